@@ -1,0 +1,36 @@
+package events
+
+import "time"
+
+// Header is one Kafka record header.
+type Header struct {
+	Key   string
+	Value []byte
+}
+
+// Record is a Kafka record as the roles see it: no client's type, so that
+// the roles depend on no client library. Value and Key are owned by whoever
+// holds the record and must not be changed.
+type Record struct {
+	Topic     string
+	Partition int32
+	Offset    int64
+	// Time is the record's timestamp; on the engine's own topics it is the
+	// broker's (LogAppendTime). Zero on a record that has not been produced.
+	Time    time.Time
+	Key     []byte
+	Value   []byte
+	Headers []Header
+}
+
+// Header returns the value of the last header named key, and whether there
+// is one. Kafka permits repeated headers; the last one wins, as in the
+// CloudEvents binding.
+func (r *Record) Header(key string) (string, bool) {
+	for i := len(r.Headers) - 1; i >= 0; i-- {
+		if r.Headers[i].Key == key {
+			return string(r.Headers[i].Value), true
+		}
+	}
+	return "", false
+}

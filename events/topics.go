@@ -1,0 +1,123 @@
+package events
+
+import "strings"
+
+// DefaultNamespace is the topic prefix of a system that was given none.
+const DefaultNamespace = "waybill."
+
+// DefaultPartitions is the partition count of the inboxes and of events.
+const DefaultPartitions = 12
+
+// Inbox is one of the four topics that a scheduler consumes.
+type Inbox uint8
+
+// The inboxes, in the order in which a scheduler reads them when several
+// have records: what frees capacity comes before what takes it.
+const (
+	Controls Inbox = iota
+	Replies
+	Recoveries
+	Tasks
+	Inboxes // their number
+)
+
+var inboxNames = [Inboxes]string{"controls", "replies", "recoveries", "tasks"}
+
+// String is the topic's name without its namespace; it is also the first
+// part of an event's cause.
+func (i Inbox) String() string { return inboxNames[i] }
+
+// ParseInbox is the inverse of Inbox.String.
+func ParseInbox(s string) (Inbox, bool) {
+	for i, n := range inboxNames {
+		if n == s {
+			return Inbox(i), true
+		}
+	}
+	return 0, false
+}
+
+// Namespace is the prefix of every topic, group, transactional and instance
+// id of one system, its dot included ("waybill."). Several systems can share
+// a cluster under different namespaces.
+type Namespace string
+
+// Inbox names the topic of an inbox.
+func (n Namespace) Inbox(i Inbox) string { return string(n) + i.String() }
+
+// InboxTopics names all four inboxes, indexed by Inbox.
+func (n Namespace) InboxTopics() []string {
+	t := make([]string, Inboxes)
+	for i := range t {
+		t[i] = n.Inbox(Inbox(i))
+	}
+	return t
+}
+
+// The topics that are no inbox.
+func (n Namespace) Events() string        { return string(n) + "events" }
+func (n Namespace) Answers() string       { return string(n) + "answers" }
+func (n Namespace) Alerts() string        { return string(n) + "alerts" }
+func (n Namespace) Definitions() string   { return string(n) + "definitions" }
+func (n Namespace) Snapshots() string     { return string(n) + "snapshots" }
+func (n Namespace) Deadletters() string   { return string(n) + "deadletters" }
+func (n Namespace) Notifications() string { return string(n) + "notifications" }
+
+// Requests names the request topic of an agent.
+func (n Namespace) Requests(agent string) string { return string(n) + "requests." + agent }
+
+// AgentOf is the inverse of Requests.
+func (n Namespace) AgentOf(topic string) (string, bool) {
+	return strings.CutPrefix(topic, string(n)+"requests.")
+}
+
+// SchedulerGroup, SupervisorGroup, NotifierGroup and AuditGroup are the
+// consumer groups of the roles; AgentGroup is that of one agent.
+func (n Namespace) SchedulerGroup() string         { return string(n) + "scheduler" }
+func (n Namespace) SupervisorGroup() string        { return string(n) + "supervisor" }
+func (n Namespace) NotifierGroup() string          { return string(n) + "notifier" }
+func (n Namespace) AuditGroup() string             { return string(n) + "audit" }
+func (n Namespace) AgentGroup(agent string) string { return string(n) + "agent." + agent }
+
+// Owns reports whether a topic belongs to the namespace.
+func (n Namespace) Owns(topic string) bool { return strings.HasPrefix(topic, string(n)) }
+
+// Partition is the partition of a key among n, by murmur2 as the Java client
+// and franz-go compute it. It must never change: it says where a task lives.
+func Partition(key []byte, n int32) int32 {
+	return int32(murmur2(key)&0x7fffffff) % n
+}
+
+// murmur2 is Kafka's variant (org.apache.kafka.common.utils.Utils.murmur2).
+func murmur2(b []byte) uint32 {
+	const (
+		seed uint32 = 0x9747b28c
+		m    uint32 = 0x5bd1e995
+		r           = 24
+	)
+	h := seed ^ uint32(len(b))
+	for len(b) >= 4 {
+		k := uint32(b[3])<<24 | uint32(b[2])<<16 | uint32(b[1])<<8 | uint32(b[0])
+		b = b[4:]
+		k *= m
+		k ^= k >> r
+		k *= m
+		h *= m
+		h ^= k
+	}
+	switch len(b) {
+	case 3:
+		h ^= uint32(b[2]) << 16
+		fallthrough
+	case 2:
+		h ^= uint32(b[1]) << 8
+		fallthrough
+	case 1:
+		h ^= uint32(b[0])
+		h *= m
+	}
+	h ^= h >> 13
+	h *= m
+	h ^= h >> 15
+	return h
+}
