@@ -1,0 +1,387 @@
+package kafka
+
+import (
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// propertyFixes are the Java and librdkafka names that ParseProperties does
+// not take though a working file may well hold them, and what to do instead.
+var propertyFixes = map[string]string{
+	"acks":                         "remove it: records are always acknowledged by all in-sync replicas",
+	"enable.idempotence":           "remove it: producers are always idempotent",
+	"enable.auto.commit":           "remove it: offsets are committed only for finished work",
+	"group.id":                     "remove it: groups are named by --namespace",
+	"group.instance.id":            "remove it and use --instance",
+	"transactional.id":             "remove it: transactional ids are named by --namespace",
+	"isolation.level":              "remove it: committed records only are read wherever it matters",
+	"auto.offset.reset":            "remove it: positions are part of the state",
+	"key.serializer":               "remove it: it concerns Java only",
+	"value.serializer":             "remove it: it concerns Java only",
+	"key.deserializer":             "remove it: it concerns Java only",
+	"value.deserializer":           "remove it: it concerns Java only",
+	"metadata.broker.list":         "use bootstrap.servers",
+	"sasl.mechanisms":              "use sasl.mechanism",
+	"ssl.truststore.password":      "remove it: PEM files have none; use ssl.truststore.type=PEM",
+	"ssl.keystore.password":        "remove it: PEM files have none; use ssl.keystore.type=PEM",
+	"ssl.key.password":             "write the key in the clear with `openssl pkcs8 -in KEY -out CLEAR` and protect the file",
+	"ssl.certificate.location":     "use ssl.keystore.type=PEM with ssl.keystore.location, one file with certificate and key",
+	"ssl.key.location":             "use ssl.keystore.type=PEM with ssl.keystore.location, one file with certificate and key",
+	"sasl.kerberos.service.name":   "Kerberos is not supported; use PLAIN or SCRAM over SASL_SSL",
+	"sasl.oauthbearer.token":       "OAuth is not supported; use PLAIN or SCRAM over SASL_SSL",
+	"sasl.login.callback.handler":  "use sasl.jaas.config with a user name and a password",
+	"sasl.client.callback.handler": "use sasl.jaas.config with a user name and a password",
+}
+
+var propertyNames = []string{
+	"bootstrap.servers", "client.id", "security.protocol",
+	"sasl.mechanism", "sasl.jaas.config", "sasl.username", "sasl.password",
+	"ssl.ca.location", "ssl.endpoint.identification.algorithm",
+	"ssl.truststore.type", "ssl.truststore.location", "ssl.truststore.certificates",
+	"ssl.keystore.type", "ssl.keystore.location", "ssl.keystore.certificate.chain", "ssl.keystore.key",
+}
+
+// ParseProperties reads the client.properties file of Kafka's Java tools, in
+// their syntax and under their names, as a patch: what the file doesn't set is
+// zero (see Config.With). Files that it names are relative to the working
+// directory, as in Java. All faults are reported at once, each with its fix;
+// a name that is not understood is one, for a setting that is silently
+// without effect is worse than none.
+func ParseProperties(file string) (Config, error) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return Config{}, fmt.Errorf("Kafka client properties: %w", err)
+	}
+	props, err := scanProperties(string(text))
+	if err == nil {
+		var c Config
+		if c, err = configOf(props); err == nil {
+			return c, nil
+		}
+	}
+	return Config{}, fmt.Errorf("Kafka client properties in %s:\n%w", file, err)
+}
+
+// With is c where patch sets nothing, and patch where it does.
+func (c Config) With(patch Config) Config {
+	if len(patch.Brokers) > 0 {
+		c.Brokers = patch.Brokers
+	}
+	if patch.Namespace != "" {
+		c.Namespace = patch.Namespace
+	}
+	if patch.ClientID != "" {
+		c.ClientID = patch.ClientID
+	}
+	if patch.TLS != nil {
+		c.TLS = patch.TLS
+	}
+	if len(patch.SASL) > 0 {
+		c.SASL = patch.SASL
+	}
+	if patch.Dial != nil {
+		c.Dial = patch.Dial
+	}
+	if len(patch.Hooks) > 0 {
+		c.Hooks = patch.Hooks
+	}
+	return c
+}
+
+func configOf(props map[string]string) (Config, error) {
+	faults := unknownProperties(props)
+	c := Config{ClientID: props["client.id"]}
+	for _, b := range strings.Split(props["bootstrap.servers"], ",") {
+		if b = strings.TrimSpace(b); b != "" {
+			c.Brokers = append(c.Brokers, b)
+		}
+	}
+	var useTLS, useSASL bool
+	switch p := strings.ToUpper(props["security.protocol"]); p {
+	case "", "PLAINTEXT":
+	case "SSL":
+		useTLS = true
+	case "SASL_PLAINTEXT":
+		useSASL = true
+	case "SASL_SSL":
+		useTLS, useSASL = true, true
+	default:
+		faults = append(faults, fmt.Errorf("security.protocol=%s: use PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL", p))
+	}
+	faults = append(faults, ineffective(props, useTLS, useSASL)...)
+	if useTLS {
+		t, errs := tlsOf(props)
+		c.TLS, faults = t, append(faults, errs...)
+	}
+	if useSASL {
+		user, pass, err := credentialsOf(props)
+		if err == nil {
+			mechanism, merr := SASL(props["sasl.mechanism"], user, pass)
+			c.SASL, err = append(c.SASL, mechanism), merr
+		}
+		if err != nil {
+			faults = append(faults, err)
+		}
+	}
+	return c, errors.Join(faults...)
+}
+
+func unknownProperties(props map[string]string) []error {
+	var faults []error
+	for _, name := range slices.Sorted(maps.Keys(props)) {
+		if slices.Contains(propertyNames, name) {
+			continue
+		}
+		fix, ok := propertyFixes[name]
+		if !ok {
+			fix = "remove it; known are " + strings.Join(propertyNames, ", ")
+		}
+		faults = append(faults, fmt.Errorf("%s is not understood: %s", name, fix))
+	}
+	return faults
+}
+
+// ineffective finds what the security protocol leaves without effect: Java
+// ignores it, and its author believes in an encryption that isn't there.
+func ineffective(props map[string]string, useTLS, useSASL bool) []error {
+	var faults []error
+	for _, name := range slices.Sorted(maps.Keys(props)) {
+		known := slices.Contains(propertyNames, name)
+		switch {
+		case known && !useTLS && strings.HasPrefix(name, "ssl."):
+			faults = append(faults, fmt.Errorf("%s has no effect without TLS: set security.protocol to SSL or SASL_SSL, or remove it", name))
+		case known && !useSASL && strings.HasPrefix(name, "sasl."):
+			faults = append(faults, fmt.Errorf("%s has no effect without SASL: set security.protocol to SASL_SSL, or remove it", name))
+		}
+	}
+	return faults
+}
+
+func tlsOf(props map[string]string) (*tls.Config, []error) {
+	var faults []error
+	cfg := &tls.Config{MinVersion: tls.VersionTLS12}
+	for _, store := range []string{"ssl.truststore.type", "ssl.keystore.type"} {
+		if v, ok := props[store]; ok && !strings.EqualFold(v, "PEM") {
+			faults = append(faults, fmt.Errorf("%s=%s: only PEM is read; convert the store with keytool and openssl", store, v))
+		}
+	}
+	ca, err := textOf(props, "ssl.truststore.certificates", "ssl.truststore.location", "ssl.ca.location")
+	if err == nil && ca != nil {
+		cfg.RootCAs, err = trusted(ca)
+	}
+	if err != nil {
+		faults = append(faults, fmt.Errorf("trust store: %w", err))
+	}
+	chain, err := textOf(props, "ssl.keystore.certificate.chain", "ssl.keystore.location")
+	key := chain
+	if err == nil && props["ssl.keystore.key"] != "" {
+		key = []byte(props["ssl.keystore.key"])
+	}
+	if err == nil && (chain != nil || key != nil) {
+		var pair tls.Certificate
+		pair, err = identity(chain, key)
+		cfg.Certificates = []tls.Certificate{pair}
+	}
+	if err != nil {
+		faults = append(faults, fmt.Errorf("key store: %w", err))
+	}
+	switch v, ok := props["ssl.endpoint.identification.algorithm"]; {
+	case ok && v == "":
+		chainOnly(cfg)
+	case ok && !strings.EqualFold(v, "https"):
+		faults = append(faults, fmt.Errorf("ssl.endpoint.identification.algorithm=%s: use https, or nothing to leave the host name unchecked", v))
+	}
+	return cfg, faults
+}
+
+// textOf is the PEM text that the first name holds, or else the file that one
+// of the others names; nil without any. Two of them contradict each other.
+func textOf(props map[string]string, inline string, files ...string) ([]byte, error) {
+	var set []string
+	for _, name := range append([]string{inline}, files...) {
+		if props[name] != "" {
+			set = append(set, name)
+		}
+	}
+	switch {
+	case len(set) == 0:
+		return nil, nil
+	case len(set) > 1:
+		return nil, fmt.Errorf("%s are set at once; keep one", strings.Join(set, " and "))
+	case set[0] == inline:
+		return []byte(props[inline]), nil
+	}
+	b, err := os.ReadFile(props[set[0]])
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", set[0], err)
+	}
+	return b, nil
+}
+
+func credentialsOf(props map[string]string) (user, pass string, err error) {
+	if props["sasl.mechanism"] == "" {
+		return "", "", errors.New("sasl.mechanism is missing: set it to SCRAM-SHA-512, SCRAM-SHA-256 or PLAIN")
+	}
+	jaas := props["sasl.jaas.config"]
+	user, pass = props["sasl.username"], props["sasl.password"]
+	if jaas != "" && (user != "" || pass != "") {
+		return "", "", errors.New("sasl.jaas.config is set beside sasl.username or sasl.password; keep one way")
+	}
+	if jaas != "" {
+		if user, pass, err = parseJAAS(jaas); err != nil {
+			return "", "", fmt.Errorf("sasl.jaas.config: %w", err)
+		}
+	}
+	if user == "" || pass == "" {
+		return "", "", errors.New("SASL needs a user and a password: set sasl.jaas.config, or sasl.username and sasl.password")
+	}
+	return user, pass, nil
+}
+
+// parseJAAS reads `org...PlainLoginModule required username="u" password="p";`.
+func parseJAAS(s string) (user, pass string, err error) {
+	const example = `org.apache.kafka.common.security.scram.ScramLoginModule required username="NAME" password="SECRET";`
+	module, rest, _ := strings.Cut(strings.TrimSpace(s), " ")
+	if !strings.HasSuffix(module, ".PlainLoginModule") && !strings.HasSuffix(module, ".ScramLoginModule") {
+		return "", "", fmt.Errorf("login module %q is not supported; write %s", module, example)
+	}
+	rest, ended := strings.CutSuffix(strings.TrimSpace(rest), ";")
+	flag, rest, _ := strings.Cut(strings.TrimSpace(rest), " ")
+	if !ended || flag != "required" {
+		return "", "", fmt.Errorf("write %s", example)
+	}
+	for rest = strings.TrimSpace(rest); rest != ""; rest = strings.TrimSpace(rest) {
+		name, after, ok := strings.Cut(rest, "=")
+		if !ok {
+			return "", "", fmt.Errorf("option %q has no value; write %s", name, example)
+		}
+		var value string
+		if value, rest, ok = jaasValue(strings.TrimSpace(after)); !ok {
+			return "", "", fmt.Errorf("the quote of option %q is not closed; write %s", strings.TrimSpace(name), example)
+		}
+		switch strings.TrimSpace(name) {
+		case "username":
+			user = value
+		case "password":
+			pass = value
+		default:
+			return "", "", fmt.Errorf("option %q is not understood; write %s", strings.TrimSpace(name), example)
+		}
+	}
+	return user, pass, nil
+}
+
+// jaasValue takes one value, quoted (with backslash escapes) or not, off s.
+func jaasValue(s string) (value, rest string, ok bool) {
+	if s == "" || (s[0] != '"' && s[0] != '\'') {
+		value, rest, _ = strings.Cut(s, " ")
+		return value, rest, true
+	}
+	var b strings.Builder
+	for i := 1; i < len(s); i++ {
+		switch {
+		case s[i] == s[0]:
+			return b.String(), s[i+1:], true
+		case s[i] == '\\' && i+1 < len(s):
+			i++
+			b.WriteByte(s[i])
+		default:
+			b.WriteByte(s[i])
+		}
+	}
+	return "", "", false
+}
+
+// scanProperties reads the syntax of java.util.Properties: comments by # or !,
+// keys ended by =, : or white space, continued lines, \uXXXX; the last of two
+// equal keys wins.
+func scanProperties(text string) (map[string]string, error) {
+	props := make(map[string]string)
+	lines := strings.Split(strings.ReplaceAll(text, "\r\n", "\n"), "\n")
+	for i := 0; i < len(lines); i++ {
+		first := i + 1
+		line := strings.TrimLeft(lines[i], " \t\f")
+		if line == "" || line[0] == '#' || line[0] == '!' {
+			continue
+		}
+		for continued(line) && i+1 < len(lines) {
+			i++
+			line = line[:len(line)-1] + strings.TrimLeft(lines[i], " \t\f")
+		}
+		end := keyEnd(line)
+		value := strings.TrimLeft(line[end:], " \t\f")
+		if value != "" && (value[0] == '=' || value[0] == ':') {
+			value = strings.TrimLeft(value[1:], " \t\f")
+		}
+		key, err := unescape(line[:end])
+		if err == nil {
+			value, err = unescape(value)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("line %d: %w", first, err)
+		}
+		// Java keeps trailing blanks, and nobody has ever meant one.
+		props[key] = strings.TrimRight(value, " \t")
+	}
+	return props, nil
+}
+
+// continued reports whether a line ends in an odd number of backslashes.
+func continued(line string) bool {
+	return (len(line)-len(strings.TrimRight(line, `\`)))%2 == 1
+}
+
+func keyEnd(line string) int {
+	for i := 0; i < len(line); i++ {
+		switch line[i] {
+		case '\\':
+			i++
+		case '=', ':', ' ', '\t', '\f':
+			return i
+		}
+	}
+	return len(line)
+}
+
+func unescape(s string) (string, error) {
+	if !strings.Contains(s, `\`) {
+		return s, nil
+	}
+	var b strings.Builder
+	for i := 0; i < len(s); i++ {
+		if s[i] != '\\' || i+1 == len(s) {
+			b.WriteByte(s[i])
+			continue
+		}
+		i++
+		switch s[i] {
+		case 't':
+			b.WriteByte('\t')
+		case 'n':
+			b.WriteByte('\n')
+		case 'r':
+			b.WriteByte('\r')
+		case 'f':
+			b.WriteByte('\f')
+		case 'u':
+			if i+5 > len(s) {
+				return "", fmt.Errorf(`\u needs four hexadecimal digits, not %q`, s[i+1:])
+			}
+			n, err := strconv.ParseUint(s[i+1:i+5], 16, 16)
+			if err != nil {
+				return "", fmt.Errorf(`\u needs four hexadecimal digits, not %q`, s[i+1:i+5])
+			}
+			b.WriteRune(rune(n))
+			i += 4
+		default:
+			b.WriteByte(s[i])
+		}
+	}
+	return b.String(), nil
+}
