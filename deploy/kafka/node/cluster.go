@@ -1,0 +1,403 @@
+package node
+
+import (
+	"context"
+	"crypto/rand"
+	_ "embed"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/big"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"syscall"
+	"time"
+)
+
+const (
+	// startDurationMax bounds the start of one node: 2 s on an idle machine
+	// with two cores, several times that on a busy one.
+	startDurationMax = 90 * time.Second
+	// stopDurationGrace is what a node gets to end by itself.
+	stopDurationGrace = 20 * time.Second
+	// portAttemptsMax is how many sets of ports are tried.
+	portAttemptsMax = 20
+	// Ports are picked below the range that the kernel hands out to outgoing
+	// connections (32768 and up), so that none is taken while a node that
+	// was killed is away.
+	portMin, portMax = 20000, 32000
+	// readyLine is what a node logs once it serves clients: the controller
+	// has registered it and no longer fences it.
+	readyLine = "Kafka Server started"
+)
+
+//go:embed log4j2.properties
+var log4j []byte
+
+// ErrPortInUse is wrapped when a port that was asked for is taken.
+var ErrPortInUse = errors.New("port in use")
+
+// Options says what to start. The zero value is one node with its data in a
+// temporary folder, on free ports.
+type Options struct {
+	// Nodes is how many, 1 (or 0) or 3. Each is broker and controller.
+	Nodes int
+	// Dir holds the data, logs and configuration, and is reused if a cluster
+	// was started there before. Empty: a temporary folder that Stop removes.
+	Dir string
+	// Port is the brokers'; the controllers' is the next one, and Listeners
+	// take those that follow. 0: the ones used before in Dir, else free ones.
+	Port int
+	// Overrides are broker properties that replace or complete the defaults.
+	Overrides map[string]string
+	// Listeners are further listeners, name to security protocol
+	// ("SECURE": "SASL_SSL"), each on a port of its own; Overrides configure
+	// them ("listener.name.secure.ssl.keystore.location").
+	Listeners map[string]string
+}
+
+// manifest is what must stay the same when a cluster is started again from
+// its folder: cluster.json.
+type manifest struct {
+	Version     string   `json:"version"`
+	ClusterID   string   `json:"cluster_id"`
+	Nodes       int      `json:"nodes"`
+	Port        int      `json:"port"`
+	Directories []string `json:"directories"`
+}
+
+// Cluster is a running cluster. Nodes are counted from 0, as in Brokers; in
+// Kafka's own words the id of node i is i+1. All methods may be called from
+// several goroutines; those of one node wait for each other.
+type Cluster struct {
+	manifest
+	options   Options
+	dir       string
+	temporary bool
+	java      string
+	libs      string
+	nodes     []*member
+	failed    chan error // the first node that ended unasked
+}
+
+// member is a node's process, or its absence.
+type member struct {
+	sync.Mutex
+	process *process
+	asked   *process // the process that was told to end
+}
+
+// Start starts the nodes and returns once each serves clients. ctx bounds the
+// start only; Stop ends the cluster, and so does the end of this process.
+// Errors wrap ErrMissing if something must be installed first, and
+// ErrPortInUse if Port is taken; others quote the node's log.
+func Start(ctx context.Context, o Options) (*Cluster, error) {
+	if o.Nodes == 0 {
+		o.Nodes = 1
+	}
+	if o.Nodes != 1 && o.Nodes != 3 {
+		return nil, fmt.Errorf("kafka: %d nodes: a cluster has 1 or 3", o.Nodes)
+	}
+	c := &Cluster{options: o, dir: o.Dir, nodes: make([]*member, o.Nodes), failed: make(chan error, 1)}
+	for i := range c.nodes {
+		c.nodes[i] = &member{}
+	}
+	var err error
+	if c.java, err = java(ctx); err != nil {
+		return nil, err
+	}
+	if c.libs, err = Libs(ctx); err != nil {
+		return nil, err
+	}
+	if c.temporary = c.dir == ""; c.temporary {
+		c.dir, err = os.MkdirTemp("", "waybill-kafka-")
+	} else if c.dir, err = filepath.Abs(c.dir); err == nil {
+		err = os.MkdirAll(c.dir, 0o755)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("kafka: %w", err)
+	}
+	if err := c.start(ctx); err != nil {
+		return nil, errors.Join(err, c.Stop())
+	}
+	return c, nil
+}
+
+func (c *Cluster) start(ctx context.Context) error {
+	if err := c.load(); err != nil {
+		return fmt.Errorf("kafka: %s: %w", c.dir, err)
+	}
+	if err := c.each(func(i int) error { return c.prepare(ctx, i) }); err != nil {
+		return err
+	}
+	return c.each(func(i int) error { return c.Restart(ctx, i) })
+}
+
+// each runs f for all nodes at once.
+func (c *Cluster) each(f func(i int) error) error {
+	errs := make([]error, len(c.nodes))
+	var wg sync.WaitGroup
+	for i := range c.nodes {
+		wg.Go(func() { errs[i] = f(i) })
+	}
+	wg.Wait()
+	return errors.Join(errs...)
+}
+
+// load reads the manifest of an earlier start, or makes one.
+func (c *Cluster) load() error {
+	path := filepath.Join(c.dir, "cluster.json")
+	b, err := os.ReadFile(path)
+	if errors.Is(err, os.ErrNotExist) {
+		return c.create(path)
+	}
+	if err != nil {
+		return err
+	}
+	if err := json.Unmarshal(b, &c.manifest); err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	if c.Nodes != c.options.Nodes || len(c.Directories) != c.Nodes {
+		return fmt.Errorf("holds a cluster of %d nodes: start it with that many, or use another folder", c.Nodes)
+	}
+	if c.options.Port != 0 && c.options.Port != c.Port {
+		return fmt.Errorf("holds a cluster on port %d, and its nodes know each other by it: use that port or another folder", c.Port)
+	}
+	return c.free(c.Port)
+}
+
+func (c *Cluster) create(path string) error {
+	c.manifest = manifest{Version: Version, ClusterID: newID(), Nodes: c.options.Nodes}
+	for range c.Nodes {
+		c.Directories = append(c.Directories, newID())
+	}
+	var err error
+	if c.Port, err = c.pickPort(); err != nil {
+		return err
+	}
+	b, err := json.MarshalIndent(c.manifest, "", "  ")
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(path, append(b, '\n'), 0o644)
+}
+
+// newID is a random id as Kafka writes them: 16 bytes in base64 for URLs. It
+// may not begin with a dash, which the tools would take for a flag.
+func newID() string {
+	for {
+		var b [16]byte
+		rand.Read(b[:]) // never fails
+		if id := base64.RawURLEncoding.EncodeToString(b[:]); id[0] != '-' {
+			return id
+		}
+	}
+}
+
+func (c *Cluster) pickPort() (int, error) {
+	if c.options.Port != 0 {
+		return c.options.Port, c.free(c.options.Port)
+	}
+	var last error
+	for range portAttemptsMax {
+		n, err := rand.Int(rand.Reader, big.NewInt(portMax-portMin))
+		if err != nil {
+			return 0, err
+		}
+		port := portMin + int(n.Int64())
+		if last = c.free(port); last == nil {
+			return port, nil
+		}
+	}
+	return 0, fmt.Errorf("no free ports in %d attempts: %w", portAttemptsMax, last)
+}
+
+// free returns nil if every node could listen on all its ports.
+func (c *Cluster) free(port int) error {
+	for i := range c.options.Nodes {
+		for p := range c.options.ports() {
+			addr := net.JoinHostPort(host(i), strconv.Itoa(port+p))
+			l, err := net.Listen("tcp", addr)
+			if err != nil {
+				return fmt.Errorf("%w: %s (%w): stop what listens there or choose another port", ErrPortInUse, addr, err)
+			}
+			if err := l.Close(); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (c *Cluster) nodeDir(i int) string   { return filepath.Join(c.dir, "node"+strconv.Itoa(i+1)) }
+func (c *Cluster) propPath(i int) string  { return filepath.Join(c.nodeDir(i), "node.properties") }
+func (c *Cluster) log4jPath(i int) string { return filepath.Join(c.nodeDir(i), "log4j2.properties") }
+
+// Log is the path of the log of node i; it goes on over restarts.
+func (c *Cluster) Log(i int) string { return filepath.Join(c.nodeDir(i), "broker.log") }
+
+// prepare writes the configuration of node i and formats its data folder,
+// once.
+func (c *Cluster) prepare(ctx context.Context, i int) error {
+	data := filepath.Join(c.nodeDir(i), "data")
+	err := os.MkdirAll(c.nodeDir(i), 0o755)
+	if err == nil {
+		err = os.WriteFile(c.propPath(i), encode(c.properties(i, &c.options, data)), 0o600)
+	}
+	if err == nil {
+		err = os.WriteFile(c.log4jPath(i), log4j, 0o644)
+	}
+	if err != nil {
+		return fmt.Errorf("kafka node %d: %w", i, err)
+	}
+	if _, err := os.Stat(filepath.Join(data, "meta.properties")); err == nil {
+		return nil
+	}
+	quorum := []string{"--standalone"}
+	if c.Nodes > 1 {
+		quorum = []string{"--initial-controllers", c.voters()}
+	}
+	args := append([]string{"-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-cp", filepath.Join(c.libs, "*"),
+		"kafka.tools.StorageTool", "format", "-t", c.ClusterID, "-c", c.propPath(i)}, quorum...)
+	out, err := exec.CommandContext(ctx, c.java, args...).CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("kafka node %d: format %s: %w\n%s", i, data, err, out)
+	}
+	return nil
+}
+
+// Brokers are the bootstrap servers, host:port, by node.
+func (c *Cluster) Brokers() []string { return c.addresses(0) }
+
+// Listener returns the addresses, by node, of one of Options.Listeners; nil
+// if there is none of that name.
+func (c *Cluster) Listener(name string) []string {
+	if _, ok := c.options.Listeners[name]; !ok {
+		return nil
+	}
+	port := 2
+	for other := range c.options.Listeners {
+		if other < name {
+			port++
+		}
+	}
+	return c.addresses(port)
+}
+
+func (c *Cluster) addresses(port int) []string {
+	a := make([]string, c.Nodes)
+	for i := range a {
+		a[i] = c.address(i, port)
+	}
+	return a
+}
+
+// Dir is where the cluster keeps everything.
+func (c *Cluster) Dir() string { return c.dir }
+
+// Restart starts node i after Kill or Terminate, with its data and its ports,
+// and returns once it serves clients. One that runs is left alone.
+func (c *Cluster) Restart(ctx context.Context, i int) error {
+	m := c.nodes[i]
+	m.Lock()
+	defer m.Unlock()
+	if m.process != nil {
+		select {
+		case <-m.process.done:
+		default:
+			return nil
+		}
+	}
+	p, err := startProcess(c.nodeDir(i), c.Log(i), readyLine, c.java,
+		"-Xms512m", "-Xmx512m", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20", "-XX:+ExitOnOutOfMemoryError",
+		"-Djava.awt.headless=true", "-Dlog4j2.configurationFile="+c.log4jPath(i),
+		"-cp", filepath.Join(c.libs, "*"), "kafka.Kafka", c.propPath(i))
+	if err != nil {
+		return fmt.Errorf("kafka node %d: %w", i, err)
+	}
+	m.process = p
+	select {
+	case <-p.ready:
+	case <-p.done:
+		return fmt.Errorf("kafka node %d ended while starting (%v); its log %s says:\n%s",
+			i, p.cmd.ProcessState, c.Log(i), complaint(c.Log(i)))
+	case <-time.After(startDurationMax):
+		err = fmt.Errorf("kafka node %d serves no clients after %v; its log %s says:\n%s",
+			i, startDurationMax, c.Log(i), complaint(c.Log(i)))
+	case <-ctx.Done():
+		err = fmt.Errorf("kafka node %d: start: %w", i, ctx.Err())
+	}
+	if err != nil {
+		return errors.Join(err, p.kill())
+	}
+	go c.watch(i, m, p)
+	return nil
+}
+
+// watch reports a process that ends without having been told to.
+func (c *Cluster) watch(i int, m *member, p *process) {
+	<-p.done
+	m.Lock()
+	defer m.Unlock()
+	if m.asked == p {
+		return
+	}
+	select {
+	case c.failed <- fmt.Errorf("kafka node %d ended by itself (%v); its log %s says:\n%s",
+		i, p.cmd.ProcessState, c.Log(i), complaint(c.Log(i))):
+	default: // one is enough to know
+	}
+}
+
+// Failed delivers an error when a node has ended though nobody asked for it.
+func (c *Cluster) Failed() <-chan error { return c.failed }
+
+// do runs f on the process of node i, if it has one; ends says that f is to
+// end it.
+func (c *Cluster) do(i int, ends bool, f func(p *process) error) error {
+	m := c.nodes[i]
+	m.Lock()
+	defer m.Unlock()
+	if m.process == nil {
+		return nil
+	}
+	if ends {
+		m.asked = m.process
+	}
+	if err := f(m.process); err != nil {
+		return fmt.Errorf("kafka node %d: %w", i, err)
+	}
+	return nil
+}
+
+// Kill ends node i with SIGKILL and returns once it is gone.
+func (c *Cluster) Kill(i int) error { return c.do(i, true, (*process).kill) }
+
+// Terminate ends node i in order (SIGTERM; SIGKILL after 20 s): it hands its
+// partitions over first.
+func (c *Cluster) Terminate(i int) error {
+	return c.do(i, true, func(p *process) error { return p.terminate(stopDurationGrace) })
+}
+
+// Pause stops node i with SIGSTOP and returns once it stands still: its
+// connections stay open and nothing answers.
+func (c *Cluster) Pause(i int) error { return c.do(i, false, (*process).pause) }
+
+// Continue lets node i go on after Pause.
+func (c *Cluster) Continue(i int) error {
+	return c.do(i, false, func(p *process) error { return p.signal(syscall.SIGCONT) })
+}
+
+// Stop ends all nodes: in order if their data is kept, at once if it was
+// temporary, and then removes it.
+func (c *Cluster) Stop() error {
+	if !c.temporary {
+		return c.each(c.Terminate)
+	}
+	return errors.Join(c.each(c.Kill), os.RemoveAll(c.dir))
+}

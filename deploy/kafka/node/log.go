@@ -1,0 +1,30 @@
+package node
+
+import (
+	"os"
+	"strings"
+)
+
+// complaintLinesMax is how much of a log an error quotes.
+const complaintLinesMax = 12
+
+// complaint returns what a log says went wrong: its last lines of level ERROR
+// or FATAL and those that name an exception, else simply its last lines.
+func complaint(path string) string {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return err.Error()
+	}
+	all := strings.Split(strings.TrimSpace(string(b)), "\n")
+	var bad []string
+	for _, line := range all {
+		frame := strings.HasPrefix(line, "\tat ")
+		if !frame && (strings.Contains(line, " ERROR ") || strings.Contains(line, " FATAL ") || strings.Contains(line, "Exception")) {
+			bad = append(bad, line)
+		}
+	}
+	if len(bad) == 0 {
+		bad = all
+	}
+	return strings.Join(bad[max(0, len(bad)-complaintLinesMax):], "\n")
+}

@@ -1,0 +1,179 @@
+package node
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// stopDurationMax is how long a process may take to be seen stopped by
+// SIGSTOP.
+const stopDurationMax = 5 * time.Second
+
+// process is one child: started, watched, reaped.
+type process struct {
+	cmd   *exec.Cmd
+	log   *os.File
+	ready chan struct{} // closed when the log shows the line that was waited for
+	done  chan struct{} // closed once it is reaped
+}
+
+// spawn runs start on the one thread that may start children. The kernel
+// sends a child its parent-death signal when the thread that started it ends,
+// not the process; Go ends threads as it likes, except one that a goroutine
+// is locked to, and that goroutine never returns.
+var spawn = sync.OnceValue(func() func(start func() error) error {
+	type request struct {
+		start func() error
+		done  chan error
+	}
+	requests := make(chan request)
+	go func() {
+		runtime.LockOSThread()
+		for r := range requests {
+			r.done <- r.start()
+		}
+	}()
+	return func(start func() error) error {
+		r := request{start, make(chan error)}
+		requests <- r
+		return <-r.done
+	}
+})
+
+// startProcess starts path, appends what it prints to the file logPath, and
+// closes ready at the first line that contains readyLine.
+func startProcess(dir, logPath, readyLine, path string, args ...string) (*process, error) {
+	log, err := os.OpenFile(logPath, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	if err != nil {
+		return nil, err
+	}
+	p := &process{cmd: exec.Command(path, args...), log: log, ready: make(chan struct{}), done: make(chan struct{})}
+	p.cmd.Dir = dir
+	out := &lineWatch{to: log, want: []byte(readyLine), seen: p.ready}
+	p.cmd.Stdout, p.cmd.Stderr = out, out
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	if err := spawn()(p.cmd.Start); err != nil {
+		return nil, errors.Join(fmt.Errorf("start %s: %w", path, err), log.Close())
+	}
+	go func() {
+		// How it ended is in ProcessState; the log is this goroutine's to
+		// close, and a log that can't be closed has nobody left to read it.
+		_ = p.cmd.Wait()
+		_ = log.Close()
+		close(p.done)
+	}()
+	return p, nil
+}
+
+// signal sends sig to the process and whatever it started. One that is gone
+// already is no error.
+func (p *process) signal(sig syscall.Signal) error {
+	select {
+	case <-p.done:
+		return nil
+	default:
+	}
+	if err := syscall.Kill(-p.cmd.Process.Pid, sig); err != nil && !errors.Is(err, syscall.ESRCH) {
+		return fmt.Errorf("send %v to process %d: %w", sig, p.cmd.Process.Pid, err)
+	}
+	return nil
+}
+
+// kill ends the process with SIGKILL and waits until it is gone.
+func (p *process) kill() error {
+	if err := p.signal(syscall.SIGKILL); err != nil {
+		return err
+	}
+	<-p.done
+	return nil
+}
+
+// terminate asks the process to end, and kills it if it has not after grace.
+func (p *process) terminate(grace time.Duration) error {
+	// A stopped process sees SIGTERM only once it goes on.
+	if err := errors.Join(p.signal(syscall.SIGTERM), p.signal(syscall.SIGCONT)); err != nil {
+		return err
+	}
+	select {
+	case <-p.done:
+		return nil
+	case <-time.After(grace):
+		return p.kill()
+	}
+}
+
+// pause stops the process with SIGSTOP and returns once every thread of it
+// stands still: a signal that was sent is not yet a process that stopped.
+func (p *process) pause() error {
+	if err := p.signal(syscall.SIGSTOP); err != nil {
+		return err
+	}
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for late := time.After(stopDurationMax); ; {
+		still, err := stopped(p.cmd.Process.Pid)
+		if err != nil || still {
+			return err
+		}
+		select {
+		case <-p.done:
+			return fmt.Errorf("process %d ended while it was being stopped", p.cmd.Process.Pid)
+		case <-late:
+			return fmt.Errorf("process %d runs on %v after SIGSTOP", p.cmd.Process.Pid, stopDurationMax)
+		case <-tick.C:
+		}
+	}
+}
+
+// stopped reports whether all threads of pid are in state T.
+func stopped(pid int) (bool, error) {
+	stats, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
+	if err != nil {
+		return false, err
+	}
+	for _, path := range stats {
+		b, err := os.ReadFile(path)
+		if errors.Is(err, os.ErrNotExist) || errors.Is(err, syscall.ESRCH) {
+			continue // the thread ended meanwhile
+		}
+		if err != nil {
+			return false, err
+		}
+		// "pid (name) S ...": the name may hold anything, so from the end.
+		if i := bytes.LastIndexByte(b, ')'); i < 0 || !bytes.HasPrefix(b[i+1:], []byte(" T")) {
+			return false, nil
+		}
+	}
+	return len(stats) > 0, nil
+}
+
+// lineWatch copies what is written to it and closes seen at the first line
+// that contains want.
+type lineWatch struct {
+	to   io.Writer
+	want []byte
+	seen chan struct{}
+	line []byte // the unfinished last line, while want was not seen
+}
+
+func (w *lineWatch) Write(b []byte) (int, error) {
+	if w.want != nil {
+		w.line = append(w.line, b...)
+		if bytes.Contains(w.line, w.want) {
+			close(w.seen)
+			w.want, w.line = nil, nil
+		} else if i := bytes.LastIndexByte(w.line, '\n'); i >= 0 {
+			w.line = append(w.line[:0], w.line[i+1:]...)
+		}
+	}
+	return w.to.Write(b)
+}

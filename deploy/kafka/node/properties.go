@@ -1,0 +1,103 @@
+package node
+
+import (
+	"fmt"
+	"maps"
+	"net"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// host is the loopback address of the node with index i. Each has its own,
+// so that all of a cluster share one set of port numbers, and a test can cut
+// one node off by its address.
+func host(i int) string { return fmt.Sprintf("127.0.0.%d", i+1) }
+
+// The layout of a cluster's ports: the base is the brokers', the next the
+// controllers', and Options.Listeners follow in the order of their names.
+func (o *Options) ports() int { return 2 + len(o.Listeners) }
+
+func (m *manifest) address(i, port int) string {
+	return net.JoinHostPort(host(i), strconv.Itoa(m.Port+port))
+}
+
+// voters is the first controller quorum, as StorageTool wants it:
+// id@host:port:directory id, for each node.
+func (m *manifest) voters() string {
+	v := make([]string, m.Nodes)
+	for i := range v {
+		v[i] = fmt.Sprintf("%d@%s:%s", i+1, m.address(i, 1), m.Directories[i])
+	}
+	return strings.Join(v, ",")
+}
+
+// properties is the configuration of the node with index i.
+func (m *manifest) properties(i int, o *Options, data string) map[string]string {
+	bootstrap := make([]string, m.Nodes)
+	for j := range bootstrap {
+		bootstrap[j] = m.address(j, 1)
+	}
+	listeners := []string{"PLAINTEXT://" + m.address(i, 0), "CONTROLLER://" + m.address(i, 1)}
+	protocols := "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT"
+	for j, name := range slices.Sorted(maps.Keys(o.Listeners)) {
+		listeners = append(listeners, name+"://"+m.address(i, 2+j))
+		protocols += "," + name + ":" + o.Listeners[name]
+	}
+	replicas, inSync := "1", "1"
+	if m.Nodes > 1 {
+		replicas, inSync = "3", "2"
+	}
+	p := map[string]string{
+		"process.roles":                                    "broker,controller",
+		"node.id":                                          strconv.Itoa(i + 1),
+		"controller.quorum.bootstrap.servers":              strings.Join(bootstrap, ","),
+		"listeners":                                        strings.Join(listeners, ","),
+		"advertised.listeners":                             strings.Join(listeners, ","),
+		"inter.broker.listener.name":                       "PLAINTEXT",
+		"controller.listener.names":                        "CONTROLLER",
+		"listener.security.protocol.map":                   protocols,
+		"log.dirs":                                         data,
+		"auto.create.topics.enable":                        "false",
+		"default.replication.factor":                       replicas,
+		"min.insync.replicas":                              inSync,
+		"offsets.topic.replication.factor":                 replicas,
+		"transaction.state.log.replication.factor":         replicas,
+		"transaction.state.log.min.isr":                    inSync,
+		"share.coordinator.state.topic.replication.factor": replicas,
+		"share.coordinator.state.topic.min.isr":            inSync,
+		"group.initial.rebalance.delay.ms":                 "0",
+		"group.min.session.timeout.ms":                     "1000",
+		"group.consumer.min.session.timeout.ms":            "1000",
+	}
+	maps.Copy(p, o.Overrides)
+	return p
+}
+
+// TestOverrides is what makes a broker quick where tests wait for it: few
+// partitions of the internal topics, short sessions, abandoned transactions
+// and deleted files looked for every second. Each call returns a new map.
+func TestOverrides() map[string]string {
+	return map[string]string{
+		"offsets.topic.num.partitions":                                "4",
+		"transaction.state.log.num.partitions":                        "4",
+		"share.coordinator.state.topic.num.partitions":                "4",
+		"group.consumer.session.timeout.ms":                           "6000",
+		"group.consumer.min.heartbeat.interval.ms":                    "100",
+		"group.consumer.heartbeat.interval.ms":                        "500",
+		"transaction.abort.timed.out.transaction.cleanup.interval.ms": "1000",
+		"broker.session.timeout.ms":                                   "3000",
+		"broker.heartbeat.interval.ms":                                "500",
+		"log.segment.delete.delay.ms":                                 "1000",
+	}
+}
+
+// encode writes properties as java.util.Properties reads them, sorted.
+func encode(p map[string]string) []byte {
+	escape := strings.NewReplacer(`\`, `\\`, "\n", `\n`, "\r", `\r`)
+	var b strings.Builder
+	for _, k := range slices.Sorted(maps.Keys(p)) {
+		fmt.Fprintf(&b, "%s=%s\n", k, escape.Replace(p[k]))
+	}
+	return []byte(b.String())
+}
