@@ -1,0 +1,277 @@
+package kafka
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// protocolName is what the members of a group agree on. Another placement
+// rule needs another name.
+const protocolName = "waybill-copartitioned"
+
+// Balancer is a group balancer, sticky and cooperative, that places partition
+// numbers and mirrors them over all topics that a member reads: partition p of
+// each belongs to one member. kgo's own cooperative-sticky balancer places
+// topic-partitions and tears co-partitioned topics apart.
+//
+// It also knows what its member owns. Callbacks of the client do not: a
+// GroupTransactSession swallows some. What counts is what ParseSyncAssignment
+// returned last, less what the client no longer names when it joins again
+// (it was lost: session expired, coordinator gone), each with a number that
+// changes whenever the partition comes anew.
+//
+// One Balancer serves one client. It must be given to the client both as
+// kgo.Balancers and among kgo.WithHooks. All methods may be called from any
+// goroutine.
+type Balancer struct {
+	partitions int32
+
+	// onAdded is called for partitions that come anew, under the balancer's
+	// lock, before the client can fetch any of them.
+	onAdded func(client *kgo.Client, added []int32)
+	// onChanged is called after an assignment was taken over.
+	onChanged func(added, lost []int32)
+	// onError is called with what ended a group session.
+	onError func(error)
+	// onUneven is called on the leader for a member whose topics are not
+	// those of the first member.
+	onUneven func(member string, topics []string)
+
+	mu     sync.Mutex
+	client *kgo.Client
+	member string // member id at the last assignment
+	last   uint64 // number given last
+	// owned is replaced, never changed, so that it can be handed out.
+	owned map[int32]uint64
+	// given is what this leader gave to each instance id, for static members
+	// that come back without memory.
+	given map[string][]int32
+}
+
+// NewBalancer places the partition numbers [0, partitions).
+func NewBalancer(partitions int32) *Balancer {
+	return &Balancer{
+		partitions: partitions,
+		onAdded:    func(*kgo.Client, []int32) {},
+		onChanged:  func(_, _ []int32) {},
+		onError:    func(error) {},
+		onUneven:   func(string, []string) {},
+		owned:      map[int32]uint64{},
+		given:      map[string][]int32{},
+	}
+}
+
+var (
+	_ kgo.GroupBalancer           = (*Balancer)(nil)
+	_ kgo.HookNewClient           = (*Balancer)(nil)
+	_ kgo.HookGroupManageError    = (*Balancer)(nil)
+	_ kgo.ConsumerBalancerBalance = (*Balancer)(nil)
+)
+
+// Assigned is what the member owns now: partition -> a number that is another
+// one whenever the partition was assigned after not having been owned. The
+// map must not be changed.
+func (b *Balancer) Assigned() map[int32]uint64 {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.owned
+}
+
+// whileOwned calls fn while p has the number n, so that it can't be lost or
+// come anew meanwhile; it reports whether it did. fn must not call b.
+func (b *Balancer) whileOwned(p int32, n uint64, fn func(*kgo.Client)) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if have, ok := b.owned[p]; !ok || have != n {
+		return false
+	}
+	fn(b.client)
+	return true
+}
+
+// OnNewClient is a kgo hook.
+func (b *Balancer) OnNewClient(client *kgo.Client) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.client = client
+}
+
+// OnGroupManageError is a kgo hook: the client has lost everything and joins
+// again.
+func (b *Balancer) OnGroupManageError(err error) {
+	b.keepOnly(nil)
+	b.onError(err)
+}
+
+// ProtocolName is part of kgo.GroupBalancer.
+func (b *Balancer) ProtocolName() string { return protocolName }
+
+// IsCooperative is part of kgo.GroupBalancer.
+func (b *Balancer) IsCooperative() bool { return true }
+
+// JoinGroupMetadata is part of kgo.GroupBalancer. What current does not name
+// any more was lost.
+func (b *Balancer) JoinGroupMetadata(topics []string, current map[string][]int32, generation int32) []byte {
+	b.keepOnly(numbers(current))
+	meta := kmsg.NewConsumerMemberMetadata()
+	meta.Version = 3
+	meta.Topics = topics
+	meta.Generation = generation
+	for _, topic := range slices.Sorted(maps.Keys(current)) {
+		owned := kmsg.NewConsumerMemberMetadataOwnedPartition()
+		owned.Topic, owned.Partitions = topic, current[topic]
+		meta.OwnedPartitions = append(meta.OwnedPartitions, owned)
+	}
+	return meta.AppendTo(nil)
+}
+
+func (b *Balancer) keepOnly(still map[int32]bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	kept := make(map[int32]uint64, len(b.owned))
+	for p, n := range b.owned {
+		if still[p] {
+			kept[p] = n
+		}
+	}
+	b.owned = kept
+}
+
+// numbers are the partitions of any topic.
+func numbers(assigned map[string][]int32) map[int32]bool {
+	set := map[int32]bool{}
+	for _, ps := range assigned {
+		for _, p := range ps {
+			set[p] = true
+		}
+	}
+	return set
+}
+
+// ParseSyncAssignment is part of kgo.GroupBalancer: it takes over what the
+// leader gave this member.
+//
+// It fails if the member has got another id while it held partitions: the
+// coordinator had forgotten it, so others may have owned them meanwhile, yet
+// the client would go on fetching from where it was (joining with an unknown
+// id it starts again without calling anything lost). An error makes the client
+// drop everything and join from nothing.
+func (b *Balancer) ParseSyncAssignment(assignment []byte) (map[string][]int32, error) {
+	assigned, err := kgo.ParseConsumerSyncAssignment(assignment)
+	if err != nil {
+		return nil, fmt.Errorf("assignment of the group's leader can't be read: %w", err)
+	}
+	added, lost, err := b.accept(numbers(assigned))
+	if err != nil {
+		return nil, err
+	}
+	b.onChanged(added, lost)
+	return assigned, nil
+}
+
+func (b *Balancer) accept(now map[int32]bool) (added, lost []int32, err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	before := b.member
+	if b.client != nil {
+		b.member, _ = b.client.GroupMetadata()
+	}
+	if before != b.member && len(b.owned) > 0 {
+		lost := slices.Sorted(maps.Keys(b.owned))
+		b.owned = map[int32]uint64{}
+		return nil, nil, fmt.Errorf("member %s was forgotten by the group and is now %s: it gives up partitions %v", before, b.member, lost)
+	}
+	owned := make(map[int32]uint64, len(now))
+	for p := range now {
+		if n, ok := b.owned[p]; ok {
+			owned[p] = n
+			continue
+		}
+		b.last++
+		owned[p] = b.last
+		added = append(added, p)
+	}
+	for p := range b.owned {
+		if !now[p] {
+			lost = append(lost, p)
+		}
+	}
+	slices.Sort(added)
+	slices.Sort(lost)
+	if len(added) > 0 {
+		b.onAdded(b.client, added)
+	}
+	b.owned = owned
+	return added, lost, nil
+}
+
+// MemberBalancer is part of kgo.GroupBalancer.
+func (b *Balancer) MemberBalancer(members []kmsg.JoinGroupResponseMember) (kgo.GroupMemberBalancer, map[string]struct{}, error) {
+	cb, err := kgo.NewConsumerBalancer(b, members)
+	if err != nil {
+		return nil, nil, fmt.Errorf("a member of the group sent metadata that can't be read: %w", err)
+	}
+	return cb, cb.MemberTopics(), nil
+}
+
+// Balance is part of kgo.ConsumerBalancerBalance: it encodes what place
+// decides. A member that reads other topics than the rest (an old binary
+// during an upgrade) gets its partitions of the topics that it reads; failing
+// would stop the whole group for one member's sake.
+func (b *Balancer) Balance(cb *kgo.ConsumerBalancer, topics map[string]int32) kgo.IntoSyncAssignment {
+	claimants, first := make([]claimant, 0, len(cb.Members())), []string(nil)
+	b.mu.Lock()
+	cb.EachMember(func(m *kmsg.JoinGroupResponseMember, meta *kmsg.ConsumerMemberMetadata) {
+		c := claimant{generation: meta.Generation}
+		owned := map[int32]bool{}
+		for _, t := range meta.OwnedPartitions {
+			for _, p := range t.Partitions {
+				owned[p] = true
+			}
+		}
+		c.owned = slices.Sorted(maps.Keys(owned))
+		if m.InstanceID != nil {
+			c.prior = b.given[*m.InstanceID]
+		}
+		claimants = append(claimants, c)
+	})
+	b.mu.Unlock()
+
+	now, withheld := place(claimants, b.partitions)
+	plan := cb.NewPlan()
+	given := map[string][]int32{}
+	for i, ps := range now {
+		m, meta := cb.MemberAt(i)
+		if first == nil {
+			first = meta.Topics
+		} else if !slices.Equal(first, meta.Topics) {
+			b.onUneven(m.MemberID, meta.Topics)
+		}
+		mirror(plan, m, meta.Topics, topics, ps)
+		if m.InstanceID != nil {
+			given[*m.InstanceID] = ps
+		}
+	}
+	if withheld == 0 {
+		b.mu.Lock()
+		b.given = given
+		b.mu.Unlock()
+	}
+	return plan
+}
+
+// mirror gives m its partition numbers of each of its topics that has them.
+func mirror(plan *kgo.BalancePlan, m *kmsg.JoinGroupResponseMember, topics []string, counts map[string]int32, ps []int32) {
+	for _, topic := range topics {
+		for _, p := range ps {
+			if p < counts[topic] {
+				plan.AddPartition(m, topic, p)
+			}
+		}
+	}
+}

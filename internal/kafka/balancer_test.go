@@ -1,0 +1,118 @@
+package kafka
+
+import (
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+func assignment(byTopic map[string][]int32) []byte {
+	var a kmsg.ConsumerMemberAssignment
+	for _, topic := range slices.Sorted(maps.Keys(byTopic)) {
+		at := kmsg.NewConsumerMemberAssignmentTopic()
+		at.Topic, at.Partitions = topic, byTopic[topic]
+		a.Topics = append(a.Topics, at)
+	}
+	return a.AppendTo(nil)
+}
+
+func mustParse(t *testing.T, b *Balancer, byTopic map[string][]int32) {
+	t.Helper()
+	if _, err := b.ParseSyncAssignment(assignment(byTopic)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestAssignedNumbersChangeWhenAPartitionComesAnew(t *testing.T) {
+	b := NewBalancer(4)
+	var added []int32
+	b.onAdded = func(_ *kgo.Client, ps []int32) { added = append(added, ps...) }
+
+	mustParse(t, b, map[string][]int32{"x": {0, 1}, "y": {0, 1}})
+	first := b.Assigned()
+	mustParse(t, b, map[string][]int32{"x": {1, 2}, "y": {1, 2}})
+	second := b.Assigned()
+	if _, has := second[0]; has || second[1] != first[1] || second[2] == 0 {
+		t.Fatalf("%v then %v", first, second)
+	}
+
+	// The client no longer names 1 when it joins: it was lost, though no
+	// assignment ever lacked it.
+	b.JoinGroupMetadata([]string{"x", "y"}, map[string][]int32{"x": {2}, "y": {2}}, 5)
+	if _, has := b.Assigned()[1]; has {
+		t.Fatal("a partition that the client lost is still assigned")
+	}
+	mustParse(t, b, map[string][]int32{"x": {1, 2}, "y": {1, 2}})
+	if third := b.Assigned(); third[1] == first[1] || third[2] != second[2] {
+		t.Fatalf("%v then %v", second, third)
+	}
+	if !slices.Equal(added, []int32{0, 1, 2, 1}) {
+		t.Fatalf("onAdded saw %v", added)
+	}
+
+	b.OnGroupManageError(nil)
+	if len(b.Assigned()) != 0 {
+		t.Fatal("something is assigned after the session ended")
+	}
+}
+
+func TestAddedIsCalledBeforeTheAssignmentIsSeen(t *testing.T) {
+	b := NewBalancer(1)
+	called := false
+	b.onAdded = func(*kgo.Client, []int32) {
+		called = true
+		if len(b.owned) != 0 {
+			t.Error("the assignment was visible before the hook")
+		}
+	}
+	mustParse(t, b, map[string][]int32{"x": {0}})
+	if !called {
+		t.Fatal("hook not called")
+	}
+}
+
+func TestBalanceMirrorsNumbersOverTopics(t *testing.T) {
+	b := NewBalancer(4)
+	var uneven []string
+	b.onUneven = func(m string, _ []string) { uneven = append(uneven, m) }
+	member := func(id string, topics ...string) kmsg.JoinGroupResponseMember {
+		m := kmsg.NewJoinGroupResponseMember()
+		m.MemberID = id
+		m.ProtocolMetadata = NewBalancer(4).JoinGroupMetadata(topics, nil, -1)
+		return m
+	}
+	gb, topics, err := b.MemberBalancer([]kmsg.JoinGroupResponseMember{member("a", "x", "y"), member("b", "x", "y"), member("c", "x")})
+	if err != nil || len(topics) != 2 {
+		t.Fatal(topics, err)
+	}
+	into, err := gb.(kgo.GroupMemberBalancerOrError).BalanceOrError(map[string]int32{"x": 4, "y": 4})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]map[string][]int32{}
+	for _, a := range into.IntoSyncAssignment() {
+		if got[a.MemberID], err = kgo.ParseConsumerSyncAssignment(a.MemberAssignment); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for id, topics := range got {
+		if id != "c" && !slices.Equal(topics["x"], topics["y"]) {
+			t.Fatalf("%s has %v: not the same numbers of each topic", id, topics)
+		}
+	}
+	if len(got["c"]["x"]) == 0 || len(got["c"]["y"]) != 0 || !slices.Equal(uneven, []string{"c"}) {
+		t.Fatalf("member with fewer topics: got %v, reported %v", got["c"], uneven)
+	}
+}
+
+func TestMetadataThatIsNotOursIsAnError(t *testing.T) {
+	m := kmsg.NewJoinGroupResponseMember()
+	m.MemberID, m.ProtocolMetadata = "x", []byte{0, 9, 1}
+	if _, _, err := NewBalancer(4).MemberBalancer([]kmsg.JoinGroupResponseMember{m}); err == nil || !strings.Contains(err.Error(), "metadata") {
+		t.Fatalf("got %v", err)
+	}
+}
