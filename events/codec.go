@@ -1,0 +1,353 @@
+package events
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"time"
+)
+
+// TimeLayout is how instants are written: RFC 3339, UTC, milliseconds.
+const TimeLayout = "2006-01-02T15:04:05.000Z"
+
+// Millis cuts an instant to what is written of it.
+func Millis(t time.Time) time.Time {
+	if t.IsZero() {
+		return time.Time{}
+	}
+	return t.UTC().Truncate(time.Millisecond)
+}
+
+// A codec walks the fields of a value once, in one order, to write them or to
+// read them: each type says its fields in one method, and the two directions
+// can't drift apart. Zero values are left out. Members that a type doesn't name
+// are ignored, so that an older reader understands an additive change.
+type codec struct {
+	decoding bool
+	buf      []byte
+	obj      []field
+	next     int // where the member after the last one found is likely to be
+	err      error
+}
+
+// fielded is what a codec can walk.
+type fielded interface{ fields(*codec) }
+
+func encodeObject(v fielded) []byte { return appendObject(make([]byte, 0, 256), v) }
+
+func appendObject(dst []byte, v fielded) []byte {
+	c := codec{buf: append(dst, '{')}
+	v.fields(&c)
+	return append(c.buf, '}')
+}
+
+func decodeObject(data []byte, v fielded) error {
+	var room [24]field
+	obj, err := scanObject(data, room[:0])
+	if err != nil {
+		return err
+	}
+	c := codec{decoding: true, obj: obj}
+	v.fields(&c)
+	return c.err
+}
+
+// find returns the value of a member. Members mostly stand in the order in
+// which they are asked for, so the search begins after the last one found.
+func (c *codec) find(name string) ([]byte, bool) {
+	for i := range c.obj {
+		at := c.next + i
+		if at >= len(c.obj) {
+			at -= len(c.obj)
+		}
+		if c.obj[at].key == name {
+			c.next = at + 1
+			val := c.obj[at].val
+			return val, string(val) != "null"
+		}
+	}
+	return nil, false
+}
+
+func (c *codec) fail(name, what string) {
+	if c.err == nil {
+		c.err = badValue(name, what)
+	}
+}
+
+// name appends a member's name; names need no escaping.
+func (c *codec) name(name string) {
+	if c.buf[len(c.buf)-1] != '{' {
+		c.buf = append(c.buf, ',')
+	}
+	c.buf = append(c.buf, '"')
+	c.buf = append(c.buf, name...)
+	c.buf = append(c.buf, '"', ':')
+}
+
+func (c *codec) str(name string, v *string) {
+	if !c.decoding {
+		if *v != "" {
+			c.name(name)
+			c.buf = appendQuoted(c.buf, *v)
+		}
+		return
+	}
+	if val, ok := c.find(name); ok {
+		if val[0] != '"' {
+			c.fail(name, "not a string")
+			return
+		}
+		*v, _ = unquote(val)
+	}
+}
+
+// text is str for the named string types.
+func text[T ~string](c *codec, name string, v *T) {
+	s := string(*v)
+	c.str(name, &s)
+	*v = T(s)
+}
+
+func (c *codec) int64(name string, v *int64) {
+	if !c.decoding {
+		if *v != 0 {
+			c.name(name)
+			c.buf = strconv.AppendInt(c.buf, *v, 10)
+		}
+		return
+	}
+	if val, ok := c.find(name); ok {
+		n, err := strconv.ParseInt(string(val), 10, 64)
+		if err != nil {
+			c.fail(name, "not a whole number")
+			return
+		}
+		*v = n
+	}
+}
+
+func (c *codec) int(name string, v *int) {
+	n := int64(*v)
+	c.int64(name, &n)
+	*v = int(n)
+}
+
+func (c *codec) seq(name string, v *uint64) {
+	n := int64(*v)
+	c.int64(name, &n)
+	if n < 0 {
+		c.fail(name, "negative")
+		return
+	}
+	*v = uint64(n)
+}
+
+func (c *codec) float(name string, v *float64) {
+	if !c.decoding {
+		if *v != 0 {
+			c.name(name)
+			c.buf = strconv.AppendFloat(c.buf, *v, 'g', -1, 64)
+		}
+		return
+	}
+	if val, ok := c.find(name); ok {
+		f, err := strconv.ParseFloat(string(val), 64)
+		if err != nil {
+			c.fail(name, "not a number")
+			return
+		}
+		*v = f
+	}
+}
+
+func (c *codec) bool(name string, v *bool) {
+	if !c.decoding {
+		if *v {
+			c.name(name)
+			c.buf = append(c.buf, "true"...)
+		}
+		return
+	}
+	if val, ok := c.find(name); ok {
+		if s := string(val); s != "true" && s != "false" {
+			c.fail(name, "neither true nor false")
+			return
+		}
+		*v = val[0] == 't'
+	}
+}
+
+func (c *codec) millis(name string, v *time.Duration) {
+	n := v.Milliseconds()
+	c.int64(name, &n)
+	if c.decoding {
+		*v = time.Duration(n) * time.Millisecond
+	}
+}
+
+func (c *codec) time(name string, v *time.Time) {
+	if !c.decoding {
+		if !v.IsZero() {
+			c.name(name)
+			c.buf = append(c.buf, '"')
+			c.buf = v.UTC().AppendFormat(c.buf, TimeLayout)
+			c.buf = append(c.buf, '"')
+		}
+		return
+	}
+	var s string
+	if c.str(name, &s); s == "" {
+		return
+	}
+	t, err := time.Parse(time.RFC3339, s)
+	if err != nil {
+		c.fail(name, "not an instant as in RFC 3339")
+		return
+	}
+	*v = Millis(t)
+}
+
+// raw is a JSON value that is carried as it stands. It must be valid JSON.
+// A value that was read aliases the record that it was read from.
+func (c *codec) raw(name string, v *json.RawMessage) {
+	if !c.decoding {
+		if len(*v) > 0 {
+			c.name(name)
+			c.buf = append(c.buf, *v...)
+		}
+		return
+	}
+	if val, ok := c.find(name); ok {
+		*v = json.RawMessage(val)
+	}
+}
+
+func (c *codec) labels(name string, v *map[string]string) {
+	if !c.decoding {
+		if len(*v) == 0 {
+			return
+		}
+		c.name(name)
+		c.buf = append(c.buf, '{')
+		for i, k := range slices.Sorted(maps.Keys(*v)) {
+			if i > 0 {
+				c.buf = append(c.buf, ',')
+			}
+			c.buf = append(appendQuoted(c.buf, k), ':')
+			c.buf = appendQuoted(c.buf, (*v)[k])
+		}
+		c.buf = append(c.buf, '}')
+		return
+	}
+	if val, ok := c.find(name); ok {
+		if err := json.Unmarshal(val, v); err != nil {
+			c.fail(name, "not an object of strings")
+		}
+	}
+}
+
+// optional is a member that is an object, or absent.
+func optional[T any](c *codec, name string, v **T, walk func(*codec, *T)) {
+	if !c.decoding {
+		if *v != nil {
+			c.name(name)
+			inner := codec{buf: append(c.buf, '{')}
+			walk(&inner, *v)
+			c.buf = append(inner.buf, '}')
+		}
+		return
+	}
+	if val, ok := c.find(name); ok {
+		*v = new(T)
+		c.into(name, val, func(inner *codec) { walk(inner, *v) })
+	}
+}
+
+func (c *codec) into(name string, val []byte, walk func(*codec)) {
+	var room [16]field
+	obj, err := scanObject(val, room[:0])
+	if err != nil {
+		c.fail(name, err.Error())
+		return
+	}
+	inner := codec{decoding: true, obj: obj}
+	walk(&inner)
+	if inner.err != nil && c.err == nil {
+		c.err = fmt.Errorf("field %q: %w", name, inner.err)
+	}
+}
+
+// list is a member that is an array: of objects where walk is given, else of
+// whole numbers or strings.
+func list[T any](c *codec, name string, v *[]T, walk func(*codec, *T)) {
+	if !c.decoding {
+		if len(*v) == 0 {
+			return
+		}
+		c.name(name)
+		c.buf = append(c.buf, '[')
+		for i := range *v {
+			if i > 0 {
+				c.buf = append(c.buf, ',')
+			}
+			c.element(&(*v)[i], func(inner *codec) { walk(inner, &(*v)[i]) })
+		}
+		c.buf = append(c.buf, ']')
+		return
+	}
+	val, ok := c.find(name)
+	if !ok {
+		return
+	}
+	err := scanArray(val, func(el []byte) error {
+		var t T
+		switch p := any(&t).(type) {
+		case *int:
+			n, err := strconv.Atoi(string(el))
+			if err != nil {
+				return err
+			}
+			*p = n
+		case *string:
+			if el[0] != '"' {
+				return badValue(name, "not a string")
+			}
+			*p, _ = unquote(el)
+		default:
+			c.into(name, el, func(inner *codec) { walk(inner, &t) })
+		}
+		*v = append(*v, t)
+		return c.err
+	})
+	if err != nil && c.err == nil {
+		c.err = badValue(name, err.Error())
+	}
+}
+
+func (c *codec) element(v any, walk func(*codec)) {
+	switch p := v.(type) {
+	case *int:
+		c.buf = strconv.AppendInt(c.buf, int64(*p), 10)
+	case *string:
+		c.buf = appendQuoted(c.buf, *p)
+	default:
+		inner := codec{buf: append(c.buf, '{')}
+		walk(&inner)
+		c.buf = append(inner.buf, '}')
+	}
+}
+
+func (e *Error) fields(c *codec) {
+	c.str("code", &e.Code)
+	c.str("message", &e.Message)
+	c.str("step", &e.Step)
+	c.raw("details", &e.Details)
+}
+
+// errorField is the error of an event, a run or a task.
+func (c *codec) errorField(name string, v **Error) {
+	optional(c, name, v, func(c *codec, e *Error) { e.fields(c) })
+}

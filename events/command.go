@@ -1,0 +1,435 @@
+package events
+
+import (
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+)
+
+// Input is what a scheduler consumes: a decoded record of an inbox. It is
+// sealed.
+type Input interface{ input() }
+
+// The bounds of what is read from an inbox, in uncompressed bytes.
+const (
+	MaxTaskIDBytes     = 256
+	MaxSubmissionBytes = 512 << 10
+	MaxReplyBytes      = 384 << 10
+	MaxControlBytes    = 384 << 10
+	MaxRecoveryBytes   = 8 << 10
+	MaxLabels          = 32
+	MaxReplyToBytes    = 249 // a topic's name in Kafka
+)
+
+// The types of the records on the inboxes and on the topics beside events.
+const (
+	TypeSubmission   = "waybill.task.submitted.v1"
+	TypeRequest      = "waybill.request.v1"
+	TypeReply        = "waybill.reply.v1"
+	TypeRecovery     = "waybill.recovery.v1"
+	TypeControl      = "waybill.control.v1"
+	TypeAnswer       = "waybill.answer.v1"
+	TypeAlert        = "waybill.alert.v1"
+	TypeNotification = "waybill.notification.v1"
+	TypeDeadletter   = "waybill.deadletter.v1"
+	TypeDefinition   = "waybill.definition.v1"
+)
+
+// Submission asks for a task.
+type Submission struct {
+	ID          string
+	Workflow    string
+	Version     int // 0: the newest
+	Input       json.RawMessage
+	ReplyTo     string
+	Priority    int
+	Labels      map[string]string
+	CompleteBy  time.Time
+	Traceparent string
+}
+
+func (*Submission) input() {}
+func (s *Submission) fields(c *codec) {
+	c.str("id", &s.ID)
+	c.str("workflow", &s.Workflow)
+	c.int("version", &s.Version)
+	c.raw("input", &s.Input)
+	c.str("reply_to", &s.ReplyTo)
+	c.int("priority", &s.Priority)
+	c.labels("labels", &s.Labels)
+	c.time("complete_by", &s.CompleteBy)
+}
+
+// Digest identifies the body of a submission, however it was written: the same
+// id with another digest is another order under a used name.
+func (s *Submission) Digest() string {
+	c := *s
+	if compact, err := compactJSON(c.Input); err == nil {
+		c.Input = compact
+	}
+	sum := sha256.Sum256(encodeObject(&c))
+	return base64.RawURLEncoding.EncodeToString(sum[:16])
+}
+
+// Reply is what an agent says of an attempt.
+type Reply struct {
+	Task    string
+	Ref     RequestRef
+	Outcome Outcome
+	Effect  Effect
+	Body    json.RawMessage // output or error object
+}
+
+func (*Reply) input() {}
+
+// Outcome is how an attempt went.
+type Outcome string
+
+// The outcomes that ce_outcome may name.
+const (
+	Completed Outcome = "completed"
+	Failed    Outcome = "failed"
+	Rejected  Outcome = "rejected"
+)
+
+// RequestRef names an attempt: ce_request without its task.
+type RequestRef struct {
+	Step    string
+	Kind    Kind
+	Attempt int
+}
+
+// RequestID writes ce_request: "<task>/<step>/<do|undo>/<attempt>".
+func RequestID(task string, ref RequestRef) string {
+	return task + "/" + ref.Step + "/" + string(ref.Kind) + "/" + strconv.Itoa(ref.Attempt)
+}
+
+// ParseRequestID is the inverse of RequestID. A task id may hold slashes.
+func ParseRequestID(s string) (task string, ref RequestRef, err error) {
+	rest, attempt, ok1 := cutLast(s)
+	rest, kind, ok2 := cutLast(rest)
+	task, step, ok3 := cutLast(rest)
+	n, nerr := strconv.Atoi(attempt)
+	if !ok1 || !ok2 || !ok3 || nerr != nil || n < 1 || step == "" || Kind(kind) != Do && Kind(kind) != Undo {
+		return "", ref, fmt.Errorf("ce_request %q: not <task>/<step>/<do|undo>/<attempt>", s)
+	}
+	return task, RequestRef{step, Kind(kind), n}, nil
+}
+
+// Recovery is what a supervisor asks for when a timer is due.
+type Recovery struct {
+	Task       string
+	Timer      uint64 // the seq of the event that armed it
+	Action     Action
+	Step       string // empty: the task's own timer
+	Kind       Kind
+	CompleteBy time.Time // of a retry
+	Until      time.Time // of a wait
+}
+
+func (*Recovery) input() {}
+func (r *Recovery) fields(c *codec) {
+	c.str("task", &r.Task)
+	c.seq("timer", &r.Timer)
+	text(c, "action", &r.Action)
+	c.str("step", &r.Step)
+	text(c, "kind", &r.Kind)
+	c.time("complete_by", &r.CompleteBy)
+	c.time("until", &r.Until)
+}
+
+// Control is an operator's command.
+type Control struct {
+	By
+	Task    string
+	Command Command
+	Keep    bool      // cancel: what completed stays
+	Step    string    // release; resubmit: only with this step in error
+	As      StepState // release: completed or undone
+	Output  json.RawMessage
+	ID      string // the record's ce_id, which the answer repeats
+}
+
+func (*Control) input() {}
+func (x *Control) fields(c *codec) {
+	c.str("task", &x.Task)
+	text(c, "command", &x.Command)
+	c.bool("keep", &x.Keep)
+	c.str("step", &x.Step)
+	text(c, "as", &x.As)
+	c.raw("output", &x.Output)
+	x.By.fields(c)
+}
+
+// Reason says why a record was dead-lettered; a closed set, counted by name.
+type Reason string
+
+// The reasons of dead letters.
+const (
+	ReasonBadJSON         Reason = "bad_json"
+	ReasonUnknownType     Reason = "unknown_type"
+	ReasonUnknownVersion  Reason = "unknown_version"
+	ReasonMissingHeader   Reason = "missing_header"
+	ReasonBadHeader       Reason = "bad_header"
+	ReasonBadField        Reason = "bad_field"
+	ReasonTooLarge        Reason = "too_large"
+	ReasonNull            Reason = "null_value"
+	ReasonWrongKey        Reason = "wrong_key"
+	ReasonMisplaced       Reason = "misplaced"
+	ReasonUnknownTask     Reason = "unknown_task"
+	ReasonUnknownStep     Reason = "unknown_step"
+	ReasonUnknownWorkflow Reason = "unknown_workflow"
+	ReasonIDConflict      Reason = "id_conflict"
+	ReasonBadReplyTo      Reason = "bad_reply_to"
+	ReasonUndeliverable   Reason = "undeliverable"
+)
+
+// Reasons lists them.
+var Reasons = []Reason{ReasonBadJSON, ReasonUnknownType, ReasonUnknownVersion, ReasonMissingHeader, ReasonBadHeader,
+	ReasonBadField, ReasonTooLarge, ReasonNull, ReasonWrongKey, ReasonMisplaced, ReasonUnknownTask, ReasonUnknownStep,
+	ReasonUnknownWorkflow, ReasonIDConflict, ReasonBadReplyTo, ReasonUndeliverable}
+
+// Unusable is the error of a record that can't be used: it becomes a dead
+// letter with this reason.
+type Unusable struct {
+	Reason Reason
+	Detail string
+}
+
+func (u *Unusable) Error() string { return string(u.Reason) + ": " + u.Detail }
+
+func unusable(r Reason, format string, args ...any) *Unusable {
+	return &Unusable{r, fmt.Sprintf(format, args...)}
+}
+
+// DecodeInput reads a record of an inbox. task is the id that it is about; the
+// error is an *Unusable. It doesn't look at the record's key.
+func DecodeInput(inbox Inbox, r *Record) (task string, in Input, err error) {
+	limit := map[Inbox]int{Tasks: MaxSubmissionBytes, Replies: MaxReplyBytes, Recoveries: MaxRecoveryBytes, Controls: MaxControlBytes}[inbox]
+	switch {
+	case len(r.Value) == 0:
+		return "", nil, unusable(ReasonNull, "the record has no value")
+	case len(r.Value) > limit:
+		return "", nil, unusable(ReasonTooLarge, "%d bytes; %s takes at most %d", len(r.Value), inbox, limit)
+	}
+	switch inbox {
+	case Tasks:
+		return decodeSubmission(r)
+	case Replies:
+		return decodeReply(r)
+	case Recoveries:
+		return decodeRecovery(r)
+	}
+	return decodeControl(r)
+}
+
+// checkType holds ce_type against the type that an inbox carries. A record
+// without one is taken as it is where that is allowed.
+func checkType(got, want string) *Unusable {
+	if got == want {
+		return nil
+	}
+	if i := strings.LastIndex(want, ".v"); strings.HasPrefix(got, want[:i+2]) {
+		return unusable(ReasonUnknownVersion, "type %q; this build knows %q", got, want)
+	}
+	return unusable(ReasonUnknownType, "type %q; expected %q", got, want)
+}
+
+// decodeSubmission takes the three forms: CloudEvent in binary mode, in
+// structured mode, and the bare object.
+func decodeSubmission(r *Record) (string, Input, error) {
+	s := &Submission{}
+	s.Traceparent, _ = r.Header(HeaderTraceparent)
+	if t, ok := r.Header(HeaderType); ok {
+		if err := checkType(t, TypeSubmission); err != nil {
+			return "", nil, err
+		}
+	}
+	data := r.Value
+	if ct, _ := r.Header(HeaderContentType); strings.HasPrefix(ct, "application/cloudevents+json") {
+		var ev structured
+		if err := decodeObject(r.Value, &ev); err != nil {
+			return "", nil, badJSON(err)
+		}
+		if err := checkType(ev.Type, TypeSubmission); err != nil {
+			return "", nil, err
+		}
+		data = ev.Data
+		if s.Traceparent == "" {
+			s.Traceparent = ev.Traceparent
+		}
+	}
+	if err := decodeObject(data, s); err != nil {
+		return "", nil, badJSON(err)
+	}
+	if err := s.check(); err != nil {
+		return "", nil, err
+	}
+	return s.ID, s, nil
+}
+
+// structured is a CloudEvent in structured mode, as far as it is read.
+type structured struct {
+	Type        string
+	Traceparent string
+	Data        json.RawMessage
+}
+
+func (s *structured) fields(c *codec) {
+	c.str("type", &s.Type)
+	c.str("traceparent", &s.Traceparent)
+	c.raw("data", &s.Data)
+}
+
+func badJSON(err error) *Unusable {
+	if strings.HasPrefix(err.Error(), "field ") {
+		return unusable(ReasonBadField, "%v", err)
+	}
+	return unusable(ReasonBadJSON, "%v", err)
+}
+
+// CheckTaskID says whether an id can be a task's.
+func CheckTaskID(id string) error {
+	switch {
+	case id == "":
+		return unusable(ReasonBadField, "id: empty; a task needs one, 1 to %d bytes", MaxTaskIDBytes)
+	case len(id) > MaxTaskIDBytes:
+		return unusable(ReasonBadField, "id: %d bytes; at most %d", len(id), MaxTaskIDBytes)
+	case !utf8.ValidString(id) || strings.ContainsFunc(id, unicode.IsControl):
+		return unusable(ReasonBadField, "id: holds a control character or no UTF-8")
+	}
+	return nil
+}
+
+func (s *Submission) check() error {
+	if err := CheckTaskID(s.ID); err != nil {
+		return err
+	}
+	switch {
+	case s.Workflow == "":
+		return unusable(ReasonBadField, "workflow: missing")
+	case s.Version < 0:
+		return unusable(ReasonBadField, "version: %d", s.Version)
+	case len(s.Labels) > MaxLabels:
+		return unusable(ReasonBadField, "labels: %d; at most %d", len(s.Labels), MaxLabels)
+	case len(s.ReplyTo) > MaxReplyToBytes:
+		return unusable(ReasonBadReplyTo, "reply_to: %d bytes; a topic's name has at most %d", len(s.ReplyTo), MaxReplyToBytes)
+	}
+	return nil
+}
+
+// Record makes the submission's record, for waybill.tasks. source is the
+// submitter's ce_source.
+func (s *Submission) Record(ns Namespace, source string) Record {
+	r := Record{Topic: ns.Inbox(Tasks), Partition: -1, Key: []byte(s.ID), Value: encodeObject(s),
+		Headers: CloudHeaders(TypeSubmission, source, s.ID)}
+	if s.Traceparent != "" {
+		r.Headers = append(r.Headers, Header{HeaderTraceparent, []byte(s.Traceparent)})
+	}
+	return r
+}
+
+func decodeReply(r *Record) (string, Input, error) {
+	id, ok := r.Header(HeaderRequest)
+	if !ok {
+		return "", nil, unusable(ReasonMissingHeader, "a reply needs %s", HeaderRequest)
+	}
+	if t, ok := r.Header(HeaderType); ok {
+		if err := checkType(t, TypeReply); err != nil {
+			return "", nil, err
+		}
+	}
+	task, ref, err := ParseRequestID(id)
+	if err != nil {
+		return "", nil, unusable(ReasonBadHeader, "%v", err)
+	}
+	if err := CheckTaskID(task); err != nil {
+		return "", nil, unusable(ReasonBadHeader, "%s: %v", HeaderRequest, err)
+	}
+	out, _ := r.Header(HeaderOutcome)
+	effect, _ := r.Header(HeaderEffect)
+	rep := &Reply{Task: task, Ref: ref, Outcome: Outcome(out), Effect: Effect(effect), Body: r.Value}
+	switch rep.Outcome {
+	case Completed, Failed, Rejected:
+	case "":
+		return "", nil, unusable(ReasonMissingHeader, "a reply needs %s", HeaderOutcome)
+	default:
+		return "", nil, unusable(ReasonBadHeader, "%s %q: completed, failed or rejected", HeaderOutcome, out)
+	}
+	if rep.Effect != EffectNone {
+		rep.Effect = EffectUnknown
+	}
+	if !ValidJSON(r.Value) {
+		return "", nil, unusable(ReasonBadJSON, "the reply's value is no JSON in UTF-8")
+	}
+	return task, rep, nil
+}
+
+func decodeRecovery(r *Record) (string, Input, error) {
+	t, _ := r.Header(HeaderType)
+	if err := checkType(t, TypeRecovery); err != nil {
+		return "", nil, err
+	}
+	rec := &Recovery{}
+	if err := decodeObject(r.Value, rec); err != nil {
+		return "", nil, badJSON(err)
+	}
+	if err := CheckTaskID(rec.Task); err != nil {
+		return "", nil, err
+	}
+	switch rec.Action {
+	case ActionRetry, ActionWait, ActionUndo, ActionHold:
+	default:
+		return "", nil, unusable(ReasonBadField, "action %q: retry, wait, undo or hold", rec.Action)
+	}
+	if rec.Timer == 0 || rec.Step != "" && rec.Kind != Do && rec.Kind != Undo {
+		return "", nil, unusable(ReasonBadField, "timer %d, step %q, kind %q: names no timer", rec.Timer, rec.Step, rec.Kind)
+	}
+	return rec.Task, rec, nil
+}
+
+// Record makes the recovery's record.
+func (r *Recovery) Record(ns Namespace, source string, partition int32) Record {
+	id := r.Task + "/" + strconv.FormatUint(r.Timer, 10) + "/" + string(r.Action)
+	return Record{Topic: ns.Inbox(Recoveries), Partition: partition, Key: []byte(r.Task), Value: encodeObject(r),
+		Headers: CloudHeaders(TypeRecovery, source, id)}
+}
+
+func decodeControl(r *Record) (string, Input, error) {
+	t, _ := r.Header(HeaderType)
+	if err := checkType(t, TypeControl); err != nil {
+		return "", nil, err
+	}
+	x := &Control{}
+	x.ID, _ = r.Header(HeaderID)
+	if err := decodeObject(r.Value, x); err != nil {
+		return "", nil, badJSON(err)
+	}
+	if err := CheckTaskID(x.Task); err != nil {
+		return "", nil, err
+	}
+	if x.RequestID == "" {
+		x.RequestID = x.ID
+	}
+	switch {
+	case x.ID == "":
+		return "", nil, unusable(ReasonMissingHeader, "a control needs %s: its answer repeats it", HeaderID)
+	case x.Command != Cancel && x.Command != Resubmit && x.Command != UndoTask && x.Command != Release:
+		return "", nil, unusable(ReasonBadField, "command %q: cancel, resubmit, undo or release", x.Command)
+	case x.Command == Release && (x.Step == "" || x.As != StepCompleted && x.As != StepUndone):
+		return "", nil, unusable(ReasonBadField, "release needs a step and as: completed or undone")
+	}
+	return x.Task, x, nil
+}
+
+// Record makes the control's record. Its ce_id is the request id.
+func (x *Control) Record(ns Namespace, source string) Record {
+	return Record{Topic: ns.Inbox(Controls), Partition: -1, Key: []byte(x.Task), Value: encodeObject(x),
+		Headers: CloudHeaders(TypeControl, source, x.RequestID)}
+}

@@ -1,0 +1,47 @@
+// Package events is Waybill's vocabulary: what can be asked for (commands),
+// what has happened (events), what a task is after each of them (Evolve), and
+// how all of it is written on Kafka. It does no I/O and reads no clock; time is
+// always an argument.
+//
+// # The fold
+//
+// A task is the fold of its events, in the order of their seq:
+//
+//	state := nil
+//	for each event of the task { state = Evolve(state, event) }
+//
+// Evolve consults one table of transitions (transitions.go) and nothing else:
+// no definition, no clock, no Kafka timestamp. So whoever has the log has the
+// state, and two readers at the same offset have the same state.
+//
+// A partition has a state of its own beside its tasks (PartitionState): the epoch
+// of its owner's claim, the instant of the last decision, and for each inbox
+// the offset up to which input is reflected.
+//
+// # Records
+//
+// An event is a CloudEvent in binary mode: ce_type names the fact and its
+// version, ce_id is "<task>/<seq>", the value is one JSON object that holds
+// the envelope (at, cause, epoch, prev, due, policy) and the fact's own
+// fields. codec.go walks the fields of a type once, for both directions.
+//
+// What every other topic carries is in message.go (what agents, submitters and
+// operators see) and command.go (what a scheduler accepts).
+//
+// # The tables
+//
+// The tables below are generated from transitions.go; a test compares them.
+//
+// Tasks:
+//
+//	received      (nothing)                        -> pending
+//	started       pending                          -> processing
+//	processed     processing                       -> processed
+//	undoing       pending processing error         -> undoing
+//	undone        undoing                          -> undone
+//	cancelled     pending processing error undoing -> cancelled
+//	held          processing undoing               -> error
+//	resumed       error                            -> processing or undoing
+//
+// Steps are listed by docs/states.md, with a diagram of both.
+package events

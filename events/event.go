@@ -1,0 +1,539 @@
+package events
+
+import (
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Event is one fact about a task (or a partition), as its owner recorded it.
+type Event struct {
+	Task   string // empty: about the partition
+	Seq    uint64 // counts the task's events from 1 without a gap; for a partition's, the epoch
+	At     time.Time
+	Cause  Cause
+	Epoch  uint64
+	Prev   string    // Hash of the task's event before; empty in the first
+	Due    time.Time // zero: the event arms no timer
+	Policy *Policy   // with Due: what a supervisor needs
+	Fact   Fact
+}
+
+// Fact is what an event says. It is sealed: the vocabulary is this package's.
+type Fact interface {
+	Type() string // the ce_type
+	fields(*codec)
+}
+
+// Cause is the record that led to an event.
+type Cause struct {
+	Inbox     Inbox
+	Partition int32
+	Offset    int64
+}
+
+// String writes a cause as events hold it: "inbox/partition/offset".
+func (c Cause) String() string {
+	return c.Inbox.String() + "/" + strconv.Itoa(int(c.Partition)) + "/" + strconv.FormatInt(c.Offset, 10)
+}
+
+// ParseCause is the inverse of Cause.String.
+func ParseCause(s string) (Cause, error) {
+	part := strings.Split(s, "/")
+	if len(part) != 3 {
+		return Cause{}, fmt.Errorf("cause %q: not inbox/partition/offset", s)
+	}
+	inbox, ok := ParseInbox(part[0])
+	p, err := strconv.ParseInt(part[1], 10, 32)
+	off, err2 := strconv.ParseInt(part[2], 10, 64)
+	if !ok || err != nil || err2 != nil || p < 0 || off < 0 {
+		return Cause{}, fmt.Errorf("cause %q: not inbox/partition/offset", s)
+	}
+	return Cause{inbox, int32(p), off}, nil
+}
+
+// The headers of a CloudEvent in binary mode.
+const (
+	HeaderSpecVersion = "ce_specversion"
+	HeaderType        = "ce_type"
+	HeaderSource      = "ce_source"
+	HeaderID          = "ce_id"
+	HeaderContentType = "content-type"
+	HeaderTraceparent = "traceparent"
+	SpecVersion       = "1.0"
+	ContentType       = "application/json"
+)
+
+// partitionID is the first part of the ce_id of an event about a partition.
+const partitionID = "waybill.partition"
+
+// ID is the event's ce_id: "<task>/<seq>".
+func (e *Event) ID(partition int32) string {
+	if e.Task == "" {
+		return partitionID + "/" + strconv.Itoa(int(partition)) + "/" + strconv.FormatUint(e.Seq, 10)
+	}
+	return TaskEventID(e.Task, e.Seq)
+}
+
+// TaskEventID is the ce_id of a task's event.
+func TaskEventID(task string, seq uint64) string {
+	return task + "/" + strconv.FormatUint(seq, 10)
+}
+
+// Hash is the link of the chain: what the next event of the task holds as
+// prev. It covers the type and the value, so no event of a task can be changed,
+// dropped or put in without breaking the chain after it. 128 bits of SHA-256.
+func Hash(ceType string, value []byte) string {
+	h := sha256.New()
+	h.Write([]byte(ceType))
+	h.Write([]byte{0})
+	h.Write(value)
+	var sum [sha256.Size]byte
+	return base64.RawURLEncoding.EncodeToString(h.Sum(sum[:0])[:16])
+}
+
+func (e *Event) fields(c *codec) {
+	c.time("at", &e.At)
+	c.cause(&e.Cause, e.Fact)
+	c.seq("epoch", &e.Epoch)
+	c.str("prev", &e.Prev)
+	c.time("due", &e.Due)
+	optional(c, "policy", &e.Policy, func(c *codec, p *Policy) { p.fields(c) })
+	e.Fact.fields(c)
+}
+
+func (c *codec) cause(v *Cause, fact Fact) {
+	var s string
+	if !c.decoding {
+		s = v.String()
+		c.str("cause", &s)
+		return
+	}
+	c.str("cause", &s)
+	cause, err := ParseCause(s)
+	if err != nil {
+		c.fail("cause", err.Error())
+	}
+	*v = cause
+}
+
+// Value is the event's record value.
+func (e *Event) Value() []byte { return encodeObject(e) }
+
+// Record makes the event's record. value is what Value returned; source is the
+// ce_source of the writer.
+func (e *Event) Record(ns Namespace, source string, partition int32, value []byte) Record {
+	r := Record{Topic: ns.Events(), Partition: partition, Value: value,
+		Headers: CloudHeaders(e.Fact.Type(), source, e.ID(partition))}
+	if e.Task != "" {
+		r.Key = []byte(e.Task)
+	}
+	return r
+}
+
+// CloudHeaders are the five headers that every record of Waybill carries.
+func CloudHeaders(ceType, source, id string) []Header {
+	return []Header{
+		{HeaderSpecVersion, []byte(SpecVersion)},
+		{HeaderType, []byte(ceType)},
+		{HeaderSource, []byte(source)},
+		{HeaderID, []byte(id)},
+		{HeaderContentType, []byte(ContentType)},
+	}
+}
+
+// ErrUnknownType is wrapped by DecodeEvent for a type, or a version of a type,
+// that this build doesn't know. A reader must not go on with that task: what it
+// doesn't understand may have changed it.
+var ErrUnknownType = errors.New("unknown event type")
+
+// DecodeEvent reads a record of the events topic. Raw JSON in the event
+// aliases the record's value. The error wraps ErrUnknownType, or says what is
+// malformed.
+func DecodeEvent(r *Record) (*Event, error) {
+	ceType, _ := r.Header(HeaderType)
+	id, _ := r.Header(HeaderID)
+	make, ok := facts[ceType]
+	if !ok {
+		return nil, fmt.Errorf("%w %q (ce_id %q)", ErrUnknownType, ceType, id)
+	}
+	e := &Event{Fact: make()}
+	if err := decodeObject(r.Value, e); err != nil {
+		return nil, fmt.Errorf("event %s %q: %w", ceType, id, err)
+	}
+	task, seq, ok := cutLast(id)
+	n, err := strconv.ParseUint(seq, 10, 63)
+	if !ok || err != nil || n == 0 {
+		return nil, fmt.Errorf("event %s: ce_id %q: not <task>/<seq>", ceType, id)
+	}
+	e.Seq = n
+	if _, claimed := e.Fact.(*PartitionClaimed); claimed {
+		return e, nil
+	}
+	if e.Task = string(r.Key); e.Task != task {
+		return nil, fmt.Errorf("event %s: key %q is not the task of ce_id %q", ceType, r.Key, id)
+	}
+	return e, nil
+}
+
+// cutLast cuts s at its last slash: ids may hold slashes, numbers don't.
+func cutLast(s string) (before, after string, ok bool) {
+	i := strings.LastIndexByte(s, '/')
+	if i < 0 {
+		return s, "", false
+	}
+	return s[:i], s[i+1:], true
+}
+
+// facts makes an empty fact for each type that this build can read. A type that
+// was ever written stays here.
+var facts = map[string]func() Fact{}
+
+func init() {
+	for _, mk := range []func() Fact{
+		func() Fact { return new(PartitionClaimed) },
+		func() Fact { return new(TaskReceived) },
+		func() Fact { return new(TaskStarted) },
+		func() Fact { return new(TaskProcessed) },
+		func() Fact { return new(TaskUndoing) },
+		func() Fact { return new(TaskUndone) },
+		func() Fact { return new(TaskCancelled) },
+		func() Fact { return new(TaskHeld) },
+		func() Fact { return new(TaskResumed) },
+		func() Fact { return new(RunSkipped) },
+		func() Fact { return new(RunReleased) },
+	} {
+		facts[mk().Type()] = mk
+	}
+	for _, k := range []Kind{Do, Undo} {
+		for _, mk := range []func() Fact{
+			func() Fact { return &AttemptStarted{Kind: k} },
+			func() Fact { return &AttemptCompleted{Kind: k} },
+			func() Fact { return &AttemptFailed{Kind: k} },
+			func() Fact { return &AttemptRejected{Kind: k} },
+			func() Fact { return &AttemptExpired{Kind: k} },
+			func() Fact { return &AttemptWaiting{Kind: k} },
+			func() Fact { return &RunErrored{Kind: k} },
+		} {
+			facts[mk().Type()] = mk
+		}
+	}
+}
+
+// Types lists every event type that this build can read.
+func Types() []string {
+	ts := make([]string, 0, len(facts))
+	for t := range facts {
+		ts = append(ts, t)
+	}
+	return ts
+}
+
+// By says who asked for what an operator asked, and why.
+type By struct {
+	Who       string
+	Why       string
+	RequestID string
+}
+
+func (b *By) fields(c *codec) {
+	c.str("by", &b.Who)
+	c.str("why", &b.Why)
+	c.str("request_id", &b.RequestID)
+}
+
+// PartitionClaimed begins an owner's first transaction in a partition.
+type PartitionClaimed struct {
+	Owner string
+}
+
+// Type is the ce_type.
+func (*PartitionClaimed) Type() string      { return "waybill.partition.claimed.v1" }
+func (f *PartitionClaimed) fields(c *codec) { c.str("owner", &f.Owner) }
+
+// TaskReceived is a task's first event: the submission as it was accepted, and
+// the plan.
+type TaskReceived struct {
+	Workflow    string
+	Version     int
+	Input       json.RawMessage
+	ReplyTo     string
+	Priority    int
+	Labels      map[string]string
+	CompleteBy  time.Time // asked for by the submitter; zero: by the plan
+	Digest      string
+	Traceparent string
+	Plan        *Plan
+}
+
+// Type is the ce_type.
+func (*TaskReceived) Type() string { return "waybill.task.received.v1" }
+func (f *TaskReceived) fields(c *codec) {
+	c.str("workflow", &f.Workflow)
+	c.int("version", &f.Version)
+	c.raw("input", &f.Input)
+	c.str("reply_to", &f.ReplyTo)
+	c.int("priority", &f.Priority)
+	c.labels("labels", &f.Labels)
+	c.time("complete_by", &f.CompleteBy)
+	c.str("digest", &f.Digest)
+	c.str("traceparent", &f.Traceparent)
+	c.plan("plan", &f.Plan)
+}
+
+func (c *codec) plan(name string, v **Plan) {
+	if !c.decoding {
+		if *v != nil {
+			c.raw(name, &(*v).raw)
+		}
+		return
+	}
+	val, ok := c.find(name)
+	if !ok {
+		c.fail(name, "missing")
+		return
+	}
+	p, err := decodePlan(val)
+	if err != nil {
+		c.fail(name, err.Error())
+		return
+	}
+	*v = p
+}
+
+// TaskStarted begins the processing of a task. Its due is the task's
+// complete-by.
+type TaskStarted struct{}
+
+// Type is the ce_type.
+func (*TaskStarted) Type() string    { return "waybill.task.started.v1" }
+func (*TaskStarted) fields(c *codec) {}
+
+// TaskProcessed ends a task as it should end.
+type TaskProcessed struct {
+	Output json.RawMessage
+}
+
+// Type is the ce_type.
+func (*TaskProcessed) Type() string      { return "waybill.task.processed.v1" }
+func (f *TaskProcessed) fields(c *codec) { c.raw("output", &f.Output) }
+
+// TaskUndoing is the decision to undo: nothing new starts, what waits ends.
+type TaskUndoing struct {
+	By
+	Ending TaskState // undone or cancelled
+	Keep   bool      // what completed stays
+	Error  *Error
+}
+
+// Type is the ce_type.
+func (*TaskUndoing) Type() string { return "waybill.task.undoing.v1" }
+func (f *TaskUndoing) fields(c *codec) {
+	text(c, "ending", &f.Ending)
+	c.bool("keep", &f.Keep)
+	c.errorField("error", &f.Error)
+	f.By.fields(c)
+}
+
+// TaskUndone ends a task of which nothing remains.
+type TaskUndone struct{}
+
+// Type is the ce_type.
+func (*TaskUndone) Type() string    { return "waybill.task.undone.v1" }
+func (*TaskUndone) fields(c *codec) {}
+
+// TaskCancelled ends a task that an operator cancelled.
+type TaskCancelled struct{ By }
+
+// Type is the ce_type.
+func (*TaskCancelled) Type() string      { return "waybill.task.cancelled.v1" }
+func (f *TaskCancelled) fields(c *codec) { f.By.fields(c) }
+
+// TaskHeld is the decision to wait for an operator.
+type TaskHeld struct {
+	Error *Error
+}
+
+// Type is the ce_type.
+func (*TaskHeld) Type() string      { return "waybill.task.held.v1" }
+func (f *TaskHeld) fields(c *codec) { c.errorField("error", &f.Error) }
+
+// TaskResumed ends a hold: by resubmit, or because the last step in error was
+// released. Processing goes on, or undoing if that was held. Its due, while
+// processing, is the task's new complete-by.
+type TaskResumed struct {
+	By
+}
+
+// Type is the ce_type.
+func (*TaskResumed) Type() string      { return "waybill.task.resumed.v1" }
+func (f *TaskResumed) fields(c *codec) { f.By.fields(c) }
+
+// RunSkipped: the step's when was false.
+type RunSkipped struct {
+	Step string
+}
+
+// Type is the ce_type.
+func (*RunSkipped) Type() string      { return "waybill.step.skipped.v1" }
+func (f *RunSkipped) fields(c *codec) { c.str("step", &f.Step) }
+
+// RunReleased states what an operator settled by hand.
+type RunReleased struct {
+	By
+	Step   string
+	As     StepState // completed or undone
+	Output json.RawMessage
+}
+
+// Type is the ce_type.
+func (*RunReleased) Type() string { return "waybill.step.released.v1" }
+func (f *RunReleased) fields(c *codec) {
+	c.str("step", &f.Step)
+	text(c, "as", &f.As)
+	c.raw("output", &f.Output)
+	f.By.fields(c)
+}
+
+// attemptType is the ce_type of an event about an attempt: of a step's
+// operation (waybill.step) or of its undo (waybill.undo).
+func attemptType(k Kind, verb string) string {
+	if k == Undo {
+		return "waybill.undo." + verb + ".v1"
+	}
+	return "waybill.step." + verb + ".v1"
+}
+
+// AttemptStarted: a request was sent in the same transaction. Its due is the
+// attempt's complete-by. The input is written with the first attempt only.
+type AttemptStarted struct {
+	Kind      Kind
+	Step      string
+	Attempt   int
+	Agent     string
+	Operation string
+	Key       string // idempotency key
+	Input     json.RawMessage
+}
+
+// Type is the ce_type.
+func (f *AttemptStarted) Type() string { return attemptType(f.Kind, "started") }
+func (f *AttemptStarted) fields(c *codec) {
+	c.str("step", &f.Step)
+	c.int("attempt", &f.Attempt)
+	c.str("agent", &f.Agent)
+	c.str("operation", &f.Operation)
+	c.str("idempotency_key", &f.Key)
+	c.raw("input", &f.Input)
+}
+
+// AttemptCompleted: the agent did it.
+type AttemptCompleted struct {
+	Kind    Kind
+	Step    string
+	Attempt int
+	Output  json.RawMessage
+}
+
+// Type is the ce_type.
+func (f *AttemptCompleted) Type() string { return attemptType(f.Kind, "completed") }
+func (f *AttemptCompleted) fields(c *codec) {
+	c.str("step", &f.Step)
+	c.int("attempt", &f.Attempt)
+	c.raw("output", &f.Output)
+}
+
+// Effect is what an agent says that its call changed in the world.
+type Effect string
+
+// The effects of a failure.
+const (
+	EffectNone    Effect = "none"
+	EffectUnknown Effect = "unknown"
+)
+
+// AttemptFailed: the agent could not do it; it may be tried again. Its due, if
+// it has one, is now: the supervisor says how it goes on.
+type AttemptFailed struct {
+	Kind    Kind
+	Step    string
+	Attempt int
+	Effect  Effect
+	Error   *Error
+}
+
+// Type is the ce_type.
+func (f *AttemptFailed) Type() string { return attemptType(f.Kind, "failed") }
+func (f *AttemptFailed) fields(c *codec) {
+	c.str("step", &f.Step)
+	c.int("attempt", &f.Attempt)
+	text(c, "effect", &f.Effect)
+	c.errorField("error", &f.Error)
+}
+
+// AttemptRejected: the agent won't ever do it.
+type AttemptRejected struct {
+	Kind    Kind
+	Step    string
+	Attempt int
+	Error   *Error
+}
+
+// Type is the ce_type.
+func (f *AttemptRejected) Type() string { return attemptType(f.Kind, "rejected") }
+func (f *AttemptRejected) fields(c *codec) {
+	c.str("step", &f.Step)
+	c.int("attempt", &f.Attempt)
+	c.errorField("error", &f.Error)
+}
+
+// AttemptExpired: complete-by passed without a reply. The effect is unknown.
+type AttemptExpired struct {
+	Kind    Kind
+	Step    string
+	Attempt int
+}
+
+// Type is the ce_type.
+func (f *AttemptExpired) Type() string { return attemptType(f.Kind, "expired") }
+func (f *AttemptExpired) fields(c *codec) {
+	c.str("step", &f.Step)
+	c.int("attempt", &f.Attempt)
+}
+
+// AttemptWaiting: another attempt is made at due, after a backoff or the
+// cool-down.
+type AttemptWaiting struct {
+	Kind     Kind
+	Step     string
+	Attempt  int // the one before
+	CoolDown bool
+}
+
+// Type is the ce_type.
+func (f *AttemptWaiting) Type() string { return attemptType(f.Kind, "waiting") }
+func (f *AttemptWaiting) fields(c *codec) {
+	c.str("step", &f.Step)
+	c.int("attempt", &f.Attempt)
+	c.bool("cool_down", &f.CoolDown)
+}
+
+// RunErrored: no further attempt is made: the tries are exhausted, an
+// expression failed, a record would be too large.
+type RunErrored struct {
+	Kind  Kind
+	Step  string
+	Error *Error
+}
+
+// Type is the ce_type.
+func (f *RunErrored) Type() string { return attemptType(f.Kind, "errored") }
+func (f *RunErrored) fields(c *codec) {
+	c.str("step", &f.Step)
+	c.errorField("error", &f.Error)
+}

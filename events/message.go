@@ -1,0 +1,286 @@
+package events
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"strconv"
+	"time"
+)
+
+// The headers of requests and replies, of forwards, dead letters and
+// notifications.
+const (
+	HeaderOperation      = "ce_operation"
+	HeaderCompleteBy     = "ce_completeby"
+	HeaderIdempotencyKey = "ce_idempotencykey"
+	HeaderRequest        = "ce_request"
+	HeaderOutcome        = "ce_outcome"
+	HeaderEffect         = "ce_effect"
+	HeaderHop            = "waybill_hop"    // a forwarded record: where it came from
+	HeaderReason         = "waybill_reason" // a dead letter's reason
+	HeaderDetail         = "waybill_detail"
+	HeaderOrigin         = "waybill_origin" // topic/partition/offset
+	HeaderSize           = "waybill_size"   // of the original, in bytes
+	HeaderSHA256         = "waybill_sha256" // of the original value
+	HeaderReplyTo        = "waybill_replyto"
+)
+
+// compactJSON takes the white space out of a JSON value.
+func compactJSON(raw []byte) ([]byte, error) {
+	if len(raw) == 0 {
+		return raw, nil
+	}
+	var b bytes.Buffer
+	err := json.Compact(&b, raw)
+	return b.Bytes(), err
+}
+
+// IdempotencyKey is the key of a run: the same for every attempt at a step,
+// another for its undo, and renewed with the generation.
+func IdempotencyKey(ns Namespace, task, step string, k Kind, generation int) string {
+	return string(ns) + task + "/" + step + "/" + string(k) + "/" + strconv.Itoa(generation+1)
+}
+
+// Request is what an agent is asked to do.
+type Request struct {
+	Task           string
+	Ref            RequestRef
+	Operation      string
+	CompleteBy     time.Time
+	IdempotencyKey string
+	Traceparent    string
+	Value          json.RawMessage
+}
+
+// Record makes the request's record.
+func (q *Request) Record(ns Namespace, source, agent string, partition int32) Record {
+	id := RequestID(q.Task, q.Ref)
+	h := append(make([]Header, 0, 10), CloudHeaders(TypeRequest, source, id)...)
+	h = append(h,
+		Header{HeaderOperation, []byte(q.Operation)},
+		Header{HeaderCompleteBy, []byte(q.CompleteBy.UTC().Format(TimeLayout))},
+		Header{HeaderIdempotencyKey, []byte(q.IdempotencyKey)},
+		Header{HeaderRequest, []byte(id)})
+	if q.Traceparent != "" {
+		h = append(h, Header{HeaderTraceparent, []byte(q.Traceparent)})
+	}
+	return Record{Topic: ns.Requests(agent), Partition: partition, Key: []byte(q.Task), Value: q.Value, Headers: h}
+}
+
+// DecodeRequest reads a record of a request topic. The error says what is
+// malformed; an agent counts it and goes on.
+func DecodeRequest(r *Record) (*Request, error) {
+	id, _ := r.Header(HeaderRequest)
+	task, ref, err := ParseRequestID(id)
+	if err != nil {
+		return nil, err
+	}
+	q := &Request{Task: task, Ref: ref, Value: r.Value}
+	q.Operation, _ = r.Header(HeaderOperation)
+	q.IdempotencyKey, _ = r.Header(HeaderIdempotencyKey)
+	q.Traceparent, _ = r.Header(HeaderTraceparent)
+	by, _ := r.Header(HeaderCompleteBy)
+	if q.CompleteBy, err = time.Parse(time.RFC3339, by); err != nil {
+		return nil, unusable(ReasonBadHeader, "%s %q: not an instant as in RFC 3339", HeaderCompleteBy, by)
+	}
+	if q.Operation == "" || q.IdempotencyKey == "" {
+		return nil, unusable(ReasonMissingHeader, "a request needs %s and %s", HeaderOperation, HeaderIdempotencyKey)
+	}
+	return q, nil
+}
+
+// Record makes the reply's record, for the request that it answers.
+func (p *Reply) Record(ns Namespace, source string) Record {
+	id := RequestID(p.Task, p.Ref)
+	h := append(make([]Header, 0, 8), CloudHeaders(TypeReply, source, id+"/"+string(p.Outcome))...)
+	h = append(h, Header{HeaderRequest, []byte(id)}, Header{HeaderOutcome, []byte(p.Outcome)})
+	if p.Effect == EffectNone && p.Outcome != Completed {
+		h = append(h, Header{HeaderEffect, []byte(EffectNone)})
+	}
+	body := p.Body
+	if len(body) == 0 {
+		body = json.RawMessage("null")
+	}
+	return Record{Topic: ns.Inbox(Replies), Partition: -1, Key: []byte(p.Task), Value: body, Headers: h}
+}
+
+// UndoOf is what the request of an undo says of what is to be undone.
+type UndoOf struct {
+	IdempotencyKey string
+	Outcome        string // completed or unknown
+	Input          json.RawMessage
+	Output         json.RawMessage
+}
+
+func (u *UndoOf) fields(c *codec) {
+	c.str("idempotency_key", &u.IdempotencyKey)
+	c.str("outcome", &u.Outcome)
+	c.raw("input", &u.Input)
+	c.raw("output", &u.Output)
+}
+
+// UndoValue is the value of an undo's request: undo_of, and what undo.input
+// adds. extra is a JSON object or empty; a member undo_of in it is dropped.
+func UndoValue(u UndoOf, extra json.RawMessage) (json.RawMessage, error) {
+	var members []field
+	var err error
+	if len(extra) > 0 {
+		if members, err = scanObject(extra, nil); err != nil {
+			return nil, err
+		}
+	}
+	buf := appendObject([]byte(`{"undo_of":`), &u)
+	for _, m := range members {
+		if m.key == "undo_of" {
+			continue
+		}
+		buf = append(appendQuoted(append(buf, ','), m.key), ':')
+		buf = append(buf, m.val...)
+	}
+	return append(buf, '}'), nil
+}
+
+// Answer tells an operator what became of a control.
+type Answer struct {
+	Task     string
+	Control  string // the control's ce_id
+	Accepted bool
+	Seq      uint64 // of the event that it led to
+	Reason   string // of a refusal
+	State    TaskState
+}
+
+func (a *Answer) fields(c *codec) {
+	c.str("task", &a.Task)
+	c.str("control", &a.Control)
+	c.bool("accepted", &a.Accepted)
+	c.seq("seq", &a.Seq)
+	c.str("reason", &a.Reason)
+	text(c, "state", &a.State)
+}
+
+// Record makes the answer's record.
+func (a *Answer) Record(ns Namespace, source string) Record {
+	return Record{Topic: ns.Answers(), Partition: -1, Key: []byte(a.Task), Value: encodeObject(a),
+		Headers: CloudHeaders(TypeAnswer, source, a.Control)}
+}
+
+// DecodeAnswer reads a record of the answers topic.
+func DecodeAnswer(r *Record) (*Answer, error) {
+	a := &Answer{}
+	return a, decodeObject(r.Value, a)
+}
+
+// Alert tells operators that something waits for them.
+type Alert struct {
+	Task    string
+	Seq     uint64 // of the event that it is about; 0: none
+	Code    string
+	Step    string
+	Message string
+	At      time.Time
+}
+
+func (a *Alert) fields(c *codec) {
+	c.str("task", &a.Task)
+	c.seq("seq", &a.Seq)
+	c.str("code", &a.Code)
+	c.str("step", &a.Step)
+	c.str("message", &a.Message)
+	c.time("at", &a.At)
+}
+
+// Record makes the alert's record; id is its ce_id.
+func (a *Alert) Record(ns Namespace, source, id string) Record {
+	r := Record{Topic: ns.Alerts(), Partition: -1, Value: encodeObject(a), Headers: CloudHeaders(TypeAlert, source, id)}
+	if a.Task != "" {
+		r.Key = []byte(a.Task)
+	}
+	return r
+}
+
+// DecodeAlert reads a record of the alerts topic.
+func DecodeAlert(r *Record) (*Alert, error) {
+	a := &Alert{}
+	return a, decodeObject(r.Value, a)
+}
+
+// The statuses of a notification that are no states of a task.
+const (
+	StatusReceived = "received"
+	StatusRefused  = "refused"
+)
+
+// Notification is what an application is told of its task.
+type Notification struct {
+	Task     string
+	Workflow string
+	Status   string
+	Reason   string // of a refusal
+	Output   json.RawMessage
+	Error    *Error
+	At       time.Time
+}
+
+func (n *Notification) fields(c *codec) {
+	c.str("id", &n.Task)
+	c.str("workflow", &n.Workflow)
+	c.str("status", &n.Status)
+	c.str("reason", &n.Reason)
+	c.raw("output", &n.Output)
+	c.errorField("error", &n.Error)
+	c.time("at", &n.At)
+}
+
+// Record makes the notification's record, for the notifier. id is the ce_id of
+// the event that it tells.
+func (n *Notification) Record(ns Namespace, source, replyTo, id string) Record {
+	h := append(make([]Header, 0, 6), CloudHeaders(TypeNotification, source, id)...)
+	return Record{Topic: ns.Notifications(), Partition: -1, Key: []byte(n.Task), Value: encodeObject(n),
+		Headers: append(h, Header{HeaderReplyTo, []byte(replyTo)})}
+}
+
+// DecodeNotification reads a record of the notifications topic, or of a
+// reply_to.
+func DecodeNotification(r *Record) (*Notification, error) {
+	n := &Notification{}
+	return n, decodeObject(r.Value, n)
+}
+
+// MaxDeadletterBytes is how much of the original a dead letter holds.
+const MaxDeadletterBytes = 256 << 10
+
+// Origin writes where a record was found: "topic/partition/offset".
+func Origin(r *Record) string {
+	return r.Topic + "/" + strconv.Itoa(int(r.Partition)) + "/" + strconv.FormatInt(r.Offset, 10)
+}
+
+// Deadletter makes the dead letter of a record: the original bytes, cut to
+// MaxDeadletterBytes, with the reason, the origin, the size and the hash in
+// headers. The original's own headers are not passed on.
+func Deadletter(ns Namespace, source string, r *Record, u *Unusable) Record {
+	sum := sha256.Sum256(r.Value)
+	origin := Origin(r)
+	detail := u.Detail
+	if len(detail) > 1024 {
+		detail = detail[:1024]
+	}
+	h := append(make([]Header, 0, 10), CloudHeaders(TypeDeadletter, source, origin)...)
+	h[4].Value = []byte("application/octet-stream")
+	h = append(h,
+		Header{HeaderReason, []byte(u.Reason)},
+		Header{HeaderDetail, []byte(detail)},
+		Header{HeaderOrigin, []byte(origin)},
+		Header{HeaderSize, []byte(strconv.Itoa(len(r.Value)))},
+		Header{HeaderSHA256, []byte(hex.EncodeToString(sum[:]))})
+	return Record{Topic: ns.Deadletters(), Partition: -1, Key: cut(r.Key, 1024), Value: cut(r.Value, MaxDeadletterBytes), Headers: h}
+}
+
+func cut(b []byte, n int) []byte {
+	if len(b) > n {
+		return b[:n]
+	}
+	return b
+}

@@ -1,0 +1,160 @@
+package events
+
+import (
+	"encoding/json"
+	"strings"
+	"sync"
+	"time"
+)
+
+// What a task, or a step, does when it can't go on.
+const (
+	OnErrorUndo = "undo"
+	OnErrorHold = "hold"
+)
+
+// Plan is what the fold needs of a workflow definition: the graph, who does
+// what, and the rules of retry. It is written into a task's first event, so
+// that reading a log needs no definition. A Plan is never changed: tasks of
+// the same definition share one.
+type Plan struct {
+	OnError        string
+	CompleteWithin time.Duration
+	Steps          []PlanStep
+
+	raw   json.RawMessage
+	index map[string]int
+}
+
+// PlanStep is one step of a plan.
+type PlanStep struct {
+	ID        string
+	Needs     []int // indices of earlier or later steps; the graph has no cycle
+	Agent     string
+	Operation string
+	Attempts  Attempts
+	Undo      *PlanUndo // nil: passed over when the task is undone
+}
+
+// PlanUndo is the undo of a step.
+type PlanUndo struct {
+	Agent     string
+	Operation string
+	Attempts  Attempts
+}
+
+// Attempts is the rule by which attempts are made.
+type Attempts struct {
+	CompleteWithin time.Duration // of one attempt
+	MaxAttempts    int
+	Backoff        time.Duration
+	Factor         float64
+	Max            time.Duration
+	CoolDown       time.Duration // 0: no attempt past MaxAttempts
+}
+
+// NewPlan finishes a plan: its steps are indexed and its stored form is made.
+func NewPlan(onError string, completeWithin time.Duration, steps []PlanStep) *Plan {
+	p := &Plan{OnError: onError, CompleteWithin: completeWithin, Steps: steps}
+	p.raw = encodeObject(p)
+	p.makeIndex()
+	return p
+}
+
+func (p *Plan) makeIndex() {
+	p.index = make(map[string]int, len(p.Steps))
+	for i := range p.Steps {
+		p.index[p.Steps[i].ID] = i
+	}
+}
+
+// Step returns the index of a step.
+func (p *Plan) Step(id string) (int, bool) {
+	i, ok := p.index[id]
+	return i, ok
+}
+
+// AttemptsOf returns the rule for a step's operation or its undo.
+func (p *Plan) AttemptsOf(step int, k Kind) Attempts {
+	if k == Undo {
+		return p.Steps[step].Undo.Attempts
+	}
+	return p.Steps[step].Attempts
+}
+
+// Agent returns who does a step, or undoes it, by which operation.
+func (p *Plan) Agent(step int, k Kind) (agent, operation string) {
+	s := &p.Steps[step]
+	if k == Undo {
+		return s.Undo.Agent, s.Undo.Operation
+	}
+	return s.Agent, s.Operation
+}
+
+func (p *Plan) fields(c *codec) {
+	c.str("on_error", &p.OnError)
+	c.millis("complete_within_ms", &p.CompleteWithin)
+	list(c, "steps", &p.Steps, func(c *codec, s *PlanStep) { s.fields(c) })
+}
+
+func (s *PlanStep) fields(c *codec) {
+	c.str("id", &s.ID)
+	list(c, "needs", &s.Needs, nil)
+	c.str("agent", &s.Agent)
+	c.str("operation", &s.Operation)
+	s.Attempts.fields(c)
+	optional(c, "undo", &s.Undo, func(c *codec, u *PlanUndo) {
+		c.str("agent", &u.Agent)
+		c.str("operation", &u.Operation)
+		u.Attempts.fields(c)
+	})
+}
+
+func (a *Attempts) fields(c *codec) {
+	c.millis("complete_within_ms", &a.CompleteWithin)
+	c.int("max_attempts", &a.MaxAttempts)
+	c.millis("backoff_ms", &a.Backoff)
+	c.float("factor", &a.Factor)
+	c.millis("max_ms", &a.Max)
+	c.millis("cool_down_ms", &a.CoolDown)
+}
+
+// maxSharedPlans bounds the table of plans that tasks share. Past it the table
+// starts anew: what is in use stays in use, only the sharing is lost.
+const maxSharedPlans = 4096
+
+var sharedPlans = struct {
+	sync.RWMutex
+	byRaw map[string]*Plan
+}{byRaw: map[string]*Plan{}}
+
+// decodePlan returns the plan of a stored form: the same pointer for the same
+// bytes, since most tasks of a log share a few definitions.
+func decodePlan(raw []byte) (*Plan, error) {
+	sharedPlans.RLock()
+	p := sharedPlans.byRaw[string(raw)]
+	sharedPlans.RUnlock()
+	if p != nil {
+		return p, nil
+	}
+	p = &Plan{}
+	if err := decodeObject(raw, p); err != nil {
+		return nil, err
+	}
+	for i := range p.Steps {
+		for _, n := range p.Steps[i].Needs {
+			if n < 0 || n >= len(p.Steps) {
+				return nil, badValue("plan", "step "+p.Steps[i].ID+" needs a step that isn't there")
+			}
+		}
+	}
+	p.raw = json.RawMessage(strings.Clone(string(raw)))
+	p.makeIndex()
+	sharedPlans.Lock()
+	defer sharedPlans.Unlock()
+	if len(sharedPlans.byRaw) >= maxSharedPlans {
+		sharedPlans.byRaw = map[string]*Plan{}
+	}
+	sharedPlans.byRaw[string(p.raw)] = p
+	return p, nil
+}

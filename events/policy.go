@@ -1,0 +1,122 @@
+package events
+
+import (
+	"hash/fnv"
+	"math"
+	"strconv"
+	"time"
+)
+
+// Policy is what an event that arms a timer tells the supervisor: the rule and
+// how far it is used up. With it, a supervisor knows no definition and no
+// business; the scheduler holds it against the same rule (Next), so the budget
+// stays the scheduler's.
+type Policy struct {
+	Timer        TimerKind
+	FailureCount int
+	Attempts     Attempts  // not for a task's timer
+	OnError      string    // undo or hold
+	CompleteBy   time.Time // the task's; zero while undoing
+	CooledDown   bool      // the attempt past max_attempts has been granted
+}
+
+// TimerKind says what a timer waits for.
+type TimerKind string
+
+// The kinds of timer.
+const (
+	TimerTask    TimerKind = "task"    // the task's complete-by
+	TimerAttempt TimerKind = "attempt" // a running attempt's complete-by
+	TimerFailed  TimerKind = "failed"  // a failure: due at once
+	TimerWaiting TimerKind = "waiting" // the end of a backoff or cool-down
+)
+
+func (p *Policy) fields(c *codec) {
+	text(c, "timer", &p.Timer)
+	c.int("failure_count", &p.FailureCount)
+	if p.Timer != TimerTask {
+		p.Attempts.fields(c)
+	}
+	c.str("on_error", &p.OnError)
+	c.time("complete_by", &p.CompleteBy)
+	c.bool("cooled_down", &p.CooledDown)
+}
+
+// Action is what a supervisor asks for.
+type Action string
+
+// The actions of a recovery.
+const (
+	ActionRetry Action = "retry"
+	ActionWait  Action = "wait"
+	ActionUndo  Action = "undo"
+	ActionHold  Action = "hold"
+)
+
+// Ask is the recovery that a due timer calls for.
+type Ask struct {
+	Action     Action
+	CompleteBy time.Time // of a retry's attempt
+	Until      time.Time // of a wait
+	CoolDown   bool      // the wait is the long one
+}
+
+// Next is the recovery that the policy calls for at now, when the timer that
+// was due at due has not been disarmed. step and attempt name the last attempt;
+// the jitter is derived from them, so that everyone computes the same instant.
+func (p *Policy) Next(task, step string, k Kind, attempt int, due, now time.Time) Ask {
+	switch p.Timer {
+	case TimerTask:
+		return Ask{Action: Action(p.OnError)}
+	case TimerWaiting:
+		return p.retry(now)
+	}
+	failures := p.FailureCount
+	if p.Timer == TimerAttempt {
+		failures++ // the attempt that is running out
+	}
+	switch {
+	case failures < p.Attempts.MaxAttempts:
+		until := due.Add(p.Attempts.Delay(task, step, k, attempt, failures))
+		if !until.After(now) {
+			return p.retry(now)
+		}
+		return Ask{Action: ActionWait, Until: Millis(until)}
+	case p.coolsDown(due):
+		return Ask{Action: ActionWait, Until: Millis(due.Add(p.Attempts.CoolDown)), CoolDown: true}
+	}
+	return Ask{Action: Action(p.OnError)}
+}
+
+func (p *Policy) retry(now time.Time) Ask {
+	by := now.Add(p.Attempts.CompleteWithin)
+	if !p.CompleteBy.IsZero() && p.CompleteBy.Before(by) {
+		by = p.CompleteBy
+	}
+	return Ask{Action: ActionRetry, CompleteBy: Millis(by)}
+}
+
+// coolsDown: one attempt past the threshold, unless the wait would end after
+// the task's time.
+func (p *Policy) coolsDown(due time.Time) bool {
+	return p.Attempts.CoolDown > 0 && !p.CooledDown &&
+		(p.CompleteBy.IsZero() || due.Add(p.Attempts.CoolDown).Before(p.CompleteBy))
+}
+
+// jitterShare is how much of a backoff is spread, so that what failed together
+// isn't tried again together.
+const jitterShare = 0.2
+
+// Delay is the backoff after a number of failures (from 1): backoff times
+// factor to the power of failures-1, at most max, less a jitter of up to a fifth
+// that is derived from the names, never random.
+func (a Attempts) Delay(task, step string, k Kind, attempt, failures int) time.Duration {
+	d := float64(a.Backoff) * math.Pow(max(a.Factor, 1), float64(failures-1))
+	if limit := float64(a.Max); limit > 0 && d > limit {
+		d = limit
+	}
+	h := fnv.New64a()
+	h.Write([]byte(task + "/" + step + "/" + string(k) + "/" + strconv.Itoa(attempt)))
+	spread := float64(h.Sum64()>>11) / (1 << 53)
+	return time.Duration(d * (1 - jitterShare*spread)).Truncate(time.Millisecond)
+}

@@ -1,0 +1,222 @@
+package events
+
+import (
+	"encoding/json"
+	"time"
+)
+
+// TaskState is the state of a task, by the name that is stored.
+type TaskState string
+
+// The states of a task.
+const (
+	StatePending    TaskState = "pending"
+	StateProcessing TaskState = "processing"
+	StateProcessed  TaskState = "processed"
+	StateError      TaskState = "error"
+	StateUndoing    TaskState = "undoing"
+	StateUndone     TaskState = "undone"
+	StateCancelled  TaskState = "cancelled"
+)
+
+// TaskStates lists them in the order of a task's life.
+var TaskStates = []TaskState{StatePending, StateProcessing, StateProcessed, StateError, StateUndoing, StateUndone, StateCancelled}
+
+// Terminal reports whether nothing can follow the state. A hold (StateError)
+// isn't terminal: it waits for an operator.
+func (s TaskState) Terminal() bool {
+	return s == StateProcessed || s == StateUndone || s == StateCancelled
+}
+
+// StepState is the state of a step, or of a step's undo, by its stored name.
+type StepState string
+
+// The states of a step. An undo uses running, failed, waiting, completed and
+// error of them.
+const (
+	StepPending   StepState = "pending"
+	StepRunning   StepState = "running"
+	StepFailed    StepState = "failed"
+	StepWaiting   StepState = "waiting"
+	StepCompleted StepState = "completed"
+	StepSkipped   StepState = "skipped"
+	StepError     StepState = "error"
+	StepUndoing   StepState = "undoing"
+	StepUndone    StepState = "undone"
+	StepCancelled StepState = "cancelled"
+)
+
+// StepStates lists them in the order of a step's life.
+var StepStates = []StepState{StepPending, StepRunning, StepFailed, StepWaiting, StepCompleted, StepSkipped, StepError, StepUndoing, StepUndone, StepCancelled}
+
+// Kind tells a step's operation from its undo.
+type Kind string
+
+// The two kinds of attempt, as ce_request writes them.
+const (
+	Do   Kind = "do"
+	Undo Kind = "undo"
+)
+
+// Error says why an attempt, a step or a task failed. Code is one of a closed
+// set where Waybill made it (the Code constants) and the agent's own where an
+// agent did.
+type Error struct {
+	Code    string          `json:"code"`
+	Message string          `json:"message,omitempty"`
+	Step    string          `json:"step,omitempty"`
+	Details json.RawMessage `json:"details,omitempty"`
+}
+
+// The codes of errors that Waybill makes.
+const (
+	CodeExpired          = "expired"           // complete-by passed without a reply
+	CodeTriesExhausted   = "tries_exhausted"   // the retry budget is spent
+	CodeExpressionFailed = "expression_failed" // CEL failed at run time
+	CodeTooLarge         = "too_large"         // a record would pass its bound
+	CodeNoSuchAgent      = "no_such_agent"     // the agent has no request topic
+	CodeNoSuchWorkflow   = "no_such_workflow"  // the task's definition is gone
+	CodeCancelled        = "cancelled"         // an operator cancelled
+	CodeUndoRequested    = "undo_requested"    // an operator asked for undo
+)
+
+// Timer is an instant at which something must happen if nothing happened
+// before. It is named by the seq of the event that armed it; Seq 0: not armed.
+type Timer struct {
+	Seq uint64
+	Due time.Time
+}
+
+// Armed reports whether the timer is armed.
+func (t Timer) Armed() bool { return t.Seq != 0 }
+
+// Run is the run of an operation: the attempts at a step, or at its undo.
+type Run struct {
+	State        StepState
+	Attempt      int // of the last one started; 0: none yet
+	FailureCount int // failed and expired attempts since submission or the last resubmit
+	CompleteBy   time.Time
+	Key          string // idempotency key, the same for every attempt
+	Generation   int    // of the key: renewed by a resubmit after a rejection
+	Input        json.RawMessage
+	Error        *Error
+	StartedAt    time.Time
+	EndedAt      time.Time
+	Timer        Timer
+	StartedSeq   uint64 // of the event that started the last attempt
+	Rejected     bool   // the last attempt was rejected: a resubmit renews the key
+	CooledDown   bool   // the attempt past max_attempts has been granted
+}
+
+// Step is one step of a task, at the index that its plan gives it.
+type Step struct {
+	Run
+	Output json.RawMessage
+	// Unknown: an attempt timed out, or failed without ce_effect none, and
+	// none has completed: the effect may have happened.
+	Unknown bool
+	// CompletedSeq is the seq of the event that completed the step; undo
+	// goes in its reverse order. 0: never completed.
+	CompletedSeq uint64
+	// Undo is nil until an undo of the step starts.
+	Undo *Run
+}
+
+// Accepted names a control that was accepted, so that the same request again
+// gets the same answer.
+type Accepted struct {
+	RequestID string
+	Seq       uint64
+}
+
+// MaxAcceptedControls is how many accepted controls a task remembers.
+const MaxAcceptedControls = 16
+
+// Task is the order and its state, in one record: the fold of its events. It
+// belongs to one goroutine; Clone before sharing. Raw JSON fields are never
+// changed in place, so clones share them.
+type Task struct {
+	ID           string
+	Workflow     string
+	Version      int
+	State        TaskState
+	CompleteBy   time.Time
+	FailureCount int // the sum of its steps'; never falls
+	Priority     int
+	Labels       map[string]string
+	ReplyTo      string
+	Traceparent  string
+	SubmittedAt  time.Time
+	UpdatedAt    time.Time
+	Digest       string // of the submission
+	Input        json.RawMessage
+	Output       json.RawMessage
+	Error        *Error
+	Plan         *Plan
+	Steps        []Step
+	Timer        Timer
+	// Ending is what undoing ends in: undone or cancelled; empty before. A
+	// hold keeps it, so that a resubmit knows where to go on.
+	Ending TaskState
+	// Keep: a cancel leaves what completed.
+	Keep bool
+	// Seq and Prev are the last event's number and hash; StatusSeq is that
+	// of the event that made the present state.
+	Seq       uint64
+	Prev      string
+	StatusSeq uint64
+	Accepted  []Accepted
+}
+
+// Open reports whether anything can still happen to the task.
+func (t *Task) Open() bool { return !t.State.Terminal() }
+
+// Clone copies the task so far that changing the copy by Evolve leaves the
+// original as it was.
+func (t *Task) Clone() *Task {
+	if t == nil {
+		return nil
+	}
+	c := *t
+	c.Steps = make([]Step, len(t.Steps))
+	copy(c.Steps, t.Steps)
+	for i := range c.Steps {
+		if u := c.Steps[i].Undo; u != nil {
+			cu := *u
+			c.Steps[i].Undo = &cu
+		}
+	}
+	c.Accepted = append([]Accepted(nil), t.Accepted...)
+	return &c
+}
+
+// Run returns the run of a step's operation or of its undo; nil: not begun.
+func (t *Task) Run(step int, k Kind) *Run {
+	if k == Undo {
+		return t.Steps[step].Undo
+	}
+	return &t.Steps[step].Run
+}
+
+// Bytes is the size of what the task holds of other people's data.
+func (t *Task) Bytes() int {
+	n := len(t.Input) + len(t.Output)
+	for i := range t.Steps {
+		s := &t.Steps[i]
+		n += len(s.Input) + len(s.Output)
+		if s.Undo != nil {
+			n += len(s.Undo.Input)
+		}
+	}
+	return n
+}
+
+// PartitionState is what a partition of events folds to, beside its tasks.
+type PartitionState struct {
+	Epoch uint64    // of the last claim; 0: never claimed
+	Owner string    // by the last claim
+	At    time.Time // of the last event
+	// Reflected is, for each inbox, the offset below which every record is
+	// reflected: one more than the highest cause.
+	Reflected [Inboxes]int64
+}

@@ -1,0 +1,129 @@
+package events
+
+// Slot names one of a task's timers: its own (an empty step), or that of a
+// step's run. At most one timer of a slot is armed.
+type Slot struct {
+	Step string
+	Kind Kind
+}
+
+// Armed is an armed timer as a supervisor keeps it: everything that a recovery
+// needs, and nothing of the task.
+type Armed struct {
+	Slot    Slot
+	Timer   Timer
+	Attempt int
+	Policy  Policy
+}
+
+// Timers is what a supervisor keeps of a task: the armed timers, by slot. The
+// zero value is a task without any.
+type Timers struct {
+	Task  string
+	Armed []Armed
+}
+
+// Evolve folds an event into the armed timers of its task. It is the second
+// reader of the same facts as the task's own fold; a test holds the two against
+// each other after every event of random histories.
+func (t *Timers) Evolve(e *Event) {
+	switch f := e.Fact.(type) {
+	case *TaskReceived:
+		t.Task = e.Task
+	case *TaskStarted:
+		t.set(e, Slot{}, 0)
+	case *TaskProcessed, *TaskUndone, *TaskCancelled:
+		t.Armed = nil
+	case *TaskUndoing, *TaskHeld:
+		t.endWaiting()
+	case *TaskResumed:
+		t.set(e, Slot{}, 0)
+	case *RunSkipped:
+		t.set(e, Slot{f.Step, Do}, 0)
+	case *RunReleased:
+		t.set(e, Slot{f.Step, Do}, 0)
+		t.set(e, Slot{f.Step, Undo}, 0)
+	case *AttemptStarted:
+		t.set(e, Slot{f.Step, f.Kind}, f.Attempt)
+	case *AttemptCompleted:
+		t.set(e, Slot{f.Step, f.Kind}, f.Attempt)
+	case *AttemptFailed:
+		t.set(e, Slot{f.Step, f.Kind}, f.Attempt)
+	case *AttemptRejected:
+		t.set(e, Slot{f.Step, f.Kind}, f.Attempt)
+	case *AttemptExpired:
+		t.set(e, Slot{f.Step, f.Kind}, f.Attempt)
+	case *AttemptWaiting:
+		t.set(e, Slot{f.Step, f.Kind}, f.Attempt)
+	case *RunErrored:
+		t.set(e, Slot{f.Step, f.Kind}, 0)
+	}
+}
+
+// set disarms the slot and arms it anew if the event does.
+func (t *Timers) set(e *Event, s Slot, attempt int) {
+	at := -1
+	for i := range t.Armed {
+		if t.Armed[i].Slot == s {
+			at = i
+			break
+		}
+	}
+	if e.Due.IsZero() || e.Policy == nil {
+		if at >= 0 {
+			t.Armed = append(t.Armed[:at], t.Armed[at+1:]...)
+		}
+		return
+	}
+	a := Armed{Slot: s, Timer: armed(e), Attempt: attempt, Policy: *e.Policy}
+	if at >= 0 {
+		t.Armed[at] = a
+	} else {
+		t.Armed = append(t.Armed, a)
+	}
+}
+
+// endWaiting keeps the timers of running attempts only.
+func (t *Timers) endWaiting() {
+	kept := t.Armed[:0]
+	for _, a := range t.Armed {
+		if a.Policy.Timer == TimerAttempt {
+			kept = append(kept, a)
+		}
+	}
+	t.Armed = kept
+}
+
+// Recovery is what to ask for when the timer is due.
+func (a *Armed) Recovery(task string, ask Ask) *Recovery {
+	return &Recovery{Task: task, Timer: a.Timer.Seq, Action: ask.Action, Step: a.Slot.Step, Kind: a.Slot.Kind,
+		CompleteBy: ask.CompleteBy, Until: ask.Until}
+}
+
+// Encode is the stored form of the timers.
+func (t *Timers) Encode() []byte { return encodeObject(t) }
+
+// DecodeTimers is the inverse of Encode.
+func DecodeTimers(data []byte) (*Timers, error) {
+	t := &Timers{}
+	return t, decodeObject(data, t)
+}
+
+func (t *Timers) fields(c *codec) {
+	c.str("task", &t.Task)
+	list(c, "armed", &t.Armed, func(c *codec, a *Armed) {
+		c.str("step", &a.Slot.Step)
+		text(c, "kind", &a.Slot.Kind)
+		a.Timer.fields(c)
+		c.int("attempt", &a.Attempt)
+		optionalValue(c, "policy", &a.Policy)
+	})
+}
+
+func optionalValue(c *codec, name string, p *Policy) {
+	v := p
+	optional(c, name, &v, func(c *codec, p *Policy) { p.fields(c) })
+	if v != nil {
+		*p = *v
+	}
+}
