@@ -325,10 +325,10 @@ func (c *Cluster) Restart(ctx context.Context, i int) error {
 	case <-p.ready:
 	case <-p.done:
 		return fmt.Errorf("kafka node %d ended while starting (%v); its log %s says:\n%s",
-			i, p.cmd.ProcessState, c.Log(i), complaint(c.Log(i)))
+			i, p.cmd.ProcessState, c.Log(i), Complaint(c.Log(i)))
 	case <-time.After(startDurationMax):
 		err = fmt.Errorf("kafka node %d serves no clients after %v; its log %s says:\n%s",
-			i, startDurationMax, c.Log(i), complaint(c.Log(i)))
+			i, startDurationMax, c.Log(i), Complaint(c.Log(i)))
 	case <-ctx.Done():
 		err = fmt.Errorf("kafka node %d: start: %w", i, ctx.Err())
 	}
@@ -349,7 +349,7 @@ func (c *Cluster) watch(i int, m *member, p *process) {
 	}
 	select {
 	case c.failed <- fmt.Errorf("kafka node %d ended by itself (%v); its log %s says:\n%s",
-		i, p.cmd.ProcessState, c.Log(i), complaint(c.Log(i))):
+		i, p.cmd.ProcessState, c.Log(i), Complaint(c.Log(i))):
 	default: // one is enough to know
 	}
 }

@@ -28,8 +28,8 @@ const javaVersionMin = 17
 //go:embed pom.xml
 var pom []byte
 
-// ErrMissing is wrapped by errors that say that a program which has to be
-// installed by hand is not there, or is too old.
+// ErrMissing is wrapped by errors that say that what has to be on the machine
+// is not there: a program, a new enough one, or jars that can't be fetched.
 var ErrMissing = errors.New("missing")
 
 // Available reports whether a broker could be started here: nil, or an error
@@ -114,8 +114,8 @@ func download(ctx context.Context, dir string) error {
 		"dependency:copy-dependencies", "-DincludeScope=runtime", "-DoutputDirectory="+libs)
 	out, err := cmd.CombinedOutput()
 	if err != nil {
-		return fmt.Errorf("kafka jars: %s: %w\n%s\nIs Maven Central within reach (proxy settings: ~/.m2/settings.xml)?",
-			cmd, err, strings.TrimSpace(string(out)))
+		return fmt.Errorf("kafka jars: %w, and %s failed: %w\n%s\nIs Maven Central within reach (proxy settings: ~/.m2/settings.xml)?",
+			ErrMissing, cmd, err, strings.TrimSpace(string(out)))
 	}
 	if !complete(libs) {
 		return fmt.Errorf("kafka jars: %s ended well, but %s has no kafka_2.13-%s.jar", cmd, libs, Version)

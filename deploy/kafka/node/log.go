@@ -8,9 +8,9 @@ import (
 // complaintLinesMax is how much of a log an error quotes.
 const complaintLinesMax = 12
 
-// complaint returns what a log says went wrong: its last lines of level ERROR
+// Complaint returns what a log says went wrong: its last lines of level ERROR
 // or FATAL and those that name an exception, else simply its last lines.
-func complaint(path string) string {
+func Complaint(path string) string {
 	b, err := os.ReadFile(path)
 	if err != nil {
 		return err.Error()

@@ -1,0 +1,172 @@
+package kafkatest
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"fmt"
+	"net"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/waybill-run/waybill/deploy/kafka/node"
+	"github.com/waybill-run/waybill/events"
+)
+
+// The kinds of broker, also the names of the subtests of Each.
+const (
+	EmbeddedKind = "embedded"
+	KafkaKind    = "kafka"
+)
+
+// adminDurationMax bounds one administrative call of this package.
+const adminDurationMax = 30 * time.Second
+
+// Broker is where a test finds a broker, whichever it is.
+type Broker struct {
+	Kind  string   // EmbeddedKind or KafkaKind
+	Addrs []string // bootstrap servers, host:port
+	// Dial connects to the broker where the network is not the machine's;
+	// nil otherwise.
+	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
+	// Fake is the embedded broker itself, for faults; nil on Kafka.
+	Fake *kfake.Cluster
+}
+
+// Each runs fn as two subtests, on the embedded broker and on real Kafka.
+func Each(t *testing.T, fn func(t *testing.T, b *Broker)) {
+	t.Helper()
+	t.Run(EmbeddedKind, func(t *testing.T) { fn(t, Embedded(t)) })
+	t.Run(KafkaKind, func(t *testing.T) { fn(t, Kafka(t)) })
+}
+
+// Embedded starts an embedded broker of one node on loopback, in memory
+// unless opts say otherwise (kfake.DataDir), and closes it with the test. Like
+// the real one, it creates no topic by itself.
+func Embedded(t testing.TB, opts ...kfake.Opt) *Broker {
+	t.Helper()
+	defaults := []kfake.Opt{kfake.NumBrokers(1), kfake.GroupMinSessionTimeout(time.Second)}
+	c, err := kfake.NewCluster(append(defaults, opts...)...)
+	if err != nil {
+		t.Fatalf("start the embedded broker: %v", err)
+	}
+	t.Cleanup(c.Close)
+	return &Broker{Kind: EmbeddedKind, Addrs: c.ListenAddrs(), Fake: c}
+}
+
+// Virtual is Embedded on a network of its own in memory, for a synctest
+// bubble: sockets of the machine would keep its clock from moving.
+func Virtual(t testing.TB, opts ...kfake.Opt) *Broker {
+	t.Helper()
+	network := &kfake.VirtualNetwork{}
+	b := Embedded(t, append([]kfake.Opt{kfake.ListenFn(network.Listen), kfake.Ports(9092)}, opts...)...)
+	b.Dial = network.DialContext
+	return b
+}
+
+// Of is the Broker of a cluster that the test started for itself.
+func Of(c *node.Cluster) *Broker {
+	return &Broker{Kind: KafkaKind, Addrs: c.Brokers()}
+}
+
+// Client returns a client of the broker that is closed with the test.
+func (b *Broker) Client(t testing.TB, opts ...kgo.Opt) *kgo.Client {
+	t.Helper()
+	c, err := kgo.NewClient(append(b.Opts(), opts...)...)
+	if err != nil {
+		t.Fatalf("client of the %s broker: %v", b.Kind, err)
+	}
+	t.Cleanup(c.Close)
+	return c
+}
+
+// Opts are the client options that lead to the broker.
+func (b *Broker) Opts() []kgo.Opt {
+	opts := []kgo.Opt{kgo.SeedBrokers(b.Addrs...)}
+	if b.Dial != nil {
+		opts = append(opts, kgo.Dialer(b.Dial))
+	}
+	return opts
+}
+
+// Namespace returns a namespace that no other test has, also none in another
+// process. Its topics are deleted from a real broker at the end of the test.
+func (b *Broker) Namespace(t testing.TB) events.Namespace {
+	t.Helper()
+	var id [6]byte
+	rand.Read(id[:]) // never fails
+	ns := events.Namespace("test-" + hex.EncodeToString(id[:]) + ".")
+	if b.Kind == KafkaKind {
+		t.Cleanup(func() { b.deleteTopics(t, ns) })
+	}
+	return ns
+}
+
+// CreateTopics creates topics with as many replicas as the broker defaults to.
+// The embedded broker and Kafka both answer before a client's metadata knows
+// of them; a client that produces waits for it.
+func (b *Broker) CreateTopics(t testing.TB, partitions int32, topics ...string) {
+	t.Helper()
+	b.CreateTopicsWith(t, partitions, nil, topics...)
+}
+
+// CreateTopicsWith is CreateTopics with the topics' own configuration.
+func (b *Broker) CreateTopicsWith(t testing.TB, partitions int32, config map[string]string, topics ...string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), adminDurationMax)
+	defer cancel()
+	values := make(map[string]*string, len(config))
+	for k, v := range config {
+		values[k] = &v
+	}
+	responses, err := b.admin(t).CreateTopics(ctx, partitions, -1, values, topics...)
+	if err == nil {
+		err = responses.Error()
+	}
+	if err != nil {
+		t.Fatalf("create topics %q on the %s broker: %v", topics, b.Kind, err)
+	}
+}
+
+// admin is a client for one administrative call.
+func (b *Broker) admin(t testing.TB) *kadm.Client {
+	t.Helper()
+	return kadm.NewClient(b.Client(t))
+}
+
+// deleteTopics removes what a test left on the shared broker, which would
+// otherwise grow slower with every test.
+func (b *Broker) deleteTopics(t testing.TB, ns events.Namespace) {
+	ctx, cancel := context.WithTimeout(context.Background(), adminDurationMax)
+	defer cancel()
+	client, err := kgo.NewClient(b.Opts()...)
+	if err != nil {
+		t.Errorf("delete the topics of %s: %v", ns, err)
+		return
+	}
+	defer client.Close()
+	err = func() error {
+		admin := kadm.NewClient(client)
+		listed, err := admin.ListTopics(ctx)
+		if err != nil {
+			return err
+		}
+		mine := slices.DeleteFunc(listed.Names(), func(topic string) bool { return !ns.Owns(topic) })
+		if len(mine) == 0 {
+			return nil
+		}
+		deleted, err := admin.DeleteTopics(ctx, mine...)
+		if err != nil {
+			return err
+		}
+		return deleted.Error()
+	}()
+	if err != nil {
+		t.Errorf("delete the topics of %s: %v", ns, fmt.Errorf("%s broker: %w", b.Kind, err))
+	}
+}

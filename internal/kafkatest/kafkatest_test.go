@@ -1,0 +1,218 @@
+package kafkatest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/waybill-run/waybill/events"
+)
+
+func TestMain(m *testing.M) { Main(m) }
+
+// testDurationMax bounds what a test waits for; a test that reaches it fails.
+const testDurationMax = 60 * time.Second
+
+func timeout(t *testing.T) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), testDurationMax)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// produceTxn writes values to a topic in one transaction and ends it.
+func produceTxn(t *testing.T, b *Broker, id, topic string, end kgo.TransactionEndTry, values ...string) {
+	t.Helper()
+	ctx := timeout(t)
+	c := b.Client(t, kgo.TransactionalID(id), kgo.DefaultProduceTopic(topic))
+	defer c.Close()
+	if err := c.BeginTransaction(); err != nil {
+		t.Fatal(err)
+	}
+	var records []*kgo.Record
+	for _, v := range values {
+		records = append(records, &kgo.Record{Key: []byte("k"), Value: []byte(v),
+			Headers: []kgo.RecordHeader{{Key: "ce_id", Value: []byte("id-" + v)}}})
+	}
+	if err := c.ProduceSync(ctx, records...).FirstErr(); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.EndTransaction(ctx, end); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// consume reads n records of a topic, committed ones only.
+func consume(t *testing.T, b *Broker, topic string, n int) []string {
+	t.Helper()
+	ctx := timeout(t)
+	c := b.Client(t, kgo.ConsumeTopics(topic), kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.FetchMaxWait(250*time.Millisecond))
+	defer c.Close()
+	var got []string
+	for len(got) < n {
+		fetches := c.PollFetches(ctx)
+		if err := ctx.Err(); err != nil {
+			t.Fatalf("%v with %d of %d records: %q", err, len(got), n, got)
+		}
+		fetches.EachRecord(func(r *kgo.Record) { got = append(got, string(r.Value)) })
+	}
+	return got
+}
+
+func TestTransactionIsReadByOthers(t *testing.T) {
+	Each(t, func(t *testing.T, b *Broker) {
+		ns := b.Namespace(t)
+		topic := ns.Events()
+		b.CreateTopics(t, 1, topic)
+		produceTxn(t, b, string(ns)+"txn", topic, kgo.TryCommit, "a", "b")
+		produceTxn(t, b, string(ns)+"txn", topic, kgo.TryAbort, "lost")
+		produceTxn(t, b, string(ns)+"txn", topic, kgo.TryCommit, "c")
+		want := []string{"a", "b", "c"}
+		if got := consume(t, b, topic, len(want)); !slices.Equal(got, want) {
+			t.Errorf("read %q, want %q", got, want)
+		}
+		var got []string
+		for _, r := range b.ReadTopic(t, topic) {
+			id, _ := r.Header("ce_id")
+			if id != "id-"+string(r.Value) || string(r.Key) != "k" || r.Topic != topic || r.Time.IsZero() {
+				t.Errorf("kcat shows %+v", r)
+			}
+			got = append(got, string(r.Value))
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("kcat read %q, want %q", got, want)
+		}
+	})
+}
+
+// What kcat writes with murmur2 must land where the engine looks for it.
+func TestKcatWritesToTheEnginesPartition(t *testing.T) {
+	Each(t, func(t *testing.T, b *Broker) {
+		const partitions = 7
+		topic := b.Namespace(t).Inbox(events.Tasks)
+		b.CreateTopics(t, partitions, topic)
+		var in strings.Builder
+		for i := range 50 {
+			fmt.Fprintf(&in, "order-%d:{\"id\":\"order-%d\"}\n", i, i)
+		}
+		b.Kcat(t, in.String(), "-P", "-t", topic, "-K", ":", "-X", "partitioner=murmur2_random", "-H", "ce_type=x")
+		records := b.ReadTopic(t, topic)
+		if len(records) != 50 {
+			t.Fatalf("%d records, want 50", len(records))
+		}
+		for _, r := range records {
+			if want := events.Partition(r.Key, partitions); r.Partition != want {
+				t.Errorf("%s in partition %d, want %d", r.Key, r.Partition, want)
+			}
+		}
+	})
+}
+
+func TestTopicsAreNotCreatedOnUse(t *testing.T) {
+	Each(t, func(t *testing.T, b *Broker) {
+		c := b.Client(t, kgo.UnknownTopicRetries(1), kgo.AllowAutoTopicCreation(), kgo.RecordRetries(3))
+		err := c.ProduceSync(timeout(t), &kgo.Record{Topic: b.Namespace(t).Events(), Value: []byte("x")}).FirstErr()
+		if err == nil {
+			t.Error("a topic came into being by being written to")
+		}
+	})
+}
+
+func TestNamespaceLeavesNoTopics(t *testing.T) {
+	b := Kafka(t)
+	var ns events.Namespace
+	t.Run("a test", func(t *testing.T) {
+		ns = b.Namespace(t)
+		b.CreateTopics(t, 3, ns.Events(), ns.Requests("payments"))
+	})
+	admin := kadm.NewClient(b.Client(t))
+	topics, err := admin.ListTopics(timeout(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, topic := range topics.Names() {
+		if ns.Owns(topic) {
+			t.Errorf("%s is still there", topic)
+		}
+	}
+}
+
+func TestKilledNodeKeepsWhatItAcknowledged(t *testing.T) {
+	cluster := KafkaNodes(t, 1, nil)
+	b := Of(cluster)
+	ns := b.Namespace(t)
+	topic := ns.Events()
+	b.CreateTopics(t, 1, topic)
+	produceTxn(t, b, string(ns)+"txn", topic, kgo.TryCommit, "a", "b")
+	if err := cluster.Kill(0); err != nil {
+		t.Fatal(err)
+	}
+	begin := time.Now()
+	if err := cluster.Restart(timeout(t), 0); err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("restarted in %v", time.Since(begin))
+	produceTxn(t, b, string(ns)+"txn", topic, kgo.TryCommit, "c")
+	if got, want := consume(t, b, topic, 3), []string{"a", "b", "c"}; !slices.Equal(got, want) {
+		t.Errorf("read %q, want %q", got, want)
+	}
+}
+
+func TestThreeNodesGoOnWithoutOne(t *testing.T) {
+	cluster := KafkaNodes(t, 3, nil)
+	b := Of(cluster)
+	ns := b.Namespace(t)
+	topic := ns.Events()
+	b.CreateTopics(t, 3, topic)
+	c := b.Client(t, kgo.DefaultProduceTopic(topic), kgo.RequiredAcks(kgo.AllISRAcks()), kgo.RecordPartitioner(kgo.ManualPartitioner()))
+	toEach := func(value string) {
+		t.Helper()
+		for p := range int32(3) {
+			if err := c.ProduceSync(timeout(t), &kgo.Record{Partition: p, Value: []byte(value)}).FirstErr(); err != nil {
+				t.Fatalf("partition %d, %s: %v", p, value, err)
+			}
+		}
+	}
+	toEach("before")
+	if err := cluster.Kill(0); err != nil {
+		t.Fatal(err)
+	}
+	begin := time.Now()
+	toEach("while one is dead")
+	t.Logf("all partitions written %v after the kill", time.Since(begin))
+	begin = time.Now()
+	if err := cluster.Restart(timeout(t), 0); err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("restarted in %v", time.Since(begin))
+	toEach("after")
+	if got := consume(t, b, topic, 9); len(got) != 9 {
+		t.Errorf("read %d records, want 9: %q", len(got), got)
+	}
+}
+
+func TestVirtualBrokerKeepsTheBubblesTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := Virtual(t)
+		topic := b.Namespace(t).Events()
+		b.CreateTopics(t, 1, topic)
+		c := b.Client(t, kgo.ConsumeTopics(topic))
+		begin := time.Now()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		if f := c.PollFetches(ctx); !errors.Is(f.Err0(), context.DeadlineExceeded) {
+			t.Errorf("an empty topic gave %v", f.Err0())
+		}
+		if passed := time.Since(begin); passed != time.Hour {
+			t.Errorf("%v passed, want an hour", passed)
+		}
+	})
+}
