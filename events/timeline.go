@@ -1,0 +1,48 @@
+package events
+
+import (
+	"encoding/json"
+	"strconv"
+)
+
+// Line is one line of a task's timeline: one event, as it stands in the log.
+type Line struct {
+	Seq       uint64          `json:"seq"`
+	Type      string          `json:"type"`
+	At        string          `json:"at"`
+	Step      string          `json:"step,omitempty"`
+	Attempt   int             `json:"attempt,omitempty"`
+	Partition int32           `json:"partition"`
+	Offset    string          `json:"offset"`
+	Data      json.RawMessage `json:"data"`
+}
+
+// lineFields are what a line takes out of an event's data.
+type lineFields struct {
+	at, step string
+	attempt  int
+}
+
+func (l *lineFields) fields(c *codec) {
+	c.str("at", &l.at)
+	c.str("step", &l.step)
+	c.int("attempt", &l.attempt)
+}
+
+// TimelineLine makes the line of a record of the events topic. It reads types
+// that this build doesn't know, so that a timeline shows what it can't fold.
+func TimelineLine(r *Record) (Line, error) {
+	ceType, _ := r.Header(HeaderType)
+	id, _ := r.Header(HeaderID)
+	_, num, _ := cutLast(id)
+	seq, err := strconv.ParseUint(num, 10, 63)
+	if err != nil {
+		return Line{}, unusable(ReasonBadHeader, "%s %q: not <task>/<seq>", HeaderID, id)
+	}
+	var f lineFields
+	if err := decodeObject(r.Value, &f); err != nil {
+		return Line{}, badJSON(err)
+	}
+	return Line{Seq: seq, Type: ceType, At: f.at, Step: f.step, Attempt: f.attempt,
+		Partition: r.Partition, Offset: strconv.FormatInt(r.Offset, 10), Data: r.Value}, nil
+}
