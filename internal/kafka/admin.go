@@ -1,0 +1,282 @@
+package kafka
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/waybill-run/waybill/events"
+)
+
+const (
+	topicVisibleTimeout = 30 * time.Second
+	topicVisibleEvery   = 50 * time.Millisecond
+	adminMetadataMinAge = 10 * time.Millisecond // the least that the client permits
+)
+
+// Admin asks and tells the cluster what is about topics and groups rather than
+// records. It is safe for concurrent use. Every call is bounded by its context
+// only, so give it one that ends.
+type Admin struct {
+	cfg Config
+	cl  *kgo.Client
+	adm *kadm.Client
+}
+
+// OpenAdmin returns an Admin; it connects when it is first used.
+func OpenAdmin(c Config) (*Admin, error) {
+	cl, err := kgo.NewClient(append(c.options(), append(produceOptions(),
+		kgo.RecordDeliveryTimeout(DefaultDeliveryTimeout),
+		// What an operator has just changed is what is asked for next.
+		kgo.MetadataMinAge(adminMetadataMinAge))...)...)
+	if err != nil {
+		return nil, fmt.Errorf("open Kafka admin client: %w", err)
+	}
+	return &Admin{cfg: c, cl: cl, adm: kadm.NewClient(cl)}, nil
+}
+
+// Close ends the connections.
+func (a *Admin) Close() { a.cl.Close() }
+
+// Ping returns nil once any broker has answered.
+func (a *Admin) Ping(ctx context.Context) error {
+	if err := a.cl.Ping(ctx); err != nil {
+		return fmt.Errorf("no Kafka broker answers at %v; check --brokers and the network: %w", a.cfg.Brokers, err)
+	}
+	return nil
+}
+
+// ClusterID is the cluster's own id.
+func (a *Admin) ClusterID(ctx context.Context) (string, error) {
+	meta, err := a.adm.BrokerMetadata(ctx)
+	if err != nil {
+		return "", fmt.Errorf("read the cluster id: %w", err)
+	}
+	return meta.Cluster, nil
+}
+
+// TopicPartitions is a topic's partition count, and whether there is such a
+// topic.
+func (a *Admin) TopicPartitions(ctx context.Context, topic string) (int32, bool, error) {
+	t, err := a.topic(ctx, topic)
+	if errors.Is(err, kerr.UnknownTopicOrPartition) {
+		return 0, false, nil
+	}
+	if err != nil {
+		return 0, false, err
+	}
+	return int32(len(t.Partitions)), true, nil
+}
+
+// metadata of some topics, or of all. It asks for authorized operations too,
+// which nobody reads, because such a question is not answered from the client's
+// cache.
+func metadata(ctx context.Context, adm *kadm.Client, topics ...string) (kadm.Metadata, error) {
+	return adm.Metadata(kadm.WithAuthorizedOps(ctx), topics...)
+}
+
+func (a *Admin) topic(ctx context.Context, topic string) (kadm.TopicDetail, error) {
+	meta, err := metadata(ctx, a.adm, topic)
+	if err == nil {
+		err = meta.Topics[topic].Err
+	}
+	if err != nil {
+		return kadm.TopicDetail{}, fmt.Errorf("look up topic %s: %w", topic, err)
+	}
+	return meta.Topics[topic], nil
+}
+
+// RequestTopics is the partition count of each agent's request topic.
+func (a *Admin) RequestTopics(ctx context.Context) (map[string]int32, error) {
+	meta, err := metadata(ctx, a.adm)
+	if err != nil {
+		return nil, fmt.Errorf("list topics: %w", err)
+	}
+	agents := make(map[string]int32)
+	for name, t := range meta.Topics {
+		if agent, ok := a.cfg.Namespace.AgentOf(name); ok && t.Err == nil {
+			agents[agent] = int32(len(t.Partitions))
+		}
+	}
+	return agents, nil
+}
+
+// DeleteRecordsBefore trims each partition of a topic: what lies below the
+// given offset can no longer be read. An offset below the partition's start
+// changes nothing.
+func (a *Admin) DeleteRecordsBefore(ctx context.Context, topic string, before map[int32]int64) error {
+	starts, err := a.StartOffsets(ctx, topic)
+	if err != nil {
+		return fmt.Errorf("trim %s: %w", topic, err)
+	}
+	var offsets kadm.Offsets
+	for p, at := range before {
+		if at > starts[p] {
+			offsets.AddOffset(topic, p, at, -1)
+		}
+	}
+	if len(offsets) == 0 {
+		return nil
+	}
+	answers, err := a.adm.DeleteRecords(ctx, offsets)
+	if err != nil {
+		return fmt.Errorf("trim %s: %w", topic, err)
+	}
+	for _, p := range slices.Sorted(maps.Keys(offsets[topic])) {
+		answer, ok := answers[topic][p]
+		switch {
+		case !ok:
+			return fmt.Errorf("trim %s/%d before %d: the broker left it unanswered; try again", topic, p, before[p])
+		case answer.Err != nil:
+			return fmt.Errorf("trim %s/%d before %d: %w", topic, p, before[p], answer.Err)
+		}
+	}
+	return nil
+}
+
+// StartOffsets is the first offset of each partition of a topic.
+func (a *Admin) StartOffsets(ctx context.Context, topic string) (map[int32]int64, error) {
+	listed, err := a.adm.ListStartOffsets(ctx, topic)
+	return offsetsOf(topic, "start", listed, err)
+}
+
+// EndOffsets is the offset after the last record of each partition of a topic:
+// the high watermark.
+func (a *Admin) EndOffsets(ctx context.Context, topic string) (map[int32]int64, error) {
+	listed, err := a.adm.ListEndOffsets(ctx, topic)
+	return offsetsOf(topic, "end", listed, err)
+}
+
+// CommittedEndOffsets is where a reader of committed records ends: the last
+// stable offset of each partition of a topic.
+func (a *Admin) CommittedEndOffsets(ctx context.Context, topic string) (map[int32]int64, error) {
+	listed, err := a.adm.ListCommittedOffsets(ctx, topic)
+	return offsetsOf(topic, "committed end", listed, err)
+}
+
+func offsetsOf(topic, which string, listed kadm.ListedOffsets, err error) (map[int32]int64, error) {
+	if err == nil {
+		err = listed.Error()
+	}
+	if err == nil && len(listed[topic]) == 0 {
+		err = kerr.UnknownTopicOrPartition
+	}
+	if err != nil {
+		return nil, fmt.Errorf("list %s offsets of %s: %w", which, topic, err)
+	}
+	offsets := make(map[int32]int64, len(listed[topic]))
+	for p, o := range listed[topic] {
+		offsets[p] = o.Offset
+	}
+	return offsets, nil
+}
+
+// GroupLag is, by topic and partition, how many offsets a group's commits are
+// behind the end. A partition without a commit counts from its start. A group
+// that was never seen is empty.
+func (a *Admin) GroupLag(ctx context.Context, group string) (map[string]map[int32]int64, error) {
+	lags, err := a.adm.Lag(ctx, group)
+	if err == nil {
+		l := lags[group]
+		err = l.Error()
+	}
+	if errors.Is(err, kerr.GroupIDNotFound) {
+		return map[string]map[int32]int64{}, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("lag of group %s: %w", group, err)
+	}
+	lag := make(map[string]map[int32]int64)
+	for topic, ps := range lags[group].Lag {
+		lag[topic] = make(map[int32]int64, len(ps))
+		for p, l := range ps {
+			if l.Err != nil {
+				return nil, fmt.Errorf("lag of group %s in %s/%d: %w", group, topic, p, l.Err)
+			}
+			lag[topic][p] = l.Lag
+		}
+	}
+	return lag, nil
+}
+
+// Member is one process of a consumer group.
+type Member struct {
+	ID, InstanceID, ClientID, Host string
+	// Partitions that it owns, by topic, ascending.
+	Partitions map[string][]int32
+}
+
+// GroupState is what the coordinator knows of a group.
+type GroupState struct {
+	// State is Kafka's word: Stable, Empty, PreparingRebalance, Dead ...
+	State   string
+	Members []Member
+}
+
+// DescribeGroup lists the members of a classic consumer group and what they
+// own. A group that was never seen is Dead and empty.
+func (a *Admin) DescribeGroup(ctx context.Context, group string) (GroupState, error) {
+	groups, err := a.adm.DescribeGroups(ctx, group)
+	if err == nil {
+		err = groups[group].Err
+	}
+	if errors.Is(err, kerr.GroupIDNotFound) {
+		return GroupState{State: "Dead"}, nil
+	}
+	if err != nil {
+		return GroupState{}, fmt.Errorf("describe group %s: %w", group, err)
+	}
+	state := GroupState{State: groups[group].State}
+	for _, m := range groups[group].Members {
+		member := Member{ID: m.MemberID, ClientID: m.ClientID, Host: m.ClientHost, Partitions: make(map[string][]int32)}
+		if m.InstanceID != nil {
+			member.InstanceID = *m.InstanceID
+		}
+		if owned, ok := m.Assigned.AsConsumer(); ok {
+			for _, t := range owned.Topics {
+				member.Partitions[t.Topic] = slices.Sorted(slices.Values(t.Partitions))
+			}
+		}
+		state.Members = append(state.Members, member)
+	}
+	return state, nil
+}
+
+// ReadCompacted calls fn with every committed record of a topic, as of the
+// call, partition by partition, in the order of their offsets; of several with
+// one key the last is the one that counts. An error of fn ends it.
+func (a *Admin) ReadCompacted(ctx context.Context, topic string, fn func(events.Record) error) error {
+	starts, err := a.StartOffsets(ctx, topic)
+	if err != nil {
+		return err
+	}
+	ends, err := a.CommittedEndOffsets(ctx, topic)
+	if err != nil {
+		return err
+	}
+	for _, p := range slices.Sorted(maps.Keys(ends)) {
+		r := newReader(a.cl, topic, p, starts[p])
+		for r.position < ends[p] {
+			batch, err := r.next(ctx)
+			if err != nil {
+				return errors.Join(err, r.trouble)
+			}
+			for _, record := range fromKgo(batch, nil) {
+				if record.Offset >= ends[p] {
+					break
+				}
+				if err := fn(record); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return nil
+}

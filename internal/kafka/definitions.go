@@ -1,0 +1,125 @@
+package kafka
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/waybill-run/waybill/events"
+)
+
+// Definitions follows the definitions topic from its start to its end and
+// stays there. It is safe for concurrent use.
+type Definitions struct {
+	cl    *kgo.Client
+	adm   *kadm.Client
+	topic string
+	stop  context.CancelFunc
+	done  chan struct{}
+
+	mu sync.Mutex
+	// position is the offset before which fn has seen everything.
+	position int64
+	// moved is closed, and replaced, whenever the position grows.
+	moved   chan struct{}
+	trouble error
+	err     error
+}
+
+// WatchDefinitions starts a goroutine that calls fn with each record of the
+// namespace's definitions, in order: the format record (key "format") too, and
+// every version ever written that compaction has left. fn must not block for
+// long. It ends with ctx, with Close, or with an error that no waiting heals
+// (see Done); brokers that are away are waited for.
+func WatchDefinitions(ctx context.Context, c Config, fn func(events.Record)) (*Definitions, error) {
+	cl, err := kgo.NewClient(c.options()...)
+	if err != nil {
+		return nil, fmt.Errorf("watch definitions: %w", err)
+	}
+	ctx, stop := context.WithCancel(ctx)
+	d := &Definitions{cl: cl, adm: kadm.NewClient(cl), topic: c.Namespace.Definitions(), stop: stop,
+		done: make(chan struct{}), moved: make(chan struct{})}
+	go d.follow(ctx, fn)
+	return d, nil
+}
+
+func (d *Definitions) follow(ctx context.Context, fn func(events.Record)) {
+	defer close(d.done)
+	defer d.cl.Close()
+	// Offset 0 rather than the listed start: compaction never moves the start,
+	// and a topic that somebody trimmed is one whose definitions are lost,
+	// which must be said rather than passed over.
+	r := newReader(d.cl, d.topic, 0, 0)
+	for {
+		batch, err := r.next(ctx)
+		for _, record := range fromKgo(batch, nil) {
+			fn(record)
+		}
+		d.mu.Lock()
+		if r.position > d.position {
+			d.position = r.position
+			close(d.moved)
+			d.moved = make(chan struct{})
+		}
+		d.trouble, d.err = r.trouble, err
+		d.mu.Unlock()
+		if err != nil {
+			return
+		}
+	}
+}
+
+// ReadToEndNow returns once fn has returned for every record that was
+// committed when it was called: only then is an unknown workflow unknown.
+func (d *Definitions) ReadToEndNow(ctx context.Context) error {
+	listed, err := d.adm.ListCommittedOffsets(ctx, d.topic)
+	ends, err := offsetsOf(d.topic, "committed end", listed, err)
+	if err != nil {
+		return errors.Join(err, d.Err())
+	}
+	for {
+		d.mu.Lock()
+		position, moved, trouble := d.position, d.moved, d.trouble
+		d.mu.Unlock()
+		if position >= ends[0] {
+			return nil
+		}
+		select {
+		case <-moved:
+		case <-d.done:
+			return fmt.Errorf("read definitions to %d: the watch ended at %d: %w", ends[0], position, d.ended())
+		case <-ctx.Done():
+			return fmt.Errorf("read definitions to %d, reached %d: %w", ends[0], position, errors.Join(ctx.Err(), trouble))
+		}
+	}
+}
+
+// Done is closed when the watch has ended; Err says why.
+func (d *Definitions) Done() <-chan struct{} { return d.done }
+
+// Err is nil while the watch runs and after Close, else why it ended.
+func (d *Definitions) Err() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if errors.Is(d.err, context.Canceled) {
+		return nil
+	}
+	return d.err
+}
+
+func (d *Definitions) ended() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.err
+}
+
+// Close ends the watch and returns when fn will not be called again. It must
+// not be called from fn.
+func (d *Definitions) Close() {
+	d.stop()
+	<-d.done
+}

@@ -1,0 +1,181 @@
+package kafka
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/waybill-run/waybill/events"
+)
+
+const (
+	// DefaultDeliveryTimeout bounds the wait for an acknowledgement.
+	DefaultDeliveryTimeout = 30 * time.Second
+
+	producerBufferRecords = 8192
+	// unknownTopicRetries times metadataMinAge is how long a topic may be
+	// missing: a new one needs a moment to be known to every broker, and a
+	// client's defaults would wait five seconds each time.
+	unknownTopicRetries = 3
+	metadataMinAge      = 100 * time.Millisecond
+	produceRequestShare = 3 // of these, one after another, fit in a delivery timeout
+)
+
+// Producer writes records outside of transactions: acknowledged by all in-sync
+// replicas, idempotent within the client's own retries, in order within a
+// partition. It is safe for concurrent use.
+type Producer struct {
+	cl *kgo.Client
+	// slots bounds what is buffered. The client's own bound would make the
+	// produce call block on the record's context, and that context could then
+	// fail the records of other callers: see Send.
+	slots chan struct{}
+}
+
+// ProducerOption changes how a Producer is opened.
+type ProducerOption func(*producerOptions)
+
+type producerOptions struct{ deliveryTimeout time.Duration }
+
+// DeliverWithin replaces DefaultDeliveryTimeout. When a record has waited this
+// long, it and all that wait for the same partition fail; whether the broker
+// has written them is then unknown.
+func DeliverWithin(d time.Duration) ProducerOption {
+	return func(o *producerOptions) { o.deliveryTimeout = d }
+}
+
+// OpenProducer returns a producer; it connects when it is first used.
+func OpenProducer(c Config, opts ...ProducerOption) (*Producer, error) {
+	o := producerOptions{deliveryTimeout: DefaultDeliveryTimeout}
+	for _, opt := range opts {
+		opt(&o)
+	}
+	if o.deliveryTimeout < time.Second {
+		return nil, fmt.Errorf("open producer: delivery timeout %v is below 1s, less than a broker's failover takes; raise it", o.deliveryTimeout)
+	}
+	cl, err := kgo.NewClient(append(c.options(), append(produceOptions(),
+		kgo.RecordDeliveryTimeout(o.deliveryTimeout),
+		kgo.ProduceRequestTimeout(max(time.Second, o.deliveryTimeout/produceRequestShare)),
+		// Without it the timeout does not end what may be in flight, which is
+		// every record whose broker has died: it would wait for ever.
+		kgo.AllowIdempotentProduceCancellation(),
+	)...)...)
+	if err != nil {
+		return nil, fmt.Errorf("open producer: %w", err)
+	}
+	return &Producer{cl: cl, slots: make(chan struct{}, producerBufferRecords)}, nil
+}
+
+// produceOptions are those of every client that produces outside transactions.
+func produceOptions() []kgo.Opt {
+	return []kgo.Opt{
+		kgo.RequiredAcks(kgo.AllISRAcks()),
+		kgo.RecordPartitioner(byKeyOrExplicit()),
+		kgo.ProducerBatchCompression(kgo.Lz4Compression(), kgo.NoCompression()),
+		// What waits for an acknowledgement is batched anyway.
+		kgo.ProducerLinger(0),
+		kgo.MaxBufferedRecords(producerBufferRecords),
+		kgo.UnknownTopicRetries(unknownTopicRetries),
+		kgo.MetadataMinAge(metadataMinAge),
+	}
+}
+
+// byKeyOrExplicit takes a record's partition where it has one and the hash of
+// its key where it is negative: events.Partition, in one place for all.
+func byKeyOrExplicit() kgo.Partitioner {
+	return kgo.BasicConsistentPartitioner(func(string) func(*kgo.Record, int) int {
+		return func(r *kgo.Record, n int) int {
+			if r.Partition >= 0 {
+				return int(r.Partition)
+			}
+			return int(events.Partition(r.Key, int32(n)))
+		}
+	})
+}
+
+// Send writes records and returns when all are acknowledged, or else the first
+// error. A negative Partition means the partition of the key. Records are not
+// written atomically: after an error some may have been. If ctx ends first,
+// Send returns at once, and what it had not yet handed over is not written, but
+// what it had may still be: the call is not taken back, because a client takes
+// back the records of other callers with it.
+func (p *Producer) Send(ctx context.Context, rs ...events.Record) error {
+	results := make(chan error, len(rs))
+	for i := range rs {
+		p.SendAsync(ctx, rs[i], func(_ events.Record, err error) { results <- err })
+	}
+	var first error
+	for range rs {
+		select {
+		case err := <-results:
+			if err != nil && first == nil {
+				first = err
+			}
+		case <-ctx.Done():
+			if first != nil {
+				return first
+			}
+			return fmt.Errorf("write %d records to %s: not acknowledged in time, they may still be written: %w", len(rs), rs[0].Topic, ctx.Err())
+		}
+	}
+	return first
+}
+
+// SendAsync hands a record over and calls done once with the record, whose
+// Partition, Offset and Time are then the broker's, or with an error. It blocks
+// only while the buffer is full, and no longer than ctx lasts; ctx has no say
+// once the record is handed over. done runs on the client's goroutine and must
+// not block.
+func (p *Producer) SendAsync(ctx context.Context, r events.Record, done func(events.Record, error)) {
+	if err := ctx.Err(); err != nil {
+		done(r, fmt.Errorf("write to %s: not attempted: %w", r.Topic, err))
+		return
+	}
+	select {
+	case p.slots <- struct{}{}:
+	case <-ctx.Done():
+		done(r, fmt.Errorf("write to %s: not attempted, %d records wait already: %w", r.Topic, producerBufferRecords, ctx.Err()))
+		return
+	}
+	p.cl.TryProduce(context.Background(), toKgo(&r), func(kr *kgo.Record, err error) {
+		<-p.slots
+		if err != nil {
+			done(r, produceError(r.Topic, err))
+			return
+		}
+		r.Partition, r.Offset, r.Time = kr.Partition, kr.Offset, kr.Timestamp
+		done(r, nil)
+	})
+}
+
+// Flush waits until nothing is buffered.
+func (p *Producer) Flush(ctx context.Context) error {
+	if err := p.cl.Flush(ctx); err != nil {
+		return fmt.Errorf("flush producer: %w", err)
+	}
+	return nil
+}
+
+// Close ends the producer; what is still buffered fails. Flush first.
+func (p *Producer) Close() { p.cl.Close() }
+
+// ErrNoTopic is what writing to a topic that doesn't exist ends in.
+var ErrNoTopic = errors.New("no such topic")
+
+func produceError(topic string, err error) error {
+	switch {
+	case errors.Is(err, kerr.UnknownTopicOrPartition), errors.Is(err, kerr.UnknownTopicID):
+		return fmt.Errorf("write to %s: %w; create it, for a topic of Waybill with `waybill topics create`", topic, ErrNoTopic)
+	case errors.Is(err, kerr.MessageTooLarge), errors.Is(err, kerr.RecordListTooLarge):
+		return fmt.Errorf("write to %s: record too large: %w", topic, err)
+	case errors.Is(err, kerr.TopicAuthorizationFailed):
+		return fmt.Errorf("write to %s: not permitted; grant WRITE and DESCRIBE on it: %w", topic, err)
+	case errors.Is(err, kgo.ErrRecordTimeout):
+		return fmt.Errorf("write to %s: not acknowledged in time, it may still be written; check that the brokers are up and in sync: %w", topic, err)
+	}
+	return fmt.Errorf("write to %s: %w", topic, err)
+}

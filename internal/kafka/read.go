@@ -1,0 +1,156 @@
+package kafka
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+const (
+	readerMaxWait  = 250 * time.Millisecond
+	readerBackoff  = 100 * time.Millisecond
+	readerMaxBytes = 4 << 20
+	// readerMissingTries times readerBackoff is how long a topic may be unknown
+	// to a broker before it is taken not to exist: news of a topic travels.
+	readerMissingTries = 20
+	readCommitted      = 1  // the isolation level in a fetch request
+	sessionlessOnly    = -1 // the epoch that asks for no fetch session
+)
+
+// reader reads committed records of one partition in order and knows exactly
+// where it is. A consumer client doesn't: it passes transaction markers and
+// the batches that compaction emptied without a word, so "have I read to the
+// end?" cannot be told from the records it returns, and a reader that waits
+// for the record before the end waits for ever. Not for concurrent use.
+type reader struct {
+	cl        *kgo.Client
+	adm       *kadm.Client
+	topic     string
+	partition int32
+	// position is the offset that is read next.
+	position int64
+
+	leader     int32
+	topicID    [16]byte
+	leaderOK   bool
+	decompress kgo.Decompressor
+
+	// trouble is why the last call of next returned nothing, nil if the
+	// brokers were well; missing counts the last calls that found no topic.
+	trouble error
+	missing int
+}
+
+func newReader(cl *kgo.Client, topic string, partition int32, from int64) *reader {
+	return &reader{cl: cl, adm: kadm.NewClient(cl), topic: topic, partition: partition, position: from, decompress: kgo.DefaultDecompressor()}
+}
+
+// next returns what follows, advancing the position; it may be nothing, after
+// readerMaxWait at the end of the partition, or when the brokers are in trouble
+// that may pass: then it is to be called again, until ctx ends, and trouble
+// says what it was. Other errors are final.
+func (r *reader) next(ctx context.Context) ([]*kgo.Record, error) {
+	records, err := r.fetch(ctx)
+	if err == nil {
+		r.trouble, r.missing = nil, 0
+		return records, nil
+	}
+	if ctx.Err() != nil {
+		return nil, ctx.Err()
+	}
+	err = fmt.Errorf("read %s/%d at %d: %w", r.topic, r.partition, r.position, err)
+	if errors.Is(err, kerr.UnknownTopicOrPartition) {
+		r.missing++
+	}
+	if final(err) || r.missing > readerMissingTries {
+		return nil, err
+	}
+	r.trouble, r.leaderOK = err, false
+	select {
+	case <-time.After(readerBackoff):
+		return nil, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// final reports whether an error is one that no waiting heals.
+func final(err error) bool {
+	if ke, ok := errors.AsType[*kerr.Error](err); ok {
+		return !ke.Retriable
+	}
+	if _, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
+		return true
+	}
+	return errors.Is(err, kgo.ErrClientClosed)
+}
+
+func (r *reader) fetch(ctx context.Context) ([]*kgo.Record, error) {
+	if err := r.locate(ctx); err != nil {
+		return nil, err
+	}
+	req := kmsg.NewPtrFetchRequest()
+	req.MaxWaitMillis = int32(readerMaxWait / time.Millisecond)
+	req.MinBytes, req.MaxBytes = 1, readerMaxBytes
+	req.IsolationLevel, req.SessionEpoch = readCommitted, sessionlessOnly
+	part := kmsg.NewFetchRequestTopicPartition()
+	part.Partition, part.FetchOffset, part.PartitionMaxBytes = r.partition, r.position, readerMaxBytes
+	topic := kmsg.NewFetchRequestTopic()
+	topic.Topic, topic.TopicID = r.topic, r.topicID
+	topic.Partitions = append(topic.Partitions, part)
+	req.Topics = append(req.Topics, topic)
+
+	resp, err := r.cl.Broker(int(r.leader)).Request(ctx, req)
+	if err != nil {
+		return nil, err
+	}
+	answer := resp.(*kmsg.FetchResponse)
+	if err := kerr.ErrorForCode(answer.ErrorCode); err != nil {
+		return nil, err
+	}
+	if len(answer.Topics) != 1 || len(answer.Topics[0].Partitions) != 1 {
+		// KIP-227 permits a broker to leave out a partition without news.
+		return nil, nil
+	}
+	fetched, position := kgo.ProcessFetchPartition(kgo.ProcessFetchPartitionOpts{
+		Offset: r.position, IsolationLevel: kgo.ReadCommitted(), Topic: r.topic, Partition: r.partition,
+	}, &answer.Topics[0].Partitions[0], r.decompress, nil)
+	if fetched.Err != nil {
+		return nil, fetched.Err
+	}
+	r.position = max(r.position, position)
+	return fetched.Records, nil
+}
+
+// locate finds the partition's leader, unless it is known.
+func (r *reader) locate(ctx context.Context) error {
+	if r.leaderOK {
+		return nil
+	}
+	meta, err := metadata(ctx, r.adm, r.topic)
+	if err != nil {
+		return err
+	}
+	t := meta.Topics[r.topic]
+	if t.Err != nil {
+		return t.Err
+	}
+	p, ok := t.Partitions[r.partition]
+	switch {
+	case !ok:
+		return kerr.UnknownTopicOrPartition
+	case p.Leader < 0:
+		return kerr.LeaderNotAvailable
+	case p.Err != nil && !kerr.IsRetriable(p.Err):
+		return p.Err
+	}
+	r.leader, r.topicID, r.leaderOK = p.Leader, [16]byte(t.ID), true
+	return nil
+}

@@ -1,0 +1,368 @@
+package kafka
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
+
+	"github.com/waybill-run/waybill/events"
+)
+
+const (
+	wantReplication = 3
+	wantMinISR      = 2
+	// MaxMessageBytes is what a topic of the namespace accepts as one batch,
+	// compressed: above the client's million bytes, so that the client and
+	// never the broker is the one to refuse.
+	MaxMessageBytes = 2 << 20
+
+	answersRetention     = time.Hour
+	requestsRetention    = 7 * 24 * time.Hour  // a request is worthless past its complete-by
+	notifyRetention      = 7 * 24 * time.Hour  // how long a notifier may be down
+	alertsRetention      = 30 * 24 * time.Hour // for people, who go on holiday
+	deadlettersRetention = 30 * 24 * time.Hour
+
+	keepForEver = "-1"
+
+	// FormatVersion is that of the topics and their records as this program
+	// writes them.
+	FormatVersion = 1
+	formatKey     = "format"
+)
+
+// Topics says what CreateTopics is to create.
+type Topics struct {
+	// Partitions of the inboxes, events and what goes with them; 0: those that
+	// the namespace has, or events.DefaultPartitions. They can't change later:
+	// they say where a task lives.
+	Partitions int32
+	// Replication of every topic; 0: 3, or as many as there are brokers.
+	Replication int16
+	// Agents whose request topics are wanted, with their partition counts; 0:
+	// events.DefaultPartitions.
+	Agents map[string]int32
+}
+
+// TopicReport says what became of one topic.
+type TopicReport struct {
+	Topic       string
+	Partitions  int32
+	Replication int16
+	Created     bool
+	// Note is what its operator should know; often empty.
+	Note string
+}
+
+// topicSpec is a topic as it should be.
+type topicSpec struct {
+	name       string
+	partitions int32
+	// inPartition: a task's records are in the same partition number as its
+	// events, so the count must be that of events.
+	inPartition bool
+	// kept: no time and no size may end its records.
+	kept     bool
+	settings map[string]string
+}
+
+func settings(cleanup string, retention time.Duration, extra ...string) map[string]string {
+	s := map[string]string{
+		"cleanup.policy":                 cleanup,
+		"message.timestamp.type":         "LogAppendTime",
+		"max.message.bytes":              strconv.Itoa(MaxMessageBytes),
+		"unclean.leader.election.enable": "false",
+	}
+	if retention > 0 {
+		s["retention.ms"] = strconv.FormatInt(retention.Milliseconds(), 10)
+	}
+	for i := 0; i+1 < len(extra); i += 2 {
+		s[extra[i]] = extra[i+1]
+	}
+	return s
+}
+
+// topicSpecs are all topics of a namespace. Those that a scheduler writes in
+// transactions have the partition count of events though only the inboxes
+// must: by the same key a lane's transaction then touches one partition number
+// of each, and a partition that is down stops the tasks of that number only.
+// definitions has one partition: its reader wants one order and one end.
+func topicSpecs(ns events.Namespace, partitions int32, agents map[string]int32) []topicSpec {
+	var specs []topicSpec
+	for _, t := range ns.InboxTopics() {
+		specs = append(specs, topicSpec{t, partitions, true, true, settings("delete", 0, "retention.ms", keepForEver, "retention.bytes", keepForEver)})
+	}
+	specs = append(specs,
+		topicSpec{ns.Events(), partitions, true, false, settings("delete", 0, "retention.ms", keepForEver, "retention.bytes", keepForEver)},
+		topicSpec{ns.Answers(), partitions, false, false, settings("delete", answersRetention)},
+		topicSpec{ns.Alerts(), partitions, false, false, settings("delete", alertsRetention)},
+		topicSpec{ns.Deadletters(), partitions, false, false, settings("delete", deadlettersRetention)},
+		topicSpec{ns.Notifications(), partitions, false, false, settings("delete", notifyRetention)},
+		topicSpec{ns.Snapshots(), partitions, false, false, settings("compact", 0)},
+		topicSpec{ns.Definitions(), 1, false, false, settings("compact", 0)},
+	)
+	for _, agent := range slices.Sorted(maps.Keys(agents)) {
+		specs = append(specs, requestSpec(ns, agent, agents[agent]))
+	}
+	return specs
+}
+
+func requestSpec(ns events.Namespace, agent string, partitions int32) topicSpec {
+	if partitions == 0 {
+		partitions = events.DefaultPartitions
+	}
+	return topicSpec{ns.Requests(agent), partitions, false, false, settings("delete", requestsRetention)}
+}
+
+// minISR is how many replicas must have a record before it is acknowledged.
+// With two replicas it is both: a task that is acknowledged is never lost, and
+// with one broker down nothing is.
+func minISR(replication int16) int { return min(wantMinISR, int(replication)) }
+
+// CreateTopics creates what is missing of the namespace's topics and writes
+// its format record, last, so that no role starts on half of them. What exists
+// is left as it is, and reported; CheckTopics says whether it is good enough.
+// It may be called again, also beside another.
+func (a *Admin) CreateTopics(ctx context.Context, want Topics) ([]TopicReport, error) {
+	meta, err := metadata(ctx, a.adm)
+	if err != nil {
+		return nil, fmt.Errorf("create topics: %w", err)
+	}
+	partitions, err := a.settledPartitions(ctx, want.Partitions, meta)
+	if err != nil {
+		return nil, err
+	}
+	replication, note, err := replicationFor(want.Replication, len(meta.Brokers))
+	if err != nil {
+		return nil, err
+	}
+	var report []TopicReport
+	for _, spec := range topicSpecs(a.cfg.Namespace, partitions, want.Agents) {
+		r, err := a.createTopic(ctx, spec, replication, note)
+		if err != nil {
+			return report, err
+		}
+		if spec.inPartition && r.Partitions != partitions {
+			return report, fmt.Errorf("topic %s has %d partitions, and the namespace %q wants %d in every inbox and in events; "+
+				"delete it if it is empty and run `waybill topics create` again, or use another --namespace",
+				spec.name, r.Partitions, a.cfg.Namespace, partitions)
+		}
+		report = append(report, r)
+	}
+	return report, a.writeFormat(ctx, Format{Version: FormatVersion, Partitions: partitions})
+}
+
+// settledPartitions is the namespace's partition count: that of its format
+// record, else of its events, else the one that is asked for.
+func (a *Admin) settledPartitions(ctx context.Context, asked int32, meta kadm.Metadata) (int32, error) {
+	if asked < 0 {
+		return 0, fmt.Errorf("create topics: %d partitions; ask for 1 or more, or 0 for %d", asked, events.DefaultPartitions)
+	}
+	settled := int32(0)
+	switch f, err := a.Format(ctx); {
+	case err == nil:
+		settled = f.Partitions
+	case !errors.Is(err, ErrNoFormat):
+		return 0, err
+	}
+	if t, ok := meta.Topics[a.cfg.Namespace.Events()]; settled == 0 && ok && t.Err == nil {
+		settled = int32(len(t.Partitions))
+	}
+	switch {
+	case settled != 0 && asked != 0 && settled != asked:
+		return 0, fmt.Errorf("the namespace %q has %d partitions, not %d, and they can't be changed, for they say where a task lives; "+
+			"leave --partitions out, or create another --namespace", a.cfg.Namespace, settled, asked)
+	case settled != 0:
+		return settled, nil
+	case asked != 0:
+		return asked, nil
+	}
+	return events.DefaultPartitions, nil
+}
+
+func replicationFor(asked int16, brokers int) (int16, string, error) {
+	if asked < 0 || int(asked) > brokers {
+		return 0, "", fmt.Errorf("create topics: replication %d with %d brokers; ask for 1 to %d, or 0", asked, brokers, brokers)
+	}
+	if asked == 0 {
+		asked = int16(min(wantReplication, brokers))
+	}
+	switch {
+	case brokers == 1:
+		return asked, "replication 1: the cluster has a single broker, whose disk is the only copy", nil
+	case asked < wantReplication:
+		return asked, fmt.Sprintf("replication %d: less than %d, so that the loss of a broker stops writing or loses tasks", asked, wantReplication), nil
+	}
+	return asked, "", nil
+}
+
+// CreateRequestTopic creates the request topic of an agent unless it exists,
+// with the replication of the namespace's events.
+func (a *Admin) CreateRequestTopic(ctx context.Context, agent string, partitions int32) (TopicReport, error) {
+	t, err := a.topic(ctx, a.cfg.Namespace.Events())
+	if err != nil {
+		return TopicReport{}, fmt.Errorf("create request topic of agent %s: %w; create the namespace first with `waybill topics create`", agent, err)
+	}
+	return a.createTopic(ctx, requestSpec(a.cfg.Namespace, agent, partitions), int16(t.Partitions.NumReplicas()), "")
+}
+
+// EnsureTopic creates a topic outside the namespace (one that a reply_to
+// names), with the broker's own settings, unless it exists, and reports
+// whether it did.
+func (a *Admin) EnsureTopic(ctx context.Context, topic string, partitions int32) (created bool, err error) {
+	r, err := a.createTopic(ctx, topicSpec{name: topic, partitions: partitions}, -1, "")
+	return r.Created, err
+}
+
+// createTopic creates a topic unless it exists and returns when every
+// partition of it has a leader. replication -1 is the broker's default.
+func (a *Admin) createTopic(ctx context.Context, spec topicSpec, replication int16, note string) (TopicReport, error) {
+	t, err := a.topic(ctx, spec.name)
+	if err == nil {
+		return TopicReport{spec.name, int32(len(t.Partitions)), int16(t.Partitions.NumReplicas()), false, "exists"}, nil
+	}
+	if !errors.Is(err, kerr.UnknownTopicOrPartition) {
+		return TopicReport{}, err
+	}
+	configs := make(map[string]*string)
+	for k, v := range spec.settings {
+		configs[k] = &v
+	}
+	if spec.settings != nil {
+		configs["min.insync.replicas"] = kadm.StringPtr(strconv.Itoa(minISR(replication)))
+	}
+	answer, err := a.adm.CreateTopic(ctx, spec.partitions, replication, configs, spec.name)
+	if err != nil && !errors.Is(err, kerr.TopicAlreadyExists) {
+		return TopicReport{}, fmt.Errorf("create topic %s (%d partitions, replication %d): %w %s", spec.name, spec.partitions, replication, err, answer.ErrMessage)
+	}
+	created := err == nil
+	if t, err = a.awaitTopic(ctx, spec.name); err != nil {
+		return TopicReport{}, err
+	}
+	return TopicReport{spec.name, int32(len(t.Partitions)), int16(t.Partitions.NumReplicas()), created, note}, nil
+}
+
+// awaitTopic waits until a topic that was just created can be used: Kafka
+// answers before every broker has heard of it.
+func (a *Admin) awaitTopic(ctx context.Context, topic string) (kadm.TopicDetail, error) {
+	ctx, cancel := context.WithTimeout(ctx, topicVisibleTimeout)
+	defer cancel()
+	for {
+		t, err := a.topic(ctx, topic)
+		if err == nil {
+			for _, p := range t.Partitions {
+				if p.Err != nil || p.Leader < 0 {
+					err = fmt.Errorf("partition %d has no leader", p.Partition)
+				}
+			}
+		}
+		if err == nil {
+			return t, nil
+		}
+		select {
+		case <-time.After(topicVisibleEvery):
+		case <-ctx.Done():
+			return t, fmt.Errorf("topic %s was created but can't be used yet; look at the brokers' logs: %w", topic, errors.Join(err, ctx.Err()))
+		}
+	}
+}
+
+// Format is the namespace's format record.
+type Format struct {
+	Version    int   `json:"format"`
+	Partitions int32 `json:"partitions"`
+}
+
+// ErrNoFormat: the namespace was not created, or not completely.
+var ErrNoFormat = errors.New("the namespace has no format record")
+
+// Format reads the format record from the definitions; ErrNoFormat if there is
+// none.
+func (a *Admin) Format(ctx context.Context) (Format, error) {
+	var f Format
+	found := false
+	// Whether the topic exists is asked first, for a question about the offsets
+	// of one that doesn't would have the client remember so for a while, and
+	// writeFormat asks again at once.
+	_, err := a.topic(ctx, a.cfg.Namespace.Definitions())
+	if errors.Is(err, kerr.UnknownTopicOrPartition) {
+		return Format{}, fmt.Errorf("%w: %q; run `waybill topics create`", ErrNoFormat, a.cfg.Namespace)
+	}
+	if err != nil {
+		return Format{}, fmt.Errorf("read the format of namespace %q: %w", a.cfg.Namespace, err)
+	}
+	err = a.ReadCompacted(ctx, a.cfg.Namespace.Definitions(), func(r events.Record) error {
+		if string(r.Key) != formatKey {
+			return nil
+		}
+		f, found = Format{}, r.Value != nil
+		if !found {
+			return nil
+		}
+		if err := json.Unmarshal(r.Value, &f); err != nil || f.Version < 1 || f.Partitions < 1 {
+			return fmt.Errorf("the format record %s/%d/%d is not one: %.100q", r.Topic, r.Partition, r.Offset, r.Value)
+		}
+		return nil
+	})
+	switch {
+	case err == nil && !found:
+		return Format{}, fmt.Errorf("%w: %q; run `waybill topics create`", ErrNoFormat, a.cfg.Namespace)
+	case err != nil:
+		return Format{}, fmt.Errorf("read the format of namespace %q: %w", a.cfg.Namespace, err)
+	}
+	return f, nil
+}
+
+// writeFormat writes the format record unless it is there. Of two writers at
+// once the one that read its own again has won; the other is told.
+func (a *Admin) writeFormat(ctx context.Context, want Format) error {
+	have, err := a.Format(ctx)
+	if errors.Is(err, ErrNoFormat) {
+		value, merr := json.Marshal(want)
+		if merr != nil {
+			return fmt.Errorf("encode the format record: %w", merr)
+		}
+		r := events.Record{Topic: a.cfg.Namespace.Definitions(), Key: []byte(formatKey), Value: value}
+		if perr := a.cl.ProduceSync(ctx, toKgo(&r)).FirstErr(); perr != nil {
+			return fmt.Errorf("write the format record: %w", produceError(r.Topic, perr))
+		}
+		have, err = a.Format(ctx)
+	}
+	if err == nil && have != want {
+		err = fmt.Errorf("the namespace %q has format %d with %d partitions, this program wants %d with %d; use the program that wrote it, or another --namespace",
+			a.cfg.Namespace, have.Version, have.Partitions, want.Version, want.Partitions)
+	}
+	return err
+}
+
+// CheckFormat is what a role asks before it starts: nil if the namespace's
+// topics are what its format record says and this program writes that format.
+func (a *Admin) CheckFormat(ctx context.Context) (Format, error) {
+	f, err := a.Format(ctx)
+	if err != nil {
+		return f, err
+	}
+	if f.Version != FormatVersion {
+		return f, fmt.Errorf("the namespace %q has format %d, this program knows %d; use the release that wrote it", a.cfg.Namespace, f.Version, FormatVersion)
+	}
+	for _, spec := range topicSpecs(a.cfg.Namespace, f.Partitions, nil) {
+		n, ok, err := a.TopicPartitions(ctx, spec.name)
+		switch {
+		case err != nil:
+			return f, fmt.Errorf("check the format: %w", err)
+		case !ok:
+			return f, fmt.Errorf("topic %s is missing; run `waybill topics create`", spec.name)
+		case spec.inPartition && n != f.Partitions:
+			return f, fmt.Errorf("topic %s has %d partitions, and the namespace's format record says %d: tasks would be looked for where they are not; "+
+				"restore its partition count (run `waybill topics check`), or start a new --namespace", spec.name, n, f.Partitions)
+		}
+	}
+	return f, nil
+}
