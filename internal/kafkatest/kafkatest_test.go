@@ -16,8 +16,6 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-func TestMain(m *testing.M) { Main(m) }
-
 // testDurationMax bounds what a test waits for; a test that reaches it fails.
 const testDurationMax = 60 * time.Second
 
