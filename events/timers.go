@@ -16,6 +16,15 @@ type Armed struct {
 	Policy  Policy
 }
 
+// Due is an armed timer that is due, as an index of timers by instant tells a
+// supervisor of it. Asked counts the recoveries asked for it so far by the
+// reader that keeps the index; it isn't stored, so a restart counts anew.
+type Due struct {
+	Task  string
+	Armed Armed
+	Asked int
+}
+
 // Timers is what a supervisor keeps of a task: the armed timers, by slot. The
 // zero value is a task without any.
 type Timers struct {
