@@ -1,0 +1,371 @@
+package kafka
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+// The defaults of a lane. A lane that froze is out of the group after the
+// session timeout; what it left open is rolled back by the broker after the
+// transaction timeout, or at once by the next owner (see Restorer). The session
+// must be the shorter one: offsets stay unstable for as long as a transaction
+// is open, so the other way round the next owner would wait longer than it
+// took to notice the death.
+const (
+	DefaultSessionTimeout     = 6 * time.Second
+	DefaultTransactionTimeout = 10 * time.Second
+	DefaultFetchMaxWait       = 250 * time.Millisecond
+	DefaultMaxPollRecords     = 500
+)
+
+const (
+	// heartbeatsPerSession is how often a member says that it lives; a
+	// rebalance is noticed by the next heartbeat.
+	heartbeatsPerSession = 12
+	// flushPerTransaction: all output must be acknowledged within this part
+	// of the transaction timeout, so that one bad topic can't hold a lane
+	// until the broker rolls back.
+	flushPerTransaction = 3
+	// metadataAgeMin is how soon a topic that is missing is looked for again.
+	metadataAgeMin = 250 * time.Millisecond
+	// unknownTopicTries: a topic that was just created may be unknown to the
+	// broker asked first.
+	unknownTopicTries = 2
+	// transactionBackoff is the wait for the broker to finish the transaction
+	// before.
+	transactionBackoff = 5 * time.Millisecond
+	// closeWait bounds each of the two steps of leaving: to end what is open
+	// and to leave the group.
+	closeWait = 2 * time.Second
+	// recordsBufferedMax is how many records of one transaction may wait for
+	// the network; more block the Commit, within its flush bound.
+	recordsBufferedMax = 100_000
+)
+
+// LaneConfig says which lane to open.
+type LaneConfig struct {
+	Config
+	// Group is the consumer group.
+	Group string
+	// Owner names the lane among all lanes of the namespace. Its transactional
+	// id is Namespace + "scheduler." + Owner: opening a lane fences the one
+	// that had the same owner.
+	Owner string
+	// InstanceID makes a static member, which gets its partitions back when it
+	// opens again within the session timeout; empty: a dynamic member.
+	InstanceID string
+	// Topics are the inboxes: co-partitioned, Partitions each.
+	Topics     []string
+	Partitions int32
+	// SessionTimeout must be shorter than TransactionTimeout; zero: the
+	// defaults. FetchMaxWait bounds Poll.
+	SessionTimeout     time.Duration
+	TransactionTimeout time.Duration
+	FetchMaxWait       time.Duration
+	// MaxPollRecords bounds what one Poll returns; zero: the default.
+	MaxPollRecords int
+	// Listener is told what happens; nil, and nil fields, are fine.
+	Listener *LaneListener
+}
+
+// LaneListener observes a lane. Assigned, GroupFailed and Uneven are called
+// from the client's goroutines, the others from that of the lane; none may
+// block or call the lane.
+type LaneListener struct {
+	// Assigned: partitions came anew or went.
+	Assigned func(added, lost []int32)
+	// GroupFailed: the membership ended by err; the client joins again.
+	GroupFailed func(err error)
+	// Uneven: this lane leads the group, and a member reads other topics.
+	Uneven func(member string, topics []string)
+	// Committed: a transaction of so many records read and written.
+	Committed func(polled, out int, took time.Duration)
+	// Aborted: a transaction was rolled back; what was polled comes again.
+	Aborted func(polled int, why string)
+	// DataLost: the broker no longer has what it had acknowledged.
+	DataLost func(err error)
+}
+
+// TransactionalID is that of an owner's lane.
+func TransactionalID(c Config, owner string) string {
+	return fencePrefix(c) + owner
+}
+
+// fencePrefix begins the ids that a new owner of a partition may fence.
+func fencePrefix(c Config) string { return string(c.Namespace) + "scheduler." }
+
+func (c *LaneConfig) complete() error {
+	var faults []error
+	orDefault(&c.SessionTimeout, DefaultSessionTimeout)
+	orDefault(&c.TransactionTimeout, DefaultTransactionTimeout)
+	orDefault(&c.FetchMaxWait, DefaultFetchMaxWait)
+	orDefault(&c.MaxPollRecords, DefaultMaxPollRecords)
+	if c.Listener == nil {
+		c.Listener = &LaneListener{}
+	}
+	if c.Group == "" {
+		faults = append(faults, errors.New("no consumer group"))
+	}
+	if c.Owner == "" {
+		faults = append(faults, errors.New("no owner: the transactional id is made from it"))
+	}
+	if len(c.Topics) == 0 {
+		faults = append(faults, errors.New("no topics to read"))
+	}
+	if c.Partitions <= 0 {
+		faults = append(faults, fmt.Errorf("%d partitions", c.Partitions))
+	}
+	if c.SessionTimeout >= c.TransactionTimeout {
+		faults = append(faults, fmt.Errorf("session timeout %v is not shorter than transaction timeout %v: a new owner would wait for the transaction of a dead one", c.SessionTimeout, c.TransactionTimeout))
+	}
+	if c.MaxPollRecords < 0 || c.FetchMaxWait < 0 {
+		faults = append(faults, fmt.Errorf("negative bound: %d records, %v wait", c.MaxPollRecords, c.FetchMaxWait))
+	}
+	return errors.Join(faults...)
+}
+
+func orDefault[T comparable](v *T, d T) {
+	if *v == *new(T) {
+		*v = d
+	}
+}
+
+// Lane is one transactional consumer-producer: a member of a group that reads
+// the same partition of several topics, and whose output and input positions
+// become visible together or not at all.
+//
+//	for {
+//		records, err := lane.Poll(ctx)     // of partitions that may act
+//		owned := lane.Assigned()           // drop the state of what went
+//		...                                // restore what came, then Resume it
+//		out := decide(records)
+//		committed, err := lane.Commit(ctx, out)
+//		...                                // accept the new state, or forget it
+//	}
+//
+// It guarantees: no transaction is committed that consumed nothing, so the
+// group's generation fences every write of a lane that lost its place; none is
+// committed with records of a partition that was lost since they were polled;
+// a partition that comes is paused until Resume, before anything of it can be
+// fetched.
+//
+// One goroutine calls Poll, Commit, Abort, Assigned, Resume, PauseTopic and
+// ResumeTopic; Wake, Stalled and Close may be called from any.
+type Lane struct {
+	cfg      LaneConfig
+	session  *kgo.GroupTransactSession
+	balancer *Balancer
+	poller   poller
+	cut      context.CancelFunc // ends whatever the client waits for
+
+	// seen is what Assigned said last: Resume means a partition of that.
+	seen    map[int32]uint64
+	resumed map[int32]uint64
+	// polled counts what was returned since the last commit or abort, by the
+	// number that each partition then had.
+	polled     int
+	polledFrom map[int32]uint64
+	// skipped: the client gave records that had to be kept back, and counts
+	// them as read. Only an abort brings them again.
+	skipped bool
+	// broken is set when only a new lane can tell what the log says.
+	broken error
+
+	lastPollNanos   atomic.Int64
+	lastCommitNanos atomic.Int64
+	waitingNanos    atomic.Int64 // since when records wait for a commit; 0: none
+}
+
+// OpenLane joins the group. It fails if a topic is missing or has another
+// partition count, and when the cluster can't be reached within ctx. The lane
+// lives until Close, whatever becomes of ctx.
+func OpenLane(ctx context.Context, cfg LaneConfig) (*Lane, error) {
+	if err := cfg.complete(); err != nil {
+		return nil, fmt.Errorf("lane %q of group %q: %w", cfg.Owner, cfg.Group, err)
+	}
+	if err := checkCopartitioned(ctx, cfg.Config, cfg.Topics, cfg.Partitions); err != nil {
+		return nil, fmt.Errorf("lane %q of group %q: %w", cfg.Owner, cfg.Group, err)
+	}
+	l := &Lane{cfg: cfg, balancer: NewBalancer(cfg.Partitions), resumed: map[int32]uint64{}, polledFrom: map[int32]uint64{}}
+	l.balancer.observe(cfg.Listener)
+	l.balancer.onAdded = func(client *kgo.Client, added []int32) {
+		client.PauseFetchPartitions(l.copartitions(added...))
+	}
+	now := time.Now().UnixNano()
+	l.lastPollNanos.Store(now)
+	l.lastCommitNanos.Store(now)
+
+	life, cut := context.WithCancel(context.Background())
+	session, err := kgo.NewGroupTransactSession(append(cfg.options(), l.options(life)...)...)
+	if err != nil {
+		cut()
+		return nil, fmt.Errorf("lane %q of group %q: client: %w", cfg.Owner, cfg.Group, err)
+	}
+	l.session, l.cut = session, cut
+	l.poller = poller{client: session.Client(), wait: cfg.FetchMaxWait, max: cfg.MaxPollRecords}
+	return l, nil
+}
+
+func (b *Balancer) observe(l *LaneListener) {
+	if l.Assigned != nil {
+		b.onChanged = l.Assigned
+	}
+	if l.GroupFailed != nil {
+		b.onError = l.GroupFailed
+	}
+	if l.Uneven != nil {
+		b.onUneven = l.Uneven
+	}
+}
+
+func (l *Lane) options(life context.Context) []kgo.Opt {
+	opts := []kgo.Opt{
+		kgo.WithContext(life),
+		kgo.WithHooks(l.balancer),
+		kgo.MetadataMinAge(metadataAgeMin),
+
+		kgo.ConsumerGroup(l.cfg.Group),
+		kgo.Balancers(l.balancer),
+		kgo.ConsumeTopics(l.cfg.Topics...),
+		kgo.FetchIsolationLevel(kgo.ReadCommitted()),
+		// Group offsets expire. What is read twice is known by its cause.
+		kgo.ConsumeStartOffset(kgo.NewOffset().AtStart()),
+		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
+		kgo.FetchMaxWait(l.cfg.FetchMaxWait),
+		kgo.SessionTimeout(l.cfg.SessionTimeout),
+		kgo.HeartbeatInterval(l.cfg.SessionTimeout / heartbeatsPerSession),
+		// Ending a transaction holds a rebalance up, and is bounded by the
+		// transaction timeout.
+		kgo.RebalanceTimeout(l.cfg.TransactionTimeout + l.cfg.SessionTimeout),
+
+		kgo.TransactionalID(TransactionalID(l.cfg.Config, l.cfg.Owner)),
+		kgo.TransactionTimeout(l.cfg.TransactionTimeout),
+		kgo.ConcurrentTransactionsBackoff(transactionBackoff),
+		kgo.RecordPartitioner(byKeyOrExplicit()),
+		kgo.ProducerBatchCompression(kgo.Lz4Compression(), kgo.SnappyCompression()),
+		kgo.ProducerLinger(0),
+		kgo.MaxBufferedRecords(recordsBufferedMax),
+		kgo.UnknownTopicRetries(unknownTopicTries - 1),
+		kgo.ProduceRequestTimeout(l.flushMax()),
+	}
+	if l.cfg.InstanceID != "" {
+		opts = append(opts, kgo.InstanceID(l.cfg.InstanceID))
+	}
+	return opts
+}
+
+func (l *Lane) flushMax() time.Duration { return l.cfg.TransactionTimeout / flushPerTransaction }
+
+// checkCopartitioned asks the cluster whether the topics are as the lanes need
+// them.
+func checkCopartitioned(ctx context.Context, cfg Config, topics []string, partitions int32) error {
+	client, err := kgo.NewClient(cfg.options()...)
+	if err != nil {
+		return fmt.Errorf("client: %w", err)
+	}
+	defer client.Close()
+	details, err := kadm.NewClient(client).ListTopics(ctx, topics...)
+	if err != nil {
+		return fmt.Errorf("ask the cluster for the topics: %w", err)
+	}
+	var faults []error
+	for _, topic := range topics {
+		d, ok := details[topic]
+		switch {
+		case !ok:
+			faults = append(faults, fmt.Errorf("topic %s: the broker says nothing about it", topic))
+		case d.Err != nil:
+			faults = append(faults, fmt.Errorf("topic %s: %w", topic, d.Err))
+		case int32(len(d.Partitions)) != partitions:
+			faults = append(faults, fmt.Errorf("topic %s has %d partitions instead of %d", topic, len(d.Partitions), partitions))
+		}
+	}
+	return errors.Join(faults...)
+}
+
+func (l *Lane) copartitions(ps ...int32) map[string][]int32 {
+	all := make(map[string][]int32, len(l.cfg.Topics))
+	for _, topic := range l.cfg.Topics {
+		all[topic] = ps
+	}
+	return all
+}
+
+// Assigned is what the lane owns: partition -> a number that changes whenever
+// the partition came after not having been owned. A partition whose number
+// changed may have been written by others meanwhile. The map must not be
+// changed.
+func (l *Lane) Assigned() map[int32]uint64 {
+	l.seen = l.balancer.Assigned()
+	return l.seen
+}
+
+// Resume lets the inboxes of p flow, in the assignment that the last call of
+// Assigned showed; if p is gone since, or came anew, it does nothing.
+func (l *Lane) Resume(p int32) {
+	n, ok := l.seen[p]
+	if !ok {
+		return
+	}
+	if l.balancer.whileOwned(p, n, func(client *kgo.Client) { client.ResumeFetchPartitions(l.copartitions(p)) }) {
+		l.resumed[p] = n
+	}
+}
+
+// PauseTopic stops an inbox in all partitions; records of it that are in the
+// client already stay there. It is independent of Resume: a partition of a
+// topic flows if both allow it.
+func (l *Lane) PauseTopic(topic string) { l.session.Client().PauseFetchTopics(topic) }
+
+// ResumeTopic ends PauseTopic.
+func (l *Lane) ResumeTopic(topic string) { l.session.Client().ResumeFetchTopics(topic) }
+
+// Wake makes a Poll that blocks return at once, and else the next one.
+func (l *Lane) Wake() { l.poller.wake() }
+
+// LastCommit is when the last transaction was committed, or the lane opened.
+func (l *Lane) LastCommit() time.Time { return time.Unix(0, l.lastCommitNanos.Load()) }
+
+// Stalled is for how long records have waited without a transaction being
+// committed: records that were polled, or that lie in the client while nobody
+// polls. Zero: none waits.
+func (l *Lane) Stalled(now time.Time) time.Duration {
+	since := l.waitingNanos.Load()
+	if since == 0 && l.session.Client().BufferedFetchRecords() > 0 {
+		since = l.lastPollNanos.Load()
+	}
+	if since == 0 {
+		return 0
+	}
+	return max(0, now.Sub(time.Unix(0, since)))
+}
+
+// Close ends an open transaction, leaves the group (a static member stays
+// until its session times out) and closes the client. It takes at most a few
+// seconds, also when no broker answers. Calling it again does nothing.
+func (l *Lane) Close() {
+	ctx, cancel := context.WithTimeout(context.Background(), closeWait)
+	defer cancel()
+	// An outcome in doubt is settled by this: it takes the producer id anew.
+	// If it fails, the broker rolls back at the transaction timeout, or the
+	// next owner does.
+	_ = l.session.Client().EndTransaction(ctx, kgo.TryAbort)
+	closeClient(l.session.Client(), l.cut)
+}
+
+// closeClient leaves and closes within bounds: leaving waits for a rebalance
+// in progress, and cutting the client's context ends that wait.
+func closeClient(client *kgo.Client, cut context.CancelFunc) {
+	ctx, cancel := context.WithTimeout(context.Background(), closeWait)
+	defer cancel()
+	// A member that could not say goodbye is forgotten after its session.
+	_ = client.LeaveGroupContext(ctx)
+	cut()
+	client.CloseAllowingRebalance()
+}

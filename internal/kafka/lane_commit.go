@@ -1,0 +1,265 @@
+package kafka
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/waybill-run/waybill/events"
+)
+
+// ProduceError says that one record of a Commit was not accepted, and that
+// the whole transaction was rolled back for certain. Nothing else of the
+// output need be wrong.
+type ProduceError struct {
+	// Index is the record's place in the output; the first one, if several
+	// failed.
+	Index int
+	Topic string
+	Err   error
+}
+
+func (e *ProduceError) Error() string {
+	return fmt.Sprintf("output record %d, to topic %s: %v", e.Index, e.Topic, e.Err)
+}
+
+func (e *ProduceError) Unwrap() error { return e.Err }
+
+// Permanent reports whether the record, or its topic, is at fault (too large,
+// no such topic or partition, not authorised), so that it would fail again;
+// else the cluster did not take it in time.
+func (e *ProduceError) Permanent() bool {
+	for _, permanent := range []error{
+		kerr.MessageTooLarge, kerr.RecordListTooLarge, kerr.UnknownTopicOrPartition, kerr.UnknownTopicID,
+		kerr.InvalidTopicException, kerr.TopicAuthorizationFailed, kerr.InvalidRecord, kerr.InvalidTimestamp,
+		kerr.PolicyViolation,
+	} {
+		if errors.Is(e.Err, permanent) {
+			return true
+		}
+	}
+	// The client has no named error for a partition that the topic lacks.
+	return strings.HasPrefix(e.Err.Error(), "invalid record partitioning choice")
+}
+
+// Commit writes out, and commits with it the positions of everything polled
+// since the last Commit or Abort: all or nothing. Each record goes to the
+// partition that it names, or if that is negative to the one of its key; on
+// success each has its Partition and Offset.
+//
+// (true, nil): done. (false, nil): rolled back for certain; what was polled
+// comes again from Poll, so what was decided from it must be forgotten.
+// (false, *ProduceError): the same, because of one record. Any other error:
+// the outcome is unknown, or the lane was fenced; Close it, open a new one and
+// restore: only the log says what happened.
+//
+// Output is given a third of the transaction timeout to be acknowledged. ctx
+// is for shutting down: ending it within a Commit leaves the outcome unknown.
+//
+// Commit panics if nothing was polled: the group would not fence such a
+// transaction (measured: written after the takeover by 5 of 19 frozen owners).
+func (l *Lane) Commit(ctx context.Context, out []events.Record) (committed bool, err error) {
+	if l.broken != nil {
+		return false, l.broken
+	}
+	if l.polled == 0 {
+		panic(fmt.Sprintf("kafka: lane %q commits %d records but polled none", l.cfg.Owner, len(out)))
+	}
+	if l.skipped || l.moved() {
+		return false, l.rewind(ctx, "a partition went since its records were polled")
+	}
+	began := time.Now()
+	if err := l.session.Begin(); err != nil {
+		return false, l.fail("begin a transaction", err)
+	}
+	written, refused, err := l.produce(ctx, out)
+	switch {
+	case refused != nil:
+		if err := l.rewind(ctx, refused.Error()); err != nil {
+			return false, err
+		}
+		return false, refused
+	case errors.Is(err, kerr.TransactionAbortable):
+		return false, l.rewind(ctx, err.Error())
+	case err != nil:
+		return false, l.fail("write the transaction's output", err)
+	}
+
+	bounded, cancel := context.WithTimeout(ctx, l.cfg.TransactionTimeout)
+	defer cancel()
+	committed, err = l.session.End(bounded, kgo.TryCommit)
+	if err != nil {
+		return false, l.fail("end a transaction", err)
+	}
+	if !committed {
+		l.settled("the group rebalanced, or the broker rolled back")
+		return false, nil
+	}
+	for i := range out {
+		out[i].Partition, out[i].Offset = written[i].Partition, written[i].Offset
+	}
+	now := time.Now()
+	l.lastCommitNanos.Store(now.UnixNano())
+	l.waitingNanos.Store(0)
+	if l.cfg.Listener.Committed != nil {
+		l.cfg.Listener.Committed(l.polled, len(out), now.Sub(began))
+	}
+	l.clear()
+	return true, nil
+}
+
+// Abort gives back everything polled since the last Commit or Abort: it comes
+// again from Poll. An error means the same as that of Commit.
+func (l *Lane) Abort(ctx context.Context) error {
+	if l.broken != nil {
+		return l.broken
+	}
+	return l.rewind(ctx, "the caller gave it back")
+}
+
+// moved reports whether a partition was lost since records of it were polled,
+// even if it came back.
+func (l *Lane) moved() bool {
+	owned := l.balancer.Assigned()
+	for p, n := range l.polledFrom {
+		if now, ok := owned[p]; !ok || now != n {
+			return true
+		}
+	}
+	return false
+}
+
+// rewind rolls back and sets the positions to the committed ones.
+func (l *Lane) rewind(ctx context.Context, why string) error {
+	bounded, cancel := context.WithTimeout(ctx, l.cfg.TransactionTimeout)
+	defer cancel()
+	if _, err := l.session.End(bounded, kgo.TryAbort); err != nil {
+		return l.fail("roll back a transaction", err)
+	}
+	l.settled(why)
+	return nil
+}
+
+func (l *Lane) settled(why string) {
+	if l.cfg.Listener.Aborted != nil {
+		l.cfg.Listener.Aborted(l.polled, why)
+	}
+	l.clear()
+}
+
+func (l *Lane) clear() {
+	l.polled, l.skipped = 0, false
+	clear(l.polledFrom)
+}
+
+func (l *Lane) fail(doing string, err error) error {
+	l.broken = fmt.Errorf("lane %q: %s: %w (outcome unknown: close the lane, open a new one, restore)", l.cfg.Owner, doing, err)
+	return l.broken
+}
+
+// output is the records of one transaction on their way.
+type output struct {
+	records []*kgo.Record
+	done    chan struct{} // closed when all are acknowledged, or one failed
+
+	mu     sync.Mutex
+	acked  []bool
+	left   int
+	failed int // index of the first that failed, -1: none
+	err    error
+	closed bool
+}
+
+// promise is what the client calls for record i.
+func (o *output) promise(i int) func(*kgo.Record, error) {
+	return func(_ *kgo.Record, err error) {
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		o.left--
+		switch {
+		case err == nil:
+			o.acked[i] = true
+		case o.failed < 0:
+			o.failed, o.err = i, err
+		}
+		if (o.left == 0 || o.failed >= 0) && !o.closed {
+			o.closed = true
+			close(o.done)
+		}
+	}
+}
+
+// outcome is the first failure; overdue is the error of what is not
+// acknowledged, if the time is over.
+func (o *output) outcome(overdue error) (index int, err error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.failed >= 0 {
+		return o.failed, o.err
+	}
+	if o.left > 0 {
+		for i, acked := range o.acked {
+			if !acked {
+				return i, overdue
+			}
+		}
+	}
+	return -1, nil
+}
+
+// produce writes out and waits until the broker has all of it. Refused: one
+// record can't be written; err: the producer can't go on.
+func (l *Lane) produce(ctx context.Context, out []events.Record) (records []*kgo.Record, refused *ProduceError, err error) {
+	if len(out) == 0 {
+		return nil, nil, nil
+	}
+	bounded, cancel := context.WithTimeout(ctx, l.flushMax())
+	defer cancel()
+	o := &output{
+		records: make([]*kgo.Record, len(out)), acked: make([]bool, len(out)),
+		left: len(out), failed: -1, done: make(chan struct{}),
+	}
+	client := l.session.Client()
+	for i := range out {
+		o.records[i] = toKgo(&out[i])
+		client.Produce(bounded, o.records[i], o.promise(i))
+	}
+	select {
+	case <-o.done:
+	case <-bounded.Done():
+	}
+	if ctx.Err() != nil {
+		return nil, nil, fmt.Errorf("stopped while output was on its way: %w", ctx.Err())
+	}
+	overdue := fmt.Errorf("not acknowledged within %v: %w", l.flushMax(), context.DeadlineExceeded)
+	index, err := o.outcome(overdue)
+	switch {
+	case err == nil:
+		return o.records, nil, nil
+	case fatalToProducer(err):
+		return nil, nil, err
+	default:
+		return nil, &ProduceError{Index: index, Topic: out[index].Topic, Err: err}, nil
+	}
+}
+
+// fatalToProducer are the errors of a record that say something about the
+// producer, not about the record.
+func fatalToProducer(err error) bool {
+	for _, fatal := range []error{
+		kerr.ProducerFenced, kerr.InvalidProducerEpoch, kerr.InvalidProducerIDMapping, kerr.UnknownProducerID,
+		kerr.OutOfOrderSequenceNumber, kerr.TransactionCoordinatorFenced, kerr.TransactionalIDAuthorizationFailed,
+		kerr.InvalidTxnState, kerr.ClusterAuthorizationFailed, kerr.TransactionAbortable, kgo.ErrClientClosed,
+	} {
+		if errors.Is(err, fatal) {
+			return true
+		}
+	}
+	return false
+}

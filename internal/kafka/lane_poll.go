@@ -1,0 +1,165 @@
+package kafka
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/waybill-run/waybill/events"
+)
+
+// poller is a poll with a bound that another goroutine can end.
+type poller struct {
+	client *kgo.Client
+	wait   time.Duration
+	max    int
+
+	mu    sync.Mutex
+	end   context.CancelFunc // of the poll that blocks; nil: none does
+	woken bool               // nobody was polling: the next one doesn't block
+}
+
+// poll returns what there is, waiting at most p.wait for it, and whether it
+// waited to the end.
+func (p *poller) poll(ctx context.Context) (fetches kgo.Fetches, waited bool) {
+	bounded, cancel := context.WithTimeout(ctx, p.wait)
+	defer cancel()
+	p.mu.Lock()
+	if p.woken {
+		p.woken = false
+		p.mu.Unlock()
+		return p.client.PollRecords(nil, p.max), false //nolint:staticcheck // nil: drain, don't wait
+	}
+	p.end = cancel
+	p.mu.Unlock()
+
+	fetches = p.client.PollRecords(bounded, p.max)
+
+	p.mu.Lock()
+	p.end = nil
+	p.mu.Unlock()
+	return fetches, errors.Is(bounded.Err(), context.DeadlineExceeded)
+}
+
+func (p *poller) wake() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.end == nil {
+		p.woken = true
+		return
+	}
+	p.end()
+}
+
+// Poll returns records that came in, at most MaxPollRecords, only of
+// partitions that are assigned and resumed; (nil, nil) after FetchMaxWait at
+// the latest, or when woken. Each record is returned once, unless Commit or
+// Abort say that it comes again. The order within a topic and partition is the
+// log's.
+//
+// An error is final: ctx has ended, the lane is fenced or refused, or its
+// position is lost; Close it and open a new one.
+func (l *Lane) Poll(ctx context.Context) ([]events.Record, error) {
+	if l.broken != nil {
+		return nil, l.broken
+	}
+	if l.skipped && l.polled == 0 {
+		if err := l.rewind(ctx, "records came of a partition that may not act"); err != nil {
+			return nil, err
+		}
+	}
+	fetches, waited := l.poller.poll(ctx)
+	now := time.Now().UnixNano()
+	l.lastPollNanos.Store(now)
+	if err := fetchError(ctx, fetches, l.cfg.Listener.DataLost); err != nil {
+		l.broken = fmt.Errorf("lane %q: poll: %w", l.cfg.Owner, err)
+		return nil, l.broken
+	}
+	rs := l.admit(fetches)
+	switch {
+	case len(rs) > 0:
+		l.waitingNanos.CompareAndSwap(0, now)
+	case waited && l.polled == 0 && !l.skipped:
+		// What an abort gave back has gone elsewhere.
+		l.waitingNanos.Store(0)
+	}
+	if len(rs) == 0 {
+		return nil, nil
+	}
+	return fromKgo(rs, make([]events.Record, 0, len(rs))), nil
+}
+
+// admit keeps the records of partitions that may act. The pause of what is
+// newly assigned keeps the others from coming at all, but for what was
+// fetched before its partition went; the client counts those as read, so the
+// transaction must not commit.
+func (l *Lane) admit(fetches kgo.Fetches) []*kgo.Record {
+	rs := make([]*kgo.Record, 0, fetches.NumRecords())
+	owned := l.balancer.Assigned()
+	fetches.EachPartition(func(fp kgo.FetchTopicPartition) {
+		if len(fp.Records) == 0 {
+			return
+		}
+		n, ok := owned[fp.Partition]
+		if !ok || l.resumed[fp.Partition] != n {
+			l.skipped = true
+			return
+		}
+		if before, ok := l.polledFrom[fp.Partition]; ok && before != n {
+			l.skipped = true
+			return
+		}
+		l.polledFrom[fp.Partition] = n
+		rs = append(rs, fp.Records...)
+	})
+	l.polled += len(rs)
+	return rs
+}
+
+// fetchError is what of a poll's errors ends its client's life. What the
+// client heals by itself is left to it; a loss of data is told and survived,
+// since a new client would meet it again.
+func fetchError(ctx context.Context, fetches kgo.Fetches, dataLost func(error)) error {
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	var fatal error
+	fetches.EachError(func(topic string, partition int32, err error) {
+		var session *kgo.ErrGroupSession
+		var lost *kgo.ErrDataLoss
+		switch {
+		case topic == "" && (errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)):
+			// The poll's own bound.
+		case errors.As(err, &session) && !fatalToMember(err):
+			// The client joins again; the balancer's hook has told it.
+		case errors.As(err, &lost):
+			if dataLost != nil {
+				dataLost(err)
+			}
+		case topic == "":
+			fatal = errors.Join(fatal, err)
+		default:
+			fatal = errors.Join(fatal, fmt.Errorf("topic %s partition %d: %w", topic, partition, err))
+		}
+	})
+	return fatal
+}
+
+// fatalToMember are the errors that joining again can't heal.
+func fatalToMember(err error) bool {
+	for _, fatal := range []error{
+		kerr.FencedInstanceID, kerr.GroupAuthorizationFailed, kerr.TopicAuthorizationFailed,
+		kerr.SaslAuthenticationFailed, kerr.InvalidSessionTimeout, kerr.InconsistentGroupProtocol,
+		kerr.GroupMaxSizeReached, kerr.InvalidGroupID, kerr.UnsupportedVersion,
+	} {
+		if errors.Is(err, fatal) {
+			return true
+		}
+	}
+	return false
+}

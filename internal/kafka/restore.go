@@ -1,0 +1,334 @@
+package kafka
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/waybill-run/waybill/events"
+)
+
+const (
+	// heldBackGrace is how long the end of a transaction may take to arrive
+	// before it counts as left open.
+	heldBackGrace = 500 * time.Millisecond
+	// stableInterval is how often the broker is asked for the last stable
+	// offset while a transaction holds it back.
+	stableInterval = 25 * time.Millisecond
+	// emptyFetchesMax: so many fetches without news, below an offset that is
+	// known to be stable, mean that compaction left nothing there.
+	emptyFetchesMax = 3
+	// readAllPartitionsMax is how many partitions ReadAll reads at once.
+	readAllPartitionsMax = 4
+)
+
+// OffsetRangeError says that a position is not in the log: the log was trimmed
+// above it, or the position is from another log. What it belongs to must be
+// rebuilt from a snapshot or from the start; going on elsewhere would lose
+// records in silence.
+type OffsetRangeError struct {
+	Topic     string
+	Partition int32
+	Offset    int64
+	// Start and End are what the log holds: [Start, End).
+	Start, End int64
+}
+
+func (e *OffsetRangeError) Error() string {
+	return fmt.Sprintf("topic %s partition %d: offset %d is not in the log, which holds [%d, %d)", e.Topic, e.Partition, e.Offset, e.Start, e.End)
+}
+
+// RestoreListener observes a Restorer. Its functions may be called from
+// several goroutines at once.
+type RestoreListener struct {
+	// HeldBack: a transaction has been open below end for longer than the
+	// grace; the records from stable on can't be read yet.
+	HeldBack func(topic string, partition int32, stable, end int64)
+	// Fenced: a transactional id was fenced, and its transaction rolled back.
+	Fenced func(transactionalID string)
+	// NotFenced: what is open could not be found or fenced; the read goes on
+	// waiting for the broker to roll it back.
+	NotFenced func(topic string, partition int32, err error)
+}
+
+// Restorer reads committed records of given partitions to their end. Its
+// methods may be called from many goroutines; they share one client.
+type Restorer struct {
+	cfg      Config
+	listener RestoreListener
+	client   *kgo.Client
+	admin    *kadm.Client
+
+	mu     sync.Mutex
+	fenced map[producer]bool
+}
+
+// producer is one incarnation of a transactional id.
+type producer struct {
+	id    int64
+	epoch int16
+}
+
+// OpenRestorer connects when it is first used. The listener may be nil.
+func OpenRestorer(cfg Config, listener *RestoreListener) (*Restorer, error) {
+	client, err := kgo.NewClient(append(cfg.options(), kgo.MetadataMinAge(metadataAgeMin))...)
+	if err != nil {
+		return nil, fmt.Errorf("restorer: client: %w", err)
+	}
+	r := &Restorer{cfg: cfg, client: client, admin: kadm.NewClient(client), fenced: map[producer]bool{}}
+	if listener != nil {
+		r.listener = *listener
+	}
+	return r, nil
+}
+
+// Close ends all reads.
+func (r *Restorer) Close() { r.client.Close() }
+
+// EndOffsets are the high watermarks of a topic's partitions.
+func (r *Restorer) EndOffsets(ctx context.Context, topic string) (map[int32]int64, error) {
+	listed, err := r.admin.ListEndOffsets(ctx, topic)
+	return offsetsOf(topic, "end", listed, err)
+}
+
+// Read gives fn the committed records of a partition, from offset from to the
+// high watermark as it is now, in order, and perhaps some that came since. It
+// returns the offset to read next, which is beyond the last record where
+// transaction markers follow it.
+//
+// It reads to the high watermark, not to the last stable offset: the markers
+// of the previous owner's last transaction may still be on their way when its
+// positions are committed already. If a transaction stays open for longer than
+// half a second, Read fences the transactional ids behind it that begin with
+// the namespace and "scheduler.", and nobody else's: those it waits for.
+//
+// If from is not in the log, the error is an *OffsetRangeError. An error of
+// fn ends the read and is returned as it is, wrapped.
+func (r *Restorer) Read(ctx context.Context, topic string, p int32, from int64, fn func([]events.Record) error) (next int64, err error) {
+	start, end, err := r.bounds(ctx, topic, p)
+	if err != nil {
+		return from, err
+	}
+	if from < start || from > end {
+		return from, &OffsetRangeError{Topic: topic, Partition: p, Offset: from, Start: start, End: end}
+	}
+	s := &scan{r: r, reader: newReader(r.client, topic, p, from), end: end, fn: fn}
+	err = s.run(ctx, func(ctx context.Context) (giveUp bool) {
+		r.release(ctx, topic, p, s.stable, end)
+		return false
+	})
+	return s.reader.position, err
+}
+
+func (r *Restorer) bounds(ctx context.Context, topic string, p int32) (start, end int64, err error) {
+	// The end first: a trim in between must not put the start above it.
+	for _, ask := range []struct {
+		what string
+		list func(context.Context, ...string) (kadm.ListedOffsets, error)
+		to   *int64
+	}{{"end", r.admin.ListEndOffsets, &end}, {"start", r.admin.ListStartOffsets, &start}} {
+		if *ask.to, err = listed(ctx, ask.list, topic, p); err != nil {
+			return 0, 0, fmt.Errorf("%s of topic %s partition %d: %w", ask.what, topic, p, err)
+		}
+	}
+	return start, max(start, end), nil
+}
+
+func listed(ctx context.Context, list func(context.Context, ...string) (kadm.ListedOffsets, error), topic string, p int32) (int64, error) {
+	offsets, err := list(ctx, topic)
+	if err != nil {
+		return 0, err
+	}
+	o, ok := offsets.Lookup(topic, p)
+	if !ok {
+		return 0, kerr.UnknownTopicOrPartition
+	}
+	return o.Offset, o.Err
+}
+
+// scan is one read of one partition.
+type scan struct {
+	r      *Restorer
+	reader *reader
+	end    int64
+	stable int64 // last stable offset, as known
+	fn     func([]events.Record) error
+}
+
+// run reads to the end. Where a transaction holds it back for longer than the
+// grace it calls held, again after each further grace, until held gives up.
+func (s *scan) run(ctx context.Context, held func(context.Context) (giveUp bool)) error {
+	empty := 0
+	for s.reader.position < s.end {
+		if s.reader.position >= s.stable {
+			gaveUp, err := s.await(ctx, held)
+			if gaveUp || err != nil {
+				return err
+			}
+		}
+		before := s.reader.position
+		records, err := s.reader.next(ctx)
+		if err != nil {
+			return s.ranged(ctx, err)
+		}
+		if len(records) > 0 {
+			if err := s.fn(fromKgo(records, make([]events.Record, 0, len(records)))); err != nil {
+				return fmt.Errorf("take the records of %s/%d below %d: %w", s.reader.topic, s.reader.partition, s.reader.position, err)
+			}
+		}
+		switch {
+		case s.reader.position > before || s.reader.trouble != nil:
+			empty = 0
+		default:
+			if empty++; empty == emptyFetchesMax {
+				s.reader.position = min(s.stable, s.end)
+			}
+		}
+	}
+	return nil
+}
+
+// ranged says where the log is, if an error is that we are not in it.
+func (s *scan) ranged(ctx context.Context, err error) error {
+	if !errors.Is(err, kerr.OffsetOutOfRange) {
+		return err
+	}
+	start, end, boundsErr := s.r.bounds(ctx, s.reader.topic, s.reader.partition)
+	if boundsErr != nil {
+		return errors.Join(err, boundsErr)
+	}
+	return &OffsetRangeError{Topic: s.reader.topic, Partition: s.reader.partition, Offset: s.reader.position, Start: start, End: end}
+}
+
+// await waits until there is something stable to read. It asks for the offset
+// instead of waiting in a fetch, which would block the fetches of the other
+// partitions on the connection.
+func (s *scan) await(ctx context.Context, held func(context.Context) (giveUp bool)) (gaveUp bool, err error) {
+	grace := time.NewTimer(heldBackGrace)
+	defer grace.Stop()
+	again := time.NewTicker(stableInterval)
+	defer again.Stop()
+	for {
+		s.stable, err = listed(ctx, s.r.admin.ListCommittedOffsets, s.reader.topic, s.reader.partition)
+		switch {
+		case ctx.Err() != nil:
+			return false, ctx.Err()
+		case err != nil && final(err):
+			return false, fmt.Errorf("stable offset of topic %s partition %d: %w", s.reader.topic, s.reader.partition, err)
+		case err == nil && s.reader.position < s.stable:
+			return false, nil
+		}
+		select {
+		case <-ctx.Done():
+			return false, ctx.Err()
+		case <-grace.C:
+			if held(ctx) {
+				return true, nil
+			}
+			grace.Reset(heldBackGrace)
+		case <-again.C:
+		}
+	}
+}
+
+// Range narrows what ReadAll reads. The zero value is everything.
+type Range struct {
+	// Partitions to read; nil: all.
+	Partitions []int32
+	// Since leaves out what is older, by the records' timestamps; zero: none.
+	Since time.Time
+}
+
+// ReadAll gives fn the committed records of a topic, up to the high watermarks
+// as they are now, in order within a partition; several partitions are read
+// at once, but fn and progress are called by one goroutine at a time. It
+// returns where it stopped in each partition: that is what the answer is as of.
+//
+// ReadAll fences nobody: below a transaction that stays open it stops after
+// half a second. progress, which may be nil, is told how many offsets of all
+// are done.
+func (r *Restorer) ReadAll(ctx context.Context, topic string, in Range, fn func([]events.Record) error, progress func(done, total int64)) (map[int32]int64, error) {
+	starts, ends, err := r.span(ctx, topic, in)
+	if err != nil {
+		return nil, err
+	}
+	var (
+		mu          sync.Mutex
+		done, total int64
+		reached     = make(map[int32]int64, len(ends))
+		readers     errgroup.Group
+	)
+	for p, end := range ends {
+		total += max(0, end-starts[p])
+	}
+	report := func(n int64) {
+		done += n
+		if progress != nil {
+			progress(min(done, total), total)
+		}
+	}
+	readers.SetLimit(readAllPartitionsMax)
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	for p, end := range ends {
+		readers.Go(func() error {
+			last := starts[p]
+			s := &scan{r: r, reader: newReader(r.client, topic, p, last), end: end}
+			s.fn = func(rs []events.Record) error {
+				mu.Lock()
+				defer mu.Unlock()
+				report(s.reader.position - last)
+				last = s.reader.position
+				return fn(rs)
+			}
+			err := s.run(ctx, func(context.Context) bool { return true })
+			mu.Lock()
+			defer mu.Unlock()
+			report(max(0, s.reader.position-last))
+			reached[p] = s.reader.position
+			if err != nil {
+				cancel()
+			}
+			return err
+		})
+	}
+	return reached, readers.Wait()
+}
+
+// span is where each partition is to be read from and to.
+func (r *Restorer) span(ctx context.Context, topic string, in Range) (starts, ends map[int32]int64, err error) {
+	if ends, err = r.EndOffsets(ctx, topic); err != nil {
+		return nil, nil, err
+	}
+	var first kadm.ListedOffsets
+	if in.Since.IsZero() {
+		first, err = r.admin.ListStartOffsets(ctx, topic)
+	} else {
+		first, err = r.admin.ListOffsetsAfterMilli(ctx, in.Since.UnixMilli(), topic)
+	}
+	if starts, err = offsetsOf(topic, "start", first, err); err != nil {
+		return nil, nil, err
+	}
+	if in.Partitions == nil {
+		return starts, ends, nil
+	}
+	for _, p := range in.Partitions {
+		if _, ok := ends[p]; !ok {
+			return nil, nil, fmt.Errorf("topic %s has no partition %d, the last one is %d", topic, p, len(ends)-1)
+		}
+	}
+	for p := range ends {
+		if !slices.Contains(in.Partitions, p) {
+			delete(ends, p)
+		}
+	}
+	return starts, ends, nil
+}
