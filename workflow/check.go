@@ -1,0 +1,331 @@
+package workflow
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"unicode/utf8"
+)
+
+var (
+	namePattern      = regexp.MustCompile(`^[a-z][a-z0-9_-]{0,62}$`)
+	operationPattern = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9._-]{0,62}$`)
+)
+
+const (
+	nameFix      = "write a lower-case letter, then up to 62 of a-z, 0-9, _ and -"
+	operationFix = "write a letter, then up to 62 letters, digits, dots, _ and -"
+)
+
+// Validate checks everything, the expressions too, and returns Errors with
+// every fault. What ParseYAML and Builder.Build return is valid.
+func (d *Definition) Validate() error {
+	_, err := Compile(d)
+	return err
+}
+
+// check reports every fault of a normalized definition.
+func check(d *Definition, f *faults) *Program {
+	checkStructure(d, f)
+	return compile(d, f)
+}
+
+// checkStructure reports every fault but those of expressions.
+func checkStructure(d *Definition, f *faults) {
+	checkName(f, "workflow", d.Name)
+	if d.Version < 1 || d.Version > MaxVersion {
+		f.missing("version", d.Version == 0, fmt.Sprintf("%d is out of range", d.Version), fmt.Sprintf("write a whole number from 1 to %d", MaxVersion))
+	}
+	checkDuration(f, "complete_within", d.CompleteWithin, true)
+	if d.OnError != OnErrorUndo && d.OnError != OnErrorHold {
+		f.add("on_error", fmt.Sprintf("%q is neither undo nor hold", d.OnError), suggest(d.OnError, []string{OnErrorUndo, OnErrorHold}))
+	}
+	checkDuration(f, "defaults.complete_within", d.Defaults.CompleteWithin, false)
+	d.checkFits(f, "defaults.complete_within", d.Defaults.CompleteWithin)
+	checkRetry(f, "defaults.retry", d.Defaults.Retry)
+	switch n := len(d.Steps); {
+	case n == 0:
+		f.missing("steps", true, "", "write at least one step")
+	case n > MaxSteps:
+		f.add("steps", fmt.Sprintf("%d steps, the limit is %d", n, MaxSteps), "split the workflow")
+		return // what follows is made for that many
+	}
+	seen := map[string]bool{}
+	for i := range d.Steps {
+		s := &d.Steps[i]
+		if seen[s.ID] {
+			f.add(stepPath(s.ID), "two steps have this id", "rename one of them")
+		}
+		seen[s.ID] = true
+		d.checkStep(f, s)
+	}
+	d.checkNeeds(f)
+}
+
+// missing reports a field that wasn't given, or that has an unusable value.
+// If reading the field already found a fault, that one is enough.
+func (f *faults) missing(path string, absent bool, what, fix string) {
+	if f.reported(path) {
+		return
+	}
+	if absent {
+		what = "missing"
+	}
+	f.add(path, what, fix)
+}
+
+// reported tells whether a fault of the path itself is known.
+func (f *faults) reported(path string) bool {
+	return slices.ContainsFunc(f.list, func(e *Error) bool { return e.Path == path })
+}
+
+func checkName(f *faults, path, name string) {
+	if !namePattern.MatchString(name) {
+		f.missing(path, name == "", fmt.Sprintf("%q is not a name", name), nameFix)
+	}
+}
+
+func checkOperation(f *faults, path, name string) {
+	if !operationPattern.MatchString(name) {
+		f.missing(path, name == "", fmt.Sprintf("%q is not the name of an operation", name), operationFix)
+	}
+}
+
+func checkDuration(f *faults, path string, v Duration, required bool) {
+	switch {
+	case v == 0 && required:
+		f.missing(path, true, "", "write a duration such as 30m")
+	case v != 0 && (v < MinDuration || v > MaxDuration):
+		f.missing(path, false, v.String()+" is out of range", fmt.Sprintf("write a duration from %s to %s", MinDuration, MaxDuration))
+	}
+}
+
+// checkFits refuses an attempt's deadline past the task's: it could not be reached.
+func (d *Definition) checkFits(f *faults, path string, within Duration) {
+	if d.CompleteWithin > 0 && within > d.CompleteWithin {
+		f.add(path, fmt.Sprintf("an attempt may take %s, longer than the whole task with %s", within, d.CompleteWithin),
+			"shorten it, or lengthen the task's complete_within")
+	}
+}
+
+func (d *Definition) checkStep(f *faults, s *Step) {
+	path := stepPath(s.ID)
+	if !namePattern.MatchString(s.ID) {
+		f.add(path, fmt.Sprintf("%q is not a step id", s.ID), nameFix)
+	}
+	checkName(f, path+".agent", s.Agent)
+	checkOperation(f, path+".operation", s.Operation)
+	within := path + ".complete_within"
+	switch {
+	case s.CompleteWithin != nil:
+		checkDuration(f, within, *s.CompleteWithin, true)
+		d.checkFits(f, within, *s.CompleteWithin)
+	case d.Defaults.CompleteWithin == 0 && !f.reported("defaults.complete_within"):
+		f.missing(within, true, "", "give the step a deadline such as complete_within: 10s, or all of them one in defaults")
+	}
+	checkRetry(f, path+".retry", s.Retry)
+	if u := s.Undo; u != nil {
+		path += ".undo"
+		checkOperation(f, path+".operation", u.Operation)
+		if u.Agent != s.Agent { // else it is the step's fault
+			checkName(f, path+".agent", u.Agent)
+		}
+		if u.CompleteWithin != nil {
+			checkDuration(f, path+".complete_within", *u.CompleteWithin, true)
+		}
+		checkRetry(f, path+".retry", u.Retry)
+	}
+}
+
+func checkRetry(f *faults, path string, r *Retry) {
+	if r == nil {
+		return
+	}
+	if r.MaxAttempts < 0 || r.MaxAttempts > MaxAttempts {
+		f.add(path+".max_attempts", fmt.Sprintf("%d is out of range", r.MaxAttempts), fmt.Sprintf("write a whole number from 1 to %d", MaxAttempts))
+	}
+	if r.Factor != 0 && !(r.Factor >= 1 && r.Factor <= MaxFactor) {
+		f.add(path+".factor", fmt.Sprintf("%v is out of range", r.Factor), fmt.Sprintf("write a number from 1 to %d", MaxFactor))
+	}
+	checkDuration(f, path+".backoff", r.Backoff, false)
+	checkDuration(f, path+".max", r.Max, false)
+	checkDuration(f, path+".cool_down", r.CoolDown, false)
+	if r.Max != 0 && r.Backoff > r.Max {
+		f.add(path+".max", fmt.Sprintf("the longest wait, %s, is shorter than the first one, %s", r.Max, r.Backoff), "raise max or lower backoff")
+	}
+}
+
+// checkNeeds reports unknown and repeated needs, and each cycle by its path.
+func (d *Definition) checkNeeds(f *faults) {
+	ids := make([]string, len(d.Steps))
+	at := make(map[string]int, len(d.Steps))
+	for i := range d.Steps {
+		ids[i] = d.Steps[i].ID
+		at[ids[i]] = i
+	}
+	for i := range d.Steps {
+		s := &d.Steps[i]
+		path := stepPath(s.ID) + ".needs"
+		if len(s.Needs) > MaxNeeds {
+			f.add(path, fmt.Sprintf("%d needs, the limit is %d", len(s.Needs), MaxNeeds), "collect them in steps between")
+		}
+		seen := map[string]bool{}
+		for n, id := range s.Needs {
+			if _, ok := at[id]; !ok {
+				f.add(index(path, n), fmt.Sprintf("no step has the id %q", id), suggest(id, ids))
+			}
+			if seen[id] {
+				f.add(index(path, n), id+" is given twice", "remove one of them")
+			}
+			seen[id] = true
+		}
+	}
+	c := cycles{d: d, f: f, at: at, state: make([]visit, len(d.Steps))}
+	for i := range d.Steps {
+		c.visit(i)
+	}
+}
+
+// cycles walks the graph depth first; an edge back to a step that is on the
+// walk closes a cycle.
+type cycles struct {
+	d     *Definition
+	f     *faults
+	at    map[string]int
+	state []visit
+	walk  []string
+}
+
+type visit uint8
+
+const (
+	unseen visit = iota
+	open
+	done
+)
+
+func (c *cycles) visit(i int) {
+	if c.state[i] != unseen {
+		return
+	}
+	c.state[i] = open
+	id := c.d.Steps[i].ID
+	c.walk = append(c.walk, id)
+	for n, need := range c.d.Steps[i].Needs {
+		j, ok := c.at[need]
+		if !ok {
+			continue
+		}
+		if c.state[j] == open {
+			cycle := append(slices.Clone(c.walk[slices.Index(c.walk, need):]), need)
+			c.f.add(index(stepPath(id)+".needs", n), "a cycle: "+strings.Join(cycle, " needs "), "remove one of these needs")
+			continue
+		}
+		c.visit(j)
+	}
+	c.walk = c.walk[:len(c.walk)-1]
+	c.state[i] = done
+}
+
+// ancestors gives for each step the set of those it needs, directly or through
+// others, as bits. Steps of a cycle may miss some; that is a fault anyway.
+func (d *Definition) ancestors() []bits {
+	at := make(map[string]int, len(d.Steps))
+	for i := range d.Steps {
+		at[d.Steps[i].ID] = i
+	}
+	sets := make([]bits, len(d.Steps))
+	var visit func(i int) bits
+	visit = func(i int) bits {
+		if sets[i] != nil {
+			return sets[i]
+		}
+		set := make(bits, (len(d.Steps)+63)/64)
+		sets[i] = set
+		for _, id := range d.Steps[i].Needs {
+			if j, ok := at[id]; ok {
+				set.add(j)
+				set.union(visit(j))
+			}
+		}
+		return set
+	}
+	for i := range d.Steps {
+		visit(i)
+	}
+	return sets
+}
+
+// bits is a set of small integers.
+type bits []uint64
+
+func (b bits) add(i int)      { b[i/64] |= 1 << (i % 64) }
+func (b bits) has(i int) bool { return b[i/64]&(1<<(i%64)) != 0 }
+func (b bits) union(o bits) {
+	for i := range b {
+		b[i] |= o[i]
+	}
+}
+
+// normalTree brings a value to the types of Definition.Output. Go values of
+// other types go through their JSON.
+func normalTree(v any, path string, f *faults) any {
+	switch v.(type) {
+	case nil, bool, json.Number, string, []any, map[string]any:
+	default:
+		var buf bytes.Buffer
+		enc := json.NewEncoder(&buf)
+		if err := enc.Encode(v); err != nil {
+			f.add(path, fmt.Sprintf("a Go value of type %T has no JSON form: %v", v, err), "give maps, slices, strings, numbers and booleans")
+			return nil
+		}
+		dec := json.NewDecoder(&buf)
+		dec.UseNumber()
+		var plain any
+		if err := dec.Decode(&plain); err != nil {
+			f.add(path, fmt.Sprintf("a Go value of type %T has no JSON form: %v", v, err), "give maps, slices, strings, numbers and booleans")
+			return nil
+		}
+		v = plain
+	}
+	return normalPlain(v, path, f, 0)
+}
+
+func normalPlain(v any, path string, f *faults, depth int) any {
+	if depth > MaxDepth {
+		f.missing(path, false, fmt.Sprintf("nested more than %d deep", MaxDepth), "flatten it")
+		return nil
+	}
+	switch v := v.(type) {
+	case nil, bool:
+		return v
+	case json.Number:
+		if !isNumber(string(v)) {
+			f.add(path, fmt.Sprintf("%q is not a JSON number", string(v)), "")
+			return nil
+		}
+		return v
+	case string:
+		if !utf8.ValidString(v) {
+			f.add(path, "the text is not UTF-8", "")
+			return nil
+		}
+		return v
+	case []any:
+		list := make([]any, len(v))
+		for i, e := range v {
+			list[i] = normalPlain(e, index(path, i), f, depth+1)
+		}
+		return list
+	case map[string]any:
+		object := make(map[string]any, len(v))
+		for k, e := range v {
+			object[k] = normalPlain(e, join(path, k), f, depth+1)
+		}
+		return object
+	}
+	return normalTree(v, path, f)
+}

@@ -1,0 +1,314 @@
+package workflow
+
+import (
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// decoder turns nodes into a Definition. It records where everything stood
+// and every field that is unknown, given twice or of the wrong kind; whether
+// the values make sense is checked afterwards, on the Definition.
+type decoder struct {
+	f      *faults
+	stored bool // JSON of the topic: may hold source
+}
+
+func decodeDefinition(root *node, f *faults, stored bool) *Definition {
+	c := &decoder{f: f, stored: stored}
+	d := &Definition{}
+	var given *node
+	known := fieldsOf[Definition]()
+	if stored {
+		known = append(known, "source")
+	}
+	c.object(root, "", known, func(m member, path string) {
+		switch v := m.value; m.key {
+		case "workflow":
+			d.Name = c.text(v, path)
+		case "version":
+			d.Version = c.integer(v, path)
+		case "complete_within":
+			d.CompleteWithin = c.duration(v, path)
+		case "on_error":
+			d.OnError = c.text(v, path)
+		case "defaults":
+			d.Defaults = c.defaults(v, path)
+		case "steps":
+			d.Steps = c.steps(v, path)
+		case "output":
+			d.Output = c.tree(v, path, 0)
+		case "source":
+			given = v
+		}
+	})
+	if given != nil {
+		c.source(given, f.src)
+	}
+	d.source = *f.src
+	normalize(d, f)
+	return d
+}
+
+// fieldsOf lists the names of a struct's fields in the source.
+func fieldsOf[T any]() []string {
+	var names []string
+	t := reflect.TypeFor[T]()
+	for i := range t.NumField() {
+		if name := t.Field(i).Tag.Get("json"); name != "" && name != "-" {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// object calls set for each known member. Whatever a member holds, its place
+// is recorded first: its own if it is a string, else that of its key.
+func (c *decoder) object(n *node, path string, known []string, set func(member, string)) {
+	if n.kind != kindObject {
+		c.kindFault(n, path, kindObject)
+		return
+	}
+	seen := make(map[string]position, len(n.members))
+	for _, m := range n.members {
+		at := join(path, m.key)
+		if first, twice := seen[m.key]; twice {
+			c.f.at(m.at, at, fmt.Sprintf("given twice, first in line %d", first.line), "remove one of them")
+			continue
+		}
+		seen[m.key] = m.at
+		if known != nil && !slices.Contains(known, m.key) {
+			c.f.at(m.at, at, "no such field", suggest(m.key, known))
+			continue
+		}
+		c.record(at, m)
+		set(m, at)
+	}
+}
+
+func (c *decoder) record(path string, m member) {
+	p := m.at
+	if m.value.kind == kindString {
+		p = m.value.at
+	}
+	c.f.src.at[path] = p
+}
+
+func (c *decoder) kindFault(n *node, path string, want kind) {
+	if n.kind == kindNull {
+		c.f.at(n.at, path, "empty, want "+want.String(), "write it or remove the field")
+		return
+	}
+	c.f.at(n.at, path, "this is "+n.kind.String()+", want "+want.String(), "")
+}
+
+func (c *decoder) text(n *node, path string) string {
+	if n.kind != kindString {
+		c.kindFault(n, path, kindString)
+		return ""
+	}
+	if n.text == "" {
+		c.f.at(n.at, path, "empty", "write it or remove the field")
+	}
+	return n.text
+}
+
+func (c *decoder) integer(n *node, path string) int {
+	if n.kind != kindNumber {
+		c.kindFault(n, path, kindNumber)
+		return 0
+	}
+	i, err := strconv.ParseInt(n.text, 10, 32)
+	if err != nil {
+		c.f.at(n.at, path, n.text+" is not a whole number in range", "")
+		return 0
+	}
+	if i == 0 { // a zero field means "not given": say it here, where it was
+		c.f.at(n.at, path, "0 is out of range", "write 1 or more, or remove the field")
+	}
+	return int(i)
+}
+
+func (c *decoder) float(n *node, path string) float64 {
+	if n.kind != kindNumber {
+		c.kindFault(n, path, kindNumber)
+		return 0
+	}
+	v, err := strconv.ParseFloat(n.text, 64)
+	if err != nil || v == 0 {
+		c.f.at(n.at, path, n.text+" is out of range", fmt.Sprintf("write a number from 1 to %d", MaxFactor))
+		return 0
+	}
+	return v
+}
+
+func (c *decoder) duration(n *node, path string) Duration {
+	if n.kind == kindNumber {
+		c.f.at(n.at, path, n.text+" is a number without a unit", "write "+n.text+"s for seconds, or ms, m, h")
+		return 0
+	}
+	if n.kind != kindString {
+		c.kindFault(n, path, kindString)
+		return 0
+	}
+	v, err := ParseDuration(n.text)
+	if err != nil {
+		what, fix, _ := strings.Cut(err.Error(), "; ")
+		c.f.at(n.at, path, what, fix)
+		return 0
+	}
+	if v == 0 {
+		c.f.at(n.at, path, "a duration of zero", "write one of at least "+MinDuration.String()+", or remove the field")
+	}
+	return v
+}
+
+func (c *decoder) within(n *node, path string) *Duration {
+	v := c.duration(n, path)
+	if v == 0 {
+		return nil
+	}
+	return &v
+}
+
+func (c *decoder) defaults(n *node, path string) Defaults {
+	var d Defaults
+	c.object(n, path, fieldsOf[Defaults](), func(m member, path string) {
+		switch m.key {
+		case "complete_within":
+			d.CompleteWithin = c.duration(m.value, path)
+		case "retry":
+			d.Retry = c.retry(m.value, path)
+		}
+	})
+	return d
+}
+
+func (c *decoder) retry(n *node, path string) *Retry {
+	r := &Retry{}
+	c.object(n, path, fieldsOf[Retry](), func(m member, path string) {
+		switch v := m.value; m.key {
+		case "max_attempts":
+			r.MaxAttempts = c.integer(v, path)
+		case "backoff":
+			r.Backoff = c.duration(v, path)
+		case "factor":
+			r.Factor = c.float(v, path)
+		case "max":
+			r.Max = c.duration(v, path)
+		case "cool_down":
+			r.CoolDown = c.duration(v, path)
+		}
+	})
+	if *r == (Retry{}) {
+		return nil
+	}
+	return r
+}
+
+func (c *decoder) steps(n *node, path string) []Step {
+	var steps []Step
+	if n.kind == kindList {
+		c.f.at(n.at, path, "this is a list, want an object", "write each step as a member: its id, then its fields")
+		return nil
+	}
+	c.object(n, path, nil, func(m member, path string) {
+		s := Step{ID: m.key}
+		c.object(m.value, path, fieldsOf[Step](), func(m member, path string) { c.stepField(&s, m, path) })
+		steps = append(steps, s)
+	})
+	return steps
+}
+
+func (c *decoder) stepField(s *Step, m member, path string) {
+	switch v := m.value; m.key {
+	case "agent":
+		s.Agent = c.text(v, path)
+	case "operation":
+		s.Operation = c.text(v, path)
+	case "needs":
+		s.Needs = c.needs(v, path)
+	case "when":
+		if v.kind == kindBool {
+			c.f.at(v.at, path, "this is a boolean, want an expression", `write "${ `+v.text+` }"`)
+			return
+		}
+		s.When = c.text(v, path)
+	case "input":
+		s.Input = c.tree(v, path, 0)
+	case "complete_within":
+		s.CompleteWithin = c.within(v, path)
+	case "retry":
+		s.Retry = c.retry(v, path)
+	case "undo":
+		s.Undo = &Undo{}
+		c.object(v, path, fieldsOf[Undo](), func(m member, path string) { c.undoField(s.Undo, m, path) })
+	}
+}
+
+func (c *decoder) undoField(u *Undo, m member, path string) {
+	switch v := m.value; m.key {
+	case "operation":
+		u.Operation = c.text(v, path)
+	case "agent":
+		u.Agent = c.text(v, path)
+	case "input":
+		u.Input = c.tree(v, path, 0)
+	case "complete_within":
+		u.CompleteWithin = c.within(v, path)
+	case "retry":
+		u.Retry = c.retry(v, path)
+	}
+}
+
+func (c *decoder) needs(n *node, path string) []string {
+	if n.kind != kindList {
+		fix := ""
+		if n.kind == kindString {
+			fix = "write [" + n.text + "]"
+		}
+		c.f.at(n.at, path, "this is "+n.kind.String()+", want a list of step ids", fix)
+		return nil
+	}
+	var needs []string
+	for i, v := range n.items {
+		at := index(path, i)
+		c.f.src.at[at] = v.at
+		if id := c.text(v, at); id != "" {
+			needs = append(needs, id)
+		}
+	}
+	return needs
+}
+
+// tree reads a value that may hold expressions.
+func (c *decoder) tree(n *node, path string, depth int) any {
+	if depth > MaxDepth {
+		c.f.at(n.at, path, fmt.Sprintf("nested more than %d deep", MaxDepth), "flatten it")
+		return nil
+	}
+	switch n.kind {
+	case kindBool:
+		return n.text == "true"
+	case kindNumber:
+		return json.Number(n.text)
+	case kindString:
+		return n.text
+	case kindList:
+		list := make([]any, len(n.items))
+		for i, v := range n.items {
+			at := index(path, i)
+			c.f.src.at[at] = v.at
+			list[i] = c.tree(v, at, depth+1)
+		}
+		return list
+	case kindObject:
+		object := make(map[string]any, len(n.members))
+		c.object(n, path, nil, func(m member, path string) { object[m.key] = c.tree(m.value, path, depth+1) })
+		return object
+	}
+	return nil
+}

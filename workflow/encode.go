@@ -1,0 +1,238 @@
+package workflow
+
+import (
+	"encoding/json"
+	"maps"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+)
+
+// JSON is the canonical body: the same bytes for the same meaning, whatever
+// the layout of the YAML was. A changed body needs a new version.
+func (d *Definition) JSON() []byte { return d.encode(false) }
+
+// Stored is JSON with one more member, source: the file and the places of the
+// expressions in it, so that a failure at run time can name them. It is what
+// the definitions topic holds; ParseJSON(Stored()).JSON() equals JSON().
+func (d *Definition) Stored() []byte { return d.encode(true) }
+
+// MarshalJSON gives JSON, so that a definition within other data is canonical too.
+func (d *Definition) MarshalJSON() ([]byte, error) { return d.JSON(), nil }
+
+// writer appends JSON. open and field keep the commas.
+type writer struct {
+	b     []byte
+	first bool
+}
+
+func (w *writer) open() { w.b, w.first = append(w.b, '{'), true }
+
+func (w *writer) close() { w.b, w.first = append(w.b, '}'), false }
+
+func (w *writer) field(name string) {
+	if !w.first {
+		w.b = append(w.b, ',')
+	}
+	w.first = false
+	w.b = append(appendString(w.b, name), ':')
+}
+
+func (w *writer) text(name, s string) {
+	if s != "" {
+		w.field(name)
+		w.b = appendString(w.b, s)
+	}
+}
+
+func (w *writer) integer(name string, v int) {
+	if v != 0 {
+		w.field(name)
+		w.b = strconv.AppendInt(w.b, int64(v), 10)
+	}
+}
+
+func (w *writer) duration(name string, v Duration) {
+	if v != 0 {
+		w.text(name, v.String())
+	}
+}
+
+func (w *writer) within(name string, v *Duration) {
+	if v != nil {
+		w.duration(name, *v)
+	}
+}
+
+func (w *writer) tree(name string, v any) {
+	if v != nil {
+		w.field(name)
+		w.b = appendTree(w.b, v)
+	}
+}
+
+func (w *writer) retry(r *Retry) {
+	if r == nil {
+		return
+	}
+	w.field("retry")
+	w.open()
+	w.integer("max_attempts", r.MaxAttempts)
+	w.duration("backoff", r.Backoff)
+	if r.Factor != 0 {
+		w.field("factor")
+		w.b = appendDouble(w.b, r.Factor)
+	}
+	w.duration("max", r.Max)
+	w.duration("cool_down", r.CoolDown)
+	w.close()
+}
+
+func (d *Definition) encode(stored bool) []byte {
+	w := &writer{}
+	w.open()
+	w.text("workflow", d.Name)
+	w.integer("version", d.Version)
+	w.duration("complete_within", d.CompleteWithin)
+	w.text("on_error", d.OnError)
+	if d.Defaults != (Defaults{}) {
+		w.field("defaults")
+		w.open()
+		w.duration("complete_within", d.Defaults.CompleteWithin)
+		w.retry(d.Defaults.Retry)
+		w.close()
+	}
+	w.field("steps")
+	w.open()
+	for i := range d.Steps {
+		w.step(&d.Steps[i])
+	}
+	w.close()
+	w.tree("output", d.Output)
+	if stored {
+		w.source(&d.source)
+	}
+	w.close()
+	return w.b
+}
+
+func (w *writer) step(s *Step) {
+	w.field(s.ID)
+	w.open()
+	w.text("agent", s.Agent)
+	w.text("operation", s.Operation)
+	if len(s.Needs) > 0 {
+		w.field("needs")
+		w.b = append(w.b, '[')
+		for i, id := range s.Needs {
+			if i > 0 {
+				w.b = append(w.b, ',')
+			}
+			w.b = appendString(w.b, id)
+		}
+		w.b = append(w.b, ']')
+	}
+	w.text("when", s.When)
+	w.tree("input", s.Input)
+	w.within("complete_within", s.CompleteWithin)
+	w.retry(s.Retry)
+	if u := s.Undo; u != nil {
+		w.field("undo")
+		w.open()
+		w.text("operation", u.Operation)
+		w.text("agent", u.Agent)
+		w.tree("input", u.Input)
+		w.within("complete_within", u.CompleteWithin)
+		w.retry(u.Retry)
+		w.close()
+	}
+	w.close()
+}
+
+// appendTree appends a normalized tree, the keys of its objects sorted.
+func appendTree(b []byte, v any) []byte {
+	switch v := v.(type) {
+	case bool:
+		return strconv.AppendBool(b, v)
+	case json.Number:
+		return append(b, v...)
+	case string:
+		return appendString(b, v)
+	case []any:
+		b = append(b, '[')
+		for i, e := range v {
+			if i > 0 {
+				b = append(b, ',')
+			}
+			b = appendTree(b, e)
+		}
+		return append(b, ']')
+	case map[string]any:
+		b = append(b, '{')
+		for i, k := range slices.Sorted(maps.Keys(v)) {
+			if i > 0 {
+				b = append(b, ',')
+			}
+			b = append(appendString(b, k), ':')
+			b = appendTree(b, v[k])
+		}
+		return append(b, '}')
+	}
+	return append(b, "null"...)
+}
+
+// appendString appends a JSON string. Only what JSON demands is escaped; what
+// is not UTF-8 becomes U+FFFD.
+func appendString(b []byte, s string) []byte {
+	return append(appendInner(append(b, '"'), s), '"')
+}
+
+// appendInner is appendString without the quotes.
+func appendInner(b []byte, s string) []byte {
+	const hex = "0123456789abcdef"
+	start := 0
+	for i := 0; i < len(s); {
+		c := s[i]
+		if c >= utf8.RuneSelf {
+			r, size := utf8.DecodeRuneInString(s[i:])
+			if r == utf8.RuneError && size == 1 {
+				b = append(append(b, s[start:i]...), "\uFFFD"...)
+				start = i + 1
+			}
+			i += size
+			continue
+		}
+		if c >= ' ' && c != '"' && c != '\\' {
+			i++
+			continue
+		}
+		b = append(b, s[start:i]...)
+		switch c {
+		case '"', '\\':
+			b = append(b, '\\', c)
+		case '\n':
+			b = append(b, '\\', 'n')
+		case '\r':
+			b = append(b, '\\', 'r')
+		case '\t':
+			b = append(b, '\\', 't')
+		default:
+			b = append(b, '\\', 'u', '0', '0', hex[c>>4], hex[c&15])
+		}
+		i++
+		start = i
+	}
+	return append(b, s[start:]...)
+}
+
+// appendDouble appends a finite double as encoding/json and JavaScript do:
+// the shortest text that reads back as it, without an exponent from 1e-6 up to 1e21.
+func appendDouble(b []byte, v float64) []byte {
+	if abs := math.Abs(v); abs != 0 && (abs < 1e-6 || abs >= 1e21) {
+		s := strconv.FormatFloat(v, 'e', -1, 64)
+		return append(b, strings.Replace(s, "e-0", "e-", 1)...)
+	}
+	return strconv.AppendFloat(b, v, 'f', -1, 64)
+}

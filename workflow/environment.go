@@ -1,0 +1,221 @@
+package workflow
+
+import (
+	"strings"
+	"sync"
+
+	"cel.dev/cel-go/cel"
+	"cel.dev/cel-go/common/env"
+	"cel.dev/cel-go/common/operators"
+	"cel.dev/cel-go/common/overloads"
+	"cel.dev/cel-go/common/stdlib"
+	"cel.dev/cel-go/common/types"
+	"cel.dev/cel-go/common/types/ref"
+	"cel.dev/cel-go/common/types/traits"
+	"cel.dev/cel-go/ext"
+)
+
+// Bounds of evaluation. One evaluation past one of them fails its step.
+const (
+	// MaxCost is in CEL's cost units: about one for each operation, and one
+	// for every ten bytes or each element that it goes through.
+	MaxCost = 1_000_000
+	// MaxResultBytes bounds one value: an input, an output, an undo's input.
+	// It leaves a Kafka record of the default 1,000,012 bytes room for the rest.
+	MaxResultBytes = 900_000
+
+	maxValueSize      = 500_000 // elements and tens of bytes of a value inside an expression
+	maxNodes          = 2_000   // of one expression, macros expanded
+	maxRecursion      = 64      // of one expression's syntax
+	maxRegexSize      = 1_000   // instructions of a compiled regular expression
+	mathVersion       = 2       // pinned: what compiles today must compile the same tomorrow
+	fieldOutput       = "output"
+	fieldState        = "state"
+	fieldError        = "error"
+	variableTask      = "task"
+	variableInput     = "input"
+	variableSteps     = "steps"
+	variableSeparator = "."
+)
+
+// taskFields are the fields of the variable task, with their types.
+var taskFields = []struct {
+	name string
+	kind variableKind
+	cel  *cel.Type
+}{
+	{"id", taskID, cel.StringType},
+	{"workflow", taskWorkflow, cel.StringType},
+	{"version", taskVersion, cel.IntType},
+	{"priority", taskPriority, cel.IntType},
+	{"labels", taskLabels, cel.MapType(cel.StringType, cel.StringType)},
+}
+
+// stepFields are the fields of the variables steps.<id>.
+var stepFields = []struct {
+	name string
+	kind variableKind
+	cel  *cel.Type
+}{
+	{fieldOutput, stepOutput, cel.DynType},
+	{fieldState, stepState, cel.StringType},
+	{fieldError, stepError, cel.DynType},
+}
+
+// variableKind says where in a Scope a variable's value is.
+type variableKind uint8
+
+const (
+	scopeInput variableKind = iota
+	taskID
+	taskWorkflow
+	taskVersion
+	taskPriority
+	taskLabels
+	stepOutput
+	stepState
+	stepError
+)
+
+// variable is what a name such as steps.charge.output stands for.
+type variable struct {
+	kind variableKind
+	step int // of stepOutput, stepState, stepError
+}
+
+// variables gives every name of a definition's expressions. Which steps one
+// expression may name is checked apart, with a better message than "undeclared".
+func variables(d *Definition) (map[string]variable, []cel.EnvOption) {
+	vars := map[string]variable{variableInput: {kind: scopeInput}}
+	opts := []cel.EnvOption{cel.Variable(variableInput, cel.DynType)}
+	for _, f := range taskFields {
+		name := variableTask + variableSeparator + f.name
+		vars[name] = variable{kind: f.kind}
+		opts = append(opts, cel.Variable(name, f.cel))
+	}
+	for i := range d.Steps {
+		for _, f := range stepFields {
+			name := strings.Join([]string{variableSteps, d.Steps[i].ID, f.name}, variableSeparator)
+			if _, twice := vars[name]; twice {
+				continue // a fault that checkStructure reports
+			}
+			vars[name] = variable{kind: f.kind, step: i}
+			opts = append(opts, cel.Variable(name, f.cel))
+		}
+	}
+	return vars, opts
+}
+
+// baseEnvironment is CEL as every definition has it, without variables.
+var baseEnvironment = sync.OnceValue(func() *cel.Env {
+	e, err := cel.NewCustomEnv(
+		cel.StdLib(cel.StdLibSubset(&env.LibrarySubset{ExcludeFunctions: excluded()})),
+		arithmetic(operators.Add, overloads.AddInt64, overloads.AddUint64, overloads.AddDouble, add,
+			cel.Overload(overloads.AddBytes, pair(cel.BytesType, cel.BytesType), cel.BytesType),
+			cel.Overload(overloads.AddString, pair(cel.StringType, cel.StringType), cel.StringType),
+			cel.Overload(overloads.AddList, pair(listOfA, listOfA), listOfA),
+			cel.Overload(overloads.AddDurationDuration, pair(cel.DurationType, cel.DurationType), cel.DurationType),
+			cel.Overload(overloads.AddDurationTimestamp, pair(cel.DurationType, cel.TimestampType), cel.TimestampType),
+			cel.Overload(overloads.AddTimestampDuration, pair(cel.TimestampType, cel.DurationType), cel.TimestampType)),
+		arithmetic(operators.Subtract, overloads.SubtractInt64, overloads.SubtractUint64, overloads.SubtractDouble, subtract,
+			cel.Overload(overloads.SubtractDurationDuration, pair(cel.DurationType, cel.DurationType), cel.DurationType),
+			cel.Overload(overloads.SubtractTimestampDuration, pair(cel.TimestampType, cel.DurationType), cel.TimestampType),
+			cel.Overload(overloads.SubtractTimestampTimestamp, pair(cel.TimestampType, cel.TimestampType), cel.DurationType)),
+		arithmetic(operators.Multiply, overloads.MultiplyInt64, overloads.MultiplyUint64, overloads.MultiplyDouble, multiply),
+		arithmetic(operators.Divide, overloads.DivideInt64, overloads.DivideUint64, overloads.DivideDouble, divide),
+		ext.Math(ext.MathVersion(mathVersion)),
+		cel.CrossTypeNumericComparisons(true),
+		cel.DefaultUTCTimeZone(true),
+		cel.EagerlyValidateDeclarations(true),
+		cel.ParserExpressionSizeLimit(MaxExpressionBytes),
+		cel.ParserRecursionLimit(maxRecursion),
+		cel.ExpressionNodeLimit(maxNodes),
+		cel.RegexProgramSizeLimit(maxRegexSize),
+		cel.ASTValidators(cel.ValidateRegexLiterals(), cel.ValidateDurationLiterals(), cel.ValidateTimestampLiterals()),
+	)
+	if err != nil {
+		panic("workflow: the CEL environment doesn't build: " + err.Error())
+	}
+	return e
+})
+
+// excluded lists what arithmetic replaces, and the overloads that read the
+// machine's time-zone database, whose answers differ between machines.
+func excluded() []*env.Function {
+	var out []*env.Function
+	for _, fn := range stdlib.Functions() {
+		switch fn.Name() {
+		case operators.Add, operators.Subtract, operators.Multiply, operators.Divide:
+			out = append(out, env.NewFunction(fn.Name()))
+			continue
+		}
+		var zoned []*env.Overload
+		for _, o := range fn.OverloadDecls() {
+			if args := o.ArgTypes(); len(args) > 1 && args[0].IsExactType(types.TimestampType) && args[1].IsExactType(types.StringType) {
+				zoned = append(zoned, &env.Overload{ID: o.ID()})
+			}
+		}
+		if len(zoned) > 0 {
+			out = append(out, env.NewFunction(fn.Name(), zoned...))
+		}
+	}
+	return out
+}
+
+var listOfA = cel.ListType(cel.TypeParamType("A"))
+
+func pair(a, b *cel.Type) []*cel.Type { return []*cel.Type{a, b} }
+
+// arithmetic declares an operator as the standard does, and besides for an int
+// with a double: JSON doesn't tell 5 from 5.0, so neither does an expression.
+func arithmetic(name, ints, uints, doubles string, apply func(a, b ref.Val) ref.Val, more ...cel.FunctionOpt) cel.EnvOption {
+	opts := []cel.FunctionOpt{
+		cel.Overload(ints, pair(cel.IntType, cel.IntType), cel.IntType),
+		cel.Overload(uints, pair(cel.UintType, cel.UintType), cel.UintType),
+		cel.Overload(doubles, pair(cel.DoubleType, cel.DoubleType), cel.DoubleType),
+		cel.Overload(ints+"_double", pair(cel.IntType, cel.DoubleType), cel.DoubleType),
+		cel.Overload(doubles+"_int64", pair(cel.DoubleType, cel.IntType), cel.DoubleType),
+	}
+	opts = append(append(opts, more...), cel.SingletonBinaryBinding(func(a, b ref.Val) ref.Val {
+		return apply(widen(a, b), widen(b, a))
+	}))
+	return cel.Function(name, opts...)
+}
+
+// widen makes an int a double beside a double.
+func widen(v, other ref.Val) ref.Val {
+	if i, ok := v.(types.Int); ok {
+		if _, ok := other.(types.Double); ok {
+			return types.Double(i)
+		}
+	}
+	return v
+}
+
+func add(a, b ref.Val) ref.Val {
+	if v, ok := a.(traits.Adder); ok {
+		return v.Add(b)
+	}
+	return types.MaybeNoSuchOverloadErr(a)
+}
+
+func subtract(a, b ref.Val) ref.Val {
+	if v, ok := a.(traits.Subtractor); ok {
+		return v.Subtract(b)
+	}
+	return types.MaybeNoSuchOverloadErr(a)
+}
+
+func multiply(a, b ref.Val) ref.Val {
+	if v, ok := a.(traits.Multiplier); ok {
+		return v.Multiply(b)
+	}
+	return types.MaybeNoSuchOverloadErr(a)
+}
+
+func divide(a, b ref.Val) ref.Val {
+	if v, ok := a.(traits.Divider); ok {
+		return v.Divide(b)
+	}
+	return types.MaybeNoSuchOverloadErr(a)
+}

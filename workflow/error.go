@@ -1,0 +1,107 @@
+package workflow
+
+import (
+	"cmp"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Error is one fault of a definition, found when it is read, checked or
+// compiled, or one failure of an expression at run time.
+type Error struct {
+	File string // empty if the definition came from Go
+	Line int    // from 1; 0 if unknown
+	// Column counts characters from 1. With Line 0 it counts within the
+	// expression that failed, and is 0 where no expression is concerned.
+	Column int
+	Path   string // in the definition: steps.charge.input.amount
+	What   string // what is wrong
+	Fix    string // what to do about it; may be empty
+}
+
+// Error gives "file:line:column: path: what; fix", without what is unknown.
+func (e *Error) Error() string {
+	var b strings.Builder
+	if e.File != "" {
+		b.WriteString(e.File)
+		b.WriteByte(':')
+	}
+	if e.Line > 0 {
+		b.WriteString(strconv.Itoa(e.Line))
+		b.WriteByte(':')
+		b.WriteString(strconv.Itoa(e.Column))
+		b.WriteByte(':')
+	}
+	if b.Len() > 0 {
+		b.WriteByte(' ')
+	}
+	if e.Path != "" {
+		b.WriteString(e.Path)
+		if e.Line == 0 && e.Column > 0 {
+			b.WriteString(" (column " + strconv.Itoa(e.Column) + " of the expression)")
+		}
+		b.WriteString(": ")
+	}
+	b.WriteString(e.What)
+	if e.Fix != "" {
+		b.WriteString("; ")
+		b.WriteString(e.Fix)
+	}
+	return b.String()
+}
+
+// Errors is every fault of a definition, in the order of the source. The
+// functions of this package return it as an error only if it is not empty.
+type Errors []*Error
+
+// Error gives one fault a line.
+func (e Errors) Error() string {
+	lines := make([]string, len(e))
+	for i, f := range e {
+		lines[i] = f.Error()
+	}
+	return strings.Join(lines, "\n")
+}
+
+// Unwrap lets errors.As find the first *Error.
+func (e Errors) Unwrap() []error {
+	errs := make([]error, len(e))
+	for i, f := range e {
+		errs[i] = f
+	}
+	return errs
+}
+
+// maxFaults bounds a report: past it a reader has enough to do.
+const maxFaults = 100
+
+// faults collects errors while a definition is read and checked.
+type faults struct {
+	src  *source
+	list Errors
+}
+
+// add records a fault at the position of the path, or of the nearest of its
+// parents that has one.
+func (f *faults) add(path, what, fix string) { f.at(f.src.find(path), path, what, fix) }
+
+func (f *faults) at(p position, path, what, fix string) {
+	if len(f.list) < maxFaults {
+		f.list = append(f.list, &Error{
+			File: f.src.file, Line: p.line, Column: p.column, Path: path, What: what, Fix: fix,
+		})
+	}
+}
+
+// err is nil without faults, else all of them in the order of the source.
+func (f *faults) err() error {
+	if len(f.list) == 0 {
+		return nil
+	}
+	slices.SortStableFunc(f.list, func(a, b *Error) int {
+		return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))
+	})
+	f.list = slices.CompactFunc(f.list, func(a, b *Error) bool { return *a == *b })
+	return f.list
+}

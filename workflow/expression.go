@@ -1,0 +1,244 @@
+package workflow
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"strings"
+	"unicode/utf8"
+
+	"cel.dev/cel-go/cel"
+	"cel.dev/cel-go/common"
+	"cel.dev/cel-go/common/ast"
+	"cel.dev/cel-go/common/types"
+	"cel.dev/cel-go/common/types/ref"
+	"cel.dev/cel-go/common/types/traits"
+	"cel.dev/cel-go/interpreter"
+)
+
+// expression is one compiled "${ ... }". It is immutable and safe for
+// concurrent use.
+type expression struct {
+	place
+	text    string // between the braces, trimmed
+	program cel.Program
+	info    *ast.SourceInfo
+	// fast is set if the expression is a plain path: its value is then copied
+	// from the raw JSON, and only what fails there is left to the program.
+	fast *rawPath
+}
+
+// place is where an expression stands.
+type place struct {
+	file  string
+	path  string
+	at    position // of the whole string; zero if unknown
+	whole string   // the whole string
+	begin int      // of the expression's text in it, in bytes
+}
+
+// locate fills in an error's line and column for a place within the
+// expression's text, given as CEL counts: lines from 1, columns in runes from 0.
+func (p place) locate(e *Error, text string, at common.Location) {
+	offset := 0
+	for line := 1; line < at.Line(); line++ {
+		n := strings.IndexByte(text[offset:], '\n')
+		if n < 0 {
+			break
+		}
+		offset += n + 1
+	}
+	for n := 0; n < at.Column() && offset < len(text); n++ {
+		_, size := utf8.DecodeRuneInString(text[offset:])
+		offset += size
+	}
+	e.File, e.Path = p.file, p.path
+	if p.at.line == 0 {
+		e.File, e.Column = "", 1+utf8.RuneCountInString(text[:offset])
+		return
+	}
+	within := p.at.within(p.whole, p.begin+offset)
+	e.Line, e.Column = within.line, within.column
+}
+
+// compiler turns a definition's strings into expressions.
+type compiler struct {
+	d    *Definition
+	f    *faults
+	env  *cel.Env
+	vars map[string]variable
+}
+
+// expression compiles one, or reports its faults and returns nil.
+func (c *compiler) expression(pl place, text string, visible func(int) bool, boolean bool) *expression {
+	fault := func(at common.Location, what, fix string) {
+		if len(c.f.list) >= maxFaults {
+			return
+		}
+		e := &Error{What: what, Fix: fix}
+		pl.locate(e, text, at)
+		c.f.list = append(c.f.list, e)
+	}
+	start := common.NewLocation(1, 0)
+	switch {
+	case text == "":
+		fault(start, "the expression is empty", "write one, or $${ for the characters ${")
+		return nil
+	case len(text) > MaxExpressionBytes:
+		fault(start, fmt.Sprintf("the expression has %d bytes, the limit is %d", len(text), MaxExpressionBytes), "move the work into an agent")
+		return nil
+	}
+	tree, issues := c.env.Parse(text)
+	if issues.Err() != nil {
+		c.issues(issues, fault)
+		return nil
+	}
+	known := len(c.f.list)
+	info := tree.NativeRep().SourceInfo()
+	refs := &references{d: c.d, visible: visible, fault: func(e ast.Expr, what, fix string) {
+		fault(info.GetStartLocation(rootOf(e).ID()), what, fix)
+	}}
+	refs.check(tree.NativeRep().Expr())
+	if len(c.f.list) > known {
+		return nil
+	}
+	checked, issues := c.env.Check(tree)
+	if issues.Err() != nil {
+		c.issues(issues, fault)
+		return nil
+	}
+	if t := checked.OutputType(); boolean && !t.IsExactType(cel.BoolType) && t.Kind() != types.DynKind {
+		fault(start, "this gives "+t.String()+", want a boolean", "compare it with something")
+		return nil
+	}
+	program, err := c.env.Program(checked, programOptions(refs.macro)...)
+	if err != nil {
+		fault(start, "the expression can't be planned: "+err.Error(), "simplify it")
+		return nil
+	}
+	return &expression{
+		place: pl, text: text, program: program,
+		info: checked.NativeRep().SourceInfo(),
+		fast: c.rawPath(tree.NativeRep().Expr()),
+	}
+}
+
+// rootOf is where a chain of selections begins: better to point at than its dot.
+func rootOf(e ast.Expr) ast.Expr {
+	for {
+		switch e.Kind() {
+		case ast.SelectKind:
+			e = e.AsSelect().Operand()
+		case ast.CallKind:
+			if _, ok := selectionOf(e); !ok {
+				return e
+			}
+			e = e.AsCall().Args()[0]
+		default:
+			return e
+		}
+	}
+}
+
+var undeclared = regexp.MustCompile(`^undeclared reference to '([^']*)'`)
+
+// issues passes CEL's findings on, in our words where they have a usual cause.
+func (c *compiler) issues(issues *cel.Issues, fault func(common.Location, string, string)) {
+	for _, e := range issues.Errors() {
+		what, fix := firstLine(e.Message), ""
+		if m := undeclared.FindStringSubmatch(what); m != nil {
+			what = "unknown name " + m[1]
+			fix = suggest(m[1], []string{variableInput, variableTask, variableSteps})
+			if c.d.Index(m[1]) >= 0 {
+				fix = "write steps." + m[1] + ".output"
+			}
+		}
+		at := e.Location
+		if at.Line() < 1 {
+			at = common.NewLocation(1, 0)
+		}
+		fault(at, what, fix)
+	}
+}
+
+func firstLine(s string) string {
+	s, _, _ = strings.Cut(s, "\n")
+	return s
+}
+
+// programOptions bound an evaluation. Values can only grow past the size of
+// what went in where a macro repeats something, so that only expressions with
+// a macro pay for watching it.
+func programOptions(macro bool) []cel.ProgramOption {
+	opts := []cel.ProgramOption{
+		cel.CostLimit(MaxCost),
+		cel.CustomDecoratorV2(sortMaps),
+		cel.EvalOptions(cel.OptOptimize),
+	}
+	if macro {
+		opts = append(opts, cel.MemoryLimit(maxValueSize), cel.MemoryTracking(types.MemoryTrackerSizeCalculator(types.NewSizeCalculator(
+			types.SizeCalculatorMaxDepth(maxJSONDepth), types.SizeCalculatorMaxTraversal(maxValueSize)))))
+	}
+	return opts
+}
+
+// sortMaps makes each object literal of an expression visit its keys in order.
+func sortMaps(i interpreter.InterpretableV2) (interpreter.InterpretableV2, error) {
+	if c, ok := i.(interpreter.InterpretableConstructor); ok && c.Type() == types.MapType {
+		return &mapLiteral{c}, nil
+	}
+	return i, nil
+}
+
+type mapLiteral struct {
+	interpreter.InterpretableConstructor
+}
+
+func (l *mapLiteral) Exec(frame *interpreter.ExecutionFrame) ref.Val {
+	v := l.InterpretableConstructor.Exec(frame)
+	if m, ok := v.(traits.Mapper); ok {
+		return newSortedMap(m)
+	}
+	return v
+}
+
+func (l *mapLiteral) Eval(a interpreter.Activation) ref.Val {
+	return interpreter.EvalActivation(a, l.Exec)
+}
+
+// eval gives the expression's value, or an *Error.
+func (x *expression) eval(a *activation) (ref.Val, error) {
+	v, _, err := x.program.Eval(a)
+	if err != nil {
+		return nil, x.fail(err)
+	}
+	return v, nil
+}
+
+// fail tells which expression failed, where and why.
+func (x *expression) fail(err error) *Error {
+	at := common.NewLocation(1, 0)
+	if cause := (*types.Err)(nil); errors.As(err, &cause) {
+		if l := x.info.GetStartLocation(cause.NodeID()); cause.NodeID() > 0 && l.Line() > 0 {
+			at = l
+		}
+	}
+	const shown = 120
+	text := x.text
+	if len(text) > shown {
+		text = strings.ToValidUTF8(text[:shown], "") + " ..."
+	}
+	e := &Error{What: fmt.Sprintf("${ %s } failed: %s", text, firstLine(err.Error()))}
+	switch cancelled := (interpreter.EvalCancelledError{}); {
+	case errors.As(err, &cancelled) && cancelled.Cause == interpreter.CostLimitExceeded:
+		e.What = fmt.Sprintf("${ %s } failed: it costs more than %d", text, MaxCost)
+		e.Fix = "simplify it, or give it less data"
+	case errors.As(err, &cancelled):
+		e.What = fmt.Sprintf("${ %s } failed: its values grow too large", text)
+		e.Fix = "simplify it, or give it less data"
+	case strings.Contains(e.What, "no such key"):
+		e.Fix = "see to it that it is sent, or ask first with has(...)"
+	}
+	x.locate(e, x.text, at)
+	return e
+}

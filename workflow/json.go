@@ -1,0 +1,135 @@
+package workflow
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"unicode/utf8"
+)
+
+// ParseJSON reads a definition as JSON or Stored wrote it, and checks all but
+// its expressions, which Compile does. Where the positions of the YAML were
+// stored they are kept; else errors name lines and columns of the JSON while
+// it is read, and paths after that. It returns Errors with every fault.
+func ParseJSON(src []byte) (*Definition, error) {
+	s := source{file: "definition", at: map[string]position{"": {line: 1, column: 1}}}
+	f := &faults{src: &s}
+	root := readJSON(src, f)
+	if root == nil {
+		return nil, f.err()
+	}
+	d := decodeDefinition(root, f, true)
+	checkStructure(d, f)
+	if err := f.err(); err != nil {
+		return nil, err
+	}
+	return d, nil
+}
+
+func readJSON(src []byte, f *faults) *node {
+	top := position{line: 1, column: 1}
+	switch {
+	case len(src) > 2*MaxDefinitionBytes: // stored positions take their share
+		f.at(top, "", fmt.Sprintf("the definition has %d bytes, the limit is %d", len(src), 2*MaxDefinitionBytes), "split the workflow")
+		return nil
+	case !utf8.Valid(src):
+		f.at(top, "", "the definition is not UTF-8 text", "store it again with waybill workflow apply")
+		return nil
+	}
+	r := &jsonReader{src: src, dec: json.NewDecoder(bytes.NewReader(src)), line: 1}
+	r.dec.UseNumber()
+	root, err := r.read(0)
+	if err == nil {
+		if _, err = r.dec.Token(); err == nil {
+			err = errors.New("there is more after the object")
+		} else if errors.Is(err, io.EOF) {
+			return root
+		}
+	}
+	f.at(r.here(), "", "not a JSON object: "+err.Error(), "store it again with waybill workflow apply")
+	return nil
+}
+
+// jsonReader turns tokens into nodes. It counts lines as it goes.
+type jsonReader struct {
+	src         []byte
+	dec         *json.Decoder
+	offset      int // counted up to here
+	line, begin int // the line there, and where it begins
+}
+
+// here is the place of the next token, or of the end.
+func (r *jsonReader) here() position {
+	end := int(r.dec.InputOffset())
+	for end < len(r.src) && bytes.IndexByte([]byte(" \t\r\n,:"), r.src[end]) >= 0 {
+		end++
+	}
+	for ; r.offset < end; r.offset++ {
+		if r.src[r.offset] == '\n' {
+			r.line++
+			r.begin = r.offset + 1
+		}
+	}
+	return position{line: r.line, column: 1 + utf8.RuneCount(r.src[r.begin:max(r.begin, end)])}
+}
+
+func (r *jsonReader) read(depth int) (*node, error) {
+	if depth > 2*MaxDepth {
+		return nil, fmt.Errorf("nested more than %d deep", 2*MaxDepth)
+	}
+	n := &node{at: r.here()}
+	t, err := r.dec.Token()
+	if err != nil {
+		return nil, err
+	}
+	switch t := t.(type) {
+	case nil:
+	case bool:
+		n.kind, n.text = kindBool, fmt.Sprint(t)
+	case json.Number:
+		n.kind, n.text = kindNumber, t.String()
+	case string:
+		n.kind, n.text = kindString, t
+		n.at.column++
+		n.at.exact = bytes.HasPrefix(r.src[r.offset+1:], []byte(t))
+	case json.Delim:
+		if t == '[' {
+			n.kind = kindList
+			return n, r.items(n, depth)
+		}
+		n.kind = kindObject
+		return n, r.members(n, depth)
+	}
+	return n, nil
+}
+
+func (r *jsonReader) items(n *node, depth int) error {
+	for r.dec.More() {
+		v, err := r.read(depth + 1)
+		if err != nil {
+			return err
+		}
+		n.items = append(n.items, v)
+	}
+	_, err := r.dec.Token()
+	return err
+}
+
+func (r *jsonReader) members(n *node, depth int) error {
+	for r.dec.More() {
+		m := member{at: r.here()}
+		t, err := r.dec.Token()
+		if err != nil {
+			return err
+		}
+		m.key = t.(string) // the decoder accepts nothing else as a key
+		if m.value, err = r.read(depth + 1); err != nil {
+			return err
+		}
+		n.members = append(n.members, m)
+	}
+	_, err := r.dec.Token()
+	return err
+}

@@ -1,0 +1,138 @@
+package workflow
+
+import (
+	"bytes"
+	"strconv"
+	"unicode/utf8"
+
+	"cel.dev/cel-go/common/ast"
+	"cel.dev/cel-go/common/types"
+)
+
+// rawPath is an expression that only selects: input.items, task.id,
+// steps.ship.output.parcels[0].tracking.
+type rawPath struct {
+	from  variable
+	links []link
+}
+
+// rawPath gives an expression's path if it is one whose value can be copied
+// from raw JSON or from the scope.
+func (c *compiler) rawPath(e ast.Expr) *rawPath {
+	s, ok := selectionOf(e)
+	if !ok {
+		return nil
+	}
+	name, rest := s.root, s.links
+	for n := min(len(s.links), 2); n >= 0; n-- {
+		qualified := s.root
+		for _, l := range s.links[:n] {
+			qualified += variableSeparator + l.name
+		}
+		if _, ok := c.vars[qualified]; ok {
+			name, rest = qualified, s.links[n:]
+			break
+		}
+	}
+	from, ok := c.vars[name]
+	if !ok {
+		return nil
+	}
+	for i, l := range rest {
+		if l.testOnly {
+			return nil
+		}
+		rest[i].expr = nil // not to keep the syntax tree
+	}
+	return &rawPath{from: from, links: rest}
+}
+
+// raw gives the JSON of the value, or false where only the program can tell
+// what is wrong. The answer is valid JSON in UTF-8, and may share the scope's bytes.
+func (p *rawPath) raw(s *Scope) (json []byte, ok bool) {
+	switch p.from.kind {
+	case scopeInput:
+		return p.follow(s.Input)
+	case stepOutput:
+		return p.follow(s.step(p.from.step).Output)
+	case stepError:
+		return p.follow(s.step(p.from.step).Error)
+	}
+	if p.from.kind == taskLabels {
+		if len(p.links) != 1 || p.links[0].isIndex {
+			return nil, false
+		}
+		label, ok := s.Labels[p.links[0].name]
+		return appendString(nil, label), ok
+	}
+	if len(p.links) > 0 {
+		return nil, false
+	}
+	switch p.from.kind {
+	case taskID:
+		return appendString(nil, s.TaskID), true
+	case taskWorkflow:
+		return appendString(nil, s.Workflow), true
+	case taskVersion:
+		return strconv.AppendInt(nil, int64(s.Version), 10), true
+	case taskPriority:
+		return strconv.AppendInt(nil, int64(s.Priority), 10), true
+	case stepState:
+		return appendString(nil, s.step(p.from.step).State), true
+	}
+	return nil, false
+}
+
+var null = []byte("null")
+
+func (p *rawPath) follow(document []byte) ([]byte, bool) {
+	if len(document) == 0 {
+		return null, len(p.links) == 0
+	}
+	raw := document
+	if len(p.links) == 0 {
+		raw = trim(raw)
+	} else {
+		raw = raw[skipSpace(raw, 0):]
+	}
+	for i, l := range p.links {
+		var end int
+		whole := raw
+		if l.isIndex {
+			raw, end = elementOf(raw, l.index)
+		} else {
+			raw, end = memberOf(raw, l.name)
+		}
+		if raw == nil || i == 0 && skipSpace(whole, end) != len(whole) {
+			return nil, false // what follows the document makes it invalid
+		}
+	}
+	if raw == nil || !representable(raw) || !utf8.Valid(raw) {
+		return nil, false
+	}
+	return raw, true
+}
+
+// representable is false for a number that no double can come near: the
+// program calls that an error.
+func representable(raw []byte) bool {
+	const certain = 300 // digits that can't exceed a double's range
+	if c := raw[0]; c != '-' && (c < '0' || c > '9') {
+		return true
+	}
+	if len(raw) <= certain && !bytes.ContainsAny(raw, "eE") {
+		return true
+	}
+	return !types.IsError(number(raw))
+}
+
+// appendRawText appends a raw value inside a JSON string, if it can stand there.
+func appendRawText(b, raw []byte) ([]byte, bool) {
+	switch c := raw[0]; {
+	case c == '"':
+		return append(b, raw[1:len(raw)-1]...), true
+	case c == 't', c == 'f', c == '-', '0' <= c && c <= '9':
+		return append(b, raw...), true
+	}
+	return b, false
+}

@@ -1,0 +1,197 @@
+package workflow
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"cel.dev/cel-go/common/ast"
+	"cel.dev/cel-go/common/operators"
+	"cel.dev/cel-go/common/types"
+)
+
+// selection is a chain of constant selections from an identifier, such as
+// steps.charge.output.items[0], inner ones first.
+type selection struct {
+	root  string
+	links []link
+}
+
+// link is one .name, ["name"] or [number].
+type link struct {
+	expr     ast.Expr
+	name     string
+	index    int64
+	isIndex  bool
+	testOnly bool // the last one of has(...)
+}
+
+// selectionOf gives the chain that ends in e, if e is one.
+func selectionOf(e ast.Expr) (selection, bool) {
+	var s selection
+	for {
+		switch e.Kind() {
+		case ast.IdentKind:
+			s.root = e.AsIdent()
+			slices.Reverse(s.links)
+			return s, true
+		case ast.SelectKind:
+			sel := e.AsSelect()
+			s.links = append(s.links, link{expr: e, name: sel.FieldName(), testOnly: sel.IsTestOnly()})
+			e = sel.Operand()
+		case ast.CallKind:
+			call := e.AsCall()
+			if call.FunctionName() != operators.Index || call.Args()[1].Kind() != ast.LiteralKind {
+				return s, false
+			}
+			l := link{expr: e}
+			switch v := call.Args()[1].AsLiteral().(type) {
+			case types.String:
+				l.name = string(v)
+			case types.Int:
+				l.index, l.isIndex = int64(v), true
+			default:
+				return s, false
+			}
+			s.links = append(s.links, l)
+			e = call.Args()[0]
+		default:
+			return s, false
+		}
+	}
+}
+
+// references checks which variables an expression names, and rewrites
+// steps["an-id"] to the selection that the type checker knows it by.
+type references struct {
+	d       *Definition
+	visible func(step int) bool
+	// fault reports at a node of the expression.
+	fault  func(e ast.Expr, what, fix string)
+	locals []string
+	macro  bool // the expression has a comprehension
+}
+
+func (r *references) check(e ast.Expr) {
+	if s, ok := selectionOf(e); ok {
+		if slices.Contains(r.locals, s.root) {
+			return
+		}
+		switch s.root {
+		case variableTask:
+			r.task(e, s)
+			return
+		case variableSteps:
+			r.step(e, s)
+			return
+		}
+	}
+	switch e.Kind() {
+	case ast.SelectKind:
+		r.check(e.AsSelect().Operand())
+	case ast.CallKind:
+		call := e.AsCall()
+		if call.IsMemberFunction() {
+			r.check(call.Target())
+		}
+		for _, a := range call.Args() {
+			r.check(a)
+		}
+	case ast.ListKind:
+		for _, x := range e.AsList().Elements() {
+			r.check(x)
+		}
+	case ast.MapKind:
+		for _, x := range e.AsMap().Entries() {
+			r.check(x.AsMapEntry().Key())
+			r.check(x.AsMapEntry().Value())
+		}
+	case ast.ComprehensionKind:
+		r.comprehension(e)
+	}
+}
+
+func (r *references) comprehension(e ast.Expr) {
+	r.macro = true
+	c := e.AsComprehension()
+	r.check(c.IterRange())
+	r.check(c.AccuInit())
+	if v := c.IterVar(); v == variableTask || v == variableInput || v == variableSteps {
+		r.fault(e, "the variable "+v+" of a macro hides the "+v+" of the workflow", "give it another name")
+	}
+	outer := r.locals
+	r.locals = append(slices.Clone(outer), c.IterVar(), c.AccuVar())
+	r.check(c.LoopCondition())
+	r.check(c.LoopStep())
+	r.check(c.Result())
+	r.locals = outer
+}
+
+func (r *references) task(e ast.Expr, s selection) {
+	var names []string
+	for _, f := range taskFields {
+		names = append(names, f.name)
+	}
+	switch {
+	case len(s.links) == 0:
+		r.fault(e, "task alone is no value", "name one of task."+strings.Join(names, ", task."))
+	case s.links[0].isIndex || !slices.Contains(names, s.links[0].name):
+		r.fault(e, fmt.Sprintf("task has no field %q", s.links[0].name), suggest(s.links[0].name, names))
+	case s.links[0].testOnly:
+		r.fault(e, "task."+s.links[0].name+" is always there", "remove has(...)")
+	default:
+		flatten(s.links[0])
+	}
+}
+
+func (r *references) step(e ast.Expr, s selection) {
+	var names []string
+	for _, f := range stepFields {
+		names = append(names, f.name)
+	}
+	if len(s.links) == 0 || s.links[0].isIndex {
+		r.fault(e, "steps alone is no value", "name a step: steps.<id>.output, or steps[\"<id>\"].output")
+		return
+	}
+	id := s.links[0].name
+	step := r.d.Index(id)
+	if step < 0 {
+		r.fault(e, fmt.Sprintf("no step has the id %q", id), r.suggestStep(id))
+		return
+	}
+	switch {
+	case len(s.links) == 1:
+		r.fault(e, "steps."+id+" alone is no value", "name one of its "+strings.Join(names, ", "))
+	case s.links[1].isIndex || !slices.Contains(names, s.links[1].name):
+		r.fault(e, fmt.Sprintf("steps.%s has no field %q", id, s.links[1].name), suggest(s.links[1].name, names))
+	case s.links[1].testOnly:
+		r.fault(e, "steps."+id+"."+s.links[1].name+" is always there", "compare it with null instead of has(...)")
+	case !r.visible(step):
+		r.fault(e, fmt.Sprintf("steps.%s is used, but %s isn't in needs, neither directly nor through others", id, id),
+			fmt.Sprintf("add %s to the step's needs", id))
+	default:
+		flatten(s.links[0])
+		flatten(s.links[1])
+	}
+}
+
+// suggestStep considers that steps.a-b reads as steps.a minus b.
+func (r *references) suggestStep(id string) string {
+	var ids []string
+	for i := range r.d.Steps {
+		other := r.d.Steps[i].ID
+		if strings.HasPrefix(other, id+"-") {
+			return fmt.Sprintf("an id with a hyphen is written steps[%q]", other)
+		}
+		ids = append(ids, other)
+	}
+	return suggest(id, ids)
+}
+
+// flatten makes ["name"] a selection .name: the declared variables are
+// qualified names such as steps.charge.output.
+func flatten(l link) {
+	if l.expr.Kind() == ast.CallKind {
+		l.expr.SetKindCase(ast.NewExprFactory().NewSelect(l.expr.ID(), l.expr.AsCall().Args()[0], l.name))
+	}
+}

@@ -1,0 +1,290 @@
+package workflow
+
+import (
+	"encoding/json"
+	"strings"
+	"unicode/utf8"
+)
+
+// maxJSONDepth bounds the nesting of what a task brings: its input, outputs
+// and errors. Deeper values fail the expression that meets them.
+const maxJSONDepth = 1000
+
+// skip gives the index behind the JSON value that begins at b[i] (behind
+// white space), or -1 if there is none. It accepts what encoding/json accepts,
+// up to depth levels deep.
+func skip(b []byte, i, depth int) int {
+	if i >= len(b) || depth < 0 {
+		return -1
+	}
+	switch c := b[i]; {
+	case c == '"':
+		return skipString(b, i)
+	case c == '{':
+		return skipObject(b, i, depth-1)
+	case c == '[':
+		return skipList(b, i, depth-1)
+	case c == 't':
+		return skipWord(b, i, "true")
+	case c == 'f':
+		return skipWord(b, i, "false")
+	case c == 'n':
+		return skipWord(b, i, "null")
+	}
+	return skipNumber(b, i)
+}
+
+func skipSpace(b []byte, i int) int {
+	for i < len(b) && (b[i] == ' ' || b[i] == '\n' || b[i] == '\t' || b[i] == '\r') {
+		i++
+	}
+	return i
+}
+
+func skipWord(b []byte, i int, word string) int {
+	if len(b)-i < len(word) || string(b[i:i+len(word)]) != word {
+		return -1
+	}
+	return i + len(word)
+}
+
+func skipString(b []byte, i int) int {
+	if i >= len(b) || b[i] != '"' {
+		return -1
+	}
+	for i++; i < len(b); i++ {
+		switch c := b[i]; {
+		case c == '"':
+			return i + 1
+		case c < ' ':
+			return -1
+		case c == '\\':
+			if i = skipEscape(b, i); i < 0 {
+				return -1
+			}
+		}
+	}
+	return -1
+}
+
+// skipEscape gives the index of an escape's last byte.
+func skipEscape(b []byte, i int) int {
+	if i++; i >= len(b) {
+		return -1
+	}
+	switch b[i] {
+	case '"', '\\', '/', 'b', 'f', 'n', 'r', 't':
+		return i
+	case 'u':
+		for range 4 {
+			if i++; i >= len(b) || !isHex(b[i]) {
+				return -1
+			}
+		}
+		return i
+	}
+	return -1
+}
+
+func isHex(c byte) bool {
+	return '0' <= c && c <= '9' || 'a' <= c && c <= 'f' || 'A' <= c && c <= 'F'
+}
+
+func skipNumber(b []byte, i int) int {
+	if i < len(b) && b[i] == '-' {
+		i++
+	}
+	switch {
+	case i < len(b) && b[i] == '0':
+		i++
+	default:
+		if i = skipDigits(b, i); i < 0 {
+			return -1
+		}
+	}
+	if i < len(b) && b[i] == '.' {
+		if i = skipDigits(b, i+1); i < 0 {
+			return -1
+		}
+	}
+	if i < len(b) && (b[i] == 'e' || b[i] == 'E') {
+		i++
+		if i < len(b) && (b[i] == '+' || b[i] == '-') {
+			i++
+		}
+		return skipDigits(b, i)
+	}
+	return i
+}
+
+func skipDigits(b []byte, i int) int {
+	first := i
+	for i < len(b) && '0' <= b[i] && b[i] <= '9' {
+		i++
+	}
+	if i == first {
+		return -1
+	}
+	return i
+}
+
+// isNumber tells whether s is a number in JSON's syntax.
+func isNumber(s string) bool { return s != "" && skipNumber([]byte(s), 0) == len(s) }
+
+func skipObject(b []byte, i, depth int) int {
+	end := -1
+	if !walkObject(b, i, depth, func(_, _ []byte) {}, &end) {
+		return -1
+	}
+	return end
+}
+
+func skipList(b []byte, i, depth int) int {
+	end := -1
+	if !walkList(b, i, depth, func([]byte) {}, &end) {
+		return -1
+	}
+	return end
+}
+
+// walkObject calls each with every key (quotes included) and value of the
+// object at b[i], sets end behind it, and tells whether it is well formed.
+func walkObject(b []byte, i, depth int, each func(key, value []byte), end *int) bool {
+	if depth < 0 || i >= len(b) || b[i] != '{' {
+		return false
+	}
+	i = skipSpace(b, i+1)
+	if i < len(b) && b[i] == '}' {
+		*end = i + 1
+		return true
+	}
+	for {
+		k := i
+		if i = skipString(b, i); i < 0 {
+			return false
+		}
+		key := b[k:i]
+		if i = skipSpace(b, i); i >= len(b) || b[i] != ':' {
+			return false
+		}
+		v := skipSpace(b, i+1)
+		if i = skip(b, v, depth); i < 0 {
+			return false
+		}
+		each(key, b[v:i])
+		if i = skipSpace(b, i); i >= len(b) {
+			return false
+		}
+		switch b[i] {
+		case '}':
+			*end = i + 1
+			return true
+		case ',':
+			i = skipSpace(b, i+1)
+		default:
+			return false
+		}
+	}
+}
+
+// walkList is walkObject for a list.
+func walkList(b []byte, i, depth int, each func(value []byte), end *int) bool {
+	if depth < 0 || i >= len(b) || b[i] != '[' {
+		return false
+	}
+	i = skipSpace(b, i+1)
+	if i < len(b) && b[i] == ']' {
+		*end = i + 1
+		return true
+	}
+	for {
+		v := i
+		if i = skip(b, i, depth); i < 0 {
+			return false
+		}
+		each(b[v:i])
+		if i = skipSpace(b, i); i >= len(b) {
+			return false
+		}
+		switch b[i] {
+		case ']':
+			*end = i + 1
+			return true
+		case ',':
+			i = skipSpace(b, i+1)
+		default:
+			return false
+		}
+	}
+}
+
+// trim cuts the white space around the only value in b; nil if b isn't one.
+func trim(b []byte) []byte {
+	i := skipSpace(b, 0)
+	end := skip(b, i, maxJSONDepth)
+	if end < 0 || skipSpace(b, end) != len(b) {
+		return nil
+	}
+	return b[i:end]
+}
+
+// memberOf gives the value of an object's member, of its last one if the key
+// is repeated, and the index behind the object; nil if b is no object or has none.
+func memberOf(b []byte, name string) (value []byte, end int) {
+	ok := walkObject(b, 0, maxJSONDepth, func(key, v []byte) {
+		if keyIs(key, name) {
+			value = v
+		}
+	}, &end)
+	if !ok {
+		return nil, 0
+	}
+	return value, end
+}
+
+// elementOf gives an element of a list and the index behind the list; nil if b
+// is no list or has none there.
+func elementOf(b []byte, n int64) (value []byte, end int) {
+	i := int64(0)
+	ok := walkList(b, 0, maxJSONDepth, func(v []byte) {
+		if i == n {
+			value = v
+		}
+		i++
+	}, &end)
+	if !ok {
+		return nil, 0
+	}
+	return value, end
+}
+
+// keyIs compares a key in its quotes with a name.
+func keyIs(key []byte, name string) bool {
+	inner := key[1 : len(key)-1]
+	if string(inner) == name {
+		// Equal bytes are equal names unless a backslash in them means an escape.
+		return !strings.Contains(name, `\`)
+	}
+	for _, c := range inner {
+		if c == '\\' || c >= utf8.RuneSelf {
+			return unquote(key) == name
+		}
+	}
+	return false
+}
+
+// unquote decodes a well-formed JSON string as encoding/json does: what is not
+// UTF-8 becomes U+FFFD.
+func unquote(raw []byte) string {
+	inner := raw[1 : len(raw)-1]
+	for _, c := range inner {
+		if c == '\\' || c >= utf8.RuneSelf {
+			var s string
+			if err := json.Unmarshal(raw, &s); err != nil {
+				panic("workflow: a string that was scanned does not decode: " + string(raw))
+			}
+			return s
+		}
+	}
+	return string(inner)
+}

@@ -1,0 +1,142 @@
+package workflow
+
+import (
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// The member source of a stored definition:
+//
+//	{"file": "order.yaml", "at": {"steps.charge.when": [18, 12], ...}}
+//
+// at holds the line and column of each string with an expression, with a third
+// element 0 where the text doesn't stand in the file as it is (it is escaped
+// or folded), so that columns can't be counted within it.
+
+func (w *writer) source(s *source) {
+	var paths []string
+	for path, p := range s.at {
+		if p.line > 0 && s.expressions[path] {
+			paths = append(paths, path)
+		}
+	}
+	if len(paths) == 0 {
+		return
+	}
+	slices.Sort(paths)
+	w.field("source")
+	w.open()
+	w.text("file", s.file)
+	w.field("at")
+	w.open()
+	for _, path := range paths {
+		w.field(path)
+		p := s.at[path]
+		w.b = strconv.AppendInt(append(w.b, '['), int64(p.line), 10)
+		w.b = strconv.AppendInt(append(w.b, ','), int64(p.column), 10)
+		if !p.exact {
+			w.b = append(w.b, ",0"...)
+		}
+		w.b = append(w.b, ']')
+	}
+	w.close()
+	w.close()
+}
+
+// source replaces the places in the JSON by those that were stored in it.
+func (c *decoder) source(n *node, s *source) {
+	stored := source{at: map[string]position{}}
+	c.object(n, "source", []string{"file", "at"}, func(m member, path string) {
+		switch m.key {
+		case "file":
+			stored.file = c.text(m.value, path)
+		case "at":
+			c.object(m.value, path, nil, func(m member, path string) {
+				if p, ok := storedPosition(m.value); ok {
+					stored.at[m.key] = p
+					return
+				}
+				c.f.at(m.at, path, "this is no position", "store the definition again with waybill workflow apply")
+			})
+		}
+	})
+	if len(c.f.list) == 0 {
+		*s = stored
+	}
+}
+
+func storedPosition(n *node) (position, bool) {
+	const fields = 2
+	if n.kind != kindList || len(n.items) < fields || len(n.items) > fields+1 {
+		return position{}, false
+	}
+	var at [fields]int
+	for i := range at {
+		v, err := strconv.ParseInt(n.items[i].text, 10, 32)
+		if err != nil || v < 1 {
+			return position{}, false
+		}
+		at[i] = int(v)
+	}
+	return position{line: at[0], column: at[1], exact: len(n.items) == fields}, true
+}
+
+// markExpressions notes the paths of the strings with expressions: the places
+// that are worth storing.
+func (s *source) markExpressions(d *Definition) {
+	s.expressions = map[string]bool{}
+	var walk func(v any, path string)
+	walk = func(v any, path string) {
+		switch v := v.(type) {
+		case string:
+			if strings.Contains(v, "${") {
+				s.expressions[path] = true
+			}
+		case []any:
+			for i, e := range v {
+				walk(e, index(path, i))
+			}
+		case map[string]any:
+			for _, k := range slices.Sorted(maps.Keys(v)) {
+				walk(v[k], join(path, k))
+			}
+		}
+	}
+	for i := range d.Steps {
+		step := &d.Steps[i]
+		path := stepPath(step.ID)
+		walk(step.When, path+".when")
+		walk(step.Input, path+".input")
+		if step.Undo != nil {
+			walk(step.Undo.Input, path+".undo.input")
+		}
+	}
+	walk(d.Output, "output")
+}
+
+func stepPath(id string) string { return join("steps", id) }
+
+// normalize fills in single defaults and brings trees that were built in Go to
+// the few types that Definition.Output names. It replaces trees, it doesn't
+// change them.
+func normalize(d *Definition, f *faults) {
+	if d.OnError == "" {
+		d.OnError = OnErrorUndo
+	}
+	for i := range d.Steps {
+		s := &d.Steps[i]
+		path := stepPath(s.ID)
+		s.Input = normalTree(s.Input, path+".input", f)
+		if s.Undo == nil {
+			continue
+		}
+		if s.Undo.Agent == "" {
+			s.Undo.Agent = s.Agent
+		}
+		s.Undo.Input = normalTree(s.Undo.Input, path+".undo.input", f)
+	}
+	d.Output = normalTree(d.Output, "output", f)
+	d.source.markExpressions(d)
+}

@@ -1,0 +1,151 @@
+package workflow
+
+import (
+	"encoding/json"
+	"maps"
+	"slices"
+	"strings"
+)
+
+// template is a tree in which expressions are left open: literal JSON and
+// expressions by turns. It is immutable and safe for concurrent use.
+type template struct {
+	path  string
+	parts []templatePart
+	size  int // of the literals, in bytes
+}
+
+// templatePart is literal JSON, and an expression behind it.
+type templatePart struct {
+	literal []byte
+	x       *expression // nil in the last one
+	text    bool        // x stands inside a JSON string
+}
+
+// template compiles a tree, or reports its faults.
+func (c *compiler) template(tree any, path string, visible func(int) bool) *template {
+	b := &templateBuilder{c: c, visible: visible}
+	b.tree(tree, path)
+	t := &template{path: path, parts: append(b.parts, templatePart{literal: b.literal})}
+	for _, p := range t.parts {
+		t.size += len(p.literal)
+	}
+	return t
+}
+
+type templateBuilder struct {
+	c       *compiler
+	visible func(int) bool
+	parts   []templatePart
+	literal []byte
+}
+
+func (b *templateBuilder) tree(v any, path string) {
+	switch v := v.(type) {
+	case string:
+		b.text(v, path)
+	case []any:
+		b.literal = append(b.literal, '[')
+		for i, e := range v {
+			if i > 0 {
+				b.literal = append(b.literal, ',')
+			}
+			b.tree(e, index(path, i))
+		}
+		b.literal = append(b.literal, ']')
+	case map[string]any:
+		b.literal = append(b.literal, '{')
+		for i, k := range slices.Sorted(maps.Keys(v)) {
+			at := join(path, k)
+			if strings.Contains(k, "${") {
+				b.c.f.add(at, "expressions are not evaluated in keys", "write ${ {expression: value} } for an object with such keys")
+			}
+			if i > 0 {
+				b.literal = append(b.literal, ',')
+			}
+			b.literal = append(appendString(b.literal, k), ':')
+			b.tree(v[k], at)
+		}
+		b.literal = append(b.literal, '}')
+	default: // nil, bool and json.Number, by normalize
+		b.literal = appendTree(b.literal, v)
+	}
+}
+
+func (b *templateBuilder) text(s, path string) {
+	pl := b.c.place(path, s)
+	parts, at, ok := splitText(s)
+	if !ok {
+		b.c.unclosed(pl, at)
+		return
+	}
+	if len(parts) == 1 && parts[0].expression {
+		b.expression(pl, parts[0], false)
+		return
+	}
+	b.literal = append(b.literal, '"')
+	for _, p := range parts {
+		if p.expression {
+			b.expression(pl, p, true)
+		} else {
+			b.literal = appendInner(b.literal, p.text)
+		}
+	}
+	b.literal = append(b.literal, '"')
+}
+
+func (b *templateBuilder) expression(pl place, p part, text bool) {
+	pl.begin = p.offset
+	if x := b.c.expression(pl, p.text, b.visible, false); x != nil {
+		b.parts = append(b.parts, templatePart{literal: b.literal, x: x, text: text})
+		b.literal = nil
+	}
+}
+
+// render evaluates the template. The bytes are the caller's.
+func (t *template) render(a *activation) (json.RawMessage, error) {
+	const guess = 64 // bytes of a value
+	out := make([]byte, 0, t.size+guess*len(t.parts))
+	for i := range t.parts {
+		p := &t.parts[i]
+		out = append(out, p.literal...)
+		if p.x == nil {
+			continue
+		}
+		var err error
+		if out, err = p.append(out, a); err != nil {
+			return nil, err
+		}
+		if len(out) > MaxResultBytes {
+			return nil, p.x.fail(errTooLarge)
+		}
+	}
+	return out, nil
+}
+
+// append appends the value of the part's expression.
+func (p *templatePart) append(out []byte, a *activation) ([]byte, error) {
+	if p.x.fast != nil {
+		if raw, ok := p.x.fast.raw(a.s); ok {
+			if !p.text {
+				return append(out, raw...), nil
+			}
+			if out, ok = appendRawText(out, raw); ok {
+				return out, nil
+			}
+		}
+	}
+	v, err := p.x.eval(a)
+	if err != nil {
+		return nil, err
+	}
+	if p.text {
+		out, err = appendText(out, v)
+	} else {
+		out, err = appendValue(out, v, maxJSONDepth)
+	}
+	if err != nil {
+		return nil, p.x.fail(err)
+	}
+	return out, nil
+}

@@ -1,0 +1,253 @@
+package workflow
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+
+	"cel.dev/cel-go/common/types"
+	"cel.dev/cel-go/common/types/ref"
+	"cel.dev/cel-go/common/types/traits"
+)
+
+// value gives the CEL value of raw JSON. Objects and lists keep their bytes
+// and are decoded one level at a time, when something looks inside.
+func value(raw []byte) ref.Val {
+	switch raw[0] {
+	case '{':
+		return &object{raw: raw}
+	case '[':
+		return &list{raw: raw}
+	case '"':
+		return types.String(unquote(raw))
+	case 't':
+		return types.True
+	case 'f':
+		return types.False
+	case 'n':
+		return types.NullValue
+	}
+	return number(raw)
+}
+
+// number is an int if it is written as one and fits, else a double.
+func number(raw []byte) ref.Val {
+	text := string(raw)
+	if !strings.ContainsAny(text, ".eE") && text != "-0" {
+		if i, err := strconv.ParseInt(text, 10, 64); err == nil {
+			return types.Int(i)
+		}
+	}
+	v, err := strconv.ParseFloat(text, 64)
+	if err != nil {
+		return types.NewErr("the number %s is out of range", text)
+	}
+	return types.Double(v)
+}
+
+// document gives the value of a whole JSON text; nil and empty are null.
+func document(raw []byte, what string) ref.Val {
+	if len(raw) == 0 {
+		return types.NullValue
+	}
+	v := trim(raw)
+	if v == nil {
+		return types.NewErr("%s is not valid JSON, or more than %d levels deep", what, maxJSONDepth)
+	}
+	return value(v)
+}
+
+// object is a JSON object. It is for one evaluation, hence one goroutine.
+// Its keys are visited in sorted order, so that results don't depend on the
+// order in which a sender wrote them.
+type object struct {
+	raw    []byte
+	loaded bool
+	keys   []string
+	values map[string][]byte
+}
+
+func (o *object) load() {
+	if o.loaded {
+		return
+	}
+	o.loaded = true
+	o.values = map[string][]byte{}
+	end := -1
+	walkObject(o.raw, 0, maxJSONDepth, func(key, raw []byte) { o.values[unquote(key)] = raw }, &end)
+	o.keys = slices.Sorted(maps.Keys(o.values))
+}
+
+// FindStringKey is what a selection by a constant name calls.
+func (o *object) FindStringKey(name string) (any, bool) {
+	var raw []byte
+	if o.loaded {
+		raw = o.values[name]
+	} else {
+		raw, _ = memberOf(o.raw, name)
+	}
+	if raw == nil {
+		return nil, false
+	}
+	return value(raw), true
+}
+
+func (o *object) Find(key ref.Val) (ref.Val, bool) {
+	name, ok := key.(types.String)
+	if !ok {
+		return nil, false
+	}
+	v, found := o.FindStringKey(string(name))
+	if !found {
+		return nil, false
+	}
+	return v.(ref.Val), true
+}
+
+func (o *object) Get(key ref.Val) ref.Val {
+	if v, found := o.Find(key); found {
+		return v
+	}
+	return types.NewErr("no such key: %v", key)
+}
+
+func (o *object) Contains(key ref.Val) ref.Val {
+	_, found := o.Find(key)
+	return types.Bool(found)
+}
+
+func (o *object) Size() ref.Val {
+	o.load()
+	return types.Int(len(o.keys))
+}
+
+func (o *object) Iterator() traits.Iterator {
+	o.load()
+	keys := make([]ref.Val, len(o.keys))
+	for i, k := range o.keys {
+		keys[i] = types.String(k)
+	}
+	return types.NewRefValList(types.DefaultTypeAdapter, keys).Iterator()
+}
+
+func (o *object) Equal(other ref.Val) ref.Val {
+	m, ok := other.(traits.Mapper)
+	if !ok || m.Size() != o.Size() {
+		return types.False
+	}
+	for _, k := range o.keys {
+		theirs, found := m.Find(types.String(k))
+		if !found || types.Equal(value(o.values[k]), theirs) != types.True {
+			return types.False
+		}
+	}
+	return types.True
+}
+
+func (o *object) AggregateSize(types.AggregateSizer) uint32 { return rawSize(o.raw) }
+
+func (o *object) ConvertToType(t ref.Type) ref.Val { return convert(o, types.MapType, t) }
+
+func (o *object) ConvertToNative(t reflect.Type) (any, error) { return toNative(o, o.raw, t) }
+
+func (o *object) Type() ref.Type { return types.MapType }
+
+func (o *object) Value() any { return json.RawMessage(o.raw) }
+
+// list is a JSON list, for one evaluation as object is.
+type list struct {
+	raw    []byte
+	lister traits.Lister
+}
+
+func (l *list) load() traits.Lister {
+	if l.lister == nil {
+		var elements []ref.Val
+		end := -1
+		walkList(l.raw, 0, maxJSONDepth, func(raw []byte) { elements = append(elements, value(raw)) }, &end)
+		l.lister = types.NewRefValList(types.DefaultTypeAdapter, elements)
+	}
+	return l.lister
+}
+
+func (l *list) Add(other ref.Val) ref.Val                 { return l.load().Add(other) }
+func (l *list) Contains(v ref.Val) ref.Val                { return l.load().Contains(v) }
+func (l *list) Equal(other ref.Val) ref.Val               { return l.load().Equal(other) }
+func (l *list) Get(i ref.Val) ref.Val                     { return l.load().Get(i) }
+func (l *list) Iterator() traits.Iterator                 { return l.load().Iterator() }
+func (l *list) Size() ref.Val                             { return l.load().Size() }
+func (l *list) AggregateSize(types.AggregateSizer) uint32 { return rawSize(l.raw) }
+func (l *list) ConvertToType(t ref.Type) ref.Val          { return convert(l, types.ListType, t) }
+func (l *list) ConvertToNative(t reflect.Type) (any, error) {
+	return toNative(l, l.raw, t)
+}
+func (l *list) Type() ref.Type { return types.ListType }
+func (l *list) Value() any     { return json.RawMessage(l.raw) }
+
+// rawSize estimates what raw JSON weighs for the memory limit, in elements or
+// tens of bytes, without looking at it.
+func rawSize(raw []byte) uint32 { return uint32(min(1+len(raw)/10, maxValueSize+1)) }
+
+func convert(v ref.Val, own *types.Type, t ref.Type) ref.Val {
+	switch t {
+	case own:
+		return v
+	case types.TypeType:
+		return own
+	}
+	return types.NewErr("type conversion error from '%s' to '%s'", own, t)
+}
+
+func toNative(v ref.Val, raw []byte, t reflect.Type) (any, error) {
+	switch {
+	case reflect.TypeOf(v).AssignableTo(t):
+		return v, nil
+	case reflect.TypeFor[json.RawMessage]().AssignableTo(t):
+		return json.RawMessage(raw), nil
+	}
+	return nil, fmt.Errorf("unsupported conversion from %v to %v", v.Type(), t)
+}
+
+// sortedMap is an object that an expression built, with its keys in order:
+// Go's maps, which CEL uses, would give another order in every run.
+type sortedMap struct {
+	traits.Mapper
+	keys []ref.Val
+}
+
+func newSortedMap(m traits.Mapper) ref.Val {
+	s := &sortedMap{Mapper: m}
+	for it := m.Iterator(); it.HasNext() == types.True; {
+		s.keys = append(s.keys, it.Next())
+	}
+	slices.SortFunc(s.keys, compareKeys)
+	return s
+}
+
+func (s *sortedMap) Iterator() traits.Iterator {
+	return types.NewRefValList(types.DefaultTypeAdapter, s.keys).Iterator()
+}
+
+// compareKeys orders keys by type, then by value. No two keys of a map are equal.
+func compareKeys(a, b ref.Val) int {
+	if n := strings.Compare(a.Type().TypeName(), b.Type().TypeName()); n != 0 {
+		return n
+	}
+	switch a := a.(type) {
+	case types.String:
+		return strings.Compare(string(a), string(b.(types.String)))
+	case types.Int:
+		return cmp.Compare(a, b.(types.Int))
+	case types.Uint:
+		return cmp.Compare(a, b.(types.Uint))
+	case types.Bool:
+		return bytes.Compare(strconv.AppendBool(nil, bool(a)), strconv.AppendBool(nil, bool(b.(types.Bool))))
+	}
+	return strings.Compare(fmt.Sprint(a), fmt.Sprint(b))
+}

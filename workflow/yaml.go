@@ -1,0 +1,277 @@
+package workflow
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/goccy/go-yaml"
+	"github.com/goccy/go-yaml/ast"
+	"github.com/goccy/go-yaml/parser"
+	"github.com/goccy/go-yaml/token"
+)
+
+// maxNesting bounds what the YAML parser is given: it recurses, and its time
+// grows with the square of the depth (1,000 levels take it 10 ms).
+const maxNesting = 500
+
+// ParseYAML reads, checks and type-checks a definition. file only names the
+// source in errors. It returns Errors with every fault that it found, or a
+// definition that Compile accepts.
+func ParseYAML(file string, src []byte) (*Definition, error) {
+	s := source{file: file, at: map[string]position{"": {line: 1, column: 1}}}
+	f := &faults{src: &s}
+	root := readYAML(src, f)
+	if root == nil {
+		return nil, f.err()
+	}
+	d := decodeDefinition(root, f, false)
+	check(d, f)
+	if err := f.err(); err != nil {
+		return nil, err
+	}
+	return d, nil
+}
+
+// readYAML gives the tree of the only document, or nil and a fault.
+func readYAML(src []byte, f *faults) *node {
+	top := position{line: 1, column: 1}
+	switch {
+	case len(src) > MaxDefinitionBytes:
+		f.at(top, "", fmt.Sprintf("the definition has %d bytes, the limit is %d", len(src), MaxDefinitionBytes), "split the workflow")
+		return nil
+	case !utf8.Valid(src):
+		f.at(top, "", "the file is not UTF-8 text", "save it as UTF-8")
+		return nil
+	case nesting(src) > maxNesting:
+		f.at(top, "", fmt.Sprintf("lists and objects are nested more than %d deep", maxNesting), "flatten them")
+		return nil
+	}
+	file, err := parseBytes(src)
+	if err != nil {
+		f.list = append(f.list, syntaxError(f.src.file, err))
+		return nil
+	}
+	r := &yamlReader{lines: strings.Split(string(src), "\n"), f: f}
+	var bodies []ast.Node
+	for _, doc := range file.Docs {
+		if doc.Body == nil {
+			continue
+		}
+		if doc.Body.Type() == ast.DirectiveType {
+			f.at(r.start(doc.Body), "", "YAML directives are not supported", "remove the line that begins with %")
+			return nil
+		}
+		bodies = append(bodies, doc.Body)
+	}
+	switch len(bodies) {
+	case 0:
+		f.at(top, "", "the file is empty", "write at least workflow, version, complete_within and steps")
+		return nil
+	case 1:
+		return r.read(bodies[0], 0)
+	}
+	f.at(r.start(bodies[1]), "", "the file holds more than one document", "write one definition a file, without a --- between")
+	return nil
+}
+
+// parseBytes turns a panic of the parser on odd input into an error: a
+// definition is what an operator typed, it must not end the process.
+func parseBytes(src []byte) (file *ast.File, err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("the YAML parser gave up: %v", r)
+		}
+	}()
+	return parser.ParseBytes(src, 0, parser.AllowDuplicateMapKey())
+}
+
+func syntaxError(file string, err error) *Error {
+	e := &Error{File: file, Line: 1, Column: 1, What: err.Error(), Fix: "mend the YAML there"}
+	if syntax := (*yaml.SyntaxError)(nil); errors.As(err, &syntax) {
+		e.What = syntax.Message
+		if t := syntax.Token; t != nil && t.Position != nil {
+			e.Line, e.Column = t.Position.Line, t.Position.Column
+		}
+	}
+	return e
+}
+
+// nesting is an upper bound of the depth of collections that cost only a byte
+// or two each: open brackets, and dashes or question marks that share a line.
+// Deeper blocks need an indent a line, which bounds them by the file's size.
+func nesting(src []byte) int {
+	depth, deepest, run := 0, 0, 0
+	for i, b := range src {
+		switch b {
+		case '[', '{':
+			depth++
+		case ']', '}':
+			depth = max(0, depth-1)
+		case '-', '?':
+			if i+1 < len(src) && src[i+1] == ' ' {
+				run++
+			}
+		case '\n':
+			run = 0
+		}
+		deepest = max(deepest, depth, run)
+	}
+	return deepest
+}
+
+// yamlReader turns the parser's tree into nodes and refuses what a definition
+// may not use.
+type yamlReader struct {
+	lines []string
+	f     *faults
+}
+
+func (r *yamlReader) start(n ast.Node) position {
+	switch n := n.(type) {
+	case *ast.MappingNode:
+		if !n.IsFlowStyle && len(n.Values) > 0 {
+			return r.start(n.Values[0].Key)
+		}
+	case *ast.MappingValueNode:
+		return r.start(n.Key)
+	}
+	if t := n.GetToken(); t != nil && t.Position != nil {
+		return position{line: t.Position.Line, column: t.Position.Column}
+	}
+	return position{line: 1, column: 1}
+}
+
+// read gives a node for every YAML node: where it finds a fault a null, so
+// that the rest can still be checked.
+func (r *yamlReader) read(n ast.Node, depth int) *node {
+	if n == nil {
+		return &node{}
+	}
+	out := &node{at: r.start(n)}
+	if depth > 2*MaxDepth {
+		r.f.at(out.at, "", fmt.Sprintf("nested more than %d deep", 2*MaxDepth), "flatten it")
+		return out
+	}
+	switch n := n.(type) {
+	case *ast.MappingNode:
+		out.kind = kindObject
+		for _, v := range n.Values {
+			r.member(out, v, depth)
+		}
+	case *ast.MappingValueNode:
+		out.kind = kindObject
+		r.member(out, n, depth)
+	case *ast.SequenceNode:
+		out.kind = kindList
+		for _, v := range n.Values {
+			out.items = append(out.items, r.read(v, depth+1))
+		}
+	case *ast.NullNode:
+	case *ast.BoolNode:
+		out.kind, out.text = kindBool, strconv.FormatBool(n.Value)
+	case *ast.IntegerNode:
+		out.kind, out.text = kindNumber, fmt.Sprint(n.Value)
+		if isNumber(n.Token.Value) {
+			out.text = n.Token.Value
+		}
+	case *ast.FloatNode:
+		r.float(out, n)
+	case *ast.StringNode:
+		r.text(out, n)
+	case *ast.LiteralNode:
+		out.kind, out.text, out.at = kindString, n.Value.Value, r.block(n)
+	default:
+		r.refuse(out.at, n)
+	}
+	return out
+}
+
+func (r *yamlReader) float(out *node, n *ast.FloatNode) {
+	out.kind, out.text = kindNumber, n.Token.Value
+	if !isNumber(out.text) {
+		if math.IsInf(n.Value, 0) || math.IsNaN(n.Value) {
+			r.f.at(out.at, "", n.Token.Value+" is out of a number's range", "write a smaller number, or a string")
+			return
+		}
+		out.text = string(appendDouble(nil, n.Value))
+	}
+}
+
+// text reads a plain or quoted string. A plain one in JSON's number syntax is
+// a number: the parser takes only some of them (not 1e3, not large integers).
+func (r *yamlReader) text(out *node, n *ast.StringNode) {
+	out.kind, out.text = kindString, n.Value
+	quoted := n.Token.Type == token.SingleQuoteType || n.Token.Type == token.DoubleQuoteType
+	if !quoted && isNumber(n.Value) {
+		out.kind = kindNumber
+		return
+	}
+	if quoted {
+		out.at.column++
+	}
+	out.at.exact = r.stands(out.at, n.Value)
+}
+
+// block gives the place of the first line of a block scalar's text.
+func (r *yamlReader) block(n *ast.LiteralNode) position {
+	at := position{line: n.Start.Position.Line, column: n.Start.Position.Column}
+	first, _, _ := strings.Cut(n.Value.Value, "\n")
+	if at.line >= len(r.lines) || first == "" {
+		return at
+	}
+	line := r.lines[at.line]
+	p := position{line: at.line + 1, column: 1 + len(line) - len(strings.TrimLeft(line, " "))}
+	folded := strings.HasPrefix(n.Start.Value, ">") && strings.Contains(strings.TrimSuffix(n.Value.Value, "\n"), "\n")
+	p.exact = !folded && r.stands(p, first)
+	return p
+}
+
+// stands tells whether the text stands in the source at p, character for character.
+func (r *yamlReader) stands(p position, text string) bool {
+	if p.line < 1 || p.line > len(r.lines) {
+		return false
+	}
+	rest := r.lines[p.line-1]
+	for range p.column - 1 {
+		_, size := utf8.DecodeRuneInString(rest)
+		rest = rest[size:]
+	}
+	return strings.HasPrefix(rest, text)
+}
+
+func (r *yamlReader) member(out *node, n *ast.MappingValueNode, depth int) {
+	m := member{at: r.start(n.Key)}
+	var key ast.Node = n.Key
+	if k, ok := key.(*ast.MappingKeyNode); ok {
+		key = k.Value
+	}
+	switch k := key.(type) {
+	case *ast.StringNode:
+		m.key = k.Value
+	case *ast.IntegerNode, *ast.FloatNode, *ast.BoolNode, *ast.NullNode:
+		// A JSON object's keys are strings; YAML's other scalars count as written.
+		m.key = k.GetToken().Value
+	default:
+		r.refuse(m.at, key)
+		return
+	}
+	m.value = r.read(n.Value, depth+1)
+	out.members = append(out.members, m)
+}
+
+func (r *yamlReader) refuse(at position, n ast.Node) {
+	what, fix := "this YAML is not supported in a definition", "write plain values"
+	switch n.(type) {
+	case *ast.AnchorNode, *ast.AliasNode, *ast.MergeKeyNode:
+		what, fix = "anchors, aliases and merge keys are not supported", "write the value out, or use defaults"
+	case *ast.TagNode:
+		what, fix = "tags are not supported", "remove the tag, quote the value if it is a string"
+	case *ast.InfinityNode, *ast.NanNode:
+		what, fix = "infinity and NaN are not JSON numbers", "write a number or a string"
+	}
+	r.f.at(at, "", what, fix)
+}
