@@ -27,6 +27,9 @@ const (
 // adminDurationMax bounds one administrative call of this package.
 const adminDurationMax = 30 * time.Second
 
+// metadataInterval is how often metadata is asked for while it is awaited.
+const metadataInterval = 10 * time.Millisecond
+
 // Broker is where a test finds a broker, whichever it is.
 type Broker struct {
 	Kind  string   // EmbeddedKind or KafkaKind
@@ -107,9 +110,8 @@ func (b *Broker) Namespace(t testing.TB) events.Namespace {
 	return ns
 }
 
-// CreateTopics creates topics with as many replicas as the broker defaults to.
-// The embedded broker and Kafka both answer before a client's metadata knows
-// of them; a client that produces waits for it.
+// CreateTopics creates topics with as many replicas as the broker defaults to,
+// and returns once metadata shows them: Kafka answers some time before.
 func (b *Broker) CreateTopics(t testing.TB, partitions int32, topics ...string) {
 	t.Helper()
 	b.CreateTopicsWith(t, partitions, nil, topics...)
@@ -124,19 +126,53 @@ func (b *Broker) CreateTopicsWith(t testing.TB, partitions int32, config map[str
 	for k, v := range config {
 		values[k] = &v
 	}
-	responses, err := b.admin(t).CreateTopics(ctx, partitions, -1, values, topics...)
+	admin := kadm.NewClient(b.Client(t))
+	defer admin.Close()
+	responses, err := admin.CreateTopics(ctx, partitions, -1, values, topics...)
 	if err == nil {
 		err = responses.Error()
+	}
+	if err == nil {
+		err = awaitTopics(ctx, admin, func(listed kadm.TopicDetails) bool {
+			for _, topic := range topics {
+				if d := listed[topic]; d.Err != nil || len(d.Partitions) != int(partitions) || !led(d) {
+					return false
+				}
+			}
+			return true
+		})
 	}
 	if err != nil {
 		t.Fatalf("create topics %q on the %s broker: %v", topics, b.Kind, err)
 	}
 }
 
-// admin is a client for one administrative call.
-func (b *Broker) admin(t testing.TB) *kadm.Client {
-	t.Helper()
-	return kadm.NewClient(b.Client(t))
+// led reports whether all partitions of a topic have a leader.
+func led(d kadm.TopicDetail) bool {
+	for _, p := range d.Partitions {
+		if p.Err != nil || p.Leader < 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// awaitTopics asks for the topics until done says that they are as they are
+// to be. Kafka tells nobody of a change, so this asks again and again.
+func awaitTopics(ctx context.Context, admin *kadm.Client, done func(kadm.TopicDetails) bool) error {
+	tick := time.NewTicker(metadataInterval)
+	defer tick.Stop()
+	for {
+		listed, err := admin.ListTopics(ctx)
+		if err != nil || done(listed) {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("metadata does not show it: %w", ctx.Err())
+		case <-tick.C:
+		}
+	}
 }
 
 // deleteTopics removes what a test left on the shared broker, which would
@@ -144,14 +180,12 @@ func (b *Broker) admin(t testing.TB) *kadm.Client {
 func (b *Broker) deleteTopics(t testing.TB, ns events.Namespace) {
 	ctx, cancel := context.WithTimeout(context.Background(), adminDurationMax)
 	defer cancel()
-	client, err := kgo.NewClient(b.Opts()...)
-	if err != nil {
-		t.Errorf("delete the topics of %s: %v", ns, err)
-		return
-	}
-	defer client.Close()
-	err = func() error {
-		admin := kadm.NewClient(client)
+	err := func() error {
+		admin, err := kadm.NewOptClient(b.Opts()...)
+		if err != nil {
+			return err
+		}
+		defer admin.Close()
 		listed, err := admin.ListTopics(ctx)
 		if err != nil {
 			return err
@@ -167,6 +201,6 @@ func (b *Broker) deleteTopics(t testing.TB, ns events.Namespace) {
 		return deleted.Error()
 	}()
 	if err != nil {
-		t.Errorf("delete the topics of %s: %v", ns, fmt.Errorf("%s broker: %w", b.Kind, err))
+		t.Errorf("delete the topics of %s from the %s broker: %v", ns, b.Kind, err)
 	}
 }

@@ -132,14 +132,10 @@ func TestNamespaceLeavesNoTopics(t *testing.T) {
 		b.CreateTopics(t, 3, ns.Events(), ns.Requests("payments"))
 	})
 	admin := kadm.NewClient(b.Client(t))
-	topics, err := admin.ListTopics(timeout(t))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, topic := range topics.Names() {
-		if ns.Owns(topic) {
-			t.Errorf("%s is still there", topic)
-		}
+	if err := awaitTopics(timeout(t), admin, func(listed kadm.TopicDetails) bool {
+		return !slices.ContainsFunc(listed.Names(), ns.Owns)
+	}); err != nil {
+		t.Errorf("topics of %s: %v", ns, err)
 	}
 }
 

@@ -118,7 +118,7 @@ func join(dir string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	keep = users
+	held = append(held, users)
 	// From here on no host can end by itself: either there is one that will
 	// stay, or there is none.
 	alive, err := lock(dir, hostLock, syscall.LOCK_SH|syscall.LOCK_NB)
@@ -135,8 +135,9 @@ func join(dir string) (string, error) {
 	return startHost(dir)
 }
 
-// keep holds the users lock: a file that nothing refers to is closed.
-var keep *os.File
+// held are locks that end with the process: a file that nothing refers to
+// would be closed.
+var held []*os.File
 
 // lock opens and locks a file; closing it unlocks.
 func lock(dir, name string, how int) (*os.File, error) {
@@ -197,7 +198,7 @@ func startHost(dir string) (string, error) {
 	if !ok {
 		ended := cmd.Wait()
 		b, err := os.ReadFile(log.Name())
-		return "", errors.Join(fmt.Errorf("its host ended while starting (%v): %s", ended, b), err)
+		return "", errors.Join(errors.New("its host ended while starting"), ended, err, errors.New(string(b)))
 	}
 	return addr, cmd.Process.Release()
 }
@@ -259,7 +260,7 @@ func awaitUnused(dir string) error {
 		time.Sleep(lingerDuration)
 		err := flock(users, syscall.LOCK_EX|syscall.LOCK_NB)
 		if !errors.Is(err, syscall.EWOULDBLOCK) {
-			keep = users
+			held = append(held, users)
 			return err
 		}
 		if err := flock(users, syscall.LOCK_EX); err != nil {

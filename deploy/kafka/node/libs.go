@@ -96,7 +96,7 @@ func complete(dir string) bool {
 	return err == nil
 }
 
-func download(ctx context.Context, dir string) error {
+func download(ctx context.Context, dir string) (err error) {
 	mvn, err := maven()
 	if err != nil {
 		return err
@@ -105,7 +105,7 @@ func download(ctx context.Context, dir string) error {
 	if err != nil {
 		return fmt.Errorf("kafka jars: %w", err)
 	}
-	defer os.RemoveAll(tmp)
+	defer func() { err = errors.Join(err, os.RemoveAll(tmp)) }()
 	if err := os.WriteFile(filepath.Join(tmp, "pom.xml"), pom, 0o644); err != nil {
 		return fmt.Errorf("kafka jars: %w", err)
 	}
