@@ -211,16 +211,17 @@ func (c *codec) time(name string, v *time.Time) {
 }
 
 // raw is a JSON value that is carried as it stands. It must be valid JSON.
-// A value that was read aliases the record that it was read from.
+// The white space around it isn't: what was written reads back the same. null is
+// a value too. A value that was read aliases the record that it was read from.
 func (c *codec) raw(name string, v *json.RawMessage) {
 	if !c.decoding {
-		if len(*v) > 0 {
+		if raw := trimSpace(*v); len(raw) > 0 {
 			c.name(name)
-			c.buf = append(c.buf, *v...)
+			c.buf = append(c.buf, raw...)
 		}
 		return
 	}
-	if val, ok := c.find(name); ok {
+	if val, _ := c.find(name); val != nil {
 		*v = json.RawMessage(val)
 	}
 }
@@ -351,3 +352,6 @@ func (e *Error) fields(c *codec) {
 func (c *codec) errorField(name string, v **Error) {
 	optional(c, name, v, func(c *codec, e *Error) { e.fields(c) })
 }
+
+// JSON is the error as events hold it.
+func (e *Error) JSON() json.RawMessage { return encodeObject(e) }

@@ -2,6 +2,7 @@ package events
 
 import (
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -14,7 +15,7 @@ import (
 // chain, a transition that the table doesn't have. t is then unchanged.
 func Evolve(t *Task, e *Event, hash string) (*Task, error) {
 	if err := follows(t, e); err != nil {
-		return t, err
+		return t, fmt.Errorf("event %s: %w", TaskEventID(e.Task, e.Seq), err)
 	}
 	if f, ok := e.Fact.(*TaskReceived); ok {
 		t = received(e, f)
@@ -27,18 +28,27 @@ func Evolve(t *Task, e *Event, hash string) (*Task, error) {
 
 // follows checks that e is the next event of t.
 func follows(t *Task, e *Event) error {
-	_, first := e.Fact.(*TaskReceived)
+	f, first := e.Fact.(*TaskReceived)
 	switch {
+	case e.Due.IsZero() != (e.Policy == nil):
+		// A timer that no supervisor knows how to treat would never fire.
+		return fmt.Errorf("%s: due and policy go together", e.Fact.Type())
 	case t == nil && (!first || e.Seq != 1):
-		return fmt.Errorf("event %s of task %q: its history doesn't begin here (%s)", TaskEventID(e.Task, e.Seq), e.Task, e.Fact.Type())
+		return fmt.Errorf("the task's history doesn't begin here (%s)", e.Fact.Type())
+	case t == nil && e.Prev != "":
+		return fmt.Errorf("prev is %q in a task's first event", e.Prev)
+	case t == nil && f.Plan == nil:
+		return fmt.Errorf("received without a plan")
 	case t == nil:
 		return nil
+	case e.Task != t.ID:
+		return fmt.Errorf("%s is not of task %q", e.Fact.Type(), t.ID)
 	case first:
-		return fmt.Errorf("event %s of task %q: received again", TaskEventID(e.Task, e.Seq), e.Task)
+		return fmt.Errorf("received again")
 	case e.Seq != t.Seq+1:
-		return fmt.Errorf("event %s of task %q: seq %d follows %d", TaskEventID(e.Task, e.Seq), e.Task, e.Seq, t.Seq)
+		return fmt.Errorf("seq %d follows %d", e.Seq, t.Seq)
 	case e.Prev != t.Prev:
-		return fmt.Errorf("event %s of task %q: prev is %q, the event before hashes to %q", TaskEventID(e.Task, e.Seq), e.Task, e.Prev, t.Prev)
+		return fmt.Errorf("prev is %q, the event before hashes to %q", e.Prev, t.Prev)
 	}
 	return nil
 }
@@ -60,11 +70,17 @@ func received(e *Event, f *TaskReceived) *Task {
 func apply(t *Task, e *Event) error {
 	switch f := e.Fact.(type) {
 	case *TaskStarted:
+		if err := t.enter(e, "started", ""); err != nil {
+			return err
+		}
 		t.CompleteBy = e.Due
-		return t.enter(e, "started", "")
+		return nil
 	case *TaskProcessed:
+		if err := t.enter(e, "processed", ""); err != nil {
+			return err
+		}
 		t.Output = f.Output
-		return t.enter(e, "processed", "")
+		return nil
 	case *TaskUndoing:
 		return t.undoing(e, f)
 	case *TaskUndone:
@@ -100,7 +116,24 @@ func (t *Task) enter(e *Event, verb string, either TaskState) error {
 	}
 	t.StatusSeq = e.Seq
 	t.Timer = armed(e)
+	if t.State.Terminal() {
+		t.disarm(false)
+	}
 	return nil
+}
+
+// disarm ends the timers of the steps; those of running attempts stay if they
+// are to be kept.
+func (t *Task) disarm(keepRunning bool) {
+	for i := range t.Steps {
+		s := &t.Steps[i]
+		if !keepRunning || s.State != StepRunning {
+			s.Timer = Timer{}
+		}
+		if u := s.Undo; u != nil && (!keepRunning || u.State != StepRunning) {
+			u.Timer = Timer{}
+		}
+	}
 }
 
 // armed is the timer that an event arms; none disarms.
@@ -122,6 +155,9 @@ func (t *Task) accept(e *Event, by By) {
 }
 
 func (t *Task) undoing(e *Event, f *TaskUndoing) error {
+	if f.Ending != StateUndone && f.Ending != StateCancelled {
+		return fmt.Errorf("undoing ends in %q: neither undone nor cancelled", f.Ending)
+	}
 	if err := t.enter(e, "undoing", ""); err != nil {
 		return err
 	}
@@ -134,16 +170,21 @@ func (t *Task) undoing(e *Event, f *TaskUndoing) error {
 	return nil
 }
 
-// endWaiting: on a decision to undo or hold what waits ends; running attempts
-// stay current.
+// endWaiting: on a decision to undo or hold what waits ends, an undo too;
+// running attempts stay current.
 func (t *Task) endWaiting() {
 	for i := range t.Steps {
 		s := &t.Steps[i]
 		if r, ok := row(StepTransitions, "ended", s.State); ok {
 			s.State = r.To
-			s.Timer = Timer{}
+		}
+		if s.Undo != nil {
+			if r, ok := row(UndoTransitions, "ended", s.Undo.State); ok {
+				s.Undo.State = r.To
+			}
 		}
 	}
+	t.disarm(true)
 }
 
 // resumed: what a hold ended may start again, with a fresh failure count; an
@@ -170,6 +211,7 @@ func (t *Task) resumed(e *Event, f *TaskResumed) error {
 			s.Run.revive()
 		}
 	}
+	t.disarm(true)
 	return nil
 }
 
@@ -177,9 +219,10 @@ func (s *Step) reviveUndo() {
 	if s.Undo == nil {
 		return
 	}
-	if r, ok := row(UndoTransitions, "revived", s.Undo.State); ok {
-		s.State = StepUndoing
-		s.Undo.State = r.To
+	step, ok := row(StepTransitions, "undo.revived", s.State)
+	undo, ok2 := row(UndoTransitions, "revived", s.Undo.State)
+	if ok && ok2 {
+		s.State, s.Undo.State = step.To, undo.To
 		s.Undo.revive()
 	}
 }
@@ -199,7 +242,7 @@ func (r *Run) revive() {
 func applyToStep(t *Task, e *Event) error {
 	switch f := e.Fact.(type) {
 	case *RunSkipped:
-		return t.onRun(e, Do, f.Step, "skipped", 0, func(s *Step, r *Run) { r.EndedAt = e.At })
+		return t.onRun(e, Do, f.Step, "skipped", unnumbered, func(s *Step, r *Run) { r.EndedAt = e.At })
 	case *RunReleased:
 		return t.released(e, f)
 	case *AttemptStarted:
@@ -223,34 +266,38 @@ func applyToStep(t *Task, e *Event) error {
 			r.Error, r.Rejected, r.EndedAt = f.Error, true, e.At
 		})
 	case *RunErrored:
-		return t.onRun(e, f.Kind, f.Step, "errored", 0, func(s *Step, r *Run) {
+		return t.onRun(e, f.Kind, f.Step, "errored", unnumbered, func(s *Step, r *Run) {
 			r.Error, r.EndedAt = f.Error, e.At
 		})
 	}
 	return fmt.Errorf("no rule for %s", e.Fact.Type())
 }
 
+// unnumbered is the attempt of an event that names none.
+const unnumbered = -1
+
 // onRun moves a step, or its undo and with it the step, by the tables, and then
-// lets change set what the event brings. attempt 0: the event names none.
+// lets change set what the event brings. Everything is checked before anything
+// is changed.
 func (t *Task) onRun(e *Event, k Kind, step, verb string, attempt int, change func(*Step, *Run)) error {
 	i, ok := t.Plan.Step(step)
 	if !ok {
 		return fmt.Errorf("the plan has no step %q", step)
 	}
-	s := &t.Steps[i]
-	state, undo, err := s.move(k, verb)
+	s, r := &t.Steps[i], t.Run(i, k)
+	if r == nil { // an undo that begins
+		r = &Run{}
+	}
+	state, undo, err := t.move(i, k, verb)
+	if err == nil {
+		err = numbered(verb, attempt, r)
+	}
 	if err != nil {
 		return fmt.Errorf("step %q: %w", step, err)
 	}
-	if k == Undo && s.Undo == nil {
-		s.Undo = &Run{}
-	}
-	r := t.Run(i, k)
-	if attempt != 0 && verb != "started" && attempt != r.Attempt {
-		return fmt.Errorf("step %q: attempt %d is current, not %d", step, r.Attempt, attempt)
-	}
 	s.State = state
 	if k == Undo {
+		s.Undo = r
 		r.State = undo
 	}
 	r.Timer = armed(e)
@@ -259,29 +306,47 @@ func (t *Task) onRun(e *Event, k Kind, step, verb string, attempt int, change fu
 }
 
 // move looks up where an event takes a step and its undo.
-func (s *Step) move(k Kind, verb string) (step, undo StepState, err error) {
-	if k == Do {
-		r, ok := row(StepTransitions, verb, s.State)
-		if !ok {
-			return "", "", fmt.Errorf("the table of steps has no %q in state %s", verb, s.State)
+func (t *Task) move(i int, k Kind, verb string) (step, undo StepState, err error) {
+	s, prefix := &t.Steps[i], ""
+	if k == Undo {
+		if t.Plan.Steps[i].Undo == nil {
+			return "", "", fmt.Errorf("the plan has no undo of it")
 		}
-		return r.To, "", nil
+		prefix = "undo."
+		from := StepState("")
+		if s.Undo != nil {
+			from = s.Undo.State
+		}
+		r, ok := row(UndoTransitions, verb, from)
+		if !ok {
+			return "", "", fmt.Errorf("the table of undos has no %q in state %q", verb, from)
+		}
+		undo = r.To
 	}
-	from := StepState("")
-	if s.Undo != nil {
-		from = s.Undo.State
-	}
-	u, ok := row(UndoTransitions, verb, from)
+	r, ok := row(StepTransitions, prefix+verb, s.State)
 	if !ok {
-		return "", "", fmt.Errorf("the table of undos has no %q in state %q", verb, from)
+		return "", "", fmt.Errorf("the table of steps has no %q in state %s", prefix+verb, s.State)
 	}
-	step = StepUndoing
-	if r, ok := row(StepTransitions, "undo."+verb, s.State); ok {
-		step = r.To
-	} else if s.State != StepUndoing && from != "" {
-		return "", "", fmt.Errorf("the table of steps has no undo.%s in state %s", verb, s.State)
+	if !slices.Contains(r.During, t.State) {
+		return "", "", fmt.Errorf("the table of steps has no %q while the task is %s", prefix+verb, t.State)
 	}
-	return step, u.To, nil
+	return r.To, undo, nil
+}
+
+// numbered checks the number of an attempt. What begins one counts on from the
+// last; all else is about the last. A failure of what isn't running is that of
+// a request that could not be sent: an attempt with a number of its own.
+func numbered(verb string, attempt int, r *Run) error {
+	switch {
+	case attempt == unnumbered:
+	case verb == "started" || verb == "failed" && r.State != StepRunning:
+		if attempt != r.Attempt+1 {
+			return fmt.Errorf("attempt %d is next, not %d", r.Attempt+1, attempt)
+		}
+	case attempt != r.Attempt:
+		return fmt.Errorf("attempt %d is current, not %d", r.Attempt, attempt)
+	}
+	return nil
 }
 
 // countFailure counts a failed or expired attempt.
@@ -312,7 +377,7 @@ func (s *Step) completed(e *Event, f *AttemptCompleted, r *Run) {
 // attemptFailed: an attempt that failed before a request was sent (no such
 // agent) is an attempt too, with a number of its own and without effect.
 func (t *Task) attemptFailed(e *Event, f *AttemptFailed) error {
-	return t.onRun(e, f.Kind, f.Step, "failed", 0, func(s *Step, r *Run) {
+	return t.onRun(e, f.Kind, f.Step, "failed", f.Attempt, func(s *Step, r *Run) {
 		t.countFailure(r)
 		r.Attempt, r.Error = f.Attempt, f.Error
 		s.Unknown = s.Unknown || f.Kind == Do && f.Effect != EffectNone
@@ -326,18 +391,26 @@ func (t *Task) released(e *Event, f *RunReleased) error {
 		return fmt.Errorf("the plan has no step %q", f.Step)
 	}
 	s := &t.Steps[i]
-	if _, ok := row(StepTransitions, "released", s.State); !ok {
-		return fmt.Errorf("the table of steps has no released in state %s", s.State)
+	r, ok := row(StepTransitions, "released", s.State)
+	switch {
+	case !ok:
+		return fmt.Errorf("step %q: the table of steps has no released in state %s", f.Step, s.State)
+	case !slices.Contains(r.During, t.State):
+		return fmt.Errorf("step %q: the table of steps has no released while the task is %s", f.Step, t.State)
+	case !slices.Contains(r.Either, f.As):
+		return fmt.Errorf("step %q: released as %q", f.Step, f.As)
+	}
+	if u := s.Undo; u != nil {
+		r, ok := row(UndoTransitions, "released", u.State)
+		if !ok || f.As != StepUndone {
+			return fmt.Errorf("step %q: released as %s while its undo is %s", f.Step, f.As, u.State)
+		}
+		u.State, u.Error, u.EndedAt, u.Timer = r.To, nil, e.At, Timer{}
 	}
 	s.State, s.Unknown, s.Timer = f.As, false, Timer{}
 	s.Run.Error, s.Run.EndedAt = nil, e.At
 	if f.As == StepCompleted {
 		s.Output, s.CompletedSeq = f.Output, e.Seq
-	}
-	if u := s.Undo; u != nil && f.As == StepUndone {
-		if _, ok := row(UndoTransitions, "released", u.State); ok {
-			u.State, u.Error, u.EndedAt, u.Timer = StepCompleted, nil, e.At, Timer{}
-		}
 	}
 	t.accept(e, f.By)
 	return nil

@@ -150,6 +150,15 @@ func skipSpace(data []byte, i int) int {
 	return i
 }
 
+// trimSpace takes the white space of JSON off both ends.
+func trimSpace(data []byte) []byte {
+	data = data[skipSpace(data, 0):]
+	for n := len(data); n > 0 && skipSpace(data, n-1) == n; n-- {
+		data = data[:n-1]
+	}
+	return data
+}
+
 // skipValue returns the end of the value that begins at i.
 func skipValue(data []byte, i, depth int) (int, error) {
 	if depth > maxJSONDepth {

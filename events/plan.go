@@ -158,3 +158,6 @@ func decodePlan(raw []byte) (*Plan, error) {
 	sharedPlans.byRaw[string(p.raw)] = p
 	return p, nil
 }
+
+// Bytes is the size of the plan's stored form.
+func (p *Plan) Bytes() int { return len(p.raw) }

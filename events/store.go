@@ -14,6 +14,9 @@ func DecodeTask(data []byte) (*Task, error) {
 	if err := decodeObject(data, t); err != nil {
 		return nil, err
 	}
+	if len(t.Steps) != len(t.Plan.Steps) {
+		return nil, badValue("steps", "their number isn't the plan's")
+	}
 	return t, nil
 }
 

@@ -1,5 +1,7 @@
 package events
 
+import "slices"
+
 // Slot names one of a task's timers: its own (an empty step), or that of a
 // step's run. At most one timer of a slot is armed.
 type Slot struct {
@@ -43,15 +45,14 @@ func (t *Timers) Evolve(e *Event) {
 		t.set(e, Slot{}, 0)
 	case *TaskProcessed, *TaskUndone, *TaskCancelled:
 		t.Armed = nil
-	case *TaskUndoing, *TaskHeld:
+	case *TaskUndoing, *TaskHeld, *TaskResumed:
 		t.endWaiting()
-	case *TaskResumed:
 		t.set(e, Slot{}, 0)
 	case *RunSkipped:
 		t.set(e, Slot{f.Step, Do}, 0)
 	case *RunReleased:
-		t.set(e, Slot{f.Step, Do}, 0)
-		t.set(e, Slot{f.Step, Undo}, 0)
+		t.disarm(Slot{f.Step, Do})
+		t.disarm(Slot{f.Step, Undo})
 	case *AttemptStarted:
 		t.set(e, Slot{f.Step, f.Kind}, f.Attempt)
 	case *AttemptCompleted:
@@ -71,25 +72,14 @@ func (t *Timers) Evolve(e *Event) {
 
 // set disarms the slot and arms it anew if the event does.
 func (t *Timers) set(e *Event, s Slot, attempt int) {
-	at := -1
-	for i := range t.Armed {
-		if t.Armed[i].Slot == s {
-			at = i
-			break
-		}
+	t.disarm(s)
+	if !e.Due.IsZero() && e.Policy != nil {
+		t.Armed = append(t.Armed, Armed{Slot: s, Timer: armed(e), Attempt: attempt, Policy: *e.Policy})
 	}
-	if e.Due.IsZero() || e.Policy == nil {
-		if at >= 0 {
-			t.Armed = append(t.Armed[:at], t.Armed[at+1:]...)
-		}
-		return
-	}
-	a := Armed{Slot: s, Timer: armed(e), Attempt: attempt, Policy: *e.Policy}
-	if at >= 0 {
-		t.Armed[at] = a
-	} else {
-		t.Armed = append(t.Armed, a)
-	}
+}
+
+func (t *Timers) disarm(s Slot) {
+	t.Armed = slices.DeleteFunc(t.Armed, func(a Armed) bool { return a.Slot == s })
 }
 
 // endWaiting keeps the timers of running attempts only.

@@ -7,14 +7,27 @@ import "slices"
 // them; a test walks every pair.
 
 // Transition is one row: an event's verb, the states in which it may happen,
-// and the state that it makes. From "" is a task that doesn't exist yet. Where
-// To is empty, Evolve decides between the states that the row's Either lists.
+// and the state that it makes. From "" is what doesn't exist yet. Where To is
+// empty, Evolve decides between the states that the row's Either lists. During
+// lists, for an event of a step, the states of its task in which it may happen;
+// a row without it is announced by no event of its own, or by one of the task.
 type Transition[S ~string] struct {
 	Verb   string
 	From   []S
 	To     S
 	Either []S
+	During []TaskState
 }
+
+// What begins work needs a task that goes on; what tells of running attempts is
+// taken in a hold and while undoing too; a release is for a hold.
+var (
+	whileProcessing = []TaskState{StateProcessing}
+	whileUndoing    = []TaskState{StateUndoing}
+	whileUndoHeld   = []TaskState{StateUndoing, StateError}
+	whileRunning    = []TaskState{StateProcessing, StateUndoing, StateError}
+	whileHeld       = []TaskState{StateError}
+)
 
 // TaskTransitions is the table of tasks.
 var TaskTransitions = []Transition[TaskState]{
@@ -28,29 +41,37 @@ var TaskTransitions = []Transition[TaskState]{
 	{Verb: "resumed", From: []TaskState{StateError}, Either: []TaskState{StateProcessing, StateUndoing}},
 }
 
-// StepTransitions is the table of a step's own operation. What a decision to
-// undo or hold does to steps that wait, and a resubmit to steps that ended so,
-// is in the rows "ended" and "revived", which no event of their own announces.
+// undoable are the states of a step whose undo can begin, or has.
+var undoable = []StepState{StepCompleted, StepFailed, StepCancelled, StepError, StepUndoing}
+
+// StepTransitions is the table of a step: of its own operation, and of what the
+// events of its undo ("undo.") make of it. What a decision to undo or hold does
+// to steps that wait, and a resubmit to steps that ended so, is in the rows
+// "ended" and "revived".
 var StepTransitions = []Transition[StepState]{
-	{Verb: "started", From: []StepState{StepPending, StepFailed, StepWaiting}, To: StepRunning},
-	{Verb: "skipped", From: []StepState{StepPending}, To: StepSkipped},
-	{Verb: "completed", From: []StepState{StepRunning}, To: StepCompleted},
-	{Verb: "failed", From: []StepState{StepPending, StepWaiting, StepFailed, StepRunning}, To: StepFailed},
-	{Verb: "expired", From: []StepState{StepRunning}, To: StepFailed},
-	{Verb: "waiting", From: []StepState{StepFailed}, To: StepWaiting},
-	{Verb: "rejected", From: []StepState{StepRunning}, To: StepError},
-	{Verb: "errored", From: []StepState{StepPending, StepRunning, StepFailed, StepWaiting}, To: StepError},
-	{Verb: "released", From: []StepState{StepError, StepFailed, StepCancelled, StepUndoing}, Either: []StepState{StepCompleted, StepUndone}},
+	{Verb: "started", From: []StepState{StepPending, StepFailed, StepWaiting}, To: StepRunning, During: whileProcessing},
+	{Verb: "skipped", From: []StepState{StepPending}, To: StepSkipped, During: whileProcessing},
+	{Verb: "completed", From: []StepState{StepRunning}, To: StepCompleted, During: whileRunning},
+	{Verb: "failed", From: []StepState{StepPending, StepWaiting, StepFailed, StepRunning}, To: StepFailed, During: whileRunning},
+	{Verb: "expired", From: []StepState{StepRunning}, To: StepFailed, During: whileRunning},
+	{Verb: "waiting", From: []StepState{StepFailed}, To: StepWaiting, During: whileProcessing},
+	{Verb: "rejected", From: []StepState{StepRunning}, To: StepError, During: whileRunning},
+	{Verb: "errored", From: []StepState{StepPending, StepRunning, StepFailed, StepWaiting}, To: StepError, During: whileRunning},
+	{Verb: "released", From: []StepState{StepError, StepFailed, StepCancelled}, Either: []StepState{StepCompleted, StepUndone}, During: whileHeld},
 	{Verb: "ended", From: []StepState{StepPending, StepFailed, StepWaiting}, To: StepCancelled},
 	{Verb: "revived", From: []StepState{StepCancelled, StepFailed, StepError}, To: StepPending},
-	{Verb: "undo.started", From: []StepState{StepCompleted, StepFailed, StepCancelled, StepError, StepUndoing}, To: StepUndoing},
-	{Verb: "undo.completed", From: []StepState{StepUndoing}, To: StepUndone},
-	{Verb: "undo.rejected", From: []StepState{StepUndoing}, To: StepError},
-	{Verb: "undo.errored", From: []StepState{StepCompleted, StepFailed, StepCancelled, StepError, StepUndoing}, To: StepError},
+	{Verb: "undo.started", From: undoable, To: StepUndoing, During: whileUndoing},
+	{Verb: "undo.completed", From: []StepState{StepUndoing}, To: StepUndone, During: whileUndoHeld},
+	{Verb: "undo.failed", From: undoable, To: StepUndoing, During: whileUndoHeld},
+	{Verb: "undo.expired", From: []StepState{StepUndoing}, To: StepUndoing, During: whileUndoHeld},
+	{Verb: "undo.waiting", From: []StepState{StepUndoing}, To: StepUndoing, During: whileUndoing},
+	{Verb: "undo.rejected", From: []StepState{StepUndoing}, To: StepError, During: whileUndoHeld},
+	{Verb: "undo.errored", From: undoable, To: StepError, During: whileUndoHeld},
+	{Verb: "undo.revived", From: []StepState{StepUndoing, StepError}, To: StepUndoing},
 }
 
 // UndoTransitions is the table of a step's undo. From "" is an undo that hasn't
-// begun.
+// begun. During is the step table's: the same event moves both.
 var UndoTransitions = []Transition[StepState]{
 	{Verb: "started", From: []StepState{"", StepPending, StepFailed, StepWaiting}, To: StepRunning},
 	{Verb: "completed", From: []StepState{StepRunning}, To: StepCompleted},
@@ -60,7 +81,8 @@ var UndoTransitions = []Transition[StepState]{
 	{Verb: "rejected", From: []StepState{StepRunning}, To: StepError},
 	{Verb: "errored", From: []StepState{"", StepPending, StepRunning, StepFailed, StepWaiting}, To: StepError},
 	{Verb: "released", From: []StepState{StepError}, To: StepCompleted},
-	{Verb: "revived", From: []StepState{StepError}, To: StepPending},
+	{Verb: "ended", From: []StepState{StepFailed, StepWaiting}, To: StepPending},
+	{Verb: "revived", From: []StepState{StepPending, StepFailed, StepError}, To: StepPending},
 }
 
 // row finds the row of a verb, if the table lets it happen in the state.

@@ -1,0 +1,364 @@
+package scheduler
+
+import (
+	"time"
+
+	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/workflow"
+)
+
+// The bounds of what a decision makes, in uncompressed bytes. The largest
+// record that Kafka takes by default is 1,000,012 bytes.
+const (
+	MaxStepInputBytes = 384 << 10 // of a step, as evaluated
+	MaxOutputBytes    = 256 << 10 // of a step, and of a task
+	MaxRequestBytes   = 900 << 10 // an undo's holds the step's input and output
+	MaxTaskBytes      = 640 << 10 // of all that a task holds of other people's data
+	MaxPlanBytes      = 192 << 10
+)
+
+// clockTolerance is how early, by the scheduler's clock, a recovery may come:
+// the supervisor's clock is another estimate of the same broker's. The decision
+// is then dated at the timer's due, so no timer fires before it.
+const clockTolerance = 100 * time.Millisecond
+
+// Definitions are the workflow definitions as far as they have been read.
+type Definitions interface {
+	// Program returns a compiled definition; version 0 asks for the newest.
+	Program(name string, version int) (*workflow.Program, bool)
+}
+
+// Env is what a decision may know besides the task: all of it is given, so the
+// same input in the same state at the same instant gives the same decision.
+type Env struct {
+	Now         time.Time
+	Namespace   events.Namespace
+	Source      string // ce_source of what is written
+	Partition   int32
+	Epoch       uint64
+	Definitions Definitions
+	// DefinitionsRead: the definitions topic has been read to its end since
+	// the input was polled. Until then an unknown workflow is not refused.
+	DefinitionsRead bool
+	// Requests is the partition count of each agent's request topic, as
+	// metadata has shown it. An agent without one can't be asked.
+	Requests map[string]int32
+	// ReplyToPrefixes limits reply_to; empty: any topic outside the
+	// namespace.
+	ReplyToPrefixes []string
+}
+
+// Ignored says why an input changed nothing and is no fault either.
+type Ignored string
+
+// What is ignored, and counted by these names.
+const (
+	IgnoredStaleReply     Ignored = "stale_reply"     // its attempt is no longer current
+	IgnoredNotArmed       Ignored = "not_armed"       // a recovery for a timer that isn't armed (any more)
+	IgnoredNotDue         Ignored = "not_due"         // a recovery that came early
+	IgnoredOutsidePolicy  Ignored = "outside_policy"  // a recovery that the policy doesn't allow (yet)
+	IgnoredDuplicate      Ignored = "duplicate"       // a submission that was there already
+	IgnoredRefusedControl Ignored = "refused_control" // a control that the state doesn't allow
+)
+
+// Decision is what follows from one input.
+type Decision struct {
+	// Task is the state after; nil if there is no such task.
+	Task *events.Task
+	// Events are what happened, in order; empty if nothing did.
+	Events []*events.Event
+	// Records are what is to be written, the events' own among them.
+	Records []events.Record
+	// Ignored is set if the input is used up without effect.
+	Ignored Ignored
+	// Unusable is set if the input is to be dead-lettered.
+	Unusable *events.Unusable
+	// NeedDefinitions: decide again when definitions have been read to
+	// their end as of now. Nothing else is set then.
+	NeedDefinitions bool
+}
+
+// Decide is the scheduler's core: what follows from an input in a task's state
+// (nil: there is no such task). It changes t, which must be the caller's own
+// copy, and returns it in the decision. It reads no clock and does no I/O.
+func Decide(t *events.Task, in events.Input, cause events.Cause, env *Env) Decision {
+	d := &decider{env: env, cause: cause, now: events.Millis(env.Now)}
+	d.Task = t
+	switch in := in.(type) {
+	case *events.Submission:
+		d.submit(in)
+	case *events.Reply:
+		d.reply(in)
+	case *events.Recovery:
+		d.recover(in)
+	case *events.Control:
+		d.control(in)
+	}
+	if d.needDefinitions {
+		return Decision{NeedDefinitions: true}
+	}
+	return d.Decision
+}
+
+// decider carries one decision while it is made.
+type decider struct {
+	Decision
+	env             *Env
+	cause           events.Cause
+	now             time.Time
+	needDefinitions bool
+	program         *workflow.Program
+	scope           *workflow.Scope
+}
+
+// emit records a fact: the task moves on, and what the fact means to others is
+// written with it.
+func (d *decider) emit(f events.Fact, due time.Time, p *events.Policy) *events.Event {
+	e := &events.Event{At: d.now, Cause: d.cause, Epoch: d.env.Epoch, Due: events.Millis(due), Policy: p, Fact: f, Seq: 1}
+	if d.Task != nil {
+		e.Task, e.Seq, e.Prev = d.Task.ID, d.Task.Seq+1, d.Task.Prev
+	}
+	return d.record(e)
+}
+
+func (d *decider) record(e *events.Event) *events.Event {
+	value := e.Value()
+	next, err := events.Evolve(d.Task, e, events.Hash(e.Fact.Type(), value))
+	if err != nil {
+		// The decision made an event that its own table forbids.
+		panic("scheduler: " + err.Error())
+	}
+	d.Task = next
+	d.scope = nil
+	d.Events = append(d.Events, e)
+	d.Records = append(d.Records, e.Record(d.env.Namespace, d.env.Source, d.env.Partition, value))
+	d.tell(e)
+	return e
+}
+
+func (d *decider) refuse(r events.Reason, detail string) {
+	d.Unusable = &events.Unusable{Reason: r, Detail: detail}
+}
+
+func (d *decider) reply(r *events.Reply) {
+	t := d.Task
+	if t == nil {
+		d.refuse(events.ReasonUnknownTask, "no task "+quoted(r.Task)+" is known here")
+		return
+	}
+	i, ok := t.Plan.Step(r.Ref.Step)
+	if !ok {
+		d.refuse(events.ReasonUnknownStep, "task "+quoted(r.Task)+" has no step "+quoted(r.Ref.Step))
+		return
+	}
+	run := t.Run(i, r.Ref.Kind)
+	if run == nil || run.State != events.StepRunning || run.Attempt != r.Ref.Attempt {
+		d.Ignored = IgnoredStaleReply
+		return
+	}
+	ref := r.Ref
+	switch r.Outcome {
+	case events.Completed:
+		d.completed(i, ref, r)
+	case events.Failed:
+		d.failed(i, ref, r.Effect, agentError(r.Body))
+	case events.Rejected:
+		err := agentError(r.Body)
+		d.emit(&events.AttemptRejected{Kind: ref.Kind, Step: ref.Step, Attempt: ref.Attempt, Error: err}, time.Time{}, nil)
+		d.giveUp(ref.Step, ref.Kind, err)
+	}
+}
+
+func (d *decider) completed(i int, ref events.RequestRef, r *events.Reply) {
+	if n := len(r.Body); ref.Kind == events.Do && (n > MaxOutputBytes || d.Task.Bytes()+n > MaxTaskBytes) {
+		// It did happen: the effect stays unknown to the task, so that an
+		// undo reaches it, and it isn't tried again.
+		err := &events.Error{Code: events.CodeTooLarge, Message: tooLarge("the output of step "+quoted(ref.Step), n, MaxOutputBytes, d.Task.Bytes()+n)}
+		d.emit(&events.AttemptFailed{Kind: ref.Kind, Step: ref.Step, Attempt: ref.Attempt, Effect: events.EffectUnknown, Error: err}, time.Time{}, nil)
+		d.errored(i, ref.Kind, err)
+		return
+	}
+	f := &events.AttemptCompleted{Kind: ref.Kind, Step: ref.Step, Attempt: ref.Attempt}
+	if ref.Kind == events.Do {
+		f.Output = r.Body
+	}
+	d.emit(f, time.Time{}, nil)
+	d.advance()
+}
+
+// failed records a failed attempt. While the run may go on, a timer that is due
+// at once hands it to the supervisor.
+func (d *decider) failed(i int, ref events.RequestRef, effect events.Effect, err *events.Error) {
+	f := &events.AttemptFailed{Kind: ref.Kind, Step: ref.Step, Attempt: ref.Attempt, Effect: effect, Error: err}
+	if !d.goesOn(ref.Kind) {
+		d.emit(f, time.Time{}, nil)
+		d.advance()
+		return
+	}
+	p := d.policy(i, ref.Kind, events.TimerFailed)
+	p.FailureCount++
+	d.emit(f, d.now, p)
+}
+
+// goesOn reports whether a run of the kind may have further attempts: a step's
+// while the task is processed, an undo's while it is undone.
+func (d *decider) goesOn(k events.Kind) bool {
+	if k == events.Undo {
+		return d.Task.State == events.StateUndoing
+	}
+	return d.Task.State == events.StateProcessing
+}
+
+// policy is what an event that arms a timer tells the supervisor.
+func (d *decider) policy(i int, k events.Kind, timer events.TimerKind) *events.Policy {
+	p := &events.Policy{Timer: timer, Attempts: d.Task.Plan.AttemptsOf(i, k), OnError: events.OnErrorHold}
+	if k == events.Do {
+		p.OnError, p.CompleteBy = d.Task.Plan.OnError, d.Task.CompleteBy
+	}
+	if r := d.Task.Run(i, k); r != nil {
+		p.FailureCount, p.CooledDown = r.FailureCount, r.CooledDown
+	}
+	return p
+}
+
+func (d *decider) taskPolicy(by time.Time) *events.Policy {
+	return &events.Policy{Timer: events.TimerTask, OnError: d.Task.Plan.OnError, CompleteBy: by}
+}
+
+func (d *decider) recover(r *events.Recovery) {
+	t := d.Task
+	if t == nil {
+		d.refuse(events.ReasonUnknownTask, "no task "+quoted(r.Task)+" is known here")
+		return
+	}
+	timer, i, ok := d.timerOf(r)
+	if !ok || timer.Seq != r.Timer {
+		d.Ignored = IgnoredNotArmed
+		return
+	}
+	if d.now.Before(timer.Due) {
+		if timer.Due.Sub(d.now) > clockTolerance {
+			d.Ignored = IgnoredNotDue
+			return
+		}
+		d.now = timer.Due
+	}
+	if r.Step == "" {
+		if string(r.Action) != t.Plan.OnError {
+			d.Ignored = IgnoredOutsidePolicy
+			return
+		}
+		d.fail(&events.Error{Code: events.CodeExpired, Message: "the task's complete-by has passed"})
+		return
+	}
+	d.recoverRun(i, r)
+}
+
+// timerOf returns the timer that a recovery names, and its step.
+func (d *decider) timerOf(r *events.Recovery) (events.Timer, int, bool) {
+	if r.Step == "" {
+		return d.Task.Timer, 0, d.Task.Timer.Armed()
+	}
+	i, ok := d.Task.Plan.Step(r.Step)
+	if !ok {
+		return events.Timer{}, 0, false
+	}
+	run := d.Task.Run(i, r.Kind)
+	if run == nil {
+		return events.Timer{}, 0, false
+	}
+	return run.Timer, i, run.Timer.Armed()
+}
+
+// recoverRun does what the policy in the log calls for, if that is what the
+// supervisor asked for. The instants are the scheduler's own: the budget and
+// the backoff are its to keep.
+func (d *decider) recoverRun(i int, r *events.Recovery) {
+	run := d.Task.Run(i, r.Kind)
+	kind := timerKind(run.State)
+	if !d.goesOn(r.Kind) { // held, or about to be undone: only the attempt ends
+		d.expire(i, r.Kind)
+		d.advance()
+		return
+	}
+	p := d.policy(i, r.Kind, kind)
+	ask := p.Next(d.Task.ID, r.Step, r.Kind, run.Attempt, run.Timer.Due, d.now)
+	late := ask.Action == events.ActionRetry && r.Action == events.ActionWait // its wait is over by now
+	if ask.Action != r.Action && !late {
+		d.Ignored = IgnoredOutsidePolicy
+		return
+	}
+	if ask.Action == events.ActionRetry && !d.now.Before(ask.CompleteBy) {
+		d.Ignored = IgnoredOutsidePolicy // the task's own time is over: its timer decides
+		return
+	}
+	if kind == events.TimerAttempt {
+		d.expire(i, r.Kind)
+	}
+	switch ask.Action {
+	case events.ActionRetry:
+		d.attempt(i, r.Kind)
+	case events.ActionWait:
+		wait := d.policy(i, r.Kind, events.TimerWaiting)
+		wait.CooledDown = wait.CooledDown || ask.CoolDown
+		d.emit(&events.AttemptWaiting{Kind: r.Kind, Step: r.Step, Attempt: run.Attempt, CoolDown: ask.CoolDown}, ask.Until, wait)
+	default:
+		d.errored(i, r.Kind, exhausted(run))
+	}
+}
+
+func exhausted(run *events.Run) *events.Error {
+	e := &events.Error{Code: events.CodeTriesExhausted, Message: "no attempt is left"}
+	if run.Error != nil {
+		e.Message += "; the last: " + run.Error.Code
+		if run.Error.Message != "" {
+			e.Message += ": " + run.Error.Message
+		}
+	}
+	return e
+}
+
+func timerKind(s events.StepState) events.TimerKind {
+	switch s {
+	case events.StepRunning:
+		return events.TimerAttempt
+	case events.StepWaiting:
+		return events.TimerWaiting
+	}
+	return events.TimerFailed
+}
+
+// expire ends a running attempt whose time is over.
+func (d *decider) expire(i int, k events.Kind) {
+	run := d.Task.Run(i, k)
+	d.emit(&events.AttemptExpired{Kind: k, Step: d.Task.Plan.Steps[i].ID, Attempt: run.Attempt}, time.Time{}, nil)
+}
+
+// errored ends a run for good, and with it the task's going on.
+func (d *decider) errored(i int, k events.Kind, err *events.Error) {
+	step := d.Task.Plan.Steps[i].ID
+	d.emit(&events.RunErrored{Kind: k, Step: step, Error: err}, time.Time{}, nil)
+	d.giveUp(step, k, err)
+}
+
+// giveUp is what a step in error means to its task.
+func (d *decider) giveUp(step string, k events.Kind, err *events.Error) {
+	if !d.goesOn(k) {
+		d.advance()
+		return
+	}
+	e := *err
+	e.Step = step
+	d.fail(&e)
+}
+
+// fail ends the going on of a task: undone or held, as its plan says. An undo
+// that fails is held: nothing is dropped.
+func (d *decider) fail(err *events.Error) {
+	if d.Task.State == events.StateUndoing || d.Task.Plan.OnError == events.OnErrorHold {
+		d.emit(&events.TaskHeld{Error: err}, time.Time{}, nil)
+		return
+	}
+	d.emit(&events.TaskUndoing{Ending: events.StateUndone, Error: err}, time.Time{}, nil)
+	d.advance()
+}

@@ -1,0 +1,46 @@
+// Package scheduler is the role that owns tasks: the only writer of events. It
+// decides what runs next, and records every transition on Kafka before it
+// believes in it.
+//
+// # Overview
+//
+// A scheduler process runs lanes. A lane is one member of the scheduler group
+// with one transactional producer, and one goroutine that owns the state of
+// the lane's partitions:
+//
+//	for {
+//		reconcile()            // drop what went, restore what came
+//		records := poll()      // inputs of partitions that may act
+//		tx := begin()
+//		for each record {
+//			input := decode(record)         // or a dead letter, or a forward
+//			task := tx.task(input.task)     // a copy
+//			d := Decide(task, input, now)   // pure
+//			tx.add(d)
+//		}
+//		if commit(tx.records) { accept(tx) } else { forget(tx) }
+//	}
+//
+// Decide (decide.go, submit.go, plan.go, tell.go) is pure: state, input and
+// time go in, events and the records that they mean to others come out. The
+// loop (lane.go, transaction.go, partition.go) acts.
+//
+// # What it guarantees
+//
+// Every transition is an event, committed in one transaction with the requests
+// and notifications that follow from it and with the offsets of the inputs that
+// led to it. No transaction is committed that consumed nothing, so the group's
+// generation fences every write of an owner that lost its place. An input that
+// the state reflects already (its offset is below the one that the fold keeps
+// for its inbox) is skipped, whatever the group's offsets say. A partition acts
+// only after it was restored to the high watermark seen after its assignment.
+// Speculative state is dropped with its transaction; an uncertain end of one
+// closes the client, and the log says what happened.
+//
+// # What it doesn't
+//
+// It fires no timers: a supervisor asks. It judges no effect: an attempt that
+// timed out is unknown. What leaves no event (a forward, a dead letter, the
+// refusal of a control) may be doubled by a crash at the wrong instant; such
+// records name their origin.
+package scheduler

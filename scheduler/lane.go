@@ -1,0 +1,214 @@
+package scheduler
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/waybill-run/waybill/events"
+)
+
+// How often, and after how much, a lane writes its partitions to the store. The
+// log is what keeps them; the store only shortens a restart.
+const (
+	saveEvery       = time.Second
+	saveChangedMost = 4096 // tasks of a partition
+)
+
+// admitAgainShare is the share of MaxRunnable below which tasks flow again.
+const admitAgainShare = 0.9
+
+// maxRefusals is how often a lane tries again what the cluster won't take,
+// before it gives up with the reason.
+const maxRefusals = 20
+
+// lane is one goroutine, one group member, one transactional producer. All its
+// fields belong to the goroutine of run.
+type lane struct {
+	cfg       *Config
+	owner     string
+	source    string
+	log       Log
+	inboxes   map[string]events.Inbox
+	parts     map[int32]*partition
+	restores  chan restored
+	restoring sync.WaitGroup
+	requests  *requestTopics
+	closed    bool // admission: tasks is paused
+	savedAt   time.Time
+	refusals  int
+}
+
+func newLane(cfg *Config, owner string, log Log, requests *requestTopics) *lane {
+	l := &lane{cfg: cfg, owner: owner, source: string(cfg.Namespace) + "scheduler/" + owner, log: log, requests: requests,
+		inboxes: map[string]events.Inbox{}, parts: map[int32]*partition{}, restores: make(chan restored, cfg.Partitions)}
+	for i, topic := range cfg.Namespace.InboxTopics() {
+		l.inboxes[topic] = events.Inbox(i)
+	}
+	return l
+}
+
+// run is the loop. It returns when ctx ends (nil), or with the error that makes
+// a fresh client necessary.
+func (l *lane) run(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer l.close(cancel)
+	for {
+		if err := l.turn(ctx); err != nil {
+			if ctx.Err() != nil {
+				return nil
+			}
+			return err
+		}
+	}
+}
+
+// close drops all partitions; the client is closed by whoever opened it.
+func (l *lane) close(cancel context.CancelFunc) {
+	cancel()
+	for _, p := range l.parts {
+		l.drop(p)
+	}
+	l.restoring.Wait()
+	for {
+		select {
+		case r := <-l.restores:
+			r.giveBack()
+		default:
+			return
+		}
+	}
+}
+
+// turn is one round: reconcile, poll, decide, commit, accept.
+func (l *lane) turn(ctx context.Context) error {
+	if err := l.reconcile(ctx); err != nil {
+		return err
+	}
+	l.admit()
+	records, err := l.log.Poll(ctx)
+	if err != nil {
+		return fmt.Errorf("poll: %w", err)
+	}
+	if err := l.reconcile(ctx); err != nil {
+		return err
+	}
+	if len(records) == 0 {
+		return l.save(time.Now())
+	}
+	tx := l.begin()
+	for i := range records {
+		p := l.parts[records[i].Partition]
+		if p == nil || !p.ready() {
+			return l.abort(ctx) // it went while its records were on their way
+		}
+		if err := tx.take(ctx, p, &records[i], i); err != nil {
+			return err
+		}
+	}
+	return l.commit(ctx, tx)
+}
+
+func (l *lane) commit(ctx context.Context, tx *transaction) error {
+	start := time.Now()
+	committed, err := l.log.Commit(ctx, tx.out)
+	var refused refusedRecord
+	switch {
+	case errors.As(err, &refused):
+		return l.refused(ctx, tx, refused)
+	case err != nil:
+		return fmt.Errorf("commit: %w", err)
+	case !committed:
+		l.cfg.Listener.aborted()
+		return nil
+	}
+	l.refusals = 0
+	l.cfg.Listener.took(len(tx.out), time.Since(start))
+	tx.accept()
+	return l.save(time.Now())
+}
+
+// refused: the transaction was rolled back because of one record. If that was a
+// request, the agent is taken to be missing until metadata shows its topic
+// again: its attempts fail, nobody else waits. Anything else is tried again.
+func (l *lane) refused(ctx context.Context, tx *transaction, refused refusedRecord) error {
+	r := &tx.out[refused.RecordIndex()]
+	l.cfg.Listener.refusedRecord(r.Topic, refused)
+	l.refusals++
+	if agent, ok := l.cfg.Namespace.AgentOf(r.Topic); ok && refused.Permanent() {
+		l.requests.forget(agent)
+		return nil
+	}
+	if l.refusals > maxRefusals {
+		return fmt.Errorf("the cluster refused %d times: %w", l.refusals, refused)
+	}
+	select {
+	case <-ctx.Done():
+	case <-time.After(time.Duration(l.refusals) * 100 * time.Millisecond):
+	}
+	return nil
+}
+
+func (l *lane) abort(ctx context.Context) error {
+	l.cfg.Listener.aborted()
+	if err := l.log.Abort(ctx); err != nil {
+		return fmt.Errorf("abort: %w", err)
+	}
+	return nil
+}
+
+// admit pauses tasks while too much is being worked on: waiting in the topic
+// costs nothing. The other inboxes go on, so work drains.
+func (l *lane) admit() {
+	n := 0
+	for _, p := range l.parts {
+		n += len(p.runnable)
+	}
+	tasks := l.cfg.Namespace.Inbox(events.Tasks)
+	switch {
+	case !l.closed && n >= l.cfg.MaxRunnable:
+		l.closed = true
+		l.log.PauseTopic(tasks)
+	case l.closed && n < int(admitAgainShare*float64(l.cfg.MaxRunnable)):
+		l.closed = false
+		l.log.ResumeTopic(tasks)
+	default:
+		return
+	}
+	l.cfg.Listener.admission(!l.closed, n)
+}
+
+// save writes what changed, by time and by size.
+func (l *lane) save(now time.Time) error {
+	due := now.Sub(l.savedAt) >= saveEvery
+	for _, p := range l.parts {
+		if !p.ready() || !due && p.tasks.Changed() < saveChangedMost {
+			continue
+		}
+		if err := p.tasks.Save(); err != nil {
+			return fmt.Errorf("store partition %d: %w", p.id, err)
+		}
+		st, next := p.tasks.FlushedState()
+		l.cfg.flushed.note(p.id, st, next)
+	}
+	if due {
+		l.savedAt = now
+	}
+	return nil
+}
+
+// at is the instant of a decision in a partition: never before its last.
+func (l *lane) at(s *speculation) time.Time {
+	now := events.Millis(l.cfg.Clock.Now())
+	if now.Before(s.state.At) {
+		return s.state.At
+	}
+	return now
+}
+
+func (l *lane) env(s *speculation) *Env {
+	return &Env{Now: l.at(s), Namespace: l.cfg.Namespace, Source: l.source, Partition: s.partition.id, Epoch: s.state.Epoch,
+		Definitions: l.cfg.Catalog, Requests: l.requests.partitions(), ReplyToPrefixes: l.cfg.ReplyToPrefixes}
+}

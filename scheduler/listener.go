@@ -1,0 +1,138 @@
+package scheduler
+
+import (
+	"time"
+
+	"github.com/waybill-run/waybill/events"
+)
+
+// Listener observes a scheduler; a nil one, and nil fields, are fine. Its funcs
+// are called from the lanes' goroutines and must not block.
+type Listener struct {
+	// Assigned, Restored and Lost tell a partition's way through a lane.
+	Assigned func(partition int32)
+	Restored func(partition int32, took time.Duration)
+	Lost     func(partition int32)
+	// Committed is called after each transaction.
+	Committed func(Committed)
+	// Took is how long a transaction of so many records took to commit.
+	Took func(records int, took time.Duration)
+	// Aborted: a transaction was rolled back; its inputs come again.
+	Aborted func()
+	// Refused: the cluster would not take a record.
+	Refused func(topic string, err error)
+	// Admission opens or closes, with so many tasks being worked on.
+	Admission func(open bool, runnable int)
+	// LaneFailed: a lane closes its client and begins anew.
+	LaneFailed func(owner string, err error)
+	// StoreFailed: a partition that went could not be saved; it will be read
+	// from the log again.
+	StoreFailed func(err error)
+	// Skew: the local clock is this far from the broker's.
+	Skew func(offset time.Duration)
+	// TrimFailed: an inbox could not be trimmed; it is tried again.
+	TrimFailed func(topic string, err error)
+	// Undelivered: a notification was dead-lettered.
+	Undelivered func(topic string, err error)
+	// Delivered: a notification reached its reply_to.
+	Delivered func()
+}
+
+// Committed is what one transaction did.
+type Committed struct {
+	Inputs      int // records consumed
+	Records     int // records written
+	Reflected   int // inputs skipped: the state had them already
+	Forwarded   int
+	Recoveries  int // recoveries accepted
+	Ended       map[events.TaskState]int
+	Ignored     map[Ignored]int
+	Deadletters map[events.Reason]int
+}
+
+func (l *Listener) assigned(p int32) {
+	if l != nil && l.Assigned != nil {
+		l.Assigned(p)
+	}
+}
+
+func (l *Listener) restored(p int32, took time.Duration) {
+	if l != nil && l.Restored != nil {
+		l.Restored(p, took)
+	}
+}
+
+func (l *Listener) lost(p int32) {
+	if l != nil && l.Lost != nil {
+		l.Lost(p)
+	}
+}
+
+func (l *Listener) committed(tx *transaction) {
+	if l == nil || l.Committed == nil {
+		return
+	}
+	c := &tx.counts
+	l.Committed(Committed{Inputs: c.inputs, Records: len(tx.out), Reflected: c.reflected, Forwarded: c.forwarded,
+		Recoveries: c.recoveries, Ended: c.ended, Ignored: c.ignored, Deadletters: c.deadletters})
+}
+
+func (l *Listener) took(records int, took time.Duration) {
+	if l != nil && l.Took != nil {
+		l.Took(records, took)
+	}
+}
+
+func (l *Listener) aborted() {
+	if l != nil && l.Aborted != nil {
+		l.Aborted()
+	}
+}
+
+func (l *Listener) refusedRecord(topic string, err error) {
+	if l != nil && l.Refused != nil {
+		l.Refused(topic, err)
+	}
+}
+
+func (l *Listener) admission(open bool, runnable int) {
+	if l != nil && l.Admission != nil {
+		l.Admission(open, runnable)
+	}
+}
+
+func (l *Listener) laneFailed(owner string, err error) {
+	if l != nil && l.LaneFailed != nil {
+		l.LaneFailed(owner, err)
+	}
+}
+
+func (l *Listener) storeFailed(err error) {
+	if l != nil && l.StoreFailed != nil {
+		l.StoreFailed(err)
+	}
+}
+
+func (l *Listener) skew(offset time.Duration) {
+	if l != nil && l.Skew != nil {
+		l.Skew(offset)
+	}
+}
+
+func (l *Listener) trimFailed(topic string, err error) {
+	if l != nil && l.TrimFailed != nil {
+		l.TrimFailed(topic, err)
+	}
+}
+
+func (l *Listener) undelivered(topic string, err error) {
+	if l != nil && l.Undelivered != nil {
+		l.Undelivered(topic, err)
+	}
+}
+
+func (l *Listener) delivered() {
+	if l != nil && l.Delivered != nil {
+		l.Delivered()
+	}
+}

@@ -1,0 +1,341 @@
+package scheduler
+
+import (
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/workflow"
+)
+
+// PlanOf is what the fold needs of a definition.
+func PlanOf(p *workflow.Program) *events.Plan {
+	def := p.Definition()
+	index := make(map[string]int, len(def.Steps))
+	for i := range def.Steps {
+		index[def.Steps[i].ID] = i
+	}
+	steps := make([]events.PlanStep, len(def.Steps))
+	for i := range def.Steps {
+		s := &def.Steps[i]
+		steps[i] = events.PlanStep{ID: s.ID, Agent: s.Agent, Operation: s.Operation, Attempts: attempts(def.Effective(i))}
+		for _, n := range s.Needs {
+			steps[i].Needs = append(steps[i].Needs, index[n])
+		}
+		if u := s.Undo; u != nil {
+			agent := u.Agent
+			if agent == "" {
+				agent = s.Agent
+			}
+			steps[i].Undo = &events.PlanUndo{Agent: agent, Operation: u.Operation, Attempts: attempts(def.EffectiveUndo(i))}
+		}
+	}
+	return events.NewPlan(def.OnError, time.Duration(def.CompleteWithin), steps)
+}
+
+func attempts(within time.Duration, r workflow.Retry) events.Attempts {
+	return events.Attempts{CompleteWithin: within, MaxAttempts: r.MaxAttempts, Backoff: time.Duration(r.Backoff),
+		Factor: r.Factor, Max: time.Duration(r.Max), CoolDown: time.Duration(r.CoolDown)}
+}
+
+// advance does what the state allows next: starts what is ready, ends what is
+// done, undoes what is to be undone. In a hold nothing starts.
+func (d *decider) advance() {
+	switch d.Task.State {
+	case events.StateProcessing:
+		d.advanceSteps()
+	case events.StateUndoing:
+		d.advanceUndo()
+	}
+}
+
+// advanceSteps starts every step whose needs are satisfied, in the plan's
+// order; a step that is skipped may satisfy the next.
+func (d *decider) advanceSteps() {
+	for progress := true; progress; {
+		progress = false
+		for i := range d.Task.Steps {
+			if d.Task.State != events.StateProcessing || d.needDefinitions {
+				return
+			}
+			if d.Task.Steps[i].State == events.StepPending && satisfied(d.Task, i) {
+				d.begin(i)
+				progress = progress || d.Task.Steps[i].State == events.StepSkipped
+			}
+		}
+	}
+	if d.Task.State == events.StateProcessing && finished(d.Task) {
+		d.process()
+	}
+}
+
+func satisfied(t *events.Task, i int) bool {
+	for _, n := range t.Plan.Steps[i].Needs {
+		if s := t.Steps[n].State; s != events.StepCompleted && s != events.StepSkipped {
+			return false
+		}
+	}
+	return true
+}
+
+func finished(t *events.Task) bool {
+	for i := range t.Steps {
+		if s := t.Steps[i].State; s != events.StepCompleted && s != events.StepSkipped {
+			return false
+		}
+	}
+	return true
+}
+
+// begin starts a step, or skips it.
+func (d *decider) begin(i int) {
+	if !d.loadProgram() {
+		d.errored(i, events.Do, d.programGone())
+		return
+	}
+	if d.needDefinitions {
+		return
+	}
+	when, err := d.program.When(i, *d.evaluationScope())
+	if err != nil {
+		d.errored(i, events.Do, expressionFailed(err))
+		return
+	}
+	if !when {
+		d.emit(&events.RunSkipped{Step: d.Task.Plan.Steps[i].ID}, time.Time{}, nil)
+		return
+	}
+	d.attempt(i, events.Do)
+}
+
+// attempt starts the next attempt of a run: the request goes out with the
+// event.
+func (d *decider) attempt(i int, k events.Kind) {
+	agent, operation := d.Task.Plan.Agent(i, k)
+	step, number := d.Task.Plan.Steps[i].ID, 1
+	run := d.Task.Run(i, k)
+	if run != nil {
+		number = run.Attempt + 1
+	}
+	input, fresh, ferr := d.inputOf(i, k, run)
+	if d.needDefinitions {
+		return
+	}
+	if ferr != nil {
+		d.errored(i, k, ferr)
+		return
+	}
+	partitions := d.env.Requests[agent]
+	if partitions == 0 {
+		d.failed(i, events.RequestRef{Step: step, Kind: k, Attempt: number}, events.EffectNone,
+			&events.Error{Code: events.CodeNoSuchAgent, Message: fmt.Sprintf("there is no topic %s", d.env.Namespace.Requests(agent))})
+		return
+	}
+	generation := 0
+	if run != nil {
+		generation = run.Generation
+	}
+	key := events.IdempotencyKey(d.env.Namespace, d.Task.ID, step, k, generation)
+	value, err := d.requestValue(i, k, input)
+	if err != nil {
+		d.errored(i, k, err)
+		return
+	}
+	f := &events.AttemptStarted{Kind: k, Step: step, Attempt: number, Agent: agent, Operation: operation, Key: key}
+	if fresh {
+		f.Input = input
+	}
+	by := d.attemptBy(i, k)
+	d.emit(f, by, d.policy(i, k, events.TimerAttempt))
+	q := &events.Request{Task: d.Task.ID, Ref: events.RequestRef{Step: step, Kind: k, Attempt: number}, Operation: operation,
+		CompleteBy: by, IdempotencyKey: key, Traceparent: d.Task.Traceparent, Value: value}
+	d.Records = append(d.Records, q.Record(d.env.Namespace, d.env.Source, agent, requestPartition(d.Task.ID, number, partitions)))
+}
+
+// requestPartition spreads tasks over an agent's partitions, and sends each
+// retry to another one than the attempt before, so that a sick instance isn't
+// met again.
+func requestPartition(task string, attempt int, partitions int32) int32 {
+	first := events.Partition([]byte(task), partitions)
+	return (first + int32((attempt-1)%int(partitions))) % partitions
+}
+
+// attemptBy bounds an attempt by its own time and the task's. An undo has its
+// own deadlines only.
+func (d *decider) attemptBy(i int, k events.Kind) time.Time {
+	by := events.Millis(d.now.Add(d.Task.Plan.AttemptsOf(i, k).CompleteWithin))
+	if k == events.Do && d.Task.CompleteBy.Before(by) {
+		by = d.Task.CompleteBy
+	}
+	return by
+}
+
+// inputOf is a run's input: what the log holds, or for the first attempt what
+// the definition's expressions give (fresh).
+func (d *decider) inputOf(i int, k events.Kind, run *events.Run) (input json.RawMessage, fresh bool, err *events.Error) {
+	if run != nil && (len(run.Input) > 0 || k == events.Undo && run.Attempt > 0) {
+		return run.Input, false, nil
+	}
+	if !d.loadProgram() {
+		return nil, false, d.programGone()
+	}
+	if d.needDefinitions {
+		return nil, false, nil
+	}
+	var failure error
+	if k == events.Undo {
+		input, fresh, failure = d.program.UndoInput(i, *d.evaluationScope())
+	} else {
+		input, failure = d.program.Input(i, *d.evaluationScope())
+		fresh = true
+	}
+	if failure != nil {
+		return nil, false, expressionFailed(failure)
+	}
+	if n := len(input); n > MaxStepInputBytes || d.Task.Bytes()+n > MaxTaskBytes {
+		what := "the input of step " + quoted(d.Task.Plan.Steps[i].ID)
+		return nil, false, &events.Error{Code: events.CodeTooLarge, Message: tooLarge(what, n, MaxStepInputBytes, d.Task.Bytes()+n)}
+	}
+	return input, fresh, nil
+}
+
+// requestValue is what the agent gets: the input, or for an undo what is to be
+// undone.
+func (d *decider) requestValue(i int, k events.Kind, input json.RawMessage) (json.RawMessage, *events.Error) {
+	if k == events.Do {
+		return input, nil
+	}
+	s := &d.Task.Steps[i]
+	u := events.UndoOf{IdempotencyKey: s.Key, Outcome: "unknown", Input: s.Input, Output: s.Output}
+	if s.CompletedSeq != 0 {
+		u.Outcome = "completed"
+	}
+	value, err := events.UndoValue(u, input)
+	if err != nil {
+		return nil, &events.Error{Code: events.CodeExpressionFailed, Message: "undo.input is no object: " + err.Error()}
+	}
+	if n := len(value); n > MaxRequestBytes {
+		return nil, &events.Error{Code: events.CodeTooLarge, Message: fmt.Sprintf("the request has %d bytes; at most %d", n, MaxRequestBytes)}
+	}
+	return value, nil
+}
+
+// advanceUndo: undo begins when nothing runs, and goes one step at a time.
+func (d *decider) advanceUndo() {
+	for i := range d.Task.Steps {
+		s := &d.Task.Steps[i]
+		if s.State == events.StepRunning {
+			return
+		}
+		if u := s.Undo; u != nil {
+			switch u.State {
+			case events.StepRunning, events.StepFailed, events.StepWaiting:
+				return
+			case events.StepPending: // resubmitted
+				d.attempt(i, events.Undo)
+				return
+			}
+		}
+	}
+	if i, ok := nextUndo(d.Task); ok {
+		d.attempt(i, events.Undo)
+		return
+	}
+	if d.Task.Ending == events.StateCancelled {
+		d.emit(&events.TaskCancelled{}, time.Time{}, nil)
+	} else {
+		d.emit(&events.TaskUndone{}, time.Time{}, nil)
+	}
+}
+
+// nextUndo chooses the step to undo next: first those whose effect is unknown,
+// the last started first, then the completed ones, the last completed first. A
+// step without an undo is passed over.
+func nextUndo(t *events.Task) (int, bool) {
+	best, unknown, order := -1, false, uint64(0)
+	for i := range t.Steps {
+		s := &t.Steps[i]
+		if t.Plan.Steps[i].Undo == nil || s.State == events.StepUndone || s.Undo != nil && s.Undo.State == events.StepCompleted {
+			continue
+		}
+		var at uint64
+		switch {
+		case s.Unknown && s.CompletedSeq == 0:
+			at = s.StartedSeq
+		case s.CompletedSeq != 0 && !t.Keep:
+			at = s.CompletedSeq
+		default:
+			continue
+		}
+		u := s.CompletedSeq == 0
+		if best < 0 || u && !unknown || u == unknown && at > order {
+			best, unknown, order = i, u, at
+		}
+	}
+	return best, best >= 0
+}
+
+// process ends a task whose steps are all done.
+func (d *decider) process() {
+	if !d.loadProgram() {
+		d.fail(d.programGone())
+		return
+	}
+	if d.needDefinitions {
+		return
+	}
+	out, err := d.program.Output(*d.evaluationScope())
+	if err != nil {
+		d.fail(expressionFailed(err))
+		return
+	}
+	if n := len(out); n > MaxOutputBytes || d.Task.Bytes()+n > MaxTaskBytes {
+		d.fail(&events.Error{Code: events.CodeTooLarge, Message: tooLarge("the task's output", n, MaxOutputBytes, d.Task.Bytes()+n)})
+		return
+	}
+	d.emit(&events.TaskProcessed{Output: out}, time.Time{}, nil)
+}
+
+// loadProgram finds the definition that the task keeps. false: it is gone; a
+// definition that may only not have been read yet asks for that instead.
+func (d *decider) loadProgram() bool {
+	if d.program != nil {
+		return true
+	}
+	p, ok := d.env.Definitions.Program(d.Task.Workflow, d.Task.Version)
+	if !ok && !d.env.DefinitionsRead {
+		d.needDefinitions = true
+		return true
+	}
+	d.program = p
+	return ok
+}
+
+func (d *decider) programGone() *events.Error {
+	return &events.Error{Code: events.CodeNoSuchWorkflow,
+		Message: fmt.Sprintf("the definition %s/%d is gone; apply it again and resubmit", d.Task.Workflow, d.Task.Version)}
+}
+
+func expressionFailed(err error) *events.Error {
+	return &events.Error{Code: events.CodeExpressionFailed, Message: err.Error()}
+}
+
+// evaluationScope is what expressions can see. It is made anew after an event.
+func (d *decider) evaluationScope() *workflow.Scope {
+	if d.scope != nil {
+		return d.scope
+	}
+	t := d.Task
+	s := &workflow.Scope{TaskID: t.ID, Workflow: t.Workflow, Version: t.Version, Priority: t.Priority, Labels: t.Labels, Input: t.Input,
+		Steps: make([]workflow.StepScope, len(t.Steps))}
+	for i := range t.Steps {
+		st := &t.Steps[i]
+		s.Steps[i] = workflow.StepScope{Output: st.Output, State: string(st.State)}
+		if st.Error != nil {
+			s.Steps[i].Error = st.Error.JSON()
+		}
+	}
+	d.scope = s
+	return s
+}

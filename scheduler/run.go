@@ -1,0 +1,314 @@
+package scheduler
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"strconv"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/waybill-run/waybill/events"
+)
+
+// The defaults and bounds of a scheduler process.
+const (
+	DefaultMaxRunnable = 10_000 // tasks a lane has agents at work on
+	stallFactor        = 3      // transaction timeouts without a commit end the process
+	skewWarn           = 2 * time.Second
+	skewMost           = 30 * time.Second
+	trimEvery          = 30 * time.Second
+	refreshEvery       = 5 * time.Second // of the request topics' metadata
+	refreshLeast       = time.Second
+	reopenLeast        = 100 * time.Millisecond
+	reopenMost         = 5 * time.Second
+)
+
+// Config says what a scheduler process is made of.
+type Config struct {
+	Namespace  events.Namespace
+	Partitions int32
+	// Owner names this process among the schedulers of the namespace: a
+	// lane's owner is "<Owner>/<lane>".
+	Owner string
+	// Lanes is how many lanes run; at most Partitions.
+	Lanes              int
+	MaxRunnable        int // 0: DefaultMaxRunnable
+	TransactionTimeout time.Duration
+	ReplyToPrefixes    []string
+
+	// OpenLog opens the client of a lane.
+	OpenLog func(ctx context.Context, owner string, lane int) (Log, error)
+	History History
+	Tasks   func(p int32) (Tasks, error)
+	Catalog Catalog
+	Clock   Clock
+	// RequestTopics is the partition count of each agent's request topic.
+	RequestTopics func(ctx context.Context) (map[string]int32, error)
+	// Trim deletes the records of an inbox below the given offsets.
+	Trim     func(ctx context.Context, topic string, before map[int32]int64) error
+	Listener *Listener
+
+	views   *views
+	flushed *flushedInput
+}
+
+// Run runs the lanes until ctx ends (nil), or until one can't go on: the error
+// says why. A lane whose client must be thrown away gets a fresh one; that is
+// no reason to end.
+func Run(ctx context.Context, cfg Config) error {
+	cfg.Lanes = max(1, min(cfg.Lanes, int(cfg.Partitions)))
+	if cfg.MaxRunnable == 0 {
+		cfg.MaxRunnable = DefaultMaxRunnable
+	}
+	cfg.views = &views{open: map[int32]chan struct{}{}}
+	cfg.flushed = &flushedInput{offsets: map[events.Inbox]map[int32]int64{}}
+	requests := &requestTopics{fetch: cfg.RequestTopics}
+	if err := requests.read(ctx); err != nil {
+		return fmt.Errorf("read the agents' request topics: %w", err)
+	}
+	g, ctx := errgroup.WithContext(ctx)
+	for i := range cfg.Lanes {
+		g.Go(func() error { return cfg.runLane(ctx, i, requests) })
+	}
+	g.Go(func() error { return cfg.tend(ctx, requests) })
+	return g.Wait()
+}
+
+// runLane keeps one lane going, with a fresh client after each failure.
+func (c *Config) runLane(ctx context.Context, number int, requests *requestTopics) error {
+	owner := c.Owner + "/" + strconv.Itoa(number)
+	wait := reopenLeast
+	for ctx.Err() == nil {
+		start := time.Now()
+		err := c.oneLane(ctx, owner, number, requests)
+		var stalled *stalledError
+		if err == nil || errors.As(err, &stalled) {
+			return err
+		}
+		if ctx.Err() != nil {
+			return nil
+		}
+		c.Listener.laneFailed(owner, err)
+		if time.Since(start) > reopenMost {
+			wait = reopenLeast
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(wait):
+			wait = min(2*wait, reopenMost)
+		}
+	}
+	return nil
+}
+
+// oneLane is the life of one client.
+func (c *Config) oneLane(ctx context.Context, owner string, number int, requests *requestTopics) error {
+	log, err := c.OpenLog(ctx, owner, number)
+	if err != nil {
+		return fmt.Errorf("open lane %s: %w", owner, err)
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	watched := make(chan struct{})
+	go func() {
+		defer close(watched)
+		c.watch(ctx, owner, log, cancel)
+	}()
+	err = newLane(c, owner, log, requests).run(ctx)
+	var stalled *stalledError
+	if errors.As(context.Cause(ctx), &stalled) {
+		err = stalled
+	}
+	cancel(nil)
+	<-watched
+	log.Close()
+	return err
+}
+
+// stalledError ends the process: a lane that doesn't move keeps its partitions
+// from everyone else, since its client goes on heartbeating.
+type stalledError struct {
+	owner  string
+	waited time.Duration
+}
+
+func (e *stalledError) Error() string {
+	return fmt.Sprintf("lane %s has finished no transaction for %s while records wait; its client was closed so that others can take its partitions", e.owner, e.waited.Round(time.Second))
+}
+
+// watch closes the client of a lane that stalls.
+func (c *Config) watch(ctx context.Context, owner string, log Log, cancel context.CancelCauseFunc) {
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case now := <-tick.C:
+			if d := log.Stalled(now); d > stallFactor*c.TransactionTimeout {
+				cancel(&stalledError{owner, d})
+				log.Close()
+				return
+			}
+		}
+	}
+}
+
+// tend does what is no lane's: it reads the request topics' metadata again,
+// trims the inboxes, and looks at the clock.
+func (c *Config) tend(ctx context.Context, requests *requestTopics) error {
+	refresh, trim, look := time.NewTicker(refreshEvery), time.NewTicker(trimEvery), time.NewTicker(time.Second)
+	defer refresh.Stop()
+	defer trim.Stop()
+	defer look.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-refresh.C:
+			if err := requests.read(ctx); err != nil && ctx.Err() == nil {
+				c.Listener.refusedRecord(string(c.Namespace)+"requests.*", err)
+			}
+		case <-trim.C:
+			c.trim(ctx)
+		case <-look.C:
+			off := c.Clock.Offset()
+			if off < 0 {
+				off = -off
+			}
+			if off > skewMost {
+				return fmt.Errorf("the local clock is %s from the broker's, past %s: this scheduler gives up its partitions; set the clock (NTP) and start it again", off, skewMost)
+			}
+			if off > skewWarn {
+				c.Listener.skew(c.Clock.Offset())
+			}
+		}
+	}
+}
+
+// trim deletes what the flushed store reflects from the inboxes.
+func (c *Config) trim(ctx context.Context) {
+	if c.Trim == nil {
+		return
+	}
+	for inbox, before := range c.flushed.take() {
+		topic := c.Namespace.Inbox(inbox)
+		if err := c.Trim(ctx, topic, before); err != nil && ctx.Err() == nil {
+			c.Listener.trimFailed(topic, err)
+		}
+	}
+}
+
+// flushedInput collects, from all lanes, below which offset each inbox is
+// reflected on disk.
+type flushedInput struct {
+	sync.Mutex
+	offsets map[events.Inbox]map[int32]int64
+}
+
+func (f *flushedInput) note(p int32, st events.PartitionState, next int64) {
+	if next == 0 {
+		return
+	}
+	f.Lock()
+	defer f.Unlock()
+	for i, offset := range st.Reflected {
+		if offset <= 0 {
+			continue
+		}
+		if f.offsets[events.Inbox(i)] == nil {
+			f.offsets[events.Inbox(i)] = map[int32]int64{}
+		}
+		f.offsets[events.Inbox(i)][p] = offset
+	}
+}
+
+func (f *flushedInput) take() map[events.Inbox]map[int32]int64 {
+	f.Lock()
+	defer f.Unlock()
+	taken := f.offsets
+	f.offsets = map[events.Inbox]map[int32]int64{}
+	return taken
+}
+
+// views lets one lane of the process at a time have a partition's tasks open:
+// they belong to one goroutine.
+type views struct {
+	sync.Mutex
+	open map[int32]chan struct{} // closed when given back
+}
+
+func (v *views) acquire(ctx context.Context, p int32) (release func(), err error) {
+	for {
+		v.Lock()
+		held := v.open[p]
+		if held == nil {
+			mine := make(chan struct{})
+			v.open[p] = mine
+			v.Unlock()
+			return func() {
+				v.Lock()
+				delete(v.open, p)
+				v.Unlock()
+				close(mine)
+			}, nil
+		}
+		v.Unlock()
+		select {
+		case <-held:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+}
+
+// requestTopics is what metadata has shown of the agents' topics.
+type requestTopics struct {
+	fetch func(ctx context.Context) (map[string]int32, error)
+
+	mu     sync.Mutex
+	known  map[string]int32 // never changed: replaced
+	readAt time.Time
+}
+
+func (t *requestTopics) partitions() map[string]int32 {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.known
+}
+
+func (t *requestTopics) read(ctx context.Context) error {
+	known, err := t.fetch(ctx)
+	if err != nil {
+		return err
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.known, t.readAt = known, time.Now()
+	return nil
+}
+
+// refresh reads the metadata again unless that was just done, and reports
+// whether anything is new. A failure is none: the attempt fails and is retried.
+func (t *requestTopics) refresh(ctx context.Context) bool {
+	t.mu.Lock()
+	before, recent := t.known, time.Since(t.readAt) < refreshLeast
+	t.mu.Unlock()
+	if recent || t.read(ctx) != nil {
+		return false
+	}
+	return !maps.Equal(before, t.partitions())
+}
+
+// forget takes an agent out until metadata shows its topic again.
+func (t *requestTopics) forget(agent string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	known := maps.Clone(t.known)
+	delete(known, agent)
+	t.known, t.readAt = known, time.Now()
+}

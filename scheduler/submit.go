@@ -1,0 +1,232 @@
+package scheduler
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/workflow"
+)
+
+func quoted(s string) string { return strconv.Quote(s) }
+
+func tooLarge(what string, n, most, total int) string {
+	if n > most {
+		return fmt.Sprintf("%s has %d bytes; at most %d", what, n, most)
+	}
+	return fmt.Sprintf("with %s of %d bytes the task would hold %d; at most %d", what, n, total, MaxTaskBytes)
+}
+
+// submit takes a submission: a new task, the answer to one that is there
+// already, or a refusal.
+func (d *decider) submit(s *events.Submission) {
+	if u := d.checkReplyTo(s.ReplyTo); u != nil {
+		d.Unusable = u // and nobody to tell: the topic is the fault
+		return
+	}
+	if d.Task != nil {
+		d.submittedAgain(s)
+		return
+	}
+	p, ok := d.env.Definitions.Program(s.Workflow, s.Version)
+	if !ok {
+		if !d.env.DefinitionsRead {
+			d.needDefinitions = true
+			return
+		}
+		d.refuseSubmission(s, events.ReasonUnknownWorkflow, unknownWorkflow(s))
+		return
+	}
+	plan := PlanOf(p)
+	if n := plan.Bytes(); n > MaxPlanBytes {
+		d.refuseSubmission(s, events.ReasonTooLarge, fmt.Sprintf("the plan of workflow %q has %d bytes; at most %d", s.Workflow, n, MaxPlanBytes))
+		return
+	}
+	d.receive(s, p, plan)
+}
+
+func unknownWorkflow(s *events.Submission) string {
+	if s.Version > 0 {
+		return fmt.Sprintf("workflow %q has no version %d; apply it with `waybill workflow apply`", s.Workflow, s.Version)
+	}
+	return fmt.Sprintf("no workflow %q; apply it with `waybill workflow apply`", s.Workflow)
+}
+
+func (d *decider) receive(s *events.Submission, p *workflow.Program, plan *events.Plan) {
+	def := p.Definition()
+	input := s.Input
+	if len(input) == 0 {
+		input = []byte("null")
+	}
+	d.program = p
+	d.record(&events.Event{
+		Task: s.ID, Seq: 1, At: d.now, Cause: d.cause, Epoch: d.env.Epoch,
+		Fact: &events.TaskReceived{Workflow: def.Name, Version: def.Version, Input: input, ReplyTo: s.ReplyTo,
+			Priority: s.Priority, Labels: s.Labels, CompleteBy: s.CompleteBy, Digest: s.Digest(),
+			Traceparent: s.Traceparent, Plan: plan},
+	})
+	by := events.Millis(d.now.Add(plan.CompleteWithin))
+	if asked := s.CompleteBy; !asked.IsZero() && asked.Before(by) {
+		by = asked
+	}
+	if !d.now.Before(by) {
+		d.fail(&events.Error{Code: events.CodeExpired, Message: "submitted after its complete-by"})
+		return
+	}
+	d.emit(&events.TaskStarted{}, by, d.taskPolicy(by))
+	d.advance()
+}
+
+// submittedAgain: the same submission is answered with the present status;
+// another body under a used id is refused.
+func (d *decider) submittedAgain(s *events.Submission) {
+	if s.Digest() != d.Task.Digest {
+		d.refuseSubmission(s, events.ReasonIDConflict, "task "+quoted(s.ID)+" is there already, with another body")
+		return
+	}
+	d.Ignored = IgnoredDuplicate
+	if s.ReplyTo != "" {
+		d.notifyPresent(s.ReplyTo)
+	}
+}
+
+func (d *decider) refuseSubmission(s *events.Submission, r events.Reason, detail string) {
+	d.refuse(r, detail)
+	if s.ReplyTo == "" {
+		return
+	}
+	n := &events.Notification{Task: s.ID, Workflow: s.Workflow, Status: events.StatusRefused, Reason: string(r) + ": " + detail, At: d.now}
+	d.Records = append(d.Records, n.Record(d.env.Namespace, d.env.Source, s.ReplyTo, "refused/"+d.cause.String()))
+}
+
+// checkReplyTo: nobody may make the scheduler write where he may not write
+// himself.
+func (d *decider) checkReplyTo(topic string) *events.Unusable {
+	switch {
+	case topic == "":
+		return nil
+	case d.env.Namespace.Owns(topic):
+		return &events.Unusable{Reason: events.ReasonBadReplyTo, Detail: "reply_to " + quoted(topic) + " is a topic of the namespace; name one of your own"}
+	case topic == "." || topic == ".." || strings.ContainsFunc(topic, notInTopicName):
+		return &events.Unusable{Reason: events.ReasonBadReplyTo, Detail: "reply_to " + quoted(topic) + " can't be a topic's name"}
+	case len(d.env.ReplyToPrefixes) == 0:
+		return nil
+	}
+	for _, p := range d.env.ReplyToPrefixes {
+		if strings.HasPrefix(topic, p) {
+			return nil
+		}
+	}
+	return &events.Unusable{Reason: events.ReasonBadReplyTo,
+		Detail: fmt.Sprintf("reply_to %q begins with none of the permitted prefixes %q", topic, d.env.ReplyToPrefixes)}
+}
+
+func notInTopicName(r rune) bool {
+	return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '.' || r == '_' || r == '-')
+}
+
+// control does what an operator commands, or says why not. Every control is
+// answered.
+func (d *decider) control(x *events.Control) {
+	t := d.Task
+	if t == nil {
+		d.answer(x, 0, "there is no task "+quoted(x.Task))
+		return
+	}
+	for _, a := range t.Accepted {
+		if a.RequestID == x.RequestID {
+			d.Ignored = IgnoredDuplicate
+			d.answer(x, a.Seq, "")
+			return
+		}
+	}
+	if !events.Allowed(x.Command, t) {
+		d.answer(x, 0, fmt.Sprintf("%s: task %q is %s", x.Command, x.Task, t.State))
+		return
+	}
+	seq := t.Seq + 1
+	var why string
+	switch x.Command {
+	case events.Cancel:
+		why = d.cancel(x)
+	case events.UndoTask:
+		d.emit(&events.TaskUndoing{By: x.By, Ending: events.StateUndone, Error: &events.Error{Code: events.CodeUndoRequested, Message: x.Why}}, time.Time{}, nil)
+		d.advance()
+	case events.Resubmit:
+		why = d.resubmit(x)
+	case events.Release:
+		why = d.release(x)
+	}
+	if why != "" {
+		d.answer(x, 0, why)
+		return
+	}
+	d.answer(x, seq, "")
+}
+
+func (d *decider) cancel(x *events.Control) (why string) {
+	if d.Task.State == events.StateError && d.Task.Ending != "" {
+		if !x.Keep {
+			return "its undo is held; resubmit or release it, or cancel with --keep to leave what can't be undone"
+		}
+		d.emit(&events.TaskCancelled{By: x.By}, time.Time{}, nil)
+		return ""
+	}
+	d.emit(&events.TaskUndoing{By: x.By, Ending: events.StateCancelled, Keep: x.Keep, Error: &events.Error{Code: events.CodeCancelled, Message: x.Why}}, time.Time{}, nil)
+	d.advance()
+	return ""
+}
+
+func (d *decider) resubmit(x *events.Control) (why string) {
+	if x.Step != "" {
+		i, ok := d.Task.Plan.Step(x.Step)
+		if !ok {
+			return "there is no step " + quoted(x.Step)
+		}
+		if s := d.Task.Steps[i].State; s != events.StepError {
+			return fmt.Sprintf("step %q is %s, not in error", x.Step, s)
+		}
+	}
+	d.resume(x.By)
+	return ""
+}
+
+// resume ends a hold, with a new complete-by if the task is to be processed.
+func (d *decider) resume(by events.By) {
+	if d.Task.Ending != "" {
+		d.emit(&events.TaskResumed{By: by}, time.Time{}, nil)
+	} else {
+		due := events.Millis(d.now.Add(d.Task.Plan.CompleteWithin))
+		d.emit(&events.TaskResumed{By: by}, due, d.taskPolicy(due))
+	}
+	d.advance()
+}
+
+func (d *decider) release(x *events.Control) (why string) {
+	t := d.Task
+	i, ok := t.Plan.Step(x.Step)
+	if !ok {
+		return "there is no step " + quoted(x.Step)
+	}
+	s := &t.Steps[i]
+	switch {
+	case t.Ending == "" && x.As == events.StepUndone:
+		return "the task isn't being undone; release the step as completed, or undo the task"
+	case t.Ending != "" && x.As == events.StepCompleted:
+		return "the task is being undone; release the step as undone"
+	case s.State != events.StepError && (t.Ending != "" || s.State != events.StepFailed && s.State != events.StepCancelled):
+		return fmt.Sprintf("step %q is %s; only what is in error can be released", x.Step, s.State)
+	case len(x.Output) > MaxOutputBytes || t.Bytes()+len(x.Output) > MaxTaskBytes:
+		return tooLarge("the output", len(x.Output), MaxOutputBytes, t.Bytes()+len(x.Output))
+	}
+	d.emit(&events.RunReleased{By: x.By, Step: x.Step, As: x.As, Output: x.Output}, time.Time{}, nil)
+	for i := range d.Task.Steps {
+		if d.Task.Steps[i].State == events.StepError {
+			return "" // another one holds the task
+		}
+	}
+	d.resume(events.By{Who: x.Who, Why: x.Why})
+	return ""
+}

@@ -1,0 +1,94 @@
+package scheduler
+
+import (
+	"encoding/json"
+	"fmt"
+
+	"github.com/waybill-run/waybill/events"
+)
+
+// tell writes what an event means to others: the notification of a status, the
+// alert of a hold.
+func (d *decider) tell(e *events.Event) {
+	t := d.Task
+	if t.StatusSeq != e.Seq {
+		return
+	}
+	if h, ok := e.Fact.(*events.TaskHeld); ok {
+		d.alert(e, h.Error)
+	}
+	if t.ReplyTo == "" {
+		return
+	}
+	if _, ok := e.Fact.(*events.TaskReceived); !ok && t.State == events.StateProcessing {
+		return // no status of its own
+	}
+	d.notifyPresent(t.ReplyTo)
+}
+
+// notifyPresent tells the status that the task has now, under the ce_id of the
+// event that made it: whoever is told twice can see that it is the same.
+func (d *decider) notifyPresent(replyTo string) {
+	t := d.Task
+	n := &events.Notification{Task: t.ID, Workflow: t.Workflow, Status: string(t.State), Output: t.Output, Error: t.Error, At: t.UpdatedAt}
+	if t.State == events.StatePending || t.State == events.StateProcessing {
+		n.Status = events.StatusReceived
+	}
+	if n.At.IsZero() {
+		n.At = d.now
+	}
+	d.Records = append(d.Records, n.Record(d.env.Namespace, d.env.Source, replyTo, events.TaskEventID(t.ID, t.StatusSeq)))
+}
+
+func (d *decider) alert(e *events.Event, err *events.Error) {
+	a := &events.Alert{Task: e.Task, Seq: e.Seq, At: e.At, Message: "task held"}
+	if err != nil {
+		a.Code, a.Step = err.Code, err.Step
+		a.Message = err.Message
+		if a.Message == "" {
+			a.Message = err.Code
+		}
+	}
+	if d.Task.Ending != "" {
+		a.Message = "an undo can't be done: " + a.Message
+	}
+	d.Records = append(d.Records, a.Record(d.env.Namespace, d.env.Source, e.ID(d.env.Partition)))
+}
+
+func (d *decider) answer(x *events.Control, seq uint64, refusal string) {
+	a := &events.Answer{Task: x.Task, Control: x.ID, Accepted: refusal == "", Seq: seq, Reason: refusal}
+	if d.Task != nil {
+		a.State = d.Task.State
+	}
+	if refusal != "" {
+		d.Ignored = IgnoredRefusedControl
+	}
+	d.Records = append(d.Records, a.Record(d.env.Namespace, d.env.Source))
+}
+
+// maxErrorBytes bounds what is kept of an agent's error.
+const maxErrorBytes = 16 << 10
+
+// agentError reads an error object {"code", "message", ...}; whatever else an
+// agent sends is kept as details.
+func agentError(body json.RawMessage) *events.Error {
+	var e struct {
+		Code    string          `json:"code"`
+		Message string          `json:"message"`
+		Details json.RawMessage `json:"details"`
+	}
+	if len(body) > maxErrorBytes {
+		return &events.Error{Code: "agent_error", Message: fmt.Sprintf("%s... (%d bytes)", body[:256], len(body))}
+	}
+	if err := json.Unmarshal(body, &e); err != nil || e.Code == "" && e.Message == "" {
+		out := &events.Error{Code: "agent_error"}
+		if string(body) != "null" {
+			out.Details = body
+		}
+		return out
+	}
+	if e.Code == "" {
+		e.Code = "agent_error"
+	}
+	return &events.Error{Code: e.Code, Message: e.Message, Details: e.Details}
+}

@@ -1,0 +1,221 @@
+package scheduler
+
+import (
+	"context"
+	"strconv"
+
+	"github.com/waybill-run/waybill/events"
+)
+
+// transaction is the speculative state of one transaction: what becomes true if
+// it commits. It is dropped if it doesn't.
+type transaction struct {
+	lane   *lane
+	out    []events.Record
+	origin []int // of each output record: the index of the input that led to it
+	parts  map[int32]*speculation
+	counts txCounts
+}
+
+// speculation is a partition's state within a transaction.
+type speculation struct {
+	partition *partition
+	state     events.PartitionState
+	tasks     map[string]*events.Task
+}
+
+// txCounts is what a listener is told once the transaction is committed.
+type txCounts struct {
+	inputs, reflected, forwarded int
+	ended                        map[events.TaskState]int
+	ignored                      map[Ignored]int
+	deadletters                  map[events.Reason]int
+	recoveries                   int
+}
+
+func (l *lane) begin() *transaction {
+	return &transaction{lane: l, parts: map[int32]*speculation{}, counts: txCounts{
+		ended: map[events.TaskState]int{}, ignored: map[Ignored]int{}, deadletters: map[events.Reason]int{}}}
+}
+
+func (tx *transaction) speculate(p *partition) *speculation {
+	s := tx.parts[p.id]
+	if s == nil {
+		s = &speculation{partition: p, state: p.tasks.State(), tasks: map[string]*events.Task{}}
+		tx.parts[p.id] = s
+	}
+	return s
+}
+
+// task returns a copy of a task that a decision may change.
+func (s *speculation) task(id string) (*events.Task, error) {
+	if t, ok := s.tasks[id]; ok {
+		return t.Clone(), nil
+	}
+	t, err := s.partition.tasks.Task(id)
+	return t.Clone(), err
+}
+
+// take processes one input.
+func (tx *transaction) take(ctx context.Context, p *partition, r *events.Record, index int) error {
+	l := tx.lane
+	tx.counts.inputs++
+	inbox, s := l.inboxes[r.Topic], tx.speculate(p)
+	if r.Offset < s.state.Reflected[inbox] {
+		tx.counts.reflected++
+		return nil
+	}
+	cause := events.Cause{Inbox: inbox, Partition: r.Partition, Offset: r.Offset}
+	tx.claim(s, cause, index)
+	task, in, err := events.DecodeInput(inbox, r)
+	if err != nil {
+		tx.deadletter(r, err.(*events.Unusable), index)
+		return nil
+	}
+	switch where, u := place(r, task, l.cfg.Partitions); {
+	case u != nil:
+		tx.deadletter(r, u, index)
+		return nil
+	case where != r.Partition:
+		tx.counts.forwarded++
+		tx.write(index, forward(r, task, where))
+		return nil
+	}
+	d, err := tx.decide(ctx, s, task, in, cause)
+	if err != nil {
+		return err
+	}
+	return tx.add(s, r, in, d, index)
+}
+
+// decide asks Decide, and again if it needs definitions or request topics that
+// may have come since they were last read.
+func (tx *transaction) decide(ctx context.Context, s *speculation, task string, in events.Input, cause events.Cause) (Decision, error) {
+	l := tx.lane
+	env := l.env(s)
+	for {
+		t, err := s.task(task)
+		if err != nil {
+			return Decision{}, err
+		}
+		d := Decide(t, in, cause, env)
+		switch {
+		case d.NeedDefinitions:
+			if err := l.cfg.Catalog.ReadToEndNow(ctx); err != nil {
+				return d, err
+			}
+			env.DefinitionsRead = true
+		case missesAgent(d) && l.requests.refresh(ctx):
+			env.Requests = l.requests.partitions()
+		default:
+			return d, nil
+		}
+	}
+}
+
+func missesAgent(d Decision) bool {
+	for _, e := range d.Events {
+		if f, ok := e.Fact.(*events.AttemptFailed); ok && f.Error != nil && f.Error.Code == events.CodeNoSuchAgent {
+			return true
+		}
+	}
+	return false
+}
+
+// add takes a decision into the transaction.
+func (tx *transaction) add(s *speculation, r *events.Record, in events.Input, d Decision, index int) error {
+	for _, e := range d.Events {
+		if err := s.state.Evolve(e); err != nil {
+			panic("scheduler: " + err.Error()) // a decision of ours
+		}
+		if _, ok := in.(*events.Recovery); ok {
+			tx.counts.recoveries++
+			in = nil // counted once
+		}
+	}
+	if len(d.Events) > 0 {
+		s.tasks[d.Task.ID] = d.Task
+		if d.Task.StatusSeq >= d.Events[0].Seq && (d.Task.State.Terminal() || d.Task.State == events.StateError) {
+			tx.counts.ended[d.Task.State]++
+		}
+	}
+	if d.Ignored != "" {
+		tx.counts.ignored[d.Ignored]++
+	}
+	for i := range d.Records {
+		tx.write(index, d.Records[i])
+	}
+	if d.Unusable != nil {
+		tx.deadletter(r, d.Unusable, index)
+	}
+	return nil
+}
+
+func (tx *transaction) write(index int, r events.Record) {
+	tx.out = append(tx.out, r)
+	tx.origin = append(tx.origin, index)
+}
+
+func (tx *transaction) deadletter(r *events.Record, u *events.Unusable, index int) {
+	tx.counts.deadletters[u.Reason]++
+	tx.write(index, events.Deadletter(tx.lane.cfg.Namespace, tx.lane.source, r, u))
+}
+
+// claim begins an owner's first transaction in a partition.
+func (tx *transaction) claim(s *speculation, cause events.Cause, index int) {
+	if s.partition.claimed || s.state.Owner == tx.lane.owner && s.state.Epoch == s.partition.claiming {
+		return
+	}
+	epoch := s.state.Epoch + 1
+	e := &events.Event{Seq: epoch, Epoch: epoch, At: tx.lane.at(s), Cause: cause, Fact: &events.PartitionClaimed{Owner: tx.lane.owner}}
+	value := e.Value()
+	if err := s.state.Evolve(e); err != nil {
+		panic("scheduler: " + err.Error())
+	}
+	s.partition.claiming = epoch
+	tx.write(index, e.Record(tx.lane.cfg.Namespace, tx.lane.source, s.partition.id, value))
+}
+
+// place says in which partition a record about a task belongs, or why it can't
+// be used at all.
+func place(r *events.Record, task string, partitions int32) (int32, *events.Unusable) {
+	if len(r.Key) > 0 && string(r.Key) != task {
+		return 0, &events.Unusable{Reason: events.ReasonWrongKey, Detail: "the key names " + quoted(string(r.Key)) + ", the record " + quoted(task)}
+	}
+	where := events.Partition([]byte(task), partitions)
+	if where != r.Partition {
+		if hop, ok := r.Header(events.HeaderHop); ok {
+			return 0, &events.Unusable{Reason: events.ReasonMisplaced, Detail: "forwarded from " + hop + " and misplaced again"}
+		}
+	}
+	return where, nil
+}
+
+// forward is the record under the right key, in the right partition. The hop
+// header names where it was found; it is forwarded once.
+func forward(r *events.Record, task string, where int32) events.Record {
+	f := events.Record{Topic: r.Topic, Partition: where, Key: []byte(task), Value: r.Value}
+	f.Headers = append(append(make([]events.Header, 0, len(r.Headers)+1), r.Headers...),
+		events.Header{Key: events.HeaderHop, Value: []byte(strconv.Itoa(int(r.Partition)) + "/" + strconv.FormatInt(r.Offset, 10))})
+	return f
+}
+
+// accept makes the speculative state the partitions' own, after the commit.
+func (tx *transaction) accept() {
+	next := map[int32]int64{}
+	topic := tx.lane.cfg.Namespace.Events()
+	for i := range tx.out {
+		if r := &tx.out[i]; r.Topic == topic && r.Offset >= next[r.Partition] {
+			next[r.Partition] = r.Offset + 1
+		}
+	}
+	for id, s := range tx.parts {
+		at, wrote := next[id]
+		if !wrote {
+			continue
+		}
+		s.partition.claimed = true
+		s.partition.accept(s, at)
+	}
+	tx.lane.cfg.Listener.committed(tx)
+}
