@@ -1,0 +1,249 @@
+package supervisor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/waybill-run/waybill/events"
+)
+
+// Log is a consumer group's member on the events topic.
+type Log interface {
+	Feed
+	Offsets
+}
+
+// Feed gives the records of the partitions that are assigned.
+type Feed interface {
+	// Assigned maps each partition to a number, never 0, that changes only
+	// when it is assigned anew.
+	Assigned() map[int32]uint64
+	// Poll returns committed records of assigned partitions, each partition's
+	// in order and without a gap from what Supervisor.Start said; (nil, nil)
+	// after a bounded wait, or soon after Wake. An error is final.
+	Poll(ctx context.Context) ([]events.Record, error)
+	// Wake makes the Poll that waits, or else the next one, return at once. It
+	// is called from any goroutine.
+	Wake()
+}
+
+// Offsets says how far a partition was read.
+type Offsets interface {
+	// HighWatermark is the end of the partition's log when it was last
+	// assigned; ok is false until it is known.
+	HighWatermark(topic string, p int32) (offset int64, ok bool)
+	// Position is the offset after everything that Poll has returned or passed
+	// by, the markers of transactions included; ok is false as above.
+	Position(topic string, p int32) (offset int64, ok bool)
+	// Commit stores positions as the group's offsets. They show lag to
+	// operators; nothing is read from them. It is called beside Poll.
+	Commit(ctx context.Context, positions map[int32]int64) error
+}
+
+// Deadlines is the projection of one partition of events: its armed timers, in
+// the order in which they are due. The loop's goroutine calls it.
+type Deadlines interface {
+	Fold
+	Index
+}
+
+// Fold is the stored side of Deadlines.
+type Fold interface {
+	// Apply folds a record; one below Next is passed over. An error that
+	// wraps ErrPoison is about the record and leaves the rest usable, Next
+	// included; any other ends the supervisor.
+	Apply(r *events.Record) error
+	// Next is the offset after the last record applied.
+	Next() int64
+	// Save stores what was applied, with Next, as one.
+	Save() error
+	// Close frees the memory. What isn't saved is dropped.
+	Close()
+}
+
+// Index is the side of Deadlines by instants.
+type Index interface {
+	// Due lists timers that are due at now and not snoozed past it, the
+	// earliest first, at most limit.
+	Due(now time.Time, limit int) []events.Due
+	// Snooze counts an ask and keeps the timer out of Due until the instant.
+	// It does nothing if the timer has been disarmed or armed anew since.
+	Snooze(d events.Due, until time.Time)
+	// Earliest is the earliest instant at which Due returns something.
+	Earliest() (time.Time, bool)
+	// Armed counts the armed timers.
+	Armed() int
+}
+
+// Store opens the projections of partitions. A partition is opened again only
+// after its Deadlines were closed.
+type Store interface {
+	Deadlines(p int32) (Deadlines, error)
+}
+
+// Outbox writes recoveries. It is called from several goroutines.
+type Outbox interface {
+	// Send returns when all records are acknowledged, or else an error: then
+	// some may be written.
+	Send(ctx context.Context, rs ...events.Record) error
+}
+
+// Clock is the broker's time as far as it is known here. The loop's goroutine
+// calls it.
+type Clock interface {
+	Now() time.Time
+	// Observe corrects the clock: the broker appended a record at appended,
+	// and it was read, at the log's tail, at local.
+	Observe(appended, local time.Time)
+}
+
+// Listener observes a supervisor. It may be nil, and so may its fields. They
+// are called from the loop's goroutine and may not block or call back.
+type Listener struct {
+	// Assigned and Lost: a partition came or went; Restored: it was read, in
+	// took, to where it may be asked about.
+	Assigned func(p int32)
+	Lost     func(p int32)
+	Restored func(p int32, took time.Duration)
+	// Armed: the number of armed timers in a partition, each sweep interval.
+	Armed func(p int32, timers int)
+	// Asked: a recovery was written. Late: it was the first that was asked for
+	// its timer, so long after the timer was due.
+	Asked func(a events.Action)
+	Late  func(late time.Duration)
+	// SendFailed: a batch of recoveries was not, or not entirely, written; it
+	// will be asked for again.
+	SendFailed func(p int32, err error)
+	// CommitFailed: the group's offsets are behind, and so is the lag shown.
+	CommitFailed func(err error)
+	// Poison: a record can't be used, or a policy calls for no known action.
+	Poison func(p int32, err error)
+	// Skew: the local clock is off by more than WarnSkew; positive: behind.
+	// Told at most once in WarnInterval.
+	Skew func(skew time.Duration)
+}
+
+// ErrPoison is wrapped by the errors of Fold.Apply that are about a record.
+var ErrPoison = errors.New("unusable record")
+
+// Config is what a supervisor needs.
+type Config struct {
+	Namespace events.Namespace
+	Source    string // ce_source of the recoveries
+	Store     Store
+	Outbox    Outbox
+	Clock     Clock
+	// SweepInterval is the longest sleep; zero: DefaultSweepInterval.
+	SweepInterval time.Duration
+	Listener      *Listener
+}
+
+// The bounds of Config.SweepInterval.
+const (
+	MinSweepInterval = 10 * time.Millisecond
+	MaxSweepInterval = time.Minute
+)
+
+// Validate lists everything that is wrong with the configuration.
+func (c *Config) Validate() error {
+	var faults []error
+	fault := func(format string, args ...any) { faults = append(faults, fmt.Errorf(format, args...)) }
+	if c.Namespace == "" {
+		fault("no namespace: the recoveries would go to no system's topic; give %q or the system's own", events.DefaultNamespace)
+	}
+	if c.Source == "" {
+		fault("no source: a recovery must say who asks; give the instance's name")
+	}
+	if c.Store == nil || c.Outbox == nil || c.Clock == nil {
+		fault("store, outbox and clock are all needed")
+	}
+	if d := c.SweepInterval; d != 0 && (d < MinSweepInterval || d > MaxSweepInterval) {
+		fault("sweep interval %v: give %v to %v", d, MinSweepInterval, MaxSweepInterval)
+	}
+	if len(faults) > 0 {
+		return fmt.Errorf("supervisor: %w", errors.Join(faults...))
+	}
+	return nil
+}
+
+// Supervisor asks for recoveries in the partitions that its Log is assigned.
+type Supervisor struct {
+	cfg    Config
+	listen Listener
+
+	// mu guards what follows. The loop holds it except while it polls; the
+	// only other taker is Start, which comes on a goroutine of the log's.
+	mu    sync.Mutex
+	held  map[int32]*partition
+	ended bool // Run has closed everything
+
+	last        int32     // the partition that was swept first the last time
+	warnedAt    time.Time // local, of the last warning of skew
+	countedAt   time.Time // local, when Listener.Armed was last told
+	committedAt time.Time // local
+	committed   map[int32]int64
+	committing  bool
+
+	background sync.WaitGroup
+	sends      chan sent
+	commits    chan error
+}
+
+// sent is how the sending of a batch ended.
+type sent struct {
+	to   *partition
+	asks []ask
+	at   time.Time // corrected, when it was decided
+	took time.Duration
+	err  error
+}
+
+// sentBuffer is how many ended sends wait for the loop before their goroutines
+// do.
+const sentBuffer = 64
+
+// New makes a supervisor that holds no partition yet.
+func New(cfg Config) (*Supervisor, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	if cfg.SweepInterval == 0 {
+		cfg.SweepInterval = DefaultSweepInterval
+	}
+	s := &Supervisor{cfg: cfg, held: map[int32]*partition{}, committed: map[int32]int64{},
+		sends: make(chan sent, sentBuffer), commits: make(chan error, 1)}
+	if cfg.Listener != nil {
+		s.listen = *cfg.Listener
+	}
+	s.listen.fill()
+	return s, nil
+}
+
+// fill puts a function that does nothing where there is none.
+func (l *Listener) fill() {
+	orNothing1(&l.Assigned)
+	orNothing1(&l.Lost)
+	orNothing2(&l.Restored)
+	orNothing2(&l.Armed)
+	orNothing1(&l.Asked)
+	orNothing1(&l.Late)
+	orNothing2(&l.SendFailed)
+	orNothing1(&l.CommitFailed)
+	orNothing2(&l.Poison)
+	orNothing1(&l.Skew)
+}
+
+func orNothing1[A any](f *func(A)) {
+	if *f == nil {
+		*f = func(A) {}
+	}
+}
+
+func orNothing2[A, B any](f *func(A, B)) {
+	if *f == nil {
+		*f = func(A, B) {}
+	}
+}
