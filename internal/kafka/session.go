@@ -1,0 +1,384 @@
+package kafka
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/waybill-run/waybill/events"
+)
+
+const (
+	// DefaultAgentSessionTimeout is how long a dead agent keeps its partitions.
+	DefaultAgentSessionTimeout = 10 * time.Second
+	// DefaultCommitEvery is how much finished work a killed agent repeats.
+	DefaultCommitEvery = 200 * time.Millisecond
+	// DefaultMaxPoll bounds the records of one poll.
+	DefaultMaxPoll = 500
+
+	sessionFetchMaxWait  = 250 * time.Millisecond
+	sessionHeartbeats    = 3 // in a session timeout
+	sessionCommitTimeout = 5 * time.Second
+)
+
+// ErrPartitionLost is the cause with which the context of Held ends.
+var ErrPartitionLost = errors.New("the partition has gone to another member")
+
+// SessionListener observes a session; any of its funcs may be nil. They are
+// called from the client's goroutines and must not block.
+type SessionListener struct {
+	// Assigned and Lost tell which partitions came and went.
+	Assigned, Lost func(partitions []int32)
+	// Committed tells the lowest unfinished offset after each commit of it.
+	Committed func(partition int32, offset int64)
+	// Trouble is an error that the session goes on from: a commit that is
+	// tried again, a rebalance, metadata of a commit that is not ours.
+	Trouble func(err error)
+}
+
+// SessionConfig says what a Session consumes.
+type SessionConfig struct {
+	Config
+	// Group and Topic: those of one agent.
+	Group, Topic string
+	// InstanceID makes the member static: a restart within the session timeout
+	// keeps its partitions, and Close leaves them. Empty: dynamic.
+	InstanceID string
+	// SessionTimeout after which a silent member's partitions go to others; 0:
+	// DefaultAgentSessionTimeout. Brokers refuse less than 6 s by default.
+	SessionTimeout time.Duration
+	// CommitEvery is the interval of commits while something changes; 0:
+	// DefaultCommitEvery.
+	CommitEvery time.Duration
+	// MaxPoll bounds the records of one poll; 0: DefaultMaxPoll.
+	MaxPoll  int
+	Listener SessionListener
+}
+
+// Session is one agent's membership in the consumer group of its requests, and
+// the producer of its replies. Requests are finished in any order; what is
+// committed is never more than what is finished (see Tracker), so a request is
+// seen at least once, and again only if its owner died between finishing it and
+// the next commit. All methods are safe for concurrent use.
+type Session struct {
+	cl  *kgo.Client
+	cfg SessionConfig
+
+	// life ends with Close, and then the commit loop.
+	life    context.Context
+	end     context.CancelFunc
+	loop    sync.WaitGroup
+	closing sync.Once
+	replies volley
+
+	mu     sync.Mutex
+	owned  map[int32]*ownedPartition
+	paused bool
+	// committing keeps two commits from crossing: the older would win.
+	committing sync.Mutex
+}
+
+// ownedPartition is what a session keeps of a partition while it has it.
+type ownedPartition struct {
+	tracker *Tracker
+	ctx     context.Context
+	lose    context.CancelCauseFunc
+	// The last commit.
+	offset   int64
+	metadata string
+}
+
+// OpenSession joins the group. It returns before partitions are assigned; ctx
+// bounds the check that the brokers can be reached and the topic exists.
+func OpenSession(ctx context.Context, cfg SessionConfig) (*Session, error) {
+	if cfg.Group == "" || cfg.Topic == "" {
+		return nil, fmt.Errorf("open session: group %q and topic %q must both be set", cfg.Group, cfg.Topic)
+	}
+	if cfg.SessionTimeout == 0 {
+		cfg.SessionTimeout = DefaultAgentSessionTimeout
+	}
+	if cfg.CommitEvery == 0 {
+		cfg.CommitEvery = DefaultCommitEvery
+	}
+	if cfg.MaxPoll == 0 {
+		cfg.MaxPoll = DefaultMaxPoll
+	}
+	if err := requireTopic(ctx, cfg.Config, cfg.Topic); err != nil {
+		return nil, fmt.Errorf("open session of group %s: %w", cfg.Group, err)
+	}
+	s := &Session{cfg: cfg, owned: make(map[int32]*ownedPartition)}
+	s.life, s.end = context.WithCancel(context.Background())
+	var err error
+	if s.cl, err = kgo.NewClient(append(cfg.Config.options(), s.options()...)...); err != nil {
+		s.end()
+		return nil, fmt.Errorf("open session of group %s: %w", cfg.Group, err)
+	}
+	s.loop.Go(s.commitLoop)
+	return s, nil
+}
+
+func requireTopic(ctx context.Context, c Config, topic string) error {
+	a, err := OpenAdmin(c)
+	if err != nil {
+		return err
+	}
+	defer a.Close()
+	_, ok, err := a.TopicPartitions(ctx, topic)
+	if err == nil && !ok {
+		err = fmt.Errorf("topic %s: %w; create it with `waybill topics create`, or apply a workflow that names the agent", topic, ErrNoTopic)
+	}
+	return err
+}
+
+func (s *Session) options() []kgo.Opt {
+	opts := append(produceOptions(),
+		kgo.ConsumerGroup(s.cfg.Group),
+		kgo.ConsumeTopics(s.cfg.Topic),
+		kgo.Balancers(kgo.CooperativeStickyBalancer()),
+		kgo.SessionTimeout(s.cfg.SessionTimeout),
+		kgo.HeartbeatInterval(s.cfg.SessionTimeout/sessionHeartbeats),
+		kgo.DisableAutoCommit(),
+		kgo.FetchIsolationLevel(kgo.ReadCommitted()),
+		// With the client's five seconds a resumed session sat still for four.
+		kgo.FetchMaxWait(sessionFetchMaxWait),
+		// A group without a commit begins with what was asked before the first
+		// of its agents started.
+		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
+		kgo.OnPartitionsAssigned(s.onAssigned),
+		kgo.OnOffsetsFetched(s.onOffsetsFetched),
+		kgo.OnPartitionsRevoked(s.onRevoked),
+		kgo.OnPartitionsLost(s.onLost),
+		kgo.AllowIdempotentProduceCancellation(), // see Send
+	)
+	if s.cfg.InstanceID != "" {
+		opts = append(opts, kgo.InstanceID(s.cfg.InstanceID))
+	}
+	return opts
+}
+
+// Poll waits for the next requests and returns them, at most MaxPoll, those
+// left out that an earlier owner finished. An error is final: close the session
+// and open another; what may pass is told to the Listener instead.
+func (s *Session) Poll(ctx context.Context) ([]events.Record, error) {
+	for {
+		fetches := s.cl.PollRecords(ctx, s.cfg.MaxPoll)
+		if err := ctx.Err(); err != nil && fetches.NumRecords() == 0 {
+			return nil, err
+		}
+		var finalErr error
+		fetches.EachError(func(topic string, p int32, err error) {
+			err = fmt.Errorf("poll %s/%d as %s: %w", topic, p, s.cfg.Group, err)
+			if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+				return // the end of the caller's patience, seen above
+			}
+			if !finalOfGroup(err) {
+				s.trouble(err)
+			} else if finalErr == nil {
+				finalErr = err
+			}
+		})
+		if finalErr != nil {
+			return nil, finalErr
+		}
+		if records := s.delivered(fetches.Records()); len(records) > 0 {
+			return records, nil
+		}
+	}
+}
+
+func finalOfGroup(err error) bool {
+	for _, e := range []error{kerr.FencedInstanceID, kerr.GroupAuthorizationFailed, kerr.TopicAuthorizationFailed,
+		kerr.InvalidSessionTimeout, kerr.InconsistentGroupProtocol, kerr.GroupMaxSizeReached, kgo.ErrClientClosed} {
+		if errors.Is(err, e) {
+			return true
+		}
+	}
+	return false
+}
+
+// delivered registers records with their trackers, leaving out those of
+// partitions that have gone meanwhile and those that are finished.
+func (s *Session) delivered(fetched []*kgo.Record) []events.Record {
+	s.mu.Lock()
+	work := fetched[:0]
+	for _, r := range fetched {
+		if o := s.owned[r.Partition]; o != nil && o.tracker.Deliver(r.Offset) {
+			work = append(work, r)
+		}
+	}
+	s.mu.Unlock()
+	return fromKgo(work, make([]events.Record, 0, len(work)))
+}
+
+// Held is a context that ends, with the cause ErrPartitionLost, when the
+// session no longer has the partition: work on its requests is then another's,
+// and is to be abandoned without Done. Of a partition that the session doesn't
+// have it has ended already.
+func (s *Session) Held(partition int32) context.Context {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if o := s.owned[partition]; o != nil {
+		return o.ctx
+	}
+	ctx, cancel := context.WithCancelCause(context.Background())
+	cancel(ErrPartitionLost)
+	return ctx
+}
+
+// Done says that a request is finished: its reply is acknowledged, or its time
+// is over. In any order; for a partition that has gone, without effect.
+func (s *Session) Done(partition int32, offset int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if o := s.owned[partition]; o != nil {
+		o.tracker.Done(offset)
+	}
+}
+
+// Pause stops fetching, until Resume: the bound on concurrent work is reached.
+// Membership and heartbeats go on; a Poll in progress may still return what was
+// fetched before. Both may be called again without effect.
+func (s *Session) Pause() { s.pause(true) }
+
+// Resume ends a Pause.
+func (s *Session) Resume() { s.pause(false) }
+
+func (s *Session) pause(on bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.paused == on {
+		return
+	}
+	s.paused = on
+	if on {
+		s.cl.PauseFetchTopics(s.cfg.Topic)
+	} else {
+		s.cl.ResumeFetchTopics(s.cfg.Topic)
+	}
+}
+
+// Close commits what is finished, leaves the group (a static member stays in it
+// for its session timeout) and ends the connections; replies that are still
+// waiting fail. Within ctx; the error is that of the last commit or of leaving,
+// and the session is closed in any case.
+func (s *Session) Close(ctx context.Context) error {
+	var err error
+	s.closing.Do(func() {
+		s.end()
+		s.loop.Wait()
+		err = s.commit(ctx, nil)
+		if lerr := s.cl.LeaveGroupContext(ctx); lerr != nil {
+			err = errors.Join(err, fmt.Errorf("leave group %s: %w", s.cfg.Group, lerr))
+		}
+		s.cl.Close()
+		s.lose(nil)
+	})
+	return err
+}
+
+func (s *Session) trouble(err error) {
+	if f := s.cfg.Listener.Trouble; f != nil {
+		f(err)
+	}
+}
+
+func (s *Session) onAssigned(_ context.Context, _ *kgo.Client, added map[string][]int32) {
+	ps := added[s.cfg.Topic]
+	if len(ps) == 0 {
+		return
+	}
+	s.mu.Lock()
+	for _, p := range ps {
+		o := &ownedPartition{tracker: &Tracker{low: -1, read: -1}, offset: -1}
+		o.ctx, o.lose = context.WithCancelCause(context.Background())
+		s.owned[p] = o
+	}
+	s.mu.Unlock()
+	if f := s.cfg.Listener.Assigned; f != nil {
+		f(ps)
+	}
+}
+
+// onOffsetsFetched runs after onAssigned and before the first fetch.
+func (s *Session) onOffsetsFetched(_ context.Context, _ *kgo.Client, resp *kmsg.OffsetFetchResponse) error {
+	for _, g := range resp.Groups {
+		for _, t := range g.Topics {
+			for _, p := range t.Partitions {
+				s.restore(p.Partition, p.ErrorCode, p.Offset, p.Metadata)
+			}
+		}
+	}
+	for _, t := range resp.Topics { // versions before 8 know one group
+		for _, p := range t.Partitions {
+			s.restore(p.Partition, p.ErrorCode, p.Offset, p.Metadata)
+		}
+	}
+	return nil
+}
+
+func (s *Session) restore(partition int32, code int16, offset int64, metadata *string) {
+	if code != 0 || offset < 0 {
+		return // an error is the client's to try again; without a commit there is nothing to know
+	}
+	text := ""
+	if metadata != nil {
+		text = *metadata
+	}
+	tracker, err := NewTracker(offset, text)
+	if err != nil {
+		s.trouble(fmt.Errorf("partition %d of %s: finished requests may be done again: %w", partition, s.cfg.Topic, err))
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if o := s.owned[partition]; o != nil {
+		o.tracker, o.offset, o.metadata = tracker, offset, text
+	}
+}
+
+// onRevoked runs before another member may have the partitions, so that what
+// is finished can still be told to it.
+func (s *Session) onRevoked(ctx context.Context, _ *kgo.Client, gone map[string][]int32) {
+	ps := gone[s.cfg.Topic]
+	if len(ps) == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, sessionCommitTimeout)
+	defer cancel()
+	if err := s.commit(ctx, ps); err != nil {
+		s.trouble(err)
+	}
+	s.lose(ps)
+}
+
+// onLost runs when they are another's already: nothing can be committed.
+func (s *Session) onLost(_ context.Context, _ *kgo.Client, gone map[string][]int32) {
+	if ps := gone[s.cfg.Topic]; len(ps) > 0 {
+		s.lose(ps)
+	}
+}
+
+// lose drops partitions, all of them for nil.
+func (s *Session) lose(ps []int32) {
+	s.mu.Lock()
+	if ps == nil {
+		for p := range s.owned {
+			ps = append(ps, p)
+		}
+	}
+	for _, p := range ps {
+		if o := s.owned[p]; o != nil {
+			o.lose(ErrPartitionLost)
+			delete(s.owned, p)
+		}
+	}
+	s.mu.Unlock()
+	if f := s.cfg.Listener.Lost; f != nil && len(ps) > 0 {
+		f(ps)
+	}
+}

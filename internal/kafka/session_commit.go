@@ -1,0 +1,118 @@
+package kafka
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// commitLoop commits what has changed until the session ends.
+func (s *Session) commitLoop() {
+	tick := time.NewTicker(s.cfg.CommitEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+		case <-s.life.Done():
+			return
+		}
+		ctx, cancel := context.WithTimeout(s.life, sessionCommitTimeout)
+		err := s.commit(ctx, nil)
+		cancel()
+		if err != nil && s.life.Err() == nil {
+			s.trouble(err)
+		}
+	}
+}
+
+// commitment is what is to be committed of one partition.
+type commitment struct {
+	of       *ownedPartition
+	offset   int64
+	metadata string
+}
+
+// commit writes what has changed of some partitions, or of all for nil. What
+// fails remains changed, and is tried again by the next.
+func (s *Session) commit(ctx context.Context, only []int32) error {
+	s.committing.Lock()
+	defer s.committing.Unlock()
+	todo := s.changed(only)
+	if len(todo) == 0 {
+		return nil
+	}
+	offsets := make(map[int32]kgo.EpochOffset, len(todo))
+	for p, c := range todo {
+		offsets[p] = kgo.EpochOffset{Epoch: -1, Offset: c.offset}
+	}
+	ctx = kgo.PreCommitFnContext(ctx, func(req *kmsg.OffsetCommitRequest) error {
+		for i := range req.Topics {
+			for j := range req.Topics[i].Partitions {
+				p := &req.Topics[i].Partitions[j]
+				if c, ok := todo[p.Partition]; ok {
+					p.Metadata = &c.metadata
+				}
+			}
+		}
+		return nil
+	})
+	var err error
+	s.cl.CommitOffsetsSync(ctx, map[string]map[int32]kgo.EpochOffset{s.cfg.Topic: offsets},
+		func(_ *kgo.Client, _ *kmsg.OffsetCommitRequest, resp *kmsg.OffsetCommitResponse, cerr error) {
+			err = s.settle(todo, resp, cerr)
+		})
+	if err != nil {
+		return fmt.Errorf("commit offsets of group %s: %w", s.cfg.Group, err)
+	}
+	return nil
+}
+
+func (s *Session) changed(only []int32) map[int32]commitment {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	todo := make(map[int32]commitment)
+	for p, o := range s.owned {
+		if only != nil && !slices.Contains(only, p) {
+			continue
+		}
+		offset, metadata := o.tracker.Commit()
+		if offset >= 0 && (offset != o.offset || metadata != o.metadata) {
+			todo[p] = commitment{o, offset, metadata}
+		}
+	}
+	return todo
+}
+
+// settle takes note of what was committed.
+func (s *Session) settle(todo map[int32]commitment, resp *kmsg.OffsetCommitResponse, err error) error {
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, t := range resp.Topics {
+		for _, p := range t.Partitions {
+			c, ok := todo[p.Partition]
+			if !ok {
+				continue
+			}
+			if perr := kerr.ErrorForCode(p.ErrorCode); perr != nil {
+				errs = append(errs, fmt.Errorf("%s/%d at %d: %w", s.cfg.Topic, p.Partition, c.offset, perr))
+				continue
+			}
+			s.mu.Lock()
+			// Of the partition as it was then: it may have gone and come again.
+			c.of.offset, c.of.metadata = c.offset, c.metadata
+			s.mu.Unlock()
+			if f := s.cfg.Listener.Committed; f != nil {
+				f(p.Partition, c.offset)
+			}
+		}
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,412 @@
+package kafka_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/kafkatest"
+)
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func bounded(t *testing.T) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+func configOf(t *testing.T, b *kafkatest.Broker) kafka.Config {
+	return kafka.Config{Brokers: b.Addrs, Dial: b.Dial, Namespace: b.Namespace(t), ClientID: "test"}
+}
+
+// requests is a namespace with an agent's request topic, and a session of it.
+type requests struct {
+	t         *testing.T
+	ctx       context.Context
+	cfg       kafka.Config
+	topic     string
+	group     string
+	producer  *kafka.Producer
+	committed chan [2]int64 // partition, offset
+}
+
+func newRequests(t *testing.T, b *kafkatest.Broker, partitions int32) *requests {
+	t.Helper()
+	r := &requests{t: t, ctx: bounded(t), cfg: configOf(t, b), committed: make(chan [2]int64, 10_000)}
+	r.topic, r.group = r.cfg.Namespace.Requests("payments"), r.cfg.Namespace.AgentGroup("payments")
+	b.CreateTopics(t, partitions, r.topic)
+	b.CreateTopics(t, 1, r.cfg.Namespace.Inbox(events.Replies))
+	var err error
+	r.producer, err = kafka.OpenProducer(r.cfg)
+	must(t, err)
+	t.Cleanup(r.producer.Close)
+	return r
+}
+
+func (r *requests) write(partition int32, from, to int) {
+	r.t.Helper()
+	var rs []events.Record
+	for i := from; i < to; i++ {
+		rs = append(rs, events.Record{Topic: r.topic, Partition: partition, Key: []byte("task"), Value: []byte(strconv.Itoa(i))})
+	}
+	must(r.t, r.producer.Send(r.ctx, rs...))
+}
+
+func (r *requests) open(change ...func(*kafka.SessionConfig)) *kafka.Session {
+	r.t.Helper()
+	cfg := kafka.SessionConfig{Config: r.cfg, Group: r.group, Topic: r.topic, SessionTimeout: 6 * time.Second, CommitEvery: 20 * time.Millisecond,
+		Listener: kafka.SessionListener{Committed: func(p int32, o int64) { r.committed <- [2]int64{int64(p), o} }}}
+	for _, c := range change {
+		c(&cfg)
+	}
+	s, err := kafka.OpenSession(r.ctx, cfg)
+	must(r.t, err)
+	r.t.Cleanup(func() { s.Close(context.Background()) })
+	return s
+}
+
+func (r *requests) poll(s *kafka.Session, n int) []string {
+	r.t.Helper()
+	var values []string
+	for len(values) < n {
+		rs, err := s.Poll(r.ctx)
+		must(r.t, err)
+		for _, rec := range rs {
+			values = append(values, string(rec.Value))
+		}
+	}
+	return values
+}
+
+func (r *requests) awaitCommit(partition, offset int64) {
+	r.t.Helper()
+	for {
+		select {
+		case c := <-r.committed:
+			if c == [2]int64{partition, offset} {
+				return
+			}
+		case <-r.ctx.Done():
+			r.t.Fatalf("no commit of %d/%d", partition, offset)
+		}
+	}
+}
+
+func numbers(from, to int) []string {
+	var s []string
+	for i := from; i < to; i++ {
+		s = append(s, strconv.Itoa(i))
+	}
+	return s
+}
+
+func TestTheNextOwnerSkipsWhatWasFinishedOutOfOrder(t *testing.T) {
+	kafkatest.Each(t, func(t *testing.T, b *kafkatest.Broker) {
+		r := newRequests(t, b, 1)
+		r.write(0, 0, 10)
+		first := r.open()
+		if got := r.poll(first, 10); !slices.Equal(got, numbers(0, 10)) {
+			t.Fatalf("polled %q", got)
+		}
+		for _, o := range []int64{0, 1, 2, 4, 5, 9, 7} { // open: 3, 6, 8
+			first.Done(0, o)
+		}
+		r.awaitCommit(0, 3)
+		must(t, first.Close(r.ctx))
+		r.write(0, 10, 11)
+
+		second := r.open()
+		if got := r.poll(second, 4); !slices.Equal(got, []string{"3", "6", "8", "10"}) {
+			t.Errorf("the next owner got %q", got)
+		}
+		for _, o := range []int64{10, 3, 6, 8} {
+			second.Done(0, o)
+		}
+		r.awaitCommit(0, 11)
+		if held := first.Held(0); !errors.Is(context.Cause(held), kafka.ErrPartitionLost) {
+			t.Error("a closed session still holds the partition")
+		}
+	})
+}
+
+// What a transaction aborted is never seen, and holds back no commit.
+func TestSessionsReadCommittedRequestsOnly(t *testing.T) {
+	kafkatest.Each(t, func(t *testing.T, b *kafkatest.Broker) {
+		r := newRequests(t, b, 1)
+		tx := b.Client(t, kgo.TransactionalID(string(r.cfg.Namespace)+"tx"))
+		for i, end := range []kgo.TransactionEndTry{kgo.TryCommit, kgo.TryAbort, kgo.TryCommit} {
+			must(t, tx.BeginTransaction())
+			must(t, tx.ProduceSync(r.ctx, &kgo.Record{Topic: r.topic, Value: []byte(strconv.Itoa(i))}).FirstErr())
+			must(t, tx.EndTransaction(r.ctx, end))
+		}
+		s := r.open()
+		if got := r.poll(s, 2); !slices.Equal(got, []string{"0", "2"}) {
+			t.Errorf("got %q", got)
+		}
+		s.Done(0, 0)
+		s.Done(0, 4) // 0, its marker, the aborted, its marker, 2
+		r.awaitCommit(0, 5)
+	})
+}
+
+// Members come and go while requests are worked on concurrently: each request
+// is finished by somebody, and a lost partition ends the context of its work.
+func TestRebalancesLoseNoRequest(t *testing.T) {
+	kafkatest.Each(t, func(t *testing.T, b *kafkatest.Broker) {
+		r := newRequests(t, b, 4)
+		const each = 250
+		var mu sync.Mutex
+		finished := make(map[string]int)
+		var lost atomic.Int32
+		all := make(chan struct{})
+		run := func(ctx context.Context, s *kafka.Session) {
+			var wg sync.WaitGroup
+			defer wg.Wait()
+			for {
+				rs, err := s.Poll(ctx)
+				if err != nil {
+					if ctx.Err() == nil {
+						t.Error(err)
+					}
+					return
+				}
+				for _, rec := range rs {
+					held := s.Held(rec.Partition)
+					wg.Go(func() {
+						select { // some take long, and finish out of order
+						case <-time.After(time.Duration(rec.Offset%7) * time.Millisecond):
+						case <-held.Done():
+						}
+						if held.Err() != nil {
+							lost.Add(1)
+							return
+						}
+						mu.Lock()
+						defer mu.Unlock()
+						finished[string(rec.Value)]++
+						s.Done(rec.Partition, rec.Offset)
+						if len(finished) == 4*each {
+							select {
+							case <-all:
+							default:
+								close(all)
+							}
+						}
+					})
+				}
+			}
+		}
+		start := func() (stop func()) {
+			assigned := make(chan struct{}, 100)
+			s := r.open(func(c *kafka.SessionConfig) {
+				c.MaxPoll = 20
+				c.Listener.Assigned = func([]int32) { assigned <- struct{}{} }
+			})
+			// What is written next meets the members as they are now, and the
+			// partitions that are on their way to the new one.
+			defer func() {
+				select {
+				case <-assigned:
+				case <-r.ctx.Done():
+					t.Error("a member got no partition")
+				}
+			}()
+			ctx, cancel := context.WithCancel(r.ctx)
+			var wg sync.WaitGroup
+			wg.Go(func() { run(ctx, s) })
+			return func() {
+				cancel()
+				must(t, s.Close(r.ctx))
+				wg.Wait()
+			}
+		}
+		quarter := func(n int) {
+			for p := range int32(4) {
+				r.write(p, int(p)*each+n*each/4, int(p)*each+(n+1)*each/4)
+			}
+		}
+		stopFirst := start()
+		quarter(0)
+		stopSecond := start()
+		quarter(1)
+		stopFirst()
+		quarter(2)
+		stopThird := start()
+		quarter(3)
+		select {
+		case <-all:
+		case <-r.ctx.Done():
+			mu.Lock()
+			t.Errorf("only %d of %d requests were finished", len(finished), 4*each)
+			mu.Unlock()
+		}
+		stopSecond()
+		stopThird()
+		again := 0
+		for _, n := range finished {
+			again += n - 1
+		}
+		t.Logf("%d requests, %d finished again, %d abandoned with their partition", 4*each, again, lost.Load())
+	})
+}
+
+func TestPausedSessionsPollNothing(t *testing.T) {
+	kafkatest.Each(t, func(t *testing.T, b *kafkatest.Broker) {
+		r := newRequests(t, b, 1)
+		s := r.open()
+		r.write(0, 0, 1)
+		r.poll(s, 1)
+		s.Pause()
+		s.Pause()
+		r.write(0, 1, 2)
+		ctx, cancel := context.WithTimeout(r.ctx, time.Second)
+		defer cancel()
+		if rs, err := s.Poll(ctx); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("a paused session polled %v, %v", rs, err)
+		}
+		s.Resume()
+		start := time.Now()
+		if got := r.poll(s, 1); got[0] != "1" {
+			t.Errorf("got %q", got)
+		}
+		if d := time.Since(start); d > 2*time.Second {
+			t.Errorf("the first record after Resume came after %v", d)
+		}
+	})
+}
+
+func TestTheOlderOfTwoWithOneInstanceIDEnds(t *testing.T) {
+	kafkatest.Each(t, func(t *testing.T, b *kafkatest.Broker) {
+		r := newRequests(t, b, 1)
+		static := func(c *kafka.SessionConfig) { c.InstanceID = string(r.cfg.Namespace) + "one" }
+		older := r.open(static)
+		r.write(0, 0, 1)
+		r.poll(older, 1)
+		r.open(static)
+		if _, err := older.Poll(r.ctx); !errors.Is(err, kerr.FencedInstanceID) {
+			t.Errorf("the older one's poll: %v", err)
+		}
+	})
+}
+
+func TestOpenSessionSaysWhatIsMissing(t *testing.T) {
+	b := kafkatest.Embedded(t)
+	cfg := configOf(t, b)
+	_, err := kafka.OpenSession(bounded(t), kafka.SessionConfig{Config: cfg, Group: "g", Topic: cfg.Namespace.Requests("nobody")})
+	if !errors.Is(err, kafka.ErrNoTopic) {
+		t.Errorf("got %v", err)
+	}
+}
+
+// gate is a network that can be cut.
+type gate struct {
+	mu    sync.Mutex
+	cut   bool
+	conns []net.Conn
+}
+
+func (g *gate) dial(ctx context.Context, network, addr string) (net.Conn, error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.cut {
+		return nil, &net.OpError{Op: "dial", Net: network, Err: errors.New("the network is cut")}
+	}
+	c, err := (&net.Dialer{}).DialContext(ctx, network, addr)
+	if err == nil {
+		g.conns = append(g.conns, c)
+	}
+	return c, err
+}
+
+func (g *gate) set(cut bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.cut = cut
+	if cut {
+		for _, c := range g.conns {
+			c.Close()
+		}
+		g.conns = nil
+	}
+}
+
+// A reply whose time ends while the broker is away is not written later, and
+// takes none with it whose time is not over.
+func TestAReplyIsNeverWrittenAfterItsTime(t *testing.T) {
+	kafkatest.Each(t, func(t *testing.T, b *kafkatest.Broker) {
+		r := newRequests(t, b, 1)
+		g := &gate{}
+		s := r.open(func(c *kafka.SessionConfig) { c.Dial = g.dial })
+		replies := r.cfg.Namespace.Inbox(events.Replies)
+		reply := func(v string) events.Record {
+			return events.Record{Topic: replies, Partition: -1, Key: []byte("task"), Value: []byte(v)}
+		}
+		must(t, s.Send(r.ctx, reply("before")))
+		g.set(true)
+		var wg sync.WaitGroup
+		for i := range 20 {
+			// Those in time and those late lie in one batch, in any order.
+			if i%2 == 0 {
+				wg.Go(func() {
+					if err := s.Send(r.ctx, reply(fmt.Sprint("in time ", i))); err != nil {
+						t.Errorf("a reply with time left: %v", err)
+					}
+				})
+				continue
+			}
+			wg.Go(func() {
+				ctx, cancel := context.WithTimeout(r.ctx, time.Duration(50+10*i)*time.Millisecond)
+				defer cancel()
+				if err := s.Send(ctx, reply("late")); !errors.Is(err, context.DeadlineExceeded) {
+					t.Errorf("a reply whose time is over: %v", err)
+				}
+			})
+		}
+		late := time.Now().Add(300 * time.Millisecond)
+		<-time.After(time.Until(late))
+		g.set(false)
+		wg.Wait()
+		must(t, s.Send(r.ctx, reply("after")))
+		ended, cancel := context.WithCancel(r.ctx)
+		cancel()
+		if err := s.Send(ended, reply("late")); !errors.Is(err, context.Canceled) {
+			t.Errorf("a reply that began late: %v", err)
+		}
+
+		a, err := kafka.OpenAdmin(r.cfg)
+		must(t, err)
+		defer a.Close()
+		var got []string
+		must(t, a.ReadCompacted(r.ctx, replies, func(rec events.Record) error {
+			got = append(got, string(rec.Value))
+			return nil
+		}))
+		if slices.Contains(got, "late") {
+			t.Errorf("a late reply was written: %q", got)
+		}
+		slices.Sort(got)
+		if unique := len(slices.Compact(slices.Clone(got))); unique != 12 {
+			t.Errorf("%d different replies, want 12: %q", unique, got)
+		}
+		t.Logf("%d replies written for 12", len(got))
+	})
+}
