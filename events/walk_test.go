@@ -1,0 +1,294 @@
+package events
+
+import (
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+)
+
+// epochStart is the instant at which the histories of these tests begin.
+var epochStart = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+
+// drawPlan draws a graph of up to five levels with parallel branches.
+func drawPlan(t *rapid.T) *Plan {
+	var steps []PlanStep
+	var above []int // steps of the levels before
+	for level, levels := 0, rapid.IntRange(1, 5).Draw(t, "levels"); level < levels; level++ {
+		var here []int
+		for i, n := 0, rapid.IntRange(1, 3).Draw(t, "width"); i < n; i++ {
+			s := PlanStep{ID: fmt.Sprintf("s%d", len(steps)), Agent: "inventory", Operation: "reserve", Attempts: drawAttempts(t)}
+			for _, a := range above {
+				if rapid.Bool().Draw(t, "needs") {
+					s.Needs = append(s.Needs, a)
+				}
+			}
+			if rapid.Bool().Draw(t, "undo") {
+				s.Undo = &PlanUndo{Agent: "inventory", Operation: "release", Attempts: drawAttempts(t)}
+			}
+			here = append(here, len(steps))
+			steps = append(steps, s)
+		}
+		above = append(above, here...)
+	}
+	return NewPlan(rapid.SampledFrom([]string{OnErrorUndo, OnErrorHold}).Draw(t, "on_error"), time.Hour, steps)
+}
+
+func drawAttempts(t *rapid.T) Attempts {
+	ms := func(name string, most int) time.Duration {
+		return time.Duration(rapid.IntRange(0, most).Draw(t, name)) * time.Millisecond
+	}
+	return Attempts{
+		CompleteWithin: time.Millisecond + ms("complete_within", 10_000),
+		MaxAttempts:    rapid.IntRange(1, 5).Draw(t, "max_attempts"),
+		Backoff:        ms("backoff", 1000),
+		Factor:         rapid.Float64Range(1, 4).Draw(t, "factor"),
+		Max:            ms("max", 30_000),
+		CoolDown:       ms("cool_down", 300_000),
+	}
+}
+
+// walker carries one random history: the task as its owner holds it (live), as
+// a reader of the log rebuilds it (replayed), and a supervisor's timers.
+type walker struct {
+	*rapid.T
+	at       time.Time
+	live     *Task
+	replayed *Task
+	timers   Timers
+	failures int
+	states   map[TaskState]int
+}
+
+// candidates lists every fact that could be about the task, allowed or not.
+func (w *walker) candidates() []Fact {
+	by := By{Who: "ada", Why: "because", RequestID: "req-" + strconv.Itoa(rapid.IntRange(1, 40).Draw(w.T, "req"))}
+	fs := []Fact{&TaskStarted{}, &TaskHeld{Error: drawError(w.T)}, &TaskResumed{By: by},
+		&TaskUndoing{By: by, Ending: StateUndone, Error: drawError(w.T)},
+		&TaskUndoing{By: by, Ending: StateCancelled, Keep: true}}
+	if rapid.IntRange(0, 9).Draw(w.T, "may_end") == 0 {
+		fs = append(fs, &TaskProcessed{Output: drawRaw(w.T)}, &TaskUndone{}, &TaskCancelled{By: by})
+	}
+	for i := range w.live.Steps {
+		fs = append(fs, w.stepCandidates(i, by)...)
+	}
+	return fs
+}
+
+func (w *walker) stepCandidates(i int, by By) []Fact {
+	id := w.live.Plan.Steps[i].ID
+	fs := []Fact{&RunSkipped{Step: id},
+		&RunReleased{By: by, Step: id, As: StepCompleted, Output: drawRaw(w.T)}, &RunReleased{By: by, Step: id, As: StepUndone}}
+	for _, k := range []Kind{Do, Undo} {
+		n := 0
+		if r := w.live.Run(i, k); r != nil {
+			n = r.Attempt
+		}
+		fs = append(fs,
+			&AttemptStarted{Kind: k, Step: id, Attempt: n + 1, Agent: "a", Operation: "o", Key: "key", Input: drawRaw(w.T)},
+			&AttemptCompleted{Kind: k, Step: id, Attempt: n, Output: drawRaw(w.T)},
+			&AttemptFailed{Kind: k, Step: id, Attempt: n, Effect: EffectUnknown, Error: drawError(w.T)},
+			&AttemptFailed{Kind: k, Step: id, Attempt: n + 1, Effect: EffectNone, Error: &Error{Code: CodeNoSuchAgent}},
+			&AttemptExpired{Kind: k, Step: id, Attempt: n},
+			&AttemptRejected{Kind: k, Step: id, Attempt: n, Error: drawError(w.T)},
+			&AttemptWaiting{Kind: k, Step: id, Attempt: n, CoolDown: n > 2},
+			&RunErrored{Kind: k, Step: id, Error: &Error{Code: CodeTriesExhausted}},
+		)
+	}
+	return fs
+}
+
+// event wraps a fact as the owner would, with the timer that it arms.
+func (w *walker) event(f Fact) *Event {
+	e := &Event{Task: "order-7", Seq: 1, At: w.at, Cause: Cause{Replies, 3, 17}, Epoch: 2, Fact: f}
+	if w.live != nil {
+		e.Seq, e.Prev = w.live.Seq+1, w.live.Prev
+	}
+	arm := func(k TimerKind, after time.Duration) {
+		e.Due = Millis(e.At.Add(after))
+		e.Policy = &Policy{Timer: k, OnError: OnErrorUndo, CompleteBy: epochStart.Add(time.Hour), FailureCount: w.failures}
+	}
+	switch f.(type) {
+	case *TaskStarted:
+		arm(TimerTask, time.Hour)
+	case *TaskResumed:
+		if w.live.Ending == "" {
+			arm(TimerTask, time.Hour)
+		}
+	case *AttemptStarted:
+		arm(TimerAttempt, 10*time.Second)
+	case *AttemptFailed, *AttemptExpired:
+		if rapid.Bool().Draw(w.T, "due") {
+			arm(TimerFailed, 0)
+		}
+	case *AttemptWaiting:
+		arm(TimerWaiting, time.Second)
+	}
+	return e
+}
+
+// accepted tries every candidate on a clone and holds what a refusal leaves.
+func (w *walker) accepted() []*Event {
+	before := string(w.live.Encode())
+	var ok []*Event
+	for _, f := range w.candidates() {
+		e, trial := w.event(f), w.live.Clone()
+		if _, err := Evolve(trial, e, "h"); err == nil {
+			ok = append(ok, e)
+		} else if got := string(trial.Encode()); got != before {
+			w.Fatalf("%s was refused (%v) and yet changed the task\nfrom %s\nto   %s", f.Type(), err, before, got)
+		}
+		if got := string(w.live.Encode()); got != before {
+			w.Fatalf("%s on a clone changed the original\nfrom %s\nto   %s", f.Type(), before, got)
+		}
+	}
+	return ok
+}
+
+// step takes an event to both folds and holds them against each other.
+func (w *walker) step(e *Event) {
+	state, statusSeq, count := TaskState(""), uint64(0), 0
+	if w.live != nil {
+		state, statusSeq, count = w.live.State, w.live.StatusSeq, w.live.FailureCount
+	}
+	value := e.Value()
+	hash := Hash(e.Fact.Type(), value)
+	var err error
+	if w.live, err = Evolve(w.live, e, hash); err != nil {
+		w.Fatalf("live: %v", err)
+	}
+	rec := e.Record("ns.", "test", 3, value)
+	read, err := DecodeEvent(&rec)
+	if err != nil {
+		w.Fatalf("what was written can't be read: %v\n%s", err, value)
+	}
+	if again := string(read.Value()); again != string(value) {
+		w.Fatalf("%s: decoded and encoded again\nfrom %s\nto   %s", e.Fact.Type(), value, again)
+	}
+	if w.replayed, err = Evolve(w.replayed, read, hash); err != nil {
+		w.Fatalf("replayed: %v", err)
+	}
+	w.timers.Evolve(read)
+	switch e.Fact.(type) {
+	case *AttemptFailed, *AttemptExpired:
+		w.failures++
+	}
+	w.states[w.live.State]++
+	w.invariants(e, state, statusSeq, count)
+}
+
+func (w *walker) invariants(e *Event, state TaskState, statusSeq uint64, count int) {
+	t := w.live
+	if t.Seq != e.Seq || t.UpdatedAt != e.At {
+		w.Fatalf("seq %d at %s after event %d at %s", t.Seq, t.UpdatedAt, e.Seq, e.At)
+	}
+	if want := map[bool]uint64{true: statusSeq, false: e.Seq}[t.State == state]; t.StatusSeq != want {
+		w.Fatalf("%s: status seq %d in state %s, before %d in %s", e.Fact.Type(), t.StatusSeq, t.State, statusSeq, state)
+	}
+	sum := 0
+	for i := range t.Steps {
+		sum += t.Steps[i].FailureCount
+		if u := t.Steps[i].Undo; u != nil {
+			sum += u.FailureCount
+		}
+	}
+	if t.FailureCount < count || t.FailureCount != w.failures || sum > t.FailureCount {
+		w.Fatalf("failure count %d, before %d; %d failures happened, %d counted by the steps", t.FailureCount, count, w.failures, sum)
+	}
+	live := string(t.Encode())
+	if got := string(w.replayed.Encode()); got != live {
+		w.Fatalf("after %s a replay differs\nlive   %s\nreplay %s", e.Fact.Type(), live, got)
+	}
+	stored, err := DecodeTask([]byte(live))
+	if err != nil {
+		w.Fatalf("stored form: %v\n%s", err, live)
+	}
+	if got := string(stored.Encode()); got != live {
+		w.Fatalf("stored form\nfrom %s\nto   %s", live, got)
+	}
+	w.replayed = stored // goes on from what was stored
+	w.agree(e)
+}
+
+// agree holds the supervisor's timers against the task's own.
+func (w *walker) agree(e *Event) {
+	own := map[Slot]Timer{}
+	add := func(s Slot, t Timer) {
+		if t.Armed() {
+			own[s] = t
+		}
+	}
+	add(Slot{}, w.live.Timer)
+	for i := range w.live.Steps {
+		id := w.live.Plan.Steps[i].ID
+		add(Slot{id, Do}, w.live.Steps[i].Timer)
+		if u := w.live.Steps[i].Undo; u != nil {
+			add(Slot{id, Undo}, u.Timer)
+		}
+	}
+	theirs := map[Slot]Timer{}
+	for _, a := range w.timers.Armed {
+		if _, twice := theirs[a.Slot]; twice {
+			w.Fatalf("after %s two timers are armed in slot %v", e.Fact.Type(), a.Slot)
+		}
+		theirs[a.Slot] = a.Timer
+	}
+	if fmt.Sprint(own) != fmt.Sprint(theirs) {
+		w.Fatalf("after %s in state %s\nthe task's timers       %v\nthe supervisor's timers %v", e.Fact.Type(), w.live.State, own, theirs)
+	}
+	if !w.live.Open() && len(own) > 0 {
+		w.Fatalf("a task in state %s has timers %v", w.live.State, own)
+	}
+	again, err := DecodeTimers(w.timers.Encode())
+	if err != nil || string(again.Encode()) != string(w.timers.Encode()) {
+		w.Fatalf("stored timers: %v\n%s", err, w.timers.Encode())
+	}
+	w.timers = *again
+}
+
+// rawValues are JSON values as other people write them.
+var rawValues = []string{"", "null", " null\n", `{"total":12,"card":"4242"}`, ` {"a": [1, 2.50e3, true, {"b":null}]} `,
+	`"line\nbreak \u0000 \ud83d\ude00 \u00e9"`, "0", "-1.5E+10", "[]", "{}", "false", `"é\/"`, `{"a":1,"a":2}`}
+
+func drawRaw(t *rapid.T) json.RawMessage {
+	return json.RawMessage(rapid.SampledFrom(rawValues).Draw(t, "raw"))
+}
+
+func drawError(t *rapid.T) *Error {
+	if rapid.Bool().Draw(t, "no_error") {
+		return nil
+	}
+	return &Error{Code: "out_of_stock", Message: rapid.String().Draw(t, "message"), Step: "s0", Details: drawRaw(t)}
+}
+
+// TestHistories walks random histories of random graphs. After every event: the
+// owner's state, a reader's replay of the log and a replay from the stored form
+// have equal bytes; the supervisor's timers are the task's; what was refused
+// changed nothing; a clone shares nothing that changes.
+func TestHistories(t *testing.T) {
+	states := map[TaskState]int{}
+	rapid.Check(t, func(t *rapid.T) {
+		w := &walker{T: t, at: epochStart, states: states}
+		w.step(w.event(&TaskReceived{Workflow: "order", Version: 1, Input: drawRaw(t), Plan: drawPlan(t), Digest: "d",
+			Labels: rapid.MapOfN(rapid.String(), rapid.String(), 0, 3).Draw(t, "labels"), ReplyTo: "shop.status"}))
+		for n, most := 0, rapid.IntRange(1, 60).Draw(t, "events"); n < most; n++ {
+			w.at = w.at.Add(time.Duration(rapid.IntRange(0, 5000).Draw(t, "ms")) * time.Millisecond)
+			ok := w.accepted()
+			if !w.live.Open() && len(ok) > 0 {
+				t.Fatalf("%s follows the end in state %s", ok[0].Fact.Type(), w.live.State)
+			}
+			if len(ok) == 0 {
+				break
+			}
+			w.step(ok[rapid.IntRange(0, len(ok)-1).Draw(t, "which")])
+		}
+	})
+	for _, s := range TaskStates {
+		if states[s] == 0 && !t.Failed() {
+			t.Errorf("no history came to state %s: the walk proves less than it says", s)
+		}
+	}
+}
