@@ -12,7 +12,6 @@ import (
 	"cel.dev/cel-go/common/ast"
 	"cel.dev/cel-go/common/types"
 	"cel.dev/cel-go/common/types/ref"
-	"cel.dev/cel-go/common/types/traits"
 	"cel.dev/cel-go/interpreter"
 )
 
@@ -111,7 +110,7 @@ func (c *compiler) expression(pl place, text string, visible func(int) bool, boo
 		fault(start, "this gives "+t.String()+", want a boolean", "compare it with something")
 		return nil
 	}
-	program, err := c.env.Program(checked, programOptions(refs.macro)...)
+	program, err := c.env.Program(checked, programOptions...)
 	if err != nil {
 		fault(start, "the expression can't be planned: "+err.Error(), "simplify it")
 		return nil
@@ -147,10 +146,10 @@ func (c *compiler) issues(issues *cel.Issues, fault func(common.Location, string
 	for _, e := range issues.Errors() {
 		what, fix := firstLine(e.Message), ""
 		if m := undeclared.FindStringSubmatch(what); m != nil {
-			what = "unknown name " + m[1]
-			fix = suggest(m[1], []string{variableInput, variableTask, variableSteps})
-			if c.d.Index(m[1]) >= 0 {
-				fix = "write steps." + m[1] + ".output"
+			name, _, _ := strings.Cut(m[1], variableSeparator)
+			what, fix = "unknown name "+name, suggest(name, []string{variableInput, variableTask, variableSteps})
+			if c.d.Index(name) >= 0 {
+				fix = "write steps." + name + ".output"
 			}
 		}
 		at := e.Location
@@ -164,46 +163,6 @@ func (c *compiler) issues(issues *cel.Issues, fault func(common.Location, string
 func firstLine(s string) string {
 	s, _, _ = strings.Cut(s, "\n")
 	return s
-}
-
-// programOptions bound an evaluation. Values can only grow past the size of
-// what went in where a macro repeats something, so that only expressions with
-// a macro pay for watching it.
-func programOptions(macro bool) []cel.ProgramOption {
-	opts := []cel.ProgramOption{
-		cel.CostLimit(MaxCost),
-		cel.CustomDecoratorV2(sortMaps),
-		cel.EvalOptions(cel.OptOptimize),
-	}
-	if macro {
-		opts = append(opts, cel.MemoryLimit(maxValueSize), cel.MemoryTracking(types.MemoryTrackerSizeCalculator(types.NewSizeCalculator(
-			types.SizeCalculatorMaxDepth(maxJSONDepth), types.SizeCalculatorMaxTraversal(maxValueSize)))))
-	}
-	return opts
-}
-
-// sortMaps makes each object literal of an expression visit its keys in order.
-func sortMaps(i interpreter.InterpretableV2) (interpreter.InterpretableV2, error) {
-	if c, ok := i.(interpreter.InterpretableConstructor); ok && c.Type() == types.MapType {
-		return &mapLiteral{c}, nil
-	}
-	return i, nil
-}
-
-type mapLiteral struct {
-	interpreter.InterpretableConstructor
-}
-
-func (l *mapLiteral) Exec(frame *interpreter.ExecutionFrame) ref.Val {
-	v := l.InterpretableConstructor.Exec(frame)
-	if m, ok := v.(traits.Mapper); ok {
-		return newSortedMap(m)
-	}
-	return v
-}
-
-func (l *mapLiteral) Eval(a interpreter.Activation) ref.Val {
-	return interpreter.EvalActivation(a, l.Exec)
 }
 
 // eval gives the expression's value, or an *Error.
@@ -232,9 +191,6 @@ func (x *expression) fail(err error) *Error {
 	switch cancelled := (interpreter.EvalCancelledError{}); {
 	case errors.As(err, &cancelled) && cancelled.Cause == interpreter.CostLimitExceeded:
 		e.What = fmt.Sprintf("${ %s } failed: it costs more than %d", text, MaxCost)
-		e.Fix = "simplify it, or give it less data"
-	case errors.As(err, &cancelled):
-		e.What = fmt.Sprintf("${ %s } failed: its values grow too large", text)
 		e.Fix = "simplify it, or give it less data"
 	case strings.Contains(e.What, "no such key"):
 		e.Fix = "see to it that it is sent, or ask first with has(...)"

@@ -38,7 +38,7 @@ func readJSON(src []byte, f *faults) *node {
 		f.at(top, "", "the definition is not UTF-8 text", "store it again with waybill workflow apply")
 		return nil
 	}
-	r := &jsonReader{src: src, dec: json.NewDecoder(bytes.NewReader(src)), line: 1}
+	r := &jsonReader{src: src, dec: json.NewDecoder(bytes.NewReader(src)), at: position{line: 1, column: 1}}
 	r.dec.UseNumber()
 	root, err := r.read(0)
 	if err == nil {
@@ -54,10 +54,10 @@ func readJSON(src []byte, f *faults) *node {
 
 // jsonReader turns tokens into nodes. It counts lines as it goes.
 type jsonReader struct {
-	src         []byte
-	dec         *json.Decoder
-	offset      int // counted up to here
-	line, begin int // the line there, and where it begins
+	src    []byte
+	dec    *json.Decoder
+	offset int // counted up to here
+	at     position
 }
 
 // here is the place of the next token, or of the end.
@@ -67,12 +67,14 @@ func (r *jsonReader) here() position {
 		end++
 	}
 	for ; r.offset < end; r.offset++ {
-		if r.src[r.offset] == '\n' {
-			r.line++
-			r.begin = r.offset + 1
+		switch b := r.src[r.offset]; {
+		case b == '\n':
+			r.at = position{line: r.at.line + 1, column: 1}
+		case utf8.RuneStart(b):
+			r.at.column++
 		}
 	}
-	return position{line: r.line, column: 1 + utf8.RuneCount(r.src[r.begin:max(r.begin, end)])}
+	return r.at
 }
 
 func (r *jsonReader) read(depth int) (*node, error) {

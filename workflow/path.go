@@ -47,40 +47,58 @@ func (c *compiler) rawPath(e ast.Expr) *rawPath {
 	return &rawPath{from: from, links: rest}
 }
 
-// raw gives the JSON of the value, or false where only the program can tell
-// what is wrong. The answer is valid JSON in UTF-8, and may share the scope's bytes.
-func (p *rawPath) raw(s *Scope) (json []byte, ok bool) {
+// append appends the JSON of the value, or with text what stands for it inside
+// a JSON string. It gives false where only the program can tell what is wrong.
+func (p *rawPath) append(out []byte, s *Scope, text bool) ([]byte, bool) {
+	var raw []byte
+	ok := false
 	switch p.from.kind {
 	case scopeInput:
-		return p.follow(s.Input)
+		raw, ok = p.follow(s.Input)
 	case stepOutput:
-		return p.follow(s.step(p.from.step).Output)
+		raw, ok = p.follow(s.step(p.from.step).Output)
 	case stepError:
-		return p.follow(s.step(p.from.step).Error)
+		raw, ok = p.follow(s.step(p.from.step).Error)
+	default:
+		return p.appendScope(out, s, text)
 	}
-	if p.from.kind == taskLabels {
-		if len(p.links) != 1 || p.links[0].isIndex {
-			return nil, false
-		}
-		label, ok := s.Labels[p.links[0].name]
-		return appendString(nil, label), ok
+	switch {
+	case !ok:
+		return out, false
+	case text:
+		return appendRawText(out, raw)
 	}
-	if len(p.links) > 0 {
-		return nil, false
-	}
+	return append(out, raw...), true
+}
+
+// appendScope appends what a scope holds as Go values.
+func (p *rawPath) appendScope(out []byte, s *Scope, text bool) ([]byte, bool) {
+	var v string
+	ok := len(p.links) == 0
 	switch p.from.kind {
 	case taskID:
-		return appendString(nil, s.TaskID), true
+		v = s.TaskID
 	case taskWorkflow:
-		return appendString(nil, s.Workflow), true
-	case taskVersion:
-		return strconv.AppendInt(nil, int64(s.Version), 10), true
-	case taskPriority:
-		return strconv.AppendInt(nil, int64(s.Priority), 10), true
+		v = s.Workflow
 	case stepState:
-		return appendString(nil, s.step(p.from.step).State), true
+		v = s.step(p.from.step).State
+	case taskVersion:
+		return strconv.AppendInt(out, int64(s.Version), 10), ok
+	case taskPriority:
+		return strconv.AppendInt(out, int64(s.Priority), 10), ok
+	case taskLabels:
+		if len(p.links) != 1 || p.links[0].isIndex {
+			return out, false
+		}
+		v, ok = s.Labels[p.links[0].name]
 	}
-	return nil, false
+	switch {
+	case !ok:
+		return out, false
+	case text:
+		return appendInner(out, v), true
+	}
+	return appendString(out, v), true
 }
 
 var null = []byte("null")

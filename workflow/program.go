@@ -134,7 +134,7 @@ func (p *Program) When(step int, s Scope) (bool, error) {
 	if x == nil {
 		return true, nil
 	}
-	v, err := x.eval(&activation{p: p, s: &s})
+	v, err := x.eval(newActivation(p, &s))
 	if err != nil {
 		return false, err
 	}
@@ -153,7 +153,7 @@ func (p *Program) Input(step int, s Scope) ([]byte, error) {
 	if t == nil {
 		return []byte("{}"), nil
 	}
-	return t.render(&activation{p: p, s: &s})
+	return t.render(p, &s)
 }
 
 // UndoInput gives the JSON object that a step's undo adds to its request, and
@@ -164,7 +164,7 @@ func (p *Program) UndoInput(step int, s Scope) (json []byte, has bool, err error
 	if t == nil {
 		return nil, false, nil
 	}
-	if json, err = t.render(&activation{p: p, s: &s}); err != nil {
+	if json, err = t.render(p, &s); err != nil {
 		return nil, true, err
 	}
 	if json[0] != '{' { // then it is one expression
@@ -179,18 +179,28 @@ func (p *Program) Output(s Scope) ([]byte, error) {
 	if p.output == nil {
 		return []byte("null"), nil
 	}
-	return p.output.render(&activation{p: p, s: &s})
+	return p.output.render(p, &s)
 }
 
 // activation gives an evaluation its variables, decoded when first used. It
-// is for one evaluation.
+// is for one goroutine.
 type activation struct {
-	p    *Program
-	s    *Scope
-	seen map[string]ref.Val
+	p     *Program
+	s     Scope
+	known []known
+}
+
+// known is a variable that was decoded. Few are, so a list finds them fastest.
+type known struct {
+	v     variable
+	value ref.Val
 }
 
 var _ cel.Activation = (*activation)(nil)
+
+// newActivation copies the scope, so that it needn't be on the heap for those
+// templates that only copy.
+func newActivation(p *Program, s *Scope) *activation { return &activation{p: p, s: *s} }
 
 // Parent implements cel.Activation.
 func (a *activation) Parent() cel.Activation { return nil }
@@ -201,14 +211,13 @@ func (a *activation) ResolveName(name string) (any, bool) {
 	if !ok {
 		return nil, false
 	}
-	if got, ok := a.seen[name]; ok {
-		return got, true
+	for _, k := range a.known {
+		if k.v == v {
+			return k.value, true
+		}
 	}
 	got := a.resolve(v, name)
-	if a.seen == nil {
-		a.seen = make(map[string]ref.Val, 2)
-	}
-	a.seen[name] = got
+	a.known = append(a.known, known{v, got})
 	return got, true
 }
 

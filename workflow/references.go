@@ -69,7 +69,6 @@ type references struct {
 	// fault reports at a node of the expression.
 	fault  func(e ast.Expr, what, fix string)
 	locals []string
-	macro  bool // the expression has a comprehension
 }
 
 func (r *references) check(e ast.Expr) {
@@ -112,7 +111,6 @@ func (r *references) check(e ast.Expr) {
 }
 
 func (r *references) comprehension(e ast.Expr) {
-	r.macro = true
 	c := e.AsComprehension()
 	r.check(c.IterRange())
 	r.check(c.AccuInit())

@@ -8,7 +8,7 @@ import (
 
 // maxJSONDepth bounds the nesting of what a task brings: its input, outputs
 // and errors. Deeper values fail the expression that meets them.
-const maxJSONDepth = 1000
+const maxJSONDepth = 200
 
 // skip gives the index behind the JSON value that begins at b[i] (behind
 // white space), or -1 if there is none. It accepts what encoding/json accepts,
@@ -48,20 +48,31 @@ func skipWord(b []byte, i int, word string) int {
 	return i + len(word)
 }
 
+// plain tells which bytes stand for themselves in a JSON string.
+var plain = func() (t [256]bool) {
+	for c := range t {
+		t[c] = c >= ' ' && c != '"' && c != '\\'
+	}
+	return t
+}()
+
 func skipString(b []byte, i int) int {
 	if i >= len(b) || b[i] != '"' {
 		return -1
 	}
 	for i++; i < len(b); i++ {
-		switch c := b[i]; {
-		case c == '"':
+		if plain[b[i]] {
+			continue
+		}
+		switch b[i] {
+		case '"':
 			return i + 1
-		case c < ' ':
-			return -1
-		case c == '\\':
+		case '\\':
 			if i = skipEscape(b, i); i < 0 {
 				return -1
 			}
+		default:
+			return -1
 		}
 	}
 	return -1

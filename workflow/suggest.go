@@ -6,7 +6,7 @@ import "strings"
 // if it is near enough to be meant, and all of them while they are few.
 func suggest(name string, known []string) string {
 	const few = 12
-	best, distance := "", 1+max(2, len(name)/3)
+	best, distance := "", 1+max(1, len(name)/3)
 	for _, k := range known {
 		if d := editDistance(strings.ToLower(name), strings.ToLower(k)); d < distance {
 			best, distance = k, d

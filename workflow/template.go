@@ -103,38 +103,38 @@ func (b *templateBuilder) expression(pl place, p part, text bool) {
 }
 
 // render evaluates the template. The bytes are the caller's.
-func (t *template) render(a *activation) (json.RawMessage, error) {
-	const guess = 64 // bytes of a value
+func (t *template) render(p *Program, s *Scope) (json.RawMessage, error) {
+	const guess = 96 // bytes of a value
 	out := make([]byte, 0, t.size+guess*len(t.parts))
+	var a *activation // made when the first expression needs it
 	for i := range t.parts {
-		p := &t.parts[i]
-		out = append(out, p.literal...)
-		if p.x == nil {
+		part := &t.parts[i]
+		out = append(out, part.literal...)
+		if part.x == nil {
 			continue
 		}
-		var err error
-		if out, err = p.append(out, a); err != nil {
-			return nil, err
+		ok := false
+		if part.x.fast != nil {
+			out, ok = part.x.fast.append(out, s, part.text)
+		}
+		if !ok {
+			if a == nil {
+				a = newActivation(p, s)
+			}
+			var err error
+			if out, err = part.append(out, a); err != nil {
+				return nil, err
+			}
 		}
 		if len(out) > MaxResultBytes {
-			return nil, p.x.fail(errTooLarge)
+			return nil, part.x.fail(errTooLarge)
 		}
 	}
 	return out, nil
 }
 
-// append appends the value of the part's expression.
+// append evaluates the part's expression and appends its value.
 func (p *templatePart) append(out []byte, a *activation) ([]byte, error) {
-	if p.x.fast != nil {
-		if raw, ok := p.x.fast.raw(a.s); ok {
-			if !p.text {
-				return append(out, raw...), nil
-			}
-			if out, ok = appendRawText(out, raw); ok {
-				return out, nil
-			}
-		}
-	}
 	v, err := p.x.eval(a)
 	if err != nil {
 		return nil, err

@@ -1,8 +1,6 @@
 package workflow
 
 import (
-	"bytes"
-	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -68,9 +66,10 @@ func document(raw []byte, what string) ref.Val {
 // order in which a sender wrote them.
 type object struct {
 	raw    []byte
+	asked  bool // a member was asked for before
 	loaded bool
 	keys   []string
-	values map[string][]byte
+	values map[string]ref.Val
 }
 
 func (o *object) load() {
@@ -78,24 +77,26 @@ func (o *object) load() {
 		return
 	}
 	o.loaded = true
-	o.values = map[string][]byte{}
+	o.values = map[string]ref.Val{}
 	end := -1
-	walkObject(o.raw, 0, maxJSONDepth, func(key, raw []byte) { o.values[unquote(key)] = raw }, &end)
+	walkObject(o.raw, 0, maxJSONDepth, func(key, raw []byte) { o.values[unquote(key)] = value(raw) }, &end)
 	o.keys = slices.Sorted(maps.Keys(o.values))
 }
 
-// FindStringKey is what a selection by a constant name calls.
+// FindStringKey is what a selection by a constant name calls. Most objects are
+// asked for one member; the second question, perhaps in a macro's loop, decodes all.
 func (o *object) FindStringKey(name string) (any, bool) {
-	var raw []byte
-	if o.loaded {
-		raw = o.values[name]
-	} else {
-		raw, _ = memberOf(o.raw, name)
+	if !o.asked && !o.loaded {
+		o.asked = true
+		raw, _ := memberOf(o.raw, name)
+		if raw == nil {
+			return nil, false
+		}
+		return value(raw), true
 	}
-	if raw == nil {
-		return nil, false
-	}
-	return value(raw), true
+	o.load()
+	v, found := o.values[name]
+	return v, found
 }
 
 func (o *object) Find(key ref.Val) (ref.Val, bool) {
@@ -143,14 +144,12 @@ func (o *object) Equal(other ref.Val) ref.Val {
 	}
 	for _, k := range o.keys {
 		theirs, found := m.Find(types.String(k))
-		if !found || types.Equal(value(o.values[k]), theirs) != types.True {
+		if !found || types.Equal(o.values[k], theirs) != types.True {
 			return types.False
 		}
 	}
 	return types.True
 }
-
-func (o *object) AggregateSize(types.AggregateSizer) uint32 { return rawSize(o.raw) }
 
 func (o *object) ConvertToType(t ref.Type) ref.Val { return convert(o, types.MapType, t) }
 
@@ -176,23 +175,18 @@ func (l *list) load() traits.Lister {
 	return l.lister
 }
 
-func (l *list) Add(other ref.Val) ref.Val                 { return l.load().Add(other) }
-func (l *list) Contains(v ref.Val) ref.Val                { return l.load().Contains(v) }
-func (l *list) Equal(other ref.Val) ref.Val               { return l.load().Equal(other) }
-func (l *list) Get(i ref.Val) ref.Val                     { return l.load().Get(i) }
-func (l *list) Iterator() traits.Iterator                 { return l.load().Iterator() }
-func (l *list) Size() ref.Val                             { return l.load().Size() }
-func (l *list) AggregateSize(types.AggregateSizer) uint32 { return rawSize(l.raw) }
-func (l *list) ConvertToType(t ref.Type) ref.Val          { return convert(l, types.ListType, t) }
+func (l *list) Add(other ref.Val) ref.Val        { return l.load().Add(other) }
+func (l *list) Contains(v ref.Val) ref.Val       { return l.load().Contains(v) }
+func (l *list) Equal(other ref.Val) ref.Val      { return l.load().Equal(other) }
+func (l *list) Get(i ref.Val) ref.Val            { return l.load().Get(i) }
+func (l *list) Iterator() traits.Iterator        { return l.load().Iterator() }
+func (l *list) Size() ref.Val                    { return l.load().Size() }
+func (l *list) ConvertToType(t ref.Type) ref.Val { return convert(l, types.ListType, t) }
 func (l *list) ConvertToNative(t reflect.Type) (any, error) {
 	return toNative(l, l.raw, t)
 }
 func (l *list) Type() ref.Type { return types.ListType }
 func (l *list) Value() any     { return json.RawMessage(l.raw) }
-
-// rawSize estimates what raw JSON weighs for the memory limit, in elements or
-// tens of bytes, without looking at it.
-func rawSize(raw []byte) uint32 { return uint32(min(1+len(raw)/10, maxValueSize+1)) }
 
 func convert(v ref.Val, own *types.Type, t ref.Type) ref.Val {
 	switch t {
@@ -212,42 +206,4 @@ func toNative(v ref.Val, raw []byte, t reflect.Type) (any, error) {
 		return json.RawMessage(raw), nil
 	}
 	return nil, fmt.Errorf("unsupported conversion from %v to %v", v.Type(), t)
-}
-
-// sortedMap is an object that an expression built, with its keys in order:
-// Go's maps, which CEL uses, would give another order in every run.
-type sortedMap struct {
-	traits.Mapper
-	keys []ref.Val
-}
-
-func newSortedMap(m traits.Mapper) ref.Val {
-	s := &sortedMap{Mapper: m}
-	for it := m.Iterator(); it.HasNext() == types.True; {
-		s.keys = append(s.keys, it.Next())
-	}
-	slices.SortFunc(s.keys, compareKeys)
-	return s
-}
-
-func (s *sortedMap) Iterator() traits.Iterator {
-	return types.NewRefValList(types.DefaultTypeAdapter, s.keys).Iterator()
-}
-
-// compareKeys orders keys by type, then by value. No two keys of a map are equal.
-func compareKeys(a, b ref.Val) int {
-	if n := strings.Compare(a.Type().TypeName(), b.Type().TypeName()); n != 0 {
-		return n
-	}
-	switch a := a.(type) {
-	case types.String:
-		return strings.Compare(string(a), string(b.(types.String)))
-	case types.Int:
-		return cmp.Compare(a, b.(types.Int))
-	case types.Uint:
-		return cmp.Compare(a, b.(types.Uint))
-	case types.Bool:
-		return bytes.Compare(strconv.AppendBool(nil, bool(a)), strconv.AppendBool(nil, bool(b.(types.Bool))))
-	}
-	return strings.Compare(fmt.Sprint(a), fmt.Sprint(b))
 }

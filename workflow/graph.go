@@ -1,0 +1,164 @@
+package workflow
+
+import (
+	"fmt"
+	"strings"
+	"text/tabwriter"
+)
+
+// The formats of Graph.
+const (
+	GraphText    = "text"
+	GraphMermaid = "mermaid"
+	GraphDot     = "dot"
+)
+
+// Graph draws the steps and what they need: as text in stages, what runs at
+// the same time in one; as a Mermaid flowchart; or for Graphviz's dot.
+// It errs for another format only.
+func (d *Definition) Graph(format string) (string, error) {
+	switch format {
+	case GraphText:
+		return d.graphText(), nil
+	case GraphMermaid:
+		return d.graphMermaid(), nil
+	case GraphDot:
+		return d.graphDot(), nil
+	}
+	return "", fmt.Errorf("no graph format is called %q; use %s, %s or %s", format, GraphText, GraphMermaid, GraphDot)
+}
+
+// stages gives for each step the length of the longest way to it, from 1.
+// It assumes a graph without cycles and unknown names, as a valid one is.
+func (d *Definition) stages() []int {
+	at := make(map[string]int, len(d.Steps))
+	for i := range d.Steps {
+		at[d.Steps[i].ID] = i
+	}
+	stages := make([]int, len(d.Steps))
+	var visit func(i int) int
+	visit = func(i int) int {
+		if stages[i] == 0 {
+			stages[i] = 1
+			for _, id := range d.Steps[i].Needs {
+				if j, ok := at[id]; ok {
+					stages[i] = max(stages[i], 1+visit(j))
+				}
+			}
+		}
+		return stages[i]
+	}
+	for i := range d.Steps {
+		visit(i)
+	}
+	return stages
+}
+
+func (d *Definition) graphText() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s, within %s, on error %s\n", d.Key(), d.CompleteWithin, d.OnError)
+	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	stages := d.stages()
+	for stage, shown := 1, 0; shown < len(d.Steps); stage++ {
+		for i := range d.Steps {
+			if stages[i] != stage {
+				continue
+			}
+			shown++
+			s := &d.Steps[i]
+			within, retry := d.Effective(i)
+			line := fmt.Sprintf("%d\t%s\t%s.%s\twithin %s, %s", stage, s.ID, s.Agent, s.Operation, Duration(within), attempts(retry))
+			if len(s.Needs) > 0 {
+				line += ", needs " + strings.Join(s.Needs, " ")
+			}
+			if s.When != "" {
+				line += ", when " + strings.Join(strings.Fields(s.When), " ")
+			}
+			if s.Undo != nil {
+				line += ", undo " + s.Undo.Agent + "." + s.Undo.Operation
+			}
+			fmt.Fprintln(w, line)
+		}
+	}
+	w.Flush() // to a strings.Builder, which doesn't fail
+	return b.String()
+}
+
+func attempts(r Retry) string {
+	if r.MaxAttempts == 1 {
+		return "1 attempt"
+	}
+	return fmt.Sprintf("%d attempts", r.MaxAttempts)
+}
+
+// label gives the lines of a step's box.
+func (s *Step) label() []string {
+	lines := []string{s.ID, s.Agent + "." + s.Operation}
+	if s.Undo != nil {
+		lines = append(lines, "undo: "+s.Undo.Agent+"."+s.Undo.Operation)
+	}
+	return lines
+}
+
+// condition is the step's when on one line, without its braces.
+func (s *Step) condition() string {
+	text := strings.TrimSpace(s.When)
+	text = strings.TrimSuffix(strings.TrimPrefix(text, "${"), "}")
+	return strings.Join(strings.Fields(text), " ")
+}
+
+// entity spells what Mermaid would read as its own syntax.
+var entity = strings.NewReplacer(`"`, "#quot;", "#", "#35;", "<", "#lt;", ">", "#gt;", "`", "#96;", "|", "#124;")
+
+func (d *Definition) graphMermaid() string {
+	var b strings.Builder
+	b.WriteString("flowchart TD\n")
+	for i := range d.Steps {
+		s := &d.Steps[i]
+		lines := s.label()
+		for n := range lines {
+			lines[n] = entity.Replace(lines[n])
+		}
+		// Nodes are numbered: an id such as "end" is a word of Mermaid's.
+		fmt.Fprintf(&b, "  s%d[\"%s\"]\n", i, strings.Join(lines, "<br/>"))
+	}
+	for i := range d.Steps {
+		s := &d.Steps[i]
+		arrow := "-->"
+		if s.When != "" {
+			arrow = `-- "` + entity.Replace(s.condition()) + `" -->`
+			if len(s.Needs) == 0 {
+				fmt.Fprintf(&b, "  start%d(( )) %s s%d\n", i, arrow, i)
+			}
+		}
+		for _, id := range s.Needs {
+			fmt.Fprintf(&b, "  s%d %s s%d\n", d.Index(id), arrow, i)
+		}
+	}
+	return b.String()
+}
+
+func (d *Definition) graphDot() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "digraph %s {\n  node [shape=box];\n", dotText(d.Key()))
+	for i := range d.Steps {
+		s := &d.Steps[i]
+		lines := s.label()
+		if s.When != "" {
+			lines = append(lines, "when: "+s.condition())
+		}
+		fmt.Fprintf(&b, "  %s [label=%s];\n", dotText(s.ID), dotText(strings.Join(lines, "\n")))
+	}
+	for i := range d.Steps {
+		for _, id := range d.Steps[i].Needs {
+			fmt.Fprintf(&b, "  %s -> %s;\n", dotText(id), dotText(d.Steps[i].ID))
+		}
+	}
+	b.WriteString("}\n")
+	return b.String()
+}
+
+// dotText is a quoted string of the dot language, line ends as \n.
+func dotText(s string) string {
+	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`).Replace(s) + `"`
+}
