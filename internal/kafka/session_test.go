@@ -148,6 +148,41 @@ func TestTheNextOwnerSkipsWhatWasFinishedOutOfOrder(t *testing.T) {
 	})
 }
 
+// Between two commits a partition moves in order: what was finished moves along.
+func TestAMovedPartitionIsCommittedFirst(t *testing.T) {
+	kafkatest.Each(t, func(t *testing.T, b *kafkatest.Broker) {
+		r := newRequests(t, b, 2)
+		r.write(0, 0, 5)
+		r.write(1, 0, 5)
+		never := func(c *kafka.SessionConfig) { c.CommitEvery = time.Hour }
+		first := r.open(never)
+		r.poll(first, 10)
+		for o := range int64(5) {
+			first.Done(0, o)
+			first.Done(1, o)
+		}
+		moved := make(chan int32, 2)
+		second := r.open(never, func(c *kafka.SessionConfig) {
+			c.Listener.Assigned = func(ps []int32) {
+				for _, p := range ps {
+					moved <- p
+				}
+			}
+		})
+		p := <-moved
+		r.write(p, 5, 6)
+		if got := r.poll(second, 1); !slices.Equal(got, []string{"5"}) {
+			t.Errorf("the next owner got %q, finished before it came", got)
+		}
+		if held := first.Held(p); !errors.Is(context.Cause(held), kafka.ErrPartitionLost) {
+			t.Error("the first still holds the partition that moved")
+		}
+		if held := first.Held(1 - p); held.Err() != nil {
+			t.Errorf("the first lost the partition that stayed: %v", context.Cause(held))
+		}
+	})
+}
+
 // What a transaction aborted is never seen, and holds back no commit.
 func TestSessionsReadCommittedRequestsOnly(t *testing.T) {
 	kafkatest.Each(t, func(t *testing.T, b *kafkatest.Broker) {
@@ -364,8 +399,13 @@ func TestAReplyIsNeverWrittenAfterItsTime(t *testing.T) {
 		g.set(true)
 		var wg sync.WaitGroup
 		for i := range 20 {
-			// Those in time and those late lie in one batch, in any order.
-			if i%2 == 0 {
+			// The first two, in time, begin two batches; behind them those in
+			// time and those late lie mixed. The client by itself looks at the
+			// first of a batch only.
+			if i < 3 {
+				<-time.After(20 * time.Millisecond)
+			}
+			if i < 2 || i%2 == 0 {
 				wg.Go(func() {
 					if err := s.Send(r.ctx, reply(fmt.Sprint("in time ", i))); err != nil {
 						t.Errorf("a reply with time left: %v", err)
@@ -404,9 +444,9 @@ func TestAReplyIsNeverWrittenAfterItsTime(t *testing.T) {
 			t.Errorf("a late reply was written: %q", got)
 		}
 		slices.Sort(got)
-		if unique := len(slices.Compact(slices.Clone(got))); unique != 12 {
-			t.Errorf("%d different replies, want 12: %q", unique, got)
+		if unique := len(slices.Compact(slices.Clone(got))); unique != 13 {
+			t.Errorf("%d different replies, want 13: %q", unique, got)
 		}
-		t.Logf("%d replies written for 12", len(got))
+		t.Logf("%d replies written for 13", len(got))
 	})
 }
