@@ -43,9 +43,13 @@ func appendObject(dst []byte, v fielded) []byte {
 	return append(c.buf, '}')
 }
 
-func decodeObject(data []byte, v fielded) error {
+func decodeObject(data []byte, v fielded) error { return decodeAt(data, v, 0) }
+
+// decodeAt is decodeObject for an object at a level of nesting; outside is that
+// of a record that others wrote.
+func decodeAt(data []byte, v fielded, level int) error {
 	var room [24]field
-	obj, err := scanObject(data, room[:0])
+	obj, err := scanObjectAt(data, room[:0], level)
 	if err != nil {
 		return err
 	}
@@ -62,7 +66,7 @@ func (c *codec) find(name string) ([]byte, bool) {
 		if at >= len(c.obj) {
 			at -= len(c.obj)
 		}
-		if c.obj[at].key == name {
+		if string(c.obj[at].key) == name {
 			c.next = at + 1
 			val := c.obj[at].val
 			return val, string(val) != "null"
@@ -207,7 +211,9 @@ func (c *codec) time(name string, v *time.Time) {
 		c.fail(name, "not an instant as in RFC 3339")
 		return
 	}
-	*v = Millis(t)
+	if *v = Millis(t); v.Year() < 1 || v.Year() > 9999 {
+		c.fail(name, "not within the years 1 to 9999 in UTC")
+	}
 }
 
 // raw is a JSON value that is carried as it stands. It must be valid JSON.

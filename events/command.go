@@ -254,7 +254,7 @@ func decodeSubmission(r *Record) (string, Input, error) {
 	data := r.Value
 	if ct, _ := r.Header(HeaderContentType); strings.HasPrefix(ct, "application/cloudevents+json") {
 		var ev structured
-		if err := decodeObject(r.Value, &ev); err != nil {
+		if err := decodeAt(r.Value, &ev, outside-1); err != nil {
 			return "", nil, badJSON(err)
 		}
 		if err := checkType(ev.Type, TypeSubmission); err != nil {
@@ -265,7 +265,7 @@ func decodeSubmission(r *Record) (string, Input, error) {
 			s.Traceparent = ev.Traceparent
 		}
 	}
-	if err := decodeObject(data, s); err != nil {
+	if err := decodeAt(data, s, outside); err != nil {
 		return "", nil, badJSON(err)
 	}
 	if err := s.check(); err != nil {
@@ -377,7 +377,7 @@ func decodeRecovery(r *Record) (string, Input, error) {
 		return "", nil, err
 	}
 	rec := &Recovery{}
-	if err := decodeObject(r.Value, rec); err != nil {
+	if err := decodeAt(r.Value, rec, outside); err != nil {
 		return "", nil, badJSON(err)
 	}
 	if err := CheckTaskID(rec.Task); err != nil {
@@ -408,7 +408,7 @@ func decodeControl(r *Record) (string, Input, error) {
 	}
 	x := &Control{}
 	x.ID, _ = r.Header(HeaderID)
-	if err := decodeObject(r.Value, x); err != nil {
+	if err := decodeAt(r.Value, x, outside); err != nil {
 		return "", nil, badJSON(err)
 	}
 	if err := CheckTaskID(x.Task); err != nil {

@@ -1,21 +1,32 @@
 package events
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"unicode/utf8"
 )
 
-// The bounds of what is read as JSON.
+// MaxJSONDepth is how deep arrays and objects may be nested in what comes from
+// outside: a record of an inbox, the result of an expression.
+const MaxJSONDepth = 64
+
+// The bounds of what is read as JSON. What is stored holds others' values some
+// levels down, the details of an undo's error in a stored task six; it must
+// be read back whatever came in.
 const (
-	maxJSONDepth  = 64
-	maxJSONFields = 512
+	maxStoredDepth = MaxJSONDepth + 16
+	maxJSONFields  = 512
 )
+
+// outside is the level at which a value from outside is read, so that as many
+// are left as it may have.
+const outside = maxStoredDepth - MaxJSONDepth
 
 // field is one member of a JSON object: its name and its value as it stands.
 type field struct {
-	key string
+	key []byte
 	val []byte
 }
 
@@ -25,8 +36,11 @@ func badValue(name, what string) error { return fmt.Errorf("field %q: %s", name,
 
 // scanObject checks that data is one JSON object in UTF-8 and appends its
 // members to dst. Of two members of one name the last counts, as in the
-// standard library. Values alias data.
-func scanObject(data []byte, dst []field) ([]field, error) {
+// standard library. Names and values alias data.
+func scanObject(data []byte, dst []field) ([]field, error) { return scanObjectAt(data, dst, 0) }
+
+// scanObjectAt is scanObject for an object that has as many levels around it.
+func scanObjectAt(data []byte, dst []field, level int) ([]field, error) {
 	if !utf8.Valid(data) {
 		return dst, errors.New("not UTF-8")
 	}
@@ -43,7 +57,7 @@ func scanObject(data []byte, dst []field) ([]field, error) {
 		if err != nil {
 			return dst, err
 		}
-		key, err := unquote(data[i:keyEnd])
+		key, err := unquoteBytes(data[i:keyEnd])
 		if err != nil {
 			return dst, err
 		}
@@ -52,7 +66,7 @@ func scanObject(data []byte, dst []field) ([]field, error) {
 			return dst, syntax(data, i)
 		}
 		i = skipSpace(data, i+1)
-		end, err := skipValue(data, i, 1)
+		end, err := skipValue(data, i, level+1)
 		if err != nil {
 			return dst, err
 		}
@@ -75,9 +89,9 @@ func scanObject(data []byte, dst []field) ([]field, error) {
 	}
 }
 
-func setField(dst []field, key string, val []byte) []field {
+func setField(dst []field, key, val []byte) []field {
 	for i := range dst {
-		if dst[i].key == key {
+		if string(dst[i].key) == string(key) {
 			dst[i].val = val
 			return dst
 		}
@@ -119,13 +133,13 @@ func scanArray(data []byte, each func([]byte) error) error {
 }
 
 // ValidJSON reports whether data is one JSON value in UTF-8, no deeper than
-// Waybill reads.
+// MaxJSONDepth.
 func ValidJSON(data []byte) bool {
 	if !utf8.Valid(data) {
 		return false
 	}
 	i := skipSpace(data, 0)
-	end, err := skipValue(data, i, 0)
+	end, err := skipValue(data, i, outside)
 	return err == nil && atEnd(data, end) == nil
 }
 
@@ -159,11 +173,9 @@ func trimSpace(data []byte) []byte {
 	return data
 }
 
-// skipValue returns the end of the value that begins at i.
+// skipValue returns the end of the value that begins at i, at a depth of so many
+// arrays and objects around it.
 func skipValue(data []byte, i, depth int) (int, error) {
-	if depth > maxJSONDepth {
-		return i, fmt.Errorf("JSON deeper than %d levels", maxJSONDepth)
-	}
 	if i >= len(data) {
 		return i, syntax(data, i)
 	}
@@ -184,6 +196,9 @@ func skipValue(data []byte, i, depth int) (int, error) {
 }
 
 func skipNested(data []byte, i, depth int) (int, error) {
+	if depth >= maxStoredDepth {
+		return i, fmt.Errorf("JSON deeper than %d levels", MaxJSONDepth)
+	}
 	object := data[i] == '{'
 	closing := byte(']')
 	if object {
@@ -292,21 +307,25 @@ func skipNumber(data []byte, i int) (int, error) {
 
 // unquote returns the text of a JSON string that skipString has accepted.
 func unquote(raw []byte) (string, error) {
-	for _, c := range raw[1 : len(raw)-1] {
-		if c == '\\' {
-			var s string
-			err := json.Unmarshal(raw, &s)
-			return s, err
-		}
+	b, err := unquoteBytes(raw)
+	return string(b), err
+}
+
+// unquoteBytes aliases raw where nothing in it is escaped.
+func unquoteBytes(raw []byte) ([]byte, error) {
+	if bytes.IndexByte(raw, '\\') < 0 {
+		return raw[1 : len(raw)-1], nil
 	}
-	return string(raw[1 : len(raw)-1]), nil
+	var s string
+	err := json.Unmarshal(raw, &s)
+	return []byte(s), err
 }
 
 // appendQuoted appends s as a JSON string. Bytes that are no UTF-8 become
 // U+FFFD, as in the standard library.
 func appendQuoted(dst []byte, s string) []byte {
 	for i := 0; i < len(s); i++ {
-		if c := s[i]; c < 0x20 || c == '"' || c == '\\' || c >= 0x7f {
+		if c := s[i]; c < 0x20 || c == '"' || c == '\\' || c >= utf8.RuneSelf {
 			return appendEscaped(dst, s)
 		}
 	}
@@ -315,14 +334,18 @@ func appendQuoted(dst []byte, s string) []byte {
 	return append(dst, '"')
 }
 
+// appendEscaped writes the shortest escapes: a text that was read in within a
+// bound mustn't be longer when it is written.
 func appendEscaped(dst []byte, s string) []byte {
-	const hex = "0123456789abcdef"
+	const hex, short = "0123456789abcdef", "btn.fr" // 0x08 to 0x0d
 	dst = append(dst, '"')
 	for _, r := range s { // an invalid byte ranges as U+FFFD
 		switch {
 		case r == '"' || r == '\\':
 			dst = append(dst, '\\', byte(r))
-		case r < 0x20 || r == 0x7f:
+		case r >= '\b' && r <= '\r' && r != '\v':
+			dst = append(dst, '\\', short[r-'\b'])
+		case r < 0x20:
 			dst = append(dst, '\\', 'u', '0', '0', hex[r>>4], hex[r&15])
 		default:
 			dst = utf8.AppendRune(dst, r)

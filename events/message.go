@@ -133,10 +133,10 @@ func UndoValue(u UndoOf, extra json.RawMessage) (json.RawMessage, error) {
 	}
 	buf := appendObject([]byte(`{"undo_of":`), &u)
 	for _, m := range members {
-		if m.key == "undo_of" {
+		if string(m.key) == "undo_of" {
 			continue
 		}
-		buf = append(appendQuoted(append(buf, ','), m.key), ':')
+		buf = append(appendQuoted(append(buf, ','), string(m.key)), ':')
 		buf = append(buf, m.val...)
 	}
 	return append(buf, '}'), nil

@@ -1,0 +1,211 @@
+package events
+
+import (
+	"encoding/json"
+	"time"
+)
+
+// A sample is one record as it is written, and what it is read as. Samples are
+// what the golden files hold, what the schemas are checked with, what the
+// fuzzers begin with and what the benchmarks measure.
+type sample struct {
+	name   string // of its golden file: the type, and what tells it from others of the type
+	record Record
+	want   any
+	decode func(*Record) (any, error)
+	event  *Event // of an event
+	inbox  Inbox  // Inboxes: of no inbox
+}
+
+const sampleNS = Namespace("waybill.")
+
+// instantOf is a fixed instant, a number of seconds into the samples' history.
+func instantOf(second int) time.Time {
+	return epochStart.Add(time.Duration(second)*time.Second + 250*time.Millisecond)
+}
+
+func sampleAttempts() Attempts {
+	return Attempts{CompleteWithin: 10 * time.Second, MaxAttempts: 5, Backoff: 200 * time.Millisecond, Factor: 1.5,
+		Max: 30 * time.Second, CoolDown: 5 * time.Minute}
+}
+
+func samplePlan() *Plan {
+	a := sampleAttempts()
+	return NewPlan(OnErrorUndo, 30*time.Minute, []PlanStep{
+		{ID: "reserve", Agent: "inventory", Operation: "reserve", Attempts: a,
+			Undo: &PlanUndo{Agent: "inventory", Operation: "release", Attempts: a}},
+		{ID: "charge", Needs: []int{0}, Agent: "payments", Operation: "charge", Attempts: a},
+	})
+}
+
+var (
+	sampleBy    = By{Who: "ada@example.com", Why: "the customer called", RequestID: "0198f3c2-7b1e-7c3a-9d5e-2f4b6a8c0e1d"}
+	sampleError = &Error{Code: "card_declined", Message: "the bank said \"no\"", Step: "charge", Details: json.RawMessage(`{"bank":"b-1","tries":[1,2]}`)}
+	sampleTrace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+)
+
+// sampleFacts has every fact once, with every field set.
+func sampleFacts() []Fact {
+	fs := []Fact{
+		&PartitionClaimed{Owner: "scheduler-0"},
+		&TaskReceived{Workflow: "order", Version: 3, Input: json.RawMessage(`{"total":12.50,"items":["book","péché"]}`), ReplyTo: "shop.order-status",
+			Priority: 5, Labels: map[string]string{"region": "eu", "tier": "gold"}, CompleteBy: instantOf(600),
+			Digest: "q1w2e3r4t5y6u7i8o9p0aQ", Traceparent: sampleTrace, Plan: samplePlan()},
+		&TaskStarted{},
+		&TaskProcessed{Output: json.RawMessage(`{"tracking":"T-1"}`)},
+		&TaskUndoing{By: sampleBy, Ending: StateCancelled, Keep: true, Error: sampleError},
+		&TaskUndone{},
+		&TaskCancelled{By: sampleBy},
+		&TaskHeld{Error: sampleError},
+		&TaskResumed{By: sampleBy},
+		&RunSkipped{Step: "charge"},
+		&RunReleased{By: sampleBy, Step: "charge", As: StepCompleted, Output: json.RawMessage(`{"receipt":"R-9"}`)},
+	}
+	for _, k := range []Kind{Do, Undo} {
+		fs = append(fs,
+			&AttemptStarted{Kind: k, Step: "charge", Attempt: 1, Agent: "payments", Operation: "charge",
+				Key: IdempotencyKey(sampleNS, "order-7", "charge", k, 0), Input: json.RawMessage(`{"amount":12.50,"card":"tok_1"}`)},
+			&AttemptCompleted{Kind: k, Step: "charge", Attempt: 1, Output: json.RawMessage(`{"receipt":"R-9"}`)},
+			&AttemptFailed{Kind: k, Step: "charge", Attempt: 1, Effect: EffectUnknown, Error: sampleError},
+			&AttemptRejected{Kind: k, Step: "charge", Attempt: 1, Error: sampleError},
+			&AttemptExpired{Kind: k, Step: "charge", Attempt: 1},
+			&AttemptWaiting{Kind: k, Step: "charge", Attempt: 5, CoolDown: true},
+			&RunErrored{Kind: k, Step: "charge", Error: sampleError},
+		)
+	}
+	return fs
+}
+
+// sampleEvent wraps a fact in an envelope with every field that it can have.
+func sampleEvent(f Fact, seq uint64) *Event {
+	e := &Event{Task: "order-7", Seq: seq, At: instantOf(int(seq)), Cause: Cause{Replies, 3, 1742}, Epoch: 12,
+		Prev: "mZ0xv8tJ3kq2c1b4a5s6dw", Fact: f}
+	switch f.(type) {
+	case *PartitionClaimed:
+		e.Task, e.Prev, e.Seq = "", "", e.Epoch
+	case *TaskReceived:
+		e.Prev, e.Cause = "", Cause{Tasks, 3, 88}
+	case *TaskStarted, *TaskResumed:
+		e.Due, e.Policy = instantOf(1800), &Policy{Timer: TimerTask, OnError: OnErrorUndo, CompleteBy: instantOf(1800)}
+	case *AttemptStarted:
+		e.arm(TimerAttempt)
+	case *AttemptFailed, *AttemptExpired:
+		e.arm(TimerFailed)
+	case *AttemptWaiting:
+		e.arm(TimerWaiting)
+	}
+	return e
+}
+
+func (e *Event) arm(k TimerKind) {
+	e.Due = e.At.Add(10 * time.Second)
+	e.Policy = &Policy{Timer: k, FailureCount: 2, Attempts: sampleAttempts(), OnError: OnErrorUndo, CompleteBy: instantOf(1800), CooledDown: true}
+}
+
+func eventSamples() []sample {
+	var all []sample
+	for i, f := range sampleFacts() {
+		e := sampleEvent(f, uint64(i+1))
+		all = append(all, sample{name: f.Type(), record: e.Record(sampleNS, "scheduler-0", 3, e.Value()), want: e, event: e, inbox: Inboxes,
+			decode: func(r *Record) (any, error) { return DecodeEvent(r) }})
+	}
+	return all
+}
+
+func sampleSubmission() *Submission {
+	return &Submission{ID: "order-7", Workflow: "order", Version: 3, Input: json.RawMessage(`{"total":12.50,"items":["book","péché"]}`),
+		ReplyTo: "shop.order-status", Priority: 5, Labels: map[string]string{"region": "eu", "tier": "gold"},
+		CompleteBy: instantOf(600), Traceparent: sampleTrace}
+}
+
+func inputSample(name string, inbox Inbox, r Record, want Input) sample {
+	return sample{name: name, inbox: inbox, record: r, want: want, decode: func(r *Record) (any, error) {
+		_, in, err := DecodeInput(inbox, r)
+		return in, err
+	}}
+}
+
+func inputSamples() []sample {
+	sub := sampleSubmission()
+	bare := *sub
+	bare.Traceparent = ""
+	structured := Record{Topic: "waybill.tasks", Key: []byte("order-7"),
+		Headers: []Header{{HeaderContentType, []byte("application/cloudevents+json; charset=utf-8")}},
+		Value: []byte(`{"specversion":"1.0","type":"` + TypeSubmission + `","source":"shop","id":"8f1c","datacontenttype":"application/json","traceparent":"` +
+			sampleTrace + `","data":` + string(encodeObject(sub)) + `}`)}
+	all := []sample{
+		inputSample(TypeSubmission+".binary", Tasks, sub.Record(sampleNS, "shop"), sub),
+		inputSample(TypeSubmission+".structured", Tasks, structured, sub),
+		inputSample(TypeSubmission+".bare", Tasks, Record{Topic: "waybill.tasks", Key: []byte("order-7"), Value: encodeObject(&bare)}, &bare),
+		inputSample(TypeSubmission+".smallest", Tasks, Record{Topic: "waybill.tasks", Value: []byte(`{"id":"order-7","workflow":"order"}`)},
+			&Submission{ID: "order-7", Workflow: "order"}),
+	}
+	ref := RequestRef{"charge", Do, 2}
+	for _, p := range []*Reply{
+		{Task: "order-7", Ref: ref, Outcome: Completed, Effect: EffectUnknown, Body: json.RawMessage(`{"receipt":"R-9"}`)},
+		{Task: "order-7", Ref: ref, Outcome: Failed, Effect: EffectNone, Body: json.RawMessage(`{"code":"busy","message":"try later"}`)},
+		{Task: "order-7", Ref: RequestRef{"charge", Undo, 1}, Outcome: Rejected, Effect: EffectUnknown, Body: json.RawMessage(`{"code":"settled"}`)},
+	} {
+		all = append(all, inputSample(TypeReply+"."+string(p.Outcome), Replies, p.Record(sampleNS, "payments-1"), p))
+	}
+	for _, r := range []*Recovery{
+		{Task: "order-7", Timer: 9, Action: ActionRetry, Step: "charge", Kind: Do, CompleteBy: instantOf(40)},
+		{Task: "order-7", Timer: 9, Action: ActionWait, Step: "charge", Kind: Undo, Until: instantOf(50)},
+		{Task: "order-7", Timer: 2, Action: ActionUndo},
+		{Task: "order-7", Timer: 2, Action: ActionHold},
+	} {
+		all = append(all, inputSample(TypeRecovery+"."+string(r.Action), Recoveries, r.Record(sampleNS, "supervisor-0", 3), r))
+	}
+	for _, x := range []*Control{
+		{By: sampleBy, Task: "order-7", Command: Cancel, Keep: true, ID: sampleBy.RequestID},
+		{By: sampleBy, Task: "order-7", Command: Resubmit, Step: "charge", ID: sampleBy.RequestID},
+		{By: sampleBy, Task: "order-7", Command: UndoTask, ID: sampleBy.RequestID},
+		{By: sampleBy, Task: "order-7", Command: Release, Step: "charge", As: StepCompleted, Output: json.RawMessage(`{"receipt":"R-9"}`), ID: sampleBy.RequestID},
+	} {
+		all = append(all, inputSample(TypeControl+"."+string(x.Command), Controls, x.Record(sampleNS, "cli"), x))
+	}
+	return all
+}
+
+func outputSamples() []sample {
+	do := &Request{Task: "order-7", Ref: RequestRef{"charge", Do, 2}, Operation: "charge", CompleteBy: instantOf(30), Traceparent: sampleTrace,
+		IdempotencyKey: IdempotencyKey(sampleNS, "order-7", "charge", Do, 0), Value: json.RawMessage(`{"amount":12.50,"card":"tok_1"}`)}
+	value, err := UndoValue(UndoOf{IdempotencyKey: do.IdempotencyKey, Outcome: "completed", Input: do.Value, Output: json.RawMessage(`{"receipt":"R-9"}`)},
+		json.RawMessage(`{"reason":"cancelled"}`))
+	if err != nil {
+		panic(err)
+	}
+	undo := &Request{Task: "order-7", Ref: RequestRef{"charge", Undo, 1}, Operation: "refund", CompleteBy: instantOf(30),
+		IdempotencyKey: IdempotencyKey(sampleNS, "order-7", "charge", Undo, 0), Value: value}
+	accepted := &Answer{Task: "order-7", Control: sampleBy.RequestID, Accepted: true, Seq: 14, State: StateUndoing}
+	refused := &Answer{Task: "order-7", Control: sampleBy.RequestID, Reason: "cancel: task \"order-7\" is processed", State: StateProcessed}
+	alert := &Alert{Task: "order-7", Seq: 14, Code: CodeTriesExhausted, Step: "charge", Message: "no attempt is left", At: instantOf(14)}
+	told := &Notification{Task: "order-7", Workflow: "order", Status: "processed", Output: json.RawMessage(`{"tracking":"T-1"}`), At: instantOf(14)}
+	failed := &Notification{Task: "order-7", Workflow: "order", Status: "error", Error: sampleError, At: instantOf(14)}
+	not := &Notification{Task: "order-7", Workflow: "odrer", Status: StatusRefused, Reason: "unknown_workflow: no workflow \"odrer\"", At: instantOf(14)}
+	request := func(r *Record) (any, error) { return DecodeRequest(r) }
+	answer := func(r *Record) (any, error) { return DecodeAnswer(r) }
+	notification := func(r *Record) (any, error) { return DecodeNotification(r) }
+	lost := Record{Topic: "waybill.replies", Partition: 3, Offset: 1742, Key: []byte("order-7"), Value: []byte("\x00not JSON")}
+	letter := Deadletter(sampleNS, "scheduler-0", &lost, unusable(ReasonBadJSON, "the reply's value is no JSON in UTF-8"))
+	return []sample{
+		{name: TypeRequest, record: do.Record(sampleNS, "scheduler-0", "payments", 1), want: do, decode: request},
+		{name: TypeRequest + ".undo", record: undo.Record(sampleNS, "scheduler-0", "payments", 1), want: undo, decode: request},
+		{name: TypeAnswer, record: accepted.Record(sampleNS, "scheduler-0"), want: accepted, decode: answer},
+		{name: TypeAnswer + ".refused", record: refused.Record(sampleNS, "scheduler-0"), want: refused, decode: answer},
+		{name: TypeAlert, record: alert.Record(sampleNS, "scheduler-0", "order-7/14"), want: alert, decode: func(r *Record) (any, error) { return DecodeAlert(r) }},
+		{name: TypeNotification, record: told.Record(sampleNS, "scheduler-0", "shop.order-status", "order-7/14"), want: told, decode: notification},
+		{name: TypeNotification + ".error", record: failed.Record(sampleNS, "scheduler-0", "shop.order-status", "order-7/14"), want: failed, decode: notification},
+		{name: TypeNotification + ".refused", record: not.Record(sampleNS, "scheduler-0", "shop.order-status", "refused/tasks/3/88"), want: not, decode: notification},
+		{name: TypeDeadletter, record: letter, want: letter.Value, decode: func(r *Record) (any, error) { return r.Value, nil }},
+	}
+}
+
+// samples lists them all.
+func samples() []sample {
+	out := outputSamples()
+	for i := range out {
+		out[i].inbox = Inboxes
+	}
+	return append(append(eventSamples(), inputSamples()...), out...)
+}
