@@ -66,6 +66,20 @@ func NewBalancer(partitions int32) *Balancer {
 	}
 }
 
+// observe sets the hooks that are not nil. It is called before the client is
+// opened.
+func (b *Balancer) observe(changed func(added, lost []int32), failed func(error), uneven func(string, []string)) {
+	if changed != nil {
+		b.onChanged = changed
+	}
+	if failed != nil {
+		b.onError = failed
+	}
+	if uneven != nil {
+		b.onUneven = uneven
+	}
+}
+
 var (
 	_ kgo.GroupBalancer           = (*Balancer)(nil)
 	_ kgo.HookNewClient           = (*Balancer)(nil)
@@ -92,6 +106,13 @@ func (b *Balancer) whileOwned(p int32, n uint64, fn func(*kgo.Client)) bool {
 	}
 	fn(b.client)
 	return true
+}
+
+// whileOpen calls fn with the client, which is there before it joins.
+func (b *Balancer) whileOpen(fn func(*kgo.Client)) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	fn(b.client)
 }
 
 // OnNewClient is a kgo hook.

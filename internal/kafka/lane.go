@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -177,6 +178,9 @@ type Lane struct {
 	// broken is set when only a new lane can tell what the log says.
 	broken error
 
+	inCommit sync.Mutex // held by Commit and Abort
+	closed   atomic.Bool
+
 	lastPollNanos   atomic.Int64
 	lastCommitNanos atomic.Int64
 	waitingNanos    atomic.Int64 // since when records wait for a commit; 0: none
@@ -189,11 +193,11 @@ func OpenLane(ctx context.Context, cfg LaneConfig) (*Lane, error) {
 	if err := cfg.complete(); err != nil {
 		return nil, fmt.Errorf("lane %q of group %q: %w", cfg.Owner, cfg.Group, err)
 	}
-	if err := checkCopartitioned(ctx, cfg.Config, cfg.Topics, cfg.Partitions); err != nil {
+	if err := copartitioned(ctx, cfg.Config, cfg.Topics, cfg.Partitions); err != nil {
 		return nil, fmt.Errorf("lane %q of group %q: %w", cfg.Owner, cfg.Group, err)
 	}
 	l := &Lane{cfg: cfg, balancer: NewBalancer(cfg.Partitions), resumed: map[int32]uint64{}, polledFrom: map[int32]uint64{}}
-	l.balancer.observe(cfg.Listener)
+	l.balancer.observe(cfg.Listener.Assigned, cfg.Listener.GroupFailed, cfg.Listener.Uneven)
 	l.balancer.onAdded = func(client *kgo.Client, added []int32) {
 		client.PauseFetchPartitions(l.copartitions(added...))
 	}
@@ -210,18 +214,6 @@ func OpenLane(ctx context.Context, cfg LaneConfig) (*Lane, error) {
 	l.session, l.cut = session, cut
 	l.poller = poller{client: session.Client(), wait: cfg.FetchMaxWait, max: cfg.MaxPollRecords}
 	return l, nil
-}
-
-func (b *Balancer) observe(l *LaneListener) {
-	if l.Assigned != nil {
-		b.onChanged = l.Assigned
-	}
-	if l.GroupFailed != nil {
-		b.onError = l.GroupFailed
-	}
-	if l.Uneven != nil {
-		b.onUneven = l.Uneven
-	}
 }
 
 func (l *Lane) options(life context.Context) []kgo.Opt {
@@ -262,21 +254,20 @@ func (l *Lane) options(life context.Context) []kgo.Opt {
 
 func (l *Lane) flushMax() time.Duration { return l.cfg.TransactionTimeout / flushPerTransaction }
 
-// checkCopartitioned asks the cluster whether the topics are as the lanes need
-// them.
-func checkCopartitioned(ctx context.Context, cfg Config, topics []string, partitions int32) error {
+// copartitioned asks the cluster whether all topics have as many partitions.
+func copartitioned(ctx context.Context, cfg Config, topics []string, partitions int32) error {
 	client, err := kgo.NewClient(cfg.options()...)
 	if err != nil {
 		return fmt.Errorf("client: %w", err)
 	}
 	defer client.Close()
-	details, err := kadm.NewClient(client).ListTopics(ctx, topics...)
+	meta, err := metadata(ctx, kadm.NewClient(client), topics...)
 	if err != nil {
 		return fmt.Errorf("ask the cluster for the topics: %w", err)
 	}
 	var faults []error
 	for _, topic := range topics {
-		d, ok := details[topic]
+		d, ok := meta.Topics[topic]
 		switch {
 		case !ok:
 			faults = append(faults, fmt.Errorf("topic %s: the broker says nothing about it", topic))
@@ -348,14 +339,22 @@ func (l *Lane) Stalled(now time.Time) time.Duration {
 
 // Close ends an open transaction, leaves the group (a static member stays
 // until its session times out) and closes the client. It takes at most a few
-// seconds, also when no broker answers. Calling it again does nothing.
+// seconds, also when no broker answers. A Commit that is running fails.
+// Calling it again does nothing.
 func (l *Lane) Close() {
-	ctx, cancel := context.WithTimeout(context.Background(), closeWait)
-	defer cancel()
-	// An outcome in doubt is settled by this: it takes the producer id anew.
-	// If it fails, the broker rolls back at the transaction timeout, or the
-	// next owner does.
-	_ = l.session.Client().EndTransaction(ctx, kgo.TryAbort)
+	if l.closed.Swap(true) {
+		return
+	}
+	// Not beside a Commit: it would find its transaction ended, and take that
+	// for its own success.
+	if l.inCommit.TryLock() {
+		ctx, cancel := context.WithTimeout(context.Background(), closeWait)
+		defer cancel()
+		// An outcome in doubt is settled by this: it takes the producer id
+		// anew. If it fails, the next owner or the broker rolls back.
+		_ = l.session.Client().EndTransaction(ctx, kgo.TryAbort)
+		l.inCommit.Unlock()
+	}
 	closeClient(l.session.Client(), l.cut)
 }
 
@@ -364,6 +363,7 @@ func (l *Lane) Close() {
 func closeClient(client *kgo.Client, cut context.CancelFunc) {
 	ctx, cancel := context.WithTimeout(context.Background(), closeWait)
 	defer cancel()
+	client.AllowRebalance()
 	// A member that could not say goodbye is forgotten after its session.
 	_ = client.LeaveGroupContext(ctx)
 	cut()

@@ -65,8 +65,10 @@ func (e *ProduceError) Permanent() bool {
 // Commit panics if nothing was polled: the group would not fence such a
 // transaction (measured: written after the takeover by 5 of 19 frozen owners).
 func (l *Lane) Commit(ctx context.Context, out []events.Record) (committed bool, err error) {
-	if l.broken != nil {
-		return false, l.broken
+	l.inCommit.Lock()
+	defer l.inCommit.Unlock()
+	if err := l.ended(); err != nil {
+		return false, err
 	}
 	if l.polled == 0 {
 		panic(fmt.Sprintf("kafka: lane %q commits %d records but polled none", l.cfg.Owner, len(out)))
@@ -117,8 +119,10 @@ func (l *Lane) Commit(ctx context.Context, out []events.Record) (committed bool,
 // Abort gives back everything polled since the last Commit or Abort: it comes
 // again from Poll. An error means the same as that of Commit.
 func (l *Lane) Abort(ctx context.Context) error {
-	if l.broken != nil {
-		return l.broken
+	l.inCommit.Lock()
+	defer l.inCommit.Unlock()
+	if err := l.ended(); err != nil {
+		return err
 	}
 	return l.rewind(ctx, "the caller gave it back")
 }
@@ -156,6 +160,14 @@ func (l *Lane) settled(why string) {
 func (l *Lane) clear() {
 	l.polled, l.skipped = 0, false
 	clear(l.polledFrom)
+}
+
+// ended is why the lane can do nothing more, if so.
+func (l *Lane) ended() error {
+	if l.broken == nil && l.closed.Load() {
+		l.broken = fmt.Errorf("lane %q is closed", l.cfg.Owner)
+	}
+	return l.broken
 }
 
 func (l *Lane) fail(doing string, err error) error {

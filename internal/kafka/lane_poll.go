@@ -65,11 +65,11 @@ func (p *poller) wake() {
 // An error is final: ctx has ended, the lane is fenced or refused, or its
 // position is lost; Close it and open a new one.
 func (l *Lane) Poll(ctx context.Context) ([]events.Record, error) {
-	if l.broken != nil {
-		return nil, l.broken
+	if err := l.ended(); err != nil {
+		return nil, err
 	}
 	if l.skipped && l.polled == 0 {
-		if err := l.rewind(ctx, "records came of a partition that may not act"); err != nil {
+		if err := l.Abort(ctx); err != nil {
 			return nil, err
 		}
 	}

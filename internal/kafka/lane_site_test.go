@@ -1,0 +1,163 @@
+package kafka_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/kafkatest"
+)
+
+const testPartitions = 12
+
+// site is a system of its own on a broker: its namespace, with the inboxes,
+// events and the requests of agent "a".
+type site struct {
+	*kafkatest.Broker
+	config  kafka.Config
+	ns      events.Namespace
+	inboxes []string
+}
+
+func newSite(t testing.TB, b *kafkatest.Broker) *site {
+	t.Helper()
+	ns := b.Namespace(t)
+	b.CreateTopics(t, testPartitions, append(ns.InboxTopics(), ns.Events(), ns.Requests("a"))...)
+	return &site{b, kafka.Config{Brokers: b.Addrs, Namespace: ns, ClientID: "test", Dial: b.Dial}, ns, ns.InboxTopics()}
+}
+
+// embedded is a site on a broker of its own, whose faults the test may set.
+func embedded(t testing.TB) *site {
+	t.Helper()
+	return newSite(t, kafkatest.Embedded(t))
+}
+
+// each runs a test on every kind of broker.
+func each(t *testing.T, fn func(t *testing.T, s *site)) {
+	t.Helper()
+	kafkatest.Each(t, func(t *testing.T, b *kafkatest.Broker) {
+		t.Parallel()
+		fn(t, newSite(t, b))
+	})
+}
+
+func (s *site) lane(owner string) kafka.LaneConfig {
+	return kafka.LaneConfig{
+		Config: s.config, Group: s.ns.SchedulerGroup(), Owner: owner,
+		Topics: s.inboxes, Partitions: testPartitions,
+		SessionTimeout: 2 * time.Second, TransactionTimeout: 6 * time.Second, FetchMaxWait: 50 * time.Millisecond,
+	}
+}
+
+func openLane(t testing.TB, cfg kafka.LaneConfig) *kafka.Lane {
+	t.Helper()
+	l, err := kafka.OpenLane(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(l.Close)
+	return l
+}
+
+// outside is a client that is no part of what is tested.
+func (s *site) outside(t testing.TB, opts ...kgo.Opt) *kgo.Client {
+	t.Helper()
+	return s.Client(t, append([]kgo.Opt{kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.MetadataMinAge(50 * time.Millisecond)}, opts...)...)
+}
+
+func submit(t testing.TB, cl *kgo.Client, rs ...*kgo.Record) {
+	t.Helper()
+	if err := cl.ProduceSync(t.Context(), rs...).FirstErr(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func input(topic string, p int32, value string) *kgo.Record {
+	return &kgo.Record{Topic: topic, Partition: p, Key: []byte("k"), Value: []byte(value)}
+}
+
+// until polls and resumes everything until ok, or fails.
+func until(t testing.TB, l *kafka.Lane, what string, ok func(rs []events.Record) bool) {
+	t.Helper()
+	const longest = 30 * time.Second
+	for deadline := time.Now().Add(longest); ; {
+		rs, err := l.Poll(t.Context())
+		if err != nil {
+			t.Fatalf("%s: %v", what, err)
+		}
+		for p := range l.Assigned() {
+			l.Resume(p)
+		}
+		if ok(rs) {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%s: not within %v; assigned %v", what, longest, l.Assigned())
+		}
+	}
+}
+
+func untilAssigned(t testing.TB, l *kafka.Lane, n int) {
+	t.Helper()
+	until(t, l, fmt.Sprintf("%d partitions", n), func([]events.Record) bool { return len(l.Assigned()) == n })
+}
+
+// poll waits for records.
+func poll(t testing.TB, l *kafka.Lane) (got []events.Record) {
+	t.Helper()
+	until(t, l, "a record", func(rs []events.Record) bool { got = rs; return len(rs) > 0 })
+	return got
+}
+
+// reflect is what the test's scheduler decides: one event for each input.
+func (s *site) reflect(rs []events.Record) []events.Record {
+	out := make([]events.Record, len(rs))
+	for i, r := range rs {
+		out[i] = events.Record{
+			Topic: s.ns.Events(), Partition: r.Partition, Key: r.Key,
+			Value: fmt.Appendf(nil, "%s/%d/%d", r.Topic, r.Partition, r.Offset),
+		}
+	}
+	return out
+}
+
+func commit(t testing.TB, l *kafka.Lane, out []events.Record) {
+	t.Helper()
+	committed, err := l.Commit(t.Context(), out)
+	if err != nil || !committed {
+		t.Fatalf("committed %v, %v", committed, err)
+	}
+}
+
+// reflected counts, from outside, how often each input is in the committed
+// events, until at least n are.
+func (s *site) reflected(t testing.TB, n int) map[string]int {
+	t.Helper()
+	cl := s.outside(t, kgo.ConsumeTopics(s.ns.Events()), kgo.FetchIsolationLevel(kgo.ReadCommitted()),
+		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.FetchMaxWait(100*time.Millisecond))
+	seen := map[string]int{}
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	quiet := 0
+	// A little past the last one, so that a doubled one shows.
+	for len(seen) < n || quiet < 3 {
+		short, stop := context.WithTimeout(ctx, 150*time.Millisecond)
+		fs := cl.PollFetches(short)
+		stop()
+		if ctx.Err() != nil {
+			t.Fatalf("%d of %d inputs in the committed events", len(seen), n)
+		}
+		if fs.NumRecords() == 0 {
+			quiet++
+			continue
+		}
+		quiet = 0
+		fs.EachRecord(func(r *kgo.Record) { seen[string(r.Value)]++ })
+	}
+	return seen
+}
