@@ -1,0 +1,270 @@
+package projections
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+
+	"github.com/waybill-run/waybill/events"
+)
+
+// Due is an armed timer that is due.
+type Due = events.Due
+
+// Deadlines is what a supervisor knows of a partition: the armed timers, by the
+// instant they are due. It belongs to one goroutine.
+type Deadlines struct {
+	*view
+	tasks   map[string]*taskTimers // that have an armed timer, or had one at the last Save
+	changed []*taskTimers
+	wakes   wakes
+	armed   int
+}
+
+// taskTimers are the armed timers of one task.
+type taskTimers struct {
+	timers  events.Timers
+	armed   []*armedTimer // the same, as the heap knows them
+	changed bool
+	stored  bool // Pebble has an entry
+}
+
+// Deadlines loads the armed timers of a partition.
+func (s *Store) Deadlines(p int32) (*Deadlines, error) {
+	base, err := s.view(ViewDeadlines, p)
+	if err != nil {
+		return nil, err
+	}
+	v := &Deadlines{view: base, tasks: map[string]*taskTimers{}}
+	err = v.each(kindArmed, func(task string, data []byte) error {
+		t, err := events.DecodeTimers(data)
+		if err != nil {
+			return err
+		}
+		tt := &taskTimers{timers: *t, stored: true}
+		tt.timers.Task = task
+		v.tasks[task] = tt
+		v.reconcile(tt)
+		return nil
+	})
+	if err != nil {
+		v.release()
+		return nil, err
+	}
+	return v, nil
+}
+
+// Apply takes in the next event of the log; what is below Next is skipped. An
+// event that can't be read stops its task (Stopped): nothing is asked for it
+// any more. An error means that the partition can't go on: epochs fall, or the
+// store has stopped.
+func (v *Deadlines) Apply(r *events.Record) error {
+	if ok, err := v.accepts(r); err != nil || !ok {
+		return err
+	}
+	e, err := events.DecodeEvent(r)
+	if err != nil {
+		task := string(r.Key)
+		v.stop(task, r.Offset, err)
+		if tt := v.tasks[task]; tt != nil {
+			tt.timers.Armed = nil
+			v.reconcile(tt)
+			v.mark(tt)
+		}
+		v.next = r.Offset + 1
+		return nil
+	}
+	if err := v.evolvePartition(r, e); err != nil {
+		return err
+	}
+	if e.Task != "" && (len(v.stops) == 0 || !v.skip(e.Task)) {
+		v.evolve(e)
+	}
+	v.next = r.Offset + 1
+	return nil
+}
+
+func (v *Deadlines) evolve(e *events.Event) {
+	tt := v.tasks[e.Task]
+	if tt == nil {
+		if e.Due.IsZero() {
+			return // nothing is armed, and this arms nothing
+		}
+		tt = &taskTimers{timers: events.Timers{Task: e.Task}}
+		v.tasks[e.Task] = tt
+	}
+	tt.timers.Evolve(e)
+	if v.reconcile(tt) {
+		v.mark(tt)
+	} else if len(tt.armed) == 0 && !tt.changed {
+		delete(v.tasks, e.Task) // a due without a policy arms nothing
+	}
+}
+
+// mark notes that Save has to write the task, or to forget it.
+func (v *Deadlines) mark(tt *taskTimers) {
+	if !tt.changed {
+		tt.changed = true
+		v.changed = append(v.changed, tt)
+	}
+}
+
+// reconcile brings the heap's timers in line with the fold's, and reports
+// whether they differed.
+func (v *Deadlines) reconcile(tt *taskTimers) (changed bool) {
+	kept := tt.armed[:0]
+	for _, a := range tt.armed {
+		if slices.ContainsFunc(tt.timers.Armed, a.is) {
+			kept = append(kept, a)
+			continue
+		}
+		a.dead = true
+		v.armed--
+		v.wakes.drop()
+		changed = true
+	}
+	clear(tt.armed[len(kept):])
+	tt.armed = kept
+	for i := range tt.timers.Armed {
+		armed := &tt.timers.Armed[i]
+		if slices.ContainsFunc(kept, func(a *armedTimer) bool { return a.is(*armed) }) {
+			continue
+		}
+		a := &armedTimer{task: tt.timers.Task, armed: *armed}
+		tt.armed = append(tt.armed, a)
+		v.armed++
+		v.wakes.push(wake{at: armed.Timer.Due.UnixNano(), timer: a})
+		changed = true
+	}
+	return changed
+}
+
+// is reports whether the fold means this timer: the event that armed it and
+// the slot name it.
+func (a *armedTimer) is(o events.Armed) bool {
+	return a.armed.Timer.Seq == o.Timer.Seq && a.armed.Slot == o.Slot
+}
+
+// At is the instant of the last event: a clock of the partition that needs no
+// other.
+func (v *Deadlines) At() time.Time { return v.state.At }
+
+// Armed is the number of armed timers.
+func (v *Deadlines) Armed() int { return v.armed }
+
+// Due lists at most max timers that are due at or before now and not snoozed
+// past it, the earliest first. They stay due until an event disarms them or
+// Snooze puts them off. The cost is that of what is due, not of what is armed.
+func (v *Deadlines) Due(now time.Time, max int) []Due {
+	var due []Due
+	var taken []wake
+	limit := now.UnixNano()
+	for len(due) < max {
+		w, ok := v.wakes.first()
+		if !ok || w.at > limit {
+			break
+		}
+		taken = append(taken, v.wakes.pop())
+		due = append(due, Due{Task: w.timer.task, Armed: w.timer.armed, Asked: w.timer.asked})
+	}
+	for _, w := range taken {
+		v.wakes.push(w)
+	}
+	return due
+}
+
+// Snooze notes that a due timer was asked for: it is due again at until, with
+// one more on Asked, unless an event disarms it before. One that is no longer
+// armed is left alone.
+func (v *Deadlines) Snooze(d Due, until time.Time) {
+	tt := v.tasks[d.Task]
+	if tt == nil {
+		return
+	}
+	for _, a := range tt.armed {
+		if !a.is(d.Armed) {
+			continue
+		}
+		a.asked++
+		a.round++
+		v.wakes.push(wake{until.UnixNano(), a, a.round})
+		v.wakes.drop()
+	}
+}
+
+// Earliest is the first instant at which a timer is due, or due again; false:
+// none is armed.
+func (v *Deadlines) Earliest() (time.Time, bool) {
+	w, ok := v.wakes.first()
+	if !ok {
+		return time.Time{}, false
+	}
+	return time.Unix(0, w.at).UTC(), true
+}
+
+// Changed is the number of tasks whose timers changed since the last Save.
+func (v *Deadlines) Changed() int { return len(v.changed) }
+
+// Save writes the timers that changed since the last Save and the offset, in
+// one batch. A timer that was armed and disarmed in between is never written.
+func (v *Deadlines) Save() error {
+	err := v.save(len(v.changed), func(b *pebble.Batch) error {
+		var key []byte
+		for _, tt := range v.changed {
+			var err error
+			key = v.keys.appendKey(key[:0], kindArmed, tt.timers.Task)
+			switch {
+			case len(tt.timers.Armed) > 0:
+				err = b.Set(key, tt.timers.Encode(), nil)
+			case tt.stored:
+				err = b.Delete(key, nil)
+			}
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	for _, tt := range v.changed {
+		tt.changed, tt.stored = false, len(tt.timers.Armed) > 0
+		if !tt.stored {
+			delete(v.tasks, tt.timers.Task)
+		}
+	}
+	clear(v.changed)
+	v.changed = v.changed[:0]
+	return nil
+}
+
+// Digest hashes the logical content: the partition's state, the armed timers
+// in the order of tasks, the stops. Next is left out, as in Tasks.Digest;
+// snoozes are no part of it.
+func (v *Deadlines) Digest() (string, error) {
+	if err := v.Save(); err != nil {
+		return "", err
+	}
+	d := newDigest(ViewDeadlines)
+	for _, task := range slices.Sorted(maps.Keys(v.tasks)) {
+		d.add(v.tasks[task].timers.Encode())
+	}
+	return v.digest(d, true), nil
+}
+
+// Close saves and drops the memory, as Tasks.Close.
+func (v *Deadlines) Close() {
+	if !v.closed {
+		_ = v.Save() // its failure is the store's: Err
+		v.Discard()
+	}
+}
+
+// Discard drops the memory and what wasn't saved, as Tasks.Discard.
+func (v *Deadlines) Discard() {
+	v.release()
+	v.tasks, v.changed, v.wakes = nil, nil, wakes{}
+}

@@ -1,0 +1,71 @@
+// Package projections keeps what the roles know of the log in Pebble, and is
+// the only importer of Pebble. A projection is a keyspace, Apply(event) and
+// queries:
+//
+//	Tasks      what a scheduler knows: open tasks in memory, all on disk
+//	Deadlines  what a supervisor knows: the armed timers, by the instant due
+//	Timelines  what the audit knows: every event of every task
+//
+// # The log is the write-ahead log
+//
+// Pebble's own is off. Save writes what changed since the last Save together
+// with the offset that it reflects, in one batch; Flush puts on disk what was
+// saved. A crash loses the batches since the last flush, newest first, so that
+// a store that is opened again equals the fold of its partition's events below
+// the offset that it holds, and the reader goes on from there:
+//
+//	v, err := store.Tasks(p)              // the state as of v.Next()
+//	for r := range log.From(v.Next()) {   // restore
+//		err = v.Apply(&r)
+//		if v.ChangedBytes() > bound { err = v.Save() }
+//	}
+//	for batch := range lane {             // live: states come decided
+//		v.Accept(batch.Tasks, batch.State, batch.Next)
+//		...
+//	}
+//
+// A store flushes by time and by size (Run). Whoever trims the log, or an inbox
+// below what is reflected, trims by FlushedState, not by Next.
+//
+// # What is guaranteed
+//
+//   - A reopened store equals the fold at its stored offset, whatever was lost.
+//   - Two views of the same log that reflect the same events have the same
+//     Digest, however they came to it.
+//   - An event that can't be folded stops its task, visibly (Stopped), and no
+//     other.
+//   - A store that Pebble can't go on with stops: every later call returns the
+//     reason (Err), the process goes on.
+//   - A directory that holds something else is refused, never wiped.
+//
+// # What isn't
+//
+//   - What was saved isn't durable before it was flushed.
+//   - A view belongs to one goroutine. Only the methods of Store may be called
+//     from several; its Read methods see what was saved.
+//   - Snoozes of deadlines are kept in memory only: after a restart what is due
+//     is due at once.
+//
+// # Keys
+//
+// All keys begin with a version (1), the letter of the view and the partition:
+//
+//	01 <view> <partition, 4 bytes, big-endian> <kind> <rest>
+//
+//	view 't' tasks, 'd' deadlines, 'l' timelines
+//	kind 'm'            next offset (8 bytes, big-endian), then the partition's state
+//	kind 'x' <task>     a stopped task: offset, reason, events skipped since
+//	tasks:
+//	kind 'o' <task>     an open task (events.Task.Encode)
+//	kind 'f' <task>     a finished task
+//	deadlines:
+//	kind 'a' <task>     the armed timers of a task that has any (events.Timers.Encode)
+//	timelines:
+//	kind 'e' <task> 00 <seq, 8 bytes> <offset, 8 bytes>   type and value of an event
+//	kind 'n'            number of events by type
+//
+// Open tasks have a range of their own, so that loading a partition costs what
+// is open, not what ever happened, and a finished task is written there once
+// and never again. Beside Pebble's files a directory holds identity.json: the
+// cluster, namespace, partition count, view and format that it belongs to.
+package projections

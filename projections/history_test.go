@@ -1,0 +1,161 @@
+package projections_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/waybill-run/waybill/events"
+)
+
+// history makes valid histories of one partition: it proposes facts at random
+// and keeps those that the fold accepts.
+type history struct {
+	rnd    *rand.Rand
+	at     time.Time
+	tasks  map[string]*events.Task // the model: the plain fold
+	ids    []string                // of open tasks
+	state  events.PartitionState
+	offset int64
+	inbox  int64
+	made   int
+	input  int // bytes of a task's input
+}
+
+const testPartition = 2
+
+var testPlan = events.NewPlan(events.OnErrorUndo, 30*time.Minute, []events.PlanStep{
+	{ID: "reserve", Agent: "inventory", Operation: "reserve", Attempts: testAttempts, Undo: &events.PlanUndo{Agent: "inventory", Operation: "release", Attempts: testAttempts}},
+	{ID: "charge", Needs: []int{0}, Agent: "payments", Operation: "charge", Attempts: testAttempts, Undo: &events.PlanUndo{Agent: "payments", Operation: "refund", Attempts: testAttempts}},
+	{ID: "ship", Needs: []int{1}, Agent: "shipping", Operation: "create", Attempts: testAttempts},
+})
+
+var testAttempts = events.Attempts{CompleteWithin: 10 * time.Second, MaxAttempts: 5, Backoff: 200 * time.Millisecond, Factor: 2, Max: 30 * time.Second, CoolDown: 5 * time.Minute}
+
+func newHistory(seed uint64) *history {
+	return &history{
+		rnd: rand.New(rand.NewPCG(seed, 0)), at: time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC),
+		tasks: map[string]*events.Task{}, input: 40,
+	}
+}
+
+// next makes the next record.
+func (h *history) next() events.Record {
+	h.at = h.at.Add(time.Duration(h.rnd.IntN(50)) * time.Millisecond)
+	if h.state.Epoch == 0 || h.rnd.IntN(200) == 0 {
+		e := &events.Event{Seq: h.state.Epoch + 1, Epoch: h.state.Epoch + 1, Fact: &events.PartitionClaimed{Owner: fmt.Sprintf("scheduler-%d", h.rnd.IntN(3))}}
+		return h.record(e)
+	}
+	if len(h.ids) == 0 || len(h.ids) < 200 && h.rnd.IntN(8) == 0 {
+		return h.submit()
+	}
+	for {
+		id := h.ids[h.rnd.IntN(len(h.ids))]
+		t := h.tasks[id]
+		e := h.proposal(t)
+		e.Task, e.Seq, e.Prev, e.Epoch = id, t.Seq+1, t.Prev, h.state.Epoch
+		if _, err := events.Evolve(t.Clone(), e, ""); err == nil {
+			return h.record(e)
+		}
+	}
+}
+
+func (h *history) submit() events.Record {
+	h.made++
+	id := fmt.Sprintf("order-%d/%d", h.rnd.IntN(10), h.made)
+	f := &events.TaskReceived{Workflow: "order", Version: 1, Digest: "d", Plan: testPlan, Input: []byte(`{"items":"` + strings.Repeat("x", h.input) + `"}`)}
+	if h.rnd.IntN(3) == 0 {
+		f.Labels = map[string]string{"shop": "a\"b", "käse": "x"}
+	}
+	return h.record(&events.Event{Task: id, Seq: 1, Epoch: h.state.Epoch, Fact: f})
+}
+
+// record finishes an event, folds it into the model and makes its record.
+func (h *history) record(e *events.Event) events.Record {
+	e.At = events.Millis(h.at)
+	e.Cause = events.Cause{Inbox: events.Inbox(h.rnd.IntN(int(events.Inboxes))), Partition: testPartition, Offset: h.inbox}
+	h.inbox++
+	value := e.Value()
+	r := e.Record(events.DefaultNamespace, "test", testPartition, value)
+	r.Offset = h.offset
+	h.offset += 1 + int64(h.rnd.IntN(5)/4) // a marker now and then
+	if err := h.state.Evolve(e); err != nil {
+		panic(err)
+	}
+	if e.Task == "" {
+		return r
+	}
+	t, err := events.Evolve(h.tasks[e.Task].Clone(), e, events.Hash(e.Fact.Type(), value))
+	if err != nil {
+		panic(err)
+	}
+	h.tasks[e.Task] = t
+	i := slices.Index(h.ids, e.Task)
+	switch {
+	case t.Open() && i < 0:
+		h.ids = append(h.ids, e.Task)
+	case !t.Open() && i >= 0:
+		h.ids = slices.Delete(h.ids, i, i+1)
+	}
+	return r
+}
+
+// proposal is a fact about a task that may or may not be possible.
+func (h *history) proposal(t *events.Task) *events.Event {
+	due := func(d time.Duration, p events.TimerKind, f events.Fact) *events.Event {
+		return &events.Event{Due: events.Millis(h.at.Add(d)), Fact: f, Policy: &events.Policy{Timer: p, Attempts: testAttempts, OnError: events.OnErrorUndo}}
+	}
+	plain := func(f events.Fact) *events.Event { return &events.Event{Fact: f} }
+	i := h.rnd.IntN(len(testPlan.Steps))
+	step, kind, attempt := testPlan.Steps[i].ID, events.Do, t.Steps[i].Attempt
+	if t.State == events.StateUndoing {
+		kind, attempt = events.Undo, 0
+		if u := t.Steps[i].Undo; u != nil {
+			attempt = u.Attempt
+		}
+	}
+	broken := &events.Error{Code: "out_of_stock", Message: "none left", Details: []byte(`{"sku":"x"}`)}
+	switch h.rnd.IntN(24) {
+	case 0, 1:
+		return due(30*time.Minute, events.TimerTask, &events.TaskStarted{})
+	case 2, 3, 4, 5, 6:
+		return due(10*time.Second, events.TimerAttempt, &events.AttemptStarted{Kind: kind, Step: step, Attempt: attempt + 1, Agent: "a", Operation: "o", Key: "k", Input: []byte(`{"n":1}`)})
+	case 7, 8, 9, 10, 11:
+		return plain(&events.AttemptCompleted{Kind: kind, Step: step, Attempt: attempt, Output: []byte(`{"ok":true}`)})
+	case 12:
+		return due(0, events.TimerFailed, &events.AttemptFailed{Kind: kind, Step: step, Attempt: attempt, Error: broken, Effect: events.EffectUnknown})
+	case 13:
+		return plain(&events.AttemptRejected{Kind: kind, Step: step, Attempt: attempt, Error: broken})
+	case 14:
+		return due(0, events.TimerFailed, &events.AttemptExpired{Kind: kind, Step: step, Attempt: attempt})
+	case 15:
+		return due(time.Second, events.TimerWaiting, &events.AttemptWaiting{Kind: kind, Step: step, Attempt: attempt})
+	case 16:
+		return plain(&events.RunErrored{Kind: kind, Step: step, Error: broken})
+	case 17:
+		return plain(&events.RunSkipped{Step: step})
+	case 18:
+		return plain(&events.RunReleased{Step: step, As: events.StepCompleted, Output: []byte(`{"by":"hand"}`), By: events.By{Who: "me", RequestID: fmt.Sprint(h.inbox)}})
+	case 19:
+		return plain(&events.TaskUndoing{Ending: events.StateUndone, Error: broken})
+	case 20:
+		return plain(&events.TaskUndone{})
+	case 21:
+		return plain(&events.TaskHeld{Error: broken})
+	case 22:
+		return due(30*time.Minute, events.TimerTask, &events.TaskResumed{By: events.By{Who: "me", RequestID: fmt.Sprint(h.inbox)}})
+	default:
+		return plain(&events.TaskProcessed{Output: []byte(`{"tracking":"t"}`)})
+	}
+}
+
+// records makes n records.
+func (h *history) records(n int) []events.Record {
+	rs := make([]events.Record, n)
+	for i := range rs {
+		rs[i] = h.next()
+	}
+	return rs
+}

@@ -1,0 +1,230 @@
+package projections
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/waybill-run/waybill/events"
+)
+
+// The views, one for each directory.
+const (
+	ViewTasks     = "tasks"
+	ViewDeadlines = "deadlines"
+	ViewTimelines = "timelines"
+)
+
+// Format is the format of keys and values that this build writes.
+const Format = 1
+
+// Identity says what a store's directory holds. It is written beside the data
+// when the directory is first used and compared ever after: offsets of another
+// cluster's log would make a state that never was.
+type Identity struct {
+	ClusterID  string           `json:"cluster_id"`
+	Namespace  events.Namespace `json:"namespace"`
+	Partitions int32            `json:"partitions"` // of the events topic
+	View       string           `json:"view"`       // ViewTasks, ViewDeadlines or ViewTimelines
+	Format     int              `json:"format"`     // 0: Format
+}
+
+// The kinds of refusal, for errors.Is.
+var (
+	// ErrForeign: the directory belongs to something else.
+	ErrForeign = errors.New("the directory holds something else")
+	// ErrInUse: another store, mostly another process, has the directory open.
+	ErrInUse = errors.New("the directory is in use")
+	// ErrDamaged: what is on disk can't be read as it was written.
+	ErrDamaged = errors.New("the store is damaged")
+	// ErrClosed: the store, or the view, was closed.
+	ErrClosed = errors.New("closed")
+)
+
+// identityFile is written last, when Pebble's files are there; creatingFile
+// first. So files without either belong to somebody else, and a creation that
+// a crash cut short is told from a store that lost its files.
+const (
+	identityFile = "identity.json"
+	creatingFile = "identity.creating"
+)
+
+func (id Identity) validate() error {
+	var faults []string
+	if id.ClusterID == "" {
+		faults = append(faults, "no cluster id: a store must know whose log it reflects")
+	}
+	if id.Namespace == "" {
+		faults = append(faults, "no namespace")
+	}
+	if id.Partitions < 1 {
+		faults = append(faults, fmt.Sprintf("%d partitions", id.Partitions))
+	}
+	if viewLetters[id.View] == 0 {
+		faults = append(faults, fmt.Sprintf("view %q: %s, %s or %s", id.View, ViewTasks, ViewDeadlines, ViewTimelines))
+	}
+	if len(faults) > 0 {
+		return fmt.Errorf("identity: %s", strings.Join(faults, "; "))
+	}
+	return nil
+}
+
+// differs says in what the stored identity isn't the wanted one; empty: in
+// nothing.
+func (id Identity) differs(stored Identity) string {
+	var d []string
+	add := func(what string, have, want any) {
+		if have != want {
+			d = append(d, fmt.Sprintf("%s %v, not %v", what, have, want))
+		}
+	}
+	add("cluster", stored.ClusterID, id.ClusterID)
+	add("namespace", stored.Namespace, id.Namespace)
+	add("partition count", stored.Partitions, id.Partitions)
+	add("view", stored.View, id.View)
+	return strings.Join(d, ", ")
+}
+
+// remedy ends every refusal of a directory.
+const remedy = "give another --data-dir, or delete this one: what it holds is rebuilt from the log"
+
+// admit decides whether the directory may be opened under id. fresh: it holds
+// no finished store, and Pebble may create one.
+func (id Identity) admit(fs vfs.FS, dir string) (fresh bool, err error) {
+	names, err := fs.List(dir)
+	if err != nil {
+		return false, fmt.Errorf("projections: list %s: %w", dir, err)
+	}
+	var has, creating, other bool
+	for _, n := range names {
+		switch n {
+		case identityFile:
+			has = true
+		case creatingFile:
+			creating = true
+		case "LOCK", "lost+found":
+		default:
+			other = true
+		}
+	}
+	switch {
+	case has:
+		return false, id.compare(fs, dir)
+	case other && !creating:
+		return false, fmt.Errorf("projections: %s isn't empty and has no %s: it isn't Waybill's; give an empty --data-dir: %w", dir, identityFile, ErrForeign)
+	}
+	return true, nil
+}
+
+func (id Identity) compare(fs vfs.FS, dir string) error {
+	path := fs.PathJoin(dir, identityFile)
+	stored, err := readIdentity(fs, path)
+	if err != nil {
+		return fmt.Errorf("projections: %s: %w; %s: %w", path, err, remedy, ErrDamaged)
+	}
+	if d := id.differs(stored); d != "" {
+		return fmt.Errorf("projections: %s belongs to %s; %s: %w", dir, d, remedy, ErrForeign)
+	}
+	switch {
+	case stored.Format > id.Format:
+		return fmt.Errorf("projections: %s has format %d, this build knows %d: run the newer waybill that wrote it, or %s: %w", dir, stored.Format, id.Format, remedy, ErrForeign)
+	case stored.Format < id.Format:
+		return fmt.Errorf("projections: %s has the older format %d, this build writes %d; %s: %w", dir, stored.Format, id.Format, remedy, ErrForeign)
+	}
+	return nil
+}
+
+func readIdentity(fs vfs.FS, path string) (Identity, error) {
+	var id Identity
+	f, err := fs.Open(path)
+	if err != nil {
+		return id, err
+	}
+	data, err := io.ReadAll(f)
+	if err := errors.Join(err, f.Close()); err != nil {
+		return id, err
+	}
+	return id, json.Unmarshal(data, &id)
+}
+
+// announce leaves word that a store is being created.
+func (id Identity) announce(fs vfs.FS, dir string) error {
+	data, err := json.MarshalIndent(id, "", "  ")
+	if err != nil {
+		return fmt.Errorf("projections: identity: %w", err)
+	}
+	if err := writeSynced(fs, fs.PathJoin(dir, creatingFile), append(data, '\n')); err != nil {
+		return fmt.Errorf("projections: write the identity of %s: %w", dir, err)
+	}
+	return syncDir(fs, dir)
+}
+
+// confirm makes the created store one that is to be found again.
+func (id Identity) confirm(fs vfs.FS, dir string) error {
+	if err := fs.Rename(fs.PathJoin(dir, creatingFile), fs.PathJoin(dir, identityFile)); err != nil {
+		return fmt.Errorf("projections: name the identity of %s: %w", dir, err)
+	}
+	return syncDir(fs, dir)
+}
+
+func writeSynced(fs vfs.FS, path string, data []byte) error {
+	f, err := fs.Create(path, vfs.WriteCategoryUnspecified)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(data)
+	if err == nil {
+		err = f.Sync()
+	}
+	return errors.Join(err, f.Close())
+}
+
+// makeDir makes dir and what is missing above it, and puts the new entries on
+// disk: what is flushed into a directory is lost with it.
+func makeDir(fs vfs.FS, dir string) error {
+	missing := dir
+	var parents []string
+	for {
+		_, err := fs.Stat(missing)
+		if err == nil {
+			break
+		}
+		if !errors.Is(err, os.ErrNotExist) {
+			return fmt.Errorf("projections: look at %s: %w", missing, err)
+		}
+		up := fs.PathDir(missing)
+		if up == missing {
+			break
+		}
+		parents = append(parents, up)
+		missing = up
+	}
+	if len(parents) == 0 {
+		return nil
+	}
+	if err := fs.MkdirAll(dir, 0o755); err != nil {
+		return fmt.Errorf("projections: make %s: %w", dir, err)
+	}
+	for _, p := range parents {
+		if err := syncDir(fs, p); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func syncDir(fs vfs.FS, dir string) error {
+	d, err := fs.OpenDir(dir)
+	if err != nil {
+		return fmt.Errorf("projections: open %s: %w", dir, err)
+	}
+	if err := errors.Join(d.Sync(), d.Close()); err != nil {
+		return fmt.Errorf("projections: sync %s: %w", dir, err)
+	}
+	return nil
+}

@@ -1,0 +1,447 @@
+package projections
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/bloom"
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/waybill-run/waybill/events"
+)
+
+// What Options leaves at zero.
+const (
+	DefaultCacheBytes    = 64 << 20
+	DefaultMemtableBytes = 32 << 20
+	DefaultFlushEvery    = 10 * time.Second
+)
+
+// MinMemtableBytes bounds what a test may ask for.
+const MinMemtableBytes = 256 << 10
+
+// unflushedMemtables is how many memtables may be saved and not yet flushed;
+// past it Save waits for a flush.
+const unflushedMemtables = 4
+
+// neverStall is past every count of memtables and files at which Pebble would
+// hold a write back. A write that Pebble holds can't be called off when the
+// flush that it waits for fails; Save waits instead, and can.
+const neverStall = 1 << 20
+
+// bloomBitsPerKey makes one lookup in a hundred of an unknown task read a block.
+const bloomBitsPerKey = 10
+
+// Options are the settings of a store. The zero value is good.
+type Options struct {
+	FS            vfs.FS        // nil: the disk
+	CacheBytes    int64         // block cache
+	MemtableBytes int           // at least MinMemtableBytes
+	FlushEvery    time.Duration // how long what was saved may wait for Run to flush it
+	Listener      *Listener
+}
+
+// Listener is told what a store does. Fields may be nil. They are called by
+// whoever does it, Background and Fatal by Pebble's goroutines while it holds
+// its locks: they must return soon and not call the store.
+type Listener struct {
+	Saved   func(Saved)
+	Flushed func(took time.Duration)
+	// Background is an error of a flush or compaction, or one that Pebble
+	// would only have logged.
+	Background func(error)
+	// Fatal is the reason why the store stopped, once.
+	Fatal func(error)
+}
+
+// Saved tells of one Save.
+type Saved struct {
+	Partition int32
+	Next      int64
+	Entries   int // tasks, or events of timelines
+	Bytes     int
+}
+
+// Store is one directory: one view of the partitions that its process reads.
+// Its methods may be called from several goroutines; the views that it hands
+// out belong to one each.
+type Store struct {
+	dir string
+	id  Identity
+	o   Options
+	db  *pebble.DB
+
+	stopped  atomic.Pointer[stopReason]
+	failed   chan struct{} // closed when stopped is set
+	gone     chan struct{} // closed when Pebble is closed
+	full     chan struct{} // holds one: a flush by size is due
+	flushing sync.Mutex
+
+	mu        sync.Mutex
+	users     int // calls inside Pebble
+	ending    bool
+	closeErr  error
+	views     map[int32]bool // partitions with an open view
+	saved     map[int32]mark
+	flushed   map[int32]mark
+	unflushed int // bytes
+}
+
+// stopReason is why a store does nothing any more.
+type stopReason struct{ err error }
+
+// mark is what a store reflects of a partition.
+type mark struct {
+	next  int64
+	state events.PartitionState
+}
+
+func (o *Options) setDefaults() {
+	if o.FS == nil {
+		o.FS = vfs.Default
+	}
+	if o.CacheBytes <= 0 {
+		o.CacheBytes = DefaultCacheBytes
+	}
+	if o.MemtableBytes <= 0 {
+		o.MemtableBytes = DefaultMemtableBytes
+	}
+	o.MemtableBytes = max(o.MemtableBytes, MinMemtableBytes)
+	if o.FlushEvery <= 0 {
+		o.FlushEvery = DefaultFlushEvery
+	}
+	if o.Listener == nil {
+		o.Listener = &Listener{}
+	}
+}
+
+// Open opens the store in dir, and creates it where there is none. It refuses
+// a directory that belongs to another cluster, namespace, partition count or
+// view, or has another format (ErrForeign), that another store has open
+// (ErrInUse), or that can't be read (ErrDamaged); each error says what to do.
+func Open(dir string, id Identity, o Options) (*Store, error) {
+	o.setDefaults()
+	if id.Format == 0 {
+		id.Format = Format
+	}
+	if err := id.validate(); err != nil {
+		return nil, fmt.Errorf("projections: open %s: %w", dir, err)
+	}
+	if err := makeDir(o.FS, dir); err != nil {
+		return nil, err
+	}
+	lock, err := pebble.LockDirectory(dir, o.FS)
+	if err != nil {
+		return nil, fmt.Errorf("projections: lock %s: %w: %w: stop the other process that has it open, or give this one another --data-dir", dir, ErrInUse, err)
+	}
+	s := &Store{
+		dir: dir, id: id, o: o,
+		failed: make(chan struct{}), gone: make(chan struct{}), full: make(chan struct{}, 1),
+		views: map[int32]bool{}, saved: map[int32]mark{}, flushed: map[int32]mark{},
+	}
+	err = s.open(lock)
+	// Pebble holds a reference of its own; ours goes, whatever happened.
+	err = errors.Join(err, lock.Close())
+	if err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+func (s *Store) open(lock *pebble.Lock) error {
+	fresh, err := s.id.admit(s.o.FS, s.dir)
+	if err != nil {
+		return err
+	}
+	if fresh {
+		if err := s.id.announce(s.o.FS, s.dir); err != nil {
+			return err
+		}
+	}
+	db, err := pebble.Open(s.dir, s.pebbleOptions(lock, fresh))
+	if err != nil {
+		return s.unopened(err)
+	}
+	s.mu.Lock()
+	s.db = db
+	s.mu.Unlock()
+	if fresh {
+		err = s.id.confirm(s.o.FS, s.dir)
+	}
+	if err == nil {
+		err = s.Err()
+	}
+	if err != nil {
+		s.fail(err)
+		s.end() // it may have failed before there was anything to close
+		<-s.gone
+		return errors.Join(err, s.closeErr)
+	}
+	return nil
+}
+
+// unopened says what Pebble's refusal to open means.
+func (s *Store) unopened(err error) error {
+	if errors.Is(err, pebble.ErrDBDoesNotExist) || pebble.IsCorruptionError(err) {
+		return fmt.Errorf("projections: open %s: %w; %s: %w", s.dir, err, remedy, ErrDamaged)
+	}
+	return fmt.Errorf("projections: open %s: %w", s.dir, err)
+}
+
+func (s *Store) pebbleOptions(lock *pebble.Lock, fresh bool) *pebble.Options {
+	o := &pebble.Options{
+		FS: s.o.FS, Lock: lock, ErrorIfNotExists: !fresh,
+		DisableWAL:                  true, // the Kafka log is it
+		FormatMajorVersion:          pebble.FormatNewest,
+		CacheSize:                   s.o.CacheBytes,
+		MemTableSize:                uint64(s.o.MemtableBytes),
+		MemTableStopWritesThreshold: neverStall,
+		L0StopWritesThreshold:       neverStall,
+		Logger:                      pebbleLogger{s},
+		EventListener: &pebble.EventListener{
+			BackgroundError: func(err error) {
+				s.background(err)
+				s.fail(fmt.Errorf("projections: %s: Pebble failed in the background: %w; see to the disk, then start again: nothing is lost, the log is replayed", s.dir, err))
+			},
+			DataCorruption: func(info pebble.DataCorruptionInfo) {
+				s.fail(s.damaged(info.Details))
+			},
+		},
+	}
+	for i := range o.Levels {
+		o.Levels[i].FilterPolicy = bloom.FilterPolicy(bloomBitsPerKey)
+	}
+	return o
+}
+
+func (s *Store) damaged(err error) error {
+	return fmt.Errorf("projections: %s: %w; %s: %w", s.dir, err, remedy, ErrDamaged)
+}
+
+func (s *Store) background(err error) {
+	if f := s.o.Listener.Background; f != nil {
+		f(err)
+	}
+}
+
+// pebbleLogger takes what Pebble would log. Its default ends the process.
+type pebbleLogger struct{ s *Store }
+
+// Infof is for developers of Pebble.
+func (pebbleLogger) Infof(string, ...any) {}
+
+// Errorf tells of what Pebble goes on after.
+func (l pebbleLogger) Errorf(format string, args ...any) { l.s.background(fmt.Errorf(format, args...)) }
+
+// Fatalf stops the store instead of the process. Pebble goes on after it,
+// unlike it expects; nothing enters it any more, and it is closed.
+func (l pebbleLogger) Fatalf(format string, args ...any) {
+	err := fmt.Errorf(format, args...)
+	l.s.fail(fmt.Errorf("projections: %s: Pebble can't go on: %w; see to the disk, then start again; if it says so again, delete the directory: it is rebuilt from the log", l.s.dir, err))
+}
+
+// fail stops the store. Pebble may be calling, under its locks: closing it is
+// left to another goroutine, or to the last call that is still inside.
+func (s *Store) fail(err error) {
+	if !s.stopped.CompareAndSwap(nil, &stopReason{err}) {
+		return
+	}
+	close(s.failed)
+	if f := s.o.Listener.Fatal; f != nil {
+		f(err)
+	}
+	s.end()
+}
+
+// end closes Pebble once no call is inside.
+func (s *Store) end() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.stopped.Load() == nil || s.users > 0 || s.ending || s.db == nil {
+		return
+	}
+	s.ending = true
+	go func() {
+		s.closeErr = s.db.Close()
+		close(s.gone)
+	}()
+}
+
+// Err is why the store stopped; nil while it works. After Close it wraps
+// ErrClosed.
+func (s *Store) Err() error {
+	if r := s.stopped.Load(); r != nil {
+		return r.err
+	}
+	return nil
+}
+
+// enter must succeed before Pebble is called, and leave follow. It may be
+// nested: what entered later may be refused.
+func (s *Store) enter() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.Err(); err != nil {
+		return err
+	}
+	s.users++
+	return nil
+}
+
+func (s *Store) leave() {
+	s.mu.Lock()
+	s.users--
+	s.mu.Unlock()
+	if s.Err() != nil {
+		s.end()
+	}
+}
+
+// use calls Pebble. A corruption that it meets stops the store.
+func (s *Store) use(fn func(*pebble.DB) error) error {
+	if err := s.enter(); err != nil {
+		return err
+	}
+	defer s.leave()
+	err := fn(s.db)
+	if err != nil && pebble.IsCorruptionError(err) {
+		s.fail(s.damaged(err))
+	}
+	if stopped := s.Err(); stopped != nil {
+		return stopped
+	}
+	return err
+}
+
+// write commits one batch, whole or not at all.
+func (s *Store) write(fill func(*pebble.Batch) error) (size int, err error) {
+	err = s.use(func(db *pebble.DB) error {
+		b := db.NewBatch()
+		err := fill(b)
+		if err == nil {
+			size = b.Len()
+			err = b.Commit(pebble.NoSync)
+		}
+		return errors.Join(err, b.Close())
+	})
+	return size, err
+}
+
+// noteSaved takes note of what a partition's batch reflects, and waits for a
+// flush where too much has gathered.
+func (s *Store) noteSaved(p int32, m mark, bytes int) error {
+	s.mu.Lock()
+	s.saved[p] = m
+	s.unflushed += bytes
+	unflushed := s.unflushed
+	s.mu.Unlock()
+	if unflushed >= s.o.MemtableBytes/2 {
+		select {
+		case s.full <- struct{}{}:
+		default: // it is due already
+		}
+	}
+	if unflushed >= unflushedMemtables*s.o.MemtableBytes {
+		return s.Flush()
+	}
+	return nil
+}
+
+// Flush puts on disk what was saved before the call. It returns once it is
+// there, or the store has stopped.
+func (s *Store) Flush() error {
+	s.flushing.Lock()
+	defer s.flushing.Unlock()
+	start := time.Now()
+	err := s.use(func(db *pebble.DB) error {
+		s.mu.Lock()
+		saved, bytes := maps.Clone(s.saved), s.unflushed
+		s.mu.Unlock()
+		done, err := db.AsyncFlush()
+		if err != nil {
+			return fmt.Errorf("projections: flush %s: %w", s.dir, err)
+		}
+		select {
+		case <-done:
+		case <-s.failed:
+			return s.Err()
+		}
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		maps.Copy(s.flushed, saved)
+		s.unflushed -= bytes
+		return nil
+	})
+	if err == nil && s.o.Listener.Flushed != nil {
+		s.o.Listener.Flushed(time.Since(start))
+	}
+	return err
+}
+
+// Run flushes by time and by size until ctx ends, then returns nil. An error is
+// why the store stopped.
+func (s *Store) Run(ctx context.Context) error {
+	tick := time.NewTicker(s.o.FlushEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-s.failed:
+			return s.Err()
+		case <-tick.C:
+		case <-s.full:
+		}
+		s.mu.Lock()
+		idle := s.unflushed == 0
+		s.mu.Unlock()
+		if idle {
+			continue
+		}
+		if err := s.Flush(); err != nil {
+			return err
+		}
+	}
+}
+
+// Close flushes what was saved and closes the store. What views haven't saved
+// is left out; it is replayed from the log. A store that has stopped is closed
+// too; the error is why it had stopped.
+func (s *Store) Close() error {
+	err := s.Flush()
+	if s.stopped.CompareAndSwap(nil, &stopReason{fmt.Errorf("projections: %s: %w", s.dir, ErrClosed)}) {
+		close(s.failed)
+	}
+	s.end()
+	<-s.gone
+	return errors.Join(err, s.closeErr)
+}
+
+// Partitions lists the partitions of which the store reflects anything.
+func (s *Store) Partitions() ([]int32, error) {
+	var ps []int32
+	err := s.use(func(db *pebble.DB) error {
+		for p := range s.id.Partitions {
+			k := keyspace{viewLetters[s.id.View], p}
+			_, closer, err := db.Get(k.key(kindMeta, ""))
+			if errors.Is(err, pebble.ErrNotFound) {
+				continue
+			}
+			if err != nil {
+				return fmt.Errorf("projections: read the offset of partition %d in %s: %w", p, s.dir, err)
+			}
+			if err := closer.Close(); err != nil {
+				return err
+			}
+			ps = append(ps, p)
+		}
+		return nil
+	})
+	return ps, err
+}

@@ -1,0 +1,335 @@
+package projections
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"hash"
+
+	"github.com/cockroachdb/pebble/v2"
+
+	"github.com/waybill-run/waybill/events"
+)
+
+// taskOverheadBytes is what a stored task takes beside other people's data: its
+// plan, names and instants. An estimate, for ChangedBytes.
+const taskOverheadBytes = 1500
+
+// Tasks is what a scheduler knows of a partition: open tasks in memory, all in
+// Pebble. It belongs to one goroutine.
+type Tasks struct {
+	*view
+	open     map[string]*entry
+	finished map[string]*entry // not saved yet
+	changed  []*entry
+	bytes    int
+}
+
+// entry is a task in memory.
+type entry struct {
+	task    *events.Task
+	changed bool
+	stored  bool // Pebble holds it as an open task
+	bytes   int  // counted in Tasks.bytes
+}
+
+// Tasks loads a partition: its offset and its open tasks. The view must be
+// closed, or discarded, before the partition's next one is opened.
+func (s *Store) Tasks(p int32) (*Tasks, error) {
+	base, err := s.view(ViewTasks, p)
+	if err != nil {
+		return nil, err
+	}
+	v := &Tasks{view: base, open: map[string]*entry{}, finished: map[string]*entry{}}
+	err = v.each(kindOpen, func(id string, data []byte) error {
+		t, err := events.DecodeTask(data)
+		if err != nil {
+			return err
+		}
+		detachFrom(t, data)
+		v.open[id] = &entry{task: t, stored: true}
+		return nil
+	})
+	if err != nil {
+		v.release()
+		return nil, err
+	}
+	return v, nil
+}
+
+// Task returns a task; nil if the partition has none of that id. It is the
+// projection's own: Clone it before Evolve.
+func (v *Tasks) Task(id string) (*events.Task, error) {
+	if err := v.usable(); err != nil {
+		return nil, err
+	}
+	if e := v.open[id]; e != nil {
+		return e.task, nil
+	}
+	if e := v.finished[id]; e != nil {
+		return e.task, nil
+	}
+	return v.s.finishedTask(v.keys, id)
+}
+
+func (s *Store) finishedTask(k keyspace, id string) (t *events.Task, err error) {
+	err = s.get(k, kindFinished, id, func(data []byte) error {
+		t, err = ownTask(data)
+		return err
+	})
+	return t, err
+}
+
+// ownTask decodes a task that outlives data.
+func ownTask(data []byte) (*events.Task, error) {
+	return events.DecodeTask(append(make([]byte, 0, len(data)), data...))
+}
+
+// Apply folds the next event of the log; what is below Next is skipped. An
+// event that can't be folded stops its task (Stopped) and is no error. An error
+// means that the partition can't go on: epochs fall, or the store has stopped.
+func (v *Tasks) Apply(r *events.Record) error {
+	if ok, err := v.accepts(r); err != nil || !ok {
+		return err
+	}
+	e, err := events.DecodeEvent(r)
+	if err != nil {
+		v.stop(string(r.Key), r.Offset, err)
+		v.next = r.Offset + 1
+		return nil
+	}
+	if err := v.evolvePartition(r, e); err != nil {
+		return err
+	}
+	if e.Task != "" && (len(v.stops) == 0 || !v.skip(e.Task)) {
+		if err := v.evolve(r, e); err != nil {
+			return err
+		}
+	}
+	v.next = r.Offset + 1
+	return nil
+}
+
+func (v *Tasks) evolve(r *events.Record, e *events.Event) error {
+	en := v.open[e.Task]
+	if en == nil {
+		t, err := v.Task(e.Task)
+		if err != nil {
+			return err
+		}
+		en = &entry{task: t}
+	}
+	t, err := events.Evolve(en.task, e, events.Hash(e.Fact.Type(), r.Value))
+	if err != nil {
+		v.stop(e.Task, r.Offset, err)
+		if t == nil {
+			return nil
+		}
+	}
+	detachFrom(t, r.Value)
+	v.put(en, t)
+	return nil
+}
+
+// put makes t the task of its id and marks it changed.
+func (v *Tasks) put(en *entry, t *events.Task) {
+	en.task = t
+	if t.Open() {
+		v.open[t.ID] = en
+	} else {
+		delete(v.open, t.ID)
+		v.finished[t.ID] = en
+	}
+	if !en.changed {
+		en.changed = true
+		v.changed = append(v.changed, en)
+		en.bytes = 0
+	}
+	n := taskOverheadBytes + t.Bytes()
+	v.bytes += n - en.bytes
+	en.bytes = n
+}
+
+// Accept takes over the states that the scheduler computed from the events of a
+// committed transaction, with the partition's state and the offset after them.
+// The tasks are the projection's from here on.
+func (v *Tasks) Accept(tasks []*events.Task, st events.PartitionState, next int64) {
+	for _, t := range tasks {
+		en := v.open[t.ID]
+		if en == nil {
+			if en = v.finished[t.ID]; en == nil {
+				en = &entry{}
+			}
+		}
+		if t.Open() {
+			detachNew(t, en.task)
+		}
+		v.put(en, t)
+	}
+	v.state, v.next = st, next
+}
+
+// Open is the number of open tasks.
+func (v *Tasks) Open() int { return len(v.open) }
+
+// EachOpen calls fn with every open task, in no order, until it returns false.
+func (v *Tasks) EachOpen(fn func(*events.Task) bool) {
+	for _, e := range v.open {
+		if !fn(e.task) {
+			return
+		}
+	}
+}
+
+// Changed is the number of tasks that Save would write.
+func (v *Tasks) Changed() int { return len(v.changed) }
+
+// ChangedBytes is about how much Save would write.
+func (v *Tasks) ChangedBytes() int { return v.bytes }
+
+// Save writes what changed since the last Save and the offset, in one batch: a
+// task that changed nine times is written once. The batch is never split, since
+// a crash may fall between two; whoever applies calls Save before ChangedBytes
+// passes about a megabyte.
+func (v *Tasks) Save() error {
+	err := v.save(len(v.changed), func(b *pebble.Batch) error {
+		var key []byte
+		for _, en := range v.changed {
+			kind := byte(kindOpen)
+			if !en.task.Open() {
+				kind = kindFinished
+				if en.stored {
+					key = v.keys.appendKey(key[:0], kindOpen, en.task.ID)
+					if err := b.Delete(key, nil); err != nil {
+						return err
+					}
+				}
+			}
+			key = v.keys.appendKey(key[:0], kind, en.task.ID)
+			if err := b.Set(key, en.task.Encode(), nil); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	for _, en := range v.changed {
+		en.changed, en.stored = false, en.task.Open()
+	}
+	clear(v.changed)
+	clear(v.finished)
+	v.changed, v.bytes = v.changed[:0], 0
+	return nil
+}
+
+// Each saves, then calls fn with every task, in the order of ids, until it
+// returns an error. The tasks are the caller's.
+func (v *Tasks) Each(fn func(*events.Task) error) error {
+	if err := v.Save(); err != nil {
+		return err
+	}
+	return v.s.use(func(db *pebble.DB) error { return v.s.eachTask(db, v.keys, fn) })
+}
+
+// eachTask merges the ranges of open and finished tasks.
+func (s *Store) eachTask(db pebble.Reader, k keyspace, fn func(*events.Task) error) (err error) {
+	var its [2]*pebble.Iterator
+	defer func() {
+		for _, it := range its {
+			if it != nil {
+				err = errors.Join(err, it.Close())
+			}
+		}
+	}()
+	kinds := [2]byte{kindOpen, kindFinished}
+	for i := range its {
+		lower, upper := k.bounds(kinds[i])
+		if its[i], err = db.NewIter(&pebble.IterOptions{LowerBound: lower, UpperBound: upper}); err != nil {
+			return fmt.Errorf("projections: read partition %d in %s: %w", k.partition, s.dir, err)
+		}
+		its[i].First()
+	}
+	for its[0].Valid() || its[1].Valid() {
+		i := 0
+		if !its[0].Valid() || its[1].Valid() && string(its[1].Key()[prefixBytes:]) < string(its[0].Key()[prefixBytes:]) {
+			i = 1
+		}
+		data, err := its[i].ValueAndErr()
+		if err != nil {
+			return err
+		}
+		t, err := ownTask(data)
+		if err != nil {
+			return s.unreadable(k, kinds[i], string(its[i].Key()[prefixBytes:]), err)
+		}
+		if err := fn(t); err != nil {
+			return err
+		}
+		its[i].Next()
+	}
+	return errors.Join(its[0].Error(), its[1].Error())
+}
+
+// Digest saves, then hashes the logical content: the partition's state, every
+// task in the order of ids, the stops. Next is left out: the markers of
+// transactions take offsets that a rebuild doesn't see as a live view does. So
+// it compares two views that reflect the same events.
+func (v *Tasks) Digest() (string, error) {
+	d := newDigest(ViewTasks)
+	err := v.Each(func(t *events.Task) error {
+		d.add(t.Encode())
+		return nil
+	})
+	if err != nil {
+		return "", err
+	}
+	return v.digest(d, true), nil
+}
+
+// digest adds what all views have, and ends it.
+func (v *view) digest(d digest, state bool) string {
+	if state {
+		d.add(v.state.Encode())
+	}
+	for _, s := range v.Stopped() {
+		d.add([]byte(s.Task))
+		d.add(fmt.Appendf(nil, "%d %d %s", s.Offset, s.Skipped, s.Reason))
+	}
+	return hex.EncodeToString(d.h.Sum(nil))
+}
+
+// digest is a hash over a sequence of byte strings.
+type digest struct{ h hash.Hash }
+
+func newDigest(name string) digest {
+	d := digest{sha256.New()}
+	d.add([]byte("waybill " + name))
+	return d
+}
+
+func (d digest) add(b []byte) {
+	var n [8]byte
+	binary.BigEndian.PutUint64(n[:], uint64(len(b)))
+	d.h.Write(n[:])
+	d.h.Write(b)
+}
+
+// Close saves and drops the memory. Where it can't save, the store has stopped
+// (Store.Err), and what is missing on disk is replayed from the log.
+func (v *Tasks) Close() {
+	if !v.closed {
+		_ = v.Save() // its failure is the store's: Err
+		v.Discard()
+	}
+}
+
+// Discard drops the memory and what wasn't saved: Next goes back to the last
+// Save in the next view of the partition.
+func (v *Tasks) Discard() {
+	v.release()
+	v.open, v.finished, v.changed = nil, nil, nil
+}

@@ -1,0 +1,294 @@
+package projections
+
+import (
+	"cmp"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/cockroachdb/pebble/v2"
+
+	"github.com/waybill-run/waybill/events"
+)
+
+// view is what the three views of a partition have in common: the offset, the
+// partition's state, and the tasks that were stopped.
+type view struct {
+	s      *Store
+	keys   keyspace
+	next   int64
+	state  events.PartitionState
+	stops  map[string]*Stop
+	marked int64 // next as of the last Save
+	closed bool
+}
+
+// Stop says that a task was stopped: an event of it can't be folded, so what
+// came after can't be either. In a timeline, which folds nothing, it says only
+// that records of the task are missing there.
+type Stop struct {
+	Task    string `json:"-"`
+	Offset  int64  `json:"offset"` // of the event that can't be folded
+	Reason  string `json:"reason"`
+	Skipped int64  `json:"skipped,omitempty"` // events of the task since
+
+	changed bool
+}
+
+// errViewOpen: a partition's state belongs to one goroutine.
+var errViewOpen = errors.New("a view of the partition is open already; close it first")
+
+func (s *Store) view(name string, p int32) (*view, error) {
+	if s.id.View != name {
+		return nil, fmt.Errorf("projections: %s holds %s, not %s", s.dir, s.id.View, name)
+	}
+	if p < 0 || p >= s.id.Partitions {
+		return nil, fmt.Errorf("projections: %s: partition %d of %d", s.dir, p, s.id.Partitions)
+	}
+	s.mu.Lock()
+	taken := s.views[p]
+	s.views[p] = true
+	s.mu.Unlock()
+	if taken {
+		return nil, fmt.Errorf("projections: %s: partition %d: %w", s.dir, p, errViewOpen)
+	}
+	v := &view{s: s, keys: keyspace{viewLetters[name], p}, stops: map[string]*Stop{}}
+	if err := v.load(); err != nil {
+		v.release()
+		return nil, err
+	}
+	return v, nil
+}
+
+func (v *view) load() error {
+	if err := v.get(kindMeta, "", func(data []byte) error {
+		next, state, err := decodeMeta(data)
+		v.next, v.marked, v.state = next, next, state
+		return err
+	}); err != nil {
+		return err
+	}
+	v.s.mu.Lock()
+	// What was found in a store that this process has just opened is on disk.
+	if _, known := v.s.saved[v.keys.partition]; !known {
+		v.s.flushed[v.keys.partition] = mark{v.next, v.state}
+	}
+	v.s.mu.Unlock()
+	return v.each(kindStopped, func(rest string, data []byte) error {
+		stop := &Stop{Task: rest}
+		v.stops[rest] = stop
+		return json.Unmarshal(data, stop)
+	})
+}
+
+func encodeMeta(next int64, state *events.PartitionState) []byte {
+	return append(binary.BigEndian.AppendUint64(nil, uint64(next)), state.Encode()...)
+}
+
+func decodeMeta(data []byte) (int64, events.PartitionState, error) {
+	if len(data) < 8 {
+		return 0, events.PartitionState{}, fmt.Errorf("%d bytes are no offset", len(data))
+	}
+	state, err := events.DecodePartitionState(data[8:])
+	if err != nil {
+		return 0, events.PartitionState{}, err
+	}
+	return int64(binary.BigEndian.Uint64(data)), *state, nil
+}
+
+// get calls fn with a value, if there is one. data is Pebble's. That fn can't
+// read it is a damage.
+func (v *view) get(kind byte, rest string, fn func(data []byte) error) error {
+	return v.s.get(v.keys, kind, rest, fn)
+}
+
+func (s *Store) get(k keyspace, kind byte, rest string, fn func(data []byte) error) error {
+	return s.use(func(db *pebble.DB) error { return s.getFrom(db, k, kind, rest, fn) })
+}
+
+func (s *Store) getFrom(db pebble.Reader, k keyspace, kind byte, rest string, fn func(data []byte) error) error {
+	var room [128]byte
+	data, closer, err := db.Get(k.appendKey(room[:0], kind, rest))
+	if errors.Is(err, pebble.ErrNotFound) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("projections: read %q of partition %d in %s: %w", rest, k.partition, s.dir, err)
+	}
+	err = fn(data)
+	if err != nil {
+		err = s.unreadable(k, kind, rest, err)
+	}
+	return errors.Join(err, closer.Close())
+}
+
+// unreadable stops the store: a value that Pebble gives and this build can't
+// read means that nothing else there can be believed.
+func (s *Store) unreadable(k keyspace, kind byte, rest string, err error) error {
+	err = s.damaged(fmt.Errorf("partition %d, key %c %q: %w", k.partition, kind, rest, err))
+	s.fail(err)
+	return err
+}
+
+// each calls fn with every value of a kind, in the order of keys. data is
+// Pebble's.
+func (v *view) each(kind byte, fn func(rest string, data []byte) error) error {
+	return v.s.use(func(db *pebble.DB) error {
+		lower, upper := v.keys.bounds(kind)
+		it, err := db.NewIter(&pebble.IterOptions{LowerBound: lower, UpperBound: upper})
+		if err != nil {
+			return fmt.Errorf("projections: read partition %d in %s: %w", v.keys.partition, v.s.dir, err)
+		}
+		for ok := it.First(); ok; ok = it.Next() {
+			rest := string(it.Key()[prefixBytes:])
+			data, err := it.ValueAndErr()
+			if err == nil {
+				if err = fn(rest, data); err != nil {
+					err = v.s.unreadable(v.keys, kind, rest, err)
+				}
+			}
+			if err != nil {
+				return errors.Join(err, it.Close())
+			}
+		}
+		if err := errors.Join(it.Error(), it.Close()); err != nil {
+			return fmt.Errorf("projections: read partition %d in %s: %w", v.keys.partition, v.s.dir, err)
+		}
+		return nil
+	})
+}
+
+// Next is the offset of the next event to apply.
+func (v *view) Next() int64 { return v.next }
+
+// State is the partition's state, as of Next.
+func (v *view) State() events.PartitionState { return v.state }
+
+// FlushedState is the partition's state and the next offset as of what is on
+// disk: a crash loses nothing below. Inboxes may be trimmed below its
+// Reflected, the log below its next.
+func (v *view) FlushedState() (events.PartitionState, int64) {
+	v.s.mu.Lock()
+	defer v.s.mu.Unlock()
+	m := v.s.flushed[v.keys.partition]
+	return m.state, m.next
+}
+
+// Stopped lists the tasks that were stopped, by id. A stop without a task is
+// of a record that names none.
+func (v *view) Stopped() []Stop {
+	out := make([]Stop, 0, len(v.stops))
+	for _, s := range v.stops {
+		out = append(out, *s)
+	}
+	slices.SortFunc(out, func(a, b Stop) int { return cmp.Compare(a.Task, b.Task) })
+	return out
+}
+
+// StopOf returns the stop of a task, and whether it was stopped.
+func (v *view) StopOf(task string) (Stop, bool) {
+	if s := v.stops[task]; s != nil {
+		return *s, true
+	}
+	return Stop{}, false
+}
+
+// stop stops a task at a record, or counts the record if it was stopped before.
+func (v *view) stop(task string, offset int64, reason error) {
+	if v.skip(task) {
+		return
+	}
+	v.stops[task] = &Stop{Task: task, Offset: offset, Reason: reason.Error(), changed: true}
+}
+
+// skip counts an event of a stopped task. False: it isn't stopped.
+func (v *view) skip(task string) bool {
+	s := v.stops[task]
+	if s == nil {
+		return false
+	}
+	s.Skipped++
+	s.changed = true
+	return true
+}
+
+// accepts checks that a record is the view's to apply: of its partition, and
+// not yet applied.
+func (v *view) accepts(r *events.Record) (bool, error) {
+	if err := v.usable(); err != nil {
+		return false, err
+	}
+	if r.Partition != v.keys.partition {
+		return false, fmt.Errorf("projections: a record of partition %d was given to the view of partition %d", r.Partition, v.keys.partition)
+	}
+	return r.Offset >= v.next, nil
+}
+
+func (v *view) usable() error {
+	if v.closed {
+		return fmt.Errorf("projections: %s: the view of partition %d is %w", v.s.dir, v.keys.partition, ErrClosed)
+	}
+	return v.s.Err()
+}
+
+// evolvePartition folds an event into the partition's state. Its error stops
+// the partition, not a task: two owners wrote (an epoch falls), or time ran
+// backwards.
+func (v *view) evolvePartition(r *events.Record, e *events.Event) error {
+	if err := v.state.Evolve(e); err != nil {
+		return fmt.Errorf("projections: events/%d/%d: %w: the log isn't one writer's; run waybill verify", v.keys.partition, r.Offset, err)
+	}
+	return nil
+}
+
+// save commits what fill adds, the stops and the offset, in one batch.
+func (v *view) save(entries int, fill func(*pebble.Batch) error) error {
+	if err := v.usable(); err != nil {
+		return err
+	}
+	if entries == 0 && v.marked == v.next {
+		return nil
+	}
+	size, err := v.s.write(func(b *pebble.Batch) error {
+		if err := fill(b); err != nil {
+			return err
+		}
+		for _, stop := range v.stops {
+			if !stop.changed {
+				continue
+			}
+			data, err := json.Marshal(stop)
+			if err != nil {
+				return err
+			}
+			if err := b.Set(v.keys.key(kindStopped, stop.Task), data, nil); err != nil {
+				return err
+			}
+		}
+		return b.Set(v.keys.key(kindMeta, ""), encodeMeta(v.next, &v.state), nil)
+	})
+	if err != nil {
+		return fmt.Errorf("projections: save partition %d at offset %d: %w", v.keys.partition, v.next, err)
+	}
+	for _, stop := range v.stops {
+		stop.changed = false
+	}
+	v.marked = v.next
+	if f := v.s.o.Listener.Saved; f != nil {
+		f(Saved{Partition: v.keys.partition, Next: v.next, Entries: entries, Bytes: size})
+	}
+	return v.s.noteSaved(v.keys.partition, mark{v.next, v.state}, size)
+}
+
+// release lets the partition be opened again.
+func (v *view) release() {
+	if v.closed {
+		return
+	}
+	v.closed = true
+	v.s.mu.Lock()
+	delete(v.s.views, v.keys.partition)
+	v.s.mu.Unlock()
+}
