@@ -78,7 +78,9 @@ func produceOptions() []kgo.Opt {
 		kgo.ProducerBatchCompression(kgo.Lz4Compression(), kgo.NoCompression()),
 		// What waits for an acknowledgement is batched anyway.
 		kgo.ProducerLinger(0),
-		kgo.MaxBufferedRecords(producerBufferRecords),
+		// Above what slots admit: a record's place here is free only some time
+		// after its callback has freed the slot.
+		kgo.MaxBufferedRecords(2*producerBufferRecords),
 		kgo.UnknownTopicRetries(unknownTopicRetries),
 		kgo.MetadataMinAge(metadataMinAge),
 	}

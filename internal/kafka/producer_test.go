@@ -83,6 +83,18 @@ func TestAMissingTopicFailsSoonAndStopsNoOther(t *testing.T) {
 	}
 }
 
+// The client forgets a record only after its callback, in which its place is
+// given to the next.
+func TestMoreThanTheBufferHoldsWaitsForRoom(t *testing.T) {
+	_, cfg := fake(t, kfake.SeedTopics(4, "t"))
+	p, ctx := openProducer(t, cfg), bounded(t)
+	rs := make([]events.Record, 20*producerBufferRecords)
+	for i := range rs {
+		rs[i] = events.Record{Topic: "t", Partition: int32(i % 4), Value: []byte("x")}
+	}
+	must(t, p.Send(ctx, rs...))
+}
+
 func TestDeliveryIsBoundedWhenTheBrokerKeepsRefusing(t *testing.T) {
 	c, cfg := fake(t, kfake.SeedTopics(1, "t"))
 	p, ctx := openProducer(t, cfg, DeliverWithin(time.Second)), bounded(t)

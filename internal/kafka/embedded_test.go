@@ -1,0 +1,242 @@
+package kafka
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/waybill-run/waybill/events"
+)
+
+func startEmbedded(t testing.TB, o EmbeddedOptions) (*Embedded, Config) {
+	t.Helper()
+	e, err := StartEmbedded(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := e.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	c := e.Config()
+	c.Namespace = testNS
+	return e, c
+}
+
+// The namespace can be created from within before anybody outside can create
+// a topic by writing to it.
+func TestOutsideClientsWaitUntilTheDoorIsOpen(t *testing.T) {
+	e, inside := startEmbedded(t, EmbeddedOptions{Listen: "127.0.0.1:0", Partitions: 3})
+	ctx := bounded(t)
+	outside, err := kgo.NewClient(kgo.SeedBrokers(e.Addr()), kgo.AllowAutoTopicCreation(), kgo.DefaultProduceTopic(testNS.Inbox(events.Tasks)))
+	must(t, err)
+	defer outside.Close()
+	written := make(chan error, 1)
+	outside.Produce(ctx, kgo.StringRecord("early"), func(_ *kgo.Record, err error) { written <- err })
+
+	a := openAdmin(t, inside)
+	_, err = a.CreateTopics(ctx, Topics{Partitions: 5})
+	must(t, err)
+	if n, err := a.EndOffsets(ctx, testNS.Inbox(events.Tasks)); err != nil || len(n) != 5 {
+		t.Fatalf("tasks has partitions %v (%v), want 5", n, err)
+	}
+	select {
+	case err := <-written:
+		t.Fatalf("somebody outside wrote before the door was open: %v", err)
+	default:
+	}
+	e.Open()
+	e.Open()
+	must(t, <-written)
+	must(t, outside.ProduceSync(ctx, &kgo.Record{Topic: "new", Value: []byte("x")}).FirstErr())
+	if n, ok, err := a.TopicPartitions(ctx, "new"); n != 3 || !ok || err != nil {
+		t.Errorf("a topic made by writing to it has %d partitions (%v, %v), want 3", n, ok, err)
+	}
+}
+
+func TestRestartedFromItsDirectoryTheBrokerHasEverything(t *testing.T) {
+	for _, sync := range []bool{false, true} {
+		t.Run(fmt.Sprint("sync ", sync), func(t *testing.T) {
+			o := EmbeddedOptions{DataDir: t.TempDir(), Sync: sync}
+			ctx := bounded(t)
+			before(ctx, t, o)
+			after(ctx, t, o)
+		})
+	}
+}
+
+func before(ctx context.Context, t *testing.T, o EmbeddedOptions) {
+	e, cfg := startEmbedded(t, o)
+	a := openAdmin(t, cfg)
+	_, err := a.CreateTopics(ctx, Topics{Partitions: 2})
+	must(t, err)
+	tx, err := kgo.NewClient(append(cfg.options(), kgo.TransactionalID("test.tx"), kgo.TransactionTimeout(10*time.Minute), kgo.RecordPartitioner(kgo.ManualPartitioner()))...)
+	must(t, err)
+	defer tx.Close()
+	for _, end := range []kgo.TransactionEndTry{kgo.TryCommit, kgo.TryAbort, kgo.TryCommit} {
+		must(t, tx.BeginTransaction())
+		for range 3 {
+			must(t, tx.ProduceSync(ctx, &kgo.Record{Topic: testNS.Events(), Partition: 1, Value: []byte(fmt.Sprint(end))}).FirstErr())
+		}
+		must(t, tx.EndTransaction(ctx, end))
+	}
+	// One that is open when the broker ends.
+	must(t, tx.BeginTransaction())
+	must(t, tx.ProduceSync(ctx, &kgo.Record{Topic: testNS.Events(), Partition: 1, Value: []byte("open")}).FirstErr())
+	must(t, a.DeleteRecordsBefore(ctx, testNS.Events(), map[int32]int64{1: 1}))
+	committed := kadm.Offsets{}
+	committed.Add(kadm.Offset{Topic: testNS.Events(), Partition: 1, At: 4, LeaderEpoch: -1, Metadata: "w1:AQE"})
+	must(t, kadm.NewClient(a.cl).CommitAllOffsets(ctx, "g", committed))
+	must(t, e.Close())
+}
+
+func after(ctx context.Context, t *testing.T, o EmbeddedOptions) {
+	_, cfg := startEmbedded(t, o)
+	a := openAdmin(t, cfg)
+	if _, err := a.CheckFormat(ctx); err != nil {
+		t.Error(err)
+	}
+	if fs, err := a.CheckTopics(ctx); err != nil || len(fs) > 0 {
+		t.Errorf("topics: %v\n%s", err, findingsText(fs))
+	}
+	starts, err := a.StartOffsets(ctx, testNS.Events())
+	must(t, err)
+	if starts[1] != 1 {
+		t.Errorf("the trimmed log starts at %d, want 1", starts[1])
+	}
+	offsets, err := kadm.NewClient(a.cl).FetchOffsets(ctx, "g")
+	must(t, err)
+	if got, _ := offsets.Lookup(testNS.Events(), 1); got.At != 4 || got.Metadata != "w1:AQE" {
+		t.Errorf("group offset %+v", got)
+	}
+	// 3 records and a marker each, and the open one at 12.
+	ends, err := a.CommittedEndOffsets(ctx, testNS.Events())
+	must(t, err)
+	if ends[1] != 12 {
+		t.Errorf("stable to %d while a transaction from before is open at 12", ends[1])
+	}
+	tx, err := kgo.NewClient(append(cfg.options(), kgo.TransactionalID("test.tx"), kgo.RecordPartitioner(kgo.ManualPartitioner()))...)
+	must(t, err)
+	defer tx.Close()
+	must(t, tx.BeginTransaction())
+	must(t, tx.ProduceSync(ctx, &kgo.Record{Topic: testNS.Events(), Partition: 1, Value: []byte("new")}).FirstErr())
+	must(t, tx.EndTransaction(ctx, kgo.TryCommit))
+	var got []string
+	must(t, a.ReadCompacted(ctx, testNS.Events(), func(r events.Record) error {
+		got = append(got, fmt.Sprint(r.Offset, "=", string(r.Value)))
+		return nil
+	}))
+	if want := []string{"1=true", "2=true", "8=true", "9=true", "10=true"}; len(got) != 6 || !slices.Equal(got[:5], want) || !strings.HasSuffix(got[5], "=new") {
+		t.Errorf("read %q, want %q and the new one: aborted and torn transactions are not to be seen", got, want)
+	}
+}
+
+func TestADirectoryHasOneBroker(t *testing.T) {
+	dir := t.TempDir()
+	first, _ := startEmbedded(t, EmbeddedOptions{DataDir: dir})
+	if _, err := StartEmbedded(EmbeddedOptions{DataDir: dir}); err == nil || !strings.Contains(err.Error(), "in use by another process (pid ") {
+		t.Errorf("the second: %v", err)
+	}
+	must(t, first.Close())
+	must(t, first.Close())
+	second, err := StartEmbedded(EmbeddedOptions{DataDir: dir})
+	must(t, err)
+	must(t, second.Close())
+}
+
+func TestListenIsForThisMachineAndSaysWhatIsWrong(t *testing.T) {
+	e, _ := startEmbedded(t, EmbeddedOptions{Listen: "127.0.0.1:0"})
+	for address, want := range map[string]string{
+		"0.0.0.0:0":     "not of this machine alone",
+		":9092":         "not of this machine alone",
+		"example.org:1": "not of this machine alone",
+		"9092":          "write host:port",
+		e.Addr():        "give another --kafka-listen",
+	} {
+		if _, err := StartEmbedded(EmbeddedOptions{Listen: address}); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("listen on %q: got %v, want %q", address, err, want)
+		}
+	}
+}
+
+// kfake goes by the attributes of the batch, not by the topic's setting: the
+// time of a record is its writer's. When this fails, broker time is broker
+// time on the embedded broker too, and its doc can say so.
+func TestTheEmbeddedBrokerKeepsTheWritersTime(t *testing.T) {
+	_, cfg := startEmbedded(t, EmbeddedOptions{})
+	a, ctx := openAdmin(t, cfg), bounded(t)
+	_, err := a.CreateTopics(ctx, Topics{Partitions: 1})
+	must(t, err)
+	ahead := time.Now().Add(time.Hour).Truncate(time.Millisecond)
+	must(t, a.cl.ProduceSync(ctx, &kgo.Record{Topic: testNS.Events(), Timestamp: ahead, Value: []byte("x")}).FirstErr())
+	must(t, a.ReadCompacted(ctx, testNS.Events(), func(r events.Record) error {
+		if !r.Time.Equal(ahead) {
+			t.Errorf("the record has time %v, its writer said %v", r.Time, ahead)
+		}
+		return nil
+	}))
+}
+
+func TestAClosedBrokerRefusesAtOnce(t *testing.T) {
+	e, cfg := startEmbedded(t, EmbeddedOptions{})
+	must(t, ping(t, cfg))
+	must(t, e.Close())
+	if _, err := cfg.Dial(bounded(t), "tcp", e.Addr()); err == nil || errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("dialed a closed broker: %v", err)
+	}
+}
+
+func BenchmarkEmbedded(b *testing.B) {
+	for _, in := range []bool{true, false} {
+		e, cfg := startEmbedded(b, EmbeddedOptions{Listen: "127.0.0.1:0"})
+		e.Open()
+		name := "inside"
+		if !in {
+			name, cfg.Dial = "loopback", nil
+		}
+		value := make([]byte, 300)
+		b.Run(name+"/records", func(b *testing.B) {
+			p, err := OpenProducer(cfg)
+			if err != nil {
+				b.Fatal(err)
+			}
+			defer p.Close()
+			a, _ := OpenAdmin(cfg)
+			defer a.Close()
+			if _, err := a.EnsureTopic(b.Context(), "bench", 4); err != nil {
+				b.Fatal(err)
+			}
+			b.SetBytes(300)
+			for i := 0; i < b.N; i++ {
+				p.SendAsync(b.Context(), events.Record{Topic: "bench", Partition: int32(i % 4), Value: value}, func(_ events.Record, err error) {
+					if err != nil {
+						b.Error(err)
+					}
+				})
+			}
+			if err := p.Flush(b.Context()); err != nil {
+				b.Error(err)
+			}
+		})
+		b.Run(name+"/round trip", func(b *testing.B) {
+			p, err := OpenProducer(cfg)
+			if err != nil {
+				b.Fatal(err)
+			}
+			defer p.Close()
+			for b.Loop() {
+				if err := p.Send(b.Context(), events.Record{Topic: "bench", Value: value}); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
