@@ -16,15 +16,19 @@ import (
 // sealed.
 type Input interface{ input() }
 
-// The bounds of what is read from an inbox, in uncompressed bytes.
+// The bounds of what is read from an inbox, in uncompressed bytes. A name is a
+// workflow's, a step's, a label, an operator or a request id.
 const (
-	MaxTaskIDBytes     = 256
-	MaxSubmissionBytes = 512 << 10
-	MaxReplyBytes      = 384 << 10
-	MaxControlBytes    = 384 << 10
-	MaxRecoveryBytes   = 8 << 10
-	MaxLabels          = 32
-	MaxReplyToBytes    = 249 // a topic's name in Kafka
+	MaxTaskIDBytes      = 256
+	MaxSubmissionBytes  = 512 << 10
+	MaxReplyBytes       = 384 << 10
+	MaxControlBytes     = 384 << 10
+	MaxRecoveryBytes    = 8 << 10
+	MaxLabels           = 32
+	MaxReplyToBytes     = 249 // a topic's name in Kafka
+	MaxNameBytes        = 256
+	MaxWhyBytes         = 4 << 10
+	MaxTraceparentBytes = 128
 )
 
 // The types of the records on the inboxes and on the topics beside events.
@@ -72,6 +76,9 @@ func (s *Submission) Digest() string {
 	c := *s
 	if compact, err := compactJSON(c.Input); err == nil {
 		c.Input = compact
+	}
+	if string(c.Input) == "null" {
+		c.Input = nil
 	}
 	sum := sha256.Sum256(encodeObject(&c))
 	return base64.RawURLEncoding.EncodeToString(sum[:16])
@@ -208,10 +215,12 @@ func unusable(r Reason, format string, args ...any) *Unusable {
 	return &Unusable{r, fmt.Sprintf(format, args...)}
 }
 
+var inboxBytes = [Inboxes]int{Tasks: MaxSubmissionBytes, Replies: MaxReplyBytes, Recoveries: MaxRecoveryBytes, Controls: MaxControlBytes}
+
 // DecodeInput reads a record of an inbox. task is the id that it is about; the
 // error is an *Unusable. It doesn't look at the record's key.
 func DecodeInput(inbox Inbox, r *Record) (task string, in Input, err error) {
-	limit := map[Inbox]int{Tasks: MaxSubmissionBytes, Replies: MaxReplyBytes, Recoveries: MaxRecoveryBytes, Controls: MaxControlBytes}[inbox]
+	limit := inboxBytes[inbox]
 	switch {
 	case len(r.Value) == 0:
 		return "", nil, unusable(ReasonNull, "the record has no value")
@@ -268,10 +277,18 @@ func decodeSubmission(r *Record) (string, Input, error) {
 	if err := decodeAt(data, s, outside); err != nil {
 		return "", nil, badJSON(err)
 	}
+	if !validTraceparent(s.Traceparent) {
+		s.Traceparent = "" // as W3C Trace Context has it: no reason to refuse
+	}
 	if err := s.check(); err != nil {
 		return "", nil, err
 	}
 	return s.ID, s, nil
+}
+
+func validTraceparent(s string) bool {
+	notPrintable := func(r rune) bool { return r < ' ' || r > '~' }
+	return len(s) <= MaxTraceparentBytes && !strings.ContainsFunc(s, notPrintable)
 }
 
 // structured is a CloudEvent in structured mode, as far as it is read.
@@ -307,13 +324,36 @@ func CheckTaskID(id string) error {
 	return nil
 }
 
+// length is a text with the bound of its bytes. What is bounded here is repeated
+// in what is written: without a bound there would be none on that.
+type length struct {
+	name, text string
+	mostBytes  int
+}
+
+func checkLengths(ls ...length) error {
+	for _, l := range ls {
+		if len(l.text) > l.mostBytes {
+			return unusable(ReasonBadField, "%s: %d bytes; at most %d", l.name, len(l.text), l.mostBytes)
+		}
+	}
+	return nil
+}
+
 func (s *Submission) check() error {
 	if err := CheckTaskID(s.ID); err != nil {
 		return err
 	}
+	for k, v := range s.Labels {
+		if err := checkLengths(length{"labels", k, MaxNameBytes}, length{"labels", v, MaxNameBytes}); err != nil {
+			return err
+		}
+	}
 	switch {
 	case s.Workflow == "":
 		return unusable(ReasonBadField, "workflow: missing")
+	case len(s.Workflow) > MaxNameBytes:
+		return checkLengths(length{"workflow", s.Workflow, MaxNameBytes})
 	case s.Version < 0:
 		return unusable(ReasonBadField, "version: %d", s.Version)
 	case len(s.Labels) > MaxLabels:
@@ -354,7 +394,7 @@ func decodeReply(r *Record) (string, Input, error) {
 	}
 	out, _ := r.Header(HeaderOutcome)
 	effect, _ := r.Header(HeaderEffect)
-	rep := &Reply{Task: task, Ref: ref, Outcome: Outcome(out), Effect: Effect(effect), Body: r.Value}
+	rep := &Reply{Task: task, Ref: ref, Outcome: Outcome(out), Effect: Effect(effect), Body: trimSpace(r.Value)}
 	switch rep.Outcome {
 	case Completed, Failed, Rejected:
 	case "":
@@ -414,16 +454,22 @@ func decodeControl(r *Record) (string, Input, error) {
 	if err := CheckTaskID(x.Task); err != nil {
 		return "", nil, err
 	}
-	if x.RequestID == "" {
-		x.RequestID = x.ID
-	}
 	switch {
 	case x.ID == "":
 		return "", nil, unusable(ReasonMissingHeader, "a control needs %s: its answer repeats it", HeaderID)
+	case len(x.ID) > MaxNameBytes || !utf8.ValidString(x.ID):
+		return "", nil, unusable(ReasonBadHeader, "%s: %d bytes; at most %d, in UTF-8", HeaderID, len(x.ID), MaxNameBytes)
 	case x.Command != Cancel && x.Command != Resubmit && x.Command != UndoTask && x.Command != Release:
 		return "", nil, unusable(ReasonBadField, "command %q: cancel, resubmit, undo or release", x.Command)
 	case x.Command == Release && (x.Step == "" || x.As != StepCompleted && x.As != StepUndone):
 		return "", nil, unusable(ReasonBadField, "release needs a step and as: completed or undone")
+	}
+	if err := checkLengths(length{"by", x.Who, MaxNameBytes}, length{"why", x.Why, MaxWhyBytes},
+		length{"request_id", x.RequestID, MaxNameBytes}, length{"step", x.Step, MaxNameBytes}); err != nil {
+		return "", nil, err
+	}
+	if x.RequestID == "" {
+		x.RequestID = x.ID
 	}
 	return x.Task, x, nil
 }
