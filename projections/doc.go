@@ -41,6 +41,9 @@
 // # What isn't
 //
 //   - What was saved isn't durable before it was flushed.
+//   - A damaged disk is noticed by checksums, but a MANIFEST that lost its end
+//     looks like one that a crash cut short: the store then is an earlier fold,
+//     and the reader replays more.
 //   - A view belongs to one goroutine. Only the methods of Store may be called
 //     from several; its Read methods see what was saved.
 //   - Snoozes of deadlines are kept in memory only: after a restart what is due

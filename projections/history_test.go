@@ -159,3 +159,5 @@ func (h *history) records(n int) []events.Record {
 	}
 	return rs
 }
+
+type record = events.Record

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"os"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -188,7 +189,7 @@ func (s *Store) open(lock *pebble.Lock) error {
 
 // unopened says what Pebble's refusal to open means.
 func (s *Store) unopened(err error) error {
-	if errors.Is(err, pebble.ErrDBDoesNotExist) || pebble.IsCorruptionError(err) {
+	if errors.Is(err, pebble.ErrDBDoesNotExist) || errors.Is(err, os.ErrNotExist) || pebble.IsCorruptionError(err) {
 		return fmt.Errorf("projections: open %s: %w; %s: %w", s.dir, err, remedy, ErrDamaged)
 	}
 	return fmt.Errorf("projections: open %s: %w", s.dir, err)
@@ -196,7 +197,7 @@ func (s *Store) unopened(err error) error {
 
 func (s *Store) pebbleOptions(lock *pebble.Lock, fresh bool) *pebble.Options {
 	o := &pebble.Options{
-		FS: s.o.FS, Lock: lock, ErrorIfNotExists: !fresh,
+		FS: disk{s.o.FS, s}, Lock: lock, ErrorIfNotExists: !fresh,
 		DisableWAL:                  true, // the Kafka log is it
 		FormatMajorVersion:          pebble.FormatNewest,
 		CacheSize:                   s.o.CacheBytes,
@@ -370,7 +371,9 @@ func (s *Store) Flush() error {
 		select {
 		case <-done:
 		case <-s.failed:
-			return s.Err()
+		}
+		if err := s.Err(); err != nil {
+			return err // also where it is done: a sync may have failed on the way
 		}
 		s.mu.Lock()
 		defer s.mu.Unlock()

@@ -1,0 +1,218 @@
+package projections_test
+
+import (
+	"bytes"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"pgregory.net/rapid"
+
+	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/projections"
+)
+
+// prefix is the model after the records below an offset.
+func prefix(seed uint64, next int64, n int) *history {
+	h := newHistory(seed)
+	for range n {
+		if h.offset >= next {
+			break
+		}
+		before := h.offset
+		r := h.next()
+		if r.Offset != before {
+			panic("offsets aren't replayed")
+		}
+	}
+	return h
+}
+
+// TestCrashLeavesAPrefix kills stores at random points, with any part of what
+// wasn't synced on disk: what opens again equals the fold at its offset, is not
+// below what was said to be flushed, and goes on to the same end.
+func TestCrashLeavesAPrefix(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		seed := rapid.Uint64Range(0, 1<<20).Draw(rt, "seed")
+		rnd := rand.New(rand.NewPCG(seed, 1))
+		h := newHistory(seed)
+		rs := h.records(rapid.IntRange(50, 600).Draw(rt, "events"))
+		percent := rapid.SampledFrom([]int{0, 10, 50, 90, 100}).Draw(rt, "unsynced percent")
+		fs := vfs.NewCrashableMem()
+		done := int64(0)
+		for life := 0; done <= rs[len(rs)-1].Offset; life++ {
+			s := open(t, fs, projections.ViewTasks)
+			v := tasksOf(t, s)
+			if v.Next() < done {
+				rt.Fatalf("life %d begins at %d; %d was flushed", life, v.Next(), done)
+			}
+			model := prefix(seed, v.Next(), len(rs))
+			same(t, v, model.tasks, model.state)
+			crashAt := rnd.Int64N(rs[len(rs)-1].Offset*3/2 + 1)
+			for i := range rs {
+				if rs[i].Offset < v.Next() {
+					continue
+				}
+				if rs[i].Offset >= crashAt && life < 4 {
+					break
+				}
+				apply(t, v, rs[i:i+1])
+				if rnd.IntN(10) == 0 {
+					if err := v.Save(); err != nil {
+						rt.Fatal(err)
+					}
+				}
+				if rnd.IntN(60) == 0 {
+					if err := s.Flush(); err != nil {
+						rt.Fatal(err)
+					}
+				}
+			}
+			if v.Next() > rs[len(rs)-1].Offset {
+				same(t, v, h.tasks, h.state)
+				closeStore(t, s)
+				return
+			}
+			_, done = v.FlushedState()
+			after := fs.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: percent, RNG: rnd})
+			closeStore(t, s)
+			fs = after
+		}
+	})
+}
+
+// TestCrashWhileItIsCreated: whatever of a creation was on disk, the directory
+// opens again.
+func TestCrashWhileItIsCreated(t *testing.T) {
+	for seed := range uint64(60) {
+		fs := vfs.NewCrashableMem()
+		clones := make(chan *vfs.MemFS, 1000)
+		rnd := rand.New(rand.NewPCG(seed, 2))
+		hooked := &hookedFS{FS: fs, hook: func(string) error {
+			clones <- fs.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: int(seed%3) * 50, RNG: rnd})
+			return nil
+		}}
+		s, err := projections.Open("data/tasks", identity(projections.ViewTasks), projections.Options{FS: hooked})
+		if err != nil {
+			t.Fatal(err)
+		}
+		hooked.off.Store(true)
+		closeStore(t, s)
+		n := 0
+		for len(clones) > 0 {
+			clone := <-clones
+			closeStore(t, open(t, clone, projections.ViewTasks))
+			n++
+		}
+		if n < 5 {
+			t.Fatalf("only %d moments of the creation were seen", n)
+		}
+	}
+}
+
+func TestCrashLeavesAPrefixOfTheOtherViews(t *testing.T) {
+	for seed := range uint64(40) {
+		rnd := rand.New(rand.NewPCG(seed, 3))
+		rs := newHistory(seed).records(400)
+		for _, name := range []string{projections.ViewDeadlines, projections.ViewTimelines} {
+			fs := vfs.NewCrashableMem()
+			s := open(t, fs, name)
+			v := otherView(t, s, name)
+			for i := range rs[:300] {
+				apply(t, v, rs[i:i+1])
+				if rnd.IntN(10) == 0 {
+					if err := v.Save(); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if rnd.IntN(60) == 0 {
+					if err := s.Flush(); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			after := fs.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: 50, RNG: rnd})
+			closeStore(t, s)
+			s = open(t, after, name)
+			v = otherView(t, s, name)
+			other := open(t, vfs.NewMem(), name)
+			rebuilt := otherView(t, other, name)
+			for i := range rs {
+				if rs[i].Offset < v.Next() {
+					apply(t, rebuilt, rs[i:i+1])
+				}
+			}
+			if got, want := digest(t, v), digest(t, rebuilt); got != want {
+				t.Fatalf("seed %d: %s at %d: %s, the fold there %s", seed, name, v.Next(), got, want)
+			}
+			apply(t, v, rs)
+			apply(t, rebuilt, rs)
+			if got, want := digest(t, v), digest(t, rebuilt); got != want {
+				t.Fatalf("seed %d: %s at the end: %s, rebuilt %s", seed, name, got, want)
+			}
+			closeStore(t, s)
+			closeStore(t, other)
+		}
+	}
+}
+
+type anyView interface {
+	Apply(*events.Record) error
+	Next() int64
+	Save() error
+	Digest() (string, error)
+	Close()
+}
+
+func otherView(t testing.TB, s *projections.Store, name string) anyView {
+	t.Helper()
+	var v anyView
+	var err error
+	switch name {
+	case projections.ViewTasks:
+		v, err = s.Tasks(testPartition)
+	case projections.ViewDeadlines:
+		v, err = s.Deadlines(testPartition)
+	default:
+		v, err = s.Timelines(testPartition)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return v
+}
+
+// TestTasksKeepNoBatch: what stays in memory doesn't alias the records.
+func TestTasksKeepNoBatch(t *testing.T) {
+	for _, how := range []string{"applied", "accepted"} {
+		h := newHistory(5)
+		rs := h.records(600)
+		s := open(t, vfs.NewMem(), projections.ViewTasks)
+		v := tasksOf(t, s)
+		for i := range rs {
+			value := bytes.Clone(rs[i].Value)
+			r := rs[i]
+			r.Value = value
+			if how == "applied" {
+				apply(t, v, []events.Record{r})
+			} else {
+				live(t, v, []events.Record{r}, 1)
+			}
+			if i%50 == 0 || !bytes.Contains(value, []byte(`received`)) {
+				if err := v.Save(); err != nil { // finished tasks are in memory till then, as they came
+					t.Fatal(err)
+				}
+			}
+			for j := range value {
+				value[j] = '#'
+			}
+		}
+		v.EachOpen(func(task *events.Task) bool {
+			if got, want := task.Encode(), h.tasks[task.ID].Encode(); !bytes.Equal(got, want) {
+				t.Fatalf("%s: task %s changed with the record:\n got %s\nwant %s", how, task.ID, got, want)
+			}
+			return true
+		})
+		closeStore(t, s)
+	}
+}

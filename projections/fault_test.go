@@ -1,0 +1,307 @@
+package projections_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/waybill-run/waybill/projections"
+)
+
+// hookedFS calls hook before every change of a file or directory; the change
+// fails with what it returns.
+type hookedFS struct {
+	vfs.FS
+	hook func(op string) error
+	off  atomic.Bool
+}
+
+func (f *hookedFS) try(op string) error {
+	if f.off.Load() {
+		return nil
+	}
+	return f.hook(op)
+}
+
+func (f *hookedFS) Unwrap() vfs.FS { return f.FS }
+
+func (f *hookedFS) Create(name string, c vfs.DiskWriteCategory) (vfs.File, error) {
+	if err := f.try("create " + name); err != nil {
+		return nil, err
+	}
+	file, err := f.FS.Create(name, c)
+	if err != nil {
+		return nil, err
+	}
+	return &hookedFile{file, f}, nil
+}
+
+func (f *hookedFS) OpenDir(name string) (vfs.File, error) {
+	file, err := f.FS.OpenDir(name)
+	if err != nil {
+		return nil, err
+	}
+	return &hookedFile{file, f}, nil
+}
+
+func (f *hookedFS) Rename(from, to string) error {
+	if err := f.try("rename " + to); err != nil {
+		return err
+	}
+	return f.FS.Rename(from, to)
+}
+
+type hookedFile struct {
+	vfs.File
+	fs *hookedFS
+}
+
+func (f *hookedFile) Write(p []byte) (int, error) {
+	if err := f.fs.try("write"); err != nil {
+		return 0, err
+	}
+	return f.File.Write(p)
+}
+
+func (f *hookedFile) Sync() error {
+	if err := f.fs.try("sync"); err != nil {
+		return err
+	}
+	return f.File.Sync()
+}
+
+func (f *hookedFile) SyncData() error {
+	if err := f.fs.try("sync"); err != nil {
+		return err
+	}
+	return f.File.SyncData()
+}
+
+func (f *hookedFile) SyncTo(n int64) (bool, error) {
+	if err := f.fs.try("sync"); err != nil {
+		return false, err
+	}
+	return f.File.SyncTo(n)
+}
+
+// TestDiskFullStopsTheStore fails every change from the nth on: the error
+// comes out, the store stops and closes, and what was flushed is there when
+// the disk has room again.
+func TestDiskFullStopsTheStore(t *testing.T) {
+	rs := newHistory(9).records(900)
+	for n := int64(0); n < 400; n += 1 + n/8 {
+		mem := vfs.NewCrashableMem()
+		var count, fatal atomic.Int64
+		fs := &hookedFS{FS: mem, hook: func(op string) error {
+			if count.Add(1) > n {
+				return &os.PathError{Op: op, Path: "data", Err: syscall.ENOSPC}
+			}
+			return nil
+		}}
+		o := projections.Options{FS: fs, MemtableBytes: projections.MinMemtableBytes,
+			Listener: &projections.Listener{Fatal: func(error) { fatal.Add(1) }}}
+		flushed, err := fill(fs, o, rs)
+		if err == nil {
+			if count.Load() > n {
+				t.Fatalf("n=%d: the disk was full and nobody said so", n)
+			}
+			continue
+		}
+		if !errors.Is(err, syscall.ENOSPC) && !strings.Contains(err.Error(), syscall.ENOSPC.Error()) {
+			t.Fatalf("n=%d: %v", n, err)
+		}
+		if fatal.Load() > 1 {
+			t.Fatalf("n=%d: Fatal %d times", n, fatal.Load())
+		}
+		after := open(t, mem.CrashClone(vfs.CrashCloneCfg{}), projections.ViewTasks)
+		v := tasksOf(t, after)
+		if v.Next() < flushed {
+			t.Fatalf("n=%d: opens at %d, %d was flushed", n, v.Next(), flushed)
+		}
+		model := prefix(9, v.Next(), len(rs))
+		same(t, v, model.tasks, model.state)
+		closeStore(t, after)
+	}
+}
+
+// fill applies, saves and flushes until something fails. It returns the offset
+// that is flushed.
+func fill(fs vfs.FS, o projections.Options, rs []record) (flushed int64, err error) {
+	s, err := projections.Open("data/tasks", identity(projections.ViewTasks), o)
+	if err != nil {
+		return 0, fmt.Errorf("open: %w", err)
+	}
+	v, err := s.Tasks(testPartition)
+	for i := range rs {
+		if err != nil {
+			break
+		}
+		if err = v.Apply(&rs[i]); err == nil && i%10 == 0 {
+			err = v.Save()
+		}
+		if err == nil && i%100 == 0 {
+			err = s.Flush()
+			_, flushed = v.FlushedState()
+		}
+	}
+	if err == nil {
+		return flushed, s.Close()
+	}
+	if s.Err() == nil {
+		return flushed, fmt.Errorf("the store hasn't stopped after: %v", err)
+	}
+	// Every later call says the same.
+	_, perr := s.Partitions()
+	if perr == nil || s.Flush() == nil || s.Run(context.Background()) == nil {
+		return flushed, errors.New("a stopped store goes on")
+	}
+	if s.Close() == nil {
+		return flushed, errors.New("Close of a stopped store says nothing")
+	}
+	return flushed, err
+}
+
+// TestFlippedByteStopsTheStore: a damaged file is an error that says what to
+// do, when it is opened or when it is read, and never the end of the process.
+func TestFlippedByteStopsTheStore(t *testing.T) {
+	rs := newHistory(4).records(2500)
+	damaged := 0
+	for seed := range uint64(60) {
+		rnd := rand.New(rand.NewPCG(seed, 5))
+		fs := vfs.NewMem()
+		s := open(t, fs, projections.ViewTasks)
+		v := tasksOf(t, s)
+		apply(t, v, rs)
+		v.Close()
+		closeStore(t, s)
+		flip(t, fs, rnd, "data/tasks", []string{".sst", "MANIFEST", "identity.json", "marker."}[seed%4])
+
+		s, err := projections.Open("data/tasks", identity(projections.ViewTasks), projections.Options{FS: fs})
+		if err == nil {
+			v, verr := s.Tasks(testPartition)
+			if err = verr; err == nil {
+				_, err = v.Digest()
+			}
+			if err == nil {
+				// The byte meant nothing; or a MANIFEST lost its end, as in a
+				// crash: then it is an earlier fold.
+				model := prefix(4, v.Next(), len(rs))
+				same(t, v, model.tasks, model.state)
+			}
+			if cerr := s.Close(); err == nil {
+				err = cerr
+			}
+		}
+		if err == nil {
+			continue
+		}
+		damaged++
+		if !errors.Is(err, projections.ErrDamaged) && !errors.Is(err, projections.ErrForeign) {
+			t.Errorf("seed %d: %v", seed, err)
+		}
+		if !strings.Contains(err.Error(), "delete") {
+			t.Errorf("seed %d: the error doesn't say what to do: %v", seed, err)
+		}
+	}
+	if damaged < 20 {
+		t.Fatalf("only %d of 60 flipped bytes were noticed", damaged)
+	}
+}
+
+// flip changes one byte of a file whose name holds part.
+func flip(t *testing.T, fs *vfs.MemFS, rnd *rand.Rand, dir, part string) {
+	t.Helper()
+	names, err := fs.List(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var of []string
+	for _, n := range names {
+		if strings.Contains(n, part) {
+			if st, err := fs.Stat(fs.PathJoin(dir, n)); err == nil && st.Size() > 0 {
+				of = append(of, n)
+			}
+		}
+	}
+	if len(of) == 0 {
+		return
+	}
+	data, err := fs.UnsafeGetFileDataBuffer(fs.PathJoin(dir, of[rnd.IntN(len(of))]))
+	if err != nil {
+		t.Fatal(err)
+	}
+	data[rnd.IntN(len(data))] ^= 1 << rnd.IntN(8)
+}
+
+// TestLostFilesAreNoticed: a store without its files isn't a new store.
+func TestLostFilesAreNoticed(t *testing.T) {
+	for _, part := range []string{".sst", "MANIFEST", "marker.manifest"} {
+		dir := t.TempDir()
+		o := projections.Options{MemtableBytes: projections.MinMemtableBytes}
+		s, err := projections.Open(dir, identity(projections.ViewTasks), o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		v := tasksOf(t, s)
+		apply(t, v, newHistory(1).records(300))
+		v.Close()
+		closeStore(t, s)
+		files, err := filepath.Glob(filepath.Join(dir, "*"+part+"*"))
+		if err != nil || len(files) == 0 {
+			t.Fatalf("no file like %s: %v", part, err)
+		}
+		for _, f := range files {
+			if err := os.Remove(f); err != nil {
+				t.Fatal(err)
+			}
+		}
+		s, err = projections.Open(dir, identity(projections.ViewTasks), o)
+		if err == nil {
+			_, err = s.Tasks(testPartition)
+			if cerr := s.Close(); err == nil {
+				err = cerr
+			}
+		}
+		if !errors.Is(err, projections.ErrDamaged) {
+			t.Errorf("without %s: %v", part, err)
+		}
+	}
+}
+
+// TestRunFlushesByTime awaits the flush by its listener.
+func TestRunFlushesByTime(t *testing.T) {
+	flushed := make(chan time.Duration, 1)
+	s, err := projections.Open("data", identity(projections.ViewTasks), projections.Options{FS: vfs.NewMem(), FlushEvery: time.Millisecond,
+		Listener: &projections.Listener{Flushed: func(d time.Duration) { flushed <- d }}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error)
+	go func() { ended <- s.Run(ctx) }()
+	v := tasksOf(t, s)
+	apply(t, v, newHistory(1).records(20))
+	if err := v.Save(); err != nil {
+		t.Fatal(err)
+	}
+	<-flushed
+	if _, next := v.FlushedState(); next != v.Next() {
+		t.Fatalf("flushed %d, saved %d", next, v.Next())
+	}
+	cancel()
+	if err := <-ended; err != nil {
+		t.Fatal(err)
+	}
+	go func() { <-flushed }() // of Close
+	closeStore(t, s)
+}
