@@ -107,13 +107,20 @@ func (p *Policy) coolsDown(due time.Time) bool {
 // isn't tried again together.
 const jitterShare = 0.2
 
+// MaxDelay bounds a backoff whose rule has no max of its own.
+const MaxDelay = 365 * 24 * time.Hour
+
 // Delay is the backoff after a number of failures (from 1): backoff times
-// factor to the power of failures-1, at most max, less a jitter of up to a fifth
+// factor to the power of failures-1, at most max and MaxDelay, less a jitter of up to a fifth
 // that is derived from the names, never random.
 func (a Attempts) Delay(task, step string, k Kind, attempt, failures int) time.Duration {
-	d := float64(a.Backoff) * math.Pow(max(a.Factor, 1), float64(failures-1))
-	if limit := float64(a.Max); limit > 0 && d > limit {
-		d = limit
+	limit := float64(MaxDelay)
+	if a.Max > 0 {
+		limit = min(limit, float64(a.Max))
+	}
+	d := 0.0
+	if a.Backoff > 0 { // nothing times infinity is no number
+		d = min(limit, float64(a.Backoff)*math.Pow(max(a.Factor, 1), float64(failures-1)))
 	}
 	h := fnv.New64a()
 	h.Write([]byte(task + "/" + step + "/" + string(k) + "/" + strconv.Itoa(attempt)))
