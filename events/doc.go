@@ -30,18 +30,65 @@
 //
 // # The tables
 //
-// The tables below are generated from transitions.go; a test compares them.
+// Generated from transitions.go; a test compares them. docs/states.md has the
+// diagrams.
 //
 // Tasks:
 //
-//	received      (nothing)                        -> pending
-//	started       pending                          -> processing
-//	processed     processing                       -> processed
-//	undoing       pending processing error         -> undoing
-//	undone        undoing                          -> undone
-//	cancelled     pending processing error undoing -> cancelled
-//	held          processing undoing               -> error
-//	resumed       error                            -> processing or undoing
+//	received        (nothing) -> pending
+//	started         pending -> processing
+//	processed       processing -> processed
+//	undoing         pending processing error -> undoing
+//	undone          undoing -> undone
+//	cancelled       undoing error -> cancelled
+//	held            pending processing undoing -> error
+//	resumed         error -> processing or undoing
 //
-// Steps are listed by docs/states.md, with a diagram of both.
+// Steps (ended: by a decision to undo or hold; revived: by a resubmit):
+//
+//	started         pending failed waiting -> running
+//	skipped         pending -> skipped
+//	completed       running -> completed
+//	failed          pending waiting failed running -> failed
+//	expired         running -> failed
+//	waiting         failed -> waiting
+//	rejected        running -> error
+//	errored         pending running failed waiting -> error
+//	released        error failed cancelled -> completed or undone
+//	ended           pending failed waiting -> cancelled
+//	revived         cancelled failed error -> pending
+//	undo.started    completed failed cancelled error undoing -> undoing
+//	undo.completed  undoing -> undone
+//	undo.failed     completed failed cancelled error undoing -> undoing
+//	undo.expired    undoing -> undoing
+//	undo.waiting    undoing -> undoing
+//	undo.rejected   undoing -> error
+//	undo.errored    completed failed cancelled error undoing -> error
+//	undo.revived    undoing error -> undoing
+//
+// Undos of steps:
+//
+//	started         (nothing) pending failed waiting -> running
+//	completed       running -> completed
+//	failed          (nothing) pending waiting failed running -> failed
+//	expired         running -> failed
+//	waiting         failed -> waiting
+//	rejected        running -> error
+//	errored         (nothing) pending running failed waiting -> error
+//	released        error -> completed
+//	ended           failed waiting -> pending
+//	revived         pending failed error -> pending
+//
+// Operator's commands, by the state of the task:
+//
+//	pending              cancel undo
+//	processing           cancel undo
+//	processed            none
+//	error                cancel resubmit undo release
+//	error, an undo held  cancel resubmit release
+//	undoing              none
+//	undone               none
+//	cancelled            none
 package events
+
+//go:generate go test . -run TestGenerated -update

@@ -1,0 +1,219 @@
+package events
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+)
+
+const (
+	statesPage = "../docs/states.md"
+	packageDoc = "doc.go"
+	tablesMark = "// # The tables\n"
+)
+
+// stateName is how a state is written where "" is what doesn't exist yet.
+func stateName[S ~string](s S, nothing string) string {
+	if s == "" {
+		return nothing
+	}
+	return string(s)
+}
+
+// targets are the states that a row can make.
+func (r Transition[S]) targets() []S {
+	if r.To != "" {
+		return []S{r.To}
+	}
+	return r.Either
+}
+
+// diagram is the mermaid diagram of a table. Arrows between the same two states
+// are drawn as one, with the verbs of all.
+func diagram[S ~string](table []Transition[S], terminal func(S) bool) string {
+	var b strings.Builder
+	b.WriteString("```mermaid\nstateDiagram-v2\n")
+	labels, order := map[[2]S][]string{}, [][2]S{}
+	for _, r := range table {
+		for _, from := range r.From {
+			for _, to := range r.targets() {
+				arrow := [2]S{from, to}
+				if labels[arrow] == nil {
+					order = append(order, arrow)
+				}
+				labels[arrow] = append(labels[arrow], r.Verb)
+			}
+		}
+	}
+	ended := map[S]bool{}
+	for _, a := range order {
+		fmt.Fprintf(&b, "    %s --> %s: %s\n", stateName(a[0], "[*]"), a[1], strings.Join(labels[a], ", "))
+	}
+	for _, a := range order {
+		if terminal(a[1]) && !ended[a[1]] {
+			ended[a[1]] = true
+			fmt.Fprintf(&b, "    %s --> [*]\n", a[1])
+		}
+	}
+	b.WriteString("```\n")
+	return b.String()
+}
+
+func joined[S ~string](ss []S, sep string) string {
+	names := make([]string, len(ss))
+	for i, s := range ss {
+		names[i] = stateName(s, "(nothing)")
+	}
+	return strings.Join(names, sep)
+}
+
+// markdownTable is a table of transitions as a page shows it. Types have this
+// prefix; rows without an event of their own have none.
+func markdownTable[S ~string](table []Transition[S], prefix string, during bool) string {
+	var b strings.Builder
+	b.WriteString("| event | from | to |")
+	if during {
+		b.WriteString(" while the task is |")
+	}
+	b.WriteString("\n|---|---|---|" + map[bool]string{true: "---|"}[during] + "\n")
+	for _, r := range table {
+		name := "`waybill." + prefix + r.Verb + ".v1`"
+		if strings.HasPrefix(r.Verb, "undo.") {
+			name = "`waybill." + r.Verb + ".v1`"
+		}
+		if r.Verb == "ended" || r.Verb == "revived" || r.Verb == "undo.revived" || prefix == "undo." && r.Verb == "released" {
+			name = "*" + r.Verb + "*"
+		}
+		fmt.Fprintf(&b, "| %s | %s | %s |", name, joined(r.From, ", "), joined(r.targets(), " or "))
+		if during {
+			fmt.Fprintf(&b, " %s |", joined(r.During, ", "))
+		}
+		b.WriteString("\n")
+	}
+	return b.String()
+}
+
+// commandRows are the states that the table of commands tells apart: an error
+// while undoing allows less than one while processing.
+func commandRows() (names []string, tasks []*Task) {
+	for _, s := range TaskStates {
+		names, tasks = append(names, string(s)), append(tasks, &Task{State: s})
+		if s == StateError {
+			names, tasks = append(names, "error, an undo held"), append(tasks, &Task{State: s, Ending: StateUndone})
+		}
+	}
+	return names, tasks
+}
+
+func commandTable() string {
+	var b strings.Builder
+	b.WriteString("| state | " + joined(Commands, " | ") + " |\n|---|" + strings.Repeat("---|", len(Commands)) + "\n")
+	names, tasks := commandRows()
+	for i, t := range tasks {
+		b.WriteString("| " + names[i] + " |")
+		for _, c := range Commands {
+			b.WriteString(map[bool]string{true: " yes |", false: " refused |"}[Allowed(c, t)])
+		}
+		b.WriteString("\n")
+	}
+	return b.String()
+}
+
+// renderPage is docs/states.md.
+func renderPage() string {
+	stepEnd := func(s StepState) bool { return s == StepSkipped || s == StepUndone }
+	undoEnd := func(s StepState) bool { return s == StepCompleted }
+	return `# States
+
+Generated from ` + "`events/transitions.go`" + ` by ` + "`go generate ./events`" + `; a test compares them and walks every pair.
+Whatever isn't an arrow here is refused by ` + "`events.Evolve`" + ` and changes nothing.
+
+## Task
+
+` + diagram(TaskTransitions, TaskState.Terminal) + `
+` + markdownTable(TaskTransitions, "task.", false) + `
+*resumed* goes on with undoing if the task was held while undoing, else with processing. *error* is a hold: the task
+waits for an operator, running attempts stay current until their reply or complete-by.
+
+## Step
+
+` + diagram(StepTransitions, stepEnd) + `
+` + markdownTable(StepTransitions, "step.", true) + `
+No event announces the rows in italics: *ended* is what a decision to undo or hold (` + "`task.undoing`, `task.held`" + `)
+does to a step that waits, *revived* and *undo.revived* what ` + "`task.resumed`" + ` does to one that ended so.
+
+## Undo of a step
+
+` + diagram(UndoTransitions, undoEnd) + `
+` + markdownTable(UndoTransitions, "undo.", false) + `
+An event of an undo moves the step too, by the rows ` + "`undo.`" + ` above, and only where both tables have it. *released* is
+` + "`step.released`" + ` as undone.
+
+## Operator's commands
+
+` + commandTable()
+}
+
+// renderTables is the part of the package doc that is generated.
+func renderTables() string {
+	var b strings.Builder
+	b.WriteString(tablesMark + "//\n// Generated from transitions.go; a test compares them. docs/states.md has the\n// diagrams.\n//\n// Tasks:\n//\n")
+	docTable(&b, TaskTransitions)
+	b.WriteString("//\n// Steps (ended: by a decision to undo or hold; revived: by a resubmit):\n//\n")
+	docTable(&b, StepTransitions)
+	b.WriteString("//\n// Undos of steps:\n//\n")
+	docTable(&b, UndoTransitions)
+	b.WriteString("//\n// Operator's commands, by the state of the task:\n//\n")
+	names, tasks := commandRows()
+	for i, t := range tasks {
+		var allowed []Command
+		for _, c := range Commands {
+			if Allowed(c, t) {
+				allowed = append(allowed, c)
+			}
+		}
+		if len(allowed) == 0 {
+			allowed = []Command{"none"}
+		}
+		fmt.Fprintf(&b, "//\t%-19s  %s\n", names[i], joined(allowed, " "))
+	}
+	return b.String()
+}
+
+func docTable[S ~string](b *strings.Builder, table []Transition[S]) {
+	for _, r := range table {
+		fmt.Fprintf(b, "//\t%-14s  %s -> %s\n", r.Verb, joined(r.From, " "), joined(r.targets(), " or "))
+	}
+}
+
+// TestGenerated: docs/states.md and the tables of the package doc say what the
+// tables of transitions.go say.
+func TestGenerated(t *testing.T) {
+	doc, err := os.ReadFile(packageDoc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	head, rest, ok := strings.Cut(string(doc), tablesMark)
+	_, tail, ok2 := strings.Cut(rest, "package events\n")
+	if !ok || !ok2 {
+		t.Fatalf("%s has no %q followed by the package clause", packageDoc, tablesMark)
+	}
+	generated(t, packageDoc, head+renderTables()+"package events\n"+tail)
+	generated(t, statesPage, renderPage())
+}
+
+// generated holds a file against what it should be, or writes it.
+func generated(t *testing.T, path, want string) {
+	t.Helper()
+	if *update {
+		if err := os.WriteFile(path, []byte(want), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	got, err := os.ReadFile(path)
+	if err != nil || string(got) != want {
+		t.Errorf("%s isn't what its source makes (%v). It is generated, so that it can't drift: go generate ./events, then review the change.", path, err)
+	}
+}
