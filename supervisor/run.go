@@ -43,7 +43,7 @@ func (s *Supervisor) hold(p int32) (*partition, error) {
 	if part, ok := s.held[p]; ok {
 		return part, nil
 	}
-	d, err := s.cfg.Store.Deadlines(p)
+	d, err := s.cfg.Open(p)
 	if err != nil {
 		return nil, fmt.Errorf("supervisor: open deadlines of partition %d: %w", p, err)
 	}
@@ -139,7 +139,7 @@ func (s *Supervisor) assign(assigned map[int32]uint64, local time.Time) ([]*part
 func (s *Supervisor) drop(p *partition) error {
 	delete(s.held, p.id)
 	delete(s.committed, p.id)
-	defer p.deadlines.Close()
+	defer p.deadlines.Discard()
 	if p.generation != 0 {
 		s.listen.Lost(p.id)
 	}
@@ -156,7 +156,7 @@ func (s *Supervisor) drop(p *partition) error {
 // unknown, so it isn't saved.
 func (s *Supervisor) abandon(p *partition) {
 	delete(s.held, p.id)
-	p.deadlines.Close()
+	p.deadlines.Discard()
 	s.listen.Lost(p.id)
 }
 
@@ -167,17 +167,11 @@ func (s *Supervisor) apply(rs []events.Record) error {
 		if !ok || r.Offset < p.deadlines.Next() {
 			continue
 		}
-		err := p.deadlines.Apply(r)
-		switch {
-		case err == nil:
-			p.unsaved++
-		case errors.Is(err, ErrPoison):
-			p.unsaved++
-			s.listen.Poison(r.Partition, fmt.Errorf("%s: %w", events.Origin(r), err))
-		default:
+		if err := p.deadlines.Apply(r); err != nil {
 			s.abandon(p)
 			return fmt.Errorf("supervisor: apply %s: %w", events.Origin(r), err)
 		}
+		p.unsaved++
 	}
 	return nil
 }

@@ -52,16 +52,16 @@ type Deadlines interface {
 
 // Fold is the stored side of Deadlines.
 type Fold interface {
-	// Apply folds a record; one below Next is passed over. An error that
-	// wraps ErrPoison is about the record and leaves the rest usable, Next
-	// included; any other ends the supervisor.
+	// Apply folds a record. An event that can't be read is no error: it stops
+	// its task, whose timers are then no longer due. An error means that the
+	// partition can't go on, and ends the supervisor.
 	Apply(r *events.Record) error
 	// Next is the offset after the last record applied.
 	Next() int64
 	// Save stores what was applied, with Next, as one.
 	Save() error
-	// Close frees the memory. What isn't saved is dropped.
-	Close()
+	// Discard frees the memory, and drops what isn't saved.
+	Discard()
 }
 
 // Index is the side of Deadlines by instants.
@@ -76,12 +76,6 @@ type Index interface {
 	Earliest() (time.Time, bool)
 	// Armed counts the armed timers.
 	Armed() int
-}
-
-// Store opens the projections of partitions. A partition is opened again only
-// after its Deadlines were closed.
-type Store interface {
-	Deadlines(p int32) (Deadlines, error)
 }
 
 // Outbox writes recoveries. It is called from several goroutines.
@@ -119,23 +113,23 @@ type Listener struct {
 	SendFailed func(p int32, err error)
 	// CommitFailed: the group's offsets are behind, and so is the lag shown.
 	CommitFailed func(err error)
-	// Poison: a record can't be used, or a policy calls for no known action.
+	// Poison: a policy calls for nothing that this build knows. Told each time
+	// that the timer is looked at.
 	Poison func(p int32, err error)
 	// Skew: the local clock is off by more than WarnSkew; positive: behind.
 	// Told at most once in WarnInterval.
 	Skew func(skew time.Duration)
 }
 
-// ErrPoison is wrapped by the errors of Fold.Apply that are about a record.
-var ErrPoison = errors.New("unusable record")
-
 // Config is what a supervisor needs.
 type Config struct {
 	Namespace events.Namespace
 	Source    string // ce_source of the recoveries
-	Store     Store
-	Outbox    Outbox
-	Clock     Clock
+	// Open loads the projection of a partition. A partition is opened again
+	// only after it was discarded.
+	Open   func(p int32) (Deadlines, error)
+	Outbox Outbox
+	Clock  Clock
 	// SweepInterval is the longest sleep; zero: DefaultSweepInterval.
 	SweepInterval time.Duration
 	Listener      *Listener
@@ -157,8 +151,8 @@ func (c *Config) Validate() error {
 	if c.Source == "" {
 		fault("no source: a recovery must say who asks; give the instance's name")
 	}
-	if c.Store == nil || c.Outbox == nil || c.Clock == nil {
-		fault("store, outbox and clock are all needed")
+	if c.Open == nil || c.Outbox == nil || c.Clock == nil {
+		fault("a way to open deadlines, an outbox and a clock are all needed")
 	}
 	if d := c.SweepInterval; d != 0 && (d < MinSweepInterval || d > MaxSweepInterval) {
 		fault("sweep interval %v: give %v to %v", d, MinSweepInterval, MaxSweepInterval)

@@ -1,0 +1,100 @@
+package supervisor
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/projections"
+)
+
+// quiet is a log without records and an outbox without a broker.
+type quiet struct{ sent int }
+
+func (*quiet) Assigned() map[int32]uint64                          { return map[int32]uint64{0: 1} }
+func (*quiet) Poll(context.Context) ([]events.Record, error)       { return nil, nil }
+func (*quiet) Wake()                                               {}
+func (*quiet) HighWatermark(string, int32) (int64, bool)           { return 0, true }
+func (*quiet) Position(string, int32) (int64, bool)                { return 0, true }
+func (*quiet) Commit(context.Context, map[int32]int64) error       { return nil }
+func (q *quiet) Send(_ context.Context, rs ...events.Record) error { q.sent += len(rs); return nil }
+
+// setClock is a clock that stands until it is set.
+type setClock struct{ now time.Time }
+
+func (c *setClock) Now() time.Time         { return c.now }
+func (c *setClock) Observe(_, _ time.Time) {}
+
+// BenchmarkSweep is a turn of the loop that finds 10 timers due among 100,000,
+// asks about them and takes in that they were written.
+func BenchmarkSweep(b *testing.B) {
+	const armed, due = 100_000, 10
+	const ns = events.Namespace(events.DefaultNamespace)
+	store, err := projections.Open("deadlines", projections.Identity{ClusterID: "bench", Namespace: ns, Partitions: 1,
+		View: projections.ViewDeadlines}, projections.Options{FS: vfs.NewMem()})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer store.Close()
+	clock, q := &setClock{now: time.Now()}, &quiet{}
+	s, err := New(Config{Namespace: ns, Source: "bench", Outbox: q, Clock: clock,
+		Open: func(p int32) (Deadlines, error) { return store.Deadlines(p) }})
+	if err != nil {
+		b.Fatal(err)
+	}
+	rs := make([]events.Record, armed)
+	for i := range rs {
+		at := clock.now.Add(time.Hour * 24 * 365)
+		if i < due {
+			at = clock.now
+		}
+		e := &events.Event{Task: fmt.Sprintf("order-%06d", i), Seq: 3, At: clock.now, Due: events.Millis(at),
+			Policy: &events.Policy{Timer: events.TimerAttempt, OnError: events.OnErrorUndo,
+				Attempts: events.Attempts{CompleteWithin: 10 * time.Second, MaxAttempts: 3}},
+			Fact: &events.AttemptStarted{Kind: events.Do, Step: "charge", Attempt: 1}}
+		rs[i] = e.Record(ns, "bench", 0, e.Value())
+		rs[i].Offset = int64(i)
+	}
+	turn := func(rs []events.Record) {
+		if _, err := s.step(b.Context(), q, rs, time.Now()); err != nil {
+			b.Fatal(err)
+		}
+	}
+	turn(rs)
+	s.background.Wait()
+	q.sent = 0
+	n := 0
+	for b.Loop() {
+		turn(nil)                               // what was sent is written
+		clock.now = clock.now.Add(2 * MaxPause) // the snoozes count from the acknowledgement
+		turn(nil)
+		s.background.Wait()
+		n += due
+	}
+	if q.sent != n {
+		b.Fatalf("asked about %d timers, want %d", q.sent, n)
+	}
+}
+
+// BenchmarkTurn is a turn of the loop with nothing to do in 12 partitions.
+func BenchmarkTurn(b *testing.B) {
+	now := time.Now()
+	ps := make([]*partition, 12)
+	for i := range ps {
+		ps[i] = &partition{id: int32(i), restored: true, deadlines: still{now.Add(time.Hour)}, savedAt: now}
+	}
+	for b.Loop() {
+		for _, p := range turn(ps, 5) {
+			if p.due(now, now) != nil {
+				b.Fatal("due")
+			}
+		}
+		if sleep(ps, now, now, time.Second) != time.Second {
+			b.Fatal("awake")
+		}
+	}
+}

@@ -1,0 +1,429 @@
+package supervisor_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/supervisor"
+)
+
+// rig is a supervisor with its surroundings, on the virtual clock of a bubble.
+type rig struct {
+	t      *testing.T
+	log    *brokerLog
+	out    *outbox
+	disk   *disk
+	clock  *brokerClock
+	listen supervisor.Listener
+	s      *supervisor.Supervisor
+	start  time.Time
+	stop   context.CancelFunc
+	ended  chan error
+}
+
+func newRig(t *testing.T, partitions int32) *rig {
+	return &rig{t: t, log: newBrokerLog(partitions), out: &outbox{}, disk: newDisk(t, partitions), clock: &brokerClock{}, start: time.Now()}
+}
+
+// run starts the loop with no partition assigned.
+func (r *rig) run() {
+	r.t.Helper()
+	s, err := supervisor.New(supervisor.Config{Namespace: testNamespace, Source: "test", Open: r.disk.Deadlines, Outbox: r.out, Clock: r.clock, Listener: &r.listen})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(r.t.Context())
+	r.s, r.stop, r.ended = s, stop, make(chan error, 1)
+	go func() { r.ended <- s.Run(ctx, r.log) }()
+	synctest.Wait()
+}
+
+func (r *rig) assign(ps ...int32) {
+	r.t.Helper()
+	r.log.assign(r.t, r.s.Start, ps)
+	synctest.Wait()
+}
+
+// end stops the loop cleanly.
+func (r *rig) end() {
+	r.t.Helper()
+	r.stop()
+	if err := <-r.ended; err != nil {
+		r.t.Errorf("a stopped supervisor returned %v", err)
+	}
+	r.closed()
+}
+
+// closed checks that nothing is left open.
+func (r *rig) closed() {
+	r.t.Helper()
+	r.disk.mu.Lock()
+	defer r.disk.mu.Unlock()
+	for p, n := range r.disk.open {
+		if n != 0 {
+			r.t.Errorf("deadlines of partition %d: open %d times after the end", p, n)
+		}
+	}
+}
+
+// started arms the timer of an attempt, as the task's event seq.
+func (r *rig) started(task string, seq uint64, due time.Time) *events.Event {
+	return &events.Event{Task: task, Seq: seq, At: due, Due: events.Millis(due),
+		Policy: &events.Policy{Timer: events.TimerAttempt, OnError: events.OnErrorUndo,
+			Attempts: events.Attempts{CompleteWithin: 10 * time.Second, MaxAttempts: 3}},
+		Fact: &events.AttemptStarted{Kind: events.Do, Step: "charge", Attempt: 1}}
+}
+
+func completed(task string, seq uint64) *events.Event {
+	return &events.Event{Task: task, Seq: seq, Fact: &events.AttemptCompleted{Kind: events.Do, Step: "charge", Attempt: 1}}
+}
+
+func seconds(ds []time.Duration) string {
+	ss := make([]string, len(ds))
+	for i, d := range ds {
+		ss[i] = d.String()
+	}
+	return strings.Join(ss, " ")
+}
+
+func expect(t *testing.T, what string, got []time.Duration, want string) {
+	t.Helper()
+	if s := seconds(got); s != want {
+		t.Errorf("%s: asked at [%s], want [%s]", what, s, want)
+	}
+}
+
+func TestLostRecoveryIsAskedForAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, 1)
+		r.run()
+		r.assign(0)
+		r.log.append(0, r.started("order-1", 3, r.start.Add(5*time.Second)))
+		time.Sleep(5*time.Second + 2*time.Minute)
+		synctest.Wait()
+		expect(t, "nothing followed", r.out.since(r.start.Add(5*time.Second), "order-1"), "0s 1s 3s 7s 15s 31s 1m1s 1m31s")
+		for _, d := range r.out.sent {
+			if d.recovery.Action != events.ActionRetry || d.recovery.Timer != 3 || d.recovery.CompleteBy != d.at.Add(10*time.Second).UTC() {
+				t.Errorf("asked for %+v at %v", d.recovery, d.at)
+			}
+		}
+		r.end()
+	})
+}
+
+func TestDisarmedTimerIsNotAskedAbout(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, 1)
+		r.run()
+		r.assign(0)
+		due := r.start.Add(5 * time.Second)
+		r.log.append(0, r.started("before", 3, due), r.started("after", 3, due), r.started("anew", 3, due))
+		time.Sleep(2 * time.Second)
+		r.log.append(0, completed("before", 4))
+		time.Sleep(5500 * time.Millisecond) // two asks later
+		r.log.append(0, completed("after", 4), r.started("anew", 5, r.start.Add(time.Minute)))
+		time.Sleep(2 * time.Minute)
+		synctest.Wait()
+		expect(t, "disarmed before it was due", r.out.since(due, "before"), "")
+		expect(t, "disarmed after two asks", r.out.since(due, "after"), "0s 1s")
+		expect(t, "armed anew", r.out.since(due, "anew"), "0s 1s 55s 56s 58s 1m2s 1m10s 1m26s 1m56s")
+		r.end()
+	})
+}
+
+// An event that disarms a timer while its recovery is on the way must not be
+// undone by the snooze that follows.
+func TestDisarmedWhileSending(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, 1)
+		r.out.deliver = func(context.Context, int32, int) error { time.Sleep(300 * time.Millisecond); return nil }
+		r.run()
+		r.assign(0)
+		r.log.append(0, r.started("order-1", 3, r.start.Add(time.Second)))
+		time.Sleep(1100 * time.Millisecond)
+		r.log.append(0, completed("order-1", 4))
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		expect(t, "disarmed", r.out.since(r.start, ""), "1.3s")
+		r.end()
+	})
+}
+
+func TestNothingIsAskedBeforeCaughtUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, 2)
+		var restored []time.Duration
+		r.listen.Restored = func(p int32, took time.Duration) { restored = append(restored, took) }
+		r.log.append(0, r.started("done", 3, r.start.Add(-time.Hour)), r.started("open", 3, r.start.Add(-time.Hour)))
+		// A dead owner's transaction is open: what it wrote, a marker at the
+		// end, can't be read yet.
+		r.log.append(0, completed("done", 4))
+		r.log.appendRecord(0, nil)
+		r.log.setStable(0, 2)
+		r.run()
+		r.assign(0)
+		time.Sleep(10 * time.Second)
+		synctest.Wait()
+		expect(t, "before the transaction ended", r.out.since(r.start, ""), "")
+		r.log.setStable(0, -1)
+		time.Sleep(500 * time.Millisecond)
+		synctest.Wait()
+		expect(t, "done", r.out.since(r.start, "done"), "")
+		expect(t, "open", r.out.since(r.start, "open"), "10s")
+		if len(restored) != 1 || restored[0] != 10*time.Second {
+			t.Errorf("restored %v, want once, after 10s", restored)
+		}
+		r.end()
+	})
+}
+
+// The end of the log is markers only: no record will ever come that reaches the
+// high watermark.
+func TestCaughtUpByMarkers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, 1)
+		r.log.append(0, r.started("open", 3, r.start.Add(-time.Hour)))
+		r.log.appendRecord(0, nil)
+		r.run()
+		r.assign(0)
+		time.Sleep(100 * time.Millisecond)
+		synctest.Wait()
+		expect(t, "open", r.out.since(r.start, ""), "0s")
+		r.end()
+	})
+}
+
+func TestBurstDoesNotStarveOthers(t *testing.T) {
+	const burst, sendTime = 10_000, 5 * time.Millisecond
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, 3)
+		pages := 0
+		r.out.deliver = func(_ context.Context, p int32, n int) error {
+			time.Sleep(sendTime)
+			if n > supervisor.PageTimers {
+				t.Errorf("a batch of %d", n)
+			}
+			pages++
+			return nil
+		}
+		r.run()
+		r.assign(0, 1, 2)
+		due := r.start.Add(time.Minute)
+		for i := range burst {
+			r.log.append(1, r.started(fmt.Sprintf("burst-%d", i), 3, due))
+		}
+		r.log.append(0, r.started("left", 3, due))
+		r.log.append(2, r.started("right", 3, due.Add(12*time.Millisecond)))
+		time.Sleep(time.Minute + 500*time.Millisecond)
+		synctest.Wait()
+		expect(t, "due with the burst", r.out.since(due, "left"), "5ms")
+		expect(t, "due amid the burst", r.out.since(due, "right"), "17ms")
+		all := r.out.since(due, "")
+		if len(all) != burst+2 || pages != burst/supervisor.PageTimers+2 {
+			t.Errorf("%d asked about in %d pages, want %d, each once", len(all), pages, burst+2)
+		}
+		if last := slices.Max(all); last != burst/supervisor.PageTimers*sendTime {
+			t.Errorf("the burst took %v, want one page each %v", last, sendTime)
+		}
+		r.end()
+	})
+}
+
+// Records that come all the time must not hold a timer up.
+func TestLateness(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, 2)
+		var late []time.Duration
+		r.listen.Late = func(d time.Duration) { late = append(late, d) }
+		r.run()
+		r.assign(0, 1)
+		for i := range 200 {
+			due := r.start.Add(time.Second + time.Duration(i)*7300*time.Microsecond)
+			r.log.append(0, r.started(fmt.Sprintf("t-%d", i), 3, due))
+		}
+		for i := range 4000 {
+			r.log.append(1, r.started(fmt.Sprintf("noise-%d", i), 3, r.start.Add(time.Hour)))
+			time.Sleep(time.Millisecond)
+		}
+		synctest.Wait()
+		if len(late) != 200 {
+			t.Fatalf("%d first asks, want 200", len(late))
+		}
+		if lo, hi := slices.Min(late), slices.Max(late); lo < 0 || hi > 2*supervisor.MinSleep {
+			t.Errorf("asked %v to %v past due, want 0 to %v", lo, hi, 2*supervisor.MinSleep)
+		}
+		r.end()
+	})
+}
+
+func TestPartitionThatWentIsNotAskedAbout(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, 2)
+		var lost []int32
+		r.listen.Lost = func(p int32) { lost = append(lost, p) }
+		r.run()
+		r.assign(0, 1)
+		r.log.append(0, r.started("went", 3, r.start.Add(5*time.Second)))
+		r.log.append(1, r.started("stayed", 3, r.start.Add(5*time.Second)))
+		time.Sleep(4900 * time.Millisecond)
+		r.assign(1)
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		expect(t, "went", r.out.since(r.start, "went"), "")
+		expect(t, "stayed", r.out.since(r.start, "stayed"), "5s 6s 8s 12s 20s 36s")
+		if !slices.Equal(lost, []int32{0}) {
+			t.Errorf("told of the loss of %v", lost)
+		}
+
+		// Back again: read on from where it was, and asked about at once.
+		r.log.append(0, r.started("meanwhile", 3, r.start.Add(5*time.Second)))
+		back := time.Now()
+		r.assign(0, 1)
+		time.Sleep(500 * time.Millisecond)
+		synctest.Wait()
+		expect(t, "came back", r.out.since(back, "went"), "0s")
+		expect(t, "written meanwhile", r.out.since(back, "meanwhile"), "0s")
+		r.end()
+	})
+}
+
+// A partition goes and comes back before the loop has looked. It goes on from
+// what it holds, and reads to the end before it asks again.
+func TestPartitionThatCameBackUnseen(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, 1)
+		r.run()
+		r.assign(0)
+		r.log.append(0, r.started("a", 3, r.start.Add(5*time.Second)), r.started("b", 3, r.start.Add(5*time.Second)))
+		time.Sleep(4 * time.Second)
+		r.log.append(0, completed("a", 4))
+		r.log.setStable(0, 2)
+		r.log.assign(t, r.s.Start, []int32{0}, 0)
+		time.Sleep(6 * time.Second)
+		synctest.Wait()
+		expect(t, "not read to the end again", r.out.since(r.start, ""), "")
+		r.log.setStable(0, -1)
+		time.Sleep(100 * time.Millisecond)
+		synctest.Wait()
+		expect(t, "a", r.out.since(r.start, "a"), "")
+		expect(t, "b", r.out.since(r.start, "b"), "10s")
+		r.end()
+	})
+}
+
+func TestRestartGoesOnFromWhatWasSaved(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, 1)
+		r.run()
+		r.assign(0)
+		r.log.append(0, r.started("order-1", 3, r.start.Add(5*time.Second)))
+		synctest.Wait()
+		r.end()
+		r.log.assign(t, nil, nil)
+		r.run()
+		time.Sleep(10 * time.Second)
+		before := r.disk.applied
+		r.assign(0)
+		time.Sleep(100 * time.Millisecond)
+		synctest.Wait()
+		expect(t, "after the restart", r.out.since(r.start, ""), "10s")
+		if again := r.disk.applied - before; again != 0 {
+			t.Errorf("%d records were read again", again)
+		}
+		r.end()
+	})
+}
+
+func TestSavesByTimeAndBySize(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, 1)
+		r.run()
+		r.assign(0)
+		saves := func() int { r.disk.mu.Lock(); defer r.disk.mu.Unlock(); return r.disk.saves }
+		time.Sleep(time.Minute)
+		if n := saves(); n != 0 {
+			t.Errorf("saved %d times with nothing to save", n)
+		}
+		for range 50 { // five seconds of records
+			r.log.append(0, completed("x", 4))
+			time.Sleep(100 * time.Millisecond)
+		}
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if n := saves(); n < 5 || n > 7 {
+			t.Errorf("saved %d times in five seconds", n)
+		}
+		before := saves()
+		for range 2*supervisor.SaveRecords + 2000 {
+			r.log.append(0, completed("x", 4))
+		}
+		synctest.Wait() // no time has passed
+		if n := saves() - before; n < 2 || n > 3 {
+			t.Errorf("saved %d times in %d records", n, 2*supervisor.SaveRecords+2000)
+		}
+		r.end()
+	})
+}
+
+func TestClockIsCorrectedAtTheTail(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, 1)
+		var skews []time.Duration
+		r.listen.Skew = func(d time.Duration) { skews = append(skews, d) }
+		// The broker is an hour behind. The history says less: it is old.
+		broker := func() time.Time { return time.Now().Add(-time.Hour) }
+		r.log.appendAt(broker().Add(-24*time.Hour), 0, completed("old", 4))
+		r.run()
+		r.assign(0)
+		if r.clock.offset != 0 {
+			t.Errorf("the clock was corrected by %v, by a record of yesterday", r.clock.offset)
+		}
+		r.log.appendAt(broker(), 0, r.started("order-1", 3, broker().Add(5*time.Second)))
+		synctest.Wait()
+		if r.clock.offset != -time.Hour {
+			t.Errorf("the clock was corrected by %v, want an hour back", r.clock.offset)
+		}
+		time.Sleep(5500 * time.Millisecond)
+		expect(t, "due by the broker's time", r.out.since(r.start, ""), "5s")
+		r.log.append(0, completed("order-1", 4)) // the broker's clock is set right
+		time.Sleep(2 * time.Minute)
+		synctest.Wait()
+		if len(skews) != 1 || skews[0] != -time.Hour {
+			t.Errorf("warned of %v, want once of an hour", skews)
+		}
+		r.end()
+	})
+}
+
+func TestGroupOffsetsAreForShow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, 2)
+		failed := 0
+		r.listen.CommitFailed = func(error) { failed++ }
+		r.run()
+		r.assign(0, 1)
+		r.log.commitErr = errDown
+		r.log.append(0, completed("x", 4))
+		r.log.appendRecord(0, nil)
+		time.Sleep(2 * supervisor.CommitInterval)
+		synctest.Wait()
+		if failed == 0 {
+			t.Error("a commit failed and nobody was told")
+		}
+		r.log.mu.Lock()
+		r.log.commitErr, r.log.commits = nil, nil
+		r.log.mu.Unlock()
+		time.Sleep(10 * supervisor.CommitInterval)
+		synctest.Wait()
+		if got := fmt.Sprint(r.log.commits); got != "[map[0:2 1:0]]" {
+			t.Errorf("committed %s, want each position once, the marker included", got)
+		}
+		r.end()
+	})
+}
