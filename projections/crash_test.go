@@ -3,6 +3,8 @@ package projections_test
 import (
 	"bytes"
 	"math/rand/v2"
+	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -214,5 +216,63 @@ func TestTasksKeepNoBatch(t *testing.T) {
 			return true
 		})
 		closeStore(t, s)
+	}
+}
+
+// TestCrashAtAnyChange takes the disk away at each kind of change that Pebble
+// makes to it, not only between calls.
+func TestCrashAtAnyChange(t *testing.T) {
+	rs := newHistory(11).records(900)
+	for k := int64(0); k < 250; k++ {
+		mem := vfs.NewCrashableMem()
+		rnd := rand.New(rand.NewPCG(uint64(k), 4))
+		var ops, flushed atomic.Int64
+		var atCrash int64
+		var after *vfs.MemFS
+		var once sync.Mutex
+		fs := &hookedFS{FS: mem, hook: func(string) error {
+			once.Lock()
+			defer once.Unlock()
+			if ops.Add(1) == k {
+				atCrash = flushed.Load()
+				after = mem.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: int(k%5) * 25, RNG: rnd})
+			}
+			return nil
+		}}
+		s := open(t, fs, projections.ViewTasks)
+		v := tasksOf(t, s)
+		for i := range rs {
+			apply(t, v, rs[i:i+1])
+			if i%10 == 0 {
+				if err := v.Save(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if i%100 == 0 {
+				if err := s.Flush(); err != nil {
+					t.Fatal(err)
+				}
+				_, next := v.FlushedState()
+				flushed.Store(next)
+			}
+		}
+		closeStore(t, s)
+		once.Lock()
+		if after == nil {
+			if k > 100 {
+				return // all were seen
+			}
+			once.Unlock()
+			continue
+		}
+		s = open(t, after, projections.ViewTasks)
+		v = tasksOf(t, s)
+		if v.Next() < atCrash {
+			t.Fatalf("change %d: opens at %d, %d was flushed", k, v.Next(), atCrash)
+		}
+		model := prefix(11, v.Next(), len(rs))
+		same(t, v, model.tasks, model.state)
+		closeStore(t, s)
+		once.Unlock()
 	}
 }

@@ -1,0 +1,195 @@
+package projections_test
+
+import (
+	"cmp"
+	"fmt"
+	"math/rand/v2"
+	"reflect"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/projections"
+)
+
+func deadlinesOf(t testing.TB, s *projections.Store) *projections.Deadlines {
+	t.Helper()
+	v, err := s.Deadlines(testPartition)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return v
+}
+
+// alarm is what the naive index keeps of an armed timer.
+type alarm struct {
+	due   projections.Due
+	awake time.Time
+}
+
+// alarms is an index of timers without any cleverness: the fold of every task,
+// looked through from end to end.
+type alarms struct {
+	timers map[string]*events.Timers
+	put    map[string]alarm // snoozed, by timer
+}
+
+func timerName(task string, a events.Armed) string {
+	return fmt.Sprint(task, "|", a.Timer.Seq, a.Slot)
+}
+
+func (n *alarms) apply(r *events.Record) {
+	e, err := events.DecodeEvent(r)
+	if err != nil {
+		panic(err)
+	}
+	if e.Task == "" {
+		return
+	}
+	if n.timers[e.Task] == nil {
+		n.timers[e.Task] = &events.Timers{}
+	}
+	n.timers[e.Task].Evolve(e)
+}
+
+func (n *alarms) all() []alarm {
+	var out []alarm
+	for task, t := range n.timers {
+		for _, a := range t.Armed {
+			al := alarm{projections.Due{Task: task, Armed: a}, a.Timer.Due}
+			if put, ok := n.put[timerName(task, a)]; ok {
+				al = put
+			}
+			out = append(out, al)
+		}
+	}
+	slices.SortFunc(out, func(a, b alarm) int {
+		return cmp.Or(a.awake.Compare(b.awake), cmp.Compare(a.due.Task, b.due.Task), cmp.Compare(a.due.Armed.Timer.Seq, b.due.Armed.Timer.Seq))
+	})
+	return out
+}
+
+func (n *alarms) due(now time.Time, most int) []projections.Due {
+	var out []projections.Due
+	for _, a := range n.all() {
+		if len(out) < most && !a.awake.After(now) {
+			out = append(out, a.due)
+		}
+	}
+	return out
+}
+
+func (n *alarms) snooze(d projections.Due, until time.Time) {
+	d.Asked++
+	n.put[timerName(d.Task, d.Armed)] = alarm{d, until}
+}
+
+// TestDeadlinesTellWhatANaiveIndexTells walks random histories, asking and
+// snoozing on the way, with restarts (which forget the snoozes).
+func TestDeadlinesTellWhatANaiveIndexTells(t *testing.T) {
+	for seed := range uint64(25) {
+		rnd := rand.New(rand.NewPCG(seed, 6))
+		fs := vfs.NewMem()
+		s := open(t, fs, projections.ViewDeadlines)
+		v := deadlinesOf(t, s)
+		h := newHistory(seed)
+		naive := &alarms{timers: map[string]*events.Timers{}, put: map[string]alarm{}}
+		for i := range 1500 {
+			r := h.next()
+			apply(t, v, []events.Record{r})
+			naive.apply(&r)
+			now := h.at.Add(time.Duration(rnd.IntN(20)) * time.Second)
+			if rnd.IntN(5) == 0 {
+				most := rnd.IntN(20)
+				got, want := v.Due(now, most), naive.due(now, most)
+				if !reflect.DeepEqual(got, want) {
+					t.Fatalf("seed %d, event %d: due\n got %v\nwant %v", seed, i, got, want)
+				}
+				for _, d := range got {
+					if rnd.IntN(2) == 0 {
+						until := now.Add(time.Duration(rnd.IntN(5)-1) * time.Second)
+						v.Snooze(d, until)
+						naive.snooze(d, until)
+					}
+				}
+			}
+			all := naive.all()
+			if v.Armed() != len(all) {
+				t.Fatalf("seed %d, event %d: %d armed, want %d", seed, i, v.Armed(), len(all))
+			}
+			if at, ok := v.Earliest(); ok != (len(all) > 0) || ok && !at.Equal(all[0].awake) {
+				t.Fatalf("seed %d, event %d: earliest %v %v, want %v", seed, i, at, ok, all)
+			}
+			if rnd.IntN(30) == 0 {
+				if err := v.Save(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if rnd.IntN(300) == 0 {
+				v.Close()
+				closeStore(t, s)
+				s = open(t, fs, projections.ViewDeadlines)
+				v = deadlinesOf(t, s)
+				clear(naive.put)
+			}
+		}
+		if !v.At().Equal(events.Millis(h.at)) || v.Next() <= 0 {
+			t.Fatalf("at %v, want %v", v.At(), h.at)
+		}
+		other := open(t, vfs.NewMem(), projections.ViewDeadlines)
+		rebuilt := deadlinesOf(t, other)
+		apply(t, rebuilt, newHistory(seed).records(1500))
+		if got, want := digest(t, rebuilt), digest(t, v); got != want {
+			t.Fatalf("seed %d: rebuilt %s, live with restarts %s", seed, got, want)
+		}
+		closeStore(t, other)
+		closeStore(t, s)
+	}
+}
+
+func TestSnoozeOfADisarmedTimerIsNothing(t *testing.T) {
+	s := open(t, vfs.NewMem(), projections.ViewDeadlines)
+	defer closeStore(t, s)
+	v := deadlinesOf(t, s)
+	v.Snooze(projections.Due{Task: "nobody"}, time.Now())
+	if _, ok := v.Earliest(); ok || v.Armed() != 0 {
+		t.Fatal("snoozing armed a timer")
+	}
+}
+
+func TestPoisonSilencesItsTaskOnly(t *testing.T) {
+	h := newHistory(3)
+	rs := h.records(400)
+	fs := vfs.NewMem()
+	s := open(t, fs, projections.ViewDeadlines)
+	v := deadlinesOf(t, s)
+	apply(t, v, rs)
+	far := h.at.Add(24 * time.Hour)
+	all := v.Due(far, 1000)
+	if len(all) < 2 {
+		t.Fatal("too few timers are armed")
+	}
+	victim := all[0].Task
+	bad := events.Record{Partition: testPartition, Offset: h.offset, Key: []byte(victim), Value: []byte("{")}
+	apply(t, v, []events.Record{bad})
+	check := func() {
+		t.Helper()
+		want := slices.DeleteFunc(slices.Clone(all), func(d projections.Due) bool { return d.Task == victim })
+		if got := v.Due(far, 1000); !reflect.DeepEqual(got, want) {
+			t.Fatalf("due %v, want %v", got, want)
+		}
+		if st := v.Stopped(); len(st) != 1 || st[0].Task != victim {
+			t.Fatalf("stopped %v", st)
+		}
+	}
+	check()
+	v.Close()
+	closeStore(t, s)
+	s = open(t, fs, projections.ViewDeadlines)
+	defer closeStore(t, s)
+	v = deadlinesOf(t, s)
+	check()
+}

@@ -1,0 +1,81 @@
+package projections_test
+
+import (
+	"reflect"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/projections"
+)
+
+func TestTimelinesHoldTheLog(t *testing.T) {
+	rs := newHistory(2).records(1200)
+	// One that this build can't fold is still a line.
+	for i := range rs[700].Headers {
+		if rs[700].Headers[i].Key == events.HeaderType {
+			rs[700].Headers[i].Value = []byte("waybill.step.teleported.v1")
+		}
+	}
+	rs[900].Value = []byte("nonsense")
+	lines, counts := map[string][]events.Line{}, map[string]int64{}
+	for i := range rs {
+		l, err := events.TimelineLine(&rs[i])
+		if err != nil {
+			continue
+		}
+		counts[l.Type]++
+		if id := string(rs[i].Key); id != "" {
+			lines[id] = append(lines[id], l)
+		}
+	}
+	fs := vfs.NewMem()
+	s := open(t, fs, projections.ViewTimelines)
+	v, err := s.Timelines(testPartition)
+	if err != nil {
+		t.Fatal(err)
+	}
+	apply(t, v, rs[:800])
+	v.Close()
+	closeStore(t, s)
+	s = open(t, fs, projections.ViewTimelines)
+	defer closeStore(t, s)
+	if v, err = s.Timelines(testPartition); err != nil {
+		t.Fatal(err)
+	}
+	apply(t, v, rs)
+	for id, want := range lines {
+		got, err := v.Timeline(id)
+		if err != nil || !reflect.DeepEqual(got, want) {
+			t.Fatalf("timeline of %s: %v\n got %v\nwant %v", id, err, got, want)
+		}
+	}
+	if got, err := v.Timeline("order"); got != nil || err != nil {
+		t.Fatalf("a timeline of nobody: %v %v", got, err)
+	}
+	if got := v.Counts(); !reflect.DeepEqual(got, counts) {
+		t.Fatalf("counts %v, want %v", got, counts)
+	}
+	if st := v.Stopped(); len(st) != 1 || st[0].Offset != rs[900].Offset {
+		t.Fatalf("left out: %+v; want the record at %d", st, rs[900].Offset)
+	}
+}
+
+func TestTimelineOfAnIDThatContinuesAnother(t *testing.T) {
+	s := open(t, vfs.NewMem(), projections.ViewTimelines)
+	defer closeStore(t, s)
+	v, err := s.Timelines(testPartition)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, id := range []string{"a", "a/1", "a\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00", "a\x00", "b", "a"} {
+		r := events.Record{Partition: testPartition, Offset: int64(i), Key: []byte(id), Value: []byte(`{}`),
+			Headers: events.CloudHeaders("t", "s", events.TaskEventID(id, uint64(i/5+1)))}
+		apply(t, v, []events.Record{r})
+	}
+	got, err := v.Timeline("a")
+	if err != nil || len(got) != 2 || got[0].Offset != "0" || got[1].Offset != "5" {
+		t.Fatalf("got %+v, %v", got, err)
+	}
+}
