@@ -58,6 +58,10 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 		flags.Usage()
 		return errUsage
 	}
+	if *nodes != 1 && *nodes != 3 {
+		fmt.Fprintf(stderr, "--nodes %d: a cluster has 1 or 3\n", *nodes)
+		return errUsage
+	}
 	fmt.Fprintf(stderr, "Starting Apache Kafka %s (the first time its jars are fetched from Maven Central) ...\n", node.Version)
 	cluster, err := node.Start(ctx, node.Options{Nodes: *nodes, Dir: *dir, Port: *port})
 	if err != nil {
