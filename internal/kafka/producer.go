@@ -80,7 +80,7 @@ func produceOptions() []kgo.Opt {
 		kgo.ProducerLinger(0),
 		// Above what slots admit: a record's place here is free only some time
 		// after its callback has freed the slot.
-		kgo.MaxBufferedRecords(2*producerBufferRecords),
+		kgo.MaxBufferedRecords(2 * producerBufferRecords),
 		kgo.UnknownTopicRetries(unknownTopicRetries),
 		kgo.MetadataMinAge(metadataMinAge),
 	}

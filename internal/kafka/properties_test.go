@@ -22,6 +22,8 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/waybill-run/waybill/events"
 )
 
 // pki is a throw-away authority with a certificate for 127.0.0.1 that serves
@@ -107,6 +109,22 @@ func ping(t *testing.T, c Config) error {
 	return cl.Ping(ctx)
 }
 
+func roundTrip(t *testing.T, c Config) {
+	t.Helper()
+	a, p, ctx := openAdmin(t, c), openProducer(t, c), bounded(t)
+	_, err := a.EnsureTopic(ctx, "secured", 1)
+	must(t, err)
+	must(t, p.Send(ctx, events.Record{Topic: "secured", Partition: -1, Value: []byte(t.Name())}))
+	last := ""
+	must(t, a.ReadCompacted(ctx, "secured", func(r events.Record) error {
+		last = string(r.Value)
+		return nil
+	}))
+	if last != t.Name() {
+		t.Errorf("read %q back", last)
+	}
+}
+
 // oneLine is PEM as people paste it into a properties file.
 func oneLine(pemText string) string { return strings.ReplaceAll(strings.TrimSpace(pemText), "\n", " ") }
 
@@ -133,7 +151,7 @@ func TestPropertiesReachASecuredBroker(t *testing.T) {
 			if c.Brokers[0] != addr || c.TLS.MinVersion != tls.VersionTLS12 {
 				t.Fatalf("brokers %q, TLS from %x", c.Brokers, c.TLS.MinVersion)
 			}
-			must(t, ping(t, c))
+			roundTrip(t, c)
 			dialed := c
 			dialed.Dial = (&net.Dialer{}).DialContext
 			if err := ping(t, dialed); err != nil {

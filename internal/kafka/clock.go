@@ -1,0 +1,122 @@
+package kafka
+
+import (
+	"sync"
+	"time"
+)
+
+const (
+	clockWindow  = time.Minute
+	clockBuckets = 12
+	clockBucket  = clockWindow / clockBuckets
+)
+
+// Clock is broker time as a process can tell it: its own clock, less the least
+// difference to LogAppendTime that it saw in the last minute. A record is read
+// after it was appended, so each difference is the true one and a delay, and
+// the least has the least delay: the error is at most the fastest delivery of
+// the minute. It is safe for concurrent use.
+//
+// Now never goes back: when the correction grows, because the broker's clock
+// was set back or the fastest delivery is a minute old, it stands still until
+// time has caught up. The process's clock being set does not show at all: only
+// its first reading is of the wall, from there the monotonic clock counts. What
+// that one leaves out (a machine's sleep) the first record afterwards corrects.
+type Clock struct {
+	mu     sync.Mutex
+	window offsetWindow
+	last   time.Time
+}
+
+// NewClock is a clock that is the process's own until it observes a record.
+func NewClock() *Clock { return &Clock{window: offsetWindow{start: time.Now()}} }
+
+// Observe takes note of a record: when the broker appended it, and the process
+// clock when it was read. Only records at the log's tail tell the time: one
+// that waited to be read would set the clock back by as long as it waited, if
+// no other was seen for a minute. And only topics with LogAppendTime.
+func (c *Clock) Observe(appendTime, local time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.window.observe(appendTime, local)
+}
+
+// Now is broker time, in UTC; never less than it was before.
+func (c *Clock) Now() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if now := c.window.now(time.Now()); now.After(c.last) {
+		c.last = now
+	}
+	return c.last
+}
+
+// Offset is by how much the process clock is ahead of the broker's, the fastest
+// delivery included; 0 before the first record.
+func (c *Clock) Offset() time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.window.offset(time.Now())
+}
+
+// offsetWindow is the pure part: the least differences of the last minute in
+// buckets of some seconds, so that a record costs nothing to remember.
+type offsetWindow struct {
+	// start is what the buckets count from; its monotonic reading, if it has
+	// one, makes the window blind to the wall clock being set.
+	start   time.Time
+	buckets [clockBuckets]offsetBucket
+	// known is the offset in force while the window is empty: after a quiet
+	// minute the last one is a better guess than none.
+	known time.Duration
+	seen  bool
+}
+
+type offsetBucket struct {
+	number int64 // of the interval since start, from 1; 0: unused
+	least  time.Duration
+}
+
+// elapsed is local as a distance from start.
+func (w *offsetWindow) elapsed(local time.Time) time.Duration { return max(0, local.Sub(w.start)) }
+
+func (w *offsetWindow) observe(appendTime, local time.Time) {
+	elapsed := w.elapsed(local)
+	// Round drops the monotonic reading: the broker's time has none.
+	difference := w.start.Round(0).Add(elapsed).Sub(appendTime)
+	number := int64(elapsed/clockBucket) + 1
+	b := &w.buckets[number%clockBuckets]
+	switch {
+	case b.number < number:
+		*b = offsetBucket{number, difference}
+	case b.number == number:
+		b.least = min(b.least, difference)
+	default: // observed late, by another goroutine; its bucket has gone
+	}
+	w.seen = true
+	w.known = w.least(number)
+}
+
+// least of the window that ends with a bucket, of which the last full minute
+// is part; the known one if it is empty.
+func (w *offsetWindow) least(number int64) time.Duration {
+	least, found := w.known, false
+	for _, b := range w.buckets {
+		if b.number > 0 && b.number > number-clockBuckets && (!found || b.least < least) {
+			least, found = b.least, true
+		}
+	}
+	return least
+}
+
+func (w *offsetWindow) offset(local time.Time) time.Duration {
+	if !w.seen {
+		return 0
+	}
+	w.known = w.least(int64(w.elapsed(local)/clockBucket) + 1)
+	return w.known
+}
+
+func (w *offsetWindow) now(local time.Time) time.Time {
+	return w.start.Round(0).Add(w.elapsed(local)).Add(-w.offset(local)).UTC()
+}

@@ -1,0 +1,126 @@
+package kafka
+
+import (
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"pgregory.net/rapid"
+)
+
+// Whatever the skew and the delays, the clock is behind the broker's by the
+// least delay of the window, never more and never ahead.
+func TestClockIsOffByTheFastestDeliveryOfTheWindow(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		start := time.UnixMilli(1_700_000_000_000)
+		skew := time.Duration(rapid.Int64Range(-int64(time.Hour), int64(time.Hour)).Draw(t, "skew"))
+		w := offsetWindow{start: start}
+		type sample struct {
+			at    time.Duration
+			delay time.Duration
+		}
+		var samples []sample
+		elapsed := time.Duration(0)
+		for range rapid.IntRange(1, 50).Draw(t, "records") {
+			elapsed += time.Duration(rapid.Int64Range(0, int64(20*time.Second)).Draw(t, "pause"))
+			delay := time.Duration(rapid.Int64Range(0, int64(5*time.Second)).Draw(t, "delay"))
+			local := start.Add(elapsed)
+			w.observe(local.Add(-skew).Add(-delay), local)
+			samples = append(samples, sample{elapsed, delay})
+			lag := local.Add(-skew).Sub(w.now(local))
+			// The window is between 55 and 60 s long, by whole buckets.
+			atMost, atLeast := delay, delay
+			for _, s := range samples {
+				if elapsed-s.at <= clockWindow-clockBucket {
+					atMost = min(atMost, s.delay)
+				}
+				if elapsed-s.at <= clockWindow {
+					atLeast = min(atLeast, s.delay)
+				}
+			}
+			if lag > atMost || lag < atLeast {
+				t.Fatalf("behind the broker by %v, want %v to %v", lag, atLeast, atMost)
+			}
+		}
+	})
+}
+
+func TestClockForgetsAfterAMinuteAndKeepsTheLastWhenItIsQuiet(t *testing.T) {
+	start := time.UnixMilli(1_700_000_000_000)
+	w := offsetWindow{start: start}
+	at := func(d time.Duration) time.Time { return start.Add(d) }
+	if got := w.offset(at(0)); got != 0 {
+		t.Errorf("before the first record: %v", got)
+	}
+	w.observe(at(-2*time.Second), at(0)) // ours is ahead by 2 s
+	w.observe(at(25*time.Second), at(30*time.Second))
+	if got := w.offset(at(31 * time.Second)); got != 2*time.Second {
+		t.Errorf("offset %v, want the least", got)
+	}
+	if got := w.offset(at(62 * time.Second)); got != 5*time.Second {
+		t.Errorf("offset %v after the least is a minute old", got)
+	}
+	if got := w.offset(at(time.Hour)); got != 5*time.Second {
+		t.Errorf("offset %v after a quiet hour", got)
+	}
+	w.observe(at(time.Hour+10*time.Second), at(time.Hour)) // the broker's was put ahead
+	if got := w.offset(at(time.Hour)); got != -10*time.Second {
+		t.Errorf("offset %v, want to follow at once", got)
+	}
+	w.observe(at(0), at(5*time.Second)) // read by a goroutine that slept an hour
+	if got := w.offset(at(time.Hour)); got != -10*time.Second {
+		t.Errorf("offset %v after a stale observation", got)
+	}
+}
+
+func TestClockStandsStillRatherThanGoBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := NewClock()
+		now := time.Now()
+		c.Observe(now.Add(10*time.Second), now)
+		first := c.Now()
+		if want := now.Add(10 * time.Second); !first.Equal(want) {
+			t.Fatalf("%v, want %v", first, want)
+		}
+		if c.Offset() != -10*time.Second {
+			t.Errorf("offset %v", c.Offset())
+		}
+		// A minute later the broker's clock is right again.
+		time.Sleep(61 * time.Second)
+		before := c.Now()
+		now = time.Now()
+		c.Observe(now, now)
+		if got := c.Now(); !got.Equal(before) {
+			t.Errorf("%v, want to stand still at %v", got, before)
+		}
+		time.Sleep(9 * time.Second)
+		if got := c.Now(); !got.Equal(before) {
+			t.Errorf("%v, want to stand still at %v", got, before)
+		}
+		time.Sleep(2 * time.Second)
+		if got := c.Now(); !got.Equal(time.Now()) {
+			t.Errorf("%v, want %v again", got, time.Now())
+		}
+	})
+}
+
+func TestClockIsSharedByGoroutines(t *testing.T) {
+	c := NewClock()
+	var wg sync.WaitGroup
+	for range 4 {
+		wg.Go(func() {
+			last := time.Time{}
+			for i := range 2000 {
+				now := time.Now()
+				c.Observe(now.Add(time.Duration(i%100)*time.Millisecond), now)
+				got := c.Now()
+				if got.Before(last) {
+					t.Errorf("went back from %v to %v", last, got)
+				}
+				last = got
+			}
+		})
+	}
+	wg.Wait()
+}

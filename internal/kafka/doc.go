@@ -1,0 +1,60 @@
+// Package kafka is Waybill's side of Apache Kafka: the only package that knows
+// the client library. Roles define small interfaces over std and events, and
+// this package has the types that fit them.
+//
+//	Config           how to reach the cluster: flags, or a Java client.properties
+//	Admin            topics, their checks and their format; offsets, lag, groups
+//	Definitions      the definitions topic, followed to its end as of a question
+//	Producer         records outside of transactions: submissions, recoveries
+//	Session          an agent: requests in any order, replies within their time
+//	Clock            broker time
+//	Embedded         a broker in this process, for one machine and trying out
+//
+// Lanes, their balancer, the restore of a partition and the followers of events
+// are described where they are.
+//
+// # An agent's request
+//
+//	for {
+//		requests := session.Poll(ctx)                  // committed ones only
+//		for each request, concurrently:
+//			ctx := session.Held(partition)             // ends if it goes to another
+//			work(ctx, until complete-by)
+//			session.Send(until complete-by, reply)     // acknowledged, or its time is over
+//			session.Done(partition, offset)            // in any order
+//	}
+//
+// # Guarantees
+//
+//   - What Send returned nil for is on all in-sync replicas.
+//   - An offset is committed only if every request below it is Done. What is
+//     Done above it is not delivered again to the next owner, as far as 4096
+//     bytes of metadata reach.
+//   - A reply that was not on its way when its context ended is never written.
+//   - ReadToEndNow returns after everything that was committed when it was
+//     called has been seen.
+//   - Clock.Now never goes back.
+//
+// # What is not guaranteed
+//
+//   - A request once only: its owner may die between its reply and the commit.
+//   - A record once only: one whose delivery was given up may have been written,
+//     and replies in flight beside one whose time ended are sent again.
+//   - That a record was not written, when sending it failed with its time.
+//   - LogAppendTime, replicas and atomic transactions on the embedded broker
+//     (see Embedded).
+//
+// # Not obvious
+//
+//   - The client fails a whole partition's buffer with the context of the first
+//     record of a batch, and looks at no other record's: hence one context for
+//     all replies of a session, and none for those of a Producer.
+//   - A consumer is silent about transaction markers and compacted batches, so
+//     it can't tell that it is at the end: whoever must know goes by the position
+//     that a fetch response leads to (reader).
+//   - The client answers questions about topics from a cache of five seconds;
+//     asking for authorized operations goes past it (metadata).
+//   - A record's place in the client's buffer is free only after its callback.
+//   - OnPartitionsAssigned runs before the committed offsets are read, and
+//     OnOffsetsFetched after it and before the first record.
+package kafka
