@@ -1,0 +1,167 @@
+package agent
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/waybill-run/waybill/events"
+)
+
+var (
+	t0       = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	testTrys = Retry{MaxTries: 3, Backoff: 100 * time.Millisecond, Factor: 2, Max: time.Second}
+)
+
+func testAttempt(completeIn time.Duration) attempt {
+	return attempt{retry: testTrys, req: Request{ID: "o-1/charge/do/2", Task: "o-1", Step: "charge", Kind: Do, Attempt: 2,
+		Operation: "charge", IdempotencyKey: "k", CompleteBy: t0.Add(completeIn)}}
+}
+
+// describe writes a decision in one line.
+func describe(n next) string {
+	switch n.do {
+	case doCall:
+		return "call"
+	case doWait:
+		return "wait"
+	case doStop:
+		return "stop"
+	case doLeave:
+		return "leave"
+	}
+	s := string(n.reply.Outcome)
+	if n.reply.Outcome == events.Failed {
+		s += " " + string(n.reply.Effect)
+	}
+	return s
+}
+
+// An attempt is a history of calls, each with how it ended; what follows the
+// last one is decided. All within the same instant.
+func TestAfter(t *testing.T) {
+	boom := errors.New("boom")
+	reject := Rejected("no_stock", "none left")
+	for _, c := range []struct {
+		name  string
+		calls []error // nil: completed
+		left  time.Duration
+		want  string
+	}{
+		{"completed", []error{nil}, time.Minute, "completed"},
+		{"completed too late", []error{nil}, 0, "stop"},
+		{"failed too late", []error{boom}, 0, "stop"},
+		{"rejected too late", []error{reject}, 0, "stop"},
+		{"rejected", []error{reject}, time.Minute, "rejected"},
+		{"wrapped rejection", []error{fmt.Errorf("charge: %w", reject)}, time.Minute, "rejected"},
+		{"plain error", []error{boom}, time.Minute, "failed unknown"},
+		{"no effect", []error{NoEffect(boom)}, time.Minute, "failed none"},
+		{"transient", []error{Transient(boom)}, time.Minute, "wait"},
+		{"transient without effect", []error{NoEffect(Transient(boom))}, time.Minute, "wait"},
+		{"transient, no time for another", []error{Transient(boom)}, 50 * time.Millisecond, "failed unknown"},
+		{"transient without effect, no time", []error{NoEffect(Transient(boom))}, 50 * time.Millisecond, "failed none"},
+		{"retry after longer than there is", []error{NoEffect(RetryAfter(boom, time.Hour))}, time.Minute, "failed none"},
+		{"tries used up", []error{Transient(boom), Transient(boom), Transient(boom)}, time.Minute, "failed unknown"},
+		{"tries used up, none touched", []error{NoEffect(Transient(boom)), NoEffect(Transient(boom)), NoEffect(Transient(boom))}, time.Minute, "failed none"},
+		{"one of them touched", []error{NoEffect(Transient(boom)), Transient(boom), NoEffect(Transient(boom))}, time.Minute, "failed unknown"},
+		{"completed at last", []error{Transient(boom), nil}, time.Minute, "completed"},
+		{"rejected after a call without effect", []error{NoEffect(Transient(boom)), reject}, time.Minute, "rejected"},
+		{"rejected after a call that may have had one", []error{Transient(boom), reject}, time.Minute, "failed unknown"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			a := testAttempt(c.left)
+			var n next
+			for i, err := range c.calls {
+				if i > 0 && n.do != doWait {
+					t.Fatalf("call %d follows %q", i+1, describe(n))
+				}
+				a, n = a.after(resultOf(map[string]int{"a": 1}, err), t0, false)
+			}
+			if got := describe(n); got != c.want {
+				t.Errorf("%s; want %s", got, c.want)
+			}
+		})
+	}
+}
+
+func TestLeavingKeepsWhatIsSettled(t *testing.T) {
+	for _, c := range []struct {
+		err  error
+		want string
+	}{{nil, "completed"}, {Rejected("x", "y"), "rejected"}, {errors.New("cut short"), "leave"}, {Transient(errors.New("cut short")), "leave"}} {
+		if _, n := testAttempt(time.Minute).after(resultOf(nil, c.err), t0, true); describe(n) != c.want {
+			t.Errorf("%v: %s; want %s", c.err, describe(n), c.want)
+		}
+	}
+}
+
+func TestRefusedWaitsOnlyIfACallStillFits(t *testing.T) {
+	for _, c := range []struct {
+		left, openFor time.Duration
+		want          string
+	}{
+		{10 * time.Second, 5 * time.Second, "wait"},
+		{5*time.Second + tryDurationMin, 5 * time.Second, "wait"},
+		{5 * time.Second, 5 * time.Second, "failed none"},
+		{time.Second, 5 * time.Second, "failed none"},
+		{0, time.Millisecond, "stop"},
+	} {
+		if _, n := testAttempt(c.left).refused(c.openFor, "bank", t0); describe(n) != c.want {
+			t.Errorf("%v left, open for %v: %s; want %s", c.left, c.openFor, describe(n), c.want)
+		}
+	}
+	a, _ := testAttempt(6*time.Second).after(resultOf(nil, Transient(errors.New("boom"))), t0, false)
+	if _, n := a.refused(time.Minute, "bank", t0); describe(n) != "failed unknown" {
+		t.Errorf("an open circuit forgot the effect of the call before it: %s", describe(n))
+	}
+}
+
+func TestBackoffGrowsWithinItsBoundAndIsDerived(t *testing.T) {
+	a := testAttempt(time.Hour)
+	for i, limit := range []time.Duration{100, 200, 400, 800, 1000, 1000} {
+		a.tries = i + 1
+		d, again := a.backoff(), a.backoff()
+		if limit *= time.Millisecond; d > limit || d < limit*8/10-time.Millisecond || d != again {
+			t.Errorf("after %d tries: %v, then %v; want the same, from %v to %v", i+1, d, again, limit*8/10, limit)
+		}
+	}
+}
+
+func TestErrorObjectStaysWithinItsBounds(t *testing.T) {
+	long := strings.Repeat("ä", 1<<20)
+	f := &Failure{Code: long, Message: long, Details: []byte(`"` + long + `"`)}
+	b := f.body()
+	if len(b) > codeBytesMax+messageBytesMax+detailsBytesMax+100 || !events.ValidJSON(b) {
+		t.Errorf("%d bytes, valid %v", len(b), events.ValidJSON(b))
+	}
+	f = &Failure{Code: "x", Details: []byte(`{"broken`)}
+	if b = f.body(); string(b) != `{"code":"x","message":"x"}` {
+		t.Errorf("%s", b)
+	}
+}
+
+func TestOutputThatCannotBeRepliedHadAnEffect(t *testing.T) {
+	for code, out := range map[string]any{
+		CodeBadOutput:       func() {},
+		events.CodeTooLarge: strings.Repeat("x", events.MaxReplyBytes),
+	} {
+		_, n := testAttempt(time.Minute).after(resultOf(out, nil), t0, false)
+		if describe(n) != "failed unknown" || !strings.Contains(string(n.reply.Body), code) {
+			t.Errorf("%s: %s %s", code, describe(n), n.reply.Body)
+		}
+	}
+}
+
+func TestWrappersKeepWhatIsWrapped(t *testing.T) {
+	cause := errors.New("connection refused")
+	err := NoEffect(fmt.Errorf("bank: %w", RetryAfter(cause, time.Second)))
+	var f *Failure
+	if !errors.As(err, &f) || !f.NoEffect || !f.Transient || f.After != time.Second || !errors.Is(err, cause) || err.Error() != "bank: connection refused" {
+		t.Errorf("%#v: %v", f, err)
+	}
+	if NoEffect(nil) != nil || Transient(nil) != nil || RetryAfter(nil, 1) != nil {
+		t.Error("nothing became an error")
+	}
+}

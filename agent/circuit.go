@@ -1,0 +1,112 @@
+package agent
+
+import (
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/sony/gobreaker/v2"
+)
+
+const (
+	// circuitsMax is how many downstreams have a circuit of their own; those
+	// named later share one.
+	circuitsMax = 1024
+	// probeWait is how often a request looks again while another one's call
+	// finds out whether the downstream has recovered.
+	probeWait = 100 * time.Millisecond
+	// otherDownstreams names the circuit that is shared.
+	otherDownstreams = "others"
+)
+
+var (
+	errDownstream = errors.New("the downstream failed")
+	errNoVerdict  = errors.New("says nothing of the downstream")
+)
+
+// circuits holds the breaker of each downstream. Safe for concurrent use.
+type circuits struct {
+	breaker  Breaker
+	listener *Listener
+	mu       sync.Mutex
+	byName   map[string]*circuit
+}
+
+// circuit is one downstream's breaker, and what gobreaker doesn't tell: until
+// when it is open, and that it changed.
+type circuit struct {
+	name    string
+	breaker *gobreaker.TwoStepCircuitBreaker[struct{}]
+	mu      sync.Mutex
+	until   time.Time     // open until then
+	changed chan struct{} // closed at the next change of state
+}
+
+func (c *circuits) of(name string) *circuit {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	k, ok := c.byName[name]
+	if !ok && len(c.byName) >= circuitsMax {
+		name = otherDownstreams
+		k, ok = c.byName[name]
+	}
+	if !ok {
+		k = c.open(name)
+		c.byName[name] = k
+	}
+	return k
+}
+
+func (c *circuits) open(name string) *circuit {
+	k := &circuit{name: name, changed: make(chan struct{})}
+	k.breaker = gobreaker.NewTwoStepCircuitBreaker[struct{}](gobreaker.Settings{
+		Name:        name,
+		Timeout:     c.breaker.OpenFor,
+		ReadyToTrip: func(n gobreaker.Counts) bool { return n.ConsecutiveFailures >= c.breaker.Failures },
+		IsExcluded:  func(err error) bool { return errors.Is(err, errNoVerdict) },
+		OnStateChange: func(_ string, from, to gobreaker.State) {
+			k.mu.Lock()
+			if to == gobreaker.StateOpen {
+				k.until = time.Now().Add(c.breaker.OpenFor)
+			}
+			close(k.changed)
+			k.changed = make(chan struct{})
+			k.mu.Unlock()
+			c.listener.circuitChanged(name, from.String(), to.String())
+		},
+	})
+	return k
+}
+
+// allow asks for a call. verdict, if not nil, must be told how it went. Else
+// the circuit lets no call through for openFor; changed is closed if that turns
+// out otherwise.
+func (k *circuit) allow() (verdict func(error), openFor time.Duration, changed <-chan struct{}) {
+	k.mu.Lock()
+	changed = k.changed // before Allow, so that no change is missed
+	k.mu.Unlock()
+	verdict, err := k.breaker.Allow()
+	if err == nil {
+		return verdict, 0, nil
+	}
+	if errors.Is(err, gobreaker.ErrOpenState) {
+		k.mu.Lock()
+		openFor = time.Until(k.until) + time.Millisecond // gobreaker wants it strictly past
+		k.mu.Unlock()
+	}
+	if openFor <= 0 {
+		openFor = probeWait
+	}
+	return nil, openFor, changed
+}
+
+// verdictOf is what a result says of the downstream: a rejection is an answer.
+func verdictOf(r result, leaving bool) error {
+	switch {
+	case r.fail == nil || r.fail.Rejected:
+		return nil
+	case leaving || r.fail.Neutral:
+		return errNoVerdict
+	}
+	return errDownstream
+}

@@ -1,0 +1,45 @@
+// Package agent is the Go side of the contract between Waybill and whoever
+// does the work (docs/agents.md has it for any language): it consumes the
+// requests of one agent, calls a Handler for each, and replies.
+//
+//	for each request of the session {
+//		late?                        -> nothing: whoever asked has given up
+//		circuit of the downstream    -> open: wait, or reply failed, effect none
+//		output, err := Handle(ctx)   -> ctx ends at complete-by
+//		transient, and time is left  -> back off and call again
+//		reply, acknowledged          -> the request's offset is done
+//		complete-by passes anywhere  -> nothing is sent; the offset is done
+//	}
+//
+// # Guarantees
+//
+// No reply is begun at or after complete-by: the clock is read right before
+// every produce call, and that call's context ends at complete-by. A request is
+// done only once its reply was acknowledged or its time is over, so that a
+// process that dies leaves its work to another. No more than
+// Config.Concurrency handlers run at once, those included that ignore their
+// context.
+//
+// A rejection says that nothing happened. So one that follows, within the same
+// attempt, a call which may have had an effect is replied as failed with unknown
+// effect, and the scheduler remembers that there may be something to undo.
+//
+// # Not guaranteed
+//
+// That a request is handled once: a crash, a rebalance or a lost acknowledgement
+// repeats it. The idempotency key is what makes a repetition harmless.
+//
+// That nothing arrives after complete-by: a process stopped between the check
+// and the socket's write, or a slow network, can deliver late. Contexts end
+// by the monotonic clock, which runs on while a process is stopped (SIGSTOP)
+// but may stand still while a machine sleeps; the check before each produce
+// call therefore compares wall time. What is late all the same is refused by the
+// scheduler, by the order of the log.
+//
+// # Files
+//
+// handler.go and failure.go are what a service writes against; attempt.go
+// decides, purely, what follows each call; circuit.go keeps a breaker for each
+// downstream; member.go is the bounded pool of one stay in the consumer group;
+// work.go takes one request through; run.go joins, watches health and leaves.
+package agent

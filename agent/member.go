@@ -1,0 +1,175 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/waybill-run/waybill/events"
+)
+
+// position is where a record is; work names it so that one that is delivered
+// again while it is still worked on isn't begun twice.
+type position struct {
+	partition int32
+	offset    int64
+}
+
+// job is a request that waits for its turn, or has it.
+type job struct {
+	at  position
+	req Request
+}
+
+// member is one stay in the group: a session and the bounded pool that works on
+// its requests.
+type member struct {
+	*runner
+	session Session
+	// handling ends the handlers' contexts when the grace is over; sending ends
+	// the produce calls right before the session is closed.
+	handling context.Context
+	sending  context.Context
+
+	mu      sync.Mutex
+	held    map[position]struct{} // queued or running
+	queue   []job                 // at most Concurrency and one poll
+	running int                   // at most Concurrency
+	paused  bool
+	closed  bool // nothing more is begun
+	workers sync.WaitGroup
+}
+
+// poll takes requests until ctx is done or the session fails.
+func (m *member) poll(ctx context.Context) error {
+	for {
+		records, err := m.session.Poll(ctx)
+		for i := range records {
+			m.take(&records[i])
+		}
+		if ctx.Err() != nil {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("agent: poll for requests: %w", err)
+		}
+	}
+}
+
+// take begins a request or queues it, and pauses the session when as many wait
+// as run.
+func (m *member) take(rec *events.Record) {
+	at := position{rec.Partition, rec.Offset}
+	req, err := newRequest(rec)
+	if err != nil {
+		m.cfg.Listener.malformed(*rec, err)
+		m.session.Done(at.partition, at.offset)
+		return
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if _, ok := m.held[at]; ok {
+		return // delivered again after a rebalance; whoever has it will say Done
+	}
+	m.held[at] = struct{}{}
+	if m.running < m.cfg.Concurrency {
+		m.running++
+		m.workers.Go(func() { m.serve(job{at, req}) })
+		return
+	}
+	m.queue = append(m.queue, job{at, req})
+	if !m.paused && len(m.queue) >= m.cfg.Concurrency {
+		m.paused = true
+		m.session.Pause()
+	}
+}
+
+// serve works on j, and then on what waits.
+func (m *member) serve(j job) {
+	for ok := true; ok; {
+		m.work(j)
+		j, ok = m.following(j)
+	}
+}
+
+// following lets go of the request that was worked on and takes the next one;
+// false if there is none. It resumes the session when half of the room is free
+// again.
+func (m *member) following(last job) (job, bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.held, last.at)
+	if m.closed || len(m.queue) == 0 {
+		m.running--
+		return job{}, false
+	}
+	j := m.queue[0]
+	m.queue = m.queue[1:]
+	if m.paused && len(m.queue) <= m.cfg.Concurrency/2 {
+		m.paused = false
+		m.session.Resume()
+	}
+	return j, true
+}
+
+// drain begins nothing more and waits for what runs: for the grace, and then,
+// with the handlers' contexts at an end, a little longer. It returns how many
+// still run.
+func (m *member) drain(cancelHandlers context.CancelFunc) int {
+	m.mu.Lock()
+	m.closed = true
+	waiting := m.queue
+	m.queue = nil
+	m.mu.Unlock()
+	for _, j := range waiting {
+		m.cfg.Listener.abandoned(j.req)
+	}
+	idle := make(chan struct{})
+	go func() {
+		m.workers.Wait()
+		close(idle)
+	}()
+	within(idle, m.cfg.Grace)
+	cancelHandlers()
+	within(idle, returnWait)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.running
+}
+
+func within(done <-chan struct{}, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-done:
+	case <-t.C:
+	}
+}
+
+// done tells the session that a request needs no more work, unless the stay
+// is over.
+func (m *member) done(at position) {
+	if m.sending.Err() == nil {
+		m.session.Done(at.partition, at.offset)
+	}
+}
+
+// errStillRunning is part of a stay's error.
+func errStillRunning(n int) error {
+	if n == 0 {
+		return nil
+	}
+	return fmt.Errorf("agent: %d handlers ignore the end of their context; their requests go to another instance", n)
+}
+
+// leave closes the session.
+func (m *member) leave() error {
+	ctx, cancel := context.WithTimeout(context.Background(), closeWait)
+	defer cancel()
+	if err := m.session.Close(ctx); err != nil {
+		return fmt.Errorf("agent: leave the group: %w", errors.Join(err, ctx.Err()))
+	}
+	return nil
+}

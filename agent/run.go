@@ -1,0 +1,143 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+const (
+	// returnWait is how long handlers have to return, and to have their replies
+	// sent, once their contexts have ended.
+	returnWait = time.Second
+	// closeWait bounds the last commit and leaving the group.
+	closeWait = 10 * time.Second
+)
+
+// runner is what lasts longer than one stay in the group.
+type runner struct {
+	cfg      Config
+	handler  Handler
+	circuits *circuits
+}
+
+// Run serves requests with h until ctx is done, and returns nil then. It takes
+// no new requests from that moment, lets what runs finish for Config.Grace,
+// and leaves the group; what it could not finish goes to another instance. Any
+// other return is an error: of the configuration, of joining, polling or leaving
+// the group, or of handlers that don't return.
+func Run(ctx context.Context, cfg Config, h Handler) error {
+	if err := cfg.complete(); err != nil {
+		return err
+	}
+	if h == nil {
+		return errors.New("agent: no handler")
+	}
+	r := &runner{cfg: cfg, handler: h}
+	r.circuits = &circuits{breaker: cfg.Breaker, listener: &r.cfg.Listener, byName: map[string]*circuit{}}
+	for ctx.Err() == nil {
+		if !r.healthyAgain(ctx) {
+			return nil
+		}
+		if err := r.stay(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// downstream names the circuit that a request goes through.
+func (r *runner) downstream(q Request) string {
+	if d, ok := r.handler.(Downstreamer); ok {
+		return d.Downstream(q)
+	}
+	return "downstream"
+}
+
+// stay is one membership: from joining the group until ctx is done, the session
+// fails or the instance is sick, which is no error.
+func (r *runner) stay(ctx context.Context) error {
+	session, err := r.cfg.Open(ctx)
+	if err != nil {
+		if ctx.Err() != nil {
+			return nil
+		}
+		return fmt.Errorf("agent: join the group: %w", err)
+	}
+	handling, cancelHandlers := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancelHandlers()
+	sending, cancelSends := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancelSends()
+	m := &member{runner: r, session: session, handling: handling, sending: sending, held: map[position]struct{}{}}
+	r.cfg.Listener.joined()
+
+	polling, stop := context.WithCancelCause(ctx)
+	watched := make(chan struct{})
+	go func() {
+		defer close(watched)
+		r.watch(polling, stop)
+	}()
+	pollErr := m.poll(polling)
+	stop(pollErr) // nil: context.Canceled
+	<-watched
+	running := m.drain(cancelHandlers)
+	cancelSends()
+	err = errors.Join(pollErr, errStillRunning(running), m.leave())
+	r.cfg.Listener.left(context.Cause(polling))
+	return err
+}
+
+// watch calls stop when the health check has failed too often in a row.
+func (r *runner) watch(ctx context.Context, stop context.CancelCauseFunc) {
+	if r.cfg.Health.Check == nil {
+		return
+	}
+	tick := time.NewTicker(r.cfg.Health.Every)
+	defer tick.Stop()
+	for failures := 0; ; {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		err := r.check(ctx)
+		if err == nil || ctx.Err() != nil {
+			failures = 0
+			continue
+		}
+		failures++
+		r.cfg.Listener.unhealthy(err, failures)
+		if failures >= r.cfg.Health.Failures {
+			stop(fmt.Errorf("agent: the health check failed %d times: %w", failures, err))
+			return
+		}
+	}
+}
+
+// healthyAgain waits for a check that succeeds; false if ctx is done before.
+func (r *runner) healthyAgain(ctx context.Context) bool {
+	if r.cfg.Health.Check == nil {
+		return true
+	}
+	tick := time.NewTicker(r.cfg.Health.Every)
+	defer tick.Stop()
+	for failures := 1; ; failures++ {
+		err := r.check(ctx)
+		if err == nil {
+			return true
+		}
+		r.cfg.Listener.unhealthy(err, failures)
+		select {
+		case <-ctx.Done():
+			return false
+		case <-tick.C:
+		}
+	}
+}
+
+func (r *runner) check(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, r.cfg.Health.Every)
+	defer cancel()
+	return r.cfg.Health.Check(ctx)
+}

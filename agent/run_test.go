@@ -1,0 +1,402 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/waybill-run/waybill/events"
+)
+
+// start runs an agent on one session, in a bubble; stop ends it and checks that
+// the session's contract was kept.
+func start(t *testing.T, s *fakeSession, cfg Config, h HandlerFunc) (stop func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	cfg.Source = "test"
+	if cfg.Open == nil {
+		cfg.Open = func(context.Context) (Session, error) { return s, nil }
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- Run(ctx, cfg, h) }()
+	return func() {
+		t.Helper()
+		cancel()
+		if err := <-ended; err != nil {
+			t.Errorf("Run: %v", err)
+		}
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if !s.closed {
+			s.fault("not closed")
+		}
+		for _, f := range s.faults {
+			t.Error(f)
+		}
+	}
+}
+
+// pass lets d go by, and then everything come to rest.
+func pass(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+}
+
+func completes(context.Context, Request) (any, error) { return map[string]bool{"ok": true}, nil }
+
+func TestRunReplies(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newFakeSession()
+		var finished atomic.Int32
+		stop := start(t, s, Config{Listener: Listener{Finished: func(Request, events.Outcome, time.Duration) { finished.Add(1) }}},
+			func(ctx context.Context, r Request) (any, error) {
+				var in struct{ N int }
+				if err := r.Into(&in); err != nil || in.N != 1 {
+					t.Errorf("input %s: %v", r.Input, err)
+				}
+				if end, ok := ctx.Deadline(); !ok || !end.Equal(r.CompleteBy) {
+					t.Errorf("context ends at %v; complete-by is %v", end, r.CompleteBy)
+				}
+				return completes(ctx, r)
+			})
+		r := testRecord(1, time.Now().Add(time.Minute))
+		r.Headers = append(r.Headers, events.Header{Key: events.HeaderTraceparent, Value: []byte("00-1-2-03")})
+		s.deliver(r)
+		pass(time.Second)
+		reply := s.acked[testID(1)]
+		task, in, err := events.DecodeInput(events.Replies, &reply)
+		rep, _ := in.(*events.Reply)
+		if err != nil || task != "o-1" || rep.Outcome != events.Completed || string(rep.Body) != `{"ok":true}` ||
+			reply.Topic != "waybill.replies" || string(reply.Key) != "o-1" || finished.Load() != 1 {
+			t.Errorf("%s %+v: %v", task, rep, err)
+		}
+		if tp, _ := reply.Header(events.HeaderTraceparent); tp != "00-1-2-03" {
+			t.Errorf("traceparent %q", tp)
+		}
+		stop()
+		if s.dones[position{0, 1}] != 1 {
+			t.Errorf("done %v", s.dones)
+		}
+	})
+}
+
+func TestMalformedIsPassedOver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newFakeSession()
+		var malformed atomic.Int32
+		stop := start(t, s, Config{Listener: Listener{Malformed: func(events.Record, error) { malformed.Add(1) }}}, completes)
+		by := time.Now().Add(time.Minute)
+		noJSON := testRecord(2, by)
+		noJSON.Value = []byte(`{"n":`)
+		undo := events.Request{Task: "o-3", Ref: events.RequestRef{Step: "s", Kind: Undo, Attempt: 1}, Operation: "op",
+			CompleteBy: by, IdempotencyKey: "k", Value: []byte(`{"x":1}`)}
+		noUndoOf := undo.Record("waybill.", "test", "a", 0)
+		noUndoOf.Offset = 3
+		s.at = map[position]string{}
+		s.ready = []events.Record{{Offset: 1, Value: []byte("?")}, noJSON, noUndoOf}
+		s.deliver(testRecord(4, by))
+		pass(time.Second)
+		stop()
+		if malformed.Load() != 3 || len(s.dones) != 4 || s.outcome(testID(4)) != "completed" {
+			t.Errorf("%d malformed, done %v, %q", malformed.Load(), s.dones, s.outcome(testID(4)))
+		}
+	})
+}
+
+func TestUndoOfIsParsed(t *testing.T) {
+	value, err := events.UndoValue(events.UndoOf{IdempotencyKey: "k", Outcome: "completed", Input: []byte(`{"a":1}`), Output: []byte(`2`)}, []byte(`{"more":true}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	q := events.Request{Task: "o", Ref: events.RequestRef{Step: "s", Kind: Undo, Attempt: 3}, Operation: "op", CompleteBy: t0, IdempotencyKey: "u", Value: value}
+	rec := q.Record("waybill.", "test", "a", 0)
+	r, err := newRequest(&rec)
+	if err != nil || r.UndoOf == nil || r.UndoOf.IdempotencyKey != "k" || r.UndoOf.Outcome != "completed" ||
+		string(r.UndoOf.Input) != `{"a":1}` || string(r.UndoOf.Output) != "2" || r.Kind != Undo || r.Attempt != 3 {
+		t.Errorf("%+v %+v: %v", r, r.UndoOf, err)
+	}
+}
+
+func TestLateIsNotBegun(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newFakeSession()
+		var late time.Duration
+		skew := 3 * time.Second // the broker's clock is ahead of ours
+		s2 := Config{Clock: func() time.Time { return time.Now().Add(skew) },
+			Listener: Listener{Late: func(_ Request, by time.Duration) { late = by }}}
+		stop := start(t, s, s2, func(context.Context, Request) (any, error) { t.Error("begun"); return nil, nil })
+		r := testRecord(1, time.Now().Add(2*time.Second))
+		s.deliver(r)
+		s.mu.Lock()
+		s.byID[testID(1)] = time.Now().Add(-time.Second) // as our clock would say
+		s.mu.Unlock()
+		pass(time.Second)
+		stop()
+		if late != time.Second || s.dones[position{0, 1}] != 1 {
+			t.Errorf("late by %v, done %v", late, s.dones)
+		}
+	})
+}
+
+func TestTransientIsRetriedAndPanicSurvived(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newFakeSession()
+		var calls, panics atomic.Int32
+		stop := start(t, s, Config{Listener: Listener{Panicked: func(Request, any, []byte) { panics.Add(1) }}},
+			func(_ context.Context, r Request) (any, error) {
+				if r.Task == "o-2" {
+					panic("boom")
+				}
+				if calls.Add(1) < 4 {
+					return nil, Transient(errors.New("try again"))
+				}
+				return 1, nil
+			})
+		s.deliver(testRecord(1, time.Now().Add(time.Minute)), testRecord(2, time.Now().Add(time.Minute)))
+		pass(10 * time.Second)
+		stop()
+		if s.outcome(testID(1)) != "completed" || calls.Load() != 4 {
+			t.Errorf("%q after %d calls", s.outcome(testID(1)), calls.Load())
+		}
+		if s.outcome(testID(2)) != "failed" || panics.Load() != 1 {
+			t.Errorf("panic: %q, %d counted", s.outcome(testID(2)), panics.Load())
+		}
+	})
+}
+
+func TestConcurrencyIsBoundedByPausing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newFakeSession()
+		var now, most atomic.Int32
+		stop := start(t, s, Config{Concurrency: 3}, func(context.Context, Request) (any, error) {
+			raise(&most, now.Add(1))
+			time.Sleep(time.Second)
+			now.Add(-1)
+			return nil, nil
+		})
+		for i := range 60 {
+			s.deliver(testRecord(i, time.Now().Add(time.Minute)))
+		}
+		pass(500 * time.Millisecond)
+		s.mu.Lock()
+		if left := len(s.ready); left < 45 {
+			t.Errorf("%d of 60 still at the broker while 3 run", left)
+		}
+		s.mu.Unlock()
+		pass(40 * time.Second)
+		stop()
+		if most.Load() != 3 || len(s.acked) != 60 || s.pauses < 5 {
+			t.Errorf("%d at once, %d replied, paused %d times", most.Load(), len(s.acked), s.pauses)
+		}
+	})
+}
+
+func TestHandlerThatIgnoresItsContextIsSilencedAndKeepsItsPlace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newFakeSession()
+		var overran atomic.Int32
+		stop := start(t, s, Config{Concurrency: 1, Listener: Listener{Overran: func(Request) { overran.Add(1) }}},
+			func(_ context.Context, r Request) (any, error) {
+				if r.Task == "o-1" {
+					time.Sleep(time.Minute)
+				}
+				return nil, nil
+			})
+		s.deliver(testRecord(1, time.Now().Add(time.Second)), testRecord(2, time.Now().Add(time.Hour)))
+		pass(2 * time.Second)
+		s.mu.Lock()
+		if s.dones[position{0, 1}] != 1 || len(s.acked) != 0 {
+			t.Errorf("after complete-by: done %v, replied %v", s.dones, s.acked)
+		}
+		s.mu.Unlock()
+		pass(time.Minute)
+		stop()
+		if s.outcome(testID(1)) != "" || s.outcome(testID(2)) != "completed" || overran.Load() != 1 {
+			t.Errorf("%q, %q, %d overran", s.outcome(testID(1)), s.outcome(testID(2)), overran.Load())
+		}
+	})
+}
+
+func TestUnacknowledgedReplyIsSentAgainUntilItsTimeIsOver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newFakeSession()
+		var failed, dropped atomic.Int32
+		began := time.Now()
+		s.sendErr = func() error {
+			if time.Since(began) < 5*time.Second {
+				return errSend
+			}
+			return nil
+		}
+		stop := start(t, s, Config{Listener: Listener{
+			SendFailed: func(Request, error) { failed.Add(1) }, Dropped: func(Request) { dropped.Add(1) }}}, completes)
+		s.deliver(testRecord(1, time.Now().Add(3*time.Second)), testRecord(2, time.Now().Add(10*time.Second)))
+		pass(20 * time.Second)
+		stop()
+		if s.outcome(testID(1)) != "" || s.outcome(testID(2)) != "completed" || dropped.Load() != 1 || failed.Load() < 8 {
+			t.Errorf("%q, %q, %d dropped, %d failed sends", s.outcome(testID(1)), s.outcome(testID(2)), dropped.Load(), failed.Load())
+		}
+	})
+}
+
+func TestCircuitOpensWaitsAndCloses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newFakeSession()
+		var mu sync.Mutex
+		var states []string
+		var calls atomic.Int32
+		var healthy atomic.Bool
+		stop := start(t, s, Config{
+			Breaker: Breaker{Failures: 3, OpenFor: 5 * time.Second},
+			Listener: Listener{CircuitChanged: func(_, _, to string) {
+				mu.Lock()
+				defer mu.Unlock()
+				states = append(states, to)
+			}},
+		}, func(context.Context, Request) (any, error) {
+			calls.Add(1)
+			if !healthy.Load() {
+				return nil, errors.New("down")
+			}
+			return nil, nil
+		})
+		for i := range 3 {
+			s.deliver(testRecord(i, time.Now().Add(time.Minute)))
+		}
+		pass(time.Second)
+		healthy.Store(true)
+		s.deliver(testRecord(3, time.Now().Add(time.Second)), testRecord(4, time.Now().Add(time.Minute)), testRecord(5, time.Now().Add(time.Minute)))
+		pass(time.Second)
+		if n := calls.Load(); n != 3 || s.outcome(testID(3)) != "failed none" {
+			t.Errorf("circuit open: %d calls; too short of time: %q", n, s.outcome(testID(3)))
+		}
+		pass(10 * time.Second)
+		stop()
+		if s.outcome(testID(4)) != "completed" || s.outcome(testID(5)) != "completed" || calls.Load() != 5 {
+			t.Errorf("%q, %q, %d calls", s.outcome(testID(4)), s.outcome(testID(5)), calls.Load())
+		}
+		if want := []string{"open", "half-open", "closed"}; !slices.Equal(states, want) {
+			t.Errorf("circuit went %v; want %v", states, want)
+		}
+	})
+}
+
+func TestShutdownFinishesWhatRunsAndLeavesTheRest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newFakeSession()
+		var abandoned atomic.Int32
+		stop := start(t, s, Config{Concurrency: 2, Grace: 5 * time.Second,
+			Listener: Listener{Abandoned: func(Request) { abandoned.Add(1) }}},
+			func(ctx context.Context, r Request) (any, error) {
+				d := 3 * time.Second
+				if r.Task == "o-1" {
+					d = time.Hour
+				}
+				select {
+				case <-time.After(d):
+					return nil, nil
+				case <-ctx.Done():
+					return nil, ctx.Err()
+				}
+			})
+		for i := range 4 {
+			s.deliver(testRecord(i, time.Now().Add(time.Hour)))
+		}
+		pass(time.Second)
+		began := time.Now()
+		stop()
+		if took := time.Since(began); took != 5*time.Second {
+			t.Errorf("left after %v; the grace is 5s", took)
+		}
+		if s.outcome(testID(0)) != "completed" || len(s.acked) != 1 || len(s.dones) != 1 || abandoned.Load() != 3 {
+			t.Errorf("replied %d, done %v, abandoned %d", len(s.acked), s.dones, abandoned.Load())
+		}
+	})
+}
+
+func TestSickInstanceLeavesAndReturns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var sessions []*fakeSession
+		var sick atomic.Bool
+		var left error
+		cfg := Config{
+			Open: func(context.Context) (Session, error) {
+				sessions = append(sessions, newFakeSession())
+				return sessions[len(sessions)-1], nil
+			},
+			Health: Health{Every: time.Second, Failures: 3, Check: func(context.Context) error {
+				if sick.Load() {
+					return errors.New("disk full")
+				}
+				return nil
+			}},
+			Listener: Listener{Left: func(reason error) { left = reason }},
+		}
+		last := newFakeSession()
+		last.closed = true
+		stop := start(t, last, cfg, completes)
+		pass(10 * time.Second)
+		sick.Store(true)
+		pass(5 * time.Second)
+		if len(sessions) != 1 || !sessions[0].closed || left == nil {
+			t.Fatalf("%d sessions, closed %v, left by %v", len(sessions), sessions[0].closed, left)
+		}
+		sick.Store(false)
+		pass(2 * time.Second)
+		if len(sessions) != 2 || sessions[1].closed {
+			t.Errorf("%d sessions after the instance was healthy again", len(sessions))
+		}
+		sessions[1].deliver(testRecord(1, time.Now().Add(time.Minute)))
+		pass(time.Second)
+		stop()
+		if sessions[1].outcome(testID(1)) != "completed" {
+			t.Error("no reply after the return")
+		}
+	})
+}
+
+func TestBrokenSessionEndsTheRun(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newFakeSession()
+		fenced := errors.New("fenced")
+		s.broken = fenced
+		err := Run(t.Context(), Config{Source: "test", Open: func(context.Context) (Session, error) { return s, nil }}, HandlerFunc(completes))
+		if !errors.Is(err, fenced) || !s.closed {
+			t.Errorf("%v, closed %v", err, s.closed)
+		}
+	})
+}
+
+func TestDeliveredTwiceIsHandledOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newFakeSession()
+		var calls atomic.Int32
+		stop := start(t, s, Config{}, func(context.Context, Request) (any, error) {
+			calls.Add(1)
+			time.Sleep(time.Second)
+			return nil, nil
+		})
+		r := testRecord(1, time.Now().Add(time.Minute))
+		s.deliver(r, r)
+		pass(3 * time.Second)
+		stop()
+		if calls.Load() != 1 {
+			t.Errorf("%d calls", calls.Load())
+		}
+	})
+}
+
+func TestConfigNamesEveryFault(t *testing.T) {
+	err := Run(t.Context(), Config{Concurrency: -1, Retry: Retry{Factor: 0.5}}, HandlerFunc(completes))
+	for _, want := range []string{"Open", "Source", "concurrency -1", "factor 0.5"} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v: nothing of %q", err, want)
+		}
+	}
+}

@@ -1,0 +1,199 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/waybill-run/waybill/events"
+)
+
+// fakeSession is honest: Poll hands out each record once, Send takes its time
+// and obeys its context, and whatever the contract of Session forbids becomes a
+// fault.
+type fakeSession struct {
+	sendTook func() time.Duration
+	sendErr  func() error // asked when a send would be acknowledged
+
+	mu     sync.Mutex
+	ready  []events.Record
+	wake   chan struct{}
+	byID   map[string]time.Time     // complete-by of each request
+	at     map[position]string      // request of each record
+	acked  map[string]events.Record // replies, by request
+	dones  map[position]int
+	paused bool
+	pauses int
+	closed bool
+	faults []string
+	broken error // what Poll returns
+}
+
+func newFakeSession() *fakeSession {
+	return &fakeSession{
+		sendTook: func() time.Duration { return time.Millisecond }, sendErr: func() error { return nil },
+		wake: make(chan struct{}, 1), byID: map[string]time.Time{}, at: map[position]string{},
+		acked: map[string]events.Record{}, dones: map[position]int{},
+	}
+}
+
+func (s *fakeSession) fault(format string, args ...any) {
+	s.faults = append(s.faults, fmt.Sprintf(format, args...))
+}
+
+func (s *fakeSession) deliver(recs ...events.Record) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, r := range recs {
+		if q, err := events.DecodeRequest(&r); err == nil {
+			id := events.RequestID(q.Task, q.Ref)
+			s.byID[id], s.at[position{r.Partition, r.Offset}] = q.CompleteBy, id
+		}
+	}
+	s.ready = append(s.ready, recs...)
+	s.signal()
+}
+
+func (s *fakeSession) signal() {
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (s *fakeSession) Poll(ctx context.Context) ([]events.Record, error) {
+	for {
+		s.mu.Lock()
+		if s.broken != nil {
+			defer s.mu.Unlock()
+			return nil, s.broken
+		}
+		if !s.paused && len(s.ready) > 0 {
+			n := min(len(s.ready), 5)
+			out := s.ready[:n]
+			s.ready = s.ready[n:]
+			s.mu.Unlock()
+			return out, nil
+		}
+		s.mu.Unlock()
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-s.wake:
+		}
+	}
+}
+
+func (s *fakeSession) Done(p int32, o int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	at := position{p, o}
+	s.dones[at]++
+	id, ok := s.at[at]
+	if !ok {
+		return // malformed
+	}
+	if _, acked := s.acked[id]; !acked && time.Now().Before(s.byID[id]) {
+		s.fault("%s: done %v before its time is over, and without a reply", id, time.Until(s.byID[id]))
+	}
+	if s.dones[at] > 1 {
+		s.fault("%s: done %d times", id, s.dones[at])
+	}
+}
+
+func (s *fakeSession) Send(ctx context.Context, rec events.Record) error {
+	id, _ := rec.Header(events.HeaderRequest)
+	s.mu.Lock()
+	by := s.byID[id]
+	if !time.Now().Before(by) {
+		s.fault("%s: sent %v after complete-by", id, time.Since(by))
+	}
+	if end, ok := ctx.Deadline(); !ok || end.After(by) {
+		s.fault("%s: the send may go on until %v; complete-by is %v", id, end, by)
+	}
+	if s.closed {
+		s.fault("%s: sent after Close", id)
+	}
+	took := s.sendTook()
+	s.mu.Unlock()
+	t := time.NewTimer(took)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-t.C:
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.sendErr(); err != nil {
+		return err
+	}
+	if _, ok := s.acked[id]; ok {
+		s.fault("%s: replied twice", id)
+	}
+	s.acked[id] = rec
+	return nil
+}
+
+func (s *fakeSession) Pause() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.paused {
+		s.fault("paused twice")
+	}
+	s.paused = true
+	s.pauses++
+}
+
+func (s *fakeSession) Resume() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.paused {
+		s.fault("resumed without a pause")
+	}
+	s.paused = false
+	s.signal()
+}
+
+func (s *fakeSession) Close(context.Context) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		s.fault("closed twice")
+	}
+	s.closed = true
+	return nil
+}
+
+// outcome of a request's reply; empty: none.
+func (s *fakeSession) outcome(id string) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r, ok := s.acked[id]
+	if !ok {
+		return ""
+	}
+	o, _ := r.Header(events.HeaderOutcome)
+	if e, ok := r.Header(events.HeaderEffect); ok {
+		o += " " + e
+	}
+	return o
+}
+
+// testRecord is the request of task o-<n>, at offset n of partition 0.
+func testRecord(n int, completeBy time.Time) events.Record {
+	q := events.Request{Task: fmt.Sprintf("o-%d", n), Ref: events.RequestRef{Step: "s", Kind: Do, Attempt: 1},
+		Operation: "op", CompleteBy: completeBy, IdempotencyKey: fmt.Sprintf("k-%d", n), Value: []byte(`{"n":1}`)}
+	r := q.Record("waybill.", "test", "a", 0)
+	r.Offset = int64(n)
+	return r
+}
+
+func testID(n int) string { return fmt.Sprintf("o-%d/s/do/1", n) }
+
+var errSend = errors.New("not acknowledged")

@@ -1,0 +1,171 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"time"
+
+	"github.com/waybill-run/waybill/events"
+)
+
+// The waits between sends of a reply that isn't acknowledged.
+const (
+	sendWaitMin = 50 * time.Millisecond
+	sendWaitMax = time.Second
+)
+
+// work takes one request to its end: a reply, silence, or another instance.
+func (m *member) work(j job) {
+	began := m.cfg.Clock()
+	a := attempt{req: j.req, retry: m.cfg.Retry}
+	n := a.begin(began)
+	if n.do == doStop {
+		m.cfg.Listener.late(j.req, began.Sub(j.req.CompleteBy))
+		m.done(j.at)
+		return
+	}
+	m.cfg.Listener.started(j.req)
+	var wake <-chan struct{}
+	for {
+		switch n.do {
+		case doCall:
+			var overran <-chan result
+			if a, n, wake, overran = m.call(a); overran != nil {
+				m.cfg.Listener.overran(j.req)
+				m.cfg.Listener.dropped(j.req)
+				m.done(j.at)
+				<-overran // its place is taken for as long as it runs
+				return
+			}
+		case doWait:
+			n = m.wait(a, n.at, wake)
+		case doReply:
+			m.reply(j, n.reply, began)
+			return
+		case doStop:
+			m.cfg.Listener.dropped(j.req)
+			m.done(j.at)
+			return
+		case doLeave:
+			m.cfg.Listener.abandoned(j.req)
+			return
+		default:
+			panic(fmt.Sprintf("agent: move %d of request %s", n.do, j.req.ID))
+		}
+	}
+}
+
+// wait is until at, by the broker's clock, or until wake is closed.
+func (m *member) wait(a attempt, at time.Time, wake <-chan struct{}) next {
+	t := time.NewTimer(at.Sub(m.cfg.Clock()))
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-wake:
+	case <-m.handling.Done():
+		return next{do: doLeave}
+	}
+	return a.begin(m.cfg.Clock())
+}
+
+// call asks the circuit and calls the handler once. overran, if not nil, is
+// where the handler's result will come: it hadn't returned at complete-by.
+func (m *member) call(a attempt) (_ attempt, n next, wake <-chan struct{}, overran <-chan result) {
+	k := m.circuits.of(m.downstream(a.req))
+	verdict, openFor, changed := k.allow()
+	now := m.cfg.Clock()
+	if verdict == nil {
+		a, n = a.refused(openFor, k.name, now)
+		return a, n, changed, nil
+	}
+	left := a.req.CompleteBy.Sub(now)
+	ctx, cancel := context.WithTimeout(m.handling, left)
+	defer cancel()
+	returned := make(chan result, 1)
+	go m.protect(ctx, a.req, returned)
+	r, ok := receive(returned, left)
+	if !ok {
+		verdict(errDownstream)
+		return a, next{do: doStop}, nil, returned
+	}
+	leaving := m.handling.Err() != nil
+	verdict(verdictOf(r, leaving))
+	now = m.cfg.Clock()
+	if a, n = a.after(r, now, leaving); n.do == doWait {
+		m.cfg.Listener.retried(a.req, r.fail, a.tries, n.at.Sub(now))
+	}
+	return a, n, nil, nil
+}
+
+// receive waits for a result for d; at the last instant the result comes first.
+func receive(returned <-chan result, d time.Duration) (result, bool) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case r := <-returned:
+		return r, true
+	case <-t.C:
+	}
+	select {
+	case r := <-returned:
+		return r, true
+	default:
+		return result{}, false
+	}
+}
+
+// protect calls the handler and survives it.
+func (m *member) protect(ctx context.Context, r Request, returned chan<- result) {
+	res := result{fail: &Failure{Code: CodePanic, Message: "the handler ended its goroutine"}}
+	defer func() {
+		if v := recover(); v != nil {
+			m.cfg.Listener.panicked(r, v, debug.Stack())
+			res.fail.Message = fmt.Sprintf("the handler panicked: %v", v)
+		}
+		returned <- res
+	}()
+	res = resultOf(m.handler.Handle(ctx, r))
+}
+
+// reply sends until it is acknowledged or the time is over. The clock is read
+// right before each send: a process that was stopped in between sends nothing.
+func (m *member) reply(j job, reply events.Reply, began time.Time) {
+	rec := reply.Record(m.cfg.Namespace, m.cfg.Source)
+	if j.req.Traceparent != "" {
+		rec.Headers = append(rec.Headers, events.Header{Key: events.HeaderTraceparent, Value: []byte(j.req.Traceparent)})
+	}
+	for wait := sendWaitMin; ; wait = min(2*wait, sendWaitMax) {
+		left := j.req.CompleteBy.Sub(m.cfg.Clock())
+		if left <= 0 {
+			m.cfg.Listener.dropped(j.req)
+			m.done(j.at)
+			return
+		}
+		err := m.send(rec, left)
+		if err == nil {
+			m.cfg.Listener.finished(j.req, reply.Outcome, m.cfg.Clock().Sub(began))
+			m.done(j.at)
+			return
+		}
+		m.cfg.Listener.sendFailed(j.req, err)
+		t := time.NewTimer(min(wait, j.req.CompleteBy.Sub(m.cfg.Clock())))
+		select {
+		case <-t.C:
+		case <-m.sending.Done():
+			t.Stop()
+			m.cfg.Listener.abandoned(j.req)
+			return
+		}
+	}
+}
+
+func (m *member) send(rec events.Record, left time.Duration) error {
+	ctx, cancel := context.WithTimeout(m.sending, left)
+	defer cancel()
+	if err := m.session.Send(ctx, rec); err != nil {
+		return fmt.Errorf("agent: send a reply: %w", errors.Join(err, ctx.Err()))
+	}
+	return nil
+}
