@@ -68,13 +68,27 @@ func checkStructure(d *Definition, f *faults) {
 // missing reports a field that wasn't given, or that has an unusable value.
 // If reading the field already found a fault, that one is enough.
 func (f *faults) missing(path string, absent bool, what, fix string) {
-	if f.reported(path) {
+	if f.reported(path) || f.isUnusable(path) {
 		return
 	}
 	if absent {
 		what = "missing"
 	}
 	f.add(path, what, fix)
+}
+
+// isUnusable tells whether the value at the path, or one that holds it, was
+// refused as a whole: then nothing in it is missing.
+func (f *faults) isUnusable(path string) bool {
+	for {
+		if f.unusable[path] {
+			return true
+		}
+		if path == "" {
+			return false
+		}
+		path = path[:max(0, strings.LastIndexAny(path, ".["))]
+	}
 }
 
 // reported tells whether a fault of the path itself is known.
@@ -216,7 +230,7 @@ func (c *cycles) visit(i int) {
 	c.walk = append(c.walk, id)
 	for n, need := range c.d.Steps[i].Needs {
 		j, ok := c.at[need]
-		if !ok {
+		if !ok || slices.Index(c.d.Steps[i].Needs, need) < n {
 			continue
 		}
 		if c.state[j] == open {

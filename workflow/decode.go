@@ -45,10 +45,12 @@ func decodeDefinition(root *node, f *faults, stored bool) *Definition {
 			given = v
 		}
 	})
-	if given != nil {
-		c.source(given, f.src)
+	switch {
+	case given != nil:
+		d.source = c.source(given)
+	case !stored: // places in JSON of one line would tell nobody anything later
+		d.source = *f.src
 	}
-	d.source = *f.src
 	normalize(d, f)
 	return d
 }
@@ -98,11 +100,24 @@ func (c *decoder) record(path string, m member) {
 }
 
 func (c *decoder) kindFault(n *node, path string, want kind) {
+	if c.f.unusable == nil {
+		c.f.unusable = map[string]bool{}
+	}
+	c.f.unusable[path] = true
+	if n.kind == kindRefused {
+		c.refused(n, path)
+		return
+	}
 	if n.kind == kindNull {
 		c.f.at(n.at, path, "empty, want "+want.String(), "write it or remove the field")
 		return
 	}
 	c.f.at(n.at, path, "this is "+n.kind.String()+", want "+want.String(), "")
+}
+
+func (c *decoder) refused(n *node, path string) {
+	what, fix, _ := strings.Cut(n.text, "; ")
+	c.f.at(n.at, path, what, fix)
 }
 
 func (c *decoder) text(n *node, path string) string {
@@ -123,7 +138,7 @@ func (c *decoder) integer(n *node, path string) int {
 	}
 	i, err := strconv.ParseInt(n.text, 10, 32)
 	if err != nil {
-		c.f.at(n.at, path, n.text+" is not a whole number in range", "")
+		c.f.at(n.at, path, n.text+" is out of range", "write a whole number")
 		return 0
 	}
 	if i == 0 { // a zero field means "not given": say it here, where it was
@@ -265,12 +280,12 @@ func (c *decoder) undoField(u *Undo, m member, path string) {
 }
 
 func (c *decoder) needs(n *node, path string) []string {
+	if n.kind == kindString {
+		c.f.at(n.at, path, "this is a string, want a list of step ids", "write ["+n.text+"]")
+		return nil
+	}
 	if n.kind != kindList {
-		fix := ""
-		if n.kind == kindString {
-			fix = "write [" + n.text + "]"
-		}
-		c.f.at(n.at, path, "this is "+n.kind.String()+", want a list of step ids", fix)
+		c.kindFault(n, path, kindList)
 		return nil
 	}
 	var needs []string
@@ -309,6 +324,8 @@ func (c *decoder) tree(n *node, path string, depth int) any {
 		object := make(map[string]any, len(n.members))
 		c.object(n, path, nil, func(m member, path string) { object[m.key] = c.tree(m.value, path, depth+1) })
 		return object
+	case kindRefused:
+		c.refused(n, path)
 	}
 	return nil
 }

@@ -78,8 +78,9 @@ const maxFaults = 100
 
 // faults collects errors while a definition is read and checked.
 type faults struct {
-	src  *source
-	list Errors
+	src      *source
+	list     Errors
+	unusable map[string]bool // the paths of values that were refused as a whole
 }
 
 // add records a fault at the position of the path, or of the nearest of its

@@ -39,6 +39,18 @@ type place struct {
 // locate fills in an error's line and column for a place within the
 // expression's text, given as CEL counts: lines from 1, columns in runes from 0.
 func (p place) locate(e *Error, text string, at common.Location) {
+	offset := offsetOf(text, at)
+	e.File, e.Path = p.file, p.path
+	if p.at.line == 0 {
+		e.File, e.Column = "", 1+utf8.RuneCountInString(text[:offset])
+		return
+	}
+	within := p.at.within(p.whole, p.begin+offset)
+	e.Line, e.Column = within.line, within.column
+}
+
+// offsetOf turns CEL's place into an index of the text.
+func offsetOf(text string, at common.Location) int {
 	offset := 0
 	for line := 1; line < at.Line(); line++ {
 		n := strings.IndexByte(text[offset:], '\n')
@@ -51,13 +63,13 @@ func (p place) locate(e *Error, text string, at common.Location) {
 		_, size := utf8.DecodeRuneInString(text[offset:])
 		offset += size
 	}
-	e.File, e.Path = p.file, p.path
-	if p.at.line == 0 {
-		e.File, e.Column = "", 1+utf8.RuneCountInString(text[:offset])
-		return
-	}
-	within := p.at.within(p.whole, p.begin+offset)
-	e.Line, e.Column = within.line, within.column
+	return offset
+}
+
+// scope says which steps an expression may name.
+type scope struct {
+	own     int // the step that it belongs to; -1: none
+	visible func(step int) bool
 }
 
 // compiler turns a definition's strings into expressions.
@@ -69,7 +81,7 @@ type compiler struct {
 }
 
 // expression compiles one, or reports its faults and returns nil.
-func (c *compiler) expression(pl place, text string, visible func(int) bool, boolean bool) *expression {
+func (c *compiler) expression(pl place, text string, sc scope, boolean bool) *expression {
 	fault := func(at common.Location, what, fix string) {
 		if len(c.f.list) >= maxFaults {
 			return
@@ -89,12 +101,12 @@ func (c *compiler) expression(pl place, text string, visible func(int) bool, boo
 	}
 	tree, issues := c.env.Parse(text)
 	if issues.Err() != nil {
-		c.issues(issues, fault)
+		c.issues(issues, text, fault)
 		return nil
 	}
 	known := len(c.f.list)
 	info := tree.NativeRep().SourceInfo()
-	refs := &references{d: c.d, visible: visible, fault: func(e ast.Expr, what, fix string) {
+	refs := &references{d: c.d, scope: sc, fault: func(e ast.Expr, what, fix string) {
 		fault(info.GetStartLocation(rootOf(e).ID()), what, fix)
 	}}
 	refs.check(tree.NativeRep().Expr())
@@ -103,7 +115,7 @@ func (c *compiler) expression(pl place, text string, visible func(int) bool, boo
 	}
 	checked, issues := c.env.Check(tree)
 	if issues.Err() != nil {
-		c.issues(issues, fault)
+		c.issues(issues, text, fault)
 		return nil
 	}
 	if t := checked.OutputType(); boolean && !t.IsExactType(cel.BoolType) && t.Kind() != types.DynKind {
@@ -142,13 +154,16 @@ func rootOf(e ast.Expr) ast.Expr {
 var undeclared = regexp.MustCompile(`^undeclared reference to '([^']*)'`)
 
 // issues passes CEL's findings on, in our words where they have a usual cause.
-func (c *compiler) issues(issues *cel.Issues, fault func(common.Location, string, string)) {
+func (c *compiler) issues(issues *cel.Issues, text string, fault func(common.Location, string, string)) {
 	for _, e := range issues.Errors() {
 		what, fix := firstLine(e.Message), ""
 		if m := undeclared.FindStringSubmatch(what); m != nil {
 			name, _, _ := strings.Cut(m[1], variableSeparator)
 			what, fix = "unknown name "+name, suggest(name, []string{variableInput, variableTask, variableSteps})
-			if c.d.Index(name) >= 0 {
+			switch {
+			case strings.HasPrefix(text[offsetOf(text, e.Location):], "("):
+				what, fix = "no function is called "+m[1], "use those of CEL's standard and math; there is no clock and no randomness"
+			case c.d.Index(name) >= 0:
 				fix = "write steps." + name + ".output"
 			}
 		}

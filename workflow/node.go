@@ -17,9 +17,10 @@ const (
 	kindString
 	kindList
 	kindObject
+	kindRefused // not for use in a definition; the text says why and what to do
 )
 
-var kindNames = [...]string{"null", "a boolean", "a number", "a string", "a list", "an object"}
+var kindNames = [...]string{"null", "a boolean", "a number", "a string", "a list", "an object", "refused"}
 
 func (k kind) String() string { return kindNames[k] }
 

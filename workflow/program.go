@@ -91,7 +91,7 @@ func compile(d *Definition, f *faults) *Program {
 	for i := range d.Steps {
 		s := &d.Steps[i]
 		path := stepPath(s.ID)
-		before := ancestors[i].has
+		before := scope{own: i, visible: ancestors[i].has}
 		sp := stepProgram{}
 		if s.When != "" {
 			sp.when = c.when(s.When, path+".when", before)
@@ -101,12 +101,12 @@ func compile(d *Definition, f *faults) *Program {
 		}
 		if s.Undo != nil && s.Undo.Input != nil {
 			c.wantObject(s.Undo.Input, path+".undo.input")
-			sp.undo = c.template(s.Undo.Input, path+".undo.input", func(j int) bool { return j == i || before(j) })
+			sp.undo = c.template(s.Undo.Input, path+".undo.input", scope{own: i, visible: func(j int) bool { return j == i || before.visible(j) }})
 		}
 		p.steps = append(p.steps, sp)
 	}
 	if d.Output != nil {
-		p.output = c.template(d.Output, "output", func(int) bool { return true })
+		p.output = c.template(d.Output, "output", scope{own: -1, visible: func(int) bool { return true }})
 	}
 	return p
 }
@@ -259,17 +259,21 @@ func labels(m map[string]string) []byte {
 }
 
 // when compiles a step's condition: one expression and nothing around it.
-func (c *compiler) when(text, path string, visible func(int) bool) *expression {
+func (c *compiler) when(text, path string, sc scope) *expression {
 	pl := c.place(path, text)
 	parts, at, ok := splitText(strings.TrimRight(text, " \t\r\n"))
 	switch {
 	case !ok:
 		c.unclosed(pl, at)
 	case len(parts) != 1 || !parts[0].expression:
-		c.f.add(path, "this is not one expression", "write \"${ ... }\" and nothing around it")
+		fix := `write "${ ... }" and nothing around it`
+		if !strings.Contains(text, "${") {
+			fix = `write "${ ` + text + ` }"`
+		}
+		c.f.add(path, "this is not one expression", fix)
 	default:
 		pl.begin = parts[0].offset
-		return c.expression(pl, parts[0].text, visible, true)
+		return c.expression(pl, parts[0].text, sc, true)
 	}
 	return nil
 }

@@ -64,8 +64,8 @@ func selectionOf(e ast.Expr) (selection, bool) {
 // references checks which variables an expression names, and rewrites
 // steps["an-id"] to the selection that the type checker knows it by.
 type references struct {
-	d       *Definition
-	visible func(step int) bool
+	d *Definition
+	scope
 	// fault reports at a node of the expression.
 	fault  func(e ast.Expr, what, fix string)
 	locals []string
@@ -164,6 +164,8 @@ func (r *references) step(e ast.Expr, s selection) {
 		r.fault(e, fmt.Sprintf("steps.%s has no field %q", id, s.links[1].name), suggest(s.links[1].name, names))
 	case s.links[1].testOnly:
 		r.fault(e, "steps."+id+"."+s.links[1].name+" is always there", "compare it with null instead of has(...)")
+	case step == r.own && !r.visible(step):
+		r.fault(e, "a step's own "+s.links[1].name+" isn't there before it ran", "only its undo.input can use it")
 	case !r.visible(step):
 		r.fault(e, fmt.Sprintf("steps.%s is used, but %s isn't in needs, neither directly nor through others", id, id),
 			fmt.Sprintf("add %s to the step's needs", id))

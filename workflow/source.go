@@ -45,8 +45,8 @@ func (w *writer) source(s *source) {
 	w.close()
 }
 
-// source replaces the places in the JSON by those that were stored in it.
-func (c *decoder) source(n *node, s *source) {
+// source reads the places of the original file that were stored in the JSON.
+func (c *decoder) source(n *node) source {
 	stored := source{at: map[string]position{}}
 	c.object(n, "source", []string{"file", "at"}, func(m member, path string) {
 		switch m.key {
@@ -62,9 +62,7 @@ func (c *decoder) source(n *node, s *source) {
 			})
 		}
 	})
-	if len(c.f.list) == 0 {
-		*s = stored
-	}
+	return stored
 }
 
 func storedPosition(n *node) (position, bool) {

@@ -8,7 +8,7 @@ func suggest(name string, known []string) string {
 	const few = 12
 	best, distance := "", 1+max(1, len(name)/3)
 	for _, k := range known {
-		if d := editDistance(strings.ToLower(name), strings.ToLower(k)); d < distance {
+		if d := editDistance(strings.ToLower(name), strings.ToLower(k)); d < distance && d < len(name) && d < len(k) {
 			best, distance = k, d
 		}
 	}

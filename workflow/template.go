@@ -23,8 +23,8 @@ type templatePart struct {
 }
 
 // template compiles a tree, or reports its faults.
-func (c *compiler) template(tree any, path string, visible func(int) bool) *template {
-	b := &templateBuilder{c: c, visible: visible}
+func (c *compiler) template(tree any, path string, sc scope) *template {
+	b := &templateBuilder{c: c, scope: sc}
 	b.tree(tree, path)
 	t := &template{path: path, parts: append(b.parts, templatePart{literal: b.literal})}
 	for _, p := range t.parts {
@@ -35,7 +35,7 @@ func (c *compiler) template(tree any, path string, visible func(int) bool) *temp
 
 type templateBuilder struct {
 	c       *compiler
-	visible func(int) bool
+	scope   scope
 	parts   []templatePart
 	literal []byte
 }
@@ -96,7 +96,7 @@ func (b *templateBuilder) text(s, path string) {
 
 func (b *templateBuilder) expression(pl place, p part, text bool) {
 	pl.begin = p.offset
-	if x := b.c.expression(pl, p.text, b.visible, false); x != nil {
+	if x := b.c.expression(pl, p.text, b.scope, false); x != nil {
 		b.parts = append(b.parts, templatePart{literal: b.literal, x: x, text: text})
 		b.literal = nil
 	}

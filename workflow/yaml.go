@@ -153,7 +153,7 @@ func (r *yamlReader) read(n ast.Node, depth int) *node {
 	}
 	out := &node{at: r.start(n)}
 	if depth > 2*MaxDepth {
-		r.f.at(out.at, "", fmt.Sprintf("nested more than %d deep", 2*MaxDepth), "flatten it")
+		out.kind, out.text = kindRefused, fmt.Sprintf("nested more than %d deep; flatten it", 2*MaxDepth)
 		return out
 	}
 	switch n := n.(type) {
@@ -185,7 +185,7 @@ func (r *yamlReader) read(n ast.Node, depth int) *node {
 	case *ast.LiteralNode:
 		out.kind, out.text, out.at = kindString, n.Value.Value, r.block(n)
 	default:
-		r.refuse(out.at, n)
+		out.kind, out.text = kindRefused, refusal(n)
 	}
 	return out
 }
@@ -194,7 +194,7 @@ func (r *yamlReader) float(out *node, n *ast.FloatNode) {
 	out.kind, out.text = kindNumber, n.Token.Value
 	if !isNumber(out.text) {
 		if math.IsInf(n.Value, 0) || math.IsNaN(n.Value) {
-			r.f.at(out.at, "", n.Token.Value+" is out of a number's range", "write a smaller number, or a string")
+			out.kind, out.text = kindRefused, n.Token.Value+" is out of a number's range; write a smaller number, or a string"
 			return
 		}
 		out.text = string(appendDouble(nil, n.Value))
@@ -256,22 +256,23 @@ func (r *yamlReader) member(out *node, n *ast.MappingValueNode, depth int) {
 		// A JSON object's keys are strings; YAML's other scalars count as written.
 		m.key = k.GetToken().Value
 	default:
-		r.refuse(m.at, key)
+		what, fix, _ := strings.Cut(refusal(key), "; ")
+		r.f.at(m.at, "", what, fix)
 		return
 	}
 	m.value = r.read(n.Value, depth+1)
 	out.members = append(out.members, m)
 }
 
-func (r *yamlReader) refuse(at position, n ast.Node) {
-	what, fix := "this YAML is not supported in a definition", "write plain values"
+// refusal says why a definition may not hold the node, and what to do.
+func refusal(n ast.Node) string {
 	switch n.(type) {
 	case *ast.AnchorNode, *ast.AliasNode, *ast.MergeKeyNode:
-		what, fix = "anchors, aliases and merge keys are not supported", "write the value out, or use defaults"
+		return "anchors, aliases and merge keys are not supported; write the value out, or use defaults"
 	case *ast.TagNode:
-		what, fix = "tags are not supported", "remove the tag, quote the value if it is a string"
+		return "tags are not supported; remove the tag, quote the value if it is a string"
 	case *ast.InfinityNode, *ast.NanNode:
-		what, fix = "infinity and NaN are not JSON numbers", "write a number or a string"
+		return "infinity and NaN are not JSON numbers; write a number or a string"
 	}
-	r.f.at(at, "", what, fix)
+	return "this YAML is not supported in a definition; write plain values"
 }

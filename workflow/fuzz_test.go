@@ -1,0 +1,168 @@
+package workflow
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/rogpeppe/go-internal/txtar"
+)
+
+// transcriptFiles gives every file of the transcripts with the extension.
+func transcriptFiles(t testing.TB, ext string) []string {
+	t.Helper()
+	archives, err := filepath.Glob("testdata/*.txt")
+	if err != nil || len(archives) == 0 {
+		t.Fatal("no transcripts", err)
+	}
+	var found []string
+	for _, file := range archives {
+		a, err := txtar.ParseFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range a.Files {
+			if filepath.Ext(f.Name) == ext {
+				found = append(found, string(f.Data))
+			}
+		}
+	}
+	return found
+}
+
+// Whatever the file holds, reading it ends in a definition that can be stored
+// and read back, or in faults that all say where and what.
+func FuzzParseYAML(f *testing.F) {
+	for _, src := range transcriptFiles(f, ".yaml") {
+		f.Add([]byte(src))
+	}
+	f.Add(orderYAML)
+	f.Fuzz(func(t *testing.T, src []byte) {
+		d, err := ParseYAML("f.yaml", src)
+		if err != nil {
+			checkFaults(t, err, "f.yaml")
+			return
+		}
+		body := d.JSON()
+		back, err := ParseJSON(d.Stored())
+		if err != nil {
+			t.Fatalf("%s can't be read back: %v", d.Stored(), err)
+		}
+		if !bytes.Equal(back.JSON(), body) || !bytes.Equal(back.Stored(), d.Stored()) {
+			t.Fatalf("%s came back as %s", d.Stored(), back.Stored())
+		}
+		if _, err := Compile(back); err != nil {
+			t.Fatalf("%s doesn't compile after it was read back: %v", body, err)
+		}
+		for i := range d.Steps {
+			if within, r := d.Effective(i); within <= 0 || r.MaxAttempts < 1 || r.Factor < 1 || r.Backoff <= 0 || r.Max < r.Backoff {
+				t.Fatalf("step %d of %s has the rule %v, %+v", i, body, within, r)
+			}
+		}
+	})
+}
+
+// FuzzParseJSON is FuzzParseYAML for what may lie on the topic.
+func FuzzParseJSON(f *testing.F) {
+	for _, ext := range []string{".json", ".stored"} {
+		for _, src := range transcriptFiles(f, ext) {
+			f.Add([]byte(src))
+		}
+	}
+	f.Fuzz(func(t *testing.T, src []byte) {
+		d, err := ParseJSON(src)
+		if err != nil {
+			checkFaults(t, err, "definition")
+			return
+		}
+		back, err := ParseJSON(d.Stored())
+		if err != nil || !bytes.Equal(back.JSON(), d.JSON()) {
+			t.Fatalf("%s can't be read back: %v", d.Stored(), err)
+		}
+		if _, err := Compile(d); err != nil {
+			var faults Errors
+			if !errors.As(err, &faults) {
+				t.Fatalf("%T: %v", err, err)
+			}
+		}
+	})
+}
+
+func checkFaults(t *testing.T, err error, file string) {
+	t.Helper()
+	var faults Errors
+	if !errors.As(err, &faults) || len(faults) == 0 {
+		t.Fatalf("%T: %v", err, err)
+	}
+	for _, e := range faults {
+		if e.File != file || e.Line < 1 || e.Column < 1 || e.What == "" {
+			t.Fatalf("a fault without file, place or text: %#v", e)
+		}
+	}
+}
+
+// Whatever the string and the data, evaluation ends in valid JSON, the same
+// each time and the same as without the short cut, or in an error with its path.
+func FuzzExpression(f *testing.F) {
+	for _, lines := range transcriptFiles(f, ".eval") {
+		for line := range strings.Lines(lines) {
+			f.Add(strings.TrimSpace(line), `{"a":1,"n":5,"total":2.5,"list":[1,2,"x"],"o":{"z":1},"s":"text"}`)
+		}
+	}
+	f.Fuzz(func(t *testing.T, text, input string) {
+		d, err := stepsAround(text)
+		if err != nil {
+			var faults Errors
+			if !errors.As(err, &faults) {
+				t.Fatalf("%T: %v", err, err)
+			}
+			return
+		}
+		p := compiled(t, d)
+		s := Scope{TaskID: "t", Input: json.RawMessage(input), Labels: map[string]string{"b": "2", "a": "1"}}
+		first, err := p.Input(3, s)
+		again, errAgain := p.Input(3, s)
+		if !bytes.Equal(first, again) || (err == nil) != (errAgain == nil) {
+			t.Fatalf("%s of %s gives %s, %v, then %s, %v", text, input, first, err, again, errAgain)
+		}
+		if err != nil {
+			if e := (*Error)(nil); !errors.As(err, &e) || e.Path != "steps.s.input" || e.Column < 1 || strings.Contains(e.What, "internal error") {
+				t.Fatalf("%s of %s: %#v", text, input, err)
+			}
+			return
+		}
+		if !json.Valid(first) || len(first) > MaxResultBytes {
+			t.Fatalf("%s of %s gives invalid JSON: %s", text, input, first)
+		}
+		parts := p.steps[3].input.parts
+		if len(parts) == 2 && parts[0].x.fast != nil && !parts[0].text {
+			slow, err := parts[0].append(nil, newActivation(p, &s))
+			if err != nil {
+				t.Fatalf("%s of %s: copied %s, CEL fails with %v", text, input, first, err)
+			}
+			if b, err := appendValue(nil, value(first), maxJSONDepth); err != nil || !bytes.Equal(b, slow) {
+				t.Fatalf("%s of %s: copied %s, CEL gives %s", text, input, first, slow)
+			}
+		}
+	})
+}
+
+// The corpora of the fuzzers that are kept run as tests; that they exist is
+// checked, as a renamed fuzzer would silently leave them behind.
+func TestCorporaBelongToFuzzers(t *testing.T) {
+	dirs, err := os.ReadDir("testdata/fuzz")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, d := range dirs {
+		switch d.Name() {
+		case "FuzzParseYAML", "FuzzParseJSON", "FuzzExpression":
+		default:
+			t.Errorf("testdata/fuzz/%s belongs to no fuzzer: rename it with its fuzzer, or remove it", d.Name())
+		}
+	}
+}
