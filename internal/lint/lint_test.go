@@ -1,0 +1,200 @@
+// Package lint holds the rules of this module that a compiler doesn't: who may
+// import whom, what a pure file may not do, how long a function may be. It has
+// tests only. A failure says why the rule is there and what to do instead.
+package lint
+
+import (
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+)
+
+const (
+	module = "github.com/waybill-run/waybill"
+	root   = "../.."
+)
+
+// file is one parsed source file; path is relative to the module's root.
+type file struct {
+	path  string
+	pkg   string // folder of its package, "" for the root
+	test  bool
+	ast   *ast.File
+	fset  *token.FileSet
+	lines int
+}
+
+// at is where a node stands, as a compiler would say it.
+func (f *file) at(n ast.Node) string {
+	p := f.fset.Position(n.Pos())
+	return f.path + ":" + strconv.Itoa(p.Line)
+}
+
+// parse reads one file as if it stood at p.
+func parse(p string, src []byte) (*file, error) {
+	fset := token.NewFileSet()
+	tree, err := parser.ParseFile(fset, p, src, parser.ParseComments|parser.SkipObjectResolution)
+	if err != nil {
+		return nil, err
+	}
+	dir := path.Dir(p)
+	if dir == "." {
+		dir = ""
+	}
+	return &file{path: p, pkg: dir, test: strings.HasSuffix(p, "_test.go"), ast: tree, fset: fset,
+		lines: fset.File(tree.FileStart).LineCount()}, nil
+}
+
+// sources parses every Go file of the module once.
+var sources = sync.OnceValues(func() ([]*file, error) {
+	var fs []*file
+	err := walk(func(p string) error {
+		if !strings.HasSuffix(p, ".go") {
+			return nil
+		}
+		src, err := os.ReadFile(filepath.Join(root, p))
+		if err != nil {
+			return err
+		}
+		f, err := parse(p, src)
+		if err == nil {
+			fs = append(fs, f)
+		}
+		return err
+	})
+	return fs, err
+})
+
+// walk visits the files of the module, but not what isn't its source: testdata,
+// hidden folders, what a build downloads, other modules inside.
+func walk(visit func(p string) error) error {
+	return filepath.WalkDir(root, func(p string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		rel, err := filepath.Rel(root, p)
+		if err != nil {
+			return err
+		}
+		rel = filepath.ToSlash(rel)
+		if !d.IsDir() {
+			return visit(rel)
+		}
+		name := d.Name()
+		if rel == "." {
+			return nil
+		}
+		_, nested := os.Stat(filepath.Join(p, "go.mod"))
+		if name == "testdata" || name == "vendor" || strings.HasPrefix(name, ".") || strings.HasPrefix(name, "_") || nested == nil ||
+			rel == "deploy/kafka/libs" || rel == "deploy/kafka/run" {
+			return filepath.SkipDir
+		}
+		return nil
+	})
+}
+
+// eachFile runs a rule over the module's source.
+func eachFile(t *testing.T, rule func(*file) []string) {
+	t.Helper()
+	files, err := sources()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(files) < 20 {
+		t.Fatalf("%d files found: the rule proves nothing", len(files))
+	}
+	for _, f := range files {
+		for _, fault := range rule(f) {
+			t.Error(fault)
+		}
+	}
+}
+
+// TestRulesCatch holds the rules themselves: each file of testdata says in its
+// first line where it stands and in "// want" comments what is found in it.
+func TestRulesCatch(t *testing.T) {
+	rules := []func(*file) []string{importFaults, pureFaults, lengthFaults, packageNameFaults, markFaults}
+	names, err := filepath.Glob("testdata/*.txt")
+	if err != nil || len(names) == 0 {
+		t.Fatal(err, "no testdata")
+	}
+	for _, name := range names {
+		t.Run(filepath.Base(name), func(t *testing.T) {
+			src, err := os.ReadFile(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			first, _, _ := strings.Cut(string(src), "\n")
+			f, err := parse(strings.TrimPrefix(first, "// file: "), src)
+			if err != nil {
+				t.Fatal(err)
+			}
+			found := map[string][]string{}
+			for _, rule := range rules {
+				for _, fault := range rule(f) {
+					where, what, _ := strings.Cut(fault, ": ")
+					found[where] = append(found[where], what)
+				}
+			}
+			line := 0
+			for text := range strings.Lines(string(src)) {
+				line++
+				where := f.path + ":" + strconv.Itoa(line)
+				_, want, wanted := strings.Cut(strings.TrimSpace(text), "// want ")
+				got := found[where]
+				delete(found, where)
+				if wanted != (len(got) > 0) || wanted && !strings.Contains(strings.Join(got, " "), want) {
+					t.Errorf("%s: found %q, want %q", where, got, want)
+				}
+			}
+			for where, got := range found {
+				t.Errorf("%s: found %q", where, got)
+			}
+		})
+	}
+}
+
+// importOf is the path that a file imports under a name; "" if it doesn't.
+func importOf(f *file, name string) string {
+	for _, i := range f.ast.Imports {
+		p := importPath(i)
+		local := path.Base(p)
+		if v := strings.TrimPrefix(local, "v"); v != local && strings.Trim(v, "0123456789") == "" {
+			local = path.Base(path.Dir(p)) // a major version
+		}
+		if i.Name != nil {
+			local = i.Name.Name
+		}
+		if local == name {
+			return p
+		}
+	}
+	return ""
+}
+
+func importPath(i *ast.ImportSpec) string {
+	p, err := strconv.Unquote(i.Path.Value)
+	if err != nil {
+		return i.Path.Value
+	}
+	return p
+}
+
+// within reports whether a folder is one of some, or below one.
+func within(folder string, roots ...string) bool {
+	return slices.ContainsFunc(roots, func(r string) bool { return folder == r || strings.HasPrefix(folder, r+"/") })
+}
+
+func fault(where, format string, args ...any) string {
+	return where + ": " + fmt.Sprintf(format, args...)
+}
