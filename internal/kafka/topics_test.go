@@ -1,6 +1,7 @@
 package kafka_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -85,6 +86,40 @@ func TestANamespaceIsCreatedCheckedAndRead(t *testing.T) {
 				}
 				break
 			}
+		}
+	})
+}
+
+// Brokers that are away are waited for, and a question meanwhile says why it
+// has no answer.
+func TestTheWatchOutlivesALostConnection(t *testing.T) {
+	kafkatest.Each(t, func(t *testing.T, b *kafkatest.Broker) {
+		cfg, ctx := configOf(t, b), bounded(t)
+		a, p := openAdmin(t, cfg), openProducer(t, cfg)
+		_, err := a.CreateTopics(ctx, kafka.Topics{Partitions: 1})
+		must(t, err)
+		g := &gate{}
+		watched := cfg
+		watched.Dial = g.dial
+		seen := make(chan string, 100)
+		d, err := kafka.WatchDefinitions(ctx, watched, func(r events.Record) { seen <- string(r.Key) })
+		must(t, err)
+		defer d.Close()
+		must(t, d.ReadToEndNow(ctx))
+		g.set(true)
+		must(t, p.Send(ctx, events.Record{Topic: cfg.Namespace.Definitions(), Partition: -1, Key: []byte("order/1"), Value: []byte("{}")}))
+		short, cancel := context.WithTimeout(ctx, 300*time.Millisecond)
+		defer cancel()
+		if err := d.ReadToEndNow(short); err == nil {
+			t.Error("read to an end that cannot be reached")
+		}
+		g.set(false)
+		must(t, d.ReadToEndNow(ctx))
+		if first, second := <-seen, <-seen; first != "format" || second != "order/1" {
+			t.Errorf("saw %q, %q", first, second)
+		}
+		if err := d.Err(); err != nil {
+			t.Error(err)
 		}
 	})
 }
