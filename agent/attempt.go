@@ -53,7 +53,8 @@ func (a attempt) begin(now time.Time) next {
 func (a attempt) after(r result, now time.Time, leaving bool) (attempt, next) {
 	a.tries++
 	switch {
-	case false:
+	case !now.Before(a.req.CompleteBy):
+		return a, next{do: doStop}
 	case r.fail == nil:
 		return a, a.answer(events.Reply{Outcome: events.Completed, Body: r.output})
 	case r.fail.Rejected && !a.touched:
