@@ -28,6 +28,8 @@ type Config struct {
 	SASL []sasl.Mechanism
 	// Dial replaces the network; nil: TCP. TLS is spoken over what it returns.
 	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
+	// Clock is corrected by what is read at the log's tail; nil: none is.
+	Clock *Clock
 	// Hooks observe the client (metrics).
 	Hooks []kgo.Hook
 }

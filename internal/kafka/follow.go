@@ -279,6 +279,7 @@ func (f *Follower) Poll(ctx context.Context) ([]events.Record, error) {
 	if err := fetchError(ctx, fetches, f.cfg.Listener.DataLost); err != nil {
 		return nil, f.fail(ctx, fmt.Errorf("poll: %w", f.ranged(ctx, fetches, err)))
 	}
+	f.cfg.observe(fetches)
 	owned := f.balancer.Assigned()
 	rs := make([]*kgo.Record, 0, fetches.NumRecords())
 	f.mu.Lock()

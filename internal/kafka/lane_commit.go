@@ -275,3 +275,6 @@ func fatalToProducer(err error) bool {
 	}
 	return false
 }
+
+// RecordIndex is Index, for callers that know the error by its methods.
+func (e *ProduceError) RecordIndex() int { return e.Index }

@@ -186,6 +186,7 @@ func (s *Session) Poll(ctx context.Context) ([]events.Record, error) {
 		if finalErr != nil {
 			return nil, finalErr
 		}
+		s.cfg.observe(fetches)
 		if records := s.delivered(fetches.Records()); len(records) > 0 {
 			return records, nil
 		}

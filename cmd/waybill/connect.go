@@ -1,0 +1,125 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"regexp"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/kafka"
+)
+
+// defaultBroker is where `waybill up` listens, and where the tools look first.
+const defaultBroker = "127.0.0.1:9092"
+
+// connection is the flags that say how to reach the cluster.
+type connection struct {
+	brokers    []string
+	namespace  string
+	config     string
+	properties string
+	tls        bool
+	ca         string
+	cert, key  string
+	mechanism  string
+	user       string
+	passFile   string
+}
+
+func (c *connection) flags(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.StringSliceVar(&c.brokers, "brokers", nil, "Kafka brokers, host:port (default "+defaultBroker+")")
+	f.StringVar(&c.namespace, "namespace", events.DefaultNamespace, "prefix of topics, groups and ids")
+	f.StringVar(&c.config, "config", "", "YAML file of settings, one for each flag")
+	f.StringVar(&c.properties, "kafka-config", "", "client.properties with Java's names (security.protocol, sasl.mechanism ...)")
+	f.BoolVar(&c.tls, "tls", false, "speak TLS with the brokers")
+	f.StringVar(&c.ca, "tls-ca", "", "PEM file of the certificates to trust (turns TLS on)")
+	f.StringVar(&c.cert, "tls-cert", "", "PEM file of the client's certificate")
+	f.StringVar(&c.key, "tls-key", "", "PEM file of the client's key")
+	f.StringVar(&c.mechanism, "sasl-mechanism", "", "PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512")
+	f.StringVar(&c.user, "sasl-user", "", "SASL user")
+	f.StringVar(&c.passFile, "sasl-password-file", "", "file with the SASL password")
+}
+
+var namespacePattern = regexp.MustCompile(`^[a-zA-Z0-9._-]{0,99}[._-]$`)
+
+// kafka makes the configuration of a client.
+func (c *connection) kafka(clientID string) (kafka.Config, error) {
+	if !namespacePattern.MatchString(c.namespace) {
+		return kafka.Config{}, usage("--namespace %q: letters, digits, '.', '_' and '-', at most 100, ending in a separator (%q)", c.namespace, events.DefaultNamespace)
+	}
+	cfg := kafka.Config{Namespace: events.Namespace(c.namespace), ClientID: clientID}
+	if c.properties != "" {
+		patch, err := kafka.ParseProperties(c.properties)
+		if err != nil {
+			return cfg, exit(exitUsage, "--kafka-config: %w", err)
+		}
+		cfg = cfg.With(patch)
+	}
+	if len(c.brokers) > 0 {
+		cfg.Brokers = c.brokers
+	}
+	if len(cfg.Brokers) == 0 {
+		cfg.Brokers = []string{defaultBroker}
+	}
+	for _, b := range cfg.Brokers {
+		if _, _, err := net.SplitHostPort(b); err != nil {
+			return cfg, usage("--brokers %q: %v; give host:port", b, err)
+		}
+	}
+	return c.secured(cfg)
+}
+
+func (c *connection) secured(cfg kafka.Config) (kafka.Config, error) {
+	if c.tls || c.ca != "" || c.cert != "" {
+		t, err := kafka.TLSFromFiles(c.ca, c.cert, c.key)
+		if err != nil {
+			return cfg, exit(exitUsage, "TLS: %w", err)
+		}
+		cfg.TLS = t
+	}
+	if c.mechanism == "" {
+		if c.user != "" || c.passFile != "" {
+			return cfg, usage("--sasl-user needs --sasl-mechanism (PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512)")
+		}
+		return cfg, nil
+	}
+	if c.passFile == "" {
+		return cfg, usage("--sasl-mechanism needs --sasl-password-file: a password on the command line would be seen by others")
+	}
+	pass, err := os.ReadFile(c.passFile)
+	if err != nil {
+		return cfg, exit(exitUsage, "--sasl-password-file: %w", err)
+	}
+	m, err := kafka.SASL(c.mechanism, c.user, strings.TrimRight(string(pass), "\r\n"))
+	if err != nil {
+		return cfg, exit(exitUsage, "SASL: %w", err)
+	}
+	cfg.SASL = append(cfg.SASL[:0:0], m)
+	return cfg, nil
+}
+
+// unreachable reports whether an error means that no broker answered.
+func unreachable(err error) bool {
+	var op *net.OpError
+	return errors.As(err, &op) || errors.Is(err, errUnreachable)
+}
+
+var errUnreachable = errors.New("unreachable")
+
+// reach fails early, and clearly, if no broker answers.
+func reach(ctx context.Context, admin *kafka.Admin, brokers []string) error {
+	ctx, cancel := context.WithTimeout(ctx, reachWithin)
+	defer cancel()
+	if err := admin.Ping(ctx); err != nil {
+		return fmt.Errorf("%w: no Kafka broker answers at %s within %s (%v); start one with `waybill up`, or name yours with --brokers",
+			errUnreachable, strings.Join(brokers, ", "), reachWithin, err)
+	}
+	return nil
+}

@@ -1,0 +1,371 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/demo"
+	"github.com/waybill-run/waybill/workflow"
+)
+
+// The durations that the demo uses in place of the sample workflow's.
+var demoDurations = struct {
+	task, attempt, backoff, max, coolDown time.Duration
+	attempts                              int
+}{task: 10 * time.Minute, attempt: time.Second, backoff: 50 * time.Millisecond, max: 400 * time.Millisecond, coolDown: 1500 * time.Millisecond, attempts: 5}
+
+// The bounds of a demo.
+const (
+	demoMaxTasks    = 5_000_000
+	demoRunnable    = 600 // tasks a lane has agents at work on: a short queue, short waits
+	demoConcurrency = 256
+	demoPatience    = 60 * time.Second // without any progress
+	demoRecord      = 500              // submissions handed over at once
+)
+
+type demoOptions struct {
+	tasks  int
+	seed   uint64
+	faults string
+	output string
+	keep   string
+}
+
+func newDemo() *cobra.Command {
+	var o demoOptions
+	cmd := &cobra.Command{
+		Use:   "demo",
+		Short: "Run the whole system in one process: orders, misbehaving agents, a summary, one timeline",
+		Long: `Run the whole system in one process, on an embedded broker in a temporary folder: orders of the
+sample workflow (reserve, charge, ship), and three simulated services that misbehave where an
+order's card asks for it:
+
+  tok             works
+  tok_declined    the charge is rejected: the order is undone
+  tok_slow        the first charge takes effect after its time is over: retried under the same key
+  tok_down        the charge fails often before it works: backoff, then the cool-down
+  tok_stuck_undo  the charge can't be undone at first: held, for an operator to resubmit
+
+Exit code 0 only if every order ended as it had to and the log verifies.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return runDemo(cmd, o) },
+	}
+	f := cmd.Flags()
+	f.IntVar(&o.tasks, "tasks", 200, "number of orders")
+	f.Uint64Var(&o.seed, "seed", 1, "the same seed makes the same orders")
+	f.StringVar(&o.faults, "faults", "on", "on: a quarter of the orders misbehaves; off: none")
+	f.StringVarP(&o.output, "output", "o", "table", "table or json")
+	f.StringVar(&o.keep, "data-dir", "", "keep the broker's log, the projections and the ledger there")
+	return cmd
+}
+
+func (o demoOptions) check() error {
+	switch {
+	case o.tasks < 1 || o.tasks > demoMaxTasks:
+		return usage("--tasks %d: 1 to %d", o.tasks, demoMaxTasks)
+	case o.faults != "on" && o.faults != "off":
+		return usage("--faults %q: on or off", o.faults)
+	case o.output != "table" && o.output != "json":
+		return usage("-o %q: table or json", o.output)
+	}
+	return nil
+}
+
+func runDemo(cmd *cobra.Command, o demoOptions) error {
+	if err := settle(cmd); err != nil {
+		return err
+	}
+	if err := o.check(); err != nil {
+		return err
+	}
+	dir := o.keep
+	if dir == "" {
+		d, remove, err := temporaryDir()
+		if err != nil {
+			return err
+		}
+		defer remove()
+		dir = d
+	} else if _, err := os.Stat(filepath.Join(dir, "kafka")); err == nil {
+		return usage("--data-dir %s holds a log already; a demo begins with an empty one", dir)
+	}
+	r := &demoRun{o: o, dir: dir, out: cmd.OutOrStdout(), note: cmd.ErrOrStderr(), watch: newWatcher(),
+		orders: demo.Orders(o.tasks, o.seed, o.faults == "on")}
+	return r.run(cmd.Context())
+}
+
+// demoRun is one run of the demo.
+type demoRun struct {
+	o         demoOptions
+	dir       string
+	out, note io.Writer
+	sys       *local
+	watch     *watcher
+	orders    []demo.Order
+	started   time.Time
+}
+
+func (r *demoRun) run(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	log := quietLog(r.note)
+	o := localOptions{dataDir: r.dir, partitions: events.DefaultPartitions, definitions: []*workflow.Definition{demoWorkflow()},
+		demo: true, ledger: filepath.Join(r.dir, "ledger.jsonl"), concurrency: demoConcurrency,
+		scheduler: schedulerOptions{lanes: 2, maxRunnable: demoRunnable}, log: log, metrics: newMetrics()}
+	var err error
+	if r.sys, err = startLocal(ctx, o); err != nil {
+		return err
+	}
+	r.sayStart()
+	err = r.sys.run(ctx, func(ctx context.Context) error {
+		if err := r.sys.startRoles(ctx, o); err != nil {
+			return err
+		}
+		r.sys.roles.Go(func() error { return r.watch.run(ctx, r.sys.node) })
+		defer cancel()
+		return r.drive(ctx)
+	})
+	if cerr := r.sys.close(); err == nil || errors.Is(err, context.Canceled) {
+		if err == nil || r.finished() {
+			err = cerr
+		}
+	}
+	if err != nil {
+		return err
+	}
+	return r.report()
+}
+
+// demoWorkflow is the sample workflow with the demo's durations.
+func demoWorkflow() *workflow.Definition {
+	d := workflow.Order()
+	d.CompleteWithin = workflow.Duration(demoDurations.task)
+	within := workflow.Duration(demoDurations.attempt)
+	d.Defaults.CompleteWithin = within
+	d.Defaults.Retry = &workflow.Retry{MaxAttempts: demoDurations.attempts, Backoff: workflow.Duration(demoDurations.backoff), Factor: 2,
+		Max: workflow.Duration(demoDurations.max), CoolDown: workflow.Duration(demoDurations.coolDown)}
+	return d
+}
+
+func (r *demoRun) sayStart() {
+	d := demoDurations
+	fmt.Fprintf(r.note, "An embedded broker in %s; roles: scheduler, supervisor, audit and three agents, all in this process.\n", r.dir)
+	fmt.Fprintf(r.note, "Durations, shortened: task %s, attempt %s, %d attempts, backoff %s to %s, cool-down %s.\n", d.task, d.attempt, d.attempts, d.backoff, d.max, d.coolDown)
+}
+
+// drive submits the orders, plays the operator, and waits for the end.
+func (r *demoRun) drive(ctx context.Context) error {
+	r.started = time.Now()
+	submitted := make(chan error, 1)
+	go func() { submitted <- r.submit(ctx) }()
+	tick := time.NewTicker(200 * time.Millisecond)
+	defer tick.Stop()
+	operated, moved, before := false, time.Now(), -1
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case err := <-submitted:
+			if err != nil {
+				return fmt.Errorf("submit: %w", err)
+			}
+			submitted = nil
+		case <-r.watch.changed:
+		case <-tick.C:
+			r.progress(false)
+		}
+		if !operated && r.stuckAreHeld() {
+			operated = true
+			if err := r.operate(ctx); err != nil {
+				return err
+			}
+		}
+		if submitted == nil && operated && r.finished() {
+			r.progress(true)
+			return nil
+		}
+		if n := r.eventCount(); n != before {
+			before, moved = n, time.Now()
+		} else if time.Since(moved) > demoPatience {
+			r.progress(true)
+			return fmt.Errorf("nothing has happened for %s; %s", demoPatience, r.unfinished())
+		}
+	}
+}
+
+func (r *demoRun) submit(ctx context.Context) error {
+	batch := make([]events.Record, 0, demoRecord)
+	for i, o := range r.orders {
+		s := events.Submission{ID: o.ID, Workflow: "order", Input: o.Body}
+		batch = append(batch, s.Record(r.sys.cfg.Namespace, "waybill/demo"))
+		if len(batch) == cap(batch) || i == len(r.orders)-1 {
+			if err := r.sys.producer.Send(ctx, batch...); err != nil {
+				return err
+			}
+			batch = batch[:0]
+		}
+	}
+	return nil
+}
+
+// stuckAreHeld: every order whose undo is stuck waits for an operator.
+func (r *demoRun) stuckAreHeld() bool {
+	for i := range r.orders {
+		if r.orders[i].Card == demo.CardStuckUndo && r.watch.state(r.orders[i].ID) != events.StateError {
+			return false
+		}
+	}
+	return true
+}
+
+// operate is the operator: refunds work again, so he resubmits some orders. The
+// others stay held, as they would for as long as nobody comes.
+func (r *demoRun) operate(ctx context.Context) error {
+	r.sys.world.Repair()
+	var batch []events.Record
+	for _, o := range r.orders {
+		if o.Resubmit {
+			x := events.Control{Task: o.ID, Command: events.Resubmit, By: events.By{Who: "demo operator", Why: "refunds work again", RequestID: uuid.NewString()}}
+			batch = append(batch, x.Record(r.sys.cfg.Namespace, "waybill/demo"))
+		}
+	}
+	if len(batch) == 0 {
+		return nil
+	}
+	fmt.Fprintf(r.note, "%s  operator: refunds work again; resubmits %d of the held orders\n", clearLine(r.note), len(batch))
+	return r.sys.producer.Send(ctx, batch...)
+}
+
+func (r *demoRun) finished() bool {
+	for i := range r.orders {
+		if r.watch.state(r.orders[i].ID) != r.orders[i].Ends() {
+			return false
+		}
+	}
+	return true
+}
+
+func (r *demoRun) unfinished() string {
+	n, example := 0, ""
+	for i := range r.orders {
+		if s := r.watch.state(r.orders[i].ID); s != r.orders[i].Ends() {
+			if n++; n == 1 {
+				example = fmt.Sprintf("%s (%s) is %q and must end %q", r.orders[i].ID, r.orders[i].Card, s, r.orders[i].Ends())
+			}
+		}
+	}
+	return fmt.Sprintf("%d orders have not ended as they must, the first: %s", n, example)
+}
+
+func (r *demoRun) eventCount() int {
+	r.watch.mu.Lock()
+	defer r.watch.mu.Unlock()
+	return r.watch.log.Events
+}
+
+// progress shows how far it is: a line that is written over on a terminal, and
+// nothing elsewhere until the end.
+func (r *demoRun) progress(last bool) {
+	if !isTerminal(r.note) {
+		return
+	}
+	seen, ended, held := r.watch.progress()
+	fmt.Fprintf(r.note, "%s  %d of %d orders received, %d ended, %d held, %.0f/s", clearLine(r.note), seen, len(r.orders), ended, held,
+		float64(ended)/time.Since(r.started).Seconds())
+	if last {
+		fmt.Fprintln(r.note)
+	}
+}
+
+func isTerminal(w io.Writer) bool {
+	f, ok := w.(*os.File)
+	return ok && term.IsTerminal(int(f.Fd()))
+}
+
+func clearLine(w io.Writer) string {
+	if isTerminal(w) {
+		return "\r\x1b[K"
+	}
+	return ""
+}
+
+// demoResult is what -o json prints.
+type demoResult struct {
+	Tasks          int     `json:"tasks"`
+	Processed      int     `json:"processed"`
+	Undone         int     `json:"undone"`
+	Error          int     `json:"error"`
+	Cancelled      int     `json:"cancelled"`
+	Steps          int     `json:"steps"`
+	Events         int     `json:"events"`
+	Retries        int     `json:"retries"`
+	Duration       float64 `json:"duration_seconds"`
+	TasksPerSecond float64 `json:"tasks_per_second"`
+	Verified       bool    `json:"verified"`
+}
+
+// report prints the summary and one timeline, and says whether all is well.
+func (r *demoRun) report() error {
+	w := r.watch
+	took := w.lastEnd.Sub(r.started).Seconds()
+	res := demoResult{Tasks: len(w.of), Processed: w.states[events.StateProcessed], Undone: w.states[events.StateUndone],
+		Error: w.states[events.StateError], Cancelled: w.states[events.StateCancelled], Steps: w.steps, Events: w.log.Events,
+		Retries: w.retries, Duration: took, TasksPerSecond: float64(len(w.of)) / took}
+	faults, err := r.faults()
+	if err != nil {
+		return err
+	}
+	res.Verified = len(faults) == 0
+	if r.o.output == "json" {
+		err = json.NewEncoder(r.out).Encode(res)
+	} else {
+		err = r.summary(res)
+	}
+	if err != nil {
+		return err
+	}
+	for i, f := range faults {
+		if i == 10 {
+			fmt.Fprintf(r.note, "... and %d more\n", len(faults)-i)
+			break
+		}
+		fmt.Fprintln(r.note, f)
+	}
+	if !res.Verified {
+		return fmt.Errorf("%d promises broken", len(faults))
+	}
+	return nil
+}
+
+// faults is everything that is not as it must be: in the log, in the ledger,
+// and in how the orders ended.
+func (r *demoRun) faults() ([]string, error) {
+	var faults []string
+	for _, f := range r.watch.log.Faults {
+		faults = append(faults, f.String())
+	}
+	ledger, err := demo.ReadLedger(filepath.Join(r.dir, "ledger.jsonl"))
+	if err != nil {
+		return nil, err
+	}
+	ids := make([]string, len(r.orders))
+	for i := range r.orders {
+		ids[i] = r.orders[i].ID
+	}
+	faults = append(faults, demo.Audit(ledger, r.watch.log.Task, ids)...)
+	if !r.finished() {
+		faults = append(faults, "P1: "+r.unfinished())
+	}
+	return faults, nil
+}

@@ -1,0 +1,151 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"os"
+	"path/filepath"
+
+	"github.com/waybill-run/waybill/agent"
+	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/demo"
+	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/workflow"
+)
+
+// local is the whole system in one process, on the embedded broker: what `demo`
+// and `up` run.
+type local struct {
+	*node
+	broker *kafka.Embedded
+	world  *demo.World // nil: no simulated services
+}
+
+// localOptions say what a local system is made of.
+type localOptions struct {
+	dataDir     string
+	listen      string // for clients outside of the process; empty: none
+	partitions  int32
+	definitions []*workflow.Definition
+	demo        bool
+	ledger      string
+	concurrency int // of each simulated agent
+	scheduler   schedulerOptions
+	timing      timing
+	log         *slog.Logger
+	metrics     *metrics
+}
+
+// neverOpen: the simulated services fail where a card asks for it, not because
+// they are down; a circuit would punish the other orders.
+var neverOpen = agent.Breaker{Failures: math.MaxUint32}
+
+// The request topics of a local system.
+const localAgentPartitions = 4
+
+// startLocal starts the broker, creates the topics and applies the
+// definitions. The door for other clients stays closed.
+func startLocal(ctx context.Context, o localOptions) (*local, error) {
+	broker, err := kafka.StartEmbedded(kafka.EmbeddedOptions{DataDir: filepath.Join(o.dataDir, "kafka"), Listen: o.listen, Partitions: o.partitions})
+	if err != nil {
+		return nil, err
+	}
+	l := &local{broker: broker}
+	if err := l.prepare(ctx, o); err != nil {
+		return nil, errors.Join(err, broker.Close())
+	}
+	return l, nil
+}
+
+func (l *local) prepare(ctx context.Context, o localOptions) error {
+	cfg := l.broker.Config()
+	cfg.Namespace, cfg.ClientID = events.DefaultNamespace, "waybill"
+	admin, err := kafka.OpenAdmin(cfg)
+	if err != nil {
+		return err
+	}
+	defer admin.Close()
+	topics := kafka.Topics{Partitions: o.partitions, Agents: map[string]int32{}}
+	for _, d := range o.definitions {
+		for _, a := range agentsOf(d) {
+			topics.Agents[a] = localAgentPartitions
+		}
+	}
+	if _, err := admin.CreateTopics(ctx, topics); err != nil {
+		return fmt.Errorf("create the topics: %w", err)
+	}
+	l.node, err = openNode(ctx, cfg, nodeConfig{instance: "local", dataDir: filepath.Join(o.dataDir, "state"), metrics: o.metrics, log: o.log, timing: o.timing})
+	if err != nil {
+		return err
+	}
+	for _, d := range o.definitions {
+		if err := applyDefinition(ctx, l.node.cfg, l.producer, d); err != nil {
+			return err
+		}
+	}
+	if o.demo {
+		l.world, err = demo.NewWorld(o.ledger)
+	}
+	return err
+}
+
+// agentsOf lists the agents that a definition asks.
+func agentsOf(d *workflow.Definition) []string {
+	seen := map[string]bool{}
+	var names []string
+	add := func(name string) {
+		if name != "" && !seen[name] {
+			seen[name] = true
+			names = append(names, name)
+		}
+	}
+	for i := range d.Steps {
+		add(d.Steps[i].Agent)
+		if u := d.Steps[i].Undo; u != nil {
+			add(u.Agent)
+		}
+	}
+	return names
+}
+
+// startRoles starts every role on the node.
+func (l *local) startRoles(ctx context.Context, o localOptions) error {
+	if err := l.startScheduler(ctx, o.scheduler); err != nil {
+		return err
+	}
+	if err := l.startSupervisor(ctx, 0); err != nil {
+		return err
+	}
+	if err := l.startAudit(ctx); err != nil {
+		return err
+	}
+	if l.world == nil {
+		return nil
+	}
+	for _, name := range demo.Services {
+		l.startAgent(ctx, name, o.concurrency, neverOpen, l.world.Handler(name))
+	}
+	return nil
+}
+
+func (l *local) close() error {
+	var err error
+	if l.world != nil {
+		err = l.world.Close()
+	}
+	l.node.close()
+	return errors.Join(err, l.broker.Close())
+}
+
+// temporaryDir makes a folder that goes with the process.
+func temporaryDir() (dir string, remove func(), err error) {
+	if dir, err = os.MkdirTemp("", "waybill-demo-"); err != nil {
+		return "", nil, err
+	}
+	return dir, func() {
+		_ = os.RemoveAll(dir) // what is left is the system's to sweep
+	}, nil
+}

@@ -1,0 +1,120 @@
+// Command waybill runs Waybill: the roles, the demo, and the tools of the
+// people who submit orders and answer for them.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/cobra"
+)
+
+// The exit codes.
+const (
+	exitOK          = 0
+	exitOther       = 1
+	exitUsage       = 2
+	exitNotFound    = 3
+	exitError       = 4 // the task ended in error
+	exitUndone      = 5 // the task was undone or cancelled
+	exitTimeout     = 6 // a wait timed out
+	exitUnreachable = 7 // broker or API
+	exitRefused     = 8 // by the task's state
+	exitInterrupted = 130
+)
+
+// exitCode is an error that ends the process with a code of its own.
+type exitCode struct {
+	code int
+	err  error
+}
+
+func (e *exitCode) Error() string { return e.err.Error() }
+func (e *exitCode) Unwrap() error { return e.err }
+
+func exit(code int, format string, args ...any) error {
+	return &exitCode{code, fmt.Errorf(format, args...)}
+}
+
+func usage(format string, args ...any) error { return exit(exitUsage, format, args...) }
+
+func main() { os.Exit(run(os.Args[1:])) }
+
+// run is main, as a function: it returns the exit code.
+func run(args []string) int {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	root := newRoot()
+	root.SetArgs(args)
+	err := root.ExecuteContext(ctx)
+	switch {
+	case err == nil:
+		return exitOK
+	case errors.Is(err, errSilent):
+		return codeOf(err)
+	case errors.Is(err, context.Canceled) && ctx.Err() != nil:
+		return exitInterrupted
+	}
+	fmt.Fprintln(os.Stderr, "waybill: "+err.Error())
+	return codeOf(err)
+}
+
+// errSilent is wrapped by errors whose message is on the terminal already.
+var errSilent = errors.New("said already")
+
+func codeOf(err error) int {
+	var coded *exitCode
+	if errors.As(err, &coded) {
+		return coded.code
+	}
+	if unreachable(err) {
+		return exitUnreachable
+	}
+	return exitOther
+}
+
+// newRoot is the command tree. Every verb has a file of its own.
+func newRoot() *cobra.Command {
+	root := &cobra.Command{
+		Use:           "waybill",
+		Short:         "Orders that get through services that fail, event-sourced on Apache Kafka",
+		Long:          rootHelp,
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return usage("unknown command %q; `waybill --help` lists them", args[0])
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		return usage("%v; `%s --help` lists the flags", err, cmd.CommandPath())
+	})
+	root.CompletionOptions.HiddenDefaultCmd = false
+	root.AddCommand(newDemo(), newUp(), newScheduler(), newSupervisor(), newAgent(), newTopics(), newVersion())
+	addTools(root)
+	return root
+}
+
+const rootHelp = `Waybill carries multi-step tasks (an order: reserve, charge, ship) through services
+that fail. It is the Scheduler-Agent-Supervisor pattern, event-sourced on Apache Kafka:
+every state transition is an event on a topic, every state is a projection of those
+events, every role is a consumer group.
+
+Try it:            waybill demo
+Keep it running:   waybill up --demo --data-dir ./waybill-data
+On your cluster:   waybill topics create --brokers HOST:9092, then one scheduler,
+                   supervisor and agent process, or as many as you like
+
+Settings are taken from the flag, then from the environment (WAYBILL_BROKERS for
+--brokers), then from the file that --config names.
+
+Exit codes: 0 ok, 1 other, 2 usage, 3 not found, 4 task ended in error, 5 task undone
+or cancelled, 6 wait timed out, 7 broker or API unreachable, 8 refused by state,
+130 interrupted.`

@@ -1,0 +1,98 @@
+package main
+
+import (
+	"context"
+	"log/slog"
+	"os"
+	"runtime"
+	"time"
+
+	"github.com/spf13/cobra"
+)
+
+// roleFlags are the flags that every role's command has.
+type roleFlags struct {
+	connection
+	instance      string
+	dataDir       string
+	metricsListen string
+	logLevel      string
+	session       time.Duration
+	transaction   time.Duration
+}
+
+func (r *roleFlags) flags(cmd *cobra.Command, state bool) {
+	r.connection.flags(cmd)
+	f := cmd.Flags()
+	f.StringVar(&r.instance, "instance", "", "name of this instance: makes it a static member, so that a restart keeps its partitions")
+	f.StringVar(&r.metricsListen, "metrics-listen", "", "address to serve Prometheus metrics on, at /metrics")
+	f.StringVar(&r.logLevel, "log-level", "info", "debug, info, warn or error")
+	f.DurationVar(&r.session, "session-timeout", 0, "after which a silent member's partitions go to others (default 6s)")
+	if state {
+		f.StringVar(&r.dataDir, "data-dir", "", "directory of the projections, to restart from; without one they are read from the log at each start")
+	}
+}
+
+func (r *roleFlags) logger() (*slog.Logger, error) {
+	var level slog.Level
+	if err := level.UnmarshalText([]byte(r.logLevel)); err != nil {
+		return nil, usage("--log-level %q: debug, info, warn or error", r.logLevel)
+	}
+	return slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level})), nil
+}
+
+// runRole connects, starts one role, and waits for its end.
+func (r *roleFlags) runRole(cmd *cobra.Command, role string, start func(context.Context, *node) error) error {
+	if err := settle(cmd); err != nil {
+		return err
+	}
+	log, err := r.logger()
+	if err != nil {
+		return err
+	}
+	cfg, err := r.kafka("waybill-" + role)
+	if err != nil {
+		return err
+	}
+	ctx, m := cmd.Context(), newMetrics()
+	n, err := openNode(ctx, cfg, nodeConfig{instance: r.instance, dataDir: r.dataDir, metrics: m, log: log,
+		timing: timing{session: r.session, transaction: r.transaction}})
+	if err != nil {
+		return err
+	}
+	defer n.close()
+	if r.metricsListen != "" {
+		addr, err := m.serve(ctx, r.metricsListen)
+		if err != nil {
+			return err
+		}
+		log.Info("metrics", "listen", "http://"+addr.String()+"/metrics")
+	}
+	log.Info("started", "role", role, "name", n.name, "namespace", cfg.Namespace, "partitions", n.partitions)
+	err = n.run(ctx, func(ctx context.Context) error { return start(ctx, n) })
+	log.Info("stopped", "role", role)
+	return err
+}
+
+func newScheduler() *cobra.Command {
+	var r roleFlags
+	var o schedulerOptions
+	cmd := &cobra.Command{
+		Use:   "scheduler",
+		Short: "Run a scheduler (and notifier) against a Kafka cluster",
+		Long: `Run a scheduler: the role that owns tasks and is the only writer of events. Run as many as
+you like: Kafka's group protocol gives each its share of the partitions.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return r.runRole(cmd, "scheduler", func(ctx context.Context, n *node) error { return n.startScheduler(ctx, o) })
+		},
+	}
+	r.flags(cmd, true)
+	f := cmd.Flags()
+	f.IntVar(&o.lanes, "lanes", runtime.NumCPU(), "transactional lanes; at most as many as partitions count")
+	f.IntVar(&o.maxRunnable, "max-runnable", 0, "tasks that a lane has agents at work on before it pauses new ones (default 10000)")
+	f.StringSliceVar(&o.replyToPrefixes, "reply-to-prefix", nil, "permit reply_to only for topics with one of these prefixes")
+	f.BoolVar(&o.createReplyTo, "create-reply-to", false, "create the topic of a reply_to if it is missing")
+	f.DurationVar(&r.transaction, "transaction-timeout", 0, "after which the broker rolls back what a dead scheduler left open (default 10s)")
+	return cmd
+}

@@ -1,0 +1,123 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"sort"
+	"strings"
+
+	"github.com/goccy/go-yaml"
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+// envPrefix begins the environment variables that stand for flags.
+const envPrefix = "WAYBILL_"
+
+// foreignEnv are variables of the prefix that are no settings of a command.
+var foreignEnv = map[string]bool{"WAYBILL_TEST_KAFKA": true, "WAYBILL_KAFKA_LIBS": true, "WAYBILL_CONFIG": true}
+
+// settle gives the flags that were not set on the command line the value of
+// the environment, or else of the file that --config names. Unknown names in
+// either are errors: a setting without effect is worse than none.
+func settle(cmd *cobra.Command) error {
+	file, err := readSettings(cmd)
+	if err != nil {
+		return err
+	}
+	var faults []string
+	flags := cmd.Flags()
+	for name, value := range environment() {
+		if f := flags.Lookup(name); f != nil {
+			faults = append(faults, apply(flags, f, value, "environment "+envName(name))...)
+		} else if !knownFlag(cmd.Root(), name) {
+			faults = append(faults, fmt.Sprintf("environment %s: there is no --%s", envName(name), name))
+		}
+	}
+	for name, value := range file {
+		if f := flags.Lookup(name); f != nil {
+			faults = append(faults, apply(flags, f, value, "file: "+name)...)
+		} else if !knownFlag(cmd.Root(), name) {
+			faults = append(faults, fmt.Sprintf("file: there is no setting %q", name))
+		}
+	}
+	if len(faults) > 0 {
+		sort.Strings(faults)
+		return usage("settings:\n  %s", strings.Join(faults, "\n  "))
+	}
+	return nil
+}
+
+func apply(flags *pflag.FlagSet, f *pflag.Flag, value, where string) []string {
+	if f.Changed {
+		return nil
+	}
+	if err := flags.Set(f.Name, value); err != nil {
+		return []string{where + ": " + err.Error()}
+	}
+	return nil
+}
+
+func envName(flag string) string {
+	return envPrefix + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
+}
+
+func environment() map[string]string {
+	set := map[string]string{}
+	for _, kv := range os.Environ() {
+		name, value, _ := strings.Cut(kv, "=")
+		if strings.HasPrefix(name, envPrefix) && !foreignEnv[name] {
+			set[strings.ToLower(strings.ReplaceAll(name[len(envPrefix):], "_", "-"))] = value
+		}
+	}
+	return set
+}
+
+// readSettings reads the file of --config: a flat YAML mapping from a flag's
+// name to its value.
+func readSettings(cmd *cobra.Command) (map[string]string, error) {
+	path, _ := cmd.Flags().GetString("config")
+	if path == "" {
+		path = os.Getenv("WAYBILL_CONFIG")
+	}
+	if path == "" {
+		return nil, nil
+	}
+	src, err := os.ReadFile(path)
+	if err != nil {
+		return nil, usage("--config: %v", err)
+	}
+	var raw map[string]any
+	if err := yaml.Unmarshal(src, &raw); err != nil {
+		return nil, usage("--config %s: %v", path, err)
+	}
+	out := map[string]string{}
+	for k, v := range raw {
+		switch v := v.(type) {
+		case []any:
+			parts := make([]string, len(v))
+			for i := range v {
+				parts[i] = fmt.Sprint(v[i])
+			}
+			out[k] = strings.Join(parts, ",")
+		case map[string]any:
+			return nil, usage("--config %s: %s is a mapping; settings are flat, one for each flag", path, k)
+		default:
+			out[k] = fmt.Sprint(v)
+		}
+	}
+	return out, nil
+}
+
+// knownFlag: a setting of another command is no fault of this one.
+func knownFlag(cmd *cobra.Command, name string) bool {
+	if cmd.Flags().Lookup(name) != nil || cmd.PersistentFlags().Lookup(name) != nil {
+		return true
+	}
+	for _, c := range cmd.Commands() {
+		if knownFlag(c, name) {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,124 @@
+package main
+
+import (
+	"fmt"
+	"sort"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/kafka"
+)
+
+func newTopics() *cobra.Command {
+	cmd := &cobra.Command{Use: "topics", Short: "Create and check the topics of a namespace"}
+	cmd.AddCommand(newTopicsCreate(), newTopicsCheck())
+	return cmd
+}
+
+func newTopicsCreate() *cobra.Command {
+	var conn connection
+	var partitions int32
+	var replication int16
+	var agents []string
+	var agentPartitions int32
+	cmd := &cobra.Command{
+		Use:   "create",
+		Short: "Create what is missing of the namespace's topics",
+		Long: `Create what is missing of the namespace's topics: replication 3 and min ISR 2 (1 and 1 on a
+single broker, said aloud), LogAppendTime, inboxes kept until consumed. What exists is left as
+it is; 'waybill topics check' says whether it is good enough. It may be run again.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := settle(cmd); err != nil {
+				return err
+			}
+			if partitions < 1 {
+				return usage("--partitions %d: at least 1", partitions)
+			}
+			admin, err := openAdmin(cmd, &conn)
+			if err != nil {
+				return err
+			}
+			defer admin.Close()
+			want := kafka.Topics{Partitions: partitions, Replication: replication, Agents: map[string]int32{}}
+			for _, a := range agents {
+				want.Agents[a] = agentPartitions
+			}
+			report, err := admin.CreateTopics(cmd.Context(), want)
+			if err != nil {
+				return err
+			}
+			w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 4, 2, ' ', 0)
+			fmt.Fprintln(w, "TOPIC\tPARTITIONS\tREPLICATION\tCREATED\tNOTE")
+			for _, r := range report {
+				fmt.Fprintf(w, "%s\t%d\t%d\t%v\t%s\n", r.Topic, r.Partitions, r.Replication, r.Created, r.Note)
+			}
+			return w.Flush()
+		},
+	}
+	conn.flags(cmd)
+	f := cmd.Flags()
+	f.Int32Var(&partitions, "partitions", events.DefaultPartitions, "partitions of the inboxes and of events; can't be changed later")
+	f.Int16Var(&replication, "replication", 0, "replication factor (default 3, or as many as there are brokers)")
+	f.StringSliceVar(&agents, "agent", nil, "agents whose request topics are wanted too")
+	f.Int32Var(&agentPartitions, "agent-partitions", events.DefaultPartitions, "partitions of those request topics")
+	return cmd
+}
+
+func newTopicsCheck() *cobra.Command {
+	var conn connection
+	cmd := &cobra.Command{
+		Use:   "check",
+		Short: "Compare the namespace's topics with what they should be; exit 1 on anything weaker",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := settle(cmd); err != nil {
+				return err
+			}
+			admin, err := openAdmin(cmd, &conn)
+			if err != nil {
+				return err
+			}
+			defer admin.Close()
+			findings, err := admin.CheckTopics(cmd.Context())
+			if err != nil {
+				return err
+			}
+			if len(findings) == 0 {
+				_, err := fmt.Fprintln(cmd.OutOrStdout(), "all topics are as they should be")
+				return err
+			}
+			sort.Slice(findings, func(i, j int) bool { return findings[i].Topic < findings[j].Topic })
+			w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 4, 2, ' ', 0)
+			fmt.Fprintln(w, "TOPIC\tFINDING\tWHAT TO DO")
+			for _, f := range findings {
+				fmt.Fprintf(w, "%s\t%s\t%s\n", f.Topic, f.What, f.Fix)
+			}
+			if err := w.Flush(); err != nil {
+				return err
+			}
+			return fmt.Errorf("%d findings: %w", len(findings), errSilent)
+		},
+	}
+	conn.flags(cmd)
+	return cmd
+}
+
+// openAdmin connects a command that only looks at topics and groups.
+func openAdmin(cmd *cobra.Command, conn *connection) (*kafka.Admin, error) {
+	cfg, err := conn.kafka("waybill")
+	if err != nil {
+		return nil, err
+	}
+	admin, err := kafka.OpenAdmin(cfg)
+	if err != nil {
+		return nil, err
+	}
+	if err := reach(cmd.Context(), admin, cfg.Brokers); err != nil {
+		admin.Close()
+		return nil, err
+	}
+	return admin, nil
+}

@@ -1,0 +1,125 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+
+	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/workflow"
+)
+
+type upOptions struct {
+	roleFlags
+	listen     string
+	demo       bool
+	workflows  []string
+	partitions int32
+}
+
+func newUp() *cobra.Command {
+	var o upOptions
+	cmd := &cobra.Command{
+		Use:   "up",
+		Short: "Run the whole system in one process, persistent, with Kafka on a loopback port",
+		Long: `Run every role in one process on an embedded broker, persistent in --data-dir, with Kafka's
+protocol on a loopback port for any client. It is for one machine and for trying out: in
+production the roles run against your own Kafka cluster.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return runUp(cmd, o) },
+	}
+	f := cmd.Flags()
+	f.StringVar(&o.dataDir, "data-dir", "waybill-data", "directory of the broker's log and the projections")
+	f.StringVar(&o.listen, "kafka-listen", kafka.DefaultKafkaListen, "loopback address for Kafka clients")
+	f.BoolVar(&o.demo, "demo", false, "with the sample workflow 'order' and its three simulated services")
+	f.StringSliceVar(&o.workflows, "workflow", nil, "workflow definition to apply (repeatable)")
+	f.Int32Var(&o.partitions, "partitions", events.DefaultPartitions, "partitions, when the data directory is new")
+	f.StringVar(&o.metricsListen, "metrics-listen", "", "address to serve Prometheus metrics on, at /metrics")
+	f.StringVar(&o.logLevel, "log-level", "warn", "debug, info, warn or error")
+	f.StringVar(&o.config, "config", "", "YAML file of settings, one for each flag")
+	return cmd
+}
+
+func runUp(cmd *cobra.Command, o upOptions) error {
+	if err := settle(cmd); err != nil {
+		return err
+	}
+	lo, err := o.local()
+	if err != nil {
+		return err
+	}
+	ctx := cmd.Context()
+	sys, err := startLocal(ctx, lo)
+	if err != nil {
+		return err
+	}
+	err = sys.run(ctx, func(ctx context.Context) error {
+		if err := sys.startRoles(ctx, lo); err != nil {
+			return err
+		}
+		if o.metricsListen != "" {
+			if _, err := lo.metrics.serve(ctx, o.metricsListen); err != nil {
+				return err
+			}
+		}
+		sys.broker.Open()
+		o.sayUp(cmd.OutOrStdout(), sys)
+		return nil
+	})
+	if cerr := sys.close(); err == nil {
+		err = cerr
+	}
+	return err
+}
+
+// local reads the flags.
+func (o *upOptions) local() (localOptions, error) {
+	log, err := o.logger()
+	if err != nil {
+		return localOptions{}, err
+	}
+	lo := localOptions{dataDir: o.dataDir, listen: o.listen, partitions: o.partitions, demo: o.demo,
+		ledger: filepath.Join(o.dataDir, "ledger.jsonl"), concurrency: demoConcurrency,
+		scheduler: schedulerOptions{lanes: 2, createReplyTo: true}, log: log, metrics: newMetrics()}
+	if o.demo {
+		lo.definitions = append(lo.definitions, workflow.Order())
+	}
+	for _, file := range o.workflows {
+		src, err := os.ReadFile(file)
+		if err != nil {
+			return lo, exit(exitUsage, "--workflow: %w", err)
+		}
+		d, err := workflow.ParseYAML(file, src)
+		if err != nil {
+			return lo, exit(exitUsage, "%w", err)
+		}
+		lo.definitions = append(lo.definitions, d)
+	}
+	return lo, os.MkdirAll(o.dataDir, 0o755)
+}
+
+func (o *upOptions) sayUp(out io.Writer, sys *local) {
+	fmt.Fprintf(out, "Waybill is up, on an embedded broker: for one machine and for trying out.\n")
+	fmt.Fprintf(out, "  Kafka    %s (any client; topics %s*)\n  data     %s\n", sys.broker.Addr(), sys.cfg.Namespace, o.dataDir)
+	if o.metricsListen != "" {
+		fmt.Fprintf(out, "  metrics  http://%s/metrics\n", o.metricsListen)
+	}
+	flag := ""
+	if sys.broker.Addr() != defaultBroker {
+		flag = " --brokers " + sys.broker.Addr()
+	}
+	if !o.demo {
+		fmt.Fprintf(out, "Try, in another terminal:\n  waybill workflow list%s\n  waybill topics check%s\n  waybill task list%s\n", flag, flag, flag)
+		return
+	}
+	fmt.Fprintf(out, `Try, in another terminal:
+  echo '{"id":"order-1","workflow":"order","input":{"items":[{"sku":"s1","qty":1}],"total":9.5,"card":"tok","address":"1 Harbour Road"}}' | waybill submit%s -f - --wait
+  waybill timeline%s order-1
+  waybill task list%s
+`, flag, flag, flag)
+}

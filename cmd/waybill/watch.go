@@ -1,0 +1,120 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/verify"
+)
+
+// watcher follows the events of the demo as anyone could, and checks them as
+// they come.
+type watcher struct {
+	mu      sync.Mutex
+	log     *verify.Log
+	steps   int // completed
+	retries int // attempts past the first
+	states  map[events.TaskState]int
+	of      map[string]events.TaskState
+	kinds   map[string]int // events by verb, for the summary
+	held    []string       // ids, in the order in which they were held
+	lastEnd time.Time
+	changed chan struct{}
+}
+
+func newWatcher() *watcher {
+	return &watcher{log: verify.NewLog(), states: map[events.TaskState]int{}, of: map[string]events.TaskState{}, kinds: map[string]int{}, changed: make(chan struct{}, 1)}
+}
+
+// run follows the log until ctx ends.
+func (w *watcher) run(ctx context.Context, n *node) error {
+	follower, err := kafka.OpenFollower(ctx, kafka.FollowerConfig{Config: n.cfg, Group: string(n.cfg.Namespace) + "demo",
+		Topics: []string{n.cfg.Namespace.Events()}, Partitions: n.partitions,
+		Start: func(context.Context, string, int32) (int64, bool, error) { return 0, true, nil }})
+	if err != nil {
+		return fmt.Errorf("watch the events: %w", err)
+	}
+	defer follower.Close()
+	for {
+		records, err := follower.Poll(ctx)
+		if err != nil {
+			return err
+		}
+		w.take(records)
+	}
+}
+
+func (w *watcher) take(records []events.Record) {
+	if len(records) == 0 {
+		return
+	}
+	w.mu.Lock()
+	for i := range records {
+		w.one(&records[i])
+	}
+	w.mu.Unlock()
+	select {
+	case w.changed <- struct{}{}:
+	default:
+	}
+}
+
+func (w *watcher) one(r *events.Record) {
+	w.log.Add(r)
+	e, err := events.DecodeEvent(r)
+	if err != nil || e.Task == "" {
+		return // the checker has it
+	}
+	switch f := e.Fact.(type) {
+	case *events.AttemptStarted:
+		if f.Attempt > 1 {
+			w.retries++
+		}
+	case *events.AttemptCompleted:
+		if f.Kind == events.Do {
+			w.steps++
+		}
+	case *events.AttemptExpired:
+		w.kinds["timed out"]++
+	case *events.AttemptWaiting:
+		if f.CoolDown {
+			w.kinds["cooled down"]++
+		}
+	case *events.TaskHeld:
+		w.held = append(w.held, e.Task)
+	}
+	if t := w.log.Task(e.Task); t != nil && t.State != w.of[e.Task] {
+		if old, ok := w.of[e.Task]; ok {
+			w.states[old]--
+		}
+		w.of[e.Task] = t.State
+		w.states[t.State]++
+		if t.State.Terminal() || t.State == events.StateError {
+			w.lastEnd = time.Now()
+		}
+	}
+}
+
+// state is the state of a task as it was seen last.
+func (w *watcher) state(id string) events.TaskState {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.of[id]
+}
+
+// progress is how many tasks have been seen, have ended, and are held.
+func (w *watcher) progress() (seen, ended, held int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for s, n := range w.states {
+		seen += n
+		if s.Terminal() {
+			ended += n
+		}
+	}
+	return seen, ended, w.states[events.StateError]
+}

@@ -1,0 +1,77 @@
+package demo
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/waybill-run/waybill/agent"
+)
+
+// Handler is the agent of one of the world's services.
+func (w *World) Handler(service string) agent.Handler {
+	return agent.HandlerFunc(func(ctx context.Context, r agent.Request) (any, error) {
+		c := Call{Service: service, Operation: r.Operation, Key: r.IdempotencyKey, Request: r.ID, Deadline: r.CompleteBy, Input: r.Input}
+		if r.UndoOf != nil {
+			c.UndoKey, c.UndoInput = r.UndoOf.IdempotencyKey, r.UndoOf.Input
+		}
+		out, err := w.Do(ctx, c)
+		var f *Failure
+		if errors.As(err, &f) && f.Permanent {
+			return nil, agent.Rejected(f.Code, f.Message)
+		}
+		if err != nil {
+			return nil, err
+		}
+		return out, nil
+	})
+}
+
+// maxCallBytes bounds the body of a call over HTTP.
+const maxCallBytes = 1 << 20
+
+// ServeHTTP offers the services over HTTP, at /<service>/<operation>, as the
+// built-in HTTP agent calls them.
+func (w *World) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
+	service, operation, ok := strings.Cut(strings.Trim(r.URL.Path, "/"), "/")
+	body, err := io.ReadAll(http.MaxBytesReader(rw, r.Body, maxCallBytes))
+	if !ok || err != nil || r.Method != http.MethodPost {
+		http.Error(rw, "POST /<service>/<operation>", http.StatusBadRequest)
+		return
+	}
+	var v struct {
+		UndoOf *struct {
+			Key   string          `json:"idempotency_key"`
+			Input json.RawMessage `json:"input"`
+		} `json:"undo_of"`
+	}
+	_ = json.Unmarshal(body, &v) // no object: no undo
+	c := Call{Service: service, Operation: operation, Key: r.Header.Get("Idempotency-Key"), Request: r.Header.Get("X-Waybill-Request"), Input: body}
+	if c.Deadline, err = time.Parse(time.RFC3339, r.Header.Get("X-Waybill-Complete-By")); err != nil {
+		c.Deadline = time.Now().Add(10 * time.Second)
+	}
+	if v.UndoOf != nil {
+		c.UndoKey, c.UndoInput = v.UndoOf.Key, v.UndoOf.Input
+	}
+	out, err := w.Do(r.Context(), c)
+	var f *Failure
+	switch {
+	case errors.As(err, &f):
+		status := http.StatusServiceUnavailable
+		if f.Permanent {
+			status = http.StatusUnprocessableEntity
+		}
+		rw.Header().Set("Content-Type", "application/json")
+		rw.WriteHeader(status)
+		_ = json.NewEncoder(rw).Encode(map[string]string{"code": f.Code, "message": f.Message}) // the caller may be gone
+	case err != nil:
+		http.Error(rw, err.Error(), http.StatusGatewayTimeout)
+	default:
+		rw.Header().Set("Content-Type", "application/json")
+		_, _ = rw.Write(out) // the caller may be gone
+	}
+}

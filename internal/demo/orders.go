@@ -1,0 +1,62 @@
+package demo
+
+import (
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+
+	"github.com/waybill-run/waybill/events"
+)
+
+// Order is one order of the demo.
+type Order struct {
+	ID   string
+	Card string
+	// Resubmit: an operator comes by when the order is held, after the
+	// cause is gone.
+	Resubmit bool
+	Body     json.RawMessage // the workflow's input
+}
+
+// Ends is the state in which the order must end.
+func (o Order) Ends() events.TaskState {
+	switch {
+	case o.Card == CardDeclined:
+		return events.StateUndone
+	case o.Card == CardStuckUndo && !o.Resubmit:
+		return events.StateError
+	case o.Card == CardStuckUndo:
+		return events.StateUndone
+	}
+	return events.StateProcessed
+}
+
+// misbehaving are the cards that go wrong, in the order in which a demo deals
+// them out.
+var misbehaving = []string{CardDeclined, CardSlow, CardDown, CardStuckUndo, CardStuckUndo}
+
+// faultyShare is one order in so many.
+const faultyShare = 4
+
+// Orders makes n orders. The same seed makes the same ones. With faults, a
+// quarter of them goes wrong, each kind at least once if n allows it.
+func Orders(n int, seed uint64, faults bool) []Order {
+	rng := rand.New(rand.NewPCG(seed, 0))
+	orders := make([]Order, n)
+	bad := 0
+	for i := range orders {
+		o := Order{ID: fmt.Sprintf("order-%d-%06d", seed, i+1), Card: CardWorks}
+		if faults && i%faultyShare == faultyShare-1 {
+			o.Card = misbehaving[bad%len(misbehaving)]
+			o.Resubmit = bad%len(misbehaving) == len(misbehaving)-1
+			bad++
+		}
+		total := float64(rng.IntN(20_000)+100) / 100
+		o.Body, _ = json.Marshal(map[string]any{
+			"items": []map[string]any{{"sku": fmt.Sprintf("sku-%03d", rng.IntN(500)), "qty": rng.IntN(3) + 1}},
+			"total": total, "card": o.Card, "address": fmt.Sprintf("%d Harbour Road", rng.IntN(90)+1),
+		})
+		orders[i] = o
+	}
+	return orders
+}

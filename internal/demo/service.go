@@ -1,0 +1,262 @@
+package demo
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"hash/fnv"
+	"sync"
+	"time"
+)
+
+// The cards, and how the payment service behaves for each.
+const (
+	CardWorks     = "tok"
+	CardDeclined  = "tok_declined"   // charge is refused for good
+	CardSlow      = "tok_slow"       // the first charge takes effect after its caller gave up
+	CardDown      = "tok_down"       // charge fails several times before it works
+	CardStuckUndo = "tok_stuck_undo" // charges, but says that it failed; and can't be refunded at first
+)
+
+// Services are the names of the three.
+var Services = []string{"inventory", "payments", "shipping"}
+
+// downFailures is how often a charge of tok_down fails: past the tries that the
+// demo's workflow has before its cool-down.
+const downFailures = 5
+
+// latencyMost bounds the time that a call takes where nothing goes wrong.
+const latencyMost = 10 * time.Millisecond
+
+// lateBy is how long after its caller's deadline a slow effect happens.
+const lateBy = 30 * time.Millisecond
+
+// Call is one call of a service.
+type Call struct {
+	Service, Operation string
+	Key                string
+	Request            string // for the ledger
+	Deadline           time.Time
+	Input              json.RawMessage
+	// Undo of these; UndoKey is empty if the call is no undo.
+	UndoKey   string
+	UndoInput json.RawMessage
+}
+
+// Failure is how a service says no.
+type Failure struct {
+	Permanent bool
+	Code      string
+	Message   string
+}
+
+func (f *Failure) Error() string { return f.Code + ": " + f.Message }
+
+// World is the services and what they remember. It is safe for concurrent use.
+type World struct {
+	ledger *Ledger
+
+	mu      sync.Mutex
+	effects map[string]bool // by key: happened
+	barred  map[string]bool // by key: undone before it could happen, or after
+	undone  map[string]bool // by the undo's own key
+	tries   map[string]int  // by key
+	fixed   bool
+	pending sync.WaitGroup
+	failed  error
+}
+
+// NewWorld opens the world whose ledger is at path; what the ledger holds has
+// happened.
+func NewWorld(path string) (*World, error) {
+	l, had, err := OpenLedger(path)
+	if err != nil {
+		return nil, err
+	}
+	w := &World{ledger: l, effects: map[string]bool{}, barred: map[string]bool{}, undone: map[string]bool{}, tries: map[string]int{}}
+	for _, e := range had {
+		switch e.What {
+		case Called:
+			w.tries[e.Key]++
+		case Effect:
+			w.effects[e.Key] = true
+		case Undone, Nothing:
+			w.barred[e.UndoOf], w.undone[e.Key] = true, true
+		}
+	}
+	return w, nil
+}
+
+// Close waits for effects that are still to come and closes the ledger.
+func (w *World) Close() error {
+	w.pending.Wait()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if err := w.ledger.Close(); w.failed == nil {
+		w.failed = err
+	}
+	return w.failed
+}
+
+// Repair makes undos of tok_stuck_undo work from now on: the cause is gone.
+func (w *World) Repair() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.fixed = true
+}
+
+// Do performs a call. The error is a *Failure, or that of ctx: the caller gave
+// up, and never learns what became of it.
+func (w *World) Do(ctx context.Context, c Call) (json.RawMessage, error) {
+	timer := time.NewTimer(latency(c.Key))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	if c.UndoKey != "" {
+		return w.undo(c)
+	}
+	return w.do(ctx, c)
+}
+
+// latency is derived from the key, so that a demo with a seed repeats.
+func latency(key string) time.Duration {
+	h := fnv.New64a()
+	h.Write([]byte(key))
+	return time.Duration(h.Sum64() % uint64(latencyMost))
+}
+
+func (w *World) do(ctx context.Context, c Call) (json.RawMessage, error) {
+	card := cardOf(c.Input)
+	w.mu.Lock()
+	w.tries[c.Key]++
+	try := w.tries[c.Key]
+	w.mu.Unlock()
+	if c.Operation == "charge" {
+		switch {
+		case card == CardDeclined:
+			w.note(c, Called)
+			return nil, &Failure{Permanent: true, Code: "card_declined", Message: "the bank declined the card"}
+		case card == CardSlow && try == 1:
+			w.note(c, Called)
+			w.effectLater(c)
+			<-ctx.Done()
+			return nil, ctx.Err()
+		case card == CardDown && try <= downFailures:
+			w.note(c, Called)
+			return nil, &Failure{Code: "unavailable", Message: fmt.Sprintf("the bank is down (call %d)", try)}
+		}
+	}
+	if err := w.effect(c, false); err != nil {
+		return nil, err
+	}
+	if c.Operation == "charge" && card == CardStuckUndo {
+		return nil, &Failure{Code: "connection_reset", Message: "the answer was lost on its way"}
+	}
+	return output(c), nil
+}
+
+func output(c Call) json.RawMessage {
+	h := fnv.New32a()
+	h.Write([]byte(c.Key))
+	name := map[string]string{"inventory": "reservation", "payments": "charge", "shipping": "tracking"}[c.Service]
+	out, _ := json.Marshal(map[string]string{name: fmt.Sprintf("%s-%08x", c.Operation, h.Sum32())})
+	return out
+}
+
+// effectLater is the effect that comes when nobody waits for it any more.
+func (w *World) effectLater(c Call) {
+	w.pending.Go(func() {
+		time.Sleep(time.Until(c.Deadline) + lateBy)
+		if err := w.effect(c, true); err != nil {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			var refused *Failure
+			if f, ok := err.(*Failure); ok {
+				refused = f
+			}
+			if refused == nil && w.failed == nil {
+				w.failed = err
+			}
+		}
+	})
+}
+
+// effect changes the world, once for each key, and never after its undo.
+func (w *World) effect(c Call, late bool) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	entries := make([]Entry, 0, 2)
+	if !late {
+		entries = append(entries, entry(c, Called))
+	}
+	barred := w.barred[c.Key]
+	if !barred && !w.effects[c.Key] {
+		w.effects[c.Key] = true
+		e := entry(c, Effect)
+		e.Late = late
+		entries = append(entries, e)
+	}
+	if len(entries) > 0 {
+		if err := w.ledger.Append(entries...); err != nil {
+			return err
+		}
+	}
+	if barred {
+		return &Failure{Permanent: true, Code: "undone", Message: "this key was undone"}
+	}
+	return nil
+}
+
+func (w *World) undo(c Call) (json.RawMessage, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.tries[c.Key]++
+	if c.Operation == "refund" && cardOf(c.UndoInput) == CardStuckUndo && !w.fixed {
+		return nil, w.append(entry(c, Called), &Failure{Code: "refund_unavailable", Message: "refunds are down"})
+	}
+	entries := []Entry{entry(c, Called)}
+	if !w.undone[c.Key] {
+		w.undone[c.Key], w.barred[c.UndoKey] = true, true
+		what := Nothing
+		if w.effects[c.UndoKey] {
+			what = Undone
+		}
+		entries = append(entries, entry(c, what))
+	}
+	if err := w.ledger.Append(entries...); err != nil {
+		return nil, err
+	}
+	return json.RawMessage(`{"undone":true}`), nil
+}
+
+func (w *World) append(e Entry, then error) error {
+	if err := w.ledger.Append(e); err != nil {
+		return err
+	}
+	return then
+}
+
+func (w *World) note(c Call, what What) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if err := w.ledger.Append(entry(c, what)); err != nil && w.failed == nil {
+		w.failed = err
+	}
+}
+
+func entry(c Call, what What) Entry {
+	return Entry{At: time.Now().UTC(), Service: c.Service, Operation: c.Operation, What: what, Key: c.Key, UndoOf: c.UndoKey, Request: c.Request}
+}
+
+func cardOf(input json.RawMessage) string {
+	var v struct {
+		Card string `json:"card"`
+	}
+	if json.Unmarshal(input, &v) != nil {
+		return "" // no card: no misbehaviour
+	}
+	return v.Card
+}
