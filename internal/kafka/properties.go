@@ -88,6 +88,9 @@ func (c Config) With(patch Config) Config {
 	if patch.Dial != nil {
 		c.Dial = patch.Dial
 	}
+	if patch.Clock != nil {
+		c.Clock = patch.Clock
+	}
 	if len(patch.Hooks) > 0 {
 		c.Hooks = patch.Hooks
 	}

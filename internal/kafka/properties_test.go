@@ -15,6 +15,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -22,6 +23,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/sasl"
 
 	"github.com/waybill-run/waybill/events"
 )
@@ -233,6 +235,20 @@ func TestPropertiesNamesAllFaultsAtOnceWithTheirFix(t *testing.T) {
 	}
 	if _, err := TLSFromFiles("", p.cert, ""); err == nil || !strings.Contains(err.Error(), "both or neither") {
 		t.Errorf("a certificate without its key: got %v", err)
+	}
+}
+
+// A field that With forgets is a setting without effect.
+func TestWithTakesEveryField(t *testing.T) {
+	full := Config{Brokers: []string{"b"}, Namespace: "n.", ClientID: "c", TLS: &tls.Config{}, SASL: make([]sasl.Mechanism, 1),
+		Dial: (&net.Dialer{}).DialContext, Clock: NewClock(), Hooks: make([]kgo.Hook, 1)}
+	for name, merged := range map[string]Config{"patch": Config{}.With(full), "base": full.With(Config{})} {
+		v := reflect.ValueOf(merged)
+		for i := range v.NumField() {
+			if v.Field(i).IsZero() {
+				t.Errorf("%s: With loses %s (or this test must set it)", name, v.Type().Field(i).Name)
+			}
+		}
 	}
 }
 

@@ -203,104 +203,113 @@ func TestSessionsReadCommittedRequestsOnly(t *testing.T) {
 	})
 }
 
+// crew are members of a group that work on requests concurrently, until all
+// requests were finished by some of them.
+type crew struct {
+	*requests
+	want int
+	all  chan struct{}
+	lost atomic.Int32
+
+	mu       sync.Mutex
+	finished map[string]int
+}
+
+// join adds a member and returns when it has a partition.
+func (c *crew) join() (leave func()) {
+	assigned := make(chan struct{}, 100)
+	s := c.open(func(cfg *kafka.SessionConfig) {
+		cfg.MaxPoll = 20
+		cfg.Listener.Assigned = func([]int32) { assigned <- struct{}{} }
+	})
+	ctx, cancel := context.WithCancel(c.ctx)
+	var wg sync.WaitGroup
+	wg.Go(func() { c.work(ctx, s) })
+	select {
+	case <-assigned:
+	case <-c.ctx.Done():
+		c.t.Error("a member got no partition")
+	}
+	return func() {
+		cancel()
+		must(c.t, s.Close(c.ctx))
+		wg.Wait()
+	}
+}
+
+func (c *crew) work(ctx context.Context, s *kafka.Session) {
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	for {
+		rs, err := s.Poll(ctx)
+		if err != nil {
+			if ctx.Err() == nil {
+				c.t.Error(err)
+			}
+			return
+		}
+		for _, rec := range rs {
+			held := s.Held(rec.Partition)
+			wg.Go(func() {
+				select { // some take long, and finish out of order
+				case <-time.After(time.Duration(rec.Offset%7) * time.Millisecond):
+				case <-held.Done():
+				}
+				if held.Err() != nil {
+					c.lost.Add(1)
+					return
+				}
+				c.done(s, rec)
+			})
+		}
+	}
+}
+
+func (c *crew) done(s *kafka.Session, rec events.Record) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	s.Done(rec.Partition, rec.Offset)
+	v := string(rec.Value)
+	if c.finished[v]++; c.finished[v] == 1 && len(c.finished) == c.want {
+		close(c.all)
+	}
+}
+
 // Members come and go while requests are worked on concurrently: each request
 // is finished by somebody, and a lost partition ends the context of its work.
 func TestRebalancesLoseNoRequest(t *testing.T) {
 	kafkatest.Each(t, func(t *testing.T, b *kafkatest.Broker) {
-		r := newRequests(t, b, 4)
-		const each = 250
-		var mu sync.Mutex
-		finished := make(map[string]int)
-		var lost atomic.Int32
-		all := make(chan struct{})
-		run := func(ctx context.Context, s *kafka.Session) {
-			var wg sync.WaitGroup
-			defer wg.Wait()
-			for {
-				rs, err := s.Poll(ctx)
-				if err != nil {
-					if ctx.Err() == nil {
-						t.Error(err)
-					}
-					return
-				}
-				for _, rec := range rs {
-					held := s.Held(rec.Partition)
-					wg.Go(func() {
-						select { // some take long, and finish out of order
-						case <-time.After(time.Duration(rec.Offset%7) * time.Millisecond):
-						case <-held.Done():
-						}
-						if held.Err() != nil {
-							lost.Add(1)
-							return
-						}
-						mu.Lock()
-						defer mu.Unlock()
-						finished[string(rec.Value)]++
-						s.Done(rec.Partition, rec.Offset)
-						if len(finished) == 4*each {
-							select {
-							case <-all:
-							default:
-								close(all)
-							}
-						}
-					})
-				}
-			}
-		}
-		start := func() (stop func()) {
-			assigned := make(chan struct{}, 100)
-			s := r.open(func(c *kafka.SessionConfig) {
-				c.MaxPoll = 20
-				c.Listener.Assigned = func([]int32) { assigned <- struct{}{} }
-			})
-			// What is written next meets the members as they are now, and the
-			// partitions that are on their way to the new one.
-			defer func() {
-				select {
-				case <-assigned:
-				case <-r.ctx.Done():
-					t.Error("a member got no partition")
-				}
-			}()
-			ctx, cancel := context.WithCancel(r.ctx)
-			var wg sync.WaitGroup
-			wg.Go(func() { run(ctx, s) })
-			return func() {
-				cancel()
-				must(t, s.Close(r.ctx))
-				wg.Wait()
-			}
-		}
+		const partitions, each = 4, 248
+		c := &crew{requests: newRequests(t, b, partitions), want: partitions * each, all: make(chan struct{}), finished: make(map[string]int)}
+		// What is written next meets the members as they are now, and the
+		// partitions that are on their way to a new one.
 		quarter := func(n int) {
-			for p := range int32(4) {
-				r.write(p, int(p)*each+n*each/4, int(p)*each+(n+1)*each/4)
+			for p := range partitions {
+				c.write(int32(p), p*each+n*each/4, p*each+(n+1)*each/4)
 			}
 		}
-		stopFirst := start()
+		firstLeaves := c.join()
 		quarter(0)
-		stopSecond := start()
+		secondLeaves := c.join()
 		quarter(1)
-		stopFirst()
+		firstLeaves()
 		quarter(2)
-		stopThird := start()
+		thirdLeaves := c.join()
 		quarter(3)
 		select {
-		case <-all:
-		case <-r.ctx.Done():
-			mu.Lock()
-			t.Errorf("only %d of %d requests were finished", len(finished), 4*each)
-			mu.Unlock()
+		case <-c.all:
+		case <-c.ctx.Done():
+			c.mu.Lock()
+			t.Errorf("only %d of %d requests were finished", len(c.finished), c.want)
+			c.mu.Unlock()
 		}
-		stopSecond()
-		stopThird()
+		secondLeaves()
+		thirdLeaves()
 		again := 0
-		for _, n := range finished {
+		for _, n := range c.finished {
 			again += n - 1
 		}
-		t.Logf("%d requests, %d finished again, %d abandoned with their partition", 4*each, again, lost.Load())
+		t.Logf("%d requests, %d finished again, %d abandoned with their partition", c.want, again, c.lost.Load())
 	})
 }
 
