@@ -1,0 +1,183 @@
+package workflow
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"go/parser"
+	"go/token"
+	"os"
+	"strings"
+	"testing"
+	"time"
+)
+
+// What a step doesn't say is the defaults', what an undo doesn't say its
+// step's, field by field, and what nobody says is DefaultRetry.
+func TestEffective(t *testing.T) {
+	second := Duration(time.Second)
+	defaults := Retry{MaxAttempts: 5, Backoff: second, CoolDown: 60 * second}
+	d, err := New("w", 1).CompleteWithin(time.Hour).AttemptWithin(10 * time.Second).Retry(defaults).
+		Step(Step{ID: "plain", Agent: "a", Operation: "o", Undo: &Undo{Operation: "u"}}).
+		Step(Step{ID: "own", Agent: "a", Operation: "o", CompleteWithin: Within(time.Minute), Retry: &Retry{MaxAttempts: 2, Max: 9 * second},
+			Undo: &Undo{Operation: "u", Retry: &Retry{MaxAttempts: 99}}}).
+		Step(Step{ID: "undo", Agent: "a", Operation: "o",
+			Undo: &Undo{Operation: "u", Agent: "b", CompleteWithin: Within(2 * time.Hour), Retry: &Retry{Backoff: 120 * second}}}).
+		Build()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		what   string
+		within time.Duration
+		retry  Retry
+		get    func() (time.Duration, Retry)
+	}{
+		{"plain", 10 * time.Second, Retry{5, second, 2, 60 * second, 60 * second}, func() (time.Duration, Retry) { return d.Effective(0) }},
+		{"plain undo", 10 * time.Second, Retry{5, second, 2, 60 * second, 60 * second}, func() (time.Duration, Retry) { return d.EffectiveUndo(0) }},
+		{"own", time.Minute, Retry{2, second, 2, 9 * second, 60 * second}, func() (time.Duration, Retry) { return d.Effective(1) }},
+		{"own undo", time.Minute, Retry{99, second, 2, 9 * second, 60 * second}, func() (time.Duration, Retry) { return d.EffectiveUndo(1) }},
+		{"undo's step", 10 * time.Second, Retry{5, second, 2, 60 * second, 60 * second}, func() (time.Duration, Retry) { return d.Effective(2) }},
+		{"undo", 2 * time.Hour, Retry{5, 120 * second, 2, 120 * second, 60 * second}, func() (time.Duration, Retry) { return d.EffectiveUndo(2) }},
+	} {
+		if within, retry := c.get(); within != c.within || retry != c.retry {
+			t.Errorf("%s: %v %+v, want %v %+v", c.what, within, retry, c.within, c.retry)
+		}
+	}
+	if got := fmt.Sprint(d.Agents()); got != "[a b]" {
+		t.Errorf("agents %s", got)
+	}
+	if d.Steps[0].Undo.Agent != "a" || d.OnError != OnErrorUndo || d.Key() != "w/1" {
+		t.Errorf("the defaults of single fields are not filled in: %s", d.JSON())
+	}
+}
+
+// The sample's retry rule, as a scheduler will use it.
+func TestEffectiveOfOrder(t *testing.T) {
+	want := Retry{5, Duration(200 * time.Millisecond), 2, Duration(30 * time.Second), Duration(5 * time.Minute)}
+	for i := range Order().Steps {
+		if within, r := Order().Effective(i); within != 10*time.Second || r != want {
+			t.Errorf("step %d: %v, %+v", i, within, r)
+		}
+	}
+}
+
+// A builder reports what the YAML reader reports, by path.
+func TestBuilderReportsEveryFault(t *testing.T) {
+	loop := map[string]any{}
+	loop["loop"] = loop
+	_, err := New("W", 0).OnError("stop").
+		Step(Step{ID: "a", Agent: "x", Operation: "y", Needs: []string{"b"}, CompleteWithin: Within(-1), Input: map[string]any{"f": func() {}, "n": 1, "bad": "\xff"}}).
+		Step(Step{ID: "a", Operation: "y", When: "${ 1 }", Input: loop}).
+		Output([]string{"${ steps.c.output }"}).Build()
+	var faults Errors
+	if !errors.As(err, &faults) {
+		t.Fatal(err)
+	}
+	text := err.Error()
+	for _, want := range []string{
+		`workflow: "W" is not a name`, `version: missing`, `complete_within: missing`, `on_error: "stop"`,
+		`steps.a.input.f: a Go value of type func()`, `steps.a.input.bad: the text is not UTF-8`,
+		`steps.a: two steps have this id`, `steps.a.agent: missing`, `steps.a.complete_within: -1ns`, `nested more than 32 deep`,
+		`steps.a.needs[0]: no step has the id "b"`, `steps.a.when`, `this gives int, want a boolean`, `output[0]`, `no step has the id "c"`,
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("nothing says %q in:\n%s", want, text)
+		}
+	}
+	for _, e := range faults {
+		if e.Line != 0 || e.File != "" || e.Path == "" {
+			t.Errorf("a fault of a definition from Go: %#v", e)
+		}
+	}
+}
+
+// Compile and Build leave what they are given as it is.
+func TestCompileChangesNothing(t *testing.T) {
+	d := &Definition{Name: "w", Version: 1, CompleteWithin: Duration(time.Hour), Steps: []Step{{
+		ID: "a", Agent: "x", Operation: "y", CompleteWithin: Within(time.Second), Input: map[string]any{"n": 1}, Undo: &Undo{Operation: "z"},
+	}}}
+	p := compiled(t, d)
+	if d.OnError != "" || d.Steps[0].Undo.Agent != "" || d.Steps[0].Input.(map[string]any)["n"] != 1 {
+		t.Errorf("changed to %+v", d)
+	}
+	if c := p.Definition(); c.OnError != OnErrorUndo || c.Steps[0].Undo.Agent != "x" {
+		t.Errorf("not completed: %s", c.JSON())
+	}
+}
+
+// Sizes past a bound are refused before work is done on them, with its name.
+func TestBounds(t *testing.T) {
+	steps := func(n int) string {
+		var b strings.Builder
+		b.WriteString("workflow: w\nversion: 1\ncomplete_within: 1h\ndefaults: {complete_within: 1s}\nsteps:\n")
+		for i := range n {
+			fmt.Fprintf(&b, "  s%d: {agent: a, operation: o, when: \"${ input.n > %d }\"}\n", i, i)
+		}
+		return b.String()
+	}
+	if d, err := ParseYAML("f", []byte(steps(MaxSteps))); err != nil || len(d.Steps) != MaxSteps {
+		t.Errorf("%d steps: %v", MaxSteps, err)
+	}
+	one := strings.TrimSuffix(steps(1), "}\n")
+	for what, src := range map[string]string{
+		"1025 steps, the limit is 1024":       steps(MaxSteps + 1),
+		"the limit is 524288":                 steps(1) + strings.Repeat("#", MaxDefinitionBytes),
+		"not UTF-8":                           "workflow: \xff",
+		"nested more than 500 deep":           one + ", input: " + strings.Repeat("[", 501),
+		"nested more than 32 deep":            one + ", input: " + strings.Repeat("[", 40) + strings.Repeat("]", 40) + "}",
+		"nested more than 500 deep; flatten":  strings.Repeat("- ", 501) + "a",
+		"the expression has 4097 bytes":       one + ", input: \"${ " + strings.Repeat("1", MaxExpressionBytes+1) + " }\"}",
+		"expression recursion limit exceeded": one + ", input: \"${ " + strings.Repeat("[", 100) + strings.Repeat("]", 100) + " }\"}",
+		"257 needs, the limit is 256":         one + ", needs: [" + strings.Repeat("x,", MaxNeeds+1) + "]}",
+	} {
+		if _, err := ParseYAML("f", []byte(src)); err == nil || !strings.Contains(err.Error(), what) {
+			t.Errorf("want a fault with %q, got %.300v", what, err)
+		}
+	}
+	if _, err := ParseJSON(bytes.Repeat([]byte(" "), 2*MaxDefinitionBytes+1)); err == nil {
+		t.Error("JSON past the limit was read")
+	}
+}
+
+func TestDuration(t *testing.T) {
+	for text, want := range map[string]string{"30m0s": "30m", "1h0m0s": "1h", "90s": "1m30s", "200ms": "200ms", "1h0m1s": "1h0m1s", "0": "0s", "1h30m": "1h30m"} {
+		d, err := ParseDuration(text)
+		if err != nil || d.String() != want {
+			t.Errorf("%s: %s, %v; want %s", text, d, err, want)
+		}
+		if back, err := ParseDuration(d.String()); err != nil || back != d {
+			t.Errorf("%s came back as %s, %v", d, back, err)
+		}
+	}
+	if _, err := ParseDuration("1d"); err == nil {
+		t.Error("1d was read")
+	}
+}
+
+// The package is pure: time, randomness, goroutines and I/O stay out of it,
+// and of our packages it knows events at most.
+func TestImports(t *testing.T) {
+	entries, err := os.ReadDir(".")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		if !strings.HasSuffix(e.Name(), ".go") || strings.HasSuffix(e.Name(), "_test.go") {
+			continue
+		}
+		f, err := parser.ParseFile(token.NewFileSet(), e.Name(), nil, parser.ImportsOnly)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, i := range f.Imports {
+			path := strings.Trim(i.Path.Value, `"`)
+			switch {
+			case path == "os", path == "net", strings.HasPrefix(path, "net/"), strings.HasPrefix(path, "math/rand"), path == "crypto/rand", path == "log", strings.HasPrefix(path, "log/"):
+				t.Errorf("%s imports %s: a definition is data and its evaluation is pure; do this in the caller", e.Name(), path)
+			case strings.HasPrefix(path, "github.com/waybill-run/") && path != "github.com/waybill-run/waybill/events":
+				t.Errorf("%s imports %s: workflow knows events only; pass what you need as an argument", e.Name(), path)
+			}
+		}
+	}
+}
