@@ -88,7 +88,7 @@ func TestWrongKindsFail(t *testing.T) {
 	}
 }
 
-// Half a million members in a loop are found through an index, not by scanning
+// The same member, asked for in each of 10,000 rounds, is found through an index, not by scanning
 // the input for each: a legitimate expression on a large input stays within
 // its cost, which bounds its time.
 func TestLoopOverALargeInput(t *testing.T) {

@@ -8,7 +8,7 @@ import (
 )
 
 // The published schema names exactly the fields that the decoder knows, which
-// are those of the structs, and its numbers are the package's bounds.
+// are those of the structs.
 func TestSchemaListsTheFields(t *testing.T) {
 	type object struct {
 		Properties           map[string]json.RawMessage
@@ -42,6 +42,9 @@ func TestSchemaListsTheFields(t *testing.T) {
 			t.Errorf("the schema's %s admits unknown fields, the decoder doesn't", c.name)
 		}
 	}
+}
+
+func TestSchemaHasTheBounds(t *testing.T) {
 	var bounds struct {
 		Properties struct {
 			Version struct{ Maximum int }
