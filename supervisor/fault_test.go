@@ -18,7 +18,7 @@ func TestFailedSendPausesItsPartitionOnly(t *testing.T) {
 		due := r.start.Add(5 * time.Second)
 		var tries []time.Duration
 		r.out.deliver = func(_ context.Context, p int32, _ int) error {
-			if p == 0 && time.Since(due) < 20*time.Second {
+			if p == 0 && time.Since(due) >= 0 && time.Since(due) < 20*time.Second {
 				tries = append(tries, time.Since(due))
 				return errDown
 			}
@@ -43,6 +43,12 @@ func TestFailedSendPausesItsPartitionOnly(t *testing.T) {
 		if told != len(tries) {
 			t.Errorf("told of %d failed sends, there were %d", told, len(tries))
 		}
+		// What was written in between ended the pauses' doubling.
+		due, tries = due.Add(time.Minute), nil
+		r.log.append(0, completed("down", 4), r.started("again", 3, due))
+		time.Sleep(time.Until(due) + time.Second)
+		synctest.Wait()
+		expect(t, "tries", tries, "0s 100ms 300ms 700ms")
 		r.end()
 	})
 }

@@ -164,7 +164,7 @@ func (s *Supervisor) apply(rs []events.Record) error {
 	for i := range rs {
 		r := &rs[i]
 		p, ok := s.held[r.Partition]
-		if !ok || r.Offset < p.deadlines.Next() {
+		if !ok {
 			continue
 		}
 		if err := p.deadlines.Apply(r); err != nil {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -203,13 +204,13 @@ func TestBurstDoesNotStarveOthers(t *testing.T) {
 	const burst, sendTime = 10_000, 5 * time.Millisecond
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, 3)
-		pages := 0
+		var pages atomic.Int32
 		r.out.deliver = func(_ context.Context, p int32, n int) error {
 			time.Sleep(sendTime)
 			if n > supervisor.PageTimers {
 				t.Errorf("a batch of %d", n)
 			}
-			pages++
+			pages.Add(1)
 			return nil
 		}
 		r.run()
@@ -225,8 +226,8 @@ func TestBurstDoesNotStarveOthers(t *testing.T) {
 		expect(t, "due with the burst", r.out.since(due, "left"), "5ms")
 		expect(t, "due amid the burst", r.out.since(due, "right"), "17ms")
 		all := r.out.since(due, "")
-		if len(all) != burst+2 || pages != burst/supervisor.PageTimers+2 {
-			t.Errorf("%d asked about in %d pages, want %d, each once", len(all), pages, burst+2)
+		if len(all) != burst+2 || pages.Load() != burst/supervisor.PageTimers+2 {
+			t.Errorf("%d asked about in %d pages, want %d, each once", len(all), pages.Load(), burst+2)
 		}
 		if last := slices.Max(all); last != burst/supervisor.PageTimers*sendTime {
 			t.Errorf("the burst took %v, want one page each %v", last, sendTime)
@@ -371,6 +372,41 @@ func TestSavesByTimeAndBySize(t *testing.T) {
 	})
 }
 
+// A pause counts from the acknowledgement, and so does lateness.
+func TestSlowSend(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, 1)
+		var late []time.Duration
+		r.listen.Late = func(d time.Duration) { late = append(late, d) }
+		r.out.deliver = func(context.Context, int32, int) error { time.Sleep(700 * time.Millisecond); return nil }
+		r.run()
+		r.assign(0)
+		r.log.append(0, r.started("order-1", 3, r.start.Add(time.Second)))
+		time.Sleep(7 * time.Second)
+		synctest.Wait()
+		expect(t, "order-1", r.out.since(r.start, ""), "1.7s 3.4s 6.1s")
+		expect(t, "late", late, "700ms")
+		r.end()
+	})
+}
+
+// A partition that went again before the loop ever saw it is let go of, and
+// nobody is told: nobody was told that it came.
+func TestPartitionThatNeverCame(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, 1)
+		r.listen.Lost = func(p int32) { t.Errorf("told of the loss of %d", p) }
+		r.run()
+		if _, _, err := r.s.Start(t.Context(), testNamespace.Events(), 0); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second)
+		synctest.Wait()
+		r.closed()
+		r.end()
+	})
+}
+
 func TestClockIsCorrectedAtTheTail(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, 1)
@@ -423,6 +459,14 @@ func TestGroupOffsetsAreForShow(t *testing.T) {
 		synctest.Wait()
 		if got := fmt.Sprint(r.log.commits); got != "[map[0:2 1:0]]" {
 			t.Errorf("committed %s, want each position once, the marker included", got)
+		}
+		// Another member had partition 0 and may have committed something else.
+		r.assign(1)
+		r.assign(0, 1)
+		time.Sleep(2 * supervisor.CommitInterval)
+		synctest.Wait()
+		if got := fmt.Sprint(r.log.commits[1:]); got != "[map[0:2]]" {
+			t.Errorf("after partition 0 came back, committed %s", got)
 		}
 		r.end()
 	})
