@@ -6,6 +6,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -225,14 +227,8 @@ func init() {
 	}
 }
 
-// Types lists every event type that this build can read.
-func Types() []string {
-	ts := make([]string, 0, len(facts))
-	for t := range facts {
-		ts = append(ts, t)
-	}
-	return ts
-}
+// Types lists every event type that this build can read, in order.
+func Types() []string { return slices.Sorted(maps.Keys(facts)) }
 
 // By says who asked for what an operator asked, and why.
 type By struct {

@@ -429,6 +429,8 @@ func (p *PartitionState) Evolve(e *Event) error {
 			return fmt.Errorf("claim: epoch %d follows %d", e.Epoch, p.Epoch)
 		}
 		p.Owner = f.Owner
+	} else if e.Epoch != p.Epoch {
+		return fmt.Errorf("epoch %d, which nobody claimed; %d is the last claim's", e.Epoch, p.Epoch)
 	}
 	p.Epoch, p.At = e.Epoch, e.At
 	if next := e.Cause.Offset + 1; next > p.Reflected[e.Cause.Inbox] {

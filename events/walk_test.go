@@ -61,6 +61,7 @@ type walker struct {
 	timers   Timers
 	failures int
 	states   map[TaskState]int
+	written  func(*Event, []byte) // nil, or what else holds a record
 }
 
 // candidates lists every fact that could be about the task, allowed or not.
@@ -159,6 +160,9 @@ func (w *walker) step(e *Event) {
 	var err error
 	if w.live, err = Evolve(w.live, e, hash); err != nil {
 		w.Fatalf("live: %v", err)
+	}
+	if w.written != nil {
+		w.written(e, value)
 	}
 	rec := e.Record("ns.", "test", 3, value)
 	read, err := DecodeEvent(&rec)
@@ -264,6 +268,24 @@ func drawError(t *rapid.T) *Error {
 	return &Error{Code: "out_of_stock", Message: rapid.String().Draw(t, "message"), Step: "s0", Details: drawRaw(t)}
 }
 
+// walk goes on from a submission until the end, or a number of events.
+func (w *walker) walk(most int) {
+	t := w.T
+	w.step(w.event(&TaskReceived{Workflow: "order", Version: 1, Input: drawRaw(t), Plan: drawPlan(t), Digest: "d",
+		Labels: rapid.MapOfN(rapid.String(), rapid.String(), 0, 3).Draw(t, "labels"), ReplyTo: "shop.status"}))
+	for n, most := 0, rapid.IntRange(1, most).Draw(t, "events"); n < most; n++ {
+		w.at = w.at.Add(time.Duration(rapid.IntRange(0, 5000).Draw(t, "ms")) * time.Millisecond)
+		ok := w.accepted()
+		if !w.live.Open() && len(ok) > 0 {
+			t.Fatalf("%s follows the end in state %s", ok[0].Fact.Type(), w.live.State)
+		}
+		if len(ok) == 0 {
+			break
+		}
+		w.step(ok[rapid.IntRange(0, len(ok)-1).Draw(t, "which")])
+	}
+}
+
 // TestHistories walks random histories of random graphs. After every event: the
 // owner's state, a reader's replay of the log and a replay from the stored form
 // have equal bytes; the supervisor's timers are the task's; what was refused
@@ -272,19 +294,7 @@ func TestHistories(t *testing.T) {
 	states := map[TaskState]int{}
 	rapid.Check(t, func(t *rapid.T) {
 		w := &walker{T: t, at: epochStart, states: states}
-		w.step(w.event(&TaskReceived{Workflow: "order", Version: 1, Input: drawRaw(t), Plan: drawPlan(t), Digest: "d",
-			Labels: rapid.MapOfN(rapid.String(), rapid.String(), 0, 3).Draw(t, "labels"), ReplyTo: "shop.status"}))
-		for n, most := 0, rapid.IntRange(1, 60).Draw(t, "events"); n < most; n++ {
-			w.at = w.at.Add(time.Duration(rapid.IntRange(0, 5000).Draw(t, "ms")) * time.Millisecond)
-			ok := w.accepted()
-			if !w.live.Open() && len(ok) > 0 {
-				t.Fatalf("%s follows the end in state %s", ok[0].Fact.Type(), w.live.State)
-			}
-			if len(ok) == 0 {
-				break
-			}
-			w.step(ok[rapid.IntRange(0, len(ok)-1).Draw(t, "which")])
-		}
+		w.walk(60)
 	})
 	for _, s := range TaskStates {
 		if states[s] == 0 && !t.Failed() {
