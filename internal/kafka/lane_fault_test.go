@@ -396,3 +396,44 @@ func TestStalledTellsHowLongRecordsWait(t *testing.T) {
 		t.Fatalf("last commit at %v", l.LastCommit())
 	}
 }
+
+// The group forgot a member, and the member learns of it only by being told
+// another id as it joins: the client would go on from where it was.
+func TestAForgottenMemberGivesUpEverything(t *testing.T) {
+	s := embedded(t)
+	failed := make(chan error, 10)
+	cfg := s.lane("a")
+	cfg.Listener = &kafka.LaneListener{GroupFailed: func(err error) { failed <- err }}
+	a := openLane(t, cfg)
+	untilAssigned(t, a, testPartitions)
+	before := a.Assigned()
+	submit(t, s.outside(t), input(s.inboxes[3], 4, "a"))
+	polled := poll(t, a)
+
+	owns := func(req kmsg.Request) bool { // so it is the first lane that joins
+		var meta kmsg.ConsumerMemberMetadata
+		protocols := req.(*kmsg.JoinGroupRequest).Protocols
+		return len(protocols) == 1 && meta.ReadFrom(protocols[0].Metadata) == nil && len(meta.OwnedPartitions) > 0
+	}
+	s.Fake.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.JoinGroup}, Err: kerr.UnknownMemberID, TopLevel: true, When: owns})
+	// Another member makes the first one join again.
+	b := s.open(t, s.lane("b"))
+	b.until(t, "half", func() bool { return len(b.lane.Assigned()) == testPartitions/2 })
+	if committed, err := a.Commit(t.Context(), s.reflect(polled)); committed || err != nil {
+		t.Fatalf("committed %v, %v", committed, err)
+	}
+	select {
+	case err := <-failed:
+		if !contains(err, "was forgotten") {
+			t.Errorf("the membership ended by %v", err)
+		}
+	default:
+		t.Error("the membership did not end")
+	}
+	untilAssigned(t, a, testPartitions/2)
+	for p, n := range a.Assigned() {
+		if before[p] == n {
+			t.Errorf("partition %d counts as owned all along", p)
+		}
+	}
+}
