@@ -245,6 +245,32 @@ func TestUnacknowledgedReplyIsSentAgainUntilItsTimeIsOver(t *testing.T) {
 	})
 }
 
+// A process that is stopped past complete-by and continued finds that wall time
+// has gone on while its contexts have not ended yet.
+func TestStoppedProcessSendsNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newFakeSession()
+		var stopped atomic.Int64
+		var dropped atomic.Int32
+		stop := start(t, s, Config{
+			Clock:    func() time.Time { return time.Now().Add(time.Duration(stopped.Load())) },
+			Listener: Listener{Dropped: func(Request) { dropped.Add(1) }},
+		}, func(ctx context.Context, _ Request) (any, error) {
+			stopped.Store(int64(time.Hour))
+			return nil, ctx.Err()
+		})
+		s.deliver(testRecord(1, time.Now().Add(time.Minute)))
+		s.mu.Lock()
+		s.byID[testID(1)] = time.Now() // the handler's first act is to be stopped past it
+		s.mu.Unlock()
+		pass(time.Second)
+		stop()
+		if len(s.acked) != 0 || s.dones[position{0, 1}] != 1 || dropped.Load() != 1 {
+			t.Errorf("replied %v, done %v, dropped %d", s.acked, s.dones, dropped.Load())
+		}
+	})
+}
+
 func TestCircuitOpensWaitsAndCloses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newFakeSession()

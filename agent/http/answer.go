@@ -1,0 +1,128 @@
+package http
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/waybill-run/waybill/agent"
+	"github.com/waybill-run/waybill/events"
+)
+
+// retryAfterMax is the longest Retry-After that is told apart; no attempt has so
+// much time.
+const retryAfterMax = 365 * 24 * time.Hour
+
+// answer is what a service said.
+type answer struct {
+	status  int
+	header  http.Header
+	body    []byte // at most one byte more than its bound
+	readErr error  // the body ended too early
+	now     time.Time
+}
+
+// answered says what an answer means. It is pure.
+func (a *Agent) answered(r agent.Request, w answer) (any, error) {
+	tooLarge := int64(len(w.body)) > a.cfg.MaxResponseBytes
+	if w.status >= 200 && w.status < 300 {
+		switch {
+		case tooLarge: // the same call would answer the same
+			return nil, &agent.Failure{Code: CodeResponseTooLarge, Neutral: true,
+				Message: fmt.Sprintf("%s answered %d with more than %d bytes", r.Operation, w.status, a.cfg.MaxResponseBytes)}
+		case w.readErr != nil:
+			return nil, &agent.Failure{Code: CodeNoAnswer, Transient: true,
+				Err: fmt.Errorf("%s answered %d, and the body ended too early: %w", r.Operation, w.status, w.readErr)}
+		}
+		return output(w.body), nil
+	}
+	if tooLarge || w.readErr != nil {
+		w.body = nil // the status says enough
+	}
+	f := &agent.Failure{
+		Code:    "http_" + strconv.Itoa(w.status),
+		Message: fmt.Sprintf("%s answered %d %s", r.Operation, w.status, http.StatusText(w.status)),
+	}
+	describe(f, w.body)
+	switch {
+	case w.status == http.StatusTooEarly || w.status == http.StatusTooManyRequests:
+		f.Transient, f.NoEffect = true, true
+		f.Neutral = w.status == http.StatusTooEarly
+	case w.status == http.StatusRequestTimeout || w.status == http.StatusConflict:
+		f.Transient, f.Neutral = true, true // this request's matter, not the service's health
+	case w.status >= 500:
+		f.Transient = true
+	case w.status >= 300:
+		f.Rejected = true
+	default: // 1xx as a final answer: no service speaks so
+		f.Message = fmt.Sprintf("%s answered %d, which ends no call", r.Operation, w.status)
+	}
+	if f.Transient {
+		f.After = retryAfter(w.header, w.now)
+	}
+	return nil, f
+}
+
+// output is the body of a 2xx: the work is done, whatever was said of it.
+func output(body []byte) any {
+	body = bytes.TrimSpace(body)
+	switch {
+	case len(body) == 0:
+		return nil
+	case events.ValidJSON(body):
+		return json.RawMessage(body)
+	}
+	return map[string]string{"body": strings.ToValidUTF8(string(body), "\uFFFD")}
+}
+
+// describe takes what an error's body says: its code and message if it is an
+// object that has them, and all of it as details.
+func describe(f *agent.Failure, body []byte) {
+	body = bytes.TrimSpace(body)
+	if len(body) == 0 {
+		return
+	}
+	if !events.ValidJSON(body) {
+		f.Details, _ = json.Marshal(strings.ToValidUTF8(string(body), "\uFFFD")) // a string always encodes
+		return
+	}
+	f.Details = body
+	var e struct{ Code, Message any }
+	if json.Unmarshal(body, &e) != nil {
+		return // JSON, but no object: it is in the details
+	}
+	if code, ok := e.Code.(string); ok && code != "" {
+		f.Code = code
+	}
+	if message, ok := e.Message.(string); ok && message != "" {
+		f.Message += ": " + message
+	}
+}
+
+// retryAfter reads RFC 9110, section 10.2.3: seconds, or a date, which is
+// measured by the service's own clock where it tells it.
+func retryAfter(h http.Header, now time.Time) time.Duration {
+	v := strings.TrimSpace(h.Get("Retry-After"))
+	if v == "" {
+		return 0
+	}
+	if strings.Trim(v, "0123456789") == "" {
+		n, err := strconv.ParseInt(v, 10, 64)
+		if err != nil || n > int64(retryAfterMax/time.Second) {
+			return retryAfterMax
+		}
+		return time.Duration(n) * time.Second
+	}
+	at, err := http.ParseTime(v)
+	if err != nil {
+		return 0 // neither form: the backoff decides
+	}
+	if date, err := http.ParseTime(h.Get("Date")); err == nil {
+		now = date
+	}
+	return min(max(at.Sub(now), 0), retryAfterMax)
+}
