@@ -1,0 +1,165 @@
+package events
+
+import (
+	"testing"
+)
+
+// hot are the facts of a three-step task that nothing befalls.
+var hot = map[string]bool{"waybill.task.received.v1": true, "waybill.task.started.v1": true, "waybill.task.processed.v1": true,
+	"waybill.step.started.v1": true, "waybill.step.completed.v1": true, "waybill.step.failed.v1": true, "waybill.step.waiting.v1": true}
+
+func hotSamples() []sample {
+	var out []sample
+	for _, s := range eventSamples() {
+		if hot[s.name] {
+			out = append(out, s)
+		}
+	}
+	return out
+}
+
+func BenchmarkEncodeEvent(b *testing.B) {
+	for _, s := range hotSamples() {
+		b.Run(s.name, func(b *testing.B) {
+			b.ReportAllocs()
+			b.SetBytes(int64(len(s.record.Value)))
+			for b.Loop() {
+				s.event.Value()
+			}
+		})
+	}
+}
+
+func BenchmarkRecordOfEvent(b *testing.B) {
+	s := hotSamples()[0]
+	b.ReportAllocs()
+	for b.Loop() {
+		s.event.Record(sampleNS, "scheduler-0", 3, s.record.Value)
+	}
+}
+
+func BenchmarkDecodeEvent(b *testing.B) {
+	for _, s := range hotSamples() {
+		b.Run(s.name, func(b *testing.B) {
+			b.ReportAllocs()
+			b.SetBytes(int64(len(s.record.Value)))
+			for b.Loop() {
+				if _, err := DecodeEvent(&s.record); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
+func BenchmarkDecodeInput(b *testing.B) {
+	for _, s := range inputSamples() {
+		b.Run(s.name, func(b *testing.B) {
+			b.ReportAllocs()
+			b.SetBytes(int64(len(s.record.Value)))
+			for b.Loop() {
+				if _, _, err := DecodeInput(s.inbox, &s.record); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
+func BenchmarkDecodeRequest(b *testing.B) {
+	s := outputSamples()[0]
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := DecodeRequest(&s.record); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// history is that of a task of two steps, as it is folded most often.
+func history(b *testing.B) (es []*Event, hashes []string) {
+	var task *Task
+	for _, f := range []Fact{
+		&TaskReceived{Workflow: "order", Version: 3, Input: []byte(`{"total":12.50}`), Plan: samplePlan()},
+		&TaskStarted{},
+		&AttemptStarted{Kind: Do, Step: "reserve", Attempt: 1, Input: []byte(`{"a":1}`)},
+		&AttemptCompleted{Kind: Do, Step: "reserve", Attempt: 1, Output: []byte(`{"b":2}`)},
+		&AttemptStarted{Kind: Do, Step: "charge", Attempt: 1, Input: []byte(`{"a":1}`)},
+		&AttemptCompleted{Kind: Do, Step: "charge", Attempt: 1, Output: []byte(`{"b":2}`)},
+		&TaskProcessed{Output: []byte(`{"c":3}`)},
+	} {
+		e := next(task, f)
+		hash := Hash(f.Type(), e.Value())
+		var err error
+		if task, err = Evolve(task, e, hash); err != nil {
+			b.Fatal(err)
+		}
+		es, hashes = append(es, e), append(hashes, hash)
+	}
+	return es, hashes
+}
+
+// BenchmarkEvolve folds a whole history of seven events.
+func BenchmarkEvolve(b *testing.B) {
+	es, hashes := history(b)
+	b.ReportAllocs()
+	for b.Loop() {
+		var task *Task
+		var err error
+		for i, e := range es {
+			if task, err = Evolve(task, e, hashes[i]); err != nil {
+				b.Fatal(err)
+			}
+		}
+	}
+}
+
+// BenchmarkTimersEvolve is the supervisor's fold of the same history.
+func BenchmarkTimersEvolve(b *testing.B) {
+	es, _ := history(b)
+	b.ReportAllocs()
+	for b.Loop() {
+		var t Timers
+		for _, e := range es {
+			t.Evolve(e)
+		}
+	}
+}
+
+func BenchmarkHash(b *testing.B) {
+	s := hotSamples()[0]
+	b.ReportAllocs()
+	b.SetBytes(int64(len(s.record.Value)))
+	for b.Loop() {
+		Hash(s.name, s.record.Value)
+	}
+}
+
+func BenchmarkTask(b *testing.B) {
+	es, hashes := history(b)
+	var task *Task
+	for i, e := range es {
+		task, _ = Evolve(task, e, hashes[i])
+	}
+	stored := task.Encode()
+	b.Run("encode", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			task.Encode()
+		}
+	})
+	b.Run("decode", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			if _, err := DecodeTask(stored); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+	b.Run("clone", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			task.Clone()
+		}
+	})
+}
