@@ -207,6 +207,12 @@ func (v *Deadlines) Earliest() (time.Time, bool) {
 // Changed is the number of tasks whose timers changed since the last Save.
 func (v *Deadlines) Changed() int { return len(v.changed) }
 
+// timersBytes is about what the armed timers of a task take in Pebble.
+const timersBytes = 500
+
+// ChangedBytes is about how much Save would write.
+func (v *Deadlines) ChangedBytes() int { return timersBytes * len(v.changed) }
+
 // Save writes the timers that changed since the last Save and the offset, in
 // one batch. A timer that was armed and disarmed in between is never written.
 func (v *Deadlines) Save() error {

@@ -10,8 +10,9 @@ import (
 // A record's value is a slice of the batch it came in (franz-go decodes
 // records in place: kgo/source.go, readRawRecordsDirect), and raw JSON of an
 // event is a slice of that. A task that is kept for a day would keep the whole
-// batch: measured, 1,000 open tasks with inputs of 40 bytes from batches of
-// 1 MB held 1 GB. So what stays in memory is copied, once.
+// batch: measured (BenchmarkHeldMemory), 1,000 open tasks with inputs of 40
+// bytes, each from a batch of 1 MB, held 1,050 KB each; copied, 1.6 KB. So what
+// stays in memory is copied, once.
 
 // rawFields calls fn with every raw JSON field that a task holds.
 func rawFields(t *events.Task, fn func(*json.RawMessage)) {

@@ -3,7 +3,6 @@ package projections_test
 import (
 	"fmt"
 	"math/rand/v2"
-	"slices"
 	"strings"
 	"time"
 
@@ -17,6 +16,7 @@ type history struct {
 	at     time.Time
 	tasks  map[string]*events.Task // the model: the plain fold
 	ids    []string                // of open tasks
+	place  map[string]int          // where they are in ids
 	state  events.PartitionState
 	offset int64
 	inbox  int64
@@ -37,7 +37,7 @@ var testAttempts = events.Attempts{CompleteWithin: 10 * time.Second, MaxAttempts
 func newHistory(seed uint64) *history {
 	return &history{
 		rnd: rand.New(rand.NewPCG(seed, 0)), at: time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC),
-		tasks: map[string]*events.Task{}, input: 40,
+		tasks: map[string]*events.Task{}, place: map[string]int{}, input: 40,
 	}
 }
 
@@ -92,12 +92,16 @@ func (h *history) record(e *events.Event) events.Record {
 		panic(err)
 	}
 	h.tasks[e.Task] = t
-	i := slices.Index(h.ids, e.Task)
+	i, listed := h.place[e.Task]
 	switch {
-	case t.Open() && i < 0:
+	case t.Open() && !listed:
+		h.place[e.Task] = len(h.ids)
 		h.ids = append(h.ids, e.Task)
-	case !t.Open() && i >= 0:
-		h.ids = slices.Delete(h.ids, i, i+1)
+	case !t.Open() && listed:
+		last := h.ids[len(h.ids)-1]
+		h.ids[i], h.place[last] = last, i
+		h.ids = h.ids[:len(h.ids)-1]
+		delete(h.place, e.Task)
 	}
 	return r
 }

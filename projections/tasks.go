@@ -124,9 +124,7 @@ func (v *Tasks) evolve(r *events.Record, e *events.Event) error {
 	t, err := events.Evolve(en.task, e, events.Hash(e.Fact.Type(), r.Value))
 	if err != nil {
 		v.stop(e.Task, r.Offset, err)
-		if t == nil {
-			return nil
-		}
+		return nil
 	}
 	detachFrom(t, r.Value)
 	v.put(en, t)

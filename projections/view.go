@@ -41,11 +41,9 @@ type Stop struct {
 var errViewOpen = errors.New("a view of the partition is open already; close it first")
 
 func (s *Store) view(name string, p int32) (*view, error) {
-	if s.id.View != name {
-		return nil, fmt.Errorf("projections: %s holds %s, not %s", s.dir, s.id.View, name)
-	}
-	if p < 0 || p >= s.id.Partitions {
-		return nil, fmt.Errorf("projections: %s: partition %d of %d", s.dir, p, s.id.Partitions)
+	k, err := s.keyspaceOf(name, p)
+	if err != nil {
+		return nil, err
 	}
 	s.mu.Lock()
 	taken := s.views[p]
@@ -54,7 +52,7 @@ func (s *Store) view(name string, p int32) (*view, error) {
 	if taken {
 		return nil, fmt.Errorf("projections: %s: partition %d: %w", s.dir, p, errViewOpen)
 	}
-	v := &view{s: s, keys: keyspace{viewLetters[name], p}, stops: map[string]*Stop{}}
+	v := &view{s: s, keys: k, stops: map[string]*Stop{}}
 	if err := v.load(); err != nil {
 		v.release()
 		return nil, err
