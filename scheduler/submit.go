@@ -204,6 +204,18 @@ func (d *decider) resume(by events.By) {
 	d.advance()
 }
 
+// stillHeld reports whether another step holds the task: one in error while it
+// is processed, one whose undo is in error while it is undone.
+func stillHeld(t *events.Task) bool {
+	for i := range t.Steps {
+		s := &t.Steps[i]
+		if t.Ending == "" && s.State == events.StepError || s.Undo != nil && s.Undo.State == events.StepError {
+			return true
+		}
+	}
+	return false
+}
+
 func (d *decider) release(x *events.Control) (why string) {
 	t := d.Task
 	i, ok := t.Plan.Step(x.Step)
@@ -216,16 +228,16 @@ func (d *decider) release(x *events.Control) (why string) {
 		return "the task isn't being undone; release the step as completed, or undo the task"
 	case t.Ending != "" && x.As == events.StepCompleted:
 		return "the task is being undone; release the step as undone"
-	case s.State != events.StepError && (t.Ending != "" || s.State != events.StepFailed && s.State != events.StepCancelled):
+	case t.Ending != "" && (s.Undo == nil || s.Undo.State != events.StepError):
+		return fmt.Sprintf("step %q is %s; only an undo in error can be released", x.Step, s.State)
+	case s.State != events.StepError && s.State != events.StepFailed && s.State != events.StepCancelled:
 		return fmt.Sprintf("step %q is %s; only what is in error can be released", x.Step, s.State)
 	case len(x.Output) > MaxOutputBytes || t.Bytes()+len(x.Output) > MaxTaskBytes:
 		return tooLarge("the output", len(x.Output), MaxOutputBytes, t.Bytes()+len(x.Output))
 	}
 	d.emit(&events.RunReleased{By: x.By, Step: x.Step, As: x.As, Output: x.Output}, time.Time{}, nil)
-	for i := range d.Task.Steps {
-		if d.Task.Steps[i].State == events.StepError {
-			return "" // another one holds the task
-		}
+	if stillHeld(d.Task) {
+		return ""
 	}
 	d.resume(events.By{Who: x.Who, Why: x.Why})
 	return ""

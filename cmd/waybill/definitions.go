@@ -41,7 +41,7 @@ func applyDefinition(ctx context.Context, cfg kafka.Config, producer *kafka.Prod
 			return fmt.Errorf("create the request topic of agent %s: %w", name, err)
 		}
 	}
-	r := events.Record{Topic: cfg.Namespace.Definitions(), Partition: -1, Key: []byte(d.Key()), Value: body,
+	r := events.Record{Topic: cfg.Namespace.Definitions(), Partition: -1, Key: []byte(d.Key()), Value: d.Stored(),
 		Headers: events.CloudHeaders(events.TypeDefinition, string(cfg.Namespace)+"workflow", d.Key())}
 	if err := producer.Send(ctx, r); err != nil {
 		return fmt.Errorf("write the definition: %w", err)

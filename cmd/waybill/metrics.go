@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/http"
 	"strconv"
@@ -212,7 +213,14 @@ func (n *node) agentListener(name string) agent.Listener {
 			count("panicked")
 			log.Error("handler panicked", "request", r.ID, "value", value, "stack", string(stack))
 		},
-		SendFailed: func(r agent.Request, err error) { log.Warn("reply not acknowledged", "request", r.ID, "error", err) },
+		SendFailed: func(r agent.Request, err error) {
+			count("send_failed")
+			level := slog.LevelWarn
+			if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
+				level = slog.LevelDebug // its time was over: silence is the rule
+			}
+			log.Log(context.Background(), level, "reply not acknowledged", "request", r.ID, "error", err)
+		},
 		Malformed: func(rec events.Record, err error) {
 			count("malformed")
 			log.Warn("no request", "record", events.Origin(&rec), "error", err)

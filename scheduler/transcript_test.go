@@ -1,0 +1,322 @@
+package scheduler
+
+import (
+	"encoding/json"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sort"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/workflow"
+)
+
+var update = flag.Bool("update", false, "rewrite the transcripts; each change of one is a design change")
+
+// TestTranscripts runs testdata/*.txt: a workflow, then commands, each followed
+// by what Decide made of it. The syntax is that of the files; see script.run.
+func TestTranscripts(t *testing.T) {
+	files, err := filepath.Glob("testdata/*.txt")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no transcripts: %v", err)
+	}
+	for _, file := range files {
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
+			src, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := newScript(t).run(string(src))
+			if *update {
+				if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			} else if got != string(src) {
+				t.Errorf("the transcript is another one now (-update rewrites it):\n%s", lineDiff(string(src), got))
+			}
+		})
+	}
+}
+
+func lineDiff(want, got string) string {
+	w, g := strings.Split(want, "\n"), strings.Split(got, "\n")
+	for i := range g {
+		if i >= len(w) || w[i] != g[i] {
+			return fmt.Sprintf("first difference in line %d\nwant: %s\ngot:  %s\n\nwhole:\n%s", i+1, at(w, i), g[i], got)
+		}
+	}
+	return fmt.Sprintf("want %d lines, got %d:\n%s", len(w), len(g), got)
+}
+
+func at(lines []string, i int) string {
+	if i < len(lines) {
+		return lines[i]
+	}
+	return "(nothing)"
+}
+
+// script plays one task: its scheduler, by Decide, and its supervisor, by the
+// fold of its timers. After every input the state is compared with a rebuild
+// from the events.
+type script struct {
+	t        *testing.T
+	catalog  *Compiled
+	requests map[string]int32
+	start    time.Time
+	now      time.Time
+	offset   int64
+	task     *events.Task
+	history  []events.Record
+	timers   events.Timers
+	out      strings.Builder
+}
+
+func newScript(t *testing.T) *script {
+	start := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	return &script{t: t, catalog: &Compiled{}, start: start, now: start,
+		requests: map[string]int32{"inventory": 4, "payments": 4, "shipping": 4}}
+}
+
+// run executes a transcript: YAML up to a line of ---, then lines that begin
+// with "> " are commands; what follows a command is its outcome, made anew.
+func (s *script) run(src string) string {
+	definition, commands, ok := strings.Cut(src, "\n---\n")
+	if !ok {
+		s.t.Fatal("no --- between the definition and the commands")
+	}
+	d, err := workflow.ParseYAML("workflow.yaml", []byte(definition))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.catalog.Rejected = func(key string, err error) { s.t.Fatalf("%s: %v", key, err) }
+	s.catalog.Apply(&events.Record{Key: []byte(d.Key()), Value: d.JSON()})
+	s.out.WriteString(definition + "\n---\n")
+	for line := range strings.Lines(commands) {
+		line = strings.TrimRight(line, "\n")
+		switch {
+		case strings.HasPrefix(line, "#"):
+			s.out.WriteString(line + "\n")
+		case strings.HasPrefix(line, "> "):
+			s.out.WriteString(line + "\n")
+			s.command(d.Name, strings.Fields(line[2:]), line[2:])
+		}
+	}
+	return s.out.String()
+}
+
+func (s *script) command(name string, words []string, line string) {
+	rest := func(n int) json.RawMessage {
+		parts := strings.SplitN(line, " ", n+1)
+		if len(parts) <= n {
+			return nil
+		}
+		return json.RawMessage(parts[n])
+	}
+	switch words[0] {
+	case "submit": // submit JSON
+		s.decide(events.Tasks, &events.Submission{ID: "t", Workflow: name, Input: rest(1), ReplyTo: "app.replies"})
+	case "submit-by": // submit-by DURATION JSON
+		s.decide(events.Tasks, &events.Submission{ID: "t", Workflow: name, Input: rest(2), CompleteBy: s.start.Add(s.duration(words[1]))})
+	case "submit-to": // submit-to WORKFLOW
+		s.decide(events.Tasks, &events.Submission{ID: "t", Workflow: words[1], ReplyTo: "app.replies"})
+	case "reply": // reply STEP/KIND/ATTEMPT OUTCOME[-none] JSON
+		_, ref, err := events.ParseRequestID("t/" + words[1])
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		outcome, none := strings.CutSuffix(words[2], "-none")
+		r := &events.Reply{Task: "t", Ref: ref, Outcome: events.Outcome(outcome), Effect: events.EffectUnknown, Body: json.RawMessage("null")}
+		if none {
+			r.Effect = events.EffectNone
+		}
+		if body := rest(3); body != nil {
+			r.Body = body
+		}
+		s.decide(events.Replies, r)
+	case "advance": // advance DURATION: time passes, nobody acts
+		s.now = s.now.Add(s.duration(words[1]))
+	case "due": // the supervisor asks for what is due
+		s.due()
+	case "recover": // recover SEQ STEP/KIND ACTION: whatever somebody asks for
+		s.recover(words)
+	case "cancel", "cancel-keep", "undo", "resubmit":
+		command, keep := strings.CutSuffix(words[0], "-keep")
+		s.decide(events.Controls, s.control(events.Command(command), func(x *events.Control) { x.Keep = keep }))
+	case "release": // release STEP AS JSON
+		s.decide(events.Controls, s.control(events.Release, func(x *events.Control) {
+			x.Step, x.As, x.Output = words[1], events.StepState(words[2]), rest(3)
+		}))
+	case "no-agent": // no-agent NAME: its request topic goes
+		delete(s.requests, words[1])
+	case "agent": // agent NAME
+		s.requests[words[1]] = 4
+	case "state":
+		s.state()
+	default:
+		s.t.Fatalf("no command %q", words[0])
+	}
+}
+
+func (s *script) control(c events.Command, change func(*events.Control)) *events.Control {
+	x := &events.Control{Task: "t", Command: c, By: events.By{Who: "op", Why: "test", RequestID: fmt.Sprint("req-", s.offset)}, ID: fmt.Sprint("req-", s.offset)}
+	change(x)
+	return x
+}
+
+func (s *script) duration(text string) time.Duration {
+	d, err := time.ParseDuration(text)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return d
+}
+
+func (s *script) recover(words []string) {
+	var seq uint64
+	if _, err := fmt.Sscan(words[1], &seq); err != nil {
+		s.t.Fatal(err)
+	}
+	step, kind, _ := strings.Cut(words[2], "/")
+	if step == "task" {
+		step = ""
+	}
+	s.decide(events.Recoveries, &events.Recovery{Task: "t", Timer: seq, Step: step, Kind: events.Kind(kind), Action: events.Action(words[3])})
+}
+
+// due is the supervisor: what is due when it looks is asked for, the earliest
+// first.
+func (s *script) due() {
+	armed := append([]events.Armed(nil), s.timers.Armed...)
+	sort.SliceStable(armed, func(i, j int) bool { return armed[i].Timer.Due.Before(armed[j].Timer.Due) })
+	for _, a := range armed {
+		if a.Timer.Due.After(s.now) {
+			continue
+		}
+		ask := a.Policy.Next("t", a.Slot.Step, a.Slot.Kind, a.Attempt, a.Timer.Due, s.now)
+		slot := "task"
+		if a.Slot.Step != "" {
+			slot = a.Slot.Step + "/" + string(a.Slot.Kind)
+		}
+		fmt.Fprintf(&s.out, "asks %s of timer %d (%s)\n", ask.Action, a.Timer.Seq, slot)
+		s.decide(events.Recoveries, a.Recovery("t", ask))
+	}
+}
+
+func (s *script) decide(inbox events.Inbox, in events.Input) {
+	s.offset++
+	env := &Env{Now: s.now, Namespace: events.DefaultNamespace, Source: "test", Definitions: s.catalog, DefinitionsRead: true, Requests: s.requests, Epoch: 1}
+	d := Decide(s.task.Clone(), in, events.Cause{Inbox: inbox, Offset: s.offset}, env)
+	s.task = d.Task
+	if d.Ignored != "" {
+		fmt.Fprintf(&s.out, "ignored: %s\n", d.Ignored)
+	}
+	if d.Unusable != nil {
+		fmt.Fprintf(&s.out, "dead letter: %s\n", d.Unusable)
+	}
+	for i := range d.Records {
+		s.record(&d.Records[i])
+	}
+	s.rebuild()
+}
+
+// record prints one record that a decision writes, and keeps the events.
+func (s *script) record(r *events.Record) {
+	ns := events.Namespace(events.DefaultNamespace)
+	switch r.Topic {
+	case ns.Events():
+		s.history = append(s.history, *r)
+		e, err := events.DecodeEvent(r)
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		s.timers.Evolve(e)
+		s.event(e, r)
+	case ns.Notifications():
+		n, err := events.DecodeNotification(r)
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		id, _ := r.Header(events.HeaderID)
+		fmt.Fprintf(&s.out, "  notify %s of %s %s\n", n.Status, id, n.Reason)
+	case ns.Answers():
+		a, err := events.DecodeAnswer(r)
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		fmt.Fprintf(&s.out, "  answer accepted=%v seq=%d %s\n", a.Accepted, a.Seq, a.Reason)
+	case ns.Alerts():
+		a, err := events.DecodeAlert(r)
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		fmt.Fprintf(&s.out, "  alert %s %s: %s\n", a.Code, a.Step, a.Message)
+	default:
+		q, err := events.DecodeRequest(r)
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		fmt.Fprintf(&s.out, "  request %s/%d %s key=%s by=+%s %s\n", strings.TrimPrefix(r.Topic, "waybill.requests."), r.Partition, q.Operation, q.IdempotencyKey, q.CompleteBy.Sub(s.start), q.Value)
+	}
+}
+
+func (s *script) event(e *events.Event, r *events.Record) {
+	name := strings.TrimSuffix(strings.TrimPrefix(e.Fact.Type(), "waybill."), ".v1")
+	var data map[string]any
+	if err := json.Unmarshal(r.Value, &data); err != nil {
+		s.t.Fatal(err)
+	}
+	for _, k := range []string{"at", "cause", "epoch", "prev", "due", "policy", "plan", "digest", "workflow", "version", "by", "why", "request_id", "agent", "operation", "idempotency_key", "reply_to", "input"} {
+		delete(data, k)
+	}
+	line := fmt.Sprintf("  %d %s", e.Seq, name)
+	if len(data) > 0 {
+		text, _ := json.Marshal(data)
+		line += " " + string(text)
+	}
+	if !e.Due.IsZero() {
+		line += " due=+" + e.Due.Sub(s.start).String()
+	}
+	s.out.WriteString(line + "\n")
+}
+
+// rebuild folds the history anew and compares: replay identity, after every
+// input.
+func (s *script) rebuild() {
+	var t *events.Task
+	for i := range s.history {
+		r := &s.history[i]
+		e, err := events.DecodeEvent(r)
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		if t, err = events.Evolve(t, e, events.Hash(e.Fact.Type(), r.Value)); err != nil {
+			s.t.Fatal(err)
+		}
+	}
+	if t == nil && s.task == nil {
+		return
+	}
+	if got, want := string(t.Encode()), string(s.task.Encode()); got != want {
+		s.t.Fatalf("the rebuild differs from the live state:\n%s\n%s", got, want)
+	}
+}
+
+func (s *script) state() {
+	if s.task == nil {
+		s.out.WriteString("= no task\n")
+		return
+	}
+	fmt.Fprintf(&s.out, "= %s failures=%d", s.task.State, s.task.FailureCount)
+	for i := range s.task.Steps {
+		st := &s.task.Steps[i]
+		fmt.Fprintf(&s.out, " %s:%s", s.task.Plan.Steps[i].ID, st.State)
+		if st.Unknown {
+			s.out.WriteString("?")
+		}
+	}
+	s.out.WriteString("\n")
+}
