@@ -26,8 +26,7 @@ func (q *quiet) Send(_ context.Context, rs ...events.Record) error { q.sent += l
 // setClock is a clock that stands until it is set.
 type setClock struct{ now time.Time }
 
-func (c *setClock) Now() time.Time         { return c.now }
-func (c *setClock) Observe(_, _ time.Time) {}
+func (c *setClock) Now() time.Time { return c.now }
 
 // BenchmarkSweep is a turn of the loop that finds 10 timers due among 100,000,
 // asks about them and takes in that they were written.
@@ -88,7 +87,7 @@ func BenchmarkTurn(b *testing.B) {
 		ps[i] = &partition{id: int32(i), restored: true, deadlines: still{now.Add(time.Hour)}, savedAt: now}
 	}
 	for b.Loop() {
-		for _, p := range turn(ps, 5) {
+		for _, p := range ps {
 			if p.due(now, now) != nil {
 				b.Fatal("due")
 			}

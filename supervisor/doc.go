@@ -11,12 +11,11 @@
 //		records := log.Poll()            // ends early at the next instant that matters
 //		compare log.Assigned():          // drop what went, open what came
 //		for each record:   deadlines.Apply(record)
-//		if at the tail:    clock.Observe(record.Time, local)
 //		restored = position >= high watermark seen at assignment
 //		for each send that has ended:
 //			written: deadlines.Snooze(1s, 2s, 4s ... 30s)
 //			failed:  this partition pauses, then asks for the same again
-//		for each partition that is restored and sends nothing, in turn:
+//		for each partition that is restored and sends nothing:
 //			due := deadlines.Due(now, one page)
 //			go outbox.Send(decide(due, now))
 //		deadlines.Save(), each second or each 10,000 records

@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"strconv"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -239,12 +241,10 @@ func (o *outbox) since(start time.Time, task string) []time.Duration {
 	return ds
 }
 
-// brokerClock is the broker's time, known to be off the local one by what the
-// last observation said.
-type brokerClock struct{ offset time.Duration }
+// brokerClock is the broker's time: the local one, off by what is set.
+type brokerClock struct{ offset atomic.Int64 }
 
-func (c *brokerClock) Now() time.Time                    { return time.Now().Add(c.offset) }
-func (c *brokerClock) Observe(appended, local time.Time) { c.offset = appended.Sub(local) }
+func (c *brokerClock) Now() time.Time { return time.Now().Add(time.Duration(c.offset.Load())) }
 
 // disk is a store of projections on a file system in memory, with faults.
 type disk struct {
@@ -295,7 +295,7 @@ func (d *disk) Deadlines(p int32) (supervisor.Deadlines, error) {
 		return nil, err
 	}
 	d.open[p]++
-	return &deadlines{v, d, p}, nil
+	return &deadlines{Deadlines: v, disk: d, p: p}, nil
 }
 
 // deadlines is the real projection, with the disk's faults.
@@ -303,6 +303,7 @@ type deadlines struct {
 	*projections.Deadlines
 	disk *disk
 	p    int32
+	gone bool // discarded
 }
 
 func (v *deadlines) Apply(r *events.Record) error {
@@ -327,9 +328,17 @@ func (v *deadlines) Save() error {
 	return v.Deadlines.Save()
 }
 
+func (v *deadlines) Snooze(d events.Due, until time.Time) {
+	if v.gone {
+		panic("snooze in partition " + strconv.Itoa(int(v.p)) + " after it was discarded")
+	}
+	v.Deadlines.Snooze(d, until)
+}
+
 func (v *deadlines) Discard() {
 	v.disk.mu.Lock()
 	defer v.disk.mu.Unlock()
+	v.gone = true
 	v.disk.open[v.p]--
 	v.Deadlines.Discard()
 }

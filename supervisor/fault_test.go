@@ -116,6 +116,9 @@ func TestWhatEndsTheLoop(t *testing.T) {
 				if saved := r.disk.saved[0] == 1; saved != c.saved {
 					t.Errorf("partition 0 saved: %v", saved)
 				}
+				if r.disk.saved[1] == 2 || name == "a projection" && r.disk.saved[1] != 0 {
+					t.Errorf("partition 1 was saved up to %d", r.disk.saved[1])
+				}
 				r.closed()
 				if _, _, err := r.s.Start(t.Context(), testNamespace.Events(), 0); err == nil || !strings.Contains(err.Error(), "Run has returned") {
 					t.Errorf("start after the end: %v", err)

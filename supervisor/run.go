@@ -95,7 +95,6 @@ func (s *Supervisor) step(ctx context.Context, log Log, rs []events.Record, loca
 	if err := s.apply(rs); err != nil {
 		return 0, err
 	}
-	s.observe(rs, local)
 	s.reach(log, ps, local)
 	s.collect()
 	now, local := s.cfg.Clock.Now(), time.Now()
@@ -105,6 +104,7 @@ func (s *Supervisor) step(ctx context.Context, log Log, rs []events.Record, loca
 	}
 	s.commit(ctx, log, ps, local)
 	s.count(ps, local)
+	s.warn(local)
 	return sleep(ps, s.cfg.Clock.Now(), time.Now(), s.cfg.SweepInterval), nil
 }
 
@@ -176,18 +176,8 @@ func (s *Supervisor) apply(rs []events.Record) error {
 	return nil
 }
 
-// observe corrects the clock by the newest record that came at the tail.
-// Records of a partition that isn't restored are history.
-func (s *Supervisor) observe(rs []events.Record, local time.Time) {
-	var newest time.Time
-	for i := range rs {
-		if p, ok := s.held[rs[i].Partition]; ok && p.restored && rs[i].Time.After(newest) {
-			newest = rs[i].Time
-		}
-	}
-	if !newest.IsZero() {
-		s.cfg.Clock.Observe(newest, local)
-	}
+// warn tells, now and then, of a local clock that is far off.
+func (s *Supervisor) warn(local time.Time) {
 	skew := s.cfg.Clock.Now().Sub(time.Now())
 	if skew.Abs() > WarnSkew && (s.warnedAt.IsZero() || local.Sub(s.warnedAt) >= WarnInterval) {
 		s.warnedAt = local
@@ -256,13 +246,10 @@ func (s *Supervisor) settle(done sent) {
 	}
 }
 
-// sweep asks about one page of what is due in each partition that may ask.
+// sweep asks about one page of what is due in each partition that may ask. The
+// next page of a burst comes when the first is written, and with it the turn of
+// whatever has become due elsewhere.
 func (s *Supervisor) sweep(ctx context.Context, log Log, ps []*partition, now, local time.Time) {
-	if len(ps) == 0 {
-		return
-	}
-	ps = turn(ps, s.last)
-	s.last = ps[0].id
 	for _, p := range ps {
 		due := p.due(now, local)
 		if len(due) == 0 {

@@ -390,6 +390,26 @@ func TestSlowSend(t *testing.T) {
 	})
 }
 
+// A partition goes while its recoveries are on their way: what has become of
+// them concerns nobody here any more.
+func TestPartitionThatWentWhileSending(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, 1)
+		r.out.deliver = func(context.Context, int32, int) error { time.Sleep(700 * time.Millisecond); return nil }
+		r.run()
+		r.assign(0)
+		r.log.append(0, r.started("order-1", 3, r.start.Add(time.Second)))
+		time.Sleep(1100 * time.Millisecond)
+		r.assign()
+		time.Sleep(200 * time.Millisecond)
+		r.assign(0) // opened anew, while the first batch is still on its way
+		time.Sleep(time.Second)
+		synctest.Wait()
+		expect(t, "order-1", r.out.since(r.start, ""), "1.7s 2s")
+		r.end()
+	})
+}
+
 // A partition that went again before the loop ever saw it is let go of, and
 // nobody is told: nobody was told that it came.
 func TestPartitionThatNeverCame(t *testing.T) {
@@ -407,31 +427,36 @@ func TestPartitionThatNeverCame(t *testing.T) {
 	})
 }
 
-func TestClockIsCorrectedAtTheTail(t *testing.T) {
+// What is due is due by the broker's time, and a clock that is far off is told
+// of once a minute.
+func TestClockThatIsOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, 1)
 		var skews []time.Duration
 		r.listen.Skew = func(d time.Duration) { skews = append(skews, d) }
-		// The broker is an hour behind. The history says less: it is old.
-		broker := func() time.Time { return time.Now().Add(-time.Hour) }
-		r.log.appendAt(broker().Add(-24*time.Hour), 0, completed("old", 4))
+		r.clock.offset.Store(int64(-time.Hour))
 		r.run()
 		r.assign(0)
-		if r.clock.offset != 0 {
-			t.Errorf("the clock was corrected by %v, by a record of yesterday", r.clock.offset)
-		}
-		r.log.appendAt(broker(), 0, r.started("order-1", 3, broker().Add(5*time.Second)))
+		r.log.append(0, r.started("order-1", 3, r.start.Add(5*time.Second-time.Hour)), r.started("order-2", 3, r.start.Add(-time.Minute)))
+		time.Sleep(150 * time.Second)
 		synctest.Wait()
-		if r.clock.offset != -time.Hour {
-			t.Errorf("the clock was corrected by %v, want an hour back", r.clock.offset)
+		expect(t, "due by the broker's time", r.out.since(r.start, "order-1"), "5s 6s 8s 12s 20s 36s 1m6s 1m36s 2m6s")
+		expect(t, "due by the local time only", r.out.since(r.start, "order-2"), "")
+		if len(skews) != 3 || skews[0] != -time.Hour {
+			t.Errorf("warned of %v, want of an hour in each minute begun", skews)
 		}
-		time.Sleep(5500 * time.Millisecond)
-		expect(t, "due by the broker's time", r.out.since(r.start, ""), "5s")
-		r.log.append(0, completed("order-1", 4)) // the broker's clock is set right
+		// The correction turns out to have been wrong: nothing wakes the loop,
+		// but its sweep interval does.
+		r.clock.offset.Store(int64(-supervisor.WarnSkew))
+		time.Sleep(supervisor.DefaultSweepInterval)
+		synctest.Wait()
+		if n := len(r.out.since(r.start, "order-2")); n != 1 {
+			t.Errorf("asked %d times about what the corrected clock made due", n)
+		}
 		time.Sleep(2 * time.Minute)
 		synctest.Wait()
-		if len(skews) != 1 || skews[0] != -time.Hour {
-			t.Errorf("warned of %v, want once of an hour", skews)
+		if len(skews) != 3 {
+			t.Errorf("warned of %v, at most %v off", skews[3:], supervisor.WarnSkew)
 		}
 		r.end()
 	})

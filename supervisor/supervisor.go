@@ -85,13 +85,10 @@ type Outbox interface {
 	Send(ctx context.Context, rs ...events.Record) error
 }
 
-// Clock is the broker's time as far as it is known here. The loop's goroutine
-// calls it.
+// Clock is the broker's time as far as it is known here. Whoever reads the log
+// corrects it, by the age of the records at its tail.
 type Clock interface {
 	Now() time.Time
-	// Observe corrects the clock: the broker appended a record at appended,
-	// and it was read, at the log's tail, at local.
-	Observe(appended, local time.Time)
 }
 
 // Listener observes a supervisor. It may be nil, and so may its fields. They
@@ -174,7 +171,6 @@ type Supervisor struct {
 	held  map[int32]*partition
 	ended bool // Run has closed everything
 
-	last        int32     // the partition that was swept first the last time
 	warnedAt    time.Time // local, of the last warning of skew
 	countedAt   time.Time // local, when Listener.Armed was last told
 	committedAt time.Time // local

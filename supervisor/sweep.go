@@ -1,8 +1,6 @@
 package supervisor
 
 import (
-	"cmp"
-	"slices"
 	"time"
 
 	"github.com/waybill-run/waybill/events"
@@ -108,14 +106,4 @@ func sleep(ps []*partition, now, local time.Time, limit time.Duration) time.Dura
 		d = p.sleep(now, local, d)
 	}
 	return max(d, MinSleep)
-}
-
-// turn is the order in which partitions are swept: by number, beginning after
-// the one that was first the last time. ps must be sorted.
-func turn(ps []*partition, last int32) []*partition {
-	at, found := slices.BinarySearchFunc(ps, last, func(p *partition, id int32) int { return cmp.Compare(p.id, id) })
-	if found {
-		at++
-	}
-	return slices.Concat(ps[at:], ps[:at])
 }

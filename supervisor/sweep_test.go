@@ -49,25 +49,6 @@ func TestSleepWithACorrectedClock(t *testing.T) {
 	}
 }
 
-func TestTurnsGoRound(t *testing.T) {
-	ps := []*partition{{id: 1}, {id: 4}, {id: 7}}
-	for _, c := range []struct {
-		last int32
-		want [3]int32
-	}{{0, [3]int32{1, 4, 7}}, {1, [3]int32{4, 7, 1}}, {4, [3]int32{7, 1, 4}}, {7, [3]int32{1, 4, 7}}, {5, [3]int32{7, 1, 4}}, {9, [3]int32{1, 4, 7}}} {
-		var got [3]int32
-		for i, p := range turn(ps, c.last) {
-			got[i] = p.id
-		}
-		if got != c.want {
-			t.Errorf("after %d: %v, want %v", c.last, got, c.want)
-		}
-	}
-	if len(turn(nil, 3)) != 0 {
-		t.Error("a turn of nobody")
-	}
-}
-
 // still is a projection in which nothing is due before an instant.
 type still struct{ at time.Time }
 
