@@ -45,6 +45,14 @@ type Session interface {
 	Close(ctx context.Context) error
 }
 
+// Holder is a Session that knows which partitions it has. A request that waits
+// for its turn is not begun once its partition is another's.
+type Holder interface {
+	// Held is a context that has ended if the session doesn't have the
+	// partition.
+	Held(partition int32) context.Context
+}
+
 // Config says how an agent runs. Open and Source must be set.
 type Config struct {
 	// Open joins the agent's group. It is called again when an instance that

@@ -89,18 +89,18 @@ func (m *member) take(rec *events.Record) {
 // serve works on j, and then on what waits.
 func (m *member) serve(j job) {
 	for ok := true; ok; {
-		m.work(j)
-		j, ok = m.following(j)
+		if !m.lost(j) {
+			m.work(j)
+		}
+		j, ok = m.following()
 	}
 }
 
-// following lets go of the request that was worked on and takes the next one;
-// false if there is none. It resumes the session when half of the room is free
-// again.
-func (m *member) following(last job) (job, bool) {
+// following takes the next request that waits; false if there is none. It
+// resumes the session when half of the room is free again.
+func (m *member) following() (job, bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	delete(m.held, last.at)
 	if m.closed || len(m.queue) == 0 {
 		m.running--
 		return job{}, false
@@ -148,12 +148,44 @@ func within(done <-chan struct{}, d time.Duration) {
 	}
 }
 
-// done tells the session that a request needs no more work, unless the stay
-// is over.
+// done lets go of a request that needs no more work, and says so to the session
+// unless the stay is over. Both at once: a request that is delivered again, since
+// its partition went and came back, must find either that it is still held and
+// will be done, or that it is not.
 func (m *member) done(at position) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.held, at)
 	if m.sending.Err() == nil {
 		m.session.Done(at.partition, at.offset)
 	}
+}
+
+// abandon lets go of a request that is left to another instance.
+func (m *member) abandon(j job) {
+	m.mu.Lock()
+	delete(m.held, j.at)
+	m.mu.Unlock()
+	m.cfg.Listener.abandoned(j.req)
+}
+
+// lost lets go of a request whose partition has gone to another instance before
+// it was begun.
+func (m *member) lost(j job) bool {
+	h, ok := m.session.(Holder)
+	if !ok {
+		return false
+	}
+	m.mu.Lock()
+	gone := h.Held(j.at.partition).Err() != nil
+	if gone {
+		delete(m.held, j.at)
+	}
+	m.mu.Unlock()
+	if gone {
+		m.cfg.Listener.abandoned(j.req)
+	}
+	return gone
 }
 
 // errStillRunning is part of a stay's error.

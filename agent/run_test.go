@@ -418,6 +418,42 @@ func TestDeliveredTwiceIsHandledOnce(t *testing.T) {
 	})
 }
 
+// What waits when its partition goes is left to the new owner, without Done;
+// when the partition comes back, it is done here after all.
+func TestPartitionGoesAndComesBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &movingSession{fakeSession: newFakeSession()}
+		here := t.Context()
+		gone, cancel := context.WithCancel(here)
+		cancel()
+		s.held.Store(&here)
+		var calls, abandoned atomic.Int32
+		stop := start(t, s.fakeSession, Config{Concurrency: 1,
+			Open:     func(context.Context) (Session, error) { return s, nil },
+			Listener: Listener{Abandoned: func(Request) { abandoned.Add(1) }},
+		}, func(context.Context, Request) (any, error) {
+			calls.Add(1)
+			time.Sleep(time.Second)
+			return nil, nil
+		})
+		first, second := testRecord(1, time.Now().Add(time.Minute)), testRecord(2, time.Now().Add(time.Minute))
+		s.deliver(first, second)
+		pass(100 * time.Millisecond)
+		s.held.Store(&gone)
+		pass(2 * time.Second)
+		if calls.Load() != 1 || abandoned.Load() != 1 || s.dones[position{0, 2}] != 0 {
+			t.Errorf("%d calls, %d abandoned, done %v", calls.Load(), abandoned.Load(), s.dones)
+		}
+		s.held.Store(&here)
+		s.deliver(second)
+		pass(2 * time.Second)
+		stop()
+		if s.outcome(testID(2)) != "completed" || s.dones[position{0, 2}] != 1 {
+			t.Errorf("%q, done %v", s.outcome(testID(2)), s.dones)
+		}
+	})
+}
+
 func TestConfigNamesEveryFault(t *testing.T) {
 	err := Run(t.Context(), Config{Concurrency: -1, Retry: Retry{Factor: 0.5}}, HandlerFunc(completes))
 	for _, want := range []string{"Open", "Source", "concurrency -1", "factor 0.5"} {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/waybill-run/waybill/events"
@@ -30,6 +31,14 @@ type fakeSession struct {
 	faults []string
 	broken error // what Poll returns
 }
+
+// movingSession is a fakeSession whose partition can go to another member.
+type movingSession struct {
+	*fakeSession
+	held atomic.Pointer[context.Context]
+}
+
+func (s *movingSession) Held(int32) context.Context { return *s.held.Load() }
 
 func newFakeSession() *fakeSession {
 	return &fakeSession{

@@ -49,7 +49,7 @@ func (m *member) work(j job) {
 			m.done(j.at)
 			return
 		case doLeave:
-			m.cfg.Listener.abandoned(j.req)
+			m.abandon(j)
 			return
 		default:
 			panic(fmt.Sprintf("agent: move %d of request %s", n.do, j.req.ID))
@@ -155,7 +155,7 @@ func (m *member) reply(j job, reply events.Reply, began time.Time) {
 		case <-t.C:
 		case <-m.sending.Done():
 			t.Stop()
-			m.cfg.Listener.abandoned(j.req)
+			m.abandon(j)
 			return
 		}
 	}
