@@ -1,0 +1,85 @@
+#!/usr/bin/env python3
+"""A Waybill agent that charges cards, in memory (the contract: docs/agents.md; Debian: python3-confluent-kafka)."""
+import argparse, json, signal, sys
+from datetime import datetime, timezone
+from confluent_kafka import Consumer, Producer
+
+charges, undone = {}, set()  # by idempotency key; a real service keeps both with its effects
+
+
+class Rejected(Exception):
+    """Nothing happened, and the same request must not be tried again."""
+
+
+def charge(key, body):
+    if key in undone:
+        raise Rejected("it was undone before it arrived")
+    if body["amount"] <= 0:
+        raise Rejected("the amount must be positive")
+    return charges.setdefault(key, {"charge": "ch_%d" % (len(charges) + 1)})
+
+
+def refund(key, body):
+    key = body["undo_of"]["idempotency_key"]
+    undone.add(key)
+    return {"refunded": charges.pop(key, None) is not None}  # undoing what never happened succeeds
+
+
+OPERATIONS = {"charge": charge, "refund": refund}
+
+
+def handle(operation, key, value):
+    """Does one request: (outcome, output or error object)."""
+    try:
+        if operation not in OPERATIONS:
+            raise Rejected("no operation " + operation)
+        return "completed", OPERATIONS[operation](key, json.loads(value))
+    except Rejected as why:
+        return "rejected", {"code": "rejected", "message": str(why)}
+    except Exception as why:  # the effect is unknown, so no ce_effect
+        return "failed", {"code": "failed", "message": repr(why)}
+
+
+def reply(producer, topic, key, headers, body, left):
+    """Sends until acknowledged. When the time is over it takes back what was not sent."""
+    acknowledged = []
+    while not acknowledged and left() > 0:
+        producer.produce(topic, json.dumps(body), key, headers=headers,
+                         on_delivery=lambda err, _: err or acknowledged.append(True))
+        if producer.flush(max(left(), 0)) > 0:
+            producer.purge()
+
+
+def serve(m, producer, replies):
+    headers = {k: v.decode() for k, v in m.headers() or []}
+    complete_by = datetime.fromisoformat(headers["ce_completeby"].replace("Z", "+00:00"))
+    left = lambda: (complete_by - datetime.now(timezone.utc)).total_seconds()
+    if left() > 0:  # else whoever asked has given up
+        outcome, body = handle(headers["ce_operation"], headers["ce_idempotencykey"], m.value())
+        reply(producer, replies, m.key(), {"ce_request": headers["ce_request"], "ce_outcome": outcome}, body, left)
+
+
+if __name__ == "__main__":
+    flags = argparse.ArgumentParser()
+    flags.add_argument("--brokers", default="localhost:9092")
+    flags.add_argument("--agent", required=True)
+    flags.add_argument("--namespace", default="waybill.")
+    args = flags.parse_args()
+    producer = Producer({"bootstrap.servers": args.brokers, "partitioner": "murmur2_random", "acks": "all"})
+    consumer = Consumer({"bootstrap.servers": args.brokers, "group.id": args.namespace + "agent." + args.agent,
+                         "isolation.level": "read_committed", "auto.offset.reset": "earliest", "enable.auto.commit": False})
+    consumer.subscribe([args.namespace + "requests." + args.agent])
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    try:
+        while True:
+            m = consumer.poll(1.0)
+            if m is None or m.error():
+                if m: print(m.error(), file=sys.stderr)
+                continue
+            try:
+                serve(m, producer, args.namespace + "replies")
+            except (KeyError, ValueError, TypeError, AttributeError) as why:
+                print("offset %d of partition %d is no request: %r" % (m.offset(), m.partition(), why), file=sys.stderr)
+            consumer.commit(m, asynchronous=False)  # not before: a crash up to here repeats the request
+    finally:
+        consumer.close()
