@@ -39,7 +39,7 @@
 //
 //   - A request once only: its owner may die between its reply and the commit.
 //   - A record once only: one whose delivery was given up may have been written,
-//     and replies in flight beside one whose time ended are sent again.
+//     and replies handed over with one whose time ended are sent again.
 //   - That a record was not written, when sending it failed with its time.
 //   - LogAppendTime, replicas and atomic transactions on the embedded broker
 //     (see Embedded).
@@ -47,8 +47,10 @@
 // # Not obvious
 //
 //   - The client fails a whole partition's buffer with the context of the first
-//     record of a batch, and looks at no other record's: hence one context for
-//     all replies of a session, and none for those of a Producer.
+//     record of a batch, and looks at no other record's: hence the flights of a
+//     session's replies, with one context each, and none for the records of a
+//     Producer. One context for all replies in flight was tried first: on a slow
+//     broker each time-out then sent all others again, which made it slower.
 //   - A consumer is silent about transaction markers and compacted batches, so
 //     it can't tell that it is at the end: whoever must know goes by the position
 //     that a fetch response leads to (reader).

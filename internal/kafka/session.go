@@ -75,7 +75,7 @@ type Session struct {
 	end     context.CancelFunc
 	loop    sync.WaitGroup
 	closing sync.Once
-	replies volley
+	replies replies
 
 	mu     sync.Mutex
 	owned  map[int32]*ownedPartition
@@ -119,6 +119,7 @@ func OpenSession(ctx context.Context, cfg SessionConfig) (*Session, error) {
 		s.end()
 		return nil, fmt.Errorf("open session of group %s: %w", cfg.Group, err)
 	}
+	s.replies.cl = s.cl
 	s.loop.Go(s.commitLoop)
 	return s, nil
 }

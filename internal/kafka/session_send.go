@@ -5,76 +5,167 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waybill-run/waybill/events"
 )
 
-// volley is the context under which the replies of the moment are produced.
+// The bounds of what replies are handed to the client at once.
+const (
+	repliesPerFlight = 256
+	repliesInFlight  = 3 // flights
+)
+
+// replies hands replies to the client in flights: all that wait, as soon as one
+// of a few flights is free. While the broker is quick a reply flies alone and
+// at once; while it is slow, the next flight takes all that have come since.
 //
-// The client looks at the context of the first record of a batch only, and
-// fails with it all that waits for the same partition; one that is further back
-// would be written after its own context has ended. So all share one context
-// here, which ends as soon as that of any of them does, and those whose time is
-// not over are produced again under the next.
-type volley struct {
-	mu   sync.Mutex
-	ctx  context.Context
-	stop context.CancelFunc
+// The client can't take back one record: it looks at the context of the first
+// of a batch, and fails with it all that waits for the same partition. So what
+// waits, waits here, where a reply whose time ends is dropped alone; and a
+// flight ends with the earliest time of those in it, those with time left fly
+// again.
+type replies struct {
+	cl *kgo.Client
+
+	mu      sync.Mutex
+	waiting []*reply
+	flying  int // flights
 }
 
-func (v *volley) current() context.Context {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	if v.ctx == nil || v.ctx.Err() != nil {
-		v.ctx, v.stop = context.WithCancel(context.Background())
-	}
-	return v.ctx
+// reply is one that Send waits for.
+type reply struct {
+	ctx    context.Context
+	record *kgo.Record
+	result chan error // of one place
 }
 
-// end ends a volley, unless another has begun.
-func (v *volley) end(ctx context.Context) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	if v.ctx == ctx {
-		v.stop()
+// send queues a reply and waits for its end or that of its time.
+func (q *replies) send(ctx context.Context, rec *kgo.Record) error {
+	p := &reply{ctx: ctx, record: rec, result: make(chan error, 1)}
+	q.mu.Lock()
+	q.waiting = append(q.waiting, p)
+	q.mu.Unlock()
+	q.fly()
+	select {
+	case err := <-p.result:
+		return err
+	case <-ctx.Done():
+		select {
+		case err := <-p.result: // both at once: what happened counts
+			return err
+		default:
+			return ctx.Err()
+		}
 	}
+}
+
+// fly starts a flight if one is free and anything waits.
+func (q *replies) fly() {
+	q.mu.Lock()
+	var flight []*reply
+	if q.flying < repliesInFlight {
+		flight = q.board()
+	}
+	if len(flight) > 0 {
+		q.flying++
+	}
+	q.mu.Unlock()
+	if len(flight) > 0 {
+		q.produce(flight)
+	}
+}
+
+// board takes what waits and still has time; who has none has gone.
+func (q *replies) board() []*reply {
+	var flight []*reply
+	n := 0
+	for ; n < len(q.waiting) && len(flight) < repliesPerFlight; n++ {
+		if q.waiting[n].ctx.Err() == nil {
+			flight = append(flight, q.waiting[n])
+		}
+	}
+	if q.waiting = q.waiting[n:]; len(q.waiting) == 0 {
+		q.waiting = nil
+	}
+	return flight
+}
+
+// produce hands a flight to the client. It ends when the last record of it has.
+func (q *replies) produce(flight []*reply) {
+	ctx, cancel := flightContext(flight)
+	var mu sync.Mutex
+	left, again := len(flight), []*reply(nil)
+	for _, p := range flight {
+		q.cl.TryProduce(ctx, p.record, func(_ *kgo.Record, err error) {
+			mu.Lock()
+			defer mu.Unlock()
+			if err != nil && ctx.Err() != nil && p.ctx.Err() == nil && !errors.Is(err, kgo.ErrClientClosed) {
+				again = append(again, p) // another's time ended
+			} else {
+				p.result <- err
+			}
+			if left--; left == 0 {
+				cancel()
+				go q.landed(again)
+			}
+		})
+	}
+}
+
+// landed frees the flight's place; what has time left goes first.
+func (q *replies) landed(again []*reply) {
+	for _, p := range again {
+		// The client has set fields of a record that it gave up.
+		p.record = &kgo.Record{Topic: p.record.Topic, Partition: p.record.Partition, Key: p.record.Key, Value: p.record.Value, Headers: p.record.Headers}
+	}
+	q.mu.Lock()
+	q.flying--
+	if len(again) > 0 {
+		q.waiting = append(again, q.waiting...)
+	}
+	q.mu.Unlock()
+	q.fly()
+}
+
+// flightContext ends with the earliest deadline of a flight's replies.
+func flightContext(flight []*reply) (context.Context, context.CancelFunc) {
+	var by time.Time
+	for _, p := range flight {
+		if d, has := p.ctx.Deadline(); has && (by.IsZero() || d.Before(by)) {
+			by = d
+		}
+	}
+	if by.IsZero() {
+		return context.WithCancel(context.Background())
+	}
+	return context.WithDeadline(context.Background(), by)
 }
 
 // Send writes one reply and returns when all in-sync replicas have it, or when
 // ctx ends, whichever is first; a negative Partition is that of the key. The
-// context of a reply is its attempt's complete-by:
+// deadline of ctx is the attempt's complete-by:
 //
-//   - What has not been handed to a connection when ctx ends is never written:
+//   - What has not been handed to a connection by then is never written:
 //     not by a retry, not after a reconnect, not from a buffer.
 //   - What has been may arrive, as anything that is on its way; the error is
 //     then that of ctx although the reply is in the log. The scheduler judges
 //     by the order of the log.
-//   - When the time of one reply ends unacknowledged, others in flight may be
-//     written twice: the client can't take back one alone, so it takes back all
-//     and those with time left are sent again. The second is not current and is
-//     counted, no more.
+//   - When the time of one reply ends unacknowledged, others that were handed
+//     over with it may be written twice: the client can't take back one alone.
+//     The second is not current and is counted, no more.
 func (s *Session) Send(ctx context.Context, rec events.Record) error {
-	for {
-		if err := ctx.Err(); err != nil {
-			return fmt.Errorf("reply to %s: its time is over, not sent: %w", rec.Topic, err)
-		}
-		flight := s.replies.current()
-		result := make(chan error, 1)
-		s.cl.TryProduce(flight, toKgo(&rec), func(_ *kgo.Record, err error) { result <- err })
-		select {
-		case err := <-result:
-			if err == nil {
-				return nil
-			}
-			if flight.Err() != nil && !errors.Is(err, kgo.ErrClientClosed) {
-				continue // another's time ended, or ours: the loop sees which
-			}
-			return produceError(rec.Topic, err)
-		case <-ctx.Done():
-			s.replies.end(flight)
-			return fmt.Errorf("reply to %s: its time ended before it was acknowledged: %w", rec.Topic, ctx.Err())
-		}
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("reply to %s: its time is over, not sent: %w", rec.Topic, err)
 	}
+	err := s.replies.send(ctx, toKgo(&rec))
+	switch {
+	case err == nil:
+		return nil
+	case ctx.Err() != nil:
+		return fmt.Errorf("reply to %s: its time ended before it was acknowledged: %w", rec.Topic, ctx.Err())
+	}
+	return produceError(rec.Topic, err)
 }
