@@ -11,5 +11,3 @@ func newAgent() *cobra.Command {
 	_ = context.Background
 	return cmd
 }
-
-func addTools(root *cobra.Command) {}

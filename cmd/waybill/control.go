@@ -1,0 +1,282 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/user"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/spf13/cobra"
+
+	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/kafka"
+)
+
+const defaultAnswerTimeout = 30 * time.Second
+
+// controlOptions are what every control has.
+type controlOptions struct {
+	tool
+	who, why  string
+	requestID string
+	timeout   time.Duration
+}
+
+func (o *controlOptions) flags(cmd *cobra.Command) {
+	o.tool.flags(cmd)
+	f := cmd.Flags()
+	f.StringVar(&o.who, "who", "", "who commands it, for the log (default: the user and the host)")
+	f.StringVar(&o.why, "why", "", "why, for the log")
+	f.StringVar(&o.requestID, "request-id", "", "the same request again has no second effect and gets the same answer (default: a new UUID)")
+	f.DurationVar(&o.timeout, "timeout", defaultAnswerTimeout, "how long to wait for the scheduler's answer")
+}
+
+func newResubmit() *cobra.Command {
+	var o controlOptions
+	var step string
+	cmd := &cobra.Command{
+		Use:   "resubmit ID",
+		Short: "Run the step in error of a held task again, with a fresh failure count",
+		Args:  arguments("a task's id"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return o.run(cmd, args, func(*cobra.Command) (*events.Control, error) {
+				return &events.Control{Command: events.Resubmit, Step: step}, nil
+			})
+		},
+	}
+	o.flags(cmd)
+	cmd.Flags().StringVar(&step, "step", "", "only if this step is in error")
+	return cmd
+}
+
+func newUndo() *cobra.Command {
+	var o controlOptions
+	cmd := &cobra.Command{
+		Use:   "undo ID",
+		Short: "Undo what a task has done",
+		Args:  arguments("a task's id"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return o.run(cmd, args, func(*cobra.Command) (*events.Control, error) {
+				return &events.Control{Command: events.UndoTask}, nil
+			})
+		},
+	}
+	o.flags(cmd)
+	return cmd
+}
+
+func newCancel() *cobra.Command {
+	var o controlOptions
+	var keep bool
+	cmd := &cobra.Command{
+		Use:   "cancel ID",
+		Short: "Start nothing more of a task, undo what it has done, and end it",
+		Args:  arguments("a task's id"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return o.run(cmd, args, func(*cobra.Command) (*events.Control, error) {
+				return &events.Control{Command: events.Cancel, Keep: keep}, nil
+			})
+		},
+	}
+	o.flags(cmd)
+	cmd.Flags().BoolVar(&keep, "keep", false, "leave what completed")
+	return cmd
+}
+
+func newRelease() *cobra.Command {
+	var o controlOptions
+	var as string
+	var result releaseOutput
+	cmd := &cobra.Command{
+		Use:   "release ID STEP --as completed|undone",
+		Short: "State what was settled by hand: a step in error counts as completed, or as undone",
+		Args:  arguments("a task's id", "a step"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return o.run(cmd, args[:1], func(*cobra.Command) (*events.Control, error) {
+				if as != string(events.StepCompleted) && as != string(events.StepUndone) {
+					return nil, usage("--as %q: completed or undone", as)
+				}
+				x := &events.Control{Command: events.Release, Step: args[1], As: events.StepState(as)}
+				x.Output = result.body
+				return x, nil
+			})
+		},
+	}
+	o.flags(cmd)
+	cmd.Flags().StringVar(&as, "as", "", "completed or undone")
+	result.format = &o.format
+	f := cmd.Flags().Lookup("output")
+	f.Usage, f.Value = "the step's output, as JSON; or the format of what is printed: table, json or jsonl", &result
+	return cmd
+}
+
+// releaseOutput is the --output of release, which is a step's output, and its
+// -o, which is the format as everywhere. No format's name is JSON, so the value
+// tells which is meant.
+type releaseOutput struct {
+	format *string
+	body   json.RawMessage
+}
+
+func (r *releaseOutput) Set(s string) error {
+	switch {
+	case s == formatTable || s == formatJSON || s == formatJSONL:
+		*r.format = s
+	case !events.ValidJSON([]byte(s)):
+		return fmt.Errorf("no JSON in UTF-8, and no format: %s", shorten(s, 60))
+	default:
+		r.body = json.RawMessage(s)
+	}
+	return nil
+}
+
+func (r *releaseOutput) String() string { return string(r.body) }
+func (r *releaseOutput) Type() string   { return "JSON" }
+
+// answered is what is printed of a control.
+type answered struct {
+	Task      string           `json:"task"`
+	Command   events.Command   `json:"command"`
+	RequestID string           `json:"request_id"`
+	Accepted  bool             `json:"accepted"`
+	Seq       uint64           `json:"seq,omitempty"`
+	State     events.TaskState `json:"state,omitempty"`
+	Reason    string           `json:"reason,omitempty"`
+}
+
+// run sends a control and waits for its answer.
+func (o *controlOptions) run(cmd *cobra.Command, args []string, build func(*cobra.Command) (*events.Control, error)) error {
+	if err := o.begin(cmd); err != nil {
+		return err
+	}
+	id, err := idArgument(args)
+	if err != nil {
+		return err
+	}
+	if o.timeout <= 0 {
+		return usage("--timeout %s: a positive duration", o.timeout)
+	}
+	x, err := build(cmd)
+	if err != nil {
+		return err
+	}
+	x.Task = id
+	if err := o.sign(x); err != nil {
+		return err
+	}
+	record := x.Record(events.Namespace(o.namespace), toolSource)
+	if _, _, err := events.DecodeInput(events.Controls, &record); err != nil {
+		return exit(exitUsage, "%w", err)
+	}
+	l, err := o.open(cmd)
+	if err != nil {
+		return err
+	}
+	defer l.close()
+	ctx, cancel := context.WithTimeout(cmd.Context(), o.timeout)
+	defer cancel()
+	a, err := ask(ctx, l, x, record)
+	switch {
+	case err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded) && cmd.Context().Err() == nil:
+		return exit(exitTimeout, "no answer within %s; is a scheduler running? The command stays in the log and counts when one reads it: ask again with --request-id %s", o.timeout, x.RequestID)
+	case err != nil:
+		return err
+	}
+	return o.report(cmd.OutOrStdout(), x, a)
+}
+
+// sign says who commands, and under which request id.
+func (o *controlOptions) sign(x *events.Control) error {
+	x.By = events.By{Who: o.who, Why: o.why, RequestID: o.requestID}
+	if x.Who == "" {
+		x.Who = whoami()
+	}
+	if x.RequestID == "" {
+		id, err := uuid.NewV7()
+		if err != nil {
+			return fmt.Errorf("make up a request id: %w", err)
+		}
+		x.RequestID = id.String()
+	}
+	return nil
+}
+
+func whoami() string {
+	who, host := os.Getenv("USER"), "unknown host"
+	if u, err := user.Current(); who == "" && err == nil {
+		who = u.Username
+	}
+	if h, err := os.Hostname(); err == nil {
+		host = h
+	}
+	return who + "@" + host
+}
+
+// ask writes the control and follows the answers, from before it was written.
+func ask(ctx context.Context, l *logbook, x *events.Control, record events.Record) (*events.Answer, error) {
+	topic := l.cfg.Namespace.Answers()
+	ends, err := l.ends(ctx, topic)
+	if err != nil {
+		return nil, err
+	}
+	p := events.Partition([]byte(x.Task), int32(len(ends)))
+	answers := l.tailFrom(topic, map[int32]int64{p: ends[p]}, time.Time{})
+	at, err := write(ctx, l.cfg, record)
+	if err != nil {
+		return nil, err
+	}
+	answers.startAt(at)
+	var found *events.Answer
+	err = until(ctx, func() (bool, error) {
+		return answers.poll(ctx, func(r *events.Record) {
+			if a, err := events.DecodeAnswer(r); err == nil && a.Control == x.RequestID && a.Task == x.Task && found == nil {
+				found = a
+			}
+		})
+	}, func() bool { return found != nil })
+	return found, err
+}
+
+// write writes one record, and returns when the broker appended it.
+func write(ctx context.Context, cfg kafka.Config, r events.Record) (time.Time, error) {
+	producer, err := kafka.OpenProducer(cfg)
+	if err != nil {
+		return time.Time{}, err
+	}
+	defer producer.Close()
+	type ack struct {
+		at  time.Time
+		err error
+	}
+	acks := make(chan ack, 1)
+	producer.SendAsync(ctx, r, func(r events.Record, err error) { acks <- ack{r.Time, err} })
+	select {
+	case a := <-acks:
+		return a.at, a.err
+	case <-ctx.Done():
+		return time.Time{}, ctx.Err()
+	}
+}
+
+func (o *controlOptions) report(out io.Writer, x *events.Control, a *events.Answer) error {
+	v := answered{Task: x.Task, Command: x.Command, RequestID: x.RequestID, Accepted: a.Accepted, Seq: a.Seq, State: a.State, Reason: a.Reason}
+	err := o.printObject(out, v, func(out io.Writer) error {
+		if !a.Accepted {
+			return nil // the error says it
+		}
+		_, err := fmt.Fprintf(out, "%s of %s accepted: event %d of the task, which is now %s\n", x.Command, printable(x.Task), a.Seq, a.State)
+		return err
+	})
+	switch {
+	case err != nil || a.Accepted:
+		return err
+	case a.State == "":
+		return notFound(x.Task)
+	}
+	return exit(exitRefused, "refused: %s; `waybill task get %s` shows its state", a.Reason, x.Task)
+}

@@ -1,0 +1,152 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/waybill-run/waybill/events"
+)
+
+// The output formats: a table for people, one JSON value, or one JSON object
+// a line.
+const (
+	formatTable = "table"
+	formatJSON  = "json"
+	formatJSONL = "jsonl"
+)
+
+// output is the -o flag.
+type output struct{ format string }
+
+func (o *output) flags(cmd *cobra.Command) {
+	cmd.Flags().StringVarP(&o.format, "output", "o", formatTable, "table, json or jsonl")
+}
+
+func (o *output) check() error {
+	switch o.format {
+	case formatTable, formatJSON, formatJSONL:
+		return nil
+	}
+	return usage("-o %q: table, json or jsonl", o.format)
+}
+
+// printObject prints one thing: as a table by its function, else as one object.
+func (o *output) printObject(out io.Writer, v any, table func(io.Writer) error) error {
+	switch o.format {
+	case formatJSON:
+		return encode(out, v, "  ")
+	case formatJSONL:
+		return encode(out, v, "")
+	}
+	return table(out)
+}
+
+// printList prints things: a table with a head and a row for each, one array,
+// or one object a line.
+func printList[T any](o *output, out io.Writer, head string, list []T, row func(T) []string) error {
+	switch o.format {
+	case formatJSON:
+		if list == nil {
+			list = []T{}
+		}
+		return encode(out, list, "  ")
+	case formatJSONL:
+		for i := range list {
+			if err := encode(out, list[i], ""); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	w := newTable(out, head)
+	for i := range list {
+		w.row(row(list[i])...)
+	}
+	return w.Flush()
+}
+
+// encode writes v as JSON, without the escapes that HTML would need.
+func encode(out io.Writer, v any, indent string) error {
+	e := json.NewEncoder(out)
+	e.SetEscapeHTML(false)
+	e.SetIndent("", indent)
+	return e.Encode(v)
+}
+
+// table aligns its columns. What others wrote is shown without control
+// characters, so that no record can write to the operator's terminal.
+type table struct{ *tabwriter.Writer }
+
+func newTable(out io.Writer, head string) *table {
+	t := &table{tabwriter.NewWriter(out, 0, 4, 2, ' ', 0)}
+	if head != "" {
+		t.row(strings.Fields(head)...)
+	}
+	return t
+}
+
+// row adds a row; an error of writing shows at Flush.
+func (t *table) row(cells ...string) {
+	for i, c := range cells {
+		if i > 0 {
+			fmt.Fprint(t.Writer, "\t")
+		}
+		fmt.Fprint(t.Writer, printable(c))
+	}
+	fmt.Fprintln(t.Writer)
+}
+
+// printable is s on one line, without what a terminal would act on.
+func printable(s string) string {
+	return strings.Map(func(r rune) rune {
+		if r < ' ' || r >= 0x7f && r < 0xa0 {
+			return ' '
+		}
+		return r
+	}, s)
+}
+
+// shorten cuts a text for a table to so many characters.
+func shorten(s string, most int) string {
+	if r := []rune(s); len(r) > most {
+		return string(r[:most-1]) + "…"
+	}
+	return s
+}
+
+// dash stands for what isn't there.
+func dash(s string) string {
+	if s == "" {
+		return "-"
+	}
+	return s
+}
+
+// tableTime shows an instant of JSON to people: to the second, in UTC.
+func tableTime(s *string) string {
+	if s == nil {
+		return "-"
+	}
+	t, err := time.Parse(events.TimeLayout, *s)
+	if err != nil {
+		return *s
+	}
+	return t.Format("2006-01-02 15:04:05")
+}
+
+// errorText is an error on one line: its code, and what it says.
+func errorText(e *events.Error) string {
+	switch {
+	case e == nil:
+		return ""
+	case e.Message == "":
+		return e.Code
+	}
+	return e.Code + ": " + e.Message
+}

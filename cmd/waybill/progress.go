@@ -1,0 +1,46 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"time"
+)
+
+// How a progress bar looks, and when.
+const (
+	progressAfter   = 300 * time.Millisecond // what is faster needs none
+	progressEvery   = 100 * time.Millisecond
+	progressColumns = 30
+)
+
+// progressBar shows on a terminal how far something is, on a line that is
+// written over; elsewhere it writes nothing. One goroutine uses it.
+type progressBar struct {
+	out   io.Writer
+	what  string
+	next  time.Time
+	shown bool
+}
+
+func newProgress(out io.Writer, what string) *progressBar {
+	return &progressBar{out: out, what: what, next: time.Now().Add(progressAfter)}
+}
+
+func (p *progressBar) set(done, total int64) {
+	if !isTerminal(p.out) || time.Now().Before(p.next) || total <= 0 {
+		return
+	}
+	p.next, p.shown = time.Now().Add(progressEvery), true
+	filled := int(progressColumns * min(done, total) / total)
+	fmt.Fprintf(p.out, "%s%s [%s%s] %d of %d", clearLine(p.out), p.what,
+		strings.Repeat("=", filled), strings.Repeat(" ", progressColumns-filled), done, total)
+}
+
+// end takes the bar away.
+func (p *progressBar) end() {
+	if p.shown {
+		fmt.Fprint(p.out, clearLine(p.out))
+		p.shown = false
+	}
+}

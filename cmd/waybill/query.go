@@ -1,0 +1,270 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"sort"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/kafka"
+)
+
+// stallWithin is how long a tool waits for brokers that have answered before
+// and are silent now: longer than a fail-over takes.
+const stallWithin = 20 * time.Second
+
+// tool is the flags that every tool has.
+type tool struct {
+	connection
+	output
+}
+
+func (t *tool) flags(cmd *cobra.Command) {
+	t.connection.flags(cmd)
+	t.output.flags(cmd)
+}
+
+// begin takes the settings and checks the format. It comes before a tool looks
+// at its own flags.
+func (t *tool) begin(cmd *cobra.Command) error {
+	if err := settle(cmd); err != nil {
+		return err
+	}
+	return t.output.check()
+}
+
+// logbook is what a tool reads the log with. There is no query service: each
+// query reads the records that answer it, committed ones only.
+type logbook struct {
+	cfg        kafka.Config
+	admin      *kafka.Admin
+	reader     *kafka.Restorer
+	partitions int32
+	note       io.Writer // what isn't data
+}
+
+// open connects, and learns the partition count from the format record.
+func (t *tool) open(cmd *cobra.Command) (*logbook, error) {
+	cfg, err := t.kafka("waybill")
+	if err != nil {
+		return nil, err
+	}
+	l := &logbook{cfg: cfg, note: cmd.ErrOrStderr()}
+	if l.admin, err = kafka.OpenAdmin(cfg); err != nil {
+		return nil, err
+	}
+	if l.reader, err = kafka.OpenRestorer(cfg, nil); err != nil {
+		l.admin.Close()
+		return nil, err
+	}
+	if err := l.learn(cmd.Context()); err != nil {
+		l.close()
+		return nil, err
+	}
+	return l, nil
+}
+
+func (l *logbook) learn(ctx context.Context) error {
+	if err := reach(ctx, l.admin, l.cfg.Brokers); err != nil {
+		return err
+	}
+	return l.patiently(ctx, func(ctx context.Context) error {
+		format, err := l.admin.Format(ctx)
+		if errors.Is(err, kafka.ErrNoFormat) {
+			return fmt.Errorf("namespace %q: %w; create it with `waybill topics create`, or name yours with --namespace", l.cfg.Namespace, err)
+		}
+		l.partitions = format.Partitions
+		return err
+	})
+}
+
+func (l *logbook) close() {
+	l.reader.Close()
+	l.admin.Close()
+}
+
+// partition is where a task lives.
+func (l *logbook) partition(id string) int32 { return events.Partition([]byte(id), l.partitions) }
+
+// patiently runs a question to the brokers, and says so if they are silent.
+func (l *logbook) patiently(ctx context.Context, ask func(context.Context) error) error {
+	within, cancel := context.WithTimeout(ctx, stallWithin)
+	defer cancel()
+	err := ask(within)
+	if err != nil && within.Err() != nil && ctx.Err() == nil {
+		return l.silent(err)
+	}
+	return err
+}
+
+func (l *logbook) silent(err error) error {
+	return fmt.Errorf("%w: the brokers at %v have been silent for %s (%w); check that they are up, and try again", errUnreachable, l.cfg.Brokers, stallWithin, err)
+}
+
+// ends is where each partition of a topic ends now.
+func (l *logbook) ends(ctx context.Context, topic string) (ends map[int32]int64, err error) {
+	err = l.patiently(ctx, func(ctx context.Context) error {
+		ends, err = l.reader.EndOffsets(ctx, topic)
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("end of %s: %w", topic, err)
+	}
+	return ends, nil
+}
+
+// place is where a reader is in a partition.
+type place struct {
+	next int64     // offset
+	time time.Time // no record before next is younger
+}
+
+// read gives fn the records of a topic, with a progress bar, and returns where
+// the read ended in each partition.
+func (l *logbook) read(ctx context.Context, topic string, in kafka.Range, fn func(*events.Record) error) (map[int32]place, error) {
+	bar := newProgress(l.note, "reading "+topic)
+	defer bar.end()
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	watchdog := time.AfterFunc(stallWithin, func() { cancel(errUnreachable) })
+	defer watchdog.Stop()
+	last := map[int32]time.Time{}
+	reached, err := l.reader.ReadAll(ctx, topic, in, func(rs []events.Record) error {
+		watchdog.Reset(stallWithin)
+		for i := range rs {
+			last[rs[i].Partition] = later(rs[i].Time, last[rs[i].Partition])
+			if err := fn(&rs[i]); err != nil {
+				return err
+			}
+		}
+		return nil
+	}, bar.set)
+	if err != nil {
+		if errors.Is(context.Cause(ctx), errUnreachable) {
+			return nil, l.silent(err)
+		}
+		return nil, fmt.Errorf("read %s: %w", topic, err)
+	}
+	places := make(map[int32]place, len(reached))
+	for p, next := range reached {
+		places[p] = place{next, later(last[p], in.Since)}
+	}
+	return places, nil
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
+
+// folding makes tasks of events. A task whose history can't be read to its end
+// is shown as of the last event that could, and said to be.
+type folding struct {
+	tasks  map[string]*events.Task
+	owners map[int32]string
+	poison map[string]error // by task, the first event that can't be folded
+	alien  int              // records of no task that can't be read
+}
+
+func newFolding() *folding {
+	return &folding{tasks: map[string]*events.Task{}, owners: map[int32]string{}, poison: map[string]error{}}
+}
+
+// add folds one record of the events topic; of wanted tasks only, if wanted is
+// given.
+func (f *folding) add(r *events.Record, wanted func(id string) bool) {
+	id := string(r.Key)
+	if id != "" && (wanted != nil && !wanted(id) || f.poison[id] != nil) {
+		return
+	}
+	e, err := events.DecodeEvent(r)
+	if err != nil {
+		f.spoil(id, r, err)
+		return
+	}
+	if claim, ok := e.Fact.(*events.PartitionClaimed); ok {
+		f.owners[r.Partition] = claim.Owner
+		return
+	}
+	t, err := events.Evolve(f.tasks[id], e, events.Hash(e.Fact.Type(), r.Value))
+	if err != nil {
+		f.spoil(id, r, err)
+		return
+	}
+	f.tasks[id] = t
+}
+
+func (f *folding) spoil(id string, r *events.Record, err error) {
+	if id == "" {
+		f.alien++
+		return
+	}
+	f.poison[id] = fmt.Errorf("%s: %w", events.Origin(r), err)
+}
+
+// warn says what could not be read: each task while they are few.
+func (f *folding) warn(note io.Writer) {
+	const most = 5
+	ids := make([]string, 0, len(f.poison))
+	for id := range f.poison {
+		ids = append(ids, id)
+	}
+	sort.Strings(ids)
+	for i, id := range ids {
+		if i == most {
+			fmt.Fprintf(note, "waybill: and %d more tasks likewise\n", len(ids)-most)
+			break
+		}
+		shown := "shown as of the event before"
+		if f.tasks[id] == nil {
+			shown = "not shown"
+		}
+		fmt.Fprintf(note, "waybill: task %q is %s one that this build can't use (%s); if it is from a newer build, use that one's tools\n", id, shown, printable(f.poison[id].Error()))
+	}
+	if f.alien > 0 {
+		fmt.Fprintf(note, "waybill: %d records of no task can't be read\n", f.alien)
+	}
+}
+
+// since is a --since flag: a duration back from now, or an instant.
+type since struct{ text string }
+
+func (s *since) flags(cmd *cobra.Command, what string) {
+	cmd.Flags().StringVar(&s.text, "since", "", what+": a duration (10m) or an instant as in RFC 3339")
+}
+
+func (s *since) instant(now time.Time) (time.Time, error) {
+	if s.text == "" {
+		return time.Time{}, nil
+	}
+	if d, err := time.ParseDuration(s.text); err == nil {
+		if d < 0 {
+			return time.Time{}, usage("--since %q: a duration back from now has no sign", s.text)
+		}
+		return now.Add(-d), nil
+	}
+	t, err := time.Parse(time.RFC3339, s.text)
+	if err != nil {
+		return time.Time{}, usage("--since %q: a duration (10m, 24h) or an instant (2026-01-31T12:00:00Z)", s.text)
+	}
+	return t, nil
+}
+
+// idArgument is the one argument of many tools: a task's id.
+func idArgument(args []string) (string, error) {
+	if err := events.CheckTaskID(args[0]); err != nil {
+		return "", exit(exitUsage, "task %w", err)
+	}
+	return args[0], nil
+}
+
+func notFound(id string) error {
+	return exit(exitNotFound, "no task %q in the log; `waybill task list` shows those that are, `waybill deadletters` what was refused", id)
+}

@@ -1,0 +1,416 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/spf13/cobra"
+
+	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/kafka"
+)
+
+// The bounds of one submit.
+const (
+	submitMaxLines  = 2_000_000
+	submitMaxFaults = 20 // that are listed
+)
+
+// toolSource is the ce_source of what the tools write.
+const toolSource = "waybill/cli"
+
+type submitOptions struct {
+	tool
+	file       string
+	id         string
+	workflow   string
+	version    int
+	input      string
+	replyTo    string
+	priority   int
+	labels     map[string]string
+	completeBy string
+	wait       bool
+	timeout    time.Duration
+}
+
+func newSubmit() *cobra.Command {
+	var o submitOptions
+	cmd := &cobra.Command{
+		Use:   "submit",
+		Short: "Submit tasks: JSON lines of a file, or one by flags",
+		Long: `Submit tasks. With -f each line of a file (or of standard input: -f -) is one submission:
+
+  {"id", "workflow", "version"?, "input", "reply_to"?, "priority"?, "labels"?, "complete_by"?}
+
+All lines are checked before the first is sent. The id is the idempotency key: submitting the
+same again is harmless, another body under a used id is refused. Without -f the flags make one
+submission; its id is made up if --id is missing.
+
+It prints where each submission is in the log, as soon as all in-sync replicas have it. With
+--wait it waits for the end of every task: exit code 4 if one ended in error, 5 if one was
+undone or cancelled, 6 if --timeout passed before, 8 if a submission was refused.`,
+		Example: `  waybill submit -f orders.jsonl --wait
+  waybill submit --workflow order --id order-7 --input '{"items":[],"total":9.5,"card":"tok","address":"x"}'`,
+		Args: noArguments,
+		RunE: func(cmd *cobra.Command, _ []string) error { return runSubmit(cmd, &o) },
+	}
+	o.tool.flags(cmd)
+	f := cmd.Flags()
+	f.StringVarP(&o.file, "file", "f", "", "JSON lines, one submission each; -: standard input")
+	f.StringVar(&o.id, "id", "", "task id (default: a new UUID)")
+	f.StringVar(&o.workflow, "workflow", "", "workflow")
+	f.IntVar(&o.version, "version", 0, "version of the workflow (default: the newest)")
+	f.StringVar(&o.input, "input", "null", "the order itself: JSON, or @FILE")
+	f.StringVar(&o.replyTo, "reply-to", "", "topic to notify")
+	f.IntVar(&o.priority, "priority", 0, "priority, for expressions")
+	f.StringToStringVar(&o.labels, "label", nil, "labels, name=value")
+	f.StringVar(&o.completeBy, "complete-by", "", "instant (RFC 3339) by which the task must be finished")
+	f.BoolVar(&o.wait, "wait", false, "wait for the end of every task")
+	f.DurationVar(&o.timeout, "timeout", 0, "with --wait: give up after (default: never)")
+	return cmd
+}
+
+// submission is one that is sent, and where it is.
+type submission struct {
+	*events.Submission
+	record events.Record
+	err    error
+}
+
+// submitted is what is printed of a submission.
+type submitted struct {
+	ID        string           `json:"id"`
+	Partition int32            `json:"partition"`
+	Offset    string           `json:"offset"`
+	State     events.TaskState `json:"state,omitempty"`
+	Refused   string           `json:"refused,omitempty"`
+	Output    json.RawMessage  `json:"output,omitempty"`
+	Error     *events.Error    `json:"error,omitempty"`
+}
+
+func runSubmit(cmd *cobra.Command, o *submitOptions) error {
+	if err := o.begin(cmd); err != nil {
+		return err
+	}
+	if o.timeout != 0 && !o.wait || o.timeout < 0 {
+		return usage("--timeout %s: a positive duration, with --wait", o.timeout)
+	}
+	subs, err := o.submissions(cmd)
+	if err != nil {
+		return err
+	}
+	l, err := o.open(cmd)
+	if err != nil {
+		return err
+	}
+	defer l.close()
+	ctx := cmd.Context()
+	var w *waiter
+	if o.wait {
+		if w, err = watchEnds(ctx, l); err != nil {
+			return err
+		}
+	}
+	if err := send(ctx, l, subs); err != nil {
+		return errors.Join(err, o.print(cmd.OutOrStdout(), subs, nil))
+	}
+	if !o.wait {
+		return o.print(cmd.OutOrStdout(), subs, nil)
+	}
+	return o.waitFor(cmd, w, subs)
+}
+
+// submissions reads and checks what is to be sent.
+func (o *submitOptions) submissions(cmd *cobra.Command) ([]*submission, error) {
+	if o.file == "" {
+		return o.one()
+	}
+	for _, name := range []string{"id", "workflow", "version", "input", "reply-to", "priority", "label", "complete-by"} {
+		if cmd.Flags().Changed(name) {
+			return nil, usage("--%s and -f: a line says it itself", name)
+		}
+	}
+	in, name := cmd.InOrStdin(), "standard input"
+	if o.file != "-" {
+		f, err := os.Open(o.file)
+		if err != nil {
+			return nil, exit(exitUsage, "-f: %w", err)
+		}
+		defer f.Close()
+		in, name = f, o.file
+	}
+	subs, err := readSubmissions(in, name, events.Namespace(o.namespace))
+	if err == nil && len(subs) == 0 {
+		err = usage("%s: no submission in it; each line is one, as a JSON object", name)
+	}
+	return subs, err
+}
+
+// one makes the submission of the flags.
+func (o *submitOptions) one() ([]*submission, error) {
+	if o.workflow == "" {
+		return nil, usage("give -f FILE, or --workflow and --input for one task")
+	}
+	s := &events.Submission{ID: o.id, Workflow: o.workflow, Version: o.version, Input: json.RawMessage(o.input), ReplyTo: o.replyTo, Priority: o.priority, Labels: o.labels}
+	if s.ID == "" {
+		id, err := uuid.NewV7()
+		if err != nil {
+			return nil, fmt.Errorf("make up an id: %w", err)
+		}
+		s.ID = id.String()
+	}
+	if file, ok := strings.CutPrefix(o.input, "@"); ok {
+		body, err := os.ReadFile(file)
+		if err != nil {
+			return nil, exit(exitUsage, "--input: %w", err)
+		}
+		s.Input = body
+	}
+	if !events.ValidJSON(s.Input) {
+		return nil, usage("--input: no JSON in UTF-8: %s", shorten(string(s.Input), 60))
+	}
+	if o.completeBy != "" {
+		by, err := time.Parse(time.RFC3339, o.completeBy)
+		if err != nil {
+			return nil, usage("--complete-by %q: not an instant as in RFC 3339 (2026-01-31T12:00:00Z)", o.completeBy)
+		}
+		s.CompleteBy = by
+	}
+	ns := events.Namespace(o.namespace)
+	sub, err := checked(s.Record(ns, toolSource).Value, ns)
+	if err != nil {
+		return nil, exit(exitUsage, "%w", err)
+	}
+	return []*submission{sub}, nil
+}
+
+// readSubmissions reads JSON lines, and lists what is wrong by line. Blank lines
+// are passed over.
+func readSubmissions(in io.Reader, name string, ns events.Namespace) ([]*submission, error) {
+	scanner := bufio.NewScanner(in)
+	scanner.Buffer(make([]byte, 0, 64<<10), events.MaxSubmissionBytes+2)
+	var subs []*submission
+	var faults []string
+	seen := map[string]int{} // id -> index in subs
+	lines := map[string]int{}
+	number := 0
+	for scanner.Scan() {
+		number++
+		line := bytes.TrimSpace(scanner.Bytes())
+		if len(line) == 0 {
+			continue
+		}
+		s, err := checked(bytes.Clone(line), ns)
+		if err == nil {
+			if at, twice := seen[s.ID]; twice && subs[at].Digest() != s.Digest() {
+				err = fmt.Errorf("id %q was in line %d, with another body", s.ID, lines[s.ID])
+			} else if !twice {
+				seen[s.ID], lines[s.ID] = len(subs), number
+			}
+		}
+		if err != nil {
+			faults = append(faults, fmt.Sprintf("line %d: %v", number, err))
+			continue
+		}
+		if subs = append(subs, s); len(subs) > submitMaxLines {
+			return nil, usage("%s: more than %d lines; split it: submitting a part again is harmless", name, submitMaxLines)
+		}
+	}
+	if err := scanner.Err(); errors.Is(err, bufio.ErrTooLong) {
+		faults = append(faults, fmt.Sprintf("line %d: more than %d bytes", number+1, events.MaxSubmissionBytes))
+	} else if err != nil {
+		return nil, fmt.Errorf("%s: read: %w", name, err)
+	}
+	if len(faults) == 0 {
+		return subs, nil
+	}
+	n := len(faults)
+	if n > submitMaxFaults {
+		faults = append(faults[:submitMaxFaults], fmt.Sprintf("and %d more", n-submitMaxFaults))
+	}
+	return nil, usage("%s: %d lines can't be submitted, so none was:\n  %s", name, n, strings.Join(faults, "\n  "))
+}
+
+// submissionMembers are those of a submission; a line with another one is
+// likely to be a slip, which the scheduler would pass over.
+var submissionMembers = map[string]bool{"id": true, "workflow": true, "version": true, "input": true, "reply_to": true, "priority": true, "labels": true, "complete_by": true}
+
+// checked is a submission as a scheduler would read it.
+func checked(line []byte, ns events.Namespace) (*submission, error) {
+	_, in, err := events.DecodeInput(events.Tasks, &events.Record{Value: line})
+	if err != nil {
+		return nil, err
+	}
+	var members map[string]json.RawMessage
+	if err := json.Unmarshal(line, &members); err != nil {
+		return nil, err
+	}
+	for m := range members {
+		if !submissionMembers[m] {
+			return nil, fmt.Errorf("no member %q: a submission has id, workflow, version, input, reply_to, priority, labels, complete_by", m)
+		}
+	}
+	s := in.(*events.Submission)
+	if s.ReplyTo != "" && ns.Owns(s.ReplyTo) {
+		return nil, fmt.Errorf("reply_to %q is a topic of the namespace; name one of your own", s.ReplyTo)
+	}
+	return &submission{Submission: s, record: s.Record(ns, toolSource)}, nil
+}
+
+// send writes submissions and waits for their acknowledgements.
+func send(ctx context.Context, l *logbook, subs []*submission) error {
+	producer, err := kafka.OpenProducer(l.cfg)
+	if err != nil {
+		return err
+	}
+	defer producer.Close()
+	bar := newProgress(l.note, "submitting")
+	defer bar.end()
+	acks := make(chan error, len(subs))
+	for _, s := range subs {
+		producer.SendAsync(ctx, s.record, func(r events.Record, err error) {
+			s.record, s.err = r, err
+			acks <- err
+		})
+	}
+	var first error
+	acknowledged := 0
+	for i := range subs {
+		if err := <-acks; err == nil {
+			acknowledged++
+		} else if first == nil {
+			first = err
+		}
+		bar.set(int64(i+1), int64(len(subs)))
+	}
+	if first != nil {
+		return fmt.Errorf("%d of %d submissions acknowledged; submit the same again, those that are there already won't run twice: %w", acknowledged, len(subs), first)
+	}
+	return nil
+}
+
+// print prints the submissions that were acknowledged, and with a waiter what
+// became of their tasks.
+func (o *submitOptions) print(out io.Writer, subs []*submission, w *waiter) error {
+	list := make([]submitted, 0, len(subs))
+	for _, s := range subs {
+		if s.err != nil || s.record.Offset < 0 || s.record.Time.IsZero() {
+			continue
+		}
+		row := submitted{ID: s.ID, Partition: s.record.Partition, Offset: strconv.FormatInt(s.record.Offset, 10)}
+		if w != nil {
+			row.Refused = w.want[s.ID].refused
+			if t := w.fold.tasks[s.ID]; t != nil && row.Refused == "" {
+				row.State, row.Output, row.Error = t.State, t.Output, t.Error
+			}
+		}
+		list = append(list, row)
+	}
+	head := "ID PARTITION OFFSET"
+	if w != nil {
+		head += " ENDED WHY"
+	}
+	return printList(&o.output, out, head, list, func(s submitted) []string {
+		row := []string{s.ID, strconv.Itoa(int(s.Partition)), s.Offset}
+		switch {
+		case w == nil:
+		case s.Refused != "":
+			row = append(row, "refused", s.Refused)
+		case w.want[s.ID].done:
+			row = append(row, dash(string(s.State)), errorText(s.Error))
+		default:
+			row = append(row, "not yet", string(s.State))
+		}
+		return row
+	})
+}
+
+// watchEnds begins to wait: from before the submissions, so that nothing is
+// missed.
+func watchEnds(ctx context.Context, l *logbook) (*waiter, error) {
+	w := newWaiter(l)
+	for topic, t := range map[string]**tail{l.cfg.Namespace.Events(): &w.events, l.cfg.Namespace.Deadletters(): &w.dead} {
+		ends, err := l.ends(ctx, topic)
+		if err != nil {
+			return nil, err
+		}
+		*t = l.tailFrom(topic, ends, time.Time{})
+	}
+	return w, nil
+}
+
+func (o *submitOptions) waitFor(cmd *cobra.Command, w *waiter, subs []*submission) error {
+	first, mine := subs[0].record.Time, map[int32]bool{}
+	for _, s := range subs {
+		w.add(s.ID, s.Digest(), events.Origin(&s.record))
+		mine[w.log.partition(s.ID)] = true
+		if s.record.Time.Before(first) {
+			first = s.record.Time
+		}
+	}
+	for p := range w.events.places {
+		if !mine[p] {
+			delete(w.events.places, p)
+		}
+	}
+	w.events.startAt(first)
+	w.dead.startAt(first)
+	ctx, cancel := waitContext(cmd.Context(), o.timeout)
+	defer cancel()
+	err := w.run(ctx)
+	if perr := o.print(cmd.OutOrStdout(), subs, w); perr != nil {
+		return perr
+	}
+	w.fold.warn(cmd.ErrOrStderr())
+	switch {
+	case err != nil && ctx.Err() != nil && cmd.Context().Err() == nil:
+		return exit(exitTimeout, "%d of %d tasks have not ended within %s; they go on: `waybill task wait ID`, or submit the same again with --wait", w.open, len(w.want), o.timeout)
+	case err != nil:
+		return err
+	}
+	return w.verdict()
+}
+
+// waitContext is ctx with a bound, if there is one.
+func waitContext(ctx context.Context, timeout time.Duration) (context.Context, context.CancelFunc) {
+	if timeout == 0 {
+		return context.WithCancel(ctx)
+	}
+	return context.WithTimeout(ctx, timeout)
+}
+
+// verdict is the exit code of all that was waited for.
+func (w *waiter) verdict() error {
+	var refused, failed, undone int
+	for id, a := range w.want {
+		switch t := w.fold.tasks[id]; {
+		case a.refused != "":
+			refused++
+		case w.fold.poison[id] != nil || exitOf(t.State) == exitError:
+			failed++
+		case exitOf(t.State) == exitUndone:
+			undone++
+		}
+	}
+	n := len(w.want)
+	switch {
+	case refused > 0:
+		return exit(exitRefused, "%d of %d submissions refused; `waybill deadletters` has them", refused, n)
+	case failed > 0:
+		return exit(exitError, "%d of %d tasks in error; look at `waybill timeline ID`, then resubmit, undo or release", failed, n)
+	case undone > 0:
+		return exit(exitUndone, "%d of %d tasks undone or cancelled", undone, n)
+	}
+	return nil
+}

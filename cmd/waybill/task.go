@@ -1,0 +1,321 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/kafka"
+)
+
+// tableLimit is how many rows a table shows unless --limit says otherwise.
+const tableLimit = 50
+
+func newTask() *cobra.Command {
+	cmd := &cobra.Command{Use: "task", Short: "List, show, await and cancel tasks"}
+	cmd.AddCommand(newTaskList(), newTaskGet(), newTaskWait(), newCancel())
+	return cmd
+}
+
+// limit is a --limit flag: by default tableLimit in a table, else none.
+type limit struct{ most int }
+
+func (l *limit) flags(cmd *cobra.Command) {
+	cmd.Flags().IntVar(&l.most, "limit", -1, fmt.Sprintf("show at most so many, the newest; 0: all (default %d as table, all as json and jsonl)", tableLimit))
+}
+
+// check resolves the default.
+func (l *limit) check(o *output) error {
+	switch {
+	case l.most < -1:
+		return usage("--limit %d: 0 for all, or more", l.most)
+	case l.most == -1 && o.format == formatTable:
+		l.most = tableLimit
+	case l.most == -1:
+		l.most = 0
+	}
+	return nil
+}
+
+// cut takes the first of a list, and says on note what it left out.
+func cut[T any](l *limit, note io.Writer, what string, list []T) []T {
+	if l.most == 0 || len(list) <= l.most {
+		return list
+	}
+	fmt.Fprintf(note, "%d of %d %s, the newest; --limit 0 shows all\n", l.most, len(list), what)
+	return list[:l.most]
+}
+
+type taskListOptions struct {
+	tool
+	since
+	limit
+	states   []string
+	workflow string
+}
+
+func newTaskList() *cobra.Command {
+	var o taskListOptions
+	cmd := &cobra.Command{
+		Use:   "list",
+		Short: "List tasks, the newest first",
+		Long: `List tasks, the newest first. It reads the events topic from its start: there is no query
+service yet.`,
+		Args: noArguments,
+		RunE: func(cmd *cobra.Command, _ []string) error { return runTaskList(cmd, &o) },
+	}
+	o.tool.flags(cmd)
+	o.since.flags(cmd, "only those submitted since")
+	o.limit.flags(cmd)
+	f := cmd.Flags()
+	f.StringSliceVar(&o.states, "state", nil, "only those in one of these states")
+	f.StringVar(&o.workflow, "workflow", "", "only those of a workflow: NAME or NAME/VERSION")
+	return cmd
+}
+
+func runTaskList(cmd *cobra.Command, o *taskListOptions) error {
+	if err := o.begin(cmd); err != nil {
+		return err
+	}
+	from, err := o.instant(time.Now())
+	if err != nil {
+		return err
+	}
+	for _, s := range o.states {
+		if !slices.Contains(events.TaskStates, events.TaskState(s)) {
+			return usage("--state %q: one of %v", s, events.TaskStates)
+		}
+	}
+	if err := o.limit.check(&o.output); err != nil {
+		return err
+	}
+	l, err := o.open(cmd)
+	if err != nil {
+		return err
+	}
+	defer l.close()
+	f := newFolding()
+	places, err := l.read(cmd.Context(), l.cfg.Namespace.Events(), kafka.Range{}, func(r *events.Record) error {
+		f.add(r, nil)
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	f.warn(l.note)
+	tasks := slices.SortedFunc(maps.Values(f.tasks), newestFirst)
+	tasks = slices.DeleteFunc(tasks, func(t *events.Task) bool { return !o.shows(t, from) })
+	tasks = cut(&o.limit, l.note, "tasks", tasks)
+	views := make([]events.TaskView, len(tasks))
+	for i, t := range tasks {
+		p := l.partition(t.ID)
+		views[i] = t.View(f.owners[p], p, places[p].next)
+	}
+	return printList(&o.output, cmd.OutOrStdout(), "ID WORKFLOW STATE FAILURES SUBMITTED UPDATED ERROR", views, taskRow)
+}
+
+func newestFirst(a, b *events.Task) int {
+	if c := b.SubmittedAt.Compare(a.SubmittedAt); c != 0 {
+		return c
+	}
+	return strings.Compare(a.ID, b.ID)
+}
+
+func (o *taskListOptions) shows(t *events.Task, from time.Time) bool {
+	name, version, _ := strings.Cut(o.workflow, "/")
+	switch {
+	case t.SubmittedAt.Before(from):
+		return false
+	case len(o.states) > 0 && !slices.Contains(o.states, string(t.State)):
+		return false
+	case name != "" && t.Workflow != name:
+		return false
+	}
+	return version == "" || version == strconv.Itoa(t.Version)
+}
+
+func taskRow(v events.TaskView) []string {
+	return []string{v.ID, v.Workflow + "/" + strconv.Itoa(v.Version), string(v.State), strconv.Itoa(v.FailureCount),
+		tableTime(v.SubmittedAt), tableTime(v.UpdatedAt), shorten(errorText(v.Error), 60)}
+}
+
+func newTaskGet() *cobra.Command {
+	var t tool
+	cmd := &cobra.Command{
+		Use:   "get ID",
+		Short: "Show a task: its state, its steps, its order",
+		Args:  arguments("a task's id"),
+		RunE:  func(cmd *cobra.Command, args []string) error { return runTaskGet(cmd, &t, args) },
+	}
+	t.flags(cmd)
+	return cmd
+}
+
+func runTaskGet(cmd *cobra.Command, t *tool, args []string) error {
+	if err := t.begin(cmd); err != nil {
+		return err
+	}
+	id, err := idArgument(args)
+	if err != nil {
+		return err
+	}
+	l, err := t.open(cmd)
+	if err != nil {
+		return err
+	}
+	defer l.close()
+	w := newWaiter(l)
+	w.add(id, "", "")
+	if err := w.history(cmd.Context(), l.partition(id)); err != nil {
+		return err
+	}
+	w.fold.warn(l.note)
+	return t.printTask(cmd, w, id)
+}
+
+// printTask prints a task as a waiter knows it.
+func (t *tool) printTask(cmd *cobra.Command, w *waiter, id string) error {
+	task, p := w.fold.tasks[id], w.log.partition(id)
+	if task == nil {
+		return notFound(id)
+	}
+	v := task.View(w.fold.owners[p], p, w.events.places[p].next)
+	return t.printObject(cmd.OutOrStdout(), v, func(out io.Writer) error { return taskTable(out, v) })
+}
+
+// taskTable shows a task to people.
+func taskTable(out io.Writer, v events.TaskView) error {
+	w := newTable(out, "")
+	w.row("Task", v.ID)
+	w.row("Workflow", v.Workflow+"/"+strconv.Itoa(v.Version))
+	w.row("State", string(v.State))
+	if v.Error != nil {
+		w.row("Error", errorText(v.Error))
+	}
+	w.row("Submitted", tableTime(v.SubmittedAt))
+	w.row("Updated", tableTime(v.UpdatedAt))
+	if v.CompleteBy != nil && !v.State.Terminal() {
+		w.row("Complete by", tableTime(v.CompleteBy))
+	}
+	for _, name := range slices.Sorted(maps.Keys(v.Labels)) {
+		w.row("Label", name+"="+v.Labels[name])
+	}
+	w.row("Input", shorten(string(v.Input), 200))
+	w.row("Output", shorten(string(v.Output), 200))
+	w.row("As of", fmt.Sprintf("partition %d, offset %s", v.AsOf.Partition, v.AsOf.Offset))
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	fmt.Fprintln(out)
+	w = newTable(out, "STEP STATE ATTEMPT FAILURES AGENT OPERATION STARTED ENDED UNDO ERROR")
+	for _, s := range v.Steps {
+		undo, failed := "-", s.Error
+		if s.Undo != nil {
+			undo = fmt.Sprintf("%s (attempt %d)", s.Undo.State, s.Undo.Attempt)
+			if s.Undo.Error != nil {
+				failed = s.Undo.Error
+			}
+		}
+		w.row(s.ID, string(s.State), strconv.Itoa(s.Attempt), strconv.Itoa(s.FailureCount), s.Agent, s.Operation,
+			tableTime(s.StartedAt), tableTime(s.EndedAt), undo, shorten(errorText(failed), 60))
+	}
+	return w.Flush()
+}
+
+type taskWaitOptions struct {
+	tool
+	timeout time.Duration
+}
+
+func newTaskWait() *cobra.Command {
+	var o taskWaitOptions
+	cmd := &cobra.Command{
+		Use:   "wait ID",
+		Short: "Wait until a task has ended or is held, and show it",
+		Long: `Wait until a task has ended or is held, and show it. Exit codes: 0 processed, 4 in error,
+5 undone or cancelled, 6 --timeout passed, 3 no such task, 8 its submission was refused.`,
+		Args: arguments("a task's id"),
+		RunE: func(cmd *cobra.Command, args []string) error { return runTaskWait(cmd, &o, args) },
+	}
+	o.flags(cmd)
+	cmd.Flags().DurationVar(&o.timeout, "timeout", 0, "give up after (default: never)")
+	return cmd
+}
+
+func runTaskWait(cmd *cobra.Command, o *taskWaitOptions, args []string) error {
+	if err := o.begin(cmd); err != nil {
+		return err
+	}
+	id, err := idArgument(args)
+	if err != nil {
+		return err
+	}
+	if o.timeout < 0 {
+		return usage("--timeout %s: a positive duration", o.timeout)
+	}
+	l, err := o.open(cmd)
+	if err != nil {
+		return err
+	}
+	defer l.close()
+	ctx, cancel := waitContext(cmd.Context(), o.timeout)
+	defer cancel()
+	w := newWaiter(l)
+	w.add(id, "", "")
+	if err = w.history(ctx, l.partition(id)); err == nil && w.fold.tasks[id] == nil {
+		err = w.findSubmission(ctx, id)
+	}
+	if err == nil {
+		err = w.run(ctx)
+	}
+	switch {
+	case errors.Is(err, context.DeadlineExceeded) && cmd.Context().Err() == nil:
+		return exit(exitTimeout, "task %q has not ended within %s", id, o.timeout)
+	case err != nil:
+		return err
+	case w.want[id].refused != "":
+		return exit(exitRefused, "the submission of %q was refused: %s", id, w.want[id].refused)
+	}
+	w.fold.warn(l.note)
+	if err := o.printTask(cmd, w, id); err != nil {
+		return err
+	}
+	if code := exitOf(w.fold.tasks[id].State); code != exitOK {
+		return exit(code, "task %q: %s", id, w.fold.tasks[id].State)
+	}
+	return nil
+}
+
+// findSubmission looks for a task without events among the submissions that
+// schedulers have not taken yet, and among those that they refused.
+func (w *waiter) findSubmission(ctx context.Context, id string) error {
+	ns := w.log.cfg.Namespace
+	found := false
+	_, err := w.log.read(ctx, ns.Inbox(events.Tasks), kafka.Range{}, func(r *events.Record) error {
+		if task, _, err := events.DecodeInput(events.Tasks, r); err == nil && task == id {
+			w.origins[events.Origin(r)], found = id, true
+		}
+		return nil
+	})
+	switch {
+	case err != nil:
+		return err
+	case !found:
+		return notFound(id)
+	}
+	places, err := w.log.read(ctx, ns.Deadletters(), kafka.Range{}, func(r *events.Record) error {
+		w.refuse(r)
+		return nil
+	})
+	w.dead = &tail{w.log, ns.Deadletters(), places}
+	return err
+}

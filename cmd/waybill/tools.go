@@ -1,0 +1,61 @@
+package main
+
+import (
+	"errors"
+	"strings"
+
+	"github.com/spf13/cobra"
+)
+
+// addTools adds the verbs of those who submit tasks and answer for them.
+func addTools(root *cobra.Command) {
+	root.AddCommand(newSubmit(), newTask(), newTimeline(), newResubmit(), newUndo(), newRelease())
+	root.InitDefaultCompletionCmd()
+	usageArguments(root)
+}
+
+// usageArguments makes every fault of arguments a usage error, in every
+// command, and has a command that only holds others refuse what it doesn't know.
+func usageArguments(cmd *cobra.Command) {
+	for _, c := range cmd.Commands() {
+		usageArguments(c)
+	}
+	if !cmd.Runnable() {
+		cmd.Args = func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return nil
+			}
+			return usage("unknown command %q of `%s`; `%s --help` lists them", args[0], cmd.CommandPath(), cmd.CommandPath())
+		}
+		cmd.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+		return
+	}
+	check := cmd.Args
+	if check == nil {
+		return
+	}
+	cmd.Args = func(cmd *cobra.Command, args []string) error {
+		err := check(cmd, args)
+		var coded *exitCode
+		if err == nil || errors.As(err, &coded) {
+			return err
+		}
+		return usage("%v; `%s --help` shows how it is used", err, cmd.CommandPath())
+	}
+}
+
+// noArguments refuses any.
+func noArguments(cmd *cobra.Command, args []string) error { return arguments()(cmd, args) }
+
+// arguments wants one for each name.
+func arguments(names ...string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		switch {
+		case len(args) > len(names):
+			return usage("`%s`: unexpected argument %q; --help shows how it is used", cmd.CommandPath(), args[len(names)])
+		case len(args) < len(names):
+			return usage("`%s` wants %s; --help shows how it is used", cmd.CommandPath(), strings.Join(names[len(args):], " and "))
+		}
+		return nil
+	}
+}

@@ -1,0 +1,204 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/kafka"
+)
+
+// historyAfter is how long a task may be silent after its submission before a
+// waiter looks whether it has a history: an identical submission again leaves no
+// event.
+const historyAfter = 2 * time.Second
+
+// awaited is a task whose end is waited for.
+type awaited struct {
+	digest  string // of the submission; empty: whatever is there
+	refused string // why the submission was, if it was
+	done    bool
+}
+
+// waiter follows the log until tasks have ended, are held, or their
+// submissions have been refused.
+type waiter struct {
+	log     *logbook
+	fold    *folding
+	want    map[string]*awaited
+	origins map[string]string // of a submission, "topic/partition/offset" -> its id
+	open    int               // that are waited for still
+	events  *tail
+	dead    *tail
+	strange map[int32]bool  // partitions with a task whose beginning was not seen
+	touched map[string]bool // since the last look
+}
+
+func newWaiter(l *logbook) *waiter {
+	return &waiter{log: l, fold: newFolding(), want: map[string]*awaited{}, origins: map[string]string{},
+		strange: map[int32]bool{}, touched: map[string]bool{}}
+}
+
+// add takes one more submission to wait for.
+func (w *waiter) add(id, digest, origin string) {
+	w.origins[origin] = id
+	if w.want[id] == nil {
+		w.want[id] = &awaited{digest: digest}
+		w.open++
+	}
+}
+
+// run waits until nothing is open, or ctx ends: then it returns ctx's error, and
+// what is known is still there to be told.
+func (w *waiter) run(ctx context.Context) error {
+	bar := newProgress(w.log.note, "waiting")
+	defer bar.end()
+	total, began := w.open, time.Now()
+	looked := map[int32]bool{}
+	return until(ctx, func() (bool, error) {
+		news, err := w.poll(ctx)
+		if err != nil {
+			return news, err
+		}
+		if !news && time.Since(began) > historyAfter {
+			w.suspectSilent()
+		}
+		for p := range w.strange {
+			delete(w.strange, p)
+			if !looked[p] {
+				looked[p] = true
+				if err := w.history(ctx, p); err != nil {
+					return news, err
+				}
+			}
+		}
+		bar.set(int64(total-w.open), int64(total))
+		return news, nil
+	}, func() bool { return w.open == 0 })
+}
+
+// suspectSilent marks the partitions of tasks that nothing was heard of.
+func (w *waiter) suspectSilent() {
+	for id, a := range w.want {
+		if !a.done && w.fold.tasks[id] == nil {
+			w.strange[w.log.partition(id)] = true
+		}
+	}
+}
+
+func (w *waiter) poll(ctx context.Context) (news bool, err error) {
+	news, err = w.events.poll(ctx, w.take)
+	if err != nil || w.dead == nil {
+		w.look()
+		return news, err
+	}
+	refusals, err := w.dead.poll(ctx, w.refuse)
+	w.look()
+	return news || refusals, err
+}
+
+// take folds an event of a task that is waited for. One that doesn't begin here
+// was there before: its partition is to be read from the start.
+func (w *waiter) take(r *events.Record) {
+	id := string(r.Key)
+	a := w.want[id]
+	if id == "" { // of the partition: a claim
+		w.fold.add(r, nil)
+	}
+	if a == nil || a.done {
+		return
+	}
+	if w.fold.tasks[id] == nil && !firstEvent(r) {
+		w.strange[r.Partition] = true
+		return
+	}
+	w.fold.add(r, nil)
+	w.touched[id] = true
+}
+
+func firstEvent(r *events.Record) bool {
+	id, _ := r.Header(events.HeaderID)
+	return strings.HasSuffix(id, "/1")
+}
+
+// refuse takes a dead letter: it may be that of a submission.
+func (w *waiter) refuse(r *events.Record) {
+	origin, _ := r.Header(events.HeaderOrigin)
+	id, ours := w.origins[origin]
+	if !ours || w.want[id].done {
+		return
+	}
+	reason, _ := r.Header(events.HeaderReason)
+	detail, _ := r.Header(events.HeaderDetail)
+	w.settle(id, fmt.Sprintf("%s: %s", reason, detail))
+}
+
+// look settles the touched tasks that have ended or are held. It comes after a
+// read, not within: a hold in the past may have been resumed since.
+func (w *waiter) look() {
+	for id := range w.touched {
+		delete(w.touched, id)
+		a, t := w.want[id], w.fold.tasks[id]
+		switch {
+		case a.done:
+		case w.fold.poison[id] != nil:
+			w.settle(id, "")
+		case t == nil:
+		case a.digest != "" && t.Digest != a.digest:
+			w.settle(id, fmt.Sprintf("%s: task %q is there already, with another body", events.ReasonIDConflict, id))
+		case t.State.Terminal() || t.State == events.StateError:
+			w.settle(id, "")
+		}
+	}
+}
+
+func (w *waiter) settle(id, refused string) {
+	a := w.want[id]
+	a.done, a.refused = true, refused
+	w.open--
+}
+
+// history reads a partition of events from its start, and goes on from there.
+func (w *waiter) history(ctx context.Context, p int32) error {
+	mine := func(id string) bool {
+		a := w.want[id]
+		return a != nil && !a.done
+	}
+	for id := range w.want {
+		if mine(id) && w.log.partition(id) == p {
+			delete(w.fold.tasks, id)
+			delete(w.fold.poison, id)
+		}
+	}
+	places, err := w.log.read(ctx, w.log.cfg.Namespace.Events(), kafka.Range{Partitions: []int32{p}}, func(r *events.Record) error {
+		w.fold.add(r, mine)
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	if w.events == nil {
+		w.events = &tail{w.log, w.log.cfg.Namespace.Events(), map[int32]place{}}
+	}
+	w.events.places[p] = places[p]
+	for id := range w.want {
+		if mine(id) && w.log.partition(id) == p {
+			w.touched[id] = true
+		}
+	}
+	w.look()
+	return nil
+}
+
+// exitOf is the exit code of a task's state.
+func exitOf(s events.TaskState) int {
+	switch s {
+	case events.StateError:
+		return exitError
+	case events.StateUndone, events.StateCancelled:
+		return exitUndone
+	}
+	return exitOK
+}
