@@ -12,27 +12,25 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// The bounds of what replies are handed to the client at once.
-const (
-	repliesPerFlight = 256
-	repliesInFlight  = 3 // flights
-)
+// repliesPerFlight bounds what is handed to the client at once.
+const repliesPerFlight = 1024
 
-// replies hands replies to the client in flights: all that wait, as soon as one
-// of a few flights is free. While the broker is quick a reply flies alone and
-// at once; while it is slow, the next flight takes all that have come since.
+// replies hands replies to the client in flights, one at a time: all that wait,
+// as soon as the flight before has landed. While the broker is quick a reply
+// flies alone and at once; while it is slow, the next flight takes all that have
+// come since.
 //
 // The client can't take back one record: it looks at the context of the first
 // of a batch, and fails with it all that waits for the same partition. So what
 // waits, waits here, where a reply whose time ends is dropped alone; and a
 // flight ends with the earliest time of those in it, those with time left fly
-// again.
+// again. Two flights at once would share a batch, and one's context.
 type replies struct {
 	cl *kgo.Client
 
 	mu      sync.Mutex
 	waiting []*reply
-	flying  int // flights
+	flying  bool
 }
 
 // reply is one that Send waits for.
@@ -62,15 +60,13 @@ func (q *replies) send(ctx context.Context, rec *kgo.Record) error {
 	}
 }
 
-// fly starts a flight if one is free and anything waits.
+// fly starts a flight if none is under way and anything waits.
 func (q *replies) fly() {
 	q.mu.Lock()
 	var flight []*reply
-	if q.flying < repliesInFlight {
+	if !q.flying {
 		flight = q.board()
-	}
-	if len(flight) > 0 {
-		q.flying++
+		q.flying = len(flight) > 0
 	}
 	q.mu.Unlock()
 	if len(flight) > 0 {
@@ -115,14 +111,14 @@ func (q *replies) produce(flight []*reply) {
 	}
 }
 
-// landed frees the flight's place; what has time left goes first.
+// landed lets the next flight go; what has time left goes first.
 func (q *replies) landed(again []*reply) {
 	for _, p := range again {
 		// The client has set fields of a record that it gave up.
 		p.record = &kgo.Record{Topic: p.record.Topic, Partition: p.record.Partition, Key: p.record.Key, Value: p.record.Value, Headers: p.record.Headers}
 	}
 	q.mu.Lock()
-	q.flying--
+	q.flying = false
 	if len(again) > 0 {
 		q.waiting = append(again, q.waiting...)
 	}
