@@ -75,9 +75,6 @@ func (l *logbook) learn(ctx context.Context) error {
 	}
 	return l.patiently(ctx, func(ctx context.Context) error {
 		format, err := l.admin.Format(ctx)
-		if errors.Is(err, kafka.ErrNoFormat) {
-			return fmt.Errorf("namespace %q: %w; create it with `waybill topics create`, or name yours with --namespace", l.cfg.Namespace, err)
-		}
 		l.partitions = format.Partitions
 		return err
 	})

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -123,7 +124,10 @@ func runSubmit(cmd *cobra.Command, o *submitOptions) error {
 		}
 	}
 	if err := send(ctx, l, subs); err != nil {
-		return errors.Join(err, o.print(cmd.OutOrStdout(), subs, nil))
+		if ctx.Err() == nil && slices.ContainsFunc(subs, func(s *submission) bool { return s.err == nil }) {
+			err = errors.Join(err, o.print(cmd.OutOrStdout(), subs, nil))
+		}
+		return err
 	}
 	if !o.wait {
 		return o.print(cmd.OutOrStdout(), subs, nil)
@@ -287,10 +291,15 @@ func send(ctx context.Context, l *logbook, subs []*submission) error {
 	var first error
 	acknowledged := 0
 	for i := range subs {
-		if err := <-acks; err == nil {
-			acknowledged++
-		} else if first == nil {
-			first = err
+		select {
+		case err := <-acks:
+			if err == nil {
+				acknowledged++
+			} else if first == nil {
+				first = err
+			}
+		case <-ctx.Done():
+			return ctx.Err()
 		}
 		bar.set(int64(i+1), int64(len(subs)))
 	}
@@ -305,7 +314,7 @@ func send(ctx context.Context, l *logbook, subs []*submission) error {
 func (o *submitOptions) print(out io.Writer, subs []*submission, w *waiter) error {
 	list := make([]submitted, 0, len(subs))
 	for _, s := range subs {
-		if s.err != nil || s.record.Offset < 0 || s.record.Time.IsZero() {
+		if s.err != nil {
 			continue
 		}
 		row := submitted{ID: s.ID, Partition: s.record.Partition, Offset: strconv.FormatInt(s.record.Offset, 10)}

@@ -185,7 +185,10 @@ func runTaskGet(cmd *cobra.Command, t *tool, args []string) error {
 // printTask prints a task as a waiter knows it.
 func (t *tool) printTask(cmd *cobra.Command, w *waiter, id string) error {
 	task, p := w.fold.tasks[id], w.log.partition(id)
-	if task == nil {
+	switch {
+	case task == nil && w.fold.poison[id] != nil:
+		return fmt.Errorf("task %q can't be shown: its first event is one that this build can't use", id)
+	case task == nil:
 		return notFound(id)
 	}
 	v := task.View(w.fold.owners[p], p, w.events.places[p].next)
@@ -288,6 +291,9 @@ func runTaskWait(cmd *cobra.Command, o *taskWaitOptions, args []string) error {
 	w.fold.warn(l.note)
 	if err := o.printTask(cmd, w, id); err != nil {
 		return err
+	}
+	if w.fold.poison[id] != nil {
+		return fmt.Errorf("what became of task %q can't be told: an event of it can't be used", id)
 	}
 	if code := exitOf(w.fold.tasks[id].State); code != exitOK {
 		return exit(code, "task %q: %s", id, w.fold.tasks[id].State)

@@ -1,0 +1,288 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/workflow"
+)
+
+func newWorkflow() *cobra.Command {
+	cmd := &cobra.Command{Use: "workflow", Short: "Check, apply, list and draw workflow definitions"}
+	cmd.AddCommand(newWorkflowValidate(), newWorkflowApply(), newWorkflowList(), newWorkflowGraph())
+	return cmd
+}
+
+func newWorkflowValidate() *cobra.Command {
+	return &cobra.Command{
+		Use:   "validate FILE...",
+		Short: "Check definitions without a cluster; exit 2 with file, line and column of each fault",
+		Args:  atLeastOneFile,
+		RunE: func(cmd *cobra.Command, files []string) error {
+			if err := settle(cmd); err != nil {
+				return err
+			}
+			definitions, err := parseFiles(cmd.InOrStdin(), files)
+			for i, d := range definitions {
+				if d != nil {
+					fmt.Fprintf(cmd.OutOrStdout(), "%s: %s is valid: %d steps, agents %s\n", files[i], d.Key(), len(d.Steps), strings.Join(d.Agents(), ", "))
+				}
+			}
+			return err
+		},
+	}
+}
+
+func atLeastOneFile(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return usage("`%s` wants a file (-: standard input)", cmd.CommandPath())
+	}
+	return nil
+}
+
+// parseFiles reads definitions: one for each file, nil where it has faults. The
+// error lists all faults of all files.
+func parseFiles(stdin io.Reader, files []string) ([]*workflow.Definition, error) {
+	definitions := make([]*workflow.Definition, len(files))
+	var faults []string
+	for i, file := range files {
+		d, err := parseFile(stdin, file)
+		if err != nil {
+			faults = append(faults, err.Error())
+		}
+		definitions[i] = d
+	}
+	if len(faults) > 0 {
+		return definitions, usage("the definition can't be used:\n%s", strings.Join(faults, "\n"))
+	}
+	return definitions, nil
+}
+
+func parseFile(stdin io.Reader, file string) (*workflow.Definition, error) {
+	if file == "-" {
+		src, err := io.ReadAll(io.LimitReader(stdin, workflow.MaxDefinitionBytes+1))
+		if err != nil {
+			return nil, fmt.Errorf("standard input: %w", err)
+		}
+		return workflow.ParseYAML("stdin", src)
+	}
+	src, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	return workflow.ParseYAML(file, src)
+}
+
+// applied is what is printed of a definition that was applied.
+type applied struct {
+	Workflow string   `json:"workflow"`
+	Version  int      `json:"version"`
+	Result   string   `json:"result"` // applied or unchanged
+	Agents   []string `json:"agents"`
+}
+
+func newWorkflowApply() *cobra.Command {
+	var t tool
+	cmd := &cobra.Command{
+		Use:   "apply FILE...",
+		Short: "Write definitions to the log, and create the request topics of new agents",
+		Long: `Write definitions to the log, and create the request topics of new agents. All files are checked
+first. A version that is there already is left as it is; with another body it is refused (exit 8):
+tasks keep the version that they started with, so a change needs a new one.`,
+		Args: atLeastOneFile,
+		RunE: func(cmd *cobra.Command, files []string) error { return runApply(cmd, &t, files) },
+	}
+	t.flags(cmd)
+	return cmd
+}
+
+func runApply(cmd *cobra.Command, t *tool, files []string) error {
+	if err := t.begin(cmd); err != nil {
+		return err
+	}
+	definitions, err := parseFiles(cmd.InOrStdin(), files)
+	if err != nil {
+		return err
+	}
+	l, err := t.open(cmd)
+	if err != nil {
+		return err
+	}
+	defer l.close()
+	ctx := cmd.Context()
+	there, err := l.definitions(ctx)
+	if err != nil {
+		return err
+	}
+	producer, err := kafka.OpenProducer(l.cfg)
+	if err != nil {
+		return err
+	}
+	defer producer.Close()
+	var list []applied
+	for _, d := range definitions {
+		result := "applied"
+		if slices.ContainsFunc(there, func(s stored) bool { return s.Workflow == d.Name && s.Version == d.Version }) {
+			result = "unchanged"
+		}
+		err := l.patiently(ctx, func(ctx context.Context) error { return applyDefinition(ctx, l.cfg, producer, d) })
+		if err != nil && len(list) > 0 {
+			return errors.Join(err, t.printApplied(cmd.OutOrStdout(), list))
+		}
+		if err != nil {
+			return err
+		}
+		list = append(list, applied{d.Name, d.Version, result, d.Agents()})
+	}
+	return t.printApplied(cmd.OutOrStdout(), list)
+}
+
+func (t *tool) printApplied(out io.Writer, list []applied) error {
+	return printList(&t.output, out, "WORKFLOW VERSION RESULT AGENTS", list, func(a applied) []string {
+		return []string{a.Workflow, strconv.Itoa(a.Version), a.Result, strings.Join(a.Agents, ",")}
+	})
+}
+
+// stored is a definition as it is in the log; Definition is null and Fault says
+// why, where this build can't use it.
+type stored struct {
+	Workflow   string               `json:"workflow"`
+	Version    int                  `json:"version"`
+	AppliedAt  *string              `json:"applied_at"`
+	Fault      string               `json:"fault,omitempty"`
+	Definition *workflow.Definition `json:"definition"`
+}
+
+// definitions are those in the log, by name and version.
+func (l *logbook) definitions(ctx context.Context) ([]stored, error) {
+	last := map[string]events.Record{}
+	err := l.patiently(ctx, func(ctx context.Context) error {
+		clear(last)
+		return l.admin.ReadCompacted(ctx, l.cfg.Namespace.Definitions(), func(r events.Record) error {
+			last[string(r.Key)] = r
+			return nil
+		})
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read the definitions: %w", err)
+	}
+	var list []stored
+	for key, r := range last {
+		name, version, ok := strings.Cut(key, "/")
+		if n, err := strconv.Atoi(version); ok && err == nil && len(r.Value) > 0 { // else the format record, or deleted
+			s := stored{Workflow: name, Version: n, AppliedAt: timeText(r.Time)}
+			if s.Definition, err = workflow.ParseJSON(r.Value); err != nil {
+				s.Fault, s.Definition = err.Error(), nil
+			}
+			list = append(list, s)
+		}
+	}
+	slices.SortFunc(list, func(a, b stored) int {
+		if c := strings.Compare(a.Workflow, b.Workflow); c != 0 {
+			return c
+		}
+		return a.Version - b.Version
+	})
+	return list, nil
+}
+
+func newWorkflowList() *cobra.Command {
+	var t tool
+	cmd := &cobra.Command{
+		Use:   "list",
+		Short: "List the definitions in the log",
+		Args:  noArguments,
+		RunE:  func(cmd *cobra.Command, _ []string) error { return runWorkflowList(cmd, &t) },
+	}
+	t.flags(cmd)
+	return cmd
+}
+
+func runWorkflowList(cmd *cobra.Command, t *tool) error {
+	if err := t.begin(cmd); err != nil {
+		return err
+	}
+	l, err := t.open(cmd)
+	if err != nil {
+		return err
+	}
+	defer l.close()
+	list, err := l.definitions(cmd.Context())
+	if err != nil {
+		return err
+	}
+	return printList(&t.output, cmd.OutOrStdout(), "WORKFLOW VERSION STEPS AGENTS APPLIED FAULT", list, func(s stored) []string {
+		steps, agents := "-", "-"
+		if s.Definition != nil {
+			steps, agents = strconv.Itoa(len(s.Definition.Steps)), strings.Join(s.Definition.Agents(), ",")
+		}
+		return []string{s.Workflow, strconv.Itoa(s.Version), steps, agents, tableTime(s.AppliedAt), shorten(s.Fault, 120)}
+	})
+}
+
+func newWorkflowGraph() *cobra.Command {
+	var conn connection
+	var format string
+	cmd := &cobra.Command{
+		Use:   "graph FILE|NAME[/VERSION]",
+		Short: "Draw the steps of a definition: of a file, or of the log (by default the newest version)",
+		Args:  arguments("a file, or a workflow's name"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := settle(cmd); err != nil {
+				return err
+			}
+			d, err := conn.definition(cmd, args[0])
+			if err != nil {
+				return err
+			}
+			drawn, err := d.Graph(format)
+			if err != nil {
+				return exit(exitUsage, "--format: %w", err)
+			}
+			_, err = fmt.Fprintln(cmd.OutOrStdout(), strings.TrimRight(drawn, "\n"))
+			return err
+		},
+	}
+	conn.flags(cmd)
+	cmd.Flags().StringVar(&format, "format", workflow.GraphText, "text, mermaid or dot")
+	return cmd
+}
+
+// definition is that of a file, if there is one of the name, else of the log.
+func (c *connection) definition(cmd *cobra.Command, what string) (*workflow.Definition, error) {
+	_, err := os.Stat(what)
+	if err == nil || what == "-" || strings.HasSuffix(what, ".yaml") || strings.HasSuffix(what, ".yml") || strings.HasSuffix(what, ".json") {
+		list, err := parseFiles(cmd.InOrStdin(), []string{what})
+		return list[0], err
+	}
+	t := tool{connection: *c}
+	l, err := t.open(cmd)
+	if err != nil {
+		return nil, err
+	}
+	defer l.close()
+	list, err := l.definitions(cmd.Context())
+	if err != nil {
+		return nil, err
+	}
+	name, version, _ := strings.Cut(what, "/")
+	for _, s := range slices.Backward(list) {
+		if s.Workflow == name && (version == "" || version == strconv.Itoa(s.Version)) {
+			if s.Definition == nil {
+				return nil, fmt.Errorf("%s/%d can't be used: %s", s.Workflow, s.Version, s.Fault)
+			}
+			return s.Definition, nil
+		}
+	}
+	return nil, exit(exitNotFound, "no file and no workflow %q; `waybill workflow list` shows those in the log", what)
+}
