@@ -20,6 +20,7 @@ func (*quiet) Poll(context.Context) ([]events.Record, error)       { return nil,
 func (*quiet) Wake()                                               {}
 func (*quiet) HighWatermark(string, int32) (int64, bool)           { return 0, true }
 func (*quiet) Position(string, int32) (int64, bool)                { return 0, true }
+func (*quiet) Tail(string, int32) (int64, bool)                    { return 0, true }
 func (*quiet) Commit(context.Context, map[int32]int64) error       { return nil }
 func (q *quiet) Send(_ context.Context, rs ...events.Record) error { q.sent += len(rs); return nil }
 

@@ -178,6 +178,16 @@ func (l *brokerLog) Position(_ string, p int32) (int64, bool) {
 	return int64(l.parts[p].position), true
 }
 
+func (l *brokerLog) Tail(_ string, p int32) (int64, bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	part := l.parts[p]
+	if part.stable >= 0 {
+		return int64(min(part.stable, len(part.entries))), true
+	}
+	return int64(len(part.entries)), true
+}
+
 func (l *brokerLog) Commit(_ context.Context, positions map[int32]int64) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -185,15 +185,18 @@ func (s *Supervisor) warn(local time.Time) {
 	}
 }
 
-// reach finds the partitions that have been read far enough to ask.
+// reach finds the partitions that have been read far enough to ask, and those
+// that are behind.
 func (s *Supervisor) reach(log Log, ps []*partition, local time.Time) {
 	topic := s.cfg.Namespace.Events()
 	for _, p := range ps {
+		position, ok2 := log.Position(topic, p.id)
+		tail, ok := log.Tail(topic, p.id)
+		p.behind = ok && ok2 && position < tail
 		if p.restored {
 			continue
 		}
 		high, ok := log.HighWatermark(topic, p.id)
-		position, ok2 := log.Position(topic, p.id)
 		if p.restored = ok && ok2 && position >= high; p.restored {
 			s.listen.Restored(p.id, local.Sub(p.since))
 		}

@@ -138,6 +138,33 @@ func TestDisarmedTimerIsNotAskedAbout(t *testing.T) {
 	})
 }
 
+// A supervisor that is behind doesn't ask about what the log may have settled
+// already: it goes by the instant up to which it has read. Asking would put it,
+// and the scheduler, further behind.
+func TestWhoIsBehindGoesByTheLogsTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, 1)
+		r.log.pollLimit = 1 // one record a poll: the rest waits in the log
+		r.run()
+		r.assign(0)
+		synctest.Wait()
+		due := r.start.Add(5 * time.Second)
+		time.Sleep(10 * time.Second) // the timers are long due when they are read
+		r.log.appendAt(r.start.Add(time.Second), 0, r.started("answered", 3, due), r.started("silent", 3, due))
+		for i := range 200 {
+			r.log.appendAt(r.start.Add(2*time.Second), 0, completed(fmt.Sprint("other ", i), 4))
+		}
+		r.log.appendAt(r.start.Add(2*time.Second), 0, completed("answered", 4))
+		time.Sleep(100 * time.Millisecond)
+		synctest.Wait()
+		expect(t, "answered, but not read yet", r.out.since(due, "answered"), "")
+		if got := r.out.since(due, "silent"); len(got) == 0 {
+			t.Error("the timer that is due at the log's tail was not asked about")
+		}
+		r.end()
+	})
+}
+
 // An event that disarms a timer while its recovery is on the way must not be
 // undone by the snooze that follows.
 func TestDisarmedWhileSending(t *testing.T) {

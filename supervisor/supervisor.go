@@ -38,6 +38,9 @@ type Offsets interface {
 	// Position is the offset after everything that Poll has returned or passed
 	// by, the markers of transactions included; ok is false as above.
 	Position(topic string, p int32) (offset int64, ok bool)
+	// Tail is where committed records ended when Poll last looked; a Position
+	// below it is behind; ok is false as above.
+	Tail(topic string, p int32) (offset int64, ok bool)
 	// Commit stores positions as the group's offsets. They show lag to
 	// operators; nothing is read from them. It is called beside Poll.
 	Commit(ctx context.Context, positions map[int32]int64) error
@@ -56,8 +59,10 @@ type Fold interface {
 	// its task, whose timers are then no longer due. An error means that the
 	// partition can't go on, and ends the supervisor.
 	Apply(r *events.Record) error
-	// Next is the offset after the last record applied.
+	// Next is the offset after the last record applied, At that record's
+	// instant.
 	Next() int64
+	At() time.Time
 	// Save stores what was applied, with Next, as one.
 	Save() error
 	// Discard frees the memory, and drops what isn't saved.

@@ -43,6 +43,9 @@ type partition struct {
 	// restored: everything below the high watermark seen at assignment has
 	// been applied.
 	restored bool
+	// behind: records are there that were not applied yet. One of them may
+	// disarm a timer that looks due.
+	behind bool
 
 	unsaved int       // records applied since the last save
 	savedAt time.Time // local
@@ -61,15 +64,27 @@ func (p *partition) reassigned(generation uint64, local time.Time) {
 	p.generation, p.since, p.restored = generation, local, false
 }
 
+// asOf is the instant up to which the partition is known: now at the log's tail,
+// else that of the last event applied. Without it, a supervisor that falls
+// behind asks about every attempt that has long been answered, and the answers
+// to that put it further behind.
+func (p *partition) asOf(now time.Time) time.Time {
+	if at := p.deadlines.At(); p.behind && at.Before(now) {
+		return at
+	}
+	return now
+}
+
 // due is the page of timers to ask about; none while the partition may not ask.
 func (p *partition) due(now, local time.Time) []events.Due {
 	if !p.restored || p.sending || local.Before(p.resumeAt) {
 		return nil
 	}
-	if at, ok := p.deadlines.Earliest(); !ok || at.After(now) {
+	known := p.asOf(now)
+	if at, ok := p.deadlines.Earliest(); !ok || at.After(known) {
 		return nil
 	}
-	return p.deadlines.Due(now, PageTimers)
+	return p.deadlines.Due(known, PageTimers)
 }
 
 // failed makes the partition pause after a batch that wasn't written.
@@ -90,8 +105,8 @@ func (p *partition) sleep(now, local time.Time, limit time.Duration) time.Durati
 	if p.unsaved > 0 {
 		d = min(d, p.savedAt.Add(SaveInterval).Sub(local))
 	}
-	if !p.restored || p.sending {
-		return d
+	if !p.restored || p.sending || p.behind {
+		return d // a record, or the end of the send, is what comes next
 	}
 	if at, ok := p.deadlines.Earliest(); ok {
 		d = min(d, max(at.Sub(now), p.resumeAt.Sub(local)))

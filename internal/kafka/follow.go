@@ -86,7 +86,7 @@ type Follower struct {
 }
 
 // standing is where a follower is in a partition.
-type standing struct{ position, highWatermark int64 }
+type standing struct{ position, highWatermark, tail int64 }
 
 // OpenFollower joins the group. It fails if a topic is missing or has another
 // partition count, and when the cluster can't be reached within ctx. The
@@ -289,6 +289,7 @@ func (f *Follower) Poll(ctx context.Context) ([]events.Record, error) {
 			return
 		}
 		stand := f.stands[fp.Topic][fp.Partition]
+		stand.tail = fp.LastStableOffset
 		stand.position = fp.Records[len(fp.Records)-1].Offset + 1
 		f.stands[fp.Topic][fp.Partition] = stand
 		for _, r := range fp.Records {
@@ -336,6 +337,13 @@ func (f *Follower) HighWatermark(topic string, p int32) (offset int64, ok bool) 
 func (f *Follower) Position(topic string, p int32) (offset int64, ok bool) {
 	stand, ok := f.stand(topic, p)
 	return stand.position, ok
+}
+
+// Tail is where committed records ended when a record of the partition was
+// fetched last: a Position below it is behind. Not ok as of HighWatermark.
+func (f *Follower) Tail(topic string, p int32) (offset int64, ok bool) {
+	stand, ok := f.stand(topic, p)
+	return stand.tail, ok
 }
 
 func (f *Follower) stand(topic string, p int32) (standing, bool) {
