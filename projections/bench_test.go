@@ -54,7 +54,7 @@ func orders(n, width int) []events.Record {
 }
 
 // saveBytes is when the benchmarks save.
-const saveBytes = 1 << 20
+const saveBytes = projections.LiveSaveBytes
 
 // cpuTime reports the processor time of the measured part, of all threads:
 // Pebble's and the collector's included, the neighbours' not.
@@ -87,7 +87,7 @@ func benchStore(b *testing.B, view string) *projections.Store {
 
 // BenchmarkTasksApply is a restore: decode, check the chain, evolve, save.
 func BenchmarkTasksApply(b *testing.B) {
-	for _, c := range []struct{ width, saveBytes int }{{100, saveBytes}, {10000, saveBytes}, {10000, 16 * saveBytes}} {
+	for _, c := range []struct{ width, saveBytes int }{{100, saveBytes}, {10000, saveBytes}, {10000, projections.RestoreSaveBytes}} {
 		width, saveBytes := c.width, c.saveBytes
 		b.Run(fmt.Sprintf("open=%d/save=%dMB", width, saveBytes>>20), func(b *testing.B) {
 			rs := orders(b.N/9+1, width)

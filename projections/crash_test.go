@@ -86,7 +86,7 @@ func TestCrashLeavesAPrefix(t *testing.T) {
 // TestCrashWhileItIsCreated: whatever of a creation was on disk, the directory
 // opens again.
 func TestCrashWhileItIsCreated(t *testing.T) {
-	for seed := range uint64(60) {
+	for seed := range uint64(20) {
 		fs := vfs.NewCrashableMem()
 		clones := make(chan *vfs.MemFS, 1000)
 		rnd := rand.New(rand.NewPCG(seed, 2))
@@ -222,8 +222,8 @@ func TestTasksKeepNoBatch(t *testing.T) {
 // TestCrashAtAnyChange takes the disk away at each kind of change that Pebble
 // makes to it, not only between calls.
 func TestCrashAtAnyChange(t *testing.T) {
-	rs := newHistory(11).records(900)
-	for k := int64(0); k < 250; k++ {
+	rs := newHistory(11).records(600)
+	for k := int64(1); k < 250; k += 1 + k/30 {
 		mem := vfs.NewCrashableMem()
 		rnd := rand.New(rand.NewPCG(uint64(k), 4))
 		var ops, flushed atomic.Int64

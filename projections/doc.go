@@ -17,11 +17,11 @@
 //	v, err := store.Tasks(p)              // the state as of v.Next()
 //	for r := range log.From(v.Next()) {   // restore
 //		err = v.Apply(&r)
-//		if v.ChangedBytes() > bound { err = v.Save() }
+//		if v.ChangedBytes() > RestoreSaveBytes { err = v.Save() }
 //	}
 //	for batch := range lane {             // live: states come decided
 //		v.Accept(batch.Tasks, batch.State, batch.Next)
-//		...
+//		if v.ChangedBytes() > LiveSaveBytes { err = v.Save() }
 //	}
 //
 // A store flushes by time and by size (Run). Whoever trims the log, or an inbox

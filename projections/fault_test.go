@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -174,7 +175,7 @@ func fill(fs vfs.FS, o projections.Options, rs []record) (flushed int64, err err
 // TestFlippedByteStopsTheStore: a damaged file is an error that says what to
 // do, when it is opened or when it is read, and never the end of the process.
 func TestFlippedByteStopsTheStore(t *testing.T) {
-	rs := newHistory(4).records(2500)
+	rs := newHistory(4).records(1200)
 	damaged := 0
 	for seed := range uint64(60) {
 		rnd := rand.New(rand.NewPCG(seed, 5))
@@ -278,30 +279,41 @@ func TestLostFilesAreNoticed(t *testing.T) {
 	}
 }
 
-// TestRunFlushesByTime awaits the flush by its listener.
-func TestRunFlushesByTime(t *testing.T) {
-	flushed := make(chan time.Duration, 1)
-	s, err := projections.Open("data", identity(projections.ViewTasks), projections.Options{FS: vfs.NewMem(), FlushEvery: time.Millisecond,
-		Listener: &projections.Listener{Flushed: func(d time.Duration) { flushed <- d }}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan error)
-	go func() { ended <- s.Run(ctx) }()
-	v := tasksOf(t, s)
-	apply(t, v, newHistory(1).records(20))
-	if err := v.Save(); err != nil {
-		t.Fatal(err)
-	}
-	<-flushed
-	if _, next := v.FlushedState(); next != v.Next() {
-		t.Fatalf("flushed %d, saved %d", next, v.Next())
-	}
-	cancel()
-	if err := <-ended; err != nil {
-		t.Fatal(err)
-	}
-	go func() { <-flushed }() // of Close
-	closeStore(t, s)
+// TestRunFlushesByTimeAndBySize runs on a virtual clock.
+func TestRunFlushesByTimeAndBySize(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := open(t, vfs.NewMem(), projections.ViewTasks)
+		ended := make(chan error)
+		ctx, cancel := context.WithCancel(context.Background())
+		go func() { ended <- s.Run(ctx) }()
+		v := tasksOf(t, s)
+		h := newHistory(1)
+		save := func(n int) {
+			t.Helper()
+			apply(t, v, h.records(n))
+			if err := v.Save(); err != nil {
+				t.Fatal(err)
+			}
+			synctest.Wait()
+		}
+		flushed := func(want bool) {
+			t.Helper()
+			if _, next := v.FlushedState(); (next == v.Next()) != want {
+				t.Fatalf("flushed %d, saved %d", next, v.Next())
+			}
+		}
+		save(20)
+		flushed(false)
+		time.Sleep(projections.DefaultFlushEvery)
+		synctest.Wait()
+		flushed(true)
+		h.input = projections.MinMemtableBytes // one task is enough
+		save(100)
+		flushed(true)
+		cancel()
+		if err := <-ended; err != nil {
+			t.Fatal(err)
+		}
+		closeStore(t, s)
+	})
 }

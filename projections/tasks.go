@@ -13,6 +13,16 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
+// When to Save, by ChangedBytes. Live, what isn't saved is replayed after a
+// crash, so little is kept back. A restore that is cut short is begun again
+// anyhow, and the longer it waits the fewer states it writes of a task that
+// goes on changing (measured with 10,000 tasks open at a time: 17 us of
+// processor time an event at 1 MB, 4 us at 64 MB, where the fold alone is 3).
+const (
+	LiveSaveBytes    = 1 << 20
+	RestoreSaveBytes = 64 << 20
+)
+
 // taskOverheadBytes is what a stored task takes beside other people's data: its
 // plan, names and instants. An estimate, for ChangedBytes.
 const taskOverheadBytes = 1500
@@ -189,8 +199,8 @@ func (v *Tasks) ChangedBytes() int { return v.bytes }
 
 // Save writes what changed since the last Save and the offset, in one batch: a
 // task that changed nine times is written once. The batch is never split, since
-// a crash may fall between two; whoever applies calls Save before ChangedBytes
-// passes about a megabyte.
+// a crash may fall between two; whoever applies calls Save when ChangedBytes
+// passes LiveSaveBytes, or in a restore RestoreSaveBytes.
 func (v *Tasks) Save() error {
 	err := v.save(len(v.changed), func(b *pebble.Batch) error {
 		var key []byte

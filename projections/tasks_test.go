@@ -134,9 +134,9 @@ func same(t testing.TB, v *projections.Tasks, want map[string]*events.Task, stat
 }
 
 func TestTasksAreTheFoldHoweverTheyCameToBe(t *testing.T) {
-	for seed := range uint64(20) {
+	for seed := range uint64(12) {
 		h := newHistory(seed)
-		rs := h.records(1500)
+		rs := h.records(1100)
 
 		s1 := open(t, vfs.NewMem(), projections.ViewTasks)
 		rebuilt := tasksOf(t, s1)
@@ -246,7 +246,7 @@ func TestPoisonStopsItsTaskAndNoOther(t *testing.T) {
 	for name := range poison(events.Record{}) {
 		t.Run(name, func(t *testing.T) {
 			h := newHistory(7)
-			rs := h.records(2000)
+			rs := h.records(900)
 			// The poisoned event is the middle one of a long-lived task.
 			byTask := map[string][]int{}
 			for i := range rs {
