@@ -24,8 +24,6 @@ const (
 	repliesPartitions   = 12
 )
 
-func TestMain(m *testing.M) { kafkatest.Main(m) }
-
 // contract is one agent's topics on a broker.
 type contract struct {
 	*testing.T

@@ -98,8 +98,7 @@ func TestMalformedIsPassedOver(t *testing.T) {
 			CompleteBy: by, IdempotencyKey: "k", Value: []byte(`{"x":1}`)}
 		noUndoOf := undo.Record("waybill.", "test", "a", 0)
 		noUndoOf.Offset = 3
-		s.at = map[position]string{}
-		s.ready = []events.Record{{Offset: 1, Value: []byte("?")}, noJSON, noUndoOf}
+		s.deliverMalformed(events.Record{Offset: 1, Value: []byte("?")}, noJSON, noUndoOf)
 		s.deliver(testRecord(4, by))
 		pass(time.Second)
 		stop()
@@ -132,10 +131,7 @@ func TestLateIsNotBegun(t *testing.T) {
 			Listener: Listener{Late: func(_ Request, by time.Duration) { late = by }}}
 		stop := start(t, s, s2, func(context.Context, Request) (any, error) { t.Error("begun"); return nil, nil })
 		r := testRecord(1, time.Now().Add(2*time.Second))
-		s.deliver(r)
-		s.mu.Lock()
-		s.byID[testID(1)] = time.Now().Add(-time.Second) // as our clock would say
-		s.mu.Unlock()
+		s.deliverUntil(time.Now().Add(-time.Second), r)
 		pass(time.Second)
 		stop()
 		if late != time.Second || s.dones[position{0, 1}] != 1 {
@@ -259,10 +255,8 @@ func TestStoppedProcessSendsNothing(t *testing.T) {
 			stopped.Store(int64(time.Hour))
 			return nil, ctx.Err()
 		})
-		s.deliver(testRecord(1, time.Now().Add(time.Minute)))
-		s.mu.Lock()
-		s.byID[testID(1)] = time.Now() // the handler's first act is to be stopped past it
-		s.mu.Unlock()
+		// The handler's first act is to be stopped past it.
+		s.deliverUntil(time.Now(), testRecord(1, time.Now().Add(time.Minute)))
 		pass(time.Second)
 		stop()
 		if len(s.acked) != 0 || s.dones[position{0, 1}] != 1 || dropped.Load() != 1 {

@@ -65,6 +65,24 @@ func (s *fakeSession) deliver(recs ...events.Record) {
 	s.signal()
 }
 
+// deliverUntil delivers a request whose time is over at by, whatever it says.
+func (s *fakeSession) deliverUntil(by time.Time, r events.Record) {
+	id, _ := r.Header(events.HeaderRequest)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.byID[id], s.at[position{r.Partition, r.Offset}] = by, id
+	s.ready = append(s.ready, r)
+	s.signal()
+}
+
+// deliverMalformed delivers records of which nobody expects a reply.
+func (s *fakeSession) deliverMalformed(recs ...events.Record) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.ready = append(s.ready, recs...)
+	s.signal()
+}
+
 func (s *fakeSession) signal() {
 	select {
 	case s.wake <- struct{}{}:

@@ -1,0 +1,191 @@
+package agent_test
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/waybill-run/waybill/agent"
+	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/kafkatest"
+)
+
+var (
+	_ agent.Session = (*kafka.Session)(nil)
+	_ agent.Holder  = (*kafka.Session)(nil)
+)
+
+// childEnv makes this binary an agent: "<brokers> <namespace>".
+const childEnv = "WAYBILL_TEST_AGENT"
+
+func TestMain(m *testing.M) {
+	if where := os.Getenv(childEnv); where != "" {
+		if err := child(where); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	kafkatest.Main(m)
+}
+
+// wired configures an agent on a real session.
+func wired(brokers []string, ns events.Namespace) agent.Config {
+	clock := kafka.NewClock()
+	return agent.Config{Source: "test", Namespace: ns, Clock: clock.Now,
+		Open: func(ctx context.Context) (agent.Session, error) {
+			return kafka.OpenSession(ctx, kafka.SessionConfig{Config: kafka.Config{Brokers: brokers, Namespace: ns, Clock: clock},
+				Group: ns.AgentGroup("payments"), Topic: ns.Requests("payments")})
+		}}
+}
+
+// child serves until SIGTERM. Its handler says "handling" and waits for a line.
+func child(where string) error {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	defer stop()
+	brokers, ns, _ := strings.Cut(where, " ")
+	in := bufio.NewReader(os.Stdin)
+	return agent.Run(ctx, wired(strings.Split(brokers, ","), events.Namespace(ns)),
+		agent.HandlerFunc(func(context.Context, agent.Request) (any, error) {
+			fmt.Println("handling")
+			_, err := in.ReadString('\n')
+			return "done", err
+		}))
+}
+
+func TestRunOnARealSession(t *testing.T) {
+	kafkatest.Each(t, func(t *testing.T, b *kafkatest.Broker) {
+		c := newContract(t, b)
+		const requests = 200
+		var calls atomic.Int32
+		run := func() (stop func()) {
+			ctx, cancel := context.WithCancel(c.ctx)
+			ended := make(chan error, 1)
+			go func() {
+				ended <- agent.Run(ctx, wired(b.Addrs, c.ns), agent.HandlerFunc(func(context.Context, agent.Request) (any, error) {
+					if calls.Add(1)%7 == 0 {
+						return nil, agent.Transient(io.ErrUnexpectedEOF)
+					}
+					return 1, nil
+				}))
+			}()
+			return func() {
+				cancel()
+				if err := <-ended; err != nil {
+					t.Error(err)
+				}
+			}
+		}
+		var asked []events.Record
+		for i := range requests {
+			asked = append(asked, c.request(fmt.Sprintf("o-%d", i), events.Do, 1, "charge", "{}", time.Minute))
+		}
+		c.ask(asked...)
+		stop := run()
+		c.awaitReplies(requests)
+		stop()
+		// The next instance finds nothing to do but what is new.
+		before := calls.Load()
+		stop = run()
+		c.ask(c.request("new", events.Do, 1, "charge", "{}", time.Minute))
+		said := c.awaitReplies(requests + 1)
+		stop()
+		if len(said) != requests+1 || said["new/charge/do/1"] != "completed 1" || calls.Load() > before+2 {
+			t.Errorf("%d replies, %d calls after the restart; new: %q", len(said), calls.Load()-before, said["new/charge/do/1"])
+		}
+	})
+}
+
+// An agent's process is stopped in its handler, past the request's complete-by,
+// and continued: the handler returns, and nothing is sent.
+func TestStoppedProcessRepliesNothingLate(t *testing.T) {
+	kafkatest.Each(t, func(t *testing.T, b *kafkatest.Broker) {
+		c := newContract(t, b)
+		cmd := exec.CommandContext(c.ctx, os.Args[0])
+		cmd.Env = append(os.Environ(), childEnv+"="+strings.Join(b.Addrs, ",")+" "+string(c.ns))
+		cmd.Stderr = os.Stderr
+		in, err := cmd.StdinPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		out, err := cmd.StdoutPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		lines := bufio.NewReader(out)
+		await := func() {
+			t.Helper()
+			if line, err := lines.ReadString('\n'); line != "handling\n" {
+				t.Fatalf("the agent said %q: %v", line, err)
+			}
+		}
+		send := func(s syscall.Signal) {
+			t.Helper()
+			if err := cmd.Process.Signal(s); err != nil {
+				t.Fatal(err)
+			}
+		}
+		// The agent has its partition once it has answered a first request.
+		c.ask(c.request("o-1", events.Do, 1, "charge", "{}", time.Minute))
+		await()
+		fmt.Fprintln(in)
+		c.awaitReplies(1)
+
+		late := c.request("o-2", events.Do, 1, "charge", "{}", 3*time.Second)
+		completeBy, _ := late.Header(events.HeaderCompleteBy)
+		by, err := time.Parse(time.RFC3339, completeBy)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.ask(late)
+		await()
+		send(syscall.SIGSTOP)
+		awaitStopped(t, cmd.Process.Pid)
+		fmt.Fprintln(in) // the handler returns as soon as the process goes on
+		<-time.After(time.Until(by) + 100*time.Millisecond)
+		send(syscall.SIGCONT)
+
+		c.ask(c.request("o-3", events.Do, 1, "charge", "{}", time.Minute))
+		await()
+		fmt.Fprintln(in)
+		said := c.awaitReplies(2)
+		send(syscall.SIGTERM)
+		if err := cmd.Wait(); err != nil {
+			t.Error(err)
+		}
+		if _, ok := said["o-2/charge/do/1"]; ok || said["o-3/charge/do/1"] == "" {
+			t.Errorf("replied: %v", said)
+		}
+	})
+}
+
+// awaitStopped returns when every thread of the process stands still.
+func awaitStopped(t *testing.T, pid int) {
+	t.Helper()
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for range 5000 {
+		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, state, _ := strings.Cut(string(stat), ") "); strings.HasPrefix(state, "T") {
+			return
+		}
+		<-tick.C
+	}
+	t.Fatal("the process doesn't stop")
+}
