@@ -46,13 +46,11 @@ func (c Cause) String() string {
 
 // ParseCause is the inverse of Cause.String.
 func ParseCause(s string) (Cause, error) {
-	part := strings.Split(s, "/")
-	if len(part) != 3 {
-		return Cause{}, fmt.Errorf("cause %q: not inbox/partition/offset", s)
-	}
-	inbox, ok := ParseInbox(part[0])
-	p, err := strconv.ParseInt(part[1], 10, 32)
-	off, err2 := strconv.ParseInt(part[2], 10, 64)
+	rest, offset, _ := cutLast(s)
+	name, partition, _ := cutLast(rest)
+	inbox, ok := ParseInbox(name)
+	p, err := strconv.ParseInt(partition, 10, 32)
+	off, err2 := strconv.ParseInt(offset, 10, 64)
 	if !ok || err != nil || err2 != nil || p < 0 || off < 0 {
 		return Cause{}, fmt.Errorf("cause %q: not inbox/partition/offset", s)
 	}

@@ -6,7 +6,7 @@ package events
 // digest over them compares two stores.
 
 // Encode is the task's stored form.
-func (t *Task) Encode() []byte { return appendObject(make([]byte, 0, 1024), t) }
+func (t *Task) Encode() []byte { return encodeObject(t) }
 
 // DecodeTask is the inverse of Encode. Raw JSON aliases data.
 func DecodeTask(data []byte) (*Task, error) {

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"pgregory.net/rapid"
 )
 
 // factOf makes the fact that a row of a table is about; nil where no event of
@@ -263,4 +265,16 @@ func TestInstantsAreMillis(t *testing.T) {
 	if got := Millis(at); got.Format(TimeLayout) != "2026-01-02T02:04:05.006Z" || !Millis(time.Time{}).IsZero() {
 		t.Errorf("Millis(%s) = %s", at, got)
 	}
+}
+
+// TestInstantsAsTheStandardLibrary: an instant is written as time.Format writes
+// it.
+func TestInstantsAsTheStandardLibrary(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		at := time.Unix(rapid.Int64Range(-62167219200, 253402300799).Draw(t, "second"), rapid.Int64Range(0, 999_999_999).Draw(t, "nanosecond")).
+			In(time.FixedZone("x", rapid.IntRange(-50_000, 50_000).Draw(t, "zone")))
+		if got, want := string(appendInstant(nil, at)), at.UTC().Format(TimeLayout); got != want {
+			t.Fatalf("%s, want %s", got, want)
+		}
+	})
 }
