@@ -200,15 +200,25 @@ func (t *Task) Run(step int, k Kind) *Run {
 
 // Bytes is the size of what the task holds of other people's data.
 func (t *Task) Bytes() int {
-	n := len(t.Input) + len(t.Output)
+	n := len(t.Input) + len(t.Output) + t.Error.bytes()
+	for k, v := range t.Labels {
+		n += len(k) + len(v)
+	}
 	for i := range t.Steps {
 		s := &t.Steps[i]
-		n += len(s.Input) + len(s.Output)
+		n += len(s.Input) + len(s.Output) + s.Error.bytes()
 		if s.Undo != nil {
-			n += len(s.Undo.Input)
+			n += len(s.Undo.Input) + s.Undo.Error.bytes()
 		}
 	}
 	return n
+}
+
+func (e *Error) bytes() int {
+	if e == nil {
+		return 0
+	}
+	return len(e.Code) + len(e.Message) + len(e.Details)
 }
 
 // PartitionState is what a partition of events folds to, beside its tasks.
