@@ -240,7 +240,7 @@ func TestCommitOfALostPartitionIsRolledBack(t *testing.T) {
 		kept := 0
 		until(t, a, "the own half again", func(rs []events.Record) bool {
 			if len(rs) > 0 {
-				commit(t, a, s.reflect(rs))
+				commit(t, a, len(rs), s.reflect(rs))
 			}
 			kept += len(rs)
 			return kept == testPartitions/2
@@ -319,7 +319,7 @@ func TestOutputThatCannotBeWritten(t *testing.T) {
 					t.Fatalf("after the rollback came %v", again)
 				}
 			}
-			commit(t, l, []events.Record{good})
+			commit(t, l, 1, []events.Record{good})
 			if seen := s.reflected(t, 1); seen["good"] != 1 {
 				t.Errorf("events: %v", seen)
 			}
@@ -341,7 +341,7 @@ func TestFencedLaneSaysSo(t *testing.T) {
 		untilAssigned(t, first, testPartitions)
 		cl := s.outside(t)
 		submit(t, cl, input(s.inboxes[3], 4, "a"))
-		commit(t, first, s.reflect(poll(t, first)))
+		commit(t, first, 1, s.reflect(poll(t, first)))
 		submit(t, cl, input(s.inboxes[3], 4, "b"))
 		rs := poll(t, first)
 
@@ -388,7 +388,7 @@ func TestStalledTellsHowLongRecordsWait(t *testing.T) {
 	if d := l.Stalled(later()); d < 59*time.Minute {
 		t.Fatalf("a record waits, yet stalled for %v", d)
 	}
-	commit(t, l, s.reflect(rs))
+	commit(t, l, 1, s.reflect(rs))
 	if d := l.Stalled(later()); d != 0 {
 		t.Fatalf("stalled for %v after a commit", d)
 	}
