@@ -13,8 +13,8 @@ import (
 // How often, and after how much, a lane writes its partitions to the store. The
 // log is what keeps them; the store only shortens a restart.
 const (
-	saveEvery       = time.Second
-	saveChangedMost = 4096 // tasks of a partition
+	saveEvery     = time.Second
+	saveBytesMost = 1 << 20 // of a partition
 )
 
 // admitAgainShare is the share of MaxRunnable below which tasks flow again.
@@ -184,7 +184,7 @@ func (l *lane) admit() {
 func (l *lane) save(now time.Time) error {
 	due := now.Sub(l.savedAt) >= saveEvery
 	for _, p := range l.parts {
-		if !p.ready() || !due && p.tasks.Changed() < saveChangedMost {
+		if !p.ready() || p.tasks.Changed() == 0 || !due && p.tasks.ChangedBytes() < saveBytesMost {
 			continue
 		}
 		if err := p.tasks.Save(); err != nil {

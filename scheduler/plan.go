@@ -155,10 +155,27 @@ func (d *decider) attempt(i int, k events.Kind) {
 
 // requestPartition spreads tasks over an agent's partitions, and sends each
 // retry to another one than the attempt before, so that a sick instance isn't
-// met again.
+// met again. Instances tend to own neighbouring partitions, or every k-th: the
+// stride is about n over the golden ratio, so it leaves either kind of set, and
+// has no divisor in common with n, so every partition has its turn.
 func requestPartition(task string, attempt int, partitions int32) int32 {
-	first := events.Partition([]byte(task), partitions)
-	return (first + int32((attempt-1)%int(partitions))) % partitions
+	first, n := int64(events.Partition([]byte(task), partitions)), int64(partitions)
+	return int32((first + int64(attempt-1)*stride(n)) % n)
+}
+
+func stride(n int64) int64 {
+	s := max(1, n*618/1000)
+	for gcd(s, n) != 1 {
+		s++
+	}
+	return s
+}
+
+func gcd(a, b int64) int64 {
+	for b != 0 {
+		a, b = b, a%b
+	}
+	return a
 }
 
 // attemptBy bounds an attempt by its own time and the task's. An undo has its
@@ -192,6 +209,9 @@ func (d *decider) inputOf(i int, k events.Kind, run *events.Run) (input json.Raw
 	}
 	if failure != nil {
 		return nil, false, expressionFailed(failure)
+	}
+	if fresh && !events.ValidJSON(input) {
+		return nil, false, tooDeep("the input of step " + quoted(d.Task.Plan.Steps[i].ID))
 	}
 	if n := len(input); n > MaxStepInputBytes || d.Task.Bytes()+n > MaxTaskBytes {
 		what := "the input of step " + quoted(d.Task.Plan.Steps[i].ID)
@@ -290,6 +310,10 @@ func (d *decider) process() {
 		d.fail(expressionFailed(err))
 		return
 	}
+	if !events.ValidJSON(out) {
+		d.fail(tooDeep("the task's output"))
+		return
+	}
 	if n := len(out); n > MaxOutputBytes || d.Task.Bytes()+n > MaxTaskBytes {
 		d.fail(&events.Error{Code: events.CodeTooLarge, Message: tooLarge("the task's output", n, MaxOutputBytes, d.Task.Bytes()+n)})
 		return
@@ -315,6 +339,12 @@ func (d *decider) loadProgram() bool {
 func (d *decider) programGone() *events.Error {
 	return &events.Error{Code: events.CodeNoSuchWorkflow,
 		Message: fmt.Sprintf("the definition %s/%d is gone; apply it again and resubmit", d.Task.Workflow, d.Task.Version)}
+}
+
+// tooDeep: each step may nest what it was given a little deeper, so the bound of
+// what can be read back is checked where a value is made.
+func tooDeep(what string) *events.Error {
+	return &events.Error{Code: events.CodeExpressionFailed, Message: fmt.Sprintf("%s nests deeper than %d levels", what, events.MaxJSONDepth)}
 }
 
 func expressionFailed(err error) *events.Error {

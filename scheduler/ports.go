@@ -56,7 +56,9 @@ type Tasks interface {
 	Apply(r *events.Record) error
 	Accept(tasks []*events.Task, st events.PartitionState, next int64)
 	EachOpen(fn func(*events.Task) bool)
+	// Changed and ChangedBytes are what Save has to write.
 	Changed() int
+	ChangedBytes() int
 	Save() error
 	// FlushedState is what would be there after a crash of the machine.
 	FlushedState() (events.PartitionState, int64)

@@ -320,3 +320,15 @@ func (s *script) state() {
 	}
 	s.out.WriteString("\n")
 }
+
+// Each step may nest what it is given deeper than it was; past what can be read
+// back it is a failure of the step, and the log stays readable.
+func TestNestingIsBounded(t *testing.T) {
+	deep := strings.Repeat("[", events.MaxJSONDepth-2) + strings.Repeat("]", events.MaxJSONDepth-2)
+	definition := "workflow: w\nversion: 1\ncomplete_within: 1m\ndefaults: {complete_within: 1s}\nsteps:\n" +
+		"  a: {agent: inventory, operation: o, input: {a: {b: {c: \"${ input }\"}}}}\n---\n"
+	got := newScript(t).run(definition + "> submit " + deep + "\n> state\n")
+	if !strings.Contains(got, "nests deeper than") || !strings.Contains(got, "= undone") {
+		t.Errorf("got:\n%s", got)
+	}
+}

@@ -30,7 +30,7 @@
 //   - An offset is committed only if every request below it is Done. What is
 //     Done above it is not delivered again to the next owner, as far as 4096
 //     bytes of metadata reach.
-//   - A reply that was not on its way when its context ended is never written.
+//   - A reply that was not on its way at its context's deadline is never written.
 //   - ReadToEndNow returns after everything that was committed when it was
 //     called has been seen.
 //   - Clock.Now never goes back.

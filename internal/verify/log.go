@@ -41,6 +41,7 @@ type task struct {
 	broken bool
 	undo   undoOrder
 	began  map[events.Slot]waiting
+	cause  events.Cause // of the event before
 }
 
 // waiting is a run that waits: no attempt may begin before until.
@@ -104,6 +105,12 @@ func (l *Log) addToTask(e *events.Event, r *events.Record) {
 
 // check holds an event against the state before it.
 func (t *task) check(e *events.Event) (what, promise string) {
+	if e.Cause.Inbox == events.Recoveries && t.state != nil && e.Cause != t.cause {
+		if what := t.recovered(e.Fact); what != "" {
+			return what, "P4"
+		}
+	}
+	t.cause = e.Cause
 	switch f := e.Fact.(type) {
 	case *events.AttemptStarted:
 		if t.state == nil {
@@ -126,6 +133,40 @@ func (t *task) check(e *events.Event) (what, promise string) {
 		clear(t.began)
 	}
 	return "", ""
+}
+
+// recovered: the first event that an accepted recovery led to ends a timer that
+// was armed; a second recovery for it would find none.
+func (t *task) recovered(f events.Fact) string {
+	slot := events.Slot{}
+	switch f := f.(type) {
+	case *events.AttemptExpired:
+		slot = events.Slot{Step: f.Step, Kind: f.Kind}
+	case *events.AttemptWaiting:
+		slot = events.Slot{Step: f.Step, Kind: f.Kind}
+	case *events.AttemptStarted:
+		slot = events.Slot{Step: f.Step, Kind: f.Kind}
+	case *events.RunErrored:
+		slot = events.Slot{Step: f.Step, Kind: f.Kind}
+	case *events.AttemptFailed: // a retry whose agent was gone
+		slot = events.Slot{Step: f.Step, Kind: f.Kind}
+	}
+	timer := t.state.Timer
+	if slot.Step != "" {
+		i, ok := t.state.Plan.Step(slot.Step)
+		if !ok {
+			return "" // Evolve says so
+		}
+		run := t.state.Run(i, slot.Kind)
+		if run == nil {
+			return fmt.Sprintf("a recovery led to %s of step %q, of which nothing has run", f.Type(), slot.Step)
+		}
+		timer = run.Timer
+	}
+	if !timer.Armed() {
+		return fmt.Sprintf("a recovery led to %s, but its timer was not armed", f.Type())
+	}
+	return ""
 }
 
 // budget: no more attempts than allowed, one more after a cool-down.

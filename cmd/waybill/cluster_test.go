@@ -1,0 +1,430 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/demo"
+	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/kafkatest"
+	"github.com/waybill-run/waybill/internal/verify"
+)
+
+// builtBinary is the waybill binary of this source tree, built once for each
+// test process.
+var builtBinary = sync.OnceValues(func() (string, error) {
+	dir, err := os.MkdirTemp("", "waybill-test-")
+	if err != nil {
+		return "", err
+	}
+	path := filepath.Join(dir, "waybill")
+	out, err := exec.Command("go", "build", "-o", path, ".").CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("go build: %w\n%s", err, out)
+	}
+	return path, nil
+})
+
+// cluster is a namespace on a real Kafka, with roles in processes of their own.
+type cluster struct {
+	t      *testing.T
+	binary string
+	cfg    kafka.Config
+	dir    string
+	procs  map[string]*exec.Cmd
+	logs   map[string]*bytes.Buffer
+	world  *demo.World
+	url    string
+	log    *verify.Log // what follow has seen
+	mu     sync.Mutex
+	ended  map[string]events.TaskState
+	times  []eventTime
+	change chan struct{}
+}
+
+// eventTime is when an event of a partition was appended, and the claim's owner.
+type eventTime struct {
+	partition int32
+	at        time.Time
+	claimed   string
+}
+
+const clusterWorkflow = `
+workflow: shop
+version: 1
+complete_within: 10m
+on_error: undo
+defaults:
+  complete_within: 4s
+  retry: {max_attempts: 8, backoff: 200ms, factor: 2, max: 2s}
+steps:
+  reserve: {agent: shop, operation: reserve, input: {order: "${ task.id }"}, undo: {operation: release}}
+  charge: {needs: [reserve], agent: shop, operation: charge, input: {card: "${ input.card }"}, undo: {operation: refund}}
+  ship: {needs: [charge], agent: shop, operation: create, input: {order: "${ task.id }"}, undo: {operation: recall}}
+`
+
+func newCluster(t *testing.T) *cluster {
+	b := kafkatest.Kafka(t)
+	binary, err := builtBinary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &cluster{t: t, binary: binary, dir: t.TempDir(), procs: map[string]*exec.Cmd{}, logs: map[string]*bytes.Buffer{}, log: verify.NewLog(),
+		cfg:   kafka.Config{Brokers: b.Addrs, Namespace: b.Namespace(t), ClientID: "test"},
+		ended: map[string]events.TaskState{}, change: make(chan struct{}, 1)}
+	if c.world, err = demo.NewWorld(filepath.Join(c.dir, "ledger.jsonl")); err != nil {
+		t.Fatal(err)
+	}
+	server := httptest.NewServer(c.world)
+	c.url = server.URL
+	t.Cleanup(func() {
+		for name := range c.procs {
+			c.kill(name)
+		}
+		server.Close()
+		if err := c.world.Close(); err != nil {
+			t.Error(err)
+		}
+		if t.Failed() {
+			for name, log := range c.logs {
+				t.Logf("--- %s\n%s", name, tailOf(log.String(), 4000))
+			}
+		}
+	})
+	return c
+}
+
+func tailOf(s string, n int) string {
+	if len(s) > n {
+		return "..." + s[len(s)-n:]
+	}
+	return s
+}
+
+// waybill runs a command to its end.
+func (c *cluster) waybill(args ...string) string {
+	c.t.Helper()
+	cmd := exec.Command(c.binary, c.connected(args)...)
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		c.t.Fatalf("waybill %s: %v\n%s", strings.Join(args, " "), err, out)
+	}
+	return string(out)
+}
+
+func (c *cluster) connected(args []string) []string {
+	return append(slices.Clone(args), "--brokers", strings.Join(c.cfg.Brokers, ","), "--namespace", string(c.cfg.Namespace))
+}
+
+// start runs a role in a process of its own, under a name.
+func (c *cluster) start(name string, args ...string) {
+	c.t.Helper()
+	cmd := exec.Command(c.binary, c.connected(args)...)
+	log := &bytes.Buffer{}
+	cmd.Stdout, cmd.Stderr = log, log
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := cmd.Start(); err != nil {
+		c.t.Fatal(err)
+	}
+	c.procs[name], c.logs[name] = cmd, log
+}
+
+// kill is kill -9.
+func (c *cluster) kill(name string) {
+	cmd := c.procs[name]
+	delete(c.procs, name)
+	_ = cmd.Process.Kill() // it may be gone
+	_ = cmd.Wait()         // killed
+}
+
+func (c *cluster) scheduler(name string) {
+	c.start(name, "scheduler", "--data-dir", filepath.Join(c.dir, name), "--lanes", "2", "--session-timeout", "3s", "--transaction-timeout", "5s")
+}
+
+func (c *cluster) supervisor(name string) {
+	c.start(name, "supervisor", "--data-dir", filepath.Join(c.dir, name), "--session-timeout", "3s")
+}
+
+func (c *cluster) agent(name, url string) {
+	c.start(name, "agent", "http", "--agent", "shop", "--url", url, "--session-timeout", "3s")
+}
+
+// apply creates the topics and applies a workflow.
+func (c *cluster) apply(definition string) {
+	c.t.Helper()
+	file := filepath.Join(c.dir, "workflow.yaml")
+	if err := os.WriteFile(file, []byte(definition), 0o644); err != nil {
+		c.t.Fatal(err)
+	}
+	c.waybill("topics", "create")
+	c.waybill("workflow", "apply", file)
+}
+
+// follow reads the events as they are committed, as anyone could.
+func (c *cluster) follow(ctx context.Context) {
+	c.t.Helper()
+	f, err := kafka.OpenFollower(ctx, kafka.FollowerConfig{Config: c.cfg, Group: string(c.cfg.Namespace) + "test", Topics: []string{c.cfg.Namespace.Events()},
+		Partitions: events.DefaultPartitions, Start: func(context.Context, string, int32) (int64, bool, error) { return 0, true, nil }})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for {
+			rs, err := f.Poll(ctx)
+			if err != nil {
+				return
+			}
+			c.take(rs)
+		}
+	}()
+	c.t.Cleanup(func() {
+		<-done
+		f.Close()
+	})
+}
+
+func (c *cluster) take(rs []events.Record) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for i := range rs {
+		c.log.Add(&rs[i])
+		e, err := events.DecodeEvent(&rs[i])
+		if err != nil {
+			continue // the checker has it
+		}
+		at := eventTime{partition: rs[i].Partition, at: rs[i].Time}
+		if f, ok := e.Fact.(*events.PartitionClaimed); ok {
+			at.claimed = f.Owner
+		}
+		c.times = append(c.times, at)
+		if t := c.log.Task(e.Task); t != nil && (t.State.Terminal() || t.State == events.StateError) {
+			c.ended[t.ID] = t.State
+		}
+	}
+	select {
+	case c.change <- struct{}{}:
+	default:
+	}
+}
+
+// await waits until cond holds of what was seen.
+func (c *cluster) await(what string, within time.Duration, cond func() bool) {
+	c.t.Helper()
+	deadline := time.NewTimer(within)
+	defer deadline.Stop()
+	for {
+		c.mu.Lock()
+		ok := cond()
+		ended := len(c.ended)
+		c.mu.Unlock()
+		if ok {
+			return
+		}
+		select {
+		case <-c.change:
+		case <-deadline.C:
+			c.t.Fatalf("not within %s: %s (%d tasks ended)", within, what, ended)
+		}
+	}
+}
+
+// owners waits until a group has so many members that own something.
+func (c *cluster) owners(group string, members int, within time.Duration) {
+	c.t.Helper()
+	admin, err := kafka.OpenAdmin(c.cfg)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	defer admin.Close()
+	deadline := time.Now().Add(within)
+	for {
+		state, err := admin.DescribeGroup(c.t.Context(), group)
+		if err == nil && state.State == "Stable" && len(state.Members) == members {
+			return
+		}
+		if time.Now().After(deadline) {
+			c.t.Fatalf("group %s has not %d members within %s: %+v, %v", group, members, within, state, err)
+		}
+		select { // the group tells nobody when it changes
+		case <-time.After(100 * time.Millisecond):
+		case <-c.t.Context().Done():
+		}
+	}
+}
+
+// verified checks the log and the ledger from outside.
+func (c *cluster) verified(ids []string) {
+	c.t.Helper()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, f := range c.log.Faults {
+		c.t.Error(f)
+	}
+	ledger, err := demo.ReadLedger(filepath.Join(c.dir, "ledger.jsonl"))
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	for _, f := range demo.Audit(ledger, c.log.Task, ids) {
+		c.t.Error(f)
+	}
+}
+
+// Two schedulers, two supervisors, three agent processes on Apache Kafka; one of
+// each is killed with -9 under load, and a third scheduler comes.
+func TestClusterSurvivesKills(t *testing.T) {
+	const tasks, rate = 5000, 200
+	c := newCluster(t)
+	c.apply(clusterWorkflow)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	c.follow(ctx)
+	c.scheduler("scheduler-1")
+	c.scheduler("scheduler-2")
+	c.supervisor("supervisor-1")
+	c.supervisor("supervisor-2")
+	for i := range 3 {
+		c.agent(fmt.Sprint("agent-", i+1), c.url+"/shop/{operation}")
+	}
+	ns := c.cfg.Namespace
+	c.owners(ns.SchedulerGroup(), 4, time.Minute)
+	c.owners(ns.SupervisorGroup(), 2, time.Minute)
+	c.owners(ns.AgentGroup("shop"), 3, time.Minute)
+
+	ids := make([]string, tasks)
+	for i := range ids {
+		ids[i] = fmt.Sprintf("order-%05d", i)
+	}
+	submitted := make(chan error, 1)
+	var loadEnded time.Time
+	go func() {
+		err := c.submit(ctx, ids, rate)
+		loadEnded = time.Now()
+		submitted <- err
+	}()
+
+	endedAtLeast := func(n int) func() bool { return func() bool { return len(c.ended) >= n } }
+	c.await("1,000 tasks ended", 2*time.Minute, endedAtLeast(tasks/5))
+	c.kill("scheduler-1")
+	killed := time.Now()
+	c.await("2,000 tasks ended", 2*time.Minute, endedAtLeast(2*tasks/5))
+	c.kill("supervisor-1")
+	c.kill("agent-1")
+	c.await("3,000 tasks ended", 2*time.Minute, endedAtLeast(3*tasks/5))
+	joined := time.Now()
+	c.scheduler("scheduler-3")
+	c.await("all tasks ended", 3*time.Minute, endedAtLeast(tasks))
+	if err := <-submitted; err != nil {
+		t.Fatal(err)
+	}
+	for id, s := range c.ended {
+		if s != events.StateProcessed {
+			t.Errorf("task %s ended %s", id, s)
+		}
+	}
+	c.verified(ids)
+	c.report(killed, joined, loadEnded)
+}
+
+// submit writes submissions at a rate, whatever becomes of them.
+func (c *cluster) submit(ctx context.Context, ids []string, rate int) error {
+	producer, err := kafka.OpenProducer(c.cfg)
+	if err != nil {
+		return err
+	}
+	defer producer.Close()
+	const perTick = 10
+	tick := time.NewTicker(time.Second * perTick / time.Duration(rate))
+	defer tick.Stop()
+	failed := make(chan error, len(ids))
+	for i, id := range ids {
+		if i%perTick == 0 {
+			select {
+			case <-tick.C:
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		}
+		card := demo.CardWorks
+		if i%250 == 0 {
+			card = demo.CardSlow
+		}
+		s := events.Submission{ID: id, Workflow: "shop", Input: []byte(`{"card":"` + card + `"}`)}
+		producer.SendAsync(ctx, s.Record(c.cfg.Namespace, "test"), func(_ events.Record, err error) {
+			if err != nil {
+				failed <- err
+			}
+		})
+	}
+	if err := producer.Flush(ctx); err != nil {
+		return err
+	}
+	select {
+	case err := <-failed:
+		return err
+	default:
+		return nil
+	}
+}
+
+// report prints what a task took, and each partition's longest silence while
+// tasks were submitted; one whose owner didn't change must not have been silent
+// for a second.
+func (c *cluster) report(killed, joined, loadEnded time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var took []time.Duration
+	c.log.Tasks(func(t *events.Task) bool {
+		took = append(took, t.UpdatedAt.Sub(t.SubmittedAt))
+		return true
+	})
+	slices.Sort(took)
+	c.t.Logf("%d tasks: p50 %s, p99 %s, longest %s", len(took), took[len(took)/2], took[len(took)*99/100], took[len(took)-1])
+	type span struct {
+		last, from time.Time
+		silence    time.Duration
+		owners     []string
+	}
+	spans := map[int32]*span{}
+	for _, e := range c.times {
+		s := spans[e.partition]
+		if s == nil {
+			s = &span{last: e.at}
+			spans[e.partition] = s
+		}
+		if gap := e.at.Sub(s.last); gap > s.silence && e.at.Before(loadEnded) {
+			s.silence, s.from = gap, s.last
+		}
+		s.last = e.at
+		if e.claimed != "" {
+			s.owners = append(s.owners, e.claimed)
+		}
+	}
+	moved := 0
+	for p := range int32(events.DefaultPartitions) {
+		s := spans[p]
+		c.t.Logf("partition %2d: longest silence %6s, %.1f s after the kill, %.1f s after the third joined; owners %v", p, s.silence.Round(time.Millisecond),
+			s.from.Sub(killed).Seconds(), s.from.Sub(joined).Seconds(), s.owners)
+		if len(s.owners) > 1 {
+			moved++
+		} else if s.silence > time.Second {
+			c.t.Errorf("partition %d kept its owner and was silent for %s", p, s.silence)
+		}
+	}
+	if moved == 0 {
+		c.t.Error("no partition moved")
+	}
+}
