@@ -1,0 +1,118 @@
+package waybill
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/waybill-run/waybill/events"
+)
+
+// CancelOptions say how a task is cancelled, by whom and why. The zero value
+// undoes what was done, in the name of the client.
+type CancelOptions struct {
+	// Keep leaves what steps completed, instead of undoing it.
+	Keep bool
+	// By is who cancels, for the log; empty: the client's id. At most
+	// events.MaxNameBytes.
+	By string
+	// Why is for the log, too; at most events.MaxWhyBytes.
+	Why string
+	// RequestID names the command: asked again under the same one, it is
+	// answered as before and not done twice. Empty: a new one.
+	RequestID string
+}
+
+// Cancel has a task start nothing more, undo what was done, and end as
+// Cancelled. It returns nil once a scheduler has accepted that; Wait for the
+// end of the undo. The error wraps ErrNotFound if there is no such task, and
+// is a *RefusedError if its state doesn't allow it (it has ended, or is being
+// undone).
+//
+// If Cancel ends with ctx, the command may be in the log and be carried out
+// later. Repeat it under the same RequestID.
+func (c *Client) Cancel(ctx context.Context, id string, o CancelOptions) error {
+	if o.By == "" {
+		o.By = c.cfg.ClientID
+	}
+	if o.RequestID == "" {
+		o.RequestID = uuid.NewString()
+	}
+	answer, err := c.command(ctx, &events.Control{Task: id, Command: events.Cancel, Keep: o.Keep,
+		By: events.By{Who: o.By, Why: o.Why, RequestID: o.RequestID}})
+	switch {
+	case err != nil:
+		return fmt.Errorf("waybill: cancel task %q (request %s): %w", id, o.RequestID, err)
+	case answer.Accepted:
+		return nil
+	case answer.State == "":
+		return fmt.Errorf("waybill: cancel task %q: %w in namespace %q", id, ErrNotFound, c.cfg.Namespace)
+	}
+	return &RefusedError{Task: id, Reason: answer.Reason, State: answer.State}
+}
+
+// command writes a control and waits for its answer.
+func (c *Client) command(ctx context.Context, x *events.Control) (*events.Answer, error) {
+	ctx, cancel := c.within(ctx)
+	defer cancel()
+	r := x.Record(c.cfg.Namespace, c.source)
+	if _, _, err := events.DecodeInput(events.Controls, &r); err != nil {
+		return nil, err
+	}
+	topic, log := c.cfg.Namespace.Answers(), c.log()
+	// Before the control is written: its answer comes after this.
+	ends, err := log.ends(ctx, topic)
+	if err != nil {
+		return nil, c.closedOr(err)
+	}
+	asked := make(chan time.Time, 1)
+	failed := make(chan error, 1)
+	c.producer.SendAsync(ctx, r, func(r events.Record, err error) {
+		if err != nil {
+			failed <- err
+			return
+		}
+		asked <- r.Time
+	})
+	select {
+	case err := <-failed:
+		return nil, c.closedOr(err)
+	case <-ctx.Done():
+		return nil, c.closedOr(ctx.Err())
+	case at := <-asked:
+		p := events.Partition(r.Key, int32(len(ends)))
+		return c.answer(ctx, log, p, place{next: ends[p], since: at.Add(-clockSpread)}, x.RequestID)
+	}
+}
+
+// answer waits for the answer to a control, from a place in the answers on.
+func (c *Client) answer(ctx context.Context, log records, p int32, at place, control string) (found *events.Answer, err error) {
+	topic := c.cfg.Namespace.Answers()
+	for pause := lookPauseLeast; ; pause = min(2*pause, lookPauseMost) {
+		ends, err := log.ends(ctx, topic)
+		if err == nil && ends[p] > at.next {
+			at, err = at.advance(ctx, log, topic, p, func(rs []events.Record) {
+				for i := range rs {
+					if a, err := events.DecodeAnswer(&rs[i]); err == nil && a.Control == control {
+						found = a
+					}
+				}
+			})
+		}
+		switch {
+		case c.ending.Err() != nil:
+			return nil, ErrClosed
+		case err != nil && ctx.Err() == nil:
+			return nil, err
+		case found != nil:
+			return found, nil
+		}
+		select {
+		case <-ctx.Done():
+			return nil, fmt.Errorf("written, but not answered in time; does a scheduler run? %w", c.closedOr(ctx.Err()))
+		case <-time.After(pause):
+		}
+	}
+}

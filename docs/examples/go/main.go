@@ -1,0 +1,37 @@
+// Command hello submits an order and serves the one step of its workflow.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"log"
+	"os"
+
+	"github.com/waybill-run/waybill"
+	"github.com/waybill-run/waybill/agent"
+)
+
+func greet(_ context.Context, r agent.Request) (any, error) {
+	var in struct{ Name string }
+	err := r.Into(&in)
+	return fmt.Sprintf("Hello, %s! (said by process %d, key %s)", in.Name, os.Getpid(), r.IdempotencyKey), err
+}
+
+func main() {
+	brokers := flag.String("brokers", "127.0.0.1:9092", "where Kafka is")
+	namespace := flag.String("namespace", "", "prefix of the topics")
+	flag.Parse()
+	ctx, cfg := context.Background(), waybill.Config{Brokers: []string{*brokers}, Namespace: *namespace}
+	go func() { log.Fatal(waybill.Serve(ctx, cfg, "greeter", agent.HandlerFunc(greet))) }()
+
+	client, err := waybill.Open(ctx, cfg)
+	if err != nil {
+		log.Fatal(err)
+	}
+	if err := client.Submit(ctx, waybill.Order{ID: "hello-1", Workflow: "hello", Input: map[string]string{"name": "world"}}); err != nil {
+		log.Fatal(err)
+	}
+	task, err := client.Wait(ctx, "hello-1")
+	fmt.Println(task.State, string(task.Output), err)
+}

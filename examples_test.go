@@ -1,0 +1,231 @@
+package waybill_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"hash/crc32"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/waybill-run/waybill"
+	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/kafkatest"
+)
+
+// debianPython is the one that has Debian's python3-confluent-kafka.
+const debianPython = "/usr/bin/python3"
+
+// testGoProgram builds the example program, a module of its own, and runs it:
+// the task is processed, and it was the program that did it.
+func testGoProgram(t *testing.T, s *system) {
+	const source = "docs/examples/go/main.go"
+	text, err := os.ReadFile(source)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := bytes.Count(text, []byte("\n")); n >= 40 {
+		t.Errorf("%s has %d lines: it is to be under 40", source, n)
+	}
+	program := goBuild(t, filepath.Dir(source), ".")
+	var out bytes.Buffer
+	cmd := exec.CommandContext(within(t), program, "-brokers", s.brokers(), "-namespace", string(s.ns))
+	cmd.Stdout, cmd.Stderr = &out, &out
+	err = cmd.Run()
+	want := fmt.Sprintf("processed \"Hello, world! (said by process %d, key %shello-1/greet/do/1)\" <nil>\n", cmd.Process.Pid, s.ns)
+	if err != nil || out.String() != want {
+		t.Errorf("the program ended with %v and printed %q, want %q", err, &out, want)
+	}
+}
+
+// needPython skips or fails the test where the example can't run.
+func needPython(t *testing.T) {
+	t.Helper()
+	out, err := exec.Command(debianPython, "-c", "import confluent_kafka").CombinedOutput()
+	switch {
+	case err == nil:
+	case os.Getenv(kafkatest.Env) == kafkatest.Require:
+		t.Fatalf("%s has no confluent_kafka: apt-get install python3-confluent-kafka\n%s", debianPython, out)
+	default:
+		t.Skipf("%s has no confluent_kafka (Debian: apt-get install python3-confluent-kafka); .ci/run runs this test", debianPython)
+	}
+}
+
+func pay(t *testing.T, c *waybill.Client, workflow, id string) {
+	t.Helper()
+	if err := c.Submit(within(t), waybill.Order{ID: id, Workflow: workflow, Input: map[string]int{"amount": 100}}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func processed(t *testing.T, c *waybill.Client, id, output string) waybill.Task {
+	t.Helper()
+	task, err := c.Wait(within(t), id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got bytes.Buffer
+	if err := json.Compact(&got, task.Output); err != nil || task.State != waybill.Processed || got.String() != output {
+		t.Fatalf("task %s is %s with %s (error %v), want processed with %s", id, task.State, task.Output, task.Error, output)
+	}
+	return task
+}
+
+// testPython has docs/examples/agent.py serve a step: nothing of ours runs on
+// its side.
+func testPython(t *testing.T, s *system) {
+	needPython(t)
+	c := s.open(t)
+	start(t, debianPython, "docs/examples/agent.py", "--brokers", s.brokers(), "--namespace", string(s.ns), "--agent", "cashier")
+	pay(t, c, "pay-python", "py-1")
+	processed(t, c, "py-1", `{"charge":"ch_1"}`)
+}
+
+// testPythonKilled kills the agent in the middle of a charge and starts it
+// again: the step completes, under the idempotency key that it began with.
+func testPythonKilled(t *testing.T, s *system) {
+	needPython(t)
+	c := s.open(t)
+	ledger := filepath.Join(t.TempDir(), "ledger")
+	slow := ledger + ".slow"
+	if err := os.WriteFile(slow, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	run := func() *process {
+		return start(t, debianPython, "testdata/slow_agent.py", "docs/examples/agent.py", ledger,
+			"--brokers", s.brokers(), "--namespace", string(s.ns), "--agent", "payments")
+	}
+	key := string(s.ns) + "py-2/charge/do/1"
+	first := run()
+	pay(t, c, "pay", "py-2")
+	awaitLine(t, ledger, fmt.Sprintf("begun %d %s", first.cmd.Process.Pid, key))
+	first.end(syscall.SIGKILL)
+	if err := os.Remove(slow); err != nil {
+		t.Fatal(err)
+	}
+	second := run()
+	task := processed(t, c, "py-2", `{"charge":"ch_1"}`)
+	text, err := os.ReadFile(ledger)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := fmt.Sprintf("begun %d %s\nbegun %d %s\ndone %[3]d %[4]s\n", first.cmd.Process.Pid, key, second.cmd.Process.Pid, key)
+	if string(text) != want {
+		t.Errorf("the ledger holds\n%swant\n%s", text, want)
+	}
+	if n := task.Steps[0].Attempt; n != 1 {
+		t.Errorf("the step completed in attempt %d: the request was not delivered again", n)
+	}
+}
+
+// awaitLine waits for another process to write a line.
+func awaitLine(t *testing.T, file, line string) {
+	t.Helper()
+	for deadline := time.Now().Add(patient); ; time.Sleep(20 * time.Millisecond) {
+		text, err := os.ReadFile(file)
+		if err != nil && !os.IsNotExist(err) {
+			t.Fatal(err)
+		}
+		if strings.Contains(string(text), line+"\n") {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%s holds %q, no line %q", file, text, line)
+		}
+	}
+}
+
+// testKcat types the session of docs/agents.md, once as it is and once without
+// the partitioner that librdkafka needs to hit the right partition.
+func testKcat(t *testing.T, s *system) {
+	if _, err := exec.LookPath("kcat"); err != nil {
+		s.Kcat(t, "", "-V") // skips or fails
+	}
+	look, answer, replies, take := kcatSession(t)
+	c := s.open(t)
+	type answered struct {
+		id      string
+		typed   func(string) string
+		forward bool
+	}
+	for _, a := range []answered{
+		{"kcat-1", func(line string) string { return line }, false},
+		{misplacedID(t), func(line string) string { return strings.ReplaceAll(line, " -X partitioner=murmur2_random", "") }, true},
+	} {
+		pay(t, c, "byhand", a.id)
+		shell := func(line string) string {
+			t.Helper()
+			line = strings.NewReplacer("localhost:9092", s.brokers(), "waybill.", string(s.ns), "payments", "teller", "o-1", a.id).Replace(a.typed(line))
+			return s.run(t, "sh", "-c", line)
+		}
+		asked := ""
+		for deadline := time.Now().Add(patient); !strings.Contains(asked, "key: "+a.id+"\n"); asked = shell(look) {
+			if time.Now().After(deadline) {
+				t.Fatalf("no request is shown:\n%s", asked)
+			}
+		}
+		request := a.id + "/charge/do/1"
+		for _, want := range []string{"ce_operation=charge", "ce_idempotencykey=" + string(s.ns) + request, "ce_request=" + request, "value: {\"amount\":100}"} {
+			if !strings.Contains(asked, want) {
+				t.Errorf("the request lacks %q:\n%s", want, asked)
+			}
+		}
+		shell(answer)
+		processed(t, c, a.id, `{"charge":"ch_1"}`)
+		if said := shell(replies); !strings.Contains(said, a.id+" ") || !strings.Contains(said, "ce_outcome=completed") {
+			t.Errorf("the reply isn't shown:\n%s", said)
+		}
+		if forwarded := s.forwarded(t, a.id); forwarded != a.forward {
+			t.Errorf("the reply to %s was forwarded: %v, want %v", a.id, forwarded, a.forward)
+		}
+		if taken := shell(take); !strings.Contains(taken, `{"amount":100}`) {
+			t.Errorf("the group's consumer printed %q", taken)
+		}
+	}
+}
+
+// kcatSession is what the page has the reader type.
+func kcatSession(t *testing.T) (look, answer, replies, take string) {
+	t.Helper()
+	page, err := os.ReadFile("docs/agents.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, session, ok := strings.Cut(string(page), "\n## By hand, with kcat\n")
+	session, _, _ = strings.Cut(session, "\n## ")
+	typed := regexp.MustCompile("(?s)```sh\n(.*?)\n```").FindAllStringSubmatch(session, -1)
+	group := regexp.MustCompile("(?s)`(kcat [^`]*? -G [^`]*)`").FindStringSubmatch(session)
+	if !ok || len(typed) != 3 || group == nil {
+		t.Fatalf("docs/agents.md: the session with kcat has %d commands and -G %v; this test types three and one", len(typed), group != nil)
+	}
+	return typed[0][1], typed[1][1], typed[2][1], strings.ReplaceAll(group[1], "\n", " ")
+}
+
+// misplacedID is an id that librdkafka's default partitioner (CRC-32) puts
+// elsewhere than where the task lives.
+func misplacedID(t *testing.T) string {
+	t.Helper()
+	for i := 2; ; i++ {
+		id := fmt.Sprintf("kcat-%d", i)
+		if int32(crc32.ChecksumIEEE([]byte(id))%events.DefaultPartitions) != events.Partition([]byte(id), events.DefaultPartitions) {
+			return id
+		}
+	}
+}
+
+// forwarded reports whether a reply for a task went through a hop.
+func (s *system) forwarded(t *testing.T, task string) bool {
+	t.Helper()
+	for _, r := range s.ReadTopic(t, s.ns.Inbox(events.Replies)) {
+		if _, hop := r.Header(events.HeaderHop); hop && string(r.Key) == task {
+			return true
+		}
+	}
+	return false
+}

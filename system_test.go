@@ -1,0 +1,182 @@
+package waybill_test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/waybill-run/waybill"
+	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/kafkatest"
+)
+
+// patient bounds what a test of the whole system waits for.
+const patient = 60 * time.Second
+
+// system is Waybill, running as processes of its own beside the test.
+type system struct {
+	*kafkatest.Broker
+	ns      events.Namespace
+	waybill string // the binary
+}
+
+// TestSystem runs the public API, the example programs and the session of the
+// docs, each as its reader would, against the real roles: those of `waybill up`,
+// and those of a cluster as separate processes.
+func TestSystem(t *testing.T) {
+	binary := goBuild(t, ".", "./cmd/waybill")
+	t.Run(kafkatest.EmbeddedKind, func(t *testing.T) {
+		t.Parallel()
+		startUp(t, binary).test(t)
+	})
+	t.Run(kafkatest.KafkaKind, func(t *testing.T) {
+		t.Parallel()
+		startRoles(t, binary, kafkatest.Kafka(t)).test(t)
+	})
+}
+
+func (s *system) test(t *testing.T) {
+	for name, test := range map[string]func(*testing.T, *system){
+		"client": testClient, "many": testMany, "go program": testGoProgram, "python": testPython, "python killed": testPythonKilled, "kcat": testKcat,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			test(t, s)
+		})
+	}
+}
+
+// definitions are those that the tests and the examples use.
+var definitions = []string{"docs/examples/go/hello.yaml", "testdata/trip.yaml", "testdata/tour.yaml", "testdata/pay.yaml",
+	"testdata/pay_python.yaml", "testdata/byhand.yaml"}
+
+// startUp is a system on the embedded broker.
+func startUp(t *testing.T, binary string) *system {
+	up := start(t, binary, "up", "--data-dir", t.TempDir(), "--kafka-listen", "127.0.0.1:0", "--workflow", strings.Join(definitions, ","))
+	addr := ""
+	for lines := bufio.NewScanner(up); addr == "" && lines.Scan(); {
+		if rest, ok := strings.CutPrefix(strings.TrimSpace(lines.Text()), "Kafka"); ok {
+			addr = strings.Fields(rest)[0]
+		}
+	}
+	if addr == "" {
+		t.Fatal("`waybill up` did not say where it listens")
+	}
+	return &system{&kafkatest.Broker{Kind: kafkatest.EmbeddedKind, Addrs: []string{addr}}, events.DefaultNamespace, binary}
+}
+
+// startRoles is a system of separate processes on a cluster.
+func startRoles(t *testing.T, binary string, b *kafkatest.Broker) *system {
+	s := &system{b, b.Namespace(t), binary}
+	where := []string{"--brokers", s.brokers(), "--namespace", string(s.ns)}
+	s.run(t, binary, append([]string{"topics", "create"}, where...)...)
+	s.run(t, binary, append(append([]string{"workflow", "apply"}, definitions...), where...)...)
+	start(t, binary, append([]string{"scheduler", "--log-level", "warn"}, where...)...)
+	start(t, binary, append([]string{"supervisor", "--log-level", "warn"}, where...)...)
+	return s
+}
+
+func (s *system) brokers() string { return strings.Join(s.Addrs, ",") }
+
+func (s *system) config() waybill.Config {
+	return waybill.Config{Brokers: s.Addrs, Namespace: string(s.ns), ClientID: "test"}
+}
+
+func (s *system) open(t *testing.T) *waybill.Client {
+	t.Helper()
+	c, err := waybill.Open(t.Context(), s.config())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return c
+}
+
+func within(t *testing.T) context.Context {
+	ctx, cancel := context.WithTimeout(t.Context(), patient)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// run runs a program to its end, which must be a good one, and returns what it
+// printed.
+func (s *system) run(t *testing.T, program string, args ...string) string {
+	t.Helper()
+	var out, complaints bytes.Buffer
+	cmd := exec.CommandContext(within(t), program, args...)
+	cmd.Stdout, cmd.Stderr = &out, &complaints
+	if err := cmd.Run(); err != nil {
+		t.Fatalf("%s %q: %v\n%s%s", program, args, err, &out, &complaints)
+	}
+	return out.String()
+}
+
+// process is a program beside the test; reading from it gives its standard
+// output.
+type process struct {
+	*os.File
+	cmd *exec.Cmd
+}
+
+// start runs a program until the end of the test, and shows what it complained
+// of if that failed.
+func start(t *testing.T, program string, args ...string) *process {
+	t.Helper()
+	out, theirs, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var complaints bytes.Buffer
+	cmd := exec.Command(program, args...)
+	cmd.Stdout, cmd.Stderr = theirs, &complaints
+	// A test that is killed leaves no process behind.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	theirs.Close()
+	p := &process{out, cmd}
+	t.Cleanup(func() {
+		p.end(syscall.SIGTERM)
+		out.Close()
+		if t.Failed() {
+			t.Logf("%s %q:\n%s", filepath.Base(program), args, &complaints)
+		}
+	})
+	return p
+}
+
+// end sends a signal and returns when the process has ended; one that has ended
+// already is left alone.
+func (p *process) end(sig os.Signal) {
+	if p.cmd.ProcessState != nil {
+		return
+	}
+	_ = p.cmd.Process.Signal(sig) // it may be gone
+	stuck := time.AfterFunc(patient, func() { _ = p.cmd.Process.Kill() })
+	defer stuck.Stop()
+	_ = p.cmd.Wait() // how it ends is not what is tested
+}
+
+// goBuild builds a program of the module in dir.
+func goBuild(t *testing.T, dir, pkg string) string {
+	t.Helper()
+	out := filepath.Join(t.TempDir(), "program")
+	cmd := exec.CommandContext(within(t), "go", "build", "-o", out, pkg)
+	cmd.Dir = dir
+	if said, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("go build %s in %s: %v\n%s", pkg, dir, err, said)
+	}
+	return out
+}

@@ -1,0 +1,297 @@
+package waybill
+
+import (
+	"container/list"
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/waybill-run/waybill/events"
+)
+
+const (
+	// trackedMax is how many tasks that nobody waits for are remembered.
+	trackedMax = 10_000
+	// forgetMax is how many of them are looked at for one to forget, each time
+	// one is added.
+	forgetMax = 4
+	// silence is how long a submitted task may show no event before its
+	// history and the dead letters are looked through: it may have ended before
+	// it was submitted, or have been refused.
+	silence = time.Second
+	// refusalsEvery is how often the dead letters are looked through for
+	// what stays silent.
+	refusalsEvery = 5 * time.Second
+	// lookPauseLeast and lookPauseMost bound the pause between two questions
+	// for what is new: short after news, then doubling.
+	lookPauseLeast = 5 * time.Millisecond
+	lookPauseMost  = 100 * time.Millisecond
+	// readsMax is how many partitions are read at once.
+	readsMax = 8
+)
+
+// watch is the one reader of the log behind all calls of Wait.
+//
+// It remembers the tasks that were submitted or waited for, and folds their
+// events. It reads only partitions in which somebody waits, each from the place
+// where it stopped, the first time from the log's end as it was when the client
+// was opened: a task that this client submitted begins after that. Of any other
+// task, and of one that stays silent, the whole partition is read, once for all
+// that need it.
+type watch struct {
+	ns         events.Namespace
+	partitions int32
+	log        records
+	life       context.Context
+	stop       context.CancelFunc
+	wake       chan struct{} // something is to be looked at
+	jobs       sync.WaitGroup
+	reads      chan struct{} // bounds what is read at once
+
+	mu      sync.Mutex
+	running bool
+	closed  bool
+	parts   []part
+	tasks   map[string]*tracked
+	recent  list.List // *tracked, the oldest first
+	waiting int       // tasks that are waited for
+	trouble error     // since the last answer of the brokers
+	good    time.Time // the last answer of the brokers
+
+	refusalsAt   time.Time // when the dead letters are due to be looked at
+	refusalsBusy bool
+	refusalsErr  error
+}
+
+// part is what is known of a partition. While it is busy a goroutine reads it.
+type part struct {
+	at      place
+	owner   string
+	busy    bool
+	news    bool      // the last read brought something
+	failing time.Time // since when reads fail; zero: they don't
+	waiting map[*tracked]struct{}
+}
+
+// tracked is a task that was submitted or waited for.
+type tracked struct {
+	story
+	id        string
+	partition int32
+	// expected: its events come after the place where the partition's reader
+	// was when it was submitted. searched: the whole partition was read for it.
+	expected, searched bool
+	digest             string        // of the order that was submitted; empty: none was
+	written            events.Record // the submission as it was acknowledged, without its contents
+	refusal            *RefusedError
+	verdict            *verdict // what is waited for; nil: nobody waits
+	joined             time.Time
+	first              time.Time // when the first of those that wait joined
+}
+
+// verdict is what calls of Wait for one task share.
+type verdict struct {
+	waiters int
+	done    chan struct{} // closed when task and err are set
+	task    Task
+	err     error
+}
+
+func newWatch(ns events.Namespace, partitions int32, ends map[int32]int64, log records) *watch {
+	w := &watch{ns: ns, partitions: partitions, log: log, wake: make(chan struct{}, 1), reads: make(chan struct{}, readsMax),
+		parts: make([]part, partitions), tasks: map[string]*tracked{}}
+	w.life, w.stop = context.WithCancel(context.Background())
+	for p := range w.parts {
+		w.parts[p] = part{at: place{next: ends[int32(p)]}, waiting: map[*tracked]struct{}{}}
+	}
+	return w
+}
+
+func (w *watch) partition(id string) int32 { return events.Partition([]byte(id), w.partitions) }
+
+// expect remembers an order that is about to be submitted.
+func (w *watch) expect(id, digest string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	t := w.track(id)
+	t.digest, t.refusal, t.written = digest, nil, events.Record{}
+	if !t.searched && t.task == nil {
+		t.expected = true
+	}
+}
+
+// acknowledged remembers where an order was written: a dead letter would name
+// it, and its time leads to the place in the log where its events are.
+func (w *watch) acknowledged(id string, r *events.Record) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if t := w.tasks[id]; t != nil {
+		t.written = events.Record{Topic: r.Topic, Partition: r.Partition, Offset: r.Offset, Time: r.Time}
+		if at := &w.parts[t.partition].at; at.since.IsZero() && !w.parts[t.partition].busy {
+			at.since = r.Time.Add(-clockSpread)
+		}
+	}
+}
+
+// track finds a task, or remembers it from now on; the oldest that nobody
+// waits for are forgotten.
+func (w *watch) track(id string) *tracked {
+	if t := w.tasks[id]; t != nil {
+		return t
+	}
+	t := &tracked{id: id, partition: w.partition(id)}
+	w.tasks[id] = t
+	w.recent.PushBack(t)
+	for range forgetMax {
+		e := w.recent.Front()
+		if w.recent.Len() <= trackedMax {
+			break
+		}
+		if old := e.Value.(*tracked); old.verdict != nil {
+			w.recent.MoveToBack(e)
+		} else {
+			w.recent.Remove(e)
+			delete(w.tasks, old.id)
+		}
+	}
+	return t
+}
+
+// wait waits for a task's end or hold.
+func (w *watch) wait(ctx context.Context, id string) (Task, error) {
+	t, v, err := w.join(id)
+	if err != nil {
+		return Task{}, err
+	}
+	defer w.leave(t, v)
+	select {
+	case <-v.done:
+		return v.task, v.err
+	case <-ctx.Done():
+	}
+	select {
+	case <-v.done:
+		return v.task, v.err
+	default:
+		return Task{}, w.unfinished(t, ctx.Err())
+	}
+}
+
+func (w *watch) join(id string) (*tracked, *verdict, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.closed {
+		return nil, nil, ErrClosed
+	}
+	t := w.track(id)
+	t.joined = time.Now()
+	v := t.verdict
+	if v == nil {
+		v = &verdict{done: make(chan struct{})}
+		t.verdict, t.first = v, t.joined
+		w.waiting++
+		w.parts[t.partition].waiting[t] = struct{}{}
+		if w.waiting == 1 {
+			w.good = t.joined
+			w.trouble = nil
+		}
+	}
+	v.waiters++
+	if t.task != nil && t.task.State.Terminal() {
+		w.settle(t, t.joined)
+	}
+	if !w.running {
+		w.running = true
+		w.jobs.Go(w.run)
+	}
+	w.look()
+	return t, v, nil
+}
+
+// look has the reader look at once.
+func (w *watch) look() {
+	select {
+	case w.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (w *watch) leave(t *tracked, v *verdict) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if v.waiters--; v.waiters == 0 && t.verdict == v {
+		w.drop(t)
+	}
+}
+
+func (w *watch) drop(t *tracked) {
+	t.verdict = nil
+	w.waiting--
+	delete(w.parts[t.partition].waiting, t)
+}
+
+func (w *watch) unfinished(t *tracked, err error) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	seen := "nothing of it was seen; does a scheduler run?"
+	if t.task != nil {
+		seen = "it is " + string(t.task.State)
+	} else if w.refusalsErr != nil {
+		seen += " (whether it was refused is not known: " + w.refusalsErr.Error() + ")"
+	}
+	if w.trouble != nil {
+		err = errors.Join(err, w.trouble)
+	}
+	return fmt.Errorf("not ended in time, %s: %w", seen, err)
+}
+
+// settle gives those that wait for a task their answer, if there is one. What
+// was read reflects the log as it was at the instant asOf, at least.
+func (w *watch) settle(t *tracked, asOf time.Time) {
+	v := t.verdict
+	if v == nil {
+		return
+	}
+	switch {
+	case t.err != nil:
+		v.err = t.err
+	case t.task != nil && t.digest != "" && t.task.Digest != t.digest:
+		v.err = &RefusedError{Task: t.id, State: t.task.State,
+			Reason: string(events.ReasonIDConflict) + ": a task with this id is there already, with another body"}
+	case t.refusal != nil:
+		v.err = t.refusal
+	case t.task != nil && (t.task.State.Terminal() || t.task.State == Held && !asOf.Before(t.joined)):
+		v.task = t.task.Clone().View(w.parts[t.partition].owner, t.partition, w.parts[t.partition].at.next)
+	default:
+		return
+	}
+	close(v.done)
+	w.drop(t)
+}
+
+// close ends the reader; those that wait are told.
+func (w *watch) close() {
+	w.mu.Lock()
+	w.closed = true
+	w.fail(ErrClosed)
+	w.mu.Unlock()
+	w.stop()
+	w.jobs.Wait()
+}
+
+// fail tells everybody that waits.
+func (w *watch) fail(err error) {
+	for p := range w.parts {
+		w.failPart(&w.parts[p], err)
+	}
+}
+
+func (w *watch) failPart(part *part, err error) {
+	for t := range part.waiting {
+		t.verdict.err = err
+		close(t.verdict.done)
+		w.drop(t)
+	}
+}
