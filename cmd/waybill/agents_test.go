@@ -1,0 +1,188 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/kafka"
+)
+
+// readAll reads a topic from outside.
+func (c *cluster) readAll(topic string) []events.Record {
+	c.t.Helper()
+	admin, err := kafka.OpenAdmin(c.cfg)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	defer admin.Close()
+	var all []events.Record
+	if err := admin.ReadCompacted(c.t.Context(), topic, func(r events.Record) error {
+		all = append(all, r)
+		return nil
+	}); err != nil {
+		c.t.Fatal(err)
+	}
+	return all
+}
+
+// stopped waits until the kernel says that every thread of a process is stopped.
+func stopped(t *testing.T, pid int) {
+	t.Helper()
+	for deadline := time.Now().Add(10 * time.Second); ; {
+		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, rest, ok := strings.Cut(string(stat), ") "); ok && rest[0] == 'T' {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("process %d is not stopped: %s", pid, stat)
+		}
+	}
+}
+
+// sharedAgents starts the workflow's agent in three processes; the first one's service is
+// behind front.
+func sharedAgents(t *testing.T, front http.Handler) (c *cluster, cancel context.CancelFunc) {
+	c = newCluster(t)
+	c.apply(clusterWorkflow)
+	ctx, cancel := context.WithCancel(t.Context())
+	c.follow(ctx)
+	server := httptest.NewServer(front)
+	t.Cleanup(server.Close)
+	c.scheduler("scheduler-1")
+	c.supervisor("supervisor-1")
+	c.agent("agent-1", server.URL+"/shop/{operation}")
+	c.agent("agent-2", c.url+"/shop/{operation}")
+	c.agent("agent-3", c.url+"/shop/{operation}")
+	c.owners(c.cfg.Namespace.AgentGroup("shop"), 3, time.Minute)
+	c.owners(c.cfg.Namespace.SchedulerGroup(), 2, time.Minute)
+	return c, cancel
+}
+
+// An agent is stopped with requests in its hands, past their complete-by, and
+// continued when the work is done: its late replies are never sent. The steps
+// were retried by other instances under the same keys.
+func TestStoppedAgentStaysSilent(t *testing.T) {
+	const tasks, most = 60, 4
+	var c *cluster
+	var mu sync.Mutex
+	held := map[string]string{} // ce_request -> idempotency key
+	full, release := make(chan struct{}), make(chan struct{})
+	front := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		mu.Lock()
+		hold := len(held) < most
+		if hold {
+			held[r.Header.Get("X-Waybill-Request")] = r.Header.Get("Idempotency-Key")
+			if len(held) == most {
+				close(full)
+			}
+		}
+		mu.Unlock()
+		if hold {
+			<-release
+		}
+		c.world.ServeHTTP(w, r)
+	})
+	c, cancel := sharedAgents(t, front)
+	defer cancel()
+	ids := make([]string, tasks)
+	for i := range ids {
+		ids[i] = fmt.Sprintf("order-%02d", i+1)
+	}
+	if err := c.submit(t.Context(), ids, 100); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-full:
+	case <-time.After(time.Minute):
+		t.Fatal("the first agent was never asked")
+	}
+	agent := c.procs["agent-1"].Process
+	if err := agent.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	stopped(t, agent.Pid)
+	close(release) // the service answers; the answer waits in the stopped process's socket
+	c.await("every task ended while the agent was stopped", 2*time.Minute, func() bool { return len(c.ended) == tasks })
+	if err := agent.Signal(syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	// It is back when it is a member again: it has then handled what it held.
+	c.owners(c.cfg.Namespace.AgentGroup("shop"), 3, time.Minute)
+	for id, s := range c.ended {
+		if s != events.StateProcessed {
+			t.Errorf("task %s ended %s", id, s)
+		}
+	}
+	c.silent(held)
+	c.verified(ids)
+}
+
+// silent checks, on the raw replies, that nothing was written for the attempts
+// that were in the stopped agent's hands, and that each of their steps was
+// retried under its key.
+func (c *cluster) silent(held map[string]string) {
+	c.t.Helper()
+	for _, r := range c.readAll(c.cfg.Namespace.Inbox(events.Replies)) {
+		id, _ := r.Header(events.HeaderRequest)
+		if _, ok := held[id]; ok {
+			c.t.Errorf("a reply was sent for %s, whose agent was stopped past its time", id)
+		}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for id, key := range held {
+		task, ref, err := events.ParseRequestID(id)
+		if err != nil {
+			c.t.Fatal(err)
+		}
+		state := c.log.Task(task)
+		i, _ := state.Plan.Step(ref.Step)
+		if s := &state.Steps[i]; s.Attempt <= ref.Attempt || s.Key != key {
+			c.t.Errorf("step %s of %s ended with attempt %d under key %s; the stopped one was %d under %s", ref.Step, task, s.Attempt, s.Key, ref.Attempt, key)
+		}
+	}
+	c.t.Logf("%d attempts were in the stopped agent's hands", len(held))
+}
+
+// One of three instances answers only 500: every task ends as it would without.
+func TestSickInstance(t *testing.T) {
+	const tasks = 100
+	var asked sync.Map
+	c, cancel := sharedAgents(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asked.Store(r.Header.Get("X-Waybill-Request"), true)
+		http.Error(w, "out of order", http.StatusInternalServerError)
+	}))
+	defer cancel()
+	ids := make([]string, tasks)
+	for i := range ids {
+		ids[i] = fmt.Sprintf("order-%03d", i+1)
+	}
+	if err := c.submit(t.Context(), ids, 100); err != nil {
+		t.Fatal(err)
+	}
+	c.await("every task ended", 3*time.Minute, func() bool { return len(c.ended) == tasks })
+	for id, s := range c.ended {
+		if s != events.StateProcessed {
+			t.Errorf("task %s ended %s", id, s)
+		}
+	}
+	n := 0
+	asked.Range(func(any, any) bool { n++; return true })
+	if n == 0 {
+		t.Error("the sick instance was never asked")
+	}
+	t.Logf("the sick instance was asked for %d attempts", n)
+	c.verified(ids)
+}
