@@ -219,11 +219,11 @@ func (f *folding) warn(note io.Writer) {
 			fmt.Fprintf(note, "waybill: and %d more tasks likewise\n", len(ids)-most)
 			break
 		}
-		shown := "shown as of the event before"
+		shown := "shown as it was before an event that can't be used"
 		if f.tasks[id] == nil {
-			shown = "not shown"
+			shown = "not shown: its first event can't be used"
 		}
-		fmt.Fprintf(note, "waybill: task %q is %s one that this build can't use (%s); if it is from a newer build, use that one's tools\n", id, shown, printable(f.poison[id].Error()))
+		fmt.Fprintf(note, "waybill: task %q is %s (%s); if it is from a newer build, use that one's tools\n", id, shown, printable(f.poison[id].Error()))
 	}
 	if f.alien > 0 {
 		fmt.Fprintf(note, "waybill: %d records of no task can't be read\n", f.alien)

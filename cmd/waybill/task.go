@@ -187,7 +187,7 @@ func (t *tool) printTask(cmd *cobra.Command, w *waiter, id string) error {
 	task, p := w.fold.tasks[id], w.log.partition(id)
 	switch {
 	case task == nil && w.fold.poison[id] != nil:
-		return fmt.Errorf("task %q can't be shown: its first event is one that this build can't use", id)
+		return fmt.Errorf("task %q can't be shown: its first event can't be used", id)
 	case task == nil:
 		return notFound(id)
 	}
@@ -206,7 +206,7 @@ func taskTable(out io.Writer, v events.TaskView) error {
 	}
 	w.row("Submitted", tableTime(v.SubmittedAt))
 	w.row("Updated", tableTime(v.UpdatedAt))
-	if v.CompleteBy != nil && !v.State.Terminal() {
+	if v.CompleteBy != nil && v.State == events.StateProcessing {
 		w.row("Complete by", tableTime(v.CompleteBy))
 	}
 	for _, name := range slices.Sorted(maps.Keys(v.Labels)) {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -43,6 +44,12 @@ func runTimeline(cmd *cobra.Command, t *tool, args []string) error {
 		if err != nil {
 			fmt.Fprintf(l.note, "waybill: %s is no event: %s\n", events.Origin(r), printable(err.Error()))
 			return nil
+		}
+		if t.format == formatTable {
+			line.Type, line.Step = printable(line.Type), printable(line.Step)
+			if _, err := time.Parse(time.RFC3339, line.At); err != nil {
+				line.At = r.Time.UTC().Format(events.TimeLayout)
+			}
 		}
 		lines = append(lines, line)
 		return nil

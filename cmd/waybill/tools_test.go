@@ -1,0 +1,164 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/kafkatest"
+)
+
+// An interrupted tool says nothing and ends with 130; until then --follow shows
+// what comes.
+func TestInterruptedFollow(t *testing.T) {
+	b := kafkatest.Embedded(t)
+	cfg := kafka.Config{Brokers: b.Addrs, Namespace: b.Namespace(t)}
+	createTopics(t, cfg)
+	cmd := exec.Command(filepath.Join(binary(t), "waybill"), "alerts", "--follow", "-o", "jsonl",
+		"--brokers", b.Addrs[0], "--namespace", string(cfg.Namespace))
+	var note bytes.Buffer
+	cmd.Stderr = &note
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	lines := bufio.NewScanner(out)
+	for _, code := range []string{"first", "second"} {
+		a := events.Alert{Code: code, At: time.Now()}
+		produce(t, cfg, a.Record(cfg.Namespace, "test", code))
+		var got struct{ Code string }
+		if !lines.Scan() || json.Unmarshal(lines.Bytes(), &got) != nil || got.Code != code {
+			t.Fatalf("got %q, want the alert %q; %v %s", lines.Text(), code, lines.Err(), &note)
+		}
+	}
+	if err := cmd.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	var ended *exec.ExitError
+	if err := cmd.Wait(); !errors.As(err, &ended) || ended.ExitCode() != exitInterrupted || note.Len() > 0 {
+		t.Fatalf("ended with %v and %q, want exit code %d and nothing said", err, &note, exitInterrupted)
+	}
+}
+
+func createTopics(t *testing.T, cfg kafka.Config) {
+	t.Helper()
+	admin, err := kafka.OpenAdmin(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer admin.Close()
+	if _, err := admin.CreateTopics(t.Context(), kafka.Topics{Partitions: 2}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func produce(t *testing.T, cfg kafka.Config, rs ...events.Record) {
+	t.Helper()
+	producer, err := kafka.OpenProducer(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer producer.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	if err := producer.Send(ctx, rs...); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestPoisonScript: events that this build can't read are shown, stop the task
+// that they are of, and no other.
+func TestPoisonScript(t *testing.T) {
+	b := kafkatest.Embedded(t)
+	cfg := kafka.Config{Brokers: b.Addrs, Namespace: b.Namespace(t)}
+	createTopics(t, cfg)
+	received := func(id string) events.Record {
+		e := &events.Event{Task: id, Seq: 1, At: events.Millis(time.Now()), Epoch: 1, Cause: events.Cause{Inbox: events.Tasks},
+			Fact: &events.TaskReceived{Workflow: "order", Version: 1, Input: json.RawMessage(`{}`),
+				Plan: events.NewPlan(events.OnErrorHold, time.Minute, []events.PlanStep{{ID: "charge", Agent: "payments", Operation: "charge"}})}}
+		return e.Record(cfg.Namespace, "test", -1, e.Value())
+	}
+	future := func(id, seq string) events.Record {
+		return events.Record{Topic: cfg.Namespace.Events(), Partition: -1, Key: []byte(id), Value: []byte(`{"step":"charge"}`),
+			Headers: events.CloudHeaders("waybill.step.teleported.v9", "test", id+"/"+seq)}
+	}
+	garbage := events.Record{Topic: cfg.Namespace.Events(), Partition: 0, Value: []byte("\x1b[2J no JSON")}
+	produce(t, cfg, received("healthy"), received("sick"), future("sick", "2"), future("unborn", "1"), garbage)
+	runScripts(t, "testdata/poison", map[string]string{"WAYBILL_BROKERS": b.Addrs[0], "WAYBILL_NAMESPACE": string(cfg.Namespace)})
+}
+
+func TestReadSubmissions(t *testing.T) {
+	big := `{"id":"big","workflow":"order","input":"` + strings.Repeat("x", events.MaxSubmissionBytes) + `"}`
+	tests := []struct {
+		name, lines string
+		count       int
+		fault       string
+	}{
+		{"windows line ends", "{\"id\":\"a\",\"workflow\":\"w\"}\r\n\r\n{\"id\":\"b\",\"workflow\":\"w\"}\r\n", 2, ""},
+		{"no end of line", `{"id":"a","workflow":"w"}`, 1, ""},
+		{"the same twice", "{\"id\":\"a\",\"workflow\":\"w\",\"input\":{\"n\":1}}\n{\"input\":{ \"n\": 1 },\"id\":\"a\",\"workflow\":\"w\"}", 2, ""},
+		{"another body", "{\"id\":\"a\",\"workflow\":\"w\"}\n\n{\"id\":\"a\",\"workflow\":\"v\"}", 0, `line 3: id "a" was in line 1, with another body`},
+		{"too large", "{\"id\":\"a\",\"workflow\":\"w\"}\n" + big, 0, "line 2: more than"},
+		{"no id", `{"workflow":"w"}`, 0, "line 1: bad_field: id"},
+		{"an array", `[{"id":"a","workflow":"w"}]`, 0, "line 1: bad_json"},
+		{"many faults", strings.Repeat("{}\n", submitMaxFaults+5), 0, "and 5 more"},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			subs, err := readSubmissions(strings.NewReader(test.lines), "orders", events.DefaultNamespace)
+			switch {
+			case test.fault == "" && err != nil:
+				t.Fatal(err)
+			case test.fault == "" && len(subs) != test.count:
+				t.Fatalf("%d submissions, want %d", len(subs), test.count)
+			case test.fault != "" && (err == nil || !strings.Contains(err.Error(), test.fault) || codeOf(err) != exitUsage):
+				t.Fatalf("error %v, want one with %q and exit code %d", err, test.fault, exitUsage)
+			}
+		})
+	}
+}
+
+func TestSince(t *testing.T) {
+	now := time.Date(2026, 5, 4, 12, 0, 0, 0, time.UTC)
+	for text, want := range map[string]time.Time{
+		"":                          {},
+		"90m":                       now.Add(-90 * time.Minute),
+		"2026-05-01T00:00:00+02:00": time.Date(2026, 4, 30, 22, 0, 0, 0, time.UTC),
+	} {
+		if got, err := (&since{text}).instant(now); err != nil || !got.Equal(want) {
+			t.Errorf("%q: %v, %v; want %v", text, got, err, want)
+		}
+	}
+	for _, text := range []string{"yesterday", "-5m", "2026-05-01"} {
+		if _, err := (&since{text}).instant(now); codeOf(err) != exitUsage {
+			t.Errorf("%q: %v, want a usage error", text, err)
+		}
+	}
+}
+
+// What others wrote into a record must not reach the operator's terminal as
+// commands, nor move the columns.
+func TestTableIsPrintable(t *testing.T) {
+	var out bytes.Buffer
+	w := newTable(&out, "A B")
+	w.row("a\x1b[2Jb\tc\nd\u009be", "Größe")
+	if err := w.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := out.String(), "A           B\na [2Jb c d e  Größe\n"; strings.Join(strings.Fields(got), " ") != strings.Join(strings.Fields(want), " ") || strings.ContainsAny(got, "\x1b\u009b") {
+		t.Errorf("%q, want %q", got, want)
+	}
+}
