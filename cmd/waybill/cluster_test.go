@@ -201,10 +201,9 @@ func (c *cluster) take(rs []events.Record) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for i := range rs {
-		c.log.Add(&rs[i])
-		e, err := events.DecodeEvent(&rs[i])
-		if err != nil {
-			continue // the checker has it
+		e := c.log.Add(&rs[i])
+		if e == nil {
+			continue
 		}
 		at := eventTime{partition: rs[i].Partition, at: rs[i].Time}
 		if f, ok := e.Fact.(*events.PartitionClaimed); ok {

@@ -23,12 +23,12 @@ import (
 var demoDurations = struct {
 	task, attempt, backoff, max, coolDown time.Duration
 	attempts                              int
-}{task: 10 * time.Minute, attempt: time.Second, backoff: 50 * time.Millisecond, max: 400 * time.Millisecond, coolDown: 1500 * time.Millisecond, attempts: 5}
+}{task: 10 * time.Minute, attempt: 2 * time.Second, backoff: 50 * time.Millisecond, max: 400 * time.Millisecond, coolDown: 1500 * time.Millisecond, attempts: 5}
 
 // The bounds of a demo.
 const (
 	demoMaxTasks    = 5_000_000
-	demoRunnable    = 600 // tasks a lane has agents at work on: a short queue, short waits
+	demoRunnable    = 500 // tasks a lane has agents at work on: a short queue, short waits
 	demoConcurrency = 256
 	demoPatience    = 60 * time.Second // without any progress
 	demoRecord      = 500              // submissions handed over at once
@@ -166,6 +166,9 @@ func (r *demoRun) sayStart() {
 
 // drive submits the orders, plays the operator, and waits for the end.
 func (r *demoRun) drive(ctx context.Context) error {
+	if err := r.sys.joined(ctx); err != nil {
+		return err
+	}
 	r.started = time.Now()
 	submitted := make(chan error, 1)
 	go func() { submitted <- r.submit(ctx) }()

@@ -8,6 +8,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/waybill-run/waybill/agent"
 	"github.com/waybill-run/waybill/events"
@@ -127,6 +128,39 @@ func (l *local) startRoles(ctx context.Context, o localOptions) error {
 	}
 	for _, name := range demo.Services {
 		l.startAgent(ctx, name, o.concurrency, neverOpen, l.world.Handler(name))
+	}
+	return nil
+}
+
+// joinWithin is how long the roles of one process may take to join their groups.
+const joinWithin = 30 * time.Second
+
+// joined returns when every role is a member of its group: from then on nothing
+// waits for a rebalance.
+func (l *local) joined(ctx context.Context) error {
+	ns := l.cfg.Namespace
+	groups := []string{ns.SchedulerGroup(), ns.SupervisorGroup()}
+	if l.world != nil {
+		for _, name := range demo.Services {
+			groups = append(groups, ns.AgentGroup(name))
+		}
+	}
+	ctx, cancel := context.WithTimeout(ctx, joinWithin)
+	defer cancel()
+	for len(groups) > 0 {
+		state, err := l.admin.DescribeGroup(ctx, groups[0])
+		switch {
+		case err != nil:
+			return fmt.Errorf("wait for group %s: %w", groups[0], err)
+		case state.State == "Stable":
+			groups = groups[1:]
+			continue
+		}
+		select { // a group tells nobody that it is stable
+		case <-time.After(20 * time.Millisecond):
+		case <-ctx.Done():
+			return fmt.Errorf("group %s is %s after %s: %w", groups[0], state.State, joinWithin, ctx.Err())
+		}
 	}
 	return nil
 }

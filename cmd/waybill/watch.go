@@ -64,10 +64,9 @@ func (w *watcher) take(records []events.Record) {
 }
 
 func (w *watcher) one(r *events.Record) {
-	w.log.Add(r)
-	e, err := events.DecodeEvent(r)
-	if err != nil || e.Task == "" {
-		return // the checker has it
+	e := w.log.Add(r)
+	if e == nil || e.Task == "" {
+		return
 	}
 	switch f := e.Fact.(type) {
 	case *events.AttemptStarted:

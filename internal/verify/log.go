@@ -52,13 +52,14 @@ func NewLog() *Log {
 	return &Log{parts: map[int32]*events.PartitionState{}, tasks: map[string]*task{}}
 }
 
-// Add checks the next event of a partition.
-func (l *Log) Add(r *events.Record) {
+// Add checks the next event of a partition, and returns it; nil if it can't be
+// read, which is a fault.
+func (l *Log) Add(r *events.Record) *events.Event {
 	l.Events++
 	e, err := events.DecodeEvent(r)
 	if err != nil {
 		l.fault("P15", string(r.Key), r, err.Error())
-		return
+		return nil
 	}
 	part := l.parts[r.Partition]
 	if part == nil {
@@ -71,6 +72,7 @@ func (l *Log) Add(r *events.Record) {
 	if e.Task != "" {
 		l.addToTask(e, r)
 	}
+	return e
 }
 
 func (l *Log) fault(promise, id string, r *events.Record, what string) {
