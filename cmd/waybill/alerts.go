@@ -145,7 +145,7 @@ func (o *alertsOptions) tail(cmd *cobra.Command, l *logbook, list []alert, t *ta
 	if err := show(); err != nil {
 		return err
 	}
-	return until(cmd.Context(), func() (bool, error) {
+	return l.until(cmd.Context(), func() (bool, error) {
 		news, err := t.poll(cmd.Context(), func(r *events.Record) {
 			if a, ok := l.readAlert(r); ok {
 				list = append(list, a)

@@ -232,7 +232,7 @@ func ask(ctx context.Context, l *logbook, x *events.Control, record events.Recor
 	}
 	answers.startAt(at)
 	var found *events.Answer
-	err = until(ctx, func() (bool, error) {
+	err = l.until(ctx, func() (bool, error) {
 		return answers.poll(ctx, func(r *events.Record) {
 			if a, err := events.DecodeAnswer(r); err == nil && a.Control == x.RequestID && a.Task == x.Task && found == nil {
 				found = a

@@ -96,7 +96,18 @@ func (l *logbook) patiently(ctx context.Context, ask func(context.Context) error
 	if err != nil && within.Err() != nil && ctx.Err() == nil {
 		return l.silent(err)
 	}
-	return err
+	return l.lost(err)
+}
+
+// away reports whether an error means that brokers are away, perhaps for a moment.
+func away(err error) bool { return unreachable(err) || errors.Is(err, io.EOF) }
+
+// lost says what to do where a connection was lost.
+func (l *logbook) lost(err error) error {
+	if !away(err) || errors.Is(err, errUnreachable) {
+		return err
+	}
+	return fmt.Errorf("%w: the brokers at %v don't answer any more (%w); check that they are up, and try again", errUnreachable, l.cfg.Brokers, err)
 }
 
 func (l *logbook) silent(err error) error {
@@ -145,7 +156,7 @@ func (l *logbook) read(ctx context.Context, topic string, in kafka.Range, fn fun
 		if errors.Is(context.Cause(ctx), errUnreachable) {
 			return nil, l.silent(err)
 		}
-		return nil, fmt.Errorf("read %s: %w", topic, err)
+		return nil, fmt.Errorf("read %s: %w", topic, l.lost(err))
 	}
 	places := make(map[int32]place, len(reached))
 	for p, next := range reached {

@@ -54,6 +54,9 @@ func (t *tail) poll(ctx context.Context, fn func(*events.Record)) (news bool, er
 			if r.Offset >= at.next {
 				news = true
 				fn(r)
+				// At once: a read that fails on the way is tried again from here.
+				at = place{r.Offset + 1, later(r.Time, at.time)}
+				t.places[p] = at
 			}
 			return nil
 		})
@@ -67,17 +70,27 @@ func (t *tail) poll(ctx context.Context, fn func(*events.Record)) (news bool, er
 	return news, nil
 }
 
-// until polls until done says so, or ctx ends.
-func until(ctx context.Context, poll func() (news bool, err error), done func() bool) error {
+// until polls until done says so, or ctx ends. Brokers that are away are waited
+// for, as long as a fail-over may take.
+func (l *logbook) until(ctx context.Context, poll func() (news bool, err error), done func() bool) error {
+	var failing time.Time
 	for {
 		news, err := poll()
 		switch {
-		case err != nil:
+		case err != nil && ctx.Err() != nil:
+			return ctx.Err()
+		case err != nil && !away(err), err != nil && !failing.IsZero() && time.Since(failing) > stallWithin:
 			return err
+		case err != nil && failing.IsZero():
+			failing = time.Now()
+		case err != nil:
 		case done():
 			return nil
 		case news:
+			failing = time.Time{}
 			continue
+		default:
+			failing = time.Time{}
 		}
 		select {
 		case <-ctx.Done():

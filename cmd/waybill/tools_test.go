@@ -162,3 +162,69 @@ func TestTableIsPrintable(t *testing.T) {
 		t.Errorf("%q, want %q", got, want)
 	}
 }
+
+// A waiter outlives its broker's restart, and misses nothing by it.
+func TestWaitOutlivesRestart(t *testing.T) {
+	o := kafka.EmbeddedOptions{DataDir: t.TempDir(), Listen: "127.0.0.1:0"}
+	broker := startBroker(t, o)
+	o.Listen = broker.Addr()
+	outside := kafka.Config{Brokers: []string{broker.Addr()}, Namespace: "restart."}
+	inside := func() kafka.Config {
+		cfg := broker.Config()
+		cfg.Namespace = outside.Namespace
+		return cfg
+	}
+	createTopics(t, inside())
+	broker.Open()
+
+	received := &events.Event{Task: "order-1", Seq: 1, At: events.Millis(time.Now()), Epoch: 1, Cause: events.Cause{Inbox: events.Tasks},
+		Fact: &events.TaskReceived{Workflow: "order", Version: 1, Input: json.RawMessage(`{}`),
+			Plan: events.NewPlan(events.OnErrorHold, time.Minute, []events.PlanStep{{ID: "charge", Agent: "payments", Operation: "charge"}})}}
+	first := received.Record(outside.Namespace, "test", -1, received.Value())
+	produce(t, inside(), first)
+
+	cmd := newTaskWait()
+	cmd.SetContext(t.Context())
+	l, err := (&tool{connection: connection{brokers: outside.Brokers, namespace: string(outside.Namespace)}}).open(cmd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.close()
+	w := newWaiter(l)
+	w.add("order-1", "", "")
+	if err := w.history(t.Context(), l.partition("order-1")); err != nil {
+		t.Fatal(err)
+	}
+
+	if err := broker.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.poll(t.Context()); !away(err) || codeOf(err) != exitUnreachable {
+		t.Fatalf("%v while the broker is away, want exit code %d", err, exitUnreachable)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- w.run(t.Context()) }()
+	broker = startBroker(t, o)
+	broker.Open()
+	held := &events.Event{Task: "order-1", Seq: 2, At: received.At, Epoch: 1, Cause: received.Cause, Prev: events.Hash(received.Fact.Type(), first.Value),
+		Fact: &events.TaskHeld{Error: &events.Error{Code: "test"}}}
+	produce(t, inside(), held.Record(outside.Namespace, "test", -1, held.Value()))
+	if err := <-ended; err != nil {
+		t.Fatal(err)
+	}
+	if got := w.fold.tasks["order-1"].State; got != events.StateError {
+		t.Errorf("the task is %s, want %s", got, events.StateError)
+	}
+	if err := broker.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func startBroker(t *testing.T, o kafka.EmbeddedOptions) *kafka.Embedded {
+	t.Helper()
+	b, err := kafka.StartEmbedded(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}

@@ -57,7 +57,7 @@ func (w *waiter) run(ctx context.Context) error {
 	defer bar.end()
 	total, began := w.open, time.Now()
 	looked := map[int32]bool{}
-	return until(ctx, func() (bool, error) {
+	return w.log.until(ctx, func() (bool, error) {
 		news, err := w.poll(ctx)
 		if err != nil {
 			return news, err
@@ -67,12 +67,13 @@ func (w *waiter) run(ctx context.Context) error {
 		}
 		for p := range w.strange {
 			delete(w.strange, p)
-			if !looked[p] {
-				looked[p] = true
-				if err := w.history(ctx, p); err != nil {
-					return news, err
-				}
+			if looked[p] {
+				continue
 			}
+			if err := w.history(ctx, p); err != nil {
+				return news, err
+			}
+			looked[p] = true
 		}
 		bar.set(int64(total-w.open), int64(total))
 		return news, nil
