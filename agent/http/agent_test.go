@@ -96,7 +96,7 @@ func TestStatusClasses(t *testing.T) {
 		statuses []int
 	}{
 		{"completed", []int{200, 201, 202, 203, 204, 205, 206, 299}},
-		{"rejected", []int{300, 301, 302, 303, 304, 307, 308}},
+		{"failed neutral", []int{300, 301, 302, 303, 304, 307, 308}},
 		{"rejected", []int{400, 401, 402, 403, 404, 405, 406, 410, 411, 412, 413, 414, 415, 421, 422, 423, 424, 426, 428, 431, 451, 499}},
 		{"again neutral", []int{408, 409}},
 		{"again none neutral", []int{425}},
@@ -225,7 +225,7 @@ func TestRedirectIsNotFollowed(t *testing.T) {
 	s := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		http.Redirect(w, r, target.URL, http.StatusTemporaryRedirect)
 	})
-	if _, f := handle(t, newAgent(t, Config{URL: s.URL}), testRequest()); class(f) != "rejected" || followed.Load() {
+	if _, f := handle(t, newAgent(t, Config{URL: s.URL}), testRequest()); class(f) != "failed neutral" || followed.Load() {
 		t.Errorf("%s, followed: %v", class(f), followed.Load())
 	}
 }

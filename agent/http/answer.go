@@ -56,8 +56,12 @@ func (a *Agent) answered(r agent.Request, w answer) (any, error) {
 		f.Transient, f.Neutral = true, true // this request's matter, not the service's health
 	case w.status >= 500:
 		f.Transient = true
-	case w.status >= 300:
+	case w.status >= 400:
 		f.Rejected = true
+	case w.status >= 300:
+		// Redirects aren't followed; a 303 often means that the work is
+		// done. So it isn't called again here, and its effect is unknown.
+		f.Neutral = true
 	default: // 1xx as a final answer: no service speaks so
 		f.Message = fmt.Sprintf("%s answered %d, which ends no call", r.Operation, w.status)
 	}

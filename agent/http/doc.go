@@ -23,14 +23,14 @@
 //	2xx                        completed; 202 too: answer when the work is done
 //	408, 409, 5xx              called again within complete-by, effect unknown
 //	425, 429                   called again within complete-by, no effect
-//	3xx                        rejected: redirects aren't followed
+//	3xx                        failed, effect unknown: redirects aren't followed
 //	other 4xx                  rejected: nothing happened, and never will
 //	no connection              called again within complete-by, no effect
 //	connection lost, timeout   called again within complete-by, effect unknown
 //	too large                  failed, effect unknown
 //
 // A rejection tells the scheduler that there is nothing to undo. A service that
-// answers 3xx or 4xx must not have done the work.
+// answers 4xx must not have done the work.
 //
 // Retry-After, in seconds or as a date, is honoured. A 2xx without a body is
 // null; with a body that is no JSON it is {"body": "<text>"}, since the work is
