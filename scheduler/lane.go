@@ -188,7 +188,7 @@ func (l *lane) save(now time.Time) error {
 			continue
 		}
 		if err := p.tasks.Save(); err != nil {
-			return fmt.Errorf("store partition %d: %w", p.id, err)
+			return &storeError{p.id, "save", err}
 		}
 		st, next := p.tasks.FlushedState()
 		l.cfg.flushed.note(p.id, st, next)

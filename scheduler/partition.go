@@ -152,7 +152,7 @@ func (c *Config) restoreTasks(ctx context.Context, id int32) (Tasks, func(), err
 	tasks, err := c.Tasks(id)
 	if err != nil {
 		release()
-		return nil, nil, fmt.Errorf("open the tasks of partition %d: %w", id, err)
+		return nil, nil, &storeError{id, "open", err}
 	}
 	_, err = c.History.Read(ctx, c.Namespace.Events(), id, tasks.Next(), func(rs []events.Record) error {
 		for i := range rs {
@@ -163,12 +163,15 @@ func (c *Config) restoreTasks(ctx context.Context, id int32) (Tasks, func(), err
 		if tasks.ChangedBytes() < restoreSaveBytes {
 			return nil
 		}
-		return tasks.Save()
+		if err := tasks.Save(); err != nil {
+			return &storeError{id, "save", err}
+		}
+		return nil
 	})
 	if err != nil {
 		tasks.Discard()
 		release()
-		return nil, nil, fmt.Errorf("restore partition %d from offset %d: %w", id, tasks.Next(), err)
+		return nil, nil, fmt.Errorf("restore partition %d: %w", id, err)
 	}
 	return tasks, release, nil
 }

@@ -85,12 +85,11 @@ func (c *Config) runLane(ctx context.Context, number int, requests *requestTopic
 	for ctx.Err() == nil {
 		start := time.Now()
 		err := c.oneLane(ctx, owner, number, requests)
-		var stalled *stalledError
-		if err == nil || errors.As(err, &stalled) {
-			return err
-		}
-		if ctx.Err() != nil {
+		if err == nil || ctx.Err() != nil {
 			return nil
+		}
+		if isPermanent(err) {
+			return err
 		}
 		c.Listener.laneFailed(owner, err)
 		if time.Since(start) > reopenMost {
@@ -135,6 +134,36 @@ type stalledError struct {
 	owner  string
 	waited time.Duration
 }
+
+// permanentError is one that no fresh client heals: the process ends with it.
+type permanentError interface {
+	error
+	Permanent() bool
+}
+
+func isPermanent(err error) bool {
+	var stalled *stalledError
+	var store *storeError
+	var refused refusedRecord // that one record is refused is no reason to end
+	if errors.As(err, &stalled) || errors.As(err, &store) {
+		return true
+	}
+	var p permanentError
+	return !errors.As(err, &refused) && errors.As(err, &p) && p.Permanent()
+}
+
+// storeError is a failure of the store: what is opened anew has the same disk.
+type storeError struct {
+	partition int32
+	doing     string
+	err       error
+}
+
+func (e *storeError) Error() string {
+	return fmt.Sprintf("%s the tasks of partition %d: %v; mend the data directory, or delete it: it is rebuilt from the log", e.doing, e.partition, e.err)
+}
+
+func (e *storeError) Unwrap() error { return e.err }
 
 func (e *stalledError) Error() string {
 	return fmt.Sprintf("lane %s has finished no transaction for %s while records wait; its client was closed so that others can take its partitions", e.owner, e.waited.Round(time.Second))

@@ -78,7 +78,7 @@ func (l *local) prepare(ctx context.Context, o localOptions) error {
 	if _, err := admin.CreateTopics(ctx, topics); err != nil {
 		return fmt.Errorf("create the topics: %w", err)
 	}
-	l.node, err = openNode(ctx, cfg, nodeConfig{instance: "local", dataDir: filepath.Join(o.dataDir, "state"), metrics: o.metrics, log: o.log, timing: o.timing})
+	l.node, err = openNode(ctx, cfg, nodeConfig{instance: "local", dataDir: filepath.Join(o.dataDir, "state"), metrics: o.metrics, log: o.log, timing: o.timing, embedded: true})
 	if err != nil {
 		return err
 	}

@@ -57,19 +57,23 @@ func (c *catalog) ReadToEndNow(ctx context.Context) error { return c.watch.ReadT
 
 // nodeConfig is what openNode needs besides the connection.
 type nodeConfig struct {
-	instance  string
-	dataDir   string
-	metrics   *metrics
-	log       *slog.Logger
-	timing    timing
-	withTasks bool // definitions are followed
+	instance string
+	dataDir  string
+	metrics  *metrics
+	log      *slog.Logger
+	timing   timing
+	// embedded: the broker is in this process, so its clock is ours. It keeps
+	// the timestamps of those who write, whose clocks are nobody's.
+	embedded bool
 }
 
 // openNode connects, and refuses to start where the topics aren't what their
 // format record says.
 func openNode(ctx context.Context, cfg kafka.Config, nc nodeConfig) (*node, error) {
 	n := &node{cfg: cfg, instance: nc.instance, dataDir: nc.dataDir, metrics: nc.metrics, log: nc.log, timing: nc.timing, clock: kafka.NewClock()}
-	n.cfg.Clock = n.clock
+	if !nc.embedded {
+		n.cfg.Clock = n.clock
+	}
 	n.cfg.Hooks = append(n.cfg.Hooks, nc.metrics.hooks()...)
 	n.name = nodeName(nc.instance)
 	var err error

@@ -46,6 +46,10 @@ func (e *OffsetRangeError) Error() string {
 	return fmt.Sprintf("topic %s partition %d: offset %d is not in the log, which holds [%d, %d)", e.Topic, e.Partition, e.Offset, e.Start, e.End)
 }
 
+// Permanent reports true: no other client finds what the log doesn't hold. Either
+// the state is another log's, or the log was cut below it.
+func (e *OffsetRangeError) Permanent() bool { return true }
+
 // RestoreListener observes a Restorer. Its functions may be called from
 // several goroutines at once.
 type RestoreListener struct {
