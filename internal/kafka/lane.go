@@ -163,6 +163,7 @@ type Lane struct {
 	session  *kgo.GroupTransactSession
 	balancer *Balancer
 	poller   poller
+	tail     tailClock
 	cut      context.CancelFunc // ends whatever the client waits for
 
 	// seen is what Assigned said last: Resume means a partition of that.
@@ -199,6 +200,7 @@ func OpenLane(ctx context.Context, cfg LaneConfig) (*Lane, error) {
 	l := &Lane{cfg: cfg, balancer: NewBalancer(cfg.Partitions), resumed: map[int32]uint64{}, polledFrom: map[int32]uint64{}}
 	l.balancer.observe(cfg.Listener.Assigned, cfg.Listener.GroupFailed, cfg.Listener.Uneven)
 	l.balancer.onAdded = func(client *kgo.Client, added []int32) {
+		l.tail.forget(added)
 		client.PauseFetchPartitions(l.copartitions(added...))
 	}
 	now := time.Now().UnixNano()
@@ -352,7 +354,7 @@ func (l *Lane) Close() {
 		defer cancel()
 		// An outcome in doubt is settled by this: it takes the producer id
 		// anew. If it fails, the next owner or the broker rolls back.
-		_ = l.session.Client().EndTransaction(ctx, kgo.TryAbort)
+		_, _ = l.session.End(ctx, kgo.TryAbort)
 		l.inCommit.Unlock()
 	}
 	closeClient(l.session.Client(), l.cut)

@@ -2,13 +2,16 @@ package kafka_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waybill-run/waybill/events"
@@ -138,6 +141,56 @@ func TestLanePausesWhatMayNotAct(t *testing.T) {
 		}
 		commit(t, l, len(got), s.reflect(got))
 		l.Resume(99) // nobody's
+	})
+}
+
+// A named lane that restarts gets its partitions back, and the other one
+// notices nothing.
+func TestNamedLaneKeepsItsPartitionsOverARestart(t *testing.T) {
+	each(t, func(t *testing.T, s *site) {
+		named := func(owner string) kafka.LaneConfig {
+			cfg := s.lane(owner)
+			cfg.InstanceID = string(s.ns) + owner
+			cfg.SessionTimeout, cfg.TransactionTimeout = 20*time.Second, 30*time.Second
+			return cfg
+		}
+		a, b := openLane(t, named("a")), openLane(t, named("b"))
+		until(t, a, "half", func([]events.Record) bool {
+			if _, err := b.Poll(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			return len(a.Assigned()) == testPartitions/2 && len(b.Assigned()) == testPartitions/2
+		})
+		before, others := slices.Sorted(maps.Keys(a.Assigned())), b.Assigned()
+		a.Close()
+		a = openLane(t, named("a"))
+		untilAssigned(t, a, testPartitions/2)
+		if after := slices.Sorted(maps.Keys(a.Assigned())); !slices.Equal(before, after) {
+			t.Errorf("had %v, has %v", before, after)
+		}
+		if !maps.Equal(others, b.Assigned()) {
+			t.Errorf("the other lane had %v, has %v", others, b.Assigned())
+		}
+	})
+}
+
+func TestOlderOfTwoLanesWithOneNameEnds(t *testing.T) {
+	each(t, func(t *testing.T, s *site) {
+		cfg := s.lane("a")
+		cfg.InstanceID = string(s.ns) + "a"
+		older := openLane(t, cfg)
+		untilAssigned(t, older, testPartitions)
+		newer := openLane(t, cfg)
+		untilAssigned(t, newer, testPartitions)
+		for deadline := time.Now().Add(20 * time.Second); ; {
+			_, err := older.Poll(t.Context())
+			if errors.Is(err, kerr.FencedInstanceID) {
+				return
+			}
+			if err != nil || time.Now().After(deadline) {
+				t.Fatalf("the older lane: %v", err)
+			}
+		}
 	})
 }
 
