@@ -131,14 +131,14 @@ func (l *lane) commit(ctx context.Context, tx *transaction) error {
 }
 
 // refused: the transaction was rolled back because of one record. If that was a
-// request, the agent is taken to be missing until metadata shows its topic
-// again: its attempts fail, nobody else waits. Anything else is tried again.
+// request, the agent is taken to be missing for a while: its attempts fail,
+// nobody else waits. Anything else is tried again.
 func (l *lane) refused(ctx context.Context, tx *transaction, refused refusedRecord) error {
 	r := &tx.out[refused.RecordIndex()]
 	l.cfg.Listener.refusedRecord(r.Topic, refused)
 	l.refusals++
 	if agent, ok := l.cfg.Namespace.AgentOf(r.Topic); ok && refused.Permanent() {
-		l.requests.forget(agent)
+		l.requests.bar(agent)
 		return nil
 	}
 	if l.refusals > maxRefusals {

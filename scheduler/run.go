@@ -22,7 +22,7 @@ const (
 	skewMost           = 30 * time.Second
 	trimEvery          = 30 * time.Second
 	refreshEvery       = 5 * time.Second // of the request topics' metadata
-	refreshLeast       = time.Second
+	barFor             = 5 * time.Second // an agent whose topic can't be written to
 	reopenLeast        = 100 * time.Millisecond
 	reopenMost         = 5 * time.Second
 )
@@ -301,7 +301,8 @@ type requestTopics struct {
 
 	mu     sync.Mutex
 	known  map[string]int32 // never changed: replaced
-	readAt time.Time
+	readAt time.Time        // when the last reading began
+	barred map[string]time.Time
 }
 
 func (t *requestTopics) partitions() map[string]int32 {
@@ -311,33 +312,46 @@ func (t *requestTopics) partitions() map[string]int32 {
 }
 
 func (t *requestTopics) read(ctx context.Context) error {
+	began := time.Now()
 	known, err := t.fetch(ctx)
 	if err != nil {
 		return err
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.known, t.readAt = known, time.Now()
+	for agent, until := range t.barred {
+		if began.Before(until) {
+			delete(known, agent)
+		} else {
+			delete(t.barred, agent)
+		}
+	}
+	t.known, t.readAt = known, began
 	return nil
 }
 
-// refresh reads the metadata again unless that was just done, and reports
-// whether anything is new. A failure is none: the attempt fails and is retried.
-func (t *requestTopics) refresh(ctx context.Context) bool {
+// refresh reads the metadata again, unless that was done since an instant, and
+// reports whether anything is new. A failure is none: the attempt fails and is
+// retried.
+func (t *requestTopics) refresh(ctx context.Context, since time.Time) bool {
 	t.mu.Lock()
-	before, recent := t.known, time.Since(t.readAt) < refreshLeast
+	before, fresh := t.known, t.readAt.After(since)
 	t.mu.Unlock()
-	if recent || t.read(ctx) != nil {
+	if fresh || t.read(ctx) != nil {
 		return false
 	}
 	return !maps.Equal(before, t.partitions())
 }
 
-// forget takes an agent out until metadata shows its topic again.
-func (t *requestTopics) forget(agent string) {
+// bar takes an agent out for a while, whatever metadata shows: its topic can't
+// be written to.
+func (t *requestTopics) bar(agent string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	known := maps.Clone(t.known)
 	delete(known, agent)
-	t.known, t.readAt = known, time.Now()
+	if t.barred == nil {
+		t.barred = map[string]time.Time{}
+	}
+	t.known, t.barred[agent] = known, time.Now().Add(barFor)
 }

@@ -3,6 +3,7 @@ package scheduler
 import (
 	"context"
 	"strconv"
+	"time"
 
 	"github.com/waybill-run/waybill/events"
 )
@@ -15,6 +16,7 @@ type transaction struct {
 	origin []int // of each output record: the index of the input that led to it
 	parts  map[int32]*speculation
 	counts txCounts
+	began  time.Time
 }
 
 // speculation is a partition's state within a transaction.
@@ -34,7 +36,7 @@ type txCounts struct {
 }
 
 func (l *lane) begin() *transaction {
-	return &transaction{lane: l, parts: map[int32]*speculation{}, counts: txCounts{
+	return &transaction{lane: l, began: time.Now(), parts: map[int32]*speculation{}, counts: txCounts{
 		ended: map[events.TaskState]int{}, ignored: map[Ignored]int{}, deadletters: map[events.Reason]int{}}}
 }
 
@@ -105,7 +107,7 @@ func (tx *transaction) decide(ctx context.Context, s *speculation, task string, 
 				return d, err
 			}
 			env.DefinitionsRead = true
-		case missesAgent(d) && l.requests.refresh(ctx):
+		case missesAgent(d) && l.requests.refresh(ctx, tx.began):
 			env.Requests = l.requests.partitions()
 		default:
 			return d, nil

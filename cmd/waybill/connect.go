@@ -114,12 +114,11 @@ func unreachable(err error) bool {
 var errUnreachable = errors.New("unreachable")
 
 // reach fails early, and clearly, if no broker answers.
-func reach(ctx context.Context, admin *kafka.Admin, brokers []string) error {
+func reach(ctx context.Context, admin *kafka.Admin) error {
 	ctx, cancel := context.WithTimeout(ctx, reachWithin)
 	defer cancel()
 	if err := admin.Ping(ctx); err != nil {
-		return fmt.Errorf("%w: no Kafka broker answers at %s within %s (%v); start one with `waybill up`, or name yours with --brokers",
-			errUnreachable, strings.Join(brokers, ", "), reachWithin, err)
+		return fmt.Errorf("%w: %v; start a broker with `waybill up`, or name yours with --brokers", errUnreachable, err)
 	}
 	return nil
 }

@@ -80,7 +80,7 @@ func openNode(ctx context.Context, cfg kafka.Config, nc nodeConfig) (*node, erro
 	if n.admin, err = kafka.OpenAdmin(n.cfg); err != nil {
 		return nil, err
 	}
-	if err := reach(ctx, n.admin, cfg.Brokers); err != nil {
+	if err := reach(ctx, n.admin); err != nil {
 		n.admin.Close()
 		return nil, err
 	}

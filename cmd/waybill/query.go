@@ -70,7 +70,7 @@ func (t *tool) open(cmd *cobra.Command) (*logbook, error) {
 }
 
 func (l *logbook) learn(ctx context.Context) error {
-	if err := reach(ctx, l.admin, l.cfg.Brokers); err != nil {
+	if err := reach(ctx, l.admin); err != nil {
 		return err
 	}
 	return l.patiently(ctx, func(ctx context.Context) error {

@@ -116,7 +116,7 @@ func openAdmin(cmd *cobra.Command, conn *connection) (*kafka.Admin, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := reach(cmd.Context(), admin, cfg.Brokers); err != nil {
+	if err := reach(cmd.Context(), admin); err != nil {
 		admin.Close()
 		return nil, err
 	}
