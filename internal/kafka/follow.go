@@ -78,6 +78,7 @@ type Follower struct {
 	client   *kgo.Client
 	balancer *Balancer
 	poller   poller
+	tail     tailClock
 	cut      context.CancelFunc
 
 	mu     sync.Mutex
@@ -155,6 +156,7 @@ func (f *Follower) options(life context.Context) []kgo.Opt {
 
 // forget is called when partitions come anew: where they stood says nothing.
 func (f *Follower) forget(_ *kgo.Client, added []int32) {
+	f.tail.forget(added)
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, stands := range f.stands {
@@ -279,7 +281,7 @@ func (f *Follower) Poll(ctx context.Context) ([]events.Record, error) {
 	if err := fetchError(ctx, fetches, f.cfg.Listener.DataLost); err != nil {
 		return nil, f.fail(ctx, fmt.Errorf("poll: %w", f.ranged(ctx, fetches, err)))
 	}
-	f.cfg.observe(fetches)
+	f.tail.observe(f.cfg.Config, fetches)
 	owned := f.balancer.Assigned()
 	rs := make([]*kgo.Record, 0, fetches.NumRecords())
 	f.mu.Lock()

@@ -80,7 +80,7 @@ func (l *Lane) Poll(ctx context.Context) ([]events.Record, error) {
 		l.broken = fmt.Errorf("lane %q: poll: %w", l.cfg.Owner, err)
 		return nil, l.broken
 	}
-	l.cfg.observe(fetches)
+	l.tail.observe(l.cfg.Config, fetches)
 	rs := l.admit(fetches)
 	switch {
 	case len(rs) > 0:

@@ -67,8 +67,9 @@ type SessionConfig struct {
 // seen at least once, and again only if its owner died between finishing it and
 // the next commit. All methods are safe for concurrent use.
 type Session struct {
-	cl  *kgo.Client
-	cfg SessionConfig
+	cl   *kgo.Client
+	cfg  SessionConfig
+	tail tailClock
 
 	// life ends with Close, and then the commit loop.
 	life    context.Context
@@ -187,7 +188,7 @@ func (s *Session) Poll(ctx context.Context) ([]events.Record, error) {
 		if finalErr != nil {
 			return nil, finalErr
 		}
-		s.cfg.observe(fetches)
+		s.tail.observe(s.cfg.Config, fetches)
 		if records := s.delivered(fetches.Records()); len(records) > 0 {
 			return records, nil
 		}
@@ -295,6 +296,7 @@ func (s *Session) onAssigned(_ context.Context, _ *kgo.Client, added map[string]
 	if len(ps) == 0 {
 		return
 	}
+	s.tail.forget(ps)
 	s.mu.Lock()
 	for _, p := range ps {
 		o := &ownedPartition{tracker: &Tracker{low: -1, read: -1}, offset: -1}

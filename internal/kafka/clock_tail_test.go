@@ -1,0 +1,50 @@
+package kafka
+
+import (
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+// A process that starts finds a log whose last record may be old. That is no
+// difference of clocks: taken for one, a scheduler gave its partitions up, and
+// timers were late by as long as nothing ran.
+func TestOldTailTellsNoTime(t *testing.T) {
+	const hour = time.Hour
+	cfg := Config{Namespace: "waybill.", Clock: NewClock()}
+	var tail tailClock
+	poll := func(topic string, partition int32, offset, highWatermark int64, age time.Duration) {
+		t.Helper()
+		r := &kgo.Record{Topic: topic, Partition: partition, Offset: offset, Timestamp: time.Now().Add(-age)}
+		tail.observe(cfg, kgo.Fetches{{Topics: []kgo.FetchTopic{{Topic: topic,
+			Partitions: []kgo.FetchPartition{{Partition: partition, HighWatermark: highWatermark, Records: []*kgo.Record{r}}}}}}})
+	}
+	is := func(want time.Duration, what string) {
+		t.Helper()
+		if got := cfg.Clock.Offset(); got < want || got > want+time.Minute {
+			t.Errorf("%s: offset %v, want %v", what, got, want)
+		}
+	}
+	poll("waybill.events", 0, 99, 100, hour)
+	is(0, "the last record of a log that was there before")
+	poll("waybill.events", 1, 99, 101, hour)
+	is(0, "the same with a marker behind it")
+	poll("waybill.events", 0, 100, 150, hour)
+	is(0, "not the tail")
+	poll("waybill.events", 0, 149, 150, hour)
+	is(0, "the tail, of records that came before the last poll")
+	poll("theirs", 0, 1, 2, 2*hour)
+	poll("theirs", 0, 2, 3, 2*hour)
+	is(0, "a topic of others")
+	poll("waybill.events", 0, 150, 151, hour)
+	is(hour, "a record that came while the client was there")
+	poll("waybill.events", 0, 151, 152, 0)
+	is(0, "one that came sooner")
+	cfg.Clock = NewClock()
+	tail.forget([]int32{0})
+	poll("waybill.events", 0, 170, 171, hour)
+	is(0, "a partition that was another's meanwhile")
+	poll("waybill.events", 0, 171, 172, hour)
+	is(hour, "the first that comes after")
+}
