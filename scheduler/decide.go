@@ -284,7 +284,10 @@ func (d *decider) recoverRun(i int, r *events.Recovery) {
 	p := d.policy(i, r.Kind, kind)
 	ask := p.Next(d.Task.ID, r.Step, r.Kind, run.Attempt, run.Timer.Due, d.now)
 	late := ask.Action == events.ActionRetry && r.Action == events.ActionWait // its wait is over by now
-	if ask.Action != r.Action && !late {
+	// An attempt that ran through a hold was armed with the complete-by before
+	// the resubmit, by which there was no time for a cool-down. Now there is.
+	longer := ask.CoolDown && string(r.Action) == p.OnError
+	if ask.Action != r.Action && !late && !longer {
 		d.Ignored = IgnoredOutsidePolicy
 		return
 	}

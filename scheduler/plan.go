@@ -51,9 +51,11 @@ func (d *decider) advance() {
 }
 
 // advanceSteps starts every step whose needs are satisfied, in the plan's
-// order; a step that is skipped may satisfy the next.
+// order; a step that is skipped may satisfy the next. Past the task's
+// complete-by none starts: an agent would drop the request, and its effect
+// would be taken to be unknown. The task's timer is due, and decides.
 func (d *decider) advanceSteps() {
-	for progress := true; progress; {
+	for progress := d.now.Before(d.Task.CompleteBy); progress; {
 		progress = false
 		for i := range d.Task.Steps {
 			if d.Task.State != events.StateProcessing || d.needDefinitions {
@@ -191,7 +193,9 @@ func (d *decider) attemptBy(i int, k events.Kind) time.Time {
 // inputOf is a run's input: what the log holds, or for the first attempt what
 // the definition's expressions give (fresh).
 func (d *decider) inputOf(i int, k events.Kind, run *events.Run) (input json.RawMessage, fresh bool, err *events.Error) {
-	if run != nil && (len(run.Input) > 0 || k == events.Undo && run.Attempt > 0) {
+	// An undo without undo.input has none to keep. An attempt whose agent was
+	// gone kept nothing either: StartedSeq says that a request was sent.
+	if run != nil && (len(run.Input) > 0 || k == events.Undo && run.StartedSeq > 0) {
 		return run.Input, false, nil
 	}
 	if !d.loadProgram() {
