@@ -1,0 +1,294 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+
+	"github.com/waybill-run/waybill/workflow"
+)
+
+// What the pages for people show is held against the program here: commands and
+// their flags exist, links lead somewhere, definitions compile, and excerpts are
+// what their files say.
+
+const repository = "../.."
+
+// pages are all of them; excerpted are those whose code is taken from files.
+var (
+	pages     = []string{"README.md", "ARCHITECTURE.md", "CHANGELOG.md", "docs/agents.md", "docs/states.md", "docs/workflows.md"}
+	excerpted = []string{"README.md", "docs/workflows.md"}
+	sources   = []string{"docs/examples/*.*", "docs/examples/go/*.*", "workflow/order.yaml", "workflow/example_test.go"}
+)
+
+// block is fenced code of a page.
+type block struct {
+	language, text string
+	line           int
+}
+
+// page is a page's text, and its code apart.
+type page struct {
+	name   string
+	prose  string // fenced code left out, its lines kept empty
+	blocks []block
+}
+
+func readPage(t *testing.T, name string) page {
+	t.Helper()
+	src, err := os.ReadFile(filepath.Join(repository, name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, prose, open := page{name: name}, []string{}, false
+	for i, line := range strings.Split(string(src), "\n") {
+		if language, fence := strings.CutPrefix(line, "```"); fence {
+			if open = !open; open {
+				p.blocks = append(p.blocks, block{language: language, line: i + 2})
+			}
+			line = ""
+		} else if open {
+			p.blocks[len(p.blocks)-1].text += line + "\n"
+			line = ""
+		}
+		prose = append(prose, line)
+	}
+	if open {
+		t.Errorf("%s: code that begins in line %d has no end", name, p.blocks[len(p.blocks)-1].line)
+	}
+	p.prose = strings.Join(prose, "\n")
+	return p
+}
+
+func TestPagesShowCommandsThatExist(t *testing.T) {
+	shown := 0
+	for _, name := range pages {
+		p := readPage(t, name)
+		for _, b := range p.blocks {
+			if b.language != "sh" {
+				continue
+			}
+			for _, words := range shellCommands(b.text) {
+				args, ours := programArguments(words)
+				if !ours {
+					continue
+				}
+				shown++
+				if err := tryCommand(args, true); err != nil {
+					t.Errorf("%s, code from line %d: %q: %v", name, b.line, strings.Join(words, " "), err)
+				}
+			}
+		}
+		for _, m := range regexp.MustCompile("`(waybill [a-z][^`]*)`").FindAllStringSubmatch(p.prose, -1) {
+			shown++
+			if err := tryCommand(strings.Fields(m[1])[1:], false); err != nil {
+				t.Errorf("%s: `%s`: %v", name, m[1], err)
+			}
+		}
+	}
+	if shown < 40 {
+		t.Errorf("%d commands found: the test proves nothing", shown)
+	}
+}
+
+// programArguments is what a command gives to waybill, and whether it runs it.
+func programArguments(words []string) (args []string, ours bool) {
+	switch {
+	case len(words) > 0 && words[0] == "waybill":
+		return words[1:], true
+	case len(words) > 2 && words[0] == "go" && words[1] == "run" && words[2] == "./cmd/waybill":
+		return words[3:], true
+	}
+	return nil, false
+}
+
+// tryCommand parses a command line without running it. In prose only the names
+// of commands and flags must exist: ID and FILE stand for something.
+func tryCommand(args []string, whole bool) error {
+	cmd, rest, err := newRoot().Find(args)
+	switch {
+	case err != nil:
+		return err
+	case cmd.HasSubCommands() && cmd.HasParent() && whole:
+		return fmt.Errorf("%s needs a subcommand", cmd.CommandPath())
+	case !cmd.HasParent():
+		return fmt.Errorf("no such command")
+	case !whole:
+		return knownFlags(cmd, rest)
+	}
+	if err := cmd.ParseFlags(rest); err != nil {
+		return err
+	}
+	return cmd.ValidateArgs(cmd.Flags().Args())
+}
+
+func knownFlags(cmd *cobra.Command, words []string) error {
+	for _, w := range words {
+		if name, long := strings.CutPrefix(w, "--"); long {
+			name, _, _ = strings.Cut(name, "=")
+			if name != "help" && cmd.Flags().Lookup(name) == nil {
+				return fmt.Errorf("%s has no flag --%s", cmd.CommandPath(), name)
+			}
+		}
+	}
+	return nil
+}
+
+// shellCommands splits a script into the words of its simple commands, as far as
+// the pages use the shell: quotes, continued lines, pipes, lists, subshells,
+// comments.
+func shellCommands(script string) [][]string {
+	var (
+		commands [][]string
+		words    []string
+		word     strings.Builder
+		in       bool
+	)
+	endWord := func() {
+		if in {
+			words = append(words, word.String())
+		}
+		word.Reset()
+		in = false
+	}
+	endCommand := func() {
+		endWord()
+		if len(words) > 0 {
+			commands = append(commands, words)
+		}
+		words = nil
+	}
+	for i := 0; i < len(script); i++ {
+		switch c := script[i]; {
+		case c == '\\' && i+1 < len(script) && script[i+1] == '\n':
+			endWord()
+			i++
+		case c == '\'' || c == '"':
+			end := strings.IndexByte(script[i+1:], c)
+			if end < 0 {
+				end = len(script) - i - 1
+			}
+			word.WriteString(script[i+1 : i+1+end])
+			i, in = i+end+1, true
+		case c == '#' && !in:
+			for i+1 < len(script) && script[i+1] != '\n' {
+				i++
+			}
+		case strings.IndexByte("\n|;&()", c) >= 0:
+			endCommand()
+		case c == ' ' || c == '\t':
+			endWord()
+		default:
+			word.WriteByte(c)
+			in = true
+		}
+	}
+	endCommand()
+	return commands
+}
+
+func TestShellCommands(t *testing.T) {
+	got := shellCommands("echo '{\"a\": 1}' |\n  waybill submit -f - # all\n(cd x && go run .)\nwaybill task get \\\n  \"a b\"\n")
+	want := [][]string{{"echo", `{"a": 1}`}, {"waybill", "submit", "-f", "-"}, {"cd", "x"}, {"go", "run", "."}, {"waybill", "task", "get", "a b"}}
+	if !slices.EqualFunc(got, want, slices.Equal) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+func TestPagesLinkToWhatIsThere(t *testing.T) {
+	link := regexp.MustCompile(`\]\(([^)\s]+)\)`)
+	for _, name := range pages {
+		p := readPage(t, name)
+		for _, m := range link.FindAllStringSubmatch(p.prose, -1) {
+			target, anchor, _ := strings.Cut(m[1], "#")
+			if strings.Contains(target, "://") {
+				continue
+			}
+			file := name
+			if target != "" {
+				file = filepath.Join(filepath.Dir(name), target)
+			}
+			if _, err := os.Stat(filepath.Join(repository, file)); err != nil {
+				t.Errorf("%s links to %s: %v", name, m[1], err)
+				continue
+			}
+			if anchor != "" && !slices.Contains(anchors(readPage(t, file)), anchor) {
+				t.Errorf("%s links to %s: no heading of %s makes that anchor", name, m[1], file)
+			}
+		}
+	}
+}
+
+// anchors are those of a page's headings, as the sites that show it make them.
+func anchors(p page) []string {
+	var all []string
+	for _, m := range regexp.MustCompile(`(?m)^#+ (.+)$`).FindAllStringSubmatch(p.prose, -1) {
+		a := regexp.MustCompile(`[^\p{L}\p{N} _-]`).ReplaceAllString(strings.ToLower(m[1]), "")
+		all = append(all, strings.ReplaceAll(a, " ", "-"))
+	}
+	return all
+}
+
+func TestPagesQuoteTheirFiles(t *testing.T) {
+	files := map[string]string{}
+	for _, pattern := range sources {
+		names, err := filepath.Glob(filepath.Join(repository, pattern))
+		if err != nil || len(names) == 0 {
+			t.Fatalf("%s: nothing there (%v)", pattern, err)
+		}
+		for _, name := range names {
+			src, err := os.ReadFile(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			files[name] = unindented(string(src))
+		}
+	}
+	for _, name := range excerpted {
+		for _, b := range readPage(t, name).blocks {
+			if !slices.Contains([]string{"go", "python", "yaml"}, b.language) {
+				continue
+			}
+			for part := range strings.SplitSeq(unindented(b.text), "// ...\n") {
+				quoted := false
+				for _, src := range files {
+					quoted = quoted || strings.Contains(src, part)
+				}
+				if !quoted {
+					t.Errorf("%s, code from line %d is in none of %q:\n%s", name, b.line, sources, part)
+				}
+			}
+		}
+	}
+}
+
+// unindented takes the indentation off, which a page has less of.
+func unindented(s string) string {
+	lines := strings.SplitAfter(s, "\n")
+	for i := range lines {
+		lines[i] = strings.TrimLeft(lines[i], " \t")
+	}
+	return strings.Join(lines, "")
+}
+
+func TestExampleDefinitionsCompile(t *testing.T) {
+	names, err := filepath.Glob(filepath.Join(repository, "docs/examples/*.yaml"))
+	if err != nil || len(names) == 0 {
+		t.Fatal("no examples", err)
+	}
+	for _, name := range names {
+		src, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := workflow.ParseYAML(name, src); err != nil {
+			t.Error(err)
+		}
+	}
+}
