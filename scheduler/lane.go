@@ -17,7 +17,8 @@ const (
 	saveBytesMost = 1 << 20 // of a partition
 )
 
-// admitAgainShare is the share of MaxRunnable below which tasks flow again.
+// admitAgainShare is the share of MaxRunnable at which tasks flow again; of a
+// small one that is none at all.
 const admitAgainShare = 0.9
 
 // maxRefusals is how often a lane tries again what the cluster won't take,
@@ -171,7 +172,7 @@ func (l *lane) admit() {
 	case !l.closed && n >= l.cfg.MaxRunnable:
 		l.closed = true
 		l.log.PauseTopic(tasks)
-	case l.closed && n < int(admitAgainShare*float64(l.cfg.MaxRunnable)):
+	case l.closed && n <= int(admitAgainShare*float64(l.cfg.MaxRunnable)):
 		l.closed = false
 		l.log.ResumeTopic(tasks)
 	default:

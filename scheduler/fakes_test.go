@@ -1,0 +1,551 @@
+package scheduler
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/verify"
+	"github.com/waybill-run/waybill/projections"
+	"github.com/waybill-run/waybill/workflow"
+)
+
+// ns is the namespace of these tests.
+const ns = events.Namespace(events.DefaultNamespace)
+
+// cluster is what a lane needs of Kafka: partitions of topics, the positions of
+// one group, transactions that happen at once or not at all. It says yes to
+// nothing that the broker wouldn't.
+type cluster struct {
+	mu         sync.Mutex
+	partitions int32
+	logs       map[string]map[int32][]events.Record
+	committed  map[string]map[int32]int64
+	missing    map[string]bool // topics that metadata still shows
+	arrived    chan struct{}   // closed, and made anew, when something was written
+}
+
+func newCluster(partitions int32) *cluster {
+	return &cluster{partitions: partitions, logs: map[string]map[int32][]events.Record{}, committed: map[string]map[int32]int64{},
+		missing: map[string]bool{}, arrived: make(chan struct{})}
+}
+
+// write appends records and says where.
+func (c *cluster) write(rs ...events.Record) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for i := range rs {
+		c.append(&rs[i])
+	}
+}
+
+func (c *cluster) append(r *events.Record) {
+	if r.Partition < 0 {
+		r.Partition = events.Partition(r.Key, c.partitions)
+	}
+	if c.logs[r.Topic] == nil {
+		c.logs[r.Topic] = map[int32][]events.Record{}
+	}
+	r.Offset = int64(len(c.logs[r.Topic][r.Partition]))
+	c.logs[r.Topic][r.Partition] = append(c.logs[r.Topic][r.Partition], *r)
+	close(c.arrived)
+	c.arrived = make(chan struct{})
+}
+
+// all are the records of a topic, by partition and offset.
+func (c *cluster) all(topic string) []events.Record {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var all []events.Record
+	for _, p := range slices.Sorted(maps.Keys(c.logs[topic])) {
+		all = append(all, c.logs[topic][p]...)
+	}
+	return all
+}
+
+// Read implements History.
+func (c *cluster) Read(_ context.Context, topic string, p int32, from int64, fn func([]events.Record) error) (int64, error) {
+	c.mu.Lock()
+	log := c.logs[topic][p]
+	c.mu.Unlock()
+	if from > int64(len(log)) {
+		return 0, fmt.Errorf("offset %d of %s/%d is past its end, %d", from, topic, p, len(log))
+	}
+	return int64(len(log)), fn(log[from:])
+}
+
+// pollWait bounds a poll that finds nothing.
+const pollWait = 20 * time.Millisecond
+
+// fakeLog is a lane's membership and producer. The fields that say what goes
+// wrong are set between turns, or by its hooks.
+type fakeLog struct {
+	cluster *cluster
+	max     int // records of one poll
+	woken   chan struct{}
+	gone    chan struct{} // closed by Close
+
+	mu       sync.Mutex
+	assigned map[int32]uint64
+	resumed  map[int32]uint64
+	paused   map[string]bool
+	position map[string]map[int32]int64
+	polled   map[int32]uint64 // partitions of what was polled since the last end
+	broken   error
+	stalled  time.Duration
+
+	polledSome   func()                                                   // after a poll that found records
+	beforeCommit func()                                                   //
+	end          func(commit func()) (committed, handled bool, err error) // instead of a commit
+	refuse       bool                                                     // for now
+	commits      int
+	aborts       int
+	pauses       []string // topics, in order; "+" before those that flow again
+}
+
+func (c *cluster) join(partitions ...int32) *fakeLog {
+	l := &fakeLog{cluster: c, max: 100, woken: make(chan struct{}, 1), gone: make(chan struct{}), assigned: map[int32]uint64{}, resumed: map[int32]uint64{},
+		paused: map[string]bool{}, position: map[string]map[int32]int64{}, polled: map[int32]uint64{}}
+	for _, p := range partitions {
+		l.assign(p)
+	}
+	return l
+}
+
+// generations makes every assignment another.
+var generations struct {
+	sync.Mutex
+	last uint64
+}
+
+// assign gives the member a partition, anew if it had it.
+func (l *fakeLog) assign(p int32) {
+	generations.Lock()
+	generations.last++
+	n := generations.last
+	generations.Unlock()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.assigned = maps.Clone(l.assigned)
+	l.assigned[p] = n
+	delete(l.resumed, p)
+}
+
+func (l *fakeLog) lose(p int32) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.assigned = maps.Clone(l.assigned)
+	delete(l.assigned, p)
+}
+
+func (l *fakeLog) Assigned() map[int32]uint64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.assigned
+}
+
+func (l *fakeLog) Resume(p int32) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.resumed[p] = l.assigned[p]
+	l.rewindPartition(p)
+}
+
+// rewindPartition: a partition is read from the group's positions.
+func (l *fakeLog) rewindPartition(p int32) {
+	l.cluster.mu.Lock()
+	defer l.cluster.mu.Unlock()
+	for _, topic := range ns.InboxTopics() {
+		if l.position[topic] == nil {
+			l.position[topic] = map[int32]int64{}
+		}
+		l.position[topic][p] = l.cluster.committed[topic][p]
+	}
+}
+
+func (l *fakeLog) PauseTopic(topic string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.paused[topic] = true
+	l.pauses = append(l.pauses, topic)
+}
+
+func (l *fakeLog) ResumeTopic(topic string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.paused, topic)
+	l.pauses = append(l.pauses, "+"+topic)
+}
+
+func (l *fakeLog) Poll(ctx context.Context) ([]events.Record, error) {
+	bound := time.NewTimer(pollWait)
+	defer bound.Stop()
+	for {
+		l.cluster.mu.Lock()
+		arrived := l.cluster.arrived
+		l.cluster.mu.Unlock()
+		rs, err := l.take()
+		if err != nil || len(rs) > 0 {
+			return rs, err
+		}
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-l.gone:
+			return nil, errors.New("the lane is closed")
+		case <-l.woken:
+			return nil, nil
+		case <-bound.C:
+			return nil, nil
+		case <-arrived:
+		}
+	}
+}
+
+func (l *fakeLog) take() ([]events.Record, error) {
+	l.mu.Lock()
+	if l.broken != nil {
+		defer l.mu.Unlock()
+		return nil, l.broken
+	}
+	var rs []events.Record
+	l.cluster.mu.Lock()
+	for _, topic := range ns.InboxTopics() {
+		for p, n := range l.assigned {
+			if l.resumed[p] != n || l.paused[topic] {
+				continue
+			}
+			for log, at := l.cluster.logs[topic][p], l.position[topic]; at[p] < int64(len(log)) && len(rs) < l.max; at[p]++ {
+				rs = append(rs, log[at[p]])
+				l.polled[p] = n
+			}
+		}
+	}
+	l.cluster.mu.Unlock()
+	hook := l.polledSome
+	l.mu.Unlock()
+	if len(rs) > 0 && hook != nil {
+		hook()
+	}
+	return rs, nil
+}
+
+// refusal is the error of a record that the cluster won't take.
+type refusal struct {
+	index     int
+	permanent bool
+}
+
+func (r *refusal) Error() string    { return fmt.Sprintf("record %d was refused", r.index) }
+func (r *refusal) RecordIndex() int { return r.index }
+func (r *refusal) Permanent() bool  { return r.permanent }
+
+func (l *fakeLog) Commit(ctx context.Context, out []events.Record) (bool, error) {
+	if l.beforeCommit != nil {
+		l.beforeCommit()
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.polled) == 0 {
+		panic("a transaction that consumed nothing")
+	}
+	if l.broken != nil {
+		return false, l.broken
+	}
+	if err := ctx.Err(); err != nil {
+		l.broken = err
+		return false, err
+	}
+	for p, n := range l.polled {
+		if l.assigned[p] != n {
+			l.rewind()
+			return false, nil
+		}
+	}
+	for i := range out {
+		if l.refuse || l.cluster.missing[out[i].Topic] {
+			l.rewind()
+			return false, &refusal{i, !l.refuse}
+		}
+	}
+	commit := func() { l.commit(out) }
+	if l.end != nil {
+		if committed, handled, err := l.end(commit); handled {
+			if err != nil {
+				l.broken = err
+			} else if !committed {
+				l.rewind()
+			}
+			return committed, err
+		}
+	}
+	commit()
+	return true, nil
+}
+
+// commit: output and positions, both.
+func (l *fakeLog) commit(out []events.Record) {
+	l.cluster.mu.Lock()
+	defer l.cluster.mu.Unlock()
+	for i := range out {
+		l.cluster.append(&out[i])
+	}
+	for topic, at := range l.position {
+		if l.cluster.committed[topic] == nil {
+			l.cluster.committed[topic] = map[int32]int64{}
+		}
+		for p := range l.polled {
+			l.cluster.committed[topic][p] = at[p]
+		}
+	}
+	clear(l.polled)
+	l.commits++
+}
+
+func (l *fakeLog) Abort(context.Context) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.rewind()
+	return l.broken
+}
+
+func (l *fakeLog) rewind() {
+	for p := range l.assigned {
+		l.rewindPartition(p)
+	}
+	clear(l.polled)
+	l.aborts++
+}
+
+func (l *fakeLog) Wake() {
+	select {
+	case l.woken <- struct{}{}:
+	default:
+	}
+}
+
+func (l *fakeLog) Stalled(time.Time) time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.stalled
+}
+
+func (l *fakeLog) Close() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	select {
+	case <-l.gone:
+	default:
+		close(l.gone)
+	}
+}
+
+// site is a scheduler process around a cluster, with a real store.
+type site struct {
+	t         *testing.T
+	cluster   *cluster
+	cfg       Config
+	catalog   *catalog
+	clock     *testClock
+	agents    map[string]int32
+	committed []Committed
+	mu        sync.Mutex
+	failed    []error // lanes
+}
+
+// catalog is the definitions as far as they were read, and those that a read to
+// the end would find.
+type catalog struct {
+	Compiled
+	unread []events.Record
+	reads  int
+	err    error
+}
+
+func (c *catalog) ReadToEndNow(context.Context) error {
+	c.reads++
+	for i := range c.unread {
+		c.Apply(&c.unread[i])
+	}
+	c.unread = nil
+	return c.err
+}
+
+type testClock struct {
+	mu     sync.Mutex
+	now    time.Time
+	offset time.Duration
+}
+
+func (c *testClock) Now() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.now
+}
+
+func (c *testClock) Offset() time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.offset
+}
+
+func (c *testClock) pass(d time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.now = c.now.Add(d)
+}
+
+func newSite(t *testing.T, partitions int32) *site {
+	t.Helper()
+	s := &site{t: t, cluster: newCluster(partitions), catalog: &catalog{}, agents: map[string]int32{"inventory": 2, "payments": 2},
+		clock: &testClock{now: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)}}
+	store, err := projections.Open("tasks", projections.Identity{ClusterID: "c", Namespace: ns, Partitions: partitions, View: projections.ViewTasks}, projections.Options{FS: vfs.NewMem()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := store.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	s.catalog.Rejected = func(key string, err error) { t.Errorf("%s: %v", key, err) }
+	s.catalog.unread = []events.Record{definition(t, "w", "inventory"), definition(t, "pay", "payments")}
+	if err := s.catalog.ReadToEndNow(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	s.cfg = Config{Namespace: ns, Partitions: partitions, Owner: "s", Lanes: 1, MaxRunnable: 1000, TransactionTimeout: time.Second,
+		History: s.cluster, Tasks: func(p int32) (Tasks, error) { return store.Tasks(p) }, Catalog: s.catalog, Clock: s.clock,
+		RequestTopics: func(context.Context) (map[string]int32, error) { return maps.Clone(s.agents), nil },
+		Listener: &Listener{
+			Committed: func(c Committed) { s.committed = append(s.committed, c) },
+			LaneFailed: func(_ string, err error) {
+				s.mu.Lock()
+				defer s.mu.Unlock()
+				s.failed = append(s.failed, err)
+			}}}
+	s.cfg.views = &views{open: map[int32]chan struct{}{}}
+	s.cfg.flushed = &flushedInput{offsets: map[events.Inbox]map[int32]int64{}}
+	return s
+}
+
+// definition is a workflow of one step, as it stands on the definitions topic.
+func definition(t *testing.T, name, agent string) events.Record {
+	t.Helper()
+	d, err := workflow.New(name, 1).CompleteWithin(time.Minute).AttemptWithin(10 * time.Second).
+		Retry(workflow.Retry{MaxAttempts: 3, Backoff: workflow.Duration(time.Second)}).
+		Step(workflow.Step{ID: "a", Agent: agent, Operation: "do"}).Build()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return events.Record{Key: []byte(d.Key()), Value: d.JSON()}
+}
+
+// lane makes a lane that a test drives turn by turn.
+func (s *site) lane(log *fakeLog) *lane {
+	s.t.Helper()
+	requests := &requestTopics{fetch: s.cfg.RequestTopics}
+	if err := requests.read(s.t.Context()); err != nil {
+		s.t.Fatal(err)
+	}
+	l := newLane(&s.cfg, "s/0", log, requests)
+	s.t.Cleanup(func() { l.close(func() {}) })
+	return l
+}
+
+// maxTurns bounds how long a test waits for what a lane should do.
+const maxTurns = 500
+
+// until turns a lane until something is so.
+func (s *site) until(l *lane, what string, so func() bool) {
+	s.t.Helper()
+	for range maxTurns {
+		if so() {
+			return
+		}
+		if err := l.turn(s.t.Context()); err != nil {
+			s.t.Fatalf("waiting until %s: %v", what, err)
+		}
+	}
+	s.t.Fatalf("after %d turns it isn't so that %s", maxTurns, what)
+}
+
+// drained: everything that was written to the inboxes has been consumed.
+func (s *site) drained() bool {
+	s.cluster.mu.Lock()
+	defer s.cluster.mu.Unlock()
+	for _, topic := range ns.InboxTopics() {
+		for p, log := range s.cluster.logs[topic] {
+			if s.cluster.committed[topic][p] < int64(len(log)) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+func (s *site) drain(l *lane) { s.t.Helper(); s.until(l, "all inboxes are consumed", s.drained) }
+
+// submit writes submissions.
+func (s *site) submit(workflow string, ids ...string) {
+	for _, id := range ids {
+		s.cluster.write((&events.Submission{ID: id, Workflow: workflow, Input: []byte("{}")}).Record(ns, "test"))
+	}
+}
+
+// complete answers every request of an agent that was written so far.
+func (s *site) complete(agent string) {
+	s.t.Helper()
+	for _, r := range s.cluster.all(ns.Requests(agent)) {
+		q, err := events.DecodeRequest(&r)
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		s.cluster.write((&events.Reply{Task: q.Task, Ref: q.Ref, Outcome: events.Completed, Body: []byte("{}")}).Record(ns, "test"))
+	}
+}
+
+// events are the types of a task's events, or of the claims where task is
+// empty. The whole log is verified on the way.
+func (s *site) events(task string) []string {
+	s.t.Helper()
+	log := verify.NewLog()
+	var types []string
+	for _, r := range s.cluster.all(ns.Events()) {
+		log.Add(&r)
+		if string(r.Key) == task {
+			ceType, _ := r.Header(events.HeaderType)
+			types = append(types, ceType)
+		}
+	}
+	for _, f := range log.Faults {
+		s.t.Error(f)
+	}
+	return types
+}
+
+// ofPartition makes up an id that belongs to a partition.
+func (s *site) ofPartition(p int32, name string) string {
+	for i := 0; ; i++ {
+		if id := fmt.Sprint(name, "-", i); events.Partition([]byte(id), s.cfg.Partitions) == p {
+			return id
+		}
+	}
+}
+
+// headers reads one header of all records of a topic.
+func (s *site) headers(topic, name string) []string {
+	var values []string
+	for _, r := range s.cluster.all(topic) {
+		v, _ := r.Header(name)
+		values = append(values, v)
+	}
+	return values
+}

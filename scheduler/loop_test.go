@@ -1,0 +1,569 @@
+package scheduler
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/waybill-run/waybill/events"
+)
+
+// life is that of a task of one step whose agent does it.
+var life = []string{"waybill.task.received.v1", "waybill.task.started.v1", "waybill.step.started.v1", "waybill.step.completed.v1", "waybill.task.processed.v1"}
+
+func (s *site) lived(tasks ...string) {
+	s.t.Helper()
+	for _, id := range tasks {
+		if got := s.events(id); !slices.Equal(got, life) {
+			s.t.Errorf("task %s: %v", id, got)
+		}
+	}
+}
+
+// process submits tasks and has them done.
+func (s *site) process(l *lane, tasks ...string) {
+	s.t.Helper()
+	s.submit("w", tasks...)
+	s.drain(l)
+	s.complete("inventory")
+	s.drain(l)
+	s.lived(tasks...)
+}
+
+// The group's offsets expire, and everything comes again: what the state
+// reflects is skipped.
+func TestInputsBelowReflectedAreSkipped(t *testing.T) {
+	s := newSite(t, 2)
+	first := s.lane(s.cluster.join(0, 1))
+	s.process(first, "t-1", "t-2", "t-3")
+	first.close(func() {})
+	before := len(s.cluster.all(ns.Events()))
+	s.cluster.committed = map[string]map[int32]int64{}
+	s.committed = nil
+
+	s.drain(s.lane(s.cluster.join(0, 1)))
+	skipped := 0
+	for _, c := range s.committed {
+		skipped += c.Reflected
+	}
+	if after := len(s.cluster.all(ns.Events())); after != before || skipped != 6 {
+		t.Errorf("%d events were %d before; %d inputs skipped, want 6", after, before, skipped)
+	}
+	if n := len(s.cluster.all(ns.Requests("inventory"))); n != 3 {
+		t.Errorf("%d requests for 3 attempts", n)
+	}
+}
+
+// A rolled-back transaction leaves nothing: neither in the log nor in the
+// lane's state. Its inputs come again.
+func TestAbortDropsTheSpeculativeState(t *testing.T) {
+	s := newSite(t, 1)
+	log := s.cluster.join(0)
+	aborts := 3
+	l := s.lane(log)
+	log.end = func(func()) (bool, bool, error) {
+		if aborts--; aborts < 0 {
+			return false, false, nil
+		}
+		if n := len(l.parts[0].runnable); n != 0 {
+			t.Errorf("%d tasks are believed in before their commit", n)
+		}
+		if task, err := l.parts[0].tasks.Task("t-1"); task != nil || err != nil {
+			t.Errorf("task %v, %v before its commit", task, err)
+		}
+		return false, true, nil
+	}
+	s.process(l, "t-1")
+	if log.aborts != 3 {
+		t.Errorf("%d aborts", log.aborts)
+	}
+	if st := l.parts[0].tasks.State(); st.Epoch != 1 || st.Owner != "s/0" {
+		t.Errorf("three aborts and a commit claim the partition as %+v", st)
+	}
+}
+
+// The commit happened and nobody was told, with all of the group's positions or
+// with none: a fresh lane finds out from the log, and nothing is doubled.
+func TestUncertainCommit(t *testing.T) {
+	for _, name := range []string{"positions committed too", "positions lost", "nothing happened"} {
+		t.Run(name, func(t *testing.T) {
+			s := newSite(t, 1)
+			log := s.cluster.join(0)
+			first := s.lane(log)
+			s.process(first, "t-1")
+			log.end = func(commit func()) (bool, bool, error) {
+				switch name {
+				case "positions committed too":
+					commit()
+				case "positions lost":
+					before := s.cluster.committed
+					s.cluster.committed = map[string]map[int32]int64{}
+					commit()
+					s.cluster.committed = before
+				}
+				return false, true, errors.New("coordinator: connection reset")
+			}
+			s.submit("w", "t-2", "t-3")
+			var err error
+			for range maxTurns {
+				if err = first.turn(t.Context()); err != nil {
+					break
+				}
+			}
+			if err == nil || !strings.Contains(err.Error(), "commit: coordinator") {
+				t.Fatalf("the lane goes on: %v", err)
+			}
+			first.close(func() {})
+
+			second := s.lane(s.cluster.join(0))
+			s.drain(second)
+			s.complete("inventory")
+			s.drain(second)
+			s.lived("t-1", "t-2", "t-3")
+			if n := len(s.cluster.all(ns.Requests("inventory"))); n != 3 {
+				t.Errorf("%d requests for 3 attempts", n)
+			}
+			if claims := s.events(""); len(claims) != 2 {
+				t.Errorf("claims: %v", claims)
+			}
+		})
+	}
+}
+
+// Run gives a lane whose commit was uncertain a fresh client, and goes on.
+func TestRunReopensALane(t *testing.T) {
+	s := newSite(t, 1)
+	opened := 0
+	s.cfg.OpenLog = func(context.Context, string, int) (Log, error) {
+		if opened++; opened == 2 {
+			return nil, errors.New("no broker")
+		}
+		log := s.cluster.join(0)
+		if opened == 1 {
+			log.end = func(commit func()) (bool, bool, error) {
+				commit()
+				return false, true, errors.New("connection reset")
+			}
+		}
+		return log, nil
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- Run(ctx, s.cfg) }()
+	s.submit("w", "t-1")
+	s.await(func() bool { return len(s.cluster.all(ns.Requests("inventory"))) == 1 })
+	s.complete("inventory")
+	s.await(func() bool { return len(s.events("t-1")) == len(life) })
+	cancel()
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	s.lived("t-1")
+	if opened != 3 || len(s.failed) != 2 || !strings.Contains(s.failed[1].Error(), "open lane s/0: no broker") {
+		t.Errorf("%d lanes opened; failures: %v", opened, s.failed)
+	}
+}
+
+// await waits for what the roles write to make something so.
+func (s *site) await(so func() bool) {
+	s.t.Helper()
+	for !so() {
+		s.cluster.mu.Lock()
+		arrived := s.cluster.arrived
+		s.cluster.mu.Unlock()
+		if so() {
+			return
+		}
+		select {
+		case <-arrived:
+		case <-s.t.Context().Done():
+			s.t.Fatal("it never came about")
+		case <-time.After(10 * time.Second):
+			s.t.Fatal("it didn't come about within 10 s")
+		}
+	}
+}
+
+// A partition goes after its records were polled: nothing is written, also not
+// of the other one, whose records come again.
+func TestPartitionLostBetweenPollAndCommit(t *testing.T) {
+	for _, when := range []string{"before deciding", "before the commit"} {
+		for _, back := range []bool{false, true} {
+			t.Run(when+map[bool]string{true: ", and back", false: ""}[back], func(t *testing.T) {
+				s := newSite(t, 2)
+				kept, lost := s.ofPartition(0, "kept"), s.ofPartition(1, "lost")
+				log := s.cluster.join(0, 1)
+				l := s.lane(log)
+				s.until(l, "both partitions are restored", func() bool { return l.parts[0].ok() && l.parts[1].ok() })
+				went := func() {
+					log.polledSome, log.beforeCommit = nil, nil
+					if log.lose(1); back {
+						log.assign(1)
+					}
+				}
+				if when == "before deciding" {
+					log.polledSome = went
+				} else {
+					log.beforeCommit = went
+				}
+				s.submit("w", kept, lost)
+				s.until(l, "the transaction is rolled back", func() bool { return log.aborts > 0 })
+				if n := len(s.cluster.all(ns.Events())); n != 0 {
+					t.Fatalf("%d events were written", n)
+				}
+				if back {
+					s.drain(l)
+				} else {
+					s.until(l, "the partition that stayed goes on", func() bool { return len(s.cluster.all(ns.Requests("inventory"))) == 1 })
+					if l.parts[1] != nil {
+						t.Error("the partition that went is still here")
+					}
+					s.drain(s.lane(s.cluster.join(1)))
+				}
+				for _, id := range []string{kept, lost} {
+					if got := s.events(id); !slices.Equal(got, life[:3]) {
+						t.Errorf("task %s: %v", id, got)
+					}
+				}
+			})
+		}
+	}
+}
+
+func (p *partition) ok() bool { return p != nil && p.ready() }
+
+// An owner's first transaction in a partition, and only that one, begins with a
+// claim; a partition that went and came is claimed anew.
+func TestClaimOnceForEachAssignment(t *testing.T) {
+	s := newSite(t, 2)
+	log := s.cluster.join(0, 1)
+	l := s.lane(log)
+	here, there := s.ofPartition(0, "here"), s.ofPartition(1, "there")
+	s.process(l, here)
+	s.process(l, there)
+	if got := s.events(""); len(got) != 2 {
+		t.Errorf("two partitions, in several transactions, were claimed %d times", len(got))
+	}
+	log.assign(0)
+	s.until(l, "it is restored anew", func() bool { return l.parts[0].generation == log.assigned[0] && l.parts[0].ok() })
+	if got := s.events(""); len(got) != 2 {
+		t.Error("a partition without work is claimed")
+	}
+	s.process(l, s.ofPartition(0, "again"))
+	for p, want := range []events.PartitionState{{Epoch: 2}, {Epoch: 1}} {
+		if st := l.parts[int32(p)].tasks.State(); st.Epoch != want.Epoch || st.Owner != "s/0" {
+			t.Errorf("partition %d: epoch %d of %s, want %d", p, st.Epoch, st.Owner, want.Epoch)
+		}
+	}
+}
+
+// The topic of an agent is deleted while metadata still shows it: the attempt
+// fails, and nobody else waits for it.
+func TestRequestTopicGone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSite(t, 1)
+		l := s.lane(s.cluster.join(0))
+		s.until(l, "it is restored", func() bool { return l.parts[0].ok() })
+		s.cluster.missing[ns.Requests("payments")] = true
+		s.submit("pay", "broke")
+		s.submit("w", "fine")
+		s.drain(l)
+		if got, want := s.events("broke"), []string{life[0], life[1], "waybill.step.failed.v1"}; !slices.Equal(got, want) {
+			t.Errorf("the task whose agent is gone: %v", got)
+		}
+		s.complete("inventory")
+		s.drain(l)
+		s.lived("fine")
+
+		// It can be written to again; after a while that is tried.
+		s.cluster.missing = nil
+		time.Sleep(barFor)
+		s.recover(l, "broke", events.ActionWait)
+		s.clock.pass(time.Second)
+		s.recover(l, "broke", events.ActionRetry)
+		s.complete("payments")
+		s.drain(l)
+		if got := s.events("broke"); got[len(got)-1] != life[4] {
+			t.Errorf("the task whose agent came: %v", got)
+		}
+	})
+}
+
+// An agent that metadata shows only since the lane looked is found.
+func TestNewAgentIsFound(t *testing.T) {
+	s := newSite(t, 1)
+	l := s.lane(s.cluster.join(0))
+	s.catalog.unread = []events.Record{definition(t, "new", "newcomer")}
+	s.agents["newcomer"] = 1
+	s.submit("new", "t-1")
+	s.drain(l)
+	s.complete("newcomer")
+	s.drain(l)
+	s.lived("t-1")
+}
+
+// recover is the supervisor: it asks for the step's timer.
+func (s *site) recover(l *lane, task string, action events.Action) {
+	s.t.Helper()
+	state, err := l.parts[events.Partition([]byte(task), s.cfg.Partitions)].tasks.Task(task)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	r := &events.Recovery{Task: task, Timer: state.Steps[0].Timer.Seq, Step: "a", Kind: events.Do, Action: action}
+	s.cluster.write(r.Record(ns, "test", -1))
+	before := len(s.events(task))
+	s.drain(l)
+	if len(s.events(task)) == before {
+		s.t.Fatalf("%s of task %s led to nothing", action, task)
+	}
+}
+
+// What the cluster won't take for now is tried again, and not for ever.
+func TestRefusedForNow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSite(t, 1)
+		log := s.cluster.join(0)
+		l := s.lane(log)
+		log.refuse = true
+		s.submit("w", "t-1")
+		var err error
+		for err == nil {
+			err = l.turn(t.Context())
+		}
+		if !strings.Contains(err.Error(), "the cluster refused 21 times") {
+			t.Errorf("%v", err)
+		}
+		l.close(func() {})
+	})
+}
+
+// A workflow that isn't known is looked for at the end of the definitions
+// before anybody is refused.
+func TestDefinitionsAreReadToTheirEnd(t *testing.T) {
+	s := newSite(t, 1)
+	l := s.lane(s.cluster.join(0))
+	s.catalog.unread, s.catalog.reads = []events.Record{definition(t, "new", "inventory")}, 0
+	s.submit("new", "t-1")
+	s.drain(l)
+	if got := s.events("t-1"); !slices.Equal(got, life[:3]) || s.catalog.reads != 1 {
+		t.Errorf("after %d reads: %v", s.catalog.reads, got)
+	}
+	refused := &events.Submission{ID: "t-2", Workflow: "nowhere", ReplyTo: "app"}
+	s.cluster.write(refused.Record(ns, "test"))
+	s.drain(l)
+	if got := s.headers(ns.Deadletters(), events.HeaderReason); !slices.Equal(got, []string{"unknown_workflow"}) || s.catalog.reads != 2 {
+		t.Errorf("after %d reads: dead letters %v", s.catalog.reads, got)
+	}
+	if told := s.cluster.all(ns.Notifications()); len(told) != 1 || !strings.Contains(string(told[0].Value), `"refused"`) {
+		t.Errorf("told: %v", told)
+	}
+
+	// Where they can't be read, nobody is refused either.
+	s.catalog.err = errors.New("definitions: no broker")
+	s.submit("elsewhere", "t-3")
+	var err error
+	for range maxTurns {
+		if err = l.turn(t.Context()); err != nil {
+			break
+		}
+	}
+	if !errors.Is(err, s.catalog.err) || len(s.cluster.all(ns.Deadletters())) != 1 {
+		t.Errorf("the lane goes on without definitions: %v", err)
+	}
+}
+
+// Admission closes tasks and no other inbox, and opens it again as work drains.
+func TestAdmission(t *testing.T) {
+	for _, most := range []int{1, 3, 20} {
+		s := newSite(t, 1)
+		s.cfg.MaxRunnable = most
+		log := s.cluster.join(0)
+		log.max = 1
+		l := s.lane(log)
+		ids := make([]string, 2*most)
+		for i := range ids {
+			ids[i] = fmt.Sprintf("t-%02d", i)
+		}
+		s.submit("w", ids...)
+		answered := 0
+		s.until(l, "all tasks are through", func() bool {
+			if n := len(l.parts[0].runs()); n > most {
+				t.Fatalf("%d tasks are worked on; at most %d", n, most)
+			}
+			if log.paused[ns.Inbox(events.Tasks)] || s.drained() {
+				requests := s.cluster.all(ns.Requests("inventory"))
+				slices.SortStableFunc(requests, func(a, b events.Record) int { return strings.Compare(string(a.Key), string(b.Key)) })
+				for ; answered < len(requests); answered++ {
+					q, err := events.DecodeRequest(&requests[answered])
+					if err != nil {
+						t.Fatal(err)
+					}
+					s.cluster.write((&events.Reply{Task: q.Task, Ref: q.Ref, Outcome: events.Completed, Body: []byte("{}")}).Record(ns, "test"))
+				}
+			}
+			return answered == len(ids) && s.drained()
+		})
+		s.lived(ids...)
+		for i, topic := range log.pauses {
+			want := ns.Inbox(events.Tasks)
+			if i%2 == 1 {
+				want = "+" + want
+			}
+			if topic != want {
+				t.Errorf("pauses and resumes: %v", log.pauses)
+			}
+		}
+		if len(log.pauses) < 2 {
+			t.Errorf("%d tasks at most, %d came, and admission stayed open", most, len(ids))
+		}
+	}
+}
+
+func (p *partition) runs() map[string]struct{} {
+	if p == nil {
+		return nil
+	}
+	return p.runnable
+}
+
+// Another lane of the process gets a partition: it restores it only when the
+// lane before has given it back.
+func TestOneLaneAtATimeHasAView(t *testing.T) {
+	s := newSite(t, 1)
+	open, most := 0, 0
+	tasks := s.cfg.Tasks
+	s.cfg.Tasks = func(p int32) (Tasks, error) {
+		v, err := tasks(p)
+		if err != nil {
+			return nil, err
+		}
+		open++ // the views order these: one has them at a time
+		most = max(most, open)
+		return &counted{v, func() { open-- }}, nil
+	}
+	before := s.cluster.join(0)
+	a := s.lane(before)
+	s.process(a, "t-1")
+
+	after := s.cluster.join(0)
+	b := s.lane(after)
+	for range 3 {
+		if err := b.turn(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if b.parts[0].ok() {
+		t.Fatal("two lanes have the partition")
+	}
+	before.lose(0)
+	s.until(a, "it has let go", func() bool { return a.parts[0] == nil })
+	s.process(b, "t-2")
+	if most != 1 {
+		t.Errorf("%d views of a partition at once", most)
+	}
+
+	// What waits for a view lets go when it isn't wanted any more.
+	before.assign(0)
+	if err := a.turn(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	before.lose(0)
+	if err := a.turn(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	a.close(func() {})
+	after.assign(0)
+	s.process(b, "t-3")
+}
+
+// counted tells when a view is given back.
+type counted struct {
+	Tasks
+	back func()
+}
+
+func (c *counted) Close()   { c.back(); c.Tasks.Close() }
+func (c *counted) Discard() { c.back(); c.Tasks.Discard() }
+
+// failingHistory can't be read.
+type failingHistory struct{ err error }
+
+func (h failingHistory) Read(context.Context, string, int32, int64, func([]events.Record) error) (int64, error) {
+	return 0, h.err
+}
+
+// A partition that can't be restored ends the lane with the reason.
+func TestRestoreErrorSurfaces(t *testing.T) {
+	s := newSite(t, 1)
+	gone := errors.New("offset out of range")
+	s.cfg.History = failingHistory{gone}
+	l := s.lane(s.cluster.join(0))
+	var err error
+	for range maxTurns {
+		if err = l.turn(t.Context()); err != nil {
+			break
+		}
+	}
+	if !errors.Is(err, gone) || !strings.Contains(err.Error(), "restore partition 0: ") {
+		t.Fatalf("%v", err)
+	}
+	l.close(func() {})
+	s.cfg.History = s.cluster
+	s.process(s.lane(s.cluster.join(0)), "t-1")
+}
+
+// run runs a scheduler in a bubble of virtual time until it ends by itself.
+func (s *site) run(log *fakeLog) error {
+	s.cfg.OpenLog = func(context.Context, string, int) (Log, error) { return log, nil }
+	return Run(s.t.Context(), s.cfg)
+}
+
+// A lane that moves no more keeps its partitions from everyone: the process
+// ends, and says why.
+func TestStalledLaneEndsRun(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSite(t, 1)
+		log := s.cluster.join(0)
+		log.stalled = 4 * s.cfg.TransactionTimeout
+		err := s.run(log)
+		var stalled *stalledError
+		if !errors.As(err, &stalled) || !strings.Contains(err.Error(), "lane s/0 has finished no transaction for 4s while records wait") {
+			t.Errorf("%v", err)
+		}
+		select {
+		case <-log.gone:
+		default:
+			t.Error("its client is still open")
+		}
+	})
+}
+
+// A clock too far off ends the process; one that is a little off is told.
+func TestClockSkewEndsRun(t *testing.T) {
+	for _, sign := range []time.Duration{1, -1} {
+		synctest.Test(t, func(t *testing.T) {
+			s := newSite(t, 1)
+			var told []time.Duration
+			s.clock.offset = sign * 20 * time.Second
+			s.cfg.Listener.Skew = func(d time.Duration) {
+				if told = append(told, d); len(told) == 3 {
+					s.clock.mu.Lock()
+					s.clock.offset = sign * 31 * time.Second
+					s.clock.mu.Unlock()
+				}
+			}
+			err := s.run(s.cluster.join(0))
+			if err == nil || !strings.Contains(err.Error(), "the local clock is 31s from the broker's") {
+				t.Errorf("%v", err)
+			}
+			if len(told) != 3 || told[0] != sign*20*time.Second {
+				t.Errorf("told of %v", told)
+			}
+		})
+	}
+}
