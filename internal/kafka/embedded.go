@@ -72,8 +72,9 @@ func StartEmbedded(o EmbeddedOptions) (_ *Embedded, err error) {
 			err = errors.Join(fmt.Errorf("start the embedded broker: %w", err), e.release())
 		}
 	}()
+	clean := true
 	if o.DataDir != "" {
-		if e.lock, err = lockDir(o.DataDir); err != nil {
+		if e.lock, clean, err = lockDir(o.DataDir); err != nil {
 			return nil, err
 		}
 	}
@@ -106,6 +107,13 @@ func StartEmbedded(o EmbeddedOptions) (_ *Embedded, err error) {
 	if e.cluster, err = kfake.NewCluster(opts...); err != nil {
 		return nil, err
 	}
+	if clean {
+		return e, nil
+	}
+	if err := e.rollBack(); err != nil {
+		e.cluster.Close()
+		return nil, fmt.Errorf("roll back what was open when the process before was killed: %w", err)
+	}
 	return e, nil
 }
 
@@ -130,7 +138,11 @@ func (e *Embedded) Close() error {
 	var err error
 	e.closing.Do(func() {
 		e.cluster.Close()
-		if err = errors.Join(e.faults.err(), e.release()); err != nil {
+		err = e.faults.err()
+		if err == nil && e.lock != nil {
+			err = e.lock.Truncate(0) // nothing is left to roll back
+		}
+		if err = errors.Join(err, e.release()); err != nil {
 			err = fmt.Errorf("close the embedded broker: %w", err)
 		}
 	})
@@ -150,31 +162,37 @@ func (e *Embedded) release() error {
 	return err
 }
 
-// lockDir takes a data directory for this process, for as long as it lives.
-func lockDir(dir string) (*os.File, error) {
+// lockDir takes a data directory for this process, for as long as it lives. The
+// lock file names the process until it has closed the broker: clean says that
+// the one before did.
+func lockDir(dir string) (f *os.File, clean bool, err error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return nil, fmt.Errorf("data directory: %w", err)
+		return nil, false, fmt.Errorf("data directory: %w", err)
 	}
-	f, err := os.OpenFile(filepath.Join(dir, embeddedLockFile), os.O_CREATE|os.O_RDWR, 0o644)
+	f, err = os.OpenFile(filepath.Join(dir, embeddedLockFile), os.O_CREATE|os.O_RDWR, 0o644)
 	if err != nil {
-		return nil, fmt.Errorf("data directory: %w", err)
+		return nil, false, fmt.Errorf("data directory: %w", err)
 	}
 	err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
 	if errors.Is(err, syscall.EWOULDBLOCK) {
 		holder, _ := os.ReadFile(f.Name()) // only to say more
-		return nil, closingFile(f, fmt.Errorf("data directory %s is in use by another process (%s); stop it, or give another --data-dir",
+		return nil, false, closingFile(f, fmt.Errorf("data directory %s is in use by another process (%s); stop it, or give another --data-dir",
 			dir, strings.TrimSpace(string(holder))))
 	}
 	if err == nil {
-		err = f.Truncate(0)
+		var before os.FileInfo
+		if before, err = f.Stat(); err == nil {
+			clean = before.Size() == 0
+			err = f.Truncate(0)
+		}
 	}
 	if err == nil {
 		_, err = fmt.Fprintf(f, "pid %d\n", os.Getpid())
 	}
 	if err != nil {
-		return nil, closingFile(f, fmt.Errorf("lock data directory %s: %w", dir, err))
+		return nil, false, closingFile(f, fmt.Errorf("lock data directory %s: %w", dir, err))
 	}
-	return f, nil
+	return f, clean, nil
 }
 
 func closingFile(f *os.File, err error) error { return errors.Join(err, f.Close()) }
