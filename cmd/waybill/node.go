@@ -193,6 +193,11 @@ func (n *node) store(ctx context.Context, view string) (*projections.Store, erro
 	if err != nil {
 		return nil, err
 	}
-	n.roles.Go(func() error { return s.Run(ctx) })
+	n.roles.Go(func() error {
+		if err := s.Run(ctx); !errors.Is(err, projections.ErrClosed) {
+			return err
+		}
+		return nil // by its role, which ends and says why
+	})
 	return s, nil
 }

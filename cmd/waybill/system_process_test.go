@@ -1,0 +1,202 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// The tests in system_*_test.go show what Waybill must show as a whole, by the
+// door that users come in by: the binary, as processes that are killed by
+// signals, looked at from outside: kcat on the raw log, the services' own
+// ledger, the page of metrics.
+
+// patience bounds every wait for an event. A test that reaches it fails; it is
+// long because the machine may be busy with other things.
+const patience = 3 * time.Minute
+
+// product is the path of the binary, built once for each test process. Its file
+// has no name any more: nothing is left of it, however this process ends.
+var product = sync.OnceValues(func() (path string, err error) {
+	dir, err := os.MkdirTemp("", "waybill-product-")
+	if err != nil {
+		return "", err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	path = filepath.Join(dir, "waybill")
+	if out, err := exec.Command("go", "build", "-buildvcs=false", "-o", path, ".").CombinedOutput(); err != nil {
+		return "", fmt.Errorf("go build: %w\n%s", err, out)
+	}
+	if productFile, err = os.Open(path); err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), productFile.Fd()), nil
+})
+
+var productFile *os.File // a file that nothing refers to would be closed
+
+func productCommand(t *testing.T, ctx context.Context, env []string, args []string) *exec.Cmd {
+	t.Helper()
+	path, err := product()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(ctx, path, args...)
+	cmd.Args[0] = "waybill"
+	cmd.Env = append(os.Environ(), env...)
+	cmd.Dir = t.TempDir()
+	// The kernel kills it when this process ends without its cleanup.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	return cmd
+}
+
+// process is a running waybill.
+type process struct {
+	name  string
+	cmd   *exec.Cmd
+	out   said // both outputs
+	ended chan struct{}
+	err   error // once ended
+}
+
+// startProcess starts a role, or up. It is killed at the end of the test; what
+// it said last is shown if the test failed.
+func startProcess(t *testing.T, env []string, args ...string) *process {
+	t.Helper()
+	p := &process{name: strings.Join(args, " "), ended: make(chan struct{})}
+	p.out.more = make(chan struct{})
+	p.cmd = productCommand(t, context.Background(), env, args)
+	p.cmd.Stdout, p.cmd.Stderr = &p.out, &p.out
+	if err := p.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		p.err = p.cmd.Wait()
+		close(p.ended)
+	}()
+	t.Cleanup(func() {
+		p.kill()
+		if t.Failed() {
+			t.Logf("waybill %s (pid %d) said at last:\n%s", p.name, p.cmd.Process.Pid, p.out.tail(40))
+		}
+	})
+	return p
+}
+
+// kill is kill -9. It returns when the process is gone.
+func (p *process) kill() {
+	_ = p.cmd.Process.Kill() // it may have ended by itself
+	<-p.ended
+}
+
+// stop is what a platform does first: SIGTERM, and then it waits. A role that
+// was asked to end ends with 0 or 130.
+func (p *process) stop(t *testing.T) {
+	t.Helper()
+	_ = p.cmd.Process.Signal(syscall.SIGTERM) // it may have ended by itself
+	select {
+	case <-p.ended:
+	case <-time.After(patience):
+		t.Fatalf("waybill %s didn't end on SIGTERM", p.name)
+	}
+	var ended *exec.ExitError
+	if p.err != nil && !(errors.As(p.err, &ended) && ended.ExitCode() == exitInterrupted) {
+		t.Errorf("waybill %s ended with %v", p.name, p.err)
+	}
+}
+
+// await returns the first line that holds text.
+func (p *process) await(t *testing.T, text string) string {
+	t.Helper()
+	deadline := time.After(patience)
+	for {
+		line, more := p.out.find(text)
+		if line != "" {
+			return line
+		}
+		select {
+		case <-more:
+		case <-p.ended:
+			if line, _ := p.out.find(text); line != "" {
+				return line
+			}
+			t.Fatalf("waybill %s ended (%v) before it said %q", p.name, p.err, text)
+		case <-deadline:
+			t.Fatalf("waybill %s doesn't say %q", p.name, text)
+		}
+	}
+}
+
+// said keeps what a process says, line by line.
+type said struct {
+	mu    sync.Mutex
+	lines []string
+	rest  []byte
+	more  chan struct{} // closed, and made anew, when a line comes
+}
+
+// saidLinesMax bounds what is kept of one process.
+const saidLinesMax = 10_000
+
+func (s *said) Write(b []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.rest = append(s.rest, b...)
+	for {
+		i := bytes.IndexByte(s.rest, '\n')
+		if i < 0 {
+			return len(b), nil
+		}
+		if s.lines = append(s.lines, string(s.rest[:i])); len(s.lines) > saidLinesMax {
+			s.lines = s.lines[saidLinesMax/2:]
+		}
+		s.rest = s.rest[i+1:]
+		close(s.more)
+		s.more = make(chan struct{})
+	}
+}
+
+func (s *said) find(text string) (line string, more <-chan struct{}) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, line := range s.lines {
+		if strings.Contains(line, text) {
+			return line, s.more
+		}
+	}
+	return "", s.more
+}
+
+func (s *said) tail(n int) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return strings.Join(s.lines[max(0, len(s.lines)-n):], "\n")
+}
+
+// runWaybill runs a command to its end.
+func runWaybill(t *testing.T, env []string, args ...string) (stdout, stderr string, code int) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	cmd := productCommand(t, ctx, env, args)
+	var out, note bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &note
+	err := cmd.Run()
+	var ended *exec.ExitError
+	switch {
+	case ctx.Err() != nil:
+		t.Fatalf("waybill %s: no end within %s\n%s", strings.Join(args, " "), patience, &note)
+	case err != nil && !errors.As(err, &ended):
+		t.Fatal(err)
+	}
+	return out.String(), note.String(), cmd.ProcessState.ExitCode()
+}

@@ -1,0 +1,179 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/demo"
+	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/kafkatest"
+)
+
+// system is a Waybill that a test looks at: where its Kafka is, under which
+// names.
+type system struct {
+	broker     *kafkatest.Broker
+	ns         events.Namespace
+	partitions int32
+}
+
+func (s *system) config() kafka.Config {
+	return kafka.Config{Brokers: s.broker.Addrs, Namespace: s.ns, ClientID: "test"}
+}
+
+// env are the settings of every command.
+func (s *system) env() []string {
+	return []string{"WAYBILL_BROKERS=" + strings.Join(s.broker.Addrs, ","), "WAYBILL_NAMESPACE=" + string(s.ns)}
+}
+
+// start starts a role as a process and returns when it says that it has.
+func (s *system) start(t *testing.T, args ...string) *process {
+	t.Helper()
+	p := startProcess(t, s.env(), args...)
+	p.await(t, "msg=started")
+	return p
+}
+
+// waybill runs a command that must end with the code, and returns its output.
+func (s *system) waybill(t *testing.T, code int, args ...string) string {
+	t.Helper()
+	out, note, got := runWaybill(t, s.env(), args...)
+	if got != code {
+		t.Fatalf("waybill %s: exit code %d, want %d\n%s%s", strings.Join(args, " "), got, code, out, note)
+	}
+	return out
+}
+
+// task is `waybill task get`.
+func (s *system) task(t *testing.T, id string) events.TaskView {
+	t.Helper()
+	var v events.TaskView
+	if err := json.Unmarshal([]byte(s.waybill(t, exitOK, "task", "get", id, "-o", "json")), &v); err != nil {
+		t.Fatal(err)
+	}
+	return v
+}
+
+// upSystem is `waybill up`: one process, persistent in a folder, killed and
+// started again as often as a test likes, always on the same port.
+type upSystem struct {
+	system
+	dir  string
+	args []string
+	*process
+}
+
+// startUpProcess starts `waybill up` with the arguments in a folder of the test.
+func startUpProcess(t *testing.T, args ...string) *upSystem {
+	t.Helper()
+	addr := freeAddress(t)
+	u := &upSystem{dir: t.TempDir(), system: system{ns: events.DefaultNamespace, partitions: events.DefaultPartitions,
+		broker: &kafkatest.Broker{Kind: kafkatest.EmbeddedKind, Addrs: []string{addr}}}}
+	u.args = append([]string{"up", "--data-dir", u.dir, "--kafka-listen", addr, "--partitions", strconv.Itoa(int(u.partitions))}, args...)
+	u.start(t)
+	return u
+}
+
+// start starts it, or starts it again.
+func (u *upSystem) start(t *testing.T) {
+	t.Helper()
+	u.process = startProcess(t, nil, u.args...)
+	u.process.await(t, "Waybill is up")
+}
+
+func (u *upSystem) ledger() string { return filepath.Join(u.dir, "ledger.jsonl") }
+
+// freeAddress is an address of this machine that nothing listens on. Its port
+// is below those that the kernel gives to outgoing connections, so that none
+// takes it while its owner is dead.
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	for port := 12000 + os.Getpid()%6000; port < 19000; port++ {
+		addr := net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
+		if taken[addr] {
+			continue
+		}
+		l, err := net.Listen("tcp", addr)
+		if err != nil {
+			continue
+		}
+		if err := l.Close(); err != nil {
+			t.Fatal(err)
+		}
+		taken[addr] = true
+		return addr
+	}
+	t.Fatal("no port is free")
+	return ""
+}
+
+var taken = map[string]bool{} // by this process; the tests run one after another
+
+// quick is the sample workflow with durations for tests.
+const quick = `workflow: quick
+version: 1
+complete_within: 10m
+on_error: %s
+defaults:
+  complete_within: 3s
+  retry: {max_attempts: 8, backoff: 50ms, factor: 2, max: 400ms, cool_down: 1s}
+steps:
+  reserve:
+    agent: inventory
+    operation: reserve
+    input: {order: "${ task.id }", items: "${ input.items }"}
+    undo: {operation: release}
+  charge:
+    needs: [reserve]
+    agent: payments
+    operation: charge
+    input: {amount: "${ input.total }", card: "${ input.card }"}
+    undo: {operation: refund}
+  ship:
+    needs: [charge]
+    agent: shipping
+    operation: create
+    input: {order: "${ task.id }", address: "${ input.address }"}
+output: {tracking: "${ steps.ship.output.tracking }"}
+`
+
+// writeFile writes a file of the test and returns its path.
+func writeFile(t *testing.T, name string, content []byte) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), name)
+	if err := os.WriteFile(path, content, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func quickWorkflow(t *testing.T, onError string) string {
+	t.Helper()
+	return writeFile(t, "quick.yaml", fmt.Appendf(nil, quick, onError))
+}
+
+// unattended are orders that no operator comes by for.
+func unattended(orders []demo.Order) []demo.Order {
+	for i := range orders {
+		orders[i].Resubmit = false
+	}
+	return orders
+}
+
+// ordersFile writes orders as `waybill submit -f` reads them.
+func ordersFile(t *testing.T, orders []demo.Order, workflow string) string {
+	t.Helper()
+	var b bytes.Buffer
+	for _, o := range orders {
+		fmt.Fprintf(&b, "{\"id\":%q,\"workflow\":%q,\"input\":%s}\n", o.ID, workflow, o.Body)
+	}
+	return writeFile(t, "orders.jsonl", b.Bytes())
+}
