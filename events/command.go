@@ -14,6 +14,8 @@ import (
 
 // Input is what a scheduler consumes: a decoded record of an inbox. It is
 // sealed.
+//
+//sumtype:decl
 type Input interface{ input() }
 
 // The bounds of what is read from an inbox, in uncompressed bytes. A name is a

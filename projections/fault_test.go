@@ -159,7 +159,7 @@ func fill(fs vfs.FS, o projections.Options, rs []record) (flushed int64, err err
 		return flushed, s.Close()
 	}
 	if s.Err() == nil {
-		return flushed, fmt.Errorf("the store hasn't stopped after: %v", err)
+		return flushed, fmt.Errorf("the store hasn't stopped after: %w", err)
 	}
 	// Every later call says the same.
 	_, perr := s.Partitions()

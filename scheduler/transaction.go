@@ -2,6 +2,7 @@ package scheduler
 
 import (
 	"context"
+	"errors"
 	"strconv"
 	"time"
 
@@ -70,9 +71,13 @@ func (tx *transaction) take(ctx context.Context, p *partition, r *events.Record,
 	cause := events.Cause{Inbox: inbox, Partition: r.Partition, Offset: r.Offset}
 	tx.claim(s, cause, index)
 	task, in, err := events.DecodeInput(inbox, r)
-	if err != nil {
-		tx.deadletter(r, err.(*events.Unusable), index)
+	var unusable *events.Unusable
+	switch {
+	case errors.As(err, &unusable):
+		tx.deadletter(r, unusable, index)
 		return nil
+	case err != nil:
+		return err
 	}
 	switch where, u := place(r, task, l.cfg.Partitions); {
 	case u != nil:

@@ -288,12 +288,6 @@ func newDisk(t *testing.T, partitions int32) *disk {
 	return d
 }
 
-func (d *disk) with(change func()) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	change()
-}
-
 func (d *disk) Deadlines(p int32) (supervisor.Deadlines, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -178,7 +178,7 @@ func (s *Supervisor) apply(rs []events.Record) error {
 
 // warn tells, now and then, of a local clock that is far off.
 func (s *Supervisor) warn(local time.Time) {
-	skew := s.cfg.Clock.Now().Sub(time.Now())
+	skew := time.Until(s.cfg.Clock.Now())
 	if skew.Abs() > WarnSkew && (s.warnedAt.IsZero() || local.Sub(s.warnedAt) >= WarnInterval) {
 		s.warnedAt = local
 		s.listen.Skew(skew)

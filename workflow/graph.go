@@ -80,7 +80,7 @@ func (d *Definition) graphText() string {
 			fmt.Fprintln(w, line)
 		}
 	}
-	w.Flush() // to a strings.Builder, which doesn't fail
+	_ = w.Flush() // to a strings.Builder, which doesn't fail
 	return b.String()
 }
 

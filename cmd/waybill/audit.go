@@ -17,12 +17,7 @@ const auditSaveEvery = time.Second
 type auditor struct {
 	store *projections.Store
 	mu    sync.Mutex
-	views map[int32]*auditView
-}
-
-type auditView struct {
-	*projections.Timelines
-	generation uint64
+	views map[int32]*projections.Timelines
 }
 
 // start says where to begin reading a partition that came.
@@ -39,7 +34,7 @@ func (a *auditor) start(_ context.Context, _ string, p int32) (int64, bool, erro
 	if err != nil {
 		return 0, false, fmt.Errorf("%w: %w", errStore, err)
 	}
-	a.views[p] = &auditView{Timelines: v}
+	a.views[p] = v
 	return v.Next(), true, nil
 }
 

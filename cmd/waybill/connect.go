@@ -118,7 +118,7 @@ func reach(ctx context.Context, admin *kafka.Admin) error {
 	ctx, cancel := context.WithTimeout(ctx, reachWithin)
 	defer cancel()
 	if err := admin.Ping(ctx); err != nil {
-		return fmt.Errorf("%w: %v; start a broker with `waybill up`, or name yours with --brokers", errUnreachable, err)
+		return fmt.Errorf("%w: %w; start a broker with `waybill up`, or name yours with --brokers", errUnreachable, err)
 	}
 	return nil
 }

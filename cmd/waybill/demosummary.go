@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -98,14 +99,14 @@ pick:
 
 // storedTimeline reads a timeline from the projection on disk, as it was left
 // by the audit.
-func (r *demoRun) storedTimeline(id string) ([]events.Line, error) {
+func (r *demoRun) storedTimeline(id string) (_ []events.Line, err error) {
 	n := r.sys.node
 	s, err := projections.Open(n.dataDir+"/"+projections.ViewTimelines,
 		projections.Identity{ClusterID: n.clusterID, Namespace: n.cfg.Namespace, Partitions: n.partitions, View: projections.ViewTimelines}, projections.Options{})
 	if err != nil {
 		return nil, err
 	}
-	defer s.Close()
+	defer func() { err = errors.Join(err, s.Close()) }()
 	v, err := s.Timelines(events.Partition([]byte(id), n.partitions))
 	if err != nil {
 		return nil, err

@@ -214,7 +214,7 @@ func (n *node) startAudit(ctx context.Context) error {
 
 // audit follows events and keeps every task's timeline.
 func (n *node) audit(ctx context.Context, store *projections.Store) error {
-	a := &auditor{store: store, views: map[int32]*auditView{}}
+	a := &auditor{store: store, views: map[int32]*projections.Timelines{}}
 	defer a.close()
 	follower, err := kafka.OpenFollower(ctx, kafka.FollowerConfig{Config: n.cfg, Group: n.cfg.Namespace.AuditGroup(),
 		Topics: []string{n.cfg.Namespace.Events()}, Partitions: n.partitions, Start: a.start, SessionTimeout: n.timing.session})

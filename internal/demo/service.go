@@ -3,6 +3,7 @@ package demo
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"hash/fnv"
 	"sync"
@@ -173,11 +174,8 @@ func (w *World) effectLater(c Call) {
 		if err := w.effect(c, true); err != nil {
 			w.mu.Lock()
 			defer w.mu.Unlock()
-			var refused *Failure
-			if f, ok := err.(*Failure); ok {
-				refused = f
-			}
-			if refused == nil && w.failed == nil {
+			var refused *Failure // the key was undone meanwhile
+			if !errors.As(err, &refused) && w.failed == nil {
 				w.failed = err
 			}
 		}

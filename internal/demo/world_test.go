@@ -1,0 +1,173 @@
+package demo
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/waybill-run/waybill/events"
+)
+
+func newWorld(t *testing.T, path string) *World {
+	t.Helper()
+	w, err := NewWorld(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
+func charge(key, card string, within time.Duration) Call {
+	input, _ := json.Marshal(map[string]string{"card": card})
+	return Call{Service: "payments", Operation: "charge", Key: key, Deadline: time.Now().Add(within), Input: input}
+}
+
+func refund(key, of, card string) Call {
+	input, _ := json.Marshal(map[string]string{"card": card})
+	return Call{Service: "payments", Operation: "refund", Key: key, UndoKey: of, UndoInput: input, Deadline: time.Now().Add(time.Second)}
+}
+
+// do is one call by somebody who waits until its deadline.
+func do(t *testing.T, w *World, c Call) error {
+	ctx, cancel := context.WithDeadline(t.Context(), c.Deadline)
+	defer cancel()
+	_, err := w.Do(ctx, c)
+	return err
+}
+
+func what(t *testing.T, path string) string {
+	t.Helper()
+	es, err := ReadLedger(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var s []string
+	for _, e := range es {
+		s = append(s, string(e.What))
+	}
+	return strings.Join(s, " ")
+}
+
+// A service keeps its promises: once for each key, also over a restart, never
+// after its undo; and an undo of what never happened succeeds.
+func TestServiceIsIdempotent(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "ledger.jsonl")
+	w := newWorld(t, path)
+	for range 2 {
+		if err := do(t, w, charge("k", CardWorks, time.Second)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	w = newWorld(t, path)
+	if err := do(t, w, charge("k", CardWorks, time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := do(t, w, refund("u", "k", CardWorks)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := do(t, w, refund("u2", "never", CardWorks)); err != nil {
+		t.Fatal(err)
+	}
+	var f *Failure
+	if err := do(t, w, charge("never", CardWorks, time.Second)); !errors.As(err, &f) || !f.Permanent {
+		t.Errorf("a charge after its undo: %v", err)
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := what(t, path), "call effect call call call undo call call nothing call"; got != want {
+		t.Errorf("ledger: %s\nwant:   %s", got, want)
+	}
+}
+
+// tok_slow takes effect when its caller has gone, unless it was undone by then.
+func TestSlowCharge(t *testing.T) {
+	for _, undone := range []bool{false, true} {
+		path := filepath.Join(t.TempDir(), "ledger.jsonl")
+		w := newWorld(t, path)
+		if err := do(t, w, charge("k", CardSlow, 50*time.Millisecond)); !errors.Is(err, context.DeadlineExceeded) {
+			t.Fatalf("the first call: %v", err)
+		}
+		if undone {
+			if err := do(t, w, refund("u", "k", CardSlow)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := w.Close(); err != nil { // waits for what is still to come
+			t.Fatal(err)
+		}
+		want := "call effect"
+		if undone {
+			want = "call call nothing"
+		}
+		if got := what(t, path); got != want {
+			t.Errorf("undone %v: %s; want %s", undone, got, want)
+		}
+	}
+}
+
+func TestMisbehaviour(t *testing.T) {
+	w := newWorld(t, filepath.Join(t.TempDir(), "ledger.jsonl"))
+	var f *Failure
+	if err := do(t, w, charge("a", CardDeclined, time.Second)); !errors.As(err, &f) || !f.Permanent {
+		t.Errorf("declined: %v", err)
+	}
+	for i := range downFailures {
+		if err := do(t, w, charge("b", CardDown, time.Second)); !errors.As(err, &f) || f.Permanent {
+			t.Errorf("down, call %d: %v", i+1, err)
+		}
+	}
+	if err := do(t, w, charge("b", CardDown, time.Second)); err != nil {
+		t.Errorf("up again: %v", err)
+	}
+	if err := do(t, w, refund("u", "c", CardStuckUndo)); !errors.As(err, &f) {
+		t.Errorf("stuck undo: %v", err)
+	}
+	w.Repair()
+	if err := do(t, w, refund("u", "c", CardStuckUndo)); err != nil {
+		t.Errorf("repaired: %v", err)
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// The audit sees a ledger that breaks a promise.
+func TestAudit(t *testing.T) {
+	plan := events.NewPlan(events.OnErrorUndo, time.Hour, []events.PlanStep{{ID: "charge"}})
+	task := func(state events.TaskState, step events.StepState) func(string) *events.Task {
+		return func(string) *events.Task {
+			return &events.Task{ID: "t", State: state, Plan: plan, Steps: []events.Step{{Run: events.Run{State: step, Key: "k"}}}}
+		}
+	}
+	effect, undo := Entry{What: Effect, Key: "k"}, Entry{What: Undone, UndoOf: "k"}
+	for _, tt := range []struct {
+		name, want string
+		ledger     []Entry
+		task       func(string) *events.Task
+	}{
+		{"good", "", []Entry{effect}, task(events.StateProcessed, events.StepCompleted)},
+		{"undone", "", []Entry{effect, undo}, task(events.StateUndone, events.StepUndone)},
+		{"twice", "P7", []Entry{effect, effect}, task(events.StateProcessed, events.StepCompleted)},
+		{"never", "P7", nil, task(events.StateProcessed, events.StepCompleted)},
+		{"not undone", "P6", []Entry{effect}, task(events.StateUndone, events.StepCancelled)},
+		{"lost", "P1", nil, func(string) *events.Task { return nil }},
+	} {
+		got := ""
+		if faults := Audit(tt.ledger, tt.task, []string{"t"}); len(faults) > 0 {
+			got = faults[0][:2]
+		}
+		if got != tt.want {
+			t.Errorf("%s: %q, want %q", tt.name, got, tt.want)
+		}
+	}
+}
