@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -290,5 +291,79 @@ func TestExampleDefinitionsCompile(t *testing.T) {
 		if _, err := workflow.ParseYAML(name, src); err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+// What ARCHITECTURE.md names is there: tests, files, and the table of imports
+// that is in force.
+func TestArchitectureNamesWhatIsThere(t *testing.T) {
+	p := readPage(t, "ARCHITECTURE.md")
+	tests := testNames(t)
+	named := regexp.MustCompile("`(Test[A-Z]\\w+)`").FindAllStringSubmatch(p.prose, -1)
+	if len(named) < 20 {
+		t.Errorf("%d tests named: this proves nothing", len(named))
+	}
+	for _, m := range named {
+		if !tests[m[1]] {
+			t.Errorf("ARCHITECTURE.md names %s, which is no test", m[1])
+		}
+	}
+	for _, m := range regexp.MustCompile("`([a-z]+/[a-z/_]+\\.go)`").FindAllStringSubmatch(p.prose, -1) {
+		if _, err := os.Stat(filepath.Join(repository, m[1])); err != nil {
+			t.Errorf("ARCHITECTURE.md names a file: %v", err)
+		}
+	}
+}
+
+func testNames(t *testing.T) map[string]bool {
+	t.Helper()
+	names := map[string]bool{}
+	err := filepath.WalkDir(repository, func(path string, _ fs.DirEntry, err error) error {
+		if err != nil || !strings.HasSuffix(path, "_test.go") {
+			return err
+		}
+		src, err := os.ReadFile(path)
+		for _, m := range regexp.MustCompile(`(?m)^func (Test\w+)\(`).FindAllSubmatch(src, -1) {
+			names[string(m[1])] = true
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return names
+}
+
+func TestArchitectureHasTheTableOfImports(t *testing.T) {
+	src, err := os.ReadFile(filepath.Join(repository, "internal/lint/imports_test.go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	table, _, _ := strings.Cut(string(src), "\n}\n")
+	rule := map[string]string{}
+	for _, m := range regexp.MustCompile(`(?m)^\t"([a-z/]*)":\s+\{(.*)\},$`).FindAllStringSubmatch(table, -1) {
+		imports := strings.ReplaceAll(m[2], `"`, "")
+		if imports == "" {
+			imports = "-"
+		}
+		rule[m[1]] = imports
+	}
+	_, section, _ := strings.Cut(readPage(t, "ARCHITECTURE.md").prose, "\n## 2.")
+	section, _, _ = strings.Cut(section, "\n## 3.")
+	rows := 0
+	for _, m := range regexp.MustCompile(`(?m)^\| (.+?) \| .+ \| (.+) \|$`).FindAllStringSubmatch(section, -1) {
+		name := strings.Trim(m[1], "`")
+		if name == "the root" {
+			name = ""
+		} else if name == m[1] {
+			continue // the head
+		}
+		rows++
+		if want, ok := rule[name]; !ok || want != m[2] {
+			t.Errorf("ARCHITECTURE.md lets %q import %q, internal/lint %q", m[1], m[2], want)
+		}
+	}
+	if rows < 10 {
+		t.Errorf("%d rows found: the test proves nothing", rows)
 	}
 }
