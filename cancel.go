@@ -93,13 +93,17 @@ func (c *Client) answer(ctx context.Context, log records, p int32, at place, con
 	for pause := lookPauseLeast; ; pause = min(2*pause, lookPauseMost) {
 		ends, err := log.ends(ctx, topic)
 		if err == nil && ends[p] > at.next {
+			var unread error
 			at, err = at.advance(ctx, log, topic, p, func(rs []events.Record) {
 				for i := range rs {
-					if a, err := events.DecodeAnswer(&rs[i]); err == nil && a.Control == control {
-						found = a
+					if id, _ := rs[i].Header(events.HeaderID); id == control && found == nil {
+						found, unread = events.DecodeAnswer(&rs[i])
 					}
 				}
 			})
+			if unread != nil {
+				return nil, fmt.Errorf("its answer can't be read: %w", unread)
+			}
 		}
 		switch {
 		case c.ending.Err() != nil:

@@ -91,7 +91,7 @@ func reach(ctx context.Context, cfg kafka.Config) (*kafka.Admin, error) {
 	defer cancel()
 	if err := admin.Ping(ctx); err != nil {
 		admin.Close()
-		return nil, unreachable(cfg.Brokers, err)
+		return nil, fmt.Errorf("%w: %w", ErrUnreachable, err)
 	}
 	return admin, nil
 }
@@ -251,7 +251,7 @@ func (c *Client) closedOr(err error) error {
 	return err
 }
 
-func (c *Client) log() *logReader { return &logReader{c.admin, c.reader, c.cfg.Brokers} }
+func (c *Client) log() *logReader { return &logReader{c.admin, c.reader} }
 
 // Close ends the client, after what is still to be acknowledged, for 10 s at
 // most. Calls that wait end with ErrClosed. Calling it again does nothing.

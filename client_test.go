@@ -53,18 +53,21 @@ func (a *travel) Handle(ctx context.Context, r agent.Request) (any, error) {
 	return map[string]string{"booked": r.Task}, nil
 }
 
-// serve runs the agent until the end of the test, which it must survive.
-func (s *system) serve(t *testing.T, name string, h agent.Handler, options ...waybill.ServeOption) {
+// serve runs the agent until it is stopped, at the end of the test if not
+// before. It must not fail.
+func (s *system) serve(t *testing.T, name string, h agent.Handler, options ...waybill.ServeOption) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- waybill.Serve(ctx, s.config(), name, h, options...) }()
-	t.Cleanup(func() {
+	stop = sync.OnceFunc(func() {
 		cancel()
 		if err := <-done; err != nil {
 			t.Error(err)
 		}
 	})
+	t.Cleanup(stop)
+	return stop
 }
 
 func order(id, how string) waybill.Order {

@@ -31,9 +31,8 @@ type records interface {
 
 // logReader is the log on Kafka.
 type logReader struct {
-	admin   *kafka.Admin
-	reader  *kafka.Restorer
-	brokers []string
+	admin  *kafka.Admin
+	reader *kafka.Restorer
 }
 
 func (l *logReader) ends(ctx context.Context, topic string) (map[int32]int64, error) {
@@ -41,7 +40,7 @@ func (l *logReader) ends(ctx context.Context, topic string) (map[int32]int64, er
 	defer cancel()
 	ends, err := l.admin.CommittedEndOffsets(within, topic)
 	if err != nil && within.Err() != nil && ctx.Err() == nil {
-		err = unreachable(l.brokers, err)
+		err = silent(err)
 	}
 	return ends, err
 }
@@ -58,9 +57,14 @@ func (l *logReader) read(ctx context.Context, topic string, p int32, since time.
 		return fn(rs)
 	}, nil)
 	if err != nil && errors.Is(context.Cause(within), ErrUnreachable) {
-		err = unreachable(l.brokers, err)
+		err = silent(err)
 	}
 	return reached[p], err
+}
+
+// silent says that brokers that had answered don't any more.
+func silent(err error) error {
+	return fmt.Errorf("%w, no answer for %s (%w); check that the brokers are up", ErrUnreachable, patience, err)
 }
 
 func (l *logReader) all(ctx context.Context, topic string, p int32, fn func([]events.Record) error) (int64, error) {

@@ -150,6 +150,11 @@ func (w *watch) catchUp(p int32, search map[string]*tracked, started time.Time) 
 	defer w.mu.Unlock()
 	part.busy = false
 	if err != nil {
+		for _, t := range search {
+			// What was folded ends in the middle, below the place from which
+			// the partition is read on: the search begins anew.
+			t.story = story{late: true}
+		}
 		w.readFailed(part, err)
 		return
 	}

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -13,6 +14,7 @@ import (
 	"time"
 
 	"github.com/waybill-run/waybill"
+	"github.com/waybill-run/waybill/agent"
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/kafkatest"
 )
@@ -42,6 +44,44 @@ func TestSystem(t *testing.T) {
 	})
 }
 
+// TestClientSurvivesAKill kills everything but the application, in the middle:
+// what was acknowledged is processed, and the application's calls go on.
+func TestClientSurvivesAKill(t *testing.T) {
+	t.Parallel()
+	const tasks = 400
+	binary, dir := goBuild(t, ".", "./cmd/waybill"), t.TempDir()
+	s, up := upAt(t, binary, dir, "127.0.0.1:0")
+	ctx, c := within(t), s.open(t)
+	stop := s.serve(t, "guide", agent.HandlerFunc(func(context.Context, agent.Request) (any, error) { return nil, nil }))
+	orders := make([]waybill.Order, tasks)
+	for i := range orders {
+		orders[i] = waybill.Order{ID: fmt.Sprintf("kill-%d", i), Workflow: "tour"}
+	}
+	if err := c.Submit(ctx, orders...); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, tasks)
+	for _, o := range orders {
+		go func() {
+			task, err := c.Wait(ctx, o.ID)
+			if err == nil && task.State != waybill.Processed {
+				err = fmt.Errorf("task %s is %s", o.ID, task.State)
+			}
+			ended <- err
+		}()
+	}
+	for i := range orders {
+		if i == 1 {
+			up.end(syscall.SIGKILL)
+			upAt(t, binary, dir, s.brokers())
+		}
+		if err := <-ended; err != nil {
+			t.Fatal(err)
+		}
+	}
+	stop() // while there is a broker to leave
+}
+
 func (s *system) test(t *testing.T) {
 	for name, test := range map[string]func(*testing.T, *system){
 		"client": testClient, "many": testMany, "go program": testGoProgram, "python": testPython, "python killed": testPythonKilled, "kcat": testKcat,
@@ -59,7 +99,15 @@ var definitions = []string{"docs/examples/go/hello.yaml", "testdata/trip.yaml", 
 
 // startUp is a system on the embedded broker.
 func startUp(t *testing.T, binary string) *system {
-	up := start(t, binary, "up", "--data-dir", t.TempDir(), "--kafka-listen", "127.0.0.1:0", "--workflow", strings.Join(definitions, ","))
+	t.Helper()
+	s, _ := upAt(t, binary, t.TempDir(), "127.0.0.1:0")
+	return s
+}
+
+// upAt starts `waybill up` and returns when other clients may come.
+func upAt(t *testing.T, binary, dataDir, listen string) (*system, *process) {
+	t.Helper()
+	up := start(t, binary, "up", "--data-dir", dataDir, "--kafka-listen", listen, "--workflow", strings.Join(definitions, ","))
 	addr := ""
 	for lines := bufio.NewScanner(up); addr == "" && lines.Scan(); {
 		if rest, ok := strings.CutPrefix(strings.TrimSpace(lines.Text()), "Kafka"); ok {
@@ -69,7 +117,7 @@ func startUp(t *testing.T, binary string) *system {
 	if addr == "" {
 		t.Fatal("`waybill up` did not say where it listens")
 	}
-	return &system{&kafkatest.Broker{Kind: kafkatest.EmbeddedKind, Addrs: []string{addr}}, events.DefaultNamespace, binary}
+	return &system{&kafkatest.Broker{Kind: kafkatest.EmbeddedKind, Addrs: []string{addr}}, events.DefaultNamespace, binary}, up
 }
 
 // startRoles is a system of separate processes on a cluster.

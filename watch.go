@@ -248,7 +248,8 @@ func (w *watch) unfinished(t *tracked, err error) error {
 }
 
 // settle gives those that wait for a task their answer, if there is one. What
-// was read reflects the log as it was at the instant asOf, at least.
+// was read reflects the log as it was at the instant asOf, at least: a hold counts
+// only if it was there after they came, for it may have ended since it was seen.
 func (w *watch) settle(t *tracked, asOf time.Time) {
 	v := t.verdict
 	if v == nil {
@@ -262,7 +263,7 @@ func (w *watch) settle(t *tracked, asOf time.Time) {
 			Reason: string(events.ReasonIDConflict) + ": a task with this id is there already, with another body"}
 	case t.refusal != nil:
 		v.err = t.refusal
-	case t.task != nil && (t.task.State.Terminal() || t.task.State == Held && !asOf.Before(t.joined)):
+	case t.task != nil && (t.task.State.Terminal() || t.task.State == Held && asOf.After(t.joined)):
 		v.task = t.task.Clone().View(w.parts[t.partition].owner, t.partition, w.parts[t.partition].at.next)
 	default:
 		return

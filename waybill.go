@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net"
 	"regexp"
-	"strings"
 
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/kafka"
@@ -106,7 +105,7 @@ var ErrNotFound = errors.New("no such task")
 var ErrClosed = errors.New("the client is closed")
 
 // ErrUnreachable is wrapped where no broker answers.
-var ErrUnreachable = errors.New("no Kafka broker answers")
+var ErrUnreachable = errors.New("Kafka is unreachable")
 
 // RefusedError says that a submission or a command was refused: it is in the
 // log, and changes nothing.
@@ -121,9 +120,4 @@ type RefusedError struct {
 
 func (e *RefusedError) Error() string {
 	return fmt.Sprintf("task %q: refused: %s", e.Task, e.Reason)
-}
-
-// unreachable names the brokers that didn't answer.
-func unreachable(brokers []string, err error) error {
-	return fmt.Errorf("%w at %s: %w; check the address, and that they are up", ErrUnreachable, strings.Join(brokers, ", "), err)
 }

@@ -1,0 +1,455 @@
+package waybill
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/waybill-run/waybill/events"
+)
+
+// open is a watch of a client that is opened now.
+func (b *book) open(t *testing.T) *watch {
+	t.Helper()
+	b.mu.Lock()
+	fault := b.fault
+	b.fault = nil
+	b.mu.Unlock()
+	ends, err := b.ends(t.Context(), testSpace.Events())
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.fault, b.asked = fault, 0
+	return newWatch(testSpace, int32(len(ends)), ends, b)
+}
+
+// submitted is a task that the watch's client submits now.
+func (w *watch) submitted(id, digest string, offset int64, at time.Time) {
+	w.expect(id, digest)
+	w.acknowledged(id, &events.Record{Topic: testSpace.Inbox(events.Tasks), Partition: w.partition(id), Offset: offset, Time: at})
+}
+
+// bubble runs a test on a virtual clock.
+func bubble(t *testing.T, fn func(t *testing.T)) { t.Helper(); synctest.Test(t, fn) }
+
+// hours bounds a wait that must not end so: the virtual clock would run on.
+func hours(t *testing.T) context.Context {
+	ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+func mustEnd(t *testing.T, w *watch, id string, want State) Task {
+	t.Helper()
+	task, err := w.wait(hours(t), id)
+	if err != nil || task.State != want {
+		t.Errorf("task %s: %s, %v; want %s", id, task.State, err, want)
+	}
+	return task
+}
+
+func TestWaitFindsAnEndThatCameBefore(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		b := newBook(1)
+		var g sync.WaitGroup
+		for i := range 50 {
+			b.task(fmt.Sprint("old-", i)).write(received(""), started, finished)
+		}
+		w := b.open(t)
+		defer w.close()
+		for i := range 50 {
+			g.Go(func() { mustEnd(t, w, fmt.Sprint("old-", i), Processed) })
+		}
+		g.Wait()
+		if len(b.reads) > 2 {
+			t.Errorf("50 tasks of one partition took %d reads: %q", len(b.reads), b.reads)
+		}
+		task := mustEnd(t, w, "old-7", Processed)
+		if task.LockedBy == nil || *task.LockedBy != "s1/0" || task.AsOf.Offset != "300" {
+			t.Errorf("locked by %v, as of %s", task.LockedBy, task.AsOf.Offset)
+		}
+	})
+}
+
+func TestWaitReadsNoHistoryOfWhatWasSubmittedHere(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		b := newBook(1)
+		for i := range 100 {
+			b.task(fmt.Sprint("old-", i)).write(received(""), started, finished)
+		}
+		time.Sleep(24 * time.Hour)
+		w := b.open(t)
+		defer w.close()
+		for i := range 20 {
+			id := fmt.Sprint("new-", i)
+			w.submitted(id, "", int64(i), time.Now())
+			if i%2 == 0 {
+				time.Sleep(2 * time.Second) // it ends before it is waited for
+				b.task(id).write(received(""), started, finished)
+			} else {
+				go b.task(id).write(received(""), started, finished)
+			}
+			mustEnd(t, w, id, Processed)
+		}
+		for _, read := range b.reads {
+			if strings.HasSuffix(read, " from 0") {
+				t.Errorf("read the log from its start: %q", b.reads)
+			}
+		}
+	})
+}
+
+func TestWaitDoesNotTrustClocks(t *testing.T) {
+	for _, skew := range []time.Duration{-time.Hour, time.Hour} {
+		bubble(t, func(t *testing.T) {
+			b := newBook(1)
+			history := b.task("before")
+			history.skew = skew
+			history.write(received(""), started, finished)
+			w := b.open(t)
+			defer w.close()
+			w.submitted("new", "", 0, time.Now()) // by another broker's clock
+			next := b.task("new")
+			next.skew = skew
+			next.write(received(""), started, finished)
+			mustEnd(t, w, "new", Processed)
+		})
+	}
+}
+
+func TestWaitForAnOrderThatHadEndedBefore(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		b := newBook(1)
+		b.task("o").write(received("d"), started, undoing(), undone())
+		b.task("p").write(received("d"), started, finished)
+		w := b.open(t)
+		defer w.close()
+		w.submitted("o", "d", 0, time.Now()) // and nothing comes of it
+		mustEnd(t, w, "o", Undone)
+		w.submitted("p", "another", 1, time.Now())
+		var refused *RefusedError
+		if _, err := w.wait(hours(t), "p"); !errors.As(err, &refused) || !strings.Contains(refused.Reason, "id_conflict") || refused.State != Processed {
+			t.Errorf("got %v", err)
+		}
+	})
+}
+
+func TestWaitForAnOrderThatIsRefused(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		b := newBook(3)
+		w := b.open(t)
+		defer w.close()
+		at := time.Now()
+		w.submitted("o", "d", 17, at)
+		go func() {
+			time.Sleep(8 * time.Second) // the scheduler was away
+			r := events.Record{Topic: testSpace.Inbox(events.Tasks), Partition: w.partition("o"), Offset: 17, Key: []byte("o"), Value: []byte("{}")}
+			b.append(testSpace.Deadletters(), w.partition("o"), events.Deadletter(testSpace, "s", &r, &events.Unusable{Reason: events.ReasonUnknownWorkflow, Detail: "no workflow"}))
+		}()
+		var refused *RefusedError
+		if _, err := w.wait(hours(t), "o"); !errors.As(err, &refused) || refused.Reason != "unknown_workflow: no workflow" {
+			t.Errorf("got %v", err)
+		}
+		if took := time.Since(at); took > 8*time.Second+2*refusalsEvery {
+			t.Errorf("took %v", took)
+		}
+	})
+}
+
+func TestWaitForAHoldIsAboutNow(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		b := newBook(1)
+		w := b.open(t)
+		defer w.close()
+		w.submitted("o", "", 0, time.Now())
+		task := b.task("o").write(received(""), started, held())
+		mustEnd(t, w, "o", Held)
+		mustEnd(t, w, "o", Held)
+		task.write(resumed)
+		go func() {
+			time.Sleep(time.Minute)
+			task.write(finished)
+		}()
+		mustEnd(t, w, "o", Processed)
+	})
+}
+
+// A hold that ends while the log is looked at, before the call, isn't returned.
+func TestWaitForAHoldIsNotOfALookBegunBefore(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		b := newBook(1)
+		w := b.open(t)
+		defer w.close()
+		w.submitted("o", "", 0, time.Now())
+		task := b.task("o").write(received(""), started, held())
+		mustEnd(t, w, "o", Held)
+		w.submitted("another", "", 1, time.Now())
+		var g sync.WaitGroup
+		g.Go(func() { mustEnd(t, w, "another", Processed) }) // keeps it looking
+		time.Sleep(time.Minute)
+		var once sync.Once
+		b.mu.Lock()
+		b.answered = func() {
+			once.Do(func() {
+				task.write(resumed)
+				g.Go(func() { mustEnd(t, w, "o", Processed) })
+				time.Sleep(time.Millisecond)
+			})
+		}
+		b.mu.Unlock()
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		task.write(finished)
+		b.task("another").write(received(""), started, finished)
+		g.Wait()
+	})
+}
+
+// Wherever time leads, what is given is what follows the place.
+func TestAdvanceGivesWhatFollows(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	zero := time.Unix(1_000_000, 0)
+	for range 20_000 {
+		b := &book{parts: map[string][][]events.Record{"x": make([][]events.Record, 1)}, quick: true}
+		at := zero
+		for range r.IntN(8) {
+			at = at.Add(time.Duration(r.IntN(100)-30) * time.Second) // the clock of another broker may be behind
+			b.append("x", 0, events.Record{Time: at})
+		}
+		from := place{next: int64(r.IntN(18))}
+		if r.IntN(4) > 0 {
+			from.since = zero.Add(time.Duration(r.IntN(400)-100) * time.Second)
+		}
+		var want, got []int64
+		for _, rec := range b.parts["x"][0] {
+			if rec.Offset >= from.next {
+				want = append(want, rec.Offset)
+			}
+		}
+		to, err := from.advance(t.Context(), b, "x", 0, func(rs []events.Record) {
+			for i := range rs {
+				got = append(got, rs[i].Offset)
+			}
+		})
+		if err != nil || fmt.Sprint(got) != fmt.Sprint(want) || to.next < from.next {
+			t.Fatalf("from %d (%v) in %v: %v, to %d, %v; want %v", from.next, from.since, b.parts["x"][0], got, to.next, err, want)
+		}
+	}
+}
+
+func TestWaitSurvivesBrokersThatAreAway(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		b := newBook(1)
+		away := errors.New("connection refused")
+		begun := time.Now()
+		b.fault = func(string) error {
+			if s := time.Since(begun); s > 10*time.Second && s < 60*time.Second || s > 5*time.Minute {
+				return away
+			}
+			return nil
+		}
+		w := b.open(t)
+		defer w.close()
+		w.submitted("o", "", 0, time.Now())
+		task := b.task("o").write(received(""), started)
+		go func() {
+			time.Sleep(30 * time.Second)
+			task.write(finished)
+		}()
+		mustEnd(t, w, "o", Processed)
+		w.submitted("p", "", 1, time.Now())
+		from := time.Now()
+		_, err := w.wait(hours(t), "p")
+		if took := time.Since(from); !errors.Is(err, away) || took < 4*time.Minute || took > 7*time.Minute {
+			t.Errorf("after %v: %v", took, err)
+		}
+	})
+}
+
+// A partition that can't be read, while the brokers answer, ends those that
+// wait for its tasks only.
+func TestWaitForAPartitionThatCannotBeRead(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		b := newBook(1)
+		b.task("o").write(received(""))
+		w := b.open(t)
+		defer w.close()
+		denied := errors.New("not permitted")
+		b.fault = func(what string) error {
+			if what == "read" {
+				return denied
+			}
+			return nil
+		}
+		if _, err := w.wait(hours(t), "o"); !errors.Is(err, denied) {
+			t.Errorf("got %v", err)
+		}
+	})
+}
+
+func TestWaitEndsWithItsContextAndTheClient(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		b := newBook(2)
+		w := b.open(t)
+		w.submitted("o", "", 0, time.Now())
+		b.task("o").write(received(""), started)
+		for id, want := range map[string]string{"o": "it is processing", "nobody": "nothing of it was seen"} {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			if _, err := w.wait(ctx, id); !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), want) {
+				t.Errorf("got %v", err)
+			}
+			cancel()
+		}
+		asked := b.asked
+		time.Sleep(time.Hour)
+		if b.asked > asked+1 {
+			t.Errorf("asked %d times while nobody waits", b.asked-asked)
+		}
+		go func() {
+			time.Sleep(time.Second)
+			w.close()
+		}()
+		for range 2 { // while it waits, and after
+			if _, err := w.wait(hours(t), "o"); !errors.Is(err, ErrClosed) {
+				t.Errorf("got %v", err)
+			}
+		}
+	})
+}
+
+func TestWaitForWhatCannotBeUnderstood(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		b := newBook(1)
+		b.task("trimmed").write(received(""), started, finished)
+		all := &b.parts[testSpace.Events()][0]
+		*all = (*all)[1:]
+		b.task("broken").write(received(""), finished) // never started
+		b.task("later").write(received(""))
+		later := events.Record{Key: []byte("later"), Value: []byte("{}"), Headers: events.CloudHeaders("waybill.task.teleported.v1", "s", "later/2")}
+		b.append(testSpace.Events(), 0, later)
+		b.task("fine").write(received(""), started, finished)
+		w := b.open(t)
+		defer w.close()
+		for id, want := range map[string]string{"trimmed": "no longer holds its first events", "broken": "can't be followed at t.events/0/", "later": "unknown event type"} {
+			if _, err := w.wait(hours(t), id); err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("%s: got %v, want %q", id, err, want)
+			}
+		}
+		mustEnd(t, w, "fine", Processed)
+	})
+}
+
+func TestWatchForgetsTheOldest(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		b := newBook(1)
+		w := b.open(t)
+		defer w.close()
+		ctx, cancel := context.WithCancel(t.Context())
+		var g sync.WaitGroup
+		g.Go(func() {
+			if _, err := w.wait(ctx, "waited for"); !errors.Is(err, context.Canceled) {
+				t.Error(err)
+			}
+		})
+		synctest.Wait()
+		for i := range 3 * trackedMax {
+			w.expect(fmt.Sprint(i), "")
+		}
+		if n := len(w.tasks); n > trackedMax+1 || n != w.recent.Len() {
+			t.Errorf("%d tasks are remembered, %d in order", n, w.recent.Len())
+		}
+		if w.tasks["waited for"] == nil {
+			t.Error("forgot what is waited for")
+		}
+		cancel()
+		g.Wait()
+		// What was forgotten is found all the same.
+		b.task("0").write(received(""), started, finished)
+		mustEnd(t, w, "0", Processed)
+	})
+}
+
+// Whatever is submitted, waited for, away and delayed, in whatever order: each
+// call returns, with the end that the task came to.
+func TestWaitAlwaysReturnsTheEnd(t *testing.T) {
+	for seed := range uint64(40) {
+		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
+			bubble(t, func(t *testing.T) { randomWaits(t, rand.New(rand.NewPCG(seed, 1))) })
+		})
+	}
+}
+
+func randomWaits(t *testing.T, r *rand.Rand) {
+	const tasks = 60
+	b := newBook(3)
+	var chance sync.Mutex // the generator's
+	under := func(n int) int {
+		chance.Lock()
+		defer chance.Unlock()
+		return r.IntN(n)
+	}
+	b.fault = func(string) error {
+		if under(20) == 0 {
+			return errors.New("away for a moment")
+		}
+		return nil
+	}
+	skew := time.Duration(under(7200)-3600) * time.Second
+	ends := map[string]State{}
+	var g sync.WaitGroup
+	write := func(id string, old bool) {
+		h := b.task(id)
+		h.skew = skew
+		pause := func() {
+			if !old {
+				time.Sleep(time.Duration(under(3000)) * time.Millisecond)
+			}
+		}
+		pause()
+		h.write(received("d"))
+		pause()
+		h.write(started)
+		pause()
+		switch ends[id] {
+		case Processed:
+			h.write(finished)
+		case Held:
+			h.write(held())
+		case Undone:
+			h.write(undoing())
+			pause()
+			h.write(undone())
+		}
+	}
+	for i := range tasks {
+		ends[fmt.Sprint(i)] = []State{Processed, Held, Undone}[under(3)]
+	}
+	for i := range tasks / 3 {
+		write(fmt.Sprint(i), true)
+	}
+	w := b.open(t)
+	defer w.close()
+	for i := range tasks {
+		id := fmt.Sprint(i)
+		g.Go(func() {
+			time.Sleep(time.Duration(under(5000)) * time.Millisecond)
+			if under(2) == 0 {
+				w.submitted(id, "d", int64(i), time.Now())
+			}
+			if i >= tasks/3 {
+				g.Go(func() { write(id, false) })
+			}
+			for range 1 + under(3) {
+				time.Sleep(time.Duration(under(5000)) * time.Millisecond)
+				mustEnd(t, w, id, ends[id])
+			}
+		})
+	}
+	g.Wait()
+}
