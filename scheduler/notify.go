@@ -3,6 +3,7 @@ package scheduler
 import (
 	"context"
 	"fmt"
+	"maps"
 	"sync"
 	"time"
 
@@ -13,8 +14,13 @@ import (
 const (
 	notifyWithin      = 30 * time.Second // a reply_to that is silent for longer is given up
 	notifyAvoid       = 30 * time.Second // ... and not tried again for so long
-	notifyOutstanding = 20_000           // notifications on their way
+	notifyOutstanding = 20_000           // notifications that aren't finished with
+	notifyTopicMost   = 1_000            // ... and on their way to one topic; an outbox has room for several such
+	ensureWithin      = 5 * time.Second  // a reply_to is there, or isn't waited for
+	rewriteLeast      = time.Second      // before a dead letter that could not be written is written again
+	rewriteMost       = 30 * time.Second
 	reopenNotifier    = time.Second
+	maxReplyTos       = 10_000 // topics that are remembered while nothing goes to them
 )
 
 // Notifications is the notifier's side of the notifications topic: a member of
@@ -48,7 +54,8 @@ type NotifierConfig struct {
 
 // Notify relays notifications to the topics that their tasks name, in order and
 // at least once, until ctx ends. A topic that is missing, refuses, or is silent
-// has its notifications dead-lettered with an alert; it delays no other.
+// has its notifications dead-lettered with an alert; it delays no other, unless
+// more of its notifications than notifyOutstanding wait to be given up.
 func Notify(ctx context.Context, cfg NotifierConfig) error {
 	for ctx.Err() == nil {
 		if err := notifyOnce(ctx, &cfg); err != nil && ctx.Err() == nil {
@@ -62,16 +69,34 @@ func Notify(ctx context.Context, cfg NotifierConfig) error {
 	return nil
 }
 
-// notifier is one membership of the group.
+// notifier is one membership of the group. Its fields belong to the goroutine of
+// run, but for what others post to it.
 type notifier struct {
-	cfg *NotifierConfig
-	in  Notifications
-
-	mu          sync.Mutex
+	cfg         *NotifierConfig
+	in          Notifications
+	topics      map[string]*replyTo
 	outstanding int
 	paused      bool
-	avoid       map[string]time.Time // topics that failed, until when
-	ensured     map[string]bool
+	ending      bool // nothing new is sent
+
+	mu     sync.Mutex
+	posted []func() // what became of records, for the goroutine of run
+	signal chan struct{}
+}
+
+// replyTo is a topic that tasks name.
+type replyTo struct {
+	name     string
+	inFlight int
+	waiting  []*events.Record // for room, in order
+	avoid    time.Time        // it failed: not tried until then
+	ensure   time.Time        // whether it is there is not asked until then
+}
+
+// poll is what one poll of the notifications gave.
+type poll struct {
+	records []events.Record
+	err     error
 }
 
 func notifyOnce(ctx context.Context, cfg *NotifierConfig) error {
@@ -79,64 +104,146 @@ func notifyOnce(ctx context.Context, cfg *NotifierConfig) error {
 	if err != nil {
 		return fmt.Errorf("open the notifications: %w", err)
 	}
-	n := &notifier{cfg: cfg, in: in, avoid: map[string]time.Time{}, ensured: map[string]bool{}}
-	defer func() {
-		bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
-		defer cancel()
-		// What was not confirmed is relayed again: at least once.
-		_ = in.Close(bounded)
-	}()
-	for {
-		records, err := in.Poll(ctx)
-		if err != nil {
-			return fmt.Errorf("poll the notifications: %w", err)
+	n := &notifier{cfg: cfg, in: in, topics: map[string]*replyTo{}, signal: make(chan struct{}, 1)}
+	polling, stop := context.WithCancel(ctx)
+	polls, polled := make(chan poll), make(chan struct{})
+	go func() {
+		defer close(polled)
+		for polling.Err() == nil {
+			records, err := in.Poll(polling)
+			select {
+			case polls <- poll{records, err}:
+			case <-polling.Done():
+			}
 		}
-		for i := range records {
-			n.relay(ctx, &records[i])
+	}()
+	err = n.run(ctx, polls)
+	stop()
+	<-polled
+	n.ending = true
+	n.settle() // what arrived is finished with
+	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+	defer cancel()
+	// What was not confirmed is relayed again: at least once.
+	_ = in.Close(bounded)
+	return err
+}
+
+func (n *notifier) run(ctx context.Context, polls <-chan poll) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case p := <-polls:
+			if p.err != nil {
+				return fmt.Errorf("poll the notifications: %w", p.err)
+			}
+			for i := range p.records {
+				n.relay(ctx, &p.records[i])
+			}
+		case <-n.signal:
+			n.settle()
 		}
 	}
 }
 
-// relay sends one notification on its way.
+// post leaves something to do for the goroutine of run. The outbox's goroutine
+// must not wait for room in the outbox: it is the one that makes it.
+func (n *notifier) post(do func()) {
+	n.mu.Lock()
+	n.posted = append(n.posted, do)
+	n.mu.Unlock()
+	select {
+	case n.signal <- struct{}{}:
+	default: // it is due already
+	}
+}
+
+// settle does what was posted.
+func (n *notifier) settle() {
+	n.mu.Lock()
+	posted := n.posted
+	n.posted = nil
+	n.mu.Unlock()
+	for _, do := range posted {
+		do()
+	}
+}
+
+// relay takes one notification.
 func (n *notifier) relay(ctx context.Context, r *events.Record) {
+	n.hold(1)
 	topic, ok := r.Header(events.HeaderReplyTo)
 	if !ok || topic == "" || n.cfg.Namespace.Owns(topic) {
 		n.deadletter(ctx, r, &events.Unusable{Reason: events.ReasonBadHeader, Detail: events.HeaderReplyTo + " names no topic outside the namespace"})
 		return
 	}
-	n.mu.Lock()
-	avoided := time.Now().Before(n.avoid[topic])
-	n.mu.Unlock()
-	if avoided {
-		n.deadletter(ctx, r, &events.Unusable{Reason: events.ReasonUndeliverable, Detail: "reply_to " + quoted(topic) + " failed a moment ago"})
-		return
+	t := n.topic(topic)
+	t.waiting = append(t.waiting, r)
+	n.flow(ctx, t)
+}
+
+func (n *notifier) topic(name string) *replyTo {
+	t := n.topics[name]
+	if t == nil {
+		if len(n.topics) >= maxReplyTos {
+			maps.DeleteFunc(n.topics, func(_ string, t *replyTo) bool { return t.inFlight == 0 && len(t.waiting) == 0 })
+		}
+		t = &replyTo{name: name}
+		n.topics[name] = t
 	}
-	n.ensure(ctx, topic)
-	n.hold(1)
-	out := events.Record{Topic: topic, Partition: -1, Key: r.Key, Value: r.Value}
+	return t
+}
+
+// flow sends what waits for a topic on its way, as far as there is room: one
+// that is silent must leave some to others.
+func (n *notifier) flow(ctx context.Context, t *replyTo) {
+	for len(t.waiting) > 0 && t.inFlight < notifyTopicMost && !n.ending {
+		r := t.waiting[0]
+		t.waiting = t.waiting[1:]
+		if time.Now().Before(t.avoid) {
+			n.deadletter(ctx, r, &events.Unusable{Reason: events.ReasonUndeliverable, Detail: "reply_to " + quoted(t.name) + " failed a moment ago"})
+			continue
+		}
+		n.ensure(ctx, t)
+		n.send(ctx, t, r)
+	}
+}
+
+func (n *notifier) send(ctx context.Context, t *replyTo, r *events.Record) {
+	out := events.Record{Topic: t.name, Partition: -1, Key: r.Key, Value: r.Value}
 	for _, h := range r.Headers {
 		if h.Key != events.HeaderReplyTo {
 			out.Headers = append(out.Headers, h)
 		}
 	}
+	t.inFlight++
 	bounded, cancel := context.WithTimeout(ctx, notifyWithin)
 	n.cfg.Outbox.SendAsync(bounded, out, func(_ events.Record, err error) {
-		defer cancel()
-		switch {
-		case err == nil:
-			n.in.Done(r.Partition, r.Offset)
-			n.cfg.Listener.delivered()
-		case ctx.Err() == nil:
-			n.failed(ctx, r, topic, err)
-		}
-		n.hold(-1)
+		cancel()
+		n.post(func() {
+			t.inFlight--
+			switch {
+			case err == nil:
+				n.finish(r)
+				n.cfg.Listener.delivered()
+			case n.ending || ctx.Err() != nil:
+				return // it comes again
+			default:
+				n.failed(ctx, t, r, err)
+			}
+			n.flow(ctx, t)
+		})
 	})
 }
 
-// hold counts what is on its way, and stops taking more past the bound.
+func (n *notifier) finish(r *events.Record) {
+	n.in.Done(r.Partition, r.Offset)
+	n.hold(-1)
+}
+
+// hold counts what isn't finished with, and stops taking more past the bound.
 func (n *notifier) hold(change int) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
 	n.outstanding += change
 	switch {
 	case !n.paused && n.outstanding >= notifyOutstanding:
@@ -148,46 +255,58 @@ func (n *notifier) hold(change int) {
 	}
 }
 
-// ensure creates a topic that is missing, where that is wanted; once for each.
-func (n *notifier) ensure(ctx context.Context, topic string) {
-	if n.cfg.Ensure == nil || n.ensured[topic] {
+// ensure creates a topic that is missing, where that is wanted. Whether it is
+// there is asked once, and again after a failure.
+func (n *notifier) ensure(ctx context.Context, t *replyTo) {
+	if n.cfg.Ensure == nil || time.Now().Before(t.ensure) {
 		return
 	}
-	n.ensured[topic] = true
-	if err := n.cfg.Ensure(ctx, topic); err != nil {
-		n.cfg.Listener.undelivered(topic, err)
+	bounded, cancel := context.WithTimeout(ctx, ensureWithin)
+	defer cancel()
+	if err := n.cfg.Ensure(bounded, t.name); err != nil {
+		t.ensure = time.Now().Add(notifyAvoid)
+		n.cfg.Listener.undelivered(t.name, err)
+		return
 	}
+	t.ensure = time.Now().Add(forEver)
 }
+
+// forEver is until a failure.
+const forEver = 100 * 365 * 24 * time.Hour
 
 // failed gives a topic up for a while, with one alert.
-func (n *notifier) failed(ctx context.Context, r *events.Record, topic string, err error) {
-	n.mu.Lock()
-	first := !time.Now().Before(n.avoid[topic])
-	n.avoid[topic] = time.Now().Add(notifyAvoid)
-	n.mu.Unlock()
-	n.cfg.Listener.undelivered(topic, err)
+func (n *notifier) failed(ctx context.Context, t *replyTo, r *events.Record, err error) {
+	first := !time.Now().Before(t.avoid)
+	t.avoid, t.ensure = time.Now().Add(notifyAvoid), time.Time{}
+	n.cfg.Listener.undelivered(t.name, err)
 	if first {
 		a := &events.Alert{Task: string(r.Key), Code: string(events.ReasonUndeliverable), At: events.Millis(n.cfg.Clock.Now()),
-			Message: fmt.Sprintf("reply_to %q can't be written to: %v; its notifications are dead-lettered", topic, err)}
-		n.cfg.Outbox.SendAsync(ctx, a.Record(n.cfg.Namespace, n.cfg.Source, "undeliverable/"+events.Origin(r)), func(_ events.Record, err error) {
-			if err != nil {
-				n.cfg.Listener.undelivered(n.cfg.Namespace.Alerts(), err)
-			}
-		})
+			Message: fmt.Sprintf("reply_to %q can't be written to: %v; its notifications are dead-lettered", t.name, err)}
+		n.insist(ctx, a.Record(n.cfg.Namespace, n.cfg.Source, "undeliverable/"+events.Origin(r)), rewriteLeast, func() {})
 	}
-	n.deadletter(ctx, r, &events.Unusable{Reason: events.ReasonUndeliverable, Detail: fmt.Sprintf("reply_to %q: %v", topic, err)})
+	n.deadletter(ctx, r, &events.Unusable{Reason: events.ReasonUndeliverable, Detail: fmt.Sprintf("reply_to %q: %v", t.name, err)})
 }
 
-// deadletter finishes with a notification once its dead letter is written;
-// until then it stays uncommitted, and comes again.
+// deadletter finishes with a notification once its dead letter is written.
 func (n *notifier) deadletter(ctx context.Context, r *events.Record, u *events.Unusable) {
-	n.hold(1)
-	n.cfg.Outbox.SendAsync(ctx, events.Deadletter(n.cfg.Namespace, n.cfg.Source, r, u), func(_ events.Record, err error) {
-		if err == nil {
-			n.in.Done(r.Partition, r.Offset)
-		} else {
-			n.cfg.Listener.undelivered(n.cfg.Namespace.Deadletters(), err)
-		}
-		n.hold(-1)
+	n.insist(ctx, events.Deadletter(n.cfg.Namespace, n.cfg.Source, r, u), rewriteLeast, func() { n.finish(r) })
+}
+
+// insist writes a record, again and again if it must: what tells that something
+// could not be delivered isn't given up itself. The membership's end does end
+// it; the notification then comes again.
+func (n *notifier) insist(ctx context.Context, r events.Record, wait time.Duration, written func()) {
+	n.cfg.Outbox.SendAsync(ctx, r, func(_ events.Record, err error) {
+		n.post(func() {
+			switch {
+			case err == nil:
+				written()
+			case ctx.Err() == nil:
+				n.cfg.Listener.undelivered(r.Topic, err)
+				time.AfterFunc(wait, func() {
+					n.post(func() { n.insist(ctx, r, min(2*wait, rewriteMost), written) })
+				})
+			}
+		})
 	})
 }

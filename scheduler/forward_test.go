@@ -1,0 +1,122 @@
+package scheduler
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/waybill-run/waybill/events"
+)
+
+// inboxRecords are one usable record for each inbox, about a task.
+func inboxRecords(task string) map[events.Inbox]events.Record {
+	control := &events.Control{Task: task, Command: events.Cancel, By: events.By{Who: "op", RequestID: "r-1"}}
+	ref := events.RequestRef{Step: "a", Kind: events.Do, Attempt: 1}
+	return map[events.Inbox]events.Record{
+		events.Tasks:      (&events.Submission{ID: task, Workflow: "w", Input: []byte("{}")}).Record(ns, "test"),
+		events.Replies:    (&events.Reply{Task: task, Ref: ref, Outcome: events.Completed, Body: []byte("{}")}).Record(ns, "test"),
+		events.Recoveries: (&events.Recovery{Task: task, Timer: 2, Action: events.ActionUndo}).Record(ns, "test", -1),
+		events.Controls:   control.Record(ns, "test"),
+	}
+}
+
+// A record is worked on where its task lives. One that lies elsewhere goes
+// there once, under the task's key; whatever else its key says is a dead letter.
+func TestPlacement(t *testing.T) {
+	hop := events.Header{Key: events.HeaderHop, Value: []byte("1/7")}
+	for _, tt := range []struct {
+		name    string
+		key     func(task string) []byte
+		home    bool // in the partition of its task
+		headers []events.Header
+		dead    events.Reason
+	}{
+		{name: "at home", key: func(task string) []byte { return []byte(task) }, home: true},
+		{name: "at home without a key", key: func(string) []byte { return nil }, home: true},
+		{name: "at home by a hop", key: func(task string) []byte { return []byte(task) }, home: true, headers: []events.Header{hop}},
+		{name: "misplaced", key: func(task string) []byte { return []byte(task) }},
+		{name: "misplaced without a key", key: func(string) []byte { return nil }},
+		{name: "misplaced again", key: func(task string) []byte { return []byte(task) }, headers: []events.Header{hop}, dead: events.ReasonMisplaced},
+		{name: "misplaced again without a key", key: func(string) []byte { return nil }, headers: []events.Header{hop}, dead: events.ReasonMisplaced},
+		{name: "under another key", key: func(string) []byte { return []byte("other") }, home: true, dead: events.ReasonWrongKey},
+		{name: "misplaced under another key", key: func(string) []byte { return []byte("other") }, dead: events.ReasonWrongKey},
+	} {
+		for inbox := range events.Inboxes {
+			t.Run(tt.name+"/"+inbox.String(), func(t *testing.T) {
+				s := newSite(t, 2)
+				task := s.ofPartition(0, "t")
+				l := s.lane(s.cluster.join(0, 1))
+				if inbox != events.Tasks {
+					s.submit("w", task)
+					s.drain(l)
+				}
+				s.committed = nil
+				r := inboxRecords(task)[inbox]
+				r.Key, r.Headers, r.Partition = tt.key(task), append(r.Headers, tt.headers...), 1
+				if tt.home {
+					r.Partition = 0
+				}
+				s.cluster.write(r)
+				s.drain(l)
+				s.placed(r, task, tt.home, tt.dead)
+			})
+		}
+	}
+}
+
+// placed checks what became of a record.
+func (s *site) placed(r events.Record, task string, home bool, dead events.Reason) {
+	s.t.Helper()
+	forwarded, decided := 0, 0
+	for _, c := range s.committed {
+		forwarded += c.Forwarded
+		decided += c.Inputs - c.Forwarded - c.Deadletters[dead]
+	}
+	if dead != "" {
+		if got := s.headers(ns.Deadletters(), events.HeaderReason); !slices.Equal(got, []string{string(dead)}) || forwarded+decided > 0 {
+			s.t.Errorf("dead letters %v, %d forwarded, %d decided; want %s", got, forwarded, decided, dead)
+		}
+		letter := s.cluster.all(ns.Deadletters())[0]
+		if origin, _ := letter.Header(events.HeaderOrigin); !strings.HasPrefix(origin, r.Topic+"/") || string(letter.Value) != string(r.Value) {
+			s.t.Errorf("the dead letter of %s holds %s", origin, letter.Value)
+		}
+		return
+	}
+	if n := len(s.cluster.all(ns.Deadletters())); n > 0 || decided != 1 {
+		s.t.Errorf("%d dead letters, %d decided: %v", n, decided, s.headers(ns.Deadletters(), events.HeaderDetail))
+	}
+	if home != (forwarded == 0) || forwarded > 1 {
+		s.t.Errorf("forwarded %d times", forwarded)
+	}
+	if home {
+		return
+	}
+	log := s.cluster.logs[r.Topic][0]
+	last := log[len(log)-1]
+	hop, _ := last.Header(events.HeaderHop)
+	if string(last.Key) != task || string(last.Value) != string(r.Value) || hop != "1/0" || len(last.Headers) != len(r.Headers)+1 {
+		s.t.Errorf("forwarded as %q under the key %q with the hop %q and the headers %v", last.Value, last.Key, hop, last.Headers)
+	}
+}
+
+// What is poison in one inbox is a dead letter, and the next record is decided
+// in the same transaction.
+func TestPoisonStopsNobody(t *testing.T) {
+	for inbox := range events.Inboxes {
+		s := newSite(t, 1)
+		log := s.cluster.join(0)
+		l := s.lane(log)
+		s.until(l, "it is restored", func() bool { return l.parts[0].ok() })
+		for _, value := range [][]byte{nil, []byte("{"), []byte("\xff\xfe"), []byte("null"), make([]byte, events.MaxSubmissionBytes+1)} {
+			s.cluster.write(events.Record{Topic: ns.Inbox(inbox), Value: value})
+		}
+		s.submit("w", "t-1")
+		s.drain(l)
+		if n := len(s.cluster.all(ns.Deadletters())); n != 5 {
+			t.Errorf("%s: %d dead letters of 5: %v", inbox, n, s.headers(ns.Deadletters(), events.HeaderReason))
+		}
+		if got := s.events("t-1"); !slices.Equal(got, life[:3]) {
+			t.Errorf("%s: the task beside them: %v", inbox, got)
+		}
+	}
+}

@@ -1,0 +1,489 @@
+package scheduler
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/waybill-run/waybill/events"
+)
+
+// outbox has room for so many records, and one goroutine that says what became
+// of them, as a Kafka client has: whoever makes that one wait for room waits
+// for ever.
+type outbox struct {
+	slots   chan struct{}
+	results chan func()
+	end     chan struct{}
+
+	mu      sync.Mutex
+	faults  map[string]error // topics that refuse at once
+	silent  map[string]bool  // topics that say nothing until the record's time is over
+	arrived map[string][]events.Record
+	at      map[string]time.Duration // when the last one arrived
+	began   time.Time
+}
+
+func newOutbox(t *testing.T, room int) *outbox {
+	o := &outbox{slots: make(chan struct{}, room), results: make(chan func(), room), end: make(chan struct{}), faults: map[string]error{},
+		silent: map[string]bool{}, arrived: map[string][]events.Record{}, at: map[string]time.Duration{}, began: time.Now()}
+	go func() {
+		for {
+			select {
+			case result := <-o.results:
+				result()
+			case <-o.end:
+				return
+			}
+		}
+	}()
+	t.Cleanup(func() { close(o.end) })
+	return o
+}
+
+func (o *outbox) SendAsync(ctx context.Context, r events.Record, done func(events.Record, error)) {
+	select {
+	case o.slots <- struct{}{}:
+	case <-ctx.Done():
+		done(r, ctx.Err())
+		return
+	}
+	finish := func(err error) {
+		o.results <- func() {
+			<-o.slots
+			done(r, err)
+		}
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	switch {
+	case o.silent[r.Topic]:
+		time.AfterFunc(notifyWithin, func() { finish(errors.New("not acknowledged in time")) })
+	case o.faults[r.Topic] != nil:
+		finish(o.faults[r.Topic])
+	default:
+		o.arrived[r.Topic] = append(o.arrived[r.Topic], r)
+		o.at[r.Topic] = time.Since(o.began)
+		finish(nil)
+	}
+}
+
+func (o *outbox) got(topic string) []events.Record {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return slices.Clone(o.arrived[topic])
+}
+
+func (o *outbox) set(change func()) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	change()
+}
+
+// mailbox is the notifications topic, and the group's position in it.
+type mailbox struct {
+	mu      sync.Mutex
+	log     []events.Record
+	done    map[int64]bool
+	paused  bool
+	pauses  int
+	fail    error // of the next poll
+	opened  int
+	written chan struct{}
+}
+
+func newMailbox() *mailbox { return &mailbox{done: map[int64]bool{}, written: make(chan struct{}, 1)} }
+
+// tell writes a notification.
+func (m *mailbox) tell(replyTo, task, status string) {
+	r := (&events.Notification{Task: task, Status: status}).Record(ns, "test", replyTo, task+"/"+status)
+	m.write(r)
+}
+
+func (m *mailbox) write(r events.Record) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	r.Partition, r.Offset = 0, int64(len(m.log))
+	m.log = append(m.log, r)
+	select {
+	case m.written <- struct{}{}:
+	default:
+	}
+}
+
+// open joins: it begins at what isn't done.
+func (m *mailbox) open(context.Context) (Notifications, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.opened++
+	return &reader{mailbox: m, given: map[int64]bool{}}, nil
+}
+
+// unfinished are the notifications that would come again.
+func (m *mailbox) unfinished() int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return len(m.log) - len(m.done)
+}
+
+// reader is one membership.
+type reader struct {
+	*mailbox
+	given  map[int64]bool
+	closed bool
+}
+
+func (r *reader) Poll(ctx context.Context) ([]events.Record, error) {
+	for {
+		r.mu.Lock()
+		err := r.fail
+		r.fail = nil
+		var rs []events.Record
+		for i := range r.log {
+			if !r.paused && !r.done[int64(i)] && !r.given[int64(i)] {
+				rs = append(rs, r.log[i])
+				r.given[int64(i)] = true
+			}
+		}
+		r.mu.Unlock()
+		if err != nil || len(rs) > 0 {
+			return rs, err
+		}
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-r.written:
+		}
+	}
+}
+
+func (r *reader) Done(_ int32, offset int64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.closed {
+		r.done[offset] = true
+	}
+}
+
+func (r *reader) Pause()  { r.pause(true) }
+func (r *reader) Resume() { r.pause(false) }
+
+func (r *reader) pause(on bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.paused = on; on {
+		r.pauses++
+		return
+	}
+	select {
+	case r.written <- struct{}{}:
+	default:
+	}
+}
+
+func (r *reader) Close(context.Context) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.closed, r.paused = true, false
+	return nil
+}
+
+// post is a notifier between a mailbox and an outbox.
+type post struct {
+	*testing.T
+	in       *mailbox
+	out      *outbox
+	cfg      NotifierConfig
+	reopened []error
+	stop     context.CancelFunc
+	done     chan error
+}
+
+// relaying runs a test with a notifier in a bubble of virtual time.
+func relaying(t *testing.T, room int, test func(p *post)) {
+	synctest.Test(t, func(t *testing.T) {
+		p := &post{T: t, in: newMailbox(), out: newOutbox(t, room), done: make(chan error, 1)}
+		p.cfg = NotifierConfig{Namespace: ns, Source: "test", Open: p.in.open, Outbox: p.out, Clock: &testClock{now: time.Now()},
+			Listener: &Listener{LaneFailed: func(_ string, err error) { p.reopened = append(p.reopened, err) }}}
+		test(p)
+		if p.stop != nil {
+			p.end()
+		}
+	})
+}
+
+func (p *post) start() {
+	ctx, cancel := context.WithCancel(p.Context())
+	p.stop = cancel
+	go func() { p.done <- Notify(ctx, p.cfg) }()
+}
+
+func (p *post) end() {
+	p.Helper()
+	p.stop()
+	p.stop = nil
+	if err := <-p.done; err != nil {
+		p.Error(err)
+	}
+}
+
+// pass lets time pass, until everyone waits again.
+func (p *post) pass(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+}
+
+// statuses are what a topic was told of a task.
+func (p *post) statuses(topic, task string) []string {
+	var got []string
+	for _, r := range p.out.got(topic) {
+		if n, err := events.DecodeNotification(&r); err != nil {
+			p.Error(err)
+		} else if n.Task == task {
+			got = append(got, n.Status)
+		}
+	}
+	return got
+}
+
+// What a task's application is told comes in order, whole, and once where
+// nothing fails.
+func TestNotificationsInOrder(t *testing.T) {
+	relaying(t, 64, func(p *post) {
+		statuses := []string{"received", "error", "undoing", "undone"}
+		for i := range 3 * notifyTopicMost {
+			for _, s := range statuses {
+				p.in.tell(fmt.Sprint("app.", i%3), fmt.Sprint("t-", i), s)
+			}
+		}
+		p.start()
+		p.pass(time.Second)
+		for i := range 3 * notifyTopicMost {
+			if got := p.statuses(fmt.Sprint("app.", i%3), fmt.Sprint("t-", i)); !slices.Equal(got, statuses) {
+				p.Fatalf("task %d was told %v", i, got)
+			}
+			if i > 20 { // each costs a look at all
+				break
+			}
+		}
+		if n := p.in.unfinished(); n > 0 {
+			p.Errorf("%d are not finished with", n)
+		}
+		r := p.out.got("app.0")[0]
+		id, _ := r.Header(events.HeaderID)
+		if _, ok := r.Header(events.HeaderReplyTo); ok || id != "t-0/received" || string(r.Key) != "t-0" {
+			p.Errorf("relayed as %q with the headers %v", r.Key, r.Headers)
+		}
+	})
+}
+
+// A topic that is missing, refuses or is silent has its notifications
+// dead-lettered, with one alert, and delays no other.
+func TestUndeliverableDelaysNoOther(t *testing.T) {
+	for _, fault := range []string{"missing", "refuses", "silent"} {
+		t.Run(fault, func(t *testing.T) {
+			relaying(t, 5*notifyTopicMost, func(p *post) {
+				const told = 4 * notifyTopicMost
+				within := time.Second
+				if fault == "silent" {
+					p.out.silent["broken"], within = true, notifyWithin+time.Second
+				} else {
+					p.out.faults["broken"] = errors.New(fault)
+				}
+				p.start()
+				for i := range told {
+					p.in.tell("broken", fmt.Sprint("b-", i), "received")
+				}
+				for i := range 10 {
+					p.in.tell("fine", fmt.Sprint("f-", i), "received")
+				}
+				p.pass(within)
+				if n := len(p.out.got("fine")); n != 10 || p.out.at["fine"] > 0 {
+					p.Errorf("%d of 10 arrived, the last after %s", n, p.out.at["fine"])
+				}
+				if n, alerts := len(p.out.got(ns.Deadletters())), len(p.out.got(ns.Alerts())); n != told || alerts != 1 {
+					p.Errorf("%d dead letters of %d; %d alerts", n, told, alerts)
+				}
+				if n := p.in.unfinished(); n > 0 {
+					p.Errorf("%d are not finished with", n)
+				}
+				origins := map[string]bool{}
+				for _, letter := range p.out.got(ns.Deadletters()) {
+					reason, _ := letter.Header(events.HeaderReason)
+					origin, _ := letter.Header(events.HeaderOrigin)
+					origins[origin] = true
+					if reason != string(events.ReasonUndeliverable) || !strings.Contains(string(letter.Value), `"b-`) {
+						p.Fatalf("a dead letter of %s, for %s: %s", origin, reason, letter.Value)
+					}
+				}
+				if len(origins) != told {
+					p.Errorf("%d notifications were dead-lettered, of %d", len(origins), told)
+				}
+
+				// It works again, and after a while it is tried.
+				p.out.set(func() { clear(p.out.faults); clear(p.out.silent) })
+				p.pass(notifyAvoid)
+				p.in.tell("broken", "late", "received")
+				p.pass(0)
+				if len(p.statuses("broken", "late")) != 1 {
+					p.Error("a topic that works again is not written to")
+				}
+			})
+		})
+	}
+}
+
+// More than the outbox has room for goes to a silent topic: that one goroutine
+// of the outbox is never made to wait, and what else there is gets through.
+func TestSilentTopicsFillTheOutbox(t *testing.T) {
+	relaying(t, 2*notifyTopicMost, func(p *post) {
+		p.out.silent["a"], p.out.silent["b"] = true, true
+		for i := range 3 * notifyTopicMost {
+			p.in.tell("a", fmt.Sprint("a-", i), "received")
+			p.in.tell("b", fmt.Sprint("b-", i), "received")
+		}
+		p.in.tell("fine", "f", "received")
+		p.start()
+		p.pass(2 * notifyWithin)
+		if n := len(p.out.got(ns.Deadletters())); n != 6*notifyTopicMost {
+			p.Errorf("%d dead letters of %d", n, 6*notifyTopicMost)
+		}
+		if n := len(p.out.got("fine")); n != 1 || p.in.unfinished() > 0 {
+			p.Errorf("%d of 1 arrived, %d are not finished with", n, p.in.unfinished())
+		}
+	})
+}
+
+// A dead letter, and an alert, that can't be written are written later; until
+// then the notification isn't finished with.
+func TestDeadLetterIsInsistedOn(t *testing.T) {
+	relaying(t, 64, func(p *post) {
+		down := errors.New("not enough replicas")
+		p.out.faults = map[string]error{"broken": down, ns.Deadletters(): down, ns.Alerts(): down}
+		tries := map[string]int{}
+		p.cfg.Listener.Undelivered = func(topic string, err error) { tries[topic]++ }
+		p.start()
+		p.in.tell("broken", "t", "received")
+		p.pass(5 * time.Minute)
+		if n := p.in.unfinished(); n != 1 {
+			p.Fatal("finished with, and nowhere to be found")
+		}
+		// 1 s, doubling to 30 s.
+		if want := (map[string]int{"broken": 1, ns.Deadletters(): 14, ns.Alerts(): 14}); !maps.Equal(tries, want) {
+			p.Errorf("within 5 minutes %v, want %v", tries, want)
+		}
+		p.out.set(func() { clear(p.out.faults) })
+		p.pass(rewriteMost)
+		if n := p.in.unfinished(); n > 0 || len(p.out.got(ns.Deadletters())) != 1 || len(p.out.got(ns.Alerts())) != 1 {
+			p.Errorf("%d unfinished, dead letters %v, alerts %v", n, p.out.got(ns.Deadletters()), p.out.got(ns.Alerts()))
+		}
+	})
+}
+
+// What names no topic outside of the namespace isn't relayed.
+func TestNotificationToTheNamespace(t *testing.T) {
+	relaying(t, 64, func(p *post) {
+		p.start()
+		p.in.tell(ns.Events(), "t-1", "received")
+		p.in.tell("", "t-2", "received")
+		p.in.write(events.Record{Topic: ns.Notifications(), Value: []byte("{}")})
+		p.pass(time.Second)
+		if n := len(p.out.got(ns.Deadletters())); n != 3 || p.in.unfinished() > 0 || len(p.out.got(ns.Events())) > 0 {
+			p.Errorf("%d dead letters of 3, %d unfinished", n, p.in.unfinished())
+		}
+	})
+}
+
+// The membership is lost: what wasn't confirmed comes again, and what was
+// doesn't. When the notifier is told to end, it says what it has done.
+func TestNotifierBeginsAnew(t *testing.T) {
+	relaying(t, 64, func(p *post) {
+		p.start()
+		p.in.tell("fine", "t-1", "received")
+		p.pass(time.Second)
+		p.out.set(func() { p.out.silent["slow"] = true })
+		p.in.tell("slow", "t-2", "received")
+		p.pass(time.Second)
+		p.in.mu.Lock()
+		p.in.fail = errors.New("fenced")
+		p.in.mu.Unlock()
+		p.out.set(func() { clear(p.out.silent) })
+		p.in.tell("fine", "t-3", "received")
+		p.pass(2 * reopenNotifier)
+		if p.in.opened != 2 || len(p.reopened) != 1 || !strings.Contains(p.reopened[0].Error(), "poll the notifications: fenced") {
+			p.Errorf("opened %d times: %v", p.in.opened, p.reopened)
+		}
+		for _, task := range []string{"t-1", "t-3"} {
+			if got := p.statuses("fine", task); len(got) != 1 {
+				p.Errorf("task %s was told %v", task, got)
+			}
+		}
+		if got := p.statuses("slow", "t-2"); len(got) != 1 {
+			p.Errorf("what wasn't confirmed was told %v", got)
+		}
+		p.end()
+		if n := p.in.unfinished(); n > 0 {
+			p.Errorf("%d are not finished with", n)
+		}
+	})
+}
+
+// A reply_to is looked for once; one that can't be created doesn't hold others
+// up, nor does it keep what can be written from being written.
+func TestReplyToIsEnsured(t *testing.T) {
+	relaying(t, 64, func(p *post) {
+		asked := map[string]int{}
+		p.cfg.Ensure = func(ctx context.Context, topic string) error {
+			asked[topic]++
+			if topic == "stuck" {
+				<-ctx.Done()
+				return ctx.Err()
+			}
+			return nil
+		}
+		p.start()
+		for i := range 5 {
+			p.in.tell("stuck", fmt.Sprint("s-", i), "received")
+			p.in.tell("fine", fmt.Sprint("f-", i), "received")
+		}
+		p.pass(ensureWithin)
+		if a, b := len(p.out.got("fine")), len(p.out.got("stuck")); a != 5 || b != 5 || p.out.at["fine"] > ensureWithin {
+			p.Errorf("%d and %d of 5 arrived, the last after %s", a, b, p.out.at["fine"])
+		}
+		p.pass(notifyAvoid)
+		p.in.tell("stuck", "s-5", "received")
+		p.in.tell("fine", "f-5", "received")
+		p.pass(ensureWithin)
+		if want := (map[string]int{"stuck": 2, "fine": 1}); !maps.Equal(asked, want) {
+			p.Errorf("asked for %v, want %v", asked, want)
+		}
+	})
+}
+
+// Past its bound the notifier takes no more until there is room.
+func TestNotifierTakesNoMoreThanItsBound(t *testing.T) {
+	relaying(t, 4*notifyTopicMost, func(p *post) {
+		p.out.silent["silent"] = true
+		for i := range notifyOutstanding {
+			p.in.tell("silent", fmt.Sprint("s-", i), "received")
+		}
+		p.start()
+		p.pass(time.Second)
+		p.in.tell("fine", "f", "received")
+		p.pass(time.Second)
+		if p.in.pauses != 1 || len(p.out.got("fine")) != 0 {
+			p.Errorf("paused %d times; %d arrived past the bound", p.in.pauses, len(p.out.got("fine")))
+		}
+		p.pass(notifyWithin)
+		if n := len(p.out.got("fine")); n != 1 || p.in.paused || p.in.unfinished() > 0 {
+			p.Errorf("%d of 1 arrived; %d unfinished", n, p.in.unfinished())
+		}
+	})
+}
