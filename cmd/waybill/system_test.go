@@ -117,14 +117,16 @@ func freeAddress(t *testing.T) string {
 
 var taken = map[string]bool{} // by this process; the tests run one after another
 
-// quick is the sample workflow with durations for tests.
+// quick is the sample workflow with durations for tests. Attempts are many where
+// each is one call (tok_down fails five), few where the agent itself calls again
+// until complete-by.
 const quick = `workflow: quick
 version: 1
 complete_within: 10m
 on_error: %s
 defaults:
   complete_within: 3s
-  retry: {max_attempts: 8, backoff: 50ms, factor: 2, max: 400ms, cool_down: 1s}
+  retry: {max_attempts: %d, backoff: 50ms, factor: 2, max: 400ms, cool_down: 1s}
 steps:
   reserve:
     agent: inventory
@@ -155,9 +157,14 @@ func writeFile(t *testing.T, name string, content []byte) string {
 	return path
 }
 
-func quickWorkflow(t *testing.T, onError string) string {
+const (
+	callAttempts = 8
+	httpAttempts = 3
+)
+
+func quickWorkflow(t *testing.T, onError string, attempts int) string {
 	t.Helper()
-	return writeFile(t, "quick.yaml", fmt.Appendf(nil, quick, onError))
+	return writeFile(t, "quick.yaml", fmt.Appendf(nil, quick, onError, attempts))
 }
 
 // unattended are orders that no operator comes by for.

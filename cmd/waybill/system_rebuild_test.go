@@ -1,0 +1,244 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/demo"
+	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/kafkatest"
+	"github.com/waybill-run/waybill/projections"
+)
+
+// All roles killed under load, every state directory deleted, started again:
+// every task ends, and each partition's digest equals that of a rebuild from
+// offset 0. On Apache Kafka with separate processes.
+func TestStateOfRolesLost(t *testing.T) {
+	const tasks = 1000
+	b := kafkatest.Kafka(t)
+	s := onBroker(t, b, quickWorkflow(t, "undo", httpAttempts))
+	shop := openShop(t, nil)
+	orders := unattended(demo.Orders(tasks, 9, true))
+	file := ordersFile(t, orders, "quick")
+	dirs := []string{t.TempDir(), t.TempDir(), t.TempDir()}
+	roles := func() []*process {
+		short := []string{"--session-timeout", shortSession}
+		started := s.agents(t, shop)
+		started = append(started,
+			// One with a name keeps its partitions, one without gets others.
+			s.start(t, append([]string{"scheduler", "--data-dir", dirs[0], "--instance", "one"}, short...)...),
+			s.start(t, append([]string{"scheduler", "--data-dir", dirs[1]}, short...)...))
+		return append(started, s.start(t, append([]string{"supervisor", "--data-dir", dirs[2]}, short...)...))
+	}
+	seen := observe(t, s)
+	running := roles()
+	submit := startProcess(t, s.env(), "submit", "-f", file)
+	ended := seen.awaitEnded(t, tasks/4)
+	for _, p := range append(running, submit) {
+		_ = p.cmd.Process.Kill()
+	}
+	for _, p := range append(running, submit) {
+		p.kill()
+	}
+	if ended >= tasks {
+		t.Fatalf("all %d tasks had ended before the kill: it proves nothing", ended)
+	}
+	t.Logf("all killed with %d of %d tasks ended", ended, tasks)
+	for _, dir := range dirs {
+		deleteState(t, dir)
+	}
+	running = roles()
+	s.waybill(t, exitError, "submit", "-f", file, "--wait") // some are held
+	log := checkLog(t, s)
+	checkOrders(t, log, shop.ledger, orders)
+	for _, p := range running {
+		p.stop(t)
+	}
+	checkDigests(t, s.config(), s.partitions, dirs...)
+}
+
+// The same of `up`: its projections are deleted, the broker's log is not.
+func TestStateOfUpLost(t *testing.T) {
+	const tasks = 1000
+	u := startUpProcess(t, "--demo", "--workflow", quickWorkflow(t, "undo", callAttempts))
+	orders := unattended(demo.Orders(tasks, 10, true))
+	file := ordersFile(t, orders, "quick")
+	seen := observe(t, &u.system)
+	submit := startProcess(t, u.env(), "submit", "-f", file)
+	ended := seen.awaitEnded(t, tasks/4)
+	u.kill()
+	submit.kill()
+	t.Logf("killed with %d of %d tasks ended", ended, tasks)
+	state := filepath.Join(u.dir, "state")
+	deleteState(t, state)
+	u.start(t)
+	u.waybill(t, exitError, "submit", "-f", file, "--wait")
+	checkOrders(t, checkLog(t, &u.system), u.ledger(), orders)
+	u.stop(t)
+	broker, err := kafka.StartEmbedded(kafka.EmbeddedOptions{DataDir: filepath.Join(u.dir, "kafka")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := broker.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	cfg := broker.Config()
+	cfg.Namespace = u.ns
+	checkDigests(t, cfg, u.partitions, state)
+}
+
+// deleteState deletes what is in a state directory; there must be something.
+func deleteState(t *testing.T, dir string) {
+	t.Helper()
+	if entries, err := os.ReadDir(dir); err != nil || len(entries) == 0 {
+		t.Fatalf("state directory %s holds %v (%v): nothing to lose", dir, entries, err)
+	}
+	if err := os.RemoveAll(dir); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// digested is a view that can be rebuilt and compared.
+type digested interface {
+	Next() int64
+	Apply(r *events.Record) error
+	Digest() (string, error)
+	Discard()
+}
+
+// viewOf opens a partition's view of a store.
+func viewOf(s *projections.Store, view string, p int32) (digested, error) {
+	switch view {
+	case projections.ViewTasks:
+		return s.Tasks(p)
+	case projections.ViewDeadlines:
+		return s.Deadlines(p)
+	}
+	return s.Timelines(p)
+}
+
+// checkDigests compares every partition of every view in the state directories
+// with a rebuild, in an empty directory, from offset 0 up to the same offset.
+// Of each partition, one store of tasks must reflect all of the log.
+func checkDigests(t *testing.T, cfg kafka.Config, partitions int32, dirs ...string) {
+	t.Helper()
+	history := readEvents(t, cfg, partitions)
+	whole, compared := map[int32]bool{}, 0
+	for _, dir := range dirs {
+		for _, view := range []string{projections.ViewTasks, projections.ViewDeadlines, projections.ViewTimelines} {
+			if _, err := os.Stat(filepath.Join(dir, view)); errors.Is(err, os.ErrNotExist) {
+				continue
+			}
+			live := openStore(t, cfg, partitions, view, filepath.Join(dir, view))
+			rebuilt := openStore(t, cfg, partitions, view, t.TempDir())
+			held, err := live.Partitions()
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, p := range held {
+				next := compareDigests(t, view, p, live, rebuilt, history[p])
+				compared++
+				end := int64(0)
+				if n := len(history[p]); n > 0 {
+					end = history[p][n-1].Offset + 1
+				}
+				if view == projections.ViewTasks && next >= end {
+					whole[p] = true
+				}
+			}
+		}
+	}
+	if len(whole) != int(partitions) {
+		t.Errorf("the stores reflect the whole log of %d of %d partitions", len(whole), partitions)
+	}
+	t.Logf("%d digests equal those of a rebuild", compared)
+}
+
+// compareDigests returns the offset below which the live view reflects the log.
+func compareDigests(t *testing.T, view string, p int32, live, rebuilt *projections.Store, history []events.Record) int64 {
+	t.Helper()
+	a, err := viewOf(live, view, p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer a.Discard()
+	b, err := viewOf(rebuilt, view, p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Discard()
+	for i := range history {
+		if history[i].Offset < a.Next() {
+			if err := b.Apply(&history[i]); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	want, errA := b.Digest()
+	got, errB := a.Digest()
+	if err := errors.Join(errA, errB); err != nil {
+		t.Fatal(err)
+	}
+	if got != want {
+		t.Errorf("%s of partition %d at offset %d: digest %s, of a rebuild %s", view, p, a.Next(), got, want)
+	}
+	return a.Next()
+}
+
+func openStore(t *testing.T, cfg kafka.Config, partitions int32, view, dir string) *projections.Store {
+	t.Helper()
+	admin, err := kafka.OpenAdmin(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer admin.Close()
+	cluster, err := admin.ClusterID(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := projections.Open(dir, projections.Identity{ClusterID: cluster, Namespace: cfg.Namespace, Partitions: partitions, View: view}, projections.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return s
+}
+
+// readEvents reads all events, by partition.
+func readEvents(t *testing.T, cfg kafka.Config, partitions int32) [][]events.Record {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	r, err := kafka.OpenRestorer(cfg, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	history := make([][]events.Record, partitions)
+	_, err = r.ReadAll(ctx, cfg.Namespace.Events(), kafka.Range{}, func(rs []events.Record) error {
+		for _, x := range rs {
+			history[x.Partition] = append(history[x.Partition], x)
+		}
+		return nil
+	}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, h := range history {
+		if !slices.IsSortedFunc(h, func(a, b events.Record) int { return int(a.Offset - b.Offset) }) {
+			t.Fatal("the log came out of order")
+		}
+	}
+	return history
+}
