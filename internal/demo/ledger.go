@@ -39,6 +39,7 @@ const (
 type Ledger struct {
 	mu   sync.Mutex
 	file *os.File
+	size int64 // whole lines
 }
 
 // OpenLedger opens or creates a ledger and returns what it holds.
@@ -51,7 +52,11 @@ func OpenLedger(path string) (*Ledger, []Entry, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	return &Ledger{file: f}, had, nil
+	info, err := f.Stat()
+	if err != nil {
+		return nil, nil, errors.Join(err, f.Close())
+	}
+	return &Ledger{file: f, size: info.Size()}, had, nil
 }
 
 // ReadLedger reads a ledger.
@@ -86,8 +91,13 @@ func (l *Ledger) Append(es ...Entry) error {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	_, err := l.file.Write(buf)
-	return err
+	n, err := l.file.Write(buf)
+	if n == len(buf) {
+		l.size += int64(n)
+		return nil
+	}
+	// A full disk takes part of a line, which nobody could read again.
+	return errors.Join(err, l.file.Truncate(l.size))
 }
 
 // Close closes the file.
