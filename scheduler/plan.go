@@ -3,14 +3,27 @@ package scheduler
 import (
 	"encoding/json"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/workflow"
 )
 
+// plans holds the plan of each program: tasks of one definition share it, as
+// they do when they are read from the log. Programs are kept for ever too.
+var plans sync.Map // *workflow.Program -> *events.Plan
+
 // PlanOf is what the fold needs of a definition.
 func PlanOf(p *workflow.Program) *events.Plan {
+	if plan, ok := plans.Load(p); ok {
+		return plan.(*events.Plan)
+	}
+	plan, _ := plans.LoadOrStore(p, planOf(p))
+	return plan.(*events.Plan)
+}
+
+func planOf(p *workflow.Program) *events.Plan {
 	def := p.Definition()
 	index := make(map[string]int, len(def.Steps))
 	for i := range def.Steps {
