@@ -36,7 +36,7 @@ func newAgentHTTP() *cobra.Command {
 		Long: `Serve an agent's requests by calling a URL: a POST of the operation's input as JSON, with
 Idempotency-Key, X-Waybill-Complete-By and others as headers; {operation} in the URL's path stands
 for the operation. 2xx: completed. 408, 409, 425, 429, 5xx and network errors: tried again until
-complete-by, Retry-After honoured. Other 4xx and redirects: rejected.
+complete-by, Retry-After honoured. Other 4xx: rejected. Redirects: failed, not followed.
 
 Run as many as you like: they share the requests of the agent.`,
 		Example: `  waybill agent http --agent payments --url http://127.0.0.1:9001/{operation}`,

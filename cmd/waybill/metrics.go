@@ -21,7 +21,7 @@ import (
 	"github.com/waybill-run/waybill/supervisor"
 )
 
-// metrics is what a process counts. Each name is one thing of DESIGN's words.
+// metrics is what a process counts. Each name is one of the project's words.
 type metrics struct {
 	registry     *prometheus.Registry
 	kafka        kafka.Hook

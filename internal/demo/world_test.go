@@ -132,8 +132,19 @@ func TestMisbehaviour(t *testing.T) {
 	if err := do(t, w, refund("u", "c", CardStuckUndo)); !errors.As(err, &f) {
 		t.Errorf("stuck undo: %v", err)
 	}
-	w.Repair()
+	for range stuckUndoFailures - 1 {
+		if err := do(t, w, refund("u", "c", CardStuckUndo)); !errors.As(err, &f) {
+			t.Errorf("stuck undo: %v", err)
+		}
+	}
 	if err := do(t, w, refund("u", "c", CardStuckUndo)); err != nil {
+		t.Errorf("no longer stuck: %v", err)
+	}
+	if err := do(t, w, refund("u2", "d", CardStuckUndo)); !errors.As(err, &f) {
+		t.Errorf("stuck undo: %v", err)
+	}
+	w.Repair()
+	if err := do(t, w, refund("u2", "d", CardStuckUndo)); err != nil {
 		t.Errorf("repaired: %v", err)
 	}
 	if err := w.Close(); err != nil {

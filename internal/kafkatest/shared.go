@@ -51,7 +51,30 @@ func Main(m *testing.M) {
 	mained = true
 	code := m.Run()
 	fmt.Println(&used)
+	sayBesideGo()
 	os.Exit(code)
+}
+
+// sayBesideGo prints the closing line where the go command prints, too: with a
+// list of packages it keeps to itself what those that pass have said, and
+// whether the real broker's half ran is nothing to keep. Where that isn't the
+// parent process, or can't be written to, the line above has to do.
+func sayBesideGo() {
+	parent := fmt.Sprintf("/proc/%d/", os.Getppid())
+	name, err := os.ReadFile(parent + "comm")
+	if err != nil || strings.TrimSpace(string(name)) != "go" || testing.Verbose() {
+		return
+	}
+	dir, err := os.Getwd()
+	if err != nil {
+		return
+	}
+	out, err := os.OpenFile(parent+"fd/2", os.O_WRONLY|os.O_APPEND, 0)
+	if err != nil {
+		return
+	}
+	fmt.Fprintf(out, "%s: %s\n", filepath.Base(dir), &used)
+	_ = out.Close() // a copy of another process's
 }
 
 // shared returns the address of the shared broker. From its first call on
