@@ -38,18 +38,21 @@ func TestSystem(t *testing.T) {
 		t.Parallel()
 		startUp(t, binary).test(t)
 	})
+	t.Run("killed", func(t *testing.T) {
+		t.Parallel()
+		testKill(t, binary)
+	})
 	t.Run(kafkatest.KafkaKind, func(t *testing.T) {
 		t.Parallel()
 		startRoles(t, binary, kafkatest.Kafka(t)).test(t)
 	})
 }
 
-// TestClientSurvivesAKill kills everything but the application, in the middle:
-// what was acknowledged is processed, and the application's calls go on.
-func TestClientSurvivesAKill(t *testing.T) {
-	t.Parallel()
+// testKill kills everything but the application, in the middle: what was
+// acknowledged is processed, and the application's calls go on.
+func testKill(t *testing.T, binary string) {
 	const tasks = 400
-	binary, dir := goBuild(t, ".", "./cmd/waybill"), t.TempDir()
+	dir := t.TempDir()
 	s, up := upAt(t, binary, dir, "127.0.0.1:0")
 	ctx, c := within(t), s.open(t)
 	stop := s.serve(t, "guide", agent.HandlerFunc(func(context.Context, agent.Request) (any, error) { return nil, nil }))
