@@ -167,6 +167,16 @@ func quickWorkflow(t *testing.T, onError string, attempts int) string {
 	return writeFile(t, "quick.yaml", fmt.Appendf(nil, quick, onError, attempts))
 }
 
+// sampleWorkflow is the file of the sample workflow, which up --demo has.
+func sampleWorkflow(t *testing.T) string {
+	t.Helper()
+	path, err := filepath.Abs("../../workflow/order.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
 // unattended are orders that no operator comes by for.
 func unattended(orders []demo.Order) []demo.Order {
 	for i := range orders {

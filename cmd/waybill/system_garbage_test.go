@@ -1,0 +1,291 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"io"
+	"maps"
+	"net/http"
+	"regexp"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/demo"
+	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/kafkatest"
+)
+
+// Garbage on every inbox is dead-lettered with a reason and counted, and
+// disturbs nothing else.
+func TestGarbageOnEveryInbox(t *testing.T) {
+	t.Run(kafkatest.EmbeddedKind, func(t *testing.T) {
+		metrics := freeAddress(t)
+		u := startUpProcess(t, "--demo", "--metrics-listen", metrics)
+		garbage(t, &u.system, metrics)
+		u.stop(t)
+	})
+	t.Run(kafkatest.KafkaKind, func(t *testing.T) {
+		s := onBroker(t, kafkatest.Kafka(t), sampleWorkflow(t))
+		metrics := freeAddress(t)
+		s.start(t, "scheduler", "--metrics-listen", metrics, "--session-timeout", shortSession)
+		s.start(t, "supervisor", "--session-timeout", shortSession)
+		s.agents(t, openShop(t, nil))
+		garbage(t, s, metrics)
+	})
+}
+
+// rubbish is a record that no inbox can use, and what is to be said of it.
+type rubbish struct {
+	record events.Record
+	reason events.Reason
+}
+
+// hugeBytes is a record that the topics of the namespace take, and no inbox.
+const hugeBytes = 2_000_000
+
+// disturbedMost is how long an order may take among garbage: a busy machine's
+// time for three steps.
+const disturbedMost = 15 * time.Second
+
+func garbage(t *testing.T, s *system, metrics string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	producer, err := kafka.OpenProducer(s.config())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer producer.Close()
+	seen := observe(t, s)
+	all := rubbishOf(s)
+	orders := demo.Orders(len(all), 7, false)
+	began := map[string]time.Time{}
+	want := map[string]rubbish{} // by origin
+	for i, o := range orders {
+		sub := events.Submission{ID: o.ID, Workflow: "order", Input: o.Body}
+		began[o.ID] = produceOne(ctx, t, producer, sub.Record(s.ns, "test")).Time
+		at := produceOne(ctx, t, producer, all[i].record)
+		all[i].record = at
+		want[events.Origin(&at)] = all[i]
+		if i == len(orders)/2 {
+			for _, x := range huge(t, s) {
+				want[events.Origin(&x.record)] = x
+			}
+		}
+	}
+	seen.awaitEnded(t, len(orders))
+	slowest := time.Duration(0)
+	log := checkLog(t, s)
+	for _, o := range orders {
+		task := log.Task(o.ID)
+		if task.State != events.StateProcessed {
+			t.Errorf("order %s is %s: %v", o.ID, task.State, task.Error)
+		}
+		slowest = max(slowest, task.UpdatedAt.Sub(began[o.ID]))
+	}
+	if slowest > disturbedMost {
+		t.Errorf("the slowest order took %v among the garbage, want at most %v", slowest, disturbedMost)
+	}
+	log.Tasks(func(task *events.Task) bool {
+		if _, ours := began[task.ID]; !ours {
+			t.Errorf("garbage became task %q", task.ID)
+		}
+		return true
+	})
+	dead := awaitDeadletters(ctx, t, s, len(want))
+	checkDeadletters(t, dead, want)
+	checkCounted(t, metrics, want)
+	t.Logf("%d records of garbage dead-lettered and counted; %d orders in between, the slowest took %v", len(want), len(orders), slowest.Round(time.Millisecond))
+}
+
+// produceOne writes a record and returns it as the log has it.
+func produceOne(ctx context.Context, t *testing.T, p *kafka.Producer, r events.Record) events.Record {
+	t.Helper()
+	type ack struct {
+		r   events.Record
+		err error
+	}
+	acks := make(chan ack, 1)
+	p.SendAsync(ctx, r, func(r events.Record, err error) { acks <- ack{r, err} })
+	a := <-acks
+	if a.err != nil {
+		t.Fatal(a.err)
+	}
+	return a.r
+}
+
+// rubbishOf is all that is wrong in its own way, but for its size.
+func rubbishOf(s *system) []rubbish {
+	headers := func(pairs ...string) (hs []events.Header) {
+		for i := 0; i < len(pairs); i += 2 {
+			hs = append(hs, events.Header{Key: pairs[i], Value: []byte(pairs[i+1])})
+		}
+		return hs
+	}
+	var all []rubbish
+	add := func(inbox events.Inbox, reason events.Reason, key, value string, hs ...events.Header) {
+		r := events.Record{Topic: s.ns.Inbox(inbox), Partition: -1, Value: []byte(value), Headers: hs}
+		if key != "" {
+			r.Key = []byte(key)
+		}
+		all = append(all, rubbish{r, reason})
+	}
+	submission := `{"id":"g-1","workflow":"order","input":{}}`
+	recovery := `{"task":"g-1","timer":1,"action":"hold"}`
+	control := `{"task":"g-1","command":"cancel"}`
+	asReply := headers(events.HeaderRequest, "g-1/charge/do/1", events.HeaderOutcome, "completed")
+	asControl := headers(events.HeaderType, events.TypeControl, events.HeaderID, "c-1")
+	asRecovery := headers(events.HeaderType, events.TypeRecovery)
+	future := func(name string, hs ...events.Header) []events.Header {
+		return append(headers(events.HeaderType, name), hs...)
+	}
+
+	add(events.Tasks, events.ReasonBadJSON, "", `{"id":`)
+	add(events.Tasks, events.ReasonUnknownType, "g-1", submission, headers(events.HeaderType, "com.shop.order")...)
+	add(events.Tasks, events.ReasonUnknownVersion, "g-1", submission, future("waybill.task.submitted.v9")...)
+	add(events.Tasks, events.ReasonWrongKey, "g-2", submission)
+	add(events.Tasks, events.ReasonUnknownWorkflow, "g-1", `{"id":"g-1","workflow":"no-such"}`)
+	add(events.Tasks, events.ReasonBadReplyTo, "g-1", `{"id":"g-1","workflow":"order","reply_to":"`+s.ns.Events()+`"}`)
+	all = append(all, rubbish{events.Record{Topic: s.ns.Inbox(events.Tasks), Value: []byte(submission),
+		Partition: (events.Partition([]byte("g-1"), s.partitions) + 1) % s.partitions, Headers: headers(events.HeaderHop, "0/0")}, events.ReasonMisplaced})
+
+	add(events.Replies, events.ReasonBadJSON, "g-1", `{"id":`, asReply...)
+	add(events.Replies, events.ReasonUnknownType, "g-1", `{}`, future("com.shop.reply", asReply...)...)
+	add(events.Replies, events.ReasonUnknownVersion, "g-1", `{}`, future("waybill.reply.v9", asReply...)...)
+	add(events.Replies, events.ReasonWrongKey, "g-2", `{}`, asReply...)
+	add(events.Replies, events.ReasonUnknownTask, "g-1", `{}`, asReply...)
+
+	add(events.Recoveries, events.ReasonBadJSON, "g-1", `{"task":`, asRecovery...)
+	add(events.Recoveries, events.ReasonUnknownType, "g-1", recovery, headers(events.HeaderType, "com.shop.recovery")...)
+	add(events.Recoveries, events.ReasonUnknownVersion, "g-1", recovery, headers(events.HeaderType, "waybill.recovery.v9")...)
+	add(events.Recoveries, events.ReasonWrongKey, "g-2", recovery, asRecovery...)
+
+	add(events.Controls, events.ReasonBadJSON, "g-1", `{"task":`, asControl...)
+	add(events.Controls, events.ReasonUnknownType, "g-1", control, headers(events.HeaderType, "com.shop.control", events.HeaderID, "c-1")...)
+	add(events.Controls, events.ReasonUnknownVersion, "g-1", control, headers(events.HeaderType, "waybill.control.v9", events.HeaderID, "c-1")...)
+	add(events.Controls, events.ReasonWrongKey, "g-2", control, asControl...)
+
+	noType := [events.Inboxes]events.Reason{events.Tasks: events.ReasonBadJSON, events.Replies: events.ReasonMissingHeader,
+		events.Recoveries: events.ReasonUnknownType, events.Controls: events.ReasonUnknownType}
+	for inbox := range events.Inboxes {
+		add(inbox, events.ReasonNull, "g-1", "")
+		add(inbox, noType[inbox], "", "\xff\x00\xfe no text, no headers, no key")
+		all[len(all)-2].record.Value = nil
+	}
+	return all
+}
+
+// huge writes 2 MB to each inbox, with kcat: our own clients refuse to.
+func huge(t *testing.T, s *system) []rubbish {
+	t.Helper()
+	value := make([]byte, hugeBytes)
+	rand.Read(value) // never fails; what can't be compressed
+	file := writeFile(t, "huge", value)
+	admin, err := kafka.OpenAdmin(s.config())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer admin.Close()
+	var all []rubbish
+	for _, topic := range s.ns.InboxTopics() {
+		before, err := admin.EndOffsets(t.Context(), topic)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.broker.Kcat(t, "", "-P", "-t", topic, "-p", "0", "-X", "message.max.bytes=2090000", file)
+		all = append(all, rubbish{events.Record{Topic: topic, Partition: 0, Offset: before[0], Value: value}, events.ReasonTooLarge})
+	}
+	return all
+}
+
+// awaitDeadletters returns the dead letters once there are so many.
+func awaitDeadletters(ctx context.Context, t *testing.T, s *system, n int) []events.Record {
+	t.Helper()
+	r, err := kafka.OpenRestorer(s.config(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	var dead []events.Record
+	err = until(ctx, func() (bool, error) {
+		dead = nil
+		_, err := r.ReadAll(ctx, s.ns.Deadletters(), kafka.Range{}, func(rs []events.Record) error {
+			dead = append(dead, rs...)
+			return nil
+		}, nil)
+		return false, err
+	}, func() bool { return len(dead) >= n })
+	if err != nil {
+		t.Fatalf("%d of %d dead letters: %v", len(dead), n, err)
+	}
+	return dead
+}
+
+func checkDeadletters(t *testing.T, dead []events.Record, want map[string]rubbish) {
+	t.Helper()
+	open := maps.Clone(want)
+	for i := range dead {
+		header := func(name string) string {
+			v, _ := dead[i].Header(name)
+			return v
+		}
+		origin := header(events.HeaderOrigin)
+		x, ok := open[origin]
+		if !ok {
+			t.Errorf("dead letter of %s (%s: %s): no garbage of ours, or twice", origin, header(events.HeaderReason), header(events.HeaderDetail))
+			continue
+		}
+		delete(open, origin)
+		if got := header(events.HeaderReason); got != string(x.reason) {
+			t.Errorf("%s: reason %s (%s), want %s", origin, got, header(events.HeaderDetail), x.reason)
+		}
+		kept := x.record.Value[:min(len(x.record.Value), events.MaxDeadletterBytes)]
+		sum := sha256.Sum256(x.record.Value)
+		if !bytes.Equal(dead[i].Value, kept) || header(events.HeaderSize) != strconv.Itoa(len(x.record.Value)) || header(events.HeaderSHA256) != hex.EncodeToString(sum[:]) {
+			t.Errorf("%s: %d bytes kept of %d, size %s, sha256 %s: want %d bytes, %d, %x", origin, len(dead[i].Value), len(x.record.Value),
+				header(events.HeaderSize), header(events.HeaderSHA256), len(kept), len(x.record.Value), sum)
+		}
+		if string(dead[i].Key) != string(x.record.Key) {
+			t.Errorf("%s: key %q, want %q", origin, dead[i].Key, x.record.Key)
+		}
+	}
+	for origin, x := range open {
+		t.Errorf("%s: not dead-lettered, want %s", origin, x.reason)
+	}
+}
+
+var deadletterMetric = regexp.MustCompile(`(?m)^waybill_deadletters_total\{reason="([a-z_]+)"\} (\d+)$`)
+
+// checkCounted compares the metrics page with what was written.
+func checkCounted(t *testing.T, addr string, want map[string]rubbish) {
+	t.Helper()
+	counts := map[string]int{}
+	for _, x := range want {
+		counts[string(x.reason)]++
+	}
+	resp, err := http.Get("http://" + addr + "/metrics")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	page, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]int{}
+	for _, m := range deadletterMetric.FindAllSubmatch(page, -1) {
+		n, err := strconv.Atoi(string(m[2]))
+		if err != nil {
+			t.Fatal(err)
+		}
+		got[string(m[1])] = n
+	}
+	if !maps.Equal(got, counts) {
+		t.Errorf("dead letters counted: %v, want %v", got, counts)
+	}
+}
