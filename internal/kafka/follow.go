@@ -144,6 +144,7 @@ func (f *Follower) options(life context.Context) []kgo.Opt {
 		// is known where nothing but markers and rolled back records follow.
 		kgo.KeepControlRecords(),
 		kgo.FetchMaxWait(f.cfg.FetchMaxWait),
+		kgo.FetchMaxPartitionBytes(fetchPartitionBytes(len(f.cfg.Topics) * int(f.cfg.Partitions))),
 		kgo.SessionTimeout(f.cfg.SessionTimeout),
 		kgo.HeartbeatInterval(f.cfg.SessionTimeout / heartbeatsPerSession),
 		kgo.RebalanceTimeout(busyMax),

@@ -2,6 +2,7 @@ package kafka_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -151,7 +152,10 @@ func commit(t testing.TB, l *kafka.Lane, n int, out []events.Record) {
 func (s *site) reflected(t testing.TB, n int) map[string]int {
 	t.Helper()
 	cl := s.outside(t, kgo.ConsumeTopics(s.ns.Events()), kgo.FetchIsolationLevel(kgo.ReadCommitted()),
-		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.FetchMaxWait(100*time.Millisecond))
+		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.FetchMaxWait(100*time.Millisecond),
+		// The race detector empties pools, and then a small lz4 batch takes
+		// 6 ms to read: a fetch of everything would look like none at all.
+		kgo.FetchMaxPartitionBytes(8<<10))
 	seen := map[string]int{}
 	const patience = 30 * time.Second // with a busy machine, not with a stuck lane
 	last := time.Now()
@@ -168,6 +172,11 @@ func (s *site) reflected(t testing.TB, n int) map[string]int {
 		if time.Since(last) > patience {
 			t.Fatalf("%d of %d inputs in the committed events, and no more in %v", len(seen), n, patience)
 		}
+		fs.EachError(func(topic string, p int32, err error) {
+			if !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("read %s/%d: %v", topic, p, err)
+			}
+		})
 		fs.EachRecord(func(r *kgo.Record) { seen[string(r.Value)]++ })
 	}
 	return seen

@@ -30,8 +30,13 @@ func TestLaneCommitsOutputAndPositionTogether(t *testing.T) {
 		out := s.reflect(in)
 		commit(t, l, len(in), out)
 		for _, r := range out {
-			if r.Offset != 0 {
-				t.Errorf("output to partition %d has offset %d, want 0", r.Partition, r.Offset)
+			var there string
+			_, err := s.restorer(t, nil).Read(t.Context(), r.Topic, r.Partition, r.Offset, func(rs []events.Record) error {
+				there = string(rs[0].Value)
+				return nil
+			})
+			if err != nil || there != string(r.Value) {
+				t.Errorf("at offset %d of partition %d is %q, %v; want %q", r.Offset, r.Partition, there, err, r.Value)
 			}
 		}
 		l.Close()
