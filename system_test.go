@@ -128,9 +128,10 @@ func startRoles(t *testing.T, binary string, b *kafkatest.Broker) *system {
 	s := &system{b, b.Namespace(t), binary}
 	where := []string{"--brokers", s.brokers(), "--namespace", string(s.ns)}
 	s.run(t, binary, append([]string{"topics", "create"}, where...)...)
-	s.run(t, binary, append(append([]string{"workflow", "apply"}, definitions...), where...)...)
 	start(t, binary, append([]string{"scheduler", "--log-level", "warn"}, where...)...)
 	start(t, binary, append([]string{"supervisor", "--log-level", "warn"}, where...)...)
+	// While they run: what is submitted next finds its workflow and its agent.
+	s.run(t, binary, append(append([]string{"workflow", "apply"}, definitions...), where...)...)
 	return s
 }
 
