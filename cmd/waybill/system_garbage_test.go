@@ -97,7 +97,7 @@ func garbage(t *testing.T, s *system, metrics string) {
 		}
 		return true
 	})
-	dead := awaitDeadletters(ctx, t, s, len(want))
+	dead := awaitDeadletters(ctx, t, s, func(dead []events.Record) bool { return len(dead) >= len(want) })
 	checkDeadletters(t, dead, want)
 	checkCounted(t, metrics, want)
 	t.Logf("%d records of garbage dead-lettered and counted; %d orders in between, the slowest took %v", len(want), len(orders), slowest.Round(time.Millisecond))
@@ -203,8 +203,8 @@ func huge(t *testing.T, s *system) []rubbish {
 	return all
 }
 
-// awaitDeadletters returns the dead letters once there are so many.
-func awaitDeadletters(ctx context.Context, t *testing.T, s *system, n int) []events.Record {
+// awaitDeadletters returns the dead letters once they are what is waited for.
+func awaitDeadletters(ctx context.Context, t *testing.T, s *system, enough func([]events.Record) bool) []events.Record {
 	t.Helper()
 	r, err := kafka.OpenRestorer(s.config(), nil)
 	if err != nil {
@@ -221,8 +221,8 @@ func awaitDeadletters(ctx context.Context, t *testing.T, s *system, n int) []eve
 		}, nil)
 		switch {
 		case err != nil:
-			t.Fatalf("%d of %d dead letters: %v", len(dead), n, err)
-		case len(dead) >= n:
+			t.Fatalf("wait for more than %d dead letters: %v", len(dead), err)
+		case enough(dead):
 			return dead
 		}
 		<-tick.C // as the tools follow a topic: they ask again
