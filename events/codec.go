@@ -185,8 +185,9 @@ func digits(dst []byte, n int) []byte { return append(dst, byte('0'+n/10), byte(
 // text is str for the named string types.
 func text[T ~string](c *codec, name string, v *T) {
 	s := string(*v)
-	c.str(name, &s)
-	*v = T(s)
+	if c.str(name, &s); c.decoding {
+		*v = T(s)
+	}
 }
 
 func (c *codec) int64(name string, v *int64) {
@@ -209,8 +210,9 @@ func (c *codec) int64(name string, v *int64) {
 
 func (c *codec) int(name string, v *int) {
 	n := int64(*v)
-	c.int64(name, &n)
-	*v = int(n)
+	if c.int64(name, &n); c.decoding {
+		*v = int(n)
+	}
 }
 
 func (c *codec) seq(name string, v *uint64) {
@@ -218,9 +220,9 @@ func (c *codec) seq(name string, v *uint64) {
 	c.int64(name, &n)
 	if n < 0 {
 		c.fail(name, "negative")
-		return
+	} else if c.decoding {
+		*v = uint64(n)
 	}
-	*v = uint64(n)
 }
 
 func (c *codec) float(name string, v *float64) {

@@ -122,7 +122,7 @@ func (t *Timers) fields(c *codec) {
 func optionalValue(c *codec, name string, p *Policy) {
 	v := p
 	optional(c, name, &v, func(c *codec, p *Policy) { p.fields(c) })
-	if v != nil {
+	if c.decoding && v != nil {
 		*p = *v
 	}
 }

@@ -26,9 +26,10 @@ var Services = []string{"inventory", "payments", "shipping"}
 // demo's workflow has before its cool-down.
 const downFailures = 5
 
-// stuckUndoFailures is how often a refund of tok_stuck_undo fails: as often as
-// the sample workflow tries before it holds the order. Resubmitted, it works.
-const stuckUndoFailures = 6
+// stuckUndoFailures is how often a refund of tok_stuck_undo fails, unless the
+// world is repaired before: more often than a workflow tries before it holds the
+// order, so that somebody has to come and resubmit it, a few times.
+const stuckUndoFailures = 20
 
 // latencyMost bounds the time that a call takes where nothing goes wrong.
 const latencyMost = 10 * time.Millisecond

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"net"
 	"os"
 	"path/filepath"
@@ -13,6 +14,7 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/waybill-run/waybill/events"
 )
@@ -107,6 +109,7 @@ func StartEmbedded(o EmbeddedOptions) (_ *Embedded, err error) {
 	if e.cluster, err = kfake.NewCluster(opts...); err != nil {
 		return nil, err
 	}
+	e.cluster.ControlKey(int16(kmsg.Fetch), unboundFetch)
 	if clean {
 		return e, nil
 	}
@@ -115,6 +118,15 @@ func StartEmbedded(o EmbeddedOptions) (_ *Embedded, err error) {
 		return nil, fmt.Errorf("roll back what was open when the process before was killed: %w", err)
 	}
 	return e, nil
+}
+
+// unboundFetch lifts the bound of a whole fetch; those of its partitions stay.
+// kfake ends an answer that reaches it in the middle of a partition without the
+// list of that partition's rolled back transactions, and every reader of
+// committed records then takes those for committed.
+func unboundFetch(req kmsg.Request) (kmsg.Response, error, bool) { //nolint:revive,staticcheck // kfake's signature
+	req.(*kmsg.FetchRequest).MaxBytes = math.MaxInt32
+	return nil, nil, false
 }
 
 // Config leads to the broker from within the process, past its address, from

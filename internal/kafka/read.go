@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
@@ -98,7 +99,9 @@ func (r *reader) fetch(ctx context.Context) ([]*kgo.Record, error) {
 	}
 	req := kmsg.NewPtrFetchRequest()
 	req.MaxWaitMillis = int32(readerMaxWait / time.Millisecond)
-	req.MinBytes, req.MaxBytes = 1, readerMaxBytes
+	// The bound is the partition's. kfake forgets what was rolled back in an
+	// answer that ends at the bound of the whole.
+	req.MinBytes, req.MaxBytes = 1, math.MaxInt32
 	req.IsolationLevel, req.SessionEpoch = readCommitted, sessionlessOnly
 	part := kmsg.NewFetchRequestTopicPartition()
 	part.Partition, part.FetchOffset, part.PartitionMaxBytes = r.partition, r.position, readerMaxBytes

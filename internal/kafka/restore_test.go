@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"sync"
@@ -259,6 +260,28 @@ func TestReadAll(t *testing.T) {
 		ends, err := r.EndOffsets(t.Context(), s.ns.Events())
 		if err != nil || ends[0] != 12 || ends[2] != 10 || len(ends) != testPartitions {
 			t.Errorf("ends %v, %v", ends, err)
+		}
+	})
+}
+
+// A partition takes several fetches; what was rolled back stays out of each.
+func TestReadOverManyFetchesLeavesOutWhatWasRolledBack(t *testing.T) {
+	each(t, func(t *testing.T, s *site) {
+		noise := make([]byte, 100_000) // compresses to nothing less
+		rand.NewChaCha8([32]byte{}).Read(noise)
+		body := string(noise)
+		for i := range 20 { // 8 MB, a quarter of it rolled back
+			s.transact(t, 0, kgo.TryAbort, fmt.Sprintf("never %d %s", i, body))
+			s.transact(t, 0, kgo.TryCommit, body, body, body)
+		}
+		values, _ := s.read(t, s.restorer(t, nil), 0, 0)
+		for _, v := range values {
+			if strings.HasPrefix(v, "never") {
+				t.Errorf("a rolled back record was read: %.10s", v)
+			}
+		}
+		if len(values) != 60 {
+			t.Errorf("%d records, want 60", len(values))
 		}
 	})
 }
