@@ -286,7 +286,7 @@ func (d *decider) recoverRun(i int, r *events.Recovery) {
 	late := ask.Action == events.ActionRetry && r.Action == events.ActionWait // its wait is over by now
 	// An attempt that ran through a hold was armed with the complete-by before
 	// the resubmit, by which there was no time for a cool-down. Now there is.
-	longer := ask.CoolDown && string(r.Action) == p.OnError
+	longer := ask.CoolDown && string(r.Action) == p.OnError && run.Timer.Seq < d.Task.Timer.Seq
 	if ask.Action != r.Action && !late && !longer {
 		d.Ignored = IgnoredOutsidePolicy
 		return

@@ -42,6 +42,7 @@ type world struct {
 	sent     []*events.Request
 	asked    []*events.Recovery
 	controls []*events.Control
+	accepted []events.Accepted
 	effects  map[string]*effect
 	runs     map[events.Slot]*ran
 }
@@ -131,10 +132,49 @@ func (w *world) decide(inbox events.Inbox, in events.Input) Decision {
 	if encode(w.task) != encode(w.fold) {
 		w.t.Fatalf("Decide changed the state that it was given a clone of")
 	}
+	if r, ok := in.(*events.Recovery); ok {
+		w.checkRecovery(r, &d)
+	}
 	w.checkRecords(&d)
 	w.task = d.Task
 	w.checkState()
 	return d
+}
+
+// checkRecovery: one that leads to something names a timer that is armed, and
+// due but for the tolerance of clocks.
+func (w *world) checkRecovery(r *events.Recovery, d *Decision) {
+	if len(d.Events) == 0 {
+		return
+	}
+	for _, a := range w.timers.Armed {
+		if a.Timer.Seq == r.Timer && a.Slot.Step == r.Step && (r.Step == "" || a.Slot.Kind == r.Kind) {
+			if early := a.Timer.Due.Sub(w.clock()); early > clockTolerance {
+				w.t.Fatalf("%+v was accepted %s early", *r, early)
+			}
+			if d.Events[0].At.Before(a.Timer.Due) {
+				w.t.Fatalf("%+v was accepted at %s, before the timer's due, %s", *r, d.Events[0].At, a.Timer.Due)
+			}
+			w.checkAction(r, &a, d.Events[0].At)
+			return
+		}
+	}
+	w.t.Fatalf("%+v was accepted; armed are %+v", *r, w.timers.Armed)
+}
+
+// checkAction: it is the one that the policy calls for; or a wait that is over
+// by now; or it only ends an attempt of a task that doesn't go on.
+func (w *world) checkAction(r *events.Recovery, a *events.Armed, now time.Time) {
+	if a.Policy.Timer == events.TimerAttempt && (w.task.State == events.StateError || w.task.State == events.StateUndoing && r.Kind == events.Do) {
+		return
+	}
+	if !a.Policy.CompleteBy.IsZero() && !a.Policy.CompleteBy.Equal(w.task.CompleteBy) {
+		return // resubmitted since: another policy
+	}
+	want := a.Policy.Next("t", r.Step, r.Kind, a.Attempt, a.Timer.Due, now).Action
+	if r.Action != want && !(want == events.ActionRetry && r.Action == events.ActionWait) {
+		w.t.Fatalf("%+v was accepted; the policy calls for %s", *r, want)
+	}
 }
 
 func sameRecord(a, b events.Record) bool {
@@ -175,10 +215,7 @@ func (w *world) submit(s *events.Submission) {
 
 // control: each is answered once, with the seq of its first event or a reason.
 func (w *world) control(x *events.Control) Decision {
-	seq := uint64(0)
-	if w.task != nil {
-		seq = w.task.Seq
-	}
+	others := w.othersInError(x.Step)
 	d := w.decide(events.Controls, x)
 	var answers []*events.Answer
 	for i := range d.Records {
@@ -194,19 +231,40 @@ func (w *world) control(x *events.Control) Decision {
 		w.t.Fatalf("control %s got the answers %+v", x.ID, answers)
 	}
 	a := answers[0]
+	again := slices.IndexFunc(w.accepted, func(a events.Accepted) bool { return a.RequestID == x.RequestID })
 	switch {
-	case a.Accepted && d.Ignored == IgnoredDuplicate:
-		if a.Seq > seq || len(d.Events) > 0 {
-			w.t.Fatalf("control %s again: %+v", x.ID, a)
+	case again >= 0:
+		if !a.Accepted || d.Ignored != IgnoredDuplicate || a.Seq != w.accepted[again].Seq || len(d.Events) > 0 {
+			w.t.Fatalf("control %s, accepted as %d, again: %+v", x.ID, w.accepted[again].Seq, a)
 		}
 	case a.Accepted:
 		if len(d.Events) == 0 || a.Seq != d.Events[0].Seq {
 			w.t.Fatalf("control %s was accepted as %d; its events: %v", x.ID, a.Seq, d.Events)
 		}
+		if x.Command == events.Release && others && len(d.Events) != 1 {
+			w.t.Fatalf("step %q was released, another is in error, and the task goes on: %v", x.Step, d.Events)
+		}
+		w.accepted = append(w.accepted, events.Accepted{RequestID: x.RequestID, Seq: a.Seq})
+		w.accepted = w.accepted[max(0, len(w.accepted)-events.MaxAcceptedControls):]
 	case len(d.Events) > 0 || a.Reason == "":
 		w.t.Fatalf("control %s was refused for %q; its events: %v", x.ID, a.Reason, d.Events)
 	}
 	return d
+}
+
+// othersInError reports whether more than one step holds the task.
+func (w *world) othersInError(but string) bool {
+	if w.task == nil {
+		return false
+	}
+	for i := range w.task.Steps {
+		s := &w.task.Steps[i]
+		held := w.task.Ending == "" && s.State == events.StepError || s.Undo != nil && s.Undo.State == events.StepError
+		if held && w.task.Plan.Steps[i].ID != but {
+			return true
+		}
+	}
+	return false
 }
 
 // checkRecords holds what a decision writes against what it says.
