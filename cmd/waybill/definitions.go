@@ -36,7 +36,7 @@ func applyDefinition(ctx context.Context, cfg kafka.Config, producer *kafka.Prod
 		}
 		return exit(exitRefused, "%s is there already, with another body; give the change a new version (version: %d)", d.Key(), d.Version+1)
 	}
-	for _, name := range agentsOf(d) {
+	for _, name := range d.Agents() {
 		if _, err := admin.CreateRequestTopic(ctx, name, events.DefaultPartitions); err != nil {
 			return fmt.Errorf("create the request topic of agent %s: %w", name, err)
 		}

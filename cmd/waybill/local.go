@@ -71,7 +71,7 @@ func (l *local) prepare(ctx context.Context, o localOptions) error {
 	defer admin.Close()
 	topics := kafka.Topics{Partitions: o.partitions, Agents: map[string]int32{}}
 	for _, d := range o.definitions {
-		for _, a := range agentsOf(d) {
+		for _, a := range d.Agents() {
 			topics.Agents[a] = localAgentPartitions
 		}
 	}
@@ -91,25 +91,6 @@ func (l *local) prepare(ctx context.Context, o localOptions) error {
 		l.world, err = demo.NewWorld(o.ledger)
 	}
 	return err
-}
-
-// agentsOf lists the agents that a definition asks.
-func agentsOf(d *workflow.Definition) []string {
-	seen := map[string]bool{}
-	var names []string
-	add := func(name string) {
-		if name != "" && !seen[name] {
-			seen[name] = true
-			names = append(names, name)
-		}
-	}
-	for i := range d.Steps {
-		add(d.Steps[i].Agent)
-		if u := d.Steps[i].Undo; u != nil {
-			add(u.Agent)
-		}
-	}
-	return names
 }
 
 // startRoles starts every role on the node.
