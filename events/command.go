@@ -197,12 +197,13 @@ const (
 	ReasonIDConflict      Reason = "id_conflict"
 	ReasonBadReplyTo      Reason = "bad_reply_to"
 	ReasonUndeliverable   Reason = "undeliverable"
+	ReasonTaskStopped     Reason = "task_stopped" // its history holds what this build can't read
 )
 
 // Reasons lists them.
 var Reasons = []Reason{ReasonBadJSON, ReasonUnknownType, ReasonUnknownVersion, ReasonMissingHeader, ReasonBadHeader,
 	ReasonBadField, ReasonTooLarge, ReasonNull, ReasonWrongKey, ReasonMisplaced, ReasonUnknownTask, ReasonUnknownStep,
-	ReasonUnknownWorkflow, ReasonIDConflict, ReasonBadReplyTo, ReasonUndeliverable}
+	ReasonUnknownWorkflow, ReasonIDConflict, ReasonBadReplyTo, ReasonUndeliverable, ReasonTaskStopped}
 
 // Unusable is the error of a record that can't be used: it becomes a dead
 // letter with this reason.

@@ -181,6 +181,25 @@ func DecodeEvent(r *Record) (*Event, error) {
 	return e, nil
 }
 
+// DecodeEnvelope reads what every event says, whatever its type: at, cause and
+// epoch. A reader that stops the task of an event that it doesn't understand
+// still has to know how far the partition has come. The fact is opaque.
+func DecodeEnvelope(r *Record) (*Event, error) {
+	ceType, _ := r.Header(HeaderType)
+	id, _ := r.Header(HeaderID)
+	e := &Event{Task: string(r.Key), Fact: opaque(ceType)}
+	if err := decodeObject(r.Value, e); err != nil {
+		return nil, fmt.Errorf("event %s %q: %w", ceType, id, err)
+	}
+	return e, nil
+}
+
+// opaque is a fact that this build doesn't know, by its type.
+type opaque string
+
+func (o opaque) Type() string  { return string(o) }
+func (opaque) fields(c *codec) {}
+
 // cutLast cuts s at its last slash: ids may hold slashes, numbers don't.
 func cutLast(s string) (before, after string, ok bool) {
 	i := strings.LastIndexByte(s, '/')

@@ -20,8 +20,15 @@ import (
 // What Options leaves at zero.
 const (
 	DefaultCacheBytes    = 64 << 20
-	DefaultMemtableBytes = 32 << 20
+	DefaultMemtableBytes = 64 << 20
 	DefaultFlushEvery    = 10 * time.Second
+)
+
+// Compaction that can wait: reads are few, and mostly of what is in memory or
+// cached. A second of writing is not to be rewritten a few seconds later.
+const (
+	l0Compaction  = 8         // sorted runs in level 0 before it is compacted
+	lbaseBytesMax = 256 << 20 // of the first level below
 )
 
 // MinMemtableBytes bounds what a test may ask for.
@@ -204,6 +211,8 @@ func (s *Store) pebbleOptions(lock *pebble.Lock, fresh bool) *pebble.Options {
 		MemTableSize:                uint64(s.o.MemtableBytes),
 		MemTableStopWritesThreshold: neverStall,
 		L0StopWritesThreshold:       neverStall,
+		L0CompactionThreshold:       l0Compaction,
+		LBaseMaxBytes:               lbaseBytesMax,
 		Logger:                      pebbleLogger{s},
 		EventListener: &pebble.EventListener{
 			BackgroundError: func(err error) {

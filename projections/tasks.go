@@ -108,7 +108,11 @@ func (v *Tasks) Apply(r *events.Record) error {
 	if err != nil {
 		v.stop(string(r.Key), r.Offset, err)
 		v.next = r.Offset + 1
-		return nil
+		envelope, err := events.DecodeEnvelope(r)
+		if err != nil {
+			return nil // of such a record nothing is known
+		}
+		return v.evolvePartition(r, envelope)
 	}
 	if err := v.evolvePartition(r, e); err != nil {
 		return err

@@ -185,6 +185,12 @@ func (v *view) Stopped() []Stop {
 	return out
 }
 
+// WhyStopped returns why a task was stopped, and whether it was.
+func (v *view) WhyStopped(task string) (string, bool) {
+	stop, ok := v.StopOf(task)
+	return stop.Reason, ok
+}
+
 // StopOf returns the stop of a task, and whether it was stopped.
 func (v *view) StopOf(task string) (Stop, bool) {
 	if s := v.stops[task]; s != nil {

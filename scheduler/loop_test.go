@@ -567,3 +567,42 @@ func TestClockSkewEndsRun(t *testing.T) {
 		})
 	}
 }
+
+// An event of a newer version is in the log: nothing is decided about its task,
+// visibly, and the others go on. Deciding would write a second event under the
+// same seq.
+func TestNewerEventStopsItsTaskOnly(t *testing.T) {
+	s := newSite(t, 1)
+	first := s.lane(s.cluster.join(0))
+	s.until(first, "it is restored", func() bool { return first.parts[0].ok() })
+	s.submit("w", "t-1", "t-2")
+	s.drain(first)
+	newer := s.cluster.all(ns.Events())[0]
+	newer.Key, newer.Headers = []byte("t-1"), events.CloudHeaders("waybill.task.started.v9", "test", "t-1/4")
+	newer.Value = []byte(`{"at":"2036-01-01T00:00:00.000Z","cause":"tasks/0/77","epoch":1}`)
+	s.cluster.append(&newer)
+	first.close(func() {})
+
+	l := s.lane(s.cluster.join(0))
+	s.until(l, "it is restored", func() bool { return l.parts[0].ok() })
+	if st := l.parts[0].tasks.State(); st.Reflected[events.Tasks] != 78 || st.At.Year() != 2036 {
+		t.Errorf("what every event says was not taken from the newer one: %+v", st)
+	}
+	s.complete("inventory")
+	s.drain(l)
+	if got := s.headers(ns.Deadletters(), events.HeaderReason); !slices.Equal(got, []string{string(events.ReasonTaskStopped)}) {
+		t.Errorf("dead letters: %v", got)
+	}
+	n := 0
+	for _, r := range s.cluster.all(ns.Events()) {
+		if id, _ := r.Header(events.HeaderID); id == "t-1/4" {
+			n++
+		}
+		if ceType, _ := r.Header(events.HeaderType); string(r.Key) == "t-2" && ceType == "waybill.task.processed.v1" {
+			n += 10
+		}
+	}
+	if n != 11 {
+		t.Errorf("t-1/4 is there %d times, t-2 was processed %d times", n%10, n/10)
+	}
+}

@@ -51,6 +51,9 @@ type Tasks interface {
 	// Task returns a task, nil if there is none. It is the projection's own:
 	// clone before changing it.
 	Task(id string) (*events.Task, error)
+	// WhyStopped: an event of the task can't be folded here, so its state is
+	// not known, and nothing may be decided about it.
+	WhyStopped(id string) (why string, stopped bool)
 	State() events.PartitionState
 	Next() int64
 	Apply(r *events.Record) error

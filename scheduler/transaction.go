@@ -88,6 +88,10 @@ func (tx *transaction) take(ctx context.Context, p *partition, r *events.Record,
 		tx.write(index, forward(r, task, where))
 		return nil
 	}
+	if why, stopped := p.tasks.WhyStopped(task); stopped {
+		tx.deadletter(r, &events.Unusable{Reason: events.ReasonTaskStopped, Detail: why}, index)
+		return nil
+	}
 	d, err := tx.decide(ctx, s, task, in, cause)
 	if err != nil {
 		return err

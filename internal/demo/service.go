@@ -135,12 +135,13 @@ func latency(key string) time.Duration {
 }
 
 func (w *World) do(ctx context.Context, c Call) (json.RawMessage, error) {
-	card := cardOf(c.Input)
 	w.mu.Lock()
 	w.tries[c.Key]++
 	try := w.tries[c.Key]
 	w.mu.Unlock()
+	card := ""
 	if c.Operation == "charge" {
+		card = cardOf(c.Input)
 		switch {
 		case card == CardDeclined:
 			w.note(c, Called)
@@ -158,7 +159,7 @@ func (w *World) do(ctx context.Context, c Call) (json.RawMessage, error) {
 	if err := w.effect(c, false); err != nil {
 		return nil, err
 	}
-	if c.Operation == "charge" && card == CardStuckUndo {
+	if card == CardStuckUndo {
 		return nil, &Failure{Code: "connection_reset", Message: "the answer was lost on its way"}
 	}
 	return output(c), nil
@@ -167,9 +168,16 @@ func (w *World) do(ctx context.Context, c Call) (json.RawMessage, error) {
 func output(c Call) json.RawMessage {
 	h := fnv.New32a()
 	h.Write([]byte(c.Key))
-	name := map[string]string{"inventory": "reservation", "payments": "charge", "shipping": "tracking"}[c.Service]
-	out, _ := json.Marshal(map[string]string{name: fmt.Sprintf("%s-%08x", c.Operation, h.Sum32())})
-	return out
+	name := "result"
+	switch c.Service {
+	case "inventory":
+		name = "reservation"
+	case "payments":
+		name = "charge"
+	case "shipping":
+		name = "tracking"
+	}
+	return fmt.Appendf(nil, `{%q:"%s-%08x"}`, name, c.Operation, h.Sum32())
 }
 
 // effectLater is the effect that comes when nobody waits for it any more.
