@@ -14,6 +14,7 @@ import (
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/demo"
 	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/kafka/embedded"
 	"github.com/waybill-run/waybill/workflow"
 )
 
@@ -21,7 +22,7 @@ import (
 // and `up` run.
 type local struct {
 	*node
-	broker *kafka.Embedded
+	broker *embedded.Broker
 	world  *demo.World // nil: no simulated services
 }
 
@@ -50,7 +51,7 @@ const localAgentPartitions = 4
 // startLocal starts the broker, creates the topics and applies the
 // definitions. The door for other clients stays closed.
 func startLocal(ctx context.Context, o localOptions) (*local, error) {
-	broker, err := kafka.StartEmbedded(kafka.EmbeddedOptions{DataDir: filepath.Join(o.dataDir, "kafka"), Listen: o.listen, Partitions: o.partitions})
+	broker, err := embedded.Start(embedded.Options{DataDir: filepath.Join(o.dataDir, "kafka"), Listen: o.listen, Partitions: o.partitions})
 	if err != nil {
 		return nil, err
 	}

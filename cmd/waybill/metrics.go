@@ -17,6 +17,7 @@ import (
 	"github.com/waybill-run/waybill/agent"
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/kafka/kafkametrics"
 	"github.com/waybill-run/waybill/scheduler"
 	"github.com/waybill-run/waybill/supervisor"
 )
@@ -46,7 +47,7 @@ type metrics struct {
 func newMetrics() *metrics {
 	r := prometheus.NewRegistry()
 	r.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	m := &metrics{registry: r, kafka: kafka.Metrics(r)}
+	m := &metrics{registry: r, kafka: kafkametrics.Hook(r)}
 	vec := func(name, help string, labels ...string) *prometheus.CounterVec {
 		v := prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
 		r.MustRegister(v)

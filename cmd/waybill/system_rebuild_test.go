@@ -11,6 +11,7 @@ import (
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/demo"
 	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/kafka/embedded"
 	"github.com/waybill-run/waybill/internal/kafkatest"
 	"github.com/waybill-run/waybill/projections"
 )
@@ -80,7 +81,7 @@ func TestStateOfUpLost(t *testing.T) {
 	u.waybill(t, exitError, "submit", "-f", file, "--wait")
 	checkOrders(t, checkLog(t, &u.system), u.ledger(), orders)
 	u.stop(t)
-	broker, err := kafka.StartEmbedded(kafka.EmbeddedOptions{DataDir: filepath.Join(u.dir, "kafka")})
+	broker, err := embedded.Start(embedded.Options{DataDir: filepath.Join(u.dir, "kafka")})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/kafka/embedded"
 	"github.com/waybill-run/waybill/internal/kafkatest"
 )
 
@@ -165,7 +166,7 @@ func TestTableIsPrintable(t *testing.T) {
 
 // A waiter outlives its broker's restart, and misses nothing by it.
 func TestWaitOutlivesRestart(t *testing.T) {
-	o := kafka.EmbeddedOptions{DataDir: t.TempDir(), Listen: "127.0.0.1:0"}
+	o := embedded.Options{DataDir: t.TempDir(), Listen: "127.0.0.1:0"}
 	broker := startBroker(t, o)
 	o.Listen = broker.Addr()
 	outside := kafka.Config{Brokers: []string{broker.Addr()}, Namespace: "restart."}
@@ -220,9 +221,9 @@ func TestWaitOutlivesRestart(t *testing.T) {
 	}
 }
 
-func startBroker(t *testing.T, o kafka.EmbeddedOptions) *kafka.Embedded {
+func startBroker(t *testing.T, o embedded.Options) *embedded.Broker {
 	t.Helper()
-	b, err := kafka.StartEmbedded(o)
+	b, err := embedded.Start(o)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/waybill-run/waybill/events"
-	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/kafka/embedded"
 	"github.com/waybill-run/waybill/workflow"
 )
 
@@ -35,7 +35,7 @@ production the roles run against your own Kafka cluster.`,
 	}
 	f := cmd.Flags()
 	f.StringVar(&o.dataDir, "data-dir", "waybill-data", "directory of the broker's log and the projections")
-	f.StringVar(&o.listen, "kafka-listen", kafka.DefaultKafkaListen, "loopback address for Kafka clients")
+	f.StringVar(&o.listen, "kafka-listen", embedded.DefaultListen, "loopback address for Kafka clients")
 	f.BoolVar(&o.demo, "demo", false, "with the sample workflow 'order' and its three simulated services")
 	f.StringSliceVar(&o.workflows, "workflow", nil, "workflow definition to apply (repeatable)")
 	f.Int32Var(&o.partitions, "partitions", events.DefaultPartitions, "partitions, when the data directory is new")

@@ -31,8 +31,11 @@ type Config struct {
 	// Clock is corrected by what is read at the log's tail; nil: none is.
 	Clock *Clock
 	// Hooks observe the client (metrics).
-	Hooks []kgo.Hook
+	Hooks []Hook
 }
+
+// Hook observes a client, in any of the ways that the client library knows.
+type Hook = kgo.Hook
 
 // options are those that every client shares. Each caller adds its own.
 func (c Config) options() []kgo.Opt {

@@ -8,7 +8,10 @@
 //	Producer         records outside of transactions: submissions, recoveries
 //	Session          an agent: requests in any order, replies within their time
 //	Clock            broker time
-//	Embedded         a broker in this process, for one machine and trying out
+//
+// Below it, apart so that a program that imports the public package links
+// neither: embedded, a broker in this process, and kafkametrics, a hook that
+// counts for Prometheus.
 //
 // Lanes, their balancer, the restore of a partition and the followers of events
 // are described where they are.
@@ -42,7 +45,7 @@
 //     and replies handed over with one whose time ended are sent again.
 //   - That a record was not written, when sending it failed with its time.
 //   - LogAppendTime, replicas and atomic transactions on the embedded broker
-//     (see Embedded).
+//     (see package embedded).
 //
 // # Not obvious
 //

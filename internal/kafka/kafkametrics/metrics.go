@@ -1,4 +1,7 @@
-package kafka
+// Package kafkametrics counts for Prometheus what the clients of internal/kafka
+// do. It is apart from them so that a program that only talks to Kafka links no
+// Prometheus.
+package kafkametrics
 
 import (
 	"sync"
@@ -6,15 +9,14 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/plugin/kprom"
+
+	"github.com/waybill-run/waybill/internal/kafka"
 )
 
-// Hook observes a client; see Config.Hooks.
-type Hook = kgo.Hook
-
-// Metrics is a hook that counts what the clients of a process send and receive,
-// by broker and topic, under the prefix waybill_kafka. One hook serves all
-// clients, each of which may come and go.
-func Metrics(r *prometheus.Registry) Hook {
+// Hook is for kafka.Config.Hooks: it counts what the clients of a process send
+// and receive, by broker and topic, under the prefix waybill_kafka. One hook
+// serves all clients, each of which may come and go.
+func Hook(r *prometheus.Registry) kafka.Hook {
 	return &sharedMetrics{Metrics: kprom.NewMetrics("waybill_kafka", kprom.Registry(r))}
 }
 

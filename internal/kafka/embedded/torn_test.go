@@ -1,4 +1,4 @@
-package kafka
+package embedded_test
 
 import (
 	"context"
@@ -9,6 +9,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/kafka/embedded"
 )
 
 // What was open at a kill stays rolled back, also after a second kill, and what
@@ -17,10 +19,9 @@ import (
 // and committed ones were passed over by readers.
 func TestKilledInATransaction(t *testing.T) {
 	ctx, topic := bounded(t), testNS.Events()
-	write := func(cfg Config, value string, end bool) {
+	write := func(cfg kafka.Config, value string, end bool) {
 		t.Helper()
-		tx, err := kgo.NewClient(append(cfg.options(), kgo.TransactionalID("test.tx"), kgo.RecordPartitioner(kgo.ManualPartitioner()))...)
-		must(t, err)
+		tx := client(t, cfg, kgo.TransactionalID("test.tx"), kgo.RecordPartitioner(kgo.ManualPartitioner()))
 		defer tx.Close()
 		must(t, tx.BeginTransaction())
 		must(t, tx.ProduceSync(ctx, &kgo.Record{Topic: topic, Value: []byte(value)}).FirstErr())
@@ -29,15 +30,15 @@ func TestKilledInATransaction(t *testing.T) {
 		}
 	}
 	dir := t.TempDir()
-	first, cfg := startEmbedded(t, EmbeddedOptions{DataDir: dir})
-	_, err := openAdmin(t, cfg).CreateTopics(ctx, Topics{Partitions: 1})
+	first, cfg := start(t, embedded.Options{DataDir: dir})
+	_, err := openAdmin(t, cfg).CreateTopics(ctx, kafka.Topics{Partitions: 1})
 	must(t, err)
 	write(cfg, "before", true)
 	write(cfg, "open at the first kill", false)
 	dir = killed(t, dir)
 	must(t, first.Close())
 
-	second, cfg := startEmbedded(t, EmbeddedOptions{DataDir: dir})
+	second, cfg := start(t, embedded.Options{DataDir: dir})
 	wantValues(ctx, t, cfg, topic, "before")
 	write(cfg, "after", true)
 	wantValues(ctx, t, cfg, topic, "before", "after")
@@ -45,7 +46,7 @@ func TestKilledInATransaction(t *testing.T) {
 	dir = killed(t, dir)
 	must(t, second.Close())
 
-	third, cfg := startEmbedded(t, EmbeddedOptions{DataDir: dir})
+	third, cfg := start(t, embedded.Options{DataDir: dir})
 	write(cfg, "last", true)
 	wantValues(ctx, t, cfg, topic, "before", "after", "last")
 	ends, err := openAdmin(t, cfg).EndOffsets(ctx, topic)
@@ -53,7 +54,7 @@ func TestKilledInATransaction(t *testing.T) {
 	must(t, third.Close())
 
 	// A clean end leaves nothing to do.
-	_, cfg = startEmbedded(t, EmbeddedOptions{DataDir: dir})
+	_, cfg = start(t, embedded.Options{DataDir: dir})
 	again, err := openAdmin(t, cfg).EndOffsets(ctx, topic)
 	must(t, err)
 	if again[0] != ends[0] {
@@ -70,7 +71,7 @@ func killed(t *testing.T, dir string) string {
 	return image
 }
 
-func wantValues(ctx context.Context, t *testing.T, cfg Config, topic string, want ...string) {
+func wantValues(ctx context.Context, t *testing.T, cfg kafka.Config, topic string, want ...string) {
 	t.Helper()
 	var got []string
 	must(t, openAdmin(t, cfg).ReadCompacted(ctx, topic, func(r events.Record) error {

@@ -1,4 +1,4 @@
-package kafka
+package embedded_test
 
 import (
 	"context"
@@ -13,11 +13,13 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/kafka/embedded"
 )
 
-func startEmbedded(t testing.TB, o EmbeddedOptions) (*Embedded, Config) {
+func start(t testing.TB, o embedded.Options) (*embedded.Broker, kafka.Config) {
 	t.Helper()
-	e, err := StartEmbedded(o)
+	e, err := embedded.Start(o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -31,10 +33,43 @@ func startEmbedded(t testing.TB, o EmbeddedOptions) (*Embedded, Config) {
 	return e, c
 }
 
+const testNS = events.Namespace("test.")
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func bounded(t *testing.T) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+func openAdmin(t *testing.T, cfg kafka.Config) *kafka.Admin {
+	t.Helper()
+	a, err := kafka.OpenAdmin(cfg)
+	must(t, err)
+	t.Cleanup(a.Close)
+	return a
+}
+
+// client is one of no role: it does what only a test does.
+func client(t *testing.T, cfg kafka.Config, opts ...kgo.Opt) *kgo.Client {
+	t.Helper()
+	cl, err := kgo.NewClient(append(opts, kgo.SeedBrokers(cfg.Brokers...), kgo.Dialer(cfg.Dial))...)
+	must(t, err)
+	t.Cleanup(cl.Close)
+	return cl
+}
+
 // The namespace can be created from within before anybody outside can create
 // a topic by writing to it.
 func TestOutsideClientsWaitUntilTheDoorIsOpen(t *testing.T) {
-	e, inside := startEmbedded(t, EmbeddedOptions{Listen: "127.0.0.1:0", Partitions: 3})
+	e, inside := start(t, embedded.Options{Listen: "127.0.0.1:0", Partitions: 3})
 	ctx := bounded(t)
 	outside, err := kgo.NewClient(kgo.SeedBrokers(e.Addr()), kgo.AllowAutoTopicCreation(), kgo.DefaultProduceTopic(testNS.Inbox(events.Tasks)))
 	must(t, err)
@@ -43,7 +78,7 @@ func TestOutsideClientsWaitUntilTheDoorIsOpen(t *testing.T) {
 	outside.Produce(ctx, kgo.StringRecord("early"), func(_ *kgo.Record, err error) { written <- err })
 
 	a := openAdmin(t, inside)
-	_, err = a.CreateTopics(ctx, Topics{Partitions: 5})
+	_, err = a.CreateTopics(ctx, kafka.Topics{Partitions: 5})
 	must(t, err)
 	if n, err := a.EndOffsets(ctx, testNS.Inbox(events.Tasks)); err != nil || len(n) != 5 {
 		t.Fatalf("tasks has partitions %v (%v), want 5", n, err)
@@ -65,7 +100,7 @@ func TestOutsideClientsWaitUntilTheDoorIsOpen(t *testing.T) {
 func TestRestartedFromItsDirectoryTheBrokerHasEverything(t *testing.T) {
 	for _, sync := range []bool{false, true} {
 		t.Run(fmt.Sprint("sync ", sync), func(t *testing.T) {
-			o := EmbeddedOptions{DataDir: t.TempDir(), Sync: sync}
+			o := embedded.Options{DataDir: t.TempDir(), Sync: sync}
 			ctx := bounded(t)
 			before(ctx, t, o)
 			after(ctx, t, o)
@@ -73,13 +108,12 @@ func TestRestartedFromItsDirectoryTheBrokerHasEverything(t *testing.T) {
 	}
 }
 
-func before(ctx context.Context, t *testing.T, o EmbeddedOptions) {
-	e, cfg := startEmbedded(t, o)
+func before(ctx context.Context, t *testing.T, o embedded.Options) {
+	e, cfg := start(t, o)
 	a := openAdmin(t, cfg)
-	_, err := a.CreateTopics(ctx, Topics{Partitions: 2})
+	_, err := a.CreateTopics(ctx, kafka.Topics{Partitions: 2})
 	must(t, err)
-	tx, err := kgo.NewClient(append(cfg.options(), kgo.TransactionalID("test.tx"), kgo.TransactionTimeout(10*time.Minute), kgo.RecordPartitioner(kgo.ManualPartitioner()))...)
-	must(t, err)
+	tx := client(t, cfg, kgo.TransactionalID("test.tx"), kgo.TransactionTimeout(10*time.Minute), kgo.RecordPartitioner(kgo.ManualPartitioner()))
 	defer tx.Close()
 	for _, end := range []kgo.TransactionEndTry{kgo.TryCommit, kgo.TryAbort, kgo.TryCommit} {
 		must(t, tx.BeginTransaction())
@@ -94,25 +128,25 @@ func before(ctx context.Context, t *testing.T, o EmbeddedOptions) {
 	must(t, a.DeleteRecordsBefore(ctx, testNS.Events(), map[int32]int64{1: 1}))
 	committed := kadm.Offsets{}
 	committed.Add(kadm.Offset{Topic: testNS.Events(), Partition: 1, At: 4, LeaderEpoch: -1, Metadata: "w1:AQE"})
-	must(t, kadm.NewClient(a.cl).CommitAllOffsets(ctx, "g", committed))
+	must(t, kadm.NewClient(client(t, cfg)).CommitAllOffsets(ctx, "g", committed))
 	must(t, e.Close())
 }
 
-func after(ctx context.Context, t *testing.T, o EmbeddedOptions) {
-	_, cfg := startEmbedded(t, o)
+func after(ctx context.Context, t *testing.T, o embedded.Options) {
+	_, cfg := start(t, o)
 	a := openAdmin(t, cfg)
 	if _, err := a.CheckFormat(ctx); err != nil {
 		t.Error(err)
 	}
 	if fs, err := a.CheckTopics(ctx); err != nil || len(fs) > 0 {
-		t.Errorf("topics: %v\n%s", err, findingsText(fs))
+		t.Errorf("topics: %v, %+v", err, fs)
 	}
 	starts, err := a.StartOffsets(ctx, testNS.Events())
 	must(t, err)
 	if starts[1] != 1 {
 		t.Errorf("the trimmed log starts at %d, want 1", starts[1])
 	}
-	offsets, err := kadm.NewClient(a.cl).FetchOffsets(ctx, "g")
+	offsets, err := kadm.NewClient(client(t, cfg)).FetchOffsets(ctx, "g")
 	must(t, err)
 	if got, _ := offsets.Lookup(testNS.Events(), 1); got.At != 4 || got.Metadata != "w1:AQE" {
 		t.Errorf("group offset %+v", got)
@@ -123,8 +157,7 @@ func after(ctx context.Context, t *testing.T, o EmbeddedOptions) {
 	if ends[1] != 12 {
 		t.Errorf("stable to %d while a transaction from before is open at 12", ends[1])
 	}
-	tx, err := kgo.NewClient(append(cfg.options(), kgo.TransactionalID("test.tx"), kgo.RecordPartitioner(kgo.ManualPartitioner()))...)
-	must(t, err)
+	tx := client(t, cfg, kgo.TransactionalID("test.tx"), kgo.RecordPartitioner(kgo.ManualPartitioner()))
 	defer tx.Close()
 	must(t, tx.BeginTransaction())
 	must(t, tx.ProduceSync(ctx, &kgo.Record{Topic: testNS.Events(), Partition: 1, Value: []byte("new")}).FirstErr())
@@ -141,19 +174,19 @@ func after(ctx context.Context, t *testing.T, o EmbeddedOptions) {
 
 func TestADirectoryHasOneBroker(t *testing.T) {
 	dir := t.TempDir()
-	first, _ := startEmbedded(t, EmbeddedOptions{DataDir: dir})
-	if _, err := StartEmbedded(EmbeddedOptions{DataDir: dir}); err == nil || !strings.Contains(err.Error(), "in use by another process (pid ") {
+	first, _ := start(t, embedded.Options{DataDir: dir})
+	if _, err := embedded.Start(embedded.Options{DataDir: dir}); err == nil || !strings.Contains(err.Error(), "in use by another process (pid ") {
 		t.Errorf("the second: %v", err)
 	}
 	must(t, first.Close())
 	must(t, first.Close())
-	second, err := StartEmbedded(EmbeddedOptions{DataDir: dir})
+	second, err := embedded.Start(embedded.Options{DataDir: dir})
 	must(t, err)
 	must(t, second.Close())
 }
 
 func TestListenIsForThisMachineAndSaysWhatIsWrong(t *testing.T) {
-	e, _ := startEmbedded(t, EmbeddedOptions{Listen: "127.0.0.1:0"})
+	e, _ := start(t, embedded.Options{Listen: "127.0.0.1:0"})
 	for address, want := range map[string]string{
 		"0.0.0.0:0":     "not of this machine alone",
 		":9092":         "not of this machine alone",
@@ -161,7 +194,7 @@ func TestListenIsForThisMachineAndSaysWhatIsWrong(t *testing.T) {
 		"9092":          "write host:port",
 		e.Addr():        "give another --kafka-listen",
 	} {
-		if _, err := StartEmbedded(EmbeddedOptions{Listen: address}); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := embedded.Start(embedded.Options{Listen: address}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("listen on %q: got %v, want %q", address, err, want)
 		}
 	}
@@ -171,12 +204,12 @@ func TestListenIsForThisMachineAndSaysWhatIsWrong(t *testing.T) {
 // time of a record is its writer's. When this fails, broker time is broker
 // time on the embedded broker too, and its doc can say so.
 func TestTheEmbeddedBrokerKeepsTheWritersTime(t *testing.T) {
-	_, cfg := startEmbedded(t, EmbeddedOptions{})
+	_, cfg := start(t, embedded.Options{})
 	a, ctx := openAdmin(t, cfg), bounded(t)
-	_, err := a.CreateTopics(ctx, Topics{Partitions: 1})
+	_, err := a.CreateTopics(ctx, kafka.Topics{Partitions: 1})
 	must(t, err)
 	ahead := time.Now().Add(time.Hour).Truncate(time.Millisecond)
-	must(t, a.cl.ProduceSync(ctx, &kgo.Record{Topic: testNS.Events(), Timestamp: ahead, Value: []byte("x")}).FirstErr())
+	must(t, client(t, cfg).ProduceSync(ctx, &kgo.Record{Topic: testNS.Events(), Timestamp: ahead, Value: []byte("x")}).FirstErr())
 	must(t, a.ReadCompacted(ctx, testNS.Events(), func(r events.Record) error {
 		if !r.Time.Equal(ahead) {
 			t.Errorf("the record has time %v, its writer said %v", r.Time, ahead)
@@ -186,8 +219,8 @@ func TestTheEmbeddedBrokerKeepsTheWritersTime(t *testing.T) {
 }
 
 func TestAClosedBrokerRefusesAtOnce(t *testing.T) {
-	e, cfg := startEmbedded(t, EmbeddedOptions{})
-	must(t, ping(t, cfg))
+	e, cfg := start(t, embedded.Options{})
+	must(t, openAdmin(t, cfg).Ping(bounded(t)))
 	must(t, e.Close())
 	if _, err := cfg.Dial(bounded(t), "tcp", e.Addr()); err == nil || errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("dialed a closed broker: %v", err)
@@ -196,7 +229,7 @@ func TestAClosedBrokerRefusesAtOnce(t *testing.T) {
 
 func BenchmarkEmbedded(b *testing.B) {
 	for _, in := range []bool{true, false} {
-		e, cfg := startEmbedded(b, EmbeddedOptions{Listen: "127.0.0.1:0"})
+		e, cfg := start(b, embedded.Options{Listen: "127.0.0.1:0"})
 		e.Open()
 		name := "inside"
 		if !in {
@@ -204,12 +237,12 @@ func BenchmarkEmbedded(b *testing.B) {
 		}
 		value := make([]byte, 300)
 		b.Run(name+"/records", func(b *testing.B) {
-			p, err := OpenProducer(cfg)
+			p, err := kafka.OpenProducer(cfg)
 			if err != nil {
 				b.Fatal(err)
 			}
 			defer p.Close()
-			a, _ := OpenAdmin(cfg)
+			a, _ := kafka.OpenAdmin(cfg)
 			defer a.Close()
 			if _, err := a.EnsureTopic(b.Context(), "bench", 4); err != nil {
 				b.Fatal(err)
@@ -227,7 +260,7 @@ func BenchmarkEmbedded(b *testing.B) {
 			}
 		})
 		b.Run(name+"/round trip", func(b *testing.B) {
-			p, err := OpenProducer(cfg)
+			p, err := kafka.OpenProducer(cfg)
 			if err != nil {
 				b.Fatal(err)
 			}

@@ -1,4 +1,4 @@
-package kafka
+package embedded
 
 import (
 	"context"
@@ -9,7 +9,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-const embeddedSettleMax = 30 * time.Second
+// settleMax bounds the rolling back of what a kill left open.
+const settleMax = 30 * time.Second
 
 // rollBack ends the transactions that were open when the process that had the
 // data directory was killed. kfake takes them for rolled back when it reads the
@@ -26,10 +27,10 @@ const embeddedSettleMax = 30 * time.Second
 // So an abort marker goes to every partition for every transactional producer:
 // which of them had something open can't be asked any more, and one too many
 // changes nothing. Nobody may write before that.
-func (e *Embedded) rollBack() error {
-	ctx, cancel := context.WithTimeout(context.Background(), embeddedSettleMax)
+func (b *Broker) rollBack() error {
+	ctx, cancel := context.WithTimeout(context.Background(), settleMax)
 	defer cancel()
-	client, err := kgo.NewClient(e.Config().options()...)
+	client, err := kgo.NewClient(kgo.SeedBrokers(b.addr), kgo.Dialer(b.door.dial), kgo.DisableClientMetrics())
 	if err != nil {
 		return err
 	}
