@@ -16,6 +16,7 @@ import (
 
 	"github.com/waybill-run/waybill/deploy/kafka/node"
 	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/kafka/embedded"
 )
 
 // The kinds of broker, also the names of the subtests of Each.
@@ -50,7 +51,8 @@ func Each(t *testing.T, fn func(t *testing.T, b *Broker)) {
 
 // Embedded starts an embedded broker of one node on loopback, in memory
 // unless opts say otherwise (kfake.DataDir), and closes it with the test. Like
-// the real one, it creates no topic by itself.
+// the real one, it creates no topic by itself, and shows readers of committed
+// records no others however little they ask for at once.
 func Embedded(t testing.TB, opts ...kfake.Opt) *Broker {
 	t.Helper()
 	defaults := []kfake.Opt{kfake.NumBrokers(1), kfake.GroupMinSessionTimeout(time.Second)}
@@ -59,6 +61,7 @@ func Embedded(t testing.TB, opts ...kfake.Opt) *Broker {
 		t.Fatalf("start the embedded broker: %v", err)
 	}
 	t.Cleanup(c.Close)
+	embedded.LiftFetchBound(c)
 	return &Broker{Kind: EmbeddedKind, Addrs: c.ListenAddrs(), Fake: c}
 }
 

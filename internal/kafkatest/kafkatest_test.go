@@ -2,6 +2,7 @@ package kafkatest
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"slices"
@@ -49,10 +50,11 @@ func produceTxn(t *testing.T, b *Broker, id, topic string, end kgo.TransactionEn
 }
 
 // consume reads n records of a topic, committed ones only.
-func consume(t *testing.T, b *Broker, topic string, n int) []string {
+func consume(t *testing.T, b *Broker, topic string, n int, opts ...kgo.Opt) []string {
 	t.Helper()
 	ctx := timeout(t)
-	c := b.Client(t, kgo.ConsumeTopics(topic), kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.FetchMaxWait(250*time.Millisecond))
+	opts = append(opts, kgo.ConsumeTopics(topic), kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.FetchMaxWait(250*time.Millisecond))
+	c := b.Client(t, opts...)
 	defer c.Close()
 	var got []string
 	for len(got) < n {
@@ -207,6 +209,27 @@ func TestVirtualBrokerKeepsTheBubblesTime(t *testing.T) {
 		}
 		if passed := time.Since(begin); passed != time.Hour {
 			t.Errorf("%v passed, want an hour", passed)
+		}
+	})
+}
+
+// A reader that asks for little at once gets what was rolled back no more than
+// one that asks for much. The embedded broker forgot it at the end of an answer.
+func TestSmallFetchesShowNoRolledBackRecords(t *testing.T) {
+	const rounds, valueBytes, fetchBytesMax = 6, 100_000, 250_000
+	Each(t, func(t *testing.T, b *Broker) {
+		topic := b.Namespace(t).Events()
+		b.CreateTopics(t, 1, topic)
+		noise := make([]byte, valueBytes) // compresses to nothing less
+		rand.Read(noise)                  // never fails
+		filler := string(noise)
+		for range rounds {
+			produceTxn(t, b, topic+".tx", topic, kgo.TryAbort, "aborted"+filler)
+			produceTxn(t, b, topic+".tx", topic, kgo.TryCommit, "committed"+filler)
+		}
+		got := consume(t, b, topic, rounds, kgo.FetchMaxBytes(fetchBytesMax))
+		if aborted := slices.IndexFunc(got, func(v string) bool { return strings.HasPrefix(v, "aborted") }); len(got) != rounds || aborted >= 0 {
+			t.Errorf("read %d records for %d, number %d was rolled back", len(got), rounds, aborted)
 		}
 	})
 }
