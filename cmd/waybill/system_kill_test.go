@@ -19,7 +19,7 @@ func TestUpKilledInTheMiddle(t *testing.T) {
 	const tasks = 2000
 	orders := unattended(demo.Orders(tasks, 3, true))
 	file := ordersFile(t, orders, "quick")
-	u := startUpProcess(t, "--demo", "--workflow", quickWorkflow(t, "undo", callAttempts))
+	u := startUpProcess(t, "--demo", "--workflow", quickWorkflow(t, "quick", "undo", callAttempts))
 	seen := observe(t, &u.system)
 	for _, share := range []int{4, 2} {
 		submit := startProcess(t, u.env(), "submit", "-f", file)

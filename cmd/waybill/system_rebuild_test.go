@@ -1,8 +1,11 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"io"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -22,8 +25,15 @@ import (
 func TestStateOfRolesLost(t *testing.T) {
 	const tasks = 1000
 	b := kafkatest.Kafka(t)
-	s := onBroker(t, b, quickWorkflow(t, "undo", httpAttempts))
-	shop := openShop(t, nil)
+	s := onBroker(t, b, quickWorkflow(t, "quick", "undo", httpAttempts))
+	shop := openShop(t, func(w http.ResponseWriter, r *http.Request) bool {
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			return true // the caller has gone
+		}
+		r.Body = io.NopCloser(bytes.NewReader(body))
+		return refundsAreDown(w, r, body)
+	})
 	orders := unattended(demo.Orders(tasks, 9, true))
 	file := ordersFile(t, orders, "quick")
 	dirs := []string{t.TempDir(), t.TempDir(), t.TempDir()}
@@ -66,7 +76,7 @@ func TestStateOfRolesLost(t *testing.T) {
 // The same of `up`: its projections are deleted, the broker's log is not.
 func TestStateOfUpLost(t *testing.T) {
 	const tasks = 1000
-	u := startUpProcess(t, "--demo", "--workflow", quickWorkflow(t, "undo", callAttempts))
+	u := startUpProcess(t, "--demo", "--workflow", quickWorkflow(t, "quick", "undo", callAttempts))
 	orders := unattended(demo.Orders(tasks, 10, true))
 	file := ordersFile(t, orders, "quick")
 	seen := observe(t, &u.system)

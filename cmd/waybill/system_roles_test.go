@@ -1,10 +1,13 @@
 package main
 
 import (
+	"bytes"
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
 	"strconv"
+	"strings"
+	"sync"
 	"testing"
 
 	"github.com/waybill-run/waybill/internal/demo"
@@ -16,6 +19,7 @@ import (
 type shop struct {
 	*demo.World
 	url, ledger string
+	closing     func() error
 }
 
 // openShop opens the services. before, which may be nil, sees each call first:
@@ -33,13 +37,30 @@ func openShop(t *testing.T, before func(http.ResponseWriter, *http.Request) (ans
 		}
 	}))
 	s.url = server.URL
-	t.Cleanup(func() {
+	s.closing = sync.OnceValue(func() error {
 		server.Close()
-		if err := s.Close(); err != nil {
-			t.Errorf("the services: %v", err)
-		}
+		return s.Close()
 	})
+	t.Cleanup(func() { s.end(t) })
 	return s
+}
+
+// refundsAreDown answers the undo of a charge of tok_stuck_undo: not now. The
+// services themselves say so only some times, as the demo wants it.
+func refundsAreDown(w http.ResponseWriter, r *http.Request, body []byte) (answered bool) {
+	if !strings.HasSuffix(r.URL.Path, "/refund") || !bytes.Contains(body, []byte(demo.CardStuckUndo)) {
+		return false
+	}
+	http.Error(w, `{"code":"refund_unavailable","message":"refunds are down"}`, http.StatusServiceUnavailable)
+	return true
+}
+
+// end ends the services, effects that are still to come included.
+func (s *shop) end(t *testing.T) {
+	t.Helper()
+	if err := s.closing(); err != nil {
+		t.Errorf("the services: %v", err)
+	}
 }
 
 // agents starts an agent process for each service.
@@ -63,8 +84,8 @@ func (s *system) agents(t *testing.T, shop *shop) []*process {
 const shortSession = "3s"
 
 // onBroker prepares a namespace of a broker that creates nothing by itself: its
-// topics and a workflow.
-func onBroker(t *testing.T, b *kafkatest.Broker, workflowFile string) *system {
+// topics and workflows.
+func onBroker(t *testing.T, b *kafkatest.Broker, workflowFiles ...string) *system {
 	t.Helper()
 	s := &system{broker: b, ns: b.Namespace(t), partitions: 6}
 	create := []string{"topics", "create", "--partitions", strconv.Itoa(int(s.partitions)), "--agent-partitions", "3"}
@@ -72,6 +93,6 @@ func onBroker(t *testing.T, b *kafkatest.Broker, workflowFile string) *system {
 		create = append(create, "--agent", name)
 	}
 	s.waybill(t, exitOK, create...)
-	s.waybill(t, exitOK, "workflow", "apply", workflowFile)
+	s.waybill(t, exitOK, append([]string{"workflow", "apply"}, workflowFiles...)...)
 	return s
 }

@@ -120,7 +120,7 @@ var taken = map[string]bool{} // by this process; the tests run one after anothe
 // quick is the sample workflow with durations for tests. Attempts are many where
 // each is one call (tok_down fails five), few where the agent itself calls again
 // until complete-by.
-const quick = `workflow: quick
+const quick = `workflow: %s
 version: 1
 complete_within: 10m
 on_error: %s
@@ -144,6 +144,7 @@ steps:
     agent: shipping
     operation: create
     input: {order: "${ task.id }", address: "${ input.address }"}
+    undo: {operation: cancel}
 output: {tracking: "${ steps.ship.output.tracking }"}
 `
 
@@ -162,9 +163,9 @@ const (
 	httpAttempts = 3
 )
 
-func quickWorkflow(t *testing.T, onError string, attempts int) string {
+func quickWorkflow(t *testing.T, name, onError string, attempts int) string {
 	t.Helper()
-	return writeFile(t, "quick.yaml", fmt.Appendf(nil, quick, onError, attempts))
+	return writeFile(t, name+".yaml", fmt.Appendf(nil, quick, name, onError, attempts))
 }
 
 // sampleWorkflow is the file of the sample workflow, which up --demo has.
