@@ -122,7 +122,7 @@ func (r *demoRun) run(ctx context.Context) error {
 	log := quietLog(r.note)
 	o := localOptions{dataDir: r.dir, partitions: events.DefaultPartitions, definitions: []*workflow.Definition{demoWorkflow()},
 		demo: true, ledger: filepath.Join(r.dir, "ledger.jsonl"), concurrency: demoConcurrency,
-		scheduler: schedulerOptions{lanes: 2, maxRunnable: demoRunnable}, log: log, metrics: newMetrics()}
+		scheduler: schedulerOptions{lanes: 2, maxRunnable: demoRunnable}, log: log, metrics: newMetrics(), observe: r.watch.take}
 	var err error
 	if r.sys, err = startLocal(ctx, o); err != nil {
 		return err
@@ -132,7 +132,6 @@ func (r *demoRun) run(ctx context.Context) error {
 		if err := r.sys.startRoles(ctx, o); err != nil {
 			return err
 		}
-		r.sys.roles.Go(func() error { return r.watch.run(ctx, r.sys.node) })
 		defer cancel()
 		return r.drive(ctx)
 	})

@@ -39,6 +39,7 @@ type localOptions struct {
 	timing      timing
 	log         *slog.Logger
 	metrics     *metrics
+	observe     func([]events.Record) // is shown what the audit reads; may be nil
 }
 
 // neverOpen: the simulated services fail where a card asks for it, not because
@@ -102,7 +103,7 @@ func (l *local) startRoles(ctx context.Context, o localOptions) error {
 	if err := l.startSupervisor(ctx, 0); err != nil {
 		return err
 	}
-	if err := l.startAudit(ctx); err != nil {
+	if err := l.startAudit(ctx, o.observe); err != nil {
 		return err
 	}
 	if l.world == nil {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/waybill-run/waybill/agent"
+	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/kafka"
 	"github.com/waybill-run/waybill/projections"
 	"github.com/waybill-run/waybill/scheduler"
@@ -199,21 +200,22 @@ func (n *node) startAgent(ctx context.Context, name string, concurrency int, bre
 	})
 }
 
-// startAudit keeps the timelines until ctx ends.
-func (n *node) startAudit(ctx context.Context) error {
+// startAudit keeps the timelines until ctx ends. observe, which may be nil, is
+// shown every record that the audit reads, from the start of an empty store.
+func (n *node) startAudit(ctx context.Context, observe func([]events.Record)) error {
 	store, err := n.store(ctx, projections.ViewTimelines)
 	if err != nil {
 		return err
 	}
 	n.roles.Go(func() error {
-		err := n.again(ctx, "audit", func(ctx context.Context) error { return n.audit(ctx, store) })
+		err := n.again(ctx, "audit", func(ctx context.Context) error { return n.audit(ctx, store, observe) })
 		return errors.Join(err, store.Close())
 	})
 	return nil
 }
 
 // audit follows events and keeps every task's timeline.
-func (n *node) audit(ctx context.Context, store *projections.Store) error {
+func (n *node) audit(ctx context.Context, store *projections.Store, observe func([]events.Record)) error {
 	a := &auditor{store: store, views: map[int32]*projections.Timelines{}}
 	defer a.close()
 	follower, err := kafka.OpenFollower(ctx, kafka.FollowerConfig{Config: n.cfg, Group: n.cfg.Namespace.AuditGroup(),
@@ -230,6 +232,9 @@ func (n *node) audit(ctx context.Context, store *projections.Store) error {
 		}
 		if err := a.apply(follower.Assigned(), records); err != nil {
 			return err
+		}
+		if observe != nil {
+			observe(records)
 		}
 		if time.Since(saved) > auditSaveEvery {
 			if err := a.save(); err != nil {

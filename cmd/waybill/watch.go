@@ -1,18 +1,15 @@
 package main
 
 import (
-	"context"
-	"fmt"
 	"sync"
 	"time"
 
 	"github.com/waybill-run/waybill/events"
-	"github.com/waybill-run/waybill/internal/kafka"
 	"github.com/waybill-run/waybill/internal/verify"
 )
 
-// watcher follows the events of the demo as anyone could, and checks them as
-// they come.
+// watcher sees the events of the demo as the audit reads them, committed and in
+// order, and checks them as they come.
 type watcher struct {
 	mu      sync.Mutex
 	log     *verify.Log
@@ -30,24 +27,7 @@ func newWatcher() *watcher {
 	return &watcher{log: verify.NewLog(), states: map[events.TaskState]int{}, of: map[string]events.TaskState{}, kinds: map[string]int{}, changed: make(chan struct{}, 1)}
 }
 
-// run follows the log until ctx ends.
-func (w *watcher) run(ctx context.Context, n *node) error {
-	follower, err := kafka.OpenFollower(ctx, kafka.FollowerConfig{Config: n.cfg, Group: string(n.cfg.Namespace) + "demo",
-		Topics: []string{n.cfg.Namespace.Events()}, Partitions: n.partitions,
-		Start: func(context.Context, string, int32) (int64, bool, error) { return 0, true, nil }})
-	if err != nil {
-		return fmt.Errorf("watch the events: %w", err)
-	}
-	defer follower.Close()
-	for {
-		records, err := follower.Poll(ctx)
-		if err != nil {
-			return err
-		}
-		w.take(records)
-	}
-}
-
+// take looks at records that were read from the log.
 func (w *watcher) take(records []events.Record) {
 	if len(records) == 0 {
 		return

@@ -255,7 +255,7 @@ func (l *Lane) options(life context.Context) []kgo.Opt {
 		kgo.TransactionTimeout(l.cfg.TransactionTimeout),
 		kgo.ConcurrentTransactionsBackoff(transactionBackoff),
 		kgo.RecordPartitioner(byKeyOrExplicit()),
-		kgo.ProducerBatchCompression(kgo.Lz4Compression(), kgo.SnappyCompression()),
+		kgo.ProducerBatchCompression(kgo.SnappyCompression()),
 		kgo.ProducerLinger(0),
 		kgo.MaxBufferedRecords(recordsBufferedMax),
 		kgo.UnknownTopicRetries(unknownTopicTries - 1),

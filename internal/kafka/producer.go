@@ -75,7 +75,7 @@ func produceOptions() []kgo.Opt {
 	return []kgo.Opt{
 		kgo.RequiredAcks(kgo.AllISRAcks()),
 		kgo.RecordPartitioner(byKeyOrExplicit()),
-		kgo.ProducerBatchCompression(kgo.Lz4Compression(), kgo.NoCompression()),
+		kgo.ProducerBatchCompression(kgo.SnappyCompression(), kgo.NoCompression()),
 		// What waits for an acknowledgement is batched anyway.
 		kgo.ProducerLinger(0),
 		// Above what slots admit: a record's place here is free only some time
