@@ -47,8 +47,7 @@ func Open(ctx context.Context, cfg Config) (*Client, error) {
 	c := &Client{cfg: kcfg, source: string(kcfg.Namespace) + "client/" + kcfg.ClientID}
 	c.ending, c.end = context.WithCancel(context.Background())
 	if err := c.open(ctx); err != nil {
-		c.Close()
-		return nil, fmt.Errorf("waybill: open: %w", err)
+		return nil, fmt.Errorf("waybill: open: %w", errors.Join(err, c.Close()))
 	}
 	return c, nil
 }

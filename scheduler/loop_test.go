@@ -543,6 +543,33 @@ func TestStalledLaneEndsRun(t *testing.T) {
 	})
 }
 
+// wedged hangs in a call that nothing ends, until it is let go.
+type wedged struct {
+	*fakeLog
+	letGo chan struct{}
+}
+
+func (w wedged) Poll(ctx context.Context) ([]events.Record, error) {
+	<-w.letGo
+	return nil, ctx.Err()
+}
+
+// Nor is a lane waited for that hangs where no context reaches.
+func TestWedgedLaneEndsRun(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSite(t, 1)
+		w := wedged{s.cluster.join(0), make(chan struct{})}
+		w.stalled = 4 * s.cfg.TransactionTimeout
+		s.cfg.OpenLog = func(context.Context, string, int) (Log, error) { return w, nil }
+		var stalled *stalledError
+		if err := Run(t.Context(), s.cfg); !errors.As(err, &stalled) {
+			t.Errorf("%v", err)
+		}
+		close(w.letGo)
+		synctest.Wait()
+	})
+}
+
 // A clock too far off ends the process; one that is a little off is told.
 func TestClockSkewEndsRun(t *testing.T) {
 	for _, sign := range []time.Duration{1, -1} {

@@ -552,11 +552,11 @@ func (w *world) checkValue(q *events.Request) {
 	if w.effects[q.Ref.Step].completed {
 		outcome = "completed"
 	}
-	of, added := w.definition.Steps[w.index(q.Ref.Step)].Undo.Input.(map[string]any)
+	of, _ := w.definition.Steps[w.index(q.Ref.Step)].Undo.Input.(map[string]any) // nil: none
 	if key := w.run(events.Slot{Step: q.Ref.Step, Kind: events.Do}).key; v.UndoOf.Key != key || v.UndoOf.Outcome != outcome {
 		w.t.Fatalf("the undo of step %q, which is %s under the key %s, is asked for by %s", q.Ref.Step, outcome, key, q.Value)
 	}
-	if _, added = of["of"]; added != (v.Of != nil) {
+	if _, added := of["of"]; added != (v.Of != nil) {
 		w.t.Fatalf("the undo of step %q has undo.input: %v; it is asked for by %s", q.Ref.Step, added, q.Value)
 	}
 }

@@ -117,10 +117,20 @@ func (c *Config) oneLane(ctx context.Context, owner string, number int, requests
 		defer close(watched)
 		c.watch(ctx, owner, log, cancel)
 	}()
-	err = newLane(c, owner, log, requests).run(ctx)
+	ended := make(chan error, 1)
+	go func() { ended <- newLane(c, owner, log, requests).run(ctx) }()
 	var stalled *stalledError
+	select {
+	case err = <-ended:
+	case <-ctx.Done():
+		// A lane that stalls may hang in a call that nothing ends (a disk):
+		// it isn't waited for.
+		if !errors.As(context.Cause(ctx), &stalled) {
+			err = <-ended
+		}
+	}
 	if errors.As(context.Cause(ctx), &stalled) {
-		err = stalled
+		return stalled
 	}
 	cancel(nil)
 	<-watched

@@ -41,7 +41,7 @@ func (n *node) startScheduler(ctx context.Context, o schedulerOptions) error {
 	}
 	history, err := kafka.OpenRestorer(n.cfg, n.restoreListener())
 	if err != nil {
-		return errors.Join(err, store.Close())
+		return errors.Join(err, closeStore(store))
 	}
 	listener := n.schedulerListener()
 	cfg := scheduler.Config{
@@ -58,7 +58,7 @@ func (n *node) startScheduler(ctx context.Context, o schedulerOptions) error {
 		if err != nil {
 			err = fmt.Errorf("scheduler: %w", err)
 		}
-		return errors.Join(err, store.Close())
+		return errors.Join(err, closeStore(store))
 	})
 	return nil
 }
@@ -110,6 +110,22 @@ func (n *node) notify(ctx context.Context, o schedulerOptions, listener *schedul
 	return scheduler.Notify(ctx, cfg)
 }
 
+// closeWithin is how long the end of a process waits for its store: a disk that
+// hangs must not keep it, and with it what it owns, from ending. What was not
+// flushed is read from the log again.
+const closeWithin = 15 * time.Second
+
+func closeStore(store *projections.Store) error {
+	closed := make(chan error, 1)
+	go func() { closed <- store.Close() }()
+	select {
+	case err := <-closed:
+		return err
+	case <-time.After(closeWithin):
+		return fmt.Errorf("%w: it could not be closed within %s", errStore, closeWithin)
+	}
+}
+
 // startSupervisor runs a supervisor until ctx ends.
 func (n *node) startSupervisor(ctx context.Context, sweep time.Duration) error {
 	store, err := n.store(ctx, projections.ViewDeadlines)
@@ -118,7 +134,7 @@ func (n *node) startSupervisor(ctx context.Context, sweep time.Duration) error {
 	}
 	n.roles.Go(func() error {
 		err := n.again(ctx, "supervisor", func(ctx context.Context) error { return n.supervise(ctx, store, sweep) })
-		return errors.Join(err, store.Close())
+		return errors.Join(err, closeStore(store))
 	})
 	return nil
 }
@@ -209,7 +225,7 @@ func (n *node) startAudit(ctx context.Context, observe func([]events.Record)) er
 	}
 	n.roles.Go(func() error {
 		err := n.again(ctx, "audit", func(ctx context.Context) error { return n.audit(ctx, store, observe) })
-		return errors.Join(err, store.Close())
+		return errors.Join(err, closeStore(store))
 	})
 	return nil
 }

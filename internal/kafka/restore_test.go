@@ -268,7 +268,8 @@ func TestReadAll(t *testing.T) {
 func TestReadOverManyFetchesLeavesOutWhatWasRolledBack(t *testing.T) {
 	each(t, func(t *testing.T, s *site) {
 		noise := make([]byte, 100_000) // compresses to nothing less
-		rand.NewChaCha8([32]byte{}).Read(noise)
+		_, err := rand.NewChaCha8([32]byte{}).Read(noise)
+		must(t, err)
 		body := string(noise)
 		for i := range 20 { // 8 MB, a quarter of it rolled back
 			s.transact(t, 0, kgo.TryAbort, fmt.Sprintf("never %d %s", i, body))
