@@ -24,18 +24,16 @@ import (
 // disturbs nothing else.
 func TestGarbageOnEveryInbox(t *testing.T) {
 	t.Run(kafkatest.EmbeddedKind, func(t *testing.T) {
-		metrics := freeAddress(t)
-		u := startUpProcess(t, "--demo", "--metrics-listen", metrics)
-		garbage(t, &u.system, metrics)
+		u := startUpProcess(t, "--demo", "--metrics-listen", "127.0.0.1:0")
+		garbage(t, &u.system, u.metricsURL(t))
 		u.stop(t)
 	})
 	t.Run(kafkatest.KafkaKind, func(t *testing.T) {
 		s := onBroker(t, kafkatest.Kafka(t), sampleWorkflow(t))
-		metrics := freeAddress(t)
-		s.start(t, "scheduler", "--metrics-listen", metrics, "--session-timeout", shortSession)
+		scheduler := s.start(t, "scheduler", "--metrics-listen", "127.0.0.1:0", "--session-timeout", shortSession)
 		s.start(t, "supervisor", "--session-timeout", shortSession)
 		s.agents(t, openShop(t, nil))
-		garbage(t, s, metrics)
+		garbage(t, s, scheduler.metricsURL(t))
 	})
 }
 
@@ -265,13 +263,13 @@ func checkDeadletters(t *testing.T, dead []events.Record, want map[string]rubbis
 var deadletterMetric = regexp.MustCompile(`(?m)^waybill_deadletters_total\{reason="([a-z_]+)"\} (\d+)$`)
 
 // checkCounted compares the metrics page with what was written.
-func checkCounted(t *testing.T, addr string, want map[string]rubbish) {
+func checkCounted(t *testing.T, url string, want map[string]rubbish) {
 	t.Helper()
 	counts := map[string]int{}
 	for _, x := range want {
 		counts[string(x.reason)]++
 	}
-	resp, err := http.Get("http://" + addr + "/metrics")
+	resp, err := http.Get(url)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"sync"
 	"syscall"
@@ -134,6 +135,19 @@ func (p *process) await(t *testing.T, text string) string {
 			t.Fatalf("waybill %s doesn't say %q", p.name, text)
 		}
 	}
+}
+
+var metricsPage = regexp.MustCompile(`http://[0-9.:]+/metrics`)
+
+// metricsURL is the page that the process says it serves.
+func (p *process) metricsURL(t *testing.T) string {
+	t.Helper()
+	line := p.await(t, "/metrics")
+	url := metricsPage.FindString(line)
+	if url == "" {
+		t.Fatalf("waybill %s names no page of metrics: %s", p.name, line)
+	}
+	return url
 }
 
 // said keeps what a process says, line by line.

@@ -63,9 +63,11 @@ func runUp(cmd *cobra.Command, o upOptions) error {
 			return err
 		}
 		if o.metricsListen != "" {
-			if _, err := lo.metrics.serve(ctx, o.metricsListen); err != nil {
+			addr, err := lo.metrics.serve(ctx, o.metricsListen)
+			if err != nil {
 				return err
 			}
+			o.metricsListen = addr.String() // port 0 is any
 		}
 		sys.broker.Open()
 		o.sayUp(cmd.OutOrStdout(), sys)

@@ -7,7 +7,8 @@ import (
 )
 
 // Audit compares a ledger with the states that the log gives its tasks, from
-// outside: P6 (after undone no effect without its undo) and P7 (an effect for
+// outside: P6 (after undone, or cancelled without --keep, no effect without its
+// undo, where the step has one) and P7 (an effect for
 // each completed step, at most one for each key). It returns what is broken.
 func Audit(ledger []Entry, task func(id string) *events.Task, ids []string) []string {
 	var faults []string
@@ -34,10 +35,15 @@ func Audit(ledger []Entry, task func(id string) *events.Task, ids []string) []st
 			switch {
 			case s.State == events.StepCompleted && effects[s.Key] == 0:
 				faults = append(faults, fmt.Sprintf("P7: step %s of task %s completed without an effect", name, id))
-			case t.State == events.StateUndone && effects[s.Key] > 0 && !undone[s.Key]:
+			case takenBack(t) && t.Plan.Steps[i].Undo != nil && effects[s.Key] > 0 && !undone[s.Key]:
 				faults = append(faults, fmt.Sprintf("P6: step %s of task %s has an effect without its undo", name, id))
 			}
 		}
 	}
 	return faults
+}
+
+// takenBack reports whether all that the task did had to be undone.
+func takenBack(t *events.Task) bool {
+	return t.State == events.StateUndone || t.State == events.StateCancelled && !t.Keep
 }

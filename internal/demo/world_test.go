@@ -154,10 +154,17 @@ func TestMisbehaviour(t *testing.T) {
 
 // The audit sees a ledger that breaks a promise.
 func TestAudit(t *testing.T) {
-	plan := events.NewPlan(events.OnErrorUndo, time.Hour, []events.PlanStep{{ID: "charge"}})
+	plan := events.NewPlan(events.OnErrorUndo, time.Hour, []events.PlanStep{{ID: "charge", Undo: &events.PlanUndo{}}})
+	final := events.NewPlan(events.OnErrorUndo, time.Hour, []events.PlanStep{{ID: "ship"}})
 	task := func(state events.TaskState, step events.StepState) func(string) *events.Task {
 		return func(string) *events.Task {
 			return &events.Task{ID: "t", State: state, Plan: plan, Steps: []events.Step{{Run: events.Run{State: step, Key: "k"}}}}
+		}
+	}
+	cancelled := func(keep bool, plan *events.Plan) func(string) *events.Task {
+		return func(string) *events.Task {
+			return &events.Task{ID: "t", State: events.StateCancelled, Keep: keep, Plan: plan,
+				Steps: []events.Step{{Run: events.Run{State: events.StepCancelled, Key: "k"}}}}
 		}
 	}
 	effect, undo := Entry{What: Effect, Key: "k"}, Entry{What: Undone, UndoOf: "k"}
@@ -171,6 +178,10 @@ func TestAudit(t *testing.T) {
 		{"twice", "P7", []Entry{effect, effect}, task(events.StateProcessed, events.StepCompleted)},
 		{"never", "P7", nil, task(events.StateProcessed, events.StepCompleted)},
 		{"not undone", "P6", []Entry{effect}, task(events.StateUndone, events.StepCancelled)},
+		{"cancelled", "P6", []Entry{effect}, cancelled(false, plan)},
+		{"cancelled, and barred before it came", "", []Entry{{What: Nothing, UndoOf: "k"}}, cancelled(false, plan)},
+		{"cancelled, but kept", "", []Entry{effect}, cancelled(true, plan)},
+		{"cancelled, and there is no undo", "", []Entry{effect}, cancelled(false, final)},
 		{"lost", "P1", nil, func(string) *events.Task { return nil }},
 	} {
 		got := ""
