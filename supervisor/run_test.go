@@ -150,7 +150,7 @@ func TestWhoIsBehindGoesByTheLogsTime(t *testing.T) {
 		synctest.Wait()
 		due := r.start.Add(5 * time.Second)
 		time.Sleep(10 * time.Second) // the timers are long due when they are read
-		r.log.setStable(0, 0) // nothing is to be read before all is there
+		r.log.setStable(0, 0)        // nothing is to be read before all is there
 		r.log.appendAt(r.start.Add(time.Second), 0, r.started("answered", 3, due), r.started("silent", 3, due))
 		for i := range 200 {
 			r.log.appendAt(r.start.Add(2*time.Second), 0, completed(fmt.Sprint("other ", i), 4))
