@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"syscall"
@@ -34,26 +35,37 @@ func (c *cluster) readAll(topic string) []events.Record {
 	return all
 }
 
-// stopped waits until the kernel says that every thread of a process is stopped.
+// stopped waits until the kernel says that every thread of a process is stopped:
+// one that isn't yet would go on for a moment, and answer in time.
 func stopped(t *testing.T, pid int) {
 	t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); ; {
-		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-		if err != nil {
-			t.Fatal(err)
+	for deadline := time.Now().Add(patience); ; {
+		threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
+		if err != nil || len(threads) == 0 {
+			t.Fatalf("process %d has %d threads, %v", pid, len(threads), err)
 		}
-		if _, rest, ok := strings.Cut(string(stat), ") "); ok && rest[0] == 'T' {
+		running := ""
+		for _, file := range threads {
+			stat, err := os.ReadFile(file)
+			if err != nil {
+				continue // the thread has ended
+			}
+			if _, rest, ok := strings.Cut(string(stat), ") "); !ok || rest[0] != 'T' {
+				running = string(stat)
+			}
+		}
+		if running == "" {
 			return
 		}
 		if time.Now().After(deadline) {
-			t.Fatalf("process %d is not stopped: %s", pid, stat)
+			t.Fatalf("process %d is not stopped: %s", pid, running)
 		}
 	}
 }
 
 // sharedAgents starts the workflow's agent in three processes; the first one's service is
 // behind front.
-func sharedAgents(t *testing.T, front http.Handler) (c *cluster, cancel context.CancelFunc) {
+func sharedAgents(t *testing.T, front http.Handler, session time.Duration) (c *cluster, cancel context.CancelFunc) {
 	c = newCluster(t)
 	c.apply(clusterWorkflow)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -62,9 +74,9 @@ func sharedAgents(t *testing.T, front http.Handler) (c *cluster, cancel context.
 	t.Cleanup(server.Close)
 	c.scheduler("scheduler-1")
 	c.supervisor("supervisor-1")
-	c.agent("agent-1", server.URL+"/shop/{operation}")
-	c.agent("agent-2", c.url+"/shop/{operation}")
-	c.agent("agent-3", c.url+"/shop/{operation}")
+	c.agent("agent-1", server.URL+"/shop/{operation}", session)
+	c.agent("agent-2", c.url+"/shop/{operation}", session)
+	c.agent("agent-3", c.url+"/shop/{operation}", session)
 	c.owners(c.cfg.Namespace.AgentGroup("shop"), 3, time.Minute)
 	c.owners(c.cfg.Namespace.SchedulerGroup(), 2, time.Minute)
 	return c, cancel
@@ -94,7 +106,9 @@ func TestStoppedAgentStaysSilent(t *testing.T) {
 		}
 		c.world.ServeHTTP(w, r)
 	})
-	c, cancel := sharedAgents(t, front)
+	// The session outlasts the attempts: else another instance takes over the
+	// requests themselves while they have time left, which is as good.
+	c, cancel := sharedAgents(t, front, 10*time.Second)
 	defer cancel()
 	ids := make([]string, tasks)
 	for i := range ids {
@@ -163,7 +177,7 @@ func TestSickInstance(t *testing.T) {
 	c, cancel := sharedAgents(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		asked.Store(r.Header.Get("X-Waybill-Request"), true)
 		http.Error(w, "out of order", http.StatusInternalServerError)
-	}))
+	}), 3*time.Second)
 	defer cancel()
 	ids := make([]string, tasks)
 	for i := range ids {

@@ -22,21 +22,6 @@ import (
 	"github.com/waybill-run/waybill/internal/verify"
 )
 
-// builtBinary is the waybill binary of this source tree, built once for each
-// test process.
-var builtBinary = sync.OnceValues(func() (string, error) {
-	dir, err := os.MkdirTemp("", "waybill-test-")
-	if err != nil {
-		return "", err
-	}
-	path := filepath.Join(dir, "waybill")
-	out, err := exec.Command("go", "build", "-o", path, ".").CombinedOutput()
-	if err != nil {
-		return "", fmt.Errorf("go build: %w\n%s", err, out)
-	}
-	return path, nil
-})
-
 // cluster is a namespace on a real Kafka, with roles in processes of their own.
 type cluster struct {
 	t      *testing.T
@@ -77,7 +62,7 @@ steps:
 
 func newCluster(t *testing.T) *cluster {
 	b := kafkatest.Kafka(t)
-	binary, err := builtBinary()
+	binary, err := product()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -157,8 +142,8 @@ func (c *cluster) supervisor(name string) {
 	c.start(name, "supervisor", "--data-dir", filepath.Join(c.dir, name), "--session-timeout", "3s")
 }
 
-func (c *cluster) agent(name, url string) {
-	c.start(name, "agent", "http", "--agent", "shop", "--url", url, "--session-timeout", "3s")
+func (c *cluster) agent(name, url string, session time.Duration) {
+	c.start(name, "agent", "http", "--agent", "shop", "--url", url, "--session-timeout", session.String())
 }
 
 // apply creates the topics and applies a workflow.
@@ -296,7 +281,7 @@ func TestClusterSurvivesKills(t *testing.T) {
 	c.supervisor("supervisor-1")
 	c.supervisor("supervisor-2")
 	for i := range 3 {
-		c.agent(fmt.Sprint("agent-", i+1), c.url+"/shop/{operation}")
+		c.agent(fmt.Sprint("agent-", i+1), c.url+"/shop/{operation}", 3*time.Second)
 	}
 	ns := c.cfg.Namespace
 	c.owners(ns.SchedulerGroup(), 4, time.Minute)
