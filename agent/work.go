@@ -18,7 +18,8 @@ const (
 
 // work takes one request to its end: a reply, silence, or another instance.
 func (m *member) work(j job) {
-	began := m.cfg.Clock()
+	now := m.clockFrom()
+	began := now()
 	a := attempt{req: j.req, retry: m.cfg.Retry}
 	n := a.begin(began)
 	if n.do == doStop {
@@ -32,7 +33,7 @@ func (m *member) work(j job) {
 		switch n.do {
 		case doCall:
 			var overran <-chan result
-			if a, n, wake, overran = m.call(a); overran != nil {
+			if a, n, wake, overran = m.call(a, now); overran != nil {
 				m.cfg.Listener.overran(j.req)
 				m.cfg.Listener.dropped(j.req)
 				m.done(j.at)
@@ -40,9 +41,9 @@ func (m *member) work(j job) {
 				return
 			}
 		case doWait:
-			n = m.wait(a, n.at, wake)
+			n = m.wait(a, n.at, wake, now)
 		case doReply:
-			m.reply(j, n.reply, began)
+			m.reply(j, n.reply, began, now)
 			return
 		case doStop:
 			m.cfg.Listener.dropped(j.req)
@@ -57,9 +58,27 @@ func (m *member) work(j job) {
 	}
 }
 
+// clock is the broker's time.
+type clock func() time.Time
+
+// clockFrom is the broker's time for one request: as it is corrected, but never
+// behind what has passed here since now. A process that was stopped can find
+// requests from before its stop first, and take their age for a difference of
+// clocks; its attempts would then seem to have time left.
+func (m *member) clockFrom() clock {
+	began, start := m.cfg.Clock(), time.Now()
+	return func() time.Time {
+		at := began.Add(time.Since(start))
+		if corrected := m.cfg.Clock(); corrected.After(at) {
+			return corrected
+		}
+		return at
+	}
+}
+
 // wait is until at, by the broker's clock, or until wake is closed.
-func (m *member) wait(a attempt, at time.Time, wake <-chan struct{}) next {
-	t := time.NewTimer(at.Sub(m.cfg.Clock()))
+func (m *member) wait(a attempt, at time.Time, wake <-chan struct{}, now clock) next {
+	t := time.NewTimer(at.Sub(now()))
 	defer t.Stop()
 	select {
 	case <-t.C:
@@ -67,15 +86,15 @@ func (m *member) wait(a attempt, at time.Time, wake <-chan struct{}) next {
 	case <-m.handling.Done():
 		return next{do: doLeave}
 	}
-	return a.begin(m.cfg.Clock())
+	return a.begin(now())
 }
 
 // call asks the circuit and calls the handler once. overran, if not nil, is
 // where the handler's result will come: it hadn't returned at complete-by.
-func (m *member) call(a attempt) (_ attempt, n next, wake <-chan struct{}, overran <-chan result) {
+func (m *member) call(a attempt, clock clock) (_ attempt, n next, wake <-chan struct{}, overran <-chan result) {
 	k := m.circuits.of(m.downstream(a.req))
 	verdict, openFor, changed := k.allow()
-	now := m.cfg.Clock()
+	now := clock()
 	if verdict == nil {
 		a, n = a.refused(openFor, k.name, now)
 		return a, n, changed, nil
@@ -92,7 +111,7 @@ func (m *member) call(a attempt) (_ attempt, n next, wake <-chan struct{}, overr
 	}
 	leaving := m.handling.Err() != nil
 	verdict(verdictOf(r, leaving))
-	now = m.cfg.Clock()
+	now = clock()
 	if a, n = a.after(r, now, leaving); n.do == doWait {
 		m.cfg.Listener.retried(a.req, r.fail, a.tries, n.at.Sub(now))
 	}
@@ -131,13 +150,13 @@ func (m *member) protect(ctx context.Context, r Request, returned chan<- result)
 
 // reply sends until it is acknowledged or the time is over. The clock is read
 // right before each send: a process that was stopped in between sends nothing.
-func (m *member) reply(j job, reply events.Reply, began time.Time) {
+func (m *member) reply(j job, reply events.Reply, began time.Time, now clock) {
 	rec := reply.Record(m.cfg.Namespace, m.cfg.Source)
 	if j.req.Traceparent != "" {
 		rec.Headers = append(rec.Headers, events.Header{Key: events.HeaderTraceparent, Value: []byte(j.req.Traceparent)})
 	}
 	for wait := sendWaitMin; ; wait = min(2*wait, sendWaitMax) {
-		left := j.req.CompleteBy.Sub(m.cfg.Clock())
+		left := j.req.CompleteBy.Sub(now())
 		if left <= 0 {
 			m.cfg.Listener.dropped(j.req)
 			m.done(j.at)
@@ -145,12 +164,12 @@ func (m *member) reply(j job, reply events.Reply, began time.Time) {
 		}
 		err := m.send(rec, left)
 		if err == nil {
-			m.cfg.Listener.finished(j.req, reply.Outcome, m.cfg.Clock().Sub(began))
+			m.cfg.Listener.finished(j.req, reply.Outcome, now().Sub(began))
 			m.done(j.at)
 			return
 		}
 		m.cfg.Listener.sendFailed(j.req, err)
-		t := time.NewTimer(min(wait, j.req.CompleteBy.Sub(m.cfg.Clock())))
+		t := time.NewTimer(min(wait, j.req.CompleteBy.Sub(now())))
 		select {
 		case <-t.C:
 		case <-m.sending.Done():

@@ -151,7 +151,9 @@ func (c *cluster) silent(held map[string]string) {
 	for _, r := range c.readAll(c.cfg.Namespace.Inbox(events.Replies)) {
 		id, _ := r.Header(events.HeaderRequest)
 		if _, ok := held[id]; ok {
-			c.t.Errorf("a reply was sent for %s, whose agent was stopped past its time", id)
+			source, _ := r.Header(events.HeaderSource)
+			outcome, _ := r.Header(events.HeaderOutcome)
+			c.t.Errorf("a reply (%s) was sent for %s by %s at %s, whose agent was stopped past its time", outcome, id, source, r.Time.Format(events.TimeLayout))
 		}
 	}
 	c.mu.Lock()
