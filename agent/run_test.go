@@ -265,6 +265,33 @@ func TestStoppedProcessSendsNothing(t *testing.T) {
 	})
 }
 
+// A correction of the clock never gives an attempt time that it had used up: a
+// process that was stopped takes what waited for it for a difference of clocks.
+func TestClockThatFallsBackGivesNoTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newFakeSession()
+		var behind atomic.Int64
+		began := time.Now()
+		s.sendErr = func() error {
+			if time.Since(began) < 5*time.Second {
+				return errSend
+			}
+			return nil
+		}
+		stop := start(t, s, Config{Clock: func() time.Time { return time.Now().Add(-time.Duration(behind.Load())) }},
+			func(context.Context, Request) (any, error) {
+				behind.Store(int64(time.Hour))
+				return nil, nil
+			})
+		s.deliver(testRecord(1, time.Now().Add(3*time.Second)))
+		pass(20 * time.Second)
+		stop()
+		if len(s.acked) != 0 || s.dones[position{0, 1}] != 1 {
+			t.Errorf("replied %v, done %v", s.acked, s.dones)
+		}
+	})
+}
+
 func TestCircuitOpensWaitsAndCloses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newFakeSession()
