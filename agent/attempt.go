@@ -119,3 +119,9 @@ func (a attempt) answer(r events.Reply) next {
 	r.Ref = events.RequestRef{Step: a.req.Step, Kind: a.req.Kind, Attempt: a.req.Attempt}
 	return next{do: doReply, reply: r}
 }
+
+// nothingHappened reports whether a reply says that the attempt had no effect:
+// whoever believes it undoes nothing, so the attempt must not be made again.
+func nothingHappened(r *events.Reply) bool {
+	return r.Outcome == events.Rejected || r.Outcome == events.Failed && r.Effect == events.EffectNone
+}

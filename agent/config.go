@@ -24,8 +24,8 @@ const (
 	DefaultHealthFailed = 3
 )
 
-// Session is one stay in the consumer group of an agent. Done, Send, Pause and
-// Resume are called while Poll runs, from many goroutines.
+// Session is one stay in the consumer group of an agent. Done, CommitSoon,
+// Send, Pause and Resume are called while Poll runs, from many goroutines.
 type Session interface {
 	// Poll returns committed records of the request topic, possibly none. An
 	// error ends the stay, unless ctx is done.
@@ -34,6 +34,9 @@ type Session interface {
 	// and after Close, and is told once for each record that was begun; the session
 	// commits below the lowest that isn't done.
 	Done(partition int32, offset int64)
+	// CommitSoon asks for a commit of what is done, as soon as can be rather than
+	// in the session's own time. It doesn't wait for it, and may come after Close.
+	CommitSoon()
 	// Send returns when rec is acknowledged by all in-sync replicas. When ctx is
 	// done it gives up and must not send what it hasn't sent yet.
 	Send(ctx context.Context, rec events.Record) error
@@ -45,8 +48,9 @@ type Session interface {
 	Close(ctx context.Context) error
 }
 
-// Holder is a Session that knows which partitions it has. A request that waits
-// for its turn is not begun once its partition is another's.
+// Holder is a Session that knows which partitions it has. Once its partition is
+// another's, a request that waits for its turn is not begun, and that nothing
+// happened is not said of one that runs.
 type Holder interface {
 	// Held is a context that has ended if the session doesn't have the
 	// partition.

@@ -24,10 +24,24 @@
 // attempt, a call which may have had an effect is replied as failed with unknown
 // effect, and the scheduler remembers that there may be something to undo.
 //
+// That nothing happened (a rejection, or a failure without effect) is not said
+// of a request whose partition is another instance's by then, who may be at it;
+// and once it is said and acknowledged, the request's offset is committed at once
+// and not in its turn.
+//
 // # Not guaranteed
 //
 // That a request is handled once: a crash, a rebalance or a lost acknowledgement
-// repeats it. The idempotency key is what makes a repetition harmless.
+// repeats it, the same attempt under the same Request.ID. The idempotency key is
+// what makes a repetition harmless.
+//
+// That a repetition is answered as before: that is the service's part. The first
+// reply is believed. A key that was rejected must never happen; an attempt that
+// failed without effect must have none when it comes again. A service keeps to it
+// by what it stores under the key, or by answers that follow from the request
+// alone. What no key can hold to, since the service didn't see the request (a
+// circuit that is open, a connection that was refused), is wrong if the process
+// dies between the acknowledgement of the reply and the commit right after it.
 //
 // That nothing arrives after complete-by: a process stopped between the check
 // and the socket's write, or a slow network, can deliver late. Contexts end

@@ -60,13 +60,15 @@ func (f *Failure) Error() string {
 func (f *Failure) Unwrap() error { return f.Err }
 
 // Rejected is the error of a request that must not be tried again, and that
-// changed nothing. The step is in error by it.
+// changed nothing and never will: should it come again, it must be rejected again.
+// The step is in error by it.
 func Rejected(code, message string) error {
 	return &Failure{Code: code, Message: message, Rejected: true}
 }
 
 // NoEffect says that the call which failed by err changed nothing, so that
-// there is nothing to undo. NoEffect(nil) is nil.
+// there is nothing to undo. Should the same request, by its ID, come again, it
+// must change nothing either. NoEffect(nil) is nil.
 func NoEffect(err error) error {
 	return with(err, func(f *Failure) { f.NoEffect = true })
 }
@@ -106,13 +108,22 @@ func failureOf(err error) *Failure {
 	return f
 }
 
-// body is the error object of a reply, within its bounds.
+// body is the error object of a reply, within its bounds. Details that would
+// take it past them are left out: a reply that can't be read tells nothing.
 func (f *Failure) body() json.RawMessage {
 	e := events.Error{Code: cut(f.Code, codeBytesMax), Message: cut(f.Error(), messageBytesMax)}
 	if len(f.Details) <= detailsBytesMax && events.ValidJSON(f.Details) {
 		e.Details = f.Details
+		if b := encode(&e); events.ValidJSON(b) {
+			return b
+		}
+		e.Details = nil // the object around them is one level too many
 	}
-	b, err := json.Marshal(&e)
+	return encode(&e)
+}
+
+func encode(e *events.Error) json.RawMessage {
+	b, err := json.Marshal(e)
 	if err != nil {
 		panic(fmt.Sprintf("agent: encode error object of %q: %v", e.Code, err)) // ValidJSON is stricter than Marshal
 	}

@@ -22,8 +22,11 @@ import (
 // the process leaves and its grace is over. A Handler that ignores it keeps
 // its place among the concurrent ones until it returns.
 //
-// The same request can come again, also after it succeeded: the idempotency
-// key is how a service recognises it. Undoing what never happened must succeed.
+// The same request can come again, also after it was answered: the idempotency
+// key is how a service recognises it, and what was answered must stay true. A key
+// that was rejected must never happen, and a request that failed with NoEffect
+// must do nothing when it comes again under its ID; the next attempt may. Undoing
+// what never happened must succeed.
 type Handler interface {
 	Handle(ctx context.Context, r Request) (output any, err error)
 }

@@ -33,7 +33,8 @@ type Listener struct {
 	// Overran: the handler had not returned at complete-by. It keeps its place
 	// among the concurrent ones until it does.
 	Overran func(r Request)
-	// Abandoned: the process leaves; the request is left to another instance.
+	// Abandoned: the process leaves, or the request's partition has gone; the
+	// request is left to another instance.
 	Abandoned func(r Request)
 	// Panicked: the handler panicked; the request is replied as failed.
 	Panicked func(r Request, value any, stack []byte)

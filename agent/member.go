@@ -19,8 +19,9 @@ type position struct {
 
 // job is a request that waits for its turn, or has it.
 type job struct {
-	at  position
-	req Request
+	at       position
+	req      Request
+	appended time.Time // when the broker took it
 }
 
 // member is one stay in the group: a session and the bounded pool that works on
@@ -37,6 +38,8 @@ type member struct {
 	held    map[position]struct{} // queued or running
 	queue   []job                 // at most Concurrency and one poll
 	running int                   // at most Concurrency
+	idle    int                   // goroutines that wait for a job; with those that run, at most Concurrency
+	next    chan job              // to one that is idle
 	paused  bool
 	closed  bool // nothing more is begun
 	workers sync.WaitGroup
@@ -74,12 +77,19 @@ func (m *member) take(rec *events.Record) {
 		return // delivered again after a rebalance; whoever has it will say Done
 	}
 	m.held[at] = struct{}{}
-	if m.running < m.cfg.Concurrency {
+	j := job{at, req, rec.Time}
+	switch {
+	case m.idle > 0:
+		m.idle--
 		m.running++
-		m.workers.Go(func() { m.serve(job{at, req}) })
+		m.next <- j // there is room for every goroutine
+		return
+	case m.running < m.cfg.Concurrency:
+		m.running++
+		m.workers.Go(func() { m.serve(j) })
 		return
 	}
-	m.queue = append(m.queue, job{at, req})
+	m.queue = append(m.queue, j)
 	if !m.paused && len(m.queue) >= m.cfg.Concurrency {
 		m.paused = true
 		m.session.Pause()
@@ -96,13 +106,24 @@ func (m *member) serve(j job) {
 	}
 }
 
-// following takes the next request that waits; false if there is none. It
-// resumes the session when half of the room is free again.
+// following takes the next request that waits, or waits for one: a goroutine that
+// has worked has the stack for it. False: nothing more is begun.
 func (m *member) following() (job, bool) {
+	if j, ok := m.queued(); ok {
+		return j, true
+	}
+	j, ok := <-m.next
+	return j, ok
+}
+
+// queued takes the next request that waits; if there is none, its goroutine counts
+// as idle. It resumes the session when half of the room is free again.
+func (m *member) queued() (job, bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.closed || len(m.queue) == 0 {
 		m.running--
+		m.idle++
 		return job{}, false
 	}
 	j := m.queue[0]
@@ -120,6 +141,7 @@ func (m *member) following() (job, bool) {
 func (m *member) drain(cancelHandlers context.CancelFunc) int {
 	m.mu.Lock()
 	m.closed = true
+	close(m.next) // nothing is taken any more: the polling is over
 	waiting := m.queue
 	m.queue = nil
 	m.mu.Unlock()
@@ -169,8 +191,7 @@ func (m *member) abandon(j job) {
 	m.cfg.Listener.abandoned(j.req)
 }
 
-// lost lets go of a request whose partition has gone to another instance before
-// it was begun.
+// lost lets go of a request whose partition has gone to another instance.
 func (m *member) lost(j job) bool {
 	h, ok := m.session.(Holder)
 	if !ok {

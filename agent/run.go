@@ -69,7 +69,8 @@ func (r *runner) stay(ctx context.Context) error {
 	defer cancelHandlers()
 	sending, cancelSends := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancelSends()
-	m := &member{runner: r, session: session, handling: handling, sending: sending, held: map[position]struct{}{}}
+	m := &member{runner: r, session: session, handling: handling, sending: sending, held: map[position]struct{}{},
+		next: make(chan job, r.cfg.Concurrency)}
 	r.cfg.Listener.joined()
 
 	polling, stop := context.WithCancelCause(ctx)

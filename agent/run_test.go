@@ -292,6 +292,34 @@ func TestClockThatFallsBackGivesNoTime(t *testing.T) {
 	})
 }
 
+// A process that has just started on a machine whose clock is an hour behind:
+// what waits for its request's time to be over must not wait for that hour, or
+// a few such handlers take every place.
+func TestClockThatIsBehindLeavesNoHour(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newFakeSession()
+		var ended atomic.Int64
+		began := time.Now()
+		stop := start(t, s, Config{Clock: func() time.Time { return time.Now().Add(-time.Hour) }},
+			func(ctx context.Context, _ Request) (any, error) {
+				<-ctx.Done()
+				ended.Store(int64(time.Since(began)))
+				return nil, ctx.Err()
+			})
+		r := testRecord(1, time.Now().Add(3*time.Second))
+		r.Time = time.Now()
+		s.deliver(r)
+		pass(time.Minute)
+		stop()
+		if got := time.Duration(ended.Load()); got != 3*time.Second {
+			t.Errorf("the handler's time was over after %v, want 3s", got)
+		}
+		if len(s.acked) != 0 || s.dones[position{0, 1}] != 1 {
+			t.Errorf("replied %v, done %v", s.acked, s.dones)
+		}
+	})
+}
+
 func TestCircuitOpensWaitsAndCloses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newFakeSession()

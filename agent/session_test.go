@@ -25,6 +25,7 @@ type fakeSession struct {
 	at     map[position]string      // request of each record
 	acked  map[string]events.Record // replies, by request
 	dones  map[position]int
+	soon   int // calls of CommitSoon
 	paused bool
 	pauses int
 	closed bool
@@ -128,6 +129,12 @@ func (s *fakeSession) Done(p int32, o int64) {
 	if s.dones[at] > 1 {
 		s.fault("%s: done %d times", id, s.dones[at])
 	}
+}
+
+func (s *fakeSession) CommitSoon() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.soon++
 }
 
 func (s *fakeSession) Send(ctx context.Context, rec events.Record) error {

@@ -18,7 +18,7 @@ const (
 
 // work takes one request to its end: a reply, silence, or another instance.
 func (m *member) work(j job) {
-	now := m.clockFrom()
+	now := m.clockFrom(j.appended)
 	began := now()
 	a := attempt{req: j.req, retry: m.cfg.Retry}
 	n := a.begin(began)
@@ -64,9 +64,14 @@ type clock func() time.Time
 // clockFrom is the broker's time for one request: as it is corrected, but never
 // behind what has passed here since now. A process that was stopped can find
 // requests from before its stop first, and take their age for a difference of
-// clocks; its attempts would then seem to have time left.
-func (m *member) clockFrom() clock {
+// clocks; its attempts would then seem to have time left. And never behind the
+// instant at which the broker took the request: a process that has just started
+// on a machine whose clock is behind would leave its handlers that much time.
+func (m *member) clockFrom(appended time.Time) clock {
 	began, start := m.cfg.Clock(), time.Now()
+	if began.Before(appended) {
+		began = appended
+	}
 	return func() time.Time {
 		at := began.Add(time.Since(start))
 		if corrected := m.cfg.Clock(); corrected.After(at) {
@@ -150,6 +155,10 @@ func (m *member) protect(ctx context.Context, r Request, returned chan<- result)
 
 // reply sends until it is acknowledged or the time is over. The clock is read
 // right before each send: a process that was stopped in between sends nothing.
+//
+// That nothing happened is for the last one who has the attempt to say. So it is
+// not said once the partition is another's, who may be at it; and it is committed
+// at once, so that nobody makes the attempt again if this process dies.
 func (m *member) reply(j job, reply events.Reply, began time.Time, now clock) {
 	rec := reply.Record(m.cfg.Namespace, m.cfg.Source)
 	if j.req.Traceparent != "" {
@@ -162,10 +171,16 @@ func (m *member) reply(j job, reply events.Reply, began time.Time, now clock) {
 			m.done(j.at)
 			return
 		}
+		if nothingHappened(&reply) && m.lost(j) {
+			return
+		}
 		err := m.send(rec, left)
 		if err == nil {
 			m.cfg.Listener.finished(j.req, reply.Outcome, now().Sub(began))
 			m.done(j.at)
+			if nothingHappened(&reply) {
+				m.session.CommitSoon()
+			}
 			return
 		}
 		m.cfg.Listener.sendFailed(j.req, err)

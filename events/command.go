@@ -76,9 +76,7 @@ func (s *Submission) fields(c *codec) {
 // id with another digest is another order under a used name.
 func (s *Submission) Digest() string {
 	c := *s
-	if compact, err := compactJSON(c.Input); err == nil {
-		c.Input = compact
-	}
+	c.Input = compactJSON(c.Input)
 	if string(c.Input) == "null" {
 		c.Input = nil
 	}

@@ -240,6 +240,9 @@ func (r *Run) revive() {
 }
 
 func applyToStep(t *Task, e *Event) error {
+	if !t.Open() {
+		return fmt.Errorf("the table of steps has no row for a task that has ended")
+	}
 	switch f := e.Fact.(type) {
 	case *RunSkipped:
 		return t.onRun(e, Do, f.Step, "skipped", unnumbered, func(s *Step, r *Run) { r.EndedAt = e.At })

@@ -157,7 +157,7 @@ func TestEveryTypeHasGolden(t *testing.T) {
 	for _, s := range samples() {
 		names = append(names, s.name)
 	}
-	others := []string{TypeSubmission, TypeRequest, TypeReply, TypeRecovery, TypeControl, TypeAnswer, TypeAlert, TypeNotification, TypeDeadletter}
+	others := []string{TypeSubmission, TypeRequest, TypeReply, TypeRecovery, TypeControl, TypeAnswer, TypeAlert, TypeNotification, TypeDeadletter, TypeSnapshot, TypeSnapshotChunk}
 	for _, typ := range append(Types(), others...) {
 		if !slices.ContainsFunc(names, func(n string) bool { return n == typ || strings.HasPrefix(n, typ+".") }) {
 			t.Errorf("type %s has no sample, and so no golden file", typ)

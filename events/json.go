@@ -2,9 +2,11 @@ package events
 
 import (
 	"bytes"
+	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"unicode/utf8"
 )
 
@@ -24,79 +26,149 @@ const (
 // are left as it may have.
 const outside = maxStoredDepth - MaxJSONDepth
 
-// field is one member of a JSON object: its name and its value as it stands.
-type field struct {
-	key []byte
-	val []byte
+// object is the members of a JSON object, as they stand in its text.
+type object struct {
+	data    []byte
+	members []member
+	// seen has a bit for each name that may be there, by nameBit: most names
+	// needn't be compared with all before them.
+	seen uint64
 }
+
+// member says where in the text a member's name stands, without its quotes, and
+// its value. There are no pointers in it: there are many, and short-lived.
+type member struct {
+	nameStart, nameEnd int32
+	start, end         int32
+	escaped            bool // the name is written with escapes
+}
+
+// name is the name of member i.
+func (o *object) name(i int) []byte {
+	m := &o.members[i]
+	if !m.escaped {
+		return o.data[m.nameStart:m.nameEnd]
+	}
+	name, err := unquoteBytes(o.data[m.nameStart-1 : m.nameEnd+1])
+	if err != nil {
+		panic("events: " + err.Error()) // skipString has accepted it
+	}
+	return name
+}
+
+// value is the value of member i, as it stands.
+func (o *object) value(i int) []byte { return o.data[o.members[i].start:o.members[i].end] }
+
+// is reports whether member i has a name.
+func (o *object) is(i int, name string) bool {
+	m := &o.members[i]
+	if m.escaped {
+		return string(o.name(i)) == name
+	}
+	return string(o.data[m.nameStart:m.nameEnd]) == name
+}
+
+// reset lets go of the text.
+func (o *object) reset() { o.data, o.members, o.seen = nil, o.members[:0], 0 }
 
 var errNotObject = errors.New("not a JSON object")
 
 func badValue(name, what string) error { return fmt.Errorf("field %q: %s", name, what) }
 
-// scanObject checks that data is one JSON object in UTF-8 and appends its
-// members to dst. Of two members of one name the last counts, as in the
-// standard library. Names and values alias data.
-func scanObject(data []byte, dst []field) ([]field, error) { return scanObjectAt(data, dst, 0) }
-
-// scanObjectAt is scanObject for an object that has as many levels around it.
-func scanObjectAt(data []byte, dst []field, level int) ([]field, error) {
+// scan checks that data is one JSON object in UTF-8, with as many levels around
+// it, and finds its members. Of two members of one name the last counts, as in the
+// standard library.
+func (o *object) scan(data []byte, level int) error {
 	if !utf8.Valid(data) {
-		return dst, errors.New("not UTF-8")
+		return errors.New("not UTF-8")
 	}
+	if len(data) > math.MaxInt32 {
+		return errors.New("longer than 2 GiB")
+	}
+	return o.scanPart(data, level)
+}
+
+// scanPart is scan for a part of what was scanned before.
+func (o *object) scanPart(data []byte, level int) error {
+	o.reset()
+	o.data = data
 	i := skipSpace(data, 0)
 	if i >= len(data) || data[i] != '{' {
-		return dst, errNotObject
+		return errNotObject
 	}
 	i = skipSpace(data, i+1)
 	if i < len(data) && data[i] == '}' {
-		return dst, atEnd(data, i+1)
+		return atEnd(data, i+1)
 	}
 	for {
-		keyEnd, err := skipString(data, i)
-		if err != nil {
-			return dst, err
+		var err error
+		if i, err = o.scanMember(i, level); err != nil {
+			return err
 		}
-		key, err := unquoteBytes(data[i:keyEnd])
-		if err != nil {
-			return dst, err
+		if len(o.members) > maxJSONFields {
+			return fmt.Errorf("more than %d members", maxJSONFields)
 		}
-		i = skipSpace(data, keyEnd)
-		if i >= len(data) || data[i] != ':' {
-			return dst, syntax(data, i)
-		}
-		i = skipSpace(data, i+1)
-		end, err := skipValue(data, i, level+1)
-		if err != nil {
-			return dst, err
-		}
-		dst = setField(dst, key, data[i:end])
-		if len(dst) > maxJSONFields {
-			return dst, fmt.Errorf("more than %d members", maxJSONFields)
-		}
-		i = skipSpace(data, end)
-		if i >= len(data) {
-			return dst, syntax(data, i)
+		if i = skipSpace(data, i); i >= len(data) {
+			return syntax(data, i)
 		}
 		switch data[i] {
 		case ',':
 			i = skipSpace(data, i+1)
 		case '}':
-			return dst, atEnd(data, i+1)
+			return atEnd(data, i+1)
 		default:
-			return dst, syntax(data, i)
+			return syntax(data, i)
 		}
 	}
 }
 
-func setField(dst []field, key, val []byte) []field {
-	for i := range dst {
-		if string(dst[i].key) == string(key) {
-			dst[i].val = val
-			return dst
+// scanMember takes in the member at i and returns where it ends.
+func (o *object) scanMember(i, level int) (int, error) {
+	nameEnd, err := skipString(o.data, i)
+	if err != nil {
+		return i, err
+	}
+	m := member{nameStart: int32(i + 1), nameEnd: int32(nameEnd - 1)}
+	m.escaped = bytes.IndexByte(o.data[m.nameStart:m.nameEnd], '\\') >= 0
+	if i = skipSpace(o.data, nameEnd); i >= len(o.data) || o.data[i] != ':' {
+		return i, syntax(o.data, i)
+	}
+	i = skipSpace(o.data, i+1)
+	end, err := skipValue(o.data, i, level+1)
+	if err != nil {
+		return end, err
+	}
+	m.start, m.end = int32(i), int32(end)
+	o.put(m)
+	return end, nil
+}
+
+// put adds a member, or gives the one of its name another value.
+func (o *object) put(m member) {
+	o.members = append(o.members, m)
+	last := len(o.members) - 1
+	name := o.name(last)
+	bit := nameBit(name)
+	if o.seen&bit == 0 {
+		o.seen |= bit
+		return
+	}
+	for i := range last {
+		if o.is(i, string(name)) {
+			o.members[i].start, o.members[i].end = m.start, m.end
+			o.members = o.members[:last]
+			return
 		}
 	}
-	return append(dst, field{key, val})
+}
+
+// nameBit is one of 64 bits, by the length and two bytes of a name.
+func nameBit(name []byte) uint64 {
+	n := len(name)
+	if n == 0 {
+		return 1
+	}
+	return 1 << ((uint(n) + 5*uint(name[0]) + 11*uint(name[n-1])) & 63)
 }
 
 // scanArray calls each with every element of a JSON array.
@@ -158,6 +230,9 @@ func syntax(data []byte, i int) error {
 }
 
 func skipSpace(data []byte, i int) int {
+	if i < len(data) && data[i] > ' ' {
+		return i // as mostly: what Waybill writes has none
+	}
 	for i < len(data) && (data[i] == ' ' || data[i] == '\n' || data[i] == '\t' || data[i] == '\r') {
 		i++
 	}
@@ -239,31 +314,60 @@ func skipString(data []byte, i int) (int, error) {
 	if i >= len(data) || data[i] != '"' {
 		return i, syntax(data, i)
 	}
-	for i++; i < len(data); i++ {
-		switch c := data[i]; {
-		case c == '"':
+	for i = skipPlain(data, i+1); i < len(data); i = skipPlain(data, i+1) {
+		switch data[i] {
+		case '"':
 			return i + 1, nil
-		case c < 0x20:
+		case '\\':
+			var err error
+			if i, err = skipEscape(data, i+1); err != nil {
+				return i, err
+			}
+		default:
 			return i, syntax(data, i)
-		case c == '\\':
-			i++
-			if i >= len(data) {
-				return i, syntax(data, i)
-			}
-			switch data[i] {
-			case '"', '\\', '/', 'b', 'f', 'n', 'r', 't':
-			case 'u':
-				for n := 0; n < 4; n++ {
-					if i++; i >= len(data) || !isHex(data[i]) {
-						return i, syntax(data, i)
-					}
-				}
-			default:
-				return i, syntax(data, i)
-			}
 		}
 	}
 	return i, syntax(data, i)
+}
+
+// skipPlain returns where the next byte is that means something in a string: a
+// quote, a backslash, or a control character, which may not stand there. It looks
+// at eight bytes at a time: of a word, minus what is sought in each byte, the high
+// bit shows where it fell below zero (Bit Twiddling Hacks, "determine if a word has
+// a byte less than n"). A byte after the first that is found may be found wrongly,
+// so that word is gone through byte by byte.
+func skipPlain(data []byte, i int) int {
+	const ones, highs = 0x0101010101010101, 0x8080808080808080
+	for ; i+8 <= len(data); i += 8 {
+		w := binary.LittleEndian.Uint64(data[i:])
+		quote, escape := w^(ones*'"'), w^(ones*'\\')
+		if ((w-ones*0x20)&^w|(quote-ones)&^quote|(escape-ones)&^escape)&highs != 0 {
+			break
+		}
+	}
+	for i < len(data) && data[i] != '"' && data[i] != '\\' && data[i] >= 0x20 {
+		i++
+	}
+	return i
+}
+
+// skipEscape returns the last byte of an escape whose backslash stands before i.
+func skipEscape(data []byte, i int) (int, error) {
+	if i >= len(data) {
+		return i, syntax(data, i)
+	}
+	switch data[i] {
+	case '"', '\\', '/', 'b', 'f', 'n', 'r', 't':
+	case 'u':
+		for range 4 {
+			if i++; i >= len(data) || !isHex(data[i]) {
+				return i, syntax(data, i)
+			}
+		}
+	default:
+		return i, syntax(data, i)
+	}
+	return i, nil
 }
 
 func isHex(c byte) bool {

@@ -52,24 +52,25 @@ func FuzzScanObject(f *testing.F) {
 		if got, want := ValidJSON(data), std && depth(data) <= MaxJSONDepth; got != want {
 			t.Fatalf("ValidJSON is %v for depth %d, the standard library says %v: %q", got, depth(data), std, data)
 		}
-		fields, err := scanObject(data, nil)
+		var o object
+		err := o.scan(data, 0)
 		var members map[string]json.RawMessage
-		object := std && json.Unmarshal(data, &members) == nil && members != nil && depth(data) <= maxStoredDepth
-		if object && len(members) > maxJSONFields {
+		isObject := std && json.Unmarshal(data, &members) == nil && members != nil && depth(data) <= maxStoredDepth
+		if isObject && len(members) > maxJSONFields {
 			return
 		}
-		if (err == nil) != object {
-			t.Fatalf("scanObject: %v; the standard library reads %v: %q", err, members, data)
+		if (err == nil) != isObject {
+			t.Fatalf("scan: %v; the standard library reads %v: %q", err, members, data)
 		}
 		if err != nil {
 			return
 		}
-		if len(fields) != len(members) {
-			t.Fatalf("%d members, the standard library reads %d: %q", len(fields), len(members), data)
+		if len(o.members) != len(members) {
+			t.Fatalf("%d members, the standard library reads %d: %q", len(o.members), len(members), data)
 		}
-		for _, m := range fields {
-			if want, ok := members[string(m.key)]; !ok || !bytes.Equal(want, m.val) {
-				t.Fatalf("member %q is %q, the standard library reads %q", m.key, m.val, want)
+		for i := range o.members {
+			if want, ok := members[string(o.name(i))]; !ok || !bytes.Equal(want, o.value(i)) {
+				t.Fatalf("member %q is %q, the standard library reads %q", o.name(i), o.value(i), want)
 			}
 		}
 	})
@@ -217,6 +218,15 @@ func FuzzDecodeEvent(f *testing.F) {
 		if err != nil {
 			return
 		}
+		timing, err := DecodeTiming(&r)
+		if err != nil {
+			t.Fatalf("a supervisor doesn't read %s: %v", value, err)
+		}
+		var all, few Timers
+		all.Evolve(e)
+		if few.Evolve(timing); !reflect.DeepEqual(few, all) || timing.Seq != e.Seq || !timing.At.Equal(e.At) || timing.Cause != e.Cause || timing.Epoch != e.Epoch {
+			t.Fatalf("a supervisor reads %+v of %s: timers %+v, want %+v", timing, value, few, all)
+		}
 		if lineErr == nil && line.Seq != e.Seq {
 			t.Fatalf("a timeline shows seq %d, the event has %d", line.Seq, e.Seq)
 		}
@@ -340,6 +350,27 @@ func FuzzDecodeStored(f *testing.F) {
 			if back, err := DecodePartitionState(p.Encode()); err != nil || *back != *p {
 				t.Fatalf("%v\n%s", err, p.Encode())
 			}
+		}
+	})
+}
+
+// FuzzCompactJSON: it is what the standard library makes of a value.
+func FuzzCompactJSON(f *testing.F) {
+	for _, s := range jsonSeeds {
+		f.Add([]byte(s))
+	}
+	f.Add([]byte(" \t{ \"a b\" : [ 1 , \"\\\" \" ] }\r\n"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		if !ValidJSON(data) {
+			return
+		}
+		var want bytes.Buffer
+		if err := json.Compact(&want, data); err != nil {
+			t.Fatal(err)
+		}
+		before := bytes.Clone(data)
+		if got := compactJSON(data); !bytes.Equal(got, want.Bytes()) || !bytes.Equal(data, before) {
+			t.Fatalf("%q becomes %q, want %q", data, got, want.Bytes())
 		}
 	})
 }

@@ -1,7 +1,6 @@
 package events
 
 import (
-	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -27,14 +26,34 @@ const (
 	HeaderReplyTo        = "waybill_replyto"
 )
 
-// compactJSON takes the white space out of a JSON value.
-func compactJSON(raw []byte) ([]byte, error) {
-	if len(raw) == 0 {
-		return raw, nil
+// compactJSON takes the white space out of a JSON value; raw itself, where there is
+// none.
+func compactJSON(raw []byte) []byte {
+	var out []byte
+	kept := 0 // below it, raw is in out
+	for i := 0; i < len(raw); {
+		switch c := raw[i]; {
+		case c == '"':
+			end, err := skipString(raw, i)
+			if err != nil {
+				return raw
+			}
+			i = end
+		case c > ' ':
+			i++
+		default:
+			out = append(out, raw[kept:i]...)
+			i = skipSpace(raw, i)
+			if i < len(raw) && raw[i] < ' ' {
+				return raw
+			}
+			kept = i
+		}
 	}
-	var b bytes.Buffer
-	err := json.Compact(&b, raw)
-	return b.Bytes(), err
+	if kept == 0 {
+		return raw
+	}
+	return append(out, raw[kept:]...)
 }
 
 // IdempotencyKey is the key of a run: the same for every attempt at a step,
@@ -57,16 +76,15 @@ type Request struct {
 // Record makes the request's record.
 func (q *Request) Record(ns Namespace, source, agent string, partition int32) Record {
 	id := RequestID(q.Task, q.Ref)
-	h := append(make([]Header, 0, 10), CloudHeaders(TypeRequest, source, id)...)
-	h = append(h,
-		Header{HeaderOperation, []byte(q.Operation)},
-		Header{HeaderCompleteBy, []byte(q.CompleteBy.UTC().Format(TimeLayout))},
-		Header{HeaderIdempotencyKey, []byte(q.IdempotencyKey)},
-		Header{HeaderRequest, []byte(id)})
+	h := append(cloudHeaders(10, TypeRequest, source, id),
+		Header{HeaderOperation, bytesOf(q.Operation)},
+		Header{HeaderCompleteBy, appendInstant(nil, q.CompleteBy)},
+		Header{HeaderIdempotencyKey, bytesOf(q.IdempotencyKey)},
+		Header{HeaderRequest, bytesOf(id)})
 	if q.Traceparent != "" {
-		h = append(h, Header{HeaderTraceparent, []byte(q.Traceparent)})
+		h = append(h, Header{HeaderTraceparent, bytesOf(q.Traceparent)})
 	}
-	return Record{Topic: ns.Requests(agent), Partition: partition, Key: []byte(q.Task), Value: q.Value, Headers: h}
+	return Record{Topic: ns.Requests(agent), Partition: partition, Key: bytesOf(q.Task), Value: q.Value, Headers: h}
 }
 
 // DecodeRequest reads a record of a request topic. The error says what is
@@ -82,7 +100,7 @@ func DecodeRequest(r *Record) (*Request, error) {
 	q.IdempotencyKey, _ = r.Header(HeaderIdempotencyKey)
 	q.Traceparent, _ = r.Header(HeaderTraceparent)
 	by, _ := r.Header(HeaderCompleteBy)
-	if q.CompleteBy, err = time.Parse(time.RFC3339, by); err != nil {
+	if q.CompleteBy, err = parseCompleteBy(by); err != nil {
 		return nil, unusable(ReasonBadHeader, "%s %q: not an instant as in RFC 3339", HeaderCompleteBy, by)
 	}
 	if q.Operation == "" || q.IdempotencyKey == "" {
@@ -91,19 +109,27 @@ func DecodeRequest(r *Record) (*Request, error) {
 	return q, nil
 }
 
+// parseCompleteBy reads an instant as in RFC 3339; mostly it is Waybill's own.
+func parseCompleteBy(s string) (time.Time, error) {
+	if t, ok := parseInstant([]byte(s)); ok {
+		return t, nil
+	}
+	return time.Parse(time.RFC3339, s)
+}
+
 // Record makes the reply's record, for the request that it answers.
 func (p *Reply) Record(ns Namespace, source string) Record {
 	id := RequestID(p.Task, p.Ref)
-	h := append(make([]Header, 0, 8), CloudHeaders(TypeReply, source, id+"/"+string(p.Outcome))...)
-	h = append(h, Header{HeaderRequest, []byte(id)}, Header{HeaderOutcome, []byte(p.Outcome)})
+	h := append(cloudHeaders(9, TypeReply, source, id+"/"+string(p.Outcome)),
+		Header{HeaderRequest, bytesOf(id)}, Header{HeaderOutcome, bytesOf(string(p.Outcome))})
 	if p.Effect == EffectNone && p.Outcome != Completed {
-		h = append(h, Header{HeaderEffect, []byte(EffectNone)})
+		h = append(h, Header{HeaderEffect, bytesOf(string(EffectNone))})
 	}
 	body := p.Body
 	if len(body) == 0 {
 		body = json.RawMessage("null")
 	}
-	return Record{Topic: ns.Inbox(Replies), Partition: -1, Key: []byte(p.Task), Value: body, Headers: h}
+	return Record{Topic: ns.Inbox(Replies), Partition: -1, Key: bytesOf(p.Task), Value: body, Headers: h}
 }
 
 // UndoOf is what the request of an undo says of what is to be undone.
@@ -124,20 +150,19 @@ func (u *UndoOf) fields(c *codec) {
 // UndoValue is the value of an undo's request: undo_of, and what undo.input
 // adds. extra is a JSON object or empty; a member undo_of in it is dropped.
 func UndoValue(u UndoOf, extra json.RawMessage) (json.RawMessage, error) {
-	var members []field
-	var err error
+	var o object
 	if len(extra) > 0 {
-		if members, err = scanObject(extra, nil); err != nil {
+		if err := o.scan(extra, 0); err != nil {
 			return nil, err
 		}
 	}
 	buf := appendObject([]byte(`{"undo_of":`), &u)
-	for _, m := range members {
-		if string(m.key) == "undo_of" {
+	for i := range o.members {
+		if o.is(i, "undo_of") {
 			continue
 		}
-		buf = append(appendQuoted(append(buf, ','), string(m.key)), ':')
-		buf = append(buf, m.val...)
+		buf = append(appendQuoted(append(buf, ','), string(o.name(i))), ':')
+		buf = append(buf, o.value(i)...)
 	}
 	return append(buf, '}'), nil
 }

@@ -34,3 +34,13 @@ func (r *Record) Header(key string) (string, bool) {
 	}
 	return "", false
 }
+
+// header is Header without a copy; nil: there is none.
+func (r *Record) header(key string) []byte {
+	for i := len(r.Headers) - 1; i >= 0; i-- {
+		if r.Headers[i].Key == key {
+			return r.Headers[i].Value
+		}
+	}
+	return nil
+}

@@ -201,8 +201,31 @@ func outputSamples() []sample {
 	}
 }
 
+// snapshotSamples are read by a scheduler that restores, and by nobody else: they
+// have golden files and no schema.
+func snapshotSamples() []sample {
+	held := &Task{ID: "order-7", Workflow: "order", Version: 3, State: StateError, SubmittedAt: instantOf(1), UpdatedAt: instantOf(14), Digest: "q1w2e3r4t5y6u7i8o9p0aQ",
+		Input: json.RawMessage(`{"total":12.50}`), Error: sampleError, Plan: samplePlan(), Steps: []Step{{Run: Run{State: StepCompleted, Attempt: 1}, CompletedSeq: 5}, {Run: Run{State: StepError, Attempt: 5, FailureCount: 5}}},
+		Seq: 14, Prev: "AbCdEfGhIjKlMnOpQrStUv", StatusSeq: 14}
+	done := &Task{ID: "order \"6\"", Workflow: "order", Version: 3, State: StateProcessed, ReplyTo: "shop.order-status", UpdatedAt: instantOf(13), Digest: "q1w2e3r4t5y6u7i8o9p0aQ",
+		Output: json.RawMessage(`{"tracking":"T-1"}`), Seq: 9, Prev: "vUtSrQpOnMlKjIhGfEdCbA", StatusSeq: 9, Accepted: []Accepted{{sampleBy.RequestID, 4}}}
+	open := &Chunk{Ended: []string{"order-5", "order \"6\""}, Tasks: [][]byte{held.Encode()}}
+	finished := &Chunk{Tasks: [][]byte{done.Encode(), done.Encode()}}
+	last := &Snapshot{Format: SnapshotFormat, Next: 1742, Until: 1750, State: PartitionState{Epoch: 3, Owner: "scheduler-0", At: instantOf(14), Reflected: [Inboxes]int64{17, 18, 19, 20}},
+		Tasks: 1, IDs: IDSum("order-7"), Open: Chunks{From: 3, To: 8, Sum: 1 << 40}, Finished: Chunks{To: 12, Sum: 5}, FinishedTasks: 2, OpenBytes: 5000}
+	chunk := func(r *Record) (any, error) { return DecodeChunk(r.Value) }
+	return []sample{
+		{name: TypeSnapshot, record: last.Record(sampleNS, "scheduler-0", 3), want: last, decode: func(r *Record) (any, error) { return DecodeSnapshot(r) }, inbox: Inboxes},
+		{name: TypeSnapshotChunk + ".open", record: ChunkRecord(sampleNS, "scheduler-0", 3, ChunkKey(ChunkOpen, 7), open.Encode()), want: open, decode: chunk, inbox: Inboxes},
+		{name: TypeSnapshotChunk + ".finished", record: ChunkRecord(sampleNS, "scheduler-0", 3, ChunkKey(ChunkFinished, 11), finished.Encode()), want: finished, decode: chunk, inbox: Inboxes},
+	}
+}
+
 // samples lists them all.
-func samples() []sample {
+func samples() []sample { return append(published(), snapshotSamples()...) }
+
+// published are those that others write or read.
+func published() []sample {
 	out := outputSamples()
 	for i := range out {
 		out[i].inbox = Inboxes

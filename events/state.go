@@ -152,7 +152,7 @@ type Task struct {
 	Input        json.RawMessage
 	Output       json.RawMessage
 	Error        *Error
-	Plan         *Plan
+	Plan         *Plan // nil in what Finished leaves
 	Steps        []Step
 	Timer        Timer
 	// Ending is what undoing ends in: undone or cancelled; empty before. A
@@ -171,6 +171,27 @@ type Task struct {
 // Open reports whether anything can still happen to the task.
 func (t *Task) Open() bool { return !t.State.Terminal() }
 
+// Finished is what stays of a task that has ended: what a decision about a later
+// input of it can ask for. That is who it is and how it ended, the digest of its
+// submission and the controls that were accepted, and, where a reply_to may be
+// told again, its output or error. Prev stays, since it covers every event. Steps
+// and plan go: no timer is armed any more, and no reply is of a current attempt.
+// The whole of it is in the log. An open task is returned as it is, and so is
+// one that Finished has returned.
+func (t *Task) Finished() *Task {
+	if t == nil || t.Open() || t.Plan == nil {
+		return t
+	}
+	f := &Task{
+		ID: t.ID, Workflow: t.Workflow, Version: t.Version, State: t.State, ReplyTo: t.ReplyTo, UpdatedAt: t.UpdatedAt,
+		Digest: t.Digest, Seq: t.Seq, Prev: t.Prev, StatusSeq: t.StatusSeq, Accepted: t.Accepted,
+	}
+	if t.ReplyTo != "" {
+		f.Output, f.Error = t.Output, t.Error
+	}
+	return f
+}
+
 // Clone copies the task so far that changing the copy by Evolve leaves the
 // original as it was.
 func (t *Task) Clone() *Task {
@@ -178,8 +199,10 @@ func (t *Task) Clone() *Task {
 		return nil
 	}
 	c := *t
-	c.Steps = make([]Step, len(t.Steps))
-	copy(c.Steps, t.Steps)
+	if len(t.Steps) > 0 {
+		c.Steps = make([]Step, len(t.Steps))
+		copy(c.Steps, t.Steps)
+	}
 	for i := range c.Steps {
 		if u := c.Steps[i].Undo; u != nil {
 			cu := *u

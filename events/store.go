@@ -8,13 +8,17 @@ package events
 // Encode is the task's stored form.
 func (t *Task) Encode() []byte { return encodeObject(t) }
 
-// DecodeTask is the inverse of Encode. Raw JSON aliases data.
+// DecodeTask is the inverse of Encode. Raw JSON aliases data. Only a task that
+// has ended may lack its plan (see Finished).
 func DecodeTask(data []byte) (*Task, error) {
 	t := &Task{}
 	if err := decodeObject(data, t); err != nil {
 		return nil, err
 	}
-	if len(t.Steps) != len(t.Plan.Steps) {
+	switch {
+	case t.Plan == nil && t.Open():
+		return nil, badValue("plan", "missing")
+	case t.Plan == nil && len(t.Steps) > 0, t.Plan != nil && len(t.Steps) != len(t.Plan.Steps):
 		return nil, badValue("steps", "their number isn't the plan's")
 	}
 	return t, nil
@@ -37,7 +41,7 @@ func (t *Task) fields(c *codec) {
 	c.raw("input", &t.Input)
 	c.raw("output", &t.Output)
 	c.errorField("error", &t.Error)
-	c.plan("plan", &t.Plan)
+	c.planIfAny("plan", &t.Plan) // a finished task has none
 	list(c, "steps", &t.Steps, func(c *codec, s *Step) { s.fields(c) })
 	t.Timer.fields(c)
 	text(c, "ending", &t.Ending)

@@ -1,6 +1,7 @@
 package events
 
 import (
+	"bytes"
 	"encoding/json"
 	"strconv"
 )
@@ -29,15 +30,27 @@ func (l *lineFields) fields(c *codec) {
 	c.int("attempt", &l.attempt)
 }
 
+// EventName is the type and the seq of a record of the events topic, as its headers
+// have them: of types too that this build doesn't know.
+func EventName(r *Record) (ceType string, seq uint64, err error) {
+	id := r.header(HeaderID)
+	seq, err = strconv.ParseUint(string(id[bytes.LastIndexByte(id, '/')+1:]), 10, 63)
+	if err != nil {
+		return "", 0, unusable(ReasonBadHeader, "%s %q: not <task>/<seq>", HeaderID, id)
+	}
+	t := r.header(HeaderType)
+	if known, ok := typeNames[string(t)]; ok {
+		return known, seq, nil
+	}
+	return string(t), seq, nil
+}
+
 // TimelineLine makes the line of a record of the events topic. It reads types
 // that this build doesn't know, so that a timeline shows what it can't fold.
 func TimelineLine(r *Record) (Line, error) {
-	ceType, _ := r.Header(HeaderType)
-	id, _ := r.Header(HeaderID)
-	_, num, _ := cutLast(id)
-	seq, err := strconv.ParseUint(num, 10, 63)
+	ceType, seq, err := EventName(r)
 	if err != nil {
-		return Line{}, unusable(ReasonBadHeader, "%s %q: not <task>/<seq>", HeaderID, id)
+		return Line{}, err
 	}
 	var f lineFields
 	if err := decodeObject(r.Value, &f); err != nil {

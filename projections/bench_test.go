@@ -191,6 +191,41 @@ func BenchmarkDeadlinesApply(b *testing.B) {
 	closeStore(b, s)
 }
 
+// BenchmarkDue is a look for what is due: nothing among 100,000 timers, as most
+// looks find, and a page of a burst.
+func BenchmarkDue(b *testing.B) {
+	const armed, page = 100_000, 1000
+	s := benchStore(b, projections.ViewDeadlines)
+	v := deadlinesOf(b, s)
+	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	for i := range armed {
+		e := &events.Event{Task: fmt.Sprintf("order-%06d", i), Seq: 3, At: at, Due: at.Add(time.Hour),
+			Policy: &events.Policy{Timer: events.TimerAttempt, Attempts: testAttempts, OnError: events.OnErrorUndo},
+			Fact:   &events.AttemptStarted{Kind: events.Do, Step: "charge", Attempt: 1}}
+		r := e.Record("waybill.", "s", testPartition, e.Value())
+		r.Offset = int64(i)
+		if err := v.Apply(&r); err != nil {
+			b.Fatal(err)
+		}
+	}
+	for _, c := range []struct {
+		name string
+		now  time.Time
+		want int
+	}{{"none", at, 0}, {fmt.Sprintf("page=%d", page), at.Add(time.Hour), page}} {
+		b.Run(c.name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				if due := v.Due(c.now, page); len(due) != c.want {
+					b.Fatalf("%d timers are due, want %d", len(due), c.want)
+				}
+			}
+		})
+	}
+	v.Discard()
+	closeStore(b, s)
+}
+
 func BenchmarkTimelinesApply(b *testing.B) {
 	rs := orders(b.N/9+1, 1000)
 	s := benchStore(b, projections.ViewTimelines)

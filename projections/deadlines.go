@@ -64,17 +64,14 @@ func (v *Deadlines) Apply(r *events.Record) error {
 	if ok, err := v.accepts(r); err != nil || !ok {
 		return err
 	}
-	e, err := events.DecodeEvent(r)
+	e, err := events.DecodeTiming(r)
 	if err != nil {
-		task := string(r.Key)
-		v.stop(task, r.Offset, err)
-		if tt := v.tasks[task]; tt != nil {
+		if tt := v.tasks[string(r.Key)]; tt != nil {
 			tt.timers.Armed = nil
 			v.reconcile(tt)
 			v.mark(tt)
 		}
-		v.next = r.Offset + 1
-		return nil
+		return v.unreadable(r, err)
 	}
 	if err := v.evolvePartition(r, e); err != nil {
 		return err

@@ -193,3 +193,41 @@ func TestPoisonSilencesItsTaskOnly(t *testing.T) {
 	v = deadlinesOf(t, s)
 	check()
 }
+
+// What every event says of the partition counts in each view, also where the build
+// can't read what the event is about: when it was, and which input it reflects.
+func TestWhatAnUnreadableEventSaysOfThePartitionCounts(t *testing.T) {
+	for name, viewOf := range map[string]func(*projections.Store) stateful{
+		projections.ViewTasks:     func(s *projections.Store) stateful { return tasksOf(t, s) },
+		projections.ViewDeadlines: func(s *projections.Store) stateful { return deadlinesOf(t, s) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := open(t, vfs.NewMem(), name)
+			defer closeStore(t, s)
+			v := viewOf(s)
+			rs := newHistory(3).records(20)
+			for i := range rs {
+				if err := v.Apply(&rs[i]); err != nil {
+					t.Fatal(err)
+				}
+			}
+			newer := rs[len(rs)-1]
+			newer.Offset++
+			newer.Key, newer.Headers = []byte("t-1"), events.CloudHeaders("waybill.task.started.v9", "test", "t-1/4")
+			newer.Value = fmt.Appendf(nil, `{"at":"2036-01-01T00:00:00.000Z","cause":"tasks/%d/77","epoch":%d}`, testPartition, v.State().Epoch)
+			if err := v.Apply(&newer); err != nil {
+				t.Fatal(err)
+			}
+			if st := v.State(); st.At.Year() != 2036 || st.Reflected[events.Tasks] != 78 || len(v.Stopped()) != 1 || v.Next() != newer.Offset+1 {
+				t.Errorf("state %+v, stopped %v, next %d", st, v.Stopped(), v.Next())
+			}
+		})
+	}
+}
+
+type stateful interface {
+	Apply(r *events.Record) error
+	State() events.PartitionState
+	Stopped() []projections.Stop
+	Next() int64
+}

@@ -4,7 +4,7 @@
 //
 //	Tasks      what a scheduler knows: open tasks in memory, all on disk
 //	Deadlines  what a supervisor knows: the armed timers, by the instant due
-//	Timelines  what the audit knows: every event of every task
+//	Timelines  what the audit knows: where every event of every task stands
 //
 // # The log is the write-ahead log
 //
@@ -24,6 +24,20 @@
 //		if v.ChangedBytes() > LiveSaveBytes { err = v.Save() }
 //	}
 //
+// A snapshot (snapshot.go) is what the owner of a partition writes to Kafka so
+// that an empty store needn't read all of the log:
+//
+//	from := v.SnapshotBase(found, true)       // what the topic holds; read the log from there
+//	...
+//	why := v.SnapshotReached(end)             // changes count from here on
+//	rs, err := v.Snapshot(source, eventBytes) // often none; to be written with the events
+//	v.SnapshotWritten()                       // if that was committed, before Accept
+//
+//	load, err := v.TakeSnapshot(reader)       // instead of what the store has
+//	...                                       // Apply what follows, and act
+//	err = load(ctx)                           // beside: the finished tasks
+//	err = v.Loaded()
+//
 // A store flushes by time and by size (Run). Whoever trims the log, or an inbox
 // below what is reflected, trims by FlushedState, not by Next.
 //
@@ -31,7 +45,7 @@
 //
 //   - A reopened store equals the fold at its stored offset, whatever was lost.
 //   - Two views of the same log that reflect the same events have the same
-//     Digest, however they came to it.
+//     Digest, however they came to it: live, by a rebuild, from a snapshot.
 //   - An event that can't be folded stops its task, visibly (Stopped), and no
 //     other.
 //   - A store that Pebble can't go on with stops: every later call returns the
@@ -57,14 +71,17 @@
 //
 //	view 't' tasks, 'd' deadlines, 'l' timelines
 //	kind 'm'            next offset (8 bytes, big-endian), then the partition's state
+//	kind 'r'            the partition is being loaded from a snapshot: what is there
+//	                    isn't all, and whoever opens it anew empties it
 //	kind 'x' <task>     a stopped task: offset, reason, events skipped since
 //	tasks:
 //	kind 'o' <task>     an open task (events.Task.Encode)
-//	kind 'f' <task>     a finished task
+//	kind 'f' <task>     a finished task: what events.Task.Finished leaves
 //	deadlines:
 //	kind 'a' <task>     the armed timers of a task that has any (events.Timers.Encode)
 //	timelines:
-//	kind 'e' <task> 00 <seq, 8 bytes> <offset, 8 bytes>   type and value of an event
+//	kind 'p' <task> 00 <seq, 8 bytes> <offset, 8 bytes>   events of a task from that one on, by seq and offset
+//	kind 'e' <task> 00 <seq, 8 bytes> <offset, 8 bytes>   an event, as builds before wrote it, with its type and value
 //	kind 'n'            number of events by type
 //
 // Open tasks have a range of their own, so that loading a partition costs what

@@ -95,6 +95,49 @@ func (f *hookedFile) SyncTo(n int64) (bool, error) {
 	return f.File.SyncTo(n)
 }
 
+// TestDiskFullAtOpen opens a store that has something to flush on a disk that is
+// full: it says so, and doesn't try for ever. What is there is there when the
+// disk has room again.
+func TestDiskFullAtOpen(t *testing.T) {
+	rs := newHistory(9).records(300)
+	for n := int64(0); n < 20; n++ {
+		mem := vfs.NewCrashableMem()
+		if _, err := fill(mem, projections.Options{FS: mem}, rs); err != nil {
+			t.Fatal(err)
+		}
+		var count, told atomic.Int64
+		full := &hookedFS{FS: mem, hook: func(op string) error {
+			if count.Add(1) > n {
+				return &os.PathError{Op: op, Path: "data", Err: syscall.ENOSPC}
+			}
+			return nil
+		}}
+		opened := make(chan error, 1)
+		go func() {
+			s, err := projections.Open("data/tasks", identity(projections.ViewTasks), projections.Options{FS: full,
+				Listener: &projections.Listener{Background: func(error) { told.Add(1) }}})
+			if err == nil {
+				err = s.Close()
+			}
+			opened <- err
+		}()
+		select {
+		case err := <-opened:
+			if count.Load() > n && !errors.Is(err, syscall.ENOSPC) {
+				t.Errorf("n=%d: the disk was full, and opening says %v", n, err)
+			}
+		case <-time.After(20 * time.Second):
+			t.Fatalf("n=%d: opening on a full disk doesn't end; %d errors were told", n, told.Load())
+		}
+		full.off.Store(true)
+		s, err := projections.Open("data/tasks", identity(projections.ViewTasks), projections.Options{FS: full})
+		if err != nil {
+			t.Fatalf("n=%d: with room again: %v", n, err)
+		}
+		closeStore(t, s)
+	}
+}
+
 // TestDiskFullStopsTheStore fails every change from the nth on: the error
 // comes out, the store stops and closes, and what was flushed is there when
 // the disk has room again.

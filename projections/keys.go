@@ -15,8 +15,10 @@ const (
 	kindOpen     = 'o'
 	kindFinished = 'f'
 	kindArmed    = 'a'
-	kindEvent    = 'e'
+	kindEvent    = 'e' // of older builds
+	kindRun      = 'p'
 	kindCounts   = 'n'
+	kindLoading  = 'r'
 )
 
 // viewLetters are the views as keys name them.
@@ -48,24 +50,30 @@ func (k keyspace) bounds(kind byte) (lower, upper []byte) {
 	return k.key(kind, ""), k.key(kind+1, "")
 }
 
-// eventKey is the key of one event of a timeline. A task's id holds no zero
-// byte, so the events of one task are neighbours, in the order of seq; the
-// offset keeps two records of one seq apart.
-func (k keyspace) eventKey(task string, seq uint64, offset int64) []byte {
-	b := k.appendKey(make([]byte, 0, prefixBytes+len(task)+eventSuffixBytes), kindEvent, task)
-	b = append(b, 0)
-	b = binary.BigEndian.AppendUint64(b, seq)
-	return binary.BigEndian.AppendUint64(b, uint64(offset))
+// all are the first key of the partition and the first after it.
+func (k keyspace) all() (lower, upper []byte) {
+	lower = k.key(0, "")[:prefixBytes-1]
+	upper = keyspace{k.view, k.partition + 1}.key(0, "")[:prefixBytes-1]
+	return lower, upper
 }
 
-// eventSuffixBytes is what follows the task's id in an event's key.
+// appendEventKey appends the key of a run of a task's events, by the first. A task's
+// id holds no zero byte, so the events of one task are neighbours, in the order of
+// seq; the offset keeps two records of one seq apart.
+func (k keyspace) appendEventKey(dst []byte, kind byte, task string, first Place) []byte {
+	dst = append(k.appendKey(dst, kind, task), 0)
+	dst = binary.BigEndian.AppendUint64(dst, first.Seq)
+	return binary.BigEndian.AppendUint64(dst, uint64(first.Offset))
+}
+
+// eventSuffixBytes is what follows the task's id in the key of a run.
 const eventSuffixBytes = 1 + 8 + 8
 
-// cutEventKey is the inverse of eventKey.
-func cutEventKey(key []byte) (task string, seq uint64, offset int64, err error) {
+// cutEventKey is the inverse of appendEventKey.
+func cutEventKey(key []byte) (task string, first Place, err error) {
 	n := len(key) - eventSuffixBytes
 	if n < prefixBytes || key[n] != 0 {
-		return "", 0, 0, fmt.Errorf("key %x: not an event's", key)
+		return "", Place{}, fmt.Errorf("key %x: not that of events", key)
 	}
-	return string(key[prefixBytes:n]), binary.BigEndian.Uint64(key[n+1:]), int64(binary.BigEndian.Uint64(key[n+9:])), nil
+	return string(key[prefixBytes:n]), Place{binary.BigEndian.Uint64(key[n+1:]), int64(binary.BigEndian.Uint64(key[n+9:]))}, nil
 }

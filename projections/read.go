@@ -20,7 +20,8 @@ type AsOf struct {
 // Within a process AsOf never goes back.
 
 // ReadTask returns a task, nil if the partition has none of that id. It is the
-// caller's.
+// caller's. Of a finished task it is what events.Task.Finished leaves; the whole
+// of it is the fold of its timeline.
 func (s *Store) ReadTask(p int32, id string) (t *events.Task, asOf AsOf, err error) {
 	asOf, err = s.onSnapshot(ViewTasks, p, func(db pebble.Reader, k keyspace) error {
 		for _, kind := range [...]byte{kindOpen, kindFinished} {
@@ -39,21 +40,21 @@ func (s *Store) ReadTask(p int32, id string) (t *events.Task, asOf AsOf, err err
 
 // ReadTasks calls fn with every task of the partition, in the order of ids,
 // until it returns an error, which ReadTasks returns. The tasks are the
-// caller's.
+// caller's; finished ones are what events.Task.Finished leaves.
 func (s *Store) ReadTasks(p int32, fn func(*events.Task) error) (AsOf, error) {
 	return s.onSnapshot(ViewTasks, p, func(db pebble.Reader, k keyspace) error {
 		return s.eachTask(db, k, fn)
 	})
 }
 
-// ReadTimeline lists the events of a task, by seq; none if the partition has
-// none of it. A timeline's AsOf has no State.
-func (s *Store) ReadTimeline(p int32, task string) (lines []events.Line, asOf AsOf, err error) {
+// ReadTimeline lists where the events of a task stand, by seq; none if the partition
+// has none of it. A timeline's AsOf has no State.
+func (s *Store) ReadTimeline(p int32, task string) (places []Place, asOf AsOf, err error) {
 	asOf, err = s.onSnapshot(ViewTimelines, p, func(db pebble.Reader, k keyspace) (err error) {
-		lines, err = s.timeline(db, k, task)
+		places, err = s.timeline(db, k, task)
 		return err
 	})
-	return lines, asOf, err
+	return places, asOf, err
 }
 
 func (s *Store) onSnapshot(name string, p int32, fn func(pebble.Reader, keyspace) error) (asOf AsOf, err error) {

@@ -23,7 +23,7 @@ func TestReadsAreOfOneMoment(t *testing.T) {
 		r := h.next()
 		now := map[string][]byte{}
 		for id, task := range h.tasks {
-			now[id] = task.Encode()
+			now[id] = task.Finished().Encode()
 		}
 		at[r.Offset+1] = now
 	}

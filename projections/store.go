@@ -46,12 +46,17 @@ const neverStall = 1 << 20
 // bloomBitsPerKey makes one lookup in a hundred of an unknown task read a block.
 const bloomBitsPerKey = 10
 
+// FS is a file system that a store can be on; the tests have one in memory that
+// loses what wasn't synced.
+type FS = vfs.FS
+
 // Options are the settings of a store. The zero value is good.
 type Options struct {
-	FS            vfs.FS        // nil: the disk
+	FS            FS            // nil: the disk
 	CacheBytes    int64         // block cache
 	MemtableBytes int           // at least MinMemtableBytes
 	FlushEvery    time.Duration // how long what was saved may wait for Run to flush it
+	Snapshots     SnapshotOptions
 	Listener      *Listener
 }
 
@@ -61,6 +66,8 @@ type Options struct {
 type Listener struct {
 	Saved   func(Saved)
 	Flushed func(took time.Duration)
+	// Snapshot: a snapshot of a partition of tasks was committed.
+	Snapshot func(partition int32, of events.Snapshot)
 	// Background is an error of a flush or compaction, or one that Pebble
 	// would only have logged.
 	Background func(error)
@@ -86,9 +93,11 @@ type Store struct {
 	db  *pebble.DB
 
 	stopped  atomic.Pointer[stopReason]
-	failed   chan struct{} // closed when stopped is set
-	gone     chan struct{} // closed when Pebble is closed
-	full     chan struct{} // holds one: a flush by size is due
+	faulty   atomic.Bool                // something failed: nothing more reaches the disk
+	late     atomic.Pointer[stopReason] // what failed while Close went on
+	failed   chan struct{}              // closed when stopped is set
+	gone     chan struct{}              // closed when Pebble is closed
+	full     chan struct{}              // holds one: a flush by size is due
 	flushing sync.Mutex
 
 	mu        sync.Mutex
@@ -127,6 +136,7 @@ func (o *Options) setDefaults() {
 	if o.Listener == nil {
 		o.Listener = &Listener{}
 	}
+	o.Snapshots.setDefaults()
 }
 
 // Open opens the store in dir, and creates it where there is none. It refuses
@@ -234,7 +244,12 @@ func (s *Store) damaged(err error) error {
 	return fmt.Errorf("projections: %s: %w; %s: %w", s.dir, err, remedy, ErrDamaged)
 }
 
+// background tells of an error. When the store has stopped, what fails fails
+// because of it.
 func (s *Store) background(err error) {
+	if s.faulty.Load() {
+		return
+	}
 	if f := s.o.Listener.Background; f != nil {
 		f(err)
 	}
@@ -259,7 +274,9 @@ func (l pebbleLogger) Fatalf(format string, args ...any) {
 // fail stops the store. Pebble may be calling, under its locks: closing it is
 // left to another goroutine, or to the last call that is still inside.
 func (s *Store) fail(err error) {
+	s.faulty.Store(true)
 	if !s.stopped.CompareAndSwap(nil, &stopReason{err}) {
+		s.late.CompareAndSwap(nil, &stopReason{err})
 		return
 	}
 	close(s.failed)
@@ -432,6 +449,9 @@ func (s *Store) Close() error {
 	}
 	s.end()
 	<-s.gone
+	if late := s.late.Load(); late != nil {
+		err = errors.Join(err, late.err)
+	}
 	return errors.Join(err, s.closeErr)
 }
 

@@ -28,13 +28,23 @@ const (
 const taskOverheadBytes = 1500
 
 // Tasks is what a scheduler knows of a partition: open tasks in memory, all in
-// Pebble. It belongs to one goroutine.
+// Pebble, finished ones as events.Task.Finished leaves them. It belongs to one
+// goroutine.
 type Tasks struct {
 	*view
 	open     map[string]*entry
 	finished map[string]*entry // not saved yet
 	changed  []*entry
 	bytes    int
+	lookups  bool
+	lookup   *lookup // of the first one since BeginLookups; nil: none was
+
+	ids       uint64 // the sum of the open tasks' events.IDSum
+	openBytes int    // about what their stored forms take
+	snap      snapshots
+	loading   bool  // finished tasks of a snapshot are still on their way to Pebble
+	loaded    bool  // they have come, and the next Save makes that true of the store
+	until     int64 // below it tasks may be ahead of the log: see events.Snapshot
 }
 
 // entry is a task in memory.
@@ -42,7 +52,13 @@ type entry struct {
 	task    *events.Task
 	changed bool
 	stored  bool // Pebble holds it as an open task
-	bytes   int  // counted in Tasks.bytes
+	open    bool // it is in Tasks.open
+	bytes   int  // about what its stored form takes
+
+	encoded      []byte // of a finished task, until it is saved
+	snapshot     bool   // an open chunk of the snapshot may hold it
+	changedAt    int    // its place in snapshots.changed, from 1; 0: it isn't there
+	changedBytes int    // counted in snapshots.changedBytes
 }
 
 // Tasks loads a partition: its offset and its open tasks. The view must be
@@ -53,13 +69,17 @@ func (s *Store) Tasks(p int32) (*Tasks, error) {
 		return nil, err
 	}
 	v := &Tasks{view: base, open: map[string]*entry{}, finished: map[string]*entry{}}
+	if err := v.dropHalfLoaded(); err != nil {
+		v.release()
+		return nil, err
+	}
 	err = v.each(kindOpen, func(id string, data []byte) error {
 		t, err := events.DecodeTask(data)
 		if err != nil {
 			return err
 		}
 		detachFrom(t, data)
-		v.open[id] = &entry{task: t, stored: true}
+		v.hold(&entry{stored: true}, t, len(data))
 		return nil
 	})
 	if err != nil {
@@ -81,7 +101,17 @@ func (v *Tasks) Task(id string) (*events.Task, error) {
 	if e := v.finished[id]; e != nil {
 		return e.task, nil
 	}
-	return v.s.finishedTask(v.keys, id)
+	if !v.lookups {
+		return v.s.finishedTask(v.keys, id)
+	}
+	if v.lookup == nil {
+		l, err := v.s.openLookup(v.keys, kindFinished)
+		if err != nil {
+			return nil, err
+		}
+		v.lookup = l
+	}
+	return v.lookup.task(id)
 }
 
 func (s *Store) finishedTask(k keyspace, id string) (t *events.Task, err error) {
@@ -92,9 +122,25 @@ func (s *Store) finishedTask(k keyspace, id string) (t *events.Task, err error) 
 	return t, err
 }
 
-// ownTask decodes a task that outlives data.
+// ownTask decodes a task that outlives data. Older builds stored finished tasks
+// whole; what is asked for is what Finished leaves, whoever stored it.
 func ownTask(data []byte) (*events.Task, error) {
-	return events.DecodeTask(append(make([]byte, 0, len(data)), data...))
+	t, err := events.DecodeTask(append(make([]byte, 0, len(data)), data...))
+	return t.Finished(), err
+}
+
+// BeginLookups makes Task cheaper until EndLookups: what it finds on disk it finds in
+// what is saved now, and the store keeps those files for it. The store can't be
+// closed meanwhile.
+func (v *Tasks) BeginLookups() { v.lookups = true }
+
+// EndLookups ends what BeginLookups began.
+func (v *Tasks) EndLookups() {
+	v.lookups = false
+	if v.lookup != nil {
+		v.lookup.close()
+		v.lookup = nil
+	}
 }
 
 // Apply folds the next event of the log; what is below Next is skipped. An
@@ -102,17 +148,16 @@ func ownTask(data []byte) (*events.Task, error) {
 // means that the partition can't go on: epochs fall, or the store has stopped.
 func (v *Tasks) Apply(r *events.Record) error {
 	if ok, err := v.accepts(r); err != nil || !ok {
+		if err == nil {
+			err = v.mark(r)
+		}
 		return err
 	}
+	v.reach(r.Offset)
+	v.snap.read(len(r.Value), v.s.o.Snapshots.Share)
 	e, err := events.DecodeEvent(r)
 	if err != nil {
-		v.stop(string(r.Key), r.Offset, err)
-		v.next = r.Offset + 1
-		envelope, err := events.DecodeEnvelope(r)
-		if err != nil {
-			return nil // of such a record nothing is known
-		}
-		return v.evolvePartition(r, envelope)
+		return v.unreadable(r, err)
 	}
 	if err := v.evolvePartition(r, e); err != nil {
 		return err
@@ -135,6 +180,9 @@ func (v *Tasks) evolve(r *events.Record, e *events.Event) error {
 		}
 		en = &entry{task: t}
 	}
+	if r.Offset < v.until && en.task != nil && e.Seq <= en.task.Seq {
+		return nil // the snapshot had it
+	}
 	t, err := events.Evolve(en.task, e, events.Hash(e.Fact.Type(), r.Value))
 	if err != nil {
 		v.stop(e.Task, r.Offset, err)
@@ -145,23 +193,50 @@ func (v *Tasks) evolve(r *events.Record, e *events.Event) error {
 	return nil
 }
 
-// put makes t the task of its id and marks it changed.
+// put makes t the task of its id and marks it changed. Of a task that has ended
+// only what Finished leaves is kept.
 func (v *Tasks) put(en *entry, t *events.Task) {
-	en.task = t
-	if t.Open() {
-		v.open[t.ID] = en
+	if en.changed {
+		v.bytes -= en.bytes
 	} else {
-		delete(v.open, t.ID)
-		v.finished[t.ID] = en
-	}
-	if !en.changed {
 		en.changed = true
 		v.changed = append(v.changed, en)
-		en.bytes = 0
 	}
-	n := taskOverheadBytes + t.Bytes()
-	v.bytes += n - en.bytes
-	en.bytes = n
+	if t.Open() {
+		v.hold(en, t, taskOverheadBytes+t.Bytes())
+		v.snap.change(en)
+	} else {
+		v.end(en, t.Finished())
+	}
+	v.bytes += en.bytes
+}
+
+// hold makes a task one of the open ones.
+func (v *Tasks) hold(en *entry, t *events.Task, bytes int) {
+	if en.open {
+		v.openBytes -= en.bytes
+	} else {
+		en.open = true
+		v.open[t.ID] = en
+		v.ids += events.IDSum(t.ID)
+	}
+	en.task, en.bytes = t, bytes
+	v.openBytes += bytes
+}
+
+// end makes a task one of the finished.
+func (v *Tasks) end(en *entry, t *events.Task) {
+	if en.open {
+		en.open = false
+		delete(v.open, t.ID)
+		v.ids -= events.IDSum(t.ID)
+		v.openBytes -= en.bytes
+	}
+	v.finished[t.ID] = en
+	en.task, en.encoded = t, t.Encode()
+	en.bytes = len(en.encoded)
+	v.snap.unchange(en)
+	v.snap.end(t.ID, en.encoded, en.snapshot)
 }
 
 // Accept takes over the states that the scheduler computed from the events of a
@@ -206,8 +281,18 @@ func (v *Tasks) ChangedBytes() int { return v.bytes }
 // a crash may fall between two; whoever applies calls Save when ChangedBytes
 // passes LiveSaveBytes, or in a restore RestoreSaveBytes.
 func (v *Tasks) Save() error {
-	err := v.save(len(v.changed), func(b *pebble.Batch) error {
+	v.EndLookups() // they don't see what is saved now
+	entries := len(v.changed)
+	if v.loaded {
+		entries++
+	}
+	err := v.save(entries, func(b *pebble.Batch) error {
 		var key []byte
+		if v.loaded {
+			if err := b.Delete(v.keys.key(kindLoading, ""), nil); err != nil {
+				return err
+			}
+		}
 		for _, en := range v.changed {
 			kind := byte(kindOpen)
 			if !en.task.Open() {
@@ -219,8 +304,12 @@ func (v *Tasks) Save() error {
 					}
 				}
 			}
+			data := en.encoded
+			if kind == kindOpen {
+				data = en.task.Encode()
+			}
 			key = v.keys.appendKey(key[:0], kind, en.task.ID)
-			if err := b.Set(key, en.task.Encode(), nil); err != nil {
+			if err := b.Set(key, data, nil); err != nil {
 				return err
 			}
 		}
@@ -230,8 +319,9 @@ func (v *Tasks) Save() error {
 		return err
 	}
 	for _, en := range v.changed {
-		en.changed, en.stored = false, en.task.Open()
+		en.changed, en.stored, en.encoded = false, en.open, nil
 	}
+	v.loaded = false
 	clear(v.changed)
 	clear(v.finished)
 	v.changed, v.bytes = v.changed[:0], 0
@@ -342,6 +432,7 @@ func (v *Tasks) Close() {
 // Discard drops the memory and what wasn't saved: Next goes back to the last
 // Save in the next view of the partition.
 func (v *Tasks) Discard() {
+	v.EndLookups()
 	v.release()
 	v.open, v.finished, v.changed = nil, nil, nil
 }

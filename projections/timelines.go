@@ -1,6 +1,8 @@
 package projections
 
 import (
+	"cmp"
+	"crypto/sha256"
 	"encoding/binary"
 	"encoding/json"
 	"errors"
@@ -13,18 +15,22 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// Timelines is what the audit knows of a partition: every event of every task,
-// as it stands in the log. It folds nothing, so it also holds events that this
-// build can't fold. It belongs to one goroutine.
+// Timelines is what the audit knows of a partition: where every event of every
+// task stands in the log. The events themselves are kept once, there. It folds
+// nothing, so it also knows of events that this build can't fold. It belongs to one
+// goroutine.
 type Timelines struct {
 	v      *view
 	counts map[string]int64
-	lines  []lineEntry // not saved yet
-	bytes  int
+	runs   map[string][]Place // not saved yet, by task
+	events int                // in runs
 }
 
-// lineEntry is one event to be written.
-type lineEntry struct{ key, value []byte }
+// Place is where an event of a task stands in its partition of the log.
+type Place struct {
+	Seq    uint64
+	Offset int64
+}
 
 // Timelines opens the timelines of a partition.
 func (s *Store) Timelines(p int32) (*Timelines, error) {
@@ -32,7 +38,7 @@ func (s *Store) Timelines(p int32) (*Timelines, error) {
 	if err != nil {
 		return nil, err
 	}
-	v := &Timelines{v: base, counts: map[string]int64{}}
+	v := &Timelines{v: base, counts: map[string]int64{}, runs: map[string][]Place{}}
 	if err := base.get(kindCounts, "", func(data []byte) error { return json.Unmarshal(data, &v.counts) }); err != nil {
 		base.release()
 		return nil, err
@@ -54,41 +60,45 @@ func (t *Timelines) FlushedNext() int64 {
 func (t *Timelines) Stopped() []Stop { return t.v.Stopped() }
 
 // Apply takes in the next event of the log; what is below Next is skipped. A
-// record that is no event is noted (Stopped) and left out. An error means that
-// the store has stopped.
+// record that doesn't say which event it is is noted (Stopped) and left out. An
+// error means that the store has stopped.
 func (t *Timelines) Apply(r *events.Record) error {
 	if ok, err := t.v.accepts(r); err != nil || !ok {
 		return err
 	}
-	line, err := events.TimelineLine(r)
+	ceType, seq, err := events.EventName(r)
 	t.v.next = r.Offset + 1
 	if err != nil {
 		t.v.stop(string(r.Key), r.Offset, err)
 		return nil
 	}
-	t.counts[line.Type]++
+	t.counts[ceType]++
 	if len(r.Key) == 0 {
 		return nil // of the partition, not of a task
 	}
-	value := make([]byte, 0, binary.MaxVarintLen64+len(line.Type)+len(r.Value))
-	value = binary.AppendUvarint(value, uint64(len(line.Type)))
-	value = append(append(value, line.Type...), r.Value...)
-	t.lines = append(t.lines, lineEntry{t.v.keys.eventKey(string(r.Key), line.Seq, r.Offset), value})
-	t.bytes += len(value)
+	t.runs[string(r.Key)] = append(t.runs[string(r.Key)], Place{seq, r.Offset})
+	t.events++
 	return nil
 }
 
+// placeBytes is about what a place takes in Pebble.
+const placeBytes = 16
+
 // Changed is the number of events that Save would write.
-func (t *Timelines) Changed() int { return len(t.lines) }
+func (t *Timelines) Changed() int { return t.events }
 
 // ChangedBytes is about how much Save would write.
-func (t *Timelines) ChangedBytes() int { return t.bytes }
+func (t *Timelines) ChangedBytes() int { return placeBytes * t.events }
 
-// Save writes the events since the last Save and the offset, in one batch.
+// Save writes the events since the last Save and the offset, in one batch: one
+// entry for each task that has any.
 func (t *Timelines) Save() error {
-	err := t.v.save(len(t.lines), func(b *pebble.Batch) error {
-		for _, l := range t.lines {
-			if err := b.Set(l.key, l.value, nil); err != nil {
+	err := t.v.save(t.events, func(b *pebble.Batch) error {
+		var key, value []byte
+		for task, places := range t.runs {
+			key = t.v.keys.appendEventKey(key[:0], kindRun, task, places[0])
+			value = appendPlaces(value[:0], places)
+			if err := b.Set(key, value, nil); err != nil {
 				return err
 			}
 		}
@@ -101,88 +111,137 @@ func (t *Timelines) Save() error {
 	if err != nil {
 		return err
 	}
-	clear(t.lines)
-	t.lines, t.bytes = t.lines[:0], 0
+	clear(t.runs)
+	t.events = 0
 	return nil
 }
 
-// Timeline saves, then lists the events of a task, by seq; none if the
+// appendPlaces writes the places after the first, which is in the key: each as what
+// its seq and its offset are more than those before it. An offset always is; a
+// seq isn't where somebody else wrote.
+func appendPlaces(dst []byte, places []Place) []byte {
+	for i := 1; i < len(places); i++ {
+		dst = binary.AppendVarint(dst, int64(places[i].Seq-places[i-1].Seq))
+		dst = binary.AppendUvarint(dst, uint64(places[i].Offset-places[i-1].Offset))
+	}
+	return dst
+}
+
+// readPlaces is the inverse of appendPlaces.
+func readPlaces(first Place, data []byte, fn func(Place)) error {
+	for at := first; ; {
+		fn(at)
+		if len(data) == 0 {
+			return nil
+		}
+		seq, n := binary.Varint(data)
+		if n <= 0 {
+			return errNoPlaces
+		}
+		offset, m := binary.Uvarint(data[n:])
+		if m <= 0 {
+			return errNoPlaces
+		}
+		at.Seq, at.Offset, data = at.Seq+uint64(seq), at.Offset+int64(offset), data[n+m:]
+	}
+}
+
+var errNoPlaces = errors.New("not the places of events")
+
+// Timeline saves, then lists where the events of a task stand, by seq; none if the
 // partition has none of it.
-func (t *Timelines) Timeline(task string) ([]events.Line, error) {
+func (t *Timelines) Timeline(task string) ([]Place, error) {
 	if err := t.Save(); err != nil {
 		return nil, err
 	}
-	var lines []events.Line
+	var places []Place
 	err := t.v.s.use(func(db *pebble.DB) (err error) {
-		lines, err = t.v.s.timeline(db, t.v.keys, task)
+		places, err = t.v.s.timeline(db, t.v.keys, task)
 		return err
 	})
-	return lines, err
+	return places, err
 }
 
-func (s *Store) timeline(db pebble.Reader, k keyspace, task string) (lines []events.Line, err error) {
-	lower := append(k.key(kindEvent, task), 0)
-	upper := append(k.key(kindEvent, task), 1)
+func (s *Store) timeline(db pebble.Reader, k keyspace, task string) (places []Place, err error) {
+	for _, kind := range timelineKinds {
+		lower := append(k.key(kind, task), 0)
+		upper := append(k.key(kind, task), 1)
+		err := s.eachRun(db, k, kind, lower, upper, func(of string, at Place) {
+			if of == task { // and not of a task whose id holds a zero byte
+				places = append(places, at)
+			}
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	slices.SortFunc(places, func(a, b Place) int { return cmp.Or(cmp.Compare(a.Seq, b.Seq), cmp.Compare(a.Offset, b.Offset)) })
+	return places, nil
+}
+
+// timelineKinds are the kinds of entry that hold places: what this build writes,
+// and what builds before wrote: an entry for each event, with all of it.
+var timelineKinds = [...]byte{kindRun, kindEvent}
+
+// eachRun calls fn with every place in a range of keys of one kind.
+func (s *Store) eachRun(db pebble.Reader, k keyspace, kind byte, lower, upper []byte, fn func(task string, at Place)) (err error) {
 	it, err := db.NewIter(&pebble.IterOptions{LowerBound: lower, UpperBound: upper})
 	if err != nil {
-		return nil, fmt.Errorf("projections: read the timeline of %q in %s: %w", task, s.dir, err)
+		return fmt.Errorf("projections: read the timelines of partition %d in %s: %w", k.partition, s.dir, err)
 	}
 	defer func() { err = errors.Join(err, it.Close()) }()
 	for ok := it.First(); ok; ok = it.Next() {
-		of, seq, offset, err := cutEventKey(it.Key())
-		if err == nil && of != task {
-			continue // of a task whose id holds a zero byte
+		task, first, err := cutEventKey(it.Key())
+		if err == nil && kind == kindEvent {
+			fn(task, first)
+			continue
 		}
-		data, verr := it.ValueAndErr()
-		if verr != nil {
-			return nil, verr
-		}
-		var line events.Line
+		var data []byte
 		if err == nil {
-			line, err = storedLine(k.partition, of, seq, offset, data)
+			data, err = it.ValueAndErr()
+		}
+		if err == nil {
+			err = readPlaces(first, data, func(at Place) { fn(task, at) })
 		}
 		if err != nil {
-			return nil, s.unreadable(k, kindEvent, task, err)
+			return s.unreadable(k, kind, string(it.Key()[prefixBytes:]), err)
 		}
-		lines = append(lines, line)
 	}
-	return lines, it.Error()
-}
-
-// storedLine makes the line of a stored event, by the same rule as from the
-// log.
-func storedLine(p int32, task string, seq uint64, offset int64, data []byte) (events.Line, error) {
-	n, used := binary.Uvarint(data)
-	if used <= 0 || n > uint64(len(data)-used) {
-		return events.Line{}, errors.New("an event without its type")
-	}
-	rest := data[used:]
-	r := events.Record{Partition: p, Offset: offset, Key: []byte(task), Value: append([]byte(nil), rest[n:]...),
-		Headers: []events.Header{
-			{Key: events.HeaderType, Value: rest[:n]},
-			{Key: events.HeaderID, Value: []byte(events.TaskEventID(task, seq))},
-		}}
-	return events.TimelineLine(&r)
+	return it.Error()
 }
 
 // Counts is the number of events by type.
 func (t *Timelines) Counts() map[string]int64 { return maps.Clone(t.counts) }
 
-// Digest saves, then hashes the logical content: every event in the order of
-// task and seq, the counts, the records left out.
+// Digest saves, then hashes the logical content: where every event of every task
+// stands, the counts, the records left out.
 func (t *Timelines) Digest() (string, error) {
 	if err := t.Save(); err != nil {
 		return "", err
 	}
-	d := newDigest(ViewTimelines)
-	err := t.v.each(kindEvent, func(rest string, data []byte) error {
-		d.add([]byte(rest))
-		d.add(data)
+	// The order is that of keys, which isn't the same however it was saved. So
+	// what is hashed is a sum over the events, which has none.
+	var sum [4]uint64
+	err := t.v.s.use(func(db *pebble.DB) error {
+		for _, kind := range timelineKinds {
+			lower, upper := t.v.keys.bounds(kind)
+			err := t.v.s.eachRun(db, t.v.keys, kind, lower, upper, func(task string, at Place) {
+				h := sha256.Sum256(t.v.keys.appendEventKey(nil, kindEvent, task, at))
+				for i := range sum {
+					sum[i] += binary.BigEndian.Uint64(h[8*i:])
+				}
+			})
+			if err != nil {
+				return err
+			}
+		}
 		return nil
 	})
 	if err != nil {
 		return "", err
 	}
+	d := newDigest(ViewTimelines)
+	d.add(fmt.Append(nil, sum))
 	for _, ty := range slices.Sorted(maps.Keys(t.counts)) {
 		d.add(fmt.Appendf(nil, "%s %d", ty, t.counts[ty]))
 	}
@@ -200,5 +259,5 @@ func (t *Timelines) Close() {
 // Discard drops what wasn't saved, as Tasks.Discard.
 func (t *Timelines) Discard() {
 	t.v.release()
-	t.lines, t.bytes = nil, 0
+	t.runs, t.events = nil, 0
 }

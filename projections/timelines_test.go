@@ -10,24 +10,24 @@ import (
 	"github.com/waybill-run/waybill/projections"
 )
 
-func TestTimelinesHoldTheLog(t *testing.T) {
+func TestTimelinesKnowWhereEachEventStands(t *testing.T) {
 	rs := newHistory(2).records(1200)
-	// One that this build can't fold is still a line.
+	// One that this build can't fold has its place as well.
 	for i := range rs[700].Headers {
 		if rs[700].Headers[i].Key == events.HeaderType {
 			rs[700].Headers[i].Value = []byte("waybill.step.teleported.v1")
 		}
 	}
-	rs[900].Value = []byte("nonsense")
-	lines, counts := map[string][]events.Line{}, map[string]int64{}
+	rs[900].Headers = nil
+	places, counts := map[string][]projections.Place{}, map[string]int64{}
 	for i := range rs {
-		l, err := events.TimelineLine(&rs[i])
+		ceType, seq, err := events.EventName(&rs[i])
 		if err != nil {
 			continue
 		}
-		counts[l.Type]++
+		counts[ceType]++
 		if id := string(rs[i].Key); id != "" {
-			lines[id] = append(lines[id], l)
+			places[id] = append(places[id], projections.Place{Seq: seq, Offset: rs[i].Offset})
 		}
 	}
 	fs := vfs.NewMem()
@@ -45,7 +45,7 @@ func TestTimelinesHoldTheLog(t *testing.T) {
 		t.Fatal(err)
 	}
 	apply(t, v, rs)
-	for id, want := range lines {
+	for id, want := range places {
 		got, err := v.Timeline(id)
 		if err != nil || !reflect.DeepEqual(got, want) {
 			t.Fatalf("timeline of %s: %v\n got %v\nwant %v", id, err, got, want)
@@ -75,7 +75,7 @@ func TestTimelineOfAnIDThatContinuesAnother(t *testing.T) {
 		apply(t, v, []events.Record{r})
 	}
 	got, err := v.Timeline("a")
-	if err != nil || len(got) != 2 || got[0].Offset != "0" || got[1].Offset != "5" {
+	if err != nil || len(got) != 2 || got[0].Offset != 0 || got[1].Offset != 5 {
 		t.Fatalf("got %+v, %v", got, err)
 	}
 }

@@ -237,6 +237,18 @@ func (v *view) usable() error {
 	return v.s.Err()
 }
 
+// unreadable is for an event that this build can't read: its task stops, and what
+// every event says counts for the partition.
+func (v *view) unreadable(r *events.Record, why error) error {
+	v.stop(string(r.Key), r.Offset, why)
+	v.next = r.Offset + 1
+	e, err := events.DecodeEnvelope(r)
+	if err != nil {
+		return nil // of such a record nothing is known
+	}
+	return v.evolvePartition(r, e)
+}
+
 // evolvePartition folds an event into the partition's state. Its error stops
 // the partition, not a task: two owners wrote (an epoch falls), or time ran
 // backwards.

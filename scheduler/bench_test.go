@@ -109,6 +109,24 @@ func BenchmarkRecovery(b *testing.B) {
 	}
 }
 
+// BenchmarkForward places a record that lies in another partition than its task,
+// and makes the one that is written instead.
+func BenchmarkForward(b *testing.B) {
+	r := submission(1).Record(ns, "bench")
+	r.Partition, r.Offset = 1, 1742
+	home := events.Partition(r.Key, 12)
+	if home == r.Partition {
+		b.Fatal("the record lies where it belongs")
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		where, u := place(&r, "order-1", 12)
+		if f := forward(&r, "order-1", where); u != nil || f.Partition != home {
+			b.Fatalf("forwarded to %d, want %d: %v", f.Partition, home, u)
+		}
+	}
+}
+
 // BenchmarkTask is a task from its submission to its end: four inputs decoded
 // from their records and decided, nine events, three requests, two
 // notifications.

@@ -146,6 +146,10 @@ func (d *decider) reply(r *events.Reply) {
 		d.refuse(events.ReasonUnknownTask, "no task "+quoted(r.Task)+" is known here")
 		return
 	}
+	if !t.Open() { // its steps may be forgotten: see events.Task.Finished
+		d.Ignored = IgnoredStaleReply
+		return
+	}
 	i, ok := t.Plan.Step(r.Ref.Step)
 	if !ok {
 		d.refuse(events.ReasonUnknownStep, "task "+quoted(r.Task)+" has no step "+quoted(r.Ref.Step))
@@ -229,6 +233,10 @@ func (d *decider) recover(r *events.Recovery) {
 	t := d.Task
 	if t == nil {
 		d.refuse(events.ReasonUnknownTask, "no task "+quoted(r.Task)+" is known here")
+		return
+	}
+	if !t.Open() {
+		d.Ignored = IgnoredNotArmed
 		return
 	}
 	timer, i, ok := d.timerOf(r)

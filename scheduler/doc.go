@@ -37,6 +37,13 @@
 // Speculative state is dropped with its transaction; an uncertain end of one
 // closes the client, and the log says what happened.
 //
+// A partition is restored from its store, from its snapshot if that is nearer to
+// the end of the log, or from all of the log (restore.go). From a snapshot it acts
+// as soon as the open tasks are there and the events after it are applied; until
+// the ids of finished tasks are there too, submissions wait, and so does any input
+// about a task that isn't open. Snapshots are written in the same transactions, of
+// the state before them; nothing waits for one.
+//
 // # What it doesn't
 //
 // It fires no timers: a supervisor asks. It judges no effect: an attempt that

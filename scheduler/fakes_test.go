@@ -77,9 +77,24 @@ func (c *cluster) Read(_ context.Context, topic string, p int32, from int64, fn 
 	log := c.logs[topic][p]
 	c.mu.Unlock()
 	if from > int64(len(log)) {
-		return 0, fmt.Errorf("offset %d of %s/%d is past its end, %d", from, topic, p, len(log))
+		return 0, &pastEnd{fmt.Sprintf("offset %d of %s/%d is past its end, %d", from, topic, p, len(log))}
 	}
 	return int64(len(log)), fn(log[from:])
+}
+
+// pastEnd is of an offset that isn't in the log.
+type pastEnd struct{ what string }
+
+func (e *pastEnd) Error() string { return e.what }
+func (*pastEnd) Permanent() bool { return true }
+
+// ReadLast implements History.
+func (c *cluster) ReadLast(ctx context.Context, topic string, p int32, n int64, fn func([]events.Record) error) (bool, error) {
+	c.mu.Lock()
+	end := int64(len(c.logs[topic][p]))
+	c.mu.Unlock()
+	_, err := c.Read(ctx, topic, p, max(0, end-n), fn)
+	return end <= n, err
 }
 
 // pollWait bounds a poll that finds nothing.
@@ -97,6 +112,7 @@ type fakeLog struct {
 	assigned map[int32]uint64
 	resumed  map[int32]uint64
 	paused   map[string]bool
+	stopped  map[inboxOf]bool
 	position map[string]map[int32]int64
 	polled   map[int32]uint64 // partitions of what was polled since the last end
 	broken   error
@@ -113,7 +129,7 @@ type fakeLog struct {
 
 func (c *cluster) join(partitions ...int32) *fakeLog {
 	l := &fakeLog{cluster: c, max: 100, woken: make(chan struct{}, 1), gone: make(chan struct{}), assigned: map[int32]uint64{}, resumed: map[int32]uint64{},
-		paused: map[string]bool{}, position: map[string]map[int32]int64{}, polled: map[int32]uint64{}}
+		paused: map[string]bool{}, stopped: map[inboxOf]bool{}, position: map[string]map[int32]int64{}, polled: map[int32]uint64{}}
 	for _, p := range partitions {
 		l.assign(p)
 	}
@@ -152,11 +168,33 @@ func (l *fakeLog) Assigned() map[int32]uint64 {
 	return l.assigned
 }
 
-func (l *fakeLog) Resume(p int32) {
+func (l *fakeLog) Resume(p int32, topics ...string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.resumed[p] = l.assigned[p]
-	l.rewindPartition(p)
+	first := l.resumed[p] != l.assigned[p]
+	for _, topic := range ns.InboxTopics() {
+		if len(topics) == 0 || slices.Contains(topics, topic) {
+			delete(l.stopped, inboxOf{topic, p})
+		} else if first {
+			l.stopped[inboxOf{topic, p}] = true
+		}
+	}
+	if first {
+		l.resumed[p] = l.assigned[p]
+		l.rewindPartition(p)
+	}
+}
+
+func (l *fakeLog) Pause(p int32, topic string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.stopped[inboxOf{topic, p}] = true
+}
+
+// inboxOf is an inbox of a partition.
+type inboxOf struct {
+	topic     string
+	partition int32
 }
 
 // rewindPartition: a partition is read from the group's positions.
@@ -220,7 +258,7 @@ func (l *fakeLog) take() ([]events.Record, error) {
 	l.cluster.mu.Lock()
 	for _, topic := range ns.InboxTopics() {
 		for p, n := range l.assigned {
-			if l.resumed[p] != n || l.paused[topic] {
+			if l.resumed[p] != n || l.paused[topic] || l.stopped[inboxOf{topic, p}] {
 				continue
 			}
 			for log, at := l.cluster.logs[topic][p], l.position[topic]; at[p] < int64(len(log)) && len(rs) < l.max; at[p]++ {
@@ -431,7 +469,7 @@ func newSite(t *testing.T, partitions int32) *site {
 				defer s.mu.Unlock()
 				s.failed = append(s.failed, err)
 			}}}
-	s.cfg.views = &views{open: map[int32]chan struct{}{}}
+	s.cfg.views = newViews(2)
 	s.cfg.flushed = &flushedInput{offsets: map[events.Inbox]map[int32]int64{}}
 	return s
 }

@@ -21,6 +21,10 @@ const (
 // small one that is none at all.
 const admitAgainShare = 0.9
 
+// snapshotsAgain is how long no snapshots are written after the cluster refused
+// one: work doesn't wait for them.
+const snapshotsAgain = time.Minute
+
 // maxRefusals is how often a lane tries again what the cluster won't take,
 // before it gives up with the reason.
 const maxRefusals = 20
@@ -35,16 +39,19 @@ type lane struct {
 	inboxes   map[string]events.Inbox
 	parts     map[int32]*partition
 	restores  chan restored
+	loads     chan loaded
 	restoring sync.WaitGroup
 	requests  *requestTopics
 	closed    bool // admission: tasks is paused
 	savedAt   time.Time
 	refusals  int
+
+	snapshotsFrom time.Time // none are written before
 }
 
 func newLane(cfg *Config, owner string, log Log, requests *requestTopics) *lane {
 	l := &lane{cfg: cfg, owner: owner, source: string(cfg.Namespace) + "scheduler/" + owner, log: log, requests: requests,
-		inboxes: map[string]events.Inbox{}, parts: map[int32]*partition{}, restores: make(chan restored, cfg.Partitions)}
+		inboxes: map[string]events.Inbox{}, parts: map[int32]*partition{}, restores: make(chan restored, cfg.Partitions), loads: make(chan loaded, cfg.Partitions)}
 	for i, topic := range cfg.Namespace.InboxTopics() {
 		l.inboxes[topic] = events.Inbox(i)
 	}
@@ -100,23 +107,33 @@ func (l *lane) turn(ctx context.Context) error {
 		return l.save(time.Now())
 	}
 	tx := l.begin()
-	for i := range records {
-		p := l.parts[records[i].Partition]
-		if p == nil || !p.ready() {
-			return l.abort(ctx) // it went while its records were on their way
-		}
-		if err := tx.take(ctx, p, &records[i], i); err != nil {
-			return err
-		}
+	decided, err := tx.takeAll(ctx, records)
+	switch {
+	case err != nil:
+		return err
+	case !decided:
+		return l.abort(ctx)
 	}
 	return l.commit(ctx, tx)
 }
 
+// errNotLoaded: an input's task can't be looked up yet.
+var errNotLoaded = errors.New("finished tasks are still being loaded")
+
 func (l *lane) commit(ctx context.Context, tx *transaction) error {
 	start := time.Now()
+	decided := len(tx.out)
+	if start.After(l.snapshotsFrom) {
+		tx.snapshots()
+	}
 	committed, err := l.log.Commit(ctx, tx.out)
 	var refused refusedRecord
 	switch {
+	case errors.As(err, &refused) && refused.RecordIndex() >= decided:
+		// Work goes on without snapshots for a while.
+		l.cfg.Listener.refusedRecord(l.cfg.Namespace.Snapshots(), refused)
+		l.snapshotsFrom = start.Add(snapshotsAgain)
+		return nil
 	case errors.As(err, &refused):
 		return l.refused(ctx, tx, refused)
 	case err != nil:

@@ -11,8 +11,15 @@ import (
 type Listener struct {
 	// Assigned, Restored and Lost tell a partition's way through a lane.
 	Assigned func(partition int32)
-	Restored func(partition int32, took time.Duration)
+	Restored func(partition int32, from Source, took time.Duration)
 	Lost     func(partition int32)
+	// Loaded: the ids of finished tasks have come too, for which tasks waited.
+	Loaded func(partition int32, took time.Duration)
+	// SnapshotRefused: a partition's snapshot can't be used, and why; the log is
+	// read instead.
+	SnapshotRefused func(partition int32, why error)
+	// SnapshotFailed: no snapshot is written of a partition, and why.
+	SnapshotFailed func(partition int32, why error)
 	// Committed is called after each transaction.
 	Committed func(Committed)
 	// Took is how long a transaction of so many records took to commit.
@@ -38,10 +45,25 @@ type Listener struct {
 	Delivered func()
 }
 
+// Source is where a partition's tasks came from, beside the end of the log.
+type Source string
+
+// The sources of a restore.
+const (
+	FromDisk     Source = "disk"
+	FromSnapshot Source = "snapshot"
+	FromLog      Source = "log" // all of it
+)
+
 // Committed is what one transaction did.
 type Committed struct {
-	Inputs      int // records consumed
-	Records     int // records written
+	Inputs     int // records consumed
+	Records    int // records written
+	EventBytes int // of the values of events among them
+	// SnapshotBytes of the values of snapshots among them, and Snapshots that they
+	// ended.
+	SnapshotBytes, Snapshots int
+
 	Reflected   int // inputs skipped: the state had them already
 	Forwarded   int
 	Recoveries  int // recoveries accepted
@@ -56,9 +78,27 @@ func (l *Listener) assigned(p int32) {
 	}
 }
 
-func (l *Listener) restored(p int32, took time.Duration) {
+func (l *Listener) restored(p int32, from Source, took time.Duration) {
 	if l != nil && l.Restored != nil {
-		l.Restored(p, took)
+		l.Restored(p, from, took)
+	}
+}
+
+func (l *Listener) loaded(p int32, took time.Duration) {
+	if l != nil && l.Loaded != nil {
+		l.Loaded(p, took)
+	}
+}
+
+func (l *Listener) snapshotRefused(p int32, why error) {
+	if l != nil && l.SnapshotRefused != nil {
+		l.SnapshotRefused(p, why)
+	}
+}
+
+func (l *Listener) snapshotFailed(p int32, why error) {
+	if l != nil && l.SnapshotFailed != nil {
+		l.SnapshotFailed(p, why)
 	}
 }
 
@@ -73,7 +113,8 @@ func (l *Listener) committed(tx *transaction) {
 		return
 	}
 	c := &tx.counts
-	l.Committed(Committed{Inputs: c.inputs, Records: len(tx.out), Reflected: c.reflected, Forwarded: c.forwarded,
+	l.Committed(Committed{Inputs: c.inputs, Records: len(tx.out), EventBytes: c.eventBytes,
+		SnapshotBytes: c.snapshotBytes, Snapshots: c.snapshots, Reflected: c.reflected, Forwarded: c.forwarded,
 		Recoveries: c.recoveries, Ended: c.ended, Ignored: c.ignored, Deadletters: c.deadletters})
 }
 

@@ -497,6 +497,10 @@ func (h failingHistory) Read(context.Context, string, int32, int64, func([]event
 	return 0, h.err
 }
 
+func (h failingHistory) ReadLast(context.Context, string, int32, int64, func([]events.Record) error) (bool, error) {
+	return true, nil
+}
+
 // A partition that can't be restored ends the lane with the reason.
 func TestRestoreErrorSurfaces(t *testing.T) {
 	s := newSite(t, 1)

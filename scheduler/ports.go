@@ -14,8 +14,10 @@ type Log interface {
 	// Assigned is partition -> a number that changes whenever the partition
 	// came after not having been owned.
 	Assigned() map[int32]uint64
-	// Resume lets the inboxes of a partition flow.
-	Resume(p int32)
+	// Resume lets inboxes of a partition flow: all, if no topic is named. Pause
+	// stops one.
+	Resume(p int32, topics ...string)
+	Pause(p int32, topic string)
 	PauseTopic(topic string)
 	ResumeTopic(topic string)
 	// Poll returns inputs of partitions that were resumed; nothing after a
@@ -40,9 +42,12 @@ type refusedRecord interface {
 	Permanent() bool
 }
 
-// History reads a partition of events to the high watermark as of the call.
+// History reads a partition of events, or of snapshots, to the high watermark as
+// of the call.
 type History interface {
 	Read(ctx context.Context, topic string, p int32, from int64, fn func([]events.Record) error) (next int64, err error)
+	// ReadLast reads the last n offsets, or all if there are fewer.
+	ReadLast(ctx context.Context, topic string, p int32, n int64, fn func([]events.Record) error) (all bool, err error)
 }
 
 // Tasks is the projection of one partition's tasks: open ones in memory, all on
@@ -51,6 +56,10 @@ type Tasks interface {
 	// Task returns a task, nil if there is none. It is the projection's own:
 	// clone before changing it.
 	Task(id string) (*events.Task, error)
+	// BeginLookups and EndLookups are around several calls of Task, to make them
+	// cheaper.
+	BeginLookups()
+	EndLookups()
 	// WhyStopped: an event of the task can't be folded here, so its state is
 	// not known, and nothing may be decided about it.
 	WhyStopped(id string) (why string, stopped bool)
@@ -67,6 +76,32 @@ type Tasks interface {
 	FlushedState() (events.PartitionState, int64)
 	Close()
 	Discard()
+	Snapshots
+}
+
+// Snapshots is the part of Tasks that writes the partition's snapshot, and takes
+// one for what the store lacks.
+type Snapshots interface {
+	// Snapshot is what to write beside so many bytes of events; SnapshotWritten
+	// says that it was committed.
+	Snapshot(source string, eventBytes int) ([]events.Record, error)
+	SnapshotWritten()
+	// SnapshotBase tells which snapshot the topic holds, nil: none, and whether it
+	// may be written on. Events are to be applied from the offset that it returns.
+	// SnapshotReached says that they were, to the log's end, and why the snapshot
+	// isn't of this log, if so.
+	SnapshotBase(m *events.Snapshot, good bool) (from int64)
+	SnapshotReached(next int64) (why string)
+	// TakeSnapshot replaces what the store has. load brings the finished tasks,
+	// beside the owner, and Loaded ends that. events.ErrSnapshot is wrapped where
+	// the snapshot can't be used, and nothing was changed.
+	TakeSnapshot(r *events.SnapshotReader) (load func(context.Context) error, err error)
+	Loaded() error
+	// Knows reports whether Task can tell: not of a task that isn't open while
+	// finished ones are being loaded.
+	Knows(id string) bool
+	// Wipe empties the partition, to be read from the start of the log.
+	Wipe() error
 }
 
 // Catalog is the workflow definitions, and the way to be sure of them.

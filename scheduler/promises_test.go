@@ -4,12 +4,10 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"maps"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
-
-	"pgregory.net/rapid"
 
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/verify"
@@ -23,32 +21,41 @@ const maxRecordBytes = 1_000_012
 // from the records that decisions wrote, and it holds each decision against
 // that.
 type world struct {
-	t          *rapid.T
+	dice       // of the move that is made
+	h          *history
 	definition *workflow.Definition
-	catalog    *Compiled
+	program    *workflow.Program
 	gone       bool             // nobody finds the definition
 	requests   map[string]int32 // of the agents that are there
-	bodyBytes  int              // of what agents say; 0: little
-	start, now time.Time
+	now        time.Time
 	offset     int64
-	submission *events.Submission
+	replyTo    string // of the submission that is decided
+	bodyBytes  int    // of what agents say; 0: little
+	tell       bool   // keep what is done in told
+	told       []string
+	counts     map[string]int
 
 	task     *events.Task          // as Decide left it
+	encoded  string                // its stored form
 	fold     *events.Task          // of the records
 	part     events.PartitionState // of the records
 	timers   events.Timers         // of the records
-	log      *verify.Log           // of the records
+	verify   *verify.Checker       // of everything that is written and done
 	records  []events.Record       // of events
 	sent     []*events.Request
+	underway []*events.Reply // sent, and not delivered yet
 	asked    []*events.Recovery
 	controls []*events.Control
 	accepted []events.Accepted
 	effects  map[string]*effect
 	runs     map[events.Slot]*ran
+	ledger   *ledger
+	undo     undoing
+	// settled are the steps of which the ledger doesn't know: an operator said
+	// what is, or a reply was accepted that no service sent.
+	settled    map[string]bool
+	leftBehind bool // cancelled with what can't be undone
 }
-
-// effect is what is known of a step's effect on the world.
-type effect struct{ completed, unknown bool }
 
 // ran is what was seen of the attempts of a run.
 type ran struct {
@@ -61,39 +68,47 @@ type ran struct {
 	of        int32 // of how many
 }
 
-func newWorld(t *rapid.T) *world {
-	start := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-	w := &world{t: t, definition: drawDefinition(t), catalog: &Compiled{}, start: start, now: start, log: verify.NewLog(),
-		requests: map[string]int32{}, effects: map[string]*effect{}, runs: map[events.Slot]*ran{}}
-	for _, a := range agents {
-		w.requests[a] = rapid.Int32Range(1, 7).Draw(t, "partitions")
-	}
-	if rarely(t, "large bodies") {
-		w.bodyBytes = rapid.SampledFrom([]int{90 << 10, 200 << 10, 300 << 10}).Draw(t, "bytes")
-	}
-	w.catalog.Rejected = func(key string, err error) { t.Fatalf("%s: %v", key, err) }
-	w.catalog.Apply(&events.Record{Key: []byte(w.definition.Key()), Value: w.definition.JSON()})
+// broken is a promise that didn't hold. Its format tells it from others.
+type broken struct{ format, text string }
 
-	n := strings.Repeat("x", rapid.SampledFrom([]int{0, 0, 0, w.bodyBytes}).Draw(t, "input bytes"))
-	w.submission = &events.Submission{ID: "t", Workflow: "w", Labels: map[string]string{"b": "1", "a": "2"},
-		Input: json.RawMessage(fmt.Sprintf(`{"n": %d, "text": %q}`, rapid.IntRange(0, 5).Draw(t, "n"), n))}
-	if rapid.Bool().Draw(t, "reply_to") {
-		w.submission.ReplyTo = "app.replies"
+func (w *world) failf(format string, args ...any) {
+	panic(broken{format, fmt.Sprintf(format, args...)})
+}
+
+// say tells what is done, for whoever reads of a failure.
+func (w *world) say(format string, args ...any) {
+	if w.tell {
+		w.told = append(w.told, fmt.Sprintf("%8s  ", w.now.Sub(start).Truncate(time.Millisecond))+fmt.Sprintf(format, args...))
 	}
-	if rarely(t, "own complete_by") {
-		w.submission.CompleteBy = start.Add(drawDuration(t, "complete_by", time.Second, time.Minute) - 2*time.Second)
+}
+
+func newWorld(h *history, d *workflow.Definition, tell bool) *world {
+	w := &world{h: h, bodyBytes: h.bodyBytes, definition: d, now: start, tell: tell, counts: map[string]int{},
+		requests: map[string]int32{}, effects: map[string]*effect{}, runs: map[events.Slot]*ran{}, settled: map[string]bool{},
+		verify: verify.New(verify.Options{Keep: true, Inputs: true, Deadletters: true, Alerts: true, Requests: true, Ledger: h.honest})}
+	w.ledger = newLedger(w.verify.Effect)
+	for i, a := range agents {
+		w.requests[a] = h.partitions[i]
+	}
+	var err error
+	if w.program, err = workflow.Compile(d); err != nil {
+		w.failf("the definition: %v", err)
 	}
 	w.claim()
 	return w
 }
 
+// forget lets go of the definition: plans are kept for ever otherwise.
+func (w *world) forget() { plans.Delete(w.program) }
+
 func (w *world) claim() {
 	e := &events.Event{Seq: 1, Epoch: 1, At: w.now, Fact: &events.PartitionClaimed{Owner: "test"}}
-	if err := w.part.Evolve(e); err != nil {
-		w.t.Fatal(err)
-	}
 	r := e.Record(events.DefaultNamespace, "test", 0, e.Value())
-	w.log.Add(&r)
+	w.records = append(w.records, r)
+	if err := w.part.Evolve(e); err != nil {
+		w.failf("the claim: %v", err)
+	}
+	w.verify.Event(&r)
 }
 
 // clock is what a lane would decide by: never before the partition's last.
@@ -106,40 +121,98 @@ func (w *world) clock() time.Time {
 
 // Program implements Definitions.
 func (w *world) Program(name string, version int) (*workflow.Program, bool) {
-	if w.gone {
-		return nil, false
-	}
-	return w.catalog.Program(name, version)
+	known := !w.gone && name == w.definition.Name && (version == 0 || version == w.definition.Version)
+	return w.program, known
 }
 
-// decide has one input decided, checks the decision, and takes it over.
-func (w *world) decide(inbox events.Inbox, in events.Input) Decision {
+// decide has one input decided, as it is read from its record, checks the
+// decision, and takes it over.
+func (w *world) decide(inbox events.Inbox, r events.Record) (events.Input, Decision) {
+	w.counts["commands"]++
 	w.offset++
+	r.Partition, r.Offset = 0, w.offset
+	w.verify.Input(&r)
+	task, in, err := events.DecodeInput(inbox, &r)
+	if err != nil || task != "t" {
+		w.failf("a record of %s is read as one of task %q: %v", inbox, task, err)
+	}
 	cause := events.Cause{Inbox: inbox, Offset: w.offset}
 	env := &Env{Now: w.clock(), Namespace: events.DefaultNamespace, Source: "test", Epoch: 1, Definitions: w, Requests: w.requests}
-	before := w.task.Clone()
 	d := Decide(w.task.Clone(), in, cause, env)
 	if d.NeedDefinitions {
 		if d.Events != nil || d.Records != nil || d.Task != nil || d.Ignored != "" || d.Unusable != nil {
-			w.t.Fatalf("a decision that needs definitions decides something: %+v", d)
+			w.failf("a decision that needs definitions decides something: %+v", d)
 		}
 		env.DefinitionsRead = true
 		d = Decide(w.task.Clone(), in, cause, env)
 	}
-	if again := Decide(before, in, cause, env); !slices.EqualFunc(again.Records, d.Records, sameRecord) {
-		w.t.Fatalf("the same input, decided twice:\n%v\n%v", d.Records, again.Records)
+	if again := Decide(w.task.Clone(), in, cause, env); !slices.EqualFunc(again.Records, d.Records, sameRecord) {
+		w.failf("the same input, decided twice:\n%v\n%v", d.Records, again.Records)
 	}
-	if encode(w.task) != encode(w.fold) {
-		w.t.Fatalf("Decide changed the state that it was given a clone of")
+	w.checkFinished(in, cause, env, &d)
+	if len(d.Events) > 0 && encode(w.task) != w.encoded {
+		w.failf("Decide changed the state that it was given a clone of")
 	}
 	if r, ok := in.(*events.Recovery); ok {
 		w.checkRecovery(r, &d)
 	}
+	w.count(&d)
 	w.checkRecords(&d)
+	if d.Unusable != nil {
+		letter := events.Deadletter(events.DefaultNamespace, "test", &r, d.Unusable)
+		w.verify.Deadletter(&letter)
+	}
+	w.verified(false)
 	w.task = d.Task
-	w.checkState()
-	return d
+	w.checkState(len(d.Events) > 0)
+	return in, d
 }
+
+// checkFinished: what is kept of a finished task, and read back from a store, is
+// enough to decide as on the whole of it.
+func (w *world) checkFinished(in events.Input, cause events.Cause, env *Env, d *Decision) {
+	if w.task == nil || w.task.Open() {
+		return
+	}
+	w.counts["inputs of finished tasks"]++
+	kept, err := events.DecodeTask(w.task.Finished().Encode())
+	if err != nil {
+		w.failf("what is kept of a finished task can't be read: %v", err)
+	}
+	k := Decide(kept, in, cause, env)
+	if len(k.Events)+len(d.Events) > 0 || k.Ignored != d.Ignored || !reflect.DeepEqual(k.Unusable, d.Unusable) || !slices.EqualFunc(k.Records, d.Records, sameRecord) {
+		w.failf("on a finished task is decided %+v, on what is kept of it %+v", *d, k)
+	}
+}
+
+// verified: the checkers that users run over their own logs find nothing. What
+// shows at the end only is asked for at the end.
+func (w *world) verified(end bool) {
+	if !end && w.verify.Broken() == 0 {
+		return
+	}
+	r := w.verify.Finish(w.clock())
+	for _, f := range r.Faults {
+		w.failf("verify finds that "+f.Promise+" is broken: %s", r)
+	}
+}
+
+// count tells of what a decision led to.
+func (w *world) count(d *Decision) {
+	w.counts["events"] += len(d.Events)
+	switch {
+	case d.Unusable != nil:
+		w.counts["dead letters"]++
+		w.say("    unusable: %s", d.Unusable.Reason)
+	case d.Ignored != "":
+		w.counts["ignored: "+string(d.Ignored)]++
+		w.say("    ignored: %s", d.Ignored)
+	}
+}
+
+// mostEarly is how early a recovery may come: the promise, not whatever the
+// scheduler happens to tolerate.
+const mostEarly = 100 * time.Millisecond
 
 // checkRecovery: one that leads to something names a timer that is armed, and
 // due but for the tolerance of clocks.
@@ -149,17 +222,17 @@ func (w *world) checkRecovery(r *events.Recovery, d *Decision) {
 	}
 	for _, a := range w.timers.Armed {
 		if a.Timer.Seq == r.Timer && a.Slot.Step == r.Step && (r.Step == "" || a.Slot.Kind == r.Kind) {
-			if early := a.Timer.Due.Sub(w.clock()); early > clockTolerance {
-				w.t.Fatalf("%+v was accepted %s early", *r, early)
+			if early := a.Timer.Due.Sub(w.clock()); early > mostEarly {
+				w.failf("%+v was accepted %s early", *r, early)
 			}
 			if d.Events[0].At.Before(a.Timer.Due) {
-				w.t.Fatalf("%+v was accepted at %s, before the timer's due, %s", *r, d.Events[0].At, a.Timer.Due)
+				w.failf("%+v was accepted at %s, before the timer's due, %s", *r, d.Events[0].At, a.Timer.Due)
 			}
 			w.checkAction(r, &a, d.Events[0].At)
 			return
 		}
 	}
-	w.t.Fatalf("%+v was accepted; armed are %+v", *r, w.timers.Armed)
+	w.failf("%+v was accepted; armed are %+v", *r, w.timers.Armed)
 }
 
 // checkAction: it is the one that the policy calls for; or a wait that is over
@@ -173,7 +246,7 @@ func (w *world) checkAction(r *events.Recovery, a *events.Armed, now time.Time) 
 	}
 	want := a.Policy.Next("t", r.Step, r.Kind, a.Attempt, a.Timer.Due, now).Action
 	if r.Action != want && !(want == events.ActionRetry && r.Action == events.ActionWait) {
-		w.t.Fatalf("%+v was accepted; the policy calls for %s", *r, want)
+		w.failf("%+v was accepted; the policy calls for %s", *r, want)
 	}
 }
 
@@ -192,23 +265,30 @@ func encode(t *events.Task) string {
 // submit checks what a submission may lead to.
 func (w *world) submit(s *events.Submission) {
 	was := w.task
-	d := w.decide(events.Tasks, s)
+	w.replyTo = s.ReplyTo
+	w.say("submit %s", short(s.Input))
+	_, d := w.decide(events.Tasks, s.Record(events.DefaultNamespace, "shop"))
+	refused := func(r events.Reason) bool { return d.Unusable != nil && d.Unusable.Reason == r && len(d.Events) == 0 }
 	switch {
+	case d.Unusable != nil && d.Unusable.Reason == events.ReasonBadReplyTo:
+		if s.ReplyTo == w.h.submission.ReplyTo {
+			w.failf("reply_to %q was refused: %s", s.ReplyTo, d.Unusable.Detail)
+		}
 	case was == nil && w.gone:
-		if d.Unusable == nil || d.Unusable.Reason != events.ReasonUnknownWorkflow {
-			w.t.Fatalf("submitted to an unknown workflow: %+v", d)
+		if !refused(events.ReasonUnknownWorkflow) {
+			w.failf("submitted to an unknown workflow: %+v", d)
 		}
 	case was == nil:
 		if len(d.Events) < 2 {
-			w.t.Fatalf("a submission led to %+v", d)
+			w.failf("a submission led to %+v", d)
 		}
 	case s.Digest() == was.Digest:
 		if d.Ignored != IgnoredDuplicate || len(d.Events) > 0 {
-			w.t.Fatalf("the same submission again led to %+v", d)
+			w.failf("the same submission again led to %+v", d)
 		}
 	default:
-		if d.Unusable == nil || d.Unusable.Reason != events.ReasonIDConflict || len(d.Events) > 0 {
-			w.t.Fatalf("another body under the same id led to %+v", d)
+		if !refused(events.ReasonIDConflict) {
+			w.failf("another body under the same id led to %+v", d)
 		}
 	}
 }
@@ -216,38 +296,40 @@ func (w *world) submit(s *events.Submission) {
 // control: each is answered once, with the seq of its first event or a reason.
 func (w *world) control(x *events.Control) Decision {
 	others := w.othersInError(x.Step)
-	d := w.decide(events.Controls, x)
+	w.say("%s step %q keep=%v as %q request %s", x.Command, x.Step, x.Keep, x.As, x.RequestID)
+	_, d := w.decide(events.Controls, x.Record(events.DefaultNamespace, "cli"))
 	var answers []*events.Answer
 	for i := range d.Records {
 		if d.Records[i].Topic == events.Namespace(events.DefaultNamespace).Answers() {
 			a, err := events.DecodeAnswer(&d.Records[i])
 			if err != nil {
-				w.t.Fatal(err)
+				w.failf("%v", err)
 			}
 			answers = append(answers, a)
 		}
 	}
 	if len(answers) != 1 || answers[0].Control != x.ID {
-		w.t.Fatalf("control %s got the answers %+v", x.ID, answers)
+		w.failf("control %s got the answers %+v", x.ID, answers)
 	}
 	a := answers[0]
 	again := slices.IndexFunc(w.accepted, func(a events.Accepted) bool { return a.RequestID == x.RequestID })
 	switch {
 	case again >= 0:
 		if !a.Accepted || d.Ignored != IgnoredDuplicate || a.Seq != w.accepted[again].Seq || len(d.Events) > 0 {
-			w.t.Fatalf("control %s, accepted as %d, again: %+v", x.ID, w.accepted[again].Seq, a)
+			w.failf("control %s, accepted as %d, again: %+v", x.ID, w.accepted[again].Seq, a)
 		}
 	case a.Accepted:
 		if len(d.Events) == 0 || a.Seq != d.Events[0].Seq {
-			w.t.Fatalf("control %s was accepted as %d; its events: %v", x.ID, a.Seq, d.Events)
+			w.failf("control %s was accepted as %d; its events: %v", x.ID, a.Seq, d.Events)
 		}
 		if x.Command == events.Release && others && len(d.Events) != 1 {
-			w.t.Fatalf("step %q was released, another is in error, and the task goes on: %v", x.Step, d.Events)
+			w.failf("step %q was released, another is in error, and the task goes on: %v", x.Step, d.Events)
 		}
+		w.counts["controls accepted"]++
 		w.accepted = append(w.accepted, events.Accepted{RequestID: x.RequestID, Seq: a.Seq})
 		w.accepted = w.accepted[max(0, len(w.accepted)-events.MaxAcceptedControls):]
 	case len(d.Events) > 0 || a.Reason == "":
-		w.t.Fatalf("control %s was refused for %q; its events: %v", x.ID, a.Reason, d.Events)
+		w.failf("control %s was refused for %q; its events: %v", x.ID, a.Reason, d.Events)
 	}
 	return d
 }
@@ -270,7 +352,7 @@ func (w *world) othersInError(but string) bool {
 // checkRecords holds what a decision writes against what it says.
 func (w *world) checkRecords(d *Decision) {
 	if (d.Ignored != "" || d.Unusable != nil) && len(d.Events) > 0 {
-		w.t.Fatalf("ignored (%q) or unusable (%v), and yet events: %v", d.Ignored, d.Unusable, d.Events)
+		w.failf("ignored (%q) or unusable (%v), and yet events: %v", d.Ignored, d.Unusable, d.Events)
 	}
 	ns := events.Namespace(events.DefaultNamespace)
 	next, requests := 0, 0
@@ -279,12 +361,12 @@ func (w *world) checkRecords(d *Decision) {
 	for i := range d.Records {
 		r := &d.Records[i]
 		if n := len(r.Key) + len(r.Value) + 4096; n > maxRecordBytes {
-			w.t.Fatalf("a record of %d bytes to %s", n, r.Topic)
+			w.failf("a record of %d bytes to %s", n, r.Topic)
 		}
 		switch _, request := ns.AgentOf(r.Topic); {
 		case r.Topic == ns.Events():
 			if next >= len(d.Events) {
-				w.t.Fatalf("more event records than events")
+				w.failf("more event records than events")
 			}
 			toTell = append(toTell, w.checkEvent(d.Events[next], r)...)
 			if _, ok := d.Events[next].Fact.(*events.TaskHeld); ok {
@@ -297,25 +379,27 @@ func (w *world) checkRecords(d *Decision) {
 			next++
 		case request:
 			requests--
+			w.verify.Request(r)
 		case r.Topic == ns.Notifications():
 			told = append(told, w.notification(r))
 		case r.Topic == ns.Alerts():
 			alerts++
+			w.verify.Alert(r)
 		case r.Topic != ns.Answers():
-			w.t.Fatalf("a record to %s", r.Topic)
+			w.failf("a record to %s", r.Topic)
 		}
 	}
 	if next != len(d.Events) || requests != 0 || alerts != held {
-		w.t.Fatalf("%d records of %d events, %d attempts without a request, %d alerts of %d holds", next, len(d.Events), requests, alerts, held)
+		w.failf("%d records of %d events, %d attempts without a request, %d alerts of %d holds", next, len(d.Events), requests, alerts, held)
 	}
 	if d.Ignored == IgnoredDuplicate && len(told) > 0 { // the present status, again
 		toTell = []string{told[0]}
 		if id := events.TaskEventID("t", w.fold.StatusSeq); !strings.HasPrefix(told[0], id+" ") {
-			w.t.Fatalf("the present status is that of %s; told: %v", id, told)
+			w.failf("the present status is that of %s; told: %v", id, told)
 		}
 	}
 	if d.Unusable == nil && !slices.Equal(told, toTell) {
-		w.t.Fatalf("told %v instead of %v", told, toTell)
+		w.failf("told %v instead of %v", told, toTell)
 	}
 }
 
@@ -323,11 +407,11 @@ func (w *world) checkRecords(d *Decision) {
 func (w *world) notification(r *events.Record) string {
 	n, err := events.DecodeNotification(r)
 	if err != nil {
-		w.t.Fatal(err)
+		w.failf("%v", err)
 	}
 	id, _ := r.Header(events.HeaderID)
-	if to, _ := r.Header(events.HeaderReplyTo); to != "app.replies" || n.Task != "t" || string(r.Key) != "t" {
-		w.t.Fatalf("a notification to %q of %q", to, n.Task)
+	if to, _ := r.Header(events.HeaderReplyTo); to != w.h.submission.ReplyTo && to != w.replyTo || n.Task != "t" || string(r.Key) != "t" {
+		w.failf("a notification to %q of %q", to, n.Task)
 	}
 	return id + " " + n.Status
 }
@@ -339,22 +423,20 @@ func (w *world) checkEvent(e *events.Event, r *events.Record) (toTell []string) 
 	w.records = append(w.records, *r)
 	got, err := events.DecodeEvent(r)
 	if err != nil {
-		w.t.Fatal(err)
+		w.failf("%v", err)
 	}
 	if got.Task != e.Task || got.Seq != e.Seq || !bytes.Equal(got.Value(), r.Value) {
-		w.t.Fatalf("event %s read back as\n%s\ninstead of\n%s", e.ID(0), got.Value(), r.Value)
+		w.failf("event %s read back as\n%s\ninstead of\n%s", e.ID(0), got.Value(), r.Value)
 	}
 	w.observe(got)
 	if w.fold, err = events.Evolve(w.fold, got, events.Hash(e.Fact.Type(), r.Value)); err != nil {
-		w.t.Fatal(err)
+		w.failf("%v", err)
 	}
 	if err := w.part.Evolve(got); err != nil {
-		w.t.Fatal(err)
+		w.failf("%v", err)
 	}
 	w.timers.Evolve(got)
-	if w.log.Add(r); len(w.log.Faults) > 0 {
-		w.t.Fatalf("%v", w.log.Faults)
-	}
+	w.verify.Event(r)
 	if w.fold.ReplyTo == "" || w.fold.StatusSeq != e.Seq {
 		return nil
 	}
@@ -374,45 +456,79 @@ func (w *world) observe(e *events.Event) {
 		for i := range f.Plan.Steps {
 			w.effects[f.Plan.Steps[i].ID] = &effect{}
 		}
-	case *events.AttemptStarted:
-		w.started(e, f)
-	case *events.AttemptCompleted:
-		if f.Kind == events.Do {
-			*w.effects[f.Step] = effect{completed: true}
-		}
-	case *events.AttemptFailed:
-		if w.fold.Steps[w.index(f.Step)].State != events.StepRunning && f.Kind == events.Do {
-			w.counted(events.Slot{Step: f.Step, Kind: f.Kind})
-		}
-		if f.Kind == events.Do && f.Effect != events.EffectNone {
-			w.effects[f.Step].unknown = true
-		}
-	case *events.AttemptExpired:
-		if f.Kind == events.Do {
-			w.effects[f.Step].unknown = true
-		}
-	case *events.AttemptRejected:
-		w.run(events.Slot{Step: f.Step, Kind: f.Kind}).rejected = true
 	case *events.RunReleased:
+		w.settled[f.Step] = true
 		if f.As == events.StepCompleted {
-			*w.effects[f.Step] = effect{completed: true}
+			*w.effects[f.Step] = effect{completed: true, completedAt: e.Seq}
+		} else {
+			w.undoEnds(f.Step)
 		}
 	case *events.TaskResumed:
 		w.resumed()
 	case *events.TaskUndone:
+		w.nothingLeft(events.StateUndone)
 		w.undone(func(x *effect) bool { return x.completed || x.unknown })
 	case *events.TaskCancelled:
-		if w.fold.State == events.StateUndoing { // else the operator leaves what can't be undone
-			keep := w.fold.Keep
-			w.undone(func(x *effect) bool { return x.unknown && !x.completed || x.completed && !keep })
+		if w.leftBehind = w.fold.State != events.StateUndoing; w.leftBehind {
+			return // the operator leaves what can't be undone
 		}
+		keep := w.fold.Keep
+		w.nothingLeft(events.StateCancelled)
+		w.undone(func(x *effect) bool { return x.unknown && !x.completed || x.completed && !keep })
+	default:
+		w.observeAttempt(e)
+	}
+}
+
+// observeAttempt is observe for what is about a run.
+func (w *world) observeAttempt(e *events.Event) {
+	switch f := e.Fact.(type) {
+	case *events.AttemptStarted:
+		w.started(e, f)
+	case *events.AttemptCompleted:
+		if f.Kind == events.Undo {
+			w.undoEnds(f.Step)
+			return
+		}
+		x := w.effects[f.Step]
+		*x = effect{completed: true, startedAt: x.startedAt, completedAt: e.Seq}
+	case *events.AttemptFailed:
+		run := w.fold.Run(w.index(f.Step), f.Kind)
+		if run == nil || run.State != events.StepRunning { // its agent is gone
+			w.counted(events.Slot{Step: f.Step, Kind: f.Kind})
+			if f.Kind == events.Undo {
+				w.undoBegins(f.Step)
+			}
+		}
+		w.ended(f.Step, f.Kind, f.Effect != events.EffectNone)
+	case *events.AttemptExpired:
+		w.ended(f.Step, f.Kind, true)
+	case *events.AttemptRejected:
+		w.run(events.Slot{Step: f.Step, Kind: f.Kind}).rejected = true
+		w.ended(f.Step, f.Kind, false)
+	case *events.AttemptWaiting:
+		if f.CoolDown {
+			w.counts["cool-downs"]++
+		}
+	case *events.RunErrored:
+		if f.Kind == events.Undo {
+			w.undoBegins(f.Step)
+		}
+	}
+}
+
+// ended: an attempt ended without success. It may have had an effect.
+func (w *world) ended(step string, k events.Kind, unknown bool) {
+	if k == events.Do {
+		x := w.effects[step]
+		x.running, x.unknown = false, x.unknown || unknown
 	}
 }
 
 func (w *world) index(step string) int {
 	i, ok := w.fold.Plan.Step(step)
 	if !ok {
-		w.t.Fatalf("an event of step %q, which the plan hasn't", step)
+		w.failf("an event of step %q, which the plan hasn't", step)
 	}
 	return i
 }
@@ -434,7 +550,7 @@ func (w *world) counted(s events.Slot) {
 		most++
 	}
 	if r.attempts > most {
-		w.t.Fatalf("attempt %d of %v; at most %d", r.attempts, s, most)
+		w.failf("attempt %d of %v; at most %d", r.attempts, s, most)
 	}
 }
 
@@ -445,28 +561,32 @@ func (w *world) started(e *events.Event, f *events.AttemptStarted) {
 	if f.Kind == events.Undo {
 		want = events.StateUndoing
 		if x := w.effects[f.Step]; !x.completed && !x.unknown {
-			w.t.Fatalf("undo of step %q, of which nothing happened", f.Step)
+			w.failf("undo of step %q, of which nothing happened", f.Step)
 		}
 		if x := w.effects[f.Step]; w.fold.Keep && x.completed {
-			w.t.Fatalf("undo of step %q, which was to be kept", f.Step)
+			w.failf("undo of step %q, which was to be kept", f.Step)
 		}
+		w.undoBegins(f.Step)
+	} else {
+		x := w.effects[f.Step]
+		x.running, x.startedAt = true, e.Seq
 	}
 	if w.fold.State != want {
-		w.t.Fatalf("%s of step %q begins in state %s", f.Kind, f.Step, w.fold.State)
+		w.failf("%s of step %q begins in state %s", f.Kind, f.Step, w.fold.State)
 	}
 	if !e.Due.After(e.At) {
-		w.t.Fatalf("%s of step %q begins at %s with complete-by %s", f.Kind, f.Step, e.At, e.Due)
+		w.failf("%s of step %q begins at %s with complete-by %s", f.Kind, f.Step, e.At, e.Due)
 	}
 	s := events.Slot{Step: f.Step, Kind: f.Kind}
 	w.counted(s)
 	r := w.run(s)
 	if r.key != "" && (r.key == f.Key) == r.renewable {
-		w.t.Fatalf("the key of %v goes from %s to %s; renewable: %v", s, r.key, f.Key, r.renewable)
+		w.failf("the key of %v goes from %s to %s; renewable: %v", s, r.key, f.Key, r.renewable)
 	}
 	r.key, r.rejected, r.renewable = f.Key, false, false
 	for other, o := range w.runs {
 		if other != s && o.key == f.Key {
-			w.t.Fatalf("%v and %v have the same key", s, other)
+			w.failf("%v and %v have the same key", s, other)
 		}
 	}
 }
@@ -488,7 +608,7 @@ func (w *world) undone(wanted func(*effect) bool) {
 	for i := range w.fold.Steps {
 		p, s := &w.fold.Plan.Steps[i], &w.fold.Steps[i]
 		if p.Undo != nil && wanted(w.effects[p.ID]) != (s.State == events.StepUndone) {
-			w.t.Fatalf("the task has ended with step %q %s; its effect: %+v", p.ID, s.State, *w.effects[p.ID])
+			w.failf("the task has ended with step %q %s; its effect: %+v", p.ID, s.State, *w.effects[p.ID])
 		}
 	}
 }
@@ -503,24 +623,24 @@ func (w *world) checkRequest(d *Decision, f *events.AttemptStarted, e *events.Ev
 		}
 	}
 	if len(found) != 1 {
-		w.t.Fatalf("attempt %s has %d requests", id, len(found))
+		w.failf("attempt %s has %d requests", id, len(found))
 	}
 	r := found[0]
 	q, err := events.DecodeRequest(r)
 	if err != nil {
-		w.t.Fatal(err)
+		w.failf("%v", err)
 	}
 	agent, operation := w.fold.Plan.Agent(w.index(f.Step), f.Kind)
 	topic := events.Namespace(events.DefaultNamespace).Requests(agent)
 	if q.IdempotencyKey != f.Key || !q.CompleteBy.Equal(e.Due) || q.Operation != operation || r.Topic != topic || f.Agent != agent || !json.Valid(q.Value) {
-		w.t.Fatalf("attempt %s is asked for by %+v, to %s", id, q, r.Topic)
+		w.failf("attempt %s is asked for by %+v, to %s", id, q, r.Topic)
 	}
 	n, last := w.requests[agent], w.run(events.Slot{Step: f.Step, Kind: f.Kind})
 	if r.Partition < 0 || r.Partition >= n {
-		w.t.Fatalf("attempt %s goes to partition %d of %d", id, r.Partition, n)
+		w.failf("attempt %s goes to partition %d of %d", id, r.Partition, n)
 	}
 	if n > 1 && n == last.of && f.Attempt == last.last+1 && r.Partition == last.partition {
-		w.t.Fatalf("attempt %s goes where the one before went: to partition %d of %d", id, r.Partition, n)
+		w.failf("attempt %s goes where the one before went: to partition %d of %d", id, r.Partition, n)
 	}
 	last.last, last.partition, last.of = f.Attempt, r.Partition, n
 	w.sent = append(w.sent, q)
@@ -532,7 +652,7 @@ func (w *world) checkRequest(d *Decision, f *events.AttemptStarted, e *events.Ev
 func (w *world) checkValue(q *events.Request) {
 	for _, before := range w.sent {
 		if before.IdempotencyKey == q.IdempotencyKey && !bytes.Equal(before.Value, q.Value) {
-			w.t.Fatalf("key %s asked for %s, now for %s", q.IdempotencyKey, before.Value, q.Value)
+			w.failf("key %s asked for %s, now for %s", q.IdempotencyKey, before.Value, q.Value)
 		}
 	}
 	if q.Ref.Kind == events.Do {
@@ -546,7 +666,7 @@ func (w *world) checkValue(q *events.Request) {
 		} `json:"undo_of"`
 	}
 	if err := json.Unmarshal(q.Value, &v); err != nil {
-		w.t.Fatal(err)
+		w.failf("%v", err)
 	}
 	outcome := "unknown"
 	if w.effects[q.Ref.Step].completed {
@@ -554,86 +674,9 @@ func (w *world) checkValue(q *events.Request) {
 	}
 	of, _ := w.definition.Steps[w.index(q.Ref.Step)].Undo.Input.(map[string]any) // nil: none
 	if key := w.run(events.Slot{Step: q.Ref.Step, Kind: events.Do}).key; v.UndoOf.Key != key || v.UndoOf.Outcome != outcome {
-		w.t.Fatalf("the undo of step %q, which is %s under the key %s, is asked for by %s", q.Ref.Step, outcome, key, q.Value)
+		w.failf("the undo of step %q, which is %s under the key %s, is asked for by %s", q.Ref.Step, outcome, key, q.Value)
 	}
 	if _, added := of["of"]; added != (v.Of != nil) {
-		w.t.Fatalf("the undo of step %q has undo.input: %v; it is asked for by %s", q.Ref.Step, added, q.Value)
-	}
-}
-
-// checkState holds the state after a decision against the fold of the records,
-// and against what every state must have.
-func (w *world) checkState() {
-	if got, want := encode(w.task), encode(w.fold); got != want {
-		w.t.Fatalf("the state and the fold of its events differ:\n%s\n%s", got, want)
-	}
-	if w.task == nil {
-		return
-	}
-	back, err := events.DecodeTask(w.task.Encode())
-	if err != nil || encode(back) != encode(w.task) {
-		w.t.Fatalf("the stored form of %s reads back as %s, %v", encode(w.task), encode(back), err)
-	}
-	armed := map[events.Slot]events.Timer{}
-	for _, a := range w.timers.Armed {
-		armed[a.Slot] = a.Timer
-	}
-	own := w.ownTimers()
-	if !maps.Equal(armed, own) {
-		w.t.Fatalf("a supervisor knows the timers %v, the task has %v", armed, own)
-	}
-	switch state := w.task.State; {
-	case state == events.StateProcessing && !w.task.Timer.Armed(), state != events.StateProcessing && w.task.Timer.Armed():
-		w.t.Fatalf("the task is %s; its own timer: %+v", state, w.task.Timer)
-	case state == events.StateUndoing && len(armed) == 0:
-		w.t.Fatalf("the task is undoing, and nothing will ever happen: %s", encode(w.task))
-	case state.Terminal() && len(armed) > 0:
-		w.t.Fatalf("the task is %s and has timers: %v", state, armed)
-	}
-}
-
-// ownTimers are the timers that the task has armed; every running attempt has
-// one, at its complete-by.
-func (w *world) ownTimers() map[events.Slot]events.Timer {
-	own := map[events.Slot]events.Timer{}
-	if w.task.Timer.Armed() {
-		own[events.Slot{}] = w.task.Timer
-	}
-	for i := range w.task.Steps {
-		for _, k := range []events.Kind{events.Do, events.Undo} {
-			run := w.task.Run(i, k)
-			if run == nil {
-				continue
-			}
-			slot := events.Slot{Step: w.task.Plan.Steps[i].ID, Kind: k}
-			if run.Timer.Armed() {
-				own[slot] = run.Timer
-			}
-			running := run.State == events.StepRunning && w.task.Open()
-			if running && (!run.Timer.Armed() || !run.Timer.Due.Equal(run.CompleteBy)) {
-				w.t.Fatalf("%v runs until %s; its timer: %+v", slot, run.CompleteBy, run.Timer)
-			}
-			if w.task.State == events.StateError && !running && run.Timer.Armed() {
-				w.t.Fatalf("the task is held; %v, which is %s, has a timer", slot, run.State)
-			}
-		}
-	}
-	return own
-}
-
-// rebuild folds all records anew.
-func (w *world) rebuild() {
-	var t *events.Task
-	for i := range w.records {
-		e, err := events.DecodeEvent(&w.records[i])
-		if err != nil {
-			w.t.Fatal(err)
-		}
-		if t, err = events.Evolve(t, e, events.Hash(e.Fact.Type(), w.records[i].Value)); err != nil {
-			w.t.Fatal(err)
-		}
-	}
-	if encode(t) != encode(w.task) {
-		w.t.Fatalf("the rebuild differs from the live state:\n%s\n%s", encode(t), encode(w.task))
+		w.failf("the undo of step %q has undo.input: %v; it is asked for by %s", q.Ref.Step, added, q.Value)
 	}
 }

@@ -4,199 +4,253 @@ import (
 	"encoding/json"
 	"flag"
 	"fmt"
+	"maps"
+	"math/rand/v2"
+	"runtime"
+	"runtime/debug"
 	"slices"
-	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
-	"pgregory.net/rapid"
-
 	"github.com/waybill-run/waybill/events"
-	"github.com/waybill-run/waybill/workflow"
+	"github.com/waybill-run/waybill/internal/tally"
 )
 
-// TestRandomHistories plays random workflows under random histories: whatever
-// agents, supervisors and operators send, in any order, each decision keeps the
-// promises (promises_test.go), and once all of them behave the task comes to
-// its end. More of it: -rapid.checks=10000.
-func TestRandomHistories(t *testing.T) {
-	if f := flag.Lookup("rapid.checks"); f.Value.String() == f.DefValue && !testing.Short() {
-		if err := f.Value.Set(historiesByDefault); err != nil {
-			t.Fatal(err)
-		}
-	}
-	rapid.Check(t, func(t *rapid.T) {
-		w := newWorld(t)
-		w.submit(w.submission)
-		for range rapid.IntRange(0, 120).Draw(t, "inputs") {
-			w.input()
-		}
-		w.behave()
-		w.finish()
-		if w.task != nil {
-			w.settle()
-		}
-		w.rebuild()
-	})
-}
+var (
+	graphsFlag = flag.Int("graphs", 0, "how many random graphs TestRandomHistories plays; 0: 10000, fewer with -short or -race")
+	seedFlag   = flag.Uint64("seed", 0, "the seed of the first random graph, the next has the next; 0: others each time")
+)
 
 const (
-	historiesByDefault = "800" // about 10 s
-
-	maxLevels      = 5
-	maxStepsALevel = 3
-	// maxSweeps bounds how often time moves on until a task whose agents answer
-	// has ended: each sweep ends an attempt or a wait, of which there are few.
-	maxSweeps = 400
+	graphsByDefault = 10_000 // a minute of one processor
+	graphsWhenShort = 1_000
+	graphsWhenRaced = 600
 )
 
-// drawDefinition draws a workflow of few levels with parallel branches. Its
-// budgets are small and its times of one size, so that histories exhaust them.
-func drawDefinition(t *rapid.T) *workflow.Definition {
-	within := drawDuration(t, "complete_within", time.Second, time.Minute)
-	b := workflow.New("w", 1).
-		CompleteWithin(within).
-		AttemptWithin(drawDuration(t, "attempt", 100*time.Millisecond, min(within, 5*time.Second))).
-		Retry(drawRetry(t)).
-		OnError(rapid.SampledFrom([]string{workflow.OnErrorUndo, workflow.OnErrorHold}).Draw(t, "on_error"))
-	flawed := rarely(t, "flawed")
-	var above, all []string
-	for range rapid.IntRange(1, maxLevels).Draw(t, "levels") {
-		var level []string
-		for range rapid.IntRange(1, maxStepsALevel).Draw(t, "steps") {
-			id := "s" + strconv.Itoa(len(all)+len(level))
-			b.Step(drawStep(t, id, above, all, flawed))
-			level = append(level, id)
-		}
-		above, all = level, append(all, level...)
-	}
+// lessons are the seeds of what was found once. They are played first.
+var lessons = []uint64{}
+
+// TestRandomHistories plays random workflows under random histories: whatever
+// agents, supervisors and operators send, in any order, doubled, late and
+// garbled, each decision keeps the promises (promises_test.go), what the agents'
+// world holds at the end is what the task says (promises_ledger_test.go), and
+// once everybody behaves the task comes to its end. A failure prints the least
+// history that still fails, and its seed:
+//
+//	go test ./scheduler -run TestRandomHistories -seed 42 -graphs 1 -v
+func TestRandomHistories(t *testing.T) {
+	n, first := graphsByDefault, rand.Uint64()>>16
 	switch {
-	case flawed && rarely(t, "bad output"):
-		b.Output("${ input.gone }")
-	case !rarely(t, "no output"):
-		b.Output(map[string]any{"last": "${ steps." + all[len(all)-1] + ".output }"})
+	case *graphsFlag > 0:
+		n = *graphsFlag
+	case raced:
+		n = graphsWhenRaced
+	case testing.Short():
+		n = graphsWhenShort
 	}
-	d, err := b.Build()
+	seeds := lessons
+	if *seedFlag != 0 {
+		first, seeds = *seedFlag, nil
+	}
+	for i := range n {
+		seeds = append(seeds, first+uint64(i))
+	}
+	defer debug.SetGCPercent(debug.SetGCPercent(400)) // there is little to keep, and much to throw away
+	counts := playAll(t, seeds)
+	if t.Failed() {
+		return
+	}
+	tally.Add(t, "random graphs with a history each", len(seeds))
+	for _, what := range slices.Sorted(maps.Keys(counts)) {
+		tally.Add(t, "  "+what, counts[what])
+	}
+	if n >= graphsWhenRaced {
+		checkCoverage(t, counts)
+	}
+}
+
+// playAll plays the histories of the seeds, some at a time, until one fails.
+func playAll(t *testing.T, seeds []uint64) map[string]int {
+	var mu sync.Mutex
+	counts, next, failed := map[string]int{}, 0, false
+	take := func() (uint64, bool) {
+		mu.Lock()
+		defer mu.Unlock()
+		if next++; failed || next > len(seeds) {
+			return 0, false
+		}
+		return seeds[next-1], true
+	}
+	var all sync.WaitGroup
+	for range runtime.GOMAXPROCS(0) {
+		all.Go(func() {
+			for seed, ok := take(); ok; seed, ok = take() {
+				h := drawHistory(seed)
+				w, b := h.play(len(seeds) == 1)
+				mu.Lock()
+				for what, n := range w.counts {
+					counts[what] += n
+				}
+				report := b != nil && !failed
+				failed = failed || report
+				mu.Unlock()
+				switch {
+				case report:
+					t.Error(shrink(h, b).report())
+				case len(seeds) == 1:
+					t.Log(w.story())
+				}
+			}
+		})
+	}
+	all.Wait()
+	return counts
+}
+
+// mustHappen are counts without which the histories prove less than they say.
+var mustHappen = []string{"replies doubled", "replies late", "replies lost", "replies misaddressed", "garbage refused", "effects after a time-out",
+	"ignored: stale_reply", "ignored: not_armed", "ignored: not_due", "ignored: outside_policy", "ignored: duplicate", "ignored: refused_control",
+	"controls accepted", "inputs of finished tasks", "cool-downs", "undos of two steps or more", "undos of what may have happened",
+	"ended processed", "ended undone", "ended cancelled", "held after the faults"}
+
+func checkCoverage(t *testing.T, counts map[string]int) {
+	for _, what := range mustHappen {
+		if counts[what] == 0 {
+			t.Errorf("no history had any %s: they prove less than they say", what)
+		}
+	}
+}
+
+// play plays a history to its end, or to the first promise that is broken. tell
+// keeps what is done, for people.
+func (h *history) play(tell bool) (w *world, b *broken) {
+	d, err := h.graph.build()
 	if err != nil {
-		t.Fatal(err)
+		return &world{h: h}, &broken{"the graph can't be built", err.Error()}
 	}
-	return d
+	w = newWorld(h, d, tell)
+	defer w.forget()
+	defer func() {
+		switch p := recover().(type) {
+		case nil:
+		case broken:
+			b = &p
+		default:
+			b = &broken{"panic", fmt.Sprintf("panic: %v\n%s", p, stack())}
+		}
+	}()
+	w.dice = newDice(h.seed)
+	w.submit(&h.submission)
+	for _, seed := range h.moves {
+		w.dice = newDice(seed)
+		w.move()
+	}
+	if h.last != nil && w.task != nil {
+		h.last(w)
+	}
+	w.dice = newDice(h.ending)
+	w.behave()
+	if w.task != nil {
+		w.finish()
+		w.settle()
+		w.counts["ended "+string(w.task.State)]++
+		w.checkWorld()
+		w.stragglers()
+		w.checkWorld()
+		w.verified(true)
+	}
+	return w, nil
 }
 
-// drawStep draws a step below others. A flawed one may have expressions that
-// fail when they are evaluated.
-func drawStep(t *rapid.T, id string, above, all []string, flawed bool) workflow.Step {
-	s := workflow.Step{ID: id, Operation: "do", Agent: rapid.SampledFrom(agents).Draw(t, "agent")}
-	for _, n := range above {
-		if rapid.Bool().Draw(t, "needs") {
-			s.Needs = append(s.Needs, n)
-		}
-	}
-	if len(all) > len(above) && rarely(t, "needs one further up") {
-		s.Needs = append(s.Needs, all[0])
-	}
-	switch {
-	case flawed && rarely(t, "bad when"):
-		s.When = "${ input.gone > 1 }"
-	case rarely(t, "when"):
-		s.When = "${ input.n > 2 }"
-	case len(s.Needs) > 0 && rarely(t, "when the one before"):
-		s.When = "${ steps." + s.Needs[0] + ".output != null }"
-	}
-	switch {
-	case flawed && rarely(t, "bad input"):
-		s.Input = map[string]any{"x": "${ input.gone }"}
-	case len(s.Needs) > 0:
-		s.Input = map[string]any{"order": "${ task.id }", "of": "${ steps." + s.Needs[0] + ".output }"}
-	}
-	if rarely(t, "own rule") {
-		r := drawRetry(t)
-		s.Retry = &r
-	}
-	if rapid.IntRange(0, 3).Draw(t, "undo") > 0 {
-		s.Undo = &workflow.Undo{Operation: "undo"}
-		switch {
-		case flawed && rarely(t, "bad undo.input"):
-			s.Undo.Input = map[string]any{"x": "${ steps." + id + ".output.gone }"}
-		case rapid.Bool().Draw(t, "undo.input"):
-			s.Undo.Input = map[string]any{"of": "${ steps." + id + ".output }"}
-		}
-		if rarely(t, "another undoes") {
-			s.Undo.Agent = rapid.SampledFrom(agents).Draw(t, "agent")
-		}
-	}
-	return s
+func stack() []byte {
+	b := make([]byte, 4<<10)
+	return b[:runtime.Stack(b, false)]
 }
 
-func drawRetry(t *rapid.T) workflow.Retry {
-	r := workflow.Retry{MaxAttempts: rapid.IntRange(1, 3).Draw(t, "max_attempts"),
-		Backoff: workflow.Duration(drawDuration(t, "backoff", time.Millisecond, time.Second)), Factor: 2}
-	if rapid.Bool().Draw(t, "cool_down") {
-		r.CoolDown = workflow.Duration(drawDuration(t, "cool_down", time.Second, 20*time.Second))
+// move is one thing that happens to the task.
+func (w *world) move() {
+	if w.task == nil && w.oneIn(2) {
+		w.submit(&w.h.submission)
+		return
 	}
-	return r
-}
-
-// drawDuration draws small ones as often as large ones.
-func drawDuration(t *rapid.T, label string, from, to time.Duration) time.Duration {
-	d := from
-	for d < to && rapid.Bool().Draw(t, label+" doubles") {
-		d *= 2
+	if w.task != nil && !w.task.Open() && !w.oneIn(8) {
+		return // of what comes after the end a little is enough
 	}
-	return min(to, d)
-}
-
-// rarely is one time in about ten. Draws lean to the least, so it isn't that.
-func rarely(t *rapid.T, label string) bool { return rapid.IntRange(0, 31).Draw(t, label)%8 == 5 }
-
-var agents = []string{"inventory", "payments", "shipping"}
-
-// input is one thing that happens to the task.
-func (w *world) input() {
-	switch rapid.SampledFrom(inputs).Draw(w.t, "input") {
-	case "reply":
-		w.reply(w.current())
-	case "stray reply":
-		w.strayReply()
-	case "due":
-		w.sweep(0)
-	case "due, by another clock":
-		w.sweep(drawDuration(w.t, "ahead", time.Millisecond, 2*time.Second) - drawDuration(w.t, "behind", time.Millisecond, 2*time.Second))
-	case "jump":
-		w.jump()
-	case "wait":
-		w.now = w.now.Add(drawDuration(w.t, "wait", time.Millisecond, 2*time.Minute))
-	case "any recovery":
-		w.anyRecovery()
-	case "recovery again":
-		if n := len(w.asked); n > 0 {
-			w.decide(events.Recoveries, w.asked[rapid.IntRange(0, n-1).Draw(w.t, "which")])
+	at := w.IntN(totalWeight)
+	for i := range moves {
+		if at -= moves[i].weight; at < 0 {
+			moves[i].do(w)
+			return
 		}
-	case "control":
-		w.control(w.drawControl())
-	case "control again":
-		if n := len(w.controls); n > 0 {
-			w.control(w.controls[rapid.IntRange(0, n-1).Draw(w.t, "which")])
-		}
-	case "submit again":
-		s := *w.submission
-		if rapid.Bool().Draw(w.t, "another body") {
-			s.Input = json.RawMessage(`{"n":7}`)
-		}
-		w.submit(&s)
-	case "agent goes or comes":
-		w.toggleAgent()
-	case "definition goes or comes":
-		w.gone = !w.gone
 	}
 }
 
-// inputs are drawn from; what is here more often happens more often.
-var inputs = strings.Split("reply|reply|reply|reply|reply|reply|stray reply|due|due|due|due|due, by another clock|jump|jump|jump|"+
-	"wait|any recovery|recovery again|control|control again|submit again|agent goes or comes|definition goes or comes", "|")
+var moves = []struct {
+	weight int
+	do     func(*world)
+}{
+	{24, (*world).work},
+	{4, (*world).deliver},
+	{4, (*world).strayReply},
+	{12, func(w *world) { w.sweep(0) }},
+	{4, (*world).sweepByAnotherClock},
+	{12, (*world).jump},
+	{4, func(w *world) { w.now = w.now.Add(w.span(time.Millisecond, 2*time.Minute)) }},
+	{4, (*world).anyRecovery},
+	{4, (*world).recoveryAgain},
+	{5, (*world).anyControl},
+	{3, (*world).controlAgain},
+	{3, (*world).submitAgain},
+	{4, (*world).garbage},
+	{3, (*world).toggleAgent},
+	{2, func(w *world) { w.gone = !w.gone; w.say("definition gone: %v", w.gone) }},
+}
 
-// current is the request of an attempt that runs; mostly there is one.
+var totalWeight = func() (n int) {
+	for i := range moves {
+		n += moves[i].weight
+	}
+	return n
+}()
+
+// work is an agent at a request: mostly of an attempt that runs, else of one
+// that is over, which came late or again. What it replies takes its way.
+func (w *world) work() {
+	q := w.current()
+	if q == nil || w.oneIn(6) {
+		if len(w.sent) == 0 {
+			return
+		}
+		q = pick(w.dice, w.sent)
+	}
+	over, before := !w.isCurrent(q), len(w.ledger.effects(q.Ref.Step))
+	r := w.ledger.perform(q, w.luck(), w.drawBody())
+	w.say("agent: %s is %s, effect %s", events.RequestID("t", q.Ref), r.Outcome, r.Effect)
+	if over && len(w.ledger.effects(q.Ref.Step)) > before {
+		w.counts["effects after a time-out"]++
+	}
+	switch way := w.IntN(10); {
+	case way == 0:
+		w.counts["replies lost"]++
+		w.say("    the reply is lost")
+	case way == 1:
+		w.underway = append(w.underway, r)
+		w.say("    the reply will be late")
+	case way == 2:
+		w.counts["replies doubled"]++
+		w.replied(r)
+		w.replied(r)
+	case way == 3:
+		w.underway = append(w.underway, r)
+		w.replied(r)
+	default:
+		w.replied(r)
+	}
+}
+
+// current is the request of an attempt that runs.
 func (w *world) current() *events.Request {
 	var running []*events.Request
 	for _, q := range w.sent {
@@ -207,40 +261,49 @@ func (w *world) current() *events.Request {
 	if len(running) == 0 {
 		return nil
 	}
-	return running[rapid.IntRange(0, len(running)-1).Draw(w.t, "which")]
+	return pick(w.dice, running)
 }
 
 func (w *world) isCurrent(q *events.Request) bool {
 	if w.task == nil {
 		return false
 	}
-	i, _ := w.task.Plan.Step(q.Ref.Step)
+	i, ok := w.task.Plan.Step(q.Ref.Step)
+	if !ok {
+		return false
+	}
 	r := w.task.Run(i, q.Ref.Kind)
 	return r != nil && r.State == events.StepRunning && r.Attempt == q.Ref.Attempt
 }
 
-// reply answers a request, well or badly.
-func (w *world) reply(q *events.Request) {
-	if q == nil {
+// deliver brings one of the replies that are underway, in any order.
+func (w *world) deliver() {
+	if len(w.underway) == 0 {
 		return
 	}
-	r := &events.Reply{Task: q.Task, Ref: q.Ref, Effect: events.EffectUnknown, Body: w.drawBody(),
-		Outcome: rapid.SampledFrom([]events.Outcome{events.Completed, events.Completed, events.Failed, events.Failed, events.Rejected}).Draw(w.t, "outcome")}
-	if rapid.Bool().Draw(w.t, "no effect") {
-		r.Effect = events.EffectNone
-	}
+	i := w.IntN(len(w.underway))
+	r := w.underway[i]
+	w.underway = slices.Delete(w.underway, i, i+1)
+	w.counts["replies late"]++
 	w.replied(r)
 }
 
 // replied: a reply that isn't of a current attempt changes nothing.
 func (w *world) replied(r *events.Reply) {
-	current := w.isCurrent(&events.Request{Ref: r.Ref})
-	d := w.decide(events.Replies, r)
-	if !current && (d.Ignored != IgnoredStaleReply || len(d.Records) > 0) {
-		w.t.Fatalf("a reply to %v, which isn't current: %+v", r.Ref, d)
+	known := w.task != nil
+	if known && w.task.Open() { // of a finished task the steps are forgotten
+		_, known = w.task.Plan.Step(r.Ref.Step)
 	}
-	if current && len(d.Events) == 0 {
-		w.t.Fatalf("a reply to %v, which is current, led to nothing: %+v", r.Ref, d)
+	current := w.isCurrent(&events.Request{Ref: r.Ref})
+	w.say("reply %s %s, effect %s: %s", events.RequestID("t", r.Ref), r.Outcome, r.Effect, short(r.Body))
+	_, d := w.decide(events.Replies, r.Record(events.DefaultNamespace, "agent"))
+	switch {
+	case !known && (d.Unusable == nil || len(d.Records) > 0):
+		w.failf("a reply to %v, which nobody knows: %+v", r.Ref, d)
+	case known && !current && (d.Ignored != IgnoredStaleReply || len(d.Records) > 0):
+		w.failf("a reply to %v, which isn't current: %+v", r.Ref, d)
+	case current && len(d.Events) == 0:
+		w.failf("a reply to %v, which is current, led to nothing: %+v", r.Ref, d)
 	}
 }
 
@@ -248,30 +311,51 @@ func (w *world) drawBody() json.RawMessage {
 	if w.bodyBytes > 0 {
 		return json.RawMessage(`{"ref":"` + strings.Repeat("x", w.bodyBytes) + `"}`)
 	}
-	return json.RawMessage(rapid.SampledFrom([]string{`{"ref":"r-1"}`, `null`, `3`, `{"code":"busy","message":"later"}`}).Draw(w.t, "body"))
+	if w.h.flawed && w.oneIn(8) {
+		return deepest // what is made of it may be too deep to be read back
+	}
+	return json.RawMessage(pick(w.dice, bodies))
 }
 
-// strayReply is late, doubled, or names what was never asked.
+// bodies are JSON values as services write them.
+var bodies = []string{`{"ref":"r-1"}`, `null`, `3`, `{"code":"busy","message":"later"}`, ` {"a": [1, 2.50e3, true, {"b":null}]}`,
+	`"line\nbreak \u0000 \ud83d\ude00"`, `-1.5E+10`, `[]`, `{"a":1,"a":2}`, `{"code":7}`, `123456789012345678901234567890`}
+
+var deepest = json.RawMessage(strings.Repeat("[", events.MaxJSONDepth) + strings.Repeat("]", events.MaxJSONDepth))
+
+// strayReply is one that no agent would send: for another attempt, another step,
+// for the undo instead of the step, for what isn't there. Where it meets an
+// attempt that runs it is believed; what the ledger says of that step no longer
+// counts.
 func (w *world) strayReply() {
 	if len(w.sent) == 0 {
 		return
 	}
-	q := *w.sent[rapid.IntRange(0, len(w.sent)-1).Draw(w.t, "which")]
-	switch rapid.IntRange(0, 3).Draw(w.t, "stray") {
+	q := *pick(w.dice, w.sent)
+	switch w.IntN(4) {
 	case 0:
-		w.reply(&q)
+		q.Ref.Attempt += w.between(1, 3)
 	case 1:
-		q.Ref.Attempt += rapid.IntRange(1, 3).Draw(w.t, "attempts on")
-		w.reply(&q)
-	case 2:
 		q.Ref.Kind = map[events.Kind]events.Kind{events.Do: events.Undo, events.Undo: events.Do}[q.Ref.Kind]
-		w.reply(&q)
+	case 2:
+		q.Ref.Step = pick(w.dice, w.definition.Steps).ID
 	case 3:
-		d := w.decide(events.Replies, &events.Reply{Task: q.Task, Ref: events.RequestRef{Step: "nowhere", Kind: events.Do, Attempt: 1}, Outcome: events.Completed, Body: json.RawMessage("1")})
-		if d.Unusable == nil || d.Unusable.Reason != events.ReasonUnknownStep || len(d.Events) > 0 {
-			w.t.Fatalf("a reply to a step that isn't there: %+v", d)
-		}
+		q.Ref.Step = "nowhere"
 	}
+	w.counts["replies misaddressed"]++
+	w.lie(answerTo(&q, pick(w.dice, []events.Outcome{events.Completed, events.Failed, events.Rejected}),
+		pick(w.dice, []events.Effect{events.EffectNone, events.EffectUnknown}), string(w.drawBody())))
+}
+
+// lie is a reply that no service made.
+func (w *world) lie(r *events.Reply) {
+	if w.isCurrent(&events.Request{Ref: r.Ref}) {
+		if w.h.honest {
+			return
+		}
+		w.settled[r.Ref.Step] = true
+	}
+	w.replied(r)
 }
 
 // sweep is the supervisor: it asks for what is due by its clock, the earliest
@@ -285,14 +369,26 @@ func (w *world) sweep(ahead time.Duration) {
 		r := a.Recovery("t", a.Policy.Next("t", a.Slot.Step, a.Slot.Kind, a.Attempt, a.Timer.Due, now))
 		w.asked = append(w.asked, r)
 		still := slices.ContainsFunc(w.timers.Armed, func(b events.Armed) bool { return a.Timer == b.Timer })
-		d := w.decide(events.Recoveries, r)
+		d := w.recovery(r)
 		if ahead == 0 && still && len(d.Events) == 0 && !w.outOfTime(r) {
-			w.t.Fatalf("the supervisor asked for what the policy calls for, %+v, and got %q", *r, d.Ignored)
+			w.failf("the supervisor asked for what the policy calls for, %+v, and got %q", *r, d.Ignored)
 		}
 		if !still && d.Ignored != IgnoredNotArmed {
-			w.t.Fatalf("a recovery of a timer that isn't armed: %+v", d)
+			w.failf("a recovery of a timer that isn't armed: %+v", d)
 		}
 	}
+}
+
+// sweepByAnotherClock is a supervisor whose clock is ahead, or behind.
+func (w *world) sweepByAnotherClock() {
+	ahead := w.span(time.Millisecond, 2*time.Second)
+	w.sweep(ahead - w.span(time.Millisecond, 2*time.Second))
+}
+
+func (w *world) recovery(r *events.Recovery) Decision {
+	w.say("recovery: %s of timer %d, %s %s", r.Action, r.Timer, r.Step, r.Kind)
+	_, d := w.decide(events.Recoveries, r.Record(events.DefaultNamespace, "supervisor", 0))
+	return d
 }
 
 // outOfTime: a retry is refused when the task's own timer is due; that one
@@ -312,8 +408,8 @@ func (w *world) jump() {
 	if len(armed) == 0 {
 		return
 	}
-	at := armed[rapid.IntRange(0, len(armed)-1).Draw(w.t, "which")].Timer.Due
-	at = at.Add(time.Duration(rapid.SampledFrom([]int{-150, -50, -1, 0, 0, 0, 1, 500}).Draw(w.t, "ms after")) * time.Millisecond)
+	at := pick(w.dice, armed).Timer.Due
+	at = at.Add(time.Duration(pick(w.dice, []int{-150, -50, -1, 0, 0, 0, 1, 500})) * time.Millisecond)
 	if at.After(w.now) {
 		w.now = at
 	}
@@ -322,118 +418,20 @@ func (w *world) jump() {
 // anyRecovery is what no supervisor would ask for: early, for another timer, by
 // another action.
 func (w *world) anyRecovery() {
-	r := &events.Recovery{Task: "t", Timer: uint64(rapid.IntRange(1, 40).Draw(w.t, "timer")), Kind: events.Do,
-		Action: rapid.SampledFrom([]events.Action{events.ActionRetry, events.ActionWait, events.ActionUndo, events.ActionHold}).Draw(w.t, "action")}
-	if armed := w.armed(); len(armed) > 0 && rapid.IntRange(0, 3).Draw(w.t, "of an armed timer") > 0 {
-		a := armed[rapid.IntRange(0, len(armed)-1).Draw(w.t, "which")]
+	r := &events.Recovery{Task: "t", Timer: uint64(w.between(1, 40)), Kind: events.Do,
+		Action: pick(w.dice, []events.Action{events.ActionRetry, events.ActionWait, events.ActionUndo, events.ActionHold})}
+	if armed := w.armed(); len(armed) > 0 && !w.oneIn(4) {
+		a := pick(w.dice, armed)
 		r.Timer, r.Step, r.Kind = a.Timer.Seq, a.Slot.Step, a.Slot.Kind
-	} else if rapid.Bool().Draw(w.t, "of a step") {
-		r.Step = rapid.SampledFrom([]string{"s0", "s1", "nowhere"}).Draw(w.t, "step")
+	} else if w.coin() {
+		r.Step = pick(w.dice, []string{"s0", "s1", "nowhere"})
 	}
-	w.decide(events.Recoveries, r)
+	w.recovery(r)
 }
 
-func (w *world) drawControl() *events.Control {
-	id := "req-" + strconv.FormatInt(w.offset, 10)
-	x := &events.Control{Task: "t", ID: id, By: events.By{Who: "op", Why: "test", RequestID: id},
-		Command: rapid.SampledFrom([]events.Command{events.Resubmit, events.Resubmit, events.Release, events.Release, events.UndoTask, events.Cancel}).Draw(w.t, "command")}
-	step := rapid.SampledFrom(append(w.stepsInError(), "nowhere")).Draw(w.t, "step")
-	switch x.Command {
-	case events.Cancel:
-		x.Keep = rapid.Bool().Draw(w.t, "keep")
-	case events.Resubmit:
-		if rarely(w.t, "one step") {
-			x.Step = step
-		}
-	case events.Release:
-		x.Step, x.Output = step, w.drawBody()
-		x.As = rapid.SampledFrom([]events.StepState{events.StepCompleted, events.StepUndone}).Draw(w.t, "as")
+func (w *world) recoveryAgain() {
+	if len(w.asked) > 0 {
+		w.counts["recoveries again"]++
+		w.recovery(pick(w.dice, w.asked))
 	}
-	w.controls = append(w.controls, x)
-	return x
-}
-
-// stepsInError come first, so that they are drawn most; the others follow.
-func (w *world) stepsInError() []string {
-	var in, others []string
-	for i := range w.definition.Steps {
-		if id := w.definition.Steps[i].ID; w.task != nil && w.task.Steps[i].State == events.StepError {
-			in = append(in, id)
-		} else {
-			others = append(others, id)
-		}
-	}
-	return append(in, others...)
-}
-
-func (w *world) toggleAgent() {
-	a := rapid.SampledFrom(agents).Draw(w.t, "agent")
-	if _, ok := w.requests[a]; ok {
-		delete(w.requests, a)
-	} else {
-		w.requests[a] = rapid.Int32Range(1, 7).Draw(w.t, "partitions")
-	}
-}
-
-// behave: from here on everyone does as he should.
-func (w *world) behave() {
-	w.gone, w.bodyBytes = false, 0
-	for _, a := range agents {
-		if w.requests[a] == 0 {
-			w.requests[a] = 4
-		}
-	}
-}
-
-// finish brings the task to its end or a hold: agents answer, the supervisor
-// asks for what is due, time passes. It fails if that doesn't come about.
-func (w *world) finish() {
-	for range maxSweeps {
-		if w.task == nil || w.task.State.Terminal() || w.task.State == events.StateError {
-			return
-		}
-		answered := false
-		for _, q := range slices.Clone(w.sent) {
-			if w.isCurrent(q) && w.clock().Before(q.CompleteBy) {
-				w.replied(&events.Reply{Task: "t", Ref: q.Ref, Outcome: events.Completed, Effect: events.EffectUnknown, Body: json.RawMessage(`{"ref":"r-1"}`)})
-				answered = true
-			}
-		}
-		if answered {
-			continue
-		}
-		armed := w.armed()
-		if len(armed) == 0 {
-			w.t.Fatalf("the task is %s, and nothing will ever happen: %s", w.task.State, w.task.Encode())
-		}
-		if at := armed[0].Timer.Due; at.After(w.now) {
-			w.now = at
-		}
-		w.sweep(0)
-	}
-	w.t.Fatalf("the task is %s after %d sweeps: %s", w.task.State, maxSweeps, w.task.Encode())
-}
-
-// settle: an operator can always end a task that is held.
-func (w *world) settle() {
-	if w.task.State == events.StateError && rapid.Bool().Draw(w.t, "resubmit first") {
-		w.operator(&events.Control{Command: events.Resubmit})
-	}
-	for _, keep := range []bool{false, true} {
-		if w.task.State == events.StateError {
-			w.operator(&events.Control{Command: events.Cancel, Keep: keep || w.task.Ending != ""})
-		}
-	}
-	if !w.task.State.Terminal() {
-		w.t.Fatalf("the task is %s: %s", w.task.State, w.task.Encode())
-	}
-}
-
-func (w *world) operator(x *events.Control) {
-	x.Task, x.ID = "t", fmt.Sprint("op-", w.offset)
-	x.By = events.By{Who: "op", RequestID: x.ID}
-	if d := w.control(x); d.Ignored != "" {
-		w.t.Fatalf("%s of a task in state %s was %s", x.Command, w.fold.State, d.Ignored)
-	}
-	w.finish()
 }

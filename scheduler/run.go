@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"runtime"
 	"strconv"
 	"sync"
 	"time"
@@ -64,7 +65,7 @@ func Run(ctx context.Context, cfg Config) error {
 	if cfg.MaxRunnable == 0 {
 		cfg.MaxRunnable = DefaultMaxRunnable
 	}
-	cfg.views = &views{open: map[int32]chan struct{}{}}
+	cfg.views = newViews(runtime.GOMAXPROCS(0))
 	cfg.flushed = &flushedInput{offsets: map[events.Inbox]map[int32]int64{}}
 	requests := &requestTopics{fetch: cfg.RequestTopics}
 	if err := requests.read(ctx); err != nil {
@@ -278,7 +279,35 @@ func (f *flushedInput) take() map[events.Inbox]map[int32]int64 {
 // they belong to one goroutine.
 type views struct {
 	sync.Mutex
-	open map[int32]chan struct{} // closed when given back
+	open    map[int32]chan struct{} // closed when given back
+	loading chan struct{}           // holds one for each that is being loaded
+}
+
+// newViews lets so many be loaded at once.
+func newViews(atOnce int) *views {
+	return &views{open: map[int32]chan struct{}{}, loading: make(chan struct{}, atOnce)}
+}
+
+// load opens tasks. That is work for a processor, so there are as many at once as
+// there are processors: then the first partitions act while the rest is loaded,
+// instead of all at the end.
+func (v *views) load(ctx context.Context, p int32, open func(int32) (Tasks, error)) (Tasks, error) {
+	release, err := v.turn(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer release()
+	return open(p)
+}
+
+// turn waits for one of the turns that there are at once.
+func (v *views) turn(ctx context.Context) (release func(), err error) {
+	select {
+	case v.loading <- struct{}{}:
+		return func() { <-v.loading }, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
 }
 
 func (v *views) acquire(ctx context.Context, p int32) (release func(), err error) {

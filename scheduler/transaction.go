@@ -25,6 +25,7 @@ type speculation struct {
 	partition *partition
 	state     events.PartitionState
 	tasks     map[string]*events.Task
+	snapshot  bool // the transaction writes of its snapshot what is due
 }
 
 // txCounts is what a listener is told once the transaction is committed.
@@ -34,6 +35,8 @@ type txCounts struct {
 	ignored                      map[Ignored]int
 	deadletters                  map[events.Reason]int
 	recoveries                   int
+	eventBytes                   int
+	snapshotBytes, snapshots     int
 }
 
 func (l *lane) begin() *transaction {
@@ -46,6 +49,7 @@ func (tx *transaction) speculate(p *partition) *speculation {
 	if s == nil {
 		s = &speculation{partition: p, state: p.tasks.State(), tasks: map[string]*events.Task{}}
 		tx.parts[p.id] = s
+		p.tasks.BeginLookups()
 	}
 	return s
 }
@@ -57,6 +61,31 @@ func (s *speculation) task(id string) (*events.Task, error) {
 	}
 	t, err := s.partition.tasks.Task(id)
 	return t.Clone(), err
+}
+
+// takeAll processes what was polled. False: a partition went while its records were
+// on their way, or hasn't been loaded far enough for them.
+func (tx *transaction) takeAll(ctx context.Context, records []events.Record) (decided bool, err error) {
+	defer func() { // before the commit, which may take long
+		for _, s := range tx.parts {
+			s.partition.tasks.EndLookups()
+		}
+	}()
+	for i := range records {
+		p := tx.lane.parts[records[i].Partition]
+		if p == nil || !p.ready() {
+			return false, nil
+		}
+		if err := tx.take(ctx, p, &records[i], i); errors.Is(err, errNotLoaded) {
+			// What it is about may be a finished task whose id is still to come.
+			// Its inbox waits for that, in this partition.
+			tx.lane.log.Pause(p.id, records[i].Topic)
+			return false, nil
+		} else if err != nil {
+			return false, err
+		}
+	}
+	return true, nil
 }
 
 // take processes one input.
@@ -87,6 +116,9 @@ func (tx *transaction) take(ctx context.Context, p *partition, r *events.Record,
 		tx.counts.forwarded++
 		tx.write(index, forward(r, task, where))
 		return nil
+	}
+	if _, ok := s.tasks[task]; !ok && !p.tasks.Knows(task) {
+		return errNotLoaded
 	}
 	if why, stopped := p.tasks.WhyStopped(task); stopped {
 		tx.deadletter(r, &events.Unusable{Reason: events.ReasonTaskStopped, Detail: why}, index)
@@ -187,6 +219,34 @@ func (tx *transaction) claim(s *speculation, cause events.Cause, index int) {
 	tx.write(index, e.Record(tx.lane.cfg.Namespace, tx.lane.source, s.partition.id, value))
 }
 
+// snapshots adds what is due of the snapshots of the partitions that the
+// transaction writes events of.
+func (tx *transaction) snapshots() {
+	topic, decided := tx.lane.cfg.Namespace.Events(), tx.out
+	bytes := map[int32]int{}
+	for i := range decided {
+		if decided[i].Topic == topic {
+			bytes[decided[i].Partition] += len(decided[i].Value)
+		}
+	}
+	for id, n := range bytes {
+		tx.counts.eventBytes += n
+		rs, err := tx.parts[id].partition.tasks.Snapshot(tx.lane.source, n)
+		if err != nil {
+			tx.lane.cfg.Listener.snapshotFailed(id, err)
+			continue
+		}
+		tx.parts[id].snapshot = true
+		for i := range rs {
+			tx.counts.snapshotBytes += len(rs[i].Value)
+			if string(rs[i].Key) == events.SnapshotMetaKey {
+				tx.counts.snapshots++
+			}
+		}
+		tx.out = append(tx.out, rs...)
+	}
+}
+
 // place says in which partition a record about a task belongs, or why it can't
 // be used at all.
 func place(r *events.Record, task string, partitions int32) (int32, *events.Unusable) {
@@ -226,6 +286,9 @@ func (tx *transaction) accept() {
 			continue
 		}
 		s.partition.claimed = true
+		if s.snapshot {
+			s.partition.tasks.SnapshotWritten()
+		}
 		s.partition.accept(s, at)
 	}
 	tx.lane.cfg.Listener.committed(tx)

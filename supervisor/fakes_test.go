@@ -38,6 +38,7 @@ type brokerPartition struct {
 	stable   int              // last stable offset; negative: the end
 	position int
 	high     int
+	known    bool // high is that of this assignment
 }
 
 const brokerWait = 250 * time.Millisecond // what a poll waits at most
@@ -107,6 +108,7 @@ func (l *brokerLog) assign(t testing.TB, start func(context.Context, string, int
 			l.generation++
 			generation = l.generation
 			added = append(added, p)
+			l.parts[p].known = false
 		}
 		l.assigned[p] = generation
 	}
@@ -117,7 +119,7 @@ func (l *brokerLog) assign(t testing.TB, start func(context.Context, string, int
 			t.Fatalf("start of partition %d: %v, %v", p, ok, err)
 		}
 		l.mu.Lock()
-		l.parts[p].position, l.parts[p].high = int(offset), len(l.parts[p].entries)
+		l.parts[p].position, l.parts[p].high, l.parts[p].known = int(offset), len(l.parts[p].entries), true
 		l.mu.Unlock()
 	}
 	l.Wake()
@@ -169,7 +171,7 @@ func (l *brokerLog) ready() ([]events.Record, error) {
 func (l *brokerLog) HighWatermark(_ string, p int32) (int64, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return int64(l.parts[p].high), true
+	return int64(l.parts[p].high), l.parts[p].known
 }
 
 func (l *brokerLog) Position(_ string, p int32) (int64, bool) {

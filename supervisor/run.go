@@ -83,6 +83,11 @@ func (s *Supervisor) loop(ctx context.Context, log Log, alarm *time.Timer) error
 	}
 }
 
+// ErrClock: the clock was found to have been ahead. A timer that was asked for
+// then would be asked for again only when that time comes. Run again: what is
+// armed is asked for by the right time.
+var ErrClock = errors.New("the clock was ahead")
+
 // step is one turn of the loop; local is when its records were read. It returns
 // how long the next poll may wait.
 func (s *Supervisor) step(ctx context.Context, log Log, rs []events.Record, local time.Time) (time.Duration, error) {
@@ -98,6 +103,10 @@ func (s *Supervisor) step(ctx context.Context, log Log, rs []events.Record, loca
 	s.reach(log, ps, local)
 	s.collect()
 	now, local := s.cfg.Clock.Now(), time.Now()
+	if ahead := s.latest.Sub(now); ahead > WarnSkew {
+		return 0, fmt.Errorf("supervisor: %w by %v: what was asked for, and when to ask again, went by it", ErrClock, ahead)
+	}
+	s.latest = now
 	s.sweep(ctx, log, ps, now, local)
 	if err := s.save(ps, local); err != nil {
 		return 0, err

@@ -2,6 +2,7 @@ package supervisor_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -332,8 +333,8 @@ func TestPartitionThatCameBackUnseen(t *testing.T) {
 		r.assign(0)
 		r.log.append(0, r.started("a", 3, r.start.Add(5*time.Second)), r.started("b", 3, r.start.Add(5*time.Second)))
 		time.Sleep(4 * time.Second)
+		r.log.setStable(0, 2) // first, or it might be read before
 		r.log.append(0, completed("a", 4))
-		r.log.setStable(0, 2)
 		r.log.assign(t, r.s.Start, []int32{0}, 0)
 		time.Sleep(6 * time.Second)
 		synctest.Wait()
@@ -343,6 +344,36 @@ func TestPartitionThatCameBackUnseen(t *testing.T) {
 		synctest.Wait()
 		expect(t, "a", r.out.since(r.start, "a"), "")
 		expect(t, "b", r.out.since(r.start, "b"), "10s")
+		r.end()
+	})
+}
+
+// A supervisor that starts on a machine whose clock is an hour ahead asks for
+// what isn't due, and is refused. When it learns the time it must not wait for
+// that hour before it asks again.
+func TestAClockThatWasAheadIsNoReasonToWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, 1)
+		r.clock.offset.Store(int64(time.Hour))
+		r.run()
+		r.assign(0)
+		r.log.append(0, r.started("a", 3, r.start.Add(20*time.Second)))
+		time.Sleep(5 * time.Second)
+		synctest.Wait()
+		if len(r.out.since(r.start, "a")) == 0 {
+			t.Fatal("an hour ahead, and nothing was asked for")
+		}
+		r.clock.offset.Store(0)
+		time.Sleep(5 * time.Second)
+		if err := <-r.ended; !errors.Is(err, supervisor.ErrClock) {
+			t.Fatalf("ended with %v, want that the clock was ahead", err)
+		}
+		r.run()
+		r.assign(0)
+		again := time.Now()
+		time.Sleep(r.start.Add(20500 * time.Millisecond).Sub(again))
+		synctest.Wait()
+		expect(t, "by the right clock", r.out.since(again, "a"), "-10s -9s -7s 10s")
 		r.end()
 	})
 }

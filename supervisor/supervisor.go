@@ -176,6 +176,7 @@ type Supervisor struct {
 	held  map[int32]*partition
 	ended bool // Run has closed everything
 
+	latest      time.Time // of the corrected clock
 	warnedAt    time.Time // local, of the last warning of skew
 	countedAt   time.Time // local, when Listener.Armed was last told
 	committedAt time.Time // local

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/rogpeppe/go-internal/txtar"
 )
@@ -151,6 +152,79 @@ func FuzzExpression(f *testing.F) {
 	})
 }
 
+// FuzzWhen: whatever the condition and the data, it is refused with its place,
+// holds or doesn't, the same each time, or fails with its path.
+func FuzzWhen(f *testing.F) {
+	for _, text := range []string{"${ input.n > 2 }", "${ steps.first.output != null }", `${ labels["a"] == "1" && task.priority >= 0 }`, "${ input }", "${ 1 }", "true", "${ true", "${ true } ",
+		"${ input.list.exists(x, x == 2) }", `${ has(input.n) && steps["first"].state == "completed" }`, "${ input.n / 0 == 1 }"} {
+		f.Add(text, `{"n":5,"list":[1,2,"x"]}`)
+	}
+	f.Fuzz(func(t *testing.T, text, input string) {
+		d, err := New("demo", 1).CompleteWithin(time.Hour).AttemptWithin(time.Second).
+			Step(Step{ID: "first", Agent: "a", Operation: "o"}).
+			Step(Step{ID: "s", Agent: "a", Operation: "o", Needs: []string{"first"}, When: text}).Build()
+		if err != nil {
+			var faults Errors
+			if !errors.As(err, &faults) || len(faults) == 0 {
+				t.Fatalf("%T: %v", err, err)
+			}
+			return
+		}
+		p := compiled(t, d)
+		s := Scope{TaskID: "t", Input: json.RawMessage(input), Labels: map[string]string{"a": "1"}}
+		first, err := p.When(1, s)
+		again, errAgain := p.When(1, s)
+		if first != again || (err == nil) != (errAgain == nil) {
+			t.Fatalf("%s of %s gives %v, %v, then %v, %v", text, input, first, err, again, errAgain)
+		}
+		if e := (*Error)(nil); err != nil && (first || !errors.As(err, &e) || e.Path != "steps.s.when" || e.Column < 1 || strings.Contains(e.What, "internal error")) {
+			t.Fatalf("%s of %s gives %v, %#v", text, input, first, err)
+		}
+		if text == "" && !first {
+			t.Fatal("a step without a condition is skipped")
+		}
+	})
+}
+
+// FuzzJSONIsYAML: what lies on the topic and compiles is the same definition for
+// the reader of files, which takes JSON for the YAML that it is; what doesn't
+// compile is refused there.
+func FuzzJSONIsYAML(f *testing.F) {
+	for _, src := range transcriptFiles(f, ".json") {
+		f.Add([]byte(src))
+	}
+	f.Fuzz(func(t *testing.T, src []byte) {
+		d, err := ParseJSON(src)
+		if err != nil {
+			return
+		}
+		_, compileErr := Compile(d)
+		y, err := ParseYAML("f.yaml", d.JSON())
+		if (err == nil) != (compileErr == nil) || err == nil && !bytes.Equal(y.JSON(), d.JSON()) {
+			t.Fatalf("%s compiles: %v; it is read from a file as %v, %v", d.JSON(), compileErr, y, err)
+		}
+	})
+}
+
+// FuzzDuration: a duration is written and read as the same, in no more text
+// than Go writes.
+func FuzzDuration(f *testing.F) {
+	for _, s := range []string{"0", "200ms", "1h30m", "30m0s", "1h0m0s", "-1.5h", "1µs", "2562047h47m16.854775807s", "-2562047h47m16.854775808s", "1e3s", "", "10", "1h 30m"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		d, err := ParseDuration(s)
+		if err != nil {
+			return
+		}
+		text, err := d.MarshalText()
+		var back Duration
+		if err != nil || back.UnmarshalText(text) != nil || back != d || len(text) > len(time.Duration(d).String()) {
+			t.Fatalf("%q is %d ns, written %q, read %d ns, %v", s, d, text, back, err)
+		}
+	})
+}
+
 // The corpora of the fuzzers that are kept run as tests; that they exist is
 // checked, as a renamed fuzzer would silently leave them behind.
 func TestCorporaBelongToFuzzers(t *testing.T) {
@@ -160,7 +234,7 @@ func TestCorporaBelongToFuzzers(t *testing.T) {
 	}
 	for _, d := range dirs {
 		switch d.Name() {
-		case "FuzzParseYAML", "FuzzParseJSON", "FuzzExpression":
+		case "FuzzParseYAML", "FuzzParseJSON", "FuzzExpression", "FuzzWhen", "FuzzJSONIsYAML", "FuzzDuration":
 		default:
 			t.Errorf("testdata/fuzz/%s belongs to no fuzzer: rename it with its fuzzer, or remove it", d.Name())
 		}

@@ -35,6 +35,7 @@ func (s *memorySession) Send(_ context.Context, r events.Record) error {
 }
 
 func (s *memorySession) Done(_ int32, o int64)       { s.dones.Store(o, true) }
+func (s *memorySession) CommitSoon()                 {}
 func (s *memorySession) Pause()                      {}
 func (s *memorySession) Resume()                     {}
 func (s *memorySession) Close(context.Context) error { return nil }

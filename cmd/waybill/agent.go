@@ -9,6 +9,7 @@ import (
 
 	"github.com/waybill-run/waybill/agent"
 	httpagent "github.com/waybill-run/waybill/agent/http"
+	"github.com/waybill-run/waybill/internal/instance"
 )
 
 func newAgent() *cobra.Command {
@@ -49,8 +50,8 @@ Run as many as you like: they share the requests of the agent.`,
 			if err != nil {
 				return err
 			}
-			return o.runRole(cmd, "agent-"+o.agent, func(ctx context.Context, n *node) error {
-				n.startAgent(ctx, o.agent, o.concurrency, o.breaker, h)
+			return o.runRole(cmd, "agent-"+o.agent, func(ctx context.Context, n *instance.Instance) error {
+				n.StartAgent(ctx, o.agent, o.concurrency, o.breaker, h)
 				return nil
 			})
 		},

@@ -32,7 +32,9 @@ type cluster struct {
 	logs   map[string]*bytes.Buffer
 	world  *demo.World
 	url    string
-	log    *verify.Log // what follow has seen
+	log    *verify.Checker // what follow has seen; the verdict is another's
+	seen   system          // as the verdict sees it
+	inputs *inboxes
 	mu     sync.Mutex
 	ended  map[string]events.TaskState
 	times  []eventTime
@@ -66,9 +68,10 @@ func newCluster(t *testing.T) *cluster {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &cluster{t: t, binary: binary, dir: t.TempDir(), procs: map[string]*exec.Cmd{}, logs: map[string]*bytes.Buffer{}, log: verify.NewLog(),
+	c := &cluster{t: t, binary: binary, dir: t.TempDir(), procs: map[string]*exec.Cmd{}, logs: map[string]*bytes.Buffer{}, log: verify.New(verify.Options{Keep: true}),
 		cfg:   kafka.Config{Brokers: b.Addrs, Namespace: b.Namespace(t), ClientID: "test"},
 		ended: map[string]events.TaskState{}, change: make(chan struct{}, 1)}
+	c.seen = system{broker: b, ns: c.cfg.Namespace, partitions: events.DefaultPartitions}
 	if c.world, err = demo.NewWorld(filepath.Join(c.dir, "ledger.jsonl")); err != nil {
 		t.Fatal(err)
 	}
@@ -157,9 +160,10 @@ func (c *cluster) apply(definition string) {
 	c.waybill("workflow", "apply", file)
 }
 
-// follow reads the events as they are committed, as anyone could.
+// follow reads the events and the inboxes as they are committed, as anyone could.
 func (c *cluster) follow(ctx context.Context) {
 	c.t.Helper()
+	c.inputs = followInboxes(c.t, &c.seen)
 	f, err := kafka.OpenFollower(ctx, kafka.FollowerConfig{Config: c.cfg, Group: string(c.cfg.Namespace) + "test", Topics: []string{c.cfg.Namespace.Events()},
 		Partitions: events.DefaultPartitions, Start: func(context.Context, string, int32) (int64, bool, error) { return 0, true, nil }})
 	if err != nil {
@@ -186,7 +190,7 @@ func (c *cluster) take(rs []events.Record) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for i := range rs {
-		e := c.log.Add(&rs[i])
+		e := c.log.Event(&rs[i])
 		if e == nil {
 			continue
 		}
@@ -250,20 +254,15 @@ func (c *cluster) owners(group string, members int, within time.Duration) {
 	}
 }
 
-// verified checks the log and the ledger from outside.
+// verified checks the log, all that led to it and came of it, and the ledger from
+// outside. The submissions of ids were acknowledged.
 func (c *cluster) verified(ids []string) {
 	c.t.Helper()
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for _, f := range c.log.Faults {
-		c.t.Error(f)
-	}
-	ledger, err := demo.ReadLedger(filepath.Join(c.dir, "ledger.jsonl"))
-	if err != nil {
-		c.t.Fatal(err)
-	}
-	for _, f := range demo.Audit(ledger, c.log.Task, ids) {
-		c.t.Error(f)
+	log := checkLog(c.t, &c.seen, testimony{c.inputs, filepath.Join(c.dir, "ledger.jsonl"), ids})
+	for _, id := range ids {
+		if log.Task(id) == nil {
+			c.t.Errorf("task %s is not in the log", id)
+		}
 	}
 }
 

@@ -1,9 +1,7 @@
 package main
 
 import (
-	"context"
 	"errors"
-	"fmt"
 	"net"
 	"os"
 	"regexp"
@@ -12,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/instance"
 	"github.com/waybill-run/waybill/internal/kafka"
 )
 
@@ -108,17 +107,5 @@ func (c *connection) secured(cfg kafka.Config) (kafka.Config, error) {
 // unreachable reports whether an error means that no broker answered.
 func unreachable(err error) bool {
 	var op *net.OpError
-	return errors.As(err, &op) || errors.Is(err, errUnreachable)
-}
-
-var errUnreachable = errors.New("unreachable")
-
-// reach fails early, and clearly, if no broker answers.
-func reach(ctx context.Context, admin *kafka.Admin) error {
-	ctx, cancel := context.WithTimeout(ctx, reachWithin)
-	defer cancel()
-	if err := admin.Ping(ctx); err != nil {
-		return fmt.Errorf("%w: %w; start a broker with `waybill up`, or name yours with --brokers", errUnreachable, err)
-	}
-	return nil
+	return errors.As(err, &op) || errors.Is(err, instance.ErrUnreachable)
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/demo"
+	"github.com/waybill-run/waybill/internal/instance"
 	"github.com/waybill-run/waybill/workflow"
 )
 
@@ -114,6 +115,7 @@ type demoRun struct {
 	watch     *watcher
 	orders    []demo.Order
 	started   time.Time
+	told      []events.Line // the timeline of an order
 }
 
 func (r *demoRun) run(ctx context.Context) error {
@@ -122,19 +124,22 @@ func (r *demoRun) run(ctx context.Context) error {
 	log := quietLog(r.note)
 	o := localOptions{dataDir: r.dir, partitions: events.DefaultPartitions, definitions: []*workflow.Definition{demoWorkflow()},
 		demo: true, ledger: filepath.Join(r.dir, "ledger.jsonl"), concurrency: demoConcurrency,
-		scheduler: schedulerOptions{lanes: 2, maxRunnable: demoRunnable}, log: log, metrics: newMetrics(), observe: r.watch.take}
+		scheduler: instance.SchedulerOptions{Lanes: 2, MaxRunnable: demoRunnable}, log: log, metrics: instance.NewMetrics(), observe: r.watch.take}
 	var err error
 	if r.sys, err = startLocal(ctx, o); err != nil {
 		return err
 	}
 	r.sayStart()
-	err = r.sys.run(ctx, func(ctx context.Context) error {
+	err = r.sys.Run(ctx, func(ctx context.Context) error {
 		if err := r.sys.startRoles(ctx, o); err != nil {
 			return err
 		}
 		defer cancel()
 		return r.drive(ctx)
 	})
+	if (err == nil || errors.Is(err, context.Canceled)) && r.finished() && r.o.output != "json" {
+		r.told, err = r.readTimeline(context.WithoutCancel(ctx)) // while there is a broker
+	}
 	if cerr := r.sys.close(); err == nil || errors.Is(err, context.Canceled) {
 		if err == nil || r.finished() {
 			err = cerr
@@ -210,9 +215,9 @@ func (r *demoRun) submit(ctx context.Context) error {
 	batch := make([]events.Record, 0, demoRecord)
 	for i, o := range r.orders {
 		s := events.Submission{ID: o.ID, Workflow: "order", Input: o.Body}
-		batch = append(batch, s.Record(r.sys.cfg.Namespace, "waybill/demo"))
+		batch = append(batch, s.Record(r.sys.Kafka.Namespace, "waybill/demo"))
 		if len(batch) == cap(batch) || i == len(r.orders)-1 {
-			if err := r.sys.producer.Send(ctx, batch...); err != nil {
+			if err := r.sys.Producer.Send(ctx, batch...); err != nil {
 				return err
 			}
 			batch = batch[:0]
@@ -239,14 +244,14 @@ func (r *demoRun) operate(ctx context.Context) error {
 	for _, o := range r.orders {
 		if o.Resubmit {
 			x := events.Control{Task: o.ID, Command: events.Resubmit, By: events.By{Who: "demo operator", Why: "refunds work again", RequestID: uuid.NewString()}}
-			batch = append(batch, x.Record(r.sys.cfg.Namespace, "waybill/demo"))
+			batch = append(batch, x.Record(r.sys.Kafka.Namespace, "waybill/demo"))
 		}
 	}
 	if len(batch) == 0 {
 		return nil
 	}
 	fmt.Fprintf(r.note, "%s  operator: refunds work again; resubmits %d of the held orders\n", clearLine(r.note), len(batch))
-	return r.sys.producer.Send(ctx, batch...)
+	return r.sys.Producer.Send(ctx, batch...)
 }
 
 func (r *demoRun) finished() bool {

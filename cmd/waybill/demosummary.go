@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/demo"
+	"github.com/waybill-run/waybill/internal/kafka"
 	"github.com/waybill-run/waybill/projections"
 )
 
@@ -55,7 +57,8 @@ func (r *demoRun) summary(res demoResult) error {
 	if res.Verified {
 		fmt.Fprintln(r.out, "The log verifies: every transition once and in order, and the services' own ledger agrees with it.")
 	}
-	return r.timeline()
+	fmt.Fprintf(r.out, "\nThe timeline of %s:\n", r.timelineOf())
+	return printTimeline(r.out, r.told)
 }
 
 func demoHow(card string, ends events.TaskState) string {
@@ -77,37 +80,59 @@ func demoHow(card string, ends events.TaskState) string {
 // timelineCards is whose timeline is worth showing, the best first.
 var timelineCards = []string{demo.CardSlow, demo.CardDeclined, demo.CardWorks}
 
-// timeline prints the timeline of one order, from the audit's projection.
-func (r *demoRun) timeline() error {
-	id := r.orders[0].ID
-pick:
+// timelineOf chooses the order whose timeline is shown.
+func (r *demoRun) timelineOf() string {
 	for _, card := range timelineCards {
 		for _, o := range r.orders {
 			if o.Card == card {
-				id = o.ID
-				break pick
+				return o.ID
 			}
 		}
 	}
-	lines, err := r.storedTimeline(id)
-	if err != nil {
-		return err
-	}
-	fmt.Fprintf(r.out, "\nThe timeline of %s:\n", id)
-	return printTimeline(r.out, lines)
+	return r.orders[0].ID
 }
 
-// storedTimeline reads a timeline from the projection on disk, as it was left
-// by the audit.
-func (r *demoRun) storedTimeline(id string) (_ []events.Line, err error) {
-	n := r.sys.node
-	s, err := projections.Open(n.dataDir+"/"+projections.ViewTimelines,
-		projections.Identity{ClusterID: n.clusterID, Namespace: n.cfg.Namespace, Partitions: n.partitions, View: projections.ViewTimelines}, projections.Options{})
+// timelineWithin bounds the reading of a timeline.
+const timelineWithin = 10 * time.Second
+
+// readTimeline reads a timeline from the log, where the projection on disk says, as
+// it was left by the audit.
+func (r *demoRun) readTimeline(ctx context.Context) ([]events.Line, error) {
+	ctx, cancel := context.WithTimeout(ctx, timelineWithin)
+	defer cancel()
+	n, id := r.sys.Instance, r.timelineOf()
+	partition := events.Partition([]byte(id), n.Partitions)
+	places, err := r.storedPlaces(partition, id)
+	if err != nil {
+		return nil, err
+	}
+	offsets := make([]int64, len(places))
+	for i := range places {
+		offsets[i] = places[i].Offset
+	}
+	restorer, err := kafka.OpenRestorer(n.Kafka, nil)
+	if err != nil {
+		return nil, err
+	}
+	defer restorer.Close()
+	records, err := restorer.ReadAt(ctx, n.Kafka.Namespace.Events(), partition, offsets)
+	lines := make([]events.Line, len(records))
+	for i := range records {
+		line, lineErr := events.TimelineLine(&records[i])
+		lines[i], err = line, errors.Join(err, lineErr)
+	}
+	return lines, err
+}
+
+func (r *demoRun) storedPlaces(partition int32, id string) (_ []projections.Place, err error) {
+	n := r.sys.Instance
+	s, err := projections.Open(n.DataDir+"/"+projections.ViewTimelines,
+		projections.Identity{ClusterID: n.ClusterID, Namespace: n.Kafka.Namespace, Partitions: n.Partitions, View: projections.ViewTimelines}, projections.Options{})
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, s.Close()) }()
-	v, err := s.Timelines(events.Partition([]byte(id), n.partitions))
+	v, err := s.Timelines(partition)
 	if err != nil {
 		return nil, err
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/waybill-run/waybill/agent"
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/demo"
+	"github.com/waybill-run/waybill/internal/instance"
 	"github.com/waybill-run/waybill/internal/kafka"
 	"github.com/waybill-run/waybill/internal/kafka/embedded"
 	"github.com/waybill-run/waybill/workflow"
@@ -21,7 +22,7 @@ import (
 // local is the whole system in one process, on the embedded broker: what `demo`
 // and `up` run.
 type local struct {
-	*node
+	*instance.Instance
 	broker *embedded.Broker
 	world  *demo.World // nil: no simulated services
 }
@@ -30,15 +31,16 @@ type local struct {
 type localOptions struct {
 	dataDir     string
 	listen      string // for clients outside of the process; empty: none
-	partitions  int32
+	partitions  int32  // 0: those that the directory has, or the default
 	definitions []*workflow.Definition
 	demo        bool
 	ledger      string
 	concurrency int // of each simulated agent
-	scheduler   schedulerOptions
-	timing      timing
+	scheduler   instance.SchedulerOptions
+	session     time.Duration // 0: the defaults
+	transaction time.Duration
 	log         *slog.Logger
-	metrics     *metrics
+	metrics     *instance.Metrics
 	observe     func([]events.Record) // is shown what the audit reads; may be nil
 }
 
@@ -80,12 +82,13 @@ func (l *local) prepare(ctx context.Context, o localOptions) error {
 	if _, err := admin.CreateTopics(ctx, topics); err != nil {
 		return fmt.Errorf("create the topics: %w", err)
 	}
-	l.node, err = openNode(ctx, cfg, nodeConfig{instance: "local", dataDir: filepath.Join(o.dataDir, "state"), metrics: o.metrics, log: o.log, timing: o.timing, embedded: true})
+	l.Instance, err = instance.Open(ctx, cfg, instance.Config{Name: "local", DataDir: filepath.Join(o.dataDir, "state"), Metrics: o.metrics, Log: o.log,
+		Session: o.session, Transaction: o.transaction, OwnClock: true})
 	if err != nil {
 		return err
 	}
 	for _, d := range o.definitions {
-		if err := applyDefinition(ctx, l.node.cfg, l.producer, d); err != nil {
+		if err := applyDefinition(ctx, l.Kafka, l.Producer, d); err != nil {
 			return err
 		}
 	}
@@ -97,20 +100,20 @@ func (l *local) prepare(ctx context.Context, o localOptions) error {
 
 // startRoles starts every role on the node.
 func (l *local) startRoles(ctx context.Context, o localOptions) error {
-	if err := l.startScheduler(ctx, o.scheduler); err != nil {
+	if err := l.StartScheduler(ctx, o.scheduler); err != nil {
 		return err
 	}
-	if err := l.startSupervisor(ctx, 0); err != nil {
+	if err := l.StartSupervisor(ctx, 0); err != nil {
 		return err
 	}
-	if err := l.startAudit(ctx, o.observe); err != nil {
+	if err := l.StartAudit(ctx, o.observe); err != nil {
 		return err
 	}
 	if l.world == nil {
 		return nil
 	}
 	for _, name := range demo.Services {
-		l.startAgent(ctx, name, o.concurrency, neverOpen, l.world.Handler(name))
+		l.StartAgent(ctx, name, o.concurrency, neverOpen, l.world.Handler(name))
 	}
 	return nil
 }
@@ -121,7 +124,7 @@ const joinWithin = 30 * time.Second
 // joined returns when every role is a member of its group: from then on nothing
 // waits for a rebalance.
 func (l *local) joined(ctx context.Context) error {
-	ns := l.cfg.Namespace
+	ns := l.Kafka.Namespace
 	groups := []string{ns.SchedulerGroup(), ns.SupervisorGroup()}
 	if l.world != nil {
 		for _, name := range demo.Services {
@@ -131,7 +134,7 @@ func (l *local) joined(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, joinWithin)
 	defer cancel()
 	for len(groups) > 0 {
-		state, err := l.admin.DescribeGroup(ctx, groups[0])
+		state, err := l.Admin.DescribeGroup(ctx, groups[0])
 		switch {
 		case err != nil:
 			return fmt.Errorf("wait for group %s: %w", groups[0], err)
@@ -153,7 +156,7 @@ func (l *local) close() error {
 	if l.world != nil {
 		err = l.world.Close()
 	}
-	l.node.close()
+	l.Instance.Close()
 	return errors.Join(err, l.broker.Close())
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/instance"
 	"github.com/waybill-run/waybill/internal/kafka"
 )
 
@@ -70,7 +71,7 @@ func (t *tool) open(cmd *cobra.Command) (*logbook, error) {
 }
 
 func (l *logbook) learn(ctx context.Context) error {
-	if err := reach(ctx, l.admin); err != nil {
+	if err := instance.Reach(ctx, l.admin); err != nil {
 		return err
 	}
 	return l.patiently(ctx, func(ctx context.Context) error {
@@ -104,14 +105,14 @@ func away(err error) bool { return unreachable(err) || errors.Is(err, io.EOF) }
 
 // lost says what to do where a connection was lost.
 func (l *logbook) lost(err error) error {
-	if !away(err) || errors.Is(err, errUnreachable) {
+	if !away(err) || errors.Is(err, instance.ErrUnreachable) {
 		return err
 	}
-	return fmt.Errorf("%w: the brokers at %v don't answer any more (%w); check that they are up, and try again", errUnreachable, l.cfg.Brokers, err)
+	return fmt.Errorf("%w: the brokers at %v don't answer any more (%w); check that they are up, and try again", instance.ErrUnreachable, l.cfg.Brokers, err)
 }
 
 func (l *logbook) silent(err error) error {
-	return fmt.Errorf("%w: the brokers at %v have been silent for %s (%w); check that they are up, and try again", errUnreachable, l.cfg.Brokers, stallWithin, err)
+	return fmt.Errorf("%w: the brokers at %v have been silent for %s (%w); check that they are up, and try again", instance.ErrUnreachable, l.cfg.Brokers, stallWithin, err)
 }
 
 // ends is where each partition of a topic ends now.
@@ -139,7 +140,7 @@ func (l *logbook) read(ctx context.Context, topic string, in kafka.Range, fn fun
 	defer bar.end()
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	watchdog := time.AfterFunc(stallWithin, func() { cancel(errUnreachable) })
+	watchdog := time.AfterFunc(stallWithin, func() { cancel(instance.ErrUnreachable) })
 	defer watchdog.Stop()
 	last := map[int32]time.Time{}
 	reached, err := l.reader.ReadAll(ctx, topic, in, func(rs []events.Record) error {
@@ -153,7 +154,7 @@ func (l *logbook) read(ctx context.Context, topic string, in kafka.Range, fn fun
 		return nil
 	}, bar.set)
 	if err != nil {
-		if errors.Is(context.Cause(ctx), errUnreachable) {
+		if errors.Is(context.Cause(ctx), instance.ErrUnreachable) {
 			return nil, l.silent(err)
 		}
 		return nil, fmt.Errorf("read %s: %w", topic, l.lost(err))

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"github.com/waybill-run/waybill/internal/instance"
 )
 
 // roleFlags are the flags that every role's command has.
@@ -42,7 +44,7 @@ func (r *roleFlags) logger() (*slog.Logger, error) {
 }
 
 // runRole connects, starts one role, and waits for its end.
-func (r *roleFlags) runRole(cmd *cobra.Command, role string, start func(context.Context, *node) error) error {
+func (r *roleFlags) runRole(cmd *cobra.Command, role string, start func(context.Context, *instance.Instance) error) error {
 	if err := settle(cmd); err != nil {
 		return err
 	}
@@ -54,29 +56,28 @@ func (r *roleFlags) runRole(cmd *cobra.Command, role string, start func(context.
 	if err != nil {
 		return err
 	}
-	ctx, m := cmd.Context(), newMetrics()
-	n, err := openNode(ctx, cfg, nodeConfig{instance: r.instance, dataDir: r.dataDir, metrics: m, log: log,
-		timing: timing{session: r.session, transaction: r.transaction}})
+	ctx, m := cmd.Context(), instance.NewMetrics()
+	n, err := instance.Open(ctx, cfg, instance.Config{Name: r.instance, DataDir: r.dataDir, Metrics: m, Log: log, Session: r.session, Transaction: r.transaction})
 	if err != nil {
 		return err
 	}
-	defer n.close()
+	defer n.Close()
 	if r.metricsListen != "" {
-		addr, err := m.serve(ctx, r.metricsListen)
+		addr, err := m.Serve(ctx, r.metricsListen)
 		if err != nil {
 			return err
 		}
 		log.Info("metrics", "listen", "http://"+addr.String()+"/metrics")
 	}
-	log.Info("started", "role", role, "name", n.name, "namespace", cfg.Namespace, "partitions", n.partitions)
-	err = n.run(ctx, func(ctx context.Context) error { return start(ctx, n) })
+	log.Info("started", "role", role, "name", n.Name, "namespace", cfg.Namespace, "partitions", n.Partitions)
+	err = n.Run(ctx, func(ctx context.Context) error { return start(ctx, n) })
 	log.Info("stopped", "role", role)
 	return err
 }
 
 func newScheduler() *cobra.Command {
 	var r roleFlags
-	var o schedulerOptions
+	var o instance.SchedulerOptions
 	cmd := &cobra.Command{
 		Use:   "scheduler",
 		Short: "Run a scheduler (and notifier) against a Kafka cluster",
@@ -84,15 +85,15 @@ func newScheduler() *cobra.Command {
 you like: Kafka's group protocol gives each its share of the partitions.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return r.runRole(cmd, "scheduler", func(ctx context.Context, n *node) error { return n.startScheduler(ctx, o) })
+			return r.runRole(cmd, "scheduler", func(ctx context.Context, n *instance.Instance) error { return n.StartScheduler(ctx, o) })
 		},
 	}
 	r.flags(cmd, true)
 	f := cmd.Flags()
-	f.IntVar(&o.lanes, "lanes", runtime.NumCPU(), "transactional lanes; at most as many as partitions count")
-	f.IntVar(&o.maxRunnable, "max-runnable", 0, "tasks that a lane has agents at work on before it pauses new ones (default 10000)")
-	f.StringSliceVar(&o.replyToPrefixes, "reply-to-prefix", nil, "permit reply_to only for topics with one of these prefixes")
-	f.BoolVar(&o.createReplyTo, "create-reply-to", false, "create the topic of a reply_to if it is missing")
+	f.IntVar(&o.Lanes, "lanes", runtime.NumCPU(), "transactional lanes; at most as many as partitions count")
+	f.IntVar(&o.MaxRunnable, "max-runnable", 0, "tasks that a lane has agents at work on before it pauses new ones (default 10000)")
+	f.StringSliceVar(&o.ReplyToPrefixes, "reply-to-prefix", nil, "permit reply_to only for topics with one of these prefixes")
+	f.BoolVar(&o.CreateReplyTo, "create-reply-to", false, "create the topic of a reply_to if it is missing")
 	f.DurationVar(&r.transaction, "transaction-timeout", 0, "after which the broker rolls back what a dead scheduler left open (default 10s)")
 	return cmd
 }

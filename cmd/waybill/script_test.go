@@ -19,6 +19,7 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"github.com/waybill-run/waybill/internal/instance"
 	"github.com/waybill-run/waybill/internal/kafkatest"
 	"github.com/waybill-run/waybill/workflow"
 )
@@ -93,8 +94,8 @@ func startUp(t *testing.T) *local {
 	t.Helper()
 	dir := t.TempDir()
 	o := localOptions{dataDir: dir, listen: "127.0.0.1:0", partitions: 4, definitions: []*workflow.Definition{demoWorkflow()}, demo: true,
-		ledger: filepath.Join(dir, "ledger.jsonl"), concurrency: 16, scheduler: schedulerOptions{lanes: 2, createReplyTo: true},
-		log: slog.New(slog.NewTextHandler(io.Discard, nil)), metrics: newMetrics()}
+		ledger: filepath.Join(dir, "ledger.jsonl"), concurrency: 16, scheduler: instance.SchedulerOptions{Lanes: 2, CreateReplyTo: true},
+		log: slog.New(slog.NewTextHandler(io.Discard, nil)), metrics: instance.NewMetrics()}
 	ctx, stop := context.WithCancel(context.Background())
 	sys, err := startLocal(ctx, o)
 	if err != nil {
@@ -102,7 +103,7 @@ func startUp(t *testing.T) *local {
 	}
 	up, ended := make(chan error, 1), make(chan error, 1)
 	go func() {
-		ended <- sys.run(ctx, func(ctx context.Context) error {
+		ended <- sys.Run(ctx, func(ctx context.Context) error {
 			err := sys.startRoles(ctx, o)
 			up <- err
 			return err

@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/waybill-run/waybill/internal/instance"
 	"github.com/waybill-run/waybill/supervisor"
 )
 
@@ -19,7 +20,7 @@ func newSupervisor() *cobra.Command {
 recovery. Run as many as you like: each partition is watched by one of them.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return r.runRole(cmd, "supervisor", func(ctx context.Context, n *node) error { return n.startSupervisor(ctx, sweep) })
+			return r.runRole(cmd, "supervisor", func(ctx context.Context, n *instance.Instance) error { return n.StartSupervisor(ctx, sweep) })
 		},
 	}
 	r.flags(cmd, true)

@@ -25,15 +25,16 @@ import (
 func TestGarbageOnEveryInbox(t *testing.T) {
 	t.Run(kafkatest.EmbeddedKind, func(t *testing.T) {
 		u := startUpProcess(t, "--demo", "--metrics-listen", "127.0.0.1:0")
-		garbage(t, &u.system, u.metricsURL(t))
+		garbage(t, &u.system, u.metricsURL(t), u.ledger())
 		u.stop(t)
 	})
 	t.Run(kafkatest.KafkaKind, func(t *testing.T) {
 		s := onBroker(t, kafkatest.Kafka(t), sampleWorkflow(t))
 		scheduler := s.start(t, "scheduler", "--metrics-listen", "127.0.0.1:0", "--session-timeout", shortSession)
 		s.start(t, "supervisor", "--session-timeout", shortSession)
-		s.agents(t, openShop(t, nil))
-		garbage(t, s, scheduler.metricsURL(t))
+		shop := openShop(t, nil)
+		s.agents(t, shop)
+		garbage(t, s, scheduler.metricsURL(t), shop.ledger)
 	})
 }
 
@@ -50,7 +51,7 @@ const hugeBytes = 2_000_000
 // time for three steps.
 const disturbedMost = 15 * time.Second
 
-func garbage(t *testing.T, s *system, metrics string) {
+func garbage(t *testing.T, s *system, metrics, ledger string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
@@ -78,7 +79,7 @@ func garbage(t *testing.T, s *system, metrics string) {
 	}
 	seen.awaitEnded(t, len(orders))
 	slowest := time.Duration(0)
-	log := checkLog(t, s)
+	log := checkLog(t, s, testimony{seen.inputs, ledger, idsOf(orders)})
 	for _, o := range orders {
 		task := log.Task(o.ID)
 		if task.State != events.StateProcessed {

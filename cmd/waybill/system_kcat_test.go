@@ -19,11 +19,12 @@ import (
 // as bare JSON, to `waybill up`; and what their reply_to was told, with kcat.
 func TestKcatSubmitsToUp(t *testing.T) {
 	u := startUpProcess(t, "--demo")
+	seen := observe(t, &u.system)
 	const replies = "shop.replies" // `up` creates it
 	kcatSubmits(t, &u.system, "a", []string{replies})
 	awaitTopic(t, &u.system, replies)
 	wantTold(t, &u.system, replies, "a", replies)
-	checkLog(t, &u.system)
+	checkLog(t, &u.system, testimony{seen.inputs, u.ledger(), kcatIDs("a", replies)})
 	u.stop(t)
 }
 
@@ -42,7 +43,9 @@ func TestBadReplyToDelaysNobody(t *testing.T) {
 	b.Forbid(t, forbidden)
 	s.start(t, "scheduler", "--session-timeout", shortSession)
 	s.start(t, "supervisor", "--session-timeout", shortSession)
-	s.agents(t, openShop(t, nil))
+	shop := openShop(t, nil)
+	s.agents(t, shop)
+	seen := observe(t, s)
 
 	kcatSubmits(t, s, "warm", []string{good})
 	wantTold(t, s, good, "warm", good)
@@ -55,7 +58,8 @@ func TestBadReplyToDelaysNobody(t *testing.T) {
 	if most := max(10*time.Second, 4*took); tookMixed > most {
 		t.Errorf("beside bad ones a good reply_to is told after %v, want at most %v", tookMixed, most)
 	}
-	log := checkLog(t, s)
+	acked := slices.Concat(kcatIDs("warm", good), kcatIDs("alone", good), kcatIDs("mixed", all...))
+	log := checkLog(t, s, testimony{seen.inputs, shop.ledger, acked})
 	log.Tasks(func(task *events.Task) bool {
 		if task.State != events.StateProcessed {
 			t.Errorf("order %s is %s: %v", task.ID, task.State, task.Error)
@@ -89,6 +93,15 @@ func kcatSubmits(t *testing.T, s *system, name string, replyTo []string) time.Ti
 	s.broker.Kcat(t, keyed.String(), "-P", "-t", s.ns.Inbox(events.Tasks), "-K", "\t")
 	s.broker.Kcat(t, keyless.String(), "-P", "-t", s.ns.Inbox(events.Tasks))
 	return began
+}
+
+// kcatIDs are the orders that kcatSubmits submits.
+func kcatIDs(name string, replyTo ...string) []string {
+	ids := make([]string, kcatOrders*len(replyTo))
+	for i := range ids {
+		ids[i] = fmt.Sprintf("%s-%d", name, i)
+	}
+	return ids
 }
 
 // wantTold waits until kcat reads of a reply_to that each of its orders was

@@ -19,68 +19,41 @@ import (
 )
 
 // observer follows the events as anyone could, so that a test can wait for what
-// happens. It goes on when the broker is killed and comes back. It is no
-// witness: the verdict is checkLog's, over the log as kcat reads it.
+// happens, and the inboxes, which are trimmed. It goes on when the broker is
+// killed and comes back. Of events it is no witness: the verdict is checkLog's,
+// over the log as kcat reads it.
 type observer struct {
 	mu     sync.Mutex
 	states map[string]events.TaskState // of every task that was seen
 	counts map[events.TaskState]int
 	next   map[int32]int64
-	log    *verify.Log
+	log    *verify.Checker
 	err    error
 	moved  chan struct{}
+	inputs *inboxes
 }
 
-// observe begins to follow a system's events, until the end of the test.
+// observe begins to follow a system's events and inboxes, until the end of the
+// test.
 func observe(t *testing.T, s *system) *observer {
 	t.Helper()
 	o := &observer{states: map[string]events.TaskState{}, counts: map[events.TaskState]int{}, next: map[int32]int64{},
-		log: verify.NewLog(), moved: make(chan struct{})}
-	ctx, stop := context.WithCancel(context.Background())
-	cfg := kafka.FollowerConfig{Config: s.config(), Group: string(s.ns) + "observer-" + uuid.NewString(),
-		Topics: []string{s.ns.Events()}, Partitions: s.partitions, Start: o.start}
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		for ctx.Err() == nil {
-			err := o.follow(ctx, cfg)
-			o.mu.Lock()
-			o.err = err
-			o.mu.Unlock()
-			select {
-			case <-ctx.Done():
-			case <-time.After(100 * time.Millisecond): // the broker is dead
-			}
-		}
-	}()
-	t.Cleanup(func() {
-		stop()
-		<-ended
-	})
+		log: verify.New(verify.Options{Keep: true}), moved: make(chan struct{}), inputs: followInboxes(t, s)}
+	follow(t, kafka.FollowerConfig{Config: s.config(), Group: string(s.ns) + "observer-" + uuid.NewString(),
+		Topics: []string{s.ns.Events()}, Partitions: s.partitions, Start: o.start}, o.take, o.failed)
 	return o
+}
+
+func (o *observer) failed(err error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.err = err
 }
 
 func (o *observer) start(_ context.Context, _ string, p int32) (int64, bool, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.next[p], true, nil
-}
-
-func (o *observer) follow(ctx context.Context, cfg kafka.FollowerConfig) error {
-	opening, cancel := context.WithTimeout(ctx, 5*time.Second)
-	f, err := kafka.OpenFollower(opening, cfg)
-	cancel()
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	for {
-		records, err := f.Poll(ctx)
-		if err != nil {
-			return err
-		}
-		o.take(records)
-	}
 }
 
 func (o *observer) take(records []events.Record) {
@@ -95,7 +68,7 @@ func (o *observer) take(records []events.Record) {
 			continue // read again after a rebalance
 		}
 		o.next[r.Partition] = r.Offset + 1
-		o.log.Add(r)
+		o.log.Event(r)
 		if t := o.log.Task(string(r.Key)); t != nil && o.states[t.ID] != t.State {
 			o.counts[o.states[t.ID]]--
 			o.states[t.ID] = t.State
@@ -156,14 +129,25 @@ func (o *observer) awaitState(t *testing.T, id string, state events.TaskState) {
 }
 
 // checkLog reads the raw events with kcat and holds them against the promises:
-// no ce_id twice, no gap in any task's seq, and all that the checkers know.
-func checkLog(t *testing.T, s *system) *verify.Log {
+// no ce_id twice, no gap in any task's seq, and all that the checkers know, with
+// what led to the events and what came of them.
+func checkLog(t *testing.T, s *system, said testimony) *verify.Checker {
 	t.Helper()
-	records := s.broker.ReadTopic(t, s.ns.Events())
-	log, seen, last := verify.NewLog(), map[string]string{}, map[string]uint64{}
+	e := collect(t, s, func() []events.Record {
+		records := s.broker.ReadTopic(t, s.ns.Events())
+		checkNames(t, records)
+		return records
+	}, said)
+	e.verdict(t, said)
+	return e.Checker
+}
+
+// checkNames checks what can be seen without knowing what events are.
+func checkNames(t *testing.T, records []events.Record) {
+	t.Helper()
+	seen, last := map[string]string{}, map[string]uint64{}
 	for i := range records {
 		r := &records[i]
-		log.Add(r)
 		id, _ := r.Header(events.HeaderID)
 		if first, twice := seen[id]; twice {
 			t.Errorf("ce_id %s twice: %s and %s", id, first, events.Origin(r))
@@ -179,20 +163,25 @@ func checkLog(t *testing.T, s *system) *verify.Log {
 		}
 		last[task] = seq
 	}
-	for _, f := range log.Faults {
-		t.Error(f)
-	}
 	t.Logf("kcat read %d events of %d tasks", len(records), len(last))
-	return log
 }
 
-// checkOrders holds how the orders ended, and what the services did, against
-// what had to be.
-func checkOrders(t *testing.T, log *verify.Log, ledger string, orders []demo.Order) {
-	t.Helper()
-	ids, states := make([]string, len(orders)), map[events.TaskState]int{}
+// idsOf are the ids of orders.
+func idsOf(orders []demo.Order) []string {
+	ids := make([]string, len(orders))
 	for i, o := range orders {
 		ids[i] = o.ID
+	}
+	return ids
+}
+
+// checkOrders checks the log and the ledger, and holds how the orders ended
+// against what had to be. The submission of every order was acknowledged.
+func checkOrders(t *testing.T, s *system, inputs *inboxes, ledger string, orders []demo.Order) {
+	t.Helper()
+	log := checkLog(t, s, testimony{inputs, ledger, idsOf(orders)})
+	states := map[events.TaskState]int{}
+	for _, o := range orders {
 		switch task := log.Task(o.ID); {
 		case task == nil:
 			t.Errorf("order %s (%s) is not in the log", o.ID, o.Card)
@@ -202,22 +191,7 @@ func checkOrders(t *testing.T, log *verify.Log, ledger string, orders []demo.Ord
 			states[task.State]++
 		}
 	}
-	entries, err := demo.ReadLedger(ledger)
-	if err != nil {
-		t.Fatal(err)
-	}
-	effects := map[string]int{}
-	for _, e := range entries {
-		if e.What == demo.Effect {
-			if effects[e.Key]++; effects[e.Key] == 2 {
-				t.Errorf("two effects for the key %s", e.Key)
-			}
-		}
-	}
-	for _, fault := range demo.Audit(entries, log.Task, ids) {
-		t.Error(fault)
-	}
-	t.Logf("%d orders ended: %v; the ledger has %d lines, %d effects", len(orders), states, len(entries), len(effects))
+	t.Logf("%d orders ended: %v; the ledger has %d lines", len(orders), states, lines(t, ledger))
 }
 
 // lines is how many lines a file has.

@@ -65,8 +65,7 @@ func TestStateOfRolesLost(t *testing.T) {
 	}
 	running = roles()
 	s.waybill(t, exitError, "submit", "-f", file, "--wait") // some are held
-	log := checkLog(t, s)
-	checkOrders(t, log, shop.ledger, orders)
+	checkOrders(t, s, seen.inputs, shop.ledger, orders)
 	for _, p := range running {
 		p.stop(t)
 	}
@@ -89,7 +88,7 @@ func TestStateOfUpLost(t *testing.T) {
 	deleteState(t, state)
 	u.start(t)
 	u.waybill(t, exitError, "submit", "-f", file, "--wait")
-	checkOrders(t, checkLog(t, &u.system), u.ledger(), orders)
+	checkOrders(t, &u.system, seen.inputs, u.ledger(), orders)
 	u.stop(t)
 	broker, err := embedded.Start(embedded.Options{DataDir: filepath.Join(u.dir, "kafka")})
 	if err != nil {

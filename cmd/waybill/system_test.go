@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/demo"
@@ -23,6 +24,7 @@ type system struct {
 	broker     *kafkatest.Broker
 	ns         events.Namespace
 	partitions int32
+	kills      []time.Time // of the embedded broker
 }
 
 func (s *system) config() kafka.Config {
@@ -87,6 +89,12 @@ func (u *upSystem) start(t *testing.T) {
 	t.Helper()
 	u.process = startProcess(t, nil, u.args...)
 	u.process.await(t, "Waybill is up")
+}
+
+// kill is kill -9 of all of it, the broker included.
+func (u *upSystem) kill() {
+	u.kills = append(u.kills, time.Now())
+	u.process.kill()
 }
 
 func (u *upSystem) ledger() string { return filepath.Join(u.dir, "ledger.jsonl") }

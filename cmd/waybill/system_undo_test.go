@@ -82,7 +82,7 @@ func holdAndUndo(t *testing.T, s *system) {
 	close(trouble.deliver)
 	trouble.late.Wait()
 	shop.end(t)
-	log := checkLog(t, s)
+	log := checkLog(t, s, testimony{seen.inputs, shop.ledger, []string{blocked, unanswered, lateBefore, lateAfter, slowShip, slow1, slow2, stuck1, stuck2}})
 	if charge := log.Task(blocked).Steps[1]; charge.Key == trouble.rejectedKey {
 		t.Errorf("the charge that was rejected under the key %s was resubmitted under the same", charge.Key)
 	}

@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/instance"
 	"github.com/waybill-run/waybill/internal/kafka"
 )
 
@@ -34,8 +35,9 @@ it is; 'waybill topics check' says whether it is good enough. It may be run agai
 			if err := settle(cmd); err != nil {
 				return err
 			}
-			if partitions < 1 {
-				return usage("--partitions %d: at least 1", partitions)
+			partitions, err := partitionsAsked(cmd, partitions)
+			if err != nil {
+				return err
 			}
 			admin, err := openAdmin(cmd, &conn)
 			if err != nil {
@@ -60,11 +62,23 @@ it is; 'waybill topics check' says whether it is good enough. It may be run agai
 	}
 	conn.flags(cmd)
 	f := cmd.Flags()
-	f.Int32Var(&partitions, "partitions", events.DefaultPartitions, "partitions of the inboxes and of events; can't be changed later")
+	f.Int32Var(&partitions, "partitions", events.DefaultPartitions, "partitions of the inboxes and of events, when the namespace is new; can't be changed later")
 	f.Int16Var(&replication, "replication", 0, "replication factor (default 3, or as many as there are brokers)")
 	f.StringSliceVar(&agents, "agent", nil, "agents whose request topics are wanted too")
 	f.Int32Var(&agentPartitions, "agent-partitions", events.DefaultPartitions, "partitions of those request topics")
 	return cmd
+}
+
+// partitionsAsked is the value of --partitions if it was given; else 0, which is
+// as many as there are already: the flag's default is for what is new.
+func partitionsAsked(cmd *cobra.Command, value int32) (int32, error) {
+	if !cmd.Flags().Changed("partitions") {
+		return 0, nil
+	}
+	if value < 1 {
+		return 0, usage("--partitions %d: at least 1", value)
+	}
+	return value, nil
 }
 
 func newTopicsCheck() *cobra.Command {
@@ -116,7 +130,7 @@ func openAdmin(cmd *cobra.Command, conn *connection) (*kafka.Admin, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := reach(cmd.Context(), admin); err != nil {
+	if err := instance.Reach(cmd.Context(), admin); err != nil {
 		admin.Close()
 		return nil, err
 	}

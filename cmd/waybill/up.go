@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/instance"
 	"github.com/waybill-run/waybill/internal/kafka/embedded"
 	"github.com/waybill-run/waybill/workflow"
 )
@@ -38,7 +39,7 @@ production the roles run against your own Kafka cluster.`,
 	f.StringVar(&o.listen, "kafka-listen", embedded.DefaultListen, "loopback address for Kafka clients")
 	f.BoolVar(&o.demo, "demo", false, "with the sample workflow 'order' and its three simulated services")
 	f.StringSliceVar(&o.workflows, "workflow", nil, "workflow definition to apply (repeatable)")
-	f.Int32Var(&o.partitions, "partitions", events.DefaultPartitions, "partitions, when the data directory is new")
+	f.Int32Var(&o.partitions, "partitions", events.DefaultPartitions, "partitions of the inboxes and of events, when the data directory is new; can't be changed later")
 	f.StringVar(&o.metricsListen, "metrics-listen", "", "address to serve Prometheus metrics on, at /metrics")
 	f.StringVar(&o.logLevel, "log-level", "warn", "debug, info, warn or error")
 	f.StringVar(&o.config, "config", "", "YAML file of settings, one for each flag")
@@ -49,21 +50,26 @@ func runUp(cmd *cobra.Command, o upOptions) error {
 	if err := settle(cmd); err != nil {
 		return err
 	}
+	partitions, err := partitionsAsked(cmd, o.partitions)
+	if err != nil {
+		return err
+	}
 	lo, err := o.local()
 	if err != nil {
 		return err
 	}
+	lo.partitions = partitions
 	ctx := cmd.Context()
 	sys, err := startLocal(ctx, lo)
 	if err != nil {
 		return err
 	}
-	err = sys.run(ctx, func(ctx context.Context) error {
+	err = sys.Run(ctx, func(ctx context.Context) error {
 		if err := sys.startRoles(ctx, lo); err != nil {
 			return err
 		}
 		if o.metricsListen != "" {
-			addr, err := lo.metrics.serve(ctx, o.metricsListen)
+			addr, err := lo.metrics.Serve(ctx, o.metricsListen)
 			if err != nil {
 				return err
 			}
@@ -85,9 +91,9 @@ func (o *upOptions) local() (localOptions, error) {
 	if err != nil {
 		return localOptions{}, err
 	}
-	lo := localOptions{dataDir: o.dataDir, listen: o.listen, partitions: o.partitions, demo: o.demo,
+	lo := localOptions{dataDir: o.dataDir, listen: o.listen, demo: o.demo,
 		ledger: filepath.Join(o.dataDir, "ledger.jsonl"), concurrency: demoConcurrency,
-		scheduler: schedulerOptions{lanes: 2, createReplyTo: true}, log: log, metrics: newMetrics()}
+		scheduler: instance.SchedulerOptions{Lanes: 2, CreateReplyTo: true}, log: log, metrics: instance.NewMetrics()}
 	if o.demo {
 		lo.definitions = append(lo.definitions, workflow.Order())
 	}
@@ -107,7 +113,7 @@ func (o *upOptions) local() (localOptions, error) {
 
 func (o *upOptions) sayUp(out io.Writer, sys *local) {
 	fmt.Fprintf(out, "Waybill is up, on an embedded broker: for one machine and for trying out.\n")
-	fmt.Fprintf(out, "  Kafka    %s (any client; topics %s*)\n  data     %s\n", sys.broker.Addr(), sys.cfg.Namespace, o.dataDir)
+	fmt.Fprintf(out, "  Kafka    %s (any client; topics %s*)\n  data     %s\n", sys.broker.Addr(), sys.Kafka.Namespace, o.dataDir)
 	if o.metricsListen != "" {
 		fmt.Fprintf(out, "  metrics  http://%s/metrics\n", o.metricsListen)
 	}

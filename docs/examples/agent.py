@@ -8,7 +8,7 @@ charges, undone = {}, set()  # by idempotency key; a real service keeps both wit
 
 
 class Rejected(Exception):
-    """Nothing happened, and the same request must not be tried again."""
+    """Nothing happened, and nothing will under this key: whenever the request comes again it is rejected again."""
 
 
 def charge(key, body):

@@ -1,49 +1,42 @@
 package demo
 
 import (
-	"fmt"
-
 	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/verify"
 )
 
-// Audit compares a ledger with the states that the log gives its tasks, from
-// outside: P6 (after undone, or cancelled without --keep, no effect without its
-// undo, where the step has one) and P7 (an effect for
-// each completed step, at most one for each key). It returns what is broken.
-func Audit(ledger []Entry, task func(id string) *events.Task, ids []string) []string {
-	var faults []string
-	effects, undone := map[string]int{}, map[string]bool{}
-	for _, e := range ledger {
-		switch e.What {
-		case Effect:
-			if effects[e.Key]++; effects[e.Key] > 1 {
-				faults = append(faults, fmt.Sprintf("P7: %d effects for key %s", effects[e.Key], e.Key))
-			}
-		case Undone, Nothing:
-			undone[e.UndoOf] = true
-		}
+// Effect is what a line of a ledger says to the checkers; false: nothing.
+func (e *Entry) Effect() (verify.Effect, bool) {
+	switch e.What {
+	case Effect:
+		return verify.Effect{What: verify.Happened, Key: e.Key}, true
+	case Undone, Nothing:
+		return verify.Effect{What: verify.Undone, Key: e.UndoOf}, true
 	}
-	for _, id := range ids {
-		t := task(id)
-		if t == nil {
-			faults = append(faults, fmt.Sprintf("P1: task %s is not in the log", id))
-			continue
-		}
-		for i := range t.Steps {
-			s := &t.Steps[i]
-			name := t.Plan.Steps[i].ID
-			switch {
-			case s.State == events.StepCompleted && effects[s.Key] == 0:
-				faults = append(faults, fmt.Sprintf("P7: step %s of task %s completed without an effect", name, id))
-			case takenBack(t) && t.Plan.Steps[i].Undo != nil && effects[s.Key] > 0 && !undone[s.Key]:
-				faults = append(faults, fmt.Sprintf("P6: step %s of task %s has an effect without its undo", name, id))
-			}
-		}
-	}
-	return faults
+	return verify.Effect{}, false
 }
 
-// takenBack reports whether all that the task did had to be undone.
-func takenBack(t *events.Task) bool {
-	return t.State == events.StateUndone || t.State == events.StateCancelled && !t.Keep
+// Audit holds a ledger against the states that the log gives its tasks, from
+// outside: P6 and P7, and P1 of a task that isn't there. It returns what is
+// broken.
+func Audit(ledger []Entry, task func(id string) *events.Task, ids []string) []string {
+	l := verify.NewLedger()
+	for i := range ledger {
+		if e, ok := ledger[i].Effect(); ok {
+			l.Add(e)
+		}
+	}
+	faults := l.Twice()
+	for _, id := range ids {
+		if t := task(id); t != nil {
+			faults = append(faults, l.Check(t)...)
+		} else {
+			faults = append(faults, verify.Fault{Promise: "P1", Task: id, What: "not in the log"})
+		}
+	}
+	list := make([]string, len(faults))
+	for i, f := range faults {
+		list[i] = f.String()
+	}
+	return list
 }

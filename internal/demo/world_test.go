@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/waybill-run/waybill/events"
@@ -92,26 +93,30 @@ func TestServiceIsIdempotent(t *testing.T) {
 // tok_slow takes effect when its caller has gone, unless it was undone by then.
 func TestSlowCharge(t *testing.T) {
 	for _, undone := range []bool{false, true} {
-		path := filepath.Join(t.TempDir(), "ledger.jsonl")
-		w := newWorld(t, path)
-		if err := do(t, w, charge("k", CardSlow, 50*time.Millisecond)); !errors.Is(err, context.DeadlineExceeded) {
-			t.Fatalf("the first call: %v", err)
-		}
-		if undone {
-			if err := do(t, w, refund("u", "k", CardSlow)); err != nil {
-				t.Fatal(err)
-			}
-		}
-		if err := w.Close(); err != nil { // waits for what is still to come
+		synctest.Test(t, func(t *testing.T) { slowCharge(t, undone) })
+	}
+}
+
+func slowCharge(t *testing.T, undone bool) {
+	path := filepath.Join(t.TempDir(), "ledger.jsonl")
+	w := newWorld(t, path)
+	if err := do(t, w, charge("k", CardSlow, 50*time.Millisecond)); !errors.Is(err, context.DeadlineExceeded) {
+		t.Fatalf("the first call: %v", err)
+	}
+	if undone {
+		if err := do(t, w, refund("u", "k", CardSlow)); err != nil {
 			t.Fatal(err)
 		}
-		want := "call effect"
-		if undone {
-			want = "call call nothing"
-		}
-		if got := what(t, path); got != want {
-			t.Errorf("undone %v: %s; want %s", undone, got, want)
-		}
+	}
+	if err := w.Close(); err != nil { // waits for what is still to come
+		t.Fatal(err)
+	}
+	want := "call effect"
+	if undone {
+		want = "call call nothing"
+	}
+	if got := what(t, path); got != want {
+		t.Errorf("undone %v: %s; want %s", undone, got, want)
 	}
 }
 
@@ -182,6 +187,7 @@ func TestAudit(t *testing.T) {
 		{"cancelled, and barred before it came", "", []Entry{{What: Nothing, UndoOf: "k"}}, cancelled(false, plan)},
 		{"cancelled, but kept", "", []Entry{effect}, cancelled(true, plan)},
 		{"cancelled, and there is no undo", "", []Entry{effect}, cancelled(false, final)},
+		{"an effect after its undo", "P6", []Entry{undo, effect}, task(events.StateUndone, events.StepUndone)},
 		{"lost", "P1", nil, func(string) *events.Task { return nil }},
 	} {
 		got := ""

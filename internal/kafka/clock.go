@@ -17,19 +17,27 @@ const (
 // the least has the least delay: the error is at most the fastest delivery of
 // the minute. It is safe for concurrent use.
 //
-// Now never goes back: when the correction grows, because the broker's clock
-// was set back or the fastest delivery is a minute old, it stands still until
-// time has caught up. The process's clock being set does not show at all: only
-// its first reading is of the wall, from there the monotonic clock counts. What
-// that one leaves out (a machine's sleep) the first record afterwards corrects.
+// Now doesn't go back by less than a second: when the correction grows, because
+// the fastest delivery is a minute old, it stands still until time has caught
+// up. A clock that is found to be further ahead was wrong, and is set. The
+// process's clock being set does not show at all: only its first reading is of
+// the wall, from there the monotonic clock counts. What that one leaves out (a
+// machine's sleep) the first record afterwards corrects.
 type Clock struct {
+	process func() time.Time
+
 	mu     sync.Mutex
 	window offsetWindow
 	last   time.Time
 }
 
 // NewClock is a clock that is the process's own until it observes a record.
-func NewClock() *Clock { return &Clock{window: offsetWindow{start: time.Now()}} }
+func NewClock() *Clock { return NewClockOf(time.Now) }
+
+// NewClockOf is a clock of a process whose own clock is another: a test's.
+func NewClockOf(process func() time.Time) *Clock {
+	return &Clock{process: process, window: offsetWindow{start: process()}}
+}
 
 // Observe takes note of a record: when the broker appended it, and the process
 // clock when it was read. Only records at the log's tail tell the time: one
@@ -41,14 +49,23 @@ func (c *Clock) Observe(appendTime, local time.Time) {
 	c.window.observe(appendTime, local)
 }
 
-// Now is broker time, in UTC; never less than it was before.
+// Now is broker time, in UTC; less than it was before only if that was wrong by
+// more than a second.
 func (c *Clock) Now() time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if now := c.window.now(time.Now()); now.After(c.last) {
+	if now := c.window.now(c.process()); now.After(c.last) || c.last.Sub(now) > clockStep {
 		c.last = now
 	}
 	return c.last
+}
+
+// processTime is the clock of the process, by which the Clock counts.
+func (c Config) processTime() time.Time {
+	if c.Clock == nil {
+		return time.Now()
+	}
+	return c.Clock.process()
 }
 
 // Offset is by how much the process clock is ahead of the broker's, the fastest
@@ -56,7 +73,16 @@ func (c *Clock) Now() time.Time {
 func (c *Clock) Offset() time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.window.offset(time.Now())
+	return c.window.offset(c.process())
+}
+
+// difference is by how much the process clock was ahead of the broker's if a record
+// that was appended at an instant was there at another of the process's clock: at
+// most so much if it was there by then, at least if it was not there before.
+func (c *Clock) difference(appendTime, local time.Time) time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.window.difference(appendTime, local)
 }
 
 // offsetWindow is the pure part: the least differences of the last minute in
@@ -80,11 +106,14 @@ type offsetBucket struct {
 // elapsed is local as a distance from start.
 func (w *offsetWindow) elapsed(local time.Time) time.Duration { return max(0, local.Sub(w.start)) }
 
-func (w *offsetWindow) observe(appendTime, local time.Time) {
-	elapsed := w.elapsed(local)
+func (w *offsetWindow) difference(appendTime, local time.Time) time.Duration {
 	// Round drops the monotonic reading: the broker's time has none.
-	difference := w.start.Round(0).Add(elapsed).Sub(appendTime)
-	number := int64(elapsed/clockBucket) + 1
+	return w.start.Round(0).Add(w.elapsed(local)).Sub(appendTime)
+}
+
+func (w *offsetWindow) observe(appendTime, local time.Time) {
+	difference := w.difference(appendTime, local)
+	number := int64(w.elapsed(local)/clockBucket) + 1
 	b := &w.buckets[number%clockBuckets]
 	switch {
 	case b.number < number:

@@ -5,16 +5,69 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 )
+
+// tailWithin is how long before a record came the end of its log may have been
+// asked for, for the record to tell the time.
+const tailWithin = time.Second
 
 // tailClock corrects a Clock by what one client reads at the tail of its
 // partitions: elsewhere a record's age is the reader's lag, not a difference of
-// clocks. The last record of a log is at the tail, too, and may be a day old
-// when a process starts. So only those records count that the log did not hold
-// yet when the client last read that partition: it was there when they came.
+// clocks. The last record of a log is at the tail, too, and may be a day old when
+// a process starts; and a process that was stopped, or whose network was, finds
+// what came meanwhile. So only those records count that the log did not hold yet
+// when its end was last told, by an answer to a fetch that was sent a moment
+// before: they are no older than that fetch. It is a hook of the client.
 type tailClock struct {
-	mu   sync.Mutex
-	ends map[topicPartition]int64 // the high watermark as the client saw it last
+	mu      sync.Mutex
+	process func() time.Time // nil: no clock is corrected
+	ends    map[topicPartition]tailEnd
+	// sent is when the last fetch that a node has answered was sent.
+	sent map[int32]time.Time
+}
+
+// tailEnd is the high watermark of a log, and when it was asked for at the
+// earliest.
+type tailEnd struct {
+	offset int64
+	asked  time.Time
+}
+
+// of makes it that of a client.
+func (t *tailClock) of(c Config) *tailClock {
+	if c.Clock != nil {
+		t.process, t.ends, t.sent = c.Clock.process, map[topicPartition]tailEnd{}, map[int32]time.Time{}
+	}
+	return t
+}
+
+// OnBrokerE2E implements kgo.HookBrokerE2E.
+func (t *tailClock) OnBrokerE2E(node kgo.BrokerMetadata, key int16, e2e kgo.BrokerE2E) {
+	if t.process == nil || key != int16(kmsg.Fetch) {
+		return
+	}
+	sent := t.process().Add(-e2e.DurationE2E())
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.sent[node.NodeID] = sent; e2e.Err() != nil {
+		delete(t.sent, node.NodeID)
+	}
+}
+
+// asked is when the answers that a poll brings at an instant were asked for, at
+// the earliest: by the node that was asked first, since they don't say whose they
+// are. A node that nobody asks any more doesn't count.
+func (t *tailClock) asked(local time.Time) time.Time {
+	first := local
+	for node, sent := range t.sent {
+		if local.Sub(sent) > clockWindow {
+			delete(t.sent, node)
+		} else if sent.Before(first) {
+			first = sent
+		}
+	}
+	return first
 }
 
 type topicPartition struct {
@@ -25,15 +78,13 @@ type topicPartition struct {
 // observe corrects the clock of c by what a poll brought. Only topics of the
 // namespace are LogAppendTime.
 func (t *tailClock) observe(c Config, fetches kgo.Fetches) {
-	if c.Clock == nil {
+	if t.process == nil {
 		return
 	}
-	local := time.Now()
+	local := t.process()
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.ends == nil {
-		t.ends = map[topicPartition]int64{}
-	}
+	asked := t.asked(local)
 	fetches.EachPartition(func(fp kgo.FetchTopicPartition) {
 		n := len(fp.Records)
 		if n == 0 || !c.Namespace.Owns(fp.Topic) {
@@ -41,11 +92,12 @@ func (t *tailClock) observe(c Config, fetches kgo.Fetches) {
 		}
 		at, last := topicPartition{fp.Topic, fp.Partition}, fp.Records[n-1]
 		end, here := t.ends[at]
+		came := here && last.Offset >= end.offset && local.Sub(end.asked) <= tailWithin
 		// A transaction's marker may follow the last record.
-		if here && last.Offset >= end && last.Offset+2 >= fp.HighWatermark {
+		if came && last.Offset+2 >= fp.HighWatermark {
 			c.Clock.Observe(last.Timestamp, local)
 		}
-		t.ends[at] = max(end, fp.HighWatermark)
+		t.ends[at] = tailEnd{max(end.offset, fp.HighWatermark), asked}
 	})
 }
 

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
 // A process that starts finds a log whose last record may be old. That is no
@@ -12,11 +13,13 @@ import (
 // timers were late by as long as nothing ran.
 func TestOldTailTellsNoTime(t *testing.T) {
 	const hour = time.Hour
-	cfg := Config{Namespace: "waybill.", Clock: NewClock()}
-	var tail tailClock
+	late := time.Duration(0) // by which the process's clock has gone on
+	process := func() time.Time { return time.Now().Add(late) }
+	cfg := Config{Namespace: "waybill.", Clock: NewClockOf(process)}
+	tail := new(tailClock).of(cfg)
 	poll := func(topic string, partition int32, offset, highWatermark int64, age time.Duration) {
 		t.Helper()
-		r := &kgo.Record{Topic: topic, Partition: partition, Offset: offset, Timestamp: time.Now().Add(-age)}
+		r := &kgo.Record{Topic: topic, Partition: partition, Offset: offset, Timestamp: process().Add(-age)}
 		tail.observe(cfg, kgo.Fetches{{Topics: []kgo.FetchTopic{{Topic: topic,
 			Partitions: []kgo.FetchPartition{{Partition: partition, HighWatermark: highWatermark, Records: []*kgo.Record{r}}}}}}})
 	}
@@ -41,10 +44,34 @@ func TestOldTailTellsNoTime(t *testing.T) {
 	is(hour, "a record that came while the client was there")
 	poll("waybill.events", 0, 151, 152, 0)
 	is(0, "one that came sooner")
-	cfg.Clock = NewClock()
+	cfg.Clock = NewClockOf(process)
 	tail.forget([]int32{0})
 	poll("waybill.events", 0, 170, 171, hour)
 	is(0, "a partition that was another's meanwhile")
 	poll("waybill.events", 0, 171, 172, hour)
 	is(hour, "the first that comes after")
+
+	cfg.Clock = NewClockOf(process)
+	poll("waybill.events", 2, 0, 1, hour)
+	late += tailWithin + time.Millisecond
+	poll("waybill.events", 2, 1, 2, hour)
+	is(0, "one that may have come at any time since the last")
+	late += tailWithin / 2
+	poll("waybill.events", 2, 2, 3, hour)
+	is(hour, "one that came right after another")
+
+	// A stop after an answer came, or was on its way: what is asked for next is as
+	// old as the stop.
+	fetched := func(took time.Duration) {
+		tail.OnBrokerE2E(kgo.BrokerMetadata{NodeID: 1}, int16(kmsg.Fetch), kgo.BrokerE2E{ReadWait: took})
+	}
+	cfg.Clock = NewClockOf(process)
+	fetched(2 * tailWithin)
+	poll("waybill.events", 3, 0, 1, 0)
+	fetched(time.Millisecond)
+	poll("waybill.events", 3, 1, 2, hour)
+	is(0, "one after an answer that was long on its way")
+	fetched(time.Millisecond)
+	poll("waybill.events", 3, 2, 3, hour)
+	is(hour, "one after an answer that came at once")
 }

@@ -78,12 +78,12 @@ func TestClockStandsStillRatherThanGoBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := NewClock()
 		now := time.Now()
-		c.Observe(now.Add(10*time.Second), now)
+		c.Observe(now.Add(900*time.Millisecond), now)
 		first := c.Now()
-		if want := now.Add(10 * time.Second); !first.Equal(want) {
+		if want := now.Add(900 * time.Millisecond); !first.Equal(want) {
 			t.Fatalf("%v, want %v", first, want)
 		}
-		if c.Offset() != -10*time.Second {
+		if c.Offset() != -900*time.Millisecond {
 			t.Errorf("offset %v", c.Offset())
 		}
 		// A minute later the broker's clock is right again.
@@ -94,13 +94,32 @@ func TestClockStandsStillRatherThanGoBack(t *testing.T) {
 		if got := c.Now(); !got.Equal(before) {
 			t.Errorf("%v, want to stand still at %v", got, before)
 		}
-		time.Sleep(9 * time.Second)
+		time.Sleep(800 * time.Millisecond)
 		if got := c.Now(); !got.Equal(before) {
 			t.Errorf("%v, want to stand still at %v", got, before)
 		}
-		time.Sleep(2 * time.Second)
+		time.Sleep(200 * time.Millisecond)
 		if got := c.Now(); !got.Equal(time.Now()) {
 			t.Errorf("%v, want %v again", got, time.Now())
+		}
+	})
+}
+
+// A process whose clock is an hour ahead learns that from its first record. It
+// must not stand still for an hour.
+func TestClockThatWasWrongIsSet(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := NewClockOf(func() time.Time { return time.Now().Add(time.Hour) })
+		if got, want := c.Now(), time.Now().Add(time.Hour); !got.Equal(want) || c.Fresh() {
+			t.Errorf("%v, want %v; fresh: %v", got, want, c.Fresh())
+		}
+		c.Observe(time.Now(), c.process())
+		if got, want := c.Now(), time.Now(); !got.Equal(want) || !c.Fresh() {
+			t.Errorf("%v, want %v; fresh: %v", got, want, c.Fresh())
+		}
+		time.Sleep(time.Minute + clockBucket)
+		if c.Fresh() || c.Offset() != time.Hour {
+			t.Errorf("after a quiet minute: fresh %v, offset %v", c.Fresh(), c.Offset())
 		}
 	})
 }

@@ -37,6 +37,10 @@ type Config struct {
 // Hook observes a client, in any of the ways that the client library knows.
 type Hook = kgo.Hook
 
+// ClientOptions are those that every client shares, for a client that this package
+// has no word for: the load generator's. Its caller adds its own.
+func (c Config) ClientOptions() []kgo.Opt { return c.options() }
+
 // options are those that every client shares. Each caller adds its own.
 func (c Config) options() []kgo.Opt {
 	opts := []kgo.Opt{

@@ -1,32 +1,36 @@
 package kafka
 
 import (
+	"unsafe"
+
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waybill-run/waybill/events"
 )
 
-// fromKgo appends rs to dst as the roles see them. Keys, values and header
-// values are shared, not copied. The headers of the whole batch lie in one
-// allocation (per-record slices cost an allocation each on the hottest path),
-// so holding one record's headers holds the batch's.
+// The two kinds of header are the same two fields, so a slice of one can be taken
+// for one of the other.
+var (
+	_ = events.Header(kgo.RecordHeader{})
+	_ = kgo.RecordHeader(events.Header{})
+)
+
+func headersFromKgo(h []kgo.RecordHeader) []events.Header {
+	return unsafe.Slice((*events.Header)(unsafe.Pointer(unsafe.SliceData(h))), len(h))
+}
+
+func headersToKgo(h []events.Header) []kgo.RecordHeader {
+	return unsafe.Slice((*kgo.RecordHeader)(unsafe.Pointer(unsafe.SliceData(h))), len(h))
+}
+
+// fromKgo appends rs to dst as the roles see them. Keys, values and headers are
+// shared, not copied: who appends to the headers gets others, since the slice ends
+// with them.
 func fromKgo(rs []*kgo.Record, dst []events.Record) []events.Record {
-	n := 0
 	for _, r := range rs {
-		n += len(r.Headers)
-	}
-	slab := make([]events.Header, 0, n)
-	for _, r := range rs {
-		first := len(slab)
-		for _, h := range r.Headers {
-			slab = append(slab, events.Header(h))
-		}
 		dst = append(dst, events.Record{
 			Topic: r.Topic, Partition: r.Partition, Offset: r.Offset, Time: r.Timestamp,
-			Key: r.Key, Value: r.Value,
-			// The capacity ends here too: an append must not run into the
-			// next record's headers.
-			Headers: slab[first:len(slab):len(slab)],
+			Key: r.Key, Value: r.Value, Headers: headersFromKgo(r.Headers),
 		})
 	}
 	return dst
@@ -36,12 +40,15 @@ func fromKgo(rs []*kgo.Record, dst []events.Record) []events.Record {
 // give, so they are not carried over; a negative Partition is, and must be
 // settled by whoever produces (see Producer).
 func toKgo(r *events.Record) *kgo.Record {
-	out := &kgo.Record{Topic: r.Topic, Partition: r.Partition, Key: r.Key, Value: r.Value}
+	var out kgo.Record
+	toKgoAt(&out, r)
+	return &out
+}
+
+// toKgoAt is toKgo into room that there is already.
+func toKgoAt(out *kgo.Record, r *events.Record) {
+	*out = kgo.Record{Topic: r.Topic, Partition: r.Partition, Key: r.Key, Value: r.Value}
 	if len(r.Headers) > 0 {
-		out.Headers = make([]kgo.RecordHeader, len(r.Headers))
-		for i, h := range r.Headers {
-			out.Headers[i] = kgo.RecordHeader(h)
-		}
+		out.Headers = headersToKgo(r.Headers)
 	}
-	return out
 }

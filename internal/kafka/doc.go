@@ -36,7 +36,7 @@
 //   - A reply that was not on its way at its context's deadline is never written.
 //   - ReadToEndNow returns after everything that was committed when it was
 //     called has been seen.
-//   - Clock.Now never goes back.
+//   - Clock.Now goes back only from a time that was wrong by more than a second.
 //
 // # What is not guaranteed
 //

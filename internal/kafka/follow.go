@@ -125,7 +125,7 @@ func OpenFollower(ctx context.Context, cfg FollowerConfig) (*Follower, error) {
 func (f *Follower) options(life context.Context) []kgo.Opt {
 	opts := []kgo.Opt{
 		kgo.WithContext(life),
-		kgo.WithHooks(f.balancer),
+		kgo.WithHooks(f.balancer, f.tail.of(f.cfg.Config)),
 		kgo.MetadataMinAge(metadataAgeMin),
 
 		kgo.ConsumerGroup(f.cfg.Group),
@@ -146,7 +146,7 @@ func (f *Follower) options(life context.Context) []kgo.Opt {
 		kgo.FetchMaxWait(f.cfg.FetchMaxWait),
 		kgo.FetchMaxPartitionBytes(fetchPartitionBytes(len(f.cfg.Topics) * int(f.cfg.Partitions))),
 		kgo.SessionTimeout(f.cfg.SessionTimeout),
-		kgo.HeartbeatInterval(f.cfg.SessionTimeout / heartbeatsPerSession),
+		kgo.HeartbeatInterval(heartbeatInterval(f.cfg.SessionTimeout)),
 		kgo.RebalanceTimeout(busyMax),
 	}
 	if f.cfg.InstanceID != "" {
@@ -291,7 +291,10 @@ func (f *Follower) Poll(ctx context.Context) ([]events.Record, error) {
 		if _, ok := owned[fp.Partition]; !ok || len(fp.Records) == 0 {
 			return
 		}
-		stand := f.stands[fp.Topic][fp.Partition]
+		stand, placed := f.stands[fp.Topic][fp.Partition]
+		if !placed {
+			return // of an assignment before this one, which begins where place says
+		}
 		stand.tail = fp.LastStableOffset
 		stand.position = fp.Records[len(fp.Records)-1].Offset + 1
 		f.stands[fp.Topic][fp.Partition] = stand

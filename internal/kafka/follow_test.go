@@ -68,6 +68,9 @@ func TestFollowerBeginsWhereItIsToldAndKnowsWhenItCaughtUp(t *testing.T) {
 		s.transact(t, 0, kgo.TryCommit, "a", "b", "c") // 0 1 2, marker 3
 		s.transact(t, 0, kgo.TryAbort, "never")        // 4, marker 5: nothing else follows
 		s.transact(t, 1, kgo.TryAbort, "never")
+		r := s.restorer(t, nil)
+		s.awaitEnd(t, r, 0, 6)
+		s.awaitEnd(t, r, 1, 2)
 		cl := s.outside(t)
 		submit(t, cl, input(s.ns.Events(), 2, "d"), input(s.ns.Events(), 2, "e"))
 

@@ -26,9 +26,11 @@ const (
 )
 
 const (
-	// heartbeatsPerSession is how often a member says that it lives; a
-	// rebalance is noticed by the next heartbeat.
+	// heartbeatsPerSession and heartbeatIntervalMax are how often a member says
+	// that it lives; a rebalance is noticed by the next heartbeat, so that is
+	// what a handover waits for.
 	heartbeatsPerSession = 12
+	heartbeatIntervalMax = 250 * time.Millisecond
 	// flushPerTransaction: all output must be acknowledged within this part
 	// of the transaction timeout, so that one bad topic can't hold a lane
 	// until the broker rolls back.
@@ -59,6 +61,10 @@ const (
 // fetchPartitionBytes is the share of each of n partitions.
 func fetchPartitionBytes(n int) int32 {
 	return int32(min(fetchPartitionBytesMax, fetchBytesMax/n))
+}
+
+func heartbeatInterval(session time.Duration) time.Duration {
+	return min(session/heartbeatsPerSession, heartbeatIntervalMax)
 }
 
 // LaneConfig says which lane to open.
@@ -103,6 +109,9 @@ type LaneListener struct {
 	Aborted func(polled int, why string)
 	// DataLost: the broker no longer has what it had acknowledged.
 	DataLost func(err error)
+	// Unsettled: partitions came whose offsets an open transaction holds back, for
+	// longer than a restore takes to end it. The client waits for as long.
+	Unsettled func(partitions []int32)
 }
 
 // TransactionalID is that of an owner's lane.
@@ -176,6 +185,7 @@ type Lane struct {
 	balancer *Balancer
 	poller   poller
 	tail     tailClock
+	arrivals arrivals
 	cut      context.CancelFunc // ends whatever the client waits for
 
 	// seen is what Assigned said last: Resume means a partition of that.
@@ -185,6 +195,9 @@ type Lane struct {
 	// number that each partition then had.
 	polled     int
 	polledFrom map[int32]uint64
+	// decidedBy is the clock's offset when the first of them was polled. Another
+	// lane of the process may find out meanwhile that it was wrong.
+	decidedBy time.Duration
 	// skipped: the client gave records that had to be kept back, and counts
 	// them as read. Only an abort brings them again.
 	skipped bool
@@ -209,10 +222,12 @@ func OpenLane(ctx context.Context, cfg LaneConfig) (*Lane, error) {
 	if err := copartitioned(ctx, cfg.Config, cfg.Topics, cfg.Partitions); err != nil {
 		return nil, fmt.Errorf("lane %q of group %q: %w", cfg.Owner, cfg.Group, err)
 	}
-	l := &Lane{cfg: cfg, balancer: NewBalancer(cfg.Partitions), resumed: map[int32]uint64{}, polledFrom: map[int32]uint64{}}
+	l := &Lane{cfg: cfg, balancer: NewBalancer(cfg.Partitions), resumed: map[int32]uint64{}, polledFrom: map[int32]uint64{},
+		arrivals: arrivals{waiting: map[int32]bool{}}}
 	l.balancer.observe(cfg.Listener.Assigned, cfg.Listener.GroupFailed, cfg.Listener.Uneven)
 	l.balancer.onAdded = func(client *kgo.Client, added []int32) {
 		l.tail.forget(added)
+		l.arrivals.add(added)
 		client.PauseFetchPartitions(l.copartitions(added...))
 	}
 	now := time.Now().UnixNano()
@@ -220,12 +235,18 @@ func OpenLane(ctx context.Context, cfg LaneConfig) (*Lane, error) {
 	l.lastCommitNanos.Store(now)
 
 	life, cut := context.WithCancel(context.Background())
-	session, err := kgo.NewGroupTransactSession(append(cfg.options(), l.options(life)...)...)
+	session, err := kgo.NewGroupTransactSession(append(cfg.unwaiting(l.arrivals.takeSettled).options(), l.options(life)...)...)
 	if err != nil {
 		cut()
 		return nil, fmt.Errorf("lane %q of group %q: client: %w", cfg.Owner, cfg.Group, err)
 	}
 	l.session, l.cut = session, cut
+	// At once, not with the first output: what the one before left open with this
+	// id holds up whoever takes over from it, most often this lane itself.
+	if _, _, err := session.Client().ProducerID(ctx); err != nil {
+		closeClient(session.Client(), cut)
+		return nil, fmt.Errorf("lane %q of group %q: take over its transactional id: %w", cfg.Owner, cfg.Group, err)
+	}
 	l.poller = poller{client: session.Client(), wait: cfg.FetchMaxWait, max: cfg.MaxPollRecords}
 	return l, nil
 }
@@ -233,20 +254,22 @@ func OpenLane(ctx context.Context, cfg LaneConfig) (*Lane, error) {
 func (l *Lane) options(life context.Context) []kgo.Opt {
 	opts := []kgo.Opt{
 		kgo.WithContext(life),
-		kgo.WithHooks(l.balancer),
+		kgo.WithHooks(l.balancer, l.tail.of(l.cfg.Config)),
 		kgo.MetadataMinAge(metadataAgeMin),
 
 		kgo.ConsumerGroup(l.cfg.Group),
 		kgo.Balancers(l.balancer),
 		kgo.ConsumeTopics(l.cfg.Topics...),
 		kgo.FetchIsolationLevel(kgo.ReadCommitted()),
+		kgo.OnPartitionsAssigned(l.settle),
+		kgo.AdjustFetchOffsetsFn(l.arrivals.placed),
 		// Group offsets expire. What is read twice is known by its cause.
 		kgo.ConsumeStartOffset(kgo.NewOffset().AtStart()),
 		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
 		kgo.FetchMaxWait(l.cfg.FetchMaxWait),
 		kgo.FetchMaxPartitionBytes(fetchPartitionBytes(len(l.cfg.Topics) * int(l.cfg.Partitions))),
 		kgo.SessionTimeout(l.cfg.SessionTimeout),
-		kgo.HeartbeatInterval(l.cfg.SessionTimeout / heartbeatsPerSession),
+		kgo.HeartbeatInterval(heartbeatInterval(l.cfg.SessionTimeout)),
 		// Ending a transaction holds a rebalance up, and is bounded by the
 		// transaction timeout.
 		kgo.RebalanceTimeout(l.cfg.TransactionTimeout + l.cfg.SessionTimeout),
@@ -312,16 +335,29 @@ func (l *Lane) Assigned() map[int32]uint64 {
 	return l.seen
 }
 
-// Resume lets the inboxes of p flow, in the assignment that the last call of
-// Assigned showed; if p is gone since, or came anew, it does nothing.
-func (l *Lane) Resume(p int32) {
+// Resume lets inboxes of p flow, all of them if none is named, in the assignment
+// that the last call of Assigned showed; if p is gone since, or came anew, it does
+// nothing.
+func (l *Lane) Resume(p int32, topics ...string) {
 	n, ok := l.seen[p]
 	if !ok {
 		return
 	}
-	if l.balancer.whileOwned(p, n, func(client *kgo.Client) { client.ResumeFetchPartitions(l.copartitions(p)) }) {
+	flow := l.copartitions(p)
+	if len(topics) > 0 {
+		flow = map[string][]int32{}
+		for _, topic := range topics {
+			flow[topic] = []int32{p}
+		}
+	}
+	if l.balancer.whileOwned(p, n, func(client *kgo.Client) { client.ResumeFetchPartitions(flow) }) {
 		l.resumed[p] = n
 	}
+}
+
+// Pause stops an inbox of p, until Resume names it.
+func (l *Lane) Pause(p int32, topic string) {
+	l.session.Client().PauseFetchPartitions(map[string][]int32{topic: {p}})
 }
 
 // PauseTopic stops an inbox in all partitions; records of it that are in the
@@ -383,4 +419,7 @@ func closeClient(client *kgo.Client, cut context.CancelFunc) {
 	_ = client.LeaveGroupContext(ctx)
 	cut()
 	client.CloseAllowingRebalance()
+	// A poll that the cut ended counts as one whose records are at work, and a
+	// goroutine of the client would wait for them for ever.
+	client.AllowRebalance()
 }

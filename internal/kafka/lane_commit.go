@@ -77,6 +77,7 @@ func (l *Lane) Commit(ctx context.Context, out []events.Record) (committed bool,
 		return false, l.rewind(ctx, "a partition went since its records were polled")
 	}
 	began := time.Now()
+	sent := l.cfg.processTime()
 	if err := l.session.Begin(); err != nil {
 		return false, l.fail("begin a transaction", err)
 	}
@@ -91,6 +92,12 @@ func (l *Lane) Commit(ctx context.Context, out []events.Record) (committed bool,
 		return false, l.rewind(ctx, err.Error())
 	case err != nil:
 		return false, l.fail("write the transaction's output", err)
+	}
+
+	if told, err := l.timeTold(ctx, written, sent); err != nil {
+		return false, l.rewind(ctx, err.Error())
+	} else if !told {
+		return false, l.rewind(ctx, fmt.Sprintf("it was decided by a clock that was wrong; it is off by %v", l.cfg.Clock.Offset()))
 	}
 
 	bounded, cancel := context.WithTimeout(ctx, l.cfg.TransactionTimeout)
@@ -238,8 +245,10 @@ func (l *Lane) produce(ctx context.Context, out []events.Record) (records []*kgo
 		left: len(out), failed: -1, done: make(chan struct{}),
 	}
 	client := l.session.Client()
+	room := make([]kgo.Record, len(out))
 	for i := range out {
-		o.records[i] = toKgo(&out[i])
+		toKgoAt(&room[i], &out[i])
+		o.records[i] = &room[i]
 		client.Produce(bounded, o.records[i], o.promise(i))
 	}
 	select {

@@ -81,6 +81,9 @@ func (l *Lane) Poll(ctx context.Context) ([]events.Record, error) {
 		return nil, l.broken
 	}
 	l.tail.observe(l.cfg.Config, fetches)
+	if l.polled == 0 && l.cfg.Clock != nil {
+		l.decidedBy = l.cfg.Clock.Offset()
+	}
 	rs := l.admit(fetches)
 	switch {
 	case len(rs) > 0:

@@ -14,7 +14,11 @@ import (
 	"github.com/waybill-run/waybill/internal/kafkatest"
 )
 
-const testPartitions = 12
+const (
+	testPartitions = 12
+	// testOpenFor is a transaction timeout that no test waits for.
+	testOpenFor = time.Minute
+)
 
 // site is a system of its own on a broker: its namespace, with the inboxes,
 // events and the requests of agent "a".

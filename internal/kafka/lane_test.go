@@ -147,6 +147,22 @@ func TestLanePausesWhatMayNotAct(t *testing.T) {
 		got := polled("5 and 6 resumed", 5, func(r events.Record) bool { return r.Partition == 6 || r.Partition == 5 && r.Topic == s.inboxes[3] })
 		commit(t, l, len(got), s.reflect(got))
 		l.Resume(99) // nobody's
+
+		of7 := func(topics ...string) func(events.Record) bool {
+			return func(r events.Record) bool { return r.Partition == 7 && slices.Contains(topics, r.Topic) }
+		}
+		l.Resume(7, s.inboxes[1])
+		got = polled("one inbox of 7 resumed", 1, of7(s.inboxes[1]))
+		commit(t, l, len(got), s.reflect(got))
+		l.Resume(7)
+		polled("7 resumed", 3, of7(s.inboxes[0], s.inboxes[2], s.inboxes[3]))
+		l.Pause(7, s.inboxes[0])
+		if err := l.Abort(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		polled("given back while one inbox of 7 is paused", 2, of7(s.inboxes[2], s.inboxes[3]))
+		l.Resume(7)
+		polled("resumed again", 1, of7(s.inboxes[0]))
 	})
 }
 

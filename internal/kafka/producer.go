@@ -29,7 +29,9 @@ const (
 // replicas, idempotent within the client's own retries, in order within a
 // partition. It is safe for concurrent use.
 type Producer struct {
-	cl *kgo.Client
+	cl      *kgo.Client
+	cfg     Config
+	written writtenClock
 	// slots bounds what is buffered. The client's own bound would make the
 	// produce call block on the record's context, and that context could then
 	// fail the records of other callers: see Send.
@@ -67,7 +69,7 @@ func OpenProducer(c Config, opts ...ProducerOption) (*Producer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open producer: %w", err)
 	}
-	return &Producer{cl: cl, slots: make(chan struct{}, producerBufferRecords)}, nil
+	return &Producer{cl: cl, cfg: c, slots: make(chan struct{}, producerBufferRecords)}, nil
 }
 
 // produceOptions are those of every client that produces outside transactions.
@@ -143,12 +145,14 @@ func (p *Producer) SendAsync(ctx context.Context, r events.Record, done func(eve
 		done(r, fmt.Errorf("write to %s: not attempted, %d records wait already: %w", r.Topic, producerBufferRecords, ctx.Err()))
 		return
 	}
+	sent := p.cfg.processTime()
 	p.cl.TryProduce(context.Background(), toKgo(&r), func(kr *kgo.Record, err error) {
 		<-p.slots
 		if err != nil {
 			done(r, produceError(r.Topic, err))
 			return
 		}
+		p.written.wrote(p.cfg, p.cl, kr, sent)
 		r.Partition, r.Offset, r.Time = kr.Partition, kr.Offset, kr.Timestamp
 		done(r, nil)
 	})

@@ -37,6 +37,7 @@ type reader struct {
 	partition int32
 	// position is the offset that is read next.
 	position int64
+	bytesMax int32 // of a fetch
 
 	leader     int32
 	topicID    [16]byte
@@ -50,7 +51,7 @@ type reader struct {
 }
 
 func newReader(cl *kgo.Client, topic string, partition int32, from int64) *reader {
-	return &reader{cl: cl, adm: kadm.NewClient(cl), topic: topic, partition: partition, position: from, decompress: kgo.DefaultDecompressor()}
+	return &reader{cl: cl, adm: kadm.NewClient(cl), topic: topic, partition: partition, position: from, bytesMax: readerMaxBytes, decompress: kgo.DefaultDecompressor()}
 }
 
 // next returns what follows, advancing the position; it may be nothing, after
@@ -104,7 +105,7 @@ func (r *reader) fetch(ctx context.Context) ([]*kgo.Record, error) {
 	req.MinBytes, req.MaxBytes = 1, math.MaxInt32
 	req.IsolationLevel, req.SessionEpoch = readCommitted, sessionlessOnly
 	part := kmsg.NewFetchRequestTopicPartition()
-	part.Partition, part.FetchOffset, part.PartitionMaxBytes = r.partition, r.position, readerMaxBytes
+	part.Partition, part.FetchOffset, part.PartitionMaxBytes = r.partition, r.position, r.bytesMax
 	topic := kmsg.NewFetchRequestTopic()
 	topic.Topic, topic.TopicID = r.topic, r.topicID
 	topic.Partitions = append(topic.Partitions, part)

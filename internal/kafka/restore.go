@@ -54,12 +54,13 @@ func (e *OffsetRangeError) Permanent() bool { return true }
 // several goroutines at once.
 type RestoreListener struct {
 	// HeldBack: a transaction has been open below end for longer than the
-	// grace; the records from stable on can't be read yet.
+	// grace; the records from stable on can't be read yet. It is said again, with
+	// NotFenced, at intervals that double.
 	HeldBack func(topic string, partition int32, stable, end int64)
 	// Fenced: a transactional id was fenced, and its transaction rolled back.
 	Fenced func(transactionalID string)
-	// NotFenced: what is open could not be found or fenced; the read goes on
-	// waiting for the broker to roll it back.
+	// NotFenced: what is open could not be found or fenced, or hangs (see
+	// HangingError); the read goes on waiting for it to end.
 	NotFenced func(topic string, partition int32, err error)
 }
 
@@ -71,8 +72,11 @@ type Restorer struct {
 	client   *kgo.Client
 	admin    *kadm.Client
 
-	mu     sync.Mutex
-	fenced map[producer]bool
+	// fencing holds one while an id is being fenced, and guards what follows. No
+	// mutex: who waits for it waits for an answer of the broker, and may give up.
+	fencing  chan struct{}
+	fenced   map[producer]time.Time // when
+	stranded map[producer]time.Time // since when
 }
 
 // producer is one incarnation of a transactional id.
@@ -87,7 +91,7 @@ func OpenRestorer(cfg Config, listener *RestoreListener) (*Restorer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("restorer: client: %w", err)
 	}
-	r := &Restorer{cfg: cfg, client: client, admin: kadm.NewClient(client), fenced: map[producer]bool{}}
+	r := &Restorer{cfg: cfg, client: client, admin: kadm.NewClient(client), fenced: map[producer]time.Time{}, stranded: map[producer]time.Time{}, fencing: make(chan struct{}, 1)}
 	if listener != nil {
 		r.listener = *listener
 	}
@@ -125,12 +129,38 @@ func (r *Restorer) Read(ctx context.Context, topic string, p int32, from int64, 
 		return from, &OffsetRangeError{Topic: topic, Partition: p, Offset: from, Start: start, End: end}
 	}
 	s := &scan{r: r, reader: newReader(r.client, topic, p, from), end: end, fn: fn}
+	waits := 0
 	err = s.run(ctx, func(ctx context.Context) (giveUp bool) {
-		r.release(ctx, topic, p, s.stable, end)
+		waits++
+		r.release(ctx, topic, p, s.stable, end, waits&(waits-1) == 0)
 		return false
 	})
 	return s.reader.position, err
 }
+
+// ReadLast is Read of the last n offsets, or of all where there are fewer, and
+// says which. An error is Permanent where the topic can't be read at all.
+func (r *Restorer) ReadLast(ctx context.Context, topic string, p int32, n int64, fn func([]events.Record) error) (all bool, err error) {
+	start, end, err := r.bounds(ctx, topic, p)
+	if err == nil {
+		_, err = r.Read(ctx, topic, p, max(start, end-n), fn)
+	}
+	for _, gone := range []error{kerr.UnknownTopicOrPartition, kerr.UnknownTopicID, kerr.TopicAuthorizationFailed} {
+		if errors.Is(err, gone) {
+			err = &unreadableError{err}
+		}
+	}
+	return end-n <= start, err
+}
+
+// unreadableError is of a topic that isn't there, or not for us.
+type unreadableError struct{ err error }
+
+func (e *unreadableError) Error() string { return e.err.Error() }
+func (e *unreadableError) Unwrap() error { return e.err }
+
+// Permanent reports true: no other client can read it.
+func (e *unreadableError) Permanent() bool { return true }
 
 func (r *Restorer) bounds(ctx context.Context, topic string, p int32) (start, end int64, err error) {
 	// The end first: a trim in between must not put the start above it.

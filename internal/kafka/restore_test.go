@@ -51,6 +51,23 @@ func (s *site) begin(t testing.TB, id string, p int32, values ...string) *kgo.Cl
 	return cl
 }
 
+// awaitEnd waits until events/p ends at an offset: a transaction's end is
+// acknowledged before its markers are written.
+func (s *site) awaitEnd(t testing.TB, r *kafka.Restorer, p int32, want int64) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Second)
+	defer cancel()
+	for {
+		ends, err := r.EndOffsets(ctx, s.ns.Events())
+		if err != nil {
+			t.Fatalf("partition %d doesn't end at %d: %v", p, want, err)
+		}
+		if ends[p] == want {
+			return
+		}
+	}
+}
+
 // trim deletes what lies before an offset of events/p.
 func (s *site) trim(t testing.TB, p int32, before int64) {
 	t.Helper()
@@ -78,6 +95,34 @@ func (s *site) read(t testing.TB, r *kafka.Restorer, p int32, from int64) (value
 	return values, next
 }
 
+// ReadLast reads what is within so many offsets of the end, and says whether that
+// was all; of a topic that isn't there it says that no other client finds it.
+func TestReadLast(t *testing.T) {
+	each(t, func(t *testing.T, s *site) {
+		r := s.restorer(t, nil)
+		s.transact(t, 0, kgo.TryCommit, "a", "b") // 0 1, marker 2
+		s.transact(t, 0, kgo.TryCommit, "c")      // 3, marker 4
+		s.awaitEnd(t, r, 0, 5)
+		for n, want := range map[int64]string{1: " false", 2: "c false", 4: "b c false", 5: "a b c true", 1 << 62: "a b c true"} {
+			var values []string
+			all, err := r.ReadLast(t.Context(), s.ns.Events(), 0, n, func(rs []events.Record) error {
+				for _, r := range rs {
+					values = append(values, string(r.Value))
+				}
+				return nil
+			})
+			if got := fmt.Sprint(strings.Join(values, " "), " ", all); err != nil || got != want {
+				t.Errorf("of the last %d: %q, %v; want %q", n, got, err, want)
+			}
+		}
+		_, err := r.ReadLast(t.Context(), s.ns.Events()+"-gone", 0, 9, func([]events.Record) error { return nil })
+		var final interface{ Permanent() bool }
+		if !errors.As(err, &final) || !final.Permanent() {
+			t.Errorf("of a topic that isn't there: %v", err)
+		}
+	})
+}
+
 func TestReadEndsBehindMarkersAndRolledBackRecords(t *testing.T) {
 	each(t, func(t *testing.T, s *site) {
 		r := s.restorer(t, nil)
@@ -88,6 +133,7 @@ func TestReadEndsBehindMarkersAndRolledBackRecords(t *testing.T) {
 		s.transact(t, 0, kgo.TryAbort, "never", "seen") // 3 4, marker 5
 		s.transact(t, 0, kgo.TryCommit, "c")            // 6, marker 7
 		s.transact(t, 0, kgo.TryAbort, "never")         // 8, marker 9
+		s.awaitEnd(t, r, 0, 10)
 		for from, want := range map[int64]string{0: "a b c", 1: "b c", 2: "c", 4: "c", 7: "", 9: "", 10: ""} {
 			values, next := s.read(t, r, 0, from)
 			if strings.Join(values, " ") != want || next != 10 {
@@ -212,6 +258,7 @@ func TestReadAll(t *testing.T) {
 			}
 		}
 		s.transact(t, 0, kgo.TryAbort, "never")
+		s.awaitEnd(t, r, 0, 12)
 		open := s.begin(t, string(s.ns)+"scheduler.live", 1, "not yet")
 
 		read := func(in kafka.Range) (values []string, as map[int32]int64, done, total int64) {

@@ -22,9 +22,11 @@ const (
 	// DefaultMaxPoll bounds the records of one poll.
 	DefaultMaxPoll = 500
 
-	sessionFetchMaxWait  = 250 * time.Millisecond
 	sessionHeartbeats    = 3 // in a session timeout
 	sessionCommitTimeout = 5 * time.Second
+	// sessionCommitShare: a commit within a rebalance has this part of the session
+	// timeout, which is how long the others wait for it.
+	sessionCommitShare = 2
 )
 
 // ErrPartitionLost is the cause with which the context of Held ends.
@@ -50,12 +52,16 @@ type SessionConfig struct {
 	// InstanceID makes the member static: a restart within the session timeout
 	// keeps its partitions, and Close leaves them. Empty: dynamic.
 	InstanceID string
-	// SessionTimeout after which a silent member's partitions go to others; 0:
-	// DefaultAgentSessionTimeout. Brokers refuse less than 6 s by default.
+	// SessionTimeout after which a silent member's partitions go to others, and
+	// how long a rebalance waits for a member; 0: DefaultAgentSessionTimeout.
+	// Brokers refuse less than 6 s by default.
 	SessionTimeout time.Duration
 	// CommitEvery is the interval of commits while something changes; 0:
 	// DefaultCommitEvery.
 	CommitEvery time.Duration
+	// FetchMaxWait is how long a fetch waits for requests; 0:
+	// DefaultFetchMaxWait.
+	FetchMaxWait time.Duration
 	// MaxPoll bounds the records of one poll; 0: DefaultMaxPoll.
 	MaxPoll  int
 	Listener SessionListener
@@ -67,9 +73,10 @@ type SessionConfig struct {
 // seen at least once, and again only if its owner died between finishing it and
 // the next commit. All methods are safe for concurrent use.
 type Session struct {
-	cl   *kgo.Client
-	cfg  SessionConfig
-	tail tailClock
+	cl      *kgo.Client
+	cfg     SessionConfig
+	tail    tailClock
+	written writtenClock
 
 	// life ends with Close, and then the commit loop.
 	life    context.Context
@@ -81,8 +88,10 @@ type Session struct {
 	mu     sync.Mutex
 	owned  map[int32]*ownedPartition
 	paused bool
-	// committing keeps two commits from crossing: the older would win.
-	committing sync.Mutex
+	// committing holds one while a commit is under way: two must not cross, or
+	// the older would win. No mutex, since who waits for it has a limit.
+	committing chan struct{}
+	soon       chan struct{} // CommitSoon was called; of one place
 }
 
 // ownedPartition is what a session keeps of a partition while it has it.
@@ -104,6 +113,7 @@ func OpenSession(ctx context.Context, cfg SessionConfig) (*Session, error) {
 	if cfg.SessionTimeout == 0 {
 		cfg.SessionTimeout = DefaultAgentSessionTimeout
 	}
+	orDefault(&cfg.FetchMaxWait, DefaultFetchMaxWait)
 	if cfg.CommitEvery == 0 {
 		cfg.CommitEvery = DefaultCommitEvery
 	}
@@ -113,10 +123,13 @@ func OpenSession(ctx context.Context, cfg SessionConfig) (*Session, error) {
 	if err := requireTopic(ctx, cfg.Config, cfg.Topic); err != nil {
 		return nil, fmt.Errorf("open session of group %s: %w", cfg.Group, err)
 	}
-	s := &Session{cfg: cfg, owned: make(map[int32]*ownedPartition)}
+	s := &Session{cfg: cfg, owned: make(map[int32]*ownedPartition), committing: make(chan struct{}, 1),
+		soon: make(chan struct{}, 1)}
+	s.replies.sending = cfg.processTime
+	s.replies.wrote = func(r *kgo.Record, sent time.Time) { s.written.wrote(cfg.Config, s.cl, r, sent) }
 	s.life, s.end = context.WithCancel(context.Background())
 	var err error
-	if s.cl, err = kgo.NewClient(append(cfg.Config.options(), s.options()...)...); err != nil {
+	if s.cl, err = kgo.NewClient(append(cfg.Config.guardReplies(s.replies.overdue).options(), s.options()...)...); err != nil {
 		s.end()
 		return nil, fmt.Errorf("open session of group %s: %w", cfg.Group, err)
 	}
@@ -140,15 +153,21 @@ func requireTopic(ctx context.Context, c Config, topic string) error {
 
 func (s *Session) options() []kgo.Opt {
 	opts := append(produceOptions(),
+		kgo.WithHooks(s.tail.of(s.cfg.Config)),
 		kgo.ConsumerGroup(s.cfg.Group),
 		kgo.ConsumeTopics(s.cfg.Topic),
 		kgo.Balancers(kgo.CooperativeStickyBalancer()),
 		kgo.SessionTimeout(s.cfg.SessionTimeout),
 		kgo.HeartbeatInterval(s.cfg.SessionTimeout/sessionHeartbeats),
+		// Nobody works within a rebalance here but for a commit (see onRevoked), so a
+		// group waits for a member no longer than for one that is silent. The client
+		// also gives up an answer to its join that doesn't come only after this and
+		// ten seconds more: with its own minute a group stood still for 70 s.
+		kgo.RebalanceTimeout(s.cfg.SessionTimeout),
 		kgo.DisableAutoCommit(),
 		kgo.FetchIsolationLevel(kgo.ReadCommitted()),
 		// With the client's five seconds a resumed session sat still for four.
-		kgo.FetchMaxWait(sessionFetchMaxWait),
+		kgo.FetchMaxWait(s.cfg.FetchMaxWait),
 		// A group without a commit begins with what was asked before the first
 		// of its agents started.
 		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
@@ -244,6 +263,17 @@ func (s *Session) Done(partition int32, offset int64) {
 	}
 }
 
+// CommitSoon asks for a commit of what is finished now, rather than within
+// CommitEvery. It returns at once; what is asked for while a commit is under way
+// is one more. One that fails is tried again in its time. After Close it does
+// nothing.
+func (s *Session) CommitSoon() {
+	select {
+	case s.soon <- struct{}{}:
+	default:
+	}
+}
+
 // Pause stops fetching, until Resume: the bound on concurrent work is reached.
 // Membership and heartbeats go on; a Poll in progress may still return what was
 // fetched before. Both may be called again without effect.
@@ -269,13 +299,18 @@ func (s *Session) pause(on bool) {
 // Close commits what is finished, leaves the group (a static member stays in it
 // for its session timeout) and ends the connections; replies that are still
 // waiting fail. Within ctx; the error is that of the last commit or of leaving,
-// and the session is closed in any case.
+// and the session is closed in any case. A commit that is refused because the
+// group has gone on meanwhile is told (Trouble) and no error: another member has
+// the requests, and gets them again.
 func (s *Session) Close(ctx context.Context) error {
 	var err error
 	s.closing.Do(func() {
 		s.end()
 		s.loop.Wait()
-		err = s.commit(ctx, nil)
+		if err = s.commit(ctx, nil); overtaken(err) {
+			s.trouble(err)
+			err = nil
+		}
 		if lerr := s.cl.LeaveGroupContext(ctx); lerr != nil {
 			err = errors.Join(err, fmt.Errorf("leave group %s: %w", s.cfg.Group, lerr))
 		}
@@ -283,6 +318,12 @@ func (s *Session) Close(ctx context.Context) error {
 		s.lose(nil)
 	})
 	return err
+}
+
+// overtaken reports whether a commit was refused because the group goes on in
+// another generation. It refuses all partitions then.
+func overtaken(err error) bool {
+	return errors.Is(err, kerr.IllegalGeneration) || errors.Is(err, kerr.RebalanceInProgress) || errors.Is(err, kerr.UnknownMemberID)
 }
 
 func (s *Session) trouble(err error) {
@@ -352,7 +393,7 @@ func (s *Session) onRevoked(ctx context.Context, _ *kgo.Client, gone map[string]
 	if len(ps) == 0 {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, sessionCommitTimeout)
+	ctx, cancel := context.WithTimeout(ctx, min(sessionCommitTimeout, s.cfg.SessionTimeout/sessionCommitShare))
 	defer cancel()
 	if err := s.commit(ctx, ps); err != nil {
 		s.trouble(err)

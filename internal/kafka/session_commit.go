@@ -12,13 +12,15 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// commitLoop commits what has changed until the session ends.
+// commitLoop commits what has changed, at intervals and when it is asked to,
+// until the session ends.
 func (s *Session) commitLoop() {
 	tick := time.NewTicker(s.cfg.CommitEvery)
 	defer tick.Stop()
 	for {
 		select {
 		case <-tick.C:
+		case <-s.soon:
 		case <-s.life.Done():
 			return
 		}
@@ -41,8 +43,12 @@ type commitment struct {
 // commit writes what has changed of some partitions, or of all for nil. What
 // fails remains changed, and is tried again by the next.
 func (s *Session) commit(ctx context.Context, only []int32) error {
-	s.committing.Lock()
-	defer s.committing.Unlock()
+	select {
+	case s.committing <- struct{}{}:
+		defer func() { <-s.committing }()
+	case <-ctx.Done():
+		return fmt.Errorf("commit offsets of group %s: another commit is still under way: %w", s.cfg.Group, ctx.Err())
+	}
 	todo := s.changed(only)
 	if len(todo) == 0 {
 		return nil

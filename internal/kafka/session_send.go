@@ -27,10 +27,15 @@ const repliesPerFlight = 1024
 // again. Two flights at once would share a batch, and one's context.
 type replies struct {
 	cl *kgo.Client
+	// sending gives the instant of the process's clock at which a flight begins;
+	// wrote is told of a record of it that is acknowledged.
+	sending func() time.Time
+	wrote   func(r *kgo.Record, sent time.Time)
 
 	mu      sync.Mutex
 	waiting []*reply
 	flying  bool
+	by      time.Time // the flight's; zero: it has all the time
 }
 
 // reply is one that Send waits for.
@@ -66,7 +71,7 @@ func (q *replies) fly() {
 	var flight []*reply
 	if !q.flying {
 		flight = q.board()
-		q.flying = len(flight) > 0
+		q.flying, q.by = len(flight) > 0, earliest(flight)
 	}
 	q.mu.Unlock()
 	if len(flight) > 0 {
@@ -79,7 +84,7 @@ func (q *replies) board() []*reply {
 	var flight []*reply
 	n := 0
 	for ; n < len(q.waiting) && len(flight) < repliesPerFlight; n++ {
-		if q.waiting[n].ctx.Err() == nil {
+		if timeOver(q.waiting[n].ctx) == nil {
 			flight = append(flight, q.waiting[n])
 		}
 	}
@@ -92,13 +97,17 @@ func (q *replies) board() []*reply {
 // produce hands a flight to the client. It ends when the last record of it has.
 func (q *replies) produce(flight []*reply) {
 	ctx, cancel := flightContext(flight)
+	sent := q.sending()
 	var mu sync.Mutex
 	left, again := len(flight), []*reply(nil)
 	for _, p := range flight {
-		q.cl.TryProduce(ctx, p.record, func(_ *kgo.Record, err error) {
+		q.cl.TryProduce(ctx, p.record, func(r *kgo.Record, err error) {
+			if err == nil {
+				q.wrote(r, sent)
+			}
 			mu.Lock()
 			defer mu.Unlock()
-			if err != nil && ctx.Err() != nil && p.ctx.Err() == nil && !errors.Is(err, kgo.ErrClientClosed) {
+			if err != nil && timeOver(ctx) != nil && timeOver(p.ctx) == nil && !errors.Is(err, kgo.ErrClientClosed) {
 				again = append(again, p) // another's time ended
 			} else {
 				p.result <- err
@@ -128,16 +137,33 @@ func (q *replies) landed(again []*reply) {
 
 // flightContext ends with the earliest deadline of a flight's replies.
 func flightContext(flight []*reply) (context.Context, context.CancelFunc) {
+	if by := earliest(flight); !by.IsZero() {
+		return context.WithDeadline(context.Background(), by)
+	}
+	return context.WithCancel(context.Background())
+}
+
+// earliest is the first deadline of a flight's replies; zero: none has one.
+func earliest(flight []*reply) time.Time {
 	var by time.Time
 	for _, p := range flight {
 		if d, has := p.ctx.Deadline(); has && (by.IsZero() || d.Before(by)) {
 			by = d
 		}
 	}
-	if by.IsZero() {
-		return context.WithCancel(context.Background())
+	return by
+}
+
+// timeOver is why nothing may be sent under ctx any more. The clock decides: in a
+// process that was stopped the timer that ends a context comes late.
+func timeOver(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return err
 	}
-	return context.WithDeadline(context.Background(), by)
+	if by, has := ctx.Deadline(); has && !time.Now().Before(by) {
+		return context.DeadlineExceeded
+	}
+	return nil
 }
 
 // Send writes one reply and returns when all in-sync replicas have it, or when
@@ -153,15 +179,15 @@ func flightContext(flight []*reply) (context.Context, context.CancelFunc) {
 //     over with it may be written twice: the client can't take back one alone.
 //     The second is not current and is counted, no more.
 func (s *Session) Send(ctx context.Context, rec events.Record) error {
-	if err := ctx.Err(); err != nil {
+	if err := timeOver(ctx); err != nil {
 		return fmt.Errorf("reply to %s: its time is over, not sent: %w", rec.Topic, err)
 	}
 	err := s.replies.send(ctx, toKgo(&rec))
-	switch {
-	case err == nil:
+	if err == nil {
 		return nil
-	case ctx.Err() != nil:
-		return fmt.Errorf("reply to %s: its time ended before it was acknowledged: %w", rec.Topic, ctx.Err())
+	}
+	if over := timeOver(ctx); over != nil {
+		return fmt.Errorf("reply to %s: its time ended before it was acknowledged: %w", rec.Topic, over)
 	}
 	return produceError(rec.Topic, err)
 }

@@ -183,6 +183,25 @@ func TestAMovedPartitionIsCommittedFirst(t *testing.T) {
 	})
 }
 
+// A commit that is asked for doesn't wait for its turn.
+func TestCommitSoon(t *testing.T) {
+	kafkatest.Each(t, func(t *testing.T, b *kafkatest.Broker) {
+		r := newRequests(t, b, 1)
+		r.write(0, 0, 3)
+		s := r.open(func(c *kafka.SessionConfig) { c.CommitEvery = time.Hour })
+		r.poll(s, 3)
+		s.Done(0, 0)
+		s.CommitSoon()
+		r.awaitCommit(0, 1)
+		s.Done(0, 1)
+		s.CommitSoon()
+		s.CommitSoon()
+		r.awaitCommit(0, 2)
+		must(t, s.Close(r.ctx))
+		s.CommitSoon()
+	})
+}
+
 // What a transaction aborted is never seen, and holds back no commit.
 func TestSessionsReadCommittedRequestsOnly(t *testing.T) {
 	kafkatest.Each(t, func(t *testing.T, b *kafkatest.Broker) {

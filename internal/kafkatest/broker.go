@@ -51,18 +51,10 @@ func Each(t *testing.T, fn func(t *testing.T, b *Broker)) {
 
 // Embedded starts an embedded broker of one node on loopback, in memory
 // unless opts say otherwise (kfake.DataDir), and closes it with the test. Like
-// the real one, it creates no topic by itself, and shows readers of committed
-// records no others however little they ask for at once.
+// the real one, it creates no topic by itself.
 func Embedded(t testing.TB, opts ...kfake.Opt) *Broker {
 	t.Helper()
-	defaults := []kfake.Opt{kfake.NumBrokers(1), kfake.GroupMinSessionTimeout(time.Second)}
-	c, err := kfake.NewCluster(append(defaults, opts...)...)
-	if err != nil {
-		t.Fatalf("start the embedded broker: %v", err)
-	}
-	t.Cleanup(c.Close)
-	embedded.LiftFetchBound(c)
-	return &Broker{Kind: EmbeddedKind, Addrs: c.ListenAddrs(), Fake: c}
+	return start(t, embedded.Network{Listen: net.Listen, Dial: new(net.Dialer).DialContext}, opts)
 }
 
 // Virtual is Embedded on a network of its own in memory, for a synctest
@@ -70,9 +62,20 @@ func Embedded(t testing.TB, opts ...kfake.Opt) *Broker {
 func Virtual(t testing.TB, opts ...kfake.Opt) *Broker {
 	t.Helper()
 	network := &kfake.VirtualNetwork{}
-	b := Embedded(t, append([]kfake.Opt{kfake.ListenFn(network.Listen), kfake.Ports(9092)}, opts...)...)
+	b := start(t, embedded.Network{Listen: network.Listen, Dial: network.DialContext}, append([]kfake.Opt{kfake.Ports(9092)}, opts...))
 	b.Dial = network.DialContext
 	return b
+}
+
+func start(t testing.TB, n embedded.Network, opts []kfake.Opt) *Broker {
+	t.Helper()
+	defaults := []kfake.Opt{kfake.NumBrokers(1), kfake.GroupMinSessionTimeout(time.Second)}
+	c, err := embedded.NewCluster(n, append(defaults, opts...)...)
+	if err != nil {
+		t.Fatalf("start the embedded broker: %v", err)
+	}
+	t.Cleanup(c.Close)
+	return &Broker{Kind: EmbeddedKind, Addrs: c.ListenAddrs(), Fake: c.Cluster}
 }
 
 // Of is the Broker of a cluster that the test started for itself.

@@ -20,13 +20,18 @@ var mayImport = map[string][]string{
 	"internal/kafka/embedded":     {"internal/kafka", "events"},
 	"internal/kafka/kafkametrics": {"internal/kafka"},
 	"internal/kafkatest":          {"internal/kafka", "deploy/kafka/node", "events"},
+	"internal/instance":           {"internal/kafka", "internal/kafka/kafkametrics", "projections", "scheduler", "agent", "supervisor", "events"},
+	"internal/tally":              {},
 	"internal/verify":             {"events"},
 	"internal/console":            {"events", "projections"},
+	"internal/golden":             {"events"},
 	"internal/lint":               {},
+	"internal/mutation":           {},
 	"deploy/kafka":                {},
 	"cmd/waybill":                 {everything},
 	"internal/sim":                {everything},
 	"internal/chaos":              {everything},
+	"internal/chaos/point":        {"internal/instance", "scheduler", "supervisor", "agent", "events"},
 	"internal/bench":              {everything},
 	"internal/demo":               {"events", "workflow", "agent", "internal/verify"},
 }
@@ -39,16 +44,17 @@ var roles = []string{"scheduler", "agent", "supervisor"}
 
 // onlyIn names, for a library, the folders that may import it, tests included.
 var onlyIn = map[string][]string{
-	"github.com/twmb/franz-go":           {"internal/kafka", "internal/kafkatest", "internal/bench"},
+	"github.com/twmb/franz-go":           {"internal/kafka", "internal/kafkatest", "internal/bench", "internal/sim"},
 	"github.com/cockroachdb/pebble":      {"projections", "internal/bench"},
 	"github.com/goccy/go-yaml":           {"workflow", "cmd/waybill"}, // definitions; the settings file
 	"cel.dev":                            {"workflow"},
 	"github.com/spf13":                   {"cmd/waybill"}, // cobra, and the pflag that it is made with
-	"github.com/prometheus":              {"cmd/waybill", "internal/kafka/kafkametrics", "internal/console", "internal/bench"},
+	"github.com/prometheus":              {"cmd/waybill", "internal/instance", "internal/kafka/kafkametrics", "internal/console", "internal/bench"},
 	"github.com/sony/gobreaker":          {"agent"},
 	"github.com/google/uuid":             {"", "events", "cmd/waybill", "scheduler", "agent", "supervisor", "internal"},
 	"golang.org/x/term":                  {"cmd/waybill"},
 	"golang.org/x/sync":                  {everything},
+	"golang.org/x/sys":                   {"internal/chaos"}, // who waits for a child to stop
 	"github.com/rogpeppe/go-internal":    {everything},
 	"pgregory.net/rapid":                 {everything},
 	"github.com/twmb/franz-go/pkg/kfake": {"internal/kafka", "internal/kafkatest", "internal/bench", "internal/sim"},

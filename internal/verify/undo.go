@@ -6,37 +6,73 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// undoOrder checks P6: none while an attempt runs; first the steps whose effect
-// is unknown, then the completed ones in reverse completion order.
-type undoOrder struct {
-	last      uint64 // CompletedSeq of the completed step undone last
-	completed bool   // a completed step's undo has begun
+// undoOrder checks P6 at the first attempt of a step's undo: no attempt runs, no
+// other undo either, and it is this step's turn.
+func (s *turn) undoOrder() (promise, what string) {
+	f, ok := s.e.Fact.(*events.AttemptStarted)
+	if !ok || f.Kind != events.Undo || s.t.steps[s.index].flags.has(undoAsked) {
+		return "", ""
+	}
+	for i := range s.t.open.runs {
+		if s.t.open.runs[i].running {
+			return "P6", fmt.Sprintf("undo of step %q begins while step %q runs", f.Step, s.t.plan.Steps[i/2].ID)
+		}
+	}
+	best, ok := s.nextUndo()
+	switch {
+	case !ok:
+		return "P6", fmt.Sprintf("undo of step %q, of which nothing is to be undone", f.Step)
+	case best != s.index:
+		return "P6", fmt.Sprintf("undo of step %q begins before that of step %q", f.Step, s.t.plan.Steps[best].ID)
+	}
+	return "", ""
 }
 
-// started holds the first attempt of an undo against the state before it.
-func (u *undoOrder) started(t *events.Task, f *events.AttemptStarted) string {
-	i, ok := t.Plan.Step(f.Step)
-	if !ok {
-		return ""
+// toUndo reports whether a step of the task is to be undone: its effect is
+// unknown, or it completed and isn't kept.
+func (s *turn) toUndo(i int) bool {
+	f := s.t.steps[i].flags
+	if s.t.plan.Steps[i].Undo == nil {
+		return false
 	}
-	for j := range t.Steps {
-		if t.Steps[j].State == events.StepRunning {
-			return fmt.Sprintf("undo of step %q begins while step %q runs", f.Step, t.Plan.Steps[j].ID)
+	return f.has(unknown) || f.has(completed|handSettled) && !s.t.open.state.Keep
+}
+
+// nextUndo is the step whose turn it is: of unknown effect, the last started
+// first; then completed, the last completed first.
+func (s *turn) nextUndo() (best int, ok bool) {
+	order := uint64(0)
+	for i := range s.t.steps {
+		f := s.t.steps[i].flags
+		if !s.toUndo(i) || f.has(undone|handUndone) {
+			continue
+		}
+		r := s.t.open.run(i, events.Do)
+		at := r.done
+		if f.has(unknown) {
+			at = r.began + 1<<62 // before all that completed
+		}
+		if !ok || at > order {
+			best, order, ok = i, at, true
 		}
 	}
-	s := &t.Steps[i]
-	if s.Undo != nil && s.Undo.Attempt > 0 {
-		return "" // a further attempt
+	return best, ok
+}
+
+// allUndone checks P6 at the end: exactly what was to be undone is undone.
+func (s *turn) allUndone(was events.TaskState) (promise, what string) {
+	if was != events.StateUndoing {
+		s.t.left = true // an operator leaves what can't be undone
+		return "", ""
 	}
-	if s.CompletedSeq == 0 {
-		if u.completed {
-			return fmt.Sprintf("undo of step %q, whose effect is unknown, begins after that of a completed one", f.Step)
+	for i := range s.t.steps {
+		f, id := s.t.steps[i].flags, s.t.plan.Steps[i].ID
+		switch {
+		case s.toUndo(i) && !f.has(undone|handUndone):
+			return "P6", fmt.Sprintf("%s, and step %q is not undone", s.t.open.state.State, id)
+		case !s.toUndo(i) && f.has(undoAsked):
+			return "P6", fmt.Sprintf("%s, and step %q was undone, which had nothing to undo", s.t.open.state.State, id)
 		}
-		return ""
 	}
-	if u.completed && s.CompletedSeq > u.last {
-		return fmt.Sprintf("undo of step %q begins after that of a step that completed before it", f.Step)
-	}
-	u.completed, u.last = true, s.CompletedSeq
-	return ""
+	return "", ""
 }

@@ -59,6 +59,11 @@ type Options struct {
 	// ("SECURE": "SASL_SSL"), each on a port of its own; Overrides configure
 	// them ("listener.name.secure.ssl.keystore.location").
 	Listeners map[string]string
+	// Advertised is what clients of a listener are told instead of its own
+	// addresses, host:port by node: those of a proxy that stands in front, say.
+	// "PLAINTEXT" is the listener of Brokers, by which the nodes find each
+	// other too.
+	Advertised map[string][]string
 }
 
 // manifest is what must stay the same when a cluster is started again from
@@ -102,6 +107,11 @@ func Start(ctx context.Context, o Options) (*Cluster, error) {
 	}
 	if o.Nodes != 1 && o.Nodes != 3 {
 		return nil, fmt.Errorf("kafka: %d nodes: a cluster has 1 or 3", o.Nodes)
+	}
+	for name, addrs := range o.Advertised {
+		if _, ok := o.Listeners[name]; len(addrs) != o.Nodes || !ok && name != clientListener {
+			return nil, fmt.Errorf("kafka: listener %s is to be advertised at %q: give one address for each of the %d nodes, of a listener that there is", name, addrs, o.Nodes)
+		}
 	}
 	c := &Cluster{options: o, dir: o.Dir, nodes: make([]*member, o.Nodes), failed: make(chan error, 1)}
 	for i := range c.nodes {

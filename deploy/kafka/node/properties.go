@@ -18,6 +18,18 @@ func host(i int) string { return fmt.Sprintf("127.0.0.%d", i+1) }
 // controllers', and Options.Listeners follow in the order of their names.
 func (o *Options) ports() int { return 2 + len(o.Listeners) }
 
+// clientListener is the listener that there always is, for clients and for the
+// other nodes.
+const clientListener = "PLAINTEXT"
+
+// advertised is what clients of a listener of node i are told.
+func (o *Options) advertised(name string, i int, own string) string {
+	if addrs := o.Advertised[name]; addrs != nil {
+		own = addrs[i]
+	}
+	return name + "://" + own
+}
+
 func (m *manifest) address(i, port int) string {
 	return net.JoinHostPort(host(i), strconv.Itoa(m.Port+port))
 }
@@ -38,10 +50,12 @@ func (m *manifest) properties(i int, o *Options, data string) map[string]string 
 	for j := range bootstrap {
 		bootstrap[j] = m.address(j, 1)
 	}
-	listeners := []string{"PLAINTEXT://" + m.address(i, 0), "CONTROLLER://" + m.address(i, 1)}
+	listeners := []string{clientListener + "://" + m.address(i, 0), "CONTROLLER://" + m.address(i, 1)}
+	advertised := []string{o.advertised(clientListener, i, m.address(i, 0)), listeners[1]}
 	protocols := "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT"
 	for j, name := range slices.Sorted(maps.Keys(o.Listeners)) {
 		listeners = append(listeners, name+"://"+m.address(i, 2+j))
+		advertised = append(advertised, o.advertised(name, i, m.address(i, 2+j)))
 		protocols += "," + name + ":" + o.Listeners[name]
 	}
 	replicas, inSync := "1", "1"
@@ -53,8 +67,8 @@ func (m *manifest) properties(i int, o *Options, data string) map[string]string 
 		"node.id":                                          strconv.Itoa(i + 1),
 		"controller.quorum.bootstrap.servers":              strings.Join(bootstrap, ","),
 		"listeners":                                        strings.Join(listeners, ","),
-		"advertised.listeners":                             strings.Join(listeners, ","),
-		"inter.broker.listener.name":                       "PLAINTEXT",
+		"advertised.listeners":                             strings.Join(advertised, ","),
+		"inter.broker.listener.name":                       clientListener,
 		"controller.listener.names":                        "CONTROLLER",
 		"listener.security.protocol.map":                   protocols,
 		"log.dirs":                                         data,

@@ -74,11 +74,13 @@ func TestLineWatchFindsALineInPieces(t *testing.T) {
 
 func TestPropertiesOfThreeNodes(t *testing.T) {
 	m := manifest{Nodes: 3, Port: 9092, Directories: []string{"A", "B", "C"}}
-	o := &Options{Listeners: map[string]string{"Z": "SSL", "S": "SASL_SSL"}, Overrides: map[string]string{"min.insync.replicas": "1"}}
+	o := &Options{Listeners: map[string]string{"Z": "SSL", "S": "SASL_SSL"}, Overrides: map[string]string{"min.insync.replicas": "1"},
+		Advertised: map[string][]string{"PLAINTEXT": {"p:1", "p:2", "p:3"}, "S": {"s:1", "s:2", "s:3"}}}
 	p := m.properties(1, o, "/data")
 	for k, want := range map[string]string{
 		"node.id":                             "2",
 		"listeners":                           "PLAINTEXT://127.0.0.2:9092,CONTROLLER://127.0.0.2:9093,S://127.0.0.2:9094,Z://127.0.0.2:9095",
+		"advertised.listeners":                "PLAINTEXT://p:2,CONTROLLER://127.0.0.2:9093,S://s:2,Z://127.0.0.2:9095",
 		"listener.security.protocol.map":      "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,S:SASL_SSL,Z:SSL",
 		"controller.quorum.bootstrap.servers": "127.0.0.1:9093,127.0.0.2:9093,127.0.0.3:9093",
 		"offsets.topic.replication.factor":    "3",
@@ -95,6 +97,15 @@ func TestPropertiesOfThreeNodes(t *testing.T) {
 	c := &Cluster{manifest: m, options: *o}
 	if got := c.Listener("Z"); len(got) != 3 || got[1] != "127.0.0.2:9095" {
 		t.Errorf("listener Z is at %v", got)
+	}
+}
+
+func TestAdvertisedNeedsItsListenerAndEachNode(t *testing.T) {
+	for _, advertised := range []map[string][]string{{"PLAINTEXT": {"a:1"}}, {"OTHER": {"a:1", "a:2", "a:3"}}} {
+		_, err := Start(t.Context(), Options{Nodes: 3, Advertised: advertised})
+		if err == nil || !strings.Contains(err.Error(), "one address for each of the 3 nodes") {
+			t.Errorf("advertised %v: %v", advertised, err)
+		}
 	}
 }
 

@@ -3,7 +3,6 @@ package embedded
 import (
 	"errors"
 	"fmt"
-	"math"
 	"net"
 	"os"
 	"path/filepath"
@@ -13,7 +12,6 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kfake"
-	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/kafka"
@@ -26,6 +24,9 @@ const (
 	lockFile         = "LOCK"
 	minSessionPeriod = time.Second
 	clusterID        = "waybill-embedded"
+
+	// noSession is the epoch of a fetch that neither has nor wants a session.
+	noSession = -1
 )
 
 // Options say what Start starts.
@@ -35,6 +36,9 @@ type Options struct {
 	// Listen is a loopback address for clients outside the process, port 0 for
 	// any (see Broker.Addr); empty: none may come in.
 	Listen string
+	// Advertise is what clients are told instead of Listen, "host:port": a
+	// proxy that stands in front, say. Empty: Listen.
+	Advertise string
 	// Sync has every write on disk before it is acknowledged: a power cut then
 	// loses nothing, at a tenth of the transactions (measured: 850/s).
 	Sync bool
@@ -46,7 +50,7 @@ type Options struct {
 // Broker is a broker in this process. Its methods may be called by many
 // goroutines.
 type Broker struct {
-	cluster *kfake.Cluster
+	cluster *Cluster
 	door    *door
 	addr    string
 	lock    *os.File
@@ -75,6 +79,7 @@ func Start(o Options) (_ *Broker, err error) {
 		return nil, err
 	}
 	b.door = newDoor(outside)
+	b.door.advertised = o.Advertise
 	b.addr = b.door.Addr().String()
 	if o.Partitions == 0 {
 		o.Partitions = events.DefaultPartitions
@@ -82,7 +87,6 @@ func Start(o Options) (_ *Broker, err error) {
 	opts := []kfake.Opt{
 		kfake.NumBrokers(1),
 		kfake.ClusterID(clusterID),
-		kfake.ListenFn(func(string, string) (net.Listener, error) { return b.door, nil }),
 		kfake.GroupMinSessionTimeout(minSessionPeriod),
 		kfake.DefaultNumPartitions(int(o.Partitions)),
 		// Other clients may write to new topics by name; Waybill's own never
@@ -96,29 +100,17 @@ func Start(o Options) (_ *Broker, err error) {
 	if o.Sync {
 		opts = append(opts, kfake.SyncWrites())
 	}
-	if b.cluster, err = kfake.NewCluster(opts...); err != nil {
+	inside := Network{Listen: func(string, string) (net.Listener, error) { return b.door, nil }, Dial: b.door.dial}
+	if b.cluster, err = NewCluster(inside, opts...); err != nil {
 		return nil, err
 	}
-	LiftFetchBound(b.cluster)
-	if clean {
-		return b, nil
-	}
-	if err := b.rollBack(); err != nil {
-		b.cluster.Close()
-		return nil, fmt.Errorf("roll back what was open when the process before was killed: %w", err)
+	if !clean {
+		if err := b.rollBack(); err != nil {
+			b.cluster.Close()
+			return nil, fmt.Errorf("roll back what was open when the process before was killed: %w", err)
+		}
 	}
 	return b, nil
-}
-
-// LiftFetchBound lifts the bound of a whole fetch; those of its partitions stay.
-// kfake ends an answer that reaches it in the middle of a partition without the
-// list of that partition's rolled back transactions, and every reader of
-// committed records then takes those for committed.
-func LiftFetchBound(c *kfake.Cluster) {
-	c.ControlKey(int16(kmsg.Fetch), func(req kmsg.Request) (kmsg.Response, error, bool) { //nolint:revive,staticcheck // kfake's signature
-		req.(*kmsg.FetchRequest).MaxBytes = math.MaxInt32
-		return nil, nil, false
-	})
 }
 
 // Config leads to the broker from within the process, past its address, from
@@ -127,7 +119,7 @@ func (b *Broker) Config() kafka.Config {
 	return kafka.Config{Brokers: []string{b.addr}, Dial: b.door.dial}
 }
 
-// Addr is where other clients find the broker, "host:port"; without an address
+// Addr is where other clients find the broker, "host:port", as it tells them; without an address
 // to listen on, a name that leads nowhere.
 func (b *Broker) Addr() string { return b.addr }
 

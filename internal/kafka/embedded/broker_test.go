@@ -273,3 +273,13 @@ func BenchmarkEmbedded(b *testing.B) {
 		})
 	}
 }
+
+// A proxy that stands in front is what clients are led to, those inside are not.
+func TestAdvertisedAddress(t *testing.T) {
+	_, cfg := start(t, embedded.Options{Listen: "127.0.0.1:0", Advertise: "proxy.example:1234"})
+	brokers, err := kadm.NewClient(client(t, cfg)).ListBrokers(bounded(t))
+	must(t, err)
+	if len(brokers) != 1 || brokers[0].Host != "proxy.example" || brokers[0].Port != 1234 {
+		t.Errorf("clients are told %+v", brokers)
+	}
+}

@@ -18,5 +18,8 @@
 //   - The end of a transaction is not atomic under kill -9: of 140 kills 9 tore
 //     one. Inputs are not doubled all the same (see the cause of an event), and
 //     a lost request is healed by its complete-by.
+//   - It forgets members that wait for their group: one whose session runs out
+//     meanwhile, or whose connection ends. Groups stood still for a minute. They
+//     are looked after from outside (waiters).
 //   - One replica, no throttling, no delay of markers, no check of timestamps.
 package embedded

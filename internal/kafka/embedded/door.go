@@ -19,7 +19,9 @@ type door struct {
 	passed  chan net.Conn // accepted from outside
 	outside net.Listener  // nil: none
 	closed  chan struct{}
-	once    struct{ open, close sync.Once }
+	// advertised is what clients are told; empty: where outside listens.
+	advertised string
+	once       struct{ open, close sync.Once }
 }
 
 func newDoor(outside net.Listener) *door {
@@ -99,11 +101,20 @@ func (d *door) Close() error {
 
 // Addr implements net.Listener; it is what the broker tells clients.
 func (d *door) Addr() net.Addr {
+	if d.advertised != "" {
+		return named(d.advertised)
+	}
 	if d.outside != nil {
 		return d.outside.Addr()
 	}
 	return nowhere{}
 }
+
+// named is an address that somebody else listens on.
+type named string
+
+func (named) Network() string  { return "tcp" }
+func (n named) String() string { return string(n) }
 
 type nowhere struct{}
 

@@ -19,35 +19,25 @@ import (
 // and committed ones were passed over by readers.
 func TestKilledInATransaction(t *testing.T) {
 	ctx, topic := bounded(t), testNS.Events()
-	write := func(cfg kafka.Config, value string, end bool) {
-		t.Helper()
-		tx := client(t, cfg, kgo.TransactionalID("test.tx"), kgo.RecordPartitioner(kgo.ManualPartitioner()))
-		defer tx.Close()
-		must(t, tx.BeginTransaction())
-		must(t, tx.ProduceSync(ctx, &kgo.Record{Topic: topic, Value: []byte(value)}).FirstErr())
-		if end {
-			must(t, tx.EndTransaction(ctx, kgo.TryCommit))
-		}
-	}
 	dir := t.TempDir()
 	first, cfg := start(t, embedded.Options{DataDir: dir})
 	_, err := openAdmin(t, cfg).CreateTopics(ctx, kafka.Topics{Partitions: 1})
 	must(t, err)
-	write(cfg, "before", true)
-	write(cfg, "open at the first kill", false)
+	write(ctx, t, cfg, topic, "before", true)
+	write(ctx, t, cfg, topic, "open at the first kill", false)
 	dir = killed(t, dir)
 	must(t, first.Close())
 
 	second, cfg := start(t, embedded.Options{DataDir: dir})
 	wantValues(ctx, t, cfg, topic, "before")
-	write(cfg, "after", true)
+	write(ctx, t, cfg, topic, "after", true)
 	wantValues(ctx, t, cfg, topic, "before", "after")
-	write(cfg, "open at the second kill", false)
+	write(ctx, t, cfg, topic, "open at the second kill", false)
 	dir = killed(t, dir)
 	must(t, second.Close())
 
 	third, cfg := start(t, embedded.Options{DataDir: dir})
-	write(cfg, "last", true)
+	write(ctx, t, cfg, topic, "last", true)
 	wantValues(ctx, t, cfg, topic, "before", "after", "last")
 	ends, err := openAdmin(t, cfg).EndOffsets(ctx, topic)
 	must(t, err)
@@ -80,5 +70,46 @@ func wantValues(ctx context.Context, t *testing.T, cfg kafka.Config, topic strin
 	}))
 	if !slices.Equal(got, want) {
 		t.Errorf("read %q, want %q", got, want)
+	}
+}
+
+// What was open when the broker was closed in an orderly way is rolled back when
+// its producer comes anew, and readers go on behind it.
+func TestClosedInATransaction(t *testing.T) {
+	ctx, topic := bounded(t), testNS.Events()
+	dir := t.TempDir()
+	first, cfg := start(t, embedded.Options{DataDir: dir})
+	_, err := openAdmin(t, cfg).CreateTopics(ctx, kafka.Topics{Partitions: 1})
+	must(t, err)
+	write(ctx, t, cfg, topic, "before", true)
+	write(ctx, t, cfg, topic, "open at the end", false)
+	must(t, first.Close())
+
+	second, cfg := start(t, embedded.Options{DataDir: dir})
+	write(ctx, t, cfg, topic, "after", true)
+	admin := openAdmin(t, cfg)
+	ends, err := admin.EndOffsets(ctx, topic)
+	must(t, err)
+	stable, err := admin.CommittedEndOffsets(ctx, topic)
+	must(t, err)
+	if stable[0] != ends[0] {
+		t.Fatalf("readers of committed records stop at %d of %d", stable[0], ends[0])
+	}
+	wantValues(ctx, t, cfg, topic, "before", "after")
+	must(t, second.Close())
+
+	_, cfg = start(t, embedded.Options{DataDir: dir})
+	wantValues(ctx, t, cfg, topic, "before", "after")
+}
+
+// write is a transaction of a producer that is always the same.
+func write(ctx context.Context, t *testing.T, cfg kafka.Config, topic, value string, end bool) {
+	t.Helper()
+	tx := client(t, cfg, kgo.TransactionalID("test.tx"), kgo.RecordPartitioner(kgo.ManualPartitioner()))
+	defer tx.Close()
+	must(t, tx.BeginTransaction())
+	must(t, tx.ProduceSync(ctx, &kgo.Record{Topic: topic, Value: []byte(value)}).FirstErr())
+	if end {
+		must(t, tx.EndTransaction(ctx, kgo.TryCommit))
 	}
 }

@@ -1,0 +1,62 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// endsAs is a handler that takes a second and ends as the task's number says.
+func endsAs(_ context.Context, r Request) (any, error) {
+	time.Sleep(time.Second)
+	return nil, []error{nil, errors.New("lost"), Rejected("no", "never"), NoEffect(errors.New("refused"))}[number(r.Task)]
+}
+
+// Whoever has died with a reply acknowledged and its offset not committed leaves
+// the attempt to be done again. Where the reply says that nothing happened the
+// commit is not waited for.
+func TestThatNothingHappenedIsCommittedSoon(t *testing.T) {
+	for n, want := range []int{0, 0, 1, 1} {
+		synctest.Test(t, func(t *testing.T) {
+			s := newFakeSession()
+			stop := start(t, s, Config{}, endsAs)
+			s.deliver(testRecord(n, time.Now().Add(time.Minute)))
+			pass(2 * time.Second)
+			if s.soon != want || s.dones[position{0, int64(n)}] != 1 {
+				t.Errorf("%s: %d commits asked for, want %d; done %v", s.outcome(testID(n)), s.soon, want, s.dones)
+			}
+			stop()
+		})
+	}
+}
+
+// Once its partition is another's, an instance no longer says of an attempt that
+// nothing happened: it may be happening there.
+func TestThatNothingHappenedIsNotSaidOfWhatAnotherHas(t *testing.T) {
+	for n, want := range []string{"completed", "failed", "", ""} {
+		synctest.Test(t, func(t *testing.T) {
+			s := &movingSession{fakeSession: newFakeSession()}
+			here := t.Context()
+			gone, cancel := context.WithCancel(here)
+			cancel()
+			s.held.Store(&here)
+			var abandoned atomic.Int32
+			stop := start(t, s.fakeSession, Config{
+				Open:     func(context.Context) (Session, error) { return s, nil },
+				Listener: Listener{Abandoned: func(Request) { abandoned.Add(1) }},
+			}, endsAs)
+			s.deliver(testRecord(n, time.Now().Add(time.Minute)))
+			pass(100 * time.Millisecond)
+			s.held.Store(&gone)
+			pass(2 * time.Second)
+			stop()
+			done := s.dones[position{0, int64(n)}]
+			if s.outcome(testID(n)) != want || (done == 0) != (want == "") || (abandoned.Load() == 1) != (want == "") {
+				t.Errorf("ending %d: %q, want %q; done %d times, %d abandoned", n, s.outcome(testID(n)), want, done, abandoned.Load())
+			}
+		})
+	}
+}

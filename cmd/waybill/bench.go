@@ -1,0 +1,215 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"runtime"
+	"runtime/pprof"
+
+	"github.com/spf13/cobra"
+
+	"github.com/waybill-run/waybill/internal/bench"
+)
+
+// benchOptions are the flags that every bench has.
+type benchOptions struct {
+	connection
+	output
+	load       bench.Load
+	shape      string
+	dataDir    string
+	logLevel   string
+	cpuProfile string
+	memProfile string
+	bar        benchProgress
+}
+
+func (o *benchOptions) flags(cmd *cobra.Command) {
+	o.load = bench.DefaultLoad()
+	o.connection.flags(cmd)
+	o.output.flags(cmd)
+	f := cmd.Flags()
+	_ = f.MarkHidden("namespace") // it exists: connection has just added it
+	f.StringVar(&o.dataDir, "data-dir", "", "keep the embedded broker's log and the projections there (default: a temporary folder)")
+	f.IntVar(&o.load.Payload, "payload", o.load.Payload, "bytes of a task's input")
+	f.IntVar(&o.load.Steps, "steps", o.load.Steps, "steps of a task")
+	f.Int32Var(&o.load.Partitions, "partitions", o.load.Partitions, "partitions of the inboxes and of events")
+	f.IntVar(&o.load.Lanes, "lanes", o.load.Lanes, "transactional lanes of the scheduler")
+	f.StringVar(&o.logLevel, "log-level", "error", "of the roles: debug, info, warn or error")
+	f.StringVar(&o.cpuProfile, "cpuprofile", "", "write a profile of the measured part's processor time to this file")
+	f.StringVar(&o.memProfile, "memprofile", "", "write a profile of the measured part's allocations to this file")
+}
+
+func newBench() *cobra.Command {
+	var o benchOptions
+	var floor, noAudit bool
+	cmd := &cobra.Command{
+		Use:   "bench",
+		Short: "Measure throughput and latency, on an embedded broker or on your cluster",
+		Long: `Measure how many tasks a second end, and how long each takes: on an embedded broker in this
+process, or with --brokers on your cluster, in a namespace of its own that is deleted at the end.
+All roles and agents that answer at once run in this process, as 'waybill up' has them.
+
+Without --rate the next task is sent when another has ended, --inflight at once. With --rate tasks
+come at fixed instants, whatever the system does, and times count from those. --inflight 1 shows
+how long one task takes alone.
+
+--floor runs in the same process, right after, what only moves the same records through the same
+topics in transactions: the ratio says what Waybill itself costs.
+
+At the end the log is verified. Exit code 1, and no result, if it doesn't keep what is promised.`,
+		Args: noArguments,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			options, err := o.begin(cmd)
+			if err != nil {
+				return err
+			}
+			options.Floor, options.NoAudit = floor, noAudit
+			return runBench(cmd, &o, options, bench.Run, benchTable)
+		},
+	}
+	o.flags(cmd)
+	o.loadFlags(cmd, o.load.Tasks)
+	f := cmd.Flags()
+	l := &o.load
+	f.StringVar(&o.shape, "shape", "chain", "chain: one step after the other; fan-out: one, then all but one at once, then one")
+	f.Float64Var(&l.TimeoutShare, "timeout-share", 0, "share of the tasks, 0 to 1, with an attempt that isn't answered and is tried again")
+	f.Float64Var(&l.UndoShare, "undo-share", 0, "share of the tasks, 0 to 1, whose last step is rejected, so that they are undone")
+	f.DurationVar(&l.AttemptWithin, "attempt-within", l.AttemptWithin, "complete_within of an attempt: how long a time-out takes")
+	f.BoolVar(&floor, "floor", false, "run the floor as well, and show the ratio")
+	f.BoolVar(&noAudit, "no-audit", false, "leave the timelines out")
+	cmd.AddCommand(newBenchOpen(), newBenchRestore(), newBenchTimers())
+	return cmd
+}
+
+// loadFlags say how the load comes.
+func (o *benchOptions) loadFlags(cmd *cobra.Command, tasks int) {
+	f, l := cmd.Flags(), &o.load
+	f.IntVar(&l.Tasks, "tasks", tasks, "tasks to measure")
+	f.IntVar(&l.Warmup, "warmup", -1, "tasks before those, not measured (default a tenth)")
+	f.IntVar(&l.Inflight, "inflight", l.Inflight, "tasks at once (with --rate: no bound, unless given)")
+	f.Float64Var(&l.Rate, "rate", 0, "tasks a second, at fixed instants (default: as fast as they end)")
+}
+
+// begin takes the settings and makes options of the flags.
+func (o *benchOptions) begin(cmd *cobra.Command) (bench.Options, error) {
+	if cmd.Flags().Changed("namespace") { // an environment or a file may name one for other verbs
+		return bench.Options{}, usage("--namespace: a bench makes one of its own, and deletes it")
+	}
+	if err := settle(cmd); err != nil {
+		return bench.Options{}, err
+	}
+	if err := o.output.check(); err != nil {
+		return bench.Options{}, err
+	}
+	if err := o.settleLoad(cmd); err != nil {
+		return bench.Options{}, err
+	}
+	log, err := (&roleFlags{logLevel: o.logLevel}).logger()
+	if err != nil {
+		return bench.Options{}, err
+	}
+	o.bar.out = cmd.ErrOrStderr()
+	options := bench.Options{Load: o.load, Dir: o.dataDir, Log: log, Profile: o.profile, Progress: o.bar.set}
+	if len(o.brokers) > 0 || o.properties != "" {
+		if o.dataDir != "" {
+			return options, usage("--data-dir is the embedded broker's; with --brokers the log is on the cluster")
+		}
+		cfg, err := o.kafka("waybill-bench")
+		if err != nil {
+			return options, err
+		}
+		options.Cluster = &cfg
+	}
+	return options, nil
+}
+
+// settleLoad gives the defaults that depend on other flags, and checks.
+func (o *benchOptions) settleLoad(cmd *cobra.Command) error {
+	l := &o.load
+	if o.shape != "" && o.shape != "chain" && o.shape != "fan-out" {
+		return usage("--shape %q: chain or fan-out", o.shape)
+	}
+	l.FanOut = o.shape == "fan-out"
+	if l.Warmup < 0 {
+		l.Warmup = l.Tasks / 10
+	}
+	if l.Rate > 0 && !cmd.Flags().Changed("inflight") {
+		l.Inflight = 0
+	}
+	if err := l.Check(); err != nil {
+		return usage("%w", err)
+	}
+	return nil
+}
+
+// runBench runs a bench, and prints its result: if there is one.
+func runBench[O, R any](cmd *cobra.Command, o *benchOptions, options O, run func(context.Context, O) (*R, error), table func(io.Writer, *R) error) error {
+	result, err := run(cmd.Context(), options)
+	o.bar.end()
+	if err != nil {
+		return err
+	}
+	return o.printObject(cmd.OutOrStdout(), result, func(out io.Writer) error { return table(out, result) })
+}
+
+// benchProgress is a bar for each part of a bench.
+type benchProgress struct {
+	out  io.Writer
+	what string
+	bar  *progressBar
+}
+
+func (p *benchProgress) set(what string, done, total int64) {
+	if p.bar == nil || p.what != what {
+		p.end()
+		p.what, p.bar = what, newProgress(p.out, what)
+	}
+	p.bar.set(done, total)
+}
+
+func (p *benchProgress) end() {
+	if p.bar != nil {
+		p.bar.end()
+	}
+}
+
+// profile begins the profiles that were asked for, and returns how to end them.
+func (o *benchOptions) profile() (stop func() error, err error) {
+	var cpu *os.File
+	if o.cpuProfile != "" {
+		if cpu, err = os.Create(o.cpuProfile); err != nil {
+			return nil, fmt.Errorf("--cpuprofile: %w", err)
+		}
+		if err := pprof.StartCPUProfile(cpu); err != nil {
+			return nil, errors.Join(fmt.Errorf("--cpuprofile: %w", err), cpu.Close())
+		}
+	}
+	return func() error {
+		if cpu != nil {
+			pprof.StopCPUProfile()
+			if err := cpu.Close(); err != nil {
+				return fmt.Errorf("--cpuprofile: %w", err)
+			}
+		}
+		return o.allocations()
+	}, nil
+}
+
+func (o *benchOptions) allocations() error {
+	if o.memProfile == "" {
+		return nil
+	}
+	f, err := os.Create(o.memProfile)
+	if err != nil {
+		return fmt.Errorf("--memprofile: %w", err)
+	}
+	runtime.GC() // the profile is as of the last collection
+	if err := errors.Join(pprof.Lookup("allocs").WriteTo(f, 0), f.Close()); err != nil {
+		return fmt.Errorf("--memprofile: %w", err)
+	}
+	return nil
+}

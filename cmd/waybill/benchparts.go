@@ -1,0 +1,150 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/waybill-run/waybill/internal/bench"
+)
+
+func newBenchOpen() *cobra.Command {
+	var o benchOptions
+	var levels []int
+	cmd := &cobra.Command{
+		Use:   "open",
+		Short: "Measure the load while many tasks are open, and what each of those takes of memory",
+		Long: `Measure the load while many tasks are open: tasks whose agent doesn't answer. Level by level, on
+one log. The memory is what the roles give back when they end.`,
+		Args: noArguments,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			options, err := o.begin(cmd)
+			if err != nil {
+				return err
+			}
+			return runBench(cmd, &o, bench.OpenOptions{Options: options, Levels: levels}, bench.RunOpen, openTable)
+		},
+	}
+	o.flags(cmd)
+	o.loadFlags(cmd, 20_000)
+	cmd.Flags().IntSliceVar(&levels, "levels", []int{0, 100_000, 1_000_000}, "numbers of open tasks, the lowest first")
+	return cmd
+}
+
+func openTable(out io.Writer, r *bench.OpenResult) error {
+	w := newTable(out, "")
+	w.row("OPEN TASKS", "TASKS/S", "ACK P99, ms", "HOP P99, ms", "TASK P50, ms", "TASK P99, ms", "ROLES' MEMORY", "PER OPEN TASK")
+	for _, x := range r.Levels {
+		t := x.Result
+		w.row(fmt.Sprint(x.Open), fmt.Sprintf("%.0f", t.TasksPerSecond), millis(t.Latency.Ack.P99), millis(t.Latency.Hop.P99), millis(t.Latency.Task.P50),
+			millis(t.Latency.Task.P99), bytesText(float64(x.RolesMemory)), bytesText(x.PerTask))
+	}
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	return verifiedLine(out, r.VerifySeconds)
+}
+
+func verifiedLine(out io.Writer, seconds float64) error {
+	_, err := fmt.Fprintf(out, "The log keeps what is promised (verified in %.1f s).\n", seconds)
+	return err
+}
+
+func newBenchRestore() *cobra.Command {
+	var o benchOptions
+	var open int
+	cmd := &cobra.Command{
+		Use:   "restore",
+		Short: "Measure how fast a scheduler restores its state, with an empty disk and from its store",
+		Long: `Fill a log, and start a scheduler on it, with submissions waiting: once with an empty disk,
+so from the newest snapshot and the events after it, or from all of the log where there is none yet,
+and once with the store that it left. Times count from the start.`,
+		Args: noArguments,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			options, err := o.begin(cmd)
+			if err != nil {
+				return err
+			}
+			return runBench(cmd, &o, bench.RestoreOptions{Options: options, Open: open}, bench.RunRestore, restoreTable)
+		},
+	}
+	o.flags(cmd)
+	o.loadFlags(cmd, 100_000)
+	cmd.Flags().IntVar(&open, "open", 10_000, "open tasks in the log, besides those that have ended")
+	return cmd
+}
+
+func restoreTable(out io.Writer, r *bench.RestoreResult) error {
+	fmt.Fprintf(out, "A log of %d events, with %d open tasks, on the %s broker; %d processors.\n\n", r.Events, r.Open, r.Broker, r.Machine.CPUs)
+	w := newTable(out, "")
+	w.row("START FROM", "EVENTS READ", "ASSIGNED, s", "FIRST DECISION, s", "RESTORED, s", "EVENTS/S", "EVENTS/S PER CORE")
+	for _, x := range []struct {
+		what string
+		r    bench.Restored
+	}{{"empty disk", r.Empty}, {"store", r.Store}} {
+		w.row(x.what, fmt.Sprint(x.r.Events), seconds(x.r.AssignedSeconds), seconds(x.r.FirstSeconds), seconds(x.r.RestoredSeconds),
+			fmt.Sprintf("%.0f", x.r.EventsPerSecond), fmt.Sprintf("%.0f", x.r.EventsPerCoreSec))
+	}
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	fmt.Fprintf(out, "Per core is by the processor time of %s.\n", r.Empty.CPUOf)
+	return verifiedLine(out, r.VerifySeconds)
+}
+
+func seconds(s float64) string { return fmt.Sprintf("%.3f", s) }
+
+func newBenchTimers() *cobra.Command {
+	var o benchOptions
+	var t bench.TimersOptions
+	cmd := &cobra.Command{
+		Use:   "timers",
+		Short: "Measure what deadlines cost, and how late timers fire",
+		Long: `Measure what arming and disarming timers costs (the load without a supervisor and with one), and
+how late timers fire while many are armed: some due one after the other, and many at one instant.`,
+		Args: noArguments,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			options, err := o.begin(cmd)
+			if err != nil {
+				return err
+			}
+			t.Options = options
+			return runBench(cmd, &o, t, bench.RunTimers, timersTable)
+		},
+	}
+	o.flags(cmd)
+	o.loadFlags(cmd, 20_000)
+	f := cmd.Flags()
+	f.IntVar(&t.Armed, "armed", 1_000_000, "timers that wait meanwhile; each open task has two")
+	f.IntVar(&t.Burst, "burst", 100_000, "timers that are due at one instant")
+	f.IntVar(&t.Spread, "spread", 10_000, "timers that are due one after the other")
+	f.Float64Var(&t.Rate, "timer-rate", 1000, "of those, so many a second")
+	f.DurationVar(&t.Within, "within", 30*time.Second, "from the first submission of timers that are to fire to the instant at which they do")
+	return cmd
+}
+
+func timersTable(out io.Writer, r *bench.TimersResult) error {
+	w := newTable(out, "")
+	w.row("Without supervisor", fmt.Sprintf("%.0f tasks/s, %.0f µs of processor time a task", r.Without.TasksPerSecond, r.Without.CPUPerTask))
+	w.row("With supervisor", fmt.Sprintf("%.0f tasks/s, %.0f µs of processor time a task", r.With.TasksPerSecond, r.With.CPUPerTask))
+	w.row("Arming and disarming", fmt.Sprintf("%.1f %% of the processor time, %.1f %% of the throughput", 100*r.CPUShare, 100*r.RateShare))
+	w.row("Armed meanwhile", fmt.Sprintf("%d timers, in %.1f s", r.Armed, r.ArmedSeconds))
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	fmt.Fprintln(out)
+	w = newTable(out, "")
+	w.row("LATENESS, ms", "TIMERS", "P50", "P90", "P99", "P99.9", "MAX")
+	for _, x := range []struct {
+		what string
+		q    bench.Quantiles
+	}{{"one after the other", r.Spread}, {"at once", r.Burst}} {
+		w.row(x.what, fmt.Sprint(x.q.Count), millis(x.q.P50), millis(x.q.P90), millis(x.q.P99), millis(x.q.P999), millis(x.q.Max))
+	}
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	return verifiedLine(out, r.VerifySeconds)
+}

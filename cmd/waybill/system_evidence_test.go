@@ -1,0 +1,328 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/demo"
+	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/kafkatest"
+	"github.com/waybill-run/waybill/internal/tally"
+	"github.com/waybill-run/waybill/internal/verify"
+)
+
+const (
+	// replyTolerance is how long after complete-by a reply may be appended that
+	// was on its way by then (P17), on a broker that takes records at once.
+	replyTolerance = 250 * time.Millisecond
+	// probeEvery is how often a broker is asked how long it takes.
+	probeEvery = 100 * time.Millisecond
+	// tornWithin is how close to a kill of the embedded broker a transaction was
+	// under way that it tore.
+	tornWithin = 2 * time.Second
+)
+
+// topicPart is a partition of a topic.
+type topicPart struct {
+	topic     string
+	partition int32
+}
+
+// inboxes follows the inboxes as anyone could, and keeps what was written to
+// them: they are trimmed once they are consumed. It goes on when the broker is
+// killed and comes back.
+type inboxes struct {
+	mu      sync.Mutex
+	records []events.Record
+	next    map[topicPart]int64
+	gaps    int // stretches that were trimmed before they were seen
+	err     error
+	moved   chan struct{}
+	slowest time.Duration // from the sending of a record to its acknowledgement
+}
+
+// followInboxes begins to follow the inboxes of a system, until the end of the
+// test.
+func followInboxes(t *testing.T, s *system) *inboxes {
+	t.Helper()
+	in := &inboxes{next: map[topicPart]int64{}, moved: make(chan struct{})}
+	follow(t, kafka.FollowerConfig{Config: s.config(), Group: string(s.ns) + "inboxes-" + uuid.NewString(), Topics: s.ns.InboxTopics(),
+		Partitions: s.partitions, Start: in.start}, in.take, in.failed)
+	if s.broker.Kind == kafkatest.KafkaKind { // the embedded one keeps the writer's time
+		in.probe(t, s)
+	}
+	return in
+}
+
+// probe measures how long a broker takes to take what it is sent, until the end
+// of the test. A reply that is sent in time may be appended as much later: on a
+// busy machine brokers stood still for 600 ms.
+func (in *inboxes) probe(t *testing.T, s *system) {
+	t.Helper()
+	topic := string(s.ns) + "probe"
+	s.broker.CreateTopics(t, 1, topic)
+	producer, err := kafka.OpenProducer(s.config())
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	var probing sync.WaitGroup
+	probing.Go(func() {
+		for tick := time.NewTicker(probeEvery); ctx.Err() == nil; {
+			sent := time.Now()
+			producer.SendAsync(ctx, events.Record{Topic: topic, Value: []byte("probe")}, func(_ events.Record, err error) {
+				in.mu.Lock()
+				defer in.mu.Unlock()
+				if err == nil {
+					in.slowest = max(in.slowest, time.Since(sent))
+				}
+			})
+			select {
+			case <-tick.C:
+			case <-ctx.Done():
+			}
+		}
+	})
+	t.Cleanup(func() {
+		stop()
+		probing.Wait()
+		producer.Close()
+	})
+}
+
+// follow reads until the end of the test, whatever becomes of the broker.
+func follow(t *testing.T, cfg kafka.FollowerConfig, take func([]events.Record), failed func(error)) {
+	ctx, stop := context.WithCancel(context.Background())
+	var following sync.WaitGroup
+	following.Go(func() { kafkatest.Follow(ctx, cfg, take, failed) })
+	t.Cleanup(func() {
+		stop()
+		following.Wait()
+	})
+}
+
+func (in *inboxes) start(_ context.Context, topic string, p int32) (int64, bool, error) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	return in.next[topicPart{topic, p}], true, nil
+}
+
+func (in *inboxes) take(records []events.Record) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	for _, r := range records {
+		at := topicPart{r.Topic, r.Partition}
+		if r.Offset < in.next[at] {
+			continue // read again after a rebalance
+		}
+		in.next[at] = r.Offset + 1
+		in.records = append(in.records, r)
+	}
+	in.wake()
+}
+
+// failed notes why reading begins anew, and where it has to: what comes next may
+// have been trimmed meanwhile.
+func (in *inboxes) failed(err error) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	in.err = err
+	var trimmed *kafka.OffsetRangeError
+	if errors.As(err, &trimmed) {
+		in.gaps++
+		in.next[topicPart{trimmed.Topic, trimmed.Partition}] = trimmed.Start
+		in.wake()
+	}
+}
+
+func (in *inboxes) wake() {
+	close(in.moved)
+	in.moved = make(chan struct{})
+}
+
+// awaitCauses waits until every record that led to one of the events was seen.
+func (in *inboxes) awaitCauses(t *testing.T, ns events.Namespace, log []events.Record) {
+	t.Helper()
+	want := map[topicPart]int64{}
+	for i := range log {
+		if e, err := events.DecodeEnvelope(&log[i]); err == nil && e.Task != "" {
+			at := topicPart{ns.Inbox(e.Cause.Inbox), e.Cause.Partition}
+			want[at] = max(want[at], e.Cause.Offset+1)
+		}
+	}
+	deadline := time.After(patience)
+	for {
+		in.mu.Lock()
+		missing := slices.ContainsFunc(ns.InboxTopics(), func(topic string) bool {
+			for at, next := range want {
+				if at.topic == topic && in.next[at] < next {
+					return true
+				}
+			}
+			return false
+		})
+		moved, err := in.moved, in.err
+		in.mu.Unlock()
+		if !missing {
+			return
+		}
+		select {
+		case <-moved:
+		case <-deadline:
+			t.Fatalf("waited %s for what led to the events; reading: %v", patience, err)
+		}
+	}
+}
+
+// testimony is what a test knows beside the log.
+type testimony struct {
+	inputs *inboxes
+	ledger string   // a file: what the services did
+	acked  []string // tasks whose submission was acknowledged
+}
+
+// evidence is what a verdict goes by: a checker, and all records that it was fed.
+type evidence struct {
+	*verify.Checker
+	s   *system
+	fed []events.Record
+}
+
+func (e *evidence) take(records []events.Record, fn func(*events.Record)) {
+	for i := range records {
+		fn(&records[i])
+	}
+	e.fed = append(e.fed, records...)
+}
+
+// collect feeds a checker all that a system wrote and a test knows. Positions come
+// first, and what is written with the events after them: what is concluded from
+// something missing is then of something that must have been seen.
+func collect(t *testing.T, s *system, log func() []events.Record, said testimony) *evidence {
+	t.Helper()
+	said.inputs.mu.Lock()
+	slowest := said.inputs.slowest
+	said.inputs.mu.Unlock()
+	e := &evidence{s: s, Checker: verify.New(verify.Options{Namespace: s.ns, Partitions: s.partitions, Keep: true, Inputs: true, Ledger: true,
+		Deadletters: true, Alerts: true, Requests: true, ReplyTolerance: replyTolerance + slowest})}
+	s.consumed(t, e.Checker)
+	records := log()
+	said.inputs.awaitCauses(t, s.ns, records)
+	said.inputs.mu.Lock()
+	e.take(said.inputs.records, e.Input)
+	said.inputs.mu.Unlock()
+	e.take(records, func(r *events.Record) { e.Event(r) })
+
+	agents := map[string]bool{}
+	e.Tasks(func(task *events.Task) bool {
+		for i := range task.Plan.Steps {
+			agents[task.Plan.Steps[i].Agent] = true
+			if u := task.Plan.Steps[i].Undo; u != nil {
+				agents[u.Agent] = true
+			}
+		}
+		return true
+	})
+	for name := range agents {
+		e.take(s.broker.ReadTopic(t, s.ns.Requests(name)), e.Request)
+	}
+	e.take(s.broker.ReadTopic(t, s.ns.Alerts()), e.Alert)
+	e.take(awaitDeadletters(t.Context(), t, s, func([]events.Record) bool { return true }), e.Deadletter)
+	ledger, err := demo.ReadLedger(said.ledger)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range ledger {
+		if x, ok := ledger[i].Effect(); ok {
+			e.Effect(x)
+		}
+	}
+	for _, id := range said.acked {
+		e.Acknowledged(id, time.Now())
+	}
+	return e
+}
+
+// consumed tells a checker up to where the schedulers have read the inboxes, or
+// a little less: the ends are older than the lags.
+func (s *system) consumed(t *testing.T, c *verify.Checker) {
+	t.Helper()
+	admin, err := kafka.OpenAdmin(s.config())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer admin.Close()
+	ends := map[events.Inbox]map[int32]int64{}
+	for inbox := range events.Inboxes {
+		if ends[inbox], err = admin.EndOffsets(t.Context(), s.ns.Inbox(inbox)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	lags, err := admin.GroupLag(t.Context(), s.ns.SchedulerGroup())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for inbox, of := range ends {
+		for p, end := range of {
+			if lag, ok := lags[s.ns.Inbox(inbox)][p]; ok {
+				c.Consumed(inbox, p, end-lag)
+			}
+		}
+	}
+}
+
+// verdict tells what is broken, but for what is known of the embedded broker.
+func (e *evidence) verdict(t *testing.T, said testimony) {
+	t.Helper()
+	said.inputs.mu.Lock()
+	defer said.inputs.mu.Unlock()
+	report := e.Finish(time.Now())
+	torn := 0
+	for _, f := range report.Faults {
+		switch {
+		case e.torn(f):
+			torn++
+			t.Logf("torn by a kill of the broker: %s", f)
+		case said.inputs.gaps > 0 && strings.Contains(f.What, "and there is no such record"): // it was trimmed before it was seen
+		default:
+			t.Error(f)
+		}
+	}
+	if report.Broken > len(report.Faults) {
+		t.Errorf("%d promises are broken in all", report.Broken)
+	}
+	if report.Inputs == 0 || report.Requests == 0 || report.Effects == 0 || len(said.acked) == 0 {
+		t.Errorf("something was not fed, and the verdict says less than it seems to: %s", report)
+	}
+	report.Faults = nil
+	t.Logf("%s; the latest reply by %s, while the broker took up to %s; %d stretches of inboxes not seen, %d faults torn by kills",
+		report, report.LatestReply, said.inputs.slowest, said.inputs.gaps, torn)
+	tally.Add(t, "events of whole systems, with all that led to them and came of them, held against the promises", report.Events)
+}
+
+// tornFaults are what shows of a transaction whose end was torn: a part of what
+// it wrote is there, another is not. Events aren't among them.
+var tornFaults = []string{"has no request", "is of no attempt in the log", "was written twice", "there is no dead letter of it",
+	"no alert tells of it", "was not forwarded"}
+
+// torn reports whether a fault is the known limit of the embedded broker: the end
+// of a transaction isn't atomic under kill -9. Nothing else is, and nothing that
+// isn't close to a kill.
+func (e *evidence) torn(f verify.Fault) bool {
+	if e.s.broker.Kind != kafkatest.EmbeddedKind || !slices.ContainsFunc(tornFaults, func(s string) bool { return strings.Contains(f.What, s) }) {
+		return false
+	}
+	return slices.ContainsFunc(e.fed, func(r events.Record) bool {
+		named := f.Topic != "" && r.Topic == string(e.s.ns)+f.Topic && r.Partition == f.Partition && r.Offset == f.Offset ||
+			f.Topic == "" && r.Topic == e.s.ns.Events() && string(r.Key) == f.Task
+		return named && slices.ContainsFunc(e.s.kills, func(kill time.Time) bool { return r.Time.Sub(kill).Abs() < tornWithin })
+	})
+}

@@ -1,0 +1,303 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"maps"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/verify"
+)
+
+type verifyOptions struct {
+	tool
+	partitions []int
+	latest     time.Duration
+	tolerance  time.Duration
+}
+
+func newVerify() *cobra.Command {
+	var o verifyOptions
+	cmd := &cobra.Command{
+		Use:   "verify",
+		Short: "Check that the log keeps what Waybill promises",
+		Long: `Read the log to its end as of now, and check that it keeps what Waybill promises: each transition
+once and by the table, no late reply accepted, one recovery for each timer, no attempt past its
+budget or before its backoff, undo in its order and whole, every input used once, nothing that was
+changed or lost since it was written.
+
+Events are held against the records of the inboxes as far as these are still there: they are
+trimmed once they are consumed, and what is gone is no fault. Nothing is changed, and the system
+may be running.
+
+A task that has ended takes about 500 bytes of memory. A log that is too large is checked a
+few partitions at a time (--partition).
+
+Exit code 0 if no promise is broken. 1 if one is: then the faults are shown, and the timeline of the
+first broken task.`,
+		Args: noArguments,
+		RunE: func(cmd *cobra.Command, _ []string) error { return runVerify(cmd, &o) },
+	}
+	o.tool.flags(cmd)
+	f := cmd.Flags()
+	f.IntSliceVar(&o.partitions, "partition", nil, "only these partitions (default all)")
+	f.DurationVar(&o.latest, "late-timers", 0, "a timer that fires later after its due is a fault (default: shown only)")
+	f.DurationVar(&o.tolerance, "late-replies", -1, "a reply that was written later after its attempt's complete-by is a fault (default: shown only)")
+	return cmd
+}
+
+func runVerify(cmd *cobra.Command, o *verifyOptions) error {
+	if err := o.begin(cmd); err != nil {
+		return err
+	}
+	if o.latest < 0 {
+		return usage("--late-timers %s: a duration has no sign", o.latest)
+	}
+	l, err := o.open(cmd)
+	if err != nil {
+		return err
+	}
+	defer l.close()
+	v := &verification{logbook: l}
+	if err := v.choose(o.partitions); err != nil {
+		return err
+	}
+	options := verify.Options{Namespace: l.cfg.Namespace, Partitions: l.partitions, Inputs: true, LatestBy: o.latest, ReplyTolerance: o.tolerance}
+	if o.tolerance < 0 {
+		options.ReplyTolerance = math.MaxInt64
+	}
+	view, err := v.run(cmd.Context(), options)
+	if err != nil {
+		return err
+	}
+	err = o.printObject(cmd.OutOrStdout(), view, func(out io.Writer) error { return verifiedTable(out, view) })
+	if err == nil && view.Broken > 0 {
+		return fmt.Errorf("%d faults: the log doesn't keep what is promised", view.Broken)
+	}
+	return err
+}
+
+// verification is one reading of the log.
+type verification struct {
+	*logbook
+	parts []int32
+}
+
+// choose takes the partitions that were asked for; none: all.
+func (v *verification) choose(partitions []int) error {
+	for _, p := range partitions {
+		if p < 0 || p >= int(v.partitions) {
+			return usage("--partition %d: the namespace %s has the partitions 0 to %d", p, v.cfg.Namespace, v.partitions-1)
+		}
+		if !slices.Contains(v.parts, int32(p)) {
+			v.parts = append(v.parts, int32(p))
+		}
+	}
+	if partitions == nil {
+		for p := range v.partitions {
+			v.parts = append(v.parts, p)
+		}
+	}
+	slices.Sort(v.parts)
+	return nil
+}
+
+// run reads the inboxes first, and the dead letters last: what was consumed when
+// the events were read has left its dead letter by then.
+func (v *verification) run(ctx context.Context, o verify.Options) (*verified, error) {
+	ns := v.cfg.Namespace
+	kept, err := v.starts(ctx, ns.Deadletters())
+	if err != nil {
+		return nil, err
+	}
+	o.Deadletters = !slices.ContainsFunc(slices.Collect(maps.Values(kept)), func(start int64) bool { return start > 0 })
+	c := verify.New(o)
+	for i := range events.Inboxes {
+		if err := v.inbox(ctx, c, i); err != nil {
+			return nil, err
+		}
+	}
+	places, err := v.read(ctx, ns.Events(), kafka.Range{Partitions: v.parts}, func(r *events.Record) error {
+		c.Event(r)
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	_, err = v.read(ctx, ns.Deadletters(), kafka.Range{}, func(r *events.Record) error {
+		c.Deadletter(r)
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	report := c.Finish(time.Now())
+	view := verifiedOf(report, v.parts, places)
+	if line := report.Timeline(); line != nil {
+		view.Timeline, err = v.timeline(ctx, line)
+	}
+	return view, err
+}
+
+// starts is where each partition of a topic begins now.
+func (v *verification) starts(ctx context.Context, topic string) (starts map[int32]int64, err error) {
+	err = v.patiently(ctx, func(ctx context.Context) error {
+		starts, err = v.admin.StartOffsets(ctx, topic)
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("start of %s: %w", topic, err)
+	}
+	return starts, nil
+}
+
+// inbox feeds what is left of an inbox.
+func (v *verification) inbox(ctx context.Context, c *verify.Checker, i events.Inbox) error {
+	topic := v.cfg.Namespace.Inbox(i)
+	first := map[int32]int64{}
+	places, err := v.read(ctx, topic, kafka.Range{Partitions: v.parts}, func(r *events.Record) error {
+		if _, begun := first[r.Partition]; !begun {
+			first[r.Partition] = r.Offset
+		}
+		c.Input(r)
+		return nil
+	})
+	for p, at := range places {
+		from, any := first[p]
+		if !any {
+			from = at.next
+		}
+		c.InputsRead(i, p, from, at.next)
+	}
+	return err
+}
+
+// timeline reads the events around a fault.
+func (v *verification) timeline(ctx context.Context, line *verify.Timeline) ([]events.Line, error) {
+	p := line.Fault.Partition
+	if line.Fault.Task != "" && line.Fault.Topic != "events" {
+		p = v.partition(line.Fault.Task)
+	}
+	_, err := v.read(ctx, v.cfg.Namespace.Events(), kafka.Range{Partitions: []int32{p}}, func(r *events.Record) error {
+		line.Add(r)
+		return nil
+	})
+	return line.Lines(), err
+}
+
+// verified is what is printed of a verification. Offsets are strings: they pass
+// 2^53.
+type verified struct {
+	Tasks       int                      `json:"tasks"`
+	States      map[events.TaskState]int `json:"states"`
+	Events      int                      `json:"events"`
+	Inputs      int                      `json:"inputs"`       // still in the inboxes
+	Pending     int                      `json:"pending"`      // of those, not consumed yet
+	Poison      int                      `json:"poison"`       // of those, can't be used
+	Deadletters int                      `json:"dead_letters"` // of inputs
+	Overdue     int                      `json:"overdue"`      // timers of open tasks that are due
+	Recoveries  struct {
+		Accepted int `json:"accepted"`
+		Rejected int `json:"rejected"` // of those still in the inbox
+	} `json:"recoveries"`
+	Lateness struct {
+		Timers int   `json:"timers"`
+		P50    int64 `json:"p50_ms"`
+		P99    int64 `json:"p99_ms"`
+		Max    int64 `json:"max_ms"`
+	} `json:"lateness"`
+	LateReplies struct {
+		Count int   `json:"count"` // of those still in the inbox
+		Max   int64 `json:"max_ms"`
+	} `json:"late_replies"`
+	Broken   int             `json:"broken"`
+	Faults   []verifiedFault `json:"faults"`   // the first of them
+	Timeline []events.Line   `json:"timeline"` // of the first broken task, around its fault
+	AsOf     []events.AsOf   `json:"as_of"`
+}
+
+// verifiedFault is one broken promise.
+type verifiedFault struct {
+	Promise   string `json:"promise"`
+	Task      string `json:"task,omitempty"`
+	Topic     string `json:"topic,omitempty"`
+	Partition int32  `json:"partition"`
+	Offset    string `json:"offset,omitempty"`
+	What      string `json:"what"`
+}
+
+func verifiedOf(r *verify.Report, parts []int32, places map[int32]place) *verified {
+	v := &verified{Tasks: r.Tasks, States: r.States, Events: r.Events, Inputs: r.Inputs, Pending: r.Pending, Poison: r.Poison,
+		Deadletters: r.Deadletters, Overdue: r.Overdue, Broken: r.Broken, Faults: []verifiedFault{}, Timeline: []events.Line{}}
+	v.Recoveries.Accepted, v.Recoveries.Rejected = r.Recoveries.Accepted, r.Recoveries.Rejected
+	v.Lateness.Timers, v.Lateness.P50 = r.Lateness.Timers, r.Lateness.P50.Milliseconds()
+	v.Lateness.P99, v.Lateness.Max = r.Lateness.P99.Milliseconds(), r.Lateness.Max.Milliseconds()
+	v.LateReplies.Count, v.LateReplies.Max = r.LateReplies, r.LatestReply.Milliseconds()
+	for _, f := range r.Faults {
+		x := verifiedFault{Promise: f.Promise, Task: f.Task, Topic: f.Topic, Partition: f.Partition, What: f.What}
+		if f.Topic != "" {
+			x.Offset = strconv.FormatInt(f.Offset, 10)
+		}
+		v.Faults = append(v.Faults, x)
+	}
+	for _, p := range parts {
+		v.AsOf = append(v.AsOf, events.AsOf{Partition: p, Offset: strconv.FormatInt(places[p].next, 10)})
+	}
+	return v
+}
+
+// faultsShown is how many faults a table shows; json and jsonl have more.
+const faultsShown = 10
+
+// verifiedTable shows a verification to people.
+func verifiedTable(out io.Writer, v *verified) error {
+	w := newTable(out, "")
+	var states []string
+	for _, s := range events.TaskStates {
+		if n := v.States[s]; n > 0 {
+			states = append(states, fmt.Sprintf("%d %s", n, s))
+		}
+	}
+	w.row("Tasks", strings.TrimSuffix(fmt.Sprintf("%d: %s", v.Tasks, strings.Join(states, ", ")), ": "))
+	w.row("Events", fmt.Sprintf("%d, of %d partitions", v.Events, len(v.AsOf)))
+	w.row("Inputs", fmt.Sprintf("%d in the inboxes, %d of them to be consumed; %d dead letters", v.Inputs, v.Pending, v.Deadletters))
+	w.row("Timers", fmt.Sprintf("%d fired, late by %d ms (half of them), %d ms (99 of 100), %d ms (all); %d are due",
+		v.Lateness.Timers, v.Lateness.P50, v.Lateness.P99, v.Lateness.Max, v.Overdue))
+	if n := v.LateReplies.Count; n > 0 {
+		w.row("Late replies", fmt.Sprintf("%d, the latest %d ms after its complete-by", n, v.LateReplies.Max))
+	}
+	w.row("Faults", strconv.Itoa(v.Broken))
+	if err := w.Flush(); err != nil || v.Broken == 0 {
+		return err
+	}
+	fmt.Fprintln(out)
+	w = newTable(out, "PROMISE TASK AT WHAT")
+	for i, f := range v.Faults {
+		if i == faultsShown {
+			break
+		}
+		at := "-"
+		if f.Topic != "" {
+			at = fmt.Sprintf("%s/%d/%s", f.Topic, f.Partition, f.Offset)
+		}
+		w.row(f.Promise, dash(shorten(f.Task, 40)), at, shorten(f.What, 200))
+	}
+	if err := w.Flush(); err != nil || len(v.Timeline) == 0 {
+		return err
+	}
+	fmt.Fprintln(out)
+	for i := range v.Timeline {
+		l := &v.Timeline[i]
+		l.Type, l.Step = printable(l.Type), printable(l.Step)
+	}
+	return printTimeline(out, v.Timeline)
+}

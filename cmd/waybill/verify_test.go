@@ -1,0 +1,125 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/kafkatest"
+)
+
+// history is the events of two orders, as a scheduler wrote them.
+func history(t *testing.T, ns events.Namespace) []events.Record {
+	t.Helper()
+	at := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	rule := events.Attempts{CompleteWithin: time.Minute, MaxAttempts: 1}
+	plan := events.NewPlan(events.OnErrorUndo, time.Hour, []events.PlanStep{{ID: "charge", Agent: "bank", Operation: "charge", Attempts: rule}})
+	claim := &events.Event{Seq: 1, Epoch: 1, At: at, Cause: events.Cause{Inbox: events.Tasks}, Fact: &events.PartitionClaimed{Owner: "test"}}
+	records := []events.Record{claim.Record(ns, "test", 0, claim.Value())}
+	for n, id := range []string{"good", "edited"} {
+		var task *events.Task
+		for _, f := range []events.Fact{
+			&events.TaskReceived{Workflow: "pay", Version: 1, Input: []byte(`{"amount":100}`), Plan: plan, Digest: "x"},
+			&events.TaskStarted{},
+			&events.AttemptStarted{Kind: events.Do, Step: "charge", Attempt: 1, Agent: "bank", Operation: "charge", Key: id, Input: []byte(`{"amount":100}`)},
+			&events.AttemptCompleted{Kind: events.Do, Step: "charge", Attempt: 1, Output: []byte(`{}`)},
+			&events.TaskProcessed{Output: []byte(`{}`)},
+		} {
+			e := &events.Event{Task: id, Seq: 1, Epoch: 1, At: at, Cause: events.Cause{Inbox: events.Tasks, Offset: int64(n)}, Fact: f}
+			if task != nil {
+				e.Seq, e.Prev = task.Seq+1, task.Prev
+			}
+			switch f.(type) {
+			case *events.TaskStarted:
+				e.Due, e.Policy = at.Add(time.Hour), &events.Policy{Timer: events.TimerTask, OnError: events.OnErrorUndo}
+			case *events.AttemptStarted:
+				e.Due, e.Policy = at.Add(time.Minute), &events.Policy{Timer: events.TimerAttempt, Attempts: rule, OnError: events.OnErrorUndo}
+			case *events.AttemptCompleted, *events.TaskProcessed:
+				e.Cause = events.Cause{Inbox: events.Replies, Offset: int64(n)}
+			}
+			r := e.Record(ns, "test", 0, e.Value())
+			var err error
+			if task, err = events.Evolve(task, e, events.Hash(f.Type(), r.Value)); err != nil {
+				t.Fatal(err)
+			}
+			records = append(records, r)
+		}
+	}
+	return records
+}
+
+// verifyOf runs `waybill verify` on a namespace.
+func verifyOf(t *testing.T, cfg kafka.Config, args ...string) (stdout, stderr string, code int) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, filepath.Join(binary(t), "waybill"),
+		append([]string{"verify", "--brokers", cfg.Brokers[0], "--namespace", string(cfg.Namespace)}, args...)...)
+	var out, note bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &note
+	if err := cmd.Run(); err != nil && cmd.ProcessState == nil {
+		t.Fatal(err)
+	}
+	return out.String(), note.String(), cmd.ProcessState.ExitCode()
+}
+
+// Whoever changes a past order breaks the chain of its events, and is found out:
+// on both brokers.
+func TestVerifyFindsWhatWasChanged(t *testing.T) {
+	kafkatest.Each(t, func(t *testing.T, b *kafkatest.Broker) {
+		for _, tt := range []struct {
+			name   string
+			change func(rs []events.Record) []events.Record
+			broken string // promise and task
+		}{
+			{"nothing", func(rs []events.Record) []events.Record { return rs }, ""},
+			{"an amount", func(rs []events.Record) []events.Record {
+				r := &rs[8] // the attempt of the second order
+				r.Value = bytes.Replace(r.Value, []byte(`"amount":100`), []byte(`"amount":900`), 1)
+				return rs
+			}, "P2 edited"},
+			{"an event is gone", func(rs []events.Record) []events.Record { return append(rs[:8], rs[9:]...) }, "P2 edited"},
+			{"an event that is none", func(rs []events.Record) []events.Record {
+				rs[8].Value = []byte("\x1b[2J")
+				return rs
+			}, "P15 edited"},
+		} {
+			cfg := kafka.Config{Brokers: b.Addrs, Namespace: b.Namespace(t)}
+			createTopics(t, cfg)
+			records := tt.change(history(t, cfg.Namespace))
+			for i := range records { // one after another, so that their order is certain
+				produce(t, cfg, records[i])
+			}
+			out, note, code := verifyOf(t, cfg, "-o", "json")
+			var got struct {
+				Tasks    int
+				Faults   []struct{ Promise, Task string }
+				Timeline []struct{ Seq int }
+			}
+			if err := json.Unmarshal([]byte(out), &got); err != nil {
+				t.Fatalf("%s: %v\n%s\n%s", tt.name, err, out, note)
+			}
+			var broken []string
+			for _, f := range got.Faults {
+				broken = append(broken, f.Promise+" "+f.Task)
+			}
+			if strings.Join(broken, ", ") != tt.broken || (code == exitOK) != (tt.broken == "") || code > exitOther || got.Tasks != 2 {
+				t.Errorf("%s: exit code %d, %v of %d tasks, want %q; %s", tt.name, code, broken, got.Tasks, tt.broken, note)
+			}
+			if tt.broken != "" && len(got.Timeline) == 0 {
+				t.Errorf("%s: no timeline:\n%s", tt.name, out)
+			}
+			out, note, code = verifyOf(t, cfg)
+			if shown := strings.Contains(out, "task.received"); shown != (tt.broken != "") || strings.Contains(out, "\x1b") || code > exitOther {
+				t.Errorf("%s: exit code %d\n%s\n%s", tt.name, code, out, note)
+			}
+		}
+	})
+}

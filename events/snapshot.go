@@ -1,0 +1,269 @@
+package events
+
+import (
+	"bytes"
+	"fmt"
+	"hash/crc32"
+	"strconv"
+	"strings"
+)
+
+// Records of waybill.snapshots: what a partition of events folds to, so that a
+// restore reads what is open and not what ever happened. Partition p is that of
+// events. A key is a chunk's, "open/<n>" or "finished/<n>", or "meta". Chunks are
+// written once; meta is the last word on which of them count. What it doesn't
+// count was cut short, and the next owner writes over it.
+const (
+	TypeSnapshot      = "waybill.snapshot.v1"
+	TypeSnapshotChunk = "waybill.snapshot.chunk.v1"
+
+	SnapshotMetaKey = "meta"
+	// SnapshotFormat is that of the records as this build writes them.
+	SnapshotFormat = 1
+)
+
+// The two kinds of chunk, as keys name them.
+const (
+	ChunkOpen     = "open"
+	ChunkFinished = "finished"
+)
+
+// Chunks are the chunks of a kind that a snapshot counts: From up to To, which is
+// not among them. Sum is that of their ChunkSums.
+type Chunks struct {
+	From, To uint64
+	Sum      uint64
+}
+
+// Snapshot says what the chunks are a state of. Tasks are in it as of offsets in
+// [Next, Until], for it may be written beside the work: who restores skips an
+// event of a task whose seq the task has already.
+type Snapshot struct {
+	Format int
+	Next   int64 // the offset of events to go on from
+	Until  int64 // no task reflects an event at or past it
+	State  PartitionState
+	// Tasks is the number of open tasks as of Next, IDs the sum of their IDSums:
+	// what the chunks must come to.
+	Tasks int
+	IDs   uint64
+	// Open has what changed, chunk by chunk: a later one holds over an earlier.
+	// Finished has what Task.Finished leaves of every task that ended before Next,
+	// and perhaps of some that ended later.
+	Open, Finished Chunks
+	// FinishedTasks is how many those are; OpenBytes how long the open chunks are.
+	FinishedTasks int64
+	OpenBytes     int64
+}
+
+func (s *Snapshot) fields(c *codec) {
+	c.int("format", &s.Format)
+	c.int64("next", &s.Next)
+	c.int64("until", &s.Until)
+	state := &s.State
+	optional(c, "partition", &state, func(c *codec, p *PartitionState) { p.fields(c) })
+	s.State = *state
+	c.int("tasks", &s.Tasks)
+	c.hex("ids", &s.IDs)
+	c.chunks(ChunkOpen, &s.Open)
+	c.chunks(ChunkFinished, &s.Finished)
+	c.int64("finished_tasks", &s.FinishedTasks)
+	c.int64("open_bytes", &s.OpenBytes)
+}
+
+func (c *codec) chunks(name string, v *Chunks) {
+	read := v
+	optional(c, name, &read, func(c *codec, v *Chunks) {
+		c.seq("from", &v.From)
+		c.seq("to", &v.To)
+		c.hex("sum", &v.Sum)
+	})
+	*v = *read
+}
+
+// hex is a member of 64 bits, as text: many readers of JSON lose some past 2^53.
+func (c *codec) hex(name string, v *uint64) {
+	text := ""
+	if *v != 0 {
+		text = strconv.FormatUint(*v, 16)
+	}
+	c.str(name, &text)
+	if !c.decoding || text == "" {
+		return
+	}
+	n, err := strconv.ParseUint(text, 16, 64)
+	if err != nil {
+		c.fail(name, "not a number in hexadecimal")
+	}
+	*v = n
+}
+
+// Record makes the record of partition p.
+func (s *Snapshot) Record(ns Namespace, source string, p int32) Record {
+	id := fmt.Sprintf("waybill.snapshot/%d/%d", p, s.Next)
+	return Record{Topic: ns.Snapshots(), Partition: p, Key: []byte(SnapshotMetaKey), Value: encodeObject(s), Headers: CloudHeaders(TypeSnapshot, source, id)}
+}
+
+// DecodeSnapshot reads the record under SnapshotMetaKey. ErrSnapshotFormat is
+// wrapped if a newer build wrote it: only that can tell what it means.
+func DecodeSnapshot(r *Record) (*Snapshot, error) {
+	s := &Snapshot{}
+	if err := decodeObject(r.Value, s); err != nil {
+		return nil, err
+	}
+	switch {
+	case s.Format > SnapshotFormat:
+		return nil, fmt.Errorf("%w: %d, this build knows %d", ErrSnapshotFormat, s.Format, SnapshotFormat)
+	case s.Format < 1:
+		return nil, badValue("format", "missing")
+	case s.Next < 0 || s.Until < s.Next:
+		return nil, badValue("until", "before next")
+	case s.Open.From > s.Open.To || s.Finished.From > s.Finished.To:
+		return nil, badValue("from", "past to")
+	}
+	return s, nil
+}
+
+// Chunk is a part of a snapshot. Its tasks come encoded, so that writing and
+// reading one costs little beside the tasks.
+type Chunk struct {
+	// Ended are tasks of earlier chunks that have ended.
+	Ended []string
+	// Tasks are stored forms (Task.Encode).
+	Tasks [][]byte
+}
+
+// ChunkKey is the key of a chunk of a kind.
+func ChunkKey(kind string, n uint64) string { return kind + "/" + strconv.FormatUint(n, 10) }
+
+// ParseChunkKey is the inverse of ChunkKey.
+func ParseChunkKey(key string) (kind string, n uint64, ok bool) {
+	kind, number, found := strings.Cut(key, "/")
+	n, err := strconv.ParseUint(number, 10, 64)
+	return kind, n, found && err == nil && (kind == ChunkOpen || kind == ChunkFinished) && ChunkKey(kind, n) == key
+}
+
+// tasksMember begins the tasks of a chunk. They come last, after their sizes, so
+// that a reader finds each without looking at what is before it.
+const tasksMember = `"tasks":[`
+
+// Encode is the chunk's value: {"sizes":[...],"ended":[...],"tasks":[...]}.
+func (k *Chunk) Encode() []byte {
+	total := 64
+	for _, t := range k.Tasks {
+		total += len(t) + 8
+	}
+	b := append(make([]byte, 0, total), `{"sizes":[`...)
+	for i, t := range k.Tasks {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = strconv.AppendInt(b, int64(len(t)), 10)
+	}
+	b = append(b, `],"ended":[`...)
+	for i, id := range k.Ended {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = appendQuoted(b, id)
+	}
+	b = append(append(b, `],`...), tasksMember...)
+	for i, t := range k.Tasks {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = append(b, t...)
+	}
+	return append(b, `]}`...)
+}
+
+// chunkHead is what stands before the tasks of a chunk.
+type chunkHead struct {
+	sizes []int
+	ended []string
+}
+
+func (h *chunkHead) fields(c *codec) {
+	list(c, "sizes", &h.sizes, nil)
+	list(c, "ended", &h.ended, nil)
+}
+
+// DecodeChunk is the inverse of Encode. The tasks alias value, and are not looked
+// into: that is DecodeTask's.
+func DecodeChunk(value []byte) (*Chunk, error) {
+	// The only brackets before the end of the sizes are theirs.
+	end := bytes.IndexByte(value, ']')
+	if end < 0 {
+		return nil, badValue("sizes", "missing")
+	}
+	h := &chunkHead{}
+	if err := decodeObject(append(bytes.Clone(value[:end]), "]}"...), h); err != nil {
+		return nil, err
+	}
+	tail := len("]}") + max(0, len(h.sizes)-1)
+	for _, n := range h.sizes {
+		if n < len("{}") || n > len(value) {
+			return nil, badValue("sizes", "not those of tasks")
+		}
+		tail += n
+	}
+	at := len(value) - tail
+	if at < end || !bytes.HasSuffix(value[:at], []byte(tasksMember)) || !bytes.HasSuffix(value, []byte("]}")) {
+		return nil, badValue("tasks", "not of their sizes")
+	}
+	sizes := h.sizes
+	h = &chunkHead{}
+	if err := decodeObject(append(bytes.Clone(value[:at]), "]}"...), h); err != nil {
+		return nil, err
+	}
+	k := &Chunk{Ended: h.ended, Tasks: make([][]byte, 0, len(sizes))}
+	for i, n := range sizes {
+		if i > 0 && value[at-1] != ',' || value[at] != '{' {
+			return nil, badValue("tasks", "not of their sizes")
+		}
+		k.Tasks = append(k.Tasks, value[at:at+n:at+n])
+		at += n + 1
+	}
+	return k, nil
+}
+
+// ChunkRecord makes the record of a chunk, or with a nil value the tombstone of
+// one that counts no more.
+func ChunkRecord(ns Namespace, source string, p int32, key string, value []byte) Record {
+	r := Record{Topic: ns.Snapshots(), Partition: p, Key: []byte(key), Value: value}
+	if value != nil {
+		r.Headers = CloudHeaders(TypeSnapshotChunk, source, fmt.Sprintf("waybill.snapshot/%d/%s", p, key))
+	}
+	return r
+}
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// ChunkSum is what tells a chunk from another under its key, and from a damaged
+// one.
+func ChunkSum(key string, value []byte) uint64 {
+	return uint64(crc32.Update(crc32.Checksum([]byte(key), castagnoli), castagnoli, value))
+}
+
+// IDSum is a task's part of Snapshot.IDs: FNV-1a of its id.
+func IDSum(id string) uint64 {
+	sum := uint64(14695981039346656037)
+	for i := range len(id) {
+		sum = (sum ^ uint64(id[i])) * 1099511628211
+	}
+	return sum
+}
+
+// StoredID is the id of a task's stored form, which begins with it.
+func StoredID(stored []byte) (string, error) {
+	const begin = `{"id":`
+	if len(stored) <= len(begin) || string(stored[:len(begin)]) != begin {
+		return "", badValue("id", "not first")
+	}
+	end, err := skipString(stored, len(begin))
+	if err != nil {
+		return "", err
+	}
+	id, err := unquoteBytes(stored[len(begin):end])
+	return string(id), err
+}

@@ -1,0 +1,196 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/kafka"
+)
+
+// Floor is what the floor showed.
+type Floor struct {
+	Tasks          int       `json:"tasks"`
+	Seconds        float64   `json:"duration_seconds"`
+	TasksPerSecond float64   `json:"tasks_per_second"`
+	PerTask        int       `json:"records_per_task"`
+	Moved          int64     `json:"records"` // the same for all tasks, the warm-up included: as counted
+	EventBytes     float64   `json:"event_bytes"`
+	CPUSeconds     float64   `json:"cpu_seconds"`
+	Transactions   int64     `json:"transactions"`
+	MeanRecords    float64   `json:"records_per_transaction"`
+	Bytes          int64     `json:"bytes"`
+	WireBytes      int64     `json:"wire_bytes"`
+	Task           Quantiles `json:"task"`
+}
+
+// floor is one run of it.
+type floor struct {
+	o       *Options
+	load    *Load
+	site    *site
+	orders  *orders
+	tally   *tally
+	scripts []*script
+	slots   chan struct{}
+	watch   *observer
+	moved   atomic.Int64 // records written and, where in a transaction, committed
+}
+
+// runFloor moves the records of the load's tasks through a broker of its own, or
+// through a namespace of its own.
+func runFloor(ctx context.Context, o *Options, dir string, ns events.Namespace, scripts []*script) (result *Floor, err error) {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return nil, err
+	}
+	f := &floor{o: o, load: &o.Load, orders: newOrders(minPayload), tally: newTally(&o.Load), scripts: scripts}
+	if f.site, err = openSite(siteOptions{dir: dir, cluster: o.Cluster, log: o.Log}); err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, f.site.close()) }()
+	d, err := f.load.Definition() // for its agents' topics
+	if err != nil {
+		return nil, err
+	}
+	if err := f.site.prepare(ctx, f.load.Partitions, d); err != nil {
+		return nil, err
+	}
+	for _, s := range scripts {
+		s.moveTo(ns, f.site.cfg.Namespace)
+	}
+	if f.load.Inflight > 0 {
+		f.slots = make(chan struct{}, f.load.Inflight)
+	}
+	admin, err := kafka.OpenAdmin(f.site.cfg)
+	if err != nil {
+		return nil, err
+	}
+	defer admin.Close()
+	if f.watch, err = observe(ctx, f.site, admin, f.orders, f.tally, f.slots); err != nil {
+		return nil, err
+	}
+	defer f.watch.start(ctx)()
+	err = f.run(ctx, func(ctx context.Context) error {
+		var err error
+		result, err = f.measure(ctx, admin)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	result.Moved = f.moved.Load() // when nobody moves any more
+	return result, nil
+}
+
+// moveTo names the topics of another namespace.
+func (s *script) moveTo(from, to events.Namespace) {
+	move := func(r *kgo.Record) { r.Topic = string(to) + r.Topic[len(from):] }
+	move(s.submission)
+	for _, r := range s.replies {
+		move(r)
+	}
+	for _, stage := range s.stages {
+		for _, r := range stage {
+			move(r)
+		}
+	}
+}
+
+// run runs the floor's roles for as long as drive takes.
+func (f *floor) run(ctx context.Context, drive func(context.Context) error) error {
+	stores, err := openFloorStores(filepath.Join(f.site.dir, "state"))
+	if err != nil {
+		return err
+	}
+	outer := ctx
+	g, ctx := errgroup.WithContext(ctx)
+	ctx, cancel := context.WithCancel(ctx)
+	for i := range f.load.Lanes {
+		g.Go(func() error { return f.lane(ctx, i, stores.tasks) })
+	}
+	for i := range min(len(agents), f.load.Steps) {
+		g.Go(func() error { return f.agent(ctx, agents[i]) })
+	}
+	g.Go(func() error { return f.supervisor(ctx, stores.deadlines) })
+	g.Go(func() error {
+		defer cancel()
+		return drive(ctx)
+	})
+	err = g.Wait()
+	cancel()
+	if err == nil {
+		err = outer.Err()
+	}
+	return errors.Join(err, stores.close())
+}
+
+// ended is the error of a client whose time is over: none.
+func ended(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return nil
+	}
+	return err
+}
+
+func (f *floor) measure(ctx context.Context, admin *kafka.Admin) (*Floor, error) {
+	if err := f.joined(ctx, admin); err != nil {
+		return nil, err
+	}
+	producer, err := f.site.client(produceOptions()...)
+	if err != nil {
+		return nil, err
+	}
+	defer producer.Close()
+	if err := f.part(ctx, producer, "floor's warm-up", 0, f.load.Warmup); err != nil {
+		return nil, err
+	}
+	runtime.GC()
+	before, seenBefore, began := f.site.meter.read(), f.watch.count(), f.tally.now()
+	if err := f.part(ctx, producer, "floor", f.load.Warmup, f.load.all()); err != nil {
+		return nil, err
+	}
+	used, took := f.site.meter.read().since(before), time.Duration(f.watch.lastEnd.Load()-began)
+	tasks, seen := f.load.Tasks, f.watch.count().since(seenBefore)
+	return &Floor{Tasks: tasks, Seconds: took.Seconds(), TasksPerSecond: float64(tasks) / took.Seconds(), PerTask: f.scripts[0].records,
+		EventBytes: ratio(seen.bytes, seen.events), CPUSeconds: used.cpu.Seconds(), Transactions: used.transactions, MeanRecords: ratio(used.committed, used.transactions),
+		Bytes: used.plainBytes, WireBytes: used.wireBytes, Task: quantiles(&f.tally.task)}, nil
+}
+
+func (f *floor) joined(ctx context.Context, admin *kafka.Admin) error {
+	ns := f.site.cfg.Namespace
+	groups := []string{ns.SchedulerGroup(), ns.SupervisorGroup()}
+	for i := range min(len(agents), f.load.Steps) {
+		groups = append(groups, ns.AgentGroup(agents[i]))
+	}
+	return joined(ctx, admin, groups)
+}
+
+// part submits some tasks and waits until all have ended.
+func (f *floor) part(ctx context.Context, producer *kgo.Client, what string, from, to int) error {
+	g := &generator{load: f.load, tally: f.tally, slots: f.slots}
+	g.write = func(ctx context.Context, n int) {
+		s := f.scripts[n%len(f.scripts)]
+		r := *s.submission
+		r.Key = []byte(f.orders.id(n))
+		producer.Produce(ctx, &r, func(_ *kgo.Record, err error) {
+			f.moved.Add(1)
+			g.written(n, err)
+		})
+	}
+	g.flush = producer.Flush
+	p := &phase{generator: g, watch: f.watch, progress: f.o.progress, patience: patience}
+	if err := p.run(ctx, what, from, to); err != nil {
+		return fmt.Errorf("%s: %w", what, err)
+	}
+	return nil
+}

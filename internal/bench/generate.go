@@ -1,0 +1,135 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"time"
+)
+
+// generator sends the submissions. One goroutine calls send.
+type generator struct {
+	load  *Load
+	tally *tally
+	slots chan struct{} // holds one for each task at once; nil: no bound
+	// write hands a submission over, of which written is told later; flush returns
+	// when it was told of all.
+	write func(ctx context.Context, n int)
+	flush func(ctx context.Context) error
+
+	acked  atomic.Int64
+	failed atomic.Pointer[error]
+}
+
+// pauseLeast is the shortest wait that is worth one: what is due sooner is sent at
+// once. Its time counts from when it was to be sent all the same.
+const pauseLeast = 50 * time.Microsecond
+
+// send sends the tasks from..to-1. With a rate their instants are fixed before the
+// first is sent; without, a task is to be sent when there is room for it.
+func (g *generator) send(ctx context.Context, from, to int) error {
+	began := g.tally.now()
+	for n := from; n < to; n++ {
+		if err := g.room(ctx, n, g.due(began, n-from)); err != nil {
+			return err
+		}
+		g.write(ctx, n)
+	}
+	if err := g.flush(ctx); err != nil {
+		return err
+	}
+	return g.failure()
+}
+
+// due is when the i-th task of a part is to be sent, with a rate.
+func (g *generator) due(began int64, i int) int64 {
+	if g.load.Rate == 0 {
+		return 0
+	}
+	return began + int64(float64(i)*float64(time.Second)/g.load.Rate)
+}
+
+// room returns when task n may be sent, and has noted when it was to be.
+func (g *generator) room(ctx context.Context, n int, due int64) error {
+	if g.load.Rate > 0 {
+		g.tally.intended[n].Store(due)
+		if wait := time.Duration(due - g.tally.now()); wait > pauseLeast {
+			select {
+			case <-time.After(wait):
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		}
+	}
+	if g.slots != nil {
+		select {
+		case g.slots <- struct{}{}:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	if g.load.Rate == 0 {
+		g.tally.intended[n].Store(g.tally.now())
+	}
+	return g.failure()
+}
+
+// written is told what became of a submission.
+func (g *generator) written(n int, err error) {
+	if err != nil {
+		g.failed.CompareAndSwap(nil, &err)
+		return
+	}
+	g.tally.acked(n)
+	g.acked.Add(1)
+}
+
+func (g *generator) failure() error {
+	if err := g.failed.Load(); err != nil {
+		return fmt.Errorf("submit: %w", *err)
+	}
+	return nil
+}
+
+// phase sends some tasks and waits until all have ended.
+type phase struct {
+	generator *generator
+	watch     *observer
+	progress  func(what string, done, total int64)
+	patience  time.Duration // without anything happening
+}
+
+func (p *phase) run(ctx context.Context, what string, from, to int) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	sent := make(chan error, 1)
+	go func() { sent <- p.generator.send(ctx, from, to) }()
+	tick := time.NewTicker(tellEvery)
+	defer tick.Stop()
+	moved, before := time.Now(), int64(-1)
+	for sent != nil || p.watch.ended.Load() < int64(to) {
+		select {
+		case err := <-sent:
+			if err != nil {
+				return err
+			}
+			sent = nil
+		case <-p.watch.changed:
+		case <-tick.C:
+			p.progress(what, p.watch.ended.Load()-int64(from), int64(to-from))
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		if err := p.watch.failure(); err != nil {
+			return err
+		}
+		if n := p.watch.events.Load() + p.generator.acked.Load(); n != before {
+			moved, before = time.Now(), n
+		} else if time.Since(moved) > p.patience {
+			return fmt.Errorf("nothing has happened for %s: %d tasks were acknowledged, %d of %d have ended",
+				p.patience, p.generator.acked.Load(), p.watch.ended.Load()-int64(from), to-from)
+		}
+	}
+	p.progress(what, int64(to-from), int64(to-from))
+	return nil
+}

@@ -1,0 +1,110 @@
+package bench
+
+import (
+	"context"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// Every duration is in a bucket whose top isn't below it, and at most one part in
+// 128 above; buckets follow one another without a gap.
+func TestBuckets(t *testing.T) {
+	for b := range buckets - 1 {
+		if got := bucketOf(top(b)); got != b {
+			t.Fatalf("the top of bucket %d, %d, is in bucket %d", b, top(b), got)
+		}
+		if got := bucketOf(top(b) + 1); got != b+1 {
+			t.Fatalf("%d, above bucket %d, is in bucket %d", top(b)+1, b, got)
+		}
+	}
+	rng := rand.New(rand.NewPCG(1, 1))
+	for range 10_000 {
+		v := rng.Uint64() >> (1 + rng.IntN(63))
+		if at := top(bucketOf(v)); at < v || float64(at-v) > float64(v)/(1<<subBits) {
+			t.Fatalf("%d counts as %d", v, at)
+		}
+	}
+}
+
+func TestQuantiles(t *testing.T) {
+	var h Histogram
+	if h.Quantile(0.5) != 0 || h.Count() != 0 || h.Max() != 0 {
+		t.Error("an empty histogram isn't empty")
+	}
+	rng := rand.New(rand.NewPCG(2, 2))
+	all := make([]time.Duration, 10_001)
+	for i := range all {
+		all[i] = time.Duration(rng.ExpFloat64() * float64(5*time.Millisecond))
+		h.Record(all[i])
+	}
+	slices.Sort(all)
+	for _, q := range []float64{0, 0.5, 0.9, 0.99, 0.999, 1} {
+		want := all[max(0, min(len(all)-1, int(q*float64(len(all))+0.9999999)-1))]
+		if got := h.Quantile(q); got < want || got > want+want/(1<<subBits)+1 {
+			t.Errorf("quantile %v is %v, want %v or little more", q, got, want)
+		}
+	}
+	if h.Max() != all[len(all)-1] || h.Quantile(1) != h.Max() || h.Count() != uint64(len(all)) {
+		t.Errorf("%d durations, the longest %v: want %d and %v", h.Count(), h.Max(), len(all), all[len(all)-1])
+	}
+	h.Record(-time.Second)
+	if h.Quantile(0) != 0 {
+		t.Error("a negative duration doesn't count as none")
+	}
+}
+
+// A system that stands still for a second, once, makes a second's worth of tasks
+// late. Times that counted from when a task was sent would show one.
+func TestNoCoordinatedOmission(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const rate, stuckAt = 1000, 100
+		l := &Load{Tasks: 2 * rate, Rate: rate}
+		tally := newTally(l)
+		g := &generator{load: l, tally: tally, flush: func(context.Context) error { return nil }}
+		g.write = func(_ context.Context, n int) {
+			if n == stuckAt {
+				time.Sleep(time.Second) // of the bubble's clock
+			}
+			g.written(n, nil)
+		}
+		if err := g.send(t.Context(), 0, l.Tasks); err != nil {
+			t.Fatal(err)
+		}
+		// From 1 s down to nothing over the 1000 tasks that were due meanwhile.
+		if got := tally.ack.Quantile(0.75); got < 450*time.Millisecond || got > 550*time.Millisecond {
+			t.Errorf("a quarter of the tasks was late by %v or more, want half a second", got)
+		}
+		if got := tally.ack.Quantile(0.45); got > time.Millisecond {
+			t.Errorf("tasks that nothing held up were late by %v", got)
+		}
+	})
+}
+
+// Without a rate a task is to be sent when there is room for it.
+func TestClosedLoopWaitsForRoom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := &Load{Tasks: 10, Inflight: 1}
+		tally := newTally(l)
+		g := &generator{load: l, tally: tally, slots: make(chan struct{}, 1), flush: func(context.Context) error { return nil }}
+		atOnce, most := 0, 0
+		g.write = func(_ context.Context, n int) {
+			atOnce++
+			most = max(most, atOnce)
+			g.written(n, nil)
+			time.AfterFunc(time.Second, func() {
+				atOnce--
+				<-g.slots
+			})
+		}
+		began := time.Now()
+		if err := g.send(t.Context(), 0, l.Tasks); err != nil {
+			t.Fatal(err)
+		}
+		if took := time.Since(began); took != 9*time.Second || most != 1 || tally.ack.Max() != 0 {
+			t.Errorf("%d at once in %v, acknowledged within %v; want 1, 9s and at once", most, took, tally.ack.Max())
+		}
+	})
+}

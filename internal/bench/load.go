@@ -1,0 +1,145 @@
+package bench
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/waybill-run/waybill/workflow"
+)
+
+// Load is what the tasks are and how they come.
+type Load struct {
+	Tasks  int `json:"tasks"`  // that are measured
+	Warmup int `json:"warmup"` // tasks before them, which aren't
+
+	Steps   int  `json:"steps"`
+	FanOut  bool `json:"fan_out"` // one step, then all but one beside each other, then one; else one after the other
+	Payload int  `json:"payload"` // bytes of a task's input, about
+
+	Inflight int     `json:"inflight"` // tasks at once; 0: as many as come (with a rate)
+	Rate     float64 `json:"rate"`     // tasks a second; 0: as fast as they end
+
+	Partitions int32 `json:"partitions"`
+	Lanes      int   `json:"lanes"`
+
+	// TimeoutShare of the tasks has a step whose first attempt isn't answered, and
+	// UndoShare one whose last step is rejected, so that the task is undone.
+	TimeoutShare  float64       `json:"timeout_share"`
+	UndoShare     float64       `json:"undo_share"`
+	AttemptWithin time.Duration `json:"-"` // complete_within of an attempt
+}
+
+// The bounds of a load.
+const (
+	maxTasks   = 50_000_000
+	maxSteps   = 64
+	minPayload = 64
+	maxPayload = 100_000
+	maxRate    = 1_000_000.0
+)
+
+// DefaultLoad is what isn't said otherwise.
+func DefaultLoad() Load {
+	return Load{Tasks: 50_000, Warmup: 5_000, Steps: 3, Payload: 300, Inflight: 2_000, Partitions: 12, Lanes: 2, AttemptWithin: 10 * time.Second}
+}
+
+// Check says all that is wrong with a load.
+func (l *Load) Check() error {
+	var faults []error
+	fault := func(bad bool, format string, args ...any) {
+		if bad {
+			faults = append(faults, fmt.Errorf(format, args...))
+		}
+	}
+	fault(l.Tasks < 1 || l.Tasks > maxTasks, "tasks %d: 1 to %d", l.Tasks, maxTasks)
+	fault(l.Warmup < 0 || l.Warmup > maxTasks, "warmup %d: 0 to %d", l.Warmup, maxTasks)
+	fault(l.Steps < 1 || l.Steps > maxSteps, "steps %d: 1 to %d", l.Steps, maxSteps)
+	fault(l.FanOut && l.Steps < 3, "fan-out: %d steps; at least 3, of which the first and the last stand alone", l.Steps)
+	fault(l.Payload < minPayload || l.Payload > maxPayload, "payload %d: %d to %d bytes", l.Payload, minPayload, maxPayload)
+	fault(l.Inflight < 0 || l.Inflight == 0 && l.Rate == 0, "inflight %d: at least 1, or a rate", l.Inflight)
+	fault(!(l.Rate >= 0 && l.Rate <= maxRate), "rate %v: 0 to %v tasks a second", l.Rate, maxRate)
+	fault(l.Partitions < 1, "partitions %d: at least 1", l.Partitions)
+	fault(l.Lanes < 1, "lanes %d: at least 1", l.Lanes)
+	fault(!(l.TimeoutShare >= 0 && l.UndoShare >= 0 && l.TimeoutShare+l.UndoShare <= 1),
+		"shares: %v time out and %v are undone; each 0 to 1, and no more than 1 together", l.TimeoutShare, l.UndoShare)
+	fault(l.AttemptWithin < 100*time.Millisecond, "attempt-within %v: at least 100ms", l.AttemptWithin)
+	return errors.Join(faults...)
+}
+
+// all is how many tasks a run has.
+func (l *Load) all() int { return l.Warmup + l.Tasks }
+
+// kind is what befalls a task.
+type kind uint8
+
+const (
+	plain kind = iota
+	timesOut
+	isUndone
+)
+
+// kindOf spreads the shares over the tasks, the same way each time.
+func (l *Load) kindOf(n int) kind {
+	const golden = 2654435769 // 2^32 by the golden ratio: neighbours differ most
+	at := float64(uint32(n)*golden) / (1 << 32)
+	switch {
+	case at < l.UndoShare:
+		return isUndone
+	case at < l.UndoShare+l.TimeoutShare:
+		return timesOut
+	}
+	return plain
+}
+
+// The definition that the tasks follow.
+const (
+	workflowName = "bench"
+	stepPrefix   = "step-"
+	taskWithin   = 24 * time.Hour
+	maxAttempts  = 5
+	backoff      = 200 * time.Millisecond
+)
+
+// agents are who the steps ask, in turn.
+var agents = []string{"bench-a", "bench-b", "bench-c"}
+
+// Definition is the workflow of the load: each step is given the task's id and
+// what the order holds, and can be undone.
+func (l *Load) Definition() (*workflow.Definition, error) {
+	b := workflow.New(workflowName, 1).CompleteWithin(taskWithin).AttemptWithin(l.AttemptWithin).
+		Retry(workflow.Retry{MaxAttempts: maxAttempts, Backoff: workflow.Duration(backoff), Factor: 2})
+	for i := range l.Steps {
+		b.Step(workflow.Step{ID: stepID(i), Agent: agents[i%len(agents)], Operation: "work", Needs: l.needs(i),
+			Input: map[string]any{"task": "${ task.id }", "total": "${ input.total }", "details": "${ input.details }"},
+			Undo:  &workflow.Undo{Operation: "undo"}})
+	}
+	return b.Output(map[string]any{"result": "${ steps['" + stepID(l.Steps-1) + "'].output.result }"}).Build()
+}
+
+func stepID(i int) string { return stepPrefix + strconv.Itoa(i+1) }
+
+// stepOf is the inverse of stepID.
+func stepOf(id string) (int, bool) {
+	digits, ok := strings.CutPrefix(id, stepPrefix)
+	i, err := strconv.Atoi(digits)
+	return i - 1, ok && err == nil && i > 0
+}
+
+func (l *Load) needs(i int) []string {
+	switch {
+	case i == 0:
+		return nil
+	case !l.FanOut:
+		return []string{stepID(i - 1)}
+	case i < l.Steps-1:
+		return []string{stepID(0)}
+	}
+	all := make([]string, 0, l.Steps-2)
+	for k := 1; k < l.Steps-1; k++ {
+		all = append(all, stepID(k))
+	}
+	return all
+}

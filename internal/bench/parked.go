@@ -1,0 +1,127 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/instance"
+	"github.com/waybill-run/waybill/workflow"
+)
+
+// Parked tasks are open and stay so: an agent was asked that nobody runs, and has a
+// day. Each has two armed timers, its own and its attempt's.
+const (
+	parkedWorkflow = "parked"
+	parkedAgent    = "bench-parked"
+	parkedTimers   = 2
+	// parkedInflight is how many submissions of parked tasks are on their way at
+	// once.
+	parkedInflight = 5_000
+)
+
+// parkedDefinition is their workflow. A task whose time is over is undone, and has
+// nothing to undo: it ends.
+func parkedDefinition() (*workflow.Definition, error) {
+	return workflow.New(parkedWorkflow, 1).CompleteWithin(taskWithin).AttemptWithin(taskWithin).
+		Step(workflow.Step{ID: stepID(0), Agent: parkedAgent, Operation: "work",
+			Input: map[string]any{"task": "${ task.id }", "total": "${ input.total }", "details": "${ input.details }"}}).Build()
+}
+
+// parking is tasks that are to be parked.
+type parking struct {
+	site   *site
+	orders *orders
+	tally  *tally
+	load   Load
+	// completeBy is the complete-by that a task is submitted with; nil: none.
+	completeBy func(n int) time.Time
+	// also, if set, is shown every event of these tasks.
+	also  func(n int, what string, e *events.Event) error
+	watch *observer
+	stop  func()
+}
+
+// park begins to park so many tasks; fill does it.
+func (s *site) park(count, payload int) *parking {
+	p := &parking{site: s, orders: newOrders(payload), load: Load{Tasks: count, Inflight: parkedInflight}}
+	p.tally = newTally(&p.load)
+	return p
+}
+
+// fill submits the tasks and returns when all wait for their agent. Until close,
+// their events are shown on.
+func (p *parking) fill(ctx context.Context, n *instance.Instance, progress func(what string, done, total int64)) error {
+	slots := make(chan struct{}, p.load.Inflight)
+	if err := p.observe(ctx, n, slots); err != nil {
+		return err
+	}
+	g := &generator{load: &p.load, tally: p.tally, slots: slots, flush: n.Producer.Flush}
+	g.write = func(ctx context.Context, number int) {
+		n.Producer.SendAsync(ctx, p.submission(number), func(_ events.Record, err error) { g.written(number, err) })
+	}
+	if err := p.run(ctx, g, progress); err != nil {
+		return fmt.Errorf("park %d tasks: %w", p.load.Tasks, err)
+	}
+	return nil
+}
+
+// observe looks at the tasks' events from now on, until close.
+func (p *parking) observe(ctx context.Context, n *instance.Instance, slots chan struct{}) error {
+	var err error
+	if p.watch, err = observe(ctx, p.site, n.Admin, p.orders, p.tally, slots); err != nil {
+		return err
+	}
+	p.watch.until = typeStarted
+	if p.also != nil {
+		p.watch.also = p.decode
+	}
+	p.stop = p.watch.start(ctx)
+	return nil
+}
+
+// await returns when all tasks that were submitted wait for their agent.
+func (p *parking) await(ctx context.Context, progress func(what string, done, total int64)) error {
+	nothing := func(context.Context) error { return nil }
+	g := &generator{load: &p.load, tally: p.tally, flush: nothing, write: func(context.Context, int) {}}
+	return p.run(ctx, g, progress)
+}
+
+func (p *parking) run(ctx context.Context, g *generator, progress func(what string, done, total int64)) error {
+	ph := &phase{generator: g, watch: p.watch, progress: progress, patience: patience}
+	return ph.run(ctx, "open tasks", 0, p.load.Tasks)
+}
+
+func (p *parking) submission(number int) events.Record {
+	s := events.Submission{ID: p.orders.id(number), Workflow: parkedWorkflow, Input: p.orders.inputs[number%len(p.orders.inputs)]}
+	if p.completeBy != nil {
+		s.CompleteBy = p.completeBy(number)
+	}
+	return s.Record(p.site.cfg.Namespace, "waybill/bench")
+}
+
+// decode shows an event on.
+func (p *parking) decode(n int, what string, r *kgo.Record) error {
+	if what == typeStarted {
+		return nil // known without
+	}
+	rec := events.Record{Topic: r.Topic, Partition: r.Partition, Offset: r.Offset, Time: r.Timestamp, Key: r.Key, Value: r.Value}
+	for _, h := range r.Headers {
+		rec.Headers = append(rec.Headers, events.Header(h))
+	}
+	e, err := events.DecodeEvent(&rec)
+	if err != nil {
+		return fmt.Errorf("%s: %w", events.Origin(&rec), err)
+	}
+	return p.also(n, what, e)
+}
+
+// close ends what fill began.
+func (p *parking) close() {
+	if p.stop != nil {
+		p.stop()
+	}
+}

@@ -1,0 +1,206 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"runtime"
+	"time"
+
+	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/instance"
+	"github.com/waybill-run/waybill/internal/kafka"
+)
+
+const (
+	// patience is how long a run waits for anything to happen.
+	patience = 60 * time.Second
+	// tellEvery is how often the progress is told.
+	tellEvery = 100 * time.Millisecond
+	fetchWait = 250 * time.Millisecond
+)
+
+// Options say what to measure, and where.
+type Options struct {
+	Load Load
+	// Cluster is measured in a namespace of its own, which is deleted at the end;
+	// nil: an embedded broker in this process.
+	Cluster *kafka.Config
+	// Dir holds the embedded broker's log and the projections, in folders that
+	// don't exist yet; empty: a temporary folder, which goes at the end.
+	Dir string
+	// Floor runs the floor as well.
+	Floor bool
+	// NoAudit leaves the timelines out.
+	NoAudit bool
+	Log     *slog.Logger // nil: nothing is logged
+	// Progress is told how far each part is; nil: nobody is told.
+	Progress func(what string, done, total int64)
+	// Profile, if set, brackets the measured part: it is called when that begins,
+	// and what it returns when that ends.
+	Profile func() (stop func() error, err error)
+
+	// damage, if set, changes events before they are verified: a test shows that
+	// a log that doesn't verify gives no result.
+	damage func(*events.Record)
+}
+
+func (o *Options) progress(what string, done, total int64) {
+	if o.Progress != nil {
+		o.Progress(what, done, total)
+	}
+}
+
+// Run measures a load, and verifies the log. An error is that of the run, or that
+// its log doesn't keep what is promised (*BrokenError); there is no result then.
+func Run(ctx context.Context, o Options) (result *Result, err error) {
+	if err := o.Load.Check(); err != nil {
+		return nil, err
+	}
+	dir, remove, err := folder(o.Dir)
+	if err != nil {
+		return nil, err
+	}
+	defer remove()
+	r := newRun(&o)
+	r.sampler = newSampler(r.orders, &o.Load)
+	if err := r.waybill(ctx, dir); err != nil {
+		return nil, err
+	}
+	if o.Floor {
+		scripts, err := r.sampler.complete()
+		if err != nil {
+			return nil, fmt.Errorf("the floor: %w", err)
+		}
+		floor, err := runFloor(ctx, &o, filepath.Join(dir, "floor"), r.sampler.ns, scripts)
+		if err != nil {
+			return nil, fmt.Errorf("the floor: %w", err)
+		}
+		r.result.holdAgainst(floor)
+	}
+	return r.result, nil
+}
+
+// folder is where a run keeps its files.
+func folder(given string) (dir string, remove func(), err error) {
+	if given == "" {
+		if dir, err = os.MkdirTemp("", "waybill-bench-"); err != nil {
+			return "", nil, err
+		}
+		return dir, func() { _ = os.RemoveAll(dir) }, nil // what is left is the system's to sweep
+	}
+	for _, name := range append([]string{"kafka", "state", "floor"}, timerFolders...) {
+		if _, err := os.Stat(filepath.Join(given, name)); err == nil {
+			return "", nil, fmt.Errorf("%s holds a folder %s already; a bench begins with an empty one", given, name)
+		}
+	}
+	return given, func() {}, os.MkdirAll(given, 0o755)
+}
+
+// run is one run of a load.
+type run struct {
+	o       *Options
+	orders  *orders
+	tally   *tally
+	sampler *sampler
+	site    *site
+	watch   *observer
+	result  *Result
+}
+
+func newRun(o *Options) *run {
+	return &run{o: o, orders: newOrders(o.Load.Payload), tally: newTally(&o.Load)}
+}
+
+// roles are all that `waybill up` has, with agents that answer at once.
+func (r *run) roles() roles {
+	w := &workers{&r.o.Load, r.orders, r.tally}
+	return roles{lanes: r.o.Load.Lanes, supervisor: true, audit: !r.o.NoAudit, agents: w.handlers(), concurrency: w.concurrency()}
+}
+
+// waybill measures the roles and verifies the log.
+func (r *run) waybill(ctx context.Context, dir string) (err error) {
+	l := &r.o.Load
+	var hooks []kafka.Hook
+	if r.o.Floor {
+		hooks = append(hooks, r.sampler)
+	}
+	if r.site, err = openSite(siteOptions{dir: dir, cluster: r.o.Cluster, log: r.o.Log, hooks: hooks}); err != nil {
+		return err
+	}
+	r.sampler.ns = r.site.cfg.Namespace
+	defer func() { err = errors.Join(err, r.site.close()) }()
+	d, err := l.Definition()
+	if err != nil {
+		return err
+	}
+	if err := r.site.prepare(ctx, l.Partitions, d); err != nil {
+		return err
+	}
+	part := r.roles()
+	err = r.site.serve(ctx, part, func(ctx context.Context, n *instance.Instance) error {
+		if err := part.joined(ctx, n); err != nil {
+			return err
+		}
+		return r.measure(ctx, n)
+	})
+	if err != nil {
+		return err
+	}
+	r.result.VerifySeconds, err = r.site.verify(ctx, r.o, l.ends())
+	r.result.Verified = err == nil
+	return err
+}
+
+// measure sends the warm-up and waits for its end, and then what is measured.
+func (r *run) measure(ctx context.Context, n *instance.Instance) error {
+	l := &r.o.Load
+	var slots chan struct{}
+	if l.Inflight > 0 {
+		slots = make(chan struct{}, l.Inflight)
+	}
+	var err error
+	if r.watch, err = observe(ctx, r.site, n.Admin, r.orders, r.tally, slots); err != nil {
+		return err
+	}
+	defer r.watch.start(ctx)()
+	p := &phase{generator: r.generator(n, slots), watch: r.watch, progress: r.o.progress, patience: patience + l.AttemptWithin}
+	if err := p.run(ctx, "warm-up", 0, l.Warmup); err != nil {
+		return err
+	}
+	runtime.GC() // what the start left is none of the load's
+	stop, err := r.profile()
+	if err != nil {
+		return err
+	}
+	before, seenBefore, began := r.site.meter.read(), r.watch.count(), r.tally.now()
+	if err := p.run(ctx, "tasks", l.Warmup, l.all()); err != nil {
+		return errors.Join(err, stop())
+	}
+	used, took := r.site.meter.read().since(before), time.Duration(r.watch.lastEnd.Load()-began)
+	if err := stop(); err != nil {
+		return err
+	}
+	r.result = newResult(r, used, r.watch.count().since(seenBefore), took)
+	return nil
+}
+
+func (r *run) profile() (stop func() error, err error) {
+	if r.o.Profile == nil {
+		return func() error { return nil }, nil
+	}
+	return r.o.Profile()
+}
+
+// generator writes the submissions as an application in Go does.
+func (r *run) generator(n *instance.Instance, slots chan struct{}) *generator {
+	g := &generator{load: &r.o.Load, tally: r.tally, slots: slots, flush: n.Producer.Flush}
+	g.write = func(ctx context.Context, number int) {
+		rec := r.orders.submission(n.Kafka.Namespace, workflowName, number)
+		n.Producer.SendAsync(ctx, rec, func(_ events.Record, err error) { g.written(number, err) })
+	}
+	return g
+}

@@ -1,0 +1,277 @@
+package bench
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/kafkatest"
+)
+
+func TestMain(m *testing.M) { kafkatest.Main(m) }
+
+// small is a load that takes about a second.
+func small(change func(*Load)) Options {
+	l := DefaultLoad()
+	l.Tasks, l.Warmup, l.Inflight = 200, 100, 50
+	if change != nil {
+		change(&l)
+	}
+	return Options{Load: l}
+}
+
+// whole checks what every result has.
+func whole(t *testing.T, r *Result, l Load) {
+	t.Helper()
+	measured := uint64(l.Tasks)
+	if r.Tasks != l.Tasks || r.Processed+r.Undone != int64(l.all()) || !r.Verified {
+		t.Errorf("%d tasks, %d processed, %d undone, verified: %v; want %d measured of %d", r.Tasks, r.Processed, r.Undone, r.Verified, l.Tasks, l.all())
+	}
+	if q := r.Latency.Task; q.Count != measured || !(q.P50 > 0) || q.P50 > q.P90 || q.P90 > q.P99 || q.P99 > q.P999 || q.P999 > q.Max {
+		t.Errorf("latency of the task: %+v", q)
+	}
+	if r.Latency.Ack.Count != measured || r.Latency.Ack.P50 > r.Latency.Task.P50 {
+		t.Errorf("latency of the acknowledgement: %+v", r.Latency.Ack)
+	}
+	if hops := measured * uint64(l.Steps-1); r.Latency.Hop.Count != hops {
+		t.Errorf("%d hops, want %d", r.Latency.Hop.Count, hops)
+	}
+	if !(r.TasksPerSecond > 0 && r.EventsPerSecond > r.TasksPerSecond && r.CPUSeconds > 0 && r.PeakMemory > 0 && r.MeanRecords > 1) {
+		t.Errorf("%+v", r)
+	}
+	// All tasks were processed in transactions that the meter saw.
+	if r.Transactions == 0 || r.Records < r.Events || r.Bytes <= r.WireBytes || r.WireBytes == 0 {
+		t.Errorf("%d transactions, %d records of %d events, %d bytes, %d on the wire", r.Transactions, r.Records, r.Events, r.Bytes, r.WireBytes)
+	}
+}
+
+// A chain and its floor: the floor moves as many records as it says, and as many
+// bytes as Waybill did.
+func TestRunAndFloor(t *testing.T) {
+	t.Parallel()
+	for name, change := range map[string]func(*Load){
+		"chain":   nil,
+		"fan-out": func(l *Load) { l.Steps, l.FanOut = 5, true },
+		"one step, without warm-up": func(l *Load) {
+			l.Steps, l.Warmup = 1, 0
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			o := small(change)
+			o.Floor = true
+			r, err := Run(t.Context(), o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			whole(t, r, o.Load)
+			each := 1 + 3 + 4*o.Load.Steps // a submission, 3 events of the task, and 4 records of each step
+			if r.Floor.PerTask != each || r.Floor.Moved != int64(each*o.Load.all()) {
+				t.Errorf("the floor moved %d records, %d for each of %d tasks; want %d for each", r.Floor.Moved, r.Floor.PerTask, o.Load.all(), each)
+			}
+			// Without a warm-up the claims of the partitions are among them.
+			if want := int64((3 + 2*o.Load.Steps) * o.Load.Tasks); r.Events < want || r.Events > want+int64(o.Load.Partitions) {
+				t.Errorf("%d events, want %d", r.Events, want)
+			}
+			if share := r.Floor.EventBytes / r.EventBytes; share < 0.98 || share > 1.02 {
+				t.Errorf("an event has %v bytes on the floor and %v in Waybill: it isn't the same work", r.Floor.EventBytes, r.EventBytes)
+			}
+			if r.FloorPerSecond != r.Floor.TasksPerSecond || r.FloorRatio != r.TasksPerSecond/r.FloorPerSecond || r.Floor.Task.Count != uint64(o.Load.Tasks) {
+				t.Errorf("the floor's %v tasks/s, ratio %v, %+v", r.FloorPerSecond, r.FloorRatio, r.Floor)
+			}
+		})
+	}
+}
+
+func TestRunOfShares(t *testing.T) {
+	t.Parallel()
+	o := small(func(l *Load) { l.UndoShare, l.TimeoutShare, l.AttemptWithin = 0.1, 0.05, time.Second })
+	var parts []string
+	o.Progress = func(what string, _, _ int64) { parts = append(parts, what) }
+	profiled := 0
+	o.Profile = func() (func() error, error) {
+		profiled++
+		return func() error { profiled++; return nil }, nil
+	}
+	r, err := Run(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	whole(t, r, o.Load)
+	want := o.Load.ends()
+	if int64(want[events.StateUndone]) != r.Undone || r.Undone == 0 || r.TimedOut == 0 {
+		t.Errorf("%d undone, %d timed out; want %d and some", r.Undone, r.TimedOut, want[events.StateUndone])
+	}
+	if parts = slices.Compact(parts); !slices.Equal(parts, []string{"warm-up", "tasks", "verify"}) || profiled != 2 {
+		t.Errorf("told of %v, profiled %d times", parts, profiled)
+	}
+}
+
+func TestRunAtARate(t *testing.T) {
+	t.Parallel()
+	o := small(func(l *Load) { l.Rate, l.Inflight, l.Tasks = 400, 0, 200 })
+	o.NoAudit = true
+	r, err := Run(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	whole(t, r, o.Load)
+	if least := float64(o.Load.Tasks-1) / o.Load.Rate; r.Seconds < least {
+		t.Errorf("200 tasks at 400/s took %v s, at least %v", r.Seconds, least)
+	}
+}
+
+// A log that was damaged gives no result.
+func TestBrokenLogGivesNoResult(t *testing.T) {
+	t.Parallel()
+	for name, damage := range map[string]func(*events.Record){
+		"changed": func(r *events.Record) { r.Value = bytes.Replace(r.Value, []byte(`"total"`), []byte(`"Total"`), 1) },
+		"dropped": func(r *events.Record) {
+			if headerOf(r) == typeProcessed {
+				*r = events.Record{Topic: r.Topic, Partition: r.Partition, Offset: r.Offset, Key: r.Key}
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			o := small(nil)
+			o.damage = damage
+			r, err := Run(t.Context(), o)
+			var broken *BrokenError
+			if r != nil || !errors.As(err, &broken) || len(broken.Faults) == 0 || !strings.Contains(err.Error(), "no result") {
+				t.Errorf("%+v and %v, want no result and what is broken", r, err)
+			}
+		})
+	}
+}
+
+func headerOf(r *events.Record) string {
+	v, _ := r.Header(events.HeaderType)
+	return v
+}
+
+// On somebody's cluster nothing is left behind, whatever the end.
+func TestNothingIsLeftOnACluster(t *testing.T) {
+	t.Parallel()
+	b := kafkatest.Embedded(t)
+	cluster := kafka.Config{Brokers: b.Addrs}
+	o := small(nil)
+	o.Cluster, o.Floor = &cluster, true
+	r, err := Run(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	whole(t, r, o.Load)
+	o.damage = func(r *events.Record) { r.Value = nil }
+	if _, err := Run(t.Context(), o); err == nil {
+		t.Error("a damaged log gave a result")
+	}
+	cl, err := kgo.NewClient(kgo.SeedBrokers(b.Addrs...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cl.Close()
+	topics, err := kadm.NewClient(cl).ListTopics(t.Context())
+	if err != nil || len(topics.Names()) > 0 {
+		t.Errorf("topics are left behind: %v, %v", topics.Names(), err)
+	}
+	groups, err := kadm.NewClient(cl).ListGroups(t.Context())
+	if err != nil || len(groups.Groups()) > 0 {
+		t.Errorf("groups are left behind: %v, %v", groups.Groups(), err)
+	}
+}
+
+func TestAFolderIsNotWrittenOver(t *testing.T) {
+	o := small(nil)
+	o.Dir = t.TempDir()
+	if err := os.Mkdir(o.Dir+"/floor", 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Run(t.Context(), o); err == nil || !strings.Contains(err.Error(), "floor") {
+		t.Errorf("a folder in use: %v", err)
+	}
+}
+
+func TestInterrupted(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancel(t.Context())
+	o := small(func(l *Load) { l.Tasks = 1_000_000 })
+	o.Profile = func() (func() error, error) {
+		cancel()
+		return func() error { return nil }, nil
+	}
+	if r, err := Run(ctx, o); r != nil || !errors.Is(err, context.Canceled) {
+		t.Errorf("%v and %v, want to be interrupted", r, err)
+	}
+}
+
+func TestRunOpen(t *testing.T) {
+	t.Parallel()
+	o := OpenOptions{Options: small(nil), Levels: []int{0, 500}}
+	r, err := RunOpen(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(r.Levels) != 2 || !r.Verified || r.Levels[1].Open != 500 {
+		t.Fatalf("%+v", r)
+	}
+	for i := range r.Levels {
+		whole(t, r.Levels[i].Result, o.Load)
+	}
+	o.Levels = []int{5, 1}
+	if _, err := RunOpen(t.Context(), o); err == nil {
+		t.Error("levels that fall were taken")
+	}
+}
+
+func TestRunRestore(t *testing.T) {
+	t.Parallel()
+	o := RestoreOptions{Options: small(nil), Open: 100}
+	r, err := RunRestore(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// 9 events of each task, 3 of each that is open, and the claims.
+	if least := int64(9*o.Load.all() + 3*(o.Open+o.probes())); r.Empty.Events < least || r.Store.Events != 0 || !r.Verified {
+		t.Errorf("%d events with an empty disk, %d from the store, verified: %v; want %d and none", r.Empty.Events, r.Store.Events, r.Verified, least)
+	}
+	if least := int64(9*o.Load.all() + 3*(o.Open+2*o.probes())); r.Events < least || r.Events > least+int64(4*o.Load.Partitions) {
+		t.Errorf("%d events in the log, want %d and claims", r.Events, least)
+	}
+	for _, x := range []Restored{r.Empty, r.Store} {
+		if !(x.AssignedSeconds > 0 && x.FirstSeconds > x.AssignedSeconds && x.RestoredSeconds >= x.AssignedSeconds && x.CPUSeconds > 0) {
+			t.Errorf("%+v", x)
+		}
+	}
+	if r.Empty.EventsPerCoreSec == 0 || r.Empty.EventsPerSecond == 0 {
+		t.Errorf("%+v", r.Empty)
+	}
+}
+
+func TestRunTimers(t *testing.T) {
+	t.Parallel()
+	o := TimersOptions{Options: small(nil), Armed: 200, Burst: 100, Spread: 40, Rate: 100, Within: 1500 * time.Millisecond}
+	r, err := RunTimers(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	whole(t, r.With, o.Load)
+	whole(t, r.Without, o.Load)
+	if r.Burst.Count != 100 || r.Spread.Count != 40 || !r.Verified {
+		t.Errorf("%+v", r)
+	}
+	o.Armed = 3
+	if _, err := RunTimers(t.Context(), o); err == nil {
+		t.Error("an odd number of timers was taken")
+	}
+}

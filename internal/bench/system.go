@@ -1,0 +1,286 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"math"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/waybill-run/waybill/agent"
+	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/instance"
+	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/kafka/embedded"
+	"github.com/waybill-run/waybill/scheduler"
+	"github.com/waybill-run/waybill/workflow"
+)
+
+const (
+	// agentPartitions of each request topic, as `waybill up` has them.
+	agentPartitions = 4
+	// agentConcurrency is how many handlers of an agent run at once, where none
+	// keeps its place.
+	agentConcurrency = 256
+	// joinWithin is how long the roles may take to join their groups.
+	joinWithin = 30 * time.Second
+	joinPoll   = 20 * time.Millisecond
+	// deleteWithin bounds the end on a cluster: to delete what was created.
+	deleteWithin = 30 * time.Second
+)
+
+// neverOpen: an attempt that isn't answered is asked for, and no reason for a
+// circuit to open.
+var neverOpen = agent.Breaker{Failures: math.MaxUint32}
+
+// site is a broker with a namespace of its own on it, and a folder.
+type site struct {
+	cfg    kafka.Config
+	broker *embedded.Broker // nil: a cluster of somebody
+	dir    string
+	meter  *meter
+	log    *slog.Logger
+
+	verified int64 // events, by the last verification
+}
+
+// siteOptions say where to measure.
+type siteOptions struct {
+	dir     string        // holds the log of an embedded broker, and the projections
+	cluster *kafka.Config // nil: an embedded broker
+	log     *slog.Logger
+	hooks   []kafka.Hook
+}
+
+// openSite starts the broker, or takes a namespace of the cluster that nobody has.
+func openSite(o siteOptions) (*site, error) {
+	s := &site{dir: o.dir, meter: &meter{}, log: o.log}
+	if s.log == nil {
+		s.log = slog.New(slog.NewTextHandler(io.Discard, nil))
+	}
+	if o.cluster != nil {
+		s.cfg = *o.cluster
+		s.cfg.Namespace = events.Namespace("waybill-bench-" + uuid.NewString()[:8] + ".")
+	} else {
+		var err error
+		if s.broker, err = embedded.Start(embedded.Options{DataDir: filepath.Join(o.dir, "kafka")}); err != nil {
+			return nil, err
+		}
+		s.cfg = s.broker.Config()
+		s.cfg.Namespace = events.DefaultNamespace
+	}
+	s.cfg.ClientID = "waybill-bench"
+	s.cfg.Hooks = append([]kafka.Hook{s.meter}, o.hooks...)
+	return s, nil
+}
+
+// kind names the broker.
+func (s *site) kind() string {
+	if s.broker != nil {
+		return "embedded"
+	}
+	return "kafka"
+}
+
+// client is one of the load generator's own.
+func (s *site) client(opts ...kgo.Opt) (*kgo.Client, error) {
+	return kgo.NewClient(append(s.cfg.ClientOptions(), opts...)...)
+}
+
+// prepare creates the topics, and writes the definitions before anybody reads
+// them.
+func (s *site) prepare(ctx context.Context, partitions int32, definitions ...*workflow.Definition) error {
+	admin, err := kafka.OpenAdmin(s.cfg)
+	if err != nil {
+		return err
+	}
+	defer admin.Close()
+	if err := instance.Reach(ctx, admin); err != nil {
+		return err
+	}
+	topics := kafka.Topics{Partitions: partitions, Agents: map[string]int32{}}
+	for _, d := range definitions {
+		for _, name := range d.Agents() {
+			topics.Agents[name] = agentPartitions
+		}
+	}
+	if _, err := admin.CreateTopics(ctx, topics); err != nil {
+		return fmt.Errorf("create the topics: %w", err)
+	}
+	producer, err := kafka.OpenProducer(s.cfg)
+	if err != nil {
+		return err
+	}
+	defer producer.Close()
+	for _, d := range definitions {
+		r := events.Record{Topic: s.cfg.Namespace.Definitions(), Partition: -1, Key: []byte(d.Key()), Value: d.Stored(),
+			Headers: events.CloudHeaders(events.TypeDefinition, string(s.cfg.Namespace)+"workflow", d.Key())}
+		if err := producer.Send(ctx, r); err != nil {
+			return fmt.Errorf("write the definition: %w", err)
+		}
+	}
+	return nil
+}
+
+// close ends the broker, or deletes what the namespace holds.
+func (s *site) close() error {
+	if s.broker != nil {
+		return s.broker.Close()
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), deleteWithin)
+	defer cancel()
+	client, err := s.client()
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	if err := deleteAll(ctx, client, s.cfg.Namespace); err != nil {
+		return fmt.Errorf("take away what the bench created, %s*: %w; do it yourself", s.cfg.Namespace, err)
+	}
+	return nil
+}
+
+// deleteAll deletes the topics and groups of a namespace of the bench.
+func deleteAll(ctx context.Context, client *kgo.Client, ns events.Namespace) error {
+	admin := kadm.NewClient(client)
+	topics, err := admin.ListTopics(ctx)
+	if err != nil {
+		return fmt.Errorf("list the topics: %w", err)
+	}
+	if names := slices.DeleteFunc(topics.Names(), func(name string) bool { return !ns.Owns(name) }); len(names) > 0 {
+		answers, err := admin.DeleteTopics(ctx, names...)
+		if err = errors.Join(err, answers.Error()); err != nil {
+			return fmt.Errorf("delete the topics: %w", err)
+		}
+	}
+	groups, err := admin.ListGroups(ctx)
+	if err != nil {
+		return fmt.Errorf("list the groups: %w", err)
+	}
+	if names := slices.DeleteFunc(groups.Groups(), func(name string) bool { return !ns.Owns(name) }); len(names) > 0 {
+		answers, err := admin.DeleteGroups(ctx, names...)
+		if err = errors.Join(err, answers.Error()); err != nil {
+			return fmt.Errorf("delete the groups: %w", err)
+		}
+	}
+	return nil
+}
+
+// roles are those that a run has.
+type roles struct {
+	lanes       int
+	maxRunnable int // 0: the default
+	supervisor  bool
+	audit       bool
+	agents      map[string]agent.Handler
+	concurrency int
+	seams       instance.Seams
+	// before, if set, is called before the first role starts.
+	before func(ctx context.Context, n *instance.Instance) error
+}
+
+// serve runs the roles for as long as drive takes. When it returns, they have
+// ended.
+func (s *site) serve(ctx context.Context, r roles, drive func(ctx context.Context, n *instance.Instance) error) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	if r.seams.Lane == nil {
+		r.seams.Lane = func(log scheduler.Log) scheduler.Log { return &countedLane{log, s.meter} }
+	}
+	name := "bench" // a static member, as `up` is
+	if s.broker == nil {
+		name = "" // it leaves at once, so that the groups can be deleted
+	}
+	n, err := instance.Open(ctx, s.cfg, instance.Config{Name: name, DataDir: filepath.Join(s.dir, "state"), Metrics: instance.NewMetrics(),
+		Log: s.log, OwnClock: s.broker != nil, Seams: r.seams})
+	if err != nil {
+		return err
+	}
+	defer n.Close()
+	driven := context.Canceled // before it began
+	err = n.Run(ctx, func(ctx context.Context) error {
+		defer cancel()
+		if err := r.start(ctx, n); err != nil {
+			return err
+		}
+		driven = drive(ctx, n)
+		return driven
+	})
+	if driven == nil || err == nil || errors.Is(err, context.Canceled) {
+		return driven // the roles end because it did
+	}
+	return err
+}
+
+func (r *roles) start(ctx context.Context, n *instance.Instance) error {
+	if r.before != nil {
+		if err := r.before(ctx, n); err != nil {
+			return err
+		}
+	}
+	if err := n.StartScheduler(ctx, instance.SchedulerOptions{Lanes: r.lanes, MaxRunnable: r.maxRunnable}); err != nil {
+		return err
+	}
+	if r.supervisor {
+		if err := n.StartSupervisor(ctx, 0); err != nil {
+			return err
+		}
+	}
+	if r.audit {
+		if err := n.StartAudit(ctx, nil); err != nil {
+			return err
+		}
+	}
+	for name, h := range r.agents {
+		n.StartAgent(ctx, name, r.concurrency, neverOpen, h)
+	}
+	return nil
+}
+
+// joined returns when every role is a member of its group: from then on nothing
+// waits for a rebalance.
+func (r *roles) joined(ctx context.Context, n *instance.Instance) error {
+	ns := n.Kafka.Namespace
+	groups := []string{ns.SchedulerGroup()}
+	if r.supervisor {
+		groups = append(groups, ns.SupervisorGroup())
+	}
+	if r.audit {
+		groups = append(groups, ns.AuditGroup())
+	}
+	for name := range r.agents {
+		groups = append(groups, ns.AgentGroup(name))
+	}
+	return joined(ctx, n.Admin, groups)
+}
+
+// joined returns when the groups are stable. A cluster that has had no group before
+// needs a moment until it knows who coordinates them.
+func joined(ctx context.Context, admin *kafka.Admin, groups []string) error {
+	waiting, cancel := context.WithTimeout(ctx, joinWithin)
+	defer cancel()
+	for len(groups) > 0 {
+		state, err := admin.DescribeGroup(waiting, groups[0])
+		if err == nil && state.State == "Stable" {
+			groups = groups[1:]
+			continue
+		}
+		select { // a group tells nobody that it is stable
+		case <-time.After(joinPoll):
+		case <-waiting.Done():
+			if ctx.Err() != nil {
+				return ctx.Err()
+			}
+			return errors.Join(fmt.Errorf("group %s is not stable after %s: %q", groups[0], joinWithin, state.State), err)
+		}
+	}
+	return nil
+}

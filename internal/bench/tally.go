@@ -1,0 +1,67 @@
+package bench
+
+import (
+	"sync/atomic"
+	"time"
+)
+
+// tally is when what happened to each task. It is safe for concurrent use.
+type tally struct {
+	load  *Load
+	began time.Time // all instants are nanoseconds since
+
+	intended []atomic.Int64 // when the submission was to be sent
+	ended    []atomic.Bool
+	first    []atomic.Int64 // when an agent was called first, and last
+	last     []atomic.Int64
+
+	ack, hop, task Histogram
+}
+
+func newTally(l *Load) *tally {
+	n := l.all()
+	return &tally{load: l, began: time.Now(), intended: make([]atomic.Int64, n), ended: make([]atomic.Bool, n),
+		first: make([]atomic.Int64, n), last: make([]atomic.Int64, n)}
+}
+
+func (t *tally) now() int64 { return int64(time.Since(t.began)) }
+
+// measured: the task is past the warm-up.
+func (t *tally) measured(n int) bool { return n >= t.load.Warmup && n < t.load.all() }
+
+func (t *tally) acked(n int) {
+	if t.measured(n) {
+		t.ack.Record(time.Duration(t.now() - t.intended[n].Load()))
+	}
+}
+
+// called: an agent's handler was called for the first attempt of a step. The hop
+// counts from the call of the last step that this one waited for.
+func (t *tally) called(n, step int) {
+	now := t.now()
+	if step == 0 {
+		t.first[n].Store(now)
+		t.last[n].Store(now)
+		return
+	}
+	from := t.last[n].Load()
+	if t.load.FanOut && step < t.load.Steps-1 {
+		from = t.first[n].Load()
+	}
+	t.last[n].Store(now)
+	if t.measured(n) {
+		t.hop.Record(time.Duration(now - from))
+	}
+}
+
+// done: a reader has the last event of a task, at an instant. It reports whether
+// that is news.
+func (t *tally) done(n int, at int64) bool {
+	if n < 0 || n >= len(t.ended) || t.ended[n].Swap(true) {
+		return false
+	}
+	if t.measured(n) {
+		t.task.Record(time.Duration(at - t.intended[n].Load()))
+	}
+	return true
+}

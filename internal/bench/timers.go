@@ -1,0 +1,238 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"time"
+
+	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/instance"
+)
+
+// TimersOptions say how many deadlines there are.
+type TimersOptions struct {
+	Options
+	Armed int // timers that wait while the rest happens
+	Burst int // timers that are due at one instant
+	// Spread timers are due one after the other, at Rate a second.
+	Spread int
+	Rate   float64
+	// Within is how long the burst's tasks may take to be submitted: their instant
+	// is fixed before.
+	Within time.Duration
+}
+
+// TimersResult is what deadlines cost, and how late they are.
+type TimersResult struct {
+	Broker  string  `json:"broker"`
+	Machine Machine `json:"machine"`
+	Load    Load    `json:"load"`
+	// Without and With are the same load without a supervisor and with one.
+	Without *Result `json:"without_supervisor"`
+	With    *Result `json:"with_supervisor"`
+	// CPUShare is the part of the processor time that arming and disarming takes,
+	// and RateShare the part of the throughput.
+	CPUShare  float64 `json:"cpu_share"`
+	RateShare float64 `json:"throughput_share"`
+
+	Armed        int       `json:"armed"`
+	ArmedSeconds float64   `json:"armed_in_seconds"`
+	Spread       Quantiles `json:"lateness_spread"` // of timers that are due one after the other
+	Burst        Quantiles `json:"lateness_burst"`  // of those that are due at once
+
+	Verified      bool    `json:"verified"`
+	VerifySeconds float64 `json:"verify_seconds"`
+}
+
+func (o *TimersOptions) check() error {
+	for _, x := range []struct {
+		what  string
+		value int
+	}{{"armed", o.Armed}, {"burst", o.Burst}, {"spread", o.Spread}} {
+		if x.value < 0 || x.value > maxTasks || x.value%parkedTimers != 0 {
+			return fmt.Errorf("%s %d: 0 to %d, an even number: a task has two timers", x.what, x.value, maxTasks)
+		}
+	}
+	if o.Spread > 0 && !(o.Rate > 0) || o.Within <= 0 {
+		return fmt.Errorf("timer rate %v, within %v: both above 0", o.Rate, o.Within)
+	}
+	return o.Load.Check()
+}
+
+// RunTimers measures what timers cost and how late they fire. Lateness is from a
+// timer's due to the instant of the decision that it led to. Each part has a log of
+// its own: a supervisor would first read what was written before it started.
+func RunTimers(ctx context.Context, o TimersOptions) (*TimersResult, error) {
+	if err := o.check(); err != nil {
+		return nil, err
+	}
+	dir, remove, err := folder(o.Dir)
+	if err != nil {
+		return nil, err
+	}
+	defer remove()
+	t := &timers{o: &o, result: &TimersResult{Machine: machine(), Load: o.Load, Armed: o.Armed}}
+	for part, run := range []func(context.Context, *site) (map[events.TaskState]int, error){t.without, t.with, t.fire} {
+		if err := t.alone(ctx, filepath.Join(dir, timerFolders[part]), run); err != nil {
+			return nil, err
+		}
+	}
+	with, without := t.result.With, t.result.Without
+	t.result.CPUShare = 1 - without.CPUPerTask/with.CPUPerTask
+	t.result.RateShare = 1 - with.TasksPerSecond/without.TasksPerSecond
+	t.result.Verified, with.Verified, without.Verified = true, true, true
+	return t.result, nil
+}
+
+// timerFolders are those of the parts.
+var timerFolders = []string{"without", "with", "timers"}
+
+// timers is one run of RunTimers.
+type timers struct {
+	o      *TimersOptions
+	result *TimersResult
+}
+
+// alone runs a part on a site of its own, and verifies what it left: run says how
+// many tasks are in which states.
+func (t *timers) alone(ctx context.Context, dir string, run func(context.Context, *site) (map[events.TaskState]int, error)) (err error) {
+	s, err := openSite(siteOptions{dir: dir, cluster: t.o.Cluster, log: t.o.Log})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, s.close()) }()
+	t.result.Broker = s.kind()
+	if err := s.prepareAll(ctx, &t.o.Load); err != nil {
+		return err
+	}
+	want, err := run(ctx, s)
+	if err != nil {
+		return err
+	}
+	took, err := s.verify(ctx, &t.o.Options, want)
+	t.result.VerifySeconds += took
+	return err
+}
+
+func (t *timers) without(ctx context.Context, s *site) (map[events.TaskState]int, error) {
+	result, err := t.load(ctx, s, false)
+	t.result.Without = result
+	return t.o.Load.ends(), err
+}
+
+func (t *timers) with(ctx context.Context, s *site) (map[events.TaskState]int, error) {
+	result, err := t.load(ctx, s, true)
+	t.result.With = result
+	return t.o.Load.ends(), err
+}
+
+// load measures the load with a supervisor or without.
+func (t *timers) load(ctx context.Context, s *site, supervisor bool) (*Result, error) {
+	r := newRun(&t.o.Options)
+	r.site = s
+	part := r.roles()
+	part.supervisor, part.audit = supervisor, false
+	err := s.serve(ctx, part, func(ctx context.Context, n *instance.Instance) error {
+		if err := part.joined(ctx, n); err != nil {
+			return err
+		}
+		return r.measure(ctx, n)
+	})
+	return r.result, err
+}
+
+// fire arms timers, and has some of them fire.
+func (t *timers) fire(ctx context.Context, s *site) (map[events.TaskState]int, error) {
+	part := roles{lanes: t.o.Load.Lanes, maxRunnable: unbounded, supervisor: true}
+	err := s.serve(ctx, part, func(ctx context.Context, n *instance.Instance) error {
+		if err := part.joined(ctx, n); err != nil {
+			return err
+		}
+		return t.armAndFire(ctx, s, n)
+	})
+	return map[events.TaskState]int{events.StateProcessing: t.o.Armed / parkedTimers, events.StateUndone: (t.o.Burst + t.o.Spread) / parkedTimers}, err
+}
+
+// armAndFire arms what is to wait, and then what is to fire.
+func (t *timers) armAndFire(ctx context.Context, s *site, n *instance.Instance) error {
+	began := time.Now()
+	if t.o.Armed > 0 {
+		p := s.park(t.o.Armed/parkedTimers, t.o.Load.Payload)
+		err := p.fill(ctx, n, t.o.progress)
+		p.close()
+		if err != nil {
+			return err
+		}
+	}
+	t.result.ArmedSeconds = time.Since(began).Seconds()
+	due := events.Millis(n.Clock.Now().Add(t.o.Within))
+	spread, err := t.lateness(ctx, s, n, t.o.Spread/parkedTimers, func(i int) time.Time {
+		return events.Millis(due.Add(time.Duration(float64(parkedTimers*i) * float64(time.Second) / t.o.Rate)))
+	})
+	if err != nil {
+		return fmt.Errorf("timers one after the other: %w", err)
+	}
+	due = events.Millis(n.Clock.Now().Add(t.o.Within))
+	burst, err := t.lateness(ctx, s, n, t.o.Burst/parkedTimers, func(int) time.Time { return due })
+	if err != nil {
+		return fmt.Errorf("timers at once: %w", err)
+	}
+	t.result.Spread, t.result.Burst = quantiles(spread), quantiles(burst)
+	return nil
+}
+
+// lateness submits tasks whose time is over at an instant, and looks at how long
+// after it their timers fire.
+func (t *timers) lateness(ctx context.Context, s *site, n *instance.Instance, count int, due func(i int) time.Time) (*Histogram, error) {
+	h := &Histogram{}
+	if count == 0 {
+		return h, nil
+	}
+	p := s.park(count, t.o.Load.Payload)
+	fired := make(chan struct{})
+	left := parkedTimers * count
+	p.completeBy = due
+	p.also = func(i int, _ string, e *events.Event) error {
+		if e.Cause.Inbox != events.Recoveries {
+			return nil
+		}
+		switch e.Fact.(type) {
+		case *events.TaskUndoing, *events.AttemptExpired: // each ends a timer
+			h.Record(e.At.Sub(due(i)))
+			if left--; left == 0 {
+				close(fired)
+			}
+		}
+		return nil
+	}
+	defer p.close()
+	if err := p.fill(ctx, n, t.o.progress); err != nil {
+		return nil, fmt.Errorf("%w (a task whose time is over before it begins is never at work: give --within more)", err)
+	}
+	if late := n.Clock.Now().Sub(due(0)); late > 0 {
+		return nil, fmt.Errorf("the first was due %s before all were armed: give --within more than %s", late.Round(time.Millisecond), t.o.Within)
+	}
+	return h, p.until(ctx, fired, due(count-1))
+}
+
+// until waits for what is to fire, and a while longer than it may take.
+func (p *parking) until(ctx context.Context, fired <-chan struct{}, due time.Time) error {
+	late := time.NewTimer(time.Until(due) + patience)
+	defer late.Stop()
+	for {
+		select {
+		case <-fired:
+			return nil
+		case <-p.watch.changed:
+			if err := p.watch.failure(); err != nil {
+				return err
+			}
+		case <-late.C:
+			return fmt.Errorf("%s after the last was due, some have not fired", patience)
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}

@@ -1,0 +1,239 @@
+package chaos
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/kafkatest"
+)
+
+// meddlers are those besides the load who write to the inboxes: operators,
+// strangers, and an agent that says things twice, late and of wrong attempts.
+type meddlers struct {
+	load     *load
+	producer *kafka.Producer
+
+	mu  sync.Mutex
+	rng *rand.Rand
+
+	commands, garbage, parroted atomic.Int64
+}
+
+const (
+	commandEvery = 200 * time.Millisecond
+	garbageEvery = 400 * time.Millisecond
+	// parrotShare is one reply in so many that is said again.
+	parrotShare = 10
+	// parrotLateMax is how much later.
+	parrotLateMax = 8 * time.Second
+	// parrotSource is the ce_source of what the parrot says: nobody promised
+	// anything of it.
+	parrotSource = "chaos/parrot"
+	// foreignAttempt is far from every attempt that is ever made.
+	foreignAttempt = 1000
+)
+
+func openMeddlers(cfg kafka.Config, l *load, seed uint64) (*meddlers, error) {
+	producer, err := kafka.OpenProducer(cfg, kafka.DeliverWithin(deliverWithin))
+	if err != nil {
+		return nil, err
+	}
+	return &meddlers{load: l, producer: producer, rng: rand.New(rand.NewPCG(seed, 2))}, nil
+}
+
+// run meddles until ctx ends.
+func (m *meddlers) run(ctx context.Context) {
+	var all sync.WaitGroup
+	all.Go(func() { m.often(ctx, commandEvery, m.command) })
+	all.Go(func() { m.often(ctx, garbageEvery, m.throw) })
+	all.Go(func() {
+		kafkatest.Follow(ctx, kafka.FollowerConfig{Config: m.load.cfg, Group: string(m.load.cfg.Namespace) + "parrot",
+			Topics: []string{m.load.cfg.Namespace.Inbox(events.Replies)}, Partitions: events.DefaultPartitions}, func(rs []events.Record) { m.parrot(ctx, rs) }, func(error) {})
+	})
+	all.Wait()
+}
+
+func (m *meddlers) often(ctx context.Context, every time.Duration, do func()) {
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			do()
+		}
+	}
+}
+
+// send writes a record, or doesn't: nobody waits for it.
+func (m *meddlers) send(r events.Record) {
+	m.producer.SendAsync(context.Background(), r, func(events.Record, error) {})
+}
+
+// command asks something of a task: mostly of one that is held, else of any.
+func (m *meddlers) command() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	x := &events.Control{By: events.By{Who: "chaos", Why: "at random", RequestID: fmt.Sprintf("%016x", m.rng.Uint64())}}
+	if m.rng.IntN(10) < 7 {
+		m.helpHeld(x)
+	} else if x.Task = m.load.some(m.rng); x.Task != "" {
+		x.Command = events.Commands[m.rng.IntN(len(events.Commands))]
+		x.Keep = m.rng.IntN(4) == 0
+		x.Step, x.As = "charge", events.StepCompleted // of a release; mostly refused
+		if x.Command != events.Release {
+			x.Step, x.As = "", ""
+		}
+	}
+	if x.Task == "" {
+		return
+	}
+	m.commands.Add(1)
+	r := x.Record(m.load.cfg.Namespace, "chaos/operator")
+	m.send(r)
+	if m.rng.IntN(10) == 0 {
+		m.send(r) // the same request again
+	}
+}
+
+// helpHeld picks a task that is held and what would get it out.
+func (m *meddlers) helpHeld(x *events.Control) {
+	o := m.load.seen
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for id := range o.held { // in no order
+		x.Task = id
+		break
+	}
+	t := o.checker.Task(x.Task)
+	if t == nil {
+		x.Task = ""
+		return
+	}
+	switch m.rng.IntN(4) {
+	case 0:
+		x.Command = events.Resubmit
+	case 1:
+		x.Command = events.UndoTask
+	case 2:
+		x.Command, x.Keep = events.Cancel, m.rng.IntN(2) == 0
+	case 3:
+		x.Command, x.As = events.Release, events.StepCompleted
+		for i := range t.Steps {
+			s := &t.Steps[i]
+			if s.Undo != nil && s.Undo.State == events.StepError {
+				x.Step, x.As = t.Plan.Steps[i].ID, events.StepUndone
+			} else if x.Step == "" && s.State == events.StepError {
+				x.Step = t.Plan.Steps[i].ID
+			}
+		}
+		if x.Step == "" {
+			x.Command, x.As = events.Resubmit, ""
+		}
+	}
+}
+
+// throw writes something to an inbox that can't be used.
+func (m *meddlers) throw() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.garbage.Add(1)
+	inbox := events.Inbox(m.rng.IntN(int(events.Inboxes)))
+	id := fmt.Sprintf("garbage-%d", m.rng.IntN(100))
+	r := events.Record{Topic: m.load.cfg.Namespace.Inbox(inbox), Partition: -1, Key: []byte(id)}
+	header := func(key, value string) {
+		r.Headers = append(r.Headers, events.Header{Key: key, Value: []byte(value)})
+	}
+	switch m.rng.IntN(9) {
+	case 0: // null
+	case 1:
+		r.Value = []byte(`{"id":`)
+	case 2:
+		r.Value = []byte("\xff\x00\xfe no text")
+		r.Key = nil
+		r.Partition = int32(m.rng.IntN(events.DefaultPartitions))
+	case 3:
+		r.Value = []byte(`{"id":"` + id + `","workflow":"no-such"}`)
+	case 4: // a version of the future
+		r.Value = []byte(`{"id":"` + id + `","workflow":"chain","task":"` + id + `"}`)
+		header(events.HeaderType, []string{"waybill.task.submitted.v9", "waybill.reply.v9", "waybill.recovery.v9", "waybill.control.v9"}[inbox])
+	case 5: // a key that names another
+		r.Value = []byte(`{"id":"another","workflow":"chain","task":"another","timer":1,"action":"hold","command":"cancel"}`)
+		header(events.HeaderType, []string{events.TypeSubmission, events.TypeReply, events.TypeRecovery, events.TypeControl}[inbox])
+		header(events.HeaderID, "x")
+		header(events.HeaderRequest, "another/charge/do/1")
+		header(events.HeaderOutcome, string(events.Completed))
+	case 6: // too large for the inbox, not for the topic
+		r.Value = bytes.Repeat([]byte("x"), 600<<10)
+	case 7: // the id of an order, with another body
+		if id := m.load.some(m.rng); id != "" {
+			s := events.Submission{ID: id, Workflow: "chain", Input: []byte(`{"card":"another"}`)}
+			r = s.Record(m.load.cfg.Namespace, "chaos")
+		}
+	case 8: // misplaced for the second time
+		r.Value = []byte(`{"id":"` + id + `","workflow":"chain","input":{},"task":"` + id + `"}`)
+		r.Partition = (events.Partition(r.Key, events.DefaultPartitions) + 1) % events.DefaultPartitions
+		header(events.HeaderHop, "0/0")
+	}
+	m.send(r)
+}
+
+// parrot says some replies again: the same, later, of an attempt before, of one
+// that never was.
+func (m *meddlers) parrot(ctx context.Context, records []events.Record) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, r := range records {
+		if source, _ := r.Header(events.HeaderSource); source == parrotSource || m.rng.IntN(parrotShare) > 0 {
+			continue
+		}
+		again := events.Record{Topic: r.Topic, Partition: -1, Key: r.Key, Value: r.Value}
+		for _, h := range r.Headers {
+			switch h.Key {
+			case events.HeaderSource:
+				h.Value = []byte(parrotSource)
+			case events.HeaderRequest:
+				h.Value = []byte(m.garble(string(h.Value)))
+			case events.HeaderOutcome:
+				if m.rng.IntN(3) == 0 {
+					h.Value = []byte([]events.Outcome{events.Completed, events.Failed, events.Rejected}[m.rng.IntN(3)])
+				}
+			}
+			again.Headers = append(again.Headers, h)
+		}
+		m.parroted.Add(1)
+		late := time.Duration(m.rng.Int64N(int64(parrotLateMax)))
+		time.AfterFunc(late, func() {
+			if ctx.Err() == nil {
+				m.send(again)
+			}
+		})
+	}
+}
+
+// garble names the same attempt, one before it, or one that never was: nobody
+// may lie about an attempt that is current.
+func (m *meddlers) garble(request string) string {
+	at := strings.LastIndexByte(request, '/')
+	n, err := strconv.Atoi(request[at+1:])
+	if err != nil {
+		return request
+	}
+	switch m.rng.IntN(3) {
+	case 0:
+		n += foreignAttempt
+	case 1:
+		n = max(1, n-1)
+	}
+	return request[:at+1] + strconv.Itoa(n)
+}

@@ -1,0 +1,205 @@
+package chaos
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"maps"
+	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/waybill-run/waybill/internal/demo"
+	"github.com/waybill-run/waybill/internal/verify"
+)
+
+// sickService is the services that the agents of a run call: the demo's world,
+// with its cards, behind a door that misbehaves as much as it is told to. The
+// effects and the ledger are the world's, so what the door does to calls and
+// answers is what networks and machines do, and nothing that it lies about.
+type sickService struct {
+	world  *demo.World
+	ledger string
+	server *httptest.Server
+
+	sickness atomic.Int64   // calls that go wrong, of a thousand
+	late     sync.WaitGroup // effects that are still to come
+	wrongs   [ways]atomic.Int64
+}
+
+// wrong is a way in which a call goes wrong.
+type wrong int
+
+const (
+	refused   wrong = iota // 503 before anything happened
+	throttled              // 429 with Retry-After
+	lost                   // it happened, and the connection breaks
+	failed                 // it happened, and the answer is 500
+	hung                   // nothing happens and nothing is answered
+	lateDone               // it happens after the caller gave up
+	huge                   // it happened, and the answer is more than anybody takes
+	ways
+)
+
+var wrongNames = [ways]string{"refused", "throttled", "lost", "failed", "hung", "late", "huge"}
+
+// hugeAnswerBytes is more than an agent takes.
+const hugeAnswerBytes = 10 << 20
+
+// lateMost is how much later than its time a late effect happens.
+const lateMost = 2 * time.Second
+
+func openService(t *testing.T, ledger string) *sickService {
+	t.Helper()
+	world, err := demo.NewWorld(ledger)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &sickService{world: world, ledger: ledger}
+	s.server = httptest.NewServer(s)
+	t.Cleanup(func() {
+		s.server.CloseClientConnections()
+		s.server.Close()
+	})
+	return s
+}
+
+// url is what the agent of a service calls.
+func (s *sickService) url(name string) string { return s.server.URL + "/" + name + "/{operation}" }
+
+// sicken has so many of a thousand calls go wrong from now on.
+func (s *sickService) sicken(ofThousand int64) { s.sickness.Store(ofThousand) }
+
+func (s *sickService) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
+	if rand.Int64N(1000) >= s.sickness.Load() {
+		s.world.ServeHTTP(rw, r)
+		return
+	}
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		return // the caller has gone
+	}
+	way := wrong(rand.IntN(int(ways)))
+	s.wrongs[way].Add(1)
+	switch way {
+	case refused:
+		http.Error(rw, "down", http.StatusServiceUnavailable)
+	case throttled:
+		rw.Header().Set("Retry-After", "1")
+		http.Error(rw, "not so fast", http.StatusTooManyRequests)
+	case lost:
+		s.perform(r, body)
+		panic(http.ErrAbortHandler)
+	case failed:
+		s.perform(r, body)
+		http.Error(rw, "the answer is lost", http.StatusInternalServerError)
+	case hung:
+		<-r.Context().Done()
+	case lateDone:
+		s.performLate(r, body)
+		<-r.Context().Done()
+	case huge:
+		if answer := s.perform(r, body); answer.Code != http.StatusOK {
+			maps.Copy(rw.Header(), answer.Header())
+			rw.WriteHeader(answer.Code)
+			_, _ = rw.Write(answer.Body.Bytes()) // the caller may be gone
+			return
+		}
+		_, _ = rw.Write(bytes.Repeat([]byte("x"), hugeAnswerBytes)) // it hangs up on the way
+	}
+}
+
+// perform does what is asked, and keeps the answer.
+func (s *sickService) perform(r *http.Request, body []byte) *httptest.ResponseRecorder {
+	again := r.Clone(r.Context())
+	again.Body = io.NopCloser(bytes.NewReader(body))
+	answer := httptest.NewRecorder()
+	s.world.ServeHTTP(answer, again)
+	return answer
+}
+
+// performLate does it once the caller's time is over.
+func (s *sickService) performLate(r *http.Request, body []byte) {
+	by, err := time.Parse(time.RFC3339, r.Header.Get("X-Waybill-Complete-By"))
+	if err != nil {
+		by = time.Now()
+	}
+	s.late.Go(func() {
+		time.Sleep(time.Until(by) + rand.N(lateMost)) // the world's own pace
+		// Some calls the world itself ends only when their caller does.
+		ctx, cancel := context.WithTimeout(context.Background(), lateMost)
+		defer cancel()
+		s.perform(r.Clone(ctx), body)
+	})
+}
+
+// end returns the ledger, when nothing is to come any more.
+func (s *sickService) end() ([]demo.Entry, error) {
+	s.late.Wait()
+	if err := s.world.Close(); err != nil {
+		return nil, err
+	}
+	return demo.ReadLedger(s.ledger)
+}
+
+func (s *sickService) counts() map[string]int {
+	n := map[string]int{}
+	for way := range ways {
+		n[wrongNames[way]] = int(s.wrongs[way].Load())
+	}
+	return n
+}
+
+// effects is a ledger as the checkers read it.
+func effects(ledger []demo.Entry) []verify.Effect {
+	var all []verify.Effect
+	for _, e := range ledger {
+		switch e.What {
+		case demo.Effect:
+			all = append(all, verify.Effect{What: verify.Happened, Key: e.Key})
+		case demo.Undone, demo.Nothing:
+			all = append(all, verify.Effect{What: verify.Undone, Key: e.UndoOf})
+		}
+	}
+	return all
+}
+
+// A call that goes wrong has the effect that its way says, and the ledger knows.
+func TestSickServiceDoesWhatItSays(t *testing.T) {
+	s := openService(t, t.TempDir()+"/ledger")
+	s.sicken(1000)
+	// On a kept connection net/http would call again by itself.
+	client := &http.Client{Timeout: 300 * time.Millisecond, Transport: &http.Transport{DisableKeepAlives: true}}
+	calls := 0
+	for calls < 40 {
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.server.URL+"/inventory/reserve", bytes.NewReader([]byte("{}")))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("Idempotency-Key", string(rune('A'+calls)))
+		r.Header.Set("X-Waybill-Complete-By", time.Now().Add(100*time.Millisecond).Format(time.RFC3339Nano))
+		calls++
+		if answer, err := client.Do(r); err == nil {
+			_, _ = io.Copy(io.Discard, answer.Body)
+			_ = answer.Body.Close()
+		}
+	}
+	ledger, err := s.end()
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := s.counts()
+	total := 0
+	for _, name := range slices.Sorted(maps.Keys(n)) {
+		total += n[name]
+	}
+	want := n["lost"] + n["failed"] + n["late"] + n["huge"]
+	if happened := len(effects(ledger)); happened != want || total != calls {
+		t.Errorf("%d effects of %d calls, want %d: %v", happened, total, want, n)
+	}
+}

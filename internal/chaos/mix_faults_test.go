@@ -1,0 +1,477 @@
+package chaos
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"slices"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/waybill-run/waybill/internal/chaos/point"
+	"github.com/waybill-run/waybill/internal/demo"
+)
+
+// faultKind is a kind of fault. do goes on until ctx ends, at random moments,
+// and takes back what it did before it returns.
+type faultKind struct {
+	name string
+	fits func(*site) bool // nil: everywhere
+	do   func(m *mix, ctx context.Context)
+}
+
+func severalNodes(s *site) bool { return s.count > 1 }
+
+// survivesItsEnd: a single node of Apache Kafka (4.3.1) loses the markers of the
+// transactions that end while it goes or comes, see settle. Told to end, it serves
+// requests on without a leader anywhere.
+func survivesItsEnd(s *site) bool { return s.kind != oneKafka }
+
+var faultKinds = []faultKind{
+	{"kills", nil, (*mix).killSome},
+	{"stops", nil, (*mix).stopSome},
+	{"kills at points", nil, func(m *mix, ctx context.Context) { m.atPoints(ctx, "die") }},
+	{"stops at points", nil, func(m *mix, ctx context.Context) { m.atPoints(ctx, "stop") }},
+	{"all killed", nil, (*mix).killEverything},
+	{"an agent away", nil, (*mix).agentAway},
+	{"churn", nil, (*mix).churn},
+	{"twins", nil, (*mix).twins},
+	{"state lost", nil, (*mix).loseState},
+	{"disk full", nil, (*mix).fillDisk},
+	{"sick services", nil, (*mix).sickServices},
+	{"brokers killed", nil, (*mix).killBrokers},
+	{"brokers stopped", nil, (*mix).stopBrokers},
+	{"brokers restarted", survivesItsEnd, (*mix).restartBrokers},
+	{"cuts", nil, (*mix).cut},
+	{"black holes", nil, (*mix).hold},
+	{"latency", nil, (*mix).slow},
+	{"broken frames", nil, (*mix).snap},
+	{"cuts between brokers", severalNodes, (*mix).cutBetween},
+}
+
+// some takes a slot that nobody else has, for a moment; nil: there is none.
+func (m *mix) some(fits func(*slot) bool) *slot {
+	for range 10 {
+		s := m.platform.slots[m.intn(len(m.platform.slots))]
+		if fits != nil && !fits(s) || !s.mu.TryLock() {
+			continue
+		}
+		if s.p != nil {
+			return s
+		}
+		s.mu.Unlock()
+	}
+	return nil
+}
+
+func (m *mix) killSome(ctx context.Context) {
+	for sleep(ctx, m.between(time.Second, 6*time.Second)) {
+		if s := m.some(nil); s != nil {
+			s.kill(false)
+			m.did("kills of a "+s.spec.Kind, "kill %s", s.spec.Name)
+			s.mu.Unlock()
+		}
+	}
+}
+
+// stopSome stops a process past its session, or its transaction too.
+func (m *mix) stopSome(ctx context.Context) {
+	for sleep(ctx, m.between(time.Second, 4*time.Second)) {
+		s := m.some(nil)
+		if s == nil {
+			continue
+		}
+		if s.freeze() {
+			over, d := m.spell(), m.between(mixSession/2, mixSession+mixTransaction)
+			m.did("stops of a "+s.spec.Kind, "stop %s for %s", s.spec.Name, d.Round(time.Millisecond))
+			sleep(ctx, d)
+			s.thaw()
+			m.note("%s goes on", s.spec.Name)
+			over()
+		}
+		s.mu.Unlock()
+	}
+}
+
+// spell begins a time in which what was sent may be held back, on the network or
+// by a broker that is busy coming back, and returns what ends it.
+func (m *mix) spell() (over func()) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	i := len(m.spells)
+	m.spells = append(m.spells, spell{from: time.Now()})
+	return func() {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		m.spells[i].to = time.Now()
+	}
+}
+
+// heldBack reports whether something written at an instant may have been sent
+// long before.
+func (m *mix) heldBack(at time.Time) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for i := len(m.spells) - 1; i >= 0; i-- {
+		s := &m.spells[i]
+		if at.After(s.from) && (s.to.IsZero() || at.Before(s.to.Add(spellAfter))) {
+			return true
+		}
+	}
+	return false
+}
+
+// pointsOf are the points that a role passes.
+var pointsOf = map[string][]point.Point{schedulerChild: point.OfScheduler, supervisorChild: point.OfSupervisor, agentChild: point.OfAgent}
+
+// pointWithin is how long a point may take to be passed: without traffic it
+// isn't.
+const pointWithin = 5 * time.Second
+
+// neverPass takes an order back, orderMax is how long a process may take to obey.
+const (
+	neverPass = 1 << 30
+	orderMax  = 300 * time.Millisecond
+)
+
+// atPoints has processes die or stop at named points.
+func (m *mix) atPoints(ctx context.Context, what string) {
+	for sleep(ctx, m.between(500*time.Millisecond, 3*time.Second)) {
+		s := m.some(func(s *slot) bool { return pointsOf[s.spec.Kind] != nil })
+		if s == nil {
+			continue
+		}
+		of := pointsOf[s.spec.Kind]
+		at, n := of[m.intn(len(of))], 1+m.intn(20)
+		p := s.p
+		// Not before it is ready: what it says before a point isn't heard any more.
+		if p.hasSaidReady() && s.order(what, at, n) {
+			if _, err := p.next("at "+string(at), pointWithin); err == nil {
+				m.passed(ctx, s, what, at, n)
+			} else { // nothing passes there now: never mind
+				s.order(what, at, neverPass)
+				sleep(ctx, orderMax)
+				s.thaw()
+			}
+		}
+		s.mu.Unlock()
+	}
+}
+
+// passed: the process is at the point, and stops or dies there.
+func (m *mix) passed(ctx context.Context, s *slot, what string, at point.Point, n int) {
+	kind := fmt.Sprintf("%ss at %s", map[string]string{"die": "kill", "stop": "stop"}[what], at)
+	m.did(kind, "%s: %s at pass %d of %s", s.spec.Name, what, n, at)
+	if what == "die" {
+		s.ours = true
+		<-s.p.ended
+		return
+	}
+	over := m.spell()
+	if s.p.stoppedWithin(slotStopMax) != nil {
+		m.note("%s did not stop", s.spec.Name)
+	}
+	sleep(ctx, m.between(mixSession/2, mixSession+mixTransaction))
+	s.thaw()
+	m.note("%s goes on", s.spec.Name)
+	over()
+}
+
+// killEverything kills all roles at once, with the broker or without.
+func (m *mix) killEverything(ctx context.Context) {
+	if !sleep(ctx, m.between(0, m.period/2)) {
+		return
+	}
+	withBroker := m.intn(2) == 0
+	var held []*slot
+	if withBroker {
+		m.brokers.Lock()
+		defer m.brokers.Unlock()
+		defer m.spell()()
+		var release func()
+		if withBroker, held, release = m.settle(ctx); withBroker {
+			defer release()
+		}
+	}
+	m.did("kills of everything", "kill everything; with the brokers: %v", withBroker)
+	var all sync.WaitGroup
+	for _, s := range m.platform.slots {
+		if slices.Contains(held, s) {
+			continue // killed already
+		}
+		all.Go(func() {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.kill(false)
+		})
+	}
+	if withBroker {
+		for i := range m.site.count {
+			all.Go(func() { m.killBroker(i) })
+		}
+	}
+	all.Wait()
+	if withBroker {
+		for i := range m.site.count {
+			all.Go(func() { m.startBroker(i) })
+		}
+		all.Wait()
+	}
+}
+
+// agentAway has no process of an agent for a while.
+func (m *mix) agentAway(ctx context.Context) {
+	for sleep(ctx, m.between(time.Second, 5*time.Second)) {
+		name := demo.Services[m.intn(len(demo.Services))]
+		var away []*slot
+		for _, s := range m.platform.slots {
+			if s.spec.Agent == name {
+				s.mu.Lock()
+				s.kill(true)
+				away = append(away, s)
+			}
+		}
+		m.did("agents away", "no %s", name)
+		sleep(ctx, m.between(mixSession, 3*mixSession))
+		for _, s := range away {
+			s.down = false
+			s.mu.Unlock()
+		}
+		m.note("%s may come back", name)
+	}
+}
+
+// churn has members join and leave every 1 to 3 s.
+func (m *mix) churn(ctx context.Context) {
+	for n := 0; ctx.Err() == nil; n++ {
+		spec := m.platform.slots[m.intn(len(m.platform.slots))].spec
+		spec.Instance, spec.Name = "", fmt.Sprintf("%s-guest-%d", spec.Kind, n)
+		if spec.DataDir != "" {
+			spec.DataDir += "-" + spec.Name
+		}
+		p, err := m.platform.extra(spec)
+		if err != nil {
+			m.note("start %s: %v", spec.Name, err)
+			return
+		}
+		sleep(ctx, m.between(time.Second, 3*time.Second))
+		if m.intn(2) == 0 {
+			_ = p.cmd.Process.Signal(syscall.SIGTERM) // it may have ended
+			select {
+			case <-p.ended:
+			case <-time.After(m.between(500*time.Millisecond, 3*time.Second)):
+			}
+		}
+		m.platform.farewell(p)
+		m.did("members that came and left", "%s came and left", spec.Name)
+		sleep(ctx, m.between(0, time.Second))
+	}
+}
+
+// twins starts a second process with the instance id of one that runs.
+func (m *mix) twins(ctx context.Context) {
+	for n := 0; sleep(ctx, m.between(time.Second, 3*time.Second)); n++ {
+		var spec childSpec
+		for spec.Instance == "" {
+			spec = m.platform.slots[m.intn(len(m.platform.slots))].spec
+		}
+		spec.Name = fmt.Sprintf("%s-twin-%d", spec.Kind, n)
+		spec.DataDir += "-" + spec.Name
+		p, err := m.platform.extra(spec)
+		if err != nil {
+			m.note("start %s: %v", spec.Name, err)
+			return
+		}
+		m.did("twins", "%s has the instance id %q of another", spec.Name, spec.Instance)
+		sleep(ctx, m.between(2*time.Second, 6*time.Second))
+		m.platform.farewell(p)
+		m.note("%s has gone", spec.Name)
+	}
+}
+
+// loseState deletes the state of a role that was killed.
+func (m *mix) loseState(ctx context.Context) {
+	for sleep(ctx, m.between(2*time.Second, 6*time.Second)) {
+		s := m.some(func(s *slot) bool { return s.spec.DataDir != "" })
+		if s == nil {
+			continue
+		}
+		s.kill(false)
+		if err := clearState(s.spec.DataDir); err != nil {
+			m.t.Errorf("delete the state of %s: %v", s.spec.Name, err)
+		}
+		m.did("states lost", "%s was killed and has lost its state", s.spec.Name)
+		s.mu.Unlock()
+	}
+}
+
+// fillDisk leaves no room on the disk of the stores for a while.
+func (m *mix) fillDisk(ctx context.Context) {
+	for sleep(ctx, m.between(time.Second, 5*time.Second)) {
+		if err := os.WriteFile(m.disk, nil, 0o644); err != nil {
+			m.t.Error(err)
+		}
+		m.did("full disks", "the disk is full")
+		sleep(ctx, m.between(time.Second, 5*time.Second))
+		if err := os.Remove(m.disk); err != nil {
+			m.t.Error(err)
+		}
+		m.note("the disk has room")
+	}
+}
+
+func (m *mix) sickServices(ctx context.Context) {
+	share := int64(20 + m.intn(400))
+	m.did("sick spells", "%d of 1,000 calls go wrong", share)
+	m.service.sicken(share)
+	<-ctx.Done()
+	m.service.sicken(0)
+}
+
+// killBroker kills one node. The caller has the brokers.
+func (m *mix) killBroker(i int) {
+	if err := m.site.nodes.Kill(i); err != nil {
+		m.t.Errorf("kill broker %d: %v", i, err)
+	}
+	m.did("kills of a broker", "kill broker %d", i)
+	if m.broker == embeddedBroker {
+		m.mu.Lock()
+		m.kills = append(m.kills, time.Now())
+		m.mu.Unlock()
+	}
+}
+
+func (m *mix) startBroker(i int) {
+	if err := m.site.nodes.Restart(context.Background(), i); err != nil {
+		m.t.Errorf("start broker %d: %v", i, err)
+	}
+	m.note("broker %d is back", i)
+}
+
+// killBrokers kills a node; of three never two, or nobody could write.
+func (m *mix) killBrokers(ctx context.Context) {
+	for sleep(ctx, m.between(0, m.period/2)) {
+		m.brokers.Lock()
+		over, i := m.spell(), m.intn(m.site.count)
+		if ok, _, release := m.settle(ctx); ok {
+			m.killBroker(i)
+			sleep(ctx, m.between(0, 3*time.Second))
+			m.startBroker(i)
+			release()
+		}
+		over()
+		m.brokers.Unlock()
+		if !sleep(ctx, m.period/3) {
+			return
+		}
+	}
+}
+
+func (m *mix) stopBrokers(ctx context.Context) {
+	for sleep(ctx, m.between(0, m.period/3)) {
+		m.brokers.Lock()
+		over, i, d := m.spell(), m.intn(m.site.count), m.between(500*time.Millisecond, 2*mixSession)
+		if err := m.site.nodes.Pause(i); err != nil {
+			m.t.Errorf("stop broker %d: %v", i, err)
+		}
+		m.did("stops of a broker", "stop broker %d for %s", i, d.Round(time.Millisecond))
+		sleep(ctx, d)
+		if err := m.site.nodes.Continue(i); err != nil {
+			m.t.Errorf("continue broker %d: %v", i, err)
+		}
+		m.note("broker %d goes on", i)
+		over()
+		m.brokers.Unlock()
+	}
+}
+
+func (m *mix) restartBrokers(ctx context.Context) {
+	if !sleep(ctx, m.between(0, m.period/2)) {
+		return
+	}
+	for i := range m.site.count {
+		m.brokers.Lock()
+		over := m.spell()
+		if err := m.site.nodes.Terminate(i); err != nil {
+			m.t.Errorf("end broker %d: %v", i, err)
+		}
+		m.did("restarts of a broker", "restart broker %d", i)
+		m.startBroker(i)
+		over()
+		m.brokers.Unlock()
+		if ctx.Err() != nil {
+			return
+		}
+	}
+}
+
+// weather sets weather on a proxy for a while.
+func (m *mix) weather(ctx context.Context, p *Proxy, where string, w Weather, d time.Duration) {
+	defer m.spell()()
+	p.Set(w)
+	m.did("spells of weather", "%s: %s for %s", where, w, d.Round(time.Millisecond))
+	sleep(ctx, d)
+	p.Set(Weather{})
+	m.note("%s: fair", where)
+}
+
+func (m *mix) door() (*Proxy, string) {
+	i := m.intn(m.site.count)
+	return m.site.doors[i], fmt.Sprintf("broker %d", i)
+}
+
+// share is all of the connections, or some.
+func (m *mix) share() float64 { return []float64{0, 0.3, 0.6}[m.intn(3)] }
+
+func (m *mix) cut(ctx context.Context) {
+	for sleep(ctx, m.between(500*time.Millisecond, 4*time.Second)) {
+		p, where := m.door()
+		m.weather(ctx, p, where, Weather{Cut: true, Share: m.share()}, m.between(200*time.Millisecond, 2*mixSession))
+	}
+}
+
+// hold is a black hole, one way or both.
+func (m *mix) hold(ctx context.Context) {
+	for sleep(ctx, m.between(500*time.Millisecond, 4*time.Second)) {
+		p, where := m.door()
+		w := Weather{Share: m.share()}
+		ways := 1 + m.intn(3) // bits
+		w.Hold[ToBroker], w.Hold[ToClient] = ways&1 != 0, ways&2 != 0
+		m.weather(ctx, p, where, w, m.between(500*time.Millisecond, mixSession+mixTransaction))
+	}
+}
+
+func (m *mix) slow(ctx context.Context) {
+	for sleep(ctx, m.between(0, 2*time.Second)) {
+		p, where := m.door()
+		m.weather(ctx, p, where, Weather{Delay: m.between(2*time.Millisecond, 60*time.Millisecond), Share: m.share()}, m.between(time.Second, m.period/2+time.Second))
+	}
+}
+
+func (m *mix) snap(ctx context.Context) {
+	for sleep(ctx, m.between(200*time.Millisecond, 3*time.Second)) {
+		p, where := m.door()
+		d := Direction(m.intn(int(directions)))
+		n := p.Snap(d)
+		m.did("broken frames", "%s: %d connections break in the middle of a frame %s", where, n, d)
+	}
+}
+
+// cutBetween cuts a node off from the others, but not from clients.
+func (m *mix) cutBetween(ctx context.Context) {
+	for len(m.site.between) > 0 && sleep(ctx, m.between(500*time.Millisecond, 4*time.Second)) {
+		i := m.intn(len(m.site.between))
+		w := Weather{Cut: true}
+		if m.intn(2) == 0 {
+			w = Weather{}
+			w.Hold[ToBroker] = true
+			w.Hold[ToClient] = m.intn(2) == 0
+		}
+		m.weather(ctx, m.site.between[i], fmt.Sprintf("between broker %d and the others", i), w, m.between(time.Second, 2*mixSession))
+	}
+}
+
+// spellAfter is how long after a spell a reply may be late because of it: what it
+// held arrives.
+const spellAfter = 2 * time.Second

@@ -1,0 +1,327 @@
+package chaos
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/waybill-run/waybill/internal/chaos/point"
+)
+
+const (
+	// The timeouts of every role: a takeover takes seconds.
+	mixSession, mixTransaction = 3 * time.Second, 5 * time.Second
+	// slotAgain is the platform's wait before it starts again what has ended, at
+	// first; it doubles up to slotAgainMost as long as a process ends soon.
+	slotAgain     = 500 * time.Millisecond
+	slotAgainMost = 2 * time.Second
+	slotSoon      = 3 * time.Second
+	slotLook      = 100 * time.Millisecond
+	// slotStopMax is how long a signal may take to stop a process.
+	slotStopMax = 5 * time.Second
+)
+
+// platform keeps processes running, as Kubernetes or systemd would: what ends is
+// started again.
+type platform struct {
+	dir   string // of the logs
+	slots []*slot
+	note  func(format string, args ...any)
+
+	mu      sync.Mutex
+	extras  []*process // members that come and go, and don't come back
+	crashes []string   // logs that say panic, and what they say
+	ended   int        // processes that ended though nobody killed them
+}
+
+// slot is the place of one process.
+type slot struct {
+	spec childSpec
+
+	mu    sync.Mutex // held by whoever does something to the process
+	p     *process
+	down  bool // nobody is to start it
+	ours  bool // we killed it
+	since time.Time
+	again time.Duration // the wait before the next start
+}
+
+func newPlatform(dir string, specs []childSpec, note func(string, ...any)) *platform {
+	f := &platform{dir: dir, note: note}
+	for _, s := range specs {
+		f.slots = append(f.slots, &slot{spec: s})
+	}
+	return f
+}
+
+// keep starts what doesn't run, until ctx ends.
+func (f *platform) keep(ctx context.Context) {
+	tick := time.NewTicker(slotLook)
+	defer tick.Stop()
+	for {
+		for _, s := range f.slots {
+			if s.mu.TryLock() {
+				f.look(s)
+				s.mu.Unlock()
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+// look starts a slot's process if it is to run and doesn't. It has the slot.
+func (f *platform) look(s *slot) {
+	if s.p != nil {
+		gone, err := s.p.hasEnded()
+		if !gone {
+			return
+		}
+		if !s.ours {
+			f.died(s.p, err)
+		}
+		if s.again = min(2*s.again, slotAgainMost); s.again == 0 || time.Since(s.p.began) > slotSoon {
+			s.again = slotAgain
+		}
+		f.inspect(s.p)
+		s.p, s.ours, s.since = nil, false, time.Now()
+	}
+	if s.down || time.Since(s.since) < s.again {
+		return
+	}
+	p, err := spawn(f.dir, s.spec)
+	if err != nil { // the machine's trouble, such as no memory
+		f.note("start %s: %v", s.spec.Name, err)
+		s.since = time.Now()
+		return
+	}
+	s.p = p
+}
+
+// died notes a process that ended by itself: a role gives up what it can't heal,
+// and the platform's part is to start it again.
+func (f *platform) died(p *process, err error) {
+	said := strings.TrimSpace(p.tail())
+	f.mu.Lock()
+	f.ended++
+	f.mu.Unlock()
+	if strings.Contains(said, "unreachable: no Kafka broker answers") {
+		return // the broker is what was killed
+	}
+	f.note("%s ended by itself after %s (%v): %s", p.spec.Name, time.Since(p.began).Round(time.Millisecond), err, said[strings.LastIndexByte(said, '\n')+1:])
+}
+
+// inspect looks for what no process may say, and drops the log of one that
+// didn't.
+func (f *platform) inspect(p *process) {
+	text, err := os.ReadFile(p.log)
+	if err != nil {
+		return
+	}
+	for _, bad := range []string{"panic:", "fatal error:", "DATA RACE"} {
+		if i := bytes.Index(text, []byte(bad)); i >= 0 {
+			f.mu.Lock()
+			f.crashes = append(f.crashes, fmt.Sprintf("%s: %s", p.spec.Name, text[i:min(len(text), i+logBytesMost)]))
+			f.mu.Unlock()
+			return
+		}
+	}
+	_ = os.Remove(p.log) // thousands come to be in a long run
+}
+
+// kill is kill -9 of what runs in a slot; hold says that it is to stay away.
+// The caller has the slot.
+func (s *slot) kill(hold bool) {
+	s.down = hold
+	if s.p != nil {
+		s.ours = true
+		s.p.kill()
+	}
+}
+
+// freeze stops the process, and reports whether it did: it may have ended.
+func (s *slot) freeze() bool {
+	if s.p == nil {
+		return false
+	}
+	if err := s.p.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
+		return false
+	}
+	return s.p.stoppedWithin(slotStopMax) == nil
+}
+
+func (s *slot) thaw() {
+	if s.p != nil {
+		_ = s.p.cmd.Process.Signal(syscall.SIGCONT) // it may have been killed
+	}
+}
+
+// order has the process stop or die at the n-th pass of a point.
+func (s *slot) order(what string, at point.Point, n int) bool {
+	if s.p == nil {
+		return false
+	}
+	_, err := fmt.Fprintf(s.p.stdin, "%s %s %d\n", what, at, n)
+	return err == nil
+}
+
+// extra starts a member that is nobody's to keep.
+func (f *platform) extra(spec childSpec) (*process, error) {
+	p, err := spawn(f.dir, spec)
+	if err != nil {
+		return nil, err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.extras = append(f.extras, p)
+	return p, nil
+}
+
+// farewell ends an extra and what it leaves.
+func (f *platform) farewell(p *process) {
+	p.kill()
+	f.inspect(p)
+	_ = os.RemoveAll(p.spec.DataDir) // nobody comes back to it
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for i, e := range f.extras {
+		if e == p {
+			f.extras = append(f.extras[:i], f.extras[i+1:]...)
+			return
+		}
+	}
+}
+
+// running returns when every slot's process has said that it is ready.
+func (f *platform) running(ctx context.Context) error {
+	for _, s := range f.slots {
+		if err := f.awaitReady(ctx, s); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (f *platform) awaitReady(ctx context.Context, s *slot) error {
+	for {
+		s.mu.Lock()
+		p := s.p
+		s.mu.Unlock()
+		if p != nil && p.hasSaidReady() {
+			return nil
+		}
+		select { // a process that ends is replaced
+		case <-ctx.Done():
+			said := "it doesn't run"
+			if p != nil {
+				said = p.tail()
+			}
+			return fmt.Errorf("%s isn't ready: %s", s.spec.Name, said)
+		case <-time.After(slotLook):
+		}
+	}
+}
+
+// hasSaidReady reports whether the process runs and said that it is ready.
+func (p *process) hasSaidReady() bool {
+	if gone, _ := p.hasEnded(); gone {
+		return false
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.ready != "" {
+		return true
+	}
+	for _, line := range p.lines {
+		if rest, ok := strings.CutPrefix(line, "ready "); ok {
+			p.ready = rest
+		}
+	}
+	return p.ready != ""
+}
+
+// killAll ends everything.
+func (f *platform) killAll() {
+	f.mu.Lock()
+	extras := f.extras
+	f.mu.Unlock()
+	for _, p := range extras {
+		p.kill()
+	}
+	for _, s := range f.slots {
+		s.mu.Lock()
+		s.kill(true)
+		s.mu.Unlock()
+	}
+}
+
+// endAll ends every slot's process in order, and says which didn't.
+func (f *platform) endAll() error {
+	var errs []error
+	for _, s := range f.slots {
+		s.mu.Lock()
+		if s.down, s.ours = true, true; s.p != nil {
+			_ = s.p.cmd.Process.Signal(syscall.SIGTERM) // it may have ended
+		}
+		s.mu.Unlock()
+	}
+	for _, s := range f.slots {
+		if s.p == nil {
+			continue
+		}
+		select {
+		case <-s.p.ended:
+			if s.p.err != nil {
+				errs = append(errs, fmt.Errorf("%s ended with %w: %s", s.spec.Name, s.p.err, s.p.tail()))
+			}
+		case <-time.After(endWithin):
+			errs = append(errs, fmt.Errorf("%s doesn't end within %s:\n%s", s.spec.Name, endWithin, s.p.stacks()))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// stacksMost bounds what is shown of the stacks of a process, in bytes.
+const stacksMost = 60 << 10
+
+// stacks ends a process that hangs, and returns where.
+func (p *process) stacks() string {
+	from := int64(0)
+	if info, err := os.Stat(p.log); err == nil {
+		from = info.Size()
+	}
+	_ = p.cmd.Process.Signal(syscall.SIGQUIT) // it may have ended after all
+	select {
+	case <-p.ended:
+	case <-time.After(endWithin):
+		p.kill()
+		return "not even SIGQUIT ends it"
+	}
+	text, err := os.ReadFile(p.log)
+	if err != nil {
+		return err.Error()
+	}
+	return string(text[min(from, int64(len(text))):][:min(stacksMost, int64(len(text))-from)])
+}
+
+// clearState deletes a role's state.
+func clearState(dir string) error {
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	for _, e := range entries {
+		err = errors.Join(err, os.RemoveAll(filepath.Join(dir, e.Name())))
+	}
+	return err
+}

@@ -1,0 +1,139 @@
+package point
+
+import (
+	"context"
+
+	"github.com/waybill-run/waybill/agent"
+	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/instance"
+	"github.com/waybill-run/waybill/scheduler"
+	"github.com/waybill-run/waybill/supervisor"
+)
+
+// Point is the name of one.
+type Point string
+
+// The points, and what has happened and what has not when one is passed.
+const (
+	// Assigned: a partition came to a scheduler, and nothing of it is read yet.
+	Assigned Point = "assigned"
+	// Polled: Poll has given records to a lane or an agent, and nothing was done
+	// about them.
+	Polled Point = "polled"
+	// Produced: all of a lane's transaction is written and acknowledged, its
+	// offsets too, and the request that commits it isn't sent. Needs Dial.
+	Produced Point = "produced"
+	// Sent: that request is written, and the lane doesn't know the answer. Needs
+	// Dial.
+	Sent Point = "sent"
+	// Committed: the lane knows that its transaction is committed, and hasn't
+	// accepted the new state.
+	Committed Point = "committed"
+	// Applied: the new state of a partition is accepted, and not flushed.
+	Applied Point = "applied"
+	// Taken: an agent's handler has returned, and the reply isn't sent.
+	Taken Point = "taken"
+	// Due: a supervisor has found timers due, and their recoveries aren't sent.
+	Due Point = "due"
+)
+
+// Those of each role.
+var (
+	OfScheduler  = []Point{Assigned, Polled, Produced, Sent, Committed, Applied}
+	OfSupervisor = []Point{Due}
+	OfAgent      = []Point{Polled, Taken}
+)
+
+// Hook is called when a point is passed.
+type Hook func(Point)
+
+// Seams are all points but Produced and Sent, which Dial sees.
+func Seams(hook Hook) instance.Seams {
+	return instance.Seams{
+		Lane:    func(l scheduler.Log) scheduler.Log { return &lane{l, hook} },
+		History: func(h scheduler.History) scheduler.History { return &history{h, hook} },
+		Tasks:   func(_ int32, t scheduler.Tasks) scheduler.Tasks { return &tasks{t, hook} },
+		Outbox:  func(o supervisor.Outbox) supervisor.Outbox { return &outbox{o, hook} },
+		Sessions: func(s agent.Session) agent.Session {
+			at := &session{s, hook}
+			if h, ok := s.(agent.Holder); ok {
+				return &holder{at, h} // or the agent would take it for one that can't tell
+			}
+			return at
+		},
+	}
+}
+
+type lane struct {
+	scheduler.Log
+	hook Hook
+}
+
+func (l *lane) Poll(ctx context.Context) ([]events.Record, error) {
+	records, err := l.Log.Poll(ctx)
+	if len(records) > 0 {
+		l.hook(Polled)
+	}
+	return records, err
+}
+
+func (l *lane) Commit(ctx context.Context, out []events.Record) (bool, error) {
+	committed, err := l.Log.Commit(ctx, out)
+	if committed {
+		l.hook(Committed)
+	}
+	return committed, err
+}
+
+type history struct {
+	scheduler.History
+	hook Hook
+}
+
+func (h *history) Read(ctx context.Context, topic string, p int32, from int64, fn func([]events.Record) error) (int64, error) {
+	h.hook(Assigned)
+	return h.History.Read(ctx, topic, p, from, fn)
+}
+
+type tasks struct {
+	scheduler.Tasks
+	hook Hook
+}
+
+func (t *tasks) Accept(changed []*events.Task, st events.PartitionState, next int64) {
+	t.Tasks.Accept(changed, st, next)
+	t.hook(Applied)
+}
+
+type outbox struct {
+	supervisor.Outbox
+	hook Hook
+}
+
+func (o *outbox) Send(ctx context.Context, rs ...events.Record) error {
+	o.hook(Due)
+	return o.Outbox.Send(ctx, rs...)
+}
+
+type session struct {
+	agent.Session
+	hook Hook
+}
+
+func (s *session) Poll(ctx context.Context) ([]events.Record, error) {
+	records, err := s.Session.Poll(ctx)
+	if len(records) > 0 {
+		s.hook(Polled)
+	}
+	return records, err
+}
+
+func (s *session) Send(ctx context.Context, reply events.Record) error {
+	s.hook(Taken)
+	return s.Session.Send(ctx, reply)
+}
+
+type holder struct {
+	*session
+	agent.Holder
+}

@@ -1,0 +1,206 @@
+package chaos
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/kafkatest"
+	"github.com/waybill-run/waybill/internal/tally"
+)
+
+var figures = flag.Bool("figures", false, "measure with as many kills as a percentile needs, not just once")
+
+const (
+	figureKills = 20                    // of each kind, with -figures
+	figureEvery = 20 * time.Millisecond // between submissions: each partition has something to do
+	settleFor   = 300 * time.Millisecond
+)
+
+// departure is how an owner goes.
+type departure struct {
+	name                 string
+	signal               syscall.Signal
+	session, transaction time.Duration
+	always               bool // measured without -figures, too
+}
+
+func departures() []departure {
+	return []departure{
+		{"kill -9", syscall.SIGKILL, zombieSession, zombieTransaction, true},
+		{"kill -9", syscall.SIGKILL, kafka.DefaultSessionTimeout, kafka.DefaultTransactionTimeout, false},
+		{"SIGTERM", syscall.SIGTERM, kafka.DefaultSessionTimeout, kafka.DefaultTransactionTimeout, true},
+	}
+}
+
+// An owner goes, killed or told to, and another does its work: how long that
+// takes is measured from the signal to the first event (of a supervisor:
+// recovery) of another owner, in the partition where that is first and in the one
+// where it is last. The time is that of a reader of committed records.
+func TestTakeover(t *testing.T) {
+	t.Parallel()
+	for _, kind := range []string{kafkatest.EmbeddedKind, kafkatest.KafkaKind} {
+		t.Run(kind, func(t *testing.T) {
+			b := brokerOf(t, kind)
+			for _, role := range []string{schedulerChild, supervisorChild} {
+				for _, d := range departures() {
+					if !d.always && !*figures {
+						continue
+					}
+					t.Run(fmt.Sprintf("%s/%s/%s", role, d.name, d.session), func(t *testing.T) {
+						t.Parallel()
+						s := &succession{system: newSystem(t, b, d.session, d.transaction), kind: role, how: d}
+						s.run()
+						s.tell()
+					})
+				}
+			}
+		})
+	}
+}
+
+// succession is a row of owners, each of which goes.
+type succession struct {
+	*system
+	kind string
+	how  departure
+
+	started     int
+	first, last []time.Duration
+	loaded      []string // the machine, before and after
+}
+
+func (s *succession) run() {
+	s.loaded = append(s.loaded, machineLoad(s.t))
+	for _, kind := range []string{schedulerChild, supervisorChild, agentChild} {
+		if kind != s.kind {
+			s.start(kind, kind, false)
+		}
+	}
+	old := s.successor()
+	s.awaitMembers(s.kind, beginWithin, old.spec.Name)
+	s.load.begin(s.t, figureEvery)
+	kills := 1
+	if *figures {
+		kills = figureKills
+	}
+	for range kills {
+		young := s.successor()
+		s.depart(old, s.awaitBoth(old, young))
+		old = young
+	}
+	s.drain()
+	s.loaded = append(s.loaded, machineLoad(s.t))
+}
+
+// successor starts one more instance.
+func (s *succession) successor() *process {
+	s.started++
+	return s.start(s.kind, fmt.Sprintf("%s-%d", s.kind, s.started), false)
+}
+
+// awaitBoth waits until the old instance and the young one each own something and
+// do it, and for nothing to be left of the rebalance that made them two. It
+// returns what the old one owns.
+func (s *succession) awaitBoth(old, young *process) []int32 {
+	s.t.Helper()
+	for deadline := time.Now().Add(beginWithin); time.Now().Before(deadline); {
+		s.awaitMembers(s.kind, beginWithin, old.spec.Name, young.spec.Name)
+		_, before := s.owned(s.kind)
+		select {
+		case <-time.After(settleFor):
+		case <-s.t.Context().Done():
+		}
+		state, of := s.owned(s.kind)
+		had, has := of[old.spec.Name], of[young.spec.Name]
+		if state == "Stable" && len(had) > 0 && slices.Equal(had, before[old.spec.Name]) && s.works(old, had) && s.works(young, has) {
+			return had
+		}
+	}
+	s.t.Fatalf("%s and %s don't share the work for long enough, within %s", old.spec.Name, young.spec.Name, beginWithin)
+	return nil
+}
+
+// works reports whether a process was the last to work in all the partitions.
+func (s *succession) works(p *process, in []int32) bool {
+	s.seen.mu.Lock()
+	defer s.seen.mu.Unlock()
+	for _, partition := range in {
+		if by, _ := s.lastBy(partition); !strings.Contains(by, p.ready) {
+			return false
+		}
+	}
+	return len(in) > 0
+}
+
+// lastBy is who worked in a partition last, and when that was seen. It is called
+// with the watch's lock held.
+func (s *succession) lastBy(partition int32) (who string, at time.Time) {
+	if s.kind == schedulerChild {
+		if facts := s.seen.facts[partition]; len(facts) > 0 {
+			f := facts[len(facts)-1]
+			return f.owner, f.arrived
+		}
+		return "", at
+	}
+	if all := s.seen.recoveries[partition]; len(all) > 0 {
+		r := all[len(all)-1]
+		return r.source, r.arrived
+	}
+	return "", at
+}
+
+// depart sends an owner away, and measures until another works in all that it
+// had.
+func (s *succession) depart(old *process, had []int32) {
+	s.t.Helper()
+	gone := time.Now()
+	old.signal(s.t, s.how.signal)
+	took := map[int32]time.Duration{}
+	s.seen.await(s.t, fmt.Sprintf("another works in %v", had), takeoverWithin+s.session, func() bool {
+		for _, p := range had {
+			if who, at := s.lastBy(p); took[p] == 0 && at.After(gone) && !strings.Contains(who, old.ready) {
+				took[p] = at.Sub(gone)
+			}
+		}
+		return len(took) == len(had)
+	})
+	<-old.ended
+	all := make([]time.Duration, 0, len(took))
+	for _, d := range took {
+		all = append(all, d)
+	}
+	s.first, s.last = append(s.first, slices.Min(all)), append(s.last, slices.Max(all))
+}
+
+func (s *succession) tell() {
+	slices.Sort(s.first)
+	slices.Sort(s.last)
+	tally.Say(s.t, "%s of a %s on the %s broker, session %s: %d times; another's first work after %s, in the last partition after %s; load %s",
+		s.how.name, s.kind, s.broker.Kind, s.session, len(s.last), percentiles(s.first), percentiles(s.last), strings.Join(s.loaded, " to "))
+}
+
+// percentiles of sorted durations.
+func percentiles(d []time.Duration) string {
+	at := func(hundredths int) time.Duration {
+		return d[min(len(d)-1, len(d)*hundredths/100)].Round(time.Millisecond)
+	}
+	return fmt.Sprintf("p50 %s, p99 %s, max %s", at(50), at(99), at(100))
+}
+
+// machineLoad is the load of the machine over the last minute: a figure says
+// little without it.
+func machineLoad(t *testing.T) string {
+	t.Helper()
+	b, err := os.ReadFile("/proc/loadavg")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.Fields(string(b))[0]
+}

@@ -1,0 +1,275 @@
+package chaos
+
+import (
+	"flag"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/chaos/point"
+	"github.com/waybill-run/waybill/internal/kafkatest"
+	"github.com/waybill-run/waybill/internal/tally"
+)
+
+var zombies = flag.Int("zombies", 1, "runs of each shape of zombie on each broker")
+
+// The timeouts of a zombie's system, as short as the brokers let them be.
+const (
+	zombieSession     = time.Second
+	zombieTransaction = 3 * time.Second
+	// zombieStopped is how long a zombie is stopped at least: past both timeouts
+	// and the broker's own interval of looking for what has timed out.
+	zombieStopped = zombieSession + zombieTransaction + time.Second
+	submitEvery   = 60 * time.Millisecond
+
+	beginWithin    = 60 * time.Second
+	passWithin     = 30 * time.Second
+	takeoverWithin = 60 * time.Second
+	rejoinWithin   = 60 * time.Second
+	drainWithin    = 90 * time.Second
+)
+
+// shape is where which role is stopped.
+type shape struct {
+	kind string
+	at   point.Point
+}
+
+func shapes() []shape {
+	var all []shape
+	for _, p := range point.OfScheduler {
+		all = append(all, shape{schedulerChild, p})
+	}
+	for _, p := range point.OfSupervisor {
+		all = append(all, shape{supervisorChild, p})
+	}
+	for _, p := range point.OfAgent {
+		all = append(all, shape{agentChild, p})
+	}
+	return all
+}
+
+// A process is stopped at each of its points, past its session and transaction
+// timeouts. Another takes over what it had; then it goes on where it stood. What
+// it does from then on in the name of what it had counts nowhere.
+func TestZombies(t *testing.T) {
+	t.Parallel()
+	for _, kind := range []string{kafkatest.EmbeddedKind, kafkatest.KafkaKind} {
+		t.Run(kind, func(t *testing.T) {
+			b := brokerOf(t, kind)
+			for _, s := range shapes() {
+				t.Run(s.kind+"/"+string(s.at), func(t *testing.T) {
+					t.Parallel()
+					var sum summary
+					t.Cleanup(func() { sum.tell(t) })
+					for i := range *zombies {
+						t.Run(fmt.Sprint(i), func(t *testing.T) {
+							t.Parallel()
+							z := &zombie{shape: s, system: newSystem(t, b, zombieSession, zombieTransaction), static: i%2 == 1}
+							defer sum.judge(z) // also a run that fails: it says why
+							z.run()
+						})
+					}
+				})
+			}
+		})
+	}
+}
+
+// brokerOf is a broker in a process of its own, which all runs share.
+func brokerOf(t *testing.T, kind string) *kafkatest.Broker {
+	t.Helper()
+	if kind == kafkatest.KafkaKind {
+		return kafkatest.Kafka(t)
+	}
+	p := startProcess(t, t.TempDir(), childSpec{Kind: brokerChild, Name: "broker"})
+	return &kafkatest.Broker{Kind: kind, Addrs: []string{p.ready}}
+}
+
+// summary is what the runs of a shape came to.
+type summary struct{ runs, takeovers, late, ended, violations atomic.Int64 }
+
+// judge counts a run and tells what it broke.
+func (s *summary) judge(z *zombie) {
+	if z.resumed.IsZero() {
+		return // there was no zombie
+	}
+	if z.t.Failed() { // in the middle: what is read must not change meanwhile
+		z.end()
+	}
+	violations := z.check()
+	for _, v := range violations {
+		z.t.Error(v)
+	}
+	s.runs.Add(1)
+	s.takeovers.Add(int64(len(z.had)))
+	s.late.Add(int64(z.late))
+	s.violations.Add(int64(len(violations)))
+	if ended, _ := z.process.hasEnded(); ended {
+		s.ended.Add(1)
+	}
+}
+
+func (s *summary) tell(t *testing.T) {
+	tally.Say(t, "%d runs, %d partitions taken over, %d records of the zombie came late, %d zombies ended, %d violations",
+		s.runs.Load(), s.takeovers.Load(), s.late.Load(), s.ended.Load(), s.violations.Load())
+}
+
+// zombie is one run.
+type zombie struct {
+	*system
+	shape
+	static  bool
+	process *process
+
+	had              []int32         // the partitions that it owned when it stopped
+	ends             map[int32]int64 // of the topic that shows its work, by then
+	stopped, resumed time.Time
+	late             int
+}
+
+const (
+	zombieName = "zombie"
+	otherName  = "other"
+)
+
+func (z *zombie) run() {
+	t := z.t
+	for _, kind := range []string{schedulerChild, supervisorChild, agentChild} {
+		name := kind
+		if kind == z.kind {
+			name = otherName
+		}
+		z.start(kind, name, z.static)
+	}
+	z.awaitMembers(z.kind, beginWithin, otherName)
+	z.load.begin(t, submitEvery)
+	z.seen.await(t, "the other works everywhere", beginWithin, func() bool { return len(z.working(otherName, nil, time.Time{})) == systemPartitions })
+	z.stop()
+	z.awaitTakeover()
+	select { // the timeouts are the brokers', who tell nobody
+	case <-time.After(time.Until(z.stopped.Add(zombieStopped))):
+	case <-t.Context().Done():
+	}
+	z.resumed = time.Now()
+	z.process.thaw(t)
+	z.awaitReturn()
+	z.drain()
+}
+
+// stop starts the zombie and has it stopped at its point.
+func (z *zombie) stop() {
+	t := z.t
+	spec := z.spec(z.kind, zombieName, z.static)
+	if z.at == point.Assigned {
+		spec.Stop = map[point.Point]int{z.at: 1}
+		z.process = z.startAs(spec)
+	} else {
+		z.process = z.startAs(spec)
+		z.awaitMembers(z.kind, beginWithin, otherName, zombieName)
+		z.seen.await(t, "the zombie works", beginWithin, func() bool { return len(z.working(zombieName, nil, time.Time{})) > 0 })
+		z.process.stopAt(t, z.at, 2)
+	}
+	z.process.awaitStop(t, z.at, passWithin)
+	z.stopped = time.Now()
+	_, of := z.owned(z.kind)
+	if z.had = of[zombieName]; len(z.had) == 0 {
+		t.Fatalf("the zombie owned nothing when it stopped: %v", of)
+	}
+	var err error
+	if z.ends, err = z.admin.EndOffsets(t.Context(), z.shows()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// shows is the topic that shows a role's work.
+func (z *zombie) shows() string {
+	ns := z.cfg.Namespace
+	switch z.kind {
+	case schedulerChild:
+		return ns.Events()
+	case supervisorChild:
+		return ns.Inbox(events.Recoveries)
+	}
+	return ns.Inbox(events.Replies)
+}
+
+// working is the partitions in which a process has shown, at or past the given
+// offsets and after an instant, that it works: a scheduler by a claim, a
+// supervisor by a recovery, an agent by a reply to a request that was asked
+// there. It is called with the watch's lock held.
+func (z *zombie) working(name string, from map[int32]int64, after time.Time) map[int32]bool {
+	in := map[int32]bool{}
+	switch z.kind {
+	case schedulerChild:
+		for p, facts := range z.seen.facts {
+			for _, f := range facts {
+				if _, claim := f.Fact.(*events.PartitionClaimed); claim && z.wrote(name, f.owner) && f.record.Offset >= from[p] && f.arrived.After(after) {
+					in[p] = true
+				}
+			}
+		}
+	case supervisorChild:
+		for p, all := range z.seen.recoveries {
+			for _, r := range all {
+				if z.wrote(name, r.source) && r.Offset >= from[p] && r.arrived.After(after) {
+					in[p] = true
+				}
+			}
+		}
+	case agentChild:
+		for p, all := range z.seen.replies {
+			for _, r := range all {
+				id, _ := r.Header(events.HeaderRequest)
+				if q, ok := z.seen.requests[id]; ok && z.wrote(name, r.source) && r.Offset >= from[p] && r.arrived.After(after) {
+					in[q.record.Partition] = true
+				}
+			}
+		}
+	}
+	return in
+}
+
+// wrote reports whether an owner or a source is the process of that name.
+func (z *zombie) wrote(name, who string) bool {
+	if name == zombieName {
+		return z.process != nil && strings.Contains(who, z.process.ready)
+	}
+	return who != "" && (z.process == nil || !strings.Contains(who, z.process.ready))
+}
+
+func (z *zombie) awaitTakeover() {
+	z.t.Helper()
+	z.seen.await(z.t, fmt.Sprintf("the other takes over %v", z.had), takeoverWithin, func() bool {
+		now := z.working(otherName, z.ends, z.stopped)
+		for _, p := range z.had {
+			if !now[p] {
+				return false
+			}
+		}
+		return true
+	})
+}
+
+// awaitReturn waits until the zombie works again, as a member like any other, or
+// has ended.
+func (z *zombie) awaitReturn() {
+	z.t.Helper()
+	for deadline := time.Now().Add(rejoinWithin); time.Now().Before(deadline); time.Sleep(groupInterval) {
+		if ended, _ := z.process.hasEnded(); ended {
+			return
+		}
+		if state, of := z.owned(z.kind); state == "Stable" && len(of) == 2 && len(of[zombieName]) > 0 {
+			z.seen.await(z.t, "the zombie works again", rejoinWithin, func() bool {
+				ended, _ := z.process.hasEnded()
+				return ended || len(z.working(zombieName, z.ends, z.resumed)) > 0
+			})
+			return
+		}
+	}
+	_, of := z.owned(z.kind)
+	z.t.Fatalf("the zombie is neither back nor at its end within %s: %v", rejoinWithin, of)
+}

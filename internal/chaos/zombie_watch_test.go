@@ -1,0 +1,165 @@
+package chaos
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/kafka"
+)
+
+// fact is an event as the watch saw it.
+type fact struct {
+	*events.Event
+	record  events.Record
+	arrived time.Time // here, committed
+	owner   string    // of the partition, by its last claim
+}
+
+// said is a record of another topic, with who wrote it (ce_source).
+type said struct {
+	events.Record
+	source  string
+	arrived time.Time
+}
+
+// asked is a request, and where it was asked.
+type asked struct {
+	*events.Request
+	record events.Record
+}
+
+// watch reads what a system writes as it is committed, as anyone could. The
+// funcs given to it run with the lock held.
+type watch struct {
+	mu         sync.Mutex
+	change     chan struct{}   // closed and replaced when something came
+	inputs     []events.Record // of all inboxes, and requests
+	facts      map[int32][]fact
+	recoveries map[int32][]said
+	replies    map[int32][]said
+	requests   map[string]asked // by ce_request
+	ended      map[string]events.TaskState
+	fault      error
+}
+
+func newWatch(t *testing.T, cfg kafka.Config) *watch {
+	t.Helper()
+	w := &watch{change: make(chan struct{}), facts: map[int32][]fact{}, recoveries: map[int32][]said{}, replies: map[int32][]said{},
+		requests: map[string]asked{}, ended: map[string]events.TaskState{}}
+	ns := cfg.Namespace
+	ctx, cancel := context.WithCancel(context.Background())
+	f, err := kafka.OpenFollower(ctx, kafka.FollowerConfig{Config: cfg, Group: string(ns) + "watch", Partitions: systemPartitions,
+		Topics: append(ns.InboxTopics(), ns.Events(), ns.Requests(systemAgent)),
+		Start:  func(context.Context, string, int32) (int64, bool, error) { return 0, true, nil }})
+	if err != nil {
+		cancel()
+		t.Fatal(err)
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for {
+			records, err := f.Poll(ctx)
+			if ctx.Err() != nil {
+				return
+			}
+			w.take(ns, records, err)
+			if err != nil {
+				return
+			}
+		}
+	}()
+	t.Cleanup(func() {
+		cancel()
+		<-done
+		f.Close()
+	})
+	return w
+}
+
+func (w *watch) take(ns events.Namespace, records []events.Record, err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	now := time.Now()
+	for i := range records {
+		if err != nil {
+			break
+		}
+		err = w.add(ns, records[i], now)
+	}
+	if err != nil && w.fault == nil {
+		w.fault = err
+	}
+	close(w.change)
+	w.change = make(chan struct{})
+}
+
+func (w *watch) add(ns events.Namespace, r events.Record, now time.Time) error {
+	if r.Topic == ns.Events() {
+		return w.addEvent(r, now)
+	}
+	w.inputs = append(w.inputs, r)
+	source, _ := r.Header(events.HeaderSource)
+	switch r.Topic {
+	case ns.Inbox(events.Recoveries):
+		w.recoveries[r.Partition] = append(w.recoveries[r.Partition], said{r, source, now})
+	case ns.Inbox(events.Replies):
+		w.replies[r.Partition] = append(w.replies[r.Partition], said{r, source, now})
+	case ns.Requests(systemAgent):
+		q, err := events.DecodeRequest(&r)
+		if err != nil {
+			return err
+		}
+		w.requests[events.RequestID(q.Task, q.Ref)] = asked{q, r}
+	}
+	return nil
+}
+
+func (w *watch) addEvent(r events.Record, now time.Time) error {
+	e, err := events.DecodeEvent(&r)
+	if err != nil {
+		return err
+	}
+	f := fact{Event: e, record: r, arrived: now}
+	if had := w.facts[r.Partition]; len(had) > 0 {
+		f.owner = had[len(had)-1].owner
+	}
+	switch of := e.Fact.(type) {
+	case *events.PartitionClaimed:
+		f.owner = of.Owner
+	case *events.TaskProcessed:
+		w.ended[e.Task] = events.StateProcessed
+	case *events.TaskUndone:
+		w.ended[e.Task] = events.StateUndone
+	case *events.TaskHeld:
+		w.ended[e.Task] = events.StateError
+	}
+	w.facts[r.Partition] = append(w.facts[r.Partition], f)
+	return nil
+}
+
+// await waits until cond holds.
+func (w *watch) await(t *testing.T, what string, within time.Duration, cond func() bool) {
+	t.Helper()
+	timer := time.NewTimer(within)
+	defer timer.Stop()
+	for {
+		w.mu.Lock()
+		holds, change, fault, ended := cond(), w.change, w.fault, len(w.ended)
+		w.mu.Unlock()
+		if fault != nil {
+			t.Fatalf("waiting for %s: the watch: %v", what, fault)
+		}
+		if holds {
+			return
+		}
+		select {
+		case <-change:
+		case <-timer.C:
+			t.Fatalf("not within %s: %s (%d tasks ended)", within, what, ended)
+		}
+	}
+}

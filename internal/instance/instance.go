@@ -1,0 +1,256 @@
+package instance
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"github.com/google/uuid"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/waybill-run/waybill/agent"
+	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/projections"
+	"github.com/waybill-run/waybill/scheduler"
+	"github.com/waybill-run/waybill/supervisor"
+)
+
+// reachWithin is how long a command waits for the first answer of a broker.
+const reachWithin = 5 * time.Second
+
+// Instance is what the roles of one process share. Its fields are set by Open
+// and only read from then on.
+type Instance struct {
+	Kafka      kafka.Config
+	Partitions int32
+	ClusterID  string
+	Name       string // of this process, in owners and ce_source
+	DataDir    string
+	Clock      *kafka.Clock
+	Admin      *kafka.Admin
+	Producer   *kafka.Producer
+
+	c         Config
+	temporary bool // DataDir goes with the process
+	catalog   *catalog
+	metrics   *Metrics
+	log       *slog.Logger
+	roles     *errgroup.Group
+}
+
+// Config is what an instance is made of, besides the connection.
+type Config struct {
+	// Name makes the instance a static member of its groups, so that a restart
+	// keeps its partitions; empty: dynamic members.
+	Name string
+	// DataDir holds the projections; empty: a temporary folder, which goes
+	// with the instance.
+	DataDir string
+	Metrics *Metrics
+	Log     *slog.Logger
+	// Session and Transaction are timeouts; FetchMaxWait is how long a fetch
+	// waits for something to come. 0: the defaults.
+	Session, Transaction time.Duration
+	FetchMaxWait         time.Duration
+	// OwnClock: the broker keeps the timestamps of those who write, whose
+	// clocks are nobody's, so the process's own clock is the one to go by. So
+	// it is with the embedded broker.
+	OwnClock bool
+	// Snapshots say when a scheduler writes those of its partitions. The zero
+	// value is good.
+	Snapshots projections.SnapshotOptions
+	Seams     Seams
+}
+
+// Seams are where a test stands between a role and what it uses, to stop or
+// kill it at a named point, or to give it another disk or clock. What is nil
+// changes nothing.
+type Seams struct {
+	Lane     func(scheduler.Log) scheduler.Log
+	History  func(scheduler.History) scheduler.History
+	Tasks    func(int32, scheduler.Tasks) scheduler.Tasks
+	Outbox   func(supervisor.Outbox) supervisor.Outbox
+	Sessions func(agent.Session) agent.Session
+	FS       projections.FS
+	// Now is the wall clock of the process.
+	Now func() time.Time
+}
+
+// through is what a seam makes of a thing.
+func through[T any](seam func(T) T, thing T) T {
+	if seam == nil {
+		return thing
+	}
+	return seam(thing)
+}
+
+// catalog is the compiled definitions and the watch that feeds them.
+type catalog struct {
+	*scheduler.Compiled
+	watch *kafka.Definitions
+}
+
+func (c *catalog) ReadToEndNow(ctx context.Context) error { return c.watch.ReadToEndNow(ctx) }
+
+// ErrUnreachable is wrapped where no broker answers.
+var ErrUnreachable = errors.New("unreachable")
+
+// Reach fails early, and clearly (ErrUnreachable), if no broker answers.
+func Reach(ctx context.Context, admin *kafka.Admin) error {
+	ctx, cancel := context.WithTimeout(ctx, reachWithin)
+	defer cancel()
+	if err := admin.Ping(ctx); err != nil {
+		return fmt.Errorf("%w: %w; start a broker with `waybill up`, or name yours with --brokers", ErrUnreachable, err)
+	}
+	return nil
+}
+
+// Open connects, and refuses to start where the topics aren't what their
+// format record says.
+func Open(ctx context.Context, cfg kafka.Config, c Config) (*Instance, error) {
+	clock := kafka.NewClock()
+	if c.Seams.Now != nil {
+		clock = kafka.NewClockOf(c.Seams.Now)
+	}
+	n := &Instance{Kafka: cfg, DataDir: c.DataDir, Clock: clock, c: c, metrics: c.Metrics, log: c.Log}
+	if !c.OwnClock {
+		n.Kafka.Clock = clock
+	}
+	n.Kafka.Hooks = append(n.Kafka.Hooks, c.Metrics.hooks()...)
+	n.Name = processName(c.Name)
+	var err error
+	if n.Admin, err = kafka.OpenAdmin(n.Kafka); err != nil {
+		return nil, err
+	}
+	if err := Reach(ctx, n.Admin); err != nil {
+		n.Admin.Close()
+		return nil, err
+	}
+	if err := n.learn(ctx); err != nil {
+		n.Admin.Close()
+		return nil, err
+	}
+	if n.Producer, err = kafka.OpenProducer(n.Kafka); err != nil {
+		n.Admin.Close()
+		return nil, err
+	}
+	return n, nil
+}
+
+func (n *Instance) learn(ctx context.Context) error {
+	format, err := n.Admin.CheckFormat(ctx)
+	if err != nil {
+		return err
+	}
+	n.Partitions = format.Partitions
+	if n.ClusterID, err = n.Admin.ClusterID(ctx); err != nil {
+		return err
+	}
+	if n.DataDir == "" {
+		n.temporary = true
+		n.DataDir, err = os.MkdirTemp("", "waybill-")
+	}
+	return err
+}
+
+// processName names the process: the instance if it has a name, else something
+// that no other process has.
+func processName(instance string) string {
+	if instance != "" {
+		return instance
+	}
+	host, err := os.Hostname()
+	if err != nil {
+		host = "host"
+	}
+	return fmt.Sprintf("%s-%d-%s", host, os.Getpid(), uuid.NewString()[:8])
+}
+
+// Run starts roles, and waits until one of them can't go on (its error), or ctx
+// ends (nil).
+func (n *Instance) Run(ctx context.Context, start func(ctx context.Context) error) error {
+	g, ctx := errgroup.WithContext(ctx)
+	n.roles = g
+	g.Go(func() error { return start(ctx) })
+	err := g.Wait()
+	if errors.Is(err, context.Canceled) && ctx.Err() != nil {
+		err = nil
+	}
+	return err
+}
+
+// Close gives everything back. Nothing of the instance may be used any more.
+func (n *Instance) Close() {
+	if n.catalog != nil {
+		n.catalog.watch.Close()
+	}
+	n.Producer.Close()
+	n.Admin.Close()
+	if n.temporary {
+		// A temporary folder that can't be removed is the system's to sweep.
+		_ = os.RemoveAll(n.DataDir)
+	}
+}
+
+// follow starts to follow the definitions, and returns when they are read.
+func (n *Instance) follow(ctx context.Context) error {
+	c := &scheduler.Compiled{Rejected: func(key string, err error) { n.rejectedDefinition(ctx, key, err) }}
+	watch, err := kafka.WatchDefinitions(ctx, n.Kafka, func(r events.Record) { c.Apply(&r) })
+	if err != nil {
+		return err
+	}
+	n.catalog = &catalog{c, watch}
+	return watch.ReadToEndNow(ctx)
+}
+
+// rejectedDefinition: what doesn't compile is ignored, with an alert.
+func (n *Instance) rejectedDefinition(ctx context.Context, key string, err error) {
+	n.log.Warn("definition ignored", "key", key, "error", err)
+	a := &events.Alert{Code: "bad_definition", Message: fmt.Sprintf("definition %s is ignored: %v", key, err), At: events.Millis(n.Clock.Now())}
+	n.Producer.SendAsync(ctx, a.Record(n.Kafka.Namespace, n.source("scheduler"), "definition/"+key+"/"+n.Name), func(_ events.Record, err error) {
+		if err != nil {
+			n.log.Error("alert not written", "error", err)
+		}
+	})
+}
+
+func (n *Instance) source(role string) string {
+	return string(n.Kafka.Namespace) + role + "/" + n.Name
+}
+
+// member is a group instance id, if this process is to be a static member.
+func (n *Instance) member(role string) string {
+	if n.c.Name == "" {
+		return ""
+	}
+	return string(n.Kafka.Namespace) + role + "." + n.c.Name
+}
+
+// store opens the projection store of a role; it is flushed and closed when
+// the roles end.
+func (n *Instance) store(ctx context.Context, view string) (*projections.Store, error) {
+	id := projections.Identity{ClusterID: n.ClusterID, Namespace: n.Kafka.Namespace, Partitions: n.Partitions, View: view}
+	s, err := projections.Open(filepath.Join(n.DataDir, view), id, projections.Options{FS: n.c.Seams.FS, Snapshots: n.c.Snapshots, Listener: &projections.Listener{
+		Fatal:      func(err error) { n.log.Error("store stopped", "view", view, "error", err) },
+		Background: func(err error) { n.log.Warn("store", "view", view, "error", err) },
+		Snapshot: func(p int32, of events.Snapshot) {
+			n.metrics.snapshotAt.WithLabelValues(strconv.Itoa(int(p))).Set(float64(of.State.At.UnixMilli()) / 1000)
+		},
+	}})
+	if err != nil {
+		return nil, err
+	}
+	n.roles.Go(func() error {
+		if err := s.Run(ctx); !errors.Is(err, projections.ErrClosed) {
+			return err
+		}
+		return nil // by its role, which ends and says why
+	})
+	return s, nil
+}

@@ -1,0 +1,269 @@
+package instance
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/waybill-run/waybill/agent"
+	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/kafka/kafkametrics"
+	"github.com/waybill-run/waybill/scheduler"
+	"github.com/waybill-run/waybill/supervisor"
+)
+
+// Metrics is what a process counts. Each name is one of the project's words.
+type Metrics struct {
+	registry     *prometheus.Registry
+	kafka        kafka.Hook
+	ended        *prometheus.CounterVec
+	transactions *prometheus.CounterVec
+	records      prometheus.Counter
+	inputs       *prometheus.CounterVec
+	deadletters  *prometheus.CounterVec
+	asked        *prometheus.CounterVec
+	accepted     prometheus.Counter
+	ignored      *prometheus.CounterVec
+	partitions   *prometheus.GaugeVec
+	restores     *prometheus.HistogramVec
+	loads        prometheus.Histogram
+	snapshots    *prometheus.CounterVec
+	written      *prometheus.CounterVec
+	snapshotAt   *prometheus.GaugeVec
+	commits      prometheus.Histogram
+	lateness     prometheus.Histogram
+	requests     *prometheus.CounterVec
+	notified     *prometheus.CounterVec
+	poison       *prometheus.CounterVec
+	armed        *prometheus.GaugeVec
+}
+
+// NewMetrics are metrics that have counted nothing.
+func NewMetrics() *Metrics {
+	r := prometheus.NewRegistry()
+	r.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	m := &Metrics{registry: r, kafka: kafkametrics.Hook(r)}
+	vec := func(name, help string, labels ...string) *prometheus.CounterVec {
+		v := prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
+		r.MustRegister(v)
+		return v
+	}
+	count := func(name, help string) prometheus.Counter {
+		c := prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
+		r.MustRegister(c)
+		return c
+	}
+	gauge := func(name, help string, labels ...string) *prometheus.GaugeVec {
+		g := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, labels)
+		r.MustRegister(g)
+		return g
+	}
+	seconds := func(name, help string) prometheus.Histogram {
+		h := prometheus.NewHistogram(prometheus.HistogramOpts{Name: name, Help: help, Buckets: prometheus.ExponentialBuckets(0.001, 2, 16)})
+		r.MustRegister(h)
+		return h
+	}
+	restores := prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "waybill_restore_seconds",
+		Help: "From the assignment of a partition to the first input it may decide, by where its tasks came from.", Buckets: prometheus.ExponentialBuckets(0.001, 2, 16)}, []string{"from"})
+	r.MustRegister(restores)
+	m.restores = restores
+	m.loads = seconds("waybill_restore_ids_seconds", "From the assignment of a partition to the first submission it may decide, where its tasks came from a snapshot.")
+	m.snapshots = vec("waybill_snapshots_total", "Snapshots of partitions, by what became of them.", "result")
+	m.written = vec("waybill_written_bytes_total", "Bytes of the values of events, and of snapshots, in committed transactions.", "what")
+	m.snapshotAt = gauge("waybill_snapshot_timestamp_seconds", "The instant of the last decision in a partition's newest snapshot.", "partition")
+	m.ended = vec("waybill_tasks_ended_total", "Tasks that reached a terminal state or a hold, by state.", "state")
+	m.transactions = vec("waybill_transactions_total", "Transactions of the scheduler's lanes, by result.", "result")
+	m.records = count("waybill_transaction_records_total", "Records written in committed transactions.")
+	m.inputs = vec("waybill_inputs_total", "Inputs that the scheduler consumed, by what became of them.", "result")
+	m.deadletters = vec("waybill_deadletters_total", "Records that could not be used, by reason.", "reason")
+	m.asked = vec("waybill_recoveries_asked_total", "Recoveries that the supervisor asked for, by action.", "action")
+	m.accepted = count("waybill_recoveries_accepted_total", "Recoveries that the scheduler accepted.")
+	m.ignored = vec("waybill_inputs_ignored_total", "Inputs that changed nothing and are no fault, by why.", "why")
+	m.partitions = gauge("waybill_partitions_owned", "Partitions that this process owns, by role.", "role")
+	m.commits = seconds("waybill_commit_seconds", "Duration of a transaction's commit.")
+	m.lateness = seconds("waybill_timer_lateness_seconds", "From a timer's due to the recovery that was asked for it.")
+	m.requests = vec("waybill_requests_total", "Requests that an agent finished with, by agent and result.", "agent", "result")
+	m.notified = vec("waybill_notifications_total", "Notifications, by result.", "result")
+	m.poison = vec("waybill_poison_total", "Events that a reader could not use: their task is stopped there.", "role")
+	m.armed = gauge("waybill_timers_armed", "Armed timers that the supervisor watches, by partition.", "partition")
+	return m
+}
+
+func (m *Metrics) hooks() []kafka.Hook { return []kafka.Hook{m.kafka} }
+
+// Serve offers the metrics until ctx ends. It returns when it listens.
+func (m *Metrics) Serve(ctx context.Context, addr string) (net.Addr, error) {
+	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", addr)
+	if err != nil {
+		return nil, fmt.Errorf("--metrics-listen %s: %w", addr, err)
+	}
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{}))
+	s := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}
+	go func() {
+		<-ctx.Done()
+		_ = s.Close() // scrapes in flight may fail: the process ends
+	}()
+	go func() {
+		if err := s.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+			panic(err) // the listener of our own process broke
+		}
+	}()
+	return l.Addr(), nil
+}
+
+func (n *Instance) schedulerListener() *scheduler.Listener {
+	m, owned := n.metrics, n.metrics.partitions.WithLabelValues("scheduler")
+	return &scheduler.Listener{
+		Assigned: func(int32) { owned.Inc() },
+		Lost:     func(int32) { owned.Dec() },
+		Restored: func(p int32, from scheduler.Source, took time.Duration) {
+			m.restores.WithLabelValues(string(from)).Observe(took.Seconds())
+			n.log.Debug("partition restored", "role", "scheduler", "partition", p, "from", from, "took", took)
+		},
+		Loaded: func(p int32, took time.Duration) {
+			m.loads.Observe(took.Seconds())
+			n.log.Debug("finished tasks loaded", "partition", p, "took", took)
+		},
+		SnapshotRefused: func(p int32, why error) {
+			m.snapshots.WithLabelValues("refused").Inc()
+			n.log.Warn("a partition's snapshot can't be used; the log is read instead", "partition", p, "why", why)
+		},
+		SnapshotFailed: func(p int32, why error) {
+			m.snapshots.WithLabelValues("failed").Inc()
+			n.log.Warn("no snapshot is written of a partition", "partition", p, "why", why)
+		},
+		Committed: m.committed,
+		Took:      func(_ int, took time.Duration) { m.commits.Observe(took.Seconds()) },
+		Aborted:   func() { m.transactions.WithLabelValues("aborted").Inc() },
+		Refused:   func(topic string, err error) { n.log.Warn("record refused", "topic", topic, "error", err) },
+		Admission: func(open bool, runnable int) { n.log.Info("admission", "open", open, "runnable", runnable) },
+		LaneFailed: func(owner string, err error) {
+			m.transactions.WithLabelValues("failed").Inc()
+			n.log.Warn("lane begins anew", "owner", owner, "error", err)
+		},
+		StoreFailed: func(err error) { n.log.Error("partition not saved; it will be read again", "error", err) },
+		Skew:        func(off time.Duration) { n.log.Warn("clock", "offset", off) },
+		TrimFailed:  func(topic string, err error) { n.log.Warn("inbox not trimmed", "topic", topic, "error", err) },
+		Undelivered: func(topic string, err error) {
+			m.notified.WithLabelValues("undelivered").Inc()
+			n.log.Warn("notification not delivered", "topic", topic, "error", err)
+		},
+		Delivered: func() { m.notified.WithLabelValues("delivered").Inc() },
+	}
+}
+
+func (m *Metrics) committed(c scheduler.Committed) {
+	m.transactions.WithLabelValues("committed").Inc()
+	m.records.Add(float64(c.Records))
+	m.inputs.WithLabelValues("decided").Add(float64(c.Inputs - c.Reflected - c.Forwarded))
+	m.inputs.WithLabelValues("reflected").Add(float64(c.Reflected))
+	m.inputs.WithLabelValues("forwarded").Add(float64(c.Forwarded))
+	m.accepted.Add(float64(c.Recoveries))
+	m.snapshots.WithLabelValues("written").Add(float64(c.Snapshots))
+	m.written.WithLabelValues("events").Add(float64(c.EventBytes))
+	m.written.WithLabelValues("snapshots").Add(float64(c.SnapshotBytes))
+	for s, k := range c.Ended {
+		m.ended.WithLabelValues(string(s)).Add(float64(k))
+	}
+	for why, k := range c.Ignored {
+		m.ignored.WithLabelValues(string(why)).Add(float64(k))
+	}
+	for r, k := range c.Deadletters {
+		m.deadletters.WithLabelValues(string(r)).Add(float64(k))
+	}
+}
+
+func (n *Instance) laneListener(owner string) *kafka.LaneListener {
+	return &kafka.LaneListener{
+		GroupFailed: func(err error) { n.log.Info("lane rejoins its group", "owner", owner, "error", err) },
+		Uneven: func(member string, topics []string) {
+			n.log.Warn("a member of the scheduler group reads other topics", "member", member, "topics", topics)
+		},
+		DataLost: func(err error) { n.log.Error("the broker lost data that it had acknowledged", "error", err) },
+		Unsettled: func(ps []int32) {
+			n.log.Warn("an open transaction holds back the group's offsets, and with them the partitions; if it stays, look for it with kafka-transactions.sh find-hanging", "owner", owner, "partitions", ps)
+		},
+	}
+}
+
+func (n *Instance) restoreListener() *kafka.RestoreListener {
+	return &kafka.RestoreListener{
+		HeldBack: func(topic string, p int32, stable, end int64) {
+			n.log.Info("a transaction is still open", "topic", topic, "partition", p, "stable", stable, "end", end)
+		},
+		Fenced: func(id string) { n.log.Info("fenced a dead owner", "transactional_id", id) },
+		NotFenced: func(topic string, p int32, err error) {
+			n.log.Warn("an open transaction isn't ended; waiting for it", "topic", topic, "partition", p, "error", err)
+		},
+	}
+}
+
+func (n *Instance) supervisorListener() *supervisor.Listener {
+	m, owned := n.metrics, n.metrics.partitions.WithLabelValues("supervisor")
+	return &supervisor.Listener{
+		Assigned: func(int32) { owned.Inc() },
+		Lost:     func(int32) { owned.Dec() },
+		Asked:    func(a events.Action) { m.asked.WithLabelValues(string(a)).Inc() },
+		Late:     func(d time.Duration) { m.lateness.Observe(d.Seconds()) },
+		Armed:    func(p int32, timers int) { m.armed.WithLabelValues(strconv.Itoa(int(p))).Set(float64(timers)) },
+		SendFailed: func(p int32, err error) {
+			n.log.Warn("recoveries not written; asked for again", "partition", p, "error", err)
+		},
+		CommitFailed: func(err error) { n.log.Warn("positions not committed", "role", "supervisor", "error", err) },
+		Poison: func(p int32, err error) {
+			m.poison.WithLabelValues("supervisor").Inc()
+			n.log.Error("event can't be used; its task is stopped here", "partition", p, "error", err)
+		},
+		Skew: func(skew time.Duration) { n.log.Warn("clock", "skew", skew) },
+	}
+}
+
+func (n *Instance) sessionListener(who string) kafka.SessionListener {
+	return kafka.SessionListener{
+		Trouble: func(err error) { n.log.Info("group session goes on after an error", "of", who, "error", err) },
+	}
+}
+
+func (n *Instance) agentListener(name string) agent.Listener {
+	count := func(result string) { n.metrics.requests.WithLabelValues(name, result).Inc() }
+	log := n.log.With("agent", name)
+	return agent.Listener{
+		Left:      func(reason error) { log.Info("left the group", "reason", reason) },
+		Unhealthy: func(err error, failures int) { log.Warn("unhealthy", "failures", failures, "error", err) },
+		Finished:  func(_ agent.Request, o events.Outcome, _ time.Duration) { count(string(o)) },
+		Late:      func(agent.Request, time.Duration) { count("late") },
+		Dropped:   func(agent.Request) { count("dropped") },
+		Retried:   func(agent.Request, error, int, time.Duration) { count("retried") },
+		Abandoned: func(agent.Request) { count("abandoned") },
+		Panicked: func(r agent.Request, value any, stack []byte) {
+			count("panicked")
+			log.Error("handler panicked", "request", r.ID, "value", value, "stack", string(stack))
+		},
+		SendFailed: func(r agent.Request, err error) {
+			count("send_failed")
+			level := slog.LevelWarn
+			if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
+				level = slog.LevelDebug // its time was over: silence is the rule
+			}
+			log.Log(context.Background(), level, "reply not acknowledged", "request", r.ID, "error", err)
+		},
+		Malformed: func(rec events.Record, err error) {
+			count("malformed")
+			log.Warn("no request", "record", events.Origin(&rec), "error", err)
+		},
+		CircuitChanged: func(downstream, from, to string) {
+			log.Warn("circuit", "downstream", downstream, "from", from, "to", to)
+		},
+	}
+}

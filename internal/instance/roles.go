@@ -1,0 +1,275 @@
+package instance
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/waybill-run/waybill/agent"
+	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/projections"
+	"github.com/waybill-run/waybill/scheduler"
+	"github.com/waybill-run/waybill/supervisor"
+)
+
+// SchedulerOptions are the flags of a scheduler.
+type SchedulerOptions struct {
+	Lanes           int      // transactional lanes, at most as many as partitions count
+	MaxRunnable     int      // tasks at work before new ones wait; 0: the default
+	ReplyToPrefixes []string // what a reply_to may begin with; none: anything
+	CreateReplyTo   bool     // create the topic of a reply_to that is missing
+}
+
+// StartScheduler runs a scheduler and its notifier until ctx ends.
+func (n *Instance) StartScheduler(ctx context.Context, o SchedulerOptions) error {
+	if err := n.follow(ctx); err != nil {
+		return fmt.Errorf("read the workflow definitions: %w", err)
+	}
+	n.roles.Go(func() error {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-n.catalog.watch.Done():
+			return fmt.Errorf("follow the workflow definitions: %w", n.catalog.watch.Err())
+		}
+	})
+	store, err := n.store(ctx, projections.ViewTasks)
+	if err != nil {
+		return err
+	}
+	history, err := kafka.OpenRestorer(n.Kafka, n.restoreListener())
+	if err != nil {
+		return errors.Join(err, closeStore(store))
+	}
+	listener := n.schedulerListener()
+	cfg := scheduler.Config{
+		Namespace: n.Kafka.Namespace, Partitions: n.Partitions, Owner: n.Name, Lanes: o.Lanes, MaxRunnable: o.MaxRunnable,
+		TransactionTimeout: n.transactionTimeout(), ReplyToPrefixes: o.ReplyToPrefixes,
+		OpenLog: n.openLane, History: through(n.c.Seams.History, scheduler.History(history)), Catalog: n.catalog, Clock: n.Clock,
+		Tasks:         func(p int32) (scheduler.Tasks, error) { return n.openTasks(store, p) },
+		RequestTopics: n.Admin.RequestTopics, Trim: n.Admin.DeleteRecordsBefore, Listener: listener,
+	}
+	n.roles.Go(func() error { return n.notify(ctx, o, listener) })
+	n.roles.Go(func() error {
+		err := scheduler.Run(ctx, cfg)
+		history.Close()
+		if err != nil {
+			err = fmt.Errorf("scheduler: %w", err)
+		}
+		return errors.Join(err, closeStore(store))
+	})
+	return nil
+}
+
+func (n *Instance) transactionTimeout() time.Duration {
+	if n.c.Transaction > 0 {
+		return n.c.Transaction
+	}
+	return kafka.DefaultTransactionTimeout
+}
+
+func (n *Instance) openLane(ctx context.Context, owner string, number int) (scheduler.Log, error) {
+	cfg := kafka.LaneConfig{
+		Config: n.Kafka, Group: n.Kafka.Namespace.SchedulerGroup(), Owner: owner, Topics: n.Kafka.Namespace.InboxTopics(), Partitions: n.Partitions,
+		SessionTimeout: n.c.Session, TransactionTimeout: n.c.Transaction, FetchMaxWait: n.c.FetchMaxWait, Listener: n.laneListener(owner),
+	}
+	if id := n.member("scheduler"); id != "" {
+		cfg.InstanceID = fmt.Sprintf("%s.%d", id, number)
+	}
+	l, err := kafka.OpenLane(ctx, cfg)
+	if err != nil {
+		return nil, err // not a nil *Lane in an interface
+	}
+	return through(n.c.Seams.Lane, scheduler.Log(l)), nil
+}
+
+func (n *Instance) openTasks(store *projections.Store, p int32) (scheduler.Tasks, error) {
+	t, err := store.Tasks(p)
+	if err != nil {
+		return nil, err // not a nil *Tasks in an interface
+	}
+	if n.c.Seams.Tasks != nil {
+		return n.c.Seams.Tasks(p, t), nil
+	}
+	return t, nil
+}
+
+func (n *Instance) notify(ctx context.Context, o SchedulerOptions, listener *scheduler.Listener) error {
+	ns := n.Kafka.Namespace
+	outbox, err := kafka.OpenProducer(n.Kafka)
+	if err != nil {
+		return err
+	}
+	defer outbox.Close()
+	cfg := scheduler.NotifierConfig{Namespace: ns, Source: n.source("notifier"), Outbox: outbox, Clock: n.Clock, Listener: listener,
+		Open: func(ctx context.Context) (scheduler.Notifications, error) {
+			s, err := kafka.OpenSession(ctx, kafka.SessionConfig{Config: n.Kafka, Group: ns.NotifierGroup(), Topic: ns.Notifications(),
+				InstanceID: n.member("notifier"), SessionTimeout: n.c.Session, FetchMaxWait: n.c.FetchMaxWait,
+				Listener: n.sessionListener("notifier")})
+			if err != nil {
+				return nil, err
+			}
+			return s, nil
+		}}
+	if o.CreateReplyTo {
+		cfg.Ensure = func(ctx context.Context, topic string) error {
+			_, err := n.Admin.EnsureTopic(ctx, topic, 1)
+			return err
+		}
+	}
+	return scheduler.Notify(ctx, cfg)
+}
+
+// closeWithin is how long the end of a process waits for its store: a disk that
+// hangs must not keep it, and with it what it owns, from ending. What was not
+// flushed is read from the log again.
+const closeWithin = 15 * time.Second
+
+func closeStore(store *projections.Store) error {
+	closed := make(chan error, 1)
+	go func() { closed <- store.Close() }()
+	select {
+	case err := <-closed:
+		return err
+	case <-time.After(closeWithin):
+		return fmt.Errorf("%w: it could not be closed within %s", errStore, closeWithin)
+	}
+}
+
+// StartSupervisor runs a supervisor until ctx ends.
+func (n *Instance) StartSupervisor(ctx context.Context, sweep time.Duration) error {
+	store, err := n.store(ctx, projections.ViewDeadlines)
+	if err != nil {
+		return err
+	}
+	n.roles.Go(func() error {
+		err := n.again(ctx, "supervisor", func(ctx context.Context) error { return n.supervise(ctx, store, sweep) })
+		return errors.Join(err, closeStore(store))
+	})
+	return nil
+}
+
+func (n *Instance) supervise(ctx context.Context, store *projections.Store, sweep time.Duration) error {
+	s, err := supervisor.New(supervisor.Config{Namespace: n.Kafka.Namespace, Source: n.source("supervisor"), Open: func(p int32) (supervisor.Deadlines, error) { return openDeadlines(store, p) },
+		Outbox: through(n.c.Seams.Outbox, supervisor.Outbox(n.Producer)), Clock: n.Clock, SweepInterval: sweep, Listener: n.supervisorListener()})
+	if err != nil {
+		return err
+	}
+	follower, err := kafka.OpenFollower(ctx, kafka.FollowerConfig{Config: n.Kafka, Group: n.Kafka.Namespace.SupervisorGroup(),
+		InstanceID: n.member("supervisor"), Topics: []string{n.Kafka.Namespace.Events()}, Partitions: n.Partitions, Start: s.Start, SessionTimeout: n.c.Session, FetchMaxWait: n.c.FetchMaxWait})
+	if err != nil {
+		return err
+	}
+	defer follower.Close()
+	return s.Run(ctx, follower)
+}
+
+func openDeadlines(store *projections.Store, p int32) (supervisor.Deadlines, error) {
+	v, err := store.Deadlines(p)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", errStore, err) // not a nil *Deadlines in an interface
+	}
+	return v, nil
+}
+
+// How a role that lost its client begins again.
+const (
+	againLeast = 200 * time.Millisecond
+	againMost  = 10 * time.Second
+	againTries = 30 // in a row, before the process ends with the reason
+)
+
+// again runs a role's loop, and begins anew with fresh clients when it fails.
+// What no waiting heals ends the process after a while, with the reason.
+func (n *Instance) again(ctx context.Context, role string, loop func(context.Context) error) error {
+	wait, tries := againLeast, 0
+	for {
+		start := time.Now()
+		err := loop(ctx)
+		if err == nil || ctx.Err() != nil {
+			return nil
+		}
+		if time.Since(start) > againMost {
+			wait, tries = againLeast, 0
+		}
+		if tries++; tries > againTries || errors.Is(err, errStore) {
+			return fmt.Errorf("%s: %w", role, err)
+		}
+		n.log.Warn("begins anew", "role", role, "error", err)
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(wait):
+			wait = min(2*wait, againMost)
+		}
+	}
+}
+
+// errStore is wrapped where a projection's store has failed: trying again
+// doesn't help.
+var errStore = errors.New("the store failed")
+
+// StartAgent runs an agent until ctx ends.
+func (n *Instance) StartAgent(ctx context.Context, name string, concurrency int, breaker agent.Breaker, h agent.Handler) {
+	n.roles.Go(func() error {
+		return agent.Run(ctx, agent.Config{
+			Open: func(ctx context.Context) (agent.Session, error) {
+				s, err := kafka.OpenSession(ctx, kafka.SessionConfig{Config: n.Kafka, Group: n.Kafka.Namespace.AgentGroup(name),
+					Topic: n.Kafka.Namespace.Requests(name), InstanceID: n.member("agent." + name), SessionTimeout: n.c.Session, FetchMaxWait: n.c.FetchMaxWait,
+					Listener: n.sessionListener("agent." + name)})
+				if err != nil {
+					return nil, err
+				}
+				return through(n.c.Seams.Sessions, agent.Session(s)), nil
+			},
+			Namespace: n.Kafka.Namespace, Source: n.source("agent/" + name), Clock: n.Clock.Now, Concurrency: concurrency, Breaker: breaker, Listener: n.agentListener(name),
+		}, h)
+	})
+}
+
+// StartAudit keeps the timelines until ctx ends. observe, which may be nil, is
+// shown every record that the audit reads, from the start of an empty store.
+func (n *Instance) StartAudit(ctx context.Context, observe func([]events.Record)) error {
+	store, err := n.store(ctx, projections.ViewTimelines)
+	if err != nil {
+		return err
+	}
+	n.roles.Go(func() error {
+		err := n.again(ctx, "audit", func(ctx context.Context) error { return n.audit(ctx, store, observe) })
+		return errors.Join(err, closeStore(store))
+	})
+	return nil
+}
+
+// audit follows events and keeps every task's timeline.
+func (n *Instance) audit(ctx context.Context, store *projections.Store, observe func([]events.Record)) error {
+	a := &auditor{store: store, views: map[int32]*projections.Timelines{}}
+	defer a.close()
+	follower, err := kafka.OpenFollower(ctx, kafka.FollowerConfig{Config: n.Kafka, Group: n.Kafka.Namespace.AuditGroup(),
+		Topics: []string{n.Kafka.Namespace.Events()}, Partitions: n.Partitions, Start: a.start, SessionTimeout: n.c.Session, FetchMaxWait: n.c.FetchMaxWait})
+	if err != nil {
+		return err
+	}
+	defer follower.Close()
+	saved := time.Now()
+	for {
+		records, err := follower.Poll(ctx)
+		if err != nil {
+			return err
+		}
+		if err := a.apply(follower.Assigned(), records); err != nil {
+			return err
+		}
+		if observe != nil {
+			observe(records)
+		}
+		if time.Since(saved) > auditSaveEvery {
+			if err := a.save(); err != nil {
+				return fmt.Errorf("%w: %w", errStore, err)
+			}
+			saved = time.Now()
+		}
+	}
+}

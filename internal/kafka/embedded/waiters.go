@@ -1,0 +1,261 @@
+package embedded
+
+import (
+	"context"
+	"encoding/binary"
+	"net"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kbin"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+const (
+	// waitersLook is how often those who wait for their group are looked after.
+	waitersLook = 250 * time.Millisecond
+	// waitersGrace is how long a request may be on its way to kfake.
+	waitersGrace = time.Second
+	// farewellMax bounds a farewell, farewellsMost how many wait to be said; what is
+	// more is not said, and the rebalance timeout does it.
+	farewellMax   = 5 * time.Second
+	farewellsMost = 256
+
+	sizeBytes = 4
+	headBytes = sizeBytes + 2 // with the key of the request
+)
+
+// waiters looks after the members that wait for their group: for the others to
+// join, or for the leader's plan. kfake forgets two kinds of them (both stood a
+// group still for more than a minute; the simulation met both in seed 2025):
+//
+//   - The session of a member runs on while it waits, though it can't heartbeat
+//     then, and at its end the member is removed without an answer: when another
+//     held up the group for longer than a session, or the broker stood still. The
+//     client waits for its rebalance timeout and ten seconds. Here its connection
+//     is closed; it joins anew.
+//   - A member whose connection ends while it waits gets no session: nobody
+//     hears the answer, so no timer is started. It stays, with its partitions.
+//     Here it leaves the group; a client that is still there joins anew.
+type waiters struct {
+	cluster   *kfake.Cluster
+	client    *kgo.Client
+	farewells chan waiter
+	stop      context.CancelFunc
+	done      chan struct{}
+
+	mu    sync.Mutex
+	conns map[*watchedConn]struct{} // of which a request waits
+}
+
+// waiter is a request that waits for a group.
+type waiter struct {
+	key           int16
+	corr          int32
+	group, member string
+	since         time.Time
+}
+
+func newWaiters() *waiters {
+	return &waiters{farewells: make(chan waiter, farewellsMost), conns: make(map[*watchedConn]struct{})}
+}
+
+// start begins to look, until close.
+func (w *waiters) start(c *kfake.Cluster, dial func(context.Context, string, string) (net.Conn, error)) (err error) {
+	if w.client, err = kgo.NewClient(kgo.SeedBrokers(c.ListenAddrs()...), kgo.Dialer(dial), kgo.DisableClientMetrics()); err != nil {
+		return err
+	}
+	w.cluster = c
+	ctx, stop := context.WithCancel(context.Background())
+	w.stop, w.done = stop, make(chan struct{})
+	go w.run(ctx)
+	return nil
+}
+
+// close ends it; before the cluster ends, which is asked.
+func (w *waiters) close() {
+	w.stop()
+	<-w.done
+	w.client.Close()
+}
+
+func (w *waiters) run(ctx context.Context) {
+	defer close(w.done)
+	tick := time.NewTicker(waitersLook)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case gone := <-w.farewells:
+			w.farewell(ctx, gone)
+		case <-tick.C:
+			w.look()
+		}
+	}
+}
+
+// farewell has a member leave that can't any more. An error is the end of the
+// broker, or the member has gone already; the rebalance timeout is left.
+func (w *waiters) farewell(ctx context.Context, gone waiter) {
+	ctx, cancel := context.WithTimeout(ctx, farewellMax)
+	defer cancel()
+	req := kmsg.NewPtrLeaveGroupRequest()
+	who := kmsg.NewLeaveGroupRequestMember()
+	// By its own id and not by that of the instance, which may have come back.
+	who.MemberID = gone.member
+	req.Group, req.MemberID, req.Members = gone.group, gone.member, append(req.Members, who)
+	_, _ = req.RequestWith(ctx, w.client)
+}
+
+// look closes the connections of those who wait in a group that they aren't in.
+func (w *waiters) look() {
+	w.mu.Lock()
+	overdue := make(map[*watchedConn]waiter)
+	for c := range w.conns {
+		if time.Since(c.waits.since) > waitersGrace {
+			overdue[c] = *c.waits
+		}
+	}
+	w.mu.Unlock()
+	for c, r := range overdue {
+		info := w.cluster.GroupInfo(r.group)
+		if info != nil && slices.ContainsFunc(info.Members, func(m kfake.GroupMember) bool { return m.MemberID == r.member }) {
+			continue
+		}
+		if w.forget(c, r.corr) {
+			_ = c.Conn.Close() // the client finds out
+		}
+	}
+}
+
+// forget reports whether a request of a connection waited still; it doesn't then.
+func (w *waiters) forget(c *watchedConn, corr int32) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if c.waits == nil || c.waits.corr != corr {
+		return false
+	}
+	c.waits = nil
+	delete(w.conns, c)
+	return true
+}
+
+// watchedListener accepts connections of which it is known what waits.
+type watchedListener struct {
+	net.Listener
+	of *waiters
+}
+
+// Accept implements net.Listener.
+func (l *watchedListener) Accept() (net.Conn, error) {
+	conn, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	return &watchedConn{Conn: conn, of: l.of}, nil
+}
+
+// watchedConn is a connection at the broker's end.
+type watchedConn struct {
+	net.Conn
+	of    *waiters
+	waits *waiter // guarded by of.mu
+
+	// One goroutine reads.
+	frame []byte // of the request that is being read, as far as it is
+	skip  int    // bytes of one that is of no interest
+}
+
+// Read implements net.Conn.
+func (c *watchedConn) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	c.saw(b[:n])
+	return n, err
+}
+
+// saw finds the requests among what was read.
+func (c *watchedConn) saw(b []byte) {
+	for len(b) > 0 {
+		if c.skip > 0 {
+			n := min(c.skip, len(b))
+			c.skip, b = c.skip-n, b[n:]
+			continue
+		}
+		want := headBytes
+		if len(c.frame) >= headBytes {
+			want = sizeBytes + int(binary.BigEndian.Uint32(c.frame))
+		}
+		n := min(max(want-len(c.frame), 0), len(b))
+		c.frame, b = append(c.frame, b[:n]...), b[n:]
+		if len(c.frame) < headBytes {
+			return
+		}
+		size := sizeBytes + int(binary.BigEndian.Uint32(c.frame))
+		if key := int16(binary.BigEndian.Uint16(c.frame[sizeBytes:])); key != int16(kmsg.JoinGroup) && key != int16(kmsg.SyncGroup) {
+			c.skip, c.frame = max(size-headBytes, 0), c.frame[:0]
+		} else if len(c.frame) >= size {
+			c.asked(c.frame[sizeBytes:])
+			c.frame = c.frame[:0]
+		}
+	}
+}
+
+// asked takes note of a request that may wait. One that can't be read is kfake's
+// to refuse; a member without a name is new, and has no session yet.
+func (c *watchedConn) asked(body []byte) {
+	r := kbin.Reader{Src: body}
+	key, version, corr := r.Int16(), r.Int16(), r.Int32()
+	r.NullableString() // the client's id
+	req := kmsg.RequestForKey(key)
+	req.SetVersion(version)
+	if req.IsFlexible() {
+		kmsg.SkipTags(&r)
+	}
+	if req.ReadFrom(r.Src) != nil {
+		return
+	}
+	w := &waiter{key: key, corr: corr, since: time.Now()}
+	switch req := req.(type) {
+	case *kmsg.JoinGroupRequest:
+		w.group, w.member = req.Group, req.MemberID
+	case *kmsg.SyncGroupRequest:
+		w.group, w.member = req.Group, req.MemberID
+	}
+	if w.member == "" {
+		return
+	}
+	c.of.mu.Lock()
+	defer c.of.mu.Unlock()
+	c.waits = w
+	c.of.conns[c] = struct{}{}
+}
+
+// Write implements net.Conn. An answer is one Write, and begins with its size and
+// the number of its request.
+func (c *watchedConn) Write(b []byte) (int, error) {
+	n, err := c.Conn.Write(b)
+	if err == nil && len(b) >= 2*sizeBytes {
+		c.of.forget(c, int32(binary.BigEndian.Uint32(b[sizeBytes:])))
+	}
+	return n, err
+}
+
+// Close implements net.Conn.
+func (c *watchedConn) Close() error {
+	c.of.mu.Lock()
+	waits := c.waits
+	c.waits = nil
+	delete(c.of.conns, c)
+	c.of.mu.Unlock()
+	if waits != nil && waits.key == int16(kmsg.JoinGroup) {
+		select {
+		case c.of.farewells <- *waits:
+		default: // see farewellsMost
+		}
+	}
+	return c.Conn.Close()
+}

@@ -1,0 +1,53 @@
+package kafka_test
+
+import (
+	"errors"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/kafkatest"
+)
+
+// A session that leaves while its group goes on without it can't commit any
+// more: the partitions are another's, who gets the requests again. That is told,
+// and is no failure: an agent that was asked to end ended with exit code 1, found
+// by stopping two instances at once.
+func TestLeavingAGroupThatHasGoneOnIsNoFailure(t *testing.T) {
+	b := kafkatest.Embedded(t)
+	r := newRequests(t, b, 1)
+	r.write(0, 0, 1)
+	var told atomic.Value
+	s := r.open(func(c *kafka.SessionConfig) {
+		c.CommitEvery = time.Hour // at the end only
+		c.Listener.Trouble = func(err error) { told.Store(err) }
+	})
+	r.poll(s, 1)
+	s.Done(0, 0)
+	b.Fake.ControlKey(int16(kmsg.OffsetCommit), func(k kmsg.Request) (kmsg.Response, error, bool) { //nolint:revive,staticcheck // kfake's signature
+		b.Fake.KeepControl()
+		req := k.(*kmsg.OffsetCommitRequest)
+		resp := req.ResponseKind().(*kmsg.OffsetCommitResponse)
+		for _, topic := range req.Topics {
+			at := kmsg.NewOffsetCommitResponseTopic()
+			at.Topic, at.TopicID = topic.Topic, topic.TopicID
+			for _, p := range topic.Partitions {
+				answer := kmsg.NewOffsetCommitResponseTopicPartition()
+				answer.Partition, answer.ErrorCode = p.Partition, kerr.IllegalGeneration.Code
+				at.Partitions = append(at.Partitions, answer)
+			}
+			resp.Topics = append(resp.Topics, at)
+		}
+		return resp, nil, true
+	})
+	if err := s.Close(bounded(t)); err != nil {
+		t.Errorf("leaving failed: %v", err)
+	}
+	if err, _ := told.Load().(error); !errors.Is(err, kerr.IllegalGeneration) {
+		t.Errorf("what could not be committed was told as %v", err)
+	}
+}

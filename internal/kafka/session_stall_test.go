@@ -1,0 +1,157 @@
+package kafka_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/kafkatest"
+)
+
+const (
+	stallSession = 6 * time.Second // the least that Kafka takes
+	// stallMost is how long the others may stand still when a member that held up
+	// the group has gone: an answer that never comes is given up after the rebalance
+	// timeout and ten seconds more, and that is the session timeout. With the
+	// client's own minute it was 62 s on an embedded broker that nobody looks after
+	// (see package embedded), and is 8 s.
+	stallMost = 3 * stallSession
+)
+
+// A member that heartbeats and doesn't join holds up its group: what it was asked
+// to do doesn't reach it, or its answer doesn't arrive. Who waits in the join
+// meanwhile goes on soon after it has gone.
+func TestAMemberThatHoldsUpTheGroupIsSoonOver(t *testing.T) {
+	kafkatest.Each(t, func(t *testing.T, b *kafkatest.Broker) {
+		t.Parallel()
+		r := newRequests(t, b, 2)
+		assigned := make(chan []int32, 100)
+		s := r.open(func(c *kafka.SessionConfig) {
+			c.SessionTimeout = stallSession
+			c.Listener.Assigned = func(ps []int32) { assigned <- ps }
+		})
+		go drainSession(r.ctx, s)
+		r.await(assigned, 0, 1)
+
+		m := r.join()
+		// The other gives up a partition and joins once more. This one doesn't.
+		beat, end := time.NewTicker(stallSession/20), time.After(stallSession+2*time.Second)
+		defer beat.Stop()
+		for over := false; !over; {
+			m.heartbeat()
+			select {
+			case <-beat.C:
+			case <-end:
+				over = true
+			}
+		}
+		r.write(0, 0, 1)
+		r.write(1, 1, 2)
+		m.leave()
+		left := time.Now()
+		r.awaitCommit(0, 1)
+		r.awaitCommit(1, 1)
+		took := time.Since(left)
+		t.Logf("on went the group %s after the member had gone", took.Round(time.Millisecond))
+		if took > stallMost {
+			t.Errorf("the group stood still for %s after the member had gone; %s is allowed", took, stallMost)
+		}
+	})
+}
+
+// drainSession does what is asked for at once.
+func drainSession(ctx context.Context, s *kafka.Session) {
+	for {
+		rs, err := s.Poll(ctx)
+		if err != nil {
+			return
+		}
+		for _, rec := range rs {
+			s.Done(rec.Partition, rec.Offset)
+		}
+	}
+}
+
+// await waits until some partitions have come.
+func (r *requests) await(assigned <-chan []int32, want ...int32) {
+	r.t.Helper()
+	var have []int32
+	for !slices.Equal(have, want) {
+		select {
+		case ps := <-assigned:
+			have = append(have, ps...)
+			slices.Sort(have)
+		case <-r.ctx.Done():
+			r.t.Fatalf("assigned are %d, not %d", have, want)
+		}
+	}
+}
+
+// member is a member of the group whose every request the test sends.
+type member struct {
+	r          *requests
+	cl         *kgo.Client
+	id         string
+	generation int32
+}
+
+// join joins the group and takes part in one rebalance.
+func (r *requests) join() *member {
+	r.t.Helper()
+	cl, err := kgo.NewClient(kgo.SeedBrokers(r.cfg.Brokers...), kgo.Dialer(r.cfg.Dial))
+	must(r.t, err)
+	r.t.Cleanup(cl.Close)
+	m := &member{r: r, cl: cl}
+	balancer := kgo.CooperativeStickyBalancer()
+	req := kmsg.NewPtrJoinGroupRequest()
+	req.Group, req.ProtocolType = r.group, "consumer"
+	req.SessionTimeoutMillis, req.RebalanceTimeoutMillis = int32(stallSession.Milliseconds()), int32(time.Minute.Milliseconds())
+	p := kmsg.NewJoinGroupRequestProtocol()
+	p.Name, p.Metadata = balancer.ProtocolName(), balancer.JoinGroupMetadata([]string{r.topic}, nil, -1)
+	req.Protocols = append(req.Protocols, p)
+	resp, err := req.RequestWith(r.ctx, cl)
+	must(r.t, err)
+	if errors.Is(kerr.ErrorForCode(resp.ErrorCode), kerr.MemberIDRequired) {
+		req.MemberID = resp.MemberID
+		resp, err = req.RequestWith(r.ctx, cl)
+		must(r.t, err)
+	}
+	must(r.t, kerr.ErrorForCode(resp.ErrorCode))
+	if resp.LeaderID == resp.MemberID {
+		r.t.Fatal("the newcomer leads the group")
+	}
+	m.id, m.generation = resp.MemberID, resp.Generation
+	sync := kmsg.NewPtrSyncGroupRequest()
+	sync.Group, sync.Generation, sync.MemberID = r.group, m.generation, m.id
+	sync.ProtocolType, sync.Protocol = kmsg.StringPtr("consumer"), resp.Protocol
+	synced, err := sync.RequestWith(r.ctx, cl)
+	must(r.t, err)
+	must(r.t, kerr.ErrorForCode(synced.ErrorCode))
+	return m
+}
+
+// heartbeat says that it lives; that it is to join again it doesn't hear.
+func (m *member) heartbeat() {
+	m.r.t.Helper()
+	req := kmsg.NewPtrHeartbeatRequest()
+	req.Group, req.Generation, req.MemberID = m.r.group, m.generation, m.id
+	_, err := req.RequestWith(m.r.ctx, m.cl)
+	must(m.r.t, err)
+}
+
+func (m *member) leave() {
+	m.r.t.Helper()
+	req := kmsg.NewPtrLeaveGroupRequest()
+	who := kmsg.NewLeaveGroupRequestMember()
+	who.MemberID = m.id
+	req.Group, req.MemberID, req.Members = m.r.group, m.id, append(req.Members, who)
+	_, err := req.RequestWith(m.r.ctx, m.cl)
+	must(m.r.t, err)
+}

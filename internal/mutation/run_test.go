@@ -1,0 +1,260 @@
+// Package mutation breaks the product on purpose, one place at a time, and
+// shows that a test notices: a promise that no test would miss is a wish.
+//
+// The tree is never touched. Each mutation is an overlay of the compiler
+// (go help build, -overlay), and the tests that must fail are named. A mutation
+// counts as caught only where such a test ran and failed; what doesn't compile
+// proves nothing.
+//
+//	go test ./internal/mutation -v                       all
+//	go test ./internal/mutation -v -mutation undo-order  one, or several by comma
+//
+// table_test.go and the files beside it are the mutations.
+package mutation
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/waybill-run/waybill/internal/kafkatest"
+	"github.com/waybill-run/waybill/internal/tally"
+)
+
+var only = flag.String("mutation", "", "try only the mutations of these names, separated by commas")
+
+// mutation is one way to break the product.
+type mutation struct {
+	name  string
+	edits []edit
+	// pkg is the folder of the tests, and fail are those that must fail, and
+	// must pass without the mutation. TestA/b is a subtest.
+	pkg  string
+	fail []string
+}
+
+// edit replaces a text that occurs once in a file, by its path below the
+// module's root. Go refuses overlays of libraries.
+type edit struct{ file, old, new string }
+
+// testsWithin bounds the run of one mutation's tests.
+const testsWithin = 2 * time.Minute
+
+// TestMutationsFitTheSource says at once which rows a change of the source has
+// made meaningless.
+func TestMutationsFitTheSource(t *testing.T) {
+	names := map[string]bool{}
+	for _, m := range mutations() {
+		if names[m.name] || m.name == "" || len(m.fail) == 0 {
+			t.Errorf("mutation %q: its name is taken, or it has none, or no test is to fail", m.name)
+		}
+		names[m.name] = true
+		if _, err := m.mutate(); err != nil {
+			t.Error(err)
+		}
+		tests := testSource(t, m.pkg)
+		for _, name := range m.fail {
+			name, _, _ = strings.Cut(name, "/")
+			if !strings.Contains(tests, "\nfunc "+name+"(t *testing.T)") {
+				t.Errorf("mutation %s: there is no test %s in %s: name the one that catches it now", m.name, name, m.pkg)
+			}
+		}
+	}
+}
+
+func testSource(t *testing.T, pkg string) string {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(root, pkg, "*_test.go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all strings.Builder
+	for _, f := range files {
+		b, err := os.ReadFile(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all.Write(b)
+	}
+	return all.String()
+}
+
+// TestMutationsAreCaught applies each mutation and runs its tests.
+func TestMutationsAreCaught(t *testing.T) {
+	chosen := mutations()
+	if testing.Short() {
+		chosen = oneOfEachPackage(chosen)
+	}
+	if *only != "" {
+		chosen = slices.DeleteFunc(chosen, func(m mutation) bool { return !slices.Contains(strings.Split(*only, ","), m.name) })
+	}
+	if len(chosen) == 0 {
+		t.Fatalf("no mutation is named %q", *only)
+	}
+	r := &results{}
+	t.Run("all", func(t *testing.T) {
+		for pkg, tests := range testsOf(chosen) {
+			t.Run("without: "+pkg, func(t *testing.T) {
+				t.Parallel()
+				r.clean(t, pkg, tests)
+			})
+		}
+		for _, m := range chosen {
+			t.Run(m.name, func(t *testing.T) {
+				t.Parallel()
+				r.broken(t, &m)
+			})
+		}
+	})
+	slices.Sort(r.caught)
+	t.Logf("mutation -> the tests that failed\n%s", strings.Join(r.caught, "\n"))
+	tally.Say(t, "%d mutations of %d caught", len(r.caught), len(chosen))
+}
+
+// oneOfEachPackage is what -short runs: each mutation builds a test binary.
+func oneOfEachPackage(ms []mutation) []mutation {
+	seen := map[string]bool{}
+	return slices.DeleteFunc(ms, func(m mutation) bool {
+		had := seen[m.pkg]
+		seen[m.pkg] = true
+		return had
+	})
+}
+
+// testsOf are the tests of each package that take part.
+func testsOf(ms []mutation) map[string][]string {
+	tests := map[string][]string{}
+	for _, m := range ms {
+		for _, name := range m.fail {
+			if !slices.Contains(tests[m.pkg], name) {
+				tests[m.pkg] = append(tests[m.pkg], name)
+			}
+		}
+	}
+	return tests
+}
+
+type results struct {
+	mu     sync.Mutex
+	caught []string
+}
+
+// clean: without any mutation the tests pass.
+func (r *results) clean(t *testing.T, pkg string, tests []string) {
+	t.Helper()
+	out, err := runTests(t, pkg, tests, nil)
+	for _, name := range tests {
+		if err != nil || verdict(out, name) != "PASS" {
+			t.Fatalf("%s doesn't pass without a mutation, so its failure would prove nothing (%v):\n%s", name, err, out)
+		}
+	}
+}
+
+// broken: with the mutation its tests fail.
+func (r *results) broken(t *testing.T, m *mutation) {
+	t.Helper()
+	replaced, err := m.mutate()
+	if err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	out, err := runTests(t, m.pkg, m.fail, replaced)
+	if errors.Is(err, errBuild) {
+		t.Fatalf("the mutation doesn't compile: that catches nothing; adapt it\n%s", out)
+	}
+	for _, name := range m.fail {
+		if v := verdict(out, name); v != "FAIL" {
+			t.Fatalf("with the mutation %s says %q: nothing holds what was broken; write the test that does\n%s", name, v, last(out, 4000))
+		}
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	line := fmt.Sprintf("%-34s %s: %s (%.1f s)", m.name, m.pkg, strings.Join(failed(out), ", "), time.Since(began).Seconds())
+	t.Log(line)
+	r.caught = append(r.caught, line)
+}
+
+// verdict is what go test said of a test: PASS, FAIL, SKIP, or nothing.
+func verdict(out []byte, name string) string {
+	said := regexp.MustCompile(`(?m)^\s*--- (PASS|FAIL|SKIP): `+regexp.QuoteMeta(name)+` \(`).FindAllSubmatch(out, -1)
+	v := ""
+	for _, s := range said {
+		if v = string(s[1]); v == "FAIL" {
+			return v
+		}
+	}
+	return v
+}
+
+// failed are the tests that failed, without those that failed with a subtest.
+func failed(out []byte) []string {
+	var names []string
+	for _, said := range regexp.MustCompile(`(?m)^\s*--- FAIL: (\S+) \(`).FindAllSubmatch(out, -1) {
+		names = append(names, string(said[1]))
+	}
+	return slices.DeleteFunc(slices.Clone(names), func(name string) bool {
+		return slices.ContainsFunc(names, func(other string) bool { return strings.HasPrefix(other, name+"/") })
+	})
+}
+
+func last(out []byte, n int) []byte { return out[max(0, len(out)-n):] }
+
+var errBuild = errors.New("go test -c failed")
+
+// runTests builds the package's tests with files replaced, and runs some. The
+// tests' own failure is no error: the output says it.
+func runTests(t *testing.T, pkg string, tests []string, replaced map[string][]byte) ([]byte, error) {
+	t.Helper()
+	dir := t.TempDir()
+	binary, overlay := filepath.Join(dir, "tests"), filepath.Join(dir, "overlay.json")
+	table := struct{ Replace map[string]string }{map[string]string{}}
+	for file, content := range replaced {
+		mutated := filepath.Join(dir, fmt.Sprintf("%d_%s", len(table.Replace), filepath.Base(file)))
+		table.Replace[file] = mutated
+		if err := os.WriteFile(mutated, content, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b, err := json.Marshal(table)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(overlay, b, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	build := exec.CommandContext(t.Context(), "go", "test", "-c", "-vet=off", "-ldflags=-s -w", "-overlay", overlay, "-o", binary, "./"+pkg)
+	build.Dir = root
+	if out, err := build.CombinedOutput(); err != nil {
+		return out, fmt.Errorf("%w: %w", errBuild, err)
+	}
+	patterns := make([]string, len(tests))
+	for i, name := range tests {
+		patterns[i] = "^" + strings.ReplaceAll(name, "/", "$/^") + "$"
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), testsWithin)
+	defer cancel()
+	args := []string{"-test.v", "-test.timeout", testsWithin.String(), "-test.run", strings.Join(patterns, "|")}
+	if strings.Contains(testSource(t, pkg), `"pgregory.net/rapid"`) {
+		args = append(args, "-rapid.nofailfile") // what it would keep is no fault of the product
+	}
+	run := exec.CommandContext(ctx, binary, args...)
+	run.Dir = filepath.Join(root, pkg)
+	// The counts of a broken build are nobody's.
+	run.Env = append(os.Environ(), tally.Env+"=", kafkatest.Env+"="+kafkatest.Off)
+	var out bytes.Buffer
+	run.Stdout, run.Stderr = &out, &out
+	_ = run.Run() // most are to fail
+	return out.Bytes(), nil
+}

@@ -1,0 +1,34 @@
+//go:build !synctests
+
+package sim
+
+import (
+	"flag"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestSeeds builds these tests with the tag synctests, and runs that. With it
+// the locks of franz-go are made of channels: in a bubble, time stands still
+// while anybody waits for a mutex, and the client waits for some of its own
+// until an answer comes.
+func TestSeeds(t *testing.T) {
+	binary := filepath.Join(t.TempDir(), "sim.test")
+	build := exec.CommandContext(t.Context(), "go", "test", "-c", "-tags", "synctests", "-o", binary, ".")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("build with -tags synctests: %v\n%s", err, out)
+	}
+	args := []string{"-test.run=^TestSeeds$", "-test.v"}
+	flag.Visit(func(f *flag.Flag) {
+		if !strings.HasPrefix(f.Name, "test.") || f.Name == "test.timeout" {
+			args = append(args, "-"+f.Name+"="+f.Value.String())
+		}
+	})
+	out, err := exec.CommandContext(t.Context(), binary, args...).CombinedOutput()
+	t.Logf("%s", out)
+	if err != nil {
+		t.Errorf("the simulation: %v", err)
+	}
+}

@@ -1,0 +1,297 @@
+//go:build synctests
+
+package sim
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/verify"
+	"github.com/waybill-run/waybill/projections"
+)
+
+// askAgainMost is the longest pause between two asks for the same timer.
+const askAgainMost = 30 * time.Second
+
+// settleWithin is P14: three times the session timeout and the longest wait.
+const settleWithin = 3 * (sessionTimeout + askAgainMost)
+
+func newDisk() *vfs.MemFS { return vfs.NewCrashableMem() }
+
+// settle waits until everything that was asked for is done, with all faults
+// off. It is the checkers' to say what is not.
+func (w *world) settle(ctx context.Context) {
+	w.quiet = time.Now()
+	admin, err := kafka.OpenAdmin(w.config("sim"))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	defer admin.Close()
+	for time.Since(w.quiet) < settleWithin {
+		time.Sleep(2 * time.Second)
+		if w.lag(ctx, admin) == 0 && w.open(ctx) == 0 {
+			break
+		}
+	}
+	w.settled = time.Now()
+	w.left = w.lag(ctx, admin)
+	w.note("faults", "settled after %s; lag %d %q", w.settled.Sub(w.quiet), w.left, w.lags)
+}
+
+// lag is how many records nobody has consumed. The markers of transactions are
+// no records, and nobody commits those at the end of a partition.
+func (w *world) lag(ctx context.Context, admin *kafka.Admin) int64 {
+	groups := []string{w.ns.SchedulerGroup()}
+	for _, a := range agents {
+		groups = append(groups, w.ns.AgentGroup(a))
+	}
+	var n int64
+	w.lags = nil
+	for _, g := range groups {
+		lags, err := admin.GroupLag(ctx, g)
+		if err != nil {
+			w.note("sim", "%v", err)
+			return -1
+		}
+		for topic, ps := range lags {
+			for p, l := range ps {
+				if l = w.unread(ctx, admin, topic, p, l); l > 0 {
+					w.lags = append(w.lags, fmt.Sprintf("%s of %s/%d is %d behind", g, topic, p, l))
+					n += l
+				}
+			}
+		}
+	}
+	return n
+}
+
+// unread counts the records among the last n offsets of a partition.
+func (w *world) unread(ctx context.Context, admin *kafka.Admin, topic string, p int32, n int64) (records int64) {
+	if n == 0 {
+		return 0
+	}
+	ends, err := admin.EndOffsets(ctx, topic)
+	if err != nil {
+		w.note("sim", "%v", err)
+		return n
+	}
+	w.read(ctx, topic, func(r *events.Record) {
+		if r.Partition == p && r.Offset >= ends[p]-n {
+			records++
+		}
+	})
+	return records
+}
+
+// read gives fn the committed records of a topic.
+func (w *world) read(ctx context.Context, topic string, fn func(r *events.Record)) {
+	w.t.Helper()
+	reader, err := kafka.OpenRestorer(w.config("sim"), nil)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	defer reader.Close()
+	_, err = reader.ReadAll(ctx, topic, kafka.Range{}, func(rs []events.Record) error {
+		for i := range rs {
+			fn(&rs[i])
+		}
+		return nil
+	}, nil)
+	if err != nil {
+		w.t.Errorf("read %s: %v", topic, err)
+	}
+}
+
+// open counts the acknowledged tasks that haven't ended and aren't held.
+func (w *world) open(ctx context.Context) int {
+	log := verify.NewLog()
+	w.read(ctx, w.ns.Events(), func(r *events.Record) { log.Add(r) })
+	open := 0
+	w.load.mu.Lock()
+	defer w.load.mu.Unlock()
+	for id := range w.load.acked {
+		if t := log.Task(id); t == nil || t.Open() && t.State != events.StateError {
+			open++
+		}
+	}
+	return open
+}
+
+// check reads everything from outside and holds it against the promises.
+func (w *world) check(ctx context.Context) {
+	w.t.Helper()
+	o := verify.Options{Namespace: w.ns, Partitions: partitions, Keep: true, Inputs: true, Ledger: true, Deadletters: true, Alerts: true, Requests: true,
+		DrainWithin: settleWithin, Exempt: w.exempt}
+	c := verify.New(o)
+	for _, topic := range w.ns.InboxTopics() {
+		w.read(ctx, topic, c.Input)
+	}
+	var log []events.Record
+	w.read(ctx, w.ns.Events(), func(r *events.Record) {
+		c.Event(r)
+		log = append(log, *r)
+	})
+	w.outcome.events = len(log)
+	for _, a := range agents {
+		w.read(ctx, w.ns.Requests(a), c.Request)
+	}
+	w.read(ctx, w.ns.Deadletters(), c.Deadletter)
+	w.read(ctx, w.ns.Alerts(), c.Alert)
+	for _, e := range w.services.ledger {
+		c.Effect(e)
+	}
+	for id, at := range w.load.acked {
+		c.Acknowledged(id, at)
+	}
+	c.Quiet(w.quiet)
+	c.Lag(w.settled, w.left)
+	w.digests(ctx, c, log)
+	w.fromSnapshots(ctx, c, log)
+	report := c.Finish(w.settled)
+	w.late = report.Lateness
+	if report.Broken > 0 {
+		w.fail(report, log)
+	}
+}
+
+// faultsTold is how many faults of a promise are told.
+const faultsTold = 4
+
+// fail says which promises are broken, which faults there were, and the
+// shortest timeline of the first broken task.
+func (w *world) fail(r *verify.Report, log []events.Record) {
+	var b strings.Builder
+	fmt.Fprintf(&b, "seed %d breaks %d promises; again: go test ./internal/sim -seed %d -seeds 1 -minutes %d\n", w.seed, r.Broken, w.seed, *minutes)
+	broken, told := "", map[string]int{}
+	for _, f := range r.Faults {
+		if told[f.Promise]++; told[f.Promise] <= faultsTold {
+			fmt.Fprintf(&b, "  %s\n", f)
+		}
+		if broken == "" {
+			broken = f.Task
+		}
+	}
+	if broken != "" {
+		fmt.Fprintf(&b, "timeline of %s:\n", broken)
+		for i := range log {
+			if string(log[i].Key) == broken {
+				what, _ := log[i].Header(events.HeaderType)
+				fmt.Fprintf(&b, "  %s %d/%d %s %s\n", log[i].Time.Sub(w.begin).Truncate(time.Millisecond), log[i].Partition, log[i].Offset, what, log[i].Value)
+			}
+		}
+	}
+	b.WriteString("what happened:\n")
+	for _, n := range w.notes {
+		if *verbose || strings.Contains(n, "faults:") || broken != "" && strings.Contains(n, broken) {
+			fmt.Fprintf(&b, "  %s\n", n)
+		}
+	}
+	w.t.Error(b.String())
+}
+
+// digests holds every store, as it was left on its disk, against a rebuild to
+// the offset that it reflects.
+func (w *world) digests(ctx context.Context, c *verify.Checker, log []events.Record) {
+	for _, p := range w.procs {
+		switch p.role.name {
+		case schedulerRole.name:
+			w.digest(ctx, c, p, projections.ViewTasks, log)
+		case supervisorRole.name:
+			w.digest(ctx, c, p, projections.ViewDeadlines, log)
+		}
+	}
+}
+
+// view is what digest needs of a projection.
+type view interface {
+	Next() int64
+	Apply(r *events.Record) error
+	Digest() (string, error)
+	Discard()
+}
+
+func openView(s *projections.Store, name string, p int32) (view, error) {
+	if name == projections.ViewTasks {
+		return s.Tasks(p)
+	}
+	return s.Deadlines(p)
+}
+
+func (w *world) digest(ctx context.Context, c *verify.Checker, proc *process, name string, log []events.Record) {
+	admin, err := kafka.OpenAdmin(w.config("sim"))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	defer admin.Close()
+	cluster, err := admin.ClusterID(ctx)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	id := projections.Identity{ClusterID: cluster, Namespace: w.ns, Partitions: partitions, View: name}
+	left, err := projections.Open("data/"+name, id, projections.Options{FS: proc.disk})
+	if err != nil {
+		w.t.Errorf("seed %d: the store of %s can't be opened: %v", w.seed, proc, err)
+		return
+	}
+	defer w.closed(left)
+	for p := range int32(partitions) {
+		fresh, err := projections.Open("rebuilt", id, projections.Options{FS: newDisk()})
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		next := w.digestOf(c, left, name, "store of "+proc.name, p, nil)
+		w.digestOf(c, fresh, name, "rebuilt", p, func(v view) {
+			for i := range log {
+				if r := &log[i]; r.Partition == p && r.Offset < next {
+					if err := v.Apply(r); err != nil {
+						w.t.Errorf("seed %d: rebuild: %v", w.seed, err)
+						return
+					}
+				}
+			}
+		})
+		w.closed(fresh)
+	}
+}
+
+// digestOf tells the checker the digest of a view, as of the offset of whoever
+// was there first.
+func (w *world) digestOf(c *verify.Checker, s *projections.Store, name, by string, p int32, rebuild func(view)) (next int64) {
+	v, err := openView(s, name, p)
+	if err != nil {
+		w.t.Errorf("seed %d: %s: %v", w.seed, by, err)
+		return 0
+	}
+	defer v.Discard()
+	if rebuild != nil {
+		rebuild(v)
+	} else {
+		w.reflects = v.Next()
+	}
+	sum, err := v.Digest()
+	if err != nil {
+		w.t.Errorf("seed %d: digest of %s: %v", w.seed, by, err)
+	}
+	c.Digest(verify.Digest{View: name, By: by, Partition: p, Offset: w.reflects, Sum: sum})
+	return w.reflects
+}
+
+func (w *world) closed(s *projections.Store) {
+	if err := s.Close(); err != nil {
+		w.t.Errorf("seed %d: close a store: %v", w.seed, err)
+	}
+}
+
+// exempt are replies that nobody promised anything about: those that somebody
+// sent again, and all of a seed in which agents were stopped or slow. A process
+// that is stopped between its check and the socket delivers late.
+func (w *world) exempt(r *events.Record) bool {
+	source, _ := r.Header(events.HeaderSource)
+	return w.agentsDisturbed || source == liar
+}

@@ -1,0 +1,221 @@
+//go:build synctests
+
+package sim
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/workflow"
+)
+
+// What the policies of the simulated workflows wait at most. Together with the
+// session timeout it bounds how long the system may take to settle (P14).
+const (
+	attemptMost  = 4 * time.Second
+	backoffMost  = 2 * time.Second
+	coolDownMost = 5 * time.Second
+	taskMost     = 40 * time.Second
+)
+
+// agents is how many there are; each has a topic and processes.
+var agents = []string{"ants", "bees"}
+
+// definitions makes the workflows of a seed.
+func definitions(rnd *rand.Rand) []*workflow.Definition {
+	var ds []*workflow.Definition
+	for i := range 4 {
+		d, err := definition(rnd, fmt.Sprintf("flow%d", i))
+		if err != nil {
+			panic(err) // the generator is wrong, not the seed
+		}
+		ds = append(ds, d)
+	}
+	return ds
+}
+
+func definition(rnd *rand.Rand, name string) (*workflow.Definition, error) {
+	ms := func(least, most time.Duration) time.Duration {
+		return (least + time.Duration(rnd.Int64N(int64(most-least)))).Truncate(time.Millisecond)
+	}
+	b := workflow.New(name, 1).CompleteWithin(ms(10*time.Second, taskMost)).AttemptWithin(ms(500*time.Millisecond, attemptMost))
+	b.OnError([]string{events.OnErrorUndo, events.OnErrorHold}[rnd.IntN(2)])
+	r := workflow.Retry{MaxAttempts: 1 + rnd.IntN(4), Backoff: workflow.Duration(ms(50*time.Millisecond, backoffMost)), Factor: 1, Max: workflow.Duration(backoffMost)}
+	if rnd.IntN(3) == 0 {
+		r.CoolDown = workflow.Duration(ms(time.Second, coolDownMost))
+	}
+	b.Retry(r)
+	for i := range 1 + rnd.IntN(5) {
+		s := workflow.Step{ID: fmt.Sprintf("s%d", i), Agent: agents[rnd.IntN(len(agents))], Operation: fmt.Sprintf("do%d", i),
+			Input: map[string]any{"n": i}}
+		for j := range i {
+			if rnd.IntN(2) == 0 {
+				s.Needs = append(s.Needs, fmt.Sprintf("s%d", j))
+			}
+		}
+		if rnd.IntN(6) == 0 {
+			s.When = "${ input.n % 2 == 0 }"
+		}
+		if rnd.IntN(4) > 0 {
+			s.Undo = &workflow.Undo{Operation: fmt.Sprintf("undo%d", i)}
+		}
+		b.Step(s)
+	}
+	return b.Build()
+}
+
+// load submits, commands, and pesters.
+type load struct {
+	w        *world
+	rnd      *rand.Rand
+	ds       []*workflow.Definition
+	producer *kafka.Producer
+
+	mu       sync.Mutex
+	n        int
+	ids      []string
+	acked    map[string]time.Time
+	poison   int
+	controls int
+}
+
+// run goes on until ctx ends.
+func (l *load) run(ctx context.Context) {
+	for ctx.Err() == nil {
+		wait := time.Duration(l.rnd.Int64N(int64(2 * l.w.every)))
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(wait):
+		}
+		switch n := l.rnd.IntN(20); {
+		case n < 14:
+			l.submit(ctx)
+		case n < 16:
+			l.command(ctx)
+		case n < 18:
+			l.pester(ctx)
+		default:
+			l.garbage(ctx)
+		}
+	}
+}
+
+func (l *load) submit(ctx context.Context) {
+	d := l.ds[l.rnd.IntN(len(l.ds))]
+	l.mu.Lock()
+	id := fmt.Sprintf("task-%d", l.n)
+	again := l.n > 0 && l.rnd.IntN(15) == 0
+	if again {
+		id = fmt.Sprintf("task-%d", l.rnd.IntN(l.n)) // a doubled submission, mostly with another body
+	} else {
+		l.n++
+		l.ids = append(l.ids, id)
+	}
+	l.mu.Unlock()
+	s := events.Submission{ID: id, Workflow: d.Name, Input: json.RawMessage(fmt.Sprintf(`{"n":%d}`, l.rnd.IntN(10)))}
+	if l.rnd.IntN(10) == 0 {
+		s.CompleteBy = events.Millis(time.Now().Add(time.Duration(l.rnd.Int64N(int64(20 * time.Second)))))
+	}
+	l.producer.SendAsync(ctx, s.Record(l.w.ns, "sim"), func(_ events.Record, err error) {
+		if err != nil || again {
+			return
+		}
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.acked[id] = time.Now()
+	})
+}
+
+// someTask is the id of a task that was submitted, mostly lately.
+func (l *load) someTask() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.ids) == 0 {
+		return "nobody"
+	}
+	return l.ids[max(0, len(l.ids)-1-int(l.rnd.ExpFloat64()*8))]
+}
+
+func (l *load) command(ctx context.Context) {
+	l.mu.Lock()
+	l.controls++
+	n := l.controls
+	l.mu.Unlock()
+	x := events.Control{Task: l.someTask(), Command: []events.Command{events.Cancel, events.Resubmit, events.UndoTask, events.Release}[l.rnd.IntN(4)],
+		By: events.By{Who: "sim", Why: "because", RequestID: fmt.Sprintf("request-%d", n-l.rnd.IntN(2))}}
+	if x.Command == events.Release {
+		x.Step, x.As = fmt.Sprintf("s%d", l.rnd.IntN(3)), events.StepCompleted
+	}
+	x.Keep = x.Command == events.Cancel && l.rnd.IntN(3) == 0
+	l.send(ctx, x.Record(l.w.ns, "sim"))
+}
+
+// liar is the ce_source of replies that no agent sent: nobody promised anything of
+// them.
+const liar = "sim/liar"
+
+// pester sends replies that were sent before again, as they were or for an
+// attempt that nobody was asked for.
+func (l *load) pester(ctx context.Context) {
+	r, ok := l.w.services.anyReply(l.rnd)
+	if !ok {
+		return
+	}
+	r.Partition, r.Headers = -1, slices.Clone(r.Headers)
+	for i := range r.Headers {
+		if r.Headers[i].Key == events.HeaderSource {
+			r.Headers[i].Value = []byte(liar)
+		}
+	}
+	if l.rnd.IntN(2) == 0 {
+		id, _ := r.Header(events.HeaderRequest)
+		task, ref, err := events.ParseRequestID(id)
+		if err != nil {
+			return
+		}
+		ref.Attempt += 1000
+		p := events.Reply{Task: task, Ref: ref, Outcome: events.Completed, Body: json.RawMessage(`{"lie":true}`)}
+		r = p.Record(l.w.ns, liar)
+	}
+	l.send(ctx, r)
+}
+
+// garbage is what no inbox can use.
+func (l *load) garbage(ctx context.Context) {
+	inbox := events.Inbox(l.rnd.IntN(4))
+	r := events.Record{Topic: l.w.ns.Inbox(inbox), Partition: int32(l.rnd.IntN(int(partitions))), Key: []byte(l.someTask())}
+	switch l.rnd.IntN(5) {
+	case 0:
+		r.Value = nil
+	case 1:
+		r.Value = []byte("{")
+	case 2:
+		r.Value = []byte(`{"id":"x","workflow":"nobody"}`)
+	case 3:
+		r.Value = make([]byte, 600<<10) // past every bound
+	case 4:
+		r.Key, r.Value = nil, []byte(`{"id":"`+string(r.Key)+`-x","workflow":"nope"}`)
+		r.Headers = events.CloudHeaders("waybill.nothing.known.v9", "sim", "x")
+	}
+	l.mu.Lock()
+	l.poison++
+	l.mu.Unlock()
+	l.send(ctx, r)
+}
+
+func (l *load) send(ctx context.Context, r events.Record) {
+	l.producer.SendAsync(ctx, r, func(_ events.Record, err error) {
+		if err != nil && !errors.Is(err, context.Canceled) {
+			l.w.note("load", "not sent: %v", err)
+		}
+	})
+}

@@ -1,0 +1,191 @@
+//go:build synctests
+
+package sim
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/waybill-run/waybill/agent"
+	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/verify"
+)
+
+// services are what the agents call: they honour idempotency keys, and bar a
+// key that was undone. They outlive every process.
+type services struct {
+	mu       sync.Mutex
+	rnd      *rand.Rand
+	kind     bool // nothing goes wrong any more
+	happened map[string]bool
+	barred   map[string]bool // keys that won't happen any more
+	innocent map[string]bool // attempts of which it was said that nothing happened
+	undone   map[string]bool // by the undo's own key
+	ledger   []verify.Effect
+	replied  []events.Record // for who sends replies again
+}
+
+func newServices(rnd *rand.Rand) *services {
+	return &services{rnd: rnd, happened: map[string]bool{}, barred: map[string]bool{}, innocent: map[string]bool{}, undone: map[string]bool{}}
+}
+
+// mood is how a call goes.
+type mood int
+
+const (
+	works          mood = iota
+	worksButFails       // it happened, and the answer was lost
+	fails               // nothing happened, and nobody says so
+	failsInnocent       // nothing happened, and it says so
+	rejects             // for good
+	hangs               // never happens; its caller gives up
+	happensTooLate      // after its caller gave up
+	panics
+)
+
+// moods in a hundred calls.
+var moods = map[mood]int{worksButFails: 4, fails: 5, failsInnocent: 4, rejects: 3, hangs: 3, happensTooLate: 4, panics: 1}
+
+// draw is how the next call goes, and how long it takes.
+func (s *services) draw(undo bool) (mood, time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	took := time.Duration(s.rnd.Int64N(int64(200 * time.Millisecond)))
+	if s.kind {
+		return works, took
+	}
+	n := s.rnd.IntN(100)
+	for m := worksButFails; m <= panics; m++ {
+		if n -= moods[m]; n < 0 {
+			if undo && m == rejects {
+				m = fails // a hold is for the few that fail again and again
+			}
+			return m, took
+		}
+	}
+	return works, took
+}
+
+var errService = errors.New("the service failed")
+
+// Handle is agent.Handler.
+func (s *services) Handle(ctx context.Context, r agent.Request) (any, error) {
+	m, took := s.draw(r.Kind == events.Undo)
+	select {
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	case <-time.After(took):
+	}
+	switch m {
+	case works:
+		return s.call(r)
+	case worksButFails:
+		if _, err := s.call(r); err != nil {
+			return nil, err
+		}
+		return nil, errService
+	case failsInnocent:
+		return s.refuse(r, s.innocent, r.ID)
+	case rejects:
+		return s.refuse(r, s.barred, r.IdempotencyKey)
+	case hangs:
+		<-ctx.Done()
+		return nil, ctx.Err()
+	case happensTooLate:
+		<-ctx.Done()
+		_, _ = s.call(r) // nobody is told
+		return nil, ctx.Err()
+	case panics:
+		panic("sim: a handler that panics")
+	}
+	return nil, errService
+}
+
+// call is the call itself, once for each key, and never after its undo.
+func (s *services) call(r agent.Request) (any, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	key := r.IdempotencyKey
+	if r.UndoOf != nil {
+		if of := r.UndoOf.IdempotencyKey; !s.undone[key] {
+			s.undone[key], s.barred[of] = true, true
+			s.ledger = append(s.ledger, verify.Effect{What: verify.Undone, Key: of})
+		}
+		return map[string]bool{"undone": true}, nil
+	}
+	switch {
+	case s.barred[key]:
+		return nil, agent.Rejected("refused", "the service says no")
+	case s.innocent[r.ID]:
+		return nil, agent.NoEffect(errService)
+	}
+	if !s.happened[key] {
+		s.happened[key] = true
+		s.ledger = append(s.ledger, verify.Effect{What: verify.Happened, Key: key})
+	}
+	return map[string]string{"did": r.Operation}, nil
+}
+
+// refuse says that nothing happens, and keeps its word: an attempt may be
+// delivered twice, and both get the same answer.
+func (s *services) refuse(r agent.Request, words map[string]bool, about string) (any, error) {
+	s.mu.Lock()
+	if !s.happened[r.IdempotencyKey] {
+		words[about] = true
+	}
+	s.mu.Unlock()
+	return s.call(r)
+}
+
+// beKind: from now on nothing goes wrong.
+func (s *services) beKind() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.kind = true
+}
+
+const repliedKept = 64
+
+// overhear keeps a reply that an agent sent.
+func (s *services) overhear(r events.Record) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.replied) < repliedKept {
+		s.replied = append(s.replied, r)
+		return
+	}
+	s.replied[s.rnd.IntN(repliedKept)] = r
+}
+
+// anyReply is one that was sent before; false: there is none.
+func (s *services) anyReply(rnd *rand.Rand) (events.Record, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.replied) == 0 {
+		return events.Record{}, false
+	}
+	return s.replied[rnd.IntN(len(s.replied))], true
+}
+
+// gossip is a session whose replies are overheard.
+type gossip struct {
+	agent.Session
+	s *services
+}
+
+func (g *gossip) Send(ctx context.Context, r events.Record) error {
+	g.s.overhear(r)
+	return g.Session.Send(ctx, r)
+}
+
+// Held is agent.Holder, if the session is one.
+func (g *gossip) Held(p int32) context.Context {
+	if h, ok := g.Session.(agent.Holder); ok {
+		return h.Held(p)
+	}
+	panic(fmt.Sprintf("sim: %T is no agent.Holder", g.Session))
+}

@@ -1,0 +1,84 @@
+//go:build synctests
+
+package sim
+
+import (
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/waybill-run/waybill/internal/tally"
+)
+
+// seedsWithin is how many seeds -for may take: more than fit.
+const seedsWithin = 1 << 20
+
+// TestSeeds runs seeds, each a world of its own.
+func TestSeeds(t *testing.T) {
+	begin, n := time.Now(), *seeds
+	if *within > 0 {
+		n = seedsWithin
+	}
+	var next atomic.Uint64
+	next.Store(*seed)
+	var all total
+	var workers sync.WaitGroup
+	for range min(*parallel, n) {
+		workers.Go(func() {
+			for {
+				s := next.Add(1) - 1
+				if s >= *seed+uint64(n) || *within > 0 && time.Since(begin) > *within {
+					return
+				}
+				t.Run(fmt.Sprintf("seed=%d", s), func(t *testing.T) {
+					synctest.Test(t, func(t *testing.T) { all.add(runSeed(t, s)) })
+				})
+			}
+		})
+	}
+	workers.Wait()
+	all.say(t)
+}
+
+// total sums what the seeds did.
+type total struct {
+	mu sync.Mutex
+	outcome
+	seeds int
+}
+
+// outcome is what one seed did.
+type outcome struct {
+	simulated                                            time.Duration
+	tasks, events, kills, stops, cuts, moves, full, skew int
+	errors, poison, controls, snapshots, taken           int
+}
+
+func (a *total) add(o outcome) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.seeds++
+	a.simulated += o.simulated
+	a.tasks += o.tasks
+	a.events += o.events
+	a.kills += o.kills
+	a.stops += o.stops
+	a.cuts += o.cuts
+	a.moves += o.moves
+	a.full += o.full
+	a.skew += o.skew
+	a.errors += o.errors
+	a.poison += o.poison
+	a.controls += o.controls
+	a.snapshots += o.snapshots
+	a.taken += o.taken
+}
+
+func (a *total) say(t *testing.T) {
+	t.Helper()
+	tally.Say(t, "%d seeds, %.1f simulated hours: %d tasks, %d events; %d kills, %d stops, %d cuts, %d moves of leaders and coordinators, %d false answers, %d full disks, %d clock steps, %d poison records, %d commands; %d snapshots, %d restores from one",
+		a.seeds, a.simulated.Hours(), a.tasks, a.events, a.kills, a.stops, a.cuts, a.moves, a.errors, a.full, a.skew, a.poison, a.controls, a.snapshots, a.taken)
+}

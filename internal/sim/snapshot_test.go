@@ -1,0 +1,111 @@
+//go:build synctests
+
+package sim
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"strings"
+
+	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/verify"
+	"github.com/waybill-run/waybill/projections"
+	"github.com/waybill-run/waybill/scheduler"
+)
+
+// drawSnapshots makes the snapshots of a seed frequent, and cuts them into chunks
+// of few tasks or of many.
+func drawSnapshots(rnd *rand.Rand) projections.SnapshotOptions {
+	return projections.SnapshotOptions{Share: 1 + rnd.IntN(4), EventBytes: 1 << (8 + rnd.IntN(10)), ChunkBytes: 1 << (9 + rnd.IntN(9))}
+}
+
+// taker counts the restores that took a snapshot.
+type taker struct {
+	scheduler.Tasks
+	w *world
+}
+
+func (t *taker) TakeSnapshot(r *events.SnapshotReader) (func(context.Context) error, error) {
+	load, err := t.Tasks.TakeSnapshot(r)
+	if err == nil {
+		t.w.taken.Add(1)
+	}
+	return load, err
+}
+
+// fromSnapshots holds what the topic of snapshots and the events after them come
+// to against a rebuild (P8). No snapshot may have been refused on the way.
+func (w *world) fromSnapshots(ctx context.Context, c *verify.Checker, log []events.Record) {
+	w.outcome.taken = int(w.taken.Load())
+	for _, n := range w.notes {
+		if strings.Contains(n, "snapshot can't be used") {
+			w.t.Errorf("seed %d: %s", w.seed, n)
+		}
+	}
+	readers := map[int32]*events.SnapshotReader{}
+	w.read(ctx, w.ns.Snapshots(), func(r *events.Record) {
+		if readers[r.Partition] == nil {
+			readers[r.Partition] = &events.SnapshotReader{}
+		}
+		if string(r.Key) == events.SnapshotMetaKey {
+			w.outcome.snapshots++
+		}
+		readers[r.Partition].Take(r)
+	})
+	for p, r := range readers {
+		m, err := r.Snapshot()
+		if errors.Is(err, events.ErrNoSnapshot) {
+			continue // its first was cut short
+		}
+		if err != nil {
+			w.t.Errorf("seed %d: the snapshot of partition %d: %v", w.seed, p, err)
+			continue
+		}
+		end := int64(0)
+		for i := range log {
+			if log[i].Partition == p {
+				end = max(end, log[i].Offset+1)
+			}
+		}
+		w.reflects = end
+		w.rebuild(c, "from a snapshot", p, log, func(v *projections.Tasks) error {
+			load, err := v.TakeSnapshot(r)
+			if err != nil {
+				return err
+			}
+			return errors.Join(load(ctx), v.Loaded())
+		}, m)
+		w.rebuild(c, "rebuilt", p, log, func(*projections.Tasks) error { return nil }, nil)
+	}
+}
+
+// rebuild tells the digest of a partition that begins so, and goes on to the end
+// of the log.
+func (w *world) rebuild(c *verify.Checker, by string, p int32, log []events.Record, begin func(*projections.Tasks) error, m *events.Snapshot) {
+	id := projections.Identity{ClusterID: "c", Namespace: w.ns, Partitions: partitions, View: projections.ViewTasks}
+	s, err := projections.Open("fresh", id, projections.Options{FS: newDisk()})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	defer w.closed(s)
+	v, err := s.Tasks(p)
+	if err == nil {
+		err = begin(v)
+	}
+	for i := 0; i < len(log) && err == nil; i++ {
+		if log[i].Partition == p {
+			err = v.Apply(&log[i])
+		}
+	}
+	sum := ""
+	if err == nil {
+		sum, err = v.Digest()
+	}
+	if err != nil {
+		w.t.Errorf("seed %d: partition %d %s: %v (%+v)", w.seed, p, by, err, m)
+		return
+	}
+	v.Discard()
+	c.Digest(verify.Digest{View: projections.ViewTasks, By: by, Partition: p, Offset: w.reflects, Sum: sum})
+}

@@ -1,0 +1,71 @@
+package verify
+
+import (
+	"fmt"
+	"runtime"
+	"testing"
+
+	"github.com/waybill-run/waybill/events"
+)
+
+// tasks writes tasks that end as they should, of three steps each, with their
+// inputs: what feeds a checker as `waybill verify` does.
+func tasks(t testing.TB, n int) (inputs, log []events.Record) {
+	h := &history{t: t, o: Options{}, c: New(Options{}), at: start0}
+	h.claim(1)
+	for i := range n {
+		h.id, h.state = fmt.Sprintf("order-%07d", i), nil
+		h.processed()
+	}
+	return h.fed, h.all
+}
+
+// BenchmarkEvent is the cost of one event, with its input.
+func BenchmarkEvent(b *testing.B) {
+	inputs, log := tasks(b, 1000)
+	b.ReportAllocs()
+	for b.Loop() {
+		c := New(Options{Inputs: true})
+		for i := range inputs {
+			c.Input(&inputs[i])
+		}
+		for i := range log {
+			c.Event(&log[i])
+		}
+		if r := c.Finish(start0); r.Broken > 0 {
+			b.Fatal(r.Faults)
+		}
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*len(log)), "ns/event")
+}
+
+// What is kept of a task that has ended is small: a log of ten million events
+// has about a million of them.
+func TestEndedTasksAreKeptInShort(t *testing.T) {
+	const n, mostBytes = 5000, 600
+	inputs, log := tasks(t, n)
+	var before, after runtime.MemStats
+	runtime.GC()
+	runtime.GC() // what pools held
+	runtime.ReadMemStats(&before)
+	c := New(Options{Inputs: true})
+	for i := range inputs {
+		c.Input(&inputs[i])
+	}
+	for i := range log {
+		c.Event(&log[i])
+	}
+	runtime.GC()
+	runtime.ReadMemStats(&after)
+	if r := c.Finish(start0); r.Broken > 0 || r.States[events.StateProcessed] != n {
+		t.Fatal(r.States, r.Faults)
+	}
+	each := int64(after.HeapAlloc-before.HeapAlloc) / n
+	t.Logf("%d bytes for each of %d tasks that have ended", each, n)
+	if each > mostBytes {
+		t.Errorf("%d bytes for each task that has ended; at most %d", each, mostBytes)
+	}
+	runtime.KeepAlive(c)
+	runtime.KeepAlive(inputs)
+	runtime.KeepAlive(log)
+}

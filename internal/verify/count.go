@@ -1,0 +1,134 @@
+package verify
+
+import (
+	"time"
+
+	"github.com/waybill-run/waybill/events"
+)
+
+// count counts what happened, apart from the fold: the checkers must not lean on
+// the code that they check.
+func (s *turn) count() {
+	switch f := s.e.Fact.(type) {
+	case *events.AttemptStarted:
+		s.started(f)
+	case *events.AttemptCompleted:
+		s.end()
+		if s.run.done = s.e.Seq; f.Kind == events.Undo {
+			s.mark(undone)
+		} else {
+			s.unmark(unknown)
+			s.mark(completed)
+		}
+	case *events.AttemptRejected:
+		s.end()
+		s.run.rejected = true
+	case *events.AttemptFailed:
+		s.failed(f)
+	case *events.AttemptExpired:
+		due := s.t.attempts[s.run.index].due
+		s.end()
+		s.failure(time.UnixMilli(due))
+		if f.Kind == events.Do {
+			s.mark(unknown)
+		}
+	case *events.AttemptWaiting:
+		s.run.notBefore = s.e.Due
+		s.run.cooled = s.run.cooled || f.CoolDown
+	case *events.RunReleased:
+		s.released(f)
+	case *events.TaskResumed:
+		s.resumed()
+	}
+}
+
+func (s *turn) mark(f flags)   { s.t.steps[s.index].flags |= f }
+func (s *turn) unmark(f flags) { s.t.steps[s.index].flags &^= f }
+
+func (s *turn) started(f *events.AttemptStarted) {
+	r := s.run
+	r.attempt, r.running, r.began = f.Attempt, true, s.e.Seq
+	r.fresh++
+	r.key, r.renewed, r.notBefore = f.Key, false, time.Time{}
+	r.index = len(s.t.attempts)
+	s.t.attempts = append(s.t.attempts, attempt{due: millis(s.e.Due), started: millis(s.r.Time),
+		step: uint16(s.index), number: uint16(f.Attempt), undo: f.Kind == events.Undo})
+	if f.Kind == events.Undo {
+		s.mark(undoAsked)
+	}
+	s.c.started(s.t, f)
+}
+
+// end ends the running attempt.
+func (s *turn) end() {
+	s.run.running, s.run.closed = false, s.e.Fact.Type()
+	a := &s.t.attempts[s.run.index]
+	a.ended, a.below = true, s.replied
+}
+
+// failed: of a running attempt, or of a request that couldn't be sent.
+func (s *turn) failed(f *events.AttemptFailed) {
+	if s.run.running {
+		s.end()
+	} else {
+		s.run.attempt, s.run.closed = f.Attempt, s.e.Fact.Type()
+		s.run.fresh++
+	}
+	base := s.e.Due
+	if base.IsZero() {
+		base = s.e.At
+	}
+	s.failure(base)
+	if f.Kind == events.Do && f.Effect != events.EffectNone {
+		s.mark(unknown)
+	}
+}
+
+// failure counts one: the next attempt may not begin before its backoff, from
+// the instant that its timer was due.
+func (s *turn) failure(due time.Time) {
+	r := s.run
+	r.failures++
+	rule := s.t.plan.AttemptsOf(s.index, s.slot.Kind)
+	if r.failures < rule.MaxAttempts {
+		r.notBefore = due.Add(rule.Delay(s.t.id, s.slot.Step, s.slot.Kind, r.attempt, r.failures))
+	} else {
+		r.notBefore = due.Add(rule.CoolDown)
+	}
+}
+
+func (s *turn) released(f *events.RunReleased) {
+	i, ok := s.t.plan.Step(f.Step)
+	if !ok {
+		return
+	}
+	s.index = i
+	if f.As == events.StepUndone {
+		s.mark(handUndone)
+		return
+	}
+	s.unmark(unknown)
+	s.mark(handSettled)
+	s.t.open.run(i, events.Do).done = s.e.Seq
+}
+
+// resumed: what doesn't run starts afresh, of steps or of undos.
+func (s *turn) resumed() {
+	kind, over := events.Do, completed|handSettled
+	if s.t.open.state.Ending != "" {
+		kind, over = events.Undo, undone|handUndone
+	}
+	for i := range s.t.steps {
+		r := s.t.open.run(i, kind)
+		if r.running || s.t.steps[i].flags.has(over) {
+			continue
+		}
+		r.fresh, r.failures, r.cooled, r.notBefore = 0, 0, false, time.Time{}
+		if r.rejected {
+			r.rejected, r.renewed = false, true
+			if kind == events.Do {
+				s.t.steps[i].generation++
+			}
+		}
+	}
+}

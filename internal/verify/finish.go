@@ -1,0 +1,292 @@
+package verify
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/waybill-run/waybill/events"
+)
+
+// Report is what was found.
+type Report struct {
+	Events, Tasks, Inputs, Requests, Deadletters, Effects, Acknowledged, Reads int
+
+	States   map[events.TaskState]int // tasks by state
+	Poison   int                      // inputs that can't be used
+	Pending  int                      // inputs that nobody has consumed, of those that were fed
+	Overdue  int                      // timers of open tasks that are due
+	Compared int                      // digests that were held against another
+
+	Recoveries Recoveries
+	Lateness   Lateness
+	Excused    int // timers that fired late while something was disturbed
+
+	LateReplies int           // written after the complete-by of their attempt
+	LatestReply time.Duration // how long after
+
+	Broken int     // faults
+	Faults []Fault // the first MaxFaults: of the log in its order, then the rest
+}
+
+// String is the report on a few lines, the faults last.
+func (r *Report) String() string {
+	s := fmt.Sprintf("%d tasks %v, %d events, %d inputs (%d pending, %d poison), %d requests, %d dead letters, %d effects, %d acknowledged, "+
+		"%d reads, %d digests compared; recoveries: %d accepted, %d rejected; %d timers late by p50 %s, p99 %s, max %s (%d excused, %d due); %d late replies; %d faults",
+		r.Tasks, r.States, r.Events, r.Inputs, r.Pending, r.Poison, r.Requests, r.Deadletters, r.Effects, r.Acknowledged,
+		r.Reads, r.Compared, r.Recoveries.Accepted, r.Recoveries.Rejected, r.Lateness.Timers, r.Lateness.P50, r.Lateness.P99, r.Lateness.Max,
+		r.Excused, r.Overdue, r.LateReplies, r.Broken)
+	for _, f := range r.Faults {
+		s += "\n" + f.String()
+	}
+	return s
+}
+
+// Recoveries counts what became of recoveries (P4).
+type Recoveries struct {
+	Accepted int // timers that a recovery ended, one each
+	Rejected int // led to nothing, of those that were fed
+}
+
+// Lateness is how long after they were due timers fired (P16).
+type Lateness struct {
+	Timers        int
+	P50, P99, Max time.Duration
+}
+
+// Finish holds what was fed against what is promised, as of now by the brokers'
+// clock. It changes nothing, so that it can be asked for again.
+func (c *Checker) Finish(now time.Time) *Report {
+	r := &Report{Events: c.events, Tasks: len(c.tasks), Inputs: c.inputs, Requests: c.asked, Deadletters: len(c.dead),
+		Effects: c.ledger.Lines, Acknowledged: len(c.seen.acked), Reads: c.seen.readers, States: map[events.TaskState]int{},
+		Poison: c.poison, Compared: c.seen.pairs, Lateness: c.timing.lateness.report()}
+	fs := &faults{slices.Clip(c.faults.list), c.faults.all}
+	f := &finish{c: c, now: now, report: r, faults: fs, late: c.late}
+	f.acknowledged()
+	for _, t := range c.order {
+		if t.open != nil && t.open.state == nil {
+			r.Tasks-- // no event of it could be used
+			continue
+		}
+		r.States[t.state]++
+		f.ends(t)
+		f.effects(t)
+	}
+	f.drained()
+	f.visible()
+	f.inboxes()
+	f.requests()
+	f.strangers()
+	r.LateReplies, r.LatestReply = f.late.count, f.late.most
+	r.Recoveries.Accepted = c.timing.accepted
+	r.Excused = c.timing.finish(c.o.LatestBy, fs)
+	if n := c.timing.lateMore; n > 0 {
+		fs.add(Fault{Promise: "P16", What: fmt.Sprintf("%d more timers fired late", n)})
+	}
+	r.Broken, r.Faults = fs.all, fs.list
+	return r
+}
+
+// finish is one look at everything.
+type finish struct {
+	c      *Checker
+	now    time.Time
+	report *Report
+	faults *faults
+	late   lateReplies
+}
+
+// acknowledged: what was acknowledged is there (P12).
+func (f *finish) acknowledged() {
+	waiting := f.unused()
+	for _, a := range f.c.seen.acked {
+		if f.c.tasks[a.task] == nil && !waiting[a.task] {
+			f.faults.add(Fault{Promise: "P12", Task: a.task, What: "acknowledged at " + a.at.UTC().Format(events.TimeLayout) + ", and not in the log"})
+		}
+	}
+}
+
+// unused are the tasks of submissions that nobody has consumed yet, or that
+// became dead letters.
+func (f *finish) unused() map[string]bool {
+	tasks := map[string]bool{}
+	for key, in := range f.c.inboxes {
+		if key.inbox != events.Tasks {
+			continue
+		}
+		used := f.used(key)
+		for offset, x := range in.inputs {
+			if offset >= used || f.c.dead[place{key, offset}] != "" {
+				tasks[x.task] = true
+			}
+		}
+	}
+	return tasks
+}
+
+// ends: a task that is open goes on by itself, within its time (P1), and within
+// the bound once all is quiet (P14).
+func (f *finish) ends(t *task) {
+	if t.broken {
+		return
+	}
+	if bound, since, ok := f.drainBy(t); ok {
+		switch by := since.Add(bound); {
+		case !t.settled() && f.now.After(by):
+			f.of(t, "P14", fmt.Sprintf("%s %s after it was asked for and the faults were off; at most %s", t.state, f.now.Sub(since), bound))
+			return
+		case t.settled() && t.statusAt > by.UnixMilli():
+			f.of(t, "P14", fmt.Sprintf("%s %s after it was asked for and the faults were off; at most %s", t.state, time.UnixMilli(t.statusAt).Sub(since), bound))
+		}
+	}
+	if t.settled() {
+		return
+	}
+	armed := t.open.timers.Armed
+	if len(armed) == 0 {
+		f.of(t, "P1", fmt.Sprintf("%s, and no timer is armed: nothing will ever happen", t.state))
+	}
+	for _, a := range armed {
+		late := f.now.Sub(a.Timer.Due)
+		if late <= 0 {
+			continue
+		}
+		f.report.Overdue++
+		if bound := f.c.o.RecoverWithin; bound > 0 && late > bound {
+			f.of(t, "P1", fmt.Sprintf("%s, and the timer of event %d has been due for %s; at most %s", t.state, a.Timer.Seq, late, bound))
+			return
+		}
+	}
+}
+
+// drainBy is how long after which instant a task has to be settled.
+func (f *finish) drainBy(t *task) (bound time.Duration, since time.Time, ok bool) {
+	since = f.c.seen.quiet
+	if f.c.o.DrainWithin == 0 || since.IsZero() {
+		return 0, since, false
+	}
+	if asked := time.UnixMilli(t.askedAt); asked.After(since) {
+		since = asked
+	}
+	return f.c.o.DrainWithin, since, true
+}
+
+// of tells a fault of a task that shows at the end.
+func (f *finish) of(t *task, promise, what string) {
+	f.faults.add(Fault{Promise: promise, Task: t.id, Partition: t.partition, What: what})
+}
+
+// drained: with the faults off, the lag goes to 0 (P14).
+func (f *finish) drained() {
+	s, bound := &f.c.seen, f.c.o.DrainWithin
+	if bound == 0 || s.quiet.IsZero() || s.lagAt.IsZero() {
+		return
+	}
+	by := s.quiet.Add(bound)
+	switch {
+	case s.drained.IsZero() && f.now.After(by):
+		f.faults.add(Fault{Promise: "P14", What: fmt.Sprintf("a lag of %d records %s after the faults were off; at most %s",
+			s.lag, s.lagAt.Sub(s.quiet), bound)})
+	case s.drained.After(by):
+		f.faults.add(Fault{Promise: "P14", What: fmt.Sprintf("the lag was 0 only %s after the faults were off; at most %s", s.drained.Sub(s.quiet), bound)})
+	}
+}
+
+// visible: a hold has its alert (P1).
+func (f *finish) visible() {
+	if !f.c.o.Alerts {
+		return
+	}
+	for _, h := range f.c.holds {
+		if !f.c.alerted[h.alertID()] {
+			f.faults.add(Fault{"P1", h.task.id, topicEvents, h.task.partition, h.offset, "held, and no alert tells of it"})
+		}
+	}
+}
+
+// requests: a request and its attempt come together (P10).
+func (f *finish) requests() {
+	for _, id := range slices.Sorted(maps.Keys(f.c.requests)) {
+		x := f.c.requests[id]
+		task, _, _ := events.ParseRequestID(id)
+		if t := f.c.tasks[task]; t == nil || !t.broken {
+			f.faults.add(Fault{"P10", task, x.topic, x.partition, x.offset, "the request " + id + " is of no attempt in the log"})
+		}
+	}
+	if !f.c.o.Requests {
+		return
+	}
+	for _, t := range f.c.order {
+		for i := range t.attempts {
+			if a := &t.attempts[i]; !a.asked && !t.broken {
+				f.of(t, "P10", fmt.Sprintf("attempt %d of step %q (undo: %v) has no request", a.number, t.plan.Steps[a.step].ID, a.undo))
+				break
+			}
+		}
+	}
+}
+
+// effects holds the ledger against a task (P6, P7). Of what an operator released
+// as undone his word counts, not the ledger: that the undo couldn't be done is
+// why he was asked.
+func (f *finish) effects(t *task) {
+	if !f.c.o.Ledger || t.broken {
+		return
+	}
+	for i := range t.steps {
+		s, p := &t.steps[i], &t.plan.Steps[i]
+		for g := 0; g <= int(s.generation); g++ {
+			x := settled{step: p.ID, key: events.IdempotencyKey(f.c.o.Namespace, t.id, p.ID, events.Do, g),
+				completed: s.flags.has(completed) && g == int(s.generation), back: t.takenBack() && p.Undo != nil,
+				byHand: s.flags.has(handUndone), spared: !s.flags.has(undoAsked | handUndone)}
+			if promise, what := f.c.ledger.check(x); what != "" {
+				f.of(t, promise, what)
+			}
+		}
+	}
+}
+
+// strangers: an effect is of an attempt in the log, or of an operator who did it
+// by hand and released the step, and happens once (P7).
+func (f *finish) strangers() {
+	if !f.c.o.Ledger {
+		return
+	}
+	for _, k := range f.c.ledger.order {
+		x := f.c.ledger.keys[k]
+		if x.happened > 1 {
+			f.faults.add(Fault{Promise: "P7", What: fmt.Sprintf("%d effects under the key %s", x.happened, k)})
+		}
+		task, ref, ok := f.c.ofKey(k)
+		if t := f.c.tasks[task]; ok && x.happened > 0 && (t == nil || !t.broken && !t.began(ref) && !t.released(ref)) {
+			f.faults.add(Fault{Promise: "P7", Task: task, What: "an effect under the key " + k + ", and no attempt in the log"})
+		}
+	}
+}
+
+// ofKey is whose run an idempotency key is.
+func (c *Checker) ofKey(key string) (task string, ref events.RequestRef, ok bool) {
+	own := string(c.o.Namespace)
+	if len(key) < len(own) || key[:len(own)] != own {
+		return "", ref, false
+	}
+	// A key is written as the id of a request is, with the generation in place
+	// of the attempt.
+	task, ref, err := events.ParseRequestID(key[len(own):])
+	return task, ref, err == nil
+}
+
+// began reports whether a request of the run was sent.
+func (t *task) began(ref events.RequestRef) bool {
+	i, ok := t.stepIndex(ref.Step)
+	return ok && slices.ContainsFunc(t.attempts, func(a attempt) bool {
+		return int(a.step) == i && a.undo == (ref.Kind == events.Undo)
+	})
+}
+
+// released reports whether an operator settled the run.
+func (t *task) released(ref events.RequestRef) bool {
+	i, ok := t.stepIndex(ref.Step)
+	return ok && ref.Kind == events.Do && t.steps[i].flags.has(handSettled)
+}

@@ -1,0 +1,134 @@
+package verify
+
+import (
+	"fmt"
+
+	"github.com/waybill-run/waybill/events"
+)
+
+const topicEvents = "events"
+
+// partition is what the checkers keep of a partition of events.
+type partition struct {
+	state  events.PartitionState
+	next   [events.Inboxes]int64 // one more than the highest cause of each inbox
+	cause  events.Cause          // of the event before
+	any    bool                  // there was one
+	task   string                // which the cause has led to events of; empty: none yet
+	offset int64                 // after the last record
+}
+
+// Event takes the next record of a partition of events, and returns it decoded;
+// nil if it can't be read, which is a fault.
+func (c *Checker) Event(r *events.Record) *events.Event {
+	c.events++
+	p := c.parts[r.Partition]
+	if p == nil {
+		p = &partition{}
+		c.parts[r.Partition] = p
+	}
+	p.offset = r.Offset + 1
+	e, err := events.DecodeEvent(r)
+	if err != nil {
+		c.unreadable(p, r, err)
+		return nil
+	}
+	if err := p.state.Evolve(e); err != nil {
+		c.faults.add(Fault{"P11", e.Task, topicEvents, r.Partition, r.Offset, err.Error()})
+	}
+	first, what := p.follow(e.Cause, e.Task, r.Partition)
+	if e.Task == "" {
+		if what != "" {
+			c.faults.add(Fault{"P10", "", topicEvents, r.Partition, r.Offset, what})
+		}
+		return e
+	}
+	t := c.tasks[e.Task]
+	if t == nil {
+		t = &task{id: e.Task, partition: r.Partition, open: &open{}}
+		c.tasks[e.Task] = t
+		c.order = append(c.order, t)
+	}
+	if what != "" {
+		c.broken(t, "P10", r, what)
+	}
+	c.ofTask(p, t, e, r, first)
+	return e
+}
+
+// unreadable: its task can't be followed further, others can.
+func (c *Checker) unreadable(p *partition, r *events.Record, why error) {
+	id := string(r.Key)
+	if e, err := events.DecodeEnvelope(r); err == nil {
+		p.follow(e.Cause, id, r.Partition)
+	}
+	if t := c.tasks[id]; t != nil {
+		c.broken(t, "P15", r, why.Error())
+		return
+	}
+	c.faults.add(Fault{"P15", id, topicEvents, r.Partition, r.Offset, why.Error()})
+}
+
+// follow checks P10 as far as the log alone shows it: an input leads to events
+// of one task that stand together, inputs are taken in the order of their
+// offsets, and in the partition where they are. first: the event is the first
+// of a task that its cause led to.
+func (p *partition) follow(cause events.Cause, task string, number int32) (first bool, what string) {
+	same := p.any && cause == p.cause
+	switch {
+	case cause.Partition != number:
+		what = fmt.Sprintf("the cause %s is of another partition", cause)
+	case same && task != "" && p.task != "" && p.task != task:
+		what = fmt.Sprintf("the cause %s led to events of task %q too", cause, p.task)
+	case !same && cause.Offset < p.next[cause.Inbox]:
+		what = fmt.Sprintf("the cause %s comes after %s/%d/%d: an input was used twice, or its events don't stand together",
+			cause, cause.Inbox, number, p.next[cause.Inbox]-1)
+	}
+	if !same {
+		p.cause, p.any, p.task = cause, true, ""
+	}
+	first = task != "" && p.task != task
+	if task != "" {
+		p.task = task
+	}
+	p.next[cause.Inbox] = max(p.next[cause.Inbox], cause.Offset+1)
+	return first, what
+}
+
+// ofTask holds an event against what is known of its task, and takes it over.
+func (c *Checker) ofTask(p *partition, t *task, e *events.Event, r *events.Record, first bool) {
+	if t.broken {
+		return
+	}
+	if t.open == nil {
+		c.broken(t, "P2", r, fmt.Sprintf("%s after the task ended as %s", e.Fact.Type(), t.state))
+		return
+	}
+	s := turn{c: c, t: t, e: e, r: r, first: first, replied: p.next[events.Replies]}
+	if promise, what := s.before(); what != "" {
+		c.broken(t, promise, r, what)
+		return
+	}
+	next, err := events.Evolve(t.open.state, e, hash(r))
+	if err != nil {
+		c.broken(t, "P2", r, err.Error())
+		return
+	}
+	t.open.state = next
+	if promise, what := s.after(); what != "" {
+		c.broken(t, promise, r, what)
+		return
+	}
+	if first {
+		c.led(&s)
+	}
+	if in := e.Cause.Inbox; in == events.Tasks || in == events.Controls {
+		t.askedAt = millis(e.At)
+	}
+	t.settle(c.o.Keep)
+}
+
+func hash(r *events.Record) string {
+	ceType, _ := r.Header(events.HeaderType)
+	return events.Hash(ceType, r.Value)
+}

@@ -1,0 +1,280 @@
+package verify
+
+import (
+	"testing"
+	"time"
+
+	"github.com/waybill-run/waybill/events"
+)
+
+const ns = events.Namespace(events.DefaultNamespace)
+
+// history writes what everybody writes of a task with the steps a, b and c,
+// which need nothing: the records of the inboxes, the events that follow, the
+// requests, the alerts, the ledger. Where it is told nothing else, it does so as
+// a scheduler would.
+type history struct {
+	t      testing.TB
+	id     string // of the task
+	c      *Checker
+	o      Options
+	state  *events.Task
+	at     time.Time
+	offset int64 // of the next event
+	inputs [events.Inboxes]int64
+	cause  events.Cause
+	mute   bool            // the next input isn't fed: it was trimmed
+	all    []events.Record // of events
+	fed    []events.Record // of inboxes
+}
+
+// rule is that of every attempt: two, half a second apart, and one after a
+// cool-down.
+var rule = events.Attempts{CompleteWithin: time.Second, MaxAttempts: 2, Backoff: time.Second / 2, Factor: 1, CoolDown: 5 * time.Second}
+
+var start0 = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+
+// newHistory is one of a claimed partition, and nothing more.
+func newHistory(t *testing.T, o Options) *history {
+	o.Inputs = true
+	h := &history{t: t, id: "t", o: o, c: New(o), at: start0}
+	h.claim(1)
+	return h
+}
+
+func (h *history) claim(epoch uint64) {
+	h.raw(&events.Event{Seq: epoch, Epoch: epoch, At: h.at, Cause: events.Cause{Inbox: events.Tasks, Offset: h.inputs[events.Tasks]},
+		Fact: &events.PartitionClaimed{Owner: "test"}})
+}
+
+// submit submits task t, and has it accepted and started.
+func (h *history) submit() *history {
+	s := &events.Submission{ID: h.id, Workflow: "w", Input: []byte("{}")}
+	h.input(s.Record(ns, "test"))
+	h.receive(s)
+	return h
+}
+
+func (h *history) receive(s *events.Submission) {
+	h.add(&events.TaskReceived{Workflow: "w", Version: 1, Input: s.Input, Plan: plan(), Digest: s.Digest()})
+	h.add(&events.TaskStarted{})
+}
+
+func plan() *events.Plan {
+	steps := make([]events.PlanStep, 0, 3)
+	for _, id := range []string{"a", "b", "c"} {
+		steps = append(steps, events.PlanStep{ID: id, Agent: "x", Operation: id, Attempts: rule,
+			Undo: &events.PlanUndo{Agent: "x", Operation: "u", Attempts: rule}})
+	}
+	return events.NewPlan(events.OnErrorUndo, time.Hour, steps)
+}
+
+// input writes a record to an inbox; what is added next comes of it.
+func (h *history) input(r events.Record) *history {
+	h.t.Helper()
+	kind, ok := events.ParseInbox(r.Topic[len(ns):])
+	if !ok {
+		h.t.Fatalf("%s is no inbox", r.Topic)
+	}
+	r.Partition, r.Offset, r.Time = 0, h.inputs[kind], h.at
+	h.inputs[kind]++
+	h.cause = events.Cause{Inbox: kind, Offset: r.Offset}
+	if !h.mute {
+		h.fed = append(h.fed, r)
+		h.c.Input(&r)
+	}
+	h.mute = false
+	return h
+}
+
+func (h *history) reply(step string, k events.Kind, n int, o events.Outcome) *history {
+	p := &events.Reply{Task: h.id, Ref: events.RequestRef{Step: step, Kind: k, Attempt: n}, Outcome: o, Body: []byte("{}")}
+	return h.input(p.Record(ns, "agent"))
+}
+
+// recovery asks for what ends the timer that is armed in a slot.
+func (h *history) recovery(step string, k events.Kind, a events.Action) *history {
+	x := &events.Recovery{Task: h.id, Timer: 1, Action: a, Step: step, Kind: k}
+	if t := h.timer(step, k); t.Armed() {
+		x.Timer = t.Seq
+	}
+	return h.input(x.Record(ns, "supervisor", 0))
+}
+
+func (h *history) timer(step string, k events.Kind) events.Timer {
+	if step == "" {
+		return h.state.Timer
+	}
+	i, _ := h.state.Plan.Step(step)
+	if run := h.state.Run(i, k); run != nil {
+		return run.Timer
+	}
+	return events.Timer{}
+}
+
+func (h *history) control(x *events.Control) *history {
+	x.Task, x.RequestID = h.id, "request"
+	return h.input(x.Record(ns, "operator"))
+}
+
+// event makes a fact the task's next event, with the timer that it arms.
+func (h *history) event(f events.Fact) *events.Event {
+	e := &events.Event{Task: h.id, Seq: 1, At: h.at, Cause: h.cause, Epoch: 1, Fact: f}
+	if h.state == nil {
+		return e
+	}
+	e.Seq, e.Prev = h.state.Seq+1, h.state.Prev
+	switch f := f.(type) {
+	case *events.TaskStarted:
+		e.Due, e.Policy = h.at.Add(time.Hour), &events.Policy{Timer: events.TimerTask, OnError: events.OnErrorUndo}
+	case *events.TaskResumed:
+		if h.state.Ending == "" {
+			e.Due, e.Policy = h.at.Add(time.Hour), &events.Policy{Timer: events.TimerTask, OnError: events.OnErrorUndo}
+		}
+	case *events.AttemptStarted:
+		h.arm(e, events.TimerAttempt, f.Step, f.Kind, h.at.Add(time.Second))
+	case *events.AttemptFailed:
+		if h.state.State == events.StateProcessing || f.Kind == events.Undo && h.state.State == events.StateUndoing {
+			h.arm(e, events.TimerFailed, f.Step, f.Kind, h.at)
+			e.Policy.FailureCount++
+		}
+	case *events.AttemptWaiting:
+		i, _ := h.state.Plan.Step(f.Step)
+		run := h.state.Run(i, f.Kind)
+		due := run.Timer.Due
+		if due.IsZero() {
+			due = run.CompleteBy
+		}
+		wait := rule.Delay(h.id, f.Step, f.Kind, f.Attempt, run.FailureCount)
+		if f.CoolDown {
+			wait = rule.CoolDown
+		}
+		h.arm(e, events.TimerWaiting, f.Step, f.Kind, due.Add(wait))
+		e.Policy.CooledDown = e.Policy.CooledDown || f.CoolDown
+	}
+	return e
+}
+
+func (h *history) arm(e *events.Event, timer events.TimerKind, step string, k events.Kind, due time.Time) {
+	i, _ := h.state.Plan.Step(step)
+	p := &events.Policy{Timer: timer, Attempts: rule, OnError: events.OnErrorUndo}
+	if run := h.state.Run(i, k); run != nil {
+		p.FailureCount, p.CooledDown = run.FailureCount, run.CooledDown
+	}
+	e.Due, e.Policy = due, p
+}
+
+// raw writes an event as it is.
+func (h *history) raw(e *events.Event) events.Record {
+	r := e.Record(ns, "test", 0, e.Value())
+	r.Offset, r.Time = h.offset, h.at
+	h.offset++
+	h.all = append(h.all, r)
+	h.c.Event(&r)
+	return r
+}
+
+// add writes a fact that is the task's next, and the request or the alert that
+// go with it.
+func (h *history) add(f events.Fact) *history {
+	h.t.Helper()
+	return h.write(h.event(f))
+}
+
+func (h *history) write(e *events.Event) *history {
+	h.t.Helper()
+	r := h.raw(e)
+	next, err := events.Evolve(h.state, e, events.Hash(e.Fact.Type(), r.Value))
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	h.state = next
+	switch f := e.Fact.(type) {
+	case *events.AttemptStarted:
+		if h.o.Requests {
+			h.request(f, e.Due)
+		}
+	case *events.TaskHeld:
+		a := events.Alert{Task: h.id, Seq: e.Seq}
+		r := a.Record(ns, "test", e.ID(0))
+		h.c.Alert(&r)
+	}
+	return h
+}
+
+func (h *history) request(f *events.AttemptStarted, due time.Time) {
+	q := events.Request{Task: h.id, Ref: events.RequestRef{Step: f.Step, Kind: f.Kind, Attempt: f.Attempt}, Operation: f.Operation,
+		CompleteBy: due, IdempotencyKey: f.Key, Value: []byte("{}")}
+	r := q.Record(ns, "test", "x", 0)
+	h.c.Request(&r)
+}
+
+func (h *history) later(d time.Duration) *history {
+	h.at = h.at.Add(d)
+	return h
+}
+
+// do is the start of an attempt at a step.
+func do(step string, n int) *events.AttemptStarted {
+	return &events.AttemptStarted{Kind: events.Do, Step: step, Attempt: n, Agent: "x", Operation: step, Key: key(step, events.Do)}
+}
+
+// undo is the start of an attempt at a step's undo.
+func undo(step string, n int) *events.AttemptStarted {
+	return &events.AttemptStarted{Kind: events.Undo, Step: step, Attempt: n, Agent: "x", Operation: "u", Key: key(step, events.Undo)}
+}
+
+func key(step string, k events.Kind) string { return events.IdempotencyKey(ns, "t", step, k, 0) }
+
+// completes is a reply that completes the first attempt, and its event.
+func (h *history) completes(step string, k events.Kind) *history {
+	h.t.Helper()
+	h.later(10 * time.Millisecond)
+	h.reply(step, k, 1, events.Completed).add(&events.AttemptCompleted{Kind: k, Step: step, Attempt: 1})
+	e := Effect{Happened, key(step, events.Do)}
+	if k == events.Undo {
+		e.What = Undone
+	}
+	h.c.Effect(e)
+	return h
+}
+
+// fails is a reply that fails an attempt, and its event.
+func (h *history) fails(step string, k events.Kind, n int) *history {
+	h.t.Helper()
+	h.later(10 * time.Millisecond)
+	return h.reply(step, k, n, events.Failed).add(&events.AttemptFailed{Kind: k, Step: step, Attempt: n, Effect: events.EffectUnknown})
+}
+
+// waits is the wait after an attempt that failed, to its end.
+func (h *history) waits(step string, n int) *history {
+	h.t.Helper()
+	h.recovery(step, events.Do, events.ActionWait).add(&events.AttemptWaiting{Kind: events.Do, Step: step, Attempt: n})
+	h.at = h.timer(step, events.Do).Due
+	return h.recovery(step, events.Do, events.ActionRetry)
+}
+
+// twoDone is a task whose steps a and b have completed, in this order.
+func (h *history) twoDone() *history {
+	h.t.Helper()
+	return h.submit().add(do("a", 1)).completes("a", events.Do).add(do("b", 1)).completes("b", events.Do)
+}
+
+// undoing is the decision to undo after the rejection of step c.
+func (h *history) undoing() *history {
+	h.t.Helper()
+	return h.add(do("c", 1)).later(time.Millisecond).reply("c", events.Do, 1, events.Rejected).
+		add(&events.AttemptRejected{Kind: events.Do, Step: "c", Attempt: 1}).add(&events.TaskUndoing{Ending: events.StateUndone})
+}
+
+// undone is a task that was undone as it has to be.
+func (h *history) undone() *history {
+	h.t.Helper()
+	return h.twoDone().undoing().add(undo("b", 1)).completes("b", events.Undo).add(undo("a", 1)).completes("a", events.Undo).add(&events.TaskUndone{})
+}
+
+// processed is a task that ended as it should end.
+func (h *history) processed() *history {
+	h.t.Helper()
+	return h.twoDone().add(do("c", 1)).completes("c", events.Do).add(&events.TaskProcessed{})
+}

@@ -1,0 +1,354 @@
+package verify
+
+import (
+	"testing"
+	"time"
+
+	"github.com/waybill-run/waybill/events"
+)
+
+// What is held against the inboxes, the dead letters and the requests.
+func TestInputsAndWhatTheyLedTo(t *testing.T) {
+	holds(t, whole, []played{
+		{"inputs that came before the log's start aren't known", "", func(h *history) {
+			h.mute = true
+			h.submit()
+			h.add(do("a", 1)).completes("a", events.Do)
+		}},
+		{"a late recovery and a second reply led to nothing", "", func(h *history) {
+			h.submit().add(do("a", 1)).completes("a", events.Do).reply("a", events.Do, 1, events.Failed)
+			h.recovery("b", events.Do, events.ActionRetry)
+		}},
+		{"a cancel that keeps what completed", "", func(h *history) {
+			h.twoDone().control(&events.Control{Command: events.Cancel, Keep: true})
+			h.add(&events.TaskUndoing{By: events.By{RequestID: "request"}, Ending: events.StateCancelled, Keep: true}).add(&events.TaskCancelled{})
+		}},
+		{"a cancel that leaves an undo that can't be done", "", func(h *history) { undoLeft(h, true) }},
+		{"P6: undone, and one effect stays", "P6", func(h *history) { undoLeft(h, false) }},
+		{"released by hand", "", releasedByHand},
+		{"released as completed, what no attempt was sent for, and done by hand under its key", "", func(h *history) {
+			releasedBeforeItBegan(h).c.Effect(Effect{Happened, key("c", events.Do)})
+		}},
+		{"P7: released as completed, and its key had two effects", "P7", func(h *history) {
+			releasedBeforeItBegan(h).c.Effect(Effect{Happened, key("c", events.Do)})
+			h.c.Effect(Effect{Happened, key("c", events.Do)})
+		}},
+		{"P7: released as completed, and its undo had an effect", "P7", func(h *history) {
+			releasedBeforeItBegan(h).c.Effect(Effect{Happened, key("c", events.Undo)})
+		}},
+		{"P6: released as completed, done by hand, and left when the task was undone", "P6", func(h *history) {
+			releasedThenUndone(h).add(&events.TaskUndone{})
+		}},
+		{"an undo released as undone, and nothing in the ledger", "", func(h *history) {
+			undoReleased(h).add(undo("a", 1)).completes("a", events.Undo).add(&events.TaskUndone{})
+		}},
+		{"an undo released as undone, and the operator had it done", "", func(h *history) {
+			undoReleased(h).c.Effect(Effect{Undone, key("b", events.Do)})
+			h.add(undo("a", 1)).completes("a", events.Undo).add(&events.TaskUndone{})
+		}},
+		{"an undo that could not be sent, released as undone by who did it", "", func(h *history) {
+			h.twoDone().undoing().later(time.Millisecond).add(&events.RunErrored{Kind: events.Undo, Step: "b"}).add(&events.TaskHeld{})
+			h.released("b", events.StepUndone).c.Effect(Effect{Undone, key("b", events.Do)})
+			h.add(undo("a", 1)).completes("a", events.Undo).add(&events.TaskUndone{})
+		}},
+		{"P6: an undo released as undone, and that of another step didn't happen", "P6", func(h *history) {
+			undoReleased(h).add(undo("a", 1)).later(time.Millisecond).reply("a", events.Undo, 1, events.Completed)
+			h.add(&events.AttemptCompleted{Kind: events.Undo, Step: "a", Attempt: 1}).add(&events.TaskUndone{})
+		}},
+		{"P6: an undo released as undone, and an effect after it was taken back", "P6", func(h *history) {
+			h.submit().add(do("a", 1)).fails("a", events.Do, 1).control(&events.Control{Command: events.UndoTask})
+			h.add(&events.TaskUndoing{By: events.By{RequestID: "request"}, Ending: events.StateUndone})
+			h.add(undo("a", 1)).later(time.Millisecond).reply("a", events.Undo, 1, events.Rejected)
+			h.add(&events.AttemptRejected{Kind: events.Undo, Step: "a", Attempt: 1}).add(&events.TaskHeld{})
+			h.released("a", events.StepUndone).add(&events.TaskUndone{}).c.Effect(Effect{Undone, key("a", events.Do)})
+			h.c.Effect(Effect{Happened, key("a", events.Do)})
+		}},
+
+		{"P3: another attempt than the reply's", "P3", func(h *history) {
+			h.submit().add(do("a", 1)).add(do("b", 1)).reply("b", events.Do, 1, events.Completed)
+			h.c.Effect(Effect{Happened, key("a", events.Do)})
+			h.add(&events.AttemptCompleted{Kind: events.Do, Step: "a", Attempt: 1})
+		}},
+		{"P3: another outcome than the reply's", "P3", func(h *history) {
+			h.submit().add(do("a", 1)).reply("a", events.Do, 1, events.Failed)
+			h.add(&events.AttemptCompleted{Kind: events.Do, Step: "a", Attempt: 1})
+		}},
+		{"P4: the recovery is for another timer", "P4", func(h *history) {
+			h.submit().add(do("a", 1)).add(do("b", 1)).later(time.Second).recovery("b", events.Do, events.ActionWait)
+			h.add(&events.AttemptExpired{Kind: events.Do, Step: "a", Attempt: 1})
+		}},
+		{"P4: the recovery is for the timer before", "P4", func(h *history) {
+			h.submit().add(do("a", 1)).fails("a", events.Do, 1)
+			stale := h.timer("a", events.Do).Seq
+			h.waits("a", 1).add(do("a", 2)).later(time.Second)
+			h.input((&events.Recovery{Task: "t", Timer: stale, Action: events.ActionHold, Step: "a", Kind: events.Do}).Record(ns, "s", 0))
+			h.add(&events.AttemptExpired{Kind: events.Do, Step: "a", Attempt: 2})
+		}},
+		{"P10: a cause is used twice", "P10", func(h *history) {
+			h.submit().add(do("a", 1)).completes("a", events.Do)
+			h.cause = events.Cause{Inbox: events.Tasks}
+			h.add(do("b", 1))
+		}},
+		{"P10: a cause comes after a later one", "P10", func(h *history) {
+			h.submit().add(do("a", 1)).add(do("b", 1)).later(time.Millisecond)
+			h.reply("a", events.Do, 1, events.Completed).reply("b", events.Do, 1, events.Failed)
+			h.add(&events.AttemptFailed{Kind: events.Do, Step: "b", Attempt: 1})
+			h.cause.Offset--
+			h.c.Effect(Effect{Happened, key("a", events.Do)})
+			h.add(&events.AttemptCompleted{Kind: events.Do, Step: "a", Attempt: 1})
+		}},
+		{"P10: a cause in another partition", "P10", func(h *history) {
+			h.submit()
+			h.cause.Partition = 1
+			h.write(h.event(do("a", 1)))
+		}},
+		{"P10: an input that isn't there", "P10", func(h *history) {
+			h.submit().add(do("a", 1)).add(do("b", 1))
+			h.mute = true
+			h.reply("a", events.Do, 1, events.Failed).add(&events.AttemptFailed{Kind: events.Do, Step: "a", Attempt: 1})
+			h.c.InputsRead(events.Replies, 0, 0, 1)
+		}},
+		{"P10: another submission under the id", "P10", func(h *history) {
+			s := &events.Submission{ID: "t", Workflow: "w", Input: []byte("{}")}
+			h.input(s.Record(ns, "test"))
+			s.Priority = 9
+			h.receive(s)
+		}},
+		{"P10: an input of another task", "P10", func(h *history) {
+			h.input((&events.Submission{ID: "u", Workflow: "w", Input: []byte("{}")}).Record(ns, "test"))
+			h.receive(&events.Submission{ID: "t", Workflow: "w", Input: []byte("{}")})
+		}},
+		{"P10: another command than was given", "P10", func(h *history) {
+			h.twoDone().control(&events.Control{Command: events.Resubmit})
+			h.add(&events.TaskUndoing{By: events.By{RequestID: "request"}, Ending: events.StateUndone})
+			h.add(undo("b", 1)).completes("b", events.Undo).add(undo("a", 1)).completes("a", events.Undo).add(&events.TaskUndone{})
+		}},
+		{"P10: a request is accepted twice", "P10", func(h *history) {
+			h.twoDone().add(do("c", 1)).later(time.Millisecond).reply("c", events.Do, 1, events.Rejected)
+			h.add(&events.AttemptRejected{Kind: events.Do, Step: "c", Attempt: 1}).add(&events.TaskHeld{})
+			h.control(&events.Control{Command: events.Release, Step: "c", As: events.StepCompleted})
+			h.add(&events.RunReleased{By: events.By{RequestID: "request"}, Step: "c", As: events.StepCompleted})
+			h.control(&events.Control{Command: events.Resubmit}).add(&events.TaskResumed{By: events.By{RequestID: "request"}})
+		}},
+		{"inputs that are fed twice", "", func(h *history) {
+			h.submit().add(do("a", 1)).completes("a", events.Do)
+			for i := range h.fed {
+				h.c.Input(&h.fed[i])
+			}
+		}},
+		{"P10: a reply was passed over", "P10", func(h *history) {
+			h.submit().add(do("a", 1)).add(do("b", 1)).later(time.Millisecond).reply("a", events.Do, 1, events.Completed)
+			h.c.Effect(Effect{Happened, key("a", events.Do)})
+			h.completes("b", events.Do)
+		}},
+		{"P10: a reply was passed over, and its attempt expired", "P10", func(h *history) {
+			h.submit().add(do("a", 1)).add(do("b", 1)).later(time.Millisecond).reply("a", events.Do, 1, events.Completed)
+			h.completes("b", events.Do)
+			h.at = h.timer("a", events.Do).Due
+			h.recovery("a", events.Do, events.ActionWait).add(&events.AttemptExpired{Kind: events.Do, Step: "a", Attempt: 1})
+			h.add(&events.AttemptWaiting{Kind: events.Do, Step: "a", Attempt: 1})
+		}},
+		{"a reply that was decided after its attempt expired", "", func(h *history) {
+			h.submit().add(do("a", 1)).add(do("b", 1)).completes("b", events.Do)
+			h.at = h.timer("a", events.Do).Due
+			h.reply("a", events.Do, 1, events.Completed)
+			h.recovery("a", events.Do, events.ActionWait).add(&events.AttemptExpired{Kind: events.Do, Step: "a", Attempt: 1})
+			h.add(&events.AttemptWaiting{Kind: events.Do, Step: "a", Attempt: 1})
+			h.c.Consumed(events.Replies, 0, h.inputs[events.Replies])
+		}},
+		{"P10: a submission was passed over", "P10", func(h *history) {
+			h.input((&events.Submission{ID: "u", Workflow: "w", Input: []byte("{}")}).Record(ns, "test"))
+			h.submit()
+		}},
+		{"P10: a request without its attempt", "P10", func(h *history) {
+			h.submit()
+			h.request(do("a", 1), h.at.Add(time.Second))
+		}},
+		{"P10: a request twice", "P10", func(h *history) {
+			h.submit().add(do("a", 1))
+			h.request(do("a", 1), h.at.Add(time.Second))
+		}},
+		{"P10: a request with more time than its attempt", "P10", func(h *history) {
+			h.o.Requests = false
+			h.submit().add(do("a", 1))
+			h.request(do("a", 1), h.at.Add(time.Minute))
+		}},
+		{"P10: an attempt without its request", "P10", func(h *history) {
+			h.o.Requests = false
+			h.submit().add(do("a", 1))
+		}},
+		{"P15: poison led to an event", "P15", func(h *history) {
+			s := &events.Submission{ID: "t", Workflow: "w", Input: []byte("{}")}
+			r := s.Record(ns, "test")
+			r.Key = []byte("another")
+			h.input(r)
+			h.receive(s)
+		}},
+		{"P15: poison without a dead letter", "P15", func(h *history) {
+			h.submit().add(do("a", 1)).input(events.Record{Topic: ns.Inbox(events.Replies), Value: []byte("{")})
+			h.completes("a", events.Do)
+		}},
+		{"poison with a dead letter", "", func(h *history) {
+			h.submit().add(do("a", 1)).input(events.Record{Topic: ns.Inbox(events.Replies), Value: []byte("{")})
+			h.deadletter(events.ReasonBadJSON)
+			h.completes("a", events.Do)
+		}},
+		{"P15: a reply to nobody's request, unseen", "P15", func(h *history) {
+			h.input((&events.Reply{Task: "u", Ref: events.RequestRef{Step: "a", Kind: events.Do, Attempt: 1}, Outcome: events.Failed}).Record(ns, "agent"))
+			h.submit().add(do("a", 1)).completes("a", events.Do)
+		}},
+		{"P15: a dead letter that led to an event", "P15", func(h *history) {
+			h.submit()
+			h.deadletter(events.ReasonUnknownWorkflow)
+		}},
+		{"P17: a reply after complete-by", "P17", func(h *history) {
+			h.submit().add(do("a", 1)).later(time.Second+time.Millisecond).reply("a", events.Do, 1, events.Completed)
+			h.c.Effect(Effect{Happened, key("a", events.Do)})
+			h.add(&events.AttemptCompleted{Kind: events.Do, Step: "a", Attempt: 1})
+		}},
+		{"P17: a reply after complete-by, which nobody took", "P17", func(h *history) {
+			h.submit().add(do("a", 1)).later(time.Second)
+			h.recovery("a", events.Do, events.ActionWait).add(&events.AttemptExpired{Kind: events.Do, Step: "a", Attempt: 1})
+			h.add(&events.AttemptWaiting{Kind: events.Do, Step: "a", Attempt: 1}).later(100*time.Millisecond).reply("a", events.Do, 1, events.Completed)
+		}},
+	})
+}
+
+// deadletter writes that of the input written last.
+func (h *history) deadletter(why events.Reason) {
+	r := events.Record{Topic: ns.Inbox(h.cause.Inbox), Partition: h.cause.Partition, Offset: h.cause.Offset}
+	d := events.Deadletter(ns, "test", &r, &events.Unusable{Reason: why})
+	h.c.Deadletter(&d)
+}
+
+// undoLeft has an undo that is held; then an operator leaves it, or it ends
+// without having happened.
+func undoLeft(h *history, left bool) {
+	h.twoDone().undoing()
+	if !left {
+		h.c.Effect(Effect{Undone, key("b", events.Do)})
+		h.add(undo("b", 1)).later(time.Millisecond).reply("b", events.Undo, 1, events.Completed)
+		h.add(&events.AttemptCompleted{Kind: events.Undo, Step: "b", Attempt: 1}).add(undo("a", 1)).later(time.Millisecond)
+		h.reply("a", events.Undo, 1, events.Completed).add(&events.AttemptCompleted{Kind: events.Undo, Step: "a", Attempt: 1}).add(&events.TaskUndone{})
+		return
+	}
+	h.add(undo("b", 1)).later(time.Millisecond).reply("b", events.Undo, 1, events.Rejected)
+	h.add(&events.AttemptRejected{Kind: events.Undo, Step: "b", Attempt: 1}).add(&events.TaskHeld{})
+	h.control(&events.Control{Command: events.Cancel, Keep: true})
+	h.add(&events.TaskCancelled{By: events.By{RequestID: "request"}})
+}
+
+// released: an operator settles a step, and the task goes on.
+func (h *history) released(step string, as events.StepState) *history {
+	h.t.Helper()
+	x := &events.Control{Command: events.Release, Step: step, As: as, Task: h.id}
+	x.RequestID = "release"
+	h.input(x.Record(ns, "operator"))
+	return h.add(&events.RunReleased{By: events.By{RequestID: x.RequestID}, Step: step, As: as}).add(&events.TaskResumed{})
+}
+
+// releasedByHand is a task whose step c is in error; an operator settles it.
+func releasedByHand(h *history) {
+	h.twoDone().add(do("c", 1)).later(time.Millisecond).reply("c", events.Do, 1, events.Rejected)
+	h.add(&events.AttemptRejected{Kind: events.Do, Step: "c", Attempt: 1}).add(&events.TaskHeld{})
+	h.released("c", events.StepCompleted).add(&events.TaskProcessed{})
+}
+
+// releasedBeforeItBegan is a task whose step c could not even be asked for; an
+// operator settles it.
+func releasedBeforeItBegan(h *history) *history {
+	h.twoDone().add(&events.RunErrored{Kind: events.Do, Step: "c"}).add(&events.TaskHeld{})
+	return h.released("c", events.StepCompleted).add(&events.TaskProcessed{})
+}
+
+// releasedThenUndone is a task whose step b was settled by an operator, who did
+// it by hand, and that is undone then: c and b by their agent, of whom b's undo
+// does nothing, and a.
+func releasedThenUndone(h *history) *history {
+	h.submit().add(do("a", 1)).completes("a", events.Do).add(&events.RunErrored{Kind: events.Do, Step: "b"}).add(&events.TaskHeld{})
+	h.released("b", events.StepCompleted).c.Effect(Effect{Happened, key("b", events.Do)})
+	h.undoing().add(undo("b", 1)).later(time.Millisecond).reply("b", events.Undo, 1, events.Completed)
+	h.add(&events.AttemptCompleted{Kind: events.Undo, Step: "b", Attempt: 1})
+	return h.add(undo("a", 1)).completes("a", events.Undo)
+}
+
+// undoReleased is a task whose undo of step b was rejected and then released by
+// an operator. The undo of step a is left.
+func undoReleased(h *history) *history {
+	h.twoDone().undoing().add(undo("b", 1)).later(time.Millisecond).reply("b", events.Undo, 1, events.Rejected)
+	h.add(&events.AttemptRejected{Kind: events.Undo, Step: "b", Attempt: 1}).add(&events.TaskHeld{})
+	return h.released("b", events.StepUndone)
+}
+
+// A record in the wrong partition is forwarded, once; and poison if it is
+// misplaced again.
+func TestForwards(t *testing.T) {
+	for _, tt := range []struct {
+		name, want string
+		forward    bool
+	}{{"forwarded", "", true}, {"lost", "P10", false}} {
+		o := whole
+		o.Partitions, o.Inputs = 2, true
+		c := New(o)
+		home := events.Partition([]byte("t"), 2)
+		write := func(p int32, offset int64, h ...events.Header) {
+			r := (&events.Submission{ID: "t", Workflow: "w"}).Record(ns, "test")
+			r.Partition, r.Offset, r.Headers = p, offset, append(r.Headers, h...)
+			c.Input(&r)
+		}
+		other := (&events.Submission{ID: "u", Workflow: "w"}).Record(ns, "test")
+		other.Partition = home
+		c.Input(&other)
+		write(1-home, 7)
+		if tt.forward {
+			hop := events.Header{Key: events.HeaderHop, Value: []byte{byte('1' - home), '/', '7'}}
+			write(home, 1, hop)
+		}
+		c.Consumed(events.Tasks, 1-home, 8)
+		got := ""
+		for _, f := range c.Finish(start0).Faults {
+			got += f.Promise
+		}
+		if got != tt.want {
+			t.Errorf("%s: %v", tt.name, c.Finish(start0).Faults)
+		}
+	}
+}
+
+// What an agent does that a test makes lie, nobody promised anything about; and
+// within the tolerance a late reply is counted only.
+func TestLateRepliesThatAreNoFault(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		o      Options
+		counts int
+		faults int
+	}{
+		{"late", Options{}, 1, 1},
+		{"exempt", Options{Exempt: func(r *events.Record) bool { s, _ := r.Header(events.HeaderSource); return s == "agent" }}, 0, 0},
+		{"tolerated", Options{ReplyTolerance: time.Minute}, 1, 0},
+	} {
+		h := newHistory(t, tt.o)
+		h.submit().add(do("a", 1)).later(2*time.Second).reply("a", events.Do, 1, events.Completed)
+		if r := h.c.Finish(h.at); r.LateReplies != tt.counts || r.Broken != tt.faults {
+			t.Errorf("%s: %s", tt.name, r)
+		}
+	}
+}
+
+// What was trimmed from an inbox isn't waited for.
+func TestTrimmedInputsAreNotKept(t *testing.T) {
+	h := newHistory(t, Options{})
+	h.c.InputsRead(events.Tasks, 0, 1, 1)
+	h.mute = true
+	h.submit().add(do("a", 1))
+	h.mute = true
+	h.completes("a", events.Do)
+	tasks, replies := h.c.inboxOf(events.Tasks, 0), h.c.inboxOf(events.Replies, 0)
+	if len(tasks.leads) != 0 || len(replies.leads) != 1 {
+		t.Errorf("%d and %d events wait for their inputs, want 0 and 1", len(tasks.leads), len(replies.leads))
+	}
+	if h.c.InputsRead(events.Replies, 0, 1, 1); len(replies.leads) != 0 {
+		t.Errorf("%d events wait for what was trimmed", len(replies.leads))
+	}
+}

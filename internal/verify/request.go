@@ -1,0 +1,80 @@
+package verify
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/waybill-run/waybill/events"
+)
+
+// request is one whose attempt hasn't been seen yet.
+type request struct {
+	due       int64
+	key       string
+	topic     string
+	partition int32
+	offset    int64
+}
+
+// Request takes a record of an agent's request topic. A request and the event
+// of its attempt are of one transaction: none comes without the other (P10).
+func (c *Checker) Request(r *events.Record) {
+	c.asked++
+	topic := strings.TrimPrefix(r.Topic, string(c.o.Namespace))
+	q, err := events.DecodeRequest(r)
+	if err != nil {
+		c.faults.add(Fault{"P15", "", topic, r.Partition, r.Offset, err.Error()})
+		return
+	}
+	id := events.RequestID(q.Task, q.Ref)
+	x := &request{millis(q.CompleteBy), q.IdempotencyKey, topic, r.Partition, r.Offset}
+	if t := c.tasks[q.Task]; t != nil {
+		if i, ok := t.findAttempt(q.Ref); ok {
+			c.asks(t, i, id, x)
+			return
+		}
+	}
+	if c.requests[id] != nil {
+		c.faults.add(Fault{"P10", q.Task, topic, r.Partition, r.Offset, "the request " + id + " was written twice"})
+		return
+	}
+	c.requests[id] = x
+}
+
+// started: an attempt of which the request may have been seen.
+func (c *Checker) started(t *task, f *events.AttemptStarted) {
+	if len(c.requests) == 0 {
+		return
+	}
+	id := events.RequestID(t.id, events.RequestRef{Step: f.Step, Kind: f.Kind, Attempt: f.Attempt})
+	if x := c.requests[id]; x != nil {
+		delete(c.requests, id)
+		c.asks(t, len(t.attempts)-1, id, x)
+	}
+}
+
+// asks holds a request against its attempt.
+func (c *Checker) asks(t *task, i int, id string, x *request) {
+	a, what := &t.attempts[i], ""
+	switch {
+	case a.asked:
+		what = "the request " + id + " was written twice"
+	case a.due != x.due:
+		what = fmt.Sprintf("the request %s is to be complete by %s, its attempt by %s", id, instant(x.due), instant(a.due))
+	case t.open != nil && t.open.runs != nil:
+		kind := events.Do
+		if a.undo {
+			kind = events.Undo
+		}
+		if run := t.open.run(int(a.step), kind); run.attempt == int(a.number) && run.key != x.key {
+			what = fmt.Sprintf("the request %s has the key %s, its attempt %s", id, x.key, run.key)
+		}
+	}
+	a.asked = true
+	if what != "" {
+		c.faults.add(Fault{"P10", t.id, x.topic, x.partition, x.offset, what})
+	}
+}
+
+func instant(ms int64) string { return time.UnixMilli(ms).UTC().Format(events.TimeLayout) }

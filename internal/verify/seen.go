@@ -1,0 +1,145 @@
+package verify
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/waybill-run/waybill/events"
+)
+
+// seen is what a harness saw beside the log.
+type seen struct {
+	acked   []ack
+	reads   map[reader]int64
+	readers int
+	digests map[view]Digest
+	pairs   int // digests that had another to be compared with
+
+	quiet   time.Time // since when all faults are off
+	lag     int64     // as told last
+	lagAt   time.Time
+	drained time.Time // the first instant after quiet without lag
+}
+
+type ack struct {
+	task string
+	at   time.Time
+}
+
+// reader is a client, and a partition that it reads.
+type reader struct {
+	client    string
+	partition int32
+}
+
+// view is what digests are of.
+type view struct {
+	view      string
+	partition int32
+	offset    int64
+}
+
+// hold is an event that began one.
+type hold struct {
+	task   *task
+	seq    uint64
+	offset int64
+}
+
+func newSeen() seen { return seen{reads: map[reader]int64{}, digests: map[view]Digest{}} }
+
+// Acknowledged says that a submission was acknowledged at an instant (P1, P12).
+func (c *Checker) Acknowledged(id string, at time.Time) {
+	c.seen.acked = append(c.seen.acked, ack{id, at})
+}
+
+// Read says that a client was answered, as of an offset of a partition: all
+// below it is in the answer. What one client reads never goes back (P13).
+func (c *Checker) Read(client string, partition int32, offset int64) {
+	key := reader{client, partition}
+	last, again := c.seen.reads[key]
+	c.seen.readers++
+	switch {
+	case offset < 0:
+		c.faults.add(Fault{Promise: "P13", Partition: partition, What: fmt.Sprintf("%s was answered without an offset", client)})
+	case again && offset < last:
+		c.faults.add(Fault{Promise: "P13", Topic: topicEvents, Partition: partition, Offset: offset,
+			What: fmt.Sprintf("%s was answered as of %d after it was as of %d", client, offset, last)})
+	default:
+		c.seen.reads[key] = offset
+	}
+}
+
+// Digest is what a projection of a partition says of its content.
+type Digest struct {
+	View      string // tasks, deadlines, timelines: what is compared with what
+	By        string // who says so: live, rebuilt, from a snapshot
+	Partition int32
+	Offset    int64 // the offset that it reflects: everything below
+	Sum       string
+	Crashed   bool // of a store after a crash: P9; else P8
+}
+
+// Digest takes the digest of a projection. Whoever reflects the same offset of
+// a partition has the same digest, however it came to be: live, by a rebuild,
+// from a snapshot and the tail (P8), from what a crash left (P9). One digest of
+// a view at an offset says nothing.
+func (c *Checker) Digest(d Digest) {
+	key := view{d.View, d.Partition, d.Offset}
+	first, ok := c.seen.digests[key]
+	if !ok {
+		c.seen.digests[key] = d
+		return
+	}
+	c.seen.pairs++
+	if first.Sum == d.Sum {
+		return
+	}
+	promise := "P8"
+	if first.Crashed || d.Crashed {
+		promise = "P9"
+	}
+	c.faults.add(Fault{Promise: promise, Topic: topicEvents, Partition: d.Partition, Offset: d.Offset,
+		What: fmt.Sprintf("the digest of %s is %s (%s) and %s (%s)", d.View, first.Sum, first.By, d.Sum, d.By)})
+}
+
+// Quiet says that all faults are off from an instant on (P14).
+func (c *Checker) Quiet(at time.Time) { c.seen.quiet, c.seen.drained = at, time.Time{} }
+
+// Lag says how many records of the inboxes nobody had consumed at an instant.
+func (c *Checker) Lag(at time.Time, records int64) {
+	s := &c.seen
+	s.lag, s.lagAt = records, at
+	if records == 0 && s.drained.IsZero() && !s.quiet.IsZero() && !at.Before(s.quiet) {
+		s.drained = at
+	}
+}
+
+// Deadletter takes a record of the dead letters.
+func (c *Checker) Deadletter(r *events.Record) {
+	origin, _ := r.Header(events.HeaderOrigin)
+	reason, _ := r.Header(events.HeaderReason)
+	if at, ok := c.placeOf(origin); ok {
+		c.dead[at] = events.Reason(reason)
+	}
+}
+
+// placeOf reads where a record was found, "topic/partition/offset", if that is
+// an inbox of the namespace.
+func (c *Checker) placeOf(origin string) (place, bool) {
+	name, own := strings.CutPrefix(origin, string(c.o.Namespace))
+	cause, err := events.ParseCause(name)
+	return place{inboxPart{cause.Inbox, cause.Partition}, cause.Offset}, own && err == nil
+}
+
+// Alert takes a record of the alerts.
+func (c *Checker) Alert(r *events.Record) {
+	if id, ok := r.Header(events.HeaderID); ok {
+		c.alerted[id] = true
+	}
+}
+
+// alertID is the ce_id of the alert of a hold: that of its event.
+func (h hold) alertID() string { return h.task.id + "/" + strconv.FormatUint(h.seq, 10) }

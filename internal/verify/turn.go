@@ -1,0 +1,297 @@
+package verify
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/waybill-run/waybill/events"
+)
+
+// turn is one event as it is held against what is known of its task: before the
+// fold takes it, and after.
+type turn struct {
+	c       *Checker
+	t       *task
+	e       *events.Event
+	r       *events.Record
+	first   bool  // of those that its cause led to
+	replied int64 // the offset of replies below which all were decided by now
+
+	slot  events.Slot // whose timer and attempts it is about; of the task's own: empty
+	index int         // of the slot's step in the plan
+	run   *run        // of the slot; nil: the task's own
+	timer events.Timer
+}
+
+// before holds the event against the state before it. It returns the promise
+// that it breaks, and how; empty: none. Where the fold will refuse the event
+// anyway, it says nothing.
+func (s *turn) before() (promise, what string) {
+	o := s.t.open
+	if o.state == nil {
+		return s.origin()
+	}
+	if s.e.Seq != o.state.Seq+1 || s.e.Prev != o.state.Prev {
+		return "", "" // what lies between isn't known
+	}
+	s.slot = slotOf(s.e.Fact)
+	if s.slot.Step != "" {
+		i, ok := o.state.Plan.Step(s.slot.Step)
+		if !ok || s.slot.Kind == events.Undo && o.state.Plan.Steps[i].Undo == nil {
+			return "", ""
+		}
+		s.index, s.run = i, o.run(i, s.slot.Kind)
+	}
+	for _, a := range o.timers.Armed {
+		if a.Slot == s.slot {
+			s.timer = a.Timer
+		}
+	}
+	for _, check := range []func() (string, string){s.current, s.recovered, s.attempted, s.undoOrder, s.early, s.once, s.origin} {
+		if promise, what := check(); what != "" {
+			return promise, what
+		}
+	}
+	return "", ""
+}
+
+// slotOf is whose timer an event ends, and whose attempts it tells of.
+func slotOf(f events.Fact) events.Slot {
+	switch f := f.(type) {
+	case *events.AttemptStarted:
+		return events.Slot{Step: f.Step, Kind: f.Kind}
+	case *events.AttemptCompleted:
+		return events.Slot{Step: f.Step, Kind: f.Kind}
+	case *events.AttemptFailed:
+		return events.Slot{Step: f.Step, Kind: f.Kind}
+	case *events.AttemptRejected:
+		return events.Slot{Step: f.Step, Kind: f.Kind}
+	case *events.AttemptExpired:
+		return events.Slot{Step: f.Step, Kind: f.Kind}
+	case *events.AttemptWaiting:
+		return events.Slot{Step: f.Step, Kind: f.Kind}
+	case *events.RunErrored:
+		return events.Slot{Step: f.Step, Kind: f.Kind}
+	}
+	return events.Slot{}
+}
+
+// ended is the attempt that an event ends; 0: none.
+func ended(f events.Fact) int {
+	switch f := f.(type) {
+	case *events.AttemptCompleted:
+		return f.Attempt
+	case *events.AttemptRejected:
+		return f.Attempt
+	case *events.AttemptExpired:
+		return f.Attempt
+	case *events.AttemptFailed:
+		return f.Attempt
+	}
+	return 0
+}
+
+// current: what ends an attempt names the one that runs (P3), and it ends once
+// (P2).
+func (s *turn) current() (promise, what string) {
+	n := ended(s.e.Fact)
+	if n == 0 || s.run == nil {
+		return "", ""
+	}
+	if _, failed := s.e.Fact.(*events.AttemptFailed); failed && !s.run.running && !(s.first && s.e.Cause.Inbox == events.Replies) {
+		return "", "" // a request that couldn't be sent
+	}
+	switch {
+	case s.run.running && n == s.run.attempt:
+		return "", ""
+	case n == s.run.attempt && s.e.Fact.Type() == s.run.closed:
+		return "P2", fmt.Sprintf("%s of attempt %d of step %q, twice", s.e.Fact.Type(), n, s.slot.Step)
+	case s.run.running:
+		return "P3", fmt.Sprintf("%s of attempt %d of step %q, while attempt %d runs", s.e.Fact.Type(), n, s.slot.Step, s.run.attempt)
+	}
+	return "P3", fmt.Sprintf("%s of attempt %d of step %q, none of which runs", s.e.Fact.Type(), n, s.slot.Step)
+}
+
+// recovered: the first event that an accepted recovery led to ends a timer that
+// was armed; a second recovery for it would find none (P4).
+func (s *turn) recovered() (promise, what string) {
+	if s.fires() && !s.timer.Armed() {
+		return "P4", fmt.Sprintf("a recovery led to %s, but its timer was not armed", s.e.Fact.Type())
+	}
+	return "", ""
+}
+
+// fires reports whether the event is what a recovery led to.
+func (s *turn) fires() bool { return s.first && s.e.Cause.Inbox == events.Recoveries }
+
+// attempted: no more attempts than allowed, one more after a cool-down, none
+// before its wait is over, all under one key (P5, P7).
+func (s *turn) attempted() (promise, what string) {
+	if s.run == nil {
+		return "", ""
+	}
+	rule := s.t.open.state.Plan.AttemptsOf(s.index, s.slot.Kind)
+	switch f := s.e.Fact.(type) {
+	case *events.AttemptWaiting:
+		if soonest := s.run.notBefore; s.e.Due.Before(soonest) {
+			return "P5", fmt.Sprintf("the wait after attempt %d of step %q ends %s before its backoff", f.Attempt, f.Step, soonest.Sub(s.e.Due))
+		}
+		if f.CoolDown && s.run.cooled {
+			return "P5", fmt.Sprintf("step %q cools down a second time", f.Step)
+		}
+	case *events.AttemptStarted:
+		most := rule.MaxAttempts
+		if s.run.cooled {
+			most++
+		}
+		switch {
+		case s.run.fresh >= most:
+			return "P5", fmt.Sprintf("%s attempt %d of step %q after %d attempts; at most %d", f.Kind, f.Attempt, f.Step, s.run.fresh, most)
+		case s.e.At.Before(s.run.notBefore):
+			return "P5", fmt.Sprintf("%s attempt %d of step %q began %s before its wait was over", f.Kind, f.Attempt, f.Step, s.run.notBefore.Sub(s.e.At))
+		case s.run.key != "" && (s.run.key == f.Key) == s.run.renewed:
+			return "P7", fmt.Sprintf("%s attempt %d of step %q has the key %s after %s; renewable: %v", f.Kind, f.Attempt, f.Step, f.Key, s.run.key, s.run.renewed)
+		}
+	}
+	return "", ""
+}
+
+// early: no timer fires before it is due (P16).
+func (s *turn) early() (promise, what string) {
+	if !s.fires() {
+		return "", ""
+	}
+	if d := s.timer.Due.Sub(s.e.At); d > 0 {
+		return "P16", fmt.Sprintf("the timer of event %d fired %s before it was due", s.timer.Seq, d)
+	}
+	if tolerance := s.c.o.EarliestBy; tolerance > 0 && !s.r.Time.IsZero() {
+		if d := s.timer.Due.Sub(s.r.Time); d > tolerance {
+			return "P16", fmt.Sprintf("the timer of event %d fired %s before it was due, by the record's timestamp", s.timer.Seq, d)
+		}
+	}
+	return "", ""
+}
+
+// once: a request of an operator, however often it is sent, is accepted once, as
+// far as the task remembers (P10).
+func (s *turn) once() (promise, what string) {
+	request := requestOf(s.e.Fact)
+	for _, a := range s.t.open.state.Accepted {
+		if request != "" && a.RequestID == request {
+			return "P10", fmt.Sprintf("%s of the request %q, which was accepted as event %d", s.e.Fact.Type(), request, a.Seq)
+		}
+	}
+	return "", ""
+}
+
+// causes says which inboxes may lead to an event as their first, and whether it
+// can only be the first.
+func causes(f events.Fact) (from []events.Inbox, only bool) {
+	switch f.(type) {
+	case *events.TaskReceived:
+		return []events.Inbox{events.Tasks}, true
+	case *events.AttemptCompleted, *events.AttemptRejected:
+		return []events.Inbox{events.Replies}, true
+	case *events.AttemptExpired:
+		return []events.Inbox{events.Recoveries}, true
+	case *events.RunReleased:
+		return []events.Inbox{events.Controls}, true
+	case *events.AttemptFailed:
+		return []events.Inbox{events.Replies, events.Recoveries}, false
+	case *events.AttemptWaiting, *events.AttemptStarted, *events.RunErrored, *events.TaskHeld:
+		return []events.Inbox{events.Recoveries}, false
+	case *events.TaskUndoing:
+		return []events.Inbox{events.Recoveries, events.Controls}, false
+	case *events.TaskResumed, *events.TaskCancelled:
+		return []events.Inbox{events.Controls}, false
+	}
+	return nil, false
+}
+
+// origin: an event comes from an input that can lead to it (P10; P3 of what
+// replies bring, P4 of what timers do).
+func (s *turn) origin() (promise, what string) {
+	from, only := causes(s.e.Fact)
+	switch {
+	case s.first && !slices.Contains(from, s.e.Cause.Inbox):
+		what = fmt.Sprintf("%s can't come of %s", s.e.Fact.Type(), s.e.Cause)
+	case !s.first && only:
+		what = fmt.Sprintf("%s is not the first that %s led to", s.e.Fact.Type(), s.e.Cause)
+	default:
+		return "", ""
+	}
+	switch s.e.Fact.(type) {
+	case *events.AttemptCompleted, *events.AttemptRejected:
+		return "P3", what
+	case *events.AttemptExpired, *events.AttemptWaiting:
+		return "P4", what
+	}
+	return "P10", what
+}
+
+// inTime: a task leaves processing within its time and the bound of recovery
+// (P1). state is the one before.
+func (s *turn) inTime(was events.TaskState) (promise, what string) {
+	now := s.t.open.state
+	bound := s.c.o.RecoverWithin
+	if bound == 0 || was != events.StateProcessing || now.State == was || now.CompleteBy.IsZero() {
+		return "", ""
+	}
+	if late := s.e.At.Sub(now.CompleteBy); late > bound {
+		return "P1", fmt.Sprintf("%s %s after the task's complete-by; at most %s", now.State, late, bound)
+	}
+	return "", ""
+}
+
+// after takes the event over, and checks what it says of itself.
+func (s *turn) after() (promise, what string) {
+	o, was := s.t.open, s.t.state
+	if f, ok := s.e.Fact.(*events.TaskReceived); ok {
+		s.t.plan, s.t.steps, o.runs = f.Plan, make([]facts, len(f.Plan.Steps)), make([]run, 2*len(f.Plan.Steps))
+	}
+	if s.fires() {
+		s.c.timing.fired(s.t, s.timer, s.e.At, s.r.Offset, s.c.o.LatestBy)
+	}
+	s.count()
+	o.timers.Evolve(s.e)
+	if promise, what := s.policy(); what != "" {
+		return promise, what
+	}
+	switch s.e.Fact.(type) {
+	case *events.TaskUndone, *events.TaskCancelled:
+		if promise, what := s.allUndone(was); what != "" {
+			return promise, what
+		}
+	case *events.TaskHeld:
+		s.c.holds = append(s.c.holds, hold{s.t, s.e.Seq, s.r.Offset})
+	}
+	return s.inTime(was)
+}
+
+// policy: what the event tells supervisors is the rule of the plan and how far
+// it is used up (P5).
+func (s *turn) policy() (promise, what string) {
+	p := s.e.Policy
+	if p == nil || s.run == nil {
+		return "", ""
+	}
+	rule := s.t.open.state.Plan.AttemptsOf(s.index, s.slot.Kind)
+	switch {
+	case p.Attempts != rule:
+		return "P5", fmt.Sprintf("the policy of step %q is %+v, the plan has %+v", s.slot.Step, p.Attempts, rule)
+	case p.FailureCount != s.run.failures:
+		return "P5", fmt.Sprintf("the policy of step %q counts %d failures; there were %d", s.slot.Step, p.FailureCount, s.run.failures)
+	case p.CooledDown != s.run.cooled:
+		return "P5", fmt.Sprintf("the policy of step %q says that a cool-down was granted: %v; it is %v", s.slot.Step, p.CooledDown, s.run.cooled)
+	}
+	return "", ""
+}
+
+// millis is an instant as it is kept.
+func millis(t time.Time) int64 {
+	if t.IsZero() {
+		return 0
+	}
+	return t.UnixMilli()
+}

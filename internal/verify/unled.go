@@ -1,0 +1,136 @@
+package verify
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/waybill-run/waybill/events"
+)
+
+// used is the offset of an inbox below which everything was consumed, as far as
+// the log or the group's position show it.
+func (f *finish) used(key inboxPart) int64 {
+	next := int64(0)
+	if p := f.c.parts[key.partition]; p != nil {
+		next = p.next[key.inbox]
+	}
+	if in := f.c.inboxes[key]; in != nil {
+		next = max(next, in.consumed)
+	}
+	return next
+}
+
+// inboxes looks at the inputs that led to nothing, and at the events whose input
+// isn't there.
+func (f *finish) inboxes() {
+	keys := slices.SortedFunc(maps.Keys(f.c.inboxes), func(a, b inboxPart) int {
+		return cmp.Or(cmp.Compare(a.partition, b.partition), cmp.Compare(a.inbox, b.inbox))
+	})
+	for _, key := range keys {
+		in := f.c.inboxes[key]
+		used := f.used(key)
+		for _, offset := range slices.Sorted(maps.Keys(in.inputs)) {
+			at, x := place{key, offset}, in.inputs[offset]
+			if key.inbox == events.Replies {
+				f.c.lateReply(x, at, &f.late, f.faults)
+			}
+			if offset >= used {
+				f.report.Pending++
+				continue
+			}
+			if promise, what := f.unled(at, x); what != "" {
+				f.faults.add(Fault{promise, x.task, key.inbox.String(), key.partition, offset, what})
+			}
+		}
+		f.causeless(in)
+	}
+	f.deadAndLed()
+}
+
+// unled: a consumed input that led to nothing had to, or is seen elsewhere (P10,
+// P15).
+func (f *finish) unled(at place, x *input) (promise, what string) {
+	t, dead := f.c.tasks[x.task], f.c.dead[at] != ""
+	visible := dead || !f.c.o.Deadletters
+	switch {
+	case x.poison != "" && !visible:
+		return "P15", fmt.Sprintf("can't be used (%s), and there is no dead letter of it", x.poison)
+	case x.poison != "" || dead:
+		return "", ""
+	case x.where != at.partition:
+		return f.forwarded(at, x)
+	case t != nil && t.broken:
+		return "", ""
+	}
+	if at.inbox == events.Recoveries {
+		f.report.Recoveries.Rejected++
+	}
+	switch {
+	case t == nil && at.inbox == events.Controls: // it is answered
+	case t == nil && !visible && at.inbox == events.Tasks:
+		return "P10", "a submission was consumed; its task isn't in the log, and there is no dead letter of it"
+	case t == nil && !visible:
+		return "P15", "is of a task that isn't in the log, and there is no dead letter of it"
+	case t != nil && at.inbox == events.Replies:
+		return f.unheard(t, at, x)
+	}
+	return "", ""
+}
+
+// forwarded: a record in the wrong partition comes again in the right one (P10).
+func (f *finish) forwarded(at place, x *input) (promise, what string) {
+	to := f.c.inboxes[inboxPart{at.inbox, x.where}]
+	if to == nil || !to.fed || to.first > 0 || f.c.hops[at] {
+		return "", "" // what was trimmed isn't known
+	}
+	return "P10", fmt.Sprintf("belongs in partition %d, and was not forwarded", x.where)
+}
+
+// unheard: a reply that was decided while its attempt ran had to be accepted
+// (P10). It was, if it was written after the attempt began, and lies below a
+// reply that led to something before the attempt ended.
+func (f *finish) unheard(t *task, at place, x *input) (promise, what string) {
+	i, ok := t.findAttempt(x.ref)
+	if !ok || x.at <= t.attempts[i].started {
+		return "", ""
+	}
+	a := &t.attempts[i]
+	below := a.below
+	if !a.ended {
+		below = f.used(at.inboxPart)
+	}
+	if at.offset >= below {
+		return "", ""
+	}
+	return "P10", fmt.Sprintf("a reply of %s was consumed while the attempt ran, and led to nothing", events.RequestID(t.id, x.ref))
+}
+
+// causeless: an event names an input that isn't there (P10).
+func (f *finish) causeless(in *inbox) {
+	for _, offset := range slices.Sorted(maps.Keys(in.leads)) {
+		l := in.leads[offset]
+		known := in.fed && offset >= in.first && offset <= in.last || offset >= in.from && offset < in.to
+		if t := f.c.tasks[l.task]; known && (t == nil || !t.broken) {
+			f.faults.add(Fault{"P10", l.task, topicEvents, l.partition, l.offset,
+				fmt.Sprintf("%s comes of %s, and there is no such record", l.fact, events.Cause{Inbox: l.inbox, Partition: l.partition, Offset: offset})})
+		}
+	}
+}
+
+// deadAndLed: what is a dead letter led to nothing (P15). An input that was fed
+// and is no longer kept has met its event.
+func (f *finish) deadAndLed() {
+	places := slices.SortedFunc(maps.Keys(f.c.dead), func(a, b place) int {
+		return cmp.Or(cmp.Compare(a.partition, b.partition), cmp.Compare(a.inbox, b.inbox), cmp.Compare(a.offset, b.offset))
+	})
+	for _, at := range places {
+		in := f.c.inboxes[at.inboxPart]
+		if in == nil || !in.fed || at.offset < in.first || at.offset > in.last || in.inputs[at.offset] != nil {
+			continue
+		}
+		f.faults.add(Fault{"P15", "", at.inbox.String(), at.partition, at.offset,
+			fmt.Sprintf("is a dead letter (%s), and led to an event", f.c.dead[at])})
+	}
+}

@@ -1,0 +1,75 @@
+package projections_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/projections"
+)
+
+// TestOffsetIsInTheBatchOfItsData: a batch larger than half a memtable goes to
+// disk by itself, at once. Whatever a crash then leaves, data and offset are of
+// one moment: with an offset in a batch of its own, events would be folded a
+// second time, or never.
+func TestOffsetIsInTheBatchOfItsData(t *testing.T) {
+	const patience = 30 * time.Second
+	const seed = 13 // many of its tasks are open after 200 events
+	h := newHistory(seed)
+	h.input = 20_000
+	rs := h.records(200)
+	fs := vfs.NewCrashableMem()
+	synced := make(chan struct{}, 1)
+	s := open(t, &hookedFS{FS: fs, hook: func(op string) error {
+		if op == "sync" {
+			select {
+			case synced <- struct{}{}:
+			default: // somebody will look anyhow
+			}
+		}
+		return nil
+	}}, projections.ViewTasks)
+	defer closeStore(t, s)
+	v := tasksOf(t, s)
+	apply(t, v, rs)
+	if n := v.ChangedBytes(); n < projections.MinMemtableBytes || n >= 4*projections.MinMemtableBytes {
+		t.Fatalf("%d bytes changed: the batch must be larger than a memtable, and not so large that Save flushes", n)
+	}
+	if err := v.Save(); err != nil {
+		t.Fatal(err)
+	}
+	// Pebble tells nobody when it has flushed by itself. But before a change is
+	// on disk it is synced, and after the last sync of a flush its file counts: so
+	// each sync is reason to look, and so is a while without any.
+	late := time.After(patience)
+	for {
+		select {
+		case <-synced:
+		case <-time.After(100 * time.Millisecond):
+		case <-late:
+			t.Fatalf("nothing of the batch is on disk after %s", patience)
+		}
+		crashed := open(t, fs.CrashClone(vfs.CrashCloneCfg{}), projections.ViewTasks)
+		left := tasksOf(t, crashed)
+		tasks := 0
+		if err := left.Each(func(*events.Task) error { tasks++; return nil }); err != nil {
+			t.Fatal(err)
+		}
+		there := tasks > 0 || left.Next() > 0
+		if there {
+			model := newHistory(seed)
+			model.input = h.input
+			for model.offset < left.Next() {
+				model.next()
+			}
+			same(t, left, model.tasks, model.state)
+		}
+		left.Close()
+		closeStore(t, crashed)
+		if there {
+			return
+		}
+	}
+}

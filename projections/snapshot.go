@@ -1,0 +1,510 @@
+package projections
+
+import (
+	"fmt"
+
+	"github.com/cockroachdb/pebble/v2"
+
+	"github.com/waybill-run/waybill/events"
+)
+
+// A snapshot of a partition is written to Kafka bit by bit, in the transactions
+// of its owner: what changed since the last one, when it is small beside the
+// events written meanwhile. Chunks are immutable, and count when the record under
+// "meta" counts them, so that whatever is cut short changes nothing.
+//
+// Only memory knows what changed since the last snapshot. A restart reads the
+// events from the snapshot's offset on, and marks what they name: so no store has
+// to agree with the topic, whoever wrote the last snapshot.
+
+// SnapshotOptions say when a snapshot is due. The zero value is good.
+type SnapshotOptions struct {
+	// Share of the bytes of events that open tasks in snapshots may take: one in
+	// so many. A finished task is written once, whatever the share.
+	Share int
+	// EventBytes is what a snapshot waits for at least.
+	EventBytes int64
+	// ChunkBytes is about how long a chunk is, and what a transaction writes of a
+	// snapshot.
+	ChunkBytes int
+}
+
+// What SnapshotOptions leaves at zero.
+const (
+	DefaultSnapshotShare      = 20
+	DefaultSnapshotEventBytes = 4 << 20
+	DefaultSnapshotChunkBytes = 256 << 10
+)
+
+const (
+	// chunkMostBytes is below what Kafka takes by default as one record.
+	chunkMostBytes = 990_000
+	// endedMostBytes bounds what is kept of finished tasks until it is written.
+	// Past it they are read from Pebble, all of them.
+	endedMostBytes = 32 << 20
+	// rewriteChunks is from how many chunks on, and rewriteFactor from how many
+	// times the size of what is open, the open tasks are written anew.
+	rewriteChunks = 8
+	rewriteFactor = 2
+)
+
+func (o *SnapshotOptions) setDefaults() {
+	if o.Share <= 0 {
+		o.Share = DefaultSnapshotShare
+	}
+	if o.EventBytes <= 0 {
+		o.EventBytes = DefaultSnapshotEventBytes
+	}
+	if o.ChunkBytes <= 0 {
+		o.ChunkBytes = DefaultSnapshotChunkBytes
+	}
+}
+
+// snapshots is what a view knows of its partition's snapshot. It is off until
+// SnapshotBase was called.
+type snapshots struct {
+	on   bool
+	base events.Snapshot // what the topic holds
+	// awaited: the base is ahead of the store; what changed counts from there.
+	awaited bool
+	strange bool // and holds other tasks
+	// whole: what changed isn't known, so everything is written anew. cursor is the
+	// finished task that was written last; scanning, that it has begun.
+	whole, scanning bool
+	cursor          string
+
+	changed      []*entry // open tasks that the base has otherwise or not
+	changedBytes int
+	gone         []string // tasks of the base's open chunks that ended
+	ended        [][]byte // encodings of tasks that ended, not in a chunk yet
+	endedBytes   int
+	marked       map[string]struct{} // finished tasks that mark has met
+
+	credit     int64 // bytes that snapshots may take by now
+	eventBytes int64 // written since the last pass began
+	finished   events.Chunks
+	finishedN  int64
+	pass       *pass
+	pending    func() // what becomes true if the records that were given out do
+}
+
+// pass is a snapshot that is being written, perhaps over several transactions.
+type pass struct {
+	meta  events.Snapshot
+	ended [][]byte
+	gone  []string
+	todo  []*entry
+	drop  []string // keys of chunks that count no more with it
+}
+
+// SnapshotBase tells the view which snapshot of the partition the topic holds;
+// nil: none. Changes count from there, so records must be applied from the offset
+// that it returns, which may be below Next. One that is not good is not written
+// on: the next one is whole.
+func (v *Tasks) SnapshotBase(m *events.Snapshot, good bool) (from int64) {
+	s := &v.snap
+	s.reset(m)
+	if m != nil && !good {
+		s.whole = true
+		return v.next
+	}
+	if m == nil {
+		s.whole = v.next > 0
+		s.credit = v.next * assumedEventBytes / int64(v.s.o.Snapshots.Share)
+		return v.next
+	}
+	if m.Next >= v.next {
+		s.awaited = true
+		return v.next
+	}
+	for _, en := range v.open {
+		en.snapshot = true // a superfluous end of one is harmless
+	}
+	return m.Next
+}
+
+// reset begins anew with a base; nil: none.
+func (s *snapshots) reset(m *events.Snapshot) {
+	*s = snapshots{on: true, marked: map[string]struct{}{}}
+	if m != nil {
+		s.base, s.finished, s.finishedN = *m, m.Finished, m.FinishedTasks
+	}
+}
+
+// assumedEventBytes is a guess at what an event takes that wasn't read.
+const assumedEventBytes = 400
+
+// SnapshotReached says that the log was read to an offset. Where the snapshot is
+// of events past it, or of other tasks than the store has, it is not of this log,
+// and why says so: then it must not be restored from, and the next one is written
+// whole.
+func (v *Tasks) SnapshotReached(next int64) (why string) {
+	s := &v.snap
+	v.reach(next)
+	switch {
+	case v.until > next:
+		why = fmt.Sprintf("it holds tasks as of offset %d, and the log ends at %d", v.until, next)
+	case s.awaited:
+		why = fmt.Sprintf("it is of offset %d, and the log ends at %d", s.base.Next, next)
+		s.awaited, s.whole = false, true
+	case s.strange:
+		why = fmt.Sprintf("at offset %d it holds other tasks than the log comes to", s.base.Next)
+	}
+	return why
+}
+
+// reach begins to count changes, where the log has come to the base. The store
+// must then hold what the base says.
+func (v *Tasks) reach(offset int64) {
+	s := &v.snap
+	if !s.awaited || offset < s.base.Next {
+		return
+	}
+	s.awaited = false
+	s.strange = len(v.open) != s.base.Tasks || v.ids != s.base.IDs
+	s.whole = s.strange
+	for _, en := range v.open {
+		en.snapshot = true
+	}
+}
+
+// mark notes what an event below Next changed since the base.
+func (v *Tasks) mark(r *events.Record) error {
+	s := &v.snap
+	if !s.counts() || r.Offset < s.base.Next {
+		return nil
+	}
+	id := string(r.Key)
+	s.read(len(r.Value), v.s.o.Snapshots.Share)
+	if en := v.open[id]; en != nil {
+		s.change(en)
+		return nil
+	}
+	if _, twice := s.marked[id]; twice || id == "" {
+		return nil
+	}
+	t, err := v.Task(id)
+	if err != nil || t == nil {
+		return err
+	}
+	s.marked[id] = struct{}{}
+	s.end(id, t.Encode(), true)
+	return nil
+}
+
+// counts reports whether changes are counted.
+func (s *snapshots) counts() bool { return s.on && !s.awaited && (!s.whole || s.scanning) }
+
+// read takes events into account that were read, and not written just now.
+func (s *snapshots) read(bytes, share int) {
+	s.eventBytes += int64(bytes)
+	s.credit += int64(bytes / share)
+}
+
+// change notes that an open task isn't as the base has it.
+func (s *snapshots) change(en *entry) {
+	if !s.counts() || en.changedAt > 0 {
+		return
+	}
+	s.changed = append(s.changed, en)
+	en.changedAt, en.changedBytes = len(s.changed), en.bytes
+	s.changedBytes += en.bytes
+}
+
+// unchange takes a task out of those that changed.
+func (s *snapshots) unchange(en *entry) {
+	if en.changedAt == 0 {
+		return
+	}
+	last := s.changed[len(s.changed)-1]
+	s.changed[en.changedAt-1] = last
+	last.changedAt = en.changedAt
+	s.changed[len(s.changed)-1] = nil
+	s.changed = s.changed[:len(s.changed)-1]
+	s.changedBytes -= en.changedBytes
+	en.changedAt = 0
+}
+
+// end notes that a task has ended, and whether an open chunk may hold it.
+func (s *snapshots) end(id string, encoded []byte, held bool) {
+	if !s.counts() {
+		return
+	}
+	if held {
+		s.gone = append(s.gone, id)
+	}
+	s.ended = append(s.ended, encoded)
+	s.endedBytes += len(encoded)
+	if s.endedBytes > endedMostBytes && !s.scanning {
+		s.forget()
+	}
+}
+
+// forget gives up counting changes: the next snapshot is written whole.
+func (s *snapshots) forget() {
+	for _, en := range s.changed {
+		en.changedAt = 0
+	}
+	s.whole, s.scanning, s.cursor, s.pass = true, false, "", nil
+	s.changed, s.changedBytes, s.gone, s.ended, s.endedBytes = nil, 0, nil, nil, 0
+	clear(s.marked)
+}
+
+// Snapshot returns what a transaction that writes so many bytes of events is to
+// write of the partition's snapshot beside them: often nothing. It is of the state
+// before that transaction. If the transaction is committed, SnapshotWritten must
+// be called; else the next call returns it again. An error means that no snapshot
+// can be written of the partition any more.
+func (v *Tasks) Snapshot(source string, eventBytes int) ([]events.Record, error) {
+	s, o := &v.snap, &v.s.o.Snapshots
+	s.pending = nil
+	s.read(eventBytes, o.Share)
+	// What stopped a task may be readable to another build, which finds it in the
+	// log, and would not in a snapshot.
+	if !s.on || s.awaited || v.loading || len(v.stops) > 0 {
+		return nil, nil
+	}
+	w := &chunkWriter{ns: v.s.id.Namespace, source: source, partition: v.keys.partition, most: o.ChunkBytes}
+	switch {
+	case s.pass != nil:
+		v.passOn(w)
+	case s.whole && s.credit >= int64(o.ChunkBytes) && s.eventBytes >= o.EventBytes:
+		if err := v.scan(w); err != nil {
+			return nil, err
+		}
+	case s.whole:
+	case s.endedBytes >= o.ChunkBytes:
+		v.endedOn(w, &s.ended)
+	case s.eventBytes >= o.EventBytes && s.credit >= v.passBytes():
+		v.beginPass()
+		v.passOn(w)
+	}
+	if w.err != nil {
+		s.on = false
+		return nil, fmt.Errorf("projections: snapshot of partition %d at %d: %w", v.keys.partition, v.next, w.err)
+	}
+	return w.records, nil
+}
+
+// SnapshotWritten says that what Snapshot returned last is committed.
+func (v *Tasks) SnapshotWritten() {
+	if f := v.snap.pending; f != nil {
+		v.snap.pending = nil
+		f()
+	}
+}
+
+// rewrites reports whether the next pass writes all that is open: the chunks have
+// too much in them that is open no more, or is written again in a later one.
+func (v *Tasks) rewrites() bool {
+	s := &v.snap
+	return s.base.Open.To-s.base.Open.From >= rewriteChunks && s.base.OpenBytes+int64(s.changedBytes) > rewriteFactor*int64(v.openBytes)
+}
+
+// passBytes is about what the next pass writes of open tasks.
+func (v *Tasks) passBytes() int64 {
+	if v.rewrites() {
+		return int64(v.openBytes)
+	}
+	return int64(v.snap.changedBytes)
+}
+
+// beginPass fixes what the next snapshot is of: the state as it is now.
+func (v *Tasks) beginPass() {
+	s := &v.snap
+	p := &pass{meta: s.base, ended: s.ended, gone: s.gone, todo: s.changed}
+	m := &p.meta
+	m.Format, m.Next, m.State, m.Tasks, m.IDs = events.SnapshotFormat, v.next, v.state, len(v.open), v.ids
+	m.Finished, m.FinishedTasks = s.finished, s.finishedN
+	if s.whole || v.rewrites() {
+		for n := m.Open.From; n < m.Open.To; n++ {
+			p.drop = append(p.drop, events.ChunkKey(events.ChunkOpen, n))
+		}
+		m.Open, m.OpenBytes = events.Chunks{From: m.Open.To, To: m.Open.To}, 0
+		p.gone, p.todo = nil, make([]*entry, 0, len(v.open))
+		for _, en := range v.open {
+			p.todo = append(p.todo, en)
+		}
+	}
+	if s.whole {
+		for n := s.base.Finished.From; n < s.base.Finished.To; n++ {
+			p.drop = append(p.drop, events.ChunkKey(events.ChunkFinished, n))
+		}
+	}
+	for _, en := range s.changed {
+		en.changedAt = 0
+	}
+	for _, en := range p.todo {
+		en.snapshot = true
+	}
+	s.changed, s.changedBytes, s.gone, s.ended, s.endedBytes = nil, 0, nil, nil, 0
+	s.eventBytes, s.whole, s.scanning, s.pass = 0, false, false, p
+	clear(s.marked)
+}
+
+// passOn writes the next part of the pass: finished tasks first, then the open
+// ones, and with the last of them what makes them count.
+func (v *Tasks) passOn(w *chunkWriter) {
+	s, p := &v.snap, v.snap.pass
+	if len(p.ended) > 0 {
+		v.endedOn(w, &p.ended)
+		return
+	}
+	m := p.meta
+	m.Finished, m.FinishedTasks = s.finished, s.finishedN
+	k, gone, todo := p.cut(w.most)
+	if len(k.Tasks)+len(k.Ended) > 0 {
+		size := w.chunk(events.ChunkOpen, &m.Open, k)
+		m.OpenBytes += int64(size)
+	}
+	if len(p.gone) > gone || len(p.todo) > todo {
+		s.pending = func() {
+			p.meta, p.gone, p.todo = m, p.gone[gone:], p.todo[todo:]
+			s.credit -= int64(w.bytes)
+		}
+		return
+	}
+	m.Until = v.next
+	w.meta(&m, p.drop)
+	s.pending = func() {
+		s.base, s.pass = m, nil
+		s.credit -= int64(w.bytes)
+		if f := v.s.o.Listener.Snapshot; f != nil {
+			f(v.keys.partition, m)
+		}
+	}
+}
+
+// cut takes the beginning of what is left of a pass. A task that has ended since
+// the pass began is written as what is left of it: the events that ended it come
+// after the snapshot.
+func (p *pass) cut(most int) (k *events.Chunk, gone, todo int) {
+	k = &events.Chunk{}
+	size := 0
+	for ; gone < len(p.gone) && size < most; gone++ {
+		size += len(p.gone[gone]) + 3
+	}
+	k.Ended = p.gone[:gone]
+	for ; todo < len(p.todo) && size < most; todo++ {
+		data := p.todo[todo].task.Encode()
+		if size > 0 && size+len(data) > chunkMostBytes-chunkMostBytes/10 {
+			break
+		}
+		k.Tasks = append(k.Tasks, data)
+		size += len(data) + 8
+	}
+	return k, gone, todo
+}
+
+// endedOn writes a chunk of finished tasks from the front of a list, which has
+// some. It counts with the next pass that ends.
+func (v *Tasks) endedOn(w *chunkWriter, list *[][]byte) {
+	s := &v.snap
+	size, n := 0, 0
+	for n < len(*list) && size < w.most && (n == 0 || size+len((*list)[n]) < chunkMostBytes-chunkMostBytes/10) {
+		size += len((*list)[n]) + 4
+		n++
+	}
+	chunks, own := s.finished, list == &s.ended
+	w.chunk(events.ChunkFinished, &chunks, &events.Chunk{Tasks: (*list)[:n:n]})
+	s.pending = func() {
+		for _, data := range (*list)[:n] {
+			if own {
+				s.endedBytes -= len(data)
+			}
+		}
+		*list = append([][]byte(nil), (*list)[n:]...)
+		s.finished, s.finishedN = chunks, s.finishedN+int64(n)
+	}
+}
+
+// scan writes the next finished tasks of the store, all of which the topic lacks.
+// After the last of them a pass begins.
+func (v *Tasks) scan(w *chunkWriter) error {
+	s := &v.snap
+	if !s.scanning {
+		if err := v.Save(); err != nil {
+			return err
+		}
+		// From here on changes count: the cursor may be past a task that ends now.
+		s.scanning = true
+		s.finished, s.finishedN = events.Chunks{From: s.base.Finished.To, To: s.base.Finished.To}, 0
+	}
+	k, size, last := &events.Chunk{}, 0, s.cursor
+	err := v.s.use(func(db *pebble.DB) error {
+		_, upper := v.keys.bounds(kindFinished)
+		it, err := db.NewIter(&pebble.IterOptions{LowerBound: v.keys.key(kindFinished, s.after()), UpperBound: upper})
+		if err != nil {
+			return err
+		}
+		for ok := it.First(); ok && size < w.most && err == nil; ok = it.Next() {
+			var data []byte
+			var t *events.Task
+			if data, err = it.ValueAndErr(); err == nil {
+				if t, err = ownTask(data); err == nil {
+					data = t.Encode()
+					k.Tasks, last, size = append(k.Tasks, data), t.ID, size+len(data)+4
+				}
+			}
+		}
+		if e := it.Close(); err == nil {
+			err = e
+		}
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("projections: read the finished tasks of partition %d in %s: %w", v.keys.partition, v.s.dir, err)
+	}
+	if len(k.Tasks) == 0 {
+		v.beginPass()
+		v.passOn(w)
+		return nil
+	}
+	chunks := s.finished
+	w.chunk(events.ChunkFinished, &chunks, k)
+	s.pending = func() {
+		s.finished, s.cursor, s.credit, s.finishedN = chunks, last, s.credit-int64(w.bytes), s.finishedN+int64(len(k.Tasks))
+	}
+	return nil
+}
+
+// after is the first id past the cursor.
+func (s *snapshots) after() string {
+	if s.cursor == "" {
+		return ""
+	}
+	return s.cursor + "\x00"
+}
+
+// chunkWriter makes the records of one transaction's part of a snapshot.
+type chunkWriter struct {
+	ns        events.Namespace
+	source    string
+	partition int32
+	most      int
+	records   []events.Record
+	bytes     int
+	err       error
+}
+
+// chunk makes a chunk the last of those, and returns its length.
+func (w *chunkWriter) chunk(kind string, of *events.Chunks, k *events.Chunk) int {
+	key, value := events.ChunkKey(kind, of.To), k.Encode()
+	if len(value) > chunkMostBytes {
+		w.err = fmt.Errorf("%s has %d bytes, at most %d: a task is too large to be written", key, len(value), chunkMostBytes)
+	}
+	of.To++
+	of.Sum += events.ChunkSum(key, value)
+	w.records = append(w.records, events.ChunkRecord(w.ns, w.source, w.partition, key, value))
+	w.bytes += len(value)
+	return len(value)
+}
+
+func (w *chunkWriter) meta(m *events.Snapshot, drop []string) {
+	r := m.Record(w.ns, w.source, w.partition)
+	w.records = append(w.records, r)
+	w.bytes += len(r.Value)
+	for _, key := range drop {
+		w.records = append(w.records, events.ChunkRecord(w.ns, w.source, w.partition, key, nil))
+	}
+}

@@ -1,0 +1,244 @@
+package projections
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/cockroachdb/pebble/v2"
+
+	"github.com/waybill-run/waybill/events"
+)
+
+// stored is a task of a snapshot.
+type stored struct {
+	task *events.Task
+	data []byte
+}
+
+// snapshotTasks are the tasks of the open chunks. Some may have ended since the
+// snapshot's offset.
+func snapshotTasks(r *events.SnapshotReader, m *events.Snapshot) (map[string]stored, error) {
+	values, err := r.Counted(events.ChunkOpen, m.Open)
+	if err != nil {
+		return nil, err
+	}
+	all := make(map[string]stored, m.Tasks)
+	for i, value := range values {
+		k, err := events.DecodeChunk(value)
+		if err != nil {
+			return nil, fmt.Errorf("chunk %d of the open tasks: %w", i, err)
+		}
+		for _, id := range k.Ended {
+			delete(all, id)
+		}
+		for _, data := range k.Tasks {
+			id, err := events.StoredID(data)
+			if err != nil {
+				return nil, fmt.Errorf("chunk %d of the open tasks: %w", i, err)
+			}
+			all[id] = stored{data: data}
+		}
+	}
+	ids := uint64(0)
+	for id, t := range all {
+		if t.task, err = ownTask(t.data); err != nil {
+			return nil, fmt.Errorf("task %q: %w", id, err)
+		}
+		all[id] = t
+		ids += events.IDSum(id)
+	}
+	if len(all) != m.Tasks || ids != m.IDs {
+		return nil, fmt.Errorf("it holds %d tasks, or others than the %d that it is of", len(all), m.Tasks)
+	}
+	return all, nil
+}
+
+// TakeSnapshot replaces what the view holds by a snapshot. Its open tasks are
+// there when it returns; load puts the finished ones into the store, beside the
+// view, in any goroutine: it returns early when its context ends, and must have
+// returned before the view is closed. Until Loaded a crash leaves nothing behind:
+// the next view of the partition is empty. An error that wraps events.ErrSnapshot
+// says that the snapshot can't be used; then nothing was changed.
+func (v *Tasks) TakeSnapshot(r *events.SnapshotReader) (load func(context.Context) error, err error) {
+	if err := v.usable(); err != nil {
+		return nil, err
+	}
+	m, err := r.Snapshot()
+	var tasks map[string]stored
+	if err == nil {
+		tasks, err = snapshotTasks(r, m)
+	}
+	var finished [][]byte
+	if err == nil {
+		finished, err = r.Counted(events.ChunkFinished, m.Finished)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("projections: partition %d: %w: %w", v.keys.partition, events.ErrSnapshot, err)
+	}
+	if err := v.wipe(true); err != nil {
+		return nil, err
+	}
+	v.next, v.until, v.state, v.loading = m.Next, m.Until, m.State, true
+	v.snap.reset(m)
+	batch := make([]stored, 0, loadTasks)
+	for id, t := range tasks {
+		if t.task.Open() {
+			v.hold(&entry{stored: true, snapshot: true}, t.task, len(t.data))
+		} else {
+			v.snap.end(id, t.data, true)
+		}
+		if batch = append(batch, t); len(batch) == loadTasks {
+			if err := v.store(batch); err != nil {
+				return nil, err
+			}
+			batch = batch[:0]
+		}
+	}
+	if err := v.store(batch); err != nil {
+		return nil, err
+	}
+	return (&loader{s: v.s, keys: v.keys, chunks: finished}).run, nil
+}
+
+// loadTasks is how many open tasks are stored at once, of a snapshot.
+const loadTasks = 500
+
+// store puts tasks into Pebble as the snapshot has them.
+func (v *Tasks) store(tasks []stored) error {
+	size, err := v.s.write(func(b *pebble.Batch) error {
+		var key []byte
+		for _, t := range tasks {
+			kind := byte(kindOpen)
+			if !t.task.Open() {
+				kind = kindFinished
+			}
+			key = v.keys.appendKey(key[:0], kind, t.task.ID)
+			if err := b.Set(key, t.data, nil); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err == nil {
+		err = v.s.noteLoaded(size)
+	}
+	if err != nil {
+		return fmt.Errorf("projections: store the snapshot of partition %d: %w", v.keys.partition, err)
+	}
+	return nil
+}
+
+// Wipe drops what the view and the store hold of the partition, so that it is
+// read from the start of the log.
+func (v *Tasks) Wipe() error {
+	if err := v.usable(); err != nil {
+		return err
+	}
+	return v.wipe(false)
+}
+
+// wipe drops the partition's keys, and with loading puts in their place the mark
+// of a partition that is being loaded.
+func (v *Tasks) wipe(loading bool) error {
+	_, err := v.s.write(func(b *pebble.Batch) error {
+		lower, upper := v.keys.all()
+		if err := b.DeleteRange(lower, upper, nil); err != nil || !loading {
+			return err
+		}
+		return b.Set(v.keys.key(kindLoading, ""), nil, nil)
+	})
+	if err != nil {
+		return fmt.Errorf("projections: empty partition %d in %s: %w", v.keys.partition, v.s.dir, err)
+	}
+	v.s.mu.Lock()
+	v.s.flushed[v.keys.partition] = mark{}
+	v.s.saved[v.keys.partition] = mark{}
+	v.s.mu.Unlock()
+	v.next, v.marked, v.state = 0, 0, events.PartitionState{}
+	v.open, v.finished, v.changed, v.bytes = map[string]*entry{}, map[string]*entry{}, nil, 0
+	v.ids, v.openBytes, v.until, v.loading, v.loaded = 0, 0, 0, false, false
+	clear(v.stops)
+	v.snap = snapshots{}
+	return nil
+}
+
+// dropHalfLoaded empties a partition whose loading was cut short: it lacks
+// finished tasks.
+func (v *Tasks) dropHalfLoaded() error {
+	half := false
+	if err := v.get(kindLoading, "", func([]byte) error { half = true; return nil }); err != nil || !half {
+		return err
+	}
+	return v.wipe(false)
+}
+
+// loader puts the finished tasks of a snapshot into the store.
+type loader struct {
+	s      *Store
+	keys   keyspace
+	chunks [][]byte
+}
+
+func (l *loader) run(ctx context.Context) error {
+	for i, value := range l.chunks {
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		k, err := events.DecodeChunk(value)
+		if err == nil {
+			err = l.load(k)
+		}
+		if err != nil {
+			return fmt.Errorf("projections: partition %d: load chunk %d of the finished tasks: %w", l.keys.partition, i, err)
+		}
+		l.chunks[i] = nil
+	}
+	return nil
+}
+
+func (l *loader) load(k *events.Chunk) error {
+	size, err := l.s.write(func(b *pebble.Batch) error {
+		var key []byte
+		for _, data := range k.Tasks {
+			id, err := events.StoredID(data)
+			if err != nil {
+				return err
+			}
+			key = l.keys.appendKey(key[:0], kindFinished, id)
+			if err := b.Set(key, data, nil); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	return l.s.noteLoaded(size)
+}
+
+// noteLoaded takes note of a batch that no offset goes with.
+func (s *Store) noteLoaded(bytes int) error {
+	s.mu.Lock()
+	s.unflushed += bytes
+	unflushed := s.unflushed
+	s.mu.Unlock()
+	if unflushed >= unflushedMemtables*s.o.MemtableBytes {
+		return s.Flush()
+	}
+	return nil
+}
+
+// Loaded says that what TakeSnapshot returned has come to its end, and the log has been applied
+// to its own: every task is known. It saves, and from here on a crash leaves what
+// was saved.
+func (v *Tasks) Loaded() error {
+	v.loading, v.loaded = false, true
+	return v.Save()
+}
+
+// Knows reports whether the view can tell what task has an id: not while finished
+// tasks are being loaded and the id isn't an open one's.
+func (v *Tasks) Knows(id string) bool {
+	return !v.loading || v.open[id] != nil || v.finished[id] != nil
+}

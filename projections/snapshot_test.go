@@ -1,0 +1,339 @@
+package projections_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/projections"
+)
+
+// topic is a partition of the snapshots topic.
+type topic []events.Record
+
+// compact takes away what a later record of its key stands for, here and there,
+// and tombstones with it.
+func (c *topic) compact(rnd *rand.Rand) {
+	last := map[string]int{}
+	for i := range *c {
+		last[string((*c)[i].Key)] = i
+	}
+	kept := topic{}
+	for i, r := range *c {
+		old := last[string(r.Key)] > i
+		if rnd.IntN(2) == 0 || !old && r.Value != nil {
+			kept = append(kept, r)
+		}
+	}
+	*c = kept
+}
+
+func (c topic) reader() *events.SnapshotReader {
+	r := &events.SnapshotReader{}
+	for i := range c {
+		r.Take(&c[i])
+	}
+	return r
+}
+
+func (c topic) base(t testing.TB) *events.Snapshot {
+	t.Helper()
+	m, err := c.reader().Snapshot()
+	if err != nil && !errors.Is(err, events.ErrNoSnapshot) {
+		t.Fatal(err)
+	}
+	return m
+}
+
+// tiny makes snapshots frequent, and cuts them into many chunks.
+func tiny(chunkBytes int) projections.Options {
+	return projections.Options{MemtableBytes: projections.MinMemtableBytes, CacheBytes: 1 << 20,
+		Snapshots: projections.SnapshotOptions{Share: 1, EventBytes: 1, ChunkBytes: chunkBytes}}
+}
+
+func openTiny(t testing.TB, fs vfs.FS, chunkBytes int) *projections.Store {
+	t.Helper()
+	o := tiny(chunkBytes)
+	o.FS = fs
+	s, err := projections.Open("data/tasks", identity(projections.ViewTasks), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// fromDisk goes on from what the store has.
+func fromDisk(t testing.TB, v *projections.Tasks, c topic, rs []events.Record) {
+	t.Helper()
+	from := v.SnapshotBase(c.base(t), true)
+	tail(t, v, from, rs)
+}
+
+func tail(t testing.TB, v *projections.Tasks, from int64, rs []events.Record) {
+	t.Helper()
+	next := int64(0)
+	for i := range rs {
+		if rs[i].Offset >= from {
+			apply(t, v, rs[i:i+1])
+		}
+		next = rs[i].Offset + 1
+	}
+	if why := v.SnapshotReached(next); why != "" {
+		t.Fatalf("the snapshot isn't of this log: %s", why)
+	}
+}
+
+// fromSnapshot begins with a snapshot instead of what the store has.
+func fromSnapshot(t testing.TB, v *projections.Tasks, c topic, rs []events.Record) {
+	t.Helper()
+	load, err := v.TakeSnapshot(c.reader())
+	if err != nil {
+		t.Fatal(err)
+	}
+	tail(t, v, v.Next(), rs)
+	if err := load(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := v.Loaded(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// rebuilt is the digest of a rebuild from the log.
+func rebuilt(t testing.TB, rs []events.Record) string {
+	t.Helper()
+	s := open(t, vfs.NewMem(), projections.ViewTasks)
+	defer closeStore(t, s)
+	v := tasksOf(t, s)
+	apply(t, v, rs)
+	return digest(t, v)
+}
+
+// owner writes events and snapshots, as a lane does.
+func (c *topic) owner(t testing.TB, rnd *rand.Rand, v *projections.Tasks, rs []events.Record) {
+	t.Helper()
+	for len(rs) > 0 {
+		n := min(len(rs), 1+rnd.IntN(5))
+		size := 0
+		for i := range rs[:n] {
+			size += len(rs[i].Value)
+		}
+		written, err := v.Snapshot("test", size)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if rnd.IntN(4) == 0 {
+			continue // rolled back
+		}
+		*c = append(*c, written...)
+		v.SnapshotWritten()
+		live(t, v, rs[:n], n)
+		rs = rs[n:]
+		if rnd.IntN(10) == 0 {
+			if err := v.Save(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
+// TestSnapshotAndTailAreTheRebuild is P8's third form: whatever owners wrote,
+// were kept from writing, lost of their disks or took over with old ones, and
+// whatever compaction took, a snapshot and the events after it are what the log
+// folds to.
+func TestSnapshotAndTailAreTheRebuild(t *testing.T) {
+	snapshots, chunks := 0, 0
+	for seed := range uint64(15) {
+		rnd := rand.New(rand.NewPCG(seed, 9))
+		rs := newHistory(seed).records(1500)
+		var c topic
+		fs := vfs.NewMem() // of one that is owner now and then
+		done, chunkBytes := 0, 200+rnd.IntN(20_000)
+		for done < len(rs) {
+			upto := min(len(rs), done+rnd.IntN(250))
+			disk := fs
+			if rnd.IntN(2) == 0 {
+				disk = vfs.NewMem() // another, for once
+			}
+			s := openTiny(t, disk, chunkBytes)
+			v := tasksOf(t, s)
+			if m := c.base(t); m != nil && rnd.IntN(2) == 0 {
+				fromSnapshot(t, v, c, rs[:done])
+			} else {
+				fromDisk(t, v, c, rs[:done])
+			}
+			c.owner(t, rnd, v, rs[done:upto])
+			if rnd.IntN(3) == 0 {
+				v.Discard()
+			} else {
+				v.Close()
+			}
+			closeStore(t, s)
+			c.compact(rnd)
+			done = upto
+
+			m := c.base(t)
+			if m == nil {
+				continue
+			}
+			snapshots++
+			chunks += int(m.Open.To - m.Open.From + m.Finished.To - m.Finished.From)
+			s = openTiny(t, vfs.NewMem(), chunkBytes)
+			v = tasksOf(t, s)
+			fromSnapshot(t, v, c, rs[:done])
+			if got, want := digest(t, v), rebuilt(t, rs[:done]); got != want {
+				t.Fatalf("seed %d at %d: the digest of snapshot %d and tail is %s, that of a rebuild %s", seed, done, m.Next, got, want)
+			}
+			v.Close()
+			closeStore(t, s)
+		}
+	}
+	t.Logf("%d snapshots of %d chunks", snapshots, chunks)
+	if snapshots < 100 || chunks < 5*snapshots {
+		t.Errorf("%d snapshots of %d chunks prove little", snapshots, chunks)
+	}
+}
+
+// TestDamagedSnapshotIsRefused: a snapshot that lacks anything, or holds anything
+// else than was written, changes nothing.
+func TestDamagedSnapshotIsRefused(t *testing.T) {
+	rs := newHistory(3).records(800)
+	s := openTiny(t, vfs.NewMem(), 2000)
+	defer closeStore(t, s)
+	v := tasksOf(t, s)
+	v.SnapshotBase(nil, true)
+	var c topic
+	c.owner(t, rand.New(rand.NewPCG(1, 1)), v, rs)
+	want := digest(t, v)
+	m := c.base(t)
+	for i := range c {
+		key := string(c[i].Key)
+		kind, n, chunk := events.ParseChunkKey(key)
+		counts := chunk && (kind == events.ChunkOpen && n >= m.Open.From && n < m.Open.To || kind == events.ChunkFinished && n < m.Finished.To)
+		if later := slices.ContainsFunc(c[i+1:], func(r events.Record) bool { return string(r.Key) == key }); !counts || later {
+			continue
+		}
+		for what, value := range map[string][]byte{"gone": nil, "another": bytes.Replace(c[i].Value, []byte(`"seq":`), []byte(`"seq":1`), 1)} {
+			bad := append(topic{}, c...)
+			bad[i].Value = value
+			if _, err := v.TakeSnapshot(bad.reader()); !errors.Is(err, events.ErrSnapshot) {
+				t.Errorf("%s is %s: %v", key, what, err)
+			}
+		}
+	}
+	if got := digest(t, v); got != want {
+		t.Error("a snapshot that was refused has changed the view")
+	}
+	newer := *m
+	newer.Format++
+	r := newer.Record(events.DefaultNamespace, "test", testPartition)
+	c = append(c, r)
+	if m, err := c.reader().Snapshot(); m != nil || !errors.Is(err, events.ErrSnapshotFormat) {
+		t.Errorf("a snapshot of a later format is read as %v, %v", m, err)
+	}
+}
+
+// TestLoadingCutShort: a crash while finished tasks are on their way to the store
+// leaves nothing of the partition, so that no id is taken for new.
+func TestLoadingCutShort(t *testing.T) {
+	rs := newHistory(4).records(900)
+	first := openTiny(t, vfs.NewMem(), 2000)
+	defer closeStore(t, first)
+	v := tasksOf(t, first)
+	v.SnapshotBase(nil, true)
+	var c topic
+	c.owner(t, rand.New(rand.NewPCG(1, 1)), v, rs)
+
+	fs := vfs.NewCrashableMem()
+	s := openTiny(t, fs, 2000)
+	defer closeStore(t, s)
+	v = tasksOf(t, s)
+	load, err := v.TakeSnapshot(c.reader())
+	if err != nil {
+		t.Fatal(err)
+	}
+	tail(t, v, v.Next(), rs)
+	if err := v.Save(); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	unknown := 0
+	for i := range rs {
+		if id := string(rs[i].Key); id != "" && !v.Knows(id) {
+			unknown++
+		}
+	}
+	if unknown == 0 {
+		t.Error("before its finished tasks are loaded the view says that it knows all of them")
+	}
+	if err := load(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := v.Save(); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Flush(); err != nil { // all of it is there, and nothing says so
+		t.Fatal(err)
+	}
+	crashed := openTiny(t, fs.CrashClone(vfs.CrashCloneCfg{}), 2000)
+	defer closeStore(t, crashed)
+	left := tasksOf(t, crashed)
+	if left.Next() != 0 || left.Open() != 0 {
+		t.Fatalf("what was cut short is taken for the state at %d, with %d open tasks", left.Next(), left.Open())
+	}
+	apply(t, left, rs)
+	if got, want := digest(t, left), rebuilt(t, rs); got != want {
+		t.Errorf("after a rebuild the digest is %s, want %s", got, want)
+	}
+}
+
+// TestSnapshotsOfAnotherLog: a snapshot that doesn't fit the log is told of, and
+// the next one is written whole.
+func TestSnapshotsOfAnotherLog(t *testing.T) {
+	for name, change := range map[string]func(*events.Snapshot){
+		"past the end":     func(m *events.Snapshot) { m.Next, m.Until = 1<<40, 1<<40 },
+		"of other tasks":   func(m *events.Snapshot) { m.IDs++ },
+		"of one task less": func(m *events.Snapshot) { m.Tasks-- },
+	} {
+		t.Run(name, func(t *testing.T) {
+			rs := newHistory(5).records(1000)
+			s := openTiny(t, vfs.NewMem(), 2000)
+			defer closeStore(t, s)
+			v := tasksOf(t, s)
+			v.SnapshotBase(nil, true)
+			var c topic
+			rnd := rand.New(rand.NewPCG(1, 1))
+			c.owner(t, rnd, v, rs[:500])
+			m := *c.base(t)
+			change(&m)
+			c = append(c, m.Record(events.DefaultNamespace, "test", testPartition))
+
+			s2 := openTiny(t, vfs.NewMem(), 2000)
+			defer closeStore(t, s2)
+			v2 := tasksOf(t, s2)
+			apply(t, v2, rs[v2.SnapshotBase(&m, true):500])
+			if why := v2.SnapshotReached(rs[499].Offset + 1); why == "" {
+				t.Fatal("nothing was said")
+			}
+			c.owner(t, rnd, v2, rs[500:])
+			if fmt.Sprint(c.base(t)) == fmt.Sprint(&m) {
+				t.Fatal("no snapshot was written after it")
+			}
+			s3 := openTiny(t, vfs.NewMem(), 2000)
+			defer closeStore(t, s3)
+			v3 := tasksOf(t, s3)
+			fromSnapshot(t, v3, c, rs)
+			if got, want := digest(t, v3), rebuilt(t, rs); got != want {
+				t.Errorf("the digest of snapshot and tail is %s, that of a rebuild %s", got, want)
+			}
+		})
+	}
+}

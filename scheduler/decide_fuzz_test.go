@@ -1,0 +1,128 @@
+package scheduler
+
+import (
+	"bytes"
+	"encoding/json"
+	"maps"
+	"reflect"
+	"testing"
+	"time"
+
+	"github.com/waybill-run/waybill/events"
+)
+
+// fuzzedStates is how many states FuzzDecide begins in.
+const fuzzedStates = 64
+
+// FuzzDecide: whatever record comes to an inbox, in one of some states: it is
+// refused with a reason, or everything holds that holds in random histories, and
+// the task can be brought to its end.
+func FuzzDecide(f *testing.F) {
+	ref := events.RequestRef{Step: "s0", Kind: events.Do, Attempt: 1}
+	add := func(inbox events.Inbox, r events.Record) {
+		for _, state := range []uint8{1, 2, 3} {
+			h := func(name string) string { v, _ := r.Header(name); return v }
+			f.Add(state, uint8(inbox), h(events.HeaderType), h(events.HeaderID), h(events.HeaderRequest), h(events.HeaderOutcome), r.Value)
+		}
+	}
+	add(events.Replies, (&events.Reply{Task: "t", Ref: ref, Outcome: events.Completed, Body: json.RawMessage(`{"ref":1}`)}).Record("ns.", "a"))
+	add(events.Replies, (&events.Reply{Task: "t", Ref: ref, Outcome: events.Rejected, Body: json.RawMessage(`{"code":"no"}`)}).Record("ns.", "a"))
+	add(events.Recoveries, (&events.Recovery{Task: "t", Timer: 3, Action: events.ActionRetry, Step: "s0", Kind: events.Do}).Record("ns.", "s", 0))
+	add(events.Recoveries, (&events.Recovery{Task: "t", Timer: 2, Action: events.ActionUndo}).Record("ns.", "s", 0))
+	for _, c := range []events.Command{events.Cancel, events.Resubmit, events.UndoTask, events.Release} {
+		x := &events.Control{Task: "t", Command: c, By: events.By{Who: "op", RequestID: "r"}}
+		if c == events.Release {
+			x.Step, x.As, x.Output = "s0", events.StepCompleted, json.RawMessage(`1`)
+		}
+		add(events.Controls, x.Record("ns.", "cli"))
+	}
+	add(events.Tasks, (&events.Submission{ID: "t", Workflow: "w", Input: json.RawMessage(`{"n":7}`)}).Record("ns.", "shop"))
+	f.Fuzz(func(t *testing.T, state, inbox uint8, ceType, id, request, outcome string, value []byte) {
+		r := events.Record{Value: value}
+		for _, h := range []events.Header{{Key: events.HeaderType, Value: []byte(ceType)}, {Key: events.HeaderID, Value: []byte(id)},
+			{Key: events.HeaderRequest, Value: []byte(request)}, {Key: events.HeaderOutcome, Value: []byte(outcome)}} {
+			if len(h.Value) > 0 {
+				r.Headers = append(r.Headers, h)
+			}
+		}
+		in := events.Inbox(inbox % uint8(events.Inboxes))
+		if _, _, err := events.DecodeInput(in, &r); err != nil {
+			return // FuzzDecodeInput's matter
+		}
+		h := drawHistory(uint64(state % fuzzedStates))
+		h.moves = h.moves[:min(len(h.moves), 20)]
+		h.last = func(w *world) { w.arrives(in, &r) }
+		if _, b := h.play(false); b != nil {
+			t.Fatal((&shrunk{h: h, b: b}).report())
+		}
+	})
+}
+
+// FuzzAgentError: whatever an agent says of its failure has a code, isn't much
+// longer than what was said, and is read from an event as it was.
+func FuzzAgentError(f *testing.F) {
+	for _, s := range []string{`{"code":"busy","message":"later","details":{"a":[1]}}`, `null`, `"text"`, `{"code":7}`, `{"CODE":"x"}`, `{"message":"m"}`,
+		`{"code":"a","code":"b"}`, `{"details":null}`, `[[[]]]`, `{"code":"\ud800","message":"\u0000"}`} {
+		f.Add([]byte(s), 0)
+	}
+	f.Add([]byte(`"é"`), maxErrorBytes)
+	f.Fuzz(func(t *testing.T, body []byte, padding int) {
+		if !events.ValidJSON(body) {
+			return // no reply
+		}
+		body = append(bytes.TrimSpace(body), bytes.Repeat([]byte(" "), min(max(padding, 0), 2*maxErrorBytes))...)
+		e := agentError(body)
+		if e.Code == "" || len(e.JSON()) > len(body)+256 {
+			t.Fatalf("%q is the error %s", body, e.JSON())
+		}
+		ev := &events.Event{Task: "t", Seq: 2, At: start, Fact: &events.AttemptFailed{Kind: events.Do, Step: "s", Attempt: 1, Error: e}}
+		r := ev.Record("ns.", "s", 0, ev.Value())
+		back, err := events.DecodeEvent(&r)
+		if err != nil {
+			t.Fatalf("%s: %v", r.Value, err)
+		}
+		if got := back.Fact.(*events.AttemptFailed).Error; !reflect.DeepEqual(got.JSON(), e.JSON()) {
+			t.Fatalf("%s is read as %s", e.JSON(), got.JSON())
+		}
+	})
+}
+
+// FuzzDefinitions: a record of the definitions topic is taken in or told of, and
+// not both. What was there stays; the same again changes nothing.
+func FuzzDefinitions(f *testing.F) {
+	base, err := (&graph{within: time.Minute, attempt: time.Second, retry: drawRetry(newDice(1)), onError: events.OnErrorUndo, steps: drawGraph(newDice(1), false).steps}).build()
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add("w/1", base.JSON())
+	f.Add("w/2", base.JSON())
+	f.Add("format", []byte(`{"version":1}`))
+	f.Add("v/1", bytes.Replace(base.JSON(), []byte(`"workflow":"w"`), []byte(`"workflow":"v"`), 1))
+	f.Add("w/1", bytes.Replace(base.JSON(), []byte(`"on_error":"undo"`), []byte(`"on_error":"hold"`), 1))
+	f.Fuzz(func(t *testing.T, key string, value []byte) {
+		told := 0
+		c := &Compiled{Rejected: func(string, error) { told++ }}
+		c.Apply(&events.Record{Key: []byte(base.Key()), Value: base.JSON()})
+		was := maps.Clone(c.programs.Load().byKey)
+		r := events.Record{Key: []byte(key), Value: value}
+		c.Apply(&r)
+		now := c.programs.Load().byKey
+		for k, p := range was {
+			if now[k] != p {
+				t.Fatalf("%q under %q has changed %s", value, key, k)
+			}
+		}
+		if told > 1 || told == 1 && len(now) != len(was) {
+			t.Fatalf("%q under %q was told of %d times; definitions: %d, before %d", value, key, told, len(now), len(was))
+		}
+		if p, ok := now[key]; ok && len(now) > len(was) {
+			d := p.Definition()
+			if got, ok := c.Program(d.Name, 0); !ok || got != p || d.Key() != key {
+				t.Fatalf("%s under %q can't be found", d.Key(), key)
+			}
+		}
+		if c.Apply(&r); len(c.programs.Load().byKey) != len(now) {
+			t.Fatalf("%q under %q, again, is taken for another", value, key)
+		}
+	})
+}

@@ -1,0 +1,225 @@
+package scheduler
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+
+	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/verify"
+)
+
+// ledger is the world of the agents: one service that keeps the contract
+// (docs/agents.md). It knows what it did by idempotency key, answers a key that
+// it has seen as it did before, and bars a key that was undone. Its calls may
+// fail before or after they have had their effect.
+type ledger struct {
+	deeds map[string]*deed // by the key of the step's own operation
+	undos map[string]events.Outcome
+	// refused are the attempts of which it said that they had no effect. One
+	// that comes again, by another instance, must have none either: nobody
+	// would undo it.
+	refused map[events.RequestRef]bool
+	tell    func(verify.Effect)
+}
+
+// deed is what became of a key.
+type deed struct {
+	step                     string
+	effect, undone, rejected bool
+	output                   json.RawMessage
+}
+
+func newLedger(tell func(verify.Effect)) *ledger {
+	return &ledger{tell: tell, deeds: map[string]*deed{}, undos: map[string]events.Outcome{}, refused: map[events.RequestRef]bool{}}
+}
+
+func (l *ledger) deed(key, step string) *deed {
+	if l.deeds[key] == nil {
+		l.deeds[key] = &deed{step: step}
+	}
+	return l.deeds[key]
+}
+
+// perform does what a request asks for and says what it replies. luck is from 0
+// to 9; below 5 the call succeeds, if it can.
+func (l *ledger) perform(q *events.Request, luck int, output json.RawMessage) *events.Reply {
+	if q.Ref.Kind == events.Undo {
+		return l.undo(q, luck)
+	}
+	d := l.deed(q.IdempotencyKey, q.Ref.Step)
+	switch {
+	case d.undone, d.rejected:
+		return answerTo(q, events.Rejected, events.EffectUnknown, `{"code":"barred"}`)
+	case d.effect:
+		return answerTo(q, events.Completed, events.EffectUnknown, string(d.output))
+	case l.refused[q.Ref]:
+		return answerTo(q, events.Failed, events.EffectNone, `{"code":"as before"}`)
+	case luck <= 4:
+		l.happens(q, d, output)
+		return answerTo(q, events.Completed, events.EffectUnknown, string(output))
+	case luck == 5:
+		d.rejected = true
+		return answerTo(q, events.Rejected, events.EffectUnknown, `{"code":"no","message":"never"}`)
+	case luck <= 7:
+		l.refused[q.Ref] = true
+		return answerTo(q, events.Failed, events.EffectNone, `{"code":"busy","message":"later"}`)
+	case luck == 8:
+		l.happens(q, d, output)
+	}
+	return answerTo(q, events.Failed, events.EffectUnknown, `{"code":"lost"}`)
+}
+
+func (l *ledger) happens(q *events.Request, d *deed, output json.RawMessage) {
+	d.effect, d.output = true, output
+	l.tell(verify.Effect{What: verify.Happened, Key: q.IdempotencyKey})
+}
+
+func (l *ledger) undo(q *events.Request, luck int) *events.Reply {
+	var v struct {
+		UndoOf struct {
+			Key string `json:"idempotency_key"`
+		} `json:"undo_of"`
+	}
+	if err := json.Unmarshal(q.Value, &v); err != nil {
+		panic(broken{"an undo's value", err.Error()})
+	}
+	if was, ok := l.undos[q.IdempotencyKey]; ok {
+		return answerTo(q, was, events.EffectUnknown, `{"code":"as before"}`)
+	}
+	switch {
+	case luck <= 4:
+		l.bar(v.UndoOf.Key, q.Ref.Step)
+		l.undos[q.IdempotencyKey] = events.Completed
+		return answerTo(q, events.Completed, events.EffectUnknown, `{}`)
+	case luck == 5:
+		l.undos[q.IdempotencyKey] = events.Rejected
+		return answerTo(q, events.Rejected, events.EffectUnknown, `{"code":"settled"}`)
+	case luck <= 7:
+		return answerTo(q, events.Failed, events.EffectNone, `{"code":"busy"}`)
+	case luck == 8:
+		l.bar(v.UndoOf.Key, q.Ref.Step)
+	}
+	return answerTo(q, events.Failed, events.EffectUnknown, `{"code":"lost"}`)
+}
+
+// bar takes an effect back, and keeps it from coming later.
+func (l *ledger) bar(key, step string) {
+	d := l.deed(key, step)
+	d.undone, d.effect = true, false
+	l.tell(verify.Effect{What: verify.Undone, Key: key})
+}
+
+func answerTo(q *events.Request, o events.Outcome, e events.Effect, body string) *events.Reply {
+	return &events.Reply{Task: q.Task, Ref: q.Ref, Outcome: o, Effect: e, Body: json.RawMessage(body)}
+}
+
+// effects are the keys of a step under which something is there.
+func (l *ledger) effects(step string) (keys []string) {
+	for key, d := range l.deeds {
+		if d.step == step && d.effect {
+			keys = append(keys, key)
+		}
+	}
+	slices.Sort(keys)
+	return keys
+}
+
+// checkWorld holds an ended task against the world: one effect for each step
+// that completed, under its key; none for one that was undone; never two (P6,
+// P7). What an operator settled, or a reply that was no service's, is passed
+// over.
+func (w *world) checkWorld() {
+	for i := range w.fold.Steps {
+		s, p := &w.fold.Steps[i], &w.fold.Plan.Steps[i]
+		if w.settled[p.ID] {
+			continue
+		}
+		keys := w.ledger.effects(p.ID)
+		switch {
+		case len(keys) > 1:
+			w.failf("step %q has had %d effects: %s", p.ID, len(keys), strings.Join(keys, ", "))
+		case s.State == events.StepCompleted && !slices.Equal(keys, []string{s.Key}):
+			w.failf("step %q completed under the key %s; effects: %q", p.ID, s.Key, keys)
+		case s.State == events.StepUndone && len(keys) > 0:
+			w.failf("step %q was undone, and its effect is there: %q", p.ID, keys)
+		case s.State == events.StepSkipped && len(keys) > 0:
+			w.failf("step %q was skipped, and its effect is there: %q", p.ID, keys)
+		case w.fold.Ending != "" && !w.leftBehind && p.Undo != nil && len(keys) > 0 && !(w.fold.Keep && s.State == events.StepCompleted):
+			w.failf("the task is %s; step %q is %s, and its effect is there: %q", w.fold.State, p.ID, s.State, keys)
+		}
+	}
+}
+
+// undoing is the order of undo as it must be, made from what was observed.
+type undoing struct {
+	made bool
+	left []string
+}
+
+// effect is what is known from events of a step's effect on the world.
+type effect struct {
+	completed, unknown bool
+	running            bool
+	startedAt          uint64 // seq of the last attempt's start
+	completedAt        uint64
+}
+
+// expectedUndo makes the order of undo: what may have happened first, the last
+// started first; then what completed, the last completed first.
+func (w *world) expectedUndo() []string {
+	if w.undo.made {
+		return w.undo.left
+	}
+	w.undo.made = true
+	var unknown, completed []string
+	for i := range w.fold.Plan.Steps {
+		p := &w.fold.Plan.Steps[i]
+		switch x := w.effects[p.ID]; {
+		case x.running:
+			w.failf("undo begins while step %q runs", p.ID)
+		case p.Undo == nil:
+		case x.completed && !w.fold.Keep:
+			completed = append(completed, p.ID)
+		case x.unknown && !x.completed:
+			unknown = append(unknown, p.ID)
+		}
+	}
+	by := func(seq func(*effect) uint64) func(a, b string) int {
+		return func(a, b string) int { return int(seq(w.effects[b])) - int(seq(w.effects[a])) }
+	}
+	slices.SortFunc(unknown, by(func(x *effect) uint64 { return x.startedAt }))
+	slices.SortFunc(completed, by(func(x *effect) uint64 { return x.completedAt }))
+	w.undo.left = append(unknown, completed...)
+	if len(w.undo.left) > 1 {
+		w.counts["undos of two steps or more"]++
+	}
+	if len(unknown) > 0 {
+		w.counts["undos of what may have happened"]++
+	}
+	return w.undo.left
+}
+
+// undoBegins: an undo of a step starts, or can't: it is that step's turn.
+func (w *world) undoBegins(step string) {
+	if left := w.expectedUndo(); len(left) == 0 || left[0] != step {
+		w.failf("step %q is undone; in order are %q", step, left)
+	}
+}
+
+// undoEnds: it is done, or was settled by hand.
+func (w *world) undoEnds(step string) {
+	if i := slices.Index(w.expectedUndo(), step); i >= 0 {
+		w.undo.left = slices.Delete(w.undo.left, i, i+1)
+	}
+}
+
+// luck draws how a call goes: mostly well, or few tasks would come far.
+func (w *world) luck() int { return max(0, w.IntN(18)-8) }
+
+// nothingLeft: a task that was undone has no undo before it.
+func (w *world) nothingLeft(state events.TaskState) {
+	if left := w.expectedUndo(); len(left) > 0 {
+		w.failf("the task is %s before %q are undone", state, left)
+	}
+}

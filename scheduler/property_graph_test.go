@@ -1,0 +1,285 @@
+package scheduler
+
+import (
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/workflow"
+)
+
+// dice are where all chance in these tests comes from: a seed gives them, so a
+// seed gives a whole history.
+type dice struct{ *rand.Rand }
+
+func newDice(seed uint64) dice { return dice{rand.New(rand.NewPCG(seed, 0x9e3779b97f4a7c15))} }
+
+// between draws from both bounds and what lies between them.
+func (d dice) between(least, most int) int { return least + d.IntN(most-least+1) }
+
+// oneIn is true one time in n.
+func (d dice) oneIn(n int) bool { return d.IntN(n) == 0 }
+
+func (d dice) coin() bool { return d.oneIn(2) }
+
+// span draws small durations as often as large ones.
+func (d dice) span(from, to time.Duration) time.Duration {
+	s := from
+	for s < to && d.coin() {
+		s *= 2
+	}
+	return min(to, s)
+}
+
+func pick[T any](d dice, of []T) T { return of[d.IntN(len(of))] }
+
+// graph is a workflow as it was drawn. It can be made smaller.
+type graph struct {
+	within, attempt time.Duration
+	retry           workflow.Retry
+	onError         string
+	steps           []workflow.Step
+	output          any
+}
+
+const (
+	maxLevels      = 5
+	maxStepsALevel = 3
+)
+
+var agents = []string{"inventory", "payments", "shipping"}
+
+// drawGraph draws a workflow of few levels with parallel branches. Its budgets
+// are small and its times of one size, so that histories exhaust them. One that
+// is flawed may have expressions that fail when they are evaluated.
+func drawGraph(d dice, flawed bool) graph {
+	g := graph{within: d.span(time.Second, time.Minute), retry: drawRetry(d),
+		onError: pick(d, []string{workflow.OnErrorUndo, workflow.OnErrorHold})}
+	g.attempt = d.span(100*time.Millisecond, min(g.within, 5*time.Second))
+	var above, all []string
+	for range d.between(1, maxLevels) {
+		var level []string
+		for range d.between(1, maxStepsALevel) {
+			id := "s" + strconv.Itoa(len(all)+len(level))
+			g.steps = append(g.steps, drawStep(d, id, above, all, flawed))
+			level = append(level, id)
+		}
+		above, all = level, append(all, level...)
+	}
+	switch {
+	case flawed && d.oneIn(8):
+		g.output = "${ input.gone }"
+	case !d.oneIn(8):
+		g.output = map[string]any{"last": "${ steps." + all[len(all)-1] + ".output }"}
+	}
+	return g
+}
+
+// drawStep draws a step below others.
+func drawStep(d dice, id string, above, all []string, flawed bool) workflow.Step {
+	s := workflow.Step{ID: id, Operation: "do", Agent: pick(d, agents)}
+	for _, n := range above {
+		if d.coin() {
+			s.Needs = append(s.Needs, n)
+		}
+	}
+	if len(all) > len(above) && d.oneIn(8) {
+		s.Needs = append(s.Needs, all[0])
+	}
+	switch {
+	case flawed && d.oneIn(8):
+		s.When = "${ input.gone > 1 }"
+	case d.oneIn(8):
+		s.When = "${ input.n > 2 }"
+	case len(s.Needs) > 0 && d.oneIn(8):
+		s.When = "${ steps." + s.Needs[0] + ".output != null }"
+	}
+	switch {
+	case flawed && d.oneIn(8):
+		s.Input = map[string]any{"x": "${ input.gone }"}
+	case len(s.Needs) > 0:
+		s.Input = map[string]any{"order": "${ task.id }", "of": "${ steps." + s.Needs[0] + ".output }"}
+	}
+	if d.oneIn(8) {
+		r := drawRetry(d)
+		s.Retry = &r
+	}
+	if !d.oneIn(4) {
+		s.Undo = drawUndo(d, id, flawed)
+	}
+	return s
+}
+
+func drawUndo(d dice, id string, flawed bool) *workflow.Undo {
+	u := &workflow.Undo{Operation: "undo"}
+	switch {
+	case flawed && d.oneIn(8):
+		u.Input = map[string]any{"x": "${ steps." + id + ".output.gone }"}
+	case d.coin():
+		u.Input = map[string]any{"of": "${ steps." + id + ".output }"}
+	}
+	if d.oneIn(8) {
+		u.Agent = pick(d, agents)
+	}
+	if d.oneIn(8) {
+		r := drawRetry(d)
+		u.Retry = &r
+	}
+	return u
+}
+
+func drawRetry(d dice) workflow.Retry {
+	r := workflow.Retry{MaxAttempts: d.between(1, 3), Factor: 2,
+		Backoff: workflow.Duration(d.span(time.Millisecond, time.Second))}
+	if d.coin() {
+		r.CoolDown = workflow.Duration(d.span(time.Second, 20*time.Second))
+	}
+	return r
+}
+
+// build checks the graph and makes its definition. The graph stays as it is.
+func (g *graph) build() (*workflow.Definition, error) {
+	b := workflow.New("w", 1).CompleteWithin(g.within).AttemptWithin(g.attempt).Retry(g.retry).OnError(g.onError)
+	for _, s := range g.steps {
+		b.Step(cloneStep(s))
+	}
+	if g.output != nil {
+		b.Output(g.output)
+	}
+	return b.Build()
+}
+
+func cloneStep(s workflow.Step) workflow.Step {
+	s.Needs = slices.Clone(s.Needs)
+	s.Retry = clone(s.Retry)
+	if s.Undo = clone(s.Undo); s.Undo != nil {
+		s.Undo.Retry = clone(s.Undo.Retry)
+	}
+	return s
+}
+
+func clone[T any](p *T) *T {
+	if p == nil {
+		return nil
+	}
+	c := *p
+	return &c
+}
+
+// smaller are the graphs that lack one thing that this one has.
+func (g *graph) smaller() []graph {
+	var all []graph
+	change := func(i int, fn func(*workflow.Step)) {
+		c := *g
+		c.steps = slices.Clone(g.steps)
+		c.steps[i] = cloneStep(c.steps[i])
+		fn(&c.steps[i])
+		all = append(all, c)
+	}
+	for i := len(g.steps) - 1; i >= 0; i-- {
+		all = append(all, g.without(i))
+	}
+	if g.output != nil {
+		c := *g
+		c.output = nil
+		all = append(all, c)
+	}
+	for i := range g.steps {
+		s := &g.steps[i]
+		if s.When != "" {
+			change(i, func(s *workflow.Step) { s.When = "" })
+		}
+		if s.Input != nil {
+			change(i, func(s *workflow.Step) { s.Input = nil })
+		}
+		if s.Retry != nil {
+			change(i, func(s *workflow.Step) { s.Retry = nil })
+		}
+		for n := range s.Needs {
+			change(i, func(s *workflow.Step) { s.Needs = slices.Delete(s.Needs, n, n+1) })
+		}
+		if u := s.Undo; u != nil {
+			change(i, func(s *workflow.Step) { s.Undo = nil })
+			if u.Input != nil || u.Agent != "" || u.Retry != nil {
+				change(i, func(s *workflow.Step) { s.Undo = &workflow.Undo{Operation: u.Operation} })
+			}
+		}
+	}
+	return all
+}
+
+// without leaves a step out. What mentions it in an expression makes the graph
+// one that can't be built, and it is passed over.
+func (g *graph) without(i int) graph {
+	c, id := *g, g.steps[i].ID
+	c.steps = nil
+	for j, s := range g.steps {
+		if j == i {
+			continue
+		}
+		s = cloneStep(s)
+		s.Needs = slices.DeleteFunc(s.Needs, func(n string) bool { return n == id })
+		c.steps = append(c.steps, s)
+	}
+	return c
+}
+
+// history is a workflow, a submission, and what happens to it. Each move is the
+// seed of the dice that it is drawn with, so that the others stay the same when
+// one is left out.
+type history struct {
+	seed       uint64
+	graph      graph
+	flawed     bool // expressions may fail
+	honest     bool // only services reply for attempts that run
+	bodyBytes  int  // of what agents say; 0: little
+	partitions []int32
+	submission events.Submission
+	moves      []uint64
+	last       func(*world) // nil, or what happens after the moves
+	ending     uint64       // the seed of what comes after the faults
+}
+
+const maxMoves = 120
+
+// start is when histories begin.
+var start = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+
+func drawHistory(seed uint64) history {
+	d := newDice(seed)
+	h := history{seed: seed, flawed: d.oneIn(6), honest: d.coin()}
+	h.graph = drawGraph(d, h.flawed)
+	for range agents {
+		h.partitions = append(h.partitions, int32(d.between(1, 7)))
+	}
+	if d.oneIn(50) {
+		h.bodyBytes = pick(d, []int{90 << 10, 200 << 10, 300 << 10})
+	}
+	h.submission = drawSubmission(d, h.bodyBytes)
+	for range d.between(0, maxMoves) {
+		h.moves = append(h.moves, d.Uint64())
+	}
+	h.ending = d.Uint64()
+	return h
+}
+
+func drawSubmission(d dice, bodyBytes int) events.Submission {
+	text := strings.Repeat("x", pick(d, []int{0, 0, 0, bodyBytes}))
+	s := events.Submission{ID: "t", Workflow: "w", Labels: map[string]string{"b": "1", "a": "2"},
+		Input: json.RawMessage(fmt.Sprintf(`{"n": %d, "text": %q}`, d.between(0, 5), text))}
+	if d.coin() {
+		s.ReplyTo = "app.replies"
+	}
+	if d.coin() {
+		s.Priority = d.between(-5, 5)
+	}
+	if d.oneIn(8) {
+		s.CompleteBy = start.Add(d.span(time.Second, time.Minute) - 2*time.Second)
+	}
+	return s
+}

@@ -1,0 +1,281 @@
+package scheduler
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/projections"
+)
+
+// told is what the listener was told of snapshots and restores.
+type told struct {
+	from    []Source
+	loaded  []int32
+	refused []error
+	failed  []error
+}
+
+// snapshots makes snapshots frequent, and gives the site an empty disk.
+func (s *site) snapshots(o projections.SnapshotOptions) *told {
+	s.t.Helper()
+	store, err := projections.Open("tasks", projections.Identity{ClusterID: "c", Namespace: ns, Partitions: s.cfg.Partitions, View: projections.ViewTasks},
+		projections.Options{FS: vfs.NewMem(), Snapshots: o})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.t.Cleanup(func() {
+		if err := store.Close(); err != nil {
+			s.t.Error(err)
+		}
+	})
+	s.cfg.Tasks = func(p int32) (Tasks, error) { return store.Tasks(p) }
+	w := &told{}
+	l := s.cfg.Listener
+	l.Restored = func(_ int32, from Source, _ time.Duration) { w.from = append(w.from, from) }
+	l.Loaded = func(p int32, _ time.Duration) { w.loaded = append(w.loaded, p) }
+	l.SnapshotRefused = func(_ int32, why error) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		w.refused = append(w.refused, why)
+	}
+	l.SnapshotFailed = func(_ int32, why error) { w.failed = append(w.failed, why) }
+	return w
+}
+
+// often is a snapshot with nearly every transaction.
+var often = projections.SnapshotOptions{Share: 1, EventBytes: 1, ChunkBytes: 1 << 10}
+
+// digest is that of a lane's partition.
+func (s *site) digest(l *lane, p int32) string {
+	s.t.Helper()
+	d, err := l.parts[p].tasks.(*projections.Tasks).Digest()
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return d
+}
+
+// An empty disk is restored from a snapshot and the events after it; what comes
+// of it is the fold of the log, and the ids of finished tasks are known.
+func TestRestoreFromASnapshot(t *testing.T) {
+	s := newSite(t, 1)
+	s.snapshots(often)
+	first := s.lane(s.cluster.join(0))
+	for i := range 10 {
+		s.process(first, fmt.Sprintf("done-%d", i))
+	}
+	s.submit("pay", "open-1", "open-2")
+	s.drain(first)
+	want := s.digest(first, 0)
+	first.close(func() {})
+	if written := s.cluster.all(ns.Snapshots()); len(written) == 0 {
+		t.Fatal("no snapshot was written")
+	}
+
+	w := s.snapshots(often)
+	second := s.lane(s.cluster.join(0))
+	s.until(second, "the ids of finished tasks are there", func() bool { return len(w.loaded) > 0 })
+	if !slices.Equal(w.from, []Source{FromSnapshot}) || len(w.refused) > 0 {
+		t.Errorf("restored from %v, refused: %v", w.from, w.refused)
+	}
+	if got := s.digest(second, 0); got != want {
+		t.Errorf("the digest of snapshot and tail is %s, live it was %s", got, want)
+	}
+	s.submit("w", "done-3") // again
+	s.submit("pay", "open-1")
+	s.drain(second)
+	s.complete("payments")
+	s.drain(second)
+	s.lived("open-1", "open-2", "done-3")
+}
+
+// slowTasks keeps the finished tasks of a snapshot back until it is let go.
+type slowTasks struct {
+	Tasks
+	gate chan struct{}
+}
+
+func (s *slowTasks) TakeSnapshot(r *events.SnapshotReader) (func(context.Context) error, error) {
+	load, err := s.Tasks.TakeSnapshot(r)
+	if err != nil {
+		return nil, err
+	}
+	return func(ctx context.Context) error {
+		select {
+		case <-s.gate:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		return load(ctx)
+	}, nil
+}
+
+// While the ids of finished tasks are still on their way, replies of open tasks
+// are decided; a submission waits, and so does what is about a task that may have
+// finished: neither is taken for one that was never there.
+func TestInputsWhileFinishedTasksAreLoaded(t *testing.T) {
+	s := newSite(t, 1)
+	s.snapshots(often)
+	first := s.lane(s.cluster.join(0))
+	s.process(first, "done")
+	s.submit("pay", "open")
+	for i := range 5 {
+		s.process(first, fmt.Sprintf("more-%d", i)) // so that snapshots go on
+	}
+	first.close(func() {})
+
+	for name, late := range map[string]events.Record{
+		"reply":   (&events.Reply{Task: "done", Ref: events.RequestRef{Step: "a", Kind: events.Do, Attempt: 1}, Outcome: events.Completed, Body: []byte("{}")}).Record(ns, "test"),
+		"control": (&events.Control{Task: "done", Command: events.Cancel, By: events.By{Who: "me", RequestID: "r"}}).Record(ns, "test"),
+	} {
+		t.Run(name, func(t *testing.T) {
+			w, gate := s.snapshots(often), make(chan struct{})
+			open := s.cfg.Tasks
+			s.cfg.Tasks = func(p int32) (Tasks, error) {
+				v, err := open(p)
+				return &slowTasks{v, gate}, err
+			}
+			l := s.lane(s.cluster.join(0))
+			s.submit("w", "done", name)
+			s.until(l, "the partition may act", func() bool { return len(w.from) > 0 })
+			letters := len(s.cluster.all(ns.Deadletters()))
+			s.cluster.write(late)
+			if name == "reply" { // behind the late one in another inbox
+				s.cluster.write((&events.Recovery{Task: "open", Timer: 99, Action: events.ActionRetry, Step: "a", Kind: events.Do}).Record(ns, "test", 0))
+				n := len(s.committed)
+				s.until(l, "other inboxes flow", func() bool { return len(s.committed) > n })
+			} else {
+				s.complete("payments")
+				s.until(l, "the open task goes on", func() bool { return slices.Equal(s.events("open"), life) })
+			}
+			if s.drained() || len(s.events(name)) > 0 {
+				t.Error("what can't be looked up was decided")
+			}
+			close(gate)
+			s.drain(l)
+			if got := s.events("done"); !slices.Equal(got, life) {
+				t.Errorf("the finished task has the events %v", got)
+			}
+			if len(s.events(name)) == 0 {
+				t.Error("the submission that waited got lost")
+			}
+			if n := len(s.cluster.all(ns.Deadletters())); n != letters {
+				t.Errorf("%d dead letters", n-letters)
+			}
+			l.close(func() {})
+		})
+	}
+}
+
+// Whatever is wrong with a snapshot: it is told once, the log is read instead, and
+// the next snapshots are good again.
+func TestSnapshotsThatCantBeUsed(t *testing.T) {
+	for name, harm := range map[string]func(*cluster) error{
+		"a chunk is missing":    func(c *cluster) error { c.drop(ns.Snapshots(), events.ChunkOpen); return events.ErrSnapshot },
+		"ids are missing":       func(c *cluster) error { c.drop(ns.Snapshots(), events.ChunkFinished); return events.ErrSnapshot },
+		"the topic was emptied": func(c *cluster) error { c.drop(ns.Snapshots(), ""); return nil },
+		"it is garbage": func(c *cluster) error {
+			c.write(events.Record{Topic: ns.Snapshots(), Key: []byte(events.SnapshotMetaKey), Value: []byte("{")})
+			return events.ErrSnapshot
+		},
+		"the log was cut short": func(c *cluster) error { c.cut(ns.Events(), 0, 20); return nil },
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newSite(t, 1)
+			s.snapshots(often)
+			first := s.lane(s.cluster.join(0))
+			s.submit("pay", "open")
+			for i := range 8 {
+				s.process(first, fmt.Sprintf("done-%d", i))
+			}
+			first.close(func() {})
+			want := harm(s.cluster)
+
+			w := s.snapshots(often)
+			l := s.lane(s.cluster.join(0))
+			s.until(l, "the partition may act", func() bool { return len(w.from) > 0 })
+			if !slices.Equal(w.from, []Source{FromLog}) {
+				t.Errorf("restored from %v", w.from)
+			}
+			if want != nil && (len(w.refused) != 1 || !errors.Is(w.refused[0], want)) {
+				t.Errorf("told of %v, want one that is %v", w.refused, want)
+			}
+			if name == "the log was cut short" {
+				if len(w.refused) == 0 {
+					t.Error("nothing was told of a snapshot past the end of the log")
+				}
+				return // the tasks of before are gone
+			}
+			for i := range 10 {
+				s.process(l, fmt.Sprintf("after-%d", i))
+			}
+			digest := s.digest(l, 0)
+			l.close(func() {})
+
+			w = s.snapshots(often)
+			l = s.lane(s.cluster.join(0))
+			s.until(l, "the ids are there", func() bool { return len(w.loaded) > 0 })
+			if !slices.Equal(w.from, []Source{FromSnapshot}) || len(w.refused) > 0 {
+				t.Errorf("then restored from %v, refused %v", w.from, w.refused)
+			}
+			if got := s.digest(l, 0); got != digest {
+				t.Errorf("the digest is %s, was %s", got, digest)
+			}
+		})
+	}
+}
+
+// Snapshots that the cluster refuses hold nobody up.
+func TestRefusedSnapshots(t *testing.T) {
+	s := newSite(t, 1)
+	w := s.snapshots(often)
+	s.cluster.missing[ns.Snapshots()] = true
+	l := s.lane(s.cluster.join(0))
+	s.process(l, "t-1", "t-2")
+	if n := len(s.cluster.all(ns.Snapshots())); n > 0 || len(w.failed) > 0 {
+		t.Errorf("%d records of snapshots, failures %v", n, w.failed)
+	}
+	delete(s.cluster.missing, ns.Snapshots())
+	l.snapshotsFrom = time.Time{} // the while is over
+	want := ""
+	for i := range 5 {
+		s.process(l, fmt.Sprintf("t-%d", 3+i))
+	}
+	want = s.digest(l, 0)
+	l.close(func() {})
+	w = s.snapshots(often)
+	l = s.lane(s.cluster.join(0))
+	s.until(l, "the ids are there", func() bool { return len(w.loaded) > 0 })
+	if got := s.digest(l, 0); got != want {
+		t.Errorf("the digest is %s, was %s", got, want)
+	}
+}
+
+// drop takes the records of a topic away whose keys begin so.
+func (c *cluster) drop(topic, prefix string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for p, log := range c.logs[topic] {
+		for i := range log {
+			if strings.HasPrefix(string(log[i].Key), prefix) {
+				log[i].Key, log[i].Value = []byte("gone"), nil
+			}
+		}
+		c.logs[topic][p] = log
+	}
+}
+
+// cut ends a partition at an offset.
+func (c *cluster) cut(topic string, p int32, end int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.logs[topic][p] = c.logs[topic][p][:end]
+}
