@@ -28,6 +28,10 @@ const (
 	// tornWithin is how close to a kill of the embedded broker a transaction was
 	// under way that it tore.
 	tornWithin = 2 * time.Second
+	// allFaults is more than can show: one torn transaction may break the promises
+	// of as many tasks as it had records.
+	allFaults = 1_000_000
+	tornTold  = 10 // faults of torn transactions that are told
 )
 
 // topicPart is a partition of a topic.
@@ -212,7 +216,7 @@ func collect(t *testing.T, s *system, log func() []events.Record, said testimony
 	slowest := said.inputs.slowest
 	said.inputs.mu.Unlock()
 	e := &evidence{s: s, Checker: verify.New(verify.Options{Namespace: s.ns, Partitions: s.partitions, Keep: true, Inputs: true, Ledger: true,
-		Deadletters: true, Alerts: true, Requests: true, ReplyTolerance: replyTolerance + slowest})}
+		Deadletters: true, Alerts: true, Requests: true, Faults: allFaults, ReplyTolerance: replyTolerance + slowest})}
 	s.consumed(t, e.Checker)
 	records := log()
 	said.inputs.awaitCauses(t, s.ns, records)
@@ -289,15 +293,13 @@ func (e *evidence) verdict(t *testing.T, said testimony) {
 	for _, f := range report.Faults {
 		switch {
 		case e.torn(f):
-			torn++
-			t.Logf("torn by a kill of the broker: %s", f)
+			if torn++; torn <= tornTold {
+				t.Logf("torn by a kill of the broker: %s", f)
+			}
 		case said.inputs.gaps > 0 && strings.Contains(f.What, "and there is no such record"): // it was trimmed before it was seen
 		default:
 			t.Error(f)
 		}
-	}
-	if report.Broken > len(report.Faults) {
-		t.Errorf("%d promises are broken in all", report.Broken)
 	}
 	if report.Inputs == 0 || report.Requests == 0 || report.Effects == 0 || len(said.acked) == 0 {
 		t.Errorf("something was not fed, and the verdict says less than it seems to: %s", report)

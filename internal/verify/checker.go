@@ -18,6 +18,9 @@ type Options struct {
 	// Keep keeps every task's whole state, for Task and Tasks. Without it, what
 	// has ended is kept in short.
 	Keep bool
+	// Faults bounds how many faults are kept; 0: MaxFaults. One who knows of
+	// faults that aren't the promises' own must see all to tell them apart.
+	Faults int
 	// Inputs: records of the inboxes are fed, before the events or after.
 	Inputs bool
 	// Ledger: every effect of every service is fed before Finish (P6, P7).
@@ -73,15 +76,16 @@ func (f Fault) String() string {
 // MaxFaults bounds what is kept: a broken log breaks everywhere.
 const MaxFaults = 100
 
-// faults are the first MaxFaults, and the number of all.
+// faults are the first, and the number of all.
 type faults struct {
 	list []Fault
 	all  int
+	most int // that are kept
 }
 
 func (fs *faults) add(f Fault) {
 	fs.all++
-	if len(fs.list) < MaxFaults {
+	if len(fs.list) < fs.most {
 		fs.list = append(fs.list, f)
 	}
 }
@@ -119,7 +123,10 @@ func New(o Options) *Checker {
 	if o.Namespace == "" {
 		o.Namespace = events.DefaultNamespace
 	}
-	return &Checker{o: o, parts: map[int32]*partition{}, tasks: map[string]*task{}, inboxes: map[inboxPart]*inbox{},
+	if o.Faults == 0 {
+		o.Faults = MaxFaults
+	}
+	return &Checker{o: o, faults: faults{most: o.Faults}, parts: map[int32]*partition{}, tasks: map[string]*task{}, inboxes: map[inboxPart]*inbox{},
 		dead: map[place]events.Reason{}, hops: map[place]bool{}, requests: map[string]*request{}, alerted: map[string]bool{},
 		ledger: NewLedger(), seen: newSeen()}
 }

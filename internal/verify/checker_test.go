@@ -40,6 +40,21 @@ func holds(t *testing.T, o Options, list []played) {
 	}
 }
 
+// One torn transaction breaks the promises of as many tasks as it had records, and
+// one who can tell such faults from others must be given all.
+func TestFaultsAreBounded(t *testing.T) {
+	const broken = MaxFaults + 1
+	for most, want := range map[int]int{0: MaxFaults, 7: 7, broken + 1: broken} {
+		c := New(Options{Faults: most})
+		for offset := range broken {
+			c.Event(&events.Record{Topic: ns.Events(), Offset: int64(offset), Key: []byte("t"), Value: []byte("garbage")})
+		}
+		if r := c.Finish(start0); len(r.Faults) != want || r.Broken != broken {
+			t.Errorf("at most %d: %d faults are kept, want %d; of %d, want %d", most, len(r.Faults), want, r.Broken, broken)
+		}
+	}
+}
+
 // Each checker of the log is fed a history that breaks its promise, and must see
 // it; and ones that don't, which it must let pass.
 func TestBrokenHistoriesAreCaught(t *testing.T) {

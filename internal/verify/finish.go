@@ -27,7 +27,7 @@ type Report struct {
 	LatestReply time.Duration // how long after
 
 	Broken int     // faults
-	Faults []Fault // the first MaxFaults: of the log in its order, then the rest
+	Faults []Fault // the first Options.Faults: of the log in its order, then the rest
 }
 
 // String is the report on a few lines, the faults last.
@@ -61,7 +61,7 @@ func (c *Checker) Finish(now time.Time) *Report {
 	r := &Report{Events: c.events, Tasks: len(c.tasks), Inputs: c.inputs, Requests: c.asked, Deadletters: len(c.dead),
 		Effects: c.ledger.Lines, Acknowledged: len(c.seen.acked), Reads: c.seen.readers, States: map[events.TaskState]int{},
 		Poison: c.poison, Compared: c.seen.pairs, Lateness: c.timing.lateness.report()}
-	fs := &faults{slices.Clip(c.faults.list), c.faults.all}
+	fs := &faults{slices.Clip(c.faults.list), c.faults.all, c.o.Faults}
 	f := &finish{c: c, now: now, report: r, faults: fs, late: c.late}
 	f.acknowledged()
 	for _, t := range c.order {
