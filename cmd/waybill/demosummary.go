@@ -157,8 +157,12 @@ func printTimeline(out io.Writer, lines []events.Line) error {
 		if l.Attempt > 0 {
 			attempt = fmt.Sprint(l.Attempt)
 		}
-		name := strings.TrimSuffix(strings.TrimPrefix(l.Type, "waybill."), ".v1")
-		fmt.Fprintf(w, "%d\t%s\t%s\t%s\t%s\t%s\t%d/%s\t\n", l.Seq, at.Format("15:04:05.000"), at.Sub(first), name, l.Step, attempt, l.Partition, l.Offset)
+		fmt.Fprintf(w, "%d\t%s\t%s\t%s\t%s\t%s\t%d/%s\t\n", l.Seq, at.Format("15:04:05.000"), at.Sub(first), shortType(l.Type), l.Step, attempt, l.Partition, l.Offset)
 	}
 	return w.Flush()
+}
+
+// shortType is an event's type as tables show it.
+func shortType(ceType string) string {
+	return strings.TrimSuffix(strings.TrimPrefix(ceType, "waybill."), ".v1")
 }

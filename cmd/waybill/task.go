@@ -120,7 +120,7 @@ func runTaskList(cmd *cobra.Command, o *taskListOptions) error {
 		p := l.partition(t.ID)
 		views[i] = t.View(f.owners[p], p, places[p].next)
 	}
-	return printList(&o.output, cmd.OutOrStdout(), "ID WORKFLOW STATE FAILURES SUBMITTED UPDATED ERROR", views, taskRow)
+	return printList(&o.output, cmd.OutOrStdout(), taskHead, views, taskRow)
 }
 
 func newestFirst(a, b *events.Task) int {
@@ -142,6 +142,9 @@ func (o *taskListOptions) shows(t *events.Task, from time.Time) bool {
 	}
 	return version == "" || version == strconv.Itoa(t.Version)
 }
+
+// taskHead is the head of a list of tasks.
+const taskHead = "ID WORKFLOW STATE FAILURES SUBMITTED UPDATED ERROR"
 
 func taskRow(v events.TaskView) []string {
 	return []string{v.ID, v.Workflow + "/" + strconv.Itoa(v.Version), string(v.State), strconv.Itoa(v.FailureCount),

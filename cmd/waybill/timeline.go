@@ -1,17 +1,15 @@
 package main
 
 import (
-	"fmt"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/waybill-run/waybill/events"
-	"github.com/waybill-run/waybill/internal/kafka"
 )
 
 func newTimeline() *cobra.Command {
-	var t tool
+	var t historyTool
 	cmd := &cobra.Command{
 		Use:   "timeline ID",
 		Short: "Show every event of a task, as it stands in the log",
@@ -22,27 +20,23 @@ func newTimeline() *cobra.Command {
 	return cmd
 }
 
-func runTimeline(cmd *cobra.Command, t *tool, args []string) error {
+func runTimeline(cmd *cobra.Command, t *historyTool, args []string) error {
 	if err := t.begin(cmd); err != nil {
 		return err
 	}
-	id, err := idArgument(args)
+	id, h, err := t.openOne(cmd, args)
 	if err != nil {
 		return err
 	}
-	l, err := t.open(cmd)
-	if err != nil {
-		return err
-	}
-	defer l.close()
+	defer h.close()
 	var lines []events.Line
-	_, err = l.read(cmd.Context(), l.cfg.Namespace.Events(), kafka.Range{Partitions: []int32{l.partition(id)}}, func(r *events.Record) error {
+	err = h.read(cmd.Context(), id, func(r *events.Record) error {
 		if string(r.Key) != id {
 			return nil
 		}
 		line, err := events.TimelineLine(r)
 		if err != nil {
-			fmt.Fprintf(l.note, "waybill: %s is no event: %s\n", events.Origin(r), printable(err.Error()))
+			noEvent(h.warnings(), r, err)
 			return nil
 		}
 		if t.format == formatTable {
@@ -58,7 +52,7 @@ func runTimeline(cmd *cobra.Command, t *tool, args []string) error {
 		return err
 	}
 	if len(lines) == 0 {
-		return notFound(id)
+		return t.notThere(id)
 	}
 	if t.format == formatTable {
 		return printTimeline(cmd.OutOrStdout(), lines)

@@ -8,7 +8,6 @@ import (
 	"math"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -19,7 +18,7 @@ import (
 )
 
 type verifyOptions struct {
-	tool
+	historyTool
 	partitions []int
 	latest     time.Duration
 	tolerance  time.Duration
@@ -39,7 +38,8 @@ Events are held against the records of the inboxes as far as these are still the
 trimmed once they are consumed, and what is gone is no fault. Nothing is changed, and the system
 may be running.
 
-A task that has ended takes about 500 bytes of memory. A log that is too large is checked a
+With --file it checks the events that ` + "`waybill export`" + ` wrote, without what only the log can
+tell. A task that has ended takes about 500 bytes of memory. A log that is too large is checked a
 few partitions at a time (--partition).
 
 Exit code 0 if no promise is broken. 1 if one is: then the faults are shown, and the timeline of the
@@ -47,7 +47,7 @@ first broken task.`,
 		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error { return runVerify(cmd, &o) },
 	}
-	o.tool.flags(cmd)
+	o.historyTool.flags(cmd)
 	f := cmd.Flags()
 	f.IntSliceVar(&o.partitions, "partition", nil, "only these partitions (default all)")
 	f.DurationVar(&o.latest, "late-timers", 0, "a timer that fires later after its due is a fault (default: shown only)")
@@ -62,20 +62,7 @@ func runVerify(cmd *cobra.Command, o *verifyOptions) error {
 	if o.latest < 0 {
 		return usage("--late-timers %s: a duration has no sign", o.latest)
 	}
-	l, err := o.open(cmd)
-	if err != nil {
-		return err
-	}
-	defer l.close()
-	v := &verification{logbook: l}
-	if err := v.choose(o.partitions); err != nil {
-		return err
-	}
-	options := verify.Options{Namespace: l.cfg.Namespace, Partitions: l.partitions, Inputs: true, LatestBy: o.latest, ReplyTolerance: o.tolerance}
-	if o.tolerance < 0 {
-		options.ReplyTolerance = math.MaxInt64
-	}
-	view, err := v.run(cmd.Context(), options)
+	view, err := o.verify(cmd)
 	if err != nil {
 		return err
 	}
@@ -84,6 +71,60 @@ func runVerify(cmd *cobra.Command, o *verifyOptions) error {
 		return fmt.Errorf("%d faults: the log doesn't keep what is promised", view.Broken)
 	}
 	return err
+}
+
+// verify checks the log, or a file.
+func (o *verifyOptions) verify(cmd *cobra.Command) (*verified, error) {
+	options := verify.Options{LatestBy: o.latest, ReplyTolerance: o.tolerance}
+	if o.tolerance < 0 {
+		options.ReplyTolerance = math.MaxInt64
+	}
+	if o.file != "" {
+		return o.verifyFile(cmd, options)
+	}
+	l, err := o.open(cmd)
+	if err != nil {
+		return nil, err
+	}
+	defer l.close()
+	v := &verification{logbook: l}
+	if err := v.choose(o.partitions); err != nil {
+		return nil, err
+	}
+	options.Namespace, options.Partitions, options.Inputs = l.cfg.Namespace, l.partitions, true
+	return v.run(cmd.Context(), options)
+}
+
+// verifyFile checks the events of a file: nothing else of the log is there.
+func (o *verifyOptions) verifyFile(cmd *cobra.Command, options verify.Options) (*verified, error) {
+	if o.file == "-" || o.partitions != nil {
+		return nil, usage("verify --file wants a file, to read it again where it is broken, and all of it")
+	}
+	h, err := o.openHistory(cmd)
+	if err != nil {
+		return nil, err
+	}
+	defer h.close()
+	options.Namespace = h.head().Namespace
+	c, places := verify.New(options), map[int32]place{}
+	err = h.read(cmd.Context(), "", func(r *events.Record) error {
+		c.Event(r)
+		places[r.Partition] = place{next: r.Offset + 1}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	report := c.Finish(time.Now())
+	view := verifiedOf(report, slices.Sorted(maps.Keys(places)), places)
+	if line := report.Timeline(); line != nil {
+		err = h.read(cmd.Context(), "", func(r *events.Record) error {
+			line.Add(r)
+			return nil
+		})
+		view.Timeline = line.Lines()
+	}
+	return view, err
 }
 
 // verification is one reading of the log.
@@ -261,13 +302,7 @@ const faultsShown = 10
 // verifiedTable shows a verification to people.
 func verifiedTable(out io.Writer, v *verified) error {
 	w := newTable(out, "")
-	var states []string
-	for _, s := range events.TaskStates {
-		if n := v.States[s]; n > 0 {
-			states = append(states, fmt.Sprintf("%d %s", n, s))
-		}
-	}
-	w.row("Tasks", strings.TrimSuffix(fmt.Sprintf("%d: %s", v.Tasks, strings.Join(states, ", ")), ": "))
+	w.row("Tasks", statesText(v.States))
 	w.row("Events", fmt.Sprintf("%d, of %d partitions", v.Events, len(v.AsOf)))
 	w.row("Inputs", fmt.Sprintf("%d in the inboxes, %d of them to be consumed; %d dead letters", v.Inputs, v.Pending, v.Deadletters))
 	w.row("Timers", fmt.Sprintf("%d fired, late by %d ms (half of them), %d ms (99 of 100), %d ms (all); %d are due",

@@ -23,6 +23,7 @@ var mayImport = map[string][]string{
 	"internal/instance":           {"internal/kafka", "internal/kafka/kafkametrics", "projections", "scheduler", "agent", "supervisor", "events"},
 	"internal/tally":              {},
 	"internal/verify":             {"events"},
+	"internal/replay":             {"events", "scheduler", "workflow"},
 	"internal/console":            {"events", "projections"},
 	"internal/golden":             {"events"},
 	"internal/lint":               {},

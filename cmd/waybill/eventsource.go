@@ -1,0 +1,144 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/replay"
+)
+
+// historyTool is a tool that reads events: of the log, or of a file that
+// `waybill export` wrote, without a broker.
+type historyTool struct {
+	tool
+	file string
+}
+
+func (t *historyTool) flags(cmd *cobra.Command) {
+	t.tool.flags(cmd)
+	cmd.Flags().StringVar(&t.file, "file", "", "read what `waybill export` wrote (-: standard input) instead of the log")
+}
+
+// eventSource is where events come from.
+type eventSource interface {
+	// read gives fn the events of a task's partition (id empty: of all), in the
+	// order of their partition.
+	read(ctx context.Context, id string, fn func(*events.Record) error) error
+	// head says where they are from.
+	head() replay.Head
+	// warnings is for what isn't data.
+	warnings() io.Writer
+	close()
+}
+
+// openHistory opens the file, or connects.
+func (t *historyTool) openHistory(cmd *cobra.Command) (eventSource, error) {
+	if t.file == "" {
+		l, err := t.open(cmd)
+		if err != nil {
+			return nil, err
+		}
+		return &logHistory{l}, nil
+	}
+	f := &fileHistory{path: t.file, note: cmd.ErrOrStderr()}
+	if t.file == "-" {
+		var err error
+		if f.stdin, err = replay.NewReader(cmd.InOrStdin()); err != nil {
+			return nil, exit(exitUsage, "--file -: %w", err)
+		}
+		f.first = f.stdin.Head()
+		return f, nil
+	}
+	return f, f.each(nil) // learns the head
+}
+
+// logHistory is the events topic.
+type logHistory struct{ *logbook }
+
+func (h *logHistory) read(ctx context.Context, id string, fn func(*events.Record) error) error {
+	var in kafka.Range
+	if id != "" {
+		in.Partitions = []int32{h.partition(id)}
+	}
+	_, err := h.logbook.read(ctx, h.cfg.Namespace.Events(), in, fn)
+	return err
+}
+
+func (h *logHistory) head() replay.Head {
+	return replay.Head{Namespace: h.cfg.Namespace, Partitions: h.partitions}
+}
+
+func (h *logHistory) warnings() io.Writer { return h.note }
+
+// fileHistory is an exported file, or standard input, which can be read once.
+type fileHistory struct {
+	path  string
+	stdin *replay.Reader // nil: read the file at path, each time from its start
+	note  io.Writer
+	first replay.Head
+}
+
+func (h *fileHistory) read(ctx context.Context, _ string, fn func(*events.Record) error) error {
+	until := func(r *events.Record) error {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		return fn(r)
+	}
+	if h.stdin != nil {
+		return h.stdin.Each(until)
+	}
+	return h.each(until)
+}
+
+// each opens the file and gives fn its records; fn nil: only the head is read.
+func (h *fileHistory) each(fn func(*events.Record) error) error {
+	f, err := os.Open(h.path)
+	if err != nil {
+		return exit(exitUsage, "--file: %w", err)
+	}
+	defer func() { _ = f.Close() }() // it was only read
+	r, err := replay.NewReader(f)
+	if err == nil && fn != nil {
+		err = r.Each(fn)
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", h.path, err)
+	}
+	h.first = r.Head()
+	return nil
+}
+
+func (h *fileHistory) head() replay.Head { return h.first }
+
+func (h *fileHistory) warnings() io.Writer { return h.note }
+
+func (h *fileHistory) close() {}
+
+// openOne begins a tool about one task.
+func (t *historyTool) openOne(cmd *cobra.Command, args []string) (id string, h eventSource, err error) {
+	if id, err = idArgument(args); err != nil {
+		return "", nil, err
+	}
+	h, err = t.openHistory(cmd)
+	return id, h, err
+}
+
+// notThere says that no event of a task was found.
+func (t *historyTool) notThere(id string) error {
+	if t.file != "" {
+		return exit(exitNotFound, "no task %q in %s", id, t.file)
+	}
+	return notFound(id)
+}
+
+// noEvent tells of a record that can't be an event.
+func noEvent(note io.Writer, r *events.Record, err error) {
+	fmt.Fprintf(note, "waybill: %s is no event: %s\n", events.Origin(r), printable(err.Error()))
+}

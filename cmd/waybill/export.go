@@ -1,0 +1,163 @@
+package main
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/replay"
+)
+
+type exportOptions struct {
+	connection
+	since
+	until string
+	out   string
+}
+
+func newExport() *cobra.Command {
+	var o exportOptions
+	cmd := &cobra.Command{
+		Use:   "export [ID...]",
+		Short: "Write the events of tasks to a file, for replay without a broker",
+		Long: `Write events as lines of JSON: all, those of some tasks, or those of tasks submitted between
+--since and --until, with all that happened to them. The claims of partitions are among them.
+Every byte of a record is kept, so that its chain of hashes can be checked.
+
+  waybill export order-1 --out order-1.jsonl
+  waybill replay order-1 --file order-1.jsonl`,
+		RunE: func(cmd *cobra.Command, args []string) error { return runExport(cmd, &o, args) },
+	}
+	o.connection.flags(cmd)
+	o.since.flags(cmd, "only tasks submitted since")
+	cmd.Flags().StringVar(&o.until, "until", "", "only tasks submitted until an instant as in RFC 3339")
+	cmd.Flags().StringVar(&o.out, "out", "", "the file to write; it must not be there (default: standard output)")
+	return cmd
+}
+
+func runExport(cmd *cobra.Command, o *exportOptions, args []string) error {
+	if err := settle(cmd); err != nil {
+		return err
+	}
+	x := &exporting{ids: map[string]bool{}}
+	for _, id := range args {
+		if err := events.CheckTaskID(id); err != nil {
+			return exit(exitUsage, "task %w", err)
+		}
+		x.ids[id] = false
+	}
+	var err error
+	if x.from, err = o.instant(time.Now()); err != nil {
+		return err
+	}
+	if o.until != "" {
+		if x.until, err = time.Parse(time.RFC3339, o.until); err != nil {
+			return usage("--until %q: an instant as in RFC 3339 (2026-01-31T12:00:00Z)", o.until)
+		}
+	}
+	if x.ranged() && len(args) > 0 {
+		return usage("export: tasks by their ids, or by --since and --until; not both")
+	}
+	t := tool{connection: o.connection}
+	l, err := t.open(cmd)
+	if err != nil {
+		return err
+	}
+	defer l.close()
+	return o.write(cmd, &logHistory{l}, x)
+}
+
+// write writes to where it was asked for. A file is there whole, or not at all.
+func (o *exportOptions) write(cmd *cobra.Command, h eventSource, x *exporting) error {
+	if o.out == "" {
+		return x.run(cmd, h, cmd.OutOrStdout())
+	}
+	f, err := os.OpenFile(o.out, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
+	if err != nil {
+		return exit(exitUsage, "--out: %w", err)
+	}
+	err = x.run(cmd, h, f)
+	if closed := f.Close(); err == nil {
+		err = closed
+	}
+	if err != nil {
+		_ = os.Remove(o.out) // half a file would be taken for a whole one; the error is said
+		return err
+	}
+	fmt.Fprintf(cmd.ErrOrStderr(), "%d events of %d tasks in %s\n", x.events, x.tasks, o.out)
+	return nil
+}
+
+// exporting is one run of export.
+type exporting struct {
+	ids         map[string]bool // that were asked for, and whether they were seen; empty: all
+	from, until time.Time       // of submission; zero: no bound
+	taken       map[string]bool // of those submitted in the range
+	events      int
+	tasks       int
+}
+
+func (x *exporting) ranged() bool { return !x.from.IsZero() || !x.until.IsZero() }
+
+func (x *exporting) run(cmd *cobra.Command, h eventSource, out io.Writer) error {
+	x.taken = map[string]bool{}
+	buffered := bufio.NewWriterSize(out, 1<<20)
+	w, err := replay.NewWriter(buffered, h.head())
+	if err != nil {
+		return err
+	}
+	id := "" // all partitions
+	if len(x.ids) == 1 {
+		for only := range x.ids {
+			id = only
+		}
+	}
+	err = h.read(cmd.Context(), id, func(r *events.Record) error {
+		if !x.wants(r) {
+			return nil
+		}
+		x.events++
+		return w.Write(r)
+	})
+	if err != nil {
+		return err
+	}
+	for id, seen := range x.ids {
+		if !seen {
+			return notFound(id)
+		}
+	}
+	return buffered.Flush()
+}
+
+// wants reports whether a record is to be exported. The claims of partitions are:
+// they say who owned a task.
+func (x *exporting) wants(r *events.Record) bool {
+	id := string(r.Key)
+	if id == "" {
+		return true
+	}
+	if len(x.ids) > 0 {
+		seen, wanted := x.ids[id]
+		if wanted && !seen {
+			x.ids[id] = true
+			x.tasks++
+		}
+		return wanted
+	}
+	_, seq, err := events.EventName(r)
+	if err != nil || seq != 1 {
+		return x.taken[id] || err != nil && !x.ranged()
+	}
+	if x.from.After(r.Time) || !x.until.IsZero() && r.Time.After(x.until) {
+		return false
+	}
+	x.taken[id] = true
+	x.tasks++
+	return true
+}

@@ -1,0 +1,248 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/replay"
+)
+
+type replayOptions struct {
+	historyTool
+	limit
+	until  string
+	at     string
+	states bool
+	state  []string
+}
+
+func newReplay() *cobra.Command {
+	var o replayOptions
+	cmd := &cobra.Command{
+		Use:   "replay ID, or replay --at TIME",
+		Short: "Go through a task's states event by event, or look at all tasks as of an instant",
+		Long: `Fold the log again, and show what it made.
+
+replay ID shows each event of a task and what it changed in the task's state. --until ends it
+after an event's seq (7), an offset (offset:42) or an instant (2026-01-31T12:00:00Z).
+
+replay --at TIME shows all tasks as they were at an instant: how many were in which state, who
+owned which partition, and those that were open.
+
+With --file it reads what ` + "`waybill export`" + ` wrote, and needs no broker. Nothing is changed.`,
+		Args: replayArguments,
+		RunE: func(cmd *cobra.Command, args []string) error { return runReplay(cmd, &o, args) },
+	}
+	o.historyTool.flags(cmd)
+	o.limit.flags(cmd)
+	f := cmd.Flags()
+	f.StringVar(&o.until, "until", "", "with ID: end after SEQ, offset:N, or an instant as in RFC 3339")
+	f.BoolVar(&o.states, "states", false, "with ID: the whole state after each event, too (json and jsonl)")
+	f.StringVar(&o.at, "at", "", "all tasks as of an instant as in RFC 3339")
+	f.StringSliceVar(&o.state, "state", nil, "with --at: list those in one of these states (default: the open ones)")
+	return cmd
+}
+
+// replayArguments: a task's id, or --at.
+func replayArguments(cmd *cobra.Command, args []string) error {
+	if cmd.Flags().Changed("at") {
+		if len(args) > 0 {
+			return usage("replay: a task's id, or --at TIME for all; not both")
+		}
+		return nil
+	}
+	return arguments("a task's id, or --at TIME")(cmd, args)
+}
+
+func runReplay(cmd *cobra.Command, o *replayOptions, args []string) error {
+	if err := o.begin(cmd); err != nil {
+		return err
+	}
+	if o.at != "" || len(args) == 0 {
+		return runReplayAt(cmd, o)
+	}
+	return runReplayOne(cmd, o, args)
+}
+
+func runReplayOne(cmd *cobra.Command, o *replayOptions, args []string) error {
+	until, err := parseUntil(o.until)
+	if err != nil {
+		return err
+	}
+	if len(o.state) > 0 {
+		return usage("--state goes with --at")
+	}
+	id, h, err := o.openOne(cmd, args)
+	if err != nil {
+		return err
+	}
+	defer h.close()
+	s := replay.NewStepper(until, o.states)
+	var steps []replay.Step
+	seen := 0 // records of the task, also past --until
+	err = h.read(cmd.Context(), id, func(r *events.Record) error {
+		switch key := string(r.Key); {
+		case key == "":
+			s.Claim(r)
+		case key == id:
+			seen++
+			step, err := s.Add(r)
+			if err != nil {
+				noEvent(h.warnings(), r, err)
+			} else if step != nil {
+				steps = append(steps, *step)
+			}
+		}
+		return nil
+	})
+	switch {
+	case err != nil:
+		return err
+	case seen == 0:
+		return o.notThere(id)
+	case len(steps) == 0:
+		return exit(exitNotFound, "no event of task %q up to %s; without --until all are shown", id, o.until)
+	}
+	if o.format == formatTable {
+		return printSteps(cmd.OutOrStdout(), steps)
+	}
+	return printList(&o.output, cmd.OutOrStdout(), "", steps, nil)
+}
+
+func parseUntil(text string) (replay.Until, error) {
+	if text == "" {
+		return replay.Until{}, nil
+	}
+	until, err := replay.ParseUntil(text)
+	if err != nil {
+		return until, usage("--until %v", err)
+	}
+	return until, nil
+}
+
+// changeShown is how much of a value a table shows.
+const changeShown = 100
+
+// printSteps shows each event, and below it what it changed.
+func printSteps(out io.Writer, steps []replay.Step) error {
+	for i := range steps {
+		s := &steps[i]
+		of := s.Step
+		if s.Attempt > 0 {
+			of += fmt.Sprintf(" (attempt %d)", s.Attempt)
+		}
+		head := fmt.Sprintf("%4d  %s  %s  %s", s.Seq, s.At, shortType(s.Type), of)
+		if _, err := fmt.Fprintln(out, printable(strings.TrimRight(head, " "))); err != nil {
+			return err
+		}
+		w := newTable(out, "")
+		for _, c := range s.Changes {
+			w.row("        "+c.Path, shorten(jsonText(c.Before), changeShown)+" -> "+shorten(jsonText(c.After), changeShown))
+		}
+		if s.Fault != "" {
+			w.row("        CAN'T BE FOLDED", s.Fault)
+		}
+		if err := w.Flush(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// jsonText shows a value of JSON to people: a string without its quotes, what
+// isn't there as a dash.
+func jsonText(raw json.RawMessage) string {
+	var text string
+	if err := json.Unmarshal(raw, &text); err == nil { // null too
+		return dash(text)
+	}
+	return string(raw)
+}
+
+func runReplayAt(cmd *cobra.Command, o *replayOptions) error {
+	at, err := time.Parse(time.RFC3339, o.at)
+	if err != nil {
+		return usage("--at %q: an instant as in RFC 3339 (2026-01-31T12:00:00Z)", o.at)
+	}
+	if o.until != "" || o.states {
+		return usage("--until and --states go with a task's id")
+	}
+	for _, s := range o.state {
+		if !slices.Contains(events.TaskStates, events.TaskState(s)) {
+			return usage("--state %q: one of %v", s, events.TaskStates)
+		}
+	}
+	if err := o.limit.check(&o.output); err != nil {
+		return err
+	}
+	h, err := o.openHistory(cmd)
+	if err != nil {
+		return err
+	}
+	defer h.close()
+	in := replay.NewInstant(at)
+	err = h.read(cmd.Context(), "", func(r *events.Record) error {
+		in.Add(r)
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	v := in.View(func(t *events.Task) bool {
+		if len(o.state) == 0 {
+			return t.Open()
+		}
+		return slices.Contains(o.state, string(t.State))
+	})
+	v.Tasks = cut(&o.limit, h.warnings(), "tasks", v.Tasks)
+	return o.printObject(cmd.OutOrStdout(), v, func(out io.Writer) error { return instantTable(out, v) })
+}
+
+// statesText counts tasks by state, in the order of the states.
+func statesText(states map[events.TaskState]int) string {
+	n := 0
+	var list []string
+	for _, s := range events.TaskStates {
+		if states[s] > 0 {
+			n += states[s]
+			list = append(list, fmt.Sprintf("%d %s", states[s], s))
+		}
+	}
+	return strings.TrimSuffix(fmt.Sprintf("%d: %s", n, strings.Join(list, ", ")), ": ")
+}
+
+// instantTable shows all tasks at an instant to people.
+func instantTable(out io.Writer, v *replay.InstantView) error {
+	w := newTable(out, "")
+	w.row("At", v.At)
+	w.row("Tasks", statesText(v.States))
+	w.row("Events", strconv.Itoa(v.Events))
+	if v.Broken > 0 {
+		w.row("Can't be folded", fmt.Sprintf("%d events; the first: %s", v.Broken, shorten(v.Faults[0], 200)))
+	}
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	fmt.Fprintln(out)
+	w = newTable(out, "PARTITION OWNER SINCE OFFSET OPEN")
+	for _, p := range v.Partitions {
+		w.row(strconv.Itoa(int(p.Partition)), dash(p.Owner), dash(p.Since), p.Offset, strconv.Itoa(p.Open))
+	}
+	if err := w.Flush(); err != nil || len(v.Tasks) == 0 {
+		return err
+	}
+	fmt.Fprintln(out)
+	w = newTable(out, taskHead)
+	for _, t := range v.Tasks {
+		w.row(taskRow(t)...)
+	}
+	return w.Flush()
+}

@@ -1,0 +1,154 @@
+package replay_test
+
+import (
+	"bytes"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/replay"
+)
+
+var head = replay.Head{Version: replay.FileVersion, Namespace: events.DefaultNamespace, Partitions: 64}
+
+func written(t testing.TB, records []events.Record) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	w, err := replay.NewWriter(&b, head)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range records {
+		if err := w.Write(&records[i]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return b.Bytes()
+}
+
+func read(data []byte) (replay.Head, []events.Record, error) {
+	r, err := replay.NewReader(bytes.NewReader(data))
+	if err != nil {
+		return replay.Head{}, nil, err
+	}
+	var list []events.Record
+	err = r.Each(func(r *events.Record) error {
+		list = append(list, *r)
+		return nil
+	})
+	return r.Head(), list, err
+}
+
+// What is read is what was written, byte for byte, also of records that aren't text.
+func TestFileKeepsEveryByte(t *testing.T) {
+	records := recorded(t)
+	last := records[len(records)-1]
+	records = append(records, events.Record{Topic: last.Topic, Partition: 63, Offset: 1 << 60, Time: last.Time, Key: []byte{0xff, 0},
+		Value: []byte("<&>\u2028\xfe"), Headers: []events.Header{{Key: "k", Value: []byte{0x80}}, {Key: "k", Value: []byte("again")}}})
+	for i := range records {
+		records[i].Time = records[i].Time.UTC()
+	}
+	h, got, err := read(written(t, records))
+	if err != nil || h != head {
+		t.Fatalf("head %+v, %v", h, err)
+	}
+	if len(got) != len(records) {
+		t.Fatalf("%d records of %d", len(got), len(records))
+	}
+	for i := range got {
+		if !reflect.DeepEqual(got[i], records[i]) {
+			t.Fatalf("record %d is read as\n%+v\nand was\n%+v", i, got[i], records[i])
+		}
+	}
+}
+
+// What isn't an export is refused, with the line and what is wrong with it.
+func TestBadFiles(t *testing.T) {
+	const first = `{"waybill_export":1,"namespace":"waybill.","partitions":4}` + "\n"
+	record := func(partition, offset string) string {
+		return `{"partition":` + partition + `,"offset":"` + offset + `","timestamp":"2026-01-31T12:00:00.000Z","key":"a","headers":[],"value":"{}"}` + "\n"
+	}
+	for text, want := range map[string]string{
+		"":           "empty",
+		"\n\n":       "empty",
+		"{\n":        "line 1",
+		"[1]\n":      "line 1",
+		`{"id":"a"}`: "waybill_export",
+		`{"waybill_export":2,"namespace":"waybill.","partitions":4}`: "version 2",
+		`{"waybill_export":1,"namespace":"waybill.","partitions":0}`: "0 partitions",
+		first + "{":                                                  "line 2",
+		first + record("4", "1"):                                     "partition 4 of 4",
+		first + record("-1", "1"):                                    "partition -1",
+		first + record("1", "x"):                                     "offset",
+		first + record("1", "7") + record("1", "7"):                  "line 3: partition 1: offset 7 after 7",
+		first + record("1", "7") + record("1", "6"):                  "offset 6 after 7",
+		first + strings.Replace(record("1", "1"), "2026", "abcd", 1): "timestamp",
+		first + strings.Replace(record("1", "1"), `"value":"{}"`, `"value":"{}","base64":true`, 1): "key",
+		first + strings.Repeat("x", 9<<20): "line 2",
+	} {
+		if _, _, err := read([]byte(text)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%.80q: %v, want %q", text, err, want)
+		}
+	}
+	if _, got, err := read([]byte(first + "\n" + record("1", "7") + record("0", "7"))); err != nil || len(got) != 2 {
+		t.Errorf("two partitions: %d records, %v", len(got), err)
+	}
+}
+
+// FuzzReader: no file makes it panic, and what it takes it writes again as the same.
+func FuzzReader(f *testing.F) {
+	f.Add([]byte(`{"waybill_export":1,"namespace":"waybill.","partitions":4}` + "\n" +
+		`{"partition":1,"offset":"7","timestamp":"2026-01-31T12:00:00.000Z","key":null,"headers":[["a","b"]],"value":"{}"}`))
+	f.Add([]byte(`{"waybill_export":1,"namespace":"x.","partitions":64}` + "\n" +
+		`{"partition":1,"offset":"7","timestamp":"2026-01-31T12:00:00.000Z","key":"/w==","headers":[],"value":null,"base64":true}`))
+	f.Add([]byte("{}"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		h, records, err := read(data)
+		if err != nil {
+			return
+		}
+		var b bytes.Buffer
+		w, err := replay.NewWriter(&b, h)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range records {
+			if err := w.Write(&records[i]); err != nil {
+				t.Fatal(err)
+			}
+		}
+		h2, again, err := read(b.Bytes())
+		if err != nil || h2 != h || len(again) != len(records) {
+			t.Fatalf("%+v and %d records were written, %+v and %d read: %v", h, len(records), h2, len(again), err)
+		}
+		for i := range again {
+			if !bytes.Equal(again[i].Value, records[i].Value) || !bytes.Equal(again[i].Key, records[i].Key) || !again[i].Time.Equal(records[i].Time.Truncate(time.Millisecond)) {
+				t.Fatalf("%+v was written, %+v read", records[i], again[i])
+			}
+		}
+	})
+}
+
+// FuzzParseUntil: whatever is typed, it is refused or names exactly one end.
+func FuzzParseUntil(f *testing.F) {
+	for _, s := range []string{"7", "offset:42", "2026-01-31T12:00:00Z", "offset:-1", "0", "", "99999999999999999999", "2026-01-31T12:00:00.123+02:00"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		u, err := replay.ParseUntil(s)
+		if err != nil {
+			return
+		}
+		n := 0
+		for _, set := range []bool{u.Seq > 0, u.Offset != nil, !u.At.IsZero()} {
+			if set {
+				n++
+			}
+		}
+		if n != 1 {
+			t.Errorf("%q names %d ends: %+v", s, n, u)
+		}
+	})
+}

@@ -1,0 +1,157 @@
+package replay
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/waybill-run/waybill/events"
+)
+
+// Instant folds the events of all tasks up to an instant, by their at. One
+// goroutine uses it; the events of a partition come in order.
+type Instant struct {
+	at     time.Time
+	tasks  map[string]*instantTask
+	parts  map[int32]*Owned
+	events int
+	faults []string
+	broken int
+}
+
+// instantTask is a task, of which only the head is left when it has ended.
+type instantTask struct {
+	partition int32
+	next      int64
+	task      *events.Task
+	fault     bool // the task is as it was before an event that can't be folded
+}
+
+// Owned is a partition at an instant.
+type Owned struct {
+	Partition int32  `json:"partition"`
+	Owner     string `json:"owner"`  // by the last claim; empty: none yet
+	Since     string `json:"since"`  // of that claim; empty: none yet
+	Offset    string `json:"offset"` // of events: what is below it is reflected
+	Open      int    `json:"open"`   // tasks
+}
+
+// maxInstantFaults bounds those that are kept.
+const maxInstantFaults = 100
+
+// NewInstant begins before the first event.
+func NewInstant(at time.Time) *Instant {
+	return &Instant{at: at, tasks: map[string]*instantTask{}, parts: map[int32]*Owned{}}
+}
+
+// Add folds a record of the events topic, if it is of the time before. An event
+// that can't be folded leaves its task as it was, and is a fault.
+func (in *Instant) Add(r *events.Record) {
+	e, err := events.DecodeEvent(r)
+	if err == nil && e.At.After(in.at) || err != nil && r.Time.After(in.at) {
+		return
+	}
+	in.events++
+	p := in.part(r.Partition)
+	p.Offset = strconv.FormatInt(r.Offset+1, 10)
+	if err != nil {
+		in.spoil(string(r.Key), r, err)
+		return
+	}
+	if claim, ok := e.Fact.(*events.PartitionClaimed); ok {
+		p.Owner, p.Since = claim.Owner, e.At.UTC().Format(events.TimeLayout)
+		return
+	}
+	in.fold(r, e)
+}
+
+func (in *Instant) fold(r *events.Record, e *events.Event) {
+	t := in.tasks[e.Task]
+	if t == nil {
+		t = &instantTask{partition: r.Partition}
+		in.tasks[e.Task] = t
+	}
+	if t.fault {
+		return
+	}
+	was := t.task != nil && t.task.Open()
+	next, err := events.Evolve(t.task, e, events.Hash(e.Fact.Type(), r.Value))
+	if err != nil {
+		in.spoil(e.Task, r, err)
+		return
+	}
+	t.task, t.next = next, r.Offset+1
+	switch is := next.Open(); {
+	case is && !was:
+		in.part(r.Partition).Open++
+	case was && !is:
+		in.part(r.Partition).Open--
+	}
+	if !next.Open() {
+		t.task = head(next)
+	}
+}
+
+// head is what a list shows of a task that has ended.
+func head(t *events.Task) *events.Task {
+	return &events.Task{ID: t.ID, Workflow: t.Workflow, Version: t.Version, State: t.State, Priority: t.Priority, Labels: t.Labels,
+		ReplyTo: t.ReplyTo, SubmittedAt: t.SubmittedAt, UpdatedAt: t.UpdatedAt, CompleteBy: t.CompleteBy, FailureCount: t.FailureCount,
+		Error: t.Error, Seq: t.Seq, Prev: t.Prev}
+}
+
+func (in *Instant) part(p int32) *Owned {
+	if in.parts[p] == nil {
+		in.parts[p] = &Owned{Partition: p, Offset: "0"}
+	}
+	return in.parts[p]
+}
+
+func (in *Instant) spoil(task string, r *events.Record, err error) {
+	if t := in.tasks[task]; t != nil {
+		t.fault = true
+	}
+	if in.broken++; len(in.faults) < maxInstantFaults {
+		in.faults = append(in.faults, fmt.Sprintf("%s: %v", events.Origin(r), err))
+	}
+}
+
+// InstantView is all tasks at an instant.
+type InstantView struct {
+	At         string                   `json:"at"`
+	Events     int                      `json:"events"`
+	States     map[events.TaskState]int `json:"states"`
+	Partitions []Owned                  `json:"partitions"`
+	Faults     []string                 `json:"faults"` // events that can't be folded: the first of Broken
+	Broken     int                      `json:"broken"`
+	Tasks      []events.TaskView        `json:"tasks"`
+}
+
+// View is the result. wanted says which tasks are listed, the newest first; of
+// those that had ended, the input, the output and the steps are left out.
+func (in *Instant) View(wanted func(*events.Task) bool) *InstantView {
+	v := &InstantView{At: in.at.UTC().Format(events.TimeLayout), Events: in.events, States: map[events.TaskState]int{},
+		Faults: append([]string{}, in.faults...), Broken: in.broken, Partitions: []Owned{}, Tasks: []events.TaskView{}}
+	for _, p := range slices.Sorted(maps.Keys(in.parts)) {
+		v.Partitions = append(v.Partitions, *in.parts[p])
+	}
+	var list []*instantTask
+	for _, t := range in.tasks {
+		if t.task == nil {
+			continue // its first event can't be folded
+		}
+		v.States[t.task.State]++
+		if wanted(t.task) {
+			list = append(list, t)
+		}
+	}
+	slices.SortFunc(list, func(a, b *instantTask) int {
+		return cmp.Or(b.task.SubmittedAt.Compare(a.task.SubmittedAt), cmp.Compare(a.task.ID, b.task.ID))
+	})
+	for _, t := range list {
+		v.Tasks = append(v.Tasks, t.task.View(in.parts[t.partition].Owner, t.partition, t.next))
+	}
+	return v
+}

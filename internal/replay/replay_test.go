@@ -1,0 +1,265 @@
+package replay_test
+
+import (
+	"bytes"
+	"compress/gzip"
+	"encoding/json"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/golden"
+	"github.com/waybill-run/waybill/internal/replay"
+)
+
+// recorded are the events of a log that a whole system wrote: tasks that ended in
+// every way, controls, restarts.
+func recorded(t testing.TB) []events.Record {
+	t.Helper()
+	f, err := os.Open("../golden/testdata/2-c09bcda/log.jsonl.gz")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = f.Close() }()
+	in, err := gzip.NewReader(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all, err := golden.ReadLog(in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var list []events.Record
+	for _, r := range all {
+		if r.Topic == head.Namespace.Events() {
+			list = append(list, r)
+		}
+	}
+	if len(list) < 100 {
+		t.Fatalf("%d events: too few to show anything", len(list))
+	}
+	return list
+}
+
+// byTask are the events of each task.
+func byTask(records []events.Record) map[string][]events.Record {
+	tasks := map[string][]events.Record{}
+	for _, r := range records {
+		if len(r.Key) > 0 {
+			tasks[string(r.Key)] = append(tasks[string(r.Key)], r)
+		}
+	}
+	return tasks
+}
+
+// What the changes of all steps say, put together, is the last state: nothing that
+// changed is left untold, and nothing is told that didn't.
+func TestChangesAddUp(t *testing.T) {
+	for id, records := range byTask(recorded(t)) {
+		s := replay.NewStepper(replay.Until{}, true)
+		var sum any = map[string]any{"steps": map[string]any{}}
+		for i := range records {
+			step, err := s.Add(&records[i])
+			if err != nil || step.Fault != "" {
+				t.Fatalf("task %s, event %d: %v %s", id, i+1, err, step.Fault)
+			}
+			for _, c := range step.Changes {
+				if bytes.Equal(c.Before, c.After) {
+					t.Errorf("task %s, event %d: %s is said to change from %s to %s", id, i+1, c.Path, c.Before, c.After)
+				}
+				put(t, sum, c)
+			}
+			if got, want := text(t, sum), text(t, comparable(t, step.Task)); got != want {
+				t.Fatalf("task %s, event %d: the changes add up to\n%s\nand the state is\n%s", id, i+1, got, want)
+			}
+		}
+	}
+}
+
+// put sets what a change says; it must find what was there before.
+func put(t *testing.T, sum any, c replay.Change) {
+	t.Helper()
+	m := sum.(map[string]any)
+	path := strings.Split(c.Path, ".")
+	for _, name := range path[:len(path)-1] {
+		next, is := m[name].(map[string]any)
+		if !is {
+			next = map[string]any{}
+			m[name] = next
+		}
+		m = next
+	}
+	name := path[len(path)-1]
+	if was := text(t, m[name]); was != text(t, c.Before) {
+		t.Errorf("%s was %s, and is said to have been %s", c.Path, was, c.Before)
+	}
+	m[name] = value(t, c.After)
+}
+
+// comparable is a view as changes tell it: steps by id, nulls as they are.
+func comparable(t *testing.T, v *events.TaskView) any {
+	t.Helper()
+	m := value(t, []byte(text(t, v))).(map[string]any)
+	delete(m, "as_of")
+	delete(m, "updated_at")
+	steps := map[string]any{}
+	for _, s := range m["steps"].([]any) {
+		steps[s.(map[string]any)["id"].(string)] = s
+	}
+	m["steps"] = steps
+	prune(m)
+	return m
+}
+
+// prune takes out what is null: a change to null and nothing are the same.
+func prune(m map[string]any) {
+	for k, v := range m {
+		if v == nil {
+			delete(m, k)
+		} else if in, is := v.(map[string]any); is {
+			prune(in)
+		}
+	}
+}
+
+func value(t *testing.T, raw []byte) (v any) {
+	t.Helper()
+	if err := json.Unmarshal(raw, &v); err != nil {
+		t.Fatal(err)
+	}
+	return v
+}
+
+// text is v as JSON with sorted names and without nulls.
+func text(t *testing.T, v any) string {
+	t.Helper()
+	b, err := json.Marshal(v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	again := value(t, b)
+	if m, is := again.(map[string]any); is {
+		prune(m)
+	}
+	if b, err = json.Marshal(again); err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
+// A replay ends where it was told to, by each way to say it.
+func TestUntil(t *testing.T) {
+	for id, records := range byTask(recorded(t)) {
+		middle := &records[len(records)/2]
+		line, err := events.TimelineLine(middle)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, until := range []string{"offset:" + line.Offset, line.At} {
+			u, err := replay.ParseUntil(until)
+			if err != nil {
+				t.Fatal(err)
+			}
+			s := replay.NewStepper(u, false)
+			last := uint64(0)
+			for i := range records {
+				step, err := s.Add(&records[i])
+				if err != nil {
+					t.Fatal(err)
+				}
+				if step != nil {
+					last = step.Seq
+				}
+			}
+			// Events of one decision have one instant.
+			if last < line.Seq || strings.HasPrefix(until, "offset") && last != line.Seq {
+				t.Errorf("task %s until %s: the last event is %d, want %d", id, until, last, line.Seq)
+			}
+		}
+	}
+	for _, bad := range []string{"", "0", "-1", "offset:", "offset:-1", "yesterday", "2026-01-31"} {
+		if u, err := replay.ParseUntil(bad); err == nil {
+			t.Errorf("%q is taken for %+v", bad, u)
+		}
+	}
+}
+
+// An event that was changed is where the replay stops folding, and says so.
+func TestFaultIsShown(t *testing.T) {
+	for _, records := range byTask(recorded(t)) {
+		if len(records) < 4 {
+			continue
+		}
+		edited := records[1]
+		edited.Value = bytes.Replace(edited.Value, []byte(`"epoch":1`), []byte(`"epoch":9`), 1)
+		if bytes.Equal(edited.Value, records[1].Value) {
+			continue
+		}
+		s := replay.NewStepper(replay.Until{}, false)
+		var faults []bool
+		for i, r := range records {
+			if i == 1 {
+				r = edited
+			}
+			step, err := s.Add(&r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			faults = append(faults, step.Fault != "")
+		}
+		// The event after it names the hash of what it was.
+		if faults[0] || faults[1] || !faults[2] || !faults[3] {
+			t.Errorf("faults %v, want them from the third event on", faults)
+		}
+		return
+	}
+	t.Error("no task to try it with")
+}
+
+// At each instant of the log, Instant has the states that a fold of each task
+// alone has.
+func TestInstant(t *testing.T) {
+	records := recorded(t)
+	tasks := byTask(records)
+	for i := 0; i < len(records); i += 1 + len(records)/20 {
+		line, err := events.TimelineLine(&records[i])
+		if err != nil {
+			t.Fatal(err)
+		}
+		at, err := time.Parse(events.TimeLayout, line.At)
+		if err != nil {
+			t.Fatal(err)
+		}
+		in := replay.NewInstant(at)
+		for j := range records {
+			in.Add(&records[j])
+		}
+		view := in.View(func(*events.Task) bool { return true })
+		states, open := map[events.TaskState]int{}, 0
+		for _, of := range tasks {
+			s := replay.NewStepper(replay.Until{At: at}, false)
+			for j := range of {
+				if _, err := s.Add(&of[j]); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if task := s.Task(); task != nil {
+				states[task.State]++
+				if task.Open() {
+					open++
+				}
+			}
+		}
+		if text(t, states) != text(t, view.States) {
+			t.Errorf("at %s: %v, want %v", line.At, view.States, states)
+		}
+		for _, p := range view.Partitions {
+			open -= p.Open
+		}
+		if open != 0 || view.Broken != 0 {
+			t.Errorf("at %s: %d open tasks are in no partition; %d faults", line.At, open, view.Broken)
+		}
+	}
+}

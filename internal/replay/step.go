@@ -1,0 +1,137 @@
+package replay
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/waybill-run/waybill/events"
+)
+
+// Step is one event of a task, and what it made of it.
+type Step struct {
+	events.Line
+	Changes []Change `json:"changes"`
+	// Fault says why the event can't be folded. The state then is that before it,
+	// and so is that of every event after it.
+	Fault string `json:"fault,omitempty"`
+	// Task is the state after the event, if it was asked for.
+	Task *events.TaskView `json:"task,omitempty"`
+}
+
+// Until says where a replay ends: after a seq, after an offset, or with the last
+// event at an instant. The zero value is the end of the log.
+type Until struct {
+	Seq    uint64
+	Offset *int64
+	At     time.Time
+}
+
+// ParseUntil reads SEQ, offset:N, or an instant as in RFC 3339.
+func ParseUntil(s string) (u Until, err error) {
+	if offset, is := strings.CutPrefix(s, "offset:"); is {
+		n, err := strconv.ParseInt(offset, 10, 64)
+		if err != nil || n < 0 {
+			return u, fmt.Errorf("%q is no offset; offset:42 is one", s)
+		}
+		return Until{Offset: &n}, nil
+	}
+	if n, err := strconv.ParseUint(s, 10, 64); err == nil && n > 0 {
+		return Until{Seq: n}, nil
+	}
+	if u.At, err = time.Parse(time.RFC3339, s); err != nil || u.At.IsZero() {
+		return Until{}, fmt.Errorf("%q is no seq (7), offset (offset:42) or instant (2026-01-31T12:00:00Z)", s)
+	}
+	return u, nil
+}
+
+// covers reports whether the event of a line is before the end.
+func (u Until) covers(l *events.Line, offset int64, at time.Time) bool {
+	switch {
+	case u.Seq > 0:
+		return l.Seq <= u.Seq
+	case u.Offset != nil:
+		return offset <= *u.Offset
+	case !u.At.IsZero():
+		return !at.After(u.At)
+	}
+	return true
+}
+
+// Stepper folds the events of one task, one by one. One goroutine uses it.
+type Stepper struct {
+	until  Until
+	states bool
+	owner  string
+	task   *events.Task
+	shown  *shown
+	fault  string
+}
+
+// NewStepper begins before the first event of a task. states: each step has the
+// whole state after it.
+func NewStepper(until Until, states bool) *Stepper { return &Stepper{until: until, states: states} }
+
+// Claim takes a record without a key: of the partition's owner.
+func (s *Stepper) Claim(r *events.Record) {
+	if e, err := events.DecodeEvent(r); err == nil {
+		if claim, ok := e.Fact.(*events.PartitionClaimed); ok {
+			s.owner = claim.Owner
+		}
+	}
+}
+
+// Add folds the next event of the task; nil if it is past the end that was asked
+// for. An error: the record is no event at all.
+func (s *Stepper) Add(r *events.Record) (*Step, error) {
+	l, err := events.TimelineLine(r)
+	if err != nil {
+		return nil, err
+	}
+	at, err := time.Parse(events.TimeLayout, l.At)
+	if err != nil {
+		at = r.Time
+	}
+	if !s.until.covers(&l, r.Offset, at) {
+		return nil, nil
+	}
+	step := &Step{Line: l, Changes: []Change{}}
+	if s.fault == "" {
+		s.fold(r, step)
+	} else {
+		step.Fault = "not folded: an event before it can't be"
+	}
+	if s.states {
+		step.Task = s.View()
+	}
+	return step, nil
+}
+
+func (s *Stepper) fold(r *events.Record, step *Step) {
+	e, err := events.DecodeEvent(r)
+	if err == nil {
+		s.task, err = events.Evolve(s.task, e, events.Hash(e.Fact.Type(), r.Value))
+	}
+	if err != nil {
+		s.fault = err.Error()
+		step.Fault = s.fault
+		return
+	}
+	view := s.task.View(s.owner, r.Partition, r.Offset+1)
+	now := show(&view, s.shown)
+	step.Changes = changes(s.shown, now)
+	s.shown = now
+}
+
+// Task is the state after the last event that was added; nil before the first.
+// It is the stepper's own.
+func (s *Stepper) Task() *events.Task { return s.task }
+
+// View is Task as it is shown.
+func (s *Stepper) View() *events.TaskView {
+	if s.shown == nil {
+		return nil
+	}
+	return s.shown.view
+}
