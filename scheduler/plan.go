@@ -52,6 +52,19 @@ func attempts(within time.Duration, r workflow.Retry) events.Attempts {
 		Factor: r.Factor, Max: time.Duration(r.Max), CoolDown: time.Duration(r.CoolDown)}
 }
 
+// Advance is what a task's state allows without any input. Of a task that was
+// decided by Decide that is nothing; it is for one whose plan was changed since
+// (internal/replay). Like Decide it changes t, which must be the caller's own copy.
+func Advance(t *events.Task, cause events.Cause, env *Env) Decision {
+	d := &decider{env: env, cause: cause, now: events.Millis(env.Now)}
+	d.Task = t
+	d.advance()
+	if d.needDefinitions {
+		return Decision{NeedDefinitions: true}
+	}
+	return d.Decision
+}
+
 // advance does what the state allows next: starts what is ready, ends what is
 // done, undoes what is to be undone. In a hold nothing starts.
 func (d *decider) advance() {

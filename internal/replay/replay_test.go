@@ -18,6 +18,16 @@ import (
 // every way, controls, restarts.
 func recorded(t testing.TB) []events.Record {
 	t.Helper()
+	list := logOf(t, head.Namespace.Events())
+	if len(list) < 100 {
+		t.Fatalf("%d events: too few to show anything", len(list))
+	}
+	return list
+}
+
+// logOf are the records of a topic of that log.
+func logOf(t testing.TB, topic string) []events.Record {
+	t.Helper()
 	f, err := os.Open("../golden/testdata/2-c09bcda/log.jsonl.gz")
 	if err != nil {
 		t.Fatal(err)
@@ -33,12 +43,9 @@ func recorded(t testing.TB) []events.Record {
 	}
 	var list []events.Record
 	for _, r := range all {
-		if r.Topic == head.Namespace.Events() {
+		if r.Topic == topic {
 			list = append(list, r)
 		}
-	}
-	if len(list) < 100 {
-		t.Fatalf("%d events: too few to show anything", len(list))
 	}
 	return list
 }

@@ -1,0 +1,179 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/replay"
+	"github.com/waybill-run/waybill/workflow"
+)
+
+// forkFlags are those of every fork.
+type forkFlags struct {
+	historyTool
+	workflow string
+	assume   string
+}
+
+func (o *forkFlags) flags(cmd *cobra.Command) {
+	o.historyTool.flags(cmd)
+	cmd.Flags().StringVar(&o.workflow, "workflow", "", "the definition's file")
+	cmd.Flags().StringVar(&o.assume, "assume", string(replay.AssumeCompleted),
+		fmt.Sprintf("the answer to attempts of which none is recorded: one of %v", replay.Assumes))
+}
+
+// begin takes the settings and compiles the definition.
+func (o *forkFlags) begin(cmd *cobra.Command) (*workflow.Program, error) {
+	if err := o.historyTool.begin(cmd); err != nil {
+		return nil, err
+	}
+	if !slices.Contains(replay.Assumes, replay.Assume(o.assume)) {
+		return nil, usage("--assume %q: one of %v", o.assume, replay.Assumes)
+	}
+	if o.workflow == "" {
+		return nil, usage("--workflow FILE: the definition to run under")
+	}
+	return compileFile(o.workflow)
+}
+
+// compileFile reads and compiles a definition.
+func compileFile(path string) (*workflow.Program, error) {
+	src, err := os.ReadFile(path)
+	if err != nil {
+		return nil, exit(exitUsage, "%w", err)
+	}
+	def, err := workflow.ParseYAML(path, src)
+	if err != nil {
+		return nil, usage("the definition can't be used:\n%v", err)
+	}
+	return workflow.Compile(def)
+}
+
+type forkOptions struct {
+	forkFlags
+	at uint64
+}
+
+func newReplayFork() *cobra.Command {
+	var o forkOptions
+	cmd := &cobra.Command{
+		Use:   "fork ID --at SEQ --workflow FILE",
+		Short: "Run a task on under another definition, in a sandbox, and compare",
+		Long: `Run a task on from one of its events, under another definition, and show both courses side by
+side. The decisions are the scheduler's own, time passes at once, and nothing is written to any
+topic: the task itself isn't touched.
+
+Agents give the answers that are recorded, after the time that they took. Of an attempt of which
+nothing is recorded, --assume says what is answered; such events are marked. Commands of operators
+after the fork are left out. In the midst of a decision the fork is before it.`,
+		Args: arguments("a task's id"),
+		RunE: func(cmd *cobra.Command, args []string) error { return runFork(cmd, &o, args) },
+	}
+	o.forkFlags.flags(cmd)
+	cmd.Flags().Uint64Var(&o.at, "at", 0, "the last event that both courses have (default: the task's last)")
+	return cmd
+}
+
+func runFork(cmd *cobra.Command, o *forkOptions, args []string) error {
+	program, err := o.begin(cmd)
+	if err != nil {
+		return err
+	}
+	id, h, err := o.openOne(cmd, args)
+	if err != nil {
+		return err
+	}
+	defer h.close()
+	var records []events.Record
+	err = h.read(cmd.Context(), id, func(r *events.Record) error {
+		if string(r.Key) == id {
+			records = append(records, *r)
+		}
+		return nil
+	})
+	switch {
+	case err != nil:
+		return err
+	case len(records) == 0:
+		return o.notThere(id)
+	}
+	if err := sameWorkflow(&records[0], program); err != nil {
+		return err
+	}
+	f, err := replay.Fork{Program: program, At: o.at, Assume: replay.Assume(o.assume)}.Run(records)
+	if err != nil {
+		return exit(exitUsage, "task %q can't be forked: %w", id, err)
+	}
+	return o.printObject(cmd.OutOrStdout(), f, func(out io.Writer) error { return forkTable(out, f) })
+}
+
+// sameWorkflow refuses a definition of something else.
+func sameWorkflow(first *events.Record, p *workflow.Program) error {
+	e, err := events.DecodeEvent(first)
+	if err != nil {
+		return fmt.Errorf("%s: %w", events.Origin(first), err)
+	}
+	if f, ok := e.Fact.(*events.TaskReceived); ok && f.Workflow != p.Definition().Name {
+		return usage("task %q is of workflow %s, and the file defines %s", e.Task, f.Workflow, p.Definition().Name)
+	}
+	return nil
+}
+
+// forkTable shows both courses side by side.
+func forkTable(out io.Writer, f *replay.Forked) error {
+	w := newTable(out, "")
+	w.row("Task", f.Task)
+	w.row("Fork", fmt.Sprintf("after event %d", f.At))
+	ended := string(f.State)
+	if f.Error != nil {
+		ended += ": " + shorten(errorText(f.Error), 120)
+	}
+	w.row("Forked", ended)
+	if f.Stalled != "" {
+		w.row("Stalled", shorten(f.Stalled, 200))
+	}
+	w.row("Answers", fmt.Sprintf("%d are assumed, marked ?", f.Assumed))
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	fmt.Fprintln(out)
+	w = newTable(out, "RECORDED AT FORKED AT")
+	for _, p := range replay.Pairs(f) {
+		var left, leftAt, right, rightAt string
+		if p.Recorded != nil {
+			left, leftAt = eventText(p.Recorded, false), clock(p.Recorded.At)
+		}
+		if p.Forked != nil {
+			right, rightAt = eventText(&p.Forked.Line, p.Forked.Assumed), clock(p.Forked.At)
+		}
+		w.row(dash(left), dash(leftAt), dash(right), dash(rightAt))
+	}
+	return w.Flush()
+}
+
+func eventText(l *events.Line, assumed bool) string {
+	text := shortType(l.Type)
+	if l.Step != "" {
+		text += " " + l.Step
+	}
+	if l.Attempt > 0 {
+		text += " (" + strconv.Itoa(l.Attempt) + ")"
+	}
+	if assumed {
+		text += " ?"
+	}
+	return text
+}
+
+// clock is the time of day of an instant of the log.
+func clock(at string) string {
+	_, t, _ := strings.Cut(at, "T")
+	return strings.TrimSuffix(t, "Z")
+}

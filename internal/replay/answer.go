@@ -1,0 +1,98 @@
+package replay
+
+import (
+	"encoding/json"
+	"time"
+
+	"github.com/waybill-run/waybill/events"
+)
+
+// answer is what an agent answers to an attempt in a sandbox.
+type answer struct {
+	outcome events.Outcome // empty: nothing, the attempt expires
+	effect  events.Effect
+	body    json.RawMessage
+	after   time.Duration // the attempt's start
+	assumed bool          // nothing is recorded of the attempt
+}
+
+// Assume is what is assumed of an attempt of which nothing is recorded.
+type Assume string
+
+// What can be assumed.
+const (
+	AssumeCompleted Assume = "completed" // with the step's recorded output, else null
+	AssumeFailed    Assume = "failed"    // without an effect
+	AssumeRejected  Assume = "rejected"
+	AssumeSilent    Assume = "silent" // no answer, until the attempt's time is over
+)
+
+// Assumes are all of them.
+var Assumes = []Assume{AssumeCompleted, AssumeFailed, AssumeRejected, AssumeSilent}
+
+// recording is what agents answered in the recorded history of a task.
+type recording struct {
+	answers map[events.RequestRef]answer
+	outputs map[string]json.RawMessage // of steps that completed
+	started map[events.RequestRef]time.Time
+}
+
+func newRecording() *recording {
+	return &recording{answers: map[events.RequestRef]answer{}, outputs: map[string]json.RawMessage{}, started: map[events.RequestRef]time.Time{}}
+}
+
+// add takes in an event. An operator's release says nothing of an agent.
+func (r *recording) add(e *events.Event) {
+	switch f := e.Fact.(type) {
+	case *events.AttemptStarted:
+		r.started[events.RequestRef{Step: f.Step, Kind: f.Kind, Attempt: f.Attempt}] = e.At
+	case *events.AttemptCompleted:
+		if f.Kind == events.Do {
+			r.outputs[f.Step] = f.Output
+		}
+		r.answered(e, events.RequestRef{Step: f.Step, Kind: f.Kind, Attempt: f.Attempt}, answer{outcome: events.Completed, body: f.Output})
+	case *events.AttemptFailed:
+		r.answered(e, events.RequestRef{Step: f.Step, Kind: f.Kind, Attempt: f.Attempt}, answer{outcome: events.Failed, effect: f.Effect, body: errorBody(f.Error)})
+	case *events.AttemptRejected:
+		r.answered(e, events.RequestRef{Step: f.Step, Kind: f.Kind, Attempt: f.Attempt}, answer{outcome: events.Rejected, body: errorBody(f.Error)})
+	case *events.AttemptExpired:
+		r.answered(e, events.RequestRef{Step: f.Step, Kind: f.Kind, Attempt: f.Attempt}, answer{})
+	}
+}
+
+func (r *recording) answered(e *events.Event, ref events.RequestRef, a answer) {
+	if a.body == nil {
+		a.body = json.RawMessage("null")
+	}
+	a.after = max(0, e.At.Sub(r.started[ref]))
+	r.answers[ref] = a
+}
+
+// answer is the recorded one, or what is assumed.
+func (r *recording) answer(ref events.RequestRef, assume Assume) answer {
+	if a, recorded := r.answers[ref]; recorded {
+		return a
+	}
+	a := answer{assumed: true, body: json.RawMessage("null")}
+	switch assume {
+	case AssumeCompleted:
+		a.outcome = events.Completed
+		if out := r.outputs[ref.Step]; out != nil && ref.Kind == events.Do {
+			a.body = out
+		}
+	case AssumeFailed:
+		a.outcome, a.effect, a.body = events.Failed, events.EffectNone, errorBody(assumedError)
+	case AssumeRejected:
+		a.outcome, a.body = events.Rejected, errorBody(assumedError)
+	}
+	return a
+}
+
+var assumedError = &events.Error{Code: "assumed", Message: "nothing is recorded of this attempt"}
+
+func errorBody(e *events.Error) json.RawMessage {
+	if e == nil {
+		return json.RawMessage("null")
+	}
+	return encode(e)
+}

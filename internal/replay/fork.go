@@ -1,0 +1,379 @@
+package replay
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/scheduler"
+	"github.com/waybill-run/waybill/workflow"
+)
+
+// The bounds of a fork: a task that goes round for ever is told, not waited for.
+const (
+	maxForkTurns = 100_000
+	// askAgain is how long after a recovery that changed nothing the next is asked
+	// for, in the sandbox's time.
+	askAgain = time.Second
+)
+
+// Fork says how a task is to be run on.
+type Fork struct {
+	// Program is the definition that it runs under from the fork on.
+	Program *workflow.Program
+	// At is the last event that both courses have; 0: the last there is. Events of
+	// one decision stay together: in the midst of one, the fork is before it, and
+	// the input is decided anew.
+	At uint64
+	// Assume is the answer to attempts of which nothing is recorded.
+	Assume Assume
+}
+
+// ForkLine is an event of the forked course.
+type ForkLine struct {
+	events.Line
+	// Assumed: the answer that led to it isn't recorded.
+	Assumed bool `json:"assumed,omitempty"`
+}
+
+// Forked is what became of a task in the sandbox.
+type Forked struct {
+	Task    string           `json:"task"`
+	At      uint64           `json:"at"` // the last event that both have
+	State   events.TaskState `json:"state"`
+	Error   *events.Error    `json:"error"`
+	Assumed int              `json:"assumed"` // answers
+	// Stalled says why the task neither ended nor is held.
+	Stalled  string          `json:"stalled,omitempty"`
+	Recorded []events.Line   `json:"recorded"` // after the fork
+	Forked   []ForkLine      `json:"forked"`
+	View     events.TaskView `json:"task_after"`
+}
+
+// Run runs a task on under another definition, from a point of its recorded
+// history: the real scheduler's decisions and the real policies, in a time that
+// passes at once, with the agents' recorded answers where there are any. It
+// writes nothing. Commands of operators after the fork are left out: they were
+// given to another course. records are the task's own, from the first on.
+func (f Fork) Run(records []events.Record) (*Forked, error) {
+	s := &sandbox{fork: f, past: newRecording(), timers: &events.Timers{}, answers: map[events.RequestRef]pending{}, snoozed: map[uint64]time.Time{},
+		out: &Forked{Recorded: []events.Line{}, Forked: []ForkLine{}}}
+	if err := s.replay(records); err != nil {
+		return nil, err
+	}
+	s.begin()
+	s.run()
+	if s.task == nil {
+		return nil, errors.New("the submission is refused under this definition")
+	}
+	s.out.Task, s.out.State, s.out.Error = s.task.ID, s.task.State, s.task.Error
+	s.out.View = s.task.View("", s.partition, s.next)
+	return s.out, nil
+}
+
+// sandbox is one fork.
+type sandbox struct {
+	fork      Fork
+	past      *recording
+	task      *events.Task
+	timers    *events.Timers
+	startedAt time.Time // of the task; zero: not yet
+	running   map[events.RequestRef]time.Time
+	answers   map[events.RequestRef]pending // that are on their way
+	snoozed   map[uint64]time.Time          // timers that were asked for in vain
+	now       time.Time
+	partition int32
+	next      int64
+	out       *Forked
+}
+
+// pending is an answer that comes.
+type pending struct {
+	at time.Time
+	answer
+}
+
+// replay folds the history up to the fork, and takes down what agents answered in
+// all of it.
+func (s *sandbox) replay(records []events.Record) error {
+	s.running = map[events.RequestRef]time.Time{}
+	history := make([]*events.Event, len(records))
+	for i := range records {
+		var err error
+		if history[i], err = events.DecodeEvent(&records[i]); err != nil {
+			return fmt.Errorf("%s: %w", events.Origin(&records[i]), err)
+		}
+		s.past.add(history[i])
+	}
+	last, err := s.fork.last(history)
+	if err != nil {
+		return err
+	}
+	for i, e := range history {
+		r := &records[i]
+		if e.Seq > last {
+			line, err := events.TimelineLine(r)
+			if err != nil {
+				return fmt.Errorf("%s: %w", events.Origin(r), err)
+			}
+			s.out.Recorded = append(s.out.Recorded, line)
+			continue
+		}
+		var err error
+		if s.task, err = events.Evolve(s.task, e, events.Hash(e.Fact.Type(), r.Value)); err != nil {
+			return fmt.Errorf("%s: %w", events.Origin(r), err)
+		}
+		s.took(e)
+		s.now, s.partition, s.next, s.out.At = e.At, r.Partition, r.Offset+1, e.Seq
+	}
+	return nil
+}
+
+// last is the seq of the last event that both courses have: the end of a decision,
+// at or before where the fork was asked for, or the task's first event.
+func (f Fork) last(history []*events.Event) (uint64, error) {
+	switch n := len(history); {
+	case n == 0:
+		return 0, errors.New("the task's history has no event")
+	case f.At > history[n-1].Seq:
+		return 0, fmt.Errorf("the task's history ends with event %d", history[n-1].Seq)
+	case f.At == 0:
+		return history[n-1].Seq, nil
+	}
+	last := history[0].Seq
+	for i, e := range history {
+		if ends := i == len(history)-1 || history[i+1].Cause != e.Cause; ends && e.Seq <= f.At {
+			last = e.Seq
+		}
+	}
+	return last, nil
+}
+
+// took keeps what an event of either course means to timers and agents.
+func (s *sandbox) took(e *events.Event) {
+	s.timers.Evolve(e)
+	switch f := e.Fact.(type) {
+	case *events.TaskStarted:
+		s.startedAt = e.At
+	case *events.AttemptStarted:
+		s.running[events.RequestRef{Step: f.Step, Kind: f.Kind, Attempt: f.Attempt}] = e.At
+	case *events.AttemptCompleted:
+		delete(s.running, events.RequestRef{Step: f.Step, Kind: f.Kind, Attempt: f.Attempt})
+	case *events.AttemptFailed:
+		delete(s.running, events.RequestRef{Step: f.Step, Kind: f.Kind, Attempt: f.Attempt})
+	case *events.AttemptRejected:
+		delete(s.running, events.RequestRef{Step: f.Step, Kind: f.Kind, Attempt: f.Attempt})
+	case *events.AttemptExpired:
+		delete(s.running, events.RequestRef{Step: f.Step, Kind: f.Kind, Attempt: f.Attempt})
+	}
+}
+
+// begin goes from the recorded course to the fork's.
+func (s *sandbox) begin() {
+	t := s.task
+	switch {
+	case !t.Open():
+	case t.State == events.StatePending: // received, and nothing else: it begins anew
+		s.task, s.timers = nil, &events.Timers{}
+		version := s.fork.Program.Definition().Version
+		s.decide(&events.Submission{ID: t.ID, Workflow: t.Workflow, Version: version, Input: t.Input, Priority: t.Priority, Labels: t.Labels,
+			CompleteBy: t.CompleteBy, Traceparent: t.Traceparent}, false)
+		if len(s.out.Forked) > 0 {
+			s.out.Forked = s.out.Forked[1:] // received: both courses have it
+		}
+	default:
+		s.migrate()
+		s.accept(s.protected(func(env *scheduler.Env) scheduler.Decision {
+			return scheduler.Advance(s.task.Clone(), events.Cause{}, env)
+		}), false)
+	}
+}
+
+// migrate puts the task under the fork's definition: steps keep what they did, by
+// their ids; new ones are pending, and what isn't there any more is dropped. Armed
+// timers follow the new rules, from the instants at which they began.
+func (s *sandbox) migrate() {
+	t, plan := s.task, scheduler.PlanOf(s.fork.Program)
+	def := s.fork.Program.Definition()
+	steps := make([]events.Step, len(plan.Steps))
+	for i := range steps {
+		steps[i].State = events.StepPending
+		if was, ok := t.Plan.Step(plan.Steps[i].ID); ok {
+			steps[i] = t.Steps[was]
+			if plan.Steps[i].Undo == nil {
+				steps[i].Undo = nil
+			}
+		}
+	}
+	if !s.startedAt.IsZero() && plan.CompleteWithin != t.Plan.CompleteWithin && t.State == events.StateProcessing {
+		t.CompleteBy = events.Millis(s.startedAt.Add(plan.CompleteWithin))
+	}
+	t.Plan, t.Steps, t.Workflow, t.Version = plan, steps, def.Name, def.Version
+	s.rearm()
+	for ref, since := range s.running {
+		if _, ok := plan.Step(ref.Step); ok {
+			s.expect(ref, since)
+		}
+	}
+}
+
+// rearm gives the armed timers the policies of the new plan.
+func (s *sandbox) rearm() {
+	t, kept := s.task, s.timers.Armed[:0]
+	for _, a := range s.timers.Armed {
+		i, ok := t.Plan.Step(a.Slot.Step)
+		own := a.Slot.Step == ""
+		switch {
+		case own && t.State == events.StateProcessing:
+			a.Policy.OnError, a.Policy.CompleteBy, a.Timer.Due = t.Plan.OnError, t.CompleteBy, t.CompleteBy
+			t.Timer.Due = t.CompleteBy
+		case own:
+		case !ok || a.Slot.Kind == events.Undo && t.Plan.Steps[i].Undo == nil:
+			continue
+		default:
+			a.Policy.Attempts = t.Plan.AttemptsOf(i, a.Slot.Kind)
+			if a.Slot.Kind == events.Do {
+				a.Policy.OnError, a.Policy.CompleteBy = t.Plan.OnError, t.CompleteBy
+			}
+		}
+		kept = append(kept, a)
+	}
+	s.timers.Armed = kept
+}
+
+// expect has the answer to an attempt come in its time.
+func (s *sandbox) expect(ref events.RequestRef, since time.Time) {
+	a := s.past.answer(ref, s.fork.Assume)
+	if a.assumed {
+		s.out.Assumed++
+	}
+	if a.outcome != "" {
+		s.answers[ref] = pending{at: since.Add(a.after), answer: a}
+	}
+}
+
+// run goes from what comes next to what comes next, until the task has ended or
+// is held.
+func (s *sandbox) run() {
+	for turn := 0; s.task != nil && s.out.Stalled == "" && s.task.Open() && s.task.State != events.StateError; turn++ {
+		if turn == maxForkTurns {
+			s.out.Stalled = "it goes round: stopped after " + strconv.Itoa(maxForkTurns) + " inputs"
+			return
+		}
+		if err := s.turn(); err != nil {
+			s.out.Stalled = err.Error()
+			return
+		}
+	}
+}
+
+// turn takes the answer or the timer that comes first.
+func (s *sandbox) turn() error {
+	ref, reply := s.firstAnswer()
+	timer, due := s.firstTimer()
+	switch {
+	case reply == nil && timer == nil:
+		return errors.New("nothing is under way, and no timer is armed")
+	case reply != nil && (timer == nil || !reply.at.After(due)):
+		delete(s.answers, ref)
+		s.advance(reply.at)
+		s.decide(&events.Reply{Task: s.task.ID, Ref: ref, Outcome: reply.outcome, Effect: reply.effect, Body: reply.body}, reply.assumed)
+		return nil
+	}
+	s.advance(due)
+	ask := timer.Policy.Next(s.task.ID, timer.Slot.Step, timer.Slot.Kind, timer.Attempt, timer.Timer.Due, s.now)
+	if s.decide(timer.Recovery(s.task.ID, ask), false) {
+		return nil
+	}
+	s.snoozed[timer.Timer.Seq] = s.now.Add(askAgain)
+	return nil
+}
+
+func (s *sandbox) advance(to time.Time) {
+	if to.After(s.now) {
+		s.now = to
+	}
+}
+
+func (s *sandbox) firstAnswer() (ref events.RequestRef, first *pending) {
+	for r, a := range s.answers {
+		earlier := first == nil || a.at.Before(first.at) ||
+			a.at.Equal(first.at) && events.RequestID("", r) < events.RequestID("", ref)
+		if earlier {
+			ref, first = r, &a
+		}
+	}
+	return ref, first
+}
+
+func (s *sandbox) firstTimer() (first *events.Armed, due time.Time) {
+	for i := range s.timers.Armed {
+		a := &s.timers.Armed[i]
+		at := a.Timer.Due
+		if until := s.snoozed[a.Timer.Seq]; until.After(at) {
+			at = until
+		}
+		if first == nil || at.Before(due) {
+			first, due = a, at
+		}
+	}
+	return first, due
+}
+
+// decide has the scheduler decide. It reports whether anything happened.
+func (s *sandbox) decide(in events.Input, assumed bool) bool {
+	return s.accept(s.protected(func(env *scheduler.Env) scheduler.Decision {
+		return scheduler.Decide(s.task.Clone(), in, events.Cause{}, env)
+	}), assumed)
+}
+
+// protected calls the scheduler. A plan that was changed under a task can lead to a
+// transition that no log has, on which the scheduler panics: then the fork can't go
+// on, and that is its result.
+func (s *sandbox) protected(decide func(*scheduler.Env) scheduler.Decision) (d scheduler.Decision) {
+	env := &scheduler.Env{Now: s.now, Namespace: events.DefaultNamespace, Source: "replay", Partition: s.partition,
+		Definitions: only{s.fork.Program}, DefinitionsRead: true, Requests: map[string]int32{}}
+	for _, agent := range s.fork.Program.Definition().Agents() {
+		env.Requests[agent] = 1
+	}
+	defer func() {
+		if why := recover(); why != nil {
+			d, s.out.Stalled = scheduler.Decision{}, fmt.Sprintf("the task can't go on under this definition: %v", why)
+		}
+	}()
+	return decide(env)
+}
+
+// accept takes in a decision. It reports whether anything happened.
+func (s *sandbox) accept(d scheduler.Decision, assumed bool) bool {
+	if len(d.Events) == 0 {
+		return false
+	}
+	s.task = d.Task
+	for _, e := range d.Events {
+		s.took(e)
+		s.tell(e, assumed)
+		if f, ok := e.Fact.(*events.AttemptStarted); ok {
+			s.expect(events.RequestRef{Step: f.Step, Kind: f.Kind, Attempt: f.Attempt}, e.At)
+		}
+	}
+	return true
+}
+
+// tell writes an event of the forked course as a line of a timeline.
+func (s *sandbox) tell(e *events.Event, assumed bool) {
+	r := e.Record(events.DefaultNamespace, "replay", s.partition, e.Value())
+	line, err := events.TimelineLine(&r)
+	if err != nil {
+		panic("replay: " + err.Error()) // it was just made
+	}
+	line.Offset = ""
+	s.out.Forked = append(s.out.Forked, ForkLine{line, assumed})
+}
+
+// only is one definition, whatever is asked for.
+type only struct{ program *workflow.Program }
+
+func (o only) Program(string, int) (*workflow.Program, bool) { return o.program, true }

@@ -1,0 +1,189 @@
+package replay
+
+import (
+	"bytes"
+	"slices"
+
+	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/workflow"
+)
+
+// Outlook is what a definition would mean to a task.
+type Outlook struct {
+	Task string `json:"task"`
+	// At is the event from which on it was run: of an open task its last, of one
+	// that has ended its first.
+	At uint64 `json:"at"`
+	// Now is the task's state. Otherwise and Then are how it ends, or where it is
+	// held, without and with the definition; of a task that has ended, Otherwise is
+	// Now.
+	Now       events.TaskState `json:"now"`
+	Otherwise events.TaskState `json:"otherwise"`
+	Then      events.TaskState `json:"then"`
+	// Changed: the events aren't the same. First is the first that only one of the
+	// courses has.
+	Changed bool         `json:"changed"`
+	First   *events.Line `json:"first,omitempty"`
+	// Stalled says why it can't go on; Assumed counts answers that aren't recorded.
+	Stalled string `json:"stalled,omitempty"`
+	Assumed int    `json:"assumed"`
+}
+
+// Plan says what a definition would mean to tasks: Look takes one after the other.
+type Plan struct {
+	Program *workflow.Program
+	// Old is the definition that an open task has.
+	Old    func(name string, version int) (*workflow.Program, error)
+	Assume Assume
+}
+
+// Look runs a task under both definitions. records are the task's own.
+func (p *Plan) Look(records []events.Record) (*Outlook, error) {
+	s := NewStepper(Until{}, false)
+	for i := range records {
+		if _, err := s.Add(&records[i]); err != nil {
+			return nil, err
+		}
+	}
+	t := s.Task()
+	if t.Open() {
+		return p.open(t, records)
+	}
+	f, err := Fork{Program: p.Program, At: 1, Assume: p.Assume}.Run(records)
+	if err != nil {
+		return nil, err
+	}
+	o := outlook(t, f)
+	o.Otherwise = t.State
+	return o, nil
+}
+
+// open runs a task on under its own definition, too: nothing is recorded of what
+// comes.
+func (p *Plan) open(t *events.Task, records []events.Record) (*Outlook, error) {
+	old, err := p.Old(t.Workflow, t.Version)
+	if err != nil {
+		return nil, err
+	}
+	otherwise, err := Fork{Program: old, Assume: p.Assume}.Run(records)
+	if err != nil {
+		return nil, err
+	}
+	f, err := Fork{Program: p.Program, Assume: p.Assume}.Run(records)
+	if err != nil {
+		return nil, err
+	}
+	for i := range otherwise.Forked {
+		f.Recorded = append(f.Recorded, otherwise.Forked[i].Line)
+	}
+	o := outlook(t, f)
+	o.Otherwise = otherwise.State
+	return o, nil
+}
+
+func outlook(t *events.Task, f *Forked) *Outlook {
+	o := &Outlook{Task: f.Task, At: f.At, Now: t.State, Then: f.State, Stalled: f.Stalled, Assumed: f.Assumed}
+	rows := Pairs(f)
+	i := slices.IndexFunc(rows, func(p Pair) bool { return p.Recorded == nil || p.Forked == nil })
+	if i < 0 {
+		return o
+	}
+	o.Changed = true
+	if o.First = rows[i].Recorded; o.First == nil {
+		o.First = &rows[i].Forked.Line
+	}
+	return o
+}
+
+// Choice collects the records of the tasks that a plan looks at: those of one
+// workflow that are open, or the last few that have ended. One goroutine uses it.
+type Choice struct {
+	workflow string
+	finished int
+	tasks    map[string]*chosen
+	ended    []string // in the order of their end
+	broken   int
+}
+
+// chosen is a task that may be looked at.
+type chosen struct {
+	task    *events.Task
+	records []events.Record
+}
+
+// NewChoice takes the open tasks of a workflow, or the last so many that have ended.
+func NewChoice(name string, finished int) *Choice {
+	return &Choice{workflow: name, finished: finished, tasks: map[string]*chosen{}}
+}
+
+// Add takes in a record of the events topic. The records of a task come in order.
+func (c *Choice) Add(r *events.Record) {
+	id := string(r.Key)
+	if id == "" {
+		return
+	}
+	t := c.tasks[id]
+	e, err := events.DecodeEvent(r)
+	if err == nil && t == nil {
+		if f, ok := e.Fact.(*events.TaskReceived); !ok || f.Workflow != c.workflow {
+			return
+		}
+		t = &chosen{}
+		c.tasks[id] = t
+	}
+	if t == nil {
+		return
+	}
+	if err == nil {
+		t.task, err = events.Evolve(t.task, e, events.Hash(e.Fact.Type(), r.Value))
+	}
+	if err != nil {
+		c.broken++
+		delete(c.tasks, id)
+		return
+	}
+	t.records = append(t.records, kept(r))
+	if !t.task.Open() {
+		c.end(id)
+	}
+}
+
+// kept is a record on its own: what was fetched with it isn't kept for its sake.
+func kept(r *events.Record) events.Record {
+	k := *r
+	k.Key, k.Value, k.Headers = bytes.Clone(r.Key), bytes.Clone(r.Value), slices.Clone(r.Headers)
+	for i := range k.Headers {
+		k.Headers[i].Value = bytes.Clone(k.Headers[i].Value)
+	}
+	return k
+}
+
+// end forgets what isn't among the last that ended.
+func (c *Choice) end(id string) {
+	c.ended = append(c.ended, id)
+	if len(c.ended) > c.finished {
+		delete(c.tasks, c.ended[0])
+		c.ended = c.ended[1:]
+	}
+}
+
+// Each calls fn with the records of each task that was chosen, in the order of their
+// ids or of their ends, and returns how many tasks were passed over because an event
+// of theirs can't be folded.
+func (c *Choice) Each(fn func(records []events.Record) error) (broken int, err error) {
+	ids := slices.Clone(c.ended)
+	if c.finished == 0 {
+		for id := range c.tasks {
+			ids = append(ids, id)
+		}
+		slices.Sort(ids)
+	}
+	for _, id := range ids {
+		if t := c.tasks[id]; t != nil {
+			if err := fn(t.records); err != nil {
+				return c.broken, err
+			}
+		}
+	}
+	return c.broken, nil
+}

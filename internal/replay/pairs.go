@@ -1,0 +1,72 @@
+package replay
+
+import "github.com/waybill-run/waybill/events"
+
+// Pair is a row of two courses side by side: the same event in both, or one that
+// only one has.
+type Pair struct {
+	Recorded *events.Line
+	Forked   *ForkLine
+}
+
+// maxPairs bounds the table that Pairs fills; longer courses are put one after the
+// other from where they first differ.
+const maxPairs = 4 << 20
+
+// Pairs puts the courses of a fork side by side, so that as many of the same events
+// as can be stand in one row: same type, step and attempt.
+func Pairs(f *Forked) []Pair {
+	a, b := f.Recorded, f.Forked
+	var rows []Pair
+	for len(a) > 0 && len(b) > 0 && same(&a[0], &b[0]) {
+		rows = append(rows, Pair{&a[0], &b[0]})
+		a, b = a[1:], b[1:]
+	}
+	if len(a)*len(b) > maxPairs {
+		for i := range a {
+			rows = append(rows, Pair{Recorded: &a[i]})
+		}
+		for i := range b {
+			rows = append(rows, Pair{Forked: &b[i]})
+		}
+		return rows
+	}
+	return append(rows, aligned(a, b)...)
+}
+
+// aligned is the longest common subsequence, with the rest around it.
+func aligned(a []events.Line, b []ForkLine) []Pair {
+	length := make([][]int32, len(a)+1) // of the common subsequence of a[i:] and b[j:]
+	for i := range length {
+		length[i] = make([]int32, len(b)+1)
+	}
+	for i := len(a) - 1; i >= 0; i-- {
+		for j := len(b) - 1; j >= 0; j-- {
+			if same(&a[i], &b[j]) {
+				length[i][j] = length[i+1][j+1] + 1
+			} else {
+				length[i][j] = max(length[i+1][j], length[i][j+1])
+			}
+		}
+	}
+	var rows []Pair
+	i, j := 0, 0
+	for i < len(a) || j < len(b) {
+		switch {
+		case i < len(a) && j < len(b) && same(&a[i], &b[j]):
+			rows = append(rows, Pair{&a[i], &b[j]})
+			i, j = i+1, j+1
+		case j == len(b) || i < len(a) && length[i+1][j] >= length[i][j+1]:
+			rows = append(rows, Pair{Recorded: &a[i]})
+			i++
+		default:
+			rows = append(rows, Pair{Forked: &b[j]})
+			j++
+		}
+	}
+	return rows
+}
+
+func same(a *events.Line, b *ForkLine) bool {
+	return a.Type == b.Type && a.Step == b.Step && a.Attempt == b.Attempt
+}
