@@ -21,8 +21,8 @@ import (
 const tableLimit = 50
 
 func newTask() *cobra.Command {
-	cmd := &cobra.Command{Use: "task", Short: "List, show, await and cancel tasks"}
-	cmd.AddCommand(newTaskList(), newTaskGet(), newTaskWait(), newCancel())
+	cmd := &cobra.Command{Use: "task", Short: "List, show, explain, await and cancel tasks"}
+	cmd.AddCommand(newTaskList(), newTaskGet(), newTaskWhy(), newTaskWait(), newCancel())
 	return cmd
 }
 

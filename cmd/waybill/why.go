@@ -1,0 +1,135 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/replay"
+)
+
+func newTaskWhy() *cobra.Command {
+	var t historyTool
+	cmd := &cobra.Command{
+		Use:   "why ID",
+		Short: "Say why a task doesn't advance, since when, and what would move it",
+		Long: `Say why a task doesn't advance. The reason is one of: poison, hold, no_live_agent, cool_down,
+waiting_retry, capacity, queue, at_work, upstream_step, ended. Of several steps it is that of the
+one that is hindered most; the others are listed. With --file nothing is known of agents.`,
+		Args: arguments("a task's id"),
+		RunE: func(cmd *cobra.Command, args []string) error { return runTaskWhy(cmd, &t, args) },
+	}
+	t.flags(cmd)
+	return cmd
+}
+
+func runTaskWhy(cmd *cobra.Command, t *historyTool, args []string) error {
+	if err := t.begin(cmd); err != nil {
+		return err
+	}
+	id, h, err := t.openOne(cmd, args)
+	if err != nil {
+		return err
+	}
+	defer h.close()
+	f := newFolding()
+	err = h.read(cmd.Context(), id, func(r *events.Record) error {
+		f.add(r, func(key string) bool { return key == id })
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	task, poison := f.tasks[id], ""
+	if err := f.poison[id]; err != nil {
+		poison = err.Error()
+	}
+	switch {
+	case task == nil && poison != "":
+		return fmt.Errorf("task %q: its first event can't be used: %s", id, poison)
+	case task == nil:
+		return t.notThere(id)
+	}
+	agents := map[string]replay.AgentState{}
+	if l, is := h.(*logHistory); is {
+		if err := l.agents(cmd.Context(), task, agents); err != nil {
+			return err
+		}
+	}
+	w := replay.Explain(task, poison, agents, time.Now())
+	return t.printObject(cmd.OutOrStdout(), w, func(out io.Writer) error { return whyTable(out, w) })
+}
+
+// agents asks the cluster about the agents that attempts of a task are with.
+func (h *logHistory) agents(ctx context.Context, t *events.Task, agents map[string]replay.AgentState) error {
+	for i := range t.Steps {
+		for _, kind := range []events.Kind{events.Do, events.Undo} {
+			run := t.Run(i, kind)
+			if run == nil || run.State != events.StepRunning {
+				continue
+			}
+			name, _ := t.Plan.Agent(i, kind)
+			if _, known := agents[name]; known {
+				continue
+			}
+			var err error
+			if agents[name], err = h.agent(ctx, name); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (h *logHistory) agent(ctx context.Context, name string) (a replay.AgentState, err error) {
+	group := h.cfg.Namespace.AgentGroup(name)
+	err = h.patiently(ctx, func(ctx context.Context) error {
+		state, err := h.admin.DescribeGroup(ctx, group)
+		if err != nil {
+			return err
+		}
+		lags, err := h.admin.GroupLag(ctx, group)
+		if err != nil {
+			return err
+		}
+		a = replay.AgentState{Members: len(state.Members)}
+		for _, lag := range lags[h.cfg.Namespace.Requests(name)] {
+			a.Lag += lag
+		}
+		return nil
+	})
+	if err != nil {
+		return a, fmt.Errorf("agent %s: %w", name, err)
+	}
+	return a, nil
+}
+
+// whyTable shows an explanation to people.
+func whyTable(out io.Writer, y *replay.Why) error {
+	w := newTable(out, "")
+	w.row("Task", y.Task)
+	w.row("State", string(y.State))
+	reason := string(y.Reason)
+	if y.Step != "" {
+		reason += ", step " + y.Step
+	}
+	w.row("Reason", reason)
+	w.row("Since", tableTime(y.Since))
+	if y.Until != nil {
+		w.row("Until", tableTime(y.Until))
+	}
+	w.row("Moved by", y.Moves)
+	if err := w.Flush(); err != nil || len(y.Steps) < 2 {
+		return err
+	}
+	fmt.Fprintln(out)
+	w = newTable(out, "STEP KIND ATTEMPT AGENT REASON SINCE UNTIL")
+	for _, s := range y.Steps {
+		w.row(s.Step, string(s.Kind), fmt.Sprint(s.Attempt), s.Agent, string(s.Reason), tableTime(s.Since), tableTime(s.Until))
+	}
+	return w.Flush()
+}

@@ -1,0 +1,192 @@
+package replay
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/waybill-run/waybill/events"
+)
+
+// Reason says why a task, or a step of it, stands where it stands.
+type Reason string
+
+// The reasons, of which the first that holds of any step is the task's.
+const (
+	ReasonPoison       Reason = "poison"        // an event of its history can't be used by this build
+	ReasonHold         Reason = "hold"          // an operator has to say what is to be done
+	ReasonNoLiveAgent  Reason = "no_live_agent" // nobody reads the agent's requests
+	ReasonCoolDown     Reason = "cool_down"     // a long wait, after the last attempt of the budget
+	ReasonWaitingRetry Reason = "waiting_retry" // a wait before another attempt
+	ReasonCapacity     Reason = "capacity"      // it could start, and the scheduler hasn't: the agent has enough to do
+	ReasonQueue        Reason = "queue"         // the request, or the submission, waits to be taken
+	ReasonAtWork       Reason = "at_work"       // an attempt is under way
+	ReasonUpstreamStep Reason = "upstream_step" // another step must end first
+	ReasonEnded        Reason = "ended"
+)
+
+// reasons are in the order in which one stands for the task.
+var reasons = []Reason{ReasonPoison, ReasonHold, ReasonNoLiveAgent, ReasonCoolDown, ReasonWaitingRetry, ReasonCapacity, ReasonQueue,
+	ReasonAtWork, ReasonUpstreamStep, ReasonEnded}
+
+// AgentState is what the cluster knows of an agent.
+type AgentState struct {
+	Members int   // processes that read its requests
+	Lag     int64 // requests that none has taken
+}
+
+// StepWhy is why a step stands where it stands.
+type StepWhy struct {
+	Step    string      `json:"step"`
+	Kind    events.Kind `json:"kind"`
+	Attempt int         `json:"attempt"`
+	Agent   string      `json:"agent"`
+	Reason  Reason      `json:"reason"`
+	Since   *string     `json:"since"` // at the latest
+	Until   *string     `json:"until"` // when a timer is due at the latest; null: none
+	Moves   string      `json:"moves"` // what would move it
+}
+
+// Why is why a task doesn't advance.
+type Why struct {
+	Task   string           `json:"task"`
+	State  events.TaskState `json:"state"`
+	Reason Reason           `json:"reason"`
+	Step   string           `json:"step,omitempty"` // that the reason is of
+	Since  *string          `json:"since"`
+	Until  *string          `json:"until"`
+	Moves  string           `json:"moves"`
+	Steps  []StepWhy        `json:"steps"` // that haven't ended
+}
+
+// Explain says why a task doesn't advance, as of now. agents is what the cluster
+// knows of the agents of its steps; of one that isn't there nothing is known.
+// poison says which event of it can't be used; empty: none.
+func Explain(t *events.Task, poison string, agents map[string]AgentState, now time.Time) *Why {
+	w := &Why{Task: t.ID, State: t.State, Since: instantText(t.UpdatedAt), Steps: []StepWhy{}}
+	switch {
+	case poison != "":
+		w.Reason, w.Moves = ReasonPoison, "a build that can read it: "+poison
+		return w
+	case !t.Open():
+		w.Reason, w.Moves = ReasonEnded, "nothing: it is "+string(t.State)
+		return w
+	case t.State == events.StateError:
+		w.Reason, w.Moves = ReasonHold, "waybill resubmit, undo, release or task cancel"
+		if t.Error != nil {
+			w.Step = t.Error.Step
+		}
+		return w
+	case t.State == events.StatePending:
+		w.Reason, w.Moves = ReasonQueue, "a scheduler that starts it"
+		return w
+	}
+	for i := range t.Steps {
+		if s, waits := explainStep(t, i, agents, now); waits {
+			w.Steps = append(w.Steps, s)
+		}
+	}
+	w.ofSteps(t)
+	return w
+}
+
+// ofSteps takes the reason of the step that is hindered most.
+func (w *Why) ofSteps(t *events.Task) {
+	if len(w.Steps) == 0 {
+		w.Reason, w.Until = ReasonQueue, instantText(t.Timer.Due)
+		w.Moves = "a scheduler that takes what came last"
+		return
+	}
+	s := slices.MinFunc(w.Steps, func(a, b StepWhy) int {
+		return cmp.Compare(slices.Index(reasons, a.Reason), slices.Index(reasons, b.Reason))
+	})
+	w.Reason, w.Step, w.Since, w.Until, w.Moves = s.Reason, s.Step, s.Since, s.Until, s.Moves
+}
+
+// explainStep looks at a step, or at its undo while the task is undone. It reports
+// whether there is anything to say.
+func explainStep(t *events.Task, i int, agents map[string]AgentState, now time.Time) (StepWhy, bool) {
+	kind := events.Do
+	if t.State == events.StateUndoing && t.Steps[i].State != events.StepRunning {
+		kind = events.Undo
+	}
+	run := t.Run(i, kind)
+	if run == nil {
+		return StepWhy{}, false // it isn't undone, or not yet
+	}
+	s := StepWhy{Step: t.Plan.Steps[i].ID, Kind: kind, Attempt: run.Attempt}
+	s.Agent, _ = t.Plan.Agent(i, kind)
+	switch run.State {
+	case events.StepRunning:
+		s.running(run, agents)
+	case events.StepWaiting:
+		// A fold doesn't keep when a wait began: no later than the task's last event.
+		s.Reason, s.Since, s.Until = ReasonWaitingRetry, instantText(t.UpdatedAt), instantText(run.Timer.Due)
+		if run.CooledDown {
+			s.Reason = ReasonCoolDown
+		}
+		s.Moves = "the end of the wait: then attempt " + fmt.Sprint(run.Attempt+1)
+	case events.StepFailed:
+		s.Reason, s.Since, s.Until = ReasonWaitingRetry, instantText(run.Timer.Due), instantText(run.Timer.Due) // due at once
+		s.Moves = "a supervisor that asks for what comes next"
+		if late := now.Sub(run.Timer.Due); run.Timer.Armed() && late > lateSupervisor {
+			s.Moves += fmt.Sprintf("; it is %s late: is one running?", late.Round(time.Second))
+		}
+	case events.StepPending:
+		if kind == events.Undo || t.State != events.StateProcessing {
+			return s, false
+		}
+		s.pending(t, i)
+	default:
+		return s, false
+	}
+	return s, true
+}
+
+// lateSupervisor is how long after its due a timer may stand before it is said.
+const lateSupervisor = 5 * time.Second
+
+func (s *StepWhy) running(run *events.Run, agents map[string]AgentState) {
+	s.Reason, s.Since, s.Until = ReasonAtWork, instantText(run.StartedAt), instantText(run.Timer.Due)
+	s.Moves = "the agent's reply, or the end of the attempt's time"
+	a, known := agents[s.Agent]
+	switch {
+	case !known:
+	case a.Members == 0:
+		s.Reason = ReasonNoLiveAgent
+		s.Moves = "an instance of agent " + s.Agent + " that reads its requests"
+	case a.Lag > 0:
+		s.Reason = ReasonQueue
+		s.Moves = fmt.Sprintf("agent %s, which has not taken %d requests yet, perhaps this one among them", s.Agent, a.Lag)
+	}
+}
+
+func (s *StepWhy) pending(t *events.Task, i int) {
+	var missing []string
+	var since time.Time
+	for _, n := range t.Plan.Steps[i].Needs {
+		need := &t.Steps[n]
+		if need.State != events.StepCompleted && need.State != events.StepSkipped {
+			missing = append(missing, t.Plan.Steps[n].ID)
+		} else if need.EndedAt.After(since) {
+			since = need.EndedAt
+		}
+	}
+	s.Since = instantText(since)
+	if len(missing) > 0 {
+		s.Reason, s.Moves = ReasonUpstreamStep, "the end of "+strings.Join(missing, ", ")
+		return
+	}
+	s.Reason, s.Moves = ReasonCapacity, "a reply of agent "+s.Agent+" to another request: the scheduler asks for no more at once"
+}
+
+// instantText is an instant as JSON has it; nil: none.
+func instantText(t time.Time) *string {
+	if t.IsZero() {
+		return nil
+	}
+	s := t.UTC().Format(events.TimeLayout)
+	return &s
+}

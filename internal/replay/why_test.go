@@ -1,0 +1,96 @@
+package replay_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/replay"
+)
+
+// Each reason is given where it holds, with the step that it is of.
+func TestWhy(t *testing.T) {
+	patient := func(t *testing.T) *history { return recordOf(t, program(t, fmt.Sprintf(order, 1, 2, ""))) }
+	busy := map[string]replay.AgentState{"stock": {Members: 1}, "bank": {Members: 2}, "parcels": {Members: 1}}
+	for _, tt := range []struct {
+		name, want string
+		agents     map[string]replay.AgentState
+		play       func(t *testing.T) *history
+	}{
+		{"at work", "processing: at_work reserve", busy, patient},
+		{"nothing known of agents", "processing: at_work reserve", nil, patient},
+		{"no agent", "processing: no_live_agent reserve", map[string]replay.AgentState{"stock": {}}, patient},
+		{"requests are not taken", "processing: queue reserve", map[string]replay.AgentState{"stock": {Members: 1, Lag: 4}}, patient},
+		{"the supervisor is to ask", "processing: waiting_retry reserve", busy, func(t *testing.T) *history {
+			h := patient(t)
+			h.reply(1, "reserve", 1, events.Failed, `{"code":"down"}`)
+			return h
+		}},
+		{"backoff", "processing: waiting_retry reserve", busy, func(t *testing.T) *history {
+			h := patient(t)
+			h.reply(1, "reserve", 1, events.Failed, `{"code":"down"}`)
+			h.recover(1)
+			return h
+		}},
+		{"cool-down", "processing: cool_down reserve", busy, func(t *testing.T) *history {
+			h := recordOf(t, program(t, `
+workflow: order
+version: 1
+complete_within: 10m
+defaults: {complete_within: 10s, retry: {max_attempts: 1, cool_down: 1m}}
+steps:
+  reserve: {agent: stock, operation: reserve}
+`))
+			h.reply(1, "reserve", 1, events.Failed, `{"code":"down"}`)
+			h.recover(1)
+			return h
+		}},
+		{"held", "error: hold reserve", busy, func(t *testing.T) *history {
+			h := recordOf(t, program(t, `
+workflow: order
+version: 1
+on_error: hold
+complete_within: 10m
+steps:
+  reserve: {agent: stock, operation: reserve, complete_within: 1s}
+`))
+			h.reply(1, "reserve", 1, events.Rejected, `{"code":"never"}`)
+			return h
+		}},
+		{"undone", "undone: ended ", busy, failed},
+	} {
+		h := tt.play(t)
+		w := replay.Explain(h.task, "", tt.agents, noon.Add(time.Minute))
+		if got := fmt.Sprintf("%s: %s %s", w.State, w.Reason, w.Step); got != tt.want {
+			t.Errorf("%s: %s, want %s", tt.name, got, tt.want)
+		}
+		if w.Moves == "" || w.Since == nil {
+			t.Errorf("%s: since %v, moves %q", tt.name, w.Since, w.Moves)
+		}
+	}
+}
+
+// A step that has what it needs and wasn't started waits for room; the steps after
+// it wait for it; an event that can't be used comes before everything.
+func TestWhyOfSteps(t *testing.T) {
+	task := recordOf(t, program(t, fmt.Sprintf(order, 1, 1, ""))).task.Clone()
+	task.Steps[0].Run = events.Run{State: events.StepPending}
+	w := replay.Explain(task, "", nil, noon)
+	if w.Reason != replay.ReasonCapacity || len(w.Steps) != 3 || w.Steps[1].Reason != replay.ReasonUpstreamStep || w.Steps[1].Moves != "the end of reserve" {
+		t.Errorf("%+v", w)
+	}
+	if w = replay.Explain(task, "events/0/7: of a newer build", nil, noon); w.Reason != replay.ReasonPoison {
+		t.Errorf("%+v", w)
+	}
+	undoing := failed(t)
+	s := replay.NewStepper(replay.Until{Seq: undoing.task.Seq - 2}, false)
+	for i := range undoing.records {
+		if _, err := s.Add(&undoing.records[i]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if w = replay.Explain(s.Task(), "", nil, noon); w.State != events.StateUndoing || w.Reason != replay.ReasonAtWork || w.Steps[0].Kind != events.Undo {
+		t.Errorf("%+v", w)
+	}
+}
