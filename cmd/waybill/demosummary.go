@@ -14,6 +14,7 @@ import (
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/demo"
 	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/replay"
 	"github.com/waybill-run/waybill/projections"
 )
 
@@ -141,11 +142,17 @@ func (r *demoRun) storedPlaces(partition int32, id string) (_ []projections.Plac
 }
 
 // printTimeline prints a timeline for people.
-func printTimeline(out io.Writer, lines []events.Line) error {
+func printTimeline(out io.Writer, lines []events.Line) error { return printTimelineFrom(out, lines, 0) }
+
+// printTimelineFrom prints the lines from an index on; the head with the first.
+func printTimelineFrom(out io.Writer, lines []events.Line, from int) error {
 	w := tabwriter.NewWriter(out, 0, 4, 2, ' ', 0)
-	fmt.Fprintln(w, "SEQ\tAT\t+\tEVENT\tSTEP\tATTEMPT\tOFFSET\t")
+	if from == 0 {
+		fmt.Fprintln(w, "SEQ\tAT\t+\tEVENT\tSTEP\tATTEMPT\tWAIT\tWORK\tLEFT\tOFFSET\t")
+	}
 	var first time.Time
-	for _, l := range lines {
+	spans := replay.Spans(lines)
+	for i, l := range lines {
 		at, err := time.Parse(time.RFC3339, l.At)
 		if err != nil {
 			return err
@@ -153,13 +160,25 @@ func printTimeline(out io.Writer, lines []events.Line) error {
 		if first.IsZero() {
 			first = at
 		}
+		if i < from {
+			continue
+		}
 		attempt := ""
 		if l.Attempt > 0 {
 			attempt = fmt.Sprint(l.Attempt)
 		}
-		fmt.Fprintf(w, "%d\t%s\t%s\t%s\t%s\t%s\t%d/%s\t\n", l.Seq, at.Format("15:04:05.000"), at.Sub(first), shortType(l.Type), l.Step, attempt, l.Partition, l.Offset)
+		fmt.Fprintf(w, "%d\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%d/%s\t\n", l.Seq, at.Format("15:04:05.000"), at.Sub(first), shortType(l.Type), l.Step, attempt,
+			spanText(spans[i].Wait), spanText(spans[i].Work), spanText(spans[i].Left), l.Partition, l.Offset)
 	}
 	return w.Flush()
+}
+
+// spanText is a duration, if it is told.
+func spanText(d *time.Duration) string {
+	if d == nil {
+		return ""
+	}
+	return d.String()
 }
 
 // shortType is an event's type as tables show it.

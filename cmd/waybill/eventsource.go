@@ -44,7 +44,7 @@ func (t *historyTool) openHistory(cmd *cobra.Command) (eventSource, error) {
 		if err != nil {
 			return nil, err
 		}
-		return &logHistory{l}, nil
+		return &logHistory{logbook: l}, nil
 	}
 	f := &fileHistory{path: t.file, note: cmd.ErrOrStderr()}
 	if t.file == "-" {
@@ -59,14 +59,17 @@ func (t *historyTool) openHistory(cmd *cobra.Command) (eventSource, error) {
 }
 
 // logHistory is the events topic.
-type logHistory struct{ *logbook }
+type logHistory struct {
+	*logbook
+	places map[int32]place // where the last read ended
+}
 
-func (h *logHistory) read(ctx context.Context, id string, fn func(*events.Record) error) error {
+func (h *logHistory) read(ctx context.Context, id string, fn func(*events.Record) error) (err error) {
 	var in kafka.Range
 	if id != "" {
 		in.Partitions = []int32{h.partition(id)}
 	}
-	_, err := h.logbook.read(ctx, h.cfg.Namespace.Events(), in, fn)
+	h.places, err = h.logbook.read(ctx, h.cfg.Namespace.Events(), in, fn)
 	return err
 }
 

@@ -69,7 +69,7 @@ func runExport(cmd *cobra.Command, o *exportOptions, args []string) error {
 		return err
 	}
 	defer l.close()
-	return o.write(cmd, &logHistory{l}, x)
+	return o.write(cmd, &logHistory{logbook: l}, x)
 }
 
 // write writes to where it was asked for. A file is there whole, or not at all.

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"context"
+	"io"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -8,54 +10,112 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
+type timelineOptions struct {
+	historyTool
+	follow bool
+}
+
 func newTimeline() *cobra.Command {
-	var t historyTool
+	var o timelineOptions
 	cmd := &cobra.Command{
 		Use:   "timeline ID",
 		Short: "Show every event of a task, as it stands in the log",
-		Args:  arguments("a task's id"),
-		RunE:  func(cmd *cobra.Command, args []string) error { return runTimeline(cmd, &t, args) },
+		Long: `Show every event of a task, as it stands in the log. WAIT is how long an attempt could have
+started before it did, WORK how long the agent had it, LEFT what was left of its time. With
+--follow what comes is shown, too, until the task has ended or is held.`,
+		Args: arguments("a task's id"),
+		RunE: func(cmd *cobra.Command, args []string) error { return runTimeline(cmd, &o, args) },
 	}
-	t.flags(cmd)
+	o.flags(cmd)
+	cmd.Flags().BoolVar(&o.follow, "follow", false, "go on, with events as they come (as table or jsonl)")
 	return cmd
 }
 
-func runTimeline(cmd *cobra.Command, t *historyTool, args []string) error {
-	if err := t.begin(cmd); err != nil {
+func runTimeline(cmd *cobra.Command, o *timelineOptions, args []string) error {
+	if err := o.begin(cmd); err != nil {
 		return err
 	}
-	id, h, err := t.openOne(cmd, args)
+	switch {
+	case o.follow && o.format == formatJSON:
+		return usage("--follow shows events as they come, and -o json is one value; take -o jsonl")
+	case o.follow && o.file != "":
+		return usage("--follow reads the log; to a file nothing comes")
+	}
+	id, h, err := o.openOne(cmd, args)
 	if err != nil {
 		return err
 	}
 	defer h.close()
-	var lines []events.Line
+	t := &timeline{options: o, id: id, note: h.warnings()}
 	err = h.read(cmd.Context(), id, func(r *events.Record) error {
-		if string(r.Key) != id {
-			return nil
-		}
-		line, err := events.TimelineLine(r)
-		if err != nil {
-			noEvent(h.warnings(), r, err)
-			return nil
-		}
-		if t.format == formatTable {
-			line.Type, line.Step = printable(line.Type), printable(line.Step)
-			if _, err := time.Parse(time.RFC3339, line.At); err != nil {
-				line.At = r.Time.UTC().Format(events.TimeLayout)
-			}
-		}
-		lines = append(lines, line)
+		t.add(r)
 		return nil
 	})
-	if err != nil {
+	switch {
+	case err != nil:
+		return err
+	case len(t.lines) == 0:
+		return o.notThere(id)
+	}
+	if err := t.show(cmd.OutOrStdout()); err != nil || !o.follow {
 		return err
 	}
-	if len(lines) == 0 {
-		return t.notThere(id)
+	return t.tail(cmd.Context(), h.(*logHistory), cmd.OutOrStdout())
+}
+
+// timeline is one that is shown, and perhaps followed.
+type timeline struct {
+	options *timelineOptions
+	id      string
+	note    io.Writer
+	lines   []events.Line
+	shown   int // lines
+	ended   bool
+}
+
+// add takes an event of the task.
+func (t *timeline) add(r *events.Record) {
+	if string(r.Key) != t.id {
+		return
 	}
-	if t.format == formatTable {
-		return printTimeline(cmd.OutOrStdout(), lines)
+	line, err := events.TimelineLine(r)
+	if err != nil {
+		noEvent(t.note, r, err)
+		return
 	}
-	return printList(&t.output, cmd.OutOrStdout(), "", lines, nil)
+	if t.options.format == formatTable {
+		line.Type, line.Step = printable(line.Type), printable(line.Step)
+		if _, err := time.Parse(time.RFC3339, line.At); err != nil {
+			line.At = r.Time.UTC().Format(events.TimeLayout)
+		}
+	}
+	t.lines = append(t.lines, line)
+	switch shortType(line.Type) {
+	case "task.processed", "task.undone", "task.cancelled", "task.held":
+		t.ended = true
+	case "task.resumed", "task.undoing":
+		t.ended = false
+	}
+}
+
+// show prints what wasn't shown yet.
+func (t *timeline) show(out io.Writer) error {
+	from := t.shown
+	t.shown = len(t.lines)
+	if t.options.format == formatTable {
+		return printTimelineFrom(out, t.lines, from)
+	}
+	return printList(&t.options.output, out, "", t.lines[from:], nil)
+}
+
+// tail shows what comes, until the task has ended or is held.
+func (t *timeline) tail(ctx context.Context, h *logHistory, out io.Writer) error {
+	news := &tail{h.logbook, h.cfg.Namespace.Events(), h.places}
+	return h.until(ctx, func() (bool, error) {
+		any, err := news.poll(ctx, t.add)
+		if err == nil && len(t.lines) > t.shown {
+			err = t.show(out)
+		}
+		return any, err
+	}, func() bool { return t.ended })
 }

@@ -2,6 +2,7 @@ package replay_test
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -92,5 +93,44 @@ func TestWhyOfSteps(t *testing.T) {
 	}
 	if w = replay.Explain(s.Task(), "", nil, noon); w.State != events.StateUndoing || w.Reason != replay.ReasonAtWork || w.Steps[0].Kind != events.Undo {
 		t.Errorf("%+v", w)
+	}
+}
+
+// A timeline tells waits apart from work, and how much of an attempt's time was left.
+func TestSpans(t *testing.T) {
+	h := recordOf(t, program(t, fmt.Sprintf(order, 1, 2, "")))
+	h.reply(1, "reserve", 1, events.Failed, `{"code":"down"}`)
+	h.recover(1)
+	h.recover(3)
+	h.reply(4, "reserve", 2, events.Completed, `{}`)
+	var lines []events.Line
+	for i := range h.records {
+		l, err := events.TimelineLine(&h.records[i])
+		if err != nil {
+			t.Fatal(err)
+		}
+		lines = append(lines, l)
+	}
+	var got []string
+	for i, s := range replay.Spans(lines) {
+		text := lines[i].Type
+		for _, d := range []*time.Duration{s.Wait, s.Work, s.Left} {
+			if d == nil {
+				text += " -"
+			} else {
+				text += " " + d.String()
+			}
+		}
+		got = append(got, text)
+	}
+	want := []string{"waybill.task.received.v1 - - -", "waybill.task.started.v1 - - -", "waybill.step.started.v1 0s - -",
+		"waybill.step.failed.v1 - 1s 9s", "waybill.step.waiting.v1 - - -", "waybill.step.started.v1 2s - -",
+		"waybill.step.completed.v1 - 1s 9s", "waybill.step.started.v1 0s - -"}
+	if !slices.Equal(got, want) {
+		t.Errorf("%q\nwant %q", got, want)
+	}
+	// What is no event's data is told nothing of.
+	if s := replay.Spans([]events.Line{{Type: "waybill.step.completed.v1", At: "never"}, {At: "2026-01-31T12:00:00.000Z", Data: []byte("[")}}); s[0] != (replay.Span{}) || s[1] != (replay.Span{}) {
+		t.Errorf("%+v", s)
 	}
 }
