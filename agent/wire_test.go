@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -49,18 +50,42 @@ func wired(brokers []string, ns events.Namespace) agent.Config {
 		}}
 }
 
-// child serves until SIGTERM. Its handler says "handling" and waits for a line.
+// child serves until SIGTERM. Its handler says "handling <task>" and waits for a
+// line that names the task: a request may come twice, and which handler is told to
+// go on must not depend on which reads first.
 func child(where string) error {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
 	brokers, ns, _ := strings.Cut(where, " ")
-	in := bufio.NewReader(os.Stdin)
+	may := told{tasks: map[string]chan struct{}{}}
+	go may.read(os.Stdin)
 	return agent.Run(ctx, wired(strings.Split(brokers, ","), events.Namespace(ns)),
-		agent.HandlerFunc(func(context.Context, agent.Request) (any, error) {
-			fmt.Println("handling")
-			_, err := in.ReadString('\n')
-			return "done", err
+		agent.HandlerFunc(func(_ context.Context, r agent.Request) (any, error) {
+			fmt.Println("handling " + r.Task)
+			<-may.of(r.Task)
+			return "done", nil
 		}))
+}
+
+// told is which tasks' handlers may return.
+type told struct {
+	mu    sync.Mutex
+	tasks map[string]chan struct{} // closed once its line was read
+}
+
+func (d *told) of(task string) chan struct{} {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.tasks[task] == nil {
+		d.tasks[task] = make(chan struct{})
+	}
+	return d.tasks[task]
+}
+
+func (d *told) read(in io.Reader) {
+	for lines := bufio.NewScanner(in); lines.Scan(); {
+		close(d.of(lines.Text()))
+	}
 }
 
 func TestRunOnARealSession(t *testing.T) {
@@ -126,10 +151,17 @@ func TestStoppedProcessRepliesNothingLate(t *testing.T) {
 			t.Fatal(err)
 		}
 		lines := bufio.NewReader(out)
-		await := func() {
+		await := func(task string) {
 			t.Helper()
-			if line, err := lines.ReadString('\n'); line != "handling\n" {
-				t.Fatalf("the agent said %q: %v", line, err)
+			for {
+				line, err := lines.ReadString('\n')
+				if err != nil {
+					t.Fatalf("the agent said %q: %v", line, err)
+				}
+				if line == "handling "+task+"\n" {
+					return
+				}
+				t.Logf("before it handles %s, the agent says %q: a request came again", task, line)
 			}
 		}
 		send := func(s syscall.Signal) {
@@ -140,8 +172,8 @@ func TestStoppedProcessRepliesNothingLate(t *testing.T) {
 		}
 		// The agent has its partition once it has answered a first request.
 		c.ask(c.request("o-1", events.Do, 1, "charge", "{}", time.Minute))
-		await()
-		fmt.Fprintln(in)
+		await("o-1")
+		fmt.Fprintln(in, "o-1")
 		c.awaitReplies(1)
 
 		late := c.request("o-2", events.Do, 1, "charge", "{}", 3*time.Second)
@@ -151,18 +183,18 @@ func TestStoppedProcessRepliesNothingLate(t *testing.T) {
 			t.Fatal(err)
 		}
 		c.ask(late)
-		await()
+		await("o-2")
 		send(syscall.SIGSTOP)
 		awaitStopped(t, cmd.Process.Pid)
-		fmt.Fprintln(in) // the handler returns as soon as the process goes on
+		fmt.Fprintln(in, "o-2") // the handler returns as soon as the process goes on
 		// Its clock is behind by the fastest delivery that it saw, which on a busy
 		// machine is a few tenths of a second.
 		<-time.After(time.Until(by) + 2*time.Second)
 		send(syscall.SIGCONT)
 
 		c.ask(c.request("o-3", events.Do, 1, "charge", "{}", time.Minute))
-		await()
-		fmt.Fprintln(in)
+		await("o-3")
+		fmt.Fprintln(in, "o-3")
 		said := c.awaitReplies(2)
 		send(syscall.SIGTERM)
 		if err := cmd.Wait(); err != nil {
