@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"slices"
@@ -150,6 +151,31 @@ func (in *inboxes) failed(err error) {
 func (in *inboxes) wake() {
 	close(in.moved)
 	in.moved = make(chan struct{})
+}
+
+// awaitValue waits until a record with a value was seen in a topic, and returns it.
+// A foreign writer doesn't say where it wrote, and others write beside it.
+func (in *inboxes) awaitValue(t *testing.T, topic string, value []byte) events.Record {
+	t.Helper()
+	deadline := time.After(patience)
+	for {
+		in.mu.Lock()
+		i := slices.IndexFunc(in.records, func(r events.Record) bool { return r.Topic == topic && bytes.Equal(r.Value, value) })
+		var found events.Record
+		if i >= 0 {
+			found = in.records[i]
+		}
+		moved, err := in.moved, in.err
+		in.mu.Unlock()
+		if i >= 0 {
+			return found
+		}
+		select {
+		case <-moved:
+		case <-deadline:
+			t.Fatalf("waited %s for a record of %d bytes in %s; reading: %v", patience, len(value), topic, err)
+		}
+	}
 }
 
 // awaitCauses waits until every record that led to one of the events was seen.

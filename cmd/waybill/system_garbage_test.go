@@ -72,7 +72,7 @@ func garbage(t *testing.T, s *system, metrics, ledger string) {
 		all[i].record = at
 		want[events.Origin(&at)] = all[i]
 		if i == len(orders)/2 {
-			for _, x := range huge(t, s) {
+			for _, x := range huge(t, s, seen.inputs) {
 				want[events.Origin(&x.record)] = x
 			}
 		}
@@ -180,24 +180,14 @@ func rubbishOf(s *system) []rubbish {
 }
 
 // huge writes 2 MB to each inbox, with kcat: our own clients refuse to.
-func huge(t *testing.T, s *system) []rubbish {
+func huge(t *testing.T, s *system, seen *inboxes) []rubbish {
 	t.Helper()
-	value := make([]byte, hugeBytes)
-	rand.Read(value) // never fails; what can't be compressed
-	file := writeFile(t, "huge", value)
-	admin, err := kafka.OpenAdmin(s.config())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer admin.Close()
 	var all []rubbish
 	for _, topic := range s.ns.InboxTopics() {
-		before, err := admin.EndOffsets(t.Context(), topic)
-		if err != nil {
-			t.Fatal(err)
-		}
-		s.broker.Kcat(t, "", "-P", "-t", topic, "-p", "0", "-X", "message.max.bytes=2090000", file)
-		all = append(all, rubbish{events.Record{Topic: topic, Partition: 0, Offset: before[0], Value: value}, events.ReasonTooLarge})
+		value := make([]byte, hugeBytes)
+		rand.Read(value) // never fails; what can't be compressed
+		s.broker.Kcat(t, "", "-P", "-t", topic, "-p", "0", "-X", "message.max.bytes=2090000", writeFile(t, "huge", value))
+		all = append(all, rubbish{seen.awaitValue(t, topic, value), events.ReasonTooLarge})
 	}
 	return all
 }
