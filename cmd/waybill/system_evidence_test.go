@@ -27,8 +27,8 @@ const (
 	// probeEvery is how often a broker is asked how long it takes.
 	probeEvery = 100 * time.Millisecond
 	// tornWithin is how close to a kill of the embedded broker a transaction was
-	// under way that it tore.
-	tornWithin = 2 * time.Second
+	// under way that it tore: one may write for a third of its timeout.
+	tornWithin = kafka.DefaultTransactionTimeout / 3
 	// allFaults is more than can show: one torn transaction may break the promises
 	// of as many tasks as it had records.
 	allFaults = 1_000_000
