@@ -82,7 +82,7 @@ type Decision struct {
 // (nil: there is no such task). It changes t, which must be the caller's own
 // copy, and returns it in the decision. It reads no clock and does no I/O.
 func Decide(t *events.Task, in events.Input, cause events.Cause, env *Env) Decision {
-	d := &decider{env: env, cause: cause, now: events.Millis(env.Now)}
+	d := &decider{env: env, cause: cause, now: events.Millis(env.Now), derived: derived{bytes: -1}}
 	d.Task = t
 	switch in := in.(type) {
 	case *events.Submission:
@@ -108,7 +108,7 @@ type decider struct {
 	now             time.Time
 	needDefinitions bool
 	program         *workflow.Program
-	scope           *workflow.Scope
+	derived         derived
 }
 
 // emit records a fact: the task moves on, and what the fact means to others is
@@ -129,7 +129,7 @@ func (d *decider) record(e *events.Event) *events.Event {
 		panic("scheduler: " + err.Error())
 	}
 	d.Task = next
-	d.scope = nil
+	d.derived.moved(next, e)
 	d.Events = append(d.Events, e)
 	d.Records = append(d.Records, e.Record(d.env.Namespace, d.env.Source, d.env.Partition, value))
 	d.tell(e)
@@ -174,10 +174,10 @@ func (d *decider) reply(r *events.Reply) {
 }
 
 func (d *decider) completed(i int, ref events.RequestRef, r *events.Reply) {
-	if n := len(r.Body); ref.Kind == events.Do && (n > MaxOutputBytes || d.Task.Bytes()+n > MaxTaskBytes) {
+	if n := len(r.Body); ref.Kind == events.Do && (n > MaxOutputBytes || d.derived.size(d.Task)+n > MaxTaskBytes) {
 		// It did happen: the effect stays unknown to the task, so that an
 		// undo reaches it, and it isn't tried again.
-		err := &events.Error{Code: events.CodeTooLarge, Message: tooLarge("the output of step "+quoted(ref.Step), n, MaxOutputBytes, d.Task.Bytes()+n)}
+		err := &events.Error{Code: events.CodeTooLarge, Message: tooLarge("the output of step "+quoted(ref.Step), n, MaxOutputBytes, d.derived.size(d.Task)+n)}
 		d.emit(&events.AttemptFailed{Kind: ref.Kind, Step: ref.Step, Attempt: ref.Attempt, Effect: events.EffectUnknown, Error: err}, time.Time{}, nil)
 		d.errored(i, ref.Kind, err)
 		return

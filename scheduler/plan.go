@@ -243,9 +243,9 @@ func (d *decider) inputOf(i int, k events.Kind, run *events.Run) (input json.Raw
 	if fresh && !events.ValidJSON(input) {
 		return nil, false, tooDeep("the input of step " + quoted(d.Task.Plan.Steps[i].ID))
 	}
-	if n := len(input); n > MaxStepInputBytes || d.Task.Bytes()+n > MaxTaskBytes {
+	if n := len(input); n > MaxStepInputBytes || d.derived.size(d.Task)+n > MaxTaskBytes {
 		what := "the input of step " + quoted(d.Task.Plan.Steps[i].ID)
-		return nil, false, &events.Error{Code: events.CodeTooLarge, Message: tooLarge(what, n, MaxStepInputBytes, d.Task.Bytes()+n)}
+		return nil, false, &events.Error{Code: events.CodeTooLarge, Message: tooLarge(what, n, MaxStepInputBytes, d.derived.size(d.Task)+n)}
 	}
 	return input, fresh, nil
 }
@@ -344,8 +344,8 @@ func (d *decider) process() {
 		d.fail(tooDeep("the task's output"))
 		return
 	}
-	if n := len(out); n > MaxOutputBytes || d.Task.Bytes()+n > MaxTaskBytes {
-		d.fail(&events.Error{Code: events.CodeTooLarge, Message: tooLarge("the task's output", n, MaxOutputBytes, d.Task.Bytes()+n)})
+	if n := len(out); n > MaxOutputBytes || d.derived.size(d.Task)+n > MaxTaskBytes {
+		d.fail(&events.Error{Code: events.CodeTooLarge, Message: tooLarge("the task's output", n, MaxOutputBytes, d.derived.size(d.Task)+n)})
 		return
 	}
 	d.emit(&events.TaskProcessed{Output: out}, time.Time{}, nil)
@@ -381,21 +381,17 @@ func expressionFailed(err error) *events.Error {
 	return &events.Error{Code: events.CodeExpressionFailed, Message: err.Error()}
 }
 
-// evaluationScope is what expressions can see. It is made anew after an event.
+// evaluationScope is what expressions can see now.
 func (d *decider) evaluationScope() *workflow.Scope {
-	if d.scope != nil {
-		return d.scope
+	if d.derived.scope != nil {
+		return d.derived.scope
 	}
 	t := d.Task
 	s := &workflow.Scope{TaskID: t.ID, Workflow: t.Workflow, Version: t.Version, Priority: t.Priority, Labels: t.Labels, Input: t.Input,
 		Steps: make([]workflow.StepScope, len(t.Steps))}
 	for i := range t.Steps {
-		st := &t.Steps[i]
-		s.Steps[i] = workflow.StepScope{Output: st.Output, State: string(st.State)}
-		if st.Error != nil {
-			s.Steps[i].Error = st.Error.JSON()
-		}
+		s.Steps[i] = stepScope(&t.Steps[i])
 	}
-	d.scope = s
+	d.derived.scope = s
 	return s
 }

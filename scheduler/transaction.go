@@ -54,17 +54,28 @@ func (tx *transaction) speculate(p *partition) *speculation {
 	return s
 }
 
-// task returns a copy of a task that a decision may change.
-func (s *speculation) task(id string) (*events.Task, error) {
-	if t, ok := s.tasks[id]; ok {
-		return t.Clone(), nil
+// task returns a task that a decision may change: a copy, or what this transaction
+// made of it before, which nobody else has (own). A task of a thousand steps that
+// was copied for each of its replies took time by their square. Where the decision
+// may have to be made again, since its definition hasn't been read, it is a copy.
+func (s *speculation) task(id string, defs Definitions) (t *events.Task, own bool, err error) {
+	t, own = s.tasks[id]
+	if !own {
+		t, err = s.partition.tasks.Task(id)
+		return t.Clone(), false, err
 	}
-	t, err := s.partition.tasks.Task(id)
-	return t.Clone(), err
+	if _, ok := defs.Program(t.Workflow, t.Version); !ok {
+		return t.Clone(), false, nil
+	}
+	return t, true, nil
 }
 
+// errStale: a decision rested on old metadata, and changed the task on the way.
+var errStale = errors.New("the request topics were others")
+
 // takeAll processes what was polled. False: a partition went while its records were
-// on their way, or hasn't been loaded far enough for them.
+// on their way, hasn't been loaded far enough for them, or what was known of the
+// request topics was old.
 func (tx *transaction) takeAll(ctx context.Context, records []events.Record) (decided bool, err error) {
 	defer func() { // before the commit, which may take long
 		for _, s := range tx.parts {
@@ -80,6 +91,8 @@ func (tx *transaction) takeAll(ctx context.Context, records []events.Record) (de
 			// What it is about may be a finished task whose id is still to come.
 			// Its inbox waits for that, in this partition.
 			tx.lane.log.Pause(p.id, records[i].Topic)
+			return false, nil
+		} else if errors.Is(err, errStale) {
 			return false, nil
 		} else if err != nil {
 			return false, err
@@ -137,7 +150,7 @@ func (tx *transaction) decide(ctx context.Context, s *speculation, task string, 
 	l := tx.lane
 	env := l.env(s)
 	for {
-		t, err := s.task(task)
+		t, own, err := s.task(task, l.cfg.Catalog)
 		if err != nil {
 			return Decision{}, err
 		}
@@ -149,6 +162,9 @@ func (tx *transaction) decide(ctx context.Context, s *speculation, task string, 
 			}
 			env.DefinitionsRead = true
 		case missesAgent(d) && l.requests.refresh(ctx, tx.began):
+			if own { // the whole transaction is made again
+				return d, errStale
+			}
 			env.Requests = l.requests.partitions()
 		default:
 			return d, nil

@@ -1,0 +1,50 @@
+package scheduler
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/workflow"
+)
+
+// TestAgentThatCameWithinATransaction: the second of two replies of a task begins a
+// step whose agent has a topic since the transaction began. The first has changed the
+// task by then, so the transaction is made again: nothing fails, nothing is doubled.
+func TestAgentThatCameWithinATransaction(t *testing.T) {
+	s := newSite(t, 1)
+	step := func(id, agent string, needs ...string) workflow.Step {
+		return workflow.Step{ID: id, Agent: agent, Operation: "do", Needs: needs}
+	}
+	d, err := workflow.New("forked", 1).CompleteWithin(time.Minute).AttemptWithin(10 * time.Second).
+		Step(step("a", "inventory")).Step(step("b", "inventory")).Step(step("c", "late", "b")).Build()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.catalog.Apply(&events.Record{Key: []byte(d.Key()), Value: d.JSON()})
+	log := s.cluster.join(0)
+	l := s.lane(log)
+	s.submit("forked", "x")
+	s.drain(l)
+	s.agents["late"] = 2
+	s.complete("inventory")
+	s.drain(l)
+	started, completed, failed := 0, 0, 0
+	for _, what := range s.events("x") {
+		switch {
+		case what == (&events.AttemptStarted{Kind: events.Do}).Type():
+			started++
+		case what == (&events.AttemptCompleted{Kind: events.Do}).Type():
+			completed++
+		case what == (&events.AttemptFailed{Kind: events.Do}).Type():
+			failed++
+		}
+	}
+	if started != 3 || completed != 2 || failed != 0 || len(s.cluster.all(ns.Requests("late"))) != 1 {
+		t.Errorf("of three steps %d were started, %d completed and %d failed: %v", started, completed, failed, s.events("x"))
+	}
+	if !slices.ContainsFunc(s.committed, func(c Committed) bool { return c.Inputs == 2 }) {
+		t.Errorf("the two replies didn't come in one transaction: %+v", s.committed)
+	}
+}
