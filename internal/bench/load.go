@@ -35,7 +35,7 @@ type Load struct {
 // The bounds of a load.
 const (
 	maxTasks   = 50_000_000
-	maxSteps   = 64
+	maxSteps   = workflow.MaxSteps
 	minPayload = 64
 	maxPayload = 100_000
 	maxRate    = 1_000_000.0
@@ -63,6 +63,7 @@ func (l *Load) Check() error {
 	fault(!(l.Rate >= 0 && l.Rate <= maxRate), "rate %v: 0 to %v tasks a second", l.Rate, maxRate)
 	fault(l.Partitions < 1, "partitions %d: at least 1", l.Partitions)
 	fault(l.Lanes < 1, "lanes %d: at least 1", l.Lanes)
+	fault(l.UndoShare > 0 && l.Steps > undoStepsMost, "undo-share: %d steps; a task of more than %d has no undo here", l.Steps, undoStepsMost)
 	fault(!(l.TimeoutShare >= 0 && l.UndoShare >= 0 && l.TimeoutShare+l.UndoShare <= 1),
 		"shares: %v time out and %v are undone; each 0 to 1, and no more than 1 together", l.TimeoutShare, l.UndoShare)
 	fault(l.AttemptWithin < 100*time.Millisecond, "attempt-within %v: at least 100ms", l.AttemptWithin)
@@ -100,6 +101,8 @@ const (
 	stepPrefix   = "step-"
 	taskWithin   = 24 * time.Hour
 	maxAttempts  = 5
+
+	undoStepsMost = 500
 	backoff      = 200 * time.Millisecond
 )
 
@@ -114,9 +117,17 @@ func (l *Load) Definition() (*workflow.Definition, error) {
 	for i := range l.Steps {
 		b.Step(workflow.Step{ID: stepID(i), Agent: agents[i%len(agents)], Operation: "work", Needs: l.needs(i),
 			Input: map[string]any{"task": "${ task.id }", "total": "${ input.total }", "details": "${ input.details }"},
-			Undo:  &workflow.Undo{Operation: "undo"}})
+			Undo:  l.undo()})
 	}
 	return b.Output(map[string]any{"result": "${ steps['" + stepID(l.Steps-1) + "'].output.result }"}).Build()
+}
+
+// undo is that of each step. A plan of hundreds of steps has no room for undos.
+func (l *Load) undo() *workflow.Undo {
+	if l.Steps > undoStepsMost {
+		return nil
+	}
+	return &workflow.Undo{Operation: "undo"}
 }
 
 func stepID(i int) string { return stepPrefix + strconv.Itoa(i+1) }
@@ -137,8 +148,9 @@ func (l *Load) needs(i int) []string {
 	case i < l.Steps-1:
 		return []string{stepID(0)}
 	}
-	all := make([]string, 0, l.Steps-2)
-	for k := 1; k < l.Steps-1; k++ {
+	first := max(1, l.Steps-1-workflow.MaxNeeds) // the task's end waits for the others, too
+	all := make([]string, 0, l.Steps-1-first)
+	for k := first; k < l.Steps-1; k++ {
 		all = append(all, stepID(k))
 	}
 	return all

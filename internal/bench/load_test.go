@@ -69,7 +69,7 @@ func TestNumbersOfTasks(t *testing.T) {
 }
 
 func TestDefinitions(t *testing.T) {
-	for _, l := range []Load{{Steps: 1}, {Steps: 3}, {Steps: 3, FanOut: true}, {Steps: 8, FanOut: true}, {Steps: 64}} {
+	for _, l := range []Load{{Steps: 1}, {Steps: 3}, {Steps: 3, FanOut: true}, {Steps: 8, FanOut: true}, {Steps: 64}, {Steps: 258, FanOut: true}} {
 		l.AttemptWithin = DefaultLoad().AttemptWithin
 		d, err := l.Definition()
 		if err != nil {
