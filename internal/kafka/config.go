@@ -30,6 +30,9 @@ type Config struct {
 	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
 	// Clock is corrected by what is read at the log's tail; nil: none is.
 	Clock *Clock
+	// OneBroker: the cluster is one broker, and stays so. See Lane.options for what
+	// that allows.
+	OneBroker bool
 	// Hooks observe the client (metrics).
 	Hooks []Hook
 }

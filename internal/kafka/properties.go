@@ -71,7 +71,7 @@ func ParseProperties(file string) (Config, error) {
 // With is c where patch sets nothing, and patch where it does.
 func (c Config) With(patch Config) Config {
 	if len(patch.Brokers) > 0 {
-		c.Brokers = patch.Brokers
+		c.Brokers, c.OneBroker = patch.Brokers, patch.OneBroker
 	}
 	if patch.Namespace != "" {
 		c.Namespace = patch.Namespace

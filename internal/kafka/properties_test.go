@@ -241,7 +241,7 @@ func TestPropertiesNamesAllFaultsAtOnceWithTheirFix(t *testing.T) {
 // A field that With forgets is a setting without effect.
 func TestWithTakesEveryField(t *testing.T) {
 	full := Config{Brokers: []string{"b"}, Namespace: "n.", ClientID: "c", TLS: &tls.Config{}, SASL: make([]sasl.Mechanism, 1),
-		Dial: (&net.Dialer{}).DialContext, Clock: NewClock(), Hooks: make([]kgo.Hook, 1)}
+		Dial: (&net.Dialer{}).DialContext, Clock: NewClock(), Hooks: make([]kgo.Hook, 1), OneBroker: true}
 	for name, merged := range map[string]Config{"patch": Config{}.With(full), "base": full.With(Config{})} {
 		v := reflect.ValueOf(merged)
 		for i := range v.NumField() {
@@ -249,6 +249,9 @@ func TestWithTakesEveryField(t *testing.T) {
 				t.Errorf("%s: With loses %s (or this test must set it)", name, v.Type().Field(i).Name)
 			}
 		}
+	}
+	if full.With(Config{Brokers: []string{"x"}}).OneBroker {
+		t.Error("other brokers are taken to be one")
 	}
 }
 

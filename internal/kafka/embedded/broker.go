@@ -116,7 +116,7 @@ func Start(o Options) (_ *Broker, err error) {
 // Config leads to the broker from within the process, past its address, from
 // the first moment. The namespace and the client id are the caller's to set.
 func (b *Broker) Config() kafka.Config {
-	return kafka.Config{Brokers: []string{b.addr}, Dial: b.door.dial}
+	return kafka.Config{Brokers: []string{b.addr}, Dial: b.door.dial, OneBroker: true}
 }
 
 // Addr is where other clients find the broker, "host:port", as it tells them; without an address
