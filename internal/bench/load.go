@@ -103,7 +103,7 @@ const (
 	maxAttempts  = 5
 
 	undoStepsMost = 500
-	backoff      = 200 * time.Millisecond
+	backoff       = 200 * time.Millisecond
 )
 
 // agents are who the steps ask, in turn.
