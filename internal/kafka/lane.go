@@ -49,12 +49,6 @@ const (
 	// recordsBufferedMax is how many records of one transaction may wait for
 	// the network; more block the Commit, within its flush bound.
 	recordsBufferedMax = 100_000
-	// gatherFor is how long a lane that is busy gathers records, from one poll to the
-	// next: a transaction costs about two milliseconds of a processor whatever is in
-	// it, and at half of the highest load lanes took up all of the machine with small
-	// ones. busyRecords in a poll make a lane busy.
-	gatherFor   = 5 * time.Millisecond
-	busyRecords = 16
 	// fetchBytesMax bounds one answer to a fetch by the shares of its
 	// partitions. It is below the client's own bound of the whole (50 MiB):
 	// an answer that ends there, in the middle of a partition, comes from the
@@ -253,7 +247,7 @@ func OpenLane(ctx context.Context, cfg LaneConfig) (*Lane, error) {
 		closeClient(session.Client(), cut)
 		return nil, fmt.Errorf("lane %q of group %q: take over its transactional id: %w", cfg.Owner, cfg.Group, err)
 	}
-	l.poller = poller{client: session.Client(), wait: cfg.FetchMaxWait, max: cfg.MaxPollRecords, gather: gatherFor}
+	l.poller = poller{client: session.Client(), wait: cfg.FetchMaxWait, max: cfg.MaxPollRecords}
 	return l, nil
 }
 

@@ -18,11 +18,6 @@ type poller struct {
 	client *kgo.Client
 	wait   time.Duration
 	max    int
-	// gather, if not 0, is how long after a poll that gave many records the next one
-	// begins at the earliest.
-	gather time.Duration
-	last   time.Time // when the last poll returned, and with how many
-	took   int
 
 	mu    sync.Mutex
 	end   context.CancelFunc // of the poll that blocks; nil: none does
@@ -43,35 +38,12 @@ func (p *poller) poll(ctx context.Context) (fetches kgo.Fetches, waited bool) {
 	p.end = cancel
 	p.mu.Unlock()
 
-	if more := p.gathering(time.Now()); more > 0 {
-		sleep(bounded, more)
-	}
 	fetches = p.client.PollRecords(bounded, p.max)
-	p.last, p.took = time.Now(), fetches.NumRecords()
 
 	p.mu.Lock()
 	p.end = nil
 	p.mu.Unlock()
 	return fetches, errors.Is(bounded.Err(), context.DeadlineExceeded)
-}
-
-// gathering is for how long a poll that begins now leaves what comes where it is,
-// so that there is more of it.
-func (p *poller) gathering(now time.Time) time.Duration {
-	if p.took < busyRecords {
-		return 0
-	}
-	return p.gather - now.Sub(p.last)
-}
-
-// sleep is for d, or until ctx ends.
-func sleep(ctx context.Context, d time.Duration) {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-	case <-ctx.Done():
-	}
 }
 
 func (p *poller) wake() {
