@@ -82,8 +82,7 @@ type Decision struct {
 // (nil: there is no such task). It changes t, which must be the caller's own
 // copy, and returns it in the decision. It reads no clock and does no I/O.
 func Decide(t *events.Task, in events.Input, cause events.Cause, env *Env) Decision {
-	d := &decider{env: env, cause: cause, now: events.Millis(env.Now), derived: derived{bytes: -1}}
-	d.Task = t
+	d := newDecider(t, cause, env)
 	switch in := in.(type) {
 	case *events.Submission:
 		d.submit(in)
@@ -94,10 +93,7 @@ func Decide(t *events.Task, in events.Input, cause events.Cause, env *Env) Decis
 	case *events.Control:
 		d.control(in)
 	}
-	if d.needDefinitions {
-		return Decision{NeedDefinitions: true}
-	}
-	return d.Decision
+	return d.decision()
 }
 
 // decider carries one decision while it is made.
@@ -109,6 +105,17 @@ type decider struct {
 	needDefinitions bool
 	program         *workflow.Program
 	derived         derived
+}
+
+func newDecider(t *events.Task, cause events.Cause, env *Env) *decider {
+	return &decider{Decision: Decision{Task: t}, env: env, cause: cause, now: events.Millis(env.Now), derived: derived{bytes: -1}}
+}
+
+func (d *decider) decision() Decision {
+	if d.needDefinitions {
+		return Decision{NeedDefinitions: true}
+	}
+	return d.Decision
 }
 
 // emit records a fact: the task moves on, and what the fact means to others is

@@ -56,13 +56,9 @@ func attempts(within time.Duration, r workflow.Retry) events.Attempts {
 // decided by Decide that is nothing; it is for one whose plan was changed since
 // (internal/replay). Like Decide it changes t, which must be the caller's own copy.
 func Advance(t *events.Task, cause events.Cause, env *Env) Decision {
-	d := &decider{env: env, cause: cause, now: events.Millis(env.Now)}
-	d.Task = t
+	d := newDecider(t, cause, env)
 	d.advance()
-	if d.needDefinitions {
-		return Decision{NeedDefinitions: true}
-	}
-	return d.Decision
+	return d.decision()
 }
 
 // advance does what the state allows next: starts what is ready, ends what is
