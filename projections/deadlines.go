@@ -21,14 +21,7 @@ type Deadlines struct {
 	changed []*taskTimers
 	wakes   wakes
 	armed   int
-}
-
-// taskTimers are the armed timers of one task.
-type taskTimers struct {
-	timers  events.Timers
-	armed   []*armedTimer // the same, as the heap knows them
-	changed bool
-	stored  bool // Pebble has an entry
+	room    []events.Armed // for the timers of one task at a time
 }
 
 // Deadlines loads the armed timers of a partition.
@@ -43,10 +36,9 @@ func (s *Store) Deadlines(p int32) (*Deadlines, error) {
 		if err != nil {
 			return err
 		}
-		tt := &taskTimers{timers: *t, stored: true}
-		tt.timers.Task = task
+		tt := &taskTimers{task: task, stored: true}
 		v.tasks[task] = tt
-		v.reconcile(tt)
+		v.reconcile(tt, t.Armed)
 		return nil
 	})
 	if err != nil {
@@ -67,8 +59,7 @@ func (v *Deadlines) Apply(r *events.Record) error {
 	e, err := events.DecodeTiming(r)
 	if err != nil {
 		if tt := v.tasks[string(r.Key)]; tt != nil {
-			tt.timers.Armed = nil
-			v.reconcile(tt)
+			v.reconcile(tt, nil)
 			v.mark(tt)
 		}
 		return v.unreadable(r, err)
@@ -89,13 +80,14 @@ func (v *Deadlines) evolve(e *events.Event) {
 		if e.Due.IsZero() {
 			return // nothing is armed, and this arms nothing
 		}
-		tt = &taskTimers{timers: events.Timers{Task: e.Task}}
+		tt = &taskTimers{task: e.Task}
 		v.tasks[e.Task] = tt
 	}
-	tt.timers.Evolve(e)
-	if v.reconcile(tt) {
+	timers := v.timers(tt)
+	timers.Evolve(e)
+	if v.reconcile(tt, timers.Armed) {
 		v.mark(tt)
-	} else if len(tt.armed) == 0 && !tt.changed {
+	} else if tt.armed == nil && !tt.changed {
 		delete(v.tasks, e.Task) // a due without a policy arms nothing
 	}
 }
@@ -108,40 +100,46 @@ func (v *Deadlines) mark(tt *taskTimers) {
 	}
 }
 
-// reconcile brings the heap's timers in line with the fold's, and reports
-// whether they differed.
-func (v *Deadlines) reconcile(tt *taskTimers) (changed bool) {
-	kept := tt.armed[:0]
-	for _, a := range tt.armed {
-		if slices.ContainsFunc(tt.timers.Armed, a.is) {
-			kept = append(kept, a)
-			continue
-		}
-		a.dead = true
-		v.armed--
-		v.wakes.drop()
-		changed = true
+// timers are a task's in the form of the fold, until the next call.
+func (v *Deadlines) timers(tt *taskTimers) events.Timers {
+	v.room = v.room[:0]
+	for a := tt.armed; a != nil; a = a.next {
+		v.room = append(v.room, a.timer())
 	}
-	clear(tt.armed[len(kept):])
-	tt.armed = kept
-	for i := range tt.timers.Armed {
-		armed := &tt.timers.Armed[i]
-		if slices.ContainsFunc(kept, func(a *armedTimer) bool { return a.is(*armed) }) {
-			continue
-		}
-		a := &armedTimer{task: tt.timers.Task, armed: *armed}
-		tt.armed = append(tt.armed, a)
-		v.armed++
-		v.wakes.push(wake{at: armed.Timer.Due.UnixNano(), timer: a})
-		changed = true
-	}
-	return changed
+	return events.Timers{Task: tt.task, Armed: v.room}
 }
 
-// is reports whether the fold means this timer: the event that armed it and
-// the slot name it.
-func (a *armedTimer) is(o events.Armed) bool {
-	return a.armed.Timer.Seq == o.Timer.Seq && a.armed.Slot == o.Slot
+// reconcile brings a task's timers in line with the fold's, and reports whether they
+// differed.
+func (v *Deadlines) reconcile(tt *taskTimers, fold []events.Armed) (changed bool) {
+	var room [4]*armedTimer
+	before := room[:0]
+	for a := tt.armed; a != nil; a = a.next {
+		before = append(before, a)
+	}
+	for _, a := range before {
+		if !slices.ContainsFunc(fold, a.is) {
+			a.dead = true
+			v.armed--
+			v.wakes.drop()
+			changed = true
+		}
+	}
+	last := &tt.armed
+	for i := range fold {
+		at := slices.IndexFunc(before, func(a *armedTimer) bool { return a.is(fold[i]) })
+		if at >= 0 {
+			*last = before[at]
+		} else {
+			*last = newArmedTimer(tt, &fold[i])
+			v.armed++
+			v.wakes.push(wake{at: (*last).due, timer: *last})
+			changed = true
+		}
+		last = &(*last).next
+	}
+	*last = nil
+	return changed
 }
 
 // At is the instant of the last event: a clock of the partition that needs no
@@ -157,14 +155,14 @@ func (v *Deadlines) Armed() int { return v.armed }
 func (v *Deadlines) Due(now time.Time, max int) []Due {
 	var due []Due
 	var taken []wake
-	limit := now.UnixNano()
+	limit := now.UnixMilli()
 	for len(due) < max {
 		w, ok := v.wakes.first()
 		if !ok || w.at > limit {
 			break
 		}
 		taken = append(taken, v.wakes.pop())
-		due = append(due, Due{Task: w.timer.task, Armed: w.timer.armed, Asked: w.timer.asked})
+		due = append(due, Due{Task: w.timer.of.task, Armed: w.timer.timer(), Asked: int(w.timer.asked)})
 	}
 	for _, w := range taken {
 		v.wakes.push(w)
@@ -180,14 +178,12 @@ func (v *Deadlines) Snooze(d Due, until time.Time) {
 	if tt == nil {
 		return
 	}
-	for _, a := range tt.armed {
-		if !a.is(d.Armed) {
-			continue
+	for a := tt.armed; a != nil; a = a.next {
+		if a.is(d.Armed) {
+			a.asked++
+			v.wakes.push(wake{until.Add(time.Millisecond - 1).UnixMilli(), a.asked, a}) // not before until
+			v.wakes.drop()
 		}
-		a.asked++
-		a.round++
-		v.wakes.push(wake{until.UnixNano(), a, a.round})
-		v.wakes.drop()
 	}
 }
 
@@ -198,7 +194,7 @@ func (v *Deadlines) Earliest() (time.Time, bool) {
 	if !ok {
 		return time.Time{}, false
 	}
-	return time.Unix(0, w.at).UTC(), true
+	return time.UnixMilli(w.at).UTC(), true
 }
 
 // Changed is the number of tasks whose timers changed since the last Save.
@@ -217,10 +213,11 @@ func (v *Deadlines) Save() error {
 		var key []byte
 		for _, tt := range v.changed {
 			var err error
-			key = v.keys.appendKey(key[:0], kindArmed, tt.timers.Task)
+			key = v.keys.appendKey(key[:0], kindArmed, tt.task)
 			switch {
-			case len(tt.timers.Armed) > 0:
-				err = b.Set(key, tt.timers.Encode(), nil)
+			case tt.armed != nil:
+				timers := v.timers(tt)
+				err = b.Set(key, timers.Encode(), nil)
 			case tt.stored:
 				err = b.Delete(key, nil)
 			}
@@ -234,9 +231,9 @@ func (v *Deadlines) Save() error {
 		return err
 	}
 	for _, tt := range v.changed {
-		tt.changed, tt.stored = false, len(tt.timers.Armed) > 0
+		tt.changed, tt.stored = false, tt.armed != nil
 		if !tt.stored {
-			delete(v.tasks, tt.timers.Task)
+			delete(v.tasks, tt.task)
 		}
 	}
 	clear(v.changed)
@@ -253,7 +250,8 @@ func (v *Deadlines) Digest() (string, error) {
 	}
 	d := newDigest(ViewDeadlines)
 	for _, task := range slices.Sorted(maps.Keys(v.tasks)) {
-		d.add(v.tasks[task].timers.Encode())
+		timers := v.timers(v.tasks[task])
+		d.add(timers.Encode())
 	}
 	return v.digest(d, true), nil
 }
@@ -269,5 +267,5 @@ func (v *Deadlines) Close() {
 // Discard drops the memory and what wasn't saved, as Tasks.Discard.
 func (v *Deadlines) Discard() {
 	v.release()
-	v.tasks, v.changed, v.wakes = nil, nil, wakes{}
+	v.tasks, v.changed, v.wakes, v.room = nil, nil, wakes{}, nil
 }

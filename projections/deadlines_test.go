@@ -150,6 +150,24 @@ func TestDeadlinesTellWhatANaiveIndexTells(t *testing.T) {
 	}
 }
 
+// Nanoseconds since 1970 end in the year 2262.
+func TestTimerOfAnotherMillennium(t *testing.T) {
+	s := open(t, vfs.NewMem(), projections.ViewDeadlines)
+	defer closeStore(t, s)
+	v := deadlinesOf(t, s)
+	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	far := time.Date(3000, 1, 2, 3, 4, 5, 0, time.UTC)
+	e := &events.Event{Task: "t", Seq: 3, At: at, Due: far, Policy: &events.Policy{Timer: events.TimerAttempt, Attempts: testAttempts, OnError: events.OnErrorUndo},
+		Fact: &events.AttemptStarted{Kind: events.Do, Step: "charge", Attempt: 1}}
+	apply(t, v, []events.Record{e.Record("waybill.", "s", testPartition, e.Value())})
+	if first, ok := v.Earliest(); !ok || !first.Equal(far) {
+		t.Errorf("the earliest is %v, %v; want %v", first, ok, far)
+	}
+	if due := v.Due(at.AddDate(100, 0, 0), 10); len(due) > 0 {
+		t.Errorf("due: %v", due)
+	}
+}
+
 func TestSnoozeOfADisarmedTimerIsNothing(t *testing.T) {
 	s := open(t, vfs.NewMem(), projections.ViewDeadlines)
 	defer closeStore(t, s)

@@ -1,25 +1,14 @@
 package projections
 
-import "github.com/waybill-run/waybill/events"
-
-// armedTimer is one armed timer in memory.
-type armedTimer struct {
-	task  string
-	armed events.Armed
-	asked int
-	dead  bool   // disarmed
-	round uint32 // counts the snoozes
-}
-
 // wake is an entry of the heap. It is stale once its timer was disarmed, or
 // snoozed since.
 type wake struct {
-	at    int64 // when the timer is due, or due again; Unix nanoseconds
+	at    int64 // when the timer is due, or due again; Unix milliseconds
+	asked int32 // as the timer's when it was put there
 	timer *armedTimer
-	round uint32
 }
 
-func (w wake) stale() bool { return w.timer.dead || w.timer.round != w.round }
+func (w wake) stale() bool { return w.timer.dead || w.timer.asked != w.asked }
 
 // before orders by instant, then by names, so that equal histories are told in
 // equal order.
@@ -27,10 +16,10 @@ func (w wake) before(o wake) bool {
 	switch {
 	case w.at != o.at:
 		return w.at < o.at
-	case w.timer.task != o.timer.task:
-		return w.timer.task < o.timer.task
+	case w.timer.of.task != o.timer.of.task:
+		return w.timer.of.task < o.timer.of.task
 	}
-	return w.timer.armed.Timer.Seq < o.timer.armed.Timer.Seq
+	return w.timer.seq < o.timer.seq
 }
 
 // wakes is a heap of wakes, the earliest first, that deletes lazily: most

@@ -212,7 +212,7 @@ var readerMutations = []mutation{
 		`if d := id.differs(stored); d != "" {`, `if d := id.differs(stored); d == "?" {`,
 		"projections", "TestRefusals"),
 	one("stopped-task-has-no-timer", "projections/deadlines.go",
-		`tt.timers.Armed = nil`, `_ = tt.timers`,
+		`v.reconcile(tt, nil)`, `v.timers(tt)`,
 		"projections", "TestPoisonSilencesItsTaskOnly"),
 	one("asked-before-caught-up", "supervisor/sweep.go",
 		`if !p.restored || p.sending || local`, `if p.sending || local`,
