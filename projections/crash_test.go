@@ -209,12 +209,13 @@ func TestTasksKeepNoBatch(t *testing.T) {
 				value[j] = '#'
 			}
 		}
-		v.EachOpen(func(task *events.Task) bool {
+		if err := v.EachOpen(func(task *events.Task) {
 			if got, want := task.Encode(), h.tasks[task.ID].Encode(); !bytes.Equal(got, want) {
 				t.Fatalf("%s: task %s changed with the record:\n got %s\nwant %s", how, task.ID, got, want)
 			}
-			return true
-		})
+		}); err != nil {
+			t.Fatal(err)
+		}
 		closeStore(t, s)
 	}
 }

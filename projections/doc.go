@@ -2,7 +2,8 @@
 // the only importer of Pebble. A projection is a keyspace, Apply(event) and
 // queries:
 //
-//	Tasks      what a scheduler knows: open tasks in memory, all on disk
+//	Tasks      what a scheduler knows: tasks to which something happens in
+//	           memory, of the other open ones the ids, all on disk
 //	Deadlines  what a supervisor knows: the armed timers, by the instant due
 //	Timelines  what the audit knows: where every event of every task stands
 //

@@ -35,21 +35,43 @@ func (s *Store) openLookup(k keyspace, kind byte) (*lookup, error) {
 	return &lookup{s: s, keys: k, kind: kind, it: it}, nil
 }
 
+// reuse returns the lookup that was opened before, or opens it.
+func (s *Store) reuse(l **lookup, k keyspace, kind byte) (*lookup, error) {
+	if *l != nil {
+		return *l, nil
+	}
+	opened, err := s.openLookup(k, kind)
+	if err != nil {
+		return nil, err
+	}
+	*l = opened
+	return opened, nil
+}
+
 // task returns a task, nil if there is none of that id.
-func (l *lookup) task(id string) (*events.Task, error) {
+func (l *lookup) task(id string) (t *events.Task, err error) {
+	err = l.get(id, func(data []byte) (err error) {
+		t, err = ownTask(data)
+		return err
+	})
+	return t, err
+}
+
+// get calls fn with a value, if there is one. data is Pebble's. That fn can't read it
+// is a damage.
+func (l *lookup) get(id string, fn func(data []byte) error) error {
 	l.key = l.keys.appendKey(l.key[:0], l.kind, id)
 	if !l.it.SeekPrefixGE(l.key) || !bytes.Equal(l.it.Key(), l.key) {
-		return nil, l.failed(id, l.it.Error())
+		return l.failed(id, l.it.Error())
 	}
 	data, err := l.it.ValueAndErr()
 	if err != nil {
-		return nil, l.failed(id, err)
+		return l.failed(id, err)
 	}
-	t, err := ownTask(data)
-	if err != nil {
-		return nil, l.s.unreadable(l.keys, l.kind, id, err)
+	if err := fn(data); err != nil {
+		return l.s.unreadable(l.keys, l.kind, id, err)
 	}
-	return t, nil
+	return nil
 }
 
 // failed says why a lookup failed, if it did. A corruption stops the store.

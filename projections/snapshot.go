@@ -1,7 +1,9 @@
 package projections
 
 import (
+	"bytes"
 	"fmt"
+	"slices"
 
 	"github.com/cockroachdb/pebble/v2"
 
@@ -73,7 +75,7 @@ type snapshots struct {
 	whole, scanning bool
 	cursor          string
 
-	changed      []*entry // open tasks that the base has otherwise or not
+	// Open tasks that the base has otherwise, or not, are listed in Tasks.open.
 	changedBytes int
 	gone         []string // tasks of the base's open chunks that ended
 	ended        [][]byte // encodings of tasks that ended, not in a chunk yet
@@ -93,7 +95,7 @@ type pass struct {
 	meta  events.Snapshot
 	ended [][]byte
 	gone  []string
-	todo  []*entry
+	todo  []string // open tasks, in the order of ids
 	drop  []string // keys of chunks that count no more with it
 }
 
@@ -117,9 +119,7 @@ func (v *Tasks) SnapshotBase(m *events.Snapshot, good bool) (from int64) {
 		s.awaited = true
 		return v.next
 	}
-	for _, en := range v.open {
-		en.snapshot = true // a superfluous end of one is harmless
-	}
+	v.open.each(v.open.inSnapshot) // a superfluous end of one is harmless
 	return m.Next
 }
 
@@ -161,11 +161,9 @@ func (v *Tasks) reach(offset int64) {
 		return
 	}
 	s.awaited = false
-	s.strange = len(v.open) != s.base.Tasks || v.ids != s.base.IDs
+	s.strange = v.open.len() != s.base.Tasks || v.open.ids != s.base.IDs
 	s.whole = s.strange
-	for _, en := range v.open {
-		en.snapshot = true
-	}
+	v.open.each(v.open.inSnapshot)
 }
 
 // mark notes what an event below Next changed since the base.
@@ -176,8 +174,8 @@ func (v *Tasks) mark(r *events.Record) error {
 	}
 	id := string(r.Key)
 	s.read(len(r.Value), v.s.o.Snapshots.Share)
-	if en := v.open[id]; en != nil {
-		s.change(en)
+	if v.open.has(id) {
+		v.change(id)
 		return nil
 	}
 	if _, twice := s.marked[id]; twice || id == "" {
@@ -188,7 +186,7 @@ func (v *Tasks) mark(r *events.Record) error {
 		return err
 	}
 	s.marked[id] = struct{}{}
-	s.end(id, t.Encode(), true)
+	v.ended(id, t.Encode(), true)
 	return nil
 }
 
@@ -202,31 +200,15 @@ func (s *snapshots) read(bytes, share int) {
 }
 
 // change notes that an open task isn't as the base has it.
-func (s *snapshots) change(en *entry) {
-	if !s.counts() || en.changedAt > 0 {
-		return
+func (v *Tasks) change(id string) {
+	if v.snap.counts() {
+		v.snap.changedBytes += v.open.list(id)
 	}
-	s.changed = append(s.changed, en)
-	en.changedAt, en.changedBytes = len(s.changed), en.bytes
-	s.changedBytes += en.bytes
 }
 
-// unchange takes a task out of those that changed.
-func (s *snapshots) unchange(en *entry) {
-	if en.changedAt == 0 {
-		return
-	}
-	last := s.changed[len(s.changed)-1]
-	s.changed[en.changedAt-1] = last
-	last.changedAt = en.changedAt
-	s.changed[len(s.changed)-1] = nil
-	s.changed = s.changed[:len(s.changed)-1]
-	s.changedBytes -= en.changedBytes
-	en.changedAt = 0
-}
-
-// end notes that a task has ended, and whether an open chunk may hold it.
-func (s *snapshots) end(id string, encoded []byte, held bool) {
+// ended notes that a task has ended, and whether an open chunk may hold it.
+func (v *Tasks) ended(id string, encoded []byte, held bool) {
+	s := &v.snap
 	if !s.counts() {
 		return
 	}
@@ -236,17 +218,16 @@ func (s *snapshots) end(id string, encoded []byte, held bool) {
 	s.ended = append(s.ended, encoded)
 	s.endedBytes += len(encoded)
 	if s.endedBytes > endedMostBytes && !s.scanning {
-		s.forget()
+		v.forget()
 	}
 }
 
 // forget gives up counting changes: the next snapshot is written whole.
-func (s *snapshots) forget() {
-	for _, en := range s.changed {
-		en.changedAt = 0
-	}
+func (v *Tasks) forget() {
+	s := &v.snap
+	v.open.unlist()
 	s.whole, s.scanning, s.cursor, s.pass = true, false, "", nil
-	s.changed, s.changedBytes, s.gone, s.ended, s.endedBytes = nil, 0, nil, nil, 0
+	s.changedBytes, s.gone, s.ended, s.endedBytes = 0, nil, nil, 0
 	clear(s.marked)
 }
 
@@ -267,7 +248,9 @@ func (v *Tasks) Snapshot(source string, eventBytes int) ([]events.Record, error)
 	w := &chunkWriter{ns: v.s.id.Namespace, source: source, partition: v.keys.partition, most: o.ChunkBytes}
 	switch {
 	case s.pass != nil:
-		v.passOn(w)
+		if err := v.passOn(w); err != nil {
+			return nil, err
+		}
 	case s.whole && s.credit >= int64(o.ChunkBytes) && s.eventBytes >= o.EventBytes:
 		if err := v.scan(w); err != nil {
 			return nil, err
@@ -277,7 +260,9 @@ func (v *Tasks) Snapshot(source string, eventBytes int) ([]events.Record, error)
 		v.endedOn(w, &s.ended)
 	case s.eventBytes >= o.EventBytes && s.credit >= v.passBytes():
 		v.beginPass()
-		v.passOn(w)
+		if err := v.passOn(w); err != nil {
+			return nil, err
+		}
 	}
 	if w.err != nil {
 		s.on = false
@@ -298,13 +283,13 @@ func (v *Tasks) SnapshotWritten() {
 // too much in them that is open no more, or is written again in a later one.
 func (v *Tasks) rewrites() bool {
 	s := &v.snap
-	return s.base.Open.To-s.base.Open.From >= rewriteChunks && s.base.OpenBytes+int64(s.changedBytes) > rewriteFactor*int64(v.openBytes)
+	return s.base.Open.To-s.base.Open.From >= rewriteChunks && s.base.OpenBytes+int64(s.changedBytes) > rewriteFactor*int64(v.open.bytes)
 }
 
 // passBytes is about what the next pass writes of open tasks.
 func (v *Tasks) passBytes() int64 {
 	if v.rewrites() {
-		return int64(v.openBytes)
+		return int64(v.open.bytes)
 	}
 	return int64(v.snap.changedBytes)
 }
@@ -312,47 +297,48 @@ func (v *Tasks) passBytes() int64 {
 // beginPass fixes what the next snapshot is of: the state as it is now.
 func (v *Tasks) beginPass() {
 	s := &v.snap
-	p := &pass{meta: s.base, ended: s.ended, gone: s.gone, todo: s.changed}
+	p := &pass{meta: s.base, ended: s.ended, gone: s.gone}
+	each := v.open.eachListed
 	m := &p.meta
-	m.Format, m.Next, m.State, m.Tasks, m.IDs = events.SnapshotFormat, v.next, v.state, len(v.open), v.ids
+	m.Format, m.Next, m.State, m.Tasks, m.IDs = events.SnapshotFormat, v.next, v.state, v.open.len(), v.open.ids
 	m.Finished, m.FinishedTasks = s.finished, s.finishedN
 	if s.whole || v.rewrites() {
 		for n := m.Open.From; n < m.Open.To; n++ {
 			p.drop = append(p.drop, events.ChunkKey(events.ChunkOpen, n))
 		}
 		m.Open, m.OpenBytes = events.Chunks{From: m.Open.To, To: m.Open.To}, 0
-		p.gone, p.todo = nil, make([]*entry, 0, len(v.open))
-		for _, en := range v.open {
-			p.todo = append(p.todo, en)
-		}
+		p.gone, each = nil, v.open.each
 	}
 	if s.whole {
 		for n := s.base.Finished.From; n < s.base.Finished.To; n++ {
 			p.drop = append(p.drop, events.ChunkKey(events.ChunkFinished, n))
 		}
 	}
-	for _, en := range s.changed {
-		en.changedAt = 0
-	}
-	for _, en := range p.todo {
-		en.snapshot = true
-	}
-	s.changed, s.changedBytes, s.gone, s.ended, s.endedBytes = nil, 0, nil, nil, 0
+	each(func(id string) {
+		p.todo = append(p.todo, id)
+		v.open.inSnapshot(id)
+	})
+	slices.Sort(p.todo) // as Pebble has them
+	v.open.unlist()
+	s.changedBytes, s.gone, s.ended, s.endedBytes = 0, nil, nil, 0
 	s.eventBytes, s.whole, s.scanning, s.pass = 0, false, false, p
 	clear(s.marked)
 }
 
 // passOn writes the next part of the pass: finished tasks first, then the open
 // ones, and with the last of them what makes them count.
-func (v *Tasks) passOn(w *chunkWriter) {
+func (v *Tasks) passOn(w *chunkWriter) error {
 	s, p := &v.snap, v.snap.pass
 	if len(p.ended) > 0 {
 		v.endedOn(w, &p.ended)
-		return
+		return nil
 	}
 	m := p.meta
 	m.Finished, m.FinishedTasks = s.finished, s.finishedN
-	k, gone, todo := p.cut(w.most)
+	k, gone, todo, err := v.cut(p, w.most)
+	if err != nil {
+		return err
+	}
 	if len(k.Tasks)+len(k.Ended) > 0 {
 		size := w.chunk(events.ChunkOpen, &m.Open, k)
 		m.OpenBytes += int64(size)
@@ -362,7 +348,7 @@ func (v *Tasks) passOn(w *chunkWriter) {
 			p.meta, p.gone, p.todo = m, p.gone[gone:], p.todo[todo:]
 			s.credit -= int64(w.bytes)
 		}
-		return
+		return nil
 	}
 	m.Until = v.next
 	w.meta(&m, p.drop)
@@ -373,27 +359,58 @@ func (v *Tasks) passOn(w *chunkWriter) {
 			f(v.keys.partition, m)
 		}
 	}
+	return nil
 }
 
 // cut takes the beginning of what is left of a pass. A task that has ended since
 // the pass began is written as what is left of it: the events that ended it come
 // after the snapshot.
-func (p *pass) cut(most int) (k *events.Chunk, gone, todo int) {
+func (v *Tasks) cut(p *pass, most int) (k *events.Chunk, gone, todo int, err error) {
 	k = &events.Chunk{}
 	size := 0
 	for ; gone < len(p.gone) && size < most; gone++ {
 		size += len(p.gone[gone]) + 3
 	}
 	k.Ended = p.gone[:gone]
-	for ; todo < len(p.todo) && size < most; todo++ {
-		data := p.todo[todo].task.Encode()
-		if size > 0 && size+len(data) > chunkMostBytes-chunkMostBytes/10 {
+	var cold *lookup
+	for ; todo < len(p.todo) && size < most && err == nil; todo++ {
+		var data []byte
+		if data, err = v.storedForm(p.todo[todo], &cold); size > 0 && size+len(data) > chunkMostBytes-chunkMostBytes/10 {
 			break
 		}
 		k.Tasks = append(k.Tasks, data)
 		size += len(data) + 8
 	}
-	return k, gone, todo
+	if cold != nil {
+		cold.close()
+	}
+	return k, gone, todo, err
+}
+
+// storedForm is that of a task that is open, or was when a pass began. A cold one
+// isn't decoded. cold is for several calls; it is the caller's to close.
+func (v *Tasks) storedForm(id string, cold **lookup) (data []byte, err error) {
+	if en := v.open.hot[id]; en != nil {
+		return en.task.Encode(), nil
+	}
+	if !v.open.has(id) {
+		t, err := v.Task(id)
+		if t == nil && err == nil {
+			err = v.s.unreadable(v.keys, kindFinished, id, errMissing)
+		}
+		if err != nil {
+			return nil, err
+		}
+		return t.Encode(), nil
+	}
+	l, err := v.s.reuse(cold, v.keys, kindOpen)
+	if err == nil {
+		err = l.get(id, func(stored []byte) error { data = bytes.Clone(stored); return nil })
+	}
+	if data == nil && err == nil {
+		err = v.s.unreadable(v.keys, kindOpen, id, errMissing)
+	}
+	return data, err
 }
 
 // endedOn writes a chunk of finished tasks from the front of a list, which has
@@ -457,8 +474,7 @@ func (v *Tasks) scan(w *chunkWriter) error {
 	}
 	if len(k.Tasks) == 0 {
 		v.beginPass()
-		v.passOn(w)
-		return nil
+		return v.passOn(w)
 	}
 	chunks := s.finished
 	w.chunk(events.ChunkFinished, &chunks, k)

@@ -3,6 +3,8 @@ package projections
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 
 	"github.com/cockroachdb/pebble/v2"
 
@@ -11,13 +13,16 @@ import (
 
 // stored is a task of a snapshot.
 type stored struct {
-	task *events.Task
+	id   string
 	data []byte
+	open bool
+	task *events.Task // of an open one that is to be in memory
 }
 
 // snapshotTasks are the tasks of the open chunks. Some may have ended since the
-// snapshot's offset.
-func snapshotTasks(r *events.SnapshotReader, m *events.Snapshot) (map[string]stored, error) {
+// snapshot's offset. Each is decoded, to see that it can be; open ones of at most so
+// many bytes are kept so.
+func snapshotTasks(r *events.SnapshotReader, m *events.Snapshot, most int) (map[string]stored, error) {
 	values, err := r.Counted(events.ChunkOpen, m.Open)
 	if err != nil {
 		return nil, err
@@ -36,13 +41,19 @@ func snapshotTasks(r *events.SnapshotReader, m *events.Snapshot) (map[string]sto
 			if err != nil {
 				return nil, fmt.Errorf("chunk %d of the open tasks: %w", i, err)
 			}
-			all[id] = stored{data: data}
+			all[id] = stored{id: id, data: data}
 		}
 	}
 	ids := uint64(0)
 	for id, t := range all {
-		if t.task, err = ownTask(t.data); err != nil {
+		task, err := events.DecodeTask(t.data)
+		if err != nil {
 			return nil, fmt.Errorf("task %q: %w", id, err)
+		}
+		t.open = task.Open()
+		if most -= len(t.data); t.open && most >= 0 {
+			detachFrom(task, t.data)
+			t.task = task
 		}
 		all[id] = t
 		ids += events.IDSum(id)
@@ -66,7 +77,7 @@ func (v *Tasks) TakeSnapshot(r *events.SnapshotReader) (load func(context.Contex
 	m, err := r.Snapshot()
 	var tasks map[string]stored
 	if err == nil {
-		tasks, err = snapshotTasks(r, m)
+		tasks, err = snapshotTasks(r, m, v.s.hotMost())
 	}
 	var finished [][]byte
 	if err == nil {
@@ -81,11 +92,15 @@ func (v *Tasks) TakeSnapshot(r *events.SnapshotReader) (load func(context.Contex
 	v.next, v.until, v.state, v.loading = m.Next, m.Until, m.State, true
 	v.snap.reset(m)
 	batch := make([]stored, 0, loadTasks)
-	for id, t := range tasks {
-		if t.task.Open() {
-			v.hold(&entry{stored: true, snapshot: true}, t.task, len(t.data))
+	for _, id := range slices.Sorted(maps.Keys(tasks)) { // so equal snapshots are taken equally
+		t := tasks[id]
+		if t.open {
+			v.open.add(id, coldTask{bytes: int32(len(t.data)), snapshot: true})
+			if t.task != nil {
+				v.open.warm(id, t.task)
+			}
 		} else {
-			v.snap.end(id, t.data, true)
+			v.ended(id, t.data, true)
 		}
 		if batch = append(batch, t); len(batch) == loadTasks {
 			if err := v.store(batch); err != nil {
@@ -109,10 +124,10 @@ func (v *Tasks) store(tasks []stored) error {
 		var key []byte
 		for _, t := range tasks {
 			kind := byte(kindOpen)
-			if !t.task.Open() {
+			if !t.open {
 				kind = kindFinished
 			}
-			key = v.keys.appendKey(key[:0], kind, t.task.ID)
+			key = v.keys.appendKey(key[:0], kind, t.id)
 			if err := b.Set(key, t.data, nil); err != nil {
 				return err
 			}
@@ -155,8 +170,9 @@ func (v *Tasks) wipe(loading bool) error {
 	v.s.saved[v.keys.partition] = mark{}
 	v.s.mu.Unlock()
 	v.next, v.marked, v.state = 0, 0, events.PartitionState{}
-	v.open, v.finished, v.changed, v.bytes = map[string]*entry{}, map[string]*entry{}, nil, 0
-	v.ids, v.openBytes, v.until, v.loading, v.loaded = 0, 0, 0, false, false
+	v.EndLookups()
+	v.open, v.finished, v.changed, v.bytes = newOpenTasks(), map[string]*entry{}, nil, 0
+	v.until, v.loading, v.loaded = 0, false, false
 	clear(v.stops)
 	v.snap = snapshots{}
 	return nil
@@ -240,5 +256,5 @@ func (v *Tasks) Loaded() error {
 // Knows reports whether the view can tell what task has an id: not while finished
 // tasks are being loaded and the id isn't an open one's.
 func (v *Tasks) Knows(id string) bool {
-	return !v.loading || v.open[id] != nil || v.finished[id] != nil
+	return !v.loading || v.open.has(id) || v.finished[id] != nil
 }

@@ -53,7 +53,7 @@ func (c topic) base(t testing.TB) *events.Snapshot {
 
 // tiny makes snapshots frequent, and cuts them into many chunks.
 func tiny(chunkBytes int) projections.Options {
-	return projections.Options{MemtableBytes: projections.MinMemtableBytes, CacheBytes: 1 << 20,
+	return projections.Options{MemtableBytes: projections.MinMemtableBytes, CacheBytes: 1 << 20, HotBytes: hotBytes,
 		Snapshots: projections.SnapshotOptions{Share: 1, EventBytes: 1, ChunkBytes: chunkBytes}}
 }
 

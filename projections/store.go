@@ -20,6 +20,7 @@ import (
 // What Options leaves at zero.
 const (
 	DefaultCacheBytes    = 64 << 20
+	DefaultHotBytes      = 32 << 20
 	DefaultMemtableBytes = 64 << 20
 	DefaultFlushEvery    = 10 * time.Second
 )
@@ -60,6 +61,7 @@ type FS = vfs.FS
 type Options struct {
 	FS            FS            // nil: the disk
 	CacheBytes    int64         // block cache
+	HotBytes      int           // of open tasks that views of tasks keep decoded, as what is stored of them
 	MemtableBytes int           // at least MinMemtableBytes
 	FlushEvery    time.Duration // how long what was saved may wait for Run to flush it
 	Snapshots     SnapshotOptions
@@ -131,6 +133,9 @@ func (o *Options) setDefaults() {
 	}
 	if o.CacheBytes <= 0 {
 		o.CacheBytes = DefaultCacheBytes
+	}
+	if o.HotBytes <= 0 {
+		o.HotBytes = DefaultHotBytes
 	}
 	if o.MemtableBytes <= 0 {
 		o.MemtableBytes = DefaultMemtableBytes
@@ -364,6 +369,13 @@ func (s *Store) write(fill func(*pebble.Batch) error) (size int, err error) {
 		return errors.Join(err, b.Close())
 	})
 	return size, err
+}
+
+// hotMost is the share of HotBytes that a view of tasks has.
+func (s *Store) hotMost() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.o.HotBytes / max(1, len(s.views))
 }
 
 // noteSaved takes note of what a partition's batch reflects, and waits for a

@@ -27,24 +27,23 @@ const (
 // plan, names and instants. An estimate, for ChangedBytes.
 const taskOverheadBytes = 1500
 
-// Tasks is what a scheduler knows of a partition: open tasks in memory, all in
-// Pebble, finished ones as events.Task.Finished leaves them. It belongs to one
-// goroutine.
+// Tasks is what a scheduler knows of a partition: which tasks are open, those of
+// them in memory that something happens to, and all in Pebble, finished ones as
+// events.Task.Finished leaves them. It belongs to one goroutine.
 type Tasks struct {
 	*view
-	open     map[string]*entry
+	open     openTasks
 	finished map[string]*entry // not saved yet
 	changed  []*entry
 	bytes    int
 	lookups  bool
-	lookup   *lookup // of the first one since BeginLookups; nil: none was
+	// Of the first one since BeginLookups; nil: none was.
+	lookupOpen, lookup *lookup
 
-	ids       uint64 // the sum of the open tasks' events.IDSum
-	openBytes int    // about what their stored forms take
-	snap      snapshots
-	loading   bool  // finished tasks of a snapshot are still on their way to Pebble
-	loaded    bool  // they have come, and the next Save makes that true of the store
-	until     int64 // below it tasks may be ahead of the log: see events.Snapshot
+	snap    snapshots
+	loading bool  // finished tasks of a snapshot are still on their way to Pebble
+	loaded  bool  // they have come, and the next Save makes that true of the store
+	until   int64 // below it tasks may be ahead of the log: see events.Snapshot
 }
 
 // entry is a task in memory.
@@ -54,33 +53,38 @@ type entry struct {
 	stored  bool // Pebble holds it as an open task
 	open    bool // it is in Tasks.open
 	bytes   int  // about what its stored form takes
+	saved   int  // what Save has just written of it
 
-	encoded      []byte // of a finished task, until it is saved
-	snapshot     bool   // an open chunk of the snapshot may hold it
-	changedAt    int    // its place in snapshots.changed, from 1; 0: it isn't there
-	changedBytes int    // counted in snapshots.changedBytes
+	touched bool // asked for since its last turn in openTasks
+	queued  bool // it has a turn there
+
+	encoded  []byte // of a finished task, until it is saved
+	snapshot bool   // an open chunk of the snapshot may hold it
+	listed   bool   // the next snapshot writes it: it isn't as the base has it
 }
 
-// Tasks loads a partition: its offset and its open tasks. The view must be
-// closed, or discarded, before the partition's next one is opened.
+// Tasks loads a partition: its offset, which tasks are open, and of those as many as
+// may be in memory. The view must be closed, or discarded, before the partition's next one is opened.
 func (s *Store) Tasks(p int32) (*Tasks, error) {
 	base, err := s.view(ViewTasks, p)
 	if err != nil {
 		return nil, err
 	}
-	v := &Tasks{view: base, open: map[string]*entry{}, finished: map[string]*entry{}}
+	v := &Tasks{view: base, open: newOpenTasks(), finished: map[string]*entry{}}
 	if err := v.dropHalfLoaded(); err != nil {
 		v.release()
 		return nil, err
 	}
 	err = v.each(kindOpen, func(id string, data []byte) error {
-		t, err := events.DecodeTask(data)
-		if err != nil {
-			return err
+		v.open.add(id, coldTask{bytes: int32(len(data))})
+		if v.open.hotBytes+len(data) > v.s.hotMost() {
+			return nil
 		}
-		detachFrom(t, data)
-		v.hold(&entry{stored: true}, t, len(data))
-		return nil
+		t, err := openTask(data)
+		if err == nil {
+			v.open.warm(id, t)
+		}
+		return err
 	})
 	if err != nil {
 		v.release()
@@ -95,23 +99,77 @@ func (v *Tasks) Task(id string) (*events.Task, error) {
 	if err := v.usable(); err != nil {
 		return nil, err
 	}
-	if e := v.open[id]; e != nil {
-		return e.task, nil
+	e, err := v.openTask(id)
+	if err != nil {
+		return nil, err
 	}
-	if e := v.finished[id]; e != nil {
+	if e == nil {
+		e = v.finished[id]
+	}
+	if e != nil {
 		return e.task, nil
 	}
 	if !v.lookups {
 		return v.s.finishedTask(v.keys, id)
 	}
-	if v.lookup == nil {
-		l, err := v.s.openLookup(v.keys, kindFinished)
-		if err != nil {
-			return nil, err
-		}
-		v.lookup = l
+	l, err := v.s.reuse(&v.lookup, v.keys, kindFinished)
+	if err != nil {
+		return nil, err
 	}
-	return v.lookup.task(id)
+	return l.task(id)
+}
+
+// openTask returns the entry of an open task, read from Pebble if it is cold; nil:
+// no such task is open.
+func (v *Tasks) openTask(id string) (*entry, error) {
+	if en := v.open.hot[id]; en != nil {
+		en.touched = true
+		return en, nil
+	}
+	c, _, ok := v.open.findCold(id)
+	if !ok {
+		return nil, nil
+	}
+	// Those that leave are in Pebble since the last Save, and so are they to lookups:
+	// these began after it.
+	v.open.evict(v.s.hotMost() - int(c.bytes))
+	t, err := v.readOpen(id)
+	if err != nil {
+		return nil, err
+	}
+	return v.open.warm(id, t), nil
+}
+
+// readOpen reads an open task that Pebble has.
+func (v *Tasks) readOpen(id string) (t *events.Task, err error) {
+	read := func(data []byte) (err error) {
+		t, err = openTask(data)
+		return err
+	}
+	if !v.lookups {
+		err = v.get(kindOpen, id, read)
+	} else {
+		var l *lookup
+		if l, err = v.s.reuse(&v.lookupOpen, v.keys, kindOpen); err == nil {
+			err = l.get(id, read)
+		}
+	}
+	if err == nil && t == nil {
+		err = v.s.unreadable(v.keys, kindOpen, id, errMissing)
+	}
+	return t, err
+}
+
+// errMissing: what a view left to Pebble isn't there.
+var errMissing = errors.New("missing")
+
+// openTask decodes an open task that outlives data.
+func openTask(data []byte) (*events.Task, error) {
+	t, err := events.DecodeTask(data)
+	if err == nil {
+		detachFrom(t, data)
+	}
+	return t, err
 }
 
 func (s *Store) finishedTask(k keyspace, id string) (t *events.Task, err error) {
@@ -137,9 +195,11 @@ func (v *Tasks) BeginLookups() { v.lookups = true }
 // EndLookups ends what BeginLookups began.
 func (v *Tasks) EndLookups() {
 	v.lookups = false
-	if v.lookup != nil {
-		v.lookup.close()
-		v.lookup = nil
+	for _, l := range [...]**lookup{&v.lookupOpen, &v.lookup} {
+		if *l != nil {
+			(*l).close()
+			*l = nil
+		}
 	}
 }
 
@@ -172,7 +232,10 @@ func (v *Tasks) Apply(r *events.Record) error {
 }
 
 func (v *Tasks) evolve(r *events.Record, e *events.Event) error {
-	en := v.open[e.Task]
+	en, err := v.openTask(e.Task)
+	if err != nil {
+		return err
+	}
 	if en == nil {
 		t, err := v.Task(e.Task)
 		if err != nil {
@@ -204,7 +267,7 @@ func (v *Tasks) put(en *entry, t *events.Task) {
 	}
 	if t.Open() {
 		v.hold(en, t, taskOverheadBytes+t.Bytes())
-		v.snap.change(en)
+		v.change(t.ID)
 	} else {
 		v.end(en, t.Finished())
 	}
@@ -213,30 +276,38 @@ func (v *Tasks) put(en *entry, t *events.Task) {
 
 // hold makes a task one of the open ones.
 func (v *Tasks) hold(en *entry, t *events.Task, bytes int) {
-	if en.open {
-		v.openBytes -= en.bytes
-	} else {
-		en.open = true
-		v.open[t.ID] = en
-		v.ids += events.IDSum(t.ID)
+	if !en.open {
+		en.open, en.bytes = true, 0
+		v.open.hot[t.ID] = en
+		v.open.ids += events.IDSum(t.ID)
 	}
-	en.task, en.bytes = t, bytes
-	v.openBytes += bytes
+	en.task = t
+	v.weigh(en, bytes)
+}
+
+// weigh says what an open task takes.
+func (v *Tasks) weigh(en *entry, bytes int) {
+	more := bytes - en.bytes
+	en.bytes = bytes
+	v.open.bytes += more
+	v.open.hotBytes += more
+	if en.listed {
+		v.snap.changedBytes += more
+	}
 }
 
 // end makes a task one of the finished.
 func (v *Tasks) end(en *entry, t *events.Task) {
 	if en.open {
-		en.open = false
-		delete(v.open, t.ID)
-		v.ids -= events.IDSum(t.ID)
-		v.openBytes -= en.bytes
+		v.weigh(en, 0)
+		en.open, en.listed = false, false
+		delete(v.open.hot, t.ID)
+		v.open.ids -= events.IDSum(t.ID)
 	}
 	v.finished[t.ID] = en
 	en.task, en.encoded = t, t.Encode()
 	en.bytes = len(en.encoded)
-	v.snap.unchange(en)
-	v.snap.end(t.ID, en.encoded, en.snapshot)
+	v.ended(t.ID, en.encoded, en.snapshot)
 }
 
 // Accept takes over the states that the scheduler computed from the events of a
@@ -244,11 +315,15 @@ func (v *Tasks) end(en *entry, t *events.Task) {
 // The tasks are the projection's from here on.
 func (v *Tasks) Accept(tasks []*events.Task, st events.PartitionState, next int64) {
 	for _, t := range tasks {
-		en := v.open[t.ID]
+		en := v.open.hot[t.ID]
 		if en == nil {
-			if en = v.finished[t.ID]; en == nil {
-				en = &entry{}
-			}
+			en = v.open.take(t.ID)
+		}
+		if en == nil {
+			en = v.finished[t.ID]
+		}
+		if en == nil {
+			en = &entry{}
 		}
 		if t.Open() {
 			detachNew(t, en.task)
@@ -259,15 +334,33 @@ func (v *Tasks) Accept(tasks []*events.Task, st events.PartitionState, next int6
 }
 
 // Open is the number of open tasks.
-func (v *Tasks) Open() int { return len(v.open) }
+func (v *Tasks) Open() int { return v.open.len() }
 
-// EachOpen calls fn with every open task, in no order, until it returns false.
-func (v *Tasks) EachOpen(fn func(*events.Task) bool) {
-	for _, e := range v.open {
-		if !fn(e.task) {
-			return
-		}
+// EachOpen calls fn with every open task, in no order. Those that are only in Pebble
+// are read from there, and as many as may be stay in memory.
+func (v *Tasks) EachOpen(fn func(*events.Task)) error {
+	if err := v.usable(); err != nil {
+		return err
 	}
+	for _, en := range v.open.hot {
+		fn(en.task)
+	}
+	most := v.s.hotMost()
+	return v.each(kindOpen, func(id string, data []byte) error {
+		c, _, cold := v.open.findCold(id)
+		if !cold {
+			return nil // it was hot
+		}
+		t, err := openTask(data)
+		if err != nil {
+			return err
+		}
+		if v.open.hotBytes+int(c.bytes) <= most {
+			v.open.warm(id, t)
+		}
+		fn(t)
+		return nil
+	})
 }
 
 // Changed is the number of tasks that Save would write.
@@ -307,6 +400,7 @@ func (v *Tasks) Save() error {
 			data := en.encoded
 			if kind == kindOpen {
 				data = en.task.Encode()
+				en.saved = len(data)
 			}
 			key = v.keys.appendKey(key[:0], kind, en.task.ID)
 			if err := b.Set(key, data, nil); err != nil {
@@ -320,11 +414,16 @@ func (v *Tasks) Save() error {
 	}
 	for _, en := range v.changed {
 		en.changed, en.stored, en.encoded = false, en.open, nil
+		if en.open {
+			v.weigh(en, en.saved)
+			v.open.queue(en)
+		}
 	}
 	v.loaded = false
 	clear(v.changed)
 	clear(v.finished)
 	v.changed, v.bytes = v.changed[:0], 0
+	v.open.evict(v.s.hotMost())
 	return nil
 }
 
@@ -434,5 +533,5 @@ func (v *Tasks) Close() {
 func (v *Tasks) Discard() {
 	v.EndLookups()
 	v.release()
-	v.open, v.finished, v.changed = nil, nil, nil
+	v.open, v.finished, v.changed, v.snap = openTasks{}, nil, nil, snapshots{}
 }

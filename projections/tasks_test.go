@@ -18,9 +18,12 @@ func identity(view string) projections.Identity {
 	return projections.Identity{ClusterID: "c1", Namespace: events.DefaultNamespace, Partitions: 12, View: view}
 }
 
+// hotBytes is a few tasks: what the tests find in memory is mostly what changed.
+const hotBytes = 4000
+
 func open(t testing.TB, fs vfs.FS, view string) *projections.Store {
 	t.Helper()
-	s, err := projections.Open("data/"+view, identity(view), projections.Options{FS: fs, MemtableBytes: projections.MinMemtableBytes, CacheBytes: 1 << 20})
+	s, err := projections.Open("data/"+view, identity(view), projections.Options{FS: fs, MemtableBytes: projections.MinMemtableBytes, CacheBytes: 1 << 20, HotBytes: hotBytes})
 	if err != nil {
 		t.Fatal(err)
 	}

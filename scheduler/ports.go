@@ -50,8 +50,8 @@ type History interface {
 	ReadLast(ctx context.Context, topic string, p int32, n int64, fn func([]events.Record) error) (all bool, err error)
 }
 
-// Tasks is the projection of one partition's tasks: open ones in memory, all on
-// disk. One goroutine uses it.
+// Tasks is the projection of one partition's tasks: those that something happens to
+// in memory, all on disk. One goroutine uses it.
 type Tasks interface {
 	// Task returns a task, nil if there is none. It is the projection's own:
 	// clone before changing it.
@@ -67,7 +67,8 @@ type Tasks interface {
 	Next() int64
 	Apply(r *events.Record) error
 	Accept(tasks []*events.Task, st events.PartitionState, next int64)
-	EachOpen(fn func(*events.Task) bool)
+	// EachOpen reads what isn't in memory.
+	EachOpen(fn func(*events.Task)) error
 	// Changed and ChangedBytes are what Save has to write.
 	Changed() int
 	ChangedBytes() int

@@ -29,6 +29,7 @@ type restored struct {
 	id         int32
 	generation uint64
 	tasks      Tasks
+	runnable   map[string]struct{} // of them
 	from       Source
 	load       func(context.Context) error // what is still to come of a snapshot; nil: nothing
 	release    func()
@@ -79,12 +80,7 @@ func (l *lane) restoredOne(ctx context.Context, r restored) error {
 		return r.err
 	}
 	p.tasks, p.release = r.tasks, r.release
-	p.tasks.EachOpen(func(t *events.Task) bool {
-		if runs(t) {
-			p.runnable[t.ID] = struct{}{}
-		}
-		return true
-	})
+	p.runnable = r.runnable
 	if r.load == nil {
 		l.log.Resume(p.id)
 	} else {
@@ -151,13 +147,17 @@ func (c *Config) restoreTasks(ctx context.Context, id int32) restored {
 		return r
 	}
 	b := &bringing{cfg: c, id: id, tasks: tasks}
-	if err := b.bring(ctx); err != nil {
+	err = b.bring(ctx)
+	if err == nil {
+		err = b.findRunnable()
+	}
+	if err != nil {
 		tasks.Discard()
 		release()
 		r.err = fmt.Errorf("restore partition %d: %w", id, err)
 		return r
 	}
-	r.tasks, r.release, r.from, r.load = tasks, release, b.from, b.load
+	r.tasks, r.runnable, r.release, r.from, r.load = tasks, b.runnable, release, b.from, b.load
 	return r
 }
 
@@ -168,6 +168,8 @@ type bringing struct {
 	tasks Tasks
 	from  Source
 	load  func(context.Context) error
+
+	runnable map[string]struct{}
 
 	last  *events.Snapshot // that the topic holds; nil: none
 	known bool             // that is so
@@ -204,6 +206,20 @@ func (b *bringing) bring(ctx context.Context) error {
 	b.from = FromLog
 	_, err = b.byLog(ctx)
 	return err
+}
+
+// findRunnable looks through all that is open.
+func (b *bringing) findRunnable() error {
+	b.runnable = map[string]struct{}{}
+	err := b.tasks.EachOpen(func(t *events.Task) {
+		if runs(t) {
+			b.runnable[t.ID] = struct{}{}
+		}
+	})
+	if err != nil {
+		return &storeError{b.id, "read the open tasks of", err}
+	}
+	return nil
 }
 
 // refuse tells why the snapshot isn't used. It isn't written on, either.

@@ -65,7 +65,9 @@ type Config struct {
 	// Snapshots say when a scheduler writes those of its partitions. The zero
 	// value is good.
 	Snapshots projections.SnapshotOptions
-	Seams     Seams
+	// HotBytes bounds the open tasks that a scheduler keeps in memory; 0: the default.
+	HotBytes int
+	Seams    Seams
 }
 
 // Seams are where a test stands between a role and what it uses, to stop or
@@ -236,7 +238,7 @@ func (n *Instance) member(role string) string {
 // the roles end.
 func (n *Instance) store(ctx context.Context, view string) (*projections.Store, error) {
 	id := projections.Identity{ClusterID: n.ClusterID, Namespace: n.Kafka.Namespace, Partitions: n.Partitions, View: view}
-	s, err := projections.Open(filepath.Join(n.DataDir, view), id, projections.Options{FS: n.c.Seams.FS, Snapshots: n.c.Snapshots, Listener: &projections.Listener{
+	s, err := projections.Open(filepath.Join(n.DataDir, view), id, projections.Options{FS: n.c.Seams.FS, HotBytes: n.c.HotBytes, Snapshots: n.c.Snapshots, Listener: &projections.Listener{
 		Fatal:      func(err error) { n.log.Error("store stopped", "view", view, "error", err) },
 		Background: func(err error) { n.log.Warn("store", "view", view, "error", err) },
 		Snapshot: func(p int32, of events.Snapshot) {

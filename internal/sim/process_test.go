@@ -112,7 +112,7 @@ func (l *life) live() {
 	seams.Tasks = func(id int32, t scheduler.Tasks) scheduler.Tasks { return tasks(id, &taker{t, p.w}) }
 	seams.FS = projections.FS(&disk{FS: l.fs, l: l})
 	seams.Now = func() time.Time { return time.Now().Add(l.clock) }
-	c := instance.Config{DataDir: "data", Metrics: instance.NewMetrics(), Log: p.w.log(p.name), Session: sessionTimeout, Transaction: transactionTimeout, FetchMaxWait: fetchMaxWait, Seams: seams, Snapshots: p.w.often}
+	c := instance.Config{DataDir: "data", Metrics: instance.NewMetrics(), Log: p.w.log(p.name), Session: sessionTimeout, Transaction: transactionTimeout, FetchMaxWait: fetchMaxWait, Seams: seams, Snapshots: p.w.often, HotBytes: hotBytes}
 	if p.static {
 		c.Name = p.name
 	}

@@ -37,6 +37,7 @@ const (
 	sessionTimeout     = 4 * time.Second
 	transactionTimeout = 8 * time.Second
 	fetchMaxWait       = time.Second // most of what a seed costs is waiting in turns
+	hotBytes           = 20_000      // a few tasks in each partition: the others are in Pebble only
 )
 
 // world is what one seed makes.
