@@ -122,21 +122,21 @@ func (s *slowTasks) TakeSnapshot(r *events.SnapshotReader) (func(context.Context
 // are decided; a submission waits, and so does what is about a task that may have
 // finished: neither is taken for one that was never there.
 func TestInputsWhileFinishedTasksAreLoaded(t *testing.T) {
-	s := newSite(t, 1)
-	s.snapshots(often)
-	first := s.lane(s.cluster.join(0))
-	s.process(first, "done")
-	s.submit("pay", "open")
-	for i := range 5 {
-		s.process(first, fmt.Sprintf("more-%d", i)) // so that snapshots go on
-	}
-	first.close(func() {})
-
 	for name, late := range map[string]events.Record{
 		"reply":   (&events.Reply{Task: "done", Ref: events.RequestRef{Step: "a", Kind: events.Do, Attempt: 1}, Outcome: events.Completed, Body: []byte("{}")}).Record(ns, "test"),
 		"control": (&events.Control{Task: "done", Command: events.Cancel, By: events.By{Who: "me", RequestID: "r"}}).Record(ns, "test"),
 	} {
 		t.Run(name, func(t *testing.T) {
+			s := newSite(t, 1)
+			s.snapshots(often)
+			first := s.lane(s.cluster.join(0))
+			s.process(first, "done")
+			s.submit("pay", "open")
+			for i := range 5 {
+				s.process(first, fmt.Sprintf("more-%d", i)) // so that snapshots go on
+			}
+			first.close(func() {})
+
 			w, gate := s.snapshots(often), make(chan struct{})
 			open := s.cfg.Tasks
 			s.cfg.Tasks = func(p int32) (Tasks, error) {
