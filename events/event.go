@@ -17,12 +17,15 @@ import (
 
 // Event is one fact about a task (or a partition), as its owner recorded it.
 type Event struct {
-	Task   string // empty: about the partition
-	Seq    uint64 // counts the task's events from 1 without a gap; for a partition's, the epoch
-	At     time.Time
-	Cause  Cause
-	Epoch  uint64
-	Prev   string    // Hash of the task's event before; empty in the first
+	Task  string // empty: about the partition
+	Seq   uint64 // counts the task's events from 1 without a gap; for a partition's, the epoch
+	At    time.Time
+	Cause Cause
+	Epoch uint64
+	Prev  string // Hash of the task's event before; empty in the first
+	// Queued: a step had to wait for its agent, and the cause, which may be about
+	// another task, freed the slot that it took.
+	Queued bool
 	Due    time.Time // zero: the event arms no timer
 	Policy *Policy   // with Due: what a supervisor needs
 	Fact   Fact
@@ -106,6 +109,7 @@ func (e *Event) fields(c *codec) {
 	c.seq("epoch", &e.Epoch)
 	if !c.timing {
 		c.str("prev", &e.Prev)
+		c.bool("queued", &e.Queued)
 	}
 	c.time("due", &e.Due)
 	optional(c, "policy", &e.Policy, func(c *codec, p *Policy) { p.fields(c) })

@@ -108,8 +108,23 @@ func eventSamples() []sample {
 		e := sampleEvent(f, uint64(i+1))
 		all = append(all, sample{name: f.Type(), record: e.Record(sampleNS, "scheduler-0", 3, e.Value()), want: e, event: e, inbox: Inboxes,
 			decode: func(r *Record) (any, error) { return DecodeEvent(r) }})
+		if canBeQueued(f) {
+			q := *e
+			q.Queued = true
+			all = append(all, sample{name: f.Type() + ".queued", record: q.Record(sampleNS, "scheduler-0", 3, q.Value()), want: &q, event: &q, inbox: Inboxes,
+				decode: func(r *Record) (any, error) { return DecodeEvent(r) }})
+		}
 	}
 	return all
+}
+
+// canBeQueued are the facts that can follow when it is a step's turn.
+func canBeQueued(f Fact) bool {
+	switch f.(type) {
+	case *AttemptStarted, *AttemptFailed, *RunSkipped, *RunErrored, *TaskProcessed, *TaskHeld, *TaskUndoing, *TaskUndone:
+		return true
+	}
+	return false
 }
 
 func sampleSubmission() *Submission {

@@ -8,6 +8,7 @@ var described = map[string]fieldSchema{
 	"cause":  {typ: "string", pattern: `^(controls|replies|recoveries|tasks)/[0-9]+/[0-9]+$`, text: "The record that led to the event: inbox/partition/offset."},
 	"epoch":  {typ: "integer", text: "Of the owner's claim of the partition. Never falls."},
 	"prev":   {typ: "string", pattern: `^[A-Za-z0-9_-]{22}$`, text: "Hash of the task's event before: the first 16 bytes of SHA-256 over its ce_type, a zero byte and its value, in base64url. A chain that shows tampering."},
+	"queued": {typ: "boolean", text: "A step had to wait for its agent: the cause, which may be about another task, freed the slot that it took."},
 	"due":    {typ: "string", pattern: instantPattern, text: "The event arms a timer: the instant at which something must happen if nothing happened before."},
 	"policy": {typ: "object", text: "With due: what a supervisor needs to treat the timer."},
 

@@ -46,6 +46,16 @@ type Env struct {
 	// ReplyToPrefixes limits reply_to; empty: any topic outside the
 	// namespace.
 	ReplyToPrefixes []string
+	// Slots says how many requests may go out; nil: any number.
+	Slots Slots
+}
+
+// Slots are how many requests agents may have outstanding, beside those that
+// they have.
+type Slots interface {
+	// Free is how many more an agent may be sent, by a step of the task. It is
+	// less than 1 where others wait already.
+	Free(agent, task string, now time.Time) int
 }
 
 // Ignored says why an input changed nothing and is no fault either.
@@ -59,6 +69,7 @@ const (
 	IgnoredOutsidePolicy  Ignored = "outside_policy"  // a recovery that the policy doesn't allow (yet)
 	IgnoredDuplicate      Ignored = "duplicate"       // a submission that was there already
 	IgnoredRefusedControl Ignored = "refused_control" // a control that the state doesn't allow
+	IgnoredQueued         Ignored = "queued"          // a retry whose agent has no slot: it waits for one in the scheduler
 )
 
 // Decision is what follows from one input.
@@ -105,6 +116,9 @@ type decider struct {
 	needDefinitions bool
 	program         *workflow.Program
 	derived         derived
+	// queued: what is decided on had to wait for its agent, and is its turn.
+	queued bool
+	freed  []freed
 }
 
 func newDecider(t *events.Task, cause events.Cause, env *Env) *decider {
@@ -121,7 +135,7 @@ func (d *decider) decision() Decision {
 // emit records a fact: the task moves on, and what the fact means to others is
 // written with it.
 func (d *decider) emit(f events.Fact, due time.Time, p *events.Policy) *events.Event {
-	e := &events.Event{At: d.now, Cause: d.cause, Epoch: d.env.Epoch, Due: events.Millis(due), Policy: p, Fact: f, Seq: 1}
+	e := &events.Event{At: d.now, Cause: d.cause, Epoch: d.env.Epoch, Queued: d.queued, Due: events.Millis(due), Policy: p, Fact: f, Seq: 1}
 	if d.Task != nil {
 		e.Task, e.Seq, e.Prev = d.Task.ID, d.Task.Seq+1, d.Task.Prev
 	}
@@ -130,6 +144,7 @@ func (d *decider) emit(f events.Fact, due time.Time, p *events.Policy) *events.E
 
 func (d *decider) record(e *events.Event) *events.Event {
 	value := e.Value()
+	d.slots(e.Fact)
 	next, err := events.Evolve(d.Task, e, events.Hash(e.Fact.Type(), value))
 	if err != nil {
 		// The decision made an event that its own table forbids.
@@ -213,11 +228,13 @@ func (d *decider) failed(i int, ref events.RequestRef, effect events.Effect, err
 
 // goesOn reports whether a run of the kind may have further attempts: a step's
 // while the task is processed, an undo's while it is undone.
-func (d *decider) goesOn(k events.Kind) bool {
+func (d *decider) goesOn(k events.Kind) bool { return goesOn(d.Task, k) }
+
+func goesOn(t *events.Task, k events.Kind) bool {
 	if k == events.Undo {
-		return d.Task.State == events.StateUndoing
+		return t.State == events.StateUndoing
 	}
-	return d.Task.State == events.StateProcessing
+	return t.State == events.StateProcessing
 }
 
 // policy is what an event that arms a timer tells the supervisor.
@@ -315,14 +332,26 @@ func (d *decider) recoverRun(i int, r *events.Recovery) {
 	}
 	switch ask.Action {
 	case events.ActionRetry:
-		d.attempt(i, r.Kind)
+		switch {
+		case d.room(i, r.Kind):
+			d.attempt(i, r.Kind)
+		case kind == events.TimerWaiting:
+			d.Ignored = IgnoredQueued
+		default: // it waits no longer than until its turn
+			d.wait(i, r.Kind, events.Ask{Until: d.now})
+		}
 	case events.ActionWait:
-		wait := d.policy(i, r.Kind, events.TimerWaiting)
-		wait.CooledDown = wait.CooledDown || ask.CoolDown
-		d.emit(&events.AttemptWaiting{Kind: r.Kind, Step: r.Step, Attempt: run.Attempt, CoolDown: ask.CoolDown}, ask.Until, wait)
+		d.wait(i, r.Kind, ask)
 	default:
 		d.errored(i, r.Kind, exhausted(run))
 	}
+}
+
+// wait arms the timer of a run's next attempt.
+func (d *decider) wait(i int, k events.Kind, ask events.Ask) {
+	p := d.policy(i, k, events.TimerWaiting)
+	p.CooledDown = p.CooledDown || ask.CoolDown
+	d.emit(&events.AttemptWaiting{Kind: k, Step: d.Task.Plan.Steps[i].ID, Attempt: d.Task.Run(i, k).Attempt, CoolDown: ask.CoolDown}, ask.Until, p)
 }
 
 func exhausted(run *events.Run) *events.Error {

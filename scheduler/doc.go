@@ -17,6 +17,7 @@
 //			task := tx.task(input.task)     // a copy
 //			d := Decide(task, input, now)   // pure
 //			tx.add(d)
+//			for each step that has a slot now { tx.add(Start(step)) }
 //		}
 //		if commit(tx.records) { accept(tx) } else { forget(tx) }
 //	}
@@ -43,6 +44,14 @@
 // the ids of finished tasks are there too, submissions wait, and so does any input
 // about a task that isn't open. Snapshots are written in the same transactions, of
 // the state before them; nothing waits for one.
+//
+// # Flow to agents
+//
+// To an agent that has a capacity no more requests go out than that (flow.go); what
+// is more waits as a state of its task, in a queue that follows from the tasks
+// (queue.go). Start (start.go) is Decide for a step whose turn it is. An input
+// that freed a slot is the cause of what begins then. ARCHITECTURE.md, section 4,
+// has the rules.
 //
 // # What it doesn't
 //

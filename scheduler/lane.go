@@ -42,6 +42,7 @@ type lane struct {
 	loads     chan loaded
 	restoring sync.WaitGroup
 	requests  *requestTopics
+	voices    *voices
 	closed    bool // admission: tasks is paused
 	savedAt   time.Time
 	refusals  int
@@ -50,7 +51,7 @@ type lane struct {
 }
 
 func newLane(cfg *Config, owner string, log Log, requests *requestTopics) *lane {
-	l := &lane{cfg: cfg, owner: owner, source: string(cfg.Namespace) + "scheduler/" + owner, log: log, requests: requests,
+	l := &lane{cfg: cfg, owner: owner, source: string(cfg.Namespace) + "scheduler/" + owner, log: log, requests: requests, voices: newVoices(),
 		inboxes: map[string]events.Inbox{}, parts: map[int32]*partition{}, restores: make(chan restored, cfg.Partitions), loads: make(chan loaded, cfg.Partitions)}
 	for i, topic := range cfg.Namespace.InboxTopics() {
 		l.inboxes[topic] = events.Inbox(i)
@@ -79,6 +80,7 @@ func (l *lane) close(cancel context.CancelFunc) {
 	for _, p := range l.parts {
 		l.drop(p)
 	}
+	l.cfg.Listener.agents(l.owner, l.agents)
 	l.restoring.Wait()
 	for {
 		select {
@@ -112,7 +114,7 @@ func (l *lane) turn(ctx context.Context) error {
 	case err != nil:
 		return err
 	case !decided:
-		return l.abort(ctx)
+		return l.abort(ctx, tx)
 	}
 	return l.commit(ctx, tx)
 }
@@ -133,14 +135,14 @@ func (l *lane) commit(ctx context.Context, tx *transaction) error {
 		// Work goes on without snapshots for a while.
 		l.cfg.Listener.refusedRecord(l.cfg.Namespace.Snapshots(), refused)
 		l.snapshotsFrom = start.Add(snapshotsAgain)
-		return nil
+		return tx.forget()
 	case errors.As(err, &refused):
 		return l.refused(ctx, tx, refused)
 	case err != nil:
 		return fmt.Errorf("commit: %w", err)
 	case !committed:
 		l.cfg.Listener.aborted()
-		return nil
+		return tx.forget()
 	}
 	l.refusals = 0
 	l.cfg.Listener.took(len(tx.out), time.Since(start))
@@ -152,6 +154,9 @@ func (l *lane) commit(ctx context.Context, tx *transaction) error {
 // request, the agent is taken to be missing for a while: its attempts fail,
 // nobody else waits. Anything else is tried again.
 func (l *lane) refused(ctx context.Context, tx *transaction, refused refusedRecord) error {
+	if err := tx.forget(); err != nil {
+		return err
+	}
 	r := &tx.out[refused.RecordIndex()]
 	l.cfg.Listener.refusedRecord(r.Topic, refused)
 	l.refusals++
@@ -169,8 +174,11 @@ func (l *lane) refused(ctx context.Context, tx *transaction, refused refusedReco
 	return nil
 }
 
-func (l *lane) abort(ctx context.Context) error {
+func (l *lane) abort(ctx context.Context, tx *transaction) error {
 	l.cfg.Listener.aborted()
+	if err := tx.forget(); err != nil {
+		return err
+	}
 	if err := l.log.Abort(ctx); err != nil {
 		return fmt.Errorf("abort: %w", err)
 	}
@@ -183,6 +191,7 @@ func (l *lane) admit() {
 	n := 0
 	for _, p := range l.parts {
 		n += len(p.runnable)
+		n += p.flow.waits()
 	}
 	tasks := l.cfg.Namespace.Inbox(events.Tasks)
 	switch {
@@ -213,8 +222,32 @@ func (l *lane) save(now time.Time) error {
 	}
 	if due {
 		l.savedAt = now
+		l.cfg.Listener.agents(l.owner, l.agents)
 	}
 	return nil
+}
+
+// agents is how the lane's partitions use each agent.
+func (l *lane) agents() []AgentFlow {
+	var all []AgentFlow
+	at := map[string]int{}
+	for _, p := range l.parts {
+		if p.flow == nil {
+			continue
+		}
+		for _, a := range p.flow.order {
+			i, ok := at[a.name]
+			if !ok {
+				i = len(all)
+				at[a.name] = i
+				all = append(all, AgentFlow{Agent: a.name, Silent: l.voices.silent(a.name)})
+			}
+			all[i].Outstanding += a.outstanding
+			all[i].Bound += a.slots
+			all[i].Queued += len(a.queue)
+		}
+	}
+	return all
 }
 
 // at is the instant of a decision in a partition: never before its last.
@@ -227,6 +260,10 @@ func (l *lane) at(s *speculation) time.Time {
 }
 
 func (l *lane) env(s *speculation) *Env {
-	return &Env{Now: l.at(s), Namespace: l.cfg.Namespace, Source: l.source, Partition: s.partition.id, Epoch: s.state.Epoch,
+	env := &Env{Now: l.at(s), Namespace: l.cfg.Namespace, Source: l.source, Partition: s.partition.id, Epoch: s.state.Epoch,
 		Definitions: l.cfg.Catalog, Requests: l.requests.partitions(), ReplyToPrefixes: l.cfg.ReplyToPrefixes}
+	if s.partition.flow != nil {
+		env.Slots = s.partition.flow
+	}
+	return env
 }

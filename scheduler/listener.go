@@ -30,6 +30,9 @@ type Listener struct {
 	Refused func(topic string, err error)
 	// Admission opens or closes, with so many tasks being worked on.
 	Admission func(open bool, runnable int)
+	// Agents is what a lane knows of its agents, by owner, about once a second;
+	// none when it ends.
+	Agents func(owner string, agents []AgentFlow)
 	// LaneFailed: a lane closes its client and begins anew.
 	LaneFailed func(owner string, err error)
 	// StoreFailed: a partition that went could not be saved; it will be read
@@ -54,6 +57,15 @@ const (
 	FromSnapshot Source = "snapshot"
 	FromLog      Source = "log" // all of it
 )
+
+// AgentFlow is how the partitions of a lane use an agent.
+type AgentFlow struct {
+	Agent       string
+	Outstanding int  // requests whose attempt runs
+	Bound       int  // of those, at most, beside the first attempts of undos
+	Queued      int  // steps that wait for a slot
+	Silent      bool // only probes go out
+}
 
 // Committed is what one transaction did.
 type Committed struct {
@@ -139,6 +151,12 @@ func (l *Listener) refusedRecord(topic string, err error) {
 func (l *Listener) admission(open bool, runnable int) {
 	if l != nil && l.Admission != nil {
 		l.Admission(open, runnable)
+	}
+}
+
+func (l *Listener) agents(owner string, agents func() []AgentFlow) {
+	if l != nil && l.Agents != nil {
+		l.Agents(owner, agents())
 	}
 }
 

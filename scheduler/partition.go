@@ -14,6 +14,7 @@ type partition struct {
 	cancel     context.CancelFunc
 	release    func() // gives the view back to other lanes of the process
 	tasks      Tasks  // nil until restored
+	flow       *flow  // likewise
 	claimed    bool   // this assignment has committed its claim
 	claiming   uint64 // the epoch of a claim that is under way
 	runnable   map[string]struct{}

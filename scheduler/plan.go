@@ -130,7 +130,9 @@ func (d *decider) begin(i int) {
 		d.emit(&events.RunSkipped{Step: d.Task.Plan.Steps[i].ID}, time.Time{}, nil)
 		return
 	}
-	d.attempt(i, events.Do)
+	if d.room(i, events.Do) { // else it stays pending, until it is its turn
+		d.attempt(i, events.Do)
+	}
 }
 
 // attempt starts the next attempt of a run: the request goes out with the

@@ -30,6 +30,7 @@ type restored struct {
 	generation uint64
 	tasks      Tasks
 	runnable   map[string]struct{} // of them
+	flow       *flow               // nil: no agent has a capacity
 	from       Source
 	load       func(context.Context) error // what is still to come of a snapshot; nil: nothing
 	release    func()
@@ -81,6 +82,9 @@ func (l *lane) restoredOne(ctx context.Context, r restored) error {
 	}
 	p.tasks, p.release = r.tasks, r.release
 	p.runnable = r.runnable
+	if p.flow = r.flow; p.flow != nil {
+		p.flow.voices = l.voices
+	}
 	if r.load == nil {
 		l.log.Resume(p.id)
 	} else {
@@ -149,7 +153,7 @@ func (c *Config) restoreTasks(ctx context.Context, id int32) restored {
 	b := &bringing{cfg: c, id: id, tasks: tasks}
 	err = b.bring(ctx)
 	if err == nil {
-		err = b.findRunnable()
+		err = b.lookThrough()
 	}
 	if err != nil {
 		tasks.Discard()
@@ -157,7 +161,7 @@ func (c *Config) restoreTasks(ctx context.Context, id int32) restored {
 		r.err = fmt.Errorf("restore partition %d: %w", id, err)
 		return r
 	}
-	r.tasks, r.runnable, r.release, r.from, r.load = tasks, b.runnable, release, b.from, b.load
+	r.tasks, r.runnable, r.flow, r.release, r.from, r.load = tasks, b.runnable, b.flow, release, b.from, b.load
 	return r
 }
 
@@ -170,6 +174,7 @@ type bringing struct {
 	load  func(context.Context) error
 
 	runnable map[string]struct{}
+	flow     *flow
 
 	last  *events.Snapshot // that the topic holds; nil: none
 	known bool             // that is so
@@ -208,13 +213,15 @@ func (b *bringing) bring(ctx context.Context) error {
 	return err
 }
 
-// findRunnable looks through all that is open.
-func (b *bringing) findRunnable() error {
-	b.runnable = map[string]struct{}{}
+// lookThrough finds in all that is open what runs, and what waits for agents.
+func (b *bringing) lookThrough() error {
+	b.runnable, b.flow = map[string]struct{}{}, newFlow(b.cfg.AgentCapacity, b.id, b.cfg.Partitions)
+	now := b.cfg.Clock.Now()
 	err := b.tasks.EachOpen(func(t *events.Task) {
 		if runs(t) {
 			b.runnable[t.ID] = struct{}{}
 		}
+		b.flow.update(t, now, true)
 	})
 	if err != nil {
 		return &storeError{b.id, "read the open tasks of", err}

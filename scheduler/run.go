@@ -40,6 +40,10 @@ type Config struct {
 	MaxRunnable        int // 0: DefaultMaxRunnable
 	TransactionTimeout time.Duration
 	ReplyToPrefixes    []string
+	// AgentCapacity is how many requests an agent may have outstanding, in all
+	// partitions together; at least one in each. One that isn't named may have any
+	// number.
+	AgentCapacity map[string]int
 
 	// OpenLog opens the client of a lane.
 	OpenLog func(ctx context.Context, owner string, lane int) (Log, error)

@@ -137,16 +137,62 @@ func (tx *transaction) take(ctx context.Context, p *partition, r *events.Record,
 		tx.deadletter(r, &events.Unusable{Reason: events.ReasonTaskStopped, Detail: why}, index)
 		return nil
 	}
-	d, err := tx.decide(ctx, s, task, in, cause)
+	d, err := tx.decide(ctx, s, task, func(t *events.Task, env *Env) Decision {
+		tx.hear(s, t, in)
+		return Decide(t, in, cause, env)
+	})
 	if err != nil {
 		return err
 	}
-	return tx.add(s, r, in, d, index)
+	tx.add(s, r, in, d, index)
+	return tx.startQueued(ctx, s, r, cause, index)
 }
 
-// decide asks Decide, and again if it needs definitions or request topics that
-// may have come since they were last read.
-func (tx *transaction) decide(ctx context.Context, s *speculation, task string, in events.Input, cause events.Cause) (Decision, error) {
+// hear: a reply says that its agent is there, whatever it is about.
+func (tx *transaction) hear(s *speculation, t *events.Task, in events.Input) {
+	r, ok := in.(*events.Reply)
+	if !ok || t == nil || !t.Open() {
+		return
+	}
+	if i, ok := t.Plan.Step(r.Ref.Step); ok && (r.Ref.Kind == events.Do || t.Plan.Steps[i].Undo != nil) {
+		agent, _ := t.Plan.Agent(i, r.Ref.Kind)
+		s.partition.flow.hears(agent, tx.lane.at(s))
+	}
+}
+
+// startQueued starts the steps whose turn it is, now that an input was decided on.
+func (tx *transaction) startQueued(ctx context.Context, s *speculation, r *events.Record, cause events.Cause, index int) error {
+	f := s.partition.flow
+	if f == nil {
+		return nil
+	}
+	for _, a := range f.order {
+		for n := 0; len(a.queue) > 0; n++ {
+			now := tx.lane.at(s)
+			x := f.next(a, now)
+			if x == nil || n >= startsMost && (a.outstanding > 0 || a.near(now, "")) {
+				break
+			}
+			if _, stopped := s.partition.tasks.WhyStopped(x.task); stopped {
+				f.drop(x)
+				continue
+			}
+			d, err := tx.decide(ctx, s, x.task, func(t *events.Task, env *Env) Decision { return Start(t, x.step, x.kind, cause, env) })
+			if err != nil {
+				return err
+			}
+			tx.add(s, r, nil, d, index)
+			if x.state == spotQueued { // nothing came of it
+				f.drop(x)
+			}
+		}
+	}
+	return nil
+}
+
+// decide asks Decide or Start, and again if it needs definitions or request topics
+// that may have come since they were last read.
+func (tx *transaction) decide(ctx context.Context, s *speculation, task string, decide func(*events.Task, *Env) Decision) (Decision, error) {
 	l := tx.lane
 	env := l.env(s)
 	for {
@@ -154,7 +200,7 @@ func (tx *transaction) decide(ctx context.Context, s *speculation, task string, 
 		if err != nil {
 			return Decision{}, err
 		}
-		d := Decide(t, in, cause, env)
+		d := decide(t, env)
 		switch {
 		case d.NeedDefinitions:
 			if err := l.cfg.Catalog.ReadToEndNow(ctx); err != nil {
@@ -181,8 +227,10 @@ func missesAgent(d Decision) bool {
 	return false
 }
 
-// add takes a decision into the transaction.
-func (tx *transaction) add(s *speculation, r *events.Record, in events.Input, d Decision, index int) error {
+// add takes a decision into the transaction. in is nil if it is about a step that
+// waited.
+func (tx *transaction) add(s *speculation, r *events.Record, in events.Input, d Decision, index int) {
+	tx.follow(s, r, in, d)
 	for _, e := range d.Events {
 		if err := s.state.Evolve(e); err != nil {
 			panic("scheduler: " + err.Error()) // a decision of ours
@@ -207,7 +255,24 @@ func (tx *transaction) add(s *speculation, r *events.Record, in events.Input, d 
 	if d.Unusable != nil {
 		tx.deadletter(r, d.Unusable, index)
 	}
-	return nil
+}
+
+// follow takes a decision over into the partition's flow.
+func (tx *transaction) follow(s *speculation, r *events.Record, in events.Input, d Decision) {
+	f, now := s.partition.flow, tx.lane.at(s)
+	if f == nil {
+		return
+	}
+	if x, ok := in.(*events.Recovery); ok && d.Ignored == IgnoredQueued {
+		f.ask(d.Task, events.Slot{Step: x.Step, Kind: x.Kind}, now)
+	}
+	if len(d.Events) == 0 {
+		return
+	}
+	for _, e := range d.Events {
+		f.observe(e)
+	}
+	f.update(d.Task, d.Events[len(d.Events)-1].At, false)
 }
 
 func (tx *transaction) write(index int, r events.Record) {
@@ -287,6 +352,28 @@ func forward(r *events.Record, task string, where int32) events.Record {
 	return f
 }
 
+// forget: the transaction was rolled back. What the lane knows of its agents is
+// again what it was; the rest of the state was never touched.
+func (tx *transaction) forget() error {
+	tx.lane.voices.forget()
+	for _, s := range tx.parts {
+		if s.partition.flow == nil {
+			continue
+		}
+		for id := range s.tasks {
+			t, err := s.partition.tasks.Task(id)
+			if err != nil {
+				return err
+			}
+			if t == nil {
+				t = &events.Task{ID: id, State: events.StatePending}
+			}
+			s.partition.flow.update(t, tx.lane.at(s), true)
+		}
+	}
+	return nil
+}
+
 // accept makes the speculative state the partitions' own, after the commit.
 func (tx *transaction) accept() {
 	next := map[int32]int64{}
@@ -296,6 +383,7 @@ func (tx *transaction) accept() {
 			next[r.Partition] = r.Offset + 1
 		}
 	}
+	tx.lane.voices.settle()
 	for id, s := range tx.parts {
 		at, wrote := next[id]
 		if !wrote {

@@ -46,6 +46,7 @@ type Metrics struct {
 	notified     *prometheus.CounterVec
 	poison       *prometheus.CounterVec
 	armed        *prometheus.GaugeVec
+	flows        flows
 }
 
 // NewMetrics are metrics that have counted nothing.
@@ -96,6 +97,11 @@ func NewMetrics() *Metrics {
 	m.notified = vec("waybill_notifications_total", "Notifications, by result.", "result")
 	m.poison = vec("waybill_poison_total", "Events that a reader could not use: their task is stopped there.", "role")
 	m.armed = gauge("waybill_timers_armed", "Armed timers that the supervisor watches, by partition.", "partition")
+	m.flows = flows{of: map[string][]scheduler.AgentFlow{},
+		outstanding: gauge("waybill_agent_outstanding", "Requests of an agent whose attempt runs, in this process.", "agent"),
+		bound:       gauge("waybill_agent_bound", "How many of an agent's requests may be outstanding, in this process.", "agent"),
+		queued:      gauge("waybill_agent_queued", "Steps that wait in the scheduler until their agent has a slot, in this process.", "agent"),
+		silent:      gauge("waybill_agent_silent", "Lanes of this process in which an agent has been silent: only probes go out.", "agent")}
 	return m
 }
 
@@ -147,6 +153,7 @@ func (n *Instance) schedulerListener() *scheduler.Listener {
 		Took:      func(_ int, took time.Duration) { m.commits.Observe(took.Seconds()) },
 		Aborted:   func() { m.transactions.WithLabelValues("aborted").Inc() },
 		Refused:   func(topic string, err error) { n.log.Warn("record refused", "topic", topic, "error", err) },
+		Agents:    m.flows.take,
 		Admission: func(open bool, runnable int) { n.log.Info("admission", "open", open, "runnable", runnable) },
 		LaneFailed: func(owner string, err error) {
 			m.transactions.WithLabelValues("failed").Inc()

@@ -16,10 +16,11 @@ import (
 
 // SchedulerOptions are the flags of a scheduler.
 type SchedulerOptions struct {
-	Lanes           int      // transactional lanes, at most as many as partitions count
-	MaxRunnable     int      // tasks at work before new ones wait; 0: the default
-	ReplyToPrefixes []string // what a reply_to may begin with; none: anything
-	CreateReplyTo   bool     // create the topic of a reply_to that is missing
+	Lanes           int            // transactional lanes, at most as many as partitions count
+	MaxRunnable     int            // tasks at work before new ones wait; 0: the default
+	AgentCapacity   map[string]int // requests that agents may have outstanding; else any number
+	ReplyToPrefixes []string       // what a reply_to may begin with; none: anything
+	CreateReplyTo   bool           // create the topic of a reply_to that is missing
 }
 
 // StartScheduler runs a scheduler and its notifier until ctx ends.
@@ -46,7 +47,7 @@ func (n *Instance) StartScheduler(ctx context.Context, o SchedulerOptions) error
 	listener := n.schedulerListener()
 	cfg := scheduler.Config{
 		Namespace: n.Kafka.Namespace, Partitions: n.Partitions, Owner: n.Name, Lanes: o.Lanes, MaxRunnable: o.MaxRunnable,
-		TransactionTimeout: n.transactionTimeout(), ReplyToPrefixes: o.ReplyToPrefixes,
+		TransactionTimeout: n.transactionTimeout(), ReplyToPrefixes: o.ReplyToPrefixes, AgentCapacity: o.AgentCapacity,
 		OpenLog: n.openLane, History: through(n.c.Seams.History, scheduler.History(history)), Catalog: n.catalog, Clock: n.Clock,
 		Tasks:         func(p int32) (scheduler.Tasks, error) { return n.openTasks(store, p) },
 		RequestTopics: n.Admin.RequestTopics, Trim: n.Admin.DeleteRecordsBefore, Listener: listener,

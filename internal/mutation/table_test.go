@@ -4,7 +4,7 @@ import "slices"
 
 // mutations are all there are, by what they break.
 func mutations() []mutation {
-	return slices.Concat(kafkaMutations, logMutations, decisionMutations, laneMutations, readerMutations)
+	return slices.Concat(kafkaMutations, logMutations, decisionMutations, laneMutations, flowMutations, readerMutations)
 }
 
 // one is a mutation of one place.
@@ -137,7 +137,7 @@ var decisionMutations = []mutation{
 		"scheduler", "TestTranscripts"),
 	{name: "budget-is-the-supervisors", pkg: "scheduler", fail: []string{"TestTranscripts"}, edits: []edit{
 		{decide, `if ask.Action != r.Action && !late && !longer {`, `if false && !late && !longer {`},
-		{decide, "	switch ask.Action {\n	case events.ActionRetry:\n		d.attempt", "	switch r.Action {\n	case events.ActionRetry:\n		d.attempt"},
+		{decide, "	switch ask.Action {\n	case events.ActionRetry:\n		switch", "	switch r.Action {\n	case events.ActionRetry:\n		switch"},
 	}},
 	one("undo-of-unknown-effects", plan,
 		`case s.Unknown && s.CompletedSeq == 0:`, `case s.Unknown && s.CompletedSeq == 1:`,
@@ -183,7 +183,7 @@ var laneMutations = []mutation{
 		`if hop, ok := r.Header(events.HeaderHop); ok {`, `if hop, ok := r.Header(events.HeaderHop); ok && hop == "" {`,
 		"scheduler", "TestPlacement"),
 	one("rolled-back-is-forgotten", "scheduler/lane.go",
-		"		l.cfg.Listener.aborted()\n		return nil\n	}\n	l.refusals = 0", "		l.cfg.Listener.aborted()\n		tx.accept()\n		return nil\n	}\n	l.refusals = 0",
+		"		l.cfg.Listener.aborted()\n		return tx.forget()\n	}\n	l.refusals = 0", "		l.cfg.Listener.aborted()\n		tx.accept()\n		return nil\n	}\n	l.refusals = 0",
 		"scheduler", "TestAbortDropsTheSpeculativeState"),
 	one("state-of-an-assignment-before", "scheduler/partition.go",
 		`if gen, ok := assigned[id]; !ok || gen != p.generation {`, `if gen, ok := assigned[id]; !ok || gen == 0 {`,

@@ -14,13 +14,19 @@ import (
 // the locks of franz-go are made of channels: in a bubble, time stands still
 // while anybody waits for a mutex, and the client waits for some of its own
 // until an answer comes.
-func TestSeeds(t *testing.T) {
+func TestSeeds(t *testing.T) { inBubble(t, "^TestSeeds$") }
+
+// TestFlow is run in the same way.
+func TestFlow(t *testing.T) { inBubble(t, "^TestFlow$") }
+
+func inBubble(t *testing.T, tests string) {
+	t.Helper()
 	binary := filepath.Join(t.TempDir(), "sim.test")
 	build := exec.CommandContext(t.Context(), "go", "test", "-c", "-tags", "synctests", "-o", binary, ".")
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("build with -tags synctests: %v\n%s", err, out)
 	}
-	args := []string{"-test.run=^TestSeeds$", "-test.v"}
+	args := []string{"-test.run=" + tests, "-test.v"}
 	flag.Visit(func(f *flag.Flag) {
 		if !strings.HasPrefix(f.Name, "test.") || f.Name == "test.timeout" {
 			args = append(args, "-"+f.Name+"="+f.Value.String())

@@ -15,6 +15,7 @@ type partition struct {
 	cause  events.Cause          // of the event before
 	any    bool                  // there was one
 	task   string                // which the cause has led to events of; empty: none yet
+	queued bool                  // it has freed slots, too: of its own task nothing comes any more
 	offset int64                 // after the last record
 }
 
@@ -36,7 +37,7 @@ func (c *Checker) Event(r *events.Record) *events.Event {
 	if err := p.state.Evolve(e); err != nil {
 		c.faults.add(Fault{"P11", e.Task, topicEvents, r.Partition, r.Offset, err.Error()})
 	}
-	first, what := p.follow(e.Cause, e.Task, r.Partition)
+	first, what := p.follow(e.Cause, e.Task, r.Partition, e.Queued)
 	if e.Task == "" {
 		if what != "" {
 			c.faults.add(Fault{"P10", "", topicEvents, r.Partition, r.Offset, what})
@@ -60,7 +61,7 @@ func (c *Checker) Event(r *events.Record) *events.Event {
 func (c *Checker) unreadable(p *partition, r *events.Record, why error) {
 	id := string(r.Key)
 	if e, err := events.DecodeEnvelope(r); err == nil {
-		p.follow(e.Cause, id, r.Partition)
+		p.follow(e.Cause, id, r.Partition, e.Queued)
 	}
 	if t := c.tasks[id]; t != nil {
 		c.broken(t, "P15", r, why.Error())
@@ -72,23 +73,27 @@ func (c *Checker) unreadable(p *partition, r *events.Record, why error) {
 // follow checks P10 as far as the log alone shows it: an input leads to events
 // of one task that stand together, inputs are taken in the order of their
 // offsets, and in the partition where they are. first: the event is the first
-// of a task that its cause led to.
-func (p *partition) follow(cause events.Cause, task string, number int32) (first bool, what string) {
+// of a task that its cause led to. After them steps of any task may begin for
+// which the input freed a slot (queued): those are first of nothing.
+func (p *partition) follow(cause events.Cause, task string, number int32, queued bool) (first bool, what string) {
 	same := p.any && cause == p.cause
 	switch {
 	case cause.Partition != number:
 		what = fmt.Sprintf("the cause %s is of another partition", cause)
-	case same && task != "" && p.task != "" && p.task != task:
+	case same && !queued && p.queued:
+		what = fmt.Sprintf("the cause %s had freed a slot before it led to this", cause)
+	case same && !queued && task != "" && p.task != "" && p.task != task:
 		what = fmt.Sprintf("the cause %s led to events of task %q too", cause, p.task)
 	case !same && cause.Offset < p.next[cause.Inbox]:
 		what = fmt.Sprintf("the cause %s comes after %s/%d/%d: an input was used twice, or its events don't stand together",
 			cause, cause.Inbox, number, p.next[cause.Inbox]-1)
 	}
 	if !same {
-		p.cause, p.any, p.task = cause, true, ""
+		p.cause, p.any, p.task, p.queued = cause, true, "", false
 	}
-	first = task != "" && p.task != task
-	if task != "" {
+	p.queued = p.queued || queued
+	first = !queued && task != "" && p.task != task
+	if first {
 		p.task = task
 	}
 	p.next[cause.Inbox] = max(p.next[cause.Inbox], cause.Offset+1)
@@ -122,7 +127,7 @@ func (c *Checker) ofTask(p *partition, t *task, e *events.Event, r *events.Recor
 	if first {
 		c.led(&s)
 	}
-	if in := e.Cause.Inbox; in == events.Tasks || in == events.Controls {
+	if in := e.Cause.Inbox; !e.Queued && (in == events.Tasks || in == events.Controls) {
 		t.askedAt = millis(e.At)
 	}
 	t.settle(c.o.Keep)

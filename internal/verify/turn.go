@@ -209,11 +209,22 @@ func causes(f events.Fact) (from []events.Inbox, only bool) {
 	return nil, false
 }
 
+// waits reports whether an event can only be what an input asked for itself.
+func waits(f events.Fact) bool {
+	switch f.(type) {
+	case *events.TaskStarted, *events.TaskResumed, *events.AttemptWaiting:
+		return true
+	}
+	return false
+}
+
 // origin: an event comes from an input that can lead to it (P10; P3 of what
 // replies bring, P4 of what timers do).
 func (s *turn) origin() (promise, what string) {
 	from, only := causes(s.e.Fact)
 	switch {
+	case s.e.Queued && (only || waits(s.e.Fact)):
+		what = fmt.Sprintf("%s can't come of a slot that %s freed", s.e.Fact.Type(), s.e.Cause)
 	case s.first && !slices.Contains(from, s.e.Cause.Inbox):
 		what = fmt.Sprintf("%s can't come of %s", s.e.Fact.Type(), s.e.Cause)
 	case !s.first && only:

@@ -1,0 +1,48 @@
+package main
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+)
+
+// capacityFlag adds --agent-capacity.
+func capacityFlag(cmd *cobra.Command, into *map[string]int) {
+	cmd.Flags().Var((*capacities)(into), "agent-capacity",
+		"requests that an agent may have outstanding, as `NAME=N`; at least one in each partition; what is beyond waits in the scheduler (repeatable; default: any number)")
+}
+
+// capacities are the values of --agent-capacity, by agent.
+type capacities map[string]int
+
+// Set implements pflag.Value. Several values may be given at once, with commas.
+func (c *capacities) Set(text string) error {
+	if *c == nil {
+		*c = map[string]int{}
+	}
+	for _, v := range strings.Split(text, ",") {
+		name, number, ok := strings.Cut(v, "=")
+		n, err := strconv.Atoi(number)
+		if !ok || name == "" || err != nil || n < 1 {
+			return fmt.Errorf("%q is not NAME=N, with N from 1", v)
+		}
+		(*c)[name] = n
+	}
+	return nil
+}
+
+// String implements pflag.Value.
+func (c *capacities) String() string {
+	var all []string
+	for _, name := range slices.Sorted(maps.Keys(*c)) {
+		all = append(all, name+"="+strconv.Itoa((*c)[name]))
+	}
+	return strings.Join(all, ",")
+}
+
+// Type implements pflag.Value.
+func (c *capacities) Type() string { return "NAME=N" }

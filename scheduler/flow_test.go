@@ -1,0 +1,329 @@
+package scheduler
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/waybill-run/waybill/events"
+)
+
+// asked are the tasks whose attempts an agent was asked for, in the order of the
+// log.
+func (s *site) asked(agent string) []string {
+	s.t.Helper()
+	var ids []string
+	for _, r := range s.cluster.all(ns.Events()) {
+		e, err := events.DecodeEvent(&r)
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		if f, ok := e.Fact.(*events.AttemptStarted); ok && f.Agent == agent {
+			ids = append(ids, e.Task)
+		}
+	}
+	return ids
+}
+
+// answer replies to the first request of a task.
+func (s *site) answer(agent, task string) {
+	s.t.Helper()
+	for _, r := range s.cluster.all(ns.Requests(agent)) {
+		if string(r.Key) != task {
+			continue
+		}
+		q, err := events.DecodeRequest(&r)
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		s.cluster.write(answerTo(q, events.Completed, events.EffectNone, "{}").Record(ns, "test"))
+		return
+	}
+	s.t.Fatalf("%s was not asked for %s", agent, task)
+}
+
+// due asks for what a task's step calls for by now.
+func (s *site) due(task string) {
+	s.t.Helper()
+	timers := &events.Timers{}
+	for _, r := range s.cluster.all(ns.Events()) {
+		if string(r.Key) == task {
+			e, err := events.DecodeEvent(&r)
+			if err != nil {
+				s.t.Fatal(err)
+			}
+			timers.Evolve(e)
+		}
+	}
+	for _, a := range timers.Armed {
+		if a.Slot.Step == "a" {
+			next := a.Policy.Next(task, "a", events.Do, a.Attempt, a.Timer.Due, s.clock.Now())
+			s.cluster.write(a.Recovery(task, next).Record(ns, "test", events.Partition([]byte(task), s.cfg.Partitions)))
+			return
+		}
+	}
+	s.t.Fatalf("no timer of %s is armed", task)
+}
+
+func (s *site) submitAs(priority int, ids ...string) {
+	for _, id := range ids {
+		s.cluster.write((&events.Submission{ID: id, Workflow: "w", Input: []byte("{}"), Priority: priority}).Record(ns, "test"))
+	}
+}
+
+// What an agent can't do yet waits in the scheduler, the higher priority first,
+// the longest wait first within one; and who has waited long enough goes before
+// a higher priority.
+func TestQueueByPriority(t *testing.T) {
+	s := newSite(t, 1)
+	s.cfg.AgentCapacity = map[string]int{"inventory": 1}
+	l := s.lane(s.cluster.join(0))
+	s.submitAs(0, "first", "low")
+	s.drain(l)
+	s.clock.pass(2 * ageOfPriority)
+	s.submitAs(1, "middle")
+	s.drain(l)
+	s.clock.pass(time.Second)
+	s.submitAs(2, "high")
+	s.submitAs(9, "critical")
+	s.drain(l)
+	want := []string{"first"}
+	for range 4 {
+		if got := s.asked("inventory"); !slices.Equal(got, want) {
+			t.Fatalf("asked for %q, want %q", got, want)
+		}
+		s.answer("inventory", want[len(want)-1])
+		s.drain(l)
+		// low has waited longer than high by 21 s: more than two priorities.
+		want = append(want, []string{"critical", "low", "high", "middle"}[len(want)-1])
+	}
+	s.answer("inventory", "middle")
+	s.drain(l)
+	s.events("") // verifies the log
+	if got := s.asked("inventory"); !slices.Equal(got, want) {
+		t.Errorf("asked for %q, want %q", got, want)
+	}
+}
+
+// The capacity is that of all partitions together, and at least one request may be
+// outstanding in each.
+func TestCapacityIsShared(t *testing.T) {
+	for capacity, want := range map[int][]int{1: {1, 1, 1}, 5: {2, 2, 1}, 9: {3, 3, 3}} {
+		for p, n := range want {
+			if got := newFlow(map[string]int{"inventory": capacity}, int32(p), 3).agent("inventory").slots; got != n {
+				t.Errorf("capacity %d: %d in partition %d, want %d", capacity, got, p, n)
+			}
+		}
+	}
+}
+
+// silence submits tasks and has the attempts of the first few time out.
+func (s *site) silence(l *lane, tasks ...string) {
+	s.t.Helper()
+	s.submit("w", tasks...)
+	s.drain(l)
+	s.clock.pass(10 * time.Second)
+	for _, id := range tasks[:silentAfter] {
+		s.due(id)
+		s.drain(l)
+	}
+}
+
+// An agent that lets three attempts time out, one after another, is probed by one
+// step at a time, and by those first that have lost nothing yet. The others keep
+// their attempts, also if a supervisor asks for them. Any reply of the agent ends
+// that.
+func TestSilentAgentIsProbed(t *testing.T) {
+	s := newSite(t, 1)
+	s.cfg.AgentCapacity = map[string]int{"inventory": silentAfter}
+	l := s.lane(s.cluster.join(0))
+	s.silence(l, "a", "b", "c", "d", "e", "f")
+	// a and b made room for d and e; c was the third.
+	if got := s.asked("inventory"); !slices.Equal(got, []string{"a", "b", "c", "d", "e"}) || !l.voices.silent("inventory") {
+		t.Fatalf("asked for %q, silent %v", got, l.voices.silent("inventory"))
+	}
+	s.clock.pass(10 * time.Second)
+	s.due("a") // its wait is over, its turn isn't
+	s.due("d")
+	s.drain(l)
+	s.due("e") // nothing is outstanding any more, but e's timer is near
+	s.drain(l)
+	if got := s.asked("inventory"); len(got) != 5 {
+		t.Fatalf("asked for %q", got)
+	}
+	s.clock.pass(2 * time.Second)
+	s.due("e")
+	s.drain(l)
+	if got := s.asked("inventory"); !slices.Equal(got[5:], []string{"f"}) {
+		t.Fatalf("then asked for %q, want f, which has lost nothing", got[5:])
+	}
+	s.due("b")
+	s.drain(l)
+	if got := s.asked("inventory"); len(got) != 6 {
+		t.Fatalf("f runs; asked for %q", got[6:])
+	}
+	s.answer("inventory", "a") // a reply of an attempt that is over is one, too
+	s.drain(l)
+	if got := s.asked("inventory"); l.voices.silent("inventory") || len(got) != 5+silentAfter {
+		t.Errorf("silent %v; asked for %q", l.voices.silent("inventory"), got)
+	}
+	for id, n := range map[string]int{"a": 2, "b": 2, "f": 1} {
+		if got := len(slices.DeleteFunc(s.asked("inventory"), func(x string) bool { return x != id })); got > n {
+			t.Errorf("%d attempts of %s, at most %d", got, id, n)
+		}
+	}
+	s.events("")
+}
+
+// Time-outs say nothing of an agent that has replied since those attempts began,
+// nor do several of one task.
+func TestSilenceIsOfTheAgent(t *testing.T) {
+	s := newSite(t, 1)
+	s.cfg.AgentCapacity = map[string]int{"inventory": 100}
+	l := s.lane(s.cluster.join(0))
+	s.submit("w", "a", "b", "c", "d")
+	s.drain(l)
+	s.clock.pass(time.Second)
+	s.answer("inventory", "d")
+	s.drain(l)
+	s.clock.pass(9 * time.Second)
+	for _, id := range []string{"a", "b", "c"} {
+		s.due(id)
+		s.drain(l)
+	}
+	if v := l.voices.agents["inventory"]; len(v.lost) != 0 {
+		t.Errorf("the agent replied meanwhile; lost %q", v.lost)
+	}
+	for range 2 {
+		s.clock.pass(5 * time.Second)
+		s.due("a") // the next attempt begins
+		s.drain(l)
+		s.clock.pass(10 * time.Second)
+		s.due("a")
+		s.drain(l)
+	}
+	if v := l.voices.agents["inventory"]; !slices.Equal(v.lost, []string{"a"}) {
+		t.Errorf("one task only timed out since; lost %q", v.lost)
+	}
+}
+
+// What a transaction made of the queue is forgotten with it; what a restore finds
+// is what there was.
+func TestFlowIsThatOfTheTasks(t *testing.T) {
+	s := newSite(t, 1)
+	s.cfg.AgentCapacity = map[string]int{"inventory": 2}
+	log := s.cluster.join(0)
+	l := s.lane(log)
+	s.submit("w", "a", "b", "c", "d")
+	s.drain(l)
+	rolledBack := 2
+	log.end = func(func()) (bool, bool, error) {
+		if rolledBack--; rolledBack < 0 {
+			return false, false, nil
+		}
+		return false, true, nil
+	}
+	s.answer("inventory", "a")
+	s.drain(l)
+	if got := s.asked("inventory"); !slices.Equal(got, []string{"a", "b", "c"}) {
+		t.Fatalf("asked for %q", got)
+	}
+	flowOf := func() string {
+		a := l.parts[0].flow.agent("inventory")
+		return fmt.Sprintf("%d outstanding, %s waits", a.outstanding, a.queue[0].task)
+	}
+	if got := flowOf(); got != "2 outstanding, d waits" {
+		t.Errorf("after two rollbacks: %s", got)
+	}
+	log.assign(0)
+	s.until(l, "the partition is there again", func() bool {
+		return l.parts[0] != nil && l.parts[0].generation == log.Assigned()[0] && l.parts[0].ready()
+	})
+	if got := flowOf(); got != "2 outstanding, d waits" {
+		t.Errorf("after a restore: %s", got)
+	}
+	s.answer("inventory", "b")
+	s.drain(l)
+	if got := s.asked("inventory"); !slices.Equal(got, []string{"a", "b", "c", "d"}) {
+		t.Errorf("asked for %q", got)
+	}
+}
+
+// What an agent was asked before it fell silent may be outstanding for a day yet: it
+// is probed all the same.
+func TestOldRequestsHoldBackNoProbe(t *testing.T) {
+	s := newSite(t, 1)
+	s.cfg.AgentCapacity = map[string]int{"inventory": silentAfter + 2}
+	l := s.lane(s.cluster.join(0))
+	s.silence(l, "a", "b", "c", "d", "e", "f", "g", "h")
+	if a := l.parts[0].flow.agent("inventory"); !l.voices.silent("inventory") || a.outstanding != 4 {
+		t.Fatalf("silent %v, %d outstanding", l.voices.silent("inventory"), a.outstanding)
+	}
+	s.clock.pass(2 * time.Second)
+	s.due("c") // the last that timed out: its wait is over
+	s.drain(l)
+	if got := s.asked("inventory"); got[len(got)-1] != "h" || len(got) != 8 {
+		t.Fatalf("asked for %q, want h last, which has lost nothing", got)
+	}
+	s.due("b")
+	s.drain(l)
+	if got := s.asked("inventory"); len(got) != 8 {
+		t.Errorf("h is the probe; asked for %q too", got[8:])
+	}
+	s.events("")
+}
+
+// Who has no capacity is asked for everything at once.
+func TestNoCapacityNoQueue(t *testing.T) {
+	s := newSite(t, 1)
+	l := s.lane(s.cluster.join(0))
+	s.silence(l, "a", "b", "c", "d", "e", "f")
+	if got := s.asked("inventory"); len(got) != 6 || l.parts[0].flow != nil {
+		t.Errorf("asked for %q", got)
+	}
+}
+
+// Steps that wait for an agent that works count against admission, those of a
+// silent one don't: its tasks must not keep others out.
+func TestWaitingCountsForAdmission(t *testing.T) {
+	s := newSite(t, 1)
+	s.cfg.AgentCapacity = map[string]int{"inventory": silentAfter}
+	s.cfg.MaxRunnable = 5
+	l := s.lane(s.cluster.join(0))
+	var many []string
+	for i := range 10 {
+		many = append(many, fmt.Sprint("t", i))
+	}
+	s.submit("w", many...)
+	s.drain(l)
+	l.admit()
+	if !l.closed {
+		t.Error("10 tasks run or wait, 5 may, and more are admitted")
+	}
+	s.clock.pass(10 * time.Second)
+	for _, id := range many[:silentAfter] {
+		s.due(id)
+		s.drain(l)
+	}
+	l.admit()
+	if l.closed {
+		t.Error("tasks that wait for a silent agent keep others out")
+	}
+}
+
+// A task that is cancelled while its step waits leaves the queue.
+func TestCancelledTaskLeavesTheQueue(t *testing.T) {
+	s := newSite(t, 1)
+	s.cfg.AgentCapacity = map[string]int{"inventory": 1}
+	l := s.lane(s.cluster.join(0))
+	s.submit("w", "a", "b", "c")
+	s.drain(l)
+	s.cluster.write((&events.Control{Task: "b", ID: "x", Command: events.Cancel, By: events.By{Who: "op", RequestID: "x"}}).Record(ns, "test"))
+	s.drain(l)
+	s.answer("inventory", "a")
+	s.drain(l)
+	if got := s.asked("inventory"); !slices.Equal(got, []string{"a", "c"}) {
+		t.Errorf("asked for %q", got)
+	}
+}

@@ -1,0 +1,443 @@
+package scheduler
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/tally"
+	"github.com/waybill-run/waybill/internal/verify"
+)
+
+const (
+	flowGraphs      = 2_000
+	flowGraphsShort = 200
+	flowWorlds      = 10 // graphs of one world
+	flowMoves       = 60
+	flowPartitions  = 2
+)
+
+// TestFlowOfRandomGraphs plays tasks of random graphs against a lane whose agents
+// have few slots, die, come back and answer late, whose transactions are rolled
+// back, and whose partitions go and come. After each move what the lane keeps of
+// its agents is what follows from the tasks, no agent has more requests than it
+// may have, and no step waits for nothing; at the end every task has ended or is
+// held, and the log breaks no promise.
+func TestFlowOfRandomGraphs(t *testing.T) {
+	graphs := flowGraphs
+	if testing.Short() || raced {
+		graphs = flowGraphsShort
+	}
+	seed := rand.Uint64() >> 16
+	if *seedFlag != 0 {
+		seed, graphs = *seedFlag, flowWorlds
+	}
+	counts := map[string]int{}
+	for n := 0; n < graphs && !t.Failed(); n += flowWorlds {
+		w := newFlowWorld(t, seed+uint64(n/flowWorlds))
+		w.play()
+		for what, k := range w.counts {
+			counts[what] += k
+		}
+	}
+	for _, what := range []string{"queued", "probes", "refused retries", "rolled back", "restored", "stale replies", "ended processed", "ended undone"} {
+		if counts[what] == 0 && graphs >= flowGraphsShort {
+			t.Errorf("no world had any %s: %v", what, counts)
+		}
+	}
+	tally.Add(t, "random graphs that flow through a lane", graphs)
+	t.Logf("%v", counts)
+}
+
+// flowWorld is a lane with everybody around it.
+type flowWorld struct {
+	dice
+	*site
+	seed   uint64
+	lane   *lane
+	log    *fakeLog
+	counts map[string]int
+	tasks  []string
+	states map[string]*events.Task
+	timers map[string]*events.Timers
+	asked  map[string]int // by task and timer: how often
+	again  map[string]time.Time
+	seen   map[int32]int
+	taken  map[string]map[int32]int
+	open   map[string][]*events.Request // that their agent has
+	dead   map[string]bool
+	old    []*events.Reply
+	n      int
+}
+
+func newFlowWorld(t *testing.T, seed uint64) *flowWorld {
+	w := &flowWorld{dice: newDice(seed), site: newSite(t, flowPartitions), seed: seed, counts: map[string]int{}, states: map[string]*events.Task{},
+		timers: map[string]*events.Timers{}, asked: map[string]int{}, again: map[string]time.Time{}, seen: map[int32]int{},
+		taken: map[string]map[int32]int{}, open: map[string][]*events.Request{}, dead: map[string]bool{}}
+	w.cfg.AgentCapacity = map[string]int{}
+	for _, a := range agents {
+		w.agents[a] = 2
+		w.taken[a] = map[int32]int{}
+		if !w.oneIn(4) {
+			w.cfg.AgentCapacity[a] = w.between(1, 8)
+		}
+	}
+	for i := range flowWorlds {
+		g := drawGraph(w.dice, false)
+		d, err := g.build()
+		if err != nil {
+			t.Fatal(err)
+		}
+		d.Name = fmt.Sprint("w", i)
+		w.catalog.Apply(&events.Record{Key: []byte(d.Key()), Value: d.JSON()})
+	}
+	w.log = w.cluster.join(0, 1)
+	w.lane = w.site.lane(w.log)
+	return w
+}
+
+func (w *flowWorld) play() {
+	for range flowMoves {
+		w.move()
+		w.step()
+	}
+	clear(w.dead)
+	w.log.end = nil
+	for range maxSweeps {
+		if w.settled() {
+			break
+		}
+		w.answerAll()
+		w.step()
+		if w.busy() {
+			continue
+		}
+		w.jump()
+		w.sweep()
+		w.step()
+	}
+	for _, id := range w.tasks {
+		t := w.states[id]
+		if t == nil || !t.State.Terminal() && t.State != events.StateError {
+			w.t.Fatalf("seed %d: task %s hasn't ended: %+v; flow %+v", w.seed, id, t, w.lane.agents())
+		}
+		w.counts["ended "+string(t.State)]++
+	}
+	w.verified()
+	w.lane.close(func() {})
+}
+
+func (w *flowWorld) move() {
+	switch n := w.IntN(20); {
+	case n < 5:
+		for range w.between(1, 6) {
+			w.submitOne()
+		}
+	case n < 10:
+		w.answer()
+	case n < 13:
+		w.sweep()
+	case n < 15:
+		w.clock.pass(w.span(10*time.Millisecond, 10*time.Second))
+	case n < 16:
+		w.jump()
+	case n < 17:
+		a := pick(w.dice, agents)
+		w.dead[a] = !w.dead[a]
+	case n < 18:
+		if len(w.old) > 0 {
+			w.counts["stale replies"]++
+			w.cluster.write(pick(w.dice, w.old).Record(ns, "test"))
+		}
+	case n < 19 && len(w.tasks) > 0:
+		w.command()
+	default:
+		w.harm()
+	}
+}
+
+// harm rolls back the next transactions, or takes a partition and brings it back.
+func (w *flowWorld) harm() {
+	if w.coin() {
+		w.counts["restored"]++
+		w.log.assign(int32(w.IntN(flowPartitions)))
+		return
+	}
+	rolledBack := w.between(1, 3)
+	w.log.end = func(func()) (bool, bool, error) {
+		if rolledBack--; rolledBack < 0 {
+			return false, false, nil
+		}
+		w.counts["rolled back"]++
+		return false, true, nil
+	}
+}
+
+func (w *flowWorld) submitOne() {
+	w.n++
+	id := fmt.Sprint("t", w.n)
+	w.tasks = append(w.tasks, id)
+	s := &events.Submission{ID: id, Workflow: fmt.Sprint("w", w.IntN(flowWorlds)), Input: json.RawMessage(fmt.Sprintf(`{"n":%d}`, w.IntN(5))), Priority: w.IntN(3)}
+	w.cluster.write(s.Record(ns, "test"))
+}
+
+func (w *flowWorld) command() {
+	x := &events.Control{Task: pick(w.dice, w.tasks), ID: fmt.Sprint("x", w.IntN(1<<30)), Command: pick(w.dice, []events.Command{events.Cancel, events.UndoTask, events.Resubmit, events.Resubmit})}
+	x.By = events.By{Who: "op", RequestID: x.ID}
+	w.cluster.write(x.Record(ns, "test"))
+}
+
+// step has the lane take in what was written, takes in what it wrote, and checks.
+func (w *flowWorld) step() {
+	w.until(w.lane, "the partitions are there", func() bool {
+		for p, generation := range w.log.Assigned() {
+			if x := w.lane.parts[p]; x == nil || !x.ready() || x.generation != generation {
+				return false
+			}
+		}
+		return true
+	})
+	w.drain(w.lane)
+	w.follow()
+	w.check()
+}
+
+// follow takes in the events and the requests that were written.
+func (w *flowWorld) follow() {
+	w.cluster.mu.Lock()
+	defer w.cluster.mu.Unlock()
+	for p, log := range w.cluster.logs[ns.Events()] {
+		for ; w.seen[p] < len(log); w.seen[p]++ {
+			w.followOne(&log[w.seen[p]])
+		}
+	}
+	for _, a := range agents {
+		for p, log := range w.cluster.logs[ns.Requests(a)] {
+			for ; w.taken[a][p] < len(log); w.taken[a][p]++ {
+				q, err := events.DecodeRequest(&log[w.taken[a][p]])
+				if err != nil {
+					w.t.Fatal(err)
+				}
+				w.open[a] = append(w.open[a], q)
+			}
+		}
+	}
+}
+
+func (w *flowWorld) followOne(r *events.Record) {
+	e, err := events.DecodeEvent(r)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	if e.Task == "" {
+		return
+	}
+	ceType, _ := r.Header(events.HeaderType)
+	if w.states[e.Task], err = events.Evolve(w.states[e.Task], e, events.Hash(ceType, r.Value)); err != nil {
+		w.t.Fatal(err)
+	}
+	if w.timers[e.Task] == nil {
+		w.timers[e.Task] = &events.Timers{}
+	}
+	w.timers[e.Task].Evolve(e)
+	if e.Queued {
+		w.counts["queued"]++
+	}
+	if f, ok := e.Fact.(*events.AttemptStarted); ok && w.lane.voices.silent(f.Agent) {
+		w.counts["probes"]++
+	}
+}
+
+// answer has the agents that live reply to some of what they have.
+func (w *flowWorld) answer() {
+	for _, a := range agents {
+		for range w.IntN(4) {
+			if len(w.open[a]) > 0 && !w.dead[a] {
+				q := w.open[a][0]
+				w.open[a] = w.open[a][1:]
+				w.reply(q, w.IntN(8))
+			}
+		}
+	}
+}
+
+func (w *flowWorld) answerAll() {
+	for _, a := range agents {
+		for _, q := range w.open[a] {
+			w.reply(q, 0)
+		}
+		w.open[a] = nil
+	}
+}
+
+func (w *flowWorld) reply(q *events.Request, luck int) {
+	if !w.clock.Now().Before(q.CompleteBy) {
+		return // an agent drops what is late
+	}
+	r := answerTo(q, events.Completed, events.EffectNone, `{"ref":1}`)
+	switch luck {
+	case 1:
+		r = answerTo(q, events.Failed, events.EffectUnknown, `{"code":"busy"}`)
+	case 2:
+		if w.oneIn(4) {
+			r = answerTo(q, events.Rejected, events.EffectNone, `{"code":"no"}`)
+		}
+	case 3:
+		return // it is lost
+	}
+	w.old = append(w.old, r)
+	w.cluster.write(r.Record(ns, "test"))
+}
+
+// jump moves time to the next timer.
+func (w *flowWorld) jump() {
+	var next time.Time
+	for id, ts := range w.timers {
+		for _, a := range ts.Armed {
+			at := a.Timer.Due
+			if again := w.again[timerName(id, a)]; again.After(at) {
+				at = again
+			}
+			if next.IsZero() || at.Before(next) {
+				next = at
+			}
+		}
+	}
+	if d := next.Sub(w.clock.Now()); !next.IsZero() && d > 0 {
+		w.clock.pass(d)
+	}
+}
+
+func timerName(task string, a events.Armed) string { return fmt.Sprint(task, "/", a.Timer.Seq) }
+
+// sweep is the supervisor, which asks again after 1 s, doubling to 30 s.
+func (w *flowWorld) sweep() {
+	now := events.Millis(w.clock.Now())
+	for _, id := range slices.Sorted(maps.Keys(w.timers)) {
+		for _, a := range w.timers[id].Armed {
+			name := timerName(id, a)
+			if a.Timer.Due.After(now) || w.again[name].After(now) {
+				continue
+			}
+			w.again[name] = now.Add(min(30*time.Second, time.Second<<min(w.asked[name], 5)))
+			w.asked[name]++
+			r := a.Recovery(id, a.Policy.Next(id, a.Slot.Step, a.Slot.Kind, a.Attempt, a.Timer.Due, now))
+			w.cluster.write(r.Record(ns, "supervisor", events.Partition([]byte(id), flowPartitions)))
+		}
+	}
+}
+
+// busy: an agent has something to answer.
+func (w *flowWorld) busy() bool {
+	return slices.ContainsFunc(agents, func(a string) bool { return len(w.open[a]) > 0 })
+}
+
+func (w *flowWorld) settled() bool {
+	for _, id := range w.tasks {
+		if t := w.states[id]; t == nil || !t.State.Terminal() && t.State != events.StateError {
+			return false
+		}
+	}
+	return true
+}
+
+// check holds what the lane keeps of its agents against its tasks.
+func (w *flowWorld) check() {
+	for _, c := range w.committed {
+		w.counts["refused retries"] += c.Ignored[IgnoredQueued]
+	}
+	w.committed = nil
+	now := w.lane.cfg.Clock.Now()
+	for id, p := range w.lane.parts {
+		fresh := newFlow(w.cfg.AgentCapacity, id, flowPartitions)
+		over := map[string]bool{} // tasks whose time is over: nothing of them starts
+		if fresh == nil {
+			continue
+		}
+		err := p.tasks.EachOpen(func(t *events.Task) {
+			fresh.update(t, now, true)
+			over[t.ID] = !p.tasks.State().At.Before(t.CompleteBy)
+		})
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		for _, a := range p.flow.order {
+			w.checkAgent(a, fresh.agent(a.name), over, now)
+			w.checkWaits(p.flow, a, now)
+		}
+	}
+}
+
+func (w *flowWorld) checkAgent(a, fresh *agentFlow, over map[string]bool, now time.Time) {
+	if a.outstanding != fresh.outstanding {
+		w.t.Fatalf("seed %d: %s has %d outstanding, by the tasks %d", w.seed, a.name, a.outstanding, fresh.outstanding)
+	}
+	name := func(p *spot) string { return fmt.Sprint(p.task, "/", p.step, "/", p.kind) }
+	live, known := map[string]bool{}, map[string]bool{}
+	for _, p := range a.queue {
+		live[name(p)] = true
+	}
+	for _, p := range fresh.queue {
+		known[name(p)] = true
+		if waits := p.attempt == 0; waits && !live[name(p)] && !over[p.task] {
+			w.t.Fatalf("seed %d: %s waits for %s, and isn't in its queue", w.seed, name(p), a.name)
+		}
+	}
+	for n := range live {
+		if !known[n] {
+			w.t.Fatalf("seed %d: %s is in the queue of %s, and doesn't wait", w.seed, n, a.name)
+		}
+	}
+}
+
+// checkWaits: the capacity holds, and where steps wait an input will come that can
+// start them.
+func (w *flowWorld) checkWaits(f *flow, a *agentFlow, now time.Time) {
+	do, timers := 0, 0
+	for _, ps := range f.spots {
+		for _, p := range ps {
+			if p.agent != a.name {
+				continue
+			}
+			if p.state == spotRunning && p.kind == events.Do {
+				do++
+			}
+			if p.state == spotLater && !p.due.After(now.Add(probePause)) || p.state == spotQueued && p.attempt > 0 {
+				timers++
+			}
+		}
+	}
+	if most := a.slots + probeSlots; do > most {
+		w.t.Fatalf("seed %d: %s has %d requests outstanding; at most %d", w.seed, a.name, do, most)
+	}
+	if len(a.queue) > 0 && a.outstanding+timers == 0 {
+		w.t.Fatalf("seed %d: %d steps wait for %s, and nothing will ever come", w.seed, len(a.queue), a.name)
+	}
+}
+
+// verified holds all that was written against the promises.
+func (w *flowWorld) verified() {
+	c := verify.New(verify.Options{Namespace: ns, Partitions: flowPartitions, Keep: true, Inputs: true, Deadletters: true, Alerts: true, Requests: true})
+	feed := func(topic string, fn func(*events.Record)) {
+		for _, r := range w.cluster.all(topic) {
+			fn(&r)
+		}
+	}
+	for _, topic := range ns.InboxTopics() {
+		feed(topic, c.Input)
+	}
+	feed(ns.Events(), func(r *events.Record) { c.Event(r) })
+	for _, a := range agents {
+		feed(ns.Requests(a), c.Request)
+	}
+	feed(ns.Deadletters(), c.Deadletter)
+	feed(ns.Alerts(), c.Alert)
+	if r := c.Finish(w.clock.Now()); r.Broken > 0 {
+		w.t.Fatalf("seed %d: %s", w.seed, r)
+	}
+}

@@ -1,0 +1,104 @@
+package scheduler
+
+import (
+	"cmp"
+	"container/heap"
+	"time"
+
+	"github.com/waybill-run/waybill/events"
+)
+
+// ageOfPriority is how much longer than another a step must have waited to go
+// first although its task's priority is less by one: critical work overtakes, and
+// what has waited long goes anyway.
+const ageOfPriority = 10 * time.Second
+
+// maxAging bounds what a priority is worth: a day of waiting.
+const maxAging = 24 * time.Hour
+
+// spotState is what a run does to its agent.
+type spotState int
+
+const (
+	spotRunning spotState = iota // a request of it is outstanding
+	spotQueued                   // it could start, and waits for its turn
+	spotLater                    // its timer will bring it back
+	spotGone                     // none of them any more
+)
+
+// spot is the run of a step, or of its undo, at its agent. What it says follows
+// from its task.
+type spot struct {
+	task  string
+	step  int
+	name  string // of the step
+	kind  events.Kind
+	agent string
+	state spotState
+
+	attempt  int
+	began    time.Time // of the running attempt
+	turn     time.Time // in the queue: the least goes first
+	failures int
+	due      time.Time // of the running attempt, or of the timer that brings it back
+	index    int       // in the queue
+}
+
+// turnOf is when it is a step's turn: since when it waits, as if a higher
+// priority had waited longer.
+func turnOf(since time.Time, priority int) time.Time {
+	worth := maxAging
+	if n := int(maxAging / ageOfPriority); priority < n {
+		worth = time.Duration(max(priority, -n)) * ageOfPriority
+	}
+	return since.Add(-worth)
+}
+
+// queue holds the steps of a partition that wait for an agent, the next one
+// first. It implements heap.Interface.
+type queue []*spot
+
+func (q queue) Len() int           { return len(q) }
+func (q queue) Less(i, j int) bool { return compareTurns(q[i], q[j]) < 0 }
+func (q queue) Swap(i, j int) {
+	q[i], q[j] = q[j], q[i]
+	q[i].index, q[j].index = i, j
+}
+
+// Push implements heap.Interface.
+func (q *queue) Push(x any) {
+	p := x.(*spot)
+	p.index = len(*q)
+	*q = append(*q, p)
+}
+
+// Pop implements heap.Interface.
+func (q *queue) Pop() any {
+	old := *q
+	last := len(old) - 1
+	p := old[last]
+	old[last] = nil
+	*q = old[:last]
+	return p
+}
+
+func (q *queue) add(p *spot)    { heap.Push(q, p) }
+func (q *queue) remove(p *spot) { heap.Remove(q, p.index) }
+
+// probe is the one to try an agent with that may be dead: the one that has lost
+// the fewest attempts so far.
+func (q queue) probe() *spot {
+	best := q[0]
+	for _, p := range q[1:] {
+		if c := cmp.Compare(p.failures, best.failures); c < 0 || c == 0 && compareTurns(p, best) < 0 {
+			best = p
+		}
+	}
+	return best
+}
+
+// compareTurns orders steps that wait; ties by name, so that everyone comes to
+// the same order.
+func compareTurns(a, b *spot) int {
+	return cmp.Or(a.turn.Compare(b.turn), cmp.Compare(a.task, b.task), cmp.Compare(a.step, b.step), cmp.Compare(a.kind, b.kind))
+}

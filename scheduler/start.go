@@ -1,0 +1,109 @@
+package scheduler
+
+import (
+	"github.com/waybill-run/waybill/events"
+)
+
+// Start decides what follows when it is the turn of a run that waited for its
+// agent: its attempt begins. cause is the input that freed the slot. Where the run
+// can't begin (any more) nothing follows. It is as pure as Decide.
+func Start(t *events.Task, step int, k events.Kind, cause events.Cause, env *Env) Decision {
+	free := *env
+	free.Slots = turn{env.Slots, step, k}
+	d := newDecider(t, cause, &free)
+	d.queued = true
+	d.start(step, k)
+	return d.decision()
+}
+
+func (d *decider) start(i int, k events.Kind) {
+	if !d.Task.Open() || !d.goesOn(k) {
+		return
+	}
+	run := d.Task.Run(i, k)
+	switch {
+	case run == nil:
+	case run.State == events.StepPending && k == events.Do:
+		d.advance()
+	case run.State == events.StepWaiting:
+		if due := run.Timer.Due; d.now.Before(due) {
+			if due.Sub(d.now) > clockTolerance {
+				return
+			}
+			d.now = due
+		}
+		ask := d.policy(i, k, events.TimerWaiting).Next(d.Task.ID, d.Task.Plan.Steps[i].ID, k, run.Attempt, run.Timer.Due, d.now)
+		if ask.Action == events.ActionRetry && d.now.Before(ask.CompleteBy) {
+			d.attempt(i, k)
+		}
+	}
+}
+
+// turn lets one step pass, whoever else waits.
+type turn struct {
+	Slots
+	step int
+	kind events.Kind
+}
+
+// freed is what a decision has done so far to the slots of an agent.
+type freed struct {
+	agent string
+	slots int
+}
+
+// slots counts what an event takes or frees.
+func (d *decider) slots(f events.Fact) {
+	if d.env.Slots == nil {
+		return
+	}
+	switch f := f.(type) {
+	case *events.AttemptStarted:
+		d.free(f.Agent, -1)
+	case *events.AttemptCompleted:
+		d.ended(f.Step, f.Kind)
+	case *events.AttemptRejected:
+		d.ended(f.Step, f.Kind)
+	case *events.AttemptExpired:
+		d.ended(f.Step, f.Kind)
+	case *events.AttemptFailed:
+		d.ended(f.Step, f.Kind)
+	}
+}
+
+func (d *decider) ended(step string, k events.Kind) {
+	i, _ := d.Task.Plan.Step(step)
+	if run := d.Task.Run(i, k); run != nil && run.State == events.StepRunning {
+		agent, _ := d.Task.Plan.Agent(i, k)
+		d.free(agent, 1)
+	}
+}
+
+func (d *decider) free(agent string, slots int) {
+	for i := range d.freed {
+		if d.freed[i].agent == agent {
+			d.freed[i].slots += slots
+			return
+		}
+	}
+	d.freed = append(d.freed, freed{agent, slots})
+}
+
+// room reports whether an attempt of a run may begin. An agent that isn't there
+// has room: the attempt fails at once.
+func (d *decider) room(i int, k events.Kind) bool {
+	agent, _ := d.Task.Plan.Agent(i, k)
+	if d.env.Slots == nil || d.env.Requests[agent] == 0 {
+		return true
+	}
+	if t, ok := d.env.Slots.(turn); ok && t.step == i && t.kind == k {
+		return true
+	}
+	n := d.env.Slots.Free(agent, d.Task.ID, d.now)
+	for i := range d.freed {
+		if d.freed[i].agent == agent {
+			n += d.freed[i].slots
+		}
+	}
+	return n > 0
+}
