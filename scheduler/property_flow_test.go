@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	flowGraphs      = 2_000
+	flowGraphs      = 500
 	flowGraphsShort = 200
 	flowWorlds      = 10 // graphs of one world
 	flowMoves       = 60
