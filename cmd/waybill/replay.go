@@ -176,10 +176,8 @@ func runReplayAt(cmd *cobra.Command, o *replayOptions) error {
 	if o.until != "" || o.states {
 		return usage("--until and --states go with a task's id")
 	}
-	for _, s := range o.state {
-		if !slices.Contains(events.TaskStates, events.TaskState(s)) {
-			return usage("--state %q: one of %v", s, events.TaskStates)
-		}
+	if err := checkStates(o.state); err != nil {
+		return err
 	}
 	if err := o.limit.check(&o.output); err != nil {
 		return err

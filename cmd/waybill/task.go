@@ -90,10 +90,8 @@ func runTaskList(cmd *cobra.Command, o *taskListOptions) error {
 	if err != nil {
 		return err
 	}
-	for _, s := range o.states {
-		if !slices.Contains(events.TaskStates, events.TaskState(s)) {
-			return usage("--state %q: one of %v", s, events.TaskStates)
-		}
+	if err := checkStates(o.states); err != nil {
+		return err
 	}
 	if err := o.limit.check(&o.output); err != nil {
 		return err
@@ -121,6 +119,16 @@ func runTaskList(cmd *cobra.Command, o *taskListOptions) error {
 		views[i] = t.View(f.owners[p], p, places[p].next)
 	}
 	return printList(&o.output, cmd.OutOrStdout(), taskHead, views, taskRow)
+}
+
+// checkStates checks the values of a --state flag.
+func checkStates(states []string) error {
+	for _, s := range states {
+		if !slices.Contains(events.TaskStates, events.TaskState(s)) {
+			return usage("--state %q: one of %v", s, events.TaskStates)
+		}
+	}
+	return nil
 }
 
 func newestFirst(a, b *events.Task) int {
