@@ -38,36 +38,55 @@ type Timers struct {
 // reader of the same facts as the task's own fold; a test holds the two against
 // each other after every event of random histories.
 func (t *Timers) Evolve(e *Event) {
+	if s, attempt, one := e.slot(); one {
+		t.set(e, s, attempt)
+		return
+	}
 	switch f := e.Fact.(type) {
 	case *TaskReceived:
 		t.Task = e.Task
-	case *TaskStarted:
-		t.set(e, Slot{}, 0)
 	case *TaskProcessed, *TaskUndone, *TaskCancelled:
 		t.Armed = nil
 	case *TaskUndoing, *TaskHeld, *TaskResumed:
 		t.endWaiting()
 		t.set(e, Slot{}, 0)
-	case *RunSkipped:
-		t.set(e, Slot{f.Step, Do}, 0)
 	case *RunReleased:
 		t.disarm(Slot{f.Step, Do})
 		t.disarm(Slot{f.Step, Undo})
-	case *AttemptStarted:
-		t.set(e, Slot{f.Step, f.Kind}, f.Attempt)
-	case *AttemptCompleted:
-		t.set(e, Slot{f.Step, f.Kind}, f.Attempt)
-	case *AttemptFailed:
-		t.set(e, Slot{f.Step, f.Kind}, f.Attempt)
-	case *AttemptRejected:
-		t.set(e, Slot{f.Step, f.Kind}, f.Attempt)
-	case *AttemptExpired:
-		t.set(e, Slot{f.Step, f.Kind}, f.Attempt)
-	case *AttemptWaiting:
-		t.set(e, Slot{f.Step, f.Kind}, f.Attempt)
-	case *RunErrored:
-		t.set(e, Slot{f.Step, f.Kind}, 0)
 	}
+}
+
+// Slot is the slot of an event that changes the timer of no other; false: it may
+// change all. A task of a thousand steps has as many timers, and most events are
+// about one.
+func (e *Event) Slot() (s Slot, one bool) {
+	s, _, one = e.slot()
+	return s, one
+}
+
+// slot is Slot, with the attempt that the event is about.
+func (e *Event) slot() (s Slot, attempt int, one bool) {
+	switch f := e.Fact.(type) {
+	case *TaskStarted:
+		return Slot{}, 0, true
+	case *RunSkipped:
+		return Slot{f.Step, Do}, 0, true
+	case *AttemptStarted:
+		return Slot{f.Step, f.Kind}, f.Attempt, true
+	case *AttemptCompleted:
+		return Slot{f.Step, f.Kind}, f.Attempt, true
+	case *AttemptFailed:
+		return Slot{f.Step, f.Kind}, f.Attempt, true
+	case *AttemptRejected:
+		return Slot{f.Step, f.Kind}, f.Attempt, true
+	case *AttemptExpired:
+		return Slot{f.Step, f.Kind}, f.Attempt, true
+	case *AttemptWaiting:
+		return Slot{f.Step, f.Kind}, f.Attempt, true
+	case *RunErrored:
+		return Slot{f.Step, f.Kind}, 0, true
+	}
+	return Slot{}, 0, false
 }
 
 // set disarms the slot and arms it anew if the event does.

@@ -13,19 +13,25 @@ import (
 // instants are numbers (measured: a task with two timers took 1 KB as the fold has
 // them, and takes a third of that).
 
-// taskTimers are the armed timers of one task.
+// taskTimers are the armed timers of one task, in the order of the fold.
 type taskTimers struct {
-	task    string
-	armed   *armedTimer // the first, in the order of the fold; nil: none
+	task        string
+	first, last *armedTimer // nil: none
+	// bySlot finds them where there are more than slotsLookedThrough; nil: nowhere.
+	bySlot  map[events.Slot]*armedTimer
 	changed bool
 	stored  bool // Pebble has an entry
 }
+
+// slotsLookedThrough is how many timers of a task are looked through for one of
+// them. A task of a thousand steps beside each other has as many.
+const slotsLookedThrough = 16
 
 // armedTimer is one armed timer in memory. Instants are in Unix milliseconds, which
 // is as exact as the log is.
 type armedTimer struct {
 	of           *taskTimers
-	next         *armedTimer // of the same task
+	prev, next   *armedTimer // of the same task
 	rule         unique.Handle[rule]
 	seq          uint64
 	due          int64
@@ -35,6 +41,66 @@ type armedTimer struct {
 	asked        int32 // how often; counts the snoozes
 	cooledDown   bool
 	dead         bool // disarmed
+}
+
+// at is the timer of a slot; nil: none is armed.
+func (tt *taskTimers) at(slot events.Slot) *armedTimer {
+	if tt.bySlot != nil {
+		return tt.bySlot[slot]
+	}
+	for a := tt.first; a != nil; a = a.next {
+		if a.slot() == slot {
+			return a
+		}
+	}
+	return nil
+}
+
+// add puts a timer behind the others.
+func (tt *taskTimers) add(a *armedTimer) {
+	a.prev = tt.last
+	if a.prev == nil {
+		tt.first = a
+	} else {
+		a.prev.next = a
+	}
+	tt.last = a
+	if tt.bySlot != nil {
+		tt.bySlot[a.slot()] = a
+		return
+	}
+	n := 0
+	for b := tt.first; b != nil; b = b.next {
+		n++
+	}
+	if n <= slotsLookedThrough {
+		return
+	}
+	tt.bySlot = make(map[events.Slot]*armedTimer, 2*n)
+	for b := tt.first; b != nil; b = b.next {
+		tt.bySlot[b.slot()] = b
+	}
+}
+
+// remove takes a timer out, for good.
+func (tt *taskTimers) remove(a *armedTimer) {
+	if a.prev == nil {
+		tt.first = a.next
+	} else {
+		a.prev.next = a.next
+	}
+	if a.next == nil {
+		tt.last = a.prev
+	} else {
+		a.next.prev = a.prev
+	}
+	if tt.bySlot != nil {
+		delete(tt.bySlot, a.slot())
+	}
+	if tt.first == nil {
+		tt.bySlot = nil
+	}
+	a.prev, a.next, a.dead = nil, nil, true
 }
 
 // rule is the part of a timer that its workflow says.
@@ -66,8 +132,10 @@ func (a *armedTimer) timer() events.Armed {
 // instant is the inverse of Time.UnixMilli, of the zero Time too.
 func instant(ms int64) time.Time { return time.UnixMilli(ms).UTC() }
 
+func (a *armedTimer) slot() events.Slot { return a.rule.Value().slot }
+
 // is reports whether the fold means this timer: the event that armed it and
 // the slot name it.
 func (a *armedTimer) is(o events.Armed) bool {
-	return a.seq == o.Timer.Seq && a.rule.Value().slot == o.Slot
+	return a.seq == o.Timer.Seq && a.slot() == o.Slot
 }

@@ -83,13 +83,49 @@ func (v *Deadlines) evolve(e *events.Event) {
 		tt = &taskTimers{task: e.Task}
 		v.tasks[e.Task] = tt
 	}
-	timers := v.timers(tt)
-	timers.Evolve(e)
-	if v.reconcile(tt, timers.Armed) {
+	if v.fold(tt, e) {
 		v.mark(tt)
-	} else if tt.armed == nil && !tt.changed {
+	} else if tt.first == nil && !tt.changed {
 		delete(v.tasks, e.Task) // a due without a policy arms nothing
 	}
+}
+
+// fold applies an event to a task's timers, and reports whether that changed them.
+func (v *Deadlines) fold(tt *taskTimers, e *events.Event) (changed bool) {
+	slot, one := e.Slot()
+	if !one {
+		timers := v.timers(tt)
+		timers.Evolve(e)
+		return v.reconcile(tt, timers.Armed)
+	}
+	before := tt.at(slot)
+	timers := events.Timers{Task: tt.task, Armed: v.room[:0]}
+	if before != nil {
+		timers.Armed = append(timers.Armed, before.timer())
+	}
+	timers.Evolve(e)
+	v.room = timers.Armed[:0]
+	if before != nil {
+		v.disarm(before)
+	}
+	for i := range timers.Armed {
+		v.arm(tt, &timers.Armed[i])
+	}
+	return before != nil || len(timers.Armed) > 0
+}
+
+// arm takes in a timer of the fold.
+func (v *Deadlines) arm(tt *taskTimers, fold *events.Armed) {
+	a := newArmedTimer(tt, fold)
+	tt.add(a)
+	v.armed++
+	v.wakes.push(wake{at: a.due, timer: a})
+}
+
+func (v *Deadlines) disarm(a *armedTimer) {
+	a.of.remove(a)
+	v.armed--
+	v.wakes.drop()
 }
 
 // mark notes that Save has to write the task, or to forget it.
@@ -103,42 +139,31 @@ func (v *Deadlines) mark(tt *taskTimers) {
 // timers are a task's in the form of the fold, until the next call.
 func (v *Deadlines) timers(tt *taskTimers) events.Timers {
 	v.room = v.room[:0]
-	for a := tt.armed; a != nil; a = a.next {
+	for a := tt.first; a != nil; a = a.next {
 		v.room = append(v.room, a.timer())
 	}
 	return events.Timers{Task: tt.task, Armed: v.room}
 }
 
 // reconcile brings a task's timers in line with the fold's, and reports whether they
-// differed.
+// differed. The fold keeps the order of those that stay, and puts new ones behind
+// them.
 func (v *Deadlines) reconcile(tt *taskTimers, fold []events.Armed) (changed bool) {
-	var room [4]*armedTimer
-	before := room[:0]
-	for a := tt.armed; a != nil; a = a.next {
-		before = append(before, a)
-	}
-	for _, a := range before {
-		if !slices.ContainsFunc(fold, a.is) {
-			a.dead = true
-			v.armed--
-			v.wakes.drop()
-			changed = true
-		}
-	}
-	last := &tt.armed
-	for i := range fold {
-		at := slices.IndexFunc(before, func(a *armedTimer) bool { return a.is(fold[i]) })
-		if at >= 0 {
-			*last = before[at]
+	kept := 0
+	for a := tt.first; a != nil; {
+		next := a.next
+		if kept < len(fold) && a.is(fold[kept]) {
+			kept++
 		} else {
-			*last = newArmedTimer(tt, &fold[i])
-			v.armed++
-			v.wakes.push(wake{at: (*last).due, timer: *last})
+			v.disarm(a)
 			changed = true
 		}
-		last = &(*last).next
+		a = next
 	}
-	*last = nil
+	for i := range fold[kept:] {
+		v.arm(tt, &fold[kept+i])
+		changed = true
+	}
 	return changed
 }
 
@@ -178,12 +203,10 @@ func (v *Deadlines) Snooze(d Due, until time.Time) {
 	if tt == nil {
 		return
 	}
-	for a := tt.armed; a != nil; a = a.next {
-		if a.is(d.Armed) {
-			a.asked++
-			v.wakes.push(wake{until.Add(time.Millisecond - 1).UnixMilli(), a.asked, a}) // not before until
-			v.wakes.drop()
-		}
+	if a := tt.at(d.Armed.Slot); a != nil && a.is(d.Armed) {
+		a.asked++
+		v.wakes.push(wake{until.Add(time.Millisecond - 1).UnixMilli(), a.asked, a}) // not before until
+		v.wakes.drop()
 	}
 }
 
@@ -215,7 +238,7 @@ func (v *Deadlines) Save() error {
 			var err error
 			key = v.keys.appendKey(key[:0], kindArmed, tt.task)
 			switch {
-			case tt.armed != nil:
+			case tt.first != nil:
 				timers := v.timers(tt)
 				err = b.Set(key, timers.Encode(), nil)
 			case tt.stored:
@@ -231,7 +254,7 @@ func (v *Deadlines) Save() error {
 		return err
 	}
 	for _, tt := range v.changed {
-		tt.changed, tt.stored = false, tt.armed != nil
+		tt.changed, tt.stored = false, tt.first != nil
 		if !tt.stored {
 			delete(v.tasks, tt.task)
 		}
