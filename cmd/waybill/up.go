@@ -104,7 +104,7 @@ func (o *upOptions) local() (localOptions, error) {
 		if err != nil {
 			return lo, exit(exitUsage, "--workflow: %w", err)
 		}
-		d, err := workflow.ParseYAML(file, src)
+		d, err := parseDefinition(file, src)
 		if err != nil {
 			return lo, exit(exitUsage, "%w", err)
 		}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/scheduler"
 	"github.com/waybill-run/waybill/workflow"
 )
 
@@ -74,13 +75,31 @@ func parseFile(stdin io.Reader, file string) (*workflow.Definition, error) {
 		if err != nil {
 			return nil, fmt.Errorf("standard input: %w", err)
 		}
-		return workflow.ParseYAML("stdin", src)
+		return parseDefinition("stdin", src)
 	}
 	src, err := os.ReadFile(file)
 	if err != nil {
 		return nil, err
 	}
-	return workflow.ParseYAML(file, src)
+	return parseDefinition(file, src)
+}
+
+// parseDefinition is a definition that tasks can follow: a scheduler refuses those
+// of a plan that is too large, one by one.
+func parseDefinition(file string, src []byte) (*workflow.Definition, error) {
+	d, err := workflow.ParseYAML(file, src)
+	if err != nil {
+		return nil, err
+	}
+	p, err := workflow.Compile(d)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", file, err)
+	}
+	if n := scheduler.PlanOf(p).Bytes(); n > scheduler.MaxPlanBytes {
+		return nil, fmt.Errorf("%s: the plan of %s, which each of its tasks would hold, has %d bytes; at most %d (%d KiB): "+
+			"give steps shorter names or fewer needs, or split the workflow", file, d.Key(), n, scheduler.MaxPlanBytes, scheduler.MaxPlanBytes>>10)
+	}
+	return d, nil
 }
 
 // applied is what is printed of a definition that was applied.
