@@ -48,6 +48,9 @@ type Env struct {
 	ReplyToPrefixes []string
 	// Slots says how many requests may go out; nil: any number.
 	Slots Slots
+	// Room is memory for the decision's Records, which are then the caller's until
+	// it gives it to another decision; nil: none.
+	Room []events.Record
 }
 
 // Slots are how many requests agents may have outstanding, beside those that
@@ -122,7 +125,7 @@ type decider struct {
 }
 
 func newDecider(t *events.Task, cause events.Cause, env *Env) *decider {
-	return &decider{Decision: Decision{Task: t}, env: env, cause: cause, now: events.Millis(env.Now), derived: derived{bytes: -1}}
+	return &decider{Decision: Decision{Task: t, Records: env.Room[:0]}, env: env, cause: cause, now: events.Millis(env.Now), derived: derived{bytes: -1}}
 }
 
 func (d *decider) decision() Decision {

@@ -46,6 +46,7 @@ type lane struct {
 	closed    bool // admission: tasks is paused
 	savedAt   time.Time
 	refusals  int
+	room      []events.Record // for the records of the next transaction
 
 	snapshotsFrom time.Time // none are written before
 }
@@ -109,6 +110,7 @@ func (l *lane) turn(ctx context.Context) error {
 		return l.save(time.Now())
 	}
 	tx := l.begin()
+	defer tx.end()
 	decided, err := tx.takeAll(ctx, records)
 	switch {
 	case err != nil:

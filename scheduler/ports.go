@@ -25,7 +25,8 @@ type Log interface {
 	Poll(ctx context.Context) ([]events.Record, error)
 	// Commit is one transaction: out, and the positions of what was polled.
 	// false and nil, or a refused record: rolled back for certain. Any other
-	// error: nobody knows.
+	// error: nobody knows. out is the caller's again when it returns; what its
+	// records point to stays as it is.
 	Commit(ctx context.Context, out []events.Record) (committed bool, err error)
 	Abort(ctx context.Context) error
 	Wake()

@@ -12,12 +12,13 @@ import (
 // transaction is the speculative state of one transaction: what becomes true if
 // it commits. It is dropped if it doesn't.
 type transaction struct {
-	lane   *lane
-	out    []events.Record
-	origin []int // of each output record: the index of the input that led to it
-	parts  map[int32]*speculation
-	counts txCounts
-	began  time.Time
+	lane *lane
+	out  []events.Record
+	// decided is room for the records of one decision after the other.
+	decided []events.Record
+	parts   map[int32]*speculation
+	counts  txCounts
+	began   time.Time
 }
 
 // speculation is a partition's state within a transaction.
@@ -40,7 +41,9 @@ type txCounts struct {
 }
 
 func (l *lane) begin() *transaction {
-	return &transaction{lane: l, began: time.Now(), parts: map[int32]*speculation{}, counts: txCounts{
+	out := l.room
+	l.room = nil
+	return &transaction{lane: l, out: out, began: time.Now(), parts: map[int32]*speculation{}, counts: txCounts{
 		ended: map[events.TaskState]int{}, ignored: map[Ignored]int{}, deadletters: map[events.Reason]int{}}}
 }
 
@@ -87,7 +90,7 @@ func (tx *transaction) takeAll(ctx context.Context, records []events.Record) (de
 		if p == nil || !p.ready() {
 			return false, nil
 		}
-		if err := tx.take(ctx, p, &records[i], i); errors.Is(err, errNotLoaded) {
+		if err := tx.take(ctx, p, &records[i]); errors.Is(err, errNotLoaded) {
 			// What it is about may be a finished task whose id is still to come.
 			// Its inbox waits for that, in this partition.
 			tx.lane.log.Pause(p.id, records[i].Topic)
@@ -102,7 +105,7 @@ func (tx *transaction) takeAll(ctx context.Context, records []events.Record) (de
 }
 
 // take processes one input.
-func (tx *transaction) take(ctx context.Context, p *partition, r *events.Record, index int) error {
+func (tx *transaction) take(ctx context.Context, p *partition, r *events.Record) error {
 	l := tx.lane
 	tx.counts.inputs++
 	inbox, s := l.inboxes[r.Topic], tx.speculate(p)
@@ -111,30 +114,30 @@ func (tx *transaction) take(ctx context.Context, p *partition, r *events.Record,
 		return nil
 	}
 	cause := events.Cause{Inbox: inbox, Partition: r.Partition, Offset: r.Offset}
-	tx.claim(s, cause, index)
+	tx.claim(s, cause)
 	task, in, err := events.DecodeInput(inbox, r)
 	var unusable *events.Unusable
 	switch {
 	case errors.As(err, &unusable):
-		tx.deadletter(r, unusable, index)
+		tx.deadletter(r, unusable)
 		return nil
 	case err != nil:
 		return err
 	}
 	switch where, u := place(r, task, l.cfg.Partitions); {
 	case u != nil:
-		tx.deadletter(r, u, index)
+		tx.deadletter(r, u)
 		return nil
 	case where != r.Partition:
 		tx.counts.forwarded++
-		tx.write(index, forward(r, task, where))
+		tx.write(forward(r, task, where))
 		return nil
 	}
 	if _, ok := s.tasks[task]; !ok && !p.tasks.Knows(task) {
 		return errNotLoaded
 	}
 	if why, stopped := p.tasks.WhyStopped(task); stopped {
-		tx.deadletter(r, &events.Unusable{Reason: events.ReasonTaskStopped, Detail: why}, index)
+		tx.deadletter(r, &events.Unusable{Reason: events.ReasonTaskStopped, Detail: why})
 		return nil
 	}
 	d, err := tx.decide(ctx, s, task, func(t *events.Task, env *Env) Decision {
@@ -144,8 +147,8 @@ func (tx *transaction) take(ctx context.Context, p *partition, r *events.Record,
 	if err != nil {
 		return err
 	}
-	tx.add(s, r, in, d, index)
-	return tx.startQueued(ctx, s, r, cause, index)
+	tx.add(s, r, in, d)
+	return tx.startQueued(ctx, s, r, cause)
 }
 
 // hear: a reply says that its agent is there, whatever it is about.
@@ -161,7 +164,7 @@ func (tx *transaction) hear(s *speculation, t *events.Task, in events.Input) {
 }
 
 // startQueued starts the steps whose turn it is, now that an input was decided on.
-func (tx *transaction) startQueued(ctx context.Context, s *speculation, r *events.Record, cause events.Cause, index int) error {
+func (tx *transaction) startQueued(ctx context.Context, s *speculation, r *events.Record, cause events.Cause) error {
 	f := s.partition.flow
 	if f == nil {
 		return nil
@@ -181,7 +184,7 @@ func (tx *transaction) startQueued(ctx context.Context, s *speculation, r *event
 			if err != nil {
 				return err
 			}
-			tx.add(s, r, nil, d, index)
+			tx.add(s, r, nil, d)
 			if x.state == spotQueued { // nothing came of it
 				f.drop(x)
 			}
@@ -195,6 +198,7 @@ func (tx *transaction) startQueued(ctx context.Context, s *speculation, r *event
 func (tx *transaction) decide(ctx context.Context, s *speculation, task string, decide func(*events.Task, *Env) Decision) (Decision, error) {
 	l := tx.lane
 	env := l.env(s)
+	env.Room = tx.decided
 	for {
 		t, own, err := s.task(task, l.cfg.Catalog)
 		if err != nil {
@@ -229,7 +233,7 @@ func missesAgent(d Decision) bool {
 
 // add takes a decision into the transaction. in is nil if it is about a step that
 // waited.
-func (tx *transaction) add(s *speculation, r *events.Record, in events.Input, d Decision, index int) {
+func (tx *transaction) add(s *speculation, r *events.Record, in events.Input, d Decision) {
 	tx.follow(s, r, in, d)
 	for _, e := range d.Events {
 		if err := s.state.Evolve(e); err != nil {
@@ -249,11 +253,10 @@ func (tx *transaction) add(s *speculation, r *events.Record, in events.Input, d 
 	if d.Ignored != "" {
 		tx.counts.ignored[d.Ignored]++
 	}
-	for i := range d.Records {
-		tx.write(index, d.Records[i])
-	}
+	tx.out = append(tx.out, d.Records...)
+	tx.decided = d.Records[:0]
 	if d.Unusable != nil {
-		tx.deadletter(r, d.Unusable, index)
+		tx.deadletter(r, d.Unusable)
 	}
 }
 
@@ -275,18 +278,30 @@ func (tx *transaction) follow(s *speculation, r *events.Record, in events.Input,
 	f.update(d.Task, d.Events[len(d.Events)-1].At, false)
 }
 
-func (tx *transaction) write(index int, r events.Record) {
-	tx.out = append(tx.out, r)
-	tx.origin = append(tx.origin, index)
+func (tx *transaction) write(r events.Record) { tx.out = append(tx.out, r) }
+
+// recordsKept is for how many records of a transaction a lane keeps the room for
+// the next: above what is polled at once, and what usually follows from that.
+const recordsKept = 1 << 14
+
+// end gives the room of the transaction's records to the next one. The log has let
+// go of them when it says what became of the transaction.
+func (tx *transaction) end() {
+	if cap(tx.out) > recordsKept {
+		return
+	}
+	clear(tx.out)
+	tx.lane.room = tx.out[:0]
+	tx.out = nil
 }
 
-func (tx *transaction) deadletter(r *events.Record, u *events.Unusable, index int) {
+func (tx *transaction) deadletter(r *events.Record, u *events.Unusable) {
 	tx.counts.deadletters[u.Reason]++
-	tx.write(index, events.Deadletter(tx.lane.cfg.Namespace, tx.lane.source, r, u))
+	tx.write(events.Deadletter(tx.lane.cfg.Namespace, tx.lane.source, r, u))
 }
 
 // claim begins an owner's first transaction in a partition.
-func (tx *transaction) claim(s *speculation, cause events.Cause, index int) {
+func (tx *transaction) claim(s *speculation, cause events.Cause) {
 	if s.partition.claimed || s.state.Owner == tx.lane.owner && s.state.Epoch == s.partition.claiming {
 		return
 	}
@@ -297,7 +312,7 @@ func (tx *transaction) claim(s *speculation, cause events.Cause, index int) {
 		panic("scheduler: " + err.Error())
 	}
 	s.partition.claiming = epoch
-	tx.write(index, e.Record(tx.lane.cfg.Namespace, tx.lane.source, s.partition.id, value))
+	tx.write(e.Record(tx.lane.cfg.Namespace, tx.lane.source, s.partition.id, value))
 }
 
 // snapshots adds what is due of the snapshots of the partitions that the

@@ -174,7 +174,7 @@ var laneMutations = []mutation{
 		`!ok && !p.tasks.Knows(task) {`, `!ok && task == "" {`,
 		"scheduler", "TestInputsWhileFinishedTasksAreLoaded"),
 	one("dead-letter", "scheduler/transaction.go",
-		"		tx.deadletter(r, unusable, index)\n		return nil\n	case err != nil:", "		return err\n	case err != nil:",
+		"		tx.deadletter(r, unusable)\n		return nil\n	case err != nil:", "		return err\n	case err != nil:",
 		"scheduler", "TestPoisonStopsNobody"),
 	one("stopped-task", "scheduler/transaction.go",
 		`p.tasks.WhyStopped(task); stopped {`, `p.tasks.WhyStopped(task); stopped && why == "" {`,
