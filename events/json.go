@@ -124,12 +124,10 @@ func (o *object) scanPart(data []byte, level int) error {
 
 // scanMember takes in the member at i and returns where it ends.
 func (o *object) scanMember(i, level int) (int, error) {
-	nameEnd, err := skipString(o.data, i)
+	m, nameEnd, err := scanName(o.data, i)
 	if err != nil {
 		return i, err
 	}
-	m := member{nameStart: int32(i + 1), nameEnd: int32(nameEnd - 1)}
-	m.escaped = bytes.IndexByte(o.data[m.nameStart:m.nameEnd], '\\') >= 0
 	if i = skipSpace(o.data, nameEnd); i >= len(o.data) || o.data[i] != ':' {
 		return i, syntax(o.data, i)
 	}
@@ -141,6 +139,18 @@ func (o *object) scanMember(i, level int) (int, error) {
 	m.start, m.end = int32(i), int32(end)
 	o.put(m)
 	return end, nil
+}
+
+// scanName reads the name at i; most have no escapes.
+func scanName(data []byte, i int) (m member, end int, err error) {
+	if i >= len(data) || data[i] != '"' {
+		return m, i, syntax(data, i)
+	}
+	if end = skipPlain(data, i+1); end < len(data) && data[end] == '"' {
+		return member{nameStart: int32(i + 1), nameEnd: int32(end)}, end + 1, nil
+	}
+	end, err = skipString(data, i)
+	return member{nameStart: int32(i + 1), nameEnd: int32(end - 1), escaped: true}, end, err
 }
 
 // put adds a member, or gives the one of its name another value.
@@ -163,7 +173,7 @@ func (o *object) put(m member) {
 }
 
 // nameBit is one of 64 bits, by the length and two bytes of a name.
-func nameBit(name []byte) uint64 {
+func nameBit[T string | []byte](name T) uint64 {
 	n := len(name)
 	if n == 0 {
 		return 1

@@ -218,6 +218,9 @@ func FuzzDecodeEvent(f *testing.F) {
 		if err != nil {
 			return
 		}
+		if used, err := readAfterAll(t).Decode(&r); err != nil || !reflect.DeepEqual(used, e) {
+			t.Fatalf("read into used memory %+v %+v (%v), want %+v %+v", used, used.Fact, err, e, e.Fact)
+		}
 		timing, err := DecodeTiming(&r)
 		if err != nil {
 			t.Fatalf("a supervisor doesn't read %s: %v", value, err)
@@ -373,4 +376,16 @@ func FuzzCompactJSON(f *testing.F) {
 			t.Fatalf("%q becomes %q, want %q", data, got, want.Bytes())
 		}
 	})
+}
+
+// readAfterAll is a reader that has read an event of every type, and so has
+// something to leave behind.
+func readAfterAll(t *testing.T) *EventReader {
+	var d EventReader
+	for _, s := range eventSamples() {
+		if got, err := d.Decode(&s.record); err != nil || !reflect.DeepEqual(got, s.event) {
+			t.Fatalf("%s: %+v (%v), want %+v", s.name, got, err, s.event)
+		}
+	}
+	return &d
 }

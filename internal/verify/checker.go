@@ -96,10 +96,12 @@ type Checker struct {
 	o      Options
 	faults faults // that showed as things were fed
 	events int
+	reader events.EventReader
 
 	parts  map[int32]*partition
 	tasks  map[string]*task
 	order  []*task // as they were first seen, so that faults come in one order
+	spare  []*open // of tasks that have ended, for those that begin
 	timing timing
 
 	inboxes  map[inboxPart]*inbox

@@ -19,8 +19,8 @@ type partition struct {
 	offset int64                 // after the last record
 }
 
-// Event takes the next record of a partition of events, and returns it decoded;
-// nil if it can't be read, which is a fault.
+// Event takes the next record of a partition of events, and returns it decoded, which
+// holds until the next call; nil if it can't be read, which is a fault.
 func (c *Checker) Event(r *events.Record) *events.Event {
 	c.events++
 	p := c.parts[r.Partition]
@@ -29,7 +29,7 @@ func (c *Checker) Event(r *events.Record) *events.Event {
 		c.parts[r.Partition] = p
 	}
 	p.offset = r.Offset + 1
-	e, err := events.DecodeEvent(r)
+	e, err := c.reader.Decode(r)
 	if err != nil {
 		c.unreadable(p, r, err)
 		return nil
@@ -46,7 +46,7 @@ func (c *Checker) Event(r *events.Record) *events.Event {
 	}
 	t := c.tasks[e.Task]
 	if t == nil {
-		t = &task{id: e.Task, partition: r.Partition, open: &open{}}
+		t = &task{id: e.Task, partition: r.Partition, open: c.room()}
 		c.tasks[e.Task] = t
 		c.order = append(c.order, t)
 	}
@@ -114,7 +114,7 @@ func (c *Checker) ofTask(p *partition, t *task, e *events.Event, r *events.Recor
 		c.broken(t, promise, r, what)
 		return
 	}
-	next, err := events.Evolve(t.open.state, e, hash(r))
+	next, err := events.Evolve(t.open.state, e, events.Hash(e.Fact.Type(), r.Value))
 	if err != nil {
 		c.broken(t, "P2", r, err.Error())
 		return
@@ -130,10 +130,20 @@ func (c *Checker) ofTask(p *partition, t *task, e *events.Event, r *events.Recor
 	if in := e.Cause.Inbox; !e.Queued && (in == events.Tasks || in == events.Controls) {
 		t.askedAt = millis(e.At)
 	}
-	t.settle(c.o.Keep)
+	if was := t.settle(c.o.Keep); was != nil {
+		c.spare = append(c.spare, was)
+	}
 }
 
-func hash(r *events.Record) string {
-	ceType, _ := r.Header(events.HeaderType)
-	return events.Hash(ceType, r.Value)
+// room is for a task that begins: what one that ended has left, if any.
+func (c *Checker) room() *open {
+	n := len(c.spare) - 1
+	if n < 0 {
+		return &open{}
+	}
+	o := c.spare[n]
+	c.spare = c.spare[:n]
+	clear(o.runs)
+	*o = open{timers: events.Timers{Armed: o.timers.Armed[:0]}, runs: o.runs[:0]}
+	return o
 }

@@ -97,19 +97,20 @@ func (t *task) takenBack() bool {
 func (t *task) settled() bool { return t.state.Terminal() || t.state == events.StateError }
 
 // settle takes over what the event made of the task, and lets go of what no
-// further event will need.
-func (t *task) settle(keep bool) {
+// further event will need; it returns what was kept while the task was open, once
+// it isn't any more.
+func (t *task) settle(keep bool) (was *open) {
 	s := t.open.state
 	if s.StatusSeq == s.Seq {
 		t.statusAt = s.UpdatedAt.UnixMilli()
 	}
 	t.state, t.keep = s.State, s.Keep
 	if keep {
-		return
+		return nil
 	}
 	if s.State.Terminal() {
-		t.open = nil
-		return
+		was, t.open = t.open, nil
+		return was
 	}
 	// The fold needs no one's data.
 	s.Input, s.Output, s.Labels, s.Error = nil, nil, nil, nil
@@ -120,6 +121,7 @@ func (t *task) settle(keep bool) {
 			st.Undo.Input, st.Undo.Error = nil, nil
 		}
 	}
+	return nil
 }
 
 // findAttempt returns the index of the attempt that a request or a reply names.

@@ -259,7 +259,8 @@ func (s *turn) inTime(was events.TaskState) (promise, what string) {
 func (s *turn) after() (promise, what string) {
 	o, was := s.t.open, s.t.state
 	if f, ok := s.e.Fact.(*events.TaskReceived); ok {
-		s.t.plan, s.t.steps, o.runs = f.Plan, make([]facts, len(f.Plan.Steps)), make([]run, 2*len(f.Plan.Steps))
+		s.t.plan, s.t.steps = f.Plan, make([]facts, len(f.Plan.Steps))
+		o.runs = slices.Grow(o.runs, 2*len(f.Plan.Steps))[:2*len(f.Plan.Steps)]
 	}
 	if s.fires() {
 		s.c.timing.fired(s.t, s.timer, s.e.At, s.r.Offset, s.c.o.LatestBy)
