@@ -15,9 +15,8 @@ import (
 
 type exportOptions struct {
 	connection
-	since
-	until string
-	out   string
+	span
+	out string
 }
 
 func newExport() *cobra.Command {
@@ -34,8 +33,7 @@ Every byte of a record is kept, so that its chain of hashes can be checked.
 		RunE: func(cmd *cobra.Command, args []string) error { return runExport(cmd, &o, args) },
 	}
 	o.connection.flags(cmd)
-	o.since.flags(cmd, "only tasks submitted since")
-	cmd.Flags().StringVar(&o.until, "until", "", "only tasks submitted until an instant as in RFC 3339")
+	o.span.flags(cmd, "only tasks submitted")
 	cmd.Flags().StringVar(&o.out, "out", "", "the file to write; it must not be there (default: standard output)")
 	return cmd
 }
@@ -52,13 +50,8 @@ func runExport(cmd *cobra.Command, o *exportOptions, args []string) error {
 		x.ids[id] = false
 	}
 	var err error
-	if x.from, err = o.instant(time.Now()); err != nil {
+	if x.from, x.until, err = o.instants(time.Now()); err != nil {
 		return err
-	}
-	if o.until != "" {
-		if x.until, err = time.Parse(time.RFC3339, o.until); err != nil {
-			return usage("--until %q: an instant as in RFC 3339 (2026-01-31T12:00:00Z)", o.until)
-		}
 	}
 	if x.ranged() && len(args) > 0 {
 		return usage("export: tasks by their ids, or by --since and --until; not both")

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"sort"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -142,15 +143,20 @@ func (l *logbook) read(ctx context.Context, topic string, in kafka.Range, fn fun
 	defer cancel(nil)
 	watchdog := time.AfterFunc(stallWithin, func() { cancel(instance.ErrUnreachable) })
 	defer watchdog.Stop()
+	var mu sync.Mutex // with Apart, fn is called from several goroutines
 	last := map[int32]time.Time{}
 	reached, err := l.reader.ReadAll(ctx, topic, in, func(rs []events.Record) error {
 		watchdog.Reset(stallWithin)
+		youngest := time.Time{} // a fetch is of one partition
 		for i := range rs {
-			last[rs[i].Partition] = later(rs[i].Time, last[rs[i].Partition])
+			youngest = later(rs[i].Time, youngest)
 			if err := fn(&rs[i]); err != nil {
 				return err
 			}
 		}
+		mu.Lock()
+		defer mu.Unlock()
+		last[rs[0].Partition] = later(youngest, last[rs[0].Partition])
 		return nil
 	}, bar.set)
 	if err != nil {

@@ -19,6 +19,7 @@ import (
 
 type verifyOptions struct {
 	historyTool
+	span
 	partitions []int
 	latest     time.Duration
 	tolerance  time.Duration
@@ -38,9 +39,15 @@ Events are held against the records of the inboxes as far as these are still the
 trimmed once they are consumed, and what is gone is no fault. Nothing is changed, and the system
 may be running.
 
+--since and --until check the tasks that were submitted between them, each to its end or as far as
+it is. The log is read from --since on, so of the others nothing can be said: how many events they
+have is shown, and a task whose first event was lost counts as one of them. Of the last event of a
+task nothing tells whether it was changed: the hash of an event is in the next.
+
 With --file it checks the events that ` + "`waybill export`" + ` wrote, without what only the log can
-tell. A task that has ended takes about 500 bytes of memory. A log that is too large is checked a
-few partitions at a time (--partition).
+tell. A task that has ended takes about 500 bytes of memory. Partitions are checked side by side, by
+all processors (GOMAXPROCS). A log that is too large for memory is checked a few partitions at a time
+(--partition), or by --since and --until.
 
 Exit code 0 if no promise is broken. 1 if one is: then the faults are shown, and the timeline of the
 first broken task.`,
@@ -48,6 +55,7 @@ first broken task.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return runVerify(cmd, &o) },
 	}
 	o.historyTool.flags(cmd)
+	o.span.flags(cmd, "only tasks submitted")
 	f := cmd.Flags()
 	f.IntSliceVar(&o.partitions, "partition", nil, "only these partitions (default all)")
 	f.DurationVar(&o.latest, "late-timers", 0, "a timer that fires later after its due is a fault (default: shown only)")
@@ -79,6 +87,10 @@ func (o *verifyOptions) verify(cmd *cobra.Command) (*verified, error) {
 	if o.tolerance < 0 {
 		options.ReplyTolerance = math.MaxInt64
 	}
+	var err error
+	if options.Since, options.Until, err = o.instants(time.Now()); err != nil {
+		return nil, err
+	}
 	if o.file != "" {
 		return o.verifyFile(cmd, options)
 	}
@@ -93,38 +105,6 @@ func (o *verifyOptions) verify(cmd *cobra.Command) (*verified, error) {
 	}
 	options.Namespace, options.Partitions, options.Inputs = l.cfg.Namespace, l.partitions, true
 	return v.run(cmd.Context(), options)
-}
-
-// verifyFile checks the events of a file: nothing else of the log is there.
-func (o *verifyOptions) verifyFile(cmd *cobra.Command, options verify.Options) (*verified, error) {
-	if o.file == "-" || o.partitions != nil {
-		return nil, usage("verify --file wants a file, to read it again where it is broken, and all of it")
-	}
-	h, err := o.openHistory(cmd)
-	if err != nil {
-		return nil, err
-	}
-	defer h.close()
-	options.Namespace = h.head().Namespace
-	c, places := verify.New(options), map[int32]place{}
-	err = h.read(cmd.Context(), "", func(r *events.Record) error {
-		c.Event(r)
-		places[r.Partition] = place{next: r.Offset + 1}
-		return nil
-	})
-	if err != nil {
-		return nil, err
-	}
-	report := c.Finish(time.Now())
-	view := verifiedOf(report, slices.Sorted(maps.Keys(places)), places)
-	if line := report.Timeline(); line != nil {
-		err = h.read(cmd.Context(), "", func(r *events.Record) error {
-			line.Add(r)
-			return nil
-		})
-		view.Timeline = line.Lines()
-	}
-	return view, err
 }
 
 // verification is one reading of the log.
@@ -161,19 +141,20 @@ func (v *verification) run(ctx context.Context, o verify.Options) (*verified, er
 		return nil, err
 	}
 	o.Deadletters = !slices.ContainsFunc(slices.Collect(maps.Values(kept)), func(start int64) bool { return start > 0 })
-	c := verify.New(o)
+	checkers := checkersOf(v.parts, o)
 	for i := range events.Inboxes {
-		if err := v.inbox(ctx, c, i); err != nil {
+		if err := v.inbox(ctx, checkers, i); err != nil {
 			return nil, err
 		}
 	}
-	places, err := v.read(ctx, ns.Events(), kafka.Range{Partitions: v.parts}, func(r *events.Record) error {
-		c.Event(r)
+	places, err := v.read(ctx, ns.Events(), kafka.Range{Partitions: v.parts, Since: o.Since, Apart: true}, func(r *events.Record) error {
+		checkers[r.Partition].Event(r)
 		return nil
 	})
 	if err != nil {
 		return nil, err
 	}
+	c := merged(checkers, o)
 	_, err = v.read(ctx, ns.Deadletters(), kafka.Range{}, func(r *events.Record) error {
 		c.Deadletter(r)
 		return nil
@@ -186,7 +167,25 @@ func (v *verification) run(ctx context.Context, o verify.Options) (*verified, er
 	if line := report.Timeline(); line != nil {
 		view.Timeline, err = v.timeline(ctx, line)
 	}
-	return view, err
+	return view.within(o), err
+}
+
+// checkersOf makes one for each partition: they are fed side by side.
+func checkersOf(parts []int32, o verify.Options) map[int32]*verify.Checker {
+	checkers := make(map[int32]*verify.Checker, len(parts))
+	for _, p := range parts {
+		checkers[p] = verify.New(o)
+	}
+	return checkers
+}
+
+// merged is one checker that has seen what all have, in the order of the partitions.
+func merged(checkers map[int32]*verify.Checker, o verify.Options) *verify.Checker {
+	all := verify.New(o)
+	for _, p := range slices.Sorted(maps.Keys(checkers)) {
+		all.Merge(checkers[p])
+	}
+	return all
 }
 
 // starts is where each partition of a topic begins now.
@@ -202,22 +201,26 @@ func (v *verification) starts(ctx context.Context, topic string) (starts map[int
 }
 
 // inbox feeds what is left of an inbox.
-func (v *verification) inbox(ctx context.Context, c *verify.Checker, i events.Inbox) error {
+func (v *verification) inbox(ctx context.Context, checkers map[int32]*verify.Checker, i events.Inbox) error {
 	topic := v.cfg.Namespace.Inbox(i)
-	first := map[int32]int64{}
-	places, err := v.read(ctx, topic, kafka.Range{Partitions: v.parts}, func(r *events.Record) error {
-		if _, begun := first[r.Partition]; !begun {
-			first[r.Partition] = r.Offset
+	first := make(map[int32]*int64, len(v.parts)) // offset, by partition: each is one goroutine's
+	for _, p := range v.parts {
+		none := int64(-1)
+		first[p] = &none
+	}
+	places, err := v.read(ctx, topic, kafka.Range{Partitions: v.parts, Apart: true}, func(r *events.Record) error {
+		if at := first[r.Partition]; *at < 0 {
+			*at = r.Offset
 		}
-		c.Input(r)
+		checkers[r.Partition].Input(r)
 		return nil
 	})
 	for p, at := range places {
-		from, any := first[p]
-		if !any {
+		from := *first[p]
+		if from < 0 {
 			from = at.next
 		}
-		c.InputsRead(i, p, from, at.next)
+		checkers[p].InputsRead(i, p, from, at.next)
 	}
 	return err
 }
@@ -260,10 +263,29 @@ type verified struct {
 		Count int   `json:"count"` // of those still in the inbox
 		Max   int64 `json:"max_ms"`
 	} `json:"late_replies"`
+	Range    *verifiedRange  `json:"range,omitempty"`
 	Broken   int             `json:"broken"`
 	Faults   []verifiedFault `json:"faults"`   // the first of them
 	Timeline []events.Line   `json:"timeline"` // of the first broken task, around its fault
 	AsOf     []events.AsOf   `json:"as_of"`
+
+	others int // events of tasks that weren't looked at
+}
+
+// verifiedRange says which tasks were looked at, by when they were submitted.
+type verifiedRange struct {
+	Since       *string `json:"since"`
+	Until       *string `json:"until"`
+	OtherEvents int     `json:"other_events"` // of tasks that weren't
+}
+
+// within says what was looked at, if that isn't all.
+func (v *verified) within(o verify.Options) *verified {
+	if o.Since.IsZero() && o.Until.IsZero() {
+		return v
+	}
+	v.Range = &verifiedRange{Since: timeText(o.Since), Until: timeText(o.Until), OtherEvents: v.others}
+	return v
 }
 
 // verifiedFault is one broken promise.
@@ -278,7 +300,7 @@ type verifiedFault struct {
 
 func verifiedOf(r *verify.Report, parts []int32, places map[int32]place) *verified {
 	v := &verified{Tasks: r.Tasks, States: r.States, Events: r.Events, Inputs: r.Inputs, Pending: r.Pending, Poison: r.Poison,
-		Deadletters: r.Deadletters, Overdue: r.Overdue, Broken: r.Broken, Faults: []verifiedFault{}, Timeline: []events.Line{}}
+		Deadletters: r.Deadletters, Overdue: r.Overdue, Broken: r.Broken, others: r.Others, Faults: []verifiedFault{}, Timeline: []events.Line{}}
 	v.Recoveries.Accepted, v.Recoveries.Rejected = r.Recoveries.Accepted, r.Recoveries.Rejected
 	v.Lateness.Timers, v.Lateness.P50 = r.Lateness.Timers, r.Lateness.P50.Milliseconds()
 	v.Lateness.P99, v.Lateness.Max = r.Lateness.P99.Milliseconds(), r.Lateness.Max.Milliseconds()
@@ -303,6 +325,9 @@ const faultsShown = 10
 func verifiedTable(out io.Writer, v *verified) error {
 	w := newTable(out, "")
 	w.row("Tasks", statesText(v.States))
+	if r := v.Range; r != nil {
+		w.row("Submitted", fmt.Sprintf("%s to %s; %d events of other tasks were not looked at", dash(tableTime(r.Since)), dash(tableTime(r.Until)), r.OtherEvents))
+	}
 	w.row("Events", fmt.Sprintf("%d, of %d partitions", v.Events, len(v.AsOf)))
 	w.row("Inputs", fmt.Sprintf("%d in the inboxes, %d of them to be consumed; %d dead letters", v.Inputs, v.Pending, v.Deadletters))
 	w.row("Timers", fmt.Sprintf("%d fired, late by %d ms (half of them), %d ms (99 of 100), %d ms (all); %d are due",

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 	"sync"
 	"time"
@@ -279,11 +280,22 @@ type Range struct {
 	Partitions []int32
 	// Since leaves out what is older, by the records' timestamps; zero: none.
 	Since time.Time
+	// Apart lets fn be called for several partitions at once: for one partition it
+	// is one goroutine still.
+	Apart bool
+}
+
+// atOnce is how many partitions are read at a time.
+func (in *Range) atOnce() int {
+	if in.Apart {
+		return max(readAllPartitionsMax, runtime.GOMAXPROCS(0))
+	}
+	return readAllPartitionsMax
 }
 
 // ReadAll gives fn the committed records of a topic, up to the high watermarks
 // as they are now, in order within a partition; several partitions are read
-// at once, but fn and progress are called by one goroutine at a time. It
+// at once, but fn (see Range.Apart) and progress are called by one goroutine at a time. It
 // returns where it stopped in each partition: that is what the answer is as of.
 //
 // ReadAll fences nobody: below a transaction that stays open it stops after
@@ -309,7 +321,7 @@ func (r *Restorer) ReadAll(ctx context.Context, topic string, in Range, fn func(
 			progress(min(done, total), total)
 		}
 	}
-	readers.SetLimit(readAllPartitionsMax)
+	readers.SetLimit(in.atOnce())
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	for p, end := range ends {
@@ -318,9 +330,13 @@ func (r *Restorer) ReadAll(ctx context.Context, topic string, in Range, fn func(
 			s := &scan{r: r, reader: newReader(r.client, topic, p, last), end: end}
 			s.fn = func(rs []events.Record) error {
 				mu.Lock()
-				defer mu.Unlock()
 				report(s.reader.position - last)
 				last = s.reader.position
+				if in.Apart {
+					mu.Unlock()
+					return fn(rs)
+				}
+				defer mu.Unlock()
 				return fn(rs)
 			}
 			err := s.run(ctx, func(context.Context) bool { return true })

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -246,6 +247,24 @@ func TestReadFencesADeadLaneAndNobodyElse(t *testing.T) {
 	})
 }
 
+// readApart reads with fn called for two partitions at once: each waits for the other.
+func (s *site) readApart(t *testing.T, r *kafka.Restorer) {
+	t.Helper()
+	taken := make([]atomic.Int64, testPartitions)
+	var both sync.WaitGroup
+	both.Add(2)
+	_, err := r.ReadAll(t.Context(), s.ns.Events(), kafka.Range{Partitions: []int32{1, 2}, Apart: true}, func(rs []events.Record) error {
+		if taken[rs[0].Partition].Add(int64(len(rs))) == int64(len(rs)) {
+			both.Done()
+			both.Wait()
+		}
+		return nil
+	}, nil)
+	if n := taken[1].Load() + taken[2].Load(); err != nil || n != 20 {
+		t.Errorf("apart: %d records, %v", n, err)
+	}
+}
+
 func TestReadAll(t *testing.T) {
 	each(t, func(t *testing.T, s *site) {
 		r := s.restorer(t, nil)
@@ -297,6 +316,7 @@ func TestReadAll(t *testing.T) {
 		if _, err := r.ReadAll(t.Context(), s.ns.Events(), kafka.Range{Partitions: []int32{99}}, nil, nil); !contains(err, "no partition 99") {
 			t.Errorf("partition 99: %v", err)
 		}
+		s.readApart(t, r)
 		full := errors.New("full")
 		if _, err := r.ReadAll(t.Context(), s.ns.Events(), kafka.Range{}, func([]events.Record) error { return full }, nil); !errors.Is(err, full) {
 			t.Errorf("error of the taker: %v", err)

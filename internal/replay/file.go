@@ -165,34 +165,51 @@ func (f *Reader) record() (*events.Record, error) {
 	if err != nil {
 		return nil, err
 	}
-	var l line
-	if err := json.Unmarshal(b, &l); err != nil {
+	r, err := f.head.parse(b)
+	if err == nil {
+		err = f.inOrder(&r)
+	}
+	if err != nil {
 		return nil, err
 	}
-	r := &events.Record{Topic: f.head.Namespace.Events(), Partition: l.Partition}
-	if l.Partition < 0 || l.Partition >= f.head.Partitions {
-		return nil, fmt.Errorf("partition %d of %d", l.Partition, f.head.Partitions)
-	}
-	if r.Offset, err = strconv.ParseInt(l.Offset, 10, 64); err != nil {
-		return nil, fmt.Errorf("offset %q: %w", l.Offset, err)
-	}
+	return &r, nil
+}
+
+// inOrder refuses a record that doesn't come after those of its partition.
+func (f *Reader) inOrder(r *events.Record) error {
 	if last, seen := f.last[r.Partition]; seen && r.Offset <= last {
-		return nil, fmt.Errorf("partition %d: offset %d after %d: records must stand in the log's order, each once", r.Partition, r.Offset, last)
+		return fmt.Errorf("partition %d: offset %d after %d: records must stand in the log's order, each once", r.Partition, r.Offset, last)
 	}
 	f.last[r.Partition] = r.Offset
+	return nil
+}
+
+// parse reads a line that is a record.
+func (h *Head) parse(b []byte) (r events.Record, err error) {
+	var l line
+	if err := json.Unmarshal(b, &l); err != nil {
+		return r, err
+	}
+	r = events.Record{Topic: h.Namespace.Events(), Partition: l.Partition, Headers: make([]events.Header, 0, len(l.Headers))}
+	if l.Partition < 0 || l.Partition >= h.Partitions {
+		return r, fmt.Errorf("partition %d of %d", l.Partition, h.Partitions)
+	}
+	if r.Offset, err = strconv.ParseInt(l.Offset, 10, 64); err != nil {
+		return r, fmt.Errorf("offset %q: %w", l.Offset, err)
+	}
 	if r.Time, err = time.Parse(events.TimeLayout, l.Timestamp); err != nil {
-		return nil, fmt.Errorf("timestamp: %w", err)
+		return r, fmt.Errorf("timestamp: %w", err)
 	}
 	if r.Key, err = l.bytes(l.Key); err != nil {
-		return nil, fmt.Errorf("key: %w", err)
+		return r, fmt.Errorf("key: %w", err)
 	}
 	if r.Value, err = l.bytes(l.Value); err != nil {
-		return nil, fmt.Errorf("value: %w", err)
+		return r, fmt.Errorf("value: %w", err)
 	}
 	for _, h := range l.Headers {
 		v, err := l.bytes(&h[1])
 		if err != nil {
-			return nil, fmt.Errorf("header %q: %w", h[0], err)
+			return r, fmt.Errorf("header %q: %w", h[0], err)
 		}
 		r.Headers = append(r.Headers, events.Header{Key: h[0], Value: v})
 	}

@@ -2,7 +2,12 @@ package replay_test
 
 import (
 	"bytes"
+	"cmp"
+	"context"
+	"fmt"
 	"reflect"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -38,7 +43,80 @@ func read(data []byte) (replay.Head, []events.Record, error) {
 		list = append(list, *r)
 		return nil
 	})
+	if apart := readApart(data); err == nil && !sameByPartition(apart.records, list) || fmt.Sprint(err) != fmt.Sprint(apart.err) {
+		return r.Head(), list, fmt.Errorf("apart: %d records and %v; one after another: %d and %v", len(apart.records), apart.err, len(list), err)
+	}
 	return r.Head(), list, err
+}
+
+// apart is what EachApart gave, partition by partition.
+type apart struct {
+	records []events.Record
+	err     error
+}
+
+func readApart(data []byte) (a apart) {
+	r, err := replay.NewReader(bytes.NewReader(data))
+	if err != nil {
+		return apart{err: err}
+	}
+	var parts []*[]events.Record
+	a.err = r.EachApart(context.Background(), func(int32) func(*events.Record) {
+		rs := new([]events.Record)
+		parts = append(parts, rs)
+		return func(r *events.Record) { *rs = append(*rs, *r) }
+	})
+	for _, rs := range parts {
+		a.records = append(a.records, *rs...)
+	}
+	return a
+}
+
+// sameByPartition reports whether the records of each partition are the same, in
+// the same order.
+func sameByPartition(a, b []events.Record) bool {
+	sorted := func(rs []events.Record) []events.Record {
+		rs = slices.Clone(rs)
+		slices.SortStableFunc(rs, func(x, y events.Record) int { return cmp.Compare(x.Partition, y.Partition) })
+		return rs
+	}
+	return len(a) == len(b) && reflect.DeepEqual(sorted(a), sorted(b))
+}
+
+// Many lines are more than one block: in each partition they stay in order, and a
+// fault is named by its line.
+func TestEachApartKeepsTheOrder(t *testing.T) {
+	var records []events.Record
+	for i := range 3000 {
+		records = append(records, events.Record{Topic: events.DefaultNamespace + "events", Partition: int32(i * i % 7), Offset: int64(i), Time: time.UnixMilli(int64(i)).UTC(),
+			Key: []byte("k"), Value: []byte("{}"), Headers: []events.Header{}})
+	}
+	data := written(t, records)
+	if _, got, err := read(data); err != nil || len(got) != len(records) {
+		t.Errorf("%d records of %d: %v", len(got), len(records), err)
+	}
+	lines := strings.SplitAfter(string(data), "\n")
+	lines[2000] = "{\n"
+	if got := readApart([]byte(strings.Join(lines, ""))); got.err == nil || !strings.HasPrefix(got.err.Error(), "line 2001: ") {
+		t.Errorf("a bad line 2001: %v", got.err)
+	}
+}
+
+func BenchmarkEachApart(b *testing.B) {
+	value := []byte(`{"at":"2026-01-31T12:00:00.000Z","cause":"replies/3/4711","epoch":1,"prev":"AAAAAAAAAAAAAAAAAAAAAA","due":"2026-01-31T12:00:10.000Z","policy":{"timer":"attempt","complete_within_ms":10000,"max_attempts":5,"backoff_ms":200,"on_error":"undo"},"step":"charge","attempt":1,"agent":"payments","operation":"charge"}`)
+	var records []events.Record
+	for i := range 20_000 {
+		records = append(records, events.Record{Partition: int32(i % 12), Offset: int64(i), Time: time.UnixMilli(int64(i)).UTC(), Key: []byte("order-1"), Value: value,
+			Headers: events.CloudHeaders("waybill.step.started.v1", "scheduler/a", "order-1/"+strconv.Itoa(i+1))})
+	}
+	data := written(b, records)
+	b.SetBytes(int64(len(data)))
+	for b.Loop() {
+		if got := readApart(data); got.err != nil || len(got.records) != len(records) {
+			b.Fatal(len(got.records), got.err)
+		}
+	}
+	b.ReportMetric(float64(b.N*len(records))/b.Elapsed().Seconds(), "events/s")
 }
 
 // What is read is what was written, byte for byte, also of records that aren't text.

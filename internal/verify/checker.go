@@ -14,6 +14,10 @@ type Options struct {
 	Namespace events.Namespace
 	// Partitions of the inboxes; 0: not known, and no record is misplaced.
 	Partitions int32
+	// Since and Until narrow what is checked to the tasks whose first event was
+	// written between them, those instants included, with all that happened to
+	// them; zero: no bound. The log may then be fed from Since on.
+	Since, Until time.Time
 
 	// Keep keeps every task's whole state, for Task and Tasks. Without it, what
 	// has ended is kept in short.
@@ -96,6 +100,7 @@ type Checker struct {
 	o      Options
 	faults faults // that showed as things were fed
 	events int
+	others int // events of tasks that aren't between Since and Until
 	reader events.EventReader
 
 	parts  map[int32]*partition

@@ -16,6 +16,7 @@ type Report struct {
 	States   map[events.TaskState]int // tasks by state
 	Poison   int                      // inputs that can't be used
 	Pending  int                      // inputs that nobody has consumed, of those that were fed
+	Others   int                      // events of tasks that weren't looked at: not between Since and Until
 	Overdue  int                      // timers of open tasks that are due
 	Compared int                      // digests that were held against another
 
@@ -60,7 +61,7 @@ type Lateness struct {
 func (c *Checker) Finish(now time.Time) *Report {
 	r := &Report{Events: c.events, Tasks: len(c.tasks), Inputs: c.inputs, Requests: c.asked, Deadletters: len(c.dead),
 		Effects: c.ledger.Lines, Acknowledged: len(c.seen.acked), Reads: c.seen.readers, States: map[events.TaskState]int{},
-		Poison: c.poison, Compared: c.seen.pairs, Lateness: c.timing.lateness.report()}
+		Poison: c.poison, Others: c.others, Compared: c.seen.pairs, Lateness: c.timing.lateness.report()}
 	fs := &faults{slices.Clip(c.faults.list), c.faults.all, c.o.Faults}
 	f := &finish{c: c, now: now, report: r, faults: fs, late: c.late}
 	f.acknowledged()

@@ -34,6 +34,7 @@ func (c *Checker) Event(r *events.Record) *events.Event {
 		c.unreadable(p, r, err)
 		return nil
 	}
+	c.join(p, e)
 	if err := p.state.Evolve(e); err != nil {
 		c.faults.add(Fault{"P11", e.Task, topicEvents, r.Partition, r.Offset, err.Error()})
 	}
@@ -45,6 +46,10 @@ func (c *Checker) Event(r *events.Record) *events.Event {
 		return e
 	}
 	t := c.tasks[e.Task]
+	if t == nil && !c.between(e.Seq, r) {
+		c.others++
+		return e
+	}
 	if t == nil {
 		t = &task{id: e.Task, partition: r.Partition, open: c.room()}
 		c.tasks[e.Task] = t
@@ -57,14 +62,40 @@ func (c *Checker) Event(r *events.Record) *events.Event {
 	return e
 }
 
+// ranged reports whether only tasks of a time are looked at.
+func (c *Checker) ranged() bool { return !c.o.Since.IsZero() || !c.o.Until.IsZero() }
+
+// between reports whether an event begins a task that is looked at.
+func (c *Checker) between(seq uint64, r *events.Record) bool {
+	return !c.ranged() || seq == 1 && !r.Time.Before(c.o.Since) && (c.o.Until.IsZero() || !r.Time.After(c.o.Until))
+}
+
+// join takes the epoch of a partition from its first event, where the log isn't fed
+// from its start.
+func (c *Checker) join(p *partition, e *events.Event) {
+	if c.o.Since.IsZero() || p.state.Epoch > 0 {
+		return
+	}
+	p.state.Epoch = e.Epoch
+	if _, claimed := e.Fact.(*events.PartitionClaimed); claimed {
+		p.state.Epoch--
+	}
+}
+
 // unreadable: its task can't be followed further, others can.
 func (c *Checker) unreadable(p *partition, r *events.Record, why error) {
 	id := string(r.Key)
 	if e, err := events.DecodeEnvelope(r); err == nil {
 		p.follow(e.Cause, id, r.Partition, e.Queued)
 	}
-	if t := c.tasks[id]; t != nil {
+	t := c.tasks[id]
+	_, seq, _ := events.EventName(r)
+	switch {
+	case t != nil:
 		c.broken(t, "P15", r, why.Error())
+		return
+	case id != "" && !c.between(seq, r):
+		c.others++
 		return
 	}
 	c.faults.add(Fault{"P15", id, topicEvents, r.Partition, r.Offset, why.Error()})

@@ -23,6 +23,8 @@ type history struct {
 	offset int64 // of the next event
 	inputs [events.Inboxes]int64
 	cause  events.Cause
+	epoch  uint64          // of the last claim
+	part   int32           // the partition of all that is written
 	mute   bool            // the next input isn't fed: it was trimmed
 	all    []events.Record // of events
 	fed    []events.Record // of inboxes
@@ -43,7 +45,8 @@ func newHistory(t *testing.T, o Options) *history {
 }
 
 func (h *history) claim(epoch uint64) {
-	h.raw(&events.Event{Seq: epoch, Epoch: epoch, At: h.at, Cause: events.Cause{Inbox: events.Tasks, Offset: h.inputs[events.Tasks]},
+	h.epoch = epoch
+	h.raw(&events.Event{Seq: epoch, Epoch: epoch, At: h.at, Cause: events.Cause{Inbox: events.Tasks, Partition: h.part, Offset: h.inputs[events.Tasks]},
 		Fact: &events.PartitionClaimed{Owner: "test"}})
 }
 
@@ -76,9 +79,9 @@ func (h *history) input(r events.Record) *history {
 	if !ok {
 		h.t.Fatalf("%s is no inbox", r.Topic)
 	}
-	r.Partition, r.Offset, r.Time = 0, h.inputs[kind], h.at
+	r.Partition, r.Offset, r.Time = h.part, h.inputs[kind], h.at
 	h.inputs[kind]++
-	h.cause = events.Cause{Inbox: kind, Offset: r.Offset}
+	h.cause = events.Cause{Inbox: kind, Partition: h.part, Offset: r.Offset}
 	if !h.mute {
 		h.fed = append(h.fed, r)
 		h.c.Input(&r)
@@ -119,7 +122,7 @@ func (h *history) control(x *events.Control) *history {
 
 // event makes a fact the task's next event, with the timer that it arms.
 func (h *history) event(f events.Fact) *events.Event {
-	e := &events.Event{Task: h.id, Seq: 1, At: h.at, Cause: h.cause, Epoch: 1, Fact: f}
+	e := &events.Event{Task: h.id, Seq: 1, At: h.at, Cause: h.cause, Epoch: h.epoch, Fact: f}
 	if h.state == nil {
 		return e
 	}
@@ -166,7 +169,7 @@ func (h *history) arm(e *events.Event, timer events.TimerKind, step string, k ev
 
 // raw writes an event as it is.
 func (h *history) raw(e *events.Event) events.Record {
-	r := e.Record(ns, "test", 0, e.Value())
+	r := e.Record(ns, "test", h.part, e.Value())
 	r.Offset, r.Time = h.offset, h.at
 	h.offset++
 	h.all = append(h.all, r)

@@ -61,7 +61,7 @@ func (f *finish) unled(at place, x *input) (promise, what string) {
 		return "", ""
 	case x.where != at.partition:
 		return f.forwarded(at, x)
-	case t != nil && t.broken:
+	case t != nil && t.broken, t == nil && f.c.ranged():
 		return "", ""
 	}
 	if at.inbox == events.Recoveries {

@@ -1,0 +1,32 @@
+package main
+
+import (
+	"time"
+
+	"github.com/spf13/cobra"
+)
+
+// span is the flags --since and --until.
+type span struct {
+	since
+	until string
+}
+
+func (s *span) flags(cmd *cobra.Command, what string) {
+	s.since.flags(cmd, what+" since")
+	cmd.Flags().StringVar(&s.until, "until", "", what+" until an instant as in RFC 3339")
+}
+
+// instants are the bounds; zero: none.
+func (s *span) instants(now time.Time) (from, until time.Time, err error) {
+	if from, err = s.instant(now); err != nil || s.until == "" {
+		return from, until, err
+	}
+	if until, err = time.Parse(time.RFC3339, s.until); err != nil {
+		return from, until, usage("--until %q: an instant as in RFC 3339 (2026-01-31T12:00:00Z)", s.until)
+	}
+	if until.Before(from) {
+		return from, until, usage("--until %s is before --since %s", s.until, s.text)
+	}
+	return from, until, nil
+}

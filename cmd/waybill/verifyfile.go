@@ -1,0 +1,90 @@
+package main
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/replay"
+	"github.com/waybill-run/waybill/internal/verify"
+)
+
+// verifyFile checks the events of a file: nothing else of the log is there.
+func (o *verifyOptions) verifyFile(cmd *cobra.Command, options verify.Options) (*verified, error) {
+	if o.file == "-" || o.partitions != nil {
+		return nil, usage("verify --file wants a file, to read it again where it is broken, and all of it")
+	}
+	h, err := o.openHistory(cmd)
+	if err != nil {
+		return nil, err
+	}
+	defer h.close()
+	options.Namespace = h.head().Namespace
+	checkers, last, err := o.eachApart(cmd, options)
+	if err != nil {
+		return nil, err
+	}
+	report, places := merged(checkers, options).Finish(time.Now()), map[int32]place{}
+	for p, next := range last {
+		places[p] = place{next: *next}
+	}
+	view := verifiedOf(report, slices.Sorted(maps.Keys(places)), places).within(options)
+	if line := report.Timeline(); line != nil {
+		err = h.read(cmd.Context(), "", func(r *events.Record) error {
+			line.Add(r)
+			return nil
+		})
+		view.Timeline = line.Lines()
+	}
+	return view, err
+}
+
+// eachApart feeds a checker for each partition, side by side, with a progress bar by
+// the bytes of the file. last is where each partition ends.
+func (o *verifyOptions) eachApart(cmd *cobra.Command, options verify.Options) (checkers map[int32]*verify.Checker, last map[int32]*int64, err error) {
+	f, err := os.Open(o.file)
+	if err != nil {
+		return nil, nil, exit(exitUsage, "--file: %w", err)
+	}
+	defer func() { _ = f.Close() }() // it was only read
+	in := &metered{in: f, bar: newProgress(cmd.ErrOrStderr(), "reading "+o.file)}
+	defer in.bar.end()
+	if info, err := f.Stat(); err == nil {
+		in.total = info.Size()
+	}
+	checkers, last = map[int32]*verify.Checker{}, map[int32]*int64{}
+	r, err := replay.NewReader(in)
+	if err == nil {
+		err = r.EachApart(cmd.Context(), func(p int32) func(*events.Record) {
+			c, next := verify.New(options), new(int64)
+			checkers[p], last[p] = c, next
+			return func(r *events.Record) {
+				c.Event(r)
+				*next = r.Offset + 1
+			}
+		})
+	}
+	if err != nil {
+		return nil, nil, fmt.Errorf("%s: %w", o.file, err)
+	}
+	return checkers, last, nil
+}
+
+// metered shows how much of a file was read. One goroutine reads.
+type metered struct {
+	in          *os.File
+	bar         *progressBar
+	done, total int64
+}
+
+func (m *metered) Read(b []byte) (int, error) {
+	n, err := m.in.Read(b)
+	m.done += int64(n)
+	m.bar.set(m.done, m.total)
+	return n, err
+}

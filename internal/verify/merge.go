@@ -1,0 +1,54 @@
+package verify
+
+import (
+	"fmt"
+	"maps"
+)
+
+// Merge takes over what another checker with the same Options was fed, which must
+// not be used any more: of other partitions of events and of the inboxes, each whole.
+// So partitions are checked side by side, and Finish sees all. What is of no
+// partition (the ledger, dead letters, alerts, requests, and what was seen beside the
+// log) is fed to the one that is left, after the last Merge.
+//
+// A task whose events stand in partitions of both is a fault (P2).
+func (c *Checker) Merge(o *Checker) {
+	c.faults.all += o.faults.all
+	c.faults.list = append(c.faults.list, o.faults.list[:min(len(o.faults.list), c.faults.most-len(c.faults.list))]...)
+	c.events, c.others, c.inputs, c.poison = c.events+o.events, c.others+o.others, c.inputs+o.inputs, c.poison+o.poison
+	maps.Copy(c.parts, o.parts)
+	maps.Copy(c.inboxes, o.inboxes)
+	maps.Copy(c.hops, o.hops)
+	c.holds = append(c.holds, o.holds...)
+	c.late.count, c.late.most = c.late.count+o.late.count, max(c.late.most, o.late.most)
+	c.timing.merge(&o.timing)
+	c.adopt(o.order)
+	o.tasks, o.order = nil, nil
+}
+
+// adopt takes over tasks.
+func (c *Checker) adopt(tasks []*task) {
+	for _, t := range tasks {
+		twin := c.tasks[t.id]
+		if twin == nil {
+			c.tasks[t.id] = t
+			c.order = append(c.order, t)
+			continue
+		}
+		c.tell(Fault{Promise: "P2", Task: t.id, Partition: twin.partition,
+			What: fmt.Sprintf("its events stand in the partitions %d and %d", twin.partition, t.partition)})
+	}
+}
+
+func (g *timing) merge(o *timing) {
+	g.accepted += o.accepted
+	g.lateMore += o.lateMore
+	n := min(len(o.late), maxLate-len(g.late))
+	g.late, g.lateMore = append(g.late, o.late[:n]...), g.lateMore+len(o.late)-n
+	g.disturbed = append(g.disturbed, o.disturbed...)
+	g.lateness.count += o.lateness.count
+	g.lateness.max = max(g.lateness.max, o.lateness.max)
+	for i, n := range o.lateness.buckets {
+		g.lateness.buckets[i] += n
+	}
+}

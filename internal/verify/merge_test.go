@@ -1,0 +1,152 @@
+package verify
+
+import (
+	"fmt"
+	"reflect"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/waybill-run/waybill/events"
+)
+
+// parts writes some partitions of three tasks each: one processed, one undone, one
+// open after it failed, an input of each that nobody has consumed, and poison.
+func parts(t *testing.T, n int) (inputs, log []events.Record) {
+	for p := range n {
+		h := &history{t: t, c: New(Options{}), at: start0, part: int32(p)}
+		h.claim(1)
+		for i, end := range []func() *history{h.processed, h.undone, func() *history { return h.submit().add(do("a", 1)).fails("a", events.Do, 1) }} {
+			h.id, h.state = fmt.Sprintf("t%d-%d", p, i), nil
+			end()
+		}
+		h.input(events.Record{Topic: ns.Inbox(events.Tasks), Value: []byte("garbage")})
+		inputs, log = append(inputs, h.fed...), append(log, h.all...)
+	}
+	return inputs, log
+}
+
+// Partitions that are checked side by side are found to be what one checker finds
+// them to be.
+func TestMergedIsTheWhole(t *testing.T) {
+	const n = 3
+	inputs, log := parts(t, n)
+	for _, tt := range []struct {
+		name   string
+		change func(log []events.Record) []events.Record
+	}{
+		{"as they were written", func(log []events.Record) []events.Record { return log }},
+		{"without an event", func(log []events.Record) []events.Record { return slices.Delete(slices.Clone(log), 5, 6) }},
+		{"without an event in each", func(log []events.Record) []events.Record {
+			return slices.DeleteFunc(slices.Clone(log), func(r events.Record) bool { return r.Offset == 5 })
+		}},
+	} {
+		log := tt.change(log)
+		o := Options{Inputs: true, Deadletters: true, LatestBy: time.Nanosecond}
+		whole, merged := New(o), New(o)
+		checkers := make([]*Checker, n)
+		for p := range checkers {
+			checkers[p] = New(o)
+		}
+		for i := range inputs {
+			whole.Input(&inputs[i])
+			checkers[inputs[i].Partition].Input(&inputs[i])
+		}
+		for i := range log {
+			whole.Event(&log[i])
+			checkers[log[i].Partition].Event(&log[i])
+		}
+		for _, c := range checkers {
+			merged.Merge(c)
+		}
+		want, got := whole.Finish(start0.Add(time.Hour)), merged.Finish(start0.Add(time.Hour))
+		if !reflect.DeepEqual(got, want) {
+			t.Errorf("%s: merged\n%s\nwhole\n%s", tt.name, got, want)
+		}
+		if want.Tasks != 3*n || (want.Broken > 0) != (tt.name != "as they were written") {
+			t.Errorf("%s: %s", tt.name, want)
+		}
+	}
+}
+
+// A task has one partition. Its twin in another is found when they are merged.
+func TestMergeFindsATaskInTwoPartitions(t *testing.T) {
+	var checkers []*Checker
+	for p := range int32(2) {
+		h := &history{t: t, id: "t", c: New(Options{}), at: start0, part: p}
+		h.claim(1)
+		h.processed()
+		checkers = append(checkers, h.c)
+	}
+	checkers[0].Merge(checkers[1])
+	r := checkers[0].Finish(start0)
+	if r.Broken != 1 || r.Faults[0].Promise != "P2" || r.Faults[0].Task != "t" || r.Tasks != 1 {
+		t.Errorf("%s", r)
+	}
+}
+
+// Of a range of time the tasks that were submitted in it are checked, to their end,
+// from any place in the log; the others aren't, and are counted.
+func TestRangeOfTime(t *testing.T) {
+	h := newHistory(t, Options{})
+	h.id = "before"
+	h.twoDone().add(do("c", 1))
+	before := h.state
+	h.id, h.state = "within", nil
+	h.later(100 * time.Millisecond)
+	since := h.at
+	h.twoDone().add(do("c", 1))
+	h.claim(2)
+	within := h.state
+	h.id, h.state = "after", nil
+	h.later(100 * time.Millisecond)
+	until := h.at.Add(-time.Millisecond)
+	late := len(h.all)
+	h.twoDone()
+	h.id, h.state = "before", before
+	h.completes("c", events.Do).add(&events.TaskProcessed{})
+	h.id, h.state = "within", within
+	h.completes("c", events.Do).add(&events.TaskProcessed{})
+
+	from := slices.IndexFunc(h.all, func(r events.Record) bool { return !r.Time.Before(since) })
+	for _, tt := range []struct {
+		name         string
+		o            Options
+		from         int
+		change       int // an event that is changed; 0: none
+		tasks, ended int
+		broken       []string
+	}{
+		{"all", Options{}, 0, 0, 3, 2, nil},
+		{"a range", Options{Since: since, Until: until}, from, 0, 1, 1, nil},
+		{"a range of the whole log", Options{Since: since, Until: until}, 0, 0, 1, 1, nil},
+		{"since", Options{Since: since}, from, 0, 2, 1, nil},
+		{"until", Options{Until: until}, 0, 0, 2, 2, nil},
+		{"a change in it", Options{Since: since, Until: until}, from, from + 3, 1, 0, []string{"P2 within"}},
+		{"a change after it", Options{Since: since, Until: until}, from, late + 3, 1, 1, nil},
+	} {
+		tt.o.Inputs = true
+		c := New(tt.o)
+		for i := range h.fed {
+			c.Input(&h.fed[i])
+		}
+		for i := tt.from; i < len(h.all); i++ {
+			r := h.all[i]
+			if tt.change > 0 && i == tt.change {
+				r.Value = append(slices.Clone(r.Value), ' ')
+			}
+			c.Event(&r)
+		}
+		got := c.Finish(h.at)
+		var broken []string
+		for _, f := range got.Faults {
+			broken = append(broken, f.Promise+" "+f.Task)
+		}
+		if got.Tasks != tt.tasks || tt.broken == nil && got.States[events.StateProcessed] != tt.ended || !reflect.DeepEqual(broken, tt.broken) {
+			t.Errorf("%s: %s", tt.name, got)
+		}
+		if outside := got.Others > 0; outside == (tt.name == "all") {
+			t.Errorf("%s: %d events of others", tt.name, got.Others)
+		}
+	}
+}
