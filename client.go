@@ -65,6 +65,9 @@ func (c *Client) open(ctx context.Context) (err error) {
 	if format.Version != kafka.FormatVersion {
 		return fmt.Errorf("the namespace %q has format %d, this program knows %d; use the release that wrote it", c.cfg.Namespace, format.Version, kafka.FormatVersion)
 	}
+	if format.History {
+		return fmt.Errorf("the namespace %q holds an imported history, for reading; use another", c.cfg.Namespace)
+	}
 	c.partitions = format.Partitions
 	ends, err := c.admin.CommittedEndOffsets(ctx, c.cfg.Namespace.Events())
 	if err != nil {

@@ -226,6 +226,9 @@ func ask(ctx context.Context, l *logbook, x *events.Control, record events.Recor
 	}
 	p := events.Partition([]byte(x.Task), int32(len(ends)))
 	answers := l.tailFrom(topic, map[int32]int64{p: ends[p]}, time.Time{})
+	if err := l.writable(); err != nil {
+		return nil, err
+	}
 	at, err := write(ctx, l.cfg, record)
 	if err != nil {
 		return nil, err

@@ -47,6 +47,7 @@ type logbook struct {
 	admin      *kafka.Admin
 	reader     *kafka.Restorer
 	partitions int32
+	history    bool      // it was imported: nothing is written to it
 	note       io.Writer // what isn't data
 }
 
@@ -77,9 +78,17 @@ func (l *logbook) learn(ctx context.Context) error {
 	}
 	return l.patiently(ctx, func(ctx context.Context) error {
 		format, err := l.admin.Format(ctx)
-		l.partitions = format.Partitions
+		l.partitions, l.history = format.Partitions, format.History
 		return err
 	})
+}
+
+// writable refuses a namespace in which no role runs.
+func (l *logbook) writable() error {
+	if l.history {
+		return exit(exitRefused, "the namespace %s holds what `waybill import` brought, for reading: nobody would take a command or a submission there", l.cfg.Namespace)
+	}
+	return nil
 }
 
 func (l *logbook) close() {

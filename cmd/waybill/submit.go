@@ -274,6 +274,9 @@ func checked(line []byte, ns events.Namespace) (*submission, error) {
 
 // send writes submissions and waits for their acknowledgements.
 func send(ctx context.Context, l *logbook, subs []*submission) error {
+	if err := l.writable(); err != nil {
+		return err
+	}
 	producer, err := kafka.OpenProducer(l.cfg)
 	if err != nil {
 		return err

@@ -25,7 +25,7 @@ func (o *verifyOptions) verifyFile(cmd *cobra.Command, options verify.Options) (
 	}
 	defer h.close()
 	options.Namespace = h.head().Namespace
-	checkers, last, err := o.eachApart(cmd, options)
+	checkers, last, err := feedApart(cmd, o.file, options)
 	if err != nil {
 		return nil, err
 	}
@@ -44,15 +44,15 @@ func (o *verifyOptions) verifyFile(cmd *cobra.Command, options verify.Options) (
 	return view, err
 }
 
-// eachApart feeds a checker for each partition, side by side, with a progress bar by
+// feedApart feeds a checker for each partition, side by side, with a progress bar by
 // the bytes of the file. last is where each partition ends.
-func (o *verifyOptions) eachApart(cmd *cobra.Command, options verify.Options) (checkers map[int32]*verify.Checker, last map[int32]*int64, err error) {
-	f, err := os.Open(o.file)
+func feedApart(cmd *cobra.Command, path string, options verify.Options) (checkers map[int32]*verify.Checker, last map[int32]*int64, err error) {
+	f, err := os.Open(path)
 	if err != nil {
 		return nil, nil, exit(exitUsage, "--file: %w", err)
 	}
 	defer func() { _ = f.Close() }() // it was only read
-	in := &metered{in: f, bar: newProgress(cmd.ErrOrStderr(), "reading "+o.file)}
+	in := &metered{in: f, bar: newProgress(cmd.ErrOrStderr(), "reading "+path)}
 	defer in.bar.end()
 	if info, err := f.Stat(); err == nil {
 		in.total = info.Size()
@@ -70,7 +70,7 @@ func (o *verifyOptions) eachApart(cmd *cobra.Command, options verify.Options) (c
 		})
 	}
 	if err != nil {
-		return nil, nil, fmt.Errorf("%s: %w", o.file, err)
+		return nil, nil, fmt.Errorf("%s: %w", path, err)
 	}
 	return checkers, last, nil
 }

@@ -78,7 +78,7 @@ func TestCreateTopicsMakesANamespaceThatChecks(t *testing.T) {
 			}
 			f, err := a.CheckFormat(ctx)
 			must(t, err)
-			if f != (Format{1, 3}) {
+			if f != (Format{Version: 1, Partitions: 3}) {
 				t.Errorf("format %+v", f)
 			}
 			agents, err := a.RequestTopics(ctx)

@@ -52,7 +52,7 @@ func (a *Admin) CheckTopics(ctx context.Context) ([]Finding, error) {
 	if err != nil {
 		return nil, fmt.Errorf("check topics: %w", err)
 	}
-	specs := topicSpecs(a.cfg.Namespace, f.Partitions, agents)
+	specs := f.specs(a.cfg.Namespace, agents)
 	state, err := a.topicStates(ctx, specs, meta)
 	if err != nil {
 		return nil, fmt.Errorf("check topics: %w", err)

@@ -49,6 +49,8 @@ type Topics struct {
 	// Agents whose request topics are wanted, with their partition counts; 0:
 	// events.DefaultPartitions.
 	Agents map[string]int32
+	// History: the namespace is to hold imported events; see CreateHistory.
+	History bool
 }
 
 // TopicReport says what became of one topic.
@@ -144,7 +146,8 @@ func (a *Admin) CreateTopics(ctx context.Context, want Topics) ([]TopicReport, e
 		return nil, err
 	}
 	var report []TopicReport
-	for _, spec := range topicSpecs(a.cfg.Namespace, partitions, want.Agents) {
+	format := Format{Version: FormatVersion, Partitions: partitions, History: want.History}
+	for _, spec := range format.specs(a.cfg.Namespace, want.Agents) {
 		r, err := a.createTopic(ctx, spec, replication, note)
 		if err != nil {
 			return report, err
@@ -156,7 +159,7 @@ func (a *Admin) CreateTopics(ctx context.Context, want Topics) ([]TopicReport, e
 		}
 		report = append(report, r)
 	}
-	return report, a.writeFormat(ctx, Format{Version: FormatVersion, Partitions: partitions})
+	return report, a.writeFormat(ctx, format)
 }
 
 // settledPartitions is the namespace's partition count: that of its format
@@ -278,6 +281,8 @@ func (a *Admin) awaitTopic(ctx context.Context, topic string) (kadm.TopicDetail,
 type Format struct {
 	Version    int   `json:"format"`
 	Partitions int32 `json:"partitions"`
+	// History: its events were imported, for reading; no role runs in it.
+	History bool `json:"history,omitempty"`
 }
 
 // ErrNoFormat: the namespace was not created, or not completely.
@@ -335,7 +340,10 @@ func (a *Admin) writeFormat(ctx context.Context, want Format) error {
 		}
 		have, err = a.Format(ctx)
 	}
-	if err == nil && have != want {
+	switch {
+	case err == nil && have.History != want.History:
+		err = historyError(a.cfg.Namespace, have)
+	case err == nil && have != want:
 		err = fmt.Errorf("the namespace %q has format %d with %d partitions, this program wants %d with %d; use the program that wrote it, or another --namespace",
 			a.cfg.Namespace, have.Version, have.Partitions, want.Version, want.Partitions)
 	}
@@ -351,6 +359,9 @@ func (a *Admin) CheckFormat(ctx context.Context) (Format, error) {
 	}
 	if f.Version != FormatVersion {
 		return f, fmt.Errorf("the namespace %q has format %d, this program knows %d; use the release that wrote it", a.cfg.Namespace, f.Version, FormatVersion)
+	}
+	if f.History {
+		return f, historyError(a.cfg.Namespace, f)
 	}
 	for _, spec := range topicSpecs(a.cfg.Namespace, f.Partitions, nil) {
 		n, ok, err := a.TopicPartitions(ctx, spec.name)

@@ -1,0 +1,214 @@
+package main
+
+import (
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"hash"
+	"io"
+	"math"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/verify"
+)
+
+type importOptions struct {
+	tool
+	broken bool
+}
+
+func newImport() *cobra.Command {
+	var o importOptions
+	cmd := &cobra.Command{
+		Use:   "import FILE --namespace NAMESPACE",
+		Short: "Bring exported events into a namespace of their own, to look at them there",
+		Long: `Write the events of a file that ` + "`waybill export`" + ` wrote into a namespace of their own, on any
+cluster: each in its partition, with every byte and its timestamp, all in one transaction. The
+namespace is created, with as many partitions as the one that they are from. Then what was written
+is read back and compared.
+
+Every command that only reads works on it: task list, task get, task why, timeline, replay, verify,
+export. Nothing can be submitted to it, and no role runs in it, so no old task goes on. A namespace
+that was created for anything else, or that has events, is refused; so is a file that doesn't
+verify, without --broken.
+
+  waybill export --since 24h --out day.jsonl
+  waybill import day.jsonl --namespace day. --brokers 127.0.0.1:9092
+  waybill task list --namespace day. --brokers 127.0.0.1:9092`,
+		Args: arguments("a file that `waybill export` wrote"),
+		RunE: func(cmd *cobra.Command, args []string) error { return runImport(cmd, &o, args[0]) },
+	}
+	o.tool.flags(cmd)
+	cmd.Flags().BoolVar(&o.broken, "broken", false, "also a history that doesn't verify")
+	return cmd
+}
+
+// imported is what is printed of an import. Broken counts faults, as verify does.
+type imported struct {
+	Namespace  events.Namespace `json:"namespace"`
+	From       events.Namespace `json:"from"` // where the file's events were
+	Partitions int32            `json:"partitions"`
+	Tasks      int              `json:"tasks"`
+	Events     int              `json:"events"`
+	Broken     int              `json:"broken"`
+}
+
+func runImport(cmd *cobra.Command, o *importOptions, path string) error {
+	if err := o.begin(cmd); err != nil {
+		return err
+	}
+	if path == "-" || o.namespace == events.DefaultNamespace {
+		return usage("import wants a file, which it reads twice, and a --namespace of its own, as history.")
+	}
+	m := &importing{cmd: cmd, path: path, file: &fileHistory{path: path, note: cmd.ErrOrStderr()}}
+	if err := m.check(o.broken); err != nil {
+		return err
+	}
+	if err := m.create(&o.connection); err != nil {
+		return err
+	}
+	l, err := o.open(cmd)
+	if err != nil {
+		return err
+	}
+	defer l.close()
+	if err := m.empty(l); err != nil {
+		return err
+	}
+	if err := m.write(l); err != nil {
+		return err
+	}
+	if err := m.compare(l); err != nil {
+		return err
+	}
+	from := m.file.head()
+	v := &imported{l.cfg.Namespace, from.Namespace, from.Partitions, m.report.Tasks, m.report.Events, m.report.Broken}
+	return o.printObject(cmd.OutOrStdout(), v, func(out io.Writer) error {
+		_, err := fmt.Fprintf(out, "%d events of %d tasks are in %[3]s; look at them with `waybill task list --namespace %[3]s`\n", v.Events, v.Tasks, v.Namespace)
+		return err
+	})
+}
+
+// importing is one import.
+type importing struct {
+	cmd    *cobra.Command
+	path   string
+	file   *fileHistory
+	report *verify.Report // of the file
+	sums   sums           // of the file
+}
+
+// check verifies the file before anything is created.
+func (m *importing) check(broken bool) error {
+	if err := m.file.each(nil); err != nil {
+		return err
+	}
+	options := verify.Options{Namespace: m.file.head().Namespace, ReplyTolerance: math.MaxInt64}
+	checkers, _, err := feedApart(m.cmd, m.path, options)
+	if err != nil {
+		return err
+	}
+	m.report = merged(checkers, options).Finish(time.Now())
+	if m.report.Broken > 0 && !broken {
+		return fmt.Errorf("%s has %d faults, the first: %s; `waybill verify --file` shows them, --broken imports it as it is",
+			m.path, m.report.Broken, printable(m.report.Faults[0].String()))
+	}
+	return nil
+}
+
+// create makes the namespace, unless it is somebody's.
+func (m *importing) create(conn *connection) error {
+	admin, err := openAdmin(m.cmd, conn)
+	if err != nil {
+		return err
+	}
+	defer admin.Close()
+	err = admin.CreateHistory(m.cmd.Context(), m.file.head().Partitions)
+	if errors.Is(err, kafka.ErrNotForHistory) {
+		return exit(exitRefused, "%w", err)
+	}
+	return err
+}
+
+// empty refuses a namespace that has events. What an import that was interrupted
+// left was never committed.
+func (m *importing) empty(l *logbook) error {
+	_, err := l.read(m.cmd.Context(), l.cfg.Namespace.Events(), kafka.Range{}, func(*events.Record) error {
+		return exit(exitRefused, "%w, and %s has events already; use another --namespace, or delete its topics", kafka.ErrNotForHistory, l.cfg.Namespace)
+	})
+	return err
+}
+
+// write writes the file's records, all or none.
+func (m *importing) write(l *logbook) (err error) {
+	ctx, topic := m.cmd.Context(), l.cfg.Namespace.Events()
+	w, err := kafka.OpenHistoryWriter(ctx, l.cfg)
+	if err != nil {
+		return l.lost(err)
+	}
+	defer func() { err = errors.Join(err, w.Close()) }()
+	m.sums = sums{}
+	err = m.file.read(ctx, "", func(r *events.Record) error {
+		r.Topic = topic
+		m.sums.add(r)
+		return w.Write(ctx, r)
+	})
+	if err != nil {
+		return err
+	}
+	return l.lost(w.Commit(ctx))
+}
+
+// compare reads back what was written.
+func (m *importing) compare(l *logbook) error {
+	back := sums{}
+	_, err := l.read(m.cmd.Context(), l.cfg.Namespace.Events(), kafka.Range{}, func(r *events.Record) error {
+		back.add(r)
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	for p := range m.file.head().Partitions {
+		if got, want := back.of(p), m.sums.of(p); got != want {
+			return fmt.Errorf("partition %d of %s isn't what was written (digest %.8x, want %.8x): somebody else wrote there, too; delete its topics and import again",
+				p, l.cfg.Namespace.Events(), got, want)
+		}
+	}
+	return nil
+}
+
+// sums are digests of all that is kept of records, by partition, in their order.
+type sums map[int32]hash.Hash
+
+func (s sums) add(r *events.Record) {
+	h := s[r.Partition]
+	if h == nil {
+		h = sha256.New()
+		s[r.Partition] = h
+	}
+	number := func(v int64) { fmt.Fprintf(h, "%d:", v) }
+	field := func(b []byte) {
+		number(int64(len(b)))
+		h.Write(b)
+	}
+	number(r.Time.UnixMilli())
+	field(r.Key)
+	field(r.Value)
+	number(int64(len(r.Headers)))
+	for i := range r.Headers {
+		field([]byte(r.Headers[i].Key))
+		field(r.Headers[i].Value)
+	}
+}
+
+func (s sums) of(p int32) (sum [sha256.Size]byte) {
+	if h := s[p]; h != nil {
+		h.Sum(sum[:0])
+	}
+	return sum
+}
