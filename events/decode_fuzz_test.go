@@ -329,6 +329,9 @@ func FuzzDeadletter(f *testing.F) {
 				t.Fatalf("%s is %q, want %q", name, got, want)
 			}
 		}
+		if again, err := Redrive("waybill.", "s", &l); err == nil && (again.Topic != topic || !bytes.Equal(again.Value, value) || len(again.Key) == 0) {
+			t.Fatalf("%+v is redriven as %+v", r, again)
+		}
 		if got, _ := l.Header(HeaderDetail); len(got) > 1024 || !strings.HasPrefix(detail, got) {
 			t.Fatalf("detail %q of %q", got, detail)
 		}

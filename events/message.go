@@ -292,7 +292,7 @@ func Deadletter(ns Namespace, source string, r *Record, u *Unusable) Record {
 	if len(detail) > 1024 {
 		detail = detail[:1024]
 	}
-	h := append(make([]Header, 0, 10), CloudHeaders(TypeDeadletter, source, origin)...)
+	h := append(make([]Header, 0, 11), CloudHeaders(TypeDeadletter, source, origin)...)
 	h[4].Value = []byte("application/octet-stream")
 	h = append(h,
 		Header{HeaderReason, []byte(u.Reason)},
@@ -300,6 +300,9 @@ func Deadletter(ns Namespace, source string, r *Record, u *Unusable) Record {
 		Header{HeaderOrigin, []byte(origin)},
 		Header{HeaderSize, []byte(strconv.Itoa(len(r.Value)))},
 		Header{HeaderSHA256, []byte(hex.EncodeToString(sum[:]))})
+	if kept := keepHeaders(r); kept != nil {
+		h = append(h, Header{HeaderHeaders, kept})
+	}
 	return Record{Topic: ns.Deadletters(), Partition: -1, Key: cut(r.Key, 1024), Value: cut(r.Value, MaxDeadletterBytes), Headers: h}
 }
 

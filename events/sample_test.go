@@ -203,6 +203,10 @@ func outputSamples() []sample {
 	notification := func(r *Record) (any, error) { return DecodeNotification(r) }
 	lost := Record{Topic: "waybill.replies", Partition: 3, Offset: 1742, Key: []byte("order-7"), Value: []byte("\x00not JSON")}
 	letter := Deadletter(sampleNS, "scheduler-0", &lost, unusable(ReasonBadJSON, "the reply's value is no JSON in UTF-8"))
+	alien := Record{Topic: "waybill.tasks", Partition: 3, Offset: 88, Key: []byte("order-8"), Value: []byte(`{"id":"order-8","workflow":"odrer"}`),
+		Headers: append(CloudHeaders(TypeSubmission, "shop \"7\"", "s-1"), Header{HeaderTraceparent, []byte("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01")},
+			Header{HeaderHop, []byte("4/12")}, Header{"x-own", []byte("not kept")})}
+	kept := Deadletter(sampleNS, "scheduler-0", &alien, unusable(ReasonUnknownWorkflow, "no workflow \"odrer\""))
 	return []sample{
 		{name: TypeRequest, record: do.Record(sampleNS, "scheduler-0", "payments", 1), want: do, decode: request},
 		{name: TypeRequest + ".undo", record: undo.Record(sampleNS, "scheduler-0", "payments", 1), want: undo, decode: request},
@@ -213,6 +217,7 @@ func outputSamples() []sample {
 		{name: TypeNotification + ".error", record: failed.Record(sampleNS, "scheduler-0", "shop.order-status", "order-7/14"), want: failed, decode: notification},
 		{name: TypeNotification + ".refused", record: not.Record(sampleNS, "scheduler-0", "shop.order-status", "refused/tasks/3/88"), want: not, decode: notification},
 		{name: TypeDeadletter, record: letter, want: letter.Value, decode: func(r *Record) (any, error) { return r.Value, nil }},
+		{name: TypeDeadletter + ".kept", record: kept, want: kept.Value, decode: func(r *Record) (any, error) { return r.Value, nil }},
 	}
 }
 

@@ -99,6 +99,7 @@ var described = map[string]fieldSchema{
 	"headers.waybill_detail":               {typ: "string", text: "For people."},
 	"headers.waybill_origin":               {typ: "string", text: "Where it was found: topic/partition/offset."},
 	"headers.waybill_size":                 {typ: "string", pattern: "^[0-9]+$", text: "Of the original value, in bytes."},
+	"headers.waybill_headers":              {typ: "string", text: "The original's headers that say what it is, as a JSON object of texts."},
 	"headers.waybill_sha256":               {typ: "string", pattern: "^[0-9a-f]{64}$", text: "Of the original value."},
 	TypeRequest + "/value":                 {text: "Any JSON: the operation's input. An undo's is an object with undo_of and what undo.input adds."},
 	TypeRequest + "/value.undo_of":         {typ: "object", text: "With an undo: what is to be undone. Undoing what never happened must succeed."},

@@ -50,17 +50,25 @@ func newDeadletters() *cobra.Command {
 	o.since.flags(cmd, "only those since")
 	o.limit.flags(cmd)
 	cmd.Flags().StringSliceVar(&o.reasons, "reason", nil, "only those with one of these reasons")
+	cmd.AddCommand(newRedrive())
 	return cmd
+}
+
+func checkReasons(reasons []string) error {
+	for _, r := range reasons {
+		if !slices.Contains(events.Reasons, events.Reason(r)) {
+			return usage("--reason %q: one of %v", r, events.Reasons)
+		}
+	}
+	return nil
 }
 
 func runDeadletters(cmd *cobra.Command, o *deadletterOptions) error {
 	if err := o.begin(cmd); err != nil {
 		return err
 	}
-	for _, r := range o.reasons {
-		if !slices.Contains(events.Reasons, events.Reason(r)) {
-			return usage("--reason %q: one of %v", r, events.Reasons)
-		}
+	if err := checkReasons(o.reasons); err != nil {
+		return err
 	}
 	if err := o.limit.check(&o.output); err != nil {
 		return err

@@ -1,0 +1,178 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/kafka"
+)
+
+type redriveOptions struct {
+	tool
+	since
+	reasons []string
+	execute bool
+}
+
+func newRedrive() *cobra.Command {
+	var o redriveOptions
+	cmd := &cobra.Command{
+		Use:   "redrive [PARTITION/OFFSET...]",
+		Short: "Write dead letters again to where they came from, once their reason is gone",
+		Long: `Write the originals of dead letters again to the inboxes, or the notifications, that they came
+from: those that are named by their place (partition and offset, as -o json shows them), or those
+with a --reason or --since. Without --execute it only shows what it would do.
+
+The bytes are the original's, and the headers that say what it is. What would be a dead letter again
+is refused: bytes that were cut or can't be read, a key that names another task, an id that another
+submission has. One that is redriven twice changes nothing the second time: a task's id, an attempt
+and a request id count once, as ever.`,
+		RunE: func(cmd *cobra.Command, args []string) error { return runRedrive(cmd, &o, args) },
+	}
+	o.tool.flags(cmd)
+	o.since.flags(cmd, "only those since")
+	cmd.Flags().StringSliceVar(&o.reasons, "reason", nil, "only those with one of these reasons")
+	cmd.Flags().BoolVar(&o.execute, "execute", false, "write them; else only what would be done is shown")
+	return cmd
+}
+
+// redriven is what is printed of a dead letter.
+type redriven struct {
+	Partition int32  `json:"partition"`
+	Offset    string `json:"offset"`
+	Reason    string `json:"reason"`
+	Task      string `json:"task"`
+	To        string `json:"to"`
+	Done      string `json:"done"` // written, would_write or refused
+	Why       string `json:"why"`  // of a refusal
+
+	record events.Record
+}
+
+// What is done with a dead letter.
+const (
+	redriveWritten = "written"
+	redriveWould   = "would_write"
+	redriveRefused = "refused"
+)
+
+func runRedrive(cmd *cobra.Command, o *redriveOptions, args []string) error {
+	if err := o.begin(cmd); err != nil {
+		return err
+	}
+	places, err := placesOf(args)
+	if err != nil {
+		return err
+	}
+	if err := checkReasons(o.reasons); err != nil {
+		return err
+	}
+	from, err := o.instant(time.Now())
+	if err != nil {
+		return err
+	}
+	if o.execute && len(places) == 0 && len(o.reasons) == 0 && from.IsZero() {
+		return usage("redrive --execute: say which, by their places, --reason or --since; without --execute it shows all")
+	}
+	l, err := o.open(cmd)
+	if err != nil {
+		return err
+	}
+	defer l.close()
+	list, err := chooseRedriven(cmd.Context(), l, places, o.reasons, from)
+	if err != nil {
+		return err
+	}
+	if o.execute {
+		if err := writeRedriven(cmd.Context(), l, list); err != nil {
+			return err
+		}
+	}
+	return printList(&o.output, cmd.OutOrStdout(), "DEADLETTER REASON TASK TO DONE WHY", list, func(d redriven) []string {
+		return []string{strconv.Itoa(int(d.Partition)) + "/" + d.Offset, d.Reason, dash(shorten(d.Task, 40)), dash(shorten(d.To, 60)), d.Done, dash(shorten(d.Why, 160))}
+	})
+}
+
+// deadPlace is where a dead letter is.
+type deadPlace struct {
+	partition int32
+	offset    int64
+}
+
+func placesOf(args []string) (map[deadPlace]bool, error) {
+	places := map[deadPlace]bool{}
+	for _, arg := range args {
+		// A cause is written the same way, behind the name of its inbox.
+		at, err := events.ParseCause(events.Tasks.String() + "/" + arg)
+		if err != nil {
+			return nil, usage("%q: a dead letter's place is its partition and offset, as 3/17; `waybill deadletters -o json` shows them", arg)
+		}
+		places[deadPlace{at.Partition, at.Offset}] = false
+	}
+	return places, nil
+}
+
+// chooseRedriven reads the dead letters that were asked for, and decides on each.
+func chooseRedriven(ctx context.Context, l *logbook, places map[deadPlace]bool, reasons []string, from time.Time) ([]redriven, error) {
+	var list []redriven
+	_, err := l.read(ctx, l.cfg.Namespace.Deadletters(), kafka.Range{Since: from}, func(r *events.Record) error {
+		d, at := deadletterOf(r), deadPlace{r.Partition, r.Offset}
+		if _, named := places[at]; len(places) > 0 && !named || len(reasons) > 0 && !slices.Contains(reasons, d.Reason) {
+			return nil
+		}
+		if len(places) > 0 {
+			places[at] = true
+		}
+		x := redriven{Partition: d.Partition, Offset: d.Offset, Reason: d.Reason, Task: d.Key, Done: redriveWould}
+		again, err := events.Redrive(l.cfg.Namespace, toolSource, r)
+		if err != nil {
+			x.Done, x.Why = redriveRefused, err.Error()
+		} else {
+			x.record, x.Task, x.To = again, string(again.Key), again.Topic
+		}
+		list = append(list, x)
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	for at, seen := range places {
+		if !seen {
+			return nil, exit(exitNotFound, "no dead letter %d/%d, or not one with that reason or since then; `waybill deadletters -o json` shows them", at.partition, at.offset)
+		}
+	}
+	// Partitions are read side by side, each in order.
+	slices.SortStableFunc(list, func(a, b redriven) int { return cmp.Compare(a.Partition, b.Partition) })
+	return list, nil
+}
+
+// writeRedriven writes what isn't refused, one after the other. After an error it is
+// safe to run again: what is written twice counts once.
+func writeRedriven(ctx context.Context, l *logbook, list []redriven) error {
+	if err := l.writable(); err != nil {
+		return err
+	}
+	producer, err := kafka.OpenProducer(l.cfg)
+	if err != nil {
+		return err
+	}
+	defer producer.Close()
+	for i := range list {
+		d := &list[i]
+		if d.Done == redriveRefused {
+			continue
+		}
+		if err := l.patiently(ctx, func(ctx context.Context) error { return producer.Send(ctx, d.record) }); err != nil {
+			return fmt.Errorf("dead letter %d/%s: %w; run it again: what is written twice counts once", d.Partition, d.Offset, err)
+		}
+		d.Done = redriveWritten
+	}
+	return nil
+}

@@ -1,0 +1,85 @@
+package events
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+)
+
+// What a dead letter is made of comes to where it came from, as what it was; what
+// can't be used again is refused, and why is said.
+func TestRedrive(t *testing.T) {
+	const ns = Namespace("waybill.")
+	submission := (&Submission{ID: "order-8", Workflow: "w", Input: []byte("{}"), Traceparent: "00-a-b-01"}).Record(ns, "shop")
+	reply := (&Reply{Task: "order-8", Ref: RequestRef{"charge", Undo, 2}, Outcome: Failed, Effect: EffectNone, Body: []byte(`{"code":"x"}`)}).Record(ns, "agent")
+	control := (&Control{Task: "order-8", Command: Cancel, By: By{Who: "ada", RequestID: "r-1"}}).Record(ns, "operator")
+	told := (&Notification{Task: "order-8", Status: "processed"}).Record(ns, "scheduler", "shop.status", "order-8/9")
+	structuredMode := Record{Topic: ns.Inbox(Tasks), Headers: []Header{{HeaderContentType, []byte("application/cloudevents+json")}},
+		Value: []byte(`{"specversion":"1.0","type":"waybill.task.submitted.v1","id":"1","source":"s","data":{"id":"order-8","workflow":"w"}}`)}
+	for _, tt := range []struct {
+		name     string
+		original Record
+		reason   Reason
+		change   func(letter *Record)
+		refused  string
+	}{
+		{"submission", submission, ReasonUnknownWorkflow, nil, ""},
+		{"bare submission without a key", Record{Topic: ns.Inbox(Tasks), Value: []byte(`{"id":"order-8","workflow":"w"}`)}, ReasonUnknownWorkflow, nil, ""},
+		{"submission in structured mode", structuredMode, ReasonUnknownWorkflow, nil, ""},
+		{"reply", reply, ReasonUnknownTask, nil, ""},
+		{"control", control, ReasonTaskStopped, nil, ""},
+		{"notification", told, ReasonUndeliverable, nil, ""},
+		{"recovery", Record{Topic: ns.Inbox(Recoveries), Value: []byte("{}")}, ReasonUnknownTask, nil, "a supervisor asks"},
+		{"of an event", Record{Topic: ns.Events(), Value: []byte("{}")}, ReasonBadJSON, nil, "no inbox"},
+		{"of another namespace", Record{Topic: "other.tasks", Value: []byte("{}")}, ReasonBadJSON, nil, "no inbox"},
+		{"another submission's id", submission, ReasonIDConflict, nil, "another id"},
+		{"no JSON", Record{Topic: ns.Inbox(Tasks), Value: []byte("x")}, ReasonBadJSON, nil, "again: "},
+		{"another task's key", Record{Topic: ns.Inbox(Tasks), Key: []byte("order-9"), Value: []byte(`{"id":"order-8","workflow":"w"}`)}, ReasonWrongKey, nil, `its key is "order-9"`},
+		{"cut", Record{Topic: ns.Inbox(Tasks), Value: bytes.Repeat([]byte(" "), MaxDeadletterBytes+1)}, ReasonTooLarge, nil, "262144 of 262145 bytes"},
+		{"edited", submission, ReasonUnknownWorkflow, func(l *Record) { l.Value = bytes.Replace(l.Value, []byte("w"), []byte("v"), 1) }, "hash differs"},
+		{"a reply of an older build's letter", reply, ReasonUnknownTask, withoutHeaders, "older build"},
+		{"a notification of an older build's letter", told, ReasonUndeliverable, withoutHeaders, "older build"},
+		{"a submission of an older build's letter", submission, ReasonUnknownWorkflow, withoutHeaders, ""},
+	} {
+		tt.original.Partition, tt.original.Offset = 3, 88
+		tt.original.Headers = append(tt.original.Headers, Header{HeaderHop, []byte("4/12")})
+		letter := Deadletter(ns, "scheduler", &tt.original, &Unusable{Reason: tt.reason})
+		letter.Partition, letter.Offset = 5, 17
+		if tt.change != nil {
+			tt.change(&letter)
+		}
+		got, err := Redrive(ns, "operator", &letter)
+		if tt.refused != "" {
+			if err == nil || !strings.Contains(err.Error(), tt.refused) {
+				t.Errorf("%s: %v, want %q", tt.name, err, tt.refused)
+			}
+			continue
+		}
+		if err != nil || got.Topic != tt.original.Topic || !bytes.Equal(got.Value, tt.original.Value) || string(got.Key) != "order-8" || got.Partition >= 0 {
+			t.Errorf("%s: %+v, %v", tt.name, got, err)
+			continue
+		}
+		if _, hop := got.Header(HeaderHop); hop {
+			t.Errorf("%s: the hop of the original", tt.name)
+		}
+		want := "redrive/5/17"
+		if got.Topic == ns.Notifications() {
+			want = "order-8/9"
+		}
+		if id, _ := got.Header(HeaderID); id != want {
+			t.Errorf("%s: ce_id %q, want %q", tt.name, id, want)
+		}
+		for _, name := range []string{HeaderRequest, HeaderOutcome, HeaderEffect, HeaderReplyTo, HeaderTraceparent} {
+			if was, is := headerOf(&tt.original, name), headerOf(&got, name); was != is && tt.change == nil {
+				t.Errorf("%s: %s is %q, was %q", tt.name, name, is, was)
+			}
+		}
+	}
+}
+
+func withoutHeaders(l *Record) { l.Headers = l.Headers[:len(l.Headers)-1] }
+
+func headerOf(r *Record, name string) string {
+	v, _ := r.Header(name)
+	return v
+}
