@@ -43,6 +43,8 @@ type spanning struct {
 	first   time.Time  // when the task was started
 	started map[events.RequestRef]begun
 	ended   map[run]time.Time
+	// free is when an undo could begin: undos are one at a time, after all that ran.
+	free time.Time
 }
 
 // spanStep is what a plan says of a step's beginning.
@@ -79,6 +81,8 @@ func (s *spanning) of(l *events.Line) (span Span) {
 		s.steps = data.Plan.Steps
 	case of == "task" && verb == "started":
 		s.first = at
+	case of == "task" && (verb == "undoing" || verb == "resumed"):
+		s.free = at
 	case l.Step == "":
 	case verb == "started":
 		s.started[ref] = begun{at, data.Due}
@@ -92,7 +96,7 @@ func (s *spanning) of(l *events.Line) (span Span) {
 				span.Left = &left
 			}
 		}
-		s.ended[r] = at
+		s.ended[r], s.free = at, at
 	case verb == "skipped":
 		s.ended[r] = at
 	}
@@ -102,9 +106,15 @@ func (s *spanning) of(l *events.Line) (span Span) {
 // waited is how long after it could an attempt starts.
 func (s *spanning) waited(r run, at time.Time) *time.Duration {
 	since, again := s.ended[r]
-	if !again {
-		if since = s.first; r.kind == events.Undo || since.IsZero() {
-			return nil // which undo could have begun when isn't told
+	switch {
+	case again:
+	case r.kind == events.Undo:
+		if since = s.free; since.IsZero() {
+			return nil
+		}
+	default:
+		if since = s.first; since.IsZero() {
+			return nil
 		}
 		for i := range s.steps {
 			if s.steps[i].ID != r.step {

@@ -134,3 +134,21 @@ func TestSpans(t *testing.T) {
 		t.Errorf("%+v", s)
 	}
 }
+
+// An undo could begin when nothing ran any more, and no other undo.
+func TestSpansOfUndos(t *testing.T) {
+	line := func(second, verb, step string) events.Line {
+		return events.Line{Type: "waybill." + verb + ".v1", At: "2026-01-31T12:00:" + second + "Z", Step: step, Attempt: 1, Data: []byte("{}")}
+	}
+	spans := replay.Spans([]events.Line{line("00.000", "step.started", "b"), line("01.000", "task.undoing", ""), line("03.000", "step.completed", "b"),
+		line("04.000", "undo.started", "b"), line("06.000", "undo.completed", "b"), line("06.500", "undo.started", "a")})
+	if w := spans[3].Wait; w == nil || *w != time.Second {
+		t.Errorf("the first undo waited %v, want 1s from the last attempt's end", w)
+	}
+	if w := spans[4].Work; w == nil || *w != 2*time.Second {
+		t.Errorf("the first undo took %v, want 2s", w)
+	}
+	if w := spans[5].Wait; w == nil || *w != time.Second/2 {
+		t.Errorf("the second undo waited %v, want 500ms from the first's end", w)
+	}
+}
