@@ -186,6 +186,14 @@ func (f *Reader) inOrder(r *events.Record) error {
 
 // parse reads a line that is a record.
 func (h *Head) parse(b []byte) (r events.Record, err error) {
+	if r, ok := h.parseWritten(b); ok {
+		return r, nil
+	}
+	return h.parseJSON(b)
+}
+
+// parseJSON is parse for any line.
+func (h *Head) parseJSON(b []byte) (r events.Record, err error) {
 	var l line
 	if err := json.Unmarshal(b, &l); err != nil {
 		return r, err
