@@ -45,7 +45,7 @@ func read(data []byte) (replay.Head, []events.Record, error) {
 		return nil
 	})
 	if apart := readApart(data); err == nil && !sameByPartition(apart.records, list) || fmt.Sprint(err) != fmt.Sprint(apart.err) {
-		return r.Head(), list, errors.New(fmt.Sprintf("apart: %d records and %v; one after another: %d and %v", len(apart.records), apart.err, len(list), err))
+		return r.Head(), list, errors.Join(fmt.Errorf("apart: %d records; one after another: %d", len(apart.records), len(list)), apart.err, err)
 	}
 	return r.Head(), list, err
 }
