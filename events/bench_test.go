@@ -49,6 +49,20 @@ func BenchmarkDecodeEvent(b *testing.B) {
 	}
 }
 
+func BenchmarkDecodeSummaryEvent(b *testing.B) {
+	var d SummaryReader
+	for _, s := range eventSamples() {
+		b.Run(s.name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, err := d.DecodeSummaryEvent(&s.record); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
 func BenchmarkDecodeInput(b *testing.B) {
 	for _, s := range inputSamples() {
 		b.Run(s.name, func(b *testing.B) {

@@ -323,18 +323,26 @@ func (c *codec) time(name string, v *time.Time) {
 	if len(s) == 0 {
 		return
 	}
+	t, fault := readInstant(s)
+	if fault != "" {
+		c.fail(name, fault)
+		return
+	}
+	*v = t
+}
+
+// readInstant reads an instant as in RFC 3339; fault says why it isn't one.
+func readInstant(s []byte) (t time.Time, fault string) {
 	if t, ok := parseInstant(s); ok {
-		*v = t
-		return
+		return t, ""
 	}
-	var t time.Time
 	if err := t.UnmarshalText(s); err != nil {
-		c.fail(name, "not an instant as in RFC 3339")
-		return
+		return t, "not an instant as in RFC 3339"
 	}
-	if *v = Millis(t); v.Year() < 1 || v.Year() > 9999 {
-		c.fail(name, "not within the years 1 to 9999 in UTC")
+	if t = Millis(t); t.Year() < 1 || t.Year() > 9999 {
+		return t, "not within the years 1 to 9999 in UTC"
 	}
+	return t, ""
 }
 
 // parseInstant reads what appendInstant writes, in a fifth of the time that the

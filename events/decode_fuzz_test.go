@@ -383,6 +383,7 @@ func FuzzDecodeTask(f *testing.F) {
 		stored(t, data, DecodeTask)
 		stored(t, data, DecodeTimers)
 		stored(t, data, DecodePartitionState)
+		stored(t, data, DecodeSummary)
 		if task, err := DecodeTask(data); err == nil {
 			if view, err := json.Marshal(task.View("owner", 3, 17)); err != nil || !json.Valid(view) {
 				t.Fatalf("the view of %s: %s, %v", data, view, err)
@@ -429,6 +430,8 @@ func FuzzFold(f *testing.F) {
 	f.Fuzz(func(t *testing.T, history string) {
 		var task *Task
 		var timers Timers
+		var summary Summary
+		var reader SummaryReader
 		for text := range strings.Lines(history) {
 			ceType, value, _ := strings.Cut(strings.TrimSuffix(text, "\n"), " ")
 			e, err := DecodeEvent(&Record{Key: []byte("t"), Value: []byte(value), Headers: CloudHeaders(ceType, "s", "t/1")})
@@ -440,6 +443,12 @@ func FuzzFold(f *testing.F) {
 				e.Seq, e.Prev = task.Seq+1, task.Prev
 			}
 			task = foldOne(t, task, &timers, e)
+			// What a summary needs may be there in another order than Waybill writes, so
+			// it needn't say the same.
+			if e, err := reader.DecodeSummaryEvent(&Record{Key: []byte("t"), Value: []byte(value), Headers: CloudHeaders(ceType, "s", TaskEventID("t", summary.Seq+1))}); err == nil {
+				summary.Evolve(e)
+				stored(t, summary.Encode(), DecodeSummary)
+			}
 		}
 	})
 }

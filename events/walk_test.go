@@ -3,6 +3,7 @@ package events
 import (
 	"encoding/json"
 	"fmt"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -29,7 +30,7 @@ func drawPlan(t *rapid.T) *Plan {
 				}
 			}
 			if rapid.Bool().Draw(t, "undo") {
-				s.Undo = &PlanUndo{Agent: "inventory", Operation: "release", Attempts: drawAttempts(t)}
+				s.Undo = &PlanUndo{Agent: "storage", Operation: "release", Attempts: drawAttempts(t)}
 			}
 			here = append(here, len(steps))
 			steps = append(steps, s)
@@ -61,6 +62,8 @@ type walker struct {
 	live     *Task
 	replayed *Task
 	timers   Timers
+	summary  Summary
+	reader   SummaryReader
 	failures int
 	states   map[TaskState]int
 	written  func(*Event, []byte) // nil, or what else holds a record
@@ -95,12 +98,12 @@ func (w *walker) stepCandidates(i int, by By) []Fact {
 	fs := []Fact{&RunSkipped{Step: id},
 		&RunReleased{By: by, Step: id, As: StepCompleted, Output: drawRaw(w.T)}, &RunReleased{By: by, Step: id, As: StepUndone}}
 	for _, k := range []Kind{Do, Undo} {
-		n := 0
+		n, agents := 0, map[Kind]string{Do: "inventory", Undo: "storage"}
 		if r := w.live.Run(i, k); r != nil {
 			n = r.Attempt
 		}
 		fs = append(fs,
-			&AttemptStarted{Kind: k, Step: id, Attempt: n + 1, Agent: "a", Operation: "o", Key: "key", Input: drawRaw(w.T)},
+			&AttemptStarted{Kind: k, Step: id, Attempt: n + 1, Agent: agents[k], Operation: "o", Key: "key", Input: drawRaw(w.T)},
 			&AttemptCompleted{Kind: k, Step: id, Attempt: n, Output: drawRaw(w.T)},
 			&AttemptFailed{Kind: k, Step: id, Attempt: n, Effect: EffectUnknown, Error: drawError(w.T)},
 			&AttemptFailed{Kind: k, Step: id, Attempt: n + 1, Effect: EffectNone, Error: &Error{Code: CodeNoSuchAgent}},
@@ -152,12 +155,29 @@ func (w *walker) accepted(facts []Fact) []*Event {
 			ok = append(ok, e)
 		} else if got := string(trial.Encode()); got != before {
 			w.Fatalf("%s was refused (%v) and yet changed the task\nfrom %s\nto   %s", f.Type(), err, before, got)
+		} else if !isUndoWithoutOne(w.live, f) {
+			w.refused(e)
 		}
 	}
 	if got := string(w.live.Encode()); got != before {
 		w.Fatalf("one of %d facts on a clone changed the original\nfrom %s\nto   %s", len(facts), before, got)
 	}
 	return ok
+}
+
+// isUndoWithoutOne: the plan has no undo of the step, which a summary doesn't know.
+func isUndoWithoutOne(t *Task, f Fact) bool {
+	step := ""
+	switch f := f.(type) {
+	case *AttemptStarted:
+		step = f.Step
+	case *AttemptFailed:
+		step = f.Step
+	case *RunErrored:
+		step = f.Step
+	}
+	i, ok := t.Plan.Step(step)
+	return ok && t.Plan.Steps[i].Undo == nil && strings.HasPrefix(f.Type(), "waybill.undo.")
 }
 
 // step takes an event to both folds and holds them against each other.
@@ -187,6 +207,7 @@ func (w *walker) step(e *Event) {
 		w.Fatalf("replayed: %v", err)
 	}
 	w.timers.Evolve(read)
+	w.summarize(&rec)
 	switch e.Fact.(type) {
 	case *AttemptFailed, *AttemptExpired:
 		w.failures++
@@ -270,6 +291,75 @@ func (w *walker) agree(e *Event) {
 		w.Fatalf("stored timers: %v\n%s", err, w.timers.Encode())
 	}
 	w.timers = *again
+}
+
+// summarize holds the audit's fold against the task's, and has it refuse, without a
+// change, what the task refuses.
+func (w *walker) summarize(rec *Record) {
+	e, err := w.reader.DecodeSummaryEvent(rec)
+	if err != nil {
+		w.Fatalf("%s: %v", rec.Value, err)
+	}
+	w.summary.Evolve(e)
+	want := w.live.Summary()
+	if got := string(w.summary.Encode()); got != string(want.Encode()) {
+		w.Fatalf("after %s\nthe audit's fold %s\nthe task's        %s", e.Fact.Type(), got, want.Encode())
+	}
+	again, err := DecodeSummary(w.summary.Encode())
+	if err != nil || string(again.Encode()) != string(w.summary.Encode()) {
+		w.Fatalf("stored summary: %v\n%s", err, w.summary.Encode())
+	}
+	if len(again.Labels) == 0 {
+		again.Labels = w.summary.Labels // nil or empty
+	}
+	if !reflect.DeepEqual(again.View(), w.summary.View()) {
+		w.Fatalf("the view of a stored summary is %+v, before %+v", again.View(), w.summary.View())
+	}
+	w.summary = *again
+	w.heldAgainstTask()
+}
+
+// heldAgainstTask compares what a list derives with the task.
+func (w *walker) heldAgainstTask() {
+	var inError, with []string
+	due := w.live.Timer.Due
+	for i := range w.live.Steps {
+		s := &w.live.Steps[i]
+		if s.State == StepError {
+			inError = append(inError, w.live.Plan.Steps[i].ID)
+		}
+		for _, k := range []Kind{Do, Undo} {
+			r := w.live.Run(i, k)
+			if r == nil {
+				continue
+			}
+			if r.State == StepRunning && w.live.Open() {
+				agent, _ := w.live.Plan.Agent(i, k)
+				with = append(with, agent)
+			}
+			if r.Timer.Armed() && (due.IsZero() || r.Timer.Due.Before(due)) {
+				due = r.Timer.Due
+			}
+		}
+	}
+	slices.Sort(with)
+	with = slices.Compact(with)
+	if !slices.Equal(w.summary.InError(), inError) || !slices.Equal(w.summary.WaitingFor(), with) || !w.summary.Due().Equal(due) {
+		w.Fatalf("in error %v, waiting for %v, due %s; the task: %v, %v, %s", w.summary.InError(), w.summary.WaitingFor(), w.summary.Due(), inError, with, due)
+	}
+}
+
+// refused: what the task refuses stops the summary, and changes nothing else.
+func (w *walker) refused(e *Event) {
+	s := w.summary
+	s.Steps, s.Labels = slices.Clone(s.Steps), w.summary.Labels
+	s.Evolve(e)
+	if s.Stopped != e.Seq {
+		w.Fatalf("the audit takes %s, which the task refuses in state %s: %s", e.Fact.Type(), w.live.State, s.Encode())
+	}
+	if s.Stopped = 0; string(s.Encode()) != string(w.summary.Encode()) {
+		w.Fatalf("%s was refused and yet changed the summary\nfrom %s\nto   %s", e.Fact.Type(), w.summary.Encode(), s.Encode())
+	}
 }
 
 // rawValues are JSON values as other people write them.

@@ -1,0 +1,507 @@
+package events
+
+import (
+	"slices"
+	"strings"
+	"time"
+)
+
+// Summary is what the audit keeps of a task: what a list shows, and what it can be
+// filtered by. It is a fold of its own, of what DecodeSummaryEvent reads of an event: no input, no
+// output, no plan. The zero value is a task of which no event came yet. It belongs to
+// one goroutine.
+type Summary struct {
+	ID, Workflow string
+	Version      int
+	State        TaskState
+	Priority     int
+	Labels       map[string]string // shared, not to be changed
+	SubmittedAt  time.Time
+	UpdatedAt    time.Time
+	CompleteBy   time.Time // of the task; zero: none
+	FailureCount int
+	Seq          uint64    // of the last event that is in it
+	ErrorCode    string    // of the task's error; empty: none
+	TaskDue      time.Time // of the task's own timer; zero: not armed
+	Ending       TaskState // as Task.Ending
+	// Steps are those of the plan, in its order; of a task that has ended only those that
+	// are in error, since a list asks for no other then.
+	Steps []StepSummary
+	// Stopped is the seq of the first event that can't be folded: the rest is as it was
+	// before, whatever followed. 0: none.
+	Stopped uint64
+}
+
+// StepSummary is a step of a Summary.
+type StepSummary struct {
+	ID    string
+	Agent string // of the last attempt; before one, that which the plan has for the operation
+	State StepState
+	// Kind says what Attempt and Due are of: Undo once an undo of the step has begun.
+	Kind    Kind
+	Attempt int       // the last one; 0: none yet
+	Due     time.Time // of its armed timer; zero: none
+	Undo    StepState // of its undo; empty: not begun
+	// Before are the attempts of the operation where Kind is Undo, and BeforeDue is their
+	// timer, of which the scheduler leaves none armed.
+	Before    int
+	BeforeDue time.Time
+}
+
+// Evolve folds an event. What can't be folded stops the summary (Stopped), as the same
+// event stops the task elsewhere; but a broken chain (Event.Prev) isn't noticed. It keeps nothing
+// of the event's memory but Labels, and the names in the plan. A test holds it against Evolve of
+// tasks after every event of random histories.
+func (s *Summary) Evolve(e *Event) {
+	if s.Stopped != 0 {
+		return
+	}
+	f, first := e.Fact.(*TaskReceived)
+	ok := e.Seq == s.Seq+1 && first == (s.Seq == 0)
+	switch {
+	case ok && first:
+		ok = s.received(e, f)
+	case ok:
+		ok = s.apply(e)
+	}
+	if !ok {
+		s.Stop(e.Seq)
+		return
+	}
+	s.Seq, s.UpdatedAt = e.Seq, e.At
+	if s.State.Terminal() {
+		s.Steps = slices.DeleteFunc(s.Steps, func(p StepSummary) bool { return p.State != StepError })
+	}
+}
+
+// Stop notes that an event, by its seq, can't be folded.
+func (s *Summary) Stop(seq uint64) {
+	if s.Stopped == 0 {
+		s.Stopped = seq
+	}
+}
+
+func (s *Summary) received(e *Event, f *TaskReceived) bool {
+	if f.Plan == nil {
+		return false
+	}
+	*s = Summary{ID: strings.Clone(e.Task), Workflow: strings.Clone(f.Workflow), Version: f.Version, State: StatePending,
+		Priority: f.Priority, Labels: f.Labels, SubmittedAt: e.At, CompleteBy: f.CompleteBy, Steps: make([]StepSummary, len(f.Plan.Steps))}
+	for i := range s.Steps {
+		p := &f.Plan.Steps[i]
+		s.Steps[i] = StepSummary{ID: p.ID, Agent: p.Agent, State: StepPending, Kind: Do}
+	}
+	return true
+}
+
+func (s *Summary) apply(e *Event) bool {
+	switch f := e.Fact.(type) {
+	case *TaskStarted:
+		if !s.enter(e, "started", "") {
+			return false
+		}
+		s.CompleteBy = e.Due
+		return true
+	case *TaskProcessed:
+		return s.enter(e, "processed", "")
+	case *TaskUndoing:
+		return s.undoing(e, f)
+	case *TaskUndone:
+		return s.enter(e, "undone", "")
+	case *TaskCancelled:
+		return s.enter(e, "cancelled", "")
+	case *TaskHeld:
+		if !s.enter(e, "held", "") {
+			return false
+		}
+		s.ErrorCode = codeOf(f.Error)
+		s.endWaiting()
+		return true
+	case *TaskResumed:
+		return s.resumed(e)
+	}
+	return !s.State.Terminal() && s.applyToStep(e)
+}
+
+func (s *Summary) undoing(e *Event, f *TaskUndoing) bool {
+	if f.Ending != StateUndone && f.Ending != StateCancelled || !s.enter(e, "undoing", "") {
+		return false
+	}
+	s.Ending = f.Ending
+	if f.Error != nil {
+		s.ErrorCode = codeOf(f.Error)
+	}
+	s.endWaiting()
+	return true
+}
+
+// codeOf is a copy of an error's code; empty: there is none.
+func codeOf(e *Error) string {
+	if e == nil {
+		return ""
+	}
+	return strings.Clone(e.Code)
+}
+
+// enter moves the task by the table, as Task.enter.
+func (s *Summary) enter(e *Event, verb string, either TaskState) bool {
+	r, ok := row(TaskTransitions, verb, s.State)
+	if !ok {
+		return false
+	}
+	if s.State = r.To; r.To == "" {
+		s.State = either
+	}
+	s.TaskDue = e.Due
+	if s.State.Terminal() {
+		s.disarm(false)
+	}
+	return true
+}
+
+func (s *Summary) disarm(keepRunning bool) {
+	for i := range s.Steps {
+		p := &s.Steps[i]
+		for _, k := range [...]Kind{Do, Undo} {
+			if _, due := p.run(k); !keepRunning || !p.runs(k) {
+				*due = time.Time{}
+			}
+		}
+	}
+}
+
+// run is the last attempt and the timer of a kind; those of an undo that has not begun
+// are nobody's.
+func (p *StepSummary) run(k Kind) (attempt *int, due *time.Time) {
+	switch {
+	case k == p.Kind:
+		return &p.Attempt, &p.Due
+	case k == Do:
+		return &p.Before, &p.BeforeDue
+	}
+	return new(int), new(time.Time)
+}
+
+// runs reports whether an attempt of a kind is with the agent.
+func (p *StepSummary) runs(k Kind) bool {
+	if k == Undo {
+		return p.Undo == StepRunning
+	}
+	return p.State == StepRunning
+}
+
+// running reports whether an attempt is with the agent.
+func (p *StepSummary) running() bool { return p.runs(Do) || p.runs(Undo) }
+
+func (s *Summary) endWaiting() {
+	for i := range s.Steps {
+		p := &s.Steps[i]
+		if r, ok := row(StepTransitions, "ended", p.State); ok {
+			p.State = r.To
+		}
+		if r, ok := row(UndoTransitions, "ended", p.Undo); ok {
+			p.Undo = r.To
+		}
+	}
+	s.disarm(true)
+}
+
+func (s *Summary) resumed(e *Event) bool {
+	next := StateProcessing
+	if s.Ending != "" {
+		next = StateUndoing
+	}
+	if !s.enter(e, "resumed", next) {
+		return false
+	}
+	s.ErrorCode = ""
+	if next == StateProcessing {
+		s.CompleteBy = e.Due
+	}
+	for i := range s.Steps {
+		p := &s.Steps[i]
+		verb := "revived"
+		if next == StateUndoing {
+			verb = "undo.revived"
+		}
+		step, ok := row(StepTransitions, verb, p.State)
+		undo, ok2 := row(UndoTransitions, "revived", p.Undo)
+		switch {
+		case next == StateProcessing && ok:
+			p.State = step.To
+		case next == StateUndoing && ok && ok2:
+			p.State, p.Undo = step.To, undo.To
+		}
+	}
+	s.disarm(true)
+	return true
+}
+
+func (s *Summary) applyToStep(e *Event) bool {
+	switch f := e.Fact.(type) {
+	case *RunSkipped:
+		return s.onRun(e, Do, f.Step, "skipped", unnumbered)
+	case *RunReleased:
+		return s.released(f)
+	case *AttemptStarted:
+		return s.onRun(e, f.Kind, f.Step, "started", f.Attempt)
+	case *AttemptCompleted:
+		return s.onRun(e, f.Kind, f.Step, "completed", f.Attempt)
+	case *AttemptFailed:
+		return s.onRun(e, f.Kind, f.Step, "failed", f.Attempt)
+	case *AttemptExpired:
+		return s.onRun(e, f.Kind, f.Step, "expired", f.Attempt)
+	case *AttemptWaiting:
+		return s.onRun(e, f.Kind, f.Step, "waiting", f.Attempt)
+	case *AttemptRejected:
+		return s.onRun(e, f.Kind, f.Step, "rejected", f.Attempt)
+	case *RunErrored:
+		return s.onRun(e, f.Kind, f.Step, "errored", unnumbered)
+	}
+	return false
+}
+
+// step finds a step by its id.
+func (s *Summary) step(id string) *StepSummary {
+	for i := range s.Steps {
+		if s.Steps[i].ID == id {
+			return &s.Steps[i]
+		}
+	}
+	return nil
+}
+
+// stepVerbs are the verbs of an undo as the table of steps has them.
+var stepVerbs = map[string]string{
+	"started": "undo.started", "completed": "undo.completed", "failed": "undo.failed", "expired": "undo.expired",
+	"waiting": "undo.waiting", "rejected": "undo.rejected", "errored": "undo.errored",
+}
+
+// onRun moves a step, or its undo and with it the step, as Task.onRun.
+func (s *Summary) onRun(e *Event, k Kind, step, verb string, attempt int) bool {
+	p := s.step(step)
+	if p == nil {
+		return false
+	}
+	inTable, undo := verb, p.Undo
+	if k == Undo {
+		r, ok := row(UndoTransitions, verb, p.Undo)
+		if !ok {
+			return false
+		}
+		inTable, undo = stepVerbs[verb], r.To
+	}
+	moved, ok := row(StepTransitions, inTable, p.State)
+	if !ok || !slices.Contains(moved.During, s.State) {
+		return false
+	}
+	if last, _ := p.run(k); attempt != unnumbered {
+		next := *last
+		if verb == "started" || verb == "failed" && !p.runs(k) {
+			next++
+		}
+		if attempt != next {
+			return false
+		}
+	}
+	if k == Undo && p.Kind == Do {
+		p.Kind, p.Before, p.BeforeDue, p.Attempt = Undo, p.Attempt, p.Due, 0
+	}
+	p.State, p.Undo = moved.To, undo
+	last, due := p.run(k)
+	if *due = e.Due; attempt != unnumbered {
+		*last = attempt
+	}
+	if verb == "failed" || verb == "expired" {
+		s.FailureCount++
+	}
+	if f, ok := e.Fact.(*AttemptStarted); ok && f.Agent != p.Agent {
+		p.Agent = strings.Clone(f.Agent)
+	}
+	return true
+}
+
+// released: an operator settled a step in error, or its undo.
+func (s *Summary) released(f *RunReleased) bool {
+	p := s.step(f.Step)
+	if p == nil {
+		return false
+	}
+	r, ok := row(StepTransitions, "released", p.State)
+	if !ok || !slices.Contains(r.During, s.State) || !slices.Contains(r.Either, f.As) {
+		return false
+	}
+	if p.Undo != "" {
+		r, ok := row(UndoTransitions, "released", p.Undo)
+		if !ok || f.As != StepUndone {
+			return false
+		}
+		p.Undo = r.To
+	}
+	p.State, p.Due, p.BeforeDue = f.As, time.Time{}, time.Time{}
+	return true
+}
+
+// InError lists the ids of the steps in error, in the order of the plan.
+func (s *Summary) InError() []string {
+	var ids []string
+	for i := range s.Steps {
+		if s.Steps[i].State == StepError {
+			ids = append(ids, s.Steps[i].ID)
+		}
+	}
+	return ids
+}
+
+// WaitingFor lists the agents that an attempt is with, in order, each once.
+func (s *Summary) WaitingFor() []string {
+	var agents []string
+	for i := range s.Steps {
+		if s.Steps[i].running() {
+			agents = append(agents, s.Steps[i].Agent)
+		}
+	}
+	slices.Sort(agents)
+	return slices.Compact(agents)
+}
+
+// Due is the earliest instant at which a timer of the task or of a step is due; zero:
+// none is armed.
+func (s *Summary) Due() time.Time {
+	due := s.TaskDue
+	for i := range s.Steps {
+		due = earlier(earlier(due, s.Steps[i].Due), s.Steps[i].BeforeDue)
+	}
+	return due
+}
+
+// earlier is the earlier of two instants, where zero is none.
+func earlier(a, b time.Time) time.Time {
+	if a.IsZero() || !b.IsZero() && b.Before(a) {
+		return b
+	}
+	return a
+}
+
+// Open reports whether anything can still happen to the task.
+func (s *Summary) Open() bool { return !s.State.Terminal() }
+
+// Encode is the stored form: equal summaries have equal bytes.
+func (s *Summary) Encode() []byte { return encodeObject(s) }
+
+// DecodeSummary is the inverse of Encode. Nothing of data is kept.
+func DecodeSummary(data []byte) (*Summary, error) {
+	s := &Summary{}
+	if err := decodeObject(data, s); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+func (s *Summary) fields(c *codec) {
+	c.str("id", &s.ID)
+	c.str("workflow", &s.Workflow)
+	c.int("version", &s.Version)
+	text(c, "state", &s.State)
+	c.int("priority", &s.Priority)
+	c.labels("labels", &s.Labels)
+	c.time("submitted_at", &s.SubmittedAt)
+	c.time("updated_at", &s.UpdatedAt)
+	c.time("complete_by", &s.CompleteBy)
+	c.int("failure_count", &s.FailureCount)
+	c.seq("seq", &s.Seq)
+	c.str("error_code", &s.ErrorCode)
+	c.time("due", &s.TaskDue)
+	text(c, "ending", &s.Ending)
+	list(c, "steps", &s.Steps, func(c *codec, p *StepSummary) { p.fields(c) })
+	c.seq("stopped", &s.Stopped)
+}
+
+func (p *StepSummary) fields(c *codec) {
+	c.str("id", &p.ID)
+	c.str("agent", &p.Agent)
+	text(c, "state", &p.State)
+	text(c, "kind", &p.Kind)
+	c.int("attempt", &p.Attempt)
+	c.time("due", &p.Due)
+	text(c, "undo", &p.Undo)
+	c.int("before", &p.Before)
+	c.time("before_due", &p.BeforeDue)
+}
+
+// SummaryView is a task as a list shows it in JSON.
+type SummaryView struct {
+	ID           string            `json:"id"`
+	Workflow     string            `json:"workflow"`
+	Version      int               `json:"version"`
+	State        TaskState         `json:"state"`
+	CompleteBy   *string           `json:"complete_by"` // null while pending, as in a TaskView
+	FailureCount int               `json:"failure_count"`
+	Priority     int               `json:"priority"`
+	Labels       map[string]string `json:"labels"`
+	SubmittedAt  *string           `json:"submitted_at"`
+	UpdatedAt    *string           `json:"updated_at"`
+	Due          *string           `json:"due"`
+	ErrorCode    *string           `json:"error_code"`
+	StepsInError []string          `json:"steps_in_error"`
+	WaitingFor   []string          `json:"waiting_for"`
+	// StoppedSeq is that of the first event that this build can't fold: the task is shown
+	// as it was before.
+	StoppedSeq uint64 `json:"stopped_seq,omitempty"`
+}
+
+// View shows the summary.
+func (s *Summary) View() SummaryView {
+	v := SummaryView{
+		ID: s.ID, Workflow: s.Workflow, Version: s.Version, State: s.State, FailureCount: s.FailureCount, Priority: s.Priority,
+		Labels: s.Labels, SubmittedAt: instant(s.SubmittedAt), UpdatedAt: instant(s.UpdatedAt), Due: instant(s.Due()),
+		ErrorCode: text0(s.ErrorCode), StepsInError: s.InError(), WaitingFor: s.WaitingFor(), StoppedSeq: s.Stopped,
+	}
+	if s.State != StatePending {
+		v.CompleteBy = instant(s.CompleteBy)
+	}
+	if v.Labels == nil {
+		v.Labels = map[string]string{}
+	}
+	if v.StepsInError == nil {
+		v.StepsInError = []string{}
+	}
+	if v.WaitingFor == nil {
+		v.WaitingFor = []string{}
+	}
+	return v
+}
+
+// Summary is what a Summary's own fold says of the task, made from the task's. It is
+// nil for what Finished leaves, which has lost it.
+func (t *Task) Summary() *Summary {
+	if t == nil || t.Plan == nil {
+		return nil
+	}
+	s := &Summary{
+		ID: t.ID, Workflow: t.Workflow, Version: t.Version, State: t.State, Priority: t.Priority, Labels: t.Labels,
+		SubmittedAt: t.SubmittedAt, UpdatedAt: t.UpdatedAt, CompleteBy: t.CompleteBy, FailureCount: t.FailureCount,
+		Seq: t.Seq, TaskDue: t.Timer.Due, Ending: t.Ending,
+	}
+	if t.Error != nil {
+		s.ErrorCode = t.Error.Code
+	}
+	for i := range t.Steps {
+		if t.Open() || t.Steps[i].State == StepError {
+			s.Steps = append(s.Steps, t.stepSummary(i))
+		}
+	}
+	return s
+}
+
+func (t *Task) stepSummary(i int) StepSummary {
+	r, p := &t.Steps[i], &t.Plan.Steps[i]
+	s := StepSummary{ID: p.ID, Agent: p.Agent, State: r.State, Kind: Do, Attempt: r.Attempt, Due: r.Timer.Due}
+	if u := r.Undo; u != nil {
+		s.Kind, s.Attempt, s.Due, s.Undo, s.Before, s.BeforeDue = Undo, u.Attempt, u.Timer.Due, u.State, r.Attempt, r.Timer.Due
+		if u.StartedSeq > r.StartedSeq {
+			s.Agent, _ = t.Plan.Agent(i, Undo)
+		}
+	}
+	return s
+}
