@@ -19,6 +19,11 @@ const (
 	kindRun      = 'p'
 	kindCounts   = 'n'
 	kindLoading  = 'r'
+	kindRow      = 'R'
+	kindIndex    = 'I'
+	kindPosting  = 'J'
+	kindDue      = 'D'
+	kindTally    = 'N'
 )
 
 // viewLetters are the views as keys name them.

@@ -165,15 +165,10 @@ func (v *Tasks) wipe(loading bool) error {
 	if err != nil {
 		return fmt.Errorf("projections: empty partition %d in %s: %w", v.keys.partition, v.s.dir, err)
 	}
-	v.s.mu.Lock()
-	v.s.flushed[v.keys.partition] = mark{}
-	v.s.saved[v.keys.partition] = mark{}
-	v.s.mu.Unlock()
-	v.next, v.marked, v.state = 0, 0, events.PartitionState{}
+	v.emptied()
 	v.EndLookups()
 	v.open, v.finished, v.changed, v.bytes = newOpenTasks(), map[string]*entry{}, nil, 0
 	v.until, v.loading, v.loaded = 0, false, false
-	clear(v.stops)
 	v.snap = snapshots{}
 	return nil
 }

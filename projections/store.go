@@ -61,7 +61,7 @@ type FS = vfs.FS
 type Options struct {
 	FS            FS            // nil: the disk
 	CacheBytes    int64         // block cache
-	HotBytes      int           // of open tasks that views of tasks keep decoded, as what is stored of them
+	HotBytes      int           // of open tasks that views of tasks, or of timelines, keep decoded, as what is stored of them
 	MemtableBytes int           // at least MinMemtableBytes
 	FlushEvery    time.Duration // how long what was saved may wait for Run to flush it
 	Snapshots     SnapshotOptions
@@ -76,6 +76,9 @@ type Listener struct {
 	Flushed func(took time.Duration)
 	// Snapshot: a snapshot of a partition of tasks was committed.
 	Snapshot func(partition int32, of events.Snapshot)
+	// Emptied: a partition of timelines was emptied, to be read again from the log, since
+	// another build wrote it.
+	Emptied func(partition int32, why string)
 	// Background is an error of a flush or compaction, or one that Pebble
 	// would only have logged.
 	Background func(error)
@@ -371,7 +374,7 @@ func (s *Store) write(fill func(*pebble.Batch) error) (size int, err error) {
 	return size, err
 }
 
-// hotMost is the share of HotBytes that a view of tasks has.
+// hotMost is the share of HotBytes that a view has.
 func (s *Store) hotMost() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()

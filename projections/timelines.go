@@ -16,14 +16,14 @@ import (
 )
 
 // Timelines is what the audit knows of a partition: where every event of every
-// task stands in the log. The events themselves are kept once, there. It folds
-// nothing, so it also knows of events that this build can't fold. It belongs to one
-// goroutine.
+// task stands in the log, and a row of each task for lists (rows.go). The events themselves are kept once, there. A place
+// is that of any event, also of one that this build can't fold; the row of its task is
+// then as it was before (events.Summary.Stopped). It belongs to one goroutine.
 type Timelines struct {
 	v      *view
 	counts map[string]int64
-	runs   map[string][]Place // not saved yet, by task
-	events int                // in runs
+	rows   rows
+	events int // not saved yet
 }
 
 // Place is where an event of a task stands in its partition of the log.
@@ -32,14 +32,19 @@ type Place struct {
 	Offset int64
 }
 
-// Timelines opens the timelines of a partition.
+// Timelines opens the timelines of a partition. One that a build wrote which kept no rows, or
+// others, is emptied first (Listener.Emptied): Next is then 0.
 func (s *Store) Timelines(p int32) (*Timelines, error) {
 	base, err := s.view(ViewTimelines, p)
 	if err != nil {
 		return nil, err
 	}
-	v := &Timelines{v: base, counts: map[string]int64{}, runs: map[string][]Place{}}
-	if err := base.get(kindCounts, "", func(data []byte) error { return json.Unmarshal(data, &v.counts) }); err != nil {
+	v := &Timelines{v: base, counts: map[string]int64{}, rows: newRows()}
+	err = base.get(kindCounts, "", func(data []byte) error { return json.Unmarshal(data, &v.counts) })
+	if err == nil {
+		err = v.openRows()
+	}
+	if err != nil {
 		base.release()
 		return nil, err
 	}
@@ -67,40 +72,57 @@ func (t *Timelines) Apply(r *events.Record) error {
 		return err
 	}
 	ceType, seq, err := events.EventName(r)
-	t.v.next = r.Offset + 1
 	if err != nil {
+		t.v.next = r.Offset + 1
 		t.v.stop(string(r.Key), r.Offset, err)
 		return nil
 	}
-	t.counts[ceType]++
-	if len(r.Key) == 0 {
-		return nil // of the partition, not of a task
+	var row *row
+	if len(r.Key) > 0 {
+		if row, err = t.row(r.Key); err != nil {
+			return err
+		}
 	}
-	t.runs[string(r.Key)] = append(t.runs[string(r.Key)], Place{seq, r.Offset})
+	t.v.next = r.Offset + 1
+	t.counts[ceType]++
+	if row == nil { // of the partition, not of a task
+		t.rows.claim(r)
+		return nil
+	}
+	t.rows.touch(row)
+	t.rows.fold(row, r, seq)
+	row.places = append(row.places, Place{seq, r.Offset})
 	t.events++
 	return nil
 }
 
-// placeBytes is about what a place takes in Pebble.
-const placeBytes = 16
+// placeBytes is about what a place takes in Pebble, rowBytes a row with its entries
+// in the index.
+const (
+	placeBytes = 16
+	rowBytes   = 500
+)
 
 // Changed is the number of events that Save would write.
 func (t *Timelines) Changed() int { return t.events }
 
 // ChangedBytes is about how much Save would write.
-func (t *Timelines) ChangedBytes() int { return placeBytes * t.events }
+func (t *Timelines) ChangedBytes() int { return placeBytes*t.events + rowBytes*len(t.rows.touched) }
 
-// Save writes the events since the last Save and the offset, in one batch: one
-// entry for each task that has any.
+// Save writes the events since the last Save, the rows of their tasks and the offset, in one batch.
 func (t *Timelines) Save() error {
-	err := t.v.save(t.events, func(b *pebble.Batch) error {
+	var index *indexWriter
+	err := t.v.save(t.events, func(b *pebble.Batch) (err error) {
 		var key, value []byte
-		for task, places := range t.runs {
-			key = t.v.keys.appendEventKey(key[:0], kindRun, task, places[0])
-			value = appendPlaces(value[:0], places)
+		for _, r := range t.rows.touched {
+			key = t.v.keys.appendEventKey(key[:0], kindRun, r.task, r.places[0])
+			value = appendPlaces(value[:0], r.places)
 			if err := b.Set(key, value, nil); err != nil {
 				return err
 			}
+		}
+		if index, err = t.saveRows(b); err != nil {
+			return err
 		}
 		counts, err := json.Marshal(t.counts)
 		if err != nil {
@@ -108,11 +130,13 @@ func (t *Timelines) Save() error {
 		}
 		return b.Set(t.v.keys.key(kindCounts, ""), counts, nil)
 	})
-	if err != nil {
+	if err != nil || index == nil {
 		return err
 	}
-	clear(t.runs)
-	t.events = 0
+	t.saved()
+	if index.due {
+		return t.passDue()
+	}
 	return nil
 }
 
@@ -214,22 +238,19 @@ func (s *Store) eachRun(db pebble.Reader, k keyspace, kind byte, lower, upper []
 func (t *Timelines) Counts() map[string]int64 { return maps.Clone(t.counts) }
 
 // Digest saves, then hashes the logical content: where every event of every task
-// stands, the counts, the records left out.
+// stands, the rows and their index, the counts, the records left out.
 func (t *Timelines) Digest() (string, error) {
 	if err := t.Save(); err != nil {
 		return "", err
 	}
 	// The order is that of keys, which isn't the same however it was saved. So
 	// what is hashed is a sum over the events, which has none.
-	var sum [4]uint64
+	var sum sumDigest
 	err := t.v.s.use(func(db *pebble.DB) error {
 		for _, kind := range timelineKinds {
 			lower, upper := t.v.keys.bounds(kind)
 			err := t.v.s.eachRun(db, t.v.keys, kind, lower, upper, func(task string, at Place) {
-				h := sha256.Sum256(t.v.keys.appendEventKey(nil, kindEvent, task, at))
-				for i := range sum {
-					sum[i] += binary.BigEndian.Uint64(h[8*i:])
-				}
+				sum.add(t.v.keys.appendEventKey(nil, kindEvent, task, at))
 			})
 			if err != nil {
 				return err
@@ -242,10 +263,23 @@ func (t *Timelines) Digest() (string, error) {
 	}
 	d := newDigest(ViewTimelines)
 	d.add(fmt.Append(nil, sum))
+	if err := t.digestRows(d); err != nil {
+		return "", err
+	}
 	for _, ty := range slices.Sorted(maps.Keys(t.counts)) {
 		d.add(fmt.Appendf(nil, "%s %d", ty, t.counts[ty]))
 	}
 	return t.v.digest(d, false), nil
+}
+
+// sumDigest is a sum of hashes, which has no order.
+type sumDigest [4]uint64
+
+func (s *sumDigest) add(b []byte) {
+	h := sha256.Sum256(b)
+	for i := range s {
+		s[i] += binary.BigEndian.Uint64(h[8*i:])
+	}
 }
 
 // Close saves and drops the memory, as Tasks.Close.
@@ -258,6 +292,7 @@ func (t *Timelines) Close() {
 
 // Discard drops what wasn't saved, as Tasks.Discard.
 func (t *Timelines) Discard() {
+	t.EndLookups()
 	t.v.release()
-	t.runs, t.events = nil, 0
+	t.rows, t.events = rows{}, 0
 }

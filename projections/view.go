@@ -298,6 +298,16 @@ func (v *view) save(entries int, fill func(*pebble.Batch) error) error {
 	return v.s.noteSaved(v.keys.partition, mark{v.next, v.state}, size)
 }
 
+// emptied begins anew, after all of the partition's keys were deleted.
+func (v *view) emptied() {
+	v.s.mu.Lock()
+	v.s.flushed[v.keys.partition] = mark{}
+	v.s.saved[v.keys.partition] = mark{}
+	v.s.mu.Unlock()
+	v.next, v.marked, v.state = 0, 0, events.PartitionState{}
+	clear(v.stops)
+}
+
 // release lets the partition be opened again.
 func (v *view) release() {
 	if v.closed {

@@ -1,0 +1,117 @@
+package projections
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"strconv"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+
+	"github.com/waybill-run/waybill/events"
+)
+
+// Counts are what is counted of a partition's tasks and events.
+type Counts struct {
+	Tasks     map[events.TaskState]int64            // by state
+	Workflows map[string]map[events.TaskState]int64 // by name/version, and state
+	Events    map[string]int64                      // by type
+	Owner     string                                // by the last claim
+	Epoch     uint64                                // of the last claim
+	OldestDue time.Time                             // of the armed timers of all tasks the earliest; zero: none is armed
+}
+
+// rowsFormat is that of the rows, the index and the tally. A partition that has another,
+// or none, is read again from the log.
+const rowsFormat = 1
+
+// tally is what is counted of the rows, as it is stored.
+type tally struct {
+	Format int `json:"format"`
+	// Next is that of the Save. A build without rows moves the partition's and not this
+	// one, so that what it wrote isn't taken to be in the rows.
+	Next      int64                                 `json:"next"`
+	Workflows map[string]map[events.TaskState]int64 `json:"workflows"`
+	Owner     string                                `json:"owner,omitempty"`
+	Epoch     uint64                                `json:"epoch,omitempty"`
+	// DueFrom: no timer is due before it. What was deleted lies there, and isn't to be
+	// gone through again.
+	DueFrom int64 `json:"due_from,omitempty"`
+}
+
+// workflowKey is the name of a workflow's version in Counts.
+func workflowKey(s *events.Summary) string { return s.Workflow + "/" + strconv.Itoa(s.Version) }
+
+// move counts a task in another state; was is empty for one that comes.
+func (t *tally) move(s *events.Summary, was events.TaskState) {
+	if was == s.State {
+		return
+	}
+	if t.Workflows == nil {
+		t.Workflows = map[string]map[events.TaskState]int64{}
+	}
+	key := workflowKey(s)
+	states := t.Workflows[key]
+	if states == nil {
+		states = map[events.TaskState]int64{}
+		t.Workflows[key] = states
+	}
+	states[s.State]++
+	if was == "" {
+		return
+	}
+	if states[was]--; states[was] == 0 {
+		delete(states, was)
+	}
+}
+
+// Counts returns what was counted, and the offset below which it reflects the partition.
+func (s *Store) Counts(p int32) (Counts, int64, error) {
+	c := Counts{Tasks: map[events.TaskState]int64{}, Workflows: map[string]map[events.TaskState]int64{}, Events: map[string]int64{}}
+	asOf, err := s.onSnapshot(ViewTimelines, p, func(db pebble.Reader, k keyspace) error {
+		if err := s.getFrom(db, k, kindCounts, "", func(data []byte) error { return json.Unmarshal(data, &c.Events) }); err != nil {
+			return err
+		}
+		t, err := s.tally(db, k)
+		if err != nil {
+			return err
+		}
+		c.Owner, c.Epoch = t.Owner, t.Epoch
+		maps.Copy(c.Workflows, t.Workflows)
+		for _, states := range t.Workflows {
+			for state, n := range states {
+				c.Tasks[state] += n
+			}
+		}
+		due, err := s.firstDue(db, k, t.DueFrom)
+		if due != 0 {
+			c.OldestDue = instant(due)
+		}
+		return err
+	})
+	return c, asOf.Next, err
+}
+
+func (s *Store) tally(db pebble.Reader, k keyspace) (t tally, err error) {
+	err = s.getFrom(db, k, kindTally, "", func(data []byte) error { return json.Unmarshal(data, &t) })
+	return t, err
+}
+
+// firstDue is the earliest instant at which a timer is due, none being due before from;
+// 0: none is armed.
+func (s *Store) firstDue(db pebble.Reader, k keyspace, from int64) (due int64, err error) {
+	_, upper := k.bounds(kindDue)
+	it, err := db.NewIter(&pebble.IterOptions{LowerBound: k.appendDueKey(nil, from, ""), UpperBound: upper})
+	if err != nil {
+		return 0, fmt.Errorf("projections: read the timers of partition %d in %s: %w", k.partition, s.dir, err)
+	}
+	if it.First() {
+		if rest := it.Key()[prefixBytes:]; len(rest) >= 8 {
+			due = int64(binary.BigEndian.Uint64(rest))
+		}
+	}
+	return due, errors.Join(it.Error(), it.Close())
+}

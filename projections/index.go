@@ -1,0 +1,327 @@
+package projections
+
+import (
+	"cmp"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"unicode/utf8"
+
+	"github.com/waybill-run/waybill/events"
+)
+
+// The index of the task list. A facet is something that a task can be filtered by; the
+// index lists the tasks of each facet, all in the order of the list. Facets of two
+// sorts are stored in two ways, since writing is what it costs:
+//
+//   - What stays true of a task once it is (its workflow, its labels, the state that it
+//     ended in) is posted: one entry holds all tasks of a facet that were
+//     submitted in one second and first written by one Save.
+//   - What comes and goes (the state of an open task, an agent that it waits for, a step
+//     in error) has an entry of its own for each task, which a Save deletes that finds
+//     it over. Most tasks begin and end between two Saves, and never have one.
+
+// Cursor is a place in the list of tasks, which goes from the newest submission to the
+// oldest and, of one instant, by id. The zero Cursor is the beginning.
+type Cursor struct {
+	Submitted int64 // Unix milliseconds
+	Task      string
+}
+
+// compare orders places as the list does.
+func (c Cursor) compare(o Cursor) int {
+	return cmp.Or(cmp.Compare(o.Submitted, c.Submitted), cmp.Compare(c.Task, o.Task))
+}
+
+func cursorOf(s *events.Summary) Cursor { return Cursor{max(0, s.SubmittedAt.UnixMilli()), s.ID} }
+
+// justBefore is a place with no task between it and c: ids are UTF-8, and it is, so that it
+// can be passed on as JSON.
+func (c Cursor) justBefore() Cursor {
+	if c.Task == "" {
+		return Cursor{c.Submitted + 1, string(utf8.MaxRune)}
+	}
+	last, size := utf8.DecodeLastRuneInString(c.Task)
+	c.Task = c.Task[:len(c.Task)-size]
+	switch last {
+	case 0: // the least id after another
+		return c
+	case 0xe000: // above the surrogates
+		last = 0xd800
+	}
+	c.Task += string(last-1) + string(utf8.MaxRune)
+	return c
+}
+
+// A facet is its letter and its texts, so written that none is the beginning of another.
+type facet string
+
+const (
+	letterState   = 's'
+	letterVersion = 'v'
+	letterLabel   = 'l'
+	letterError   = 'e'
+	letterAgent   = 'g'
+)
+
+func facetOf(letter byte, texts ...string) facet {
+	b := []byte{letter}
+	for _, t := range texts {
+		for i := range len(t) {
+			if t[i] <= 1 { // zero ends a text
+				b = append(b, 1, t[i]+1)
+				continue
+			}
+			b = append(b, t[i])
+		}
+		b = append(b, 0)
+	}
+	return facet(b)
+}
+
+func stateFacet(s events.TaskState) facet { return facetOf(letterState, string(s)) }
+func versionFacet(workflow string, version int) facet {
+	return facetOf(letterVersion, workflow, strconv.Itoa(version))
+}
+func labelFacet(k, v string) facet { return facetOf(letterLabel, k, v) }
+func errorFacet(step string) facet { return facetOf(letterError, step) }
+func agentFacet(name string) facet { return facetOf(letterAgent, name) }
+
+// bucketMillis is how long the submissions lie apart that one posting holds.
+const bucketMillis = 1000
+
+// newestFirst is an instant as keys have it, so that the newest comes first.
+func newestFirst(n int64) uint64 { return ^uint64(n) }
+
+// appendIndexKey appends the key of a task's own entry.
+func (k keyspace) appendIndexKey(dst []byte, f facet, c Cursor) []byte {
+	dst = k.appendKey(dst, kindIndex, string(f))
+	dst = binary.BigEndian.AppendUint64(dst, newestFirst(c.Submitted))
+	return append(dst, c.Task...)
+}
+
+// appendPostingKey appends the key of a posting. next is that of the Save that wrote it.
+func (k keyspace) appendPostingKey(dst []byte, f facet, bucket, next int64) []byte {
+	dst = k.appendKey(dst, kindPosting, string(f))
+	dst = binary.BigEndian.AppendUint64(dst, newestFirst(bucket))
+	return binary.BigEndian.AppendUint64(dst, uint64(next))
+}
+
+// appendDueKey appends the key of an open task by the instant at which its earliest timer is due.
+func (k keyspace) appendDueKey(dst []byte, due int64, task string) []byte {
+	dst = k.appendKey(dst, kindDue, "")
+	dst = binary.BigEndian.AppendUint64(dst, uint64(due))
+	return append(dst, task...)
+}
+
+// cutIndexKey is the place that the key of an entry ends with.
+func cutIndexKey(rest []byte) (Cursor, error) {
+	if len(rest) < 8 {
+		return Cursor{}, errNoEntry
+	}
+	return Cursor{int64(^binary.BigEndian.Uint64(rest)), string(rest[8:])}, nil
+}
+
+// postings are the tasks of each facet that a Save has to post.
+type postings map[postingOf][]byte
+
+type postingOf struct {
+	facet  facet
+	bucket int64
+}
+
+// add posts a task.
+func (p postings) add(f facet, c Cursor) {
+	of := postingOf{f, c.Submitted / bucketMillis}
+	b := binary.AppendUvarint(p[of], uint64(c.Submitted%bucketMillis))
+	b = binary.AppendUvarint(b, uint64(len(c.Task)))
+	p[of] = append(b, c.Task...)
+}
+
+// readPosting calls fn with each task of a posting.
+func readPosting(bucket int64, data []byte, fn func(Cursor)) error {
+	for len(data) > 0 {
+		ms, n := binary.Uvarint(data)
+		if n <= 0 {
+			return errNoEntry
+		}
+		size, m := binary.Uvarint(data[n:])
+		data = data[max(n+m, n):]
+		if m <= 0 || size > uint64(len(data)) {
+			return errNoEntry
+		}
+		fn(Cursor{bucket*bucketMillis + int64(ms), string(data[:size])})
+		data = data[size:]
+	}
+	return nil
+}
+
+var errNoEntry = errors.New("not an entry of the index")
+
+// standing is what an index says of a task that comes and goes. It is that of the row
+// as it was saved.
+type standing struct {
+	state   events.TaskState // empty: the index has nothing of the task
+	due     int64            // Unix milliseconds; 0: no timer is armed
+	agents  []string         // that it waits for
+	inError []string         // steps
+}
+
+func standingOf(s *events.Summary) standing {
+	st := standing{state: s.State, inError: s.InError()}
+	if due := s.Due(); s.Open() && !due.IsZero() {
+		st.due = due.UnixMilli()
+	}
+	if s.Open() {
+		st.agents = s.WaitingFor()
+	}
+	return st
+}
+
+// own are the facets of which a task has entries of its own.
+func (st *standing) own() []facet {
+	var fs []facet
+	if st.state != "" && !st.state.Terminal() {
+		fs = append(fs, stateFacet(st.state))
+	}
+	for _, a := range st.agents {
+		fs = append(fs, agentFacet(a))
+	}
+	for _, s := range st.inError {
+		fs = append(fs, errorFacet(s))
+	}
+	return fs
+}
+
+// posted are the facets under which a task is posted: by its first Save, and by that
+// which finds it ended.
+func posted(s *events.Summary) (first []facet, ended facet) {
+	first = append(first, versionFacet(s.Workflow, s.Version))
+	for k, v := range s.Labels {
+		first = append(first, labelFacet(k, v))
+	}
+	if !s.Open() {
+		ended = stateFacet(s.State)
+	}
+	return first, ended
+}
+
+// indexWriter gathers what a Save changes in the index.
+type indexWriter struct {
+	keys     keyspace
+	postings postings
+	set      func(key, value []byte) error
+	remove   func(key []byte) error
+	key      []byte
+	due      bool  // the order by due has changed
+	earliest int64 // due that came; 0: none
+}
+
+// write takes in what a row has become.
+func (w *indexWriter) write(was *standing, stored bool, s *events.Summary) (standing, error) {
+	is, at := standingOf(s), cursorOf(s)
+	first, ended := posted(s)
+	if !stored {
+		for _, f := range first {
+			w.postings.add(f, at)
+		}
+	}
+	if ended != "" && (was.state == "" || !was.state.Terminal()) {
+		w.postings.add(ended, at)
+	}
+	if err := w.writeOwn(was, &is, at); err != nil {
+		return is, err
+	}
+	if is.due == was.due {
+		return is, nil
+	}
+	w.due = true
+	if was.due != 0 {
+		w.key = w.keys.appendDueKey(w.key[:0], was.due, at.Task)
+		if err := w.remove(w.key); err != nil {
+			return is, err
+		}
+	}
+	if is.due == 0 {
+		return is, nil
+	}
+	if w.earliest == 0 || is.due < w.earliest {
+		w.earliest = is.due
+	}
+	w.key = w.keys.appendDueKey(w.key[:0], is.due, at.Task)
+	return is, w.set(w.key, nil)
+}
+
+func (w *indexWriter) writeOwn(was, is *standing, at Cursor) error {
+	before, after := was.own(), is.own()
+	for _, f := range before {
+		if !slices.Contains(after, f) {
+			w.key = w.keys.appendIndexKey(w.key[:0], f, at)
+			if err := w.remove(w.key); err != nil {
+				return err
+			}
+		}
+	}
+	for _, f := range after {
+		if !slices.Contains(before, f) {
+			w.key = w.keys.appendIndexKey(w.key[:0], f, at)
+			if err := w.set(w.key, nil); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// finish writes the postings.
+func (w *indexWriter) finish(next int64) error {
+	for of, data := range w.postings {
+		w.key = w.keys.appendPostingKey(w.key[:0], of.facet, of.bucket, next)
+		if err := w.set(w.key, data); err != nil {
+			return fmt.Errorf("post: %w", err)
+		}
+	}
+	return nil
+}
+
+// cutFacet parts what follows the kind in a key of the index.
+func cutFacet(rest []byte) (f facet, tail []byte, err error) {
+	texts := 1
+	if len(rest) > 0 && (rest[0] == letterVersion || rest[0] == letterLabel) {
+		texts = 2
+	}
+	for i, b := range rest {
+		if b != 0 {
+			continue
+		}
+		if texts--; texts == 0 {
+			return facet(rest[:i+1]), rest[i+1:], nil
+		}
+	}
+	return "", nil, errNoEntry
+}
+
+// eachEntry calls fn with every task of every facet.
+func (v *view) eachEntry(fn func(facet, Cursor)) error {
+	err := v.each(kindIndex, func(rest string, _ []byte) error {
+		f, tail, err := cutFacet([]byte(rest))
+		if err != nil {
+			return err
+		}
+		c, err := cutIndexKey(tail)
+		fn(f, c)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	return v.each(kindPosting, func(rest string, data []byte) error {
+		f, tail, err := cutFacet([]byte(rest))
+		if err != nil || len(tail) != 16 {
+			return errors.Join(err, errNoEntry)
+		}
+		return readPosting(int64(^binary.BigEndian.Uint64(tail)), data, func(c Cursor) { fn(f, c) })
+	})
+}

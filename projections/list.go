@@ -1,0 +1,341 @@
+package projections
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+
+	"github.com/waybill-run/waybill/events"
+)
+
+// The bounds of a page. Past MostLooked a page ends where it stands, with what it has, so that
+// the time of one is bounded whatever is asked for.
+const (
+	MaxPageTasks = 1000
+	MostLooked   = 20_000 // entries of the index and rows, in all partitions
+	leastLooked  = 64     // of them for each partition, so that a page goes on
+	looksToBegin = 2      // beside these, for each facet
+)
+
+// Filter says which tasks a list has. The zero Filter: all.
+type Filter struct {
+	States       []events.TaskState // any of; empty: any
+	Workflow     string             // empty: any
+	Version      int                // 0: any; only with Workflow
+	Labels       map[string]string  // all of
+	StepInError  string             // a step in error, also of a task that has ended
+	Agent        string             // an attempt is with this agent now
+	Since, Until time.Time          // of submission: at or after Since, before Until; zero: no bound
+	DueBefore    time.Time          // open tasks whose complete-by (the task's) is before; zero: any
+}
+
+// Page is a part of a list.
+type Page struct {
+	Tasks []events.Summary
+	// Next is where the list goes on; nil: there is no more. A page that has looked at
+	// MostLooked entries has a Next, and fewer tasks than were asked for, or none.
+	Next *Cursor
+	AsOf map[int32]int64 // partition -> the offset below which all of it is reflected
+}
+
+// List returns up to limit tasks (at most MaxPageTasks) of some partitions that pass the filter, the
+// newest submission first, that come after a place in the list. It answers from what was saved, on
+// one snapshot, and may be called from several goroutines.
+func (s *Store) List(ctx context.Context, partitions []int32, f Filter, after Cursor, limit int) (page Page, err error) {
+	limit = max(1, min(limit, MaxPageTasks))
+	page.AsOf = map[int32]int64{}
+	err = s.use(func(db *pebble.DB) error {
+		snapshot := db.NewSnapshot()
+		l := lister{s: s, db: snapshot, f: &f, looks: max(leastLooked, MostLooked/max(1, len(partitions)))}
+		err := l.open(partitions, f.from(after), page.AsOf)
+		if err == nil {
+			err = l.page(ctx, &page, limit)
+		}
+		return errors.Join(err, l.close(), snapshot.Close())
+	})
+	return page, err
+}
+
+// from is the first place that a list may have after a cursor.
+func (f *Filter) from(after Cursor) Cursor {
+	first := Cursor{Submitted: math.MaxInt64}
+	if !f.Until.IsZero() {
+		first.Submitted = ceilMillis(f.Until) - 1
+	}
+	if after == (Cursor{}) {
+		return first
+	}
+	after.Task += "\x00" // the least id after it
+	if after.compare(first) < 0 {
+		return first
+	}
+	return after
+}
+
+// ceilMillis is the first millisecond that isn't before an instant.
+func ceilMillis(t time.Time) int64 {
+	ms := t.UnixMilli()
+	if t.After(time.UnixMilli(ms)) {
+		ms++
+	}
+	return ms
+}
+
+// states are those that the filter lets pass; nil: any.
+func (f *Filter) states() []events.TaskState {
+	if f.DueBefore.IsZero() {
+		return f.States
+	}
+	var open []events.TaskState
+	for _, st := range events.TaskStates {
+		if !st.Terminal() && (len(f.States) == 0 || slices.Contains(f.States, st)) {
+			open = append(open, st)
+		}
+	}
+	return open
+}
+
+// lister makes one page.
+type lister struct {
+	s     *Store
+	db    pebble.Reader
+	f     *Filter
+	looks int // for each partition
+	heads []*head
+}
+
+// head is where the list stands in a partition.
+type head struct {
+	source
+	tasks intersection
+	at    Cursor          // of the next task; or, where it is spent, nothing is left before
+	row   *events.Summary // of the next task
+	spent bool
+}
+
+func (l *lister) open(partitions []int32, first Cursor, asOf map[int32]int64) error {
+	for _, p := range partitions {
+		k, err := l.s.keyspaceOf(ViewTimelines, p)
+		if err != nil {
+			return err
+		}
+		h := &head{source: source{s: l.s, db: l.db, keys: k, left: l.looks}}
+		l.heads = append(l.heads, h)
+		asOf[p] = 0 // nothing was read yet
+		err = l.s.getFrom(l.db, k, kindMeta, "", func(data []byte) (err error) {
+			asOf[p], _, err = decodeMeta(data)
+			return err
+		})
+		if err == nil {
+			err = l.streams(h)
+		}
+		if err != nil {
+			return err
+		}
+		h.at = first
+		if !l.f.Since.IsZero() {
+			h.tasks.oldest = ceilMillis(l.f.Since)
+		}
+	}
+	return nil
+}
+
+// streams opens what the list of a partition is the intersection of.
+func (l *lister) streams(h *head) error {
+	f := l.f
+	add := func(fs []facet, open func(facet) (stream, error)) error {
+		u := union{}
+		for _, f := range fs {
+			s, err := open(f)
+			if err != nil {
+				return errors.Join(err, u.close())
+			}
+			u.of = append(u.of, &member{stream: s})
+			h.left += looksToBegin
+		}
+		h.tasks.of = append(h.tasks.of, u)
+		return nil
+	}
+	var err error
+	if f.StepInError != "" {
+		err = add([]facet{errorFacet(f.StepInError)}, h.entries)
+	}
+	if f.Agent != "" && err == nil {
+		err = add([]facet{agentFacet(f.Agent)}, h.entries)
+	}
+	for k, v := range f.Labels {
+		if err == nil {
+			err = add([]facet{labelFacet(k, v)}, h.posts)
+		}
+	}
+	if f.Workflow != "" && err == nil {
+		var versions []facet
+		if versions, err = l.versions(h); err == nil {
+			err = add(versions, h.posts)
+		}
+	}
+	states := f.states()
+	if err != nil || states == nil && f.DueBefore.IsZero() && len(h.tasks.of) > 0 {
+		return err
+	}
+	if len(states) == 0 && f.DueBefore.IsZero() {
+		states = events.TaskStates
+	}
+	var fs []facet
+	for _, st := range states {
+		fs = append(fs, stateFacet(st))
+	}
+	return add(fs, h.ofState)
+}
+
+// ofState is the stream of a state: of one that ends a task it is posted.
+func (s *source) ofState(f facet) (stream, error) {
+	for _, st := range events.TaskStates {
+		if st.Terminal() && f == stateFacet(st) {
+			return s.posts(f)
+		}
+	}
+	return s.entries(f)
+}
+
+// versions are the facets of the workflow's versions that the filter lets pass.
+func (l *lister) versions(h *head) ([]facet, error) {
+	if l.f.Version != 0 {
+		return []facet{versionFacet(l.f.Workflow, l.f.Version)}, nil
+	}
+	t, err := l.s.tally(l.db, h.keys)
+	if err != nil {
+		return nil, err
+	}
+	var fs []facet
+	for name := range t.Workflows {
+		if workflow, version, ok := cutWorkflowKey(name); ok && workflow == l.f.Workflow {
+			fs = append(fs, versionFacet(workflow, version))
+		}
+	}
+	return fs, nil
+}
+
+// advance goes to the first task of a partition at or after h.at; ok: there may be more.
+func (l *lister) advance(h *head) (ok bool, err error) {
+	for h.row = nil; ; h.at.Task += "\x00" {
+		at, found, err := h.tasks.seek(h.at)
+		if errors.Is(err, errSpent) {
+			h.at, h.spent = h.tasks.at, true
+			return true, nil
+		}
+		if err != nil || !found {
+			return false, err
+		}
+		h.at = at
+		if h.spend() != nil {
+			h.spent = true
+			return true, nil
+		}
+		if err := l.read(h); err != nil {
+			return false, err
+		}
+		if l.f.passes(h.row) {
+			return true, nil
+		}
+	}
+}
+
+// passes checks what the index doesn't say.
+func (f *Filter) passes(s *events.Summary) bool {
+	return f.DueBefore.IsZero() || !s.CompleteBy.IsZero() && s.CompleteBy.Before(f.DueBefore)
+}
+
+func (l *lister) read(h *head) error {
+	h.row = nil
+	err := l.s.getFrom(l.db, h.keys, kindRow, h.at.Task, func(data []byte) (err error) {
+		h.row, err = events.DecodeSummary(data)
+		return err
+	})
+	if err == nil && h.row == nil {
+		err = l.s.unreadable(h.keys, kindRow, h.at.Task, errors.New("the index has a task that has no row"))
+	}
+	return err
+}
+
+// page takes the tasks of all partitions in the order of the list.
+func (l *lister) page(ctx context.Context, page *Page, limit int) error {
+	open := l.heads[:0:0]
+	for _, h := range l.heads {
+		ok, err := l.advance(h)
+		if err != nil {
+			return err
+		}
+		if ok {
+			open = append(open, h)
+		}
+	}
+	for len(open) > 0 {
+		if err := ctx.Err(); err != nil {
+			return fmt.Errorf("projections: list tasks: %w", err)
+		}
+		first := slices.MinFunc(open, func(a, b *head) int { return a.at.compare(b.at) })
+		if n := len(page.Tasks); n == limit {
+			next := cursorOf(&page.Tasks[n-1])
+			page.Next = &next
+			return nil
+		}
+		if first.spent {
+			next := first.at.justBefore()
+			page.Next = &next
+			return nil
+		}
+		page.Tasks = append(page.Tasks, *first.row)
+		first.at.Task += "\x00"
+		ok, err := l.advance(first)
+		if err != nil {
+			return err
+		}
+		if !ok {
+			open = slices.DeleteFunc(open, func(h *head) bool { return h == first })
+		}
+	}
+	return nil
+}
+
+func (l *lister) close() (err error) {
+	for _, h := range l.heads {
+		err = errors.Join(err, h.tasks.close())
+	}
+	return err
+}
+
+// Summary returns the row of a task, nil if the partition has none of that id, and the offset
+// below which it reflects the partition.
+func (s *Store) Summary(p int32, task string) (sum *events.Summary, next int64, err error) {
+	asOf, err := s.onSnapshot(ViewTimelines, p, func(db pebble.Reader, k keyspace) error {
+		return s.getFrom(db, k, kindRow, task, func(data []byte) (err error) {
+			sum, err = events.DecodeSummary(data)
+			return err
+		})
+	})
+	return sum, asOf.Next, err
+}
+
+// Places is ReadTimeline, with the offset alone.
+func (s *Store) Places(p int32, task string) (places []Place, next int64, err error) {
+	places, asOf, err := s.ReadTimeline(p, task)
+	return places, asOf.Next, err
+}
+
+// cutWorkflowKey is the inverse of workflowKey.
+func cutWorkflowKey(key string) (workflow string, version int, ok bool) {
+	for i := len(key) - 1; i >= 0; i-- {
+		if key[i] == '/' {
+			v, err := strconv.Atoi(key[i+1:])
+			return key[:i], v, err == nil
+		}
+	}
+	return "", 0, false
+}

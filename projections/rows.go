@@ -1,0 +1,262 @@
+package projections
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"math"
+
+	"github.com/cockroachdb/pebble/v2"
+
+	"github.com/waybill-run/waybill/events"
+)
+
+// rows are the summaries of a partition's tasks, as far as they are in memory: those to
+// which something happened since the last Save, and of the other open ones as many as
+// HotBytes allows. All others are in Pebble, and are read when an event names them.
+type rows struct {
+	byTask  map[string]*row
+	touched []*row // since the last Save
+	bytes   int    // of the stored forms of those that are in memory beside them
+	tally   tally
+	reader  events.SummaryReader
+	look    *lookup // open within BeginLookups and EndLookups
+	looking bool
+}
+
+// row is what is known of one task.
+type row struct {
+	task    string
+	sum     *events.Summary // nil: the log has no beginning of it, so that no list has it
+	places  []Place         // since the last Save
+	was     standing        // as of the last Save
+	stored  bool            // Pebble has it
+	touched bool
+	changed bool // sum has, since the last Save
+	bytes   int  // of the stored form
+}
+
+func newRows() rows {
+	return rows{byTask: map[string]*row{}, tally: tally{Format: rowsFormat}}
+}
+
+// row finds the row of a task, in memory or in Pebble, or makes an empty one.
+func (t *Timelines) row(task []byte) (*row, error) {
+	if r := t.rows.byTask[string(task)]; r != nil {
+		return r, nil
+	}
+	r := &row{task: string(task)}
+	load := func(data []byte) (err error) {
+		if r.sum, err = events.DecodeSummary(data); err == nil {
+			r.stored, r.was, r.bytes = true, standingOf(r.sum), len(data)
+		}
+		return err
+	}
+	var err error
+	if t.rows.looking {
+		var l *lookup
+		if l, err = t.v.s.reuse(&t.rows.look, t.v.keys, kindRow); err == nil {
+			err = l.get(r.task, load)
+		}
+	} else {
+		err = t.v.get(kindRow, r.task, load)
+	}
+	if err != nil {
+		return nil, err
+	}
+	t.rows.byTask[r.task] = r
+	t.rows.bytes += r.bytes
+	return r, nil
+}
+
+// BeginLookups makes what Apply reads of tasks that aren't in memory cheaper, until
+// EndLookups, which must be called before the goroutine waits for anything: the store
+// can't be closed before.
+func (t *Timelines) BeginLookups() { t.rows.looking = true }
+
+// EndLookups ends what BeginLookups began.
+func (t *Timelines) EndLookups() {
+	t.rows.looking = false
+	t.rows.dropLookup()
+}
+
+func (rs *rows) dropLookup() {
+	if rs.look != nil {
+		rs.look.close()
+		rs.look = nil
+	}
+}
+
+// touch notes that Save has to look at a row.
+func (rs *rows) touch(r *row) {
+	if !r.touched {
+		r.touched = true
+		rs.touched = append(rs.touched, r)
+	}
+}
+
+// fold takes an event to a row. What can't be read stops the row (events.Summary.Stopped).
+func (rs *rows) fold(r *row, rec *events.Record, seq uint64) {
+	e, err := rs.reader.DecodeSummaryEvent(rec)
+	switch {
+	case r.sum == nil && (err != nil || seq != 1):
+		return
+	case r.sum == nil:
+		sum := &events.Summary{}
+		if sum.Evolve(e); sum.Stopped != 0 {
+			return
+		}
+		r.sum = sum
+	case r.sum.Stopped != 0:
+		return
+	case err != nil:
+		r.sum.Stop(seq)
+	default:
+		r.sum.Evolve(e)
+	}
+	r.changed = true
+}
+
+// claim takes in an event about the partition.
+func (rs *rows) claim(rec *events.Record) {
+	if e, err := rs.reader.DecodeSummaryEvent(rec); err == nil {
+		if f, ok := e.Fact.(*events.PartitionClaimed); ok {
+			rs.tally.Owner, rs.tally.Epoch = string([]byte(f.Owner)), e.Seq
+		}
+	}
+}
+
+// saveRows writes the rows that changed, their entries in the index, and the tally.
+func (t *Timelines) saveRows(b *pebble.Batch) (*indexWriter, error) {
+	rs := &t.rows
+	w := &indexWriter{keys: t.v.keys, postings: postings{},
+		set:    func(key, value []byte) error { return b.Set(key, value, nil) },
+		remove: func(key []byte) error { return b.Delete(key, nil) }}
+	var key []byte
+	for _, r := range rs.touched {
+		if !r.changed {
+			continue
+		}
+		data := r.sum.Encode()
+		key = t.v.keys.appendKey(key[:0], kindRow, r.task)
+		if err := b.Set(key, data, nil); err != nil {
+			return nil, err
+		}
+		is, err := w.write(&r.was, r.stored, r.sum)
+		if err != nil {
+			return nil, err
+		}
+		rs.tally.move(r.sum, r.was.state)
+		rs.bytes += len(data) - r.bytes
+		r.was, r.stored, r.changed, r.bytes = is, true, false, len(data)
+	}
+	if err := w.finish(t.v.next); err != nil {
+		return nil, err
+	}
+	rs.tally.Next = t.v.next
+	if w.earliest != 0 {
+		rs.tally.DueFrom = min(rs.tally.DueFrom, w.earliest)
+	}
+	data, err := json.Marshal(&rs.tally)
+	if err != nil {
+		return nil, err
+	}
+	return w, b.Set(t.v.keys.key(kindTally, ""), data, nil)
+}
+
+// saved lets go of what memory needn't hold after a Save.
+func (t *Timelines) saved() {
+	rs := &t.rows
+	rs.dropLookup()
+	for i, r := range rs.touched {
+		r.touched, r.places = false, nil
+		if r.sum == nil || !r.sum.Open() {
+			rs.drop(r)
+		}
+		rs.touched[i] = nil
+	}
+	rs.touched = rs.touched[:0]
+	t.events = 0
+	most := t.v.s.hotMost()
+	if rs.bytes <= most {
+		return
+	}
+	for _, r := range rs.byTask { // whichever come first: an event reads them again
+		if rs.drop(r); rs.bytes <= most-most/4 {
+			return
+		}
+	}
+}
+
+func (rs *rows) drop(r *row) {
+	delete(rs.byTask, r.task)
+	rs.bytes -= r.bytes
+}
+
+// passDue moves the bound below which no timer is due past what was deleted.
+func (t *Timelines) passDue() error {
+	return t.v.s.use(func(db *pebble.DB) error {
+		due, err := t.v.s.firstDue(db, t.v.keys, t.rows.tally.DueFrom)
+		if due == 0 {
+			due = math.MaxInt64
+		}
+		t.rows.tally.DueFrom = due
+		return err
+	})
+}
+
+// openRows reads the tally. A partition of which the store has no rows, or others, is
+// emptied: all of it is read again from the log.
+func (t *Timelines) openRows() error {
+	v := t.v
+	var found tally
+	if err := v.get(kindTally, "", func(data []byte) error { return json.Unmarshal(data, &found) }); err != nil {
+		return err
+	}
+	if found.Format == rowsFormat && found.Next == v.next {
+		t.rows.tally = found
+		return nil
+	}
+	if v.next == 0 {
+		return nil
+	}
+	why := fmt.Sprintf("it was written by another build, up to offset %d: its task list has format %d and goes to offset %d, this build's is %d",
+		v.next, found.Format, found.Next, rowsFormat)
+	_, err := v.s.write(func(b *pebble.Batch) error {
+		lower, upper := v.keys.all()
+		return b.DeleteRange(lower, upper, nil)
+	})
+	if err != nil {
+		return fmt.Errorf("projections: empty partition %d in %s: %w", v.keys.partition, v.s.dir, err)
+	}
+	v.emptied()
+	clear(t.counts)
+	if f := v.s.o.Listener.Emptied; f != nil {
+		f(v.keys.partition, why)
+	}
+	return nil
+}
+
+// digestRows adds the rows, the index and the tally to a digest. Their order isn't the
+// same however they were saved, so what is hashed is a sum.
+func (t *Timelines) digestRows(d digest) error {
+	var sum sumDigest
+	err := t.v.each(kindRow, func(rest string, data []byte) error {
+		sum.add(append([]byte("row "+rest+"\x00"), data...))
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	if err := t.v.eachEntry(func(f facet, c Cursor) { sum.add(fmt.Appendf(nil, "%s %d %s", f, c.Submitted, c.Task)) }); err != nil {
+		return err
+	}
+	if err := t.v.each(kindDue, func(rest string, _ []byte) error { sum.add([]byte("due " + rest)); return nil }); err != nil {
+		return err
+	}
+	d.add(fmt.Append(nil, sum))
+	counted := maps.Clone(t.rows.tally.Workflows)
+	data, err := json.Marshal(tally{Workflows: counted, Owner: t.rows.tally.Owner, Epoch: t.rows.tally.Epoch})
+	d.add(data)
+	return err
+}

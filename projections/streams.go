@@ -1,0 +1,231 @@
+package projections
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/cockroachdb/pebble/v2"
+)
+
+// stream goes through places of the list, forwards only.
+type stream interface {
+	// seek goes to the first place at or after c, and returns it; not ok: there is none.
+	seek(c Cursor) (at Cursor, ok bool, err error)
+	close() error
+}
+
+// errSpent: as many entries were looked at as a page may.
+var errSpent = errors.New("the page's bound of entries is reached")
+
+// source makes the streams of one partition, on one snapshot.
+type source struct {
+	s    *Store
+	db   pebble.Reader
+	keys keyspace
+	left int // entries that may still be looked at
+}
+
+// spend counts an entry that is looked at.
+func (s *source) spend() error {
+	if s.left--; s.left < 0 {
+		return errSpent
+	}
+	return nil
+}
+
+func (s *source) iterator(kind byte, f facet) (it *pebble.Iterator, prefix []byte, err error) {
+	prefix = s.keys.key(kind, string(f))
+	upper := append(bytes.Clone(prefix), bytes.Repeat([]byte{0xff}, 9)...) // places begin with eight bytes, and of these the first isn't all ones after 1970
+	if it, err = s.db.NewIter(&pebble.IterOptions{LowerBound: prefix, UpperBound: upper}); err != nil {
+		err = fmt.Errorf("projections: read the index of partition %d in %s: %w", s.keys.partition, s.s.dir, err)
+	}
+	return it, prefix, err
+}
+
+// entries is the stream of a facet of which each task has an entry.
+type entries struct {
+	from   *source
+	it     *pebble.Iterator
+	prefix []byte
+	key    []byte
+	at     Cursor
+	ok     bool // at is where it is
+}
+
+func (s *source) entries(f facet) (stream, error) {
+	it, prefix, err := s.iterator(kindIndex, f)
+	if err != nil {
+		return nil, err
+	}
+	return &entries{from: s, it: it, prefix: prefix}, nil
+}
+
+func (e *entries) seek(c Cursor) (Cursor, bool, error) {
+	if e.ok && e.at.compare(c) >= 0 {
+		return e.at, true, nil
+	}
+	if err := e.from.spend(); err != nil {
+		return e.at, false, err
+	}
+	e.key = binary.BigEndian.AppendUint64(append(e.key[:0], e.prefix...), newestFirst(c.Submitted))
+	e.key = append(e.key, c.Task...)
+	e.ok = false
+	if !e.it.SeekGE(e.key) {
+		return e.at, false, e.it.Error()
+	}
+	at, err := cutIndexKey(e.it.Key()[len(e.prefix):])
+	if err != nil {
+		return e.at, false, e.from.s.unreadable(e.from.keys, kindIndex, string(e.it.Key()), err)
+	}
+	e.at, e.ok = at, true
+	return at, true, nil
+}
+
+func (e *entries) close() error { return e.it.Close() }
+
+// posts is the stream of a facet that is posted. It holds the tasks of one second.
+type posts struct {
+	from   *source
+	it     *pebble.Iterator
+	prefix []byte
+	key    []byte
+	bucket int64
+	loaded bool
+	tasks  []Cursor // of the bucket, in order
+	next   int      // in tasks
+}
+
+func (s *source) posts(f facet) (stream, error) {
+	it, prefix, err := s.iterator(kindPosting, f)
+	if err != nil {
+		return nil, err
+	}
+	return &posts{from: s, it: it, prefix: prefix}, nil
+}
+
+func (p *posts) seek(c Cursor) (Cursor, bool, error) {
+	for want := c.Submitted / bucketMillis; ; want = p.bucket - 1 {
+		if !p.loaded || p.bucket > want {
+			if err := p.from.spend(); err != nil {
+				return Cursor{}, false, err
+			}
+			if ok, err := p.load(want); err != nil || !ok {
+				return Cursor{}, false, err
+			}
+		}
+		for p.next < len(p.tasks) && p.tasks[p.next].compare(c) < 0 {
+			p.next++
+		}
+		if p.next < len(p.tasks) {
+			return p.tasks[p.next], true, nil
+		}
+	}
+}
+
+// load reads the newest second at or before a bucket of which there are any.
+func (p *posts) load(bucket int64) (ok bool, err error) {
+	p.key = binary.BigEndian.AppendUint64(append(p.key[:0], p.prefix...), newestFirst(bucket))
+	p.tasks, p.next, p.loaded = p.tasks[:0], 0, false
+	for ok = p.it.SeekGE(p.key); ok; ok = p.it.Next() {
+		rest := p.it.Key()[len(p.prefix):]
+		if len(rest) != 16 {
+			return false, p.damaged(errNoEntry)
+		}
+		at := int64(^binary.BigEndian.Uint64(rest))
+		if p.loaded && at != p.bucket {
+			break
+		}
+		p.bucket, p.loaded = at, true
+		data, err := p.it.ValueAndErr()
+		if err != nil {
+			return false, err
+		}
+		if err := readPosting(at, data, func(c Cursor) { p.tasks = append(p.tasks, c) }); err != nil {
+			return false, p.damaged(err)
+		}
+	}
+	slices.SortFunc(p.tasks, Cursor.compare)
+	return p.loaded, p.it.Error()
+}
+
+func (p *posts) damaged(err error) error {
+	return p.from.s.unreadable(p.from.keys, kindPosting, string(p.it.Key()[prefixBytes:]), err)
+}
+
+func (p *posts) close() error { return p.it.Close() }
+
+// union goes through the places of any of its streams.
+type union struct {
+	of []*member
+}
+
+// member is a stream and where it is.
+type member struct {
+	stream
+	at    Cursor
+	begun bool
+	over  bool
+}
+
+func (u union) seek(c Cursor) (first Cursor, ok bool, err error) {
+	for _, m := range u.of {
+		if !m.over && (!m.begun || m.at.compare(c) < 0) {
+			var found bool
+			if m.at, found, err = m.seek(c); err != nil {
+				return c, false, err
+			}
+			m.begun, m.over = true, !found
+		}
+		if !m.over && (!ok || m.at.compare(first) < 0) {
+			first, ok = m.at, true
+		}
+	}
+	return first, ok, nil
+}
+
+func (u union) close() (err error) {
+	for _, m := range u.of {
+		err = errors.Join(err, m.close())
+	}
+	return err
+}
+
+// intersection goes through the places that all of its streams have. at is how far it has
+// come: nothing before it is left.
+type intersection struct {
+	of     []stream
+	at     Cursor
+	oldest int64 // submissions before it are left out
+}
+
+func (x *intersection) seek(c Cursor) (Cursor, bool, error) {
+	x.at = c
+	for agreed := 0; ; {
+		for _, s := range x.of {
+			at, ok, err := s.seek(x.at)
+			if err != nil || !ok || at.Submitted < x.oldest {
+				return x.at, false, err
+			}
+			if at == x.at {
+				if agreed++; agreed >= len(x.of) {
+					return at, true, nil
+				}
+				continue
+			}
+			x.at, agreed = at, 1
+			if len(x.of) == 1 {
+				return at, true, nil
+			}
+		}
+	}
+}
+
+func (x *intersection) close() (err error) {
+	for _, s := range x.of {
+		err = errors.Join(err, s.close())
+	}
+	return err
+}
