@@ -106,7 +106,7 @@ func (l *local) startRoles(ctx context.Context, o localOptions) error {
 	if err := l.StartSupervisor(ctx, 0); err != nil {
 		return err
 	}
-	if err := l.StartAudit(ctx, o.observe); err != nil {
+	if _, err := l.StartAudit(ctx, o.observe); err != nil {
 		return err
 	}
 	if l.world == nil {

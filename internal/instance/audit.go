@@ -2,26 +2,164 @@ package instance
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/kafka"
 	"github.com/waybill-run/waybill/projections"
 )
 
-const auditSaveEvery = time.Second
+// When the audit saves: by time, and by what a partition would write, in a rebuild.
+const (
+	auditSaveEvery = time.Second
+	auditSaveBytes = 8 << 20
+)
 
-// auditor keeps the timelines of the partitions that its follower owns. start
-// is called from the follower's goroutine, the rest from the loop's.
-type auditor struct {
+// Audit is what a process knows of all tasks of the partitions that it reads: the
+// timelines and the task list. Answers come from its Store, which has what was saved,
+// once a second; Fresh and Wait say when that is enough. It may be used by several
+// goroutines.
+type Audit struct {
 	store *projections.Store
-	mu    sync.Mutex
-	views map[int32]*projections.Timelines
+
+	mu       sync.Mutex // guards what follows; held while records are applied and saved
+	views    map[int32]*projections.Timelines
+	progress map[int32]Progress
+	passed   chan struct{} // closed, and another made, when the progress has changed
+	news     map[chan struct{}]bool
+
+	saves sync.Mutex // guards next
+	next  *save      // that has not begun; nil: nobody waits for one
+	one   chan struct{}
 }
 
-// start says where to begin reading a partition that came.
-func (a *auditor) start(_ context.Context, _ string, p int32) (int64, bool, error) {
+// Progress says how far a partition has been read.
+type Progress struct {
+	Next   int64 // everything below is applied
+	End    int64 // the end of the log, when it was last seen
+	Behind bool  // there is more than what is applied
+}
+
+// save is a save that is to come, and who waits for it.
+type save struct {
+	of   map[int32]bool
+	done chan struct{}
+	err  error
+}
+
+func newAudit(store *projections.Store) *Audit {
+	return &Audit{store: store, views: map[int32]*projections.Timelines{}, progress: map[int32]Progress{},
+		passed: make(chan struct{}), news: map[chan struct{}]bool{}, one: make(chan struct{}, 1)}
+}
+
+// Store is where the answers are. It is closed when the audit ends.
+func (a *Audit) Store() *projections.Store { return a.store }
+
+// Owned lists the partitions that this process reads now, in order. The others are read by other
+// processes, or by none while the group is rearranged.
+func (a *Audit) Owned() []int32 {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return slices.Sorted(maps.Keys(a.progress))
+}
+
+// Progress says how far the partitions that this process reads have been read.
+func (a *Audit) Progress() map[int32]Progress {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return maps.Clone(a.progress)
+}
+
+// Fresh saves what these partitions have in memory, so that what was applied before the call
+// is in the store. Callers share a save: there is one at a time, and all who come while it
+// lasts wait for the next. A partition that isn't read here is left out. The error is that of ctx, or why the
+// store failed.
+func (a *Audit) Fresh(ctx context.Context, ps ...int32) error {
+	a.saves.Lock()
+	s := a.next
+	if s == nil {
+		s = &save{of: map[int32]bool{}, done: make(chan struct{})}
+		a.next = s
+		go a.run(s)
+	}
+	for _, p := range ps {
+		s.of[p] = true
+	}
+	a.saves.Unlock()
+	select {
+	case <-s.done:
+		return s.err
+	case <-ctx.Done():
+		return fmt.Errorf("audit: save the task list: %w", ctx.Err())
+	}
+}
+
+// run does a save once the one before is over.
+func (a *Audit) run(s *save) {
+	a.one <- struct{}{}
+	a.saves.Lock()
+	a.next = nil
+	a.saves.Unlock()
+	s.err = a.save(func(p int32) bool { return s.of[p] })
+	<-a.one
+	close(s.done)
+}
+
+// Wait waits until everything of a partition below the offset is applied, then saves it: the
+// store then has it. Where this process doesn't read the partition it waits until it does. The error is
+// that of ctx, and says how far it was.
+func (a *Audit) Wait(ctx context.Context, p int32, offset int64) error {
+	for {
+		a.mu.Lock()
+		at, owned := a.progress[p]
+		passed := a.passed
+		a.mu.Unlock()
+		if owned && at.Next >= offset {
+			return a.Fresh(ctx, p)
+		}
+		select {
+		case <-passed:
+		case <-ctx.Done():
+			if !owned {
+				return fmt.Errorf("audit: partition %d isn't read here: %w", p, ctx.Err())
+			}
+			return fmt.Errorf("audit: partition %d is read up to offset %d, not %d: %w", p, at.Next, offset, ctx.Err())
+		}
+	}
+}
+
+// Subscribe returns a channel that receives when records were applied, once for all that were since it was
+// last received from. cancel ends it.
+func (a *Audit) Subscribe() (news <-chan struct{}, cancel func()) {
+	c := make(chan struct{}, 1)
+	a.mu.Lock()
+	a.news[c] = true
+	a.mu.Unlock()
+	return c, func() {
+		a.mu.Lock()
+		delete(a.news, c)
+		a.mu.Unlock()
+	}
+}
+
+// position is what an audit asks of its follower.
+type position interface {
+	Assigned() map[int32]uint64
+	Position(topic string, p int32) (offset int64, ok bool)
+	HighWatermark(topic string, p int32) (offset int64, ok bool)
+	Tail(topic string, p int32) (offset int64, ok bool)
+}
+
+var _ position = (*kafka.Follower)(nil)
+
+// start says where to begin reading a partition that came. It is called from the
+// follower's goroutine.
+func (a *Audit) start(_ context.Context, _ string, p int32) (int64, bool, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if old := a.views[p]; old != nil {
@@ -29,6 +167,7 @@ func (a *auditor) start(_ context.Context, _ string, p int32) (int64, bool, erro
 			return 0, false, fmt.Errorf("%w: %w", errStore, err)
 		}
 		old.Close()
+		delete(a.views, p)
 	}
 	v, err := a.store.Timelines(p)
 	if err != nil {
@@ -38,9 +177,11 @@ func (a *auditor) start(_ context.Context, _ string, p int32) (int64, bool, erro
 	return v.Next(), true, nil
 }
 
-func (a *auditor) apply(assigned map[int32]uint64, records []events.Record) error {
+// apply takes in what was polled.
+func (a *Audit) apply(at position, topic string, records []events.Record) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	assigned := at.Assigned()
 	for p, v := range a.views {
 		if _, ok := assigned[p]; !ok {
 			if err := v.Save(); err != nil {
@@ -50,30 +191,84 @@ func (a *auditor) apply(assigned map[int32]uint64, records []events.Record) erro
 			delete(a.views, p)
 		}
 	}
+	if err := a.applyRecords(records); err != nil {
+		return err
+	}
+	a.advance(at, topic)
+	if len(records) > 0 {
+		for c := range a.news {
+			select {
+			case c <- struct{}{}:
+			default: // told already
+			}
+		}
+	}
+	return nil
+}
+
+func (a *Audit) applyRecords(records []events.Record) error {
+	for _, v := range a.views {
+		v.BeginLookups()
+	}
+	defer func() {
+		for _, v := range a.views {
+			v.EndLookups()
+		}
+	}()
 	for i := range records {
 		v := a.views[records[i].Partition]
 		if v == nil {
 			continue // it went; its next owner reads on from what was saved
 		}
 		if err := v.Apply(&records[i]); err != nil {
-			return err
+			return fmt.Errorf("%w: %w", errStore, err)
+		}
+		if v.ChangedBytes() > auditSaveBytes {
+			if err := v.Save(); err != nil {
+				return fmt.Errorf("%w: %w", errStore, err)
+			}
 		}
 	}
 	return nil
 }
 
-func (a *auditor) save() error {
+// advance notes how far the partitions are, and wakes who waits for it.
+func (a *Audit) advance(at position, topic string) {
+	progress := map[int32]Progress{}
+	for p := range a.views {
+		next, ok := at.Position(topic, p)
+		if !ok {
+			continue
+		}
+		end, _ := at.HighWatermark(topic, p)
+		tail, _ := at.Tail(topic, p)
+		end = max(end, tail, next)
+		progress[p] = Progress{Next: next, End: end, Behind: next < end}
+	}
+	if !maps.Equal(progress, a.progress) {
+		a.progress = progress
+		close(a.passed)
+		a.passed = make(chan struct{})
+	}
+}
+
+// save saves some partitions; nil: all.
+func (a *Audit) save(which func(int32) bool) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	for _, v := range a.views {
+	for p, v := range a.views {
+		if which != nil && !which(p) {
+			continue
+		}
 		if err := v.Save(); err != nil {
-			return err
+			return fmt.Errorf("%w: %w", errStore, err)
 		}
 	}
 	return nil
 }
 
-func (a *auditor) close() {
+// close lets go of all partitions. The audit may begin again.
+func (a *Audit) close() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, v := range a.views {
@@ -81,6 +276,54 @@ func (a *auditor) close() {
 			v.Close()
 		} else {
 			v.Discard() // the store says why, to whoever closes it
+		}
+	}
+	clear(a.views)
+	a.progress = map[int32]Progress{}
+}
+
+// StartAudit keeps the timelines and the task list until ctx ends. observe, which may be nil, is
+// shown every record that the audit reads, from the start of an empty store.
+func (n *Instance) StartAudit(ctx context.Context, observe func([]events.Record)) (*Audit, error) {
+	store, err := n.store(ctx, projections.ViewTimelines)
+	if err != nil {
+		return nil, err
+	}
+	a := newAudit(store)
+	n.roles.Go(func() error {
+		err := n.again(ctx, "audit", func(ctx context.Context) error { return n.audit(ctx, a, observe) })
+		return errors.Join(err, closeStore(store))
+	})
+	return a, nil
+}
+
+// audit follows events.
+func (n *Instance) audit(ctx context.Context, a *Audit, observe func([]events.Record)) error {
+	defer a.close()
+	topic := n.Kafka.Namespace.Events()
+	follower, err := kafka.OpenFollower(ctx, kafka.FollowerConfig{Config: n.Kafka, Group: n.Kafka.Namespace.AuditGroup(),
+		Topics: []string{topic}, Partitions: n.Partitions, Start: a.start, SessionTimeout: n.c.Session, FetchMaxWait: n.c.FetchMaxWait})
+	if err != nil {
+		return err
+	}
+	defer follower.Close()
+	saved := time.Now()
+	for {
+		records, err := follower.Poll(ctx)
+		if err != nil {
+			return err
+		}
+		if err := a.apply(follower, topic, records); err != nil {
+			return err
+		}
+		if observe != nil {
+			observe(records)
+		}
+		if time.Since(saved) > auditSaveEvery {
+			if err := a.save(nil); err != nil {
+				return err
+			}
+			saved = time.Now()
 		}
 	}
 }

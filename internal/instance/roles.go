@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/waybill-run/waybill/agent"
-	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/kafka"
 	"github.com/waybill-run/waybill/projections"
 	"github.com/waybill-run/waybill/scheduler"
@@ -228,49 +227,4 @@ func (n *Instance) StartAgent(ctx context.Context, name string, concurrency int,
 			Namespace: n.Kafka.Namespace, Source: n.source("agent/" + name), Clock: n.Clock.Now, Concurrency: concurrency, Breaker: breaker, Listener: n.agentListener(name),
 		}, h)
 	})
-}
-
-// StartAudit keeps the timelines until ctx ends. observe, which may be nil, is
-// shown every record that the audit reads, from the start of an empty store.
-func (n *Instance) StartAudit(ctx context.Context, observe func([]events.Record)) error {
-	store, err := n.store(ctx, projections.ViewTimelines)
-	if err != nil {
-		return err
-	}
-	n.roles.Go(func() error {
-		err := n.again(ctx, "audit", func(ctx context.Context) error { return n.audit(ctx, store, observe) })
-		return errors.Join(err, closeStore(store))
-	})
-	return nil
-}
-
-// audit follows events and keeps every task's timeline.
-func (n *Instance) audit(ctx context.Context, store *projections.Store, observe func([]events.Record)) error {
-	a := &auditor{store: store, views: map[int32]*projections.Timelines{}}
-	defer a.close()
-	follower, err := kafka.OpenFollower(ctx, kafka.FollowerConfig{Config: n.Kafka, Group: n.Kafka.Namespace.AuditGroup(),
-		Topics: []string{n.Kafka.Namespace.Events()}, Partitions: n.Partitions, Start: a.start, SessionTimeout: n.c.Session, FetchMaxWait: n.c.FetchMaxWait})
-	if err != nil {
-		return err
-	}
-	defer follower.Close()
-	saved := time.Now()
-	for {
-		records, err := follower.Poll(ctx)
-		if err != nil {
-			return err
-		}
-		if err := a.apply(follower.Assigned(), records); err != nil {
-			return err
-		}
-		if observe != nil {
-			observe(records)
-		}
-		if time.Since(saved) > auditSaveEvery {
-			if err := a.save(); err != nil {
-				return fmt.Errorf("%w: %w", errStore, err)
-			}
-			saved = time.Now()
-		}
-	}
 }
