@@ -21,7 +21,8 @@ type history struct {
 	offset int64
 	inbox  int64
 	made   int
-	input  int // bytes of a task's input
+	input  int  // bytes of a task's input
+	vary   bool // workflows, labels and priorities differ
 }
 
 const testPartition = 2
@@ -68,6 +69,13 @@ func (h *history) submit() events.Record {
 	f := &events.TaskReceived{Workflow: "order", Version: 1, Digest: "d", Plan: testPlan, Input: []byte(`{"items":"` + strings.Repeat("x", h.input) + `"}`)}
 	if h.rnd.IntN(3) == 0 {
 		f.Labels = map[string]string{"shop": "a\"b", "käse": "x"}
+	}
+	if h.vary {
+		f.Workflow, f.Version, f.Priority = []string{"order", "order/2", "or\x00der"}[h.rnd.IntN(3)], 1+h.rnd.IntN(3), h.rnd.IntN(3)
+		f.Labels = map[string]string{}
+		for range h.rnd.IntN(3) {
+			f.Labels[[]string{"shop", "shop\x00", "region", "region\x01"}[h.rnd.IntN(4)]] = []string{"", "a", "\x00a", "b"}[h.rnd.IntN(4)]
+		}
 	}
 	return h.record(&events.Event{Task: id, Seq: 1, Epoch: h.state.Epoch, Fact: f})
 }
@@ -125,7 +133,7 @@ func (h *history) proposal(t *events.Task) *events.Event {
 	case 0, 1:
 		return due(30*time.Minute, events.TimerTask, &events.TaskStarted{})
 	case 2, 3, 4, 5, 6:
-		return due(10*time.Second, events.TimerAttempt, &events.AttemptStarted{Kind: kind, Step: step, Attempt: attempt + 1, Agent: "a", Operation: "o", Key: "k", Input: []byte(`{"n":1}`)})
+		return due(10*time.Second, events.TimerAttempt, &events.AttemptStarted{Kind: kind, Step: step, Attempt: attempt + 1, Agent: step[:1], Operation: "o", Key: "k", Input: []byte(`{"n":1}`)})
 	case 7, 8, 9, 10, 11:
 		return plain(&events.AttemptCompleted{Kind: kind, Step: step, Attempt: attempt, Output: []byte(`{"ok":true}`)})
 	case 12:

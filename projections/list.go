@@ -47,12 +47,17 @@ type Page struct {
 // List returns up to limit tasks (at most MaxPageTasks) of some partitions that pass the filter, the
 // newest submission first, that come after a place in the list. It answers from what was saved, on
 // one snapshot, and may be called from several goroutines.
-func (s *Store) List(ctx context.Context, partitions []int32, f Filter, after Cursor, limit int) (page Page, err error) {
+func (s *Store) List(ctx context.Context, partitions []int32, f Filter, after Cursor, limit int) (Page, error) {
+	return s.list(ctx, partitions, &f, after, limit, max(leastLooked, MostLooked/max(1, len(partitions))))
+}
+
+// list is List; looks are the entries that it may look at in each partition.
+func (s *Store) list(ctx context.Context, partitions []int32, f *Filter, after Cursor, limit, looks int) (page Page, err error) {
 	limit = max(1, min(limit, MaxPageTasks))
 	page.AsOf = map[int32]int64{}
 	err = s.use(func(db *pebble.DB) error {
 		snapshot := db.NewSnapshot()
-		l := lister{s: s, db: snapshot, f: &f, looks: max(leastLooked, MostLooked/max(1, len(partitions)))}
+		l := lister{s: s, db: snapshot, f: f, looks: looks}
 		err := l.open(partitions, f.from(after), page.AsOf)
 		if err == nil {
 			err = l.page(ctx, &page, limit)

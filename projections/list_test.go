@@ -1,0 +1,320 @@
+package projections_test
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/projections"
+)
+
+// summaries are what the plain fold says of the tasks. Agents are those of the events,
+// which in these histories are the first letters of the steps.
+func (h *history) summaries() map[string]*events.Summary {
+	all := map[string]*events.Summary{}
+	for id, t := range h.tasks {
+		s := t.Summary()
+		for i := range s.Steps {
+			p := &s.Steps[i]
+			at, _ := t.Plan.Step(p.ID)
+			if u := t.Steps[at].Undo; t.Steps[at].StartedSeq > 0 || u != nil && u.StartedSeq > 0 {
+				p.Agent = p.ID[:1]
+			}
+		}
+		all[id] = s
+	}
+	return all
+}
+
+// listed is the list by a look at every task.
+func listed(all map[string]*events.Summary, f projections.Filter) []*events.Summary {
+	var got []*events.Summary
+	for _, s := range all {
+		if matches(s, &f) {
+			got = append(got, s)
+		}
+	}
+	slices.SortFunc(got, func(a, b *events.Summary) int {
+		return cmp.Or(b.SubmittedAt.Compare(a.SubmittedAt), cmp.Compare(a.ID, b.ID))
+	})
+	return got
+}
+
+func matches(s *events.Summary, f *projections.Filter) bool {
+	for k, v := range f.Labels {
+		if got, ok := s.Labels[k]; !ok || got != v {
+			return false
+		}
+	}
+	return (len(f.States) == 0 || slices.Contains(f.States, s.State)) &&
+		(f.Workflow == "" || s.Workflow == f.Workflow && (f.Version == 0 || s.Version == f.Version)) &&
+		(f.StepInError == "" || slices.Contains(s.InError(), f.StepInError)) &&
+		(f.Agent == "" || slices.Contains(s.WaitingFor(), f.Agent)) &&
+		(f.Since.IsZero() || !s.SubmittedAt.Before(f.Since)) && (f.Until.IsZero() || s.SubmittedAt.Before(f.Until)) &&
+		(f.DueBefore.IsZero() || s.Open() && !s.CompleteBy.IsZero() && s.CompleteBy.Before(f.DueBefore))
+}
+
+// randomFilter is of two or three things at a time.
+func randomFilter(rnd *rand.Rand, all []*events.Summary) (f projections.Filter) {
+	if len(all) == 0 {
+		return f
+	}
+	one := func() *events.Summary { return all[rnd.IntN(len(all))] }
+	for range rnd.IntN(4) {
+		switch rnd.IntN(8) {
+		case 0:
+			for range 1 + rnd.IntN(3) {
+				f.States = append(f.States, events.TaskStates[rnd.IntN(len(events.TaskStates))])
+			}
+		case 1:
+			f.Workflow = one().Workflow
+		case 2:
+			f.Workflow, f.Version = one().Workflow, one().Version
+		case 3:
+			f.Labels = maps.Clone(one().Labels)
+		case 4:
+			f.StepInError = testPlan.Steps[rnd.IntN(3)].ID
+		case 5:
+			f.Agent = testPlan.Steps[rnd.IntN(3)].ID[:1]
+		case 6:
+			f.Since, f.Until = one().SubmittedAt.Add(time.Duration(rnd.IntN(3))*400*time.Microsecond), one().SubmittedAt.Add(time.Duration(rnd.IntN(3))*400*time.Microsecond)
+			if rnd.IntN(2) == 0 {
+				f.Since = time.Time{}
+			}
+		default:
+			f.DueBefore = one().CompleteBy.Add(time.Duration(rnd.IntN(2)) * time.Millisecond)
+		}
+	}
+	return f
+}
+
+// readAll reads a list page by page, with bounds drawn anew for each.
+func readAll(t *testing.T, s *projections.Store, rnd *rand.Rand, f projections.Filter) (tasks []events.Summary) {
+	t.Helper()
+	var after projections.Cursor
+	for pages := 0; ; pages++ {
+		if pages > 100_000 {
+			t.Fatalf("%+v: the list doesn't end; at %+v", f, after)
+		}
+		limit, looks := 1+rnd.IntN(30), 1<<30
+		if rnd.IntN(2) == 0 {
+			looks = 1 + rnd.IntN(8)
+		}
+		page, err := s.ListWithin(context.Background(), []int32{testPartition, 0}, f, after, limit, looks)
+		if err != nil || len(page.Tasks) > limit {
+			t.Fatalf("%d tasks, %v", len(page.Tasks), err)
+		}
+		if _, ok := page.AsOf[testPartition]; !ok || len(page.AsOf) != 2 {
+			t.Fatalf("as of %v", page.AsOf)
+		}
+		tasks = append(tasks, page.Tasks...)
+		if page.Next == nil {
+			return tasks
+		}
+		if !(strings.ToValidUTF8(page.Next.Task, "") == page.Next.Task) {
+			t.Fatalf("%q can't be passed on as JSON", page.Next.Task)
+		}
+		if *page.Next == after {
+			t.Fatalf("%+v: no page goes on from %+v", f, after)
+		}
+		after = *page.Next
+	}
+}
+
+// audited is a store of timelines, and what a process does with it.
+type audited struct {
+	t  *testing.T
+	fs *vfs.MemFS
+	o  projections.Options
+	s  *projections.Store
+	v  *projections.Timelines
+}
+
+func (a *audited) open() {
+	a.t.Helper()
+	a.o.FS = a.fs
+	var err error
+	if a.s, err = projections.Open("data/timelines", identity(projections.ViewTimelines), a.o); err == nil {
+		a.v, err = a.s.Timelines(testPartition)
+	}
+	if err != nil {
+		a.t.Fatal(err)
+	}
+}
+
+// act does something that a process does beside reading.
+func (a *audited) act(what int) {
+	a.t.Helper()
+	switch {
+	case what < 30:
+		a.save()
+	case what < 33:
+		a.save()
+		if err := a.s.Flush(); err != nil {
+			a.t.Fatal(err)
+		}
+	case what == 33: // a crash of the machine
+		fs := a.fs.CrashClone(vfs.CrashCloneCfg{})
+		a.v.Close()
+		closeStore(a.t, a.s)
+		a.fs = fs
+		a.open()
+	case what == 34:
+		a.v.Close()
+		closeStore(a.t, a.s)
+		a.open()
+	}
+}
+
+func (a *audited) save() {
+	a.t.Helper()
+	if err := a.v.Save(); err != nil {
+		a.t.Fatal(err)
+	}
+}
+
+// TestListIsWhatTheFoldSays: over random histories, with saves, flushes, ends of the process and of
+// the machine at random, the rows are the tasks, every list is that by a look at every task, however
+// it is cut in pages, the counts are those of the tasks, and the index has what the rows
+// say and nothing else.
+func TestListIsWhatTheFoldSays(t *testing.T) {
+	full, filters := 0, 0
+	for seed := range uint64(6) {
+		rnd := rand.New(rand.NewPCG(seed, 9))
+		h := newHistory(seed)
+		h.vary = true
+		a := &audited{t: t, fs: vfs.NewCrashableMem(), o: projections.Options{HotBytes: 1 + rnd.IntN(20_000)}}
+		a.open()
+		var log []events.Record
+		for len(log) < 1500 {
+			r := h.next()
+			log = append(log, r)
+			if rnd.IntN(10) == 0 {
+				a.v.BeginLookups()
+			}
+			apply(t, a.v, []events.Record{r})
+			if rnd.IntN(10) == 0 {
+				a.v.EndLookups()
+			}
+			if rnd.IntN(5) == 0 {
+				a.v.EndLookups()
+				a.act(rnd.IntN(100))
+				apply(t, a.v, log) // what was lost
+			}
+			if len(log)%150 > 0 {
+				continue
+			}
+			a.v.EndLookups()
+			a.save()
+			all := h.summaries()
+			a.checkRows(all)
+			a.checkCounts(all, log)
+			every := slices.Collect(maps.Values(all))
+			for range 40 {
+				f := randomFilter(rnd, every)
+				want := listed(all, f)
+				got := readAll(t, a.s, rnd, f)
+				if len(want) > 0 {
+					full++
+				}
+				filters++
+				if !slices.EqualFunc(got, want, func(g events.Summary, w *events.Summary) bool { return string(g.Encode()) == string(w.Encode()) }) {
+					t.Fatalf("seed %d at %d: %+v\n got %s\nwant %s", seed, len(log), f, ids(got), ids(values(want)))
+				}
+			}
+		}
+		b := &audited{t: t, fs: vfs.NewCrashableMem()}
+		b.open()
+		apply(t, b.v, log)
+		want, errA := b.v.Digest()
+		got, errB := a.v.Digest()
+		if got != want || errA != nil || errB != nil {
+			t.Fatalf("seed %d: digest %s, of a rebuild %s, %v %v", seed, got, want, errA, errB)
+		}
+		for _, x := range []*audited{a, b} {
+			x.v.Close()
+			closeStore(t, x.s)
+		}
+	}
+	if full < filters/4 {
+		t.Errorf("only %d of %d lists had a task: it proves little", full, filters)
+	}
+}
+
+func values(all []*events.Summary) (out []events.Summary) {
+	for _, s := range all {
+		out = append(out, *s)
+	}
+	return out
+}
+
+func ids(all []events.Summary) string {
+	var out []string
+	for _, s := range all {
+		out = append(out, fmt.Sprintf("%s@%d %s", s.ID, s.SubmittedAt.UnixMilli(), s.State))
+	}
+	return strings.Join(out, ", ")
+}
+
+func (a *audited) checkRows(all map[string]*events.Summary) {
+	a.t.Helper()
+	var want []string
+	for id, w := range all {
+		got, next, err := a.s.Summary(testPartition, id)
+		if err != nil || next != a.v.Next() || string(got.Encode()) != string(w.Encode()) {
+			a.t.Fatalf("row of %s, as of %d: %v\n got %s\nwant %s", id, next, err, got.Encode(), w.Encode())
+		}
+		want = append(want, projections.WantedEntries(w)...)
+	}
+	if got, _, err := a.s.Summary(testPartition, "nobody"); got != nil || err != nil {
+		a.t.Fatalf("a row of nobody: %v %v", got, err)
+	}
+	slices.Sort(want)
+	got, err := a.v.IndexEntries()
+	if err != nil || !slices.Equal(got, want) {
+		a.t.Fatalf("the index: %v\n got %s\nwant %s", err, strings.Join(got, "\n     "), strings.Join(want, "\n     "))
+	}
+}
+
+func (a *audited) checkCounts(all map[string]*events.Summary, log []events.Record) {
+	a.t.Helper()
+	want := projections.Counts{Tasks: map[events.TaskState]int64{}, Workflows: map[string]map[events.TaskState]int64{}, Events: map[string]int64{}}
+	for _, s := range all {
+		want.Tasks[s.State]++
+		key := s.Workflow + "/" + strconv.Itoa(s.Version)
+		if want.Workflows[key] == nil {
+			want.Workflows[key] = map[events.TaskState]int64{}
+		}
+		want.Workflows[key][s.State]++
+		if due := s.Due(); s.Open() && !due.IsZero() && (want.OldestDue.IsZero() || due.Before(want.OldestDue)) {
+			want.OldestDue = due
+		}
+	}
+	var state events.PartitionState
+	for i := range log {
+		e, err := events.DecodeEvent(&log[i])
+		if err == nil {
+			err = state.Evolve(e)
+		}
+		if err != nil {
+			a.t.Fatal(err)
+		}
+		want.Events[e.Fact.Type()]++
+	}
+	want.Owner, want.Epoch = state.Owner, state.Epoch
+	got, next, err := a.s.Counts(testPartition)
+	if err != nil || next != a.v.Next() || !reflect.DeepEqual(got, want) {
+		a.t.Fatalf("counts as of %d: %v\n got %+v\nwant %+v", next, err, got, want)
+	}
+}
