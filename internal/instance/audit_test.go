@@ -1,0 +1,259 @@
+package instance_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/instance"
+	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/kafkatest"
+	"github.com/waybill-run/waybill/projections"
+)
+
+const auditPartitions = 3
+
+// auditLog is a log of events that this test writes itself, and what is in it.
+type auditLog struct {
+	t     *testing.T
+	cfg   kafka.Config
+	admin *kafka.Admin
+	out   *kafka.Producer
+	at    time.Time
+	tasks map[int32][]string
+	made  int
+}
+
+func newAuditLog(t *testing.T) *auditLog {
+	t.Helper()
+	broker := kafkatest.Embedded(t)
+	l := &auditLog{t: t, at: time.Now().Add(-time.Hour), tasks: map[int32][]string{},
+		cfg: kafka.Config{Brokers: broker.Addrs, Namespace: broker.Namespace(t), ClientID: "test", Dial: broker.Dial}}
+	var err error
+	if l.admin, err = kafka.OpenAdmin(l.cfg); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(l.admin.Close)
+	if _, err := l.admin.CreateTopics(t.Context(), kafka.Topics{Partitions: auditPartitions, Replication: 1}); err != nil {
+		t.Fatal(err)
+	}
+	if l.out, err = kafka.OpenProducer(l.cfg); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(l.out.Close)
+	return l
+}
+
+// write writes n tasks up to a stage of their life, and returns where the partitions then end.
+func (l *auditLog) write(n, stages int) map[int32]int64 {
+	l.t.Helper()
+	for range n {
+		l.made++
+		task := &pastTask{id: fmt.Sprintf("order-%06d", l.made)}
+		p := events.Partition([]byte(task.id), auditPartitions)
+		l.tasks[p] = append(l.tasks[p], task.id)
+		for stage := range stages {
+			l.at = l.at.Add(time.Millisecond)
+			e := task.event(stage)
+			e.At, e.Due, e.Cause = events.Millis(l.at), events.Millis(e.Due), events.Cause{Inbox: events.Replies, Partition: p}
+			value := e.Value()
+			task.prev = events.Hash(e.Fact.Type(), value)
+			l.out.SendAsync(l.t.Context(), e.Record(l.cfg.Namespace, "s", p, value), func(_ events.Record, err error) {
+				if err != nil {
+					l.t.Error(err)
+				}
+			})
+		}
+	}
+	if err := l.out.Flush(l.t.Context()); err != nil {
+		l.t.Fatal(err)
+	}
+	ends, err := l.admin.EndOffsets(l.t.Context(), l.cfg.Namespace.Events())
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	return ends
+}
+
+// auditing is a process that runs the audit.
+type auditing struct {
+	*instance.Audit
+	stop func()
+}
+
+func (l *auditLog) audit(dir string, observe func([]events.Record)) *auditing {
+	l.t.Helper()
+	n, err := instance.Open(l.t.Context(), l.cfg, instance.Config{DataDir: dir, Metrics: instance.NewMetrics(), Log: slog.New(slog.DiscardHandler), OwnClock: true})
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(l.t.Context())
+	started, ended := make(chan *instance.Audit, 1), make(chan error, 1)
+	go func() {
+		ended <- n.Run(ctx, func(ctx context.Context) error {
+			a, err := n.StartAudit(ctx, observe)
+			started <- a
+			return err
+		})
+	}()
+	stop := sync.OnceFunc(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			l.t.Error(err)
+		}
+		n.Close()
+	})
+	l.t.Cleanup(stop)
+	return &auditing{<-started, stop}
+}
+
+var everyPartition = []int32{0, 1, 2}
+
+// list reads the whole list, page by page.
+func (l *auditLog) list(a *auditing, f projections.Filter) (tasks []events.Summary, asOf map[int32]int64) {
+	l.t.Helper()
+	for after := (projections.Cursor{}); ; {
+		page, err := a.Store().List(l.t.Context(), everyPartition, f, after, 700)
+		if err != nil {
+			l.t.Fatal(err)
+		}
+		tasks, asOf = append(tasks, page.Tasks...), page.AsOf
+		if page.Next == nil {
+			return tasks, asOf
+		}
+		after = *page.Next
+	}
+}
+
+// waitAll waits for the ends of all partitions.
+func (l *auditLog) waitAll(a *auditing, ends map[int32]int64) {
+	l.t.Helper()
+	for p, end := range ends {
+		if err := a.Wait(l.t.Context(), p, end); err != nil {
+			l.t.Fatal(err)
+		}
+	}
+}
+
+// TestAuditIsWaitedFor: what was written is in the list when Wait for it has returned, once for all who
+// ask at a time, also what is never saved by time; and one who asks for what isn't there is told
+// how far it is.
+func TestAuditIsWaitedFor(t *testing.T) {
+	l := newAuditLog(t)
+	a := l.audit(t.TempDir(), nil)
+	news, cancel := a.Subscribe()
+	defer cancel()
+	for round := range 3 {
+		ends := l.write(40, 3)
+		var asked sync.WaitGroup
+		for range 4 {
+			asked.Go(func() {
+				for p, end := range ends {
+					if err := a.Wait(t.Context(), p, end); err != nil {
+						t.Error(err)
+					}
+				}
+			})
+		}
+		asked.Wait()
+		tasks, asOf := l.list(a, projections.Filter{Agent: "a"})
+		if want := 40 * (round + 1); len(tasks) != want {
+			t.Fatalf("round %d: %d tasks wait for the agent, want %d", round, len(tasks), want)
+		}
+		for p, end := range ends {
+			if got := a.Progress()[p]; got.Next < end || got.Behind || asOf[p] != end {
+				t.Errorf("partition %d ends at %d: %+v, listed as of %d", p, end, got, asOf[p])
+			}
+		}
+		select {
+		case <-news:
+		default:
+			t.Error("nobody was told that something was applied")
+		}
+	}
+	if got := a.Owned(); fmt.Sprint(got) != fmt.Sprint(everyPartition) {
+		t.Errorf("reads %v", got)
+	}
+	ctx, expired := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer expired()
+	at := a.Progress()[1].Next
+	if err := a.Wait(ctx, 1, at+1); err == nil || ctx.Err() == nil {
+		t.Errorf("waited for what isn't there: %v", err)
+	}
+	c, _, err := a.Store().Counts(1)
+	if err != nil || c.Tasks[events.StateProcessing] != int64(len(l.tasks[1])) || c.OldestDue.IsZero() {
+		t.Errorf("counts %+v, %v; want %d tasks", c, err, len(l.tasks[1]))
+	}
+	a.stop()
+	if _, _, err := a.Store().Counts(1); err == nil {
+		t.Error("the store of an audit that has ended answers")
+	}
+}
+
+// TestAuditAnswersWhileItRebuilds: its directory is deleted, and while it reads the log again it
+// answers with what it has, and says how far that is.
+func TestAuditAnswersWhileItRebuilds(t *testing.T) {
+	l := newAuditLog(t)
+	ends := l.write(1500, 9)
+	dir := t.TempDir()
+	a := l.audit(dir, nil)
+	l.waitAll(a, ends)
+	want, _ := l.list(a, projections.Filter{States: []events.TaskState{events.StateProcessed}})
+	if len(want) != 1500 {
+		t.Fatalf("%d tasks of 1500", len(want))
+	}
+	a.stop()
+	timelines := filepath.Join(dir, projections.ViewTimelines)
+	if files, err := os.ReadDir(timelines); err != nil || len(files) == 0 {
+		t.Fatalf("%d files, %v: nothing to delete", len(files), err)
+	}
+	if err := os.RemoveAll(timelines); err != nil {
+		t.Fatal(err)
+	}
+
+	some, goOn := make(chan struct{}), make(chan struct{})
+	read := 0
+	a = l.audit(dir, func(rs []events.Record) {
+		if read += len(rs); read > 0 && read-len(rs) < 1000 && read >= 1000 { // in the middle of it
+			close(some)
+			<-goOn
+		}
+	})
+	<-some
+	if err := a.Fresh(t.Context(), everyPartition...); err != nil {
+		t.Fatal(err)
+	}
+	got, asOf := l.list(a, projections.Filter{})
+	if len(got) == 0 || len(got) >= len(want) {
+		t.Errorf("%d of %d tasks are listed in the middle of a rebuild", len(got), len(want))
+	}
+	behind := 0
+	for p, at := range a.Progress() {
+		if at.End != ends[p] || at.Next != asOf[p] || at.Behind != (at.Next < at.End) {
+			t.Errorf("partition %d, which ends at %d and is listed as of %d: %+v", p, ends[p], asOf[p], at)
+		}
+		if at.Behind {
+			behind++
+		}
+	}
+	if behind == 0 {
+		t.Error("no partition is behind")
+	}
+	close(goOn)
+	l.waitAll(a, ends)
+	got, _ = l.list(a, projections.Filter{States: []events.TaskState{events.StateProcessed}})
+	if len(got) != len(want) {
+		t.Fatalf("%d tasks after the rebuild, %d before", len(got), len(want))
+	}
+	for i := range got {
+		if string(got[i].Encode()) != string(want[i].Encode()) {
+			t.Errorf("after the rebuild %s, before %s", got[i].Encode(), want[i].Encode())
+		}
+	}
+}
