@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/cockroachdb/pebble/v2"
+
 	"github.com/waybill-run/waybill/events"
 )
 
@@ -24,7 +26,9 @@ func (t *Timelines) HotRows() int { return len(t.rows.byTask) }
 
 // IndexEntries lists all entries of the index, and what they were made from.
 func (t *Timelines) IndexEntries() (entries []string, err error) {
-	err = t.v.eachEntry(func(f facet, c Cursor) { entries = append(entries, fmt.Sprintf("%q %d %q", string(f), c.Submitted, c.Task)) })
+	err = t.v.eachEntry(func(f facet, c Cursor) {
+		entries = append(entries, fmt.Sprintf("%q %d %q", string(f), c.Submitted, c.Task))
+	})
 	if err == nil {
 		err = t.v.each(kindDue, func(rest string, _ []byte) error { entries = append(entries, fmt.Sprintf("due %x", rest)); return nil })
 	}
@@ -46,4 +50,37 @@ func WantedEntries(s *events.Summary) (entries []string) {
 		entries = append(entries, fmt.Sprintf("due %x", keyspace{}.appendDueKey(nil, st.due, s.ID)[prefixBytes:]))
 	}
 	return entries
+}
+
+// Compact writes what is in memory to the disk and puts it in order.
+func (s *Store) Compact() error {
+	if err := s.Flush(); err != nil {
+		return err
+	}
+	return s.use(func(db *pebble.DB) error { return db.Compact(context.Background(), []byte{0}, []byte{0xff}, true) })
+}
+
+// DiskUsage is about how many bytes the timelines take on disk, by what they are.
+func (s *Store) DiskUsage() (map[string]uint64, error) {
+	sizes := map[string]uint64{}
+	err := s.use(func(db *pebble.DB) error {
+		for p := range s.id.Partitions {
+			for kind, what := range map[byte]string{kindRun: "places", kindRow: "rows", kindIndex: "index", kindPosting: "index", kindDue: "index"} {
+				lower, upper := keyspace{viewLetters[s.id.View], p}.bounds(kind)
+				n, err := db.EstimateDiskUsage(lower, upper)
+				if err != nil {
+					return err
+				}
+				sizes[what] += n
+			}
+		}
+		return nil
+	})
+	return sizes, err
+}
+
+// SaveAsOlderBuild moves the offset as a build does that knows of no rows.
+func (t *Timelines) SaveAsOlderBuild(next int64) error {
+	t.v.next = next
+	return t.v.save(1, func(*pebble.Batch) error { return nil })
 }

@@ -21,6 +21,7 @@ const (
 	MostLooked   = 20_000 // entries of the index and rows, in all partitions
 	leastLooked  = 64     // of them for each partition, so that a page goes on
 	looksToBegin = 2      // beside these, for each facet
+	rowLooks     = 4      // what the look at a row counts for, which takes so much longer
 )
 
 // Filter says which tasks a list has. The zero Filter: all.
@@ -239,7 +240,7 @@ func (l *lister) advance(h *head) (ok bool, err error) {
 			return false, err
 		}
 		h.at = at
-		if h.spend() != nil {
+		if h.spend(rowLooks) != nil {
 			h.spent = true
 			return true, nil
 		}

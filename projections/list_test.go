@@ -109,7 +109,7 @@ func readAll(t *testing.T, s *projections.Store, rnd *rand.Rand, f projections.F
 		}
 		limit, looks := 1+rnd.IntN(30), 1<<30
 		if rnd.IntN(2) == 0 {
-			looks = 1 + rnd.IntN(8)
+			looks = 4 + rnd.IntN(8) // a row at least
 		}
 		page, err := s.ListWithin(context.Background(), []int32{testPartition, 0}, f, after, limit, looks)
 		if err != nil || len(page.Tasks) > limit {
@@ -317,4 +317,106 @@ func (a *audited) checkCounts(all map[string]*events.Summary, log []events.Recor
 	if err != nil || next != a.v.Next() || !reflect.DeepEqual(got, want) {
 		a.t.Fatalf("counts as of %d: %v\n got %+v\nwant %+v", next, err, got, want)
 	}
+}
+
+// TestRowOfWhatCantBeFolded: a task of which this build can't fold an event is listed as it was before,
+// whatever follows, and says so; what has no beginning isn't listed. Where a crash comes
+// changes nothing.
+func TestRowOfWhatCantBeFolded(t *testing.T) {
+	h := newHistory(5)
+	rs := h.records(900)
+	h = newHistory(5)
+	h.records(301)
+	before, broken := h.summaries(), 0
+	for i := 301; i < len(rs); i++ { // each task's first event of these
+		id := string(rs[i].Key)
+		s := before[id]
+		if s == nil || s.Stopped != 0 {
+			continue
+		}
+		_, s.Stopped, _ = events.EventName(&rs[i])
+		broken++
+		switch broken % 3 {
+		case 0:
+			rs[i].Headers = slices.Clone(rs[i].Headers)
+			for j := range rs[i].Headers {
+				if rs[i].Headers[j].Key == events.HeaderType {
+					rs[i].Headers[j].Value = []byte("waybill.step.teleported.v1")
+				}
+			}
+		case 1:
+			rs[i].Value = []byte(`{"at":`)
+		default:
+			rs[i].Headers = nil // not even which one: the next shows the gap
+			s.Stopped++
+		}
+	}
+	if broken < 9 {
+		t.Fatalf("only %d tasks were broken", broken)
+	}
+	a := &audited{t: t, fs: vfs.NewCrashableMem()}
+	a.open()
+	rnd := rand.New(rand.NewPCG(5, 5))
+	for i := range rs {
+		apply(t, a.v, rs[:i+1])
+		a.act(rnd.IntN(200))
+		apply(t, a.v, rs[:i+1])
+	}
+	a.save()
+	for id, want := range before {
+		got, _, err := a.s.Summary(testPartition, id)
+		if err != nil || got == nil {
+			t.Fatalf("row of %s: %v, %v", id, got, err)
+		}
+		if want.Stopped != 0 && got.Stopped == 0 && got.Seq+1 == want.Stopped-1 {
+			continue // nothing followed the record that can't be named
+		}
+		if want.Stopped != 0 && string(got.Encode()) != string(want.Encode()) {
+			t.Errorf("row of %s\n got %s\nwant %s", id, got.Encode(), want.Encode())
+		}
+	}
+	page, err := a.s.List(t.Context(), []int32{testPartition}, projections.Filter{}, projections.Cursor{}, projections.MaxPageTasks)
+	if err != nil || page.Next != nil || len(page.Tasks) < len(before) {
+		t.Errorf("%d tasks are listed of %d, %v", len(page.Tasks), len(before), err)
+	}
+	a.v.Close()
+	closeStore(t, a.s)
+}
+
+// TestTimelinesThatAnOlderBuildWentOnWith: a build without a task list has read on in the partition. Its
+// places are right, the rows are behind: the partition is read again, and that is told.
+func TestTimelinesThatAnOlderBuildWentOnWith(t *testing.T) {
+	rs := newHistory(3).records(400)
+	a := &audited{t: t, fs: vfs.NewCrashableMem()}
+	var told []string
+	a.o.Listener = &projections.Listener{Emptied: func(p int32, why string) { told = append(told, fmt.Sprint(p, why)) }}
+	a.open()
+	apply(t, a.v, rs[:200])
+	a.save()
+	want, err := a.v.Digest()
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.act(34)
+	if a.v.Next() != rs[199].Offset+1 || told != nil {
+		t.Fatalf("opened again by the same build at %d; told %v", a.v.Next(), told)
+	}
+	if err := a.v.SaveAsOlderBuild(rs[300].Offset); err != nil {
+		t.Fatal(err)
+	}
+	a.v.Discard()
+	closeStore(t, a.s)
+	a.open()
+	if a.v.Next() != 0 || len(told) != 1 {
+		t.Fatalf("after an older build at %d; told %v", a.v.Next(), told)
+	}
+	if places, err := a.v.Timeline(string(rs[1].Key)); places != nil || err != nil {
+		t.Errorf("the emptied partition has places: %v, %v", places, err)
+	}
+	apply(t, a.v, rs[:200])
+	if got, err := a.v.Digest(); got != want || err != nil {
+		t.Errorf("read again: digest %s, %v; want %s", got, err, want)
+	}
+	a.v.Close()
+	closeStore(t, a.s)
 }

@@ -28,9 +28,9 @@ type source struct {
 	left int // entries that may still be looked at
 }
 
-// spend counts an entry that is looked at.
-func (s *source) spend() error {
-	if s.left--; s.left < 0 {
+// spend counts entries that are looked at.
+func (s *source) spend(looks int) error {
+	if s.left -= looks; s.left < 0 {
 		return errSpent
 	}
 	return nil
@@ -67,7 +67,7 @@ func (e *entries) seek(c Cursor) (Cursor, bool, error) {
 	if e.ok && e.at.compare(c) >= 0 {
 		return e.at, true, nil
 	}
-	if err := e.from.spend(); err != nil {
+	if err := e.from.spend(1); err != nil {
 		return e.at, false, err
 	}
 	e.key = binary.BigEndian.AppendUint64(append(e.key[:0], e.prefix...), newestFirst(c.Submitted))
@@ -109,7 +109,7 @@ func (s *source) posts(f facet) (stream, error) {
 func (p *posts) seek(c Cursor) (Cursor, bool, error) {
 	for want := c.Submitted / bucketMillis; ; want = p.bucket - 1 {
 		if !p.loaded || p.bucket > want {
-			if err := p.from.spend(); err != nil {
+			if err := p.from.spend(1); err != nil {
 				return Cursor{}, false, err
 			}
 			if ok, err := p.load(want); err != nil || !ok {
