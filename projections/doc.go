@@ -5,7 +5,8 @@
 //	Tasks      what a scheduler knows: tasks to which something happens in
 //	           memory, of the other open ones the ids, all on disk
 //	Deadlines  what a supervisor knows: the armed timers, by the instant due
-//	Timelines  what the audit knows: where every event of every task stands
+//	Timelines  what the audit knows: where every event of every task stands, and
+//	           the list of tasks, by what a list shows and is filtered by
 //
 // # The log is the write-ahead log
 //
@@ -39,6 +40,14 @@
 //	err = load(ctx)                           // beside: the finished tasks
 //	err = v.Loaded()
 //
+// The list is read beside that, from any goroutine, from what was saved:
+//
+//	page, err := store.List(ctx, partitions, filter, projections.Cursor{}, 50)
+//	for page.Next != nil {                    // pages may be short, or empty
+//		page, err = store.List(ctx, partitions, filter, *page.Next, 50)
+//	}
+//	sum, next, err := store.Summary(p, task)  // and Places, Counts
+//
 // A store flushes by time and by size (Run). Whoever trims the log, or an inbox
 // below what is reflected, trims by FlushedState, not by Next.
 //
@@ -51,7 +60,11 @@
 //     other.
 //   - A store that Pebble can't go on with stops: every later call returns the
 //     reason (Err), the process goes on.
-//   - A directory that holds something else is refused, never wiped.
+//   - A directory that holds something else is refused, never wiped. A partition of
+//     timelines that a build without rows wrote is emptied and read again, and that is
+//     told (Listener.Emptied).
+//   - A page of a list takes a bounded time: past MostLooked entries of the index
+//     it ends, and says where to go on.
 //
 // # What isn't
 //
@@ -84,6 +97,19 @@
 //	kind 'p' <task> 00 <seq, 8 bytes> <offset, 8 bytes>   events of a task from that one on, by seq and offset
 //	kind 'e' <task> 00 <seq, 8 bytes> <offset, 8 bytes>   an event, as builds before wrote it, with its type and value
 //	kind 'n'            number of events by type
+//	kind 'R' <task>     the row of a task (events.Summary.Encode)
+//	kind 'I' <facet> <instant> <task>   a task with a facet that comes and goes
+//	kind 'J' <facet> <second> <offset>  tasks with a facet that stays, of those submitted within a
+//	                    second, as posted by the Save at that offset: each by its millisecond
+//	                    and its id, with the length before
+//	kind 'D' <due, 8 bytes> <task>      an open task, by when its earliest timer is due, in Unix milliseconds
+//	kind 'N'            the tally of the rows (JSON): tasks by workflow and state, last claim, the
+//	                    offset and format of rows and index
+//
+// A facet is a letter and texts, each with a zero byte behind, and 01 01 and 01 02
+// for the bytes 0 and 1 in them: 's' state, 'v' workflow and version, 'l' label and value,
+// 'g' agent that an attempt is with, 'e' step in error. Instants (Unix milliseconds) and seconds
+// are eight bytes, big-endian and inverted, so that the newest comes first.
 //
 // Open tasks have a range of their own, so that loading a partition costs what
 // is open, not what ever happened, and a finished task is written there once
