@@ -101,21 +101,29 @@ func want(name []byte) wanted {
 // What comes after the last member that is wanted isn't looked at: outputs, inputs and
 // the details of errors stand there, as Waybill writes them.
 func (d *SummaryReader) DecodeSummaryEvent(r *Record) (*Event, error) {
-	ceType, id := r.header(HeaderType), r.header(HeaderID)
-	s, ok := shapes[string(ceType)]
+	ceType, seq, err := EventName(r)
+	if err != nil {
+		return nil, err
+	}
+	return d.DecodeNamed(r, ceType, seq)
+}
+
+// DecodeNamed is DecodeSummaryEvent for who has asked EventName.
+func (d *SummaryReader) DecodeNamed(r *Record, ceType string, seq uint64) (*Event, error) {
+	id := r.header(HeaderID)
+	s, ok := shapes[ceType]
 	if !ok {
 		return nil, fmt.Errorf("%w %q (ce_id %q)", ErrUnknownType, ceType, id)
 	}
 	at := bytes.LastIndexByte(id, '/')
-	n, err := strconv.ParseUint(string(id[at+1:]), 10, 63)
-	if at < 0 || err != nil || n == 0 {
+	if at < 0 || seq == 0 {
 		return nil, fmt.Errorf("event %s: ce_id %q: not <task>/<seq>", ceType, id)
 	}
 	var m members
 	if err := m.pick(r.Value, s.last); err != nil {
 		return nil, fmt.Errorf("event %s %q: %w", ceType, id, err)
 	}
-	d.event = Event{Seq: n, At: m.instant(wantAt), Epoch: uint64(m.number(wantEpoch)), Due: m.instant(wantDue), Fact: d.fact(s, &m)}
+	d.event = Event{Seq: seq, At: m.instant(wantAt), Epoch: uint64(m.number(wantEpoch)), Due: m.instant(wantDue), Fact: d.fact(s, &m)}
 	if m.err != nil {
 		return nil, fmt.Errorf("event %s %q: %w", ceType, id, m.err)
 	}
@@ -141,7 +149,7 @@ type shape struct {
 }
 
 // shapes are those of all types that this build can read.
-var shapes = map[string]shape{}
+var shapes = map[string]*shape{}
 
 func init() {
 	for name, kind := range facts {
@@ -149,8 +157,8 @@ func init() {
 	}
 }
 
-func shapeOf(f Fact) shape {
-	s := shape{fact: f, of: wantNothing, last: wantNothing}
+func shapeOf(f Fact) *shape {
+	s := &shape{fact: f, of: wantNothing, last: wantNothing}
 	switch f := f.(type) {
 	case *PartitionClaimed:
 		s.of, s.last = wantOwner, wantOwner
@@ -179,7 +187,7 @@ func shapeOf(f Fact) shape {
 }
 
 // fact reads what is wanted of a fact.
-func (d *SummaryReader) fact(s shape, m *members) Fact {
+func (d *SummaryReader) fact(s *shape, m *members) Fact {
 	step, number := m.text(wantStep), int(m.number(wantAttempt))
 	switch s.fact.(type) {
 	case *PartitionClaimed:

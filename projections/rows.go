@@ -17,6 +17,7 @@ import (
 type rows struct {
 	byTask  map[string]*row
 	touched []*row // since the last Save
+	last    *row   // that was found; a decision leaves several events of a task, one after the other
 	bytes   int    // of the stored forms of those that are in memory beside them
 	tally   tally
 	reader  events.SummaryReader
@@ -42,7 +43,11 @@ func newRows() rows {
 
 // row finds the row of a task, in memory or in Pebble, or makes an empty one.
 func (t *Timelines) row(task []byte) (*row, error) {
+	if r := t.rows.last; r != nil && r.task == string(task) {
+		return r, nil
+	}
 	if r := t.rows.byTask[string(task)]; r != nil {
+		t.rows.last = r
 		return r, nil
 	}
 	r := &row{task: string(task)}
@@ -64,7 +69,7 @@ func (t *Timelines) row(task []byte) (*row, error) {
 	if err != nil {
 		return nil, err
 	}
-	t.rows.byTask[r.task] = r
+	t.rows.byTask[r.task], t.rows.last = r, r
 	t.rows.bytes += r.bytes
 	return r, nil
 }
@@ -87,17 +92,21 @@ func (rs *rows) dropLookup() {
 	}
 }
 
+// likelyPlaces is the room for the events of a task of three steps.
+const likelyPlaces = 9
+
 // touch notes that Save has to look at a row.
 func (rs *rows) touch(r *row) {
 	if !r.touched {
 		r.touched = true
 		rs.touched = append(rs.touched, r)
+		r.places = make([]Place, 0, likelyPlaces)
 	}
 }
 
 // fold takes an event to a row. What can't be read stops the row (events.Summary.Stopped).
-func (rs *rows) fold(r *row, rec *events.Record, seq uint64) {
-	e, err := rs.reader.DecodeSummaryEvent(rec)
+func (rs *rows) fold(r *row, rec *events.Record, ceType string, seq uint64) {
+	e, err := rs.reader.DecodeNamed(rec, ceType, seq)
 	switch {
 	case r.sum == nil && (err != nil || seq != 1):
 		return
@@ -175,7 +184,7 @@ func (t *Timelines) saved() {
 		}
 		rs.touched[i] = nil
 	}
-	rs.touched = rs.touched[:0]
+	rs.touched, rs.last = rs.touched[:0], nil // it may be dropped
 	t.events = 0
 	most := t.v.s.hotMost()
 	if rs.bytes <= most {

@@ -90,7 +90,7 @@ func (t *Timelines) Apply(r *events.Record) error {
 		return nil
 	}
 	t.rows.touch(row)
-	t.rows.fold(row, r, seq)
+	t.rows.fold(row, r, ceType, seq)
 	row.places = append(row.places, Place{seq, r.Offset})
 	t.events++
 	return nil

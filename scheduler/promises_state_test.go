@@ -86,13 +86,15 @@ func (w *world) ownTimers() map[events.Slot]events.Timer {
 	return own
 }
 
-// rebuild folds all records from zero: the task, a supervisor's timers and the
-// partition's state are the live ones.
+// rebuild folds all records from zero: the task, a supervisor's timers, the audit's
+// row and the partition's state are the live ones.
 func (w *world) rebuild() {
 	w.counts["rebuilds from zero"]++
 	var t *events.Task
 	var timers events.Timers
 	var part events.PartitionState
+	var summary events.Summary
+	var reader events.SummaryReader
 	for i := range w.records {
 		r := &w.records[i]
 		e, err := events.DecodeEvent(r)
@@ -109,9 +111,17 @@ func (w *world) rebuild() {
 			w.failf("event %d: %v", i, err)
 		}
 		timers.Evolve(e)
+		brief, err := reader.DecodeSummaryEvent(r)
+		if err != nil {
+			w.failf("event %d: %v", i, err)
+		}
+		summary.Evolve(brief)
 	}
 	if got := encode(t); got != w.encoded {
 		w.failf("the rebuild differs from the live state:\n%s\n%s", got, w.encoded)
+	}
+	if got, want := summary.Encode(), t.Summary().Encode(); !bytes.Equal(got, want) {
+		w.failf("the row that the audit keeps isn't the task's:\n%s\n%s", got, want)
 	}
 	if !bytes.Equal(timers.Encode(), w.timers.Encode()) || part != w.part {
 		w.failf("the rebuild differs from the live timers and partition:\n%s %+v\n%s %+v", timers.Encode(), part, w.timers.Encode(), w.part)

@@ -14,15 +14,16 @@ import (
 	"github.com/waybill-run/waybill/projections"
 )
 
-// When the audit saves: by time, and by what a partition would write, in a rebuild.
+// When the audit saves by itself: by time, and by what a partition would write. A task that begins and
+// ends between two saves is written once; who asks doesn't wait for it (Audit.Fresh).
 const (
-	auditSaveEvery = time.Second
-	auditSaveBytes = 8 << 20
+	auditSaveEvery = 2 * time.Second
+	auditSaveBytes = 2 << 20
 )
 
 // Audit is what a process knows of all tasks of the partitions that it reads: the
 // timelines and the task list. Answers come from its Store, which has what was saved,
-// once a second; Fresh and Wait say when that is enough. It may be used by several
+// every other second; Fresh and Wait say when that is enough. It may be used by several
 // goroutines.
 type Audit struct {
 	store *projections.Store
