@@ -329,8 +329,7 @@ func TestRowOfWhatCantBeFolded(t *testing.T) {
 	h.records(301)
 	before, broken := h.summaries(), 0
 	for i := 301; i < len(rs); i++ { // each task's first event of these
-		id := string(rs[i].Key)
-		s := before[id]
+		s := before[string(rs[i].Key)]
 		if s == nil || s.Stopped != 0 {
 			continue
 		}
