@@ -18,6 +18,7 @@ import (
 type Counts struct {
 	Tasks     map[events.TaskState]int64            // by state
 	Workflows map[string]map[events.TaskState]int64 // by name/version, and state
+	Agents    map[string]int64                      // tasks that an agent has an attempt of, by agent
 	Events    map[string]int64                      // by type
 	Owner     string                                // by the last claim
 	Epoch     uint64                                // of the last claim
@@ -35,6 +36,7 @@ type tally struct {
 	// one, so that what it wrote isn't taken to be in the rows.
 	Next      int64                                 `json:"next"`
 	Workflows map[string]map[events.TaskState]int64 `json:"workflows"`
+	Agents    map[string]int64                      `json:"agents"`
 	Owner     string                                `json:"owner,omitempty"`
 	Epoch     uint64                                `json:"epoch,omitempty"`
 	// DueFrom: no timer is due before it. What was deleted lies there, and isn't to be
@@ -68,9 +70,24 @@ func (t *tally) move(s *events.Summary, was events.TaskState) {
 	}
 }
 
+// moveAgents counts a task with other agents.
+func (t *tally) moveAgents(was, is []string) {
+	if t.Agents == nil {
+		t.Agents = map[string]int64{}
+	}
+	for _, a := range is {
+		t.Agents[a]++
+	}
+	for _, a := range was {
+		if t.Agents[a]--; t.Agents[a] == 0 {
+			delete(t.Agents, a)
+		}
+	}
+}
+
 // Counts returns what was counted, and the offset below which it reflects the partition.
 func (s *Store) Counts(p int32) (Counts, int64, error) {
-	c := Counts{Tasks: map[events.TaskState]int64{}, Workflows: map[string]map[events.TaskState]int64{}, Events: map[string]int64{}}
+	c := Counts{Tasks: map[events.TaskState]int64{}, Workflows: map[string]map[events.TaskState]int64{}, Agents: map[string]int64{}, Events: map[string]int64{}}
 	asOf, err := s.onSnapshot(ViewTimelines, p, func(db pebble.Reader, k keyspace) error {
 		if err := s.getFrom(db, k, kindCounts, "", func(data []byte) error { return json.Unmarshal(data, &c.Events) }); err != nil {
 			return err
@@ -81,6 +98,7 @@ func (s *Store) Counts(p int32) (Counts, int64, error) {
 		}
 		c.Owner, c.Epoch = t.Owner, t.Epoch
 		maps.Copy(c.Workflows, t.Workflows)
+		maps.Copy(c.Agents, t.Agents)
 		for _, states := range t.Workflows {
 			for state, n := range states {
 				c.Tasks[state] += n

@@ -289,7 +289,7 @@ func (a *audited) checkRows(all map[string]*events.Summary) {
 
 func (a *audited) checkCounts(all map[string]*events.Summary, log []events.Record) {
 	a.t.Helper()
-	want := projections.Counts{Tasks: map[events.TaskState]int64{}, Workflows: map[string]map[events.TaskState]int64{}, Events: map[string]int64{}}
+	want := projections.Counts{Tasks: map[events.TaskState]int64{}, Workflows: map[string]map[events.TaskState]int64{}, Agents: map[string]int64{}, Events: map[string]int64{}}
 	for _, s := range all {
 		want.Tasks[s.State]++
 		key := s.Workflow + "/" + strconv.Itoa(s.Version)
@@ -297,6 +297,11 @@ func (a *audited) checkCounts(all map[string]*events.Summary, log []events.Recor
 			want.Workflows[key] = map[events.TaskState]int64{}
 		}
 		want.Workflows[key][s.State]++
+		if s.Open() {
+			for _, agent := range s.WaitingFor() {
+				want.Agents[agent]++
+			}
+		}
 		if due := s.Due(); s.Open() && !due.IsZero() && (want.OldestDue.IsZero() || due.Before(want.OldestDue)) {
 			want.OldestDue = due
 		}

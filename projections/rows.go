@@ -156,6 +156,7 @@ func (t *Timelines) saveRows(b *pebble.Batch) (*indexWriter, error) {
 			return nil, err
 		}
 		rs.tally.move(r.sum, r.was.state)
+		rs.tally.moveAgents(r.was.agents, is.agents)
 		rs.bytes += len(data) - r.bytes
 		r.was, r.stored, r.changed, r.bytes = is, true, false, len(data)
 	}

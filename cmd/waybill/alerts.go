@@ -9,20 +9,12 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/console"
 	"github.com/waybill-run/waybill/internal/kafka"
 )
 
 // alert is what is printed of an alert.
-type alert struct {
-	At        *string `json:"at"`
-	Task      string  `json:"task,omitempty"`
-	Seq       uint64  `json:"seq,omitempty"`
-	Code      string  `json:"code"`
-	Step      string  `json:"step,omitempty"`
-	Message   string  `json:"message"`
-	Partition int32   `json:"partition"`
-	Offset    string  `json:"offset"`
-}
+type alert = console.AlertView
 
 type alertsOptions struct {
 	tool

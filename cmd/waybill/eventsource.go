@@ -17,11 +17,13 @@ import (
 // `waybill export` wrote, without a broker.
 type historyTool struct {
 	tool
+	api  apiFlags
 	file string
 }
 
 func (t *historyTool) flags(cmd *cobra.Command) {
 	t.tool.flags(cmd)
+	t.api.flags(cmd)
 	cmd.Flags().StringVar(&t.file, "file", "", "read what `waybill export` wrote (-: standard input) instead of the log")
 }
 
@@ -61,16 +63,53 @@ func (t *historyTool) openHistory(cmd *cobra.Command) (eventSource, error) {
 // logHistory is the events topic.
 type logHistory struct {
 	*logbook
-	places map[int32]place // where the last read ended
+	places  map[int32]place // where the last read ended
+	console *apiClient      // knows where a task's events are; nil: the partition is read
 }
 
 func (h *logHistory) read(ctx context.Context, id string, fn func(*events.Record) error) (err error) {
 	var in kafka.Range
+	if id != "" && h.console != nil {
+		err := h.ofTask(ctx, id, fn)
+		if err == nil || !h.console.fallBack(h.note, err) {
+			return err
+		}
+	}
 	if id != "" {
 		in.Partitions = []int32{h.partition(id)}
 	}
 	h.places, err = h.logbook.read(ctx, h.cfg.Namespace.Events(), in, fn)
 	return err
+}
+
+// ofTask reads the events of one task, which a console finds by their offsets. None
+// is given to fn before all were read.
+func (h *logHistory) ofTask(ctx context.Context, id string, fn func(*events.Record) error) error {
+	q, err := h.upToNow(ctx, id)
+	if err != nil {
+		return err
+	}
+	var records []events.Record
+	err = h.console.get(ctx, taskPath(id, "/export"), q, func(body io.Reader) error {
+		r, err := replay.NewReader(body)
+		if err != nil {
+			return err
+		}
+		return r.Each(func(record *events.Record) error {
+			records = append(records, *record)
+			return nil
+		})
+	})
+	if err != nil {
+		return err
+	}
+	for i := range records {
+		if err := fn(&records[i]); err != nil {
+			return err
+		}
+		h.places = map[int32]place{records[i].Partition: {records[i].Offset + 1, records[i].Time}}
+	}
+	return nil
 }
 
 func (h *logHistory) head() replay.Head {
@@ -129,8 +168,16 @@ func (t *historyTool) openOne(cmd *cobra.Command, args []string) (id string, h e
 	if id, err = idArgument(args); err != nil {
 		return "", nil, err
 	}
-	h, err = t.openHistory(cmd)
-	return id, h, err
+	if h, err = t.openHistory(cmd); err != nil {
+		return "", nil, err
+	}
+	if l, is := h.(*logHistory); is {
+		if l.console, err = t.api.client(cmd.Context(), l.logbook); err != nil {
+			h.close()
+			return "", nil, err
+		}
+	}
+	return id, h, nil
 }
 
 // notThere says that no event of a task was found.

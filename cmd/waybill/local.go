@@ -23,8 +23,9 @@ import (
 // and `up` run.
 type local struct {
 	*instance.Instance
-	broker *embedded.Broker
-	world  *demo.World // nil: no simulated services
+	broker  *embedded.Broker
+	world   *demo.World // nil: no simulated services
+	console string      // its URL; empty: none
 }
 
 // localOptions say what a local system is made of.
@@ -42,6 +43,8 @@ type localOptions struct {
 	log         *slog.Logger
 	metrics     *instance.Metrics
 	observe     func([]events.Record) // is shown what the audit reads; may be nil
+	console     *consoleFlags         // nil: none
+	anyPort     bool                  // where the console's port is taken
 }
 
 // neverOpen: the simulated services fail where a card asks for it, not because
@@ -106,7 +109,7 @@ func (l *local) startRoles(ctx context.Context, o localOptions) error {
 	if err := l.StartSupervisor(ctx, 0); err != nil {
 		return err
 	}
-	if _, err := l.StartAudit(ctx, o.observe); err != nil {
+	if err := l.startAudit(ctx, o); err != nil {
 		return err
 	}
 	if l.world == nil {
@@ -116,6 +119,16 @@ func (l *local) startRoles(ctx context.Context, o localOptions) error {
 		l.StartAgent(ctx, name, o.concurrency, neverOpen, l.world.Handler(name))
 	}
 	return nil
+}
+
+// startAudit starts the audit, within a console where one is asked for.
+func (l *local) startAudit(ctx context.Context, o localOptions) (err error) {
+	if o.console == nil {
+		_, err = l.StartAudit(ctx, "", o.observe)
+		return err
+	}
+	l.console, err = o.console.start(ctx, l.Instance, o.anyPort, o.observe)
+	return err
 }
 
 // joinWithin is how long the roles of one process may take to join their groups.

@@ -107,7 +107,7 @@ func newRoot() *cobra.Command {
 		return usage("%v; `%s --help` lists the flags", err, cmd.CommandPath())
 	})
 	root.CompletionOptions.HiddenDefaultCmd = false
-	root.AddCommand(newDemo(), newUp(), newScheduler(), newSupervisor(), newAgent(), newTopics(), newVersion())
+	root.AddCommand(newDemo(), newUp(), newScheduler(), newSupervisor(), newAgent(), newConsole(), newTopics(), newVersion())
 	addTools(root)
 	return root
 }

@@ -90,17 +90,15 @@ func runReplayOne(cmd *cobra.Command, o *replayOptions, args []string) error {
 	var steps []replay.Step
 	seen := 0 // records of the task, also past --until
 	err = h.read(cmd.Context(), id, func(r *events.Record) error {
-		switch key := string(r.Key); {
-		case key == "":
-			s.Claim(r)
-		case key == id:
-			seen++
-			step, err := s.Add(r)
-			if err != nil {
-				noEvent(h.warnings(), r, err)
-			} else if step != nil {
-				steps = append(steps, *step)
-			}
+		if string(r.Key) != id {
+			return nil
+		}
+		seen++
+		step, err := s.Add(r)
+		if err != nil {
+			noEvent(h.warnings(), r, err)
+		} else if step != nil {
+			steps = append(steps, *step)
 		}
 		return nil
 	})

@@ -51,7 +51,7 @@ func binary(t *testing.T) string {
 // process. Scripts share it, and run side by side: each uses ids of its own.
 func TestScript(t *testing.T) {
 	sys := startUp(t)
-	runScripts(t, "testdata/script", map[string]string{"WAYBILL_BROKERS": sys.broker.Addr(), "UP": sys.broker.Addr()})
+	runScripts(t, "testdata/script", map[string]string{"WAYBILL_BROKERS": sys.broker.Addr(), "UP": sys.broker.Addr(), "CONSOLE": sys.console})
 }
 
 // TestRolesScript runs each role as a process of its own, and the tools against
@@ -94,7 +94,7 @@ func startUp(t *testing.T) *local {
 	t.Helper()
 	dir := t.TempDir()
 	o := localOptions{dataDir: dir, listen: "127.0.0.1:0", partitions: 4, definitions: []*workflow.Definition{demoWorkflow()}, demo: true,
-		ledger: filepath.Join(dir, "ledger.jsonl"), concurrency: 16, scheduler: instance.SchedulerOptions{Lanes: 2, CreateReplyTo: true},
+		ledger: filepath.Join(dir, "ledger.jsonl"), concurrency: 16, console: &consoleFlags{listen: "127.0.0.1:0"}, scheduler: instance.SchedulerOptions{Lanes: 2, CreateReplyTo: true},
 		log: slog.New(slog.NewTextHandler(io.Discard, nil)), metrics: instance.NewMetrics()}
 	ctx, stop := context.WithCancel(context.Background())
 	sys, err := startLocal(ctx, o)

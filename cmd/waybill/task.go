@@ -8,7 +8,6 @@ import (
 	"maps"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -55,72 +54,6 @@ func cut[T any](l *limit, note io.Writer, what string, list []T) []T {
 	return list[:l.most]
 }
 
-type taskListOptions struct {
-	tool
-	since
-	limit
-	states   []string
-	workflow string
-}
-
-func newTaskList() *cobra.Command {
-	var o taskListOptions
-	cmd := &cobra.Command{
-		Use:   "list",
-		Short: "List tasks, the newest first",
-		Long: `List tasks, the newest first. It reads the events topic from its start: there is no query
-service yet.`,
-		Args: noArguments,
-		RunE: func(cmd *cobra.Command, _ []string) error { return runTaskList(cmd, &o) },
-	}
-	o.tool.flags(cmd)
-	o.since.flags(cmd, "only those submitted since")
-	o.limit.flags(cmd)
-	f := cmd.Flags()
-	f.StringSliceVar(&o.states, "state", nil, "only those in one of these states")
-	f.StringVar(&o.workflow, "workflow", "", "only those of a workflow: NAME or NAME/VERSION")
-	return cmd
-}
-
-func runTaskList(cmd *cobra.Command, o *taskListOptions) error {
-	if err := o.begin(cmd); err != nil {
-		return err
-	}
-	from, err := o.instant(time.Now())
-	if err != nil {
-		return err
-	}
-	if err := checkStates(o.states); err != nil {
-		return err
-	}
-	if err := o.limit.check(&o.output); err != nil {
-		return err
-	}
-	l, err := o.open(cmd)
-	if err != nil {
-		return err
-	}
-	defer l.close()
-	f := newFolding()
-	places, err := l.read(cmd.Context(), l.cfg.Namespace.Events(), kafka.Range{}, func(r *events.Record) error {
-		f.add(r, nil)
-		return nil
-	})
-	if err != nil {
-		return err
-	}
-	f.warn(l.note)
-	tasks := slices.SortedFunc(maps.Values(f.tasks), newestFirst)
-	tasks = slices.DeleteFunc(tasks, func(t *events.Task) bool { return !o.shows(t, from) })
-	tasks = cut(&o.limit, l.note, "tasks", tasks)
-	views := make([]events.TaskView, len(tasks))
-	for i, t := range tasks {
-		p := l.partition(t.ID)
-		views[i] = t.View(f.owners[p], p, places[p].next)
-	}
-	return printList(&o.output, cmd.OutOrStdout(), taskHead, views, taskRow)
-}
-
 // checkStates checks the values of a --state flag.
 func checkStates(states []string) error {
 	for _, s := range states {
@@ -131,26 +64,6 @@ func checkStates(states []string) error {
 	return nil
 }
 
-func newestFirst(a, b *events.Task) int {
-	if c := b.SubmittedAt.Compare(a.SubmittedAt); c != 0 {
-		return c
-	}
-	return strings.Compare(a.ID, b.ID)
-}
-
-func (o *taskListOptions) shows(t *events.Task, from time.Time) bool {
-	name, version, _ := strings.Cut(o.workflow, "/")
-	switch {
-	case t.SubmittedAt.Before(from):
-		return false
-	case len(o.states) > 0 && !slices.Contains(o.states, string(t.State)):
-		return false
-	case name != "" && t.Workflow != name:
-		return false
-	}
-	return version == "" || version == strconv.Itoa(t.Version)
-}
-
 // taskHead is the head of a list of tasks.
 const taskHead = "ID WORKFLOW STATE FAILURES SUBMITTED UPDATED ERROR"
 
@@ -159,38 +72,57 @@ func taskRow(v events.TaskView) []string {
 		tableTime(v.SubmittedAt), tableTime(v.UpdatedAt), shorten(errorText(v.Error), 60)}
 }
 
+type taskGetOptions struct {
+	tool
+	api apiFlags
+}
+
 func newTaskGet() *cobra.Command {
-	var t tool
+	var o taskGetOptions
 	cmd := &cobra.Command{
 		Use:   "get ID",
 		Short: "Show a task: its state, its steps, its order",
 		Args:  arguments("a task's id"),
-		RunE:  func(cmd *cobra.Command, args []string) error { return runTaskGet(cmd, &t, args) },
+		RunE:  func(cmd *cobra.Command, args []string) error { return runTaskGet(cmd, &o, args) },
 	}
-	t.flags(cmd)
+	o.tool.flags(cmd)
+	o.api.flags(cmd)
 	return cmd
 }
 
-func runTaskGet(cmd *cobra.Command, t *tool, args []string) error {
-	if err := t.begin(cmd); err != nil {
+func runTaskGet(cmd *cobra.Command, o *taskGetOptions, args []string) error {
+	if err := o.begin(cmd); err != nil {
 		return err
 	}
 	id, err := idArgument(args)
 	if err != nil {
 		return err
 	}
-	l, err := t.open(cmd)
+	l, err := o.open(cmd)
 	if err != nil {
 		return err
 	}
 	defer l.close()
+	c, err := o.api.client(cmd.Context(), l)
+	if err != nil {
+		return err
+	}
+	if c != nil {
+		v, err := c.fetch(cmd.Context(), l, id)
+		if err == nil {
+			return o.printObject(cmd.OutOrStdout(), v, func(out io.Writer) error { return taskTable(out, v) })
+		}
+		if !c.fallBack(l.note, err) {
+			return err
+		}
+	}
 	w := newWaiter(l)
 	w.add(id, "", "")
 	if err := w.history(cmd.Context(), l.partition(id)); err != nil {
 		return err
 	}
 	w.fold.warn(l.note)
-	return t.printTask(cmd, w, id)
+	return o.printTask(cmd, w, id)
 }
 
 // printTask prints a task as a waiter knows it.

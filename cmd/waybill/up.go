@@ -17,6 +17,7 @@ import (
 
 type upOptions struct {
 	roleFlags
+	console    consoleFlags
 	listen     string
 	demo       bool
 	workflows  []string
@@ -37,6 +38,7 @@ production the roles run against your own Kafka cluster.`,
 	}
 	f := cmd.Flags()
 	f.StringVar(&o.dataDir, "data-dir", "waybill-data", "directory of the broker's log and the projections")
+	o.console.flags(cmd)
 	f.StringVar(&o.listen, "kafka-listen", embedded.DefaultListen, "loopback address for Kafka clients")
 	f.BoolVar(&o.demo, "demo", false, "with the sample workflow 'order' and its three simulated services")
 	f.StringSliceVar(&o.workflows, "workflow", nil, "workflow definition to apply (repeatable)")
@@ -60,7 +62,7 @@ func runUp(cmd *cobra.Command, o upOptions) error {
 	if err != nil {
 		return err
 	}
-	lo.partitions = partitions
+	lo.partitions, lo.anyPort = partitions, !cmd.Flags().Changed("listen")
 	ctx := cmd.Context()
 	sys, err := startLocal(ctx, lo)
 	if err != nil {
@@ -93,7 +95,7 @@ func (o *upOptions) local() (localOptions, error) {
 	if err != nil {
 		return localOptions{}, err
 	}
-	lo := localOptions{dataDir: o.dataDir, listen: o.listen, demo: o.demo,
+	lo := localOptions{console: &o.console, dataDir: o.dataDir, listen: o.listen, demo: o.demo,
 		ledger: filepath.Join(o.dataDir, "ledger.jsonl"), concurrency: demoConcurrency,
 		scheduler: instance.SchedulerOptions{Lanes: 2, CreateReplyTo: true, AgentCapacity: o.capacity}, log: log, metrics: instance.NewMetrics()}
 	if o.demo {
@@ -116,6 +118,7 @@ func (o *upOptions) local() (localOptions, error) {
 func (o *upOptions) sayUp(out io.Writer, sys *local) {
 	fmt.Fprintf(out, "Waybill is up, on an embedded broker: for one machine and for trying out.\n")
 	fmt.Fprintf(out, "  Kafka    %s (any client; topics %s*)\n  data     %s\n", sys.broker.Addr(), sys.Kafka.Namespace, o.dataDir)
+	fmt.Fprintf(out, "  console  %s (the API: /api/v1/openapi.json)\n", sys.console)
 	if o.metricsListen != "" {
 		fmt.Fprintf(out, "  metrics  http://%s/metrics\n", o.metricsListen)
 	}

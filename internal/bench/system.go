@@ -235,7 +235,7 @@ func (r *roles) start(ctx context.Context, n *instance.Instance) error {
 		}
 	}
 	if r.audit {
-		if _, err := n.StartAudit(ctx, nil); err != nil {
+		if _, err := n.StartAudit(ctx, "", nil); err != nil {
 			return err
 		}
 	}

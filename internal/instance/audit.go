@@ -1,6 +1,7 @@
 package instance
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -284,25 +285,28 @@ func (a *Audit) close() {
 }
 
 // StartAudit keeps the timelines and the task list until ctx ends. observe, which may be nil, is
-// shown every record that the audit reads, from the start of an empty store.
-func (n *Instance) StartAudit(ctx context.Context, observe func([]events.Record)) (*Audit, error) {
+// shown every record that the audit reads, from the start of an empty store. clientID is what the
+// group knows its member by; empty: the instance's.
+func (n *Instance) StartAudit(ctx context.Context, clientID string, observe func([]events.Record)) (*Audit, error) {
 	store, err := n.store(ctx, projections.ViewTimelines)
 	if err != nil {
 		return nil, err
 	}
 	a := newAudit(store)
 	n.roles.Go(func() error {
-		err := n.again(ctx, "audit", func(ctx context.Context) error { return n.audit(ctx, a, observe) })
+		err := n.again(ctx, "audit", func(ctx context.Context) error { return n.audit(ctx, a, clientID, observe) })
 		return errors.Join(err, closeStore(store))
 	})
 	return a, nil
 }
 
 // audit follows events.
-func (n *Instance) audit(ctx context.Context, a *Audit, observe func([]events.Record)) error {
+func (n *Instance) audit(ctx context.Context, a *Audit, clientID string, observe func([]events.Record)) error {
 	defer a.close()
 	topic := n.Kafka.Namespace.Events()
-	follower, err := kafka.OpenFollower(ctx, kafka.FollowerConfig{Config: n.Kafka, Group: n.Kafka.Namespace.AuditGroup(),
+	cfg := n.Kafka
+	cfg.ClientID = cmp.Or(clientID, cfg.ClientID)
+	follower, err := kafka.OpenFollower(ctx, kafka.FollowerConfig{Config: cfg, Group: n.Kafka.Namespace.AuditGroup(),
 		Topics: []string{topic}, Partitions: n.Partitions, Start: a.start, SessionTimeout: n.c.Session, FetchMaxWait: n.c.FetchMaxWait})
 	if err != nil {
 		return err

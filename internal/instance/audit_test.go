@@ -97,7 +97,7 @@ func (l *auditLog) audit(dir string, observe func([]events.Record)) *auditing {
 	started, ended := make(chan *instance.Audit, 1), make(chan error, 1)
 	go func() {
 		ended <- n.Run(ctx, func(ctx context.Context) error {
-			a, err := n.StartAudit(ctx, observe)
+			a, err := n.StartAudit(ctx, "", observe)
 			started <- a
 			return err
 		})

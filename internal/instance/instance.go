@@ -39,6 +39,7 @@ type Instance struct {
 	c         Config
 	temporary bool // DataDir goes with the process
 	catalog   *catalog
+	circuits  circuits
 	metrics   *Metrics
 	log       *slog.Logger
 	roles     *errgroup.Group
@@ -187,6 +188,12 @@ func (n *Instance) Run(ctx context.Context, start func(ctx context.Context) erro
 	return err
 }
 
+// Go runs what belongs to the instance, from within Run: its error ends the rest.
+func (n *Instance) Go(fn func() error) { n.roles.Go(fn) }
+
+// Logger is where what happens is told.
+func (n *Instance) Logger() *slog.Logger { return n.log }
+
 // Close gives everything back. Nothing of the instance may be used any more.
 func (n *Instance) Close() {
 	if n.catalog != nil {
@@ -200,8 +207,12 @@ func (n *Instance) Close() {
 	}
 }
 
-// follow starts to follow the definitions, and returns when they are read.
+// follow starts to follow the definitions, if nobody did, and returns when they are
+// read.
 func (n *Instance) follow(ctx context.Context) error {
+	if n.catalog != nil {
+		return n.catalog.ReadToEndNow(ctx)
+	}
 	c := &scheduler.Compiled{Rejected: func(key string, err error) { n.rejectedDefinition(ctx, key, err) }}
 	watch, err := kafka.WatchDefinitions(ctx, n.Kafka, func(r events.Record) { c.Apply(&r) })
 	if err != nil {

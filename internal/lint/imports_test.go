@@ -24,7 +24,7 @@ var mayImport = map[string][]string{
 	"internal/tally":              {},
 	"internal/verify":             {"events"},
 	"internal/replay":             {"events", "scheduler", "workflow"},
-	"internal/console":            {"events", "projections"},
+	"internal/console":            {"events", "projections", "internal/replay"},
 	"internal/golden":             {"events"},
 	"internal/lint":               {},
 	"internal/mutation":           {},

@@ -63,7 +63,6 @@ func (u Until) covers(l *events.Line, offset int64, at time.Time) bool {
 type Stepper struct {
 	until  Until
 	states bool
-	owner  string
 	task   *events.Task
 	shown  *shown
 	fault  string
@@ -72,15 +71,6 @@ type Stepper struct {
 // NewStepper begins before the first event of a task. states: each step has the
 // whole state after it.
 func NewStepper(until Until, states bool) *Stepper { return &Stepper{until: until, states: states} }
-
-// Claim takes a record without a key: of the partition's owner.
-func (s *Stepper) Claim(r *events.Record) {
-	if e, err := events.DecodeEvent(r); err == nil {
-		if claim, ok := e.Fact.(*events.PartitionClaimed); ok {
-			s.owner = claim.Owner
-		}
-	}
-}
 
 // Add folds the next event of the task; nil if it is past the end that was asked
 // for. An error: the record is no event at all.
@@ -118,7 +108,7 @@ func (s *Stepper) fold(r *events.Record, step *Step) {
 		step.Fault = s.fault
 		return
 	}
-	view := s.task.View(s.owner, r.Partition, r.Offset+1)
+	view := s.task.View(ownerOf(r), r.Partition, r.Offset+1)
 	now := show(&view, s.shown)
 	step.Changes = changes(s.shown, now)
 	s.shown = now
@@ -134,4 +124,12 @@ func (s *Stepper) View() *events.TaskView {
 		return nil
 	}
 	return s.shown.view
+}
+
+// ownerOf is who owned the partition when he wrote an event: a task's events say it
+// without the claims of their partition.
+func ownerOf(r *events.Record) string {
+	source, _ := r.Header(events.HeaderSource)
+	_, owner, _ := strings.Cut(strings.TrimPrefix(source, strings.TrimSuffix(r.Topic, "events")), "scheduler/")
+	return owner
 }

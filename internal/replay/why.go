@@ -190,3 +190,20 @@ func instantText(t time.Time) *string {
 	s := t.UTC().Format(events.TimeLayout)
 	return &s
 }
+
+// AgentsOf are the agents that attempts of a task are with, each once.
+func AgentsOf(t *events.Task) []string {
+	var names []string
+	for i := range t.Steps {
+		for _, kind := range []events.Kind{events.Do, events.Undo} {
+			run := t.Run(i, kind)
+			if run == nil || run.State != events.StepRunning {
+				continue
+			}
+			if name, _ := t.Plan.Agent(i, kind); !slices.Contains(names, name) {
+				names = append(names, name)
+			}
+		}
+	}
+	return names
+}

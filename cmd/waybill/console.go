@@ -1,0 +1,177 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/console"
+	"github.com/waybill-run/waybill/internal/instance"
+)
+
+// defaultConsole is where a console listens, and where the tools look for one.
+const defaultConsole = "127.0.0.1:8080"
+
+// consoleFlags are those of a console.
+type consoleFlags struct {
+	listen    string
+	advertise string
+	tokens    string
+}
+
+func (o *consoleFlags) flags(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.StringVar(&o.listen, "listen", defaultConsole, "address to serve the HTTP API on; other than loopback only with --tokens")
+	f.StringVar(&o.advertise, "advertise", "", "URL at which other consoles reach this one (default: http:// and the address)")
+	f.StringVar(&o.tokens, "tokens", "", "file of bearer tokens: lines of a role (viewer, submitter, operator), a name, and a token")
+}
+
+func newConsole() *cobra.Command {
+	var r roleFlags
+	var o consoleFlags
+	cmd := &cobra.Command{
+		Use:   "console",
+		Short: "Answer for the orders: an HTTP API over the log, against a Kafka cluster",
+		Long: `Serve the HTTP API: lists of tasks with filters, timelines, agents, partitions, alerts, streams of
+events, and the commands of operators. GET /api/v1/openapi.json describes it.
+
+Run as many as you like: they share the partitions, and each answers for all of them. Without
+--tokens it listens on loopback only, and whoever can reach it may do everything.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return r.runRole(cmd, "console", func(ctx context.Context, n *instance.Instance) error {
+				url, err := o.start(ctx, n, !cmd.Flags().Changed("listen"), nil)
+				if err == nil {
+					fmt.Fprintf(cmd.OutOrStdout(), "console  %s\n", url)
+				}
+				return err
+			})
+		},
+	}
+	r.flags(cmd, true)
+	o.flags(cmd)
+	return cmd
+}
+
+// start listens, joins the audit's group, and answers until ctx ends. It returns
+// the URL of the console. Where the default address is taken another port will do.
+func (o *consoleFlags) start(ctx context.Context, n *instance.Instance, anyPort bool, observe func([]events.Record)) (string, error) {
+	tokens, err := o.readTokens()
+	if err != nil {
+		return "", err
+	}
+	if tokens == nil && !isLoopback(o.listen) {
+		return "", usage("--listen %s can be reached from elsewhere: name a file of tokens with --tokens, or listen on loopback (%s)", o.listen, defaultConsole)
+	}
+	listener, err := listenConsole(ctx, o.listen, anyPort)
+	if err != nil {
+		return "", err
+	}
+	url := cmp.Or(o.advertise, "http://"+reachable(listener.Addr()))
+	c, err := openConsole(ctx, n, url, tokens, observe)
+	if err != nil {
+		return "", errors.Join(err, listener.Close())
+	}
+	n.Go(func() error {
+		defer c.close()
+		return c.Serve(ctx, listener)
+	})
+	return url, nil
+}
+
+func (o *consoleFlags) readTokens() (*console.Tokens, error) {
+	if o.tokens == "" {
+		return nil, nil
+	}
+	f, err := os.Open(o.tokens)
+	if err != nil {
+		return nil, exit(exitUsage, "--tokens: %w", err)
+	}
+	defer func() { _ = f.Close() }() // it was only read
+	if info, err := f.Stat(); err == nil && info.Mode().Perm()&0o077 != 0 {
+		return nil, usage("--tokens %s: others may read it (%s); chmod 600 mends that", o.tokens, info.Mode().Perm())
+	}
+	t, err := console.ParseTokens(f)
+	if err != nil {
+		return nil, exit(exitUsage, "--tokens %s: %w", o.tokens, err)
+	}
+	return t, nil
+}
+
+// isLoopback reports whether only this machine reaches an address.
+func isLoopback(addr string) bool {
+	host, _, err := net.SplitHostPort(addr)
+	if err != nil {
+		return false
+	}
+	ip := net.ParseIP(host)
+	return host == "localhost" || ip != nil && ip.IsLoopback()
+}
+
+func listenConsole(ctx context.Context, addr string, anyPort bool) (net.Listener, error) {
+	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", addr)
+	if err != nil && anyPort && errors.Is(err, syscall.EADDRINUSE) {
+		host, _, splitErr := net.SplitHostPort(addr)
+		if splitErr != nil {
+			return nil, splitErr
+		}
+		l, err = (&net.ListenConfig{}).Listen(ctx, "tcp", net.JoinHostPort(host, "0"))
+	}
+	if err != nil {
+		return nil, exit(exitUsage, "--listen %s: %w", addr, err)
+	}
+	return l, nil
+}
+
+// reachable is an address by which others reach it: that of all interfaces is the
+// host's name.
+func reachable(addr net.Addr) string {
+	tcp, ok := addr.(*net.TCPAddr)
+	if !ok || !tcp.IP.IsUnspecified() {
+		return addr.String()
+	}
+	host, err := os.Hostname()
+	if err != nil {
+		return addr.String()
+	}
+	return net.JoinHostPort(host, fmt.Sprint(tcp.Port))
+}
+
+// consoleServer is a console, and what it holds.
+type consoleServer struct {
+	*console.Console
+	log *consoleLog
+}
+
+func openConsole(ctx context.Context, n *instance.Instance, url string, tokens *console.Tokens, observe func([]events.Record)) (*consoleServer, error) {
+	definitions, err := n.Catalog(ctx)
+	if err != nil {
+		return nil, err
+	}
+	audit, err := n.StartAudit(ctx, console.Announce(url), observe)
+	if err != nil {
+		return nil, err
+	}
+	log, err := openConsoleLog(ctx, n)
+	if err != nil {
+		return nil, err
+	}
+	return &consoleServer{console.New(console.Config{
+		Namespace: n.Kafka.Namespace, Partitions: n.Partitions, Source: string(n.Kafka.Namespace) + "console/" + n.Name, URL: url,
+		Audit: consoleAudit{audit, audit.Store()}, Log: log, Cluster: &consoleCluster{n, definitions}, Tokens: tokens, Now: n.Clock.Now,
+		Failed: func(r *http.Request, err error) { n.Logger().Warn("console", "path", r.URL.Path, "error", err) },
+	}), log}, nil
+}
+
+func (c *consoleServer) close() {
+	c.Close()
+	c.log.close()
+}

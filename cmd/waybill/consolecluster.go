@@ -1,0 +1,111 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+
+	"github.com/waybill-run/waybill/internal/console"
+	"github.com/waybill-run/waybill/internal/instance"
+	"github.com/waybill-run/waybill/internal/replay"
+	"github.com/waybill-run/waybill/projections"
+	"github.com/waybill-run/waybill/scheduler"
+)
+
+// consoleAudit is the audit as a console asks it.
+type consoleAudit struct {
+	*instance.Audit
+	*projections.Store
+}
+
+func (a consoleAudit) Progress() map[int32]console.Progress {
+	progress := map[int32]console.Progress{}
+	for p, at := range a.Audit.Progress() {
+		progress[p] = console.Progress(at)
+	}
+	return progress
+}
+
+// consoleCluster is what Kafka knows, as a console asks for it.
+type consoleCluster struct {
+	n           *instance.Instance
+	definitions *scheduler.Compiled
+}
+
+func (c *consoleCluster) Peers(ctx context.Context) (map[int32]string, error) {
+	ns := c.n.Kafka.Namespace
+	group, err := c.n.Admin.DescribeGroup(ctx, ns.AuditGroup())
+	if err != nil {
+		return nil, err
+	}
+	urls := map[int32]string{}
+	for _, m := range group.Members {
+		url := console.Announced(m.ClientID)
+		for _, p := range m.Partitions[ns.Events()] {
+			if url != "" {
+				urls[p] = url
+			}
+		}
+	}
+	return urls, nil
+}
+
+func (c *consoleCluster) Agents(ctx context.Context) ([]console.AgentView, error) {
+	topics, err := c.n.Admin.RequestTopics(ctx)
+	if err != nil {
+		return nil, err
+	}
+	list := make([]console.AgentView, 0, len(topics))
+	for name, partitions := range topics {
+		state, err := c.Agent(ctx, name)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, console.AgentView{Agent: name, Partitions: partitions, Members: state.Members, Lag: state.Lag,
+			Circuit: cmp.Or(c.n.Circuit(name), "unknown")})
+	}
+	slices.SortFunc(list, func(a, b console.AgentView) int { return cmp.Compare(a.Agent, b.Agent) })
+	return list, nil
+}
+
+func (c *consoleCluster) Agent(ctx context.Context, name string) (a replay.AgentState, err error) {
+	group := c.n.Kafka.Namespace.AgentGroup(name)
+	state, err := c.n.Admin.DescribeGroup(ctx, group)
+	lags, lagErr := c.n.Admin.GroupLag(ctx, group)
+	if err = errors.Join(err, lagErr); err != nil {
+		return a, err
+	}
+	a.Members = len(state.Members)
+	for _, lag := range lags[c.n.Kafka.Namespace.Requests(name)] {
+		a.Lag += lag
+	}
+	return a, nil
+}
+
+func (c *consoleCluster) Inboxes(ctx context.Context) (map[int32]int64, error) {
+	lags, err := c.n.Admin.GroupLag(ctx, c.n.Kafka.Namespace.SchedulerGroup())
+	if err != nil {
+		return nil, err
+	}
+	sum := map[int32]int64{}
+	for _, topic := range c.n.Kafka.Namespace.InboxTopics() {
+		for p, lag := range lags[topic] {
+			sum[p] += lag
+		}
+	}
+	return sum, nil
+}
+
+func (c *consoleCluster) Workflows() []console.Workflow {
+	var list []console.Workflow
+	for _, program := range c.definitions.All() {
+		d := program.Definition()
+		w := console.Workflow{Name: d.Name, Version: d.Version, Agents: d.Agents(), Steps: make([]string, len(d.Steps)), Body: d.JSON()}
+		for i := range d.Steps {
+			w.Steps[i] = d.Steps[i].ID
+		}
+		list = append(list, w)
+	}
+	return list
+}

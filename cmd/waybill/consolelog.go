@@ -1,0 +1,216 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/console"
+	"github.com/waybill-run/waybill/internal/instance"
+	"github.com/waybill-run/waybill/internal/kafka"
+)
+
+// consoleLog is the log as a console asks for it.
+type consoleLog struct {
+	n       *instance.Instance
+	reader  *kafka.Restorer
+	answers *answers
+}
+
+func openConsoleLog(ctx context.Context, n *instance.Instance) (*consoleLog, error) {
+	reader, err := kafka.OpenRestorer(n.Kafka, nil)
+	if err != nil {
+		return nil, err
+	}
+	l := &consoleLog{n: n, reader: reader, answers: &answers{n: n, waiting: map[string][]chan *events.Answer{}}}
+	if err := l.answers.begin(ctx); err != nil {
+		reader.Close()
+		return nil, fmt.Errorf("follow the answers of schedulers: %w", err)
+	}
+	return l, nil
+}
+
+func (l *consoleLog) close() {
+	l.answers.end()
+	l.reader.Close()
+}
+
+func (l *consoleLog) ReadAt(ctx context.Context, p int32, offsets []int64) ([]events.Record, error) {
+	return l.reader.ReadAt(ctx, l.n.Kafka.Namespace.Events(), p, offsets)
+}
+
+func (l *consoleLog) Ends(ctx context.Context) (map[int32]int64, error) {
+	return l.n.Admin.EndOffsets(ctx, l.n.Kafka.Namespace.Events())
+}
+
+func (l *consoleLog) Follow(from map[int32]int64) (console.Stream, error) {
+	t, err := kafka.OpenTail(l.n.Kafka, l.n.Kafka.Namespace.Events(), from)
+	if err != nil {
+		return nil, err // not a nil *Tail in an interface
+	}
+	return t, nil
+}
+
+func (l *consoleLog) Alerts(ctx context.Context, since time.Time, fn func(*events.Record)) error {
+	return l.since(ctx, l.n.Kafka.Namespace.Alerts(), since, fn)
+}
+
+func (l *consoleLog) Deadletters(ctx context.Context, since time.Time, fn func(*events.Record)) error {
+	return l.since(ctx, l.n.Kafka.Namespace.Deadletters(), since, fn)
+}
+
+func (l *consoleLog) since(ctx context.Context, topic string, since time.Time, fn func(*events.Record)) error {
+	_, err := l.reader.ReadAll(ctx, topic, kafka.Range{Since: since}, func(rs []events.Record) error {
+		for i := range rs {
+			fn(&rs[i])
+		}
+		return nil
+	}, nil)
+	return err
+}
+
+func (l *consoleLog) Submit(ctx context.Context, r events.Record) error {
+	_, err := sent(ctx, l.n.Producer, r)
+	return err
+}
+
+// sent writes a record, and returns what was acknowledged.
+func sent(ctx context.Context, p *kafka.Producer, r events.Record) (events.Record, error) {
+	type ack struct {
+		r   events.Record
+		err error
+	}
+	acks := make(chan ack, 1)
+	p.SendAsync(ctx, r, func(r events.Record, err error) { acks <- ack{r, err} })
+	select {
+	case a := <-acks:
+		return a.r, a.err
+	case <-ctx.Done():
+		return events.Record{}, ctx.Err()
+	}
+}
+
+func (l *consoleLog) Control(ctx context.Context, x *events.Control, r events.Record) (*events.Answer, error) {
+	answer, stop := l.answers.await(x)
+	defer stop()
+	if _, err := sent(ctx, l.n.Producer, r); err != nil {
+		return nil, err
+	}
+	select {
+	case a := <-answer:
+		return a, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// answersAgain is how long after a tail broke the next is opened.
+const answersAgain = time.Second
+
+// answers hands the answers of schedulers to those who wait for them.
+type answers struct {
+	n    *instance.Instance
+	stop context.CancelFunc
+	done chan struct{}
+
+	mu      sync.Mutex
+	waiting map[string][]chan *events.Answer // by request id and task
+}
+
+// begin follows the topic from its end as it is now.
+func (a *answers) begin(ctx context.Context) error {
+	tail, err := a.open(ctx)
+	if err != nil {
+		return err
+	}
+	life, stop := context.WithCancel(context.Background())
+	a.stop, a.done = stop, make(chan struct{})
+	go a.run(life, tail)
+	return nil
+}
+
+func (a *answers) open(ctx context.Context) (*kafka.Tail, error) {
+	topic := a.n.Kafka.Namespace.Answers()
+	ends, err := a.n.Admin.EndOffsets(ctx, topic)
+	if err != nil {
+		return nil, err
+	}
+	return kafka.OpenTail(a.n.Kafka, topic, ends)
+}
+
+// run reads until life ends. A tail that breaks is opened anew at the end: who
+// waits for an answer in between asks again, by its request id.
+func (a *answers) run(life context.Context, tail *kafka.Tail) {
+	defer close(a.done)
+	for {
+		var err error
+		for err == nil && tail != nil {
+			var rs []events.Record
+			if rs, err = tail.Poll(life); err == nil {
+				a.give(rs)
+			}
+		}
+		if tail != nil {
+			tail.Close()
+		}
+		if life.Err() != nil {
+			return
+		}
+		a.n.Logger().Warn("the answers of schedulers are followed anew", "error", err)
+		select {
+		case <-time.After(answersAgain):
+		case <-life.Done():
+			return
+		}
+		if tail, err = a.open(life); err != nil {
+			tail = nil
+		}
+	}
+}
+
+func (a *answers) give(rs []events.Record) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for i := range rs {
+		answer, err := events.DecodeAnswer(&rs[i])
+		if err != nil {
+			continue // nobody waits for what is none
+		}
+		key := answerKey(answer.Control, answer.Task)
+		for _, to := range a.waiting[key] {
+			to <- answer // it has room for the one
+		}
+		delete(a.waiting, key)
+	}
+}
+
+func answerKey(request, task string) string { return request + "\x00" + task }
+
+// await has the answer to a control sent to a channel. stop is to be called when
+// nobody waits any more.
+func (a *answers) await(x *events.Control) (answer <-chan *events.Answer, stop func()) {
+	key, to := answerKey(x.RequestID, x.Task), make(chan *events.Answer, 1)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.waiting[key] = append(a.waiting[key], to)
+	return to, func() {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		left := a.waiting[key][:0]
+		for _, other := range a.waiting[key] {
+			if other != to {
+				left = append(left, other)
+			}
+		}
+		if a.waiting[key] = left; len(left) == 0 {
+			delete(a.waiting, key)
+		}
+	}
+}
+
+func (a *answers) end() {
+	a.stop()
+	<-a.done
+}

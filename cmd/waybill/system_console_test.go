@@ -1,0 +1,245 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/demo"
+	"github.com/waybill-run/waybill/internal/kafkatest"
+)
+
+// Two consoles share the partitions. An order that is submitted to one is found held
+// at the other, resubmitted there, and processed; whoever was answered with an offset
+// reads what he wrote at either. A stream shows every event of it. When one console is
+// killed the other answers for all.
+func TestConsoles(t *testing.T) {
+	file := quickWorkflow(t, "holding", "hold", 2)
+	t.Run(kafkatest.EmbeddedKind, func(t *testing.T) {
+		u := startUpProcess(t, "--workflow", file)
+		consoles(t, &u.system, u.process)
+		u.stop(t)
+	})
+	t.Run(kafkatest.KafkaKind, func(t *testing.T) {
+		s := onBroker(t, kafkatest.Kafka(t), file)
+		s.start(t, "scheduler", "--session-timeout", shortSession)
+		s.start(t, "supervisor", "--session-timeout", shortSession)
+		consoles(t, s, s.start(t, "console", "--listen", "127.0.0.1:0", "--session-timeout", shortSession))
+	})
+}
+
+func consoles(t *testing.T, s *system, one *process) {
+	trouble := newTroubles()
+	shop := openShop(t, trouble.answer)
+	trouble.shop = shop
+	s.agents(t, shop)
+	seen := observe(t, s)
+	first := consoleAt(t, one)
+	other := s.start(t, "console", "--listen", "127.0.0.1:0", "--session-timeout", shortSession)
+	second := consoleAt(t, other)
+	first.awaitSharing(t, second)
+	stream := first.follow(t)
+
+	order := fmt.Sprintf(`{"id":%q,"workflow":"holding","labels":{"shop":"eu"},"input":{"items":[],"total":9.5,"card":%q,"address":"1 Harbour Road"}}`, blocked, demo.CardWorks)
+	var accepted struct {
+		AsOf *events.AsOf `json:"as_of"`
+	}
+	second.post(t, http.StatusCreated, "/tasks", order, &accepted)
+	for _, c := range []*consoleClient{first, second} {
+		var v events.TaskView
+		if c.get(t, http.StatusOK, "/tasks/"+blocked+"?min_offset="+accepted.AsOf.Offset, &v); v.ID != blocked {
+			t.Errorf("%s: %+v after the order was accepted", c.url, v)
+		}
+		c.post(t, http.StatusConflict, "/tasks", strings.Replace(order, "9.5", "9.6", 1), nil)
+	}
+	seen.awaitState(t, blocked, events.StateError)
+	for _, c := range []*consoleClient{first, second} {
+		q := url.Values{"filter": {"state:error workflow:holding/1 label:shop=eu step_in_error:charge"}}
+		c.await(t, "the held task in its list", "/tasks?"+q.Encode(), func(body string) bool { return strings.Contains(body, `"id":"`+blocked+`"`) })
+		var why struct{ Reason, Step string }
+		if c.get(t, http.StatusOK, "/tasks/"+blocked+"/why", &why); why.Reason != "hold" || why.Step != "charge" {
+			t.Errorf("%s: %+v, want a hold of charge", c.url, why)
+		}
+		c.await(t, "the alert", "/alerts", func(body string) bool { return strings.Contains(body, `"code":"card_blocked"`) })
+	}
+
+	trouble.unblock()
+	var done, again struct {
+		Seq   uint64
+		State events.TaskState
+		AsOf  *events.AsOf `json:"as_of"`
+	}
+	first.post(t, http.StatusOK, "/tasks/"+blocked+"/resubmit", `{"reason":"the bank has unblocked the card","request_id":"r-1"}`, &done)
+	second.post(t, http.StatusOK, "/tasks/"+blocked+"/resubmit", `{"reason":"the bank has unblocked the card","request_id":"r-1"}`, &again)
+	if done.Seq == 0 || done.Seq != again.Seq || done.AsOf == nil || *done.AsOf != *again.AsOf {
+		t.Errorf("answered %+v, and the same request again %+v", done, again)
+	}
+	seen.awaitState(t, blocked, events.StateProcessed)
+	for _, c := range []*consoleClient{first, second} {
+		c.await(t, "the end", "/tasks/"+blocked+"?min_offset="+done.AsOf.Offset, func(body string) bool { return strings.Contains(body, `"state":"processed"`) })
+		c.post(t, http.StatusConflict, "/tasks/"+blocked+"/undo", `{"reason":"too late"}`, nil)
+		c.post(t, http.StatusNotFound, "/tasks/nobody/undo", `{"reason":"who?"}`, nil)
+	}
+	lines := stream.of(t, blocked, "waybill.task.processed.v1")
+	for i, l := range lines {
+		if l.Seq != uint64(i+1) {
+			t.Errorf("event %d of the stream is %+v", i+1, l)
+		}
+	}
+
+	other.kill()
+	first.await(t, "all partitions", "/partitions", func(body string) bool {
+		return strings.Contains(body, `"missing_partitions":[]`) && !strings.Contains(body, second.url)
+	})
+	first.await(t, "the task", "/tasks/"+blocked, func(body string) bool { return strings.Contains(body, `"state":"processed"`) })
+	if out := s.waybill(t, exitOK, "task", "list", "--label", "shop=eu"); !strings.Contains(out, blocked) {
+		t.Errorf("task list: %s", out)
+	}
+	shop.end(t)
+}
+
+// consoleClient asks a console.
+type consoleClient struct{ url string }
+
+var consoleURL = regexp.MustCompile(`http://[0-9.:]+`)
+
+func consoleAt(t *testing.T, p *process) *consoleClient {
+	t.Helper()
+	return &consoleClient{consoleURL.FindString(p.await(t, "console  http"))}
+}
+
+// ask returns the status and the body of an answer.
+func (c *consoleClient) ask(t *testing.T, method, path, body string) (int, string) {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), method, c.url+"/api/v1"+path, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("Content-Type", "application/json")
+	resp, err := http.DefaultClient.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	raw, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp.StatusCode, string(raw)
+}
+
+// want asks for an answer with a status. One that says to ask again is asked again:
+// partitions move between consoles.
+func (c *consoleClient) want(t *testing.T, status int, method, path, body string, into any) {
+	t.Helper()
+	deadline := time.Now().Add(patience)
+	for {
+		got, answer := c.ask(t, method, path, body)
+		switch {
+		case got == http.StatusServiceUnavailable && status != got && time.Now().Before(deadline):
+			continue
+		case got != status:
+			t.Fatalf("%s %s%s: %d %s, want %d", method, c.url, path, got, answer, status)
+		case into != nil:
+			if err := json.Unmarshal([]byte(answer), into); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return
+	}
+}
+
+func (c *consoleClient) get(t *testing.T, status int, path string, into any) {
+	t.Helper()
+	c.want(t, status, http.MethodGet, path, "", into)
+}
+
+func (c *consoleClient) post(t *testing.T, status int, path, body string, into any) {
+	t.Helper()
+	c.want(t, status, http.MethodPost, path, body, into)
+}
+
+// await asks until the answer is as it should be.
+func (c *consoleClient) await(t *testing.T, what, path string, ok func(body string) bool) {
+	t.Helper()
+	deadline := time.Now().Add(patience)
+	for {
+		status, body := c.ask(t, http.MethodGet, path, "")
+		if status == http.StatusOK && ok(body) {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%s doesn't show %s: %d %s", c.url, what, status, body)
+		}
+	}
+}
+
+// awaitSharing waits until each of two consoles has some of the partitions.
+func (c *consoleClient) awaitSharing(t *testing.T, other *consoleClient) {
+	t.Helper()
+	c.await(t, "two consoles", "/partitions", func(body string) bool {
+		return strings.Contains(body, `"missing_partitions":[]`) && strings.Contains(body, c.url) && strings.Contains(body, other.url)
+	})
+}
+
+// eventStream is what came of the stream of all events.
+type eventStream struct{ lines chan events.Line }
+
+// follow opens the stream; it is read from when it returns.
+func (c *consoleClient) follow(t *testing.T) *eventStream {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	t.Cleanup(cancel)
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, c.url+"/api/v1/events", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := http.DefaultClient.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = resp.Body.Close() })
+	if resp.StatusCode != http.StatusOK {
+		t.Fatal(resp.Status)
+	}
+	s := &eventStream{make(chan events.Line, 10_000)}
+	go func() {
+		defer close(s.lines)
+		for lines := bufio.NewScanner(resp.Body); lines.Scan(); {
+			data, ok := strings.CutPrefix(lines.Text(), "data: ")
+			var l events.Line
+			if ok && json.Unmarshal([]byte(data), &l) == nil {
+				s.lines <- l
+			}
+		}
+	}()
+	return s
+}
+
+// of are the events of a task, to the first of a type.
+func (s *eventStream) of(t *testing.T, id, last string) (lines []events.Line) {
+	t.Helper()
+	deadline := time.After(patience)
+	for {
+		select {
+		case l, open := <-s.lines:
+			if !open {
+				t.Fatalf("the stream ended after %d events of %s", len(lines), id)
+			}
+			if lines = append(lines, l); l.Type == last {
+				return lines
+			}
+		case <-deadline:
+			t.Fatalf("no %s of %s within %s", last, id, patience)
+		}
+	}
+}

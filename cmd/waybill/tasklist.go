@@ -1,0 +1,251 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/replay"
+)
+
+// listPageSize is how many tasks are asked of a console at once.
+const listPageSize = 1000
+
+type taskListOptions struct {
+	tool
+	since
+	limit
+	api      apiFlags
+	states   []string
+	workflow string
+	labels   map[string]string
+	inError  string
+	agent    string
+	within   time.Duration
+}
+
+func newTaskList() *cobra.Command {
+	var o taskListOptions
+	cmd := &cobra.Command{
+		Use:   "list",
+		Short: "List tasks, the newest first",
+		Long: `List tasks, the newest first. A table is asked of a console, where one runs. Else, and as json
+and jsonl with everything about each task, it is read from the events topic, from its start.`,
+		Args: noArguments,
+		RunE: func(cmd *cobra.Command, _ []string) error { return runTaskList(cmd, &o) },
+	}
+	o.tool.flags(cmd)
+	o.since.flags(cmd, "only those submitted since")
+	o.limit.flags(cmd)
+	o.api.flags(cmd)
+	f := cmd.Flags()
+	f.StringSliceVar(&o.states, "state", nil, "only those in one of these states")
+	f.StringVar(&o.workflow, "workflow", "", "only those of a workflow: NAME or NAME/VERSION")
+	f.StringToStringVar(&o.labels, "label", nil, "only those with these labels: KEY=VALUE")
+	f.StringVar(&o.inError, "step-in-error", "", "only those of which this step is in error")
+	f.StringVar(&o.agent, "agent", "", "only those of which an attempt is with this agent")
+	f.DurationVar(&o.within, "due-within", 0, "only open ones whose complete-by is nearer than this, or past")
+	return cmd
+}
+
+func runTaskList(cmd *cobra.Command, o *taskListOptions) error {
+	if err := o.begin(cmd); err != nil {
+		return err
+	}
+	from, err := o.instant(time.Now())
+	if err != nil {
+		return err
+	}
+	if err := o.check(); err != nil {
+		return err
+	}
+	l, err := o.open(cmd)
+	if err != nil {
+		return err
+	}
+	defer l.close()
+	if o.format == formatTable {
+		c, err := o.api.client(cmd.Context(), l)
+		if err != nil {
+			return err
+		}
+		if c != nil {
+			err := o.ask(cmd, c, l, from)
+			if err == nil || !c.fallBack(l.note, err) {
+				return err
+			}
+		}
+	}
+	return o.readLog(cmd, l, from)
+}
+
+func (o *taskListOptions) check() error {
+	if err := checkStates(o.states); err != nil {
+		return err
+	}
+	name, version, versioned := strings.Cut(o.workflow, "/")
+	if n, err := strconv.Atoi(version); o.workflow != "" && name == "" || versioned && (err != nil || n < 1) {
+		return usage("--workflow %q: NAME or NAME/VERSION", o.workflow)
+	}
+	if o.within < 0 {
+		return usage("--due-within %s: a positive duration", o.within)
+	}
+	return o.limit.check(&o.output)
+}
+
+// readLog makes the list of the events.
+func (o *taskListOptions) readLog(cmd *cobra.Command, l *logbook, from time.Time) error {
+	f := newFolding()
+	places, err := l.read(cmd.Context(), l.cfg.Namespace.Events(), kafka.Range{}, func(r *events.Record) error {
+		f.add(r, nil)
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	f.warn(l.note)
+	now := time.Now()
+	tasks := slices.SortedFunc(maps.Values(f.tasks), newestFirst)
+	tasks = slices.DeleteFunc(tasks, func(t *events.Task) bool { return !o.shows(t, from, now) })
+	tasks = cut(&o.limit, l.note, "tasks", tasks)
+	views := make([]events.TaskView, len(tasks))
+	for i, t := range tasks {
+		p := l.partition(t.ID)
+		views[i] = t.View(f.owners[p], p, places[p].next)
+	}
+	return printList(&o.output, cmd.OutOrStdout(), taskHead, views, taskRow)
+}
+
+func newestFirst(a, b *events.Task) int {
+	if c := b.SubmittedAt.Compare(a.SubmittedAt); c != 0 {
+		return c
+	}
+	return strings.Compare(a.ID, b.ID)
+}
+
+func (o *taskListOptions) shows(t *events.Task, from, now time.Time) bool {
+	name, version, _ := strings.Cut(o.workflow, "/")
+	switch {
+	case t.SubmittedAt.Before(from):
+		return false
+	case len(o.states) > 0 && !slices.Contains(o.states, string(t.State)):
+		return false
+	case name != "" && t.Workflow != name || version != "" && version != strconv.Itoa(t.Version):
+		return false
+	case o.within > 0 && (!t.Open() || t.CompleteBy.IsZero() || !t.CompleteBy.Before(now.Add(o.within))):
+		return false
+	case o.inError != "" && !hasStepInError(t, o.inError):
+		return false
+	case o.agent != "" && !slices.Contains(replay.AgentsOf(t), o.agent):
+		return false
+	}
+	for k, v := range o.labels {
+		if got, ok := t.Labels[k]; !ok || got != v {
+			return false
+		}
+	}
+	return true
+}
+
+// hasStepInError reports whether a step is in error, or its undo.
+func hasStepInError(t *events.Task, step string) bool {
+	for i := range t.Steps {
+		if t.Plan.Steps[i].ID != step {
+			continue
+		}
+		s := &t.Steps[i]
+		return s.State == events.StepError || s.Undo != nil && s.Undo.State == events.StepError
+	}
+	return false
+}
+
+// filter is what a console is asked for.
+func (o *taskListOptions) filter(from time.Time) string {
+	var terms []string
+	add := func(name, value string) { terms = append(terms, `"`+name+":"+value+`"`) }
+	if len(o.states) > 0 {
+		add("state", strings.Join(o.states, ","))
+	}
+	if o.workflow != "" {
+		add("workflow", o.workflow)
+	}
+	for _, k := range slices.Sorted(maps.Keys(o.labels)) {
+		add("label", k+"="+o.labels[k])
+	}
+	if o.inError != "" {
+		add("step_in_error", o.inError)
+	}
+	if o.agent != "" {
+		add("agent", o.agent)
+	}
+	if !from.IsZero() {
+		add("since", from.UTC().Format(time.RFC3339Nano))
+	}
+	if o.within > 0 {
+		add("due_within", o.within.String())
+	}
+	return strings.Join(terms, " ")
+}
+
+// summaries is a page of a console's list.
+type summaries struct {
+	Tasks             []events.SummaryView `json:"tasks"`
+	NextPageToken     string               `json:"next_page_token"`
+	MissingPartitions []int32              `json:"missing_partitions"`
+}
+
+// ask has a console make the list.
+func (o *taskListOptions) ask(cmd *cobra.Command, c *apiClient, l *logbook, from time.Time) error {
+	floor, err := l.upToNowAll(cmd.Context())
+	if err != nil {
+		return err
+	}
+	list, more, err := o.pages(cmd.Context(), c, url.Values{"filter": {o.filter(from)}, "min_offset": {floor}})
+	if err != nil {
+		return err
+	}
+	if more {
+		fmt.Fprintf(l.note, "%d tasks, the newest; --limit 0 shows all\n", len(list))
+	}
+	return printList(&o.output, cmd.OutOrStdout(), taskHead, list, func(v events.SummaryView) []string {
+		code := ""
+		if v.ErrorCode != nil {
+			code = *v.ErrorCode
+		}
+		return []string{v.ID, v.Workflow + "/" + strconv.Itoa(v.Version), string(v.State), strconv.Itoa(v.FailureCount),
+			tableTime(v.SubmittedAt), tableTime(v.UpdatedAt), code}
+	})
+}
+
+// pages goes through the pages, to the limit.
+func (o *taskListOptions) pages(ctx context.Context, c *apiClient, q url.Values) (list []events.SummaryView, more bool, err error) {
+	for {
+		size := listPageSize
+		if o.most > 0 {
+			size = min(size, o.most-len(list))
+		}
+		q.Set("page_size", strconv.Itoa(size))
+		var page summaries
+		if err := c.get(ctx, "/tasks", q, decode(&page)); err != nil {
+			return nil, false, err
+		}
+		if len(page.MissingPartitions) > 0 {
+			return nil, false, fmt.Errorf("no console has the partitions %v at the moment", page.MissingPartitions)
+		}
+		list = append(list, page.Tasks...)
+		q.Set("page_token", page.NextPageToken)
+		q.Del("min_offset")
+		if more = page.NextPageToken != ""; !more || o.most > 0 && len(list) >= o.most {
+			return list, more, nil
+		}
+	}
+}

@@ -1,0 +1,213 @@
+package console
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/waybill-run/waybill/events"
+)
+
+// Config is what a console is made of.
+type Config struct {
+	Namespace  events.Namespace
+	Partitions int32
+	Source     string // ce_source of what it writes
+	URL        string // of this console, as others reach it; Announce tells them
+
+	Audit   Audit
+	Log     Log
+	Cluster Cluster
+	// Tokens that are accepted; nil: anybody may do anything, on loopback only.
+	Tokens *Tokens
+	// Now is the time, the brokers' where they keep it.
+	Now func() time.Time
+	// Failed is told of errors that are the console's own; may be nil.
+	Failed func(r *http.Request, err error)
+}
+
+const (
+	headerMaxBytes   = 32 << 10
+	headerWithin     = 5 * time.Second
+	idleWithin       = 2 * time.Minute
+	readWithin       = 30 * time.Second
+	answerWithin     = 60 * time.Second // but for streams
+	shutdownWithin   = 2 * time.Second
+	minOffsetWithin  = 5 * time.Second
+	bodyMaxBytes     = events.MaxSubmissionBytes + 64<<10 // escapes, white space
+	controlMaxBytes  = events.MaxSubmissionBytes
+	controlAnswerMax = 30 * time.Second
+)
+
+// Console answers for the orders. It is safe for concurrent use.
+type Console struct {
+	cfg     Config
+	mux     *http.ServeMux
+	peers   peers
+	streams chan struct{} // bounds how many are open
+
+	ending context.Context
+	end    context.CancelFunc
+	open   sync.WaitGroup // streams
+}
+
+// New makes a console. Close ends its streams.
+func New(cfg Config) *Console {
+	c := &Console{cfg: cfg, mux: http.NewServeMux(), streams: make(chan struct{}, streamsMax)}
+	c.ending, c.end = context.WithCancel(context.Background())
+	c.peers.console = c
+	for _, route := range routes {
+		c.mux.Handle(route.method+" "+route.path, c.serve(route))
+	}
+	return c
+}
+
+// Close ends the streams, and returns when they have ended.
+func (c *Console) Close() {
+	c.end()
+	c.open.Wait()
+}
+
+// Serve answers on a listener until ctx ends.
+func (c *Console) Serve(ctx context.Context, listener net.Listener) error {
+	server := &http.Server{Handler: c, ReadHeaderTimeout: headerWithin, ReadTimeout: readWithin, IdleTimeout: idleWithin, MaxHeaderBytes: headerMaxBytes}
+	stopped := context.AfterFunc(ctx, func() {
+		c.end()
+		within, cancel := context.WithTimeout(context.Background(), shutdownWithin)
+		defer cancel()
+		if server.Shutdown(within) != nil {
+			_ = server.Close() // whoever is still connected has had his time
+		}
+	})
+	defer stopped()
+	err := server.Serve(listener)
+	if errors.Is(err, http.ErrServerClosed) {
+		c.Close()
+		return nil
+	}
+	return err
+}
+
+// ServeHTTP answers a request.
+func (c *Console) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	h := w.Header()
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("Cache-Control", "no-store")
+	h.Set("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'")
+	if _, pattern := c.mux.Handler(r); pattern == "" {
+		c.fail(w, r, c.unknown(r))
+		return
+	}
+	c.mux.ServeHTTP(w, r)
+}
+
+// unknown says what is wrong with a request that no route is for.
+func (c *Console) unknown(r *http.Request) error {
+	if _, err := c.guard(r); err != nil {
+		return err
+	}
+	var methods []string
+	for _, method := range []string{http.MethodGet, http.MethodPost} {
+		other := r.Clone(r.Context())
+		other.Method = method
+		if _, pattern := c.mux.Handler(other); pattern != "" {
+			methods = append(methods, method)
+		}
+	}
+	if len(methods) > 0 {
+		return badMethod("%s takes %s, not %s", printable(r.URL.Path), strings.Join(methods, " and "), printable(r.Method))
+	}
+	return notFound("there is no %s; %s lists what there is", printable(r.URL.Path), openAPIPath)
+}
+
+// call is a request that is being answered.
+type call struct {
+	*Console
+	w   http.ResponseWriter
+	r   *http.Request
+	who caller
+}
+
+// serve is the handler of a route.
+func (c *Console) serve(route route) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		who, err := c.guard(r)
+		if err == nil && who.role < route.role {
+			err = forbidden("%s is a %s; this needs a token of the role %s", who.name, who.role, route.role)
+		}
+		if err == nil && r.Method == http.MethodPost {
+			err = checkJSON(r)
+		}
+		if err != nil {
+			c.fail(w, r, err)
+			return
+		}
+		if !route.stream {
+			ctx, cancel := context.WithTimeout(r.Context(), answerWithin)
+			defer cancel()
+			r = r.WithContext(ctx)
+		}
+		answer, err := route.answer(&call{c, w, r, who})
+		switch {
+		case err != nil:
+			c.fail(w, r, err)
+		case answer != nil:
+			write(w, answer)
+		}
+	})
+}
+
+// answered is an answer with a status of its own.
+type answered struct {
+	status   int
+	location string
+	body     any
+}
+
+func write(w http.ResponseWriter, answer any) {
+	status := http.StatusOK
+	if a, ok := answer.(*answered); ok {
+		status, answer = a.status, a.body
+		if a.location != "" {
+			w.Header().Set("Location", a.location)
+		}
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	e := json.NewEncoder(w)
+	e.SetEscapeHTML(false)
+	_ = e.Encode(answer) // whoever is gone needs no answer
+}
+
+// fail answers with a problem. What isn't one is the console's own fault, and is
+// told to whoever runs it.
+func (c *Console) fail(w http.ResponseWriter, r *http.Request, err error) {
+	var p *Problem
+	switch {
+	case errors.As(err, &p):
+	case r.Context().Err() != nil && errors.Is(err, context.Canceled):
+		return // nobody listens any more
+	case errors.Is(err, context.DeadlineExceeded):
+		p = unavailable("no answer within %s: %v", answerWithin, err)
+	default:
+		p = internal("%v", err)
+	}
+	if p.Status >= http.StatusInternalServerError && c.cfg.Failed != nil {
+		c.cfg.Failed(r, err)
+	}
+	p.write(w, r)
+}
+
+// checkJSON refuses what a form of a web page could send.
+func checkJSON(r *http.Request) error {
+	kind, _, _ := strings.Cut(r.Header.Get("Content-Type"), ";")
+	if !strings.EqualFold(strings.TrimSpace(kind), "application/json") {
+		return notJSON("send it with Content-Type: application/json")
+	}
+	return nil
+}

@@ -1,0 +1,331 @@
+package console
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/replay"
+	"github.com/waybill-run/waybill/projections"
+)
+
+// get asks for an answer that is in the document, and decodes it.
+func get[T any](t testing.TB, w *world, s server, route, path string) (v T) {
+	t.Helper()
+	r := ask(t, s, http.MethodGet, path, "")
+	if r.status != http.StatusOK {
+		t.Fatalf("%s: %d %s", path, r.status, r.body)
+	}
+	w.document(t).fits(t, http.MethodGet, route, r)
+	if err := json.Unmarshal([]byte(r.body), &v); err != nil {
+		t.Fatal(err)
+	}
+	return v
+}
+
+func problem(t testing.TB, r reply, status int) Problem {
+	t.Helper()
+	var p Problem
+	if err := json.Unmarshal([]byte(r.body), &p); err != nil || r.header.Get("Content-Type") != "application/problem+json" {
+		t.Fatalf("%d %s is no problem (%v)", r.status, r.body, err)
+	}
+	if r.status != status || p.Status != status || !strings.HasPrefix(p.Type, problemTypes) || p.Detail == "" {
+		t.Errorf("status %d, want %d: %s", r.status, status, r.body)
+	}
+	return p
+}
+
+// What is answered about a task is what its events fold to.
+func TestTaskAnswers(t *testing.T) {
+	w := newWorld(t)
+	s := w.console(t, nil)
+	for id, task := range w.tasks {
+		p := events.Partition([]byte(id), w.partitions)
+		path := api + "/tasks/" + url.PathEscape(id)
+		got := get[events.TaskView](t, w, s, api+"/tasks/{id}", path)
+		want := task.View("", p, 0)
+		if got.State != want.State || got.FailureCount != want.FailureCount || len(got.Steps) != len(want.Steps) || !bytes.Equal(got.Input, want.Input) || *got.UpdatedAt != *want.UpdatedAt {
+			t.Errorf("task %s: %+v, want %+v", id, got, want)
+		}
+		if next, err := strconv.ParseInt(got.AsOf.Offset, 10, 64); err != nil || got.AsOf.Partition != p || next <= w.last(id).Offset {
+			t.Errorf("task %s is as of %+v, and its last event is at %d/%d", id, got.AsOf, p, w.last(id).Offset)
+		}
+		lines := get[timelineView](t, w, s, api+"/tasks/{id}/timeline", path+"/timeline").Lines
+		if uint64(len(lines)) != task.Seq || lines[0].Seq != 1 || lines[len(lines)-1].Seq != task.Seq {
+			t.Errorf("task %s: %d lines of %d events", id, len(lines), task.Seq)
+		}
+		why := get[replay.Why](t, w, s, api+"/tasks/{id}/why", path+"/why")
+		if ended := why.Reason == replay.ReasonEnded; ended != task.State.Terminal() {
+			t.Errorf("task %s, %s: %s", id, task.State, why.Reason)
+		}
+		exported, err := replay.NewReader(strings.NewReader(ask(t, s, http.MethodGet, path+"/export", "").body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		n := uint64(0)
+		if err := exported.Each(func(*events.Record) error { n++; return nil }); err != nil || n != task.Seq {
+			t.Errorf("task %s: exported %d of %d events, %v", id, n, task.Seq, err)
+		}
+	}
+	problem(t, ask(t, s, http.MethodGet, api+"/tasks/nobody", ""), http.StatusNotFound)
+}
+
+// last is the last event of a task.
+func (w *world) last(id string) events.Record {
+	rs := w.records[events.Partition([]byte(id), w.partitions)]
+	for i := len(rs) - 1; ; i-- {
+		if string(rs[i].Key) == id {
+			return rs[i]
+		}
+	}
+}
+
+func (w *world) document(t testing.TB) *document {
+	t.Helper()
+	return readDocument(t)
+}
+
+// wanted are the ids that a filter lets through, in the order of the list.
+func (w *world) wanted(keep func(*events.Task) bool) []string {
+	var list []*events.Task
+	for _, task := range w.tasks {
+		if keep(task) {
+			list = append(list, task)
+		}
+	}
+	slices.SortFunc(list, func(a, b *events.Task) int {
+		return compareCursors(projections.Cursor{Submitted: a.SubmittedAt.UnixMilli(), Task: a.ID}, projections.Cursor{Submitted: b.SubmittedAt.UnixMilli(), Task: b.ID})
+	})
+	ids := make([]string, len(list))
+	for i := range list {
+		ids[i] = list[i].ID
+	}
+	return ids
+}
+
+// walk goes through all pages of a filter.
+func walk(t *testing.T, w *world, s server, filter string, size int) (ids []string) {
+	t.Helper()
+	token := ""
+	for range len(w.tasks) + 2 {
+		q := url.Values{"page_size": {strconv.Itoa(size)}, "filter": {filter}}
+		if token != "" {
+			q.Set("page_token", token)
+		}
+		l := get[taskList](t, w, s, api+"/tasks", api+"/tasks?"+q.Encode())
+		if len(l.Tasks) > size || len(l.AsOf) != int(w.partitions) || len(l.MissingPartitions) != 0 {
+			t.Fatalf("a page of %d has %d, as of %v, without %v", size, len(l.Tasks), l.AsOf, l.MissingPartitions)
+		}
+		for _, v := range l.Tasks {
+			ids = append(ids, v.ID)
+		}
+		if token = l.NextPageToken; token == "" {
+			return ids
+		}
+	}
+	t.Fatalf("%q in pages of %d has no end", filter, size)
+	return nil
+}
+
+// Pages of any size hold each task that the filter lets through once, in order, from
+// one console, and from three that share the partitions, whichever is asked.
+func TestPages(t *testing.T) {
+	w := newWorld(t)
+	one := w.console(t, nil)
+	shared := newWorld(t)
+	consoles := []server{shared.console(t, nil, 0, 3), shared.console(t, nil, 1), shared.console(t, nil, 2)}
+	middle := w.tasks[w.wanted(func(*events.Task) bool { return true })[len(w.tasks)/2]].SubmittedAt
+	for filter, keep := range map[string]func(*events.Task) bool{
+		"":                func(*events.Task) bool { return true },
+		"state:processed": func(k *events.Task) bool { return k.State == events.StateProcessed },
+		"state:error,undone workflow:order": func(k *events.Task) bool {
+			return k.Workflow == "order" && (k.State == events.StateError || k.State == events.StateUndone)
+		},
+		"workflow:order/99":                        func(*events.Task) bool { return false },
+		"since:" + middle.Format(time.RFC3339Nano): func(k *events.Task) bool { return !k.SubmittedAt.Before(middle) },
+	} {
+		want := w.wanted(keep)
+		for _, size := range []int{1, 7, 1000} {
+			for i, s := range append([]server{one}, consoles[(size+len(filter))%3]) {
+				world := []*world{w, shared}[i]
+				if got := walk(t, world, s, filter, size); !slices.Equal(got, want) {
+					t.Errorf("%q in pages of %d, of %s: %d tasks, want %d\n%v\n%v", filter, size, []string{"one", "three"}[i], len(got), len(want), got, want)
+				}
+			}
+		}
+	}
+}
+
+// Whichever console is asked for a task, the one that has it answers.
+func TestForward(t *testing.T) {
+	w := newWorld(t)
+	consoles := []server{w.console(t, nil, 0, 1), w.console(t, nil, 2, 3)}
+	for id, task := range w.tasks {
+		for _, s := range consoles {
+			if got := get[events.TaskView](t, w, s, api+"/tasks/{id}", api+"/tasks/"+url.PathEscape(id)); got.State != task.State {
+				t.Errorf("task %s is %s, want %s", id, got.State, task.State)
+			}
+		}
+	}
+	for _, s := range consoles {
+		if got := get[partitionList](t, w, s, api+"/partitions", api+"/partitions"); len(got.Partitions) != int(w.partitions) {
+			t.Errorf("%d partitions", len(got.Partitions))
+		}
+	}
+	// One that isn't there, and one that nobody has.
+	w.mu.Lock()
+	w.urls[1] = "http://127.0.0.1:1"
+	delete(w.urls, 2)
+	w.mu.Unlock()
+	lonely := w.console(t, nil, 0)
+	at := func(p int32) string {
+		for i := 0; ; i++ {
+			if id := fmt.Sprint("t-", i); events.Partition([]byte(id), w.partitions) == p {
+				return api + "/tasks/" + id
+			}
+		}
+	}
+	problem(t, ask(t, lonely, http.MethodGet, at(1), ""), http.StatusBadGateway)
+	problem(t, ask(t, lonely, http.MethodGet, at(2), ""), http.StatusServiceUnavailable)
+	problem(t, ask(t, lonely, http.MethodGet, api+"/tasks", ""), http.StatusBadGateway)
+	// Two that disagree don't send a request to and fro.
+	problem(t, ask(t, lonely, http.MethodGet, at(3), "", forwardedHeader+": 1"), http.StatusServiceUnavailable)
+}
+
+func TestClusterAnswers(t *testing.T) {
+	w := newWorld(t)
+	s := w.console(t, nil)
+	states := map[events.TaskState]int64{}
+	for _, task := range w.tasks {
+		states[task.State]++
+	}
+	sum := map[events.TaskState]int64{}
+	for _, v := range get[workflowList](t, w, s, api+"/workflows", api+"/workflows").Workflows {
+		add(sum, v.Tasks)
+	}
+	for state, n := range sum {
+		if n == 0 {
+			delete(sum, state)
+		}
+	}
+	if !maps.Equal(sum, states) {
+		t.Errorf("tasks by state: %v, want %v", sum, states)
+	}
+	open, all := int64(0), int64(0)
+	for _, p := range get[partitionList](t, w, s, api+"/partitions", api+"/partitions").Partitions {
+		open, all = open+p.OpenTasks, all+p.Tasks
+		if p.Owner == nil || p.Restored != 1 || p.Console != s.URL || p.Partition == 0 && p.Lag != 7 {
+			t.Errorf("partition %+v", p)
+		}
+	}
+	if want := states[events.StatePending] + states[events.StateProcessing] + states[events.StateError] + states[events.StateUndoing]; open != want || all != int64(len(w.tasks)) {
+		t.Errorf("%d open tasks of %d, want %d of %d", open, all, want, len(w.tasks))
+	}
+	if list := get[agentList](t, w, s, api+"/agents", api+"/agents").Agents; len(list) != 1 {
+		t.Errorf("agents %v", list)
+	}
+	for _, of := range []string{"alerts", "deadletters"} {
+		n := len(w.other["waybill."+of])
+		got := get[map[string]any](t, w, s, api+"/"+of, api+"/"+of+"?since=2000h&limit=3")
+		if list := got[of].([]any); len(list) != min(n, 3) || got["left_off"] != float64(n-len(list)) {
+			t.Errorf("%s: %d and %v left off, of %d", of, len(list), got["left_off"], n)
+		}
+	}
+}
+
+// Whoever has an offset waits until the answer reflects it, and isn't kept for ever.
+func TestMinOffset(t *testing.T) {
+	w := newWorld(t)
+	s := w.console(t, nil)
+	id := w.some(t, events.StateProcessed).ID
+	p, last := events.Partition([]byte(id), w.partitions), w.last(id)
+	path := api + "/tasks/" + url.PathEscape(id)
+	if r := ask(t, s, http.MethodGet, fmt.Sprintf("%s?min_offset=%d", path, last.Offset+1), ""); r.status != http.StatusOK {
+		t.Errorf("%d %s", r.status, r.body)
+	}
+	if r := ask(t, s, http.MethodGet, fmt.Sprintf("%s/tasks?min_offset=%d:%d", api, p, last.Offset+1), ""); r.status != http.StatusOK {
+		t.Errorf("%d %s", r.status, r.body)
+	}
+	r := ask(t, s, http.MethodGet, path+"?min_offset=1000000", "")
+	if got := problem(t, r, http.StatusServiceUnavailable); got.Type != problemTypes+"behind" || r.header.Get("Retry-After") == "" {
+		t.Errorf("%+v, %v", got, r.header)
+	}
+}
+
+// A command is written as the one who commands it has it, and answered.
+func TestCommands(t *testing.T) {
+	w := newWorld(t)
+	s := w.console(t, nil)
+	task := w.some(t, events.StateProcessed)
+	path := api + "/tasks/" + url.PathEscape(task.ID)
+	w.answer = func(x *events.Control) (*events.Answer, error) {
+		return &events.Answer{Task: x.Task, Control: x.RequestID, Accepted: true, Seq: task.Seq, State: events.StateUndoing}, nil
+	}
+	for verb, body := range map[string]string{
+		"undo": `{"reason":"a test","request_id":"r-1"}`, "resubmit": `{"reason":"a test","request_id":"r-1","step":"charge"}`,
+		"cancel": `{"reason":"a test","request_id":"r-1","keep":true}`, "release": `{"reason":"a test","request_id":"r-1","step":"charge","as":"completed","output":{"a":1}}`,
+	} {
+		r := ask(t, s, http.MethodPost, path+"/"+verb, body)
+		if r.status != http.StatusOK {
+			t.Fatalf("%s: %d %s", verb, r.status, r.body)
+		}
+		readDocument(t).fits(t, http.MethodPost, api+"/tasks/{id}/"+verb, r)
+		var got commanded
+		if err := json.Unmarshal([]byte(r.body), &got); err != nil || got.Seq != task.Seq || got.RequestID != "r-1" ||
+			got.AsOf == nil || got.AsOf.Offset != strconv.FormatInt(w.last(task.ID).Offset+1, 10) {
+			t.Errorf("%s: %s, %v", verb, r.body, err)
+		}
+		_, in, err := events.DecodeInput(events.Controls, &w.written[len(w.written)-1])
+		if x := in.(*events.Control); err != nil || string(x.Command) != verb || x.Why != "a test" || x.Who != nobody || x.RequestID != "r-1" {
+			t.Errorf("%s wrote %+v, %v", verb, in, err)
+		}
+	}
+	w.answer = func(x *events.Control) (*events.Answer, error) {
+		return &events.Answer{Task: x.Task, Control: x.RequestID, Reason: "it is processed", State: events.StateProcessed}, nil
+	}
+	if got := problem(t, ask(t, s, http.MethodPost, path+"/undo", `{"reason":"x"}`), http.StatusConflict); !strings.Contains(got.Detail, "it is processed") {
+		t.Error(got.Detail)
+	}
+	w.answer = func(x *events.Control) (*events.Answer, error) {
+		return &events.Answer{Task: x.Task, Control: x.RequestID, Reason: "unknown"}, nil
+	}
+	problem(t, ask(t, s, http.MethodPost, api+"/tasks/nobody/undo", `{"reason":"x"}`), http.StatusNotFound)
+}
+
+// The same order again is answered with what became of it, another under its id is
+// refused, and neither runs anything twice: that is the scheduler's to see to.
+func TestSubmit(t *testing.T) {
+	w := newWorld(t)
+	s := w.console(t, nil)
+	var order events.Record
+	for _, r := range w.other["waybill.tasks"] {
+		if id, _, err := events.DecodeInput(events.Tasks, &r); err == nil && w.tasks[id] != nil {
+			order = r
+		}
+	}
+	id, _, err := events.DecodeInput(events.Tasks, &order)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := ask(t, s, http.MethodPost, api+"/tasks", `{"id":`+strconv.Quote(id)+`,"workflow":"order","input":{"other":1}}`)
+	problem(t, r, http.StatusConflict)
+	r = ask(t, s, http.MethodPost, api+"/tasks", string(order.Value))
+	var got submitted
+	if err := json.Unmarshal([]byte(r.body), &got); err != nil || r.status != http.StatusCreated || got.ID != id || got.State != w.tasks[id].State ||
+		got.AsOf == nil || r.header.Get("Location") != api+"/tasks/"+url.PathEscape(id) {
+		t.Errorf("%d %s, %v", r.status, r.body, err)
+	}
+	readDocument(t).fits(t, http.MethodPost, api+"/tasks", r)
+	if w.writes() != 2 {
+		t.Errorf("%d records written, want 2", w.writes())
+	}
+}

@@ -1,0 +1,299 @@
+package console
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/waybill-run/waybill/events"
+)
+
+// seenWithin is how long a write is waited for to be seen by the audit. What takes
+// longer is answered without as_of.
+const seenWithin = 5 * time.Second
+
+// submitted is the answer to a submission.
+type submitted struct {
+	ID    string           `json:"id"`
+	State events.TaskState `json:"state,omitempty"` // absent: no scheduler has taken it yet
+	AsOf  *events.AsOf     `json:"as_of"`           // null: likewise
+}
+
+// submit writes an order, which is that of `waybill.tasks`. The same again changes
+// nothing: the id is the idempotency key.
+func (c *call) submit() (any, error) {
+	if err := c.knows(); err != nil {
+		return nil, err
+	}
+	body, err := c.body(bodyMaxBytes)
+	if err != nil {
+		return nil, err
+	}
+	plain := events.Record{Topic: c.cfg.Namespace.Inbox(events.Tasks), Value: body}
+	id, in, err := events.DecodeInput(events.Tasks, &plain)
+	if err != nil {
+		return nil, unprocessable("%v", err)
+	}
+	order := in.(*events.Submission)
+	if order.ReplyTo != "" && c.cfg.Namespace.Owns(order.ReplyTo) {
+		return nil, unprocessable("reply_to %q is a topic of the namespace %q; name one of your own", printable(order.ReplyTo), c.cfg.Namespace)
+	}
+	if !c.knowsWorkflow(order.Workflow, order.Version) {
+		return nil, unprocessable("no workflow %q with that version was applied; %s/workflows lists them", printable(order.Workflow), api)
+	}
+	p := events.Partition([]byte(id), c.cfg.Partitions)
+	if c.handOver(p, body) {
+		return nil, nil
+	}
+	if err := c.cfg.Log.Submit(c.r.Context(), order.Record(c.cfg.Namespace, c.cfg.Source)); err != nil {
+		return nil, unavailable("the order may not have been written; submit it again, it isn't run twice: %v", err)
+	}
+	answer := &answered{http.StatusAccepted, api + "/tasks/" + url.PathEscape(id), &submitted{ID: id}}
+	if !c.has(p) {
+		return answer, nil // who has the partition can tell; here it isn't seen
+	}
+	s := c.seen(id, p, 1)
+	if s == nil {
+		return answer, nil
+	}
+	if same, err := c.sameOrder(id, p, order); err != nil {
+		return nil, err
+	} else if !same {
+		return nil, refused("a task %q is there already, with another body; it is %s", printable(id), s.State)
+	}
+	answer.status = http.StatusCreated
+	answer.body = &submitted{ID: id, State: s.State, AsOf: s.asOf}
+	return answer, nil
+}
+
+func (c *Console) knowsWorkflow(name string, version int) bool {
+	for _, w := range c.cfg.Cluster.Workflows() {
+		if w.Name == name && (version == 0 || version == w.Version) {
+			return true
+		}
+	}
+	return false
+}
+
+// handOver has the console answer that will see what a write led to. Where there is
+// none, the write is done here, and answered without as_of.
+func (c *call) handOver(p int32, body []byte) bool {
+	c.r.Body, c.r.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
+	done, err := c.forward(p)
+	return done && err == nil
+}
+
+// sameOrder reports whether the task that is there is of this order.
+func (c *call) sameOrder(id string, p int32, order *events.Submission) (bool, error) {
+	places, _, err := c.cfg.Audit.Places(p, id)
+	if err != nil || len(places) == 0 {
+		return false, err
+	}
+	first, err := c.cfg.Log.ReadAt(c.r.Context(), p, []int64{places[0].Offset})
+	if err != nil || len(first) != 1 {
+		return false, err
+	}
+	e, err := events.DecodeEvent(&first[0])
+	if err != nil {
+		return false, unreadable("the first event of task %q can't be used: %v", printable(id), err)
+	}
+	received, ok := e.Fact.(*events.TaskReceived)
+	return ok && received.Digest == order.Digest(), nil
+}
+
+// sighting is a task as the audit sees it.
+type sighting struct {
+	State events.TaskState
+	asOf  *events.AsOf
+}
+
+// seen waits until the audit has seen an event of a task. nil: not in time.
+func (c *call) seen(id string, p int32, seq uint64) *sighting {
+	ctx, cancel := context.WithTimeout(c.r.Context(), seenWithin)
+	defer cancel()
+	news, stop := c.cfg.Audit.Subscribe()
+	defer stop()
+	for {
+		if err := c.cfg.Audit.Fresh(ctx, p); err != nil {
+			return nil
+		}
+		s, _, err := c.cfg.Audit.Summary(p, id)
+		if err != nil {
+			return nil
+		}
+		if s != nil && s.Seq >= seq {
+			found := &sighting{State: s.State}
+			if places, _, err := c.cfg.Audit.Places(p, id); err == nil {
+				if offset, ok := placeOf(places, seq); ok {
+					found.asOf = &events.AsOf{Partition: p, Offset: strconv.FormatInt(offset+1, 10)}
+				}
+			}
+			return found
+		}
+		select {
+		case <-news:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// body reads the body of a request, of at most so many bytes.
+func (c *call) body(most int64) ([]byte, error) {
+	raw, err := io.ReadAll(http.MaxBytesReader(c.w, c.r.Body, most))
+	var large *http.MaxBytesError
+	switch {
+	case errors.As(err, &large):
+		return nil, tooLarge("at most %d bytes", most)
+	case err != nil:
+		return nil, badRequest("the body can't be read: %v", err)
+	case len(raw) == 0:
+		return nil, badRequest("the body is empty")
+	case !events.ValidJSON(raw):
+		return nil, badRequest("the body is no JSON in UTF-8")
+	}
+	return raw, nil
+}
+
+// command is the body of an operator's command.
+type command struct {
+	Reason    string          `json:"reason"`
+	RequestID string          `json:"request_id"`
+	Keep      bool            `json:"keep"`
+	Step      string          `json:"step"`
+	As        string          `json:"as"`
+	Output    json.RawMessage `json:"output"`
+}
+
+// commanded is the answer to an operator's command.
+type commanded struct {
+	Task      string           `json:"task"`
+	Command   events.Command   `json:"command"`
+	RequestID string           `json:"request_id"`
+	Seq       uint64           `json:"seq"` // of the event that it led to
+	State     events.TaskState `json:"state"`
+	AsOf      *events.AsOf     `json:"as_of"` // null: the audit hasn't seen it yet
+}
+
+func (c *call) cancel() (any, error) {
+	return c.control(func(b *command) (*events.Control, error) {
+		return &events.Control{Command: events.Cancel, Keep: b.Keep}, nil
+	}, "keep")
+}
+
+func (c *call) resubmit() (any, error) {
+	return c.control(func(b *command) (*events.Control, error) {
+		return &events.Control{Command: events.Resubmit, Step: b.Step}, nil
+	}, "step")
+}
+
+func (c *call) undo() (any, error) {
+	return c.control(func(*command) (*events.Control, error) { return &events.Control{Command: events.UndoTask}, nil })
+}
+
+func (c *call) release() (any, error) {
+	return c.control(func(b *command) (*events.Control, error) {
+		if b.As != string(events.StepCompleted) && b.As != string(events.StepUndone) || b.Step == "" {
+			return nil, badRequest(`release needs "step", and "as": "completed" or "undone"`)
+		}
+		return &events.Control{Command: events.Release, Step: b.Step, As: events.StepState(b.As), Output: b.Output}, nil
+	}, "step", "as", "output")
+}
+
+// control sends a command, and waits for the scheduler's answer. fields are those
+// of its body beside reason and request_id.
+func (c *call) control(build func(*command) (*events.Control, error), fields ...string) (any, error) {
+	if err := c.knows(); err != nil {
+		return nil, err
+	}
+	id := c.r.PathValue("id")
+	if err := events.CheckTaskID(id); err != nil {
+		return nil, badRequest("task %v", err)
+	}
+	raw, err := c.body(controlMaxBytes)
+	if err != nil {
+		return nil, err
+	}
+	b, err := readCommand(raw, fields)
+	if err != nil {
+		return nil, err
+	}
+	x, err := build(b)
+	if err != nil {
+		return nil, err
+	}
+	p := events.Partition([]byte(id), c.cfg.Partitions)
+	if c.handOver(p, raw) {
+		return nil, nil
+	}
+	x.Task, x.By = id, events.By{Who: c.who.name, Why: b.Reason, RequestID: b.RequestID}
+	record := x.Record(c.cfg.Namespace, c.cfg.Source)
+	if _, _, err := events.DecodeInput(events.Controls, &record); err != nil {
+		return nil, unprocessable("%v", err)
+	}
+	ctx, cancel := context.WithTimeout(c.r.Context(), controlAnswerMax)
+	defer cancel()
+	a, err := c.cfg.Log.Control(ctx, x, record)
+	switch {
+	case errors.Is(err, context.DeadlineExceeded):
+		return nil, noAnswer("no answer within %s; is a scheduler running? The command stays in the log and counts when one reads it: ask again with request_id %s", controlAnswerMax, x.RequestID)
+	case err != nil:
+		return nil, unavailable("the command may not have been written; send it again with request_id %s: %v", x.RequestID, err)
+	case !a.Accepted && a.State == "":
+		return nil, notFound("there is no task %q", printable(id))
+	case !a.Accepted:
+		return nil, refused("%s (request %s)", a.Reason, x.RequestID)
+	}
+	done := &commanded{Task: id, Command: x.Command, RequestID: x.RequestID, Seq: a.Seq, State: a.State}
+	if c.has(p) {
+		if s := c.seen(id, p, a.Seq); s != nil {
+			done.AsOf = s.asOf
+		}
+	}
+	return done, nil
+}
+
+// readCommand reads the body of a command.
+func readCommand(raw []byte, fields []string) (*command, error) {
+	if err := onlyFields(raw, append(fields, "reason", "request_id")); err != nil {
+		return nil, err
+	}
+	b := &command{}
+	if err := json.Unmarshal(raw, b); err != nil {
+		return nil, badRequest("the body: %v", err)
+	}
+	if b.Reason == "" {
+		return nil, badRequest(`say why, for the log: "reason"`)
+	}
+	if b.RequestID == "" {
+		id, err := uuid.NewV7()
+		if err != nil {
+			return nil, err
+		}
+		b.RequestID = id.String()
+	}
+	return b, nil
+}
+
+// onlyFields refuses fields that nothing would come of.
+func onlyFields(raw []byte, known []string) error {
+	var body map[string]json.RawMessage
+	if err := json.Unmarshal(raw, &body); err != nil || body == nil {
+		return badRequest("the body is no JSON object")
+	}
+	for name := range body {
+		if !slices.Contains(known, name) {
+			return badRequest("there is no field %q in the body; there is %q", printable(name), known)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,146 @@
+package console
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/projections"
+)
+
+const (
+	filterMaxBytes = 1024
+	// filterLabelsMax bounds the labels of a filter: each is looked up by itself.
+	filterLabelsMax = 4
+)
+
+// filterTerms says what a filter is made of.
+const filterTerms = "state:STATE[,STATE...], workflow:NAME[/VERSION], label:KEY=VALUE, step_in_error:STEP, agent:AGENT, " +
+	"since:10m (or an instant), until:10m (or an instant), due_within:5m"
+
+// parseFilter reads a filter: terms as in `state:error workflow:order/2
+// label:region="far east"`, all of which must hold. now is what durations count
+// back from.
+func parseFilter(text string, now time.Time) (projections.Filter, error) {
+	var f projections.Filter
+	if len(text) > filterMaxBytes {
+		return f, fmt.Errorf("a filter has at most %d bytes", filterMaxBytes)
+	}
+	terms, err := splitTerms(text)
+	if err != nil {
+		return f, err
+	}
+	seen := map[string]bool{}
+	for _, term := range terms {
+		name, value, ok := strings.Cut(term, ":")
+		if !ok || value == "" {
+			return f, fmt.Errorf("%q is no term; a filter is made of %s", term, filterTerms)
+		}
+		if seen[name] && name != "label" {
+			return f, fmt.Errorf("%s is there twice; states are given as state:A,B", name)
+		}
+		seen[name] = true
+		if err := addTerm(&f, name, value, now); err != nil {
+			return f, err
+		}
+	}
+	return f, nil
+}
+
+// splitTerms splits at spaces outside of double quotes, which it takes away.
+func splitTerms(text string) (terms []string, err error) {
+	var term strings.Builder
+	quoted, begun := false, false
+	for _, r := range text {
+		switch {
+		case r == '"':
+			quoted, begun = !quoted, true
+		case r < ' ' || r == 0x7f:
+			return nil, fmt.Errorf("a filter has no control characters (%q)", r)
+		case r == ' ' && !quoted:
+			if begun {
+				terms = append(terms, term.String())
+			}
+			term.Reset()
+			begun = false
+		default:
+			term.WriteRune(r)
+			begun = true
+		}
+	}
+	if quoted {
+		return nil, fmt.Errorf("a quote (\") isn't closed")
+	}
+	if begun {
+		terms = append(terms, term.String())
+	}
+	return terms, nil
+}
+
+func addTerm(f *projections.Filter, name, value string, now time.Time) (err error) {
+	switch name {
+	case "state":
+		for s := range strings.SplitSeq(value, ",") {
+			if !slices.Contains(events.TaskStates, events.TaskState(s)) {
+				return fmt.Errorf("state:%s: one of %v", s, events.TaskStates)
+			}
+			if !slices.Contains(f.States, events.TaskState(s)) {
+				f.States = append(f.States, events.TaskState(s))
+			}
+		}
+	case "workflow":
+		name, version, versioned := strings.Cut(value, "/")
+		f.Workflow = name
+		if versioned {
+			if f.Version, err = strconv.Atoi(version); err != nil || f.Version < 1 {
+				return fmt.Errorf("workflow:%s: NAME or NAME/VERSION, with a version from 1", value)
+			}
+		}
+	case "label":
+		key, v, ok := strings.Cut(value, "=")
+		if !ok || key == "" {
+			return fmt.Errorf("label:%s: KEY=VALUE", value)
+		}
+		if f.Labels == nil {
+			f.Labels = map[string]string{}
+		}
+		if old, twice := f.Labels[key]; twice && old != v {
+			return fmt.Errorf("label:%s: a task has one value of a label, and %q is asked for too", value, old)
+		}
+		if f.Labels[key] = v; len(f.Labels) > filterLabelsMax {
+			return fmt.Errorf("at most %d labels in a filter", filterLabelsMax)
+		}
+	case "step_in_error":
+		f.StepInError = value
+	case "agent":
+		f.Agent = value
+	case "since":
+		f.Since, err = parseBack(name, value, now)
+	case "until":
+		f.Until, err = parseBack(name, value, now)
+	case "due_within":
+		d, derr := time.ParseDuration(value)
+		if derr != nil || d <= 0 {
+			return fmt.Errorf("due_within:%s: a positive duration (5m)", value)
+		}
+		f.DueBefore = now.Add(d)
+	default:
+		return fmt.Errorf("there is no term %q; a filter is made of %s", name, filterTerms)
+	}
+	return err
+}
+
+// parseBack reads a duration back from now, or an instant.
+func parseBack(name, value string, now time.Time) (time.Time, error) {
+	if d, err := time.ParseDuration(value); err == nil && d >= 0 {
+		return now.Add(-d), nil
+	}
+	t, err := time.Parse(time.RFC3339, value)
+	if err != nil {
+		return time.Time{}, fmt.Errorf("%s:%s: a duration back from now (10m), or an instant (2026-01-31T12:00:00Z)", name, value)
+	}
+	return t, nil
+}

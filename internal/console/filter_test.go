@@ -1,0 +1,118 @@
+package console
+
+import (
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/projections"
+)
+
+var noon = time.Date(2026, 6, 1, 12, 0, 0, 0, time.UTC)
+
+func TestFilter(t *testing.T) {
+	for text, want := range map[string]projections.Filter{
+		"":                                     {},
+		"  ":                                   {},
+		"state:error,undoing":                  {States: []events.TaskState{events.StateError, events.StateUndoing}},
+		"state:error,error":                    {States: []events.TaskState{events.StateError}},
+		"workflow:order":                       {Workflow: "order"},
+		"workflow:order/3 agent:payments":      {Workflow: "order", Version: 3, Agent: "payments"},
+		`label:region="far east" label:a=b`:    {Labels: map[string]string{"region": "far east", "a": "b"}},
+		`"label:a key=a:b=c"`:                  {Labels: map[string]string{"a key": "a:b=c"}},
+		"label:empty=":                         {Labels: map[string]string{"empty": ""}},
+		"step_in_error:charge":                 {StepInError: "charge"},
+		"since:10m until:2026-06-01T11:55:00Z": {Since: noon.Add(-10 * time.Minute), Until: noon.Add(-5 * time.Minute)},
+		"due_within:5m":                        {DueBefore: noon.Add(5 * time.Minute)},
+	} {
+		got, err := parseFilter(text, noon)
+		if err != nil || !reflect.DeepEqual(got, want) {
+			t.Errorf("%q: %+v, %v; want %+v", text, got, err, want)
+		}
+	}
+}
+
+func TestFilterRefuses(t *testing.T) {
+	for text, why := range map[string]string{
+		"error":                    "is no term",
+		"state:":                   "is no term",
+		"state:broken":             "one of",
+		"state:error state:undone": "twice",
+		"workflow:order/0":         "version from 1",
+		"workflow:order/x":         "version from 1",
+		"label:a":                  "KEY=VALUE",
+		"label:=a":                 "KEY=VALUE",
+		"label:a=b label:a=c":      "one value",
+		"label:a=1 label:b=1 label:c=1 label:d=1 label:e=1": "at most 4 labels",
+		"since:-5m":                  "since:-5m",
+		"since:yesterday":            "a duration back",
+		"due_within:-1s":             "positive",
+		`label:a="b`:                 "isn't closed",
+		"colour:red":                 "no term",
+		"state:error\x00":            "control characters",
+		"state:error\nx":             "control characters",
+		strings.Repeat("x", 1025):    "at most 1024 bytes",
+		"1 OR 1=1":                   "is no term",
+		"workflow:order;state:error": "",
+	} {
+		f, err := parseFilter(text, noon)
+		if why == "" {
+			if err != nil || f.Workflow != "order;state:error" {
+				t.Errorf("%q: %+v, %v; want it taken as the name of a workflow", text, f, err)
+			}
+			continue
+		}
+		if err == nil || !strings.Contains(err.Error(), why) {
+			t.Errorf("%q: %v; want %q", text, err, why)
+		}
+	}
+}
+
+func TestPageTokens(t *testing.T) {
+	place := projections.Cursor{Submitted: noon.UnixMilli(), Task: "orders/2026/é\""}
+	p := &page{text: "state:error", now: noon}
+	text := p.next(&place)
+	got, err := parseToken(text, p.text)
+	if err != nil || got.cursor() != place || got.Now != noon.UnixMilli() {
+		t.Fatalf("%+v, %v; want %+v", got, err, place)
+	}
+	for _, c := range []struct{ token, filter string }{
+		{text, "state:undone"}, {text + "A", p.text}, {text[1:], p.text}, {"", p.text}, {"!", p.text}, {strings.Repeat("A", tokenMaxBytes+1), p.text},
+		{pageToken{Filter: filterDigest(p.text), Now: 1, Submitted: -1, Task: "a"}.String(), p.text},
+		{pageToken{Filter: filterDigest(p.text), Now: 1, Submitted: 1, Task: "a\n"}.String(), p.text},
+		{pageToken{Filter: filterDigest(p.text), Submitted: 1, Task: "a"}.String(), p.text},
+	} {
+		if _, err := parseToken(c.token, c.filter); err == nil {
+			t.Errorf("%.60q was taken for a token of %q", c.token, c.filter)
+		}
+	}
+}
+
+func FuzzFilter(f *testing.F) {
+	for _, text := range []string{"", "state:error,undone workflow:order/2", `label:a="b c" agent:x`, "since:10m until:2026-01-01T00:00:00Z due_within:1h step_in_error:s"} {
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		got, err := parseFilter(text, noon)
+		if err == nil && (len(got.Labels) > filterLabelsMax || got.Version < 0 || len(text) > filterMaxBytes) {
+			t.Errorf("%q: %+v", text, got)
+		}
+	})
+}
+
+func FuzzPageToken(f *testing.F) {
+	f.Add((&page{text: "", now: noon}).next(&projections.Cursor{Submitted: 5, Task: "a"}), "")
+	f.Add("eyJmIjoiIn0", "state:error")
+	f.Fuzz(func(t *testing.T, text, filter string) {
+		got, err := parseToken(text, filter)
+		if err != nil {
+			return
+		}
+		again, err := parseToken(got.String(), filter)
+		if err != nil || again != got {
+			t.Errorf("%q: %+v, again %+v, %v", text, got, again, err)
+		}
+	})
+}

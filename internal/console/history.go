@@ -1,0 +1,204 @@
+package console
+
+import (
+	"bytes"
+	"fmt"
+	"net/http"
+	"strconv"
+
+	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/replay"
+	"github.com/waybill-run/waybill/projections"
+)
+
+// history is a task's events, read by their offsets.
+type history struct {
+	id        string
+	partition int32
+	next      int64 // the offset that it reflects
+	owner     string
+	records   []events.Record
+}
+
+// history reads the events of the task that a request is about. done: another
+// console has answered.
+func (c *call) history(params ...string) (h *history, done bool, err error) {
+	if err := c.knows(append(params, "min_offset")...); err != nil {
+		return nil, false, err
+	}
+	id, p, done, err := c.taskHere()
+	if done || err != nil {
+		return nil, done, err
+	}
+	if text := c.r.URL.Query().Get("min_offset"); text != "" {
+		offset, err := strconv.ParseInt(text, 10, 64)
+		if err != nil || offset < 0 {
+			return nil, false, badRequest("min_offset %q: an offset, as as_of has it", printable(text))
+		}
+		if err := c.awaitOffset(c.r.Context(), p, offset); err != nil {
+			return nil, false, err
+		}
+	} else if err := c.cfg.Audit.Fresh(c.r.Context(), p); err != nil {
+		return nil, false, err
+	}
+	h, err = c.read(id, p)
+	return h, false, err
+}
+
+// taskHere is the task that a request is about, if its partition is read here. done:
+// another console has answered.
+func (c *call) taskHere() (id string, p int32, done bool, err error) {
+	id = c.r.PathValue("id")
+	if err := events.CheckTaskID(id); err != nil {
+		return "", 0, false, badRequest("task %v", err)
+	}
+	p = events.Partition([]byte(id), c.cfg.Partitions)
+	done, err = c.forward(p)
+	return id, p, done, err
+}
+
+// read reads the events of a task that is here.
+func (c *call) read(id string, p int32) (*history, error) {
+	places, next, err := c.cfg.Audit.Places(p, id)
+	if err != nil {
+		return nil, err
+	}
+	if len(places) == 0 {
+		return nil, c.noTask(id, p)
+	}
+	counts, _, err := c.cfg.Audit.Counts(p)
+	if err != nil {
+		return nil, err
+	}
+	h := &history{id: id, partition: p, next: next, owner: counts.Owner}
+	offsets := make([]int64, len(places))
+	for i := range places {
+		offsets[i] = places[i].Offset
+	}
+	if h.records, err = c.cfg.Log.ReadAt(c.r.Context(), p, offsets); err != nil {
+		return nil, fmt.Errorf("read %d events of task %q: %w", len(offsets), id, err)
+	}
+	if len(h.records) < len(places) {
+		return nil, unreadable("of the %d events of task %q the log has %d", len(places), printable(id), len(h.records))
+	}
+	return h, nil
+}
+
+// noTask says that a task isn't there, or that it isn't known whether it is.
+func (c *Console) noTask(id string, p int32) error {
+	if at := c.cfg.Audit.Progress()[p]; at.Behind {
+		return behind("nothing is known of task %q yet: its partition %d has been read to offset %d of %d", printable(id), p, at.Next, at.End)
+	}
+	return notFound("there is no task %q; %s lists those that are, %s what was refused", printable(id), api+"/tasks", api+"/deadletters")
+}
+
+// fold folds what can be folded; poison says what can't.
+func (h *history) fold() (task *events.Task, poison error) {
+	for i := range h.records {
+		r := h.records[i]
+		e, err := events.DecodeEvent(&r)
+		if err == nil {
+			var next *events.Task
+			if next, err = events.Evolve(task, e, events.Hash(e.Fact.Type(), r.Value)); err == nil {
+				task = next
+				continue
+			}
+		}
+		return task, fmt.Errorf("%s: %w", events.Origin(&r), err)
+	}
+	return task, nil
+}
+
+// task shows a task. One whose history can't be read to its end is shown as of the
+// last event that could, and why says so.
+func (c *call) task() (any, error) {
+	h, done, err := c.history()
+	if done || err != nil {
+		return nil, err
+	}
+	task, poison := h.fold()
+	if task == nil {
+		return nil, unreadable("the first event of task %q can't be used: %v", printable(h.id), poison)
+	}
+	return task.View(h.owner, h.partition, h.next), nil
+}
+
+// timelineView is a task's timeline.
+type timelineView struct {
+	Task  string        `json:"task"`
+	Lines []events.Line `json:"lines"`
+	AsOf  events.AsOf   `json:"as_of"`
+}
+
+func (c *call) timeline() (any, error) {
+	h, done, err := c.history()
+	if done || err != nil {
+		return nil, err
+	}
+	v := timelineView{Task: h.id, Lines: make([]events.Line, 0, len(h.records)), AsOf: h.asOf()}
+	for i := range h.records {
+		line, err := events.TimelineLine(&h.records[i])
+		if err != nil {
+			return nil, unreadable("%s is no event: %v", events.Origin(&h.records[i]), err)
+		}
+		v.Lines = append(v.Lines, line)
+	}
+	return v, nil
+}
+
+func (h *history) asOf() events.AsOf {
+	return events.AsOf{Partition: h.partition, Offset: strconv.FormatInt(h.next, 10)}
+}
+
+// why says why a task doesn't advance.
+func (c *call) why() (any, error) {
+	h, done, err := c.history()
+	if done || err != nil {
+		return nil, err
+	}
+	task, poison := h.fold()
+	if task == nil {
+		return nil, unreadable("the first event of task %q can't be used: %v", printable(h.id), poison)
+	}
+	said := ""
+	if poison != nil {
+		said = poison.Error()
+	}
+	agents := map[string]replay.AgentState{}
+	for _, name := range replay.AgentsOf(task) {
+		if agents[name], err = c.cfg.Cluster.Agent(c.r.Context(), name); err != nil {
+			return nil, unavailable("agent %s: %v", name, err)
+		}
+	}
+	return replay.Explain(task, said, agents, c.cfg.Now()), nil
+}
+
+// export is the task's events, as `waybill export` writes them.
+func (c *call) export() (any, error) {
+	h, done, err := c.history()
+	if done || err != nil {
+		return nil, err
+	}
+	var body bytes.Buffer
+	w, err := replay.NewWriter(&body, replay.Head{Namespace: c.cfg.Namespace, Partitions: c.cfg.Partitions})
+	for i := 0; err == nil && i < len(h.records); i++ {
+		err = w.Write(&h.records[i])
+	}
+	if err != nil {
+		return nil, err
+	}
+	c.w.Header().Set("Content-Type", "application/jsonl")
+	c.w.WriteHeader(http.StatusOK)
+	_, _ = body.WriteTo(c.w) // whoever is gone needs no answer
+	return nil, nil
+}
+
+// placeOf is where an event of a task stands.
+func placeOf(places []projections.Place, seq uint64) (offset int64, ok bool) {
+	for _, at := range places {
+		if at.Seq == seq {
+			return at.Offset, true
+		}
+	}
+	return 0, false
+}

@@ -1,0 +1,84 @@
+package console
+
+import (
+	"context"
+	"time"
+
+	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/replay"
+	"github.com/waybill-run/waybill/projections"
+)
+
+// Audit is the audit projection of this process. It is safe for concurrent use.
+type Audit interface {
+	// Owned are the partitions that this process reads.
+	Owned() []int32
+	// Fresh brings what a query sees of partitions up to what was read.
+	Fresh(ctx context.Context, ps ...int32) error
+	// Wait returns when everything of a partition below an offset was read, and
+	// a query sees it.
+	Wait(ctx context.Context, p int32, offset int64) error
+	// Progress is how far each partition was read.
+	Progress() map[int32]Progress
+	// Subscribe has a channel told, perhaps once for several, when something was
+	// read.
+	Subscribe() (news <-chan struct{}, cancel func())
+
+	List(ctx context.Context, ps []int32, f projections.Filter, after projections.Cursor, limit int) (projections.Page, error)
+	Summary(p int32, task string) (*events.Summary, int64, error)
+	Places(p int32, task string) ([]projections.Place, int64, error)
+	Counts(p int32) (projections.Counts, int64, error)
+}
+
+// Progress is how far the audit has read a partition, of where it ends.
+type Progress struct {
+	Next, End int64
+	Behind    bool
+}
+
+// Log is the log of the namespace. It is safe for concurrent use.
+type Log interface {
+	// ReadAt returns the committed events at some offsets.
+	ReadAt(ctx context.Context, p int32, offsets []int64) ([]events.Record, error)
+	// Ends is where each partition of events ends.
+	Ends(ctx context.Context) (map[int32]int64, error)
+	// Follow reads the events of some partitions from offsets on.
+	Follow(from map[int32]int64) (Stream, error)
+	// Alerts and Deadletters give fn the records since an instant.
+	Alerts(ctx context.Context, since time.Time, fn func(*events.Record)) error
+	Deadletters(ctx context.Context, since time.Time, fn func(*events.Record)) error
+	// Submit writes a submission, and returns when it is acknowledged.
+	Submit(ctx context.Context, r events.Record) error
+	// Control writes a control, and returns the scheduler's answer.
+	Control(ctx context.Context, x *events.Control, r events.Record) (*events.Answer, error)
+}
+
+// Stream is events as they come. One goroutine polls it.
+type Stream interface {
+	// Poll returns what came, nothing after a while.
+	Poll(ctx context.Context) ([]events.Record, error)
+	Close()
+}
+
+// Cluster is what Kafka knows of who is there. It is safe for concurrent use.
+type Cluster interface {
+	// Peers are the URLs of the consoles, by the partitions that they have.
+	Peers(ctx context.Context) (map[int32]string, error)
+	// Agents lists those that have a request topic, by name.
+	Agents(ctx context.Context) ([]AgentView, error)
+	// Agent is what is known of one.
+	Agent(ctx context.Context, name string) (replay.AgentState, error)
+	// Inboxes is how many inputs of each partition schedulers haven't consumed.
+	Inboxes(ctx context.Context) (map[int32]int64, error)
+	// Workflows lists the definitions that were applied, by name and version.
+	Workflows() []Workflow
+}
+
+// Workflow is a definition that was applied.
+type Workflow struct {
+	Name    string
+	Version int
+	Steps   []string
+	Agents  []string
+	Body    []byte // as it was applied
+}

@@ -1,0 +1,71 @@
+package console
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+)
+
+// Problem is an error as RFC 9457 has it.
+type Problem struct {
+	Type     string `json:"type"`
+	Title    string `json:"title"`
+	Status   int    `json:"status"`
+	Detail   string `json:"detail"`
+	Instance string `json:"instance,omitempty"`
+
+	retryAfter int // seconds; 0: none
+	challenge  bool
+}
+
+func (p *Problem) Error() string { return p.Title + ": " + p.Detail }
+
+// The problems, by what the last part of their type says.
+var (
+	badRequest     = problemOf(http.StatusBadRequest, "bad_request", "The request can't be understood")
+	unauthorized   = problemOf(http.StatusUnauthorized, "unauthorized", "A token is needed")
+	forbidden      = problemOf(http.StatusForbidden, "forbidden", "Not permitted")
+	notFound       = problemOf(http.StatusNotFound, "not_found", "Not there")
+	badMethod      = problemOf(http.StatusMethodNotAllowed, "method_not_allowed", "Not with this method")
+	refused        = problemOf(http.StatusConflict, "refused", "Refused by the task's state")
+	tooLarge       = problemOf(http.StatusRequestEntityTooLarge, "too_large", "The body is too large")
+	notJSON        = problemOf(http.StatusUnsupportedMediaType, "not_json", "The body must be JSON")
+	misdirected    = problemOf(http.StatusMisdirectedRequest, "misdirected", "Not the host that this console answers for")
+	unprocessable  = problemOf(http.StatusUnprocessableEntity, "unusable", "It can't be used")
+	unreadable     = problemOf(http.StatusInternalServerError, "unreadable", "The task's history can't be read")
+	internal       = problemOf(http.StatusInternalServerError, "internal", "It failed")
+	unavailable    = problemOf(http.StatusServiceUnavailable, "unavailable", "Not now")
+	behind         = problemOf(http.StatusServiceUnavailable, "behind", "The audit hasn't come that far")
+	noAnswer       = problemOf(http.StatusGatewayTimeout, "no_answer", "No scheduler answered")
+	peerUnanswered = problemOf(http.StatusBadGateway, "peer", "Another console didn't answer")
+)
+
+// problemTypes begins the type of each problem.
+const problemTypes = "urn:waybill:problem:"
+
+// problemOf makes a kind of problem: a function of what is said in detail.
+func problemOf(status int, name, title string) func(format string, args ...any) *Problem {
+	return func(format string, args ...any) *Problem {
+		p := &Problem{Type: problemTypes + name, Title: title, Status: status, Detail: fmt.Sprintf(format, args...)}
+		if status == http.StatusServiceUnavailable {
+			p.retryAfter = 1
+		}
+		p.challenge = status == http.StatusUnauthorized
+		return p
+	}
+}
+
+func (p *Problem) write(w http.ResponseWriter, r *http.Request) {
+	said := *p
+	said.Instance = r.URL.EscapedPath()
+	h := w.Header()
+	h.Set("Content-Type", "application/problem+json")
+	if p.retryAfter > 0 {
+		h.Set("Retry-After", fmt.Sprint(p.retryAfter))
+	}
+	if p.challenge {
+		h.Set("WWW-Authenticate", `Bearer realm="waybill"`)
+	}
+	w.WriteHeader(p.Status)
+	_ = json.NewEncoder(w).Encode(said) // whoever is gone needs no answer
+}

@@ -1,0 +1,245 @@
+package console
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/waybill-run/waybill/events"
+)
+
+const (
+	// streamsMax bounds the streams that are open at once: each reads the log.
+	streamsMax      = 64
+	streamBeatEvery = 15 * time.Second
+	// streamWriteWithin is how long a reader may take to take what was sent.
+	streamWriteWithin = 30 * time.Second
+	lastEventID       = "Last-Event-ID"
+)
+
+// stream is one answer in Server-Sent Events.
+type stream struct {
+	*call
+	out  *http.ResponseController
+	beat time.Time
+}
+
+// openStream begins an answer without an end. The release is to be called at it.
+func (c *call) openStream() (s *stream, ctx context.Context, release func(), err error) {
+	select {
+	case c.streams <- struct{}{}:
+	default:
+		return nil, nil, nil, unavailable("%d streams are open, as many as there may be", streamsMax)
+	}
+	c.open.Add(1)
+	ctx, cancel := context.WithCancel(c.r.Context())
+	stop := context.AfterFunc(c.ending, cancel)
+	return &stream{call: c, out: http.NewResponseController(c.w)}, ctx, func() {
+		stop()
+		cancel()
+		<-c.streams
+		c.open.Done()
+	}, nil
+}
+
+// begin sends the head.
+func (s *stream) begin() error {
+	if err := s.out.SetReadDeadline(time.Time{}); err != nil {
+		return err
+	}
+	h := s.w.Header()
+	h.Set("Content-Type", "text/event-stream")
+	s.w.WriteHeader(http.StatusOK)
+	return s.send([]byte(": waybill\n\n"))
+}
+
+func (s *stream) send(text []byte) error {
+	if err := s.out.SetWriteDeadline(time.Now().Add(streamWriteWithin)); err != nil {
+		return err
+	}
+	if _, err := s.w.Write(text); err != nil {
+		return err
+	}
+	s.beat = time.Now()
+	return s.out.Flush()
+}
+
+// event writes a line of a timeline as an event with an id to go on after. Data of
+// an event is JSON on one line.
+func appendEvent(dst *bytes.Buffer, id string, line events.Line) error {
+	data, err := json.Marshal(line)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(dst, "id: %s\nevent: %s\ndata: %s\n\n", id, oneLine(line.Type), data)
+	return nil
+}
+
+// oneLine is a name of others' making without what would end a field.
+func oneLine(s string) string { return strings.NewReplacer("\n", " ", "\r", " ").Replace(s) }
+
+// follow sends what comes until the client goes, the console ends, or take says
+// that there is nothing more to come.
+func (s *stream) follow(ctx context.Context, from Stream, take func(*bytes.Buffer, *events.Record) (done bool, err error)) error {
+	var text bytes.Buffer
+	for {
+		records, err := from.Poll(ctx)
+		if err != nil {
+			return err
+		}
+		text.Reset()
+		done := false
+		for i := range records {
+			ended, err := take(&text, &records[i])
+			if err != nil {
+				return err
+			}
+			done = done || ended
+		}
+		if text.Len() == 0 && time.Since(s.beat) > streamBeatEvery {
+			text.WriteString(": \n\n")
+		}
+		if text.Len() > 0 {
+			if err := s.send(text.Bytes()); err != nil {
+				return err
+			}
+		}
+		if done {
+			return nil
+		}
+	}
+}
+
+// ended makes an error of a stream that has begun nothing to answer: the client
+// comes again with the last id.
+func (s *stream) ended(err error) (any, error) {
+	if err != nil && s.r.Context().Err() == nil && s.ending.Err() == nil && s.cfg.Failed != nil {
+		s.cfg.Failed(s.r, fmt.Errorf("a stream ended: %w", err))
+	}
+	return nil, nil
+}
+
+// taskEvents streams the events of a task, from its first, until it has ended. The
+// id of each is its offset.
+func (c *call) taskEvents() (any, error) {
+	after := int64(-1)
+	if text := c.r.Header.Get(lastEventID); text != "" {
+		var err error
+		if after, err = strconv.ParseInt(text, 10, 64); err != nil || after < 0 {
+			return nil, badRequest("%s %q: an id that this stream gave", lastEventID, printable(text))
+		}
+	}
+	h, done, err := c.history()
+	if done || err != nil {
+		return nil, err
+	}
+	last := h.records[len(h.records)-1]
+	if last.Offset <= after && endsTask(&last) {
+		c.w.WriteHeader(http.StatusNoContent) // so that the client doesn't come again
+		return nil, nil
+	}
+	s, ctx, release, err := c.openStream()
+	if err != nil {
+		return nil, err
+	}
+	defer release()
+	from, err := c.cfg.Log.Follow(map[int32]int64{h.partition: last.Offset + 1})
+	if err != nil {
+		return nil, unavailable("%v", err)
+	}
+	defer from.Close()
+	if err := s.begin(); err != nil {
+		return s.ended(err)
+	}
+	take := func(text *bytes.Buffer, r *events.Record) (bool, error) {
+		if string(r.Key) != h.id || r.Offset <= after {
+			return endsTask(r) && string(r.Key) == h.id, nil
+		}
+		line, err := events.TimelineLine(r)
+		if err != nil {
+			return false, err
+		}
+		return endsTask(r), appendEvent(text, strconv.FormatInt(r.Offset, 10), line)
+	}
+	over := false
+	var text bytes.Buffer
+	for i := range h.records {
+		if over, err = take(&text, &h.records[i]); err != nil {
+			return s.ended(err)
+		}
+	}
+	if err := s.send(text.Bytes()); err != nil || over {
+		return s.ended(err)
+	}
+	return s.ended(s.follow(ctx, from, take))
+}
+
+// endsTask reports whether an event is a task's last.
+func endsTask(r *events.Record) bool {
+	name, _, err := events.EventName(r)
+	if err != nil {
+		return false
+	}
+	switch name {
+	case (*events.TaskProcessed)(nil).Type(), (*events.TaskUndone)(nil).Type(), (*events.TaskCancelled)(nil).Type():
+		return true
+	}
+	return false
+}
+
+// events streams the events of all partitions, from now on, or from where
+// Last-Event-ID or after say. The id of each is where to go on in every partition.
+func (c *call) events() (any, error) {
+	if err := c.knows("after"); err != nil {
+		return nil, err
+	}
+	from, err := c.cfg.Log.Ends(c.r.Context())
+	if err != nil {
+		return nil, unavailable("where the log ends: %v", err)
+	}
+	text, name := c.r.Header.Get(lastEventID), lastEventID
+	if text == "" {
+		text, name = c.r.URL.Query().Get("after"), "after"
+	}
+	if text != "" {
+		places, err := parseOffsets(text, c.cfg.Partitions)
+		if err != nil {
+			return nil, badRequest("%s %q: an id that this stream gave: %v", name, printable(text), err)
+		}
+		for p, next := range places {
+			if next > from[p] {
+				return nil, badRequest("%s: offset %d of partition %d is past the log's end, %d", name, next, p, from[p])
+			}
+			from[p] = next
+		}
+	}
+	s, ctx, release, err := c.openStream()
+	if err != nil {
+		return nil, err
+	}
+	defer release()
+	tail, err := c.cfg.Log.Follow(from)
+	if err != nil {
+		return nil, unavailable("%v", err)
+	}
+	defer tail.Close()
+	if err := s.begin(); err != nil {
+		return s.ended(err)
+	}
+	return s.ended(s.follow(ctx, tail, func(text *bytes.Buffer, r *events.Record) (bool, error) {
+		from[r.Partition] = r.Offset + 1
+		if len(r.Key) == 0 {
+			return false, nil // of the partition, not of a task
+		}
+		line, err := events.TimelineLine(r)
+		if err != nil {
+			return false, nil // no event; `waybill verify` names it
+		}
+		return false, appendEvent(text, formatOffsets(from), line)
+	}))
+}

@@ -1,0 +1,151 @@
+package console
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/waybill-run/waybill/events"
+)
+
+// sent is an event of a stream.
+type sent struct {
+	id, name string
+	line     events.Line
+}
+
+// openStream reads the events of a stream until the test ends.
+func openStream(t *testing.T, s server, path string, headers ...string) (<-chan sent, int) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	t.Cleanup(cancel)
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, s.URL+path, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, h := range headers {
+		name, value, _ := strings.Cut(h, ": ")
+		r.Header.Set(name, value)
+	}
+	resp, err := http.DefaultTransport.RoundTrip(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = resp.Body.Close() })
+	came := make(chan sent, 10_000)
+	go func() {
+		defer close(came)
+		var e sent
+		for lines := bufio.NewScanner(resp.Body); lines.Scan(); {
+			name, value, _ := strings.Cut(lines.Text(), ": ")
+			switch name {
+			case "id":
+				e.id = value
+			case "event":
+				e.name = value
+			case "data":
+				if json.Unmarshal([]byte(value), &e.line) != nil {
+					return
+				}
+				came <- e
+				e = sent{}
+			}
+		}
+	}()
+	return came, resp.StatusCode
+}
+
+// A task's stream begins with its first event, and ends with its last. One that was
+// cut off goes on after the id that came last, and one that has all isn't begun again.
+func TestTaskStream(t *testing.T) {
+	w := newWorld(t)
+	consoles := []server{w.console(t, nil, 0, 1), w.console(t, nil, 2, 3)}
+	task := w.some(t, events.StateUndone)
+	path := api + "/tasks/" + url.PathEscape(task.ID) + "/events"
+	for _, s := range consoles {
+		var all []sent
+		came, status := openStream(t, s, path)
+		for e := range came {
+			all = append(all, e)
+		}
+		if status != http.StatusOK || uint64(len(all)) != task.Seq {
+			t.Fatalf("%d, %d events of %d", status, len(all), task.Seq)
+		}
+		for i, e := range all {
+			if e.line.Seq != uint64(i+1) || e.name != e.line.Type || e.id != e.line.Offset {
+				t.Errorf("event %d: %+v", i, e)
+			}
+		}
+		n := 0
+		came, _ = openStream(t, s, path, "Last-Event-ID: "+all[2].id)
+		for e := range came {
+			if n++; e.line.Seq != uint64(n+3) {
+				t.Errorf("after 3: %+v", e)
+			}
+		}
+		if n != len(all)-3 {
+			t.Errorf("after 3 of %d: %d", len(all), n)
+		}
+		if _, status := openStream(t, s, path, "Last-Event-ID: "+all[len(all)-1].id); status != http.StatusNoContent {
+			t.Errorf("after the last: %d", status)
+		}
+	}
+}
+
+// The stream of all events goes on at any of its ids without a gap or a repetition.
+func TestStream(t *testing.T) {
+	w := newWorld(t)
+	s := w.console(t, nil)
+	total := 0
+	for _, task := range w.tasks {
+		total += int(task.Seq)
+	}
+	zero := make([]string, w.partitions)
+	for p := range zero {
+		zero[p] = strconv.Itoa(p) + ":0"
+	}
+	came, _ := openStream(t, s, api+"/events?after="+strings.Join(zero, ","))
+	seen := map[string]bool{}
+	take := func(came <-chan sent, most int) (last string) {
+		for range most {
+			e := <-came
+			at := strconv.Itoa(int(e.line.Partition)) + ":" + e.line.Offset
+			if e.id == "" || seen[at] {
+				t.Fatalf("%+v came again, or without an id", e)
+			}
+			seen[at], last = true, e.id
+		}
+		return last
+	}
+	half := take(came, total/2)
+	came, _ = openStream(t, s, api+"/events", "Last-Event-ID: "+half)
+	take(came, total-total/2)
+	if len(seen) != total {
+		t.Errorf("%d events of %d", len(seen), total)
+	}
+	// What comes later comes too.
+	r := w.last(w.some(t, events.StateProcessed).ID)
+	r.Offset += 100
+	w.comes(r)
+	if e := <-came; e.line.Offset != strconv.FormatInt(r.Offset, 10) {
+		t.Errorf("%+v, want what came last", e)
+	}
+}
+
+// So many streams may be open, and no more; one that ends makes room.
+func TestStreamsAreBounded(t *testing.T) {
+	w := newWorld(t)
+	s := w.console(t, nil)
+	for range streamsMax {
+		if _, status := openStream(t, s, api+"/events"); status != http.StatusOK {
+			t.Fatal(status)
+		}
+	}
+	problem(t, ask(t, s, http.MethodGet, api+"/events", ""), http.StatusServiceUnavailable)
+}

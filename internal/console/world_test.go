@@ -1,0 +1,374 @@
+package console
+
+import (
+	"compress/gzip"
+	"context"
+	"errors"
+	"io"
+	"maps"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/golden"
+	"github.com/waybill-run/waybill/internal/replay"
+	"github.com/waybill-run/waybill/projections"
+)
+
+// world is a recorded system that consoles answer for, each with its share of the
+// partitions in a store of its own.
+type world struct {
+	partitions int32
+	records    map[int32][]events.Record // events
+	other      map[string][]events.Record
+	tasks      map[string]*events.Task
+	now        time.Time
+
+	mu      sync.Mutex
+	urls    map[int32]string
+	written []events.Record
+	answer  func(*events.Control) (*events.Answer, error)
+	streams []chan []events.Record // what each stream is given after what was recorded
+}
+
+// recordedPartitions are those of the system that was recorded.
+const recordedPartitions = 4
+
+func newWorld(t testing.TB) *world {
+	t.Helper()
+	f, err := os.Open("../golden/testdata/2-c09bcda/log.jsonl.gz")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = f.Close() }()
+	in, err := gzip.NewReader(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all, err := golden.ReadLog(in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &world{partitions: recordedPartitions, records: map[int32][]events.Record{}, other: map[string][]events.Record{}, tasks: map[string]*events.Task{},
+		urls: map[int32]string{}}
+	ns := events.Namespace(events.DefaultNamespace)
+	for _, r := range all {
+		if r.Topic != ns.Events() {
+			w.other[r.Topic] = append(w.other[r.Topic], r)
+			continue
+		}
+		w.records[r.Partition] = append(w.records[r.Partition], r)
+		if r.Time.After(w.now) {
+			w.now = r.Time
+		}
+		if len(r.Key) > 0 {
+			w.fold(t, &r)
+		}
+	}
+	if len(w.tasks) < 20 {
+		t.Fatalf("%d tasks: too few to show anything", len(w.tasks))
+	}
+	return w
+}
+
+func (w *world) fold(t testing.TB, r *events.Record) {
+	t.Helper()
+	e, err := events.DecodeEvent(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	task, err := events.Evolve(w.tasks[e.Task], e, events.Hash(e.Fact.Type(), r.Value))
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.tasks[e.Task] = task
+}
+
+// some is a task in a state.
+func (w *world) some(t testing.TB, state events.TaskState) *events.Task {
+	t.Helper()
+	for _, id := range slices.Sorted(maps.Keys(w.tasks)) {
+		if w.tasks[id].State == state {
+			return w.tasks[id]
+		}
+	}
+	t.Fatalf("no task is %s", state)
+	return nil
+}
+
+// console serves some partitions, all if none are named.
+func (w *world) console(t testing.TB, tokens *Tokens, own ...int32) *httptest.Server {
+	t.Helper()
+	if len(own) == 0 {
+		for p := range w.partitions {
+			own = append(own, p)
+		}
+	}
+	id := projections.Identity{ClusterID: "c", Namespace: events.DefaultNamespace, Partitions: w.partitions, View: projections.ViewTimelines}
+	store, err := projections.Open(t.TempDir(), id, projections.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := &fakeAudit{w: w, own: own, Store: store, next: map[int32]int64{}}
+	for _, p := range own {
+		v, err := store.Timelines(p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range w.records[p] {
+			if err := v.Apply(&w.records[p][i]); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := v.Save(); err != nil {
+			t.Fatal(err)
+		}
+		a.next[p] = v.Next()
+		v.Close()
+	}
+	server := httptest.NewUnstartedServer(nil)
+	url := "http://" + server.Listener.Addr().String()
+	c := New(Config{Namespace: events.DefaultNamespace, Partitions: w.partitions, Source: "waybill.console/test", URL: url,
+		Audit: a, Log: w, Cluster: w, Tokens: tokens, Now: func() time.Time { return w.now }})
+	server.Config.Handler = c
+	server.Start()
+	w.mu.Lock()
+	for _, p := range own {
+		w.urls[p] = url
+	}
+	w.mu.Unlock()
+	t.Cleanup(func() {
+		c.Close()
+		server.Close()
+		if err := store.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return server
+}
+
+// fakeAudit has read all that was recorded.
+type fakeAudit struct {
+	*projections.Store
+	w    *world
+	own  []int32
+	next map[int32]int64
+}
+
+func (a *fakeAudit) Owned() []int32                        { return a.own }
+func (a *fakeAudit) Fresh(context.Context, ...int32) error { return nil }
+func (a *fakeAudit) Subscribe() (<-chan struct{}, func())  { return nil, func() {} }
+func (a *fakeAudit) Progress() map[int32]Progress {
+	progress := map[int32]Progress{}
+	for _, p := range a.own {
+		progress[p] = Progress{Next: a.next[p], End: a.next[p]}
+	}
+	return progress
+}
+
+func (a *fakeAudit) Wait(ctx context.Context, p int32, offset int64) error {
+	if a.next[p] >= offset {
+		return nil
+	}
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+// The world is the log and the cluster, too.
+
+func (w *world) ReadAt(_ context.Context, p int32, offsets []int64) (found []events.Record, err error) {
+	for _, r := range w.records[p] {
+		if slices.Contains(offsets, r.Offset) {
+			found = append(found, r)
+		}
+	}
+	return found, nil
+}
+
+func (w *world) Ends(context.Context) (map[int32]int64, error) {
+	ends := map[int32]int64{}
+	for p := range w.partitions {
+		ends[p] = 0
+		if rs := w.records[p]; len(rs) > 0 {
+			ends[p] = rs[len(rs)-1].Offset + 1
+		}
+	}
+	return ends, nil
+}
+
+func (w *world) Follow(from map[int32]int64) (Stream, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	s := &fakeStream{w: w, from: maps.Clone(from), more: make(chan []events.Record, 1)}
+	w.streams = append(w.streams, s.more)
+	return s, nil
+}
+
+// fakeStream gives what was recorded, then what the test gives.
+type fakeStream struct {
+	w    *world
+	from map[int32]int64
+	more chan []events.Record
+	done bool
+}
+
+func (s *fakeStream) Poll(ctx context.Context) (rs []events.Record, err error) {
+	if !s.done {
+		s.done = true
+		for p, from := range s.from {
+			for _, r := range s.w.records[p] {
+				if r.Offset >= from {
+					rs = append(rs, r)
+				}
+			}
+		}
+		return rs, nil
+	}
+	select {
+	case rs = <-s.more:
+		return rs, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+func (s *fakeStream) Close() {}
+
+// comes has every stream given records.
+func (w *world) comes(rs ...events.Record) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, to := range w.streams {
+		to <- rs
+	}
+}
+
+func (w *world) Alerts(_ context.Context, since time.Time, fn func(*events.Record)) error {
+	return w.since("waybill.alerts", since, fn)
+}
+
+func (w *world) Deadletters(_ context.Context, since time.Time, fn func(*events.Record)) error {
+	return w.since("waybill.deadletters", since, fn)
+}
+
+func (w *world) since(topic string, since time.Time, fn func(*events.Record)) error {
+	for i := range w.other[topic] {
+		if r := &w.other[topic][i]; !r.Time.Before(since) {
+			fn(r)
+		}
+	}
+	return nil
+}
+
+func (w *world) Submit(_ context.Context, r events.Record) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.written = append(w.written, r)
+	return nil
+}
+
+func (w *world) Control(_ context.Context, x *events.Control, r events.Record) (*events.Answer, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.written = append(w.written, r)
+	if w.answer == nil {
+		return nil, errors.New("nobody is to command anything in this test")
+	}
+	return w.answer(x)
+}
+
+func (w *world) writes() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return len(w.written)
+}
+
+func (w *world) Peers(context.Context) (map[int32]string, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return maps.Clone(w.urls), nil
+}
+
+func (w *world) Agents(context.Context) ([]AgentView, error) {
+	return []AgentView{{Agent: "payments", Partitions: 4, Members: 1, Circuit: "closed"}}, nil
+}
+
+func (w *world) Agent(context.Context, string) (replay.AgentState, error) {
+	return replay.AgentState{Members: 1}, nil
+}
+
+func (w *world) Inboxes(context.Context) (map[int32]int64, error) { return map[int32]int64{0: 7}, nil }
+
+func (w *world) Workflows() []Workflow {
+	return []Workflow{
+		{Name: "order", Version: 1, Steps: []string{"reserve", "charge", "ship"}, Agents: []string{"inventory", "payments", "shipping"}},
+		{Name: "parcel", Version: 1, Steps: []string{}, Agents: []string{}}}
+}
+
+// server is where a console listens.
+type server = *httptest.Server
+
+// reply is what was answered.
+type reply struct {
+	status int
+	header http.Header
+	body   string
+}
+
+// ask sends a request, with headers as "Name: value".
+func ask(t testing.TB, s *httptest.Server, method, path, body string, headers ...string) reply {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), method, s.URL+path, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if method == http.MethodPost {
+		r.Header.Set("Content-Type", "application/json")
+	}
+	for _, h := range headers {
+		name, value, _ := strings.Cut(h, ": ")
+		if name == "Host" {
+			r.Host = value
+		} else {
+			if name == "Content-Type" {
+				r.Header.Del(name)
+			}
+			r.Header.Add(name, value)
+		}
+	}
+	resp, err := http.DefaultTransport.RoundTrip(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	raw, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return reply{resp.StatusCode, resp.Header, string(raw)}
+}
+
+// askRaw sends bytes that no client of HTTP would send, and returns the answer.
+func askRaw(t testing.TB, s *httptest.Server, text string) string {
+	t.Helper()
+	conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", s.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close() }()
+	if err := conn.SetDeadline(time.Now().Add(20 * time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.WriteString(conn, text); err != nil {
+		t.Fatal(err)
+	}
+	raw, _ := io.ReadAll(conn) // to where the server closes it
+	return string(raw)
+}
