@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"time"
@@ -8,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/waybill-run/waybill/internal/bench"
+	"github.com/waybill-run/waybill/internal/instance"
 )
 
 func newBenchOpen() *cobra.Command {
@@ -141,6 +143,53 @@ func timersTable(out io.Writer, r *bench.TimersResult) error {
 		what string
 		q    bench.Quantiles
 	}{{"one after the other", r.Spread}, {"at once", r.Burst}} {
+		w.row(x.what, fmt.Sprint(x.q.Count), millis(x.q.P50), millis(x.q.P90), millis(x.q.P99), millis(x.q.P999), millis(x.q.Max))
+	}
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	return verifiedLine(out, r.VerifySeconds)
+}
+
+func newBenchConsole() *cobra.Command {
+	var o benchOptions
+	var c bench.ConsoleOptions
+	cmd := &cobra.Command{
+		Use:   "console",
+		Short: "Measure how long a console takes to answer, and how soon it shows what happens",
+		Long: `Run the load with a console. When all tasks have ended, ask it for lists, tasks and timelines,
+one after another. Then run tasks at a rate, and measure from where a reader of the log saw an event
+to the answer of the console that has it.`,
+		Args: noArguments,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			options, err := o.begin(cmd)
+			if err != nil {
+				return err
+			}
+			c.Options = options
+			c.Start = func(ctx context.Context, n *instance.Instance) (string, error) {
+				return (&consoleFlags{listen: "127.0.0.1:0"}).start(ctx, n, true, nil)
+			}
+			return runBench(cmd, &o, c, bench.RunConsole, consoleTable)
+		},
+	}
+	o.flags(cmd)
+	o.loadFlags(cmd, 1_000_000)
+	f := cmd.Flags()
+	f.IntVar(&c.Questions, "questions", 1000, "of each kind")
+	f.Float64Var(&c.Rate, "visible-rate", 2500, "tasks a second while it is measured how soon events are shown")
+	f.IntVar(&c.Seconds, "visible-seconds", 10, "how long")
+	return cmd
+}
+
+func consoleTable(out io.Writer, r *bench.ConsoleResult) error {
+	fmt.Fprintf(out, "%d finished tasks; %.0f bytes of index each; peak memory %s; %d processors.\n\n", r.Tasks, r.IndexPerTask, bytesText(float64(r.PeakMemory)), r.Machine.CPUs)
+	w := newTable(out, "")
+	w.row("LATENCY, ms", "COUNT", "P50", "P90", "P99", "P99.9", "MAX")
+	for _, x := range []struct {
+		what string
+		q    bench.Quantiles
+	}{{"list, a page of 50", r.List}, {"task", r.Get}, {"timeline", r.Timeline}, {fmt.Sprintf("event visible, at %.0f tasks/s", r.VisibleRate), r.Visible}} {
 		w.row(x.what, fmt.Sprint(x.q.Count), millis(x.q.P50), millis(x.q.P90), millis(x.q.P99), millis(x.q.P999), millis(x.q.Max))
 	}
 	if err := w.Flush(); err != nil {

@@ -10,6 +10,8 @@ import (
 	"runtime"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kgo"
+
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/instance"
 	"github.com/waybill-run/waybill/internal/kafka"
@@ -109,6 +111,8 @@ type run struct {
 	site    *site
 	watch   *observer
 	result  *Result
+	// also, if set, is shown every event of the run's tasks.
+	also func(n int, what string, r *kgo.Record) error
 }
 
 func newRun(o *Options) *run {
@@ -166,6 +170,7 @@ func (r *run) measure(ctx context.Context, n *instance.Instance) error {
 	if r.watch, err = observe(ctx, r.site, n.Admin, r.orders, r.tally, slots); err != nil {
 		return err
 	}
+	r.watch.also = r.also
 	defer r.watch.start(ctx)()
 	p := &phase{generator: r.generator(n, slots), watch: r.watch, progress: r.o.progress, patience: patience + l.AttemptWithin}
 	if err := p.run(ctx, "warm-up", 0, l.Warmup); err != nil {
