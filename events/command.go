@@ -91,6 +91,7 @@ type Reply struct {
 	Outcome Outcome
 	Effect  Effect
 	Body    json.RawMessage // output or error object
+	Source  string          // ce_source: who replied; empty: it isn't said, or not in MaxNameBytes of text
 }
 
 func (*Reply) input() {}
@@ -396,6 +397,9 @@ func decodeReply(r *Record) (string, Input, error) {
 	out, _ := r.Header(HeaderOutcome)
 	effect, _ := r.Header(HeaderEffect)
 	rep := &Reply{Task: task, Ref: ref, Outcome: Outcome(out), Effect: Effect(effect), Body: trimSpace(r.Value)}
+	if source, ok := r.Header(HeaderSource); ok && len(source) <= MaxNameBytes && utf8.ValidString(source) {
+		rep.Source = source
+	}
 	switch rep.Outcome {
 	case Completed, Failed, Rejected:
 	case "":

@@ -556,7 +556,10 @@ type AttemptCompleted struct {
 	Kind    Kind
 	Step    string
 	Attempt int
-	Output  json.RawMessage
+	// Instance is that of the agent that replied, as its ce_source has it; empty: it
+	// isn't said.
+	Instance string
+	Output   json.RawMessage
 }
 
 // Type is the ce_type.
@@ -564,6 +567,9 @@ func (f *AttemptCompleted) Type() string { return attemptType(f.Kind, "completed
 func (f *AttemptCompleted) fields(c *codec) {
 	c.str("step", &f.Step)
 	c.int("attempt", &f.Attempt)
+	if !c.timing {
+		c.str("instance", &f.Instance)
+	}
 	c.raw("output", &f.Output)
 }
 
@@ -582,8 +588,11 @@ type AttemptFailed struct {
 	Kind    Kind
 	Step    string
 	Attempt int
-	Effect  Effect
-	Error   *Error
+	// Instance is that of the agent that replied, as its ce_source has it; empty: it
+	// isn't said.
+	Instance string
+	Effect   Effect
+	Error    *Error
 }
 
 // Type is the ce_type.
@@ -591,6 +600,9 @@ func (f *AttemptFailed) Type() string { return attemptType(f.Kind, "failed") }
 func (f *AttemptFailed) fields(c *codec) {
 	c.str("step", &f.Step)
 	c.int("attempt", &f.Attempt)
+	if !c.timing {
+		c.str("instance", &f.Instance)
+	}
 	text(c, "effect", &f.Effect)
 	c.errorField("error", &f.Error)
 }
@@ -600,7 +612,10 @@ type AttemptRejected struct {
 	Kind    Kind
 	Step    string
 	Attempt int
-	Error   *Error
+	// Instance is that of the agent that replied, as its ce_source has it; empty: it
+	// isn't said.
+	Instance string
+	Error    *Error
 }
 
 // Type is the ce_type.
@@ -608,6 +623,9 @@ func (f *AttemptRejected) Type() string { return attemptType(f.Kind, "rejected")
 func (f *AttemptRejected) fields(c *codec) {
 	c.str("step", &f.Step)
 	c.int("attempt", &f.Attempt)
+	if !c.timing {
+		c.str("instance", &f.Instance)
+	}
 	c.errorField("error", &f.Error)
 }
 

@@ -290,7 +290,7 @@ func FuzzDecodeInput(f *testing.F) {
 				t.Fatal("no digest")
 			}
 		case *Reply:
-			again = x.Record("ns.", "s")
+			again = x.Record("ns.", x.Source)
 		case *Recovery:
 			again = x.Record("ns.", "s", 0)
 		case *Control:

@@ -108,6 +108,12 @@ func eventSamples() []sample {
 		e := sampleEvent(f, uint64(i+1))
 		all = append(all, sample{name: f.Type(), record: e.Record(sampleNS, "scheduler-0", 3, e.Value()), want: e, event: e, inbox: Inboxes,
 			decode: func(r *Record) (any, error) { return DecodeEvent(r) }})
+		if by := repliedBy(f, "till-2"); by != nil {
+			b := *e
+			b.Fact = by
+			all = append(all, sample{name: f.Type() + ".instance", record: b.Record(sampleNS, "scheduler-0", 3, b.Value()), want: &b, event: &b, inbox: Inboxes,
+				decode: func(r *Record) (any, error) { return DecodeEvent(r) }})
+		}
 		if canBeQueued(f) {
 			q := *e
 			q.Queued = true
@@ -116,6 +122,25 @@ func eventSamples() []sample {
 		}
 	}
 	return all
+}
+
+// repliedBy is a fact that an instance replied; nil: it is of no reply.
+func repliedBy(f Fact, instance string) Fact {
+	switch f := f.(type) {
+	case *AttemptCompleted:
+		c := *f
+		c.Instance = instance
+		return &c
+	case *AttemptFailed:
+		c := *f
+		c.Instance = instance
+		return &c
+	case *AttemptRejected:
+		c := *f
+		c.Instance = instance
+		return &c
+	}
+	return nil
 }
 
 // canBeQueued are the facts that can follow when it is a step's turn.
@@ -161,7 +186,8 @@ func inputSamples() []sample {
 		{Task: "order-7", Ref: ref, Outcome: Failed, Effect: EffectNone, Body: json.RawMessage(`{"code":"busy","message":"try later"}`)},
 		{Task: "order-7", Ref: RequestRef{"charge", Undo, 1}, Outcome: Rejected, Effect: EffectUnknown, Body: json.RawMessage(`{"code":"settled"}`)},
 	} {
-		all = append(all, inputSample(TypeReply+"."+string(p.Outcome), Replies, p.Record(sampleNS, "payments-1"), p))
+		p.Source = "payments-1"
+		all = append(all, inputSample(TypeReply+"."+string(p.Outcome), Replies, p.Record(sampleNS, p.Source), p))
 	}
 	for _, r := range []*Recovery{
 		{Task: "order-7", Timer: 9, Action: ActionRetry, Step: "charge", Kind: Do, CompleteBy: instantOf(40)},

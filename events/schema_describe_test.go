@@ -4,13 +4,14 @@ package events
 // path to it where the name means something else there: "policy.timer".
 var described = map[string]fieldSchema{
 	// the envelope of an event
-	"at":     {typ: "string", pattern: instantPattern, text: "The instant of the decision: broker time, RFC 3339, UTC, milliseconds. Never less than that of the partition's event before."},
-	"cause":  {typ: "string", pattern: `^(controls|replies|recoveries|tasks)/[0-9]+/[0-9]+$`, text: "The record that led to the event: inbox/partition/offset."},
-	"epoch":  {typ: "integer", text: "Of the owner's claim of the partition. Never falls."},
-	"prev":   {typ: "string", pattern: `^[A-Za-z0-9_-]{22}$`, text: "Hash of the task's event before: the first 16 bytes of SHA-256 over its ce_type, a zero byte and its value, in base64url. A chain that shows tampering."},
-	"queued": {typ: "boolean", text: "A step had to wait for its agent: the cause, which may be about another task, freed the slot that it took."},
-	"due":    {typ: "string", pattern: instantPattern, text: "The event arms a timer: the instant at which something must happen if nothing happened before."},
-	"policy": {typ: "object", text: "With due: what a supervisor needs to treat the timer."},
+	"at":       {typ: "string", pattern: instantPattern, text: "The instant of the decision: broker time, RFC 3339, UTC, milliseconds. Never less than that of the partition's event before."},
+	"cause":    {typ: "string", pattern: `^(controls|replies|recoveries|tasks)/[0-9]+/[0-9]+$`, text: "The record that led to the event: inbox/partition/offset."},
+	"epoch":    {typ: "integer", text: "Of the owner's claim of the partition. Never falls."},
+	"prev":     {typ: "string", pattern: `^[A-Za-z0-9_-]{22}$`, text: "Hash of the task's event before: the first 16 bytes of SHA-256 over its ce_type, a zero byte and its value, in base64url. A chain that shows tampering."},
+	"queued":   {typ: "boolean", text: "A step had to wait for its agent: the cause, which may be about another task, freed the slot that it took."},
+	"instance": {typ: "string", text: "That of the agent that replied, as the reply's ce_source has it; absent: it doesn't say, or nobody replied."},
+	"due":      {typ: "string", pattern: instantPattern, text: "The event arms a timer: the instant at which something must happen if nothing happened before."},
+	"policy":   {typ: "object", text: "With due: what a supervisor needs to treat the timer."},
 
 	"policy.timer":         {typ: "string", enum: []string{"task", "attempt", "failed", "waiting"}, text: "What the timer waits for: the task's complete-by, an attempt's, a failure (due at once), the end of a wait."},
 	"policy.failure_count": {typ: "integer", text: "Failed and expired attempts so far, since submission or the last resubmit."},

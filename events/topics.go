@@ -79,6 +79,12 @@ func (n Namespace) NotifierGroup() string          { return string(n) + "notifie
 func (n Namespace) AuditGroup() string             { return string(n) + "audit" }
 func (n Namespace) AgentGroup(agent string) string { return string(n) + "agent." + agent }
 
+// InstanceOf is the instance of an agent by the ce_source of a reply: what follows
+// "<namespace>agent/<agent>/" where it begins so, else all of it.
+func (n Namespace) InstanceOf(agent, source string) string {
+	return strings.TrimPrefix(source, string(n)+"agent/"+agent+"/")
+}
+
 // Owns reports whether a topic belongs to the namespace.
 func (n Namespace) Owns(topic string) bool { return strings.HasPrefix(topic, string(n)) }
 

@@ -186,28 +186,30 @@ func (d *decider) reply(r *events.Reply) {
 		return
 	}
 	ref := r.Ref
+	agent, _ := t.Plan.Agent(i, ref.Kind)
+	instance := d.env.Namespace.InstanceOf(agent, r.Source)
 	switch r.Outcome {
 	case events.Completed:
-		d.completed(i, ref, r)
+		d.completed(i, ref, instance, r)
 	case events.Failed:
-		d.failed(i, ref, r.Effect, agentError(r.Body))
+		d.failed(i, ref, instance, r.Effect, agentError(r.Body))
 	case events.Rejected:
 		err := agentError(r.Body)
-		d.emit(&events.AttemptRejected{Kind: ref.Kind, Step: ref.Step, Attempt: ref.Attempt, Error: err}, time.Time{}, nil)
+		d.emit(&events.AttemptRejected{Kind: ref.Kind, Step: ref.Step, Attempt: ref.Attempt, Instance: instance, Error: err}, time.Time{}, nil)
 		d.giveUp(ref.Step, ref.Kind, err)
 	}
 }
 
-func (d *decider) completed(i int, ref events.RequestRef, r *events.Reply) {
+func (d *decider) completed(i int, ref events.RequestRef, instance string, r *events.Reply) {
 	if n := len(r.Body); ref.Kind == events.Do && (n > MaxOutputBytes || d.derived.size(d.Task)+n > MaxTaskBytes) {
 		// It did happen: the effect stays unknown to the task, so that an
 		// undo reaches it, and it isn't tried again.
 		err := &events.Error{Code: events.CodeTooLarge, Message: tooLarge("the output of step "+quoted(ref.Step), n, MaxOutputBytes, d.derived.size(d.Task)+n)}
-		d.emit(&events.AttemptFailed{Kind: ref.Kind, Step: ref.Step, Attempt: ref.Attempt, Effect: events.EffectUnknown, Error: err}, time.Time{}, nil)
+		d.emit(&events.AttemptFailed{Kind: ref.Kind, Step: ref.Step, Attempt: ref.Attempt, Instance: instance, Effect: events.EffectUnknown, Error: err}, time.Time{}, nil)
 		d.errored(i, ref.Kind, err)
 		return
 	}
-	f := &events.AttemptCompleted{Kind: ref.Kind, Step: ref.Step, Attempt: ref.Attempt}
+	f := &events.AttemptCompleted{Kind: ref.Kind, Step: ref.Step, Attempt: ref.Attempt, Instance: instance}
 	if ref.Kind == events.Do {
 		f.Output = r.Body
 	}
@@ -215,10 +217,10 @@ func (d *decider) completed(i int, ref events.RequestRef, r *events.Reply) {
 	d.advance()
 }
 
-// failed records a failed attempt. While the run may go on, a timer that is due
+// failed records a failed attempt, of an instance of its agent if one replied. While the run may go on, a timer that is due
 // at once hands it to the supervisor.
-func (d *decider) failed(i int, ref events.RequestRef, effect events.Effect, err *events.Error) {
-	f := &events.AttemptFailed{Kind: ref.Kind, Step: ref.Step, Attempt: ref.Attempt, Effect: effect, Error: err}
+func (d *decider) failed(i int, ref events.RequestRef, instance string, effect events.Effect, err *events.Error) {
+	f := &events.AttemptFailed{Kind: ref.Kind, Step: ref.Step, Attempt: ref.Attempt, Instance: instance, Effect: effect, Error: err}
 	if !d.goesOn(ref.Kind) {
 		d.emit(f, time.Time{}, nil)
 		d.advance()

@@ -154,7 +154,7 @@ func (d *decider) attempt(i int, k events.Kind) {
 	}
 	partitions := d.env.Requests[agent]
 	if partitions == 0 {
-		d.failed(i, events.RequestRef{Step: step, Kind: k, Attempt: number}, events.EffectNone,
+		d.failed(i, events.RequestRef{Step: step, Kind: k, Attempt: number}, "", events.EffectNone,
 			&events.Error{Code: events.CodeNoSuchAgent, Message: fmt.Sprintf("there is no topic %s", d.env.Namespace.Requests(agent))})
 		return
 	}

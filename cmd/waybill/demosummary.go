@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -148,7 +149,7 @@ func printTimeline(out io.Writer, lines []events.Line) error { return printTimel
 func printTimelineFrom(out io.Writer, lines []events.Line, from int) error {
 	w := tabwriter.NewWriter(out, 0, 4, 2, ' ', 0)
 	if from == 0 {
-		fmt.Fprintln(w, "SEQ\tAT\t+\tEVENT\tSTEP\tATTEMPT\tWAIT\tWORK\tLEFT\tOFFSET\t")
+		fmt.Fprintln(w, "SEQ\tAT\t+\tEVENT\tSTEP\tATTEMPT\tWAIT\tWORK\tLEFT\tOFFSET\tINSTANCE\t")
 	}
 	var first time.Time
 	spans := replay.Spans(lines)
@@ -167,10 +168,21 @@ func printTimelineFrom(out io.Writer, lines []events.Line, from int) error {
 		if l.Attempt > 0 {
 			attempt = fmt.Sprint(l.Attempt)
 		}
-		fmt.Fprintf(w, "%d\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%d/%s\t\n", l.Seq, at.Format("15:04:05.000"), at.Sub(first), shortType(l.Type), l.Step, attempt,
-			spanText(spans[i].Wait), spanText(spans[i].Work), spanText(spans[i].Left), l.Partition, l.Offset)
+		fmt.Fprintf(w, "%d\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%d/%s\t%s\t\n", l.Seq, at.Format("15:04:05.000"), at.Sub(first), shortType(l.Type), l.Step, attempt,
+			spanText(spans[i].Wait), spanText(spans[i].Work), spanText(spans[i].Left), l.Partition, l.Offset, instanceOf(&l))
 	}
 	return w.Flush()
+}
+
+// instanceOf is the agent's instance that replied, if the event says it.
+func instanceOf(l *events.Line) string {
+	var data struct {
+		Instance string `json:"instance"`
+	}
+	if json.Unmarshal(l.Data, &data) != nil {
+		return "" // of another build, perhaps
+	}
+	return shorten(printable(data.Instance), 40)
 }
 
 // spanText is a duration, if it is told.

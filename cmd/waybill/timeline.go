@@ -21,8 +21,9 @@ func newTimeline() *cobra.Command {
 		Use:   "timeline ID",
 		Short: "Show every event of a task, as it stands in the log",
 		Long: `Show every event of a task, as it stands in the log. WAIT is how long an attempt could have
-started before it did, WORK how long the agent had it, LEFT what was left of its time. With
---follow what comes is shown, too, until the task has ended or is held.`,
+started before it did, WORK how long the agent had it, LEFT what was left of its time, INSTANCE the
+process of the agent that replied. With --follow what comes is shown, too, until the task has ended
+or is held.`,
 		Args: arguments("a task's id"),
 		RunE: func(cmd *cobra.Command, args []string) error { return runTimeline(cmd, &o, args) },
 	}

@@ -12,6 +12,7 @@ type answer struct {
 	outcome events.Outcome // empty: nothing, the attempt expires
 	effect  events.Effect
 	body    json.RawMessage
+	from    string        // the instance that replied
 	after   time.Duration // the attempt's start
 	assumed bool          // nothing is recorded of the attempt
 }
@@ -50,11 +51,11 @@ func (r *recording) add(e *events.Event) {
 		if f.Kind == events.Do {
 			r.outputs[f.Step] = f.Output
 		}
-		r.answered(e, events.RequestRef{Step: f.Step, Kind: f.Kind, Attempt: f.Attempt}, answer{outcome: events.Completed, body: f.Output})
+		r.answered(e, events.RequestRef{Step: f.Step, Kind: f.Kind, Attempt: f.Attempt}, answer{outcome: events.Completed, body: f.Output, from: f.Instance})
 	case *events.AttemptFailed:
-		r.answered(e, events.RequestRef{Step: f.Step, Kind: f.Kind, Attempt: f.Attempt}, answer{outcome: events.Failed, effect: f.Effect, body: errorBody(f.Error)})
+		r.answered(e, events.RequestRef{Step: f.Step, Kind: f.Kind, Attempt: f.Attempt}, answer{outcome: events.Failed, effect: f.Effect, body: errorBody(f.Error), from: f.Instance})
 	case *events.AttemptRejected:
-		r.answered(e, events.RequestRef{Step: f.Step, Kind: f.Kind, Attempt: f.Attempt}, answer{outcome: events.Rejected, body: errorBody(f.Error)})
+		r.answered(e, events.RequestRef{Step: f.Step, Kind: f.Kind, Attempt: f.Attempt}, answer{outcome: events.Rejected, body: errorBody(f.Error), from: f.Instance})
 	case *events.AttemptExpired:
 		r.answered(e, events.RequestRef{Step: f.Step, Kind: f.Kind, Attempt: f.Attempt}, answer{})
 	}

@@ -279,7 +279,7 @@ func (s *sandbox) turn() error {
 	case reply != nil && (timer == nil || !reply.at.After(due)):
 		delete(s.answers, ref)
 		s.advance(reply.at)
-		s.decide(&events.Reply{Task: s.task.ID, Ref: ref, Outcome: reply.outcome, Effect: reply.effect, Body: reply.body}, reply.assumed)
+		s.decide(&events.Reply{Task: s.task.ID, Ref: ref, Outcome: reply.outcome, Effect: reply.effect, Body: reply.body, Source: reply.from}, reply.assumed)
 		return nil
 	}
 	s.advance(due)
