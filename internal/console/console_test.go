@@ -165,6 +165,30 @@ func TestPages(t *testing.T) {
 	}
 }
 
+// A page that stopped early, with fewer tasks than were asked for, ends the merged one:
+// what it didn't look at may come before what the others have.
+func TestMergedPageEndsAtTheFirstStop(t *testing.T) {
+	at := func(ms int64, id string) events.Summary {
+		return events.Summary{ID: id, State: events.StateProcessed, SubmittedAt: time.UnixMilli(ms)}
+	}
+	stopped := &projections.Cursor{Submitted: 90, Task: "m"}
+	p := &page{text: "state:processed", now: noon, size: 10}
+	m := merging{size: p.size}
+	m.add(projections.Page{Tasks: []events.Summary{at(100, "a")}, Next: stopped, AsOf: map[int32]int64{0: 7}})
+	other := merging{size: p.size}
+	other.add(projections.Page{Tasks: []events.Summary{at(95, "b"), at(90, "l"), at(90, "n"), at(80, "c")}, AsOf: map[int32]int64{1: 9}})
+	m.addPeer(*other.list(p, nil))
+	l := m.list(p, nil)
+	var ids []string
+	for _, v := range l.Tasks {
+		ids = append(ids, v.ID)
+	}
+	next, err := parseToken(l.NextPageToken, p.text)
+	if err != nil || next.cursor() != *stopped || !slices.Equal(ids, []string{"a", "b", "l"}) || len(l.AsOf) != 2 {
+		t.Errorf("%v as of %v, then %+v, %v; want a, b, l of two partitions, then %+v", ids, l.AsOf, next, err, *stopped)
+	}
+}
+
 // Whichever console is asked for a task, the one that has it answers.
 func TestForward(t *testing.T) {
 	w := newWorld(t)
