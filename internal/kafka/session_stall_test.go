@@ -116,25 +116,40 @@ func (r *requests) join() *member {
 	p := kmsg.NewJoinGroupRequestProtocol()
 	p.Name, p.Metadata = balancer.ProtocolName(), balancer.JoinGroupMetadata([]string{r.topic}, nil, -1)
 	req.Protocols = append(req.Protocols, p)
-	resp, err := req.RequestWith(r.ctx, cl)
-	must(r.t, err)
-	if errors.Is(kerr.ErrorForCode(resp.ErrorCode), kerr.MemberIDRequired) {
-		req.MemberID = resp.MemberID
-		resp, err = req.RequestWith(r.ctx, cl)
-		must(r.t, err)
+	// On a busy machine the group may begin anew before the sync: that is joined, too.
+	for !m.joined(req) {
 	}
-	must(r.t, kerr.ErrorForCode(resp.ErrorCode))
-	if resp.LeaderID == resp.MemberID {
+	return m
+}
+
+// joined is one join with its sync; false: it is to be done again.
+func (m *member) joined(req *kmsg.JoinGroupRequest) bool {
+	r := m.r
+	r.t.Helper()
+	resp, err := req.RequestWith(r.ctx, m.cl)
+	must(r.t, err)
+	switch err := kerr.ErrorForCode(resp.ErrorCode); {
+	case errors.Is(err, kerr.MemberIDRequired):
+		req.MemberID = resp.MemberID
+		return false
+	case err != nil:
+		r.t.Fatal(err)
+	case resp.LeaderID == resp.MemberID:
 		r.t.Fatal("the newcomer leads the group")
 	}
+	req.MemberID = resp.MemberID
 	m.id, m.generation = resp.MemberID, resp.Generation
 	sync := kmsg.NewPtrSyncGroupRequest()
 	sync.Group, sync.Generation, sync.MemberID = r.group, m.generation, m.id
 	sync.ProtocolType, sync.Protocol = kmsg.StringPtr("consumer"), resp.Protocol
-	synced, err := sync.RequestWith(r.ctx, cl)
+	synced, err := sync.RequestWith(r.ctx, m.cl)
 	must(r.t, err)
-	must(r.t, kerr.ErrorForCode(synced.ErrorCode))
-	return m
+	err = kerr.ErrorForCode(synced.ErrorCode)
+	if errors.Is(err, kerr.RebalanceInProgress) {
+		return false
+	}
+	must(r.t, err)
+	return true
 }
 
 // heartbeat says that it lives; that it is to join again it doesn't hear.
