@@ -47,11 +47,12 @@
 //
 // # Flow to agents
 //
-// To an agent that has a capacity no more requests go out than that (flow.go); what
+// To an agent that has a bound no more requests go out than that (flow.go); what
 // is more waits as a state of its task, in a queue that follows from the tasks
-// (queue.go). Start (start.go) is Decide for a step whose turn it is. An input
-// that freed a slot is the cause of what begins then. ARCHITECTURE.md, section 4,
-// has the rules.
+// (queue.go). The bound is configured, or found out when attempts time out (bound.go);
+// who says nothing is probed (voices.go). Start (start.go) is Decide for a step whose
+// turn it is. An input that freed a slot is the cause of what begins then.
+// ARCHITECTURE.md, section 4, has the rules.
 //
 // # What it doesn't
 //

@@ -9,90 +9,51 @@ import (
 )
 
 const (
-	// silentAfter so many tasks whose attempts timed out, one after another and
-	// with no reply of the agent meanwhile, it is tried with one probe at a time.
-	silentAfter = 3
 	// probePause is the longest wait of a probe that timed out for which no other
 	// takes its spot.
 	probePause = 5 * time.Second
 	// startsMost bounds what one input starts, beside what it is about.
 	startsMost = 64
-	// slotsLeast is the least share of a partition in an agent's capacity: with
+	// slotsLeast is the least share of a partition in what an agent may have: with
 	// nothing outstanding no reply would wake the queue.
 	slotsLeast = 1
 	// probeSlots is for a probe beside what is outstanding from before the silence.
 	probeSlots = 1
 	// noRoom is less than any number of slots that a decision frees; anyRoom is what
-	// an agent without a capacity has.
+	// an agent without a bound has.
 	noRoom  = -1 << 20
 	anyRoom = 1 << 20
 )
 
-// voice is what a lane has heard of an agent.
-type voice struct {
-	heard time.Time // the last reply; zero: none
-	lost  []string  // tasks whose attempts timed out since, at most silentAfter
+// Capacity is how many requests agents may have outstanding.
+type Capacity struct {
+	// Agents is that of some, in all partitions together; at least one in each.
+	Agents map[string]int
+	// Observe: of each other agent that is behind a lane finds out a bound by itself.
+	// Without it, such an agent may have any number.
+	Observe bool
 }
 
-// voices are a lane's, by agent: what one partition hears, all know.
-type voices struct {
-	agents map[string]*voice
-	before map[string]voice // the transaction
-}
-
-func newVoices() *voices { return &voices{agents: map[string]*voice{}, before: map[string]voice{}} }
-
-// silent reports whether nothing was heard of an agent for too long.
-func (vs *voices) silent(agent string) bool {
-	v := vs.agents[agent]
-	return v != nil && len(v.lost) >= silentAfter
-}
-
-// change returns what is known of an agent, to be changed.
-func (vs *voices) change(agent string) *voice {
-	v := vs.agents[agent]
-	if v == nil {
-		v = &voice{}
-		vs.agents[agent] = v
-	}
-	if _, kept := vs.before[agent]; !kept {
-		vs.before[agent] = *v
-	}
-	return v
-}
-
-// settle: what was heard is true.
-func (vs *voices) settle() { clear(vs.before) }
-
-// forget: the transaction was rolled back, and its inputs will be heard again.
-func (vs *voices) forget() {
-	for agent, v := range vs.before {
-		*vs.agents[agent] = v
-	}
-	vs.settle()
-}
-
-// flow is how a partition uses the agents that have a capacity: which requests are
-// outstanding, and which steps wait until one is not. It follows from the tasks
-// (update), so a restore has it again, and a transaction that is rolled back leaves
-// nothing. It reads no clock. A nil flow, where no agent has a capacity, holds nobody
-// back.
+// flow is how a partition uses the agents: which requests are outstanding, and which
+// steps wait until one is not. It follows from the tasks (update), so a restore has
+// it again, and a transaction that is rolled back leaves nothing. It reads no clock.
+// A nil flow, where no agent has a bound, holds nobody back.
 type flow struct {
-	capacity   map[string]int // of agents, in all partitions together
-	number     int            // of the partition
+	capacity   Capacity
+	number     int // of the partition
 	partitions int
 	voices     *voices // the lane's
 
 	agents map[string]*agentFlow
 	order  []*agentFlow // by name
-	spots  map[string][]*spot
+	spots  map[spotName]*spot
 	queued int
 }
 
 // agentFlow is an agent within a partition.
 type agentFlow struct {
 	name        string
-	slots       int // the partition's share
+	capacity    int // the partition's share of what is configured; 0: that isn't
 	outstanding int
 	queue       queue
 	// probe is the request that was sent last while the agent was silent. What is
@@ -104,19 +65,23 @@ type agentFlow struct {
 }
 
 // newFlow is one without tasks. The lane that owns the partition sets voices.
-func newFlow(capacity map[string]int, number, partitions int32) *flow {
-	if len(capacity) == 0 {
+func newFlow(capacity Capacity, number, partitions int32) *flow {
+	if len(capacity.Agents) == 0 && !capacity.Observe {
 		return nil
 	}
 	return &flow{capacity: capacity, number: int(number), partitions: int(partitions), voices: newVoices(),
-		agents: map[string]*agentFlow{}, spots: map[string][]*spot{}}
+		agents: map[string]*agentFlow{}, spots: map[spotName]*spot{}}
 }
 
-// agent is one that has a capacity; nil: it has none.
+// agent is one that may have a bound; nil: it gets every request at once.
 func (f *flow) agent(name string) *agentFlow {
 	a := f.agents[name]
-	if a == nil && f.capacity[name] > 0 {
-		a = &agentFlow{name: name, slots: f.share(f.capacity[name])}
+	capacity := f.capacity.Agents[name]
+	if a == nil && (capacity > 0 || f.capacity.Observe) {
+		a = &agentFlow{name: name}
+		if capacity > 0 {
+			a.capacity = f.share(capacity)
+		}
 		f.agents[name] = a
 		f.order = append(f.order, a)
 		slices.SortFunc(f.order, func(a, b *agentFlow) int { return cmp.Compare(a.name, b.name) })
@@ -133,6 +98,14 @@ func (f *flow) share(capacity int) int {
 	return max(n, slotsLeast)
 }
 
+// slots is how many requests of an agent may be outstanding; anyRoom: any number.
+func (f *flow) slots(a *agentFlow) int {
+	if a.capacity > 0 {
+		return a.capacity
+	}
+	return f.voices.share(a.name)
+}
+
 // near reports whether the pilot's recovery is about to come, for another task
 // than this.
 func (a *agentFlow) near(now time.Time, task string) bool {
@@ -146,33 +119,37 @@ func (a *agentFlow) probing() bool { return a.probe != nil && a.probe.state == s
 // Free implements Slots: what waits goes first.
 func (f *flow) Free(agent, task string, now time.Time) int {
 	a := f.agent(agent)
-	switch {
-	case a == nil:
+	if a == nil {
 		return anyRoom
+	}
+	slots := f.slots(a)
+	switch {
 	case len(a.queue) > 0:
 		return noRoom
 	case !f.voices.silent(agent):
-		return a.slots - a.outstanding
+		return slots - a.outstanding
 	case a.near(now, task), a.probing():
 		return noRoom
 	}
-	return min(1, a.slots+probeSlots-a.outstanding)
+	return min(1, slots+probeSlots-a.outstanding)
 }
 
 // next is the step to start now; nil: none may, or none waits. Either something
 // is outstanding then, or a timer is near: another input will come.
 func (f *flow) next(a *agentFlow, now time.Time) *spot {
-	switch {
-	case len(a.queue) == 0:
+	if len(a.queue) == 0 {
 		return nil
+	}
+	slots := f.slots(a)
+	switch {
 	case !f.voices.silent(a.name):
-		if a.outstanding < a.slots {
+		if a.outstanding < slots {
 			return a.queue[0]
 		}
 		return nil
 	case a.probing() || a.near(now, ""):
 		return nil
-	case a.outstanding >= a.slots+probeSlots:
+	case a.outstanding >= slots+probeSlots:
 		return nil
 	}
 	return a.queue.probe()
@@ -180,97 +157,151 @@ func (f *flow) next(a *agentFlow, now time.Time) *spot {
 
 // hears: the agent has replied, to whatever it was.
 func (f *flow) hears(agent string, at time.Time) {
-	if f == nil || f.capacity[agent] == 0 {
+	if f == nil || f.agent(agent) == nil {
 		return
 	}
 	v := f.voices.change(agent)
 	v.heard, v.lost = at, nil
 }
 
-// loses: an attempt timed out that began then. It says something of the agent
-// only if that has said nothing meanwhile.
-func (f *flow) loses(p *spot, at time.Time) {
-	v := f.voices.change(p.agent)
-	if v.heard.After(p.began) || len(v.lost) >= silentAfter || slices.Contains(v.lost, p.task) {
-		return
-	}
-	v.lost = append(slices.Clip(v.lost), p.task)
-}
-
 // observe learns from what a decision recorded, before update takes it over.
 func (f *flow) observe(e *events.Event) {
-	if x, ok := e.Fact.(*events.AttemptExpired); ok {
+	switch x := e.Fact.(type) {
+	case *events.AttemptExpired:
 		if p := f.running(e.Task, x.Step, x.Kind, x.Attempt); p != nil {
 			f.loses(p, e.At)
 		}
+	case *events.AttemptCompleted:
+		f.answers(f.running(e.Task, x.Step, x.Kind, x.Attempt), e.At)
+	case *events.AttemptFailed:
+		f.answers(f.running(e.Task, x.Step, x.Kind, x.Attempt), e.At)
+	case *events.AttemptRejected:
+		f.answers(f.running(e.Task, x.Step, x.Kind, x.Attempt), e.At)
+	}
+}
+
+// answers: an attempt was answered.
+func (f *flow) answers(p *spot, at time.Time) {
+	if p == nil || f.agents[p.agent].capacity > 0 {
+		return
+	}
+	v := f.voices.change(p.agent)
+	v.answers(p.began, at, v.bound > 0 && f.voices.waiting(p.agent))
+}
+
+// loses: an attempt timed out. If its agent is silent now, or behind, it has a bound
+// from here on. One whose time was cut short by its task's says nothing of that.
+func (f *flow) loses(p *spot, at time.Time) {
+	v := f.voices.change(p.agent)
+	silent := v.silent()
+	v.loses(p.task, p.first)
+	if f.agents[p.agent].capacity > 0 {
+		return
+	}
+	behind := false
+	if p.due.Sub(p.began) >= p.within {
+		behind = v.expires(p.began, at, p.within)
+	}
+	if behind || v.silent() && !silent {
+		if v.within == 0 {
+			v.within = p.within
+		}
+		v.begin(at, len(f.voices.flows))
 	}
 }
 
 // running finds the spot of an attempt that runs.
 func (f *flow) running(task, step string, k events.Kind, attempt int) *spot {
-	for _, p := range f.spots[task] {
-		if p.state == spotRunning && p.name == step && p.kind == k && p.attempt == attempt {
-			return p
-		}
+	p := f.spots[spotName{task, step, k}]
+	if p != nil && p.state == spotRunning && p.attempt == attempt {
+		return p
 	}
 	return nil
 }
 
-// update takes over what a task is now. What waits for a retry and is due by now
-// is what a supervisor has asked for, or is about to. restored: the task was
-// read, and not decided on.
-func (f *flow) update(t *events.Task, now time.Time, restored bool) {
-	if f != nil {
-		f.replace(t, f.spotsOf(t, now, events.Slot{}), now, restored)
-	}
-}
-
-// ask is update where the retry of a run was asked for, a little early perhaps.
-func (f *flow) ask(t *events.Task, of events.Slot, now time.Time) {
-	if f != nil {
-		f.replace(t, f.spotsOf(t, now, of), now, false)
-	}
-}
-
-func (f *flow) replace(t *events.Task, next []*spot, now time.Time, restored bool) {
-	old := f.spots[t.ID]
-	if len(old)+len(next) == 0 {
+// update takes over what events have made of a task. Most are about one step, and
+// what needed it: a task of a thousand steps isn't looked through for each.
+func (f *flow) update(t *events.Task, es []*events.Event, now time.Time) {
+	if !t.Open() {
+		f.restate(t, now, false)
 		return
 	}
-	for i, p := range next {
-		if before := find(old, p); before != nil && before.same(p) {
-			next[i] = before
+	for _, e := range es {
+		if s, one := e.Slot(); !one || s.Step == "" {
+			f.restate(t, now, false)
+			return
+		}
+	}
+	for _, e := range es {
+		s, _ := e.Slot()
+		i, ok := t.Plan.Step(s.Step)
+		if !ok {
 			continue
 		}
-		if p.state == spotRunning && !restored {
-			p.began = now
+		f.set(t, i, s.Kind, now, false)
+		if state := t.Steps[i].State; state != events.StepCompleted && state != events.StepSkipped {
+			continue
 		}
-	}
-	for _, p := range old {
-		if !slices.Contains(next, p) {
-			f.leave(p, find(next, p))
+		for j := range t.Steps {
+			if t.Steps[j].State == events.StepPending && slices.Contains(t.Plan.Steps[j].Needs, i) {
+				f.set(t, j, events.Do, now, false)
+			}
 		}
-	}
-	for _, p := range next {
-		if !slices.Contains(old, p) {
-			f.enter(p, restored)
-		}
-	}
-	if len(next) == 0 {
-		delete(f.spots, t.ID)
-	} else {
-		f.spots[t.ID] = next
 	}
 }
 
-// find returns the spot of the same run.
-func find(ps []*spot, p *spot) *spot {
-	for _, q := range ps {
-		if q.step == p.step && q.kind == p.kind {
-			return q
+// restate takes over all that a task is now. What waits for a retry and is due by now
+// is what a supervisor has asked for, or is about to. restored: the task was
+// read, and not decided on.
+func (f *flow) restate(t *events.Task, now time.Time, restored bool) {
+	if f == nil {
+		return
+	}
+	for i := range t.Plan.Steps {
+		f.set(t, i, events.Do, now, restored)
+		if t.Plan.Steps[i].Undo != nil {
+			f.set(t, i, events.Undo, now, restored)
 		}
 	}
-	return nil
+}
+
+// ask takes over that the retry of a run was asked for, a little early perhaps.
+func (f *flow) ask(t *events.Task, of events.Slot, now time.Time) {
+	if i, ok := t.Plan.Step(of.Step); ok {
+		f.set(t, i, of.Kind, now.Add(clockTolerance), false)
+	}
+}
+
+// set takes over what a run is now.
+func (f *flow) set(t *events.Task, i int, k events.Kind, now time.Time, restored bool) {
+	agent, _ := t.Plan.Agent(i, k)
+	a := f.agent(agent)
+	if a == nil {
+		return
+	}
+	name := spotName{t.ID, t.Plan.Steps[i].ID, k}
+	old, next := f.spots[name], spotOf(t, i, k, now)
+	switch {
+	case old == nil && next == nil && a.pilot == nil:
+		return
+	case old != nil && next != nil && old.same(next):
+		return
+	}
+	if old != nil {
+		f.leave(a, old)
+	}
+	piloted := a.pilot != nil && a.pilot.spotName == name
+	if next != nil && next.state == spotLater && (old != nil || piloted) {
+		a.pilot = next
+	} else if piloted {
+		a.pilot = nil
+	}
+	if next != nil && next.state != spotLater {
+		if next.state == spotRunning && !restored {
+			next.began = now
+		}
+		f.enter(a, next, restored)
+	}
 }
 
 // same: nothing has changed.
@@ -278,8 +309,8 @@ func (p *spot) same(q *spot) bool {
 	return p.state == q.state && p.attempt == q.attempt && p.agent == q.agent && p.turn.Equal(q.turn) && p.due.Equal(q.due)
 }
 
-func (f *flow) enter(p *spot, restored bool) {
-	a := f.agent(p.agent)
+func (f *flow) enter(a *agentFlow, p *spot, restored bool) {
+	f.spots[p.spotName] = p
 	switch p.state {
 	case spotRunning:
 		a.outstanding++
@@ -292,9 +323,7 @@ func (f *flow) enter(p *spot, restored bool) {
 	}
 }
 
-// leave ends a spot; next is what the run is instead, nil: nothing.
-func (f *flow) leave(p, next *spot) {
-	a := f.agent(p.agent)
+func (f *flow) leave(a *agentFlow, p *spot) {
 	switch p.state {
 	case spotRunning:
 		a.outstanding--
@@ -303,16 +332,11 @@ func (f *flow) leave(p, next *spot) {
 		f.queued--
 	}
 	p.state = spotGone
-	if next != nil && next.state == spotLater {
-		a.pilot = next
-	}
+	delete(f.spots, p.spotName)
 }
 
 // drop takes a step out of the queue that can't start after all.
-func (f *flow) drop(p *spot) {
-	f.leave(p, nil)
-	f.spots[p.task] = slices.DeleteFunc(f.spots[p.task], func(q *spot) bool { return q == p })
-}
+func (f *flow) drop(p *spot) { f.leave(f.agents[p.agent], p) }
 
 // waits is how many steps wait for agents that are not silent.
 func (f *flow) waits() int {
@@ -328,38 +352,21 @@ func (f *flow) waits() int {
 	return n
 }
 
-// spotsOf are the spots of a task.
-func (f *flow) spotsOf(t *events.Task, now time.Time, asked events.Slot) []*spot {
+// spotOf is what a run does to its agent; nil: nothing.
+func spotOf(t *events.Task, i int, k events.Kind, now time.Time) *spot {
 	if !t.Open() {
 		return nil
 	}
-	var all []*spot
-	for i := range t.Steps {
-		for _, k := range []events.Kind{events.Do, events.Undo} {
-			r := t.Run(i, k)
-			if r == nil {
-				continue
-			}
-			if agent, _ := t.Plan.Agent(i, k); f.capacity[agent] > 0 {
-				by := now
-				if asked == (events.Slot{Step: t.Plan.Steps[i].ID, Kind: k}) {
-					by = now.Add(clockTolerance)
-				}
-				if p := spotOf(t, i, k, r, by); p != nil {
-					all = append(all, p)
-				}
-			}
-		}
+	r := t.Run(i, k)
+	if r == nil {
+		return nil
 	}
-	return all
-}
-
-func spotOf(t *events.Task, i int, k events.Kind, r *events.Run, now time.Time) *spot {
-	p := &spot{task: t.ID, step: i, kind: k, attempt: r.Attempt, failures: r.FailureCount}
+	p := &spot{spotName: spotName{t.ID, t.Plan.Steps[i].ID, k}, step: i, attempt: r.Attempt, failures: r.FailureCount,
+		first: r.StartedAt, within: t.Plan.AttemptsOf(i, k).CompleteWithin}
 	switch since := r.Timer.Due; {
 	case r.State == events.StepRunning:
 		p.state, p.due = spotRunning, r.CompleteBy
-		p.began = r.CompleteBy.Add(-t.Plan.AttemptsOf(i, k).CompleteWithin)
+		p.began = r.CompleteBy.Add(-p.within)
 	case !goesOn(t, k):
 		return nil
 	case r.State == events.StepPending && k == events.Do && satisfied(t, i):
@@ -372,7 +379,6 @@ func spotOf(t *events.Task, i int, k events.Kind, r *events.Run, now time.Time) 
 		return nil
 	}
 	p.agent, _ = t.Plan.Agent(i, k)
-	p.name = t.Plan.Steps[i].ID
 	return p
 }
 

@@ -77,7 +77,7 @@ func (s *site) submitAs(priority int, ids ...string) {
 // a higher priority.
 func TestQueueByPriority(t *testing.T) {
 	s := newSite(t, 1)
-	s.cfg.AgentCapacity = map[string]int{"inventory": 1}
+	s.cfg.Capacity.Agents = map[string]int{"inventory": 1}
 	l := s.lane(s.cluster.join(0))
 	s.submitAs(0, "first", "low")
 	s.drain(l)
@@ -111,7 +111,7 @@ func TestQueueByPriority(t *testing.T) {
 func TestCapacityIsShared(t *testing.T) {
 	for capacity, want := range map[int][]int{1: {1, 1, 1}, 5: {2, 2, 1}, 9: {3, 3, 3}} {
 		for p, n := range want {
-			if got := newFlow(map[string]int{"inventory": capacity}, int32(p), 3).agent("inventory").slots; got != n {
+			if got := newFlow(Capacity{Agents: map[string]int{"inventory": capacity}}, int32(p), 3).agent("inventory").capacity; got != n {
 				t.Errorf("capacity %d: %d in partition %d, want %d", capacity, got, p, n)
 			}
 		}
@@ -136,7 +136,7 @@ func (s *site) silence(l *lane, tasks ...string) {
 // that.
 func TestSilentAgentIsProbed(t *testing.T) {
 	s := newSite(t, 1)
-	s.cfg.AgentCapacity = map[string]int{"inventory": silentAfter}
+	s.cfg.Capacity.Agents = map[string]int{"inventory": silentAfter}
 	l := s.lane(s.cluster.join(0))
 	s.silence(l, "a", "b", "c", "d", "e", "f")
 	// a and b made room for d and e; c was the third.
@@ -176,34 +176,43 @@ func TestSilentAgentIsProbed(t *testing.T) {
 	s.events("")
 }
 
-// Time-outs say nothing of an agent that has replied since those attempts began,
-// nor do several of one task.
+// Time-outs say nothing of an agent that has replied since those steps were first
+// tried, nor do several of one task.
 func TestSilenceIsOfTheAgent(t *testing.T) {
 	s := newSite(t, 1)
-	s.cfg.AgentCapacity = map[string]int{"inventory": 100}
+	s.cfg.Capacity.Agents = map[string]int{"inventory": 100}
 	l := s.lane(s.cluster.join(0))
 	s.submit("w", "a", "b", "c", "d")
 	s.drain(l)
 	s.clock.pass(time.Second)
 	s.answer("inventory", "d")
 	s.drain(l)
-	s.clock.pass(9 * time.Second)
-	for _, id := range []string{"a", "b", "c"} {
-		s.due(id)
-		s.drain(l)
-	}
-	if v := l.voices.agents["inventory"]; len(v.lost) != 0 {
-		t.Errorf("the agent replied meanwhile; lost %q", v.lost)
-	}
-	for range 2 {
-		s.clock.pass(5 * time.Second)
-		s.due("a") // the next attempt begins
-		s.drain(l)
+	timeOut := func(tasks ...string) {
 		s.clock.pass(10 * time.Second)
-		s.due("a")
-		s.drain(l)
+		for _, id := range tasks {
+			s.due(id)
+			s.drain(l)
+		}
 	}
-	if v := l.voices.agents["inventory"]; !slices.Equal(v.lost, []string{"a"}) {
+	again := func(tasks ...string) { // their next attempts begin, and time out
+		s.clock.pass(5 * time.Second)
+		for _, id := range tasks {
+			s.due(id)
+		}
+		s.drain(l)
+		timeOut(tasks...)
+	}
+	timeOut("a", "b", "c")
+	again("a", "b", "c")
+	if v := l.voices.agents["inventory"]; len(v.lost) != 0 {
+		t.Errorf("the agent replied to another since these were first tried; lost %q", v.lost)
+	}
+	s.submit("w", "e")
+	s.drain(l)
+	timeOut("e")
+	again("e")
+	again("e")
+	if v := l.voices.agents["inventory"]; !slices.Equal(v.lost, []string{"e"}) {
 		t.Errorf("one task only timed out since; lost %q", v.lost)
 	}
 }
@@ -212,7 +221,7 @@ func TestSilenceIsOfTheAgent(t *testing.T) {
 // is what there was.
 func TestFlowIsThatOfTheTasks(t *testing.T) {
 	s := newSite(t, 1)
-	s.cfg.AgentCapacity = map[string]int{"inventory": 2}
+	s.cfg.Capacity.Agents = map[string]int{"inventory": 2}
 	log := s.cluster.join(0)
 	l := s.lane(log)
 	s.submit("w", "a", "b", "c", "d")
@@ -254,7 +263,7 @@ func TestFlowIsThatOfTheTasks(t *testing.T) {
 // is probed all the same.
 func TestOldRequestsHoldBackNoProbe(t *testing.T) {
 	s := newSite(t, 1)
-	s.cfg.AgentCapacity = map[string]int{"inventory": silentAfter + 2}
+	s.cfg.Capacity.Agents = map[string]int{"inventory": silentAfter + 2}
 	l := s.lane(s.cluster.join(0))
 	s.silence(l, "a", "b", "c", "d", "e", "f", "g", "h")
 	if a := l.parts[0].flow.agent("inventory"); !l.voices.silent("inventory") || a.outstanding != 4 {
@@ -288,7 +297,7 @@ func TestNoCapacityNoQueue(t *testing.T) {
 // silent one don't: its tasks must not keep others out.
 func TestWaitingCountsForAdmission(t *testing.T) {
 	s := newSite(t, 1)
-	s.cfg.AgentCapacity = map[string]int{"inventory": silentAfter}
+	s.cfg.Capacity.Agents = map[string]int{"inventory": silentAfter}
 	s.cfg.MaxRunnable = 5
 	l := s.lane(s.cluster.join(0))
 	var many []string
@@ -315,7 +324,7 @@ func TestWaitingCountsForAdmission(t *testing.T) {
 // A task that is cancelled while its step waits leaves the queue.
 func TestCancelledTaskLeavesTheQueue(t *testing.T) {
 	s := newSite(t, 1)
-	s.cfg.AgentCapacity = map[string]int{"inventory": 1}
+	s.cfg.Capacity.Agents = map[string]int{"inventory": 1}
 	l := s.lane(s.cluster.join(0))
 	s.submit("w", "a", "b", "c")
 	s.drain(l)

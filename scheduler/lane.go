@@ -245,7 +245,9 @@ func (l *lane) agents() []AgentFlow {
 				all = append(all, AgentFlow{Agent: a.name, Silent: l.voices.silent(a.name)})
 			}
 			all[i].Outstanding += a.outstanding
-			all[i].Bound += a.slots
+			if slots := p.flow.slots(a); slots < anyRoom {
+				all[i].Bound += slots
+			}
 			all[i].Queued += len(a.queue)
 		}
 	}

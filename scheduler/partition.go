@@ -89,6 +89,7 @@ func (l *lane) reconcile(ctx context.Context) error {
 func (l *lane) drop(p *partition) {
 	p.cancel()
 	delete(l.parts, p.id)
+	delete(l.voices.flows, p.id)
 	l.cfg.Listener.lost(p.id)
 	if p.tasks != nil {
 		if p.loading != nil {

@@ -45,7 +45,7 @@ func TestFlowOfRandomGraphs(t *testing.T) {
 			counts[what] += k
 		}
 	}
-	for _, what := range []string{"queued", "probes", "refused retries", "rolled back", "restored", "stale replies", "ended processed", "ended undone"} {
+	for _, what := range []string{"queued", "probes", "refused retries", "rolled back", "restored", "stale replies", "observed bounds", "ended processed", "ended undone"} {
 		if counts[what] == 0 && graphs >= flowGraphsShort {
 			t.Errorf("no world had any %s: %v", what, counts)
 		}
@@ -79,12 +79,12 @@ func newFlowWorld(t *testing.T, seed uint64) *flowWorld {
 	w := &flowWorld{dice: newDice(seed), site: newSite(t, flowPartitions), seed: seed, counts: map[string]int{}, states: map[string]*events.Task{},
 		timers: map[string]*events.Timers{}, asked: map[string]int{}, again: map[string]time.Time{}, seen: map[int32]int{},
 		taken: map[string]map[int32]int{}, open: map[string][]*events.Request{}, dead: map[string]bool{}}
-	w.cfg.AgentCapacity = map[string]int{}
+	w.cfg.Capacity = Capacity{Agents: map[string]int{}, Observe: w.coin()}
 	for _, a := range agents {
 		w.agents[a] = 2
 		w.taken[a] = map[int32]int{}
 		if !w.oneIn(4) {
-			w.cfg.AgentCapacity[a] = w.between(1, 8)
+			w.cfg.Capacity.Agents[a] = w.between(1, 8)
 		}
 	}
 	for i := range flowWorlds {
@@ -354,21 +354,30 @@ func (w *flowWorld) check() {
 	w.committed = nil
 	now := w.lane.cfg.Clock.Now()
 	for id, p := range w.lane.parts {
-		fresh := newFlow(w.cfg.AgentCapacity, id, flowPartitions)
+		fresh := newFlow(w.cfg.Capacity, id, flowPartitions)
 		over := map[string]bool{} // tasks whose time is over: nothing of them starts
+		near := map[string]int{}  // runs of an agent that a supervisor asks for soon
 		if fresh == nil {
 			continue
 		}
 		err := p.tasks.EachOpen(func(t *events.Task) {
-			fresh.update(t, now, true)
+			fresh.restate(t, now, true)
+			eachSpot(t, now, func(s *spot) {
+				if s.state == spotLater && !s.due.After(now.Add(probePause)) || s.state == spotQueued && s.attempt > 0 {
+					near[s.agent]++
+				}
+			})
 			over[t.ID] = !p.tasks.State().At.Before(t.CompleteBy)
 		})
 		if err != nil {
 			w.t.Fatal(err)
 		}
 		for _, a := range p.flow.order {
+			if a.capacity == 0 && p.flow.slots(a) < anyRoom {
+				w.counts["observed bounds"]++
+			}
 			w.checkAgent(a, fresh.agent(a.name), over, now)
-			w.checkWaits(p.flow, a, now)
+			w.checkWaits(p.flow, a, near[a.name])
 		}
 	}
 }
@@ -395,25 +404,31 @@ func (w *flowWorld) checkAgent(a, fresh *agentFlow, over map[string]bool, now ti
 	}
 }
 
-// checkWaits: the capacity holds, and where steps wait an input will come that can
-// start them.
-func (w *flowWorld) checkWaits(f *flow, a *agentFlow, now time.Time) {
-	do, timers := 0, 0
-	for _, ps := range f.spots {
-		for _, p := range ps {
-			if p.agent != a.name {
-				continue
-			}
-			if p.state == spotRunning && p.kind == events.Do {
-				do++
-			}
-			if p.state == spotLater && !p.due.After(now.Add(probePause)) || p.state == spotQueued && p.attempt > 0 {
-				timers++
+// eachSpot calls fn with what each run of a task does to its agent.
+func eachSpot(t *events.Task, now time.Time, fn func(*spot)) {
+	for i := range t.Steps {
+		for _, k := range []events.Kind{events.Do, events.Undo} {
+			if s := spotOf(t, i, k, now); s != nil {
+				fn(s)
 			}
 		}
 	}
-	if most := a.slots + probeSlots; do > most {
+}
+
+// checkWaits: the capacity holds, and where steps wait an input will come that can
+// start them.
+func (w *flowWorld) checkWaits(f *flow, a *agentFlow, timers int) {
+	do := 0
+	for _, p := range f.spots {
+		if p.agent == a.name && p.state == spotRunning && p.kind == events.Do {
+			do++
+		}
+	}
+	if most := a.capacity + probeSlots; a.capacity > 0 && do > most {
 		w.t.Fatalf("seed %d: %s has %d requests outstanding; at most %d", w.seed, a.name, do, most)
+	}
+	if f.slots(a) < slotsLeast {
+		w.t.Fatalf("seed %d: %s may have %d requests", w.seed, a.name, f.slots(a))
 	}
 	if len(a.queue) > 0 && a.outstanding+timers == 0 {
 		w.t.Fatalf("seed %d: %d steps wait for %s, and nothing will ever come", w.seed, len(a.queue), a.name)

@@ -26,19 +26,25 @@ const (
 	spotGone                     // none of them any more
 )
 
-// spot is the run of a step, or of its undo, at its agent. What it says follows
-// from its task.
+// spotName names the run of a step, or of its undo.
+type spotName struct {
+	task string
+	id   string // of the step
+	kind events.Kind
+}
+
+// spot is such a run at its agent. What it says follows from its task.
 type spot struct {
-	task  string
+	spotName
 	step  int
-	name  string // of the step
-	kind  events.Kind
 	agent string
 	state spotState
 
 	attempt  int
-	began    time.Time // of the running attempt
-	turn     time.Time // in the queue: the least goes first
+	within   time.Duration // an attempt may take
+	first    time.Time     // when the first attempt began; zero: none has
+	began    time.Time     // of the running attempt
+	turn     time.Time     // in the queue: the least goes first
 	failures int
 	due      time.Time // of the running attempt, or of the timer that brings it back
 	index    int       // in the queue

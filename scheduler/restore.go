@@ -30,7 +30,7 @@ type restored struct {
 	generation uint64
 	tasks      Tasks
 	runnable   map[string]struct{} // of them
-	flow       *flow               // nil: no agent has a capacity
+	flow       *flow               // nil: no agent has a bound
 	from       Source
 	load       func(context.Context) error // what is still to come of a snapshot; nil: nothing
 	release    func()
@@ -83,7 +83,7 @@ func (l *lane) restoredOne(ctx context.Context, r restored) error {
 	p.tasks, p.release = r.tasks, r.release
 	p.runnable = r.runnable
 	if p.flow = r.flow; p.flow != nil {
-		p.flow.voices = l.voices
+		l.voices.join(p.id, p.flow, l.cfg.Clock.Now())
 	}
 	if r.load == nil {
 		l.log.Resume(p.id)
@@ -215,13 +215,13 @@ func (b *bringing) bring(ctx context.Context) error {
 
 // lookThrough finds in all that is open what runs, and what waits for agents.
 func (b *bringing) lookThrough() error {
-	b.runnable, b.flow = map[string]struct{}{}, newFlow(b.cfg.AgentCapacity, b.id, b.cfg.Partitions)
+	b.runnable, b.flow = map[string]struct{}{}, newFlow(b.cfg.Capacity, b.id, b.cfg.Partitions)
 	now := b.cfg.Clock.Now()
 	err := b.tasks.EachOpen(func(t *events.Task) {
 		if runs(t) {
 			b.runnable[t.ID] = struct{}{}
 		}
-		b.flow.update(t, now, true)
+		b.flow.restate(t, now, true)
 	})
 	if err != nil {
 		return &storeError{b.id, "read the open tasks of", err}

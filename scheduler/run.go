@@ -40,10 +40,8 @@ type Config struct {
 	MaxRunnable        int // 0: DefaultMaxRunnable
 	TransactionTimeout time.Duration
 	ReplyToPrefixes    []string
-	// AgentCapacity is how many requests an agent may have outstanding, in all
-	// partitions together; at least one in each. One that isn't named may have any
-	// number.
-	AgentCapacity map[string]int
+	// Capacity bounds the requests that agents have outstanding.
+	Capacity Capacity
 
 	// OpenLog opens the client of a lane.
 	OpenLog func(ctx context.Context, owner string, lane int) (Log, error)

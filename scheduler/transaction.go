@@ -166,7 +166,7 @@ func (tx *transaction) hear(s *speculation, t *events.Task, in events.Input) {
 // startQueued starts the steps whose turn it is, now that an input was decided on.
 func (tx *transaction) startQueued(ctx context.Context, s *speculation, r *events.Record, cause events.Cause) error {
 	f := s.partition.flow
-	if f == nil {
+	if f == nil || f.queued == 0 {
 		return nil
 	}
 	for _, a := range f.order {
@@ -275,7 +275,7 @@ func (tx *transaction) follow(s *speculation, r *events.Record, in events.Input,
 	for _, e := range d.Events {
 		f.observe(e)
 	}
-	f.update(d.Task, d.Events[len(d.Events)-1].At, false)
+	f.update(d.Task, d.Events, d.Events[len(d.Events)-1].At)
 }
 
 func (tx *transaction) write(r events.Record) { tx.out = append(tx.out, r) }
@@ -375,15 +375,15 @@ func (tx *transaction) forget() error {
 		if s.partition.flow == nil {
 			continue
 		}
-		for id := range s.tasks {
+		for id, made := range s.tasks {
 			t, err := s.partition.tasks.Task(id)
 			if err != nil {
 				return err
 			}
-			if t == nil {
-				t = &events.Task{ID: id, State: events.StatePending}
+			if t == nil { // it wasn't there: nothing of it runs, or waits
+				t = &events.Task{ID: id, State: events.StateCancelled, Plan: made.Plan}
 			}
-			s.partition.flow.update(t, tx.lane.at(s), true)
+			s.partition.flow.restate(t, tx.lane.at(s), true)
 		}
 	}
 	return nil

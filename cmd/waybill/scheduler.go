@@ -92,7 +92,7 @@ you like: Kafka's group protocol gives each its share of the partitions.`,
 	f := cmd.Flags()
 	f.IntVar(&o.Lanes, "lanes", runtime.NumCPU(), "transactional lanes; at most as many as partitions count")
 	f.IntVar(&o.MaxRunnable, "max-runnable", 0, "tasks that a lane has agents at work on, or that wait for one that works, before it pauses new ones (default 10000)")
-	capacityFlag(cmd, &o.AgentCapacity)
+	capacityFlags(cmd, &o.AgentCapacity, &o.ObserveCapacity)
 	f.StringSliceVar(&o.ReplyToPrefixes, "reply-to-prefix", nil, "permit reply_to only for topics with one of these prefixes")
 	f.BoolVar(&o.CreateReplyTo, "create-reply-to", false, "create the topic of a reply_to if it is missing")
 	f.DurationVar(&r.transaction, "transaction-timeout", 0, "after which the broker rolls back what a dead scheduler left open (default 10s)")

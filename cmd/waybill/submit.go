@@ -74,7 +74,7 @@ undone or cancelled, 6 if --timeout passed before, 8 if a submission was refused
 	f.IntVar(&o.version, "version", 0, "version of the workflow (default: the newest)")
 	f.StringVar(&o.input, "input", "null", "the order itself: JSON, or @FILE")
 	f.StringVar(&o.replyTo, "reply-to", "", "topic to notify")
-	f.IntVar(&o.priority, "priority", 0, "where steps wait for an agent with a capacity, the higher goes first; expressions see it, too")
+	f.IntVar(&o.priority, "priority", 0, "where steps wait for an agent, the higher goes first; expressions see it, too")
 	f.StringToStringVar(&o.labels, "label", nil, "labels, name=value")
 	f.StringVar(&o.completeBy, "complete-by", "", "instant (RFC 3339) by which the task must be finished")
 	f.BoolVar(&o.wait, "wait", false, "wait for the end of every task")

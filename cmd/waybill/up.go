@@ -22,6 +22,7 @@ type upOptions struct {
 	demo       bool
 	workflows  []string
 	capacity   map[string]int
+	observe    bool
 	partitions int32
 }
 
@@ -43,7 +44,7 @@ production the roles run against your own Kafka cluster.`,
 	f.BoolVar(&o.demo, "demo", false, "with the sample workflow 'order' and its three simulated services")
 	f.StringSliceVar(&o.workflows, "workflow", nil, "workflow definition to apply (repeatable)")
 	f.Int32Var(&o.partitions, "partitions", events.DefaultPartitions, "partitions of the inboxes and of events, when the data directory is new; can't be changed later")
-	capacityFlag(cmd, &o.capacity)
+	capacityFlags(cmd, &o.capacity, &o.observe)
 	f.StringVar(&o.metricsListen, "metrics-listen", "", "address to serve Prometheus metrics on, at /metrics")
 	f.StringVar(&o.logLevel, "log-level", "warn", "debug, info, warn or error")
 	f.StringVar(&o.config, "config", "", "YAML file of settings, one for each flag")
@@ -97,7 +98,7 @@ func (o *upOptions) local() (localOptions, error) {
 	}
 	lo := localOptions{console: &o.console, dataDir: o.dataDir, listen: o.listen, demo: o.demo,
 		ledger: filepath.Join(o.dataDir, "ledger.jsonl"), concurrency: demoConcurrency,
-		scheduler: instance.SchedulerOptions{Lanes: 2, CreateReplyTo: true, AgentCapacity: o.capacity}, log: log, metrics: instance.NewMetrics()}
+		scheduler: instance.SchedulerOptions{Lanes: 2, CreateReplyTo: true, AgentCapacity: o.capacity, ObserveCapacity: o.observe}, log: log, metrics: instance.NewMetrics()}
 	if o.demo {
 		lo.definitions = append(lo.definitions, workflow.Order())
 	}

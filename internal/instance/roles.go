@@ -17,7 +17,8 @@ import (
 type SchedulerOptions struct {
 	Lanes           int            // transactional lanes, at most as many as partitions count
 	MaxRunnable     int            // tasks at work before new ones wait; 0: the default
-	AgentCapacity   map[string]int // requests that agents may have outstanding; else any number
+	AgentCapacity   map[string]int // requests that agents may have outstanding
+	ObserveCapacity bool           // find out that of the others; else any number
 	ReplyToPrefixes []string       // what a reply_to may begin with; none: anything
 	CreateReplyTo   bool           // create the topic of a reply_to that is missing
 }
@@ -46,7 +47,7 @@ func (n *Instance) StartScheduler(ctx context.Context, o SchedulerOptions) error
 	listener := n.schedulerListener()
 	cfg := scheduler.Config{
 		Namespace: n.Kafka.Namespace, Partitions: n.Partitions, Owner: n.Name, Lanes: o.Lanes, MaxRunnable: o.MaxRunnable,
-		TransactionTimeout: n.transactionTimeout(), ReplyToPrefixes: o.ReplyToPrefixes, AgentCapacity: o.AgentCapacity,
+		TransactionTimeout: n.transactionTimeout(), ReplyToPrefixes: o.ReplyToPrefixes, Capacity: scheduler.Capacity{Agents: o.AgentCapacity, Observe: o.ObserveCapacity},
 		OpenLog: n.openLane, History: through(n.c.Seams.History, scheduler.History(history)), Catalog: n.catalog, Clock: n.Clock,
 		Tasks:         func(p int32) (scheduler.Tasks, error) { return n.openTasks(store, p) },
 		RequestTopics: n.Admin.RequestTopics, Trim: n.Admin.DeleteRecordsBefore, Listener: listener,

@@ -1,11 +1,15 @@
 package mutation
 
-const flow = "scheduler/flow.go"
+const (
+	flow   = "scheduler/flow.go"
+	bound  = "scheduler/bound.go"
+	voices = "scheduler/voices.go"
+)
 
 // flowMutations: how many requests an agent has, and which step is next.
 var flowMutations = []mutation{
 	one("bound-of-an-agent", flow,
-		`if a.outstanding < a.slots {`, `if a.outstanding >= 0 {`,
+		`if a.outstanding < slots {`, `if a.outstanding >= 0 {`,
 		"scheduler", "TestQueueByPriority"),
 	one("who-waits-goes-first", flow,
 		`case len(a.queue) > 0:`, `case len(a.queue) < 0:`,
@@ -23,7 +27,7 @@ var flowMutations = []mutation{
 		`s.partition.flow.hears(agent, tx.lane.at(s))`, `_ = agent`,
 		"scheduler", "TestSilentAgentIsProbed"),
 	one("flow-of-a-rollback", "scheduler/transaction.go",
-		`s.partition.flow.update(t, tx.lane.at(s), true)`, `_ = t`,
+		`s.partition.flow.restate(t, tx.lane.at(s), true)`, `_ = t`,
 		"scheduler", "TestFlowIsThatOfTheTasks"),
 	one("refused-retry-waits-for-its-turn", decide,
 		`d.Ignored = IgnoredQueued`, `d.Ignored = IgnoredOutsidePolicy`,
@@ -31,4 +35,37 @@ var flowMutations = []mutation{
 	one("old-requests-are-no-probe", flow,
 		`case a.probing() || a.near(now, ""):`, `case a.outstanding > 0 || a.near(now, ""):`,
 		"scheduler", "TestOldRequestsHoldBackNoProbe"),
+	one("time-outs-beside-quick-answers", bound,
+		` && o.slow(slowShare)`, ``,
+		"scheduler", "TestWhatShowsThatAnAgentIsBehind"),
+	one("attempts-from-before-the-bound", bound,
+		`if began.Before(o.since) {`, `if began.Before(o.since) && o.bound < 0 {`,
+		"scheduler", "TestBoundIsWhatIsAnsweredInTime"),
+	one("bound-by-the-rate", bound,
+		`o.bound = min(max(o.little(), o.least*partitions), anyRoom)`, `o.bound = o.least * partitions`,
+		"scheduler", "TestBoundIsWhatIsAnsweredInTime"),
+	one("bound-raises-itself", bound,
+		`o.raise(began, at, waiting)`, `_ = waiting`,
+		"scheduler", "TestBoundOfRandomAgents"),
+	one("bound-that-is-needed", bound,
+		`	if waiting {
+		o.needed = at
+	}
+`, ``,
+		"scheduler", "TestBoundLapses"),
+	one("what-times-out-by-itself", flow,
+		`v.loses(p.task, p.first)`, `v.loses(p.task, p.began)`,
+		"scheduler", "TestSilenceIsOfTheAgent"),
+	one("silence-begins-a-bound", flow,
+		`if behind || v.silent() && !silent {`, `if behind && (silent || !silent) {`,
+		"scheduler", "TestSilentAgentWithoutCapacityIsProbed"),
+	one("bound-of-a-rollback", voices,
+		`		*vs.agents[agent] = v
+`, `		_, _ = agent, v
+`,
+		"scheduler", "TestBoundOfARollbackAndOfARestore"),
+	one("bound-of-a-restore", voices,
+		`			v.begin(now, len(vs.flows))
+`, ``,
+		"scheduler", "TestBoundOfARollbackAndOfARestore"),
 }

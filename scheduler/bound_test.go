@@ -1,0 +1,339 @@
+package scheduler
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/waybill-run/waybill/internal/tally"
+)
+
+// boundEpoch is when these tests begin.
+var boundEpoch = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+
+// Time-outs alone begin no bound: it takes several, among answers that are slow. What
+// hangs by itself beside quick answers is not for want of capacity.
+func TestWhatShowsThatAnAgentIsBehind(t *testing.T) {
+	const within = 10 * time.Second
+	for name, c := range map[string]struct {
+		took              time.Duration
+		answered, expired int
+		behind            bool
+	}{
+		"slow answers":         {9 * time.Second, 30, 5, true},
+		"few of them time out": {9 * time.Second, 30, 3, false},
+		"two only":             {9 * time.Second, 3, 2, false},
+		"quick answers":        {time.Second, 30, 30, false},
+		"no answers":           {0, 0, 3, true},
+	} {
+		o, at := &observed{}, boundEpoch
+		behind := false
+		for i := range c.answered + c.expired {
+			at = at.Add(100 * time.Millisecond)
+			if i < c.answered {
+				o.answers(at.Add(-c.took), at, false)
+			} else {
+				behind = o.expires(at.Add(-within), at, within)
+			}
+		}
+		if behind != c.behind {
+			t.Errorf("%s: behind %v, want %v", name, behind, c.behind)
+		}
+	}
+}
+
+// A bound is what is answered in a third of an attempt's time, and no less than
+// leastSlots in each partition. That falls by half as long as attempts time out that
+// began under it; those from before say nothing.
+func TestBoundIsWhatIsAnsweredInTime(t *testing.T) {
+	const within = 12 * time.Second
+	o, at := &observed{within: within}, boundEpoch
+	for range 100 * 60 {
+		at = at.Add(10 * time.Millisecond)
+		o.answers(at.Add(-within), at, false)
+	}
+	o.begin(at, 4)
+	if want := 400; o.bound < want*9/10 || o.bound > want*11/10 {
+		t.Errorf("100 are answered a second; the bound is %d, want about %d", o.bound, want)
+	}
+	at = at.Add(time.Minute) // nothing is answered any more
+	for _, least := range []int{8, 4, 2, 1, 1} {
+		for range behindAfter {
+			if o.expires(o.since.Add(-1), at, within) {
+				t.Error("attempts from before counted")
+			}
+		}
+		began, lost := at, 0
+		for at = at.Add(within); !o.expires(began, at, within); lost++ {
+			if lost > behindAfter {
+				t.Fatal("it isn't seen that the agent is behind")
+			}
+		}
+		if o.begin(at, 4); o.bound != 4*least {
+			t.Errorf("the bound is %d, want %d", o.bound, 4*least)
+		}
+	}
+}
+
+// A bound that nothing needs ends; one that keeps steps waiting doesn't.
+func TestBoundLapses(t *testing.T) {
+	for _, waiting := range []bool{false, true} {
+		o := &observed{within: time.Second}
+		o.begin(boundEpoch, 1)
+		at := boundEpoch
+		for ; at.Sub(boundEpoch) < boundLapses; at = at.Add(time.Second) {
+			if o.answers(at.Add(-time.Second), at, waiting); o.bound == 0 {
+				t.Errorf("the bound ended after %s", at.Sub(boundEpoch))
+			}
+		}
+		o.answers(at.Add(-time.Second), at, waiting)
+		if lapsed := o.bound == 0; lapsed == waiting {
+			t.Errorf("steps wait: %v; lapsed: %v", waiting, lapsed)
+		}
+	}
+}
+
+// model is an agent that answers in turn, so many a second, and a lane that knows
+// nothing of it but what it observes. Time goes in ticks.
+type model struct {
+	observed
+	rate       float64 // answers a second
+	within     time.Duration
+	partitions int
+	at         time.Time
+	out        []time.Time // outstanding, since when
+	waiting    float64
+	credit     float64
+	lost, done int
+}
+
+const modelTick = 10 * time.Millisecond
+
+func (m *model) tick(offered float64) {
+	m.at = m.at.Add(modelTick)
+	m.waiting += offered * modelTick.Seconds()
+	for m.waiting >= 1 && (m.bound == 0 || len(m.out) < max(m.bound, m.partitions)) {
+		m.out = append(m.out, m.at)
+		m.waiting--
+	}
+	for len(m.out) > 0 && m.at.Sub(m.out[0]) >= m.observed.within && m.at.Sub(m.out[0]) >= m.within {
+		m.lost++
+		m.waiting++ // it is tried again
+		if m.expires(m.out[0], m.at, m.within) {
+			m.begin(m.at, m.partitions)
+		}
+		m.out = m.out[1:]
+	}
+	for m.credit = min(m.credit+m.rate*modelTick.Seconds(), max(1, m.rate)); m.credit >= 1 && len(m.out) > 0; m.credit-- {
+		m.done++
+		m.answers(m.out[0], m.at, m.waiting >= 1)
+		m.out = m.out[1:]
+	}
+}
+
+func (m *model) run(d time.Duration, offered float64) (lost, done int) {
+	m.lost, m.done = 0, 0
+	for end := m.at.Add(d); m.at.Before(end); {
+		m.tick(offered)
+	}
+	return m.lost, m.done
+}
+
+const boundedAgents = 100
+
+// TestBoundOfRandomAgents: an agent of any speed is offered twice what it can do. Once
+// a lane has found that out few attempts time out, and the agent is kept busy. When it
+// becomes ten times as fast its backlog is gone as quickly as it can be, and when
+// nothing waits any more there is no bound.
+func TestBoundOfRandomAgents(t *testing.T) {
+	for n := range boundedAgents {
+		d := newDice(uint64(n))
+		m := &model{at: boundEpoch, partitions: d.between(1, 6), within: d.span(time.Second, 30*time.Second)}
+		// At least one request in each partition must be done in time.
+		m.rate = 4 * float64(m.partitions) / m.within.Seconds() * float64(d.between(1, 20))
+		what := fmt.Sprintf("agent %d: %.2f a second, %s, %d partitions", n, m.rate, m.within, m.partitions)
+		m.run(15*m.within, 2*m.rate) // it is found out
+		lost, done := m.run(20*m.within, 2*m.rate)
+		if can := m.rate * 20 * m.within.Seconds(); lost*10 > done || float64(done) < 0.9*can {
+			t.Errorf("%s: %d timed out, %d were answered, it could %0.f", what, lost, done, can)
+		}
+		m.rate *= 10
+		backlog := m.waiting + float64(len(m.out))
+		begin := m.at
+		for m.waiting >= 1 && m.at.Sub(begin) < time.Hour {
+			m.tick(m.rate / 20)
+		}
+		if took, can := m.at.Sub(begin), time.Duration(backlog/m.rate*float64(time.Second)); took > 2*can+m.within {
+			t.Errorf("%s: the backlog was gone after %s; it could after %s", what, took, can)
+		}
+		m.run(2*boundLapses, m.rate/20)
+		if m.bound != 0 {
+			t.Errorf("%s: nothing waits, and there is a bound of %d", what, m.bound)
+		}
+	}
+	tally.Add(t, "random agents that lanes find the bound of", boundedAgents)
+}
+
+// observes is a lane of one partition that finds out what agents can do.
+func (s *site) observes() (*lane, *fakeLog) {
+	s.cfg.Capacity.Observe = true
+	log := s.cluster.join(0)
+	return s.lane(log), log
+}
+
+func (s *site) many(n int, name string) (ids []string) {
+	for i := range n {
+		ids = append(ids, fmt.Sprintf("%s%02d", name, i))
+	}
+	return ids
+}
+
+// No request waits until the agent is behind; then what it can't do waits, and its
+// replies bring it on.
+func TestAgentThatIsBehindHasABound(t *testing.T) {
+	s := newSite(t, 1)
+	l, _ := s.observes()
+	first := s.many(50, "a")
+	s.submit("w", first...)
+	s.drain(l)
+	if got := s.asked("inventory"); len(got) != len(first) {
+		t.Fatalf("asked for %d of %d", len(got), len(first))
+	}
+	s.clock.pass(9 * time.Second)
+	for _, id := range first[:10] {
+		s.answer("inventory", id)
+	}
+	s.drain(l)
+	s.clock.pass(time.Second)
+	for _, id := range first[10:20] {
+		s.due(id)
+	}
+	s.drain(l)
+	if got := l.parts[0].flow.slots(l.parts[0].flow.agent("inventory")); got != leastSlots {
+		t.Fatalf("the bound is %d, want %d", got, leastSlots)
+	}
+	s.submit("w", "new")
+	s.drain(l)
+	if got := s.asked("inventory"); slices.Contains(got, "new") {
+		t.Fatal("30 are outstanding, and another was asked for")
+	}
+	all := l.agents()
+	if want := []AgentFlow{{Agent: "inventory", Outstanding: 30, Bound: leastSlots, Queued: 1}}; !slices.Equal(all, want) {
+		t.Errorf("agents %+v, want %+v", all, want)
+	}
+	for _, id := range first[20:34] {
+		s.due(id)
+	}
+	s.drain(l)
+	if got := s.asked("inventory"); slices.Contains(got, "new") {
+		t.Fatal("as many are outstanding as may, and another was asked for")
+	}
+	s.due(first[34])
+	s.drain(l)
+	if got := s.asked("inventory"); got[len(got)-1] != "new" {
+		t.Errorf("a slot is free; asked for %q last", got[len(got)-1])
+	}
+	s.events("")
+}
+
+// An agent without a capacity that falls silent is probed like any other, and isn't
+// flooded when it is back.
+func TestSilentAgentWithoutCapacityIsProbed(t *testing.T) {
+	s := newSite(t, 1)
+	l, _ := s.observes()
+	first := s.many(5, "a")
+	s.submit("w", first...)
+	s.drain(l)
+	s.clock.pass(10 * time.Second)
+	for _, id := range first[:silentAfter] {
+		s.due(id)
+	}
+	s.drain(l)
+	then := s.many(3*leastSlots, "b")
+	s.submit("w", then...)
+	s.drain(l)
+	if got := s.asked("inventory"); len(got) != 5 || !l.voices.silent("inventory") {
+		t.Fatalf("asked for %q, silent %v", got, l.voices.silent("inventory"))
+	}
+	for _, id := range first[silentAfter:] {
+		s.due(id)
+	}
+	s.drain(l)
+	s.clock.pass(2 * time.Second)
+	s.due("a04") // its wait is over
+	s.drain(l)
+	got := s.asked("inventory")
+	if len(got) != 6 || got[5] != "b00" {
+		t.Fatalf("asked for %q, want b00 last", got)
+	}
+	s.answer("inventory", "b00")
+	s.drain(l)
+	if got := s.asked("inventory"); l.voices.silent("inventory") || len(got) != 6+leastSlots {
+		t.Errorf("silent %v; asked for %q", l.voices.silent("inventory"), got[6:])
+	}
+	s.events("")
+}
+
+// What was observed in a transaction is taken back with it; and a lane that takes a
+// partition in which steps wait begins with a bound, instead of sending them all.
+func TestBoundOfARollbackAndOfARestore(t *testing.T) {
+	s := newSite(t, 1)
+	l, log := s.observes()
+	first := s.many(4, "a")
+	s.submit("w", first...)
+	s.drain(l)
+	s.clock.pass(10 * time.Second)
+	rolledBack := 3
+	log.end = func(func()) (bool, bool, error) {
+		if rolledBack--; rolledBack >= 0 {
+			if v := l.voices.agents["inventory"]; v.expired != 1 {
+				t.Errorf("%d time-outs counted before the commit, want 1", v.expired)
+			}
+		}
+		return false, rolledBack >= 0, nil
+	}
+	s.due(first[0])
+	s.drain(l)
+	if v := l.voices.agents["inventory"]; v.expired != 1 || len(v.lost) != 1 {
+		t.Errorf("%d time-outs counted after three rollbacks, want 1", v.expired)
+	}
+	for _, id := range first[1:] {
+		s.due(id)
+	}
+	s.drain(l)
+	s.submit("w", s.many(3*leastSlots, "b")...)
+	s.drain(l)
+	l.voices = newVoices() // another lane's
+	log.assign(0)
+	s.until(l, "the partition is there again", func() bool {
+		return l.parts[0] != nil && l.parts[0].generation == log.Assigned()[0] && l.parts[0].ready()
+	})
+	before := len(s.asked("inventory"))
+	s.answer("inventory", first[0]) // any input
+	s.drain(l)
+	if got := len(s.asked("inventory")) - before; got == 0 || got > leastSlots {
+		t.Errorf("after a restore %d are asked for at once; at most %d", got, leastSlots)
+	}
+	if v := l.voices.agents["inventory"]; v.within != 10*time.Second {
+		t.Errorf("the bound is for attempts of %s", v.within)
+	}
+	s.events("")
+}
+
+// What a flow keeps of a task ends with it.
+func TestFlowEndsWithItsTasks(t *testing.T) {
+	s := newSite(t, 1)
+	l, _ := s.observes()
+	s.submit("w", "a", "b")
+	s.drain(l)
+	f := l.parts[0].flow
+	if n := f.agent("inventory").outstanding; len(f.spots) != 2 || n != 2 {
+		t.Fatalf("%d spots, %d outstanding", len(f.spots), n)
+	}
+	s.complete("inventory")
+	s.drain(l)
+	if n := f.agent("inventory").outstanding; len(f.spots) != 0 || n != 0 {
+		t.Errorf("%d spots, %d outstanding after all has ended", len(f.spots), n)
+	}
+}

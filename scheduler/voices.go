@@ -1,0 +1,114 @@
+package scheduler
+
+import (
+	"slices"
+	"time"
+)
+
+// silentAfter so many tasks whose attempts timed out, one after another and with no
+// reply of the agent meanwhile, it is tried with one probe at a time.
+const silentAfter = 3
+
+// voice is what a lane has heard of an agent.
+type voice struct {
+	heard time.Time // the last reply; zero: none
+	lost  []string  // tasks whose attempts timed out since, at most silentAfter
+	observed
+}
+
+func (v *voice) silent() bool { return len(v.lost) >= silentAfter }
+
+// voices are a lane's, by agent: what one partition hears, all know.
+type voices struct {
+	agents map[string]*voice
+	before map[string]voice // the transaction
+	flows  map[int32]*flow  // of the lane's partitions, which share the observed bounds
+}
+
+func newVoices() *voices {
+	return &voices{agents: map[string]*voice{}, before: map[string]voice{}, flows: map[int32]*flow{}}
+}
+
+// join takes in the flow of a partition that was restored. Steps that waited for
+// their first attempt show that there was a bound: it begins again, or they all
+// went out at once.
+func (vs *voices) join(id int32, f *flow, now time.Time) {
+	f.voices, vs.flows[id] = vs, f
+	for _, a := range f.order {
+		i := slices.IndexFunc(a.queue, func(p *spot) bool { return p.attempt == 0 })
+		if i < 0 || a.capacity > 0 {
+			continue
+		}
+		v := vs.change(a.name)
+		if v.bound == 0 {
+			v.within = a.queue[i].within
+			v.begin(now, len(vs.flows))
+		}
+	}
+	for _, v := range vs.agents {
+		if v.bound > 0 {
+			v.bound = max(v.bound, v.least*len(vs.flows))
+		}
+	}
+	vs.settle()
+}
+
+// waiting reports whether steps wait for an agent.
+func (vs *voices) waiting(agent string) bool {
+	for _, f := range vs.flows {
+		if a := f.agents[agent]; a != nil && len(a.queue) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// silent reports whether nothing was heard of an agent for too long.
+func (vs *voices) silent(agent string) bool {
+	v := vs.agents[agent]
+	return v != nil && v.silent()
+}
+
+// share is a partition's part of the observed bound of an agent, at least one;
+// anyRoom: there is none.
+func (vs *voices) share(agent string) int {
+	v := vs.agents[agent]
+	if v == nil || v.bound == 0 {
+		return anyRoom
+	}
+	return max((v.bound+len(vs.flows)-1)/max(len(vs.flows), 1), slotsLeast)
+}
+
+// change returns what is known of an agent, to be changed.
+func (vs *voices) change(agent string) *voice {
+	v := vs.agents[agent]
+	if v == nil {
+		v = &voice{}
+		vs.agents[agent] = v
+	}
+	if _, kept := vs.before[agent]; !kept {
+		vs.before[agent] = *v
+	}
+	return v
+}
+
+// settle: what was heard is true.
+func (vs *voices) settle() { clear(vs.before) }
+
+// forget: the transaction was rolled back, and its inputs will be heard again.
+func (vs *voices) forget() {
+	for agent, v := range vs.before {
+		*vs.agents[agent] = v
+	}
+	vs.settle()
+}
+
+// loses: an attempt timed out of a task whose step was first tried then. It says
+// something of the agent only if that has said nothing meanwhile: else it is the
+// task's own fault, or may be.
+func (v *voice) loses(task string, first time.Time) {
+	if v.heard.After(first) || v.silent() || slices.Contains(v.lost, task) {
+		return
+	}
+	v.lost = append(slices.Clip(v.lost), task)
+}
