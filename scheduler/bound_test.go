@@ -237,11 +237,16 @@ func TestAgentThatIsBehindHasABound(t *testing.T) {
 	s.events("")
 }
 
-// An agent without a capacity that falls silent is probed like any other, and isn't
-// flooded when it is back.
+// An agent without a capacity that falls silent, after quick answers, is probed like
+// any other, and isn't flooded when it is back.
 func TestSilentAgentWithoutCapacityIsProbed(t *testing.T) {
 	s := newSite(t, 1)
 	l, _ := s.observes()
+	s.submit("w", "q")
+	s.drain(l)
+	s.answer("inventory", "q")
+	s.drain(l)
+	s.clock.pass(time.Second)
 	first := s.many(5, "a")
 	s.submit("w", first...)
 	s.drain(l)
@@ -253,7 +258,7 @@ func TestSilentAgentWithoutCapacityIsProbed(t *testing.T) {
 	then := s.many(3*leastSlots, "b")
 	s.submit("w", then...)
 	s.drain(l)
-	if got := s.asked("inventory"); len(got) != 5 || !l.voices.silent("inventory") {
+	if got := s.asked("inventory"); len(got) != 6 || !l.voices.silent("inventory") {
 		t.Fatalf("asked for %q, silent %v", got, l.voices.silent("inventory"))
 	}
 	for _, id := range first[silentAfter:] {
@@ -264,13 +269,13 @@ func TestSilentAgentWithoutCapacityIsProbed(t *testing.T) {
 	s.due("a04") // its wait is over
 	s.drain(l)
 	got := s.asked("inventory")
-	if len(got) != 6 || got[5] != "b00" {
+	if len(got) != 7 || got[6] != "b00" {
 		t.Fatalf("asked for %q, want b00 last", got)
 	}
 	s.answer("inventory", "b00")
 	s.drain(l)
-	if got := s.asked("inventory"); l.voices.silent("inventory") || len(got) != 6+leastSlots {
-		t.Errorf("silent %v; asked for %q", l.voices.silent("inventory"), got[6:])
+	if got := s.asked("inventory"); l.voices.silent("inventory") || len(got) != 7+leastSlots {
+		t.Errorf("silent %v; asked for %q", l.voices.silent("inventory"), got[7:])
 	}
 	s.events("")
 }
