@@ -75,17 +75,20 @@ func newFlow(capacity Capacity, number, partitions int32) *flow {
 
 // agent is one that may have a bound; nil: it gets every request at once.
 func (f *flow) agent(name string) *agentFlow {
-	a := f.agents[name]
-	capacity := f.capacity.Agents[name]
-	if a == nil && (capacity > 0 || f.capacity.Observe) {
-		a = &agentFlow{name: name}
-		if capacity > 0 {
-			a.capacity = f.share(capacity)
-		}
-		f.agents[name] = a
-		f.order = append(f.order, a)
-		slices.SortFunc(f.order, func(a, b *agentFlow) int { return cmp.Compare(a.name, b.name) })
+	if a := f.agents[name]; a != nil {
+		return a
 	}
+	capacity := f.capacity.Agents[name]
+	if capacity == 0 && !f.capacity.Observe {
+		return nil
+	}
+	a := &agentFlow{name: name}
+	if capacity > 0 {
+		a.capacity = f.share(capacity)
+	}
+	f.agents[name] = a
+	f.order = append(f.order, a)
+	slices.SortFunc(f.order, func(a, b *agentFlow) int { return cmp.Compare(a.name, b.name) })
 	return a
 }
 
@@ -164,19 +167,19 @@ func (f *flow) hears(agent string, at time.Time) {
 	v.heard, v.lost = at, nil
 }
 
-// observe learns from what a decision recorded, before update takes it over.
-func (f *flow) observe(e *events.Event) {
+// observe learns from what a decision recorded of a task, before update takes it over.
+func (f *flow) observe(t *events.Task, e *events.Event) {
 	switch x := e.Fact.(type) {
 	case *events.AttemptExpired:
-		if p := f.running(e.Task, x.Step, x.Kind, x.Attempt); p != nil {
+		if p := f.running(t, x.Step, x.Kind, x.Attempt); p != nil {
 			f.loses(p, e.At)
 		}
 	case *events.AttemptCompleted:
-		f.answers(f.running(e.Task, x.Step, x.Kind, x.Attempt), e.At)
+		f.answers(f.running(t, x.Step, x.Kind, x.Attempt), e.At)
 	case *events.AttemptFailed:
-		f.answers(f.running(e.Task, x.Step, x.Kind, x.Attempt), e.At)
+		f.answers(f.running(t, x.Step, x.Kind, x.Attempt), e.At)
 	case *events.AttemptRejected:
-		f.answers(f.running(e.Task, x.Step, x.Kind, x.Attempt), e.At)
+		f.answers(f.running(t, x.Step, x.Kind, x.Attempt), e.At)
 	}
 }
 
@@ -211,9 +214,12 @@ func (f *flow) loses(p *spot, at time.Time) {
 }
 
 // running finds the spot of an attempt that runs.
-func (f *flow) running(task, step string, k events.Kind, attempt int) *spot {
-	p := f.spots[spotName{task, step, k}]
-	if p != nil && p.state == spotRunning && p.attempt == attempt {
+func (f *flow) running(t *events.Task, step string, k events.Kind, attempt int) *spot {
+	i, ok := t.Plan.Step(step)
+	if !ok {
+		return nil
+	}
+	if p := f.spots[nameOf(t, i, k)]; p != nil && p.state == spotRunning && p.attempt == attempt {
 		return p
 	}
 	return nil
@@ -279,7 +285,7 @@ func (f *flow) set(t *events.Task, i int, k events.Kind, now time.Time, restored
 	if a == nil {
 		return
 	}
-	name := spotName{t.ID, t.Plan.Steps[i].ID, k}
+	name := nameOf(t, i, k)
 	old, next := f.spots[name], spotOf(t, i, k, now)
 	switch {
 	case old == nil && next == nil && a.pilot == nil:
@@ -361,7 +367,7 @@ func spotOf(t *events.Task, i int, k events.Kind, now time.Time) *spot {
 	if r == nil {
 		return nil
 	}
-	p := &spot{spotName: spotName{t.ID, t.Plan.Steps[i].ID, k}, step: i, attempt: r.Attempt, failures: r.FailureCount,
+	p := &spot{spotName: nameOf(t, i, k), step: i, kind: k, attempt: r.Attempt, failures: r.FailureCount,
 		first: r.StartedAt, within: t.Plan.AttemptsOf(i, k).CompleteWithin}
 	switch since := r.Timer.Due; {
 	case r.State == events.StepRunning:

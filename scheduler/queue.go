@@ -26,17 +26,25 @@ const (
 	spotGone                     // none of them any more
 )
 
-// spotName names the run of a step, or of its undo.
+// spotName names the run of a step, or of its undo: short, for it is looked up for
+// every event.
 type spotName struct {
 	task string
-	id   string // of the step
-	kind events.Kind
+	run  int // by step and kind
+}
+
+func nameOf(t *events.Task, i int, k events.Kind) spotName {
+	if k == events.Undo {
+		return spotName{t.ID, 2*i + 1}
+	}
+	return spotName{t.ID, 2 * i}
 }
 
 // spot is such a run at its agent. What it says follows from its task.
 type spot struct {
 	spotName
 	step  int
+	kind  events.Kind
 	agent string
 	state spotState
 

@@ -262,18 +262,18 @@ func (tx *transaction) add(s *speculation, r *events.Record, in events.Input, d 
 
 // follow takes a decision over into the partition's flow.
 func (tx *transaction) follow(s *speculation, r *events.Record, in events.Input, d Decision) {
-	f, now := s.partition.flow, tx.lane.at(s)
+	f := s.partition.flow
 	if f == nil {
 		return
 	}
 	if x, ok := in.(*events.Recovery); ok && d.Ignored == IgnoredQueued {
-		f.ask(d.Task, events.Slot{Step: x.Step, Kind: x.Kind}, now)
+		f.ask(d.Task, events.Slot{Step: x.Step, Kind: x.Kind}, tx.lane.at(s))
 	}
 	if len(d.Events) == 0 {
 		return
 	}
 	for _, e := range d.Events {
-		f.observe(e)
+		f.observe(d.Task, e)
 	}
 	f.update(d.Task, d.Events, d.Events[len(d.Events)-1].At)
 }
