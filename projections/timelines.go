@@ -172,6 +172,38 @@ func readPlaces(first Place, data []byte, fn func(Place)) error {
 
 var errNoPlaces = errors.New("not the places of events")
 
+// Found is what is known of one task.
+type Found struct {
+	Summary *events.Summary // its row; nil: there is none
+	Places  []Place         // where its events stand, by seq
+	Next    int64           // the offset below which that is all
+	Owner   string          // of the partition, by the last claim; empty: none yet
+}
+
+// Find returns what is known of a task, of what was saved and what wasn't yet. It writes
+// nothing.
+func (t *Timelines) Find(task string) (f Found, err error) {
+	f = Found{Next: t.v.next, Owner: t.rows.tally.Owner}
+	err = t.v.s.use(func(db *pebble.DB) (err error) {
+		if f.Places, err = t.v.s.timeline(db, t.v.keys, task); err != nil || t.rows.byTask[task] != nil {
+			return err
+		}
+		return t.v.s.getFrom(db, t.v.keys, kindRow, task, func(data []byte) (err error) {
+			f.Summary, err = events.DecodeSummary(data)
+			return err
+		})
+	})
+	if r := t.rows.byTask[task]; r != nil && err == nil {
+		f.Places = append(f.Places, r.places...)
+		if r.sum != nil {
+			sum := *r.sum
+			sum.Steps = slices.Clone(sum.Steps) // the fold goes on in them
+			f.Summary = &sum
+		}
+	}
+	return f, err
+}
+
 // Timeline saves, then lists where the events of a task stand, by seq; none if the
 // partition has none of it.
 func (t *Timelines) Timeline(task string) ([]Place, error) {

@@ -94,11 +94,11 @@ func (c *call) handOver(p int32, body []byte) bool {
 
 // sameOrder reports whether the task that is there is of this order.
 func (c *call) sameOrder(id string, p int32, order *events.Submission) (bool, error) {
-	places, _, err := c.cfg.Audit.Places(p, id)
-	if err != nil || len(places) == 0 {
+	found, _, err := c.cfg.Audit.Find(p, id)
+	if err != nil || len(found.Places) == 0 {
 		return false, err
 	}
-	first, err := c.cfg.Log.ReadAt(c.r.Context(), p, []int64{places[0].Offset})
+	first, err := c.cfg.Log.ReadAt(c.r.Context(), p, []int64{found.Places[0].Offset})
 	if err != nil || len(first) != 1 {
 		return false, err
 	}
@@ -123,21 +123,16 @@ func (c *call) seen(id string, p int32, seq uint64) *sighting {
 	news, stop := c.cfg.Audit.Subscribe()
 	defer stop()
 	for {
-		if err := c.cfg.Audit.Fresh(ctx, p); err != nil {
+		found, here, err := c.cfg.Audit.Find(p, id)
+		if err != nil || !here {
 			return nil
 		}
-		s, _, err := c.cfg.Audit.Summary(p, id)
-		if err != nil {
-			return nil
-		}
-		if s != nil && s.Seq >= seq {
-			found := &sighting{State: s.State}
-			if places, _, err := c.cfg.Audit.Places(p, id); err == nil {
-				if offset, ok := placeOf(places, seq); ok {
-					found.asOf = &events.AsOf{Partition: p, Offset: strconv.FormatInt(offset+1, 10)}
-				}
+		if sum := found.Summary; sum != nil && sum.Seq >= seq {
+			s := &sighting{State: sum.State}
+			if offset, ok := placeOf(found.Places, seq); ok {
+				s.asOf = &events.AsOf{Partition: p, Offset: strconv.FormatInt(offset+1, 10)}
 			}
-			return found
+			return s
 		}
 		select {
 		case <-news:

@@ -38,8 +38,6 @@ func (c *call) history(params ...string) (h *history, done bool, err error) {
 		if err := c.awaitOffset(c.r.Context(), p, offset); err != nil {
 			return nil, false, err
 		}
-	} else if err := c.cfg.Audit.Fresh(c.r.Context(), p); err != nil {
-		return nil, false, err
 	}
 	h, err = c.read(id, p)
 	return h, false, err
@@ -59,27 +57,25 @@ func (c *call) taskHere() (id string, p int32, done bool, err error) {
 
 // read reads the events of a task that is here.
 func (c *call) read(id string, p int32) (*history, error) {
-	places, next, err := c.cfg.Audit.Places(p, id)
-	if err != nil {
+	found, here, err := c.cfg.Audit.Find(p, id)
+	switch {
+	case err != nil:
 		return nil, err
-	}
-	if len(places) == 0 {
+	case !here:
+		return nil, unavailable("partition %d isn't here any more; ask again", p)
+	case len(found.Places) == 0:
 		return nil, c.noTask(id, p)
 	}
-	counts, _, err := c.cfg.Audit.Counts(p)
-	if err != nil {
-		return nil, err
-	}
-	h := &history{id: id, partition: p, next: next, owner: counts.Owner}
-	offsets := make([]int64, len(places))
-	for i := range places {
-		offsets[i] = places[i].Offset
+	h := &history{id: id, partition: p, next: found.Next, owner: found.Owner}
+	offsets := make([]int64, len(found.Places))
+	for i := range found.Places {
+		offsets[i] = found.Places[i].Offset
 	}
 	if h.records, err = c.cfg.Log.ReadAt(c.r.Context(), p, offsets); err != nil {
 		return nil, fmt.Errorf("read %d events of task %q: %w", len(offsets), id, err)
 	}
-	if len(h.records) < len(places) {
-		return nil, unreadable("of the %d events of task %q the log has %d", len(places), printable(id), len(h.records))
+	if len(h.records) < len(offsets) {
+		return nil, unreadable("of the %d events of task %q the log has %d", len(offsets), printable(id), len(h.records))
 	}
 	return h, nil
 }

@@ -164,7 +164,7 @@ func (c *call) await(ctx context.Context, own []int32, floor map[int32]int64) er
 func (c *Console) awaitOffset(ctx context.Context, p int32, offset int64) error {
 	within, cancel := context.WithTimeout(ctx, minOffsetWithin)
 	defer cancel()
-	err := c.cfg.Audit.Wait(within, p, offset)
+	err := c.cfg.Audit.Reach(within, p, offset)
 	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
 		return behind("partition %d has not been read to offset %d within %s; it is at %d", p, offset, minOffsetWithin, c.cfg.Audit.Progress()[p].Next)
 	}

@@ -15,9 +15,12 @@ type Audit interface {
 	Owned() []int32
 	// Fresh brings what a query sees of partitions up to what was read.
 	Fresh(ctx context.Context, ps ...int32) error
-	// Wait returns when everything of a partition below an offset was read, and
-	// a query sees it.
-	Wait(ctx context.Context, p int32, offset int64) error
+	// Reach returns when everything of a partition below an offset was read: Find
+	// has it, and what Fresh brings up to date.
+	Reach(ctx context.Context, p int32, offset int64) error
+	// Find is what is known of a task, as of what was read; not here: the partition
+	// is read elsewhere.
+	Find(p int32, task string) (f projections.Found, here bool, err error)
 	// Progress is how far each partition was read.
 	Progress() map[int32]Progress
 	// Subscribe has a channel told, perhaps once for several, when something was
@@ -25,8 +28,6 @@ type Audit interface {
 	Subscribe() (news <-chan struct{}, cancel func())
 
 	List(ctx context.Context, ps []int32, f projections.Filter, after projections.Cursor, limit int) (projections.Page, error)
-	Summary(p int32, task string) (*events.Summary, int64, error)
-	Places(p int32, task string) ([]projections.Place, int64, error)
 	Counts(p int32) (projections.Counts, int64, error)
 }
 

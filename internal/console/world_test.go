@@ -173,7 +173,20 @@ func (a *fakeAudit) Progress() map[int32]Progress {
 	return progress
 }
 
-func (a *fakeAudit) Wait(ctx context.Context, p int32, offset int64) error {
+func (a *fakeAudit) Find(p int32, task string) (f projections.Found, here bool, err error) {
+	if f.Summary, _, err = a.Store.Summary(p, task); err != nil {
+		return f, true, err
+	}
+	counts, _, err := a.Counts(p)
+	if err != nil {
+		return f, true, err
+	}
+	f.Owner = counts.Owner
+	f.Places, f.Next, err = a.Store.Places(p, task)
+	return f, slices.Contains(a.own, p), err
+}
+
+func (a *fakeAudit) Reach(ctx context.Context, p int32, offset int64) error {
 	if a.next[p] >= offset {
 		return nil
 	}

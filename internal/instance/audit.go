@@ -112,17 +112,39 @@ func (a *Audit) run(s *save) {
 	close(s.done)
 }
 
+// Find is what is known of a task as of what was applied, saved or not; not here: this process
+// doesn't read the partition.
+func (a *Audit) Find(p int32, task string) (f projections.Found, here bool, err error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	v := a.views[p]
+	if v == nil {
+		return f, false, nil
+	}
+	f, err = v.Find(task)
+	f.Next = max(f.Next, a.progress[p].Next)
+	return f, true, err
+}
+
 // Wait waits until everything of a partition below the offset is applied, then saves it: the
-// store then has it. Where this process doesn't read the partition it waits until it does. The error is
-// that of ctx, and says how far it was.
+// store then has it.
 func (a *Audit) Wait(ctx context.Context, p int32, offset int64) error {
+	if err := a.Reach(ctx, p, offset); err != nil {
+		return err
+	}
+	return a.Fresh(ctx, p)
+}
+
+// Reach waits until everything of a partition below the offset is applied: Find then has it. Where this process doesn't read the partition it waits until it does. The error is
+// that of ctx, and says how far it was.
+func (a *Audit) Reach(ctx context.Context, p int32, offset int64) error {
 	for {
 		a.mu.Lock()
 		at, owned := a.progress[p]
 		passed := a.passed
 		a.mu.Unlock()
 		if owned && at.Next >= offset {
-			return a.Fresh(ctx, p)
+			return nil
 		}
 		select {
 		case <-passed:
