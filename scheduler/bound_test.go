@@ -342,3 +342,27 @@ func TestFlowEndsWithItsTasks(t *testing.T) {
 		t.Errorf("%d spots, %d outstanding after all has ended", len(f.spots), n)
 	}
 }
+
+// A partition may use what others don't of a bound, and has its share although another
+// used it.
+func TestBoundIsForAllPartitions(t *testing.T) {
+	vs := newVoices()
+	for id := range int32(2) {
+		vs.join(id, newFlow(Capacity{Observe: true}, id, 2), boundEpoch)
+	}
+	vs.change("inventory").begin(boundEpoch, 2)
+	a, b := vs.flows[0].agent("inventory"), vs.flows[1].agent("inventory")
+	a.outstanding = 2*leastSlots - 3
+	if got := vs.flows[0].Free("inventory", "t", boundEpoch); got != 3 {
+		t.Errorf("nobody else uses the bound: %d are free, want 3", got)
+	}
+	if got := vs.flows[1].Free("inventory", "t", boundEpoch); got != leastSlots {
+		t.Errorf("%d are free of the other's share, want %d", got, leastSlots)
+	}
+	b.outstanding = leastSlots
+	for id, f := range vs.flows {
+		if got := f.Free("inventory", "t", boundEpoch); got > 0 {
+			t.Errorf("the bound is used up, and %d are free in partition %d", got, id)
+		}
+	}
+}

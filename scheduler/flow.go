@@ -109,6 +109,16 @@ func (f *flow) slots(a *agentFlow) int {
 	return f.voices.share(a.name)
 }
 
+// room is how many more requests an agent that isn't silent may be sent: what is left
+// of the partition's share, or of what other partitions don't use.
+func (f *flow) room(a *agentFlow) int {
+	n := f.slots(a) - a.outstanding
+	if a.capacity == 0 && n <= 0 {
+		n = f.voices.spare(a.name)
+	}
+	return n
+}
+
 // near reports whether the pilot's recovery is about to come, for another task
 // than this.
 func (a *agentFlow) near(now time.Time, task string) bool {
@@ -125,16 +135,15 @@ func (f *flow) Free(agent, task string, now time.Time) int {
 	if a == nil {
 		return anyRoom
 	}
-	slots := f.slots(a)
 	switch {
 	case len(a.queue) > 0:
 		return noRoom
 	case !f.voices.silent(agent):
-		return slots - a.outstanding
+		return f.room(a)
 	case a.near(now, task), a.probing():
 		return noRoom
 	}
-	return min(1, slots+probeSlots-a.outstanding)
+	return min(1, f.slots(a)+probeSlots-a.outstanding)
 }
 
 // next is the step to start now; nil: none may, or none waits. Either something
@@ -143,16 +152,15 @@ func (f *flow) next(a *agentFlow, now time.Time) *spot {
 	if len(a.queue) == 0 {
 		return nil
 	}
-	slots := f.slots(a)
 	switch {
 	case !f.voices.silent(a.name):
-		if a.outstanding < slots {
+		if f.room(a) > 0 {
 			return a.queue[0]
 		}
 		return nil
 	case a.probing() || a.near(now, ""):
 		return nil
-	case a.outstanding >= slots+probeSlots:
+	case a.outstanding >= f.slots(a)+probeSlots:
 		return nil
 	}
 	return a.queue.probe()

@@ -79,6 +79,21 @@ func (vs *voices) share(agent string) int {
 	return max((v.bound+len(vs.flows)-1)/max(len(vs.flows), 1), slotsLeast)
 }
 
+// spare is how much of an observed bound no partition uses.
+func (vs *voices) spare(agent string) int {
+	v := vs.agents[agent]
+	if v == nil {
+		return 0
+	}
+	n := v.bound
+	for _, f := range vs.flows {
+		if a := f.agents[agent]; a != nil {
+			n -= a.outstanding
+		}
+	}
+	return n
+}
+
 // change returns what is known of an agent, to be changed.
 func (vs *voices) change(agent string) *voice {
 	v := vs.agents[agent]

@@ -9,7 +9,7 @@ const (
 // flowMutations: how many requests an agent has, and which step is next.
 var flowMutations = []mutation{
 	one("bound-of-an-agent", flow,
-		`if a.outstanding < slots {`, `if a.outstanding >= 0 {`,
+		`if f.room(a) > 0 {`, `if a.outstanding >= 0 {`,
 		"scheduler", "TestQueueByPriority"),
 	one("who-waits-goes-first", flow,
 		`case len(a.queue) > 0:`, `case len(a.queue) < 0:`,
@@ -59,6 +59,9 @@ var flowMutations = []mutation{
 	one("silence-begins-a-bound", flow,
 		`if behind || v.silent() && !silent {`, `if behind && (silent || !silent) {`,
 		"scheduler", "TestSilentAgentWithoutCapacityIsProbed"),
+	one("spare-of-a-bound", flow,
+		`n = f.voices.spare(a.name)`, `n = 0`,
+		"scheduler", "TestBoundIsForAllPartitions"),
 	one("bound-of-a-rollback", voices,
 		`		*vs.agents[agent] = v
 `, `		_, _ = agent, v
