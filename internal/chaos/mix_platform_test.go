@@ -268,24 +268,27 @@ func (f *platform) killAll() {
 // endAll ends every slot's process in order, and says which didn't.
 func (f *platform) endAll() error {
 	var errs []error
-	for _, s := range f.slots {
+	running := make([]*process, len(f.slots)) // whoever looks after a slot lets go of what ended
+	for i, s := range f.slots {
 		s.mu.Lock()
 		if s.down, s.ours = true, true; s.p != nil {
 			_ = s.p.cmd.Process.Signal(syscall.SIGTERM) // it may have ended
 		}
+		running[i] = s.p
 		s.mu.Unlock()
 	}
-	for _, s := range f.slots {
-		if s.p == nil {
+	for i, p := range running {
+		if p == nil {
 			continue
 		}
+		name := f.slots[i].spec.Name
 		select {
-		case <-s.p.ended:
-			if s.p.err != nil {
-				errs = append(errs, fmt.Errorf("%s ended with %w: %s", s.spec.Name, s.p.err, s.p.tail()))
+		case <-p.ended:
+			if p.err != nil {
+				errs = append(errs, fmt.Errorf("%s ended with %w: %s", name, p.err, p.tail()))
 			}
 		case <-time.After(endWithin):
-			errs = append(errs, fmt.Errorf("%s doesn't end within %s:\n%s", s.spec.Name, endWithin, s.p.stacks()))
+			errs = append(errs, fmt.Errorf("%s doesn't end within %s:\n%s", name, endWithin, p.stacks()))
 		}
 	}
 	return errors.Join(errs...)
