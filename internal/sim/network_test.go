@@ -88,7 +88,18 @@ func newNetwork(dial func(ctx context.Context, network, addr string) (net.Conn, 
 	return &network{dialTo: dial, killed: make(chan struct{}), conns: map[*conn]bool{}, rnd: rnd}
 }
 
+// dial takes its time also where it fails: the client of a process that was killed tries
+// again at once, for ever, and would keep time from passing.
 func (n *network) dial(ctx context.Context, proto, addr string) (net.Conn, error) {
+	c, err := n.connect(ctx, proto, addr)
+	if err != nil {
+		time.Sleep(wireDelay)
+		return nil, err // not a nil *conn in an interface
+	}
+	return c, nil
+}
+
+func (n *network) connect(ctx context.Context, proto, addr string) (*conn, error) {
 	if err := n.gate(ctx); err != nil {
 		return nil, err
 	}
