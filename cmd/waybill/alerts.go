@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"slices"
-	"strconv"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -93,11 +92,7 @@ func (l *logbook) readAlert(r *events.Record) (alert, bool) {
 		fmt.Fprintf(l.note, "waybill: %s is no alert: %s\n", events.Origin(r), printable(err.Error()))
 		return alert{}, false
 	}
-	if a.At.IsZero() {
-		a.At = r.Time
-	}
-	return alert{At: timeText(a.At), Task: a.Task, Seq: a.Seq, Code: a.Code, Step: a.Step, Message: a.Message,
-		Partition: r.Partition, Offset: strconv.FormatInt(r.Offset, 10)}, true
+	return console.ViewAlert(a, r), true
 }
 
 // timeText is an instant as JSON has it.

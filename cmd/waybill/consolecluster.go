@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"errors"
 	"slices"
 
 	"github.com/waybill-run/waybill/internal/console"
@@ -69,18 +68,8 @@ func (c *consoleCluster) Agents(ctx context.Context) ([]console.AgentView, error
 	return list, nil
 }
 
-func (c *consoleCluster) Agent(ctx context.Context, name string) (a replay.AgentState, err error) {
-	group := c.n.Kafka.Namespace.AgentGroup(name)
-	state, err := c.n.Admin.DescribeGroup(ctx, group)
-	lags, lagErr := c.n.Admin.GroupLag(ctx, group)
-	if err = errors.Join(err, lagErr); err != nil {
-		return a, err
-	}
-	a.Members = len(state.Members)
-	for _, lag := range lags[c.n.Kafka.Namespace.Requests(name)] {
-		a.Lag += lag
-	}
-	return a, nil
+func (c *consoleCluster) Agent(ctx context.Context, name string) (replay.AgentState, error) {
+	return agentState(ctx, c.n.Admin, c.n.Kafka.Namespace, name)
 }
 
 func (c *consoleCluster) Inboxes(ctx context.Context) (map[int32]int64, error) {

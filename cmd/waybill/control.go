@@ -252,18 +252,8 @@ func write(ctx context.Context, cfg kafka.Config, r events.Record) (time.Time, e
 		return time.Time{}, err
 	}
 	defer producer.Close()
-	type ack struct {
-		at  time.Time
-		err error
-	}
-	acks := make(chan ack, 1)
-	producer.SendAsync(ctx, r, func(r events.Record, err error) { acks <- ack{r.Time, err} })
-	select {
-	case a := <-acks:
-		return a.at, a.err
-	case <-ctx.Done():
-		return time.Time{}, ctx.Err()
-	}
+	written, err := sent(ctx, producer, r)
+	return written.Time, err
 }
 
 func (o *controlOptions) report(out io.Writer, x *events.Control, a *events.Answer) error {

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/console"
 	"github.com/waybill-run/waybill/internal/kafka"
 )
 
@@ -123,7 +124,7 @@ func placesOf(args []string) (map[deadPlace]bool, error) {
 func chooseRedriven(ctx context.Context, l *logbook, places map[deadPlace]bool, reasons []string, from time.Time) ([]redriven, error) {
 	var list []redriven
 	_, err := l.read(ctx, l.cfg.Namespace.Deadletters(), kafka.Range{Since: from}, func(r *events.Record) error {
-		d, at := deadletterOf(r), deadPlace{r.Partition, r.Offset}
+		d, at := console.ViewDeadletter(r), deadPlace{r.Partition, r.Offset}
 		if _, named := places[at]; len(places) > 0 && !named || len(reasons) > 0 && !slices.Contains(reasons, d.Reason) {
 			return nil
 		}

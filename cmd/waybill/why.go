@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/kafka"
 	"github.com/waybill-run/waybill/internal/replay"
 )
 
@@ -66,44 +67,39 @@ func runTaskWhy(cmd *cobra.Command, t *historyTool, args []string) error {
 
 // agents asks the cluster about the agents that attempts of a task are with.
 func (h *logHistory) agents(ctx context.Context, t *events.Task, agents map[string]replay.AgentState) error {
-	for i := range t.Steps {
-		for _, kind := range []events.Kind{events.Do, events.Undo} {
-			run := t.Run(i, kind)
-			if run == nil || run.State != events.StepRunning {
-				continue
-			}
-			name, _ := t.Plan.Agent(i, kind)
-			if _, known := agents[name]; known {
-				continue
-			}
-			var err error
-			if agents[name], err = h.agent(ctx, name); err != nil {
-				return err
-			}
+	for _, name := range replay.AgentsOf(t) {
+		var err error
+		if agents[name], err = h.agent(ctx, name); err != nil {
+			return err
 		}
 	}
 	return nil
 }
 
 func (h *logHistory) agent(ctx context.Context, name string) (a replay.AgentState, err error) {
-	group := h.cfg.Namespace.AgentGroup(name)
 	err = h.patiently(ctx, func(ctx context.Context) error {
-		state, err := h.admin.DescribeGroup(ctx, group)
-		if err != nil {
-			return err
-		}
-		lags, err := h.admin.GroupLag(ctx, group)
-		if err != nil {
-			return err
-		}
-		a = replay.AgentState{Members: len(state.Members)}
-		for _, lag := range lags[h.cfg.Namespace.Requests(name)] {
-			a.Lag += lag
-		}
-		return nil
+		a, err = agentState(ctx, h.admin, h.cfg.Namespace, name)
+		return err
 	})
 	if err != nil {
 		return a, fmt.Errorf("agent %s: %w", name, err)
+	}
+	return a, nil
+}
+
+// agentState asks who reads an agent's requests, and how many are left.
+func agentState(ctx context.Context, admin *kafka.Admin, ns events.Namespace, name string) (a replay.AgentState, err error) {
+	state, err := admin.DescribeGroup(ctx, ns.AgentGroup(name))
+	if err != nil {
+		return a, err
+	}
+	lags, err := admin.GroupLag(ctx, ns.AgentGroup(name))
+	if err != nil {
+		return a, err
+	}
+	a.Members = len(state.Members)
+	for _, lag := range lags[ns.Requests(name)] {
+		a.Lag += lag
 	}
 	return a, nil
 }

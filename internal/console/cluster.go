@@ -275,6 +275,16 @@ type AlertView struct {
 	Offset    string  `json:"offset"`
 }
 
+// ViewAlert shows an alert that a record holds. One without an instant gets the
+// record's.
+func ViewAlert(a *events.Alert, r *events.Record) AlertView {
+	if a.At.IsZero() {
+		a.At = r.Time
+	}
+	return AlertView{At: instantText(a.At), Task: a.Task, Seq: a.Seq, Code: a.Code, Step: a.Step, Message: a.Message,
+		Partition: r.Partition, Offset: strconv.FormatInt(r.Offset, 10)}
+}
+
 type alertList struct {
 	Alerts []AlertView `json:"alerts"`
 	Left   int64       `json:"left_off"` // how many more there are since then
@@ -347,12 +357,8 @@ func (c *call) alerts() (any, error) {
 		if err != nil {
 			return // `waybill alerts` tells of what is none
 		}
-		at := a.At
-		if at.IsZero() {
-			at = r.Time
-		}
-		found.add(at, AlertView{At: instantText(at), Task: a.Task, Seq: a.Seq, Code: a.Code, Step: a.Step, Message: a.Message,
-			Partition: r.Partition, Offset: strconv.FormatInt(r.Offset, 10)})
+		v := ViewAlert(a, r)
+		found.add(a.At, v)
 	})
 	if err != nil {
 		return nil, unavailable("the alerts: %v", err)
