@@ -40,8 +40,8 @@ func (t *tool) begin(cmd *cobra.Command) error {
 	return t.output.check()
 }
 
-// logbook is what a tool reads the log with. There is no query service: each
-// query reads the records that answer it, committed ones only.
+// logbook is what a tool reads the log with: each query that no console answers
+// reads the records that answer it, committed ones only.
 type logbook struct {
 	cfg        kafka.Config
 	admin      *kafka.Admin
