@@ -17,6 +17,8 @@ const (
 	probeWait = 100 * time.Millisecond
 	// otherDownstreams names the circuit that is shared.
 	otherDownstreams = "others"
+	// usualFor is how many answers it takes to forget two thirds of a slower one.
+	usualFor = 64
 )
 
 var (
@@ -40,6 +42,7 @@ type circuit struct {
 	mu      sync.Mutex
 	until   time.Time     // open until then
 	changed chan struct{} // closed at the next change of state
+	usual   time.Duration // that a call takes: the slowest of the last answers, about
 }
 
 func (c *circuits) of(name string) *circuit {
@@ -100,12 +103,24 @@ func (k *circuit) allow() (verdict func(error), openFor time.Duration, changed <
 	return nil, openFor, changed
 }
 
-// verdictOf is what a result says of the downstream: a rejection is an answer.
-func verdictOf(r result, leaving bool) error {
+// call is how a call of the handler went.
+type call struct {
+	result
+	took, left time.Duration // left: of complete-by, when it began
+	leaving    bool          // the process's grace was over
+}
+
+// judge is what a call says of the downstream. A rejection is an answer. A call that
+// was given less time than answers take, and ended for want of it, says nothing: so
+// it is with requests that waited for long, while the downstream is well.
+func (k *circuit) judge(c call) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
 	switch {
-	case r.fail == nil || r.fail.Rejected:
+	case c.fail == nil || c.fail.Rejected:
+		k.usual = max(c.took, k.usual-(k.usual-c.took)/usualFor)
 		return nil
-	case leaving || r.fail.Neutral:
+	case c.leaving || c.fail.Neutral, c.took >= c.left && c.left < k.usual:
 		return errNoVerdict
 	}
 	return errDownstream

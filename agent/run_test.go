@@ -362,6 +362,54 @@ func TestCircuitOpensWaitsAndCloses(t *testing.T) {
 	})
 }
 
+// What waited until almost none of its time was left can't be answered in it, and
+// that is not the downstream's fault.
+func TestCircuitForgivesCallsWithoutTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newFakeSession()
+		var states []string
+		var mu sync.Mutex
+		stop := start(t, s, Config{
+			Breaker:  Breaker{Failures: 3, OpenFor: time.Minute},
+			Listener: Listener{CircuitChanged: func(_, _, to string) { mu.Lock(); defer mu.Unlock(); states = append(states, to) }},
+		}, func(ctx context.Context, r Request) (any, error) {
+			if r.Task == "o-1" {
+				time.Sleep(time.Second) // past its time, without a look at it
+				return nil, nil
+			}
+			d := time.Second
+			if r.Task > "o-20" {
+				d = time.Hour
+			}
+			select {
+			case <-time.After(d):
+				return nil, nil
+			case <-ctx.Done():
+				return nil, ctx.Err()
+			}
+		})
+		deliver := func(from, to int, within time.Duration) {
+			for i := from; i <= to; i++ {
+				s.deliver(testRecord(i, time.Now().Add(within)))
+			}
+			pass(2 * within)
+		}
+		deliver(10, 11, 5*time.Second)
+		deliver(1, 1, 500*time.Millisecond)
+		deliver(12, 20, 900*time.Millisecond)
+		mu.Lock()
+		if len(states) != 0 {
+			t.Errorf("calls of 1 s that were given less: the circuit went %v", states)
+		}
+		mu.Unlock()
+		deliver(21, 23, 5*time.Second)
+		stop()
+		if !slices.Equal(states, []string{"open"}) {
+			t.Errorf("three calls that were given 5 s, and hang: the circuit went %v; want open", states)
+		}
+	})
+}
+
 func TestShutdownFinishesWhatRunsAndLeavesTheRest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newFakeSession()

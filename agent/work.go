@@ -107,15 +107,15 @@ func (m *member) call(a attempt, clock clock) (_ attempt, n next, wake <-chan st
 	left := a.req.CompleteBy.Sub(now)
 	ctx, cancel := context.WithTimeout(m.handling, left)
 	defer cancel()
-	returned := make(chan result, 1)
+	returned, from := make(chan result, 1), time.Now()
 	go m.protect(ctx, a.req, returned)
 	r, ok := receive(returned, left)
 	if !ok {
-		verdict(errDownstream)
+		verdict(k.judge(call{result: result{fail: &Failure{}}, took: left, left: left})) // not returned is not answered
 		return a, next{do: doStop}, nil, returned
 	}
 	leaving := m.handling.Err() != nil
-	verdict(verdictOf(r, leaving))
+	verdict(k.judge(call{result: r, took: time.Since(from), left: left, leaving: leaving}))
 	now = clock()
 	if a, n = a.after(r, now, leaving); n.do == doWait {
 		m.cfg.Listener.retried(a.req, r.fail, a.tries, n.at.Sub(now))
