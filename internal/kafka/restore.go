@@ -310,8 +310,9 @@ func (r *Restorer) ReadAll(ctx context.Context, topic string, in Range, fn func(
 		mu          sync.Mutex
 		done, total int64
 		reached     = make(map[int32]int64, len(ends))
-		readers     errgroup.Group
 	)
+	// The first error ends all, and is the one that is returned.
+	readers, ctx := errgroup.WithContext(ctx)
 	for p, end := range ends {
 		total += max(0, end-starts[p])
 	}
@@ -322,8 +323,6 @@ func (r *Restorer) ReadAll(ctx context.Context, topic string, in Range, fn func(
 		}
 	}
 	readers.SetLimit(in.atOnce())
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
 	for p, end := range ends {
 		readers.Go(func() error {
 			last := starts[p]
@@ -344,9 +343,6 @@ func (r *Restorer) ReadAll(ctx context.Context, topic string, in Range, fn func(
 			defer mu.Unlock()
 			report(max(0, s.reader.position-last))
 			reached[p] = s.reader.position
-			if err != nil {
-				cancel()
-			}
 			return err
 		})
 	}
