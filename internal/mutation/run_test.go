@@ -6,8 +6,13 @@
 // counts as caught only where such a test ran and failed; what doesn't compile
 // proves nothing.
 //
-//	go test ./internal/mutation -v                       all
+//	go test ./internal/mutation -v                       as many as begin within -for
+//	go test ./internal/mutation -v -for 0                all
 //	go test ./internal/mutation -v -mutation undo-order  one, or several by comma
+//
+// Each builds a test binary, and all take ten minutes on two cores that do other
+// things too. So a plain run begins at another place each day, and says how many
+// of how many it tried.
 //
 // table_test.go and the files beside it are the mutations.
 package mutation
@@ -19,6 +24,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -33,7 +39,10 @@ import (
 	"github.com/waybill-run/waybill/internal/tally"
 )
 
-var only = flag.String("mutation", "", "try only the mutations of these names, separated by commas")
+var (
+	only   = flag.String("mutation", "", "try only the mutations of these names, separated by commas")
+	within = flag.Duration("for", 80*time.Second, "as many as begin within this, from another one on each day; 0: all")
+)
 
 // mutation is one way to break the product.
 type mutation struct {
@@ -91,26 +100,24 @@ func testSource(t *testing.T, pkg string) string {
 	return all.String()
 }
 
-// TestMutationsAreCaught applies each mutation and runs its tests.
+// TestMutationsAreCaught applies mutations and runs their tests.
 func TestMutationsAreCaught(t *testing.T) {
-	chosen := mutations()
-	if testing.Short() {
+	all := mutations()
+	chosen := ofToday(all, time.Now())
+	switch {
+	case *only != "":
+		chosen = slices.DeleteFunc(all, func(m mutation) bool { return !slices.Contains(strings.Split(*only, ","), m.name) })
+	case testing.Short():
 		chosen = oneOfEachPackage(chosen)
-	}
-	if *only != "" {
-		chosen = slices.DeleteFunc(chosen, func(m mutation) bool { return !slices.Contains(strings.Split(*only, ","), m.name) })
 	}
 	if len(chosen) == 0 {
 		t.Fatalf("no mutation is named %q", *only)
 	}
 	r := &results{}
+	if *within > 0 && *only == "" {
+		r.until = time.Now().Add(*within)
+	}
 	t.Run("all", func(t *testing.T) {
-		for pkg, tests := range testsOf(chosen) {
-			t.Run("without: "+pkg, func(t *testing.T) {
-				t.Parallel()
-				r.clean(t, pkg, tests)
-			})
-		}
 		for _, m := range chosen {
 			t.Run(m.name, func(t *testing.T) {
 				t.Parallel()
@@ -118,9 +125,27 @@ func TestMutationsAreCaught(t *testing.T) {
 			})
 		}
 	})
+	t.Run("without", func(t *testing.T) {
+		for pkg, tests := range testsOf(r.tried) {
+			t.Run(pkg, func(t *testing.T) {
+				t.Parallel()
+				r.clean(t, pkg, tests)
+			})
+		}
+	})
 	slices.Sort(r.caught)
 	t.Logf("mutation -> the tests that failed\n%s", strings.Join(r.caught, "\n"))
-	tally.Say(t, "%d mutations of %d caught", len(r.caught), len(chosen))
+	if len(r.tried) == 0 {
+		t.Fatalf("no mutation was tried within %v", *within)
+	}
+	tally.Say(t, "%d mutations of %d caught; there are %d (-for 0 tries all)", len(r.caught), len(r.tried), len(all))
+}
+
+// ofToday has another one first each day: in some days all had their turn.
+func ofToday(ms []mutation, now time.Time) []mutation {
+	rng := rand.New(rand.NewPCG(uint64(now.UTC().YearDay()), uint64(now.UTC().Year())))
+	rng.Shuffle(len(ms), func(i, j int) { ms[i], ms[j] = ms[j], ms[i] })
+	return ms
 }
 
 // oneOfEachPackage is what -short runs: each mutation builds a test binary.
@@ -147,8 +172,21 @@ func testsOf(ms []mutation) map[string][]string {
 }
 
 type results struct {
+	until  time.Time // no mutation begins past it; zero: never
 	mu     sync.Mutex
+	tried  []mutation
 	caught []string
+}
+
+// begins reports whether there is time for a mutation.
+func (r *results) begins(m *mutation) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.until.IsZero() && time.Now().After(r.until) {
+		return false
+	}
+	r.tried = append(r.tried, *m)
+	return true
 }
 
 // clean: without any mutation the tests pass.
@@ -165,6 +203,9 @@ func (r *results) clean(t *testing.T, pkg string, tests []string) {
 // broken: with the mutation its tests fail.
 func (r *results) broken(t *testing.T, m *mutation) {
 	t.Helper()
+	if !r.begins(m) {
+		t.Skip("no time left: -for 0 tries all")
+	}
 	replaced, err := m.mutate()
 	if err != nil {
 		t.Fatal(err)
