@@ -15,17 +15,21 @@ const (
 	// those answered, an agent whose answers are slow is behind.
 	behindAfter = 3
 	behindShare = 8
-	// slowShare of their time: where answers take less, time-outs are not for want
-	// of capacity. Where they take less than boundShare, more may be outstanding.
+	// slowShare of their time: where answers take less, on the average, time-outs are
+	// not for want of capacity. Where they take less than boundShare, more may be
+	// outstanding.
 	slowShare  = 4
 	boundShare = 3
 	// leastSlots is the least part of a partition in a bound that begins. While the
 	// agent is behind all the same it is halved, down to slotsLeast.
 	leastSlots = 16
 	// calmShare of an attempt's time after a raise, and at least calmLeast, a bound may
-	// be doubled if all answers were early.
-	calmShare = 2
-	calmLeast = time.Second
+	// be doubled if earlyShare times as many attempts that began since then were answered
+	// in less than slowShare of their time as were not: some calls hang by themselves,
+	// and the slots that they hold say nothing of the agent.
+	calmShare  = 2
+	calmLeast  = time.Second
+	earlyShare = 2
 	// triedAfter so many times complete_within without a need to lower it, a bound is
 	// raised by a quarter although answers take long: they may always do.
 	triedAfter = 6
@@ -41,27 +45,28 @@ type observed struct {
 	least  int           // of the bound, for each partition
 	within time.Duration // an attempt may take: the least of those that timed out
 	since  time.Time     // it was begun or lowered: older attempts say nothing of it
-	raised time.Time
-	early  time.Time // since then no answer took more than 1/slowShare of its time
-	needed time.Time // it kept a step waiting, or had to be lowered
+	raised time.Time     // or lowered
+	needed time.Time     // it kept a step waiting, or had to be lowered
 
-	answered, expired int       // of attempts since, by half past outcomesKept
-	replies, took     float64   // decaying over rateOver: how many, and their seconds
+	// Of attempts since, by half past outcomesKept. took: seconds, of those answered.
+	answered, expired int
+	took              float64
+	early, late       int       // of attempts since it was raised
+	replies           float64   // how many, decaying over rateOver
 	last              time.Time // of these
 }
 
 // decay has what was answered count for less as time passes.
 func (o *observed) decay(now time.Time) {
 	if d := now.Sub(o.last); d > 0 {
-		by := math.Exp(-d.Seconds() / rateOver.Seconds())
-		o.replies, o.took, o.last = o.replies*by, o.took*by, now
+		o.replies, o.last = o.replies*math.Exp(-d.Seconds()/rateOver.Seconds()), now
 	}
 }
 
 // slow reports whether answers take more than 1/share of the time that they have,
 // or don't come.
 func (o *observed) slow(share float64) bool {
-	return o.took*share >= o.replies*o.within.Seconds()
+	return o.took*share >= float64(o.answered)*o.within.Seconds()
 }
 
 // little is how many requests are answered in the share of their time.
@@ -69,10 +74,18 @@ func (o *observed) little() int {
 	return int(o.replies / rateOver.Seconds() * o.within.Seconds() / boundShare)
 }
 
-func (o *observed) count(answered, expired int) {
-	o.answered, o.expired = o.answered+answered, o.expired+expired
+// count takes in the end of an attempt that began since; late: it wasn't answered in
+// less than slowShare of its time.
+func (o *observed) count(began time.Time, late bool) {
 	if o.answered+o.expired > outcomesKept {
-		o.answered, o.expired = o.answered/2, o.expired/2
+		o.answered, o.expired, o.took = o.answered/2, o.expired/2, o.took/2
+	}
+	switch {
+	case began.Before(o.raised):
+	case late:
+		o.late++
+	default:
+		o.early++
 	}
 }
 
@@ -80,36 +93,39 @@ func (o *observed) count(answered, expired int) {
 func (o *observed) answers(began, at time.Time, waiting bool) {
 	o.decay(at)
 	o.replies++
-	o.took += max(0, at.Sub(began).Seconds())
-	if !began.Before(o.since) {
-		o.count(1, 0)
+	if took := max(0, at.Sub(began)); !began.Before(o.since) {
+		o.answered, o.took = o.answered+1, o.took+took.Seconds()
+		o.count(began, took*slowShare >= o.within)
 	}
 	if o.bound > 0 {
-		o.raise(began, at, waiting)
+		o.raise(at, waiting)
 	}
 }
 
 // raise lets more requests out while answers come early, and ends a bound that
 // nothing needs.
-func (o *observed) raise(began, at time.Time, waiting bool) {
+func (o *observed) raise(at time.Time, waiting bool) {
 	if waiting {
 		o.needed = at
 	}
-	if at.Sub(began)*slowShare >= o.within {
-		o.early = at
-	}
-	switch {
+	switch since := at.Sub(o.raised); {
 	case at.Sub(o.needed) >= boundLapses:
-		*o = observed{replies: o.replies, took: o.took, last: o.last, since: at}
+		*o = observed{replies: o.replies, last: o.last, since: at}
 		return
-	case waiting && at.Sub(o.early) >= max(calmLeast, o.within/calmShare):
-		o.bound, o.raised, o.early = min(2*o.bound, anyRoom), at, at
-	case waiting && at.Sub(o.raised) >= triedAfter*o.within:
-		o.bound, o.raised = min(o.bound+o.bound/4+1, anyRoom), at
+	case waiting && since >= max(calmLeast, o.within/calmShare) && o.early > o.late*earlyShare:
+		o.grow(o.bound, at)
+		o.least = min(2*o.least, leastSlots)
+	case waiting && since >= triedAfter*o.within:
+		o.grow(o.bound/4+1, at)
 	}
 	if !o.slow(boundShare) {
 		o.bound = max(o.bound, min(o.little(), anyRoom))
 	}
+}
+
+func (o *observed) grow(by int, at time.Time) {
+	o.bound, o.raised = min(o.bound+by, anyRoom), at
+	o.early, o.late = 0, 0
 }
 
 // expires: an attempt timed out that had all of its time. It reports whether the
@@ -118,11 +134,11 @@ func (o *observed) expires(began, at time.Time, within time.Duration) (behind bo
 	if began.Before(o.since) {
 		return false
 	}
-	o.decay(at)
 	if o.bound == 0 || within < o.within {
 		o.within = within
 	}
-	o.count(0, 1)
+	o.expired++
+	o.count(began, true)
 	return o.expired >= behindAfter && o.expired*behindShare >= o.answered && o.slow(slowShare)
 }
 
@@ -133,7 +149,8 @@ func (o *observed) begin(at time.Time, partitions int) {
 	} else {
 		o.least = max(o.least/2, slotsLeast)
 	}
+	o.decay(at)
 	o.bound = min(max(o.little(), o.least*partitions), anyRoom)
-	o.answered, o.expired = 0, 0
-	o.since, o.raised, o.early, o.needed = at, at, at, at
+	o.answered, o.expired, o.took, o.early, o.late = 0, 0, 0, 0, 0
+	o.since, o.raised, o.needed = at, at, at
 }

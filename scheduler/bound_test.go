@@ -2,6 +2,7 @@ package scheduler
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"testing"
 	"time"
@@ -173,6 +174,99 @@ func TestBoundOfRandomAgents(t *testing.T) {
 		}
 	}
 	tally.Add(t, "random agents that lanes find the bound of", boundedAgents)
+}
+
+// clinic is an agent that is quick, but for calls that hang by themselves: one in so
+// many, each try of it again, three times. A lane knows nothing of it but what it
+// observes.
+type clinic struct {
+	observed
+	within     time.Duration
+	partitions int
+	sick       int // one in so many
+	hangs      time.Duration
+	at         time.Time
+	calls      int
+	queue, out []call
+}
+
+type call struct {
+	began, ends time.Time
+	tries       int // of one that hangs; 0: it is quick
+}
+
+const clinicQuick = 20 * time.Millisecond
+
+func (c *clinic) tick(arrives float64, away bool) {
+	c.at = c.at.Add(modelTick)
+	for ; arrives >= 1; arrives-- {
+		c.calls++
+		v := call{}
+		if c.calls%c.sick == 0 {
+			v.tries = 3
+		}
+		c.queue = append(c.queue, v)
+	}
+	for len(c.queue) > 0 && (c.bound == 0 || len(c.out) < max(c.bound, c.partitions)) {
+		v := c.queue[0]
+		c.queue = c.queue[1:]
+		v.began, v.ends = c.at, c.at.Add(clinicQuick)
+		if v.tries > 0 {
+			v.ends = c.at.Add(c.hangs)
+		}
+		c.out = append(c.out, v)
+	}
+	left := c.out[:0]
+	for _, v := range c.out {
+		expired := c.at.Sub(v.began) >= c.within
+		switch {
+		case expired && c.expires(v.began, c.at, c.within):
+			c.begin(c.at, c.partitions)
+		case expired:
+		case away || c.at.Before(v.ends):
+			left = append(left, v)
+			continue
+		default:
+			c.answers(v.began, c.at, len(c.queue) > 0)
+		}
+		if expired || v.tries > 0 {
+			if v.tries--; v.tries != 0 {
+				c.queue = append(c.queue, v)
+			}
+		}
+	}
+	c.out = left
+}
+
+// What hangs by itself takes slots of the others, and that isn't for want of capacity:
+// after an agent was away its backlog is gone nearly as soon as without a bound.
+func TestBoundIsRaisedBesideCallsThatHang(t *testing.T) {
+	for n := range boundedAgents {
+		d := newDice(uint64(n))
+		c := &clinic{at: boundEpoch, partitions: d.between(1, 6), within: d.span(time.Second, 10*time.Second), sick: d.between(4, 20)}
+		c.hangs = c.within * time.Duration(d.between(8, 12)) / 10 // it is answered late, or never
+		rate := float64(d.between(5, 60))
+		what := fmt.Sprintf("agent %d: %.0f calls a second, %s, one in %d hangs for %s, %d partitions", n, rate, c.within, c.sick, c.hangs, c.partitions)
+		run := func(d time.Duration, away bool) {
+			carry := 0.0
+			for end := c.at.Add(d); c.at.Before(end); {
+				carry += rate * modelTick.Seconds()
+				c.tick(math.Floor(carry), away)
+				carry -= math.Floor(carry)
+			}
+		}
+		run(2*c.within, false)
+		run(c.within+d.span(time.Second, 10*time.Second), true)
+		c.begin(c.at, c.partitions) // it was silent
+		back := c.at
+		for len(c.queue) > 0 && c.at.Sub(back) < time.Hour {
+			c.tick(0, false)
+		}
+		// A call that hangs is tried three times.
+		if took, most := c.at.Sub(back), 4*c.within+2*time.Second; took > most {
+			t.Errorf("%s: the backlog was gone after %s; want %s", what, took, most)
+		}
+	}
 }
 
 // observes is a lane of one partition that finds out what agents can do.

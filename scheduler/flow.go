@@ -11,7 +11,7 @@ import (
 const (
 	// probePause is the longest wait of a probe that timed out for which no other
 	// takes its spot.
-	probePause = 5 * time.Second
+	probePause = 2 * time.Second
 	// startsMost bounds what one input starts, beside what it is about.
 	startsMost = 64
 	// slotsLeast is the least share of a partition in what an agent may have: with

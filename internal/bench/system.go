@@ -226,7 +226,7 @@ func (r *roles) start(ctx context.Context, n *instance.Instance) error {
 			return err
 		}
 	}
-	if err := n.StartScheduler(ctx, instance.SchedulerOptions{Lanes: r.lanes, MaxRunnable: r.maxRunnable}); err != nil {
+	if err := n.StartScheduler(ctx, instance.SchedulerOptions{Lanes: r.lanes, MaxRunnable: r.maxRunnable, ObserveCapacity: true}); err != nil {
 		return err
 	}
 	if r.supervisor {

@@ -45,8 +45,11 @@ var flowMutations = []mutation{
 		`o.bound = min(max(o.little(), o.least*partitions), anyRoom)`, `o.bound = o.least * partitions`,
 		"scheduler", "TestBoundIsWhatIsAnsweredInTime"),
 	one("bound-raises-itself", bound,
-		`o.raise(began, at, waiting)`, `_ = waiting`,
+		`o.raise(at, waiting)`, `_ = waiting`,
 		"scheduler", "TestBoundOfRandomAgents"),
+	one("bound-and-calls-that-hang", bound,
+		`o.early > o.late*earlyShare`, `o.late == 0`,
+		"scheduler", "TestBoundIsRaisedBesideCallsThatHang"),
 	one("bound-that-is-needed", bound,
 		`	if waiting {
 		o.needed = at
