@@ -111,7 +111,7 @@ func (s *site) level(ctx context.Context, o *Options, more, open int) (*OpenLeve
 	r := newRun(o)
 	r.site = s
 	part := r.roles()
-	part.maxRunnable = unbounded
+	part.parked = true
 	p := s.park(more, o.Load.Payload)
 	var held int64
 	err := s.serve(ctx, part, func(ctx context.Context, n *instance.Instance) error {

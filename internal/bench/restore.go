@@ -108,7 +108,7 @@ func (r *run) leave(ctx context.Context, s *site, open int) error {
 	o.Profile = nil // of the restore, not of this
 	r.o = &o
 	part := r.roles()
-	part.maxRunnable, part.audit = unbounded, false
+	part.parked, part.audit = true, false
 	p := s.park(open, r.o.Load.Payload)
 	return s.serve(ctx, part, func(ctx context.Context, n *instance.Instance) error {
 		if err := part.joined(ctx, n); err != nil {
@@ -131,7 +131,7 @@ func (s *site) restoreOnce(ctx context.Context, o *Options, profile func() (func
 	w := &restoreWatch{}
 	var began time.Time
 	var cpu time.Duration
-	part := roles{lanes: o.Load.Lanes, maxRunnable: unbounded, seams: instance.Seams{
+	part := roles{lanes: o.Load.Lanes, parked: true, seams: instance.Seams{
 		Lane:    func(log scheduler.Log) scheduler.Log { return &firstLane{log, w} },
 		History: func(h scheduler.History) scheduler.History { return &watchedHistory{h, w} },
 	}}

@@ -177,7 +177,7 @@ func deleteAll(ctx context.Context, client *kgo.Client, ns events.Namespace) err
 // roles are those that a run has.
 type roles struct {
 	lanes       int
-	maxRunnable int // 0: the default
+	parked      bool // tasks wait on purpose for an agent that doesn't answer
 	supervisor  bool
 	audit       bool
 	agents      map[string]agent.Handler
@@ -226,7 +226,11 @@ func (r *roles) start(ctx context.Context, n *instance.Instance) error {
 			return err
 		}
 	}
-	if err := n.StartScheduler(ctx, instance.SchedulerOptions{Lanes: r.lanes, MaxRunnable: r.maxRunnable, ObserveCapacity: true}); err != nil {
+	o := instance.SchedulerOptions{Lanes: r.lanes, ObserveCapacity: true}
+	if r.parked {
+		o.MaxRunnable, o.ObserveCapacity = unbounded, false
+	}
+	if err := n.StartScheduler(ctx, o); err != nil {
 		return err
 	}
 	if r.supervisor {
