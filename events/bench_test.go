@@ -27,6 +27,26 @@ func BenchmarkEncodeEvent(b *testing.B) {
 	}
 }
 
+// BenchmarkSeal is what the last event of a task costs to write: with its sum, and as it
+// would be without.
+func BenchmarkSeal(b *testing.B) {
+	e := sampleEvent(&TaskProcessed{Output: []byte(`{"tracking":"T-1"}`)}, 9)
+	held := &Task{State: StateError}
+	b.Run("seal", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			e.Seal(held)
+		}
+	})
+	b.Run("value", func(b *testing.B) {
+		e.Sum = ""
+		b.ReportAllocs()
+		for b.Loop() {
+			e.Value()
+		}
+	})
+}
+
 func BenchmarkRecordOfEvent(b *testing.B) {
 	s := firstEvent()
 	b.ReportAllocs()

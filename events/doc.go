@@ -22,7 +22,7 @@
 //
 // An event is a CloudEvent in binary mode: ce_type names the fact and its
 // version, ce_id is "<task>/<seq>", the value is one JSON object that holds
-// the envelope (at, cause, epoch, prev, due, policy) and the fact's own
+// the envelope (at, cause, epoch, prev, due, policy, sum) and the fact's own
 // fields. codec.go walks the fields of a type once, for both directions.
 //
 // What every other topic carries is in message.go (what agents, submitters and

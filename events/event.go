@@ -29,6 +29,9 @@ type Event struct {
 	Due    time.Time // zero: the event arms no timer
 	Policy *Policy   // with Due: what a supervisor needs
 	Fact   Fact
+	// Sum, in an event that may be the last (MayBeLast), is the Hash of its own type
+	// and value, as that is without it. Seal sets it; older builds wrote none.
+	Sum string
 }
 
 // Fact is what an event says. It is sealed: the vocabulary is this package's.
@@ -92,8 +95,9 @@ func TaskEventID(task string, seq uint64) string {
 }
 
 // Hash is the link of the chain: what the next event of the task holds as
-// prev. It covers the type and the value, so no event of a task can be changed,
-// dropped or put in without breaking the chain after it. 128 bits of SHA-256.
+// prev, and its last event as sum (Seal). It covers the type and the value, so no event
+// of a task can be changed, dropped or put in without breaking the chain after it. 128
+// bits of SHA-256, without a key: who can write the topic can make a chain that fits.
 func Hash(ceType string, value []byte) string {
 	var room [hashRoom]byte // most events fit, and cost no allocation
 	sum := sha256.Sum256(append(append(append(room[:0], ceType...), 0), value...))
@@ -116,6 +120,9 @@ func (e *Event) fields(c *codec) {
 	c.time("due", &e.Due)
 	c.policy("policy", &e.Policy)
 	e.Fact.fields(c)
+	if !c.timing {
+		c.str("sum", &e.Sum)
+	}
 }
 
 // policy is a member that is a policy, or absent. A reader's room takes it.
@@ -144,7 +151,8 @@ func (c *codec) cause(v *Cause, fact Fact) {
 	*v = cause
 }
 
-// Value is the event's record value.
+// Value is the event's record value, as it was written or read; Seal makes that of a new
+// one.
 func (e *Event) Value() []byte { return encodeObject(e) }
 
 // Record makes the event's record. value is what Value returned; source is the

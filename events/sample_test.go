@@ -120,8 +120,24 @@ func eventSamples() []sample {
 			all = append(all, sample{name: f.Type() + ".queued", record: q.Record(sampleNS, "scheduler-0", 3, q.Value()), want: &q, event: &q, inbox: Inboxes,
 				decode: func(r *Record) (any, error) { return DecodeEvent(r) }})
 		}
+		if canBeLast(f) {
+			z := *e
+			value := z.Seal(&Task{State: StateError})
+			all = append(all, sample{name: f.Type() + ".sum", record: z.Record(sampleNS, "scheduler-0", 3, value), want: &z, event: &z, inbox: Inboxes,
+				decode: func(r *Record) (any, error) { return DecodeEvent(r) }})
+		}
 	}
 	return all
+}
+
+// canBeLast are the facts of events that can have a sum: those that end or hold a task,
+// claim a partition, or come while a task is held.
+func canBeLast(f Fact) bool {
+	switch f.(type) {
+	case *TaskReceived, *TaskStarted, *RunSkipped, *AttemptStarted, *AttemptWaiting:
+		return false
+	}
+	return true
 }
 
 // repliedBy is a fact that an instance replied; nil: it is of no reply.

@@ -8,6 +8,7 @@ var described = map[string]fieldSchema{
 	"cause":    {typ: "string", pattern: `^(controls|replies|recoveries|tasks)/[0-9]+/[0-9]+$`, text: "The record that led to the event: inbox/partition/offset."},
 	"epoch":    {typ: "integer", text: "Of the owner's claim of the partition. Never falls."},
 	"prev":     {typ: "string", pattern: `^[A-Za-z0-9_-]{22}$`, text: "Hash of the task's event before: the first 16 bytes of SHA-256 over its ce_type, a zero byte and its value, in base64url. A chain that shows tampering."},
+	"sum":      {typ: "string", pattern: `^[A-Za-z0-9_-]{22}$`, text: "In an event that may be the task's last, and in a claim: the hash of its own ce_type and value, made as prev is, where the value is as it is without this member, which stands last. Absent: written by a build that had none, or the next event is sure to come."},
 	"queued":   {typ: "boolean", text: "A step had to wait for its agent: the cause, which may be about another task, freed the slot that it took."},
 	"instance": {typ: "string", text: "That of the agent that replied, as the reply's ce_source has it; absent: it doesn't say, or nobody replied."},
 	"due":      {typ: "string", pattern: instantPattern, text: "The event arms a timer: the instant at which something must happen if nothing happened before."},

@@ -186,7 +186,7 @@ func (w *walker) step(e *Event) {
 	if w.live != nil {
 		state, statusSeq, count = w.live.State, w.live.StatusSeq, w.live.FailureCount
 	}
-	value := e.Value()
+	value := e.Seal(w.live)
 	hash := Hash(e.Fact.Type(), value)
 	var err error
 	if w.live, err = Evolve(w.live, e, hash); err != nil {

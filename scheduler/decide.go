@@ -146,7 +146,7 @@ func (d *decider) emit(f events.Fact, due time.Time, p *events.Policy) *events.E
 }
 
 func (d *decider) record(e *events.Event) *events.Event {
-	value := e.Value()
+	value := e.Seal(d.Task)
 	d.slots(e.Fact)
 	next, err := events.Evolve(d.Task, e, events.Hash(e.Fact.Type(), value))
 	if err != nil {

@@ -103,7 +103,7 @@ func (w *world) forget() { plans.Delete(w.program) }
 
 func (w *world) claim() {
 	e := &events.Event{Seq: 1, Epoch: 1, At: w.now, Fact: &events.PartitionClaimed{Owner: "test"}}
-	r := e.Record(events.DefaultNamespace, "test", 0, e.Value())
+	r := e.Record(events.DefaultNamespace, "test", 0, e.Seal(nil))
 	w.records = append(w.records, r)
 	if err := w.part.Evolve(e); err != nil {
 		w.failf("the claim: %v", err)

@@ -307,7 +307,7 @@ func (tx *transaction) claim(s *speculation, cause events.Cause) {
 	}
 	epoch := s.state.Epoch + 1
 	e := &events.Event{Seq: epoch, Epoch: epoch, At: tx.lane.at(s), Cause: cause, Fact: &events.PartitionClaimed{Owner: tx.lane.owner}}
-	value := e.Value()
+	value := e.Seal(nil)
 	if err := s.state.Evolve(e); err != nil {
 		panic("scheduler: " + err.Error())
 	}

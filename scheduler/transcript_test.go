@@ -269,7 +269,7 @@ func (s *script) event(e *events.Event, r *events.Record) {
 	if err := json.Unmarshal(r.Value, &data); err != nil {
 		s.t.Fatal(err)
 	}
-	for _, k := range []string{"at", "cause", "epoch", "prev", "due", "policy", "plan", "digest", "workflow", "version", "by", "why", "request_id", "agent", "operation", "idempotency_key", "reply_to", "input"} {
+	for _, k := range []string{"at", "cause", "epoch", "prev", "sum", "due", "policy", "plan", "digest", "workflow", "version", "by", "why", "request_id", "agent", "operation", "idempotency_key", "reply_to", "input"} {
 		delete(data, k)
 	}
 	line := fmt.Sprintf("  %d %s", e.Seq, name)

@@ -41,8 +41,11 @@ may be running.
 
 --since and --until check the tasks that were submitted between them, each to its end or as far as
 it is. The log is read from --since on, so of the others nothing can be said: how many events they
-have is shown, and a task whose first event was lost counts as one of them. Of the last event of a
-task nothing tells whether it was changed: the hash of an event is in the next.
+have is shown, and a task whose first event was lost counts as one of them.
+
+The hash of an event is in the next one of its task, and in itself where none need follow. So what can't
+be seen is a change of the newest event of a task at work, until the next one comes, and of any
+event if all hashes were made anew.
 
 With --file it checks the events that ` + "`waybill export`" + ` wrote, without what only the log can
 tell. A task that has ended takes about 500 bytes of memory. Partitions are checked side by side, by

@@ -141,11 +141,15 @@ func New(o Options) *Checker {
 // broken keeps a fault of a task's history: the first, since the rest follows
 // from it.
 func (c *Checker) broken(t *task, promise string, r *events.Record, what string) {
+	c.brokenAt(t, Fault{promise, t.id, topicEvents, r.Partition, r.Offset, what})
+}
+
+func (c *Checker) brokenAt(t *task, f Fault) {
 	if t.broken {
 		return
 	}
 	t.broken = true
-	c.faults.add(Fault{promise, t.id, topicEvents, r.Partition, r.Offset, what})
+	c.faults.add(f)
 }
 
 // Task is the state of a task; nil if it wasn't seen, or has ended and isn't

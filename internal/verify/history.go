@@ -12,11 +12,16 @@ const topicEvents = "events"
 type partition struct {
 	state  events.PartitionState
 	next   [events.Inboxes]int64 // one more than the highest cause of each inbox
+	least  [events.Inboxes]int64 // offset that the next cause of each inbox may have
 	cause  events.Cause          // of the event before
 	any    bool                  // there was one
 	task   string                // which the cause has led to events of; empty: none yet
 	queued bool                  // it has freed slots, too: of its own task nothing comes any more
 	offset int64                 // after the last record
+	// claim is the offset of the last claim, and sums whether that one has a sum: then
+	// all events of its epoch have one that may be a task's last. Negative: none was fed.
+	claim int64
+	sums  bool
 }
 
 // Event takes the next record of a partition of events, and returns it decoded, which
@@ -25,7 +30,7 @@ func (c *Checker) Event(r *events.Record) *events.Event {
 	c.events++
 	p := c.parts[r.Partition]
 	if p == nil {
-		p = &partition{}
+		p = &partition{claim: -1}
 		c.parts[r.Partition] = p
 	}
 	p.offset = r.Offset + 1
@@ -37,9 +42,11 @@ func (c *Checker) Event(r *events.Record) *events.Event {
 	c.join(p, e)
 	if err := p.state.Evolve(e); err != nil {
 		c.faults.add(Fault{"P11", e.Task, topicEvents, r.Partition, r.Offset, err.Error()})
+		p.state.At = e.At // told once, not of all that follows
 	}
 	first, what := p.follow(e.Cause, e.Task, r.Partition, e.Queued)
 	if e.Task == "" {
+		c.claimed(p, e, r)
 		if what != "" {
 			c.faults.add(Fault{"P10", "", topicEvents, r.Partition, r.Offset, what})
 		}
@@ -54,6 +61,9 @@ func (c *Checker) Event(r *events.Record) *events.Event {
 		t = &task{id: e.Task, partition: r.Partition, open: c.room()}
 		c.tasks[e.Task] = t
 		c.order = append(c.order, t)
+	}
+	if changed := c.changed(p, t, e, r); changed != nil {
+		c.brokenAt(t, *changed)
 	}
 	if what != "" {
 		c.broken(t, "P10", r, what)
@@ -115,9 +125,9 @@ func (p *partition) follow(cause events.Cause, task string, number int32, queued
 		what = fmt.Sprintf("the cause %s had freed a slot before it led to this", cause)
 	case same && !queued && task != "" && p.task != "" && p.task != task:
 		what = fmt.Sprintf("the cause %s led to events of task %q too", cause, p.task)
-	case !same && cause.Offset < p.next[cause.Inbox]:
+	case !same && cause.Offset < p.least[cause.Inbox]:
 		what = fmt.Sprintf("the cause %s comes after %s/%d/%d: an input was used twice, or its events don't stand together",
-			cause, cause.Inbox, number, p.next[cause.Inbox]-1)
+			cause, cause.Inbox, number, p.least[cause.Inbox]-1)
 	}
 	if !same {
 		p.cause, p.any, p.task, p.queued = cause, true, "", false
@@ -128,6 +138,7 @@ func (p *partition) follow(cause events.Cause, task string, number int32, queued
 		p.task = task
 	}
 	p.next[cause.Inbox] = max(p.next[cause.Inbox], cause.Offset+1)
+	p.least[cause.Inbox] = cause.Offset + 1 // where it fell, that is told once, not of all that follows
 	return first, what
 }
 
@@ -150,7 +161,7 @@ func (c *Checker) ofTask(p *partition, t *task, e *events.Event, r *events.Recor
 		c.broken(t, "P2", r, err.Error())
 		return
 	}
-	t.open.state = next
+	t.open.state, t.open.offset = next, r.Offset
 	if promise, what := s.after(); what != "" {
 		c.broken(t, promise, r, what)
 		return

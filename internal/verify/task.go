@@ -60,6 +60,7 @@ type attempt struct {
 // open is what the checkers keep of a task that may go on.
 type open struct {
 	state  *events.Task
+	offset int64 // of the last event that is in state
 	timers events.Timers
 	runs   []run // of step i: 2i, of its undo: 2i+1
 }

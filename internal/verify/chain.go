@@ -1,0 +1,47 @@
+package verify
+
+import (
+	"fmt"
+
+	"github.com/waybill-run/waybill/events"
+)
+
+// changed holds an event against the hashes: its own, where it has one, and that of the
+// event before, which it has. The fault names the event that isn't as it was written,
+// and where another tells of that, both; nil: none is known.
+func (c *Checker) changed(p *partition, t *task, e *events.Event, r *events.Record) *Fault {
+	if t.broken {
+		return nil
+	}
+	fault := func(offset int64, what string) *Fault {
+		return &Fault{"P2", t.id, topicEvents, r.Partition, offset, what}
+	}
+	if err := e.CheckSum(r); err != nil {
+		return fault(r.Offset, err.Error())
+	}
+	if t.open == nil {
+		return nil // it has ended: what comes then is a fault anyway
+	}
+	before := t.open.state
+	if before != nil && e.Seq == before.Seq+1 && e.Prev != before.Prev {
+		return fault(t.open.offset, fmt.Sprintf("event %d hashes to %q, and the next, %d at events/%d/%d, holds %q of it: one of the two was changed after it was written",
+			before.Seq, before.Prev, e.Seq, r.Partition, r.Offset, e.Prev))
+	}
+	switch {
+	case p.claim < 0 || e.Epoch != p.state.Epoch || (e.Sum != "") == p.sums:
+	case e.Sum == "" && events.MayBeLast(before, e.Fact):
+		return fault(r.Offset, fmt.Sprintf("it has no sum, as all have that may be a task's last since the claim at events/%d/%d: it was changed after it was written", r.Partition, p.claim))
+	case e.Sum != "":
+		return fault(p.claim, fmt.Sprintf("the claim of epoch %d has no sum, and event %d at events/%d/%d has one: one of the two was changed after it was written", e.Epoch, e.Seq, r.Partition, r.Offset))
+	}
+	return nil
+}
+
+// claimed takes a claim over, and holds it against its own hash.
+func (c *Checker) claimed(p *partition, e *events.Event, r *events.Record) {
+	p.claim, p.sums = r.Offset, e.Sum != ""
+	if err := e.CheckSum(r); err != nil {
+		c.faults.add(Fault{"P2", "", topicEvents, r.Partition, r.Offset, err.Error()})
+		p.claim = -1 // nothing is known of its epoch
+	}
+}

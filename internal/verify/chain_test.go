@@ -1,0 +1,184 @@
+package verify
+
+import (
+	"bytes"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/tally"
+)
+
+// settledHistories are tasks that have ended, or are held: all kinds of events are in
+// them.
+func settledHistories(t *testing.T) map[string][]events.Record {
+	t.Helper()
+	by := events.By{Who: "olga", Why: "a test", RequestID: "request"}
+	failed := &events.Error{Code: "no", Message: "no"}
+	all := map[string][]events.Record{}
+	for name, play := range map[string]func(h *history){
+		"processed":             func(h *history) { h.processed() },
+		"undone":                func(h *history) { h.undone() },
+		"held, and resubmitted": func(h *history) { heldAndResubmitted(h, "waybill.t/c/do/2") },
+		"after a cool-down":     backoffAndCoolDown,
+		"skipped, then held": func(h *history) {
+			h.submit().add(do("a", 1)).reply("a", events.Do, 1, events.Completed).add(&events.AttemptCompleted{Kind: events.Do, Step: "a", Attempt: 1})
+			h.add(&events.RunSkipped{Step: "b"}).add(do("c", 1)).fails("c", events.Do, 1).recovery("c", events.Do, events.ActionHold)
+			h.add(&events.RunErrored{Kind: events.Do, Step: "c", Error: failed}).add(&events.TaskHeld{Error: failed})
+		},
+		"what was running when it was held": func(h *history) {
+			h.submit().add(do("a", 1)).add(do("b", 1)).add(do("c", 1)).reply("a", events.Do, 1, events.Rejected)
+			h.add(&events.AttemptRejected{Kind: events.Do, Step: "a", Attempt: 1, Error: failed}).add(&events.TaskHeld{Error: failed})
+			h.reply("b", events.Do, 1, events.Completed).add(&events.AttemptCompleted{Kind: events.Do, Step: "b", Attempt: 1})
+			h.later(time.Second).recovery("c", events.Do, events.ActionWait).add(&events.AttemptExpired{Kind: events.Do, Step: "c", Attempt: 1})
+		},
+		"released, and cancelled": func(h *history) {
+			h.twoDone().add(do("c", 1)).reply("c", events.Do, 1, events.Rejected)
+			h.add(&events.AttemptRejected{Kind: events.Do, Step: "c", Attempt: 1, Error: failed}).add(&events.TaskHeld{Error: failed})
+			h.control(&events.Control{Command: events.Release}).add(&events.RunReleased{By: by, Step: "c", As: events.StepCompleted, Output: []byte(`{"by":"hand"}`)})
+			again := by
+			again.RequestID = "request 2"
+			h.control(&events.Control{Command: events.Cancel, Keep: true}).add(&events.TaskUndoing{By: again, Ending: events.StateCancelled, Keep: true}).
+				add(&events.TaskCancelled{})
+		},
+		"an undo that was held": func(h *history) {
+			h.twoDone().undoing().add(undo("b", 1)).fails("b", events.Undo, 1).recovery("b", events.Undo, events.ActionWait)
+			h.add(&events.AttemptWaiting{Kind: events.Undo, Step: "b", Attempt: 1})
+			h.at = h.timer("b", events.Undo).Due
+			h.recovery("b", events.Undo, events.ActionRetry).add(undo("b", 2)).later(time.Second).recovery("b", events.Undo, events.ActionHold)
+			h.add(&events.AttemptExpired{Kind: events.Undo, Step: "b", Attempt: 2}).add(&events.RunErrored{Kind: events.Undo, Step: "b", Error: failed})
+			h.add(&events.TaskHeld{Error: failed})
+		},
+		"an undo that was rejected": func(h *history) {
+			h.twoDone().undoing().add(undo("b", 1)).reply("b", events.Undo, 1, events.Rejected)
+			h.add(&events.AttemptRejected{Kind: events.Undo, Step: "b", Attempt: 1, Error: failed}).add(&events.TaskHeld{Error: failed})
+		},
+	} {
+		h := newHistory(t, Options{})
+		play(h)
+		if faults := checked(h.all); len(faults) > 0 {
+			t.Fatalf("%s: %v", name, faults)
+		}
+		if s := h.state.State; !s.Terminal() && s != events.StateError {
+			t.Fatalf("%s: the task is %s: something has to follow", name, s)
+		}
+		all[name] = h.all
+	}
+	return all
+}
+
+// checked is what is found in events alone.
+func checked(records []events.Record) []Fault {
+	c := New(Options{})
+	for i := range records {
+		c.Event(&records[i])
+	}
+	return c.Finish(records[len(records)-1].Time).Faults
+}
+
+// names reports whether one of the faults is at an offset, or says that it may be: where
+// it was the hash of the event before that was changed, both are named.
+func names(faults []Fault, offset int64) bool {
+	return slices.ContainsFunc(faults, func(f Fault) bool {
+		return f.Topic == topicEvents && (f.Offset == offset || f.Offset < offset && strings.Contains(f.What, fmt.Sprintf(" at events/0/%d,", offset)))
+	})
+}
+
+// with is the records with another value at one place.
+func with(records []events.Record, at int, value []byte) []events.Record {
+	edited := slices.Clone(records)
+	edited[at].Value = value
+	return edited
+}
+
+// Whatever byte of whichever event is changed, also of the last one of a task, and of a
+// claim: that event is named.
+func TestAnyChangedByteIsFound(t *testing.T) {
+	rnd := rand.New(rand.NewPCG(1, 2))
+	types, flips := map[string]bool{}, 0
+	for name, records := range settledHistories(t) {
+		for i := range records {
+			ceType, _, _ := events.EventName(&records[i])
+			types[ceType] = true
+			for at, was := range records[i].Value {
+				for _, now := range []byte{was ^ byte(1<<rnd.IntN(8)), " \"\\0,}"[rnd.IntN(6)]} {
+					if now == was {
+						continue
+					}
+					value := bytes.Clone(records[i].Value)
+					value[at] = now
+					flips++
+					if faults := checked(with(records, i, value)); !names(faults, records[i].Offset) {
+						t.Fatalf("%s: event %d (%s) is not named, with byte %d changed from %q to %q in\n%s\nfaults: %v", name, i, ceType, at, was, now, records[i].Value, faults)
+					}
+				}
+			}
+		}
+	}
+	if got := slices.Sorted(maps.Keys(types)); !slices.Equal(got, events.Types()) {
+		t.Errorf("changed were events of the types %v; there are %v", got, events.Types())
+	}
+	tally.Add(t, "changed bytes found", flips)
+}
+
+// A change in the middle is told with the event that says so, and a sum that was taken
+// away is missed.
+func TestWhatIsSaidOfAChange(t *testing.T) {
+	records := settledHistories(t)["processed"]
+	last := len(records) - 1
+	sum := func(r events.Record) int { return bytes.LastIndex(r.Value, []byte(`,"sum":`)) }
+	for _, tt := range []struct {
+		name string
+		at   int
+		edit func(value []byte) []byte
+		want []string
+	}{
+		{"in the middle", 3, func(v []byte) []byte {
+			return bytes.Replace(v, []byte(`"operation":"a"`), []byte(`"operation":"b"`), 1)
+		},
+			[]string{"P2", "events/0/3: event 3 hashes to", "the next, 4 at events/0/4,"}},
+		{"the last", last, func(v []byte) []byte { return bytes.Replace(v, []byte(`:00.0`), []byte(`:01.0`), 1) },
+			[]string{"P2", fmt.Sprintf("events/0/%d: it hashes to", last), "its sum says"}},
+		{"the last, without its sum", last, func(v []byte) []byte { return append(v[:sum(records[last])], '}') },
+			[]string{"P2", fmt.Sprintf("events/0/%d: it has no sum", last), "since the claim at events/0/0"}},
+		{"the claim", 0, func(v []byte) []byte { return bytes.Replace(v, []byte(`"test"`), []byte(`"tess"`), 1) },
+			[]string{"P2", "events/0/0: it hashes to"}},
+		{"the claim, without its sum", 0, func(v []byte) []byte { return append(v[:sum(records[0])], '}') },
+			[]string{"P2", "events/0/0: the claim of epoch 1 has no sum", fmt.Sprintf("at events/0/%d has one", last)}},
+	} {
+		value := tt.edit(bytes.Clone(records[tt.at].Value))
+		faults := checked(with(records, tt.at, value))
+		for _, want := range tt.want {
+			if bytes.Equal(value, records[tt.at].Value) || len(faults) != 1 || !strings.Contains(faults[0].String(), want) {
+				t.Errorf("%s: %v, want one with %q", tt.name, faults, want)
+			}
+		}
+	}
+}
+
+// A log of builds that wrote no sums is as good as it was; one that goes on with them,
+// too.
+func TestEventsWithoutSums(t *testing.T) {
+	o := Options{}
+	h := newHistory(t, o)
+	h.old = true
+	h.claim(2)
+	h.processed()
+	for i := range h.all[1:] {
+		if bytes.Contains(h.all[i+1].Value, []byte(`"sum"`)) {
+			t.Fatalf("%s has a sum", h.all[i+1].Value)
+		}
+	}
+	h.old, h.id, h.state = false, "u", nil
+	h.claim(3)
+	h.submit().control(&events.Control{Command: events.Cancel}).add(&events.TaskUndoing{By: events.By{RequestID: "request"}, Ending: events.StateCancelled}).
+		add(&events.TaskCancelled{})
+	if faults := checked(h.all); len(faults) > 0 {
+		t.Error(faults)
+	}
+}
