@@ -47,6 +47,12 @@ Run as many as you like: they share the partitions, and each answers for all of 
 --tokens it listens on loopback only, and whoever can reach it may do everything.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := settle(cmd); err != nil {
+				return err
+			}
+			if _, err := o.check(); err != nil {
+				return err
+			}
 			return r.runRole(cmd, "console", func(ctx context.Context, n *instance.Instance) error {
 				url, err := o.start(ctx, n, !cmd.Flags().Changed("listen"), nil)
 				if err == nil {
@@ -61,15 +67,28 @@ Run as many as you like: they share the partitions, and each answers for all of 
 	return cmd
 }
 
+// check refuses what can be judged without a broker, and reads the tokens; nil: there
+// are none.
+func (o *consoleFlags) check() (*console.Tokens, error) {
+	if err := checkListen("listen", o.listen); err != nil {
+		return nil, err
+	}
+	if o.advertise != "" && console.Announced(console.Announce(o.advertise)) == "" {
+		return nil, usage("--advertise %q: the URL at which others reach this console (http://host:port)", o.advertise)
+	}
+	tokens, err := o.readTokens()
+	if err == nil && tokens == nil && !isLoopback(o.listen) {
+		err = usage("--listen %s can be reached from elsewhere: name a file of tokens with --tokens, or listen on loopback (%s)", o.listen, defaultConsole)
+	}
+	return tokens, err
+}
+
 // start listens, joins the audit's group, and answers until ctx ends. It returns
 // the URL of the console. Where the default address is taken another port will do.
 func (o *consoleFlags) start(ctx context.Context, n *instance.Instance, anyPort bool, observe func([]events.Record)) (string, error) {
-	tokens, err := o.readTokens()
+	tokens, err := o.check()
 	if err != nil {
 		return "", err
-	}
-	if tokens == nil && !isLoopback(o.listen) {
-		return "", usage("--listen %s can be reached from elsewhere: name a file of tokens with --tokens, or listen on loopback (%s)", o.listen, defaultConsole)
 	}
 	listener, err := listenConsole(ctx, o.listen, anyPort)
 	if err != nil {

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"log/slog"
+	"net"
 	"os"
 	"runtime"
 	"time"
@@ -43,9 +44,40 @@ func (r *roleFlags) logger() (*slog.Logger, error) {
 	return slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level})), nil
 }
 
+// check refuses what can be judged without a broker.
+func (r *roleFlags) check() error {
+	for _, d := range []struct {
+		flag  string
+		value time.Duration
+	}{{"session-timeout", r.session}, {"transaction-timeout", r.transaction}} {
+		if d.value < 0 {
+			return usage("--%s %s: a duration has no sign", d.flag, d.value)
+		}
+	}
+	if r.metricsListen == "" {
+		return nil
+	}
+	return checkListen("metrics-listen", r.metricsListen)
+}
+
+// checkListen refuses what is no address to listen on.
+func checkListen(flag, addr string) error {
+	_, port, err := net.SplitHostPort(addr)
+	if err == nil {
+		_, err = net.DefaultResolver.LookupPort(context.Background(), "tcp", port)
+	}
+	if err != nil {
+		return usage("--%s %q: give host:port (%w)", flag, addr, err)
+	}
+	return nil
+}
+
 // runRole connects, starts one role, and waits for its end.
 func (r *roleFlags) runRole(cmd *cobra.Command, role string, start func(context.Context, *instance.Instance) error) error {
 	if err := settle(cmd); err != nil {
+		return err
+	}
+	if err := r.check(); err != nil {
 		return err
 	}
 	log, err := r.logger()

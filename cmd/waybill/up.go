@@ -90,8 +90,28 @@ func runUp(cmd *cobra.Command, o upOptions) error {
 	return err
 }
 
+// check refuses what can be judged before anything is begun.
+func (o *upOptions) check() error {
+	if err := o.roleFlags.check(); err != nil {
+		return err
+	}
+	if _, err := o.console.check(); err != nil {
+		return err
+	}
+	if err := checkListen("kafka-listen", o.listen); err != nil {
+		return err
+	}
+	if !isLoopback(o.listen) {
+		return usage("--kafka-listen %s can be reached from elsewhere: the embedded broker asks nobody who he is; listen on loopback (%s)", o.listen, embedded.DefaultListen)
+	}
+	return nil
+}
+
 // local reads the flags.
 func (o *upOptions) local() (localOptions, error) {
+	if err := o.check(); err != nil {
+		return localOptions{}, err
+	}
 	log, err := o.logger()
 	if err != nil {
 		return localOptions{}, err
