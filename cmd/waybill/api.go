@@ -10,7 +10,6 @@ import (
 	"net/http"
 	"net/url"
 	"os"
-	"strconv"
 	"strings"
 	"time"
 
@@ -29,11 +28,14 @@ const (
 )
 
 // apiFlags say which console a tool asks.
-type apiFlags struct{ url, tokenFile string }
+type apiFlags struct {
+	url, tokenFile string
+	token          string // of the file, once named has read it
+}
 
 func (a *apiFlags) flags(cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.StringVar(&a.url, "api", apiAuto, "URL of a console to ask; auto: one of the cluster, if it is on this machine or there is a token, else the log; off: the log")
+	f.StringVar(&a.url, "api", apiAuto, "URL of a console to ask instead of any broker; auto: one of the cluster, if it is on this machine or there is a token, else the log; off: the log")
 	f.StringVar(&a.tokenFile, "api-token-file", "", "file with the bearer token for the console")
 }
 
@@ -44,8 +46,9 @@ type apiClient struct {
 	found bool // rather than named: the log answers where it doesn't
 }
 
-// client is the console to ask; nil: none, so the log. l is what auto looks in.
-func (a *apiFlags) client(ctx context.Context, l *logbook) (*apiClient, error) {
+// named is the console that the user named; nil: none, and one may be found, or the log
+// is read.
+func (a *apiFlags) named() (*apiClient, error) {
 	c := &apiClient{base: strings.TrimSuffix(a.url, "/")}
 	if a.tokenFile != "" {
 		token, err := os.ReadFile(a.tokenFile)
@@ -54,20 +57,35 @@ func (a *apiFlags) client(ctx context.Context, l *logbook) (*apiClient, error) {
 		}
 		c.token = strings.TrimSpace(string(token))
 	}
-	switch a.url {
-	case apiOff:
+	if a.url == apiAuto || a.url == apiOff {
+		a.token = c.token
 		return nil, nil
-	case apiAuto:
-		c.found, c.base = true, findConsole(ctx, l, c.token != "")
-		if c.base == "" {
-			return nil, nil
-		}
-		return c, nil
 	}
 	if u, err := url.Parse(a.url); err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
 		return nil, usage("--api %q: the URL of a console (http://%s), auto or off", a.url, defaultConsole)
 	}
 	return c, nil
+}
+
+// found is a console that runs on the cluster, where none was named; nil: none, so the
+// log.
+func (a *apiFlags) found(ctx context.Context, l *logbook) *apiClient {
+	if a.url != apiAuto {
+		return nil
+	}
+	base := findConsole(ctx, l, a.token != "")
+	if base == "" {
+		return nil
+	}
+	return &apiClient{base: base, token: a.token, found: true}
+}
+
+// noConsole refuses a named console for what no console answers.
+func (a *apiFlags) noConsole(what string) error {
+	if c, err := a.named(); err != nil || c == nil {
+		return err
+	}
+	return usage("%s reads the log, not a console: leave --api away, or say --api off", what)
 }
 
 // findConsole is a console that has announced itself; empty: there is none to ask.
@@ -89,20 +107,9 @@ func findConsole(ctx context.Context, l *logbook, elsewhere bool) string {
 func (c *apiClient) get(ctx context.Context, path string, query url.Values, take func(io.Reader) error) error {
 	ctx, cancel := context.WithTimeout(ctx, apiWithin)
 	defer cancel()
-	target := c.base + "/api/v1" + path
-	if len(query) > 0 {
-		target += "?" + query.Encode()
-	}
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, target, nil)
+	resp, err := c.ask(ctx, path, query, nil)
 	if err != nil {
 		return err
-	}
-	if c.token != "" {
-		r.Header.Set("Authorization", "Bearer "+c.token)
-	}
-	resp, err := http.DefaultClient.Do(r)
-	if err != nil {
-		return exit(exitUnreachable, "the console at %s doesn't answer: %w; `waybill console` starts one, --api off reads the log", c.base, err)
 	}
 	defer func() { _ = resp.Body.Close() }() // it was only read
 	body := io.LimitReader(resp.Body, apiMaxBytes)
@@ -110,6 +117,29 @@ func (c *apiClient) get(ctx context.Context, path string, query url.Values, take
 		return take(body)
 	}
 	return c.refused(resp.StatusCode, body)
+}
+
+// ask sends a question; whoever asks reads the answer, and closes it.
+func (c *apiClient) ask(ctx context.Context, path string, query url.Values, header http.Header) (*http.Response, error) {
+	target := c.base + "/api/v1" + path
+	if len(query) > 0 {
+		target += "?" + query.Encode()
+	}
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, target, nil)
+	if err != nil {
+		return nil, err
+	}
+	for name, values := range header {
+		r.Header[name] = values
+	}
+	if c.token != "" {
+		r.Header.Set("Authorization", "Bearer "+c.token)
+	}
+	resp, err := http.DefaultClient.Do(r)
+	if err != nil {
+		return nil, exit(exitUnreachable, "the console at %s doesn't answer: %w; `waybill console` starts one, --api off reads the log", c.base, err)
+	}
+	return resp, nil
 }
 
 // apiRefusal is a console's problem.
@@ -158,33 +188,11 @@ func (c *apiClient) fallBack(note io.Writer, err error) bool {
 // taskPath is the path of a task.
 func taskPath(id, rest string) string { return "/tasks/" + url.PathEscape(id) + rest }
 
-// upToNow asks for what the log holds now, or more.
-func (l *logbook) upToNow(ctx context.Context, id string) (url.Values, error) {
-	ends, err := l.ends(ctx, l.cfg.Namespace.Events())
-	if err != nil {
-		return nil, err
-	}
-	return url.Values{"min_offset": {strconv.FormatInt(ends[l.partition(id)], 10)}}, nil
-}
+// upToNow asks for what the log holds when the console is asked, or more.
+func upToNow() url.Values { return url.Values{"min_offset": {"end"}} }
 
-// upToNowAll is that of a list.
-func (l *logbook) upToNowAll(ctx context.Context) (string, error) {
-	ends, err := l.ends(ctx, l.cfg.Namespace.Events())
-	if err != nil {
-		return "", err
-	}
-	parts := make([]string, 0, len(ends))
-	for p, end := range ends {
-		parts = append(parts, fmt.Sprintf("%d:%d", p, end))
-	}
-	return strings.Join(parts, ","), nil
-}
-
-// fetch asks for one task's view.
-func (c *apiClient) fetch(ctx context.Context, l *logbook, id string) (v events.TaskView, err error) {
-	q, err := l.upToNow(ctx, id)
-	if err == nil {
-		err = c.get(ctx, taskPath(id, ""), q, decode(&v))
-	}
+// task asks for one task's view.
+func (c *apiClient) task(ctx context.Context, id string) (v events.TaskView, err error) {
+	err = c.get(ctx, taskPath(id, ""), upToNow(), decode(&v))
 	return v, err
 }

@@ -17,14 +17,32 @@ import (
 // `waybill export` wrote, without a broker.
 type historyTool struct {
 	tool
-	api  apiFlags
 	file string
 }
 
 func (t *historyTool) flags(cmd *cobra.Command) {
 	t.tool.flags(cmd)
-	t.api.flags(cmd)
 	cmd.Flags().StringVar(&t.file, "file", "", "read what `waybill export` wrote (-: standard input) instead of the log")
+}
+
+// askingTool is one about one task, of which a console knows the events.
+type askingTool struct {
+	historyTool
+	api apiFlags
+}
+
+func (t *askingTool) flags(cmd *cobra.Command) {
+	t.historyTool.flags(cmd)
+	t.api.flags(cmd)
+}
+
+// named is the console that the user named; nil: none.
+func (t *askingTool) named() (*apiClient, error) {
+	c, err := t.api.named()
+	if c != nil && t.file != "" {
+		return nil, usage("--file reads a file, and --api asks a console: one of them")
+	}
+	return c, err
 }
 
 // eventSource is where events come from.
@@ -70,8 +88,17 @@ type logHistory struct {
 func (h *logHistory) read(ctx context.Context, id string, fn func(*events.Record) error) (err error) {
 	var in kafka.Range
 	if id != "" && h.console != nil {
-		err := h.ofTask(ctx, id, fn)
-		if err == nil || !h.console.fallBack(h.note, err) {
+		records, _, err := h.console.history(ctx, id)
+		if err == nil {
+			for i := range records {
+				h.places = map[int32]place{records[i].Partition: {records[i].Offset + 1, records[i].Time}}
+				if err := fn(&records[i]); err != nil {
+					return err
+				}
+			}
+			return nil
+		}
+		if !h.console.fallBack(h.note, err) {
 			return err
 		}
 	}
@@ -80,36 +107,6 @@ func (h *logHistory) read(ctx context.Context, id string, fn func(*events.Record
 	}
 	h.places, err = h.logbook.read(ctx, h.cfg.Namespace.Events(), in, fn)
 	return err
-}
-
-// ofTask reads the events of one task, which a console finds by their offsets. None
-// is given to fn before all were read.
-func (h *logHistory) ofTask(ctx context.Context, id string, fn func(*events.Record) error) error {
-	q, err := h.upToNow(ctx, id)
-	if err != nil {
-		return err
-	}
-	var records []events.Record
-	err = h.console.get(ctx, taskPath(id, "/export"), q, func(body io.Reader) error {
-		r, err := replay.NewReader(body)
-		if err != nil {
-			return err
-		}
-		return r.Each(func(record *events.Record) error {
-			records = append(records, *record)
-			return nil
-		})
-	})
-	if err != nil {
-		return err
-	}
-	for i := range records {
-		if err := fn(&records[i]); err != nil {
-			return err
-		}
-		h.places = map[int32]place{records[i].Partition: {records[i].Offset + 1, records[i].Time}}
-	}
-	return nil
 }
 
 func (h *logHistory) head() replay.Head {
@@ -164,18 +161,22 @@ func (h *fileHistory) warnings() io.Writer { return h.note }
 func (h *fileHistory) close() {}
 
 // openOne begins a tool about one task.
-func (t *historyTool) openOne(cmd *cobra.Command, args []string) (id string, h eventSource, err error) {
+func (t *askingTool) openOne(cmd *cobra.Command, args []string) (id string, h eventSource, err error) {
 	if id, err = idArgument(args); err != nil {
 		return "", nil, err
+	}
+	c, err := t.named()
+	switch {
+	case err != nil:
+		return "", nil, err
+	case c != nil:
+		return id, &askedHistory{console: c, note: cmd.ErrOrStderr()}, nil
 	}
 	if h, err = t.openHistory(cmd); err != nil {
 		return "", nil, err
 	}
 	if l, is := h.(*logHistory); is {
-		if l.console, err = t.api.client(cmd.Context(), l.logbook); err != nil {
-			h.close()
-			return "", nil, err
-		}
+		l.console = t.api.found(cmd.Context(), l.logbook)
 	}
 	return id, h, nil
 }

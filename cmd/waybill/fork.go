@@ -17,23 +17,18 @@ import (
 
 // forkFlags are those of every fork.
 type forkFlags struct {
-	historyTool
 	workflow string
 	assume   string
 }
 
 func (o *forkFlags) flags(cmd *cobra.Command) {
-	o.historyTool.flags(cmd)
 	cmd.Flags().StringVar(&o.workflow, "workflow", "", "the definition's file")
 	cmd.Flags().StringVar(&o.assume, "assume", string(replay.AssumeCompleted),
 		fmt.Sprintf("the answer to attempts of which none is recorded: one of %v", replay.Assumes))
 }
 
-// begin takes the settings and compiles the definition.
-func (o *forkFlags) begin(cmd *cobra.Command) (*workflow.Program, error) {
-	if err := o.historyTool.begin(cmd); err != nil {
-		return nil, err
-	}
+// program checks the flags and compiles the definition.
+func (o *forkFlags) program() (*workflow.Program, error) {
 	if !slices.Contains(replay.Assumes, replay.Assume(o.assume)) {
 		return nil, usage("--assume %q: one of %v", o.assume, replay.Assumes)
 	}
@@ -57,6 +52,7 @@ func compileFile(path string) (*workflow.Program, error) {
 }
 
 type forkOptions struct {
+	askingTool
 	forkFlags
 	at uint64
 }
@@ -76,13 +72,17 @@ after the fork are left out. In the midst of a decision the fork is before it.`,
 		Args: arguments("a task's id"),
 		RunE: func(cmd *cobra.Command, args []string) error { return runFork(cmd, &o, args) },
 	}
+	o.askingTool.flags(cmd)
 	o.forkFlags.flags(cmd)
 	cmd.Flags().Uint64Var(&o.at, "at", 0, "the last event that both courses have (default: the task's last)")
 	return cmd
 }
 
 func runFork(cmd *cobra.Command, o *forkOptions, args []string) error {
-	program, err := o.begin(cmd)
+	if err := o.begin(cmd); err != nil {
+		return err
+	}
+	program, err := o.program()
 	if err != nil {
 		return err
 	}

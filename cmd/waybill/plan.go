@@ -14,6 +14,7 @@ import (
 )
 
 type planOptions struct {
+	historyTool
 	forkFlags
 	old      string
 	finished int
@@ -34,6 +35,7 @@ What isn't recorded, and of an open task that is all that comes, is answered as 
 		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error { return runPlan(cmd, &o) },
 	}
+	o.historyTool.flags(cmd)
 	o.forkFlags.flags(cmd)
 	f := cmd.Flags()
 	f.IntVar(&o.finished, "finished", 0, "the last so many tasks that ended, instead of the open ones")
@@ -54,7 +56,10 @@ type planned struct {
 }
 
 func runPlan(cmd *cobra.Command, o *planOptions) error {
-	program, err := o.begin(cmd)
+	if err := o.begin(cmd); err != nil {
+		return err
+	}
+	program, err := o.program()
 	if err != nil {
 		return err
 	}

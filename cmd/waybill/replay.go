@@ -16,7 +16,7 @@ import (
 )
 
 type replayOptions struct {
-	historyTool
+	askingTool
 	limit
 	until  string
 	at     string
@@ -41,7 +41,7 @@ With --file it reads what ` + "`waybill export`" + ` wrote, and needs no broker.
 		Args: replayArguments,
 		RunE: func(cmd *cobra.Command, args []string) error { return runReplay(cmd, &o, args) },
 	}
-	o.historyTool.flags(cmd)
+	o.askingTool.flags(cmd)
 	o.limit.flags(cmd)
 	f := cmd.Flags()
 	f.StringVar(&o.until, "until", "", "with ID: end after SEQ, offset:N, or an instant as in RFC 3339")
@@ -173,6 +173,9 @@ func runReplayAt(cmd *cobra.Command, o *replayOptions) error {
 	}
 	if o.until != "" || o.states {
 		return usage("--until and --states go with a task's id")
+	}
+	if err := o.api.noConsole("replay --at"); err != nil {
+		return err
 	}
 	if err := checkStates(o.state); err != nil {
 		return err

@@ -98,21 +98,20 @@ func runTaskGet(cmd *cobra.Command, o *taskGetOptions, args []string) error {
 	if err != nil {
 		return err
 	}
+	c, err := o.api.named()
+	if err != nil {
+		return err
+	}
+	if c != nil {
+		return o.ask(cmd, c, id)
+	}
 	l, err := o.open(cmd)
 	if err != nil {
 		return err
 	}
 	defer l.close()
-	c, err := o.api.client(cmd.Context(), l)
-	if err != nil {
-		return err
-	}
-	if c != nil {
-		v, err := c.fetch(cmd.Context(), l, id)
-		if err == nil {
-			return o.printObject(cmd.OutOrStdout(), v, func(out io.Writer) error { return taskTable(out, v) })
-		}
-		if !c.fallBack(l.note, err) {
+	if c := o.api.found(cmd.Context(), l); c != nil {
+		if err := o.ask(cmd, c, id); err == nil || !c.fallBack(l.note, err) {
 			return err
 		}
 	}
@@ -123,6 +122,15 @@ func runTaskGet(cmd *cobra.Command, o *taskGetOptions, args []string) error {
 	}
 	w.fold.warn(l.note)
 	return o.printTask(cmd, w, id)
+}
+
+// ask has a console answer.
+func (o *taskGetOptions) ask(cmd *cobra.Command, c *apiClient, id string) error {
+	v, err := c.task(cmd.Context(), id)
+	if err != nil {
+		return err
+	}
+	return o.printObject(cmd.OutOrStdout(), v, func(out io.Writer) error { return taskTable(out, v) })
 }
 
 // printTask prints a task as a waiter knows it.

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/kafka"
@@ -39,7 +40,8 @@ func newTaskList() *cobra.Command {
 		Use:   "list",
 		Short: "List tasks, the newest first",
 		Long: `List tasks, the newest first. A table is asked of a console, where one runs. Else, and as json
-and jsonl with everything about each task, it is read from the events topic, from its start.`,
+and jsonl with everything about each task, it is read from the events topic, from its start. A
+console that --api names is asked for json and jsonl too, task by task.`,
 		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error { return runTaskList(cmd, &o) },
 	}
@@ -68,19 +70,21 @@ func runTaskList(cmd *cobra.Command, o *taskListOptions) error {
 	if err := o.check(); err != nil {
 		return err
 	}
+	c, err := o.api.named()
+	if err != nil {
+		return err
+	}
+	if c != nil {
+		return o.ask(cmd, c, from)
+	}
 	l, err := o.open(cmd)
 	if err != nil {
 		return err
 	}
 	defer l.close()
 	if o.format == formatTable {
-		c, err := o.api.client(cmd.Context(), l)
-		if err != nil {
-			return err
-		}
-		if c != nil {
-			err := o.ask(cmd, c, l, from)
-			if err == nil || !c.fallBack(l.note, err) {
+		if c := o.api.found(cmd.Context(), l); c != nil {
+			if err := o.ask(cmd, c, from); err == nil || !c.fallBack(l.note, err) {
 				return err
 			}
 		}
@@ -204,17 +208,24 @@ type summaries struct {
 }
 
 // ask has a console make the list.
-func (o *taskListOptions) ask(cmd *cobra.Command, c *apiClient, l *logbook, from time.Time) error {
-	floor, err := l.upToNowAll(cmd.Context())
+func (o *taskListOptions) ask(cmd *cobra.Command, c *apiClient, from time.Time) error {
+	q := upToNow()
+	q.Set("filter", o.filter(from))
+	list, more, err := o.pages(cmd.Context(), c, q)
 	if err != nil {
 		return err
 	}
-	list, more, err := o.pages(cmd.Context(), c, url.Values{"filter": {o.filter(from)}, "min_offset": {floor}})
-	if err != nil {
-		return err
+	var whole []events.TaskView
+	if o.format != formatTable {
+		if whole, err = c.tasks(cmd.Context(), list); err != nil {
+			return err
+		}
 	}
 	if more {
-		fmt.Fprintf(l.note, "%d tasks, the newest; --limit 0 shows all\n", len(list))
+		fmt.Fprintf(cmd.ErrOrStderr(), "%d tasks, the newest; --limit 0 shows all\n", len(list))
+	}
+	if o.format != formatTable {
+		return printList(&o.output, cmd.OutOrStdout(), taskHead, whole, taskRow)
 	}
 	return printList(&o.output, cmd.OutOrStdout(), taskHead, list, func(v events.SummaryView) []string {
 		code := ""
@@ -224,6 +235,23 @@ func (o *taskListOptions) ask(cmd *cobra.Command, c *apiClient, l *logbook, from
 		return []string{v.ID, v.Workflow + "/" + strconv.Itoa(v.Version), string(v.State), strconv.Itoa(v.FailureCount),
 			tableTime(v.SubmittedAt), tableTime(v.UpdatedAt), code}
 	})
+}
+
+// askedAtOnce is how many tasks are asked for at the same time.
+const askedAtOnce = 8
+
+// tasks asks for everything about each task of a list.
+func (c *apiClient) tasks(ctx context.Context, list []events.SummaryView) ([]events.TaskView, error) {
+	whole := make([]events.TaskView, len(list))
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(askedAtOnce)
+	for i := range list {
+		g.Go(func() (err error) {
+			whole[i], err = c.task(ctx, list[i].ID)
+			return err
+		})
+	}
+	return whole, g.Wait()
 }
 
 // pages goes through the pages, to the limit.

@@ -11,7 +11,7 @@ import (
 )
 
 type timelineOptions struct {
-	historyTool
+	askingTool
 	follow bool
 }
 
@@ -61,6 +61,9 @@ func runTimeline(cmd *cobra.Command, o *timelineOptions, args []string) error {
 	if err := t.show(cmd.OutOrStdout()); err != nil || !o.follow {
 		return err
 	}
+	if h, asked := h.(*askedHistory); asked {
+		return t.stream(cmd.Context(), h, cmd.OutOrStdout())
+	}
 	return t.tail(cmd.Context(), h.(*logHistory), cmd.OutOrStdout())
 }
 
@@ -84,11 +87,16 @@ func (t *timeline) add(r *events.Record) {
 		noEvent(t.note, r, err)
 		return
 	}
+	if _, err := time.Parse(time.RFC3339, line.At); err != nil && t.options.format == formatTable {
+		line.At = r.Time.UTC().Format(events.TimeLayout)
+	}
+	t.take(line)
+}
+
+// take takes a line.
+func (t *timeline) take(line events.Line) {
 	if t.options.format == formatTable {
 		line.Type, line.Step = printable(line.Type), printable(line.Step)
-		if _, err := time.Parse(time.RFC3339, line.At); err != nil {
-			line.At = r.Time.UTC().Format(events.TimeLayout)
-		}
 	}
 	t.lines = append(t.lines, line)
 	switch shortType(line.Type) {
@@ -107,6 +115,14 @@ func (t *timeline) show(out io.Writer) error {
 		return printTimelineFrom(out, t.lines, from)
 	}
 	return printList(&t.options.output, out, "", t.lines[from:], nil)
+}
+
+// stream shows what a console tells of as it comes, until the task has ended or is held.
+func (t *timeline) stream(ctx context.Context, h *askedHistory, out io.Writer) error {
+	return h.follow(ctx, t.id, func(line events.Line) error {
+		t.take(line)
+		return t.show(out)
+	}, func() bool { return t.ended })
 }
 
 // tail shows what comes, until the task has ended or is held.

@@ -97,8 +97,9 @@ func (o *topOptions) client(cmd *cobra.Command) (*apiClient, error) {
 	if o.api.url == apiOff {
 		return nil, usage("top asks a console: name one with --api")
 	}
-	if o.api.url != apiAuto {
-		return o.api.client(cmd.Context(), nil)
+	c, err := o.api.named()
+	if err != nil || c != nil {
+		return c, err
 	}
 	t := tool{connection: o.connection}
 	l, err := t.open(cmd)
@@ -106,8 +107,7 @@ func (o *topOptions) client(cmd *cobra.Command) (*apiClient, error) {
 		return nil, err
 	}
 	defer l.close()
-	c, err := o.api.client(cmd.Context(), l)
-	if err == nil && c == nil {
+	if c = o.api.found(cmd.Context(), l); c == nil {
 		err = exit(exitUnreachable, "no console runs that can be asked: start one with `waybill console`, or name one with --api URL")
 	}
 	return c, err

@@ -14,7 +14,7 @@ import (
 )
 
 func newTaskWhy() *cobra.Command {
-	var t historyTool
+	var t askingTool
 	cmd := &cobra.Command{
 		Use:   "why ID",
 		Short: "Say why a task doesn't advance, since when, and what would move it",
@@ -28,9 +28,16 @@ one that is hindered most; the others are listed. With --file nothing is known o
 	return cmd
 }
 
-func runTaskWhy(cmd *cobra.Command, t *historyTool, args []string) error {
+func runTaskWhy(cmd *cobra.Command, t *askingTool, args []string) error {
 	if err := t.begin(cmd); err != nil {
 		return err
+	}
+	c, err := t.named()
+	if err != nil {
+		return err
+	}
+	if c != nil {
+		return t.askWhy(cmd, c, args)
 	}
 	id, h, err := t.openOne(cmd, args)
 	if err != nil {
@@ -62,6 +69,19 @@ func runTaskWhy(cmd *cobra.Command, t *historyTool, args []string) error {
 		}
 	}
 	w := replay.Explain(task, poison, agents, time.Now())
+	return t.printObject(cmd.OutOrStdout(), w, func(out io.Writer) error { return whyTable(out, w) })
+}
+
+// askWhy has a console explain: it knows of the agents, too.
+func (t *askingTool) askWhy(cmd *cobra.Command, c *apiClient, args []string) error {
+	id, err := idArgument(args)
+	if err != nil {
+		return err
+	}
+	w := &replay.Why{}
+	if err := c.get(cmd.Context(), taskPath(id, "/why"), upToNow(), decode(w)); err != nil {
+		return err
+	}
 	return t.printObject(cmd.OutOrStdout(), w, func(out io.Writer) error { return whyTable(out, w) })
 }
 

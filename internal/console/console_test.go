@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -277,6 +278,23 @@ func TestMinOffset(t *testing.T) {
 		t.Errorf("%d %s", r.status, r.body)
 	}
 	if r := ask(t, s, http.MethodGet, fmt.Sprintf("%s/tasks?min_offset=%d:%d", api, p, last.Offset+1), ""); r.status != http.StatusOK {
+		t.Errorf("%d %s", r.status, r.body)
+	}
+	// The log's end is asked for with each question, and waited for: here nobody comes that far.
+	w.more = 5
+	var behind [2]reply
+	var asking sync.WaitGroup // each waits for as long as a console does
+	for i, path := range []string{path, api + "/tasks"} {
+		asking.Go(func() { behind[i] = ask(t, s, http.MethodGet, path+"?min_offset=end", "") })
+	}
+	asking.Wait()
+	for _, r := range behind {
+		if got := problem(t, r, http.StatusServiceUnavailable); got.Type != problemTypes+"behind" {
+			t.Errorf("%+v", got)
+		}
+	}
+	w.more = 0
+	if r := ask(t, s, http.MethodGet, path+"?min_offset=end", ""); r.status != http.StatusOK {
 		t.Errorf("%d %s", r.status, r.body)
 	}
 	r := ask(t, s, http.MethodGet, path+"?min_offset=1000000", "")

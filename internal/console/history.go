@@ -30,17 +30,45 @@ func (c *call) history(params ...string) (h *history, done bool, err error) {
 	if done || err != nil {
 		return nil, done, err
 	}
-	if text := c.r.URL.Query().Get("min_offset"); text != "" {
-		offset, err := strconv.ParseInt(text, 10, 64)
-		if err != nil || offset < 0 {
-			return nil, false, badRequest("min_offset %q: an offset, as as_of has it", printable(text))
-		}
-		if err := c.awaitOffset(c.r.Context(), p, offset); err != nil {
-			return nil, false, err
-		}
+	offset, err := c.minOffset(p)
+	if err == nil && offset > 0 {
+		err = c.awaitOffset(c.r.Context(), p, offset)
+	}
+	if err != nil {
+		return nil, false, err
 	}
 	h, err = c.read(id, p)
 	return h, false, err
+}
+
+// minOffset reads min_offset of a question about one task, which is in a partition: an
+// offset, or the log's end as of now.
+func (c *call) minOffset(p int32) (int64, error) {
+	text := c.r.URL.Query().Get("min_offset")
+	switch text {
+	case "":
+		return 0, nil
+	case logEnd:
+		ends, err := c.ends()
+		return ends[p], err
+	}
+	offset, err := strconv.ParseInt(text, 10, 64)
+	if err != nil || offset < 0 {
+		return 0, badRequest("min_offset %q: an offset, as as_of has it, or %s", printable(text), logEnd)
+	}
+	return offset, nil
+}
+
+// logEnd, as min_offset, is where the log ends when it is asked.
+const logEnd = "end"
+
+// ends is where each partition of events ends now.
+func (c *call) ends() (map[int32]int64, error) {
+	ends, err := c.cfg.Log.Ends(c.r.Context())
+	if err != nil {
+		return nil, unavailable("where the log ends: %v", err)
+	}
+	return ends, nil
 }
 
 // taskHere is the task that a request is about, if its partition is read here. done:

@@ -104,11 +104,15 @@ func (c *call) knows(names ...string) error {
 	return nil
 }
 
-// minOffsets reads min_offset of a list: PARTITION:OFFSET, several with commas.
+// minOffsets reads min_offset of a list: PARTITION:OFFSET, several with commas, or the
+// log's end as of now, of all partitions.
 func (c *call) minOffsets() (map[int32]int64, error) {
 	text := c.r.URL.Query().Get("min_offset")
-	if text == "" {
+	switch text {
+	case "":
 		return nil, nil
+	case logEnd:
+		return c.ends()
 	}
 	floor, err := parseOffsets(text, c.cfg.Partitions)
 	if err != nil {

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -18,15 +19,18 @@ type document struct {
 }
 
 type operation struct {
-	Role       string `json:"x-role"`
-	Parameters []struct {
-		Name, In string
-	} `json:"parameters"`
-	Responses map[string]struct {
+	Role       string      `json:"x-role"`
+	Parameters []parameter `json:"parameters"`
+	Responses  map[string]struct {
 		Content map[string]struct {
 			Schema *schema `json:"schema"`
 		} `json:"content"`
 	} `json:"responses"`
+}
+
+type parameter struct {
+	Name, In string
+	Schema   *schema `json:"schema"`
 }
 
 // schema is the part of JSON Schema that the document uses.
@@ -34,6 +38,7 @@ type schema struct {
 	Ref        string             `json:"$ref"`
 	Type       any                `json:"type"`
 	Enum       []string           `json:"enum"`
+	Pattern    string             `json:"pattern"`
 	Properties map[string]*schema `json:"properties"`
 	Required   []string           `json:"required"`
 	Additional json.RawMessage    `json:"additionalProperties"`
@@ -102,6 +107,41 @@ func sameWords(a, b string) bool {
 		return list
 	}
 	return slices.Equal(words(a), words(b))
+}
+
+// Whoever takes min_offset takes what its pattern in the document has, the log's end
+// among it, and refuses what it doesn't.
+func TestOpenAPIHasTheOffsets(t *testing.T) {
+	w := newWorld(t)
+	s := w.console(t, nil)
+	id, checked := w.some(t, "processed").ID, 0
+	d := readDocument(t)
+	for route, methods := range d.Paths {
+		i := slices.IndexFunc(methods["get"].Parameters, func(p parameter) bool { return p.Name == "min_offset" })
+		if i < 0 || strings.HasSuffix(route, "/events") { // a stream; TestStreams
+			continue
+		}
+		pattern := regexp.MustCompile(methods["get"].Parameters[i].Schema.Pattern)
+		path := strings.Replace(route, "{id}", id, 1) + "?min_offset="
+		for _, text := range []string{logEnd, "1", "1:1", "0:1,1:2", "", "-1", "1:", "End", "end,0:1", "latest"} {
+			r := ask(t, s, http.MethodGet, path+text, "")
+			want := http.StatusOK
+			if text != "" && !pattern.MatchString(text) {
+				want = http.StatusBadRequest
+			}
+			if r.status != want {
+				t.Errorf("%s%s: %d, want %d by the pattern %s: %s", path, text, r.status, want, pattern, r.body)
+			}
+			d.fits(t, http.MethodGet, route, r)
+		}
+		if !pattern.MatchString(logEnd) {
+			t.Errorf("%s: the pattern %s has no %q", route, pattern, logEnd)
+		}
+		checked++
+	}
+	if checked < 5 {
+		t.Errorf("%d paths take min_offset: too few", checked)
+	}
 }
 
 // fits says where an answer isn't what the document says of it.

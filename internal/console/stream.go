@@ -72,11 +72,13 @@ func (s *stream) send(text []byte) error {
 // event writes a line of a timeline as an event with an id to go on after. Data of
 // an event is JSON on one line.
 func appendEvent(dst *bytes.Buffer, id string, line events.Line) error {
-	data, err := json.Marshal(line)
-	if err != nil {
+	fmt.Fprintf(dst, "id: %s\nevent: %s\ndata: ", id, oneLine(line.Type))
+	e := json.NewEncoder(dst)
+	e.SetEscapeHTML(false) // as the other answers have it
+	if err := e.Encode(line); err != nil {
 		return err
 	}
-	fmt.Fprintf(dst, "id: %s\nevent: %s\ndata: %s\n\n", id, oneLine(line.Type), data)
+	dst.WriteByte('\n')
 	return nil
 }
 
@@ -198,9 +200,9 @@ func (c *call) events() (any, error) {
 	if err := c.knows("after"); err != nil {
 		return nil, err
 	}
-	from, err := c.cfg.Log.Ends(c.r.Context())
+	from, err := c.ends()
 	if err != nil {
-		return nil, unavailable("where the log ends: %v", err)
+		return nil, err
 	}
 	text, name := c.r.Header.Get(lastEventID), lastEventID
 	if text == "" {

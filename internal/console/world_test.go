@@ -30,6 +30,7 @@ type world struct {
 	other      map[string][]events.Record
 	tasks      map[string]*events.Task
 	now        time.Time
+	more       int64 // records of each partition that nobody has read yet
 
 	mu      sync.Mutex
 	urls    map[int32]string
@@ -210,7 +211,7 @@ func (w *world) Ends(context.Context) (map[int32]int64, error) {
 	for p := range w.partitions {
 		ends[p] = 0
 		if rs := w.records[p]; len(rs) > 0 {
-			ends[p] = rs[len(rs)-1].Offset + 1
+			ends[p] = rs[len(rs)-1].Offset + 1 + w.more
 		}
 	}
 	return ends, nil
