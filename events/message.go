@@ -208,6 +208,23 @@ type Alert struct {
 	At      time.Time
 }
 
+// AlertOfHold is what operators are told of an event that holds its task. ending is what
+// the task was being undone for (Task.Ending); empty: it wasn't.
+func AlertOfHold(e *Event, f *TaskHeld, ending TaskState) *Alert {
+	a := &Alert{Task: e.Task, Seq: e.Seq, At: e.At, Message: "task held"}
+	if err := f.Error; err != nil {
+		a.Code, a.Step = err.Code, err.Step
+		a.Message = err.Message
+		if a.Message == "" {
+			a.Message = err.Code
+		}
+	}
+	if ending != "" {
+		a.Message = "an undo can't be done: " + a.Message
+	}
+	return a
+}
+
 func (a *Alert) fields(c *codec) {
 	c.str("task", &a.Task)
 	c.seq("seq", &a.Seq)

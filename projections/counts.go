@@ -25,9 +25,9 @@ type Counts struct {
 	OldestDue time.Time                             // of the armed timers of all tasks the earliest; zero: none is armed
 }
 
-// rowsFormat is that of the rows, the index and the tally. A partition that has another,
+// rowsFormat is that of the rows, the index, the alerts and the tally. A partition that has another,
 // or none, is read again from the log.
-const rowsFormat = 1
+const rowsFormat = 2
 
 // tally is what is counted of the rows, as it is stored.
 type tally struct {
@@ -42,6 +42,8 @@ type tally struct {
 	// DueFrom: no timer is due before it. What was deleted lies there, and isn't to be
 	// gone through again.
 	DueFrom int64 `json:"due_from,omitempty"`
+	// PastAlerts is how many of them are kept.
+	PastAlerts int64 `json:"past_alerts,omitempty"`
 }
 
 // workflowKey is the name of a workflow's version in Counts.

@@ -103,6 +103,11 @@
 //	                    second, as posted by the Save at that offset: each by its millisecond
 //	                    and its id, with the length before
 //	kind 'D' <due, 8 bytes> <task>      an open task, by when its earliest timer is due, in Unix milliseconds
+//	kind 'L' <offset>   an open alert, by the event that held its task, the newest first: the
+//	                    offset as what it is short of the largest (8 bytes), the instant in ms
+//	                    (8 bytes) and JSON
+//	kind 'P' <offset>   a past alert, likewise
+//	kind 'h' <task>     the offset of its open alert (8 bytes)
 //	kind 'N'            the tally of the rows (JSON): tasks by workflow and state, last claim, the
 //	                    offset and format of rows and index
 //

@@ -84,3 +84,10 @@ func (t *Timelines) SaveAsOlderBuild(next int64) error {
 	t.v.next = next
 	return t.v.save(1, func(*pebble.Batch) error { return nil })
 }
+
+// KeepPastAlerts changes how many past alerts are kept of a partition, until it is undone.
+func KeepPastAlerts(most int) (undo func()) {
+	was := mostPastAlerts
+	mostPastAlerts = int64(most)
+	return func() { mostPastAlerts = was }
+}

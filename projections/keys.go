@@ -24,6 +24,9 @@ const (
 	kindPosting  = 'J'
 	kindDue      = 'D'
 	kindTally    = 'N'
+	kindHold     = 'h' // where the open alert of a task is
+	kindAlert    = 'L' // open ones
+	kindPast     = 'P'
 )
 
 // viewLetters are the views as keys name them.

@@ -35,6 +35,7 @@ type row struct {
 	touched bool
 	changed bool // sum has, since the last Save
 	bytes   int  // of the stored form
+	held    *holds
 }
 
 func newRows() rows {
@@ -107,6 +108,10 @@ func (rs *rows) touch(r *row) {
 // fold takes an event to a row. What can't be read stops the row (events.Summary.Stopped).
 func (rs *rows) fold(r *row, rec *events.Record, ceType string, seq uint64) {
 	e, err := rs.reader.DecodeNamed(rec, ceType, seq)
+	was := events.TaskState("")
+	if r.sum != nil {
+		was = r.sum.State
+	}
 	switch {
 	case r.sum == nil && (err != nil || seq != 1):
 		return
@@ -121,7 +126,9 @@ func (rs *rows) fold(r *row, rec *events.Record, ceType string, seq uint64) {
 	case err != nil:
 		r.sum.Stop(seq)
 	default:
-		r.sum.Evolve(e)
+		if r.sum.Evolve(e); r.sum.Stopped == 0 {
+			r.note(e, was, rec.Offset, ceType)
+		}
 	}
 	r.changed = true
 }
@@ -142,9 +149,14 @@ func (t *Timelines) saveRows(b *pebble.Batch) (*indexWriter, error) {
 		set:    func(key, value []byte) error { return b.Set(key, value, nil) },
 		remove: func(key []byte) error { return b.Delete(key, nil) }}
 	var key []byte
+	var past []int64
 	for _, r := range rs.touched {
 		if !r.changed {
 			continue
+		}
+		var err error
+		if past, err = t.saveHolds(b, r, past); err != nil {
+			return nil, err
 		}
 		data := r.sum.Encode()
 		key = t.v.keys.appendKey(key[:0], kindRow, r.task)
@@ -161,6 +173,9 @@ func (t *Timelines) saveRows(b *pebble.Batch) (*indexWriter, error) {
 		r.was, r.stored, r.changed, r.bytes = is, true, false, len(data)
 	}
 	if err := w.finish(t.v.next); err != nil {
+		return nil, err
+	}
+	if err := t.prune(b, past); err != nil {
 		return nil, err
 	}
 	rs.tally.Next = t.v.next
@@ -263,6 +278,15 @@ func (t *Timelines) digestRows(d digest) error {
 	}
 	if err := t.v.each(kindDue, func(rest string, _ []byte) error { sum.add([]byte("due " + rest)); return nil }); err != nil {
 		return err
+	}
+	for _, kind := range [...]byte{kindHold, kindAlert, kindPast} {
+		err := t.v.each(kind, func(rest string, data []byte) error {
+			sum.add(fmt.Appendf(nil, "%c %x %s", kind, rest, data))
+			return nil
+		})
+		if err != nil {
+			return err
+		}
 	}
 	d.add(fmt.Append(nil, sum))
 	counted := maps.Clone(t.rows.tally.Workflows)

@@ -15,7 +15,8 @@ func (d *decider) tell(e *events.Event) {
 		return
 	}
 	if h, ok := e.Fact.(*events.TaskHeld); ok {
-		d.alert(e, h.Error)
+		a := events.AlertOfHold(e, h, t.Ending)
+		d.Records = append(d.Records, a.Record(d.env.Namespace, d.env.Source, e.ID(d.env.Partition)))
 	}
 	if t.ReplyTo == "" {
 		return
@@ -38,21 +39,6 @@ func (d *decider) notifyPresent(replyTo string) {
 		n.At = d.now
 	}
 	d.Records = append(d.Records, n.Record(d.env.Namespace, d.env.Source, replyTo, events.TaskEventID(t.ID, t.StatusSeq)))
-}
-
-func (d *decider) alert(e *events.Event, err *events.Error) {
-	a := &events.Alert{Task: e.Task, Seq: e.Seq, At: e.At, Message: "task held"}
-	if err != nil {
-		a.Code, a.Step = err.Code, err.Step
-		a.Message = err.Message
-		if a.Message == "" {
-			a.Message = err.Code
-		}
-	}
-	if d.Task.Ending != "" {
-		a.Message = "an undo can't be done: " + a.Message
-	}
-	d.Records = append(d.Records, a.Record(d.env.Namespace, d.env.Source, e.ID(d.env.Partition)))
 }
 
 func (d *decider) answer(x *events.Control, seq uint64, refusal string) {

@@ -1,8 +1,12 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
+	"io"
+	"net/url"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -19,6 +23,8 @@ type alertsOptions struct {
 	tool
 	since
 	limit
+	api    apiFlags
+	open   bool
 	follow bool
 }
 
@@ -28,14 +34,19 @@ func newAlerts() *cobra.Command {
 		Use:   "alerts",
 		Short: "Show what waits for an operator, the newest first",
 		Long: `Show the alerts, the newest first: tasks that are held, definitions and topics that can't be used.
-They are events of the past: what was done about them is in the task's timeline. With --follow
-they are shown in their order, and new ones as they come, until interrupted.`,
+They are events of the past: what was done about them is in the task's timeline, and --open shows
+those of tasks that are held still. A console answers, where one runs: it keeps the alerts of held
+tasks for as long as they are. Else they are read from their topic, which keeps them for 30 days, and
+with --open from the events. With --follow they are shown in their order, and new ones as they come,
+until interrupted.`,
 		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error { return runAlerts(cmd, &o) },
 	}
 	o.tool.flags(cmd)
 	o.since.flags(cmd, "only those since")
 	o.limit.flags(cmd)
+	o.api.flags(cmd)
+	cmd.Flags().BoolVar(&o.open, "open", false, "only those of tasks that are held still")
 	cmd.Flags().BoolVar(&o.follow, "follow", false, "go on, with new ones as they come (as table or jsonl)")
 	return cmd
 }
@@ -47,6 +58,14 @@ func runAlerts(cmd *cobra.Command, o *alertsOptions) error {
 	if o.follow && o.format == formatJSON {
 		return usage("--follow has no end, and -o json is one value; take -o jsonl")
 	}
+	if o.follow && o.open {
+		return usage("--follow shows alerts as they come, and --open what became of them: one of the two")
+	}
+	if o.follow {
+		if err := o.api.noConsole("alerts --follow"); err != nil {
+			return err
+		}
+	}
 	if err := o.limit.check(&o.output); err != nil {
 		return err
 	}
@@ -54,11 +73,120 @@ func runAlerts(cmd *cobra.Command, o *alertsOptions) error {
 	if err != nil {
 		return err
 	}
-	l, err := o.open(cmd)
+	c, err := o.api.named()
+	if err != nil {
+		return err
+	}
+	if c != nil {
+		_, err := o.ask(cmd, c, from)
+		return err
+	}
+	l, err := o.tool.open(cmd)
 	if err != nil {
 		return err
 	}
 	defer l.close()
+	if c := o.api.found(cmd.Context(), l); c != nil && !o.follow {
+		answered, err := o.ask(cmd, c, from)
+		if answered || err != nil && !c.fallBack(l.note, err) {
+			return err
+		}
+	}
+	if o.open {
+		return o.readOpen(cmd, l, from)
+	}
+	return o.readTopic(cmd, l, from)
+}
+
+// noticesAsked is how many alerts or dead letters a console gives at once, at most.
+const noticesAsked = 1000
+
+// asking is the question for alerts or dead letters, as far back as the flags say.
+func (l *limit) asking(from time.Time) url.Values {
+	if from.IsZero() {
+		from = time.UnixMilli(0)
+	}
+	most := noticesAsked
+	if l.most > 0 {
+		most = min(most, l.most)
+	}
+	return url.Values{"since": {from.UTC().Format(time.RFC3339Nano)}, "limit": {strconv.Itoa(most)}}
+}
+
+// whole reports whether a console's answer is all that was asked for, and says on note
+// what it left off. The log has the rest, where no console was named.
+func (l *limit) whole(c *apiClient, note io.Writer, what string, n int, left int64) bool {
+	switch {
+	case left == 0:
+	case l.most > 0 && n >= l.most:
+		fmt.Fprintf(note, "%d of %d %s, the newest; --limit 0 shows all\n", n, int64(n)+left, what)
+	case c.found:
+		return false
+	default:
+		fmt.Fprintf(note, "%d of %d %s, the newest, which is what a console gives at once; --api off reads all in the log\n", n, int64(n)+left, what)
+	}
+	return true
+}
+
+// alertPage is a console's answer.
+type alertPage struct {
+	Alerts            []alert `json:"alerts"`
+	Left              int64   `json:"left_off"`
+	MissingPartitions []int32 `json:"missing_partitions"`
+}
+
+// ask has a console answer. It reports whether that was all.
+func (o *alertsOptions) ask(cmd *cobra.Command, c *apiClient, from time.Time) (answered bool, err error) {
+	q := o.asking(from)
+	q.Set("min_offset", "end")
+	if o.open {
+		q.Set("open", "true")
+	}
+	var page alertPage
+	if err := c.get(cmd.Context(), "/alerts", q, decode(&page)); err != nil {
+		return false, err
+	}
+	if len(page.MissingPartitions) > 0 {
+		return false, exit(exitUnreachable, "no console has the partitions %v at the moment", page.MissingPartitions)
+	}
+	if !o.whole(c, cmd.ErrOrStderr(), "alerts", len(page.Alerts), page.Left) {
+		return false, nil
+	}
+	return true, printList(&o.output, cmd.OutOrStdout(), alertHead, page.Alerts, alertRow)
+}
+
+// readOpen finds the alerts of tasks that are held still in the events.
+func (o *alertsOptions) readOpen(cmd *cobra.Command, l *logbook, from time.Time) error {
+	f, held := newFolding(), map[string]alert{}
+	_, err := l.read(cmd.Context(), l.cfg.Namespace.Events(), kafka.Range{}, func(r *events.Record) error {
+		f.add(r, nil)
+		e, err := events.DecodeEvent(r)
+		if err != nil || e.Task == "" {
+			return nil // the fold says so
+		}
+		t := f.tasks[e.Task]
+		if hold, is := e.Fact.(*events.TaskHeld); is && t != nil && t.Seq == e.Seq {
+			held[e.Task] = console.ViewAlert(events.AlertOfHold(e, hold, t.Ending), r)
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	f.warn(l.note)
+	var list []alert
+	for id, a := range held {
+		if f.tasks[id].State == events.StateError && compareInstants(a.At, timeText(from)) >= 0 {
+			list = append(list, a)
+		}
+	}
+	slices.SortFunc(list, func(a, b alert) int { return cmp.Or(compareInstants(b.At, a.At), cmp.Compare(a.Task, b.Task)) })
+	list = cut(&o.limit, l.note, "alerts", list)
+	return printList(&o.output, cmd.OutOrStdout(), alertHead, list, alertRow)
+}
+
+// readTopic reads the alerts' topic.
+func (o *alertsOptions) readTopic(cmd *cobra.Command, l *logbook, from time.Time) error {
 	var list []alert
 	take := func(r *events.Record) error {
 		if a, ok := l.readAlert(r); ok {

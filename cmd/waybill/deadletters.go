@@ -1,8 +1,10 @@
 package main
 
 import (
+	"io"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -19,6 +21,7 @@ type deadletterOptions struct {
 	tool
 	since
 	limit
+	api     apiFlags
 	reasons []string
 }
 
@@ -27,12 +30,15 @@ func newDeadletters() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "deadletters",
 		Short: "Show the records that could not be used, the newest first, with the reason",
-		Args:  noArguments,
-		RunE:  func(cmd *cobra.Command, _ []string) error { return runDeadletters(cmd, &o) },
+		Long: `Show the records that could not be used, the newest first, with the reason. A console answers,
+where one runs; else they are read from their topic.`,
+		Args: noArguments,
+		RunE: func(cmd *cobra.Command, _ []string) error { return runDeadletters(cmd, &o) },
 	}
 	o.tool.flags(cmd)
 	o.since.flags(cmd, "only those since")
 	o.limit.flags(cmd)
+	o.api.flags(cmd)
 	cmd.Flags().StringSliceVar(&o.reasons, "reason", nil, "only those with one of these reasons")
 	cmd.AddCommand(newRedrive())
 	return cmd
@@ -61,13 +67,51 @@ func runDeadletters(cmd *cobra.Command, o *deadletterOptions) error {
 	if err != nil {
 		return err
 	}
+	c, err := o.api.named()
+	if err != nil {
+		return err
+	}
+	if c != nil {
+		_, err := o.ask(cmd, c, from)
+		return err
+	}
 	l, err := o.open(cmd)
 	if err != nil {
 		return err
 	}
 	defer l.close()
+	if c := o.api.found(cmd.Context(), l); c != nil {
+		answered, err := o.ask(cmd, c, from)
+		if answered || err != nil && !c.fallBack(l.note, err) {
+			return err
+		}
+	}
+	return o.readTopic(cmd, l, from)
+}
+
+// ask has a console answer. It reports whether that was all.
+func (o *deadletterOptions) ask(cmd *cobra.Command, c *apiClient, from time.Time) (answered bool, err error) {
+	q := o.asking(from)
+	if len(o.reasons) > 0 {
+		q.Set("reason", strings.Join(o.reasons, ","))
+	}
+	var page struct {
+		Deadletters []deadletter `json:"deadletters"`
+		Left        int64        `json:"left_off"`
+	}
+	if err := c.get(cmd.Context(), "/deadletters", q, decode(&page)); err != nil {
+		return false, err
+	}
+	if !o.whole(c, cmd.ErrOrStderr(), "dead letters", len(page.Deadletters), page.Left) {
+		return false, nil
+	}
+	return true, o.print(cmd.OutOrStdout(), page.Deadletters)
+}
+
+// readTopic reads the dead letters' topic.
+func (o *deadletterOptions) readTopic(cmd *cobra.Command, l *logbook, from time.Time) error {
 	var list []deadletter
-	_, err = l.read(cmd.Context(), l.cfg.Namespace.Deadletters(), kafka.Range{Since: from}, func(r *events.Record) error {
+	_, err := l.read(cmd.Context(), l.cfg.Namespace.Deadletters(), kafka.Range{Since: from}, func(r *events.Record) error {
 		d := console.ViewDeadletter(r)
 		if len(o.reasons) == 0 || slices.Contains(o.reasons, d.Reason) {
 			list = append(list, d)
@@ -78,8 +122,11 @@ func runDeadletters(cmd *cobra.Command, o *deadletterOptions) error {
 		return err
 	}
 	slices.SortStableFunc(list, func(a, b deadletter) int { return compareInstants(b.At, a.At) })
-	list = cut(&o.limit, l.note, "dead letters", list)
-	return printList(&o.output, cmd.OutOrStdout(), "AT REASON ORIGIN KEY SIZE DETAIL", list, func(d deadletter) []string {
+	return o.print(cmd.OutOrStdout(), cut(&o.limit, l.note, "dead letters", list))
+}
+
+func (o *deadletterOptions) print(out io.Writer, list []deadletter) error {
+	return printList(&o.output, out, "AT REASON ORIGIN KEY SIZE DETAIL", list, func(d deadletter) []string {
 		return []string{tableTime(d.At), d.Reason, d.Origin, dash(shorten(d.Key, 40)), strconv.FormatInt(d.Size, 10), shorten(d.Detail, 120)}
 	})
 }

@@ -127,10 +127,7 @@ type overview struct {
 	partitions struct {
 		Partitions []console.PartitionView `json:"partitions"`
 	}
-	alerts struct {
-		Alerts []console.AlertView `json:"alerts"`
-		Left   int64               `json:"left_off"`
-	}
+	alerts alertPage
 }
 
 func (c *apiClient) overview(ctx context.Context) (*overview, error) {
@@ -215,7 +212,7 @@ func (v *overview) printPartitions(out io.Writer, _ *overview) error {
 func (v *overview) printAlerts(out io.Writer, _ *overview) error {
 	list := v.alerts.Alerts[:min(topAlerts, len(v.alerts.Alerts))]
 	if len(list) == 0 {
-		_, err := fmt.Fprintln(out, "No alerts in the last 24 hours.")
+		_, err := fmt.Fprintln(out, "No alerts are open, and there are none of the last 24 hours.")
 		return err
 	}
 	w := newTable(out, alertHead)

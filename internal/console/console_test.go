@@ -371,3 +371,67 @@ func TestSubmit(t *testing.T) {
 		t.Errorf("%d records written, want 2", w.writes())
 	}
 }
+
+// Alerts of holds come from the audit, whoever is asked and whatever their topic still
+// has; those that no event is of come from the topic, once.
+func TestAlerts(t *testing.T) {
+	w := newWorld(t)
+	held, open := 0, 0
+	for p := range w.partitions {
+		for i := range w.records[p] {
+			if ceType, _, _ := events.EventName(&w.records[p][i]); ceType == (*events.TaskHeld)(nil).Type() {
+				held++
+			}
+		}
+	}
+	for _, task := range w.tasks {
+		if task.State == events.StateError {
+			open++
+		}
+	}
+	of := events.Alert{Code: "bad_definition", Message: "definition x/1 is ignored", At: w.now}
+	told := of.Record(events.DefaultNamespace, "test", "definition/x/1")
+	told.Time, told.Partition = w.now, 3
+	w.other["waybill.alerts"] = []events.Record{told} // 30 days have passed over the rest
+	consoles := []server{w.console(t, nil, 0, 3), w.console(t, nil, 1), w.console(t, nil, 2)}
+	for _, s := range consoles {
+		all := get[alertList](t, w, s, api+"/alerts", api+"/alerts?since=2000h&limit=1000&min_offset=end")
+		if len(all.Alerts) != held+1 || all.Left != 0 || len(all.AsOf) != int(w.partitions) || held == 0 || open == 0 || held == open {
+			t.Fatalf("%d alerts and %d more, as of %v, of %d holds, of which %d last", len(all.Alerts), all.Left, all.AsOf, held, open)
+		}
+		n := 0
+		for i, a := range all.Alerts {
+			task := w.tasks[a.Task]
+			if i > 0 && *a.At > *all.Alerts[i-1].At {
+				t.Errorf("%s comes after %s", *a.At, *all.Alerts[i-1].At)
+			}
+			switch {
+			case a.Seq == 0:
+				if a.Code != of.Code || a.Partition != 3 || a.EndedAt != nil {
+					t.Errorf("%+v", a)
+				}
+			case a.EndedAt == nil:
+				if n++; task.State != events.StateError {
+					t.Errorf("%s is open, and the task %s", a.Task, task.State)
+				}
+			case a.EndedBy == "" || *a.EndedAt < *a.At:
+				t.Errorf("%+v", a)
+			}
+		}
+		if n != open {
+			t.Errorf("%d alerts are open, of %d held tasks", n, open)
+		}
+		first := get[alertList](t, w, s, api+"/alerts", api+"/alerts?since=2000h&limit=2")
+		if len(first.Alerts) != 2 || first.Left != int64(held-1) || *first.Alerts[0].At != *all.Alerts[0].At {
+			t.Errorf("%+v, and %d more of %d", first.Alerts, first.Left, held+1)
+		}
+		if only := get[alertList](t, w, s, api+"/alerts", api+"/alerts?open=true&limit=1000"); len(only.Alerts) != open || only.Left != 0 {
+			t.Errorf("%d open alerts and %d more, want %d", len(only.Alerts), only.Left, open)
+		}
+	}
+	// Later, those that are over aren't shown unless they are asked for.
+	w.now = w.now.Add(48 * time.Hour)
+	if late := get[alertList](t, w, consoles[0], api+"/alerts", api+"/alerts?limit=1000"); len(late.Alerts) != open {
+		t.Errorf("%d alerts two days later, want the %d open ones", len(late.Alerts), open)
+	}
+}

@@ -7,8 +7,9 @@
 // `waybill.events` into the projection (projections.Timelines), and answers from
 // there. Lists and counts come from the projection. A task, its timeline, its
 // export and why it stands are folded anew from its own events, which the
-// projection knows the offsets of: only these are read. Alerts and dead letters
-// are read from their topics. Nothing is stored that can't be rebuilt.
+// projection knows the offsets of: only these are read. Alerts of held tasks come from
+// the projection, too, which knows whether they are over. Dead letters, and alerts that
+// no event is of, are read from their topics. Nothing is stored that can't be rebuilt.
 //
 //	request -> guard (host, origin, token, role)
 //	        -> route -> the partition's owner?

@@ -29,6 +29,7 @@ type Audit interface {
 
 	List(ctx context.Context, ps []int32, f projections.Filter, after projections.Cursor, limit int) (projections.Page, error)
 	Counts(p int32) (projections.Counts, int64, error)
+	Alerts(ps []int32, q projections.AlertQuery) (projections.AlertList, error)
 }
 
 // Progress is how far the audit has read a partition, of where it ends.
@@ -45,7 +46,7 @@ type Log interface {
 	Ends(ctx context.Context) (map[int32]int64, error)
 	// Follow reads the events of some partitions from offsets on.
 	Follow(from map[int32]int64) (Stream, error)
-	// Alerts and Deadletters give fn the records since an instant.
+	// Alerts and Deadletters give fn the records of their topics since an instant.
 	Alerts(ctx context.Context, since time.Time, fn func(*events.Record)) error
 	Deadletters(ctx context.Context, since time.Time, fn func(*events.Record)) error
 	// Submit writes a submission, and returns when it is acknowledged.

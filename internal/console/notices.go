@@ -1,0 +1,273 @@
+package console
+
+import (
+	"cmp"
+	"encoding/base64"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/projections"
+)
+
+// AlertView is an alert. One with a Seq is that of an event of its task, and Partition
+// and Offset are where that stands in events; else they are those of the record on the
+// topic of alerts.
+type AlertView struct {
+	At        *string `json:"at"`
+	Task      string  `json:"task,omitempty"`
+	Seq       uint64  `json:"seq,omitempty"`
+	Code      string  `json:"code"`
+	Step      string  `json:"step,omitempty"`
+	Message   string  `json:"message"`
+	Partition int32   `json:"partition"`
+	Offset    string  `json:"offset"`
+	// EndedAt is when the task was held no more, and EndedBy the type of the event that
+	// says so; absent: it is held, or nothing is known of an end.
+	EndedAt *string `json:"ended_at,omitempty"`
+	EndedBy string  `json:"ended_by,omitempty"`
+}
+
+// ViewAlert shows an alert that a record holds. One without an instant gets the
+// record's.
+func ViewAlert(a *events.Alert, r *events.Record) AlertView {
+	if a.At.IsZero() {
+		a.At = r.Time
+	}
+	return AlertView{At: instantText(a.At), Task: a.Task, Seq: a.Seq, Code: a.Code, Step: a.Step, Message: a.Message,
+		Partition: r.Partition, Offset: strconv.FormatInt(r.Offset, 10)}
+}
+
+// viewHold shows an alert that the audit keeps.
+func viewHold(a *projections.Alert) AlertView {
+	return AlertView{At: instantText(a.At), Task: a.Task, Seq: a.Seq, Code: a.Code, Step: a.Step, Message: a.Message,
+		Partition: a.Partition, Offset: strconv.FormatInt(a.Offset, 10), EndedAt: instantText(a.EndedAt), EndedBy: a.EndedBy}
+}
+
+type alertList struct {
+	Alerts            []AlertView   `json:"alerts"`
+	Left              int64         `json:"left_off"` // how many more there are
+	AsOf              []events.AsOf `json:"as_of"`
+	MissingPartitions []int32       `json:"missing_partitions"`
+}
+
+// sinceDefault is how far back alerts and dead letters are looked for.
+const sinceDefault = "24h"
+
+// newest keeps the newest of a list that is read in another order, in bounded
+// memory.
+type newest[T any] struct {
+	limit int
+	seen  int64
+	list  []dated[T]
+}
+
+type dated[T any] struct {
+	at    time.Time
+	thing T
+}
+
+func (n *newest[T]) add(at time.Time, thing T) {
+	n.seen++
+	n.list = append(n.list, dated[T]{at, thing})
+	if len(n.list) >= 2*n.limit {
+		n.cut()
+	}
+}
+
+func (n *newest[T]) cut() {
+	slices.SortStableFunc(n.list, func(a, b dated[T]) int { return b.at.Compare(a.at) })
+	n.list = n.list[:min(n.limit, len(n.list))]
+}
+
+func (n *newest[T]) all() (list []T, left int64) {
+	n.cut()
+	list = make([]T, len(n.list))
+	for i := range n.list {
+		list[i] = n.list[i].thing
+	}
+	return list, n.seen - int64(len(list))
+}
+
+// window reads since and limit.
+func (c *call) window() (since time.Time, limit int, err error) {
+	q := c.r.URL.Query()
+	if since, err = parseBack("since", cmp.Or(q.Get("since"), sinceDefault), c.cfg.Now()); err != nil {
+		return since, 0, badRequest("%v", err)
+	}
+	limit = pageDefault
+	if text := q.Get("limit"); text != "" {
+		if limit, err = strconv.Atoi(text); err != nil || limit < 1 || limit > pageMax {
+			return since, 0, badRequest("limit %q: 1 to %d", printable(text), pageMax)
+		}
+	}
+	return since, limit, nil
+}
+
+// alerts answers with those of held tasks, from the audit, which knows whether they are
+// open, and with those that no event is of, from their topic.
+func (c *call) alerts() (any, error) {
+	if err := c.knows("since", "limit", "open", "min_offset"); err != nil {
+		return nil, err
+	}
+	q, err := c.alertQuery()
+	if err != nil {
+		return nil, err
+	}
+	floor, err := c.minOffsets()
+	if err != nil {
+		return nil, err
+	}
+	at, missing, err := c.elsewhere(c.r.Context())
+	if err != nil {
+		return nil, err
+	}
+	own := c.cfg.Audit.Owned()
+	if err := c.await(c.r.Context(), own, floor); err != nil {
+		return nil, err
+	}
+	held, err := c.cfg.Audit.Alerts(own, q)
+	if err != nil {
+		return nil, err
+	}
+	found, reflected := newest[AlertView]{limit: q.Limit}, held.AsOf
+	for i := range held.Alerts {
+		found.add(held.Alerts[i].At, viewHold(&held.Alerts[i]))
+	}
+	found.seen = held.Count
+	err = gather(c, at, func(l alertList) {
+		for _, v := range l.Alerts {
+			found.add(instantOf(v.At), v)
+		}
+		found.seen += l.Left
+		addAsOf(reflected, l.AsOf)
+	})
+	if err == nil && !q.OpenOnly && c.r.Header.Get(forwardedHeader) == "" { // who was asked first reads the topic
+		err = c.alertsOfNoEvent(q.PastSince, &found)
+	}
+	if err != nil {
+		return nil, err
+	}
+	list, left := found.all()
+	return alertList{list, left, asOf(reflected), orEmpty(missing)}, nil
+}
+
+// alertQuery reads since, limit and open. Without since open alerts of any age are
+// asked for.
+func (c *call) alertQuery() (q projections.AlertQuery, err error) {
+	since, limit, err := c.window()
+	if err != nil {
+		return q, err
+	}
+	q = projections.AlertQuery{PastSince: since, Limit: limit}
+	values := c.r.URL.Query()
+	if values.Get("since") != "" {
+		q.OpenSince = since
+	}
+	switch text := values.Get("open"); text {
+	case "", "false":
+	case "true":
+		q.OpenOnly = true
+	default:
+		return q, badRequest("open %q: true or false", printable(text))
+	}
+	return q, nil
+}
+
+// alertsOfNoEvent adds those that no event is of: of definitions and topics that can't be
+// used.
+func (c *call) alertsOfNoEvent(since time.Time, found *newest[AlertView]) error {
+	err := c.cfg.Log.Alerts(c.r.Context(), since, func(r *events.Record) {
+		a, err := events.DecodeAlert(r)
+		if err != nil || a.Seq != 0 {
+			return // `waybill alerts` tells of what is none
+		}
+		v := ViewAlert(a, r)
+		found.add(a.At, v)
+	})
+	if err != nil {
+		return unavailable("the alerts: %v", err)
+	}
+	return nil
+}
+
+// instantOf is the inverse of instantText.
+func instantOf(text *string) (t time.Time) {
+	if text != nil {
+		t, _ = time.Parse(events.TimeLayout, *text) // what isn't one is the oldest
+	}
+	return t
+}
+
+// DeadletterView is a record that could not be used. Value is the original, as far
+// as it was kept: as text where it is UTF-8, else in base64, as the encoding says.
+type DeadletterView struct {
+	At        *string           `json:"at"`
+	Reason    string            `json:"reason"`
+	Detail    string            `json:"detail"`
+	Origin    string            `json:"origin"` // topic/partition/offset
+	Key       string            `json:"key"`
+	Size      int64             `json:"size"` // of the original, in bytes
+	SHA256    string            `json:"sha256"`
+	Partition int32             `json:"partition"`
+	Offset    string            `json:"offset"`
+	Headers   map[string]string `json:"headers"`
+	Encoding  string            `json:"encoding"` // utf8 or base64
+	Value     string            `json:"value"`
+}
+
+type deadletterList struct {
+	Deadletters []DeadletterView `json:"deadletters"`
+	Left        int64            `json:"left_off"`
+}
+
+func (c *call) deadletters() (any, error) {
+	if err := c.knows("since", "limit", "reason"); err != nil {
+		return nil, err
+	}
+	since, limit, err := c.window()
+	if err != nil {
+		return nil, err
+	}
+	var reasons []string
+	if text := c.r.URL.Query().Get("reason"); text != "" {
+		reasons = strings.Split(text, ",")
+	}
+	for _, reason := range reasons {
+		if !slices.Contains(events.Reasons, events.Reason(reason)) {
+			return nil, badRequest("reason %q: one of %v, or several with commas", printable(reason), events.Reasons)
+		}
+	}
+	found := newest[DeadletterView]{limit: limit}
+	err = c.cfg.Log.Deadletters(c.r.Context(), since, func(r *events.Record) {
+		if d := ViewDeadletter(r); len(reasons) == 0 || slices.Contains(reasons, d.Reason) {
+			found.add(r.Time, d)
+		}
+	})
+	if err != nil {
+		return nil, unavailable("the dead letters: %v", err)
+	}
+	list, left := found.all()
+	return deadletterList{list, left}, nil
+}
+
+// ViewDeadletter shows a record of the dead letters.
+func ViewDeadletter(r *events.Record) DeadletterView {
+	d := DeadletterView{At: instantText(r.Time), Partition: r.Partition, Offset: strconv.FormatInt(r.Offset, 10), Headers: map[string]string{}}
+	for _, h := range r.Headers {
+		d.Headers[h.Key] = string(h.Value)
+	}
+	d.Reason, d.Detail, d.Origin, d.SHA256 = d.Headers[events.HeaderReason], d.Headers[events.HeaderDetail], d.Headers[events.HeaderOrigin], d.Headers[events.HeaderSHA256]
+	d.Key, d.Size = string(r.Key), int64(len(r.Value))
+	if n, err := strconv.ParseInt(d.Headers[events.HeaderSize], 10, 64); err == nil {
+		d.Size = n // of all of it; the value may have been cut
+	}
+	d.Encoding, d.Value = "utf8", string(r.Value)
+	if !utf8.Valid(r.Value) {
+		d.Encoding, d.Value = "base64", base64.StdEncoding.EncodeToString(r.Value)
+	}
+	return d
+}

@@ -1,0 +1,287 @@
+package projections
+
+import (
+	"cmp"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+
+	"github.com/waybill-run/waybill/events"
+)
+
+const (
+	// MostPastAlerts is how many alerts that are over are kept of a partition: those of
+	// the newest holds. An open one is kept while its task is held.
+	MostPastAlerts = 10_000
+	// MostAlertsCounted bounds how many of a partition a query counts.
+	MostAlertsCounted = 100_000
+)
+
+// mostPastAlerts is MostPastAlerts, but for tests.
+var mostPastAlerts int64 = MostPastAlerts
+
+// Alert is a hold that operators were told of, and what became of it. It is made of the
+// task's events alone.
+type Alert struct {
+	Task    string    `json:"task"`
+	Seq     uint64    `json:"seq"` // of the event that held the task
+	Offset  int64     `json:"-"`   // of that event
+	At      time.Time `json:"at"`
+	Code    string    `json:"code,omitempty"`
+	Step    string    `json:"step,omitempty"`
+	Message string    `json:"message"`
+	// EndedAt is when the task went on, or ended; zero: it is held still. EndedBy is the
+	// type of the event that says so.
+	EndedAt time.Time `json:"ended_at,omitzero"`
+	EndedBy string    `json:"ended_by,omitempty"`
+
+	Partition int32 `json:"-"`
+}
+
+// Open reports whether the task is still held.
+func (a *Alert) Open() bool { return a.EndedAt.IsZero() }
+
+// holds are what a row had of holds since the last Save.
+type holds struct {
+	begun []Alert // the last of them may be open
+	ended *Alert  // EndedAt and EndedBy of the one that was open then
+}
+
+// note takes over what an event made of a hold: of the state before it, and what it is
+// now. by is the event's type.
+func (r *row) note(e *events.Event, was events.TaskState, offset int64, by string) {
+	if f, ok := e.Fact.(*events.TaskHeld); ok {
+		a := events.AlertOfHold(e, f, r.sum.Ending)
+		r.holds().begun = append(r.held.begun, Alert{Task: r.task, Seq: a.Seq, Offset: offset, At: a.At, Code: a.Code, Step: a.Step, Message: a.Message})
+		return
+	}
+	if was != events.StateError || r.sum.State == events.StateError {
+		return
+	}
+	h := r.holds()
+	if n := len(h.begun); n > 0 {
+		h.begun[n-1].EndedAt, h.begun[n-1].EndedBy = e.At, by
+		return
+	}
+	h.ended = &Alert{EndedAt: e.At, EndedBy: by}
+}
+
+func (r *row) holds() *holds {
+	if r.held == nil {
+		r.held = &holds{}
+	}
+	return r.held
+}
+
+// appendAlertKey appends the key of an alert: the newest hold comes first.
+func (k keyspace) appendAlertKey(dst []byte, kind byte, offset int64) []byte {
+	return binary.BigEndian.AppendUint64(k.appendKey(dst, kind, ""), math.MaxInt64-uint64(offset))
+}
+
+// cutAlertKey is the offset in the key of an alert.
+func cutAlertKey(key []byte) (int64, error) {
+	if len(key) != prefixBytes+8 {
+		return 0, fmt.Errorf("key %x: not that of an alert", key)
+	}
+	return int64(math.MaxInt64 - binary.BigEndian.Uint64(key[prefixBytes:])), nil
+}
+
+// An alert is stored as the instant of its hold, in milliseconds and eight bytes, and
+// JSON.
+func encodeAlert(a *Alert) ([]byte, error) {
+	text, err := json.Marshal(a)
+	return append(binary.BigEndian.AppendUint64(nil, uint64(a.At.UnixMilli())), text...), err
+}
+
+var errNoAlert = errors.New("not an alert")
+
+func decodeAlert(data []byte) (a Alert, err error) {
+	if len(data) < 8 {
+		return a, errNoAlert
+	}
+	return a, json.Unmarshal(data[8:], &a)
+}
+
+// saveHolds writes the alerts of a row. It adds the offsets of those that are over to
+// past.
+func (t *Timelines) saveHolds(b *pebble.Batch, r *row, past []int64) ([]int64, error) {
+	h := r.held
+	if h == nil {
+		return past, nil
+	}
+	r.held = nil
+	if h.ended != nil {
+		a, err := t.openAlert(r.task)
+		if err != nil || a == nil {
+			return past, err // none: its hold was before what this build has read
+		}
+		if err := b.Delete(t.v.keys.appendAlertKey(nil, kindAlert, a.Offset), nil); err != nil {
+			return past, err
+		}
+		if err := b.Delete(t.v.keys.key(kindHold, r.task), nil); err != nil {
+			return past, err
+		}
+		a.EndedAt, a.EndedBy = h.ended.EndedAt, h.ended.EndedBy
+		h.begun = append(h.begun, *a)
+	}
+	for i := range h.begun {
+		a := &h.begun[i]
+		data, err := encodeAlert(a)
+		if err != nil {
+			return past, err
+		}
+		kind := byte(kindAlert)
+		if a.Open() {
+			err = b.Set(t.v.keys.key(kindHold, r.task), binary.BigEndian.AppendUint64(nil, uint64(a.Offset)), nil)
+		} else {
+			kind, past = kindPast, append(past, a.Offset)
+		}
+		if err == nil {
+			err = b.Set(t.v.keys.appendAlertKey(nil, kind, a.Offset), data, nil)
+		}
+		if err != nil {
+			return past, err
+		}
+	}
+	return past, nil
+}
+
+// openAlert is the open alert of a task that was saved; nil: there is none.
+func (t *Timelines) openAlert(task string) (a *Alert, err error) {
+	offset := int64(-1)
+	err = t.v.get(kindHold, task, func(data []byte) error {
+		if len(data) != 8 {
+			return errNoAlert
+		}
+		offset = int64(binary.BigEndian.Uint64(data))
+		return nil
+	})
+	if err != nil || offset < 0 {
+		return nil, err
+	}
+	rest := t.v.keys.appendAlertKey(nil, kindAlert, offset)[prefixBytes:]
+	err = t.v.get(kindAlert, string(rest), func(data []byte) error {
+		found, err := decodeAlert(data)
+		found.Offset = offset
+		a = &found
+		return err
+	})
+	return a, err
+}
+
+// prune drops the oldest past alerts, where there are more than are kept. added are those
+// of this Save, which Pebble hasn't got yet. Which are kept doesn't depend on when Saves
+// were.
+func (t *Timelines) prune(b *pebble.Batch, added []int64) error {
+	tally := &t.rows.tally
+	tally.PastAlerts += int64(len(added))
+	if len(added) == 0 || tally.PastAlerts <= mostPastAlerts {
+		return nil
+	}
+	slices.Sort(added)
+	return t.v.s.use(func(db *pebble.DB) error {
+		lower, upper := t.v.keys.bounds(kindPast)
+		it, err := db.NewIter(&pebble.IterOptions{LowerBound: lower, UpperBound: upper})
+		if err != nil {
+			return fmt.Errorf("projections: read the alerts of partition %d in %s: %w", t.v.keys.partition, t.v.s.dir, err)
+		}
+		for ok := it.Last(); tally.PastAlerts > mostPastAlerts && err == nil; {
+			oldest := int64(math.MaxInt64)
+			if ok {
+				oldest, err = cutAlertKey(it.Key())
+			}
+			if len(added) > 0 && added[0] < oldest {
+				oldest, added = added[0], added[1:]
+			} else if ok {
+				ok = it.Prev()
+			}
+			if err == nil {
+				err = b.Delete(t.v.keys.appendAlertKey(nil, kindPast, oldest), nil)
+			}
+			tally.PastAlerts--
+		}
+		return errors.Join(err, it.Error(), it.Close())
+	})
+}
+
+// AlertQuery says which alerts are asked for.
+type AlertQuery struct {
+	OpenSince time.Time // open ones since; zero: all
+	PastSince time.Time // those that are over since; zero: all
+	OpenOnly  bool
+	Limit     int
+}
+
+// AlertList is what an AlertQuery finds.
+type AlertList struct {
+	Alerts []Alert
+	Count  int64           // with those left out; of a partition up to MostAlertsCounted of each kind are counted
+	AsOf   map[int32]int64 // partition -> the offset below which all of it is reflected
+}
+
+// Alerts returns the newest alerts of some partitions. It answers from what was saved,
+// and may be called from several goroutines.
+func (s *Store) Alerts(partitions []int32, q AlertQuery) (AlertList, error) {
+	l := AlertList{AsOf: map[int32]int64{}}
+	for _, p := range partitions {
+		asOf, err := s.onSnapshot(ViewTimelines, p, func(db pebble.Reader, k keyspace) error {
+			if err := s.alerts(db, k, kindAlert, q.OpenSince, q.Limit, &l); err != nil || q.OpenOnly {
+				return err
+			}
+			return s.alerts(db, k, kindPast, q.PastSince, q.Limit, &l)
+		})
+		if err != nil {
+			return l, err
+		}
+		l.AsOf[p] = asOf.Next
+	}
+	slices.SortFunc(l.Alerts, func(a, b Alert) int {
+		return cmp.Or(b.At.Compare(a.At), cmp.Compare(a.Partition, b.Partition), cmp.Compare(b.Offset, a.Offset))
+	})
+	l.Alerts = l.Alerts[:min(len(l.Alerts), q.Limit)]
+	return l, nil
+}
+
+// alerts adds those of one kind, the newest first. Instants of a partition don't fall, so
+// none is younger after one that is too old.
+func (s *Store) alerts(db pebble.Reader, k keyspace, kind byte, since time.Time, limit int, l *AlertList) error {
+	least := int64(math.MinInt64)
+	if !since.IsZero() {
+		least = ceilMillis(since)
+	}
+	lower, upper := k.bounds(kind)
+	it, err := db.NewIter(&pebble.IterOptions{LowerBound: lower, UpperBound: upper})
+	if err != nil {
+		return fmt.Errorf("projections: read the alerts of partition %d in %s: %w", k.partition, s.dir, err)
+	}
+	n := 0
+	for ok := it.First(); ok && err == nil && n < MostAlertsCounted; ok = it.Next() {
+		var data []byte
+		if data, err = it.ValueAndErr(); err == nil && len(data) < 8 {
+			err = errNoAlert
+		}
+		if err != nil || int64(binary.BigEndian.Uint64(data)) < least {
+			break
+		}
+		if n++; n > limit {
+			continue
+		}
+		var a Alert
+		if a, err = decodeAlert(data); err == nil {
+			a.Offset, err = cutAlertKey(it.Key())
+		}
+		a.Partition = k.partition
+		l.Alerts = append(l.Alerts, a)
+	}
+	if err != nil {
+		err = s.unreadable(k, kind, "", err)
+	}
+	l.Count += int64(n)
+	return errors.Join(err, it.Error(), it.Close())
+}

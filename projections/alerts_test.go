@@ -1,0 +1,126 @@
+package projections_test
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/projections"
+)
+
+// alertsOf are the alerts of a log by a look at all of it: of those that are over the
+// newest holds, the newest first.
+func alertsOf(t *testing.T, rs []events.Record, keptPast int) []projections.Alert {
+	t.Helper()
+	var all []projections.Alert
+	ending, open := map[string]events.TaskState{}, map[string]int{}
+	for i := range rs {
+		e, err := events.DecodeEvent(&rs[i])
+		if err != nil {
+			t.Fatal(err)
+		}
+		switch f := e.Fact.(type) {
+		case *events.TaskHeld:
+			a := events.AlertOfHold(e, f, ending[e.Task])
+			open[e.Task] = len(all)
+			all = append(all, projections.Alert{Task: a.Task, Seq: a.Seq, Offset: rs[i].Offset, At: a.At, Code: a.Code, Step: a.Step, Message: a.Message, Partition: rs[i].Partition})
+			continue
+		case *events.TaskUndoing:
+			ending[e.Task] = f.Ending
+		case *events.TaskResumed, *events.TaskCancelled:
+		default:
+			continue
+		}
+		if at, held := open[e.Task]; held {
+			all[at].EndedAt, all[at].EndedBy = e.At, e.Fact.Type()
+			delete(open, e.Task)
+		}
+	}
+	slices.Reverse(all)
+	past := 0
+	return slices.DeleteFunc(all, func(a projections.Alert) bool {
+		if a.Open() {
+			return false
+		}
+		past++
+		return past > keptPast
+	})
+}
+
+// However often it is saved, and wherever a process or a machine ends, the audit has the
+// alerts that a look at the whole log has: each open one, and of those that are over as
+// many as are kept.
+func TestAlertsAreThoseOfTheLog(t *testing.T) {
+	for seed := range uint64(6) {
+		kept := []int{projections.MostPastAlerts, 7}[seed%2]
+		undo := projections.KeepPastAlerts(kept)
+		rnd := rand.New(rand.NewPCG(seed, 9))
+		h := newHistory(seed)
+		a := &audited{t: t, fs: vfs.NewCrashableMem(), o: projections.Options{HotBytes: 1 + rnd.IntN(20_000)}}
+		a.open()
+		var rs []events.Record
+		for range 60 {
+			some := h.records(1 + rnd.IntN(60))
+			rs = append(rs, some...)
+			apply(t, a.v, some)
+			a.act(30 + rnd.IntN(8))
+			apply(t, a.v, rs) // what was lost
+			if rnd.IntN(2) > 0 {
+				continue
+			}
+			a.save()
+			comparesAlerts(t, a.s, alertsOf(t, rs, kept), fmt.Sprintf("seed %d, %d events", seed, len(rs)))
+		}
+		if all := alertsOf(t, rs, math.MaxInt); kept == 7 && len(all)-len(alertsOf(t, rs, kept)) < 20 {
+			t.Errorf("seed %d: of %d alerts hardly one was dropped", seed, len(all))
+		}
+		b := &audited{t: t, fs: vfs.NewCrashableMem()}
+		b.open()
+		apply(t, b.v, rs)
+		if got, want := digest(t, a.v), digest(t, b.v); got != want {
+			t.Errorf("seed %d: digest %s, of a rebuild %s", seed, got, want)
+		}
+		for _, x := range []*audited{a, b} {
+			x.v.Close()
+			closeStore(t, x.s)
+		}
+		undo()
+	}
+}
+
+func comparesAlerts(t *testing.T, s *projections.Store, want []projections.Alert, of string) {
+	t.Helper()
+	const all = 1 << 20
+	ask := func(q projections.AlertQuery) projections.AlertList {
+		l, err := s.Alerts([]int32{testPartition}, q)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return l
+	}
+	if got := ask(projections.AlertQuery{Limit: all}); !slices.Equal(got.Alerts, want) || got.Count != int64(len(want)) {
+		t.Fatalf("%s: %d alerts (%d counted), want %d\n%+v\n%+v", of, len(got.Alerts), got.Count, len(want), got.Alerts, want)
+	}
+	if len(want) == 0 {
+		return
+	}
+	open := slices.DeleteFunc(slices.Clone(want), func(a projections.Alert) bool { return !a.Open() })
+	if got := ask(projections.AlertQuery{Limit: 3, OpenOnly: true}); !slices.Equal(got.Alerts, open[:min(3, len(open))]) || got.Count != int64(len(open)) {
+		t.Errorf("%s: open are %+v, of %d, want of %+v", of, got.Alerts, got.Count, open)
+	}
+	since := want[len(want)/2].At
+	for _, q := range []projections.AlertQuery{{PastSince: since, Limit: all}, {OpenSince: since, PastSince: since, Limit: all}} {
+		some := slices.DeleteFunc(slices.Clone(want), func(a projections.Alert) bool {
+			return a.At.Before(since) && (!a.Open() || !q.OpenSince.IsZero())
+		})
+		if got := ask(q); !slices.Equal(got.Alerts, some) || got.Count != int64(len(some)) {
+			t.Errorf("%s, since %s: %+v, want %+v", of, since.Format(time.RFC3339Nano), got.Alerts, some)
+		}
+	}
+}
