@@ -35,7 +35,7 @@ func (o *consoleFlags) flags(cmd *cobra.Command) {
 }
 
 func newConsole() *cobra.Command {
-	var r roleFlags
+	r := roleFlags{reads: true}
 	var o consoleFlags
 	cmd := &cobra.Command{
 		Use:   "console",
@@ -44,7 +44,9 @@ func newConsole() *cobra.Command {
 events, and the commands of operators. GET /api/v1/openapi.json describes it.
 
 Run as many as you like: they share the partitions, and each answers for all of them. Without
---tokens it listens on loopback only, and whoever can reach it may do everything.`,
+--tokens it listens on loopback only, and whoever can reach it may do everything.
+
+In a namespace that ` + "`waybill import`" + ` made it answers, and refuses what would be written.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := settle(cmd); err != nil {
@@ -184,7 +186,7 @@ func openConsole(ctx context.Context, n *instance.Instance, url string, tokens *
 		return nil, err
 	}
 	return &consoleServer{console.New(console.Config{
-		Namespace: n.Kafka.Namespace, Partitions: n.Partitions, Source: string(n.Kafka.Namespace) + "console/" + n.Name, URL: url,
+		Namespace: n.Kafka.Namespace, Partitions: n.Partitions, History: n.History, Source: string(n.Kafka.Namespace) + "console/" + n.Name, URL: url,
 		Audit: consoleAudit{audit, audit.Store()}, Log: log, Cluster: &consoleCluster{n, definitions}, Tokens: tokens, Now: n.Clock.Now,
 		Failed: func(r *http.Request, err error) { n.Logger().Warn("console", "path", r.URL.Path, "error", err) },
 	}), log}, nil

@@ -22,6 +22,7 @@ type roleFlags struct {
 	logLevel      string
 	session       time.Duration
 	transaction   time.Duration
+	reads         bool // it may open an imported history
 }
 
 func (r *roleFlags) flags(cmd *cobra.Command, state bool) {
@@ -89,7 +90,7 @@ func (r *roleFlags) runRole(cmd *cobra.Command, role string, start func(context.
 		return err
 	}
 	ctx, m := cmd.Context(), instance.NewMetrics()
-	n, err := instance.Open(ctx, cfg, instance.Config{Name: r.instance, DataDir: r.dataDir, Metrics: m, Log: log, Session: r.session, Transaction: r.transaction})
+	n, err := instance.Open(ctx, cfg, instance.Config{Name: r.instance, DataDir: r.dataDir, Metrics: m, Log: log, Session: r.session, Transaction: r.transaction, Reads: r.reads})
 	if err != nil {
 		return err
 	}

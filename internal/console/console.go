@@ -19,6 +19,7 @@ type Config struct {
 	Partitions int32
 	Source     string // ce_source of what it writes
 	URL        string // of this console, as others reach it; Announce tells them
+	History    bool   // the namespace was imported: what would write to it is refused
 
 	Audit   Audit
 	Log     Log
@@ -141,6 +142,9 @@ func (c *Console) serve(route route) http.Handler {
 			err = forbidden("%s is a %s; this needs a token of the role %s", who.name, who.role, route.role)
 		}
 		if err == nil && r.Method == http.MethodPost {
+			err = c.writable()
+		}
+		if err == nil && r.Method == http.MethodPost {
 			err = checkJSON(r)
 		}
 		if err != nil {
@@ -201,6 +205,14 @@ func (c *Console) fail(w http.ResponseWriter, r *http.Request, err error) {
 		c.cfg.Failed(r, err)
 	}
 	p.write(w, r)
+}
+
+// writable refuses what nobody would take.
+func (c *Console) writable() error {
+	if c.cfg.History {
+		return forReading("the namespace %s holds what `waybill import` brought: no scheduler runs there, to take an order or a command", c.cfg.Namespace)
+	}
+	return nil
 }
 
 // checkJSON refuses what a form of a web page could send.

@@ -435,3 +435,31 @@ func TestAlerts(t *testing.T) {
 		t.Errorf("%d alerts two days later, want the %d open ones", len(late.Alerts), open)
 	}
 }
+
+// A console of an imported history answers all questions, and takes nothing.
+func TestHistoryIsForReading(t *testing.T) {
+	w := newWorld(t)
+	w.history = true
+	s := w.console(t, nil)
+	id := w.some(t, events.StateError).ID
+	for _, route := range routes {
+		path := strings.Replace(route.path, "{id}", url.PathEscape(id), 1)
+		if route.stream {
+			continue
+		}
+		r := ask(t, s, route.method, path, `{"reason":"x","id":"new-1","workflow":"order","step":"charge","as":"undone"}`)
+		if route.method == http.MethodGet {
+			if r.status != http.StatusOK {
+				t.Errorf("%s: %d %s", path, r.status, r.body)
+			}
+			continue
+		}
+		if p := problem(t, r, http.StatusConflict); p.Type != problemTypes+"for_reading" || !strings.Contains(p.Detail, "waybill import") {
+			t.Errorf("%s: %+v", path, p)
+		}
+		readDocument(t).fits(t, route.method, route.path, r)
+	}
+	if w.writes() != 0 {
+		t.Errorf("%d records were written", w.writes())
+	}
+}

@@ -28,6 +28,7 @@ var (
 	notFound       = problemOf(http.StatusNotFound, "not_found", "Not there")
 	badMethod      = problemOf(http.StatusMethodNotAllowed, "method_not_allowed", "Not with this method")
 	refused        = problemOf(http.StatusConflict, "refused", "Refused by the task's state")
+	forReading     = problemOf(http.StatusConflict, "for_reading", "A history is for reading")
 	tooLarge       = problemOf(http.StatusRequestEntityTooLarge, "too_large", "The body is too large")
 	notJSON        = problemOf(http.StatusUnsupportedMediaType, "not_json", "The body must be JSON")
 	misdirected    = problemOf(http.StatusMisdirectedRequest, "misdirected", "Not the host that this console answers for")

@@ -30,6 +30,7 @@ type world struct {
 	other      map[string][]events.Record
 	tasks      map[string]*events.Task
 	now        time.Time
+	history    bool
 	more       int64 // records of each partition that nobody has read yet
 
 	mu      sync.Mutex
@@ -137,7 +138,7 @@ func (w *world) console(t testing.TB, tokens *Tokens, own ...int32) *httptest.Se
 	server := httptest.NewUnstartedServer(nil)
 	url := "http://" + server.Listener.Addr().String()
 	c := New(Config{Namespace: events.DefaultNamespace, Partitions: w.partitions, Source: "waybill.console/test", URL: url,
-		Audit: a, Log: w, Cluster: w, Tokens: tokens, Now: func() time.Time { return w.now }})
+		Audit: a, Log: w, Cluster: w, Tokens: tokens, History: w.history, Now: func() time.Time { return w.now }})
 	server.Config.Handler = c
 	server.Start()
 	w.mu.Lock()

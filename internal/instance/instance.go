@@ -32,6 +32,7 @@ type Instance struct {
 	ClusterID  string
 	Name       string // of this process, in owners and ce_source
 	DataDir    string
+	History    bool // the namespace was imported: nothing is to be written to it
 	Clock      *kafka.Clock
 	Admin      *kafka.Admin
 	Producer   *kafka.Producer
@@ -63,6 +64,8 @@ type Config struct {
 	// clocks are nobody's, so the process's own clock is the one to go by. So
 	// it is with the embedded broker.
 	OwnClock bool
+	// Reads: the process only reads events, so that it may open an imported history.
+	Reads bool
 	// Snapshots say when a scheduler writes those of its partitions. The zero
 	// value is good.
 	Snapshots projections.SnapshotOptions
@@ -147,11 +150,15 @@ func Open(ctx context.Context, cfg kafka.Config, c Config) (*Instance, error) {
 }
 
 func (n *Instance) learn(ctx context.Context) error {
-	format, err := n.Admin.CheckFormat(ctx)
+	check := n.Admin.CheckFormat
+	if n.c.Reads {
+		check = n.Admin.CheckReadable
+	}
+	format, err := check(ctx)
 	if err != nil {
 		return err
 	}
-	n.Partitions = format.Partitions
+	n.Partitions, n.History = format.Partitions, format.History
 	if n.ClusterID, err = n.Admin.ClusterID(ctx); err != nil {
 		return err
 	}
@@ -225,6 +232,9 @@ func (n *Instance) follow(ctx context.Context) error {
 // rejectedDefinition: what doesn't compile is ignored, with an alert.
 func (n *Instance) rejectedDefinition(ctx context.Context, key string, err error) {
 	n.log.Warn("definition ignored", "key", key, "error", err)
+	if n.History {
+		return
+	}
 	a := &events.Alert{Code: "bad_definition", Message: fmt.Sprintf("definition %s is ignored: %v", key, err), At: events.Millis(n.Clock.Now())}
 	n.Producer.SendAsync(ctx, a.Record(n.Kafka.Namespace, n.source("scheduler"), "definition/"+key+"/"+n.Name), func(_ events.Record, err error) {
 		if err != nil {

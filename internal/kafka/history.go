@@ -37,7 +37,7 @@ func (f Format) specs(ns events.Namespace, agents map[string]int32) []topicSpec 
 // historyError says that a namespace is of the other kind.
 func historyError(ns events.Namespace, have Format) error {
 	if have.History {
-		return fmt.Errorf("the namespace %q holds an imported history, for reading: nothing is submitted to it, and no role runs in it; use another --namespace", ns)
+		return fmt.Errorf("the namespace %q holds an imported history, for reading: nothing is submitted to it, and no role but a console runs in it; use another --namespace", ns)
 	}
 	return fmt.Errorf("%w, and %q is a system's; use another --namespace", ErrNotForHistory, ns)
 }

@@ -281,7 +281,7 @@ func (a *Admin) awaitTopic(ctx context.Context, topic string) (kadm.TopicDetail,
 type Format struct {
 	Version    int   `json:"format"`
 	Partitions int32 `json:"partitions"`
-	// History: its events were imported, for reading; no role runs in it.
+	// History: its events were imported, for reading; no role but a console runs in it.
 	History bool `json:"history,omitempty"`
 }
 
@@ -351,17 +351,24 @@ func (a *Admin) writeFormat(ctx context.Context, want Format) error {
 }
 
 // CheckFormat is what a role asks before it starts: nil if the namespace's
-// topics are what its format record says and this program writes that format.
+// topics are what its format record says and this program writes that format. An
+// imported history is refused.
 func (a *Admin) CheckFormat(ctx context.Context) (Format, error) {
+	f, err := a.CheckReadable(ctx)
+	if err == nil && f.History {
+		err = historyError(a.cfg.Namespace, f)
+	}
+	return f, err
+}
+
+// CheckReadable is CheckFormat for who only reads events: a history is as good.
+func (a *Admin) CheckReadable(ctx context.Context) (Format, error) {
 	f, err := a.Format(ctx)
 	if err != nil {
 		return f, err
 	}
 	if f.Version != FormatVersion {
 		return f, fmt.Errorf("the namespace %q has format %d, this program knows %d; use the release that wrote it", a.cfg.Namespace, f.Version, FormatVersion)
-	}
-	if f.History {
-		return f, historyError(a.cfg.Namespace, f)
 	}
 	for _, spec := range topicSpecs(a.cfg.Namespace, f.Partitions, nil) {
 		n, ok, err := a.TopicPartitions(ctx, spec.name)
