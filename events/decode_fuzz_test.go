@@ -168,6 +168,11 @@ func FuzzDecodeEnvelope(f *testing.F) {
 		if line, err := TimelineLine(&again); err != nil || line.Seq != e.Seq || line.Type != ceType {
 			t.Fatalf("in a timeline: %+v, %v", line, err)
 		}
+		_ = e.CheckSum(&r) // whatever it says of what others wrote
+		sealed := e.Record("ns.", "s", 3, e.Seal(&Task{State: StateError}))
+		if back, err = DecodeEvent(&sealed); err != nil || back.Sum == "" || back.CheckSum(&sealed) != nil {
+			t.Fatalf("%v: %q\nsealed %s", err, back.Sum, sealed.Value)
+		}
 	})
 }
 

@@ -71,6 +71,12 @@ func TestGolden(t *testing.T) {
 			if !reflect.DeepEqual(got, s.want) {
 				t.Errorf("read as\n%+v\nwant\n%+v", got, s.want)
 			}
+			if e, is := got.(*Event); is {
+				sealed := strings.HasSuffix(s.name, ".sum")
+				if err := e.CheckSum(&r); err != nil || sealed != (e.Sum != "") {
+					t.Errorf("the sum is %q: %v", e.Sum, err)
+				}
+			}
 			if !bytes.Equal(s.record.Value, r.Value) {
 				t.Errorf("written as\n%s\nwant\n%s", s.record.Value, r.Value)
 			}
