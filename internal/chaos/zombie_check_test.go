@@ -135,12 +135,13 @@ func (z *zombie) checkInputs(v *violations) {
 	}
 }
 
-// accepted is the event that a record of an inbox led to first.
+// accepted is the event that a record of an inbox led to first. What only had its turn
+// when the record came, as a record that is ignored may free a slot, doesn't count.
 func (z *zombie) accepted(inbox events.Inbox) map[events.Cause]fact {
 	of := map[events.Cause]fact{}
 	for _, facts := range z.seen.facts {
 		for _, f := range facts {
-			if _, claim := f.Fact.(*events.PartitionClaimed); claim || f.Cause.Inbox != inbox {
+			if _, claim := f.Fact.(*events.PartitionClaimed); claim || f.Cause.Inbox != inbox || f.Queued {
 				continue
 			}
 			if _, ok := of[f.Cause]; !ok {
