@@ -69,6 +69,33 @@ func BenchmarkDecodeEvent(b *testing.B) {
 	}
 }
 
+// BenchmarkReadEvent is DecodeEvent of one who reads event after event, and byList of one
+// whose events were written in another way.
+func BenchmarkReadEvent(b *testing.B) {
+	samples := eventSamples()
+	var rs []Record
+	for _, s := range samples {
+		rs = append(rs, s.event.Record(sampleNS, "s", 3, s.event.Value()))
+	}
+	var d EventReader
+	for _, way := range []struct {
+		name   string
+		decode func(*Record) (*Event, error)
+	}{{"reader", d.Decode}, {"each anew", DecodeEvent}, {"by list", byList}} {
+		b.Run(way.name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				for i := range rs {
+					if _, err := way.decode(&rs[i]); err != nil {
+						b.Fatal(err)
+					}
+				}
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*len(rs)), "ns/event")
+		})
+	}
+}
+
 func BenchmarkDecodeSummaryEvent(b *testing.B) {
 	var d SummaryReader
 	for _, s := range eventSamples() {
@@ -199,6 +226,16 @@ func BenchmarkHash(b *testing.B) {
 	b.SetBytes(int64(len(s.record.Value)))
 	for b.Loop() {
 		Hash(s.name, s.record.Value)
+	}
+}
+
+func BenchmarkHasher(b *testing.B) {
+	s := firstEvent()
+	var h Hasher
+	b.ReportAllocs()
+	b.SetBytes(int64(len(s.record.Value)))
+	for b.Loop() {
+		h.Hash(s.name, s.record.Value)
 	}
 }
 

@@ -35,6 +35,7 @@ type codec struct {
 	obj      object
 	next     int // where the member after the last one found is likely to be
 	err      error
+	straight straight
 }
 
 // fielded is what a codec can walk.
@@ -109,6 +110,9 @@ func (c *codec) decode(data []byte, v fielded, level int) error {
 // find returns the value of a member. Members mostly stand in the order in
 // which they are asked for, so the search begins after the last one found.
 func (c *codec) find(name string) ([]byte, bool) {
+	if c.straight.on {
+		return c.findStraight(name)
+	}
 	if c.obj.seen&nameBit(name) == 0 {
 		return nil, false // as most members that may be left out
 	}
@@ -156,6 +160,28 @@ func (c *codec) str(name string, v *string) {
 	}
 }
 
+// few is str for texts of which there are few, as the names of steps.
+func (c *codec) few(name string, v *string) {
+	if !c.decoding {
+		c.str(name, v)
+		return
+	}
+	if s := c.text(name); len(s) > 0 {
+		*v = c.straight.names.of(s)
+	}
+}
+
+// lent is str for a text that a reader of many doesn't copy: it aliases the record.
+func (c *codec) lent(name string, v *string) {
+	if !c.decoding || c.room == nil {
+		c.str(name, v)
+		return
+	}
+	if s := c.text(name); len(s) > 0 {
+		*v = aliased(s)
+	}
+}
+
 // text is the text of a member; it may alias the record. Empty: there is none.
 func (c *codec) text(name string) []byte {
 	val, ok := c.find(name)
@@ -165,6 +191,9 @@ func (c *codec) text(name string) []byte {
 	if val[0] != '"' {
 		c.fail(name, "not a string")
 		return nil
+	}
+	if c.straight.on && c.straight.plain {
+		return val[1 : len(val)-1]
 	}
 	s, err := unquoteBytes(val)
 	if err != nil {
@@ -235,6 +264,10 @@ func (c *codec) int64(name string, v *int64) {
 		return
 	}
 	if val, ok := c.find(name); ok {
+		if n, ok := parseNumber(val); ok {
+			*v = n
+			return
+		}
 		n, err := strconv.ParseInt(string(val), 10, 64)
 		if err != nil {
 			c.fail(name, "not a whole number")
@@ -366,7 +399,26 @@ func parseInstant(s []byte) (time.Time, bool) {
 	if !ok || year < 1 || month < 1 || month > 12 || day < 1 || day > 28 || hour > 23 || minute > 59 || second > 59 {
 		return time.Time{}, false
 	}
-	return time.Date(year, time.Month(month), day, hour, minute, second, ms*int(time.Millisecond), time.UTC), true
+	seconds := int64(daysTo(year, month)+day-1)*secondsOfDay + int64(hour*3600+minute*60+second)
+	return time.Unix(seconds, int64(ms)*int64(time.Millisecond)).UTC(), true
+}
+
+const (
+	secondsOfDay = 86_400
+	daysOfEra    = 146_097 // 400 years
+	daysTo1970   = 719_468 // from 0000-03-01
+)
+
+// daysTo counts the days from 1970-01-01 to the first of a month, in years from March
+// to February, so that a leap day is the last of its year (days_from_civil, Howard
+// Hinnant, "chrono-Compatible Low-Level Date Algorithms").
+func daysTo(year, month int) int {
+	if month < 3 {
+		year, month = year-1, month+12
+	}
+	era := year / 400 // of years from 0 on
+	y := year - era*400
+	return era*daysOfEra + y*365 + y/4 - y/100 + (153*(month-3)+2)/5 - daysTo1970
 }
 
 // raw is a JSON value that is carried as it stands. It must be valid JSON.

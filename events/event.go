@@ -1,11 +1,7 @@
 package events
 
 import (
-	"bytes"
-	"crypto/sha256"
-	"encoding/base64"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -94,39 +90,37 @@ func TaskEventID(task string, seq uint64) string {
 	return task + "/" + strconv.FormatUint(seq, 10)
 }
 
-// Hash is the link of the chain: what the next event of the task holds as
-// prev, and its last event as sum (Seal). It covers the type and the value, so no event
-// of a task can be changed, dropped or put in without breaking the chain after it. 128
-// bits of SHA-256, without a key: who can write the topic can make a chain that fits.
-func Hash(ceType string, value []byte) string {
-	var room [hashRoom]byte // most events fit, and cost no allocation
-	sum := sha256.Sum256(append(append(append(room[:0], ceType...), 0), value...))
-	var text [22]byte
-	base64.RawURLEncoding.Encode(text[:], sum[:16])
-	return string(text[:])
-}
-
-// hashRoom is for a type and a value, in bytes.
-const hashRoom = 1 << 10
-
 func (e *Event) fields(c *codec) {
 	c.time("at", &e.At)
 	c.cause(&e.Cause, e.Fact)
 	c.seq("epoch", &e.Epoch)
 	if !c.timing {
-		c.str("prev", &e.Prev)
+		c.lent("prev", &e.Prev)
 		c.bool("queued", &e.Queued)
 	}
 	c.time("due", &e.Due)
 	c.policy("policy", &e.Policy)
 	e.Fact.fields(c)
 	if !c.timing {
-		c.str("sum", &e.Sum)
+		c.lent("sum", &e.Sum)
 	}
 }
 
 // policy is a member that is a policy, or absent. A reader's room takes it.
 func (c *codec) policy(name string, v **Policy) {
+	if c.straight.on {
+		if c.enter(name) {
+			p := c.room
+			if p == nil {
+				p = &Policy{}
+			}
+			*p, *v = Policy{}, p
+			c.ruleStraight(p)
+			p.rest(c)
+			c.leave()
+		}
+		return
+	}
 	if c.room == nil {
 		optional(c, name, v, func(c *codec, p *Policy) { p.fields(c) })
 		return
@@ -144,9 +138,13 @@ func (c *codec) cause(v *Cause, fact Fact) {
 		c.str("cause", &s)
 		return
 	}
-	cause, err := ParseCause(string(c.text("cause")))
-	if err != nil {
-		c.fail("cause", err.Error())
+	s := c.text("cause")
+	cause, ok := parseCause(s)
+	if !ok {
+		var err error
+		if cause, err = ParseCause(string(s)); err != nil {
+			c.fail("cause", err.Error())
+		}
 	}
 	*v = cause
 }
@@ -183,101 +181,6 @@ func cloudHeaders(room int, ceType, source, id string) []Header {
 // change those of a Record.
 func bytesOf(s string) []byte { return unsafe.Slice(unsafe.StringData(s), len(s)) }
 
-// ErrUnknownType is wrapped by DecodeEvent for a type, or a version of a type,
-// that this build doesn't know. A reader must not go on with that task: what it
-// doesn't understand may have changed it.
-var ErrUnknownType = errors.New("unknown event type")
-
-// DecodeEvent reads a record of the events topic. Raw JSON in the event
-// aliases the record's value. The error wraps ErrUnknownType, or says what is
-// malformed.
-func DecodeEvent(r *Record) (*Event, error) { return decodeEvent(r, false) }
-
-// DecodeTiming is DecodeEvent without what no timer depends on: prev, and the names
-// and data of an attempt or a task. It takes two thirds of the time.
-func DecodeTiming(r *Record) (*Event, error) { return decodeEvent(r, true) }
-
-func decodeEvent(r *Record, timing bool) (*Event, error) {
-	kind, err := factKindOf(r)
-	if err != nil {
-		return nil, err
-	}
-	return decodeInto(&Event{Fact: kind.make()}, r, timing, nil)
-}
-
-// EventReader decodes event after event into the same memory: what it returns, and
-// the fact and the policy in it, hold until the next Decode. It takes a tenth less
-// time than DecodeEvent. The zero value is ready; one goroutine uses it.
-type EventReader struct {
-	event  Event
-	policy Policy
-	facts  map[string]Fact
-}
-
-// Decode is DecodeEvent.
-func (d *EventReader) Decode(r *Record) (*Event, error) {
-	kind, err := factKindOf(r)
-	if err != nil {
-		return nil, err
-	}
-	if d.facts == nil {
-		d.facts = map[string]Fact{}
-	}
-	fact := d.facts[kind.name]
-	if fact == nil {
-		fact = kind.make()
-		d.facts[kind.name] = fact
-	}
-	kind.blank(fact)
-	d.event = Event{Fact: fact}
-	return decodeInto(&d.event, r, false, &d.policy)
-}
-
-func factKindOf(r *Record) (*factKind, error) {
-	ceType := r.header(HeaderType)
-	kind, ok := facts[string(ceType)]
-	if !ok {
-		return nil, fmt.Errorf("%w %q (ce_id %q)", ErrUnknownType, ceType, r.header(HeaderID))
-	}
-	return kind, nil
-}
-
-// decodeInto reads the record into an event whose fact is blank, and its policy into
-// room, if there is any.
-func decodeInto(e *Event, r *Record, timing bool, room *Policy) (*Event, error) {
-	ceType, id := r.header(HeaderType), r.header(HeaderID)
-	if err := decodeWith(r.Value, e, timing, room); err != nil {
-		return nil, fmt.Errorf("event %s %q: %w", ceType, id, err)
-	}
-	at := bytes.LastIndexByte(id, '/')
-	n, err := strconv.ParseUint(string(id[at+1:]), 10, 63)
-	if at < 0 || err != nil || n == 0 {
-		return nil, fmt.Errorf("event %s: ce_id %q: not <task>/<seq>", ceType, id)
-	}
-	e.Seq = n
-	if _, claimed := e.Fact.(*PartitionClaimed); claimed {
-		return e, nil
-	}
-	if !bytes.Equal(r.Key, id[:at]) {
-		return nil, fmt.Errorf("event %s: key %q is not the task of ce_id %q", ceType, r.Key, id)
-	}
-	e.Task = string(r.Key)
-	return e, nil
-}
-
-// DecodeEnvelope reads what every event says, whatever its type: at, cause and
-// epoch. A reader that stops the task of an event that it doesn't understand
-// still has to know how far the partition has come. The fact is opaque.
-func DecodeEnvelope(r *Record) (*Event, error) {
-	ceType, _ := r.Header(HeaderType)
-	id, _ := r.Header(HeaderID)
-	e := &Event{Task: string(r.Key), Fact: opaque(ceType)}
-	if err := decodeObject(r.Value, e); err != nil {
-		return nil, fmt.Errorf("event %s %q: %w", ceType, id, err)
-	}
-	return e, nil
-}
-
 // opaque is a fact that this build doesn't know, by its type.
 type opaque string
 
@@ -295,16 +198,14 @@ func cutLast(s string) (before, after string, ok bool) {
 
 // factKind is a type of event that this build can read.
 type factKind struct {
-	name  string
-	make  func() Fact // an empty one
-	blank func(Fact)  // makes one empty again
+	name   string
+	number int         // of them, from 0 on, in this process
+	make   func() Fact // an empty one
+	blank  func(Fact)  // makes one empty again
 }
 
 // facts are all of them, by name. A type that was ever written stays here.
 var facts = map[string]*factKind{}
-
-// typeNames holds the same names, so that a name isn't made anew for each record.
-var typeNames = map[string]string{}
 
 func init() {
 	kinds := []*factKind{
@@ -315,11 +216,9 @@ func init() {
 		kinds = append(kinds, kindOf(AttemptStarted{Kind: k}), kindOf(AttemptCompleted{Kind: k}), kindOf(AttemptFailed{Kind: k}),
 			kindOf(AttemptRejected{Kind: k}), kindOf(AttemptExpired{Kind: k}), kindOf(AttemptWaiting{Kind: k}), kindOf(RunErrored{Kind: k}))
 	}
-	for _, k := range kinds {
+	for i, k := range kinds {
+		k.number = i
 		facts[k.name] = k
-	}
-	for name := range facts { // now, for until then each type makes its name
-		typeNames[name] = name
 	}
 }
 
@@ -332,7 +231,7 @@ func kindOf[T any, F interface {
 		f := empty
 		return F(&f)
 	}
-	return &factKind{made().Type(), made, func(f Fact) { *f.(F) = empty }}
+	return &factKind{name: made().Type(), make: made, blank: func(f Fact) { *f.(F) = empty }}
 }
 
 // Types lists every event type that this build can read, in order.
@@ -382,7 +281,7 @@ func (f *TaskReceived) fields(c *codec) {
 		c.plan("plan", &f.Plan) // which must be there: else the task stops
 		return
 	}
-	c.str("workflow", &f.Workflow)
+	c.few("workflow", &f.Workflow)
 	c.int("version", &f.Version)
 	c.raw("input", &f.Input)
 	c.str("reply_to", &f.ReplyTo)
@@ -406,6 +305,11 @@ func (c *codec) planIfAny(name string, v **Plan) {
 			c.raw(name, &(*v).raw)
 		}
 		return
+	}
+	if c.straight.on {
+		if *v = c.planStraight(name); *v != nil {
+			return
+		}
 	}
 	val, ok := c.find(name)
 	if !ok {
@@ -494,7 +398,7 @@ type RunSkipped struct {
 
 // Type is the ce_type.
 func (*RunSkipped) Type() string      { return "waybill.step.skipped.v1" }
-func (f *RunSkipped) fields(c *codec) { c.str("step", &f.Step) }
+func (f *RunSkipped) fields(c *codec) { c.few("step", &f.Step) }
 
 // RunReleased states what an operator settled by hand.
 type RunReleased struct {
@@ -507,30 +411,19 @@ type RunReleased struct {
 // Type is the ce_type.
 func (*RunReleased) Type() string { return "waybill.step.released.v1" }
 func (f *RunReleased) fields(c *codec) {
-	c.str("step", &f.Step)
+	c.few("step", &f.Step)
 	text(c, "as", &f.As)
 	c.raw("output", &f.Output)
 	f.By.fields(c)
 }
 
-// attemptType is the ce_type of an event about an attempt: of a step's
-// operation (waybill.step) or of its undo (waybill.undo).
-func attemptType(k Kind, verb string) string {
+// attemptType is the ce_type of an event about an attempt: at a step's operation, or at
+// its undo.
+func attemptType(k Kind, do, undo string) string {
 	if k == Undo {
-		return known("waybill.undo.", verb)
+		return undo
 	}
-	return known("waybill.step.", verb)
-}
-
-// known is a type's name by its parts. It is that of the table once there is one, so
-// that it isn't made anew for each event.
-func known(prefix, verb string) string {
-	var room [64]byte
-	name := append(append(append(room[:0], prefix...), verb...), ".v1"...)
-	if t, ok := typeNames[string(name)]; ok {
-		return t
-	}
-	return string(name)
+	return do
 }
 
 // AttemptStarted: a request was sent in the same transaction. Its due is the
@@ -546,15 +439,17 @@ type AttemptStarted struct {
 }
 
 // Type is the ce_type.
-func (f *AttemptStarted) Type() string { return attemptType(f.Kind, "started") }
+func (f *AttemptStarted) Type() string {
+	return attemptType(f.Kind, "waybill.step.started.v1", "waybill.undo.started.v1")
+}
 func (f *AttemptStarted) fields(c *codec) {
-	c.str("step", &f.Step)
+	c.few("step", &f.Step)
 	c.int("attempt", &f.Attempt)
 	if c.timing {
 		return
 	}
-	c.str("agent", &f.Agent)
-	c.str("operation", &f.Operation)
+	c.few("agent", &f.Agent)
+	c.few("operation", &f.Operation)
 	c.str("idempotency_key", &f.Key)
 	c.raw("input", &f.Input)
 }
@@ -571,12 +466,14 @@ type AttemptCompleted struct {
 }
 
 // Type is the ce_type.
-func (f *AttemptCompleted) Type() string { return attemptType(f.Kind, "completed") }
+func (f *AttemptCompleted) Type() string {
+	return attemptType(f.Kind, "waybill.step.completed.v1", "waybill.undo.completed.v1")
+}
 func (f *AttemptCompleted) fields(c *codec) {
-	c.str("step", &f.Step)
+	c.few("step", &f.Step)
 	c.int("attempt", &f.Attempt)
 	if !c.timing {
-		c.str("instance", &f.Instance)
+		c.few("instance", &f.Instance)
 	}
 	c.raw("output", &f.Output)
 }
@@ -604,12 +501,14 @@ type AttemptFailed struct {
 }
 
 // Type is the ce_type.
-func (f *AttemptFailed) Type() string { return attemptType(f.Kind, "failed") }
+func (f *AttemptFailed) Type() string {
+	return attemptType(f.Kind, "waybill.step.failed.v1", "waybill.undo.failed.v1")
+}
 func (f *AttemptFailed) fields(c *codec) {
-	c.str("step", &f.Step)
+	c.few("step", &f.Step)
 	c.int("attempt", &f.Attempt)
 	if !c.timing {
-		c.str("instance", &f.Instance)
+		c.few("instance", &f.Instance)
 	}
 	text(c, "effect", &f.Effect)
 	c.errorField("error", &f.Error)
@@ -627,12 +526,14 @@ type AttemptRejected struct {
 }
 
 // Type is the ce_type.
-func (f *AttemptRejected) Type() string { return attemptType(f.Kind, "rejected") }
+func (f *AttemptRejected) Type() string {
+	return attemptType(f.Kind, "waybill.step.rejected.v1", "waybill.undo.rejected.v1")
+}
 func (f *AttemptRejected) fields(c *codec) {
-	c.str("step", &f.Step)
+	c.few("step", &f.Step)
 	c.int("attempt", &f.Attempt)
 	if !c.timing {
-		c.str("instance", &f.Instance)
+		c.few("instance", &f.Instance)
 	}
 	c.errorField("error", &f.Error)
 }
@@ -645,9 +546,11 @@ type AttemptExpired struct {
 }
 
 // Type is the ce_type.
-func (f *AttemptExpired) Type() string { return attemptType(f.Kind, "expired") }
+func (f *AttemptExpired) Type() string {
+	return attemptType(f.Kind, "waybill.step.expired.v1", "waybill.undo.expired.v1")
+}
 func (f *AttemptExpired) fields(c *codec) {
-	c.str("step", &f.Step)
+	c.few("step", &f.Step)
 	c.int("attempt", &f.Attempt)
 }
 
@@ -661,9 +564,11 @@ type AttemptWaiting struct {
 }
 
 // Type is the ce_type.
-func (f *AttemptWaiting) Type() string { return attemptType(f.Kind, "waiting") }
+func (f *AttemptWaiting) Type() string {
+	return attemptType(f.Kind, "waybill.step.waiting.v1", "waybill.undo.waiting.v1")
+}
 func (f *AttemptWaiting) fields(c *codec) {
-	c.str("step", &f.Step)
+	c.few("step", &f.Step)
 	c.int("attempt", &f.Attempt)
 	c.bool("cool_down", &f.CoolDown)
 }
@@ -677,8 +582,10 @@ type RunErrored struct {
 }
 
 // Type is the ce_type.
-func (f *RunErrored) Type() string { return attemptType(f.Kind, "errored") }
+func (f *RunErrored) Type() string {
+	return attemptType(f.Kind, "waybill.step.errored.v1", "waybill.undo.errored.v1")
+}
 func (f *RunErrored) fields(c *codec) {
-	c.str("step", &f.Step)
+	c.few("step", &f.Step)
 	c.errorField("error", &f.Error)
 }

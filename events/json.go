@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"math/bits"
 	"unicode/utf8"
 )
 
@@ -344,15 +345,15 @@ func skipString(data []byte, i int) (int, error) {
 // quote, a backslash, or a control character, which may not stand there. It looks
 // at eight bytes at a time: of a word, minus what is sought in each byte, the high
 // bit shows where it fell below zero (Bit Twiddling Hacks, "determine if a word has
-// a byte less than n"). A byte after the first that is found may be found wrongly,
-// so that word is gone through byte by byte.
+// a byte less than n"). A byte after the first that is found may be found wrongly, the
+// first is not.
 func skipPlain(data []byte, i int) int {
 	const ones, highs = 0x0101010101010101, 0x8080808080808080
 	for ; i+8 <= len(data); i += 8 {
 		w := binary.LittleEndian.Uint64(data[i:])
 		quote, escape := w^(ones*'"'), w^(ones*'\\')
-		if ((w-ones*0x20)&^w|(quote-ones)&^quote|(escape-ones)&^escape)&highs != 0 {
-			break
+		if found := ((w-ones*0x20)&^w | (quote-ones)&^quote | (escape-ones)&^escape) & highs; found != 0 {
+			return i + bits.TrailingZeros64(found)/8
 		}
 	}
 	for i < len(data) && data[i] != '"' && data[i] != '\\' && data[i] >= 0x20 {

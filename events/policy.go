@@ -32,12 +32,21 @@ const (
 )
 
 func (p *Policy) fields(c *codec) {
+	p.rule(c)
+	p.rest(c)
+}
+
+// rule is what most policies of a kind of event have alike, and rest is what they don't.
+func (p *Policy) rule(c *codec) {
 	text(c, "timer", &p.Timer)
 	c.int("failure_count", &p.FailureCount)
 	if p.Timer != TimerTask {
 		p.Attempts.fields(c)
 	}
-	c.str("on_error", &p.OnError)
+	c.few("on_error", &p.OnError)
+}
+
+func (p *Policy) rest(c *codec) {
 	c.time("complete_by", &p.CompleteBy)
 	c.bool("cooled_down", &p.CooledDown)
 }

@@ -39,8 +39,8 @@ func EventName(r *Record) (ceType string, seq uint64, err error) {
 		return "", 0, unusable(ReasonBadHeader, "%s %q: not <task>/<seq>", HeaderID, id)
 	}
 	t := r.header(HeaderType)
-	if known, ok := typeNames[string(t)]; ok {
-		return known, seq, nil
+	if kind, known := facts[string(t)]; known {
+		return kind.name, seq, nil
 	}
 	return string(t), seq, nil
 }

@@ -2,6 +2,7 @@ package verify
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/waybill-run/waybill/events"
 )
@@ -17,7 +18,9 @@ type partition struct {
 	any    bool                  // there was one
 	task   string                // which the cause has led to events of; empty: none yet
 	queued bool                  // it has freed slots, too: of its own task nothing comes any more
-	offset int64                 // after the last record
+	last   *task                 // of the event before, if it was looked at
+	inputs [events.Inboxes]*inbox
+	offset int64 // after the last record
 	// claim is the offset of the last claim, and sums whether that one has a sum: then
 	// all events of its epoch have one that may be a task's last. Negative: none was fed.
 	claim int64
@@ -25,7 +28,8 @@ type partition struct {
 }
 
 // Event takes the next record of a partition of events, and returns it decoded, which
-// holds until the next call; nil if it can't be read, which is a fault.
+// holds until the next call; nil if it can't be read, which is a fault. Unless
+// Options.Keep is set, nothing of the record is kept.
 func (c *Checker) Event(r *events.Record) *events.Event {
 	c.events++
 	p := c.parts[r.Partition]
@@ -39,6 +43,7 @@ func (c *Checker) Event(r *events.Record) *events.Event {
 		c.unreadable(p, r, err)
 		return nil
 	}
+	t := c.known(p, e)
 	c.join(p, e)
 	if err := p.state.Evolve(e); err != nil {
 		c.faults.add(Fault{"P11", e.Task, topicEvents, r.Partition, r.Offset, err.Error()})
@@ -52,7 +57,6 @@ func (c *Checker) Event(r *events.Record) *events.Event {
 		}
 		return e
 	}
-	t := c.tasks[e.Task]
 	if t == nil && !c.between(e.Seq, r) {
 		c.others++
 		return e
@@ -62,6 +66,7 @@ func (c *Checker) Event(r *events.Record) *events.Event {
 		c.tasks[e.Task] = t
 		c.order = append(c.order, t)
 	}
+	p.last = t
 	if changed := c.changed(p, t, e, r); changed != nil {
 		c.brokenAt(t, *changed)
 	}
@@ -70,6 +75,21 @@ func (c *Checker) Event(r *events.Record) *events.Event {
 	}
 	c.ofTask(p, t, e, r, first)
 	return e
+}
+
+// known is the task of an event; nil: it wasn't seen. The id is kept once, and none
+// aliases the record. Events of a task often stand together.
+func (c *Checker) known(p *partition, e *events.Event) *task {
+	t := p.last
+	if t == nil || t.id != e.Task {
+		t = c.tasks[e.Task]
+	}
+	if t == nil {
+		e.Task = strings.Clone(e.Task)
+		return nil
+	}
+	e.Task = t.id
+	return t
 }
 
 // ranged reports whether only tasks of a time are looked at.
@@ -156,7 +176,7 @@ func (c *Checker) ofTask(p *partition, t *task, e *events.Event, r *events.Recor
 		c.broken(t, promise, r, what)
 		return
 	}
-	next, err := events.Evolve(t.open.state, e, events.Hash(e.Fact.Type(), r.Value))
+	next, err := events.Evolve(t.open.state, e, c.reader.Hash(r))
 	if err != nil {
 		c.broken(t, "P2", r, err.Error())
 		return
@@ -167,7 +187,7 @@ func (c *Checker) ofTask(p *partition, t *task, e *events.Event, r *events.Recor
 		return
 	}
 	if first {
-		c.led(&s)
+		c.led(p, &s)
 	}
 	if in := e.Cause.Inbox; !e.Queued && (in == events.Tasks || in == events.Controls) {
 		t.askedAt = millis(e.At)

@@ -205,22 +205,28 @@ func requestOf(f events.Fact) string {
 
 // led holds the first event of a cause against its input, now or when that
 // comes.
-func (c *Checker) led(s *turn) {
+func (c *Checker) led(p *partition, s *turn) {
 	if s.e.Cause.Inbox == events.Recoveries {
 		c.timing.accepted++
 	}
 	if !c.o.Inputs {
 		return
 	}
-	l := s.lead()
-	in := c.inboxOf(l.inbox, l.partition)
-	if x := in.inputs[l.place.offset]; x != nil {
-		delete(in.inputs, l.place.offset)
-		c.meet(l.inbox, x, l)
-		return
+	cause := s.e.Cause
+	in := p.inputs[cause.Inbox]
+	if in == nil || cause.Partition != s.r.Partition {
+		in = c.inboxOf(cause.Inbox, cause.Partition)
+		if cause.Partition == s.r.Partition {
+			p.inputs[cause.Inbox] = in
+		}
 	}
-	if l.place.offset >= in.from { // else it is known to be trimmed
-		in.leads[l.place.offset] = l
+	x := in.inputs[cause.Offset]
+	switch {
+	case x != nil:
+		delete(in.inputs, cause.Offset)
+		c.meet(cause.Inbox, x, s.lead())
+	case cause.Offset >= in.from: // else it is known to be trimmed
+		in.leads[cause.Offset] = s.lead()
 	}
 }
 

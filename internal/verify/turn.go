@@ -48,12 +48,25 @@ func (s *turn) before() (promise, what string) {
 			s.timer = a.Timer
 		}
 	}
-	for _, check := range []func() (string, string){s.current, s.recovered, s.attempted, s.undoOrder, s.early, s.once, s.origin} {
-		if promise, what := check(); what != "" {
-			return promise, what
-		}
+	if promise, what = s.current(); what != "" {
+		return promise, what
 	}
-	return "", ""
+	if promise, what = s.recovered(); what != "" {
+		return promise, what
+	}
+	if promise, what = s.attempted(); what != "" {
+		return promise, what
+	}
+	if promise, what = s.undoOrder(); what != "" {
+		return promise, what
+	}
+	if promise, what = s.early(); what != "" {
+		return promise, what
+	}
+	if promise, what = s.once(); what != "" {
+		return promise, what
+	}
+	return s.origin()
 }
 
 // slotOf is whose timer an event ends, and whose attempts it tells of.
@@ -266,7 +279,10 @@ func (s *turn) after() (promise, what string) {
 		s.c.timing.fired(s.t, s.timer, s.e.At, s.r.Offset, s.c.o.LatestBy)
 	}
 	s.count()
-	o.timers.Evolve(s.e)
+	armed := o.timers.Armed
+	if o.timers.Evolve(s.e); o.timers.Armed == nil {
+		o.timers.Armed = armed[:0] // the room
+	}
 	if promise, what := s.policy(); what != "" {
 		return promise, what
 	}

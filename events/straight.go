@@ -1,0 +1,248 @@
+package events
+
+import (
+	"math"
+	"unicode/utf8"
+	"unsafe"
+)
+
+// Waybill writes the members of an object in the order in which fields names them,
+// with no white space between. So of what Waybill wrote, the member that is asked for
+// stands next, or it isn't there: it can be read straight on, without a list of the
+// members. A codec that finds anything else is lost. Then the object is read again by
+// the list, which takes members in any order, and says what is wrong: nothing is
+// accepted that it wouldn't accept, and what is read is the same.
+
+// straight is where a codec is that reads straight on.
+type straight struct {
+	on   bool
+	lost bool
+	// at is the mark before the next member, { or a comma, or the } after the last.
+	at    int
+	depth int  // of arrays and objects around a member's value
+	plain bool // the value that was found last is a text without escapes
+	// Of a reader of many; nil: none.
+	names *names
+	plan  *Plan // of the first event before
+	rule  *rule // of the event before of this kind
+}
+
+// readStraight reads an object, and reports whether it could. If not, v may hold some of it.
+func (c *codec) readStraight(data []byte, v fielded) bool {
+	if len(data) == 0 || data[0] != '{' || len(data) > math.MaxInt32 || !utf8.Valid(data) {
+		return false
+	}
+	c.decoding, c.err, c.obj.data = true, nil, data
+	s := &c.straight
+	s.on, s.lost, s.at, s.depth = true, false, 0, 1
+	v.fields(c)
+	s.on, c.obj.data = false, nil
+	return !s.lost && c.err == nil && s.at == len(data)-1 && data[s.at] == '}'
+}
+
+// follows reports whether the next member has a name, and where its value stands.
+func (c *codec) follows(name string) (start int, ok bool) {
+	d, at, n := c.obj.data, c.straight.at, len(name)
+	// Where it isn't there, mostly one letter tells.
+	if at+n+4 >= len(d) || d[at+2] != name[0] || d[at+n+2] != '"' || d[at+1] != '"' || d[at+n+3] != ':' || d[at] == '}' || string(d[at+2:at+2+n]) != name {
+		return 0, false
+	}
+	return at + n + 4, true
+}
+
+// pass goes on after a value that ends before end.
+func (c *codec) pass(end int) bool {
+	d, s := c.obj.data, &c.straight
+	if end >= len(d) || d[end] != ',' && d[end] != '}' {
+		s.lost = true
+		return false
+	}
+	s.at = end
+	return true
+}
+
+// findStraight is find.
+func (c *codec) findStraight(name string) ([]byte, bool) {
+	start, ok := c.follows(name)
+	if !ok {
+		return nil, false
+	}
+	d := c.obj.data
+	if d[start] == '"' { // mostly a text without escapes
+		if end := skipPlain(d, start+1); end < len(d) && d[end] == '"' && c.pass(end+1) {
+			c.straight.plain = true
+			return d[start : end+1], true
+		}
+	}
+	c.straight.plain = false
+	end, err := skipValue(d, start, c.straight.depth)
+	if err != nil || !c.pass(end) {
+		c.straight.lost = true
+		return nil, false
+	}
+	return d[start:end], d[start] != 'n' // null
+}
+
+// enter begins to read a member that is an object; leave ends it.
+func (c *codec) enter(name string) bool {
+	start, ok := c.follows(name)
+	if !ok {
+		return false
+	}
+	if c.obj.data[start] != '{' {
+		c.straight.lost = true // null, or no object
+		return false
+	}
+	c.straight.at = start
+	c.straight.depth++
+	return true
+}
+
+func (c *codec) leave() {
+	c.straight.depth--
+	if c.obj.data[c.straight.at] != '}' {
+		c.straight.lost = true
+		return
+	}
+	c.pass(c.straight.at + 1)
+}
+
+// planStraight reads a plan that is the one of the first event before, as most are: it
+// needn't be looked at again.
+func (c *codec) planStraight(name string) *Plan {
+	p := c.straight.plan
+	if p == nil {
+		return nil
+	}
+	start, ok := c.follows(name)
+	if !ok {
+		return nil
+	}
+	end := start + len(p.raw)
+	if end > len(c.obj.data) || string(c.obj.data[start:end]) != string(p.raw) || !c.pass(end) {
+		return nil
+	}
+	return p
+}
+
+// rule is the first part of a policy, which most events of a kind have alike.
+type rule struct {
+	text   []byte // as it stands, from { on
+	policy Policy
+}
+
+// ruleMost is the longest that is kept, in bytes.
+const ruleMost = 512
+
+// ruleStraight reads the first part of a policy: that of the event before, or what is there.
+func (c *codec) ruleStraight(p *Policy) {
+	d, from, was := c.obj.data, c.straight.at, c.straight.rule
+	if was != nil && len(was.text) > 0 {
+		// What follows is another member, or the end: else it isn't all of the rule.
+		if end := from + len(was.text); end < len(d) && string(d[from:end]) == string(was.text) && c.pass(end) {
+			*p = was.policy
+			return
+		}
+	}
+	p.rule(c)
+	if was != nil && !c.straight.lost && c.err == nil && c.straight.at-from <= ruleMost {
+		was.text, was.policy = append(was.text[:0], d[from:c.straight.at]...), *p
+	}
+}
+
+// kinds are those of the types that were read before, by where a type's name has its place.
+// Two with the same place take turns.
+type kinds [kindPlaces]*factKind
+
+const kindPlaces = 64
+
+// of is factKindOf.
+func (k *kinds) of(r *Record) (*factKind, error) {
+	name := r.header(HeaderType)
+	n := len(name)
+	if n < kindNameLeast {
+		return factKindOf(r)
+	}
+	// waybill.step.started.v1: a letter of the entity, two of the verb.
+	place := &k[(uint(n)+5*uint(name[9])+3*uint(name[14])+7*uint(name[kindNameLeast-1]))%kindPlaces]
+	if *place == nil || (*place).name != string(name) {
+		kind, err := factKindOf(r)
+		if err != nil {
+			return nil, err
+		}
+		*place = kind
+	}
+	return *place, nil
+}
+
+// kindNameLeast is how long the name of a type is at least, in bytes.
+const kindNameLeast = 16
+
+// names are texts that were read before: those of steps, agents and operations are
+// few, and aren't made anew for each event. Two with the same place take turns.
+type names [namePlaces]string
+
+const (
+	namePlaces  = 256
+	nameMost    = 64 // bytes: a longer text isn't kept
+	namesStride = 31
+)
+
+// of is a text that outlives b.
+func (n *names) of(b []byte) string {
+	if n == nil || len(b) == 0 || len(b) > nameMost {
+		return string(b)
+	}
+	last := len(b) - 1
+	s := &n[(uint(last)+5*uint(b[0])+namesStride*uint(b[last])+3*uint(b[last/2]))%namePlaces]
+	if *s != string(b) {
+		*s = string(b)
+	}
+	return *s
+}
+
+// aliased is a text that shares its bytes.
+func aliased(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }
+
+// parseCause reads what Cause.String writes; what is written in another way, or is
+// none, is left to ParseCause.
+func parseCause(s []byte) (c Cause, ok bool) {
+	for i, name := range inboxNames {
+		if len(s) > len(name) && s[len(name)] == '/' && string(s[:len(name)]) == name {
+			c.Inbox, s, ok = Inbox(i), s[len(name)+1:], true
+			break
+		}
+	}
+	if !ok {
+		return c, false
+	}
+	i := 0
+	for i < len(s) && s[i] != '/' {
+		i++
+	}
+	if i == len(s) {
+		return c, false
+	}
+	p, ok1 := parseNumber(s[:i])
+	offset, ok2 := parseNumber(s[i+1:])
+	c.Partition, c.Offset = int32(p), offset
+	return c, ok1 && ok2 && p <= math.MaxInt32
+}
+
+// numberDigits are as many as any int64 has room for.
+const numberDigits = 18
+
+// parseNumber reads a number of some digits and no sign. Any other is left to the
+// standard library.
+func parseNumber(s []byte) (n int64, ok bool) {
+	if len(s) == 0 || len(s) > numberDigits {
+		return 0, false
+	}
+	for _, c := range s {
+		if c < '0' || c > '9' {
+			return 0, false
+		}
+		n = 10*n + int64(c-'0')
+	}
+	return n, true
+}

@@ -1,0 +1,87 @@
+package verify
+
+import (
+	"bytes"
+	"reflect"
+	"testing"
+	"time"
+
+	"github.com/waybill-run/waybill/events"
+)
+
+// lent hands out a record whose bytes are another's afterwards, as readers do that use
+// their memory again.
+func lent(r *events.Record, take func(*events.Record)) {
+	own := *r
+	own.Key, own.Value, own.Headers = bytes.Clone(r.Key), bytes.Clone(r.Value), nil
+	for _, h := range r.Headers {
+		own.Headers = append(own.Headers, events.Header{Key: h.Key, Value: bytes.Clone(h.Value)})
+	}
+	take(&own)
+	scribble(own.Key)
+	scribble(own.Value)
+	for _, h := range own.Headers {
+		scribble(h.Value)
+	}
+	clear(own.Headers)
+}
+
+func scribble(b []byte) {
+	for i := range b {
+		b[i] = '#'
+	}
+}
+
+// Nothing of a record is kept, whatever it says: what is found is the same where its
+// memory is used for the next.
+func TestNothingOfARecordIsKept(t *testing.T) {
+	inputs, log := parts(t, 2)
+	h := &history{t: t, id: "held", c: New(Options{}), at: start0, part: 2}
+	h.claim(1)
+	heldAndResubmitted(h, "waybill.held/c/do/2")
+	inputs, log = append(inputs, h.fed...), append(log, h.all...)
+	for name, log := range map[string][]events.Record{"whole": log, "broken": withoutSome(log), "not read": garbled(log)} {
+		for _, o := range []Options{
+			{Inputs: true, LatestBy: time.Nanosecond, ReplyTolerance: time.Millisecond},
+			{Since: start0.Add(time.Millisecond), LatestBy: time.Nanosecond},
+		} {
+			want, got := New(o), New(o)
+			for i := range inputs {
+				want.Input(&inputs[i])
+				lent(&inputs[i], got.Input)
+			}
+			for i := range log {
+				want.Event(&log[i])
+				lent(&log[i], func(r *events.Record) { got.Event(r) })
+			}
+			r, w := got.Finish(start0.Add(time.Hour)), want.Finish(start0.Add(time.Hour))
+			if !reflect.DeepEqual(r, w) {
+				t.Errorf("%s: of records that are lent\n%s\nof others\n%s", name, r, w)
+			}
+			if (name != "whole") != (w.Broken > 0) && o.Inputs {
+				t.Errorf("%s: %s", name, w)
+			}
+		}
+	}
+}
+
+// withoutSome leaves out one event in seven.
+func withoutSome(log []events.Record) (some []events.Record) {
+	for i, r := range log {
+		if i%7 != 4 {
+			some = append(some, r)
+		}
+	}
+	return some
+}
+
+// garbled makes one event in seven unreadable.
+func garbled(log []events.Record) []events.Record {
+	all := append([]events.Record(nil), log...)
+	for i := range all {
+		if i%7 == 4 {
+			all[i].Value = all[i].Value[:len(all[i].Value)-1]
+		}
+	}
+	return all
+}
