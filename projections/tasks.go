@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"hash"
+	"strings"
 
 	"github.com/cockroachdb/pebble/v2"
 
@@ -32,6 +33,7 @@ const taskOverheadBytes = 1500
 // events.Task.Finished leaves them. It belongs to one goroutine.
 type Tasks struct {
 	*view
+	reader   events.EventReader
 	open     openTasks
 	finished map[string]*entry // not saved yet
 	changed  []*entry
@@ -205,7 +207,8 @@ func (v *Tasks) EndLookups() {
 
 // Apply folds the next event of the log; what is below Next is skipped. An
 // event that can't be folded stops its task (Stopped) and is no error. An error
-// means that the partition can't go on: epochs fall, or the store has stopped.
+// means that the partition can't go on: epochs fall, or the store has stopped. Nothing
+// of the record is kept.
 func (v *Tasks) Apply(r *events.Record) error {
 	if ok, err := v.accepts(r); err != nil || !ok {
 		if err == nil {
@@ -215,7 +218,7 @@ func (v *Tasks) Apply(r *events.Record) error {
 	}
 	v.reach(r.Offset)
 	v.snap.read(len(r.Value), v.s.o.Snapshots.Share)
-	e, err := events.DecodeEvent(r)
+	e, err := v.reader.Decode(r)
 	if err != nil {
 		return v.unreadable(r, err)
 	}
@@ -246,12 +249,18 @@ func (v *Tasks) evolve(r *events.Record, e *events.Event) error {
 	if r.Offset < v.until && en.task != nil && e.Seq <= en.task.Seq {
 		return nil // the snapshot had it
 	}
-	t, err := events.Evolve(en.task, e, events.Hash(e.Fact.Type(), r.Value))
+	// What stays in memory doesn't alias the record.
+	if en.task != nil {
+		e.Task = en.task.ID
+	} else {
+		e.Task = strings.Clone(e.Task)
+	}
+	detachFact(e.Fact)
+	t, err := events.Evolve(en.task, e, v.reader.Hash(r))
 	if err != nil {
 		v.stop(e.Task, r.Offset, err)
 		return nil
 	}
-	detachFrom(t, r.Value)
 	v.put(en, t)
 	return nil
 }

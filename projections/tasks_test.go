@@ -48,10 +48,22 @@ func tasksOf(t testing.TB, s *projections.Store) *projections.Tasks {
 
 type applier interface{ Apply(*events.Record) error }
 
+// apply applies records. Those of tasks are lent, as a restore lends them: their bytes are
+// another's afterwards.
 func apply(t testing.TB, v applier, rs []events.Record) {
 	t.Helper()
+	_, lend := v.(*projections.Tasks)
 	for i := range rs {
-		if err := v.Apply(&rs[i]); err != nil {
+		r := rs[i]
+		if lend {
+			r.Key, r.Value = bytes.Clone(r.Key), bytes.Clone(r.Value)
+		}
+		err := v.Apply(&r)
+		if lend {
+			clear(r.Key)
+			clear(r.Value)
+		}
+		if err != nil {
 			t.Fatal(err)
 		}
 	}
