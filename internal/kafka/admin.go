@@ -268,7 +268,7 @@ func (a *Admin) ReadCompacted(ctx context.Context, topic string, fn func(events.
 			if err != nil {
 				return errors.Join(err, r.trouble)
 			}
-			for _, record := range fromKgo(batch, nil) {
+			for _, record := range batch {
 				if record.Offset >= ends[p] {
 					break
 				}

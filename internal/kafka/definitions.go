@@ -56,7 +56,7 @@ func (d *Definitions) follow(ctx context.Context, fn func(events.Record)) {
 	r := newReader(d.cl, d.topic, 0, 0)
 	for {
 		batch, err := r.next(ctx)
-		for _, record := range fromKgo(batch, nil) {
+		for _, record := range batch {
 			fn(record)
 		}
 		d.mu.Lock()

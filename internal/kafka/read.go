@@ -12,6 +12,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/waybill-run/waybill/events"
 )
 
 const (
@@ -39,10 +41,10 @@ type reader struct {
 	position int64
 	bytesMax int32 // of a fetch
 
-	leader     int32
-	topicID    [16]byte
-	leaderOK   bool
-	decompress kgo.Decompressor
+	leader   int32
+	topicID  [16]byte
+	leaderOK bool
+	batches  *batches // of the last fetch, those that weren't read yet
 
 	// trouble is why the last call of next returned nothing, nil if the
 	// brokers were well; missing counts the last calls that found no topic.
@@ -51,15 +53,23 @@ type reader struct {
 }
 
 func newReader(cl *kgo.Client, topic string, partition int32, from int64) *reader {
-	return &reader{cl: cl, adm: kadm.NewClient(cl), topic: topic, partition: partition, position: from, bytesMax: readerMaxBytes, decompress: kgo.DefaultDecompressor()}
+	return &reader{cl: cl, adm: kadm.NewClient(cl), topic: topic, partition: partition, position: from, bytesMax: readerMaxBytes, batches: newBatches(topic, partition, false)}
 }
 
-// next returns what follows, advancing the position; it may be nothing, after
+// newLender is newReader of one who lends: the records that next returns, and all that
+// they hold, are good until the next call of it.
+func newLender(cl *kgo.Client, topic string, partition int32, from int64) *reader {
+	r := newReader(cl, topic, partition, from)
+	r.batches = newBatches(topic, partition, true)
+	return r
+}
+
+// next returns some of what follows, advancing the position; it may be nothing, after
 // readerMaxWait at the end of the partition, or when the brokers are in trouble
 // that may pass: then it is to be called again, until ctx ends, and trouble
 // says what it was. Other errors are final.
-func (r *reader) next(ctx context.Context) ([]*kgo.Record, error) {
-	records, err := r.fetch(ctx)
+func (r *reader) next(ctx context.Context) ([]events.Record, error) {
+	records, err := r.some(ctx)
 	if err == nil {
 		r.trouble, r.missing = nil, 0
 		return records, nil
@@ -94,9 +104,25 @@ func final(err error) bool {
 	return errors.Is(err, kgo.ErrClientClosed)
 }
 
-func (r *reader) fetch(ctx context.Context) ([]*kgo.Record, error) {
+// some reads on in the last fetch, or begins another.
+func (r *reader) some(ctx context.Context) ([]events.Record, error) {
+	for fetched := false; ; fetched = true {
+		before := r.position
+		records, position, err := r.batches.next(r.position)
+		r.position = max(r.position, position)
+		if len(records) > 0 || err != nil || r.position > before || fetched {
+			return records, err
+		}
+		if err := r.fetch(ctx); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// fetch asks the broker for what follows.
+func (r *reader) fetch(ctx context.Context) error {
 	if err := r.locate(ctx); err != nil {
-		return nil, err
+		return err
 	}
 	req := kmsg.NewPtrFetchRequest()
 	req.MaxWaitMillis = int32(readerMaxWait / time.Millisecond)
@@ -113,24 +139,22 @@ func (r *reader) fetch(ctx context.Context) ([]*kgo.Record, error) {
 
 	resp, err := r.cl.Broker(int(r.leader)).Request(ctx, req)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	answer := resp.(*kmsg.FetchResponse)
 	if err := kerr.ErrorForCode(answer.ErrorCode); err != nil {
-		return nil, err
+		return err
 	}
 	if len(answer.Topics) != 1 || len(answer.Topics[0].Partitions) != 1 {
 		// KIP-227 permits a broker to leave out a partition without news.
-		return nil, nil
+		return nil
 	}
-	fetched, position := kgo.ProcessFetchPartition(kgo.ProcessFetchPartitionOpts{
-		Offset: r.position, IsolationLevel: kgo.ReadCommitted(), Topic: r.topic, Partition: r.partition,
-	}, &answer.Topics[0].Partitions[0], r.decompress, nil)
-	if fetched.Err != nil {
-		return nil, fetched.Err
+	fetched := &answer.Topics[0].Partitions[0]
+	if err := kerr.ErrorForCode(fetched.ErrorCode); err != nil {
+		return err
 	}
-	r.position = max(r.position, position)
-	return fetched.Records, nil
+	r.batches.take(fetched)
+	return nil
 }
 
 // locate finds the partition's leader, unless it is known.

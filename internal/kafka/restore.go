@@ -119,9 +119,16 @@ func (r *Restorer) EndOffsets(ctx context.Context, topic string) (map[int32]int6
 // half a second, Read fences the transactional ids behind it that begin with
 // the namespace and "scheduler.", and nobody else's: those it waits for.
 //
+// The records that fn is given, and all that they hold, are good until it returns.
+//
 // If from is not in the log, the error is an *OffsetRangeError. An error of
 // fn ends the read and is returned as it is, wrapped.
 func (r *Restorer) Read(ctx context.Context, topic string, p int32, from int64, fn func([]events.Record) error) (next int64, err error) {
+	return r.read(ctx, newLender(r.client, topic, p, from), fn)
+}
+
+func (r *Restorer) read(ctx context.Context, in *reader, fn func([]events.Record) error) (next int64, err error) {
+	topic, p, from := in.topic, in.partition, in.position
 	start, end, err := r.bounds(ctx, topic, p)
 	if err != nil {
 		return from, err
@@ -129,7 +136,7 @@ func (r *Restorer) Read(ctx context.Context, topic string, p int32, from int64, 
 	if from < start || from > end {
 		return from, &OffsetRangeError{Topic: topic, Partition: p, Offset: from, Start: start, End: end}
 	}
-	s := &scan{r: r, reader: newReader(r.client, topic, p, from), end: end, fn: fn}
+	s := &scan{r: r, reader: in, end: end, fn: fn}
 	waits := 0
 	err = s.run(ctx, func(ctx context.Context) (giveUp bool) {
 		waits++
@@ -140,11 +147,12 @@ func (r *Restorer) Read(ctx context.Context, topic string, p int32, from int64, 
 }
 
 // ReadLast is Read of the last n offsets, or of all where there are fewer, and
-// says which. An error is Permanent where the topic can't be read at all.
+// says which; fn may keep the records. An error is Permanent where the topic can't be
+// read at all.
 func (r *Restorer) ReadLast(ctx context.Context, topic string, p int32, n int64, fn func([]events.Record) error) (all bool, err error) {
 	start, end, err := r.bounds(ctx, topic, p)
 	if err == nil {
-		_, err = r.Read(ctx, topic, p, max(start, end-n), fn)
+		_, err = r.read(ctx, newReader(r.client, topic, p, max(start, end-n)), fn)
 	}
 	for _, gone := range []error{kerr.UnknownTopicOrPartition, kerr.UnknownTopicID, kerr.TopicAuthorizationFailed} {
 		if errors.Is(err, gone) {
@@ -215,7 +223,7 @@ func (s *scan) run(ctx context.Context, held func(context.Context) (giveUp bool)
 			return s.ranged(ctx, err)
 		}
 		if len(records) > 0 {
-			if err := s.fn(fromKgo(records, make([]events.Record, 0, len(records)))); err != nil {
+			if err := s.fn(records); err != nil {
 				return fmt.Errorf("take the records of %s/%d below %d: %w", s.reader.topic, s.reader.partition, s.reader.position, err)
 			}
 		}
@@ -283,6 +291,16 @@ type Range struct {
 	// Apart lets fn be called for several partitions at once: for one partition it
 	// is one goroutine still.
 	Apart bool
+	// Lend: the records that fn is given, and all that they hold, are good until it
+	// returns. It takes half of the time, and little memory.
+	Lend bool
+}
+
+func (in *Range) reader(cl *kgo.Client, topic string, p int32, from int64) *reader {
+	if in.Lend {
+		return newLender(cl, topic, p, from)
+	}
+	return newReader(cl, topic, p, from)
 }
 
 // atOnce is how many partitions are read at a time.
@@ -326,7 +344,7 @@ func (r *Restorer) ReadAll(ctx context.Context, topic string, in Range, fn func(
 	for p, end := range ends {
 		readers.Go(func() error {
 			last := starts[p]
-			s := &scan{r: r, reader: newReader(r.client, topic, p, last), end: end}
+			s := &scan{r: r, reader: in.reader(r.client, topic, p, last), end: end}
 			s.fn = func(rs []events.Record) error {
 				mu.Lock()
 				report(s.reader.position - last)

@@ -29,7 +29,7 @@ func (r *Restorer) ReadAt(ctx context.Context, topic string, p int32, offsets []
 		if err != nil {
 			return found, s.ranged(ctx, err)
 		}
-		for _, record := range fromKgo(records, make([]events.Record, 0, len(records))) {
+		for _, record := range records {
 			if _, sought := slices.BinarySearch(offsets, record.Offset); sought {
 				found = append(found, record)
 			}

@@ -1,0 +1,377 @@
+package kafka
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"slices"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kbin"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/waybill-run/waybill/events"
+)
+
+// Where the fields of a batch stand, in bytes (Kafka's protocol guide, "Record Batch").
+const (
+	batchLength     = 8 // of what follows it
+	batchEpoch      = 12
+	batchMagic      = 16
+	batchCRC        = 17 // of what follows it
+	batchAttributes = 21
+	batchLastDelta  = 23
+	batchFirstTime  = 27
+	batchMaxTime    = 35
+	batchProducer   = 43
+	batchCount      = 57
+	batchRecords    = 61
+)
+
+// What the attributes of a batch say.
+const (
+	attributeCodec         = 0x07
+	attributeLogAppendTime = 0x08
+	attributeTransactional = 0x10
+	attributeControl       = 0x20
+)
+
+const (
+	// chunkRecords is how many records next returns at least, where there are more: a
+	// call has its price, and what a few hundred take stays in a processor's cache.
+	chunkRecords = 128
+	// lentMost is the largest room, in bytes, that is used again.
+	lentMost = 4 << 20
+)
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// batches are the record batches of one fetch, which are read some at a time. The client
+// can do that too (kgo.ProcessFetchPartition), for all of a fetch at once, and makes every
+// header's name and list anew: that took two thirds of the time in which records were
+// made of an answer. A test holds the two against each other.
+type batches struct {
+	topic     string
+	partition int32
+	rest      []byte
+	read      bool // what was fetched has led on: so what can't be read comes again, as the first
+	aborted   map[int64][]int64
+	// lend: what is returned holds until the next chunk is asked for.
+	lend       bool
+	decompress kgo.Decompressor
+	room       *room // nil: don't lend
+
+	records []events.Record
+	headers []events.Header
+	names   []string // of the headers of the record before, in their order
+}
+
+func newBatches(topic string, partition int32, lend bool) *batches {
+	b := &batches{topic: topic, partition: partition, lend: lend}
+	if !lend {
+		b.decompress = kgo.DefaultDecompressor()
+		return b
+	}
+	b.room = &room{}
+	b.decompress = kgo.DefaultDecompressor(b.room)
+	return b
+}
+
+// room is what batches are decompressed into. It is a pool to the client: of one.
+type room struct {
+	bytes  []byte
+	used   int
+	wanted int // bytes; what would have been enough
+}
+
+// GetDecompressBytes lends what is left.
+func (m *room) GetDecompressBytes([]byte, kgo.CompressionCodecType) []byte { return m.bytes[m.used:] }
+
+// PutDecompressBytes is called for what couldn't be decompressed.
+func (m *room) PutDecompressBytes([]byte) {}
+
+// take notes that text was decompressed: into the room, or where there was too little, elsewhere.
+func (m *room) take(text []byte) {
+	m.wanted += len(text)
+	if left := m.bytes[m.used:]; len(text) > 0 && len(left) >= len(text) && &left[0] == &text[0] {
+		m.used += len(text)
+	}
+}
+
+// reset gives all of it back.
+func (m *room) reset() {
+	if m.wanted > len(m.bytes) && len(m.bytes) < lentMost {
+		m.bytes = make([]byte, min(lentMost, m.wanted+m.wanted/4))
+	}
+	m.used, m.wanted = 0, 0
+}
+
+// take begins to read the answer to a fetch.
+func (b *batches) take(answer *kmsg.FetchResponseTopicPartition) {
+	b.rest, b.read, b.aborted = answer.RecordBatches, false, nil
+	for _, a := range answer.AbortedTransactions {
+		if b.aborted == nil {
+			b.aborted = map[int64][]int64{}
+		}
+		b.aborted[a.ProducerID] = append(b.aborted[a.ProducerID], a.FirstOffset)
+	}
+	for _, first := range b.aborted {
+		slices.Sort(first) // not every broker does
+	}
+}
+
+// drop forgets what wasn't read.
+func (b *batches) drop() { b.rest = nil }
+
+// next returns committed records from an offset on, of some batches, and the offset that
+// is read after them. There may be none, where only markers and what was rolled back
+// follow. It is called until nothing is left of the fetch. An error leaves position where
+// it is, and drops the rest.
+func (b *batches) next(position int64) (rs []events.Record, next int64, err error) {
+	b.begin()
+	for len(b.rest) > 0 && len(b.records) < chunkRecords {
+		before := position
+		if position, err = b.batch(position); err != nil {
+			b.drop()
+			if len(b.records) > 0 {
+				return b.records, position, nil // it comes again, as the first
+			}
+			return nil, position, err
+		}
+		b.read = b.read || position > before
+	}
+	return b.records, position, nil
+}
+
+// begin makes room for a chunk.
+func (b *batches) begin() {
+	if !b.lend {
+		b.records, b.headers = nil, nil
+		return
+	}
+	b.room.reset()
+	b.records, b.headers = b.records[:0], b.headers[:0]
+}
+
+// batch reads one, and returns the position after it.
+func (b *batches) batch(position int64) (int64, error) {
+	in := b.rest
+	if len(in) <= batchCRC {
+		b.drop()
+		return position, nil // cut off: it comes whole, with the next fetch
+	}
+	size := int(int32(binary.BigEndian.Uint32(in[batchLength:]))) + batchEpoch
+	if size < 0 || size > len(in) {
+		b.drop()
+		return position, nil
+	}
+	magic := in[batchMagic]
+	if size <= batchCRC || magic == 2 && size < batchRecords {
+		return position, errors.New("a record batch is too short for its head")
+	}
+	if magic != 2 {
+		return b.old(size, position)
+	}
+	b.rest, in = in[size:], in[:size]
+	if sum := binary.BigEndian.Uint32(in[batchCRC:]); sum != crc32.Checksum(in[batchAttributes:], castagnoli) {
+		return position, fmt.Errorf("the record batch at %d isn't as it was written: its checksum is another", int64(binary.BigEndian.Uint64(in)))
+	}
+	h := headOf(in)
+	if h.last < position {
+		return position, nil // what it holds lies before what was asked for
+	}
+	text := in[batchRecords:]
+	if codec := kgo.CompressionCodecType(h.attributes & attributeCodec); codec != kgo.CodecNone {
+		var err error
+		if text, err = b.decompress.Decompress(text, codec); err != nil {
+			if b.read {
+				b.drop()
+				return position, nil // cut off, perhaps: it comes again, as the first
+			}
+			return position, fmt.Errorf("decompress the record batch at %d: %w", h.first, err)
+		}
+		if b.lend {
+			b.room.take(text)
+		}
+	}
+	return b.unpack(&h, text, position)
+}
+
+// head is what is needed of a batch's.
+type head struct {
+	first, last         int64 // offsets
+	firstTime, maxTime  int64 // ms
+	producer            int64
+	count               int
+	attributes          uint16
+	control, rolledBack bool
+}
+
+func headOf(in []byte) head {
+	h := head{first: int64(binary.BigEndian.Uint64(in)), attributes: binary.BigEndian.Uint16(in[batchAttributes:]),
+		firstTime: int64(binary.BigEndian.Uint64(in[batchFirstTime:])), maxTime: int64(binary.BigEndian.Uint64(in[batchMaxTime:])),
+		producer: int64(binary.BigEndian.Uint64(in[batchProducer:])), count: int(int32(binary.BigEndian.Uint32(in[batchCount:])))}
+	h.last = h.first + int64(int32(binary.BigEndian.Uint32(in[batchLastDelta:])))
+	h.control = h.attributes&attributeControl != 0
+	return h
+}
+
+// unpack reads the records of a batch.
+func (b *batches) unpack(h *head, text []byte, position int64) (int64, error) {
+	switch {
+	case h.count < 0:
+		return position, fmt.Errorf("the record batch at %d says that it holds %d records", h.first, h.count)
+	case h.count > len(text) && len(text) == 0:
+		return position, fmt.Errorf("the record batch at %d says that it holds %d records, and holds none", h.first, h.count)
+	}
+	if first := b.aborted[h.producer]; len(first) > 0 && h.attributes&attributeTransactional != 0 && h.first >= first[0] {
+		h.rolledBack = true
+	}
+	count := min(h.count, len(text)) // each takes a byte at least
+	if !h.control && !h.rolledBack {
+		b.records = slices.Grow(b.records, count)
+	}
+	read, ended := 0, false
+	for ; read < count; read++ {
+		r, taken := b.record(h, text)
+		if taken == 0 {
+			break
+		}
+		text = text[taken:]
+		if r.Offset >= position {
+			position = r.Offset + 1
+			if !h.control && !h.rolledBack {
+				b.records = append(b.records, r)
+			}
+		}
+		// A marker has the number of its kind in its key: 0 ends what is rolled back.
+		if h.control && h.rolledBack && !ended && len(r.Key) >= 4 && r.Key[2] == 0 && r.Key[3] == 0 {
+			b.aborted[h.producer] = b.aborted[h.producer][1:]
+			ended = true
+		}
+	}
+	if read == count {
+		// Compaction takes records and leaves the batch's last offset (KAFKA-5443).
+		position = max(position, h.last+1)
+	}
+	return position, nil
+}
+
+// record reads the first record of text; taken is how many bytes of it, 0: it is cut off.
+func (b *batches) record(h *head, text []byte) (r events.Record, taken int) {
+	length, used := kbin.Varint(text)
+	if used <= 0 || length < 1 || len(text)-used < int(length) {
+		return r, 0
+	}
+	in := fields{rest: text[used+1 : used+int(length)]} // the first byte is for attributes, of which there are none
+	later, offset := in.long(), in.number()
+	r.Topic, r.Partition, r.Key, r.Value = b.topic, b.partition, in.bytes(), in.bytes()
+	r.Headers = b.headersOf(&in)
+	if in.short {
+		return r, 0
+	}
+	r.Offset = h.first + int64(offset)
+	ms := h.firstTime + later
+	if h.attributes&attributeLogAppendTime != 0 {
+		ms = h.maxTime
+	}
+	r.Time = time.Unix(0, ms*int64(time.Millisecond))
+	return r, used + int(length)
+}
+
+// fields are those of a record, one after another.
+type fields struct {
+	rest  []byte
+	short bool // it ended too early, or a number has no end
+}
+
+// number reads one of 32 bits. Most have one byte.
+func (f *fields) number() int32 {
+	if len(f.rest) > 0 && f.rest[0] < 0x80 {
+		x := f.rest[0]
+		f.rest = f.rest[1:]
+		return int32(x>>1) ^ -int32(x&1)
+	}
+	return f.wide()
+}
+
+func (f *fields) wide() int32 {
+	x, used := kbin.Varint(f.rest)
+	f.skip(used)
+	return x
+}
+
+// long reads a number of 64 bits.
+func (f *fields) long() int64 {
+	x, used := kbin.Varlong(f.rest)
+	f.skip(used)
+	return x
+}
+
+func (f *fields) skip(used int) {
+	if used <= 0 {
+		f.short, f.rest = true, nil
+		return
+	}
+	f.rest = f.rest[used:]
+}
+
+// bytes reads how many, and those; nil: there are none, not even an empty text.
+func (f *fields) bytes() []byte {
+	n := int(f.number())
+	switch {
+	case n < 0:
+		return nil
+	case n > len(f.rest):
+		f.short, f.rest = true, nil
+		return nil
+	}
+	b := f.rest[:n:n]
+	f.rest = f.rest[n:]
+	return b
+}
+
+// headersOf reads the headers of a record. Those of the next record mostly have the same
+// names.
+func (b *batches) headersOf(in *fields) []events.Header {
+	n := int(in.number())
+	if n > len(in.rest) { // each takes two bytes at least
+		in.short = true
+	}
+	if n <= 0 || in.short {
+		return nil
+	}
+	from := len(b.headers)
+	for i := range n {
+		name, value := in.bytes(), in.bytes()
+		if in.short {
+			return nil
+		}
+		if i == len(b.names) {
+			b.names = append(b.names, "")
+		}
+		if b.names[i] != string(name) {
+			b.names[i] = string(name)
+		}
+		b.headers = append(b.headers, events.Header{Key: b.names[i], Value: value})
+	}
+	return b.headers[from:len(b.headers):len(b.headers)]
+}
+
+// old reads a message set as the client does: a topic that came from a cluster before Kafka
+// 0.11 may still hold some.
+func (b *batches) old(size int, position int64) (int64, error) {
+	answer := kmsg.NewFetchResponseTopicPartition()
+	answer.Partition, answer.RecordBatches = b.partition, b.rest[:size]
+	fetched, next := kgo.ProcessFetchPartition(kgo.ProcessFetchPartitionOpts{
+		Offset: position, IsolationLevel: kgo.ReadCommitted(), Topic: b.topic, Partition: b.partition,
+	}, &answer, kgo.DefaultDecompressor(), nil)
+	if fetched.Err != nil {
+		return position, fetched.Err
+	}
+	b.rest = b.rest[size:]
+	b.records = fromKgo(fetched.Records, b.records)
+	return max(position, next), nil
+}
