@@ -2,12 +2,7 @@ package main
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"io"
-	"os"
-	"runtime"
-	"runtime/pprof"
 
 	"github.com/spf13/cobra"
 
@@ -18,13 +13,12 @@ import (
 type benchOptions struct {
 	connection
 	output
-	load       bench.Load
-	shape      string
-	dataDir    string
-	logLevel   string
-	cpuProfile string
-	memProfile string
-	bar        benchProgress
+	load     bench.Load
+	shape    string
+	dataDir  string
+	logLevel string
+	profiles profiles
+	bar      benchProgress
 }
 
 func (o *benchOptions) flags(cmd *cobra.Command) {
@@ -39,8 +33,7 @@ func (o *benchOptions) flags(cmd *cobra.Command) {
 	f.Int32Var(&o.load.Partitions, "partitions", o.load.Partitions, "partitions of the inboxes and of events")
 	f.IntVar(&o.load.Lanes, "lanes", o.load.Lanes, "transactional lanes of the scheduler")
 	f.StringVar(&o.logLevel, "log-level", "error", "of the roles: debug, info, warn or error")
-	f.StringVar(&o.cpuProfile, "cpuprofile", "", "write a profile of the measured part's processor time to this file")
-	f.StringVar(&o.memProfile, "memprofile", "", "write a profile of the measured part's allocations to this file")
+	o.profiles.flags(f, "the measured part's")
 }
 
 func newBench() *cobra.Command {
@@ -113,7 +106,7 @@ func (o *benchOptions) begin(cmd *cobra.Command) (bench.Options, error) {
 		return bench.Options{}, err
 	}
 	o.bar.out = cmd.ErrOrStderr()
-	options := bench.Options{Load: o.load, Dir: o.dataDir, Log: log, Profile: o.profile, Progress: o.bar.set}
+	options := bench.Options{Load: o.load, Dir: o.dataDir, Log: log, Profile: o.profiles.begin, Progress: o.bar.set}
 	if len(o.brokers) > 0 || o.properties != "" {
 		if o.dataDir != "" {
 			return options, usage("--data-dir is the embedded broker's; with --brokers the log is on the cluster")
@@ -175,41 +168,4 @@ func (p *benchProgress) end() {
 	if p.bar != nil {
 		p.bar.end()
 	}
-}
-
-// profile begins the profiles that were asked for, and returns how to end them.
-func (o *benchOptions) profile() (stop func() error, err error) {
-	var cpu *os.File
-	if o.cpuProfile != "" {
-		if cpu, err = os.Create(o.cpuProfile); err != nil {
-			return nil, fmt.Errorf("--cpuprofile: %w", err)
-		}
-		if err := pprof.StartCPUProfile(cpu); err != nil {
-			return nil, errors.Join(fmt.Errorf("--cpuprofile: %w", err), cpu.Close())
-		}
-	}
-	return func() error {
-		if cpu != nil {
-			pprof.StopCPUProfile()
-			if err := cpu.Close(); err != nil {
-				return fmt.Errorf("--cpuprofile: %w", err)
-			}
-		}
-		return o.allocations()
-	}, nil
-}
-
-func (o *benchOptions) allocations() error {
-	if o.memProfile == "" {
-		return nil
-	}
-	f, err := os.Create(o.memProfile)
-	if err != nil {
-		return fmt.Errorf("--memprofile: %w", err)
-	}
-	runtime.GC() // the profile is as of the last collection
-	if err := errors.Join(pprof.Lookup("allocs").WriteTo(f, 0), f.Close()); err != nil {
-		return fmt.Errorf("--memprofile: %w", err)
-	}
-	return nil
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -23,6 +24,7 @@ type verifyOptions struct {
 	partitions []int
 	latest     time.Duration
 	tolerance  time.Duration
+	profiles   profiles
 }
 
 func newVerify() *cobra.Command {
@@ -63,6 +65,10 @@ first broken task.`,
 	f.IntSliceVar(&o.partitions, "partition", nil, "only these partitions (default all)")
 	f.DurationVar(&o.latest, "late-timers", 0, "a timer that fires later after its due is a fault (default: shown only)")
 	f.DurationVar(&o.tolerance, "late-replies", -1, "a reply that was written later after its attempt's complete-by is a fault (default: shown only)")
+	o.profiles.flags(f, "the reading's")
+	for _, name := range []string{"cpuprofile", "memprofile"} { // for who makes it faster
+		_ = f.MarkHidden(name) // it exists: flags has just added it
+	}
 	return cmd
 }
 
@@ -73,8 +79,12 @@ func runVerify(cmd *cobra.Command, o *verifyOptions) error {
 	if o.latest < 0 {
 		return usage("--late-timers %s: a duration has no sign", o.latest)
 	}
-	view, err := o.verify(cmd)
+	ended, err := o.profiles.begin()
 	if err != nil {
+		return err
+	}
+	view, err := o.verify(cmd)
+	if err = errors.Join(err, ended()); err != nil {
 		return err
 	}
 	err = o.printObject(cmd.OutOrStdout(), view, func(out io.Writer) error { return verifiedTable(out, view) })
@@ -150,7 +160,7 @@ func (v *verification) run(ctx context.Context, o verify.Options) (*verified, er
 			return nil, err
 		}
 	}
-	places, err := v.read(ctx, ns.Events(), kafka.Range{Partitions: v.parts, Since: o.Since, Apart: true}, func(r *events.Record) error {
+	places, err := v.read(ctx, ns.Events(), kafka.Range{Partitions: v.parts, Since: o.Since, Apart: true, Lend: true}, func(r *events.Record) error {
 		checkers[r.Partition].Event(r)
 		return nil
 	})
@@ -158,7 +168,7 @@ func (v *verification) run(ctx context.Context, o verify.Options) (*verified, er
 		return nil, err
 	}
 	c := merged(checkers, o)
-	_, err = v.read(ctx, ns.Deadletters(), kafka.Range{}, func(r *events.Record) error {
+	_, err = v.read(ctx, ns.Deadletters(), kafka.Range{Lend: true}, func(r *events.Record) error {
 		c.Deadletter(r)
 		return nil
 	})
@@ -211,7 +221,7 @@ func (v *verification) inbox(ctx context.Context, checkers map[int32]*verify.Che
 		none := int64(-1)
 		first[p] = &none
 	}
-	places, err := v.read(ctx, topic, kafka.Range{Partitions: v.parts, Apart: true}, func(r *events.Record) error {
+	places, err := v.read(ctx, topic, kafka.Range{Partitions: v.parts, Apart: true, Lend: true}, func(r *events.Record) error {
 		if at := first[r.Partition]; *at < 0 {
 			*at = r.Offset
 		}

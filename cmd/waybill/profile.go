@@ -1,0 +1,56 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"runtime/pprof"
+
+	"github.com/spf13/pflag"
+)
+
+// profiles are where what a command took is written; empty: nowhere.
+type profiles struct{ cpu, memory string }
+
+func (o *profiles) flags(f *pflag.FlagSet, whose string) {
+	f.StringVar(&o.cpu, "cpuprofile", "", "write a profile of "+whose+" processor time to this file")
+	f.StringVar(&o.memory, "memprofile", "", "write a profile of "+whose+" allocations to this file")
+}
+
+// begin begins what was asked for, and returns how to end it.
+func (o *profiles) begin() (stop func() error, err error) {
+	var cpu *os.File
+	if o.cpu != "" {
+		if cpu, err = os.Create(o.cpu); err != nil {
+			return nil, fmt.Errorf("--cpuprofile: %w", err)
+		}
+		if err := pprof.StartCPUProfile(cpu); err != nil {
+			return nil, errors.Join(fmt.Errorf("--cpuprofile: %w", err), cpu.Close())
+		}
+	}
+	return func() error {
+		if cpu != nil {
+			pprof.StopCPUProfile()
+			if err := cpu.Close(); err != nil {
+				return fmt.Errorf("--cpuprofile: %w", err)
+			}
+		}
+		return o.allocations()
+	}, nil
+}
+
+func (o *profiles) allocations() error {
+	if o.memory == "" {
+		return nil
+	}
+	f, err := os.Create(o.memory)
+	if err != nil {
+		return fmt.Errorf("--memprofile: %w", err)
+	}
+	runtime.GC() // the profile is as of the last collection
+	if err := errors.Join(pprof.Lookup("allocs").WriteTo(f, 0), f.Close()); err != nil {
+		return fmt.Errorf("--memprofile: %w", err)
+	}
+	return nil
+}
