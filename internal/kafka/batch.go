@@ -50,8 +50,8 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 // batches are the record batches of one fetch, which are read some at a time. The client
 // can do that too (kgo.ProcessFetchPartition), for all of a fetch at once, and makes every
-// header's name and list anew: that took two thirds of the time in which records were
-// made of an answer. A test holds the two against each other.
+// header's name and every record's list of headers anew. A test holds the two against each
+// other, and BenchmarkBatches says what either takes.
 type batches struct {
 	topic     string
 	partition int32
@@ -125,7 +125,7 @@ func (b *batches) take(answer *kmsg.FetchResponseTopicPartition) {
 // drop forgets what wasn't read.
 func (b *batches) drop() { b.rest = nil }
 
-// next returns committed records from an offset on, of some batches, and the offset that
+// next returns some committed records from an offset on, of some batches, and the offset that
 // is read after them. There may be none, where only markers and what was rolled back
 // follow. It is called until nothing is left of the fetch. An error leaves position where
 // it is, and drops the rest.
