@@ -74,7 +74,7 @@ func FuzzDecodeChunk(f *testing.F) {
 			return
 		}
 		back, err := DecodeChunk(k.Encode())
-		if err != nil || !slices.Equal(back.Ended, k.Ended) || !slices.EqualFunc(back.Tasks, k.Tasks, bytes.Equal) {
+		if err != nil || !slices.Equal(back.Ended, k.Ended) || !reflect.DeepEqual(back.Part, k.Part) || !slices.EqualFunc(back.Tasks, k.Tasks, bytes.Equal) {
 			t.Fatalf("read    %+v\nwritten %s\nread    %+v, %v", k, k.Encode(), back, err)
 		}
 		for _, task := range k.Tasks {

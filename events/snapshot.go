@@ -18,8 +18,10 @@ const (
 	TypeSnapshotChunk = "waybill.snapshot.chunk.v1"
 
 	SnapshotMetaKey = "meta"
-	// SnapshotFormat is that of the records as this build writes them.
-	SnapshotFormat = 1
+	// SnapshotFormat is that of a snapshot without parts, and SnapshotFormatParts that of
+	// one that counts some (Part): builds before can't read it, and say so.
+	SnapshotFormat      = 1
+	SnapshotFormatParts = 2
 )
 
 // The two kinds of chunk, as keys name them.
@@ -112,8 +114,8 @@ func DecodeSnapshot(r *Record) (*Snapshot, error) {
 		return nil, err
 	}
 	switch {
-	case s.Format > SnapshotFormat:
-		return nil, fmt.Errorf("%w: %d, this build knows %d", ErrSnapshotFormat, s.Format, SnapshotFormat)
+	case s.Format > SnapshotFormatParts:
+		return nil, fmt.Errorf("%w: %d, this build knows %d", ErrSnapshotFormat, s.Format, SnapshotFormatParts)
 	case s.Format < 1:
 		return nil, badValue("format", "missing")
 	case s.Next < 0 || s.Until < s.Next:
@@ -131,6 +133,8 @@ type Chunk struct {
 	Ended []string
 	// Tasks are stored forms (Task.Encode).
 	Tasks [][]byte
+	// Part is of a task that no record can hold; nil: none. A chunk with a part holds nothing else.
+	Part *Part
 }
 
 // ChunkKey is the key of a chunk of a kind.
@@ -147,9 +151,12 @@ func ParseChunkKey(key string) (kind string, n uint64, ok bool) {
 // that a reader finds each without looking at what is before it.
 const tasksMember = `"tasks":[`
 
-// Encode is the chunk's value: {"sizes":[...],"ended":[...],"tasks":[...]}.
+// Encode is the chunk's value: {"sizes":[...],"ended":[...],"part":{...},"tasks":[...]}, without part where there is none.
 func (k *Chunk) Encode() []byte {
 	total := 64
+	if k.Part != nil {
+		total += k.Part.encodedBytes()
+	}
 	for _, t := range k.Tasks {
 		total += len(t) + 8
 	}
@@ -167,7 +174,11 @@ func (k *Chunk) Encode() []byte {
 		}
 		b = appendQuoted(b, id)
 	}
-	b = append(append(b, `],`...), tasksMember...)
+	b = append(b, `],`...)
+	if k.Part != nil {
+		b = append(appendObject(append(b, `"part":`...), k.Part), ',')
+	}
+	b = append(b, tasksMember...)
 	for i, t := range k.Tasks {
 		if i > 0 {
 			b = append(b, ',')
@@ -181,11 +192,13 @@ func (k *Chunk) Encode() []byte {
 type chunkHead struct {
 	sizes []int
 	ended []string
+	part  *Part
 }
 
 func (h *chunkHead) fields(c *codec) {
 	list(c, "sizes", &h.sizes, nil)
 	list(c, "ended", &h.ended, nil)
+	optional(c, "part", &h.part, func(c *codec, p *Part) { p.fields(c) })
 }
 
 // DecodeChunk is the inverse of Encode. The tasks alias value, and are not looked
@@ -216,7 +229,10 @@ func DecodeChunk(value []byte) (*Chunk, error) {
 	if err := decodeObject(append(bytes.Clone(value[:at]), "]}"...), h); err != nil {
 		return nil, err
 	}
-	k := &Chunk{Ended: h.ended, Tasks: make([][]byte, 0, len(sizes))}
+	if h.part != nil && (len(sizes) > 0 || len(h.ended) > 0) {
+		return nil, badValue("part", "not alone in its chunk")
+	}
+	k := &Chunk{Ended: h.ended, Part: h.part, Tasks: make([][]byte, 0, len(sizes))}
 	for i, n := range sizes {
 		if i > 0 && value[at-1] != ',' || value[at] != '{' {
 			return nil, badValue("tasks", "not of their sizes")

@@ -41,6 +41,8 @@ const (
 const (
 	// chunkMostBytes is below what Kafka takes by default as one record.
 	chunkMostBytes = 990_000
+	// partBytes is of a task that a chunk can't hold.
+	partBytes = chunkMostBytes / 4 * 3 * 9 / 10
 	// endedMostBytes bounds what is kept of finished tasks until it is written.
 	// Past it they are read from Pebble, all of them.
 	endedMostBytes = 32 << 20
@@ -300,13 +302,13 @@ func (v *Tasks) beginPass() {
 	p := &pass{meta: s.base, ended: s.ended, gone: s.gone}
 	each := v.open.eachListed
 	m := &p.meta
-	m.Format, m.Next, m.State, m.Tasks, m.IDs = events.SnapshotFormat, v.next, v.state, v.open.len(), v.open.ids
+	m.Format, m.Next, m.State, m.Tasks, m.IDs = max(m.Format, events.SnapshotFormat), v.next, v.state, v.open.len(), v.open.ids
 	m.Finished, m.FinishedTasks = s.finished, s.finishedN
 	if s.whole || v.rewrites() {
 		for n := m.Open.From; n < m.Open.To; n++ {
 			p.drop = append(p.drop, events.ChunkKey(events.ChunkOpen, n))
 		}
-		m.Open, m.OpenBytes = events.Chunks{From: m.Open.To, To: m.Open.To}, 0
+		m.Format, m.Open, m.OpenBytes = events.SnapshotFormat, events.Chunks{From: m.Open.To, To: m.Open.To}, 0
 		p.gone, each = nil, v.open.each
 	}
 	if s.whole {
@@ -339,7 +341,11 @@ func (v *Tasks) passOn(w *chunkWriter) error {
 	if err != nil {
 		return err
 	}
-	if len(k.Tasks)+len(k.Ended) > 0 {
+	switch {
+	case tooLarge(k):
+		m.Format = events.SnapshotFormatParts
+		m.OpenBytes += int64(w.parts(&m.Open, p.todo[0], k.Tasks[0]))
+	case len(k.Tasks)+len(k.Ended) > 0:
 		size := w.chunk(events.ChunkOpen, &m.Open, k)
 		m.OpenBytes += int64(size)
 	}
@@ -385,6 +391,12 @@ func (v *Tasks) cut(p *pass, most int) (k *events.Chunk, gone, todo int, err err
 		cold.close()
 	}
 	return k, gone, todo, err
+}
+
+// tooLarge reports whether a chunk is of one task that is written in parts, in one
+// transaction: it may change in the next.
+func tooLarge(k *events.Chunk) bool {
+	return len(k.Tasks) == 1 && len(k.Ended) == 0 && len(k.Tasks[0]) > chunkMostBytes-chunkMostBytes/100
 }
 
 // storedForm is that of a task that is open, or was when a pass began. A cold one
@@ -514,6 +526,14 @@ func (w *chunkWriter) chunk(kind string, of *events.Chunks, k *events.Chunk) int
 	w.records = append(w.records, events.ChunkRecord(w.ns, w.source, w.partition, key, value))
 	w.bytes += len(value)
 	return len(value)
+}
+
+// parts makes a task the last of the chunks, in parts, and returns their length.
+func (w *chunkWriter) parts(of *events.Chunks, id string, stored []byte) (size int) {
+	for _, p := range events.PartsOf(id, stored, partBytes) {
+		size += w.chunk(events.ChunkOpen, of, &events.Chunk{Part: p})
+	}
+	return size
 }
 
 func (w *chunkWriter) meta(m *events.Snapshot, drop []string) {

@@ -28,21 +28,14 @@ func snapshotTasks(r *events.SnapshotReader, m *events.Snapshot, most int) (map[
 		return nil, err
 	}
 	all := make(map[string]stored, m.Tasks)
+	var parts events.PartsReader
 	for i, value := range values {
-		k, err := events.DecodeChunk(value)
-		if err != nil {
+		if err := takeChunk(all, &parts, value); err != nil {
 			return nil, fmt.Errorf("chunk %d of the open tasks: %w", i, err)
 		}
-		for _, id := range k.Ended {
-			delete(all, id)
-		}
-		for _, data := range k.Tasks {
-			id, err := events.StoredID(data)
-			if err != nil {
-				return nil, fmt.Errorf("chunk %d of the open tasks: %w", i, err)
-			}
-			all[id] = stored{id: id, data: data}
-		}
+	}
+	if err := parts.End(); err != nil {
+		return nil, fmt.Errorf("after the last chunk of the open tasks: %w", err)
 	}
 	ids := uint64(0)
 	for id, t := range all {
@@ -62,6 +55,36 @@ func snapshotTasks(r *events.SnapshotReader, m *events.Snapshot, most int) (map[
 		return nil, fmt.Errorf("it holds %d tasks, or others than the %d that it is of", len(all), m.Tasks)
 	}
 	return all, nil
+}
+
+// takeChunk takes the next chunk of open tasks.
+func takeChunk(all map[string]stored, parts *events.PartsReader, value []byte) error {
+	k, err := events.DecodeChunk(value)
+	if err != nil {
+		return err
+	}
+	tasks := k.Tasks
+	if k.Part == nil {
+		err = parts.End()
+	} else if whole, e := parts.Take(k.Part); e != nil || whole == nil {
+		return e
+	} else {
+		tasks = [][]byte{whole}
+	}
+	if err != nil {
+		return err
+	}
+	for _, id := range k.Ended {
+		delete(all, id)
+	}
+	for _, data := range tasks {
+		id, err := events.StoredID(data)
+		if err != nil {
+			return err
+		}
+		all[id] = stored{id: id, data: data}
+	}
+	return nil
 }
 
 // TakeSnapshot replaces what the view holds by a snapshot. Its open tasks are
@@ -196,6 +219,9 @@ func (l *loader) run(ctx context.Context) error {
 			return ctx.Err()
 		}
 		k, err := events.DecodeChunk(value)
+		if err == nil && k.Part != nil {
+			err = events.ErrParts // a finished task is small
+		}
 		if err == nil {
 			err = l.load(k)
 		}
