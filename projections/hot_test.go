@@ -160,12 +160,34 @@ func TestWhatIsInMemoryChangesNothing(t *testing.T) {
 			t.Fatalf("seed %d: digest %s, rebuilt %s", seed, got, want)
 		}
 		for _, k := range both {
+			if err := k.v.Save(); err != nil {
+				t.Fatal(err)
+			}
+			k.checkHeld(k == all)
 			k.v.Close()
+			if held, _, err := k.s.Held(); err != nil || held.Decoded != 0 {
+				t.Errorf("%d bytes are kept decoded of no view, %v", held.Decoded, err)
+			}
 			closeStore(t, k.s)
 		}
 	}
 	if cold < 30_000 {
 		t.Errorf("%d cold tasks, counted after each commit, prove little", cold)
+	}
+}
+
+// checkHeld holds what the store says of its memory against its bounds.
+func (k *keeper) checkHeld(all bool) {
+	k.t.Helper()
+	if err := k.s.Settle(k.t.Context()); err != nil {
+		k.t.Fatal(err)
+	}
+	held, most, err := k.s.Held()
+	if err != nil || held.Decoded > most.Decoded || held.Cache > most.Cache || most.Decoded != int64(k.o.HotBytes) {
+		k.t.Errorf("held %+v of at most %+v, %v", held, most, err)
+	}
+	if all && (k.v.Open() == 0 || held.Decoded == 0) {
+		k.t.Errorf("%d open tasks are all kept decoded, in %d bytes", k.v.Open(), held.Decoded)
 	}
 }
 

@@ -106,6 +106,7 @@ type Store struct {
 	stopped  atomic.Pointer[stopReason]
 	faulty   atomic.Bool                // something failed: nothing more reaches the disk
 	late     atomic.Pointer[stopReason] // what failed while Close went on
+	decoded  atomic.Int64               // bytes of Held.Decoded
 	failed   chan struct{}              // closed when stopped is set
 	gone     chan struct{}              // closed when Pebble is closed
 	full     chan struct{}              // holds one: a flush by size is due

@@ -433,6 +433,7 @@ func (v *Tasks) Save() error {
 	clear(v.finished)
 	v.changed, v.bytes = v.changed[:0], 0
 	v.open.evict(v.s.hotMost())
+	v.holds(int64(v.open.hotBytes))
 	return nil
 }
 

@@ -134,6 +134,7 @@ func (t *Timelines) Save() error {
 		return err
 	}
 	t.saved()
+	t.v.holds(int64(t.rows.bytes))
 	if index.due {
 		return t.passDue()
 	}

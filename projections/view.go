@@ -22,6 +22,7 @@ type view struct {
 	state  events.PartitionState
 	stops  map[string]*Stop
 	marked int64 // next as of the last Save
+	held   int64 // of Store.decoded
 	closed bool
 }
 
@@ -308,12 +309,19 @@ func (v *view) emptied() {
 	clear(v.stops)
 }
 
+// holds says how many bytes of stored forms the view keeps decoded.
+func (v *view) holds(bytes int64) {
+	v.s.decoded.Add(bytes - v.held)
+	v.held = bytes
+}
+
 // release lets the partition be opened again.
 func (v *view) release() {
 	if v.closed {
 		return
 	}
 	v.closed = true
+	v.holds(0)
 	v.s.mu.Lock()
 	delete(v.s.views, v.keys.partition)
 	v.s.mu.Unlock()

@@ -19,7 +19,9 @@ func newBenchOpen() *cobra.Command {
 		Use:   "open",
 		Short: "Measure the load while many tasks are open, and what each of those takes of memory",
 		Long: `Measure the load while many tasks are open: tasks whose agent doesn't answer. Level by level, on
-one log. The memory is what the roles give back when they end.`,
+one log. A level's load begins when the stores have put on disk, and in order, what was opened for it;
+ids have no order, as random ones. The memory is what the roles give back when they end; a part of it
+is bounded, however many tasks are open: caches, memtables, and what is kept decoded.`,
 		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			options, err := o.begin(cmd)
@@ -37,13 +39,18 @@ one log. The memory is what the roles give back when they end.`,
 
 func openTable(out io.Writer, r *bench.OpenResult) error {
 	w := newTable(out, "")
-	w.row("OPEN TASKS", "TASKS/S", "ACK P99, ms", "HOP P99, ms", "TASK P50, ms", "TASK P99, ms", "ROLES' MEMORY", "PER OPEN TASK")
+	w.row("OPEN TASKS", "TASKS/S", "CPU A TASK, us", "BY THE FIRST", "ACK P99, ms", "HOP P99, ms", "TASK P50, ms", "TASK P99, ms",
+		"ROLES' MEMORY", "OF THAT BOUNDED", "PER OPEN TASK", "UNBOUNDED")
 	for _, x := range r.Levels {
 		t := x.Result
-		w.row(fmt.Sprint(x.Open), fmt.Sprintf("%.0f", t.TasksPerSecond), millis(t.Latency.Ack.P99), millis(t.Latency.Hop.P99), millis(t.Latency.Task.P50),
-			millis(t.Latency.Task.P99), bytesText(float64(x.RolesMemory)), bytesText(x.PerTask))
+		w.row(fmt.Sprint(x.Open), fmt.Sprintf("%.0f", t.TasksPerSecond), fmt.Sprintf("%.0f", t.CPUPerTask), fmt.Sprintf("%.2f", x.CPURatio),
+			millis(t.Latency.Ack.P99), millis(t.Latency.Hop.P99), millis(t.Latency.Task.P50), millis(t.Latency.Task.P99),
+			bytesText(float64(x.RolesMemory)), bytesText(float64(x.Bounded)), bytesText(x.PerTask), bytesText(x.PerTaskUnbounded))
 	}
 	if err := w.Flush(); err != nil {
+		return err
+	}
+	if _, err := fmt.Fprintf(out, "The bounds of caches, memtables and what is kept decoded come to %s.\n", bytesText(float64(r.Levels[0].Bounds))); err != nil {
 		return err
 	}
 	return verifiedLine(out, r.VerifySeconds)

@@ -2,6 +2,7 @@ package bench
 
 import (
 	"encoding/json"
+	"slices"
 	"strings"
 	"testing"
 
@@ -65,6 +66,39 @@ func TestNumbersOfTasks(t *testing.T) {
 		if _, ok := a.number([]byte(id)); ok {
 			t.Errorf("%q counts as a task of the run", id)
 		}
+	}
+}
+
+// Ids that are spread name each task as well, and those of two runs lie among each other.
+func TestNumbersOfSpreadTasks(t *testing.T) {
+	a, b := spreadOrders(300), spreadOrders(300)
+	for _, n := range []int{0, 7, 1_000_000, 49_999_999} {
+		if got, ok := a.number([]byte(a.id(n))); !ok || got != n {
+			t.Errorf("%s is number %d (%v), want %d", a.id(n), got, ok, n)
+		}
+		if _, ok := b.number([]byte(a.id(n))); ok {
+			t.Errorf("%s counts as a task of another run", a.id(n))
+		}
+	}
+	for _, id := range []string{"", "order-1", "0000000x" + a.prefix, newOrders(300).id(1)} {
+		if _, ok := a.number([]byte(id)); ok {
+			t.Errorf("%q counts as a task of the run", id)
+		}
+	}
+	first, turns := "", 0 // which run has the next id, in order
+	var ids []string
+	for n := range 1000 {
+		ids = append(ids, a.id(n), b.id(n))
+	}
+	slices.Sort(ids)
+	for _, id := range ids {
+		if run := id[scatterDigits:]; run != first {
+			first = run
+			turns++
+		}
+	}
+	if turns < 500 {
+		t.Errorf("of 2,000 ids in order, %d times another run has the next", turns)
 	}
 }
 

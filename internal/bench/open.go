@@ -7,6 +7,7 @@ import (
 	"runtime"
 	"runtime/debug"
 	"slices"
+	"time"
 
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/instance"
@@ -29,13 +30,36 @@ type OpenResult struct {
 // OpenLevel is one of them.
 type OpenLevel struct {
 	Open int `json:"open_tasks"`
+	// ParkCPU is the processor time of the whole process that it took to open those that
+	// the level before hadn't, until the stores had settled.
+	ParkCPU float64 `json:"cpu_microseconds_to_open_one,omitempty"`
+	// CPURatio is the processor time of a task of the load by that of the first level.
+	CPURatio float64 `json:"cpu_ratio"`
 	// RolesMemory is the resident memory that the roles gave back when they ended:
 	// what they held, without the broker's and the bench's.
 	RolesMemory int64 `json:"roles_memory_bytes"`
-	// PerTask is what each open task adds to that of the first level.
-	PerTask float64 `json:"memory_bytes_per_open_task"`
-	Result  *Result `json:"result"`
+	// Bounded is the part of it that has a bound, however many tasks are open: caches, memtables, and what is
+	// kept decoded, as it is stored. Bounds is what the bounds come to.
+	Bounded int64 `json:"bounded_memory_bytes"`
+	Bounds  int64 `json:"memory_bounds_bytes"`
+	// PerTask is what each open task adds to that of the first level, and
+	// PerTaskUnbounded to what has no bound.
+	PerTask          float64 `json:"memory_bytes_per_open_task"`
+	PerTaskUnbounded float64 `json:"unbounded_memory_bytes_per_open_task"`
+	Result           *Result `json:"result"`
 }
+
+// than compares a level with the first.
+func (x *OpenLevel) than(first *OpenLevel) {
+	x.CPURatio = x.Result.CPUPerTask / first.Result.CPUPerTask
+	if more := float64(x.Open - first.Open); more > 0 {
+		x.PerTask = float64(x.RolesMemory-first.RolesMemory) / more
+		x.PerTaskUnbounded = x.PerTask - float64(x.Bounded-first.Bounded)/more
+	}
+}
+
+// unsavedWithin is longer than any role keeps what it knows from its store.
+const unsavedWithin = 3 * time.Second
 
 // unbounded lets all parked tasks be at work.
 const unbounded = 1 << 30
@@ -66,10 +90,8 @@ func RunOpen(ctx context.Context, o OpenOptions) (result *OpenResult, err error)
 			return nil, fmt.Errorf("with %d open tasks: %w", level, err)
 		}
 		open = level
-		if first := &result.Levels; len(*first) > 0 && level > (*first)[0].Open {
-			x.PerTask = float64(x.RolesMemory-(*first)[0].RolesMemory) / float64(level-(*first)[0].Open)
-		}
 		result.Levels = append(result.Levels, *x)
+		result.Levels[len(result.Levels)-1].than(&result.Levels[0])
 		for state, n := range o.Load.ends() {
 			want[state] += n
 		}
@@ -109,22 +131,34 @@ func (s *site) prepareAll(ctx context.Context, l *Load) error {
 // level parks some more tasks, measures the load, and weighs the roles.
 func (s *site) level(ctx context.Context, o *Options, more, open int) (*OpenLevel, error) {
 	r := newRun(o)
-	r.site = s
+	r.site, r.orders = s, spreadOrders(o.Load.Payload)
 	part := r.roles()
 	part.parked = true
 	p := s.park(more, o.Load.Payload)
+	p.orders = spreadOrders(o.Load.Payload)
+	x := &OpenLevel{Open: open}
 	var held int64
 	err := s.serve(ctx, part, func(ctx context.Context, n *instance.Instance) error {
 		if err := part.joined(ctx, n); err != nil {
 			return err
 		}
 		defer p.close()
+		before := cpuTime()
 		if more > 0 {
 			if err := p.fill(ctx, n, o.progress); err != nil {
 				return err
 			}
 		}
+		if err := settle(ctx, n); err != nil {
+			return err
+		}
+		if more > 0 {
+			x.ParkCPU = (cpuTime() - before).Seconds() * 1e6 / float64(more)
+		}
 		if err := r.measure(ctx, n); err != nil {
+			return err
+		}
+		if err := x.weigh(n); err != nil {
 			return err
 		}
 		held = resident()
@@ -133,10 +167,38 @@ func (s *site) level(ctx context.Context, o *Options, more, open int) (*OpenLeve
 	if err != nil {
 		return nil, err
 	}
-	x := &OpenLevel{Open: open, RolesMemory: held - resident(), Result: r.result}
+	x.RolesMemory, x.Result = held-resident(), r.result
 	runtime.KeepAlive(p) // what the bench holds weighs on both sides
 	runtime.KeepAlive(r)
 	return x, nil
+}
+
+// settle returns when what was opened has come to its place on disk: what that takes
+// is no cost of the load.
+func settle(ctx context.Context, n *instance.Instance) error {
+	select { // roles tell nobody that they have saved
+	case <-time.After(unsavedWithin):
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	for _, store := range n.Stores() {
+		if err := store.Settle(ctx); err != nil {
+			return fmt.Errorf("wait for the stores to settle: %w", err)
+		}
+	}
+	return nil
+}
+
+// weigh takes note of what the stores hold within their bounds.
+func (x *OpenLevel) weigh(n *instance.Instance) error {
+	for _, store := range n.Stores() {
+		held, most, err := store.Held()
+		if err != nil {
+			return err
+		}
+		x.Bounded, x.Bounds = x.Bounded+held.Sum(), x.Bounds+most.Sum()
+	}
+	return nil
 }
 
 // resident is what the process holds of memory when it has given back what it can.

@@ -21,7 +21,8 @@ const idDigits = 9
 
 // orders makes the submissions.
 type orders struct {
-	prefix string // of the ids of this run
+	prefix string // of the ids of this run; of spread ones what they end with
+	spread bool   // the ids have no order
 	inputs []json.RawMessage
 }
 
@@ -56,14 +57,41 @@ func input(rng *rand.Rand, payload int) json.RawMessage {
 	return json.RawMessage(b.String()[:max(len(head), payload-2)] + `"}`)
 }
 
+// spreadOrders are orders whose ids lie anywhere among those of other runs, as random ids do.
+func spreadOrders(payload int) *orders {
+	o := newOrders(payload)
+	o.spread, o.prefix = true, "-"+o.prefix[:len(o.prefix)-1]
+	return o
+}
+
+// scatter turns a number into another, each into one of its own, and gather is its
+// inverse: neighbours lie far from each other.
+const (
+	scatterBy = 2654435769 // 2^32 by the golden ratio
+	gatherBy  = 340573321  // its inverse
+)
+
+// scatterDigits is the width of such a number in an id.
+const scatterDigits = 8
+
 // id names a task of the run.
 func (o *orders) id(n int) string {
+	if o.spread {
+		return fmt.Sprintf("%0*x%s", scatterDigits, uint32(n)*scatterBy, o.prefix)
+	}
 	digits := strconv.Itoa(n)
 	return o.prefix + strings.Repeat("0", max(0, idDigits-len(digits))) + digits
 }
 
 // number is the inverse of id; false: it is no task of this run.
 func (o *orders) number(id []byte) (int, bool) {
+	if o.spread {
+		if len(id) != scatterDigits+len(o.prefix) || string(id[scatterDigits:]) != o.prefix {
+			return 0, false
+		}
+		n, err := strconv.ParseUint(string(id[:scatterDigits]), 16, 32)
+		return int(uint32(n) * gatherBy), err == nil
+	}
 	if len(id) != len(o.prefix)+idDigits || string(id[:len(o.prefix)]) != o.prefix {
 		return 0, false
 	}

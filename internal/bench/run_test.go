@@ -226,7 +226,14 @@ func TestRunOpen(t *testing.T) {
 		t.Fatalf("%+v", r)
 	}
 	for i := range r.Levels {
-		whole(t, r.Levels[i].Result, o.Load)
+		x := &r.Levels[i]
+		whole(t, x.Result, o.Load)
+		if x.CPURatio != x.Result.CPUPerTask/r.Levels[0].Result.CPUPerTask || !(x.Bounded > 0 && x.Bounded < 2*x.Bounds) {
+			t.Errorf("at %d: a ratio of %v, %d bytes of bounds of %d", x.Open, x.CPURatio, x.Bounded, x.Bounds)
+		}
+	}
+	if x := &r.Levels[1]; !(x.ParkCPU > 0) || r.Levels[0].ParkCPU != 0 {
+		t.Errorf("it took %v us to open a task, and %v to open none", x.ParkCPU, r.Levels[0].ParkCPU)
 	}
 	o.Levels = []int{5, 1}
 	if _, err := RunOpen(t.Context(), o); err == nil {

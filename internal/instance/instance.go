@@ -7,7 +7,9 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/google/uuid"
@@ -44,6 +46,9 @@ type Instance struct {
 	metrics   *Metrics
 	log       *slog.Logger
 	roles     *errgroup.Group
+
+	mu     sync.Mutex
+	stores []*projections.Store
 }
 
 // Config is what an instance is made of, besides the connection.
@@ -272,6 +277,9 @@ func (n *Instance) store(ctx context.Context, view string) (*projections.Store, 
 	if err != nil {
 		return nil, err
 	}
+	n.mu.Lock()
+	n.stores = append(n.stores, s)
+	n.mu.Unlock()
 	n.roles.Go(func() error {
 		if err := s.Run(ctx); !errors.Is(err, projections.ErrClosed) {
 			return err
@@ -279,4 +287,11 @@ func (n *Instance) store(ctx context.Context, view string) (*projections.Store, 
 		return nil // by its role, which ends and says why
 	})
 	return s, nil
+}
+
+// Stores are the stores of the roles that were started, for who measures them. One is closed when its role ends.
+func (n *Instance) Stores() []*projections.Store {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return slices.Clone(n.stores)
 }

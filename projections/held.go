@@ -1,0 +1,69 @@
+package projections
+
+import (
+	"context"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+)
+
+// Held is what a store holds in memory that has a bound, whatever it holds on disk; in
+// bytes.
+type Held struct {
+	Cache     int64 // blocks of Pebble's files
+	Memtables int64 // what was saved and isn't flushed, with the memtable that Pebble keeps for the next
+	Decoded   int64 // stored forms of the open tasks, or rows, that are kept decoded as well
+}
+
+// Sum is that of the parts.
+func (h Held) Sum() int64 { return h.Cache + h.Memtables + h.Decoded }
+
+// Held says how much of its bounds a store uses, as of the last Save, and what they are. Decoded, a task takes
+// about two to three times its stored form, which no part counts.
+func (s *Store) Held() (held, most Held, err error) {
+	err = s.use(func(db *pebble.DB) error {
+		m := db.Metrics()
+		held = Held{Cache: m.BlockCache.Size, Memtables: int64(m.MemTable.Size + m.MemTable.ZombieSize), Decoded: s.decoded.Load()}
+		return nil
+	})
+	most = Held{Cache: s.o.CacheBytes, Memtables: int64(s.o.MemtableBytes) * memtablesKept}
+	if s.id.View != ViewDeadlines {
+		most.Decoded = int64(s.o.HotBytes)
+	}
+	return held, most, err
+}
+
+const (
+	// settledLook is how often Settle looks at Pebble, and settledLooks how often in a row
+	// nothing is to be compacted then: one compaction follows another at once.
+	settledLook  = 20 * time.Millisecond
+	settledLooks = 5
+)
+
+// Settle flushes what was saved, and returns when nothing is being compacted any more, or the
+// error of ctx. It is for who measures: Pebble tells nobody that it is done.
+func (s *Store) Settle(ctx context.Context) error {
+	if err := s.Flush(); err != nil {
+		return err
+	}
+	tick := time.NewTicker(settledLook)
+	defer tick.Stop()
+	for quiet := 0; quiet < settledLooks; {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-tick.C:
+		}
+		err := s.use(func(db *pebble.DB) error {
+			quiet++
+			if m := db.Metrics(); m.Compact.NumInProgress > 0 || m.Flush.NumInProgress > 0 {
+				quiet = 0
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
