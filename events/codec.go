@@ -29,7 +29,6 @@ func Millis(t time.Time) time.Time {
 // are ignored, so that an older reader understands an additive change.
 type codec struct {
 	decoding bool
-	timing   bool    // decodes only what DecodeTiming wants
 	room     *Policy // of an EventReader, for the event's policy
 	buf      []byte
 	obj      object
@@ -82,10 +81,10 @@ func (c *codec) close() { c.buf = append(c.buf, '}') }
 
 func decodeObject(data []byte, v fielded) error { return decodeAt(data, v, 0) }
 
-// decodeWith is decodeObject, for DecodeTiming or an EventReader perhaps.
-func decodeWith(data []byte, v fielded, timing bool, room *Policy) error {
+// decodeWith is decodeObject, for an EventReader perhaps.
+func decodeWith(data []byte, v fielded, room *Policy) error {
 	c := codecs.Get().(*codec)
-	c.timing, c.room = timing, room
+	c.room = room
 	return c.decode(data, v, 0)
 }
 

@@ -94,16 +94,12 @@ func (e *Event) fields(c *codec) {
 	c.time("at", &e.At)
 	c.cause(&e.Cause, e.Fact)
 	c.seq("epoch", &e.Epoch)
-	if !c.timing {
-		c.lent("prev", &e.Prev)
-		c.bool("queued", &e.Queued)
-	}
+	c.lent("prev", &e.Prev)
+	c.bool("queued", &e.Queued)
 	c.time("due", &e.Due)
 	c.policy("policy", &e.Policy)
 	e.Fact.fields(c)
-	if !c.timing {
-		c.lent("sum", &e.Sum)
-	}
+	c.lent("sum", &e.Sum)
 }
 
 // policy is a member that is a policy, or absent. A reader's room takes it.
@@ -277,10 +273,6 @@ type TaskReceived struct {
 // Type is the ce_type.
 func (*TaskReceived) Type() string { return "waybill.task.received.v1" }
 func (f *TaskReceived) fields(c *codec) {
-	if c.timing {
-		c.plan("plan", &f.Plan) // which must be there: else the task stops
-		return
-	}
 	c.few("workflow", &f.Workflow)
 	c.int("version", &f.Version)
 	c.raw("input", &f.Input)
@@ -445,9 +437,6 @@ func (f *AttemptStarted) Type() string {
 func (f *AttemptStarted) fields(c *codec) {
 	c.few("step", &f.Step)
 	c.int("attempt", &f.Attempt)
-	if c.timing {
-		return
-	}
 	c.few("agent", &f.Agent)
 	c.few("operation", &f.Operation)
 	c.str("idempotency_key", &f.Key)
@@ -472,9 +461,7 @@ func (f *AttemptCompleted) Type() string {
 func (f *AttemptCompleted) fields(c *codec) {
 	c.few("step", &f.Step)
 	c.int("attempt", &f.Attempt)
-	if !c.timing {
-		c.few("instance", &f.Instance)
-	}
+	c.few("instance", &f.Instance)
 	c.raw("output", &f.Output)
 }
 
@@ -507,9 +494,7 @@ func (f *AttemptFailed) Type() string {
 func (f *AttemptFailed) fields(c *codec) {
 	c.few("step", &f.Step)
 	c.int("attempt", &f.Attempt)
-	if !c.timing {
-		c.few("instance", &f.Instance)
-	}
+	c.few("instance", &f.Instance)
 	text(c, "effect", &f.Effect)
 	c.errorField("error", &f.Error)
 }
@@ -532,9 +517,7 @@ func (f *AttemptRejected) Type() string {
 func (f *AttemptRejected) fields(c *codec) {
 	c.few("step", &f.Step)
 	c.int("attempt", &f.Attempt)
-	if !c.timing {
-		c.few("instance", &f.Instance)
-	}
+	c.few("instance", &f.Instance)
 	c.errorField("error", &f.Error)
 }
 

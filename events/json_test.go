@@ -221,15 +221,6 @@ func FuzzDecodeEvent(f *testing.F) {
 		if used, err := readAfterAll(t).Decode(&r); err != nil || !reflect.DeepEqual(used, e) {
 			t.Fatalf("read into used memory %+v %+v (%v), want %+v %+v", used, used.Fact, err, e, e.Fact)
 		}
-		timing, err := DecodeTiming(&r)
-		if err != nil {
-			t.Fatalf("a supervisor doesn't read %s: %v", value, err)
-		}
-		var all, few Timers
-		all.Evolve(e)
-		if few.Evolve(timing); !reflect.DeepEqual(few, all) || timing.Seq != e.Seq || !timing.At.Equal(e.At) || timing.Cause != e.Cause || timing.Epoch != e.Epoch {
-			t.Fatalf("a supervisor reads %+v of %s: timers %+v, want %+v", timing, value, few, all)
-		}
 		if lineErr == nil && line.Seq != e.Seq {
 			t.Fatalf("a timeline shows seq %d, the event has %d", line.Seq, e.Seq)
 		}

@@ -15,29 +15,20 @@ var ErrUnknownType = errors.New("unknown event type")
 // DecodeEvent reads a record of the events topic. Raw JSON in the event
 // aliases the record's value. The error wraps ErrUnknownType, or says what is
 // malformed.
-func DecodeEvent(r *Record) (*Event, error) { return decodeEvent(r, false) }
-
-// DecodeTiming is DecodeEvent without what no timer depends on: prev, and the names
-// and data of an attempt or a task. It takes two thirds of the time that all of it takes by
-// the list of members.
-func DecodeTiming(r *Record) (*Event, error) { return decodeEvent(r, true) }
-
-func decodeEvent(r *Record, timing bool) (*Event, error) {
+func DecodeEvent(r *Record) (*Event, error) {
 	kind, err := factKindOf(r)
 	if err != nil {
 		return nil, err
 	}
 	e := &Event{Fact: kind.make()}
-	if !timing {
-		c := codecs.Get().(*codec)
-		read := c.readStraight(r.Value, e)
-		c.release()
-		if read {
-			return e.named(r, false)
-		}
-		e = &Event{Fact: kind.make()}
+	c := codecs.Get().(*codec)
+	read := c.readStraight(r.Value, e)
+	c.release()
+	if read {
+		return e.named(r, false)
 	}
-	if err := decodeWith(r.Value, e, timing, nil); err != nil {
+	e = &Event{Fact: kind.make()}
+	if err := decodeWith(r.Value, e, nil); err != nil {
 		return nil, undecoded(r, err)
 	}
 	return e.named(r, false)
@@ -82,7 +73,7 @@ func (d *EventReader) Decode(r *Record) (*Event, error) {
 	if !d.codec.readStraight(r.Value, &d.event) {
 		kind.blank(fact)
 		d.event = Event{Fact: fact}
-		if err := decodeWith(r.Value, &d.event, false, &d.policy); err != nil {
+		if err := decodeWith(r.Value, &d.event, &d.policy); err != nil {
 			return nil, undecoded(r, err)
 		}
 	}

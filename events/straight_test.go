@@ -15,7 +15,7 @@ func byList(r *Record) (*Event, error) {
 		return nil, err
 	}
 	e := &Event{Fact: kind.make()}
-	if err := decodeWith(r.Value, e, false, nil); err != nil {
+	if err := decodeWith(r.Value, e, nil); err != nil {
 		return nil, undecoded(r, err)
 	}
 	return e.named(r, false)

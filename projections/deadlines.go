@@ -3,6 +3,7 @@ package projections
 import (
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -21,6 +22,7 @@ type Deadlines struct {
 	changed []*taskTimers
 	wakes   wakes
 	armed   int
+	reader  events.EventReader
 	room    []events.Armed // for the timers of one task at a time
 }
 
@@ -56,7 +58,7 @@ func (v *Deadlines) Apply(r *events.Record) error {
 	if ok, err := v.accepts(r); err != nil || !ok {
 		return err
 	}
-	e, err := events.DecodeTiming(r)
+	e, err := v.reader.Decode(r)
 	if err != nil {
 		if tt := v.tasks[string(r.Key)]; tt != nil {
 			v.reconcile(tt, nil)
@@ -80,8 +82,8 @@ func (v *Deadlines) evolve(e *events.Event) {
 		if e.Due.IsZero() {
 			return // nothing is armed, and this arms nothing
 		}
-		tt = &taskTimers{task: e.Task}
-		v.tasks[e.Task] = tt
+		tt = &taskTimers{task: strings.Clone(e.Task)} // a reader's is a part of the record
+		v.tasks[tt.task] = tt
 	}
 	if v.fold(tt, e) {
 		v.mark(tt)

@@ -48,11 +48,15 @@ func tasksOf(t testing.TB, s *projections.Store) *projections.Tasks {
 
 type applier interface{ Apply(*events.Record) error }
 
-// apply applies records. Those of tasks are lent, as a restore lends them: their bytes are
-// another's afterwards.
+// apply applies records. Those of tasks are lent, as a restore lends them, and those of
+// deadlines as well, which keep nothing of a record either: their bytes are another's afterwards.
 func apply(t testing.TB, v applier, rs []events.Record) {
 	t.Helper()
-	_, lend := v.(*projections.Tasks)
+	lend := false
+	switch v.(type) {
+	case *projections.Tasks, *projections.Deadlines:
+		lend = true
+	}
 	for i := range rs {
 		r := rs[i]
 		if lend {
