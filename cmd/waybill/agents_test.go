@@ -174,6 +174,7 @@ func (c *cluster) silent(held map[string]string) {
 
 // One of three instances answers only 500: every task ends as it would without.
 func TestSickInstance(t *testing.T) {
+	t.Parallel() // mostly it waits
 	const tasks = 100
 	var asked sync.Map
 	c, cancel := sharedAgents(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -34,6 +34,7 @@ func TestKcatSubmitsToUp(t *testing.T) {
 // topic; and one that never acknowledges, which is given up only after half a
 // minute. No other task is delayed.
 func TestBadReplyToDelaysNobody(t *testing.T) {
+	t.Parallel() // mostly it waits
 	b := kafkatest.Of(kafkatest.KafkaNodes(t, 1, kafkatest.Authorizer()))
 	s := onBroker(t, b, sampleWorkflow(t))
 	const good, missing, forbidden, tiny, silent = "shop.replies", "shop.missing", "shop.forbidden", "shop.tiny", "shop.silent"

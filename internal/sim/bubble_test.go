@@ -8,6 +8,9 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	_ "github.com/waybill-run/waybill/internal/instance" // what is simulated: go test runs this again when it changes
+	_ "github.com/waybill-run/waybill/internal/verify"
 )
 
 // TestSeeds builds these tests with the tag synctests, and runs that. With it
