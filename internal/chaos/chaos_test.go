@@ -20,7 +20,7 @@ var (
 	chaosSeed     = flag.Uint64("seed", 3, "of TestChaos: the seed of the mix; 0: from the clock") // 3: within the default duration much happens on each kind
 	chaosBroker   = flag.String("broker", "", "of TestChaos: embedded, kafka or kafka3; empty: all of them, one after the other")
 	chaosFaults   = flag.String("faults", "", "of TestChaos: the kinds of faults to draw from, with commas between; empty: all")
-	chaosRate     = flag.Int("rate", 50, "of TestChaos: tasks a second")
+	chaosRate     = flag.Int("rate", 30, "of TestChaos: tasks a second")
 	chaosTasks    = flag.Int("tasks", 0, "of TestChaos: tasks at most; 0: as many as the rate makes")
 )
 

@@ -303,7 +303,7 @@ func (a *Admin) Format(ctx context.Context) (Format, error) {
 	if err != nil {
 		return Format{}, fmt.Errorf("read the format of namespace %q: %w", a.cfg.Namespace, err)
 	}
-	err = a.ReadCompacted(ctx, a.cfg.Namespace.Definitions(), func(r events.Record) error {
+	err = a.readOnceThere(ctx, a.cfg.Namespace.Definitions(), func(r events.Record) error {
 		if string(r.Key) != formatKey {
 			return nil
 		}
@@ -323,6 +323,24 @@ func (a *Admin) Format(ctx context.Context) (Format, error) {
 		return Format{}, fmt.Errorf("read the format of namespace %q: %w", a.cfg.Namespace, err)
 	}
 	return f, nil
+}
+
+// readOnceThere is ReadCompacted of a topic that exists: its leader may hear of that
+// later than the broker that said so.
+func (a *Admin) readOnceThere(ctx context.Context, topic string, fn func(events.Record) error) error {
+	late, cancel := context.WithTimeout(ctx, topicVisibleTimeout)
+	defer cancel()
+	for {
+		err := a.ReadCompacted(ctx, topic, fn)
+		if !errors.Is(err, kerr.UnknownTopicOrPartition) {
+			return err
+		}
+		select {
+		case <-time.After(topicVisibleEvery):
+		case <-late.Done():
+			return err
+		}
+	}
 }
 
 // writeFormat writes the format record unless it is there. Of two writers at
