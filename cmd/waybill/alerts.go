@@ -65,6 +65,7 @@ func runAlerts(cmd *cobra.Command, o *alertsOptions) error {
 		if err := o.api.noConsole("alerts --follow"); err != nil {
 			return err
 		}
+		o.api.url = apiOff
 	}
 	if err := o.limit.check(&o.output); err != nil {
 		return err
@@ -73,29 +74,14 @@ func runAlerts(cmd *cobra.Command, o *alertsOptions) error {
 	if err != nil {
 		return err
 	}
-	c, err := o.api.named()
-	if err != nil {
-		return err
-	}
-	if c != nil {
-		_, err := o.ask(cmd, c, from)
-		return err
-	}
-	l, err := o.tool.open(cmd)
-	if err != nil {
-		return err
-	}
-	defer l.close()
-	if c := o.api.found(cmd.Context(), l); c != nil && !o.follow {
-		answered, err := o.ask(cmd, c, from)
-		if answered || err != nil && !c.fallBack(l.note, err) {
-			return err
-		}
-	}
-	if o.open {
-		return o.readOpen(cmd, l, from)
-	}
-	return o.readTopic(cmd, l, from)
+	return o.consoleOrLog(cmd, &o.api,
+		func(c *apiClient) error { return o.ask(cmd, c, from) },
+		func(l *logbook) error {
+			if o.open {
+				return o.readOpen(cmd, l, from)
+			}
+			return o.readTopic(cmd, l, from)
+		})
 }
 
 // noticesAsked is how many alerts or dead letters a console gives at once, at most.
@@ -113,19 +99,19 @@ func (l *limit) asking(from time.Time) url.Values {
 	return url.Values{"since": {from.UTC().Format(time.RFC3339Nano)}, "limit": {strconv.Itoa(most)}}
 }
 
-// whole reports whether a console's answer is all that was asked for, and says on note
-// what it left off. The log has the rest, where no console was named.
-func (l *limit) whole(c *apiClient, note io.Writer, what string, n int, left int64) bool {
+// whole returns errPart where a console that was found left off some of what was asked
+// for, and says on note what a named one did.
+func (l *limit) whole(c *apiClient, note io.Writer, what string, n int, left int64) error {
 	switch {
 	case left == 0:
 	case l.most > 0 && n >= l.most:
 		fmt.Fprintf(note, "%d of %d %s, the newest; --limit 0 shows all\n", n, int64(n)+left, what)
 	case c.found:
-		return false
+		return errPart
 	default:
 		fmt.Fprintf(note, "%d of %d %s, the newest, which is what a console gives at once; --api off reads all in the log\n", n, int64(n)+left, what)
 	}
-	return true
+	return nil
 }
 
 // alertPage is a console's answer.
@@ -135,8 +121,8 @@ type alertPage struct {
 	MissingPartitions []int32 `json:"missing_partitions"`
 }
 
-// ask has a console answer. It reports whether that was all.
-func (o *alertsOptions) ask(cmd *cobra.Command, c *apiClient, from time.Time) (answered bool, err error) {
+// ask has a console answer.
+func (o *alertsOptions) ask(cmd *cobra.Command, c *apiClient, from time.Time) error {
 	q := o.asking(from)
 	q.Set("min_offset", "end")
 	if o.open {
@@ -144,15 +130,15 @@ func (o *alertsOptions) ask(cmd *cobra.Command, c *apiClient, from time.Time) (a
 	}
 	var page alertPage
 	if err := c.get(cmd.Context(), "/alerts", q, decode(&page)); err != nil {
-		return false, err
+		return err
 	}
 	if len(page.MissingPartitions) > 0 {
-		return false, exit(exitUnreachable, "no console has the partitions %v at the moment", page.MissingPartitions)
+		return exit(exitUnreachable, "no console has the partitions %v at the moment", page.MissingPartitions)
 	}
-	if !o.whole(c, cmd.ErrOrStderr(), "alerts", len(page.Alerts), page.Left) {
-		return false, nil
+	if err := o.whole(c, cmd.ErrOrStderr(), "alerts", len(page.Alerts), page.Left); err != nil {
+		return err
 	}
-	return true, printList(&o.output, cmd.OutOrStdout(), alertHead, page.Alerts, alertRow)
+	return printList(&o.output, cmd.OutOrStdout(), alertHead, page.Alerts, alertRow)
 }
 
 // readOpen finds the alerts of tasks that are held still in the events.

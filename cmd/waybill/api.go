@@ -80,6 +80,29 @@ func (a *apiFlags) found(ctx context.Context, l *logbook) *apiClient {
 	return &apiClient{base: base, token: a.token, found: true}
 }
 
+// consoleOrLog has ask ask a console: the one that is named, whose word is the last, else
+// one that is found. Where there is none, or it can't answer (fallBack), read reads the log.
+func (t *tool) consoleOrLog(cmd *cobra.Command, a *apiFlags, ask func(*apiClient) error, read func(*logbook) error) error {
+	c, err := a.named()
+	if err != nil {
+		return err
+	}
+	if c != nil {
+		return ask(c)
+	}
+	l, err := t.open(cmd)
+	if err != nil {
+		return err
+	}
+	defer l.close()
+	if c := a.found(cmd.Context(), l); c != nil {
+		if err := ask(c); err == nil || !c.fallBack(l.note, err) {
+			return err
+		}
+	}
+	return read(l)
+}
+
 // noConsole refuses a named console for what no console answers.
 func (a *apiFlags) noConsole(what string) error {
 	if c, err := a.named(); err != nil || c == nil {
@@ -174,12 +197,18 @@ func decode(into any) func(io.Reader) error {
 	return func(r io.Reader) error { return json.NewDecoder(r).Decode(into) }
 }
 
-// fallBack reports whether the log is to be read instead, and says so. A console that
-// was named by the user isn't passed over.
+// errPart says that a console has a part only of what was asked for, and the log all.
+var errPart = errors.New("the console has a part of it only")
+
+// fallBack reports whether the log is to be read instead, and says so, where it isn't a
+// matter of course. A console that was named by the user isn't passed over.
 func (c *apiClient) fallBack(note io.Writer, err error) bool {
 	var refusal *apiRefusal
 	if !c.found || errors.As(err, &refusal) && refusal.status == http.StatusNotFound {
 		return false
+	}
+	if errors.Is(err, errPart) {
+		return true
 	}
 	fmt.Fprintf(note, "waybill: reading the log: %s\n", printable(err.Error()))
 	return true

@@ -67,30 +67,13 @@ func runDeadletters(cmd *cobra.Command, o *deadletterOptions) error {
 	if err != nil {
 		return err
 	}
-	c, err := o.api.named()
-	if err != nil {
-		return err
-	}
-	if c != nil {
-		_, err := o.ask(cmd, c, from)
-		return err
-	}
-	l, err := o.open(cmd)
-	if err != nil {
-		return err
-	}
-	defer l.close()
-	if c := o.api.found(cmd.Context(), l); c != nil {
-		answered, err := o.ask(cmd, c, from)
-		if answered || err != nil && !c.fallBack(l.note, err) {
-			return err
-		}
-	}
-	return o.readTopic(cmd, l, from)
+	return o.consoleOrLog(cmd, &o.api,
+		func(c *apiClient) error { return o.ask(cmd, c, from) },
+		func(l *logbook) error { return o.readTopic(cmd, l, from) })
 }
 
-// ask has a console answer. It reports whether that was all.
-func (o *deadletterOptions) ask(cmd *cobra.Command, c *apiClient, from time.Time) (answered bool, err error) {
+// ask has a console answer.
+func (o *deadletterOptions) ask(cmd *cobra.Command, c *apiClient, from time.Time) error {
 	q := o.asking(from)
 	if len(o.reasons) > 0 {
 		q.Set("reason", strings.Join(o.reasons, ","))
@@ -100,12 +83,12 @@ func (o *deadletterOptions) ask(cmd *cobra.Command, c *apiClient, from time.Time
 		Left        int64        `json:"left_off"`
 	}
 	if err := c.get(cmd.Context(), "/deadletters", q, decode(&page)); err != nil {
-		return false, err
+		return err
 	}
-	if !o.whole(c, cmd.ErrOrStderr(), "dead letters", len(page.Deadletters), page.Left) {
-		return false, nil
+	if err := o.whole(c, cmd.ErrOrStderr(), "dead letters", len(page.Deadletters), page.Left); err != nil {
+		return err
 	}
-	return true, o.print(cmd.OutOrStdout(), page.Deadletters)
+	return o.print(cmd.OutOrStdout(), page.Deadletters)
 }
 
 // readTopic reads the dead letters' topic.

@@ -98,23 +98,13 @@ func runTaskGet(cmd *cobra.Command, o *taskGetOptions, args []string) error {
 	if err != nil {
 		return err
 	}
-	c, err := o.api.named()
-	if err != nil {
-		return err
-	}
-	if c != nil {
-		return o.ask(cmd, c, id)
-	}
-	l, err := o.open(cmd)
-	if err != nil {
-		return err
-	}
-	defer l.close()
-	if c := o.api.found(cmd.Context(), l); c != nil {
-		if err := o.ask(cmd, c, id); err == nil || !c.fallBack(l.note, err) {
-			return err
-		}
-	}
+	return o.consoleOrLog(cmd, &o.api,
+		func(c *apiClient) error { return o.ask(cmd, c, id) },
+		func(l *logbook) error { return o.readLog(cmd, l, id) })
+}
+
+// readLog makes the task of its events.
+func (o *taskGetOptions) readLog(cmd *cobra.Command, l *logbook, id string) error {
 	w := newWaiter(l)
 	w.add(id, "", "")
 	if err := w.history(cmd.Context(), l.partition(id)); err != nil {

@@ -70,26 +70,12 @@ func runTaskList(cmd *cobra.Command, o *taskListOptions) error {
 	if err := o.check(); err != nil {
 		return err
 	}
-	c, err := o.api.named()
-	if err != nil {
-		return err
+	if o.format != formatTable && o.api.url == apiAuto {
+		o.api.url = apiOff // a console would be asked task by task
 	}
-	if c != nil {
-		return o.ask(cmd, c, from)
-	}
-	l, err := o.open(cmd)
-	if err != nil {
-		return err
-	}
-	defer l.close()
-	if o.format == formatTable {
-		if c := o.api.found(cmd.Context(), l); c != nil {
-			if err := o.ask(cmd, c, from); err == nil || !c.fallBack(l.note, err) {
-				return err
-			}
-		}
-	}
-	return o.readLog(cmd, l, from)
+	return o.consoleOrLog(cmd, &o.api,
+		func(c *apiClient) error { return o.ask(cmd, c, from) },
+		func(l *logbook) error { return o.readLog(cmd, l, from) })
 }
 
 func (o *taskListOptions) check() error {
