@@ -11,11 +11,10 @@ import (
 	"github.com/waybill-run/waybill/internal/kafkatest"
 )
 
-// The nine events of a task, of a log on disk in transactions of 60: as far apart as
-// when few tasks, and when very many, are at work.
-func BenchmarkReadAt(b *testing.B) {
-	const transactions, size = 2000, 60
-	s := newSite(b, kafkatest.Embedded(b, kfake.DataDir(b.TempDir())))
+// fill writes a log of values of 450 bytes to events/0, in committed transactions of size
+// records.
+func (s *site) fill(b *testing.B, transactions, size int) {
+	b.Helper()
 	cl := s.outside(b, kgo.TransactionalID(string(s.ns)+"bench"), kgo.ProducerBatchCompression(kgo.SnappyCompression()))
 	body := make([]byte, 450)
 	for t := range transactions {
@@ -39,6 +38,14 @@ func BenchmarkReadAt(b *testing.B) {
 			b.Fatal(err)
 		}
 	}
+}
+
+// The nine events of a task, of a log on disk in transactions of 60: as far apart as
+// when few tasks, and when very many, are at work.
+func BenchmarkReadAt(b *testing.B) {
+	const transactions, size = 2000, 60
+	s := newSite(b, kafkatest.Embedded(b, kfake.DataDir(b.TempDir())))
+	s.fill(b, transactions, size)
 	r := s.restorer(b, nil)
 	for _, apart := range []int64{2, 70, 500} {
 		b.Run(fmt.Sprint("apart=", apart), func(b *testing.B) {

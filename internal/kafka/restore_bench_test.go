@@ -1,4 +1,4 @@
-package kafka
+package kafka_test
 
 import (
 	"flag"
@@ -6,31 +6,28 @@ import (
 	"testing"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/kafkatest"
 )
 
-var benchLog = flag.String("log", "", "BenchmarkReadLog: the address of a broker that has a log of events; empty: passed over")
+var benchLog = flag.String("log", "", "BenchmarkReadLog: the address of a broker that has a log of events; empty: one on disk is written first")
 
 // BenchmarkReadLog is what reading a log takes of this process, to the end that it has: by a
 // client that is polled and does nothing with what it gets, and by a Restorer.
 //
 //	go test ./internal/kafka -run xxx -bench ReadLog -benchtime 1x -log 127.0.0.1:9092
+//
+// Without -log the broker is in this process, and what it takes is counted too.
 func BenchmarkReadLog(b *testing.B) {
-	if *benchLog == "" {
-		b.Skip("no -log")
-	}
-	cfg := Config{Brokers: []string{*benchLog}, Namespace: events.DefaultNamespace, ClientID: "bench"}
-	topic := cfg.Namespace.Events()
-	r, err := OpenRestorer(cfg, nil)
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer r.Close()
+	s := benchSite(b)
+	topic, r := s.ns.Events(), s.restorer(b, nil)
 	readAll := func(b *testing.B, lend bool) (n int) {
 		counts := make(chan int, 1<<20)
-		if _, err := r.ReadAll(b.Context(), topic, Range{Apart: true, Lend: lend}, func(rs []events.Record) error {
+		if _, err := r.ReadAll(b.Context(), topic, kafka.Range{Apart: true, Lend: lend}, func(rs []events.Record) error {
 			counts <- len(rs)
 			return nil
 		}, nil); err != nil {
@@ -47,7 +44,7 @@ func BenchmarkReadLog(b *testing.B) {
 		name string
 		read func(b *testing.B) int
 	}{
-		{"client", func(b *testing.B) int { return pollAll(b, cfg, topic, want) }},
+		{"client", func(b *testing.B) int { return s.pollAll(b, want) }},
 		{"own", func(b *testing.B) int { return readAll(b, false) }},
 		{"lent", func(b *testing.B) int { return readAll(b, true) }},
 	} {
@@ -62,13 +59,23 @@ func BenchmarkReadLog(b *testing.B) {
 	}
 }
 
-// pollAll reads so many records with a client of its own.
-func pollAll(b *testing.B, cfg Config, topic string, want int) (n int) {
-	cl, err := kgo.NewClient(append(cfg.options(), kgo.ConsumeTopics(topic), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
-		kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.FetchMaxPartitionBytes(readerMaxBytes))...)
-	if err != nil {
-		b.Fatal(err)
+// benchSite is a broker that has a log of events.
+func benchSite(b *testing.B) *site {
+	b.Helper()
+	if *benchLog == "" {
+		s := newSite(b, kafkatest.Embedded(b, kfake.DataDir(b.TempDir())))
+		s.fill(b, 2000, 60)
+		return s
 	}
+	const ns events.Namespace = events.DefaultNamespace
+	broker := &kafkatest.Broker{Addrs: []string{*benchLog}}
+	return &site{broker, kafka.Config{Brokers: broker.Addrs, Namespace: ns, ClientID: "bench"}, ns, nil}
+}
+
+// pollAll reads so many records with a client of its own.
+func (s *site) pollAll(b *testing.B, want int) (n int) {
+	cl := s.Client(b, kgo.ConsumeTopics(s.ns.Events()), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
+		kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.FetchMaxPartitionBytes(4<<20)) // as a Restorer fetches
 	defer cl.Close()
 	for n < want {
 		n += cl.PollFetches(b.Context()).NumRecords()

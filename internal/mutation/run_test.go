@@ -29,7 +29,9 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -113,15 +115,17 @@ func TestMutationsAreCaught(t *testing.T) {
 	if len(chosen) == 0 {
 		t.Fatalf("no mutation is named %q", *only)
 	}
-	r := &results{}
+	r := &results{left: chosen}
 	if *within > 0 && *only == "" {
 		r.until = time.Now().Add(*within)
 	}
-	t.Run("all", func(t *testing.T) {
-		for _, m := range chosen {
-			t.Run(m.name, func(t *testing.T) {
+	t.Run("with", func(t *testing.T) {
+		for i := range runtime.GOMAXPROCS(0) {
+			t.Run(strconv.Itoa(i), func(t *testing.T) {
 				t.Parallel()
-				r.broken(t, &m)
+				for m, ok := r.next(); ok; m, ok = r.next() {
+					t.Run(m.name, func(t *testing.T) { r.broken(t, &m) })
+				}
 			})
 		}
 	})
@@ -174,19 +178,21 @@ func testsOf(ms []mutation) map[string][]string {
 type results struct {
 	until  time.Time // no mutation begins past it; zero: never
 	mu     sync.Mutex
+	left   []mutation
 	tried  []mutation
 	caught []string
 }
 
-// begins reports whether there is time for a mutation.
-func (r *results) begins(m *mutation) bool {
+// next is the mutation whose turn it is; none when all had theirs, or the time is over.
+func (r *results) next() (m mutation, ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if !r.until.IsZero() && time.Now().After(r.until) {
-		return false
+	if len(r.left) == 0 || !r.until.IsZero() && time.Now().After(r.until) {
+		return mutation{}, false
 	}
-	r.tried = append(r.tried, *m)
-	return true
+	m, r.left = r.left[0], r.left[1:]
+	r.tried = append(r.tried, m)
+	return m, true
 }
 
 // clean: without any mutation the tests pass.
@@ -203,9 +209,6 @@ func (r *results) clean(t *testing.T, pkg string, tests []string) {
 // broken: with the mutation its tests fail.
 func (r *results) broken(t *testing.T, m *mutation) {
 	t.Helper()
-	if !r.begins(m) {
-		t.Skip("no time left: -for 0 tries all")
-	}
 	replaced, err := m.mutate()
 	if err != nil {
 		t.Fatal(err)
