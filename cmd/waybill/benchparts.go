@@ -15,35 +15,40 @@ import (
 func newBenchOpen() *cobra.Command {
 	var o benchOptions
 	var levels []int
+	var rounds int
 	cmd := &cobra.Command{
 		Use:   "open",
 		Short: "Measure the load while many tasks are open, and what each of those takes of memory",
 		Long: `Measure the load while many tasks are open: tasks whose agent doesn't answer. Level by level, on
-one log. A level's load begins when the stores have put on disk, and in order, what was opened for it;
-ids have no order, as random ones. The memory is what the roles give back when they end; a part of it
-is bounded, however many tasks are open: caches, memtables, and what is kept decoded.`,
+one log; before each, the first level is measured again on another, so that two loads are compared that
+ran one after the other. --rounds does so several times: the ratios to the first level, and the memory,
+are medians, and the rest is of the round with the median processor time. A level's load begins when the
+stores have put on disk, and in order, what was opened for it; ids have no order, as random ones. The
+memory is what the roles give back when they end; a part of it is bounded, however many tasks are open:
+caches, memtables, and what is kept decoded.`,
 		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			options, err := o.begin(cmd)
 			if err != nil {
 				return err
 			}
-			return runBench(cmd, &o, bench.OpenOptions{Options: options, Levels: levels}, bench.RunOpen, openTable)
+			return runBench(cmd, &o, bench.OpenOptions{Options: options, Levels: levels, Rounds: rounds}, bench.RunOpen, openTable)
 		},
 	}
 	o.flags(cmd)
 	o.loadFlags(cmd, 20_000)
 	cmd.Flags().IntSliceVar(&levels, "levels", []int{0, 100_000, 1_000_000}, "numbers of open tasks, the lowest first")
+	cmd.Flags().IntVar(&rounds, "rounds", 1, "how often each level is measured, beside the first")
 	return cmd
 }
 
 func openTable(out io.Writer, r *bench.OpenResult) error {
 	w := newTable(out, "")
-	w.row("OPEN TASKS", "TASKS/S", "CPU A TASK, us", "BY THE FIRST", "ACK P99, ms", "HOP P99, ms", "TASK P50, ms", "TASK P99, ms",
+	w.row("OPEN TASKS", "TASKS/S", "CPU A TASK, us", "TASKS/S BY THE FIRST'S", "CPU BY THE FIRST'S", "ACK P99, ms", "HOP P99, ms", "TASK P50, ms", "TASK P99, ms",
 		"ROLES' MEMORY", "OF THAT BOUNDED", "PER OPEN TASK", "UNBOUNDED")
 	for _, x := range r.Levels {
 		t := x.Result
-		w.row(fmt.Sprint(x.Open), fmt.Sprintf("%.0f", t.TasksPerSecond), fmt.Sprintf("%.0f", t.CPUPerTask), fmt.Sprintf("%.2f", x.CPURatio),
+		w.row(fmt.Sprint(x.Open), fmt.Sprintf("%.0f", t.TasksPerSecond), fmt.Sprintf("%.0f", t.CPUPerTask), fmt.Sprintf("%.2f", x.ThroughputRatio), fmt.Sprintf("%.2f", x.CPURatio),
 			millis(t.Latency.Ack.P99), millis(t.Latency.Hop.P99), millis(t.Latency.Task.P50), millis(t.Latency.Task.P99),
 			bytesText(float64(x.RolesMemory)), bytesText(float64(x.Bounded)), bytesText(x.PerTask), bytesText(x.PerTaskUnbounded))
 	}

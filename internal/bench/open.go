@@ -1,9 +1,11 @@
 package bench
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"runtime"
 	"runtime/debug"
 	"slices"
@@ -18,25 +20,32 @@ type OpenOptions struct {
 	Options
 	// Levels are numbers of open tasks, none below the one before.
 	Levels []int
+	// Rounds is how often the load is measured at each level, each time after the first
+	// level's, on another log: a machine that others use differs more from one minute to the
+	// next than two levels do. 0: once.
+	Rounds int
 }
 
 // OpenResult is a load's at each level.
 type OpenResult struct {
+	Rounds        int         `json:"rounds"`
 	Levels        []OpenLevel `json:"levels"`
 	Verified      bool        `json:"verified"`
 	VerifySeconds float64     `json:"verify_seconds"`
 }
 
-// OpenLevel is one of them.
+// OpenLevel is one of them: of several rounds, that with the median processor time.
 type OpenLevel struct {
 	Open int `json:"open_tasks"`
 	// ParkCPU is the processor time of the whole process that it took to open those that
 	// the level before hadn't, until the stores had settled.
 	ParkCPU float64 `json:"cpu_microseconds_to_open_one,omitempty"`
-	// CPURatio is the processor time of a task of the load by that of the first level.
-	CPURatio float64 `json:"cpu_ratio"`
-	// RolesMemory is the resident memory that the roles gave back when they ended:
-	// what they held, without the broker's and the bench's.
+	// CPURatio is the processor time of a task of the load by that of the first level, and
+	// ThroughputRatio so the tasks in a second: medians of the rounds.
+	CPURatio        float64 `json:"cpu_ratio"`
+	ThroughputRatio float64 `json:"throughput_ratio"`
+	// RolesMemory is the resident memory that the roles gave back when they ended: what
+	// they held, without the broker's and the bench's. The median of the rounds.
 	RolesMemory int64 `json:"roles_memory_bytes"`
 	// Bounded is the part of it that has a bound, however many tasks are open: caches, memtables, and what is
 	// kept decoded, as it is stored. Bounds is what the bounds come to.
@@ -49,9 +58,27 @@ type OpenLevel struct {
 	Result           *Result `json:"result"`
 }
 
-// than compares a level with the first.
-func (x *OpenLevel) than(first *OpenLevel) {
-	x.CPURatio = x.Result.CPUPerTask / first.Result.CPUPerTask
+// atLevel is what the rounds at one level say, each beside one of the first level's.
+func atLevel(rounds, first []OpenLevel) OpenLevel {
+	var cpu, throughput, memory, bounded []float64
+	for i := range rounds {
+		cpu = append(cpu, rounds[i].Result.CPUPerTask/first[i].Result.CPUPerTask)
+		throughput = append(throughput, rounds[i].Result.TasksPerSecond/first[i].Result.TasksPerSecond)
+		memory = append(memory, float64(rounds[i].RolesMemory))
+		bounded = append(bounded, float64(rounds[i].Bounded))
+	}
+	x := slices.SortedFunc(slices.Values(rounds), func(a, b OpenLevel) int { return cmp.Compare(a.Result.CPUPerTask, b.Result.CPUPerTask) })[len(rounds)/2]
+	x.ParkCPU = rounds[0].ParkCPU
+	x.CPURatio, x.ThroughputRatio = median(cpu), median(throughput)
+	x.RolesMemory, x.Bounded = int64(median(memory)), int64(median(bounded))
+	return x
+}
+
+// median is the upper one of an even number.
+func median(of []float64) float64 { return slices.Sorted(slices.Values(of))[len(of)/2] }
+
+// weighed says what each open task takes of memory.
+func (x *OpenLevel) weighed(first *OpenLevel) {
 	if more := float64(x.Open - first.Open); more > 0 {
 		x.PerTask = float64(x.RolesMemory-first.RolesMemory) / more
 		x.PerTaskUnbounded = x.PerTask - float64(x.Bounded-first.Bounded)/more
@@ -64,7 +91,18 @@ const unsavedWithin = 3 * time.Second
 // unbounded lets all parked tasks be at work.
 const unbounded = 1 << 30
 
-// RunOpen measures a load while tasks are open, level by level on one log.
+// openLog is a log with open tasks.
+type openLog struct {
+	*site
+	open int
+	want map[events.TaskState]int // as the tasks of the log must be in the end
+}
+
+// beside is the folder of the log that isn't the first level's.
+const beside = "beside"
+
+// RunOpen measures a load while tasks are open, level by level on one log, and beside each
+// the first level on another.
 func RunOpen(ctx context.Context, o OpenOptions) (result *OpenResult, err error) {
 	if err := errors.Join(o.Load.Check(), checkLevels(o.Levels)); err != nil {
 		return nil, err
@@ -74,37 +112,66 @@ func RunOpen(ctx context.Context, o OpenOptions) (result *OpenResult, err error)
 		return nil, err
 	}
 	defer remove()
-	s, err := openSite(siteOptions{dir: dir, cluster: o.Cluster, log: o.Log})
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, s.close()) }()
-	if err := s.prepareAll(ctx, &o.Load); err != nil {
-		return nil, err
-	}
-	result = &OpenResult{}
-	want, open := map[events.TaskState]int{}, 0
-	for _, level := range o.Levels {
-		x, err := s.level(ctx, &o.Options, level-open, level)
+	var logs []*openLog
+	defer func() {
+		for _, l := range logs {
+			err = errors.Join(err, l.close())
+		}
+	}()
+	for _, dir := range []string{dir, filepath.Join(dir, beside)}[:min(len(o.Levels), 2)] {
+		s, err := openSite(siteOptions{dir: dir, cluster: o.Cluster, log: o.Log})
 		if err != nil {
-			return nil, fmt.Errorf("with %d open tasks: %w", level, err)
+			return nil, err
 		}
-		open = level
-		result.Levels = append(result.Levels, *x)
-		result.Levels[len(result.Levels)-1].than(&result.Levels[0])
-		for state, n := range o.Load.ends() {
-			want[state] += n
+		logs = append(logs, &openLog{site: s, want: map[events.TaskState]int{}})
+		if err := s.prepareAll(ctx, &o.Load); err != nil {
+			return nil, err
 		}
 	}
-	want[events.StateProcessing] += open
-	result.VerifySeconds, err = s.verify(ctx, &o.Options, want)
-	if err != nil {
+	if result, err = openLevels(ctx, &o, logs); err != nil {
 		return nil, err
+	}
+	for _, l := range logs {
+		l.want[events.StateProcessing] += l.open
+		seconds, err := l.verify(ctx, &o.Options, l.want)
+		if err != nil {
+			return nil, err
+		}
+		result.VerifySeconds += seconds
 	}
 	result.Verified = true
 	for i := range result.Levels {
 		result.Levels[i].Result.Verified, result.Levels[i].Result.VerifySeconds = true, result.VerifySeconds
 	}
+	return result, nil
+}
+
+// openLevels measures all levels: the first on the first log, the others on the second.
+func openLevels(ctx context.Context, o *OpenOptions, logs []*openLog) (*OpenResult, error) {
+	result := &OpenResult{Rounds: max(1, o.Rounds)}
+	var first []OpenLevel
+	levels := make([]OpenLevel, 1, len(o.Levels))
+	for _, open := range o.Levels[min(1, len(o.Levels)-1):] {
+		var base, here []OpenLevel
+		for range result.Rounds {
+			for i, rounds := range []*[]OpenLevel{&base, &here}[:len(logs)] {
+				x, err := logs[i].level(ctx, &o.Options, []int{o.Levels[0], open}[i])
+				if err != nil {
+					return nil, err
+				}
+				*rounds = append(*rounds, *x)
+			}
+		}
+		first = append(first, base...)
+		if len(logs) > 1 {
+			levels = append(levels, atLevel(here, base))
+		}
+	}
+	levels[0] = atLevel(first, first)
+	for i := range levels {
+		levels[i].weighed(&levels[0])
+	}
+	result.Levels = levels
 	return result, nil
 }
 
@@ -128,10 +195,11 @@ func (s *site) prepareAll(ctx context.Context, l *Load) error {
 	return s.prepare(ctx, l.Partitions, d, parked)
 }
 
-// level parks some more tasks, measures the load, and weighs the roles.
-func (s *site) level(ctx context.Context, o *Options, more, open int) (*OpenLevel, error) {
+// level parks what is missing to so many open tasks, measures the load, and weighs the roles.
+func (s *openLog) level(ctx context.Context, o *Options, open int) (*OpenLevel, error) {
+	more := open - s.open
 	r := newRun(o)
-	r.site, r.orders = s, spreadOrders(o.Load.Payload)
+	r.site, r.orders = s.site, spreadOrders(o.Load.Payload)
 	part := r.roles()
 	part.parked = true
 	p := s.park(more, o.Load.Payload)
@@ -142,10 +210,11 @@ func (s *site) level(ctx context.Context, o *Options, more, open int) (*OpenLeve
 		if err := part.joined(ctx, n); err != nil {
 			return err
 		}
-		defer p.close()
 		before := cpuTime()
 		if more > 0 {
-			if err := p.fill(ctx, n, o.progress); err != nil {
+			err := p.fill(ctx, n, o.progress)
+			p.close() // its reader would read the load's events, too
+			if err != nil {
 				return err
 			}
 		}
@@ -165,7 +234,11 @@ func (s *site) level(ctx context.Context, o *Options, more, open int) (*OpenLeve
 		return nil
 	})
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("with %d open tasks: %w", open, err)
+	}
+	s.open = open
+	for state, n := range o.Load.ends() {
+		s.want[state] += n
 	}
 	x.RolesMemory, x.Result = held-resident(), r.result
 	runtime.KeepAlive(p) // what the bench holds weighs on both sides

@@ -228,8 +228,11 @@ func TestRunOpen(t *testing.T) {
 	for i := range r.Levels {
 		x := &r.Levels[i]
 		whole(t, x.Result, o.Load)
-		if x.CPURatio != x.Result.CPUPerTask/r.Levels[0].Result.CPUPerTask || !(x.Bounded > 0 && x.Bounded < 2*x.Bounds) {
-			t.Errorf("at %d: a ratio of %v, %d bytes of bounds of %d", x.Open, x.CPURatio, x.Bounded, x.Bounds)
+		if x.CPURatio != x.Result.CPUPerTask/r.Levels[0].Result.CPUPerTask || x.ThroughputRatio != x.Result.TasksPerSecond/r.Levels[0].Result.TasksPerSecond {
+			t.Errorf("at %d: ratios of %v and %v", x.Open, x.CPURatio, x.ThroughputRatio)
+		}
+		if !(x.Bounded > 0 && x.Bounded < 2*x.Bounds) {
+			t.Errorf("at %d: %d bytes of bounds of %d", x.Open, x.Bounded, x.Bounds)
 		}
 	}
 	if x := &r.Levels[1]; !(x.ParkCPU > 0) || r.Levels[0].ParkCPU != 0 {
@@ -238,6 +241,26 @@ func TestRunOpen(t *testing.T) {
 	o.Levels = []int{5, 1}
 	if _, err := RunOpen(t.Context(), o); err == nil {
 		t.Error("levels that fall were taken")
+	}
+}
+
+// Each round is compared with the first level's of the same round: a machine that gets
+// slower meanwhile doesn't show.
+func TestAtLevel(t *testing.T) {
+	round := func(cpu, throughput float64, memory int64) OpenLevel {
+		return OpenLevel{Open: 100, RolesMemory: memory, Bounded: memory / 2, Result: &Result{CPUPerTask: cpu, TasksPerSecond: throughput}}
+	}
+	first := []OpenLevel{round(100, 50, 10), round(200, 25, 20), round(400, 10, 30)}
+	rounds := []OpenLevel{round(110, 45, 1000), round(240, 20, 3000), round(420, 9, 2000)}
+	rounds[0].ParkCPU = 7
+	x := atLevel(rounds, first)
+	if x.CPURatio != 1.1 || x.ThroughputRatio != 0.9 || x.RolesMemory != 2000 || x.Bounded != 1000 || x.Result.CPUPerTask != 240 || x.ParkCPU != 7 {
+		t.Errorf("%+v", x)
+	}
+	base := atLevel(first, first)
+	base.Open = 0
+	if x.weighed(&base); base.CPURatio != 1 || x.PerTask != (2000-20)/100. || x.PerTaskUnbounded != x.PerTask-(1000-10)/100. {
+		t.Errorf("%+v beside %+v", x, base)
 	}
 }
 
