@@ -25,8 +25,9 @@ const (
 	leastSlots = 16
 	// calmShare of an attempt's time after a raise, and at least calmLeast, a bound may
 	// be doubled if earlyShare times as many attempts that began since then were answered
-	// in less than slowShare of their time as were not: some calls hang by themselves,
-	// and the slots that they hold say nothing of the agent.
+	// in less than slowShare of their time as were not, or may yet not be: some calls hang
+	// by themselves, and the slots that they hold say nothing of the agent. But it answers
+	// in no order, and what comes first, when hardly anything is outstanding, comes early.
 	calmShare  = 2
 	calmLeast  = time.Second
 	earlyShare = 2
@@ -89,22 +90,23 @@ func (o *observed) count(began time.Time, late bool) {
 	}
 }
 
-// answers: an attempt was answered. waiting: steps wait for the agent.
-func (o *observed) answers(began, at time.Time, waiting bool) {
+// answers: an attempt was answered, by a reply that was written a little before now.
+// waiting: steps wait for the agent, while so many requests are outstanding.
+func (o *observed) answers(began, written, at time.Time, waiting bool, outstanding int) {
 	o.decay(at)
 	o.replies++
-	if took := max(0, at.Sub(began)); !began.Before(o.since) {
+	if took := max(0, written.Sub(began)); !began.Before(o.since) {
 		o.answered, o.took = o.answered+1, o.took+took.Seconds()
 		o.count(began, took*slowShare >= o.within)
 	}
 	if o.bound > 0 {
-		o.raise(at, waiting)
+		o.raise(at, waiting, outstanding)
 	}
 }
 
 // raise lets more requests out while answers come early, and ends a bound that
 // nothing needs.
-func (o *observed) raise(at time.Time, waiting bool) {
+func (o *observed) raise(at time.Time, waiting bool, outstanding int) {
 	if waiting {
 		o.needed = at
 	}
@@ -112,7 +114,7 @@ func (o *observed) raise(at time.Time, waiting bool) {
 	case at.Sub(o.needed) >= boundLapses:
 		*o = observed{replies: o.replies, last: o.last, since: at}
 		return
-	case waiting && since >= max(calmLeast, o.within/calmShare) && o.early > o.late*earlyShare:
+	case waiting && since >= max(calmLeast, o.within/calmShare) && o.early > (o.late+outstanding)*earlyShare:
 		o.grow(o.bound, at)
 		o.least = min(2*o.least, leastSlots)
 	case waiting && since >= triedAfter*o.within:

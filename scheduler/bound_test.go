@@ -33,7 +33,7 @@ func TestWhatShowsThatAnAgentIsBehind(t *testing.T) {
 		for i := range c.answered + c.expired {
 			at = at.Add(100 * time.Millisecond)
 			if i < c.answered {
-				o.answers(at.Add(-c.took), at, false)
+				o.answers(at.Add(-c.took), at, at, false, 0)
 			} else {
 				behind = o.expires(at.Add(-within), at, within)
 			}
@@ -52,7 +52,7 @@ func TestBoundIsWhatIsAnsweredInTime(t *testing.T) {
 	o, at := &observed{within: within}, boundEpoch
 	for range 100 * 60 {
 		at = at.Add(10 * time.Millisecond)
-		o.answers(at.Add(-within), at, false)
+		o.answers(at.Add(-within), at, at, false, 0)
 	}
 	o.begin(at, 4)
 	if want := 400; o.bound < want*9/10 || o.bound > want*11/10 {
@@ -84,11 +84,11 @@ func TestBoundLapses(t *testing.T) {
 		o.begin(boundEpoch, 1)
 		at := boundEpoch
 		for ; at.Sub(boundEpoch) < boundLapses; at = at.Add(time.Second) {
-			if o.answers(at.Add(-time.Second), at, waiting); o.bound == 0 {
+			if o.answers(at.Add(-time.Second), at, at, waiting, 0); o.bound == 0 {
 				t.Errorf("the bound ended after %s", at.Sub(boundEpoch))
 			}
 		}
-		o.answers(at.Add(-time.Second), at, waiting)
+		o.answers(at.Add(-time.Second), at, at, waiting, 0)
 		if lapsed := o.bound == 0; lapsed == waiting {
 			t.Errorf("steps wait: %v; lapsed: %v", waiting, lapsed)
 		}
@@ -128,7 +128,7 @@ func (m *model) tick(offered float64) {
 	}
 	for m.credit = min(m.credit+m.rate*modelTick.Seconds(), max(1, m.rate)); m.credit >= 1 && len(m.out) > 0; m.credit-- {
 		m.done++
-		m.answers(m.out[0], m.at, m.waiting >= 1)
+		m.answers(m.out[0], m.at, m.at, m.waiting >= 1, len(m.out))
 		m.out = m.out[1:]
 	}
 }
@@ -227,7 +227,7 @@ func (c *clinic) tick(arrives float64, away bool) {
 			left = append(left, v)
 			continue
 		default:
-			c.answers(v.began, c.at, len(c.queue) > 0)
+			c.answers(v.began, c.at, c.at, len(c.queue) > 0, len(c.out))
 		}
 		if expired || v.tries > 0 {
 			if v.tries--; v.tries != 0 {
@@ -327,6 +327,30 @@ func TestAgentThatIsBehindHasABound(t *testing.T) {
 	s.drain(l)
 	if got := s.asked("inventory"); got[len(got)-1] != "new" {
 		t.Errorf("a slot is free; asked for %q last", got[len(got)-1])
+	}
+	s.events("")
+}
+
+// What a lane takes to come to a reply says nothing of the agent that wrote it.
+func TestAgentOfABusyLaneIsNotBehind(t *testing.T) {
+	s := newSite(t, 1)
+	l, _ := s.observes()
+	tasks := s.many(50, "a")
+	s.submit("w", tasks...)
+	s.drain(l)
+	s.clock.pass(time.Second)
+	for _, id := range tasks[:10] {
+		s.answer("inventory", id)
+	}
+	s.clock.pass(8 * time.Second)
+	s.drain(l)
+	s.clock.pass(time.Second)
+	for _, id := range tasks[10:20] {
+		s.due(id)
+	}
+	s.drain(l)
+	if got := l.agents(); len(got) != 1 || got[0].Bound != 0 {
+		t.Errorf("agents %+v, want no bound: they answered within a second", got)
 	}
 	s.events("")
 }

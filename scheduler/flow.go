@@ -176,28 +176,34 @@ func (f *flow) hears(agent string, at time.Time) {
 }
 
 // observe learns from what a decision recorded of a task, before update takes it over.
-func (f *flow) observe(t *events.Task, e *events.Event) {
+// written is when the reply was that it is about: what a busy lane takes to come to it
+// says nothing of the agent.
+func (f *flow) observe(t *events.Task, e *events.Event, written time.Time) {
 	switch x := e.Fact.(type) {
 	case *events.AttemptExpired:
 		if p := f.running(t, x.Step, x.Kind, x.Attempt); p != nil {
 			f.loses(p, e.At)
 		}
 	case *events.AttemptCompleted:
-		f.answers(f.running(t, x.Step, x.Kind, x.Attempt), e.At)
+		f.answers(f.running(t, x.Step, x.Kind, x.Attempt), written, e.At)
 	case *events.AttemptFailed:
-		f.answers(f.running(t, x.Step, x.Kind, x.Attempt), e.At)
+		f.answers(f.running(t, x.Step, x.Kind, x.Attempt), written, e.At)
 	case *events.AttemptRejected:
-		f.answers(f.running(t, x.Step, x.Kind, x.Attempt), e.At)
+		f.answers(f.running(t, x.Step, x.Kind, x.Attempt), written, e.At)
 	}
 }
 
 // answers: an attempt was answered.
-func (f *flow) answers(p *spot, at time.Time) {
+func (f *flow) answers(p *spot, written, at time.Time) {
 	if p == nil || f.agents[p.agent].capacity > 0 {
 		return
 	}
 	v := f.voices.change(p.agent)
-	v.answers(p.began, at, v.bound > 0 && f.voices.waiting(p.agent))
+	if v.bound == 0 {
+		v.answers(p.began, written, at, false, 0)
+		return
+	}
+	v.answers(p.began, written, at, f.voices.waiting(p.agent), f.voices.outstanding(p.agent))
 }
 
 // loses: an attempt timed out. If its agent is silent now, or behind, it has a bound

@@ -37,7 +37,9 @@ func (s *site) answer(agent, task string) {
 		if err != nil {
 			s.t.Fatal(err)
 		}
-		s.cluster.write(answerTo(q, events.Completed, events.EffectNone, "{}").Record(ns, "test"))
+		reply := answerTo(q, events.Completed, events.EffectNone, "{}").Record(ns, "test")
+		reply.Time = s.clock.Now()
+		s.cluster.write(reply)
 		return
 	}
 	s.t.Fatalf("%s was not asked for %s", agent, task)

@@ -273,9 +273,18 @@ func (tx *transaction) follow(s *speculation, r *events.Record, in events.Input,
 		return
 	}
 	for _, e := range d.Events {
-		f.observe(d.Task, e)
+		f.observe(d.Task, e, writtenBy(in, r, e.At))
 	}
 	f.update(d.Task, d.Events, d.Events[len(d.Events)-1].At)
+}
+
+// writtenBy is when an input that came in a record was written, if it is a reply. It is
+// decided on at an instant, by a clock that the broker's may be ahead of.
+func writtenBy(in events.Input, r *events.Record, at time.Time) time.Time {
+	if _, ok := in.(*events.Reply); ok && !r.Time.IsZero() && r.Time.Before(at) {
+		return r.Time
+	}
+	return at
 }
 
 func (tx *transaction) write(r events.Record) { tx.out = append(tx.out, r) }

@@ -79,19 +79,23 @@ func (vs *voices) share(agent string) int {
 	return max((v.bound+len(vs.flows)-1)/max(len(vs.flows), 1), slotsLeast)
 }
 
+// outstanding is how many requests of an agent are, of all partitions.
+func (vs *voices) outstanding(agent string) (n int) {
+	for _, f := range vs.flows {
+		if a := f.agents[agent]; a != nil {
+			n += a.outstanding
+		}
+	}
+	return n
+}
+
 // spare is how much of an observed bound no partition uses.
 func (vs *voices) spare(agent string) int {
 	v := vs.agents[agent]
 	if v == nil {
 		return 0
 	}
-	n := v.bound
-	for _, f := range vs.flows {
-		if a := f.agents[agent]; a != nil {
-			n -= a.outstanding
-		}
-	}
-	return n
+	return v.bound - vs.outstanding(agent)
 }
 
 // change returns what is known of an agent, to be changed.

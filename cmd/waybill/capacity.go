@@ -12,8 +12,8 @@ import (
 
 // capacityFlags adds --agent-capacity and --observe-capacity.
 func capacityFlags(cmd *cobra.Command, into *map[string]int, observe *bool) {
-	cmd.Flags().BoolVar(observe, "observe-capacity", false,
-		"find out how many requests an agent without --agent-capacity may have, once its attempts time out because it can't keep up; else any number, always. A backlog behind an outage takes longer with it")
+	cmd.Flags().BoolVar(observe, "observe-capacity", true,
+		"find out how many requests an agent without --agent-capacity may have, once its attempts time out because it can't keep up; =false: any number, always")
 	cmd.Flags().Var((*capacities)(into), "agent-capacity",
 		"requests that an agent may have outstanding, as `NAME=N`; at least one in each partition; what is beyond waits in the scheduler (repeatable; of others see --observe-capacity)")
 }

@@ -124,7 +124,7 @@ func (r *demoRun) run(ctx context.Context) error {
 	log := quietLog(r.note)
 	o := localOptions{dataDir: r.dir, partitions: events.DefaultPartitions, definitions: []*workflow.Definition{demoWorkflow()},
 		demo: true, ledger: filepath.Join(r.dir, "ledger.jsonl"), concurrency: demoConcurrency,
-		scheduler: instance.SchedulerOptions{Lanes: 2, MaxRunnable: demoRunnable}, log: log, metrics: instance.NewMetrics(), observe: r.watch.take}
+		scheduler: instance.SchedulerOptions{Lanes: 2, MaxRunnable: demoRunnable, ObserveCapacity: true}, log: log, metrics: instance.NewMetrics(), observe: r.watch.take}
 	var err error
 	if r.sys, err = startLocal(ctx, o); err != nil {
 		return err

@@ -226,9 +226,9 @@ func (r *roles) start(ctx context.Context, n *instance.Instance) error {
 			return err
 		}
 	}
-	o := instance.SchedulerOptions{Lanes: r.lanes}
+	o := instance.SchedulerOptions{Lanes: r.lanes, ObserveCapacity: true}
 	if r.parked {
-		o.MaxRunnable = unbounded // and nothing observes the agent: it would be probed, and the parking wait
+		o.MaxRunnable, o.ObserveCapacity = unbounded, false
 	}
 	if err := n.StartScheduler(ctx, o); err != nil {
 		return err

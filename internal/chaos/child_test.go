@@ -122,7 +122,7 @@ func runRole(ctx context.Context, s childSpec, p *pauses) error {
 	return n.Run(ctx, func(ctx context.Context) error {
 		switch s.Kind {
 		case schedulerChild:
-			return n.StartScheduler(ctx, instance.SchedulerOptions{Lanes: s.Lanes, MaxRunnable: s.MaxRunnable})
+			return n.StartScheduler(ctx, instance.SchedulerOptions{Lanes: s.Lanes, MaxRunnable: s.MaxRunnable, ObserveCapacity: true})
 		case supervisorChild:
 			return n.StartSupervisor(ctx, 0)
 		case agentChild:

@@ -45,11 +45,14 @@ var flowMutations = []mutation{
 		`o.bound = min(max(o.little(), o.least*partitions), anyRoom)`, `o.bound = o.least * partitions`,
 		"scheduler", "TestBoundIsWhatIsAnsweredInTime"),
 	one("bound-raises-itself", bound,
-		`o.raise(at, waiting)`, `_ = waiting`,
+		`o.raise(at, waiting, outstanding)`, `_ = waiting`,
 		"scheduler", "TestBoundOfRandomAgents"),
 	one("bound-and-calls-that-hang", bound,
-		`o.early > o.late*earlyShare`, `o.late == 0`,
+		`o.early > (o.late+outstanding)*earlyShare`, `o.late == 0`,
 		"scheduler", "TestBoundIsRaisedBesideCallsThatHang"),
+	one("lag-of-a-busy-lane", "scheduler/transaction.go",
+		`ok && !r.Time.IsZero() && r.Time.Before(at)`, `ok && r.Time.After(at)`,
+		"scheduler", "TestAgentOfABusyLaneIsNotBehind"),
 	one("bound-that-is-needed", bound,
 		`	if waiting {
 		o.needed = at
