@@ -17,6 +17,7 @@ import (
 	"github.com/waybill-run/waybill/agent"
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/kafkatest"
+	"github.com/waybill-run/waybill/internal/sources"
 )
 
 // patient bounds what a test of the whole system waits for.
@@ -224,6 +225,9 @@ func (p *process) end(sig os.Signal) {
 // goBuild builds a program of the module in dir.
 func goBuild(t *testing.T, dir, pkg string) string {
 	t.Helper()
+	if err := sources.Open("."); err != nil {
+		t.Fatal(err)
+	}
 	out := filepath.Join(t.TempDir(), "program")
 	cmd := exec.CommandContext(within(t), "go", "build", "-o", out, pkg)
 	cmd.Dir = dir

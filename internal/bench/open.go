@@ -148,30 +148,34 @@ func RunOpen(ctx context.Context, o OpenOptions) (result *OpenResult, err error)
 
 // openLevels measures all levels: the first on the first log, the others on the second.
 func openLevels(ctx context.Context, o *OpenOptions, logs []*openLog) (*OpenResult, error) {
-	result := &OpenResult{Rounds: max(1, o.Rounds)}
-	var first []OpenLevel
-	levels := make([]OpenLevel, 1, len(o.Levels))
-	for _, open := range o.Levels[min(1, len(o.Levels)-1):] {
-		var base, here []OpenLevel
+	result := &OpenResult{Rounds: max(1, o.Rounds), Levels: make([]OpenLevel, 1)}
+	var first []OpenLevel // all of the first level
+	others := o.Levels[1:]
+	for i := range max(1, len(others)) {
+		var base, rounds []OpenLevel
 		for range result.Rounds {
-			for i, rounds := range []*[]OpenLevel{&base, &here}[:len(logs)] {
-				x, err := logs[i].level(ctx, &o.Options, []int{o.Levels[0], open}[i])
-				if err != nil {
-					return nil, err
-				}
-				*rounds = append(*rounds, *x)
+			x, err := logs[0].level(ctx, &o.Options, o.Levels[0])
+			if err != nil {
+				return nil, err
 			}
+			base = append(base, *x)
+			if len(others) == 0 {
+				continue
+			}
+			if x, err = logs[1].level(ctx, &o.Options, others[i]); err != nil {
+				return nil, err
+			}
+			rounds = append(rounds, *x)
 		}
 		first = append(first, base...)
-		if len(logs) > 1 {
-			levels = append(levels, atLevel(here, base))
+		if len(others) > 0 {
+			result.Levels = append(result.Levels, atLevel(rounds, base))
 		}
 	}
-	levels[0] = atLevel(first, first)
-	for i := range levels {
-		levels[i].weighed(&levels[0])
+	result.Levels[0] = atLevel(first, first)
+	for i := range result.Levels {
+		result.Levels[i].weighed(&result.Levels[0])
 	}
-	result.Levels = levels
 	return result, nil
 }
 

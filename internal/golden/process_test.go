@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/sources"
 )
 
 // patience bounds every wait for an event: long, for the machine may be busy.
@@ -34,6 +35,9 @@ var today = sync.OnceValues(func() (string, error) {
 	}
 	builtIn = dir
 	path := filepath.Join(dir, "waybill")
+	if err := sources.Open("../.."); err != nil {
+		return "", err
+	}
 	out, err := exec.Command("go", "build", "-buildvcs=false", "-o", path, "../../cmd/waybill").CombinedOutput()
 	if err != nil {
 		return "", fmt.Errorf("go build: %w\n%s", err, out)

@@ -22,6 +22,7 @@ var mayImport = map[string][]string{
 	"internal/kafkatest":          {"internal/kafka", "deploy/kafka/node", "events"},
 	"internal/instance":           {"internal/kafka", "internal/kafka/kafkametrics", "projections", "scheduler", "agent", "supervisor", "events"},
 	"internal/tally":              {},
+	"internal/sources":            {},
 	"internal/verify":             {"events"},
 	"internal/replay":             {"events", "scheduler", "workflow"},
 	"internal/console":            {"events", "projections", "internal/replay"},

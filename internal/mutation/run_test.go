@@ -38,6 +38,7 @@ import (
 	"time"
 
 	"github.com/waybill-run/waybill/internal/kafkatest"
+	"github.com/waybill-run/waybill/internal/sources"
 	"github.com/waybill-run/waybill/internal/tally"
 )
 
@@ -114,6 +115,9 @@ func TestMutationsAreCaught(t *testing.T) {
 	}
 	if len(chosen) == 0 {
 		t.Fatalf("no mutation is named %q", *only)
+	}
+	if err := sources.Open(root); err != nil {
+		t.Fatal(err)
 	}
 	r := &results{left: chosen}
 	if *within > 0 && *only == "" {

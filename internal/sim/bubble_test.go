@@ -9,8 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	_ "github.com/waybill-run/waybill/internal/instance" // what is simulated: go test runs this again when it changes
-	_ "github.com/waybill-run/waybill/internal/verify"
+	"github.com/waybill-run/waybill/internal/sources"
 )
 
 // TestSeeds builds these tests with the tag synctests, and runs that. With it
@@ -24,6 +23,9 @@ func TestFlow(t *testing.T) { inBubble(t, "^TestFlow$") }
 
 func inBubble(t *testing.T, tests string) {
 	t.Helper()
+	if err := sources.Open("../.."); err != nil {
+		t.Fatal(err)
+	}
 	binary := filepath.Join(t.TempDir(), "sim.test")
 	build := exec.CommandContext(t.Context(), "go", "test", "-c", "-tags", "synctests", "-o", binary, ".")
 	if out, err := build.CombinedOutput(); err != nil {
