@@ -283,27 +283,36 @@ func (s *site) many(n int, name string) (ids []string) {
 	return ids
 }
 
+// tenOfFifty asks an agent for fifty tasks. It answers ten after some time, which the
+// lane comes to some time later; then ten more time out.
+func (s *site) tenOfFifty(l *lane, answered, later time.Duration) []string {
+	s.t.Helper()
+	tasks := s.many(50, "a")
+	s.submit("w", tasks...)
+	s.drain(l)
+	if got := s.asked("inventory"); len(got) != len(tasks) {
+		s.t.Fatalf("asked for %d of %d", len(got), len(tasks))
+	}
+	s.clock.pass(answered)
+	for _, id := range tasks[:10] {
+		s.answer("inventory", id)
+	}
+	s.clock.pass(later)
+	s.drain(l)
+	s.clock.pass(time.Second)
+	for _, id := range tasks[10:20] {
+		s.due(id)
+	}
+	s.drain(l)
+	return tasks
+}
+
 // No request waits until the agent is behind; then what it can't do waits, and its
 // replies bring it on.
 func TestAgentThatIsBehindHasABound(t *testing.T) {
 	s := newSite(t, 1)
 	l, _ := s.observes()
-	first := s.many(50, "a")
-	s.submit("w", first...)
-	s.drain(l)
-	if got := s.asked("inventory"); len(got) != len(first) {
-		t.Fatalf("asked for %d of %d", len(got), len(first))
-	}
-	s.clock.pass(9 * time.Second)
-	for _, id := range first[:10] {
-		s.answer("inventory", id)
-	}
-	s.drain(l)
-	s.clock.pass(time.Second)
-	for _, id := range first[10:20] {
-		s.due(id)
-	}
-	s.drain(l)
+	first := s.tenOfFifty(l, 9*time.Second, 0)
 	if got := l.parts[0].flow.slots(l.parts[0].flow.agent("inventory")); got != leastSlots {
 		t.Fatalf("the bound is %d, want %d", got, leastSlots)
 	}
@@ -335,20 +344,7 @@ func TestAgentThatIsBehindHasABound(t *testing.T) {
 func TestAgentOfABusyLaneIsNotBehind(t *testing.T) {
 	s := newSite(t, 1)
 	l, _ := s.observes()
-	tasks := s.many(50, "a")
-	s.submit("w", tasks...)
-	s.drain(l)
-	s.clock.pass(time.Second)
-	for _, id := range tasks[:10] {
-		s.answer("inventory", id)
-	}
-	s.clock.pass(8 * time.Second)
-	s.drain(l)
-	s.clock.pass(time.Second)
-	for _, id := range tasks[10:20] {
-		s.due(id)
-	}
-	s.drain(l)
+	s.tenOfFifty(l, time.Second, 8*time.Second)
 	if got := l.agents(); len(got) != 1 || got[0].Bound != 0 {
 		t.Errorf("agents %+v, want no bound: they answered within a second", got)
 	}

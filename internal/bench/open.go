@@ -22,7 +22,7 @@ type OpenOptions struct {
 	Levels []int
 	// Rounds is how often the load is measured at each level, each time after the first
 	// level's, on another log: a machine that others use differs more from one minute to the
-	// next than two levels do. 0: once.
+	// next than two levels do. At least 1.
 	Rounds int
 }
 
@@ -104,7 +104,7 @@ const beside = "beside"
 // RunOpen measures a load while tasks are open, level by level on one log, and beside each
 // the first level on another.
 func RunOpen(ctx context.Context, o OpenOptions) (result *OpenResult, err error) {
-	if err := errors.Join(o.Load.Check(), checkLevels(o.Levels)); err != nil {
+	if err := errors.Join(o.Load.Check(), checkLevels(o.Levels, o.Rounds)); err != nil {
 		return nil, err
 	}
 	dir, remove, err := folder(o.Dir)
@@ -148,7 +148,7 @@ func RunOpen(ctx context.Context, o OpenOptions) (result *OpenResult, err error)
 
 // openLevels measures all levels: the first on the first log, the others on the second.
 func openLevels(ctx context.Context, o *OpenOptions, logs []*openLog) (*OpenResult, error) {
-	result := &OpenResult{Rounds: max(1, o.Rounds), Levels: make([]OpenLevel, 1)}
+	result := &OpenResult{Rounds: o.Rounds, Levels: make([]OpenLevel, 1)}
 	var first []OpenLevel // all of the first level
 	others := o.Levels[1:]
 	for i := range max(1, len(others)) {
@@ -179,7 +179,10 @@ func openLevels(ctx context.Context, o *OpenOptions, logs []*openLog) (*OpenResu
 	return result, nil
 }
 
-func checkLevels(levels []int) error {
+func checkLevels(levels []int, rounds int) error {
+	if rounds < 1 {
+		return fmt.Errorf("%d rounds: at least 1", rounds)
+	}
 	if len(levels) == 0 || levels[0] < 0 || !slices.IsSorted(levels) || levels[len(levels)-1] > maxTasks {
 		return fmt.Errorf("levels %v: numbers of open tasks from 0 to %d, none below the one before", levels, maxTasks)
 	}

@@ -217,7 +217,7 @@ func TestInterrupted(t *testing.T) {
 
 func TestRunOpen(t *testing.T) {
 	t.Parallel()
-	o := OpenOptions{Options: small(nil), Levels: []int{0, 500}}
+	o := OpenOptions{Options: small(nil), Levels: []int{0, 500}, Rounds: 1}
 	r, err := RunOpen(t.Context(), o)
 	if err != nil {
 		t.Fatal(err)
@@ -241,6 +241,10 @@ func TestRunOpen(t *testing.T) {
 	o.Levels = []int{5, 1}
 	if _, err := RunOpen(t.Context(), o); err == nil {
 		t.Error("levels that fall were taken")
+	}
+	o.Levels, o.Rounds = []int{0}, 0
+	if _, err := RunOpen(t.Context(), o); err == nil {
+		t.Error("no rounds were taken")
 	}
 }
 

@@ -12,16 +12,18 @@ import (
 	"strings"
 )
 
-// Open opens all Go files of a module, and what it requires, so that the test that calls it
-// is run again when one changes. root is the module's folder.
+// Open opens all files of a module that a program may be made of, those that are embedded
+// too, so that the test that calls it is run again when one changes. Not those are opened
+// that are for tests or for people: testdata, Markdown, and what is hidden. root is the
+// module's folder.
 func Open(root string) error {
 	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
 		switch {
 		case err != nil:
 			return err
-		case d.IsDir() && path != root && strings.HasPrefix(d.Name(), "."):
+		case d.IsDir() && path != root && (d.Name() == "testdata" || strings.HasPrefix(d.Name(), ".")):
 			return filepath.SkipDir
-		case d.IsDir() || filepath.Ext(path) != ".go" && d.Name() != "go.mod" && d.Name() != "go.sum":
+		case d.IsDir() || filepath.Ext(path) == ".md":
 			return nil
 		}
 		f, err := os.Open(path)
