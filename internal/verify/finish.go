@@ -184,13 +184,13 @@ func (f *finish) drained() {
 	if bound == 0 || s.quiet.IsZero() || s.lagAt.IsZero() {
 		return
 	}
-	by := s.quiet.Add(bound)
+	by, drained := s.quiet.Add(bound), s.drained()
 	switch {
-	case s.drained.IsZero() && f.now.After(by):
+	case drained.IsZero() && f.now.After(by):
 		f.faults.add(Fault{Promise: "P14", What: fmt.Sprintf("a lag of %d records %s after the faults were off; at most %s",
 			s.lag, s.lagAt.Sub(s.quiet), bound)})
-	case s.drained.After(by):
-		f.faults.add(Fault{Promise: "P14", What: fmt.Sprintf("the lag was 0 only %s after the faults were off; at most %s", s.drained.Sub(s.quiet), bound)})
+	case drained.After(by):
+		f.faults.add(Fault{Promise: "P14", What: fmt.Sprintf("the lag was 0 only %s after the faults were off; at most %s", drained.Sub(s.quiet), bound)})
 	}
 }
 

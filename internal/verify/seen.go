@@ -20,7 +20,7 @@ type seen struct {
 	quiet   time.Time // since when all faults are off
 	lag     int64     // as told last
 	lagAt   time.Time
-	drained time.Time // the first instant after quiet without lag
+	lagless []time.Time // the instants at which there was none
 }
 
 type ack struct {
@@ -106,15 +106,25 @@ func (c *Checker) Digest(d Digest) {
 }
 
 // Quiet says that all faults are off from an instant on (P14).
-func (c *Checker) Quiet(at time.Time) { c.seen.quiet, c.seen.drained = at, time.Time{} }
+func (c *Checker) Quiet(at time.Time) { c.seen.quiet = at }
 
 // Lag says how many records of the inboxes nobody had consumed at an instant.
 func (c *Checker) Lag(at time.Time, records int64) {
 	s := &c.seen
 	s.lag, s.lagAt = records, at
-	if records == 0 && s.drained.IsZero() && !s.quiet.IsZero() && !at.Before(s.quiet) {
-		s.drained = at
+	if records == 0 {
+		s.lagless = append(s.lagless, at)
 	}
+}
+
+// drained returns the first instant since all is quiet without lag; zero: none.
+func (s *seen) drained() time.Time {
+	for _, at := range s.lagless {
+		if !at.Before(s.quiet) {
+			return at
+		}
+	}
+	return time.Time{}
 }
 
 // Deadletter takes a record of the dead letters.

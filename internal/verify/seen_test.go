@@ -84,6 +84,12 @@ func TestWhatWasSeen(t *testing.T) {
 			h.later(59*time.Second).c.Lag(h.at, 0)
 			h.later(time.Hour).c.Lag(h.at, 3)
 		}},
+		{"drained before it was said that all is quiet, and judged late", "", func(h *history) {
+			quiet := h.processed().at
+			h.later(59*time.Second).c.Lag(h.at, 0)
+			h.c.Quiet(quiet)
+			h.later(time.Hour)
+		}},
 		{"P14: never drained", "P14", func(h *history) {
 			h.processed().c.Quiet(h.at)
 			h.later(61*time.Second).c.Lag(h.at, 1)
