@@ -2,6 +2,7 @@ package events
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -60,17 +61,31 @@ func (c *codec) release() {
 // maxRoomBytes is the longest text for which a codec keeps room.
 const maxRoomBytes = 64 << 10
 
-func encodeObject(v fielded) []byte {
+func encodeObject(v fielded) (text []byte) {
+	encoded(v, func(room []byte) { text = bytes.Clone(room) })
+	return text
+}
+
+// hashObject is the hash of what encodeObject returns.
+func hashObject(v fielded) (sum string) {
+	encoded(v, func(room []byte) {
+		all := sha256.Sum256(room)
+		sum = hashText(all[:])
+	})
+	return sum
+}
+
+// encoded encodes an object into room of the codec's, which is use's until it returns.
+func encoded(v fielded, use func(room []byte)) {
 	c := codecs.Get().(*codec)
 	c.open()
 	v.fields(c)
 	c.close()
-	out := bytes.Clone(c.buf)
+	use(c.buf)
 	if cap(c.buf) > maxRoomBytes {
 		c.buf = nil
 	}
 	c.release()
-	return out
 }
 
 func appendObject(dst []byte, v fielded) []byte { return append(dst, encodeObject(v)...) }

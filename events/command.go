@@ -1,8 +1,7 @@
 package events
 
 import (
-	"crypto/sha256"
-	"encoding/base64"
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"strconv"
@@ -80,8 +79,7 @@ func (s *Submission) Digest() string {
 	if string(c.Input) == "null" {
 		c.Input = nil
 	}
-	sum := sha256.Sum256(encodeObject(&c))
-	return base64.RawURLEncoding.EncodeToString(sum[:16])
+	return hashObject(&c)
 }
 
 // Reply is what an agent says of an attempt.
@@ -252,18 +250,25 @@ func checkType(got, want string) *Unusable {
 	return unusable(ReasonUnknownType, "type %q; expected %q", got, want)
 }
 
+// checkTypeOf is checkType of a record, where it has one.
+func checkTypeOf(r *Record, want string) *Unusable {
+	got, ok := r.lookup(HeaderType)
+	if !ok || string(got) == want {
+		return nil
+	}
+	return checkType(string(got), want)
+}
+
 // decodeSubmission takes the three forms: CloudEvent in binary mode, in
 // structured mode, and the bare object.
 func decodeSubmission(r *Record) (string, Input, error) {
 	s := &Submission{}
 	s.Traceparent, _ = r.Header(HeaderTraceparent)
-	if t, ok := r.Header(HeaderType); ok {
-		if err := checkType(t, TypeSubmission); err != nil {
-			return "", nil, err
-		}
+	if err := checkTypeOf(r, TypeSubmission); err != nil {
+		return "", nil, err
 	}
 	data := r.Value
-	if ct, _ := r.Header(HeaderContentType); strings.HasPrefix(ct, "application/cloudevents+json") {
+	if bytes.HasPrefix(r.header(HeaderContentType), []byte("application/cloudevents+json")) {
 		var ev structured
 		if err := decodeAt(r.Value, &ev, outside-1); err != nil {
 			return "", nil, badJSON(err)
@@ -382,10 +387,8 @@ func decodeReply(r *Record) (string, Input, error) {
 	if !ok {
 		return "", nil, unusable(ReasonMissingHeader, "a reply needs %s", HeaderRequest)
 	}
-	if t, ok := r.Header(HeaderType); ok {
-		if err := checkType(t, TypeReply); err != nil {
-			return "", nil, err
-		}
+	if err := checkTypeOf(r, TypeReply); err != nil {
+		return "", nil, err
 	}
 	task, ref, err := ParseRequestID(id)
 	if err != nil {
@@ -394,21 +397,24 @@ func decodeReply(r *Record) (string, Input, error) {
 	if err := CheckTaskID(task); err != nil {
 		return "", nil, unusable(ReasonBadHeader, "%s: %v", HeaderRequest, err)
 	}
-	out, _ := r.Header(HeaderOutcome)
-	effect, _ := r.Header(HeaderEffect)
-	rep := &Reply{Task: task, Ref: ref, Outcome: Outcome(out), Effect: Effect(effect), Body: trimSpace(r.Value)}
-	if source, ok := r.Header(HeaderSource); ok && len(source) <= MaxNameBytes && utf8.ValidString(source) {
-		rep.Source = source
+	rep := &Reply{Task: task, Ref: ref, Effect: EffectUnknown, Body: trimSpace(r.Value)}
+	if source := r.header(HeaderSource); len(source) <= MaxNameBytes && utf8.Valid(source) {
+		rep.Source = string(source)
 	}
-	switch rep.Outcome {
-	case Completed, Failed, Rejected:
+	switch out := r.header(HeaderOutcome); string(out) {
+	case string(Completed):
+		rep.Outcome = Completed
+	case string(Failed):
+		rep.Outcome = Failed
+	case string(Rejected):
+		rep.Outcome = Rejected
 	case "":
 		return "", nil, unusable(ReasonMissingHeader, "a reply needs %s", HeaderOutcome)
 	default:
 		return "", nil, unusable(ReasonBadHeader, "%s %q: completed, failed or rejected", HeaderOutcome, out)
 	}
-	if rep.Effect != EffectNone {
-		rep.Effect = EffectUnknown
+	if string(r.header(HeaderEffect)) == string(EffectNone) {
+		rep.Effect = EffectNone
 	}
 	if !ValidJSON(r.Value) {
 		return "", nil, unusable(ReasonBadJSON, "the reply's value is no JSON in UTF-8")

@@ -27,20 +27,21 @@ type Record struct {
 // is one. Kafka permits repeated headers; the last one wins, as in the
 // CloudEvents binding.
 func (r *Record) Header(key string) (string, bool) {
-	for i := len(r.Headers) - 1; i >= 0; i-- {
-		if r.Headers[i].Key == key {
-			return string(r.Headers[i].Value), true
-		}
-	}
-	return "", false
+	value, ok := r.lookup(key)
+	return string(value), ok
 }
 
-// header is Header without a copy; nil: there is none.
+// header is Header without a copy; nil: there is none, or it has no value.
 func (r *Record) header(key string) []byte {
+	value, _ := r.lookup(key)
+	return value
+}
+
+func (r *Record) lookup(key string) (value []byte, ok bool) {
 	for i := len(r.Headers) - 1; i >= 0; i-- {
 		if r.Headers[i].Key == key {
-			return r.Headers[i].Value
+			return r.Headers[i].Value, true
 		}
 	}
-	return nil
+	return nil, false
 }

@@ -110,6 +110,8 @@ type Checker struct {
 	timing timing
 
 	inboxes  map[inboxPart]*inbox
+	blank    []input // room for those that come
+	met      lead    // the last that met its input
 	inputs   int
 	poison   int
 	dead     map[place]events.Reason

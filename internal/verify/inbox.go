@@ -121,9 +121,22 @@ func (c *Checker) Input(r *events.Record) {
 	in.inputs[r.Offset] = x
 }
 
+// inputsAtOnce is for how many inputs room is made at a time.
+const inputsAtOnce = 64
+
+func (c *Checker) newInput() *input {
+	if len(c.blank) == 0 {
+		c.blank = make([]input, inputsAtOnce)
+	}
+	x := &c.blank[0]
+	c.blank = c.blank[1:]
+	return x
+}
+
 // inputOf reads a record as a scheduler would.
 func (c *Checker) inputOf(kind events.Inbox, r *events.Record) *input {
-	x := &input{at: millis(r.Time), where: r.Partition}
+	x := c.newInput()
+	x.at, x.where = millis(r.Time), r.Partition
 	hop, hopped := r.Header(events.HeaderHop)
 	if x.hop = hopped; hopped {
 		c.hopped(kind, hop)
@@ -174,9 +187,9 @@ func (c *Checker) hopped(kind events.Inbox, from string) {
 	}
 }
 
-// lead is what an input led to, as far as the input can be held against it.
-func (s *turn) lead() *lead {
-	l := &lead{place: place{inboxPart{s.e.Cause.Inbox, s.e.Cause.Partition}, s.e.Cause.Offset}, task: s.t.id, offset: s.r.Offset,
+// lead says what an input led to, as far as the input can be held against it.
+func (s *turn) lead(l *lead) {
+	*l = lead{place: place{inboxPart{s.e.Cause.Inbox, s.e.Cause.Partition}, s.e.Cause.Offset}, task: s.t.id, offset: s.r.Offset,
 		fact: s.e.Fact.Type(), slot: s.slot, attempt: ended(s.e.Fact), timer: s.timer.Seq}
 	l.request = requestOf(s.e.Fact)
 	switch f := s.e.Fact.(type) {
@@ -185,7 +198,6 @@ func (s *turn) lead() *lead {
 	case *events.RunReleased:
 		l.slot.Step = f.Step
 	}
-	return l
 }
 
 // requestOf is the request id of the control that led to an event.
@@ -224,9 +236,12 @@ func (c *Checker) led(p *partition, s *turn) {
 	switch {
 	case x != nil:
 		delete(in.inputs, cause.Offset)
-		c.meet(cause.Inbox, x, s.lead())
+		s.lead(&c.met)
+		c.meet(cause.Inbox, x, &c.met)
 	case cause.Offset >= in.from: // else it is known to be trimmed
-		in.leads[cause.Offset] = s.lead()
+		l := &lead{}
+		s.lead(l)
+		in.leads[cause.Offset] = l
 	}
 }
 
@@ -288,12 +303,22 @@ func (x *input) replied(cause events.Cause, l *lead) (promise, what string) {
 		return "P3", fmt.Sprintf("%s is of %s; it led to %s of %s", cause, events.RequestID(x.task, x.ref), l.fact,
 			events.RequestID(l.task, events.RequestRef{Step: l.slot.Step, Kind: l.slot.Kind, Attempt: l.attempt}))
 	}
-	verbs := map[events.Outcome]string{events.Completed: ".completed.", events.Failed: ".failed.", events.Rejected: ".rejected."}
 	tooLarge := x.outcome == events.Completed && strings.Contains(l.fact, ".failed.")
-	if !tooLarge && !strings.Contains(l.fact, verbs[x.outcome]) {
+	if !tooLarge && !strings.Contains(l.fact, verbOf(x.outcome)) {
 		return "P3", fmt.Sprintf("%s says %s; it led to %s", cause, x.outcome, l.fact)
 	}
 	return "", ""
+}
+
+// verbOf is what the type of an event holds that a reply with an outcome leads to.
+func verbOf(o events.Outcome) string {
+	switch o {
+	case events.Completed:
+		return ".completed."
+	case events.Failed:
+		return ".failed."
+	}
+	return ".rejected."
 }
 
 // commanded: the event is what the control asks for (P10).
