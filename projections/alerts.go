@@ -216,12 +216,38 @@ type AlertQuery struct {
 	PastSince time.Time // those that are over since; zero: all
 	OpenOnly  bool
 	Limit     int
+	After     *AlertPlace // only those that come after it in the list; nil: from the newest on
+}
+
+// AlertPlace is where an alert stands in a list: the newest come first, and those of one
+// instant by their partitions, in each the later event.
+type AlertPlace struct {
+	At        time.Time
+	Partition int32
+	Offset    int64
+}
+
+// Place is where the alert stands.
+func (a *Alert) Place() AlertPlace { return AlertPlace{a.At, a.Partition, a.Offset} }
+
+// Compare is negative where p comes before q.
+func (p AlertPlace) Compare(q AlertPlace) int {
+	return cmp.Or(q.At.Compare(p.At), cmp.Compare(p.Partition, q.Partition), cmp.Compare(q.Offset, p.Offset))
+}
+
+// passed reports whether what has a key and an instant, in Unix ms, comes at After or before.
+func (q *AlertQuery) passed(partition int32, key []byte, at int64) (bool, error) {
+	if q.After == nil || at < q.After.At.UnixMilli() {
+		return false, nil
+	}
+	offset, err := cutAlertKey(key)
+	return AlertPlace{time.UnixMilli(at), partition, offset}.Compare(*q.After) <= 0, err
 }
 
 // AlertList is what an AlertQuery finds.
 type AlertList struct {
 	Alerts []Alert
-	Count  int64           // with those left out; of a partition up to MostAlertsCounted of each kind are counted
+	Count  int64           // of those after After, with those left out; of a partition up to MostAlertsCounted of each kind are counted
 	AsOf   map[int32]int64 // partition -> the offset below which all of it is reflected
 }
 
@@ -231,26 +257,24 @@ func (s *Store) Alerts(partitions []int32, q AlertQuery) (AlertList, error) {
 	l := AlertList{AsOf: map[int32]int64{}}
 	for _, p := range partitions {
 		asOf, err := s.onSnapshot(ViewTimelines, p, func(db pebble.Reader, k keyspace) error {
-			if err := s.alerts(db, k, kindAlert, q.OpenSince, q.Limit, &l); err != nil || q.OpenOnly {
+			if err := s.alerts(db, k, kindAlert, q.OpenSince, &q, &l); err != nil || q.OpenOnly {
 				return err
 			}
-			return s.alerts(db, k, kindPast, q.PastSince, q.Limit, &l)
+			return s.alerts(db, k, kindPast, q.PastSince, &q, &l)
 		})
 		if err != nil {
 			return l, err
 		}
 		l.AsOf[p] = asOf.Next
 	}
-	slices.SortFunc(l.Alerts, func(a, b Alert) int {
-		return cmp.Or(b.At.Compare(a.At), cmp.Compare(a.Partition, b.Partition), cmp.Compare(b.Offset, a.Offset))
-	})
+	slices.SortFunc(l.Alerts, func(a, b Alert) int { return a.Place().Compare(b.Place()) })
 	l.Alerts = l.Alerts[:min(len(l.Alerts), q.Limit)]
 	return l, nil
 }
 
 // alerts adds those of one kind, the newest first. Instants of a partition don't fall, so
 // none is younger after one that is too old.
-func (s *Store) alerts(db pebble.Reader, k keyspace, kind byte, since time.Time, limit int, l *AlertList) error {
+func (s *Store) alerts(db pebble.Reader, k keyspace, kind byte, since time.Time, q *AlertQuery, l *AlertList) error {
 	least := int64(math.MinInt64)
 	if !since.IsZero() {
 		least = ceilMillis(since)
@@ -266,10 +290,17 @@ func (s *Store) alerts(db pebble.Reader, k keyspace, kind byte, since time.Time,
 		if data, err = it.ValueAndErr(); err == nil && len(data) < 8 {
 			err = errNoAlert
 		}
-		if err != nil || int64(binary.BigEndian.Uint64(data)) < least {
+		if err != nil {
 			break
 		}
-		if n++; n > limit {
+		at, passed := int64(binary.BigEndian.Uint64(data)), false
+		if passed, err = q.passed(k.partition, it.Key(), at); passed {
+			continue
+		}
+		if err != nil || at < least {
+			break
+		}
+		if n++; n > q.Limit {
 			continue
 		}
 		var a Alert

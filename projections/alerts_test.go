@@ -110,6 +110,17 @@ func comparesAlerts(t *testing.T, s *projections.Store, want []projections.Alert
 	if len(want) == 0 {
 		return
 	}
+	var pages []projections.Alert
+	for q := (projections.AlertQuery{Limit: 3}); len(pages) < len(want); q.After = new(pages[len(pages)-1].Place()) {
+		got := ask(q)
+		if got.Count != int64(len(want)-len(pages)) || len(got.Alerts) != min(q.Limit, int(got.Count)) {
+			t.Fatalf("%s: after %v there are %d alerts of %d, %d are left of %d", of, q.After, len(got.Alerts), got.Count, len(want)-len(pages), len(want))
+		}
+		pages = append(pages, got.Alerts...)
+	}
+	if !slices.Equal(pages, want) {
+		t.Errorf("%s: page by page\n%+v, want\n%+v", of, pages, want)
+	}
 	open := slices.DeleteFunc(slices.Clone(want), func(a projections.Alert) bool { return !a.Open() })
 	if got := ask(projections.AlertQuery{Limit: 3, OpenOnly: true}); !slices.Equal(got.Alerts, open[:min(3, len(open))]) || got.Count != int64(len(open)) {
 		t.Errorf("%s: open are %+v, of %d, want of %+v", of, got.Alerts, got.Count, open)

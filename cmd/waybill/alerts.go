@@ -84,7 +84,7 @@ func runAlerts(cmd *cobra.Command, o *alertsOptions) error {
 		})
 }
 
-// noticesAsked is how many alerts or dead letters a console gives at once, at most.
+// noticesAsked is how many alerts or dead letters a console gives on a page, at most.
 const noticesAsked = 1000
 
 // asking is the question for alerts or dead letters, as far back as the flags say.
@@ -99,25 +99,35 @@ func (l *limit) asking(from time.Time) url.Values {
 	return url.Values{"since": {from.UTC().Format(time.RFC3339Nano)}, "limit": {strconv.Itoa(most)}}
 }
 
-// whole returns errPart where a console that was found left off some of what was asked
-// for, and says on note what a named one did.
-func (l *limit) whole(c *apiClient, note io.Writer, what string, n int, left int64) error {
-	switch {
-	case left == 0:
-	case l.most > 0 && n >= l.most:
-		fmt.Fprintf(note, "%d of %d %s, the newest; --limit 0 shows all\n", n, int64(n)+left, what)
-	case c.found:
-		return errPart
-	default:
-		fmt.Fprintf(note, "%d of %d %s, the newest, which is what a console gives at once; --api off reads all in the log\n", n, int64(n)+left, what)
+// pages asks on until there is nothing left, or as many as are wanted; ask asks for a page and
+// says how many came, how many come after them, and the token of the next one.
+func (l *limit) pages(q url.Values, note io.Writer, what string, ask func() (n int, left int64, next string, err error)) error {
+	for all := 0; ; {
+		n, left, next, err := ask()
+		if err != nil {
+			return err
+		}
+		all += n
+		switch {
+		case left == 0:
+			return nil
+		case l.most > 0 && all >= l.most:
+			fmt.Fprintf(note, "%d of %d %s, the newest; --limit 0 shows all\n", all, int64(all)+left, what)
+			return nil
+		case next == "":
+			return errPart // a build that gives one page only
+		case l.most > 0:
+			q.Set("limit", strconv.Itoa(min(noticesAsked, l.most-all)))
+		}
+		q.Set("page_token", next)
 	}
-	return nil
 }
 
 // alertPage is a console's answer.
 type alertPage struct {
 	Alerts            []alert `json:"alerts"`
 	Left              int64   `json:"left_off"`
+	NextPageToken     string  `json:"next_page_token"`
 	MissingPartitions []int32 `json:"missing_partitions"`
 }
 
@@ -128,17 +138,20 @@ func (o *alertsOptions) ask(cmd *cobra.Command, c *apiClient, from time.Time) er
 	if o.open {
 		q.Set("open", "true")
 	}
-	var page alertPage
-	if err := c.get(cmd.Context(), "/alerts", q, decode(&page)); err != nil {
+	var all []alert
+	err := o.pages(q, cmd.ErrOrStderr(), "alerts", func() (int, int64, string, error) {
+		var page alertPage
+		err := c.get(cmd.Context(), "/alerts", q, decode(&page))
+		if err == nil && len(page.MissingPartitions) > 0 {
+			err = exit(exitUnreachable, "no console has the partitions %v at the moment", page.MissingPartitions)
+		}
+		all = append(all, page.Alerts...)
+		return len(page.Alerts), page.Left, page.NextPageToken, err
+	})
+	if err != nil {
 		return err
 	}
-	if len(page.MissingPartitions) > 0 {
-		return exit(exitUnreachable, "no console has the partitions %v at the moment", page.MissingPartitions)
-	}
-	if err := o.whole(c, cmd.ErrOrStderr(), "alerts", len(page.Alerts), page.Left); err != nil {
-		return err
-	}
-	return printList(&o.output, cmd.OutOrStdout(), alertHead, page.Alerts, alertRow)
+	return printList(&o.output, cmd.OutOrStdout(), alertHead, all, alertRow)
 }
 
 // readOpen finds the alerts of tasks that are held still in the events.

@@ -78,17 +78,24 @@ func (o *deadletterOptions) ask(cmd *cobra.Command, c *apiClient, from time.Time
 	if len(o.reasons) > 0 {
 		q.Set("reason", strings.Join(o.reasons, ","))
 	}
-	var page struct {
-		Deadletters []deadletter `json:"deadletters"`
-		Left        int64        `json:"left_off"`
-	}
-	if err := c.get(cmd.Context(), "/deadletters", q, decode(&page)); err != nil {
+	var all []deadletter
+	err := o.pages(q, cmd.ErrOrStderr(), "dead letters", func() (int, int64, string, error) {
+		var page struct {
+			Deadletters   []deadletter `json:"deadletters"`
+			Left          int64        `json:"left_off"`
+			NextPageToken string       `json:"next_page_token"`
+		}
+		err := c.get(cmd.Context(), "/deadletters", q, decode(&page))
+		if err == nil && c.found && o.most == 0 && page.NextPageToken != "" {
+			err = errPart // it would read the topic for each page: reading it here is once
+		}
+		all = append(all, page.Deadletters...)
+		return len(page.Deadletters), page.Left, page.NextPageToken, err
+	})
+	if err != nil {
 		return err
 	}
-	if err := o.whole(c, cmd.ErrOrStderr(), "dead letters", len(page.Deadletters), page.Left); err != nil {
-		return err
-	}
-	return o.print(cmd.OutOrStdout(), page.Deadletters)
+	return o.print(cmd.OutOrStdout(), all)
 }
 
 // readTopic reads the dead letters' topic.

@@ -6,9 +6,13 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"io"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -228,4 +232,42 @@ func startBroker(t *testing.T, o embedded.Options) *embedded.Broker {
 		t.Fatal(err)
 	}
 	return b
+}
+
+// A console gives pages: as many are asked for as hold what is wanted, none beyond.
+func TestPagesOfAConsole(t *testing.T) {
+	const there = 2500
+	for _, c := range []struct {
+		most  int
+		pages []string // what each is asked for: its limit and its token
+		note  string
+	}{
+		{0, []string{"1000 ", "1000 1000", "1000 2000"}, ""},
+		{1500, []string{"1000 ", "500 1000"}, "1500 of 2500 alerts, the newest; --limit 0 shows all\n"},
+		{3, []string{"3 "}, "3 of 2500 alerts, the newest; --limit 0 shows all\n"},
+		{there, []string{"1000 ", "1000 1000", "500 2000"}, ""},
+		{9000, []string{"1000 ", "1000 1000", "1000 2000"}, ""},
+	} {
+		l := limit{most: c.most}
+		q := l.asking(time.Time{})
+		var asked []string
+		var note strings.Builder
+		given := 0
+		err := l.pages(q, &note, "alerts", func() (int, int64, string, error) {
+			asked = append(asked, q.Get("limit")+" "+q.Get("page_token"))
+			n, err := strconv.Atoi(q.Get("limit"))
+			n = min(n, there-given)
+			if given += n; given == there {
+				return n, 0, "", err
+			}
+			return n, int64(there - given), strconv.Itoa(given), err
+		})
+		if err != nil || !slices.Equal(asked, c.pages) || note.String() != c.note {
+			t.Errorf("--limit %d: asked for %q, said %q, %v", c.most, asked, note.String(), err)
+		}
+	}
+	old := func() (int, int64, string, error) { return 1000, 7, "", nil }
+	if err := new(limit).pages(url.Values{}, io.Discard, "alerts", old); !errors.Is(err, errPart) {
+		t.Errorf("a console that gives one page only, and more is there: %v", err)
+	}
 }

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"net/http"
 	"net/url"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -31,6 +32,21 @@ func get[T any](t testing.TB, w *world, s server, route, path string) (v T) {
 		t.Fatal(err)
 	}
 	return v
+}
+
+// pagesOf reads a list two by two, and says what more there is at each step.
+func pagesOf[L, T any](t testing.TB, w *world, s server, route, question string, of func(L) ([]T, int64, string)) (all []T) {
+	t.Helper()
+	for token := ""; ; {
+		list, left, next := of(get[L](t, w, s, route, route+"?"+question+"&limit=2&page_token="+token))
+		all = append(all, list...)
+		if (left > 0) != (next != "") || left > 0 && len(list) != 2 {
+			t.Fatalf("%s: %d on a page, %d left, token %q", route, len(list), left, next)
+		}
+		if token = next; token == "" {
+			return all
+		}
+	}
 }
 
 func problem(t testing.TB, r reply, status int) Problem {
@@ -267,6 +283,37 @@ func TestClusterAnswers(t *testing.T) {
 	}
 }
 
+// Pages of dead letters are the list, whatever comes while somebody turns them, and however
+// many of them are of one instant.
+func TestDeadlettersPageByPage(t *testing.T) {
+	w := newWorld(t)
+	s := w.console(t, nil)
+	comes := func(n int, at time.Time) {
+		for i := range n {
+			offset := int64(len(w.other["waybill.deadletters"]))
+			w.other["waybill.deadletters"] = append(w.other["waybill.deadletters"], events.Record{Topic: "waybill.deadletters", Partition: int32(i % 3), Offset: offset,
+				Time: at.Add(time.Duration(i/5) * time.Millisecond), Value: []byte("x"), Headers: []events.Header{{Key: events.HeaderReason, Value: []byte(events.ReasonBadJSON)}}})
+		}
+	}
+	w.other["waybill.deadletters"] = nil
+	comes(23, w.now.Add(-time.Hour))
+	route := api + "/deadletters"
+	all := get[deadletterList](t, w, s, route, route+"?limit=1000").Deadletters
+	pages := pagesOf(t, w, s, route, "reason=bad_json", func(l deadletterList) ([]DeadletterView, int64, string) {
+		comes(1, w.now)
+		return l.Deadletters, l.Left, l.NextPageToken
+	})
+	if len(all) != 23 || !reflect.DeepEqual(pages, all) {
+		t.Errorf("%d dead letters page by page, %d on one", len(pages), len(all))
+	}
+	token := get[deadletterList](t, w, s, route, route+"?limit=1").NextPageToken
+	for _, other := range []string{route + "?reason=bad_json&page_token=", route + "?since=1h&page_token=", api + "/alerts?page_token="} {
+		if p := problem(t, ask(t, s, http.MethodGet, other+token, ""), http.StatusBadRequest); !strings.Contains(p.Detail, "page token") {
+			t.Errorf("%s: %s", other, p.Detail)
+		}
+	}
+}
+
 // Whoever has an offset waits until the answer reflects it, and isn't kept for ever.
 func TestMinOffset(t *testing.T) {
 	w := newWorld(t)
@@ -424,6 +471,9 @@ func TestAlerts(t *testing.T) {
 		first := get[alertList](t, w, s, api+"/alerts", api+"/alerts?since=2000h&limit=2")
 		if len(first.Alerts) != 2 || first.Left != int64(held-1) || *first.Alerts[0].At != *all.Alerts[0].At {
 			t.Errorf("%+v, and %d more of %d", first.Alerts, first.Left, held+1)
+		}
+		if pages := pagesOf(t, w, s, api+"/alerts", "since=2000h", func(l alertList) ([]AlertView, int64, string) { return l.Alerts, l.Left, l.NextPageToken }); !reflect.DeepEqual(pages, all.Alerts) {
+			t.Errorf("%d alerts page by page, want the %d of one", len(pages), len(all.Alerts))
 		}
 		if only := get[alertList](t, w, s, api+"/alerts", api+"/alerts?open=true&limit=1000"); len(only.Alerts) != open || only.Left != 0 {
 			t.Errorf("%d open alerts and %d more, want %d", len(only.Alerts), only.Left, open)

@@ -116,3 +116,18 @@ func FuzzPageToken(f *testing.F) {
 		}
 	})
 }
+
+func FuzzNoticeToken(f *testing.F) {
+	f.Add(tokenText(noticeToken{"of", noon.UnixMilli(), noticePlace{5, true, 3, 9}}), "of")
+	f.Add("eyJxIjoiIn0", "")
+	f.Fuzz(func(t *testing.T, text, question string) {
+		got, err := parseNoticeToken(text, question)
+		if err != nil {
+			return
+		}
+		again, err := parseNoticeToken(tokenText(got), question)
+		if err != nil || again != got {
+			t.Errorf("%q: %+v, again %+v, %v", text, got, again, err)
+		}
+	})
+}

@@ -1,7 +1,6 @@
 package console
 
 import (
-	"cmp"
 	"encoding/base64"
 	"slices"
 	"strconv"
@@ -48,72 +47,25 @@ func viewHold(a *projections.Alert) AlertView {
 }
 
 type alertList struct {
-	Alerts            []AlertView   `json:"alerts"`
-	Left              int64         `json:"left_off"` // how many more there are
+	Alerts []AlertView `json:"alerts"`
+	Left   int64       `json:"left_off"` // how many more there are
+	// NextPageToken continues the list; empty: there is no more.
+	NextPageToken     string        `json:"next_page_token"`
 	AsOf              []events.AsOf `json:"as_of"`
 	MissingPartitions []int32       `json:"missing_partitions"`
-}
-
-// sinceDefault is how far back alerts and dead letters are looked for.
-const sinceDefault = "24h"
-
-// newest keeps the newest of a list that is read in another order, in bounded
-// memory.
-type newest[T any] struct {
-	limit int
-	seen  int64
-	list  []dated[T]
-}
-
-type dated[T any] struct {
-	at    time.Time
-	thing T
-}
-
-func (n *newest[T]) add(at time.Time, thing T) {
-	n.seen++
-	n.list = append(n.list, dated[T]{at, thing})
-	if len(n.list) >= 2*n.limit {
-		n.cut()
-	}
-}
-
-func (n *newest[T]) cut() {
-	slices.SortStableFunc(n.list, func(a, b dated[T]) int { return b.at.Compare(a.at) })
-	n.list = n.list[:min(n.limit, len(n.list))]
-}
-
-func (n *newest[T]) all() (list []T, left int64) {
-	n.cut()
-	list = make([]T, len(n.list))
-	for i := range n.list {
-		list[i] = n.list[i].thing
-	}
-	return list, n.seen - int64(len(list))
-}
-
-// window reads since and limit.
-func (c *call) window() (since time.Time, limit int, err error) {
-	q := c.r.URL.Query()
-	if since, err = parseBack("since", cmp.Or(q.Get("since"), sinceDefault), c.cfg.Now()); err != nil {
-		return since, 0, badRequest("%v", err)
-	}
-	limit = pageDefault
-	if text := q.Get("limit"); text != "" {
-		if limit, err = strconv.Atoi(text); err != nil || limit < 1 || limit > pageMax {
-			return since, 0, badRequest("limit %q: 1 to %d", printable(text), pageMax)
-		}
-	}
-	return since, limit, nil
 }
 
 // alerts answers with those of held tasks, from the audit, which knows whether they are
 // open, and with those that no event is of, from their topic.
 func (c *call) alerts() (any, error) {
-	if err := c.knows("since", "limit", "open", "min_offset"); err != nil {
+	if err := c.knows("since", "limit", "open", "page_token", "min_offset"); err != nil {
 		return nil, err
 	}
-	q, err := c.alertQuery()
+	asked, err := c.window("open")
+	if err != nil {
+		return nil, err
+	}
+	q, err := c.alertQuery(asked)
 	if err != nil {
 		return nil, err
 	}
@@ -133,39 +85,37 @@ func (c *call) alerts() (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	found, reflected := newest[AlertView]{limit: q.Limit}, held.AsOf
+	found, reflected := newest[AlertView]{window: asked}, held.AsOf
 	for i := range held.Alerts {
-		found.add(held.Alerts[i].At, viewHold(&held.Alerts[i]))
+		found.add(placeOfHold(&held.Alerts[i]), viewHold(&held.Alerts[i]))
 	}
 	found.seen = held.Count
 	err = gather(c, at, func(l alertList) {
 		for _, v := range l.Alerts {
-			found.add(instantOf(v.At), v)
+			found.add(placeOfAlert(&v), v)
 		}
 		found.seen += l.Left
 		addAsOf(reflected, l.AsOf)
 	})
 	if err == nil && !q.OpenOnly && c.r.Header.Get(forwardedHeader) == "" { // who was asked first reads the topic
-		err = c.alertsOfNoEvent(q.PastSince, &found)
+		err = c.alertsOfNoEvent(asked.since, &found)
 	}
 	if err != nil {
 		return nil, err
 	}
-	list, left := found.all()
-	return alertList{list, left, asOf(reflected), orEmpty(missing)}, nil
+	list, left, next := found.page()
+	return alertList{list, left, next, asOf(reflected), orEmpty(missing)}, nil
 }
 
-// alertQuery reads since, limit and open. Without since open alerts of any age are
-// asked for.
-func (c *call) alertQuery() (q projections.AlertQuery, err error) {
-	since, limit, err := c.window()
-	if err != nil {
-		return q, err
+// alertQuery reads open. Without since open alerts of any age are asked for.
+func (c *call) alertQuery(asked *window) (q projections.AlertQuery, err error) {
+	q = projections.AlertQuery{PastSince: asked.since, Limit: asked.limit}
+	if asked.after != nil {
+		q.After = asked.after.ofHolds()
 	}
-	q = projections.AlertQuery{PastSince: since, Limit: limit}
 	values := c.r.URL.Query()
 	if values.Get("since") != "" {
-		q.OpenSince = since
+		q.OpenSince = asked.since
 	}
 	switch text := values.Get("open"); text {
 	case "", "false":
@@ -186,20 +136,12 @@ func (c *call) alertsOfNoEvent(since time.Time, found *newest[AlertView]) error 
 			return // `waybill alerts` tells of what is none
 		}
 		v := ViewAlert(a, r)
-		found.add(a.At, v)
+		found.add(placeOfAlert(&v), v)
 	})
 	if err != nil {
 		return unavailable("the alerts: %v", err)
 	}
 	return nil
-}
-
-// instantOf is the inverse of instantText.
-func instantOf(text *string) (t time.Time) {
-	if text != nil {
-		t, _ = time.Parse(events.TimeLayout, *text) // what isn't one is the oldest
-	}
-	return t
 }
 
 // DeadletterView is a record that could not be used. Value is the original, as far
@@ -220,15 +162,16 @@ type DeadletterView struct {
 }
 
 type deadletterList struct {
-	Deadletters []DeadletterView `json:"deadletters"`
-	Left        int64            `json:"left_off"`
+	Deadletters   []DeadletterView `json:"deadletters"`
+	Left          int64            `json:"left_off"`
+	NextPageToken string           `json:"next_page_token"`
 }
 
 func (c *call) deadletters() (any, error) {
-	if err := c.knows("since", "limit", "reason"); err != nil {
+	if err := c.knows("since", "limit", "reason", "page_token"); err != nil {
 		return nil, err
 	}
-	since, limit, err := c.window()
+	asked, err := c.window("reason")
 	if err != nil {
 		return nil, err
 	}
@@ -241,17 +184,17 @@ func (c *call) deadletters() (any, error) {
 			return nil, badRequest("reason %q: one of %v, or several with commas", printable(reason), events.Reasons)
 		}
 	}
-	found := newest[DeadletterView]{limit: limit}
-	err = c.cfg.Log.Deadletters(c.r.Context(), since, func(r *events.Record) {
+	found := newest[DeadletterView]{window: asked}
+	err = c.cfg.Log.Deadletters(c.r.Context(), asked.since, func(r *events.Record) {
 		if d := ViewDeadletter(r); len(reasons) == 0 || slices.Contains(reasons, d.Reason) {
-			found.add(r.Time, d)
+			found.add(noticePlace{r.Time.UnixMilli(), false, r.Partition, r.Offset}, d)
 		}
 	})
 	if err != nil {
 		return nil, unavailable("the dead letters: %v", err)
 	}
-	list, left := found.all()
-	return deadletterList{list, left}, nil
+	list, left, next := found.page()
+	return deadletterList{list, left, next}, nil
 }
 
 // ViewDeadletter shows a record of the dead letters.

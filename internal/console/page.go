@@ -32,12 +32,30 @@ type pageToken struct {
 
 var errToken = errors.New("this is no page token of this filter: pass the next_page_token of the page before, with its filter, as they are")
 
-func (t pageToken) String() string {
+func (t pageToken) String() string { return tokenText(t) }
+
+// tokenText is a token as it is given to who asks. It isn't secret, and isn't believed.
+func tokenText(t any) string {
 	text, err := json.Marshal(t)
 	if err != nil {
 		panic(fmt.Sprintf("console: a page token that is no JSON: %v", err)) // numbers and strings
 	}
 	return base64.RawURLEncoding.EncodeToString(text)
+}
+
+// readToken is the inverse of tokenText.
+func readToken(text string, into any) error {
+	if len(text) > tokenMaxBytes {
+		return errToken
+	}
+	raw, err := base64.RawURLEncoding.DecodeString(text)
+	if err == nil {
+		err = json.Unmarshal(raw, into)
+	}
+	if err != nil {
+		return errToken
+	}
+	return nil
 }
 
 // parseToken reads a token that continues the list of a filter.
@@ -52,14 +70,7 @@ func parseToken(text, filter string) (pageToken, error) {
 // parseTokenOf reads a token, of whatever filter.
 func parseTokenOf(text string) (pageToken, error) {
 	var t pageToken
-	if len(text) > tokenMaxBytes {
-		return t, errToken
-	}
-	raw, err := base64.RawURLEncoding.DecodeString(text)
-	if err == nil {
-		err = json.Unmarshal(raw, &t)
-	}
-	if err != nil || events.CheckTaskID(t.Task) != nil || t.Now <= 0 || t.Submitted < 0 {
+	if err := readToken(text, &t); err != nil || events.CheckTaskID(t.Task) != nil || t.Now <= 0 || t.Submitted < 0 {
 		return t, errToken
 	}
 	return t, nil

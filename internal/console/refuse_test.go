@@ -71,6 +71,8 @@ func TestRefusals(t *testing.T) {
 		{get, api + "/alerts?min_offset=5", "", 400, "PARTITION:OFFSET", nil},
 		{get, api + "/deadletters?reason=bad_json,none", "", 400, "one of", nil},
 		{get, api + "/deadletters?reason=none", "", 400, "one of", nil},
+		{get, api + "/alerts?page_token=AAAA", "", 400, "page token", nil},
+		{get, api + "/deadletters?page_token=" + tokenText(noticeToken{Question: "of another", Now: 1}), "", 400, "page token", nil},
 		{get, api + "/events?after=0:99999999", "", 400, "past the log's end", nil},
 		{get, api + "/events", "", 400, "an id that this stream gave", []string{"Last-Event-ID: 1'; --"}},
 		{get, api + "/tasks/" + id + "/events", "", 400, "an id that this stream gave", []string{"Last-Event-ID: x"}},

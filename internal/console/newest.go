@@ -1,0 +1,156 @@
+package console
+
+import (
+	"cmp"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/projections"
+)
+
+// sinceDefault is how far back alerts and dead letters are looked for.
+const sinceDefault = "24h"
+
+// noticePlace is where an alert or a dead letter stands in its list. No two have the same,
+// and none changes: so a list goes on where its page ended, whatever has come meanwhile.
+type noticePlace struct {
+	At        int64 `json:"a"` // Unix ms
+	Apart     bool  `json:"x,omitempty"`
+	Partition int32 `json:"p"`
+	Offset    int64 `json:"o"`
+}
+
+// compare is negative where p comes before q: the newest come first.
+func (p noticePlace) compare(q noticePlace) int {
+	return cmp.Or(cmp.Compare(q.At, p.At), compareBools(p.Apart, q.Apart), cmp.Compare(p.Partition, q.Partition), cmp.Compare(q.Offset, p.Offset))
+}
+
+func compareBools(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case b:
+		return -1
+	}
+	return 1
+}
+
+// placeOfHold is that of an alert that an event is of, placeOfAlert of any: those that
+// none is of stand apart, for their offsets are of another topic.
+func placeOfHold(a *projections.Alert) noticePlace {
+	return noticePlace{a.At.UnixMilli(), false, a.Partition, a.Offset}
+}
+
+func placeOfAlert(v *AlertView) noticePlace {
+	p := noticePlace{Apart: v.Seq == 0, Partition: v.Partition}
+	p.Offset, _ = strconv.ParseInt(v.Offset, 10, 64) // it was written by a console
+	if v.At != nil {
+		at, _ := time.Parse(events.TimeLayout, *v.At) // likewise
+		p.At = at.UnixMilli()
+	}
+	return p
+}
+
+// ofHolds is the place among the alerts that an event is of.
+func (p *noticePlace) ofHolds() *projections.AlertPlace {
+	at := time.UnixMilli(p.At)
+	if p.Apart {
+		return &projections.AlertPlace{At: at, Partition: math.MaxInt32} // after all of that instant
+	}
+	return &projections.AlertPlace{At: at, Partition: p.Partition, Offset: p.Offset}
+}
+
+// noticeToken continues a list of alerts or dead letters. It holds the place, and what has
+// to stay the same: the question, and the instant that its durations count from.
+type noticeToken struct {
+	Question string `json:"q"` // digest
+	Now      int64  `json:"n"` // Unix ms
+	noticePlace
+}
+
+// parseNoticeToken reads a token that continues the answer to a question.
+func parseNoticeToken(text, question string) (t noticeToken, err error) {
+	if err := readToken(text, &t); err != nil || t.Question != question || t.Now <= 0 || t.Partition < 0 || t.Offset < 0 {
+		return t, errToken
+	}
+	return t, nil
+}
+
+// window is which alerts or dead letters are asked for.
+type window struct {
+	question string // digest of all but the page
+	now      time.Time
+	since    time.Time
+	limit    int
+	after    *noticePlace // nil: from the newest on
+}
+
+// window reads since, limit and page_token; filter is the parameter that narrows the list.
+func (c *call) window(filter string) (*window, error) {
+	q := c.r.URL.Query()
+	w := &window{now: c.cfg.Now(), limit: pageDefault}
+	w.question = filterDigest(strings.Join([]string{c.r.URL.Path, q.Get("since"), q.Get(filter)}, "\n"))
+	if text := q.Get("page_token"); text != "" {
+		t, err := parseNoticeToken(text, w.question)
+		if err != nil {
+			return nil, badRequest("page_token: %v", err)
+		}
+		w.now, w.after = time.UnixMilli(t.Now), &t.noticePlace
+	}
+	var err error
+	if w.since, err = parseBack("since", cmp.Or(q.Get("since"), sinceDefault), w.now); err != nil {
+		return nil, badRequest("%v", err)
+	}
+	if text := q.Get("limit"); text != "" {
+		if w.limit, err = strconv.Atoi(text); err != nil || w.limit < 1 || w.limit > pageMax {
+			return nil, badRequest("limit %q: 1 to %d", printable(text), pageMax)
+		}
+	}
+	return w, nil
+}
+
+// newest keeps a page of a list that is read in another order, in bounded memory.
+type newest[T any] struct {
+	*window
+	seen int64 // on the page, or after it
+	list []placed[T]
+}
+
+type placed[T any] struct {
+	at    noticePlace
+	thing T
+}
+
+func (n *newest[T]) add(at noticePlace, thing T) {
+	if n.after != nil && at.compare(*n.after) <= 0 {
+		return
+	}
+	n.seen++
+	n.list = append(n.list, placed[T]{at, thing})
+	if len(n.list) >= 2*n.limit {
+		n.cut()
+	}
+}
+
+func (n *newest[T]) cut() {
+	slices.SortFunc(n.list, func(a, b placed[T]) int { return a.at.compare(b.at) })
+	n.list = n.list[:min(n.limit, len(n.list))]
+}
+
+// page is the page, how many come after it, and the token that continues the list.
+func (n *newest[T]) page() (list []T, left int64, next string) {
+	n.cut()
+	list = make([]T, len(n.list))
+	for i := range n.list {
+		list[i] = n.list[i].thing
+	}
+	left = n.seen - int64(len(list))
+	if left > 0 && len(list) > 0 {
+		next = tokenText(noticeToken{n.question, n.now.UnixMilli(), n.list[len(list)-1].at})
+	}
+	return list, left, next
+}
