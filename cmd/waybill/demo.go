@@ -98,7 +98,7 @@ func runDemo(cmd *cobra.Command, o demoOptions) error {
 		}
 		defer remove()
 		dir = d
-	} else if _, err := os.Stat(filepath.Join(dir, "kafka")); err == nil {
+	} else if _, err := os.Stat(kafkaDir(dir)); err == nil {
 		return usage("--data-dir %s holds a log already; a demo begins with an empty one", dir)
 	}
 	r := &demoRun{o: o, dir: dir, out: cmd.OutOrStdout(), note: cmd.ErrOrStderr(), watch: newWatcher(),

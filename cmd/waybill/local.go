@@ -54,10 +54,13 @@ var neverOpen = agent.Breaker{Failures: math.MaxUint32}
 // The request topics of a local system.
 const localAgentPartitions = 4
 
+// kafkaDir is where the embedded broker keeps its log, of a --data-dir.
+func kafkaDir(dataDir string) string { return filepath.Join(dataDir, "kafka") }
+
 // startLocal starts the broker, creates the topics and applies the
 // definitions. The door for other clients stays closed.
 func startLocal(ctx context.Context, o localOptions) (*local, error) {
-	broker, err := embedded.Start(embedded.Options{DataDir: filepath.Join(o.dataDir, "kafka"), Listen: o.listen, Partitions: o.partitions})
+	broker, err := embedded.Start(embedded.Options{DataDir: kafkaDir(o.dataDir), Listen: o.listen, Partitions: o.partitions})
 	if err != nil {
 		return nil, err
 	}

@@ -7,6 +7,7 @@ import (
 	"io"
 	"maps"
 	"math"
+	"os"
 	"slices"
 	"strconv"
 	"time"
@@ -15,12 +16,14 @@ import (
 
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/kafka/embedded"
 	"github.com/waybill-run/waybill/internal/verify"
 )
 
 type verifyOptions struct {
 	historyTool
 	span
+	dataDir    string
 	partitions []int
 	latest     time.Duration
 	tolerance  time.Duration
@@ -49,6 +52,10 @@ The hash of an event is in the next one of its task, and in itself where none ne
 be seen is a change of the newest event of a task at work, until the next one comes, and of any
 event if all hashes were made anew.
 
+With --data-dir it checks the log in the directory of a ` + "`waybill up`" + ` that isn't running, or in a copy of
+one, down to the checksum of each batch of records: a byte that was changed on the disk is named by its
+partition, offset and file.
+
 With --file it checks the events that ` + "`waybill export`" + ` wrote, without what only the log can
 tell. A task that has ended takes about 500 bytes of memory. Partitions are checked side by side, by
 all processors (GOMAXPROCS). A log that is too large for memory is checked a few partitions at a time
@@ -62,6 +69,7 @@ first broken task.`,
 	o.historyTool.flags(cmd)
 	o.span.flags(cmd, "only tasks submitted")
 	f := cmd.Flags()
+	f.StringVar(&o.dataDir, "data-dir", "", "check the log in this directory of `waybill up`, which isn't running")
 	f.IntSliceVar(&o.partitions, "partition", nil, "only these partitions (default all)")
 	f.DurationVar(&o.latest, "late-timers", 0, "a timer that fires later after its due is a fault (default: shown only)")
 	f.DurationVar(&o.tolerance, "late-replies", -1, "a reply that was written later after its attempt's complete-by is a fault (default: shown only)")
@@ -104,9 +112,17 @@ func (o *verifyOptions) verify(cmd *cobra.Command) (*verified, error) {
 	if options.Since, options.Until, err = o.instants(time.Now()); err != nil {
 		return nil, err
 	}
-	if o.file != "" {
+	switch {
+	case o.dataDir != "":
+		return o.verifyDirectory(cmd, options)
+	case o.file != "":
 		return o.verifyFile(cmd, options)
 	}
+	return o.verifyLog(cmd, options)
+}
+
+// verifyLog checks what the brokers have.
+func (o *verifyOptions) verifyLog(cmd *cobra.Command, options verify.Options) (*verified, error) {
 	l, err := o.open(cmd)
 	if err != nil {
 		return nil, err
@@ -118,6 +134,26 @@ func (o *verifyOptions) verify(cmd *cobra.Command) (*verified, error) {
 	}
 	options.Namespace, options.Partitions, options.Inputs = l.cfg.Namespace, l.partitions, true
 	return v.run(cmd.Context(), options)
+}
+
+// verifyDirectory checks the log of an embedded broker that doesn't run: it runs for that
+// long. It doesn't start on a log that isn't as it was written, and says where.
+func (o *verifyOptions) verifyDirectory(cmd *cobra.Command, options verify.Options) (_ *verified, err error) {
+	if o.file != "" || o.brokers != nil {
+		return nil, usage("verify checks one log: --data-dir, --file or --brokers")
+	}
+	dir := kafkaDir(o.dataDir)
+	if _, err := os.Stat(dir); err != nil {
+		return nil, exit(exitUsage, "--data-dir %s: not the directory of a `waybill up`: %w", o.dataDir, err)
+	}
+	broker, err := embedded.Start(embedded.Options{DataDir: dir, Listen: "127.0.0.1:0"})
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, broker.Close()) }()
+	broker.Open()
+	o.brokers = []string{broker.Addr()}
+	return o.verifyLog(cmd, options)
 }
 
 // verification is one reading of the log.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/kafka/embedded"
 	"github.com/waybill-run/waybill/internal/kafkatest"
 )
 
@@ -122,4 +124,66 @@ func TestVerifyFindsWhatWasChanged(t *testing.T) {
 			}
 		}
 	})
+}
+
+// One byte of the log on the disk of `up`, whichever it is, is found by `verify` without a
+// broker, and by `up`, which doesn't start on it and changes nothing: kfake would cut off all
+// that follows.
+func TestVerifyDirectory(t *testing.T) {
+	dir := t.TempDir()
+	b := startBroker(t, embedded.Options{DataDir: kafkaDir(dir)})
+	cfg := b.Config()
+	cfg.Namespace = events.DefaultNamespace
+	createTopics(t, cfg)
+	records := history(t, cfg.Namespace)
+	records = records[:len(records)-2] // the newest event is of a task at work: in no hash
+	for i := range records {
+		produce(t, cfg, records[i])
+	}
+	if err := b.Close(); err != nil {
+		t.Fatal(err)
+	}
+	run := func(want int, args ...string) string {
+		t.Helper()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		cmd := exec.CommandContext(ctx, filepath.Join(binary(t), "waybill"), args...)
+		out, err := cmd.CombinedOutput()
+		if cmd.ProcessState.ExitCode() != want {
+			t.Errorf("%q: %v, want exit code %d\n%s", args, err, want, out)
+		}
+		return string(out)
+	}
+	if out := run(exitOK, "verify", "--data-dir", dir); !strings.Contains(out, "Events  9,") {
+		t.Errorf("checked:\n%s", out)
+	}
+	log := filepath.Join(kafkaDir(dir), "partitions", cfg.Namespace.Events()+"-0", "0.dat")
+	whole, err := os.ReadFile(log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	changed, n := make([]byte, len(whole)), 0
+	for at := 0; at < len(whole); n++ {
+		size := 12 + int(whole[at+10])<<8 + int(whole[at+11]) // none has 64 KiB
+		i := at + 5 + n*83%(size-5)                           // a byte of its offset in the first batch, then of heads and records
+		at += size
+		copy(changed, whole)
+		changed[i] ^= 1
+		if err := os.WriteFile(log, changed, 0o644); err != nil {
+			t.Fatal(err)
+		}
+		for _, args := range [][]string{{"verify", "--data-dir", dir}, {"up", "--data-dir", dir, "--kafka-listen", "127.0.0.1:0"}} {
+			if out := run(exitOther, args...); !strings.Contains(out, "topic waybill.events partition 0: the records from offset") || !strings.Contains(out, log) {
+				t.Errorf("byte %d: %s", i, out)
+			}
+			if left, err := os.ReadFile(log); err != nil || !bytes.Equal(left, changed) {
+				t.Fatalf("byte %d: %q changed the log: %d bytes, before %d (%v)", i, args, len(left), len(changed), err)
+			}
+		}
+	}
+	if n < len(records) {
+		t.Errorf("a log of %d batches", n)
+	}
+	run(exitUsage, "verify", "--data-dir", dir, "--brokers", "127.0.0.1:1")
+	run(exitUsage, "verify", "--data-dir", filepath.Join(dir, "none"))
 }

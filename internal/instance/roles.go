@@ -57,7 +57,7 @@ func (n *Instance) StartScheduler(ctx context.Context, o SchedulerOptions) error
 		err := scheduler.Run(ctx, cfg)
 		history.Close()
 		if err != nil {
-			err = fmt.Errorf("scheduler: %w", err)
+			err = fmt.Errorf("scheduler: %w", n.remedied(err))
 		}
 		return errors.Join(err, closeStore(store))
 	})
@@ -196,7 +196,7 @@ func (n *Instance) again(ctx context.Context, role string, loop func(context.Con
 			wait, tries = againLeast, 0
 		}
 		if tries++; tries > againTries || errors.Is(err, errStore) {
-			return fmt.Errorf("%s: %w", role, err)
+			return fmt.Errorf("%s: %w", role, n.remedied(err))
 		}
 		n.log.Warn("begins anew", "role", role, "error", err)
 		select {
@@ -206,6 +206,14 @@ func (n *Instance) again(ctx context.Context, role string, loop func(context.Con
 			wait = min(2*wait, againMost)
 		}
 	}
+}
+
+// remedied says what to do about a store that is ahead of the log.
+func (n *Instance) remedied(err error) error {
+	if _, ahead := errors.AsType[*kafka.OffsetRangeError](err); !ahead {
+		return err
+	}
+	return fmt.Errorf("%w; what is kept in %s is of another log, or the log was cut off: delete that directory, it is made anew from the log", err, n.DataDir)
 }
 
 // errStore is wrapped where a projection's store has failed: trying again

@@ -63,15 +63,22 @@ type Broker struct {
 // an address that is taken, is an error.
 func Start(o Options) (_ *Broker, err error) {
 	b := &Broker{faults: &faultLog{}}
-	defer func() {
-		if err != nil {
-			err = errors.Join(fmt.Errorf("start the embedded broker: %w", err), b.release())
-		}
-	}()
 	clean := true
+	defer func() {
+		if err == nil {
+			return
+		}
+		if clean && b.lock != nil {
+			err = errors.Join(err, b.lock.Truncate(0)) // as it was: nobody was killed here
+		}
+		err = errors.Join(fmt.Errorf("start the embedded broker: %w", err), b.release())
+	}()
 	if o.DataDir != "" {
 		if b.lock, clean, err = lockDir(o.DataDir); err != nil {
 			return nil, err
+		}
+		if err := checkLog(o.DataDir, clean); err != nil {
+			return nil, fmt.Errorf("data directory %s: %w", o.DataDir, err)
 		}
 	}
 	outside, err := listenLoopback(o.Listen)
