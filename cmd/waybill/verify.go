@@ -196,7 +196,7 @@ func (v *verification) run(ctx context.Context, o verify.Options) (*verified, er
 			return nil, err
 		}
 	}
-	places, err := v.read(ctx, ns.Events(), kafka.Range{Partitions: v.parts, Since: o.Since, Apart: true, Lend: true}, func(r *events.Record) error {
+	places, err := v.read(ctx, ns.Events(), kafka.Range{Partitions: v.parts, Since: o.Since, Apart: true, Lend: true, Damaged: damagedOf(checkers)}, func(r *events.Record) error {
 		checkers[r.Partition].Event(r)
 		return nil
 	})
@@ -217,6 +217,13 @@ func (v *verification) run(ctx context.Context, o verify.Options) (*verified, er
 		view.Timeline, err = v.timeline(ctx, line)
 	}
 	return view.within(o), err
+}
+
+// damagedOf tells the checker of each partition what can't be read of it.
+func damagedOf(checkers map[int32]*verify.Checker) func(*kafka.DamagedError) {
+	return func(d *kafka.DamagedError) {
+		checkers[d.Partition].Damaged(d.Topic, d.Partition, d.Offset, d.Keys, d.Error())
+	}
 }
 
 // checkersOf makes one for each partition: they are fed side by side.
@@ -257,7 +264,7 @@ func (v *verification) inbox(ctx context.Context, checkers map[int32]*verify.Che
 		none := int64(-1)
 		first[p] = &none
 	}
-	places, err := v.read(ctx, topic, kafka.Range{Partitions: v.parts, Apart: true, Lend: true}, func(r *events.Record) error {
+	places, err := v.read(ctx, topic, kafka.Range{Partitions: v.parts, Apart: true, Lend: true, Damaged: damagedOf(checkers)}, func(r *events.Record) error {
 		if at := first[r.Partition]; *at < 0 {
 			*at = r.Offset
 		}
@@ -280,7 +287,7 @@ func (v *verification) timeline(ctx context.Context, line *verify.Timeline) ([]e
 	if line.Fault.Task != "" && line.Fault.Topic != "events" {
 		p = v.partition(line.Fault.Task)
 	}
-	_, err := v.read(ctx, v.cfg.Namespace.Events(), kafka.Range{Partitions: []int32{p}}, func(r *events.Record) error {
+	_, err := v.read(ctx, v.cfg.Namespace.Events(), kafka.Range{Partitions: []int32{p}, Damaged: func(*kafka.DamagedError) {}}, func(r *events.Record) error {
 		line.Add(r)
 		return nil
 	})

@@ -187,3 +187,55 @@ func TestVerifyDirectory(t *testing.T) {
 	run(exitUsage, "verify", "--data-dir", dir, "--brokers", "127.0.0.1:1")
 	run(exitUsage, "verify", "--data-dir", filepath.Join(dir, "none"))
 }
+
+// Kafka gives a batch that its disk has changed as if nothing was; readers find out, and
+// don't take it for a broker that is silent: `verify` names it, with the task, and goes on.
+func TestVerifyNamesWhatKafkasDiskChanged(t *testing.T) {
+	c := kafkatest.KafkaNodes(t, 1, nil)
+	cfg := kafka.Config{Brokers: kafkatest.Of(c).Addrs, Namespace: events.DefaultNamespace}
+	createTopics(t, cfg)
+	for _, r := range history(t, cfg.Namespace) {
+		produce(t, cfg, r) // a batch each
+	}
+	if err := c.Terminate(0); err != nil { // in order: else Kafka looks through its log, too
+		t.Fatal(err)
+	}
+	path := filepath.Join(c.Dir(), "node1", "data", cfg.Namespace.Events()+"-0", "00000000000000000000.log")
+	log, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := bytes.Index(log, []byte("edited/3")) // ce_id of the attempt
+	if at < 0 {
+		t.Fatalf("no third event of the task in %q", log)
+	}
+	log[at+len("edited/")] = '7'
+	if err := os.WriteFile(path, log, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if err := c.Restart(ctx, 0); err != nil {
+		t.Fatal(err)
+	}
+	cfg.Brokers = kafkatest.Of(c).Addrs
+	out, note, code := verifyOf(t, cfg, "-o", "json")
+	var got struct {
+		Tasks, Events int
+		Faults        []struct{ Promise, Task, Topic, Offset, What string }
+		Timeline      []struct{ Seq int }
+	}
+	if err := json.Unmarshal([]byte(out), &got); err != nil {
+		t.Fatalf("%v\n%s\n%s", err, out, note)
+	}
+	if code != exitOther || len(got.Faults) != 1 || got.Tasks != 2 || got.Events != 10 || len(got.Timeline) == 0 {
+		t.Fatalf("exit code %d: %+v, %s", code, got, note)
+	}
+	if f := got.Faults[0]; f.Promise != "P2" || f.Task != "edited" || f.Topic != "events" || f.Offset != "8" || !strings.Contains(f.What, "aren't as they were written") {
+		t.Errorf("%+v", f)
+	}
+	cmd := exec.Command(filepath.Join(binary(t), "waybill"), "timeline", "edited", "--api", "off", "--brokers", cfg.Brokers[0])
+	if out, err := cmd.CombinedOutput(); cmd.ProcessState.ExitCode() != exitOther || !strings.Contains(string(out), "topic waybill.events partition 0: the records 8 to 8 (of \"edited\") aren't") {
+		t.Errorf("%v: %s", err, out)
+	}
+}

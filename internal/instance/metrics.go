@@ -213,6 +213,9 @@ func (n *Instance) restoreListener() *kafka.RestoreListener {
 		NotFenced: func(topic string, p int32, err error) {
 			n.log.Warn("an open transaction isn't ended; waiting for it", "topic", topic, "partition", p, "error", err)
 		},
+		Damaged: func(d *kafka.DamagedError) {
+			n.log.Error("the partition stands still: what its broker has isn't what was written; let another replica lead, or bring the broker's data back from a copy", "error", d)
+		},
 	}
 }
 

@@ -176,7 +176,8 @@ func (b *batches) batch(position int64) (int64, error) {
 	}
 	b.rest, in = in[size:], in[:size]
 	if sum := binary.BigEndian.Uint32(in[batchCRC:]); sum != crc32.Checksum(in[batchAttributes:], castagnoli) {
-		return position, fmt.Errorf("the record batch at %d isn't as it was written: its checksum is another", int64(binary.BigEndian.Uint64(in)))
+		h := headOf(in)
+		return position, &DamagedError{Topic: b.topic, Partition: b.partition, Offset: h.first, Next: h.last + 1, Keys: KeysOf(in)}
 	}
 	h := headOf(in)
 	if h.last < position {

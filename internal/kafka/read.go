@@ -23,6 +23,9 @@ const (
 	// readerMissingTries times readerBackoff is how long a topic may be unknown
 	// to a broker before it is taken not to exist: news of a topic travels.
 	readerMissingTries = 20
+	// readerDamagedTries: so many fetches of a batch with a wrong checksum mean that it
+	// was not changed on its way.
+	readerDamagedTries = 4
 	readCommitted      = 1  // the isolation level in a fetch request
 	sessionlessOnly    = -1 // the epoch that asks for no fetch session
 )
@@ -50,6 +53,13 @@ type reader struct {
 	// brokers were well; missing counts the last calls that found no topic.
 	trouble error
 	missing int
+
+	// tell, which may be nil, is told of what is damaged. strict: it isn't waited for: the
+	// reader goes on behind it or, if nobody is told, it is an error. Else it is told again
+	// at intervals that double: another replica may have it whole.
+	tell    func(*DamagedError)
+	strict  bool
+	damaged int // the last calls that found the same
 }
 
 func newReader(cl *kgo.Client, topic string, partition int32, from int64) *reader {
@@ -71,11 +81,20 @@ func newLender(cl *kgo.Client, topic string, partition int32, from int64) *reade
 func (r *reader) next(ctx context.Context) ([]events.Record, error) {
 	records, err := r.some(ctx)
 	if err == nil {
-		r.trouble, r.missing = nil, 0
+		r.trouble, r.missing, r.damaged = nil, 0, 0
 		return records, nil
 	}
 	if ctx.Err() != nil {
 		return nil, ctx.Err()
+	}
+	if d, is := errors.AsType[*DamagedError](err); is {
+		switch r.damaged++; {
+		case r.damaged < readerDamagedTries:
+		case r.strict:
+			return nil, r.pass(d)
+		case r.tell != nil && r.damaged&(r.damaged-1) == 0:
+			r.tell(d)
+		}
 	}
 	err = fmt.Errorf("read %s/%d at %d: %w", r.topic, r.partition, r.position, err)
 	if errors.Is(err, kerr.UnknownTopicOrPartition) {
@@ -91,6 +110,16 @@ func (r *reader) next(ctx context.Context) ([]events.Record, error) {
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
+}
+
+// pass goes on behind what is damaged, if somebody is told.
+func (r *reader) pass(d *DamagedError) error {
+	if r.tell == nil || d.Next <= r.position {
+		return d
+	}
+	r.tell(d)
+	r.position, r.damaged = d.Next, 0
+	return nil
 }
 
 // final reports whether an error is one that no waiting heals.

@@ -63,6 +63,9 @@ type RestoreListener struct {
 	// NotFenced: what is open could not be found or fenced, or hangs (see
 	// HangingError); the read goes on waiting for it to end.
 	NotFenced func(topic string, partition int32, err error)
+	// Damaged: records aren't as they were written. The read goes on asking for them, for
+	// another replica may have them, and says so again at intervals that double.
+	Damaged func(*DamagedError)
 }
 
 // Restorer reads committed records of given partitions to their end. Its
@@ -129,6 +132,7 @@ func (r *Restorer) Read(ctx context.Context, topic string, p int32, from int64, 
 
 func (r *Restorer) read(ctx context.Context, in *reader, fn func([]events.Record) error) (next int64, err error) {
 	topic, p, from := in.topic, in.partition, in.position
+	in.tell = r.listener.Damaged
 	start, end, err := r.bounds(ctx, topic, p)
 	if err != nil {
 		return from, err
@@ -294,13 +298,18 @@ type Range struct {
 	// Lend: the records that fn is given, and all that they hold, are good until it
 	// returns. It takes half of the processor time, and little memory (BenchmarkReadLog).
 	Lend bool
+	// Damaged is told of records that aren't as they were written, and that fn isn't given,
+	// in its place among them; several partitions' at once. nil: they end the read.
+	Damaged func(*DamagedError)
 }
 
 func (in *Range) reader(cl *kgo.Client, topic string, p int32, from int64) *reader {
+	r := newReader(cl, topic, p, from)
 	if in.Lend {
-		return newLender(cl, topic, p, from)
+		r = newLender(cl, topic, p, from)
 	}
-	return newReader(cl, topic, p, from)
+	r.strict, r.tell = true, in.Damaged
+	return r
 }
 
 // atOnce is how many partitions are read at a time.
@@ -314,7 +323,8 @@ func (in *Range) atOnce() int {
 // ReadAll gives fn the committed records of a topic, up to the high watermarks
 // as they are now, in order within a partition; several partitions are read
 // at once, but fn (see Range.Apart) and progress are called by one goroutine at a time. It
-// returns where it stopped in each partition: that is what the answer is as of.
+// returns where it stopped in each partition: that is what the answer is as of. Records that
+// aren't as they were written are a *DamagedError, or Range.Damaged's.
 //
 // ReadAll fences nobody: below a transaction that stays open it stops after
 // half a second. progress, which may be nil, is told how many offsets of all

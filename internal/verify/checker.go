@@ -2,6 +2,7 @@ package verify
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/waybill-run/waybill/events"
@@ -138,6 +139,16 @@ func New(o Options) *Checker {
 	return &Checker{o: o, faults: faults{most: o.Faults}, parts: map[int32]*partition{}, tasks: map[string]*task{}, inboxes: map[inboxPart]*inbox{},
 		dead: map[place]events.Reason{}, hops: map[place]bool{}, requests: map[string]*request{}, alerted: map[string]bool{},
 		ledger: NewLedger(), seen: newSeen()}
+}
+
+// Damaged says that records of a topic can't be read, for they aren't as they were written:
+// what they are of shows in their keys, as far as these can be read.
+func (c *Checker) Damaged(topic string, partition int32, offset int64, keys []string, what string) {
+	f := Fault{Promise: "P2", Topic: strings.TrimPrefix(topic, string(c.o.Namespace)), Partition: partition, Offset: offset, What: what}
+	if len(keys) == 1 {
+		f.Task = keys[0]
+	}
+	c.tell(f)
 }
 
 // broken keeps a fault of a task's history: the first, since the rest follows

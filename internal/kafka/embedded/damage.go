@@ -15,9 +15,9 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/twmb/franz-go/pkg/kgo"
-	"github.com/twmb/franz-go/pkg/kmsg"
 	"golang.org/x/sync/errgroup"
+
+	"github.com/waybill-run/waybill/internal/kafka"
 )
 
 // How kfake keeps a log: partitions/<topic>-<partition>/<first offset>.dat holds record
@@ -36,7 +36,6 @@ const (
 
 	// damagesTold bounds what is told of: one sector may hold many partitions.
 	damagesTold = 10
-	keysTold    = 3
 )
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
@@ -53,11 +52,7 @@ type damage struct {
 
 func (d damage) String() string {
 	i := strings.LastIndexByte(d.partition, '-')
-	keys := ""
-	if len(d.keys) > 0 {
-		keys = fmt.Sprintf(" (of %s)", strings.Join(d.keys, ", "))
-	}
-	return fmt.Sprintf("topic %s partition %s: the records from offset %d on%s, at byte %d of %s", d.partition[:max(i, 0)], d.partition[i+1:], d.offset, keys, d.at, d.file)
+	return fmt.Sprintf("topic %s partition %s: the records from offset %d on%s, at byte %d of %s", d.partition[:max(i, 0)], d.partition[i+1:], d.offset, kafka.KeysText(d.keys), d.at, d.file)
 }
 
 // damageError says where the log is damaged. Nothing was changed.
@@ -264,20 +259,9 @@ func keysAt(path string, at int64) (keys []string, err error) {
 	if err != nil || int64(len(all)) < at+batchLeast {
 		return nil, err
 	}
-	answer := kmsg.NewFetchResponseTopicPartition()
-	answer.RecordBatches = all[at:]
-	if size := batchSize(answer.RecordBatches); size >= batchLeast && size < int64(len(answer.RecordBatches)) {
-		answer.RecordBatches = answer.RecordBatches[:size]
+	batch := all[at:]
+	if size := batchSize(batch); size >= batchLeast && size < int64(len(batch)) {
+		batch = batch[:size]
 	}
-	read, _ := kgo.ProcessFetchPartition(kgo.ProcessFetchPartitionOpts{DisableCRCValidation: true}, &answer, kgo.DefaultDecompressor(), nil)
-	for _, r := range read.Records {
-		switch key := strconv.Quote(string(r.Key)); {
-		case len(r.Key) == 0 || slices.Contains(keys, key):
-		case len(keys) == keysTold:
-			return append(keys, "and others"), nil
-		default:
-			keys = append(keys, key)
-		}
-	}
-	return keys, nil
+	return kafka.KeysOf(batch), nil
 }
