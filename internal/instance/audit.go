@@ -329,7 +329,8 @@ func (n *Instance) audit(ctx context.Context, a *Audit, clientID string, observe
 	cfg := n.Kafka
 	cfg.ClientID = cmp.Or(clientID, cfg.ClientID)
 	follower, err := kafka.OpenFollower(ctx, kafka.FollowerConfig{Config: cfg, Group: n.Kafka.Namespace.AuditGroup(),
-		Topics: []string{topic}, Partitions: n.Partitions, Start: a.start, SessionTimeout: n.c.Session, FetchMaxWait: n.c.FetchMaxWait})
+		Topics: []string{topic}, Partitions: n.Partitions, Start: a.start, SessionTimeout: n.c.Session, FetchMaxWait: n.c.FetchMaxWait,
+		Listener: n.followerListener()})
 	if err != nil {
 		return err
 	}

@@ -213,8 +213,20 @@ func (n *Instance) restoreListener() *kafka.RestoreListener {
 		NotFenced: func(topic string, p int32, err error) {
 			n.log.Warn("an open transaction isn't ended; waiting for it", "topic", topic, "partition", p, "error", err)
 		},
-		Damaged: func(d *kafka.DamagedError) {
-			n.log.Error("the partition stands still: what its broker has isn't what was written; let another replica lead, or bring the broker's data back from a copy", "error", d)
+		Damaged: func(d *kafka.DamagedError) { n.standsStill(d) },
+	}
+}
+
+// standsStill tells of a partition of which something can't be read.
+func (n *Instance) standsStill(err error) {
+	n.log.Error("the partition stands still: what its broker has isn't what was written; let another replica lead, or bring the broker's data back from a copy", "error", err)
+}
+
+func (n *Instance) followerListener() *kafka.FollowerListener {
+	return &kafka.FollowerListener{
+		DataLost: func(err error) { n.log.Error("the broker lost data that it had acknowledged", "error", err) },
+		Damaged: func(topic string, p int32, err error) {
+			n.standsStill(fmt.Errorf("topic %s partition %d: %w", topic, p, err))
 		},
 	}
 }

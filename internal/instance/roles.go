@@ -159,7 +159,8 @@ func (n *Instance) supervise(ctx context.Context, store *projections.Store, swee
 		return err
 	}
 	follower, err := kafka.OpenFollower(ctx, kafka.FollowerConfig{Config: n.Kafka, Group: n.Kafka.Namespace.SupervisorGroup(),
-		InstanceID: n.member("supervisor"), Topics: []string{n.Kafka.Namespace.Events()}, Partitions: n.Partitions, Start: s.Start, SessionTimeout: n.c.Session, FetchMaxWait: n.c.FetchMaxWait})
+		InstanceID: n.member("supervisor"), Topics: []string{n.Kafka.Namespace.Events()}, Partitions: n.Partitions, Start: s.Start, SessionTimeout: n.c.Session, FetchMaxWait: n.c.FetchMaxWait,
+		Listener: n.followerListener()})
 	if err != nil {
 		return err
 	}

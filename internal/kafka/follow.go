@@ -64,6 +64,10 @@ type FollowerListener struct {
 	Reset func(topic string, partition int32, from, to int64)
 	// DataLost: the broker no longer has what it had acknowledged.
 	DataLost func(err error)
+	// Damaged: what the broker has of a partition can't be read, for it isn't what was
+	// written. The partition stands still, the others don't; it is asked for again, and told
+	// of again, at intervals that double.
+	Damaged func(topic string, partition int32, err error)
 }
 
 // Follower is a member of a consumer group that reads committed records, from
@@ -80,6 +84,7 @@ type Follower struct {
 	poller   poller
 	tail     tailClock
 	cut      context.CancelFunc
+	still    standstills
 
 	mu     sync.Mutex
 	stands map[string]map[int32]standing // topic, partition
@@ -105,7 +110,7 @@ func OpenFollower(ctx context.Context, cfg FollowerConfig) (*Follower, error) {
 	if err := copartitioned(ctx, cfg.Config, cfg.Topics, cfg.Partitions); err != nil {
 		return nil, fmt.Errorf("follower of group %q: %w", cfg.Group, err)
 	}
-	f := &Follower{cfg: cfg, balancer: NewBalancer(cfg.Partitions), stands: map[string]map[int32]standing{}}
+	f := &Follower{cfg: cfg, balancer: NewBalancer(cfg.Partitions), still: standstills{}, stands: map[string]map[int32]standing{}}
 	for _, topic := range cfg.Topics {
 		f.stands[topic] = map[int32]standing{}
 	}
@@ -274,7 +279,9 @@ func (f *Follower) Poll(ctx context.Context) ([]events.Record, error) {
 	if err := f.failed(); err != nil {
 		return nil, err
 	}
+	f.still.resume(f.client, time.Now())
 	fetches, _ := f.poller.poll(ctx)
+	f.still.pause(f.client, fetches, time.Now(), f.cfg.Listener.Damaged)
 	// A start that failed shows as an error of the group, too: it says less.
 	if err := f.failed(); err != nil {
 		return nil, err
@@ -295,6 +302,7 @@ func (f *Follower) Poll(ctx context.Context) ([]events.Record, error) {
 		if !placed {
 			return // of an assignment before this one, which begins where place says
 		}
+		f.still.read(fp.Topic, fp.Partition)
 		stand.tail = fp.LastStableOffset
 		stand.position = fp.Records[len(fp.Records)-1].Offset + 1
 		f.stands[fp.Topic][fp.Partition] = stand

@@ -1,0 +1,93 @@
+package kafka
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+// What can't be read of a partition is asked for again after standsLeast, then after twice
+// as long each time, at most standsMost: another replica may lead by then, and have it whole.
+const (
+	standsLeast = time.Second
+	standsMost  = 30 * time.Second
+)
+
+// standstills are the partitions of which something can't be read. They are paused one by
+// one, since the client reads no other beside them: it returns the same error with each poll.
+// Of Poll's goroutine.
+type standstills map[topicPartition]*standstill
+
+type standstill struct {
+	wait  time.Duration // the last
+	again time.Time
+	asked bool // resumed, and not read since
+}
+
+// pause takes from a poll what can't be read, and tells of it.
+func (s standstills) pause(client *kgo.Client, fetches kgo.Fetches, now time.Time, tell func(topic string, p int32, err error)) {
+	for i := range fetches {
+		for _, t := range fetches[i].Topics {
+			for k := range t.Partitions {
+				fp := &t.Partitions[k]
+				if !unreadable(t.Topic, fp) {
+					continue
+				}
+				at := topicPartition{t.Topic, fp.Partition}
+				stand := s[at]
+				if stand == nil {
+					stand = &standstill{wait: standsLeast / 2}
+					s[at] = stand
+				}
+				stand.wait = min(2*stand.wait, standsMost)
+				stand.again, stand.asked = now.Add(stand.wait), false
+				client.PauseFetchPartitions(map[string][]int32{t.Topic: {fp.Partition}})
+				if tell != nil {
+					tell(t.Topic, fp.Partition, fp.Err)
+				}
+				fp.Err = nil
+			}
+		}
+	}
+}
+
+// resume asks again for what it is time for.
+func (s standstills) resume(client *kgo.Client, now time.Time) {
+	for at, stand := range s {
+		if !stand.asked && !now.Before(stand.again) {
+			stand.asked = true
+			client.ResumeFetchPartitions(map[string][]int32{at.topic: {at.partition}})
+		}
+	}
+}
+
+// read forgets a partition of which something was read after it was asked for again.
+func (s standstills) read(topic string, p int32) {
+	if stand := s[topicPartition{topic, p}]; stand != nil && stand.asked {
+		delete(s, topicPartition{topic, p})
+	}
+}
+
+// unreadable reports whether what was fetched of a partition isn't what a broker may give:
+// its checksum, say, is another. What Kafka's protocol has a word for isn't that.
+func unreadable(topic string, fp *kgo.FetchPartition) bool {
+	err := fp.Err
+	if err == nil || topic == "" || fp.Partition < 0 {
+		return false
+	}
+	for _, other := range []error{context.Canceled, context.DeadlineExceeded, io.EOF, net.ErrClosed, kgo.ErrClientClosed} {
+		if errors.Is(err, other) {
+			return false
+		}
+	}
+	_, isKafka := errors.AsType[*kerr.Error](err)
+	_, isNet := errors.AsType[net.Error](err)
+	_, isSession := errors.AsType[*kgo.ErrGroupSession](err)
+	_, isLoss := errors.AsType[*kgo.ErrDataLoss](err)
+	return !isKafka && !isNet && !isSession && !isLoss
+}
