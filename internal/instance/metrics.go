@@ -198,6 +198,7 @@ func (n *Instance) laneListener(owner string) *kafka.LaneListener {
 			n.log.Warn("a member of the scheduler group reads other topics", "member", member, "topics", topics)
 		},
 		DataLost: func(err error) { n.log.Error("the broker lost data that it had acknowledged", "error", err) },
+		Damaged:  n.partitionStandsStill,
 		Unsettled: func(ps []int32) {
 			n.log.Warn("an open transaction holds back the group's offsets, and with them the partitions; if it stays, look for it with kafka-transactions.sh find-hanging", "owner", owner, "partitions", ps)
 		},
@@ -225,10 +226,12 @@ func (n *Instance) standsStill(err error) {
 func (n *Instance) followerListener() *kafka.FollowerListener {
 	return &kafka.FollowerListener{
 		DataLost: func(err error) { n.log.Error("the broker lost data that it had acknowledged", "error", err) },
-		Damaged: func(topic string, p int32, err error) {
-			n.standsStill(fmt.Errorf("topic %s partition %d: %w", topic, p, err))
-		},
+		Damaged:  n.partitionStandsStill,
 	}
+}
+
+func (n *Instance) partitionStandsStill(topic string, p int32, err error) {
+	n.standsStill(fmt.Errorf("topic %s partition %d: %w", topic, p, err))
 }
 
 func (n *Instance) supervisorListener() *supervisor.Listener {

@@ -279,7 +279,7 @@ func (f *Follower) Poll(ctx context.Context) ([]events.Record, error) {
 	if err := f.failed(); err != nil {
 		return nil, err
 	}
-	f.still.resume(f.client, time.Now())
+	f.still.resume(time.Now(), func(at topicPartition) { f.client.ResumeFetchPartitions(at.flow()) })
 	fetches, _ := f.poller.poll(ctx)
 	f.still.pause(f.client, fetches, time.Now(), f.cfg.Listener.Damaged)
 	// A start that failed shows as an error of the group, too: it says less.

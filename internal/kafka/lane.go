@@ -109,6 +109,10 @@ type LaneListener struct {
 	Aborted func(polled int, why string)
 	// DataLost: the broker no longer has what it had acknowledged.
 	DataLost func(err error)
+	// Damaged: what the broker has of a partition of an inbox can't be read, for it isn't what
+	// was written. It stands still, the others don't; it is asked for again, and told of
+	// again, at intervals that double.
+	Damaged func(topic string, partition int32, err error)
 	// Unsettled: partitions came whose offsets an open transaction holds back, for
 	// longer than a restore takes to end it. The client waits for as long.
 	Unsettled func(partitions []int32)
@@ -191,6 +195,8 @@ type Lane struct {
 	// seen is what Assigned said last: Resume means a partition of that.
 	seen    map[int32]uint64
 	resumed map[int32]uint64
+	paused  map[topicPartition]bool // by Pause
+	still   standstills
 	// polled counts what was returned since the last commit or abort, by the
 	// number that each partition then had.
 	polled     int
@@ -223,7 +229,7 @@ func OpenLane(ctx context.Context, cfg LaneConfig) (*Lane, error) {
 		return nil, fmt.Errorf("lane %q of group %q: %w", cfg.Owner, cfg.Group, err)
 	}
 	l := &Lane{cfg: cfg, balancer: NewBalancer(cfg.Partitions), resumed: map[int32]uint64{}, polledFrom: map[int32]uint64{},
-		arrivals: arrivals{waiting: map[int32]bool{}}}
+		paused: map[topicPartition]bool{}, still: standstills{}, arrivals: arrivals{waiting: map[int32]bool{}}}
 	l.balancer.observe(cfg.Listener.Assigned, cfg.Listener.GroupFailed, cfg.Listener.Uneven)
 	l.balancer.onAdded = func(client *kgo.Client, added []int32) {
 		l.tail.forget(added)
@@ -359,12 +365,25 @@ func (l *Lane) Resume(p int32, topics ...string) {
 	}
 	if l.balancer.whileOwned(p, n, func(client *kgo.Client) { client.ResumeFetchPartitions(flow) }) {
 		l.resumed[p] = n
+		for topic := range flow {
+			delete(l.paused, topicPartition{topic, p})
+		}
 	}
 }
 
 // Pause stops an inbox of p, until Resume names it.
 func (l *Lane) Pause(p int32, topic string) {
-	l.session.Client().PauseFetchPartitions(map[string][]int32{topic: {p}})
+	at := topicPartition{topic, p}
+	l.paused[at] = true
+	l.session.Client().PauseFetchPartitions(at.flow())
+}
+
+// ask asks again for an inbox of which something couldn't be read, unless it waits for
+// Resume.
+func (l *Lane) ask(at topicPartition) {
+	if n, ok := l.resumed[at.partition]; ok && !l.paused[at] {
+		l.balancer.whileOwned(at.partition, n, func(client *kgo.Client) { client.ResumeFetchPartitions(at.flow()) })
+	}
 }
 
 // PauseTopic stops an inbox in all partitions; records of it that are in the

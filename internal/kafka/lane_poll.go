@@ -73,7 +73,9 @@ func (l *Lane) Poll(ctx context.Context) ([]events.Record, error) {
 			return nil, err
 		}
 	}
+	l.still.resume(time.Now(), l.ask)
 	fetches, waited := l.poller.poll(ctx)
+	l.still.pause(l.session.Client(), fetches, time.Now(), l.cfg.Listener.Damaged)
 	now := time.Now().UnixNano()
 	l.lastPollNanos.Store(now)
 	if err := fetchError(ctx, fetches, l.cfg.Listener.DataLost); err != nil {
@@ -119,6 +121,7 @@ func (l *Lane) admit(fetches kgo.Fetches) []*kgo.Record {
 			return
 		}
 		l.polledFrom[fp.Partition] = n
+		l.still.read(fp.Topic, fp.Partition)
 		rs = append(rs, fp.Records...)
 	})
 	l.polled += len(rs)

@@ -46,7 +46,7 @@ func (s standstills) pause(client *kgo.Client, fetches kgo.Fetches, now time.Tim
 				}
 				stand.wait = min(2*stand.wait, standsMost)
 				stand.again, stand.asked = now.Add(stand.wait), false
-				client.PauseFetchPartitions(map[string][]int32{t.Topic: {fp.Partition}})
+				client.PauseFetchPartitions(at.flow())
 				if tell != nil {
 					tell(t.Topic, fp.Partition, fp.Err)
 				}
@@ -56,14 +56,19 @@ func (s standstills) pause(client *kgo.Client, fetches kgo.Fetches, now time.Tim
 	}
 }
 
-// resume asks again for what it is time for.
-func (s standstills) resume(client *kgo.Client, now time.Time) {
+// resume has ask ask again for what it is time for.
+func (s standstills) resume(now time.Time, ask func(at topicPartition)) {
 	for at, stand := range s {
 		if !stand.asked && !now.Before(stand.again) {
 			stand.asked = true
-			client.ResumeFetchPartitions(map[string][]int32{at.topic: {at.partition}})
+			ask(at)
 		}
 	}
+}
+
+// flow is one partition of a topic, as the client wants it.
+func (at topicPartition) flow() map[string][]int32 {
+	return map[string][]int32{at.topic: {at.partition}}
 }
 
 // read forgets a partition of which something was read after it was asked for again.

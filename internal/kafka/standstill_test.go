@@ -1,0 +1,141 @@
+package kafka_test
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/waybill-run/waybill/deploy/kafka/node"
+	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/kafkatest"
+)
+
+// damaged is a topic of two partitions on a node of Kafka, three batches in each. flip
+// changes a byte of the second one of partition 0, on the disk, or changes it back: Kafka
+// gives what the file has then.
+type damaged struct {
+	*testing.T
+	cfg   kafka.Config
+	topic string
+	path  string
+}
+
+func openDamaged(t *testing.T, c *node.Cluster, topic string) *damaged {
+	t.Helper()
+	b := kafkatest.Of(c)
+	b.CreateTopics(t, 2, topic)
+	d := &damaged{t, kafka.Config{Brokers: b.Addrs, Namespace: "test."}, topic,
+		filepath.Join(c.Dir(), "node1", "data", topic+"-0", "00000000000000000000.log")}
+	for _, value := range []string{"first", "second", "third"} {
+		d.write(0, value)
+		d.write(1, value)
+	}
+	d.flip()
+	return d
+}
+
+func (d *damaged) write(p int32, value string) {
+	d.Helper()
+	producer, err := kafka.OpenProducer(d.cfg)
+	if err != nil {
+		d.Fatal(err)
+	}
+	defer producer.Close()
+	if err := producer.Send(d.Context(), events.Record{Topic: d.topic, Partition: p, Value: []byte(value)}); err != nil {
+		d.Fatal(err)
+	}
+}
+
+func (d *damaged) flip() {
+	d.Helper()
+	log, err := os.ReadFile(d.path)
+	if err != nil {
+		d.Fatal(err)
+	}
+	at := max(bytes.Index(log, []byte("second")), bytes.Index(log, []byte("tecond")))
+	f, err := os.OpenFile(d.path, os.O_WRONLY, 0)
+	if err != nil {
+		d.Fatal(err)
+	}
+	if _, err := f.WriteAt([]byte{log[at] ^ 's' ^ 't'}, int64(at)); err != nil {
+		d.Fatal(err)
+	}
+	if err := f.Close(); err != nil {
+		d.Fatal(err)
+	}
+}
+
+// reads polls somebody who reads the topic through damage and healing.
+func (d *damaged) reads(poll func() []events.Record, told <-chan string) {
+	d.Helper()
+	var got [2][]string
+	until := func(what string, ok func() bool) {
+		d.Helper()
+		for deadline := time.Now().Add(time.Minute); !ok(); {
+			if time.Now().After(deadline) {
+				d.Fatalf("%s: not in time; read %q, told %d times", what, got, len(told))
+			}
+			for _, r := range poll() {
+				got[r.Partition] = append(got[r.Partition], string(r.Value))
+			}
+		}
+	}
+	until("the damage, told twice, and the other partition", func() bool { return len(told) >= 2 && len(got[1]) == 3 })
+	if said := <-told; !strings.HasPrefix(said, d.topic+"/0: ") || !strings.Contains(said, "crc") {
+		d.Errorf("told %s", said)
+	}
+	d.write(1, "fourth")
+	until("what comes beside it", func() bool { return len(got[1]) == 4 })
+	if !slices.Equal(got[0], []string{"first"}) {
+		d.Errorf("of the damaged partition %q were read", got[0])
+	}
+	d.flip()
+	until("what is whole again", func() bool { return len(got[0]) == 3 })
+	if !slices.Equal(got[0], []string{"first", "second", "third"}) || !slices.Equal(got[1], []string{"first", "second", "third", "fourth"}) {
+		d.Errorf("read %q", got)
+	}
+}
+
+// A byte that a broker's disk has changed stops its partition, and no other; where it is
+// whole again, all of it is read, each record once: by a supervisor's reader, and by a
+// scheduler's.
+func TestDamageStopsItsPartition(t *testing.T) {
+	c := kafkatest.KafkaNodes(t, 1, nil)
+	t.Run("follower", func(t *testing.T) {
+		d, told := openDamaged(t, c, "test.events"), make(chan string, 100)
+		f := openFollower(t, kafka.FollowerConfig{Config: d.cfg, Group: "test.supervisor", Topics: []string{d.topic}, Partitions: 2,
+			Listener: &kafka.FollowerListener{Damaged: func(topic string, p int32, err error) { told <- fmt.Sprintf("%s/%d: %v", topic, p, err) }}})
+		d.reads(func() []events.Record {
+			rs, err := f.Poll(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			return rs
+		}, told)
+	})
+	t.Run("lane", func(t *testing.T) {
+		d, told := openDamaged(t, c, "test.tasks"), make(chan string, 100)
+		l := openLane(t, kafka.LaneConfig{Config: d.cfg, Group: "test.scheduler", Owner: "one", Topics: []string{d.topic}, Partitions: 2,
+			Listener: &kafka.LaneListener{Damaged: func(topic string, p int32, err error) { told <- fmt.Sprintf("%s/%d: %v", topic, p, err) }}})
+		untilAssigned(t, l, 2)
+		for p := range l.Assigned() {
+			l.Resume(p)
+		}
+		d.reads(func() []events.Record {
+			rs, err := l.Poll(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(rs) > 0 {
+				commit(t, l, len(rs), nil)
+			}
+			return rs
+		}, told)
+	})
+}
