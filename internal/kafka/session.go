@@ -71,12 +71,13 @@ type SessionConfig struct {
 // the producer of its replies. Requests are finished in any order; what is
 // committed is never more than what is finished (see Tracker), so a request is
 // seen at least once, and again only if its owner died between finishing it and
-// the next commit. All methods are safe for concurrent use.
+// the next commit. One goroutine polls; the other methods are safe for concurrent use.
 type Session struct {
 	cl      *kgo.Client
 	cfg     SessionConfig
 	tail    tailClock
 	written writtenClock
+	still   standstills // of Poll's goroutine
 
 	// life ends with Close, and then the commit loop.
 	life    context.Context
@@ -123,7 +124,7 @@ func OpenSession(ctx context.Context, cfg SessionConfig) (*Session, error) {
 	if err := requireTopic(ctx, cfg.Config, cfg.Topic); err != nil {
 		return nil, fmt.Errorf("open session of group %s: %w", cfg.Group, err)
 	}
-	s := &Session{cfg: cfg, owned: make(map[int32]*ownedPartition), committing: make(chan struct{}, 1),
+	s := &Session{cfg: cfg, owned: make(map[int32]*ownedPartition), still: standstills{}, committing: make(chan struct{}, 1),
 		soon: make(chan struct{}, 1)}
 	s.replies.sending = cfg.processTime
 	s.replies.wrote = func(r *kgo.Record, sent time.Time) { s.written.wrote(cfg.Config, s.cl, r, sent) }
@@ -188,7 +189,7 @@ func (s *Session) options() []kgo.Opt {
 // and open another; what may pass is told to the Listener instead.
 func (s *Session) Poll(ctx context.Context) ([]events.Record, error) {
 	for {
-		fetches := s.cl.PollRecords(ctx, s.cfg.MaxPoll)
+		fetches := s.poll(ctx)
 		if err := ctx.Err(); err != nil && fetches.NumRecords() == 0 {
 			return nil, err
 		}
@@ -212,6 +213,23 @@ func (s *Session) Poll(ctx context.Context) ([]events.Record, error) {
 			return records, nil
 		}
 	}
+}
+
+// poll waits for the next requests, or until it is time to ask again for what can't be read.
+func (s *Session) poll(ctx context.Context) kgo.Fetches {
+	s.still.resume(time.Now(), func(at topicPartition) { s.cl.ResumeFetchPartitions(at.flow()) })
+	ctx, cancel := s.still.until(ctx)
+	defer cancel()
+	fetches := s.cl.PollRecords(ctx, s.cfg.MaxPoll)
+	s.still.pause(s.cl, fetches, time.Now(), func(topic string, p int32, err error) {
+		s.trouble(fmt.Errorf("%s/%d stands still: what its broker has isn't what was written: %w", topic, p, err))
+	})
+	fetches.EachPartition(func(fp kgo.FetchTopicPartition) {
+		if len(fp.Records) > 0 {
+			s.still.read(fp.Topic, fp.Partition)
+		}
+	})
+	return fetches
 }
 
 func finalOfGroup(err error) bool {

@@ -18,9 +18,9 @@ const (
 	standsMost  = 30 * time.Second
 )
 
-// standstills are the partitions of which something can't be read. They are paused one by
-// one, since the client reads no other beside them: it returns the same error with each poll.
-// Of Poll's goroutine.
+// standstills are the partitions of which something can't be read. They are paused: the
+// client would ask for the same again at once, for ever, and say so with each poll. Of Poll's
+// goroutine.
 type standstills map[topicPartition]*standstill
 
 type standstill struct {
@@ -64,6 +64,20 @@ func (s standstills) resume(now time.Time, ask func(at topicPartition)) {
 			ask(at)
 		}
 	}
+}
+
+// until is ctx, ending where it is time to ask again for something.
+func (s standstills) until(ctx context.Context) (context.Context, context.CancelFunc) {
+	var next time.Time
+	for _, stand := range s {
+		if !stand.asked && (next.IsZero() || stand.again.Before(next)) {
+			next = stand.again
+		}
+	}
+	if next.IsZero() {
+		return ctx, func() {}
+	}
+	return context.WithDeadline(ctx, next)
 }
 
 // flow is one partition of a topic, as the client wants it.

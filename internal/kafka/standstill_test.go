@@ -2,6 +2,7 @@ package kafka_test
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -87,7 +88,7 @@ func (d *damaged) reads(poll func() []events.Record, told <-chan string) {
 		}
 	}
 	until("the damage, told twice, and the other partition", func() bool { return len(told) >= 2 && len(got[1]) == 3 })
-	if said := <-told; !strings.HasPrefix(said, d.topic+"/0: ") || !strings.Contains(said, "crc") {
+	if said := <-told; !strings.HasPrefix(said, d.topic+"/0") || !strings.Contains(said, "crc") {
 		d.Errorf("told %s", said)
 	}
 	d.write(1, "fourth")
@@ -103,8 +104,8 @@ func (d *damaged) reads(poll func() []events.Record, told <-chan string) {
 }
 
 // A byte that a broker's disk has changed stops its partition, and no other; where it is
-// whole again, all of it is read, each record once: by a supervisor's reader, and by a
-// scheduler's.
+// whole again, all of it is read, each record once: by a supervisor's reader, a scheduler's
+// and an agent's.
 func TestDamageStopsItsPartition(t *testing.T) {
 	c := kafkatest.KafkaNodes(t, 1, nil)
 	t.Run("follower", func(t *testing.T) {
@@ -134,6 +135,28 @@ func TestDamageStopsItsPartition(t *testing.T) {
 			}
 			if len(rs) > 0 {
 				commit(t, l, len(rs), nil)
+			}
+			return rs
+		}, told)
+	})
+	t.Run("session", func(t *testing.T) {
+		d, told := openDamaged(t, c, "test.requests.agent"), make(chan string, 100)
+		s, err := kafka.OpenSession(t.Context(), kafka.SessionConfig{Config: d.cfg, Group: "test.agent.agent", Topic: d.topic,
+			Listener: kafka.SessionListener{Trouble: func(err error) { told <- err.Error() }}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			if err := s.Close(context.Background()); err != nil {
+				t.Error(err)
+			}
+		})
+		d.reads(func() []events.Record {
+			ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+			defer cancel()
+			rs, err := s.Poll(ctx)
+			if err != nil && ctx.Err() == nil {
+				t.Fatal(err)
 			}
 			return rs
 		}, told)
