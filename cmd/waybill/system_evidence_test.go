@@ -337,8 +337,9 @@ func (e *evidence) verdict(t *testing.T, said testimony) {
 }
 
 // tornFaults are what shows of a transaction whose end was torn: a part of what
-// it wrote is there, another is not. Events aren't among them.
-var tornFaults = []string{"has no request", "is of no attempt in the log", "was written twice", "there is no dead letter of it",
+// it wrote is there, another is not. Events aren't among them. An attempt of which only
+// the request is left is begun anew, with another complete-by, and has two then.
+var tornFaults = []string{"has no request", "is of no attempt in the log", "was written twice", "is to be complete by", "there is no dead letter of it",
 	"no alert tells of it", "was not forwarded"}
 
 // torn reports whether a fault is the known limit of the embedded broker: the end
