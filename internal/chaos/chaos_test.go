@@ -33,7 +33,7 @@ const (
 	endUsual, endMax = 2 * time.Minute, 6 * time.Minute
 	// rateUsual is in tasks a second. Three nodes take both cores of a small machine
 	// for all of a drain, warming up anew after each kill, and Waybill hardly a tenth:
-	// under the usual rate it is their speed that is measured. (On two cores: 33 to
+	// under the usual rate it is their speed that is measured. (On two cores: 21 to
 	// 53 s to drain with 30 tasks a second, 26 to 28 s with 15.)
 	rateUsual, rateThree = 30, 15
 )

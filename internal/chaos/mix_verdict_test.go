@@ -44,7 +44,7 @@ const (
 // three times (session timeout + longest wait of the policies). Of three nodes one
 // that was killed has a session, too, and must recover its log and load its groups.
 // Measured on two cores: 9 to 17 s on the embedded broker and on one node of Kafka,
-// 20 to 28 s on three.
+// 26 to 28 s on three.
 func (o *mixOptions) drainWithin() time.Duration {
 	wait := mixSession + longestWait
 	if o.broker == threeKafkas {
