@@ -53,8 +53,8 @@ be seen is a change of the newest event of a task at work, until the next one co
 event if all hashes were made anew.
 
 With --data-dir it checks the log in the directory of a ` + "`waybill up`" + ` that isn't running, or in a copy of
-one, down to the checksum of each batch of records: a byte that was changed on the disk is named by its
-partition, offset and file.
+one, down to the checksum of each batch of records: what was changed on the disk is named by its partition,
+offset, task and file. What a kill left open there is rolled back first, as ` + "`up`" + ` does.
 
 With --file it checks the events that ` + "`waybill export`" + ` wrote, without what only the log can
 tell. A task that has ended takes about 500 bytes of memory. Partitions are checked side by side, by

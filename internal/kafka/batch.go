@@ -200,6 +200,28 @@ func (b *batches) batch(position int64) (int64, error) {
 	return b.unpack(&h, text, position)
 }
 
+// The bytes of a record batch: its head, and where what its checksum sums up begins.
+const (
+	BatchHeadBytes = batchRecords
+	BatchSummed    = batchAttributes
+)
+
+// BatchHead is what a record batch says of itself, as far as one who looks through a log
+// needs it.
+type BatchHead struct {
+	Size        int64 // bytes of the batch, this head's among them
+	First, Last int64 // offsets
+	Magic       byte  // 2, or it isn't a batch of today's
+	Sum         uint32
+}
+
+// HeadOfBatch reads BatchHeadBytes of a batch; there must be as many. What they say may be
+// anything.
+func HeadOfBatch(in []byte) BatchHead {
+	h := headOf(in)
+	return BatchHead{batchEpoch + int64(int32(binary.BigEndian.Uint32(in[batchLength:]))), h.first, h.last, in[batchMagic], binary.BigEndian.Uint32(in[batchCRC:])}
+}
+
 // head is what is needed of a batch's.
 type head struct {
 	first, last         int64 // offsets

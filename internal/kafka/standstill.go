@@ -3,8 +3,6 @@ package kafka
 import (
 	"context"
 	"errors"
-	"io"
-	"net"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -35,7 +33,7 @@ func (s standstills) pause(client *kgo.Client, fetches kgo.Fetches, now time.Tim
 		for _, t := range fetches[i].Topics {
 			for k := range t.Partitions {
 				fp := &t.Partitions[k]
-				if !unreadable(t.Topic, fp) {
+				if !unreadable(fp) {
 					continue
 				}
 				at := topicPartition{t.Topic, fp.Partition}
@@ -92,21 +90,11 @@ func (s standstills) read(topic string, p int32) {
 	}
 }
 
-// unreadable reports whether what was fetched of a partition isn't what a broker may give:
-// its checksum, say, is another. What Kafka's protocol has a word for isn't that.
-func unreadable(topic string, fp *kgo.FetchPartition) bool {
-	err := fp.Err
-	if err == nil || topic == "" || fp.Partition < 0 {
-		return false
-	}
-	for _, other := range []error{context.Canceled, context.DeadlineExceeded, io.EOF, net.ErrClosed, kgo.ErrClientClosed} {
-		if errors.Is(err, other) {
-			return false
-		}
-	}
-	_, isKafka := errors.AsType[*kerr.Error](err)
-	_, isNet := errors.AsType[net.Error](err)
-	_, isSession := errors.AsType[*kgo.ErrGroupSession](err)
-	_, isLoss := errors.AsType[*kgo.ErrDataLoss](err)
-	return !isKafka && !isNet && !isSession && !isLoss
+// unreadable reports whether a broker has answered with what isn't a batch of records: its
+// checksum, say, is another. What Kafka's protocol has a word for isn't that, nor what the
+// client says where no broker answered, which waiting may not heal: there is no end of the
+// log then.
+func unreadable(fp *kgo.FetchPartition) bool {
+	_, isKafka := errors.AsType[*kerr.Error](fp.Err)
+	return fp.Err != nil && !isKafka && fp.HighWatermark > 0
 }

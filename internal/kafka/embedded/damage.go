@@ -3,7 +3,6 @@ package embedded
 import (
 	"bufio"
 	"cmp"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"hash/crc32"
@@ -21,18 +20,11 @@ import (
 )
 
 // How kfake keeps a log: partitions/<topic>-<partition>/<first offset>.dat holds record
-// batches one after another, as they were written (Kafka's protocol guide, "Record Batch").
+// batches one after another, as they were written.
 const (
 	partitionsDir = "partitions"
 	segmentSuffix = ".dat"
-
-	batchLength  = 8  // where the length of what follows it stands
-	batchHead    = 12 // what comes before that
-	batchMagic   = 16
-	batchCRC     = 17 // of what follows it
-	batchSummed  = 21
-	batchLeast   = 61 // bytes
-	batchMagicV2 = 2
+	batchMagic    = 2 // kfake keeps no others
 
 	// damagesTold bounds what is told of: one sector may hold many partitions.
 	damagesTold = 10
@@ -189,48 +181,42 @@ func readable(path string, base int64) (at, offset int64, err error) {
 	offset = base
 	leapAt, leapOffset := int64(-1), int64(0) // of the batch before, if it left offsets out
 	for at < info.Size() {
-		head, err := in.Peek(batchLeast)
+		raw, err := in.Peek(kafka.BatchHeadBytes)
 		if errors.Is(err, io.EOF) {
 			return at, offset, nil
 		}
 		if err != nil {
 			return 0, 0, err
 		}
-		size, first := batchSize(head), int64(binary.BigEndian.Uint64(head))
+		head := kafka.HeadOfBatch(raw)
 		switch {
-		case first < offset && leapAt >= 0:
+		case head.First < offset && leapAt >= 0:
 			return leapAt, leapOffset, nil
-		case size < batchLeast, size > info.Size()-at, first < offset, head[batchMagic] != batchMagicV2:
+		case !plausible(head, offset, info.Size()-at):
 			return at, offset, nil
-		case first == offset:
+		case head.First == offset:
 			leapAt = -1
 		default:
 			leapAt, leapOffset = at, offset
 		}
-		want, next := binary.BigEndian.Uint32(head[batchCRC:]), lastOffset(head)+1
-		if _, err := in.Discard(batchSummed); err != nil {
+		if _, err := in.Discard(kafka.BatchSummed); err != nil {
 			return 0, 0, err
 		}
 		sum.Reset()
-		if _, err := io.CopyN(sum, in, size-batchSummed); err != nil {
+		if _, err := io.CopyN(sum, in, head.Size-kafka.BatchSummed); err != nil {
 			return 0, 0, err
 		}
-		if sum.Sum32() != want {
+		if sum.Sum32() != head.Sum {
 			return at, offset, nil
 		}
-		at, offset = at+size, next
+		at, offset = at+head.Size, head.Last+1
 	}
 	return -1, offset, nil
 }
 
-// batchSize is how many bytes a batch says that it has, lastOffset the offset of its last record.
-func batchSize(head []byte) int64 {
-	return batchHead + int64(int32(binary.BigEndian.Uint32(head[batchLength:])))
-}
-
-func lastOffset(head []byte) int64 {
-	const lastDelta = 23
-	return int64(binary.BigEndian.Uint64(head)) + int64(int32(binary.BigEndian.Uint32(head[lastDelta:])))
+// plausible reports whether a head can be that of a batch from an offset on, in so many bytes.
+func plausible(head kafka.BatchHead, offset, left int64) bool {
+	return head.Magic == batchMagic && head.Size >= kafka.BatchHeadBytes && head.Size <= left && head.First >= offset
 }
 
 // nothingFollows reports whether there is no whole batch after what can't be read: then it
@@ -240,12 +226,9 @@ func nothingFollows(path string, at, offset int64) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	for rest := all[min(at+1, int64(len(all))):]; len(rest) >= batchLeast; rest = rest[1:] {
-		size := batchSize(rest)
-		if rest[batchMagic] != batchMagicV2 || size < batchLeast || size > int64(len(rest)) || int64(binary.BigEndian.Uint64(rest)) < offset {
-			continue
-		}
-		if crc32.Checksum(rest[batchSummed:size], castagnoli) == binary.BigEndian.Uint32(rest[batchCRC:]) {
+	for rest := all[min(at+1, int64(len(all))):]; len(rest) >= kafka.BatchHeadBytes; rest = rest[1:] {
+		head := kafka.HeadOfBatch(rest)
+		if plausible(head, offset, int64(len(rest))) && crc32.Checksum(rest[kafka.BatchSummed:head.Size], castagnoli) == head.Sum {
 			return false, nil
 		}
 	}
@@ -256,11 +239,11 @@ func nothingFollows(path string, at, offset int64) (bool, error) {
 // they say whose it is, and may be what was changed.
 func keysAt(path string, at int64) (keys []string, err error) {
 	all, err := os.ReadFile(path)
-	if err != nil || int64(len(all)) < at+batchLeast {
+	if err != nil || int64(len(all)) < at+kafka.BatchHeadBytes {
 		return nil, err
 	}
 	batch := all[at:]
-	if size := batchSize(batch); size >= batchLeast && size < int64(len(batch)) {
+	if size := kafka.HeadOfBatch(batch).Size; size >= kafka.BatchHeadBytes && size < int64(len(batch)) {
 		batch = batch[:size]
 	}
 	return kafka.KeysOf(batch), nil
