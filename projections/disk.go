@@ -10,12 +10,13 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// disk stands between Pebble and the file system for three things that Pebble
+// disk stands between Pebble and the file system for four things that Pebble
 // takes for granted: that a file system keeps the order of changes to a
 // directory over a crash, that the process may end when a directory can't be
-// synced (vfs/atomicfs, Marker.Move panics), and that a disk that refuses
-// something takes it soon after: Pebble repeats a flush that failed at once and
-// for ever, and its Open waits for that.
+// synced (vfs/atomicfs, Marker.Move panics), that it may when a file of values
+// is lost or has lost its end (see values.go), and that a disk that refuses something
+// takes it soon after: Pebble repeats a flush that failed at once and for ever,
+// and its Open waits for that.
 //
 // So a change that fails stops the store, and Pebble is told that it was done;
 // so it is of all that come after, and nothing more reaches the disk. Pebble

@@ -52,12 +52,28 @@ func WantedEntries(s *events.Summary) (entries []string) {
 	return entries
 }
 
-// Compact writes what is in memory to the disk and puts it in order.
+// Rewriting are the options of a store whose compactions write nearly all values anew.
+func (o Options) Rewriting() Options {
+	o.valueFiles = 1
+	return o
+}
+
+// Compact writes what is in memory to the disk and puts it in order. It ends when the store
+// stops: Pebble tries what fails again and again before.
 func (s *Store) Compact() error {
 	if err := s.Flush(); err != nil {
 		return err
 	}
-	return s.use(func(db *pebble.DB) error { return db.Compact(context.Background(), []byte{0}, []byte{0xff}, true) })
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	go func() {
+		select {
+		case <-s.failed:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	return s.use(func(db *pebble.DB) error { return db.Compact(ctx, []byte{0}, []byte{0xff}, true) })
 }
 
 // DiskUsage is about how many bytes the timelines take on disk, by what they are.

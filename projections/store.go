@@ -66,6 +66,8 @@ type Options struct {
 	FlushEvery    time.Duration // how long what was saved may wait for Run to flush it
 	Snapshots     SnapshotOptions
 	Listener      *Listener
+
+	valueFiles int // 0: valueFilesReferred; the tests have less
 }
 
 // Listener is told what a store does. Fields may be nil. They are called by
@@ -197,6 +199,11 @@ func (s *Store) open(lock *pebble.Lock) error {
 			return err
 		}
 	}
+	if !fresh {
+		if err := s.checkValues(lock); err != nil {
+			return err
+		}
+	}
 	db, err := pebble.Open(s.dir, s.pebbleOptions(lock, fresh))
 	if err != nil {
 		return s.unopened(err)
@@ -242,17 +249,28 @@ func (s *Store) pebbleOptions(lock *pebble.Lock, fresh bool) *pebble.Options {
 		EventListener: &pebble.EventListener{
 			BackgroundError: func(err error) {
 				s.background(err)
-				s.fail(fmt.Errorf("projections: %s: Pebble failed in the background: %w; see to the disk, then start again: nothing is lost, the log is replayed", s.dir, err))
+				s.fail(s.interrupted(err))
 			},
 			DataCorruption: func(info pebble.DataCorruptionInfo) {
 				s.fail(s.damaged(info.Details))
 			},
 		},
 	}
+	values := s.o.values()
+	o.Experimental.ValueSeparationPolicy = func() pebble.ValueSeparationPolicy { return values }
 	for i := range o.Levels {
 		o.Levels[i].FilterPolicy = bloom.FilterPolicy(bloomBitsPerKey)
 	}
 	return o
+}
+
+// interrupted says why Pebble couldn't flush or compact. A damaged value is told of
+// here alone, damaged keys by DataCorruption as well.
+func (s *Store) interrupted(err error) error {
+	if pebble.IsCorruptionError(err) {
+		return s.damaged(err)
+	}
+	return fmt.Errorf("projections: %s: Pebble failed in the background: %w; see to the disk, then start again: nothing is lost, the log is replayed", s.dir, err)
 }
 
 func (s *Store) damaged(err error) error {
