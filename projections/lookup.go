@@ -14,37 +14,53 @@ import (
 // last level, where most of them lie, and opens its tables anew each time (measured:
 // a fifth of a scheduler's processor time). It is one goroutine's.
 type lookup struct {
-	s    *Store
-	keys keyspace
-	kind byte
-	it   *pebble.Iterator
-	key  []byte
+	s         *Store
+	keys      keyspace
+	kind      byte
+	unflushed *unflushed       // nil: the disk may lack any key
+	disk, all *pebble.Iterator // nil: none was wanted yet
+	key       []byte
 }
 
-// openLookup enters the store until the lookup is closed.
-func (s *Store) openLookup(k keyspace, kind byte) (*lookup, error) {
+// openLookup enters the store until the lookup is closed. Nothing of the kind may be written
+// meanwhile, unless u says of all keys that the disk may lack them.
+func (s *Store) openLookup(k keyspace, kind byte, u *unflushed) (*lookup, error) {
 	if err := s.enter(); err != nil {
 		return nil, err
 	}
-	lower, upper := k.bounds(kind)
-	it, err := s.db.NewIter(&pebble.IterOptions{LowerBound: lower, UpperBound: upper, UseL6Filters: true})
-	if err != nil {
-		s.leave()
-		return nil, fmt.Errorf("projections: read partition %d in %s: %w", k.partition, s.dir, err)
-	}
-	return &lookup{s: s, keys: k, kind: kind, it: it}, nil
+	return &lookup{s: s, keys: k, kind: kind, unflushed: u}, nil
 }
 
 // reuse returns the lookup that was opened before, or opens it.
-func (s *Store) reuse(l **lookup, k keyspace, kind byte) (*lookup, error) {
+func (s *Store) reuse(l **lookup, k keyspace, kind byte, u *unflushed) (*lookup, error) {
 	if *l != nil {
 		return *l, nil
 	}
-	opened, err := s.openLookup(k, kind)
+	opened, err := s.openLookup(k, kind, u)
 	if err != nil {
 		return nil, err
 	}
 	*l = opened
+	return opened, nil
+}
+
+// iterator returns that which sees an id if it is there.
+func (l *lookup) iterator(id string) (*pebble.Iterator, error) {
+	it, onDisk := &l.all, l.unflushed != nil && !l.unflushed.has(id)
+	if onDisk {
+		it = &l.disk
+	}
+	if *it != nil {
+		return *it, nil
+	}
+	lower, upper := l.keys.bounds(l.kind)
+	opened, err := l.s.db.NewIter(&pebble.IterOptions{
+		LowerBound: lower, UpperBound: upper, UseL6Filters: true, OnlyReadGuaranteedDurable: onDisk,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("projections: read partition %d in %s: %w", l.keys.partition, l.s.dir, err)
+	}
+	*it = opened
 	return opened, nil
 }
 
@@ -60,11 +76,15 @@ func (l *lookup) task(id string) (t *events.Task, err error) {
 // get calls fn with a value, if there is one. data is Pebble's. That fn can't read it
 // is a damage.
 func (l *lookup) get(id string, fn func(data []byte) error) error {
-	l.key = l.keys.appendKey(l.key[:0], l.kind, id)
-	if !l.it.SeekPrefixGE(l.key) || !bytes.Equal(l.it.Key(), l.key) {
-		return l.failed(id, l.it.Error())
+	it, err := l.iterator(id)
+	if err != nil {
+		return err
 	}
-	data, err := l.it.ValueAndErr()
+	l.key = l.keys.appendKey(l.key[:0], l.kind, id)
+	if !it.SeekPrefixGE(l.key) || !bytes.Equal(it.Key(), l.key) {
+		return l.failed(id, it.Error())
+	}
+	data, err := it.ValueAndErr()
 	if err != nil {
 		return l.failed(id, err)
 	}
@@ -89,6 +109,10 @@ func (l *lookup) failed(id string, err error) error {
 }
 
 func (l *lookup) close() {
-	_ = l.it.Close() // an error was one of a lookup before, and told then
+	for _, it := range [...]*pebble.Iterator{l.disk, l.all} {
+		if it != nil {
+			_ = it.Close() // an error was one of a lookup before, and told then
+		}
+	}
 	l.s.leave()
 }

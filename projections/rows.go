@@ -61,7 +61,7 @@ func (t *Timelines) row(task []byte) (*row, error) {
 	var err error
 	if t.rows.looking {
 		var l *lookup
-		if l, err = t.v.s.reuse(&t.rows.look, t.v.keys, kindRow); err == nil {
+		if l, err = t.v.s.reuse(&t.rows.look, t.v.keys, kindRow, &t.v.unflushed); err == nil {
 			err = l.get(r.task, load)
 		}
 	} else {
@@ -159,6 +159,7 @@ func (t *Timelines) saveRows(b *pebble.Batch) (*indexWriter, error) {
 			return nil, err
 		}
 		data := r.sum.Encode()
+		t.v.unflushed.add(r.task)
 		key = t.v.keys.appendKey(key[:0], kindRow, r.task)
 		if err := b.Set(key, data, nil); err != nil {
 			return nil, err

@@ -415,7 +415,7 @@ func (v *Tasks) storedForm(id string, cold **lookup) (data []byte, err error) {
 		}
 		return t.Encode(), nil
 	}
-	l, err := v.s.reuse(cold, v.keys, kindOpen)
+	l, err := v.s.reuse(cold, v.keys, kindOpen, nil)
 	if err == nil {
 		err = l.get(id, func(stored []byte) error { data = bytes.Clone(stored); return nil })
 	}

@@ -113,6 +113,7 @@ func (v *Tasks) TakeSnapshot(r *events.SnapshotReader) (load func(context.Contex
 		return nil, err
 	}
 	v.next, v.until, v.state, v.loading = m.Next, m.Until, m.State, true
+	v.unflushed.any(always) // until Loaded
 	v.snap.reset(m)
 	batch := make([]stored, 0, loadTasks)
 	for _, id := range slices.Sorted(maps.Keys(tasks)) { // so equal snapshots are taken equally

@@ -122,6 +122,8 @@ type Store struct {
 	saved     map[int32]mark
 	flushed   map[int32]mark
 	unflushed int // bytes
+
+	flushesBegun, flushesEnded uint64 // they begin and end one after the other
 }
 
 // stopReason is why a store does nothing any more.
@@ -429,6 +431,8 @@ func (s *Store) Flush() error {
 	err := s.use(func(db *pebble.DB) error {
 		s.mu.Lock()
 		saved, bytes := maps.Clone(s.saved), s.unflushed
+		s.flushesBegun++
+		number := s.flushesBegun
 		s.mu.Unlock()
 		done, err := db.AsyncFlush()
 		if err != nil {
@@ -445,12 +449,20 @@ func (s *Store) Flush() error {
 		defer s.mu.Unlock()
 		maps.Copy(s.flushed, saved)
 		s.unflushed -= bytes
+		s.flushesEnded = number
 		return nil
 	})
 	if err == nil && s.o.Listener.Flushed != nil {
 		s.o.Listener.Flushed(time.Since(start))
 	}
 	return err
+}
+
+// flushes returns how many flushes have begun, and the number of the last that has ended.
+func (s *Store) flushes() (begun, ended uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.flushesBegun, s.flushesEnded
 }
 
 // Run flushes by time and by size until ctx ends, then returns nil. An error is

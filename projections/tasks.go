@@ -114,7 +114,7 @@ func (v *Tasks) Task(id string) (*events.Task, error) {
 	if !v.lookups {
 		return v.s.finishedTask(v.keys, id)
 	}
-	l, err := v.s.reuse(&v.lookup, v.keys, kindFinished)
+	l, err := v.s.reuse(&v.lookup, v.keys, kindFinished, &v.unflushed)
 	if err != nil {
 		return nil, err
 	}
@@ -152,7 +152,7 @@ func (v *Tasks) readOpen(id string) (t *events.Task, err error) {
 		err = v.get(kindOpen, id, read)
 	} else {
 		var l *lookup
-		if l, err = v.s.reuse(&v.lookupOpen, v.keys, kindOpen); err == nil {
+		if l, err = v.s.reuse(&v.lookupOpen, v.keys, kindOpen, nil); err == nil {
 			err = l.get(id, read)
 		}
 	}
@@ -399,6 +399,7 @@ func (v *Tasks) Save() error {
 			kind := byte(kindOpen)
 			if !en.task.Open() {
 				kind = kindFinished
+				v.unflushed.add(en.task.ID)
 				if en.stored {
 					key = v.keys.appendKey(key[:0], kindOpen, en.task.ID)
 					if err := b.Delete(key, nil); err != nil {
@@ -420,6 +421,10 @@ func (v *Tasks) Save() error {
 	})
 	if err != nil {
 		return err
+	}
+	if v.loaded {
+		begun, _ := v.s.flushes()
+		v.unflushed.any(begun)
 	}
 	for _, en := range v.changed {
 		en.changed, en.stored, en.encoded = false, en.open, nil

@@ -24,6 +24,8 @@ type view struct {
 	marked int64 // next as of the last Save
 	held   int64 // of Store.decoded
 	closed bool
+
+	unflushed unflushed // of the keys that lookups are about
 }
 
 // Stop says that a task was stopped: an event of it can't be folded, so what
@@ -53,7 +55,7 @@ func (s *Store) view(name string, p int32) (*view, error) {
 	if taken {
 		return nil, fmt.Errorf("projections: %s: partition %d: %w", s.dir, p, errViewOpen)
 	}
-	v := &view{s: s, keys: k, stops: map[string]*Stop{}}
+	v := &view{s: s, keys: k, stops: map[string]*Stop{}, unflushed: newUnflushed()}
 	if err := v.load(); err != nil {
 		v.release()
 		return nil, err
@@ -73,6 +75,8 @@ func (v *view) load() error {
 	// What was found in a store that this process has just opened is on disk.
 	if _, known := v.s.saved[v.keys.partition]; !known {
 		v.s.flushed[v.keys.partition] = mark{v.next, v.state}
+	} else {
+		v.unflushed.any(v.s.flushesBegun)
 	}
 	v.s.mu.Unlock()
 	return v.each(kindStopped, func(rest string, data []byte) error {
@@ -289,6 +293,7 @@ func (v *view) save(entries int, fill func(*pebble.Batch) error) error {
 	if err != nil {
 		return fmt.Errorf("projections: save partition %d at offset %d: %w", v.keys.partition, v.next, err)
 	}
+	v.unflushed.written(v.s.flushes())
 	for _, stop := range v.stops {
 		stop.changed = false
 	}
@@ -304,6 +309,7 @@ func (v *view) emptied() {
 	v.s.mu.Lock()
 	v.s.flushed[v.keys.partition] = mark{}
 	v.s.saved[v.keys.partition] = mark{}
+	v.unflushed.any(v.s.flushesBegun)
 	v.s.mu.Unlock()
 	v.next, v.marked, v.state = 0, 0, events.PartitionState{}
 	clear(v.stops)
