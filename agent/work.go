@@ -109,7 +109,7 @@ func (m *member) call(a attempt, clock clock) (_ attempt, n next, wake <-chan st
 	defer cancel()
 	returned, from := make(chan result, 1), time.Now()
 	go m.protect(ctx, a.req, returned)
-	r, ok := receive(returned, left)
+	r, ok := receive(ctx, returned, from.Add(left))
 	if !ok {
 		verdict(k.judge(call{result: result{fail: &Failure{}}, took: left, left: left})) // not returned is not answered
 		return a, next{do: doStop}, nil, returned
@@ -123,14 +123,23 @@ func (m *member) call(a attempt, clock clock) (_ attempt, n next, wake <-chan st
 	return a, n, nil, nil
 }
 
-// receive waits for a result for d; at the last instant the result comes first.
-func receive(returned <-chan result, d time.Duration) (result, bool) {
-	t := time.NewTimer(d)
-	defer t.Stop()
+// receive waits for a result until ctx, that of the call, is over: that is at until, unless
+// the process's grace ends before, and then it still waits until then. At the last instant the
+// result comes first.
+func receive(ctx context.Context, returned <-chan result, until time.Time) (result, bool) {
 	select {
 	case r := <-returned:
 		return r, true
-	case <-t.C:
+	case <-ctx.Done():
+	}
+	if errors.Is(ctx.Err(), context.Canceled) {
+		t := time.NewTimer(time.Until(until))
+		defer t.Stop()
+		select {
+		case r := <-returned:
+			return r, true
+		case <-t.C:
+		}
 	}
 	select {
 	case r := <-returned:

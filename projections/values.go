@@ -14,7 +14,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// Values from separateBytes on, which are those of open tasks, are in files of values, and
+// Values from separateBytes on, most of them of open tasks, are in files of values, and
 // a compaction of their keys moves references to them instead: so tasks that wait cost those
 // that don't less (docs/performance.md, Open tasks).
 const (

@@ -23,7 +23,8 @@ type Feed interface {
 	Assigned() map[int32]uint64
 	// Poll returns committed records of assigned partitions, each partition's
 	// in order and without a gap from what Supervisor.Start said; (nil, nil)
-	// after a bounded wait, or soon after Wake. An error is final.
+	// after a bounded wait, or soon after Wake. An error is final. What it
+	// returns is good until the next Poll.
 	Poll(ctx context.Context) ([]events.Record, error)
 	// Wake makes the Poll that waits, or else the next one, return at once. It
 	// is called from any goroutine.

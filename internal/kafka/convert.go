@@ -28,12 +28,16 @@ func headersToKgo(h []events.Header) []kgo.RecordHeader {
 // with them.
 func fromKgo(rs []*kgo.Record, dst []events.Record) []events.Record {
 	for _, r := range rs {
-		dst = append(dst, events.Record{
-			Topic: r.Topic, Partition: r.Partition, Offset: r.Offset, Time: r.Timestamp,
-			Key: r.Key, Value: r.Value, Headers: headersFromKgo(r.Headers),
-		})
+		dst = append(dst, recordOf(r))
 	}
 	return dst
+}
+
+func recordOf(r *kgo.Record) events.Record {
+	return events.Record{
+		Topic: r.Topic, Partition: r.Partition, Offset: r.Offset, Time: r.Timestamp,
+		Key: r.Key, Value: r.Value, Headers: headersFromKgo(r.Headers),
+	}
 }
 
 // toKgo is the record to produce for r. Offset and Time are the broker's to

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -89,6 +90,8 @@ type Follower struct {
 	mu     sync.Mutex
 	stands map[string]map[int32]standing // topic, partition
 	broken error
+
+	polled []events.Record // what Poll returned last
 }
 
 // standing is where a follower is in a partition.
@@ -269,13 +272,16 @@ func (f *Follower) Assigned() map[int32]uint64 { return f.balancer.Assigned() }
 // Poll returns committed records that came in, at most MaxPollRecords, of
 // partitions that are assigned; (nil, nil) after FetchMaxWait at the latest, or
 // when woken. The order within a topic and partition is the log's. The
-// positions it reached are those of Position.
+// positions it reached are those of Position. What it returns is the caller's
+// until the next Poll; keys, values and headers may be kept.
 //
 // An error is final: ctx has ended, Start failed, the log no longer holds the
 // position (*OffsetRangeError), or the group refuses the member. Close the
 // follower and open a new one.
 func (f *Follower) Poll(ctx context.Context) ([]events.Record, error) {
 	f.client.AllowRebalance()
+	clear(f.polled) // a poll that waits holds on to no batch
+	f.polled = f.polled[:0]
 	if err := f.failed(); err != nil {
 		return nil, err
 	}
@@ -291,7 +297,7 @@ func (f *Follower) Poll(ctx context.Context) ([]events.Record, error) {
 	}
 	f.tail.observe(f.cfg.Config, fetches)
 	owned := f.balancer.Assigned()
-	rs := make([]*kgo.Record, 0, fetches.NumRecords())
+	f.polled = slices.Grow(f.polled, fetches.NumRecords())
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	fetches.EachPartition(func(fp kgo.FetchTopicPartition) {
@@ -308,14 +314,14 @@ func (f *Follower) Poll(ctx context.Context) ([]events.Record, error) {
 		f.stands[fp.Topic][fp.Partition] = stand
 		for _, r := range fp.Records {
 			if !r.Attrs.IsControl() {
-				rs = append(rs, r)
+				f.polled = append(f.polled, recordOf(r))
 			}
 		}
 	})
-	if len(rs) == 0 {
+	if len(f.polled) == 0 {
 		return nil, nil
 	}
-	return fromKgo(rs, make([]events.Record, 0, len(rs))), nil
+	return f.polled, nil
 }
 
 // ranged says where the log is, if an error is that we are not in it.

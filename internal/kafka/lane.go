@@ -211,7 +211,9 @@ type Lane struct {
 	broken error
 
 	inCommit sync.Mutex // held by Commit and Abort
-	closed   atomic.Bool
+	// room is for the output of a transaction; nil where the client may have some of it.
+	room   []kgo.Record
+	closed atomic.Bool
 
 	lastPollNanos   atomic.Int64
 	lastCommitNanos atomic.Int64

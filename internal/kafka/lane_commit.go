@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -113,6 +114,7 @@ func (l *Lane) Commit(ctx context.Context, out []events.Record) (committed bool,
 	for i := range out {
 		out[i].Partition, out[i].Offset = written[i].Partition, written[i].Offset
 	}
+	clear(l.room[:len(out)])
 	now := time.Now()
 	l.lastCommitNanos.Store(now.UnixNano())
 	l.waitingNanos.Store(0)
@@ -245,7 +247,8 @@ func (l *Lane) produce(ctx context.Context, out []events.Record) (records []*kgo
 		left: len(out), failed: -1, done: make(chan struct{}),
 	}
 	client := l.session.Client()
-	room := make([]kgo.Record, len(out))
+	room := slices.Grow(l.room[:0], len(out))[:len(out)]
+	l.room = nil
 	for i := range out {
 		toKgoAt(&room[i], &out[i])
 		o.records[i] = &room[i]
@@ -262,6 +265,7 @@ func (l *Lane) produce(ctx context.Context, out []events.Record) (records []*kgo
 	index, err := o.outcome(overdue)
 	switch {
 	case err == nil:
+		l.room = room // the client has done with it
 		return o.records, nil, nil
 	case fatalToProducer(err):
 		return nil, nil, err
