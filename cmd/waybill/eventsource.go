@@ -72,7 +72,7 @@ func (t *historyTool) openHistory(cmd *cobra.Command) (eventSource, error) {
 		if f.stdin, err = replay.NewReader(cmd.InOrStdin()); err != nil {
 			return nil, exit(exitUsage, "--file -: %w", err)
 		}
-		f.first = f.stdin.Head()
+		f.first, f.stdin.Changed = f.stdin.Head(), f.changed
 		return f, nil
 	}
 	return f, f.each(nil) // learns the head
@@ -121,6 +121,15 @@ type fileHistory struct {
 	stdin *replay.Reader // nil: read the file at path, each time from its start
 	note  io.Writer
 	first replay.Head
+	noted bool // that a line isn't as it was exported
+}
+
+// changed says once of a file that it isn't as it was exported: it is shown as it is.
+func (h *fileHistory) changed(e *replay.ChangedError) {
+	if !h.noted {
+		h.noted = true
+		_, _ = fmt.Fprintf(h.note, "note: %s: %s; `waybill verify --file` names all such\n", h.path, printable(e.Error())) // a note that can't be written is no reason to stop
+	}
 }
 
 func (h *fileHistory) read(ctx context.Context, _ string, fn func(*events.Record) error) error {
@@ -145,6 +154,7 @@ func (h *fileHistory) each(fn func(*events.Record) error) error {
 	defer func() { _ = f.Close() }() // it was only read
 	r, err := replay.NewReader(f)
 	if err == nil && fn != nil {
+		r.Changed = h.changed
 		err = r.Each(fn)
 	}
 	if err != nil {

@@ -26,7 +26,8 @@ func newExport() *cobra.Command {
 		Short: "Write the events of tasks to a file, for replay without a broker",
 		Long: `Write events as lines of JSON: all, those of some tasks, or those of tasks submitted between
 --since and --until, with all that happened to them. The claims of partitions are among them.
-Every byte of a record is kept, so that its chain of hashes can be checked.
+Every byte of a record is kept, so that its chain of hashes can be checked, and each line has a
+checksum.
 
   waybill export order-1 --out order-1.jsonl
   waybill replay order-1 --file order-1.jsonl`,

@@ -57,9 +57,9 @@ one, down to the checksum of each batch of records: what was changed on the disk
 offset, task and file. What a kill left open there is rolled back first, as ` + "`up`" + ` does.
 
 With --file it checks the events that ` + "`waybill export`" + ` wrote, without what only the log can
-tell. A task that has ended takes about 500 bytes of memory. Partitions are checked side by side, by
-all processors (GOMAXPROCS). A log that is too large for memory is checked a few partitions at a time
-(--partition), or by --since and --until.
+tell, and each line by its checksum. A task that has ended takes about 500 bytes of memory.
+Partitions are checked side by side, by all processors (GOMAXPROCS). A log that is too large for
+memory is checked a few partitions at a time (--partition), or by --since and --until.
 
 Exit code 0 if no promise is broken. 1 if one is: then the faults are shown, and the timeline of the
 first broken task.`,

@@ -24,6 +24,9 @@ func (o *verifyOptions) verifyFile(cmd *cobra.Command, options verify.Options) (
 		return nil, err
 	}
 	defer h.close()
+	if f, ok := h.(*fileHistory); ok {
+		f.noted = true // as a fault
+	}
 	options.Namespace = h.head().Namespace
 	checkers, last, err := feedApart(cmd, o.file, options)
 	if err != nil {
@@ -60,10 +63,13 @@ func feedApart(cmd *cobra.Command, path string, options verify.Options) (checker
 	checkers, last = map[int32]*verify.Checker{}, map[int32]*int64{}
 	r, err := replay.NewReader(in)
 	if err == nil {
-		err = r.EachApart(cmd.Context(), func(p int32) func(*events.Record) {
+		err = r.EachApart(cmd.Context(), func(p int32) replay.Take {
 			c, next := verify.New(options), new(int64)
 			checkers[p], last[p] = c, next
-			return func(r *events.Record) {
+			return func(r *events.Record, changed *replay.ChangedError) {
+				if changed != nil { // before what follows from it
+					c.Damaged(r.Topic, r.Partition, r.Offset, []string{string(r.Key)}, changed.What())
+				}
 				c.Event(r)
 				*next = r.Offset + 1
 			}

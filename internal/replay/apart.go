@@ -23,16 +23,25 @@ const (
 type block struct {
 	lines   [][]byte
 	numbers []int // of the lines in the file
-	records []events.Record
+	records []parsed
 	err     error // of the line after the last record
-	parsed  chan struct{}
+	done    chan struct{}
 }
+
+// parsed is a line as a record; changed: it isn't as it was exported.
+type parsed struct {
+	r       events.Record
+	changed *ChangedError
+}
+
+// Take takes a record; changed, if not nil, says that it isn't as it was exported.
+type Take func(r *events.Record, changed *ChangedError)
 
 // EachApart is Each by all processors: lines are parsed side by side, and each
 // partition's records are given, in order, to what of made for it, in a goroutine of
 // its own. of itself is called by one goroutine at a time, before the partition's first
 // record.
-func (f *Reader) EachApart(ctx context.Context, of func(partition int32) func(*events.Record)) error {
+func (f *Reader) EachApart(ctx context.Context, of func(partition int32) Take) error {
 	g, ctx := errgroup.WithContext(ctx)
 	workers := runtime.GOMAXPROCS(0)
 	parse, ordered := make(chan *block), make(chan *block, 2*workers)
@@ -72,7 +81,7 @@ func (f *Reader) EachApart(ctx context.Context, of func(partition int32) func(*e
 
 // block takes the next lines; io.EOF after the last.
 func (f *Reader) block() (*block, error) {
-	b := &block{parsed: make(chan struct{})}
+	b := &block{done: make(chan struct{})}
 	for len(b.lines) < blockLines {
 		line, err := f.next()
 		if err != nil {
@@ -85,21 +94,24 @@ func (f *Reader) block() (*block, error) {
 }
 
 func (b *block) parse(h *Head) {
-	defer close(b.parsed)
-	b.records = make([]events.Record, 0, len(b.lines))
-	for _, line := range b.lines {
-		r, err := h.parse(line)
+	defer close(b.done)
+	b.records = make([]parsed, 0, len(b.lines))
+	for i, line := range b.lines {
+		r, intact, err := h.parse(line)
 		if err != nil {
 			b.err = err
 			return
 		}
-		b.records = append(b.records, r)
+		b.records = append(b.records, parsed{r: r})
+		if !intact {
+			b.records[i].changed = changedAt(b.numbers[i], &r)
+		}
 	}
 }
 
 // deal gives each partition's goroutine its records, in the order of the file.
-func (f *Reader) deal(ctx context.Context, g *errgroup.Group, ordered <-chan *block, of func(int32) func(*events.Record)) error {
-	parts := map[int32]chan []events.Record{}
+func (f *Reader) deal(ctx context.Context, g *errgroup.Group, ordered <-chan *block, of func(int32) Take) error {
+	parts := map[int32]chan []parsed{}
 	defer func() {
 		for _, to := range parts {
 			close(to)
@@ -107,17 +119,17 @@ func (f *Reader) deal(ctx context.Context, g *errgroup.Group, ordered <-chan *bl
 	}()
 	for b := range ordered {
 		select {
-		case <-b.parsed:
+		case <-b.done:
 		case <-ctx.Done():
 			return ctx.Err()
 		}
-		dealt := map[int32][]events.Record{}
+		dealt := map[int32][]parsed{}
 		for i := range b.records {
-			r := &b.records[i]
-			if err := f.inOrder(r); err != nil {
+			p := &b.records[i]
+			if err := f.inOrder(&p.r); err != nil {
 				return fmt.Errorf("line %d: %w", b.numbers[i], err)
 			}
-			dealt[r.Partition] = append(dealt[r.Partition], *r)
+			dealt[p.r.Partition] = append(dealt[p.r.Partition], *p)
 		}
 		if b.err != nil {
 			return fmt.Errorf("line %d: %w", b.numbers[len(b.records)], b.err)
@@ -125,7 +137,7 @@ func (f *Reader) deal(ctx context.Context, g *errgroup.Group, ordered <-chan *bl
 		for p, rs := range dealt {
 			to := parts[p]
 			if to == nil {
-				to = make(chan []events.Record, blocksWaiting)
+				to = make(chan []parsed, blocksWaiting)
 				parts[p] = to
 				fn := of(p)
 				g.Go(func() error {
@@ -144,10 +156,10 @@ func (f *Reader) deal(ctx context.Context, g *errgroup.Group, ordered <-chan *bl
 }
 
 // take gives fn what comes of a partition.
-func take(from <-chan []events.Record, fn func(*events.Record)) {
+func take(from <-chan []parsed, fn Take) {
 	for rs := range from {
 		for i := range rs {
-			fn(&rs[i])
+			fn(&rs[i].r, rs[i].changed)
 		}
 	}
 }

@@ -40,6 +40,7 @@ type line struct {
 	Headers   [][2]string `json:"headers"`
 	Value     *string     `json:"value"`
 	Base64    bool        `json:"base64,omitempty"` // key, value and the headers' values
+	Sum       string      `json:"crc32c,omitempty"` // of the record: see sumOf
 }
 
 // Writer writes an exported file. One goroutine uses it.
@@ -64,6 +65,7 @@ func (w *Writer) Write(r *events.Record) error {
 	for _, h := range r.Headers {
 		l.Headers = append(l.Headers, [2]string{h.Key, *l.text(append([]byte{}, h.Value...))})
 	}
+	l.Sum = sumText(r)
 	return w.out.Encode(l)
 }
 
@@ -90,6 +92,10 @@ func (l *line) bytes(s *string) ([]byte, error) {
 
 // Reader reads what a Writer wrote. One goroutine uses it.
 type Reader struct {
+	// Changed, if set, is told by Each of a record that isn't as it was exported, before it is
+	// given; if not, Each ends with that error.
+	Changed func(*ChangedError)
+
 	head  Head
 	lines *bufio.Scanner
 	line  int
@@ -111,7 +117,14 @@ func (f *Reader) Head() Head { return f.head }
 // An error names the line.
 func (f *Reader) Each(fn func(*events.Record) error) error {
 	for {
-		r, err := f.record()
+		r, intact, err := f.record()
+		if err == nil && !intact {
+			changed := changedAt(f.line, r)
+			if f.Changed == nil {
+				return changed
+			}
+			f.Changed(changed)
+		}
 		if err == nil {
 			err = fn(r)
 		}
@@ -160,19 +173,20 @@ func (f *Reader) readHead() error {
 	return nil
 }
 
-func (f *Reader) record() (*events.Record, error) {
+// record is the next, and whether it is as it was exported.
+func (f *Reader) record() (*events.Record, bool, error) {
 	b, err := f.next()
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
-	r, err := f.head.parse(b)
+	r, intact, err := f.head.parse(b)
 	if err == nil {
 		err = f.inOrder(&r)
 	}
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
-	return &r, nil
+	return &r, intact, nil
 }
 
 // inOrder refuses a record that doesn't come after those of its partition.
@@ -184,20 +198,29 @@ func (f *Reader) inOrder(r *events.Record) error {
 	return nil
 }
 
-// parse reads a line that is a record.
-func (h *Head) parse(b []byte) (r events.Record, err error) {
-	if r, ok := h.parseWritten(b); ok {
-		return r, nil
+// parse reads a line that is a record, and says whether it is as it was exported.
+func (h *Head) parse(b []byte) (r events.Record, intact bool, err error) {
+	r, sum, ok := h.parseWritten(b)
+	if !ok {
+		if r, sum, err = h.parseJSON(b); err != nil {
+			return r, false, err
+		}
 	}
-	return h.parseJSON(b)
+	intact, err = sums(sum, &r)
+	return r, intact, err
 }
 
-// parseJSON is parse for any line.
-func (h *Head) parseJSON(b []byte) (r events.Record, err error) {
+// parseJSON reads any line that is a record, and its sum; empty: it has none.
+func (h *Head) parseJSON(b []byte) (r events.Record, sum string, err error) {
 	var l line
 	if err := json.Unmarshal(b, &l); err != nil {
-		return r, err
+		return r, "", err
 	}
+	r, err = h.record(&l)
+	return r, l.Sum, err
+}
+
+func (h *Head) record(l *line) (r events.Record, err error) {
 	r = events.Record{Topic: h.Namespace.Events(), Partition: l.Partition, Headers: make([]events.Header, 0, len(l.Headers))}
 	if l.Partition < 0 || l.Partition >= h.Partitions {
 		return r, fmt.Errorf("partition %d of %d", l.Partition, h.Partitions)

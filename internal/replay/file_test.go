@@ -7,9 +7,11 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -40,11 +42,13 @@ func read(data []byte) (replay.Head, []events.Record, error) {
 		return replay.Head{}, nil, err
 	}
 	var list []events.Record
+	var changed []*replay.ChangedError
+	r.Changed = func(e *replay.ChangedError) { changed = append(changed, e) }
 	err = r.Each(func(r *events.Record) error {
 		list = append(list, *r)
 		return nil
 	})
-	if apart := readApart(data); err == nil && !sameByPartition(apart.records, list) || fmt.Sprint(err) != fmt.Sprint(apart.err) {
+	if apart := readApart(data); err == nil && (!sameByPartition(apart.records, list) || len(changed) != len(apart.changed)) || fmt.Sprint(err) != fmt.Sprint(apart.err) {
 		return r.Head(), list, errors.Join(fmt.Errorf("apart: %d records; one after another: %d", len(apart.records), len(list)), apart.err, err)
 	}
 	return r.Head(), list, err
@@ -53,6 +57,7 @@ func read(data []byte) (replay.Head, []events.Record, error) {
 // apart is what EachApart gave, partition by partition.
 type apart struct {
 	records []events.Record
+	changed []*replay.ChangedError
 	err     error
 }
 
@@ -61,11 +66,18 @@ func readApart(data []byte) (a apart) {
 	if err != nil {
 		return apart{err: err}
 	}
+	var mu sync.Mutex
 	var parts []*[]events.Record
-	a.err = r.EachApart(context.Background(), func(int32) func(*events.Record) {
+	a.err = r.EachApart(context.Background(), func(int32) replay.Take {
 		rs := new([]events.Record)
 		parts = append(parts, rs)
-		return func(r *events.Record) { *rs = append(*rs, *r) }
+		return func(r *events.Record, changed *replay.ChangedError) {
+			if *rs = append(*rs, *r); changed != nil {
+				mu.Lock()
+				defer mu.Unlock()
+				a.changed = append(a.changed, changed)
+			}
+		}
 	})
 	for _, rs := range parts {
 		a.records = append(a.records, *rs...)
@@ -143,6 +155,63 @@ func TestFileKeepsEveryByte(t *testing.T) {
 	}
 }
 
+// A line is named if any of what it says is another than was exported, however it is laid out
+// and however it is read; without its sum it is taken as it is.
+func TestChangedLines(t *testing.T) {
+	var b bytes.Buffer
+	w, err := replay.NewWriter(&b, replay.Head{Namespace: "w.", Partitions: 7})
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := time.UnixMilli(1_780_000_000_123).UTC()
+	for i := range 2 {
+		r := events.Record{Partition: 3, Offset: int64(4711 + i), Time: at, Key: []byte("order-1"), Value: []byte(`{"step":"charge"}`),
+			Headers: []events.Header{{Key: "ce_type", Value: []byte("waybill.step.started.v1")}}}
+		if err := w.Write(&r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	sum := regexp.MustCompile(`,"crc32c":"[0-9a-f]{8}"`)
+	for _, c := range []struct {
+		old, new string
+		changed  bool
+	}{
+		{`"4712"`, `"4713"`, true},
+		{`"partition":3`, `"partition":4`, true},
+		{`.123Z`, `.124Z`, true},
+		{`"key":"order-1"`, `"key":"order-2"`, true},
+		{`"key":"order-1"`, `"key":null`, true},
+		{`ce_type`, `ce_typf`, true},
+		{`started.v1`, `started.v2`, true},
+		{`["ce_type","waybill.step.started.v1"]`, ``, true},
+		{`charge`, `chargf`, true},
+		{`"value":`, ` "value" : `, false},
+		{`charge`, `\u0063harge`, false},
+	} {
+		data := b.String()
+		last := strings.LastIndex(strings.TrimSuffix(data, "\n"), "\n")
+		edited := data[:last] + strings.Replace(data[last:], c.old, c.new, 1)
+		if edited == data {
+			t.Fatalf("%s isn't in %s", c.old, data)
+		}
+		got := readApart([]byte(edited))
+		if got.err != nil || (len(got.changed) == 1) != c.changed || c.changed && got.changed[0].Line != 3 {
+			t.Errorf("%s for %s: %v, %v", c.new, c.old, got.changed, got.err)
+		}
+		r, err := replay.NewReader(strings.NewReader(edited))
+		if err == nil {
+			err = r.Each(func(*events.Record) error { return nil })
+		}
+		var changed *replay.ChangedError
+		if errors.As(err, &changed) != c.changed || !c.changed && err != nil {
+			t.Errorf("%s for %s, one after another: %v", c.new, c.old, err)
+		}
+		if got := readApart([]byte(sum.ReplaceAllString(edited, ""))); got.err != nil || got.changed != nil {
+			t.Errorf("%s for %s, without sums: %v, %v", c.new, c.old, got.changed, got.err)
+		}
+	}
+}
+
 // What isn't an export is refused, with the line and what is wrong with it.
 func TestBadFiles(t *testing.T) {
 	const first = `{"waybill_export":1,"namespace":"waybill.","partitions":4}` + "\n"
@@ -164,7 +233,8 @@ func TestBadFiles(t *testing.T) {
 		first + record("1", "7") + record("1", "7"):                  "line 3: partition 1: offset 7 after 7",
 		first + record("1", "7") + record("1", "6"):                  "offset 6 after 7",
 		first + strings.Replace(record("1", "1"), "2026", "abcd", 1): "timestamp",
-		first + strings.Replace(record("1", "1"), `"value":"{}"`, `"value":"{}","base64":true`, 1): "key",
+		first + strings.Replace(record("1", "1"), `"value":"{}"`, `"value":"{}","base64":true`, 1):  "key",
+		first + strings.Replace(record("1", "1"), `"value":"{}"`, `"value":"{}","crc32c":"xyz"`, 1): "line 2: crc32c",
 		first + strings.Repeat("x", 9<<20): "line 2",
 	} {
 		if _, _, err := read([]byte(text)); err == nil || !strings.Contains(err.Error(), want) {

@@ -18,8 +18,8 @@ type written struct {
 	ok   bool
 }
 
-// parseWritten is parse for such a line.
-func (h *Head) parseWritten(b []byte) (r events.Record, ok bool) {
+// parseWritten reads such a line, and its sum; empty: it has none.
+func (h *Head) parseWritten(b []byte) (r events.Record, sum string, ok bool) {
 	w := written{b, make([]byte, 0, len(b)), utf8.Valid(b)}
 	w.skip(`{"partition":`)
 	partition, err := strconv.ParseInt(string(w.digits()), 10, 32)
@@ -34,8 +34,12 @@ func (h *Head) parseWritten(b []byte) (r events.Record, ok bool) {
 	r.Headers = w.headers()
 	w.skip(`,"value":`)
 	r.Value = w.text()
+	if bytes.HasPrefix(w.rest, []byte(`,"crc32c":`)) {
+		w.skip(`,"crc32c":`)
+		sum = string(w.text())
+	}
 	w.skip(`}`)
-	return r, w.ok && len(w.rest) == 0 && err == nil && err2 == nil && err3 == nil && r.Partition < h.Partitions
+	return r, sum, w.ok && len(w.rest) == 0 && err == nil && err2 == nil && err3 == nil && r.Partition < h.Partitions
 }
 
 // skip wants a text.

@@ -40,9 +40,9 @@ func lines(t testing.TB) map[string]bool {
 // The short way reads what is written, and leaves what is written otherwise.
 func TestParseWritten(t *testing.T) {
 	for text, want := range lines(t) {
-		short, ok := lineHead.parseWritten([]byte(text))
-		long, err := lineHead.parseJSON([]byte(text))
-		if ok != want || ok && (err != nil || !reflect.DeepEqual(short, long)) {
+		short, sum, ok := lineHead.parseWritten([]byte(text))
+		long, longSum, err := lineHead.parseJSON([]byte(text))
+		if ok != want || ok && (err != nil || sum != longSum || !reflect.DeepEqual(short, long)) {
 			t.Errorf("%s\nis read: %v as\n%+v, want %v and, by the standard library,\n%+v (%v)", text, ok, short, want, long, err)
 		}
 	}
@@ -54,11 +54,11 @@ func FuzzParseWritten(f *testing.F) {
 		f.Add([]byte(text))
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
-		short, ok := lineHead.parseWritten(b)
+		short, sum, ok := lineHead.parseWritten(b)
 		if !ok {
 			return
 		}
-		if long, err := lineHead.parseJSON(b); err != nil || !reflect.DeepEqual(short, long) {
+		if long, longSum, err := lineHead.parseJSON(b); err != nil || sum != longSum || !reflect.DeepEqual(short, long) {
 			t.Fatalf("%q is read as\n%+v, by the standard library as\n%+v (%v)", b, short, long, err)
 		}
 	})
