@@ -239,21 +239,27 @@ func TestDamagedSnapshotIsRefused(t *testing.T) {
 	}
 }
 
+// ownersTopic is what an owner of a partition from its first event on writes of snapshots.
+func ownersTopic(t testing.TB, rs []events.Record) (c topic) {
+	t.Helper()
+	s := openTiny(t, vfs.NewMem(), 2000)
+	defer closeStore(t, s)
+	v := tasksOf(t, s)
+	v.SnapshotBase(nil, true)
+	c.owner(t, rand.New(rand.NewPCG(1, 1)), v, rs)
+	return c
+}
+
 // TestLoadingCutShort: a crash while finished tasks are on their way to the store
 // leaves nothing of the partition, so that no id is taken for new.
 func TestLoadingCutShort(t *testing.T) {
 	rs := newHistory(4).records(900)
-	first := openTiny(t, vfs.NewMem(), 2000)
-	defer closeStore(t, first)
-	v := tasksOf(t, first)
-	v.SnapshotBase(nil, true)
-	var c topic
-	c.owner(t, rand.New(rand.NewPCG(1, 1)), v, rs)
+	c := ownersTopic(t, rs)
 
 	fs := vfs.NewCrashableMem()
 	s := openTiny(t, fs, 2000)
 	defer closeStore(t, s)
-	v = tasksOf(t, s)
+	v := tasksOf(t, s)
 	load, err := v.TakeSnapshot(c.reader())
 	if err != nil {
 		t.Fatal(err)

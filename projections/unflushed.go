@@ -48,14 +48,9 @@ func (u *unflushed) has(id string) bool {
 func (u *unflushed) any(begun uint64) { u.all, u.allAt = true, begun }
 
 // written is told, after a write, how many flushes had begun then, and the number of the last
-// that has ended.
+// that has ended: what that one and those before it put on disk is forgotten.
 func (u *unflushed) written(begun, ended uint64) {
 	u.nowAt = begun
-	u.settle(ended)
-}
-
-// settle forgets what the flush of that number, and those before it, put on disk.
-func (u *unflushed) settle(ended uint64) {
 	if u.all && ended > u.allAt {
 		u.all = false
 	}

@@ -88,16 +88,11 @@ func TestLookupsSeeWhatIsWritten(t *testing.T) {
 func TestLookupsSeeASnapshot(t *testing.T) {
 	h := newHistory(4)
 	rs := h.records(900)
-	first := openTiny(t, vfs.NewMem(), 2000)
-	defer closeStore(t, first)
-	v := tasksOf(t, first)
-	v.SnapshotBase(nil, true)
-	var c topic
-	c.owner(t, rand.New(rand.NewPCG(1, 1)), v, rs)
+	c := ownersTopic(t, rs)
 
 	s := openTiny(t, vfs.NewMem(), 2000)
 	defer closeStore(t, s)
-	v = tasksOf(t, s)
+	v := tasksOf(t, s)
 	load, err := v.TakeSnapshot(c.reader())
 	if err != nil {
 		t.Fatal(err)

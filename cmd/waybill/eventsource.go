@@ -128,7 +128,7 @@ type fileHistory struct {
 func (h *fileHistory) changed(e *replay.ChangedError) {
 	if !h.noted {
 		h.noted = true
-		_, _ = fmt.Fprintf(h.note, "note: %s: %s; `waybill verify --file` names all such\n", h.path, printable(e.Error())) // a note that can't be written is no reason to stop
+		_, _ = fmt.Fprintf(h.note, "waybill: %s: %s; `waybill verify --file` names all such\n", h.path, printable(e.Error())) // a note that can't be written is no reason to stop
 	}
 }
 
