@@ -96,6 +96,8 @@ type offsetWindow struct {
 	// minute the last one is a better guess than none.
 	known time.Duration
 	seen  bool
+	// knownIn is the interval, as a bucket's number, for which known is the least.
+	knownIn int64
 }
 
 type offsetBucket struct {
@@ -123,7 +125,7 @@ func (w *offsetWindow) observe(appendTime, local time.Time) {
 	default: // observed late, by another goroutine; its bucket has gone
 	}
 	w.seen = true
-	w.known = w.least(number)
+	w.known, w.knownIn = w.least(number), number
 }
 
 // least of the window that ends with a bucket, of which the last full minute
@@ -142,7 +144,9 @@ func (w *offsetWindow) offset(local time.Time) time.Duration {
 	if !w.seen {
 		return 0
 	}
-	w.known = w.least(int64(w.elapsed(local)/clockBucket) + 1)
+	if number := int64(w.elapsed(local)/clockBucket) + 1; number != w.knownIn {
+		w.known, w.knownIn = w.least(number), number
+	}
 	return w.known
 }
 

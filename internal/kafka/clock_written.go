@@ -60,7 +60,7 @@ func (l *Lane) timeTold(ctx context.Context, records []*kgo.Record, sent time.Ti
 	if clock.Fresh() {
 		return (clock.Offset() - l.decidedBy).Abs() <= clockStep, nil
 	}
-	appended, err := l.cfg.latest(ctx, l.session.Client(), records[0])
+	appended, err := l.cfg.latest(ctx, l.session.Client(), records[0].Topic, records[0].Partition)
 	if err != nil {
 		return false, err
 	}
@@ -85,16 +85,17 @@ func (w *writtenClock) wrote(c Config, cl *kgo.Client, r *kgo.Record, sent time.
 	if c.Clock == nil || !c.Namespace.Owns(r.Topic) || c.Clock.Fresh() || !w.asking.CompareAndSwap(false, true) {
 		return
 	}
-	go func() { // until the client is closed, at most clockAskWithin
+	topic, partition := r.Topic, r.Partition
+	go func() { // until the client is closed, at most clockAskWithin; r may be another record by then
 		defer w.asking.Store(false)
-		_ = c.askTime(context.Background(), cl, r, sent)
+		_ = c.askTime(context.Background(), cl, topic, partition, sent)
 	}()
 }
 
-// askTime asks the broker when it appended a record that was sent at an instant
-// of the process's clock.
-func (c Config) askTime(ctx context.Context, cl *kgo.Client, r *kgo.Record, sent time.Time) error {
-	appended, err := c.latest(ctx, cl, r)
+// askTime asks the broker when it appended a record to a partition that was sent at an
+// instant of the process's clock.
+func (c Config) askTime(ctx context.Context, cl *kgo.Client, topic string, partition int32, sent time.Time) error {
+	appended, err := c.latest(ctx, cl, topic, partition)
 	if err != nil {
 		return err
 	}
@@ -105,17 +106,17 @@ func (c Config) askTime(ctx context.Context, cl *kgo.Client, r *kgo.Record, sent
 	return nil
 }
 
-// latest is the latest instant at which anything was appended to the partition of
-// a record that was acknowledged: no earlier than that one. A broker names none
+// latest is the latest instant at which anything was appended to the partition to
+// which a record was, and acknowledged: no earlier than that one. A broker names none
 // while the record of that instant isn't replicated yet, because another writer
 // appended it after ours: then it is asked again, within clockAskWithin.
-func (c Config) latest(ctx context.Context, cl *kgo.Client, r *kgo.Record) (time.Time, error) {
+func (c Config) latest(ctx context.Context, cl *kgo.Client, topic string, partition int32) (time.Time, error) {
 	ctx, cancel := context.WithTimeout(ctx, clockAskWithin)
 	defer cancel()
 	for {
-		at, err := listLatest(ctx, cl, r.Topic, r.Partition)
+		at, err := listLatest(ctx, cl, topic, partition)
 		if err != nil {
-			return time.Time{}, fmt.Errorf("ask when %s partition %d was last appended to: %w", r.Topic, r.Partition, err)
+			return time.Time{}, fmt.Errorf("ask when %s partition %d was last appended to: %w", topic, partition, err)
 		}
 		if at >= 0 {
 			return time.UnixMilli(at), nil
@@ -125,7 +126,7 @@ func (c Config) latest(ctx context.Context, cl *kgo.Client, r *kgo.Record) (time
 		case <-ctx.Done():
 			return time.Time{}, fmt.Errorf("ask when %s partition %d was last appended to: "+
 				"for %v the broker named no record, as if its last one was never replicated: %w",
-				r.Topic, r.Partition, clockAskWithin, ctx.Err())
+				topic, partition, clockAskWithin, ctx.Err())
 		}
 	}
 }

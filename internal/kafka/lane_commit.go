@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"time"
+	"unsafe"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -186,7 +187,8 @@ func (l *Lane) fail(doing string, err error) error {
 
 // output is the records of one transaction on their way.
 type output struct {
-	records []*kgo.Record
+	room    []kgo.Record
+	records []*kgo.Record // those in room
 	done    chan struct{} // closed when all are acknowledged, or one failed
 
 	mu     sync.Mutex
@@ -197,23 +199,28 @@ type output struct {
 	closed bool
 }
 
-// promise is what the client calls for record i.
-func (o *output) promise(i int) func(*kgo.Record, error) {
-	return func(_ *kgo.Record, err error) {
-		o.mu.Lock()
-		defer o.mu.Unlock()
-		o.left--
-		switch {
-		case err == nil:
-			o.acked[i] = true
-		case o.failed < 0:
-			o.failed, o.err = i, err
-		}
-		if (o.left == 0 || o.failed >= 0) && !o.closed {
-			o.closed = true
-			close(o.done)
-		}
+// settle is the client's promise for each record. One for all: a function for each would
+// be the most of what a lane leaves to the collector.
+func (o *output) settle(r *kgo.Record, err error) {
+	i := o.index(r)
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.left--
+	switch {
+	case err == nil:
+		o.acked[i] = true
+	case o.failed < 0:
+		o.failed, o.err = i, err
 	}
+	if (o.left == 0 || o.failed >= 0) && !o.closed {
+		o.closed = true
+		close(o.done)
+	}
+}
+
+// index of a record in the room.
+func (o *output) index(r *kgo.Record) int {
+	return int((uintptr(unsafe.Pointer(r)) - uintptr(unsafe.Pointer(unsafe.SliceData(o.room)))) / unsafe.Sizeof(*r))
 }
 
 // outcome is the first failure; overdue is the error of what is not
@@ -243,16 +250,15 @@ func (l *Lane) produce(ctx context.Context, out []events.Record) (records []*kgo
 	bounded, cancel := context.WithTimeout(ctx, l.flushMax())
 	defer cancel()
 	o := &output{
-		records: make([]*kgo.Record, len(out)), acked: make([]bool, len(out)),
+		room: slices.Grow(l.room[:0], len(out))[:len(out)], records: make([]*kgo.Record, len(out)), acked: make([]bool, len(out)),
 		left: len(out), failed: -1, done: make(chan struct{}),
 	}
-	client := l.session.Client()
-	room := slices.Grow(l.room[:0], len(out))[:len(out)]
 	l.room = nil
+	client, settle := l.session.Client(), o.settle
 	for i := range out {
-		toKgoAt(&room[i], &out[i])
-		o.records[i] = &room[i]
-		client.Produce(bounded, o.records[i], o.promise(i))
+		o.records[i] = &o.room[i]
+		toKgoAt(o.records[i], &out[i])
+		client.Produce(bounded, o.records[i], settle)
 	}
 	select {
 	case <-o.done:
@@ -265,7 +271,7 @@ func (l *Lane) produce(ctx context.Context, out []events.Record) (records []*kgo
 	index, err := o.outcome(overdue)
 	switch {
 	case err == nil:
-		l.room = room // the client has done with it
+		l.room = o.room // the client has done with it
 		return o.records, nil, nil
 	case fatalToProducer(err):
 		return nil, nil, err

@@ -28,7 +28,7 @@ const repliesPerFlight = 1024
 type replies struct {
 	cl *kgo.Client
 	// sending gives the instant of the process's clock at which a flight begins;
-	// wrote is told of a record of it that is acknowledged.
+	// wrote is told of the first record of it that is acknowledged.
 	sending func() time.Time
 	wrote   func(r *kgo.Record, sent time.Time)
 
@@ -41,19 +41,42 @@ type replies struct {
 // reply is one that Send waits for.
 type reply struct {
 	ctx    context.Context
-	record *kgo.Record
+	record kgo.Record
 	result chan error // of one place
+	flight *flight    // that it is in
+	land   func(*kgo.Record, error)
+}
+
+// replyPool has those whose result was taken: nobody else knows of them any more.
+var replyPool = sync.Pool{New: func() any {
+	p := &reply{result: make(chan error, 1)}
+	p.land = func(r *kgo.Record, err error) { p.flight.land(p, r, err) }
+	return p
+}}
+
+func newReply(ctx context.Context, rec *events.Record) *reply {
+	p := replyPool.Get().(*reply)
+	p.ctx = ctx
+	toKgoAt(&p.record, rec)
+	return p
+}
+
+// release gives it back; what it refers to goes.
+func (p *reply) release() {
+	p.ctx, p.record, p.flight = nil, kgo.Record{}, nil
+	replyPool.Put(p)
 }
 
 // send queues a reply and waits for its end or that of its time.
-func (q *replies) send(ctx context.Context, rec *kgo.Record) error {
-	p := &reply{ctx: ctx, record: rec, result: make(chan error, 1)}
+func (q *replies) send(ctx context.Context, rec *events.Record) error {
+	p := newReply(ctx, rec)
 	q.mu.Lock()
 	q.waiting = append(q.waiting, p)
 	q.mu.Unlock()
 	q.fly()
 	select {
 	case err := <-p.result:
+		p.release()
 		return err
 	case <-ctx.Done():
 		select {
@@ -68,55 +91,73 @@ func (q *replies) send(ctx context.Context, rec *kgo.Record) error {
 // fly starts a flight if none is under way and anything waits.
 func (q *replies) fly() {
 	q.mu.Lock()
-	var flight []*reply
+	var boarded []*reply
 	if !q.flying {
-		flight = q.board()
-		q.flying, q.by = len(flight) > 0, earliest(flight)
+		boarded = q.board()
+		q.flying, q.by = len(boarded) > 0, earliest(boarded)
 	}
+	by := q.by
 	q.mu.Unlock()
-	if len(flight) > 0 {
-		q.produce(flight)
+	if len(boarded) > 0 {
+		q.produce(boarded, by)
 	}
 }
 
 // board takes what waits and still has time; who has none has gone.
 func (q *replies) board() []*reply {
-	var flight []*reply
+	var boarded []*reply
 	n := 0
-	for ; n < len(q.waiting) && len(flight) < repliesPerFlight; n++ {
+	for ; n < len(q.waiting) && len(boarded) < repliesPerFlight; n++ {
 		if timeOver(q.waiting[n].ctx) == nil {
-			flight = append(flight, q.waiting[n])
+			boarded = append(boarded, q.waiting[n])
 		}
 	}
 	if q.waiting = q.waiting[n:]; len(q.waiting) == 0 {
 		q.waiting = nil
 	}
-	return flight
+	return boarded
 }
 
-// produce hands a flight to the client. It ends when the last record of it has.
-func (q *replies) produce(flight []*reply) {
-	ctx, cancel := flightContext(flight)
-	sent := q.sending()
-	var mu sync.Mutex
-	left, again := len(flight), []*reply(nil)
-	for _, p := range flight {
-		q.cl.TryProduce(ctx, p.record, func(r *kgo.Record, err error) {
-			if err == nil {
-				q.wrote(r, sent)
-			}
-			mu.Lock()
-			defer mu.Unlock()
-			if err != nil && timeOver(ctx) != nil && timeOver(p.ctx) == nil && !errors.Is(err, kgo.ErrClientClosed) {
-				again = append(again, p) // another's time ended
-			} else {
-				p.result <- err
-			}
-			if left--; left == 0 {
-				cancel()
-				go q.landed(again)
-			}
-		})
+// flight is what was handed to the client at once. It ends when the last record of it has.
+type flight struct {
+	*replies
+	ctx    context.Context // until the earliest time of those in it
+	cancel context.CancelFunc
+	sent   time.Time
+
+	mu    sync.Mutex
+	left  int
+	told  bool // of a record that is there
+	again []*reply
+}
+
+// produce hands a flight to the client, until by if that isn't zero.
+func (q *replies) produce(boarded []*reply, by time.Time) {
+	f := &flight{replies: q, sent: q.sending(), left: len(boarded)}
+	f.ctx, f.cancel = flightContext(by)
+	for _, p := range boarded {
+		p.flight = f
+		q.cl.TryProduce(f.ctx, &p.record, p.land)
+	}
+}
+
+// land is the client's promise for a reply: what became of it. Once p has its result it
+// is another's.
+func (f *flight) land(p *reply, r *kgo.Record, err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if err == nil && !f.told {
+		f.told = true
+		f.wrote(r, f.sent)
+	}
+	if err != nil && timeOver(f.ctx) != nil && timeOver(p.ctx) == nil && !errors.Is(err, kgo.ErrClientClosed) {
+		f.again = append(f.again, p) // another's time ended
+	} else {
+		p.result <- err
+	}
+	if f.left--; f.left == 0 {
+		f.cancel()
+		go f.landed(f.again)
 	}
 }
 
@@ -124,7 +165,8 @@ func (q *replies) produce(flight []*reply) {
 func (q *replies) landed(again []*reply) {
 	for _, p := range again {
 		// The client has set fields of a record that it gave up.
-		p.record = &kgo.Record{Topic: p.record.Topic, Partition: p.record.Partition, Key: p.record.Key, Value: p.record.Value, Headers: p.record.Headers}
+		r := &p.record
+		*r = kgo.Record{Topic: r.Topic, Partition: r.Partition, Key: r.Key, Value: r.Value, Headers: r.Headers}
 	}
 	q.mu.Lock()
 	q.flying = false
@@ -135,18 +177,18 @@ func (q *replies) landed(again []*reply) {
 	q.fly()
 }
 
-// flightContext ends with the earliest deadline of a flight's replies.
-func flightContext(flight []*reply) (context.Context, context.CancelFunc) {
-	if by := earliest(flight); !by.IsZero() {
+// flightContext ends at by; zero: it doesn't.
+func flightContext(by time.Time) (context.Context, context.CancelFunc) {
+	if !by.IsZero() {
 		return context.WithDeadline(context.Background(), by)
 	}
 	return context.WithCancel(context.Background())
 }
 
 // earliest is the first deadline of a flight's replies; zero: none has one.
-func earliest(flight []*reply) time.Time {
+func earliest(boarded []*reply) time.Time {
 	var by time.Time
-	for _, p := range flight {
+	for _, p := range boarded {
 		if d, has := p.ctx.Deadline(); has && (by.IsZero() || d.Before(by)) {
 			by = d
 		}
@@ -182,7 +224,7 @@ func (s *Session) Send(ctx context.Context, rec events.Record) error {
 	if err := timeOver(ctx); err != nil {
 		return fmt.Errorf("reply to %s: its time is over, not sent: %w", rec.Topic, err)
 	}
-	err := s.replies.send(ctx, toKgo(&rec))
+	err := s.replies.send(ctx, &rec)
 	if err == nil {
 		return nil
 	}
