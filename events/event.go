@@ -44,8 +44,12 @@ type Cause struct {
 }
 
 // String writes a cause as events hold it: "inbox/partition/offset".
-func (c Cause) String() string {
-	return c.Inbox.String() + "/" + strconv.Itoa(int(c.Partition)) + "/" + strconv.FormatInt(c.Offset, 10)
+func (c Cause) String() string { return string(c.appendTo(nil)) }
+
+func (c Cause) appendTo(dst []byte) []byte {
+	dst = append(append(dst, c.Inbox.String()...), '/')
+	dst = append(strconv.AppendInt(dst, int64(c.Partition), 10), '/')
+	return strconv.AppendInt(dst, c.Offset, 10)
 }
 
 // ParseCause is the inverse of Cause.String.
@@ -130,8 +134,8 @@ func (c *codec) policy(name string, v **Policy) {
 
 func (c *codec) cause(v *Cause, fact Fact) {
 	if !c.decoding {
-		s := v.String()
-		c.str("cause", &s)
+		c.name("cause")
+		c.buf = append(v.appendTo(append(c.buf, '"')), '"')
 		return
 	}
 	s := c.text("cause")

@@ -78,7 +78,7 @@ func (q *Request) Record(ns Namespace, source, agent string, partition int32) Re
 	id := RequestID(q.Task, q.Ref)
 	h := append(cloudHeaders(10, TypeRequest, source, id),
 		Header{HeaderOperation, bytesOf(q.Operation)},
-		Header{HeaderCompleteBy, appendInstant(nil, q.CompleteBy)},
+		Header{HeaderCompleteBy, appendInstant(make([]byte, 0, len(TimeLayout)), q.CompleteBy)},
 		Header{HeaderIdempotencyKey, bytesOf(q.IdempotencyKey)},
 		Header{HeaderRequest, bytesOf(id)})
 	if q.Traceparent != "" {
@@ -87,19 +87,19 @@ func (q *Request) Record(ns Namespace, source, agent string, partition int32) Re
 	return Record{Topic: ns.Requests(agent), Partition: partition, Key: bytesOf(q.Task), Value: q.Value, Headers: h}
 }
 
-// DecodeRequest reads a record of a request topic. The error says what is
-// malformed; an agent counts it and goes on.
+// DecodeRequest reads a record of a request topic, and aliases it. The error says what
+// is malformed; an agent counts it and goes on.
 func DecodeRequest(r *Record) (*Request, error) {
-	id, _ := r.Header(HeaderRequest)
+	id := aliased(r.header(HeaderRequest))
 	task, ref, err := ParseRequestID(id)
 	if err != nil {
 		return nil, err
 	}
 	q := &Request{Task: task, Ref: ref, Value: r.Value}
-	q.Operation, _ = r.Header(HeaderOperation)
-	q.IdempotencyKey, _ = r.Header(HeaderIdempotencyKey)
-	q.Traceparent, _ = r.Header(HeaderTraceparent)
-	by, _ := r.Header(HeaderCompleteBy)
+	q.Operation = aliased(r.header(HeaderOperation))
+	q.IdempotencyKey = aliased(r.header(HeaderIdempotencyKey))
+	q.Traceparent = aliased(r.header(HeaderTraceparent))
+	by := r.header(HeaderCompleteBy)
 	if q.CompleteBy, err = parseCompleteBy(by); err != nil {
 		return nil, unusable(ReasonBadHeader, "%s %q: not an instant as in RFC 3339", HeaderCompleteBy, by)
 	}
@@ -110,11 +110,11 @@ func DecodeRequest(r *Record) (*Request, error) {
 }
 
 // parseCompleteBy reads an instant as in RFC 3339; mostly it is Waybill's own.
-func parseCompleteBy(s string) (time.Time, error) {
-	if t, ok := parseInstant([]byte(s)); ok {
+func parseCompleteBy(s []byte) (time.Time, error) {
+	if t, ok := parseInstant(s); ok {
 		return t, nil
 	}
-	return time.Parse(time.RFC3339, s)
+	return time.Parse(time.RFC3339, string(s))
 }
 
 // Record makes the reply's record, for the request that it answers.

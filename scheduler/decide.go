@@ -122,10 +122,15 @@ type decider struct {
 	// queued: what is decided on had to wait for its agent, and is its turn.
 	queued bool
 	freed  []freed
+	// What most decisions need no more than.
+	events [4]*events.Event
+	slot   [1]freed
 }
 
 func newDecider(t *events.Task, cause events.Cause, env *Env) *decider {
-	return &decider{Decision: Decision{Task: t, Records: env.Room[:0]}, env: env, cause: cause, now: events.Millis(env.Now), derived: derived{bytes: -1}}
+	d := &decider{Decision: Decision{Task: t, Records: env.Room[:0]}, env: env, cause: cause, now: events.Millis(env.Now), derived: derived{bytes: -1}}
+	d.Events, d.freed = d.events[:0], d.slot[:0]
+	return d
 }
 
 func (d *decider) decision() Decision {

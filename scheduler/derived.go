@@ -9,8 +9,9 @@ import (
 // start a thousand steps: so an event that only moves a step moves what is derived
 // with it, and all else makes it anew.
 type derived struct {
-	scope *workflow.Scope // nil: not worked out
-	bytes int             // as Task.Bytes has them; -1: not counted
+	scope  workflow.Scope
+	scoped bool // the scope is worked out
+	bytes  int  // as Task.Bytes has them; -1: not counted
 }
 
 // moved: the task is as it is after e.
@@ -28,7 +29,7 @@ func (v *derived) moved(t *events.Task, e *events.Event) {
 		*v = derived{bytes: -1}
 		return
 	}
-	if i, ok := t.Plan.Step(step); ok && v.scope != nil {
+	if i, ok := t.Plan.Step(step); ok && v.scoped {
 		v.scope.Steps[i] = stepScope(&t.Steps[i])
 	}
 }

@@ -45,14 +45,14 @@ func TestDerivedFollowsTheTask(t *testing.T) {
 	for _, e := range x.Events {
 		kinds[e.Fact.Type()]++
 	}
-	if len(kinds) < 4 || x.derived.scope == nil {
-		t.Fatalf("the decision made only %v, and carries a scope: %v", kinds, x.derived.scope != nil)
+	if len(kinds) < 4 || !x.derived.scoped {
+		t.Fatalf("the decision made only %v, and carries a scope: %v", kinds, x.derived.scoped)
 	}
 	if got, want := x.derived.size(x.Task), x.Task.Bytes(); got != want {
 		t.Errorf("it carries a size of %d bytes; the task holds %d", got, want)
 	}
 	carried := x.evaluationScope()
-	x.derived.scope = nil
+	x.derived.scoped = false
 	if anew := x.evaluationScope(); !reflect.DeepEqual(carried, anew) {
 		t.Errorf("it carries the scope\n%+v\nwhich anew is\n%+v", carried, anew)
 	}

@@ -263,8 +263,8 @@ func (l *lane) at(s *speculation) time.Time {
 	return now
 }
 
-func (l *lane) env(s *speculation) *Env {
-	env := &Env{Now: l.at(s), Namespace: l.cfg.Namespace, Source: l.source, Partition: s.partition.id, Epoch: s.state.Epoch,
+func (l *lane) env(s *speculation) Env {
+	env := Env{Now: l.at(s), Namespace: l.cfg.Namespace, Source: l.source, Partition: s.partition.id, Epoch: s.state.Epoch,
 		Definitions: l.cfg.Catalog, Requests: l.requests.partitions(), ReplyToPrefixes: l.cfg.ReplyToPrefixes}
 	if s.partition.flow != nil {
 		env.Slots = s.partition.flow

@@ -121,7 +121,7 @@ func (d *decider) begin(i int) {
 	if d.needDefinitions {
 		return
 	}
-	when, err := d.program.When(i, *d.evaluationScope())
+	when, err := d.program.When(i, d.evaluationScope())
 	if err != nil {
 		d.errored(i, events.Do, expressionFailed(err))
 		return
@@ -230,9 +230,9 @@ func (d *decider) inputOf(i int, k events.Kind, run *events.Run) (input json.Raw
 	}
 	var failure error
 	if k == events.Undo {
-		input, fresh, failure = d.program.UndoInput(i, *d.evaluationScope())
+		input, fresh, failure = d.program.UndoInput(i, d.evaluationScope())
 	} else {
-		input, failure = d.program.Input(i, *d.evaluationScope())
+		input, failure = d.program.Input(i, d.evaluationScope())
 		fresh = true
 	}
 	if failure != nil {
@@ -333,7 +333,7 @@ func (d *decider) process() {
 	if d.needDefinitions {
 		return
 	}
-	out, err := d.program.Output(*d.evaluationScope())
+	out, err := d.program.Output(d.evaluationScope())
 	if err != nil {
 		d.fail(expressionFailed(err))
 		return
@@ -380,16 +380,16 @@ func expressionFailed(err error) *events.Error {
 }
 
 // evaluationScope is what expressions can see now.
-func (d *decider) evaluationScope() *workflow.Scope {
-	if d.derived.scope != nil {
+func (d *decider) evaluationScope() workflow.Scope {
+	if d.derived.scoped {
 		return d.derived.scope
 	}
 	t := d.Task
-	s := &workflow.Scope{TaskID: t.ID, Workflow: t.Workflow, Version: t.Version, Priority: t.Priority, Labels: t.Labels, Input: t.Input,
+	s := workflow.Scope{TaskID: t.ID, Workflow: t.Workflow, Version: t.Version, Priority: t.Priority, Labels: t.Labels, Input: t.Input,
 		Steps: make([]workflow.StepScope, len(t.Steps))}
 	for i := range t.Steps {
 		s.Steps[i] = stepScope(&t.Steps[i])
 	}
-	d.derived.scope = s
+	d.derived.scope, d.derived.scoped = s, true
 	return s
 }

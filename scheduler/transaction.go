@@ -16,6 +16,7 @@ type transaction struct {
 	out  []events.Record
 	// decided is room for the records of one decision after the other.
 	decided []events.Record
+	env     Env // of the decision that is made
 	parts   map[int32]*speculation
 	counts  txCounts
 	began   time.Time
@@ -116,13 +117,13 @@ func (tx *transaction) take(ctx context.Context, p *partition, r *events.Record)
 	cause := events.Cause{Inbox: inbox, Partition: r.Partition, Offset: r.Offset}
 	tx.claim(s, cause)
 	task, in, err := events.DecodeInput(inbox, r)
-	var unusable *events.Unusable
-	switch {
-	case errors.As(err, &unusable):
+	if err != nil {
+		unusable, ok := errors.AsType[*events.Unusable](err)
+		if !ok {
+			return err
+		}
 		tx.deadletter(r, unusable)
 		return nil
-	case err != nil:
-		return err
 	}
 	switch where, u := place(r, task, l.cfg.Partitions); {
 	case u != nil:
@@ -197,7 +198,8 @@ func (tx *transaction) startQueued(ctx context.Context, s *speculation, r *event
 // that may have come since they were last read.
 func (tx *transaction) decide(ctx context.Context, s *speculation, task string, decide func(*events.Task, *Env) Decision) (Decision, error) {
 	l := tx.lane
-	env := l.env(s)
+	env := &tx.env
+	*env = l.env(s)
 	env.Room = tx.decided
 	for {
 		t, own, err := s.task(task, l.cfg.Catalog)
