@@ -86,7 +86,8 @@ func (m *member) take(rec *events.Record) {
 		return
 	case m.running < m.cfg.Concurrency:
 		m.running++
-		m.workers.Go(func() { m.serve(j) })
+		first := j // so that j stays on the stack
+		m.workers.Go(func() { m.serve(first) })
 		return
 	}
 	m.queue = append(m.queue, j)

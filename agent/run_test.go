@@ -443,6 +443,27 @@ func TestShutdownFinishesWhatRunsAndLeavesTheRest(t *testing.T) {
 	})
 }
 
+// A reply goes by the context of its call, and that ends with the grace: the reply has
+// until the end of sending.
+func TestReplyOutlivesTheGrace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newFakeSession()
+		s.sendTook = func() time.Duration { return returnWait / 2 }
+		var failed atomic.Int32
+		stop := start(t, s, Config{Grace: 5 * time.Second, Listener: Listener{SendFailed: func(Request, error) { failed.Add(1) }}},
+			func(context.Context, Request) (any, error) {
+				time.Sleep(5*time.Second - returnWait/4)
+				return nil, nil
+			})
+		s.deliver(testRecord(0, time.Now().Add(time.Hour)))
+		synctest.Wait()
+		stop()
+		if s.outcome(testID(0)) != "completed" || failed.Load() != 0 {
+			t.Errorf("replied %q; %d sends failed", s.outcome(testID(0)), failed.Load())
+		}
+	})
+}
+
 func TestSickInstanceLeavesAndReturns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var sessions []*fakeSession

@@ -16,14 +16,28 @@ const (
 	sendWaitMax = time.Second
 )
 
+// clockExact is less than what a clock is ever off by: see kafka.Clock.
+const clockExact = time.Millisecond
+
+// turn is a request that has its place in the pool, until its end.
+type turn struct {
+	*member
+	job
+	clock   clock
+	attempt attempt
+	// ctx is the last call's, until cancel: the reply to it is sent under the same.
+	ctx    context.Context
+	cancel context.CancelFunc
+}
+
 // work takes one request to its end: a reply, silence, or another instance.
 func (m *member) work(j job) {
-	now := m.clockFrom(j.appended)
-	began := now()
-	a := attempt{req: j.req, retry: m.cfg.Retry}
-	n := a.begin(began)
+	t := turn{member: m, job: j, clock: m.clockFrom(j.appended), attempt: attempt{req: j.req, retry: m.cfg.Retry}}
+	defer t.endContext()
+	now := t.clock.began
+	n := t.attempt.begin(now)
 	if n.do == doStop {
-		m.cfg.Listener.late(j.req, began.Sub(j.req.CompleteBy))
+		m.cfg.Listener.late(j.req, now.Sub(j.req.CompleteBy))
 		m.done(j.at)
 		return
 	}
@@ -33,7 +47,7 @@ func (m *member) work(j job) {
 		switch n.do {
 		case doCall:
 			var overran <-chan result
-			if a, n, wake, overran = m.call(a, now); overran != nil {
+			if n, wake, overran = t.call(now); overran != nil {
 				m.cfg.Listener.overran(j.req)
 				m.cfg.Listener.dropped(j.req)
 				m.done(j.at)
@@ -41,9 +55,14 @@ func (m *member) work(j job) {
 				return
 			}
 		case doWait:
-			n = m.wait(a, n.at, wake, now)
+			if !m.wait(n.at.Sub(t.clock.now()), wake) {
+				m.abandon(j)
+				return
+			}
+			now = t.clock.now()
+			n = t.attempt.begin(now)
 		case doReply:
-			m.reply(j, n.reply, began, now)
+			t.reply(n.reply)
 			return
 		case doStop:
 			m.cfg.Listener.dropped(j.req)
@@ -58,69 +77,86 @@ func (m *member) work(j job) {
 	}
 }
 
-// clock is the broker's time.
-type clock func() time.Time
-
-// clockFrom is the broker's time for one request: as it is corrected, but never
-// behind what has passed here since now. A process that was stopped can find
+// clock is the broker's time for one request: as it is corrected, but never
+// behind what has passed here since it began. A process that was stopped can find
 // requests from before its stop first, and take their age for a difference of
 // clocks; its attempts would then seem to have time left. And never behind the
 // instant at which the broker took the request: a process that has just started
 // on a machine whose clock is behind would leave its handlers that much time.
-func (m *member) clockFrom(appended time.Time) clock {
-	began, start := m.cfg.Clock(), time.Now()
-	if began.Before(appended) {
-		began = appended
-	}
-	return func() time.Time {
-		at := began.Add(time.Since(start))
-		if corrected := m.cfg.Clock(); corrected.After(at) {
-			return corrected
-		}
-		return at
-	}
+type clock struct {
+	corrected func() time.Time
+	began     time.Time // the broker's time, when
+	start     time.Time // the process's was this
 }
 
-// wait is until at, by the broker's clock, or until wake is closed.
-func (m *member) wait(a attempt, at time.Time, wake <-chan struct{}, now clock) next {
-	t := time.NewTimer(at.Sub(now()))
+func (m *member) clockFrom(appended time.Time) clock {
+	c := clock{m.cfg.Clock, m.cfg.Clock(), time.Now()}
+	if c.began.Before(appended) {
+		c.began = appended
+	}
+	return c
+}
+
+func (c *clock) now() time.Time {
+	at := c.began.Add(time.Since(c.start))
+	if corrected := c.corrected(); corrected.After(at) {
+		return corrected
+	}
+	return at
+}
+
+// wait is for d or until wake is closed; false: the process leaves.
+func (m *member) wait(d time.Duration, wake <-chan struct{}) bool {
+	t := time.NewTimer(d)
 	defer t.Stop()
 	select {
 	case <-t.C:
 	case <-wake:
 	case <-m.handling.Done():
-		return next{do: doLeave}
+		return false
 	}
-	return a.begin(now())
+	return true
 }
 
-// call asks the circuit and calls the handler once. overran, if not nil, is
+// call asks the circuit and, at now, calls the handler once. overran, if not nil, is
 // where the handler's result will come: it hadn't returned at complete-by.
-func (m *member) call(a attempt, clock clock) (_ attempt, n next, wake <-chan struct{}, overran <-chan result) {
-	k := m.circuits.of(m.downstream(a.req))
+func (t *turn) call(now time.Time) (n next, wake <-chan struct{}, overran <-chan result) {
+	a := t.attempt
+	k := t.circuits.of(t.downstream(a.req))
 	verdict, openFor, changed := k.allow()
-	now := clock()
 	if verdict == nil {
-		a, n = a.refused(openFor, k.name, now)
-		return a, n, changed, nil
+		t.attempt, n = a.refused(openFor, k.name, now)
+		return n, changed, nil
 	}
 	left := a.req.CompleteBy.Sub(now)
-	ctx, cancel := context.WithTimeout(m.handling, left)
-	defer cancel()
+	t.beginContext(t.handling, left)
 	returned, from := make(chan result, 1), time.Now()
-	go m.protect(ctx, a.req, returned)
-	r, ok := receive(ctx, returned, from.Add(left))
+	go t.protect(t.ctx, a.req, returned)
+	r, ok := receive(t.ctx, returned, from.Add(left))
 	if !ok {
 		verdict(k.judge(call{result: result{fail: &Failure{}}, took: left, left: left})) // not returned is not answered
-		return a, next{do: doStop}, nil, returned
+		return next{do: doStop}, nil, returned
 	}
-	leaving := m.handling.Err() != nil
+	leaving := t.handling.Err() != nil
 	verdict(k.judge(call{result: r, took: time.Since(from), left: left, leaving: leaving}))
-	now = clock()
-	if a, n = a.after(r, now, leaving); n.do == doWait {
-		m.cfg.Listener.retried(a.req, r.fail, a.tries, n.at.Sub(now))
+	now = t.clock.now()
+	if t.attempt, n = a.after(r, now, leaving); n.do == doWait {
+		t.cfg.Listener.retried(a.req, r.fail, t.attempt.tries, n.at.Sub(now))
 	}
-	return a, n, nil, nil
+	return n, nil, nil
+}
+
+// beginContext makes the context of what comes next: it ends with its parent, and when
+// the time that is left has passed.
+func (t *turn) beginContext(parent context.Context, left time.Duration) {
+	t.endContext()
+	t.ctx, t.cancel = context.WithTimeout(parent, left)
+}
+
+func (t *turn) endContext() {
+	if t.cancel != nil {
+		t.cancel()
+	}
 }
 
 // receive waits for a result until ctx, that of the call, is over: that is at until, unless
@@ -151,8 +187,12 @@ func receive(ctx context.Context, returned <-chan result, until time.Time) (resu
 
 // protect calls the handler and survives it.
 func (m *member) protect(ctx context.Context, r Request, returned chan<- result) {
-	res := result{fail: &Failure{Code: CodePanic, Message: "the handler ended its goroutine"}}
+	var res result
+	survived := false
 	defer func() {
+		if !survived {
+			res.fail = &Failure{Code: CodePanic, Message: "the handler ended its goroutine"}
+		}
 		if v := recover(); v != nil {
 			m.cfg.Listener.panicked(r, v, debug.Stack())
 			res.fail.Message = fmt.Sprintf("the handler panicked: %v", v)
@@ -160,6 +200,7 @@ func (m *member) protect(ctx context.Context, r Request, returned chan<- result)
 		returned <- res
 	}()
 	res = resultOf(m.handler.Handle(ctx, r))
+	survived = true
 }
 
 // reply sends until it is acknowledged or the time is over. The clock is read
@@ -168,47 +209,72 @@ func (m *member) protect(ctx context.Context, r Request, returned chan<- result)
 // That nothing happened is for the last one who has the attempt to say. So it is
 // not said once the partition is another's, who may be at it; and it is committed
 // at once, so that nobody makes the attempt again if this process dies.
-func (m *member) reply(j job, reply events.Reply, began time.Time, now clock) {
-	rec := reply.Record(m.cfg.Namespace, m.cfg.Source)
-	if j.req.Traceparent != "" {
-		rec.Headers = append(rec.Headers, events.Header{Key: events.HeaderTraceparent, Value: []byte(j.req.Traceparent)})
+func (t *turn) reply(reply events.Reply) {
+	rec := reply.Record(t.cfg.Namespace, t.cfg.Source)
+	if t.req.Traceparent != "" {
+		rec.Headers = append(rec.Headers, events.Header{Key: events.HeaderTraceparent, Value: []byte(t.req.Traceparent)})
 	}
 	for wait := sendWaitMin; ; wait = min(2*wait, sendWaitMax) {
-		left := j.req.CompleteBy.Sub(now())
+		left := t.req.CompleteBy.Sub(t.clock.now())
 		if left <= 0 {
-			m.cfg.Listener.dropped(j.req)
-			m.done(j.at)
+			t.cfg.Listener.dropped(t.req)
+			t.done(t.at)
 			return
 		}
-		if nothingHappened(&reply) && m.lost(j) {
+		if nothingHappened(&reply) && t.lost(t.job) {
 			return
 		}
-		err := m.send(rec, left)
+		err := t.send(rec, left)
 		if err == nil {
-			m.cfg.Listener.finished(j.req, reply.Outcome, now().Sub(began))
-			m.done(j.at)
+			t.cfg.Listener.finished(t.req, reply.Outcome, time.Since(t.clock.start))
+			t.done(t.at)
 			if nothingHappened(&reply) {
-				m.session.CommitSoon()
+				t.session.CommitSoon()
 			}
 			return
 		}
-		m.cfg.Listener.sendFailed(j.req, err)
-		t := time.NewTimer(min(wait, j.req.CompleteBy.Sub(now())))
-		select {
-		case <-t.C:
-		case <-m.sending.Done():
-			t.Stop()
-			m.abandon(j)
+		if errors.Is(t.ctx.Err(), context.Canceled) && t.sending.Err() == nil {
+			continue // the call's context ended with the grace; a reply has until the end of sending
+		}
+		t.cfg.Listener.sendFailed(t.req, err)
+		if !t.patience(min(wait, t.req.CompleteBy.Sub(t.clock.now()))) {
+			t.abandon(t.job)
 			return
 		}
 	}
 }
 
-func (m *member) send(rec events.Record, left time.Duration) error {
-	ctx, cancel := context.WithTimeout(m.sending, left)
-	defer cancel()
-	if err := m.session.Send(ctx, rec); err != nil {
-		return fmt.Errorf("agent: send a reply: %w", errors.Join(err, ctx.Err()))
+// patience waits before another send; false: the process leaves.
+func (m *member) patience(d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-m.sending.Done():
+		return false
+	}
+}
+
+// send goes by the context of the call that is replied to, if that ends in time: to
+// make another would cost as much as the call.
+func (t *turn) send(rec events.Record, left time.Duration) error {
+	if !t.endsWithin(left) {
+		t.beginContext(t.sending, left)
+	}
+	if err := t.session.Send(t.ctx, rec); err != nil {
+		return fmt.Errorf("agent: send a reply: %w", errors.Join(err, t.ctx.Err()))
 	}
 	return nil
+}
+
+// endsWithin reports whether there is a context, not at its end, that ends when the
+// time that is left has passed, or before: the clock may have been corrected since
+// the call began, by more than it is ever exact to.
+func (t *turn) endsWithin(left time.Duration) bool {
+	if t.ctx == nil || t.ctx.Err() != nil {
+		return false
+	}
+	by, ok := t.ctx.Deadline()
+	return ok && time.Until(by) <= left+clockExact
 }

@@ -1,0 +1,66 @@
+package agent
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/kafka"
+)
+
+// benchSession hands out so many requests, and acknowledges replies at once.
+type benchSession struct {
+	polls chan []events.Record
+	done  chan struct{}
+}
+
+func (s *benchSession) Poll(ctx context.Context) ([]events.Record, error) {
+	select {
+	case rs := <-s.polls:
+		return rs, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+func (s *benchSession) Done(int32, int64)                       { s.done <- struct{}{} }
+func (*benchSession) CommitSoon()                               {}
+func (*benchSession) Send(context.Context, events.Record) error { return nil }
+func (*benchSession) Pause()                                    {}
+func (*benchSession) Resume()                                   {}
+func (*benchSession) Close(context.Context) error               { return nil }
+
+// BenchmarkRequest is what a request costs beside its handler and the sending of its
+// reply: 500 come at once, as a poll returns them.
+func BenchmarkRequest(b *testing.B) {
+	const poll = 500
+	s := &benchSession{polls: make(chan []events.Record), done: make(chan struct{}, poll)}
+	clock := kafka.NewClock()
+	cfg := Config{Source: "bench", Concurrency: poll, Clock: clock.Now,
+		Open: func(context.Context) (Session, error) { return s, nil }}
+	ctx, cancel := context.WithCancel(b.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- Run(ctx, cfg, HandlerFunc(completes)) }()
+	records := make([]events.Record, poll)
+	for i := range records {
+		records[i] = testRecord(i, time.Now().Add(time.Hour))
+	}
+	b.ReportAllocs()
+	for n := 0; b.Loop(); n++ {
+		if n%poll == 0 {
+			s.polls <- records
+		}
+		<-s.done
+	}
+	cancel()
+	for range poll {
+		select {
+		case <-s.done:
+		default:
+		}
+	}
+	if err := <-ended; err != nil {
+		b.Fatal(err)
+	}
+}
