@@ -33,8 +33,8 @@ type next struct {
 
 // attempt is what is known of a request that is being worked on.
 type attempt struct {
-	req     Request
-	retry   Retry
+	req     *Request
+	retry   *Retry
 	tries   int  // calls that have ended
 	touched bool // one of them may have had an effect
 	last    *Failure

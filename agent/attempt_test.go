@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -16,7 +17,7 @@ var (
 )
 
 func testAttempt(completeIn time.Duration) attempt {
-	return attempt{retry: testTrys, req: Request{ID: "o-1/charge/do/2", Task: "o-1", Step: "charge", Kind: Do, Attempt: 2,
+	return attempt{retry: &testTrys, req: &Request{ID: "o-1/charge/do/2", Task: "o-1", Step: "charge", Kind: Do, Attempt: 2,
 		Operation: "charge", IdempotencyKey: "k", CompleteBy: t0.Add(completeIn)}}
 }
 
@@ -150,6 +151,25 @@ func TestOutputThatCannotBeRepliedHadAnEffect(t *testing.T) {
 		_, n := testAttempt(time.Minute).after(resultOf(out, nil), t0, false)
 		if describe(n) != "failed unknown" || !strings.Contains(string(n.reply.Body), code) {
 			t.Errorf("%s: %s %s", code, describe(n), n.reply.Body)
+		}
+	}
+}
+
+// JSON that a handler has already is replied as encoding it would have it, and is the
+// handler's again when it has returned.
+func TestOutputThatIsJSON(t *testing.T) {
+	for _, text := range []string{`{"ok":true}`, `[1,"a"]`, `"é"`, ` { "ok" : "a b" } `, `"<b>"`, `{"a":`, `1 2`, ``, "\"\xff\""} {
+		raw := json.RawMessage(text)
+		want, err := json.Marshal(raw)
+		if len(raw) == 0 {
+			raw, want, err = nil, []byte("null"), nil
+		}
+		got := resultOf(raw, nil)
+		for i := range raw {
+			raw[i] = 'x'
+		}
+		if (got.fail == nil) != (err == nil && events.ValidJSON(want)) || got.fail == nil && string(got.output) != string(want) {
+			t.Errorf("%s: %s, %v; want %s, %v", text, got.output, got.fail, want, err)
 		}
 	}
 }

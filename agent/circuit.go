@@ -30,8 +30,9 @@ var (
 type circuits struct {
 	breaker  Breaker
 	listener *Listener
+	byName   sync.Map // of *circuit: asked at each call, and rarely added to
 	mu       sync.Mutex
-	byName   map[string]*circuit
+	n        int // of those in byName
 }
 
 // circuit is one downstream's breaker, and what gobreaker doesn't tell: until
@@ -46,18 +47,22 @@ type circuit struct {
 }
 
 func (c *circuits) of(name string) *circuit {
+	if k, ok := c.byName.Load(name); ok {
+		return k.(*circuit)
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	k, ok := c.byName[name]
-	if !ok && len(c.byName) >= circuitsMax {
+	k, ok := c.byName.Load(name) // by now
+	if !ok && c.n >= circuitsMax {
 		name = otherDownstreams
-		k, ok = c.byName[name]
+		k, ok = c.byName.Load(name)
 	}
 	if !ok {
 		k = c.open(name)
-		c.byName[name] = k
+		c.byName.Store(name, k)
+		c.n++
 	}
-	return k
+	return k.(*circuit)
 }
 
 func (c *circuits) open(name string) *circuit {

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -150,7 +151,7 @@ func resultOf(output any, err error) result {
 	if err != nil {
 		return result{fail: failureOf(err)}
 	}
-	b, err := json.Marshal(output)
+	b, err := encodeOutput(output)
 	switch {
 	case err != nil:
 		return result{fail: &Failure{Code: CodeBadOutput, Message: "output: " + err.Error(), Neutral: true}}
@@ -161,4 +162,13 @@ func resultOf(output any, err error) result {
 		return result{fail: &Failure{Code: CodeBadOutput, Message: "output: JSON nested deeper than Waybill reads", Neutral: true}}
 	}
 	return result{output: b}
+}
+
+// encodeOutput is json.Marshal, which would only copy JSON that is written already as it
+// writes it.
+func encodeOutput(output any) ([]byte, error) {
+	if raw, ok := output.(json.RawMessage); ok && !bytes.ContainsAny(raw, " \t\r\n<>&") && events.ValidJSON(raw) {
+		return bytes.Clone(raw), nil
+	}
+	return json.Marshal(output)
 }

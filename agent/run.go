@@ -35,7 +35,7 @@ func Run(ctx context.Context, cfg Config, h Handler) error {
 		return errors.New("agent: no handler")
 	}
 	r := &runner{cfg: cfg, handler: h}
-	r.circuits = &circuits{breaker: cfg.Breaker, listener: &r.cfg.Listener, byName: map[string]*circuit{}}
+	r.circuits = &circuits{breaker: cfg.Breaker, listener: &r.cfg.Listener}
 	for ctx.Err() == nil {
 		if !r.healthyAgain(ctx) {
 			return nil

@@ -32,7 +32,8 @@ type turn struct {
 
 // work takes one request to its end: a reply, silence, or another instance.
 func (m *member) work(j job) {
-	t := turn{member: m, job: j, clock: m.clockFrom(j.appended), attempt: attempt{req: j.req, retry: m.cfg.Retry}}
+	t := turn{member: m, job: j, clock: m.clockFrom(j.appended), attempt: attempt{retry: &m.cfg.Retry}}
+	t.attempt.req = &t.req
 	defer t.endContext()
 	now := t.clock.began
 	n := t.attempt.begin(now)
@@ -122,7 +123,7 @@ func (m *member) wait(d time.Duration, wake <-chan struct{}) bool {
 // where the handler's result will come: it hadn't returned at complete-by.
 func (t *turn) call(now time.Time) (n next, wake <-chan struct{}, overran <-chan result) {
 	a := t.attempt
-	k := t.circuits.of(t.downstream(a.req))
+	k := t.circuits.of(t.downstream(*a.req))
 	verdict, openFor, changed := k.allow()
 	if verdict == nil {
 		t.attempt, n = a.refused(openFor, k.name, now)
@@ -131,7 +132,7 @@ func (t *turn) call(now time.Time) (n next, wake <-chan struct{}, overran <-chan
 	left := a.req.CompleteBy.Sub(now)
 	t.beginContext(t.handling, left)
 	returned, from := make(chan result, 1), time.Now()
-	go t.protect(t.ctx, a.req, returned)
+	go t.protect(t.ctx, *a.req, returned)
 	r, ok := receive(t.ctx, returned, from.Add(left))
 	if !ok {
 		verdict(k.judge(call{result: result{fail: &Failure{}}, took: left, left: left})) // not returned is not answered
@@ -141,7 +142,7 @@ func (t *turn) call(now time.Time) (n next, wake <-chan struct{}, overran <-chan
 	verdict(k.judge(call{result: r, took: time.Since(from), left: left, leaving: leaving}))
 	now = t.clock.now()
 	if t.attempt, n = a.after(r, now, leaving); n.do == doWait {
-		t.cfg.Listener.retried(a.req, r.fail, t.attempt.tries, n.at.Sub(now))
+		t.cfg.Listener.retried(*a.req, r.fail, t.attempt.tries, n.at.Sub(now))
 	}
 	return n, nil, nil
 }

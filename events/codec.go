@@ -82,10 +82,10 @@ func encoded(v fielded, use func(room []byte)) {
 	v.fields(c)
 	c.close()
 	use(c.buf)
-	if cap(c.buf) > maxRoomBytes {
+	if c.buf = c.buf[:0]; cap(c.buf) > maxRoomBytes {
 		c.buf = nil
 	}
-	c.release()
+	codecs.Put(c) // writing leaves nothing else in it
 }
 
 func appendObject(dst []byte, v fielded) []byte { return append(dst, encodeObject(v)...) }
