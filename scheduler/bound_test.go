@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/tally"
 )
 
@@ -454,6 +455,24 @@ func TestFlowEndsWithItsTasks(t *testing.T) {
 	s.drain(l)
 	if n := f.agent("inventory").outstanding; len(f.spots) != 0 || n != 0 {
 		t.Errorf("%d spots, %d outstanding after all has ended", len(f.spots), n)
+	}
+}
+
+// That an undo began is rolled back: its request was never outstanding.
+func TestFlowTakesBackAnUndoThatWasRolledBack(t *testing.T) {
+	f := newFlow(Capacity{Agents: map[string]int{"inventory": 4}}, 0, 1)
+	plan := &events.Plan{Steps: []events.PlanStep{{ID: "reserve", Agent: "inventory", Undo: &events.PlanUndo{Agent: "inventory"}}}}
+	done := events.Run{State: events.StepCompleted, Attempt: 1}
+	before := &events.Task{ID: "o", State: events.StateUndoing, Plan: plan, Steps: []events.Step{{Run: done}}}
+	after := before.Clone()
+	after.Steps[0].Undo = &events.Run{State: events.StepRunning, Attempt: 1}
+	f.restate(after, time.Now(), false)
+	if n := f.agent("inventory").outstanding; n != 1 {
+		t.Fatalf("%d outstanding while the undo runs", n)
+	}
+	f.restate(before, time.Now(), true)
+	if n := f.agent("inventory").outstanding; n != 0 || len(f.spots) != 0 {
+		t.Errorf("%d outstanding, %d spots after the rollback", n, len(f.spots))
 	}
 }
 

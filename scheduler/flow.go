@@ -242,6 +242,10 @@ func (f *flow) running(t *events.Task, step string, k events.Kind, attempt int) 
 // update takes over what events have made of a task. Most are about one step, and
 // what needed it: a task of a thousand steps isn't looked through for each.
 func (f *flow) update(t *events.Task, es []*events.Event, now time.Time) {
+	if _, received := es[0].Fact.(*events.TaskReceived); received {
+		f.begin(t, now)
+		return
+	}
 	if !t.Open() {
 		f.restate(t, now, false)
 		return
@@ -279,8 +283,19 @@ func (f *flow) restate(t *events.Task, now time.Time, restored bool) {
 	}
 	for i := range t.Plan.Steps {
 		f.set(t, i, events.Do, now, restored)
-		if t.Plan.Steps[i].Undo != nil {
+		// An undo that hasn't begun has no spot, unless that it began was rolled back. An
+		// ended task may have forgotten its steps.
+		if t.Plan.Steps[i].Undo != nil && (restored || i >= len(t.Steps) || t.Run(i, events.Undo) != nil) {
 			f.set(t, i, events.Undo, now, restored)
+		}
+	}
+}
+
+// begin takes over a new task: there is nothing that it leaves.
+func (f *flow) begin(t *events.Task, now time.Time) {
+	for i := range t.Plan.Steps {
+		if spotOf(t, i, events.Do, now) != nil {
+			f.set(t, i, events.Do, now, false)
 		}
 	}
 }

@@ -142,7 +142,7 @@ func (tx *transaction) take(ctx context.Context, p *partition, r *events.Record)
 		return nil
 	}
 	d, err := tx.decide(ctx, s, task, func(t *events.Task, env *Env) Decision {
-		tx.hear(s, t, in)
+		tx.hear(s, t, in, env.Now)
 		return Decide(t, in, cause, env)
 	})
 	if err != nil {
@@ -153,14 +153,14 @@ func (tx *transaction) take(ctx context.Context, p *partition, r *events.Record)
 }
 
 // hear: a reply says that its agent is there, whatever it is about.
-func (tx *transaction) hear(s *speculation, t *events.Task, in events.Input) {
+func (tx *transaction) hear(s *speculation, t *events.Task, in events.Input, now time.Time) {
 	r, ok := in.(*events.Reply)
 	if !ok || t == nil || !t.Open() {
 		return
 	}
 	if i, ok := t.Plan.Step(r.Ref.Step); ok && (r.Ref.Kind == events.Do || t.Plan.Steps[i].Undo != nil) {
 		agent, _ := t.Plan.Agent(i, r.Ref.Kind)
-		s.partition.flow.hears(agent, tx.lane.at(s))
+		s.partition.flow.hears(agent, now)
 	}
 }
 

@@ -24,7 +24,7 @@ var flowMutations = []mutation{
 		`case a.probing() || a.near(now, ""):`, `case a.near(now, ""):`,
 		"scheduler", "TestSilentAgentIsProbed"),
 	one("any-reply-ends-silence", "scheduler/transaction.go",
-		`s.partition.flow.hears(agent, tx.lane.at(s))`, `_ = agent`,
+		`s.partition.flow.hears(agent, now)`, `_ = agent`,
 		"scheduler", "TestSilentAgentIsProbed"),
 	one("flow-of-a-rollback", "scheduler/transaction.go",
 		`s.partition.flow.restate(t, tx.lane.at(s), true)`, `_ = t`,
