@@ -443,6 +443,29 @@ func TestShutdownFinishesWhatRunsAndLeavesTheRest(t *testing.T) {
 	})
 }
 
+// What a handler has begun under its context ends when it fails, and not only when it
+// is called again.
+func TestContextOfACallEndsWithIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newFakeSession()
+		var failed, ended time.Time
+		stop := start(t, s, Config{}, func(ctx context.Context, _ Request) (any, error) {
+			if failed.IsZero() {
+				failed = time.Now()
+				context.AfterFunc(ctx, func() { ended = time.Now() })
+				return nil, Transient(errors.New("busy"))
+			}
+			return nil, nil
+		})
+		s.deliver(testRecord(0, time.Now().Add(time.Hour)))
+		pass(time.Minute)
+		stop()
+		if got := s.outcome(testID(0)); got != "completed" || !ended.Equal(failed) {
+			t.Errorf("replied %q; the context of a call that failed at %v ended at %v", got, failed, ended)
+		}
+	})
+}
+
 // A reply goes by the context of its call, and that ends with the grace: the reply has
 // until the end of sending.
 func TestReplyOutlivesTheGrace(t *testing.T) {

@@ -25,7 +25,7 @@ type turn struct {
 	job
 	clock   clock
 	attempt attempt
-	// ctx is the last call's, until cancel: the reply to it is sent under the same.
+	// ctx is the last call's, and then of the reply to it.
 	ctx    context.Context
 	cancel context.CancelFunc
 }
@@ -98,6 +98,9 @@ func (m *member) clockFrom(appended time.Time) clock {
 	return c
 }
 
+// left is the time until an instant if nothing has been corrected since it began.
+func (c *clock) left(until time.Time) time.Duration { return until.Sub(c.began) - time.Since(c.start) }
+
 func (c *clock) now() time.Time {
 	at := c.began.Add(time.Since(c.start))
 	if corrected := c.corrected(); corrected.After(at) {
@@ -129,7 +132,7 @@ func (t *turn) call(now time.Time) (n next, wake <-chan struct{}, overran <-chan
 		t.attempt, n = a.refused(openFor, k.name, now)
 		return n, changed, nil
 	}
-	left := a.req.CompleteBy.Sub(now)
+	left := min(a.req.CompleteBy.Sub(now), t.clock.left(a.req.CompleteBy)) // what came between took time
 	t.beginContext(t.handling, left)
 	returned, from := make(chan result, 1), time.Now()
 	go t.protect(t.ctx, *a.req, returned)
@@ -143,6 +146,9 @@ func (t *turn) call(now time.Time) (n next, wake <-chan struct{}, overran <-chan
 	now = t.clock.now()
 	if t.attempt, n = a.after(r, now, leaving); n.do == doWait {
 		t.cfg.Listener.retried(*a.req, r.fail, t.attempt.tries, n.at.Sub(now))
+	}
+	if n.do != doReply {
+		t.endContext()
 	}
 	return n, nil, nil
 }

@@ -87,18 +87,19 @@ func (q *Request) Record(ns Namespace, source, agent string, partition int32) Re
 	return Record{Topic: ns.Requests(agent), Partition: partition, Key: bytesOf(q.Task), Value: q.Value, Headers: h}
 }
 
-// DecodeRequest reads a record of a request topic, and aliases it. The error says what
-// is malformed; an agent counts it and goes on.
+// DecodeRequest reads a record of a request topic. Its value is the record's; texts are
+// copies, for handlers keep them. The error says what is malformed; an agent counts it and
+// goes on.
 func DecodeRequest(r *Record) (*Request, error) {
-	id := aliased(r.header(HeaderRequest))
+	id, _ := r.Header(HeaderRequest)
 	task, ref, err := ParseRequestID(id)
 	if err != nil {
 		return nil, err
 	}
 	q := &Request{Task: task, Ref: ref, Value: r.Value}
-	q.Operation = aliased(r.header(HeaderOperation))
-	q.IdempotencyKey = aliased(r.header(HeaderIdempotencyKey))
-	q.Traceparent = aliased(r.header(HeaderTraceparent))
+	q.Operation, _ = r.Header(HeaderOperation)
+	q.IdempotencyKey, _ = r.Header(HeaderIdempotencyKey)
+	q.Traceparent, _ = r.Header(HeaderTraceparent)
 	by := r.header(HeaderCompleteBy)
 	if q.CompleteBy, err = parseCompleteBy(by); err != nil {
 		return nil, unusable(ReasonBadHeader, "%s %q: not an instant as in RFC 3339", HeaderCompleteBy, by)

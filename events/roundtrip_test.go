@@ -215,3 +215,26 @@ func TestPartitionEvolve(t *testing.T) {
 		}
 	}
 }
+
+// Whoever reads many records in the same memory, and a handler that remembers the keys it
+// has seen, keeps what a request says and not the record.
+func TestDecodedRequestKeepsNothingOfItsRecord(t *testing.T) {
+	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	want := Request{Task: "o-1", Ref: RequestRef{Step: "charge", Kind: Do, Attempt: 2}, Operation: "charge", CompleteBy: at, IdempotencyKey: "k-1", Traceparent: "00-1-2-01"}
+	r := want.Record("waybill.", "test", "payment", 0)
+	for i := range r.Headers {
+		r.Headers[i].Value = bytes.Clone(r.Headers[i].Value)
+	}
+	got, err := DecodeRequest(&r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, h := range r.Headers {
+		for i := range h.Value {
+			h.Value[i] = 'x'
+		}
+	}
+	if got.Value = nil; !reflect.DeepEqual(*got, want) {
+		t.Errorf("read as %+v; want %+v", *got, want)
+	}
+}

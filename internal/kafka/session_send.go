@@ -120,7 +120,7 @@ func (q *replies) board() []*reply {
 
 // flight is what was handed to the client at once. It ends when the last record of it has.
 type flight struct {
-	*replies
+	of     *replies
 	ctx    context.Context // until the earliest time of those in it
 	cancel context.CancelFunc
 	sent   time.Time
@@ -133,7 +133,7 @@ type flight struct {
 
 // produce hands a flight to the client, until by if that isn't zero.
 func (q *replies) produce(boarded []*reply, by time.Time) {
-	f := &flight{replies: q, sent: q.sending(), left: len(boarded)}
+	f := &flight{of: q, sent: q.sending(), left: len(boarded)}
 	f.ctx, f.cancel = flightContext(by)
 	for _, p := range boarded {
 		p.flight = f
@@ -148,7 +148,7 @@ func (f *flight) land(p *reply, r *kgo.Record, err error) {
 	defer f.mu.Unlock()
 	if err == nil && !f.told {
 		f.told = true
-		f.wrote(r, f.sent)
+		f.of.wrote(r, f.sent)
 	}
 	if err != nil && timeOver(f.ctx) != nil && timeOver(p.ctx) == nil && !errors.Is(err, kgo.ErrClientClosed) {
 		f.again = append(f.again, p) // another's time ended
@@ -157,7 +157,7 @@ func (f *flight) land(p *reply, r *kgo.Record, err error) {
 	}
 	if f.left--; f.left == 0 {
 		f.cancel()
-		go f.landed(f.again)
+		go f.of.landed(f.again)
 	}
 }
 
