@@ -327,7 +327,9 @@ func (d *decider) recoverRun(i int, r *events.Recovery) {
 	ask := p.Next(d.Task.ID, r.Step, r.Kind, run.Attempt, run.Timer.Due, d.now)
 	late := ask.Action == events.ActionRetry && r.Action == events.ActionWait // its wait is over by now
 	// An attempt that ran through a hold was armed with the complete-by before
-	// the resubmit, by which there was no time for a cool-down. Now there is.
+	// the resubmit, by which there was no time for a cool-down. Now there is. After a
+	// release it was armed with the same; that can't be told here, and what follows is
+	// what the policy calls for.
 	longer := ask.CoolDown && string(r.Action) == p.OnError && run.Timer.Seq < d.Task.Timer.Seq
 	if ask.Action != r.Action && !late && !longer {
 		d.Ignored = IgnoredOutsidePolicy

@@ -228,7 +228,7 @@ func (w *world) checkRecovery(r *events.Recovery, d *Decision) {
 			if d.Events[0].At.Before(a.Timer.Due) {
 				w.failf("%+v was accepted at %s, before the timer's due, %s", *r, d.Events[0].At, a.Timer.Due)
 			}
-			w.checkAction(r, &a, d.Events[0].At)
+			w.checkAction(r, &a, d)
 			return
 		}
 	}
@@ -236,18 +236,30 @@ func (w *world) checkRecovery(r *events.Recovery, d *Decision) {
 }
 
 // checkAction: it is the one that the policy calls for; or a wait that is over
-// by now; or it only ends an attempt of a task that doesn't go on.
-func (w *world) checkAction(r *events.Recovery, a *events.Armed, now time.Time) {
+// by now; or it only ends an attempt of a task that doesn't go on. An attempt that ran
+// through a hold may have been armed by another policy, which the state doesn't hold: of
+// it a cool-down comes, if that is what is called for, whether that was asked for or not.
+func (w *world) checkAction(r *events.Recovery, a *events.Armed, d *Decision) {
 	if a.Policy.Timer == events.TimerAttempt && (w.task.State == events.StateError || w.task.State == events.StateUndoing && r.Kind == events.Do) {
 		return
 	}
 	if !a.Policy.CompleteBy.IsZero() && !a.Policy.CompleteBy.Equal(w.task.CompleteBy) {
 		return // resubmitted since: another policy
 	}
-	want := a.Policy.Next("t", r.Step, r.Kind, a.Attempt, a.Timer.Due, now).Action
-	if r.Action != want && !(want == events.ActionRetry && r.Action == events.ActionWait) {
-		w.failf("%+v was accepted; the policy calls for %s", *r, want)
+	want := a.Policy.Next("t", r.Step, r.Kind, a.Attempt, a.Timer.Due, d.Events[0].At)
+	late := want.Action == events.ActionRetry && r.Action == events.ActionWait
+	through := string(r.Action) == a.Policy.OnError && a.Timer.Seq < w.task.Timer.Seq && want.CoolDown && coolsDown(d)
+	if r.Action != want.Action && !late && !through {
+		w.failf("%+v was accepted; the policy calls for %s", *r, want.Action)
 	}
+}
+
+// coolsDown reports whether a decision is for a cool-down.
+func coolsDown(d *Decision) bool {
+	return slices.ContainsFunc(d.Events, func(e *events.Event) bool {
+		f, ok := e.Fact.(*events.AttemptWaiting)
+		return ok && f.CoolDown
+	})
 }
 
 func sameRecord(a, b events.Record) bool {

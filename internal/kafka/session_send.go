@@ -31,6 +31,8 @@ type replies struct {
 	// wrote is told of the first record of it that is acknowledged.
 	sending func() time.Time
 	wrote   func(r *kgo.Record, sent time.Time)
+	// landedBefore are replies whose result was taken: nobody else knows of them.
+	landedBefore sync.Pool
 
 	mu      sync.Mutex
 	waiting []*reply
@@ -47,36 +49,34 @@ type reply struct {
 	land   func(*kgo.Record, error)
 }
 
-// replyPool has those whose result was taken: nobody else knows of them any more.
-var replyPool = sync.Pool{New: func() any {
-	p := &reply{result: make(chan error, 1)}
-	p.land = func(r *kgo.Record, err error) { p.flight.land(p, r, err) }
-	return p
-}}
-
-func newReply(ctx context.Context, rec *events.Record) *reply {
-	p := replyPool.Get().(*reply)
+// reply is one for a record, which may have been another's.
+func (q *replies) reply(ctx context.Context, rec *events.Record) *reply {
+	p, ok := q.landedBefore.Get().(*reply)
+	if !ok {
+		p = &reply{result: make(chan error, 1)}
+		p.land = func(r *kgo.Record, err error) { p.flight.land(p, r, err) }
+	}
 	p.ctx = ctx
 	toKgoAt(&p.record, rec)
 	return p
 }
 
-// release gives it back; what it refers to goes.
-func (p *reply) release() {
+// release takes one back whose result was taken; what it refers to goes.
+func (q *replies) release(p *reply) {
 	p.ctx, p.record, p.flight = nil, kgo.Record{}, nil
-	replyPool.Put(p)
+	q.landedBefore.Put(p)
 }
 
 // send queues a reply and waits for its end or that of its time.
 func (q *replies) send(ctx context.Context, rec *events.Record) error {
-	p := newReply(ctx, rec)
+	p := q.reply(ctx, rec)
 	q.mu.Lock()
 	q.waiting = append(q.waiting, p)
 	q.mu.Unlock()
 	q.fly()
 	select {
 	case err := <-p.result:
-		p.release()
+		q.release(p)
 		return err
 	case <-ctx.Done():
 		select {
