@@ -47,7 +47,8 @@
 // and the socket's write, or a slow network, can deliver late. Contexts end
 // by the monotonic clock, which runs on while a process is stopped (SIGSTOP)
 // but may stand still while a machine sleeps; the check before each produce
-// call therefore compares wall time. What is late all the same is refused by the
+// call goes by the broker's time, which the first record that is read
+// afterwards corrects. What is late all the same is refused by the
 // scheduler, by the order of the log.
 //
 // # Files

@@ -20,7 +20,8 @@ import (
 //
 // ctx ends at the request's complete-by, after which nothing is sent, or when
 // the process leaves and its grace is over. A Handler that ignores it keeps
-// its place among the concurrent ones until it returns.
+// its place among the concurrent ones until it returns. It ends, too, once Handle
+// has returned, and its reply is sent.
 //
 // The same request can come again, also after it was answered: the idempotency
 // key is how a service recognises it, and what was answered must stay true. A key
