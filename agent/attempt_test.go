@@ -158,7 +158,7 @@ func TestOutputThatCannotBeRepliedHadAnEffect(t *testing.T) {
 // JSON that a handler has already is replied as encoding it would have it, and is the
 // handler's again when it has returned.
 func TestOutputThatIsJSON(t *testing.T) {
-	for _, text := range []string{`{"ok":true}`, `[1,"a"]`, `"é"`, ` { "ok" : "a b" } `, `"<b>"`, `{"a":`, `1 2`, ``, "\"\xff\""} {
+	for _, text := range []string{`{"ok":true}`, `[1,"a"]`, `"é"`, "\"\u2028\"", "\"\u2029\"", `"€"`, ` { "ok" : "a b" } `, `"<b>"`, `{"a":`, `1 2`, ``, "\"\xff\""} {
 		raw := json.RawMessage(text)
 		want, err := json.Marshal(raw)
 		if len(raw) == 0 {

@@ -54,12 +54,6 @@ func BenchmarkRequest(b *testing.B) {
 		<-s.done
 	}
 	cancel()
-	for range poll {
-		select {
-		case <-s.done:
-		default:
-		}
-	}
 	if err := <-ended; err != nil {
 		b.Fatal(err)
 	}

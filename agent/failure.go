@@ -164,11 +164,14 @@ func resultOf(output any, err error) result {
 	return result{output: b}
 }
 
-// encodeOutput is json.Marshal, which would only copy JSON that is written already as it
-// writes it.
+// encodeOutput is json.Marshal. JSON in which that would change nothing is copied.
 func encodeOutput(output any) ([]byte, error) {
-	if raw, ok := output.(json.RawMessage); ok && !bytes.ContainsAny(raw, " \t\r\n<>&") && events.ValidJSON(raw) {
+	raw, ok := output.(json.RawMessage)
+	if ok && !bytes.ContainsAny(raw, " \t\r\n<>&") && bytes.IndexByte(raw, lineSeparator[0]) < 0 && events.ValidJSON(raw) {
 		return bytes.Clone(raw), nil
 	}
 	return json.Marshal(output)
 }
+
+// lineSeparator is escaped by json.Marshal, and so is the paragraph separator after it.
+const lineSeparator = "\u2028"

@@ -16,7 +16,7 @@ const (
 	sendWaitMax = time.Second
 )
 
-// clockExact is less than what a clock is ever off by: see kafka.Clock.
+// clockExact is finer than the broker's time, which comes in whole milliseconds.
 const clockExact = time.Millisecond
 
 // turn is a request that has its place in the pool, until its end.
