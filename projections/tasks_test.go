@@ -48,28 +48,32 @@ func tasksOf(t testing.TB, s *projections.Store) *projections.Tasks {
 
 type applier interface{ Apply(*events.Record) error }
 
-// apply applies records. Those of tasks are lent, as a restore lends them, and those of
-// deadlines as well, which keep nothing of a record either: their bytes are another's afterwards.
+// apply applies records as they are lent to who restores or follows: afterwards their memory
+// is another's. So no view may keep anything of them.
 func apply(t testing.TB, v applier, rs []events.Record) {
 	t.Helper()
-	lend := false
-	switch v.(type) {
-	case *projections.Tasks, *projections.Deadlines:
-		lend = true
-	}
 	for i := range rs {
 		r := rs[i]
-		if lend {
-			r.Key, r.Value = bytes.Clone(r.Key), bytes.Clone(r.Value)
+		r.Key, r.Value, r.Headers = bytes.Clone(r.Key), bytes.Clone(r.Value), slices.Clone(r.Headers)
+		for k := range r.Headers {
+			r.Headers[k].Value = bytes.Clone(r.Headers[k].Value)
 		}
 		err := v.Apply(&r)
-		if lend {
-			clear(r.Key)
-			clear(r.Value)
+		scribble(r.Key)
+		scribble(r.Value)
+		for k := range r.Headers {
+			scribble(r.Headers[k].Value)
 		}
+		clear(r.Headers)
 		if err != nil {
 			t.Fatal(err)
 		}
+	}
+}
+
+func scribble(b []byte) {
+	for i := range b {
+		b[i] = '#'
 	}
 }
 
