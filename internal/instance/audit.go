@@ -307,7 +307,7 @@ func (a *Audit) close() {
 }
 
 // StartAudit keeps the timelines and the task list until ctx ends. observe, which may be nil, is
-// shown every record that the audit reads, from the start of an empty store. clientID is what the
+// shown every record that the audit reads, from the start of an empty store, and may keep it. clientID is what the
 // group knows its member by; empty: the instance's.
 func (n *Instance) StartAudit(ctx context.Context, clientID string, observe func([]events.Record)) (*Audit, error) {
 	store, err := n.store(ctx, projections.ViewTimelines)
@@ -330,7 +330,7 @@ func (n *Instance) audit(ctx context.Context, a *Audit, clientID string, observe
 	cfg.ClientID = cmp.Or(clientID, cfg.ClientID)
 	follower, err := kafka.OpenFollower(ctx, kafka.FollowerConfig{Config: cfg, Group: n.Kafka.Namespace.AuditGroup(),
 		Topics: []string{topic}, Partitions: n.Partitions, Start: a.start, SessionTimeout: n.c.Session, FetchMaxWait: n.c.FetchMaxWait,
-		Listener: n.followerListener()})
+		Lend: observe == nil, Listener: n.followerListener()})
 	if err != nil {
 		return err
 	}

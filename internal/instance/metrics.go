@@ -231,7 +231,10 @@ func (n *Instance) followerListener() *kafka.FollowerListener {
 }
 
 func (n *Instance) partitionStandsStill(topic string, p int32, err error) {
-	n.standsStill(fmt.Errorf("topic %s partition %d: %w", topic, p, err))
+	if _, says := errors.AsType[*kafka.DamagedError](err); !says {
+		err = fmt.Errorf("topic %s partition %d: %w", topic, p, err)
+	}
+	n.standsStill(err)
 }
 
 func (n *Instance) supervisorListener() *supervisor.Listener {

@@ -62,6 +62,10 @@ type batches struct {
 	lend       bool
 	decompress kgo.Decompressor
 	room       *room // nil: don't lend
+	// epoch is that of the leader that wrote the last batch that was read; negative: unknown.
+	epoch int32
+	// observe, which may be nil, is told of each batch that was read, as the client's hooks are.
+	observe func(kgo.FetchBatchMetrics)
 
 	records []events.Record
 	headers []events.Header
@@ -69,7 +73,7 @@ type batches struct {
 }
 
 func newBatches(topic string, partition int32, lend bool) *batches {
-	b := &batches{topic: topic, partition: partition, lend: lend}
+	b := &batches{topic: topic, partition: partition, lend: lend, epoch: -1}
 	if !lend {
 		b.decompress = kgo.DefaultDecompressor()
 		return b
@@ -124,6 +128,15 @@ func (b *batches) take(answer *kmsg.FetchResponseTopicPartition) {
 
 // drop forgets what wasn't read.
 func (b *batches) drop() { b.rest = nil }
+
+// idle gives back the memory that is used again. Of many partitions few have something to
+// read at once, once all were read to their ends.
+func (b *batches) idle() {
+	b.drop()
+	if b.lend {
+		b.room.bytes, b.records, b.headers = nil, nil, nil
+	}
+}
 
 // next returns some committed records from an offset on, of some batches, and the offset that
 // is read after them. There may be none, where only markers and what was rolled back
@@ -197,7 +210,14 @@ func (b *batches) batch(position int64) (int64, error) {
 			b.room.take(text)
 		}
 	}
-	return b.unpack(&h, text, position)
+	next, err := b.unpack(&h, text, position)
+	if err == nil {
+		b.epoch = h.epoch
+		if b.observe != nil {
+			b.observe(kgo.FetchBatchMetrics{NumRecords: h.count, UncompressedBytes: len(text), CompressedBytes: size - batchRecords, CompressionType: uint8(h.attributes & attributeCodec)})
+		}
+	}
+	return next, err
 }
 
 // The bytes of a record batch: its head, and where what its checksum sums up begins.
@@ -228,6 +248,7 @@ type head struct {
 	firstTime, maxTime  int64 // ms
 	producer            int64
 	count               int
+	epoch               int32 // of the leader that wrote it
 	attributes          uint16
 	control, rolledBack bool
 }
@@ -235,7 +256,7 @@ type head struct {
 func headOf(in []byte) head {
 	h := head{first: int64(binary.BigEndian.Uint64(in)), attributes: binary.BigEndian.Uint16(in[batchAttributes:]),
 		firstTime: int64(binary.BigEndian.Uint64(in[batchFirstTime:])), maxTime: int64(binary.BigEndian.Uint64(in[batchMaxTime:])),
-		producer: int64(binary.BigEndian.Uint64(in[batchProducer:])), count: int(int32(binary.BigEndian.Uint32(in[batchCount:])))}
+		producer: int64(binary.BigEndian.Uint64(in[batchProducer:])), epoch: int32(binary.BigEndian.Uint32(in[batchEpoch:])), count: int(int32(binary.BigEndian.Uint32(in[batchCount:])))}
 	h.last = h.first + int64(int32(binary.BigEndian.Uint32(in[batchLastDelta:])))
 	h.control = h.attributes&attributeControl != 0
 	return h
@@ -395,6 +416,6 @@ func (b *batches) old(size int, position int64) (int64, error) {
 		return position, fetched.Err
 	}
 	b.rest = b.rest[size:]
-	b.records = fromKgo(fetched.Records, b.records)
+	b.records, b.epoch = fromKgo(fetched.Records, b.records), -1
 	return max(position, next), nil
 }

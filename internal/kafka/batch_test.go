@@ -290,6 +290,11 @@ func TestLentRecordsTakeNoMemory(t *testing.T) {
 	if n := testing.AllocsPerRun(20, read); n > 1 {
 		t.Errorf("%v allocations for 200 records", n)
 	}
+	in.idle()
+	if in.room.bytes != nil || in.records != nil {
+		t.Error("one that is idle keeps its memory")
+	}
+	read()
 }
 
 func BenchmarkBatches(b *testing.B) {

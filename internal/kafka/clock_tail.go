@@ -6,6 +6,8 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/waybill-run/waybill/events"
 )
 
 // tailWithin is how long before a record came the end of its log may have been
@@ -90,15 +92,30 @@ func (t *tailClock) observe(c Config, fetches kgo.Fetches) {
 		if n == 0 || !c.Namespace.Owns(fp.Topic) {
 			return
 		}
-		at, last := topicPartition{fp.Topic, fp.Partition}, fp.Records[n-1]
-		end, here := t.ends[at]
-		came := here && last.Offset >= end.offset && local.Sub(end.asked) <= tailWithin
-		// A transaction's marker may follow the last record.
-		if came && last.Offset+2 >= fp.HighWatermark {
-			c.Clock.Observe(last.Timestamp, local)
-		}
-		t.ends[at] = tailEnd{max(end.offset, fp.HighWatermark), asked}
+		last := fp.Records[n-1]
+		t.last(c, topicPartition{fp.Topic, fp.Partition}, last.Offset, last.Timestamp, tailEnd{fp.HighWatermark, asked}, local)
 	})
+}
+
+// observeLast corrects the clock of c by the last record of an answer that came at local.
+func (t *tailClock) observeLast(c Config, last *events.Record, end tailEnd, local time.Time) {
+	if t.process == nil || !c.Namespace.Owns(last.Topic) {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.last(c, topicPartition{last.Topic, last.Partition}, last.Offset, last.Time, end, local)
+}
+
+// last is called with t.mu.
+func (t *tailClock) last(c Config, at topicPartition, offset int64, written time.Time, told tailEnd, local time.Time) {
+	end, here := t.ends[at]
+	came := here && offset >= end.offset && local.Sub(end.asked) <= tailWithin
+	// A transaction's marker may follow the last record.
+	if came && offset+2 >= told.offset {
+		c.Clock.Observe(written, local)
+	}
+	t.ends[at] = tailEnd{max(end.offset, told.offset), told.asked}
 }
 
 // forget is called when partitions come anew: the client was not there while

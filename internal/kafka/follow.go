@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"time"
 
@@ -48,6 +47,9 @@ type FollowerConfig struct {
 	SessionTimeout time.Duration
 	FetchMaxWait   time.Duration
 	MaxPollRecords int
+	// Lend: what Poll returns, keys, values and headers too, is good until the next Poll.
+	// Without it they may be kept, and are made anew for each record.
+	Lend bool
 	// Listener is told what happens; nil, and nil fields, are fine.
 	Listener *FollowerListener
 }
@@ -82,16 +84,19 @@ type Follower struct {
 	cfg      FollowerConfig
 	client   *kgo.Client
 	balancer *Balancer
-	poller   poller
 	tail     tailClock
 	cut      context.CancelFunc
-	still    standstills
+	woken    chan struct{}
 
 	mu     sync.Mutex
 	stands map[string]map[int32]standing // topic, partition
 	broken error
 
-	polled []events.Record // what Poll returned last
+	// Of Poll's goroutine.
+	fetcher  fetcher
+	readings [][]*reading // by the number of the topic in cfg.Topics, and partition; nil: never owned
+	first    int          // the reading that gives first, the next time
+	polled   []events.Record
 }
 
 // standing is where a follower is in a partition.
@@ -110,15 +115,18 @@ func OpenFollower(ctx context.Context, cfg FollowerConfig) (*Follower, error) {
 	if cfg.Group == "" || len(cfg.Topics) == 0 || cfg.Partitions <= 0 {
 		return nil, fmt.Errorf("follower of group %q: needs a group, topics (%d) and partitions (%d)", cfg.Group, len(cfg.Topics), cfg.Partitions)
 	}
-	if err := copartitioned(ctx, cfg.Config, cfg.Topics, cfg.Partitions); err != nil {
+	ids, err := copartitioned(ctx, cfg.Config, cfg.Topics, cfg.Partitions)
+	if err != nil {
 		return nil, fmt.Errorf("follower of group %q: %w", cfg.Group, err)
 	}
-	f := &Follower{cfg: cfg, balancer: NewBalancer(cfg.Partitions), still: standstills{}, stands: map[string]map[int32]standing{}}
+	f := &Follower{cfg: cfg, balancer: NewBalancer(cfg.Partitions), woken: make(chan struct{}, 1), stands: map[string]map[int32]standing{}}
 	for _, topic := range cfg.Topics {
 		f.stands[topic] = map[int32]standing{}
+		f.readings = append(f.readings, make([]*reading, cfg.Partitions))
 	}
 	f.balancer.observe(cfg.Listener.Assigned, cfg.Listener.GroupFailed, cfg.Listener.Uneven)
 	f.balancer.onAdded = f.forget
+	f.tail.of(cfg.Config)
 	life, cut := context.WithCancel(context.Background())
 	client, err := kgo.NewClient(append(cfg.options(), f.options(life)...)...)
 	if err != nil {
@@ -126,14 +134,15 @@ func OpenFollower(ctx context.Context, cfg FollowerConfig) (*Follower, error) {
 		return nil, fmt.Errorf("follower of group %q: client: %w", cfg.Group, err)
 	}
 	f.client, f.cut = client, cut
-	f.poller = poller{client: client, wait: cfg.FetchMaxWait, max: cfg.MaxPollRecords}
+	f.fetcher = fetcher{client: client, ids: ids, wait: cfg.FetchMaxWait, bytes: fetchPartitionBytes(len(cfg.Topics) * int(cfg.Partitions)),
+		answers: make(chan answer), leaders: map[int32]*leader{}, ended: life}
 	return f, nil
 }
 
 func (f *Follower) options(life context.Context) []kgo.Opt {
 	opts := []kgo.Opt{
 		kgo.WithContext(life),
-		kgo.WithHooks(f.balancer, f.tail.of(f.cfg.Config)),
+		kgo.WithHooks(f.balancer),
 		kgo.MetadataMinAge(metadataAgeMin),
 
 		kgo.ConsumerGroup(f.cfg.Group),
@@ -147,12 +156,6 @@ func (f *Follower) options(life context.Context) []kgo.Opt {
 		// Only place says where to be; out of range later is an error.
 		kgo.ConsumeResetOffset(kgo.NoResetOffset()),
 		kgo.ConsumeStartOffset(kgo.NewOffset().AtStart()),
-		kgo.FetchIsolationLevel(kgo.ReadCommitted()),
-		// Transaction markers take offsets. They are shown so that the position
-		// is known where nothing but markers and rolled back records follow.
-		kgo.KeepControlRecords(),
-		kgo.FetchMaxWait(f.cfg.FetchMaxWait),
-		kgo.FetchMaxPartitionBytes(fetchPartitionBytes(len(f.cfg.Topics) * int(f.cfg.Partitions))),
 		kgo.SessionTimeout(f.cfg.SessionTimeout),
 		kgo.HeartbeatInterval(heartbeatInterval(f.cfg.SessionTimeout)),
 		kgo.RebalanceTimeout(busyMax),
@@ -163,8 +166,10 @@ func (f *Follower) options(life context.Context) []kgo.Opt {
 	return opts
 }
 
-// forget is called when partitions come anew: where they stood says nothing.
-func (f *Follower) forget(_ *kgo.Client, added []int32) {
+// forget is called when partitions come anew, before the client can fetch: that is the
+// fetcher's to do. Where they stood says nothing.
+func (f *Follower) forget(client *kgo.Client, added []int32) {
+	client.PauseFetchTopics(f.cfg.Topics...)
 	f.tail.forget(added)
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -194,6 +199,7 @@ func (f *Follower) place(ctx context.Context, offsets map[string]map[int32]kgo.O
 			f.mu.Unlock()
 		}
 	}
+	f.Wake()
 	return offsets, nil
 }
 
@@ -252,6 +258,7 @@ func (f *Follower) fail(ctx context.Context, err error) error {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	f.Wake()
 	if f.broken == nil {
 		f.broken = fmt.Errorf("follower of group %q: %w", f.cfg.Group, err)
 	}
@@ -269,81 +276,6 @@ func (f *Follower) failed() error {
 // changed.
 func (f *Follower) Assigned() map[int32]uint64 { return f.balancer.Assigned() }
 
-// Poll returns committed records that came in, at most MaxPollRecords, of
-// partitions that are assigned; (nil, nil) after FetchMaxWait at the latest, or
-// when woken. The order within a topic and partition is the log's. The
-// positions it reached are those of Position. What it returns is the caller's
-// until the next Poll; keys, values and headers may be kept.
-//
-// An error is final: ctx has ended, Start failed, the log no longer holds the
-// position (*OffsetRangeError), or the group refuses the member. Close the
-// follower and open a new one.
-func (f *Follower) Poll(ctx context.Context) ([]events.Record, error) {
-	f.client.AllowRebalance()
-	clear(f.polled) // a poll that waits holds on to no batch
-	f.polled = f.polled[:0]
-	if err := f.failed(); err != nil {
-		return nil, err
-	}
-	f.still.resume(time.Now(), func(at topicPartition) { f.client.ResumeFetchPartitions(at.flow()) })
-	fetches, _ := f.poller.poll(ctx)
-	f.still.pause(f.client, fetches, time.Now(), f.cfg.Listener.Damaged)
-	// A start that failed shows as an error of the group, too: it says less.
-	if err := f.failed(); err != nil {
-		return nil, err
-	}
-	if err := fetchError(ctx, fetches, f.cfg.Listener.DataLost); err != nil {
-		return nil, f.fail(ctx, fmt.Errorf("poll: %w", f.ranged(ctx, fetches, err)))
-	}
-	f.tail.observe(f.cfg.Config, fetches)
-	owned := f.balancer.Assigned()
-	f.polled = slices.Grow(f.polled, fetches.NumRecords())
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	fetches.EachPartition(func(fp kgo.FetchTopicPartition) {
-		if _, ok := owned[fp.Partition]; !ok || len(fp.Records) == 0 {
-			return
-		}
-		stand, placed := f.stands[fp.Topic][fp.Partition]
-		if !placed {
-			return // of an assignment before this one, which begins where place says
-		}
-		f.still.read(fp.Topic, fp.Partition)
-		stand.tail = fp.LastStableOffset
-		stand.position = fp.Records[len(fp.Records)-1].Offset + 1
-		f.stands[fp.Topic][fp.Partition] = stand
-		for _, r := range fp.Records {
-			if !r.Attrs.IsControl() {
-				f.polled = append(f.polled, recordOf(r))
-			}
-		}
-	})
-	if len(f.polled) == 0 {
-		return nil, nil
-	}
-	return f.polled, nil
-}
-
-// ranged says where the log is, if an error is that we are not in it.
-func (f *Follower) ranged(ctx context.Context, fetches kgo.Fetches, err error) error {
-	if !errors.Is(err, kerr.OffsetOutOfRange) {
-		return err
-	}
-	fetches.EachError(func(topic string, p int32, each error) {
-		if !errors.Is(each, kerr.OffsetOutOfRange) {
-			return
-		}
-		at, _ := f.Position(topic, p)
-		starts, ends, listErr := f.logs(ctx, topic)
-		if listErr != nil {
-			err = errors.Join(err, listErr)
-			return
-		}
-		err = errors.Join(err, &OffsetRangeError{Topic: topic, Partition: p, Offset: at, Start: starts[p], End: ends[p]})
-	})
-	return err
-}
-
 // HighWatermark is the end of a partition's log when it was assigned; not ok:
 // it is not assigned, or the broker was not asked yet. A reader whose Position
 // has reached it has seen all that was written before it became the owner.
@@ -359,8 +291,8 @@ func (f *Follower) Position(topic string, p int32) (offset int64, ok bool) {
 	return stand.position, ok
 }
 
-// Tail is where committed records ended when a record of the partition was
-// fetched last: a Position below it is behind. Not ok as of HighWatermark.
+// Tail is where committed records ended when the partition was asked for last: a
+// Position below it is behind. Not ok as of HighWatermark.
 func (f *Follower) Tail(topic string, p int32) (offset int64, ok bool) {
 	stand, ok := f.stand(topic, p)
 	return stand.tail, ok
@@ -414,9 +346,17 @@ func (f *Follower) Commit(ctx context.Context, offsets map[int32]int64) error {
 	return nil
 }
 
-// Wake makes a Poll that blocks return at once, and else the next one.
-func (f *Follower) Wake() { f.poller.wake() }
+// Wake makes a Poll that blocks return at once, and else the next one that would.
+func (f *Follower) Wake() {
+	select {
+	case f.woken <- struct{}{}:
+	default: // is to be already
+	}
+}
 
 // Close leaves the group (a static member stays until its session times out)
 // and closes the client, within a few seconds.
-func (f *Follower) Close() { closeClient(f.client, f.cut) }
+func (f *Follower) Close() {
+	closeClient(f.client, f.cut)
+	f.fetcher.asks.Wait()
+}

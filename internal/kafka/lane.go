@@ -227,7 +227,7 @@ func OpenLane(ctx context.Context, cfg LaneConfig) (*Lane, error) {
 	if err := cfg.complete(); err != nil {
 		return nil, fmt.Errorf("lane %q of group %q: %w", cfg.Owner, cfg.Group, err)
 	}
-	if err := copartitioned(ctx, cfg.Config, cfg.Topics, cfg.Partitions); err != nil {
+	if _, err := copartitioned(ctx, cfg.Config, cfg.Topics, cfg.Partitions); err != nil {
 		return nil, fmt.Errorf("lane %q of group %q: %w", cfg.Owner, cfg.Group, err)
 	}
 	l := &Lane{cfg: cfg, balancer: NewBalancer(cfg.Partitions), resumed: map[int32]uint64{}, polledFrom: map[int32]uint64{},
@@ -307,20 +307,23 @@ func (l *Lane) options(life context.Context) []kgo.Opt {
 
 func (l *Lane) flushMax() time.Duration { return l.cfg.TransactionTimeout / flushPerTransaction }
 
-// copartitioned asks the cluster whether all topics have as many partitions.
-func copartitioned(ctx context.Context, cfg Config, topics []string, partitions int32) error {
+// copartitioned asks the cluster whether all topics have as many partitions, and for their
+// ids.
+func copartitioned(ctx context.Context, cfg Config, topics []string, partitions int32) (ids map[string][16]byte, err error) {
 	client, err := kgo.NewClient(cfg.options()...)
 	if err != nil {
-		return fmt.Errorf("client: %w", err)
+		return nil, fmt.Errorf("client: %w", err)
 	}
 	defer client.Close()
 	meta, err := metadata(ctx, kadm.NewClient(client), topics...)
 	if err != nil {
-		return fmt.Errorf("ask the cluster for the topics: %w", err)
+		return nil, fmt.Errorf("ask the cluster for the topics: %w", err)
 	}
 	var faults []error
+	ids = map[string][16]byte{}
 	for _, topic := range topics {
 		d, ok := meta.Topics[topic]
+		ids[topic] = d.ID
 		switch {
 		case !ok:
 			faults = append(faults, fmt.Errorf("topic %s: the broker says nothing about it", topic))
@@ -330,7 +333,7 @@ func copartitioned(ctx context.Context, cfg Config, topics []string, partitions 
 			faults = append(faults, fmt.Errorf("topic %s has %d partitions instead of %d", topic, len(d.Partitions), partitions))
 		}
 	}
-	return errors.Join(faults...)
+	return ids, errors.Join(faults...)
 }
 
 func (l *Lane) copartitions(ps ...int32) map[string][]int32 {

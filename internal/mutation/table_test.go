@@ -35,6 +35,18 @@ var kafkaMutations = []mutation{
 	one("partition-that-moved", "internal/kafka/lane_commit.go",
 		`if l.skipped || l.moved() {`, `if l.skipped {`,
 		"internal/kafka", "TestCommitOfAPartitionThatWentAndCameBack"),
+	one("follower-holds", "internal/kafka/follow_poll.go",
+		`f.client.PollRecords(ended, 0)`, `_ = ended`,
+		"internal/kafka", "TestFollowerKeepsItsPartitionsWhileItsCallerWorks"),
+	one("epoch-of-what-was-read", "internal/kafka/fetch.go",
+		`p.LastFetchedEpoch = r.in.epoch`, `p.LastFetchedEpoch = none`,
+		"internal/kafka", "TestFollowerIsToldWhereLogsPart"),
+	one("leader-that-moved", "internal/kafka/fetch.go",
+		`	f.client.ForceMetadataRefresh()
+	return nil
+}`, `	return nil
+}`,
+		"internal/kafka", "TestFollowerGoesWhereItsPartitionsAreLed"),
 	one("transaction-without-input", "internal/kafka/lane_commit.go",
 		`if l.polled == 0 {`, `if l.polled < 0 {`,
 		"internal/kafka", "TestLaneCommitWithoutPollPanics"),

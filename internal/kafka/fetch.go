@@ -1,0 +1,296 @@
+package kafka
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"sync"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/waybill-run/waybill/events"
+)
+
+const (
+	// After a fetch that failed a partition is asked for again after fetchWaitLeast, then
+	// after twice as long each time, at most fetchWaitMost.
+	fetchWaitLeast = 50 * time.Millisecond
+	fetchWaitMost  = time.Second
+	// fetchMissingTries in a row that found no topic, or another of its name, which is 15 s:
+	// it was deleted. News of a topic travels, but not as long.
+	fetchMissingTries = 18
+)
+
+// fetcher asks the leaders of a follower's partitions for what follows in them: each leader
+// for all of its partitions at once, and again when everything of its last answer was read.
+//
+// The client can fetch, too, ahead of who polls it. But it makes each record, its list of
+// headers and each header's name anew, for as long as they may be kept, and so takes three
+// times as long as those who are done with a record before they read the next
+// (docs/performance.md). The membership, the metadata and the connections are the client's.
+//
+// One goroutine calls its methods.
+type fetcher struct {
+	client *kgo.Client
+	ids    map[string][16]byte // of the topics
+	wait   time.Duration       // of the broker, for the first record
+	bytes  int32               // of a partition in an answer, unless its first batch is larger
+
+	answers chan answer
+	leaders map[int32]*leader
+	soonest time.Time       // of those that wait after a failure, the first that is asked for again
+	ended   context.Context // when the follower is closed
+	asks    sync.WaitGroup
+}
+
+// leader is a broker that leads partitions.
+type leader struct {
+	asked  bool // it was, and hasn't answered
+	unread bool // something of its last answer is left
+	wanted []*reading
+}
+
+// reading is how far a partition was read in one assignment.
+type reading struct {
+	at     topicPartition
+	number uint64 // of the assignment
+	next   int64  // the offset at which in goes on
+	in     *batches
+	// records of in's last chunk that weren't given out.
+	records []events.Record
+
+	asked  int   // counts the questions; only the answer to the last one counts
+	leader int32 // that was asked; none: nobody is being asked
+	// Of the last answer: whose it is, where the log ended, when it was asked for and when it came.
+	from       int32
+	end        int64
+	sent, came time.Time
+
+	// After failures in a row: how long it waits, and until when; missing: the topic was.
+	wait    time.Duration
+	again   time.Time
+	missing int
+}
+
+const none = -1
+
+// left reports whether something of what was fetched wasn't given out.
+func (r *reading) left() bool { return len(r.records) > 0 || len(r.in.rest) > 0 }
+
+// more reads the next records of what was fetched, unless some are left.
+func (r *reading) more() (err error) {
+	for len(r.records) == 0 && len(r.in.rest) > 0 && err == nil {
+		var next int64
+		r.records, next, err = r.in.next(r.next)
+		r.next = max(r.next, next)
+	}
+	if len(r.in.rest) == 0 {
+		r.in.drop() // an empty end of an answer keeps all of it
+	}
+	return err
+}
+
+// position is the offset after everything that was given out or passed over.
+func (r *reading) position() int64 {
+	if len(r.records) > 0 {
+		return r.records[0].Offset
+	}
+	return r.next
+}
+
+// failed has a partition wait, longer each time, as long as it hasn't been well between.
+func (r *reading) failed(now time.Time) { r.rest(now, fetchWaitLeast, fetchWaitMost) }
+
+// stands has a partition stand still, of which something can't be read: see standstills.
+func (r *reading) stands(now time.Time) { r.rest(now, standsLeast, standsMost) }
+
+func (r *reading) rest(now time.Time, least, most time.Duration) {
+	r.wait = min(max(2*r.wait, least), most)
+	r.again = now.Add(r.wait)
+}
+
+// well ends that.
+func (r *reading) well() { r.wait, r.again, r.missing = 0, time.Time{}, 0 }
+
+// question is what was asked for a partition.
+type question struct {
+	of     *reading
+	number int // of.asked, when it was
+}
+
+// answer is a leader's.
+type answer struct {
+	of         int32 // its node
+	questions  []question
+	sent, came time.Time
+	response   *kmsg.FetchResponse
+	err        error
+}
+
+// want says that a partition is to be read on, at its leader.
+func (f *fetcher) want(r *reading, now time.Time) {
+	node, _, _ := f.client.PartitionLeader(r.at.topic, r.at.partition) // why it isn't known the client tells those who poll it
+	switch {
+	case r.left():
+		f.leaderOf(node).unread = true
+	case node != none && r.leader == node:
+		// Is being asked.
+	case now.Before(r.again):
+		f.soonest = earlier(f.soonest, r.again)
+	case node == none:
+		r.leader = none
+		r.failed(now)
+		f.soonest = earlier(f.soonest, r.again)
+		f.client.ForceMetadataRefresh()
+	default:
+		l := f.leaderOf(node)
+		l.wanted = append(l.wanted, r)
+	}
+}
+
+// earlier is the earlier of two instants; zero: there is none.
+func earlier(a, b time.Time) time.Time {
+	if a.IsZero() || b.Before(a) {
+		return b
+	}
+	return a
+}
+
+func (f *fetcher) leaderOf(node int32) *leader {
+	l := f.leaders[node]
+	if l == nil {
+		l = &leader{}
+		f.leaders[node] = l
+	}
+	return l
+}
+
+// ask asks for all that is wanted of leaders who have nothing else to do. local is the
+// process's clock.
+func (f *fetcher) ask(local func() time.Time) {
+	for node, l := range f.leaders {
+		if len(l.wanted) > 0 && !l.asked && !l.unread {
+			l.asked = true
+			f.send(node, l.wanted, local)
+		}
+		l.unread, l.wanted = false, l.wanted[:0]
+	}
+}
+
+func (f *fetcher) send(node int32, wanted []*reading, local func() time.Time) {
+	a := answer{of: node, questions: make([]question, len(wanted))}
+	for i, r := range wanted {
+		r.asked++
+		r.leader = node
+		a.questions[i] = question{r, r.asked}
+	}
+	request := f.request(wanted)
+	f.asks.Go(func() {
+		a.sent = local()
+		response, err := f.client.Broker(int(node)).Request(f.ended, request)
+		a.came, a.err = local(), err
+		if err == nil {
+			a.response = response.(*kmsg.FetchResponse)
+		}
+		select {
+		case f.answers <- a:
+		case <-f.ended.Done():
+		}
+	})
+}
+
+// request asks for partitions, which stand in the order of their topics.
+func (f *fetcher) request(wanted []*reading) *kmsg.FetchRequest {
+	request := kmsg.NewPtrFetchRequest()
+	request.MaxWaitMillis = int32(f.wait / time.Millisecond)
+	// The bound is each partition's: see reader.fetch. And with no bound of the whole no
+	// partition's turn comes only after the others'.
+	request.MinBytes, request.MaxBytes = 1, math.MaxInt32
+	request.IsolationLevel, request.SessionEpoch = readCommitted, sessionlessOnly
+	for _, r := range wanted {
+		if n := len(request.Topics); n == 0 || request.Topics[n-1].Topic != r.at.topic {
+			topic := kmsg.NewFetchRequestTopic()
+			topic.Topic, topic.TopicID = r.at.topic, f.ids[r.at.topic]
+			request.Topics = append(request.Topics, topic)
+		}
+		topic := &request.Topics[len(request.Topics)-1]
+		p := kmsg.NewFetchRequestTopicPartition()
+		p.Partition, p.FetchOffset, p.PartitionMaxBytes = r.at.partition, r.next, f.bytes
+		// Which leader is meant, and who led when the last record that was read was written:
+		// one that has lost it says so (KIP-320, and KIP-595, "Fetch").
+		_, p.CurrentLeaderEpoch, _ = f.client.PartitionLeader(r.at.topic, r.at.partition)
+		p.LastFetchedEpoch = r.in.epoch
+		topic.Partitions = append(topic.Partitions, p)
+	}
+	return request
+}
+
+// fetched is what a leader has answered for a partition: what there is of it, or why not.
+type fetched struct {
+	*reading
+	partition *kmsg.FetchResponseTopicPartition // nil: there is none
+	err       error
+}
+
+// take takes an answer in, and tells of each partition for which it is the last that was
+// asked for.
+func (f *fetcher) take(a *answer, tell func(fetched)) {
+	f.leaderOf(a.of).asked = false
+	err := a.err
+	if err == nil {
+		err = kerr.ErrorForCode(a.response.ErrorCode)
+	}
+	for _, q := range a.questions {
+		r := q.of
+		if r.asked != q.number || r.leader != a.of {
+			continue // another leader was asked since
+		}
+		r.leader, r.from, r.sent, r.came = none, a.of, a.sent, a.came
+		p, err := (*kmsg.FetchResponseTopicPartition)(nil), err
+		if err == nil {
+			p = f.find(a.response, r.at) // KIP-227 permits a broker to leave one out without news
+		}
+		if p != nil {
+			err = kerr.ErrorForCode(p.ErrorCode)
+		}
+		tell(fetched{r, p, err})
+	}
+}
+
+// find looks a partition up in an answer.
+func (f *fetcher) find(response *kmsg.FetchResponse, at topicPartition) *kmsg.FetchResponseTopicPartition {
+	for i := range response.Topics {
+		t := &response.Topics[i]
+		// From version 13 on there are only ids.
+		if t.Topic != at.topic && (t.Topic != "" || t.TopicID != f.ids[at.topic]) {
+			continue
+		}
+		for k := range t.Partitions {
+			if t.Partitions[k].Partition == at.partition {
+				return &t.Partitions[k]
+			}
+		}
+	}
+	return nil
+}
+
+// retry has a partition asked for again after a while, by what is then its leader; an error
+// that no waiting heals it returns.
+func (f *fetcher) retry(r *reading, err error, now time.Time) error {
+	ke, fromBroker := errors.AsType[*kerr.Error](err)
+	switch {
+	case errors.Is(err, kgo.ErrClientClosed), fromBroker && !ke.Retriable:
+		return fmt.Errorf("topic %s partition %d: %w", r.at.topic, r.at.partition, err)
+	case errors.Is(err, kerr.UnknownTopicOrPartition), errors.Is(err, kerr.UnknownTopicID), errors.Is(err, kerr.InconsistentTopicID):
+		if r.missing++; r.missing > fetchMissingTries {
+			return fmt.Errorf("topic %s partition %d: %w", r.at.topic, r.at.partition, err)
+		}
+	}
+	r.failed(now)
+	f.client.ForceMetadataRefresh()
+	return nil
+}

@@ -1,0 +1,49 @@
+package kafka
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+// What a fetch's failure means: a leader that moved, or a broker that is gone, is asked for
+// again, less often each time; what no waiting heals ends the follower.
+func TestFetchesThatFail(t *testing.T) {
+	client, err := kgo.NewClient(kgo.SeedBrokers("127.0.0.1:1"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	f, now := fetcher{client: client}, time.Now()
+	fresh := func() *reading {
+		return &reading{at: topicPartition{"t", 3}, in: newBatches("t", 3, true), leader: none}
+	}
+
+	r := fresh()
+	for wait, want := range []time.Duration{50, 100, 200, 400, 800, 1000, 1000} {
+		err := []error{kerr.NotLeaderForPartition, errors.New("connection refused"), kerr.FencedLeaderEpoch, kerr.UnknownLeaderEpoch}[wait%4]
+		if failed := f.retry(r, err, now); failed != nil || r.again.Sub(now) != want*time.Millisecond {
+			t.Errorf("failure %d, %v: again after %v, %v, want %v", wait+1, err, r.again.Sub(now), failed, want)
+		}
+	}
+	if r.well(); r.wait != 0 || r.again.After(now) {
+		t.Errorf("one that is well waits until %v", r.again)
+	}
+	for _, err := range []error{kerr.TopicAuthorizationFailed, kerr.SaslAuthenticationFailed, kgo.ErrClientClosed, kerr.UnsupportedCompressionType} {
+		if failed := f.retry(fresh(), err, now); !errors.Is(failed, err) {
+			t.Errorf("%v: %v", err, failed)
+		}
+	}
+	for _, err := range []error{kerr.UnknownTopicOrPartition, kerr.UnknownTopicID, kerr.InconsistentTopicID} {
+		r, waited := fresh(), time.Duration(0)
+		for f.retry(r, err, now) == nil {
+			waited += r.wait
+		}
+		if waited < 10*time.Second || waited > 20*time.Second {
+			t.Errorf("%v: ended the follower after %v", err, waited)
+		}
+	}
+}

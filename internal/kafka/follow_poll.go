@@ -1,0 +1,270 @@
+package kafka
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/waybill-run/waybill/events"
+)
+
+// Poll returns committed records that came in, at most MaxPollRecords, of
+// partitions that are assigned; (nil, nil) after FetchMaxWait at the latest, or
+// when woken. The order within a topic and partition is the log's. The
+// positions it reached are those of Position. What it returns is the caller's
+// until the next Poll; of FollowerConfig.Lend depends whether keys, values and headers
+// may be kept.
+//
+// An error is final: ctx has ended, Start failed, the log no longer holds the
+// position (*OffsetRangeError), or the group refuses the member. Close the
+// follower and open a new one.
+func (f *Follower) Poll(ctx context.Context) ([]events.Record, error) {
+	f.client.AllowRebalance()
+	clear(f.polled) // a poll that waits holds on to no batch
+	f.polled = f.polled[:0]
+	if err := f.member(ctx); err != nil {
+		return nil, err
+	}
+	left := f.ask(time.Now())
+	if err := f.answers(ctx, !left); err != nil {
+		return nil, err
+	}
+	if f.give(); len(f.polled) == 0 {
+		return nil, nil
+	}
+	return f.polled, nil
+}
+
+// member fails if the follower can't be one of its group any more.
+func (f *Follower) member(ctx context.Context) error {
+	// The client has no records, but tells here of what has become of the group.
+	told := f.client.PollRecords(nil, 0) //nolint:staticcheck // nil: what there is, without a wait
+	// A start that failed shows as an error of the group, too: it says less.
+	if err := f.failed(); err != nil {
+		return err
+	}
+	if err := fetchError(ctx, told, f.cfg.Listener.DataLost); err != nil {
+		return f.fail(ctx, fmt.Errorf("poll: %w", err))
+	}
+	return nil
+}
+
+// ask has the leaders asked for what follows in the partitions that are assigned. It
+// reports whether something is left of what they have answered.
+func (f *Follower) ask(now time.Time) (left bool) {
+	owned := f.balancer.Assigned()
+	f.fetcher.soonest = time.Time{}
+	for i, topic := range f.cfg.Topics {
+		for p, r := range f.readings[i] {
+			p := int32(p)
+			number, ok := owned[p]
+			switch {
+			case !ok:
+				f.readings[i][p] = nil
+				continue
+			case r == nil || r.number != number:
+				if r = f.begun(topic, p, number); r == nil {
+					continue
+				}
+				f.readings[i][p] = r
+			}
+			left = left || r.left()
+			f.fetcher.want(r, now)
+		}
+	}
+	f.fetcher.ask(f.cfg.processTime)
+	return left
+}
+
+// begun begins to read a partition; nil: it isn't known yet from where on.
+func (f *Follower) begun(topic string, p int32, number uint64) *reading {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	stand, placed := f.stands[topic][p]
+	if !placed {
+		return nil
+	}
+	r := &reading{at: topicPartition{topic, p}, number: number, next: stand.position, in: newBatches(topic, p, f.cfg.Lend), leader: none}
+	for _, hook := range f.cfg.Hooks {
+		if hook, ok := hook.(kgo.HookFetchBatchRead); ok {
+			r.in.observe = func(m kgo.FetchBatchMetrics) { hook.OnFetchBatchRead(kgo.BrokerMetadata{NodeID: r.from}, topic, p, m) }
+		}
+	}
+	return r
+}
+
+// answers takes in what leaders have answered; if it is to wait, for the first of them, for
+// FetchMaxWait, or until woken.
+func (f *Follower) answers(ctx context.Context, wait bool) error {
+	for {
+		select {
+		case a := <-f.fetcher.answers:
+			wait = false
+			if err := f.take(ctx, &a); err != nil {
+				return err
+			}
+			continue
+		default:
+		}
+		if !wait {
+			return ctx.Err()
+		}
+		wait = false
+		a, err := f.await(ctx)
+		if a == nil || err != nil {
+			return err
+		}
+		if err := f.take(ctx, a); err != nil {
+			return err
+		}
+	}
+}
+
+func (f *Follower) await(ctx context.Context) (*answer, error) {
+	wait := f.cfg.FetchMaxWait
+	if soonest := f.fetcher.soonest; !soonest.IsZero() {
+		wait = min(wait, time.Until(soonest))
+	}
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	select {
+	case a := <-f.fetcher.answers:
+		return &a, nil
+	case <-f.woken:
+	case <-timer.C:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	case <-f.fetcher.ended.Done():
+		return nil, kgo.ErrClientClosed
+	}
+	return nil, nil
+}
+
+// take takes in what a leader has answered.
+func (f *Follower) take(ctx context.Context, a *answer) (err error) {
+	f.fetcher.take(a, func(got fetched) {
+		if failed := f.takeOne(ctx, got); failed != nil {
+			err = errors.Join(err, failed)
+		}
+	})
+	if err != nil {
+		return f.fail(ctx, fmt.Errorf("poll: %w", err))
+	}
+	return nil
+}
+
+func (f *Follower) takeOne(ctx context.Context, got fetched) error {
+	r, p := got.reading, got.partition
+	switch {
+	case errors.Is(got.err, kerr.OffsetOutOfRange):
+		return f.ranged(ctx, r, got.err)
+	case got.err != nil:
+		return f.fetcher.retry(r, got.err, time.Now())
+	case p == nil:
+		return nil
+	case p.DivergingEpoch.EndOffset >= 0:
+		f.diverged(r, p.DivergingEpoch.Epoch, p.DivergingEpoch.EndOffset)
+		return nil
+	}
+	r.end = p.HighWatermark
+	if r.in.take(p); len(p.RecordBatches) == 0 {
+		r.well()
+		r.in.idle()
+	}
+	f.stood(r, func(stand *standing) { stand.tail = p.LastStableOffset })
+	return nil
+}
+
+// ranged says where the log is that doesn't hold the position of a reading.
+func (f *Follower) ranged(ctx context.Context, r *reading, err error) error {
+	err = fmt.Errorf("topic %s partition %d: %w", r.at.topic, r.at.partition, err)
+	starts, ends, listErr := f.logs(ctx, r.at.topic)
+	if listErr != nil {
+		return errors.Join(err, listErr)
+	}
+	p := r.at.partition
+	return errors.Join(err, &OffsetRangeError{Topic: r.at.topic, Partition: p, Offset: r.next, Start: starts[p], End: ends[p]})
+}
+
+// diverged goes on where a log is still the one that was read. What was read behind that
+// the cluster has lost: a broker came to lead that didn't have it.
+func (f *Follower) diverged(r *reading, epoch int32, end int64) {
+	lost := &kgo.ErrDataLoss{Topic: r.at.topic, Partition: r.at.partition, ConsumedTo: r.next, ConsumedToEpoch: r.in.epoch}
+	r.next, r.in.epoch = min(r.next, end), epoch
+	lost.ResetTo, lost.ResetToEpoch = r.next, r.in.epoch
+	f.stood(r, func(stand *standing) { stand.position = r.next })
+	if f.cfg.Listener.DataLost != nil {
+		f.cfg.Listener.DataLost(lost)
+	}
+}
+
+// stood changes where a partition stands, if it still does in this assignment.
+func (f *Follower) stood(r *reading, change func(*standing)) {
+	owned := f.balancer.Assigned()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	stand, placed := f.stands[r.at.topic][r.at.partition]
+	if !placed || owned[r.at.partition] != r.number {
+		return
+	}
+	change(&stand)
+	f.stands[r.at.topic][r.at.partition] = stand
+}
+
+// give fills polled from what was fetched, some of each partition in turn.
+func (f *Follower) give() {
+	var owned map[int32]uint64
+	n := int(f.cfg.Partitions)
+	total := n * len(f.cfg.Topics)
+	for range total {
+		if len(f.polled) == f.cfg.MaxPollRecords {
+			return
+		}
+		r := f.readings[f.first/n][f.first%n]
+		f.first = (f.first + 1) % total
+		if r == nil || !r.left() {
+			continue
+		}
+		if owned == nil {
+			f.hold()
+			owned = f.balancer.Assigned()
+		}
+		if owned[r.at.partition] == r.number { // not of an assignment before this one
+			f.read(r)
+		}
+	}
+}
+
+// hold keeps the group from giving a partition of this member to another until the next
+// Poll: it must not go and come back between a poll and what is made of it, its records
+// would fall into another assignment. To the client a poll whose context has ended
+// is one whose records are at work.
+func (f *Follower) hold() {
+	ended, end := context.WithCancel(context.Background())
+	end()
+	f.client.PollRecords(ended, 0)
+}
+
+// read gives some records of a partition.
+func (f *Follower) read(r *reading) {
+	err := r.more()
+	if err != nil {
+		r.stands(time.Now())
+		if f.cfg.Listener.Damaged != nil {
+			f.cfg.Listener.Damaged(r.at.topic, r.at.partition, err)
+		}
+	} else {
+		r.well()
+	}
+	n := min(len(r.records), f.cfg.MaxPollRecords-len(f.polled))
+	f.polled = append(f.polled, r.records[:n]...)
+	if n > 0 && n == len(r.records) && len(r.in.rest) == 0 {
+		f.tail.observeLast(f.cfg.Config, &r.records[n-1], tailEnd{r.end, r.sent}, r.came)
+	}
+	r.records = r.records[n:]
+	f.stood(r, func(stand *standing) { stand.position = r.position() })
+}
