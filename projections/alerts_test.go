@@ -57,7 +57,7 @@ func alertsOf(t *testing.T, rs []events.Record, keptPast int) []projections.Aler
 // alerts that a look at the whole log has: each open one, and of those that are over as
 // many as are kept.
 func TestAlertsAreThoseOfTheLog(t *testing.T) {
-	for seed := range uint64(6) {
+	for seed := range seeds(6) {
 		kept := []int{projections.MostPastAlerts, 7}[seed%2]
 		undo := projections.KeepPastAlerts(kept)
 		rnd := rand.New(rand.NewPCG(seed, 9))

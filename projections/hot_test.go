@@ -111,7 +111,7 @@ func (k *keeper) all(ids []string) (said []string) {
 // the same, and write the same snapshots.
 func TestWhatIsInMemoryChangesNothing(t *testing.T) {
 	cold := 0
-	for seed := range uint64(8) {
+	for seed := range seeds(8) {
 		rnd := rand.New(rand.NewPCG(seed, 7))
 		h := newHistory(seed)
 		rs := h.records(1500)

@@ -190,7 +190,7 @@ func (a *audited) save() {
 // say and nothing else.
 func TestListIsWhatTheFoldSays(t *testing.T) {
 	full, filters := 0, 0
-	for seed := range uint64(6) {
+	for seed := range seeds(6) {
 		rnd := rand.New(rand.NewPCG(seed, 9))
 		h := newHistory(seed)
 		h.vary = true

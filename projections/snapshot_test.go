@@ -149,7 +149,7 @@ func (c *topic) owner(t testing.TB, rnd *rand.Rand, v *projections.Tasks, rs []e
 // folds to.
 func TestSnapshotAndTailAreTheRebuild(t *testing.T) {
 	snapshots, chunks := 0, 0
-	for seed := range uint64(15) {
+	for seed := range seeds(15) {
 		rnd := rand.New(rand.NewPCG(seed, 9))
 		rs := newHistory(seed).records(1500)
 		var c topic
@@ -195,7 +195,7 @@ func TestSnapshotAndTailAreTheRebuild(t *testing.T) {
 		}
 	}
 	t.Logf("%d snapshots of %d chunks", snapshots, chunks)
-	if snapshots < 100 || chunks < 5*snapshots {
+	if snapshots < 7*int(seeds(15)) || chunks < 5*snapshots {
 		t.Errorf("%d snapshots of %d chunks prove little", snapshots, chunks)
 	}
 }

@@ -1,0 +1,5 @@
+//go:build !race
+
+package projections_test
+
+func seeds(n uint64) uint64 { return n }
