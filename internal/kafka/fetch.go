@@ -23,6 +23,8 @@ const (
 	// fetchMissingTries in a row that found no topic, or another of its name, which is 15 s:
 	// it was deleted. News of a topic travels, but not as long.
 	fetchMissingTries = 18
+	// fetchIdle is how long a partition has nothing new before its memory is given back.
+	fetchIdle = time.Second
 )
 
 // fetcher asks the leaders of a follower's partitions for what follows in them: each leader
@@ -69,6 +71,7 @@ type reading struct {
 	from       int32
 	end        int64
 	sent, came time.Time
+	fed        time.Time // when the last one came that had something
 
 	// After failures in a row: how long it waits, and until when; missing: the topic was.
 	wait    time.Duration

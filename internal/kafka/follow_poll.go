@@ -171,9 +171,14 @@ func (f *Follower) takeOne(ctx context.Context, got fetched) error {
 		return nil
 	}
 	r.end = p.HighWatermark
-	if r.in.take(p); len(p.RecordBatches) == 0 {
-		r.well()
+	switch r.in.take(p); {
+	case len(p.RecordBatches) > 0:
+		r.fed = r.came
+	case r.came.Sub(r.fed) > fetchIdle:
 		r.in.idle()
+		fallthrough
+	default:
+		r.well()
 	}
 	f.stood(r, func(stand *standing) { stand.tail = p.LastStableOffset })
 	return nil
