@@ -47,3 +47,15 @@ func TestFetchesThatFail(t *testing.T) {
 		}
 	}
 }
+
+// An answer that comes when its partition has gone ends nobody: what has become of the log is
+// its next owner's to find out.
+func TestAnswersForPartitionsThatWent(t *testing.T) {
+	f := &Follower{balancer: NewBalancer(4)}
+	r := &reading{at: topicPartition{"t", 3}, number: 7, in: newBatches("t", 3, true), leader: none}
+	for _, err := range []error{kerr.OffsetOutOfRange, kerr.TopicAuthorizationFailed} {
+		if failed := f.takeOne(t.Context(), fetched{reading: r, err: err}); failed != nil {
+			t.Errorf("%v: %v", err, failed)
+		}
+	}
+}

@@ -16,8 +16,8 @@ import (
 // partitions that are assigned; (nil, nil) after FetchMaxWait at the latest, or
 // when woken. The order within a topic and partition is the log's. The
 // positions it reached are those of Position. What it returns is the caller's
-// until the next Poll; of FollowerConfig.Lend depends whether keys, values and headers
-// may be kept.
+// until the next Poll; FollowerConfig.Lend says whether keys, values and headers may be
+// kept.
 //
 // An error is final: ctx has ended, Start failed, the log no longer holds the
 // position (*OffsetRangeError), or the group refuses the member. Close the
@@ -160,6 +160,8 @@ func (f *Follower) take(ctx context.Context, a *answer) (err error) {
 func (f *Follower) takeOne(ctx context.Context, got fetched) error {
 	r, p := got.reading, got.partition
 	switch {
+	case f.balancer.Assigned()[r.at.partition] != r.number:
+		return nil // it went; what has become of its log is its next owner's to find out
 	case errors.Is(got.err, kerr.OffsetOutOfRange):
 		return f.ranged(ctx, r, got.err)
 	case got.err != nil:
