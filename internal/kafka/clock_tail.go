@@ -20,7 +20,8 @@ const tailWithin = time.Second
 // a process starts; and a process that was stopped, or whose network was, finds
 // what came meanwhile. So only those records count that the log did not hold yet
 // when its end was last told, by an answer to a fetch that was sent a moment
-// before: they are no older than that fetch. It is a hook of the client.
+// before: they are no older than that fetch. Where the client fetches it is a hook of the
+// client's; who fetches by itself knows when it asked.
 type tailClock struct {
 	mu      sync.Mutex
 	process func() time.Time // nil: no clock is corrected
