@@ -187,8 +187,7 @@ func TestStoppedProcessRepliesNothingLate(t *testing.T) {
 		send(syscall.SIGSTOP)
 		awaitStopped(t, cmd.Process.Pid)
 		fmt.Fprintln(in, "o-2") // the handler returns as soon as the process goes on
-		// Its clock is behind by the fastest delivery that it saw, which on a busy
-		// machine is a few tenths of a second.
+		// Its clock is behind by as long as it took to be told the time.
 		<-time.After(time.Until(by) + 2*time.Second)
 		send(syscall.SIGCONT)
 

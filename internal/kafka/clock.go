@@ -49,6 +49,19 @@ func (c *Clock) Observe(appendTime, local time.Time) {
 	c.window.observe(appendTime, local)
 }
 
+// observeBetween takes note of a record that was appended between two instants of the
+// process's clock. What the clock is taken to be ahead by stays if it can be: of a slow
+// answer it is the better guess.
+func (c *Clock) observeBetween(appendTime, sent, asked time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	difference := c.window.difference(appendTime, asked)
+	if known := c.window.offset(asked); known >= c.window.difference(appendTime, sent) && known < difference {
+		difference = known
+	}
+	c.window.note(difference, asked)
+}
+
 // Now is broker time, in UTC; less than it was before only if that was wrong by
 // more than a second.
 func (c *Clock) Now() time.Time {
@@ -114,7 +127,10 @@ func (w *offsetWindow) difference(appendTime, local time.Time) time.Duration {
 }
 
 func (w *offsetWindow) observe(appendTime, local time.Time) {
-	difference := w.difference(appendTime, local)
+	w.note(w.difference(appendTime, local), local)
+}
+
+func (w *offsetWindow) note(difference time.Duration, local time.Time) {
 	number := int64(w.elapsed(local)/clockBucket) + 1
 	b := &w.buckets[number%clockBuckets]
 	switch {

@@ -11,8 +11,9 @@ import (
 )
 
 // tailWithin is how long before a record came the end of its log may have been
-// asked for, for the record to tell the time.
-const tailWithin = time.Second
+// asked for, for the record to tell the time: no record is older, so a clock is off
+// by no more.
+const tailWithin = 50 * time.Millisecond
 
 // tailClock corrects a Clock by what one client reads at the tail of its
 // partitions: elsewhere a record's age is the reader's lag, not a difference of
@@ -20,8 +21,14 @@ const tailWithin = time.Second
 // a process starts; and a process that was stopped, or whose network was, finds
 // what came meanwhile. So only those records count that the log did not hold yet
 // when its end was last told, by an answer to a fetch that was sent a moment
-// before: they are no older than that fetch. Where the client fetches it is a hook of the
-// client's; who fetches by itself knows when it asked.
+// before: they are no older than that fetch. With a second instead of a moment, an agent
+// that was offered more than it could do took the time that its requests waited to be
+// asked for, and then in its client, for a difference of clocks, and replied a fifth of a
+// second late. Where too few come so soon after another, what is written tells the time
+// (writtenClock).
+//
+// Where the client fetches it is a hook of the client's; who fetches by itself knows when
+// it asked.
 type tailClock struct {
 	mu      sync.Mutex
 	process func() time.Time // nil: no clock is corrected

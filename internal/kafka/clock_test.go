@@ -124,6 +124,29 @@ func TestClockThatWasWrongIsSet(t *testing.T) {
 	})
 }
 
+// A record that was appended between two instants says no more than that: a clock that
+// can be right stays, and one that can't is set to the later, at which it isn't ahead.
+func TestClockIsSetOnlyWhereItCanNotBeRight(t *testing.T) {
+	const slow = time.Second
+	for _, test := range []struct{ known, ahead, want time.Duration }{
+		{known: 0, ahead: -slow / 2, want: 0},
+		{known: time.Hour, ahead: time.Hour - slow/2, want: time.Hour},
+		{known: 0, ahead: time.Minute, want: time.Minute + slow},
+		{known: time.Minute, ahead: -time.Minute, want: -time.Minute + slow},
+	} {
+		local := time.UnixMilli(1_700_000_000_000)
+		c := NewClockOf(func() time.Time { return local })
+		c.Observe(local.Add(-test.known), local)
+		local = local.Add(2 * clockWindow)
+		sent := local
+		local = local.Add(slow)
+		c.observeBetween(sent.Add(-test.ahead), sent, local)
+		if got := c.Offset(); got != test.want || !c.Fresh() {
+			t.Errorf("known to be %v ahead, found to be ahead by %v to %v: taken to be %v", test.known, test.ahead, test.ahead+slow, got)
+		}
+	}
+}
+
 func TestClockIsSharedByGoroutines(t *testing.T) {
 	c := NewClock()
 	var wg sync.WaitGroup

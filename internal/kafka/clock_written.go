@@ -68,7 +68,7 @@ func (l *Lane) timeTold(ctx context.Context, records []*kgo.Record, sent time.Ti
 	least, most := clock.difference(appended, sent), clock.difference(appended, asked)
 	right := l.decidedBy >= least-clockStep && l.decidedBy <= most+clockStep
 	if !right || asked.Sub(sent) <= clockAskWithin {
-		clock.Observe(appended, asked)
+		clock.observeBetween(appended, sent, asked)
 	}
 	return right, nil
 }
@@ -101,7 +101,7 @@ func (c Config) askTime(ctx context.Context, cl *kgo.Client, topic string, parti
 	}
 	asked := c.Clock.process()
 	if took := asked.Sub(sent); took >= 0 && took <= clockAskWithin { // or the process was stopped meanwhile
-		c.Clock.Observe(appended, asked)
+		c.Clock.observeBetween(appended, sent, asked)
 	}
 	return nil
 }
