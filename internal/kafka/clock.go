@@ -52,14 +52,24 @@ func (c *Clock) Observe(appendTime, local time.Time) {
 // observeBetween takes note of a record that was appended between two instants of the
 // process's clock. What the clock is taken to be ahead by stays if it can be: of a slow
 // answer it is the better guess.
-func (c *Clock) observeBetween(appendTime, sent, asked time.Time) {
+func (c *Clock) observeBetween(appendTime, from, to time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	difference := c.window.difference(appendTime, asked)
-	if known := c.window.offset(asked); known >= c.window.difference(appendTime, sent) && known < difference {
-		difference = known
+	difference := c.window.difference(appendTime, to)
+	if c.window.possible(appendTime, from, to) {
+		difference = c.window.offset(to)
 	}
-	c.window.note(difference, asked)
+	c.window.note(difference, to)
+}
+
+// correct is observeBetween for instants that are too far apart to tell the time: only a
+// clock that can't be right is set.
+func (c *Clock) correct(appendTime, from, to time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.window.possible(appendTime, from, to) {
+		c.window.observe(appendTime, to)
+	}
 }
 
 // Now is broker time, in UTC; less than it was before only if that was wrong by
@@ -124,6 +134,13 @@ func (w *offsetWindow) elapsed(local time.Time) time.Duration { return max(0, lo
 func (w *offsetWindow) difference(appendTime, local time.Time) time.Duration {
 	// Round drops the monotonic reading: the broker's time has none.
 	return w.start.Round(0).Add(w.elapsed(local)).Sub(appendTime)
+}
+
+// possible reports whether the offset in force can be right, if a record was appended
+// between two instants.
+func (w *offsetWindow) possible(appendTime, from, to time.Time) bool {
+	known := w.offset(to)
+	return known >= w.difference(appendTime, from) && known <= w.difference(appendTime, to)
 }
 
 func (w *offsetWindow) observe(appendTime, local time.Time) {

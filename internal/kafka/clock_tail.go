@@ -10,10 +10,13 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// tailWithin is how long before a record came the end of its log may have been
-// asked for, for the record to tell the time: no record is older, so a clock is off
-// by no more.
-const tailWithin = 50 * time.Millisecond
+// A record is at most as old as the answer that told the end of its log before it came, by
+// when that was asked for: up to tailExact ago it tells the time, and a clock is off by no
+// more; up to tailWithin ago, only whether the clock can be right.
+const (
+	tailExact  = 50 * time.Millisecond
+	tailWithin = time.Second
+)
 
 // tailClock corrects a Clock by what one client reads at the tail of its
 // partitions: elsewhere a record's age is the reader's lag, not a difference of
@@ -21,10 +24,10 @@ const tailWithin = 50 * time.Millisecond
 // a process starts; and a process that was stopped, or whose network was, finds
 // what came meanwhile. So only those records count that the log did not hold yet
 // when its end was last told, by an answer to a fetch that was sent a moment
-// before: they are no older than that fetch. With a second instead of a moment, an agent
-// that was offered more than it could do took the time that its requests waited to be
-// asked for, and then in its client, for a difference of clocks, and replied a fifth of a
-// second late. Where too few come so soon after another, what is written tells the time
+// before: they are no older than that fetch. When all within a second told the time, an
+// agent that was offered more than it could do took the time that its requests waited to
+// be asked for, and then in its client, for a difference of clocks, and replied a fifth of
+// a second late. Where too few come so soon after another, what is written tells the time
 // (writtenClock).
 //
 // Where the client fetches it is a hook of the client's; who fetches by itself knows when
@@ -118,12 +121,17 @@ func (t *tailClock) observeLast(c Config, last *events.Record, end tailEnd, loca
 // last is called with t.mu.
 func (t *tailClock) last(c Config, at topicPartition, offset int64, written time.Time, told tailEnd, local time.Time) {
 	end, here := t.ends[at]
-	came := here && offset >= end.offset && local.Sub(end.asked) <= tailWithin
-	// A transaction's marker may follow the last record.
-	if came && offset+2 >= told.offset {
-		c.Clock.Observe(written, local)
-	}
 	t.ends[at] = tailEnd{max(end.offset, told.offset), told.asked}
+	// A transaction's marker may follow the last record.
+	if !here || offset < end.offset || offset+2 < told.offset {
+		return
+	}
+	switch age := local.Sub(end.asked); {
+	case age <= tailExact:
+		c.Clock.Observe(written, local)
+	case age <= tailWithin:
+		c.Clock.correct(written, end.asked, local)
+	}
 }
 
 // forget is called when partitions come anew: the client was not there while
