@@ -206,14 +206,22 @@ func (f *fetcher) send(node int32, wanted []*reading, local func() time.Time) {
 	})
 }
 
-// request asks for partitions, which stand in the order of their topics.
-func (f *fetcher) request(wanted []*reading) *kmsg.FetchRequest {
+// fetchRequest is one for committed records of no partition yet. A broker that has none
+// answers after a wait.
+func fetchRequest(wait time.Duration) *kmsg.FetchRequest {
 	request := kmsg.NewPtrFetchRequest()
-	request.MaxWaitMillis = int32(f.wait / time.Millisecond)
-	// The bound is each partition's: see reader.fetch. And with no bound of the whole no
-	// partition's turn comes only after the others'.
+	request.MaxWaitMillis = int32(wait / time.Millisecond)
+	// The bound of an answer is each partition's. kfake forgets what was rolled back in one
+	// that ends at the bound of the whole; and without that no partition's turn comes only
+	// after the others'.
 	request.MinBytes, request.MaxBytes = 1, math.MaxInt32
 	request.IsolationLevel, request.SessionEpoch = readCommitted, sessionlessOnly
+	return request
+}
+
+// request asks for partitions, which stand in the order of their topics.
+func (f *fetcher) request(wanted []*reading) *kmsg.FetchRequest {
+	request := fetchRequest(f.wait)
 	for _, r := range wanted {
 		if n := len(request.Topics); n == 0 || request.Topics[n-1].Topic != r.at.topic {
 			topic := kmsg.NewFetchRequestTopic()

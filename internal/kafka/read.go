@@ -5,7 +5,6 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"math"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
@@ -153,12 +152,7 @@ func (r *reader) fetch(ctx context.Context) error {
 	if err := r.locate(ctx); err != nil {
 		return err
 	}
-	req := kmsg.NewPtrFetchRequest()
-	req.MaxWaitMillis = int32(readerMaxWait / time.Millisecond)
-	// The bound is the partition's. kfake forgets what was rolled back in an
-	// answer that ends at the bound of the whole.
-	req.MinBytes, req.MaxBytes = 1, math.MaxInt32
-	req.IsolationLevel, req.SessionEpoch = readCommitted, sessionlessOnly
+	req := fetchRequest(readerMaxWait)
 	part := kmsg.NewFetchRequestTopicPartition()
 	part.Partition, part.FetchOffset, part.PartitionMaxBytes = r.partition, r.position, r.bytesMax
 	topic := kmsg.NewFetchRequestTopic()
