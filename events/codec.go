@@ -1,7 +1,6 @@
 package events
 
 import (
-	"bytes"
 	"crypto/sha256"
 	"encoding/json"
 	"fmt"
@@ -61,8 +60,11 @@ func (c *codec) release() {
 // maxRoomBytes is the longest text for which a codec keeps room.
 const maxRoomBytes = 64 << 10
 
-func encodeObject(v fielded) (text []byte) {
-	encoded(v, func(room []byte) { text = bytes.Clone(room) })
+func encodeObject(v fielded) []byte { return encodeObjectIn(nil, v) }
+
+// encodeObjectIn has the text in m.
+func encodeObjectIn(m *Room, v fielded) (text []byte) {
+	encoded(v, func(room []byte) { text = append(m.bytes(len(room)), room...) })
 	return text
 }
 

@@ -116,6 +116,16 @@ func RequestID(task string, ref RequestRef) string {
 	return task + "/" + ref.Step + "/" + string(ref.Kind) + "/" + strconv.Itoa(ref.Attempt)
 }
 
+// requestIDIn is RequestID in m.
+func requestIDIn(m *Room, task string, ref RequestRef) []byte {
+	if m == nil {
+		return bytesOf(RequestID(task, ref))
+	}
+	dst := append(append(m.bytes(len(task)+len(ref.Step)+len(ref.Kind)+3+numberBytes), task...), '/')
+	dst = append(append(append(append(dst, ref.Step...), '/'), ref.Kind...), '/')
+	return strconv.AppendInt(dst, int64(ref.Attempt), 10)
+}
+
 // ParseRequestID is the inverse of RequestID. A task id may hold slashes.
 func ParseRequestID(s string) (task string, ref RequestRef, err error) {
 	rest, attempt, ok1 := cutLast(s)

@@ -89,6 +89,18 @@ func (e *Event) ID(partition int32) string {
 	return TaskEventID(e.Task, e.Seq)
 }
 
+// idIn is ID in m.
+func (e *Event) idIn(m *Room, partition int32) []byte {
+	if e.Task == "" || m == nil {
+		return bytesOf(e.ID(partition))
+	}
+	dst := append(append(m.bytes(len(e.Task)+1+numberBytes), e.Task...), '/')
+	return strconv.AppendUint(dst, e.Seq, 10)
+}
+
+// numberBytes is the most that a number of 64 bits has.
+const numberBytes = 20
+
 // TaskEventID is the ce_id of a task's event.
 func TaskEventID(task string, seq uint64) string {
 	return task + "/" + strconv.FormatUint(seq, 10)
@@ -156,8 +168,13 @@ func (e *Event) Value() []byte { return encodeObject(e) }
 // Record makes the event's record. value is what Value returned; source is the
 // ce_source of the writer.
 func (e *Event) Record(ns Namespace, source string, partition int32, value []byte) Record {
-	r := Record{Topic: ns.Events(), Partition: partition, Value: value,
-		Headers: CloudHeaders(e.Fact.Type(), source, e.ID(partition))}
+	return e.RecordIn(nil, ns, source, partition, value)
+}
+
+// RecordIn is Record with the headers in m.
+func (e *Event) RecordIn(m *Room, ns Namespace, source string, partition int32, value []byte) Record {
+	r := Record{Topic: m.eventsOf(ns), Partition: partition, Value: value,
+		Headers: cloudHeaders(m.list(cloudHeaderCount), e.Fact.Type(), source, e.idIn(m, partition))}
 	if e.Task != "" {
 		r.Key = bytesOf(e.Task)
 	}
@@ -165,15 +182,19 @@ func (e *Event) Record(ns Namespace, source string, partition int32, value []byt
 }
 
 // CloudHeaders are the five headers that every record of Waybill carries.
-func CloudHeaders(ceType, source, id string) []Header { return cloudHeaders(5, ceType, source, id) }
+func CloudHeaders(ceType, source, id string) []Header {
+	return cloudHeaders(make([]Header, 0, cloudHeaderCount), ceType, source, bytesOf(id))
+}
 
-// cloudHeaders has room for as many headers.
-func cloudHeaders(room int, ceType, source, id string) []Header {
-	return append(make([]Header, 0, room),
+const cloudHeaderCount = 5
+
+// cloudHeaders appends them to dst.
+func cloudHeaders(dst []Header, ceType, source string, id []byte) []Header {
+	return append(dst,
 		Header{HeaderSpecVersion, bytesOf(SpecVersion)},
 		Header{HeaderType, bytesOf(ceType)},
 		Header{HeaderSource, bytesOf(source)},
-		Header{HeaderID, bytesOf(id)},
+		Header{HeaderID, id},
 		Header{HeaderContentType, bytesOf(ContentType)})
 }
 

@@ -75,16 +75,21 @@ type Request struct {
 
 // Record makes the request's record.
 func (q *Request) Record(ns Namespace, source, agent string, partition int32) Record {
-	id := RequestID(q.Task, q.Ref)
-	h := append(cloudHeaders(10, TypeRequest, source, id),
+	return q.RecordIn(nil, ns, source, agent, partition)
+}
+
+// RecordIn is Record with the headers in m.
+func (q *Request) RecordIn(m *Room, ns Namespace, source, agent string, partition int32) Record {
+	id := requestIDIn(m, q.Task, q.Ref)
+	h := append(cloudHeaders(m.list(10), TypeRequest, source, id),
 		Header{HeaderOperation, bytesOf(q.Operation)},
-		Header{HeaderCompleteBy, appendInstant(make([]byte, 0, len(TimeLayout)), q.CompleteBy)},
+		Header{HeaderCompleteBy, appendInstant(m.bytes(len(TimeLayout)), q.CompleteBy)},
 		Header{HeaderIdempotencyKey, bytesOf(q.IdempotencyKey)},
-		Header{HeaderRequest, bytesOf(id)})
+		Header{HeaderRequest, id})
 	if q.Traceparent != "" {
 		h = append(h, Header{HeaderTraceparent, bytesOf(q.Traceparent)})
 	}
-	return Record{Topic: ns.Requests(agent), Partition: partition, Key: bytesOf(q.Task), Value: q.Value, Headers: h}
+	return Record{Topic: m.requestsOf(ns, agent), Partition: partition, Key: bytesOf(q.Task), Value: q.Value, Headers: h}
 }
 
 // DecodeRequest reads a record of a request topic. Its value is the record's; texts are
@@ -121,7 +126,7 @@ func parseCompleteBy(s []byte) (time.Time, error) {
 // Record makes the reply's record, for the request that it answers.
 func (p *Reply) Record(ns Namespace, source string) Record {
 	id := RequestID(p.Task, p.Ref)
-	h := append(cloudHeaders(9, TypeReply, source, id+"/"+string(p.Outcome)),
+	h := append(cloudHeaders(make([]Header, 0, 9), TypeReply, source, bytesOf(id+"/"+string(p.Outcome))),
 		Header{HeaderRequest, bytesOf(id)}, Header{HeaderOutcome, bytesOf(string(p.Outcome))})
 	if p.Effect == EffectNone && p.Outcome != Completed {
 		h = append(h, Header{HeaderEffect, bytesOf(string(EffectNone))})

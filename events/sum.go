@@ -21,14 +21,17 @@ func MayBeLast(before *Task, f Fact) bool {
 
 // Seal is Value for an event that is written for the first time, on the task's state
 // before it: one that may be the last gets its Sum.
-func (e *Event) Seal(before *Task) []byte {
+func (e *Event) Seal(before *Task) []byte { return e.SealIn(nil, before) }
+
+// SealIn is Seal with the value in m.
+func (e *Event) SealIn(m *Room, before *Task) []byte {
 	e.Sum = ""
-	value := e.Value()
+	value := encodeObjectIn(m, e)
 	if !MayBeLast(before, e.Fact) {
 		return value
 	}
 	e.Sum = Hash(e.Fact.Type(), value)
-	sealed := make([]byte, 0, len(value)+sumBytes)
+	sealed := m.bytes(len(value) + sumBytes)
 	sealed = append(append(sealed, value[:len(value)-1]...), sumBegins...)
 	return append(append(sealed, e.Sum...), sumEnds...)
 }

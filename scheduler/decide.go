@@ -48,9 +48,12 @@ type Env struct {
 	ReplyToPrefixes []string
 	// Slots says how many requests may go out; nil: any number.
 	Slots Slots
-	// Room is memory for the decision's Records, which are then the caller's until
+	// Records is memory for the decision's Records, which are then the caller's until
 	// it gives it to another decision; nil: none.
-	Room []events.Record
+	Records []events.Record
+	// Room is memory for what those are made of: they are good until it is reset. nil:
+	// they may be kept.
+	Room *events.Room
 }
 
 // Slots are how many requests agents may have outstanding, beside those that
@@ -128,7 +131,7 @@ type decider struct {
 }
 
 func newDecider(t *events.Task, cause events.Cause, env *Env) *decider {
-	d := &decider{Decision: Decision{Task: t, Records: env.Room[:0]}, env: env, cause: cause, now: events.Millis(env.Now), derived: derived{bytes: -1}}
+	d := &decider{Decision: Decision{Task: t, Records: env.Records[:0]}, env: env, cause: cause, now: events.Millis(env.Now), derived: derived{bytes: -1}}
 	d.Events, d.freed = d.events[:0], d.slot[:0]
 	return d
 }
@@ -151,7 +154,7 @@ func (d *decider) emit(f events.Fact, due time.Time, p *events.Policy) *events.E
 }
 
 func (d *decider) record(e *events.Event) *events.Event {
-	value := e.Seal(d.Task)
+	value := e.SealIn(d.env.Room, d.Task)
 	d.slots(e.Fact)
 	next, err := events.Evolve(d.Task, e, events.Hash(e.Fact.Type(), value))
 	if err != nil {
@@ -161,7 +164,7 @@ func (d *decider) record(e *events.Event) *events.Event {
 	d.Task = next
 	d.derived.moved(next, e)
 	d.Events = append(d.Events, e)
-	d.Records = append(d.Records, e.Record(d.env.Namespace, d.env.Source, d.env.Partition, value))
+	d.Records = append(d.Records, e.RecordIn(d.env.Room, d.env.Namespace, d.env.Source, d.env.Partition, value))
 	d.tell(e)
 	return e
 }

@@ -46,7 +46,9 @@ type lane struct {
 	closed    bool // admission: tasks is paused
 	savedAt   time.Time
 	refusals  int
-	room      []events.Record // for the records of the next transaction
+	// records is memory for those of the next transaction, room for what they are made of.
+	records []events.Record
+	room    *events.Room
 
 	snapshotsFrom time.Time // none are written before
 }
@@ -147,6 +149,7 @@ func (l *lane) commit(ctx context.Context, tx *transaction) error {
 		return tx.forget()
 	}
 	l.refusals = 0
+	tx.committed = true
 	l.cfg.Listener.took(len(tx.out), time.Since(start))
 	tx.accept()
 	return l.save(time.Now())

@@ -26,7 +26,7 @@ type Log interface {
 	// Commit is one transaction: out, and the positions of what was polled.
 	// false and nil, or a refused record: rolled back for certain. Any other
 	// error: nobody knows. out is the caller's again when it returns; what its
-	// records point to stays as it is.
+	// records point to is so once they are committed, and else stays as it is.
 	Commit(ctx context.Context, out []events.Record) (committed bool, err error)
 	Abort(ctx context.Context) error
 	Wake()

@@ -14,12 +14,16 @@ import (
 type transaction struct {
 	lane *lane
 	out  []events.Record
-	// decided is room for the records of one decision after the other.
+	// decided is memory for the records of one decision after the other, room for what
+	// they are made of.
 	decided []events.Record
+	room    *events.Room
 	env     Env // of the decision that is made
 	parts   map[int32]*speculation
 	counts  txCounts
 	began   time.Time
+	// committed: the log has all of it, and its client nothing more.
+	committed bool
 }
 
 // speculation is a partition's state within a transaction.
@@ -42,9 +46,11 @@ type txCounts struct {
 }
 
 func (l *lane) begin() *transaction {
-	out := l.room
-	l.room = nil
-	return &transaction{lane: l, out: out, began: time.Now(), parts: map[int32]*speculation{}, counts: txCounts{
+	out, room := l.records, l.room
+	if l.records, l.room = nil, nil; room == nil {
+		room = &events.Room{}
+	}
+	return &transaction{lane: l, out: out, room: room, began: time.Now(), parts: map[int32]*speculation{}, counts: txCounts{
 		ended: map[events.TaskState]int{}, ignored: map[Ignored]int{}, deadletters: map[events.Reason]int{}}}
 }
 
@@ -200,7 +206,7 @@ func (tx *transaction) decide(ctx context.Context, s *speculation, task string, 
 	l := tx.lane
 	env := &tx.env
 	*env = l.env(s)
-	env.Room = tx.decided
+	env.Records, env.Room = tx.decided, tx.room
 	for {
 		t, own, err := s.task(task, l.cfg.Catalog)
 		if err != nil {
@@ -295,14 +301,20 @@ func (tx *transaction) write(r events.Record) { tx.out = append(tx.out, r) }
 // the next: above what is polled at once, and what usually follows from that.
 const recordsKept = 1 << 14
 
-// end gives the room of the transaction's records to the next one. The log has let
-// go of them when it says what became of the transaction.
+// end gives the memory of the transaction's records to the next one. The log has let
+// go of them when it says what became of the transaction. What they are made of is its
+// client's for longer if it was rolled back: that may still be about to send it.
 func (tx *transaction) end() {
+	if tx.committed {
+		tx.room.Reset()
+		tx.lane.room = tx.room
+	}
+	tx.room = nil
 	if cap(tx.out) > recordsKept {
 		return
 	}
 	clear(tx.out)
-	tx.lane.room = tx.out[:0]
+	tx.lane.records = tx.out[:0]
 	tx.out = nil
 }
 
