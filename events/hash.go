@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"hash"
+	"sync"
 )
 
 // Hash is the link of the chain: what the next event of the task holds as
@@ -11,10 +12,18 @@ import (
 // of a task can be changed, dropped or put in without breaking the chain after it. 128
 // bits of SHA-256, without a key: who can write the topic can make a chain that fits.
 func Hash(ceType string, value []byte) string {
+	if len(ceType)+1+len(value) > hashRoom {
+		h := hashers.Get().(*Hasher)
+		defer hashers.Put(h)
+		return h.Hash(ceType, value)
+	}
 	var room [hashRoom]byte // most events fit, and cost no allocation
 	sum := sha256.Sum256(append(append(append(room[:0], ceType...), 0), value...))
 	return hashText(sum[:])
 }
+
+// hashers are for events that are longer.
+var hashers = sync.Pool{New: func() any { return &Hasher{} }}
 
 // hashRoom is for a type and a value, in bytes.
 const hashRoom = 1 << 10

@@ -54,6 +54,9 @@ type Env struct {
 	// Room is memory for what those are made of: they are good until it is reset. nil:
 	// they may be kept.
 	Room *events.Room
+	// decider is memory for the decision: its Events are good until the next one that has
+	// it. nil: they may be kept.
+	decider *decider
 }
 
 // Slots are how many requests agents may have outstanding, beside those that
@@ -126,12 +129,19 @@ type decider struct {
 	queued bool
 	freed  []freed
 	// What most decisions need no more than.
-	events [4]*events.Event
+	events [usualEvents]*events.Event
+	made   [usualEvents]events.Event
 	slot   [1]freed
 }
 
+const usualEvents = 4
+
 func newDecider(t *events.Task, cause events.Cause, env *Env) *decider {
-	d := &decider{Decision: Decision{Task: t, Records: env.Records[:0]}, env: env, cause: cause, now: events.Millis(env.Now), derived: derived{bytes: -1}}
+	d := env.decider
+	if d == nil {
+		d = &decider{}
+	}
+	*d = decider{Decision: Decision{Task: t, Records: env.Records[:0]}, env: env, cause: cause, now: events.Millis(env.Now), derived: derived{bytes: -1}}
 	d.Events, d.freed = d.events[:0], d.slot[:0]
 	return d
 }
@@ -143,10 +153,19 @@ func (d *decider) decision() Decision {
 	return d.Decision
 }
 
+// event is memory for the next event.
+func (d *decider) event() *events.Event {
+	if n := len(d.Events); n < usualEvents {
+		return &d.made[n]
+	}
+	return &events.Event{}
+}
+
 // emit records a fact: the task moves on, and what the fact means to others is
 // written with it.
 func (d *decider) emit(f events.Fact, due time.Time, p *events.Policy) *events.Event {
-	e := &events.Event{At: d.now, Cause: d.cause, Epoch: d.env.Epoch, Queued: d.queued, Due: events.Millis(due), Policy: p, Fact: f, Seq: 1}
+	e := d.event()
+	*e = events.Event{At: d.now, Cause: d.cause, Epoch: d.env.Epoch, Queued: d.queued, Due: events.Millis(due), Policy: p, Fact: f, Seq: 1}
 	if d.Task != nil {
 		e.Task, e.Seq, e.Prev = d.Task.ID, d.Task.Seq+1, d.Task.Prev
 	}

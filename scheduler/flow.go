@@ -294,7 +294,7 @@ func (f *flow) restate(t *events.Task, now time.Time, restored bool) {
 // begin takes over a new task: there is nothing that it leaves.
 func (f *flow) begin(t *events.Task, now time.Time) {
 	for i := range t.Plan.Steps {
-		if spotOf(t, i, events.Do, now) != nil {
+		if _, is := spotOf(t, i, events.Do, now); is {
 			f.set(t, i, events.Do, now, false)
 		}
 	}
@@ -315,12 +315,17 @@ func (f *flow) set(t *events.Task, i int, k events.Kind, now time.Time, restored
 		return
 	}
 	name := nameOf(t, i, k)
-	old, next := f.spots[name], spotOf(t, i, k, now)
+	old := f.spots[name]
+	what, is := spotOf(t, i, k, now)
 	switch {
-	case old == nil && next == nil && a.pilot == nil:
+	case old == nil && !is && a.pilot == nil:
 		return
-	case old != nil && next != nil && old.same(next):
+	case old != nil && is && old.same(&what):
 		return
+	}
+	var next *spot
+	if is {
+		next = what.kept()
 	}
 	if old != nil {
 		f.leave(a, old)
@@ -387,23 +392,24 @@ func (f *flow) waits() int {
 	return n
 }
 
-// spotOf is what a run does to its agent; nil: nothing.
-func spotOf(t *events.Task, i int, k events.Kind, now time.Time) *spot {
+// spotOf is what a run does to its agent, if it does anything. It is asked for more often
+// than there is news.
+func spotOf(t *events.Task, i int, k events.Kind, now time.Time) (p spot, is bool) {
 	if !t.Open() {
-		return nil
+		return p, false
 	}
 	r := t.Run(i, k)
 	if r == nil {
-		return nil
+		return p, false
 	}
-	p := &spot{spotName: nameOf(t, i, k), step: i, kind: k, attempt: r.Attempt, failures: r.FailureCount,
+	p = spot{spotName: nameOf(t, i, k), step: i, kind: k, attempt: r.Attempt, failures: r.FailureCount,
 		first: r.StartedAt, within: t.Plan.AttemptsOf(i, k).CompleteWithin}
 	switch since := r.Timer.Due; {
 	case r.State == events.StepRunning:
 		p.state, p.due = spotRunning, r.CompleteBy
 		p.began = r.CompleteBy.Add(-p.within)
 	case !goesOn(t, k):
-		return nil
+		return p, false
 	case r.State == events.StepPending && k == events.Do && satisfied(t, i):
 		p.state, p.turn = spotQueued, turnOf(readySince(t, i), t.Priority)
 	case r.State == events.StepWaiting && !since.After(now):
@@ -411,10 +417,10 @@ func spotOf(t *events.Task, i int, k events.Kind, now time.Time) *spot {
 	case r.State == events.StepWaiting || r.State == events.StepFailed && r.Timer.Armed():
 		p.state, p.due = spotLater, since
 	default:
-		return nil
+		return p, false
 	}
 	p.agent, _ = t.Plan.Agent(i, k)
-	return p
+	return p, true
 }
 
 // readySince is when the last thing that a step needs was done.

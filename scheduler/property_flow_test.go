@@ -408,8 +408,8 @@ func (w *flowWorld) checkAgent(a, fresh *agentFlow, over map[string]bool, now ti
 func eachSpot(t *events.Task, now time.Time, fn func(*spot)) {
 	for i := range t.Steps {
 		for _, k := range []events.Kind{events.Do, events.Undo} {
-			if s := spotOf(t, i, k, now); s != nil {
-				fn(s)
+			if s, is := spotOf(t, i, k, now); is {
+				fn(&s)
 			}
 		}
 	}

@@ -58,6 +58,12 @@ type spot struct {
 	index    int       // in the queue
 }
 
+// kept is a spot to keep.
+func (p *spot) kept() *spot {
+	q := *p
+	return &q
+}
+
 // turnOf is when it is a step's turn: since when it waits, as if a higher
 // priority had waited longer.
 func turnOf(since time.Time, priority int) time.Time {

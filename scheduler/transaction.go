@@ -19,6 +19,7 @@ type transaction struct {
 	decided []events.Record
 	room    *events.Room
 	env     Env // of the decision that is made
+	decider decider
 	parts   map[int32]*speculation
 	counts  txCounts
 	began   time.Time
@@ -206,7 +207,7 @@ func (tx *transaction) decide(ctx context.Context, s *speculation, task string, 
 	l := tx.lane
 	env := &tx.env
 	*env = l.env(s)
-	env.Records, env.Room = tx.decided, tx.room
+	env.Records, env.Room, env.decider = tx.decided, tx.room, &tx.decider
 	for {
 		t, own, err := s.task(task, l.cfg.Catalog)
 		if err != nil {
