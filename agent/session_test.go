@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/kafkatest"
 )
 
 // fakeSession is honest: Poll hands out each record once, Send takes its time
@@ -170,7 +171,7 @@ func (s *fakeSession) Send(ctx context.Context, rec events.Record) error {
 	if _, ok := s.acked[id]; ok {
 		s.fault("%s: replied twice", id)
 	}
-	s.acked[id] = rec
+	s.acked[id] = kafkatest.Written(&rec)
 	return nil
 }
 
