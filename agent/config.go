@@ -38,8 +38,7 @@ type Session interface {
 	// in the session's own time. It doesn't wait for it, and may come after Close.
 	CommitSoon()
 	// Send returns when rec is acknowledged by all in-sync replicas. When ctx is
-	// done it gives up and must not send what it hasn't sent yet. What was
-	// acknowledged it doesn't look at again: it is another reply's memory then.
+	// done it gives up and must not send what it hasn't sent yet.
 	Send(ctx context.Context, rec events.Record) error
 	// Pause makes Poll return no records until Resume, and still serve the
 	// group.

@@ -4,10 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
-
-	"github.com/waybill-run/waybill/events"
 )
 
 const (
@@ -23,7 +20,6 @@ type runner struct {
 	cfg      Config
 	handler  Handler
 	circuits *circuits
-	rooms    sync.Pool // of *events.Room, for replies
 }
 
 // Run serves requests with h until ctx is done, and returns nil then. It takes
@@ -38,7 +34,7 @@ func Run(ctx context.Context, cfg Config, h Handler) error {
 	if h == nil {
 		return errors.New("agent: no handler")
 	}
-	r := &runner{cfg: cfg, handler: h, rooms: sync.Pool{New: func() any { return &events.Room{} }}}
+	r := &runner{cfg: cfg, handler: h}
 	r.circuits = &circuits{breaker: cfg.Breaker, listener: &r.cfg.Listener}
 	for ctx.Err() == nil {
 		if !r.healthyAgain(ctx) {

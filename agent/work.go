@@ -217,8 +217,7 @@ func (m *member) protect(ctx context.Context, r Request, returned chan<- result)
 // not said once the partition is another's, who may be at it; and it is committed
 // at once, so that nobody makes the attempt again if this process dies.
 func (t *turn) reply(reply events.Reply) {
-	room := t.rooms.Get().(*events.Room)
-	rec := reply.RecordIn(room, t.cfg.Namespace, t.cfg.Source)
+	rec := reply.Record(t.cfg.Namespace, t.cfg.Source)
 	if t.req.Traceparent != "" {
 		rec.Headers = append(rec.Headers, events.Header{Key: events.HeaderTraceparent, Value: []byte(t.req.Traceparent)})
 	}
@@ -238,10 +237,6 @@ func (t *turn) reply(reply events.Reply) {
 			t.done(t.at)
 			if nothingHappened(&reply) {
 				t.session.CommitSoon()
-			}
-			if wait == sendWaitMin { // the client may not be done with a send that failed
-				room.Reset()
-				t.rooms.Put(room)
 			}
 			return
 		}

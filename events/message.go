@@ -124,14 +124,10 @@ func parseCompleteBy(s []byte) (time.Time, error) {
 }
 
 // Record makes the reply's record, for the request that it answers.
-func (p *Reply) Record(ns Namespace, source string) Record { return p.RecordIn(nil, ns, source) }
-
-// RecordIn is Record with the headers in m.
-func (p *Reply) RecordIn(m *Room, ns Namespace, source string) Record {
-	id := requestIDIn(m, p.Task, p.Ref)
-	of := append(append(append(m.bytes(len(id)+1+len(p.Outcome)), id...), '/'), p.Outcome...)
-	h := append(cloudHeaders(m.list(9), TypeReply, source, of),
-		Header{HeaderRequest, id}, Header{HeaderOutcome, bytesOf(string(p.Outcome))})
+func (p *Reply) Record(ns Namespace, source string) Record {
+	id := RequestID(p.Task, p.Ref)
+	h := append(cloudHeaders(make([]Header, 0, 9), TypeReply, source, bytesOf(id+"/"+string(p.Outcome))),
+		Header{HeaderRequest, bytesOf(id)}, Header{HeaderOutcome, bytesOf(string(p.Outcome))})
 	if p.Effect == EffectNone && p.Outcome != Completed {
 		h = append(h, Header{HeaderEffect, bytesOf(string(EffectNone))})
 	}
@@ -139,7 +135,7 @@ func (p *Reply) RecordIn(m *Room, ns Namespace, source string) Record {
 	if len(body) == 0 {
 		body = json.RawMessage("null")
 	}
-	return Record{Topic: m.repliesOf(ns), Partition: -1, Key: bytesOf(p.Task), Value: body, Headers: h}
+	return Record{Topic: ns.Inbox(Replies), Partition: -1, Key: bytesOf(p.Task), Value: body, Headers: h}
 }
 
 // UndoOf is what the request of an undo says of what is to be undone.

@@ -1,6 +1,6 @@
 package events
 
-// Room is memory for what records are made of that are written at once, and nothing else
+// Room is memory for what the records of one transaction are made of and nothing else
 // has: their headers, and the texts in them. What is made in it is good until Reset. A nil
 // Room is none: what is made without has memory of its own, and may be kept.
 //
@@ -13,15 +13,14 @@ type Room struct {
 	text    []byte
 	ns      Namespace // whose topics these are
 	events  string
-	replies string
 	asks    map[string]string // the request topics, by agent
 }
 
 const (
-	roomHeaders = 16 // at first: a reply takes 9, and 100 bytes
-	roomText    = 256
-	// What a Room keeps at most when it is reset: above what the records usually take that
-	// a lane decides on at once.
+	roomHeaders = 1 << 10 // at first
+	roomText    = 64 << 10
+	// What a Room keeps at most from one transaction to the next: above what the records
+	// usually take that a lane decides on at once.
 	roomHeadersKept = 1 << 17
 	roomTextKept    = 16 << 20
 )
@@ -67,7 +66,7 @@ func (m *Room) bytes(n int) []byte {
 // names are the names of topics, which stay good.
 func (m *Room) names(ns Namespace) *Room {
 	if m.ns != ns || m.asks == nil {
-		m.ns, m.events, m.replies, m.asks = ns, ns.Events(), ns.Inbox(Replies), map[string]string{}
+		m.ns, m.events, m.asks = ns, ns.Events(), map[string]string{}
 	}
 	return m
 }
@@ -78,14 +77,6 @@ func (m *Room) eventsOf(ns Namespace) string {
 		return ns.Events()
 	}
 	return m.names(ns).events
-}
-
-// repliesOf is the inbox of replies.
-func (m *Room) repliesOf(ns Namespace) string {
-	if m == nil {
-		return ns.Inbox(Replies)
-	}
-	return m.names(ns).replies
 }
 
 // requestsOf is the request topic of an agent.

@@ -1,6 +1,7 @@
 package scheduler
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -13,7 +14,6 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/waybill-run/waybill/events"
-	"github.com/waybill-run/waybill/internal/kafkatest"
 	"github.com/waybill-run/waybill/internal/verify"
 	"github.com/waybill-run/waybill/projections"
 	"github.com/waybill-run/waybill/workflow"
@@ -56,9 +56,19 @@ func (c *cluster) append(r *events.Record) {
 		c.logs[r.Topic] = map[int32][]events.Record{}
 	}
 	r.Offset = int64(len(c.logs[r.Topic][r.Partition]))
-	c.logs[r.Topic][r.Partition] = append(c.logs[r.Topic][r.Partition], kafkatest.Written(r))
+	c.logs[r.Topic][r.Partition] = append(c.logs[r.Topic][r.Partition], written(r))
 	close(c.arrived)
 	c.arrived = make(chan struct{})
+}
+
+// written is a record with nothing of the writer's, who goes on with it.
+func written(r *events.Record) events.Record {
+	w := *r
+	w.Key, w.Value, w.Headers = bytes.Clone(r.Key), bytes.Clone(r.Value), slices.Clone(r.Headers)
+	for i := range w.Headers {
+		w.Headers[i].Value = bytes.Clone(w.Headers[i].Value)
+	}
+	return w
 }
 
 // all are the records of a topic, by partition and offset.
