@@ -15,7 +15,8 @@ const (
 	notifyWithin      = 30 * time.Second // a reply_to that is silent for longer is given up
 	notifyAvoid       = 30 * time.Second // ... and not tried again for so long
 	notifyOutstanding = 20_000           // notifications that aren't finished with
-	notifyTopicMost   = 1_000            // ... and on their way to one topic; an outbox has room for several such
+	notifyInFlight    = 4_000            // ... and on their way; an outbox has room for more, so none waits in it
+	notifyTopicMost   = 1_000            // ... of these to one topic
 	ensureWithin      = 5 * time.Second  // a reply_to is there, or isn't waited for
 	rewriteLeast      = time.Second      // before a dead letter that could not be written is written again
 	rewriteMost       = 30 * time.Second
@@ -55,7 +56,9 @@ type NotifierConfig struct {
 // Notify relays notifications to the topics that their tasks name, in order and
 // at least once, until ctx ends. A topic that is missing, refuses, or is silent
 // has its notifications dead-lettered with an alert; it delays no other, unless
-// more of its notifications than notifyOutstanding wait to be given up.
+// more of its notifications than notifyOutstanding wait to be given up. Several that are
+// silent at once delay the others, for notifyWithin at most, once they have all of
+// notifyInFlight.
 func Notify(ctx context.Context, cfg NotifierConfig) error {
 	for ctx.Err() == nil {
 		if err := notifyOnce(ctx, &cfg); err != nil && ctx.Err() == nil {
@@ -75,6 +78,8 @@ type notifier struct {
 	cfg         *NotifierConfig
 	in          Notifications
 	topics      map[string]*replyTo
+	turns       []*replyTo // that may send, in turn: each has room of its own, and waits for that of all
+	inFlight    int        // to all topics
 	outstanding int
 	paused      bool
 	ending      bool // nothing new is sent
@@ -88,6 +93,7 @@ type notifier struct {
 type replyTo struct {
 	name     string
 	inFlight int
+	inTurn   bool
 	waiting  []*events.Record // for room, in order
 	avoid    time.Time        // it failed: not tried until then
 	ensure   time.Time        // whether it is there is not asked until then
@@ -196,17 +202,31 @@ func (n *notifier) topic(name string) *replyTo {
 }
 
 // flow sends what waits for a topic on its way, as far as there is room: one
-// that is silent must leave some to others.
+// that is silent must leave some to others. What waits for room waits here, where the
+// time of its topic has not begun.
 func (n *notifier) flow(ctx context.Context, t *replyTo) {
-	for len(t.waiting) > 0 && t.inFlight < notifyTopicMost && !n.ending {
+	n.turn(t)
+	for len(n.turns) > 0 && n.inFlight < notifyInFlight && !n.ending {
+		t := n.turns[0]
+		n.turns = n.turns[1:]
+		t.inTurn = false
 		r := t.waiting[0]
 		t.waiting = t.waiting[1:]
 		if time.Now().Before(t.avoid) {
 			n.deadletter(ctx, r, &events.Unusable{Reason: events.ReasonUndeliverable, Detail: "reply_to " + quoted(t.name) + " failed a moment ago"})
-			continue
+		} else {
+			n.ensure(ctx, t)
+			n.send(ctx, t, r)
 		}
-		n.ensure(ctx, t)
-		n.send(ctx, t, r)
+		n.turn(t)
+	}
+}
+
+// turn has a topic wait for its turn to send, if it has something to.
+func (n *notifier) turn(t *replyTo) {
+	if !t.inTurn && len(t.waiting) > 0 && t.inFlight < notifyTopicMost {
+		t.inTurn = true
+		n.turns = append(n.turns, t)
 	}
 }
 
@@ -218,11 +238,13 @@ func (n *notifier) send(ctx context.Context, t *replyTo, r *events.Record) {
 		}
 	}
 	t.inFlight++
+	n.inFlight++
 	bounded, cancel := context.WithTimeout(ctx, notifyWithin)
 	n.cfg.Outbox.SendAsync(bounded, out, func(_ events.Record, err error) {
 		cancel()
 		n.post(func() {
 			t.inFlight--
+			n.inFlight--
 			switch {
 			case err == nil:
 				n.finish(r)
