@@ -53,7 +53,7 @@ func KafkaCluster(t testing.TB, o node.Options) *node.Cluster {
 	for k, v := range o.Overrides {
 		overrides[k] = v
 	}
-	o.Overrides = overrides
+	o.Overrides, o.QuickStart = overrides, true
 	ctx, cancel := context.WithTimeout(context.Background(), kafkaStartDurationMax)
 	defer cancel()
 	c, err := node.Start(ctx, o)

@@ -241,7 +241,7 @@ func host(dir string, answer *os.File) (err error) {
 	}
 	startCtx, stop := context.WithTimeout(ctx, kafkaStartDurationMax)
 	defer stop()
-	cluster, err := node.Start(startCtx, node.Options{Dir: data, Overrides: node.TestOverrides()})
+	cluster, err := node.Start(startCtx, node.Options{Dir: data, Overrides: node.TestOverrides(), QuickStart: true})
 	if err != nil {
 		return err
 	}

@@ -64,6 +64,10 @@ type Options struct {
 	// "PLAINTEXT" is the listener of Brokers, by which the nodes find each
 	// other too.
 	Advertised map[string][]string
+	// QuickStart is for a cluster that lives for minutes: its Java VM compiles quickly
+	// rather than well, and takes little more than half of the processor time until it
+	// serves.
+	QuickStart bool
 }
 
 // manifest is what must stay the same when a cluster is started again from
@@ -251,6 +255,9 @@ func (c *Cluster) log4jPath(i int) string { return filepath.Join(c.nodeDir(i), "
 // Log is the path of the log of node i; it goes on over restarts.
 func (c *Cluster) Log(i int) string { return filepath.Join(c.nodeDir(i), "broker.log") }
 
+// compileQuickly has a Java VM use only the first of its compilers.
+const compileQuickly = "-XX:TieredStopAtLevel=1"
+
 // prepare writes the configuration of node i and formats its data folder,
 // once.
 func (c *Cluster) prepare(ctx context.Context, i int) error {
@@ -272,7 +279,7 @@ func (c *Cluster) prepare(ctx context.Context, i int) error {
 	if c.Nodes > 1 {
 		quorum = []string{"--initial-controllers", c.voters()}
 	}
-	args := append([]string{"-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-cp", filepath.Join(c.libs, "*"),
+	args := append([]string{compileQuickly, "-XX:+UseSerialGC", "-cp", filepath.Join(c.libs, "*"),
 		"kafka.tools.StorageTool", "format", "-t", c.ClusterID, "-c", c.propPath(i)}, quorum...)
 	out, err := exec.CommandContext(ctx, c.java, args...).CombinedOutput()
 	if err != nil {
@@ -323,10 +330,13 @@ func (c *Cluster) Restart(ctx context.Context, i int) error {
 			return nil
 		}
 	}
-	p, err := startProcess(c.nodeDir(i), c.Log(i), readyLine, c.java,
-		"-Xms512m", "-Xmx512m", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20", "-XX:+ExitOnOutOfMemoryError",
-		"-Djava.awt.headless=true", "-Dlog4j2.configurationFile="+c.log4jPath(i),
-		"-cp", filepath.Join(c.libs, "*"), "kafka.Kafka", c.propPath(i))
+	args := []string{"-Xms512m", "-Xmx512m", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20", "-XX:+ExitOnOutOfMemoryError",
+		"-Djava.awt.headless=true", "-Dlog4j2.configurationFile=" + c.log4jPath(i)}
+	if c.options.QuickStart {
+		args = append(args, compileQuickly)
+	}
+	args = append(args, "-cp", filepath.Join(c.libs, "*"), "kafka.Kafka", c.propPath(i))
+	p, err := startProcess(c.nodeDir(i), c.Log(i), readyLine, c.java, args...)
 	if err != nil {
 		return fmt.Errorf("kafka node %d: %w", i, err)
 	}

@@ -35,7 +35,7 @@ func TestMain(m *testing.M) {
 }
 
 func parent(dir string) {
-	c, err := node.Start(context.Background(), node.Options{Dir: dir, Overrides: node.TestOverrides()})
+	c, err := node.Start(context.Background(), node.Options{Dir: dir, Overrides: node.TestOverrides(), QuickStart: true})
 	if err != nil {
 		fmt.Println(err)
 		os.Exit(1)
@@ -146,7 +146,7 @@ func awaitGone(t *testing.T, pid int) {
 
 func TestFolderIsUsedAgain(t *testing.T) {
 	kafkatest.NeedKafka(t)
-	o := node.Options{Dir: t.TempDir(), Overrides: node.TestOverrides()}
+	o := node.Options{Dir: t.TempDir(), Overrides: node.TestOverrides(), QuickStart: true}
 	var ports [2]string
 	for i := range ports {
 		c, err := node.Start(timeout(t), o)
