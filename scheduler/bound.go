@@ -6,6 +6,13 @@ import (
 )
 
 const (
+	// openShare of their time: while answers take less, more may be outstanding, before
+	// there is a bound. What is let out shows only when it is answered, so they come to
+	// take up to twice as long; and an agent may become slower.
+	openShare = 8
+	// An answer is as early as ever if it took no more than 1/everShare longer than the
+	// quickest, and left 1/everShare of its time.
+	everShare = 4
 	// rateOver is over how long the rate of an agent's replies is taken.
 	rateOver = 5 * time.Second
 	// outcomesKept is how many ends of attempts say whether an agent is behind:
@@ -20,9 +27,10 @@ const (
 	// outstanding.
 	slowShare  = 4
 	boundShare = 3
-	// leastSlots is the least part of a partition in a bound that begins. While the
-	// agent is behind all the same it is halved, down to slotsLeast.
-	leastSlots = 16
+	// leastSlots is for each partition how many requests an agent may have of which nothing
+	// is known. Half of it is the least part of a partition in a bound that begins; while
+	// the agent is behind all the same that is halved, down to slotsLeast.
+	leastSlots = 4
 	// calmShare of an attempt's time after a raise, and at least calmLeast, a bound may
 	// be doubled if earlyShare times as many attempts that began since then were answered
 	// in less than slowShare of their time as were not, or may yet not be: some calls hang
@@ -34,20 +42,25 @@ const (
 	// triedAfter so many times complete_within without a need to lower it, a bound is
 	// raised by a quarter although answers take long: they may always do.
 	triedAfter = 6
-	// boundLapses after it last mattered.
+	// boundLapses after it last mattered, what was proven is what is outstanding.
 	boundLapses = 30 * time.Second
 )
 
-// observed is what a lane has found out of what an agent can do. There is no bound
-// until the agent is behind. Then it is what can be answered in a part of the time
-// that attempts have (Little's law), and a bound that is too low raises itself.
+// observed is what a lane has found out of what an agent can do. Until the agent is behind,
+// that is what it has shown: it begins with a few requests, and each that is answered early
+// while steps wait lets another out, so that they double with each round (as TCP's slow
+// start, RFC 5681). An agent that is behind has a bound: what can be answered in a part of
+// the time that attempts have (Little's law), and a bound that is too low raises itself.
 type observed struct {
+	proven int           // requests more than those of the start; while there is no bound
+	best   time.Duration // the quickest answer since it began with few
+
 	bound  int           // of requests in the lane; 0: none
 	least  int           // of the bound, for each partition
 	within time.Duration // an attempt may take: the least of those that timed out
 	since  time.Time     // it was begun or lowered: older attempts say nothing of it
 	raised time.Time     // or lowered
-	needed time.Time     // it kept a step waiting, or had to be lowered
+	needed time.Time     // a step waited, or the bound had to be lowered
 
 	// Of attempts since, by half past outcomesKept. took: seconds, of those answered.
 	answered, expired int
@@ -57,6 +70,14 @@ type observed struct {
 	last              time.Time // of these
 }
 
+// limit is how many requests may be outstanding, of a lane of so many partitions.
+func (o *observed) limit(partitions int) int {
+	if o.bound > 0 {
+		return o.bound
+	}
+	return min(leastSlots*partitions+o.proven, anyRoom)
+}
+
 // decay has what was answered count for less as time passes.
 func (o *observed) decay(now time.Time) {
 	if d := now.Sub(o.last); d > 0 {
@@ -64,8 +85,8 @@ func (o *observed) decay(now time.Time) {
 	}
 }
 
-// slow reports whether answers take more than 1/share of the time that they have,
-// or don't come.
+// slow reports whether answers take more than 1/share of the time that they have
+// on the average.
 func (o *observed) slow(share float64) bool {
 	return o.took*share >= float64(o.answered)*o.within.Seconds()
 }
@@ -90,19 +111,44 @@ func (o *observed) count(began time.Time, late bool) {
 	}
 }
 
-// answers: an attempt was answered, by a reply that was written a little before now.
-// waiting: steps wait for the agent, while so many requests are outstanding.
-func (o *observed) answers(began, written, at time.Time, waiting bool, outstanding int) {
+// answers: an attempt of so much time was answered, by a reply that was written a little
+// before now. waiting: steps wait for the agent, while so many requests are outstanding.
+func (o *observed) answers(began, written, at time.Time, within time.Duration, waiting bool, outstanding int) {
 	o.decay(at)
 	o.replies++
-	if took := max(0, written.Sub(began)); !began.Before(o.since) {
+	took := max(0, written.Sub(began))
+	if !began.Before(o.since) {
 		o.answered, o.took = o.answered+1, o.took+took.Seconds()
 		o.count(began, took*slowShare >= o.within)
 	}
 	if o.bound > 0 {
 		o.raise(at, waiting, outstanding)
+		return
+	}
+	o.open(at, took, within, waiting, outstanding)
+}
+
+// open lets more requests out while there is no bound. Where answers always take long that
+// says nothing of how many there may be, but that they come to take longer does.
+func (o *observed) open(at time.Time, took, within time.Duration, waiting bool, outstanding int) {
+	if o.best == 0 || took < o.best {
+		o.best = took
+	}
+	asEver := took-o.best <= o.best/everShare && within-took >= within/everShare
+	switch {
+	case waiting:
+		o.needed = at
+		if took*openShare < within || asEver {
+			o.proven++
+		}
+	case o.lapses(at):
+		o.proven, o.best, o.needed = outstanding, 0, at
 	}
 }
+
+// lapses reports whether nothing has needed more requests for so long that what was found
+// out is over.
+func (o *observed) lapses(at time.Time) bool { return at.Sub(o.needed) >= boundLapses }
 
 // raise lets more requests out while answers come early, and ends a bound that
 // nothing needs.
@@ -111,14 +157,14 @@ func (o *observed) raise(at time.Time, waiting bool, outstanding int) {
 		o.needed = at
 	}
 	switch since := at.Sub(o.raised); {
-	case at.Sub(o.needed) >= boundLapses:
-		*o = observed{replies: o.replies, last: o.last, since: at}
+	case o.lapses(at):
+		*o = observed{replies: o.replies, last: o.last, since: at, needed: at, proven: outstanding}
 		return
 	case waiting && since >= max(calmLeast, o.within/calmShare) && o.early > (o.late+outstanding)*earlyShare:
 		o.grow(o.bound, at)
 		o.least = min(2*o.least, leastSlots)
 	case waiting && since >= triedAfter*o.within:
-		o.grow(o.bound/4+1, at)
+		o.grow(max(o.bound/4, 1), at)
 	}
 	if !o.slow(boundShare) {
 		o.bound = max(o.bound, min(o.little(), anyRoom))
@@ -128,6 +174,7 @@ func (o *observed) raise(at time.Time, waiting bool, outstanding int) {
 func (o *observed) grow(by int, at time.Time) {
 	o.bound, o.raised = min(o.bound+by, anyRoom), at
 	o.early, o.late = 0, 0
+	o.answered, o.expired, o.took = 0, 0, 0 // of what it was
 }
 
 // expires: an attempt timed out that had all of its time. It reports whether the
@@ -144,15 +191,20 @@ func (o *observed) expires(began, at time.Time, within time.Duration) (behind bo
 	return o.expired >= behindAfter && o.expired*behindShare >= o.answered && o.slow(slowShare)
 }
 
+// restart: the agent was silent, and isn't to be flooded when it is back.
+func (o *observed) restart(at time.Time) {
+	*o = observed{replies: o.replies, last: o.last, since: at, needed: at}
+}
+
 // begin sets the bound of an agent that is behind, or lowers it.
 func (o *observed) begin(at time.Time, partitions int) {
 	if o.least == 0 {
 		o.least = leastSlots
-	} else {
-		o.least = max(o.least/2, slotsLeast)
 	}
+	o.least = max(o.least/2, slotsLeast)
 	o.decay(at)
 	o.bound = min(max(o.little(), o.least*partitions), anyRoom)
 	o.answered, o.expired, o.took, o.early, o.late = 0, 0, 0, 0, 0
+	o.proven, o.best = 0, 0
 	o.since, o.raised, o.needed = at, at, at
 }

@@ -20,7 +20,7 @@ const (
 	// probeSlots is for a probe beside what is outstanding from before the silence.
 	probeSlots = 1
 	// noRoom is less than any number of slots that a decision frees; anyRoom is what
-	// an agent without a bound has.
+	// an agent has that nobody watches, and more than any other has.
 	noRoom  = -1 << 20
 	anyRoom = 1 << 20
 )
@@ -29,8 +29,8 @@ const (
 type Capacity struct {
 	// Agents is that of some, in all partitions together; at least one in each.
 	Agents map[string]int
-	// Observe: of each other agent that is behind a lane finds out a bound by itself.
-	// Without it, such an agent may have any number.
+	// Observe: of each other agent a lane finds out by itself how many. Without it, such an
+	// agent may have any number.
 	Observe bool
 }
 
@@ -101,7 +101,7 @@ func (f *flow) share(capacity int) int {
 	return max(n, slotsLeast)
 }
 
-// slots is how many requests of an agent may be outstanding; anyRoom: any number.
+// slots is the partition's share of how many requests of an agent may be outstanding.
 func (f *flow) slots(a *agentFlow) int {
 	if a.capacity > 0 {
 		return a.capacity
@@ -198,16 +198,17 @@ func (f *flow) answers(p *spot, written, at time.Time) {
 	if p == nil || f.agents[p.agent].capacity > 0 {
 		return
 	}
-	v := f.voices.change(p.agent)
-	if v.bound == 0 {
-		v.answers(p.began, written, at, false, 0)
-		return
+	v, a := f.voices.change(p.agent), f.agents[p.agent]
+	// Where no bound is to be judged the partition says enough, and is quick to ask.
+	waiting, outstanding := len(a.queue) > 0, a.outstanding
+	if v.bound > 0 || v.lapses(at) {
+		waiting, outstanding = f.voices.waiting(p.agent), f.voices.outstanding(p.agent)
 	}
-	v.answers(p.began, written, at, f.voices.waiting(p.agent), f.voices.outstanding(p.agent))
+	v.answers(p.began, written, at, p.within, waiting, outstanding)
 }
 
-// loses: an attempt timed out. If its agent is silent now, or behind, it has a bound
-// from here on. One whose time was cut short by its task's says nothing of that.
+// loses: an attempt timed out. If its agent is behind now it has a bound from here on. One
+// whose time was cut short by its task's says nothing of that.
 func (f *flow) loses(p *spot, at time.Time) {
 	v := f.voices.change(p.agent)
 	silent := v.silent()
@@ -215,14 +216,10 @@ func (f *flow) loses(p *spot, at time.Time) {
 	if f.agents[p.agent].capacity > 0 {
 		return
 	}
-	behind := false
-	if p.due.Sub(p.began) >= p.within {
-		behind = v.expires(p.began, at, p.within)
-	}
-	if behind || v.silent() && !silent {
-		if v.within == 0 {
-			v.within = p.within
-		}
+	switch behind := p.due.Sub(p.began) >= p.within && v.expires(p.began, at, p.within); {
+	case v.silent() && !silent:
+		v.restart(at)
+	case behind:
 		v.begin(at, len(f.voices.flows))
 	}
 }

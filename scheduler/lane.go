@@ -248,9 +248,7 @@ func (l *lane) agents() []AgentFlow {
 				all = append(all, AgentFlow{Agent: a.name, Silent: l.voices.silent(a.name)})
 			}
 			all[i].Outstanding += a.outstanding
-			if slots := p.flow.slots(a); slots < anyRoom {
-				all[i].Bound += slots
-			}
+			all[i].Bound += p.flow.slots(a)
 			all[i].Queued += len(a.queue)
 		}
 	}

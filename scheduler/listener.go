@@ -62,7 +62,7 @@ const (
 type AgentFlow struct {
 	Agent       string
 	Outstanding int  // requests whose attempt runs
-	Bound       int  // of those, at most, beside the first attempts of undos; 0: any number
+	Bound       int  // of those, at most, beside the first attempts of undos
 	Queued      int  // steps that wait for a slot
 	Silent      bool // only probes go out
 }

@@ -83,7 +83,7 @@ func (l *lane) restoredOne(ctx context.Context, r restored) error {
 	p.tasks, p.release = r.tasks, r.release
 	p.runnable = r.runnable
 	if p.flow = r.flow; p.flow != nil {
-		l.voices.join(p.id, p.flow, l.cfg.Clock.Now())
+		l.voices.join(p.id, p.flow)
 	}
 	if r.load == nil {
 		l.log.Resume(p.id)

@@ -29,20 +29,13 @@ func newVoices() *voices {
 	return &voices{agents: map[string]*voice{}, before: map[string]voice{}, flows: map[int32]*flow{}}
 }
 
-// join takes in the flow of a partition that was restored. Steps that waited for
-// their first attempt show that there was a bound: it begins again, or they all
-// went out at once.
-func (vs *voices) join(id int32, f *flow, now time.Time) {
+// join takes in the flow of a partition that was restored. What is outstanding there the
+// lane before it has let out.
+func (vs *voices) join(id int32, f *flow) {
 	f.voices, vs.flows[id] = vs, f
 	for _, a := range f.order {
-		i := slices.IndexFunc(a.queue, func(p *spot) bool { return p.attempt == 0 })
-		if i < 0 || a.capacity > 0 {
-			continue
-		}
-		v := vs.change(a.name)
-		if v.bound == 0 {
-			v.within = a.queue[i].within
-			v.begin(now, len(vs.flows))
+		if a.capacity == 0 && a.outstanding > 0 {
+			vs.change(a.name).proven += a.outstanding
 		}
 	}
 	for _, v := range vs.agents {
@@ -69,14 +62,18 @@ func (vs *voices) silent(agent string) bool {
 	return v != nil && v.silent()
 }
 
-// share is a partition's part of the observed bound of an agent, at least one;
-// anyRoom: there is none.
-func (vs *voices) share(agent string) int {
-	v := vs.agents[agent]
-	if v == nil || v.bound == 0 {
-		return anyRoom
+// limit is how many requests of an agent without a capacity may be outstanding.
+func (vs *voices) limit(agent string) int {
+	if v := vs.agents[agent]; v != nil {
+		return v.limit(len(vs.flows))
 	}
-	return max((v.bound+len(vs.flows)-1)/max(len(vs.flows), 1), slotsLeast)
+	return leastSlots * len(vs.flows)
+}
+
+// share is a partition's part of that, at least one.
+func (vs *voices) share(agent string) int {
+	n := max(len(vs.flows), 1)
+	return max((vs.limit(agent)+n-1)/n, slotsLeast)
 }
 
 // outstanding is how many requests of an agent are, of all partitions.
@@ -89,14 +86,8 @@ func (vs *voices) outstanding(agent string) (n int) {
 	return n
 }
 
-// spare is how much of an observed bound no partition uses.
-func (vs *voices) spare(agent string) int {
-	v := vs.agents[agent]
-	if v == nil {
-		return 0
-	}
-	return v.bound - vs.outstanding(agent)
-}
+// spare is how much of that no partition uses.
+func (vs *voices) spare(agent string) int { return vs.limit(agent) - vs.outstanding(agent) }
 
 // change returns what is known of an agent, to be changed.
 func (vs *voices) change(agent string) *voice {

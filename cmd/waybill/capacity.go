@@ -13,7 +13,7 @@ import (
 // capacityFlags adds --agent-capacity and --observe-capacity.
 func capacityFlags(cmd *cobra.Command, into *map[string]int, observe *bool) {
 	cmd.Flags().BoolVar(observe, "observe-capacity", true,
-		"find out how many requests an agent without --agent-capacity may have, once its attempts time out because it can't keep up; =false: any number, always")
+		"find out how many requests an agent without --agent-capacity may have: a few at first, and more while it answers them in time; =false: any number, always")
 	cmd.Flags().Var((*capacities)(into), "agent-capacity",
 		"requests that an agent may have outstanding, as `NAME=N`; at least one in each partition; what is beyond waits in the scheduler (repeatable; of others see --observe-capacity)")
 }

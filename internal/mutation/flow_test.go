@@ -65,9 +65,19 @@ var flowMutations = []mutation{
 	one("what-times-out-by-itself", flow,
 		`v.loses(p.task, p.first)`, `v.loses(p.task, p.began)`,
 		"scheduler", "TestSilenceIsOfTheAgent"),
-	one("silence-begins-a-bound", flow,
-		`if behind || v.silent() && !silent {`, `if behind && (silent || !silent) {`,
+	one("who-was-silent-is-flooded", flow,
+		`		v.restart(at)
+`, ``,
 		"scheduler", "TestSilentAgentWithoutCapacityIsProbed"),
+	one("first-burst", bound,
+		`leastSlots*partitions+o.proven, anyRoom`, `anyRoom, anyRoom`,
+		"scheduler", "TestFirstBurstFloodsNobody"),
+	one("slow-calls-show-nothing", bound,
+		`took*openShare < within || asEver {`, `took*openShare < within || asEver && within == 0 {`,
+		"scheduler", "TestSlowCallsAreNoWantOfCapacity"),
+	one("steady-work-is-held-up", bound,
+		`o.proven, o.best, o.needed = outstanding, 0, at`, `o.proven, o.best, o.needed = 0, 0, at`,
+		"scheduler", "TestSteadyWorkGoesOn"),
 	one("spare-of-a-bound", flow,
 		`n = f.voices.spare(a.name)`, `n = 0`,
 		"scheduler", "TestBoundIsForAllPartitions"),
@@ -76,8 +86,8 @@ var flowMutations = []mutation{
 `, `		_, _ = agent, v
 `,
 		"scheduler", "TestBoundOfARollbackAndOfARestore"),
-	one("bound-of-a-restore", voices,
-		`			v.begin(now, len(vs.flows))
+	one("outstanding-of-a-restore", voices,
+		`			vs.change(a.name).proven += a.outstanding
 `, ``,
-		"scheduler", "TestBoundOfARollbackAndOfARestore"),
+		"scheduler", "TestWhatIsOutstandingWasLetOut"),
 }
