@@ -27,6 +27,11 @@ const (
 	// sessionCommitShare: a commit within a rebalance has this part of the session
 	// timeout, which is how long the others wait for it.
 	sessionCommitShare = 2
+	// A topic that was deleted, and perhaps made anew, ends a session after topicGoneMost: the
+	// client goes on asking for the one that it knows, as fast as it is polled. News of a
+	// topic that is new takes a moment.
+	topicGoneMost  = 5 * time.Second
+	topicGoneAgain = 250 * time.Millisecond
 )
 
 // ErrPartitionLost is the cause with which the context of Held ends.
@@ -78,6 +83,7 @@ type Session struct {
 	tail    tailClock
 	written writtenClock
 	still   standstills // of Poll's goroutine
+	gone    time.Time   // likewise: since when its topic isn't there; zero: it is
 
 	// life ends with Close, and then the commit loop.
 	life    context.Context
@@ -199,7 +205,10 @@ func (s *Session) Poll(ctx context.Context) ([]events.Record, error) {
 			if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 				return // the end of the caller's patience, seen above
 			}
-			if !finalOfGroup(err) {
+			if topicGone(err) && s.gone.IsZero() {
+				s.gone = time.Now()
+			}
+			if !finalOfGroup(err) && !(topicGone(err) && time.Since(s.gone) > topicGoneMost) {
 				s.trouble(err)
 			} else if finalErr == nil {
 				finalErr = err
@@ -210,9 +219,21 @@ func (s *Session) Poll(ctx context.Context) ([]events.Record, error) {
 		}
 		s.tail.observe(s.cfg.Config, fetches)
 		if records := s.delivered(fetches.Records()); len(records) > 0 {
+			s.gone = time.Time{}
 			return records, nil
 		}
+		if !s.gone.IsZero() {
+			select {
+			case <-time.After(topicGoneAgain):
+			case <-ctx.Done():
+			}
+		}
 	}
+}
+
+// topicGone reports whether an error says that there is no such topic, or another of its name.
+func topicGone(err error) bool {
+	return errors.Is(err, kerr.UnknownTopicID) || errors.Is(err, kerr.InconsistentTopicID) || errors.Is(err, kerr.UnknownTopicOrPartition)
 }
 
 // poll waits for the next requests, or until it is time to ask again for what can't be read.
