@@ -147,7 +147,7 @@ const boundedAgents = 100
 // TestBoundOfRandomAgents: an agent of any speed is offered twice what it can do. Once
 // a lane has found that out few attempts time out, and the agent is kept busy. When it
 // becomes ten times as fast its backlog is gone as quickly as it can be, and when
-// nothing waits any more there is no bound.
+// nothing waits any more the bound ends.
 func TestBoundOfRandomAgents(t *testing.T) {
 	for n := range boundedAgents {
 		d := newDice(uint64(n))
@@ -364,8 +364,8 @@ func (s *site) tenOfFifty(l *lane, answered, later time.Duration) []string {
 	return tasks
 }
 
-// No request waits until the agent is behind; then what it can't do waits, and its
-// replies bring it on.
+// An agent that has shown what it can do gets all that. When it is behind, what it can't
+// do waits, and its replies bring it on.
 func TestAgentThatIsBehindHasABound(t *testing.T) {
 	s := newSite(t, 1)
 	l, _ := s.observes()
