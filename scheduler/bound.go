@@ -31,20 +31,23 @@ const (
 	// is known. Half of it is the least part of a partition in a bound that begins; while
 	// the agent is behind all the same that is halved, down to slotsLeast.
 	leastSlots = 4
-	// calmShare of an attempt's time after a raise, and at least calmLeast, a bound may
-	// be doubled if earlyShare times as many attempts that began since then were answered
-	// in less than slowShare of their time as were not, or may yet not be: some calls hang
-	// by themselves, and the slots that they hold say nothing of the agent. But it answers
-	// in no order, and what comes first, when hardly anything is outstanding, comes early.
-	calmShare  = 2
-	calmLeast  = time.Second
-	earlyShare = 2
+	// calmShare of an attempt's time after it was raised or lowered, and at least calmLeast,
+	// a bound may be doubled if the attempts that began since were answered early (calmMarks).
+	calmShare = 4
+	calmLeast = 500 * time.Millisecond
 	// triedAfter so many times complete_within without a need to lower it, a bound is
 	// raised by a quarter although answers take long: they may always do.
 	triedAfter = 6
 	// boundLapses after it last mattered, what was proven is what is outstanding.
 	boundLapses = 30 * time.Second
 )
+
+// calmMarks are parts of an attempt's time, and how many attempts of a hundred are answered
+// within them by an agent that is at work on its requests in no order, and takes a quarter of
+// their time on the average: 1-exp(-4/part). It can do no more. If at one of them more are,
+// it can: what isn't answered then hangs by itself, and the slots that it holds say nothing
+// of the agent.
+var calmMarks = [...]struct{ part, ofHundred int }{{4, 64}, {8, 40}, {16, 23}}
 
 // observed is what a lane has found out of what an agent can do. Until the agent is behind,
 // that is what it has shown: it begins with a few requests, and each that is answered early
@@ -58,17 +61,20 @@ type observed struct {
 	bound  int           // of requests in the lane; 0: none
 	least  int           // of the bound, for each partition
 	within time.Duration // an attempt may take: the least of those that timed out
-	since  time.Time     // it was begun or lowered: older attempts say nothing of it
-	raised time.Time     // or lowered
+	since  time.Time     // it was begun, lowered or raised: older attempts say nothing of it
 	needed time.Time     // a step waited, or the bound had to be lowered
 
 	// Of attempts since, by half past outcomesKept. took: seconds, of those answered.
 	answered, expired int
 	took              float64
-	early, late       int       // of attempts since it was raised
+	ended             int       // all of them
+	early             marks     // of these
 	replies           float64   // how many, decaying over rateOver
 	last              time.Time // of these
 }
+
+// marks counts for each of calmMarks.
+type marks [len(calmMarks)]int
 
 // limit is how many requests may be outstanding, of a lane of so many partitions.
 func (o *observed) limit(partitions int) int {
@@ -96,19 +102,28 @@ func (o *observed) little() int {
 	return int(o.replies / rateOver.Seconds() * o.within.Seconds() / boundShare)
 }
 
-// count takes in the end of an attempt that began since; late: it wasn't answered in
-// less than slowShare of its time.
-func (o *observed) count(began time.Time, late bool) {
+// count takes in the end of an attempt that took so much of the time within.
+func (o *observed) count(took, within time.Duration) {
 	if o.answered+o.expired > outcomesKept {
 		o.answered, o.expired, o.took = o.answered/2, o.expired/2, o.took/2
 	}
-	switch {
-	case began.Before(o.raised):
-	case late:
-		o.late++
-	default:
-		o.early++
+	o.ended++
+	for i, m := range calmMarks {
+		if took*time.Duration(m.part) < within {
+			o.early[i]++
+		}
 	}
+}
+
+// calm reports whether the attempts since say that more may be outstanding. One that is
+// outstanding isn't early: of an agent that answers in no order, what comes first is.
+func (o *observed) calm(outstanding int) bool {
+	for i, m := range calmMarks {
+		if o.early[i]*100 > (o.ended+outstanding)*m.ofHundred {
+			return true
+		}
+	}
+	return false
 }
 
 // answers: an attempt of so much time was answered, by a reply that was written a little
@@ -119,7 +134,7 @@ func (o *observed) answers(began, written, at time.Time, within time.Duration, w
 	took := max(0, written.Sub(began))
 	if !began.Before(o.since) {
 		o.answered, o.took = o.answered+1, o.took+took.Seconds()
-		o.count(began, took*slowShare >= o.within)
+		o.count(took, o.within)
 	}
 	if o.bound > 0 {
 		o.raise(at, waiting, outstanding)
@@ -156,11 +171,11 @@ func (o *observed) raise(at time.Time, waiting bool, outstanding int) {
 	if waiting {
 		o.needed = at
 	}
-	switch since := at.Sub(o.raised); {
+	switch since := at.Sub(o.since); {
 	case o.lapses(at):
 		*o = observed{replies: o.replies, last: o.last, since: at, needed: at, proven: outstanding}
 		return
-	case waiting && since >= max(calmLeast, o.within/calmShare) && o.early > (o.late+outstanding)*earlyShare:
+	case waiting && since >= max(calmLeast, o.within/calmShare) && o.calm(outstanding):
 		o.grow(o.bound, at)
 		o.least = min(2*o.least, leastSlots)
 	case waiting && since >= triedAfter*o.within:
@@ -172,9 +187,15 @@ func (o *observed) raise(at time.Time, waiting bool, outstanding int) {
 }
 
 func (o *observed) grow(by int, at time.Time) {
-	o.bound, o.raised = min(o.bound+by, anyRoom), at
-	o.early, o.late = 0, 0
-	o.answered, o.expired, o.took = 0, 0, 0 // of what it was
+	o.bound = min(o.bound+by, anyRoom)
+	o.anew(at)
+}
+
+// anew: what attempts before say isn't of the bound as it is now.
+func (o *observed) anew(at time.Time) {
+	o.since = at
+	o.answered, o.expired, o.took = 0, 0, 0
+	o.ended, o.early = 0, marks{}
 }
 
 // expires: an attempt timed out that had all of its time. It reports whether the
@@ -187,7 +208,7 @@ func (o *observed) expires(began, at time.Time, within time.Duration) (behind bo
 		o.within = within
 	}
 	o.expired++
-	o.count(began, true)
+	o.count(within, within)
 	return o.expired >= behindAfter && o.expired*behindShare >= o.answered && o.slow(slowShare)
 }
 
@@ -204,7 +225,7 @@ func (o *observed) begin(at time.Time, partitions int) {
 	o.least = max(o.least/2, slotsLeast)
 	o.decay(at)
 	o.bound = min(max(o.little(), o.least*partitions), anyRoom)
-	o.answered, o.expired, o.took, o.early, o.late = 0, 0, 0, 0, 0
 	o.proven, o.best = 0, 0
-	o.since, o.raised, o.needed = at, at, at
+	o.needed = at
+	o.anew(at)
 }

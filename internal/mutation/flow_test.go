@@ -51,8 +51,16 @@ var flowMutations = []mutation{
 		`o.raise(at, waiting, outstanding)`, `_ = waiting`,
 		"scheduler", "TestBoundOfRandomAgents"),
 	one("bound-and-calls-that-hang", bound,
-		`o.early > (o.late+outstanding)*earlyShare`, `o.late == 0`,
+		`o.early[i]*100 > (o.ended+outstanding)*m.ofHundred`, `o.early[i]*100 > (o.ended+outstanding)*(m.ofHundred+30)`,
 		"scheduler", "TestBoundIsRaisedBesideCallsThatHang"),
+	one("what-comes-first-comes-early", bound,
+		`o.early[i]*100 > (o.ended+outstanding)*m.ofHundred`, `o.early[i]*100 > o.ended*m.ofHundred`,
+		"scheduler", "TestBoundOfRandomAgents"),
+	one("attempts-from-before-a-raise", bound,
+		`	o.bound = min(o.bound+by, anyRoom)
+	o.anew(at)`, `	o.bound = min(o.bound+by, anyRoom)
+	o.anew(o.since)`,
+		"scheduler", "TestBoundIsJudgedByWhatBeganUnderIt"),
 	one("lag-of-a-busy-lane", "scheduler/transaction.go",
 		`ok && !r.Time.IsZero() && r.Time.Before(at)`, `ok && r.Time.After(at)`,
 		"scheduler", "TestAgentOfABusyLaneIsNotBehind"),
