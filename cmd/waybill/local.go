@@ -60,7 +60,8 @@ func kafkaDir(dataDir string) string { return filepath.Join(dataDir, "kafka") }
 // startLocal starts the broker, creates the topics and applies the
 // definitions. The door for other clients stays closed.
 func startLocal(ctx context.Context, o localOptions) (*local, error) {
-	broker, err := embedded.Start(embedded.Options{DataDir: kafkaDir(o.dataDir), Listen: o.listen, Partitions: o.partitions})
+	broker, err := embedded.Start(embedded.Options{DataDir: kafkaDir(o.dataDir), Listen: o.listen, Partitions: o.partitions,
+		WriteFailed: func(err error) { o.log.Error("a write was refused", "error", err) }})
 	if err != nil {
 		return nil, err
 	}

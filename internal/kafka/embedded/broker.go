@@ -45,6 +45,11 @@ type Options struct {
 	// Partitions of topics that a client creates by using them; 0:
 	// events.DefaultPartitions.
 	Partitions int32
+	// WriteFailed is told why a write to DataDir failed, at once and then at most
+	// every 10 s: clients are only told UNKNOWN_SERVER_ERROR, and the broker goes on, as
+	// the disk may be mended, or have room again. It is called by the goroutine that
+	// wrote, and mustn't call the broker. nil: nobody is told.
+	WriteFailed func(error)
 }
 
 // Broker is a broker in this process. Its methods may be called by many
@@ -62,7 +67,7 @@ type Broker struct {
 // the process wait until Open. A data directory that another process uses, or
 // an address that is taken, is an error.
 func Start(o Options) (_ *Broker, err error) {
-	b := &Broker{faults: &faultLog{}}
+	b := &Broker{faults: &faultLog{tell: o.WriteFailed}}
 	clean := true
 	defer func() {
 		if err == nil {
@@ -71,7 +76,8 @@ func Start(o Options) (_ *Broker, err error) {
 		if clean && b.lock != nil {
 			err = errors.Join(err, b.lock.Truncate(0)) // as it was: nobody was killed here
 		}
-		err = errors.Join(fmt.Errorf("start the embedded broker: %w", err), b.release())
+		// What a client is told of a write that failed doesn't say why.
+		err = errors.Join(fmt.Errorf("start the embedded broker: %w", err), b.faults.write(), b.release())
 	}()
 	if o.DataDir != "" {
 		if b.lock, clean, err = lockDir(o.DataDir); err != nil {
@@ -219,31 +225,4 @@ func listenLoopback(address string) (net.Listener, error) {
 		return nil, fmt.Errorf("%w; another Kafka may be running there: give another --kafka-listen, port 0 for any", err)
 	}
 	return l, err
-}
-
-// faultLog keeps the errors that kfake can only log, those of writing to disk
-// above all.
-type faultLog struct {
-	mu   sync.Mutex
-	errs []error
-}
-
-const faultLogMax = 10
-
-// Logf implements kfake.Logger.
-func (l *faultLog) Logf(level kfake.LogLevel, format string, args ...any) {
-	if level != kfake.LogLevelError {
-		return
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if len(l.errs) < faultLogMax {
-		l.errs = append(l.errs, fmt.Errorf(format, args...))
-	}
-}
-
-func (l *faultLog) err() error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return errors.Join(l.errs...)
 }

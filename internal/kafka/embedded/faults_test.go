@@ -1,0 +1,65 @@
+package embedded_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/kafka/embedded"
+)
+
+// Clients are told no more than UNKNOWN_SERVER_ERROR of a disk that refuses a write: who
+// started the broker is told what, and where, and not a thousand times.
+func TestDiskThatRefusesWrites(t *testing.T) {
+	ctx, topic := bounded(t), testNS.Events()
+	dir, told := t.TempDir(), make(chan error, 2)
+	b, cfg := start(t, embedded.Options{DataDir: dir, WriteFailed: func(err error) { told <- err }})
+	_, err := openAdmin(t, cfg).CreateTopics(ctx, kafka.Topics{Partitions: 2})
+	must(t, err)
+	write(ctx, t, cfg, topic, "before", true)
+	write(ctx, t, cfg, topic, "open at the kill", false)
+	// A directory can't be written to, whoever asks.
+	nowhere := filepath.Join("partitions", topic+"-1", "0.idx")
+	must(t, os.MkdirAll(filepath.Join(dir, nowhere), 0o755))
+	image := killed(t, dir)
+
+	cl := client(t, cfg, kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.RecordRetries(2))
+	for range 3 {
+		err := cl.ProduceSync(ctx, &kgo.Record{Topic: topic, Partition: 1, Value: []byte("lost")}).FirstErr()
+		if !errors.Is(err, kerr.UnknownServerError) {
+			t.Errorf("a write where there is no disk: %v", err)
+		}
+	}
+	if err := toldOf(ctx, t, told); !strings.Contains(err.Error(), filepath.Join(dir, nowhere)) || !strings.Contains(err.Error(), "make room") {
+		t.Errorf("told %q, want where, and what to do", err)
+	}
+	if len(told) > 0 {
+		t.Errorf("told again at once: %v", <-told)
+	}
+	must(t, os.Remove(filepath.Join(dir, nowhere)))
+	must(t, cl.ProduceSync(ctx, &kgo.Record{Topic: topic, Partition: 1, Value: []byte("kept")}).FirstErr())
+	must(t, b.Close())
+
+	_, err = embedded.Start(embedded.Options{DataDir: image})
+	if err == nil || !strings.Contains(err.Error(), filepath.Join(image, nowhere)) || !strings.Contains(err.Error(), "make room") {
+		t.Errorf("started on a disk that refuses to roll back: %v, want where, and what to do", err)
+	}
+}
+
+func toldOf(ctx context.Context, t *testing.T, told <-chan error) error {
+	t.Helper()
+	select {
+	case err := <-told:
+		return err
+	case <-ctx.Done():
+		t.Fatal("nobody was told of a write that failed")
+		return nil
+	}
+}
