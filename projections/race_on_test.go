@@ -2,6 +2,15 @@
 
 package projections_test
 
-// seeds is how many of n random histories are tried: with the race detector everything takes
-// ten times as long, and it looks for what happens beside them. All are tried without it.
-func seeds(n uint64) uint64 { return (n + 3) / 4 }
+import "flag"
+
+// With the race detector everything takes ten times as long or more, and it looks for what
+// happens beside random histories: fewer are tried. All are tried without it.
+
+func seeds(n uint64) uint64 { return (n + 7) / 8 }
+
+func init() {
+	if err := flag.Set("rapid.checks", "25"); err != nil {
+		panic(err)
+	}
+}

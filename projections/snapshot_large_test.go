@@ -57,7 +57,7 @@ func (c topic) parts(t *testing.T) (n int) {
 // rolled back, lost or compacted.
 func TestLargeTasksAreInTheSnapshot(t *testing.T) {
 	parts := 0
-	for seed := range uint64(2) {
+	for seed := range seeds(2) {
 		rnd := rand.New(rand.NewPCG(seed, 3))
 		rs := large(seed, 300)
 		var c topic

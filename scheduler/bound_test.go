@@ -168,8 +168,6 @@ func (m *model) run(d time.Duration, offered float64) (lost, done int) {
 	return m.lost, m.done
 }
 
-const boundedAgents = 100
-
 // TestBoundOfRandomAgents: an agent of any speed is offered twice what it can do. Once
 // a lane has found that out few attempts time out (of one that answers in no order, so that
 // some take much longer than others, one in fourteen), and the agent is kept busy. When it
@@ -215,7 +213,7 @@ func TestFirstBurstFloodsNobody(t *testing.T) {
 		d := newDice(uint64(n))
 		m := &model{at: boundEpoch, partitions: d.between(1, 12), within: d.span(time.Second, 30*time.Second)}
 		// What it begins with must be done in openShare of its time, or it shows nothing.
-		m.rate = 2 * openShare * leastSlots * float64(m.partitions) / m.within.Seconds() * float64(d.between(1, 200))
+		m.rate = 2 * openShare * leastSlots * float64(m.partitions) / m.within.Seconds() * float64(d.between(1, 50))
 		all := math.Floor(20 * m.rate * m.within.Seconds())
 		what := fmt.Sprintf("agent %d: %.0f at once, %.2f a second, %s, %d partitions", n, all, m.rate, m.within, m.partitions)
 		m.waiting = all
