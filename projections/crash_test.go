@@ -34,6 +34,7 @@ func prefix(seed uint64, next int64, n int) *history {
 // wasn't synced on disk: what opens again equals the fold at its offset, is not
 // below what was said to be flushed, and goes on to the same end.
 func TestCrashLeavesAPrefix(t *testing.T) {
+	t.Parallel()
 	rapid.Check(t, func(rt *rapid.T) {
 		seed := rapid.Uint64Range(0, 1<<20).Draw(rt, "seed")
 		rnd := rand.New(rand.NewPCG(seed, 1))
@@ -86,7 +87,8 @@ func TestCrashLeavesAPrefix(t *testing.T) {
 // TestCrashWhileItIsCreated: whatever of a creation was on disk, the directory
 // opens again.
 func TestCrashWhileItIsCreated(t *testing.T) {
-	for seed := range uint64(20) {
+	t.Parallel()
+	for seed := range seeds(20) {
 		fs := vfs.NewCrashableMem()
 		clones := make(chan *vfs.MemFS, 1000)
 		rnd := rand.New(rand.NewPCG(seed, 2))
@@ -113,7 +115,8 @@ func TestCrashWhileItIsCreated(t *testing.T) {
 }
 
 func TestCrashLeavesAPrefixOfTheOtherViews(t *testing.T) {
-	for seed := range uint64(40) {
+	t.Parallel()
+	for seed := range seeds(40) {
 		rnd := rand.New(rand.NewPCG(seed, 3))
 		rs := newHistory(seed).records(400)
 		for _, name := range []string{projections.ViewDeadlines, projections.ViewTimelines} {
@@ -223,8 +226,9 @@ func TestTasksKeepNoBatch(t *testing.T) {
 // TestCrashAtAnyChange takes the disk away at each kind of change that Pebble
 // makes to it, not only between calls.
 func TestCrashAtAnyChange(t *testing.T) {
+	t.Parallel()
 	rs := newHistory(11).records(600)
-	for k := int64(1); k < 250; k += 1 + k/30 {
+	for k := int64(1); k < 250; k += oneIn * (1 + k/30) {
 		mem := vfs.NewCrashableMem()
 		rnd := rand.New(rand.NewPCG(uint64(k), 4))
 		var ops, flushed atomic.Int64

@@ -218,6 +218,7 @@ func fill(fs vfs.FS, o projections.Options, rs []record) (flushed int64, err err
 // TestFlippedByteStopsTheStore: a damaged file is an error that says what to
 // do, when it is opened or when it is read, and never the end of the process.
 func TestFlippedByteStopsTheStore(t *testing.T) {
+	t.Parallel()
 	rs := newHistory(4).records(1200)
 	damaged := 0
 	files := []string{".sst", ".blob", "MANIFEST", "identity.json"}

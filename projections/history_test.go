@@ -27,6 +27,9 @@ type history struct {
 
 const testPartition = 2
 
+// seeds is how many random histories of n are tried: see oneIn.
+func seeds(n uint64) uint64 { return (n + oneIn - 1) / oneIn }
+
 var testPlan = events.NewPlan(events.OnErrorUndo, 30*time.Minute, []events.PlanStep{
 	{ID: "reserve", Agent: "inventory", Operation: "reserve", Attempts: testAttempts, Undo: &events.PlanUndo{Agent: "inventory", Operation: "release", Attempts: testAttempts}},
 	{ID: "charge", Needs: []int{0}, Agent: "payments", Operation: "charge", Attempts: testAttempts, Undo: &events.PlanUndo{Agent: "payments", Operation: "refund", Attempts: testAttempts}},

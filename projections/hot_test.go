@@ -110,6 +110,7 @@ func (k *keeper) all(ids []string) (said []string) {
 // saves, flushes, ends of the process and of the machine, and snapshots, they say
 // the same, and write the same snapshots.
 func TestWhatIsInMemoryChangesNothing(t *testing.T) {
+	t.Parallel()
 	cold := 0
 	for seed := range seeds(8) {
 		rnd := rand.New(rand.NewPCG(seed, 7))

@@ -189,6 +189,7 @@ func (a *audited) save() {
 // it is cut in pages, the counts are those of the tasks, and the index has what the rows
 // say and nothing else.
 func TestListIsWhatTheFoldSays(t *testing.T) {
+	t.Parallel()
 	full, filters := 0, 0
 	for seed := range seeds(6) {
 		rnd := rand.New(rand.NewPCG(seed, 9))

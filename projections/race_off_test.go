@@ -2,4 +2,4 @@
 
 package projections_test
 
-func seeds(n uint64) uint64 { return n }
+const oneIn = 1

@@ -56,6 +56,7 @@ func (c topic) parts(t *testing.T) (n int) {
 // snapshot from being written, and is in it: snapshot and tail are the rebuild, whatever was
 // rolled back, lost or compacted.
 func TestLargeTasksAreInTheSnapshot(t *testing.T) {
+	t.Parallel()
 	parts := 0
 	for seed := range seeds(2) {
 		rnd := rand.New(rand.NewPCG(seed, 3))

@@ -148,6 +148,7 @@ func (c *topic) owner(t testing.TB, rnd *rand.Rand, v *projections.Tasks, rs []e
 // whatever compaction took, a snapshot and the events after it are what the log
 // folds to.
 func TestSnapshotAndTailAreTheRebuild(t *testing.T) {
+	t.Parallel()
 	snapshots, chunks := 0, 0
 	for seed := range seeds(15) {
 		rnd := rand.New(rand.NewPCG(seed, 9))

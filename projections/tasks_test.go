@@ -163,6 +163,7 @@ func same(t testing.TB, v *projections.Tasks, want map[string]*events.Task, stat
 }
 
 func TestTasksAreTheFoldHoweverTheyCameToBe(t *testing.T) {
+	t.Parallel()
 	for seed := range uint64(12) {
 		h := newHistory(seed)
 		rs := h.records(1100)

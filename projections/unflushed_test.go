@@ -33,6 +33,7 @@ func sees(t *testing.T, v *projections.Tasks, tasks map[string]*events.Task) {
 // TestLookupsSeeWhatIsWritten: whatever of it is on disk, with flushes beside, and after the
 // partition was left and taken again, emptied, or opened anew.
 func TestLookupsSeeWhatIsWritten(t *testing.T) {
+	t.Parallel()
 	for seed := range seeds(12) {
 		rnd := rand.New(rand.NewPCG(seed, 11))
 		fs := vfs.NewMem()

@@ -44,7 +44,7 @@ import (
 
 var (
 	only   = flag.String("mutation", "", "try only the mutations of these names, separated by commas")
-	within = flag.Duration("for", 60*time.Second, "as many as begin within this, from another one on each day; 0: all")
+	within = flag.Duration("for", 40*time.Second, "as many as begin within this, from another one on each day; 0: all")
 )
 
 // mutation is one way to break the product.
