@@ -229,7 +229,7 @@ func goBuild(t *testing.T, dir, pkg string) string {
 		t.Fatal(err)
 	}
 	out := filepath.Join(t.TempDir(), "program")
-	cmd := exec.CommandContext(within(t), "go", "build", "-o", out, pkg)
+	cmd := exec.CommandContext(t.Context(), "go", "build", "-o", out, pkg) // minutes, where nothing is built yet
 	cmd.Dir = dir
 	if said, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("go build %s in %s: %v\n%s", pkg, dir, err, said)
