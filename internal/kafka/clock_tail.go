@@ -100,6 +100,9 @@ func (t *tailClock) observe(c Config, fetches kgo.Fetches) {
 	asked := t.asked(local)
 	fetches.EachPartition(func(fp kgo.FetchTopicPartition) {
 		n := len(fp.Records)
+		for n > 0 && fp.Records[n-1].Attrs.IsControl() {
+			n-- // a marker's timestamp is its coordinator's
+		}
 		if n == 0 || !c.Namespace.Owns(fp.Topic) {
 			return
 		}

@@ -173,6 +173,9 @@ func (s *Session) options() []kgo.Opt {
 		kgo.RebalanceTimeout(s.cfg.SessionTimeout),
 		kgo.DisableAutoCommit(),
 		kgo.FetchIsolationLevel(kgo.ReadCommitted()),
+		// A marker takes an offset. It is passed, or what is committed would never be the
+		// end of the log, and a group with nothing to do would seem to lag.
+		kgo.KeepControlRecords(),
 		// With the client's five seconds a resumed session sat still for four.
 		kgo.FetchMaxWait(s.cfg.FetchMaxWait),
 		// A group without a commit begins with what was asked before the first
@@ -264,12 +267,17 @@ func finalOfGroup(err error) bool {
 }
 
 // delivered registers records with their trackers, leaving out those of
-// partitions that have gone meanwhile and those that are finished.
+// partitions that have gone meanwhile, those that are finished, and markers.
 func (s *Session) delivered(fetched []*kgo.Record) []events.Record {
 	s.mu.Lock()
 	work := fetched[:0]
 	for _, r := range fetched {
-		if o := s.owned[r.Partition]; o != nil && o.tracker.Deliver(r.Offset) {
+		o := s.owned[r.Partition]
+		switch {
+		case o == nil || !o.tracker.Deliver(r.Offset):
+		case r.Attrs.IsControl():
+			o.tracker.Done(r.Offset)
+		default:
 			work = append(work, r)
 		}
 	}

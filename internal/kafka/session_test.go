@@ -202,24 +202,56 @@ func TestCommitSoon(t *testing.T) {
 	})
 }
 
-// What a transaction aborted is never seen, and holds back no commit.
+// What a transaction aborted is never seen, and holds back no commit; nor do markers, so that
+// a group with nothing to do has no lag.
 func TestSessionsReadCommittedRequestsOnly(t *testing.T) {
 	kafkatest.Each(t, func(t *testing.T, b *kafkatest.Broker) {
 		r := newRequests(t, b, 1)
 		tx := b.Client(t, kgo.TransactionalID(string(r.cfg.Namespace)+"tx"))
-		for i, end := range []kgo.TransactionEndTry{kgo.TryCommit, kgo.TryAbort, kgo.TryCommit} {
+		transact := func(value int, end kgo.TransactionEndTry) {
 			must(t, tx.BeginTransaction())
-			must(t, tx.ProduceSync(r.ctx, &kgo.Record{Topic: r.topic, Value: []byte(strconv.Itoa(i))}).FirstErr())
+			must(t, tx.ProduceSync(r.ctx, &kgo.Record{Topic: r.topic, Value: []byte(strconv.Itoa(value))}).FirstErr())
 			must(t, tx.EndTransaction(r.ctx, end))
+		}
+		for i, end := range []kgo.TransactionEndTry{kgo.TryCommit, kgo.TryAbort, kgo.TryCommit} {
+			transact(i, end)
 		}
 		s := r.open()
 		if got := r.poll(s, 2); !slices.Equal(got, []string{"0", "2"}) {
 			t.Errorf("got %q", got)
 		}
+		polled := make(chan []events.Record, 1)
+		go func() {
+			rs, err := s.Poll(r.ctx)
+			if err != nil {
+				t.Error(err)
+			}
+			polled <- rs
+		}()
 		s.Done(0, 0)
-		s.Done(0, 4) // 0, its marker, the aborted, its marker, 2
-		r.awaitCommit(0, 5)
+		s.Done(0, 4)        // 0, its marker, the aborted, its marker, 2
+		r.awaitCommit(0, 6) // and its marker
+		transact(3, kgo.TryAbort)
+		r.awaitCommit(0, 8)
+		if lag, err := r.lag(); err != nil || lag != 0 {
+			t.Errorf("the lag is %d, %v", lag, err)
+		}
+		transact(4, kgo.TryCommit)
+		if got := <-polled; len(got) != 1 || string(got[0].Value) != "4" {
+			t.Errorf("got %v", got)
+		}
 	})
+}
+
+// lag is how far the group's commit in partition 0 is behind the end.
+func (r *requests) lag() (int64, error) {
+	admin, err := kafka.OpenAdmin(r.cfg)
+	if err != nil {
+		return 0, err
+	}
+	defer admin.Close()
+	all, err := admin.GroupLag(r.ctx, r.group)
+	return all[r.topic][0], err
 }
 
 // crew are members of a group that work on requests concurrently, until all
