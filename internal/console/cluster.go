@@ -129,7 +129,7 @@ type AgentView struct {
 	Agent      string `json:"agent"`
 	Partitions int32  `json:"partitions"` // of its request topic
 	Members    int    `json:"members"`    // processes that read its requests
-	Lag        int64  `json:"lag"`        // requests that aren't finished, taken or not
+	Lag        int64  `json:"lag"`        // offsets: requests that aren't finished, taken or not, and the markers between
 	InFlight   int64  `json:"in_flight"`  // tasks of which it has an attempt, as the events have it
 	// Circuit is closed, half-open or open; unknown of agents that run in another
 	// process than the console.

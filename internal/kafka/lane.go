@@ -207,6 +207,8 @@ type Lane struct {
 	// skipped: the client gave records that had to be kept back, and counts
 	// them as read. Only an abort brings them again.
 	skipped bool
+	// passed: it gave markers, and counts them as read.
+	passed bool
 	// broken is set when only a new lane can tell what the log says.
 	broken error
 
@@ -269,6 +271,7 @@ func (l *Lane) options(life context.Context) []kgo.Opt {
 		kgo.Balancers(l.balancer),
 		kgo.ConsumeTopics(l.cfg.Topics...),
 		kgo.FetchIsolationLevel(kgo.ReadCommitted()),
+		kgo.KeepControlRecords(), // see pass
 		kgo.OnPartitionsAssigned(l.settle),
 		kgo.AdjustFetchOffsetsFn(l.arrivals.placed),
 		// Group offsets expire. What is read twice is known by its cause.

@@ -126,6 +126,30 @@ func (l *Lane) Commit(ctx context.Context, out []events.Record) (committed bool,
 	return true, nil
 }
 
+// pass commits the positions after markers that nothing has followed for a while: the next
+// transaction would, but without one the group seems to lag. It consumes the markers, so
+// the group's generation fences it, too.
+func (l *Lane) pass(ctx context.Context) error {
+	l.inCommit.Lock()
+	defer l.inCommit.Unlock()
+	if err := l.ended(); err != nil {
+		return err
+	}
+	if l.moved() {
+		return l.rewind(ctx, "a partition went since its markers were passed")
+	}
+	if err := l.session.Begin(); err != nil {
+		return l.fail("begin a transaction", err)
+	}
+	bounded, cancel := context.WithTimeout(ctx, l.cfg.TransactionTimeout)
+	defer cancel()
+	if _, err := l.session.End(bounded, kgo.TryCommit); err != nil {
+		return l.fail("end a transaction", err)
+	}
+	l.clear() // rolled back, the markers come again
+	return nil
+}
+
 // Abort gives back everything polled since the last Commit or Abort: it comes
 // again from Poll. An error means the same as that of Commit.
 func (l *Lane) Abort(ctx context.Context) error {
@@ -168,7 +192,7 @@ func (l *Lane) settled(why string) {
 }
 
 func (l *Lane) clear() {
-	l.polled, l.skipped = 0, false
+	l.polled, l.skipped, l.passed = 0, false, false
 	clear(l.polledFrom)
 }
 

@@ -5,6 +5,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/kafka"
 )
 
@@ -55,4 +58,54 @@ func untilShared(t *testing.T, lanes []*kafka.Lane) {
 			t.Fatalf("%d idle lanes believe to own, after %s: %v", len(lanes), longest, owners)
 		}
 	}
+}
+
+// TestIdleLanesPassMarkers: who submits in transactions, or ended one that a kill had left open,
+// wrote markers that nothing follows. The group doesn't lag by them.
+func TestIdleLanesPassMarkers(t *testing.T) {
+	each(t, func(t *testing.T, s *site) {
+		tx := s.outside(t, kgo.TransactionalID(string(s.ns)+"client"))
+		transact := func(end kgo.TransactionEndTry, rs ...*kgo.Record) {
+			if err := tx.BeginTransaction(); err != nil {
+				t.Fatal(err)
+			}
+			submit(t, tx, rs...)
+			if err := tx.EndTransaction(t.Context(), end); err != nil {
+				t.Fatal(err)
+			}
+		}
+		l := openLane(t, s.lane("one"))
+		untilAssigned(t, l, testPartitions)
+		transact(kgo.TryCommit, input(s.inboxes[0], 4, "a"), input(s.inboxes[1], 5, "b"))
+		var in []events.Record
+		until(t, l, "both records", func(rs []events.Record) bool { in = append(in, rs...); return len(in) == 2 })
+		commit(t, l, len(in), s.reflect(in))
+		transact(kgo.TryAbort, input(s.inboxes[0], 4, "c"), input(s.inboxes[2], 6, "d"))
+
+		admin, err := kafka.OpenAdmin(s.config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer admin.Close()
+		until(t, l, "the end of the lag", func(rs []events.Record) bool {
+			if len(rs) > 0 {
+				t.Fatalf("came %+v", rs)
+			}
+			lags, err := admin.GroupLag(t.Context(), s.lane("one").Group)
+			if err != nil {
+				t.Fatal(err)
+			}
+			sum := int64(0)
+			for _, ps := range lags {
+				for _, lag := range ps {
+					sum += lag
+				}
+			}
+			return sum == 0
+		})
+		transact(kgo.TryCommit, input(s.inboxes[0], 4, "e"))
+		if rs := poll(t, l); len(rs) != 1 || string(rs[0].Value) != "e" || rs[0].Offset != 4 {
+			t.Fatalf("then came %+v", rs)
+		}
+	})
 }

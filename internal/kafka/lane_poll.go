@@ -93,6 +93,9 @@ func (l *Lane) Poll(ctx context.Context) ([]events.Record, error) {
 	case waited && l.polled == 0 && !l.skipped:
 		// What an abort gave back has gone elsewhere.
 		l.waitingNanos.Store(0)
+		if l.passed {
+			return nil, l.pass(ctx)
+		}
 	}
 	if len(rs) == 0 {
 		return nil, nil
@@ -122,7 +125,13 @@ func (l *Lane) admit(fetches kgo.Fetches) []*kgo.Record {
 		}
 		l.polledFrom[fp.Partition] = n
 		l.still.read(fp.Topic, fp.Partition)
-		rs = append(rs, fp.Records...)
+		for _, r := range fp.Records {
+			if r.Attrs.IsControl() {
+				l.passed = true
+				continue
+			}
+			rs = append(rs, r)
+		}
 	})
 	l.polled += len(rs)
 	return rs

@@ -35,6 +35,15 @@ var kafkaMutations = []mutation{
 	one("partition-that-moved", "internal/kafka/lane_commit.go",
 		`if l.skipped || l.moved() {`, `if l.skipped {`,
 		"internal/kafka", "TestCommitOfAPartitionThatWentAndCameBack"),
+	one("lane-passes-markers", "internal/kafka/lane_poll.go",
+		`if l.passed {`, `if false {`,
+		"internal/kafka", "TestIdleLanesPassMarkers"),
+	one("session-passes-markers", "internal/kafka/session.go",
+		`		case r.Attrs.IsControl():
+			o.tracker.Done(r.Offset)
+`, `		case r.Attrs.IsControl():
+`,
+		"internal/kafka", "TestSessionsReadCommittedRequestsOnly"),
 	one("follower-holds", "internal/kafka/follow_poll.go",
 		`f.client.PollRecords(ended, 0)`, `_ = ended`,
 		"internal/kafka", "TestFollowerKeepsItsPartitionsWhileItsCallerWorks"),

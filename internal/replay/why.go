@@ -159,7 +159,7 @@ func (s *StepWhy) running(run *events.Run, agents map[string]AgentState) {
 		s.Moves = "an instance of agent " + s.Agent + " that reads its requests"
 	case a.Lag > 0:
 		s.Reason = ReasonQueue
-		s.Moves = fmt.Sprintf("agent %s, which has not taken %d requests yet, perhaps this one among them", s.Agent, a.Lag)
+		s.Moves = fmt.Sprintf("agent %s, whose group lags by %d: perhaps it has not taken this request yet", s.Agent, a.Lag)
 	}
 }
 
