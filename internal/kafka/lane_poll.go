@@ -60,7 +60,8 @@ func (p *poller) wake() {
 // partitions that are assigned and resumed; (nil, nil) after FetchMaxWait at
 // the latest, or when woken. Each record is returned once, unless Commit or
 // Abort say that it comes again. The order within a topic and partition is the
-// log's.
+// log's. A poll that waited in vain commits the positions after markers that came
+// since the last transaction.
 //
 // An error is final: ctx has ended, the lane is fenced or refused, or its
 // position is lost; Close it and open a new one.
