@@ -35,7 +35,7 @@ const (
 	// for all of a drain, warming up anew after each kill, and Waybill hardly a tenth:
 	// under the usual rate it is their speed that is measured. (On two cores: 21 to
 	// 53 s to drain with 30 tasks a second, 27 to 30 s with 15, 18 to 22 s with 10;
-	// with other tests beside 38 s with 15, 30 to 56 s with 10, 25 s with 6.)
+	// with other tests beside 38 s with 15, 30 to 56 s with 10, 22 to 25 s with 6.)
 	rateUsual, rateThree = 30, 6
 )
 

@@ -143,10 +143,13 @@ func (l *Lane) pass(ctx context.Context) error {
 	}
 	bounded, cancel := context.WithTimeout(ctx, l.cfg.TransactionTimeout)
 	defer cancel()
-	if _, err := l.session.End(bounded, kgo.TryCommit); err != nil {
+	if committed, err := l.session.End(bounded, kgo.TryCommit); err != nil {
 		return l.fail("end a transaction", err)
+	} else if !committed {
+		l.settled("the group rebalanced, or the broker rolled back") // the markers come again
+		return nil
 	}
-	l.clear() // rolled back, the markers come again
+	l.clear()
 	return nil
 }
 
