@@ -380,7 +380,7 @@ func FuzzSubmissionForms(f *testing.F) {
 // has a view that is JSON too. The same of a supervisor's timers and of a
 // partition's state.
 func FuzzDecodeTask(f *testing.F) {
-	f.Add((&Task{ID: "t", Plan: onePlan(), Steps: make([]Step, 1)}).Encode())
+	f.Add((&Task{ID: "t", Plan: onePlan(), Steps: newSteps(1)}).Encode())
 	f.Add([]byte(`{"id":"t","state":"error","plan":` + string(onePlan().raw) + `,"steps":[{"state":"error","undo":{"state":"failed","timer":3,"due":"2026-01-01T00:00:00.000Z"}}]}`))
 	f.Add((&Timers{Task: "t", Armed: []Armed{{Slot: Slot{"s0", Do}, Timer: Timer{3, epochStart}, Policy: Policy{Timer: TimerFailed}}}}).Encode())
 	f.Add((&PartitionState{Epoch: 3, Owner: "a", Reflected: [Inboxes]int64{1, 2, 3, 4}}).Encode())

@@ -60,10 +60,7 @@ func received(e *Event, f *TaskReceived) *Task {
 		SubmittedAt: e.At, Digest: f.Digest, Input: f.Input, Plan: f.Plan,
 		CompleteBy: f.CompleteBy, StatusSeq: e.Seq,
 	}
-	t.Steps = make([]Step, len(f.Plan.Steps))
-	for i := range t.Steps {
-		t.Steps[i].State = StepPending
-	}
+	t.Steps = newSteps(len(f.Plan.Steps))
 	return t
 }
 
@@ -125,13 +122,13 @@ func (t *Task) enter(e *Event, verb string, either TaskState) error {
 // disarm ends the timers of the steps; those of running attempts stay if they
 // are to be kept.
 func (t *Task) disarm(keepRunning bool) {
-	for i := range t.Steps {
-		s := &t.Steps[i]
-		if !keepRunning || s.State != StepRunning {
-			s.Timer = Timer{}
+	armed := func(r *Run) bool { return r != nil && r.Timer != Timer{} && (!keepRunning || r.State != StepRunning) }
+	for i, s := range t.Steps {
+		if armed(&s.Run) {
+			t.OwnStep(i).Timer = Timer{}
 		}
-		if u := s.Undo; u != nil && (!keepRunning || u.State != StepRunning) {
-			u.Timer = Timer{}
+		if armed(s.Undo) {
+			t.OwnStep(i).Undo.Timer = Timer{}
 		}
 	}
 }
@@ -173,14 +170,13 @@ func (t *Task) undoing(e *Event, f *TaskUndoing) error {
 // endWaiting: on a decision to undo or hold what waits ends, an undo too;
 // running attempts stay current.
 func (t *Task) endWaiting() {
-	for i := range t.Steps {
-		s := &t.Steps[i]
+	for i, s := range t.Steps {
 		if r, ok := row(StepTransitions, "ended", s.State); ok {
-			s.State = r.To
+			t.OwnStep(i).State = r.To
 		}
 		if s.Undo != nil {
 			if r, ok := row(UndoTransitions, "ended", s.Undo.State); ok {
-				s.Undo.State = r.To
+				t.OwnStep(i).Undo.State = r.To
 			}
 		}
 	}
@@ -202,11 +198,11 @@ func (t *Task) resumed(e *Event, f *TaskResumed) error {
 	if next == StateProcessing {
 		t.CompleteBy = e.Due
 	}
-	for i := range t.Steps {
-		s := &t.Steps[i]
+	for i, s := range t.Steps {
 		if next == StateUndoing {
-			s.reviveUndo()
+			t.reviveUndo(i)
 		} else if r, ok := row(StepTransitions, "revived", s.State); ok {
+			s = t.OwnStep(i)
 			s.State = r.To
 			s.Run.revive()
 		}
@@ -215,13 +211,15 @@ func (t *Task) resumed(e *Event, f *TaskResumed) error {
 	return nil
 }
 
-func (s *Step) reviveUndo() {
+func (t *Task) reviveUndo(i int) {
+	s := t.Steps[i]
 	if s.Undo == nil {
 		return
 	}
 	step, ok := row(StepTransitions, "undo.revived", s.State)
 	undo, ok2 := row(UndoTransitions, "revived", s.Undo.State)
 	if ok && ok2 {
+		s = t.OwnStep(i)
 		s.State, s.Undo.State = step.To, undo.To
 		s.Undo.revive()
 	}
@@ -287,20 +285,20 @@ func (t *Task) onRun(e *Event, k Kind, step, verb string, attempt int, change fu
 	if !ok {
 		return fmt.Errorf("the plan has no step %q", step)
 	}
-	s, r := &t.Steps[i], t.Run(i, k)
-	if r == nil { // an undo that begins
-		r = &Run{}
-	}
 	state, undo, err := t.move(i, k, verb)
 	if err == nil {
-		err = numbered(verb, attempt, r)
+		err = numbered(verb, attempt, t.Run(i, k))
 	}
 	if err != nil {
 		return fmt.Errorf("step %q: %w", step, err)
 	}
+	s := t.OwnStep(i)
+	if k == Undo && s.Undo == nil { // it begins
+		s.Undo = &Run{}
+	}
 	s.State = state
+	r := t.Run(i, k)
 	if k == Undo {
-		s.Undo = r
 		r.State = undo
 	}
 	r.Timer = armed(e)
@@ -310,7 +308,7 @@ func (t *Task) onRun(e *Event, k Kind, step, verb string, attempt int, change fu
 
 // move looks up where an event takes a step and its undo.
 func (t *Task) move(i int, k Kind, verb string) (step, undo StepState, err error) {
-	s, prefix := &t.Steps[i], ""
+	s, prefix := t.Steps[i], ""
 	if k == Undo {
 		if t.Plan.Steps[i].Undo == nil {
 			return "", "", fmt.Errorf("the plan has no undo of it")
@@ -340,6 +338,9 @@ func (t *Task) move(i int, k Kind, verb string) (step, undo StepState, err error
 // last; all else is about the last. A failure of what isn't running is that of
 // a request that could not be sent: an attempt with a number of its own.
 func numbered(verb string, attempt int, r *Run) error {
+	if r == nil {
+		r = &Run{}
+	}
 	switch {
 	case attempt == unnumbered:
 	case verb == "started" || verb == "failed" && r.State != StepRunning:
@@ -393,7 +394,7 @@ func (t *Task) released(e *Event, f *RunReleased) error {
 	if !ok {
 		return fmt.Errorf("the plan has no step %q", f.Step)
 	}
-	s := &t.Steps[i]
+	s := t.Steps[i]
 	r, ok := row(StepTransitions, "released", s.State)
 	switch {
 	case !ok:
@@ -403,13 +404,15 @@ func (t *Task) released(e *Event, f *RunReleased) error {
 	case !slices.Contains(r.Either, f.As):
 		return fmt.Errorf("step %q: released as %q", f.Step, f.As)
 	}
-	if u := s.Undo; u != nil {
-		r, ok := row(UndoTransitions, "released", u.State)
+	if s.Undo != nil {
+		r, ok := row(UndoTransitions, "released", s.Undo.State)
 		if !ok || f.As != StepUndone {
-			return fmt.Errorf("step %q: released as %s while its undo is %s", f.Step, f.As, u.State)
+			return fmt.Errorf("step %q: released as %s while its undo is %s", f.Step, f.As, s.Undo.State)
 		}
+		u := t.OwnStep(i).Undo
 		u.State, u.Error, u.EndedAt, u.Timer = r.To, nil, e.At, Timer{}
 	}
+	s = t.OwnStep(i)
 	s.State, s.Unknown, s.Timer = f.As, false, Timer{}
 	s.Run.Error, s.Run.EndedAt = nil, e.At
 	if f.As == StepCompleted {

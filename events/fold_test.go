@@ -143,7 +143,7 @@ func TestBytes(t *testing.T) {
 	data := func(n int) json.RawMessage { return json.RawMessage(`"` + strings.Repeat("x", n-2) + `"`) }
 	fault := &Error{Code: "c", Message: "mm", Details: data(100)}
 	task := &Task{Input: data(1000), Output: data(2000), Labels: map[string]string{"k": "vv"}, Error: fault,
-		Steps: []Step{{Run: Run{Input: data(3000), Error: fault}, Output: data(4000), Undo: &Run{Input: data(5000), Error: fault}}}}
+		Steps: []*Step{{Run: Run{Input: data(3000), Error: fault}, Output: data(4000), Undo: &Run{Input: data(5000), Error: fault}}}}
 	if got, want := task.Bytes(), 15_000+3+3*103; got != want {
 		t.Errorf("%d bytes, want %d", got, want)
 	}

@@ -325,7 +325,7 @@ func FuzzDecodeRequest(f *testing.F) {
 
 // FuzzDecodeStored: damaged stored forms are errors, never a panic.
 func FuzzDecodeStored(f *testing.F) {
-	f.Add((&Task{ID: "t", Plan: onePlan(), Steps: make([]Step, 1)}).Encode())
+	f.Add((&Task{ID: "t", Plan: onePlan(), Steps: newSteps(1)}).Encode())
 	f.Add((&Timers{Task: "t", Armed: []Armed{{Slot: Slot{"s0", Do}, Timer: Timer{3, epochStart}}}}).Encode())
 	f.Add((&PartitionState{Epoch: 3, Owner: "a", Reflected: [Inboxes]int64{1, 2, 3, 4}}).Encode())
 	f.Fuzz(func(t *testing.T, data []byte) {

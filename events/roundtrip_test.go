@@ -139,9 +139,9 @@ func TestStoredRoundTrip(t *testing.T) {
 		plan := drawPlan(t)
 		task := &Task{}
 		fill(t, reflect.ValueOf(task).Elem(), "task")
-		task.Plan, task.Steps = plan, make([]Step, len(plan.Steps))
+		task.Plan, task.Steps = plan, newSteps(len(plan.Steps))
 		for i := range task.Steps {
-			fill(t, reflect.ValueOf(&task.Steps[i]).Elem(), "step")
+			fill(t, reflect.ValueOf(task.Steps[i]).Elem(), "step")
 		}
 		got, err := DecodeTask(task.Encode())
 		if err != nil || !reflect.DeepEqual(got, task) {

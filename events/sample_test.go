@@ -267,7 +267,7 @@ func outputSamples() []sample {
 // have golden files and no schema.
 func snapshotSamples() []sample {
 	held := &Task{ID: "order-7", Workflow: "order", Version: 3, State: StateError, SubmittedAt: instantOf(1), UpdatedAt: instantOf(14), Digest: "q1w2e3r4t5y6u7i8o9p0aQ",
-		Input: json.RawMessage(`{"total":12.50}`), Error: sampleError, Plan: samplePlan(), Steps: []Step{{Run: Run{State: StepCompleted, Attempt: 1}, CompletedSeq: 5}, {Run: Run{State: StepError, Attempt: 5, FailureCount: 5}}},
+		Input: json.RawMessage(`{"total":12.50}`), Error: sampleError, Plan: samplePlan(), Steps: []*Step{{Run: Run{State: StepCompleted, Attempt: 1}, CompletedSeq: 5}, {Run: Run{State: StepError, Attempt: 5, FailureCount: 5}}},
 		Seq: 14, Prev: "AbCdEfGhIjKlMnOpQrStUv", StatusSeq: 14}
 	done := &Task{ID: "order \"6\"", Workflow: "order", Version: 3, State: StateProcessed, ReplyTo: "shop.order-status", UpdatedAt: instantOf(13), Digest: "q1w2e3r4t5y6u7i8o9p0aQ",
 		Output: json.RawMessage(`{"tracking":"T-1"}`), Seq: 9, Prev: "vUtSrQpOnMlKjIhGfEdCbA", StatusSeq: 9, Accepted: []Accepted{{sampleBy.RequestID, 4}}}

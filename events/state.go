@@ -2,6 +2,7 @@ package events
 
 import (
 	"encoding/json"
+	"slices"
 	"time"
 )
 
@@ -120,6 +121,8 @@ type Step struct {
 	CompletedSeq uint64
 	// Undo is nil until an undo of the step starts.
 	Undo *Run
+
+	edition uint64 // of the task that made it: see Task.OwnStep
 }
 
 // Accepted names a control that was accepted, so that the same request again
@@ -134,7 +137,8 @@ const MaxAcceptedControls = 16
 
 // Task is the order and its state, in one record: the fold of its events. It
 // belongs to one goroutine; Clone before sharing. Raw JSON fields are never
-// changed in place, so clones share them.
+// changed in place, so clones share them, and steps as well until one is changed
+// (OwnStep): a task of a thousand steps is cloned for each of its replies.
 type Task struct {
 	ID           string
 	Workflow     string
@@ -153,7 +157,7 @@ type Task struct {
 	Output       json.RawMessage
 	Error        *Error
 	Plan         *Plan // nil in what Finished leaves
-	Steps        []Step
+	Steps        []*Step
 	Timer        Timer
 	// Ending is what undoing ends in: undone or cancelled; empty before. A
 	// hold keeps it, so that a resubmit knows where to go on.
@@ -166,6 +170,8 @@ type Task struct {
 	Prev      string
 	StatusSeq uint64
 	Accepted  []Accepted
+
+	edition uint64 // above that of every step which a clone may share
 }
 
 // Open reports whether anything can still happen to the task.
@@ -192,28 +198,50 @@ func (t *Task) Finished() *Task {
 	return f
 }
 
-// Clone copies the task so far that changing the copy by Evolve leaves the
-// original as it was.
+// Clone copies the task so far that changing the copy by Evolve, or by OwnStep,
+// leaves the original as it was, and the other way round. It writes to the original:
+// only who may change that may clone it.
 func (t *Task) Clone() *Task {
 	if t == nil {
 		return nil
 	}
+	t.edition++ // from here on the steps are nobody's own
 	c := *t
-	if len(t.Steps) > 0 {
-		c.Steps = make([]Step, len(t.Steps))
-		copy(c.Steps, t.Steps)
-	}
-	for i := range c.Steps {
-		if u := c.Steps[i].Undo; u != nil {
-			cu := *u
-			c.Steps[i].Undo = &cu
-		}
-	}
-	c.Accepted = append([]Accepted(nil), t.Accepted...)
+	c.edition++
+	c.Steps = slices.Clone(t.Steps)
+	c.Accepted = slices.Clone(t.Accepted)
 	return &c
 }
 
-// Run returns the run of a step's operation or of its undo; nil: not begun.
+// OwnStep returns a step that may be changed: a copy in its place where a clone may
+// share it.
+func (t *Task) OwnStep(i int) *Step {
+	s := t.Steps[i]
+	if s.edition == t.edition {
+		return s
+	}
+	own := *s
+	own.edition = t.edition
+	if s.Undo != nil {
+		undo := *s.Undo
+		own.Undo = &undo
+	}
+	t.Steps[i] = &own
+	return &own
+}
+
+// newSteps makes the steps of a task that begins.
+func newSteps(n int) []*Step {
+	steps, all := make([]*Step, n), make([]Step, n)
+	for i := range steps {
+		all[i].State = StepPending
+		steps[i] = &all[i]
+	}
+	return steps
+}
+
+// Run returns the run of a step's operation or of its undo, to be read; nil: not
+// begun.
 func (t *Task) Run(step int, k Kind) *Run {
 	if k == Undo {
 		return t.Steps[step].Undo
@@ -228,7 +256,7 @@ func (t *Task) Bytes() int {
 		n += len(k) + len(v)
 	}
 	for i := range t.Steps {
-		s := &t.Steps[i]
+		s := t.Steps[i]
 		n += len(s.Input) + len(s.Output) + s.Error.bytes()
 		if s.Undo != nil {
 			n += len(s.Undo.Input) + s.Undo.Error.bytes()

@@ -42,7 +42,12 @@ func (t *Task) fields(c *codec) {
 	c.raw("output", &t.Output)
 	c.errorField("error", &t.Error)
 	c.planIfAny("plan", &t.Plan) // a finished task has none
-	list(c, "steps", &t.Steps, func(c *codec, s *Step) { s.fields(c) })
+	list(c, "steps", &t.Steps, func(c *codec, s **Step) {
+		if c.decoding {
+			*s = &Step{}
+		}
+		(*s).fields(c)
+	})
 	t.Timer.fields(c)
 	text(c, "ending", &t.Ending)
 	c.bool("keep", &t.Keep)

@@ -495,7 +495,7 @@ func (t *Task) Summary() *Summary {
 }
 
 func (t *Task) stepSummary(i int) StepSummary {
-	r, p := &t.Steps[i], &t.Plan.Steps[i]
+	r, p := t.Steps[i], &t.Plan.Steps[i]
 	s := StepSummary{ID: p.ID, Agent: p.Agent, State: r.State, Kind: Do, Attempt: r.Attempt, Due: r.Timer.Due}
 	if u := r.Undo; u != nil {
 		s.Kind, s.Attempt, s.Due, s.Undo, s.Before, s.BeforeDue = Undo, u.Attempt, u.Timer.Due, u.State, r.Attempt, r.Timer.Due

@@ -155,7 +155,7 @@ func stepAllowed(k Kind, r, u Transition[StepState], during TaskState, step, und
 func walkStep(t *testing.T, k Kind, r, u Transition[StepState], during TaskState, step, undo StepState, ok bool) {
 	task := after(t)
 	task.State = during
-	s := &task.Steps[0]
+	s := task.OwnStep(0)
 	s.State, s.Attempt, s.Timer = step, 1, Timer{Seq: 1, Due: epochStart}
 	if undo != "" {
 		s.Undo = &Run{State: undo, Attempt: 1, Timer: Timer{Seq: 1, Due: epochStart}}
@@ -183,7 +183,7 @@ func walkStep(t *testing.T, k Kind, r, u Transition[StepState], during TaskState
 	if want == "" {
 		want = StepUndone // as factOf released it
 	}
-	s = &got.Steps[0]
+	s = got.Steps[0]
 	if s.State != want || (k == Undo && s.Undo.State != u.To) || (verb == "released" && s.Undo != nil && s.Undo.State != u.To) {
 		t.Errorf("%s in task %s makes step %s, undo %v; want %s, %s", r.Verb, during, s.State, s.Undo, want, u.To)
 	}

@@ -85,7 +85,7 @@ func (t *Task) View(owner string, partition int32, next int64) TaskView {
 }
 
 func (t *Task) stepView(i int) StepView {
-	s, p := &t.Steps[i], &t.Plan.Steps[i]
+	s, p := t.Steps[i], &t.Plan.Steps[i]
 	v := StepView{
 		ID: p.ID, State: s.State, Attempt: s.Attempt, FailureCount: s.FailureCount,
 		CompleteBy: instant(s.CompleteBy), Agent: p.Agent, Operation: p.Operation,

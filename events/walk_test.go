@@ -180,6 +180,14 @@ func isUndoWithoutOne(t *Task, f Fact) bool {
 	return ok && t.Plan.Steps[i].Undo == nil && strings.HasPrefix(f.Type(), "waybill.undo.")
 }
 
+// storedForm is the stored form of a task that may not be there.
+func storedForm(t *Task) string {
+	if t == nil {
+		return ""
+	}
+	return string(t.Encode())
+}
+
 // step takes an event to both folds and holds them against each other.
 func (w *walker) step(e *Event) {
 	state, statusSeq, count := TaskState(""), uint64(0), 0
@@ -188,9 +196,17 @@ func (w *walker) step(e *Event) {
 	}
 	value := e.Seal(w.live)
 	hash := Hash(e.Fact.Type(), value)
+	var before *Task
+	if w.live != nil && rapid.Bool().Draw(w.T, "cloned") { // else its steps are its own
+		before = w.live.Clone()
+	}
+	form := storedForm(before)
 	var err error
 	if w.live, err = Evolve(w.live, e, hash); err != nil {
 		w.Fatalf("live: %v", err)
+	}
+	if got := storedForm(before); got != form {
+		w.Fatalf("%s of the original changed its clone\nfrom %s\nto   %s", e.Fact.Type(), form, got)
 	}
 	if w.written != nil {
 		w.written(e, value)
@@ -324,7 +340,7 @@ func (w *walker) heldAgainstTask() {
 	var inError, with []string
 	due := w.live.Timer.Due
 	for i := range w.live.Steps {
-		s := &w.live.Steps[i]
+		s := w.live.Steps[i]
 		if s.State == StepError {
 			inError = append(inError, w.live.Plan.Steps[i].ID)
 		}

@@ -20,7 +20,7 @@ func rawFields(t *events.Task, fn func(*json.RawMessage)) {
 	fn(&t.Output)
 	errorFields(t.Error, fn)
 	for i := range t.Steps {
-		s := &t.Steps[i]
+		s := t.Steps[i]
 		fn(&s.Output)
 		runFields(&s.Run, fn)
 		if s.Undo != nil {
@@ -85,12 +85,15 @@ func detachNew(t, before *events.Task) {
 	detachRaw(&t.Input, before.Input)
 	detachRaw(&t.Output, before.Output)
 	detachError(&t.Error, before.Error)
-	for i := range t.Steps {
-		var was events.Step
+	for i, s := range t.Steps {
+		was := &events.Step{}
 		if i < len(before.Steps) {
 			was = before.Steps[i]
 		}
-		s := &t.Steps[i]
+		if s == was {
+			continue
+		}
+		s = t.OwnStep(i)
 		detachRaw(&s.Output, was.Output)
 		detachRun(&s.Run, &was.Run)
 		if s.Undo != nil {

@@ -552,9 +552,9 @@ func TestFlowTakesBackAnUndoThatWasRolledBack(t *testing.T) {
 	f := newFlow(Capacity{Agents: map[string]int{"inventory": 4}}, 0, 1)
 	plan := &events.Plan{Steps: []events.PlanStep{{ID: "reserve", Agent: "inventory", Undo: &events.PlanUndo{Agent: "inventory"}}}}
 	done := events.Run{State: events.StepCompleted, Attempt: 1}
-	before := &events.Task{ID: "o", State: events.StateUndoing, Plan: plan, Steps: []events.Step{{Run: done}}}
+	before := &events.Task{ID: "o", State: events.StateUndoing, Plan: plan, Steps: []*events.Step{{Run: done}}}
 	after := before.Clone()
-	after.Steps[0].Undo = &events.Run{State: events.StepRunning, Attempt: 1}
+	after.OwnStep(0).Undo = &events.Run{State: events.StepRunning, Attempt: 1}
 	f.restate(after, time.Now(), false)
 	if n := f.agent("inventory").outstanding; n != 1 {
 		t.Fatalf("%d outstanding while the undo runs", n)

@@ -30,7 +30,7 @@ func (v *derived) moved(t *events.Task, e *events.Event) {
 		return
 	}
 	if i, ok := t.Plan.Step(step); ok && v.scoped {
-		v.scope.Steps[i] = stepScope(&t.Steps[i])
+		v.scope.Steps[i] = stepScope(t.Steps[i])
 	}
 }
 

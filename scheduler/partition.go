@@ -46,7 +46,7 @@ func runs(t *events.Task) bool {
 		return false
 	}
 	for i := range t.Steps {
-		s := &t.Steps[i]
+		s := t.Steps[i]
 		if s.State == events.StepRunning || s.Undo != nil && s.Undo.State == events.StepRunning {
 			return true
 		}

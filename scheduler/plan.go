@@ -254,7 +254,7 @@ func (d *decider) requestValue(i int, k events.Kind, input json.RawMessage) (jso
 	if k == events.Do {
 		return input, nil
 	}
-	s := &d.Task.Steps[i]
+	s := d.Task.Steps[i]
 	u := events.UndoOf{IdempotencyKey: s.Key, Outcome: "unknown", Input: s.Input, Output: s.Output}
 	if s.CompletedSeq != 0 {
 		u.Outcome = "completed"
@@ -272,7 +272,7 @@ func (d *decider) requestValue(i int, k events.Kind, input json.RawMessage) (jso
 // advanceUndo: undo begins when nothing runs, and goes one step at a time.
 func (d *decider) advanceUndo() {
 	for i := range d.Task.Steps {
-		s := &d.Task.Steps[i]
+		s := d.Task.Steps[i]
 		if s.State == events.StepRunning {
 			return
 		}
@@ -303,7 +303,7 @@ func (d *decider) advanceUndo() {
 func nextUndo(t *events.Task) (int, bool) {
 	best, unknown, order := -1, false, uint64(0)
 	for i := range t.Steps {
-		s := &t.Steps[i]
+		s := t.Steps[i]
 		if t.Plan.Steps[i].Undo == nil || s.State == events.StepUndone || s.Undo != nil && s.Undo.State == events.StepCompleted {
 			continue
 		}
@@ -388,7 +388,7 @@ func (d *decider) evaluationScope() workflow.Scope {
 	s := workflow.Scope{TaskID: t.ID, Workflow: t.Workflow, Version: t.Version, Priority: t.Priority, Labels: t.Labels, Input: t.Input,
 		Steps: make([]workflow.StepScope, len(t.Steps))}
 	for i := range t.Steps {
-		s.Steps[i] = stepScope(&t.Steps[i])
+		s.Steps[i] = stepScope(t.Steps[i])
 	}
 	d.derived.scope, d.derived.scoped = s, true
 	return s

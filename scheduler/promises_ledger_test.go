@@ -131,7 +131,7 @@ func (l *ledger) effects(step string) (keys []string) {
 // over.
 func (w *world) checkWorld() {
 	for i := range w.fold.Steps {
-		s, p := &w.fold.Steps[i], &w.fold.Plan.Steps[i]
+		s, p := w.fold.Steps[i], &w.fold.Plan.Steps[i]
 		if w.settled[p.ID] {
 			continue
 		}

@@ -352,7 +352,7 @@ func (w *world) othersInError(but string) bool {
 		return false
 	}
 	for i := range w.task.Steps {
-		s := &w.task.Steps[i]
+		s := w.task.Steps[i]
 		held := w.task.Ending == "" && s.State == events.StepError || s.Undo != nil && s.Undo.State == events.StepError
 		if held && w.task.Plan.Steps[i].ID != but {
 			return true
@@ -618,7 +618,7 @@ func (w *world) resumed() {
 // undone: no effect is left that was to be undone.
 func (w *world) undone(wanted func(*effect) bool) {
 	for i := range w.fold.Steps {
-		p, s := &w.fold.Plan.Steps[i], &w.fold.Steps[i]
+		p, s := &w.fold.Plan.Steps[i], w.fold.Steps[i]
 		if p.Undo != nil && wanted(w.effects[p.ID]) != (s.State == events.StepUndone) {
 			w.failf("the task has ended with step %q %s; its effect: %+v", p.ID, s.State, *w.effects[p.ID])
 		}

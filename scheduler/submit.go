@@ -208,7 +208,7 @@ func (d *decider) resume(by events.By) {
 // is processed, one whose undo is in error while it is undone.
 func stillHeld(t *events.Task) bool {
 	for i := range t.Steps {
-		s := &t.Steps[i]
+		s := t.Steps[i]
 		if t.Ending == "" && s.State == events.StepError || s.Undo != nil && s.Undo.State == events.StepError {
 			return true
 		}
@@ -222,7 +222,7 @@ func (d *decider) release(x *events.Control) (why string) {
 	if !ok {
 		return "there is no step " + quoted(x.Step)
 	}
-	s := &t.Steps[i]
+	s := t.Steps[i]
 	switch {
 	case t.Ending == "" && x.As == events.StepUndone:
 		return "the task isn't being undone; release the step as completed, or undo the task"

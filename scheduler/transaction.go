@@ -66,8 +66,8 @@ func (tx *transaction) speculate(p *partition) *speculation {
 }
 
 // task returns a task that a decision may change: a copy, or what this transaction
-// made of it before, which nobody else has (own). A task of a thousand steps that
-// was copied for each of its replies took time by their square. Where the decision
+// made of it before, which nobody else has (own): a copy for each of a thousand
+// steps' replies takes time, though it shares what isn't changed. Where the decision
 // may have to be made again, since its definition hasn't been read, it is a copy.
 func (s *speculation) task(id string, defs Definitions) (t *events.Task, own bool, err error) {
 	t, own = s.tasks[id]

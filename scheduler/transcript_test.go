@@ -312,7 +312,7 @@ func (s *script) state() {
 	}
 	fmt.Fprintf(&s.out, "= %s failures=%d", s.task.State, s.task.FailureCount)
 	for i := range s.task.Steps {
-		st := &s.task.Steps[i]
+		st := s.task.Steps[i]
 		fmt.Fprintf(&s.out, " %s:%s", s.task.Plan.Steps[i].ID, st.State)
 		if st.Unknown {
 			s.out.WriteString("?")

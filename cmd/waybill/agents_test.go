@@ -165,7 +165,7 @@ func (c *cluster) silent(held map[string]string) {
 		}
 		state := c.log.Task(task)
 		i, _ := state.Plan.Step(ref.Step)
-		if s := &state.Steps[i]; s.Attempt <= ref.Attempt || s.Key != key {
+		if s := state.Steps[i]; s.Attempt <= ref.Attempt || s.Key != key {
 			c.t.Errorf("step %s of %s ended with attempt %d under key %s; the stopped one was %d under %s", ref.Step, task, s.Attempt, s.Key, ref.Attempt, key)
 		}
 	}

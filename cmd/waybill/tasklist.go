@@ -152,7 +152,7 @@ func hasStepInError(t *events.Task, step string) bool {
 		if t.Plan.Steps[i].ID != step {
 			continue
 		}
-		s := &t.Steps[i]
+		s := t.Steps[i]
 		return s.State == events.StepError || s.Undo != nil && s.Undo.State == events.StepError
 	}
 	return false

@@ -130,7 +130,7 @@ func (m *meddlers) helpHeld(x *events.Control) {
 	case 3:
 		x.Command, x.As = events.Release, events.StepCompleted
 		for i := range t.Steps {
-			s := &t.Steps[i]
+			s := t.Steps[i]
 			if s.Undo != nil && s.Undo.State == events.StepError {
 				x.Step, x.As = t.Plan.Steps[i].ID, events.StepUndone
 			} else if x.Step == "" && s.State == events.StepError {

@@ -153,7 +153,7 @@ func (o *observer) settle(id string, f *events.RunReleased) {
 	if !ok {
 		return
 	}
-	s := &t.Steps[i]
+	s := t.Steps[i]
 	c := demo.Call{Service: "operator", Operation: "settle", Key: s.Key}
 	if f.As == events.StepUndone {
 		c.Key, c.UndoKey = "settled/"+s.Key, s.Key

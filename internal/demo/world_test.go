@@ -163,13 +163,13 @@ func TestAudit(t *testing.T) {
 	final := events.NewPlan(events.OnErrorUndo, time.Hour, []events.PlanStep{{ID: "ship"}})
 	task := func(state events.TaskState, step events.StepState) func(string) *events.Task {
 		return func(string) *events.Task {
-			return &events.Task{ID: "t", State: state, Plan: plan, Steps: []events.Step{{Run: events.Run{State: step, Key: "k"}}}}
+			return &events.Task{ID: "t", State: state, Plan: plan, Steps: []*events.Step{{Run: events.Run{State: step, Key: "k"}}}}
 		}
 	}
 	cancelled := func(keep bool, plan *events.Plan) func(string) *events.Task {
 		return func(string) *events.Task {
 			return &events.Task{ID: "t", State: events.StateCancelled, Keep: keep, Plan: plan,
-				Steps: []events.Step{{Run: events.Run{State: events.StepCancelled, Key: "k"}}}}
+				Steps: []*events.Step{{Run: events.Run{State: events.StepCancelled, Key: "k"}}}}
 		}
 	}
 	effect, undo := Entry{What: Effect, Key: "k"}, Entry{What: Undone, UndoOf: "k"}

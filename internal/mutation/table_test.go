@@ -141,6 +141,15 @@ var logMutations = []mutation{
 	one("chain", "events/evolve.go",
 		`case e.Prev != t.Prev:`, `case false:`,
 		"events", "TestRefused"),
+	one("clone-of-what-changes", "events/state.go",
+		`	t.edition++ // from here on the steps are nobody's own
+`, ``,
+		"events", "TestHistories"),
+	one("undo-of-a-shared-step", "events/state.go",
+		`	if s.Undo != nil {
+		undo := *s.Undo`, `	if false {
+		undo := *s.Undo`,
+		"events", "TestHistories"),
 	one("unknown-effect-is-remembered", "events/evolve.go",
 		`s.Unknown = s.Unknown || f.Kind == Do && f.Effect != EffectNone`, `_ = s`,
 		"scheduler", "TestTranscripts"),

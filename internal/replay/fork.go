@@ -197,11 +197,11 @@ func (s *sandbox) begin() {
 func (s *sandbox) migrate() {
 	t, plan := s.task, scheduler.PlanOf(s.fork.Program)
 	def := s.fork.Program.Definition()
-	steps := make([]events.Step, len(plan.Steps))
+	steps := make([]*events.Step, len(plan.Steps))
 	for i := range steps {
-		steps[i].State = events.StepPending
+		steps[i] = &events.Step{Run: events.Run{State: events.StepPending}}
 		if was, ok := t.Plan.Step(plan.Steps[i].ID); ok {
-			steps[i] = t.Steps[was]
+			steps[i] = t.OwnStep(was)
 			if plan.Steps[i].Undo == nil {
 				steps[i].Undo = nil
 			}

@@ -167,7 +167,7 @@ func (s *StepWhy) pending(t *events.Task, i int) {
 	var missing []string
 	var since time.Time
 	for _, n := range t.Plan.Steps[i].Needs {
-		need := &t.Steps[n]
+		need := t.Steps[n]
 		if need.State != events.StepCompleted && need.State != events.StepSkipped {
 			missing = append(missing, t.Plan.Steps[n].ID)
 		} else if need.EndedAt.After(since) {

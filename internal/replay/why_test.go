@@ -76,7 +76,7 @@ steps:
 // it wait for it; an event that can't be used comes before everything.
 func TestWhyOfSteps(t *testing.T) {
 	task := recordOf(t, program(t, fmt.Sprintf(order, 1, 1, ""))).task.Clone()
-	task.Steps[0].Run = events.Run{State: events.StepPending}
+	task.OwnStep(0).Run = events.Run{State: events.StepPending}
 	w := replay.Explain(task, "", nil, noon)
 	if w.Reason != replay.ReasonCapacity || len(w.Steps) != 3 || w.Steps[1].Reason != replay.ReasonUpstreamStep || w.Steps[1].Moves != "the end of reserve" {
 		t.Errorf("%+v", w)

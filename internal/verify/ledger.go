@@ -81,7 +81,7 @@ func (l *Ledger) Check(t *events.Task) []Fault {
 	var fs []Fault
 	back := t.State == events.StateUndone || t.State == events.StateCancelled && !t.Keep && !undoHeld(t)
 	for i := range t.Steps {
-		s := &t.Steps[i]
+		s := t.Steps[i]
 		x := settled{step: t.Plan.Steps[i].ID, key: s.Key, completed: s.State == events.StepCompleted,
 			back: back && t.Plan.Steps[i].Undo != nil}
 		if promise, what := l.check(x); what != "" {
@@ -94,7 +94,7 @@ func (l *Ledger) Check(t *events.Task) []Fault {
 // undoHeld reports whether an undo is in error: a task that ended so was cancelled
 // by an operator who left what can't be undone.
 func undoHeld(t *events.Task) bool {
-	return slices.ContainsFunc(t.Steps, func(s events.Step) bool { return s.Undo != nil && s.Undo.State == events.StepError })
+	return slices.ContainsFunc(t.Steps, func(s *events.Step) bool { return s.Undo != nil && s.Undo.State == events.StepError })
 }
 
 // settled is what a ledger has to show of a step.

@@ -116,7 +116,7 @@ func (t *task) settle(keep bool) (was *open) {
 	// The fold needs no one's data.
 	s.Input, s.Output, s.Labels, s.Error = nil, nil, nil, nil
 	for i := range s.Steps {
-		st := &s.Steps[i]
+		st := s.OwnStep(i)
 		st.Input, st.Output, st.Error = nil, nil, nil
 		if st.Undo != nil {
 			st.Undo.Input, st.Undo.Error = nil, nil
