@@ -177,7 +177,7 @@ func (f *floor) joined(ctx context.Context, admin *kafka.Admin) error {
 
 // part submits some tasks and waits until all have ended.
 func (f *floor) part(ctx context.Context, producer *kgo.Client, what string, from, to int) error {
-	g := &generator{load: f.load, tally: f.tally, slots: f.slots}
+	g := &generator{tally: f.tally, slots: f.slots, pace: f.load.atRate()}
 	g.write = func(ctx context.Context, n int) {
 		s := f.scripts[n%len(f.scripts)]
 		r := *s.submission

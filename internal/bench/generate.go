@@ -9,9 +9,11 @@ import (
 
 // generator sends the submissions. One goroutine calls send.
 type generator struct {
-	load  *Load
 	tally *tally
 	slots chan struct{} // holds one for each task at once; nil: no bound
+	// pace says how long after the first of a part the i-th is to be sent; nil: when
+	// there is room for it.
+	pace func(i int) time.Duration
 	// write hands a submission over, of which written is told later; flush returns
 	// when it was told of all.
 	write func(ctx context.Context, n int)
@@ -25,12 +27,24 @@ type generator struct {
 // once. Its time counts from when it was to be sent all the same.
 const pauseLeast = 50 * time.Microsecond
 
-// send sends the tasks from..to-1. With a rate their instants are fixed before the
+// atRate is the pace of a load with a rate; nil without.
+func (l *Load) atRate() func(i int) time.Duration {
+	if l.Rate == 0 {
+		return nil
+	}
+	return func(i int) time.Duration { return time.Duration(float64(i) * float64(time.Second) / l.Rate) }
+}
+
+// send sends the tasks from..to-1. With a pace their instants are fixed before the
 // first is sent; without, a task is to be sent when there is room for it.
 func (g *generator) send(ctx context.Context, from, to int) error {
 	began := g.tally.now()
 	for n := from; n < to; n++ {
-		if err := g.room(ctx, n, g.due(began, n-from)); err != nil {
+		var due int64
+		if g.pace != nil {
+			due = began + int64(g.pace(n-from))
+		}
+		if err := g.room(ctx, n, due); err != nil {
 			return err
 		}
 		g.write(ctx, n)
@@ -41,17 +55,9 @@ func (g *generator) send(ctx context.Context, from, to int) error {
 	return g.failure()
 }
 
-// due is when the i-th task of a part is to be sent, with a rate.
-func (g *generator) due(began int64, i int) int64 {
-	if g.load.Rate == 0 {
-		return 0
-	}
-	return began + int64(float64(i)*float64(time.Second)/g.load.Rate)
-}
-
 // room returns when task n may be sent, and has noted when it was to be.
 func (g *generator) room(ctx context.Context, n int, due int64) error {
-	if g.load.Rate > 0 {
+	if g.pace != nil {
 		g.tally.intended[n].Store(due)
 		if wait := time.Duration(due - g.tally.now()); wait > pauseLeast {
 			select {
@@ -68,7 +74,7 @@ func (g *generator) room(ctx context.Context, n int, due int64) error {
 			return ctx.Err()
 		}
 	}
-	if g.load.Rate == 0 {
+	if g.pace == nil {
 		g.tally.intended[n].Store(g.tally.now())
 	}
 	return g.failure()

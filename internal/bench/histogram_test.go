@@ -63,7 +63,7 @@ func TestNoCoordinatedOmission(t *testing.T) {
 		const rate, stuckAt = 1000, 100
 		l := &Load{Tasks: 2 * rate, Rate: rate}
 		tally := newTally(l)
-		g := &generator{load: l, tally: tally, flush: func(context.Context) error { return nil }}
+		g := &generator{tally: tally, pace: l.atRate(), flush: func(context.Context) error { return nil }}
 		g.write = func(_ context.Context, n int) {
 			if n == stuckAt {
 				time.Sleep(time.Second) // of the bubble's clock
@@ -88,7 +88,7 @@ func TestClosedLoopWaitsForRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := &Load{Tasks: 10, Inflight: 1}
 		tally := newTally(l)
-		g := &generator{load: l, tally: tally, slots: make(chan struct{}, 1), flush: func(context.Context) error { return nil }}
+		g := &generator{tally: tally, slots: make(chan struct{}, 1), flush: func(context.Context) error { return nil }}
 		atOnce, most := 0, 0
 		g.write = func(_ context.Context, n int) {
 			atOnce++

@@ -59,7 +59,7 @@ func (p *parking) fill(ctx context.Context, n *instance.Instance, progress func(
 	if err := p.observe(ctx, n, slots); err != nil {
 		return err
 	}
-	g := &generator{load: &p.load, tally: p.tally, slots: slots, flush: n.Producer.Flush}
+	g := &generator{tally: p.tally, slots: slots, flush: n.Producer.Flush}
 	g.write = func(ctx context.Context, number int) {
 		n.Producer.SendAsync(ctx, p.submission(number), func(_ events.Record, err error) { g.written(number, err) })
 	}
@@ -86,7 +86,7 @@ func (p *parking) observe(ctx context.Context, n *instance.Instance, slots chan 
 // await returns when all tasks that were submitted wait for their agent.
 func (p *parking) await(ctx context.Context, progress func(what string, done, total int64)) error {
 	nothing := func(context.Context) error { return nil }
-	g := &generator{load: &p.load, tally: p.tally, flush: nothing, write: func(context.Context, int) {}}
+	g := &generator{tally: p.tally, flush: nothing, write: func(context.Context, int) {}}
 	return p.run(ctx, g, progress)
 }
 
@@ -108,15 +108,24 @@ func (p *parking) decode(n int, what string, r *kgo.Record) error {
 	if what == typeStarted {
 		return nil // known without
 	}
+	e, err := decode(r)
+	if err != nil {
+		return err
+	}
+	return p.also(n, what, e)
+}
+
+// decode reads the event in a record.
+func decode(r *kgo.Record) (*events.Event, error) {
 	rec := events.Record{Topic: r.Topic, Partition: r.Partition, Offset: r.Offset, Time: r.Timestamp, Key: r.Key, Value: r.Value}
 	for _, h := range r.Headers {
 		rec.Headers = append(rec.Headers, events.Header(h))
 	}
 	e, err := events.DecodeEvent(&rec)
 	if err != nil {
-		return fmt.Errorf("%s: %w", events.Origin(&rec), err)
+		return nil, fmt.Errorf("%s: %w", events.Origin(&rec), err)
 	}
-	return p.also(n, what, e)
+	return e, nil
 }
 
 // close ends what fill began.

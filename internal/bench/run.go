@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -94,7 +95,7 @@ func folder(given string) (dir string, remove func(), err error) {
 		}
 		return dir, func() { _ = os.RemoveAll(dir) }, nil // what is left is the system's to sweep
 	}
-	for _, name := range append([]string{"kafka", "state", "floor", beside}, timerFolders...) {
+	for _, name := range slices.Concat([]string{"kafka", "state", "floor", beside}, timerFolders, overloadFolders()) {
 		if _, err := os.Stat(filepath.Join(given, name)); err == nil {
 			return "", nil, fmt.Errorf("%s holds a folder %s already; a bench begins with an empty one", given, name)
 		}
@@ -202,7 +203,7 @@ func (r *run) profile() (stop func() error, err error) {
 
 // generator writes the submissions as an application in Go does.
 func (r *run) generator(n *instance.Instance, slots chan struct{}) *generator {
-	g := &generator{load: &r.o.Load, tally: r.tally, slots: slots, flush: n.Producer.Flush}
+	g := &generator{tally: r.tally, slots: slots, pace: r.o.Load.atRate(), flush: n.Producer.Flush}
 	g.write = func(ctx context.Context, number int) {
 		rec := r.orders.submission(n.Kafka.Namespace, workflowName, number)
 		n.Producer.SendAsync(ctx, rec, func(_ events.Record, err error) { g.written(number, err) })

@@ -182,6 +182,7 @@ type roles struct {
 	audit       bool
 	agents      map[string]agent.Handler
 	concurrency int
+	capacity    map[string]int // of agents, where it isn't to be found out
 	seams       instance.Seams
 	// before, if set, is called before the first role starts.
 	before func(ctx context.Context, n *instance.Instance) error
@@ -226,7 +227,7 @@ func (r *roles) start(ctx context.Context, n *instance.Instance) error {
 			return err
 		}
 	}
-	o := instance.SchedulerOptions{Lanes: r.lanes, ObserveCapacity: true}
+	o := instance.SchedulerOptions{Lanes: r.lanes, AgentCapacity: r.capacity, ObserveCapacity: true}
 	if r.parked {
 		o.MaxRunnable, o.ObserveCapacity = unbounded, false
 	}
