@@ -21,6 +21,10 @@ func newAgent() *cobra.Command {
 // agentPattern is what a workflow can name as an agent.
 var agentPattern = regexp.MustCompile(`^[a-z][a-z0-9_-]{0,62}$`)
 
+func notAnAgent(name string) error {
+	return usage("--agent %q: a name as workflows have it: lower case letters, digits, '-' and '_', at most 63, beginning with a letter", name)
+}
+
 type agentHTTPOptions struct {
 	roleFlags
 	agent       string
@@ -75,7 +79,7 @@ Run as many as you like: they share the requests of the agent.`,
 func (o *agentHTTPOptions) handler() (*httpagent.Agent, error) {
 	switch {
 	case !agentPattern.MatchString(o.agent):
-		return nil, usage("--agent %q: a name as workflows have it: lower case letters, digits, '-' and '_', at most 63, beginning with a letter", o.agent)
+		return nil, notAnAgent(o.agent)
 	case o.service.URL == "":
 		return nil, usage("give --url, such as http://127.0.0.1:9001/{operation}")
 	case o.concurrency < 1 || o.concurrency > agent.ConcurrencyMax:

@@ -39,15 +39,18 @@ it is; 'waybill topics check' says whether it is good enough. It may be run agai
 			if err != nil {
 				return err
 			}
+			want := kafka.Topics{Partitions: partitions, Replication: replication}
+			if want.Agents, err = requestTopics(agents, agentPartitions); err != nil {
+				return err
+			}
+			if replication < 0 {
+				return usage("--replication %d: at least 1", replication)
+			}
 			admin, err := openAdmin(cmd, &conn)
 			if err != nil {
 				return err
 			}
 			defer admin.Close()
-			want := kafka.Topics{Partitions: partitions, Replication: replication, Agents: map[string]int32{}}
-			for _, a := range agents {
-				want.Agents[a] = agentPartitions
-			}
 			report, err := admin.CreateTopics(cmd.Context(), want)
 			if err != nil {
 				return err
@@ -67,6 +70,22 @@ it is; 'waybill topics check' says whether it is good enough. It may be run agai
 	f.StringSliceVar(&agents, "agent", nil, "agents whose request topics are wanted too")
 	f.Int32Var(&agentPartitions, "agent-partitions", events.DefaultPartitions, "partitions of those request topics")
 	return cmd
+}
+
+// requestTopics are the partitions of the agents' topics. A topic whose agent no
+// workflow can name would be of no use.
+func requestTopics(agents []string, partitions int32) (map[string]int32, error) {
+	if partitions < 1 {
+		return nil, usage("--agent-partitions %d: at least 1", partitions)
+	}
+	topics := map[string]int32{}
+	for _, name := range agents {
+		if !agentPattern.MatchString(name) {
+			return nil, notAnAgent(name)
+		}
+		topics[name] = partitions
+	}
+	return topics, nil
 }
 
 // partitionsAsked is the value of --partitions if it was given; else 0, which is
