@@ -71,6 +71,10 @@ func written(r *events.Record) events.Record {
 	return w
 }
 
+// together are a partition and the one that goes together with it where somebody has
+// added partitions to an inbox.
+func (c *cluster) together(p int32) []int32 { return []int32{p, p + c.partitions} }
+
 // all are the records of a topic, by partition and offset.
 func (c *cluster) all(topic string) []events.Record {
 	c.mu.Lock()
@@ -216,7 +220,9 @@ func (l *fakeLog) rewindPartition(p int32) {
 		if l.position[topic] == nil {
 			l.position[topic] = map[int32]int64{}
 		}
-		l.position[topic][p] = l.cluster.committed[topic][p]
+		for _, p := range l.cluster.together(p) {
+			l.position[topic][p] = l.cluster.committed[topic][p]
+		}
 	}
 }
 
@@ -272,9 +278,11 @@ func (l *fakeLog) take() ([]events.Record, error) {
 			if l.resumed[p] != n || l.paused[topic] || l.stopped[inboxOf{topic, p}] {
 				continue
 			}
-			for log, at := l.cluster.logs[topic][p], l.position[topic]; at[p] < int64(len(log)) && len(rs) < l.max; at[p]++ {
-				rs = append(rs, log[at[p]])
-				l.polled[p] = n
+			for _, q := range l.cluster.together(p) {
+				for log, at := l.cluster.logs[topic][q], l.position[topic]; at[q] < int64(len(log)) && len(rs) < l.max; at[q]++ {
+					rs = append(rs, log[at[q]])
+					l.polled[p] = n
+				}
 			}
 		}
 	}
@@ -352,7 +360,9 @@ func (l *fakeLog) commit(out []events.Record) {
 			l.cluster.committed[topic] = map[int32]int64{}
 		}
 		for p := range l.polled {
-			l.cluster.committed[topic][p] = at[p]
+			for _, p := range l.cluster.together(p) {
+				l.cluster.committed[topic][p] = at[p]
+			}
 		}
 	}
 	clear(l.polled)

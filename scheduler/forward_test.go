@@ -1,6 +1,7 @@
 package scheduler
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -21,25 +22,32 @@ func inboxRecords(task string) map[events.Inbox]events.Record {
 }
 
 // A record is worked on where its task lives. One that lies elsewhere goes
-// there once, under the task's key; whatever else its key says is a dead letter.
+// there once, under the task's key; whatever else its key says is a dead letter. So
+// does one in a partition that was added to its inbox, which no events go with.
 func TestPlacement(t *testing.T) {
 	hop := events.Header{Key: events.HeaderHop, Value: []byte("1/7")}
 	for _, tt := range []struct {
 		name    string
 		key     func(task string) []byte
 		home    bool // in the partition of its task
+		at      int32
 		headers []events.Header
 		dead    events.Reason
 	}{
 		{name: "at home", key: func(task string) []byte { return []byte(task) }, home: true},
 		{name: "at home without a key", key: func(string) []byte { return nil }, home: true},
 		{name: "at home by a hop", key: func(task string) []byte { return []byte(task) }, home: true, headers: []events.Header{hop}},
-		{name: "misplaced", key: func(task string) []byte { return []byte(task) }},
-		{name: "misplaced without a key", key: func(string) []byte { return nil }},
-		{name: "misplaced again", key: func(task string) []byte { return []byte(task) }, headers: []events.Header{hop}, dead: events.ReasonMisplaced},
-		{name: "misplaced again without a key", key: func(string) []byte { return nil }, headers: []events.Header{hop}, dead: events.ReasonMisplaced},
+		{name: "misplaced", key: func(task string) []byte { return []byte(task) }, at: 1},
+		{name: "misplaced without a key", key: func(string) []byte { return nil }, at: 1},
+		{name: "misplaced again", key: func(task string) []byte { return []byte(task) }, at: 1, headers: []events.Header{hop}, dead: events.ReasonMisplaced},
+		{name: "misplaced again without a key", key: func(string) []byte { return nil }, at: 1, headers: []events.Header{hop}, dead: events.ReasonMisplaced},
+		{name: "in an added partition", key: func(task string) []byte { return []byte(task) }, at: 2},
+		{name: "in an added partition of others", key: func(task string) []byte { return []byte(task) }, at: 3},
+		{name: "in an added partition without a key", key: func(string) []byte { return nil }, at: 2},
+		{name: "in an added partition by a hop", key: func(task string) []byte { return []byte(task) }, at: 2, headers: []events.Header{hop}, dead: events.ReasonMisplaced},
+		{name: "in an added partition under another key", key: func(string) []byte { return []byte("other") }, at: 2, dead: events.ReasonWrongKey},
 		{name: "under another key", key: func(string) []byte { return []byte("other") }, home: true, dead: events.ReasonWrongKey},
-		{name: "misplaced under another key", key: func(string) []byte { return []byte("other") }, dead: events.ReasonWrongKey},
+		{name: "misplaced under another key", key: func(string) []byte { return []byte("other") }, at: 1, dead: events.ReasonWrongKey},
 	} {
 		for inbox := range events.Inboxes {
 			t.Run(tt.name+"/"+inbox.String(), func(t *testing.T) {
@@ -52,10 +60,7 @@ func TestPlacement(t *testing.T) {
 				}
 				s.committed = nil
 				r := inboxRecords(task)[inbox]
-				r.Key, r.Headers, r.Partition = tt.key(task), append(r.Headers, tt.headers...), 1
-				if tt.home {
-					r.Partition = 0
-				}
+				r.Key, r.Headers, r.Partition = tt.key(task), append(r.Headers, tt.headers...), tt.at
 				s.cluster.write(r)
 				s.drain(l)
 				s.placed(r, task, tt.home, tt.dead)
@@ -94,8 +99,32 @@ func (s *site) placed(r events.Record, task string, home bool, dead events.Reaso
 	log := s.cluster.logs[r.Topic][0]
 	last := log[len(log)-1]
 	hop, _ := last.Header(events.HeaderHop)
-	if string(last.Key) != task || string(last.Value) != string(r.Value) || hop != "1/0" || len(last.Headers) != len(r.Headers)+1 {
+	if string(last.Key) != task || string(last.Value) != string(r.Value) || hop != fmt.Sprintf("%d/0", r.Partition) || len(last.Headers) != len(r.Headers)+1 {
 		s.t.Errorf("forwarded as %q under the key %q with the hop %q and the headers %v", last.Value, last.Key, hop, last.Headers)
+	}
+}
+
+// Offsets of a partition that was added to an inbox say nothing about those of the one
+// that it goes together with: neither passes the other's records over.
+func TestOffsetsOfAnAddedPartition(t *testing.T) {
+	s := newSite(t, 1)
+	l := s.lane(s.cluster.join(0))
+	write := func(task string, p int32) {
+		r := (&events.Submission{ID: task, Workflow: "w", Input: []byte("{}")}).Record(ns, "test")
+		r.Partition = p
+		s.cluster.write(r)
+	}
+	for _, task := range []string{"t-1", "t-2", "t-3"} { // before anything else, at 0 to 2
+		write(task, 1)
+	}
+	s.drain(l)
+	write("t-4", 0)
+	write("t-5", 1) // at 3, where the other is at 4
+	s.drain(l)
+	for _, task := range []string{"t-1", "t-2", "t-3", "t-4", "t-5"} {
+		if got := s.events(task); !slices.Equal(got, life[:3]) {
+			t.Errorf("%s: %v", task, got)
+		}
 	}
 }
 
@@ -108,12 +137,12 @@ func TestPoisonStopsNobody(t *testing.T) {
 		l := s.lane(log)
 		s.until(l, "it is restored", func() bool { return l.parts[0].ok() })
 		for _, value := range [][]byte{nil, []byte("{"), []byte("\xff\xfe"), []byte("null"), make([]byte, events.MaxSubmissionBytes+1)} {
-			s.cluster.write(events.Record{Topic: ns.Inbox(inbox), Value: value})
+			s.cluster.write(events.Record{Topic: ns.Inbox(inbox), Value: value}, events.Record{Topic: ns.Inbox(inbox), Partition: 1, Value: value}) // that one was added
 		}
 		s.submit("w", "t-1")
 		s.drain(l)
-		if n := len(s.cluster.all(ns.Deadletters())); n != 5 {
-			t.Errorf("%s: %d dead letters of 5: %v", inbox, n, s.headers(ns.Deadletters(), events.HeaderReason))
+		if n := len(s.cluster.all(ns.Deadletters())); n != 10 {
+			t.Errorf("%s: %d dead letters of 10: %v", inbox, n, s.headers(ns.Deadletters(), events.HeaderReason))
 		}
 		if got := s.events("t-1"); !slices.Equal(got, life[:3]) {
 			t.Errorf("%s: the task beside them: %v", inbox, got)

@@ -94,7 +94,7 @@ func (tx *transaction) takeAll(ctx context.Context, records []events.Record) (de
 		}
 	}()
 	for i := range records {
-		p := tx.lane.parts[records[i].Partition]
+		p := tx.lane.parts[records[i].Partition%tx.lane.cfg.Partitions]
 		if p == nil || !p.ready() {
 			return false, nil
 		}
@@ -116,6 +116,9 @@ func (tx *transaction) takeAll(ctx context.Context, records []events.Record) (de
 func (tx *transaction) take(ctx context.Context, p *partition, r *events.Record) error {
 	l := tx.lane
 	tx.counts.inputs++
+	if r.Partition >= l.cfg.Partitions {
+		return tx.bring(r)
+	}
 	inbox, s := l.inboxes[r.Topic], tx.speculate(p)
 	if r.Offset < s.state.Reflected[inbox] {
 		tx.counts.reflected++
@@ -157,6 +160,27 @@ func (tx *transaction) take(ctx context.Context, p *partition, r *events.Record)
 	}
 	tx.add(s, r, in, d)
 	return tx.startQueued(ctx, s, r, cause)
+}
+
+// bring forwards a record out of a partition that somebody has added to an inbox: no
+// partition of events goes with it, so nothing can reflect it where it is.
+func (tx *transaction) bring(r *events.Record) error {
+	task, _, err := events.DecodeInput(tx.lane.inboxes[r.Topic], r)
+	unusable, ok := errors.AsType[*events.Unusable](err)
+	if err != nil && !ok {
+		return err
+	}
+	var where int32
+	if unusable == nil {
+		where, unusable = place(r, task, tx.lane.cfg.Partitions)
+	}
+	if unusable != nil {
+		tx.deadletter(r, unusable)
+		return nil
+	}
+	tx.counts.forwarded++
+	tx.write(forward(r, task, where))
+	return nil
 }
 
 // hear: a reply says that its agent is there, whatever it is about.

@@ -118,11 +118,26 @@ func TestCheckFormatRefusesTopicsOfAnotherShape(t *testing.T) {
 	if _, err = a.CheckFormat(ctx); err == nil || !strings.Contains(err.Error(), "test.replies is missing; run `waybill topics create`") {
 		t.Errorf("an inbox is missing: got %v", err)
 	}
-	must(t, c.CreateTopic(testNS.Inbox(events.Replies), 10, nil))
-	if _, err = a.CheckFormat(ctx); err == nil || !strings.Contains(err.Error(), "test.replies has 10 partitions, and the namespace's format record says 2") {
-		t.Errorf("an inbox of another partition count: got %v", err)
+	must(t, c.CreateTopic(testNS.Inbox(events.Replies), 2, nil))
+	remake := func(topic string, partitions int32) {
+		must(t, c.DeleteTopic(topic))
+		must(t, c.CreateTopic(topic, partitions, nil))
 	}
-	if _, err := a.CreateTopics(ctx, Topics{}); err == nil || !strings.Contains(err.Error(), "test.replies has 10 partitions") {
+	for topic, n := range map[string]int32{testNS.Inbox(events.Replies): 1, testNS.Events(): 3} {
+		remake(topic, n)
+		if _, err = a.CheckFormat(ctx); err == nil || !strings.Contains(err.Error(), fmt.Sprintf("%s has %d partitions, and the namespace's format record says 2", topic, n)) {
+			t.Errorf("%s with another partition count: got %v", topic, err)
+		}
+		if _, err := a.CreateTopics(ctx, Topics{}); err == nil || !strings.Contains(err.Error(), fmt.Sprintf("%s has %d partitions", topic, n)) {
+			t.Errorf("topics create over it: got %v", err)
+		}
+		remake(topic, 2)
+	}
+	remake(testNS.Inbox(events.Replies), 10) // some were added
+	if _, err = a.CheckFormat(ctx); err != nil {
+		t.Errorf("an inbox with more partitions: got %v", err)
+	}
+	if _, err := a.CreateTopics(ctx, Topics{}); err != nil {
 		t.Errorf("topics create over it: got %v", err)
 	}
 	findings, err := a.CheckTopics(ctx)

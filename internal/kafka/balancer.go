@@ -19,6 +19,10 @@ const protocolName = "waybill-copartitioned"
 // each belongs to one member. kgo's own cooperative-sticky balancer places
 // topic-partitions and tears co-partitioned topics apart.
 //
+// Where somebody has added partitions to an inbox, records are written to them by
+// the keys' hash. With them (takeAdded) partition p goes together with p+n, p+2n and
+// so on of each topic that has them, n being the number there should be.
+//
 // It also knows what its member owns. Callbacks of the client do not: a
 // GroupTransactSession swallows some. What counts is what ParseSyncAssignment
 // returned last, less what the client no longer names when it joins again
@@ -30,9 +34,11 @@ const protocolName = "waybill-copartitioned"
 // goroutine.
 type Balancer struct {
 	partitions int32
+	takeAdded  bool // partitions that were added to a topic
 
 	// onAdded is called for partitions that come anew, under the balancer's
-	// lock, before the client can fetch any of them.
+	// lock, before the client can fetch any of them. A partition with which another
+	// comes that was added to a topic comes anew.
 	onAdded func(client *kgo.Client, added []int32)
 	// onChanged is called after an assignment was taken over.
 	onChanged func(added, lost []int32)
@@ -48,6 +54,9 @@ type Balancer struct {
 	last   uint64 // number given last
 	// owned is replaced, never changed, so that it can be handed out.
 	owned map[int32]uint64
+	// beside are partitions that were added to topics, by the owned one that they go
+	// together with; sorted.
+	beside map[int32][]topicPartition
 	// given is what this leader gave to each instance id, for static members
 	// that come back without memory.
 	given map[string][]int32
@@ -138,7 +147,8 @@ func (b *Balancer) IsCooperative() bool { return true }
 // JoinGroupMetadata is part of kgo.GroupBalancer. What current does not name
 // any more was lost.
 func (b *Balancer) JoinGroupMetadata(topics []string, current map[string][]int32, generation int32) []byte {
-	b.keepOnly(numbers(current))
+	still, _ := b.numbers(current)
+	b.keepOnly(still)
 	meta := kmsg.NewConsumerMemberMetadata()
 	meta.Version = 3
 	meta.Topics = topics
@@ -163,15 +173,36 @@ func (b *Balancer) keepOnly(still map[int32]bool) {
 	b.owned = kept
 }
 
-// numbers are the partitions of any topic.
-func numbers(assigned map[string][]int32) map[int32]bool {
-	set := map[int32]bool{}
-	for _, ps := range assigned {
-		for _, p := range ps {
-			set[p] = true
+// numbers are the partitions of any topic, and which others go together with them.
+func (b *Balancer) numbers(assigned map[string][]int32) (set map[int32]bool, beside map[int32][]topicPartition) {
+	set, beside = map[int32]bool{}, map[int32][]topicPartition{}
+	for _, topic := range slices.Sorted(maps.Keys(assigned)) {
+		for _, p := range slices.Sorted(slices.Values(assigned[topic])) {
+			home := p % b.partitions
+			set[home] = true
+			if p != home {
+				beside[home] = append(beside[home], topicPartition{topic, p})
+			}
 		}
 	}
-	return set
+	return set, beside
+}
+
+// flow are partitions of topics, with what goes together with them. The caller holds
+// the lock, as onAdded and whileOwned have it.
+func (b *Balancer) flow(topics []string, ps ...int32) map[string][]int32 {
+	flow := make(map[string][]int32, len(topics))
+	for _, topic := range topics {
+		flow[topic] = ps
+		for _, p := range ps {
+			for _, at := range b.beside[p] {
+				if at.topic == topic {
+					flow[topic] = append(slices.Clip(flow[topic]), at.partition)
+				}
+			}
+		}
+	}
+	return flow
 }
 
 // ParseSyncAssignment is part of kgo.GroupBalancer: it takes over what the
@@ -187,7 +218,7 @@ func (b *Balancer) ParseSyncAssignment(assignment []byte) (map[string][]int32, e
 	if err != nil {
 		return nil, fmt.Errorf("assignment of the group's leader can't be read: %w", err)
 	}
-	added, lost, err := b.accept(numbers(assigned))
+	added, lost, err := b.accept(b.numbers(assigned))
 	if err != nil {
 		return nil, err
 	}
@@ -195,7 +226,7 @@ func (b *Balancer) ParseSyncAssignment(assignment []byte) (map[string][]int32, e
 	return assigned, nil
 }
 
-func (b *Balancer) accept(now map[int32]bool) (added, lost []int32, err error) {
+func (b *Balancer) accept(now map[int32]bool, beside map[int32][]topicPartition) (added, lost []int32, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	before := b.member
@@ -209,7 +240,7 @@ func (b *Balancer) accept(now map[int32]bool) (added, lost []int32, err error) {
 	}
 	owned := make(map[int32]uint64, len(now))
 	for p := range now {
-		if n, ok := b.owned[p]; ok {
+		if n, ok := b.owned[p]; ok && slices.Equal(b.beside[p], beside[p]) {
 			owned[p] = n
 			continue
 		}
@@ -224,6 +255,7 @@ func (b *Balancer) accept(now map[int32]bool) (added, lost []int32, err error) {
 	}
 	slices.Sort(added)
 	slices.Sort(lost)
+	b.beside = beside
 	if len(added) > 0 {
 		b.onAdded(b.client, added)
 	}
@@ -252,7 +284,7 @@ func (b *Balancer) Balance(cb *kgo.ConsumerBalancer, topics map[string]int32) kg
 		owned := map[int32]bool{}
 		for _, t := range meta.OwnedPartitions {
 			for _, p := range t.Partitions {
-				owned[p] = true
+				owned[p%b.partitions] = true
 			}
 		}
 		c.owned = slices.Sorted(maps.Keys(owned))
@@ -273,7 +305,7 @@ func (b *Balancer) Balance(cb *kgo.ConsumerBalancer, topics map[string]int32) kg
 		} else if !slices.Equal(first, meta.Topics) {
 			b.onUneven(m.MemberID, meta.Topics)
 		}
-		mirror(plan, m, meta.Topics, topics, ps)
+		b.mirror(plan, m, meta.Topics, topics, ps)
 		if m.InstanceID != nil {
 			given[*m.InstanceID] = ps
 		}
@@ -286,12 +318,16 @@ func (b *Balancer) Balance(cb *kgo.ConsumerBalancer, topics map[string]int32) kg
 	return plan
 }
 
-// mirror gives m its partition numbers of each of its topics that has them.
-func mirror(plan *kgo.BalancePlan, m *kmsg.JoinGroupResponseMember, topics []string, counts map[string]int32, ps []int32) {
+// mirror gives m its partition numbers of each of its topics that has them, and what
+// was added to a topic with them.
+func (b *Balancer) mirror(plan *kgo.BalancePlan, m *kmsg.JoinGroupResponseMember, topics []string, counts map[string]int32, ps []int32) {
 	for _, topic := range topics {
 		for _, p := range ps {
-			if p < counts[topic] {
+			for ; p < counts[topic]; p += b.partitions {
 				plan.AddPartition(m, topic, p)
+				if !b.takeAdded {
+					break
+				}
 			}
 		}
 	}

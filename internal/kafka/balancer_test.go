@@ -109,6 +109,69 @@ func TestBalanceMirrorsNumbersOverTopics(t *testing.T) {
 	}
 }
 
+// What was added to a topic goes together with the number that it has modulo those
+// there should be, and only to who takes it.
+func TestAddedPartitionsGoWithTheirs(t *testing.T) {
+	for _, takes := range []bool{true, false} {
+		b := NewBalancer(3)
+		b.takeAdded = takes
+		var members []kmsg.JoinGroupResponseMember
+		for _, id := range []string{"a", "b"} {
+			m := kmsg.NewJoinGroupResponseMember()
+			m.MemberID, m.ProtocolMetadata = id, b.JoinGroupMetadata([]string{"x", "y"}, nil, -1)
+			members = append(members, m)
+		}
+		gb, _, err := b.MemberBalancer(members)
+		if err != nil {
+			t.Fatal(err)
+		}
+		into, err := gb.(kgo.GroupMemberBalancerOrError).BalanceOrError(map[string]int32{"x": 3, "y": 8})
+		if err != nil {
+			t.Fatal(err)
+		}
+		all := map[string][]int32{}
+		for _, a := range into.IntoSyncAssignment() {
+			got, err := kgo.ParseConsumerSyncAssignment(a.MemberAssignment)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, p := range got["y"] {
+				if !slices.Contains(got["x"], p%3) {
+					t.Errorf("%s has %v: %d isn't with its own", a.MemberID, got, p)
+				}
+			}
+			all["x"], all["y"] = append(all["x"], got["x"]...), append(all["y"], got["y"]...)
+		}
+		if want := map[bool]int{true: 8, false: 3}[takes]; len(all["x"]) != 3 || len(all["y"]) != want {
+			t.Errorf("takes %v: %v are given, want 3 and %d", takes, all, want)
+		}
+	}
+}
+
+// A partition with which another comes was read without that: it comes anew, so that
+// both wait until it is resumed.
+func TestPartitionWithAnAddedOneComesAnew(t *testing.T) {
+	b := NewBalancer(2)
+	b.takeAdded = true
+	var paused []map[string][]int32
+	b.onAdded = func(_ *kgo.Client, added []int32) { paused = append(paused, b.flow([]string{"x", "y"}, added...)) }
+	mustParse(t, b, map[string][]int32{"x": {0, 1}, "y": {0, 1}})
+	first := b.Assigned()
+	mustParse(t, b, map[string][]int32{"x": {0, 1}, "y": {0, 1, 2, 4}})
+	second := b.Assigned()
+	if len(second) != 2 || second[0] == first[0] || second[1] != first[1] {
+		t.Errorf("%v, then %v", first, second)
+	}
+	if len(paused) != 2 || !slices.Equal(paused[1]["x"], []int32{0}) || !slices.Equal(paused[1]["y"], []int32{0, 2, 4}) {
+		t.Errorf("paused %v", paused)
+	}
+	b.JoinGroupMetadata([]string{"x", "y"}, map[string][]int32{"x": {0, 1}, "y": {0, 1, 2, 4}}, 5)
+	mustParse(t, b, map[string][]int32{"x": {0, 1}, "y": {0, 1, 2, 4}})
+	if third := b.Assigned(); !maps.Equal(second, third) {
+		t.Errorf("%v, then %v", second, third)
+	}
+}
+
 func TestMetadataThatIsNotOursIsAnError(t *testing.T) {
 	m := kmsg.NewJoinGroupResponseMember()
 	m.MemberID, m.ProtocolMetadata = "x", []byte{0, 9, 1}

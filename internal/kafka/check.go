@@ -104,7 +104,11 @@ func checkTopics(specs []topicSpec, state map[string]topicState, brokers int) []
 			findings = append(findings, Finding{spec.name, "missing", "run `waybill topics create`"})
 			continue
 		}
-		if spec.inPartition && s.partitions != spec.partitions {
+		if s.partitions != spec.partitions && spec.inbox && spec.fits(s.partitions) {
+			findings = append(findings, Finding{spec.name,
+				fmt.Sprintf("%d partitions instead of %d: what is written to the others takes a way round by a scheduler", s.partitions, spec.partitions),
+				"nothing at once: partitions can't be taken away; for a topic that is as it should be, start a new namespace"})
+		} else if !spec.fits(s.partitions) {
 			findings = append(findings, Finding{spec.name,
 				fmt.Sprintf("%d partitions instead of %d: the inboxes and events must agree", s.partitions, spec.partitions),
 				"partitions can't be taken away, and added ones move tasks: copy the namespace to a new one"})

@@ -115,7 +115,7 @@ func OpenFollower(ctx context.Context, cfg FollowerConfig) (*Follower, error) {
 	if cfg.Group == "" || len(cfg.Topics) == 0 || cfg.Partitions <= 0 {
 		return nil, fmt.Errorf("follower of group %q: needs a group, topics (%d) and partitions (%d)", cfg.Group, len(cfg.Topics), cfg.Partitions)
 	}
-	ids, err := copartitioned(ctx, cfg.Config, cfg.Topics, cfg.Partitions)
+	ids, err := copartitioned(ctx, cfg.Config, cfg.Topics, cfg.Partitions, false)
 	if err != nil {
 		return nil, fmt.Errorf("follower of group %q: %w", cfg.Group, err)
 	}

@@ -35,8 +35,10 @@ const (
 	// of the transaction timeout, so that one bad topic can't hold a lane
 	// until the broker rolls back.
 	flushPerTransaction = 3
-	// metadataAgeMin is how soon a topic that is missing is looked for again.
+	// metadataAgeMin is how soon a topic that is missing is looked for again, and
+	// metadataAgeMax how soon partitions are noticed that were added to one.
 	metadataAgeMin = 250 * time.Millisecond
+	metadataAgeMax = 30 * time.Second
 	// unknownTopicTries: a topic that was just created may be unknown to the
 	// broker asked first.
 	unknownTopicTries = 2
@@ -222,24 +224,25 @@ type Lane struct {
 	waitingNanos    atomic.Int64 // since when records wait for a commit; 0: none
 }
 
-// OpenLane joins the group. It fails if a topic is missing or has another
-// partition count, and when the cluster can't be reached within ctx. The lane
+// OpenLane joins the group. It fails if a topic is missing or has fewer
+// partitions, and when the cluster can't be reached within ctx. The lane
 // lives until Close, whatever becomes of ctx.
 func OpenLane(ctx context.Context, cfg LaneConfig) (*Lane, error) {
 	if err := cfg.complete(); err != nil {
 		return nil, fmt.Errorf("lane %q of group %q: %w", cfg.Owner, cfg.Group, err)
 	}
-	if _, err := copartitioned(ctx, cfg.Config, cfg.Topics, cfg.Partitions); err != nil {
+	if _, err := copartitioned(ctx, cfg.Config, cfg.Topics, cfg.Partitions, true); err != nil {
 		return nil, fmt.Errorf("lane %q of group %q: %w", cfg.Owner, cfg.Group, err)
 	}
 	l := &Lane{cfg: cfg, balancer: NewBalancer(cfg.Partitions), resumed: map[int32]uint64{}, polledFrom: map[int32]uint64{},
-		paused: map[topicPartition]bool{}, still: standstills{}, arrivals: arrivals{waiting: map[int32]bool{}}}
+		paused: map[topicPartition]bool{}, still: standstills{}, arrivals: arrivals{partitions: cfg.Partitions, waiting: map[int32]bool{}}}
 	l.balancer.observe(cfg.Listener.Assigned, cfg.Listener.GroupFailed, cfg.Listener.Uneven)
 	l.balancer.onAdded = func(client *kgo.Client, added []int32) {
 		l.tail.forget(added)
 		l.arrivals.add(added)
-		client.PauseFetchPartitions(l.copartitions(added...))
+		client.PauseFetchPartitions(l.balancer.flow(cfg.Topics, added...))
 	}
+	l.balancer.takeAdded = true
 	now := time.Now().UnixNano()
 	l.lastPollNanos.Store(now)
 	l.lastCommitNanos.Store(now)
@@ -266,6 +269,7 @@ func (l *Lane) options(life context.Context) []kgo.Opt {
 		kgo.WithContext(life),
 		kgo.WithHooks(l.balancer, l.tail.of(l.cfg.Config)),
 		kgo.MetadataMinAge(metadataAgeMin),
+		kgo.MetadataMaxAge(metadataAgeMax),
 
 		kgo.ConsumerGroup(l.cfg.Group),
 		kgo.Balancers(l.balancer),
@@ -310,9 +314,9 @@ func (l *Lane) options(life context.Context) []kgo.Opt {
 
 func (l *Lane) flushMax() time.Duration { return l.cfg.TransactionTimeout / flushPerTransaction }
 
-// copartitioned asks the cluster whether all topics have as many partitions, and for their
-// ids.
-func copartitioned(ctx context.Context, cfg Config, topics []string, partitions int32) (ids map[string][16]byte, err error) {
+// copartitioned asks the cluster whether all topics have as many partitions, or more where
+// some may have been added, and for their ids.
+func copartitioned(ctx context.Context, cfg Config, topics []string, partitions int32, added bool) (ids map[string][16]byte, err error) {
 	client, err := kgo.NewClient(cfg.options()...)
 	if err != nil {
 		return nil, fmt.Errorf("client: %w", err)
@@ -332,20 +336,16 @@ func copartitioned(ctx context.Context, cfg Config, topics []string, partitions 
 			faults = append(faults, fmt.Errorf("topic %s: the broker says nothing about it", topic))
 		case d.Err != nil:
 			faults = append(faults, fmt.Errorf("topic %s: %w", topic, d.Err))
-		case int32(len(d.Partitions)) != partitions:
+		case int32(len(d.Partitions)) < partitions, int32(len(d.Partitions)) > partitions && !added:
 			faults = append(faults, fmt.Errorf("topic %s has %d partitions instead of %d", topic, len(d.Partitions), partitions))
 		}
 	}
 	return ids, errors.Join(faults...)
 }
 
-func (l *Lane) copartitions(ps ...int32) map[string][]int32 {
-	all := make(map[string][]int32, len(l.cfg.Topics))
-	for _, topic := range l.cfg.Topics {
-		all[topic] = ps
-	}
-	return all
-}
+// home is the partition that one goes together with: itself, but for one that was
+// added to an inbox.
+func (l *Lane) home(p int32) int32 { return p % l.cfg.Partitions }
 
 // Assigned is what the lane owns: partition -> a number that changes whenever
 // the partition came after not having been owned. A partition whose number
@@ -364,16 +364,12 @@ func (l *Lane) Resume(p int32, topics ...string) {
 	if !ok {
 		return
 	}
-	flow := l.copartitions(p)
-	if len(topics) > 0 {
-		flow = map[string][]int32{}
-		for _, topic := range topics {
-			flow[topic] = []int32{p}
-		}
+	if len(topics) == 0 {
+		topics = l.cfg.Topics
 	}
-	if l.balancer.whileOwned(p, n, func(client *kgo.Client) { client.ResumeFetchPartitions(flow) }) {
+	if l.balancer.whileOwned(p, n, func(client *kgo.Client) { client.ResumeFetchPartitions(l.balancer.flow(topics, p)) }) {
 		l.resumed[p] = n
-		for topic := range flow {
+		for _, topic := range topics {
 			delete(l.paused, topicPartition{topic, p})
 		}
 	}
@@ -389,8 +385,9 @@ func (l *Lane) Pause(p int32, topic string) {
 // ask asks again for an inbox of which something couldn't be read, unless it waits for
 // Resume.
 func (l *Lane) ask(at topicPartition) {
-	if n, ok := l.resumed[at.partition]; ok && !l.paused[at] {
-		l.balancer.whileOwned(at.partition, n, func(client *kgo.Client) { client.ResumeFetchPartitions(at.flow()) })
+	home := l.home(at.partition)
+	if n, ok := l.resumed[home]; ok && !l.paused[at] {
+		l.balancer.whileOwned(home, n, func(client *kgo.Client) { client.ResumeFetchPartitions(at.flow()) })
 	}
 }
 

@@ -37,8 +37,9 @@ const (
 
 // arrivals are the partitions of a lane whose offsets its client is to fetch.
 type arrivals struct {
-	mu      sync.Mutex
-	waiting map[int32]bool
+	partitions int32
+	mu         sync.Mutex
+	waiting    map[int32]bool
 	// settled: all of them are stable, and the client's next request need not ask
 	// for that.
 	settled bool
@@ -58,7 +59,7 @@ func (a *arrivals) placed(_ context.Context, offsets map[string]map[int32]kgo.Of
 	defer a.mu.Unlock()
 	for _, ps := range offsets {
 		for p := range ps {
-			delete(a.waiting, p)
+			delete(a.waiting, p%a.partitions) // one that was added comes with it
 		}
 	}
 	return offsets, nil

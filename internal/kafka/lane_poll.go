@@ -58,7 +58,8 @@ func (p *poller) wake() {
 
 // Poll returns records that came in, at most MaxPollRecords, only of
 // partitions that are assigned and resumed; (nil, nil) after FetchMaxWait at
-// the latest, or when woken. Each record is returned once, unless Commit or
+// the latest, or when woken. A record's partition may be one that was added to its
+// inbox: it goes together with that number modulo Partitions. Each record is returned once, unless Commit or
 // Abort say that it comes again. The order within a topic and partition is the
 // log's. A poll that waited in vain commits the positions after markers that came
 // since the last transaction.
@@ -115,16 +116,17 @@ func (l *Lane) admit(fetches kgo.Fetches) []*kgo.Record {
 		if len(fp.Records) == 0 {
 			return
 		}
-		n, ok := owned[fp.Partition]
-		if !ok || l.resumed[fp.Partition] != n {
+		home := l.home(fp.Partition)
+		n, ok := owned[home]
+		if !ok || l.resumed[home] != n {
 			l.skipped = true
 			return
 		}
-		if before, ok := l.polledFrom[fp.Partition]; ok && before != n {
+		if before, ok := l.polledFrom[home]; ok && before != n {
 			l.skipped = true
 			return
 		}
-		l.polledFrom[fp.Partition] = n
+		l.polledFrom[home] = n
 		l.still.read(fp.Topic, fp.Partition)
 		for _, r := range fp.Records {
 			if r.Attrs.IsControl() {

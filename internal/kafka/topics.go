@@ -70,9 +70,16 @@ type topicSpec struct {
 	// inPartition: a task's records are in the same partition number as its
 	// events, so the count must be that of events.
 	inPartition bool
+	// inbox: a lane brings what is in partitions that were added to where it belongs.
+	inbox bool
 	// kept: no time and no size may end its records.
 	kept     bool
 	settings map[string]string
+}
+
+// fits reports whether a topic may have so many partitions.
+func (s *topicSpec) fits(partitions int32) bool {
+	return !s.inPartition || partitions == s.partitions || s.inbox && partitions > s.partitions
 }
 
 func settings(cleanup string, retention time.Duration, extra ...string) map[string]string {
@@ -99,16 +106,16 @@ func settings(cleanup string, retention time.Duration, extra ...string) map[stri
 func topicSpecs(ns events.Namespace, partitions int32, agents map[string]int32) []topicSpec {
 	var specs []topicSpec
 	for _, t := range ns.InboxTopics() {
-		specs = append(specs, topicSpec{t, partitions, true, true, settings("delete", 0, "retention.ms", keepForEver, "retention.bytes", keepForEver)})
+		specs = append(specs, topicSpec{name: t, partitions: partitions, inPartition: true, inbox: true, kept: true, settings: settings("delete", 0, "retention.ms", keepForEver, "retention.bytes", keepForEver)})
 	}
 	specs = append(specs,
-		topicSpec{ns.Events(), partitions, true, false, settings("delete", 0, "retention.ms", keepForEver, "retention.bytes", keepForEver)},
-		topicSpec{ns.Answers(), partitions, false, false, settings("delete", answersRetention)},
-		topicSpec{ns.Alerts(), partitions, false, false, settings("delete", alertsRetention)},
-		topicSpec{ns.Deadletters(), partitions, false, false, settings("delete", deadlettersRetention)},
-		topicSpec{ns.Notifications(), partitions, false, false, settings("delete", notifyRetention)},
-		topicSpec{ns.Snapshots(), partitions, false, false, settings("compact", 0)},
-		topicSpec{ns.Definitions(), 1, false, false, settings("compact", 0)},
+		topicSpec{name: ns.Events(), partitions: partitions, inPartition: true, settings: settings("delete", 0, "retention.ms", keepForEver, "retention.bytes", keepForEver)},
+		topicSpec{name: ns.Answers(), partitions: partitions, settings: settings("delete", answersRetention)},
+		topicSpec{name: ns.Alerts(), partitions: partitions, settings: settings("delete", alertsRetention)},
+		topicSpec{name: ns.Deadletters(), partitions: partitions, settings: settings("delete", deadlettersRetention)},
+		topicSpec{name: ns.Notifications(), partitions: partitions, settings: settings("delete", notifyRetention)},
+		topicSpec{name: ns.Snapshots(), partitions: partitions, settings: settings("compact", 0)},
+		topicSpec{name: ns.Definitions(), partitions: 1, settings: settings("compact", 0)},
 	)
 	for _, agent := range slices.Sorted(maps.Keys(agents)) {
 		specs = append(specs, requestSpec(ns, agent, agents[agent]))
@@ -120,7 +127,7 @@ func requestSpec(ns events.Namespace, agent string, partitions int32) topicSpec 
 	if partitions == 0 {
 		partitions = events.DefaultPartitions
 	}
-	return topicSpec{ns.Requests(agent), partitions, false, false, settings("delete", requestsRetention)}
+	return topicSpec{name: ns.Requests(agent), partitions: partitions, settings: settings("delete", requestsRetention)}
 }
 
 // minISR is how many replicas must have a record before it is acknowledged.
@@ -152,7 +159,7 @@ func (a *Admin) CreateTopics(ctx context.Context, want Topics) ([]TopicReport, e
 		if err != nil {
 			return report, err
 		}
-		if spec.inPartition && r.Partitions != partitions {
+		if !spec.fits(r.Partitions) {
 			return report, fmt.Errorf("topic %s has %d partitions, and the namespace %q wants %d in every inbox and in events; "+
 				"delete it if it is empty and run `waybill topics create` again, or use another --namespace",
 				spec.name, r.Partitions, a.cfg.Namespace, partitions)
@@ -395,7 +402,7 @@ func (a *Admin) CheckReadable(ctx context.Context) (Format, error) {
 			return f, fmt.Errorf("check the format: %w", err)
 		case !ok:
 			return f, fmt.Errorf("topic %s is missing; run `waybill topics create`", spec.name)
-		case spec.inPartition && n != f.Partitions:
+		case !spec.fits(n):
 			return f, fmt.Errorf("topic %s has %d partitions, and the namespace's format record says %d: tasks would be looked for where they are not; "+
 				"restore its partition count (run `waybill topics check`), or start a new --namespace", spec.name, n, f.Partitions)
 		}

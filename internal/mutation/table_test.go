@@ -38,6 +38,13 @@ var kafkaMutations = []mutation{
 	one("lane-passes-markers", "internal/kafka/lane_poll.go",
 		`if l.passed {`, `if false {`,
 		"internal/kafka", "TestIdleLanesPassMarkers"),
+	one("partitions-that-were-added", "internal/kafka/lane.go",
+		`	l.balancer.takeAdded = true
+`, ``,
+		"internal/kafka", "TestPartitionsThatAreAddedToAnInbox"),
+	one("comes-anew-with-an-added-one", "internal/kafka/balancer.go",
+		`ok && slices.Equal(b.beside[p], beside[p]) {`, `ok {`,
+		"internal/kafka", "TestPartitionWithAnAddedOneComesAnew"),
 	one("session-passes-markers", "internal/kafka/session.go",
 		`		case r.Attrs.IsControl():
 			o.tracker.Done(r.Offset)
@@ -105,7 +112,7 @@ func (l *Lane) flushMax()`},
 		`if before != b.member && len(b.owned) > 0 {`, `if false && before != b.member {`,
 		"internal/kafka", "TestAForgottenMemberGivesUpEverything"),
 	one("paused-until-restored", "internal/kafka/lane.go",
-		`client.PauseFetchPartitions(l.copartitions(added...))`, `_ = client`,
+		`client.PauseFetchPartitions(l.balancer.flow(cfg.Topics, added...))`, `_ = client`,
 		"internal/kafka", "TestLanePausesWhatMayNotAct"),
 	one("open-at-a-kill", "internal/kafka/embedded/broker.go",
 		`	if !clean {`, `	if !clean && o.DataDir == "" {`,
@@ -200,6 +207,9 @@ var decisionMutations = []mutation{
 
 // laneMutations: the scheduler's loop.
 var laneMutations = []mutation{
+	one("brings-what-is-in-added-partitions", "scheduler/transaction.go",
+		`if r.Partition >= l.cfg.Partitions {`, `if false {`,
+		"scheduler", "TestOffsetsOfAnAddedPartition"),
 	one("skip-by-cause", "scheduler/transaction.go",
 		`if r.Offset < s.state.Reflected[inbox] {`, `if r.Offset < 0 {`,
 		"scheduler", "TestInputsBelowReflectedAreSkipped"),
