@@ -3,7 +3,9 @@ package instance
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
+	"strings"
 	"testing"
 	"time"
 
@@ -33,5 +35,31 @@ func TestAClosedStoreHidesNoReason(t *testing.T) {
 	})
 	if !errors.Is(err, why) {
 		t.Errorf("the process ends with %v, want the role's reason", err)
+	}
+}
+
+// What a store has and the log hasn't heals by no fresh client: the process ends at once, and
+// says what to do.
+func TestRoleWhoseLogWasCutOffEnds(t *testing.T) {
+	for name, c := range map[string]struct {
+		err       error
+		temporary bool
+		advice    string
+	}{
+		"outside the log": {&kafka.OffsetRangeError{Topic: "waybill.events", Offset: 9, End: 4}, false, "delete that directory"},
+		"lost":            {&kafka.LostError{Topic: "waybill.events", From: 4, To: 9}, false, "delete that directory"},
+		"nothing kept":    {&kafka.LostError{Topic: "waybill.events", From: 4, To: 9}, true, "start again"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := &Instance{DataDir: "/data/v1", temporary: c.temporary, log: slog.New(slog.DiscardHandler)}
+			began := 0
+			err := n.again(t.Context(), "supervisor", func(context.Context) error {
+				began++
+				return fmt.Errorf("poll: %w", c.err)
+			})
+			if began != 1 || !errors.Is(err, c.err) || !strings.Contains(err.Error(), c.advice) || strings.Contains(err.Error(), "/data/v1") == c.temporary {
+				t.Errorf("begun %d times, then %v", began, err)
+			}
+		})
 	}
 }

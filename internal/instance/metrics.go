@@ -224,10 +224,7 @@ func (n *Instance) standsStill(err error) {
 }
 
 func (n *Instance) followerListener() *kafka.FollowerListener {
-	return &kafka.FollowerListener{
-		DataLost: func(err error) { n.log.Error("the broker lost data that it had acknowledged", "error", err) },
-		Damaged:  n.partitionStandsStill,
-	}
+	return &kafka.FollowerListener{Damaged: n.partitionStandsStill}
 }
 
 func (n *Instance) partitionStandsStill(topic string, p int32, err error) {

@@ -184,7 +184,8 @@ const (
 )
 
 // again runs a role's loop, and begins anew with fresh clients when it fails.
-// What no waiting heals ends the process after a while, with the reason.
+// What no fresh client heals ends the process at once, with the reason, and what no waiting
+// heals after a while.
 func (n *Instance) again(ctx context.Context, role string, loop func(context.Context) error) error {
 	wait, tries := againLeast, 0
 	for {
@@ -196,7 +197,7 @@ func (n *Instance) again(ctx context.Context, role string, loop func(context.Con
 		if time.Since(start) > againMost {
 			wait, tries = againLeast, 0
 		}
-		if tries++; tries > againTries || errors.Is(err, errStore) {
+		if tries++; tries > againTries || errors.Is(err, errStore) || aheadOfLog(err) {
 			return fmt.Errorf("%s: %w", role, n.remedied(err))
 		}
 		n.log.Warn("begins anew", "role", role, "error", err)
@@ -209,10 +210,20 @@ func (n *Instance) again(ctx context.Context, role string, loop func(context.Con
 	}
 }
 
+// aheadOfLog reports whether a store has what the log hasn't.
+func aheadOfLog(err error) bool {
+	_, outside := errors.AsType[*kafka.OffsetRangeError](err)
+	_, lost := errors.AsType[*kafka.LostError](err)
+	return outside || lost
+}
+
 // remedied says what to do about a store that is ahead of the log.
 func (n *Instance) remedied(err error) error {
-	if _, ahead := errors.AsType[*kafka.OffsetRangeError](err); !ahead {
+	if !aheadOfLog(err) {
 		return err
+	}
+	if n.temporary {
+		return fmt.Errorf("%w; the log was cut off: start again, what was made of it goes with the process", err)
 	}
 	return fmt.Errorf("%w; what is kept in %s is of another log, or the log was cut off: delete that directory, it is made anew from the log", err, n.DataDir)
 }

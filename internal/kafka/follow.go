@@ -65,8 +65,6 @@ type FollowerListener struct {
 	Uneven func(member string, topics []string)
 	// Reset: a committed offset is not in the log any more.
 	Reset func(topic string, partition int32, from, to int64)
-	// DataLost: the broker no longer has what it had acknowledged.
-	DataLost func(err error)
 	// Damaged: what the broker has of a partition can't be read, for it isn't what was
 	// written. The partition stands still, the others don't; it is asked for again, and told
 	// of again, at intervals that double.

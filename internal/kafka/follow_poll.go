@@ -20,8 +20,8 @@ import (
 // kept.
 //
 // An error is final: ctx has ended, Start failed, the log no longer holds the
-// position (*OffsetRangeError), or the group refuses the member. Close the
-// follower and open a new one.
+// position (*OffsetRangeError) or what was read before it (*LostError), or the group
+// refuses the member. Close the follower and open a new one.
 func (f *Follower) Poll(ctx context.Context) ([]events.Record, error) {
 	f.client.AllowRebalance()
 	clear(f.polled) // a poll that waits holds on to no batch
@@ -47,7 +47,7 @@ func (f *Follower) member(ctx context.Context) error {
 	if err := f.failed(); err != nil {
 		return err
 	}
-	if err := fetchError(ctx, told, f.cfg.Listener.DataLost); err != nil {
+	if err := fetchError(ctx, told, nil); err != nil {
 		return f.fail(ctx, fmt.Errorf("poll: %w", err))
 	}
 	return nil
@@ -169,8 +169,7 @@ func (f *Follower) takeOne(ctx context.Context, got fetched) error {
 	case p == nil:
 		return nil
 	case p.DivergingEpoch.EndOffset >= 0:
-		f.diverged(r, p.DivergingEpoch.Epoch, p.DivergingEpoch.EndOffset)
-		return nil
+		return &LostError{Topic: r.at.topic, Partition: r.at.partition, From: min(r.next, p.DivergingEpoch.EndOffset), To: r.next}
 	}
 	r.end = p.HighWatermark
 	switch r.in.take(p); {
@@ -197,17 +196,23 @@ func (f *Follower) ranged(ctx context.Context, r *reading, err error) error {
 	return errors.Join(err, &OffsetRangeError{Topic: r.at.topic, Partition: p, Offset: r.next, Start: starts[p], End: ends[p]})
 }
 
-// diverged goes on where a log is still the one that was read. What was read behind that
-// the cluster has lost: a broker came to lead that didn't have it.
-func (f *Follower) diverged(r *reading, epoch int32, end int64) {
-	lost := &kgo.ErrDataLoss{Topic: r.at.topic, Partition: r.at.partition, ConsumedTo: r.next, ConsumedToEpoch: r.in.epoch}
-	r.next, r.in.epoch = min(r.next, end), epoch
-	lost.ResetTo, lost.ResetToEpoch = r.next, r.in.epoch
-	f.stood(r, func(stand *standing) { stand.position = r.next })
-	if f.cfg.Listener.DataLost != nil {
-		f.cfg.Listener.DataLost(lost)
-	}
+// LostError says that what was read is not in the log any more: a broker came to lead
+// that didn't have it, though the cluster had acknowledged it. What was made of it must be
+// rebuilt; going on behind it would mix two logs in silence.
+type LostError struct {
+	Topic     string
+	Partition int32
+	// From and To are what was read and is lost: [From, To).
+	From, To int64
 }
+
+func (e *LostError) Error() string {
+	return fmt.Sprintf("topic %s partition %d: the cluster has lost what it had acknowledged, offsets %d to %d, which were read before",
+		e.Topic, e.Partition, e.From, e.To-1)
+}
+
+// Permanent reports true: no other client finds what is lost.
+func (e *LostError) Permanent() bool { return true }
 
 // stood changes where a partition stands, if it still does in this assignment.
 func (f *Follower) stood(r *reading, change func(*standing)) {

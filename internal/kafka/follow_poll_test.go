@@ -140,8 +140,8 @@ func TestFollowerGoesWhereItsPartitionsAreLed(t *testing.T) {
 	}
 }
 
-// A leader that says where its log parts from the one that was read is believed, and read on
-// from there.
+// A leader that says where its log parts from the one that was read is believed: what was
+// made of the rest is of another log.
 func TestFollowerIsToldWhereLogsPart(t *testing.T) {
 	s := embedded(t)
 	submit(t, s.outside(t), s.numbered(1, 0, 4)...)
@@ -163,23 +163,27 @@ func TestFollowerIsToldWhereLogsPart(t *testing.T) {
 		}
 		return nil, nil, false
 	})
-	cfg, lost := s.follower(), make(chan error, 1)
-	cfg.Listener = &kafka.FollowerListener{DataLost: func(err error) { lost <- err }}
-	f := openFollower(t, cfg)
-	var got []int64
-	follow(t, f, "all, and what it is told to read again", func(rs []events.Record) bool {
-		for _, r := range rs {
-			got = append(got, r.Offset)
+	f := openFollower(t, s.follower())
+	read := 0
+	err := endOf(t, f, func(rs []events.Record) { read += len(rs) })
+	var lost *kafka.LostError
+	if !errors.As(err, &lost) || *lost != (kafka.LostError{Topic: s.ns.Events(), Partition: 1, From: 2, To: 4}) || read != 4 {
+		t.Errorf("%d records, then %v", read, err)
+	}
+}
+
+// endOf reads until a follower ends, and says why it did.
+func endOf(t *testing.T, f *kafka.Follower, take func([]events.Record)) error {
+	t.Helper()
+	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); {
+		rs, err := f.Poll(t.Context())
+		if err != nil {
+			return err
 		}
-		return len(got) == 6
-	})
-	var loss *kgo.ErrDataLoss
-	if err := <-lost; !errors.As(err, &loss) || loss.Partition != 1 || loss.ConsumedTo != 4 || loss.ResetTo != 2 {
-		t.Errorf("told %v", err)
+		take(rs)
 	}
-	if !slices.Equal(got, []int64{0, 1, 2, 3, 2, 3}) {
-		t.Errorf("read %v", got)
-	}
+	t.Fatal("it goes on")
+	return nil
 }
 
 // ledApart creates a topic that one node has alone, and finds a group that another coordinates.
@@ -206,7 +210,7 @@ func ledApart(t *testing.T, b *kafkatest.Broker, topic string) (leader int32, gr
 }
 
 // A broker's disk was put back to what it was before: what was read since is lost, and other
-// records take its place. The follower is told, and reads those.
+// records take its place. The follower ends with that, and takes none of those for what follows.
 func TestFollowerNoticesWhatItsLogHasLost(t *testing.T) {
 	c := kafkatest.KafkaNodes(t, 3, nil)
 	b := kafkatest.Of(c)
@@ -234,34 +238,26 @@ func TestFollowerNoticesWhatItsLogHasLost(t *testing.T) {
 	stopped(func() error { return os.CopyFS(before, os.DirFS(dir)) })
 	write("lost", "lost, too")
 
-	lost := make(chan error, 10)
 	f := openFollower(t, kafka.FollowerConfig{Config: kafka.Config{Brokers: b.Addrs, Namespace: "test."}, Group: group, Topics: []string{topic}, Partitions: 1,
-		SessionTimeout: time.Minute, // it stays a member
-		Listener:       &kafka.FollowerListener{DataLost: func(err error) { lost <- err }}})
+		SessionTimeout: time.Minute}) // it stays a member
 	var got []string
-	reads := func(what string, n int) {
-		t.Helper()
-		follow(t, f, what, func(rs []events.Record) bool {
-			for _, r := range rs {
-				got = append(got, fmt.Sprint(r.Offset, string(r.Value)))
-			}
-			return len(got) == n
-		})
+	take := func(rs []events.Record) {
+		for _, r := range rs {
+			got = append(got, fmt.Sprint(r.Offset, string(r.Value)))
+		}
 	}
-	reads("what is there", 4)
+	follow(t, f, "what is there", func(rs []events.Record) bool {
+		take(rs)
+		return len(got) == 4
+	})
 	stopped(func() error { return errors.Join(os.RemoveAll(dir), os.CopyFS(dir, os.DirFS(before))) })
 	write("c", "d", "e")
-	reads("what took its place", 7)
-	if want := []string{"0a", "1b", "2lost", "3lost, too", "2c", "3d", "4e"}; !slices.Equal(got, want) {
-		t.Errorf("read %q, want %q", got, want)
+	err := endOf(t, f, take)
+	var lost *kafka.LostError
+	if !errors.As(err, &lost) || *lost != (kafka.LostError{Topic: topic, From: 2, To: 4}) || !strings.Contains(err.Error(), topic) {
+		t.Errorf("it ends with %v", err)
 	}
-	select {
-	case err := <-lost:
-		var loss *kgo.ErrDataLoss
-		if !errors.As(err, &loss) || loss.ConsumedTo != 4 || loss.ResetTo != 2 || !strings.Contains(err.Error(), topic) {
-			t.Errorf("told %v", err)
-		}
-	default:
-		t.Error("nobody was told")
+	if want := []string{"0a", "1b", "2lost", "3lost, too"}; !slices.Equal(got, want) {
+		t.Errorf("read %q, want %q", got, want)
 	}
 }
