@@ -208,12 +208,17 @@ func (s *Session) Poll(ctx context.Context) ([]events.Record, error) {
 			if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 				return // the end of the caller's patience, seen above
 			}
-			if topicGone(err) && s.gone.IsZero() {
+			gone := topicGone(err)
+			switch {
+			case gone && s.gone.IsZero(): // of each partition, again and again: told once
 				s.gone = time.Now()
-			}
-			if !finalOfGroup(err) && !(topicGone(err) && time.Since(s.gone) > topicGoneMost) {
 				s.trouble(err)
-			} else if finalErr == nil {
+			case gone && time.Since(s.gone) > topicGoneMost:
+				finalErr = fmt.Errorf("%w; the topic was deleted: if it wasn't made anew, create it with `waybill topics create`, and start again", err)
+			case gone:
+			case !finalOfGroup(err):
+				s.trouble(err)
+			case finalErr == nil:
 				finalErr = err
 			}
 		})

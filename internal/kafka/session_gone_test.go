@@ -2,6 +2,7 @@ package kafka_test
 
 import (
 	"errors"
+	"strings"
 	"sync/atomic"
 	"testing"
 
@@ -17,7 +18,7 @@ import (
 // agents run. It tells of that a few times, and ends; another has the new topic's requests.
 func TestTopicOfASessionIsMadeAnew(t *testing.T) {
 	kafkatest.Each(t, func(t *testing.T, b *kafkatest.Broker) {
-		const partitions, toldMost = 3, 200
+		const partitions, toldMost = 3, 200 // most are commits, five a second
 		r := newRequests(t, b, partitions)
 		var told atomic.Int64
 		s := r.open(func(c *kafka.SessionConfig) {
@@ -37,6 +38,9 @@ func TestTopicOfASessionIsMadeAnew(t *testing.T) {
 		}
 		if !errors.Is(err, kerr.UnknownTopicID) && !errors.Is(err, kerr.UnknownTopicOrPartition) {
 			t.Fatalf("it ended with %v, want that its topic isn't there", err)
+		}
+		if !strings.Contains(err.Error(), r.topic) || !strings.Contains(err.Error(), "waybill topics create") {
+			t.Errorf("%v doesn't say what to do", err)
 		}
 		if n := told.Load(); n > toldMost {
 			t.Errorf("told %d times, want %d at most", n, toldMost)
