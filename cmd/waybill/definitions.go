@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/kafka"
@@ -30,16 +32,17 @@ func applyDefinition(ctx context.Context, cfg kafka.Config, producer *kafka.Prod
 		return fmt.Errorf("read the definitions: %w", err)
 	}
 	body := d.JSON()
-	if had != nil {
-		if same(had, body) {
-			return nil
-		}
+	if had != nil && !same(had, body) {
 		return exit(exitRefused, "%s is there already, with another body; give the change a new version (version: %d)", d.Key(), d.Version+1)
 	}
+	// Also of a definition that is there: a topic of it may have been deleted.
 	for _, name := range d.Agents() {
 		if _, err := admin.CreateRequestTopic(ctx, name, events.DefaultPartitions); err != nil {
 			return fmt.Errorf("create the request topic of agent %s: %w", name, err)
 		}
+	}
+	if had != nil {
+		return nil
 	}
 	r := events.Record{Topic: cfg.Namespace.Definitions(), Partition: -1, Key: []byte(d.Key()), Value: d.Stored(),
 		Headers: events.CloudHeaders(events.TypeDefinition, string(cfg.Namespace)+"workflow", d.Key())}
@@ -47,6 +50,28 @@ func applyDefinition(ctx context.Context, cfg kafka.Config, producer *kafka.Prod
 		return fmt.Errorf("write the definition: %w", err)
 	}
 	return nil
+}
+
+// agentsOfDefinitions are the agents that the namespace's definitions name, of those that
+// this build can use; none where there is no namespace yet.
+func agentsOfDefinitions(ctx context.Context, admin *kafka.Admin, ns events.Namespace) ([]string, error) {
+	if _, there, err := admin.TopicPartitions(ctx, ns.Definitions()); err != nil || !there {
+		return nil, err
+	}
+	agents := map[string][]string{}
+	err := admin.ReadCompacted(ctx, ns.Definitions(), func(r events.Record) error {
+		delete(agents, string(r.Key)) // a later one counts, or was deleted
+		if d, err := workflow.ParseJSON(r.Value); err == nil {
+			agents[string(r.Key)] = d.Agents()
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read the definitions: %w", err)
+	}
+	all := slices.Concat(slices.Collect(maps.Values(agents))...)
+	slices.Sort(all)
+	return slices.Compact(all), nil
 }
 
 // same compares two bodies, the older one as this build would write it.

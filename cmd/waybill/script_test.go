@@ -18,6 +18,8 @@ import (
 	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waybill-run/waybill/internal/instance"
 	"github.com/waybill-run/waybill/internal/kafkatest"
@@ -85,8 +87,20 @@ func runScripts(t *testing.T, dir string, env map[string]string) {
 			}
 			return nil
 		},
-		Cmds: map[string]func(*testscript.TestScript, bool, []string){"code": cmdCode, "json": cmdJSON, "jsonl": cmdJSONL, "eventually": cmdEventually, "wide": cmdWide},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){"code": cmdCode, "json": cmdJSON, "jsonl": cmdJSONL, "eventually": cmdEventually, "wide": cmdWide, "deletetopic": cmdDeleteTopic},
 	})
+}
+
+// cmdDeleteTopic is what an operator does by mistake: deletetopic NAME
+func cmdDeleteTopic(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 1 {
+		ts.Fatalf("usage: deletetopic name")
+	}
+	client, err := kgo.NewClient(kgo.SeedBrokers(strings.Split(ts.Getenv("WAYBILL_BROKERS"), ",")...))
+	ts.Check(err)
+	defer client.Close()
+	_, err = kadm.NewClient(client).DeleteTopic(context.Background(), args[0])
+	ts.Check(err)
 }
 
 // startUp runs the system of `waybill up --demo`, with the demo's durations.

@@ -27,9 +27,10 @@ func newTopicsCreate() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "create",
 		Short: "Create what is missing of the namespace's topics",
-		Long: `Create what is missing of the namespace's topics: replication 3 and min ISR 2 (1 and 1 on a
-single broker, said aloud), LogAppendTime, inboxes kept until consumed. What exists is left as
-it is; 'waybill topics check' says whether it is good enough. It may be run again.`,
+		Long: `Create what is missing of the namespace's topics, those of agents that workflows name among
+them: replication 3 and min ISR 2 (1 and 1 on a single broker, said aloud), LogAppendTime,
+inboxes kept until consumed. What exists is left as it is; 'waybill topics check' says whether
+it is good enough. It may be run again.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := settle(cmd); err != nil {
@@ -51,6 +52,13 @@ it is; 'waybill topics check' says whether it is good enough. It may be run agai
 				return err
 			}
 			defer admin.Close()
+			named, err := agentsOfDefinitions(cmd.Context(), admin, events.Namespace(conn.namespace))
+			if err != nil {
+				return err
+			}
+			for _, agent := range named {
+				want.Agents[agent] = agentPartitions
+			}
 			report, err := admin.CreateTopics(cmd.Context(), want)
 			if err != nil {
 				return err
@@ -115,7 +123,11 @@ func newTopicsCheck() *cobra.Command {
 				return err
 			}
 			defer admin.Close()
-			findings, err := admin.CheckTopics(cmd.Context())
+			agents, err := agentsOfDefinitions(cmd.Context(), admin, events.Namespace(conn.namespace))
+			if err != nil {
+				return err
+			}
+			findings, err := admin.CheckTopics(cmd.Context(), agents...)
 			if err != nil {
 				return err
 			}

@@ -114,8 +114,8 @@ func newWorkflowApply() *cobra.Command {
 	var t tool
 	cmd := &cobra.Command{
 		Use:   "apply FILE...",
-		Short: "Write definitions to the log, and create the request topics of new agents",
-		Long: `Write definitions to the log, and create the request topics of new agents. All files are checked
+		Short: "Write definitions to the log, and create the request topics that agents lack",
+		Long: `Write definitions to the log, and create the request topics that agents lack. All files are checked
 first. A version that is there already is left as it is; with another body it is refused (exit 8):
 tasks keep the version that they started with, so a change needs a new one.`,
 		Args: atLeastOneFile,

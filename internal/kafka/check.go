@@ -31,8 +31,9 @@ type topicState struct {
 }
 
 // CheckTopics compares the namespace's topics with what they should be, those
-// of the agents included; no finding means that all is well.
-func (a *Admin) CheckTopics(ctx context.Context) ([]Finding, error) {
+// of the agents included; no finding means that all is well. Agents that are named
+// must have a topic.
+func (a *Admin) CheckTopics(ctx context.Context, named ...string) ([]Finding, error) {
 	meta, err := metadata(ctx, a.adm)
 	if err != nil {
 		return nil, fmt.Errorf("check topics: %w", err)
@@ -51,6 +52,11 @@ func (a *Admin) CheckTopics(ctx context.Context) ([]Finding, error) {
 	agents, err := a.RequestTopics(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("check topics: %w", err)
+	}
+	for _, agent := range named {
+		if _, there := agents[agent]; !there {
+			agents[agent] = 0
+		}
 	}
 	specs := f.specs(a.cfg.Namespace, agents)
 	state, err := a.topicStates(ctx, specs, meta)
