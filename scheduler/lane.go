@@ -156,8 +156,9 @@ func (l *lane) commit(ctx context.Context, tx *transaction) error {
 }
 
 // refused: the transaction was rolled back because of one record. If that was a
-// request, the agent is taken to be missing for a while: its attempts fail,
-// nobody else waits. Anything else is tried again.
+// request, twice in a row, the agent is taken to be missing for a while: its attempts
+// fail, nobody else waits. Once is what a topic costs that was made anew. Anything
+// else is tried again.
 func (l *lane) refused(ctx context.Context, tx *transaction, refused refusedRecord) error {
 	if err := tx.forget(); err != nil {
 		return err
@@ -165,7 +166,7 @@ func (l *lane) refused(ctx context.Context, tx *transaction, refused refusedReco
 	r := &tx.out[refused.RecordIndex()]
 	l.cfg.Listener.refusedRecord(r.Topic, refused)
 	l.refusals++
-	if agent, ok := l.cfg.Namespace.AgentOf(r.Topic); ok && refused.Permanent() {
+	if agent, ok := l.cfg.Namespace.AgentOf(r.Topic); ok && refused.Permanent() && l.refusals > 1 {
 		l.requests.bar(agent)
 		return nil
 	}

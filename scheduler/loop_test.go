@@ -294,6 +294,29 @@ func TestRequestTopicGone(t *testing.T) {
 	})
 }
 
+// The topic of an agent was deleted and made anew: that its first request is refused costs no
+// attempt.
+func TestRequestTopicMadeAnew(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSite(t, 1)
+		log := s.cluster.join(0)
+		l := s.lane(log)
+		s.until(l, "it is restored", func() bool { return l.parts[0].ok() })
+		s.cluster.missing[ns.Requests("payments")] = true
+		tries := 0
+		log.beforeCommit = func() {
+			if tries++; tries == 2 {
+				s.cluster.missing = nil
+			}
+		}
+		s.submit("pay", "t-1")
+		s.drain(l)
+		s.complete("payments")
+		s.drain(l)
+		s.lived("t-1")
+	})
+}
+
 // An agent that metadata shows only since the lane looked is found.
 func TestNewAgentIsFound(t *testing.T) {
 	s := newSite(t, 1)

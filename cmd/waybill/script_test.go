@@ -18,8 +18,6 @@ import (
 	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
-	"github.com/twmb/franz-go/pkg/kadm"
-	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waybill-run/waybill/internal/instance"
 	"github.com/waybill-run/waybill/internal/kafkatest"
@@ -96,11 +94,7 @@ func cmdDeleteTopic(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 1 {
 		ts.Fatalf("usage: deletetopic name")
 	}
-	client, err := kgo.NewClient(kgo.SeedBrokers(strings.Split(ts.Getenv("WAYBILL_BROKERS"), ",")...))
-	ts.Check(err)
-	defer client.Close()
-	_, err = kadm.NewClient(client).DeleteTopic(context.Background(), args[0])
-	ts.Check(err)
+	ts.Check(kafkatest.DeleteTopic(strings.Split(ts.Getenv("WAYBILL_BROKERS"), ","), args[0]))
 }
 
 // startUp runs the system of `waybill up --demo`, with the demo's durations.

@@ -89,6 +89,9 @@ func (l *Lane) Commit(ctx context.Context, out []events.Record) (committed bool,
 		if err := l.rewind(ctx, refused.Error()); err != nil {
 			return false, err
 		}
+		if topicGone(refused) && refused.Topic != l.cfg.Namespace.Events() { // nothing is on its way
+			l.session.Client().PurgeTopicsFromProducing(refused.Topic)
+		}
 		return false, refused
 	case errors.Is(err, kerr.TransactionAbortable):
 		return false, l.rewind(ctx, err.Error())

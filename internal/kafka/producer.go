@@ -32,6 +32,7 @@ type Producer struct {
 	cl      *kgo.Client
 	cfg     Config
 	written writtenClock
+	remade  remade
 	// slots bounds what is buffered. The client's own bound would make the
 	// produce call block on the record's context, and that context could then
 	// fail the records of other callers: see Send.
@@ -145,9 +146,18 @@ func (p *Producer) SendAsync(ctx context.Context, r events.Record, done func(eve
 		done(r, fmt.Errorf("write to %s: not attempted, %d records wait already: %w", r.Topic, producerBufferRecords, ctx.Err()))
 		return
 	}
+	number, ok := p.remade.begin(r.Topic)
+	if !ok {
+		<-p.slots
+		done(r, fmt.Errorf("write to %s: not attempted: it was deleted and made anew; try again", r.Topic))
+		return
+	}
 	sent := p.cfg.processTime()
 	p.cl.TryProduce(context.Background(), toKgo(&r), func(kr *kgo.Record, err error) {
 		<-p.slots
+		if isRemade(err) {
+			p.remade.failed(p.cl, r.Topic, number)
+		}
 		if err != nil {
 			done(r, produceError(r.Topic, err))
 			return

@@ -239,11 +239,6 @@ func (s *Session) Poll(ctx context.Context) ([]events.Record, error) {
 	}
 }
 
-// topicGone reports whether an error says that there is no such topic, or another of its name.
-func topicGone(err error) bool {
-	return errors.Is(err, kerr.UnknownTopicID) || errors.Is(err, kerr.InconsistentTopicID) || errors.Is(err, kerr.UnknownTopicOrPartition)
-}
-
 // poll waits for the next requests, or until it is time to ask again for what can't be read.
 func (s *Session) poll(ctx context.Context) kgo.Fetches {
 	s.still.resume(time.Now(), func(at topicPartition) { s.cl.ResumeFetchPartitions(at.flow()) })

@@ -1,15 +1,17 @@
 package kafka_test
 
 import (
+	"context"
 	"errors"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
-	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
-	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/kafka"
 	"github.com/waybill-run/waybill/internal/kafkatest"
 )
@@ -27,12 +29,9 @@ func TestTopicOfASessionIsMadeAnew(t *testing.T) {
 		r.write(0, 0, 1)
 		r.poll(s, 1)
 
-		client, err := kgo.NewClient(kgo.SeedBrokers(b.Addrs...), kgo.Dialer(b.Dial))
-		must(t, err)
-		defer client.Close()
-		_, err = kadm.NewClient(client).DeleteTopics(r.ctx, r.topic)
-		must(t, err)
+		deleteTopic(t, b, r.topic)
 		b.CreateTopics(t, partitions, r.topic)
+		var err error
 		for err == nil {
 			_, err = s.Poll(r.ctx)
 		}
@@ -54,6 +53,43 @@ func TestTopicOfASessionIsMadeAnew(t *testing.T) {
 		r.write(1, 5, 6)
 		if got := r.poll(again, 1); got[0] != "5" {
 			t.Errorf("read %q, want what was written to the new topic", got)
+		}
+	})
+}
+
+// The topic of replies is deleted and made anew while an agent runs: its replies fail
+// meanwhile, and then are written again.
+func TestRepliesToATopicThatIsMadeAnew(t *testing.T) {
+	kafkatest.Each(t, func(t *testing.T, b *kafkatest.Broker) {
+		r := newRequests(t, b, 1)
+		s := r.open()
+		topic := r.cfg.Namespace.Inbox(events.Replies)
+		reply := func(value string) error {
+			ctx, cancel := context.WithTimeout(r.ctx, 10*time.Second)
+			defer cancel()
+			return s.Send(ctx, events.Record{Topic: topic, Partition: 0, Key: []byte("k"), Value: []byte(value)})
+		}
+		must(t, reply("before"))
+		for range 2 {
+			deleteTopic(t, b, topic)
+			if err := reply("while it is gone"); err == nil {
+				t.Error("a reply was written to a topic that isn't there")
+			}
+			b.CreateTopics(t, 1, topic)
+			for deadline := time.Now().Add(remade); ; {
+				err := reply("first")
+				if err == nil {
+					break
+				}
+				if time.Now().After(deadline) {
+					t.Fatalf("%v after the topic's return: %v", remade, err)
+				}
+			}
+			must(t, reply("second"))
+			site := &site{Broker: b, config: r.cfg, ns: r.cfg.Namespace}
+			if got := site.values(t, topic); !slices.Equal(got, []string{"first", "second"}) {
+				t.Errorf("the new topic has %q", got)
+			}
 		}
 	})
 }

@@ -125,10 +125,12 @@ type flight struct {
 	cancel context.CancelFunc
 	sent   time.Time
 
-	mu    sync.Mutex
-	left  int
-	told  bool // of a record that is there
-	again []*reply
+	mu   sync.Mutex
+	left int
+	told bool // of a record that is there
+	// remade: their topic isn't the one that the client knows.
+	remade bool
+	again  []*reply
 }
 
 // produce hands a flight to the client, until by if that isn't zero.
@@ -150,6 +152,7 @@ func (f *flight) land(p *reply, r *kgo.Record, err error) {
 		f.told = true
 		f.of.wrote(r, f.sent)
 	}
+	f.remade = f.remade || isRemade(err)
 	if err != nil && timeOver(f.ctx) != nil && timeOver(p.ctx) == nil && !errors.Is(err, kgo.ErrClientClosed) {
 		f.again = append(f.again, p) // another's time ended
 	} else {
@@ -157,12 +160,16 @@ func (f *flight) land(p *reply, r *kgo.Record, err error) {
 	}
 	if f.left--; f.left == 0 {
 		f.cancel()
-		go f.of.landed(f.again)
+		go f.of.landed(f.again, f.remade, r.Topic)
 	}
 }
 
-// landed lets the next flight go; what has time left goes first.
-func (q *replies) landed(again []*reply) {
+// landed lets the next flight go; what has time left goes first. Where their topic was made
+// anew, the client forgets it: nothing is on its way.
+func (q *replies) landed(again []*reply, remade bool, topic string) {
+	if remade {
+		q.cl.PurgeTopicsFromProducing(topic)
+	}
 	for _, p := range again {
 		// The client has set fields of a record that it gave up.
 		r := &p.record

@@ -153,6 +153,23 @@ func (b *Broker) CreateTopicsWith(t testing.TB, partitions int32, config map[str
 	}
 }
 
+// DeleteTopic deletes a topic of whoever's, as an operator does by mistake, and returns once
+// metadata doesn't show it any more.
+func DeleteTopic(brokers []string, topic string) error {
+	ctx, cancel := context.WithTimeout(context.Background(), adminDurationMax)
+	defer cancel()
+	client, err := kgo.NewClient(kgo.SeedBrokers(brokers...))
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	admin := kadm.NewClient(client)
+	if _, err := admin.DeleteTopic(ctx, topic); err != nil {
+		return err
+	}
+	return awaitTopics(ctx, admin, func(listed kadm.TopicDetails) bool { return !listed.Has(topic) })
+}
+
 // led reports whether all partitions of a topic have a leader.
 func led(d kadm.TopicDetail) bool {
 	for _, p := range d.Partitions {

@@ -45,6 +45,19 @@ var kafkaMutations = []mutation{
 	one("comes-anew-with-an-added-one", "internal/kafka/balancer.go",
 		`ok && slices.Equal(b.beside[p], beside[p]) {`, `ok {`,
 		"internal/kafka", "TestPartitionWithAnAddedOneComesAnew"),
+	one("lane-forgets-a-topic-made-anew", "internal/kafka/lane_commit.go",
+		`			l.session.Client().PurgeTopicsFromProducing(refused.Topic)
+`, ``,
+		"internal/kafka", "TestLaneWritesToATopicThatIsMadeAnew"),
+	one("producer-forgets-a-topic-made-anew", "internal/kafka/producer.go",
+		`		if isRemade(err) {`, `		if false {`,
+		"internal/kafka", "TestProducerWritesToATopicThatIsMadeAnew"),
+	one("replies-to-a-topic-made-anew", "internal/kafka/session_send.go",
+		`	if remade {`, `	if false {`,
+		"internal/kafka", "TestRepliesToATopicThatIsMadeAnew"),
+	one("a-refusal-bars-an-agent", "scheduler/lane.go",
+		`refused.Permanent() && l.refusals > 1 {`, `refused.Permanent() {`,
+		"scheduler", "TestRequestTopicMadeAnew"),
 	one("session-passes-markers", "internal/kafka/session.go",
 		`		case r.Attrs.IsControl():
 			o.tracker.Done(r.Offset)
