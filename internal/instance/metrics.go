@@ -152,7 +152,9 @@ func (n *Instance) schedulerListener() *scheduler.Listener {
 		Committed: m.committed,
 		Took:      func(_ int, took time.Duration) { m.commits.Observe(took.Seconds()) },
 		Aborted:   func() { m.transactions.WithLabelValues("aborted").Inc() },
-		Refused:   func(topic string, err error) { n.log.Warn("record refused; `waybill topics check` says whether its topic is as it should be", "topic", topic, "error", err) },
+		Refused: func(topic string, err error) {
+			n.log.Warn("record refused; `waybill topics check` says whether its topic is as it should be", "topic", topic, "error", err)
+		},
 		Agents:    m.flows.take,
 		Admission: func(open bool, runnable int) { n.log.Info("admission", "open", open, "runnable", runnable) },
 		LaneFailed: func(owner string, err error) {
