@@ -128,8 +128,8 @@ type flight struct {
 	mu   sync.Mutex
 	left int
 	told bool // of a record that is there
-	// remade: their topic isn't the one that the client knows.
-	remade bool
+	// remade is their topic where it isn't the one that the client knows, else "".
+	remade string
 	again  []*reply
 }
 
@@ -144,7 +144,7 @@ func (q *replies) produce(boarded []*reply, by time.Time) {
 }
 
 // land is the client's promise for a reply: what became of it. Once p has its result it
-// is another's.
+// is another's, and its record r with it.
 func (f *flight) land(p *reply, r *kgo.Record, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -152,7 +152,9 @@ func (f *flight) land(p *reply, r *kgo.Record, err error) {
 		f.told = true
 		f.of.wrote(r, f.sent)
 	}
-	f.remade = f.remade || isRemade(err)
+	if isRemade(err) {
+		f.remade = r.Topic
+	}
 	if err != nil && timeOver(f.ctx) != nil && timeOver(p.ctx) == nil && !errors.Is(err, kgo.ErrClientClosed) {
 		f.again = append(f.again, p) // another's time ended
 	} else {
@@ -160,15 +162,15 @@ func (f *flight) land(p *reply, r *kgo.Record, err error) {
 	}
 	if f.left--; f.left == 0 {
 		f.cancel()
-		go f.of.landed(f.again, f.remade, r.Topic)
+		go f.of.landed(f.again, f.remade)
 	}
 }
 
-// landed lets the next flight go; what has time left goes first. Where their topic was made
-// anew, the client forgets it: nothing is on its way.
-func (q *replies) landed(again []*reply, remade bool, topic string) {
-	if remade {
-		q.cl.PurgeTopicsFromProducing(topic)
+// landed lets the next flight go; what has time left goes first. A topic that was made anew
+// is forgotten by the client: nothing is on its way.
+func (q *replies) landed(again []*reply, remade string) {
+	if remade != "" {
+		q.cl.PurgeTopicsFromProducing(remade)
 	}
 	for _, p := range again {
 		// The client has set fields of a record that it gave up.

@@ -53,7 +53,7 @@ var kafkaMutations = []mutation{
 		`		if isRemade(err) {`, `		if false {`,
 		"internal/kafka", "TestProducerWritesToATopicThatIsMadeAnew"),
 	one("replies-to-a-topic-made-anew", "internal/kafka/session_send.go",
-		`	if remade {`, `	if false {`,
+		`	if remade != "" {`, `	if false {`,
 		"internal/kafka", "TestRepliesToATopicThatIsMadeAnew"),
 	one("a-refusal-bars-an-agent", "scheduler/lane.go",
 		`refused.Permanent() && l.refusals > 1 {`, `refused.Permanent() {`,
