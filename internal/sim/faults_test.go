@@ -78,10 +78,9 @@ func (f *faults) calm() {
 	}
 }
 
-// end is the end of all faults.
+// end is the end of all faults but those of services.
 func (f *faults) end() {
 	f.calm()
-	f.w.services.beKind()
 	for _, p := range f.w.procs {
 		p.mend()
 	}

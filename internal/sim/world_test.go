@@ -24,7 +24,6 @@ import (
 	"github.com/waybill-run/waybill/internal/instance"
 	"github.com/waybill-run/waybill/internal/kafka"
 	"github.com/waybill-run/waybill/internal/kafkatest"
-	"github.com/waybill-run/waybill/internal/verify"
 	"github.com/waybill-run/waybill/projections"
 	"github.com/waybill-run/waybill/workflow"
 )
@@ -56,10 +55,10 @@ type world struct {
 	outcome  outcome
 	storms   sync.WaitGroup
 
+	punctual        time.Time // timers that are due later fire soon
 	quiet, settled  time.Time
 	left            int64
 	lags            []string // whose that is
-	late            verify.Lateness
 	reflects        int64
 	often           projections.SnapshotOptions
 	taken           atomic.Int64 // snapshots, by who restored
@@ -181,7 +180,7 @@ func (w *world) populate() {
 	add(agentsRole, 2)
 }
 
-// runSeed is one seed: faults, then none, then the reckoning.
+// runSeed is one seed: faults, then only those of services, then none, then the reckoning.
 func runSeed(t *testing.T, seed uint64) outcome {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -202,6 +201,7 @@ func runSeed(t *testing.T, seed uint64) outcome {
 	}
 	faults.end()
 	w.storms.Wait()
+	w.calm(ctx)
 	enough()
 	w.settle(ctx)
 	stop()
