@@ -36,6 +36,6 @@
 // Memory goes with tasks: some 500 bytes for one of three steps that has ended
 // (measured), unless Keep keeps them whole. Inputs are kept in short until they
 // have met the event that they led to; with InputsRead before the events, what
-// was trimmed isn't waited for. A log too large for memory is checked partition
+// was trimmed or came later isn't waited for. A log too large for memory is checked partition
 // by partition, with a Checker for each.
 package verify

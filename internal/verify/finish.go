@@ -117,7 +117,7 @@ func (f *finish) unused() map[string]bool {
 			continue
 		}
 		used := f.used(key)
-		for offset, x := range in.inputs {
+		for offset, x := range in.inputs.all() {
 			if offset >= used || f.c.dead[place{key, offset}] != "" {
 				tasks[x.task] = true
 			}

@@ -26,10 +26,11 @@ type place struct {
 type inbox struct {
 	fed         bool
 	first, last int64 // offsets fed
-	from, to    int64 // read whole, as InputsRead says
+	read        bool  // InputsRead said that those from from to before to are all
+	from, to    int64
 	consumed    int64 // the group's position
-	inputs      map[int64]*input
-	leads       map[int64]*lead // whose input hasn't come
+	inputs      byOffset[input]
+	leads       byOffset[lead] // whose input hasn't come
 }
 
 // input is a record of an inbox, in short.
@@ -67,23 +68,28 @@ func (c *Checker) inboxOf(i events.Inbox, partition int32) *inbox {
 	key := inboxPart{i, partition}
 	in := c.inboxes[key]
 	if in == nil {
-		in = &inbox{inputs: map[int64]*input{}, leads: map[int64]*lead{}}
+		in = &inbox{inputs: newByOffset[input](), leads: newByOffset[lead]()}
 		c.inboxes[key] = in
 	}
 	return in
 }
 
 // InputsRead says that all records of a partition of an inbox with offsets from
-// from to before to are fed already, and none that lie below will be: they were
-// trimmed.
+// from to before to are fed already, and none that lie elsewhere will be: those below
+// were trimmed, those above hadn't been written when it was read.
 func (c *Checker) InputsRead(inbox events.Inbox, partition int32, from, to int64) {
 	in := c.inboxOf(inbox, partition)
-	in.from, in.to = from, to
-	for offset := range in.leads {
-		if offset < from {
-			delete(in.leads, offset)
+	in.read, in.from, in.to = true, from, to
+	for offset := range in.leads.all() {
+		if !in.expects(offset) {
+			in.leads.take(offset)
 		}
 	}
+}
+
+// expects reports whether the record at an offset may still be fed, or should have been.
+func (in *inbox) expects(offset int64) bool {
+	return !in.read || offset >= in.from && offset < in.to
 }
 
 // Consumed says up to where a partition of an inbox has been consumed: the
@@ -113,12 +119,11 @@ func (c *Checker) Input(r *events.Record) {
 	if x.poison != "" {
 		c.poison++
 	}
-	if l := in.leads[r.Offset]; l != nil {
-		delete(in.leads, r.Offset)
+	if l := in.leads.take(r.Offset); l != nil {
 		c.meet(kind, x, l)
 		return
 	}
-	in.inputs[r.Offset] = x
+	in.inputs.put(r.Offset, x)
 }
 
 // inputsAtOnce is for how many inputs room is made at a time.
@@ -232,16 +237,15 @@ func (c *Checker) led(p *partition, s *turn) {
 			p.inputs[cause.Inbox] = in
 		}
 	}
-	x := in.inputs[cause.Offset]
+	x := in.inputs.take(cause.Offset)
 	switch {
 	case x != nil:
-		delete(in.inputs, cause.Offset)
 		s.lead(&c.met)
 		c.meet(cause.Inbox, x, &c.met)
-	case cause.Offset >= in.from: // else it is known to be trimmed
+	case in.expects(cause.Offset):
 		l := &lead{}
 		s.lead(l)
-		in.leads[cause.Offset] = l
+		in.leads.put(cause.Offset, l)
 	}
 }
 

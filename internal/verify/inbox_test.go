@@ -345,10 +345,24 @@ func TestTrimmedInputsAreNotKept(t *testing.T) {
 	h.mute = true
 	h.completes("a", events.Do)
 	tasks, replies := h.c.inboxOf(events.Tasks, 0), h.c.inboxOf(events.Replies, 0)
-	if len(tasks.leads) != 0 || len(replies.leads) != 1 {
-		t.Errorf("%d and %d events wait for their inputs, want 0 and 1", len(tasks.leads), len(replies.leads))
+	if tasks.leads.len() != 0 || replies.leads.len() != 1 {
+		t.Errorf("%d and %d events wait for their inputs, want 0 and 1", tasks.leads.len(), replies.leads.len())
 	}
-	if h.c.InputsRead(events.Replies, 0, 1, 1); len(replies.leads) != 0 {
-		t.Errorf("%d events wait for what was trimmed", len(replies.leads))
+	if h.c.InputsRead(events.Replies, 0, 1, 1); replies.leads.len() != 0 {
+		t.Errorf("%d events wait for what was trimmed", replies.leads.len())
+	}
+}
+
+// What came to an inbox after it was read isn't waited for: nobody will feed it.
+func TestInputsOfLaterAreNotKept(t *testing.T) {
+	h := newHistory(t, Options{})
+	h.c.InputsRead(events.Tasks, 0, 0, 0)
+	h.mute = true
+	h.submit().add(do("a", 1))
+	if n := h.c.inboxOf(events.Tasks, 0).leads.len(); n != 0 {
+		t.Errorf("%d events wait for inputs that came later, want 0", n)
+	}
+	if r := h.c.Finish(h.at); r.Broken != 0 {
+		t.Error(r.Faults)
 	}
 }

@@ -31,8 +31,8 @@ func (f *finish) inboxes() {
 	for _, key := range keys {
 		in := f.c.inboxes[key]
 		used := f.used(key)
-		for _, offset := range slices.Sorted(maps.Keys(in.inputs)) {
-			at, x := place{key, offset}, in.inputs[offset]
+		for offset, x := range in.inputs.all() {
+			at := place{key, offset}
 			if key.inbox == events.Replies {
 				f.c.lateReply(x, at, &f.late, f.faults)
 			}
@@ -109,8 +109,7 @@ func (f *finish) unheard(t *task, at place, x *input) (promise, what string) {
 
 // causeless: an event names an input that isn't there (P10).
 func (f *finish) causeless(in *inbox) {
-	for _, offset := range slices.Sorted(maps.Keys(in.leads)) {
-		l := in.leads[offset]
+	for offset, l := range in.leads.all() {
 		known := in.fed && offset >= in.first && offset <= in.last || offset >= in.from && offset < in.to
 		if t := f.c.tasks[l.task]; known && (t == nil || !t.broken) {
 			f.faults.add(Fault{"P10", l.task, topicEvents, l.partition, l.offset,
@@ -127,7 +126,7 @@ func (f *finish) deadAndLed() {
 	})
 	for _, at := range places {
 		in := f.c.inboxes[at.inboxPart]
-		if in == nil || !in.fed || at.offset < in.first || at.offset > in.last || in.inputs[at.offset] != nil {
+		if in == nil || !in.fed || at.offset < in.first || at.offset > in.last || in.inputs.get(at.offset) != nil {
 			continue
 		}
 		f.faults.add(Fault{"P15", "", at.inbox.String(), at.partition, at.offset,

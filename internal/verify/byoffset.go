@@ -1,0 +1,92 @@
+package verify
+
+import (
+	"iter"
+	"maps"
+	"slices"
+)
+
+// byOffset keeps what belongs to offsets of a partition. Those that are asked for one
+// after another lie close together, so most are found in the page of the one before,
+// without a search.
+type byOffset[T any] struct {
+	pages map[int64]*page[T] // by number
+	last  *page[T]           // the one of the offset before, if that had one
+	kept  int
+}
+
+// A page is for 2^pageBits offsets.
+const (
+	pageBits = 7
+	pageLen  = 1 << pageBits
+)
+
+type page[T any] struct {
+	number int64 // its offsets are those whose upper bits it is
+	used   int
+	at     [pageLen]*T
+}
+
+func newByOffset[T any]() byOffset[T] { return byOffset[T]{pages: map[int64]*page[T]{}} }
+
+// len is how many are kept.
+func (b *byOffset[T]) len() int { return b.kept }
+
+func (b *byOffset[T]) page(offset int64) *page[T] {
+	number := offset >> pageBits
+	if b.last == nil || b.last.number != number {
+		b.last = b.pages[number]
+	}
+	return b.last
+}
+
+// get is what belongs to an offset; nil: nothing.
+func (b *byOffset[T]) get(offset int64) *T {
+	if pg := b.page(offset); pg != nil {
+		return pg.at[offset&(pageLen-1)]
+	}
+	return nil
+}
+
+// put keeps x, instead of what belonged to the offset.
+func (b *byOffset[T]) put(offset int64, x *T) {
+	pg := b.page(offset)
+	if pg == nil {
+		pg = &page[T]{number: offset >> pageBits}
+		b.pages[pg.number], b.last = pg, pg
+	}
+	slot := &pg.at[offset&(pageLen-1)]
+	if *slot == nil {
+		pg.used, b.kept = pg.used+1, b.kept+1
+	}
+	*slot = x
+}
+
+// take is get, and forgets it.
+func (b *byOffset[T]) take(offset int64) *T {
+	x := b.get(offset)
+	if x == nil {
+		return nil
+	}
+	pg := b.last
+	pg.at[offset&(pageLen-1)] = nil
+	pg.used, b.kept = pg.used-1, b.kept-1
+	if pg.used == 0 {
+		delete(b.pages, pg.number)
+		b.last = nil
+	}
+	return x
+}
+
+// all are those that are kept, by their offsets. Those that were given already may be taken meanwhile.
+func (b *byOffset[T]) all() iter.Seq2[int64, *T] {
+	return func(yield func(int64, *T) bool) {
+		for _, number := range slices.Sorted(maps.Keys(b.pages)) {
+			for i, x := range b.pages[number].at {
+				if x != nil && !yield(number<<pageBits|int64(i), x) {
+					return
+				}
+			}
+		}
+	}
+}
