@@ -50,6 +50,10 @@ const (
 	// times the size of what is open, the open tasks are written anew.
 	rewriteChunks = 8
 	rewriteFactor = 2
+	// paceOf is the part of the events that pay for a pass over which it is spread:
+	// one in so many. All at once it would take as much of the broker as the work does,
+	// for as long as a large one lasts; the longer it lasts, the more events follow it.
+	paceOf = 5
 )
 
 func (o *SnapshotOptions) setDefaults() {
@@ -85,6 +89,7 @@ type snapshots struct {
 	marked       map[string]struct{} // finished tasks that mark has met
 
 	credit     int64 // bytes that snapshots may take by now
+	ahead      int64 // bytes of a pass or scan that were written before their turn
 	eventBytes int64 // written since the last pass began
 	finished   events.Chunks
 	finishedN  int64
@@ -108,13 +113,9 @@ type pass struct {
 func (v *Tasks) SnapshotBase(m *events.Snapshot, good bool) (from int64) {
 	s := &v.snap
 	s.reset(m)
-	if m != nil && !good {
-		s.whole = true
-		return v.next
-	}
-	if m == nil {
-		s.whole = v.next > 0
-		s.credit = v.next * assumedEventBytes / int64(v.s.o.Snapshots.Share)
+	if m == nil || !good {
+		s.whole = m != nil || v.next > 0
+		v.creditLog(v.next)
 		return v.next
 	}
 	if m.Next >= v.next {
@@ -136,6 +137,11 @@ func (s *snapshots) reset(m *events.Snapshot) {
 // assumedEventBytes is a guess at what an event takes that wasn't read.
 const assumedEventBytes = 400
 
+// creditLog lets a log that has no snapshot pay for the first one.
+func (v *Tasks) creditLog(next int64) {
+	v.snap.credit = next * assumedEventBytes / int64(v.s.o.Snapshots.Share)
+}
+
 // SnapshotReached says that the log was read to an offset. Where the snapshot is
 // of events past it, or of other tasks than the store has, it is not of this log,
 // and why says so: then it must not be restored from, and the next one is written
@@ -149,6 +155,7 @@ func (v *Tasks) SnapshotReached(next int64) (why string) {
 	case s.awaited:
 		why = fmt.Sprintf("it is of offset %d, and the log ends at %d", s.base.Next, next)
 		s.awaited, s.whole = false, true
+		v.creditLog(next)
 	case s.strange:
 		why = fmt.Sprintf("at offset %d it holds other tasks than the log comes to", s.base.Next)
 	}
@@ -164,7 +171,9 @@ func (v *Tasks) reach(offset int64) {
 	}
 	s.awaited = false
 	s.strange = v.open.len() != s.base.Tasks || v.open.ids != s.base.IDs
-	s.whole = s.strange
+	if s.whole = s.strange; s.whole {
+		v.creditLog(offset)
+	}
 	v.open.each(v.open.inSnapshot)
 }
 
@@ -248,18 +257,22 @@ func (v *Tasks) Snapshot(source string, eventBytes int) ([]events.Record, error)
 		return nil, nil
 	}
 	w := &chunkWriter{ns: v.s.id.Namespace, source: source, partition: v.keys.partition, most: o.ChunkBytes}
+	turn := s.turn(eventBytes, max(1, o.Share/paceOf))
 	switch {
 	case s.pass != nil:
+		if !turn {
+			return nil, nil
+		}
 		if err := v.passOn(w); err != nil {
 			return nil, err
 		}
-	case s.whole && s.credit >= int64(o.ChunkBytes) && s.eventBytes >= o.EventBytes:
+	case s.endedBytes >= o.ChunkBytes:
+		v.endedOn(w, &s.ended)
+	case s.whole && turn && s.eventBytes >= o.EventBytes && s.credit >= int64(o.ChunkBytes)+int64(v.open.bytes):
 		if err := v.scan(w); err != nil {
 			return nil, err
 		}
 	case s.whole:
-	case s.endedBytes >= o.ChunkBytes:
-		v.endedOn(w, &s.ended)
 	case s.eventBytes >= o.EventBytes && s.credit >= v.passBytes():
 		v.beginPass()
 		if err := v.passOn(w); err != nil {
@@ -271,6 +284,20 @@ func (v *Tasks) Snapshot(source string, eventBytes int) ([]events.Record, error)
 		return nil, fmt.Errorf("projections: snapshot of partition %d at %d: %w", v.keys.partition, v.next, w.err)
 	}
 	return w.records, nil
+}
+
+// turn reports whether a pass or a scan may go on in a transaction with so many bytes
+// of events: pace bytes of them come to one of it, unless what ended meanwhile takes
+// too much of memory.
+func (s *snapshots) turn(eventBytes, pace int) bool {
+	s.ahead = max(0, s.ahead-int64(eventBytes/pace))
+	return s.ahead == 0 || s.endedBytes > endedMostBytes/2
+}
+
+// spend takes account of what a pass or a scan wrote.
+func (s *snapshots) spend(bytes int) {
+	s.credit -= int64(bytes)
+	s.ahead += int64(bytes)
 }
 
 // SnapshotWritten says that what Snapshot returned last is committed.
@@ -352,7 +379,7 @@ func (v *Tasks) passOn(w *chunkWriter) error {
 	if len(p.gone) > gone || len(p.todo) > todo {
 		s.pending = func() {
 			p.meta, p.gone, p.todo = m, p.gone[gone:], p.todo[todo:]
-			s.credit -= int64(w.bytes)
+			s.spend(w.bytes)
 		}
 		return nil
 	}
@@ -360,7 +387,7 @@ func (v *Tasks) passOn(w *chunkWriter) error {
 	w.meta(&m, p.drop)
 	s.pending = func() {
 		s.base, s.pass = m, nil
-		s.credit -= int64(w.bytes)
+		s.spend(w.bytes)
 		if f := v.s.o.Listener.Snapshot; f != nil {
 			f(v.keys.partition, m)
 		}
@@ -491,7 +518,8 @@ func (v *Tasks) scan(w *chunkWriter) error {
 	chunks := s.finished
 	w.chunk(events.ChunkFinished, &chunks, k)
 	s.pending = func() {
-		s.finished, s.cursor, s.credit, s.finishedN = chunks, last, s.credit-int64(w.bytes), s.finishedN+int64(len(k.Tasks))
+		s.finished, s.cursor, s.finishedN = chunks, last, s.finishedN+int64(len(k.Tasks))
+		s.spend(w.bytes)
 	}
 	return nil
 }

@@ -113,6 +113,9 @@ func TestFormatOfPartsOnly(t *testing.T) {
 	h.ids = h.ids[:h.place[id]] // it was the last: nothing more happens to it by chance
 	delete(h.place, id)
 	c.owner(t, rnd, v, append([]events.Record{big}, h.records(40)...))
+	for range 30 { // a pass that wrote so much waits for as much of events
+		c.write(t, v, 100_000)
+	}
 	if m := c.base(t); m.Format != events.SnapshotFormatParts || c.parts(t) == 0 {
 		t.Fatalf("with a large task the format is %d, with %d parts, want %d and some", m.Format, c.parts(t), events.SnapshotFormatParts)
 	}

@@ -28,7 +28,7 @@ const (
 // Compaction that can wait: reads are few, and mostly of what is in memory or
 // cached. A second of writing is not to be rewritten a few seconds later.
 const (
-	l0Compaction  = 8         // sorted runs in level 0 before it is compacted
+	l0Compaction  = 16        // sorted runs in level 0 before it is compacted
 	lbaseBytesMax = 256 << 20 // of the first level below
 )
 
