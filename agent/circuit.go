@@ -21,6 +21,13 @@ const (
 	usualFor = 64
 )
 
+// The states of a circuit.
+const (
+	CircuitClosed   = "closed"    // calls go through
+	CircuitHalfOpen = "half-open" // a few do, to find out
+	CircuitOpen     = "open"      // none does
+)
+
 var (
 	errDownstream = errors.New("the downstream failed")
 	errNoVerdict  = errors.New("says nothing of the downstream")
@@ -33,6 +40,50 @@ type circuits struct {
 	byName   sync.Map // of *circuit: asked at each call, and rarely added to
 	mu       sync.Mutex
 	n        int // of those in byName
+
+	worst worst
+}
+
+// worst is the worst state of all circuits, for who looks at the agent from outside. Safe for
+// concurrent use.
+type worst struct {
+	mu   sync.Mutex
+	not  map[string]string  // circuits that aren't closed, and what they are
+	show func(state string) // nil: there is nobody to show it to
+}
+
+// to has show told, now and at each change, until it is told of another one.
+func (w *worst) to(show func(string)) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.show = show; show != nil {
+		show(w.state())
+	}
+}
+
+func (w *worst) changed(name, state string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.not == nil {
+		w.not = map[string]string{}
+	}
+	before := w.state()
+	if w.not[name] = state; state == CircuitClosed {
+		delete(w.not, name)
+	}
+	if now := w.state(); now != before && w.show != nil {
+		w.show(now)
+	}
+}
+
+func (w *worst) state() string {
+	state := CircuitClosed
+	for _, s := range w.not {
+		if state = s; s == CircuitOpen {
+			break
+		}
+	}
+	return state
 }
 
 // circuit is one downstream's breaker, and what gobreaker doesn't tell: until
@@ -80,6 +131,7 @@ func (c *circuits) open(name string) *circuit {
 			close(k.changed)
 			k.changed = make(chan struct{})
 			k.mu.Unlock()
+			c.worst.changed(name, to.String())
 			c.listener.circuitChanged(name, from.String(), to.String())
 		},
 	})

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
 )
@@ -29,5 +30,25 @@ func TestCircuitsAreBounded(t *testing.T) {
 	}
 	if len(names) != circuitsMax+1 || names[otherDownstreams] == nil {
 		t.Errorf("%d circuits for %d names; want %d and that of the others", len(names), 2*circuitsMax, circuitsMax)
+	}
+}
+
+// Who looks from outside is shown the worst of all circuits, at the beginning of a stay and
+// when it changes.
+func TestWorstOfAllCircuitsIsShown(t *testing.T) {
+	var w worst
+	var first, second []string
+	w.changed("a", CircuitOpen) // before anybody looks
+	w.to(func(state string) { first = append(first, state) })
+	w.changed("b", CircuitHalfOpen)
+	w.changed("a", CircuitClosed)
+	w.to(func(state string) { second = append(second, state) })
+	w.changed("b", CircuitClosed)
+	w.changed("b", CircuitClosed)
+	if want := []string{CircuitOpen, CircuitHalfOpen}; !slices.Equal(first, want) {
+		t.Errorf("the first stay was shown %v; want %v", first, want)
+	}
+	if want := []string{CircuitHalfOpen, CircuitClosed}; !slices.Equal(second, want) {
+		t.Errorf("the second stay was shown %v; want %v", second, want)
 	}
 }

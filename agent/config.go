@@ -57,6 +57,14 @@ type Holder interface {
 	Held(partition int32) context.Context
 }
 
+// Shower is a Session that shows operators how an agent's downstreams are.
+type Shower interface {
+	// ShowCircuit is told the worst state of all circuits, CircuitClosed, CircuitHalfOpen or
+	// CircuitOpen: when a stay begins, and at each change. It must not block, and may come
+	// after Close.
+	ShowCircuit(state string)
+}
+
 // Config says how an agent runs. Open and Source must be set.
 type Config struct {
 	// Open joins the agent's group. It is called again when an instance that

@@ -72,6 +72,9 @@ func (r *runner) stay(ctx context.Context) error {
 	m := &member{runner: r, session: session, handling: handling, sending: sending, held: map[position]struct{}{},
 		next: make(chan job, r.cfg.Concurrency)}
 	r.cfg.Listener.joined()
+	if s, ok := session.(Shower); ok {
+		r.circuits.worst.to(s.ShowCircuit)
+	}
 
 	polling, stop := context.WithCancelCause(ctx)
 	watched := make(chan struct{})

@@ -356,8 +356,12 @@ func TestCircuitOpensWaitsAndCloses(t *testing.T) {
 		if s.outcome(testID(4)) != "completed" || s.outcome(testID(5)) != "completed" || calls.Load() != 5 {
 			t.Errorf("%q, %q, %d calls", s.outcome(testID(4)), s.outcome(testID(5)), calls.Load())
 		}
-		if want := []string{"open", "half-open", "closed"}; !slices.Equal(states, want) {
+		want := []string{"open", "half-open", "closed"}
+		if !slices.Equal(states, want) {
 			t.Errorf("circuit went %v; want %v", states, want)
+		}
+		if want := append([]string{"closed"}, want...); !slices.Equal(s.shown, want) {
+			t.Errorf("others were shown %v; want %v", s.shown, want)
 		}
 	})
 }

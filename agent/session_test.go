@@ -25,7 +25,8 @@ type fakeSession struct {
 	at     map[position]string      // request of each record
 	acked  map[string]events.Record // replies, by request
 	dones  map[position]int
-	soon   int // calls of CommitSoon
+	soon   int      // calls of CommitSoon
+	shown  []string // by ShowCircuit
 	paused bool
 	pauses int
 	closed bool
@@ -47,6 +48,12 @@ func newFakeSession() *fakeSession {
 		wake: make(chan struct{}, 1), byID: map[string]time.Time{}, at: map[position]string{},
 		acked: map[string]events.Record{}, dones: map[position]int{},
 	}
+}
+
+func (s *fakeSession) ShowCircuit(state string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.shown = append(s.shown, state)
 }
 
 func (s *fakeSession) fault(format string, args ...any) {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"slices"
 
+	"github.com/waybill-run/waybill/agent"
 	"github.com/waybill-run/waybill/internal/console"
 	"github.com/waybill-run/waybill/internal/instance"
 	"github.com/waybill-run/waybill/internal/replay"
@@ -61,11 +62,34 @@ func (c *consoleCluster) Agents(ctx context.Context) ([]console.AgentView, error
 		if err != nil {
 			return nil, err
 		}
-		list = append(list, console.AgentView{Agent: name, Partitions: partitions, Members: state.Members, Lag: state.Lag,
-			Circuit: cmp.Or(c.n.Circuit(name), "unknown")})
+		circuit := circuitUnknown
+		if state.Members > 0 { // what others left behind says nothing of now
+			circuits, err := c.n.Admin.Circuits(ctx, c.n.Kafka.Namespace.AgentGroup(name), c.n.Kafka.Namespace.Requests(name))
+			if err != nil {
+				return nil, err
+			}
+			circuit = worstCircuit(circuits)
+		}
+		list = append(list, console.AgentView{Agent: name, Partitions: partitions, Members: state.Members, Lag: state.Lag, Circuit: circuit})
 	}
 	slices.SortFunc(list, func(a, b console.AgentView) int { return cmp.Compare(a.Agent, b.Agent) })
 	return list, nil
+}
+
+// circuitUnknown is the circuit of an agent whose members say nothing of it.
+const circuitUnknown = "unknown"
+
+// worstCircuit is the worst of those that members have shown, by partition.
+func worstCircuit(shown map[int32]string) string {
+	worst := circuitUnknown
+	for _, state := range []string{agent.CircuitClosed, agent.CircuitHalfOpen, agent.CircuitOpen} {
+		for _, s := range shown {
+			if s == state {
+				worst = state
+			}
+		}
+	}
+	return worst
 }
 
 func (c *consoleCluster) Agent(ctx context.Context, name string) (replay.AgentState, error) {

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/url"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -41,7 +42,7 @@ func consoles(t *testing.T, s *system, one *process) {
 	trouble := newTroubles()
 	shop := openShop(t, trouble.answer)
 	trouble.shop = shop
-	s.agents(t, shop)
+	agents := s.agents(t, shop)
 	seen := observe(t, s)
 	first := consoleAt(t, one)
 	other := s.start(t, "console", "--listen", "127.0.0.1:0", "--session-timeout", shortSession)
@@ -96,6 +97,8 @@ func consoles(t *testing.T, s *system, one *process) {
 		}
 	}
 
+	s.circuits(t, agents, first, second)
+
 	other.kill()
 	first.await(t, "all partitions", "/partitions", func(body string) bool {
 		return strings.Contains(body, `"missing_partitions":[]`) && !strings.Contains(body, second.url)
@@ -105,6 +108,25 @@ func consoles(t *testing.T, s *system, one *process) {
 		t.Errorf("task list: %s", out)
 	}
 	shop.end(t)
+}
+
+// circuits: consoles know how the circuits of agents in other processes are.
+func (s *system) circuits(t *testing.T, agents []*process, consoles ...*consoleClient) {
+	t.Helper()
+	for _, c := range consoles {
+		c.await(t, "closed circuits of agents that have worked", "/agents", func(body string) bool {
+			return strings.Count(body, `"circuit":"closed"`) == len(demo.Services)
+		})
+	}
+	shipping := slices.Index(demo.Services, "shipping")
+	agents[shipping].stop(t)
+	nobody := "http://127.0.0.1:1/" // where nothing listens
+	s.start(t, "agent", "http", "--agent", "shipping", "--url", nobody+"{operation}", "--session-timeout", shortSession,
+		"--breaker-failures", "1", "--breaker-open-for", "1h")
+	consoles[0].post(t, http.StatusCreated, "/tasks", fmt.Sprintf(`{"id":"unshipped","workflow":"holding","input":{"items":[],"total":1,"card":%q,"address":"2 Harbour Road"}}`, demo.CardWorks), nil)
+	for _, c := range consoles {
+		c.await(t, "the open circuit of shipping", "/agents", func(body string) bool { return strings.Contains(body, `"circuit":"open"`) })
+	}
 }
 
 // consoleClient asks a console.

@@ -131,8 +131,9 @@ type AgentView struct {
 	Members    int    `json:"members"`    // processes that read its requests
 	Lag        int64  `json:"lag"`        // offsets: requests that aren't finished, taken or not, and the markers between
 	InFlight   int64  `json:"in_flight"`  // tasks of which it has an attempt, as the events have it
-	// Circuit is closed, half-open or open; unknown of agents that run in another
-	// process than the console.
+	// Circuit is the worst of all downstreams of all members, closed, half-open or open, as
+	// their commits say; unknown where none says it: no member that has worked, or members
+	// that aren't Waybill's.
 	Circuit string `json:"circuit"`
 }
 
@@ -164,28 +165,18 @@ func (c *call) agents() (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	circuits := map[string]string{}
 	err = gather(c, at, func(other agentList) {
 		addAsOf(reflected, other.AsOf)
 		for _, a := range other.Agents {
 			inFlight[a.Agent] += a.InFlight
-			if a.Circuit != circuitUnknown {
-				circuits[a.Agent] = a.Circuit
-			}
 		}
 	})
 	for i := range l.Agents {
-		a := &l.Agents[i]
-		if a.InFlight = inFlight[a.Agent]; a.Circuit == circuitUnknown {
-			a.Circuit = cmp.Or(circuits[a.Agent], circuitUnknown)
-		}
+		l.Agents[i].InFlight = inFlight[l.Agents[i].Agent]
 	}
 	l.AsOf = asOf(reflected)
 	return l, err
 }
-
-// circuitUnknown is the circuit of an agent of another process.
-const circuitUnknown = "unknown"
 
 // PartitionView is a partition.
 type PartitionView struct {

@@ -42,7 +42,6 @@ type Instance struct {
 	c         Config
 	temporary bool // DataDir goes with the process
 	catalog   *catalog
-	circuits  circuits
 	metrics   *Metrics
 	log       *slog.Logger
 	roles     *errgroup.Group

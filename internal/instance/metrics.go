@@ -265,7 +265,6 @@ func (n *Instance) sessionListener(who string) kafka.SessionListener {
 func (n *Instance) agentListener(name string) agent.Listener {
 	count := func(result string) { n.metrics.requests.WithLabelValues(name, result).Inc() }
 	log := n.log.With("agent", name)
-	n.circuits.runs(name)
 	return agent.Listener{
 		Left:      func(reason error) { log.Info("left the group", "reason", reason) },
 		Unhealthy: func(err error, failures int) { log.Warn("unhealthy", "failures", failures, "error", err) },
@@ -291,7 +290,6 @@ func (n *Instance) agentListener(name string) agent.Listener {
 			log.Warn("no request", "record", events.Origin(&rec), "error", err)
 		},
 		CircuitChanged: func(downstream, from, to string) {
-			n.circuits.changed(name, downstream, to)
 			log.Warn("circuit", "downstream", downstream, "from", from, "to", to)
 		},
 	}

@@ -95,6 +95,8 @@ type Session struct {
 	mu     sync.Mutex
 	owned  map[int32]*ownedPartition
 	paused bool
+	// circuit is what ShowCircuit was told last.
+	circuit string
 	// committing holds one while a commit is under way: two must not cross, or
 	// the older would win. No mutex, since who waits for it has a limit.
 	committing chan struct{}

@@ -88,6 +88,7 @@ func (s *Session) changed(only []int32) map[int32]commitment {
 			continue
 		}
 		offset, metadata := o.tracker.Commit()
+		metadata = withCircuit(metadata, s.circuit)
 		if offset >= 0 && (offset != o.offset || metadata != o.metadata) {
 			todo[p] = commitment{o, offset, metadata}
 		}

@@ -18,6 +18,10 @@ func FuzzTrackerSpans(f *testing.F) {
 			if err != nil || !slices.Equal(back, done[:min(len(done), len(back))]) {
 				t.Fatalf("%q is %v, then %v, %v", metadata, done, back, err)
 			}
+			shown := withCircuit(encodeSpans(low, done), "half-open")
+			if beside, err := decodeSpans(low, shown); err != nil || !slices.Equal(beside, back) || circuitIn(shown) != "half-open" || len(shown) > commitMetadataMaxBytes {
+				t.Fatalf("%q is %v, %v and %q, without a circuit %v", shown, beside, err, circuitIn(shown), back)
+			}
 		}
 		var spans []span
 		for at := low; len(lengths) > 1; lengths = lengths[2:] {

@@ -1,0 +1,53 @@
+package kafka_test
+
+import (
+	"maps"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/kafkatest"
+)
+
+// What an agent shows of its circuits stands in its commits, beside what is finished, until it
+// or the next owner of the partition shows something else.
+func TestCircuitIsSeenFromOutside(t *testing.T) {
+	kafkatest.Each(t, func(t *testing.T, b *kafkatest.Broker) {
+		r := newRequests(t, b, 2) // of the second nothing is ever read
+		admin, err := kafka.OpenAdmin(r.cfg)
+		must(t, err)
+		t.Cleanup(admin.Close)
+		shown := func(want map[int32]string) {
+			t.Helper()
+			if got, err := admin.Circuits(r.ctx, r.group, r.topic); err != nil || !maps.Equal(got, want) {
+				t.Errorf("circuits are %v, %v; want %v", got, err, want)
+			}
+		}
+		r.write(0, 0, 4)
+		never := func(c *kafka.SessionConfig) { c.CommitEvery = time.Hour }
+		s := r.open(never)
+		r.poll(s, 4)
+		s.Done(0, 0)
+		s.CommitSoon()
+		r.awaitCommit(0, 1)
+		shown(map[int32]string{}) // who has none says nothing
+		if got, err := admin.Circuits(r.ctx, r.group+"2", r.topic); err != nil || len(got) != 0 {
+			t.Errorf("of a group that was never seen: %v, %v", got, err)
+		}
+		s.Done(0, 2)
+		s.ShowCircuit("open")
+		r.awaitCommit(0, 1)
+		shown(map[int32]string{0: "open"})
+		must(t, s.Close(r.ctx))
+		shown(map[int32]string{0: "open"})
+
+		next := r.open(never)
+		if got := r.poll(next, 2); !slices.Equal(got, []string{"1", "3"}) {
+			t.Errorf("the next owner got %q; 2 was finished", got)
+		}
+		next.ShowCircuit("closed")
+		r.awaitCommit(0, 1)
+		shown(map[int32]string{0: "closed"})
+	})
+}
