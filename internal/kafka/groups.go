@@ -1,0 +1,235 @@
+package kafka
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
+)
+
+// Kafka has three kinds of groups, and tells of each by requests of their own: classic ones,
+// which Waybill's roles and agents are in, those whose partitions brokers assign (KIP-848),
+// and share groups (KIP-932). Agents in other languages may be in any.
+
+// Member is one process of a consumer group.
+type Member struct {
+	ID, InstanceID, ClientID, Host string
+	// Partitions that it owns, by topic, ascending.
+	Partitions map[string][]int32
+}
+
+// GroupState is what the coordinator knows of a group.
+type GroupState struct {
+	// State is Kafka's word: Stable, Empty, PreparingRebalance, Dead ...
+	State   string
+	Members []Member
+}
+
+// noSuchGroup is what a broker says of a group that it doesn't know, or knows as one of another
+// kind, and the client of a request that is newer than the broker.
+func noSuchGroup(err error) bool {
+	return errors.Is(err, kerr.GroupIDNotFound) || errors.Is(err, kerr.UnsupportedVersion)
+}
+
+// DescribeGroup lists the members of a group of any kind and what they own. A group that was
+// never seen is Dead and empty.
+func (a *Admin) DescribeGroup(ctx context.Context, group string) (GroupState, error) {
+	empty := GroupState{State: "Dead"}
+	for _, describe := range []func(context.Context, string) (GroupState, error){a.classicGroup, a.consumerGroup, a.shareGroup} {
+		state, err := describe(ctx, group)
+		switch {
+		case noSuchGroup(err):
+		case err != nil:
+			return GroupState{}, fmt.Errorf("describe group %s: %w", group, err)
+		case len(state.Members) > 0:
+			return state, nil
+		case state.State != "" && empty.State == "Dead":
+			empty = state
+		}
+	}
+	return empty, nil
+}
+
+func (a *Admin) classicGroup(ctx context.Context, group string) (state GroupState, err error) {
+	groups, err := a.adm.DescribeGroups(ctx, group)
+	if err == nil {
+		err = groups[group].Err
+	}
+	if err != nil {
+		return state, err
+	}
+	state.State = groups[group].State
+	for _, m := range groups[group].Members {
+		member := Member{ID: m.MemberID, ClientID: m.ClientID, Host: m.ClientHost, Partitions: make(map[string][]int32)}
+		if m.InstanceID != nil {
+			member.InstanceID = *m.InstanceID
+		}
+		if owned, ok := m.Assigned.AsConsumer(); ok {
+			for _, t := range owned.Topics {
+				member.Partitions[t.Topic] = slices.Sorted(slices.Values(t.Partitions))
+			}
+		}
+		state.Members = append(state.Members, member)
+	}
+	return state, nil
+}
+
+func (a *Admin) consumerGroup(ctx context.Context, group string) (state GroupState, err error) {
+	groups, err := a.adm.DescribeConsumerGroups(ctx, group)
+	if err == nil {
+		err = groups[group].Err
+	}
+	if err != nil {
+		return state, err
+	}
+	state.State = groups[group].State
+	for _, m := range groups[group].Members {
+		member := Member{ID: m.MemberID, ClientID: m.ClientID, Host: m.ClientHost, Partitions: owned(m.Assignment)}
+		if m.InstanceID != nil {
+			member.InstanceID = *m.InstanceID
+		}
+		state.Members = append(state.Members, member)
+	}
+	return state, nil
+}
+
+func (a *Admin) shareGroup(ctx context.Context, group string) (state GroupState, err error) {
+	groups, err := a.adm.DescribeShareGroups(ctx, group)
+	if err == nil {
+		err = groups[group].Err
+	}
+	if err != nil {
+		return state, err
+	}
+	state.State = groups[group].GroupState
+	for _, m := range groups[group].Members {
+		state.Members = append(state.Members, Member{ID: m.MemberID, ClientID: m.ClientID, Host: m.ClientHost, Partitions: owned(m.Assignment)})
+	}
+	return state, nil
+}
+
+func owned(assignment kadm.TopicsSet) map[string][]int32 {
+	partitions := make(map[string][]int32, len(assignment))
+	for _, t := range assignment.Sorted() {
+		partitions[t.Topic] = t.Partitions
+	}
+	return partitions
+}
+
+// GroupLag is, by topic and partition, how many offsets a group of any kind is behind the end,
+// by its commits; a share group, by what it has finished. A partition without a commit counts
+// from its start. A group that was never seen is empty.
+func (a *Admin) GroupLag(ctx context.Context, group string) (map[string]map[int32]int64, error) {
+	for _, of := range []func(context.Context, string) (map[string]map[int32]int64, error){a.classicLag, a.consumerLag, a.shareLag} {
+		lag, err := of(ctx, group)
+		if err != nil && !noSuchGroup(err) {
+			return nil, fmt.Errorf("lag of group %s: %w", group, err)
+		}
+		if err == nil && len(lag) > 0 {
+			return lag, nil
+		}
+	}
+	return map[string]map[int32]int64{}, nil
+}
+
+func (a *Admin) classicLag(ctx context.Context, group string) (map[string]map[int32]int64, error) {
+	lags, err := a.adm.Lag(ctx, group)
+	if err == nil {
+		l := lags[group]
+		err = l.Error()
+	}
+	if err != nil {
+		return nil, err
+	}
+	lag := make(map[string]map[int32]int64)
+	for topic, ps := range lags[group].Lag {
+		lag[topic] = make(map[int32]int64, len(ps))
+		for p, l := range ps {
+			if l.Err != nil {
+				return nil, fmt.Errorf("%s/%d: %w", topic, p, l.Err)
+			}
+			lag[topic][p] = l.Lag
+		}
+	}
+	return lag, nil
+}
+
+// consumerLag is of a group that brokers assign. The client's own reckoning asks for classic
+// ones only.
+func (a *Admin) consumerLag(ctx context.Context, group string) (map[string]map[int32]int64, error) {
+	groups, err := a.adm.DescribeConsumerGroups(ctx, group)
+	if err == nil {
+		err = groups[group].Err
+	}
+	if err != nil {
+		return nil, err
+	}
+	commits, err := a.adm.FetchOffsets(ctx, group)
+	if err == nil {
+		err = commits.Error()
+	}
+	if err != nil {
+		return nil, err
+	}
+	described := groups[group]
+	topics := append(described.SubscribedTopics(), commits.Partitions().Topics()...)
+	slices.Sort(topics)
+	return a.behind(ctx, slices.Compact(topics), func(topic string, p int32) int64 {
+		if c, ok := commits.Lookup(topic, p); ok {
+			return c.At
+		}
+		return -1
+	})
+}
+
+func (a *Admin) shareLag(ctx context.Context, group string) (map[string]map[int32]int64, error) {
+	groups, err := a.adm.DescribeShareGroupOffsets(ctx, group)
+	if err == nil {
+		err = groups[group].Err
+	}
+	if err != nil {
+		return nil, err
+	}
+	offsets := groups[group].Offsets
+	topics := make([]string, 0, len(offsets))
+	for topic := range offsets {
+		topics = append(topics, topic)
+	}
+	lag, err := a.behind(ctx, topics, func(topic string, p int32) int64 {
+		if o, ok := offsets.Lookup(topic, p); ok && o.Err == nil {
+			return o.StartOffset
+		}
+		return -1
+	})
+	for topic, ps := range offsets {
+		for p, o := range ps {
+			if o.Err == nil && o.Lag >= 0 && lag[topic] != nil {
+				lag[topic][p] = o.Lag // it knows what of it is finished out of order
+			}
+		}
+	}
+	return lag, err
+}
+
+// behind is how far topics go on after where a group stands in them; negative: nowhere yet.
+func (a *Admin) behind(ctx context.Context, topics []string, at func(topic string, p int32) int64) (map[string]map[int32]int64, error) {
+	lag := make(map[string]map[int32]int64, len(topics))
+	for _, topic := range topics {
+		ends, err := a.EndOffsets(ctx, topic) // the end first: a trim in between must not put the start above it
+		if err != nil {
+			return nil, err
+		}
+		starts, err := a.StartOffsets(ctx, topic)
+		if err != nil {
+			return nil, err
+		}
+		lag[topic] = make(map[int32]int64, len(ends))
+		for p, end := range ends {
+			lag[topic][p] = max(0, end-max(at(topic, p), starts[p]))
+		}
+	}
+	return lag, nil
+}
