@@ -16,6 +16,7 @@ import (
 
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/demo"
+	"github.com/waybill-run/waybill/internal/kafka"
 	"github.com/waybill-run/waybill/internal/kafkatest"
 )
 
@@ -97,6 +98,7 @@ func consoles(t *testing.T, s *system, one *process) {
 		}
 	}
 
+	s.awaitShown(t, s.ns.AuditGroup())
 	s.circuits(t, agents, first, second)
 
 	other.kill()
@@ -108,6 +110,38 @@ func consoles(t *testing.T, s *system, one *process) {
 		t.Errorf("task list: %s", out)
 	}
 	shop.end(t)
+}
+
+// awaitShown: a group's offsets say, to any tool of Kafka's, that it has read everything.
+func (s *system) awaitShown(t *testing.T, group string) {
+	t.Helper()
+	admin, err := kafka.OpenAdmin(s.config())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer admin.Close()
+	deadline := time.Now().Add(patience)
+	for {
+		lags, err := admin.GroupLag(t.Context(), group)
+		if err != nil {
+			t.Fatal(err)
+		}
+		committed, err := admin.Commits(t.Context(), group)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var lag int64
+		for _, n := range lags[s.ns.Events()] {
+			lag += n
+		}
+		if lag == 0 && len(committed[s.ns.Events()]) > 0 {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("the offsets of group %s are %d behind, %v committed", group, lag, committed)
+		}
+		time.Sleep(100 * time.Millisecond) // nothing tells of commits
+	}
 }
 
 // circuits: consoles know how the circuits of agents in other processes are.

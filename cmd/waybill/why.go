@@ -113,7 +113,7 @@ func agentState(ctx context.Context, admin *kafka.Admin, ns events.Namespace, na
 	if err != nil {
 		return a, err
 	}
-	lags, err := admin.GroupLag(ctx, ns.AgentGroup(name))
+	lags, err := admin.GroupLag(ctx, ns.AgentGroup(name), ns.Requests(name))
 	if err != nil {
 		return a, err
 	}

@@ -336,6 +336,7 @@ func (n *Instance) audit(ctx context.Context, a *Audit, clientID string, observe
 	}
 	defer follower.Close()
 	saved := time.Now()
+	var offsets groupOffsets
 	for {
 		records, err := follower.Poll(ctx)
 		if err != nil {
@@ -353,5 +354,52 @@ func (n *Instance) audit(ctx context.Context, a *Audit, clientID string, observe
 			}
 			saved = time.Now()
 		}
+		if err := offsets.show(ctx, a.Progress(), follower.Commit); err != nil {
+			n.log.Warn("positions not committed", "role", "audit", "error", err)
+		}
 	}
+}
+
+// auditShowEvery is how old the group's offsets may be. They only show lag: where to go on is
+// in the store.
+const auditShowEvery = 5 * time.Second
+
+// groupOffsets are what the group's offsets say. One goroutine has them.
+type groupOffsets struct {
+	at    time.Time       // when they were written last
+	shown map[int32]int64 // what they say
+	done  chan error      // of the commit that is under way; nil: none is
+}
+
+// show has positions committed beside its caller, if they have moved and it is time. An error is
+// that of an earlier commit; what it was of is committed again.
+func (o *groupOffsets) show(ctx context.Context, at map[int32]Progress, commit func(context.Context, map[int32]int64) error) (err error) {
+	select {
+	case err = <-o.done:
+		if o.done = nil; err != nil {
+			o.shown = nil
+		}
+	default:
+	}
+	if o.done != nil || time.Since(o.at) < auditShowEvery {
+		return err
+	}
+	moved := map[int32]int64{}
+	for p, progress := range at {
+		if next, known := o.shown[p]; !known || next != progress.Next {
+			moved[p] = progress.Next
+		}
+	}
+	if len(moved) == 0 {
+		return err
+	}
+	if o.shown == nil {
+		o.shown = map[int32]int64{}
+	}
+	maps.Copy(o.shown, moved)
+	o.at = time.Now()
+	done := make(chan error, 1)
+	o.done = done
+	go func() { done <- commit(ctx, moved) }()
+	return err
 }

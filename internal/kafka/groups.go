@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -39,7 +41,8 @@ func noSuchGroup(err error) bool {
 func (a *Admin) DescribeGroup(ctx context.Context, group string) (GroupState, error) {
 	empty := GroupState{State: "Dead"}
 	for _, describe := range []func(context.Context, string) (GroupState, error){a.classicGroup, a.consumerGroup, a.shareGroup} {
-		state, err := describe(ctx, group)
+		var state GroupState
+		err := coordinated(ctx, func() (err error) { state, err = describe(ctx, group); return err })
 		switch {
 		case noSuchGroup(err):
 		case err != nil:
@@ -119,20 +122,46 @@ func owned(assignment kadm.TopicsSet) map[string][]int32 {
 	return partitions
 }
 
+// coordinated asks again while a group has no coordinator: a cluster that has never had a group
+// makes the topic of offsets first.
+func coordinated(ctx context.Context, ask func() error) error {
+	for began := time.Now(); ; {
+		err := ask()
+		away := errors.Is(err, kerr.CoordinatorNotAvailable) || errors.Is(err, kerr.CoordinatorLoadInProgress) || errors.Is(err, kerr.NotCoordinator)
+		if !away || time.Since(began) > topicVisibleTimeout {
+			return err
+		}
+		select {
+		case <-time.After(topicVisibleEvery):
+		case <-ctx.Done():
+			return errors.Join(err, ctx.Err())
+		}
+	}
+}
+
 // GroupLag is, by topic and partition, how many offsets a group of any kind is behind the end,
 // by its commits; a share group, by what it has finished. A partition without a commit counts
-// from its start. A group that was never seen is empty.
-func (a *Admin) GroupLag(ctx context.Context, group string) (map[string]map[int32]int64, error) {
+// from its start. A group that was never seen has no topics but those that are named.
+func (a *Admin) GroupLag(ctx context.Context, group string, topics ...string) (map[string]map[int32]int64, error) {
+	known := map[string]map[int32]int64{}
 	for _, of := range []func(context.Context, string) (map[string]map[int32]int64, error){a.classicLag, a.consumerLag, a.shareLag} {
-		lag, err := of(ctx, group)
+		var lag map[string]map[int32]int64
+		err := coordinated(ctx, func() (err error) { lag, err = of(ctx, group); return err })
 		if err != nil && !noSuchGroup(err) {
 			return nil, fmt.Errorf("lag of group %s: %w", group, err)
 		}
 		if err == nil && len(lag) > 0 {
-			return lag, nil
+			known = lag
+			break
 		}
 	}
-	return map[string]map[int32]int64{}, nil
+	topics = slices.DeleteFunc(slices.Clone(topics), func(topic string) bool { _, is := known[topic]; return is })
+	rest, err := a.behind(ctx, topics, func(string, int32) int64 { return -1 })
+	if err != nil {
+		return nil, fmt.Errorf("lag of group %s: %w", group, err)
+	}
+	maps.Copy(known, rest)
+	return known, nil
 }
 
 func (a *Admin) classicLag(ctx context.Context, group string) (map[string]map[int32]int64, error) {
@@ -167,10 +196,7 @@ func (a *Admin) consumerLag(ctx context.Context, group string) (map[string]map[i
 	if err != nil {
 		return nil, err
 	}
-	commits, err := a.adm.FetchOffsets(ctx, group)
-	if err == nil {
-		err = commits.Error()
-	}
+	commits, err := a.committed(ctx, group)
 	if err != nil {
 		return nil, err
 	}
@@ -183,6 +209,18 @@ func (a *Admin) consumerLag(ctx context.Context, group string) (map[string]map[i
 		}
 		return -1
 	})
+}
+
+// committed is what a group has committed, with its metadata.
+func (a *Admin) committed(ctx context.Context, group string) (commits kadm.OffsetResponses, err error) {
+	err = coordinated(ctx, func() error {
+		commits, err = a.adm.FetchOffsets(ctx, group)
+		if err == nil {
+			err = commits.Error()
+		}
+		return err
+	})
+	return commits, err
 }
 
 func (a *Admin) shareLag(ctx context.Context, group string) (map[string]map[int32]int64, error) {

@@ -2,11 +2,8 @@ package kafka
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
-
-	"github.com/twmb/franz-go/pkg/kerr"
 )
 
 // An agent's circuits are in its process, and who looks at the agent is in another: so each
@@ -51,11 +48,8 @@ func (s *Session) ShowCircuit(state string) {
 // the topic; those of which none has said anything are left out. Who has gone silent
 // may have said it: only partitions of living members count.
 func (a *Admin) Circuits(ctx context.Context, group, topic string) (map[int32]string, error) {
-	commits, err := a.adm.FetchOffsets(ctx, group)
-	if err == nil {
-		err = commits.Error()
-	}
-	if errors.Is(err, kerr.GroupIDNotFound) {
+	commits, err := a.committed(ctx, group)
+	if noSuchGroup(err) {
 		return nil, nil
 	}
 	if err != nil {
