@@ -58,6 +58,12 @@ func agentsOfDefinitions(ctx context.Context, admin *kafka.Admin, ns events.Name
 	if _, there, err := admin.TopicPartitions(ctx, ns.Definitions()); err != nil || !there {
 		return nil, err
 	}
+	usable, err := usableDefinitions(ctx, admin, ns)
+	return agentsOf(usable), err
+}
+
+// usableDefinitions are those that this build can use: the agents that each names, by its key.
+func usableDefinitions(ctx context.Context, admin *kafka.Admin, ns events.Namespace) (map[string][]string, error) {
 	agents := map[string][]string{}
 	err := admin.ReadCompacted(ctx, ns.Definitions(), func(r events.Record) error {
 		delete(agents, string(r.Key)) // a later one counts, or was deleted
@@ -69,9 +75,14 @@ func agentsOfDefinitions(ctx context.Context, admin *kafka.Admin, ns events.Name
 	if err != nil {
 		return nil, fmt.Errorf("read the definitions: %w", err)
 	}
-	all := slices.Concat(slices.Collect(maps.Values(agents))...)
+	return agents, nil
+}
+
+// agentsOf are the agents of definitions, each once.
+func agentsOf(definitions map[string][]string) []string {
+	all := slices.Concat(slices.Collect(maps.Values(definitions))...)
 	slices.Sort(all)
-	return slices.Compact(all), nil
+	return slices.Compact(all)
 }
 
 // same compares two bodies, the older one as this build would write it.

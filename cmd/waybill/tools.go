@@ -9,7 +9,7 @@ import (
 
 // addTools adds the verbs of those who submit tasks and answer for them.
 func addTools(root *cobra.Command) {
-	root.AddCommand(newSubmit(), newTask(), newTimeline(), newReplay(), newExport(), newImport(), newVerify(), newAlerts(), newTop(), newDeadletters(), newResubmit(), newUndo(), newRelease(), newWorkflow(), newBench())
+	root.AddCommand(newSubmit(), newTask(), newTimeline(), newReplay(), newExport(), newImport(), newVerify(), newAlerts(), newTop(), newDoctor(), newDeadletters(), newResubmit(), newUndo(), newRelease(), newWorkflow(), newBench())
 	root.InitDefaultCompletionCmd()
 	usageArguments(root)
 }

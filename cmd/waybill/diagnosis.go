@@ -1,0 +1,180 @@
+package main
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/waybill-run/waybill/agent"
+	"github.com/waybill-run/waybill/internal/kafka"
+)
+
+// How something is that the doctor looked at.
+const (
+	fine  = "ok"
+	note  = "note"  // nothing is broken, and it should be known
+	fault = "fault" // orders wait, or could be lost
+)
+
+// symptom is what the doctor says of one thing.
+type symptom struct {
+	Check  string `json:"check"`
+	Result string `json:"result"`
+	Found  string `json:"found"`
+	Fix    string `json:"fix,omitempty"`
+}
+
+// condition is all that the doctor goes by.
+type condition struct {
+	namespace string
+	there     bool // it has topics
+	brokers   int
+	history   bool
+	topics    []kafka.Finding
+	workflows []string // name/version of those that can be used
+	// Of roles and agents, and of the partitions of events.
+	scheduler, supervisor, notifier, audit groupCondition
+	agents                                 map[string]groupCondition
+	held                                   map[int32]int64 // where readers of committed events stand, behind an open transaction
+	deadletters, alerts                    int64           // offsets, in the last hour
+}
+
+// groupCondition is how a consumer group is.
+type groupCondition struct {
+	members int
+	unowned []int32 // partitions that no member has
+	lag     int64
+	moved   bool // it committed something between two looks
+	circuit string
+
+	commits map[string]map[int32]int64
+}
+
+// waits reports whether something does that ought to move.
+func (c *condition) waits() bool {
+	lag := c.scheduler.lag + c.supervisor.lag + c.notifier.lag + int64(len(c.held))
+	for _, a := range c.agents {
+		lag += a.lag
+	}
+	return lag > 0
+}
+
+// since takes note of what has moved since an earlier look.
+func (c *condition) since(before *condition) {
+	c.scheduler.since(before.scheduler)
+	c.supervisor.since(before.supervisor)
+	c.notifier.since(before.notifier)
+	c.audit.since(before.audit)
+	for name, a := range c.agents {
+		a.since(before.agents[name])
+		c.agents[name] = a
+	}
+	for p, at := range c.held {
+		if was, held := before.held[p]; !held || was != at {
+			delete(c.held, p)
+		}
+	}
+}
+
+func (g *groupCondition) since(before groupCondition) {
+	for topic, ps := range g.commits {
+		g.moved = g.moved || !maps.Equal(ps, before.commits[topic])
+	}
+}
+
+// diagnose says what is fine and what isn't; pure.
+func diagnose(c *condition) []symptom {
+	list := []symptom{brokerSymptom(c.brokers)}
+	if !c.there {
+		return append(list, symptom{"topics", fault, "the namespace " + c.namespace + " has no topics", "run `waybill topics create`"})
+	}
+	list = append(list, topicSymptoms(c.topics)...)
+	if c.history {
+		return append(list, symptom{"namespace", note, "its events were imported, to be looked at: no role runs here but a console", ""})
+	}
+	list = append(list, workflowSymptom(c.workflows),
+		roleSymptom("scheduler", c.scheduler, "orders and replies wait in the inboxes", "waybill scheduler"),
+		roleSymptom("supervisor", c.supervisor, "nothing times out or is tried again", "waybill supervisor"))
+	if c.notifier.lag > 0 && (c.notifier.members == 0 || !c.notifier.moved) {
+		list = append(list, symptom{"notifier", fault, fmt.Sprintf("notifications wait, lag %d", c.notifier.lag), "it is part of a scheduler: look at the log of one"})
+	}
+	for _, name := range slices.Sorted(maps.Keys(c.agents)) {
+		list = append(list, agentSymptom(name, c.agents[name]))
+	}
+	list = append(list, consoleSymptom(c.audit))
+	return append(list, logSymptoms(c)...)
+}
+
+func brokerSymptom(n int) symptom {
+	if n == 1 {
+		return symptom{"brokers", note, "1: its disk has the only copy of each order", "in production, three"}
+	}
+	return symptom{"brokers", fine, fmt.Sprint(n), ""}
+}
+
+func topicSymptoms(findings []kafka.Finding) []symptom {
+	if len(findings) == 0 {
+		return []symptom{{"topics", fine, "all are as they should be", ""}}
+	}
+	var list []symptom
+	for _, f := range findings {
+		list = append(list, symptom{"topics", fault, f.Topic + ": " + f.What, f.Fix})
+	}
+	return list
+}
+
+func workflowSymptom(workflows []string) symptom {
+	if len(workflows) == 0 {
+		return symptom{"workflows", fault, "none is applied: every order is refused", "run `waybill workflow apply FILE`"}
+	}
+	return symptom{"workflows", fine, strings.Join(workflows, ", "), ""}
+}
+
+// roleSymptom judges a role without which nothing of what waits goes on.
+func roleSymptom(role string, g groupCondition, without, start string) symptom {
+	switch {
+	case g.members == 0:
+		return symptom{role, fault, fmt.Sprintf("none runs: %s, lag %d", without, g.lag), "start one: " + start}
+	case len(g.unowned) > 0:
+		return symptom{role, fault, fmt.Sprintf("partitions %v have no owner", g.unowned), "look again in some seconds: they may be moving"}
+	case g.lag > 0 && !g.moved:
+		return symptom{role, fault, fmt.Sprintf("lag %d, and nothing was done in %v", g.lag, lookAgain), "look at its log"}
+	}
+	return symptom{role, fine, fmt.Sprintf("%d in the group, lag %d", g.members, g.lag), ""}
+}
+
+func agentSymptom(name string, g groupCondition) symptom {
+	check := "agent " + name
+	switch {
+	case g.members == 0:
+		return symptom{check, fault, fmt.Sprintf("nobody reads its requests, lag %d", g.lag), "start it: waybill agent http --agent " + name + ", or a program of yours"}
+	case g.circuit == agent.CircuitOpen || g.circuit == agent.CircuitHalfOpen:
+		return symptom{check, fault, "its circuit is " + g.circuit + ": what it calls fails", "look at the service behind it"}
+	case g.lag > 0 && !g.moved:
+		return symptom{check, note, fmt.Sprintf("lag %d, and nothing was done in %v", g.lag, lookAgain), "calls may take longer than that; else look at its log"}
+	}
+	return symptom{check, fine, fmt.Sprintf("%d in the group, lag %d", g.members, g.lag), ""}
+}
+
+func consoleSymptom(g groupCondition) symptom {
+	if g.members == 0 {
+		return symptom{"console", note, "none runs: the tools read the log instead, and take longer", "start one: waybill console"}
+	}
+	return symptom{"console", fine, fmt.Sprintf("%d in the group, lag %d", g.members, g.lag), ""}
+}
+
+// logSymptoms judges what stands in the log.
+func logSymptoms(c *condition) (list []symptom) {
+	for _, p := range slices.Sorted(maps.Keys(c.held)) {
+		list = append(list, symptom{"events", note, fmt.Sprintf("partition %d: readers stand at offset %d, behind a transaction that is open", p, c.held[p]),
+			"it ends after 10 s by itself; if it doesn't, see kafka-transactions.sh find-hanging"})
+	}
+	if c.deadletters > 0 {
+		list = append(list, symptom{"dead letters", note, fmt.Sprintf("up to %d in the last hour", c.deadletters), "waybill deadletters --since 1h says why"})
+	}
+	if c.alerts > 0 {
+		list = append(list, symptom{"alerts", note, fmt.Sprintf("up to %d in the last hour", c.alerts), "waybill alerts --open shows what waits for you"})
+	}
+	return list
+}

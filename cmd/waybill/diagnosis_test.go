@@ -1,0 +1,80 @@
+package main
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/waybill-run/waybill/internal/kafka"
+)
+
+// well is a condition in which nothing is wrong.
+func well() *condition {
+	group := func() groupCondition { return groupCondition{members: 1, lag: 5, moved: true} }
+	return &condition{namespace: "waybill.", there: true, brokers: 3, workflows: []string{"order/1"},
+		scheduler: group(), supervisor: group(), notifier: group(), audit: group(), agents: map[string]groupCondition{"payments": group()}}
+}
+
+func TestDiagnosis(t *testing.T) {
+	for _, x := range []struct {
+		name string
+		ill  func(c *condition)
+		want string // the one symptom that isn't ok: check, result, and the beginning of what was found
+	}{
+		{"all is well", func(*condition) {}, ""},
+		{"one broker", func(c *condition) { c.brokers = 1 }, "brokers note 1: its disk"},
+		{"no namespace", func(c *condition) { c.there = false }, "topics fault the namespace waybill. has no topics"},
+		{"a weak topic", func(c *condition) { c.topics = []kafka.Finding{{Topic: "waybill.tasks", What: "missing"}} }, "topics fault waybill.tasks: missing"},
+		{"an imported history", func(c *condition) { c.history = true }, "namespace note its events were imported"},
+		{"no workflow", func(c *condition) { c.workflows = nil }, "workflows fault none is applied"},
+		{"no scheduler", func(c *condition) { c.scheduler = groupCondition{lag: 7} }, "scheduler fault none runs: orders and replies wait in the inboxes, lag 7"},
+		{"partitions without an owner", func(c *condition) { c.scheduler.unowned = []int32{3} }, "scheduler fault partitions [3] have no owner"},
+		{"a scheduler that hangs", func(c *condition) { c.scheduler.moved = false }, "scheduler fault lag 5, and nothing was done"},
+		{"one that has nothing to do", func(c *condition) { c.scheduler.lag, c.scheduler.moved = 0, false }, ""},
+		{"no supervisor", func(c *condition) { c.supervisor = groupCondition{} }, "supervisor fault none runs: nothing times out"},
+		{"notifications that wait", func(c *condition) { c.notifier.moved = false }, "notifier fault notifications wait, lag 5"},
+		{"no agent", func(c *condition) { c.agents["payments"] = groupCondition{lag: 2} }, "agent payments fault nobody reads its requests, lag 2"},
+		{"an open circuit", func(c *condition) { c.agents["payments"] = groupCondition{members: 1, circuit: "open"} }, "agent payments fault its circuit is open"},
+		{"long calls", func(c *condition) { c.agents["payments"] = groupCondition{members: 1, lag: 2} }, "agent payments note lag 2, and nothing was done"},
+		{"no console", func(c *condition) { c.audit = groupCondition{} }, "console note none runs"},
+		{"an open transaction", func(c *condition) { c.held = map[int32]int64{4: 90} }, "events note partition 4: readers stand at offset 90"},
+		{"dead letters", func(c *condition) { c.deadletters = 3 }, "dead letters note up to 3"},
+		{"alerts", func(c *condition) { c.alerts = 3 }, "alerts note up to 3"},
+	} {
+		c := well()
+		x.ill(c)
+		var found []string
+		for _, s := range diagnose(c) {
+			if s.Result != fine {
+				found = append(found, s.Check+" "+s.Result+" "+s.Found)
+			}
+			if s.Result == fault && s.Fix == "" && len(c.topics) == 0 {
+				t.Errorf("%s: %s says nothing of what to do", x.name, s.Check)
+			}
+		}
+		if got := strings.Join(found, "; "); x.want == "" && got != "" || !strings.HasPrefix(got, x.want) || len(found) > 1 {
+			t.Errorf("%s: found %q; want %q", x.name, got, x.want)
+		}
+	}
+}
+
+// What a group commits between two looks has moved, also where the same topic has
+// partitions that stand.
+func TestDoctorLooksTwice(t *testing.T) {
+	at := func(a, b int64) groupCondition {
+		return groupCondition{members: 1, lag: 9, commits: map[string]map[int32]int64{"t": {0: a, 1: b}}}
+	}
+	first := &condition{scheduler: at(1, 1), supervisor: at(1, 1), held: map[int32]int64{0: 5, 1: 5},
+		agents: map[string]groupCondition{"payments": at(2, 2), "new": {}}}
+	second := &condition{scheduler: at(1, 2), supervisor: at(1, 1), held: map[int32]int64{0: 5, 1: 6, 2: 7},
+		agents: map[string]groupCondition{"payments": at(3, 2), "new": {members: 1}}}
+	if !first.waits() || (&condition{}).waits() {
+		t.Error("a second look is for what waits")
+	}
+	second.since(first)
+	if !second.scheduler.moved || second.supervisor.moved || !second.agents["payments"].moved || second.agents["new"].moved {
+		t.Errorf("moved: %+v", second)
+	}
+	if len(second.held) != 1 || second.held[0] != 5 {
+		t.Errorf("readers stand in %v, want partition 0 alone", second.held)
+	}
+}

@@ -1,0 +1,252 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/kafka"
+)
+
+// lookAgain is how long the doctor waits to see whether something moves: longer than any role lets
+// its commits wait (a supervisor for 5 s).
+const lookAgain = 6 * time.Second
+
+// recently is how far back dead letters and alerts are counted.
+const recently = time.Hour
+
+type doctorOptions struct {
+	connection
+	output
+}
+
+func newDoctor() *cobra.Command {
+	var o doctorOptions
+	cmd := &cobra.Command{
+		Use:   "doctor",
+		Short: "Look whether everything is there that orders need, and say what to do where it isn't",
+		Long: `Look at the brokers, the namespace's topics, its workflows, the roles, the agents that workflows
+name, and what waits; say what to do where something is wrong. It looks twice, 6 s apart, to see
+what moves. It writes nothing. Exit code 1 if there is a fault: orders wait, or could be lost. A note
+is no fault.`,
+		Args: noArguments,
+		RunE: func(cmd *cobra.Command, _ []string) error { return runDoctor(cmd, &o) },
+	}
+	o.connection.flags(cmd)
+	o.output.flags(cmd)
+	return cmd
+}
+
+func runDoctor(cmd *cobra.Command, o *doctorOptions) error {
+	if err := settle(cmd); err != nil {
+		return err
+	}
+	if err := o.check(); err != nil {
+		return err
+	}
+	admin, err := openAdmin(cmd, &o.connection)
+	if err != nil {
+		return err
+	}
+	defer admin.Close()
+	d := doctor{admin, events.Namespace(o.namespace)}
+	c, err := d.examine(cmd.Context())
+	if err != nil {
+		return err
+	}
+	symptoms := diagnose(c)
+	err = printList(&o.output, cmd.OutOrStdout(), "CHECK RESULT FOUND FIX", symptoms, func(s symptom) []string {
+		return []string{s.Check, s.Result, s.Found, s.Fix}
+	})
+	if err != nil {
+		return err
+	}
+	faults := 0
+	for _, s := range symptoms {
+		if s.Result == fault {
+			faults++
+		}
+	}
+	if faults > 0 {
+		return fmt.Errorf("%d faults: %w", faults, errSilent)
+	}
+	return nil
+}
+
+// doctor looks at a namespace.
+type doctor struct {
+	admin *kafka.Admin
+	ns    events.Namespace
+}
+
+func (d *doctor) examine(ctx context.Context) (c *condition, err error) {
+	c = &condition{namespace: string(d.ns)}
+	if c.brokers, err = d.admin.Brokers(ctx); err != nil {
+		return nil, err
+	}
+	partitions, there, err := d.admin.TopicPartitions(ctx, d.ns.Events())
+	if err != nil || !there {
+		return c, err
+	}
+	c.there = true
+	format, err := d.admin.Format(ctx)
+	if err != nil && !errors.Is(err, kafka.ErrNoFormat) { // a finding says that
+		return nil, err
+	}
+	if c.history = format.History; c.history {
+		return c, nil
+	}
+	agents, err := d.definitions(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	if c.topics, err = d.admin.CheckTopics(ctx, agents...); err != nil {
+		return nil, err
+	}
+	if err := d.groups(ctx, c, agents, partitions); err != nil {
+		return nil, err
+	}
+	since := time.Now().Add(-recently)
+	if c.deadletters, err = d.lately(ctx, d.ns.Deadletters(), since); err != nil {
+		return nil, err
+	}
+	c.alerts, err = d.lately(ctx, d.ns.Alerts(), since)
+	return c, err
+}
+
+// definitions takes note of the workflows, and returns the agents that they name.
+func (d *doctor) definitions(ctx context.Context, c *condition) (agents []string, err error) {
+	if _, there, err := d.admin.TopicPartitions(ctx, d.ns.Definitions()); err != nil || !there {
+		return nil, err
+	}
+	usable, err := usableDefinitions(ctx, d.admin, d.ns)
+	if err != nil {
+		return nil, err
+	}
+	c.workflows = slices.Sorted(maps.Keys(usable))
+	return agentsOf(usable), nil
+}
+
+// lately is how much was written to a topic since an instant; nothing, where there is no topic.
+func (d *doctor) lately(ctx context.Context, topic string, since time.Time) (int64, error) {
+	if _, there, err := d.admin.TopicPartitions(ctx, topic); err != nil || !there {
+		return 0, err
+	}
+	return d.admin.OffsetsSince(ctx, topic, since)
+}
+
+// groups looks at all groups and at the log's end, and where something waits once more.
+func (d *doctor) groups(ctx context.Context, c *condition, agents []string, partitions int32) error {
+	look := func() (*condition, error) { return d.look(ctx, agents, partitions) }
+	first, err := look()
+	if err != nil {
+		return err
+	}
+	second := first
+	if first.waits() {
+		select {
+		case <-time.After(lookAgain):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		if second, err = look(); err != nil {
+			return err
+		}
+	}
+	second.since(first)
+	c.scheduler, c.supervisor, c.notifier, c.audit = second.scheduler, second.supervisor, second.notifier, second.audit
+	c.agents, c.held = second.agents, second.held
+	return nil
+}
+
+// look is one look at all groups, and at where readers stand.
+func (d *doctor) look(ctx context.Context, agents []string, partitions int32) (c *condition, err error) {
+	c = &condition{agents: map[string]groupCondition{}, held: map[int32]int64{}}
+	for _, role := range []struct {
+		into   *groupCondition
+		group  string
+		topics []string
+	}{
+		{&c.scheduler, d.ns.SchedulerGroup(), d.ns.InboxTopics()},
+		{&c.supervisor, d.ns.SupervisorGroup(), []string{d.ns.Events()}},
+		{&c.notifier, d.ns.NotifierGroup(), []string{d.ns.Notifications()}},
+		{&c.audit, d.ns.AuditGroup(), []string{d.ns.Events()}},
+	} {
+		if *role.into, err = d.group(ctx, role.group, role.topics, partitions); err != nil {
+			return nil, err
+		}
+	}
+	for _, name := range agents {
+		if c.agents[name], err = d.agent(ctx, name); err != nil {
+			return nil, err
+		}
+	}
+	ends, err := d.admin.EndOffsets(ctx, d.ns.Events())
+	if err != nil {
+		return nil, err
+	}
+	committed, err := d.admin.CommittedEndOffsets(ctx, d.ns.Events())
+	for p, end := range ends {
+		if at, ok := committed[p]; ok && at < end {
+			c.held[p] = at
+		}
+	}
+	return c, err
+}
+
+func (d *doctor) agent(ctx context.Context, name string) (g groupCondition, err error) {
+	if g, err = d.group(ctx, d.ns.AgentGroup(name), []string{d.ns.Requests(name)}, 0); err != nil || g.members == 0 {
+		return g, err
+	}
+	circuits, err := d.admin.Circuits(ctx, d.ns.AgentGroup(name), d.ns.Requests(name))
+	g.circuit = worstCircuit(circuits)
+	return g, err
+}
+
+// group looks at a group that reads topics; each of so many partitions of them needs an owner.
+// Topics that aren't there are the check of topics' to tell.
+func (d *doctor) group(ctx context.Context, group string, topics []string, partitions int32) (g groupCondition, err error) {
+	state, err := d.admin.DescribeGroup(ctx, group)
+	if err != nil {
+		return g, err
+	}
+	g.members = len(state.Members)
+	owned := map[int32]bool{}
+	for _, m := range state.Members {
+		for _, p := range m.Partitions[topics[0]] {
+			owned[p] = true
+		}
+	}
+	for p := range partitions {
+		if !owned[p] {
+			g.unowned = append(g.unowned, p)
+		}
+	}
+	var there []string
+	for _, topic := range topics {
+		_, is, err := d.admin.TopicPartitions(ctx, topic)
+		if err != nil {
+			return g, err
+		}
+		if is {
+			there = append(there, topic)
+		}
+	}
+	lags, err := d.admin.GroupLag(ctx, group, there...)
+	if err != nil {
+		return g, err
+	}
+	for _, ps := range lags {
+		for _, lag := range ps {
+			g.lag += lag
+		}
+	}
+	g.commits, err = d.admin.Commits(ctx, group)
+	return g, err
+}
