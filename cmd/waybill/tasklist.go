@@ -254,7 +254,7 @@ func (o *taskListOptions) pages(ctx context.Context, c *apiClient, q url.Values)
 			return nil, false, err
 		}
 		if len(page.MissingPartitions) > 0 {
-			return nil, false, fmt.Errorf("no console has the partitions %v at the moment", page.MissingPartitions)
+			return nil, false, exit(exitUnreachable, "no console has the partitions %v at the moment", page.MissingPartitions)
 		}
 		list = append(list, page.Tasks...)
 		q.Set("page_token", page.NextPageToken)
