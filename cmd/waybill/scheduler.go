@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -122,6 +123,9 @@ func (r *roleFlags) runRole(cmd *cobra.Command, role string, start func(context.
 	log.Info("started", "role", role, "name", n.Name, "namespace", cfg.Namespace, "partitions", n.Partitions)
 	err = n.Run(ctx, func(ctx context.Context) error { return start(ctx, n) })
 	log.Info("stopped", "role", role)
+	if _, refused := errors.AsType[*kafka.TimeoutError](err); refused {
+		return exit(exitUsage, "%w", err)
+	}
 	return err
 }
 
