@@ -24,10 +24,10 @@ func newExport() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "export [ID...]",
 		Short: "Write the events of tasks to a file, for replay without a broker",
-		Long: `Write events as lines of JSON: all, those of some tasks, or those of tasks submitted between
---since and --until, with all that happened to them. The claims of partitions are among them.
-Every byte of a record is kept, so that its chain of hashes can be checked, and each line has a
-checksum.
+		Long: `Write events as lines of JSON: all, whatever is wrong with them, those of some tasks, or those of
+tasks submitted between --since and --until, with all that happened to them. The claims of
+partitions are among them. Every byte of a record is kept, so that its chain of hashes can be
+checked, and each line has a checksum.
 
   waybill export order-1 --out order-1.jsonl
   waybill replay order-1 --file order-1.jsonl`,
@@ -83,7 +83,7 @@ func (o *exportOptions) write(cmd *cobra.Command, h eventSource, x *exporting) e
 		_ = os.Remove(o.out) // half a file would be taken for a whole one; the error is said
 		return err
 	}
-	fmt.Fprintf(cmd.ErrOrStderr(), "%d events of %d tasks in %s\n", x.events, x.tasks, o.out)
+	fmt.Fprintf(cmd.ErrOrStderr(), "%d events of %d tasks in %s\n", x.events, len(x.taken), o.out)
 	return nil
 }
 
@@ -91,15 +91,16 @@ func (o *exportOptions) write(cmd *cobra.Command, h eventSource, x *exporting) e
 type exporting struct {
 	ids         map[string]bool // that were asked for, and whether they were seen; empty: all
 	from, until time.Time       // of submission; zero: no bound
-	taken       map[string]bool // of those submitted in the range
+	submitted   map[string]bool // in the range? Of tasks whose first event was seen
+	headless    map[string]bool // the others
+	taken       map[string]bool // tasks that are exported
 	events      int
-	tasks       int
 }
 
 func (x *exporting) ranged() bool { return !x.from.IsZero() || !x.until.IsZero() }
 
 func (x *exporting) run(cmd *cobra.Command, h eventSource, out io.Writer) error {
-	x.taken = map[string]bool{}
+	x.submitted, x.headless, x.taken = map[string]bool{}, map[string]bool{}, map[string]bool{}
 	buffered := bufio.NewWriterSize(out, 1<<20)
 	w, err := replay.NewWriter(buffered, h.head())
 	if err != nil {
@@ -126,32 +127,44 @@ func (x *exporting) run(cmd *cobra.Command, h eventSource, out io.Writer) error 
 			return notFound(id)
 		}
 	}
+	if n := len(x.headless); n > 0 {
+		fmt.Fprintf(cmd.ErrOrStderr(), "waybill: %d tasks are left out: the log has no first event of them that can be read, so it can't be told when they were submitted; "+
+			"without --since and --until they are there, and `waybill verify` says what is wrong\n", n)
+	}
 	return buffered.Flush()
 }
 
 // wants reports whether a record is to be exported. The claims of partitions are:
-// they say who owned a task.
+// they say who owned a task. Of all tasks, everything is: what is wrong with a log is to
+// be found in the file, too.
 func (x *exporting) wants(r *events.Record) bool {
 	id := string(r.Key)
-	if id == "" {
+	wanted := true
+	switch {
+	case id == "":
 		return true
-	}
-	if len(x.ids) > 0 {
-		seen, wanted := x.ids[id]
-		if wanted && !seen {
+	case len(x.ids) > 0:
+		if _, wanted = x.ids[id]; wanted {
 			x.ids[id] = true
-			x.tasks++
 		}
-		return wanted
+	case x.ranged():
+		wanted = x.inRange(id, r)
 	}
-	_, seq, err := events.EventName(r)
-	if err != nil || seq != 1 {
-		return x.taken[id] || err != nil && !x.ranged()
+	if wanted {
+		x.taken[id] = true
 	}
-	if x.from.After(r.Time) || !x.until.IsZero() && r.Time.After(x.until) {
-		return false
+	return wanted
+}
+
+// inRange reports whether a task was submitted in the range, as far as is known: its first
+// event comes first, if the log has it.
+func (x *exporting) inRange(id string, r *events.Record) bool {
+	if _, seq, err := events.EventName(r); err == nil && seq == 1 {
+		x.submitted[id] = x.submitted[id] || !x.from.After(r.Time) && (x.until.IsZero() || !r.Time.After(x.until))
 	}
-	x.taken[id] = true
-	x.tasks++
-	return true
+	in, known := x.submitted[id]
+	if !known {
+		x.headless[id] = true
+	}
+	return in
 }

@@ -1,7 +1,10 @@
 package main
 
 import (
+	"cmp"
 	"context"
+	"errors"
+	"fmt"
 	"log/slog"
 	"net"
 	"os"
@@ -11,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/waybill-run/waybill/internal/instance"
+	"github.com/waybill-run/waybill/internal/kafka"
 )
 
 // roleFlags are the flags that every role's command has.
@@ -31,7 +35,11 @@ func (r *roleFlags) flags(cmd *cobra.Command, state bool) {
 	f.StringVar(&r.instance, "instance", "", "name of this instance: makes it a static member, so that a restart keeps its partitions")
 	f.StringVar(&r.metricsListen, "metrics-listen", "", "address to serve Prometheus metrics on, at /metrics")
 	f.StringVar(&r.logLevel, "log-level", "info", "debug, info, warn or error")
-	f.DurationVar(&r.session, "session-timeout", 0, "after which a silent member's partitions go to others (default 6s)")
+	after := kafka.DefaultSessionTimeout
+	if !state {
+		after = kafka.DefaultAgentSessionTimeout
+	}
+	f.DurationVar(&r.session, "session-timeout", 0, fmt.Sprintf("after which a silent member's partitions go to others; the brokers have bounds for it (default %s)", after))
 	if state {
 		f.StringVar(&r.dataDir, "data-dir", "", "directory of the projections, to restart from; without one they are read from the log at each start")
 	}
@@ -45,14 +53,24 @@ func (r *roleFlags) logger() (*slog.Logger, error) {
 	return slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level})), nil
 }
 
-// check refuses what can be judged without a broker.
+// The bounds of timeouts that any broker may be asked for; each has narrower ones of its own.
+const (
+	timeoutLeast = 100 * time.Millisecond // the client takes no less
+	timeoutMost  = 24 * time.Hour
+)
+
+// check refuses what can be judged without a broker: a role would begin anew again and
+// again with what can't do.
 func (r *roleFlags) check() error {
 	for _, d := range []struct {
 		flag  string
 		value time.Duration
 	}{{"session-timeout", r.session}, {"transaction-timeout", r.transaction}} {
-		if d.value < 0 {
+		switch {
+		case d.value < 0:
 			return usage("--%s %s: a duration has no sign", d.flag, d.value)
+		case d.value != 0 && (d.value < timeoutLeast || d.value > timeoutMost):
+			return usage("--%s %s: %s to %s", d.flag, d.value, timeoutLeast, timeoutMost)
 		}
 	}
 	if r.metricsListen == "" {
@@ -105,7 +123,27 @@ func (r *roleFlags) runRole(cmd *cobra.Command, role string, start func(context.
 	log.Info("started", "role", role, "name", n.Name, "namespace", cfg.Namespace, "partitions", n.Partitions)
 	err = n.Run(ctx, func(ctx context.Context) error { return start(ctx, n) })
 	log.Info("stopped", "role", role)
+	if _, refused := errors.AsType[*kafka.TimeoutError](err); refused {
+		return exit(exitUsage, "%w", err)
+	}
 	return err
+}
+
+// checkScheduler refuses what a lane would, each time that it is opened.
+func checkScheduler(r *roleFlags, o *instance.SchedulerOptions) error {
+	if err := r.check(); err != nil {
+		return err
+	}
+	session, transaction := cmp.Or(r.session, kafka.DefaultSessionTimeout), cmp.Or(r.transaction, kafka.DefaultTransactionTimeout)
+	switch {
+	case session >= transaction:
+		return usage("--session-timeout %s: shorter than --transaction-timeout, %s: who takes over would wait for the transaction of a dead one", session, transaction)
+	case o.Lanes < 1:
+		return usage("--lanes %d: 1 or more", o.Lanes)
+	case o.MaxRunnable < 0:
+		return usage("--max-runnable %d: a count has no sign", o.MaxRunnable)
+	}
+	return nil
 }
 
 func newScheduler() *cobra.Command {
@@ -118,6 +156,12 @@ func newScheduler() *cobra.Command {
 you like: Kafka's group protocol gives each its share of the partitions.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := settle(cmd); err != nil {
+				return err
+			}
+			if err := checkScheduler(&r, &o); err != nil {
+				return err
+			}
 			return r.runRole(cmd, "scheduler", func(ctx context.Context, n *instance.Instance) error { return n.StartScheduler(ctx, o) })
 		},
 	}
@@ -128,6 +172,6 @@ you like: Kafka's group protocol gives each its share of the partitions.`,
 	capacityFlags(cmd, &o.AgentCapacity, &o.ObserveCapacity)
 	f.StringSliceVar(&o.ReplyToPrefixes, "reply-to-prefix", nil, "permit reply_to only for topics with one of these prefixes")
 	f.BoolVar(&o.CreateReplyTo, "create-reply-to", false, "create the topic of a reply_to if it is missing")
-	f.DurationVar(&r.transaction, "transaction-timeout", 0, "after which the broker rolls back what a dead scheduler left open (default 10s)")
+	f.DurationVar(&r.transaction, "transaction-timeout", 0, fmt.Sprintf("after which the broker rolls back what a dead scheduler left open; longer than --session-timeout (default %s)", kafka.DefaultTransactionTimeout))
 	return cmd
 }

@@ -86,7 +86,7 @@ undone or cancelled, 6 if --timeout passed before, 8 if a submission was refused
 type submission struct {
 	*events.Submission
 	record events.Record
-	err    error
+	there  bool // all in-sync replicas have it: record says where
 }
 
 // submitted is what is printed of a submission.
@@ -124,7 +124,7 @@ func runSubmit(cmd *cobra.Command, o *submitOptions) error {
 		}
 	}
 	if err := send(ctx, l, subs); err != nil {
-		if ctx.Err() == nil && slices.ContainsFunc(subs, func(s *submission) bool { return s.err == nil }) {
+		if ctx.Err() == nil && slices.ContainsFunc(subs, func(s *submission) bool { return s.there }) {
 			err = errors.Join(err, o.print(cmd.OutOrStdout(), subs, nil))
 		}
 		return err
@@ -287,7 +287,7 @@ func send(ctx context.Context, l *logbook, subs []*submission) error {
 	acks := make(chan error, len(subs))
 	for _, s := range subs {
 		producer.SendAsync(ctx, s.record, func(r events.Record, err error) {
-			s.record, s.err = r, err
+			s.record, s.there = r, err == nil
 			acks <- err
 		})
 	}
@@ -317,7 +317,7 @@ func send(ctx context.Context, l *logbook, subs []*submission) error {
 func (o *submitOptions) print(out io.Writer, subs []*submission, w *waiter) error {
 	list := make([]submitted, 0, len(subs))
 	for _, s := range subs {
-		if s.err != nil {
+		if !s.there {
 			continue
 		}
 		row := submitted{ID: s.ID, Partition: s.record.Partition, Offset: strconv.FormatInt(s.record.Offset, 10)}

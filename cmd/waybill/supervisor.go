@@ -20,10 +20,16 @@ func newSupervisor() *cobra.Command {
 recovery. Run as many as you like: each partition is watched by one of them.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := settle(cmd); err != nil {
+				return err
+			}
+			if sweep < supervisor.MinSweepInterval || sweep > supervisor.MaxSweepInterval {
+				return usage("--sweep-interval %s: %s to %s", sweep, supervisor.MinSweepInterval, supervisor.MaxSweepInterval)
+			}
 			return r.runRole(cmd, "supervisor", func(ctx context.Context, n *instance.Instance) error { return n.StartSupervisor(ctx, sweep) })
 		},
 	}
 	r.flags(cmd, true)
-	cmd.Flags().DurationVar(&sweep, "sweep-interval", supervisor.DefaultSweepInterval, "longest sleep between two looks at the timers")
+	cmd.Flags().DurationVar(&sweep, "sweep-interval", supervisor.DefaultSweepInterval, "longest sleep between two looks at the timers, 10ms to 1m")
 	return cmd
 }

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/console"
 	"github.com/waybill-run/waybill/internal/kafka"
 	"github.com/waybill-run/waybill/internal/replay"
 )
@@ -161,7 +162,7 @@ func hasStepInError(t *events.Task, step string) bool {
 // filter is what a console is asked for.
 func (o *taskListOptions) filter(from time.Time) string {
 	var terms []string
-	add := func(name, value string) { terms = append(terms, `"`+name+":"+value+`"`) }
+	add := func(name, value string) { terms = append(terms, console.Term(name, value)) }
 	if len(o.states) > 0 {
 		add("state", strings.Join(o.states, ","))
 	}
@@ -253,7 +254,7 @@ func (o *taskListOptions) pages(ctx context.Context, c *apiClient, q url.Values)
 			return nil, false, err
 		}
 		if len(page.MissingPartitions) > 0 {
-			return nil, false, fmt.Errorf("no console has the partitions %v at the moment", page.MissingPartitions)
+			return nil, false, exit(exitUnreachable, "no console has the partitions %v at the moment", page.MissingPartitions)
 		}
 		list = append(list, page.Tasks...)
 		q.Set("page_token", page.NextPageToken)

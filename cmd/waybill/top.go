@@ -37,8 +37,8 @@ func newTop() *cobra.Command {
 		Short: "Watch the whole system: tasks by state, rates, agents, partitions, alerts",
 		Long: `Watch the whole system: tasks of each workflow by state and how fast they end, the agents, the
 partitions with their owners and lag, and the newest alerts. It asks a console; start one with
-waybill up or waybill console. Ends when interrupted; with --once, or where the output is no
-terminal, after one view.`,
+waybill up or waybill console. Ends when interrupted, with exit code 130; with --once, or where
+the output is no terminal, after one view.`,
 		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error { return runTop(cmd, &o) },
 	}
@@ -65,9 +65,14 @@ func runTop(cmd *cobra.Command, o *topOptions) error {
 	if f, is := out.(*os.File); is && !o.once {
 		live = term.IsTerminal(int(f.Fd()))
 	}
+	return o.watch(cmd.Context(), c, out, live)
+}
+
+// watch draws the view; live: again and again, over the one before, until ctx ends.
+func (o *topOptions) watch(ctx context.Context, c *apiClient, out io.Writer, live bool) error {
 	var before *overview
 	for {
-		now, err := c.overview(cmd.Context())
+		now, err := c.overview(ctx)
 		if err != nil {
 			return err
 		}
@@ -86,8 +91,8 @@ func runTop(cmd *cobra.Command, o *topOptions) error {
 		before = now
 		select {
 		case <-time.After(o.every):
-		case <-cmd.Context().Done():
-			return nil // that is how it ends
+		case <-ctx.Done():
+			return ctx.Err()
 		}
 	}
 }

@@ -19,8 +19,10 @@ func newTaskWhy() *cobra.Command {
 		Use:   "why ID",
 		Short: "Say why a task doesn't advance, since when, and what would move it",
 		Long: `Say why a task doesn't advance. The reason is one of: poison, hold, no_live_agent, cool_down,
-waiting_retry, capacity, queue, at_work, upstream_step, ended. Of several steps it is that of the
-one that is hindered most; the others are listed. With --file nothing is known of agents.`,
+waiting_retry, capacity, queue, at_work, upstream_step, ended. What could start by now, a wait that
+is over among it, and hasn't, is no_live_agent where nobody reads the agent's requests, else
+capacity. Of several steps it is that of the one that is hindered most; the others are listed.
+With --file nothing is known of agents.`,
 		Args: arguments("a task's id"),
 		RunE: func(cmd *cobra.Command, args []string) error { return runTaskWhy(cmd, &t, args) },
 	}
@@ -62,13 +64,13 @@ func runTaskWhy(cmd *cobra.Command, t *askingTool, args []string) error {
 	case task == nil:
 		return t.notThere(id)
 	}
-	agents := map[string]replay.AgentState{}
+	agents, now := map[string]replay.AgentState{}, time.Now()
 	if l, is := h.(*logHistory); is {
-		if err := l.agents(cmd.Context(), task, agents); err != nil {
+		if err := l.agents(cmd.Context(), task, now, agents); err != nil {
 			return err
 		}
 	}
-	w := replay.Explain(task, poison, agents, time.Now())
+	w := replay.Explain(task, poison, agents, now)
 	return t.printObject(cmd.OutOrStdout(), w, func(out io.Writer) error { return whyTable(out, w) })
 }
 
@@ -85,9 +87,9 @@ func (t *askingTool) askWhy(cmd *cobra.Command, c *apiClient, args []string) err
 	return t.printObject(cmd.OutOrStdout(), w, func(out io.Writer) error { return whyTable(out, w) })
 }
 
-// agents asks the cluster about the agents that attempts of a task are with.
-func (h *logHistory) agents(ctx context.Context, t *events.Task, agents map[string]replay.AgentState) error {
-	for _, name := range replay.AgentsOf(t) {
+// agents asks the cluster about the agents that a task waits for.
+func (h *logHistory) agents(ctx context.Context, t *events.Task, now time.Time, agents map[string]replay.AgentState) error {
+	for _, name := range replay.AgentsAwaited(t, now) {
 		var err error
 		if agents[name], err = h.agent(ctx, name); err != nil {
 			return err

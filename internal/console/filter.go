@@ -50,24 +50,33 @@ func parseFilter(text string, now time.Time) (projections.Filter, error) {
 	return f, nil
 }
 
-// splitTerms splits at spaces outside of double quotes, which it takes away.
+// Term writes a term of a filter, so that its value is read as it is.
+func Term(name, value string) string {
+	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(name+":"+value) + `"`
+}
+
+// splitTerms splits at spaces outside of double quotes, which it takes away. Within them
+// a quote or a backslash that follows a backslash stands for itself.
 func splitTerms(text string) (terms []string, err error) {
 	var term strings.Builder
 	quoted, begun := false, false
-	for _, r := range text {
-		switch {
-		case r == '"':
+	for i := 0; i < len(text); i++ {
+		switch c := text[i]; {
+		case quoted && c == '\\' && i+1 < len(text) && (text[i+1] == '"' || text[i+1] == '\\'):
+			i++
+			term.WriteByte(text[i])
+		case c == '"':
 			quoted, begun = !quoted, true
-		case r < ' ' || r == 0x7f:
-			return nil, fmt.Errorf("a filter has no control characters (%q)", r)
-		case r == ' ' && !quoted:
+		case c < ' ' || c == 0x7f:
+			return nil, fmt.Errorf("a filter has no control characters (%q)", c)
+		case c == ' ' && !quoted:
 			if begun {
 				terms = append(terms, term.String())
 			}
 			term.Reset()
 			begun = false
 		default:
-			term.WriteRune(r)
+			term.WriteByte(c)
 			begun = true
 		}
 	}

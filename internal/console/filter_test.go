@@ -22,6 +22,10 @@ func TestFilter(t *testing.T) {
 		"workflow:order/3 agent:payments":      {Workflow: "order", Version: 3, Agent: "payments"},
 		`label:region="far east" label:a=b`:    {Labels: map[string]string{"region": "far east", "a": "b"}},
 		`"label:a key=a:b=c"`:                  {Labels: map[string]string{"a key": "a:b=c"}},
+		`"label:note=say \"hi\" now"`:          {Labels: map[string]string{"note": `say "hi" now`}},
+		`"label:dir=C:\\new\\" label:a=b`:      {Labels: map[string]string{"dir": `C:\new\`, "a": "b"}},
+		`"label:dir=C:\new"`:                   {Labels: map[string]string{"dir": `C:\new`}},
+		`label:dir=C:\new\`:                    {Labels: map[string]string{"dir": `C:\new\`}},
 		"label:empty=":                         {Labels: map[string]string{"empty": ""}},
 		"step_in_error:charge":                 {StepInError: "charge"},
 		"since:10m until:2026-06-01T11:55:00Z": {Since: noon.Add(-10 * time.Minute), Until: noon.Add(-5 * time.Minute)},
@@ -50,6 +54,7 @@ func TestFilterRefuses(t *testing.T) {
 		"since:yesterday":            "a duration back",
 		"due_within:-1s":             "positive",
 		`label:a="b`:                 "isn't closed",
+		`label:a="b\"`:               "isn't closed",
 		"colour:red":                 "no term",
 		"state:error\x00":            "control characters",
 		"state:error\nx":             "control characters",
@@ -98,6 +103,29 @@ func FuzzFilter(f *testing.F) {
 		got, err := parseFilter(text, noon)
 		if err == nil && (len(got.Labels) > filterLabelsMax || got.Version < 0 || len(text) > filterMaxBytes) {
 			t.Errorf("%q: %+v", text, got)
+		}
+	})
+}
+
+// What Term writes is read as it was meant, among other terms too.
+func FuzzTerm(f *testing.F) {
+	for _, value := range []string{"eu", `say "hi" now`, `C:\new\`, `\"`, `"`, `\\" label:b=c`, "a:b=c", " ", "é\xff", ""} {
+		f.Add("note", value)
+	}
+	f.Fuzz(func(t *testing.T, key, value string) {
+		text := "state:error " + Term("label", key+"="+value) + " " + Term("agent", "x"+value)
+		name, of, _ := strings.Cut(key+"="+value, "=")
+		control := strings.ContainsFunc(key+value, func(r rune) bool { return r < ' ' || r == 0x7f })
+		got, err := parseFilter(text, noon)
+		if control || name == "" || len(text) > filterMaxBytes {
+			if err == nil {
+				t.Errorf("%q was taken: %+v", text, got)
+			}
+			return
+		}
+		want := projections.Filter{States: []events.TaskState{events.StateError}, Labels: map[string]string{name: of}, Agent: "x" + value}
+		if err != nil || !reflect.DeepEqual(got, want) {
+			t.Errorf("%q: %+v, %v; want %+v", text, got, err, want)
 		}
 	})
 }

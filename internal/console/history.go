@@ -188,13 +188,13 @@ func (c *call) why() (any, error) {
 	if poison != nil {
 		said = poison.Error()
 	}
-	agents := map[string]replay.AgentState{}
-	for _, name := range replay.AgentsOf(task) {
+	agents, now := map[string]replay.AgentState{}, c.cfg.Now()
+	for _, name := range replay.AgentsAwaited(task, now) {
 		if agents[name], err = c.cfg.Cluster.Agent(c.r.Context(), name); err != nil {
 			return nil, unavailable("agent %s: %v", name, err)
 		}
 	}
-	return replay.Explain(task, said, agents, c.cfg.Now()), nil
+	return replay.Explain(task, said, agents, now), nil
 }
 
 // export is the task's events, as `waybill export` writes them.

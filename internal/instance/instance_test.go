@@ -38,6 +38,19 @@ func TestAClosedStoreHidesNoReason(t *testing.T) {
 	}
 }
 
+// A timeout that brokers don't take is taken of no fresh client: the process ends at once.
+func TestRoleWithARefusedTimeoutEnds(t *testing.T) {
+	n := &Instance{log: slog.New(slog.DiscardHandler)}
+	began, refused := 0, &kafka.TimeoutError{Err: errors.New("outside of the broker's bounds")}
+	err := n.again(t.Context(), "supervisor", func(context.Context) error {
+		began++
+		return fmt.Errorf("poll: %w", refused)
+	})
+	if began != 1 || !errors.Is(err, refused) {
+		t.Errorf("begun %d times, then %v", began, err)
+	}
+}
+
 // What a store has and the log hasn't heals by no fresh client: the process ends at once, and
 // says what to do.
 func TestRoleWhoseLogWasCutOffEnds(t *testing.T) {

@@ -197,7 +197,7 @@ func (n *Instance) again(ctx context.Context, role string, loop func(context.Con
 		if time.Since(start) > againMost {
 			wait, tries = againLeast, 0
 		}
-		if tries++; tries > againTries || errors.Is(err, errStore) || aheadOfLog(err) {
+		if tries++; tries > againTries || errors.Is(err, errStore) || aheadOfLog(err) || refusedTimeout(err) {
 			return fmt.Errorf("%s: %w", role, n.remedied(err))
 		}
 		n.log.Warn("begins anew", "role", role, "error", err)
@@ -215,6 +215,12 @@ func aheadOfLog(err error) bool {
 	_, outside := errors.AsType[*kafka.OffsetRangeError](err)
 	_, lost := errors.AsType[*kafka.LostError](err)
 	return outside || lost
+}
+
+// refusedTimeout reports whether the brokers don't take a timeout.
+func refusedTimeout(err error) bool {
+	_, refused := errors.AsType[*kafka.TimeoutError](err)
+	return refused
 }
 
 // remedied says what to do about a store that is ahead of the log.

@@ -166,7 +166,28 @@ func fetchError(ctx context.Context, fetches kgo.Fetches, dataLost func(error)) 
 			fatal = errors.Join(fatal, fmt.Errorf("topic %s partition %d: %w", topic, partition, err))
 		}
 	})
-	return fatal
+	return timeoutError(fatal)
+}
+
+// TimeoutError says that the brokers don't take a session's or a transaction's timeout:
+// it is outside of their bounds (group.min.session.timeout.ms and
+// group.max.session.timeout.ms, transaction.max.timeout.ms).
+type TimeoutError struct{ Err error }
+
+func (e *TimeoutError) Error() string { return e.Err.Error() }
+
+// Unwrap returns what the brokers said.
+func (e *TimeoutError) Unwrap() error { return e.Err }
+
+// Permanent reports true: they take it of no other client.
+func (e *TimeoutError) Permanent() bool { return true }
+
+// timeoutError marks an error that is one.
+func timeoutError(err error) error {
+	if errors.Is(err, kerr.InvalidSessionTimeout) || errors.Is(err, kerr.InvalidTransactionTimeout) {
+		return &TimeoutError{err}
+	}
+	return err
 }
 
 // fatalToMember are the errors that joining again can't heal.

@@ -221,7 +221,7 @@ func (s *Session) Poll(ctx context.Context) ([]events.Record, error) {
 			case !finalOfGroup(err):
 				s.trouble(err)
 			case finalErr == nil:
-				finalErr = err
+				finalErr = timeoutError(err)
 			}
 		})
 		if finalErr != nil {

@@ -2,6 +2,9 @@ package replay
 
 import (
 	"bytes"
+	"cmp"
+	"container/heap"
+	"maps"
 	"slices"
 
 	"github.com/waybill-run/waybill/events"
@@ -96,19 +99,40 @@ func outlook(t *events.Task, f *Forked) *Outlook {
 }
 
 // Choice collects the records of the tasks that a plan looks at: those of one
-// workflow that are open, or the last few that have ended. One goroutine uses it.
+// workflow that are open, or the last few that have ended. Partitions may be read in any
+// order, and mixed: what is chosen is the same. One goroutine uses it.
 type Choice struct {
 	workflow string
 	finished int
 	tasks    map[string]*chosen
-	ended    []string // in the order of their end
-	broken   int
+	ended    ends
+	broken   int // before their end
 }
 
 // chosen is a task that may be looked at.
 type chosen struct {
 	task    *events.Task
 	records []events.Record
+	broken  bool // it has an event after its end
+}
+
+// ends is a heap of tasks that have ended, the one that ended first on top.
+type ends []*events.Task
+
+func (e ends) Len() int           { return len(e) }
+func (e ends) Less(i, j int) bool { return compareEnds(e[i], e[j]) < 0 }
+func (e ends) Swap(i, j int)      { e[i], e[j] = e[j], e[i] }
+func (e *ends) Push(t any)        { *e = append(*e, t.(*events.Task)) }
+func (e *ends) Pop() any {
+	last := (*e)[len(*e)-1]
+	*e = (*e)[:len(*e)-1]
+	return last
+}
+
+// compareEnds orders tasks by their last event's instant. Events of two partitions may be
+// of one instant, and no offset says which was first: then it is the id.
+func compareEnds(a, b *events.Task) int {
+	return cmp.Or(a.UpdatedAt.Compare(b.UpdatedAt), cmp.Compare(a.ID, b.ID))
 }
 
 // NewChoice takes the open tasks of a workflow, or the last so many that have ended.
@@ -134,17 +158,21 @@ func (c *Choice) Add(r *events.Record) {
 	if t == nil {
 		return
 	}
+	over := t.task != nil && !t.task.Open()
 	if err == nil {
 		t.task, err = events.Evolve(t.task, e, events.Hash(e.Fact.Type(), r.Value))
 	}
-	if err != nil {
+	switch {
+	case err != nil && over:
+		t.broken = true // and has its place: whom it kept out may be forgotten already
+	case err != nil:
 		c.broken++
 		delete(c.tasks, id)
-		return
-	}
-	t.records = append(t.records, kept(r))
-	if !t.task.Open() {
-		c.end(id)
+	default:
+		t.records = append(t.records, kept(r))
+		if !t.task.Open() {
+			c.end(t.task)
+		}
 	}
 }
 
@@ -159,11 +187,10 @@ func kept(r *events.Record) events.Record {
 }
 
 // end forgets what isn't among the last that ended.
-func (c *Choice) end(id string) {
-	c.ended = append(c.ended, id)
-	if len(c.ended) > c.finished {
-		delete(c.tasks, c.ended[0])
-		c.ended = c.ended[1:]
+func (c *Choice) end(t *events.Task) {
+	heap.Push(&c.ended, t)
+	if c.ended.Len() > c.finished {
+		delete(c.tasks, heap.Pop(&c.ended).(*events.Task).ID)
 	}
 }
 
@@ -171,19 +198,25 @@ func (c *Choice) end(id string) {
 // ids or of their ends, and returns how many tasks were passed over because an event
 // of theirs can't be folded.
 func (c *Choice) Each(fn func(records []events.Record) error) (broken int, err error) {
-	ids := slices.Clone(c.ended)
+	broken = c.broken
+	for _, id := range c.ids() {
+		t := c.tasks[id]
+		if t.broken {
+			broken++
+		} else if err := fn(t.records); err != nil {
+			return broken, err
+		}
+	}
+	return broken, nil
+}
+
+func (c *Choice) ids() []string {
 	if c.finished == 0 {
-		for id := range c.tasks {
-			ids = append(ids, id)
-		}
-		slices.Sort(ids)
+		return slices.Sorted(maps.Keys(c.tasks))
 	}
-	for _, id := range ids {
-		if t := c.tasks[id]; t != nil {
-			if err := fn(t.records); err != nil {
-				return c.broken, err
-			}
-		}
+	var ids []string
+	for _, t := range slices.SortedFunc(slices.Values(c.ended), compareEnds) {
+		ids = append(ids, t.ID)
 	}
-	return c.broken, nil
+	return ids
 }

@@ -1,8 +1,11 @@
 package replay_test
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/waybill-run/waybill/events"
@@ -107,4 +110,118 @@ func TestChoice(t *testing.T) {
 	if ids, broken := choose(3, last); broken != 1 || len(ids) != 3 || ids[2] == last {
 		t.Errorf("with a gap in %s: %v, %d broken", last, ids, broken)
 	}
+}
+
+// The last that ended are those of the greatest instants, in whatever order the
+// partitions are read.
+func TestChoiceOfTheLast(t *testing.T) {
+	records := recorded(t)
+	var ended []*events.Task
+	for _, of := range byTask(records) {
+		if task := folded(t, of); task.Workflow == "order" && !task.Open() {
+			ended = append(ended, task)
+		}
+	}
+	slices.SortFunc(ended, byEnd)
+	for seed := range uint64(20) {
+		order := mixed(records, rand.New(rand.NewPCG(seed, 0)))
+		for _, n := range []int{1, 3, len(ended) - 1, len(ended), len(ended) + 1} {
+			var want []string
+			for _, task := range ended[max(0, len(ended)-n):] {
+				want = append(want, task.ID)
+			}
+			if got, broken := chosenOf(t, n, order); !slices.Equal(got, want) || broken != 0 {
+				t.Fatalf("seed %d, the last %d that ended: %v, %d broken\nwant %v", seed, n, got, broken, want)
+			}
+		}
+	}
+}
+
+// A task that goes on after its end can't be folded: it keeps its place among the last,
+// and is passed over, whenever that event is read.
+func TestChoiceOfBrokenEnd(t *testing.T) {
+	tasks := byTask(recorded(t))
+	var ended []*events.Task
+	for _, of := range tasks {
+		if task := folded(t, of); task.Workflow == "order" && !task.Open() {
+			ended = append(ended, task)
+		}
+	}
+	slices.SortFunc(ended, byEnd)
+	before, last := ended[len(ended)-2].ID, ended[len(ended)-1].ID
+	for _, tt := range []struct {
+		broken           string
+		last, passedOver int
+		want             []string
+	}{{last, 1, 1, nil}, {last, 2, 1, []string{before}}, {before, 1, 0, []string{last}}, {before, 2, 1, []string{last}}} {
+		of := tasks[tt.broken]
+		broken := append(slices.Clone(of), of[len(of)-1])
+		sound := tasks[before]
+		if tt.broken == before {
+			sound = tasks[last]
+		}
+		for _, records := range [][]events.Record{slices.Concat(broken, sound), slices.Concat(sound, broken)} {
+			if got, n := chosenOf(t, tt.last, records); !slices.Equal(got, tt.want) || n != tt.passedOver {
+				t.Errorf("%s is broken, the last %d, %s read first: %v, %d passed over; want %v, %d", tt.broken, tt.last, records[0].Key, got, n, tt.want, tt.passedOver)
+			}
+		}
+	}
+}
+
+// byEnd is the order in which tasks ended.
+func byEnd(a, b *events.Task) int {
+	return cmp.Or(a.UpdatedAt.Compare(b.UpdatedAt), cmp.Compare(a.ID, b.ID))
+}
+
+// chosenOf is what a choice holds after records.
+func chosenOf(t *testing.T, finished int, records []events.Record) (ids []string, broken int) {
+	t.Helper()
+	c := replay.NewChoice("order", finished)
+	for i := range records {
+		c.Add(&records[i])
+	}
+	broken, err := c.Each(func(of []events.Record) error {
+		ids = append(ids, string(of[0].Key))
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ids, broken
+}
+
+// folded is a task after its records.
+func folded(t *testing.T, records []events.Record) *events.Task {
+	t.Helper()
+	s := replay.NewStepper(replay.Until{}, false)
+	for i := range records {
+		if step, err := s.Add(&records[i]); err != nil || step.Fault != "" {
+			t.Fatalf("%s: %v %+v", records[i].Key, err, step)
+		}
+	}
+	return s.Task()
+}
+
+// mixed is the records as readers of several partitions may come by them: a few of one,
+// a few of another, in order within each.
+func mixed(records []events.Record, r *rand.Rand) []events.Record {
+	var order []events.Record
+	rest := map[int32][]events.Record{}
+	var partitions []int32
+	for _, record := range records {
+		if rest[record.Partition] == nil {
+			partitions = append(partitions, record.Partition)
+		}
+		rest[record.Partition] = append(rest[record.Partition], record)
+	}
+	for len(partitions) > 0 {
+		i := r.IntN(len(partitions))
+		p := partitions[i]
+		n := min(1+r.IntN(50), len(rest[p]))
+		order = append(order, rest[p][:n]...)
+		if rest[p] = rest[p][n:]; len(rest[p]) == 0 {
+			partitions = slices.Delete(partitions, i, i+1)
+		}
+	}
+	return order
 }

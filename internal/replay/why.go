@@ -17,10 +17,10 @@ type Reason string
 const (
 	ReasonPoison       Reason = "poison"        // an event of its history can't be used by this build
 	ReasonHold         Reason = "hold"          // an operator has to say what is to be done
-	ReasonNoLiveAgent  Reason = "no_live_agent" // nobody reads the agent's requests
+	ReasonNoLiveAgent  Reason = "no_live_agent" // nobody reads the agent's requests: that is why an attempt runs, or doesn't start
 	ReasonCoolDown     Reason = "cool_down"     // a long wait, after the last attempt of the budget
 	ReasonWaitingRetry Reason = "waiting_retry" // a wait before another attempt
-	ReasonCapacity     Reason = "capacity"      // it could start, and the scheduler hasn't: the agent has enough to do
+	ReasonCapacity     Reason = "capacity"      // it could start, or its wait is over, and the scheduler hasn't: the agent has enough to do
 	ReasonQueue        Reason = "queue"         // the request, or the submission, waits to be taken
 	ReasonAtWork       Reason = "at_work"       // an attempt is under way
 	ReasonUpstreamStep Reason = "upstream_step" // another step must end first
@@ -62,7 +62,7 @@ type Why struct {
 }
 
 // Explain says why a task doesn't advance, as of now. agents is what the cluster
-// knows of the agents of its steps; of one that isn't there nothing is known.
+// knows of its agents (AgentsAwaited); of one that isn't there nothing is known.
 // poison says which event of it can't be used; empty: none.
 func Explain(t *events.Task, poison string, agents map[string]AgentState, now time.Time) *Why {
 	w := &Why{Task: t.ID, State: t.State, Since: instantText(t.UpdatedAt), Steps: []StepWhy{}}
@@ -105,19 +105,29 @@ func (w *Why) ofSteps(t *events.Task) {
 	w.Reason, w.Step, w.Since, w.Until, w.Moves = s.Reason, s.Step, s.Since, s.Until, s.Moves
 }
 
-// explainStep looks at a step, or at its undo while the task is undone. It reports
-// whether there is anything to say.
-func explainStep(t *events.Task, i int, agents map[string]AgentState, now time.Time) (StepWhy, bool) {
+// present is the run that a step is at: its undo's while the task is undone and no
+// attempt of the step runs any more; nil: that hasn't begun.
+func present(t *events.Task, i int) (*events.Run, events.Kind) {
 	kind := events.Do
 	if t.State == events.StateUndoing && t.Steps[i].State != events.StepRunning {
 		kind = events.Undo
 	}
-	run := t.Run(i, kind)
+	return t.Run(i, kind), kind
+}
+
+// explainStep looks at a step, or at its undo while the task is undone. It reports
+// whether there is anything to say.
+func explainStep(t *events.Task, i int, agents map[string]AgentState, now time.Time) (StepWhy, bool) {
+	run, kind := present(t, i)
 	if run == nil {
 		return StepWhy{}, false // it isn't undone, or not yet
 	}
 	s := StepWhy{Step: t.Plan.Steps[i].ID, Kind: kind, Attempt: run.Attempt}
 	s.Agent, _ = t.Plan.Agent(i, kind)
+	if since, could := couldStart(t, i, now); could {
+		s.queued(run, since, agents)
+		return s, true
+	}
 	switch run.State {
 	case events.StepRunning:
 		s.running(run, agents)
@@ -138,11 +148,42 @@ func explainStep(t *events.Task, i int, agents map[string]AgentState, now time.T
 		if kind == events.Undo || t.State != events.StateProcessing {
 			return s, false
 		}
-		s.pending(t, i)
+		missing, since := needs(t, i)
+		s.Reason, s.Since, s.Moves = ReasonUpstreamStep, instantText(since), "the end of "+strings.Join(missing, ", ")
 	default:
 		return s, false
 	}
 	return s, true
+}
+
+// couldStart reports whether the next attempt of a step, or of its undo, could start, and
+// since when: all that it needs is there, or the wait before it is over. The scheduler
+// holds it back for its agent's sake then, and refuses the supervisor's retry.
+func couldStart(t *events.Task, i int, now time.Time) (since time.Time, could bool) {
+	run, kind := present(t, i)
+	switch {
+	case run == nil:
+		return since, false
+	case run.State == events.StepWaiting:
+		return run.Timer.Due, !run.Timer.Due.After(now)
+	case run.State == events.StepPending && kind == events.Do && t.State == events.StateProcessing:
+		missing, since := needs(t, i)
+		return cmp.Or(since, t.SubmittedAt), len(missing) == 0
+	}
+	return since, false
+}
+
+// needs are the steps that a step waits for, and when the last of the others ended.
+func needs(t *events.Task, i int) (missing []string, since time.Time) {
+	for _, n := range t.Plan.Steps[i].Needs {
+		need := t.Steps[n]
+		if need.State != events.StepCompleted && need.State != events.StepSkipped {
+			missing = append(missing, t.Plan.Steps[n].ID)
+		} else if need.EndedAt.After(since) {
+			since = need.EndedAt
+		}
+	}
+	return missing, since
 }
 
 // lateSupervisor is how long after its due a timer may stand before it is said.
@@ -155,31 +196,29 @@ func (s *StepWhy) running(run *events.Run, agents map[string]AgentState) {
 	switch {
 	case !known:
 	case a.Members == 0:
-		s.Reason = ReasonNoLiveAgent
-		s.Moves = "an instance of agent " + s.Agent + " that reads its requests"
+		s.noLiveAgent()
 	case a.Lag > 0:
 		s.Reason = ReasonQueue
 		s.Moves = fmt.Sprintf("agent %s, whose group lags by %d: perhaps it has not taken this request yet", s.Agent, a.Lag)
 	}
 }
 
-func (s *StepWhy) pending(t *events.Task, i int) {
-	var missing []string
-	var since time.Time
-	for _, n := range t.Plan.Steps[i].Needs {
-		need := t.Steps[n]
-		if need.State != events.StepCompleted && need.State != events.StepSkipped {
-			missing = append(missing, t.Plan.Steps[n].ID)
-		} else if need.EndedAt.After(since) {
-			since = need.EndedAt
-		}
-	}
+// queued is a run that could start.
+func (s *StepWhy) queued(run *events.Run, since time.Time, agents map[string]AgentState) {
 	s.Since = instantText(since)
-	if len(missing) > 0 {
-		s.Reason, s.Moves = ReasonUpstreamStep, "the end of "+strings.Join(missing, ", ")
+	if a, known := agents[s.Agent]; known && a.Members == 0 {
+		s.noLiveAgent()
 		return
 	}
-	s.Reason, s.Moves = ReasonCapacity, "a reply of agent "+s.Agent+" to another request: the scheduler asks for no more at once"
+	s.Reason = ReasonCapacity
+	s.Moves = "a reply of agent " + s.Agent + " to another request: the scheduler asks for no more at once"
+	if run.State == events.StepWaiting {
+		s.Moves += "; or a supervisor, if none has asked for the retry yet"
+	}
+}
+
+func (s *StepWhy) noLiveAgent() {
+	s.Reason, s.Moves = ReasonNoLiveAgent, "an instance of agent "+s.Agent+" that reads its requests"
 }
 
 // instantText is an instant as JSON has it; nil: none.
@@ -203,6 +242,25 @@ func AgentsOf(t *events.Task) []string {
 			if name, _ := t.Plan.Agent(i, kind); !slices.Contains(names, name) {
 				names = append(names, name)
 			}
+		}
+	}
+	return names
+}
+
+// AgentsAwaited are the agents that Explain has to know of, each once: those that have an
+// attempt, or could have one by now.
+func AgentsAwaited(t *events.Task, now time.Time) []string {
+	if t.State != events.StateProcessing && t.State != events.StateUndoing {
+		return nil
+	}
+	var names []string
+	for i := range t.Steps {
+		run, kind := present(t, i)
+		if _, could := couldStart(t, i, now); !could && (run == nil || run.State != events.StepRunning) {
+			continue
+		}
+		if name, _ := t.Plan.Agent(i, kind); !slices.Contains(names, name) {
+			names = append(names, name)
 		}
 	}
 	return names

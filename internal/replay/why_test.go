@@ -34,19 +34,7 @@ func TestWhy(t *testing.T) {
 			h.recover(1)
 			return h
 		}},
-		{"cool-down", "processing: cool_down reserve", busy, func(t *testing.T) *history {
-			h := recordOf(t, program(t, `
-workflow: order
-version: 1
-complete_within: 10m
-defaults: {complete_within: 10s, retry: {max_attempts: 1, cool_down: 1m}}
-steps:
-  reserve: {agent: stock, operation: reserve}
-`))
-			h.reply(1, "reserve", 1, events.Failed, `{"code":"down"}`)
-			h.recover(1)
-			return h
-		}},
+		{"cool-down", "processing: cool_down reserve", busy, coolingDown},
 		{"held", "error: hold reserve", busy, func(t *testing.T) *history {
 			h := recordOf(t, program(t, `
 workflow: order
@@ -62,12 +50,116 @@ steps:
 		{"undone", "undone: ended ", busy, failed},
 	} {
 		h := tt.play(t)
-		w := replay.Explain(h.task, "", tt.agents, noon.Add(time.Minute))
+		w := replay.Explain(h.task, "", tt.agents, h.env.Now)
 		if got := fmt.Sprintf("%s: %s %s", w.State, w.Reason, w.Step); got != tt.want {
 			t.Errorf("%s: %s, want %s", tt.name, got, tt.want)
 		}
 		if w.Moves == "" || w.Since == nil {
 			t.Errorf("%s: since %v, moves %q", tt.name, w.Since, w.Moves)
+		}
+	}
+}
+
+// coolingDown is an order of which the last attempt of the budget failed.
+func coolingDown(t *testing.T) *history {
+	h := recordOf(t, program(t, `
+workflow: order
+version: 1
+complete_within: 10m
+defaults: {complete_within: 10s, retry: {max_attempts: 1, cool_down: 1m}}
+steps:
+  reserve: {agent: stock, operation: reserve}
+`))
+	h.reply(1, "reserve", 1, events.Failed, `{"code":"down"}`)
+	h.recover(1)
+	return h
+}
+
+// What could start and hasn't is hindered by its agent: it has no instance, or enough to
+// do. A wait that is over says nothing any more, and its instant isn't shown as one to
+// come.
+func TestWhyOfWhatCouldStart(t *testing.T) {
+	over := func(t *testing.T) *events.Task {
+		h := recordOf(t, program(t, fmt.Sprintf(order, 1, 2, "")))
+		h.reply(1, "reserve", 1, events.Failed, `{"code":"down"}`)
+		h.recover(1)
+		return h.task
+	}
+	cooled := func(t *testing.T) *events.Task { return coolingDown(t).task }
+	pending := func(t *testing.T) *events.Task {
+		task := recordOf(t, program(t, fmt.Sprintf(order, 1, 1, ""))).task.Clone()
+		task.OwnStep(0).Run = events.Run{State: events.StepPending}
+		return task
+	}
+	undo := func(t *testing.T) *events.Task {
+		h := recordOf(t, program(t, `
+workflow: order
+version: 1
+on_error: undo
+complete_within: 10m
+defaults: {complete_within: 10s, retry: {max_attempts: 2, backoff: 1s}}
+steps:
+  reserve: {agent: bank, operation: reserve, undo: {agent: stock, operation: free}}
+  charge: {agent: bank, operation: charge, needs: [reserve]}
+`))
+		h.reply(1, "reserve", 1, events.Completed, `{}`)
+		h.reply(2, "charge", 1, events.Rejected, `{"code":"declined"}`)
+		h.input(3, &events.Reply{Task: "o-1", Ref: events.RequestRef{Step: "reserve", Kind: events.Undo, Attempt: 1}, Outcome: events.Failed, Body: []byte(`{"code":"down"}`)})
+		h.recover(3)
+		return h.task
+	}
+	for _, tt := range []struct {
+		name    string
+		task    func(*testing.T) *events.Task
+		due     time.Duration // after the submission
+		waiting replay.Reason // before; empty: it could start at once
+	}{
+		{"a wait", over, 2 * time.Second, replay.ReasonWaitingRetry},
+		{"a cool-down", cooled, 61 * time.Second, replay.ReasonCoolDown},
+		{"the wait of an undo", undo, 4 * time.Second, replay.ReasonWaitingRetry},
+		{"a first attempt", pending, 0, ""},
+	} {
+		task := tt.task(t)
+		// Jitter makes a backoff longer or shorter by half at most.
+		if before := noon.Add(tt.due / 2); tt.waiting != "" {
+			w := replay.Explain(task, "", map[string]replay.AgentState{"stock": {}}, before)
+			if w.Reason != tt.waiting || w.Until == nil || len(replay.AgentsAwaited(task, before)) != 0 {
+				t.Errorf("%s that isn't over: %+v", tt.name, w)
+			}
+		}
+		now := noon.Add(tt.due + time.Hour)
+		if names := replay.AgentsAwaited(task, now); !slices.Equal(names, []string{"stock"}) {
+			t.Errorf("%s: asks about %v, want stock", tt.name, names)
+		}
+		for reason, agents := range map[replay.Reason]map[string]replay.AgentState{
+			replay.ReasonNoLiveAgent: {"stock": {}},
+			replay.ReasonCapacity:    {"stock": {Members: 1, Lag: 3}},
+		} {
+			w := replay.Explain(task, "", agents, now)
+			if w.Reason != reason || w.Step != "reserve" || w.Until != nil || w.Since == nil || w.Moves == "" {
+				t.Errorf("%s, agents %v: %+v", tt.name, agents, w)
+			} else if since, err := time.Parse(time.RFC3339, *w.Since); err != nil || since.Before(noon) || since.After(noon.Add(3*tt.due/2)) {
+				t.Errorf("%s: since %s, it was due %s after %s", tt.name, *w.Since, tt.due, noon)
+			}
+		}
+		if w := replay.Explain(task, "", nil, now); w.Reason != replay.ReasonCapacity {
+			t.Errorf("%s, nothing known of agents: %+v", tt.name, w)
+		}
+	}
+}
+
+// Who isn't awaited isn't asked about: of what waits for another step, of a held task, of
+// one that has ended.
+func TestAgentsAwaited(t *testing.T) {
+	running := recordOf(t, program(t, fmt.Sprintf(order, 1, 1, ""))).task
+	if names := replay.AgentsAwaited(running, noon.Add(time.Hour)); !slices.Equal(names, []string{"stock"}) {
+		t.Errorf("while reserve runs: %v", names)
+	}
+	held := running.Clone()
+	held.State = events.StateError
+	for _, task := range []*events.Task{held, failed(t).task} {
+		if names := replay.AgentsAwaited(task, noon.Add(time.Hour)); len(names) != 0 {
+			t.Errorf("%s: %v", task.State, names)
 		}
 	}
 }
