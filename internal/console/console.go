@@ -33,21 +33,28 @@ type Config struct {
 }
 
 const (
-	headerMaxBytes   = 32 << 10
-	headerWithin     = 5 * time.Second
-	idleWithin       = 2 * time.Minute
-	readWithin       = 30 * time.Second
-	answerWithin     = 60 * time.Second // but for streams
-	shutdownWithin   = 2 * time.Second
-	minOffsetWithin  = 5 * time.Second
-	bodyMaxBytes     = events.MaxSubmissionBytes + 64<<10 // escapes, white space
-	controlMaxBytes  = events.MaxSubmissionBytes
-	controlAnswerMax = 30 * time.Second
+	headerMaxBytes  = 32 << 10
+	headerWithin    = 5 * time.Second
+	idleWithin      = 2 * time.Minute
+	shutdownWithin  = 2 * time.Second
+	minOffsetWithin = 5 * time.Second
+	bodyMaxBytes    = events.MaxSubmissionBytes + 64<<10 // escapes, white space
+	controlMaxBytes = events.MaxSubmissionBytes
 )
+
+// patience is how long a console waits. Tests have less of it.
+type patience struct {
+	read    time.Duration // for a request, with its body
+	answer  time.Duration // for an answer to be made; but for streams
+	control time.Duration // for a scheduler to answer a command
+}
+
+var usualPatience = patience{read: 30 * time.Second, answer: 60 * time.Second, control: 30 * time.Second}
 
 // Console answers for the orders. It is safe for concurrent use.
 type Console struct {
 	cfg     Config
+	within  patience
 	mux     *http.ServeMux
 	peers   peers
 	streams chan struct{} // bounds how many are open
@@ -59,7 +66,7 @@ type Console struct {
 
 // New makes a console. Close ends its streams.
 func New(cfg Config) *Console {
-	c := &Console{cfg: cfg, mux: http.NewServeMux(), streams: make(chan struct{}, streamsMax)}
+	c := &Console{cfg: cfg, within: usualPatience, mux: http.NewServeMux(), streams: make(chan struct{}, streamsMax)}
 	c.ending, c.end = context.WithCancel(context.Background())
 	c.peers.console = c
 	for _, route := range routes {
@@ -74,9 +81,14 @@ func (c *Console) Close() {
 	c.open.Wait()
 }
 
+// server is what a console is served by.
+func (c *Console) server() *http.Server {
+	return &http.Server{Handler: c, ReadHeaderTimeout: headerWithin, ReadTimeout: c.within.read, IdleTimeout: idleWithin, MaxHeaderBytes: headerMaxBytes}
+}
+
 // Serve answers on a listener until ctx ends.
 func (c *Console) Serve(ctx context.Context, listener net.Listener) error {
-	server := &http.Server{Handler: c, ReadHeaderTimeout: headerWithin, ReadTimeout: readWithin, IdleTimeout: idleWithin, MaxHeaderBytes: headerMaxBytes}
+	server := c.server()
 	stopped := context.AfterFunc(ctx, func() {
 		c.end()
 		within, cancel := context.WithTimeout(context.Background(), shutdownWithin)
@@ -152,7 +164,7 @@ func (c *Console) serve(route route) http.Handler {
 			return
 		}
 		if !route.stream {
-			ctx, cancel := context.WithTimeout(r.Context(), answerWithin)
+			ctx, cancel := context.WithTimeout(r.Context(), c.within.answer)
 			defer cancel()
 			r = r.WithContext(ctx)
 		}
@@ -194,10 +206,13 @@ func (c *Console) fail(w http.ResponseWriter, r *http.Request, err error) {
 	var p *Problem
 	switch {
 	case errors.As(err, &p):
-	case r.Context().Err() != nil && errors.Is(err, context.Canceled):
-		return // nobody listens any more
-	case errors.Is(err, context.DeadlineExceeded):
-		p = unavailable("no answer within %s: %v", answerWithin, err)
+	case errors.Is(r.Context().Err(), context.Canceled) && errors.Is(err, context.Canceled):
+		// The client has gone, and that is nobody's fault. It is answered nevertheless: an
+		// answer without a word would be taken for a good one, if anybody took it.
+		unavailable("the request was cut off before it was answered").write(w, r)
+		return
+	case errors.Is(r.Context().Err(), context.DeadlineExceeded), errors.Is(err, context.DeadlineExceeded):
+		p = unavailable("no answer within %s: %v", c.within.answer, err)
 	default:
 		p = internal("%v", err)
 	}

@@ -235,12 +235,12 @@ func (c *call) control(build func(*command) (*events.Control, error), fields ...
 	if _, _, err := events.DecodeInput(events.Controls, &record); err != nil {
 		return nil, unprocessable("%v", err)
 	}
-	ctx, cancel := context.WithTimeout(c.r.Context(), controlAnswerMax)
+	ctx, cancel := context.WithTimeout(c.r.Context(), c.within.control)
 	defer cancel()
 	a, err := c.cfg.Log.Control(ctx, x, record)
 	switch {
-	case errors.Is(err, context.DeadlineExceeded):
-		return nil, noAnswer("no answer within %s; is a scheduler running? The command stays in the log and counts when one reads it: ask again with request_id %s", controlAnswerMax, x.RequestID)
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled): // or the client has gone: the command has been sent all the same
+		return nil, noAnswer("no answer within %s; is a scheduler running? The command stays in the log and counts when one reads it: ask again with request_id %s", c.within.control, x.RequestID)
 	case err != nil:
 		return nil, unavailable("the command may not have been written; send it again with request_id %s: %v", x.RequestID, err)
 	case !a.Accepted && a.State == "":

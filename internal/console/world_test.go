@@ -3,7 +3,6 @@ package console
 import (
 	"compress/gzip"
 	"context"
-	"errors"
 	"io"
 	"maps"
 	"net"
@@ -11,6 +10,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -32,6 +32,8 @@ type world struct {
 	now        time.Time
 	history    bool
 	more       int64 // records of each partition that nobody has read yet
+	within     patience
+	stuck      func(context.Context) error // what reading a task's events waits for; nil: nothing
 
 	mu      sync.Mutex
 	urls    map[int32]string
@@ -59,7 +61,7 @@ func newWorld(t testing.TB) *world {
 		t.Fatal(err)
 	}
 	w := &world{partitions: recordedPartitions, records: map[int32][]events.Record{}, other: map[string][]events.Record{}, tasks: map[string]*events.Task{},
-		urls: map[int32]string{}}
+		within: usualPatience, urls: map[int32]string{}}
 	ns := events.Namespace(events.DefaultNamespace)
 	for _, r := range all {
 		if r.Topic != ns.Events() {
@@ -139,7 +141,8 @@ func (w *world) console(t testing.TB, tokens *Tokens, own ...int32) *httptest.Se
 	url := "http://" + server.Listener.Addr().String()
 	c := New(Config{Namespace: events.DefaultNamespace, Partitions: w.partitions, Source: "waybill.console/test", URL: url,
 		Audit: a, Log: w, Cluster: w, Tokens: tokens, History: w.history, Now: func() time.Time { return w.now }})
-	server.Config.Handler = c
+	c.within = w.within
+	server.Config = c.server()
 	server.Start()
 	w.mu.Lock()
 	for _, p := range own {
@@ -198,7 +201,12 @@ func (a *fakeAudit) Reach(ctx context.Context, p int32, offset int64) error {
 
 // The world is the log and the cluster, too.
 
-func (w *world) ReadAt(_ context.Context, p int32, offsets []int64) (found []events.Record, err error) {
+func (w *world) ReadAt(ctx context.Context, p int32, offsets []int64) (found []events.Record, err error) {
+	if w.stuck != nil {
+		if err := w.stuck(ctx); err != nil {
+			return nil, err
+		}
+	}
 	for _, r := range w.records[p] {
 		if slices.Contains(offsets, r.Offset) {
 			found = append(found, r)
@@ -256,6 +264,16 @@ func (s *fakeStream) Poll(ctx context.Context) (rs []events.Record, err error) {
 
 func (s *fakeStream) Close() {}
 
+// forget has the streams that are open given nothing more.
+func (w *world) forget() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.streams = nil
+}
+
+// offsetText is an offset as JSON has it.
+func offsetText(offset int64) string { return strconv.FormatInt(offset, 10) }
+
 // comes has every stream given records.
 func (w *world) comes(rs ...events.Record) {
 	w.mu.Lock()
@@ -289,14 +307,16 @@ func (w *world) Submit(_ context.Context, r events.Record) error {
 	return nil
 }
 
-func (w *world) Control(_ context.Context, x *events.Control, r events.Record) (*events.Answer, error) {
+func (w *world) Control(ctx context.Context, x *events.Control, r events.Record) (*events.Answer, error) {
 	w.mu.Lock()
-	defer w.mu.Unlock()
 	w.written = append(w.written, r)
-	if w.answer == nil {
-		return nil, errors.New("nobody is to command anything in this test")
+	answer := w.answer
+	w.mu.Unlock()
+	if answer == nil { // no scheduler runs
+		<-ctx.Done()
+		return nil, ctx.Err()
 	}
-	return w.answer(x)
+	return answer(x)
 }
 
 func (w *world) writes() int {
