@@ -31,7 +31,7 @@ func (c *call) workflows() (any, error) {
 	if err := c.knows(); err != nil {
 		return nil, err
 	}
-	at, missing, err := c.elsewhere(c.r.Context())
+	share, err := c.shares()
 	if err != nil {
 		return nil, err
 	}
@@ -47,7 +47,7 @@ func (c *call) workflows() (any, error) {
 		v := of(w.Name, w.Version)
 		v.Steps, v.Agents = w.Steps, w.Agents
 	}
-	err = c.eachCounts(func(p int32, counts projections.Counts, next int64) {
+	err = c.eachCounts(share.own, func(p int32, counts projections.Counts, next int64) {
 		reflected[p] = next
 		for key, states := range counts.Workflows {
 			name, version := cutVersion(key)
@@ -57,7 +57,7 @@ func (c *call) workflows() (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	err = gather(c, at, func(l workflowList) {
+	err = gather(c, share.at, func(l workflowList) {
 		for _, w := range l.Workflows {
 			add(of(w.Workflow, w.Version).Tasks, w.Tasks)
 		}
@@ -66,7 +66,11 @@ func (c *call) workflows() (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &workflowList{Workflows: []WorkflowView{}, AsOf: asOf(reflected), MissingPartitions: orEmpty(missing)}
+	missing, err := c.missing(reflected, nil)
+	if err != nil {
+		return nil, err
+	}
+	l := &workflowList{Workflows: []WorkflowView{}, AsOf: asOf(reflected), MissingPartitions: missing}
 	for _, v := range views {
 		l.Workflows = append(l.Workflows, *v)
 	}
@@ -101,16 +105,8 @@ func addAsOf(reflected map[int32]int64, list []events.AsOf) {
 	}
 }
 
-func orEmpty(list []int32) []int32 {
-	if list == nil {
-		return []int32{}
-	}
-	return list
-}
-
-// eachCounts gives fn what is counted of each partition that is here.
-func (c *call) eachCounts(fn func(p int32, counts projections.Counts, next int64)) error {
-	own := c.cfg.Audit.Owned()
+// eachCounts gives fn what is counted of each partition that is answered for here.
+func (c *call) eachCounts(own []int32, fn func(p int32, counts projections.Counts, next int64)) error {
 	if err := c.cfg.Audit.Fresh(c.r.Context(), own...); err != nil {
 		return err
 	}
@@ -147,16 +143,16 @@ func (c *call) agents() (any, error) {
 	if err := c.knows(); err != nil {
 		return nil, err
 	}
-	at, missing, err := c.elsewhere(c.r.Context())
+	share, err := c.shares()
 	if err != nil {
 		return nil, err
 	}
-	l := &agentList{MissingPartitions: orEmpty(missing)}
+	l := &agentList{}
 	if l.Agents, err = c.cfg.Cluster.Agents(c.r.Context()); err != nil {
 		return nil, unavailable("the agents: %v", err)
 	}
 	reflected, inFlight := map[int32]int64{}, map[string]int64{}
-	err = c.eachCounts(func(p int32, counts projections.Counts, next int64) {
+	err = c.eachCounts(share.own, func(p int32, counts projections.Counts, next int64) {
 		reflected[p] = next
 		for agent, n := range counts.Agents {
 			inFlight[agent] += n
@@ -165,16 +161,20 @@ func (c *call) agents() (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	err = gather(c, at, func(other agentList) {
+	err = gather(c, share.at, func(other agentList) {
 		addAsOf(reflected, other.AsOf)
 		for _, a := range other.Agents {
 			inFlight[a.Agent] += a.InFlight
 		}
 	})
+	if err != nil {
+		return nil, err
+	}
 	for i := range l.Agents {
 		l.Agents[i].InFlight = inFlight[l.Agents[i].Agent]
 	}
 	l.AsOf = asOf(reflected)
+	l.MissingPartitions, err = c.missing(reflected, nil)
 	return l, err
 }
 
@@ -203,7 +203,7 @@ func (c *call) partitions() (any, error) {
 	if err := c.knows(); err != nil {
 		return nil, err
 	}
-	at, missing, err := c.elsewhere(c.r.Context())
+	share, err := c.shares()
 	if err != nil {
 		return nil, err
 	}
@@ -211,19 +211,27 @@ func (c *call) partitions() (any, error) {
 	if err != nil {
 		return nil, unavailable("the lag of the schedulers: %v", err)
 	}
-	l := &partitionList{Partitions: []PartitionView{}, MissingPartitions: orEmpty(missing)}
-	progress := c.cfg.Audit.Progress()
-	err = c.eachCounts(func(p int32, counts projections.Counts, next int64) {
+	l := &partitionList{Partitions: []PartitionView{}}
+	reflected, progress := map[int32]int64{}, c.cfg.Audit.Progress()
+	err = c.eachCounts(share.own, func(p int32, counts projections.Counts, next int64) {
+		reflected[p] = next
 		l.Partitions = append(l.Partitions, c.partition(p, counts, next, progress[p], lag[p]))
 	})
 	if err != nil {
 		return nil, err
 	}
-	if err := gather(c, at, func(other partitionList) { l.Partitions = append(l.Partitions, other.Partitions...) }); err != nil {
+	err = gather(c, share.at, func(other partitionList) {
+		for _, v := range other.Partitions {
+			addAsOf(reflected, []events.AsOf{v.AsOf})
+			l.Partitions = append(l.Partitions, v)
+		}
+	})
+	if err != nil {
 		return nil, err
 	}
 	slices.SortFunc(l.Partitions, func(a, b PartitionView) int { return cmp.Compare(a.Partition, b.Partition) })
-	return l, nil
+	l.MissingPartitions, err = c.missing(reflected, nil)
+	return l, err
 }
 
 func (c *Console) partition(p int32, counts projections.Counts, next int64, read Progress, lag int64) PartitionView {

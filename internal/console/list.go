@@ -22,7 +22,7 @@ type taskList struct {
 	// short, or empty, and not the last: then the work of a page was bounded.
 	NextPageToken string        `json:"next_page_token"`
 	AsOf          []events.AsOf `json:"as_of"`
-	// MissingPartitions are those that no console has at the moment.
+	// MissingPartitions are those that the list has nothing of: no console reads them at the moment.
 	MissingPartitions []int32 `json:"missing_partitions"`
 }
 
@@ -41,21 +41,24 @@ func (c *call) tasks() (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	at, missing, err := c.elsewhere(ctx)
+	share, err := c.shares()
 	if err != nil {
 		return nil, err
 	}
-	own := c.cfg.Audit.Owned()
-	if err := c.await(ctx, own, floor); err != nil {
+	if err := c.await(ctx, share.own, floor); err != nil {
 		return nil, err
 	}
-	listed, err := c.cfg.Audit.List(ctx, own, p.filter, p.after, p.size)
+	listed, err := c.cfg.Audit.List(ctx, share.own, p.filter, p.after, p.size)
 	if err != nil {
 		return nil, err
 	}
 	m := merging{size: p.size}
 	m.add(listed)
-	if err := gather(c, at, m.addPeer); err != nil {
+	if err := gather(c, share.at, m.addPeer); err != nil {
+		return nil, err
+	}
+	missing, err := c.missing(m.asOf, floor)
+	if err != nil {
 		return nil, err
 	}
 	return m.list(p, missing), nil
@@ -207,11 +210,7 @@ func (m *merging) addPeer(l taskList) {
 			m.stop(&c)
 		}
 	}
-	for _, at := range l.AsOf {
-		if next, err := strconv.ParseInt(at.Offset, 10, 64); err == nil {
-			m.asOf[at.Partition] = next
-		}
-	}
+	addAsOf(m.asOf, l.AsOf)
 }
 
 func (m *merging) stop(at *projections.Cursor) {
@@ -240,9 +239,6 @@ func (m *merging) list(p *page, missing []int32) *taskList {
 	l := &taskList{Tasks: m.tasks, NextPageToken: p.next(next), AsOf: asOf(m.asOf), MissingPartitions: missing}
 	if l.Tasks == nil {
 		l.Tasks = []events.SummaryView{}
-	}
-	if l.MissingPartitions == nil {
-		l.MissingPartitions = []int32{}
 	}
 	return l
 }

@@ -73,15 +73,14 @@ func (c *call) alerts() (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	at, missing, err := c.elsewhere(c.r.Context())
+	share, err := c.shares()
 	if err != nil {
 		return nil, err
 	}
-	own := c.cfg.Audit.Owned()
-	if err := c.await(c.r.Context(), own, floor); err != nil {
+	if err := c.await(c.r.Context(), share.own, floor); err != nil {
 		return nil, err
 	}
-	held, err := c.cfg.Audit.Alerts(own, q)
+	held, err := c.cfg.Audit.Alerts(share.own, q)
 	if err != nil {
 		return nil, err
 	}
@@ -90,21 +89,25 @@ func (c *call) alerts() (any, error) {
 		found.add(placeOfHold(&held.Alerts[i]), viewHold(&held.Alerts[i]))
 	}
 	found.seen = held.Count
-	err = gather(c, at, func(l alertList) {
+	err = gather(c, share.at, func(l alertList) {
 		for _, v := range l.Alerts {
 			found.add(placeOfAlert(&v), v)
 		}
 		found.seen += l.Left
 		addAsOf(reflected, l.AsOf)
 	})
-	if err == nil && !q.OpenOnly && c.r.Header.Get(forwardedHeader) == "" { // who was asked first reads the topic
+	if err == nil && !q.OpenOnly && !c.forwarded() { // who was asked first reads the topic
 		err = c.alertsOfNoEvent(asked.since, &found)
 	}
 	if err != nil {
 		return nil, err
 	}
+	missing, err := c.missing(reflected, floor)
+	if err != nil {
+		return nil, err
+	}
 	list, left, next := found.page()
-	return alertList{list, left, next, asOf(reflected), orEmpty(missing)}, nil
+	return alertList{list, left, next, asOf(reflected), missing}, nil
 }
 
 // alertQuery reads open. Without since open alerts of any age are asked for.

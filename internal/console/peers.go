@@ -9,6 +9,7 @@ import (
 	"net/http/httputil"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -18,6 +19,9 @@ const (
 	// forwardedHeader marks what another console asks: it is answered from here or
 	// not at all, so that two that disagree don't send it to and fro.
 	forwardedHeader = "Waybill-Forwarded"
+	// partitionsHeader names, with commas, the partitions that another console is asked for: while
+	// they move two may have the same, and what both know would be counted twice.
+	partitionsHeader = "Waybill-Partitions"
 	// peersFor is how long what the coordinator said is believed.
 	peersFor        = time.Second
 	peerAnswerBytes = 64 << 20
@@ -72,7 +76,7 @@ func (c *call) forward(p int32) (done bool, err error) {
 	if c.has(p) {
 		return false, nil
 	}
-	if c.r.Header.Get(forwardedHeader) != "" {
+	if c.forwarded() {
 		return false, unavailable("partition %d isn't here any more; ask again", p)
 	}
 	urls, err := c.peers.of(c.r.Context())
@@ -98,28 +102,63 @@ func (c *call) forward(p int32) (done bool, err error) {
 	return true, nil
 }
 
-// elsewhere groups the partitions that aren't here by the console that has them.
-// Those of none are missing.
-func (c *call) elsewhere(ctx context.Context) (at map[string][]int32, missing []int32, err error) {
-	own := c.cfg.Audit.Owned()
-	if len(own) == int(c.cfg.Partitions) || c.r.Header.Get(forwardedHeader) != "" {
-		return nil, nil, nil
+// shares say who answers for which partitions. It is settled once for a question: partitions
+// move meanwhile, and two looks at who has them would make a list with a hole.
+type shares struct {
+	own []int32            // those that are answered for here
+	at  map[string][]int32 // those of other consoles, by URL
+}
+
+// shares finds out where the partitions are. Another console that asks names those that it
+// wants; one of an older build names none, and gets all that are here.
+func (c *call) shares() (s shares, err error) {
+	s.own = c.cfg.Audit.Owned()
+	if c.forwarded() {
+		if text := c.r.Header.Get(partitionsHeader); text != "" {
+			wanted := strings.Split(text, ",")
+			s.own = slices.DeleteFunc(slices.Clone(s.own), func(p int32) bool { return !slices.Contains(wanted, partitionText(p)) })
+		}
+		return s, nil
 	}
-	urls, err := c.peers.of(ctx)
+	if len(s.own) == int(c.cfg.Partitions) {
+		return s, nil
+	}
+	urls, err := c.peers.of(c.r.Context())
 	if err != nil {
-		return nil, nil, err
+		return s, err
 	}
-	at = map[string][]int32{}
+	s.at = map[string][]int32{}
 	for p := range c.cfg.Partitions {
-		switch {
-		case slices.Contains(own, p):
-		case urls[p] == "" || urls[p] == c.cfg.URL:
-			missing = append(missing, p)
-		default:
-			at[urls[p]] = append(at[urls[p]], p)
+		if url := urls[p]; url != "" && url != c.cfg.URL && !slices.Contains(s.own, p) {
+			s.at[url] = append(s.at[url], p)
 		}
 	}
-	return at, missing, nil
+	return s, nil
+}
+
+func partitionText(p int32) string { return strconv.Itoa(int(p)) }
+
+// forwarded reports whether another console asks.
+func (c *call) forwarded() bool { return c.r.Header.Get(forwardedHeader) != "" }
+
+// missing are the partitions that an answer reflects nothing of, by what it does reflect: no
+// console has them at the moment, or the one that is to have them hasn't begun to read them. One that was to
+// be waited for can't be left out. For another console nothing is missing: it knows what it asked for.
+func (c *call) missing(reflected, floor map[int32]int64) ([]int32, error) {
+	missing := []int32{}
+	if c.forwarded() {
+		return missing, nil
+	}
+	for p := range c.cfg.Partitions {
+		if _, ok := reflected[p]; ok {
+			continue
+		}
+		if offset, waited := floor[p]; waited {
+			return nil, behind("partition %d, which was to be read to offset %d, is read by no console at the moment; ask again", p, offset)
+		}
+		missing = append(missing, p)
+	}
+	return missing, nil
 }
 
 // gather asks other consoles the same question, all at once, and gives take each
@@ -131,10 +170,10 @@ func gather[T any](c *call, at map[string][]int32, take func(T)) error {
 		err  error
 	}
 	results := make(chan result, len(at))
-	for peer := range at {
+	for peer, partitions := range at {
 		go func() {
 			r := result{from: peer}
-			r.err = c.askPeer(peer, &r.body)
+			r.err = c.askPeer(peer, partitions, &r.body)
 			results <- r
 		}()
 	}
@@ -149,12 +188,17 @@ func gather[T any](c *call, at map[string][]int32, take func(T)) error {
 	return failed
 }
 
-func (c *call) askPeer(peer string, into any) error {
+func (c *call) askPeer(peer string, partitions []int32, into any) error {
 	request, err := http.NewRequestWithContext(c.r.Context(), http.MethodGet, strings.TrimSuffix(peer, "/")+c.r.URL.RequestURI(), nil)
 	if err != nil {
 		return err
 	}
 	request.Header.Set(forwardedHeader, "1")
+	names := make([]string, len(partitions))
+	for i, p := range partitions {
+		names[i] = partitionText(p)
+	}
+	request.Header.Set(partitionsHeader, strings.Join(names, ","))
 	if token := c.r.Header.Get("Authorization"); token != "" {
 		request.Header.Set("Authorization", token)
 	}
