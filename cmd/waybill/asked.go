@@ -69,21 +69,16 @@ var errStreamOver = errors.New("the stream is over")
 // says so, the task has ended, or ctx ends. A console that goes away is waited for, as
 // long as brokers are.
 func (h *askedHistory) follow(ctx context.Context, id string, fn func(events.Line) error, done func() bool) error {
-	var failing time.Time
+	var b breaks
 	for !done() {
 		before := h.last
-		err := h.stream(ctx, id, fn, done)
+		opened, err := h.stream(ctx, id, fn, done)
 		switch {
 		case errors.Is(err, errStreamOver):
 			return nil
 		case ctx.Err() != nil:
 			return ctx.Err()
-		case h.last > before:
-			failing = time.Time{}
-		case err == nil: // a console that ends cuts its streams
-		case failing.IsZero():
-			failing = time.Now()
-		case time.Since(failing) > stallWithin || !mayPass(err):
+		case b.last(opened, time.Now(), h.last > before, err):
 			return err
 		}
 		if done() {
@@ -98,29 +93,60 @@ func (h *askedHistory) follow(ctx context.Context, id string, fn func(events.Lin
 	return nil
 }
 
+// streamSteady is how long a stream is open before it counts as one that worked, whether or not
+// anything happened to the task.
+const streamSteady = 5 * time.Second
+
+// breaks judges the ends of streams that follow one another.
+type breaks struct{ since time.Time } // when none has worked any more; zero: the last one did
+
+// last reports whether a stream that has ended was the last: because of its error, or because
+// none has worked for as long as brokers are waited for. opened is zero if it never was; came: it
+// brought events.
+func (b *breaks) last(opened, ended time.Time, came bool, err error) bool {
+	if came || !opened.IsZero() && ended.Sub(opened) > streamSteady {
+		b.since = time.Time{}
+	}
+	switch {
+	case err == nil || came: // a console that ends cuts its streams
+		return false
+	case !mayPass(err):
+		return true
+	case b.since.IsZero():
+		b.since = ended
+	}
+	return ended.Sub(b.since) > stallWithin
+}
+
 // mayPass reports whether an error of a console may pass by itself.
 func mayPass(err error) bool {
 	var refusal *apiRefusal
 	return !errors.As(err, &refusal) || refusal.status >= http.StatusInternalServerError
 }
 
-// stream reads one stream to where it ends.
-func (h *askedHistory) stream(ctx context.Context, id string, fn func(events.Line) error, done func() bool) error {
+// stream reads one stream to where it ends. opened is when it began; zero: it didn't.
+func (h *askedHistory) stream(ctx context.Context, id string, fn func(events.Line) error, done func() bool) (opened time.Time, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	resp, err := h.console.ask(ctx, taskPath(id, "/events"), nil, http.Header{"Last-Event-Id": {fmt.Sprint(h.last)}})
 	if err != nil {
-		return err
+		return opened, err
 	}
 	defer func() { _ = resp.Body.Close() }() // it was only read
 	switch resp.StatusCode {
 	case http.StatusNoContent:
-		return errStreamOver
+		return opened, errStreamOver
 	case http.StatusOK:
 	default:
-		return h.console.refused(resp.StatusCode, resp.Body)
+		return opened, h.console.refused(resp.StatusCode, resp.Body)
 	}
-	lines := bufio.NewScanner(resp.Body)
+	opened = time.Now()
+	return opened, h.lines(resp.Body, fn, done)
+}
+
+// lines gives fn the events of a stream.
+func (h *askedHistory) lines(body io.Reader, fn func(events.Line) error, done func() bool) error {
+	lines := bufio.NewScanner(body)
 	lines.Buffer(nil, streamLineMax)
 	for lines.Scan() {
 		data, is := bytes.CutPrefix(lines.Bytes(), []byte("data: "))
