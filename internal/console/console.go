@@ -47,9 +47,11 @@ type patience struct {
 	read    time.Duration // for a request, with its body
 	answer  time.Duration // for an answer to be made; but for streams
 	control time.Duration // for a scheduler to answer a command
+	turn    time.Duration // for room to read a topic through
+	write   time.Duration // for a client to take an answer
 }
 
-var usualPatience = patience{read: 30 * time.Second, answer: 60 * time.Second, control: 30 * time.Second}
+var usualPatience = patience{read: 30 * time.Second, answer: 60 * time.Second, control: 30 * time.Second, turn: 10 * time.Second, write: 60 * time.Second}
 
 // Console answers for the orders. It is safe for concurrent use.
 type Console struct {
@@ -58,6 +60,7 @@ type Console struct {
 	mux     *http.ServeMux
 	peers   peers
 	streams chan struct{} // bounds how many are open
+	reads   chan struct{} // bounds how many read a topic through
 
 	ending context.Context
 	end    context.CancelFunc
@@ -66,7 +69,7 @@ type Console struct {
 
 // New makes a console. Close ends its streams.
 func New(cfg Config) *Console {
-	c := &Console{cfg: cfg, within: usualPatience, mux: http.NewServeMux(), streams: make(chan struct{}, streamsMax)}
+	c := &Console{cfg: cfg, within: usualPatience, mux: http.NewServeMux(), streams: make(chan struct{}, streamsMax), reads: make(chan struct{}, topicReadsMax)}
 	c.ending, c.end = context.WithCancel(context.Background())
 	c.peers.console = c
 	for _, route := range routes {
@@ -141,9 +144,10 @@ func (c *Console) unknown(r *http.Request) error {
 // call is a request that is being answered.
 type call struct {
 	*Console
-	w   http.ResponseWriter
-	r   *http.Request
-	who caller
+	w       http.ResponseWriter
+	r       *http.Request
+	who     caller
+	reading bool // it has room among those that read a topic through, until it is answered
 }
 
 // serve is the handler of a route.
@@ -168,12 +172,14 @@ func (c *Console) serve(route route) http.Handler {
 			defer cancel()
 			r = r.WithContext(ctx)
 		}
-		answer, err := route.answer(&call{c, w, r, who})
+		asked := &call{Console: c, w: w, r: r, who: who}
+		defer asked.over()
+		answer, err := route.answer(asked)
 		switch {
 		case err != nil:
 			c.fail(w, r, err)
 		case answer != nil:
-			write(w, answer)
+			c.write(w, answer)
 		}
 	})
 }
@@ -185,7 +191,8 @@ type answered struct {
 	body     any
 }
 
-func write(w http.ResponseWriter, answer any) {
+// write writes an answer, which it doesn't hold for longer than a client may take to take it.
+func (c *Console) write(w http.ResponseWriter, answer any) {
 	status := http.StatusOK
 	if a, ok := answer.(*answered); ok {
 		status, answer = a.status, a.body
@@ -195,9 +202,12 @@ func write(w http.ResponseWriter, answer any) {
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
+	out := http.NewResponseController(w)
+	_ = out.SetWriteDeadline(time.Now().Add(c.within.write)) // fails only where the connection has ended
 	e := json.NewEncoder(w)
 	e.SetEscapeHTML(false)
-	_ = e.Encode(answer) // whoever is gone needs no answer
+	_ = e.Encode(answer)                  // whoever is gone needs no answer
+	_ = out.SetWriteDeadline(time.Time{}) // it is the connection's, and would be that of the next answer
 }
 
 // fail answers with a problem. What isn't one is the console's own fault, and is

@@ -7,13 +7,20 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/projections"
 )
 
-// sinceDefault is how far back alerts and dead letters are looked for.
-const sinceDefault = "24h"
+const (
+	// sinceDefault is how far back alerts and dead letters are looked for.
+	sinceDefault = "24h"
+	// noticesMaxBytes is where a page of them ends, as JSON: one dead letter may have more than a MiB of it.
+	noticesMaxBytes = 16 << 20
+	// noticeLeastBytes is more than the names in the JSON of one take.
+	noticeLeastBytes = 512
+)
 
 // noticePlace is where an alert or a dead letter stands in its list. No two have the same,
 // and none changes: so a list goes on where its page ended, whatever has come meanwhile.
@@ -116,29 +123,69 @@ func (c *call) window(filter string) (*window, error) {
 // newest keeps a page of a list that is read in another order, in bounded memory.
 type newest[T any] struct {
 	*window
-	seen int64 // on the page, or after it
-	list []placed[T]
+	seen  int64 // on the page, or after it
+	list  []placed[T]
+	bytes int          // of the list, as JSON
+	until *noticePlace // where the page ends at the latest; nil: anywhere
 }
 
 type placed[T any] struct {
 	at    noticePlace
+	bytes int
 	thing T
 }
 
-func (n *newest[T]) add(at noticePlace, thing T) {
+// add takes a thing of so many bytes as JSON.
+func (n *newest[T]) add(at noticePlace, bytes int, thing T) {
 	if n.after != nil && at.compare(*n.after) <= 0 {
 		return
 	}
 	n.seen++
-	n.list = append(n.list, placed[T]{at, thing})
-	if len(n.list) >= 2*n.limit {
+	n.bytes += bytes
+	n.list = append(n.list, placed[T]{at, bytes, thing})
+	if len(n.list) >= 2*n.limit || n.bytes >= 2*noticesMaxBytes {
 		n.cut()
 	}
 }
 
+// stop ends the page at a place, or before: another console's page ended there, and what it has
+// after that isn't known here.
+func (n *newest[T]) stop(at noticePlace) {
+	if n.until == nil || at.compare(*n.until) < 0 {
+		n.until = &at
+	}
+}
+
+// cut keeps what is on the page, of what has come. More can only push out of it.
 func (n *newest[T]) cut() {
 	slices.SortFunc(n.list, func(a, b placed[T]) int { return a.at.compare(b.at) })
-	n.list = n.list[:min(n.limit, len(n.list))]
+	keep, bytes := 0, 0
+	for keep < min(n.limit, len(n.list)) {
+		next := &n.list[keep]
+		if n.until != nil && next.at.compare(*n.until) > 0 || keep > 0 && bytes+next.bytes > noticesMaxBytes {
+			break
+		}
+		keep, bytes = keep+1, bytes+next.bytes
+	}
+	clear(n.list[keep:]) // or what was cut off would stay in memory
+	n.list, n.bytes = n.list[:keep], bytes
+}
+
+// jsonBytes is how many bytes texts have in JSON.
+func jsonBytes(texts ...string) (n int) {
+	for _, text := range texts {
+		for _, r := range text {
+			switch {
+			case r == '"' || r == '\\':
+				n += 2
+			case r < ' ' || r == utf8.RuneError || r == '\u2028' || r == '\u2029':
+				n += 6 // escaped
+			default:
+				n += utf8.RuneLen(r)
+			}
+		}
+	}
+	return n
 }
 
 // page is the page, how many come after it, and the token that continues the list.

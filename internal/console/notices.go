@@ -1,6 +1,7 @@
 package console
 
 import (
+	"context"
 	"encoding/base64"
 	"slices"
 	"strconv"
@@ -11,6 +12,30 @@ import (
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/projections"
 )
+
+// topicReadsMax bounds the answers that are made of a topic, read through, at once: each holds a
+// page, and what came since it was cut, until it is written.
+const topicReadsMax = 4
+
+// readsTopic waits for room to read a topic. The room is kept until the request is answered.
+func (c *call) readsTopic() error {
+	within, cancel := context.WithTimeout(c.r.Context(), c.within.turn)
+	defer cancel()
+	select {
+	case c.reads <- struct{}{}:
+		c.reading = true
+		return nil
+	case <-within.Done():
+		return unavailable("%d lists of alerts or dead letters are being read, as many as may be", topicReadsMax)
+	}
+}
+
+// over gives back what a call that is answered has.
+func (c *call) over() {
+	if c.reading {
+		<-c.reads
+	}
+}
 
 // AlertView is an alert. One with a Seq is that of an event of its task, and Partition
 // and Offset are where that stands in events; else they are those of the record on the
@@ -44,6 +69,10 @@ func ViewAlert(a *events.Alert, r *events.Record) AlertView {
 func viewHold(a *projections.Alert) AlertView {
 	return AlertView{At: instantText(a.At), Task: a.Task, Seq: a.Seq, Code: a.Code, Step: a.Step, Message: a.Message,
 		Partition: a.Partition, Offset: strconv.FormatInt(a.Offset, 10), EndedAt: instantText(a.EndedAt), EndedBy: a.EndedBy}
+}
+
+func (v *AlertView) bytes() int {
+	return noticeLeastBytes + jsonBytes(v.Task, v.Code, v.Step, v.Message)
 }
 
 type alertList struct {
@@ -86,12 +115,16 @@ func (c *call) alerts() (any, error) {
 	}
 	found, reflected := newest[AlertView]{window: asked}, held.AsOf
 	for i := range held.Alerts {
-		found.add(placeOfHold(&held.Alerts[i]), viewHold(&held.Alerts[i]))
+		v := viewHold(&held.Alerts[i])
+		found.add(placeOfHold(&held.Alerts[i]), v.bytes(), v)
 	}
 	found.seen = held.Count
 	err = gather(c, share.at, func(l alertList) {
 		for _, v := range l.Alerts {
-			found.add(placeOfAlert(&v), v)
+			found.add(placeOfAlert(&v), v.bytes(), v)
+		}
+		if n := len(l.Alerts); n > 0 && l.Left > 0 {
+			found.stop(placeOfAlert(&l.Alerts[n-1]))
 		}
 		found.seen += l.Left
 		addAsOf(reflected, l.AsOf)
@@ -133,13 +166,16 @@ func (c *call) alertQuery(asked *window) (q projections.AlertQuery, err error) {
 // alertsOfNoEvent adds those that no event is of: of definitions and topics that can't be
 // used.
 func (c *call) alertsOfNoEvent(since time.Time, found *newest[AlertView]) error {
+	if err := c.readsTopic(); err != nil {
+		return err
+	}
 	err := c.cfg.Log.Alerts(c.r.Context(), since, func(r *events.Record) {
 		a, err := events.DecodeAlert(r)
 		if err != nil || a.Seq != 0 {
 			return // `waybill alerts` tells of what is none
 		}
 		v := ViewAlert(a, r)
-		found.add(placeOfAlert(&v), v)
+		found.add(placeOfAlert(&v), v.bytes(), v)
 	})
 	if err != nil {
 		return unavailable("the alerts: %v", err)
@@ -162,6 +198,14 @@ type DeadletterView struct {
 	Headers   map[string]string `json:"headers"`
 	Encoding  string            `json:"encoding"` // utf8 or base64
 	Value     string            `json:"value"`
+}
+
+func (d *DeadletterView) bytes() int {
+	n := noticeLeastBytes + jsonBytes(d.Reason, d.Detail, d.Origin, d.Key, d.SHA256, d.Value)
+	for name, value := range d.Headers {
+		n += jsonBytes(name, value) + len(`"":"",`)
+	}
+	return n
 }
 
 type deadletterList struct {
@@ -187,10 +231,13 @@ func (c *call) deadletters() (any, error) {
 			return nil, badRequest("reason %q: one of %v, or several with commas", printable(reason), events.Reasons)
 		}
 	}
+	if err := c.readsTopic(); err != nil {
+		return nil, err
+	}
 	found := newest[DeadletterView]{window: asked}
 	err = c.cfg.Log.Deadletters(c.r.Context(), asked.since, func(r *events.Record) {
 		if d := ViewDeadletter(r); len(reasons) == 0 || slices.Contains(reasons, d.Reason) {
-			found.add(noticePlace{r.Time.UnixMilli(), false, r.Partition, r.Offset}, d)
+			found.add(noticePlace{r.Time.UnixMilli(), false, r.Partition, r.Offset}, d.bytes(), d)
 		}
 	})
 	if err != nil {

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -14,7 +15,7 @@ import (
 
 // hasty is the patience of a console that gives a client less time to send a request than itself
 // to answer it, as the usual one does.
-var hasty = patience{read: 50 * time.Millisecond, answer: 400 * time.Millisecond, control: 200 * time.Millisecond}
+var hasty = patience{read: 500 * time.Millisecond, answer: 1500 * time.Millisecond, control: time.Second, turn: time.Second, write: 10 * time.Second}
 
 // readTimePasses returns when a console that takes a request's body for hasty.read has given one up.
 func readTimePasses(t *testing.T, s server) {
@@ -25,39 +26,64 @@ func readTimePasses(t *testing.T, s server) {
 	}
 }
 
-// The time in which a request must have come isn't the time of its answer: what takes longer
-// gets all of its own time, then an error, never an answer without a word.
-func TestAnswerOutlastsTheReadTime(t *testing.T) {
+// asksOfATask asks everything about a task at once, while reading its events is stuck.
+func asksOfATask(t *testing.T, stuck func(context.Context, server) error, take func(reply)) {
+	t.Parallel()
 	w := newWorld(t)
 	w.within = hasty
 	s := w.console(t, nil)
+	w.stuck = func(ctx context.Context) error { return stuck(ctx, s) }
 	path := api + "/tasks/" + url.PathEscape(w.some(t, events.StateProcessed).ID)
-	for _, of := range []string{"", "/timeline", "/why", "/export"} {
-		var why error
-		w.stuck = func(ctx context.Context) error { // the partition's leader is away
-			<-ctx.Done()
-			why = ctx.Err()
-			return why
-		}
-		p := problem(t, ask(t, s, http.MethodGet, path+of, ""), http.StatusServiceUnavailable)
-		if !errors.Is(why, context.DeadlineExceeded) || !strings.Contains(p.Detail, "no answer within") {
-			t.Errorf("%s: ended by %v, and said %q", of, why, p.Detail)
-		}
-		w.stuck = func(ctx context.Context) error { // what reads gives up, and says it was told to
-			<-ctx.Done()
-			return context.Canceled
-		}
-		problem(t, ask(t, s, http.MethodGet, path+of, ""), http.StatusServiceUnavailable)
-		w.stuck = func(context.Context) error { readTimePasses(t, s); return nil } // it comes back
-		if r := ask(t, s, http.MethodGet, path+of, ""); r.status != http.StatusOK || r.body == "" {
-			t.Errorf("%s: %d %q", of, r.status, r.body)
+	questions := []string{"", "/timeline", "/why", "/export"}
+	replies := make([]reply, len(questions))
+	var asking sync.WaitGroup
+	for i, of := range questions {
+		asking.Go(func() { replies[i] = ask(t, s, http.MethodGet, path+of, "") })
+	}
+	asking.Wait()
+	for _, r := range replies {
+		take(r)
+	}
+}
+
+// The time in which a request must have come isn't the time of its answer: what takes longer
+// gets all of its own time, then an error, never an answer without a word.
+func TestAnswerOutlastsTheReadTime(t *testing.T) {
+	late := func(t *testing.T) func(reply) {
+		return func(r reply) {
+			if p := problem(t, r, http.StatusServiceUnavailable); !strings.Contains(p.Detail, "no answer within") {
+				t.Errorf("%+v", p)
+			}
 		}
 	}
+	t.Run("the leader is away", func(t *testing.T) {
+		asksOfATask(t, func(ctx context.Context, _ server) error {
+			<-ctx.Done()
+			if !errors.Is(ctx.Err(), context.DeadlineExceeded) {
+				t.Errorf("ended by %v", ctx.Err())
+			}
+			return ctx.Err()
+		}, late(t))
+	})
+	t.Run("what reads gives up", func(t *testing.T) {
+		asksOfATask(t, func(ctx context.Context, _ server) error {
+			<-ctx.Done()
+			return context.Canceled
+		}, late(t))
+	})
+	t.Run("it comes back", func(t *testing.T) {
+		asksOfATask(t, func(_ context.Context, s server) error { readTimePasses(t, s); return nil }, func(r reply) {
+			if r.status != http.StatusOK || r.body == "" {
+				t.Errorf("%d %q", r.status, r.body)
+			}
+		})
+	})
 }
 
 // A command that no scheduler answers stays in the log, and the answer says so, with the id to ask
 // again with, also where a client gave none.
 func TestCommandThatNobodyAnswers(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.within = hasty
 	s := w.console(t, nil)
@@ -71,6 +97,7 @@ func TestCommandThatNobodyAnswers(t *testing.T) {
 
 // A stream has no end of its own, at the console that has the partition and at one that hasn't.
 func TestStreamOutlastsTheReadTime(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.within = hasty
 	consoles := []server{w.console(t, nil, 0, 1), w.console(t, nil, 2, 3)}

@@ -34,6 +34,7 @@ type world struct {
 	more       int64 // records of each partition that nobody has read yet
 	within     patience
 	stuck      func(context.Context) error // what reading a task's events waits for; nil: nothing
+	topic      func()                      // what reading a topic waits for; nil: nothing
 
 	mu      sync.Mutex
 	urls    map[int32]string
@@ -292,6 +293,9 @@ func (w *world) Deadletters(_ context.Context, since time.Time, fn func(*events.
 }
 
 func (w *world) since(topic string, since time.Time, fn func(*events.Record)) error {
+	if w.topic != nil {
+		w.topic()
+	}
 	for i := range w.other[topic] {
 		if r := &w.other[topic][i]; !r.Time.Before(since) {
 			fn(r)
