@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/url"
 	"os"
@@ -41,9 +40,10 @@ func (a *apiFlags) flags(cmd *cobra.Command) {
 
 // apiClient asks a console.
 type apiClient struct {
-	base  string
-	token string
-	found bool // rather than named: the log answers where it doesn't
+	base   string
+	token  string
+	found  bool           // rather than named: the log answers where it doesn't
+	system console.System // that it should be of; what is empty isn't known
 }
 
 // named is the console that the user named; nil: none, and one may be found, or the log
@@ -77,7 +77,11 @@ func (a *apiFlags) found(ctx context.Context, l *logbook) *apiClient {
 	if base == "" {
 		return nil
 	}
-	return &apiClient{base: base, token: a.token, found: true}
+	cluster, err := l.admin.ClusterID(ctx)
+	if err != nil {
+		return nil // what answers couldn't be known
+	}
+	return &apiClient{base: base, token: a.token, found: true, system: console.System{ClusterID: cluster, Namespace: l.cfg.Namespace}}
 }
 
 // consoleOrLog has ask ask a console: the one that is named, whose word is the last, else
@@ -88,6 +92,7 @@ func (t *tool) consoleOrLog(cmd *cobra.Command, a *apiFlags, ask func(*apiClient
 		return err
 	}
 	if c != nil {
+		t.expect(cmd, c)
 		return ask(c)
 	}
 	l, err := t.open(cmd)
@@ -111,15 +116,19 @@ func (a *apiFlags) noConsole(what string) error {
 	return usage("%s reads the log, not a console: leave --api away, or say --api off", what)
 }
 
-// findConsole is a console that has announced itself; empty: there is none to ask.
+// findConsole is a console that has announced itself; empty: there is none to ask. One whose URL
+// is of loopback is there for its own machine only.
 func findConsole(ctx context.Context, l *logbook, elsewhere bool) string {
 	group, err := l.admin.DescribeGroup(ctx, l.cfg.Namespace.AuditGroup())
 	if err != nil {
 		return "" // without a right to look at groups there is the log
 	}
+	here := addrsHere()
 	for _, m := range group.Members {
 		at := console.Announced(m.ClientID)
-		if u, err := url.Parse(at); err == nil && at != "" && (elsewhere || isLoopback(net.JoinHostPort(u.Hostname(), "0"))) {
+		switch {
+		case at == "":
+		case loopbackURL(at) && mayBeHere(memberAddr(m.Host), here), !loopbackURL(at) && elsewhere:
 			return at
 		}
 	}
@@ -155,12 +164,17 @@ func (c *apiClient) ask(ctx context.Context, path string, query url.Values, head
 	for name, values := range header {
 		r.Header[name] = values
 	}
+	c.system.Mark(r.Header)
 	if c.token != "" {
 		r.Header.Set("Authorization", "Bearer "+c.token)
 	}
 	resp, err := http.DefaultClient.Do(r)
 	if err != nil {
 		return nil, exit(exitUnreachable, "the console at %s doesn't answer: %w; `waybill console` starts one, --api off reads the log", c.base, err)
+	}
+	if err := c.checkSystem(resp.Header); err != nil {
+		_ = resp.Body.Close() // nothing of it counts
+		return nil, err
 	}
 	return resp, nil
 }

@@ -30,7 +30,7 @@ type consoleFlags struct {
 func (o *consoleFlags) flags(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringVar(&o.listen, "listen", defaultConsole, "address to serve the HTTP API on; other than loopback only with --tokens")
-	f.StringVar(&o.advertise, "advertise", "", "URL at which other consoles reach this one (default: http:// and the address)")
+	f.StringVar(&o.advertise, "advertise", "", "URL at which other consoles reach this one (default: http:// and the address; one of loopback is reached from this machine only)")
 	f.StringVar(&o.tokens, "tokens", "", "file of bearer tokens: lines of a role (viewer, submitter, operator), a name, and a token")
 }
 
@@ -44,7 +44,8 @@ func newConsole() *cobra.Command {
 events, and the commands of operators. GET /api/v1/openapi.json describes it.
 
 Run as many as you like: they share the partitions, and each answers for all of them. Without
---tokens it listens on loopback only, and whoever can reach it may do everything.
+--tokens it listens on loopback only, and whoever can reach it may do everything. On several machines
+they need --listen and --tokens, or --advertise: a loopback URL leads nobody else to them.
 
 In a namespace that ` + "`waybill import`" + ` made it answers, and refuses what would be written.`,
 		Args: cobra.NoArgs,
@@ -186,8 +187,8 @@ func openConsole(ctx context.Context, n *instance.Instance, url string, tokens *
 		return nil, err
 	}
 	return &consoleServer{console.New(console.Config{
-		Namespace: n.Kafka.Namespace, Partitions: n.Partitions, History: n.History, Source: string(n.Kafka.Namespace) + "console/" + n.Name, URL: url,
-		Audit: consoleAudit{audit, audit.Store()}, Log: log, Cluster: &consoleCluster{n, definitions}, Tokens: tokens, Now: n.Clock.Now,
+		ClusterID: n.ClusterID, Namespace: n.Kafka.Namespace, Partitions: n.Partitions, History: n.History, Source: string(n.Kafka.Namespace) + "console/" + n.Name, URL: url,
+		Audit: consoleAudit{audit, audit.Store()}, Log: log, Cluster: &consoleCluster{n: n, definitions: definitions, url: url}, Tokens: tokens, Now: n.Clock.Now,
 		Failed: func(r *http.Request, err error) { n.Logger().Warn("console", "path", r.URL.Path, "error", err) },
 	}), log}, nil
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"slices"
+	"sync"
 
 	"github.com/waybill-run/waybill/agent"
 	"github.com/waybill-run/waybill/internal/console"
@@ -31,6 +32,8 @@ func (a consoleAudit) Progress() map[int32]console.Progress {
 type consoleCluster struct {
 	n           *instance.Instance
 	definitions *scheduler.Compiled
+	url         string    // of the console
+	elsewhere   sync.Once // a console on another machine that has announced a loopback URL was told of
 }
 
 func (c *consoleCluster) Peers(ctx context.Context) (map[int32]string, error) {
@@ -39,14 +42,12 @@ func (c *consoleCluster) Peers(ctx context.Context) (map[int32]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	urls := map[int32]string{}
-	for _, m := range group.Members {
-		url := console.Announced(m.ClientID)
-		for _, p := range m.Partitions[ns.Events()] {
-			if url != "" {
-				urls[p] = url
-			}
-		}
+	urls, elsewhere := peersOf(c.url, addrsHere(), group.Members, ns.Events())
+	if elsewhere != nil {
+		c.elsewhere.Do(func() {
+			c.n.Logger().Warn("a console on another machine has announced a loopback URL, by which nobody else reaches it: its partitions are missing in answers here; "+
+				"start it with --listen and --tokens, or with --advertise URL", "host", elsewhere.Host, "url", console.Announced(elsewhere.ClientID))
+		})
 	}
 	return urls, nil
 }

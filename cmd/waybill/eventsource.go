@@ -37,10 +37,13 @@ func (t *askingTool) flags(cmd *cobra.Command) {
 }
 
 // named is the console that the user named; nil: none.
-func (t *askingTool) named() (*apiClient, error) {
+func (t *askingTool) named(cmd *cobra.Command) (*apiClient, error) {
 	c, err := t.api.named()
-	if c != nil && t.file != "" {
+	switch {
+	case c != nil && t.file != "":
 		return nil, usage("--file reads a file, and --api asks a console: one of them")
+	case c != nil:
+		t.expect(cmd, c)
 	}
 	return c, err
 }
@@ -175,7 +178,7 @@ func (t *askingTool) openOne(cmd *cobra.Command, args []string) (id string, h ev
 	if id, err = idArgument(args); err != nil {
 		return "", nil, err
 	}
-	c, err := t.named()
+	c, err := t.named(cmd)
 	switch {
 	case err != nil:
 		return "", nil, err

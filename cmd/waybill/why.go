@@ -34,7 +34,7 @@ func runTaskWhy(cmd *cobra.Command, t *askingTool, args []string) error {
 	if err := t.begin(cmd); err != nil {
 		return err
 	}
-	c, err := t.named()
+	c, err := t.named(cmd)
 	if err != nil {
 		return err
 	}

@@ -117,6 +117,9 @@ func (c *Console) guard(r *http.Request) (caller, error) {
 	if err := c.guardHost(r); err != nil {
 		return caller{}, err
 	}
+	if err := c.guardSystem(r); err != nil {
+		return caller{}, err
+	}
 	if c.cfg.Tokens == nil {
 		return caller{nobody, Operator}, nil
 	}

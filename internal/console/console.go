@@ -15,6 +15,7 @@ import (
 
 // Config is what a console is made of.
 type Config struct {
+	ClusterID  string // Kafka's
 	Namespace  events.Namespace
 	Partitions int32
 	Source     string // ce_source of what it writes
@@ -71,7 +72,7 @@ type Console struct {
 func New(cfg Config) *Console {
 	c := &Console{cfg: cfg, within: usualPatience, mux: http.NewServeMux(), streams: make(chan struct{}, streamsMax), reads: make(chan struct{}, topicReadsMax)}
 	c.ending, c.end = context.WithCancel(context.Background())
-	c.peers.console = c
+	c.peers.console, c.peers.strangers = c, map[string]bool{}
 	for _, route := range routes {
 		c.mux.Handle(route.method+" "+route.path, c.serve(route))
 	}
@@ -112,6 +113,7 @@ func (c *Console) Serve(ctx context.Context, listener net.Listener) error {
 // ServeHTTP answers a request.
 func (c *Console) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h := w.Header()
+	c.system().Mark(h)
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("Cache-Control", "no-store")
 	h.Set("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'")

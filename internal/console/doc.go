@@ -20,7 +20,8 @@
 //
 // Which console has which partition is what Kafka's group coordinator says: each
 // announces its URL in the client id of its membership (Announce). No console
-// keeps a list of the others.
+// keeps a list of the others. What answers at such a URL counts only if it says that
+// it is of the same system (System).
 //
 // Commands are written to the inboxes like anybody's, with who, why and a request
 // id, and the scheduler's answer is waited for. So a console needs no right that

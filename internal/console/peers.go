@@ -3,6 +3,7 @@ package console
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -51,6 +52,8 @@ type peers struct {
 	mu      sync.Mutex
 	asked   time.Time
 	urls    map[int32]string
+
+	strangers map[string]bool // URLs at which another system answers, and that it was told
 }
 
 // of is where each partition is, by the coordinator's last word.
@@ -87,18 +90,33 @@ func (c *call) forward(p int32) (done bool, err error) {
 	if err != nil || urls[p] == "" || urls[p] == c.cfg.URL {
 		return false, unavailable("no console has partition %d at the moment; ask again", p)
 	}
+	var stranger *strangerError
 	proxy := &httputil.ReverseProxy{
 		Rewrite: func(r *httputil.ProxyRequest) {
 			r.SetURL(target)
+			c.system().Mark(r.Out.Header) // another system's console refuses it, and writes nothing
 			r.Out.Header.Set(forwardedHeader, "1")
 			r.Out.Header.Del("Origin") // it was compared with the host that was asked
 		},
 		FlushInterval: -1, // streams
+		ModifyResponse: func(r *http.Response) error {
+			err := c.same(urls[p], r.Header)
+			for name := range c.w.Header() {
+				r.Header.Del(name) // or it would be there twice
+			}
+			return err
+		},
 		ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) {
-			c.fail(w, r, peerUnanswered("the console at %s, which has partition %d: %v", target.Host, p, err))
+			if !errors.As(err, &stranger) { // of which nothing is passed on
+				c.fail(w, r, peerUnanswered("the console at %s, which has partition %d: %v", target.Host, p, err))
+			}
 		},
 	}
 	proxy.ServeHTTP(c.w, c.r)
+	if stranger != nil {
+		c.peers.tell(c.r, stranger)
+		return false, unavailable("no console has partition %d at the moment: %v", p, stranger)
+	}
 	return true, nil
 }
 
@@ -162,7 +180,8 @@ func (c *call) missing(reflected, floor map[int32]int64) ([]int32, error) {
 }
 
 // gather asks other consoles the same question, all at once, and gives take each
-// answer. What one doesn't answer fails the whole: half an answer looks like one.
+// answer. What one doesn't answer fails the whole: half an answer looks like one. Where another
+// system answers there is no console: its partitions will be missing.
 func gather[T any](c *call, at map[string][]int32, take func(T)) error {
 	type result struct {
 		from string
@@ -179,9 +198,14 @@ func gather[T any](c *call, at map[string][]int32, take func(T)) error {
 	}
 	var failed error
 	for range at {
-		if r := <-results; r.err != nil {
+		r := <-results
+		var stranger *strangerError
+		switch {
+		case errors.As(r.err, &stranger):
+			c.peers.tell(c.r, stranger)
+		case r.err != nil:
 			failed = peerUnanswered("the console at %s: %v", r.from, r.err)
-		} else {
+		default:
 			take(r.body)
 		}
 	}
@@ -193,6 +217,7 @@ func (c *call) askPeer(peer string, partitions []int32, into any) error {
 	if err != nil {
 		return err
 	}
+	c.system().Mark(request.Header)
 	request.Header.Set(forwardedHeader, "1")
 	names := make([]string, len(partitions))
 	for i, p := range partitions {
@@ -207,6 +232,9 @@ func (c *call) askPeer(peer string, partitions []int32, into any) error {
 		return err
 	}
 	defer func() { _ = response.Body.Close() }() // it was only read
+	if err := c.same(peer, response.Header); err != nil {
+		return err
+	}
 	body, err := io.ReadAll(io.LimitReader(response.Body, peerAnswerBytes))
 	if err != nil {
 		return err

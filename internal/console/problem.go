@@ -32,6 +32,7 @@ var (
 	tooLarge       = problemOf(http.StatusRequestEntityTooLarge, "too_large", "The body is too large")
 	notJSON        = problemOf(http.StatusUnsupportedMediaType, "not_json", "The body must be JSON")
 	misdirected    = problemOf(http.StatusMisdirectedRequest, "misdirected", "Not the host that this console answers for")
+	otherSystem    = problemOf(http.StatusMisdirectedRequest, "other_system", "Meant for another system")
 	unprocessable  = problemOf(http.StatusUnprocessableEntity, "unusable", "It can't be used")
 	unreadable     = problemOf(http.StatusInternalServerError, "unreadable", "The task's history can't be read")
 	internal       = problemOf(http.StatusInternalServerError, "internal", "It failed")

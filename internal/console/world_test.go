@@ -31,7 +31,9 @@ type world struct {
 	tasks      map[string]*events.Task
 	now        time.Time
 	history    bool
-	more       int64 // records of each partition that nobody has read yet
+	cluster    string
+	failed     func(error) // what a console tells of; nil: nobody
+	more       int64       // records of each partition that nobody has read yet
 	within     patience
 	stuck      func(context.Context) error // what reading a task's events waits for; nil: nothing
 	topic      func()                      // what reading a topic waits for; nil: nothing
@@ -61,7 +63,7 @@ func newWorld(t testing.TB) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &world{partitions: recordedPartitions, records: map[int32][]events.Record{}, other: map[string][]events.Record{}, tasks: map[string]*events.Task{},
+	w := &world{cluster: "c", partitions: recordedPartitions, records: map[int32][]events.Record{}, other: map[string][]events.Record{}, tasks: map[string]*events.Task{},
 		within: usualPatience, urls: map[int32]string{}}
 	ns := events.Namespace(events.DefaultNamespace)
 	for _, r := range all {
@@ -116,7 +118,7 @@ func (w *world) console(t testing.TB, tokens *Tokens, own ...int32) *httptest.Se
 			own = append(own, p)
 		}
 	}
-	id := projections.Identity{ClusterID: "c", Namespace: events.DefaultNamespace, Partitions: w.partitions, View: projections.ViewTimelines}
+	id := projections.Identity{ClusterID: w.cluster, Namespace: events.DefaultNamespace, Partitions: w.partitions, View: projections.ViewTimelines}
 	store, err := projections.Open(t.TempDir(), id, projections.Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -140,8 +142,13 @@ func (w *world) console(t testing.TB, tokens *Tokens, own ...int32) *httptest.Se
 	}
 	server := httptest.NewUnstartedServer(nil)
 	url := "http://" + server.Listener.Addr().String()
-	c := New(Config{Namespace: events.DefaultNamespace, Partitions: w.partitions, Source: "waybill.console/test", URL: url,
-		Audit: a, Log: w, Cluster: w, Tokens: tokens, History: w.history, Now: func() time.Time { return w.now }})
+	c := New(Config{ClusterID: w.cluster, Namespace: events.DefaultNamespace, Partitions: w.partitions, Source: "waybill.console/test", URL: url,
+		Audit: a, Log: w, Cluster: w, Tokens: tokens, History: w.history, Now: func() time.Time { return w.now },
+		Failed: func(_ *http.Request, err error) {
+			if w.failed != nil {
+				w.failed(err)
+			}
+		}})
 	c.within = w.within
 	server.Config = c.server()
 	server.Start()
