@@ -227,6 +227,9 @@ func (c *call) control(build func(*command) (*events.Control, error), fields ...
 		return nil, err
 	}
 	p := events.Partition([]byte(id), c.cfg.Partitions)
+	if raw, err = withRequestID(raw, b.RequestID); err != nil {
+		return nil, err
+	}
 	if c.handOver(p, raw) {
 		return nil, nil
 	}
@@ -277,6 +280,25 @@ func readCommand(raw []byte, fields []string) (*command, error) {
 		b.RequestID = id.String()
 	}
 	return b, nil
+}
+
+// withRequestID is the body with the id that the command has: who gets it handed over may have done it
+// though its answer doesn't count, and then it is done here as the same command, not as another.
+func withRequestID(raw []byte, id string) ([]byte, error) {
+	var body map[string]json.RawMessage
+	if err := json.Unmarshal(raw, &body); err != nil {
+		return nil, badRequest("the body: %v", err)
+	}
+	text, err := json.Marshal(id)
+	if err != nil {
+		return nil, err
+	}
+	body["request_id"] = text
+	var out bytes.Buffer
+	e := json.NewEncoder(&out)
+	e.SetEscapeHTML(false) // or it might be larger than a body may be
+	err = e.Encode(body)
+	return out.Bytes(), err
 }
 
 // onlyFields refuses fields that nothing would come of.
