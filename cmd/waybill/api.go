@@ -228,15 +228,8 @@ func (c *apiClient) fallBack(note io.Writer, err error) bool {
 	return true
 }
 
-// taskPath is the path of a task. PathEscape leaves dots, and the ids "." and ".." would
-// be steps in the path.
-func taskPath(id, rest string) string {
-	name := url.PathEscape(id)
-	if id == "." || id == ".." {
-		name = strings.ReplaceAll(id, ".", "%2E")
-	}
-	return "/tasks/" + name + rest
-}
+// taskPath is the path of a task, and what follows it.
+func taskPath(id, rest string) string { return console.TaskPath(id) + rest }
 
 // upToNow asks for what the log holds when the console is asked, or more.
 func upToNow() url.Values { return url.Values{"min_offset": {"end"}} }

@@ -103,6 +103,9 @@ func (o *topOptions) client(cmd *cobra.Command) (*apiClient, error) {
 		return nil, usage("top asks a console: name one with --api")
 	}
 	c, err := o.api.named()
+	if c != nil {
+		o.expect(cmd, c)
+	}
 	if err != nil || c != nil {
 		return c, err
 	}

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"io"
 	"net/http"
-	"net/url"
 	"slices"
 	"strconv"
 	"time"
@@ -57,7 +56,7 @@ func (c *call) submit() (any, error) {
 	if err := c.cfg.Log.Submit(c.r.Context(), order.Record(c.cfg.Namespace, c.cfg.Source)); err != nil {
 		return nil, unavailable("the order may not have been written; submit it again, it isn't run twice: %v", err)
 	}
-	answer := &answered{http.StatusAccepted, api + "/tasks/" + url.PathEscape(id), &submitted{ID: id}}
+	answer := &answered{http.StatusAccepted, api + TaskPath(id), &submitted{ID: id}}
 	if !c.has(p) {
 		return answer, nil // who has the partition can tell; here it isn't seen
 	}

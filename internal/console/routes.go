@@ -1,6 +1,10 @@
 package console
 
-import "net/http"
+import (
+	"net/http"
+	"net/url"
+	"strings"
+)
 
 // route is one thing that can be asked for.
 type route struct {
@@ -14,6 +18,16 @@ const (
 	api         = "/api/v1"
 	openAPIPath = api + "/openapi.json"
 )
+
+// TaskPath is where a task is, below the API's own path. PathEscape leaves dots, and the ids "." and
+// ".." would be steps in the path.
+func TaskPath(id string) string {
+	name := url.PathEscape(id)
+	if id == "." || id == ".." {
+		name = strings.ReplaceAll(id, ".", "%2E")
+	}
+	return "/tasks/" + name
+}
 
 // routes are all there is. The OpenAPI document is held against them by a test.
 var routes = []route{
