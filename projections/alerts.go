@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -21,6 +22,9 @@ const (
 	MostPastAlerts = 10_000
 	// MostAlertsCounted bounds how many of a partition a query counts.
 	MostAlertsCounted = 100_000
+	// MaxAlertTextBytes is what is kept of a code or a message. Agents may send as much as a reply
+	// holds; all of it is in the event.
+	MaxAlertTextBytes = 4 << 10
 )
 
 // mostPastAlerts is MostPastAlerts, but for tests.
@@ -29,13 +33,14 @@ var mostPastAlerts int64 = MostPastAlerts
 // Alert is a hold that operators were told of, and what became of it. It is made of the
 // task's events alone.
 type Alert struct {
-	Task    string    `json:"task"`
-	Seq     uint64    `json:"seq"` // of the event that held the task
-	Offset  int64     `json:"-"`   // of that event
-	At      time.Time `json:"at"`
-	Code    string    `json:"code,omitempty"`
-	Step    string    `json:"step,omitempty"`
-	Message string    `json:"message"`
+	Task   string    `json:"task"`
+	Seq    uint64    `json:"seq"` // of the event that held the task
+	Offset int64     `json:"-"`   // of that event
+	At     time.Time `json:"at"`
+	// Code and Message are at most MaxAlertTextBytes of those of the event.
+	Code    string `json:"code,omitempty"`
+	Step    string `json:"step,omitempty"`
+	Message string `json:"message"`
 	// EndedAt is when the task went on, or ended; zero: it is held still. EndedBy is the
 	// type of the event that says so.
 	EndedAt time.Time `json:"ended_at,omitzero"`
@@ -58,7 +63,7 @@ type holds struct {
 func (r *row) note(e *events.Event, was events.TaskState, offset int64, by string) {
 	if f, ok := e.Fact.(*events.TaskHeld); ok {
 		a := events.AlertOfHold(e, f, r.sum.Ending)
-		r.holds().begun = append(r.held.begun, Alert{Task: r.task, Seq: a.Seq, Offset: offset, At: a.At, Code: a.Code, Step: a.Step, Message: a.Message})
+		r.holds().begun = append(r.held.begun, Alert{Task: r.task, Seq: a.Seq, Offset: offset, At: a.At, Code: cutText(a.Code), Step: a.Step, Message: cutText(a.Message)})
 		return
 	}
 	if was != events.StateError || r.sum.State == events.StateError {
@@ -70,6 +75,14 @@ func (r *row) note(e *events.Event, was events.TaskState, offset int64, by strin
 		return
 	}
 	h.ended = &Alert{EndedAt: e.At, EndedBy: by}
+}
+
+// cutText is what is kept of a text, which is whole characters.
+func cutText(text string) string {
+	if len(text) <= MaxAlertTextBytes {
+		return text
+	}
+	return strings.ToValidUTF8(text[:MaxAlertTextBytes], "")
 }
 
 func (r *row) holds() *holds {

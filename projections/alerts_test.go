@@ -5,6 +5,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -133,5 +134,24 @@ func comparesAlerts(t *testing.T, s *projections.Store, want []projections.Alert
 		if got := ask(q); !slices.Equal(got.Alerts, some) || got.Count != int64(len(some)) {
 			t.Errorf("%s, since %s: %+v, want %+v", of, since.Format(time.RFC3339Nano), got.Alerts, some)
 		}
+	}
+}
+
+// A list of alerts has a bound, whatever agents send: what is kept of a message is.
+func TestAlertOfALongMessage(t *testing.T) {
+	h := newHistory(1)
+	a := &audited{t: t, fs: vfs.NewCrashableMem(), o: projections.Options{}}
+	a.open()
+	long := strings.Repeat("é", projections.MaxAlertTextBytes)
+	rs := h.task("long", &events.TaskHeld{Error: &events.Error{Code: long, Message: "!" + long}})
+	apply(t, a.v, rs)
+	a.save()
+	found, err := a.s.Alerts([]int32{testPartition}, projections.AlertQuery{Limit: 10})
+	if err != nil || len(found.Alerts) != 1 {
+		t.Fatalf("%d alerts, %v", len(found.Alerts), err)
+	}
+	x := found.Alerts[0]
+	if x.Code != long[:projections.MaxAlertTextBytes] || x.Message != "!"+long[:projections.MaxAlertTextBytes-2] {
+		t.Errorf("a code of %d bytes, a message of %d", len(x.Code), len(x.Message))
 	}
 }

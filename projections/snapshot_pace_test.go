@@ -118,11 +118,13 @@ func TestPassEndsBeforeWhatEndedFillsMemory(t *testing.T) {
 
 // short is a task that ends at once.
 func (h *history) short(id string) []events.Record {
+	return h.task(id, &events.TaskUndoing{Ending: events.StateUndone}, &events.TaskUndone{})
+}
+
+// task is one that is received, and to which some things happen.
+func (h *history) task(id string, then ...events.Fact) []events.Record {
 	var rs []events.Record
-	for i, f := range []events.Fact{
-		&events.TaskReceived{Workflow: "order", Version: 1, Digest: "d", Plan: testPlan},
-		&events.TaskUndoing{Ending: events.StateUndone}, &events.TaskUndone{},
-	} {
+	for i, f := range append([]events.Fact{&events.TaskReceived{Workflow: "order", Version: 1, Digest: "d", Plan: testPlan}}, then...) {
 		e := &events.Event{Task: id, Seq: uint64(i + 1), Epoch: h.state.Epoch, Fact: f}
 		if t := h.tasks[id]; t != nil {
 			e.Prev = t.Prev
