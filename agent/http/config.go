@@ -5,6 +5,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"net/url"
 	"os"
@@ -26,6 +27,9 @@ const (
 	idleConnectionsMax      = 256 // for each host
 	idleConnectionMax       = 60 * time.Second
 )
+
+// dialMost bounds the making of a connection, and the handshake of TLS after it. Tests have less.
+var dialMost = 10 * time.Second
 
 // Config says which service is called. URL must be set.
 type Config struct {
@@ -103,7 +107,12 @@ func checkURL(template string) (host string, err error) {
 const operationMarkPlain = "waybill-operation-mark"
 
 func newTransport(cfg Config) (*http.Transport, error) {
+	// A call ends with its context, and what dials for it does not: net/http goes on, for
+	// others. So a host that takes connections and says nothing would have one for each call.
+	dialer := &net.Dialer{Timeout: dialMost}
 	t := &http.Transport{
+		DialContext:            dialer.DialContext,
+		TLSHandshakeTimeout:    dialMost,
 		MaxIdleConns:           idleConnectionsMax,
 		MaxIdleConnsPerHost:    idleConnectionsMax,
 		IdleConnTimeout:        idleConnectionMax,

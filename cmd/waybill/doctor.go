@@ -228,17 +228,7 @@ func (d *doctor) group(ctx context.Context, group string, topics []string, parti
 			g.unowned = append(g.unowned, p)
 		}
 	}
-	var there []string
-	for _, topic := range topics {
-		_, is, err := d.admin.TopicPartitions(ctx, topic)
-		if err != nil {
-			return g, err
-		}
-		if is {
-			there = append(there, topic)
-		}
-	}
-	lags, err := d.admin.GroupLag(ctx, group, there...)
+	lags, err := d.admin.GroupLag(ctx, group, topics...)
 	if err != nil {
 		return g, err
 	}

@@ -132,7 +132,10 @@ func (n *Instance) schedulerListener() *scheduler.Listener {
 	m, owned := n.metrics, n.metrics.partitions.WithLabelValues("scheduler")
 	return &scheduler.Listener{
 		Assigned: func(int32) { owned.Inc() },
-		Lost:     func(int32) { owned.Dec() },
+		Lost: func(p int32) {
+			owned.Dec()
+			m.snapshotAt.DeleteLabelValues(strconv.Itoa(int(p))) // its next owner tells of it
+		},
 		Restored: func(p int32, from scheduler.Source, took time.Duration) {
 			m.restores.WithLabelValues(string(from)).Observe(took.Seconds())
 			n.log.Debug("partition restored", "role", "scheduler", "partition", p, "from", from, "took", took)
@@ -240,10 +243,13 @@ func (n *Instance) supervisorListener() *supervisor.Listener {
 	m, owned := n.metrics, n.metrics.partitions.WithLabelValues("supervisor")
 	return &supervisor.Listener{
 		Assigned: func(int32) { owned.Inc() },
-		Lost:     func(int32) { owned.Dec() },
-		Asked:    func(a events.Action) { m.asked.WithLabelValues(string(a)).Inc() },
-		Late:     func(d time.Duration) { m.lateness.Observe(d.Seconds()) },
-		Armed:    func(p int32, timers int) { m.armed.WithLabelValues(strconv.Itoa(int(p))).Set(float64(timers)) },
+		Lost: func(p int32) {
+			owned.Dec()
+			m.armed.DeleteLabelValues(strconv.Itoa(int(p))) // its next owner counts them
+		},
+		Asked: func(a events.Action) { m.asked.WithLabelValues(string(a)).Inc() },
+		Late:  func(d time.Duration) { m.lateness.Observe(d.Seconds()) },
+		Armed: func(p int32, timers int) { m.armed.WithLabelValues(strconv.Itoa(int(p))).Set(float64(timers)) },
 		SendFailed: func(p int32, err error) {
 			n.log.Warn("recoveries not written; asked for again", "partition", p, "error", err)
 		},

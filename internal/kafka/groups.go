@@ -141,7 +141,8 @@ func coordinated(ctx context.Context, ask func() error) error {
 
 // GroupLag is, by topic and partition, how many offsets a group of any kind is behind the end,
 // by its commits; a share group, by what it has finished. A partition without a commit counts
-// from its start. A group that was never seen has no topics but those that are named.
+// from its start. A group that was never seen has no topics but those that are named, of which
+// those that aren't there are left out.
 func (a *Admin) GroupLag(ctx context.Context, group string, topics ...string) (map[string]map[int32]int64, error) {
 	known := map[string]map[int32]int64{}
 	for _, of := range []func(context.Context, string) (map[string]map[int32]int64, error){a.classicLag, a.consumerLag, a.shareLag} {
@@ -155,12 +156,21 @@ func (a *Admin) GroupLag(ctx context.Context, group string, topics ...string) (m
 			break
 		}
 	}
-	topics = slices.DeleteFunc(slices.Clone(topics), func(topic string) bool { _, is := known[topic]; return is })
-	rest, err := a.behind(ctx, topics, func(string, int32) int64 { return -1 })
-	if err != nil {
-		return nil, fmt.Errorf("lag of group %s: %w", group, err)
+	for _, topic := range topics {
+		if _, is := known[topic]; is {
+			continue
+		}
+		if _, there, err := a.TopicPartitions(ctx, topic); err != nil {
+			return nil, fmt.Errorf("lag of group %s: %w", group, err)
+		} else if !there {
+			continue // deleted, and with it what was committed
+		}
+		rest, err := a.behind(ctx, []string{topic}, func(string, int32) int64 { return -1 })
+		if err != nil {
+			return nil, fmt.Errorf("lag of group %s: %w", group, err)
+		}
+		maps.Copy(known, rest)
 	}
-	maps.Copy(known, rest)
 	return known, nil
 }
 

@@ -82,3 +82,20 @@ func (r *requests) readBy(read <-chan *kgo.Record) *kgo.Record {
 		}
 	}
 }
+
+// What waits for a group that has never run is counted by the topics that are named; one that was
+// deleted is no error.
+func TestLagOfTopicsThatAreNamed(t *testing.T) {
+	kafkatest.Each(t, func(t *testing.T, b *kafkatest.Broker) {
+		r := newRequests(t, b, 2)
+		r.write(1, 0, 3)
+		admin, err := kafka.OpenAdmin(r.cfg)
+		must(t, err)
+		t.Cleanup(admin.Close)
+		lag, err := admin.GroupLag(r.ctx, r.group, r.topic, r.topic+".deleted")
+		must(t, err)
+		if len(lag) != 1 || lag[r.topic][0] != 0 || lag[r.topic][1] != 3 {
+			t.Errorf("the lag is %v, want 3 in partition 1 of %s", lag, r.topic)
+		}
+	})
+}

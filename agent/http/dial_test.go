@@ -1,0 +1,44 @@
+package http
+
+import (
+	"io"
+	"net"
+	"testing"
+	"time"
+)
+
+// A host that takes connections and says nothing costs no connection for longer than one may be
+// made, though the calls that began them are long over.
+func TestHandshakeThatHangsIsGivenUp(t *testing.T) {
+	usual := dialMost
+	dialMost = 200 * time.Millisecond
+	defer func() { dialMost = usual }()
+	silent, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
+	ended := make(chan error, 1)
+	go func() {
+		conn, err := silent.Accept()
+		if err == nil {
+			_, err = io.Copy(io.Discard, conn) // to the end of the connection
+			conn.Close()
+		}
+		ended <- err
+	}()
+	a := newAgent(t, Config{URL: "https://" + silent.Addr().String() + "/{operation}"})
+	r := testRequest()
+	r.CompleteBy = time.Now().Add(50 * time.Millisecond)
+	if out, f := handle(t, a, r); f == nil {
+		t.Errorf("answered %q", out)
+	}
+	select {
+	case err := <-ended:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(10 * time.Second):
+		t.Error("the connection stays, long after its call")
+	}
+}
