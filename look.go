@@ -52,13 +52,13 @@ func (w *watch) rests() (rests, news bool) {
 	return w.waiting == 0, news
 }
 
-// failed takes note that the brokers gave no answer. What passes is waited out.
+// failed takes note that the brokers did not say where the log ends. What passes is waited out.
 func (w *watch) failed(err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.trouble = err
 	if time.Since(w.good) > patience {
-		w.fail(fmt.Errorf("no answer of the brokers for %s: %w", patience, err))
+		w.fail(lasting(err))
 	}
 }
 
@@ -173,7 +173,7 @@ func (w *watch) readFailed(part *part, err error) {
 		part.failing = time.Now()
 	}
 	if time.Since(part.failing) > patience {
-		w.failPart(part, err)
+		w.failPart(part, lasting(err))
 		part.failing = time.Time{}
 	}
 }

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
+	"net"
 	"strings"
 	"sync"
 	"testing"
@@ -12,6 +14,7 @@ import (
 	"time"
 
 	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/kafka"
 )
 
 // open is a watch of a client that is opened now.
@@ -452,4 +455,69 @@ func randomWaits(t *testing.T, r *rand.Rand) {
 		})
 	}
 	g.Wait()
+}
+
+// gone is the error with which the client gives up a request to a broker that is closed.
+func gone(t *testing.T) error {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	admin, err := kafka.OpenAdmin(kafka.Config{Brokers: []string{l.Addr().String()}, Namespace: testSpace})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer admin.Close()
+	l.Close()
+	if err = admin.Ping(t.Context()); err == nil {
+		t.Fatal("an answer, and nobody is there")
+	}
+	return err
+}
+
+// Brokers that are away for longer than a client has patience are unreachable, and a program
+// can tell; what they answer with is another thing.
+func TestWaitSaysThatNoBrokerAnswers(t *testing.T) {
+	away := gone(t)
+	for name, c := range map[string]struct {
+		what        string
+		err         error
+		unreachable bool
+	}{
+		"away":                   {"ends", away, true},
+		"away while it reads":    {"read", away, true},
+		"silent":                 {"ends", silent(away), true},
+		"cut off":                {"ends", fmt.Errorf("list: %w", io.EOF), true},
+		"out of time":            {"ends", fmt.Errorf("list: %w", context.DeadlineExceeded), true},
+		"refused":                {"ends", errors.New("TOPIC_AUTHORIZATION_FAILED"), false},
+		"refused while it reads": {"read", errors.New("TOPIC_AUTHORIZATION_FAILED"), false},
+		"damaged":                {"read", &kafka.DamagedError{Topic: "t"}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				b := newBook(1)
+				b.task("o").write(received(""))
+				w := b.open(t)
+				defer w.close()
+				b.fault = func(what string) error {
+					if what == c.what {
+						return c.err
+					}
+					return nil
+				}
+				from := time.Now()
+				_, err := w.wait(hours(t), "o")
+				if took := time.Since(from); took < patience || took > 2*patience {
+					t.Errorf("took %v", took)
+				}
+				if !errors.Is(err, c.err) || errors.Is(err, ErrUnreachable) != c.unreachable {
+					t.Errorf("got %v", err)
+				}
+				if n := strings.Count(err.Error(), ErrUnreachable.Error()); n > 1 {
+					t.Errorf("says it %d times: %v", n, err)
+				}
+			})
+		})
+	}
 }
