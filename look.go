@@ -128,9 +128,9 @@ func (w *watch) catchUp(p int32, search map[string]*tracked, started time.Time) 
 	at := part.at
 	if len(search) > 0 {
 		for _, t := range search {
-			t.late = false
+			t.late, t.emptied = false, false
 		}
-		at = place{}
+		at = beginOf(search)
 	}
 	before := part.at.next
 	w.mu.Unlock()
@@ -142,7 +142,7 @@ func (w *watch) catchUp(p int32, search map[string]*tracked, started time.Time) 
 			r := &rs[i]
 			part.owner = ownerOf(w.ns, r, part.owner)
 			if t := w.tasks[string(r.Key)]; t != nil && (r.Offset >= before || search[t.id] == t) {
-				t.add(r)
+				w.fold(t, r)
 			}
 		}
 	})
@@ -153,17 +153,33 @@ func (w *watch) catchUp(p int32, search map[string]*tracked, started time.Time) 
 		for _, t := range search {
 			// What was folded ends in the middle, below the place from which
 			// the partition is read on: the search begins anew.
-			t.story = story{late: true}
+			w.empty(t)
 		}
 		w.readFailed(part, err)
 		return
 	}
 	part.at, part.failing, w.trouble = to, time.Time{}, nil
 	for _, t := range search {
-		t.searched = true
-		t.whole()
+		if !t.emptied {
+			t.searched = true
+			t.whole()
+		}
 	}
 	w.settleAll(part, started)
+}
+
+// beginOf is where the first of some tasks begins: the log's start if that isn't known
+// of all.
+func beginOf(search map[string]*tracked) (at place) {
+	for _, t := range search {
+		if t.begins.since.IsZero() {
+			return place{}
+		}
+		if at.since.IsZero() || t.begins.next < at.next {
+			at = t.begins
+		}
+	}
+	return at
 }
 
 // readFailed takes note that a partition could not be read.

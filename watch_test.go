@@ -378,6 +378,62 @@ func TestWatchForgetsTheOldest(t *testing.T) {
 	})
 }
 
+// What is kept of tasks that nobody waits for is bounded in bytes. Of those that had to go
+// the log is read again when somebody asks, from where the first of them begins.
+func TestWatchKeepsFewBytes(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		const tasks, large = 60, 50_000
+		b := newBook(1)
+		b.task("old").write(received(""), started, finished)
+		time.Sleep(24 * time.Hour)
+		w := b.open(t)
+		defer w.close()
+		w.keep = 10 * large
+		bounded := func() {
+			t.Helper()
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			kept := 0
+			for _, tracked := range w.tasks {
+				if tracked.task != nil {
+					kept += tracked.task.Bytes()
+				}
+			}
+			if kept > w.keep || w.idleBytes > w.keep || w.idleBytes < kept {
+				t.Errorf("%d bytes of tasks are kept, counted as %d, at most %d", kept, w.idleBytes, w.keep)
+			}
+		}
+		input := []byte(`"` + strings.Repeat("x", large) + `"`)
+		w.submitted("last", "", 0, time.Now())
+		var g sync.WaitGroup
+		g.Go(func() { mustEnd(t, w, "last", Processed) }) // keeps it reading
+		for i := range tasks {
+			id := fmt.Sprint(i)
+			w.submitted(id, "", 0, time.Now())
+			b.task(id).write(&events.TaskReceived{Workflow: "w", Version: 1, Input: input, Plan: events.NewPlan(events.OnErrorUndo, time.Hour, nil)},
+				started, &events.TaskProcessed{Output: input})
+			if i%7 == 0 {
+				mustEnd(t, w, id, Processed)
+			}
+		}
+		b.task("last").write(received(""), started, finished)
+		g.Wait()
+		bounded()
+		for i := range tasks {
+			task := mustEnd(t, w, fmt.Sprint(i), Processed)
+			if string(task.Input) != string(input) || string(task.Output) != string(input) {
+				t.Fatalf("task %d has an input of %d bytes and an output of %d", i, len(task.Input), len(task.Output))
+			}
+		}
+		for _, read := range b.reads {
+			if strings.HasSuffix(read, " from 0") {
+				t.Errorf("read the log from its start: %q", b.reads)
+			}
+		}
+		bounded()
+	})
+}
+
 // Whatever is submitted, waited for, away and delayed, in whatever order: each
 // call returns, with the end that the task came to.
 func TestWaitAlwaysReturnsTheEnd(t *testing.T) {
@@ -438,6 +494,7 @@ func randomWaits(t *testing.T, r *rand.Rand) {
 	}
 	w := b.open(t)
 	defer w.close()
+	w.keep = under(2) * under(5000)
 	for i := range tasks {
 		id := fmt.Sprint(i)
 		g.Go(func() {
