@@ -186,7 +186,9 @@ func (f *faults) err(of int) error {
 // It is meant for many tasks at once: all calls share one reader of the log,
 // which rests while nobody waits. For a task that this client didn't submit, or
 // has submitted a long time ago (10,000 orders and more), that one reads the
-// task's partition of the log from its start.
+// task's partition of the log from its start. Of tasks that it has seen and nobody
+// waits for it keeps 64 MB; for one before those it reads the log from where that
+// one began.
 func (c *Client) Wait(ctx context.Context, id string) (Task, error) {
 	if err := events.CheckTaskID(id); err != nil {
 		return Task{}, fmt.Errorf("waybill: wait: %w", err)

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"net"
 	"time"
 
 	"github.com/waybill-run/waybill/events"
@@ -65,6 +67,19 @@ func (l *logReader) read(ctx context.Context, topic string, p int32, since time.
 // silent says that brokers that had answered don't any more.
 func silent(err error) error {
 	return fmt.Errorf("%w, no answer for %s (%w); check that the brokers are up", ErrUnreachable, patience, err)
+}
+
+// lasting says that an error lasted for longer than there is patience. It wraps
+// ErrUnreachable, unless the brokers answered with it.
+func lasting(err error) error {
+	var network net.Error // a time that ran out is one, too
+	switch {
+	case errors.Is(err, ErrUnreachable):
+		return err // one call was without an answer for as long
+	case errors.As(err, &network), errors.Is(err, io.EOF), errors.Is(err, net.ErrClosed):
+		return silent(err)
+	}
+	return fmt.Errorf("the log could not be read for %s: %w", patience, err)
 }
 
 func (l *logReader) all(ctx context.Context, topic string, p int32, fn func([]events.Record) error) (int64, error) {

@@ -52,13 +52,13 @@ func (w *watch) rests() (rests, news bool) {
 	return w.waiting == 0, news
 }
 
-// failed takes note that the brokers gave no answer. What passes is waited out.
+// failed takes note that the brokers did not say where the log ends. What passes is waited out.
 func (w *watch) failed(err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.trouble = err
 	if time.Since(w.good) > patience {
-		w.fail(fmt.Errorf("no answer of the brokers for %s: %w", patience, err))
+		w.fail(lasting(err))
 	}
 }
 
@@ -128,9 +128,9 @@ func (w *watch) catchUp(p int32, search map[string]*tracked, started time.Time) 
 	at := part.at
 	if len(search) > 0 {
 		for _, t := range search {
-			t.late = false
+			t.late, t.emptied = false, false
 		}
-		at = place{}
+		at = beginOf(search)
 	}
 	before := part.at.next
 	w.mu.Unlock()
@@ -142,7 +142,7 @@ func (w *watch) catchUp(p int32, search map[string]*tracked, started time.Time) 
 			r := &rs[i]
 			part.owner = ownerOf(w.ns, r, part.owner)
 			if t := w.tasks[string(r.Key)]; t != nil && (r.Offset >= before || search[t.id] == t) {
-				t.add(r)
+				w.fold(t, r)
 			}
 		}
 	})
@@ -153,17 +153,33 @@ func (w *watch) catchUp(p int32, search map[string]*tracked, started time.Time) 
 		for _, t := range search {
 			// What was folded ends in the middle, below the place from which
 			// the partition is read on: the search begins anew.
-			t.story = story{late: true}
+			w.empty(t)
 		}
 		w.readFailed(part, err)
 		return
 	}
 	part.at, part.failing, w.trouble = to, time.Time{}, nil
 	for _, t := range search {
-		t.searched = true
-		t.whole()
+		if !t.emptied {
+			t.searched = true
+			t.whole()
+		}
 	}
 	w.settleAll(part, started)
+}
+
+// beginOf is where the first of some tasks begins: the log's start if that isn't known
+// of all.
+func beginOf(search map[string]*tracked) (at place) {
+	for _, t := range search {
+		if t.begins.since.IsZero() {
+			return place{}
+		}
+		if at.since.IsZero() || t.begins.next < at.next {
+			at = t.begins
+		}
+	}
+	return at
 }
 
 // readFailed takes note that a partition could not be read.
@@ -173,7 +189,7 @@ func (w *watch) readFailed(part *part, err error) {
 		part.failing = time.Now()
 	}
 	if time.Since(part.failing) > patience {
-		w.failPart(part, err)
+		w.failPart(part, lasting(err))
 		part.failing = time.Time{}
 	}
 }

@@ -12,8 +12,9 @@ import (
 type story struct {
 	task *events.Task
 	// late: the first event that was read isn't the task's first.
-	late bool
-	err  error // what can't be understood; nothing is folded after it
+	late  bool
+	err   error // what can't be understood; nothing is folded after it
+	bytes int   // of the events that were folded: about what the task takes
 }
 
 // add folds one of the task's records. One that was folded before changes
@@ -38,6 +39,7 @@ func (s *story) add(r *events.Record) {
 			return
 		}
 		s.task = t
+		s.bytes += len(own.Value)
 	}
 }
 

@@ -14,6 +14,9 @@ import (
 const (
 	// trackedMax is how many tasks that nobody waits for are remembered.
 	trackedMax = 10_000
+	// keptBytes bounds what is kept of them. Of more than that only is known where
+	// they begin.
+	keptBytes = 64 << 20
 	// forgetMax is how many of them are looked at for one to forget, each time
 	// one is added.
 	forgetMax = 4
@@ -39,7 +42,8 @@ const (
 // where it stopped, the first time from the log's end as it was when the client
 // was opened: a task that this client submitted begins after that. Of any other
 // task, and of one that stays silent, the whole partition is read, once for all
-// that need it.
+// that need it. What is folded is bounded in bytes: of a task that had to go the
+// partition is read again, from its first event on.
 type watch struct {
 	ns         events.Namespace
 	partitions int32
@@ -57,6 +61,11 @@ type watch struct {
 	tasks   map[string]*tracked
 	recent  list.List // *tracked, the oldest first
 	waiting int       // tasks that are waited for
+	// Those of which something was folded and that nobody waits for, the longest first;
+	// what they take, and at most.
+	idle            list.List
+	idleBytes, keep int
+
 	trouble error     // since the last answer of the brokers
 	good    time.Time // the last answer of the brokers
 
@@ -83,6 +92,10 @@ type tracked struct {
 	// expected: its events come after the place where the partition's reader
 	// was when it was submitted. searched: the whole partition was read for it.
 	expected, searched bool
+	idle               *list.Element // in watch.idle; nil: it isn't there
+	weight             int           // what it is counted with there
+	emptied            bool          // since a search for it began
+	begins             place         // before its first event; zero: not known
 	digest             string        // of the order that was submitted; empty: none was
 	written            events.Record // the submission as it was acknowledged, without its contents
 	refusal            *RefusedError
@@ -101,7 +114,7 @@ type verdict struct {
 
 func newWatch(ns events.Namespace, partitions int32, ends map[int32]int64, log records) *watch {
 	w := &watch{ns: ns, partitions: partitions, log: log, wake: make(chan struct{}, 1), reads: make(chan struct{}, readsMax),
-		parts: make([]part, partitions), tasks: map[string]*tracked{}}
+		parts: make([]part, partitions), tasks: map[string]*tracked{}, keep: keptBytes}
 	w.life, w.stop = context.WithCancel(context.Background())
 	for p := range w.parts {
 		w.parts[p] = part{at: place{next: ends[int32(p)]}, waiting: map[*tracked]struct{}{}}
@@ -153,10 +166,52 @@ func (w *watch) track(id string) *tracked {
 			w.recent.MoveToBack(e)
 		} else {
 			w.recent.Remove(e)
+			w.empty(old)
 			delete(w.tasks, old.id)
 		}
 	}
 	return t
+}
+
+// fold adds a record to its task.
+func (w *watch) fold(t *tracked, r *events.Record) {
+	before := t.bytes
+	t.add(r)
+	if before == 0 && t.bytes > 0 {
+		t.begins = place{next: r.Offset, since: r.Time}
+	}
+	w.weigh(t)
+	w.shed()
+}
+
+// weigh counts what is kept of a task while nobody waits for it.
+func (w *watch) weigh(t *tracked) {
+	bytes := t.bytes
+	if t.verdict != nil {
+		bytes = 0
+	}
+	w.idleBytes += bytes - t.weight
+	t.weight = bytes
+	switch {
+	case bytes > 0 && t.idle == nil:
+		t.idle = w.idle.PushBack(t)
+	case bytes == 0 && t.idle != nil:
+		w.idle.Remove(t.idle)
+		t.idle = nil
+	}
+}
+
+// shed empties tasks that nobody waits for, while they take too much.
+func (w *watch) shed() {
+	for w.idleBytes > w.keep {
+		w.empty(w.idle.Front().Value.(*tracked))
+	}
+}
+
+// empty forgets what was folded of a task. Who waits for it later has it read anew.
+func (w *watch) empty(t *tracked) {
+	t.emptied, t.story = true, story{late: true}
+	w.weigh(t)
 }
 
 // wait waits for a task's end or hold.
@@ -191,6 +246,7 @@ func (w *watch) join(id string) (*tracked, *verdict, error) {
 	if v == nil {
 		v = &verdict{done: make(chan struct{})}
 		t.verdict, t.first = v, t.joined
+		w.weigh(t)
 		w.waiting++
 		w.parts[t.partition].waiting[t] = struct{}{}
 		if w.waiting == 1 {
@@ -230,6 +286,8 @@ func (w *watch) drop(t *tracked) {
 	t.verdict = nil
 	w.waiting--
 	delete(w.parts[t.partition].waiting, t)
+	w.weigh(t)
+	w.shed()
 }
 
 func (w *watch) unfinished(t *tracked, err error) error {
@@ -238,6 +296,8 @@ func (w *watch) unfinished(t *tracked, err error) error {
 	seen := "nothing of it was seen; does a scheduler run?"
 	if t.task != nil {
 		seen = "it is " + string(t.task.State)
+	} else if !t.begins.since.IsZero() {
+		seen = "its events are to be read again"
 	} else if w.refusalsErr != nil {
 		seen += " (whether it was refused is not known: " + w.refusalsErr.Error() + ")"
 	}

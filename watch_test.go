@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
+	"net"
 	"strings"
 	"sync"
 	"testing"
@@ -12,6 +14,7 @@ import (
 	"time"
 
 	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/kafka"
 )
 
 // open is a watch of a client that is opened now.
@@ -375,6 +378,62 @@ func TestWatchForgetsTheOldest(t *testing.T) {
 	})
 }
 
+// What is kept of tasks that nobody waits for is bounded in bytes. Of those that had to go
+// the log is read again when somebody asks, from where the first of them begins.
+func TestWatchKeepsFewBytes(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		const tasks, large = 60, 50_000
+		b := newBook(1)
+		b.task("old").write(received(""), started, finished)
+		time.Sleep(24 * time.Hour)
+		w := b.open(t)
+		defer w.close()
+		w.keep = 10 * large
+		bounded := func() {
+			t.Helper()
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			kept := 0
+			for _, tracked := range w.tasks {
+				if tracked.task != nil {
+					kept += tracked.task.Bytes()
+				}
+			}
+			if kept > w.keep || w.idleBytes > w.keep || w.idleBytes < kept {
+				t.Errorf("%d bytes of tasks are kept, counted as %d, at most %d", kept, w.idleBytes, w.keep)
+			}
+		}
+		input := []byte(`"` + strings.Repeat("x", large) + `"`)
+		w.submitted("last", "", 0, time.Now())
+		var g sync.WaitGroup
+		g.Go(func() { mustEnd(t, w, "last", Processed) }) // keeps it reading
+		for i := range tasks {
+			id := fmt.Sprint(i)
+			w.submitted(id, "", 0, time.Now())
+			b.task(id).write(&events.TaskReceived{Workflow: "w", Version: 1, Input: input, Plan: events.NewPlan(events.OnErrorUndo, time.Hour, nil)},
+				started, &events.TaskProcessed{Output: input})
+			if i%7 == 0 {
+				mustEnd(t, w, id, Processed)
+			}
+		}
+		b.task("last").write(received(""), started, finished)
+		g.Wait()
+		bounded()
+		for i := range tasks {
+			task := mustEnd(t, w, fmt.Sprint(i), Processed)
+			if string(task.Input) != string(input) || string(task.Output) != string(input) {
+				t.Fatalf("task %d has an input of %d bytes and an output of %d", i, len(task.Input), len(task.Output))
+			}
+		}
+		for _, read := range b.reads {
+			if strings.HasSuffix(read, " from 0") {
+				t.Errorf("read the log from its start: %q", b.reads)
+			}
+		}
+		bounded()
+	})
+}
+
 // Whatever is submitted, waited for, away and delayed, in whatever order: each
 // call returns, with the end that the task came to.
 func TestWaitAlwaysReturnsTheEnd(t *testing.T) {
@@ -435,6 +494,7 @@ func randomWaits(t *testing.T, r *rand.Rand) {
 	}
 	w := b.open(t)
 	defer w.close()
+	w.keep = under(2) * under(5000)
 	for i := range tasks {
 		id := fmt.Sprint(i)
 		g.Go(func() {
@@ -452,4 +512,69 @@ func randomWaits(t *testing.T, r *rand.Rand) {
 		})
 	}
 	g.Wait()
+}
+
+// gone is the error with which the client gives up a request to a broker that is closed.
+func gone(t *testing.T) error {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	admin, err := kafka.OpenAdmin(kafka.Config{Brokers: []string{l.Addr().String()}, Namespace: testSpace})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer admin.Close()
+	l.Close()
+	if err = admin.Ping(t.Context()); err == nil {
+		t.Fatal("an answer, and nobody is there")
+	}
+	return err
+}
+
+// Brokers that are away for longer than a client has patience are unreachable, and a program
+// can tell; what they answer with is another thing.
+func TestWaitSaysThatNoBrokerAnswers(t *testing.T) {
+	away := gone(t)
+	for name, c := range map[string]struct {
+		what        string
+		err         error
+		unreachable bool
+	}{
+		"away":                   {"ends", away, true},
+		"away while it reads":    {"read", away, true},
+		"silent":                 {"ends", silent(away), true},
+		"cut off":                {"ends", fmt.Errorf("list: %w", io.EOF), true},
+		"out of time":            {"ends", fmt.Errorf("list: %w", context.DeadlineExceeded), true},
+		"refused":                {"ends", errors.New("TOPIC_AUTHORIZATION_FAILED"), false},
+		"refused while it reads": {"read", errors.New("TOPIC_AUTHORIZATION_FAILED"), false},
+		"damaged":                {"read", &kafka.DamagedError{Topic: "t"}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				b := newBook(1)
+				b.task("o").write(received(""))
+				w := b.open(t)
+				defer w.close()
+				b.fault = func(what string) error {
+					if what == c.what {
+						return c.err
+					}
+					return nil
+				}
+				from := time.Now()
+				_, err := w.wait(hours(t), "o")
+				if took := time.Since(from); took < patience || took > 2*patience {
+					t.Errorf("took %v", took)
+				}
+				if !errors.Is(err, c.err) || errors.Is(err, ErrUnreachable) != c.unreachable {
+					t.Errorf("got %v", err)
+				}
+				if n := strings.Count(err.Error(), ErrUnreachable.Error()); n > 1 {
+					t.Errorf("says it %d times: %v", n, err)
+				}
+			})
+		})
+	}
 }

@@ -16,6 +16,20 @@ func (v *Tasks) Hot() int { return len(v.open.hot) }
 // Check finds what Tasks.open holds that can't be.
 func (v *Tasks) Check() string { return v.open.check(&v.snap) }
 
+// EndedMostBytes bounds EndedBytes.
+const EndedMostBytes = endedMostBytes
+
+// EndedBytes is what is kept in memory of finished tasks for the next snapshot.
+func (v *Tasks) EndedBytes() (n int) {
+	for _, data := range v.snap.ended {
+		n += len(data)
+	}
+	return n
+}
+
+// Forget has the next snapshot be whole, as too much that has ended does.
+func (v *Tasks) Forget() { v.forget() }
+
 // ListWithin is List with another bound of entries that it may look at in each partition.
 func (s *Store) ListWithin(ctx context.Context, partitions []int32, f Filter, after Cursor, limit, looks int) (Page, error) {
 	return s.list(ctx, partitions, &f, after, limit, looks)

@@ -2,8 +2,10 @@ package projections
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2"
 
@@ -27,7 +29,7 @@ type SnapshotOptions struct {
 	// EventBytes is what a snapshot waits for at least.
 	EventBytes int64
 	// ChunkBytes is about how long a chunk is, and what a transaction writes of a
-	// snapshot.
+	// snapshot beside tasks that ended.
 	ChunkBytes int
 }
 
@@ -46,6 +48,9 @@ const (
 	// endedMostBytes bounds what is kept of finished tasks until it is written.
 	// Past it they are read from Pebble, all of them.
 	endedMostBytes = 32 << 20
+	// scanLookBytes is what a scan looks at of finished tasks in a transaction. It is more
+	// than a transaction ends, or a scan may never come past those that ended since it began.
+	scanLookBytes = 4 << 20
 	// rewriteChunks is from how many chunks on, and rewriteFactor from how many
 	// times the size of what is open, the open tasks are written anew.
 	rewriteChunks = 8
@@ -76,10 +81,12 @@ type snapshots struct {
 	// awaited: the base is ahead of the store; what changed counts from there.
 	awaited bool
 	strange bool // and holds other tasks
-	// whole: what changed isn't known, so everything is written anew. cursor is the
-	// finished task that was written last; scanning, that it has begun.
+	// whole: what changed isn't known, so everything is written anew, by a scan of the
+	// store. scanning: a transaction with some of it was committed. cursor is the finished
+	// task that it has come to; what has ended after the instant scanFrom is in ended.
 	whole, scanning bool
 	cursor          string
+	scanFrom        time.Time
 
 	// Open tasks that the base has otherwise, or not, are listed in Tasks.open.
 	changedBytes int
@@ -94,13 +101,13 @@ type snapshots struct {
 	finished   events.Chunks
 	finishedN  int64
 	pass       *pass
-	pending    func() // what becomes true if the records that were given out do
+	pending    []func() // what becomes true if the records that were given out do
 }
 
 // pass is a snapshot that is being written, perhaps over several transactions.
 type pass struct {
 	meta  events.Snapshot
-	ended [][]byte
+	ended int // tasks at the front of snapshots.ended that count with it
 	gone  []string
 	todo  []string // open tasks, in the order of ids
 	drop  []string // keys of chunks that count no more with it
@@ -228,12 +235,13 @@ func (v *Tasks) ended(id string, encoded []byte, held bool) {
 	}
 	s.ended = append(s.ended, encoded)
 	s.endedBytes += len(encoded)
-	if s.endedBytes > endedMostBytes && !s.scanning {
+	if s.endedBytes > endedMostBytes {
 		v.forget()
 	}
 }
 
-// forget gives up counting changes: the next snapshot is written whole.
+// forget gives up counting changes: the next snapshot is written whole. A pass or a
+// scan begins anew: what memory had for it is gone.
 func (v *Tasks) forget() {
 	s := &v.snap
 	v.open.unlist()
@@ -256,28 +264,24 @@ func (v *Tasks) Snapshot(source string, eventBytes int) ([]events.Record, error)
 	if !s.on || s.awaited || v.loading || len(v.stops) > 0 {
 		return nil, nil
 	}
-	w := &chunkWriter{ns: v.s.id.Namespace, source: source, partition: v.keys.partition, most: o.ChunkBytes}
+	w := &chunkWriter{ns: v.s.id.Namespace, source: source, partition: v.keys.partition, most: o.ChunkBytes,
+		finished: s.finished, finishedN: s.finishedN}
 	turn := s.turn(eventBytes, max(1, o.Share/paceOf))
-	switch {
-	case s.pass != nil:
-		if !turn {
-			return nil, nil
-		}
-		if err := v.passOn(w); err != nil {
-			return nil, err
-		}
-	case s.endedBytes >= o.ChunkBytes:
-		v.endedOn(w, &s.ended)
-	case s.whole && turn && s.eventBytes >= o.EventBytes && s.credit >= int64(o.ChunkBytes)+int64(v.open.bytes):
-		if err := v.scan(w); err != nil {
-			return nil, err
-		}
-	case s.whole:
-	case s.eventBytes >= o.EventBytes && s.credit >= v.passBytes():
+	if turn && s.pass == nil && !s.whole && s.eventBytes >= o.EventBytes && s.credit >= v.passBytes() {
 		v.beginPass()
-		if err := v.passOn(w); err != nil {
-			return nil, err
-		}
+	}
+	s.pending = append(s.pending, func() { s.finished, s.finishedN = w.finished, w.finishedN })
+	v.endedOn(w, eventBytes)
+	var err error
+	switch {
+	case !turn:
+	case s.pass != nil:
+		err = v.passOn(w)
+	case s.whole && s.eventBytes >= o.EventBytes && s.credit >= int64(o.ChunkBytes)+int64(v.open.bytes):
+		err = v.scan(w)
+	}
+	if err != nil {
+		return nil, err
 	}
 	if w.err != nil {
 		s.on = false
@@ -302,10 +306,10 @@ func (s *snapshots) spend(bytes int) {
 
 // SnapshotWritten says that what Snapshot returned last is committed.
 func (v *Tasks) SnapshotWritten() {
-	if f := v.snap.pending; f != nil {
-		v.snap.pending = nil
+	for _, f := range v.snap.pending {
 		f()
 	}
+	v.snap.pending = nil
 }
 
 // rewrites reports whether the next pass writes all that is open: the chunks have
@@ -326,7 +330,7 @@ func (v *Tasks) passBytes() int64 {
 // beginPass fixes what the next snapshot is of: the state as it is now.
 func (v *Tasks) beginPass() {
 	s := &v.snap
-	p := &pass{meta: s.base, ended: s.ended, gone: s.gone}
+	p := &pass{meta: s.base, ended: len(s.ended), gone: s.gone}
 	each := v.open.eachListed
 	m := &p.meta
 	m.Format, m.Next, m.State, m.Tasks, m.IDs = max(m.Format, events.SnapshotFormat), v.next, v.state, v.open.len(), v.open.ids
@@ -349,21 +353,19 @@ func (v *Tasks) beginPass() {
 	})
 	slices.Sort(p.todo) // as Pebble has them
 	v.open.unlist()
-	s.changedBytes, s.gone, s.ended, s.endedBytes = 0, nil, nil, 0
+	s.changedBytes, s.gone = 0, nil
 	s.eventBytes, s.whole, s.scanning, s.pass = 0, false, false, p
 	clear(s.marked)
 }
 
-// passOn writes the next part of the pass: finished tasks first, then the open
-// ones, and with the last of them what makes them count.
+// passOn writes the next part of what is open, once endedOn has written the finished
+// tasks, and with the last of it what makes all of them count.
 func (v *Tasks) passOn(w *chunkWriter) error {
 	s, p := &v.snap, v.snap.pass
-	if len(p.ended) > 0 {
-		v.endedOn(w, &p.ended)
+	if p.ended > 0 {
 		return nil
 	}
-	m := p.meta
-	m.Finished, m.FinishedTasks = s.finished, s.finishedN
+	m, before := p.meta, w.bytes
 	k, gone, todo, err := v.cut(p, w.most)
 	if err != nil {
 		return err
@@ -377,21 +379,23 @@ func (v *Tasks) passOn(w *chunkWriter) error {
 		m.OpenBytes += int64(size)
 	}
 	if len(p.gone) > gone || len(p.todo) > todo {
-		s.pending = func() {
+		written := w.bytes - before
+		s.pending = append(s.pending, func() {
 			p.meta, p.gone, p.todo = m, p.gone[gone:], p.todo[todo:]
-			s.spend(w.bytes)
-		}
+			s.spend(written)
+		})
 		return nil
 	}
 	m.Until = v.next
 	w.meta(&m, p.drop)
-	s.pending = func() {
+	written := w.bytes - before
+	s.pending = append(s.pending, func() {
 		s.base, s.pass = m, nil
-		s.spend(w.bytes)
+		s.spend(written)
 		if f := v.s.o.Listener.Snapshot; f != nil {
 			f(v.keys.partition, m)
 		}
-	}
+	})
 	return nil
 }
 
@@ -452,26 +456,43 @@ func (v *Tasks) storedForm(id string, cold **lookup) (data []byte, err error) {
 	return data, err
 }
 
-// endedOn writes a chunk of finished tasks from the front of a list, which has
-// some. It counts with the next pass that ends.
-func (v *Tasks) endedOn(w *chunkWriter, list *[][]byte) {
+// endedOn writes chunks of tasks that ended: all that the pass is of, and of others as
+// soon as they fill one. It waits for no turn, and writes as many bytes as the transaction
+// has of events: so they become no more, whatever ends. They count with the first pass
+// that begins after them.
+func (v *Tasks) endedOn(w *chunkWriter, eventBytes int) {
 	s := &v.snap
-	size, n := 0, 0
-	for n < len(*list) && size < w.most && (n == 0 || size+len((*list)[n]) < chunkMostBytes-chunkMostBytes/10) {
-		size += len((*list)[n]) + 4
-		n++
+	upto, least := len(s.ended), w.most
+	if s.pass != nil && s.pass.ended > 0 {
+		// A chunk has no task that ended after the pass began: the log has that end.
+		upto, least = s.pass.ended, 1
 	}
-	chunks, own := s.finished, list == &s.ended
-	w.chunk(events.ChunkFinished, &chunks, &events.Chunk{Tasks: (*list)[:n:n]})
-	s.pending = func() {
-		for _, data := range (*list)[:n] {
-			if own {
-				s.endedBytes -= len(data)
+	n, bytes := 0, 0
+	for n < upto && s.endedBytes-bytes >= least && (n == 0 || w.bytes < eventBytes) {
+		k, size := front(s.ended[n:upto], w.most)
+		w.ended(s.ended[n : n+k])
+		n, bytes = n+k, bytes+size
+	}
+	if n == 0 {
+		return
+	}
+	s.pending = append(s.pending, func() {
+		s.ended, s.endedBytes = slices.Clone(s.ended[n:]), s.endedBytes-bytes
+		if p := s.pass; p != nil && p.ended > 0 {
+			if p.ended -= n; p.ended == 0 {
+				p.meta.Finished, p.meta.FinishedTasks = s.finished, s.finishedN
 			}
 		}
-		*list = append([][]byte(nil), (*list)[n:]...)
-		s.finished, s.finishedN = chunks, s.finishedN+int64(n)
+	})
+}
+
+// front is how many tasks make a chunk, and what they take.
+func front(list [][]byte, most int) (n, bytes int) {
+	for size := 0; n < len(list) && size < most && (n == 0 || size+len(list[n]) < chunkMostBytes-chunkMostBytes/10); n++ {
+		size += len(list[n]) + 4
+		bytes += len(list[n])
 	}
+	return n, bytes
 }
 
 // scan writes the next finished tasks of the store, all of which the topic lacks.
@@ -482,46 +503,63 @@ func (v *Tasks) scan(w *chunkWriter) error {
 		if err := v.Save(); err != nil {
 			return err
 		}
-		// From here on changes count: the cursor may be past a task that ends now.
-		s.scanning = true
+		s.scanFrom = v.state.At
 		s.finished, s.finishedN = events.Chunks{From: s.base.Finished.To, To: s.base.Finished.To}, 0
+		w.finished, w.finishedN = s.finished, s.finishedN
 	}
-	k, size, last := &events.Chunk{}, 0, s.cursor
-	err := v.s.use(func(db *pebble.DB) error {
+	tasks, last, more, err := v.finishedPast(w.most)
+	if err != nil {
+		return fmt.Errorf("projections: read the finished tasks of partition %d in %s: %w", v.keys.partition, v.s.dir, err)
+	}
+	if len(tasks) == 0 && !more {
+		v.beginPass()
+		return v.passOn(w)
+	}
+	before := w.bytes
+	if len(tasks) > 0 {
+		w.ended(tasks)
+	}
+	written := w.bytes - before
+	s.pending = append(s.pending, func() {
+		// From here on changes count: the cursor may be past a task that ends now. Not
+		// before: where nothing is committed nothing would take them from memory.
+		s.scanning, s.cursor = true, last
+		s.spend(written)
+	})
+	return nil
+}
+
+// finishedPast reads the next finished tasks for a scan, the id that it came to, and
+// whether there are more. Those that ended since the scan began are in memory, or were:
+// without them it has an end, whatever ends meanwhile.
+func (v *Tasks) finishedPast(most int) (tasks [][]byte, last string, more bool, err error) {
+	s := &v.snap
+	last = s.cursor
+	err = v.s.use(func(db *pebble.DB) error {
 		_, upper := v.keys.bounds(kindFinished)
 		it, err := db.NewIter(&pebble.IterOptions{LowerBound: v.keys.key(kindFinished, s.after()), UpperBound: upper})
 		if err != nil {
 			return err
 		}
-		for ok := it.First(); ok && size < w.most && err == nil; ok = it.Next() {
+		size, looked := 0, 0
+		for more = it.First(); more && size < most && looked < scanLookBytes && err == nil; more = it.Next() {
 			var data []byte
 			var t *events.Task
 			if data, err = it.ValueAndErr(); err == nil {
-				if t, err = ownTask(data); err == nil {
-					data = t.Encode()
-					k.Tasks, last, size = append(k.Tasks, data), t.ID, size+len(data)+4
-				}
+				t, err = ownTask(data)
+			}
+			if err != nil {
+				break
+			}
+			last, looked = t.ID, looked+len(data)
+			if !t.UpdatedAt.After(s.scanFrom) {
+				tasks = append(tasks, t.Encode())
+				size += len(tasks[len(tasks)-1]) + 4
 			}
 		}
-		if e := it.Close(); err == nil {
-			err = e
-		}
-		return err
+		return errors.Join(err, it.Close())
 	})
-	if err != nil {
-		return fmt.Errorf("projections: read the finished tasks of partition %d in %s: %w", v.keys.partition, v.s.dir, err)
-	}
-	if len(k.Tasks) == 0 {
-		v.beginPass()
-		return v.passOn(w)
-	}
-	chunks := s.finished
-	w.chunk(events.ChunkFinished, &chunks, k)
-	s.pending = func() {
-		s.finished, s.cursor, s.finishedN = chunks, last, s.finishedN+int64(len(k.Tasks))
-		s.spend(w.bytes)
-	}
-	return nil
+	return tasks, last, more, err
 }
 
 // after is the first id past the cursor.
@@ -541,6 +579,15 @@ type chunkWriter struct {
 	records   []events.Record
 	bytes     int
 	err       error
+
+	finished  events.Chunks // of finished tasks, with those that are written here
+	finishedN int64
+}
+
+// ended makes a chunk of finished tasks.
+func (w *chunkWriter) ended(tasks [][]byte) {
+	w.chunk(events.ChunkFinished, &w.finished, &events.Chunk{Tasks: tasks})
+	w.finishedN += int64(len(tasks))
 }
 
 // chunk makes a chunk the last of those, and returns its length.
