@@ -11,7 +11,8 @@ import (
 )
 
 // DamagedError says that records of a topic aren't as they were written: the checksum of
-// their batch is another. Kafka checks it when it takes a batch, and not when it gives it.
+// their batch is another, or they are gone. Kafka checks it when it takes a batch, and not
+// when it gives it.
 type DamagedError struct {
 	Topic     string
 	Partition int32
@@ -20,9 +21,15 @@ type DamagedError struct {
 	Next int64
 	// Keys are theirs, as KeysOf.
 	Keys []string
+	// Gone: the broker has none of them, and nothing may have taken them out.
+	Gone bool
 }
 
 func (e *DamagedError) Error() string {
+	if e.Gone {
+		return fmt.Sprintf("topic %s partition %d: the broker has nothing of the records %d to %d, though committed ones go so far, and of this topic none are ever taken out; its disk, or somebody at it, lost them",
+			e.Topic, e.Partition, e.Offset, e.Next-1)
+	}
 	return fmt.Sprintf("topic %s partition %d: the records %d to %d%s aren't as they were written: the checksum of their batch is another; the broker's disk, or somebody at it, changed them",
 		e.Topic, e.Partition, e.Offset, e.Next-1, KeysText(e.Keys))
 }

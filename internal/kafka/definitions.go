@@ -54,6 +54,7 @@ func (d *Definitions) follow(ctx context.Context, fn func(events.Record)) {
 	// and a topic that somebody trimmed is one whose definitions are lost,
 	// which must be said rather than passed over.
 	r := newReader(d.cl, d.topic, 0, 0)
+	r.compacted = true
 	for {
 		batch, err := r.next(ctx)
 		for _, record := range batch {

@@ -25,8 +25,11 @@ const (
 	// readerDamagedTries: so many fetches of a batch with a wrong checksum mean that it
 	// was not changed on its way.
 	readerDamagedTries = 4
-	readCommitted      = 1  // the isolation level in a fetch request
-	sessionlessOnly    = -1 // the epoch that asks for no fetch session
+	// emptyFetchesMax: so many fetches without a record, below an offset that is known to
+	// be stable, mean that compaction left nothing there.
+	emptyFetchesMax = 3
+	readCommitted   = 1  // the isolation level in a fetch request
+	sessionlessOnly = -1 // the epoch that asks for no fetch session
 )
 
 // reader reads committed records of one partition in order and knows exactly
@@ -42,6 +45,10 @@ type reader struct {
 	// position is the offset that is read next.
 	position int64
 	bytesMax int32 // of a fetch
+	// compacted: records may have been taken out. empty: the last fetches that found none
+	// below where committed ones end.
+	compacted bool
+	empty     int
 
 	leader   int32
 	topicID  [16]byte
@@ -83,6 +90,7 @@ func (r *reader) next(ctx context.Context) ([]events.Record, error) {
 		r.trouble, r.missing, r.damaged = nil, 0, 0
 		return records, nil
 	}
+	r.empty = 0
 	if ctx.Err() != nil {
 		return nil, ctx.Err()
 	}
@@ -138,11 +146,17 @@ func (r *reader) some(ctx context.Context) ([]events.Record, error) {
 		before := r.position
 		records, position, err := r.batches.next(r.position)
 		r.position = max(r.position, position)
-		if len(records) > 0 || err != nil || r.position > before || fetched {
+		switch {
+		case len(records) > 0 || err != nil || r.position > before:
 			return records, err
+		case fetched:
+			return nil, errors.New("what the broker gives holds no whole record batch that follows")
 		}
 		if err := r.fetch(ctx); err != nil {
 			return nil, err
+		}
+		if len(r.batches.rest) == 0 {
+			return nil, nil
 		}
 	}
 }
@@ -164,19 +178,67 @@ func (r *reader) fetch(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	answer := resp.(*kmsg.FetchResponse)
-	if err := kerr.ErrorForCode(answer.ErrorCode); err != nil {
-		return err
-	}
-	if len(answer.Topics) != 1 || len(answer.Topics[0].Partitions) != 1 {
-		// KIP-227 permits a broker to leave out a partition without news.
-		return nil
-	}
-	fetched := &answer.Topics[0].Partitions[0]
-	if err := kerr.ErrorForCode(fetched.ErrorCode); err != nil {
+	fetched, err := r.answered(resp.(*kmsg.FetchResponse))
+	if err != nil {
 		return err
 	}
 	r.batches.take(fetched)
+	return r.passEmpty(fetched)
+}
+
+// unansweredError is of an answer without an error that doesn't say what a partition holds.
+// It must not be taken for one that says that there is nothing.
+type unansweredError struct {
+	why   string
+	pause time.Duration // that the broker asked for, and the client keeps
+}
+
+func (e *unansweredError) Error() string {
+	if e.pause > 0 {
+		return fmt.Sprintf("the broker %s, and asks for a pause of %v, as of a client that has used up its quota", e.why, e.pause)
+	}
+	return "the broker " + e.why
+}
+
+// answered is what a broker says of the partition. Apache Kafka answers a client that has
+// used up its quota without an error, and leaves all partitions out.
+func (r *reader) answered(answer *kmsg.FetchResponse) (*kmsg.FetchResponseTopicPartition, error) {
+	if err := kerr.ErrorForCode(answer.ErrorCode); err != nil {
+		return nil, err
+	}
+	pause := time.Duration(answer.ThrottleMillis) * time.Millisecond
+	if len(answer.Topics) != 1 || len(answer.Topics[0].Partitions) != 1 || answer.Topics[0].Partitions[0].Partition != r.partition {
+		return nil, &unansweredError{"left the partition out of its answer", pause}
+	}
+	p := &answer.Topics[0].Partitions[0]
+	err := kerr.ErrorForCode(p.ErrorCode)
+	switch {
+	case err != nil || len(p.RecordBatches) > 0:
+	case pause > 0:
+		err = &unansweredError{"gave no records", pause}
+	case p.PreferredReadReplica >= 0:
+		err = &unansweredError{why: fmt.Sprintf("gave no records, and names broker %d", p.PreferredReadReplica)}
+	case p.LastStableOffset < r.position:
+		// One that has just come to lead may not know yet how far it was replicated.
+		err = &unansweredError{why: fmt.Sprintf("knows of committed records below %d only", p.LastStableOffset)}
+	}
+	return p, err
+}
+
+// passEmpty judges an answer without records. Markers, and what was rolled back, come as
+// batches. So where committed records end further on, they were taken out, and that is
+// compaction's to do alone: elsewhere they are lost.
+func (r *reader) passEmpty(p *kmsg.FetchResponseTopicPartition) error {
+	switch {
+	case len(p.RecordBatches) > 0 || p.LastStableOffset <= r.position:
+		r.empty = 0
+	case !r.compacted:
+		return &DamagedError{Topic: r.topic, Partition: r.partition, Offset: r.position, Next: p.LastStableOffset, Gone: true}
+	default:
+		if r.empty++; r.empty == emptyFetchesMax {
+			r.position, r.empty = p.LastStableOffset, 0
+		}
+	}
 	return nil
 }
 

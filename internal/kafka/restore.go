@@ -24,9 +24,6 @@ const (
 	// stableInterval is how often the broker is asked for the last stable
 	// offset while a transaction holds it back.
 	stableInterval = 25 * time.Millisecond
-	// emptyFetchesMax: so many fetches without news, below an offset that is
-	// known to be stable, mean that compaction left nothing there.
-	emptyFetchesMax = 3
 	// readAllPartitionsMax is how many partitions ReadAll reads at once.
 	readAllPartitionsMax = 4
 )
@@ -140,7 +137,7 @@ func (r *Restorer) read(ctx context.Context, in *reader, fn func([]events.Record
 	if from < start || from > end {
 		return from, &OffsetRangeError{Topic: topic, Partition: p, Offset: from, Start: start, End: end}
 	}
-	s := &scan{r: r, reader: in, end: end, fn: fn}
+	s := r.scan(in, end, fn)
 	waits := 0
 	err = s.run(ctx, func(ctx context.Context) (giveUp bool) {
 		waits++
@@ -210,10 +207,14 @@ type scan struct {
 	fn     func([]events.Record) error
 }
 
+func (r *Restorer) scan(in *reader, end int64, fn func([]events.Record) error) *scan {
+	in.compacted = compacted(r.cfg.Namespace, in.topic)
+	return &scan{r: r, reader: in, end: end, fn: fn}
+}
+
 // run reads to the end. Where a transaction holds it back for longer than the
 // grace it calls held, again after each further grace, until held gives up.
 func (s *scan) run(ctx context.Context, held func(context.Context) (giveUp bool)) error {
-	empty := 0
 	for s.reader.position < s.end {
 		if s.reader.position >= s.stable {
 			gaveUp, err := s.await(ctx, held)
@@ -221,7 +222,6 @@ func (s *scan) run(ctx context.Context, held func(context.Context) (giveUp bool)
 				return err
 			}
 		}
-		before := s.reader.position
 		records, err := s.reader.next(ctx)
 		if err != nil {
 			return s.ranged(ctx, err)
@@ -229,14 +229,6 @@ func (s *scan) run(ctx context.Context, held func(context.Context) (giveUp bool)
 		if len(records) > 0 {
 			if err := s.fn(records); err != nil {
 				return fmt.Errorf("take the records of %s/%d below %d: %w", s.reader.topic, s.reader.partition, s.reader.position, err)
-			}
-		}
-		switch {
-		case s.reader.position > before || s.reader.trouble != nil:
-			empty = 0
-		default:
-			if empty++; empty == emptyFetchesMax {
-				s.reader.position = min(s.stable, s.end)
 			}
 		}
 	}
@@ -354,7 +346,7 @@ func (r *Restorer) ReadAll(ctx context.Context, topic string, in Range, fn func(
 	for p, end := range ends {
 		readers.Go(func() error {
 			last := starts[p]
-			s := &scan{r: r, reader: in.reader(r.client, topic, p, last), end: end}
+			s := r.scan(in.reader(r.client, topic, p, last), end, nil)
 			s.fn = func(rs []events.Record) error {
 				mu.Lock()
 				report(s.reader.position - last)

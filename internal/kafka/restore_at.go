@@ -2,6 +2,7 @@ package kafka
 
 import (
 	"context"
+	"fmt"
 	"slices"
 
 	"github.com/waybill-run/waybill/events"
@@ -19,10 +20,10 @@ func (r *Restorer) ReadAt(ctx context.Context, topic string, p int32, offsets []
 	offsets = slices.Clone(offsets)
 	slices.Sort(offsets)
 	rd := newReader(r.client, topic, p, 0)
-	rd.bytesMax = readAtBytes
-	s := &scan{r: r, reader: rd}
+	rd.bytesMax, rd.strict = readAtBytes, true
+	s := r.scan(rd, 0, nil)
 	var found []events.Record
-	for empty := 0; len(offsets) > 0; {
+	for len(offsets) > 0 {
 		rd.position = max(rd.position, offsets[0])
 		before := rd.position
 		records, err := rd.next(ctx)
@@ -34,14 +35,27 @@ func (r *Restorer) ReadAt(ctx context.Context, topic string, p int32, offsets []
 				found = append(found, record)
 			}
 		}
-		if rd.position == before && rd.trouble == nil {
-			if empty++; empty < emptyFetchesMax {
-				continue
+		if rd.position == before {
+			if over, err := s.over(ctx); over || err != nil {
+				return found, err // nothing is readable there, and so nothing above
 			}
-			break // nothing is readable there, and so nothing above
+			continue
 		}
-		empty = 0
 		offsets = slices.DeleteFunc(offsets, func(o int64) bool { return o < rd.position })
 	}
 	return found, nil
+}
+
+// over reports whether the reader is where nothing is committed. A fetch doesn't tell: a
+// broker that has just come to lead may know of less. Of what it lists it says that it
+// doesn't know (KIP-207).
+func (s *scan) over(ctx context.Context) (bool, error) {
+	stable, err := listed(ctx, s.r.admin.ListCommittedOffsets, s.reader.topic, s.reader.partition)
+	switch {
+	case ctx.Err() != nil:
+		return false, ctx.Err()
+	case err != nil && final(err):
+		return false, fmt.Errorf("stable offset of topic %s partition %d: %w", s.reader.topic, s.reader.partition, err)
+	}
+	return err == nil && s.reader.position >= stable, nil
 }

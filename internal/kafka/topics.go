@@ -77,6 +77,12 @@ type topicSpec struct {
 	settings map[string]string
 }
 
+// compacted reports whether records may be taken out of a topic: those that a later one of
+// their key stands for.
+func compacted(ns events.Namespace, topic string) bool {
+	return topic == ns.Snapshots() || topic == ns.Definitions()
+}
+
 // fits reports whether a topic may have so many partitions.
 func (s *topicSpec) fits(partitions int32) bool {
 	return !s.inPartition || partitions == s.partitions || s.inbox && partitions > s.partitions

@@ -1,0 +1,290 @@
+package kafka_test
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/kafkatest"
+)
+
+// asked is how often a reader is asked for the same again by these tests: more often than
+// any number of tries that it has.
+const asked = 6
+
+// said answers the next fetches of a topic with what a broker might say instead of
+// what it has, so many times; each is an empty answer that answer fills in. It tells
+// how many are left.
+func (s *site) said(topic string, times int32, answer func(*kmsg.FetchResponse, *kmsg.FetchRequest)) (left *atomic.Int32) {
+	left = &atomic.Int32{}
+	left.Store(times)
+	id := s.Fake.TopicInfo(topic).TopicID
+	s.Fake.ControlKey(int16(kmsg.Fetch), func(k kmsg.Request) (kmsg.Response, error, bool) { //nolint:revive,staticcheck // kfake's signature
+		s.Fake.KeepControl()
+		request := k.(*kmsg.FetchRequest)
+		if request.Topics[0].TopicID != id || left.Load() == 0 {
+			return nil, nil, false
+		}
+		left.Add(-1)
+		response := request.ResponseKind().(*kmsg.FetchResponse)
+		answer(response, request)
+		return response, nil, true
+	})
+	return left
+}
+
+// nothingOf is the answer to one who has used up its quota: no error, a pause, and no
+// topic at all.
+func nothingOf(response *kmsg.FetchResponse, _ *kmsg.FetchRequest) { response.ThrottleMillis = 1 }
+
+// noRecords is an answer about what was asked for that holds no record, and says where
+// committed ones end.
+func noRecords(stable int64) func(*kmsg.FetchResponse, *kmsg.FetchRequest) {
+	return func(response *kmsg.FetchResponse, request *kmsg.FetchRequest) {
+		topic, p := kmsg.NewFetchResponseTopic(), kmsg.NewFetchResponseTopicPartition()
+		topic.Topic, topic.TopicID = request.Topics[0].Topic, request.Topics[0].TopicID
+		p.Partition, p.HighWatermark, p.LastStableOffset = request.Topics[0].Partitions[0].Partition, stable, stable
+		topic.Partitions = append(topic.Partitions, p)
+		response.Topics = append(response.Topics, topic)
+	}
+}
+
+// ways are all that reads a partition of events to an end, or at places. They give the
+// values that they read.
+func (s *site) ways(t *testing.T, r *kafka.Restorer, offsets []int64) map[string]func() ([]string, error) {
+	var values []string
+	take := func(rs []events.Record) error {
+		for i := range rs {
+			values = append(values, string(rs[i].Value))
+		}
+		return nil
+	}
+	begin := func(read func(context.Context) error) func() ([]string, error) {
+		return func() ([]string, error) {
+			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+			defer cancel()
+			values = nil
+			err := read(ctx)
+			return values, err
+		}
+	}
+	return map[string]func() ([]string, error){
+		"Read": begin(func(ctx context.Context) error {
+			_, err := r.Read(ctx, s.ns.Events(), 0, 0, take)
+			return err
+		}),
+		"ReadLast": begin(func(ctx context.Context) error {
+			_, err := r.ReadLast(ctx, s.ns.Events(), 0, 1<<40, take)
+			return err
+		}),
+		"ReadAll": begin(func(ctx context.Context) error {
+			_, err := r.ReadAll(ctx, s.ns.Events(), kafka.Range{Partitions: []int32{0}}, take, nil)
+			return err
+		}),
+		"ReadAt": begin(func(ctx context.Context) error {
+			rs, err := r.ReadAt(ctx, s.ns.Events(), 0, offsets)
+			return errors.Join(err, take(rs))
+		}),
+	}
+}
+
+// An answer that says nothing about a partition doesn't say that it has nothing, however
+// often it comes; nor does that of a leader which knows of less than was committed.
+func TestWhatIsNotAnsweredIsAskedForAgain(t *testing.T) {
+	for name, answer := range map[string]func(*kmsg.FetchResponse, *kmsg.FetchRequest){
+		"over a quota":             nothingOf,
+		"left out":                 func(*kmsg.FetchResponse, *kmsg.FetchRequest) {},
+		"a leader that lags":       noRecords(0),
+		"one whose log has a hole": noRecords(7), // a replica that is made again has what others have
+		"over a quota, but told": func(response *kmsg.FetchResponse, request *kmsg.FetchRequest) {
+			noRecords(7)(response, request)
+			response.ThrottleMillis = 1
+		},
+		"to be asked of another": func(response *kmsg.FetchResponse, request *kmsg.FetchRequest) {
+			noRecords(7)(response, request)
+			response.Topics[0].Partitions[0].PreferredReadReplica = 1
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			times := int32(asked)
+			if name == "one whose log has a hole" {
+				times = 3 // a fourth is told
+			}
+			isAskedForAgain(t, times, answer)
+		})
+	}
+}
+
+func isAskedForAgain(t *testing.T, times int32, answer func(*kmsg.FetchResponse, *kmsg.FetchRequest)) {
+	s := embedded(t)
+	r := s.restorer(t, nil)
+	s.transact(t, 0, kgo.TryCommit, "a", "b") // 0 1, marker 2
+	s.transact(t, 0, kgo.TryAbort, "never")   // 3, marker 4
+	s.transact(t, 0, kgo.TryCommit, "c")      // 5, marker 6
+	s.awaitEnd(t, r, 0, 7)
+	for way, read := range s.ways(t, r, []int64{0, 1, 5}) {
+		left := s.said(s.ns.Events(), times, answer)
+		if values, err := read(); err != nil || !slices.Equal(values, []string{"a", "b", "c"}) || left.Load() != 0 {
+			t.Errorf("%s: %q, %v; %d of %d such answers not asked for", way, values, err, left.Load(), times)
+		}
+		left.Store(0)
+	}
+}
+
+// A log of which nothing is ever taken out, and that has nothing where its committed records
+// are, is damaged: it is told, as such, and not passed over.
+func TestAHoleIsTold(t *testing.T) {
+	s := embedded(t)
+	s.transact(t, 0, kgo.TryCommit, "a", "b")
+	left := &atomic.Int32{}
+	var told chan *kafka.DamagedError
+	r := s.restorer(t, &kafka.RestoreListener{Damaged: func(d *kafka.DamagedError) {
+		left.Store(0)
+		told <- d
+	}})
+	s.awaitEnd(t, r, 0, 3)
+	for way, read := range s.ways(t, r, []int64{1}) {
+		left.Store(0) // of the one before
+		told = make(chan *kafka.DamagedError, 1)
+		left = s.said(s.ns.Events(), 1000, noRecords(3))
+		values, err := read()
+		if way == "Read" || way == "ReadLast" {
+			close(told)
+			if d := <-told; err != nil || len(values) != 2 || d == nil || d.Offset != 0 || d.Next != 3 || !strings.Contains(d.Error(), "0 to 2") {
+				t.Errorf("%s: %q, %v, was told %v", way, values, err, d)
+			}
+			continue
+		}
+		if d, is := errors.AsType[*kafka.DamagedError](err); !is || d.Next != 3 || len(values) != 0 {
+			t.Errorf("%s: %q, %v", way, values, err)
+		}
+	}
+}
+
+// Compaction may leave nothing at the end of a topic. Who must reach the end does.
+func TestReadsEndBehindWhatCompactionEmptied(t *testing.T) {
+	const end = 3
+	s := embedded(t)
+	topics := []string{s.ns.Definitions(), s.ns.Snapshots()}
+	s.CreateTopics(t, 1, topics...)
+	for _, topic := range topics {
+		submit(t, s.outside(t), &kgo.Record{Topic: topic, Value: []byte("a")})
+	}
+	s.emptied(end)
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+
+	d, err := kafka.WatchDefinitions(ctx, s.config, func(events.Record) {})
+	must(t, err)
+	defer d.Close()
+	if err := d.ReadToEndNow(ctx); err != nil {
+		t.Error(err)
+	}
+	for _, topic := range topics {
+		n := 0
+		if err := openAdmin(t, s.config).ReadCompacted(ctx, topic, func(events.Record) error { n++; return nil }); err != nil || n != 1 {
+			t.Errorf("%s: %d records, %v", topic, n, err)
+		}
+		n = 0
+		next, err := s.restorer(t, nil).Read(ctx, topic, 0, 0, func(rs []events.Record) error { n += len(rs); return nil })
+		if err != nil || n != 1 || next != end {
+			t.Errorf("%s: %d records, next %d, %v", topic, n, next, err)
+		}
+	}
+}
+
+// emptied makes all logs end at an offset, with nothing after their first record.
+func (s *site) emptied(end int64) {
+	s.Fake.ControlKey(int16(kmsg.ListOffsets), func(k kmsg.Request) (kmsg.Response, error, bool) { //nolint:revive,staticcheck // kfake's signature
+		s.Fake.KeepControl()
+		request := k.(*kmsg.ListOffsetsRequest)
+		asked := request.Topics[0].Partitions[0]
+		if asked.Timestamp != -1 {
+			return nil, nil, false
+		}
+		response := request.ResponseKind().(*kmsg.ListOffsetsResponse)
+		topic, p := kmsg.NewListOffsetsResponseTopic(), kmsg.NewListOffsetsResponseTopicPartition()
+		topic.Topic, p.Partition, p.Offset = request.Topics[0].Topic, asked.Partition, end
+		topic.Partitions = append(topic.Partitions, p)
+		response.Topics = append(response.Topics, topic)
+		return response, nil, true
+	})
+	s.Fake.ControlKey(int16(kmsg.Fetch), func(k kmsg.Request) (kmsg.Response, error, bool) { //nolint:revive,staticcheck // kfake's signature
+		s.Fake.KeepControl()
+		request := k.(*kmsg.FetchRequest)
+		if request.Topics[0].Partitions[0].FetchOffset == 0 {
+			return nil, nil, false
+		}
+		response := request.ResponseKind().(*kmsg.FetchResponse)
+		noRecords(end)(response, request)
+		return response, nil, true
+	})
+}
+
+// Apache Kafka answers a client that has used up its quota without an error and without
+// records. All of a log is read all the same.
+func TestARestoreWithinAQuota(t *testing.T) {
+	const (
+		records, bytes = 48, 128 << 10
+		rate           = 256 << 10 // a second, of ten
+	)
+	t.Parallel()
+	s := newSite(t, kafkatest.Kafka(t))
+	s.config.ClientID = string(s.ns) + "restore"
+	cl := s.outside(t, kgo.ProducerBatchCompression(kgo.NoCompression()))
+	for i := range int32(records) {
+		value := make([]byte, bytes)
+		rand.Read(value) // never fails
+		submit(t, cl, input(s.ns.Events(), i%testPartitions, string(value)))
+	}
+	admin := kadm.NewClient(cl)
+	quota := func(remove bool) {
+		entity := kadm.ClientQuotaEntity{{Type: "client-id", Name: &s.config.ClientID}}
+		_, err := admin.AlterClientQuotas(context.Background(), []kadm.AlterClientQuotaEntry{{Entity: entity,
+			Ops: []kadm.AlterClientQuotaOp{{Key: "consumer_byte_rate", Value: rate, Remove: remove}}}})
+		must(t, err)
+	}
+	quota(false)
+	defer quota(true)
+	throttled := &throttles{}
+	s.config.Hooks = append(s.config.Hooks, throttled)
+	r := s.restorer(t, nil)
+	// All partitions at once, as a restore does.
+	var all errgroup.Group
+	for p := range int32(testPartitions) {
+		all.Go(func() error {
+			n := 0
+			_, err := r.Read(t.Context(), s.ns.Events(), p, 0, func(rs []events.Record) error { n += len(rs); return nil })
+			if n != records/testPartitions {
+				err = errors.Join(err, fmt.Errorf("partition %d: %d records of %d", p, n, records/testPartitions))
+			}
+			return err
+		})
+	}
+	if err := all.Wait(); err != nil {
+		t.Error(err)
+	}
+	if throttled.n.Load() == 0 {
+		t.Error("no answer asked for a pause: the quota didn't count")
+	}
+	t.Logf("%d answers asked for a pause", throttled.n.Load())
+}
+
+// throttles counts how often a broker asked for a pause.
+type throttles struct{ n atomic.Int32 }
+
+func (h *throttles) OnBrokerThrottle(kgo.BrokerMetadata, time.Duration, bool) { h.n.Add(1) }
