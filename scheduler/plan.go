@@ -3,7 +3,9 @@ package scheduler
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/waybill-run/waybill/events"
@@ -12,15 +14,49 @@ import (
 
 // plans holds the plan of each program: tasks of one definition share it, as
 // they do when they are read from the log. Programs are kept for ever too.
-var plans sync.Map // *workflow.Program -> *events.Plan
+var plans sync.Map // *workflow.Program -> *planned
+
+// planned is the plan of a program.
+type planned struct {
+	*events.Plan
+	// fits is the plan that was last found to be of the same steps. Tasks that
+	// were read from a log share one, so it is mostly the next task's.
+	fits atomic.Pointer[events.Plan]
+}
 
 // PlanOf is what the fold needs of a definition.
-func PlanOf(p *workflow.Program) *events.Plan {
-	if plan, ok := plans.Load(p); ok {
-		return plan.(*events.Plan)
+func PlanOf(p *workflow.Program) *events.Plan { return plannedOf(p).Plan }
+
+func plannedOf(p *workflow.Program) *planned {
+	plan, ok := plans.Load(p)
+	if !ok {
+		plan, _ = plans.LoadOrStore(p, &planned{Plan: planOf(p)})
 	}
-	plan, _ := plans.LoadOrStore(p, planOf(p))
-	return plan.(*events.Plan)
+	return plan.(*planned)
+}
+
+// suits reports whether a task of this plan can be evaluated with the program.
+func (p *planned) suits(plan *events.Plan) bool {
+	if plan == p.Plan || plan == p.fits.Load() {
+		return true
+	}
+	if !slices.EqualFunc(plan.Steps, p.Steps, sameStep) {
+		return false
+	}
+	p.fits.Store(plan)
+	return true
+}
+
+// sameStep: attempts and times aren't compared, for a task goes by those of its
+// plan. Nor are the stored forms, which another build may write differently.
+func sameStep(a, b events.PlanStep) bool {
+	if a.ID != b.ID || a.Agent != b.Agent || a.Operation != b.Operation || !slices.Equal(a.Needs, b.Needs) {
+		return false
+	}
+	if a.Undo == nil || b.Undo == nil {
+		return a.Undo == b.Undo
+	}
+	return a.Undo.Agent == b.Undo.Agent && a.Undo.Operation == b.Undo.Operation
 }
 
 func planOf(p *workflow.Program) *events.Plan {
@@ -349,7 +385,8 @@ func (d *decider) process() {
 	d.emit(&events.TaskProcessed{Output: out}, time.Time{}, nil)
 }
 
-// loadProgram finds the definition that the task keeps. false: it is gone; a
+// loadProgram finds the definition that the task keeps. false: it is gone, or there
+// is another under its name, whose expressions aren't those of the task's steps; a
 // definition that may only not have been read yet asks for that instead.
 func (d *decider) loadProgram() bool {
 	if d.program != nil {
@@ -360,13 +397,22 @@ func (d *decider) loadProgram() bool {
 		d.needDefinitions = true
 		return true
 	}
+	if !ok {
+		return false
+	}
+	if d.changed = !plannedOf(p).suits(d.Task.Plan); d.changed {
+		return false
+	}
 	d.program = p
-	return ok
+	return true
 }
 
 func (d *decider) programGone() *events.Error {
-	return &events.Error{Code: events.CodeNoSuchWorkflow,
-		Message: fmt.Sprintf("the definition %s/%d is gone; apply it again and resubmit", d.Task.Workflow, d.Task.Version)}
+	what := "is gone; apply it again and resubmit"
+	if d.changed {
+		what = "is another than the task began with; undo or cancel the task"
+	}
+	return &events.Error{Code: events.CodeNoSuchWorkflow, Message: fmt.Sprintf("the definition %s/%d %s", d.Task.Workflow, d.Task.Version, what)}
 }
 
 // tooDeep: each step may nest what it was given a little deeper, so the bound of
