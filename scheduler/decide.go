@@ -124,6 +124,7 @@ type decider struct {
 	now             time.Time
 	needDefinitions bool
 	program         *workflow.Program
+	changed         bool // there is one under the task's name, and it is another
 	derived         derived
 	// queued: what is decided on had to wait for its agent, and is its turn.
 	queued bool

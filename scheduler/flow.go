@@ -253,6 +253,7 @@ func (f *flow) update(t *events.Task, es []*events.Event, now time.Time) {
 			return
 		}
 	}
+	further := false
 	for _, e := range es {
 		s, _ := e.Slot()
 		i, ok := t.Plan.Step(s.Step)
@@ -260,13 +261,32 @@ func (f *flow) update(t *events.Task, es []*events.Event, now time.Time) {
 			continue
 		}
 		f.set(t, i, s.Kind, now, false)
-		if state := t.Steps[i].State; state != events.StepCompleted && state != events.StepSkipped {
+		further = isDone(t.Steps[i].State) && f.after(t, i, now) || further
+	}
+	if further {
+		f.pending(t, now)
+	}
+}
+
+// after takes over what needs a step that is done. further: some of that is done
+// already, skipped or released, and what comes after it may start, too.
+func (f *flow) after(t *events.Task, i int, now time.Time) (further bool) {
+	for j := range t.Steps {
+		state := t.Steps[j].State
+		if state != events.StepPending && !isDone(state) || !slices.Contains(t.Plan.Steps[j].Needs, i) {
 			continue
 		}
-		for j := range t.Steps {
-			if t.Steps[j].State == events.StepPending && slices.Contains(t.Plan.Steps[j].Needs, i) {
-				f.set(t, j, events.Do, now, false)
-			}
+		if further = further || isDone(state); state == events.StepPending {
+			f.set(t, j, events.Do, now, false)
+		}
+	}
+	return further
+}
+
+func (f *flow) pending(t *events.Task, now time.Time) {
+	for j := range t.Steps {
+		if t.Steps[j].State == events.StepPending {
+			f.set(t, j, events.Do, now, false)
 		}
 	}
 }

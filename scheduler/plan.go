@@ -3,7 +3,9 @@ package scheduler
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/waybill-run/waybill/events"
@@ -12,15 +14,49 @@ import (
 
 // plans holds the plan of each program: tasks of one definition share it, as
 // they do when they are read from the log. Programs are kept for ever too.
-var plans sync.Map // *workflow.Program -> *events.Plan
+var plans sync.Map // *workflow.Program -> *planned
+
+// planned is the plan of a program.
+type planned struct {
+	*events.Plan
+	// fits is the plan that was last found to be of the same steps. Tasks that
+	// were read from a log share one, so it is mostly the next task's.
+	fits atomic.Pointer[events.Plan]
+}
 
 // PlanOf is what the fold needs of a definition.
-func PlanOf(p *workflow.Program) *events.Plan {
-	if plan, ok := plans.Load(p); ok {
-		return plan.(*events.Plan)
+func PlanOf(p *workflow.Program) *events.Plan { return plannedOf(p).Plan }
+
+func plannedOf(p *workflow.Program) *planned {
+	plan, ok := plans.Load(p)
+	if !ok {
+		plan, _ = plans.LoadOrStore(p, &planned{Plan: planOf(p)})
 	}
-	plan, _ := plans.LoadOrStore(p, planOf(p))
-	return plan.(*events.Plan)
+	return plan.(*planned)
+}
+
+// suits reports whether a task of this plan can be evaluated with the program.
+func (p *planned) suits(plan *events.Plan) bool {
+	if plan == p.Plan || plan == p.fits.Load() {
+		return true
+	}
+	if !slices.EqualFunc(plan.Steps, p.Steps, sameStep) {
+		return false
+	}
+	p.fits.Store(plan)
+	return true
+}
+
+// sameStep: attempts and times aren't compared, for a task goes by those of its
+// plan. Nor are the stored forms, which another build may write differently.
+func sameStep(a, b events.PlanStep) bool {
+	if a.ID != b.ID || a.Agent != b.Agent || a.Operation != b.Operation || !slices.Equal(a.Needs, b.Needs) {
+		return false
+	}
+	if a.Undo == nil || b.Undo == nil {
+		return a.Undo == b.Undo
+	}
+	return a.Undo.Agent == b.Undo.Agent && a.Undo.Operation == b.Undo.Operation
 }
 
 func planOf(p *workflow.Program) *events.Plan {
@@ -72,18 +108,19 @@ func (d *decider) advance() {
 	}
 }
 
-// advanceSteps starts every step whose needs are satisfied, in the plan's
+// advanceSteps starts every step before which all is done, in the plan's
 // order; a step that is skipped may satisfy the next. Past the task's
 // complete-by none starts: an agent would drop the request, and its effect
 // would be taken to be unknown. The task's timer is due, and decides.
 func (d *decider) advanceSteps() {
+	var known ancestry
 	for progress := d.now.Before(d.Task.CompleteBy); progress; {
 		progress = false
 		for i := range d.Task.Steps {
 			if d.Task.State != events.StateProcessing || d.needDefinitions {
 				return
 			}
-			if d.Task.Steps[i].State == events.StepPending && satisfied(d.Task, i) {
+			if d.Task.Steps[i].State == events.StepPending && known.satisfied(d.Task, i) {
 				d.begin(i)
 				progress = progress || d.Task.Steps[i].State == events.StepSkipped
 			}
@@ -94,18 +131,44 @@ func (d *decider) advanceSteps() {
 	}
 }
 
-func satisfied(t *events.Task, i int) bool {
-	for _, n := range t.Plan.Steps[i].Needs {
-		if s := t.Steps[n].State; s != events.StepCompleted && s != events.StepSkipped {
+// ancestry is which steps of a task are known to be done with all that they come
+// after: no step is undone while others start, so it stays so.
+type ancestry [workflow.MaxSteps]bool
+
+// satisfied reports whether all that a step comes after is done: what it needs, what
+// that needs, and so on. That a need is done doesn't say so: an operator may release a
+// step as completed that has never run, before those that it needs.
+func (a *ancestry) satisfied(t *events.Task, i int) bool {
+	needs := t.Plan.Steps[i].Needs
+	for _, n := range needs {
+		if !isDone(t.Steps[n].State) {
 			return false
+		}
+	}
+	for _, n := range needs {
+		if n < len(a) && a[n] {
+			continue
+		}
+		if !a.satisfied(t, n) {
+			return false
+		}
+		if n < len(a) {
+			a[n] = true
 		}
 	}
 	return true
 }
 
+func satisfied(t *events.Task, i int) bool {
+	var known ancestry
+	return known.satisfied(t, i)
+}
+
+func isDone(s events.StepState) bool { return s == events.StepCompleted || s == events.StepSkipped }
+
 func finished(t *events.Task) bool {
 	for i := range t.Steps {
-		if s := t.Steps[i].State; s != events.StepCompleted && s != events.StepSkipped {
+		if !isDone(t.Steps[i].State) {
 			return false
 		}
 	}
@@ -121,14 +184,18 @@ func (d *decider) begin(i int) {
 	if d.needDefinitions {
 		return
 	}
-	when, err := d.program.When(i, d.evaluationScope())
-	if err != nil {
-		d.errored(i, events.Do, expressionFailed(err))
-		return
-	}
-	if !when {
-		d.emit(&events.RunSkipped{Step: d.Task.Plan.Steps[i].ID}, time.Time{}, nil)
-		return
+	// What was tried may have had an effect: it isn't skipped any more, for nothing
+	// would undo it then.
+	if d.Task.Steps[i].Attempt == 0 {
+		when, err := d.program.When(i, d.evaluationScope())
+		if err != nil {
+			d.errored(i, events.Do, expressionFailed(err))
+			return
+		}
+		if !when {
+			d.emit(&events.RunSkipped{Step: d.Task.Plan.Steps[i].ID}, time.Time{}, nil)
+			return
+		}
 	}
 	if d.room(i, events.Do) { // else it stays pending, until it is its turn
 		d.attempt(i, events.Do)
@@ -290,6 +357,10 @@ func (d *decider) advanceUndo() {
 		d.attempt(i, events.Undo)
 		return
 	}
+	if i, ok := skippedUnknown(d.Task); ok {
+		d.fail(cannotUndo(d.Task.Plan.Steps[i].ID))
+		return
+	}
 	if d.Task.Ending == events.StateCancelled {
 		d.emit(&events.TaskCancelled{}, time.Time{}, nil)
 	} else {
@@ -297,14 +368,31 @@ func (d *decider) advanceUndo() {
 	}
 }
 
+// skippedUnknown finds a step that may have had an effect and was skipped. Builds
+// before made such histories (see begin), and the table has no way from there: an
+// operator must look, and can end the task.
+func skippedUnknown(t *events.Task) (int, bool) {
+	for i, s := range t.Steps {
+		if s.State == events.StepSkipped && s.Unknown && t.Plan.Steps[i].Undo != nil {
+			return i, true
+		}
+	}
+	return 0, false
+}
+
+func cannotUndo(step string) *events.Error {
+	return &events.Error{Code: events.CodeTriesExhausted, Step: step,
+		Message: "step " + quoted(step) + " was skipped after an attempt that may have had an effect, and can't be undone; see what it did, and cancel the task with --keep"}
+}
+
 // nextUndo chooses the step to undo next: first those whose effect is unknown,
 // the last started first, then the completed ones, the last completed first. A
-// step without an undo is passed over.
+// step without an undo is passed over, and one that was skipped (skippedUnknown).
 func nextUndo(t *events.Task) (int, bool) {
 	best, unknown, order := -1, false, uint64(0)
 	for i := range t.Steps {
 		s := t.Steps[i]
-		if t.Plan.Steps[i].Undo == nil || s.State == events.StepUndone || s.Undo != nil && s.Undo.State == events.StepCompleted {
+		if t.Plan.Steps[i].Undo == nil || s.State == events.StepUndone || s.State == events.StepSkipped || s.Undo != nil && s.Undo.State == events.StepCompleted {
 			continue
 		}
 		var at uint64
@@ -349,7 +437,8 @@ func (d *decider) process() {
 	d.emit(&events.TaskProcessed{Output: out}, time.Time{}, nil)
 }
 
-// loadProgram finds the definition that the task keeps. false: it is gone; a
+// loadProgram finds the definition that the task keeps. false: it is gone, or there
+// is another under its name, whose expressions aren't those of the task's steps; a
 // definition that may only not have been read yet asks for that instead.
 func (d *decider) loadProgram() bool {
 	if d.program != nil {
@@ -360,13 +449,22 @@ func (d *decider) loadProgram() bool {
 		d.needDefinitions = true
 		return true
 	}
+	if !ok {
+		return false
+	}
+	if d.changed = !plannedOf(p).suits(d.Task.Plan); d.changed {
+		return false
+	}
 	d.program = p
-	return ok
+	return true
 }
 
 func (d *decider) programGone() *events.Error {
-	return &events.Error{Code: events.CodeNoSuchWorkflow,
-		Message: fmt.Sprintf("the definition %s/%d is gone; apply it again and resubmit", d.Task.Workflow, d.Task.Version)}
+	what := "is gone; apply it again and resubmit"
+	if d.changed {
+		what = "is another than the task began with; undo or cancel the task"
+	}
+	return &events.Error{Code: events.CodeNoSuchWorkflow, Message: fmt.Sprintf("the definition %s/%d %s", d.Task.Workflow, d.Task.Version, what)}
 }
 
 // tooDeep: each step may nest what it was given a little deeper, so the bound of

@@ -526,7 +526,31 @@ func (w *world) observeAttempt(e *events.Event) {
 		if f.Kind == events.Undo {
 			w.undoBegins(f.Step)
 		}
+	case *events.RunSkipped:
+		w.afterAncestors(f.Step, "skipped")
+		if n := w.fold.Steps[w.index(f.Step)].Attempt; n > 0 {
+			w.failf("step %q is skipped after attempt %d", f.Step, n)
+		}
 	}
+}
+
+// afterAncestors: nothing becomes of a step before all that it needs is done, and what
+// that needs, and so on.
+func (w *world) afterAncestors(step, what string) {
+	seen := map[int]bool{}
+	var visit func(int)
+	visit = func(i int) {
+		for _, n := range w.fold.Plan.Steps[i].Needs {
+			if s := w.fold.Steps[n].State; s != events.StepCompleted && s != events.StepSkipped {
+				w.failf("step %q is %s while step %q, which it comes after, is %s", step, what, w.fold.Plan.Steps[n].ID, s)
+			}
+			if !seen[n] {
+				seen[n] = true
+				visit(n)
+			}
+		}
+	}
+	visit(w.index(step))
 }
 
 // ended: an attempt ended without success. It may have had an effect.
@@ -580,6 +604,7 @@ func (w *world) started(e *events.Event, f *events.AttemptStarted) {
 		}
 		w.undoBegins(f.Step)
 	} else {
+		w.afterAncestors(f.Step, "started")
 		x := w.effects[f.Step]
 		x.running, x.startedAt = true, e.Seq
 	}

@@ -80,6 +80,36 @@ func drawGraph(d dice, flawed bool) graph {
 	return g
 }
 
+// lookBack gives some steps a condition on what their own needs come after: those
+// that a step names only through others. It has dice of its own, so that the rest of a
+// history is what its seed has always given.
+func (g *graph) lookBack(d dice) {
+	before := map[string]map[string]bool{} // of a step, with those before its needs
+	for i := range g.steps {
+		s := &g.steps[i]
+		all := map[string]bool{}
+		var far []string
+		for _, n := range s.Needs {
+			all[n] = true
+			for a := range before[n] {
+				all[a] = true
+			}
+		}
+		for a := range all {
+			if !slices.Contains(s.Needs, a) {
+				far = append(far, a)
+			}
+		}
+		before[s.ID] = all
+		if len(far) == 0 || s.When != "" || !d.oneIn(4) {
+			continue
+		}
+		slices.Sort(far)
+		of := "steps." + pick(d, far)
+		s.When = pick(d, []string{"${ " + of + ".output != null }", "${ " + of + ".state != 'completed' || " + of + ".output != null }"})
+	}
+}
+
 // drawStep draws a step below others.
 func drawStep(d dice, id string, above, all []string, flawed bool) workflow.Step {
 	s := workflow.Step{ID: id, Operation: "do", Agent: pick(d, agents)}
@@ -247,6 +277,9 @@ type history struct {
 
 const maxMoves = 120
 
+// lookBackSeed makes other dice of a history's seed.
+const lookBackSeed = 0x6c6f6f6b
+
 // start is when histories begin.
 var start = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
@@ -265,6 +298,9 @@ func drawHistory(seed uint64) history {
 		h.moves = append(h.moves, d.Uint64())
 	}
 	h.ending = d.Uint64()
+	if back := newDice(seed ^ lookBackSeed); back.coin() {
+		h.graph.lookBack(back)
+	}
 	return h
 }
 

@@ -32,6 +32,7 @@ const (
 // lessons are the seeds of what was found once. They are played first.
 var lessons = []uint64{
 	118682059808016, // a hold that was asked for after a release, and is a cool-down
+	209728059233900, // a step that was released before it had run, and those after it
 }
 
 // TestRandomHistories plays random workflows under random histories: whatever

@@ -1,0 +1,131 @@
+package scheduler
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/waybill-run/waybill/events"
+)
+
+// chainOf is a -> b -> c, of which b is released before it has run.
+const chainOf = `workflow: w
+version: 1
+complete_within: 1m
+on_error: hold
+defaults: {complete_within: 10s, retry: {max_attempts: 1}}
+steps:
+  a: {agent: inventory, operation: o, undo: {operation: u}}
+  b: {needs: [a], agent: payments, operation: o}
+  c: {needs: [b], agent: shipping, operation: o, when: "WHEN", undo: {operation: u}}
+  d: {needs: [c], agent: payments, operation: o}
+---
+> submit 1
+> reply a/do/1 rejected
+> release b completed 1
+> resubmit
+`
+
+func played(t *testing.T, when, commands string) (s *script, out string) {
+	s = newScript(t)
+	return s, s.run(strings.Replace(chainOf, "WHEN", when, 1) + commands)
+}
+
+// A step that was released without having run doesn't let those after it start before
+// those before it: their conditions and inputs are of what those did.
+func TestReleasedStepIsInItsPlace(t *testing.T) {
+	s, got := played(t, "${ steps.a.output != null }", "> state\n> reply a/do/2 completed 7\n> state\n")
+	if !strings.Contains(got, "= processing failures=0 a:running b:completed c:pending d:pending\n") {
+		t.Errorf("c starts with a, or is skipped:\n%s", got)
+	}
+	if !strings.HasSuffix(got, "= processing failures=0 a:completed b:completed c:running d:pending\n") {
+		t.Errorf("c doesn't start after a:\n%s", got)
+	}
+	for _, c := range []string{"reply c/do/1 completed", "reply d/do/1 completed"} {
+		s.command("w", strings.Fields(c), c)
+	}
+	if s.task.State != events.StateProcessed {
+		t.Errorf("it ends %s", s.task.State)
+	}
+}
+
+// A lane's queue has the step that waits for its agent, and no other; it comes in when
+// the last of those before it is done, by whichever way.
+func TestFlowHasAReleasedStepInItsPlace(t *testing.T) {
+	s, _ := played(t, "${ true }", "")
+	f := newFlow(Capacity{Agents: map[string]int{"inventory": 1, "payments": 1, "shipping": 1}}, 0, 1)
+	f.restate(s.task, s.now, true)
+	if n := len(f.agent("shipping").queue); n != 0 {
+		t.Fatalf("%d steps wait for shipping before a is done", n)
+	}
+	env := &Env{Now: s.now, Namespace: ns, Definitions: s.catalog, DefinitionsRead: true, Requests: s.requests, Epoch: 1, Slots: noSlots{}}
+	in := &events.Reply{Task: "t", Ref: events.RequestRef{Step: "a", Kind: events.Do, Attempt: 2}, Outcome: events.Completed, Body: []byte("1")}
+	d := Decide(s.task.Clone(), in, events.Cause{Inbox: events.Replies, Offset: 99}, env)
+	f.update(d.Task, d.Events, s.now)
+	if n := len(f.agent("shipping").queue); n != 1 {
+		t.Errorf("%d steps wait for shipping when a is done", n)
+	}
+}
+
+// noSlots are of agents that are busy.
+type noSlots struct{}
+
+func (noSlots) Free(string, string, time.Time) int { return 0 }
+
+// What may have happened isn't skipped: a step that has had an attempt is tried again
+// whatever its condition says by now, or nothing would undo it.
+func TestTriedStepIsNotSkipped(t *testing.T) {
+	s, _ := played(t, "${ true }", "")
+	s.command("w", strings.Fields("reply a/do/2 completed 1"), "reply a/do/2 completed 1")
+	s.command("w", []string{"advance", "11s"}, "")
+	s.due() // c times out, and is held
+	s.apply(strings.Replace(strings.Split(chainOf, "---")[0], "WHEN", "${ false }", 1))
+	s.command("w", []string{"resubmit"}, "resubmit")
+	if c := s.task.Steps[2]; c.State != events.StepRunning || c.Attempt != 2 {
+		t.Errorf("c is %s after attempt %d", c.State, c.Attempt)
+	}
+}
+
+// A log may hold a step that was skipped after an attempt, by a build before. No row
+// lets it be undone: all else is, and then the task is held, for what it did may be
+// there. It isn't a panic, which would stop the partition.
+func TestSkippedStepWithUnknownEffect(t *testing.T) {
+	s, _ := played(t, "${ true }", "")
+	for _, c := range []string{"reply a/do/2 completed 1", "advance 11s"} {
+		s.command("w", strings.Fields(c), c)
+	}
+	s.due() // c times out, and is held
+	s.decideBy(func(d *decider) {
+		due := s.now.Add(time.Minute)
+		d.emit(&events.TaskResumed{}, due, d.taskPolicy(due))
+		d.emit(&events.RunSkipped{Step: "c"}, time.Time{}, nil)
+		d.advance()
+	})
+	s.command("w", strings.Fields("reply d/do/1 rejected"), "reply d/do/1 rejected")
+	s.command("w", []string{"undo"}, "undo")
+	if a := s.task.Steps[0]; a.State != events.StepUndoing {
+		t.Fatalf("a is %s:\n%s", a.State, s.out.String())
+	}
+	s.command("w", strings.Fields("reply a/undo/1 completed"), "reply a/undo/1 completed")
+	s.state()
+	if got := s.out.String(); s.task.State != events.StateError || !strings.Contains(got, "alert tries_exhausted c: ") {
+		t.Fatalf("the task is %s:\n%s", s.task.State, got)
+	}
+	s.command("w", []string{"cancel-keep"}, "cancel-keep")
+	if s.task.State != events.StateCancelled {
+		t.Errorf("the task is %s:\n%s", s.task.State, s.out.String())
+	}
+}
+
+// decideBy takes in what a build before decided.
+func (s *script) decideBy(decide func(*decider)) {
+	s.offset++
+	env := &Env{Now: s.now, Namespace: events.DefaultNamespace, Source: "test", Definitions: s.catalog, DefinitionsRead: true, Requests: s.requests, Epoch: 1}
+	d := newDecider(s.task.Clone(), events.Cause{Inbox: events.Controls, Offset: s.offset}, env)
+	decide(d)
+	s.task = d.Task
+	for i := range d.Records {
+		s.record(&d.Records[i])
+	}
+	s.rebuild()
+}

@@ -1,0 +1,80 @@
+package scheduler
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/workflow"
+)
+
+// bodies of w/1, each of which was applied by somebody.
+const (
+	bodyFirst = "workflow: w\nversion: 1\ncomplete_within: 1m\non_error: hold\ndefaults: {complete_within: 1s}\nsteps:\n" +
+		"  a: {agent: inventory, operation: o}\n  b: {needs: [a], agent: payments, operation: p, input: {of: b}, undo: {operation: u, input: {of: b}}}\n"
+	bodyShort   = "workflow: w\nversion: 1\ncomplete_within: 1m\ndefaults: {complete_within: 1s}\nsteps:\n  a: {agent: inventory, operation: o}\n"
+	bodyOrdered = "workflow: w\nversion: 1\ncomplete_within: 1m\ndefaults: {complete_within: 1s}\nsteps:\n" +
+		"  b: {needs: [a], agent: payments, operation: p, input: {of: b}, undo: {operation: u}}\n  a: {agent: inventory, operation: o, input: {of: a}}\n"
+)
+
+// apply has a scheduler know one definition, as one does that has just started.
+func (s *script) apply(body string) {
+	d, err := workflow.ParseYAML("workflow.yaml", []byte(body))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.catalog = &Compiled{Rejected: func(key string, err error) { s.t.Fatalf("%s: %v", key, err) }}
+	s.catalog.Apply(&events.Record{Key: []byte(d.Key()), Value: d.JSON()})
+}
+
+// A task goes on with the definition that it began with. If there is another under its
+// name and version now, it is held as if there were none: with fewer steps the process
+// would end, with others a step would get the input of another one.
+func TestDefinitionIsAnother(t *testing.T) {
+	for what, other := range map[string]string{
+		"fewer steps":   bodyShort,
+		"another order": bodyOrdered,
+		"needs":         strings.Replace(bodyFirst, "needs: [a], ", "", 1),
+		"agent":         strings.Replace(bodyFirst, "agent: payments", "agent: shipping", 1),
+		"operation":     strings.Replace(bodyFirst, "operation: p", "operation: q", 1),
+		"undo":          strings.Replace(bodyFirst, "undo: {operation: u", "undo: {operation: v", 1),
+		"no undo":       strings.Replace(bodyFirst, ", undo: {operation: u, input: {of: b}}", "", 1),
+	} {
+		s := newScript(t)
+		s.run(bodyFirst + "\n---\n> submit 1\n")
+		s.apply(other)
+		s.command("w", strings.Fields("reply a/do/1 completed"), "reply a/do/1 completed")
+		s.state()
+		if got := s.out.String(); !strings.Contains(got, "= error failures=0 a:completed b:error") ||
+			!strings.Contains(got, "alert no_such_workflow b: the definition w/1 is another than the task began with") {
+			t.Errorf("%s:\n%s", what, got)
+		}
+		s.apply(bodyFirst)
+		s.command("w", []string{"resubmit"}, "resubmit")
+		if s.state(); !strings.Contains(s.out.String(), `= processing failures=0 a:completed b:running`) {
+			t.Errorf("%s: with the first body again:\n%s", what, s.out.String())
+		}
+		s.apply(other)
+		s.command("w", strings.Fields("reply b/do/1 completed"), "reply b/do/1 completed")
+		if s.state(); !strings.Contains(s.out.String(), "= error failures=0 a:completed b:completed") {
+			t.Errorf("%s: the task's output:\n%s", what, s.out.String())
+		}
+	}
+}
+
+// A body that differs in what the plan keeps of it, as times and attempts, is the same:
+// so is one that another build wrote.
+func TestDefinitionIsTheSame(t *testing.T) {
+	s := newScript(t)
+	s.run(bodyFirst + "\n---\n> submit 1\n")
+	s.apply(strings.Replace(bodyFirst, "complete_within: 1s", "complete_within: 2s, retry: {max_attempts: 9}", 1))
+	s.command("w", strings.Fields("reply a/do/1 completed"), "reply a/do/1 completed")
+	s.command("w", strings.Fields("reply b/do/1 completed"), "reply b/do/1 completed")
+	if s.state(); !strings.Contains(s.out.String(), "= processed") {
+		t.Errorf("got:\n%s", s.out.String())
+	}
+	if by := s.task.Steps[1].CompleteBy; !by.Equal(s.start.Add(time.Second)) {
+		t.Errorf("the attempt was given until %s: not by the plan", by)
+	}
+}
