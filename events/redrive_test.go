@@ -83,3 +83,21 @@ func headerOf(r *Record, name string) string {
 	v, _ := r.Header(name)
 	return v
 }
+
+// Whatever the original has, a dead letter can be written: beside the value, nothing in
+// it is larger than a few KiB.
+func TestDeadletterIsBounded(t *testing.T) {
+	large := bytes.Repeat([]byte("x"), 2_000_000)
+	r := Record{Topic: "waybill.replies", Key: large, Value: large}
+	for _, name := range append(keptHeaders[:], HeaderSource, HeaderHop, "x-own") {
+		r.Headers = append(r.Headers, Header{name, large})
+	}
+	letter := Deadletter("waybill.", "scheduler", &r, &Unusable{ReasonTooLarge, string(large)})
+	n := len(letter.Key)
+	for _, h := range letter.Headers {
+		n += len(h.Key) + len(h.Value)
+	}
+	if n > 8<<10 || len(letter.Value) != MaxDeadletterBytes {
+		t.Errorf("the key and the headers have %d bytes, the value %d", n, len(letter.Value))
+	}
+}

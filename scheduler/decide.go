@@ -15,6 +15,7 @@ const (
 	MaxRequestBytes   = 900 << 10 // an undo's holds the step's input and output
 	MaxTaskBytes      = 640 << 10 // of all that a task holds of other people's data
 	MaxPlanBytes      = 192 << 10
+	MaxForwardBytes   = 900 << 10 // of a record that lay in the wrong partition, with its headers
 )
 
 // clockTolerance is how early, by the scheduler's clock, a recovery may come:

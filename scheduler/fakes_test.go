@@ -305,6 +305,16 @@ func (r *refusal) Error() string    { return fmt.Sprintf("record %d was refused"
 func (r *refusal) RecordIndex() int { return r.index }
 func (r *refusal) Permanent() bool  { return r.permanent }
 
+// clientBytes is no less than what a record has in a batch of its own, by which a client
+// refuses it: no length needs more than five bytes.
+func clientBytes(r *events.Record) int {
+	n := 128 + len(r.Key) + len(r.Value)
+	for _, h := range r.Headers {
+		n += 10 + len(h.Key) + len(h.Value)
+	}
+	return n
+}
+
 func (l *fakeLog) Commit(ctx context.Context, out []events.Record) (bool, error) {
 	if l.beforeCommit != nil {
 		l.beforeCommit()
@@ -328,7 +338,7 @@ func (l *fakeLog) Commit(ctx context.Context, out []events.Record) (bool, error)
 		}
 	}
 	for i := range out {
-		if l.refuse || l.cluster.missing[out[i].Topic] {
+		if l.refuse || l.cluster.missing[out[i].Topic] || clientBytes(&out[i]) > maxRecordBytes {
 			l.rewind()
 			return false, &refusal{i, !l.refuse}
 		}

@@ -104,6 +104,45 @@ func (s *site) placed(r events.Record, task string, home bool, dead events.Reaso
 	}
 }
 
+// What is forwarded has the headers of a stranger, whose batches may be larger than any
+// record that a client writes. Past the bound it is a dead letter: the lane would meet
+// it again for ever.
+func TestForwardIsBounded(t *testing.T) {
+	filler := func(n int) events.Header { return events.Header{Key: "x-own", Value: make([]byte, n)} }
+	for _, tt := range []struct {
+		name    string
+		at      int32
+		headers []events.Header
+		dead    events.Reason
+	}{
+		{"a header of some size", 1, []events.Header{filler(300 << 10)}, ""},
+		{"a large header at home", 0, []events.Header{filler(1_010_000)}, ""},
+		{"a large header", 1, []events.Header{filler(1_010_000)}, events.ReasonTooLarge},
+		{"a large header in an added partition", 2, []events.Header{filler(1_010_000)}, events.ReasonTooLarge},
+		{"the name of a header", 1, []events.Header{{Key: strings.Repeat("n", 1_010_000)}}, events.ReasonTooLarge},
+		{"a header that is kept", 1, []events.Header{{Key: events.HeaderTraceparent, Value: make([]byte, 1_900_000)}}, events.ReasonTooLarge},
+		{"headers of nothing", 1, make([]events.Header, 900_000), events.ReasonTooLarge},
+	} {
+		for inbox := range events.Inboxes {
+			t.Run(tt.name+"/"+inbox.String(), func(t *testing.T) {
+				s := newSite(t, 2)
+				task := s.ofPartition(0, "t")
+				l := s.lane(s.cluster.join(0, 1))
+				if inbox != events.Tasks {
+					s.submit("w", task)
+					s.drain(l)
+				}
+				s.committed = nil
+				r := inboxRecords(task)[inbox]
+				r.Key, r.Headers, r.Partition = nil, append(r.Headers, tt.headers...), tt.at
+				s.cluster.write(r)
+				s.drain(l)
+				s.placed(r, task, tt.at == 0, tt.dead)
+			})
+		}
+	}
+}
+
 // Offsets of a partition that was added to an inbox say nothing about those of the one
 // that it goes together with: neither passes the other's records over.
 func TestOffsetsOfAnAddedPartition(t *testing.T) {

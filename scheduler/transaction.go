@@ -3,6 +3,7 @@ package scheduler
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strconv"
 	"time"
 
@@ -140,8 +141,7 @@ func (tx *transaction) take(ctx context.Context, p *partition, r *events.Record)
 		tx.deadletter(r, u)
 		return nil
 	case where != r.Partition:
-		tx.counts.forwarded++
-		tx.write(forward(r, task, where))
+		tx.forward(r, task, where)
 		return nil
 	}
 	if _, ok := s.tasks[task]; !ok && !p.tasks.Knows(task) {
@@ -178,8 +178,7 @@ func (tx *transaction) bring(r *events.Record) error {
 		tx.deadletter(r, unusable)
 		return nil
 	}
-	tx.counts.forwarded++
-	tx.write(forward(r, task, where))
+	tx.forward(r, task, where)
 	return nil
 }
 
@@ -406,8 +405,34 @@ func place(r *events.Record, task string, partitions int32) (int32, *events.Unus
 	return where, nil
 }
 
-// forward is the record under the right key, in the right partition. The hop
-// header names where it was found; it is forwarded once.
+// forward writes the record under the right key, in the right partition. Its value is
+// bounded, its headers are whatever a stranger's client could write; past the bound it is
+// a dead letter, which has its value and says what it is, so it can be redriven.
+func (tx *transaction) forward(r *events.Record, task string, where int32) {
+	f := forward(r, task, where)
+	if n := recordBytes(&f); n > MaxForwardBytes {
+		tx.deadletter(r, &events.Unusable{Reason: events.ReasonTooLarge,
+			Detail: fmt.Sprintf("it lies in the wrong partition, and has %d bytes with its headers; at most %d are forwarded", n, MaxForwardBytes)})
+		return
+	}
+	tx.counts.forwarded++
+	tx.write(f)
+}
+
+// headerMost is what a header has in a record besides its name and its value: their
+// lengths. A batch holds a million headers of nothing.
+const headerMost = 10
+
+// recordBytes is no less than what a record has, uncompressed.
+func recordBytes(r *events.Record) int {
+	n := len(r.Key) + len(r.Value)
+	for i := range r.Headers {
+		n += headerMost + len(r.Headers[i].Key) + len(r.Headers[i].Value)
+	}
+	return n
+}
+
+// forward's hop header names where the record was found; it is forwarded once.
 func forward(r *events.Record, task string, where int32) events.Record {
 	f := events.Record{Topic: r.Topic, Partition: where, Key: []byte(task), Value: r.Value}
 	f.Headers = append(append(make([]events.Header, 0, len(r.Headers)+1), r.Headers...),
