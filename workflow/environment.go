@@ -18,8 +18,8 @@ import (
 // Bounds of evaluation. One evaluation past one of them fails its step.
 const (
 	// MaxCost is in CEL's cost units: about one for each operation, and one
-	// for every ten bytes or each element that it goes through. All of it
-	// takes about 60 ms.
+	// for every ten bytes or each element that it goes through (callCost). All
+	// of it takes about 60 ms.
 	MaxCost = 1_000_000
 	// MaxResultBytes bounds one value: an input, an output, an undo's input.
 	// It leaves a Kafka record of the default 1,000,012 bytes room for the rest.
@@ -224,28 +224,6 @@ func concat(a traits.Lister, other ref.Val) ref.Val {
 		}
 	}
 	return types.NewRefValList(types.DefaultTypeAdapter, elements)
-}
-
-// addCost counts what + copies. CEL counts it only where the types are known
-// before, which those of a task's input are not.
-type addCost struct{}
-
-func (addCost) CallCost(function, _ string, args []ref.Val, result ref.Val) *uint64 {
-	const textUnit, elementsUnit = 10, 4
-	if function != operators.Add {
-		return nil
-	}
-	n := uint64(1)
-	switch v := result.(type) {
-	case types.String:
-		n += uint64(len(v)) / textUnit
-	case types.Bytes:
-		n += uint64(len(v)) / textUnit
-	case traits.MutableLister: // a macro appends one
-	case traits.Lister:
-		n += uint64(v.Size().(types.Int)) / elementsUnit
-	}
-	return &n
 }
 
 func subtract(a, b ref.Val) ref.Val {

@@ -11,6 +11,7 @@ import (
 	"cel.dev/cel-go/cel"
 	"cel.dev/cel-go/common/cost"
 	"cel.dev/cel-go/common/operators"
+	"cel.dev/cel-go/common/overloads"
 	"cel.dev/cel-go/common/types"
 	"cel.dev/cel-go/common/types/ref"
 	"cel.dev/cel-go/common/types/traits"
@@ -30,7 +31,7 @@ import (
 
 var programOptions = []cel.ProgramOption{
 	cel.CostLimit(MaxCost),
-	cel.CostTracking(addCost{}),
+	cel.CostTracking(callCost{}),
 	cel.CustomDecoratorV2(decorate),
 	cel.EvalOptions(cel.OptOptimize), // compiles constant regular expressions once
 }
@@ -48,6 +49,10 @@ func decorate(i interpreter.InterpretableV2) (interpreter.InterpretableV2, error
 		case operators.In:
 			if _, constant := i.Args()[1].(interpreter.InterpretableConst); !constant {
 				return &comparison{InterpretableCall: i, compare: membership}, nil
+			}
+		case overloads.Matches:
+			if _, constant := i.Args()[1].(interpreter.InterpretableConst); !constant {
+				return &patternCall{i}, nil
 			}
 		}
 	}
@@ -116,12 +121,9 @@ func (m *meter) count(n int) {
 
 // equality is types.Equal, counted pair by pair; text by tens of bytes.
 func equality(a, b ref.Val, m *meter) ref.Val {
-	const textUnit = 10 // bytes
 	switch a := a.(type) {
-	case types.String:
-		m.count(len(a) / textUnit)
-	case types.Bytes:
-		m.count(len(a) / textUnit)
+	case types.String, types.Bytes:
+		m.count(textLen(a) / textUnit)
 	case traits.Mapper:
 		return equalMaps(a, b, m)
 	case traits.Lister:
@@ -171,7 +173,7 @@ func equalLists(a traits.Lister, other ref.Val, m *meter) ref.Val {
 func membership(v, in ref.Val, m *meter) ref.Val {
 	switch in := in.(type) {
 	case traits.Mapper:
-		m.count(0)
+		m.count(textLen(v) / textUnit) // it is hashed
 		return in.Contains(v)
 	case traits.Lister:
 		for it := in.Iterator(); it.HasNext() == types.True; {

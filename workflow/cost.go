@@ -1,0 +1,120 @@
+package workflow
+
+import (
+	"strconv"
+	"strings"
+
+	"cel.dev/cel-go/common/operators"
+	"cel.dev/cel-go/common/overloads"
+	"cel.dev/cel-go/common/types"
+	"cel.dev/cel-go/common/types/ref"
+	"cel.dev/cel-go/common/types/traits"
+	"cel.dev/cel-go/interpreter"
+)
+
+// What one unit of cost goes through.
+const (
+	textUnit     = 10 // bytes of text
+	elementsUnit = 4  // elements of a list that is copied
+	patternUnit  = 4  // instructions of a regular expression
+)
+
+// A regular expression that isn't constant is compiled in each round.
+const (
+	patternCost     = 100 // of compiling any
+	patternByteCost = 10
+)
+
+// callCost counts what a call goes through. CEL doesn't count conversions and
+// size, and the rest only where the types are known before, which those of a
+// task's input are not. A call that gives an error has cost as much: all() and
+// || go on after it.
+type callCost struct{}
+
+func (callCost) CallCost(function, _ string, args []ref.Val, result ref.Val) *uint64 {
+	n := uint64(1)
+	switch function {
+	case operators.Add:
+		n += copied(result)
+	case overloads.TypeConvertInt, overloads.TypeConvertUint, overloads.TypeConvertDouble, overloads.TypeConvertBool,
+		overloads.TypeConvertBytes, overloads.TypeConvertString, overloads.TypeConvertTimestamp, overloads.TypeConvertDuration,
+		overloads.Size:
+		n += uint64(textLen(args[0])) / textUnit
+	case operators.Less, operators.LessEquals, operators.Greater, operators.GreaterEquals:
+		n += uint64(min(textLen(args[0]), textLen(args[1]))) / textUnit
+	case overloads.Matches:
+		pattern, _ := args[1].(types.String)
+		n = (n + uint64(textLen(args[0]))/textUnit) * uint64(1+instructions(string(pattern))/patternUnit)
+	default:
+		return nil
+	}
+	return &n
+}
+
+// textLen is how many bytes a text has; 0 for what is none.
+func textLen(v ref.Val) int {
+	switch v := v.(type) {
+	case types.String:
+		return len(v)
+	case types.Bytes:
+		return len(v)
+	}
+	return 0
+}
+
+// copied counts what + has copied.
+func copied(sum ref.Val) uint64 {
+	switch v := sum.(type) {
+	case types.String, types.Bytes:
+		return uint64(textLen(v)) / textUnit
+	case traits.MutableLister: // a macro appends one
+	case traits.Lister:
+		return uint64(v.Size().(types.Int)) / elementsUnit
+	}
+	return 0
+}
+
+// instructions is about how many a regular expression has, each of which may be
+// tried at each byte. Only repetitions make them more than its text has bytes.
+func instructions(pattern string) int {
+	n := len(pattern)
+	for _, part := range strings.Split(pattern, "{")[1:] {
+		bounds, _, _ := strings.Cut(part, "}")
+		least, most, _ := strings.Cut(bounds, ",")
+		times, _ := strconv.Atoi(least)
+		if m, err := strconv.Atoi(most); err == nil {
+			times = m
+		}
+		if n *= max(1, times); n > maxRegexSize {
+			return max(len(pattern), maxRegexSize) // more isn't let in
+		}
+	}
+	return n
+}
+
+// patternCall is matches with an expression that isn't constant. CEL compiles it to
+// see whether it is too large, and counts nothing then. It asks Args for it.
+type patternCall struct {
+	interpreter.InterpretableCall
+}
+
+func (c *patternCall) Args() []interpreter.InterpretableV2 {
+	args := c.InterpretableCall.Args()
+	return []interpreter.InterpretableV2{args[0], &pattern{args[1]}}
+}
+
+// pattern is counted before it is compiled.
+type pattern struct {
+	interpreter.InterpretableV2
+}
+
+func (p *pattern) Exec(frame *interpreter.ExecutionFrame) ref.Val {
+	v := p.InterpretableV2.Exec(frame)
+	m := &meter{costs: frame.CostTracker(), id: p.ID()}
+	m.count(patternCost + patternByteCost*textLen(v))
+	return v
+}
+
+func (p *pattern) Eval(a interpreter.Activation) ref.Val {
+	return interpreter.EvalActivation(a, p.Exec)
+}
