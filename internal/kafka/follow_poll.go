@@ -172,6 +172,9 @@ func (f *Follower) takeOne(ctx context.Context, got fetched) error {
 		return &LostError{Topic: r.at.topic, Partition: r.at.partition, From: min(r.next, p.DivergingEpoch.EndOffset), To: r.next}
 	}
 	r.end = p.HighWatermark
+	if r.passed++; len(p.RecordBatches) > 0 || p.LastStableOffset <= r.next {
+		r.passed = 0
+	}
 	switch r.in.take(p); {
 	case len(p.RecordBatches) > 0:
 		r.fed = r.came
