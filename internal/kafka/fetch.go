@@ -273,7 +273,7 @@ func (f *fetcher) take(a *answer, tell func(fetched)) {
 		r.leader, r.from, r.sent, r.came = none, a.of, a.sent, a.came
 		p, err := (*kmsg.FetchResponseTopicPartition)(nil), err
 		if err == nil {
-			p = f.find(a.response, r.at) // KIP-227 permits a broker to leave one out without news
+			p = f.find(a.response, r.at) // of who has used up a quota all are left out (KIP-219)
 		}
 		if p != nil {
 			err = kerr.ErrorForCode(p.ErrorCode)
