@@ -1,10 +1,12 @@
 package kafka
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"sync"
 	"time"
 
@@ -72,6 +74,8 @@ type reading struct {
 	end        int64
 	sent, came time.Time
 	fed        time.Time // when the last one came that had something
+	// passed counts the last answers that had nothing of it though there was something.
+	passed int
 
 	// After failures in a row: how long it waits, and until when; missing: the topic was.
 	wait    time.Duration
@@ -219,16 +223,22 @@ func fetchRequest(wait time.Duration) *kmsg.FetchRequest {
 	return request
 }
 
-// request asks for partitions, which stand in the order of their topics.
+// request asks for partitions; first for the one that answers passed over most often. A
+// leader gives a batch that is larger than its partition's share only to the first that has
+// something. One that has had its turn is behind all that wait for theirs, so each has it
+// after as many answers as there are partitions, at the latest.
 func (f *fetcher) request(wanted []*reading) *kmsg.FetchRequest {
+	slices.SortStableFunc(wanted, func(a, b *reading) int { return cmp.Compare(b.passed, a.passed) })
 	request := fetchRequest(f.wait)
 	for _, r := range wanted {
-		if n := len(request.Topics); n == 0 || request.Topics[n-1].Topic != r.at.topic {
+		i := slices.IndexFunc(request.Topics, func(t kmsg.FetchRequestTopic) bool { return t.Topic == r.at.topic })
+		if i < 0 {
+			i = len(request.Topics)
 			topic := kmsg.NewFetchRequestTopic()
 			topic.Topic, topic.TopicID = r.at.topic, f.ids[r.at.topic]
 			request.Topics = append(request.Topics, topic)
 		}
-		topic := &request.Topics[len(request.Topics)-1]
+		topic := &request.Topics[i]
 		p := kmsg.NewFetchRequestTopicPartition()
 		p.Partition, p.FetchOffset, p.PartitionMaxBytes = r.at.partition, r.next, f.bytes
 		// Which leader is meant, and who led when the last record that was read was written:
@@ -263,7 +273,7 @@ func (f *fetcher) take(a *answer, tell func(fetched)) {
 		r.leader, r.from, r.sent, r.came = none, a.of, a.sent, a.came
 		p, err := (*kmsg.FetchResponseTopicPartition)(nil), err
 		if err == nil {
-			p = f.find(a.response, r.at) // KIP-227 permits a broker to leave one out without news
+			p = f.find(a.response, r.at) // of who has used up a quota all are left out (KIP-219)
 		}
 		if p != nil {
 			err = kerr.ErrorForCode(p.ErrorCode)

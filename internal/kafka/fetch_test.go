@@ -7,6 +7,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
 // What a fetch's failure means: a leader that moved, or a broker that is gone, is asked for
@@ -56,6 +57,27 @@ func TestAnswersForPartitionsThatWent(t *testing.T) {
 	for _, err := range []error{kerr.OffsetOutOfRange, kerr.TopicAuthorizationFailed} {
 		if failed := f.takeOne(t.Context(), fetched{reading: r, err: err}); failed != nil {
 			t.Errorf("%v: %v", err, failed)
+		}
+	}
+}
+
+// An answer that leaves a partition out, or is of a leader that lags, says nothing of where it
+// ends; and it isn't asked for again at once.
+func TestAnswersThatSayNothing(t *testing.T) {
+	f := &Follower{balancer: NewBalancer(4), stands: map[string]map[int32]standing{"t": {3: {position: 5, highWatermark: 9, tail: 9}}}}
+	f.balancer.owned = map[int32]uint64{3: 7}
+	r := &reading{at: topicPartition{"t", 3}, number: 7, next: 5, in: newBatches("t", 3, true), leader: none}
+	lags := kmsg.NewFetchResponseTopicPartition()
+	lags.Partition, lags.HighWatermark, lags.LastStableOffset = 3, 4, 4
+	for _, p := range []*kmsg.FetchResponseTopicPartition{nil, &lags} {
+		if err := f.takeOne(t.Context(), fetched{reading: r, partition: p}); err != nil || r.next != 5 {
+			t.Errorf("it goes on at %d, %v", r.next, err)
+		}
+		if tail, _ := f.Tail("t", 3); tail != 9 {
+			t.Errorf("committed records end at %d, it says now", tail)
+		}
+		if waits := r.again.After(time.Now()); waits != (p == nil) {
+			t.Errorf("partition %v: waits: %v", p, waits)
 		}
 	}
 }

@@ -167,11 +167,15 @@ func (f *Follower) takeOne(ctx context.Context, got fetched) error {
 	case got.err != nil:
 		return f.fetcher.retry(r, got.err, time.Now())
 	case p == nil:
+		r.failed(time.Now()) // nothing was said of it, for want of a quota perhaps
 		return nil
 	case p.DivergingEpoch.EndOffset >= 0:
 		return &LostError{Topic: r.at.topic, Partition: r.at.partition, From: min(r.next, p.DivergingEpoch.EndOffset), To: r.next}
 	}
 	r.end = p.HighWatermark
+	if r.passed++; len(p.RecordBatches) > 0 || p.LastStableOffset <= r.next {
+		r.passed = 0
+	}
 	switch r.in.take(p); {
 	case len(p.RecordBatches) > 0:
 		r.fed = r.came
@@ -181,7 +185,9 @@ func (f *Follower) takeOne(ctx context.Context, got fetched) error {
 	default:
 		r.well()
 	}
-	f.stood(r, func(stand *standing) { stand.tail = p.LastStableOffset })
+	f.stood(r, func(stand *standing) {
+		stand.tail = max(stand.tail, p.LastStableOffset) // who has just come to lead may know of less
+	})
 	return nil
 }
 

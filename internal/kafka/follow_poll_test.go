@@ -261,3 +261,40 @@ func TestFollowerNoticesWhatItsLogHasLost(t *testing.T) {
 		t.Errorf("read %q, want %q", got, want)
 	}
 }
+
+// A leader gives a batch that is larger than its partition's share only to the first of those
+// that it is asked for and that have something. One with such a batch is not kept waiting for
+// all that the others have.
+func TestFollowerReadsLargeBatchesBesideABacklog(t *testing.T) {
+	const (
+		topic        = "large"
+		small, large = 700 << 10, 1800 << 10 // of a share of 1 MiB
+		backlog      = 8
+	)
+	each(t, func(t *testing.T, s *site) {
+		topic := string(s.ns) + topic
+		s.CreateTopicsWith(t, testPartitions, map[string]string{"max.message.bytes": fmt.Sprint(kafka.MaxMessageBytes)}, topic)
+		cl := s.outside(t, kgo.ProducerBatchCompression(kgo.NoCompression()), kgo.ProducerBatchMaxBytes(kafka.MaxMessageBytes))
+		for range backlog {
+			submit(t, cl, input(topic, 0, strings.Repeat("s", small)))
+		}
+		for p := range int32(3) { // so that some wait for one another
+			submit(t, cl, input(topic, 1+p, strings.Repeat("l", large)), input(topic, 1+p, "after it"))
+		}
+		cfg := s.follower()
+		cfg.Topics = []string{topic}
+		f := openFollower(t, cfg)
+		of, before := map[int32]int{}, 0
+		follow(t, f, "all of them", func(rs []events.Record) bool {
+			for i := range rs {
+				if of[rs[i].Partition]++; rs[i].Partition == 0 && (of[1] == 0 || of[2] == 0 || of[3] == 0) {
+					before++
+				}
+			}
+			return of[0] == backlog && of[1] == 2 && of[2] == 2 && of[3] == 2
+		})
+		if before > backlog/2 {
+			t.Errorf("large batches came after %d of %d others", before, backlog)
+		}
+	})
+}

@@ -143,6 +143,10 @@ func isAskedForAgain(t *testing.T, times int32, answer func(*kmsg.FetchResponse,
 		}
 		left.Store(0)
 	}
+	s.said(s.ns.Events(), times, noRecords(2)) // below where the reader is
+	if values, next := s.read(t, r, 0, 5); !slices.Equal(values, []string{"c"}) || next != 7 {
+		t.Errorf("from 5: %q, next %d", values, next)
+	}
 }
 
 // A log of which nothing is ever taken out, and that has nothing where its committed records
