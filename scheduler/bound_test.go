@@ -595,7 +595,41 @@ func TestWhatIsOutstandingWasLetOut(t *testing.T) {
 	vs, f := newVoices(), newFlow(Capacity{Observe: true}, 0, 1)
 	f.agent("inventory").outstanding = 50
 	vs.join(0, f)
-	if got := f.Free("inventory", "t", boundEpoch); got != leastSlots {
-		t.Errorf("%d are free beside what is outstanding, want %d", got, leastSlots)
+	if got := vs.limit("inventory"); got != 50 {
+		t.Errorf("%d are let out, want what is outstanding, 50", got)
+	}
+	if f.agent("inventory").outstanding = 49; f.Free("inventory", "t", boundEpoch) != 1 {
+		t.Error("an answer lets out none")
+	}
+}
+
+// What an agent has shown isn't counted again when a partition goes and comes back, as at
+// each rebalance.
+func TestPartitionThatComesBackShowsNothing(t *testing.T) {
+	const there, here = 30, 12
+	vs := newVoices()
+	for id, n := range []int{there, here} {
+		f := newFlow(Capacity{Observe: true}, int32(id), 2)
+		f.agent("inventory").outstanding = n
+		vs.join(int32(id), f)
+	}
+	want := vs.agents["inventory"].proven
+	if limit := vs.limit("inventory"); limit != there+here {
+		t.Fatalf("%d are let out, want what is outstanding, %d", limit, there+here)
+	}
+	for range 5 {
+		f := vs.flows[1]
+		delete(vs.flows, 1)
+		vs.join(1, f)
+		if got := vs.agents["inventory"].proven; got != want {
+			t.Fatalf("it has shown %d, and %d before", got, want)
+		}
+	}
+	vs.change("inventory").proven = 100 // by quick answers since
+	vs.settle()
+	f := vs.flows[1]
+	delete(vs.flows, 1)
+	if vs.join(1, f); vs.agents["inventory"].proven != 100 {
+		t.Errorf("it has shown %d, and 100 before", vs.agents["inventory"].proven)
 	}
 }

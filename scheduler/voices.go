@@ -29,13 +29,15 @@ func newVoices() *voices {
 	return &voices{agents: map[string]*voice{}, before: map[string]voice{}, flows: map[int32]*flow{}}
 }
 
-// join takes in the flow of a partition that was restored. What is outstanding there the
-// lane before it has let out.
+// join takes in the flow of a partition that was restored. What is outstanding there has
+// been let out by the lane before it, or by this one: so the agent has shown no less than
+// what is outstanding in all, without what each partition begins with.
 func (vs *voices) join(id int32, f *flow) {
 	f.voices, vs.flows[id] = vs, f
 	for _, a := range f.order {
 		if a.capacity == 0 && a.outstanding > 0 {
-			vs.change(a.name).proven += a.outstanding
+			v := vs.change(a.name)
+			v.proven = max(v.proven, vs.outstanding(a.name)-leastSlots*len(vs.flows))
 		}
 	}
 	for _, v := range vs.agents {

@@ -95,7 +95,9 @@ var flowMutations = []mutation{
 `,
 		"scheduler", "TestBoundOfARollbackAndOfARestore"),
 	one("outstanding-of-a-restore", voices,
-		`			vs.change(a.name).proven += a.outstanding
-`, ``,
+		`v.proven = max(v.proven, vs.outstanding(a.name)-leastSlots*len(vs.flows))`, `v.proven = max(v.proven, 0)`,
 		"scheduler", "TestWhatIsOutstandingWasLetOut"),
+	one("outstanding-counted-again", voices,
+		`v.proven = max(v.proven, vs.outstanding(a.name)-leastSlots*len(vs.flows))`, `v.proven += a.outstanding`,
+		"scheduler", "TestPartitionThatComesBackShowsNothing"),
 }
