@@ -2,6 +2,7 @@ package events
 
 import (
 	"encoding/json"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -53,12 +54,29 @@ type Attempts struct {
 	CoolDown       time.Duration // 0: no attempt past MaxAttempts
 }
 
-// NewPlan finishes a plan: its steps are indexed and its stored form is made.
+// NewPlan finishes a plan: its steps are indexed and its stored form is made. That has
+// whole milliseconds, so the plan has them, too: who made it waits as long as those who
+// read it.
 func NewPlan(onError string, completeWithin time.Duration, steps []PlanStep) *Plan {
-	p := &Plan{OnError: onError, CompleteWithin: completeWithin, Steps: steps}
+	steps = slices.Clone(steps)
+	for i := range steps {
+		s := &steps[i]
+		s.Attempts = s.Attempts.wholeMillis()
+		if s.Undo != nil {
+			s.Undo = &PlanUndo{s.Undo.Agent, s.Undo.Operation, s.Undo.Attempts.wholeMillis()}
+		}
+	}
+	p := &Plan{OnError: onError, CompleteWithin: completeWithin.Truncate(time.Millisecond), Steps: steps}
 	p.raw = encodeObject(p)
 	p.makeIndex()
 	return p
+}
+
+func (a Attempts) wholeMillis() Attempts {
+	for _, d := range []*time.Duration{&a.CompleteWithin, &a.Backoff, &a.Max, &a.CoolDown} {
+		*d = d.Truncate(time.Millisecond)
+	}
+	return a
 }
 
 func (p *Plan) makeIndex() {

@@ -1,0 +1,28 @@
+package events
+
+import (
+	"reflect"
+	"testing"
+	"time"
+)
+
+// The plan that a lane decides by is the one that everyone else reads from the log, where
+// times are whole milliseconds.
+func TestPlanIsTheOneOfTheLog(t *testing.T) {
+	odd := Attempts{CompleteWithin: 1500*time.Millisecond + 1, MaxAttempts: 9, Backoff: 1900 * time.Microsecond, Factor: 100,
+		Max: time.Minute + time.Microsecond, CoolDown: 1001 * time.Microsecond}
+	p := NewPlan(OnErrorUndo, time.Minute+999*time.Microsecond, []PlanStep{
+		{ID: "a", Agent: "x", Operation: "o", Attempts: odd, Undo: &PlanUndo{Agent: "x", Operation: "u", Attempts: odd}},
+		{ID: "b", Needs: []int{0}, Agent: "x", Operation: "o", Attempts: odd},
+	})
+	read, err := decodePlan(p.raw)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p.CompleteWithin != read.CompleteWithin || !reflect.DeepEqual(p.Steps, read.Steps) {
+		t.Errorf("made %+v\nread %+v", p, read)
+	}
+	if got := p.Steps[1].Attempts.Backoff; got != time.Millisecond {
+		t.Errorf("a backoff of 1900us is %s", got)
+	}
+}
