@@ -1,6 +1,7 @@
 package scheduler
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/waybill-run/waybill/events"
@@ -15,6 +16,7 @@ const (
 	MaxRequestBytes   = 900 << 10 // an undo's holds the step's input and output
 	MaxTaskBytes      = 640 << 10 // of all that a task holds of other people's data
 	MaxPlanBytes      = 192 << 10
+	MaxFailureBytes   = 128 << 10 // of an event with an error, and little else
 	MaxForwardBytes   = 900 << 10 // of a record that lay in the wrong partition, with its headers
 )
 
@@ -175,7 +177,7 @@ func (d *decider) emit(f events.Fact, due time.Time, p *events.Policy) *events.E
 }
 
 func (d *decider) record(e *events.Event) *events.Event {
-	value := e.SealIn(d.env.Room, d.Task)
+	value := d.sealed(e)
 	d.slots(e.Fact)
 	next, err := events.Evolve(d.Task, e, events.Hash(e.Fact.Type(), value))
 	if err != nil {
@@ -188,6 +190,37 @@ func (d *decider) record(e *events.Event) *events.Event {
 	d.Records = append(d.Records, e.RecordIn(d.env.Room, d.env.Namespace, d.env.Source, d.env.Partition, value))
 	d.tell(e)
 	return e
+}
+
+// sealed is an event's value. Whatever is in an event has a bound where it is read or
+// made; this is for the errors among it, which have most makers, should one have none:
+// an event that no client writes would stop its partition for ever.
+func (d *decider) sealed(e *events.Event) []byte {
+	value := e.SealIn(d.env.Room, d.Task)
+	err := errorOf(e.Fact)
+	if err == nil || *err == nil || len(value) <= MaxFailureBytes {
+		return value
+	}
+	*err = &events.Error{Code: events.CodeTooLarge, Step: (*err).Step,
+		Message: fmt.Sprintf("the event of an error has %d bytes; at most %d: %s", len(value), MaxFailureBytes, shortened((*err).Code+": "+(*err).Message))}
+	return e.SealIn(d.env.Room, d.Task)
+}
+
+// errorOf is where a fact has an error; nil: it has none.
+func errorOf(f events.Fact) **events.Error {
+	switch f := f.(type) {
+	case *events.AttemptFailed:
+		return &f.Error
+	case *events.AttemptRejected:
+		return &f.Error
+	case *events.RunErrored:
+		return &f.Error
+	case *events.TaskHeld:
+		return &f.Error
+	case *events.TaskUndoing:
+		return &f.Error
+	}
+	return nil
 }
 
 func (d *decider) refuse(r events.Reason, detail string) {

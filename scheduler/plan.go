@@ -474,7 +474,7 @@ func tooDeep(what string) *events.Error {
 }
 
 func expressionFailed(err error) *events.Error {
-	return &events.Error{Code: events.CodeExpressionFailed, Message: err.Error()}
+	return &events.Error{Code: events.CodeExpressionFailed, Message: shortened(err.Error())}
 }
 
 // evaluationScope is what expressions can see now.

@@ -3,6 +3,7 @@ package scheduler
 import (
 	"encoding/json"
 	"fmt"
+	"unicode/utf8"
 
 	"github.com/waybill-run/waybill/events"
 )
@@ -77,4 +78,19 @@ func agentError(body json.RawMessage) *events.Error {
 		e.Code = "agent_error"
 	}
 	return &events.Error{Code: e.Code, Message: e.Message, Details: e.Details}
+}
+
+// maxMessageBytes bounds what is kept of a message of ours that others' data is quoted in.
+const maxMessageBytes = 8 << 10
+
+// shortened is the beginning of a text that is too long, in whole characters.
+func shortened(s string) string {
+	n := maxMessageBytes
+	if len(s) <= n {
+		return s
+	}
+	for n > maxMessageBytes-utf8.UTFMax && !utf8.RuneStart(s[n]) {
+		n--
+	}
+	return fmt.Sprintf("%s ... (%d bytes)", s[:n], len(s))
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"sort"
 	"strings"
 	"testing"
@@ -102,10 +103,33 @@ func (s *script) run(src string) string {
 			s.out.WriteString(line + "\n")
 		case strings.HasPrefix(line, "> "):
 			s.out.WriteString(line + "\n")
-			s.command(d.Name, strings.Fields(line[2:]), line[2:])
+			long := repeated.ReplaceAllStringFunc(line[2:], repeat)
+			s.command(d.Name, strings.Fields(long), long)
 		}
 	}
 	return s.out.String()
+}
+
+// repeated is what a command holds for a byte that comes very often: <7f*1000>.
+var repeated = regexp.MustCompile(`<([0-9a-f]{2})\*([0-9]+)>`)
+
+func repeat(notation string) string {
+	var b byte
+	var n int
+	if _, err := fmt.Sscanf(notation, "<%x*%d>", &b, &n); err != nil {
+		panic(err)
+	}
+	return strings.Repeat(string(rune(b)), n)
+}
+
+// transcriptLine is what is shown of a line at most.
+const transcriptLine = 1000
+
+func (s *script) say(line string) {
+	if n := len(line); n > transcriptLine {
+		line = fmt.Sprintf("%s... (%d bytes)", line[:transcriptLine/4], n)
+	}
+	s.out.WriteString(strings.ReplaceAll(line, "\x7f", "␡") + "\n")
 }
 
 func (s *script) command(name string, words []string, line string) {
@@ -225,6 +249,9 @@ func (s *script) decide(inbox events.Inbox, in events.Input) {
 
 // record prints one record that a decision writes, and keeps the events.
 func (s *script) record(r *events.Record) {
+	if n := clientBytes(r); n > maxRecordBytes {
+		s.t.Errorf("a record of %d bytes to %s", n, r.Topic)
+	}
 	ns := events.Namespace(events.DefaultNamespace)
 	switch r.Topic {
 	case ns.Events():
@@ -253,7 +280,7 @@ func (s *script) record(r *events.Record) {
 		if err != nil {
 			s.t.Fatal(err)
 		}
-		fmt.Fprintf(&s.out, "  alert %s %s: %s\n", a.Code, a.Step, a.Message)
+		s.say(fmt.Sprintf("  alert %s %s: %s", a.Code, a.Step, a.Message))
 	default:
 		q, err := events.DecodeRequest(r)
 		if err != nil {
@@ -280,7 +307,7 @@ func (s *script) event(e *events.Event, r *events.Record) {
 	if !e.Due.IsZero() {
 		line += " due=+" + e.Due.Sub(s.start).String()
 	}
-	s.out.WriteString(line + "\n")
+	s.say(line)
 }
 
 // rebuild folds the history anew and compares: replay identity, after every
@@ -330,5 +357,32 @@ func TestNestingIsBounded(t *testing.T) {
 	got := newScript(t).run(definition + "> submit " + deep + "\n> state\n")
 	if !strings.Contains(got, "nests deeper than") || !strings.Contains(got, "= undone") {
 		t.Errorf("got:\n%s", got)
+	}
+}
+
+// An error that nobody has bounded is replaced before its event is made, and with it
+// what tells of it.
+func TestErrorsAreBounded(t *testing.T) {
+	large := strings.Repeat("\x01", 400<<10)
+	for _, fact := range []events.Fact{
+		&events.AttemptFailed{Kind: events.Do, Step: "a", Attempt: 1, Error: &events.Error{Code: large, Message: large}},
+		&events.AttemptRejected{Kind: events.Do, Step: "a", Attempt: 1, Error: &events.Error{Code: "no", Details: json.RawMessage(`"` + strings.Repeat("x", 1<<20) + `"`)}},
+		&events.RunErrored{Kind: events.Do, Step: "a", Error: &events.Error{Code: "no", Message: large}},
+		&events.TaskHeld{Error: &events.Error{Code: "no", Message: large, Step: "a"}},
+		&events.TaskUndoing{Ending: events.StateUndone, Error: &events.Error{Code: "no", Message: large, Step: "a"}},
+	} {
+		s := newScript(t)
+		s.run("workflow: w\nversion: 1\ncomplete_within: 1m\ndefaults: {complete_within: 1s}\nsteps:\n  a: {agent: inventory, operation: o}\n---\n> submit {}\n")
+		d := newDecider(s.task, events.Cause{Inbox: events.Replies, Offset: 9}, &Env{Now: s.now, Namespace: events.DefaultNamespace, Source: "test", Epoch: 1})
+		d.emit(fact, time.Time{}, nil)
+		err := *errorOf(d.Events[0].Fact)
+		if err.Code != events.CodeTooLarge || !strings.Contains(err.Message, "at most") {
+			t.Errorf("%s: code %.20s", fact.Type(), err.Code)
+		}
+		for i := range d.Records {
+			s.record(&d.Records[i])
+		}
+		s.task = d.Task
+		s.rebuild()
 	}
 }

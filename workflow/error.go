@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 )
 
 // Error is one fault of a definition, found when it is read, checked or
@@ -73,6 +74,22 @@ func (e Errors) Unwrap() []error {
 	return errs
 }
 
+// maxWhatBytes bounds what an Error says: that may quote data, or what was computed from
+// it, and is repeated wherever the failure is told.
+const maxWhatBytes = 4 << 10
+
+// shortened is the beginning of a text that is too long, in whole characters.
+func shortened(s string) string {
+	n := maxWhatBytes
+	if len(s) <= n {
+		return s
+	}
+	for n > maxWhatBytes-utf8.UTFMax && !utf8.RuneStart(s[n]) {
+		n--
+	}
+	return s[:n] + " ... (" + strconv.Itoa(len(s)) + " bytes)"
+}
+
 // maxFaults bounds a report: past it a reader has enough to do.
 const maxFaults = 100
 
@@ -90,7 +107,7 @@ func (f *faults) add(path, what, fix string) { f.at(f.src.find(path), path, what
 func (f *faults) at(p position, path, what, fix string) {
 	if len(f.list) < maxFaults {
 		f.list = append(f.list, &Error{
-			File: f.src.file, Line: p.line, Column: p.column, Path: path, What: what, Fix: fix,
+			File: f.src.file, Line: p.line, Column: p.column, Path: path, What: shortened(what), Fix: fix,
 		})
 	}
 }

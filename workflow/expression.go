@@ -86,7 +86,7 @@ func (c *compiler) expression(pl place, text string, sc scope, boolean bool) *ex
 		if len(c.f.list) >= maxFaults {
 			return
 		}
-		e := &Error{What: what, Fix: fix}
+		e := &Error{What: shortened(what), Fix: fix}
 		pl.locate(e, text, at)
 		c.f.list = append(c.f.list, e)
 	}
@@ -202,7 +202,7 @@ func (x *expression) fail(err error) *Error {
 	if len(text) > shown {
 		text = strings.ToValidUTF8(text[:shown], "") + " ..."
 	}
-	e := &Error{What: fmt.Sprintf("${ %s } failed: %s", text, firstLine(err.Error()))}
+	e := &Error{What: fmt.Sprintf("${ %s } failed: %s", text, shortened(firstLine(err.Error())))}
 	switch cancelled := (interpreter.EvalCancelledError{}); {
 	case errors.As(err, &cancelled) && cancelled.Cause == interpreter.CostLimitExceeded:
 		e.What = fmt.Sprintf("${ %s } failed: it costs more than %d", text, MaxCost)

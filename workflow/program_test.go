@@ -9,6 +9,7 @@ import (
 	"sync"
 	"testing"
 	"time"
+	"unicode/utf8"
 )
 
 // An expression that fails at run time names file, line, column and path of
@@ -154,5 +155,28 @@ func TestSameAnswerEachTime(t *testing.T) {
 		if again, err := p.Input(3, Scope{Labels: labels}); err != nil || !bytes.Equal(first, again) {
 			t.Fatalf("%s, then %s, %v", first, again, err)
 		}
+	}
+}
+
+// What fails may quote all of what it was given, escaped to four times as much: the
+// message has the beginning of that, in whole characters.
+func TestMessagesAreBounded(t *testing.T) {
+	quoting(func(condition, input string) {
+		d, err := stepsAround("${ " + condition + " }")
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = compiled(t, d).Input(3, Scope{Input: json.RawMessage(input)})
+		if err == nil {
+			t.Fatalf("%s doesn't fail", condition)
+		}
+		text := err.Error()
+		if len(text) > 2*maxWhatBytes || !utf8.ValidString(text) || !strings.Contains(text, " bytes)") {
+			t.Errorf("%s: the message has %d bytes: %.200s", condition, len(text), text)
+		}
+	})
+	wide := strings.Repeat("é", 210_000)
+	if _, err := ParseJSON([]byte(`{"workflow":"w","version":1,"on_error":"` + wide + `"}`)); err == nil || len(err.Error()) > 3*maxWhatBytes {
+		t.Errorf("a definition's fault: %.200v", err)
 	}
 }

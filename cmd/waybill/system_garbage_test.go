@@ -10,6 +10,7 @@ import (
 	"maps"
 	"net/http"
 	"regexp"
+	"slices"
 	"strconv"
 	"testing"
 	"time"
@@ -72,7 +73,7 @@ func garbage(t *testing.T, s *system, metrics, ledger string) {
 		all[i].record = at
 		want[events.Origin(&at)] = all[i]
 		if i == len(orders)/2 {
-			for _, x := range huge(t, s, seen.inputs) {
+			for _, x := range append(huge(t, s, seen.inputs), hugeHeaders(t, s)...) {
 				want[events.Origin(&x.record)] = x
 			}
 		}
@@ -188,6 +189,31 @@ func huge(t *testing.T, s *system, seen *inboxes) []rubbish {
 		rand.Read(value) // never fails; what can't be compressed
 		s.broker.Kcat(t, "", "-P", "-t", topic, "-p", "0", "-X", "message.max.bytes=2090000", writeFile(t, "huge", value))
 		all = append(all, rubbish{seen.awaitValue(t, topic, value), events.ReasonTooLarge})
+	}
+	return all
+}
+
+// hugeHeaders writes to each inbox what would be used but for its headers: it lies in the
+// wrong partition without a key, and no client of ours could write it to the right one.
+func hugeHeaders(t *testing.T, s *system) []rubbish {
+	t.Helper()
+	ref := events.RequestRef{Step: "charge", Kind: events.Do, Attempt: 1}
+	control := &events.Control{Task: "g-1", Command: events.Cancel, By: events.By{Who: "op", RequestID: "c-1"}}
+	usable := []events.Record{
+		(&events.Submission{ID: "g-1", Workflow: "order", Input: []byte("{}")}).Record(s.ns, "test"),
+		(&events.Reply{Task: "g-1", Ref: ref, Outcome: events.Completed}).Record(s.ns, "test"),
+		(&events.Recovery{Task: "g-1", Timer: 1, Action: events.ActionHold}).Record(s.ns, "test", -1),
+		control.Record(s.ns, "test"),
+	}
+	random := make([]byte, 1_010_000) // just above what a client takes by default
+	rand.Read(random)                 // never fails
+	var all []rubbish
+	for _, header := range [][]byte{random, make([]byte, 1_900_000)} {
+		for _, r := range usable {
+			r.Key, r.Partition = nil, (events.Partition([]byte("g-1"), s.partitions)+1)%s.partitions
+			r.Headers = append(slices.Clone(r.Headers), events.Header{Key: "x-own", Value: header})
+			all = append(all, rubbish{s.broker.Produce(t, r), events.ReasonTooLarge})
+		}
 	}
 	return all
 }

@@ -94,6 +94,23 @@ func (b *Broker) Client(t testing.TB, opts ...kgo.Opt) *kgo.Client {
 	return c
 }
 
+// Produce writes a record to the partition that it names, as somebody whose client takes
+// more than ours do, and returns it as the log has it.
+func (b *Broker) Produce(t testing.TB, r events.Record) events.Record {
+	t.Helper()
+	const most = 2_000_000 // of a batch; topics of a namespace take a little more
+	cl := b.Client(t, kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.ProducerBatchMaxBytes(most))
+	out := &kgo.Record{Topic: r.Topic, Partition: r.Partition, Key: r.Key, Value: r.Value}
+	for _, h := range r.Headers {
+		out.Headers = append(out.Headers, kgo.RecordHeader{Key: h.Key, Value: h.Value})
+	}
+	if err := cl.ProduceSync(t.Context(), out).FirstErr(); err != nil {
+		t.Fatalf("produce to %s: %v", r.Topic, err)
+	}
+	r.Offset, r.Time = out.Offset, out.Timestamp
+	return r
+}
+
 // Opts are the client options that lead to the broker.
 func (b *Broker) Opts() []kgo.Opt {
 	opts := []kgo.Opt{kgo.SeedBrokers(b.Addrs...)}
