@@ -51,6 +51,7 @@ type lane struct {
 	room    *events.Room
 
 	snapshotsFrom time.Time // none are written before
+	pace          pace
 }
 
 func newLane(cfg *Config, owner string, log Log, requests *requestTopics) *lane {
@@ -101,6 +102,7 @@ func (l *lane) turn(ctx context.Context) error {
 		return err
 	}
 	l.admit()
+	l.log.PollAtMost(l.pace.most)
 	records, err := l.log.Poll(ctx)
 	if err != nil {
 		return fmt.Errorf("poll: %w", err)
@@ -115,12 +117,22 @@ func (l *lane) turn(ctx context.Context) error {
 	defer tx.end()
 	decided, err := tx.takeAll(ctx, records)
 	switch {
+	case errors.Is(err, errLong):
+		return l.abort(ctx, tx)
 	case err != nil:
 		return err
 	case !decided:
+		l.pace.rolledBack = true
 		return l.abort(ctx, tx)
 	}
-	return l.commit(ctx, tx)
+	took := time.Since(tx.began)
+	if err := l.commit(ctx, tx); err != nil {
+		return err
+	}
+	if l.pace.rolledBack = !tx.committed; tx.committed {
+		l.pace.more(took, l.cfg.decideMost())
+	}
+	return nil
 }
 
 // errNotLoaded: an input's task can't be looked up yet.

@@ -84,9 +84,13 @@ func (s *speculation) task(id string, defs Definitions) (t *events.Task, own boo
 // errStale: a decision rested on old metadata, and changed the task on the way.
 var errStale = errors.New("the request topics were others")
 
+// errLong: deciding took too long, and the rest is left to another transaction.
+var errLong = errors.New("the inputs take too long for one transaction")
+
 // takeAll processes what was polled. False: a partition went while its records were
 // on their way, hasn't been loaded far enough for them, or what was known of the
-// request topics was old.
+// request topics was old. A commit has the positions of all that was polled, so what
+// takes too long is rolled back, and fewer are polled.
 func (tx *transaction) takeAll(ctx context.Context, records []events.Record) (decided bool, err error) {
 	defer func() { // before the commit, which may take long
 		for _, s := range tx.parts {
@@ -94,6 +98,10 @@ func (tx *transaction) takeAll(ctx context.Context, records []events.Record) (de
 		}
 	}()
 	for i := range records {
+		if i > 0 && time.Since(tx.began) > tx.lane.cfg.decideMost() {
+			tx.lane.pace.fewer(i, len(records))
+			return false, errLong
+		}
 		p := tx.lane.parts[records[i].Partition%tx.lane.cfg.Partitions]
 		if p == nil || !p.ready() {
 			return false, nil
@@ -238,6 +246,7 @@ func (tx *transaction) decide(ctx context.Context, s *speculation, task string, 
 			return Decision{}, err
 		}
 		d := decide(t, env)
+		l.pace.decided(time.Now())
 		switch {
 		case d.NeedDefinitions:
 			if err := l.cfg.Catalog.ReadToEndNow(ctx); err != nil {
