@@ -52,10 +52,11 @@ type lane struct {
 
 	snapshotsFrom time.Time // none are written before
 	pace          pace
+	unread        unread
 }
 
 func newLane(cfg *Config, owner string, log Log, requests *requestTopics) *lane {
-	l := &lane{cfg: cfg, owner: owner, source: string(cfg.Namespace) + "scheduler/" + owner, log: log, requests: requests, voices: newVoices(),
+	l := &lane{cfg: cfg, owner: owner, source: string(cfg.Namespace) + "scheduler/" + owner, log: log, requests: requests, voices: newVoices(), unread: unread{paused: map[int32][]string{}},
 		inboxes: map[string]events.Inbox{}, parts: map[int32]*partition{}, restores: make(chan restored, cfg.Partitions), loads: make(chan loaded, cfg.Partitions)}
 	for i, topic := range cfg.Namespace.InboxTopics() {
 		l.inboxes[topic] = events.Inbox(i)
@@ -101,6 +102,7 @@ func (l *lane) turn(ctx context.Context) error {
 	if err := l.reconcile(ctx); err != nil {
 		return err
 	}
+	l.readAgain(time.Now())
 	l.admit()
 	l.log.PollAtMost(l.pace.most)
 	records, err := l.log.Poll(ctx)

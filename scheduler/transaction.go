@@ -23,6 +23,8 @@ type transaction struct {
 	parts   map[int32]*speculation
 	counts  txCounts
 	began   time.Time
+	// definitionsRead: to their end, since the inputs were polled.
+	definitionsRead bool
 	// committed: the log has all of it, and its client nothing more.
 	committed bool
 }
@@ -88,8 +90,8 @@ var errStale = errors.New("the request topics were others")
 var errLong = errors.New("the inputs take too long for one transaction")
 
 // takeAll processes what was polled. False: a partition went while its records were
-// on their way, hasn't been loaded far enough for them, or what was known of the
-// request topics was old. A commit has the positions of all that was polled, so what
+// on their way, hasn't been loaded far enough for them, its definitions can't be read now, or
+// what was known of the request topics was old. A commit has the positions of all that was polled, so what
 // takes too long is rolled back, and fewer are polled.
 func (tx *transaction) takeAll(ctx context.Context, records []events.Record) (decided bool, err error) {
 	defer func() { // before the commit, which may take long
@@ -110,6 +112,9 @@ func (tx *transaction) takeAll(ctx context.Context, records []events.Record) (de
 			// What it is about may be a finished task whose id is still to come.
 			// Its inbox waits for that, in this partition.
 			tx.lane.log.Pause(p.id, records[i].Topic)
+			return false, nil
+		} else if errors.Is(err, errUnread) {
+			tx.lane.awaitDefinitions(p.id, records[i].Topic)
 			return false, nil
 		} else if errors.Is(err, errStale) {
 			return false, nil
@@ -240,6 +245,7 @@ func (tx *transaction) decide(ctx context.Context, s *speculation, task string, 
 	env := &tx.env
 	*env = l.env(s)
 	env.Records, env.Room, env.decider = tx.decided, tx.room, &tx.decider
+	env.DefinitionsRead = tx.definitionsRead
 	for {
 		t, own, err := s.task(task, l.cfg.Catalog)
 		if err != nil {
@@ -249,7 +255,7 @@ func (tx *transaction) decide(ctx context.Context, s *speculation, task string, 
 		l.pace.decided(time.Now())
 		switch {
 		case d.NeedDefinitions:
-			if err := l.cfg.Catalog.ReadToEndNow(ctx); err != nil {
+			if err := tx.readDefinitions(ctx); err != nil {
 				return d, err
 			}
 			env.DefinitionsRead = true
