@@ -120,6 +120,7 @@ const pollWait = 20 * time.Millisecond
 type fakeLog struct {
 	cluster *cluster
 	max     int // records of one poll
+	atMost  int // by PollAtMost; 0: max
 	woken   chan struct{}
 	gone    chan struct{} // closed by Close
 
@@ -265,8 +266,18 @@ func (l *fakeLog) Poll(ctx context.Context) ([]events.Record, error) {
 	}
 }
 
+func (l *fakeLog) PollAtMost(n int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.atMost = n
+}
+
 func (l *fakeLog) take() ([]events.Record, error) {
 	l.mu.Lock()
+	most := l.max
+	if l.atMost > 0 {
+		most = min(most, l.atMost)
+	}
 	if l.broken != nil {
 		defer l.mu.Unlock()
 		return nil, l.broken
@@ -279,7 +290,7 @@ func (l *fakeLog) take() ([]events.Record, error) {
 				continue
 			}
 			for _, q := range l.cluster.together(p) {
-				for log, at := l.cluster.logs[topic][q], l.position[topic]; at[q] < int64(len(log)) && len(rs) < l.max; at[q]++ {
+				for log, at := l.cluster.logs[topic][q], l.position[topic]; at[q] < int64(len(log)) && len(rs) < most; at[q]++ {
 					rs = append(rs, log[at[q]])
 					l.polled[p] = n
 				}

@@ -51,10 +51,12 @@ type lane struct {
 	room    *events.Room
 
 	snapshotsFrom time.Time // none are written before
+	pace          pace
+	unread        unread
 }
 
 func newLane(cfg *Config, owner string, log Log, requests *requestTopics) *lane {
-	l := &lane{cfg: cfg, owner: owner, source: string(cfg.Namespace) + "scheduler/" + owner, log: log, requests: requests, voices: newVoices(),
+	l := &lane{cfg: cfg, owner: owner, source: string(cfg.Namespace) + "scheduler/" + owner, log: log, requests: requests, voices: newVoices(), unread: unread{paused: map[int32][]string{}},
 		inboxes: map[string]events.Inbox{}, parts: map[int32]*partition{}, restores: make(chan restored, cfg.Partitions), loads: make(chan loaded, cfg.Partitions)}
 	for i, topic := range cfg.Namespace.InboxTopics() {
 		l.inboxes[topic] = events.Inbox(i)
@@ -100,7 +102,9 @@ func (l *lane) turn(ctx context.Context) error {
 	if err := l.reconcile(ctx); err != nil {
 		return err
 	}
+	l.readAgain(time.Now())
 	l.admit()
+	l.log.PollAtMost(l.pace.most)
 	records, err := l.log.Poll(ctx)
 	if err != nil {
 		return fmt.Errorf("poll: %w", err)
@@ -115,12 +119,22 @@ func (l *lane) turn(ctx context.Context) error {
 	defer tx.end()
 	decided, err := tx.takeAll(ctx, records)
 	switch {
+	case errors.Is(err, errLong):
+		return l.abort(ctx, tx)
 	case err != nil:
 		return err
 	case !decided:
+		l.pace.rolledBack = true
 		return l.abort(ctx, tx)
 	}
-	return l.commit(ctx, tx)
+	took := time.Since(tx.began)
+	if err := l.commit(ctx, tx); err != nil {
+		return err
+	}
+	if l.pace.rolledBack = !tx.committed; tx.committed {
+		l.pace.more(took, l.cfg.decideMost())
+	}
+	return nil
 }
 
 // errNotLoaded: an input's task can't be looked up yet.

@@ -23,6 +23,9 @@ type Log interface {
 	// Poll returns inputs of partitions that were resumed; nothing after a
 	// bounded wait. An error is final.
 	Poll(ctx context.Context) ([]events.Record, error)
+	// PollAtMost bounds the records of the next polls; 0: the log's own bound, which
+	// is never passed.
+	PollAtMost(n int)
 	// Commit is one transaction: out, and the positions of what was polled.
 	// false and nil, or a refused record: rolled back for certain. Any other
 	// error: nobody knows. out is the caller's again when it returns; what its

@@ -19,6 +19,7 @@ import (
 const (
 	DefaultMaxRunnable = 10_000 // tasks a lane has agents at work on
 	stallFactor        = 3      // transaction timeouts without a commit end the process
+	decidePart         = 4      // of the transaction timeout, for the inputs of one transaction
 	skewWarn           = 2 * time.Second
 	skewMost           = 30 * time.Second
 	trimEvery          = 30 * time.Second
@@ -115,13 +116,14 @@ func (c *Config) oneLane(ctx context.Context, owner string, number int, requests
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
+	l := newLane(c, owner, log, requests)
 	watched := make(chan struct{})
 	go func() {
 		defer close(watched)
-		c.watch(ctx, owner, log, cancel)
+		c.watch(ctx, l, cancel)
 	}()
 	ended := make(chan error, 1)
-	go func() { ended <- newLane(c, owner, log, requests).run(ctx) }()
+	go func() { ended <- l.run(ctx) }()
 	var stalled *stalledError
 	select {
 	case err = <-ended:
@@ -183,7 +185,7 @@ func (e *stalledError) Error() string {
 }
 
 // watch closes the client of a lane that stalls.
-func (c *Config) watch(ctx context.Context, owner string, log Log, cancel context.CancelCauseFunc) {
+func (c *Config) watch(ctx context.Context, l *lane, cancel context.CancelCauseFunc) {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
 	for {
@@ -191,9 +193,9 @@ func (c *Config) watch(ctx context.Context, owner string, log Log, cancel contex
 		case <-ctx.Done():
 			return
 		case now := <-tick.C:
-			if d := log.Stalled(now); d > stallFactor*c.TransactionTimeout {
-				cancel(&stalledError{owner, d})
-				log.Close()
+			if d := l.stalled(now); d > stallFactor*c.TransactionTimeout {
+				cancel(&stalledError{l.owner, d})
+				l.log.Close()
 				return
 			}
 		}

@@ -24,6 +24,8 @@ type transaction struct {
 	parts   map[int32]*speculation
 	counts  txCounts
 	began   time.Time
+	// definitionsRead: to their end, since the inputs were polled.
+	definitionsRead bool
 	// committed: the log has all of it, and its client nothing more.
 	committed bool
 }
@@ -85,9 +87,13 @@ func (s *speculation) task(id string, defs Definitions) (t *events.Task, own boo
 // errStale: a decision rested on old metadata, and changed the task on the way.
 var errStale = errors.New("the request topics were others")
 
+// errLong: deciding took too long, and the rest is left to another transaction.
+var errLong = errors.New("the inputs take too long for one transaction")
+
 // takeAll processes what was polled. False: a partition went while its records were
-// on their way, hasn't been loaded far enough for them, or what was known of the
-// request topics was old.
+// on their way, hasn't been loaded far enough for them, its definitions can't be read now, or
+// what was known of the request topics was old. A commit has the positions of all that was polled, so what
+// takes too long is rolled back, and fewer are polled.
 func (tx *transaction) takeAll(ctx context.Context, records []events.Record) (decided bool, err error) {
 	defer func() { // before the commit, which may take long
 		for _, s := range tx.parts {
@@ -95,6 +101,10 @@ func (tx *transaction) takeAll(ctx context.Context, records []events.Record) (de
 		}
 	}()
 	for i := range records {
+		if i > 0 && time.Since(tx.began) > tx.lane.cfg.decideMost() {
+			tx.lane.pace.fewer(i, len(records))
+			return false, errLong
+		}
 		p := tx.lane.parts[records[i].Partition%tx.lane.cfg.Partitions]
 		if p == nil || !p.ready() {
 			return false, nil
@@ -103,6 +113,9 @@ func (tx *transaction) takeAll(ctx context.Context, records []events.Record) (de
 			// What it is about may be a finished task whose id is still to come.
 			// Its inbox waits for that, in this partition.
 			tx.lane.log.Pause(p.id, records[i].Topic)
+			return false, nil
+		} else if errors.Is(err, errUnread) {
+			tx.lane.awaitDefinitions(p.id, records[i].Topic)
 			return false, nil
 		} else if errors.Is(err, errStale) {
 			return false, nil
@@ -231,15 +244,17 @@ func (tx *transaction) decide(ctx context.Context, s *speculation, task string, 
 	env := &tx.env
 	*env = l.env(s)
 	env.Records, env.Room, env.decider = tx.decided, tx.room, &tx.decider
+	env.DefinitionsRead = tx.definitionsRead
 	for {
 		t, own, err := s.task(task, l.cfg.Catalog)
 		if err != nil {
 			return Decision{}, err
 		}
 		d := decide(t, env)
+		l.pace.decided(time.Now())
 		switch {
 		case d.NeedDefinitions:
-			if err := l.cfg.Catalog.ReadToEndNow(ctx); err != nil {
+			if err := tx.readDefinitions(ctx); err != nil {
 				return d, err
 			}
 			env.DefinitionsRead = true

@@ -183,7 +183,7 @@ func orDefault[T comparable](v *T, d T) {
 // a partition that comes is paused until Resume, before anything of it can be
 // fetched.
 //
-// One goroutine calls Poll, Commit, Abort, Assigned, Resume, PauseTopic and
+// One goroutine calls Poll, PollAtMost, Commit, Abort, Assigned, Resume, PauseTopic and
 // ResumeTopic; Wake, Stalled and Close may be called from any.
 type Lane struct {
 	cfg      LaneConfig
@@ -398,6 +398,15 @@ func (l *Lane) PauseTopic(topic string) { l.session.Client().PauseFetchTopics(to
 
 // ResumeTopic ends PauseTopic.
 func (l *Lane) ResumeTopic(topic string) { l.session.Client().ResumeFetchTopics(topic) }
+
+// PollAtMost bounds what the next calls of Poll return, below MaxPollRecords; 0: by that
+// alone.
+func (l *Lane) PollAtMost(n int) {
+	l.poller.max = l.cfg.MaxPollRecords
+	if n > 0 {
+		l.poller.max = min(n, l.poller.max)
+	}
+}
 
 // Wake makes a Poll that blocks return at once, and else the next one.
 func (l *Lane) Wake() { l.poller.wake() }

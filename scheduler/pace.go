@@ -1,0 +1,53 @@
+package scheduler
+
+import (
+	"sync/atomic"
+	"time"
+)
+
+// pace bounds how long a lane decides for one transaction. An expression may take
+// some 60 ms, and hundreds of inputs are polled at once: together they would take
+// longer than a lane may go without a commit.
+type pace struct {
+	// most is how many records are polled at once; 0: as many as the log gives.
+	most int
+	// rolledBack: what was decided last has come to nothing, and not for its length.
+	rolledBack bool
+	// decidedNanos is when a decision was made last. The watchdog reads it.
+	decidedNanos atomic.Int64
+}
+
+// pollUnbound is when a poll is no longer bounded: above what a log gives at once.
+const pollUnbound = 1 << 10
+
+// decided: a lane that decides doesn't hang. But one whose transactions are all rolled
+// back does no work, though it decides the same inputs again and again.
+func (p *pace) decided(now time.Time) {
+	if !p.rolledBack {
+		p.decidedNanos.Store(now.UnixNano())
+	}
+}
+
+// fewer are polled after so many of what was polled took all the time that there is.
+// That ends: one record isn't divided.
+func (p *pace) fewer(decided, polled int) { p.most = max(1, min(decided, polled/2)) }
+
+// more are polled again once a transaction's inputs took a small part of that time: not as
+// soon as they fit, or every other transaction would be in vain.
+func (p *pace) more(took, bound time.Duration) {
+	if p.most == 0 || took > bound/decidePart {
+		return
+	}
+	if p.most *= 2; p.most >= pollUnbound {
+		p.most = 0
+	}
+}
+
+// stalled is for how long records have waited while the lane neither committed nor
+// decided.
+func (l *lane) stalled(now time.Time) time.Duration {
+	return min(l.log.Stalled(now), now.Sub(time.Unix(0, l.pace.decidedNanos.Load())))
+}
+
+// decideMost is for how long a lane goes on to take inputs into a transaction.
+func (c *Config) decideMost() time.Duration { return c.TransactionTimeout / decidePart }

@@ -1,0 +1,158 @@
+package scheduler
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/workflow"
+)
+
+// slowly is definitions whose expressions take their time.
+type slowly struct {
+	*catalog
+	took time.Duration
+}
+
+func (c slowly) Program(name string, version int) (*workflow.Program, bool) {
+	time.Sleep(c.took) // of the bubble
+	return c.catalog.Program(name, version)
+}
+
+// waitingLog tells for how long records have waited, as a lane's client does.
+type waitingLog struct {
+	*fakeLog
+	since atomic.Pointer[time.Time]
+}
+
+func (l *waitingLog) Poll(ctx context.Context) ([]events.Record, error) {
+	rs, err := l.fakeLog.Poll(ctx)
+	if now := time.Now(); len(rs) > 0 {
+		l.since.CompareAndSwap(nil, &now)
+	} else {
+		l.since.Store(nil)
+	}
+	return rs, err
+}
+
+func (l *waitingLog) Commit(ctx context.Context, out []events.Record) (bool, error) {
+	committed, err := l.fakeLog.Commit(ctx, out)
+	if committed {
+		l.since.Store(nil)
+	}
+	return committed, err
+}
+
+func (l *waitingLog) Stalled(now time.Time) time.Duration {
+	if since := l.since.Load(); since != nil {
+		return now.Sub(*since)
+	}
+	return 0
+}
+
+// submitMany gives the site so many submissions to decide on, and a client for them.
+func (s *site) submitMany(n int) *waitingLog {
+	ids := make([]string, n)
+	for i := range ids {
+		ids[i] = fmt.Sprint("t-", i)
+	}
+	s.submit("w", ids...)
+	s.cfg.MaxRunnable = 2 * n
+	log := &waitingLog{fakeLog: s.cluster.join(0)}
+	log.max = n
+	s.cfg.OpenLog = func(context.Context, string, int) (Log, error) { return log, nil }
+	return log
+}
+
+// What is polled at once would take far longer to decide than a lane may go without a
+// commit. It is decided in parts, and the process goes on.
+func TestSlowInputsAreDecidedInParts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const inputs, each = 300, 60 * time.Millisecond
+		s := newSite(t, 1)
+		s.cfg.Catalog = slowly{s.catalog, each}
+		s.submitMany(inputs)
+		ctx, cancel := context.WithCancel(t.Context())
+		began, decided, longest, last := time.Now(), 0, time.Duration(0), time.Now()
+		s.cfg.Listener.Committed = func(c Committed) {
+			longest, last = max(longest, time.Since(last)), time.Now()
+			if decided += c.Inputs; decided == inputs {
+				cancel()
+			}
+		}
+		if err := Run(ctx, s.cfg); err != nil || decided != inputs || len(s.failed) > 0 {
+			t.Errorf("%d of %d inputs were decided: %v, lanes that failed: %v", decided, inputs, err, s.failed)
+		}
+		if took := time.Since(began); took < stallFactor*s.cfg.TransactionTimeout {
+			t.Errorf("all of it took %v: nothing would have stalled", took)
+		}
+		if longest > s.cfg.TransactionTimeout {
+			t.Errorf("%v without a commit", longest)
+		}
+	})
+}
+
+// One input may take longer than that, by many decisions: each is progress.
+func TestDecisionsAreProgress(t *testing.T) {
+	s := newSite(t, 1)
+	log := s.cluster.join(0)
+	l := s.lane(log)
+	now := time.Now()
+	log.stalled = time.Minute
+	if got := l.stalled(now); got != time.Minute {
+		t.Errorf("a lane that decided nothing: stalled for %v", got)
+	}
+	l.pace.decided(now)
+	if got := l.stalled(now.Add(time.Second)); got != time.Second {
+		t.Errorf("a second after a decision: stalled for %v", got)
+	}
+}
+
+// A lane that decides the same again and again, and is rolled back each time, keeps its
+// partitions from everyone as one that hangs does.
+func TestRolledBackForEverEndsRun(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSite(t, 1)
+		log := s.submitMany(1)
+		log.end = func(func()) (committed, handled bool, err error) {
+			time.Sleep(100 * time.Millisecond) // of the bubble: what the broker takes
+			return false, true, nil
+		}
+		var stalled *stalledError
+		if err := Run(t.Context(), s.cfg); !errors.As(err, &stalled) {
+			t.Errorf("%v", err)
+		}
+	})
+}
+
+// How many are polled falls to what can be decided in time, and grows again.
+func TestPaceFallsAndGrows(t *testing.T) {
+	var p pace
+	p.fewer(40, 500)
+	if p.most != 40 {
+		t.Errorf("%d are polled after 40 took all the time", p.most)
+	}
+	p.fewer(30, 40)
+	if p.most != 20 {
+		t.Errorf("%d are polled after 30 of 40, want half of what was polled", p.most)
+	}
+	if p.more(time.Second, 2*time.Second); p.most != 20 {
+		t.Errorf("%d are polled, though 20 took half of the time", p.most)
+	}
+	for range 3 {
+		p.fewer(1, p.most)
+	}
+	if p.most != 1 {
+		t.Errorf("%d are polled, want one", p.most)
+	}
+	for _, want := range []int{2, 4, 8, 16, 32, 64, 128, 256, 512, 0, 0} {
+		if p.more(0, time.Second); p.most != want {
+			t.Errorf("%d are polled, want %d", p.most, want)
+		}
+	}
+}

@@ -1,0 +1,72 @@
+package scheduler
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/waybill-run/waybill/events"
+)
+
+// hanging is definitions that can't be read to their end: the reading hangs.
+type hanging struct {
+	*catalog
+	hangs *bool
+}
+
+func (c hanging) ReadToEndNow(ctx context.Context) error {
+	if !*c.hangs {
+		return c.catalog.ReadToEndNow(ctx)
+	}
+	c.reads++
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+// While the definitions can't be read, an unknown workflow is neither refused nor does it
+// stop more than the submissions of its partition.
+func TestUnreadDefinitionsStopTasksOfOnePartition(t *testing.T) {
+	for name, hang := range map[string]bool{"err": false, "hang": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { unreadDefinitions(t, hang) })
+		})
+	}
+}
+
+func unreadDefinitions(t *testing.T, hang bool) {
+	s := newSite(t, 2)
+	hangs := hang
+	s.cfg.Catalog = hanging{s.catalog, &hangs}
+	l := s.lane(s.cluster.join(0, 1))
+	known, unknown, behind := s.ofPartition(0, "known"), s.ofPartition(0, "unknown"), s.ofPartition(0, "behind")
+	s.submit("w", known)
+	s.drain(l)
+
+	s.catalog.err, s.catalog.reads = errors.New("no broker"), 0
+	s.submit("typo", unknown)
+	s.submit("w", behind)
+	began, reads := time.Now(), 0
+	s.until(l, "the definitions were asked for", func() bool { return s.catalog.reads > reads })
+	if took := time.Since(began); took > 2*definitionsMost {
+		t.Errorf("asking for them held the lane up for %v", took)
+	}
+	s.complete("inventory")
+	s.until(l, "replies of the partition flow", func() bool { return len(s.events(known)) == len(life) })
+	other := s.ofPartition(1, "other")
+	s.submit("w", other)
+	s.until(l, "the other partition takes tasks", func() bool { return len(s.events(other)) > 0 })
+	if s.catalog.reads != 1 || len(s.events(behind)) > 0 || len(s.cluster.all(ns.Deadletters())) > 0 {
+		t.Errorf("%d reads, events behind: %v, dead letters: %v", s.catalog.reads, s.events(behind), s.headers(ns.Deadletters(), events.HeaderReason))
+	}
+	s.until(l, "they are asked for again", func() bool { return s.catalog.reads == 2 })
+
+	s.catalog.err, hangs = nil, false
+	s.drain(l)
+	if got := s.headers(ns.Deadletters(), events.HeaderReason); !slices.Equal(got, []string{"unknown_workflow"}) || len(s.events(behind)) == 0 {
+		t.Errorf("dead letters %v, events behind: %v", got, s.events(behind))
+	}
+	l.close(func() {})
+}
