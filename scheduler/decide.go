@@ -17,7 +17,7 @@ const (
 	MaxTaskBytes      = 640 << 10 // of all that a task holds of other people's data
 	MaxPlanBytes      = 192 << 10
 	MaxFailureBytes   = 128 << 10 // of an event with an error, and little else
-	MaxForwardBytes   = 900 << 10 // of a record that lay in the wrong partition, with its headers
+	MaxForwardBytes   = 900 << 10 // of a record that is passed on, with its headers
 )
 
 // clockTolerance is how early, by the scheduler's clock, a recovery may come:

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"maps"
 	"reflect"
+	"strings"
 	"testing"
 	"time"
 
@@ -27,6 +28,8 @@ func FuzzDecide(f *testing.F) {
 	}
 	add(events.Replies, (&events.Reply{Task: "t", Ref: ref, Outcome: events.Completed, Body: json.RawMessage(`{"ref":1}`)}).Record("ns.", "a"))
 	add(events.Replies, (&events.Reply{Task: "t", Ref: ref, Outcome: events.Rejected, Body: json.RawMessage(`{"code":"no"}`)}).Record("ns.", "a"))
+	quoted := `{"code":"` + strings.Repeat("\x7f", maxErrorBytes/2) + `"}`
+	add(events.Replies, (&events.Reply{Task: "t", Ref: ref, Outcome: events.Rejected, Body: json.RawMessage(quoted)}).Record("ns.", "a"))
 	add(events.Recoveries, (&events.Recovery{Task: "t", Timer: 3, Action: events.ActionRetry, Step: "s0", Kind: events.Do}).Record("ns.", "s", 0))
 	add(events.Recoveries, (&events.Recovery{Task: "t", Timer: 2, Action: events.ActionUndo}).Record("ns.", "s", 0))
 	for _, c := range []events.Command{events.Cancel, events.Resubmit, events.UndoTask, events.Release} {

@@ -133,6 +133,7 @@ func TestForwardIsBounded(t *testing.T) {
 					s.drain(l)
 				}
 				s.committed = nil
+				s.cfg.Listener.Refused = func(topic string, err error) { t.Fatalf("%s: %v", topic, err) }
 				r := inboxRecords(task)[inbox]
 				r.Key, r.Headers, r.Partition = nil, append(r.Headers, tt.headers...), tt.at
 				s.cluster.write(r)

@@ -184,9 +184,28 @@ func (n *notifier) relay(ctx context.Context, r *events.Record) {
 		n.deadletter(ctx, r, &events.Unusable{Reason: events.ReasonBadHeader, Detail: events.HeaderReplyTo + " names no topic outside the namespace"})
 		return
 	}
+	if u := tooLargeToTell(r, topic); u != nil {
+		n.deadletter(ctx, r, u)
+		return
+	}
 	t := n.topic(topic)
 	t.waiting = append(t.waiting, r)
 	n.flow(ctx, t)
+}
+
+// tooLargeToTell: a stranger's notification may be what no client of ours writes, and so
+// may what would tell of it. It isn't the fault of the topic that it names.
+func tooLargeToTell(r *events.Record, topic string) *events.Unusable {
+	switch bytes := recordBytes(r); {
+	case len(topic) > events.MaxReplyToBytes:
+		return &events.Unusable{Reason: events.ReasonBadHeader,
+			Detail: fmt.Sprintf("%s: %d bytes; a topic's name has at most %d", events.HeaderReplyTo, len(topic), events.MaxReplyToBytes)}
+	case len(r.Key) > events.MaxTaskIDBytes:
+		return &events.Unusable{Reason: events.ReasonWrongKey, Detail: fmt.Sprintf("%d bytes; a task's id has at most %d", len(r.Key), events.MaxTaskIDBytes)}
+	case bytes > MaxForwardBytes:
+		return &events.Unusable{Reason: events.ReasonTooLarge, Detail: fmt.Sprintf("%d bytes with its headers; at most %d are passed on", bytes, MaxForwardBytes)}
+	}
+	return nil
 }
 
 func (n *notifier) topic(name string) *replyTo {

@@ -67,6 +67,8 @@ func (o *outbox) SendAsync(ctx context.Context, r events.Record, done func(event
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	switch {
+	case clientBytes(&r) > maxRecordBytes:
+		finish(errors.New("too large for a client"))
 	case o.silent[r.Topic]:
 		time.AfterFunc(notifyWithin+noticed, func() { finish(errors.New("not acknowledged in time")) })
 	case o.faults[r.Topic] != nil:
@@ -430,6 +432,31 @@ func TestNotificationToTheNamespace(t *testing.T) {
 		p.pass(time.Second)
 		if n := len(p.out.got(ns.Deadletters())); n != 3 || p.in.unfinished() > 0 || len(p.out.got(ns.Events())) > 0 {
 			p.Errorf("%d dead letters of 3, %d unfinished", n, p.in.unfinished())
+		}
+	})
+}
+
+// A stranger's notification may be larger than what a client of ours writes. That is no
+// fault of the topic that it names, and what tells of it must be written.
+func TestNotificationsAreBounded(t *testing.T) {
+	large := strings.Repeat("x", 1_010_000)
+	relaying(t, 64, func(p *post) {
+		p.start()
+		for _, r := range []events.Record{
+			{Key: []byte("t-1"), Value: []byte(large), Headers: []events.Header{{Key: events.HeaderReplyTo, Value: []byte("app")}}},
+			{Key: []byte(large), Value: []byte("{}"), Headers: []events.Header{{Key: events.HeaderReplyTo, Value: []byte("app")}}},
+			{Key: []byte("t-2"), Value: []byte("{}"), Headers: []events.Header{{Key: events.HeaderReplyTo, Value: []byte(large)}}},
+		} {
+			r.Topic = ns.Notifications()
+			p.in.write(r)
+		}
+		p.in.tell("app", "t-3", "received")
+		p.pass(time.Second)
+		if got := p.statuses("app", "t-3"); !slices.Equal(got, []string{"received"}) {
+			p.Errorf("beside them came %v", got)
+		}
+		if dead, alerts := len(p.out.got(ns.Deadletters())), len(p.out.got(ns.Alerts())); dead != 3 || alerts != 0 || p.in.unfinished() != 0 {
+			p.Errorf("%d dead letters of 3, %d alerts, %d unfinished", dead, alerts, p.in.unfinished())
 		}
 	})
 }
