@@ -28,6 +28,9 @@ type Listener struct {
 	Aborted func()
 	// Refused: the cluster would not take a record.
 	Refused func(topic string, err error)
+	// Unread: the definitions can't be read to their end. Submissions of workflows that
+	// aren't known wait, with those behind them.
+	Unread func(err error)
 	// Admission opens or closes, with so many tasks being worked on.
 	Admission func(open bool, runnable int)
 	// Agents is what a lane knows of its agents, by owner, about once a second;
@@ -145,6 +148,12 @@ func (l *Listener) aborted() {
 func (l *Listener) refusedRecord(topic string, err error) {
 	if l != nil && l.Refused != nil {
 		l.Refused(topic, err)
+	}
+}
+
+func (l *Listener) unread(err error) {
+	if l != nil && l.Unread != nil {
+		l.Unread(err)
 	}
 }
 

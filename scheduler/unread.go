@@ -42,7 +42,7 @@ func (tx *transaction) readDefinitions(ctx context.Context) error {
 	if ctx.Err() != nil || isPermanent(err) {
 		return err
 	}
-	l.cfg.Listener.refusedRecord(l.cfg.Namespace.Definitions(), err)
+	l.cfg.Listener.unread(err)
 	l.unread.until = time.Now().Add(definitionsAgain)
 	return errUnread
 }

@@ -46,6 +46,8 @@ func unreadDefinitions(t *testing.T, hang bool) {
 	s.drain(l)
 
 	s.catalog.err, s.catalog.reads = errors.New("no broker"), 0
+	told := 0
+	s.cfg.Listener.Unread = func(error) { told++ }
 	s.submit("typo", unknown)
 	s.submit("w", behind)
 	began, reads := time.Now(), 0
@@ -58,7 +60,7 @@ func unreadDefinitions(t *testing.T, hang bool) {
 	other := s.ofPartition(1, "other")
 	s.submit("w", other)
 	s.until(l, "the other partition takes tasks", func() bool { return len(s.events(other)) > 0 })
-	if s.catalog.reads != 1 || len(s.events(behind)) > 0 || len(s.cluster.all(ns.Deadletters())) > 0 {
+	if s.catalog.reads != 1 || told != 1 || len(s.events(behind)) > 0 || len(s.cluster.all(ns.Deadletters())) > 0 {
 		t.Errorf("%d reads, events behind: %v, dead letters: %v", s.catalog.reads, s.events(behind), s.headers(ns.Deadletters(), events.HeaderReason))
 	}
 	s.until(l, "they are asked for again", func() bool { return s.catalog.reads == 2 })

@@ -158,6 +158,9 @@ func (n *Instance) schedulerListener() *scheduler.Listener {
 		Refused: func(topic string, err error) {
 			n.log.Warn("record refused; `waybill topics check` says whether its topic is as it should be", "topic", topic, "error", err)
 		},
+		Unread: func(err error) {
+			n.log.Warn("definitions can't be read to their end; submissions of unknown workflows wait", "error", err)
+		},
 		Agents:    m.flows.take,
 		Admission: func(open bool, runnable int) { n.log.Info("admission", "open", open, "runnable", runnable) },
 		LaneFailed: func(owner string, err error) {

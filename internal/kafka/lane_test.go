@@ -71,6 +71,45 @@ func TestLaneAbortGivesBackWhatWasPolled(t *testing.T) {
 	})
 }
 
+// What was too much for one transaction is given back, and comes again in parts: a commit
+// has the positions of its own part only.
+func TestLanePollsFewer(t *testing.T) {
+	each(t, func(t *testing.T, s *site) {
+		l := openLane(t, s.lane("one"))
+		untilAssigned(t, l, testPartitions)
+		cl := s.outside(t)
+		for range 5 {
+			submit(t, cl, input(s.inboxes[3], 4, "a"))
+		}
+		polled := 0
+		for polled < 5 {
+			polled += len(poll(t, l))
+		}
+		if err := l.Abort(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		l.PollAtMost(2)
+		var offsets []int64
+		for len(offsets) < 5 {
+			rs := poll(t, l)
+			if len(rs) > 2 {
+				t.Fatalf("%d records of one poll, want 2 at most", len(rs))
+			}
+			for i := range rs {
+				offsets = append(offsets, rs[i].Offset)
+			}
+			commit(t, l, len(rs), s.reflect(rs))
+		}
+		for i, offset := range offsets {
+			if offset != int64(i) {
+				t.Errorf("offsets %v, want each once and in order", offsets)
+				break
+			}
+		}
+		l.PollAtMost(0)
+	})
+}
+
 func TestLaneCommitWithoutPollPanics(t *testing.T) {
 	s := embedded(t)
 	l := openLane(t, s.lane("one"))
