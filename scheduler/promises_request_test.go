@@ -1,0 +1,76 @@
+package scheduler
+
+import (
+	"bytes"
+	"encoding/json"
+
+	"github.com/waybill-run/waybill/events"
+)
+
+// checkRequest finds the one request of an attempt that started.
+func (w *world) checkRequest(d *Decision, f *events.AttemptStarted, e *events.Event) {
+	id := events.RequestID("t", events.RequestRef{Step: f.Step, Kind: f.Kind, Attempt: f.Attempt})
+	var found []*events.Record
+	for i := range d.Records {
+		if got, ok := d.Records[i].Header(events.HeaderRequest); ok && got == id {
+			found = append(found, &d.Records[i])
+		}
+	}
+	if len(found) != 1 {
+		w.failf("attempt %s has %d requests", id, len(found))
+	}
+	r := found[0]
+	q, err := events.DecodeRequest(r)
+	if err != nil {
+		w.failf("%v", err)
+	}
+	agent, operation := w.fold.Plan.Agent(w.index(f.Step), f.Kind)
+	topic := events.Namespace(events.DefaultNamespace).Requests(agent)
+	if q.IdempotencyKey != f.Key || !q.CompleteBy.Equal(e.Due) || q.Operation != operation || r.Topic != topic || f.Agent != agent || !json.Valid(q.Value) {
+		w.failf("attempt %s is asked for by %+v, to %s", id, q, r.Topic)
+	}
+	n, last := w.requests[agent], w.run(events.Slot{Step: f.Step, Kind: f.Kind})
+	if r.Partition < 0 || r.Partition >= n {
+		w.failf("attempt %s goes to partition %d of %d", id, r.Partition, n)
+	}
+	if n > 1 && n == last.of && f.Attempt == last.last+1 && r.Partition == last.partition {
+		w.failf("attempt %s goes where the one before went: to partition %d of %d", id, r.Partition, n)
+	}
+	last.last, last.partition, last.of = f.Attempt, r.Partition, n
+	w.sent = append(w.sent, q)
+	w.checkValue(q)
+}
+
+// checkValue: under one key an agent is asked for one thing, and an undo says
+// what is to be undone.
+func (w *world) checkValue(q *events.Request) {
+	for _, before := range w.sent {
+		if before.IdempotencyKey == q.IdempotencyKey && !bytes.Equal(before.Value, q.Value) {
+			w.failf("key %s asked for %s, now for %s", q.IdempotencyKey, before.Value, q.Value)
+		}
+	}
+	if q.Ref.Kind == events.Do {
+		return
+	}
+	var v struct {
+		Of     json.RawMessage `json:"of"`
+		UndoOf struct {
+			Key     string `json:"idempotency_key"`
+			Outcome string
+		} `json:"undo_of"`
+	}
+	if err := json.Unmarshal(q.Value, &v); err != nil {
+		w.failf("%v", err)
+	}
+	outcome := "unknown"
+	if w.effects[q.Ref.Step].completed {
+		outcome = "completed"
+	}
+	of, _ := w.definition.Steps[w.index(q.Ref.Step)].Undo.Input.(map[string]any) // nil: none
+	if key := w.run(events.Slot{Step: q.Ref.Step, Kind: events.Do}).key; v.UndoOf.Key != key || v.UndoOf.Outcome != outcome {
+		w.failf("the undo of step %q, which is %s under the key %s, is asked for by %s", q.Ref.Step, outcome, key, q.Value)
+	}
+	if _, added := of["of"]; added != (v.Of != nil) {
+		w.failf("the undo of step %q has undo.input: %v; it is asked for by %s", q.Ref.Step, added, q.Value)
+	}
+}
