@@ -37,7 +37,7 @@ type condition struct {
 	scheduler, supervisor, notifier, audit groupCondition
 	agents                                 map[string]groupCondition
 	held                                   map[int32]int64 // where readers of committed events stand, behind an open transaction
-	deadletters, alerts                    int64           // offsets, in the last hour
+	deadletters, alerts                    int             // in the last hour
 }
 
 // groupCondition is how a consumer group is.
@@ -171,10 +171,10 @@ func logSymptoms(c *condition) (list []symptom) {
 			"it ends after 10 s by itself; if it doesn't, see kafka-transactions.sh find-hanging"})
 	}
 	if c.deadletters > 0 {
-		list = append(list, symptom{"dead letters", note, fmt.Sprintf("up to %d in the last hour", c.deadletters), "waybill deadletters --since 1h says why"})
+		list = append(list, symptom{"dead letters", note, fmt.Sprintf("%d in the last hour", c.deadletters), "waybill deadletters --since 1h says why"})
 	}
 	if c.alerts > 0 {
-		list = append(list, symptom{"alerts", note, fmt.Sprintf("up to %d in the last hour", c.alerts), "waybill alerts --open shows what waits for you"})
+		list = append(list, symptom{"alerts", note, fmt.Sprintf("%d in the last hour", c.alerts), "waybill alerts --open shows what waits for you"})
 	}
 	return list
 }

@@ -37,8 +37,8 @@ func TestDiagnosis(t *testing.T) {
 		{"long calls", func(c *condition) { c.agents["payments"] = groupCondition{members: 1, lag: 2} }, "agent payments note lag 2, and nothing was done"},
 		{"no console", func(c *condition) { c.audit = groupCondition{} }, "console note none runs"},
 		{"an open transaction", func(c *condition) { c.held = map[int32]int64{4: 90} }, "events note partition 4: readers stand at offset 90"},
-		{"dead letters", func(c *condition) { c.deadletters = 3 }, "dead letters note up to 3"},
-		{"alerts", func(c *condition) { c.alerts = 3 }, "alerts note up to 3"},
+		{"dead letters", func(c *condition) { c.deadletters = 3 }, "dead letters note 3"},
+		{"alerts", func(c *condition) { c.alerts = 3 }, "alerts note 3"},
 	} {
 		c := well()
 		x.ill(c)

@@ -55,7 +55,16 @@ func runDoctor(cmd *cobra.Command, o *doctorOptions) error {
 		return err
 	}
 	defer admin.Close()
-	d := doctor{admin, events.Namespace(o.namespace)}
+	cfg, err := o.kafka("waybill")
+	if err != nil {
+		return err
+	}
+	reader, err := kafka.OpenRestorer(cfg, nil)
+	if err != nil {
+		return err
+	}
+	defer reader.Close()
+	d := doctor{admin, reader, events.Namespace(o.namespace)}
 	c, err := d.examine(cmd.Context())
 	if err != nil {
 		return err
@@ -81,8 +90,9 @@ func runDoctor(cmd *cobra.Command, o *doctorOptions) error {
 
 // doctor looks at a namespace.
 type doctor struct {
-	admin *kafka.Admin
-	ns    events.Namespace
+	admin  *kafka.Admin
+	reader *kafka.Restorer
+	ns     events.Namespace
 }
 
 func (d *doctor) examine(ctx context.Context) (c *condition, err error) {
@@ -133,12 +143,17 @@ func (d *doctor) definitions(ctx context.Context, c *condition) (agents []string
 	return agentsOf(usable), nil
 }
 
-// lately is how much was written to a topic since an instant; nothing, where there is no topic.
-func (d *doctor) lately(ctx context.Context, topic string, since time.Time) (int64, error) {
+// lately is how many records were written to a topic since an instant; none, where there is no
+// topic. They are read: among offsets there are markers, and after a kill they are in every partition.
+func (d *doctor) lately(ctx context.Context, topic string, since time.Time) (n int, err error) {
 	if _, there, err := d.admin.TopicPartitions(ctx, topic); err != nil || !there {
 		return 0, err
 	}
-	return d.admin.OffsetsSince(ctx, topic, since)
+	_, err = d.reader.ReadAll(ctx, topic, kafka.Range{Since: since, Lend: true}, func(rs []events.Record) error {
+		n += len(rs)
+		return nil
+	}, nil)
+	return n, err
 }
 
 // groups looks at all groups and at the log's end, and where something waits once more.

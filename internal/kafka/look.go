@@ -3,7 +3,6 @@ package kafka
 import (
 	"context"
 	"fmt"
-	"time"
 )
 
 // Brokers is how many brokers the cluster has at the moment.
@@ -13,23 +12,6 @@ func (a *Admin) Brokers(ctx context.Context) (int, error) {
 		return 0, fmt.Errorf("list the brokers: %w", err)
 	}
 	return len(brokers), nil
-}
-
-// OffsetsSince is how many offsets were written to a topic since an instant: records, and the
-// markers of transactions between them.
-func (a *Admin) OffsetsSince(ctx context.Context, topic string, at time.Time) (n int64, err error) {
-	ends, err := a.EndOffsets(ctx, topic)
-	if err != nil {
-		return 0, err
-	}
-	listed, err := a.adm.ListOffsetsAfterMilli(ctx, at.UnixMilli(), topic)
-	since, err := offsetsOf(topic, "later", listed, err)
-	for p, end := range ends {
-		if first, ok := since[p]; ok {
-			n += max(0, end-first)
-		}
-	}
-	return n, err
 }
 
 // Commits is, by topic and partition, what a group has committed. A group that was never seen
