@@ -26,6 +26,8 @@ const (
 	stableInterval = 25 * time.Millisecond
 	// readAllPartitionsMax is how many partitions ReadAll reads at once.
 	readAllPartitionsMax = 4
+	// underWayEvery is how often it is told how far a long read is.
+	underWayEvery = time.Second
 )
 
 // OffsetRangeError says that a position is not in the log: the log was trimmed
@@ -63,6 +65,10 @@ type RestoreListener struct {
 	// Damaged: records aren't as they were written. The read goes on asking for them, for
 	// another replica may have them, and says so again at intervals that double.
 	Damaged func(*DamagedError)
+	// UnderWay: a read has taken a second since the last that was said of it, and has come to
+	// next of end. Once it was said, it is said of the end too. trouble is why it isn't going
+	// on at the moment: brokers that are away, a quota that is used up; nil: it is.
+	UnderWay func(topic string, partition int32, next, end int64, trouble error)
 }
 
 // Restorer reads committed records of given partitions to their end. Its
@@ -138,6 +144,7 @@ func (r *Restorer) read(ctx context.Context, in *reader, fn func([]events.Record
 		return from, &OffsetRangeError{Topic: topic, Partition: p, Offset: from, Start: start, End: end}
 	}
 	s := r.scan(in, end, fn)
+	s.underWay = r.listener.UnderWay
 	waits := 0
 	err = s.run(ctx, func(ctx context.Context) (giveUp bool) {
 		waits++
@@ -205,6 +212,10 @@ type scan struct {
 	end    int64
 	stable int64 // last stable offset, as known
 	fn     func([]events.Record) error
+
+	underWay func(topic string, partition int32, next, end int64, trouble error) // nil: nobody is told
+	toldAt   time.Time                                                           // or began
+	told     bool
 }
 
 func (r *Restorer) scan(in *reader, end int64, fn func([]events.Record) error) *scan {
@@ -215,7 +226,7 @@ func (r *Restorer) scan(in *reader, end int64, fn func([]events.Record) error) *
 // run reads to the end. Where a transaction holds it back for longer than the
 // grace it calls held, again after each further grace, until held gives up.
 func (s *scan) run(ctx context.Context, held func(context.Context) (giveUp bool)) error {
-	for s.reader.position < s.end {
+	for s.toldAt = time.Now(); s.reader.position < s.end; s.tell(s.reader.trouble) {
 		if s.reader.position >= s.stable {
 			gaveUp, err := s.await(ctx, held)
 			if gaveUp || err != nil {
@@ -233,6 +244,16 @@ func (s *scan) run(ctx context.Context, held func(context.Context) (giveUp bool)
 		}
 	}
 	return nil
+}
+
+// tell says how far the read is, if that is due.
+func (s *scan) tell(trouble error) {
+	ended := s.told && s.reader.position >= s.end
+	if s.underWay == nil || !ended && time.Since(s.toldAt) < underWayEvery {
+		return
+	}
+	s.told, s.toldAt = true, time.Now()
+	s.underWay(s.reader.topic, s.reader.partition, s.reader.position, max(s.end, s.reader.position), trouble)
 }
 
 // ranged says where the log is, if an error is that we are not in it.
@@ -256,20 +277,24 @@ func (s *scan) await(ctx context.Context, held func(context.Context) (giveUp boo
 	again := time.NewTicker(stableInterval)
 	defer again.Stop()
 	for {
-		s.stable, err = listed(ctx, s.r.admin.ListCommittedOffsets, s.reader.topic, s.reader.partition)
+		stable, err := listed(ctx, s.r.admin.ListCommittedOffsets, s.reader.topic, s.reader.partition)
 		switch {
 		case ctx.Err() != nil:
 			return false, ctx.Err()
 		case err != nil && final(err):
 			return false, fmt.Errorf("stable offset of topic %s partition %d: %w", s.reader.topic, s.reader.partition, err)
-		case err == nil && s.reader.position < s.stable:
-			return false, nil
+		case err == nil:
+			if s.stable = stable; s.reader.position < stable {
+				return false, nil
+			}
 		}
 		select {
 		case <-ctx.Done():
 			return false, ctx.Err()
 		case <-grace.C:
-			if held(ctx) {
+			if err != nil { // who doesn't answer says nothing of a transaction
+				s.tell(err)
+			} else if held(ctx) {
 				return true, nil
 			}
 			grace.Reset(heldBackGrace)

@@ -1,0 +1,84 @@
+package kafka_test
+
+import (
+	"slices"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/waybill-run/waybill/internal/kafka"
+)
+
+// A broker that doesn't say where committed records end says nothing of a transaction that
+// is open: nobody stops there, and nothing is said of one.
+func TestReadWaitsForABrokerThatDoesNotSayWhatIsCommitted(t *testing.T) {
+	const away = time.Second // longer than the end of a transaction may take
+	s := embedded(t)
+	heldBack := &atomic.Bool{}
+	r := s.restorer(t, &kafka.RestoreListener{HeldBack: func(string, int32, int64, int64) { heldBack.Store(true) }})
+	s.transact(t, 0, kgo.TryCommit, "a", "b")
+	s.awaitEnd(t, r, 0, 3)
+	for way, read := range s.ways(t, r, []int64{0, 1}) {
+		until := time.Now().Add(away)
+		s.Fake.ControlKey(int16(kmsg.ListOffsets), func(k kmsg.Request) (kmsg.Response, error, bool) { //nolint:revive,staticcheck // kfake's signature
+			s.Fake.KeepControl()
+			request := k.(*kmsg.ListOffsetsRequest)
+			if request.IsolationLevel == 0 || time.Now().After(until) {
+				return nil, nil, false
+			}
+			return leaderless(request), nil, true
+		})
+		if values, err := read(); err != nil || !slices.Equal(values, []string{"a", "b"}) {
+			t.Errorf("%s: %q, %v", way, values, err)
+		}
+	}
+	if heldBack.Load() {
+		t.Error("it was said that a transaction is open")
+	}
+}
+
+// leaderless answers a request of one partition's offset: no broker leads it.
+func leaderless(request *kmsg.ListOffsetsRequest) *kmsg.ListOffsetsResponse {
+	response := request.ResponseKind().(*kmsg.ListOffsetsResponse)
+	for _, asked := range request.Topics {
+		topic := kmsg.NewListOffsetsResponseTopic()
+		topic.Topic = asked.Topic
+		for _, part := range asked.Partitions {
+			p := kmsg.NewListOffsetsResponseTopicPartition()
+			p.Partition, p.ErrorCode = part.Partition, kerr.LeaderNotAvailable.Code
+			topic.Partitions = append(topic.Partitions, p)
+		}
+		response.Topics = append(response.Topics, topic)
+	}
+	return response
+}
+
+// A read that takes long says how far it is, and why it isn't going on.
+func TestReadSaysHowFarItIs(t *testing.T) {
+	type said struct {
+		next, end int64
+		trouble   bool
+	}
+	s := embedded(t)
+	var all []said
+	r := s.restorer(t, &kafka.RestoreListener{UnderWay: func(topic string, p int32, next, end int64, trouble error) {
+		if topic != s.ns.Events() || p != 1 {
+			t.Errorf("said of %s/%d", topic, p)
+		}
+		all = append(all, said{next, end, trouble != nil})
+	}})
+	s.transact(t, 1, kgo.TryCommit, "a", "b")
+	s.awaitEnd(t, r, 1, 3)
+	if s.read(t, r, 1, 0); len(all) > 0 {
+		t.Errorf("of a short read it was said: %v", all)
+	}
+	left := s.said(s.ns.Events(), 1<<30, nothingOf)
+	time.AfterFunc(1500*time.Millisecond, func() { left.Store(0) })
+	if s.read(t, r, 1, 0); len(all) < 2 || all[0] != (said{0, 3, true}) || all[len(all)-1] != (said{3, 3, false}) {
+		t.Errorf("it was said: %v", all)
+	}
+}
