@@ -9,6 +9,7 @@ import (
 	"github.com/waybill-run/waybill/agent"
 	"github.com/waybill-run/waybill/internal/console"
 	"github.com/waybill-run/waybill/internal/instance"
+	"github.com/waybill-run/waybill/internal/kafka"
 	"github.com/waybill-run/waybill/internal/replay"
 	"github.com/waybill-run/waybill/projections"
 	"github.com/waybill-run/waybill/scheduler"
@@ -97,18 +98,51 @@ func (c *consoleCluster) Agent(ctx context.Context, name string) (replay.AgentSt
 	return agentState(ctx, c.n.Admin, c.n.Kafka.Namespace, name)
 }
 
-func (c *consoleCluster) Inboxes(ctx context.Context) (map[int32]int64, error) {
-	lags, err := c.n.Admin.GroupLag(ctx, c.n.Kafka.Namespace.SchedulerGroup())
+func (c *consoleCluster) Scheduling(ctx context.Context) (map[int32]console.Scheduling, error) {
+	ns := c.n.Kafka.Namespace
+	group, err := c.n.Admin.DescribeGroup(ctx, ns.SchedulerGroup())
 	if err != nil {
 		return nil, err
 	}
-	sum := map[int32]int64{}
-	for _, topic := range c.n.Kafka.Namespace.InboxTopics() {
+	lags, err := c.n.Admin.GroupLag(ctx, ns.SchedulerGroup())
+	if err != nil {
+		return nil, err
+	}
+	restores, err := c.n.Admin.Restores(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return schedulingOf(group.Members, restores, lags, ns.InboxTopics()), nil
+}
+
+// schedulingOf says of each partition who has it, how far that one is, and what waits in the
+// inboxes.
+func schedulingOf(members []kafka.Member, restores map[int32]kafka.Restore, lags map[string]map[int32]int64, inboxes []string) map[int32]console.Scheduling {
+	of := map[int32]console.Scheduling{}
+	for _, topic := range inboxes {
 		for p, lag := range lags[topic] {
-			sum[p] += lag
+			s := of[p]
+			s.Lag += lag
+			of[p] = s
 		}
 	}
-	return sum, nil
+	for _, m := range members {
+		for _, p := range m.Partitions[inboxes[0]] {
+			s := of[p]
+			s.Scheduler, s.Restored = cmp.Or(m.Owner, m.ID), restoredBy(m.ID, restores[p])
+			of[p] = s
+		}
+	}
+	return of
+}
+
+// restoredBy is how much of its restore a member of the scheduler group has done, as far as it
+// has said anything of one.
+func restoredBy(member string, r kafka.Restore) float64 {
+	if r.Member != member || r.Next >= r.End {
+		return 1
+	}
+	return float64(r.Next) / float64(r.End)
 }
 
 func (c *consoleCluster) Workflows() []console.Workflow {

@@ -36,8 +36,9 @@ type condition struct {
 	// Of roles and agents, and of the partitions of events.
 	scheduler, supervisor, notifier, audit groupCondition
 	agents                                 map[string]groupCondition
-	held                                   map[int32]int64 // where readers of committed events stand, behind an open transaction
-	deadletters, alerts                    int             // in the last hour
+	held                                   map[int32]int64   // where readers of committed events stand, behind an open transaction
+	restoring                              map[int32]float64 // how far a scheduler is that doesn't act yet
+	deadletters, alerts                    int               // in the last hour
 }
 
 // groupCondition is how a consumer group is.
@@ -94,7 +95,7 @@ func diagnose(c *condition) []symptom {
 		return append(list, symptom{"namespace", note, "its events were imported, to be looked at: no role runs here but a console", ""})
 	}
 	list = append(list, workflowSymptom(c.workflows),
-		roleSymptom("scheduler", c.scheduler, "orders and replies wait in the inboxes", "waybill scheduler"),
+		schedulerSymptom(c.scheduler, c.restoring),
 		roleSymptom("supervisor", c.supervisor, "nothing times out or is tried again", "waybill supervisor"))
 	if c.notifier.lag > 0 && (c.notifier.members == 0 || !c.notifier.moved) {
 		list = append(list, symptom{"notifier", fault, fmt.Sprintf("notifications wait, lag %d", c.notifier.lag), "it is part of a scheduler: look at the log of one"})
@@ -129,6 +130,19 @@ func workflowSymptom(workflows []string) symptom {
 		return symptom{"workflows", fault, "none is applied: every order is refused", "run `waybill workflow apply FILE`"}
 	}
 	return symptom{"workflows", fine, strings.Join(workflows, ", "), ""}
+}
+
+// schedulerSymptom judges schedulers: a partition waits while its tasks are read from the log.
+func schedulerSymptom(g groupCondition, restoring map[int32]float64) symptom {
+	if g.members > 0 && len(restoring) > 0 {
+		parts := make([]string, 0, len(restoring))
+		for _, p := range slices.Sorted(maps.Keys(restoring)) {
+			parts = append(parts, fmt.Sprintf("%d (%.0f%%)", p, 100*restoring[p]))
+		}
+		return symptom{"scheduler", note, fmt.Sprintf("reads the tasks of partitions from the log before it goes on with them: %s; lag %d", strings.Join(parts, ", "), g.lag),
+			"wait; its log says how far it is, and what holds it up"}
+	}
+	return roleSymptom("scheduler", g, "orders and replies wait in the inboxes", "waybill scheduler")
 }
 
 // roleSymptom judges a role without which nothing of what waits goes on.

@@ -29,6 +29,8 @@ func TestDiagnosis(t *testing.T) {
 		{"no scheduler", func(c *condition) { c.scheduler = groupCondition{lag: 7} }, "scheduler fault none runs: orders and replies wait in the inboxes, lag 7"},
 		{"partitions without an owner", func(c *condition) { c.scheduler.unowned = []int32{3} }, "scheduler fault partitions [3] have no owner"},
 		{"a scheduler that hangs", func(c *condition) { c.scheduler.moved = false }, "scheduler fault lag 5, and nothing was done"},
+		{"one that restores", func(c *condition) { c.scheduler.moved, c.restoring = false, map[int32]float64{3: 0.456, 1: 0} },
+			"scheduler note reads the tasks of partitions from the log before it goes on with them: 1 (0%), 3 (46%); lag 5"},
 		{"one that has nothing to do", func(c *condition) { c.scheduler.lag, c.scheduler.moved = 0, false }, ""},
 		{"no supervisor", func(c *condition) { c.supervisor = groupCondition{} }, "supervisor fault none runs: nothing times out"},
 		{"notifications that wait", func(c *condition) { c.notifier.moved = false }, "notifier fault notifications wait, lag 5"},

@@ -176,7 +176,7 @@ func (d *doctor) groups(ctx context.Context, c *condition, agents []string, part
 	}
 	second.since(first)
 	c.scheduler, c.supervisor, c.notifier, c.audit = second.scheduler, second.supervisor, second.notifier, second.audit
-	c.agents, c.held = second.agents, second.held
+	c.agents, c.held, c.restoring = second.agents, second.held, second.restoring
 	return nil
 }
 
@@ -197,6 +197,9 @@ func (d *doctor) look(ctx context.Context, agents []string, partitions int32) (c
 			return nil, err
 		}
 	}
+	if c.restoring, err = d.restoring(ctx); err != nil {
+		return nil, err
+	}
 	for _, name := range agents {
 		if c.agents[name], err = d.agent(ctx, name); err != nil {
 			return nil, err
@@ -213,6 +216,22 @@ func (d *doctor) look(ctx context.Context, agents []string, partitions int32) (c
 		}
 	}
 	return c, err
+}
+
+// restoring is how far schedulers are that don't act yet, by partition.
+func (d *doctor) restoring(ctx context.Context) (map[int32]float64, error) {
+	restores, err := d.admin.Restores(ctx)
+	if err != nil || len(restores) == 0 {
+		return nil, err
+	}
+	group, err := d.admin.DescribeGroup(ctx, d.ns.SchedulerGroup())
+	restoring := map[int32]float64{}
+	for p, s := range schedulingOf(group.Members, restores, nil, d.ns.InboxTopics()) {
+		if s.Restored < 1 {
+			restoring[p] = s.Restored
+		}
+	}
+	return restoring, err
 }
 
 func (d *doctor) agent(ctx context.Context, name string) (g groupCondition, err error) {

@@ -205,16 +205,28 @@ func (v *overview) printAgents(out io.Writer, _ *overview) error {
 }
 
 func (v *overview) printPartitions(out io.Writer, _ *overview) error {
-	w := newTable(out, "PARTITION OWNER LAG OPEN TASKS OLDEST-DUE AUDIT")
+	w := newTable(out, "PARTITION OWNER SCHEDULER LAG OPEN TASKS OLDEST-DUE AUDIT")
 	for _, p := range v.partitions.Partitions {
 		owner := "-"
 		if p.Owner != nil {
 			owner = *p.Owner
 		}
-		w.row(strconv.Itoa(int(p.Partition)), owner, strconv.FormatInt(p.Lag, 10), strconv.FormatInt(p.OpenTasks, 10),
+		w.row(strconv.Itoa(int(p.Partition)), owner, schedulerText(p), strconv.FormatInt(p.Lag, 10), strconv.FormatInt(p.OpenTasks, 10),
 			strconv.FormatInt(p.Tasks, 10), tableTime(p.OldestDue), fmt.Sprintf("%.0f%%", 100*p.Restored))
 	}
 	return closeTable(out, w)
+}
+
+// schedulerText is how far the scheduler of a partition is, and who it is where that isn't the owner.
+func schedulerText(p console.PartitionView) string {
+	if p.Scheduler == nil || p.SchedulerRestored == nil {
+		return "none"
+	}
+	restored := fmt.Sprintf("%.0f%%", 100**p.SchedulerRestored)
+	if p.Owner == nil || *p.Owner != *p.Scheduler {
+		return *p.Scheduler + " " + restored
+	}
+	return restored
 }
 
 func (v *overview) printAlerts(out io.Writer, _ *overview) error {

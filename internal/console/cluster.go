@@ -183,6 +183,12 @@ type PartitionView struct {
 	Partition int32   `json:"partition"`
 	Owner     *string `json:"owner"` // by the last claim
 	Epoch     uint64  `json:"epoch"`
+	// Scheduler has the partition now, by Kafka; null: none. Until it has written something it
+	// isn't the owner. SchedulerRestored is how much it has read of what it must read
+	// before it acts, from 0 to 1.
+	Scheduler         *string  `json:"scheduler"`
+	SchedulerRestored *float64 `json:"scheduler_restored"`
+
 	Lag       int64   `json:"lag"`   // inputs that the scheduler hasn't consumed
 	Tasks     int64   `json:"tasks"` // ever
 	OpenTasks int64   `json:"open_tasks"`
@@ -207,15 +213,15 @@ func (c *call) partitions() (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	lag, err := c.cfg.Cluster.Inboxes(c.r.Context())
+	scheduling, err := c.cfg.Cluster.Scheduling(c.r.Context())
 	if err != nil {
-		return nil, unavailable("the lag of the schedulers: %v", err)
+		return nil, unavailable("the schedulers: %v", err)
 	}
 	l := &partitionList{Partitions: []PartitionView{}}
 	reflected, progress := map[int32]int64{}, c.cfg.Audit.Progress()
 	err = c.eachCounts(share.own, func(p int32, counts projections.Counts, next int64) {
 		reflected[p] = next
-		l.Partitions = append(l.Partitions, c.partition(p, counts, next, progress[p], lag[p]))
+		l.Partitions = append(l.Partitions, c.partition(p, counts, next, progress[p], scheduling[p]))
 	})
 	if err != nil {
 		return nil, err
@@ -234,11 +240,14 @@ func (c *call) partitions() (any, error) {
 	return l, err
 }
 
-func (c *Console) partition(p int32, counts projections.Counts, next int64, read Progress, lag int64) PartitionView {
-	v := PartitionView{Partition: p, Epoch: counts.Epoch, Lag: lag, Restored: 1, End: strconv.FormatInt(max(read.End, next), 10),
+func (c *Console) partition(p int32, counts projections.Counts, next int64, read Progress, by Scheduling) PartitionView {
+	v := PartitionView{Partition: p, Epoch: counts.Epoch, Lag: by.Lag, Restored: 1, End: strconv.FormatInt(max(read.End, next), 10),
 		AsOf: events.AsOf{Partition: p, Offset: strconv.FormatInt(next, 10)}, OldestDue: instantText(counts.OldestDue), Console: c.cfg.URL}
 	if counts.Owner != "" {
 		v.Owner = &counts.Owner
+	}
+	if by.Scheduler != "" {
+		v.Scheduler, v.SchedulerRestored = &by.Scheduler, &by.Restored
 	}
 	for state, n := range counts.Tasks {
 		v.Tasks += n

@@ -70,10 +70,20 @@ type Cluster interface {
 	Agents(ctx context.Context) ([]AgentView, error)
 	// Agent is what is known of one.
 	Agent(ctx context.Context, name string) (replay.AgentState, error)
-	// Inboxes is how many inputs of each partition schedulers haven't consumed.
-	Inboxes(ctx context.Context) (map[int32]int64, error)
+	// Scheduling is how each partition is scheduled.
+	Scheduling(ctx context.Context) (map[int32]Scheduling, error)
 	// Workflows lists the definitions that were applied, by name and version.
 	Workflows() []Workflow
+}
+
+// Scheduling is how a partition is scheduled.
+type Scheduling struct {
+	Lag int64 // inputs that no scheduler has consumed
+	// Scheduler is the one that Kafka has given the partition to; empty: none.
+	Scheduler string
+	// Restored is how much of the partition that one has read of what it must before it
+	// acts, from 0 to 1. It says so while that takes long; else it is 1.
+	Restored float64
 }
 
 // Workflow is a definition that was applied.

@@ -350,7 +350,9 @@ func (w *world) Agent(context.Context, string) (replay.AgentState, error) {
 	return replay.AgentState{Members: 1}, nil
 }
 
-func (w *world) Inboxes(context.Context) (map[int32]int64, error) { return map[int32]int64{0: 7}, nil }
+func (w *world) Scheduling(context.Context) (map[int32]Scheduling, error) {
+	return map[int32]Scheduling{0: {Lag: 7, Scheduler: "s1.0", Restored: 0.25}}, nil
+}
 
 func (w *world) Workflows() []Workflow {
 	return []Workflow{

@@ -36,6 +36,7 @@ type Metrics struct {
 	ignored      *prometheus.CounterVec
 	partitions   *prometheus.GaugeVec
 	restores     *prometheus.HistogramVec
+	restoring    *prometheus.GaugeVec
 	loads        prometheus.Histogram
 	snapshots    *prometheus.CounterVec
 	written      *prometheus.CounterVec
@@ -78,6 +79,7 @@ func NewMetrics() *Metrics {
 		Help: "From the assignment of a partition to the first input it may decide, by where its tasks came from.", Buckets: prometheus.ExponentialBuckets(0.001, 2, 16)}, []string{"from"})
 	r.MustRegister(restores)
 	m.restores = restores
+	m.restoring = gauge("waybill_restore_remaining", "Offsets of events that a partition's restore has still to read, where it takes long.", "partition")
 	m.loads = seconds("waybill_restore_ids_seconds", "From the assignment of a partition to the first submission it may decide, where its tasks came from a snapshot.")
 	m.snapshots = vec("waybill_snapshots_total", "Snapshots of partitions, by what became of them.", "result")
 	m.written = vec("waybill_written_bytes_total", "Bytes of the values of events, and of snapshots, in committed transactions.", "what")
@@ -128,15 +130,17 @@ func (m *Metrics) Serve(ctx context.Context, addr string) (net.Addr, error) {
 	return l.Addr(), nil
 }
 
-func (n *Instance) schedulerListener() *scheduler.Listener {
+func (n *Instance) schedulerListener(restoring *restoring) *scheduler.Listener {
 	m, owned := n.metrics, n.metrics.partitions.WithLabelValues("scheduler")
 	return &scheduler.Listener{
 		Assigned: func(int32) { owned.Inc() },
 		Lost: func(p int32) {
 			owned.Dec()
 			m.snapshotAt.DeleteLabelValues(strconv.Itoa(int(p))) // its next owner tells of it
+			restoring.lost(p)
 		},
 		Restored: func(p int32, from scheduler.Source, took time.Duration) {
+			restoring.restored(p)
 			m.restores.WithLabelValues(string(from)).Observe(took.Seconds())
 			n.log.Debug("partition restored", "role", "scheduler", "partition", p, "from", from, "took", took)
 		},
@@ -213,8 +217,9 @@ func (n *Instance) laneListener(owner string) *kafka.LaneListener {
 	}
 }
 
-func (n *Instance) restoreListener() *kafka.RestoreListener {
+func (n *Instance) restoreListener(restoring *restoring) *kafka.RestoreListener {
 	return &kafka.RestoreListener{
+		UnderWay: restoring.underWay,
 		HeldBack: func(topic string, p int32, stable, end int64) {
 			n.log.Info("a transaction is still open", "topic", topic, "partition", p, "stable", stable, "end", end)
 		},

@@ -4,12 +4,14 @@ import (
 	"log/slog"
 	"strings"
 	"testing"
+
+	"github.com/waybill-run/waybill/internal/kafka"
 )
 
 // What a process says of a partition ends when the partition goes: its next owner says it then,
 // and a sum over processes counts it once.
 func TestPartitionsThatWentAreNotMeasured(t *testing.T) {
-	n := &Instance{metrics: NewMetrics(), log: slog.New(slog.DiscardHandler)}
+	n := &Instance{metrics: NewMetrics(), Admin: &kafka.Admin{}, log: slog.New(slog.DiscardHandler)}
 	measured := func() (of []string) {
 		t.Helper()
 		families, err := n.metrics.registry.Gather()
@@ -27,12 +29,14 @@ func TestPartitionsThatWentAreNotMeasured(t *testing.T) {
 		}
 		return of
 	}
-	s, v := n.schedulerListener(), n.supervisorListener()
+	restoring := newRestoring(n)
+	s, v := n.schedulerListener(restoring), n.supervisorListener()
 	s.Assigned(3)
 	n.metrics.snapshotAt.WithLabelValues("3").Set(1)
 	v.Assigned(4)
 	v.Armed(4, 5)
-	if got := strings.Join(measured(), ", "); got != "waybill_snapshot_timestamp_seconds 3, waybill_timers_armed 4" {
+	restoring.underWay(n.Kafka.Namespace.Events(), 3, 1, 10, nil)
+	if got := strings.Join(measured(), ", "); got != "waybill_restore_remaining 3, waybill_snapshot_timestamp_seconds 3, waybill_timers_armed 4" {
 		t.Fatalf("measured: %s", got)
 	}
 	s.Lost(3)

@@ -40,18 +40,23 @@ func (n *Instance) StartScheduler(ctx context.Context, o SchedulerOptions) error
 	if err != nil {
 		return err
 	}
-	history, err := kafka.OpenRestorer(n.Kafka, n.restoreListener())
+	restoring := newRestoring(n)
+	history, err := kafka.OpenRestorer(n.Kafka, n.restoreListener(restoring))
 	if err != nil {
 		return errors.Join(err, closeStore(store))
 	}
-	listener := n.schedulerListener()
+	listener := n.schedulerListener(restoring)
 	cfg := scheduler.Config{
 		Namespace: n.Kafka.Namespace, Partitions: n.Partitions, Owner: n.Name, Lanes: o.Lanes, MaxRunnable: o.MaxRunnable,
 		TransactionTimeout: n.transactionTimeout(), ReplyToPrefixes: o.ReplyToPrefixes, Capacity: scheduler.Capacity{Agents: o.AgentCapacity, Observe: o.ObserveCapacity},
-		OpenLog: n.openLane, History: through(n.c.Seams.History, scheduler.History(history)), Catalog: n.catalog, Clock: n.Clock,
+		OpenLog: restoring.openLane, History: through(n.c.Seams.History, scheduler.History(history)), Catalog: n.catalog, Clock: n.Clock,
 		Tasks:         func(p int32) (scheduler.Tasks, error) { return n.openTasks(store, p) },
 		RequestTopics: n.Admin.RequestTopics, Trim: n.Admin.DeleteRecordsBefore, Listener: listener,
 	}
+	n.roles.Go(func() error {
+		restoring.run(ctx)
+		return nil
+	})
 	n.roles.Go(func() error { return n.notify(ctx, o, listener) })
 	n.roles.Go(func() error {
 		err := scheduler.Run(ctx, cfg)
@@ -71,7 +76,9 @@ func (n *Instance) transactionTimeout() time.Duration {
 	return kafka.DefaultTransactionTimeout
 }
 
-func (n *Instance) openLane(ctx context.Context, owner string, number int) (scheduler.Log, error) {
+// openLane opens a lane, and takes note of it.
+func (s *restoring) openLane(ctx context.Context, owner string, number int) (scheduler.Log, error) {
+	n := s.n
 	cfg := kafka.LaneConfig{
 		Config: n.Kafka, Group: n.Kafka.Namespace.SchedulerGroup(), Owner: owner, Topics: n.Kafka.Namespace.InboxTopics(), Partitions: n.Partitions,
 		SessionTimeout: n.c.Session, TransactionTimeout: n.c.Transaction, FetchMaxWait: n.c.FetchMaxWait, Listener: n.laneListener(owner),
@@ -83,6 +90,7 @@ func (n *Instance) openLane(ctx context.Context, owner string, number int) (sche
 	if err != nil {
 		return nil, err // not a nil *Lane in an interface
 	}
+	s.opened(owner, l)
 	return through(n.c.Seams.Lane, scheduler.Log(l)), nil
 }
 

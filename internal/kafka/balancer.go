@@ -34,7 +34,8 @@ const protocolName = "waybill-copartitioned"
 // goroutine.
 type Balancer struct {
 	partitions int32
-	takeAdded  bool // partitions that were added to a topic
+	takeAdded  bool   // partitions that were added to a topic
+	owner      string // who the member is, for those who look at the group
 
 	// onAdded is called for partitions that come anew, under the balancer's
 	// lock, before the client can fetch any of them. A partition with which another
@@ -105,6 +106,14 @@ func (b *Balancer) Assigned() map[int32]uint64 {
 	return b.owned
 }
 
+// memberOf is the member's id at the last assignment, and whether it owns p.
+func (b *Balancer) memberOf(p int32) (id string, owns bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	_, owns = b.owned[p]
+	return b.member, owns
+}
+
 // whileOwned calls fn while p has the number n, so that it can't be lost or
 // come anew meanwhile; it reports whether it did. fn must not call b.
 func (b *Balancer) whileOwned(p int32, n uint64, fn func(*kgo.Client)) bool {
@@ -153,6 +162,7 @@ func (b *Balancer) JoinGroupMetadata(topics []string, current map[string][]int32
 	meta.Version = 3
 	meta.Topics = topics
 	meta.Generation = generation
+	meta.UserData = []byte(b.owner)
 	for _, topic := range slices.Sorted(maps.Keys(current)) {
 		owned := kmsg.NewConsumerMemberMetadataOwnedPartition()
 		owned.Topic, owned.Partitions = topic, current[topic]

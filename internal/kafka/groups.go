@@ -19,6 +19,8 @@ import (
 // Member is one process of a consumer group.
 type Member struct {
 	ID, InstanceID, ClientID, Host string
+	// Owner is who it is as an owner of partitions, of a lane; empty: it doesn't say.
+	Owner string
 	// Partitions that it owns, by topic, ascending.
 	Partitions map[string][]int32
 }
@@ -69,6 +71,9 @@ func (a *Admin) classicGroup(ctx context.Context, group string) (state GroupStat
 		member := Member{ID: m.MemberID, ClientID: m.ClientID, Host: m.ClientHost, Partitions: make(map[string][]int32)}
 		if m.InstanceID != nil {
 			member.InstanceID = *m.InstanceID
+		}
+		if joined, ok := m.Join.AsConsumer(); ok && groups[group].Protocol == protocolName {
+			member.Owner = string(joined.UserData)
 		}
 		if owned, ok := m.Assigned.AsConsumer(); ok {
 			for _, t := range owned.Topics {

@@ -184,7 +184,7 @@ func orDefault[T comparable](v *T, d T) {
 // fetched.
 //
 // One goroutine calls Poll, PollAtMost, Commit, Abort, Assigned, Resume, PauseTopic and
-// ResumeTopic; Wake, Stalled and Close may be called from any.
+// ResumeTopic; Member, Wake, Stalled and Close may be called from any.
 type Lane struct {
 	cfg      LaneConfig
 	session  *kgo.GroupTransactSession
@@ -243,6 +243,7 @@ func OpenLane(ctx context.Context, cfg LaneConfig) (*Lane, error) {
 		client.PauseFetchPartitions(l.balancer.flow(cfg.Topics, added...))
 	}
 	l.balancer.takeAdded = true
+	l.balancer.owner = cfg.Owner
 	now := time.Now().UnixNano()
 	l.lastPollNanos.Store(now)
 	l.lastCommitNanos.Store(now)
@@ -354,6 +355,12 @@ func (l *Lane) home(p int32) int32 { return p % l.cfg.Partitions }
 func (l *Lane) Assigned() map[int32]uint64 {
 	l.seen = l.balancer.Assigned()
 	return l.seen
+}
+
+// Member is the lane's id in its group, and whether it owns a partition now. It may be called
+// from any goroutine.
+func (l *Lane) Member(p int32) (id string, owns bool) {
+	return l.balancer.memberOf(p)
 }
 
 // Resume lets inboxes of p flow, all of them if none is named, in the assignment

@@ -65,9 +65,9 @@ type RestoreListener struct {
 	// Damaged: records aren't as they were written. The read goes on asking for them, for
 	// another replica may have them, and says so again at intervals that double.
 	Damaged func(*DamagedError)
-	// UnderWay: a read has taken a second since the last that was said of it, and has come to
-	// next of end. Once it was said, it is said of the end too. trouble is why it isn't going
-	// on at the moment: brokers that are away, a quota that is used up; nil: it is.
+	// UnderWay: a read has taken a second, since it began or since that was said last, and
+	// has come to next of end. trouble is why it isn't going on at the moment: brokers that are
+	// away, a quota that is used up; nil: it is.
 	UnderWay func(topic string, partition int32, next, end int64, trouble error)
 }
 
@@ -215,7 +215,6 @@ type scan struct {
 
 	underWay func(topic string, partition int32, next, end int64, trouble error) // nil: nobody is told
 	toldAt   time.Time                                                           // or began
-	told     bool
 }
 
 func (r *Restorer) scan(in *reader, end int64, fn func([]events.Record) error) *scan {
@@ -248,11 +247,10 @@ func (s *scan) run(ctx context.Context, held func(context.Context) (giveUp bool)
 
 // tell says how far the read is, if that is due.
 func (s *scan) tell(trouble error) {
-	ended := s.told && s.reader.position >= s.end
-	if s.underWay == nil || !ended && time.Since(s.toldAt) < underWayEvery {
+	if s.underWay == nil || time.Since(s.toldAt) < underWayEvery {
 		return
 	}
-	s.told, s.toldAt = true, time.Now()
+	s.toldAt = time.Now()
 	s.underWay(s.reader.topic, s.reader.partition, s.reader.position, max(s.end, s.reader.position), trouble)
 }
 

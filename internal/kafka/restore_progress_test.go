@@ -1,6 +1,7 @@
 package kafka_test
 
 import (
+	"maps"
 	"slices"
 	"sync/atomic"
 	"testing"
@@ -78,7 +79,38 @@ func TestReadSaysHowFarItIs(t *testing.T) {
 	}
 	left := s.said(s.ns.Events(), 1<<30, nothingOf)
 	time.AfterFunc(1500*time.Millisecond, func() { left.Store(0) })
-	if s.read(t, r, 1, 0); len(all) < 2 || all[0] != (said{0, 3, true}) || all[len(all)-1] != (said{3, 3, false}) {
+	if s.read(t, r, 1, 0); len(all) != 1 || all[0] != (said{0, 3, true}) {
 		t.Errorf("it was said: %v", all)
 	}
+}
+
+// How far restores are is in a group of its own, by the member that restores; and who that is,
+// in the group of schedulers.
+func TestRestoresAreShownInTheirGroup(t *testing.T) {
+	each(t, func(t *testing.T, s *site) {
+		admin, err := kafka.OpenAdmin(s.config)
+		must(t, err)
+		t.Cleanup(admin.Close)
+		shown, err := admin.Restores(t.Context())
+		if must(t, err); len(shown) > 0 {
+			t.Errorf("before anything was shown: %v", shown)
+		}
+		l := openLane(t, s.lane("s1.0"))
+		untilAssigned(t, l, testPartitions)
+		member, owns := l.Member(1)
+		if !owns {
+			t.Error("the lane doesn't own what was assigned to it")
+		}
+		want := map[int32]kafka.Restore{1: {Member: member, Next: 3, End: 12}, 2: {Member: member, Next: 7, End: 7}}
+		must(t, admin.ShowRestores(t.Context(), want))
+		shown, err = admin.Restores(t.Context())
+		if must(t, err); !maps.Equal(shown, want) {
+			t.Errorf("shown: %v, want %v", shown, want)
+		}
+		group, err := admin.DescribeGroup(t.Context(), s.ns.SchedulerGroup())
+		must(t, err)
+		if len(group.Members) != 1 || group.Members[0].Owner != "s1.0" || group.Members[0].ID != member {
+			t.Errorf("%+v, the lane is %s", group.Members, member)
+		}
+	})
 }

@@ -1,0 +1,165 @@
+package instance
+
+import (
+	"context"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/waybill-run/waybill/internal/kafka"
+)
+
+const (
+	// restoringLoggedEvery is how often the log says how far a restore is.
+	restoringLoggedEvery = 10 * time.Second
+	// restoringShownWithin bounds a commit of that, and is the pause after one that failed.
+	restoringShownWithin = 5 * time.Second
+)
+
+// restoring tells how far the restores of a process's partitions are, of those that take long:
+// in its log, its metrics, and to whoever looks at the group of restores (kafka.Restore).
+type restoring struct {
+	n     *Instance
+	write func(context.Context, map[int32]kafka.Restore) error
+	soon  chan struct{} // holds one while something is due
+
+	mu     sync.Mutex
+	lanes  map[string]member       // by owner
+	logged map[int32]time.Time     // by partition; of those whose restore has taken long so far
+	shown  map[int32]kafka.Restore // what was said last of those whose end was not
+	due    map[int32]kafka.Restore // what is to be said
+}
+
+// member is a lane, as its group knows it.
+type member interface {
+	Member(partition int32) (id string, owns bool)
+}
+
+func newRestoring(n *Instance) *restoring {
+	return &restoring{n: n, write: n.Admin.ShowRestores, soon: make(chan struct{}, 1), lanes: map[string]member{},
+		logged: map[int32]time.Time{}, shown: map[int32]kafka.Restore{}, due: map[int32]kafka.Restore{}}
+}
+
+// opened takes note of the lane that an owner has now.
+func (s *restoring) opened(owner string, l member) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.lanes[owner] = l
+}
+
+// underWay is a kafka.RestoreListener's.
+func (s *restoring) underWay(topic string, p int32, next, end int64, trouble error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if now := time.Now(); now.Sub(s.logged[p]) >= restoringLoggedEvery {
+		s.logged[p] = now
+		log := s.n.log.With("topic", topic, "partition", p, "next", next, "end", end)
+		if trouble != nil {
+			log.Warn("a partition is being restored, and stands still", "error", trouble)
+		} else {
+			log.Info("a partition is being restored")
+		}
+	}
+	if topic != s.n.Kafka.Namespace.Events() {
+		return // of a snapshot, whose offsets say nothing of the events
+	}
+	s.n.metrics.restoring.WithLabelValues(strconv.Itoa(int(p))).Set(float64(end - next))
+	for _, l := range s.lanes {
+		if id, owns := l.Member(p); owns {
+			s.shown[p] = kafka.Restore{Member: id, Next: next, End: end}
+			s.say(p, s.shown[p])
+		}
+	}
+}
+
+// restored: the partition acts.
+func (s *restoring) restored(p int32) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.over(p) {
+		s.n.log.Info("the partition is restored", "partition", p)
+	}
+	if r, was := s.shown[p]; was {
+		delete(s.shown, p)
+		r.Next = r.End
+		s.say(p, r)
+	}
+}
+
+// lost: the partition went. What was said last of it names a member that doesn't have it any
+// more; should it come back to the same, restored sets that right.
+func (s *restoring) lost(p int32) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.over(p)
+	delete(s.due, p) // it is its next owner's to say
+}
+
+// over ends what is kept of a partition's restore, and reports whether that took long.
+func (s *restoring) over(p int32) (long bool) {
+	if _, long = s.logged[p]; long {
+		delete(s.logged, p)
+		s.n.metrics.restoring.DeleteLabelValues(strconv.Itoa(int(p)))
+	}
+	return long
+}
+
+func (s *restoring) say(p int32, r kafka.Restore) {
+	s.due[p] = r
+	select {
+	case s.soon <- struct{}{}:
+	default: // it holds one
+	}
+}
+
+// run says what is due until ctx ends.
+func (s *restoring) run(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-s.soon:
+		}
+		if err := s.commit(ctx); err != nil && ctx.Err() == nil {
+			s.n.log.Info("how far restores are can't be shown; it is tried again", "error", err)
+			select {
+			case <-ctx.Done():
+			case <-time.After(restoringShownWithin):
+			}
+		}
+	}
+}
+
+func (s *restoring) commit(ctx context.Context) error {
+	s.mu.Lock()
+	saying := s.due
+	s.due = map[int32]kafka.Restore{}
+	s.mu.Unlock()
+	if len(saying) == 0 {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, restoringShownWithin)
+	defer cancel()
+	err := s.write(ctx, saying)
+	if err == nil {
+		return nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for p, r := range saying {
+		if _, newer := s.due[p]; !newer && s.owns(p, r.Member) {
+			s.say(p, r)
+		}
+	}
+	return err
+}
+
+// owns reports whether a member of this process has a partition.
+func (s *restoring) owns(p int32, id string) bool {
+	for _, l := range s.lanes {
+		if now, owns := l.Member(p); owns && now == id {
+			return true
+		}
+	}
+	return false
+}

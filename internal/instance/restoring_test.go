@@ -1,0 +1,84 @@
+package instance
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"maps"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/waybill-run/waybill/internal/kafka"
+)
+
+// laneOf is a lane with an id and the partitions that it owns.
+type laneOf struct {
+	id    string
+	owned map[int32]bool
+}
+
+func (l laneOf) Member(p int32) (string, bool) { return l.id, l.owned[p] }
+
+// What is said of restores is what is so: of partitions that are owned here, by the member that
+// owns them, to the end once it was begun, and again after it could not be said.
+func TestLongRestoresAreShown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log strings.Builder
+		n := &Instance{metrics: NewMetrics(), Admin: &kafka.Admin{}, log: slog.New(slog.NewTextHandler(&log, nil))}
+		events := n.Kafka.Namespace.Events()
+		s := newRestoring(n)
+		var failure error
+		said := map[int32]kafka.Restore{} // since the test looked last
+		s.write = func(_ context.Context, rs map[int32]kafka.Restore) error {
+			if failure == nil {
+				maps.Copy(said, rs)
+			}
+			return failure
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		go s.run(ctx)
+		wait := func(what string, want map[int32]kafka.Restore) {
+			t.Helper()
+			synctest.Wait()
+			if !maps.Equal(said, want) {
+				t.Errorf("%s: said %v, want %v", what, said, want)
+			}
+			said = map[int32]kafka.Restore{}
+		}
+		none := map[int32]kafka.Restore{}
+
+		s.opened("s.0", laneOf{"m0", map[int32]bool{1: true}})
+		s.opened("s.1", laneOf{"m1", map[int32]bool{2: true}})
+		s.restored(1)
+		wait("a short restore", none)
+		s.underWay(events, 1, 3, 10, nil)
+		s.underWay(events, 2, 4, 11, nil)
+		s.underWay(events, 3, 5, 12, nil)
+		wait("two that take long, and one that went", map[int32]kafka.Restore{1: {Member: "m0", Next: 3, End: 10}, 2: {Member: "m1", Next: 4, End: 11}})
+		s.underWay("snapshots", 1, 8, 9, nil)
+		wait("a snapshot", none)
+
+		failure = errors.New("no coordinator")
+		s.underWay(events, 1, 9, 10, nil)
+		wait("nobody listens", none)
+		failure = nil
+		time.Sleep(restoringShownWithin)
+		wait("and again", map[int32]kafka.Restore{1: {Member: "m0", Next: 9, End: 10}})
+
+		s.restored(1)
+		wait("the end", map[int32]kafka.Restore{1: {Member: "m0", Next: 10, End: 10}})
+		s.restored(1)
+		wait("the next restore, a short one", none)
+		s.lost(2)
+		s.opened("s.1", laneOf{"m2", map[int32]bool{2: true}})
+		wait("a partition that went", none)
+
+		s.underWay(events, 2, 4, 11, errors.New("quota"))
+		if lines := strings.Count(log.String(), "stands still"); lines != 1 {
+			t.Errorf("logged: %s", log.String())
+		}
+	})
+}
