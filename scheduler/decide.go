@@ -68,6 +68,9 @@ type Slots interface {
 	// Free is how many more an agent may be sent, by a step of the task. It is
 	// less than 1 where others wait already.
 	Free(agent, task string, now time.Time) int
+	// Waits reports whether a run of a step waits for its agent already: it goes on when it
+	// is its turn, and not before.
+	Waits(t *events.Task, step int, k events.Kind) bool
 }
 
 // Ignored says why an input changed nothing and is no fault either.

@@ -146,6 +146,12 @@ func (f *flow) Free(agent, task string, now time.Time) int {
 	return min(1, f.slots(a)+probeSlots-a.outstanding)
 }
 
+// Waits implements Slots.
+func (f *flow) Waits(t *events.Task, step int, k events.Kind) bool {
+	p := f.spots[nameOf(t, step, k)]
+	return p != nil && p.state == spotQueued
+}
+
 // next is the step to start now; nil: none may, or none waits. Either something
 // is outstanding then, or a timer is near: another input will come.
 func (f *flow) next(a *agentFlow, now time.Time) *spot {

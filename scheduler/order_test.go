@@ -72,6 +72,39 @@ type noSlots struct{}
 
 func (noSlots) Free(string, string, time.Time) int { return 0 }
 
+func (noSlots) Waits(*events.Task, int, events.Kind) bool { return false }
+
+// queued are of an agent for which one step waits already.
+type queued struct {
+	noSlots
+	step int
+}
+
+func (q queued) Waits(_ *events.Task, step int, _ events.Kind) bool { return step == q.step }
+
+// The condition of a step that waits for its agent is not looked at again for each input:
+// of a thousand that wait, each of a thousand replies would look at them all. It is looked at
+// when it is its turn.
+func TestConditionOfAStepThatWaits(t *testing.T) {
+	s, _ := played(t, "${ steps.a.output / 0 == 1 }", "")
+	of := map[bool]Slots{true: queued{step: 2}, false: noSlots{}}
+	for waits, slots := range of {
+		env := &Env{Now: s.now, Namespace: ns, Definitions: s.catalog, DefinitionsRead: true, Requests: s.requests, Epoch: 1, Slots: slots}
+		in := &events.Reply{Task: "t", Ref: events.RequestRef{Step: "a", Kind: events.Do, Attempt: 2}, Outcome: events.Completed, Body: []byte("1")}
+		d := Decide(s.task.Clone(), in, events.Cause{Inbox: events.Replies, Offset: 99}, env)
+		if state := d.Task.Steps[2].State; (state == events.StepPending) != waits {
+			t.Errorf("c waits: %v; it is %s", waits, state)
+		}
+		if !waits {
+			continue
+		}
+		next := Start(d.Task, 2, events.Do, events.Cause{Inbox: events.Replies, Offset: 99}, env)
+		if state := next.Task.Steps[2].State; state == events.StepPending || len(next.Records) > 0 && state == events.StepRunning {
+			t.Errorf("when it is its turn c is %s", state)
+		}
+	}
+}
+
 // What may have happened isn't skipped: a step that has had an attempt is tried again
 // whatever its condition says by now, or nothing would undo it.
 func TestTriedStepIsNotSkipped(t *testing.T) {

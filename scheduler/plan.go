@@ -181,7 +181,9 @@ func (d *decider) begin(i int) {
 		d.errored(i, events.Do, d.programGone())
 		return
 	}
-	if d.needDefinitions {
+	// Of one that waits for its agent the condition held when it came to wait, and is of
+	// what doesn't change any more: of many beside each other it isn't looked at for each input.
+	if d.needDefinitions || d.env.Slots != nil && d.env.Slots.Waits(d.Task, i, events.Do) {
 		return
 	}
 	// What was tried may have had an effect: it isn't skipped any more, for nothing

@@ -46,6 +46,11 @@ type turn struct {
 	kind events.Kind
 }
 
+// Waits is of the others.
+func (u turn) Waits(t *events.Task, step int, k events.Kind) bool {
+	return (step != u.step || k != u.kind) && u.Slots.Waits(t, step, k)
+}
+
 // freed is what a decision has done so far to the slots of an agent.
 type freed struct {
 	agent string

@@ -8,6 +8,9 @@ const (
 
 // flowMutations: how many requests an agent has, and which step is next.
 var flowMutations = []mutation{
+	one("condition-of-who-waits", "scheduler/plan.go",
+		`if d.needDefinitions || d.env.Slots != nil && d.env.Slots.Waits(d.Task, i, events.Do) {`, `if d.needDefinitions {`,
+		"scheduler", "TestConditionOfAStepThatWaits"),
 	one("bound-of-an-agent", flow,
 		`if f.room(a) > 0 {`, `if a.outstanding >= 0 {`,
 		"scheduler", "TestQueueByPriority"),
