@@ -233,7 +233,7 @@ func (n *Instance) restoreListener(restoring *restoring) *kafka.RestoreListener 
 
 // standsStill tells of a partition of which something can't be read.
 func (n *Instance) standsStill(err error) {
-	n.log.Error("the partition stands still: what its broker has isn't what was written; let another replica lead, or bring the broker's data back from a copy", "error", err)
+	n.log.Error("the partition stands still: its broker doesn't have what was written; let another replica lead, or bring the broker's data back from a copy", "error", err)
 }
 
 func (n *Instance) followerListener() *kafka.FollowerListener {

@@ -248,7 +248,7 @@ func (s *Session) poll(ctx context.Context) kgo.Fetches {
 	defer cancel()
 	fetches := s.cl.PollRecords(ctx, s.cfg.MaxPoll)
 	s.still.pause(s.cl, fetches, time.Now(), func(topic string, p int32, err error) {
-		s.trouble(fmt.Errorf("%s/%d stands still: what its broker has isn't what was written: %w", topic, p, err))
+		s.trouble(fmt.Errorf("%s/%d stands still: its broker doesn't have what was written: %w", topic, p, err))
 	})
 	fetches.EachPartition(func(fp kgo.FetchTopicPartition) {
 		if len(fp.Records) > 0 {
