@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"sort"
 	"sync"
 	"time"
@@ -144,7 +146,8 @@ type place struct {
 }
 
 // read gives fn the records of a topic, with a progress bar, and returns where
-// the read ended in each partition.
+// the read ended in each partition. Where that is before the end, for a transaction is open, a
+// note says so, unless the Range has somebody to tell.
 func (l *logbook) read(ctx context.Context, topic string, in kafka.Range, fn func(*events.Record) error) (map[int32]place, error) {
 	bar := newProgress(l.note, "reading "+topic)
 	defer bar.end()
@@ -153,7 +156,14 @@ func (l *logbook) read(ctx context.Context, topic string, in kafka.Range, fn fun
 	watchdog := time.AfterFunc(stallWithin, func() { cancel(instance.ErrUnreachable) })
 	defer watchdog.Stop()
 	var mu sync.Mutex // with Apart, fn is called from several goroutines
-	last := map[int32]time.Time{}
+	last, held := map[int32]time.Time{}, map[int32]int64{}
+	if in.HeldBack == nil {
+		in.HeldBack = func(p int32, next, _ int64) {
+			mu.Lock()
+			defer mu.Unlock()
+			held[p] = next
+		}
+	}
 	reached, err := l.reader.ReadAll(ctx, topic, in, func(rs []events.Record) error {
 		watchdog.Reset(stallWithin)
 		youngest := time.Time{} // a fetch is of one partition
@@ -173,6 +183,10 @@ func (l *logbook) read(ctx context.Context, topic string, in kafka.Range, fn fun
 			return nil, l.silent(err)
 		}
 		return nil, fmt.Errorf("read %s: %w", topic, l.lost(err))
+	}
+	bar.end()
+	for _, p := range slices.Sorted(maps.Keys(held)) {
+		fmt.Fprintf(l.note, "partition %d of %s: a transaction is open at offset %d; what was written behind it isn't shown before that one ends\n", p, topic, held[p])
 	}
 	places := make(map[int32]place, len(reached))
 	for p, next := range reached {
