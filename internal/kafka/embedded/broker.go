@@ -11,6 +11,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/twmb/franz-go/pkg/kfake"
 
 	"github.com/waybill-run/waybill/events"
@@ -23,7 +24,9 @@ const (
 
 	lockFile         = "LOCK"
 	minSessionPeriod = time.Second
-	clusterID        = "waybill-embedded"
+	// clusterIDBegins the id of each log, by which it is told from others: stores of another
+	// are refused, and consoles of another system. Logs of before have it for their id.
+	clusterIDBegins = "waybill-embedded"
 
 	// noSession is the epoch of a fetch that neither has nor wants a session.
 	noSession = -1
@@ -99,7 +102,7 @@ func Start(o Options) (_ *Broker, err error) {
 	}
 	opts := []kfake.Opt{
 		kfake.NumBrokers(1),
-		kfake.ClusterID(clusterID),
+		kfake.ClusterID(clusterIDBegins + "-" + uuid.NewString()), // of a new log: one that is there has its own
 		kfake.GroupMinSessionTimeout(minSessionPeriod),
 		kfake.DefaultNumPartitions(int(o.Partitions)),
 		// Other clients may write to new topics by name; Waybill's own never

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -281,5 +283,35 @@ func TestAdvertisedAddress(t *testing.T) {
 	must(t, err)
 	if len(brokers) != 1 || brokers[0].Host != "proxy.example" || brokers[0].Port != 1234 {
 		t.Errorf("clients are told %+v", brokers)
+	}
+}
+
+// A log has an id, which goes with it, and no other has it.
+func TestLogsHaveIDs(t *testing.T) {
+	idOf := func(dir string) string {
+		t.Helper()
+		e, err := embedded.Start(embedded.Options{DataDir: dir})
+		must(t, err)
+		id, err := openAdmin(t, e.Config()).ClusterID(bounded(t))
+		must(t, err)
+		must(t, e.Close())
+		return id
+	}
+	one, two := t.TempDir(), t.TempDir()
+	first := idOf(one)
+	if again := idOf(one); again != first {
+		t.Errorf("the log of %s is of %s later", first, again)
+	}
+	before := filepath.Join(t.TempDir(), "copy")
+	must(t, os.CopyFS(before, os.DirFS(one)))
+	meta := filepath.Join(before, "meta.json") // as builds before wrote it
+	text, err := os.ReadFile(meta)
+	must(t, err)
+	must(t, os.WriteFile(meta, []byte(strings.Replace(string(text), first, "waybill-embedded", 1)), 0o600))
+	if id := idOf(before); id != "waybill-embedded" {
+		t.Errorf("the log of a build before is of %q", id)
+	}
+	if other, memory := idOf(two), idOf(""); other == first || memory == first || memory == other {
+		t.Errorf("%s, another %s, and in memory %s", first, other, memory)
 	}
 }
