@@ -50,7 +50,7 @@ func (t *tail) poll(ctx context.Context, fn func(*events.Record)) (news bool, er
 		if ends[p] <= at.next {
 			continue
 		}
-		places, err := t.log.read(ctx, t.topic, kafka.Range{Partitions: []int32{p}, Since: at.time}, func(r *events.Record) error {
+		places, err := t.log.read(ctx, t.topic, kafka.Range{Partitions: []int32{p}, Since: at.time, Held: soon}, func(r *events.Record) error {
 			if r.Offset >= at.next {
 				news = true
 				fn(r)

@@ -211,6 +211,9 @@ func (v *verification) run(ctx context.Context, o verify.Options) (*verified, er
 	if err != nil {
 		return nil, err
 	}
+	if v.wasHeld(ns.Deadletters()) {
+		c.DeadlettersMissing()
+	}
 	report := c.Finish(time.Now())
 	view := verifiedOf(report, v.parts, places)
 	if line := report.Timeline(); line != nil {
