@@ -168,6 +168,9 @@ func decodePlan(raw []byte) (*Plan, error) {
 	}
 	p.raw = json.RawMessage(strings.Clone(string(raw)))
 	p.makeIndex()
+	if _, unnamed := p.index[""]; unnamed || len(p.index) < len(p.Steps) {
+		return nil, badValue("plan", "not every step has an id of its own") // by which its events are told from the task's own
+	}
 	sharedPlans.Lock()
 	defer sharedPlans.Unlock()
 	if len(sharedPlans.byRaw) >= maxSharedPlans {

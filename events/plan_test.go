@@ -26,3 +26,17 @@ func TestPlanIsTheOneOfTheLog(t *testing.T) {
 		t.Errorf("a backoff of 1900us is %s", got)
 	}
 }
+
+// A plan that nobody wrote so isn't read: whose event one of a step without a name is
+// can't be told, nor which of two of one name.
+func TestPlanOfNamelessStepsIsNotRead(t *testing.T) {
+	for _, raw := range []string{
+		`{"steps":[{"id":"a"},{"id":"a"}]}`,
+		`{"steps":[{"id":""}]}`,
+		`{"steps":[{"id":"a"},{}]}`,
+	} {
+		if p, err := decodePlan([]byte(raw)); err == nil {
+			t.Errorf("%s is read as %+v", raw, p.Steps)
+		}
+	}
+}

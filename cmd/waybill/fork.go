@@ -138,6 +138,8 @@ func forkTable(out io.Writer, f *replay.Forked) error {
 	w.row("Forked", ended)
 	if f.Stalled != "" {
 		w.row("Stalled", shorten(f.Stalled, 200))
+	} else if len(f.Forked) == 0 {
+		w.row("Nothing", "goes on from there: the task has ended, or is held; --at names an event before that")
 	}
 	w.row("Answers", fmt.Sprintf("%d are assumed, marked ?", f.Assumed))
 	if err := w.Flush(); err != nil {

@@ -7,6 +7,8 @@ import (
 	"hash"
 	"io"
 	"math"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -100,6 +102,7 @@ type importing struct {
 	file   *fileHistory
 	report *verify.Report // of the file
 	sums   sums           // of the file
+	waits  sync.Once      // is said
 }
 
 // check verifies the file before anything is created.
@@ -137,7 +140,7 @@ func (m *importing) create(conn *connection) error {
 // empty refuses a namespace that has events. What an import that was interrupted
 // left was never committed.
 func (m *importing) empty(l *logbook) error {
-	_, err := l.read(m.cmd.Context(), l.cfg.Namespace.Events(), kafka.Range{}, func(*events.Record) error {
+	_, err := l.read(m.cmd.Context(), l.cfg.Namespace.Events(), kafka.Range{Held: soon}, func(*events.Record) error {
 		return exit(exitRefused, "%w, and %s has events already; use another --namespace, or delete its topics", kafka.ErrNotForHistory, l.cfg.Namespace)
 	})
 	return err
@@ -165,11 +168,7 @@ func (m *importing) write(l *logbook) (err error) {
 
 // compare reads back what was written.
 func (m *importing) compare(l *logbook) error {
-	back := sums{}
-	_, err := l.read(m.cmd.Context(), l.cfg.Namespace.Events(), kafka.Range{}, func(r *events.Record) error {
-		back.add(r)
-		return nil
-	})
+	back, err := m.back(l)
 	if err != nil {
 		return err
 	}
@@ -180,6 +179,29 @@ func (m *importing) compare(l *logbook) error {
 		}
 	}
 	return nil
+}
+
+// back reads what is in the namespace to its end. The end of a transaction that was committed may still
+// be on its way, and nothing of it can be read before.
+func (m *importing) back(l *logbook) (sums, error) {
+	for began := time.Now(); ; {
+		back, held := sums{}, atomic.Bool{}
+		in := kafka.Range{Held: func(int32, int64, int64) { held.Store(true) }}
+		_, err := l.read(m.cmd.Context(), l.cfg.Namespace.Events(), in, func(r *events.Record) error {
+			back.add(r)
+			return nil
+		})
+		switch {
+		case err != nil || !held.Load():
+			return back, err
+		case time.Since(began) > stallWithin:
+			return nil, fmt.Errorf("what was written to %s can't be read back to its end: a transaction has been open there for %s; "+
+				"look for it with kafka-transactions.sh find-hanging, then delete the namespace's topics and import again", l.cfg.Namespace.Events(), stallWithin)
+		}
+		m.waits.Do(func() {
+			fmt.Fprintf(l.note, "waybill: waiting for the end of a transaction in %s\n", l.cfg.Namespace.Events())
+		})
+	}
 }
 
 // sums are digests of all that is kept of records, by partition, in their order.

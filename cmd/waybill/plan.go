@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"strconv"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -16,7 +17,7 @@ import (
 type planOptions struct {
 	historyTool
 	forkFlags
-	old      string
+	old      []string
 	finished int
 	all      bool
 }
@@ -39,7 +40,7 @@ What isn't recorded, and of an open task that is all that comes, is answered as 
 	o.forkFlags.flags(cmd)
 	f := cmd.Flags()
 	f.IntVar(&o.finished, "finished", 0, "the last so many tasks that ended, instead of the open ones")
-	f.StringVar(&o.old, "old", "", "with --file: the definition that open tasks have (else: that in the log)")
+	f.StringArrayVar(&o.old, "old", nil, "with --file: the file of a definition that open tasks have, once for each (else: those in the log)")
 	f.BoolVar(&o.all, "all", false, "list also those whose path stays the same")
 	return cmd
 }
@@ -109,7 +110,7 @@ func (v *planned) add(o *replay.Outlook, all bool) {
 	}
 }
 
-// definitions finds the one that a task has: in the file that was named, or in the
+// definitions finds the one that a task has: in the files that were named, or in the
 // log. They are read when the first is asked for.
 func (o *planOptions) definitions(ctx context.Context, h eventSource) func(string, int) (*workflow.Program, error) {
 	known := map[string]*workflow.Program{}
@@ -128,12 +129,8 @@ func (o *planOptions) definitions(ctx context.Context, h eventSource) func(strin
 }
 
 func (o *planOptions) definition(ctx context.Context, h eventSource, key string) (*workflow.Program, error) {
-	if o.old != "" {
-		p, err := compileFile(o.old)
-		if err == nil && p.Definition().Key() != key {
-			return nil, usage("it runs under %s, and --old defines %s", key, p.Definition().Key())
-		}
-		return p, err
+	if len(o.old) > 0 {
+		return o.named(key)
 	}
 	l, is := h.(*logHistory)
 	if !is {
@@ -149,6 +146,22 @@ func (o *planOptions) definition(ctx context.Context, h eventSource, key string)
 		}
 	}
 	return nil, fmt.Errorf("no definition %s in the log", key)
+}
+
+// named finds a definition among the files that were named.
+func (o *planOptions) named(key string) (*workflow.Program, error) {
+	var there []string
+	for _, path := range o.old {
+		p, err := compileFile(path)
+		if err != nil {
+			return nil, err
+		}
+		if p.Definition().Key() == key {
+			return p, nil
+		}
+		there = append(there, p.Definition().Key())
+	}
+	return nil, usage("it runs under %s, and --old defines %s; give one --old for each", key, strings.Join(there, ", "))
 }
 
 // planTable shows a plan to people.

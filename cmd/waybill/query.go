@@ -8,6 +8,7 @@ import (
 	"maps"
 	"slices"
 	"sort"
+	"strings"
 	"sync"
 	"time"
 
@@ -51,6 +52,7 @@ type logbook struct {
 	partitions int32
 	history    bool      // it was imported: nothing is written to it
 	note       io.Writer // what isn't data
+	told       map[string]bool
 }
 
 // open connects, and learns the partition count from the format record.
@@ -146,8 +148,7 @@ type place struct {
 }
 
 // read gives fn the records of a topic, with a progress bar, and returns where
-// the read ended in each partition. Where that is before the end, for a transaction is open, a
-// note says so, unless the Range has somebody to tell.
+// the read ended in each partition. Where that isn't the end, it says so.
 func (l *logbook) read(ctx context.Context, topic string, in kafka.Range, fn func(*events.Record) error) (map[int32]place, error) {
 	bar := newProgress(l.note, "reading "+topic)
 	defer bar.end()
@@ -157,8 +158,8 @@ func (l *logbook) read(ctx context.Context, topic string, in kafka.Range, fn fun
 	defer watchdog.Stop()
 	var mu sync.Mutex // with Apart, fn is called from several goroutines
 	last, held := map[int32]time.Time{}, map[int32]int64{}
-	if in.HeldBack == nil {
-		in.HeldBack = func(p int32, next, _ int64) {
+	if in.Held == nil {
+		in.Held = func(p int32, next, _ int64) {
 			mu.Lock()
 			defer mu.Unlock()
 			held[p] = next
@@ -184,16 +185,42 @@ func (l *logbook) read(ctx context.Context, topic string, in kafka.Range, fn fun
 		}
 		return nil, fmt.Errorf("read %s: %w", topic, l.lost(err))
 	}
-	bar.end()
-	for _, p := range slices.Sorted(maps.Keys(held)) {
-		fmt.Fprintf(l.note, "partition %d of %s: a transaction is open at offset %d; what was written behind it isn't shown before that one ends\n", p, topic, held[p])
-	}
+	l.tellHeld(topic, held)
 	places := make(map[int32]place, len(reached))
 	for p, next := range reached {
 		places[p] = place{next, later(last[p], in.Since)}
 	}
 	return places, nil
 }
+
+// tellHeld says of partitions, of each once, that they couldn't be read to their ends.
+func (l *logbook) tellHeld(topic string, held map[int32]int64) {
+	for _, p := range slices.Sorted(maps.Keys(held)) {
+		at := fmt.Sprintf("%s/%d", topic, p)
+		if l.told[at] {
+			continue
+		}
+		if l.told == nil {
+			l.told = map[string]bool{}
+		}
+		l.told[at] = true
+		fmt.Fprintf(l.note, "waybill: %s was read up to offset %d only: a transaction that is open holds back what follows. "+
+			"It ends after 10 s by itself, ask again then; if it doesn't, see kafka-transactions.sh find-hanging\n", at, held[p])
+	}
+}
+
+// wasHeld reports whether a topic couldn't be read to its end.
+func (l *logbook) wasHeld(topic string) bool {
+	for at := range l.told {
+		if strings.HasPrefix(at, topic+"/") {
+			return true
+		}
+	}
+	return false
+}
+
+// soon is kafka.Range.Held of who reads again anyway.
+func soon(int32, int64, int64) {}
 
 func later(a, b time.Time) time.Time {
 	if a.After(b) {

@@ -33,8 +33,9 @@ with a --reason or --since. Without --execute it only shows what it would do.
 
 The bytes are the original's, and the headers that say what it is. What would be a dead letter again
 is refused: bytes that were cut or can't be read, a key that names another task, an id that another
-submission has. One that is redriven twice changes nothing the second time: a task's id, an attempt
-and a request id count once, as ever.`,
+submission has. With --execute the exit code is 8 if one that was named by its place is refused. One
+that is redriven twice changes nothing the second time: a task's id, an attempt and a request id
+count once, as ever.`,
 		RunE: func(cmd *cobra.Command, args []string) error { return runRedrive(cmd, &o, args) },
 	}
 	o.tool.flags(cmd)
@@ -96,9 +97,23 @@ func runRedrive(cmd *cobra.Command, o *redriveOptions, args []string) error {
 			return err
 		}
 	}
-	return printList(&o.output, cmd.OutOrStdout(), "DEADLETTER REASON TASK TO DONE WHY", list, func(d redriven) []string {
+	err = printList(&o.output, cmd.OutOrStdout(), "DEADLETTER REASON TASK TO DONE WHY", list, func(d redriven) []string {
 		return []string{strconv.Itoa(int(d.Partition)) + "/" + d.Offset, d.Reason, dash(shorten(d.Task, 40)), dash(shorten(d.To, 60)), d.Done, dash(shorten(d.Why, 160))}
 	})
+	if n := refusedOf(list); err == nil && o.execute && len(places) > 0 && n > 0 {
+		return exit(exitRefused, "%d of the %d dead letters that were named can't be written again, as it says beside them", n, len(list))
+	}
+	return err
+}
+
+// refusedOf is how many can't be written again.
+func refusedOf(list []redriven) (n int) {
+	for i := range list {
+		if list[i].Done == redriveRefused {
+			n++
+		}
+	}
+	return n
 }
 
 // deadPlace is where a dead letter is.

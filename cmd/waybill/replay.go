@@ -107,6 +107,8 @@ func runReplayOne(cmd *cobra.Command, o *replayOptions, args []string) error {
 		return err
 	case seen == 0:
 		return o.notThere(id)
+	case len(steps) == 0 && o.until == "":
+		return fmt.Errorf("of task %q no record is an event that can be read; `waybill verify` says what is wrong with them", id)
 	case len(steps) == 0:
 		return exit(exitNotFound, "no event of task %q up to %s; without --until all are shown", id, o.until)
 	}

@@ -50,7 +50,7 @@ func (t *tail) poll(ctx context.Context, fn func(*events.Record)) (news bool, er
 		if ends[p] <= at.next {
 			continue
 		}
-		places, err := t.log.read(ctx, t.topic, kafka.Range{Partitions: []int32{p}, Since: at.time, HeldBack: passed}, func(r *events.Record) error {
+		places, err := t.log.read(ctx, t.topic, kafka.Range{Partitions: []int32{p}, Since: at.time, Held: soon}, func(r *events.Record) error {
 			if r.Offset >= at.next {
 				news = true
 				fn(r)
@@ -107,6 +107,3 @@ func (t *tail) startAt(at time.Time) {
 		t.places[p] = place
 	}
 }
-
-// passed says nothing of a transaction that is open: what comes behind it is read when it has ended.
-func passed(int32, int64, int64) {}

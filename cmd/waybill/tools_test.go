@@ -101,7 +101,7 @@ func TestPoisonScript(t *testing.T) {
 			Headers: events.CloudHeaders("waybill.step.teleported.v9", "test", id+"/"+seq)}
 	}
 	garbage := events.Record{Topic: cfg.Namespace.Events(), Partition: 0, Value: []byte("\x1b[2J no JSON")}
-	produce(t, cfg, received("healthy"), received("sick"), future("sick", "2"), future("unborn", "1"), future("headless", "2"), garbage)
+	produce(t, cfg, received("healthy"), received("sick"), future("sick", "2"), future("unborn", "1"), future("headless", "2"), future("wordless", "one"), garbage)
 	runScripts(t, "testdata/poison", map[string]string{"WAYBILL_BROKERS": b.Addrs[0], "WAYBILL_NAMESPACE": string(cfg.Namespace)})
 }
 

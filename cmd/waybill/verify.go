@@ -80,6 +80,22 @@ first broken task.`,
 	return cmd
 }
 
+// begin is the tool's. A log that the command line names goes before those that settings name.
+func (o *verifyOptions) begin(cmd *cobra.Command) error {
+	named := cmd.Flags().Changed
+	dir, other := named("data-dir"), named("file") || named("brokers")
+	if err := o.historyTool.begin(cmd); err != nil {
+		return err
+	}
+	switch {
+	case dir && !other:
+		o.file, o.brokers = "", nil
+	case other && !dir:
+		o.dataDir = ""
+	}
+	return nil
+}
+
 func runVerify(cmd *cobra.Command, o *verifyOptions) error {
 	if err := o.begin(cmd); err != nil {
 		return err
@@ -152,7 +168,7 @@ func (o *verifyOptions) verifyDirectory(cmd *cobra.Command, options verify.Optio
 	}
 	defer func() { err = errors.Join(err, broker.Close()) }()
 	broker.Open()
-	o.brokers = []string{broker.Addr()}
+	o.connection = connection{brokers: []string{broker.Addr()}, namespace: o.namespace} // what else is set is for another
 	return o.verifyLog(cmd, options)
 }
 
@@ -210,6 +226,9 @@ func (v *verification) run(ctx context.Context, o verify.Options) (*verified, er
 	})
 	if err != nil {
 		return nil, err
+	}
+	if v.wasHeld(ns.Deadletters()) {
+		c.DeadlettersMissing()
 	}
 	report := c.Finish(time.Now())
 	view := verifiedOf(report, v.parts, places)

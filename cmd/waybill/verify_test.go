@@ -185,6 +185,19 @@ func TestVerifyDirectory(t *testing.T) {
 		t.Errorf("a log of %d batches", n)
 	}
 	run(exitUsage, "verify", "--data-dir", dir, "--brokers", "127.0.0.1:1")
+
+	// What the command line names goes before settings, as for any flag.
+	if err := os.WriteFile(log, whole, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("WAYBILL_BROKERS", "127.0.0.1:1")
+	t.Setenv("WAYBILL_TLS", "true")
+	if out := run(exitOK, "verify", "--data-dir", dir); !strings.Contains(out, "Events  9,") {
+		t.Errorf("with settings for a cluster:\n%s", out)
+	}
+	t.Setenv("WAYBILL_DATA_DIR", dir)
+	run(exitUnreachable, "verify", "--brokers", "127.0.0.1:1")
+	run(exitUsage, "verify")
 	run(exitUsage, "verify", "--data-dir", filepath.Join(dir, "none"))
 }
 

@@ -22,7 +22,7 @@ func newTaskWhy() *cobra.Command {
 waiting_retry, capacity, queue, at_work, upstream_step, ended. What could start by now, a wait that
 is over among it, and hasn't, is no_live_agent where nobody reads the agent's requests, else
 capacity. Of several steps it is that of the one that is hindered most; the others are listed.
-With --file nothing is known of agents.`,
+With --file, and in a namespace that was imported, nothing is known of agents.`,
 		Args: arguments("a task's id"),
 		RunE: func(cmd *cobra.Command, args []string) error { return runTaskWhy(cmd, &t, args) },
 	}
@@ -65,7 +65,7 @@ func runTaskWhy(cmd *cobra.Command, t *askingTool, args []string) error {
 		return t.notThere(id)
 	}
 	agents, now := map[string]replay.AgentState{}, time.Now()
-	if l, is := h.(*logHistory); is {
+	if l, is := h.(*logHistory); is && !l.history { // of an imported one the agents are elsewhere
 		if err := l.agents(cmd.Context(), task, now, agents); err != nil {
 			return err
 		}

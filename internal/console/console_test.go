@@ -516,4 +516,10 @@ func TestHistoryIsForReading(t *testing.T) {
 	if w.writes() != 0 {
 		t.Errorf("%d records were written", w.writes())
 	}
+	// Of the agents of what was open then, nothing is known, now that all waits are over.
+	w.now = w.now.AddDate(1, 0, 0)
+	path := api + "/tasks/" + url.PathEscape(w.some(t, events.StateProcessing).ID) + "/why"
+	if why := get[replay.Why](t, w, s, api+"/tasks/{id}/why", path); why.Reason == replay.ReasonNoLiveAgent {
+		t.Errorf("an open task: %+v", why)
+	}
 }

@@ -190,6 +190,9 @@ func (c *call) why() (any, error) {
 	}
 	agents, now := map[string]replay.AgentState{}, c.cfg.Now()
 	for _, name := range replay.AgentsAwaited(task, now) {
+		if c.cfg.History {
+			break // they are elsewhere, if anywhere: nothing is known of them
+		}
 		if agents[name], err = c.cfg.Cluster.Agent(c.r.Context(), name); err != nil {
 			return nil, unavailable("agent %s: %v", name, err)
 		}

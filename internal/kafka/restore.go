@@ -316,10 +316,10 @@ type Range struct {
 	// Damaged is told of records that aren't as they were written, and that fn isn't given,
 	// in its place among them; several partitions' at once. nil: they end the read.
 	Damaged func(*DamagedError)
-	// HeldBack is told of a partition that isn't read to its end: a transaction is open from
-	// next on, and of what was written behind that nothing can be said; several partitions' at
-	// once.
-	HeldBack func(partition int32, next, end int64)
+	// Held is told of a partition that can't be read to its end: of what is committed there at next
+	// and above, below end, a transaction that stays open holds back all. Several partitions' at
+	// once; nil: nobody is told.
+	Held func(partition int32, next, end int64)
 }
 
 func (in *Range) reader(cl *kgo.Client, topic string, p int32, from int64) *reader {
@@ -346,7 +346,7 @@ func (in *Range) atOnce() int {
 // aren't as they were written are a *DamagedError, or Range.Damaged's.
 //
 // ReadAll fences nobody: below a transaction that stays open it stops after
-// half a second (Range.HeldBack). progress, which may be nil, is told how many offsets of all
+// half a second, which Range.Held is told. progress, which may be nil, is told how many offsets of all
 // are done.
 func (r *Restorer) ReadAll(ctx context.Context, topic string, in Range, fn func([]events.Record) error, progress func(done, total int64)) (map[int32]int64, error) {
 	starts, ends, err := r.span(ctx, topic, in)
@@ -386,8 +386,8 @@ func (r *Restorer) ReadAll(ctx context.Context, topic string, in Range, fn func(
 				return fn(rs)
 			}
 			err := s.run(ctx, func(context.Context) bool {
-				if in.HeldBack != nil {
-					in.HeldBack(p, s.reader.position, end)
+				if in.Held != nil {
+					in.Held(p, s.reader.position, end)
 				}
 				return true
 			})

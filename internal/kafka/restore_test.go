@@ -303,9 +303,13 @@ func TestReadAll(t *testing.T) {
 			}
 			return values, as, done, total
 		}
-		values, as, done, total := read(kafka.Range{})
+		var held []int64
+		values, as, done, total := read(kafka.Range{Held: func(p int32, next, end int64) { held = append(held, int64(p), next, end) }})
 		if len(values) != 10*testPartitions || as[0] != 12 || as[1] != 10 || as[2] != 10 {
 			t.Errorf("%d records, as of %v", len(values), as)
+		}
+		if !slices.Equal(held, []int64{1, 10, 11}) {
+			t.Errorf("held back: %v, want partition 1 from 10 on, below 11", held)
 		}
 		if want := int64(10*testPartitions + 2 + 1); total != want || done != want-1 {
 			t.Errorf("progress ends at %d of %d, want all of %d but the open one", done, total, want)

@@ -35,25 +35,36 @@ var Assumes = []Assume{AssumeCompleted, AssumeFailed, AssumeRejected, AssumeSile
 type recording struct {
 	answers map[events.RequestRef]answer
 	outputs map[string]json.RawMessage // of steps that completed
-	started map[events.RequestRef]time.Time
+	started map[events.RequestRef]begun
+	// unsent are the attempts that no agent was asked for, with the agent that had no topic.
+	unsent map[events.RequestRef]string
+	plan   *events.Plan
 }
 
 func newRecording() *recording {
-	return &recording{answers: map[events.RequestRef]answer{}, outputs: map[string]json.RawMessage{}, started: map[events.RequestRef]time.Time{}}
+	return &recording{answers: map[events.RequestRef]answer{}, outputs: map[string]json.RawMessage{}, started: map[events.RequestRef]begun{},
+		unsent: map[events.RequestRef]string{}}
 }
 
 // add takes in an event. An operator's release says nothing of an agent.
 func (r *recording) add(e *events.Event) {
 	switch f := e.Fact.(type) {
+	case *events.TaskReceived:
+		r.plan = f.Plan
 	case *events.AttemptStarted:
-		r.started[events.RequestRef{Step: f.Step, Kind: f.Kind, Attempt: f.Attempt}] = e.At
+		r.started[events.RequestRef{Step: f.Step, Kind: f.Kind, Attempt: f.Attempt}] = begun{e.At, e.Due}
 	case *events.AttemptCompleted:
 		if f.Kind == events.Do {
 			r.outputs[f.Step] = f.Output
 		}
 		r.answered(e, events.RequestRef{Step: f.Step, Kind: f.Kind, Attempt: f.Attempt}, answer{outcome: events.Completed, body: f.Output, from: f.Instance})
 	case *events.AttemptFailed:
-		r.answered(e, events.RequestRef{Step: f.Step, Kind: f.Kind, Attempt: f.Attempt}, answer{outcome: events.Failed, effect: f.Effect, body: errorBody(f.Error), from: f.Instance})
+		ref := events.RequestRef{Step: f.Step, Kind: f.Kind, Attempt: f.Attempt}
+		if _, sent := r.started[ref]; !sent {
+			r.unsent[ref] = r.agent(ref)
+			return
+		}
+		r.answered(e, ref, answer{outcome: events.Failed, effect: f.Effect, body: errorBody(f.Error), from: f.Instance})
 	case *events.AttemptRejected:
 		r.answered(e, events.RequestRef{Step: f.Step, Kind: f.Kind, Attempt: f.Attempt}, answer{outcome: events.Rejected, body: errorBody(f.Error), from: f.Instance})
 	case *events.AttemptExpired:
@@ -61,11 +72,46 @@ func (r *recording) add(e *events.Event) {
 	}
 }
 
+// agent is who was to be asked for an attempt; empty: the plan has no such run.
+func (r *recording) agent(ref events.RequestRef) string {
+	if r.plan == nil {
+		return ""
+	}
+	i, ok := r.plan.Step(ref.Step)
+	if !ok || ref.Kind == events.Undo && r.plan.Steps[i].Undo == nil {
+		return ""
+	}
+	name, _ := r.plan.Agent(i, ref.Kind)
+	return name
+}
+
+// without takes the agents out that had no topic, as the log has it, when an attempt was to
+// be made that now is. It reports whether there are any: then it is decided without them.
+func (r *recording) without(made []*events.Event, agents map[string]int32) (any bool) {
+	for _, e := range made {
+		f, ok := e.Fact.(*events.AttemptStarted)
+		if !ok {
+			continue
+		}
+		if name, unsent := r.unsent[events.RequestRef{Step: f.Step, Kind: f.Kind, Attempt: f.Attempt}]; unsent && name == f.Agent {
+			delete(agents, name)
+			any = true
+		}
+	}
+	return any
+}
+
+// answered takes down an answer. One that was accepted was written within the attempt's
+// time, however late a scheduler came to it.
 func (r *recording) answered(e *events.Event, ref events.RequestRef, a answer) {
 	if a.body == nil {
 		a.body = json.RawMessage("null")
 	}
-	a.after = max(0, e.At.Sub(r.started[ref]))
+	began, at := r.started[ref], e.At
+	if !began.due.IsZero() && began.due.Before(at) {
+		at = began.due
+	}
+	a.after = max(0, at.Sub(began.at))
 	r.answers[ref] = a
 }
 

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"strconv"
+	"strings"
 	"time"
 	"unicode/utf8"
 
@@ -169,8 +170,14 @@ func (f *Reader) readHead() error {
 		return fmt.Errorf("line %d: an export of version %d; this build reads version %d", f.line, h.Version, FileVersion)
 	case h.Partitions <= 0:
 		return fmt.Errorf("line %d: %d partitions", f.line, h.Partitions)
+	case strings.ContainsFunc(string(h.Namespace), notInTopicName): // what is said of a record names its topic
+		return fmt.Errorf("line %d: the namespace %q can't be one", f.line, h.Namespace)
 	}
 	return nil
+}
+
+func notInTopicName(r rune) bool {
+	return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && r != '.' && r != '_' && r != '-'
 }
 
 // record is the next, and whether it is as it was exported.

@@ -79,7 +79,8 @@ type sandbox struct {
 	past      *recording
 	task      *events.Task
 	timers    *events.Timers
-	startedAt time.Time // of the task; zero: not yet
+	startedAt time.Time // of the task, or when it was resubmitted; zero: not yet
+	asked     time.Time // the complete-by of the submission; zero: none, or not since it was resubmitted
 	running   map[events.RequestRef]time.Time
 	answers   map[events.RequestRef]pending // that are on their way
 	snoozed   map[uint64]time.Time          // timers that were asked for in vain
@@ -155,8 +156,12 @@ func (f Fork) last(history []*events.Event) (uint64, error) {
 func (s *sandbox) took(e *events.Event) {
 	s.timers.Evolve(e)
 	switch f := e.Fact.(type) {
+	case *events.TaskReceived:
+		s.asked = f.CompleteBy
 	case *events.TaskStarted:
 		s.startedAt = e.At
+	case *events.TaskResumed:
+		s.startedAt, s.asked = e.At, time.Time{} // it has the whole time again
 	case *events.AttemptStarted:
 		s.running[events.RequestRef{Step: f.Step, Kind: f.Kind, Attempt: f.Attempt}] = e.At
 	case *events.AttemptCompleted:
@@ -209,6 +214,9 @@ func (s *sandbox) migrate() {
 	}
 	if !s.startedAt.IsZero() && plan.CompleteWithin != t.Plan.CompleteWithin && t.State == events.StateProcessing {
 		t.CompleteBy = events.Millis(s.startedAt.Add(plan.CompleteWithin))
+		if !s.asked.IsZero() && s.asked.Before(t.CompleteBy) {
+			t.CompleteBy = s.asked
+		}
 	}
 	t.Plan, t.Steps, t.Workflow, t.Version = plan, steps, def.Name, def.Version
 	s.rearm()
@@ -343,7 +351,11 @@ func (s *sandbox) protected(decide func(*scheduler.Env) scheduler.Decision) (d s
 			d, s.out.Stalled = scheduler.Decision{}, fmt.Sprintf("the task can't go on under this definition: %v", why)
 		}
 	}()
-	return decide(env)
+	d = decide(env)
+	for s.past.without(d.Events, env.Requests) {
+		d = decide(env)
+	}
+	return d
 }
 
 // accept takes in a decision. It reports whether anything happened.

@@ -53,10 +53,13 @@ func (o one) Program(string, int) (*workflow.Program, bool) { return o.p, true }
 
 var noon = time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)
 
-func recordOf(t *testing.T, p *workflow.Program) *history {
+func recordOf(t *testing.T, p *workflow.Program) *history { return recordUntil(t, p, time.Time{}) }
+
+// recordUntil is recordOf of a submission with a complete-by.
+func recordUntil(t *testing.T, p *workflow.Program, by time.Time) *history {
 	h := &history{t: t, env: scheduler.Env{Namespace: events.DefaultNamespace, Source: "test", Definitions: one{p}, DefinitionsRead: true,
 		Requests: map[string]int32{"stock": 1, "bank": 1, "parcels": 1, "mail": 1}}}
-	h.input(0, &events.Submission{ID: "o-1", Workflow: "order", Input: []byte(`{"total":5}`)})
+	h.input(0, &events.Submission{ID: "o-1", Workflow: "order", Input: []byte(`{"total":5}`), CompleteBy: by})
 	return h
 }
 

@@ -50,6 +50,7 @@ func NewInstant(at time.Time) *Instant {
 // Add folds a record of the events topic, if it is of the time before. An event
 // that can't be folded leaves its task as it was, and is a fault.
 func (in *Instant) Add(r *events.Record) {
+	r = apartFrom(r)
 	e, err := events.DecodeEvent(r)
 	if err == nil && e.At.After(in.at) || err != nil && r.Time.After(in.at) {
 		return

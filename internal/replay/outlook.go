@@ -147,6 +147,7 @@ func (c *Choice) Add(r *events.Record) {
 		return
 	}
 	t := c.tasks[id]
+	r = apartFrom(r)
 	e, err := events.DecodeEvent(r)
 	if err == nil && t == nil {
 		if f, ok := e.Fact.(*events.TaskReceived); !ok || f.Workflow != c.workflow {
@@ -176,10 +177,18 @@ func (c *Choice) Add(r *events.Record) {
 	}
 }
 
-// kept is a record on its own: what was fetched with it isn't kept for its sake.
+// apartFrom is a record whose value is its own: a task that is folded from it has parts of that, and
+// what was fetched with it isn't kept for their sake.
+func apartFrom(r *events.Record) *events.Record {
+	own := *r
+	own.Value = bytes.Clone(r.Value)
+	return &own
+}
+
+// kept is a record on its own, of one whose value is so already.
 func kept(r *events.Record) events.Record {
 	k := *r
-	k.Key, k.Value, k.Headers = bytes.Clone(r.Key), bytes.Clone(r.Value), slices.Clone(r.Headers)
+	k.Key, k.Headers = bytes.Clone(r.Key), slices.Clone(r.Headers)
 	for i := range k.Headers {
 		k.Headers[i].Value = bytes.Clone(k.Headers[i].Value)
 	}

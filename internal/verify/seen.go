@@ -136,6 +136,9 @@ func (c *Checker) Deadletter(r *events.Record) {
 	}
 }
 
+// DeadlettersMissing takes back Options.Deadletters: some couldn't be fed.
+func (c *Checker) DeadlettersMissing() { c.o.Deadletters = false }
+
 // placeOf reads where a record was found, "topic/partition/offset", if that is
 // an inbox of the namespace.
 func (c *Checker) placeOf(origin string) (place, bool) {

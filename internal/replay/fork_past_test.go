@@ -1,0 +1,108 @@
+package replay_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/replay"
+)
+
+// sameFromEach holds what a fork under the task's own definition makes of it against what
+// was recorded, from each event on: the same events, whenever they were.
+func sameFromEach(t *testing.T, h *history, yaml string) {
+	t.Helper()
+	for at := uint64(1); at <= h.task.Seq; at++ {
+		got := fork(t, h, replay.Fork{Program: program(t, yaml), At: at, Assume: replay.AssumeSilent})
+		if got.State != h.task.State || got.Assumed != 0 || len(got.Forked) != len(got.Recorded) {
+			t.Errorf("from event %d on: %s, %d assumed: %s; it had ended %s after %d more events", at, got.State, got.Assumed, course(got), h.task.State, len(got.Recorded))
+			continue
+		}
+		for i := range got.Forked {
+			if a, b := got.Forked[i].Line, got.Recorded[i]; a.Type != b.Type || a.Step != b.Step || a.Attempt != b.Attempt {
+				t.Errorf("from event %d on: %s of %s, want %s of %s", at, a.Type, a.Step, b.Type, b.Step)
+			}
+		}
+	}
+}
+
+// A reply that a scheduler came to late, for it was away, was written in its attempt's
+// time: it counts in a fork, too.
+func TestForkOfWhatWasDecidedLate(t *testing.T) {
+	yaml := fmt.Sprintf(order, 1, 1, "")
+	h := recordOf(t, program(t, yaml))
+	h.reply(45, "reserve", 1, events.Completed, `{"shelf":7}`) // it had 10 s
+	h.reply(46, "charge", 1, events.Completed, `{}`)
+	h.reply(80, "ship", 1, events.Completed, `{}`)
+	if h.task.State != events.StateProcessed {
+		t.Fatalf("the task is %s", h.task.State)
+	}
+	sameFromEach(t, h, yaml)
+}
+
+// What no agent was asked for, since its topic wasn't there, is no answer: an attempt at
+// another agent doesn't get it, and at the same one it fails as it did.
+func TestForkOfWhatWasNotSent(t *testing.T) {
+	yaml := fmt.Sprintf(order, 1, 3, "")
+	h := recordOf(t, program(t, yaml))
+	delete(h.env.Requests, "bank")
+	h.reply(1, "reserve", 1, events.Completed, `{"shelf":7}`)
+	h.recover(1)
+	h.env.Requests["bank"] = 1
+	h.recover(3)
+	h.reply(4, "charge", 2, events.Completed, `{}`)
+	h.reply(5, "ship", 1, events.Completed, `{}`)
+	if h.task.State != events.StateProcessed {
+		t.Fatalf("the task is %s", h.task.State)
+	}
+	sameFromEach(t, h, yaml)
+
+	other := program(t, strings.Replace(yaml, "agent: bank", "agent: mail", 1))
+	got := fork(t, h, replay.Fork{Program: other, At: 1, Assume: replay.AssumeCompleted})
+	want := "task.started, step.started reserve/1, step.completed reserve/1, step.started charge/1, step.completed charge/1?, " +
+		"step.started ship/1?, step.completed ship/1, task.processed"
+	if course(got) != want || got.Assumed != 1 {
+		t.Errorf("%s, %d assumed\nwant %s", course(got), got.Assumed, want)
+	}
+}
+
+// A task's time under another definition begins where its own did: at its start, or when
+// it was resubmitted.
+func TestForkOfAResubmittedTask(t *testing.T) {
+	held := strings.Replace(order, "on_error: undo", "on_error: hold", 1)
+	yaml := fmt.Sprintf(held, 1, 1, "")
+	h := recordOf(t, program(t, yaml))
+	h.reply(1, "reserve", 1, events.Completed, `{}`)
+	h.reply(2, "charge", 1, events.Rejected, `{"code":"declined"}`)
+	if h.task.State != events.StateError {
+		t.Fatalf("the task is %s", h.task.State)
+	}
+	h.input(7200, &events.Control{Task: "o-1", Command: events.Resubmit, By: events.By{Who: "me", RequestID: "r-1"}})
+	resumed := h.task.Seq
+	h.reply(7201, "charge", 2, events.Completed, `{}`)
+	h.reply(7202, "ship", 1, events.Completed, `{}`)
+	longer := program(t, strings.Replace(yaml, "complete_within: 10m", "complete_within: 20m", 1))
+	got := fork(t, h, replay.Fork{Program: longer, At: resumed, Assume: replay.AssumeSilent})
+	if got.State != events.StateProcessed || got.Assumed != 0 {
+		t.Errorf("%s, %d assumed: %s; want it processed, as it was", got.State, got.Assumed, course(got))
+	}
+	if by, want := *got.View.CompleteBy, noon.Add(7200*time.Second+20*time.Minute).Format(events.TimeLayout); by != want {
+		t.Errorf("to be complete by %s, want %s", by, want)
+	}
+}
+
+// A definition that gives more time doesn't give more than the submission asked for.
+func TestForkKeepsTheSubmissionsTime(t *testing.T) {
+	yaml := fmt.Sprintf(order, 1, 1, "")
+	h := recordUntil(t, program(t, yaml), noon.Add(time.Minute))
+	h.reply(1, "reserve", 1, events.Completed, `{}`)
+	for within, want := range map[string]time.Duration{"20m": time.Minute, "30s": 30 * time.Second} {
+		other := program(t, strings.Replace(yaml, "complete_within: 10m", "complete_within: "+within, 1))
+		got := fork(t, h, replay.Fork{Program: other, Assume: replay.AssumeCompleted})
+		if by := *got.View.CompleteBy; got.State != events.StateProcessed || by != noon.Add(want).Format(events.TimeLayout) {
+			t.Errorf("%s: %s, to be complete by %s, want %s after noon", within, got.State, by, want)
+		}
+	}
+}
