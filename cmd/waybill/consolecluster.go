@@ -111,6 +111,11 @@ func (c *consoleCluster) Inboxes(ctx context.Context) (map[int32]int64, error) {
 	return sum, nil
 }
 
+func (c *consoleCluster) ReadWorkflows(ctx context.Context) error {
+	_, err := c.n.Catalog(ctx)
+	return err
+}
+
 func (c *consoleCluster) Workflows() []console.Workflow {
 	var list []console.Workflow
 	for _, program := range c.definitions.All() {
