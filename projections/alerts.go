@@ -279,10 +279,18 @@ func (s *Store) Alerts(partitions []int32, q AlertQuery) (AlertList, error) {
 			return l, err
 		}
 		l.AsOf[p] = asOf.Next
+		l.cut(q.Limit) // or there would be as many of each partition in memory
 	}
-	slices.SortFunc(l.Alerts, func(a, b Alert) int { return a.Place().Compare(b.Place()) })
-	l.Alerts = l.Alerts[:min(len(l.Alerts), q.Limit)]
 	return l, nil
+}
+
+// cut keeps the newest.
+func (l *AlertList) cut(limit int) {
+	slices.SortFunc(l.Alerts, func(a, b Alert) int { return a.Place().Compare(b.Place()) })
+	if len(l.Alerts) > limit {
+		clear(l.Alerts[limit:])
+		l.Alerts = l.Alerts[:limit]
+	}
 }
 
 // alerts adds those of one kind, the newest first. Instants of a partition don't fall, so

@@ -137,6 +137,46 @@ func comparesAlerts(t *testing.T, s *projections.Store, want []projections.Alert
 	}
 }
 
+// A list of alerts of many partitions takes no more memory than one of a few.
+func TestAlertsOfManyPartitions(t *testing.T) {
+	const each, limit = 40, 10
+	a := &audited{t: t, fs: vfs.NewCrashableMem()}
+	a.open()
+	h := newHistory(1)
+	var all []projections.Alert
+	partitions := []int32{0, 1, 2, 3}
+	a.v.Close()
+	for _, p := range partitions {
+		v, err := a.s.Timelines(p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range each {
+			rs := h.task(fmt.Sprint("held-", p, "-", i), &events.TaskHeld{Error: &events.Error{Code: "c", Message: "m"}})
+			for j := range rs {
+				rs[j].Partition = p
+			}
+			apply(t, v, rs)
+			h.at = h.at.Add(time.Duration(p) * time.Millisecond)
+		}
+		v.Close()
+		found, err := a.s.Alerts([]int32{p}, projections.AlertQuery{Limit: each})
+		if err != nil || len(found.Alerts) != each {
+			t.Fatalf("%d alerts, %v", len(found.Alerts), err)
+		}
+		all = append(all, found.Alerts...)
+	}
+	slices.SortFunc(all, func(a, b projections.Alert) int { return a.Place().Compare(b.Place()) })
+	found, err := a.s.Alerts(partitions, projections.AlertQuery{Limit: limit})
+	if err != nil || !slices.Equal(found.Alerts, all[:limit]) || found.Count != int64(len(all)) || len(found.AsOf) != len(partitions) {
+		t.Errorf("%+v of %d, %v; want %+v", found.Alerts, found.Count, err, all[:limit])
+	}
+	if n := cap(found.Alerts); n > 4*limit {
+		t.Errorf("room for %d alerts of a list of %d", n, limit)
+	}
+	closeStore(t, a.s)
+}
+
 // A list of alerts has a bound, whatever agents send: what is kept of a message is.
 func TestAlertOfALongMessage(t *testing.T) {
 	h := newHistory(1)

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -213,6 +214,105 @@ func fill(fs vfs.FS, o projections.Options, rs []record) (flushed int64, err err
 		return flushed, errors.New("Close of a stopped store says nothing")
 	}
 	return flushed, err
+}
+
+// deafFS can't be read while it is deaf.
+type deafFS struct {
+	vfs.FS
+	deaf atomic.Bool
+}
+
+func (f *deafFS) Unwrap() vfs.FS { return f.FS }
+
+func (f *deafFS) Open(name string, opts ...vfs.OpenOption) (vfs.File, error) {
+	file, err := f.FS.Open(name, opts...)
+	return &deafFile{file, f}, err
+}
+
+type deafFile struct {
+	vfs.File
+	fs *deafFS
+}
+
+func (f *deafFile) ReadAt(p []byte, at int64) (int, error) {
+	if f.fs.deaf.Load() {
+		return 0, &os.PathError{Op: "read", Path: "data", Err: syscall.EIO}
+	}
+	return f.File.ReadAt(p, at)
+}
+
+// TestSaveThatFailsStopsTheStore: a Save of timelines looks up what it changes, and that can't be read
+// for a moment. What it had taken over by then is in no batch, and would be in none after it: the task
+// list would lack it for ever. Where only what comes after the batch fails, nothing is lost.
+func TestSaveThatFailsStopsTheStore(t *testing.T) {
+	stopped, goesOn := 0, 0
+	for seed := range uint64(12) {
+		rs := newHistory(seed).records(3000)
+		fs := &deafFS{FS: vfs.NewCrashableMem()}
+		s := open(t, fs, projections.ViewTimelines)
+		v, err := s.Timelines(testPartition)
+		if err != nil {
+			t.Fatal(err)
+		}
+		apply(t, v, rs[:2900])
+		v.Close()
+		closeStore(t, s)
+
+		s = open(t, fs, projections.ViewTimelines) // with nothing in memory
+		if v, err = s.Timelines(testPartition); err != nil {
+			t.Fatal(err)
+		}
+		apply(t, v, rs)
+		fs.deaf.Store(true)
+		err = v.Save()
+		fs.deaf.Store(false)
+		if err != nil && !errors.Is(err, syscall.EIO) {
+			t.Fatalf("seed %d: %v", seed, err)
+		}
+		if s.Err() != nil {
+			stopped++
+			if v.Save() == nil {
+				t.Errorf("seed %d: a stopped store saves", seed)
+			}
+			v.Discard()
+			if err := s.Close(); !errors.Is(err, syscall.EIO) {
+				t.Errorf("seed %d: closed with %v", seed, err)
+			}
+			continue
+		}
+		if err != nil {
+			goesOn++
+		}
+		more := newHistory(seed).records(3050)
+		apply(t, v, more)
+		sameTimelines(t, v, s, more, seed)
+		v.Close()
+		closeStore(t, s)
+	}
+	if stopped == 0 || goesOn == 0 {
+		t.Fatalf("of the Saves %d had something to look up, %d after their batch", stopped, goesOn)
+	}
+}
+
+// sameTimelines compares a view, and what is counted there, with a rebuild.
+func sameTimelines(t *testing.T, v *projections.Timelines, s *projections.Store, rs []record, seed uint64) {
+	t.Helper()
+	rebuilt := open(t, vfs.NewMem(), projections.ViewTimelines)
+	w, err := rebuilt.Timelines(testPartition)
+	if err != nil {
+		t.Fatal(err)
+	}
+	apply(t, w, rs)
+	if got, want := digest(t, v), digest(t, w); got != want {
+		t.Errorf("seed %d: digest %s, of a rebuild %s", seed, got, want)
+	}
+	got, _, err := s.Counts(testPartition)
+	want, _, werr := rebuilt.Counts(testPartition)
+	if err != nil || werr != nil || !reflect.DeepEqual(got, want) {
+		t.Errorf("seed %d: counts, %v %v\n got %+v\nwant %+v", seed, err, werr, got, want)
+	}
+	w.Close()
+	closeStore(t, rebuilt)
 }
 
 // TestFlippedByteStopsTheStore: a damaged file is an error that says what to

@@ -22,6 +22,9 @@ const (
 	leastLooked  = 64     // of them for each partition, so that a page goes on
 	looksToBegin = 2      // beside these, for each facet
 	rowLooks     = 4      // what the look at a row counts for, which takes so much longer
+	// MostPageBytes bounds the stored forms of a page's tasks, but for one: a task of a thousand
+	// steps takes some 100 KB, and twice as much in memory.
+	MostPageBytes = 8 << 20
 )
 
 // Filter says which tasks a list has. The zero Filter: all.
@@ -40,7 +43,8 @@ type Filter struct {
 type Page struct {
 	Tasks []events.Summary
 	// Next is where the list goes on; nil: there is no more. A page that has looked at
-	// MostLooked entries has a Next, and fewer tasks than were asked for, or none.
+	// MostLooked entries has a Next, and fewer tasks than were asked for, or none; so has one of
+	// MostPageBytes.
 	Next *Cursor
 	AsOf map[int32]int64 // partition -> the offset below which all of it is reflected
 }
@@ -122,7 +126,9 @@ type head struct {
 	tasks intersection
 	at    Cursor          // of the next task; or, where it is spent, nothing is left before
 	row   *events.Summary // of the next task
+	bytes int             // of its stored form
 	spent bool
+	over  bool // there is nothing, and nothing to look for
 }
 
 func (l *lister) open(partitions []int32, first Cursor, asOf map[int32]int64) error {
@@ -144,7 +150,9 @@ func (l *lister) open(partitions []int32, first Cursor, asOf map[int32]int64) er
 		if err != nil {
 			return err
 		}
-		h.at = first
+		if h.at = first; first.Submitted < 0 { // before the first instant that the index has
+			h.over = true
+		}
 		if !l.f.Since.IsZero() {
 			h.tasks.oldest = ceilMillis(l.f.Since)
 		}
@@ -230,6 +238,9 @@ func (l *lister) versions(h *head) ([]facet, error) {
 
 // advance goes to the first task of a partition at or after h.at; ok: there may be more.
 func (l *lister) advance(h *head) (ok bool, err error) {
+	if h.over {
+		return false, nil
+	}
 	for h.row = nil; ; h.at.Task += "\x00" {
 		at, found, err := h.tasks.seek(h.at)
 		if errors.Is(err, errSpent) {
@@ -261,6 +272,7 @@ func (f *Filter) passes(s *events.Summary) bool {
 func (l *lister) read(h *head) error {
 	h.row = nil
 	err := l.s.getFrom(l.db, h.keys, kindRow, h.at.Task, func(data []byte) (err error) {
+		h.bytes = len(data)
 		h.row, err = events.DecodeSummary(data)
 		return err
 	})
@@ -282,18 +294,19 @@ func (l *lister) page(ctx context.Context, page *Page, limit int) error {
 			open = append(open, h)
 		}
 	}
-	for len(open) > 0 {
+	for bytes := 0; len(open) > 0; {
 		if err := ctx.Err(); err != nil {
 			return fmt.Errorf("projections: list tasks: %w", err)
 		}
 		first := slices.MinFunc(open, func(a, b *head) int { return a.at.compare(b.at) })
-		if n := len(page.Tasks); n == limit {
-			next := cursorOf(&page.Tasks[n-1])
+		n := len(page.Tasks)
+		if n < limit && first.spent {
+			next := first.at.justBefore()
 			page.Next = &next
 			return nil
 		}
-		if first.spent {
-			next := first.at.justBefore()
+		if bytes += first.bytes; n == limit || n > 0 && bytes > MostPageBytes {
+			next := cursorOf(&page.Tasks[n-1])
 			page.Next = &next
 			return nil
 		}

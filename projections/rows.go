@@ -223,11 +223,14 @@ func (rs *rows) drop(r *row) {
 func (t *Timelines) passDue() error {
 	return t.v.s.use(func(db *pebble.DB) error {
 		due, err := t.v.s.firstDue(db, t.v.keys, t.rows.tally.DueFrom)
+		if err != nil {
+			return err // what is left isn't known
+		}
 		if due == 0 {
 			due = math.MaxInt64
 		}
 		t.rows.tally.DueFrom = due
-		return err
+		return nil
 	})
 }
 

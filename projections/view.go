@@ -291,7 +291,13 @@ func (v *view) save(entries int, fill func(*pebble.Batch) error) error {
 		return b.Set(v.keys.key(kindMeta, ""), encodeMeta(v.next, &v.state), nil)
 	})
 	if err != nil {
-		return fmt.Errorf("projections: save partition %d at offset %d: %w", v.keys.partition, v.next, err)
+		err = fmt.Errorf("projections: save partition %d at offset %d: %w", v.keys.partition, v.next, err)
+		if v.s.Err() == nil {
+			// What fill has taken over from memory is in no batch, and no later one would have it.
+			err = fmt.Errorf("%w; see to the disk, then start again: nothing is lost, the log is replayed", err)
+			v.s.fail(err)
+		}
+		return err
 	}
 	v.unflushed.written(v.s.flushes())
 	for _, stop := range v.stops {

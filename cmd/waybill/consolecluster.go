@@ -145,6 +145,11 @@ func restoredBy(member string, r kafka.Restore) float64 {
 	return float64(r.Next) / float64(r.End)
 }
 
+func (c *consoleCluster) ReadWorkflows(ctx context.Context) error {
+	_, err := c.n.Catalog(ctx)
+	return err
+}
+
 func (c *consoleCluster) Workflows() []console.Workflow {
 	var list []console.Workflow
 	for _, program := range c.definitions.All() {

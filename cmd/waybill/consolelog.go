@@ -45,6 +45,10 @@ func (l *consoleLog) Ends(ctx context.Context) (map[int32]int64, error) {
 	return l.n.Admin.EndOffsets(ctx, l.n.Kafka.Namespace.Events())
 }
 
+func (l *consoleLog) Settled(ctx context.Context) (map[int32]int64, error) {
+	return l.n.Admin.CommittedEndOffsets(ctx, l.n.Kafka.Namespace.Events())
+}
+
 func (l *consoleLog) Follow(from map[int32]int64) (console.Stream, error) {
 	t, err := kafka.OpenTail(l.n.Kafka, l.n.Kafka.Namespace.Events(), from)
 	if err != nil {

@@ -204,11 +204,18 @@ func (c *Console) write(w http.ResponseWriter, answer any) {
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
+	c.inTime(w, func() {
+		e := json.NewEncoder(w)
+		e.SetEscapeHTML(false)
+		_ = e.Encode(answer) // whoever is gone needs no answer
+	})
+}
+
+// inTime writes an answer within the time that a client may take to take it.
+func (c *Console) inTime(w http.ResponseWriter, write func()) {
 	out := http.NewResponseController(w)
 	_ = out.SetWriteDeadline(time.Now().Add(c.within.write)) // fails only where the connection has ended
-	e := json.NewEncoder(w)
-	e.SetEscapeHTML(false)
-	_ = e.Encode(answer)                  // whoever is gone needs no answer
+	write()
 	_ = out.SetWriteDeadline(time.Time{}) // it is the connection's, and would be that of the next answer
 }
 

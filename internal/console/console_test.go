@@ -3,6 +3,7 @@ package console
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"net/http"
@@ -421,6 +422,23 @@ func TestSubmit(t *testing.T) {
 	if got := r.header.Get("Location"); r.status != http.StatusAccepted && r.status != http.StatusCreated || got != api+"/tasks/%2E%2E" {
 		t.Errorf("%d, the task .. is at %q", r.status, got)
 	}
+}
+
+// A workflow is unknown only after what was applied was read to its end, as it is to schedulers.
+func TestOrderOfAWorkflowThatWasJustApplied(t *testing.T) {
+	w := newWorld(t)
+	s := w.console(t, nil)
+	submit := func(workflow string) reply { // under the id of another order, which is refused at once where the workflow is known
+		return ask(t, s, http.MethodPost, api+"/tasks", `{"id":`+strconv.Quote(w.some(t, events.StateProcessed).ID)+`,"workflow":"`+workflow+`","input":{}}`)
+	}
+	problem(t, submit("late"), http.StatusUnprocessableEntity)
+	w.applied = []Workflow{{Name: "late", Version: 1}}
+	problem(t, submit("late"), http.StatusConflict)
+	w.unread = errors.New("no broker answers")
+	if p := problem(t, submit("later"), http.StatusServiceUnavailable); !strings.Contains(p.Detail, "no broker answers") {
+		t.Errorf("%+v", p)
+	}
+	problem(t, submit("late"), http.StatusConflict)
 }
 
 // Alerts of holds come from the audit, whoever is asked and whatever their topic still

@@ -16,8 +16,8 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// seenWithin is how long a write is waited for to be seen by the audit. What takes
-// longer is answered without as_of.
+// seenWithin is how long a write is waited for to be seen by the audit, and what was applied by
+// the console. A write that takes longer is answered without as_of.
 const seenWithin = 5 * time.Second
 
 // submitted is the answer to a submission.
@@ -46,8 +46,8 @@ func (c *call) submit() (any, error) {
 	if order.ReplyTo != "" && c.cfg.Namespace.Owns(order.ReplyTo) {
 		return nil, unprocessable("reply_to %q is a topic of the namespace %q; name one of your own", printable(order.ReplyTo), c.cfg.Namespace)
 	}
-	if !c.knowsWorkflow(order.Workflow, order.Version) {
-		return nil, unprocessable("no workflow %q with that version was applied; %s/workflows lists them", printable(order.Workflow), api)
+	if err := c.checkWorkflow(order); err != nil {
+		return nil, err
 	}
 	p := events.Partition([]byte(id), c.cfg.Partitions)
 	if c.handOver(p, body) {
@@ -72,6 +72,23 @@ func (c *call) submit() (any, error) {
 	answer.status = http.StatusCreated
 	answer.body = &submitted{ID: id, State: s.State, AsOf: s.asOf}
 	return answer, nil
+}
+
+// checkWorkflow refuses an order of a workflow that wasn't applied. Which were is read as they
+// come: so before one is unknown they are read to their end.
+func (c *call) checkWorkflow(order *events.Submission) error {
+	if c.knowsWorkflow(order.Workflow, order.Version) {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(c.r.Context(), seenWithin)
+	defer cancel()
+	if err := c.cfg.Cluster.ReadWorkflows(ctx); err != nil {
+		return unavailable("whether there is a workflow %q can't be told now: %v", printable(order.Workflow), err)
+	}
+	if !c.knowsWorkflow(order.Workflow, order.Version) {
+		return unprocessable("no workflow %q with that version was applied; %s/workflows lists them", printable(order.Workflow), api)
+	}
+	return nil
 }
 
 func (c *Console) knowsWorkflow(name string, version int) bool {

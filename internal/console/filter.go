@@ -104,7 +104,7 @@ func addTerm(f *projections.Filter, name, value string, now time.Time) (err erro
 		name, version, versioned := strings.Cut(value, "/")
 		f.Workflow = name
 		if versioned {
-			if f.Version, err = strconv.Atoi(version); err != nil || f.Version < 1 {
+			if f.Version, err = strconv.Atoi(version); err != nil || f.Version < 1 || name == "" {
 				return fmt.Errorf("workflow:%s: NAME or NAME/VERSION, with a version from 1", value)
 			}
 		}

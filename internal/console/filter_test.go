@@ -46,6 +46,7 @@ func TestFilterRefuses(t *testing.T) {
 		"state:error state:undone": "twice",
 		"workflow:order/0":         "version from 1",
 		"workflow:order/x":         "version from 1",
+		"workflow:/2":              "NAME or NAME/VERSION",
 		"label:a":                  "KEY=VALUE",
 		"label:=a":                 "KEY=VALUE",
 		"label:a=b label:a=c":      "one value",
@@ -83,15 +84,31 @@ func TestPageTokens(t *testing.T) {
 	if err != nil || got.cursor() != place || got.Now != noon.UnixMilli() {
 		t.Fatalf("%+v, %v; want %+v", got, err, place)
 	}
+	for _, place := range []projections.Cursor{ // just before tasks with ids as long as they may be, and with a space at their end
+		{Submitted: 1, Task: strings.Repeat("a", events.MaxTaskIDBytes-1) + "`\U0010ffff"}, {Submitted: 1, Task: "a\x1f\U0010ffff"}} {
+		if got, err := parseToken(p.next(&place), p.text); err != nil || got.cursor() != place {
+			t.Errorf("%+v, %v; want %+v", got, err, place)
+		}
+	}
 	for _, c := range []struct{ token, filter string }{
 		{text, "state:undone"}, {text + "A", p.text}, {text[1:], p.text}, {"", p.text}, {"!", p.text}, {strings.Repeat("A", tokenMaxBytes+1), p.text},
 		{pageToken{Filter: filterDigest(p.text), Now: 1, Submitted: -1, Task: "a"}.String(), p.text},
-		{pageToken{Filter: filterDigest(p.text), Now: 1, Submitted: 1, Task: "a\n"}.String(), p.text},
+		{pageToken{Filter: filterDigest(p.text), Now: 1, Submitted: 1}.String(), p.text},
+		{pageToken{Filter: filterDigest(p.text), Now: 1, Submitted: 1, Task: strings.Repeat("a", placeMaxBytes+1)}.String(), p.text},
 		{pageToken{Filter: filterDigest(p.text), Submitted: 1, Task: "a"}.String(), p.text},
 	} {
 		if _, err := parseToken(c.token, c.filter); err == nil {
 			t.Errorf("%.60q was taken for a token of %q", c.token, c.filter)
 		}
+	}
+}
+
+// A page that another console ends at a place which can't be read isn't taken for its last.
+func TestPageOfAPeerWithoutAPlace(t *testing.T) {
+	m := merging{size: 10}
+	m.add(projections.Page{})
+	if m.addPeer(taskList{NextPageToken: "?"}); m.err == nil {
+		t.Error("it is taken for the last")
 	}
 }
 

@@ -216,7 +216,7 @@ func (c *call) export() (any, error) {
 	}
 	c.w.Header().Set("Content-Type", "application/jsonl")
 	c.w.WriteHeader(http.StatusOK)
-	_, _ = body.WriteTo(c.w) // whoever is gone needs no answer
+	c.inTime(c.w, func() { _, _ = body.WriteTo(c.w) }) // whoever is gone needs no answer
 	return nil, nil
 }
 

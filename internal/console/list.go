@@ -57,6 +57,9 @@ func (c *call) tasks() (any, error) {
 	if err := gather(c, share.at, m.addPeer); err != nil {
 		return nil, err
 	}
+	if m.err != nil {
+		return nil, m.err
+	}
 	missing, err := c.missing(m.asOf, floor)
 	if err != nil {
 		return nil, err
@@ -187,6 +190,7 @@ type merging struct {
 	// after it may not be known yet.
 	until *projections.Cursor
 	asOf  map[int32]int64
+	err   error // of an answer that can't be merged
 }
 
 func (m *merging) add(p projections.Page) {
@@ -205,10 +209,12 @@ func (m *merging) add(p projections.Page) {
 func (m *merging) addPeer(l taskList) {
 	m.tasks = append(m.tasks, l.Tasks...)
 	if l.NextPageToken != "" {
-		if t, err := parseTokenOf(l.NextPageToken); err == nil {
-			c := t.cursor()
-			m.stop(&c)
+		t, err := parseTokenOf(l.NextPageToken)
+		if err != nil { // without the place, what comes after it would be passed over
+			m.err = peerUnanswered("the page of another console ends at a place that can't be read; bring all consoles to the same build")
 		}
+		c := t.cursor()
+		m.stop(&c)
 	}
 	addAsOf(m.asOf, l.AsOf)
 }

@@ -162,7 +162,11 @@ func (n *newest[T]) cut() {
 	keep, bytes := 0, 0
 	for keep < min(n.limit, len(n.list)) {
 		next := &n.list[keep]
-		if n.until != nil && next.at.compare(*n.until) > 0 || keep > 0 && bytes+next.bytes > noticesMaxBytes {
+		if n.until != nil && next.at.compare(*n.until) > 0 {
+			break
+		}
+		if keep > 0 && bytes+next.bytes > noticesMaxBytes {
+			n.stop(n.list[keep-1].at) // or a smaller one that is older, and comes now, would follow: without those that are cut off here
 			break
 		}
 		keep, bytes = keep+1, bytes+next.bytes

@@ -55,6 +55,43 @@ func TestNewestIsBoundedInBytes(t *testing.T) {
 	}
 }
 
+// However large the things are, and in whatever order they come, the pages have each of them once, the
+// newest first.
+func TestPagesOfNoticesOfAllSizes(t *testing.T) {
+	for seed := range uint64(50) {
+		rnd := rand.New(rand.NewPCG(seed, 3))
+		sizes := make([]int, 200)
+		for i := range sizes {
+			sizes[i] = 1 + rnd.IntN([]int{10, noticesMaxBytes / 50, noticesMaxBytes / 2}[rnd.IntN(3)])
+		}
+		var seen []int
+		for asked := (&window{limit: 1000, now: time.UnixMilli(1)}); ; {
+			found := newest[int]{window: asked}
+			for _, i := range rnd.Perm(len(sizes)) {
+				found.add(noticePlace{At: int64(i)}, sizes[i], i)
+			}
+			list, left, next := found.page()
+			seen = append(seen, list...)
+			if left != int64(len(sizes)-len(seen)) || (left > 0) != (next != "") {
+				t.Fatalf("seed %d: %d seen, %d left of %d, token %q", seed, len(seen), left, len(sizes), next)
+			}
+			if next == "" {
+				break
+			}
+			got, err := parseNoticeToken(next, "")
+			if err != nil {
+				t.Fatal(err)
+			}
+			asked = &window{limit: 1000, now: time.UnixMilli(1), after: &got.noticePlace}
+		}
+		for i, got := range seen {
+			if got != len(sizes)-1-i {
+				t.Fatalf("seed %d: %d at %d", seed, got, i)
+			}
+		}
+	}
+}
+
 // Where another console's page ended for its bytes, what it has after that may come before what is
 // known: so the merged page ends there.
 func TestMergedNoticesEndAtTheFirstStop(t *testing.T) {

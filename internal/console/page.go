@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"time"
+	"unicode/utf8"
 
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/projections"
@@ -16,9 +17,12 @@ import (
 const (
 	pageDefault = 50
 	pageMax     = 1000
-	// tokenMaxBytes is more than the longest token takes: a task's id, in base64
+	// tokenMaxBytes is more than the longest token takes: a place, in base64
 	// within JSON, whose escapes make six bytes of one.
 	tokenMaxBytes = 4096
+	// placeMaxBytes is how long the text of a place can be. A page that ends by its bound of work
+	// ends just before a task: behind its id, cut short and made less by a character.
+	placeMaxBytes = events.MaxTaskIDBytes + utf8.UTFMax
 )
 
 // pageToken continues a list. It holds the place, and of the filter what has to
@@ -27,7 +31,7 @@ type pageToken struct {
 	Filter    string `json:"f"` // digest of the text
 	Now       int64  `json:"n"` // Unix ms
 	Submitted int64  `json:"s"` // Unix ms, of the last task
-	Task      string `json:"t"`
+	Task      string `json:"t"` // its id, or a text between two ids: no id needs to be like it
 }
 
 var errToken = errors.New("this is no page token of this filter: pass the next_page_token of the page before, with its filter, as they are")
@@ -70,7 +74,7 @@ func parseToken(text, filter string) (pageToken, error) {
 // parseTokenOf reads a token, of whatever filter.
 func parseTokenOf(text string) (pageToken, error) {
 	var t pageToken
-	if err := readToken(text, &t); err != nil || events.CheckTaskID(t.Task) != nil || t.Now <= 0 || t.Submitted < 0 {
+	if err := readToken(text, &t); err != nil || t.Task == "" || len(t.Task) > placeMaxBytes || t.Now <= 0 || t.Submitted < 0 {
 		return t, errToken
 	}
 	return t, nil

@@ -1,8 +1,11 @@
 package console
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"io"
+	"net"
 	"net/http"
 	"net/url"
 	"strings"
@@ -78,6 +81,41 @@ func TestAnswerOutlastsTheReadTime(t *testing.T) {
 			}
 		})
 	})
+}
+
+// Who asks for a task's events and doesn't take them is given up.
+func TestExportThatNobodyTakes(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.within.write = 200 * time.Millisecond
+	s := w.console(t, nil)
+	answered := make(chan bool)
+	handler := s.Config.Handler
+	s.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		handler.ServeHTTP(w, r)
+		close(answered)
+	})
+	task := w.some(t, events.StateProcessed)
+	for p := range w.records {
+		for i := range w.records[p] {
+			if r := &w.records[p][i]; string(r.Key) == task.ID {
+				r.Value = bytes.Repeat([]byte("x"), 4<<20)
+			}
+		}
+	}
+	conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", s.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close() }()
+	if _, err := io.WriteString(conn, "GET "+api+"/tasks/"+url.PathEscape(task.ID)+"/export HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-answered:
+	case <-time.After(20 * time.Second):
+		t.Error("it is waited for still")
+	}
 }
 
 // A command that no scheduler answers stays in the log, and the answer says so, with the id to ask

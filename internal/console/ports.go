@@ -44,6 +44,9 @@ type Log interface {
 	ReadAt(ctx context.Context, p int32, offsets []int64) ([]events.Record, error)
 	// Ends is where each partition of events ends.
 	Ends(ctx context.Context) (map[int32]int64, error)
+	// Settled is below what of each partition of events every transaction has ended: what is
+	// committed from now on is at or past it.
+	Settled(ctx context.Context) (map[int32]int64, error)
 	// Follow reads the events of some partitions from offsets on.
 	Follow(from map[int32]int64) (Stream, error)
 	// Alerts and Deadletters give fn the records of their topics since an instant.
@@ -74,6 +77,8 @@ type Cluster interface {
 	Scheduling(ctx context.Context) (map[int32]Scheduling, error)
 	// Workflows lists the definitions that were applied, by name and version.
 	Workflows() []Workflow
+	// ReadWorkflows returns when all that was applied before the call is in Workflows.
+	ReadWorkflows(ctx context.Context) error
 }
 
 // Scheduling is how a partition is scheduled.

@@ -200,9 +200,10 @@ func (c *call) events() (any, error) {
 	if err := c.knows("after"); err != nil {
 		return nil, err
 	}
-	from, err := c.ends()
+	// Not from the end on: what stands before it, in a transaction that goes on, is still to come.
+	from, err := c.cfg.Log.Settled(c.r.Context())
 	if err != nil {
-		return nil, err
+		return nil, unavailable("where the committed events end: %v", err)
 	}
 	text, name := c.r.Header.Get(lastEventID), lastEventID
 	if text == "" {
@@ -213,9 +214,13 @@ func (c *call) events() (any, error) {
 		if err != nil {
 			return nil, badRequest("%s %q: an id that this stream gave: %v", name, printable(text), err)
 		}
+		ends, err := c.ends()
+		if err != nil {
+			return nil, err
+		}
 		for p, next := range places {
-			if next > from[p] {
-				return nil, badRequest("%s: offset %d of partition %d is past the log's end, %d", name, next, p, from[p])
+			if next > ends[p] {
+				return nil, badRequest("%s: offset %d of partition %d is past the log's end, %d", name, next, p, ends[p])
 			}
 			from[p] = next
 		}

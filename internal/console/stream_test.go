@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -135,6 +136,36 @@ func TestStream(t *testing.T) {
 	w.comes(r)
 	if e := <-came; e.line.Offset != strconv.FormatInt(r.Offset, 10) {
 		t.Errorf("%+v, want what came last", e)
+	}
+}
+
+// What stands before the end of the log and isn't committed yet comes when it is: the stream of all
+// events doesn't begin behind it.
+func TestStreamBeginsBeforeWhatIsNotCommitted(t *testing.T) {
+	w := newWorld(t)
+	s := w.console(t, nil)
+	var want []string
+	for p, rs := range w.records {
+		for _, r := range rs[len(rs)-2:] {
+			if len(r.Key) > 0 {
+				want = append(want, strconv.Itoa(int(p))+":"+offsetText(r.Offset))
+			}
+		}
+		w.unsettled[p] = 2
+	}
+	came, status := openStream(t, s, api+"/events")
+	if status != http.StatusOK {
+		t.Fatal(status)
+	}
+	var got []string
+	for range want {
+		e := <-came
+		got = append(got, strconv.Itoa(int(e.line.Partition))+":"+e.line.Offset)
+	}
+	slices.Sort(want)
+	slices.Sort(got)
+	if !slices.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
 	}
 }
 

@@ -32,13 +32,17 @@ type world struct {
 	now        time.Time
 	history    bool
 	cluster    string
-	failed     func(error) // what a console tells of; nil: nobody
-	more       int64       // records of each partition that nobody has read yet
+	failed     func(error)   // what a console tells of; nil: nobody
+	more       int64         // records of each partition that nobody has read yet
+	unsettled  map[int32]int // how many of the last records are of a transaction that goes on
 	within     patience
 	stuck      func(context.Context) error // what reading a task's events waits for; nil: nothing
 	topic      func()                      // what reading a topic waits for; nil: nothing
 
 	mu      sync.Mutex
+	applied []Workflow // not read yet
+	read    []Workflow
+	unread  error // why they can't be read
 	urls    map[int32]string
 	written []events.Record
 	answer  func(*events.Control) (*events.Answer, error)
@@ -64,7 +68,7 @@ func newWorld(t testing.TB) *world {
 		t.Fatal(err)
 	}
 	w := &world{cluster: "c", partitions: recordedPartitions, records: map[int32][]events.Record{}, other: map[string][]events.Record{}, tasks: map[string]*events.Task{},
-		within: usualPatience, urls: map[int32]string{}}
+		within: usualPatience, unsettled: map[int32]int{}, urls: map[int32]string{}}
 	ns := events.Namespace(events.DefaultNamespace)
 	for _, r := range all {
 		if r.Topic != ns.Events() {
@@ -234,6 +238,14 @@ func (w *world) Ends(context.Context) (map[int32]int64, error) {
 	return ends, nil
 }
 
+func (w *world) Settled(ctx context.Context) (map[int32]int64, error) {
+	ends, err := w.Ends(ctx)
+	for p, n := range w.unsettled {
+		ends[p] = w.records[p][len(w.records[p])-n].Offset
+	}
+	return ends, err
+}
+
 func (w *world) Follow(from map[int32]int64) (Stream, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -358,9 +370,18 @@ func (w *world) Scheduling(context.Context) (map[int32]Scheduling, error) {
 }
 
 func (w *world) Workflows() []Workflow {
-	return []Workflow{
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return append([]Workflow{
 		{Name: "order", Version: 1, Steps: []string{"reserve", "charge", "ship"}, Agents: []string{"inventory", "payments", "shipping"}},
-		{Name: "parcel", Version: 1, Steps: []string{}, Agents: []string{}}}
+		{Name: "parcel", Version: 1, Steps: []string{}, Agents: []string{}}}, w.read...)
+}
+
+func (w *world) ReadWorkflows(ctx context.Context) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.read, w.applied = append(w.read, w.applied...), nil
+	return w.unread
 }
 
 // server is where a console listens.

@@ -189,9 +189,9 @@ func processName(instance string) string {
 // Run starts roles, and waits until one of them can't go on (its error), or ctx
 // ends (nil).
 func (n *Instance) Run(ctx context.Context, start func(ctx context.Context) error) error {
-	g, ctx := errgroup.WithContext(ctx)
+	g, roles := errgroup.WithContext(ctx)
 	n.roles = g
-	g.Go(func() error { return start(ctx) })
+	g.Go(func() error { return start(roles) })
 	err := g.Wait()
 	if errors.Is(err, context.Canceled) && ctx.Err() != nil {
 		err = nil
@@ -219,7 +219,7 @@ func (n *Instance) Close() {
 }
 
 // follow starts to follow the definitions, if nobody did, and returns when they are
-// read.
+// read. It is called within Run, which ends when they can't be followed any more.
 func (n *Instance) follow(ctx context.Context) error {
 	if n.catalog != nil {
 		return n.catalog.ReadToEndNow(ctx)
@@ -230,6 +230,16 @@ func (n *Instance) follow(ctx context.Context) error {
 		return err
 	}
 	n.catalog = &catalog{c, watch}
+	n.roles.Go(func() error {
+		select {
+		case <-ctx.Done():
+		case <-watch.Done():
+			if err := watch.Err(); err != nil { // what is applied from now on would be unknown here
+				return fmt.Errorf("follow the workflow definitions: %w", err)
+			}
+		}
+		return nil
+	})
 	return watch.ReadToEndNow(ctx)
 }
 

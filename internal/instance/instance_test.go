@@ -38,6 +38,20 @@ func TestAClosedStoreHidesNoReason(t *testing.T) {
 	}
 }
 
+// Why a role ended is told, also where something of its own was cancelled: only the end of the process is no
+// reason.
+func TestWhatARoleCancelledIsAReason(t *testing.T) {
+	why := fmt.Errorf("the client: %w", context.Canceled)
+	n := &Instance{log: slog.New(slog.DiscardHandler)}
+	if err := n.Run(t.Context(), func(context.Context) error { return why }); !errors.Is(err, why) {
+		t.Errorf("a role ended with %v, and the process with %v", why, err)
+	}
+	ctx, end := context.WithCancel(t.Context())
+	if err := n.Run(ctx, func(context.Context) error { end(); return why }); err != nil {
+		t.Errorf("the process ended, and says %v", err)
+	}
+}
+
 // A timeout that brokers don't take is taken of no fresh client: the process ends at once.
 func TestRoleWithARefusedTimeoutEnds(t *testing.T) {
 	n := &Instance{log: slog.New(slog.DiscardHandler)}

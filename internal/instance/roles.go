@@ -28,14 +28,6 @@ func (n *Instance) StartScheduler(ctx context.Context, o SchedulerOptions) error
 	if err := n.follow(ctx); err != nil {
 		return fmt.Errorf("read the workflow definitions: %w", err)
 	}
-	n.roles.Go(func() error {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-n.catalog.watch.Done():
-			return fmt.Errorf("follow the workflow definitions: %w", n.catalog.watch.Err())
-		}
-	})
 	store, err := n.store(ctx, projections.ViewTasks)
 	if err != nil {
 		return err

@@ -1,0 +1,110 @@
+package projections_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/projections"
+)
+
+// TestListBeforeTime: nothing was submitted before 1970, so a list until then is empty, whatever it
+// is filtered by.
+func TestListBeforeTime(t *testing.T) {
+	a := &audited{t: t, fs: vfs.NewCrashableMem()}
+	a.open()
+	apply(t, a.v, newHistory(1).records(300))
+	a.save()
+	for _, until := range []time.Time{time.UnixMilli(0), time.UnixMilli(-1), time.Unix(-1, 0), time.Unix(-1e9, 0), time.Date(1, 1, 2, 0, 0, 0, 0, time.UTC)} {
+		for _, f := range []projections.Filter{{}, {Workflow: "order"}, {Agent: "r"}, {States: []events.TaskState{events.StateProcessed}}, {DueBefore: time.Unix(1<<33, 0)}} {
+			f.Until = until
+			page, err := a.s.List(t.Context(), []int32{testPartition, 0}, f, projections.Cursor{}, 10)
+			if err != nil || len(page.Tasks) > 0 || page.Next != nil || len(page.AsOf) != 2 {
+				t.Errorf("%+v: %d tasks, next %v, as of %v, %v", f, len(page.Tasks), page.Next, page.AsOf, err)
+			}
+		}
+	}
+	a.v.Close()
+	closeStore(t, a.s)
+}
+
+// TestPagesOfWideTasks: a page has a bound in bytes, for a task of a thousand steps takes as much as
+// hundreds of others, and each task is on one.
+func TestPagesOfWideTasks(t *testing.T) {
+	const steps, tasks = 1000, 150
+	plan := make([]events.PlanStep, steps)
+	for i := range plan {
+		plan[i] = events.PlanStep{ID: fmt.Sprintf("step-%04d", i), Agent: "inventory", Operation: "reserve", Attempts: testAttempts}
+	}
+	h := newHistory(1)
+	a := &audited{t: t, fs: vfs.NewCrashableMem()}
+	a.open()
+	for i := range tasks {
+		e := &events.Event{Task: fmt.Sprint("wide-", i), Seq: 1, Fact: &events.TaskReceived{Workflow: "order", Version: 1, Digest: "d",
+			Plan: events.NewPlan(events.OnErrorUndo, time.Minute, plan)}}
+		apply(t, a.v, []events.Record{h.record(e)})
+	}
+	a.save()
+	seen, pages := map[string]bool{}, 0
+	for after := new(projections.Cursor); after != nil; pages++ {
+		page, err := a.s.List(t.Context(), []int32{testPartition, 0}, projections.Filter{}, *after, projections.MaxPageTasks)
+		if err != nil || len(page.Tasks) == 0 {
+			t.Fatalf("%d tasks, %v", len(page.Tasks), err)
+		}
+		bytes := 0
+		for i := range page.Tasks {
+			if id := page.Tasks[i].ID; seen[id] {
+				t.Errorf("%s is on two pages", id)
+			} else {
+				seen[id] = true
+			}
+			bytes += len(page.Tasks[i].Encode())
+		}
+		if bytes > projections.MostPageBytes {
+			t.Errorf("page %d has %d bytes", pages, bytes)
+		}
+		after = page.Next
+	}
+	if len(seen) != tasks || pages < 2 {
+		t.Errorf("%d tasks of %d on %d pages", len(seen), tasks, pages)
+	}
+	a.v.Close()
+	closeStore(t, a.s)
+}
+
+// TestPlaceOfASpentPage: a page that ends by its bound of work ends at a place that a token can hold,
+// whatever the ids are.
+func TestPlaceOfASpentPage(t *testing.T) {
+	ids := []string{strings.Repeat("a", events.MaxTaskIDBytes), strings.Repeat("b", events.MaxTaskIDBytes-4) + "\U0010ffff", "c ", "d\u00a0", "e\U0010ffff"}
+	h := newHistory(1)
+	a := &audited{t: t, fs: vfs.NewCrashableMem()}
+	a.open()
+	for _, id := range ids {
+		apply(t, a.v, h.task(id))
+	}
+	a.save()
+	spent, seen := 0, 0
+	for after := new(projections.Cursor); after != nil; {
+		page, err := a.s.ListWithin(t.Context(), []int32{testPartition}, projections.Filter{}, *after, 10, 4)
+		if err != nil {
+			t.Fatal(err)
+		}
+		seen += len(page.Tasks)
+		if after = page.Next; after == nil {
+			break
+		}
+		if spent++; len(after.Task) > events.MaxTaskIDBytes+utf8.UTFMax || !utf8.ValidString(after.Task) || after.Task == "" {
+			t.Errorf("%d bytes: %q", len(after.Task), after.Task)
+		}
+	}
+	if seen != len(ids) || spent < 2 {
+		t.Errorf("%d tasks of %d, %d pages that were spent", seen, len(ids), spent)
+	}
+	a.v.Close()
+	closeStore(t, a.s)
+}
