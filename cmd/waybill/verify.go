@@ -24,6 +24,7 @@ type verifyOptions struct {
 	historyTool
 	span
 	dataDir    string
+	elsewhere  bool // brokers were asked for
 	partitions []int
 	latest     time.Duration
 	tolerance  time.Duration
@@ -81,6 +82,7 @@ first broken task.`,
 }
 
 func runVerify(cmd *cobra.Command, o *verifyOptions) error {
+	o.elsewhere = cmd.Flags().Changed("brokers") // an environment or a file may name them for other verbs
 	if err := o.begin(cmd); err != nil {
 		return err
 	}
@@ -139,7 +141,7 @@ func (o *verifyOptions) verifyLog(cmd *cobra.Command, options verify.Options) (*
 // verifyDirectory checks the log of an embedded broker that doesn't run: it runs for that
 // long. It doesn't start on a log that isn't as it was written, and says where.
 func (o *verifyOptions) verifyDirectory(cmd *cobra.Command, options verify.Options) (_ *verified, err error) {
-	if o.file != "" || o.brokers != nil {
+	if o.file != "" || o.elsewhere {
 		return nil, usage("verify checks one log: --data-dir, --file or --brokers")
 	}
 	dir := kafkaDir(o.dataDir)
@@ -301,7 +303,7 @@ type verified struct {
 	States      map[events.TaskState]int `json:"states"`
 	Events      int                      `json:"events"`
 	Inputs      int                      `json:"inputs"`       // still in the inboxes
-	Pending     int                      `json:"pending"`      // of those, not consumed yet
+	Pending     int                      `json:"pending"`      // of those, not consumed yet, at most: what led to nothing doesn't show it
 	Poison      int                      `json:"poison"`       // of those, can't be used
 	Deadletters int                      `json:"dead_letters"` // of inputs
 	Overdue     int                      `json:"overdue"`      // timers of open tasks that are due
@@ -374,6 +376,14 @@ func verifiedOf(r *verify.Report, parts []int32, places map[int32]place) *verifi
 	return v
 }
 
+// atMost is a count that may be less.
+func atMost(n int) string {
+	if n == 0 {
+		return "0"
+	}
+	return fmt.Sprintf("at most %d", n)
+}
+
 // faultsShown is how many faults a table shows; json and jsonl have more.
 const faultsShown = 10
 
@@ -385,7 +395,7 @@ func verifiedTable(out io.Writer, v *verified) error {
 		w.row("Submitted", fmt.Sprintf("%s to %s; %d events of other tasks were not looked at", dash(tableTime(r.Since)), dash(tableTime(r.Until)), r.OtherEvents))
 	}
 	w.row("Events", fmt.Sprintf("%d, of %d partitions", v.Events, len(v.AsOf)))
-	w.row("Inputs", fmt.Sprintf("%d in the inboxes, %d of them to be consumed; %d dead letters", v.Inputs, v.Pending, v.Deadletters))
+	w.row("Inputs", fmt.Sprintf("%d in the inboxes, %s of them to be consumed; %d dead letters", v.Inputs, atMost(v.Pending), v.Deadletters))
 	w.row("Timers", fmt.Sprintf("%d fired, late by %d ms (half of them), %d ms (99 of 100), %d ms (all); %d are due",
 		v.Lateness.Timers, v.Lateness.P50, v.Lateness.P99, v.Lateness.Max, v.Overdue))
 	if n := v.LateReplies.Count; n > 0 {
