@@ -188,10 +188,16 @@ func processName(instance string) string {
 
 // Run starts roles, and waits until one of them can't go on (its error), or ctx
 // ends (nil).
-func (n *Instance) Run(ctx context.Context, start func(ctx context.Context) error) error {
-	g, ctx := errgroup.WithContext(ctx)
+func (n *Instance) Run(whole context.Context, start func(ctx context.Context) error) error {
+	g, ctx := errgroup.WithContext(whole)
 	n.roles = g
-	g.Go(func() error { return start(ctx) })
+	g.Go(func() error {
+		err := start(ctx)
+		if whole.Err() != nil {
+			return whole.Err() // what was begun was cut off, and says so in its own words
+		}
+		return err
+	})
 	err := g.Wait()
 	if errors.Is(err, context.Canceled) && ctx.Err() != nil {
 		err = nil
