@@ -62,6 +62,29 @@ func TestEffectiveOfOrder(t *testing.T) {
 	}
 }
 
+// A file is the same definition however its editor ends lines, and begins it.
+func TestLineEnds(t *testing.T) {
+	src, err := os.ReadFile("order.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	src = append(src, "  note: |\n    one\n    two\n  fold: >\n    one\n    two\n  quoted: \"one\n    two\"\n  plain: one\n    two\n"...)
+	src = bytes.Replace(src, []byte("\noutput: {tracking: \"${ steps.ship.output.tracking }\"}"), []byte("\noutput:\n  tracking: \"${ steps.ship.output.tracking }\""), 1)
+	want, err := ParseYAML("order.yaml", src)
+	if err != nil {
+		t.Fatal(err)
+	}
+	windows := bytes.ReplaceAll(src, []byte("\n"), []byte("\r\n"))
+	for name, text := range map[string][]byte{"windows line ends": windows, "a byte order mark": append([]byte("\xef\xbb\xbf"), src...)} {
+		got, err := ParseYAML("order.yaml", text)
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+		} else if !bytes.Equal(got.Stored(), want.Stored()) {
+			t.Errorf("%s:\n%s\nwant\n%s", name, got.Stored(), want.Stored())
+		}
+	}
+}
+
 // A builder reports what the YAML reader reports, by path.
 func TestBuilderReportsEveryFault(t *testing.T) {
 	loop := map[string]any{}

@@ -1,6 +1,7 @@
 package workflow
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"math"
@@ -14,6 +15,9 @@ import (
 	"github.com/goccy/go-yaml/token"
 )
 
+// byteOrderMark is what some editors begin UTF-8 text with.
+const byteOrderMark = "\xef\xbb\xbf"
+
 // maxNesting bounds what the YAML parser is given: it recurses, and its time
 // grows with the square of the depth (1,000 levels take it 10 ms).
 const maxNesting = 500
@@ -21,7 +25,11 @@ const maxNesting = 500
 // ParseYAML reads, checks and type-checks a definition. file only names the
 // source in errors. It returns Errors with every fault that it found, or a
 // definition that Compile accepts.
+//
+// Line ends of Windows, and a byte order mark, change nothing.
 func ParseYAML(file string, src []byte) (*Definition, error) {
+	src = bytes.TrimPrefix(src, []byte(byteOrderMark))
+	src = bytes.ReplaceAll(src, []byte("\r\n"), []byte("\n")) // the parser folds no other lines within quotes
 	s := source{file: file, at: map[string]position{"": {line: 1, column: 1}}}
 	f := &faults{src: &s}
 	root := readYAML(src, f)

@@ -76,7 +76,7 @@ func (c *connection) kafka(clientID string) (kafka.Config, error) {
 }
 
 func (c *connection) secured(cfg kafka.Config) (kafka.Config, error) {
-	if c.tls || c.ca != "" || c.cert != "" {
+	if c.tls || c.ca != "" || c.cert != "" || c.key != "" {
 		t, err := kafka.TLSFromFiles(c.ca, c.cert, c.key)
 		if err != nil {
 			return cfg, exit(exitUsage, "TLS: %w", err)
@@ -106,6 +106,15 @@ func (c *connection) secured(cfg kafka.Config) (kafka.Config, error) {
 
 // unreachable reports whether an error means that no broker answered.
 func unreachable(err error) bool {
-	var op *net.OpError
-	return errors.As(err, &op) || errors.Is(err, instance.ErrUnreachable)
+	op, network := errors.AsType[*net.OpError](err)
+	return network && op.Op != opListen || errors.Is(err, instance.ErrUnreachable)
+}
+
+// opListen is what a network error says was tried where an address of our own can't be had.
+const opListen = "listen"
+
+// addressTaken reports whether an error means that an address to listen on can't be had.
+func addressTaken(err error) bool {
+	op, network := errors.AsType[*net.OpError](err)
+	return network && op.Op == opListen
 }

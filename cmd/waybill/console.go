@@ -148,7 +148,7 @@ func listenConsole(ctx context.Context, addr string, anyPort bool) (net.Listener
 		l, err = (&net.ListenConfig{}).Listen(ctx, "tcp", net.JoinHostPort(host, "0"))
 	}
 	if err != nil {
-		return nil, exit(exitUsage, "--listen %s: %w", addr, err)
+		return nil, exit(exitUsage, "--listen %s: %w; give another, port 0 for any", addr, err)
 	}
 	return l, nil
 }

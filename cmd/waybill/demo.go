@@ -118,8 +118,8 @@ type demoRun struct {
 	told      []events.Line // the timeline of an order
 }
 
-func (r *demoRun) run(ctx context.Context) error {
-	ctx, cancel := context.WithCancel(ctx)
+func (r *demoRun) run(whole context.Context) error {
+	ctx, cancel := context.WithCancel(whole)
 	defer cancel()
 	log := quietLog(r.note)
 	o := localOptions{dataDir: r.dir, partitions: events.DefaultPartitions, definitions: []*workflow.Definition{demoWorkflow()},
@@ -127,7 +127,7 @@ func (r *demoRun) run(ctx context.Context) error {
 		scheduler: instance.SchedulerOptions{Lanes: 2, MaxRunnable: demoRunnable, ObserveCapacity: true}, log: log, metrics: instance.NewMetrics(), observe: r.watch.take}
 	var err error
 	if r.sys, err = startLocal(ctx, o); err != nil {
-		return err
+		return orInterrupted(whole, err)
 	}
 	r.sayStart()
 	err = r.sys.Run(ctx, func(ctx context.Context) error {
@@ -144,6 +144,9 @@ func (r *demoRun) run(ctx context.Context) error {
 		if err == nil || r.finished() {
 			err = cerr
 		}
+	}
+	if err == nil && !r.finished() {
+		err = whole.Err() // interrupted: orders that were cut off break no promise
 	}
 	if err != nil {
 		return err

@@ -81,10 +81,22 @@ func codeOf(err error) int {
 	if errors.As(err, &coded) {
 		return coded.code
 	}
-	if unreachable(err) {
+	switch {
+	case addressTaken(err):
+		return exitUsage // as of any other address that can't be what a flag says
+	case unreachable(err):
 		return exitUnreachable
 	}
 	return exitOther
+}
+
+// orInterrupted is err, unless the process was told to end: whatever was under way failed by
+// that, each thing in its own way.
+func orInterrupted(ctx context.Context, err error) error {
+	if err != nil && ctx.Err() != nil {
+		return ctx.Err()
+	}
+	return err
 }
 
 // newRoot is the command tree. Every verb has a file of its own.

@@ -110,7 +110,7 @@ func (r *roleFlags) runRole(cmd *cobra.Command, role string, start func(context.
 	ctx, m := cmd.Context(), instance.NewMetrics()
 	n, err := instance.Open(ctx, cfg, instance.Config{Name: r.instance, DataDir: r.dataDir, Metrics: m, Log: log, Session: r.session, Transaction: r.transaction, Reads: r.reads})
 	if err != nil {
-		return err
+		return orInterrupted(ctx, err)
 	}
 	defer n.Close()
 	if r.metricsListen != "" {

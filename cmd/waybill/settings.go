@@ -1,8 +1,10 @@
 package main
 
 import (
+	"bytes"
 	"fmt"
 	"os"
+	"regexp"
 	"sort"
 	"strings"
 
@@ -16,6 +18,10 @@ const envPrefix = "WAYBILL_"
 
 // foreignEnv are variables of the prefix that are no settings of a command.
 var foreignEnv = map[string]bool{"WAYBILL_TEST_KAFKA": true, "WAYBILL_KAFKA_LIBS": true, "WAYBILL_CONFIG": true}
+
+// serviceLink matches what Kubernetes sets in each container for a Service whose name begins with
+// "waybill": WAYBILL_CONSOLE_SERVICE_HOST, WAYBILL_PORT_8080_TCP_ADDR and more.
+var serviceLink = regexp.MustCompile(`^` + envPrefix + `(\w+_)?(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)$`)
 
 // settle gives the flags that were not set on the command line the value of
 // the environment, or else of the file that --config names. Unknown names in
@@ -62,16 +68,21 @@ func envName(flag string) string {
 	return envPrefix + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
 }
 
+// environment is what the variables set. An empty one sets nothing: that is how one is left out where
+// all are written down, as in a compose file.
 func environment() map[string]string {
 	set := map[string]string{}
 	for _, kv := range os.Environ() {
 		name, value, _ := strings.Cut(kv, "=")
-		if strings.HasPrefix(name, envPrefix) && !foreignEnv[name] {
+		if value != "" && strings.HasPrefix(name, envPrefix) && !foreignEnv[name] && !serviceLink.MatchString(name) {
 			set[strings.ToLower(strings.ReplaceAll(name[len(envPrefix):], "_", "-"))] = value
 		}
 	}
 	return set
 }
+
+// withoutMark is a text without the byte order mark that some editors begin UTF-8 with.
+func withoutMark(text []byte) []byte { return bytes.TrimPrefix(text, []byte("\xef\xbb\xbf")) }
 
 // readSettings reads the file of --config: a flat YAML mapping from a flag's
 // name to its value.
@@ -88,7 +99,7 @@ func readSettings(cmd *cobra.Command) (map[string]string, error) {
 		return nil, usage("--config: %v", err)
 	}
 	var raw map[string]any
-	if err := yaml.Unmarshal(src, &raw); err != nil {
+	if err := yaml.Unmarshal(withoutMark(src), &raw); err != nil {
 		return nil, usage("--config %s: %v", path, err)
 	}
 	out := map[string]string{}
@@ -100,6 +111,8 @@ func readSettings(cmd *cobra.Command) (map[string]string, error) {
 				parts[i] = fmt.Sprint(v[i])
 			}
 			out[k] = strings.Join(parts, ",")
+		case nil:
+			return nil, usage("--config %s: %s has no value; give it one, or leave it out", path, k)
 		case map[string]any:
 			return nil, usage("--config %s: %s is a mapping; settings are flat, one for each flag", path, k)
 		default:

@@ -179,7 +179,7 @@ func (o *submitOptions) one() ([]*submission, error) {
 		if err != nil {
 			return nil, exit(exitUsage, "--input: %w", err)
 		}
-		s.Input = body
+		s.Input = withoutMark(body)
 	}
 	if !events.ValidJSON(s.Input) {
 		return nil, usage("--input: no JSON in UTF-8: %s", shorten(string(s.Input), 60))
@@ -211,7 +211,11 @@ func readSubmissions(in io.Reader, name string, ns events.Namespace) ([]*submiss
 	number := 0
 	for scanner.Scan() {
 		number++
-		line := bytes.TrimSpace(scanner.Bytes())
+		line := scanner.Bytes()
+		if number == 1 {
+			line = withoutMark(line)
+		}
+		line = bytes.TrimSpace(line)
 		if len(line) == 0 {
 			continue
 		}
@@ -243,7 +247,7 @@ func readSubmissions(in io.Reader, name string, ns events.Namespace) ([]*submiss
 	if n > submitMaxFaults {
 		faults = append(faults[:submitMaxFaults], fmt.Sprintf("and %d more", n-submitMaxFaults))
 	}
-	return nil, usage("%s: %d lines can't be submitted, so none was:\n  %s", name, n, strings.Join(faults, "\n  "))
+	return nil, usage("%s: %d lines can't be submitted, so none was; each line is one submission:\n  %s", name, n, strings.Join(faults, "\n  "))
 }
 
 // submissionMembers are those of a submission; a line with another one is

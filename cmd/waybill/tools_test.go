@@ -58,6 +58,20 @@ func TestInterruptedFollow(t *testing.T) {
 	}
 }
 
+// A demo that is interrupted says nothing of the orders that it cut off.
+func TestInterruptedDemo(t *testing.T) {
+	p := startProcess(t, nil, "demo", "--tasks", "100000")
+	p.await(t, "Durations, shortened")
+	if err := p.cmd.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	<-p.ended
+	said, _ := p.out.find("orders")
+	if code := p.cmd.ProcessState.ExitCode(); code != exitInterrupted || said != "" {
+		t.Errorf("exit code %d, want %d; it says %q", code, exitInterrupted, said)
+	}
+}
+
 func createTopics(t *testing.T, cfg kafka.Config) {
 	t.Helper()
 	admin, err := kafka.OpenAdmin(cfg)
@@ -113,6 +127,8 @@ func TestReadSubmissions(t *testing.T) {
 		fault       string
 	}{
 		{"windows line ends", "{\"id\":\"a\",\"workflow\":\"w\"}\r\n\r\n{\"id\":\"b\",\"workflow\":\"w\"}\r\n", 2, ""},
+		{"a byte order mark", "\ufeff{\"id\":\"a\",\"workflow\":\"w\"}\n", 1, ""},
+		{"one object on several lines", "{\n \"id\":\"a\"}", 0, "each line is one submission"},
 		{"no end of line", `{"id":"a","workflow":"w"}`, 1, ""},
 		{"the same twice", "{\"id\":\"a\",\"workflow\":\"w\",\"input\":{\"n\":1}}\n{\"input\":{ \"n\": 1 },\"id\":\"a\",\"workflow\":\"w\"}", 2, ""},
 		{"another body", "{\"id\":\"a\",\"workflow\":\"w\"}\n\n{\"id\":\"a\",\"workflow\":\"v\"}", 0, `line 3: id "a" was in line 1, with another body`},

@@ -67,7 +67,7 @@ func runUp(cmd *cobra.Command, o upOptions) error {
 	ctx := cmd.Context()
 	sys, err := startLocal(ctx, lo)
 	if err != nil {
-		return err
+		return orInterrupted(ctx, err)
 	}
 	err = sys.Run(ctx, func(ctx context.Context) error {
 		if err := sys.startRoles(ctx, lo); err != nil {

@@ -320,7 +320,7 @@ type verified struct {
 	States      map[events.TaskState]int `json:"states"`
 	Events      int                      `json:"events"`
 	Inputs      int                      `json:"inputs"`       // still in the inboxes
-	Pending     int                      `json:"pending"`      // of those, not consumed yet
+	Pending     int                      `json:"pending"`      // of those, not consumed yet, at most: what led to nothing doesn't show it
 	Poison      int                      `json:"poison"`       // of those, can't be used
 	Deadletters int                      `json:"dead_letters"` // of inputs
 	Overdue     int                      `json:"overdue"`      // timers of open tasks that are due
@@ -393,6 +393,14 @@ func verifiedOf(r *verify.Report, parts []int32, places map[int32]place) *verifi
 	return v
 }
 
+// atMost is a count that may be less.
+func atMost(n int) string {
+	if n == 0 {
+		return "0"
+	}
+	return fmt.Sprintf("at most %d", n)
+}
+
 // faultsShown is how many faults a table shows; json and jsonl have more.
 const faultsShown = 10
 
@@ -404,7 +412,7 @@ func verifiedTable(out io.Writer, v *verified) error {
 		w.row("Submitted", fmt.Sprintf("%s to %s; %d events of other tasks were not looked at", dash(tableTime(r.Since)), dash(tableTime(r.Until)), r.OtherEvents))
 	}
 	w.row("Events", fmt.Sprintf("%d, of %d partitions", v.Events, len(v.AsOf)))
-	w.row("Inputs", fmt.Sprintf("%d in the inboxes, %d of them to be consumed; %d dead letters", v.Inputs, v.Pending, v.Deadletters))
+	w.row("Inputs", fmt.Sprintf("%d in the inboxes, %s of them to be consumed; %d dead letters", v.Inputs, atMost(v.Pending), v.Deadletters))
 	w.row("Timers", fmt.Sprintf("%d fired, late by %d ms (half of them), %d ms (99 of 100), %d ms (all); %d are due",
 		v.Lateness.Timers, v.Lateness.P50, v.Lateness.P99, v.Lateness.Max, v.Overdue))
 	if n := v.LateReplies.Count; n > 0 {

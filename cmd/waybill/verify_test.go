@@ -148,6 +148,7 @@ func TestVerifyDirectory(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		cmd := exec.CommandContext(ctx, filepath.Join(binary(t), "waybill"), args...)
+		cmd.Env = append(os.Environ(), "WAYBILL_BROKERS=127.0.0.1:1") // of other verbs
 		out, err := cmd.CombinedOutput()
 		if cmd.ProcessState.ExitCode() != want {
 			t.Errorf("%q: %v, want exit code %d\n%s", args, err, want, out)

@@ -191,7 +191,13 @@ func processName(instance string) string {
 func (n *Instance) Run(ctx context.Context, start func(ctx context.Context) error) error {
 	g, roles := errgroup.WithContext(ctx)
 	n.roles = g
-	g.Go(func() error { return start(roles) })
+	g.Go(func() error {
+		err := start(roles)
+		if ctx.Err() != nil {
+			return ctx.Err() // what was begun was cut off, and says so in its own words
+		}
+		return err
+	})
 	err := g.Wait()
 	if errors.Is(err, context.Canceled) && ctx.Err() != nil {
 		err = nil

@@ -52,6 +52,19 @@ func TestWhatARoleCancelledIsAReason(t *testing.T) {
 	}
 }
 
+// A start that is interrupted fails in whatever was under way, and that is nobody's fault.
+func TestAnInterruptedStartIsNoFailure(t *testing.T) {
+	n := &Instance{log: slog.New(slog.DiscardHandler)}
+	ctx, interrupt := context.WithCancel(t.Context())
+	err := n.Run(ctx, func(context.Context) error {
+		interrupt()
+		return errors.New("the broker connection has died")
+	})
+	if err != nil {
+		t.Error(err)
+	}
+}
+
 // A timeout that brokers don't take is taken of no fresh client: the process ends at once.
 func TestRoleWithARefusedTimeoutEnds(t *testing.T) {
 	n := &Instance{log: slog.New(slog.DiscardHandler)}

@@ -113,7 +113,7 @@ func (m *Metrics) hooks() []kafka.Hook { return []kafka.Hook{m.kafka} }
 func (m *Metrics) Serve(ctx context.Context, addr string) (net.Addr, error) {
 	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", addr)
 	if err != nil {
-		return nil, fmt.Errorf("--metrics-listen %s: %w", addr, err)
+		return nil, fmt.Errorf("--metrics-listen %s: %w; give another, port 0 for any", addr, err)
 	}
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{}))

@@ -155,7 +155,11 @@ func requireTopic(ctx context.Context, c Config, topic string) error {
 	defer a.Close()
 	_, ok, err := a.TopicPartitions(ctx, topic)
 	if err == nil && !ok {
-		err = fmt.Errorf("topic %s: %w; create it with `waybill topics create`, or apply a workflow that names the agent", topic, ErrNoTopic)
+		create := "`waybill topics create`"
+		if agent, is := c.Namespace.AgentOf(topic); is { // whose topic that makes if it is named, or a workflow names it
+			create = "`waybill workflow apply` of a workflow that names the agent, or `waybill topics create --agent " + agent + "`"
+		}
+		err = fmt.Errorf("topic %s: %w; create it with %s", topic, ErrNoTopic, create)
 	}
 	return err
 }

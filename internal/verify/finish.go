@@ -15,7 +15,7 @@ type Report struct {
 
 	States   map[events.TaskState]int // tasks by state
 	Poison   int                      // inputs that can't be used
-	Pending  int                      // inputs that nobody has consumed, of those that were fed
+	Pending  int                      // inputs that nobody has consumed, of those that were fed; at most: one that led to nothing doesn't show it
 	Others   int                      // events of tasks that weren't looked at: not between Since and Until
 	Overdue  int                      // timers of open tasks that are due
 	Compared int                      // digests that were held against another

@@ -186,11 +186,13 @@ func TestReport(t *testing.T) {
 	h := newHistory(t, whole)
 	h.submit().add(do("a", 1)).fails("a", events.Do, 1)
 	h.recovery("a", events.Do, events.ActionRetry) // too early: rejected
-	h.waits("a", 1).add(do("a", 2)).reply("zzz", events.Do, 1, events.Failed)
+	h.waits("a", 1).add(do("a", 2)).reply("yyy", events.Do, 1, events.Failed)
+	h.deadletter(events.ReasonUnknownStep) // so it was consumed
+	h.reply("zzz", events.Do, 1, events.Failed)
 	h.c.Acknowledged("t", h.at)
 	r := h.c.Finish(h.at.Add(2 * time.Second))
 	got := fmt.Sprint(r.Events, r.Tasks, r.Inputs, r.Requests, r.States, r.Pending, r.Overdue, r.Recoveries, r.Lateness, r.Acknowledged, r.Broken)
-	if want := "7 1 6 2 map[processing:1] 1 1 {2 1} {2 0s 0s 0s} 1 0"; got != want {
+	if want := "7 1 7 2 map[processing:1] 1 1 {2 1} {2 0s 0s 0s} 1 0"; got != want {
 		t.Errorf("%s\nwant %s\n%v", got, want, r.Faults)
 	}
 	if s := r.String(); !strings.Contains(s, "recoveries: 2 accepted, 1 rejected") {

@@ -28,6 +28,10 @@ func (f *finish) inboxes() {
 	keys := slices.SortedFunc(maps.Keys(f.c.inboxes), func(a, b inboxPart) int {
 		return cmp.Or(cmp.Compare(a.partition, b.partition), cmp.Compare(a.inbox, b.inbox))
 	})
+	judged := map[inboxPart]int64{} // below it all was consumed, as the dead letters show it, which are read last
+	for at := range f.c.dead {
+		judged[at.inboxPart] = max(judged[at.inboxPart], at.offset+1)
+	}
 	for _, key := range keys {
 		in := f.c.inboxes[key]
 		used := f.used(key)
@@ -37,7 +41,9 @@ func (f *finish) inboxes() {
 				f.c.lateReply(x, at, &f.late, f.faults)
 			}
 			if offset >= used {
-				f.report.Pending++
+				if offset >= judged[key] {
+					f.report.Pending++
+				}
 				continue
 			}
 			if promise, what := f.unled(at, x); what != "" {
