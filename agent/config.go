@@ -55,6 +55,10 @@ type Holder interface {
 	// Held is a context that has ended if the session doesn't have the
 	// partition.
 	Held(partition int32) context.Context
+	// Inherited reports whether whoever had the partition before may have begun a
+	// request, and have died or left without a word. A call of it may have had an
+	// effect, so a failure of this instance's isn't said to have had none.
+	Inherited(partition int32, offset int64) bool
 }
 
 // Shower is a Session that shows operators how an agent's downstreams are.

@@ -215,12 +215,11 @@ func (m *member) protect(ctx context.Context, r Request, returned chan<- result)
 //
 // That nothing happened is for the last one who has the attempt to say. So it is
 // not said once the partition is another's, who may be at it; and it is committed
-// at once, so that nobody makes the attempt again if this process dies.
+// at once, so that nobody makes the attempt again if this process dies. A failure
+// without effect is that of the calls made here, and nobody knows of those that were
+// made where the partition was before. A rejection is the service's word, by its key.
 func (t *turn) reply(reply events.Reply) {
-	rec := reply.Record(t.cfg.Namespace, t.cfg.Source)
-	if t.req.Traceparent != "" {
-		rec.Headers = append(rec.Headers, events.Header{Key: events.HeaderTraceparent, Value: []byte(t.req.Traceparent)})
-	}
+	rec := t.record(&reply)
 	for wait := sendWaitMin; ; wait = min(2*wait, sendWaitMax) {
 		left := t.req.CompleteBy.Sub(t.clock.now())
 		if left <= 0 {
@@ -230,6 +229,10 @@ func (t *turn) reply(reply events.Reply) {
 		}
 		if nothingHappened(&reply) && t.lost(t.job) {
 			return
+		}
+		if reply.Effect == events.EffectNone && t.inherited(t.at) {
+			reply.Effect = events.EffectUnknown
+			rec = t.record(&reply)
 		}
 		err := t.send(rec, left)
 		if err == nil {
@@ -249,6 +252,15 @@ func (t *turn) reply(reply events.Reply) {
 			return
 		}
 	}
+}
+
+// record is a reply's.
+func (t *turn) record(reply *events.Reply) events.Record {
+	rec := reply.Record(t.cfg.Namespace, t.cfg.Source)
+	if t.req.Traceparent != "" {
+		rec.Headers = append(rec.Headers, events.Header{Key: events.HeaderTraceparent, Value: []byte(t.req.Traceparent)})
+	}
+	return rec
 }
 
 // patience waits before another send; false: the process leaves.

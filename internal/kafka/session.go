@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"sync"
 	"time"
 
@@ -108,6 +109,8 @@ type ownedPartition struct {
 	tracker *Tracker
 	ctx     context.Context
 	lose    context.CancelCauseFunc
+	// inherited: below it lies what was there when the partition came; see Inherited.
+	inherited int64
 	// The last commit.
 	offset   int64
 	metadata string
@@ -381,19 +384,21 @@ func (s *Session) trouble(err error) {
 	}
 }
 
-func (s *Session) onAssigned(_ context.Context, _ *kgo.Client, added map[string][]int32) {
+func (s *Session) onAssigned(_ context.Context, cl *kgo.Client, added map[string][]int32) {
 	ps := added[s.cfg.Topic]
 	if len(ps) == 0 {
 		return
 	}
 	s.tail.forget(ps)
+	came := make(map[int32]*ownedPartition, len(ps))
 	s.mu.Lock()
 	for _, p := range ps {
-		o := &ownedPartition{tracker: &Tracker{low: -1, read: -1}, offset: -1}
+		o := &ownedPartition{tracker: &Tracker{low: -1, read: -1}, offset: -1, inherited: math.MaxInt64}
 		o.ctx, o.lose = context.WithCancelCause(context.Background())
-		s.owned[p] = o
+		s.owned[p], came[p] = o, o
 	}
 	s.mu.Unlock()
+	go s.inherit(cl, came) // until it is known, the partitions have gone, or Close
 	if f := s.cfg.Listener.Assigned; f != nil {
 		f(ps)
 	}
