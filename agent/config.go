@@ -114,9 +114,11 @@ type Breaker struct {
 // on another instance (a full disk, a lost mount). The shared downstream is
 // none of its business: that is what the circuit is for.
 type Health struct {
-	Check    func(ctx context.Context) error // nil: always healthy. Bounded by Every
-	Every    time.Duration                   // 0: DefaultHealthEvery
-	Failures int                             // in a row make the instance leave its group; 0: DefaultHealthFailed
+	// Check has Every to return; one that takes longer has failed, also if it ignores ctx.
+	// nil: always healthy.
+	Check    func(ctx context.Context) error
+	Every    time.Duration // 0: DefaultHealthEvery
+	Failures int           // in a row make the instance leave its group; 0: DefaultHealthFailed
 }
 
 func orDefault[T comparable](v *T, d T) {

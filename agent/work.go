@@ -126,7 +126,12 @@ func (m *member) wait(d time.Duration, wake <-chan struct{}) bool {
 // where the handler's result will come: it hadn't returned at complete-by.
 func (t *turn) call(now time.Time) (n next, wake <-chan struct{}, overran <-chan result) {
 	a := t.attempt
-	k := t.circuits.of(t.downstream(*a.req))
+	name, fail := t.downstream(*a.req)
+	if fail != nil {
+		t.attempt, n = a.after(result{fail: fail}, now, false)
+		return n, nil, nil
+	}
+	k := t.circuits.of(name)
 	verdict, openFor, changed := k.allow()
 	if verdict == nil {
 		t.attempt, n = a.refused(openFor, k.name, now)
