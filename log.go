@@ -23,7 +23,8 @@ const (
 
 // records is the log as it is read here: committed records only.
 type records interface {
-	// ends is the offset after the last record of each partition of a topic.
+	// ends is the offset after the last record of each partition of a topic, as far as it is
+	// known: one that has no leader is left out. It fails if none is.
 	ends(ctx context.Context, topic string) (map[int32]int64, error)
 	// read gives fn what a partition holds, as of the call, from the first
 	// record that isn't older than since (zero: from its start), in order. It
@@ -40,7 +41,7 @@ type logReader struct {
 func (l *logReader) ends(ctx context.Context, topic string) (map[int32]int64, error) {
 	within, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	ends, err := l.admin.CommittedEndOffsets(within, topic)
+	ends, err := l.admin.CommittedEndsKnown(within, topic)
 	if err != nil && within.Err() != nil && ctx.Err() == nil {
 		err = silent(err)
 	}
