@@ -73,14 +73,19 @@ func silent(err error) error {
 // lasting says that an error lasted for longer than there is patience. It wraps
 // ErrUnreachable, unless the brokers answered with it.
 func lasting(err error) error {
-	var network net.Error // a time that ran out is one, too
 	switch {
 	case errors.Is(err, ErrUnreachable):
 		return err // one call was without an answer for as long
-	case errors.As(err, &network), errors.Is(err, io.EOF), errors.Is(err, net.ErrClosed):
+	case away(err):
 		return silent(err)
 	}
 	return fmt.Errorf("the log could not be read for %s: %w", patience, err)
+}
+
+// away reports whether an error is that of a broker that didn't answer.
+func away(err error) bool {
+	var network net.Error // a time that ran out is one, too
+	return errors.As(err, &network) || errors.Is(err, io.EOF) || errors.Is(err, net.ErrClosed) || errors.Is(err, kafka.ErrNotAcknowledged)
 }
 
 func (l *logReader) all(ctx context.Context, topic string, p int32, fn func([]events.Record) error) (int64, error) {
