@@ -18,10 +18,11 @@ type book struct {
 	// fault, if set, is asked before each answer, for "ends" or "read".
 	fault func(what string) error
 	// answered, if set, is called after each answer about ends.
-	answered func()
-	asked    int      // for ends
-	reads    []string // "<topic>/<partition> from <offset>"
-	quick    bool     // reading takes no time
+	answered   func()
+	leaderless map[int32]bool // partitions of which no end is known
+	asked      int            // for ends
+	reads      []string       // "<topic>/<partition> from <offset>"
+	quick      bool           // reading takes no time
 }
 
 func newBook(partitions int) *book {
@@ -46,6 +47,9 @@ func (b *book) ends(_ context.Context, topic string) (map[int32]int64, error) {
 	}
 	ends := map[int32]int64{}
 	for p, rs := range b.parts[topic] {
+		if b.leaderless[int32(p)] {
+			continue
+		}
 		ends[int32(p)] = 0
 		if n := len(rs); n > 0 {
 			ends[int32(p)] = rs[n-1].Offset + 2 // a marker follows

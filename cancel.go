@@ -65,7 +65,7 @@ func (c *Client) command(ctx context.Context, x *events.Control) (*events.Answer
 	// Before the control is written: its answer comes after this.
 	ends, err := log.ends(ctx, topic)
 	if err != nil {
-		return nil, c.closedOr(err)
+		return nil, c.why(ctx, err)
 	}
 	asked := make(chan time.Time, 1)
 	failed := make(chan error, 1)
@@ -78,7 +78,7 @@ func (c *Client) command(ctx context.Context, x *events.Control) (*events.Answer
 	})
 	select {
 	case err := <-failed:
-		return nil, c.closedOr(err)
+		return nil, c.why(ctx, err)
 	case <-ctx.Done():
 		return nil, c.closedOr(ctx.Err())
 	case at := <-asked:
@@ -87,9 +87,10 @@ func (c *Client) command(ctx context.Context, x *events.Control) (*events.Answer
 	}
 }
 
-// answer waits for the answer to a control, from a place in the answers on.
+// answer waits for the answer to a control, from a place in the answers on. What passes is
+// waited out: the control is written.
 func (c *Client) answer(ctx context.Context, log records, p int32, at place, control string) (found *events.Answer, err error) {
-	topic := c.cfg.Namespace.Answers()
+	topic, good := c.cfg.Namespace.Answers(), time.Now()
 	for pause := lookPauseLeast; ; pause = min(2*pause, lookPauseMost) {
 		ends, err := log.ends(ctx, topic)
 		if err == nil && ends[p] > at.next {
@@ -108,10 +109,12 @@ func (c *Client) answer(ctx context.Context, log records, p int32, at place, con
 		switch {
 		case c.ending.Err() != nil:
 			return nil, ErrClosed
-		case err != nil && ctx.Err() == nil:
-			return nil, err
 		case found != nil:
 			return found, nil
+		case err == nil:
+			good = time.Now()
+		case ctx.Err() == nil && time.Since(good) > patience:
+			return nil, fmt.Errorf("written, but its answer can't be read: %w", lasting(err))
 		}
 		select {
 		case <-ctx.Done():

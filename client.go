@@ -14,6 +14,8 @@ import (
 const (
 	// reachWithin bounds the wait for a first answer of the brokers.
 	reachWithin = 10 * time.Second
+	// answerWithin bounds the question whether any broker answers, after a call that failed.
+	answerWithin = 5 * time.Second
 	// flushWithin bounds what Close waits for.
 	flushWithin = 10 * time.Second
 	// faultsMax is how many faults of one Submit are spelled out.
@@ -69,7 +71,7 @@ func (c *Client) open(ctx context.Context) (err error) {
 		return fmt.Errorf("the namespace %q holds an imported history, for reading; use another", c.cfg.Namespace)
 	}
 	c.partitions = format.Partitions
-	ends, err := c.admin.CommittedEndOffsets(ctx, c.cfg.Namespace.Events())
+	ends, err := c.admin.CommittedEndsKnown(ctx, c.cfg.Namespace.Events())
 	if err != nil {
 		return err
 	}
@@ -103,8 +105,9 @@ func reach(ctx context.Context, cfg kafka.Config) (*kafka.Admin, error) {
 // is acknowledged says nothing of what becomes of it: see Wait.
 //
 // An order whose form is wrong is an error, and then none is written. Any other
-// error means that some may have been written and some not. Submit all of them
-// again: an order that is there already isn't run twice.
+// error means that some may have been written and some not, ErrUnreachable that no
+// broker answered for half a minute. Submit all of them again: an order that is there
+// already isn't run twice.
 func (c *Client) Submit(ctx context.Context, orders ...Order) error {
 	if c.ending.Err() != nil {
 		return fmt.Errorf("waybill: submit: %w", ErrClosed)
@@ -147,7 +150,7 @@ func (c *Client) Submit(ctx context.Context, orders ...Order) error {
 		}
 	}
 	if err := missing.err(len(orders)); err != nil {
-		return fmt.Errorf("waybill: submit: not all acknowledged; submit them again, none is run twice: %w", err)
+		return fmt.Errorf("waybill: submit: not all acknowledged; submit them again, none is run twice: %w", c.why(ctx, err))
 	}
 	return nil
 }
@@ -232,7 +235,7 @@ func (c *Client) get(ctx context.Context, id string) (Task, error) {
 	})
 	switch {
 	case err != nil:
-		return Task{}, c.closedOr(err)
+		return Task{}, c.why(ctx, err)
 	case s.err != nil:
 		return Task{}, s.err
 	case s.task == nil:
@@ -253,6 +256,23 @@ func (c *Client) closedOr(err error) error {
 		return ErrClosed
 	}
 	return err
+}
+
+// why is what a call failed by, with what a program can tell it by: the client was closed
+// meanwhile, or no broker answers any more.
+func (c *Client) why(ctx context.Context, err error) error {
+	switch {
+	case c.ending.Err() != nil:
+		return fmt.Errorf("%w: %w", ErrClosed, err)
+	case ctx.Err() != nil || errors.Is(err, ErrUnreachable) || !away(err):
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, answerWithin)
+	defer cancel()
+	if c.admin.Ping(ctx) == nil {
+		return err
+	}
+	return fmt.Errorf("%w: %w", ErrUnreachable, err)
 }
 
 func (c *Client) log() *logReader { return &logReader{c.admin, c.reader} }

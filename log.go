@@ -23,7 +23,8 @@ const (
 
 // records is the log as it is read here: committed records only.
 type records interface {
-	// ends is the offset after the last record of each partition of a topic.
+	// ends is the offset after the last record of each partition of a topic, as far as it is
+	// known: one that has no leader is left out. It fails if none is.
 	ends(ctx context.Context, topic string) (map[int32]int64, error)
 	// read gives fn what a partition holds, as of the call, from the first
 	// record that isn't older than since (zero: from its start), in order. It
@@ -40,7 +41,7 @@ type logReader struct {
 func (l *logReader) ends(ctx context.Context, topic string) (map[int32]int64, error) {
 	within, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	ends, err := l.admin.CommittedEndOffsets(within, topic)
+	ends, err := l.admin.CommittedEndsKnown(within, topic)
 	if err != nil && within.Err() != nil && ctx.Err() == nil {
 		err = silent(err)
 	}
@@ -72,14 +73,19 @@ func silent(err error) error {
 // lasting says that an error lasted for longer than there is patience. It wraps
 // ErrUnreachable, unless the brokers answered with it.
 func lasting(err error) error {
-	var network net.Error // a time that ran out is one, too
 	switch {
 	case errors.Is(err, ErrUnreachable):
 		return err // one call was without an answer for as long
-	case errors.As(err, &network), errors.Is(err, io.EOF), errors.Is(err, net.ErrClosed):
+	case away(err):
 		return silent(err)
 	}
 	return fmt.Errorf("the log could not be read for %s: %w", patience, err)
+}
+
+// away reports whether an error is that of a broker that didn't answer.
+func away(err error) bool {
+	var network net.Error // a time that ran out is one, too
+	return errors.As(err, &network) || errors.Is(err, io.EOF) || errors.Is(err, net.ErrClosed) || errors.Is(err, kafka.ErrNotAcknowledged)
 }
 
 func (l *logReader) all(ctx context.Context, topic string, p int32, fn func([]events.Record) error) (int64, error) {

@@ -2,6 +2,7 @@ package waybill
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -67,7 +68,7 @@ func (w *watch) failed(err error) {
 func (w *watch) dispatch(started time.Time, ends map[int32]int64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.good = started
+	w.good, w.trouble = started, nil
 	silent := false
 	for p := range w.parts {
 		part := &w.parts[p]
@@ -76,7 +77,13 @@ func (w *watch) dispatch(started time.Time, ends map[int32]int64) {
 		}
 		search, quiet := part.toSearch(started)
 		silent = silent || quiet
-		if len(search) == 0 && ends[int32(p)] <= part.at.next {
+		end, known := ends[int32(p)]
+		switch {
+		case !known:
+			w.readFailed(part, errNoEnd)
+			continue
+		case len(search) == 0 && end <= part.at.next:
+			part.well()
 			w.settleAll(part, started)
 			continue
 		}
@@ -89,7 +96,11 @@ func (w *watch) dispatch(started time.Time, ends map[int32]int64) {
 	}
 }
 
+// errNoEnd is of a partition that can't be read at the moment, while others can.
+var errNoEnd = errors.New("the brokers don't say where the task's partition of the log ends; has it a leader? `waybill doctor` tells")
+
 func (w *watch) settleAll(part *part, asOf time.Time) {
+	part.asOf = asOf
 	for t := range part.waiting {
 		w.settle(t, asOf)
 	}
@@ -158,7 +169,8 @@ func (w *watch) catchUp(p int32, search map[string]*tracked, started time.Time) 
 		w.readFailed(part, err)
 		return
 	}
-	part.at, part.failing, w.trouble = to, time.Time{}, nil
+	part.at = to
+	part.well()
 	for _, t := range search {
 		if !t.emptied {
 			t.searched = true
@@ -184,7 +196,7 @@ func beginOf(search map[string]*tracked) (at place) {
 
 // readFailed takes note that a partition could not be read.
 func (w *watch) readFailed(part *part, err error) {
-	w.trouble = err
+	part.trouble = err
 	if part.failing.IsZero() {
 		part.failing = time.Now()
 	}
@@ -217,7 +229,9 @@ func (w *watch) lookForRefusals() {
 	w.refusalsBusy, w.refusalsErr = false, err
 	w.refusalsAt = time.Now().Add(refusalsEvery)
 	for _, t := range origins {
-		w.settle(t, time.Time{})
+		if t.task == nil { // else it is being folded, perhaps
+			w.settle(t, w.parts[t.partition].asOf)
+		}
 	}
 }
 
@@ -237,7 +251,8 @@ func (w *watch) readRefusals(ctx context.Context, origins map[string]*tracked, s
 			defer w.mu.Unlock()
 			for i := range rs {
 				origin, _ := rs[i].Header(events.HeaderOrigin)
-				if t := origins[origin]; t != nil && t.task == nil {
+				// It may have been submitted again meanwhile.
+				if t := origins[origin]; t != nil && t.task == nil && events.Origin(&t.written) == origin {
 					reason, _ := rs[i].Header(events.HeaderReason)
 					detail, _ := rs[i].Header(events.HeaderDetail)
 					t.refusal = &RefusedError{Task: t.id, Reason: reason + ": " + detail}

@@ -81,8 +81,13 @@ type part struct {
 	busy    bool
 	news    bool      // the last read brought something
 	failing time.Time // since when reads fail; zero: they don't
+	trouble error     // of the last that failed since
+	asOf    time.Time // what was read reflects the log as it was then, at least
 	waiting map[*tracked]struct{}
 }
+
+// well: it was read, or need not be.
+func (p *part) well() { p.failing, p.trouble = time.Time{}, nil }
 
 // tracked is a task that was submitted or waited for.
 type tracked struct {
@@ -177,6 +182,9 @@ func (w *watch) track(id string) *tracked {
 func (w *watch) fold(t *tracked, r *events.Record) {
 	before := t.bytes
 	t.add(r)
+	if t.task != nil {
+		t.refusal = nil // the dead letter was written again since
+	}
 	if before == 0 && t.bytes > 0 {
 		t.begins = place{next: r.Offset, since: r.Time}
 	}
@@ -248,7 +256,11 @@ func (w *watch) join(id string) (*tracked, *verdict, error) {
 		t.verdict, t.first = v, t.joined
 		w.weigh(t)
 		w.waiting++
-		w.parts[t.partition].waiting[t] = struct{}{}
+		part := &w.parts[t.partition]
+		if len(part.waiting) == 0 {
+			part.well() // nobody has read it meanwhile
+		}
+		part.waiting[t] = struct{}{}
 		if w.waiting == 1 {
 			w.good = t.joined
 			w.trouble = nil
@@ -301,15 +313,17 @@ func (w *watch) unfinished(t *tracked, err error) error {
 	} else if w.refusalsErr != nil {
 		seen += " (whether it was refused is not known: " + w.refusalsErr.Error() + ")"
 	}
-	if w.trouble != nil {
-		err = errors.Join(err, w.trouble)
+	for _, trouble := range []error{w.trouble, w.parts[t.partition].trouble} {
+		if trouble != nil {
+			err = errors.Join(err, trouble)
+		}
 	}
 	return fmt.Errorf("not ended in time, %s: %w", seen, err)
 }
 
 // settle gives those that wait for a task their answer, if there is one. What
-// was read reflects the log as it was at the instant asOf, at least: a hold counts
-// only if it was there after they came, for it may have ended since it was seen.
+// was read reflects the log as it was at the instant asOf, at least: a hold, or a refusal,
+// counts only if it was there after they came, for it may have ended since it was seen.
 func (w *watch) settle(t *tracked, asOf time.Time) {
 	v := t.verdict
 	if v == nil {
@@ -321,7 +335,7 @@ func (w *watch) settle(t *tracked, asOf time.Time) {
 	case t.task != nil && t.digest != "" && t.task.Digest != t.digest:
 		v.err = &RefusedError{Task: t.id, State: t.task.State,
 			Reason: string(events.ReasonIDConflict) + ": a task with this id is there already, with another body"}
-	case t.refusal != nil:
+	case t.refusal != nil && asOf.After(t.joined):
 		v.err = t.refusal
 	case t.task != nil && (t.task.State.Terminal() || t.task.State == Held && asOf.After(t.joined)):
 		v.task = t.task.Clone().View(w.parts[t.partition].owner, t.partition, w.parts[t.partition].at.next)

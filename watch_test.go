@@ -152,8 +152,7 @@ func TestWaitForAnOrderThatIsRefused(t *testing.T) {
 		w.submitted("o", "d", 17, at)
 		go func() {
 			time.Sleep(8 * time.Second) // the scheduler was away
-			r := events.Record{Topic: testSpace.Inbox(events.Tasks), Partition: w.partition("o"), Offset: 17, Key: []byte("o"), Value: []byte("{}")}
-			b.append(testSpace.Deadletters(), w.partition("o"), events.Deadletter(testSpace, "s", &r, &events.Unusable{Reason: events.ReasonUnknownWorkflow, Detail: "no workflow"}))
+			b.deadletter(w, "o", 17)
 		}()
 		var refused *RefusedError
 		if _, err := w.wait(hours(t), "o"); !errors.As(err, &refused) || refused.Reason != "unknown_workflow: no workflow" {
@@ -162,6 +161,64 @@ func TestWaitForAnOrderThatIsRefused(t *testing.T) {
 		if took := time.Since(at); took > 8*time.Second+2*refusalsEvery {
 			t.Errorf("took %v", took)
 		}
+	})
+}
+
+// deadletter refuses the submission of an order at an offset.
+func (b *book) deadletter(w *watch, id string, offset int64) {
+	p := w.partition(id)
+	r := events.Record{Topic: testSpace.Inbox(events.Tasks), Partition: p, Offset: offset, Key: []byte(id), Value: []byte("{}")}
+	b.append(testSpace.Deadletters(), p, events.Deadletter(testSpace, "s", &r, &events.Unusable{Reason: events.ReasonUnknownWorkflow, Detail: "no workflow"}))
+}
+
+// An order that was refused goes on when its dead letter is written again, the workflow being
+// there by then.
+func TestWaitForAnOrderThatIsNoLongerRefused(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		b := newBook(1)
+		w := b.open(t)
+		defer w.close()
+		w.submitted("o", "d", 17, time.Now())
+		b.deadletter(w, "o", 17)
+		var refused *RefusedError
+		for range 2 {
+			if _, err := w.wait(hours(t), "o"); !errors.As(err, &refused) {
+				t.Errorf("got %v", err)
+			}
+		}
+		task := b.task("o").write(received("d"), started)
+		go func() {
+			time.Sleep(time.Minute)
+			task.write(finished)
+		}()
+		mustEnd(t, w, "o", Processed)
+		mustEnd(t, w, "o", Processed)
+	})
+}
+
+// An order is submitted again while the dead letters are looked through, and what is found is
+// of the first time.
+func TestWaitForAnOrderThatWasSubmittedAgain(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		b := newBook(1)
+		w := b.open(t)
+		defer w.close()
+		w.submitted("o", "d", 17, time.Now())
+		b.deadletter(w, "o", 17)
+		var once sync.Once
+		b.fault = func(what string) error {
+			if what == "read" {
+				once.Do(func() {
+					w.submitted("o", "d", 18, time.Now())
+					go func() {
+						time.Sleep(time.Minute)
+						b.task("o").write(received("d"), started, finished)
+					}()
+				})
+			}
+			return nil
+		}
+		mustEnd(t, w, "o", Processed)
 	})
 }
 

@@ -60,3 +60,43 @@ func TestThatNothingHappenedIsNotSaidOfWhatAnotherHas(t *testing.T) {
 		})
 	}
 }
+
+// Whoever had the partition before may have begun an attempt, and have died with what it
+// knew. So a failure here isn't said to be without effect, as the attempt may have had one. It
+// is the same with one that was begun here, when the partition went meanwhile and came back.
+func TestThatNothingHappenedIsNotSaidOfWhatAnotherMayHaveBegun(t *testing.T) {
+	for _, backAgain := range []bool{false, true} {
+		for n, want := range []string{"completed", "failed", "rejected", "failed"} {
+			synctest.Test(t, func(t *testing.T) {
+				s := &movingSession{fakeSession: newFakeSession()}
+				here := t.Context()
+				s.held.Store(&here)
+				if !backAgain {
+					s.inherited.Store(10)
+				}
+				stop := start(t, s.fakeSession, Config{Open: func(context.Context) (Session, error) { return s, nil }}, endsAs)
+				s.deliver(testRecord(n, time.Now().Add(time.Minute)))
+				pass(100 * time.Millisecond)
+				s.inherited.Store(10)
+				pass(2 * time.Second)
+				stop()
+				if s.outcome(testID(n)) != want || s.dones[position{0, int64(n)}] != 1 {
+					t.Errorf("ending %d: %q, want %q; done %v", n, s.outcome(testID(n)), want, s.dones)
+				}
+			})
+		}
+	}
+	synctest.Test(t, func(t *testing.T) { // and what nobody else has had
+		s := &movingSession{fakeSession: newFakeSession()}
+		here := t.Context()
+		s.held.Store(&here)
+		s.inherited.Store(3)
+		stop := start(t, s.fakeSession, Config{Open: func(context.Context) (Session, error) { return s, nil }}, endsAs)
+		s.deliver(testRecord(3, time.Now().Add(time.Minute)))
+		pass(2 * time.Second)
+		stop()
+		if got := s.outcome(testID(3)); got != "failed none" {
+			t.Errorf("%q of a request that came when the partition was here", got)
+		}
+	})
+}

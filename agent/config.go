@@ -55,6 +55,10 @@ type Holder interface {
 	// Held is a context that has ended if the session doesn't have the
 	// partition.
 	Held(partition int32) context.Context
+	// Inherited reports whether whoever had the partition before may have begun a
+	// request, and have died or left without a word. A call of it may have had an
+	// effect, so a failure of this instance's isn't said to have had none.
+	Inherited(partition int32, offset int64) bool
 }
 
 // Shower is a Session that shows operators how an agent's downstreams are.
@@ -110,9 +114,11 @@ type Breaker struct {
 // on another instance (a full disk, a lost mount). The shared downstream is
 // none of its business: that is what the circuit is for.
 type Health struct {
-	Check    func(ctx context.Context) error // nil: always healthy. Bounded by Every
-	Every    time.Duration                   // 0: DefaultHealthEvery
-	Failures int                             // in a row make the instance leave its group; 0: DefaultHealthFailed
+	// Check has Every to return; one that takes longer has failed, also if it ignores ctx.
+	// nil: always healthy.
+	Check    func(ctx context.Context) error
+	Every    time.Duration // 0: DefaultHealthEvery
+	Failures int           // in a row make the instance leave its group; 0: DefaultHealthFailed
 }
 
 func orDefault[T comparable](v *T, d T) {

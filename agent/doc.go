@@ -29,6 +29,10 @@
 // and once it is said and acknowledged, the request's offset is committed at once
 // and not in its turn.
 //
+// Nor is a failure said to be without effect where the request was there before
+// its partition came: whoever had that may have begun the attempt, and have died
+// within the call.
+//
 // # Not guaranteed
 //
 // That a request is handled once: a crash, a rebalance or a lost acknowledgement
@@ -41,7 +45,8 @@
 // by what it stores under the key, or by answers that follow from the request
 // alone. What no key can hold to, since the service didn't see the request (a
 // circuit that is open, a connection that was refused), is wrong if the process
-// dies between the acknowledgement of the reply and the commit right after it.
+// dies between the acknowledgement of the reply and the commit right after it, or
+// if another that the group has given up goes on and has the same attempt.
 //
 // That nothing arrives after complete-by: a process stopped between the check
 // and the socket's write, or a slow network, can deliver late. Contexts end

@@ -40,8 +40,8 @@ func (f HandlerFunc) Handle(ctx context.Context, r Request) (any, error) { retur
 
 // Downstreamer is a Handler that talks to more than one service, each with a
 // circuit breaker of its own. Downstream names the one that a request goes to; it
-// must be quick and return few different names (see circuitsMax). A Handler
-// without it has one breaker for all.
+// must be quick and return few different names (see circuitsMax). Where it panics the
+// request is replied as failed, without effect. A Handler without it has one breaker for all.
 type Downstreamer interface {
 	Downstream(r Request) string
 }

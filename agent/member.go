@@ -210,6 +210,12 @@ func (m *member) lost(j job) bool {
 	return gone
 }
 
+// inherited reports whether another instance may have begun a request before.
+func (m *member) inherited(at position) bool {
+	h, ok := m.session.(Holder)
+	return ok && h.Inherited(at.partition, at.offset)
+}
+
 // errStillRunning is part of a stay's error.
 func errStillRunning(n int) error {
 	if n == 0 {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime/debug"
 	"time"
 )
 
@@ -20,6 +21,9 @@ type runner struct {
 	cfg      Config
 	handler  Handler
 	circuits *circuits
+	// checking is where the health check's result will come, of a call that hasn't returned;
+	// nil: there is none.
+	checking chan error
 }
 
 // Run serves requests with h until ctx is done, and returns nil then. It takes
@@ -47,12 +51,20 @@ func Run(ctx context.Context, cfg Config, h Handler) error {
 	return nil
 }
 
-// downstream names the circuit that a request goes through.
-func (r *runner) downstream(q Request) string {
-	if d, ok := r.handler.(Downstreamer); ok {
-		return d.Downstream(q)
+// downstream names the circuit that a request goes through; fail: the handler panicked over
+// that, and nothing is called.
+func (r *runner) downstream(q Request) (name string, fail *Failure) {
+	d, ok := r.handler.(Downstreamer)
+	if !ok {
+		return "downstream", nil
 	}
-	return "downstream"
+	defer func() {
+		if v := recover(); v != nil {
+			r.cfg.Listener.panicked(q, v, debug.Stack())
+			fail = &Failure{Code: CodePanic, NoEffect: true, Message: fmt.Sprintf("the handler's Downstream panicked: %v", v)}
+		}
+	}()
+	return d.Downstream(q), nil
 }
 
 // stay is one membership: from joining the group until ctx is done, the session
@@ -140,8 +152,21 @@ func (r *runner) healthyAgain(ctx context.Context) bool {
 	}
 }
 
+// check is one health check. One that doesn't return, as on a disk that hangs, has failed,
+// and is not called again until it does.
 func (r *runner) check(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, r.cfg.Health.Every)
 	defer cancel()
-	return r.cfg.Health.Check(ctx)
+	if r.checking == nil {
+		returned := make(chan error, 1)
+		go func() { returned <- r.cfg.Health.Check(ctx) }()
+		r.checking = returned
+	}
+	select {
+	case err := <-r.checking:
+		r.checking = nil
+		return err
+	case <-ctx.Done():
+		return fmt.Errorf("the check hasn't returned within %v: %w", r.cfg.Health.Every, ctx.Err())
+	}
 }

@@ -532,6 +532,83 @@ func TestSickInstanceLeavesAndReturns(t *testing.T) {
 	})
 }
 
+// A check that hangs and ignores its context, as one of a disk that is lost does, has failed.
+// It keeps the instance neither in its group nor from ending, and isn't called again meanwhile.
+func TestHealthCheckThatHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var sessions []*fakeSession
+		var calls atomic.Int32
+		hangs, proceed := atomic.Bool{}, make(chan struct{})
+		cfg := Config{
+			Open: func(context.Context) (Session, error) {
+				sessions = append(sessions, newFakeSession())
+				return sessions[len(sessions)-1], nil
+			},
+			Health: Health{Every: time.Second, Failures: 3, Check: func(context.Context) error {
+				calls.Add(1)
+				if hangs.Load() {
+					<-proceed
+				}
+				return nil
+			}},
+		}
+		last := newFakeSession()
+		last.closed = true
+		stop := start(t, last, cfg, completes)
+		pass(1500 * time.Millisecond)
+		hangs.Store(true)
+		before := calls.Load()
+		pass(10 * time.Second)
+		if len(sessions) != 1 || !sessions[0].closed || calls.Load() != before+1 {
+			t.Errorf("%d sessions, closed %v; %d checks hang", len(sessions), sessions[0].closed, calls.Load()-before)
+		}
+		hangs.Store(false)
+		close(proceed)
+		pass(5 * time.Second)
+		if len(sessions) != 2 || sessions[1].closed {
+			t.Errorf("%d sessions after the instance was healthy again", len(sessions))
+		}
+		proceed = make(chan struct{})
+		hangs.Store(true)
+		pass(1100 * time.Millisecond)
+		stop()
+		close(proceed)
+	})
+}
+
+// picky is a handler whose Downstream panics.
+type picky struct{ HandlerFunc }
+
+func (picky) Downstream(r Request) string {
+	if number(r.Task) == 1 {
+		panic("no such host")
+	}
+	return "host"
+}
+
+// It costs that request, and neither the process nor the others.
+func TestDownstreamThatPanics(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newFakeSession()
+		var panicked atomic.Int32
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() {
+			ended <- Run(ctx, Config{Source: "test", Open: func(context.Context) (Session, error) { return s, nil },
+				Listener: Listener{Panicked: func(Request, any, []byte) { panicked.Add(1) }}}, picky{completes})
+		}()
+		s.deliver(testRecord(1, time.Now().Add(time.Minute)), testRecord(2, time.Now().Add(time.Minute)))
+		pass(time.Second)
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+		if a, b := s.outcome(testID(1)), s.outcome(testID(2)); a != "failed none" || b != "completed" || panicked.Load() != 1 {
+			t.Errorf("%q and %q; %d panics told", a, b, panicked.Load())
+		}
+	})
+}
+
 func TestBrokenSessionEndsTheRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newFakeSession()

@@ -34,13 +34,17 @@ type fakeSession struct {
 	broken error // what Poll returns
 }
 
-// movingSession is a fakeSession whose partition can go to another member.
+// movingSession is a fakeSession whose partition can go to another member, or have come
+// from one with what lies below an offset.
 type movingSession struct {
 	*fakeSession
-	held atomic.Pointer[context.Context]
+	held      atomic.Pointer[context.Context]
+	inherited atomic.Int64
 }
 
 func (s *movingSession) Held(int32) context.Context { return *s.held.Load() }
+
+func (s *movingSession) Inherited(_ int32, offset int64) bool { return offset < s.inherited.Load() }
 
 func newFakeSession() *fakeSession {
 	return &fakeSession{

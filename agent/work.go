@@ -126,7 +126,12 @@ func (m *member) wait(d time.Duration, wake <-chan struct{}) bool {
 // where the handler's result will come: it hadn't returned at complete-by.
 func (t *turn) call(now time.Time) (n next, wake <-chan struct{}, overran <-chan result) {
 	a := t.attempt
-	k := t.circuits.of(t.downstream(*a.req))
+	name, fail := t.downstream(*a.req)
+	if fail != nil {
+		t.attempt, n = a.after(result{fail: fail}, now, false)
+		return n, nil, nil
+	}
+	k := t.circuits.of(name)
 	verdict, openFor, changed := k.allow()
 	if verdict == nil {
 		t.attempt, n = a.refused(openFor, k.name, now)
@@ -215,12 +220,11 @@ func (m *member) protect(ctx context.Context, r Request, returned chan<- result)
 //
 // That nothing happened is for the last one who has the attempt to say. So it is
 // not said once the partition is another's, who may be at it; and it is committed
-// at once, so that nobody makes the attempt again if this process dies.
+// at once, so that nobody makes the attempt again if this process dies. A failure
+// without effect is that of the calls made here, and nobody knows of those that were
+// made where the partition was before. A rejection is the service's word, by its key.
 func (t *turn) reply(reply events.Reply) {
-	rec := reply.Record(t.cfg.Namespace, t.cfg.Source)
-	if t.req.Traceparent != "" {
-		rec.Headers = append(rec.Headers, events.Header{Key: events.HeaderTraceparent, Value: []byte(t.req.Traceparent)})
-	}
+	rec := t.record(&reply)
 	for wait := sendWaitMin; ; wait = min(2*wait, sendWaitMax) {
 		left := t.req.CompleteBy.Sub(t.clock.now())
 		if left <= 0 {
@@ -230,6 +234,10 @@ func (t *turn) reply(reply events.Reply) {
 		}
 		if nothingHappened(&reply) && t.lost(t.job) {
 			return
+		}
+		if reply.Effect == events.EffectNone && t.inherited(t.at) {
+			reply.Effect = events.EffectUnknown
+			rec = t.record(&reply)
 		}
 		err := t.send(rec, left)
 		if err == nil {
@@ -249,6 +257,15 @@ func (t *turn) reply(reply events.Reply) {
 			return
 		}
 	}
+}
+
+// record is a reply's.
+func (t *turn) record(reply *events.Reply) events.Record {
+	rec := reply.Record(t.cfg.Namespace, t.cfg.Source)
+	if t.req.Traceparent != "" {
+		rec.Headers = append(rec.Headers, events.Header{Key: events.HeaderTraceparent, Value: []byte(t.req.Traceparent)})
+	}
+	return rec
 }
 
 // patience waits before another send; false: the process leaves.

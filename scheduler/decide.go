@@ -384,7 +384,12 @@ func (d *decider) recoverRun(i int, r *events.Recovery) {
 		return
 	}
 	p := d.policy(i, r.Kind, kind)
-	ask := p.Next(d.Task.ID, r.Step, r.Kind, run.Attempt, run.Timer.Due, d.now)
+	next := func() events.Ask { return p.Next(d.Task.ID, r.Step, r.Kind, run.Attempt, run.Timer.Due, d.now) }
+	ask := next()
+	if d.soon(r, ask) {
+		d.now = ask.Until
+		ask = next()
+	}
 	late := ask.Action == events.ActionRetry && r.Action == events.ActionWait // its wait is over by now
 	// An attempt that ran through a hold was armed with the complete-by before
 	// the resubmit, by which there was no time for a cool-down. Now there is. After a
@@ -417,6 +422,12 @@ func (d *decider) recoverRun(i int, r *events.Recovery) {
 	default:
 		d.errored(i, r.Kind, exhausted(run))
 	}
+}
+
+// soon reports whether a retry is asked for whose wait ends within what clocks may differ by.
+// Refused, it would be asked for again only a second later.
+func (d *decider) soon(r *events.Recovery, ask events.Ask) bool {
+	return r.Action == events.ActionRetry && ask.Action == events.ActionWait && !ask.CoolDown && ask.Until.Sub(d.env.Now) <= clockTolerance
 }
 
 // wait arms the timer of a run's next attempt.

@@ -261,10 +261,10 @@ func (a *Audit) advance(at position, topic string) {
 	progress := map[int32]Progress{}
 	for p := range a.views {
 		next, ok := at.Position(topic, p)
-		if !ok {
+		end, known := at.HighWatermark(topic, p)
+		if !ok || !known { // how far it is isn't known
 			continue
 		}
-		end, _ := at.HighWatermark(topic, p)
 		tail, _ := at.Tail(topic, p)
 		end = max(end, tail, next)
 		progress[p] = Progress{Next: next, End: end, Behind: next < end}

@@ -161,6 +161,40 @@ func (a *Admin) CommittedEndOffsets(ctx context.Context, topic string) (map[int3
 	return offsetsOf(topic, "committed end", listed, err)
 }
 
+// CommittedEndsKnown is CommittedEndOffsets without the partitions of which the cluster doesn't
+// say it, such as those that have no leader. It fails if that is none.
+func (a *Admin) CommittedEndsKnown(ctx context.Context, topic string) (map[int32]int64, error) {
+	listed, err := a.adm.ListCommittedOffsets(ctx, topic)
+	ends := make(map[int32]int64, len(listed[topic]))
+	for p, o := range listed[topic] {
+		if o.Err == nil {
+			ends[p] = o.Offset
+		}
+	}
+	if len(ends) > 0 {
+		return ends, nil
+	}
+	return offsetsOf(topic, "committed end", listed, err)
+}
+
+// offsetsOfSome is offsetsOf of some partitions; what is wrong with others is nothing to them.
+func offsetsOfSome(topic, which string, partitions []int32, listed kadm.ListedOffsets, err error) (map[int32]int64, error) {
+	offsets := make(map[int32]int64, len(partitions))
+	for _, p := range partitions {
+		switch o, ok := listed.Lookup(topic, p); {
+		case ok && o.Err == nil:
+			offsets[p] = o.Offset
+		case ok:
+			return nil, fmt.Errorf("list %s offsets of %s/%d: %w", which, topic, p, o.Err)
+		case err != nil || listed.Error() != nil || len(listed[topic]) == 0:
+			return offsetsOf(topic, which, listed, err)
+		default:
+			return nil, fmt.Errorf("topic %s has no partition %d, the last one is %d", topic, p, len(listed[topic])-1)
+		}
+	}
+	return offsets, nil
+}
+
 func offsetsOf(topic, which string, listed kadm.ListedOffsets, err error) (map[int32]int64, error) {
 	if err == nil {
 		err = listed.Error()

@@ -4,6 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"math"
+	"slices"
 	"sync"
 	"time"
 
@@ -23,6 +26,10 @@ const (
 	// for before the member joins anew.
 	placeTries    = 5
 	placeInterval = 100 * time.Millisecond
+	// learnInterval: for those of which the cluster says nothing, also later.
+	learnInterval = time.Second
+	// endUnknown is where such a partition ended when it came.
+	endUnknown = -1
 )
 
 // FollowerConfig says what to follow.
@@ -83,6 +90,7 @@ type Follower struct {
 	client   *kgo.Client
 	balancer *Balancer
 	tail     tailClock
+	life     context.Context // ends with Close
 	cut      context.CancelFunc
 	woken    chan struct{}
 
@@ -125,21 +133,21 @@ func OpenFollower(ctx context.Context, cfg FollowerConfig) (*Follower, error) {
 	f.balancer.observe(cfg.Listener.Assigned, cfg.Listener.GroupFailed, cfg.Listener.Uneven)
 	f.balancer.onAdded = f.forget
 	f.tail.of(cfg.Config)
-	life, cut := context.WithCancel(context.Background())
-	client, err := kgo.NewClient(append(cfg.options(), f.options(life)...)...)
+	f.life, f.cut = context.WithCancel(context.Background())
+	client, err := kgo.NewClient(append(cfg.options(), f.options()...)...)
 	if err != nil {
-		cut()
+		f.cut()
 		return nil, fmt.Errorf("follower of group %q: client: %w", cfg.Group, err)
 	}
-	f.client, f.cut = client, cut
+	f.client = client
 	f.fetcher = fetcher{client: client, ids: ids, wait: cfg.FetchMaxWait, bytes: fetchPartitionBytes(len(cfg.Topics) * int(cfg.Partitions)),
-		answers: make(chan answer), leaders: map[int32]*leader{}, ended: life}
+		answers: make(chan answer), leaders: map[int32]*leader{}, ended: f.life}
 	return f, nil
 }
 
-func (f *Follower) options(life context.Context) []kgo.Opt {
+func (f *Follower) options() []kgo.Opt {
 	opts := []kgo.Opt{
-		kgo.WithContext(life),
+		kgo.WithContext(f.life),
 		kgo.WithHooks(f.balancer),
 		kgo.MetadataMinAge(metadataAgeMin),
 
@@ -179,26 +187,62 @@ func (f *Follower) forget(client *kgo.Client, added []int32) {
 }
 
 // place decides where to begin in partitions that came anew. The client calls
-// it with the committed offsets, before it fetches.
+// it with the committed offsets, before it fetches. A partition of which the cluster says
+// nothing, for want of a leader perhaps, must not keep the others from beginning: it begins where
+// Start says, and a broker that leads it later says whether the log holds that.
 func (f *Follower) place(ctx context.Context, offsets map[string]map[int32]kgo.Offset) (map[string]map[int32]kgo.Offset, error) {
 	for topic, ps := range offsets {
-		starts, ends, err := f.logs(ctx, topic)
-		if err != nil {
-			return nil, err
+		starts, ends, unknown := f.logs(ctx, topic, slices.Collect(maps.Keys(ps)))
+		if unknown != nil && (f.cfg.Start == nil || ctx.Err() != nil) {
+			return nil, unknown
 		}
+		var later []int32
 		for p, committed := range ps {
-			at, err := f.begin(ctx, topic, p, committed.EpochOffset().Offset, starts[p], ends[p])
-			if err != nil {
+			start, end := starts[p], int64(math.MaxInt64)
+			stand := standing{highWatermark: endUnknown}
+			if known, ok := ends[p]; ok {
+				end, stand.highWatermark = known, known
+			} else {
+				later = append(later, p)
+			}
+			var err error
+			if stand.position, err = f.begin(ctx, topic, p, committed.EpochOffset().Offset, start, end); err != nil {
 				return nil, f.fail(ctx, fmt.Errorf("begin in topic %s partition %d: %w", topic, p, err))
 			}
-			ps[p] = kgo.NewOffset().At(at)
+			ps[p] = kgo.NewOffset().At(stand.position)
 			f.mu.Lock()
-			f.stands[topic][p] = standing{position: at, highWatermark: ends[p]}
+			f.stands[topic][p] = stand
 			f.mu.Unlock()
+		}
+		if len(later) > 0 {
+			go f.learn(topic, later) // until it is known, or Close
 		}
 	}
 	f.Wake()
 	return offsets, nil
+}
+
+// learn asks where partitions ended of which the cluster said nothing when they came.
+func (f *Follower) learn(topic string, ps []int32) {
+	for len(ps) > 0 {
+		select {
+		case <-time.After(learnInterval):
+		case <-f.life.Done():
+			return
+		}
+		_, ends, _ := f.logs(f.life, topic, ps)
+		f.mu.Lock()
+		ps = slices.DeleteFunc(ps, func(p int32) bool {
+			end, known := ends[p]
+			if stand, here := f.stands[topic][p]; known && here && stand.highWatermark == endUnknown {
+				stand.highWatermark = end
+				f.stands[topic][p] = stand
+			}
+			return known
+		})
+		f.mu.Unlock()
+		f.Wake()
+	}
 }
 
 // begin is the offset to begin at in a log that holds [start, end); committed
@@ -225,25 +269,31 @@ func (f *Follower) begin(ctx context.Context, topic string, p int32, committed, 
 	return at, nil
 }
 
-// logs are the starts and the high watermarks of a topic's partitions.
-func (f *Follower) logs(ctx context.Context, topic string) (starts, ends map[int32]int64, err error) {
+// logs are the starts and the high watermarks of a topic's partitions; err: of some they are
+// missing.
+func (f *Follower) logs(ctx context.Context, topic string, ps []int32) (starts, ends map[int32]int64, err error) {
 	// The group's goroutine may be here before OpenFollower has the client.
 	var admin *kadm.Client
 	f.balancer.whileOpen(func(client *kgo.Client) { admin = kadm.NewClient(client) })
 	for try := 1; ; try++ {
 		// The end first: a trim in between must not put the start above it.
-		var last, first kadm.ListedOffsets
-		last, err = admin.ListEndOffsets(ctx, topic)
-		if ends, err = offsetsOf(topic, "end", last, err); err == nil {
-			first, err = admin.ListStartOffsets(ctx, topic)
-			starts, err = offsetsOf(topic, "start", first, err)
+		last, endErr := admin.ListEndOffsets(ctx, topic)
+		first, startErr := admin.ListStartOffsets(ctx, topic)
+		ends, starts = map[int32]int64{}, map[int32]int64{}
+		_, endErr = offsetsOfSome(topic, "end", ps, last, endErr)
+		_, startErr = offsetsOfSome(topic, "start", ps, first, startErr)
+		for _, p := range ps {
+			end, ended := last.Lookup(topic, p)
+			if start, began := first.Lookup(topic, p); ended && began && end.Err == nil && start.Err == nil {
+				starts[p], ends[p] = start.Offset, end.Offset
+			}
 		}
-		if err == nil || try == placeTries || ctx.Err() != nil {
+		if err = errors.Join(endErr, startErr); err == nil || try == placeTries || ctx.Err() != nil {
 			return starts, ends, err
 		}
 		select {
 		case <-ctx.Done():
-			return nil, nil, ctx.Err()
+			return starts, ends, ctx.Err()
 		case <-time.After(placeInterval):
 		}
 	}
@@ -274,23 +324,26 @@ func (f *Follower) failed() error {
 // changed.
 func (f *Follower) Assigned() map[int32]uint64 { return f.balancer.Assigned() }
 
-// HighWatermark is the end of a partition's log when it was assigned; not ok:
-// it is not assigned, or the broker was not asked yet. A reader whose Position
+// HighWatermark is the end of a partition's log when it was assigned, or a little later; not ok:
+// it is not assigned, or no broker has said it yet. A reader whose Position
 // has reached it has seen all that was written before it became the owner.
 func (f *Follower) HighWatermark(topic string, p int32) (offset int64, ok bool) {
 	stand, ok := f.stand(topic, p)
-	return stand.highWatermark, ok
+	if !ok || stand.highWatermark == endUnknown {
+		return 0, false
+	}
+	return stand.highWatermark, true
 }
 
 // Position is the offset after everything that Poll returned or passed over
-// (markers, rolled back records) in a partition; not ok as of HighWatermark.
+// (markers, rolled back records) in a partition; not ok: it is not assigned, or not begun.
 func (f *Follower) Position(topic string, p int32) (offset int64, ok bool) {
 	stand, ok := f.stand(topic, p)
 	return stand.position, ok
 }
 
 // Tail is where committed records ended when the partition was asked for last: a
-// Position below it is behind. Not ok as of HighWatermark.
+// Position below it is behind. Not ok as of Position.
 func (f *Follower) Tail(topic string, p int32) (offset int64, ok bool) {
 	stand, ok := f.stand(topic, p)
 	return stand.tail, ok

@@ -194,11 +194,11 @@ func (f *Follower) takeOne(ctx context.Context, got fetched) error {
 // ranged says where the log is that doesn't hold the position of a reading.
 func (f *Follower) ranged(ctx context.Context, r *reading, err error) error {
 	err = fmt.Errorf("topic %s partition %d: %w", r.at.topic, r.at.partition, err)
-	starts, ends, listErr := f.logs(ctx, r.at.topic)
+	p := r.at.partition
+	starts, ends, listErr := f.logs(ctx, r.at.topic, []int32{p})
 	if listErr != nil {
 		return errors.Join(err, listErr)
 	}
-	p := r.at.partition
 	return errors.Join(err, &OffsetRangeError{Topic: r.at.topic, Partition: p, Offset: r.next, Start: starts[p], End: ends[p]})
 }
 

@@ -179,8 +179,12 @@ func (p *Producer) Flush(ctx context.Context) error {
 // Close ends the producer; what is still buffered fails. Flush first.
 func (p *Producer) Close() { p.cl.Close() }
 
-// ErrNoTopic is what writing to a topic that doesn't exist ends in.
-var ErrNoTopic = errors.New("no such topic")
+var (
+	// ErrNoTopic is what writing to a topic that doesn't exist ends in.
+	ErrNoTopic = errors.New("no such topic")
+	// ErrNotAcknowledged is wrapped where a record has waited for its whole delivery timeout.
+	ErrNotAcknowledged = errors.New("not acknowledged in time, it may still be written")
+)
 
 func produceError(topic string, err error) error {
 	switch {
@@ -191,7 +195,7 @@ func produceError(topic string, err error) error {
 	case errors.Is(err, kerr.TopicAuthorizationFailed):
 		return fmt.Errorf("write to %s: not permitted; grant WRITE and DESCRIBE on it: %w", topic, err)
 	case errors.Is(err, kgo.ErrRecordTimeout):
-		return fmt.Errorf("write to %s: not acknowledged in time, it may still be written; check that the brokers are up and in sync: %w", topic, err)
+		return fmt.Errorf("write to %s: %w; check that the brokers are up and in sync: %w", topic, ErrNotAcknowledged, err)
 	}
 	return fmt.Errorf("write to %s: %w", topic, err)
 }

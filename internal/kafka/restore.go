@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
-	"slices"
 	"sync"
 	"time"
 
@@ -195,14 +194,14 @@ func (r *Restorer) bounds(ctx context.Context, topic string, p int32) (start, en
 
 func listed(ctx context.Context, list func(context.Context, ...string) (kadm.ListedOffsets, error), topic string, p int32) (int64, error) {
 	offsets, err := list(ctx, topic)
-	if err != nil {
+	o, ok := offsets.Lookup(topic, p)
+	switch {
+	case ok: // whatever is wrong with other partitions
+		return o.Offset, o.Err
+	case err != nil:
 		return 0, err
 	}
-	o, ok := offsets.Lookup(topic, p)
-	if !ok {
-		return 0, kerr.UnknownTopicOrPartition
-	}
-	return o.Offset, o.Err
+	return 0, kerr.UnknownTopicOrPartition
 }
 
 // scan is one read of one partition.
@@ -403,7 +402,14 @@ func (r *Restorer) ReadAll(ctx context.Context, topic string, in Range, fn func(
 
 // span is where each partition is to be read from and to.
 func (r *Restorer) span(ctx context.Context, topic string, in Range) (starts, ends map[int32]int64, err error) {
-	if ends, err = r.EndOffsets(ctx, topic); err != nil {
+	wanted := func(which string, listed kadm.ListedOffsets, err error) (map[int32]int64, error) {
+		if in.Partitions == nil {
+			return offsetsOf(topic, which, listed, err)
+		}
+		return offsetsOfSome(topic, which, in.Partitions, listed, err)
+	}
+	last, err := r.admin.ListEndOffsets(ctx, topic)
+	if ends, err = wanted("end", last, err); err != nil {
 		return nil, nil, err
 	}
 	var first kadm.ListedOffsets
@@ -412,21 +418,6 @@ func (r *Restorer) span(ctx context.Context, topic string, in Range) (starts, en
 	} else {
 		first, err = r.admin.ListOffsetsAfterMilli(ctx, in.Since.UnixMilli(), topic)
 	}
-	if starts, err = offsetsOf(topic, "start", first, err); err != nil {
-		return nil, nil, err
-	}
-	if in.Partitions == nil {
-		return starts, ends, nil
-	}
-	for _, p := range in.Partitions {
-		if _, ok := ends[p]; !ok {
-			return nil, nil, fmt.Errorf("topic %s has no partition %d, the last one is %d", topic, p, len(ends)-1)
-		}
-	}
-	for p := range ends {
-		if !slices.Contains(in.Partitions, p) {
-			delete(ends, p)
-		}
-	}
-	return starts, ends, nil
+	starts, err = wanted("start", first, err)
+	return starts, ends, err
 }

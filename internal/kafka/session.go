@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"sync"
 	"time"
 
@@ -27,11 +28,6 @@ const (
 	// sessionCommitShare: a commit within a rebalance has this part of the session
 	// timeout, which is how long the others wait for it.
 	sessionCommitShare = 2
-	// A topic that was deleted, and perhaps made anew, ends a session after topicGoneMost: the
-	// client goes on asking for the one that it knows, as fast as it is polled. News of a
-	// topic that is new takes a moment.
-	topicGoneMost  = 5 * time.Second
-	topicGoneAgain = 250 * time.Millisecond
 )
 
 // ErrPartitionLost is the cause with which the context of Held ends.
@@ -83,7 +79,7 @@ type Session struct {
 	tail    tailClock
 	written writtenClock
 	still   standstills // of Poll's goroutine
-	gone    time.Time   // likewise: since when its topic isn't there; zero: it is
+	gone    absence     // likewise: of its topic
 
 	// life ends with Close, and then the commit loop.
 	life    context.Context
@@ -108,6 +104,8 @@ type ownedPartition struct {
 	tracker *Tracker
 	ctx     context.Context
 	lose    context.CancelCauseFunc
+	// inherited: below it lies what was there when the partition came; see Inherited.
+	inherited int64
 	// The last commit.
 	offset   int64
 	metadata string
@@ -209,19 +207,21 @@ func (s *Session) Poll(ctx context.Context) ([]events.Record, error) {
 			return nil, err
 		}
 		var finalErr error
+		gone := false
 		fetches.EachError(func(topic string, p int32, err error) {
 			err = fmt.Errorf("poll %s/%d as %s: %w", topic, p, s.cfg.Group, err)
 			if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 				return // the end of the caller's patience, seen above
 			}
-			gone := topicGone(err)
 			switch {
-			case gone && s.gone.IsZero(): // of each partition, again and again: told once
-				s.gone = time.Now()
-				s.trouble(err)
-			case gone && time.Since(s.gone) > topicGoneMost:
-				finalErr = fmt.Errorf("%w; the topic was deleted: if it wasn't made anew, create it with `waybill topics create`, and start again", err)
-			case gone:
+			case topicGone(err): // of each partition, again and again: told once
+				gone = true
+				switch first, lasts := s.gone.told(time.Now()); {
+				case first:
+					s.trouble(err)
+				case lasts:
+					finalErr = fmt.Errorf("%w; the topic was deleted: if it wasn't made anew, create it with `waybill topics create`, and start again", err)
+				}
 			case !finalOfGroup(err):
 				s.trouble(err)
 			case finalErr == nil:
@@ -233,10 +233,10 @@ func (s *Session) Poll(ctx context.Context) ([]events.Record, error) {
 		}
 		s.tail.observe(s.cfg.Config, fetches)
 		if records := s.delivered(fetches.Records()); len(records) > 0 {
-			s.gone = time.Time{}
+			s.gone = absence{}
 			return records, nil
 		}
-		if !s.gone.IsZero() {
+		if gone {
 			select {
 			case <-time.After(topicGoneAgain):
 			case <-ctx.Done():
@@ -385,19 +385,21 @@ func (s *Session) trouble(err error) {
 	}
 }
 
-func (s *Session) onAssigned(_ context.Context, _ *kgo.Client, added map[string][]int32) {
+func (s *Session) onAssigned(_ context.Context, cl *kgo.Client, added map[string][]int32) {
 	ps := added[s.cfg.Topic]
 	if len(ps) == 0 {
 		return
 	}
 	s.tail.forget(ps)
+	came := make(map[int32]*ownedPartition, len(ps))
 	s.mu.Lock()
 	for _, p := range ps {
-		o := &ownedPartition{tracker: &Tracker{low: -1, read: -1}, offset: -1}
+		o := &ownedPartition{tracker: &Tracker{low: -1, read: -1}, offset: -1, inherited: math.MaxInt64}
 		o.ctx, o.lose = context.WithCancelCause(context.Background())
-		s.owned[p] = o
+		s.owned[p], came[p] = o, o
 	}
 	s.mu.Unlock()
+	go s.inherit(cl, came) // until it is known, the partitions have gone, or Close
 	if f := s.cfg.Listener.Assigned; f != nil {
 		f(ps)
 	}

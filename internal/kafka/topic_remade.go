@@ -4,6 +4,7 @@ import (
 	"errors"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -23,6 +24,28 @@ func isRemade(err error) bool { return errors.Is(err, kerr.UnknownTopicID) }
 // topicGone reports whether an error says that there is no such topic, or another of its name.
 func topicGone(err error) bool {
 	return isRemade(err) || errors.Is(err, kerr.InconsistentTopicID) || errors.Is(err, kerr.UnknownTopicOrPartition)
+}
+
+// A topic that was deleted, and perhaps made anew, ends a session after topicGoneMost: the
+// client goes on asking for the one that it knows, as fast as it is polled. News of a
+// topic that is new takes a moment.
+const (
+	topicGoneMost  = 5 * time.Second
+	topicGoneAgain = 250 * time.Millisecond
+)
+
+// absence is how long a topic isn't there. Nobody says that it is again, where nothing is
+// written to it; so it is for as long as it is told of again and again.
+type absence struct{ since, last time.Time }
+
+// told takes note that a topic isn't there at now: for the first time, or by now for so long
+// that it won't come back.
+func (a *absence) told(now time.Time) (first, lasts bool) {
+	if first = now.Sub(a.last) > topicGoneMost; first {
+		a.since = now
+	}
+	a.last = now
+	return first, now.Sub(a.since) > topicGoneMost
 }
 
 // remade has a client forget topics that were made anew, while others write to the same and

@@ -182,10 +182,15 @@ func (g *gossip) Send(ctx context.Context, r events.Record) error {
 	return g.Session.Send(ctx, r)
 }
 
-// Held is agent.Holder, if the session is one.
-func (g *gossip) Held(p int32) context.Context {
+// Held is agent.Holder's.
+func (g *gossip) Held(p int32) context.Context { return g.holder().Held(p) }
+
+// Inherited is agent.Holder's.
+func (g *gossip) Inherited(p int32, offset int64) bool { return g.holder().Inherited(p, offset) }
+
+func (g *gossip) holder() agent.Holder {
 	if h, ok := g.Session.(agent.Holder); ok {
-		return h.Held(p)
+		return h
 	}
 	panic(fmt.Sprintf("sim: %T is no agent.Holder", g.Session))
 }

@@ -78,6 +78,8 @@ type fakeHolder struct{ fakeSession }
 
 func (fakeHolder) Held(int32) context.Context { return context.Background() }
 
+func (fakeHolder) Inherited(int32, int64) bool { return false }
+
 func TestEachSeamIsWhereItSays(t *testing.T) {
 	ctx := t.Context()
 	for _, tt := range []struct {

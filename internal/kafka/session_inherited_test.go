@@ -1,0 +1,102 @@
+package kafka_test
+
+import (
+	"errors"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/kafkatest"
+)
+
+// awaitKnown waits until a session knows where a partition ended when it came.
+func (r *requests) awaitKnown(s *kafka.Session, partition int32) {
+	r.t.Helper()
+	for s.Inherited(partition, 1<<60) {
+		select {
+		case <-time.After(5 * time.Millisecond):
+		case <-r.ctx.Done():
+			r.t.Fatal("it never knows where the partition ended")
+		}
+	}
+}
+
+// What is in a partition when it comes may have been begun by whoever had it before, and
+// what is written later not.
+func TestInheritedIsWhatWasThereWhenThePartitionCame(t *testing.T) {
+	kafkatest.Each(t, func(t *testing.T, b *kafkatest.Broker) {
+		r := newRequests(t, b, 1)
+		r.write(0, 0, 3)
+		first := r.open()
+		r.poll(first, 3)
+		r.awaitKnown(first, 0)
+		r.write(0, 3, 5)
+		r.poll(first, 2)
+		for offset, want := range []bool{true, true, true, false, false} {
+			if first.Inherited(0, int64(offset)) != want {
+				t.Errorf("%d is inherited: %v", offset, !want)
+			}
+		}
+		first.Done(0, 0)
+		r.awaitCommit(0, 1)
+		must(t, first.Close(r.ctx))
+		if !first.Inherited(0, 4) {
+			t.Error("a partition that has gone is nobody's to say")
+		}
+
+		second := r.open()
+		r.poll(second, 4)
+		r.awaitKnown(second, 0)
+		if !second.Inherited(0, 4) || second.Inherited(0, 5) {
+			t.Errorf("the next owner inherits 4: %v, 5: %v", second.Inherited(0, 4), second.Inherited(0, 5))
+		}
+	})
+}
+
+// As long as it isn't known where a partition ended all of it may have been begun.
+func TestInheritedWhileItIsNotKnown(t *testing.T) {
+	b := kafkatest.Embedded(t)
+	r := newRequests(t, b, 1)
+	r.write(0, 0, 1)
+	var refused atomic.Int32
+	b.Fake.ControlKey(int16(kmsg.ListOffsets), func(k kmsg.Request) (kmsg.Response, error, bool) { //nolint:revive,staticcheck // kfake's signature
+		b.Fake.KeepControl()
+		req := k.(*kmsg.ListOffsetsRequest)
+		if req.Topics[0].Partitions[0].Timestamp != -1 || refused.Load() == 2 {
+			return nil, nil, false
+		}
+		refused.Add(1)
+		resp := req.ResponseKind().(*kmsg.ListOffsetsResponse)
+		at := kmsg.NewListOffsetsResponseTopic()
+		at.Topic = req.Topics[0].Topic
+		p := kmsg.NewListOffsetsResponseTopicPartition()
+		p.ErrorCode = kerr.UnknownServerError.Code
+		at.Partitions = append(at.Partitions, p)
+		resp.Topics = append(resp.Topics, at)
+		return resp, nil, true
+	})
+	told := make(chan error, 10)
+	s := r.open(func(c *kafka.SessionConfig) { c.Listener.Trouble = func(err error) { told <- err } })
+	r.poll(s, 1)
+	for range 2 {
+		select {
+		case err := <-told:
+			if !errors.Is(err, kerr.UnknownServerError) {
+				t.Errorf("told of %v", err)
+			}
+		case <-r.ctx.Done():
+			t.Fatal("nothing is told")
+		}
+		if !s.Inherited(0, 1) {
+			t.Error("what may have been begun isn't taken for it")
+		}
+	}
+	r.awaitKnown(s, 0)
+	if !s.Inherited(0, 0) || s.Inherited(0, 1) {
+		t.Errorf("inherits 0: %v, 1: %v", s.Inherited(0, 0), s.Inherited(0, 1))
+	}
+}
