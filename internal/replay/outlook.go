@@ -27,7 +27,7 @@ type Outlook struct {
 	// courses has.
 	Changed bool         `json:"changed"`
 	First   *events.Line `json:"first,omitempty"`
-	// Stalled says why it can't go on; Assumed counts answers that aren't recorded.
+	// Stalled says why it can't go on; Assumed counts what was answered, and isn't recorded.
 	Stalled string `json:"stalled,omitempty"`
 	Assumed int    `json:"assumed"`
 }
