@@ -150,3 +150,33 @@ func TestRangeOfTime(t *testing.T) {
 		}
 	}
 }
+
+// What is older than the log that was fed isn't said to wait: whether it was consumed can't be
+// told. What is newer, and led to nothing, does.
+func TestPendingOfARange(t *testing.T) {
+	h := newHistory(t, Options{})
+	h.twoDone().add(do("c", 1)).completes("c", events.Do).add(&events.TaskProcessed{})
+	h.later(time.Second / 2)
+	since := h.at
+	h.reply("c", events.Do, 1, events.Completed)
+	for name, tt := range map[string]struct {
+		since   time.Time
+		events  []events.Record
+		pending int
+	}{
+		"all":   {time.Time{}, h.all, 1},
+		"since": {since, nil, 1},
+		"later": {since.Add(time.Second), nil, 0},
+	} {
+		c := New(Options{Inputs: true, Since: tt.since})
+		for i := range h.fed {
+			c.Input(&h.fed[i])
+		}
+		for i := range tt.events {
+			c.Event(&tt.events[i])
+		}
+		if r := c.Finish(h.at); r.Pending != tt.pending || r.Broken != 0 {
+			t.Errorf("%s: %d inputs wait, want %d: %s", name, r.Pending, tt.pending, r)
+		}
+	}
+}

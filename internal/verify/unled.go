@@ -37,7 +37,10 @@ func (f *finish) inboxes() {
 				f.c.lateReply(x, at, &f.late, f.faults)
 			}
 			if offset >= used {
-				f.report.Pending++
+				// What one led to that is older than what was fed isn't known.
+				if since := f.c.o.Since; used > 0 || since.IsZero() || x.at >= millis(since) {
+					f.report.Pending++
+				}
 				continue
 			}
 			if promise, what := f.unled(at, x); what != "" {
