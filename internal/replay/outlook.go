@@ -87,14 +87,14 @@ func (p *Plan) open(t *events.Task, records []events.Record) (*Outlook, error) {
 
 func outlook(t *events.Task, f *Forked) *Outlook {
 	o := &Outlook{Task: f.Task, At: f.At, Now: t.State, Then: f.State, Stalled: f.Stalled, Assumed: f.Assumed}
-	rows := Pairs(f)
-	for _, p := range rows {
-		if o.First = p.alone(); o.First != nil && !waits(o.First) {
+	rows := Pairs(&Forked{Recorded: slices.DeleteFunc(slices.Clone(f.Recorded), func(l events.Line) bool { return waits(&l) }),
+		Forked: slices.DeleteFunc(slices.Clone(f.Forked), func(l ForkLine) bool { return waits(&l.Line) })})
+	for i := range rows {
+		if o.First = rows[i].alone(); o.First != nil {
 			o.Changed = true
-			return o
+			break
 		}
 	}
-	o.First = nil
 	return o
 }
 
