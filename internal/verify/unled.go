@@ -28,6 +28,7 @@ func (f *finish) inboxes() {
 	keys := slices.SortedFunc(maps.Keys(f.c.inboxes), func(a, b inboxPart) int {
 		return cmp.Or(cmp.Compare(a.partition, b.partition), cmp.Compare(a.inbox, b.inbox))
 	})
+	refused := f.refused()
 	for _, key := range keys {
 		in := f.c.inboxes[key]
 		used := f.used(key)
@@ -38,7 +39,7 @@ func (f *finish) inboxes() {
 			}
 			if offset >= used {
 				// What one led to that is older than what was fed isn't known.
-				if since := f.c.o.Since; used > 0 || since.IsZero() || x.at >= millis(since) {
+				if since := f.c.o.Since; offset >= refused[key] && (used > 0 || since.IsZero() || x.at >= millis(since)) {
 					f.report.Pending++
 				}
 				continue
@@ -50,6 +51,16 @@ func (f *finish) inboxes() {
 		f.causeless(in)
 	}
 	f.deadAndLed()
+}
+
+// refused is the offset of each inbox below which everything was consumed, as its dead letters tell.
+// It is for counting: anybody may write a dead letter.
+func (f *finish) refused() map[inboxPart]int64 {
+	next := map[inboxPart]int64{}
+	for at := range f.c.dead {
+		next[at.inboxPart] = max(next[at.inboxPart], at.offset+1)
+	}
+	return next
 }
 
 // unled: a consumed input that led to nothing had to, or is seen elsewhere (P10,
