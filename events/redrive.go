@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 	"unicode/utf8"
 )
 
@@ -68,6 +69,32 @@ func Redrive(ns Namespace, source string, letter *Record) (Record, error) {
 		}
 	}
 	return Record{}, fmt.Errorf("it came from %q, which is no inbox of the namespace %s, nor its notifications", topic, ns)
+}
+
+// redriveID begins the ce_id of what is written again.
+const redriveID = "redrive/"
+
+// RedriveOf says which dead letter another was a redrive of: what was written again to an inbox
+// couldn't be used again. Anybody who writes there can say so of his own: that it is the
+// same, their hashes say. ok is false of a first one.
+func RedriveOf(letter *Record) (partition int32, offset int64, ok bool) {
+	kept, err := keptOf(letter)
+	if err != nil {
+		return 0, 0, false
+	}
+	place, again := strings.CutPrefix(kept[HeaderID], redriveID)
+	at, err := ParseCause(Tasks.String() + "/" + place) // which is written the same way
+	return at.Partition, at.Offset, again && err == nil
+}
+
+// NotificationOf names the notification that a dead letter holds, with the topic that it was for: it
+// is the same one each time that it is written. It is empty for any other dead letter.
+func NotificationOf(letter *Record) string {
+	kept, err := keptOf(letter)
+	if err != nil || kept[HeaderReplyTo] == "" {
+		return ""
+	}
+	return kept[HeaderReplyTo] + " " + kept[HeaderID]
 }
 
 // whole reports whether a dead letter has all bytes of the original.
@@ -137,7 +164,7 @@ func renotify(r Record, source string, letter *Record, kept map[string]string) (
 // redriven are the headers of what is written again. A notification is the same one,
 // so it keeps its ce_id.
 func redriven(letter *Record, source, ceType string, kept map[string]string) []Header {
-	id := "redrive/" + strconv.Itoa(int(letter.Partition)) + "/" + strconv.FormatInt(letter.Offset, 10)
+	id := redriveID + strconv.Itoa(int(letter.Partition)) + "/" + strconv.FormatInt(letter.Offset, 10)
 	if kept[HeaderReplyTo] != "" {
 		id = kept[HeaderID]
 	}

@@ -69,6 +69,14 @@ func TestRedrive(t *testing.T) {
 		if id, _ := got.Header(HeaderID); id != want {
 			t.Errorf("%s: ce_id %q, want %q", tt.name, id, want)
 		}
+		got.Partition = 2 // as the broker gave it
+		again := Deadletter(ns, "scheduler", &got, &Unusable{Reason: tt.reason})
+		if p, offset, is := RedriveOf(&again); is != (want == "redrive/5/17") || is && (p != 5 || offset != 17) {
+			t.Errorf("%s: met again it is one of %d/%d: %v", tt.name, p, offset, is)
+		}
+		if _, _, is := RedriveOf(&letter); is || NotificationOf(&again) != NotificationOf(&letter) || (NotificationOf(&letter) == "") == (want == "order-8/9") {
+			t.Errorf("%s: the first is one, too, or notification %q is %q", tt.name, NotificationOf(&letter), NotificationOf(&again))
+		}
 		for _, name := range []string{HeaderRequest, HeaderOutcome, HeaderEffect, HeaderReplyTo, HeaderTraceparent} {
 			if was, is := headerOf(&tt.original, name), headerOf(&got, name); was != is && tt.change == nil {
 				t.Errorf("%s: %s is %q, was %q", tt.name, name, is, was)

@@ -145,7 +145,7 @@ func (o *planOptions) definition(ctx context.Context, h eventSource, key string)
 			return workflow.Compile(d.Definition)
 		}
 	}
-	return nil, fmt.Errorf("no definition %s in the log", key)
+	return nil, fmt.Errorf("no definition %s in the log; name its file with --old", key)
 }
 
 // named finds a definition among the files that were named.

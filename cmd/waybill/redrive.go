@@ -33,9 +33,9 @@ with a --reason or --since. Without --execute it only shows what it would do.
 
 The bytes are the original's, and the headers that say what it is. What would be a dead letter again
 is refused: bytes that were cut or can't be read, a key that names another task, an id that another
-submission has. With --execute the exit code is 8 if one that was named by its place is refused. One
-that is redriven twice changes nothing the second time: a task's id, an attempt and a request id
-count once, as ever.`,
+submission has. So is one that was redriven and is another dead letter since: that one counts. With
+--execute the exit code is 8 if one that was named by its place is refused. One that is redriven
+twice changes nothing the second time: a task's id, an attempt and a request id count once, as ever.`,
 		RunE: func(cmd *cobra.Command, args []string) error { return runRedrive(cmd, &o, args) },
 	}
 	o.tool.flags(cmd)
@@ -55,6 +55,8 @@ type redriven struct {
 	Done      string `json:"done"` // written, would_write or refused
 	Why       string `json:"why"`  // of a refusal
 
+	at     deadPlace
+	sum    string // of the original's bytes
 	record events.Record
 }
 
@@ -138,15 +140,17 @@ func placesOf(args []string) (map[deadPlace]bool, error) {
 // chooseRedriven reads the dead letters that were asked for, and decides on each.
 func chooseRedriven(ctx context.Context, l *logbook, places map[deadPlace]bool, reasons []string, from time.Time) ([]redriven, error) {
 	var list []redriven
+	newer := redrives{map[deadPlace]redriveOf{}, map[string]deadPlace{}}
 	_, err := l.read(ctx, l.cfg.Namespace.Deadletters(), kafka.Range{Since: from}, func(r *events.Record) error {
 		d, at := console.ViewDeadletter(r), deadPlace{r.Partition, r.Offset}
+		newer.add(r, at, d.SHA256)
 		if _, named := places[at]; len(places) > 0 && !named || len(reasons) > 0 && !slices.Contains(reasons, d.Reason) {
 			return nil
 		}
 		if len(places) > 0 {
 			places[at] = true
 		}
-		x := redriven{Partition: d.Partition, Offset: d.Offset, Reason: d.Reason, Task: d.Key, Done: redriveWould}
+		x := redriven{Partition: d.Partition, Offset: d.Offset, Reason: d.Reason, Task: d.Key, Done: redriveWould, at: at, sum: d.SHA256}
 		again, err := events.Redrive(l.cfg.Namespace, toolSource, r)
 		if err != nil {
 			x.Done, x.Why = redriveRefused, err.Error()
@@ -164,9 +168,45 @@ func chooseRedriven(ctx context.Context, l *logbook, places map[deadPlace]bool, 
 			return nil, exit(exitNotFound, "no dead letter %d/%d, or not one with that reason or since then; `waybill deadletters -o json` shows them", at.partition, at.offset)
 		}
 	}
+	newer.refuse(list)
 	// Partitions are read side by side, each in order.
 	slices.SortStableFunc(list, func(a, b redriven) int { return cmp.Compare(a.Partition, b.Partition) })
 	return list, nil
+}
+
+// redrives are the dead letters that are redrives of others. Only the last counts: or each redrive
+// that comes too early would double what the next has to write.
+type redrives struct {
+	of            map[deadPlace]redriveOf
+	notifications map[string]deadPlace // the last of each
+}
+
+// redriveOf is what became of a dead letter that was written again.
+type redriveOf struct {
+	at  deadPlace
+	sum string
+}
+
+func (rs *redrives) add(r *events.Record, at deadPlace, sum string) {
+	if p, offset, again := events.RedriveOf(r); again {
+		rs.of[deadPlace{p, offset}] = redriveOf{at, sum}
+	}
+	if name := events.NotificationOf(r); name != "" { // by its key: those of one are in one partition, in order
+		if before, again := rs.notifications[name]; again {
+			rs.of[before] = redriveOf{at, sum}
+		}
+		rs.notifications[name] = at
+	}
+}
+
+// refuse refuses those that were written again and are others by now.
+func (rs *redrives) refuse(list []redriven) {
+	for i := range list {
+		x := &list[i]
+		if again, is := rs.of[x.at]; is && again.sum == x.sum && x.Done == redriveWould {
+			x.Done, x.Why = redriveRefused, fmt.Sprintf("it was written again, and is dead letter %d/%d now", again.at.partition, again.at.offset)
+		}
+	}
 }
 
 // writeRedriven writes what isn't refused, one after the other. After an error it is

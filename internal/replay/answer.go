@@ -2,6 +2,7 @@ package replay
 
 import (
 	"encoding/json"
+	"math"
 	"time"
 
 	"github.com/waybill-run/waybill/events"
@@ -15,6 +16,7 @@ type answer struct {
 	from    string        // the instance that replied
 	after   time.Duration // the attempt's start
 	assumed bool          // nothing is recorded of the attempt
+	seq     uint64        // of the event that tells of it, if one does
 }
 
 // Assume is what is assumed of an attempt of which nothing is recorded.
@@ -111,7 +113,7 @@ func (r *recording) answered(e *events.Event, ref events.RequestRef, a answer) {
 	if !began.due.IsZero() && began.due.Before(at) {
 		at = began.due
 	}
-	a.after = max(0, at.Sub(began.at))
+	a.after, a.seq = max(0, at.Sub(began.at)), e.Seq
 	r.answers[ref] = a
 }
 
@@ -120,7 +122,7 @@ func (r *recording) answer(ref events.RequestRef, assume Assume) answer {
 	if a, recorded := r.answers[ref]; recorded {
 		return a
 	}
-	a := answer{assumed: true, body: json.RawMessage("null")}
+	a := answer{assumed: true, seq: math.MaxUint64, body: json.RawMessage("null")}
 	switch assume {
 	case AssumeCompleted:
 		a.outcome = events.Completed

@@ -1,9 +1,12 @@
 package replay
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"math"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/waybill-run/waybill/events"
@@ -44,7 +47,7 @@ type Forked struct {
 	At      uint64           `json:"at"` // the last event that both have
 	State   events.TaskState `json:"state"`
 	Error   *events.Error    `json:"error"`
-	Assumed int              `json:"assumed"` // answers
+	Assumed int              `json:"assumed"` // answers, or silence, that led to something
 	// Stalled says why the task neither ended nor is held.
 	Stalled  string          `json:"stalled,omitempty"`
 	Recorded []events.Line   `json:"recorded"` // after the fork
@@ -58,7 +61,7 @@ type Forked struct {
 // writes nothing. Commands of operators after the fork are left out: they were
 // given to another course. records are the task's own, from the first on.
 func (f Fork) Run(records []events.Record) (*Forked, error) {
-	s := &sandbox{fork: f, past: newRecording(), timers: &events.Timers{}, answers: map[events.RequestRef]pending{}, snoozed: map[uint64]time.Time{},
+	s := &sandbox{fork: f, past: newRecording(), timers: &events.Timers{}, answers: map[events.RequestRef]pending{}, silent: map[events.RequestRef]bool{}, snoozed: map[uint64]time.Time{},
 		out: &Forked{Recorded: []events.Line{}, Forked: []ForkLine{}}}
 	if err := s.replay(records); err != nil {
 		return nil, err
@@ -83,6 +86,7 @@ type sandbox struct {
 	asked     time.Time // the complete-by of the submission; zero: none, or not since it was resubmitted
 	running   map[events.RequestRef]time.Time
 	answers   map[events.RequestRef]pending // that are on their way
+	silent    map[events.RequestRef]bool    // no answer is on its way, and that is assumed
 	snoozed   map[uint64]time.Time          // timers that were asked for in vain
 	now       time.Time
 	partition int32
@@ -254,11 +258,10 @@ func (s *sandbox) rearm() {
 // expect has the answer to an attempt come in its time.
 func (s *sandbox) expect(ref events.RequestRef, since time.Time) {
 	a := s.past.answer(ref, s.fork.Assume)
-	if a.assumed {
-		s.out.Assumed++
-	}
 	if a.outcome != "" {
 		s.answers[ref] = pending{at: since.Add(a.after), answer: a}
+	} else if a.assumed {
+		s.silent[ref] = true
 	}
 }
 
@@ -284,19 +287,30 @@ func (s *sandbox) turn() error {
 	switch {
 	case reply == nil && timer == nil:
 		return errors.New("nothing is under way, and no timer is armed")
-	case reply != nil && (timer == nil || !reply.at.After(due)):
+	case reply != nil && (timer == nil || s.before(reply, timer, due)):
 		delete(s.answers, ref)
 		s.advance(reply.at)
 		s.decide(&events.Reply{Task: s.task.ID, Ref: ref, Outcome: reply.outcome, Effect: reply.effect, Body: reply.body, Source: reply.from}, reply.assumed)
 		return nil
 	}
+	silent := timer.Policy.Timer == events.TimerAttempt && s.silent[attemptOf(timer)]
 	s.advance(due)
 	ask := timer.Policy.Next(s.task.ID, timer.Slot.Step, timer.Slot.Kind, timer.Attempt, timer.Timer.Due, s.now)
-	if s.decide(timer.Recovery(s.task.ID, ask), false) {
+	if s.decide(timer.Recovery(s.task.ID, ask), silent) {
 		return nil
 	}
 	s.snoozed[timer.Timer.Seq] = s.now.Add(askAgain)
 	return nil
+}
+
+// before reports whether an answer comes before a timer: of one instant, or where both are there by
+// now, it does, unless the log has it otherwise.
+func (s *sandbox) before(reply *pending, timer *events.Armed, due time.Time) bool {
+	seq := uint64(math.MaxUint64)
+	if a, recorded := s.past.answers[attemptOf(timer)]; recorded && a.outcome == "" && timer.Policy.Timer == events.TimerAttempt {
+		seq = a.seq
+	}
+	return cmp.Or(later(reply.at, s.now).Compare(later(due, s.now)), cmp.Compare(reply.seq, seq)) <= 0
 }
 
 func (s *sandbox) advance(to time.Time) {
@@ -305,21 +319,30 @@ func (s *sandbox) advance(to time.Time) {
 	}
 }
 
+// attemptOf is the attempt that a timer is of, or was armed after.
+func attemptOf(a *events.Armed) events.RequestRef {
+	return events.RequestRef{Step: a.Slot.Step, Kind: a.Slot.Kind, Attempt: a.Attempt}
+}
+
+// firstAnswer is the one that comes first: of those of one instant, or that are there by now, the
+// one that the log has first.
 func (s *sandbox) firstAnswer() (ref events.RequestRef, first *pending) {
 	for r, a := range s.answers {
-		earlier := first == nil || a.at.Before(first.at) ||
-			a.at.Equal(first.at) && events.RequestID("", r) < events.RequestID("", ref)
-		if earlier {
+		if first == nil || cmp.Or(later(a.at, s.now).Compare(later(first.at, s.now)), cmp.Compare(a.seq, first.seq), strings.Compare(events.RequestID("", r), events.RequestID("", ref))) < 0 {
 			ref, first = r, &a
 		}
 	}
 	return ref, first
 }
 
+// firstTimer is the one that is due first. That of an attempt whose answer comes in time never is.
 func (s *sandbox) firstTimer() (first *events.Armed, due time.Time) {
 	for i := range s.timers.Armed {
 		a := &s.timers.Armed[i]
 		at := a.Timer.Due
+		if answer, comes := s.answers[attemptOf(a)]; comes && a.Policy.Timer == events.TimerAttempt && !answer.at.After(at) {
+			continue
+		}
 		if until := s.snoozed[a.Timer.Seq]; until.After(at) {
 			at = until
 		}
@@ -364,6 +387,9 @@ func (s *sandbox) accept(d scheduler.Decision, assumed bool) bool {
 		return false
 	}
 	s.task = d.Task
+	if assumed {
+		s.out.Assumed++
+	}
 	for _, e := range d.Events {
 		s.took(e)
 		s.tell(e, assumed)

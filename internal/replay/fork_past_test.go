@@ -11,18 +11,18 @@ import (
 )
 
 // sameFromEach holds what a fork under the task's own definition makes of it against what
-// was recorded, from each event on: the same events, whenever they were.
-func sameFromEach(t *testing.T, h *history, yaml string) {
+// was recorded, from each event on that isn't before the first: the same events, and at the same instants if timed.
+func sameFromEach(t *testing.T, h *history, yaml string, first uint64, timed bool) {
 	t.Helper()
-	for at := uint64(1); at <= h.task.Seq; at++ {
+	for at := first; at <= h.task.Seq; at++ {
 		got := fork(t, h, replay.Fork{Program: program(t, yaml), At: at, Assume: replay.AssumeSilent})
 		if got.State != h.task.State || got.Assumed != 0 || len(got.Forked) != len(got.Recorded) {
 			t.Errorf("from event %d on: %s, %d assumed: %s; it had ended %s after %d more events", at, got.State, got.Assumed, course(got), h.task.State, len(got.Recorded))
 			continue
 		}
 		for i := range got.Forked {
-			if a, b := got.Forked[i].Line, got.Recorded[i]; a.Type != b.Type || a.Step != b.Step || a.Attempt != b.Attempt {
-				t.Errorf("from event %d on: %s of %s, want %s of %s", at, a.Type, a.Step, b.Type, b.Step)
+			if a, b := got.Forked[i].Line, got.Recorded[i]; a.Type != b.Type || a.Step != b.Step || a.Attempt != b.Attempt || timed && a.At != b.At {
+				t.Errorf("from event %d on: %s of %s at %s, want %s of %s at %s", at, a.Type, a.Step, a.At, b.Type, b.Step, b.At)
 			}
 		}
 	}
@@ -39,7 +39,7 @@ func TestForkOfWhatWasDecidedLate(t *testing.T) {
 	if h.task.State != events.StateProcessed {
 		t.Fatalf("the task is %s", h.task.State)
 	}
-	sameFromEach(t, h, yaml)
+	sameFromEach(t, h, yaml, 1, false)
 }
 
 // What no agent was asked for, since its topic wasn't there, is no answer: an attempt at
@@ -57,7 +57,7 @@ func TestForkOfWhatWasNotSent(t *testing.T) {
 	if h.task.State != events.StateProcessed {
 		t.Fatalf("the task is %s", h.task.State)
 	}
-	sameFromEach(t, h, yaml)
+	sameFromEach(t, h, yaml, 1, false)
 
 	other := program(t, strings.Replace(yaml, "agent: bank", "agent: mail", 1))
 	got := fork(t, h, replay.Fork{Program: other, At: 1, Assume: replay.AssumeCompleted})
@@ -104,5 +104,32 @@ func TestForkKeepsTheSubmissionsTime(t *testing.T) {
 		if by := *got.View.CompleteBy; got.State != events.StateProcessed || by != noon.Add(want).Format(events.TimeLayout) {
 			t.Errorf("%s: %s, to be complete by %s, want %s after noon", within, got.State, by, want)
 		}
+	}
+}
+
+// Of two answers that were decided at one instant, as those of a busy scheduler are, the first
+// stays the first: what is undone first goes by it.
+func TestForkOfAnswersOfOneInstant(t *testing.T) {
+	yaml := strings.Replace(fmt.Sprintf(order, 1, 1, ""), "needs: [reserve], ", "", 1)
+	for _, steps := range [][]string{{"charge", "reserve"}, {"reserve", "charge"}} {
+		h := recordOf(t, program(t, yaml))
+		h.reply(1, steps[0], 1, events.Completed, `{}`)
+		h.reply(1, steps[1], 1, events.Completed, `{}`)
+		h.reply(2, "ship", 1, events.Completed, `{}`)
+		sameFromEach(t, h, yaml, 1, true)
+	}
+}
+
+// An answer that never comes to anything isn't counted among those that were assumed.
+func TestForkCountsWhatItUsed(t *testing.T) {
+	held := strings.Replace(strings.Replace(order, "on_error: undo", "on_error: hold", 1), "needs: [reserve], ", "", 1)
+	yaml := fmt.Sprintf(held, 1, 1, "")
+	h := recordOf(t, program(t, yaml))
+	h.reply(1, "charge", 1, events.Rejected, `{"code":"declined"}`)
+	if h.task.State != events.StateError {
+		t.Fatalf("the task is %s", h.task.State)
+	}
+	if got := fork(t, h, replay.Fork{Program: program(t, yaml), At: 1, Assume: replay.AssumeSilent}); got.Assumed != 0 {
+		t.Errorf("%d assumed: %s", got.Assumed, course(got))
 	}
 }

@@ -23,11 +23,12 @@ type Outlook struct {
 	Now       events.TaskState `json:"now"`
 	Otherwise events.TaskState `json:"otherwise"`
 	Then      events.TaskState `json:"then"`
-	// Changed: the events aren't the same. First is the first that only one of the
-	// courses has.
+	// Changed: the events aren't the same, but for waits, of which a supervisor that
+	// comes late, or an agent with enough to do, makes none or one. First is the first that
+	// only one of the courses has.
 	Changed bool         `json:"changed"`
 	First   *events.Line `json:"first,omitempty"`
-	// Stalled says why it can't go on; Assumed counts answers that aren't recorded.
+	// Stalled says why it can't go on; Assumed counts what was answered, and isn't recorded.
 	Stalled string `json:"stalled,omitempty"`
 	Assumed int    `json:"assumed"`
 }
@@ -86,16 +87,20 @@ func (p *Plan) open(t *events.Task, records []events.Record) (*Outlook, error) {
 
 func outlook(t *events.Task, f *Forked) *Outlook {
 	o := &Outlook{Task: f.Task, At: f.At, Now: t.State, Then: f.State, Stalled: f.Stalled, Assumed: f.Assumed}
-	rows := Pairs(f)
-	i := slices.IndexFunc(rows, func(p Pair) bool { return p.Recorded == nil || p.Forked == nil })
-	if i < 0 {
-		return o
-	}
-	o.Changed = true
-	if o.First = rows[i].Recorded; o.First == nil {
-		o.First = &rows[i].Forked.Line
+	rows := Pairs(&Forked{Recorded: slices.DeleteFunc(slices.Clone(f.Recorded), func(l events.Line) bool { return waits(&l) }),
+		Forked: slices.DeleteFunc(slices.Clone(f.Forked), func(l ForkLine) bool { return waits(&l.Line) })})
+	for i := range rows {
+		if o.First = rows[i].alone(); o.First != nil {
+			o.Changed = true
+			break
+		}
 	}
 	return o
+}
+
+// waits reports whether an event begins the wait before another attempt.
+func waits(l *events.Line) bool {
+	return l.Type == (&events.AttemptWaiting{Kind: events.Do}).Type() || l.Type == (&events.AttemptWaiting{Kind: events.Undo}).Type()
 }
 
 // Choice collects the records of the tasks that a plan looks at: those of one

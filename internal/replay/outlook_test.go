@@ -19,6 +19,12 @@ func TestOutlook(t *testing.T) {
 	open := recordOf(t, old)
 	open.reply(1, "reserve", 1, events.Completed, `{"shelf":7}`)
 	ended := failed(t)
+	late := recordOf(t, program(t, fmt.Sprintf(order, 1, 3, "")))
+	late.reply(1, "reserve", 1, events.Completed, `{"shelf":7}`)
+	late.reply(2, "charge", 1, events.Failed, `{"code":"declined"}`)
+	late.recover(8) // the wait of a second was over when a supervisor asked
+	late.reply(9, "charge", 2, events.Completed, `{}`)
+	late.reply(9, "ship", 1, events.Completed, `{}`)
 	loop := `
 workflow: order
 version: 2
@@ -37,9 +43,10 @@ steps:
 		want    string
 	}{
 		{"open, more attempts, all goes well", open, program(t, fmt.Sprintf(order, 2, 5, "")), replay.AssumeCompleted, "processing: processed, then processed"},
-		{"open, more attempts, all fails", open, program(t, fmt.Sprintf(order, 2, 2, "")), replay.AssumeFailed, "processing: error, then error, changed at waybill.step.waiting.v1 charge"},
+		{"open, more attempts, all fails", open, program(t, fmt.Sprintf(order, 2, 2, "")), replay.AssumeFailed, "processing: error, then error, changed at waybill.step.started.v1 charge"},
 		{"open, a step less", open, program(t, loop), replay.AssumeCompleted, "processing: processed, then processed, changed at waybill.step.started.v1 ship"},
 		{"ended, more attempts", ended, program(t, fmt.Sprintf(order, 2, 5, "")), replay.AssumeCompleted, "undone: undone, then processed, changed at waybill.step.errored.v1 charge"},
+		{"ended, as it was, without a wait", late, program(t, fmt.Sprintf(order, 1, 3, "")), replay.AssumeCompleted, "processed: processed, then processed"},
 		{"ended, as it was", ended, old, replay.AssumeCompleted, "undone: undone, then undone"},
 		{"ended, an expression that fails", ended, program(t, loop), replay.AssumeCompleted, "undone: undone, then error, changed at waybill.step.started.v1 charge"},
 	} {

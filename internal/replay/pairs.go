@@ -9,6 +9,17 @@ type Pair struct {
 	Forked   *ForkLine
 }
 
+// alone is the event that only one of the courses has; nil: both do.
+func (p *Pair) alone() *events.Line {
+	switch {
+	case p.Recorded == nil:
+		return &p.Forked.Line
+	case p.Forked == nil:
+		return p.Recorded
+	}
+	return nil
+}
+
 // maxPairs bounds the table that Pairs fills; longer courses are put one after the
 // other from where they first differ.
 const maxPairs = 4 << 20

@@ -150,3 +150,53 @@ func TestRangeOfTime(t *testing.T) {
 		}
 	}
 }
+
+// An input with a dead letter was consumed, and so were those before it, whether or not anything
+// came of a later one.
+func TestPendingBesideDeadLetters(t *testing.T) {
+	h := newHistory(t, Options{Deadletters: true})
+	h.twoDone()
+	h.reply("a", events.Do, 1, events.Completed) // again: it leads to nothing
+	r := (&events.Submission{ID: "u", Workflow: "none", Input: []byte("{}")}).Record(ns, "shop")
+	h.input(r)
+	refused := h.fed[len(h.fed)-1]
+	h.input(r)
+	if got := h.c.Finish(h.at); got.Pending != 3 {
+		t.Errorf("without a dead letter: %s", got)
+	}
+	letter := events.Deadletter(ns, "test", &refused, &events.Unusable{Reason: events.ReasonUnknownWorkflow})
+	h.c.Deadletter(&letter)
+	if got := h.c.Finish(h.at); got.Pending != 2 || got.Broken != 0 {
+		t.Errorf("with one of the first of two: %s", got)
+	}
+}
+
+// What is older than the log that was fed isn't said to wait: whether it was consumed can't be
+// told. What is newer, and led to nothing, does.
+func TestPendingOfARange(t *testing.T) {
+	h := newHistory(t, Options{})
+	h.twoDone().add(do("c", 1)).completes("c", events.Do).add(&events.TaskProcessed{})
+	h.later(time.Second / 2)
+	since := h.at
+	h.reply("c", events.Do, 1, events.Completed)
+	for name, tt := range map[string]struct {
+		since   time.Time
+		events  []events.Record
+		pending int
+	}{
+		"all":   {time.Time{}, h.all, 1},
+		"since": {since, nil, 1},
+		"later": {since.Add(time.Second), nil, 0},
+	} {
+		c := New(Options{Inputs: true, Since: tt.since})
+		for i := range h.fed {
+			c.Input(&h.fed[i])
+		}
+		for i := range tt.events {
+			c.Event(&tt.events[i])
+		}
+		if r := c.Finish(h.at); r.Pending != tt.pending || r.Broken != 0 {
+			t.Errorf("%s: %d inputs wait, want %d: %s", name, r.Pending, tt.pending, r)
+		}
+	}
+}

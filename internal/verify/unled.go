@@ -28,10 +28,7 @@ func (f *finish) inboxes() {
 	keys := slices.SortedFunc(maps.Keys(f.c.inboxes), func(a, b inboxPart) int {
 		return cmp.Or(cmp.Compare(a.partition, b.partition), cmp.Compare(a.inbox, b.inbox))
 	})
-	judged := map[inboxPart]int64{} // below it all was consumed, as the dead letters show it, which are read last
-	for at := range f.c.dead {
-		judged[at.inboxPart] = max(judged[at.inboxPart], at.offset+1)
-	}
+	refused := f.refused()
 	for _, key := range keys {
 		in := f.c.inboxes[key]
 		used := f.used(key)
@@ -41,7 +38,8 @@ func (f *finish) inboxes() {
 				f.c.lateReply(x, at, &f.late, f.faults)
 			}
 			if offset >= used {
-				if offset >= judged[key] {
+				// What one led to that is older than what was fed isn't known.
+				if since := f.c.o.Since; offset >= refused[key] && (used > 0 || since.IsZero() || x.at >= millis(since)) {
 					f.report.Pending++
 				}
 				continue
@@ -53,6 +51,16 @@ func (f *finish) inboxes() {
 		f.causeless(in)
 	}
 	f.deadAndLed()
+}
+
+// refused is the offset of each inbox below which everything was consumed, as its dead letters tell.
+// It is for counting: anybody may write a dead letter.
+func (f *finish) refused() map[inboxPart]int64 {
+	next := map[inboxPart]int64{}
+	for at := range f.c.dead {
+		next[at.inboxPart] = max(next[at.inboxPart], at.offset+1)
+	}
+	return next
 }
 
 // unled: a consumed input that led to nothing had to, or is seen elsewhere (P10,
