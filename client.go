@@ -95,6 +95,9 @@ func reach(ctx context.Context, cfg kafka.Config) (*kafka.Admin, error) {
 	defer cancel()
 	if err := admin.Ping(ctx); err != nil {
 		admin.Close()
+		if errors.Is(err, kafka.ErrLogin) {
+			return nil, err
+		}
 		return nil, fmt.Errorf("%w: %w", ErrUnreachable, err)
 	}
 	return admin, nil

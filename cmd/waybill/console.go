@@ -66,6 +66,7 @@ In a namespace that ` + "`waybill import`" + ` made it answers, and refuses what
 		},
 	}
 	r.flags(cmd, true)
+	cmd.Flags().Lookup("instance").Usage = "name of this instance, in what it writes"
 	o.flags(cmd)
 	return cmd
 }

@@ -328,6 +328,8 @@ func (n *Instance) audit(ctx context.Context, a *Audit, clientID string, observe
 	topic := n.Kafka.Namespace.Events()
 	cfg := n.Kafka
 	cfg.ClientID = cmp.Or(clientID, cfg.ClientID)
+	// It is no static member: a broker keeps the client id of the one before when such a member is back, and
+	// with it a URL that may be another by now.
 	follower, err := kafka.OpenFollower(ctx, kafka.FollowerConfig{Config: cfg, Group: n.Kafka.Namespace.AuditGroup(),
 		Topics: []string{topic}, Partitions: n.Partitions, Start: a.start, SessionTimeout: n.c.Session, FetchMaxWait: n.c.FetchMaxWait,
 		Lend: observe == nil, Listener: n.followerListener()})

@@ -111,11 +111,13 @@ func (c *catalog) ReadToEndNow(ctx context.Context) error { return c.watch.ReadT
 // ErrUnreachable is wrapped where no broker answers.
 var ErrUnreachable = errors.New("unreachable")
 
-// Reach fails early, and clearly (ErrUnreachable), if no broker answers.
+// Reach fails early, and clearly, if no broker answers (ErrUnreachable), or none lets the client in.
 func Reach(ctx context.Context, admin *kafka.Admin) error {
 	ctx, cancel := context.WithTimeout(ctx, reachWithin)
 	defer cancel()
-	if err := admin.Ping(ctx); err != nil {
+	if err := admin.Ping(ctx); errors.Is(err, kafka.ErrLogin) {
+		return err
+	} else if err != nil {
 		return fmt.Errorf("%w: %w; start a broker with `waybill up`, or name yours with --brokers", ErrUnreachable, err)
 	}
 	return nil

@@ -197,7 +197,7 @@ func (n *Instance) again(ctx context.Context, role string, loop func(context.Con
 		if time.Since(start) > againMost {
 			wait, tries = againLeast, 0
 		}
-		if tries++; tries > againTries || errors.Is(err, errStore) || aheadOfLog(err) || refusedTimeout(err) {
+		if tries++; tries > againTries || errors.Is(err, errStore) || aheadOfLog(err) || isPermanent(err) {
 			return fmt.Errorf("%s: %w", role, n.remedied(err))
 		}
 		n.log.Warn("begins anew", "role", role, "error", err)
@@ -217,10 +217,11 @@ func aheadOfLog(err error) bool {
 	return outside || lost
 }
 
-// refusedTimeout reports whether the brokers don't take a timeout.
-func refusedTimeout(err error) bool {
+// isPermanent reports whether the brokers don't take a timeout, or another process has this one's name.
+func isPermanent(err error) bool {
 	_, refused := errors.AsType[*kafka.TimeoutError](err)
-	return refused
+	_, twin := errors.AsType[*kafka.TwinError](err)
+	return refused || twin
 }
 
 // remedied says what to do about a store that is ahead of the log.

@@ -45,12 +45,19 @@ func OpenAdmin(c Config) (*Admin, error) {
 // Close ends the connections.
 func (a *Admin) Close() { a.cl.Close() }
 
-// Ping returns nil once any broker has answered.
+// ErrLogin is wrapped where brokers answer, and don't let the client in.
+var ErrLogin = errors.New("the Kafka brokers refuse the log-in")
+
+// Ping returns nil once any broker has answered; ErrLogin: it won't.
 func (a *Admin) Ping(ctx context.Context) error {
-	if err := a.cl.Ping(ctx); err != nil {
-		return fmt.Errorf("no Kafka broker answers at %v; check --brokers and the network: %w", a.cfg.Brokers, err)
+	err := a.cl.Ping(ctx)
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, kerr.SaslAuthenticationFailed), errors.Is(err, kerr.UnsupportedSaslMechanism):
+		return fmt.Errorf("%w at %v; check the SASL mechanism, the user and the password: %w", ErrLogin, a.cfg.Brokers, err)
 	}
-	return nil
+	return fmt.Errorf("no Kafka broker answers at %v; check --brokers and the network: %w", a.cfg.Brokers, err)
 }
 
 // ClusterID is the cluster's own id.

@@ -259,7 +259,7 @@ func OpenLane(ctx context.Context, cfg LaneConfig) (*Lane, error) {
 	// id holds up whoever takes over from it, most often this lane itself.
 	if _, _, err := session.Client().ProducerID(ctx); err != nil {
 		closeClient(session.Client(), cut)
-		return nil, fmt.Errorf("lane %q of group %q: take over its transactional id: %w", cfg.Owner, cfg.Group, timeoutError(err))
+		return nil, fmt.Errorf("lane %q of group %q: take over its transactional id: %w", cfg.Owner, cfg.Group, finalError(err))
 	}
 	l.poller = poller{client: session.Client(), wait: cfg.FetchMaxWait, max: cfg.MaxPollRecords}
 	return l, nil

@@ -166,7 +166,7 @@ func fetchError(ctx context.Context, fetches kgo.Fetches, dataLost func(error)) 
 			fatal = errors.Join(fatal, fmt.Errorf("topic %s partition %d: %w", topic, partition, err))
 		}
 	})
-	return timeoutError(fatal)
+	return finalError(fatal)
 }
 
 // TimeoutError says that the brokers don't take a session's or a transaction's timeout:
@@ -182,10 +182,27 @@ func (e *TimeoutError) Unwrap() error { return e.Err }
 // Permanent reports true: they take it of no other client.
 func (e *TimeoutError) Permanent() bool { return true }
 
-// timeoutError marks an error that is one.
-func timeoutError(err error) error {
-	if errors.Is(err, kerr.InvalidSessionTimeout) || errors.Is(err, kerr.InvalidTransactionTimeout) {
+// TwinError says that another process has joined a group under this one's instance name. Whoever joined
+// again would put that one out, and it this one, for ever, and neither would do any work.
+type TwinError struct{ Err error }
+
+func (e *TwinError) Error() string {
+	return fmt.Sprintf("another process has joined under the name of this instance, and has its partitions: this one ends; give each living one a name of its own (--instance): %v", e.Err)
+}
+
+// Unwrap returns what the brokers said.
+func (e *TwinError) Unwrap() error { return e.Err }
+
+// Permanent reports true: the name is the other one's.
+func (e *TwinError) Permanent() bool { return true }
+
+// finalError marks an error that no fresh client heals.
+func finalError(err error) error {
+	switch {
+	case errors.Is(err, kerr.InvalidSessionTimeout), errors.Is(err, kerr.InvalidTransactionTimeout):
 		return &TimeoutError{err}
+	case errors.Is(err, kerr.FencedInstanceID):
+		return &TwinError{err}
 	}
 	return err
 }

@@ -9,6 +9,7 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"maps"
 	"math/big"
@@ -21,8 +22,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 	"github.com/twmb/franz-go/pkg/sasl"
 
 	"github.com/waybill-run/waybill/events"
@@ -173,6 +176,24 @@ func TestPropertiesReachASecuredBroker(t *testing.T) {
 			t.Error("a wrong password was let in")
 		}
 	})
+}
+
+// A password that Kafka refuses is told as that, and not as brokers that don't answer.
+func TestRefusedPassword(t *testing.T) {
+	c, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.EnableSASL(), kfake.Superuser("PLAIN", "ann", "right"))
+	must(t, err)
+	defer c.Close()
+	c.ControlKey(int16(kmsg.SASLAuthenticate), func(r kmsg.Request) (kmsg.Response, error, bool) { // which kfake doesn't answer
+		c.KeepControl()
+		answer := r.ResponseKind().(*kmsg.SASLAuthenticateResponse)
+		answer.ErrorCode = kerr.SaslAuthenticationFailed.Code
+		return answer, nil, true
+	})
+	wrong, err := SASL("PLAIN", "ann", "wrong")
+	must(t, err)
+	if err := openAdmin(t, Config{Brokers: c.ListenAddrs(), SASL: append(Config{}.SASL, wrong)}).Ping(bounded(t)); !errors.Is(err, ErrLogin) {
+		t.Error(err)
+	}
 }
 
 func TestHostNameCheckIsOffOnlyWhenSaidSo(t *testing.T) {

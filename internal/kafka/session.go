@@ -225,7 +225,7 @@ func (s *Session) Poll(ctx context.Context) ([]events.Record, error) {
 			case !finalOfGroup(err):
 				s.trouble(err)
 			case finalErr == nil:
-				finalErr = timeoutError(err)
+				finalErr = finalError(err)
 			}
 		})
 		if finalErr != nil {

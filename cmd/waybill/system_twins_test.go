@@ -1,0 +1,70 @@
+package main
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/kafkatest"
+)
+
+// Of two living processes with one name the older ends, and says why; they don't put each other out of
+// their groups for ever.
+func TestOlderOfTwoProcessesWithOneNameEnds(t *testing.T) {
+	kafkatest.Each(t, func(t *testing.T, b *kafkatest.Broker) {
+		s := &system{broker: b, ns: b.Namespace(t)}
+		createTopics(t, s.config())
+		admin, err := kafka.OpenAdmin(s.config())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer admin.Close()
+		for role, c := range map[string]struct {
+			group string
+			flags []string
+		}{
+			"scheduler":  {s.ns.SchedulerGroup(), []string{"--lanes", "2"}},
+			"supervisor": {s.ns.SupervisorGroup(), nil},
+		} {
+			start := func() *process { return s.start(t, append([]string{role, "--instance", "one"}, c.flags...)...) }
+			older := start()
+			awaitOwners(t, admin, s.ns, c.group)
+			newer := start()
+			select {
+			case <-older.ended:
+			case <-newer.ended:
+				t.Fatalf("the newer %s ended: %v", role, newer.err)
+			case <-time.After(patience):
+				t.Fatalf("two %ss live on under one name", role)
+			}
+			if said, _ := older.out.find("waybill: "); older.cmd.ProcessState.ExitCode() != exitOther || !strings.Contains(said, "another process has joined under the name") {
+				t.Errorf("the older %s ended with %v and says %q", role, older.err, said)
+			}
+			awaitOwners(t, admin, s.ns, c.group)
+			newer.stop(t)
+		}
+	})
+}
+
+// awaitOwners returns when each partition of events, or of an inbox, has an owner in a group.
+func awaitOwners(t *testing.T, admin *kafka.Admin, ns events.Namespace, group string) {
+	t.Helper()
+	for deadline := time.Now().Add(patience); ; time.Sleep(50 * time.Millisecond) { // a group tells nobody
+		state, err := admin.DescribeGroup(t.Context(), group)
+		if err != nil {
+			t.Fatal(err)
+		}
+		owned := 0
+		for _, m := range state.Members {
+			owned += max(len(m.Partitions[ns.Events()]), len(m.Partitions[ns.Inbox(events.Tasks)]))
+		}
+		switch {
+		case state.State == "Stable" && owned == 2: // as createTopics has it
+			return
+		case time.Now().After(deadline):
+			t.Fatalf("group %s is %s, and %d partitions have owners", group, state.State, owned)
+		}
+	}
+}
