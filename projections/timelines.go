@@ -73,7 +73,7 @@ func (t *Timelines) Apply(r *events.Record) error {
 	}
 	ceType, seq, err := events.EventName(r)
 	if err != nil {
-		t.v.next = r.Offset + 1
+		t.v.next, t.rows.tally.LastAt = r.Offset+1, 0
 		t.v.stop(string(r.Key), r.Offset, err)
 		return nil
 	}
