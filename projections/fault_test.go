@@ -328,6 +328,40 @@ func TestLookForTimersThatFails(t *testing.T) {
 	closeStore(t, s)
 }
 
+// TestAlertsThatCantBeReadForAMoment: a disk that fails for a moment is no damage: who asked is told, and the
+// store goes on.
+func TestAlertsThatCantBeReadForAMoment(t *testing.T) {
+	h := newHistory(1)
+	fs := &deafFS{FS: vfs.NewCrashableMem()}
+	s := open(t, fs, projections.ViewTimelines)
+	v, err := s.Timelines(testPartition)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 300 {
+		apply(t, v, h.task(fmt.Sprint("held-", i), &events.TaskHeld{Error: &events.Error{Code: "c", Message: strings.Repeat("m", 1000)}}))
+	}
+	v.Close()
+	closeStore(t, s)
+	s = open(t, fs, projections.ViewTimelines)
+	ask := func(limit int) error {
+		_, err := s.Alerts([]int32{testPartition}, projections.AlertQuery{Limit: limit})
+		return err
+	}
+	if err := ask(1); err != nil { // keys are in memory then, and not the rest
+		t.Fatal(err)
+	}
+	fs.deaf.Store(true)
+	if err := ask(300); !errors.Is(err, syscall.EIO) || errors.Is(err, projections.ErrDamaged) {
+		t.Errorf("asked for what can't be read: %v", err)
+	}
+	fs.deaf.Store(false)
+	if err := errors.Join(ask(300), s.Err()); err != nil {
+		t.Errorf("asked again: %v", err)
+	}
+	_ = s.Close()
+}
+
 // sameTimelines compares a view, and what is counted there, with a rebuild.
 func sameTimelines(t *testing.T, v *projections.Timelines, s *projections.Store, rs []record) {
 	t.Helper()

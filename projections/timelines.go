@@ -253,11 +253,11 @@ func (s *Store) eachRun(db pebble.Reader, k keyspace, kind byte, lower, upper []
 			fn(task, first)
 			continue
 		}
-		var data []byte
 		if err == nil {
-			data, err = it.ValueAndErr()
-		}
-		if err == nil {
+			data, failed := it.ValueAndErr()
+			if failed != nil { // the disk, which may be well again
+				return fmt.Errorf("projections: read the timelines of partition %d in %s: %w", k.partition, s.dir, failed)
+			}
 			err = readPlaces(first, data, func(at Place) { fn(task, at) })
 		}
 		if err != nil {
