@@ -293,47 +293,84 @@ func (l *AlertList) cut(limit int) {
 	}
 }
 
-// alerts adds those of one kind, the newest first. Instants of a partition don't fall, so
-// none is younger after one that is too old.
+// alerts adds those of one kind, the newest first.
 func (s *Store) alerts(db pebble.Reader, k keyspace, kind byte, since time.Time, q *AlertQuery, l *AlertList) error {
-	least := int64(math.MinInt64)
+	scan := alertScan{q: q, list: l, partition: k.partition, least: math.MinInt64, passing: q.After != nil}
 	if !since.IsZero() {
-		least = ceilMillis(since)
+		scan.least = ceilMillis(since)
+	}
+	reading := func(err error) error {
+		return fmt.Errorf("projections: read the alerts of partition %d in %s: %w", k.partition, s.dir, err)
 	}
 	lower, upper := k.bounds(kind)
 	it, err := db.NewIter(&pebble.IterOptions{LowerBound: lower, UpperBound: upper})
 	if err != nil {
-		return fmt.Errorf("projections: read the alerts of partition %d in %s: %w", k.partition, s.dir, err)
+		return reading(err)
 	}
-	n := 0
-	for ok := it.First(); ok && err == nil && n < MostAlertsCounted; ok = it.Next() {
-		var data []byte
-		if data, err = it.ValueAndErr(); err == nil && len(data) < 8 {
-			err = errNoAlert
+	for ok := it.First(); ok && scan.n < MostAlertsCounted; ok = it.Next() {
+		if scan.onlyCounts() {
+			scan.n++
+			continue
 		}
+		data, err := it.ValueAndErr()
 		if err != nil {
+			return errors.Join(reading(err), it.Close())
+		}
+		over, err := scan.take(it.Key(), data)
+		if err != nil {
+			return errors.Join(s.unreadable(k, kind, "", err), it.Close())
+		}
+		if over {
 			break
 		}
-		at, passed := int64(binary.BigEndian.Uint64(data)), false
-		if passed, err = q.passed(k.partition, it.Key(), at); passed {
-			continue
-		}
-		if err != nil || at < least {
-			break
-		}
-		if n++; n > q.Limit {
-			continue
-		}
-		var a Alert
-		if a, err = decodeAlert(data); err == nil {
-			a.Offset, err = cutAlertKey(it.Key())
-		}
-		a.Partition = k.partition
-		l.Alerts = append(l.Alerts, a)
 	}
+	l.Count += int64(scan.n)
+	if err := errors.Join(it.Error(), it.Close()); err != nil {
+		return reading(err)
+	}
+	return nil
+}
+
+// alertScan goes through the alerts of one kind of a partition.
+type alertScan struct {
+	q         *AlertQuery
+	list      *AlertList
+	partition int32
+	least     int64 // Unix ms; older ones are left out
+	passing   bool  // it hasn't come past After yet
+	n         int   // that count
+}
+
+// onlyCounts reports whether nothing of what is stored is asked for any more. To read it takes most of the
+// time where there are many.
+func (a *alertScan) onlyCounts() bool {
+	return a.n >= a.q.Limit && !a.passing && a.least == math.MinInt64
+}
+
+// take takes the next one. over: it is too old, and so are all after it, for instants of a partition don't
+// fall.
+func (a *alertScan) take(key, data []byte) (over bool, err error) {
+	if len(data) < 8 {
+		return false, errNoAlert
+	}
+	at := int64(binary.BigEndian.Uint64(data))
+	if a.passing {
+		if a.passing, err = a.q.passed(a.partition, key, at); a.passing || err != nil {
+			return false, err
+		}
+	}
+	if at < a.least {
+		return true, nil
+	}
+	if a.n++; a.n > a.q.Limit {
+		return false, nil
+	}
+	found, err := decodeAlert(data)
 	if err != nil {
-		err = s.unreadable(k, kind, "", err)
+		return false, err
 	}
-	l.Count += int64(n)
-	return errors.Join(err, it.Error(), it.Close())
+	found.Partition = a.partition
+	found.Offset, err = cutAlertKey(key)
+	a.list.Alerts = append(a.list.Alerts, found)
+	return false, err
 }

@@ -42,6 +42,8 @@ type tally struct {
 	// DueFrom: no timer is due before it. What was deleted lies there, and isn't to be
 	// gone through again.
 	DueFrom int64 `json:"due_from,omitempty"`
+	// LastAt is the instant of the last event that was applied, in Unix milliseconds; 0: not known.
+	LastAt int64 `json:"last_at,omitempty"`
 	// PastAlerts is how many of them are kept.
 	PastAlerts int64 `json:"past_alerts,omitempty"`
 }

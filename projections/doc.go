@@ -17,7 +17,7 @@
 // the offset that it holds, and the reader goes on from there:
 //
 //	v, err := store.Tasks(p)              // the state as of v.Next()
-//	for r := range log.From(v.Next()) {   // restore
+//	for r := range log.From(v.Rereads()) { // restore: the last event comes once more
 //		err = v.Apply(&r)
 //		if v.ChangedBytes() > RestoreSaveBytes { err = v.Save() }
 //	}
@@ -60,6 +60,8 @@
 //     other.
 //   - A store that Pebble can't go on with stops: every later call returns the
 //     reason (Err), the process goes on.
+//   - A view whose last event isn't in the log any more, or is another, is refused an event
+//     behind it (OtherLogError), where its reader reads that again (Rereads).
 //   - A directory that holds something else is refused, never wiped. A partition of
 //     timelines that a build without rows wrote is emptied and read again, and that is
 //     told (Listener.Emptied).

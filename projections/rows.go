@@ -108,6 +108,7 @@ func (rs *rows) touch(r *row) {
 // fold takes an event to a row. What can't be read stops the row (events.Summary.Stopped).
 func (rs *rows) fold(r *row, rec *events.Record, ceType string, seq uint64) {
 	e, err := rs.reader.DecodeNamed(rec, ceType, seq)
+	rs.remember(e, err)
 	was := events.TaskState("")
 	if r.sum != nil {
 		was = r.sum.State
@@ -135,10 +136,18 @@ func (rs *rows) fold(r *row, rec *events.Record, ceType string, seq uint64) {
 
 // claim takes in an event about the partition.
 func (rs *rows) claim(rec *events.Record) {
-	if e, err := rs.reader.DecodeSummaryEvent(rec); err == nil {
+	e, err := rs.reader.DecodeSummaryEvent(rec)
+	if rs.remember(e, err); err == nil {
 		if f, ok := e.Fact.(*events.PartitionClaimed); ok {
 			rs.tally.Owner, rs.tally.Epoch = string([]byte(f.Owner)), e.Seq
 		}
+	}
+}
+
+// remember notes the instant of an event that was applied, if it can be read.
+func (rs *rows) remember(e *events.Event, err error) {
+	if rs.tally.LastAt = 0; err == nil {
+		rs.tally.LastAt = e.At.UnixMilli()
 	}
 }
 

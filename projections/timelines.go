@@ -73,7 +73,7 @@ func (t *Timelines) Apply(r *events.Record) error {
 	}
 	ceType, seq, err := events.EventName(r)
 	if err != nil {
-		t.v.next = r.Offset + 1
+		t.v.next, t.rows.tally.LastAt = r.Offset+1, 0
 		t.v.stop(string(r.Key), r.Offset, err)
 		return nil
 	}
@@ -253,11 +253,11 @@ func (s *Store) eachRun(db pebble.Reader, k keyspace, kind byte, lower, upper []
 			fn(task, first)
 			continue
 		}
-		var data []byte
 		if err == nil {
-			data, err = it.ValueAndErr()
-		}
-		if err == nil {
+			data, failed := it.ValueAndErr()
+			if failed != nil { // the disk, which may be well again
+				return fmt.Errorf("projections: read the timelines of partition %d in %s: %w", k.partition, s.dir, failed)
+			}
 			err = readPlaces(first, data, func(at Place) { fn(task, at) })
 		}
 		if err != nil {

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2"
 
@@ -26,6 +27,10 @@ type view struct {
 	closed bool
 
 	unflushed unflushed // of the keys that lookups are about
+
+	// rereading: the last event that was applied, of the instant last, is to come once more.
+	rereading, final bool
+	last             time.Time
 }
 
 // Stop says that a task was stopped: an event of it can't be folded, so what
@@ -232,6 +237,9 @@ func (v *view) accepts(r *events.Record) (bool, error) {
 	if r.Partition != v.keys.partition {
 		return false, fmt.Errorf("projections: a record of partition %d was given to the view of partition %d", r.Partition, v.keys.partition)
 	}
+	if err := v.follows(r); err != nil {
+		return false, err
+	}
 	return r.Offset >= v.next, nil
 }
 
@@ -317,7 +325,7 @@ func (v *view) emptied() {
 	v.s.saved[v.keys.partition] = mark{}
 	v.unflushed.any(v.s.flushesBegun)
 	v.s.mu.Unlock()
-	v.next, v.marked, v.state = 0, 0, events.PartitionState{}
+	v.next, v.marked, v.state, v.rereading = 0, 0, events.PartitionState{}, false
 	clear(v.stops)
 }
 

@@ -69,6 +69,9 @@ type Tasks interface {
 	WhyStopped(id string) (why string, stopped bool)
 	State() events.PartitionState
 	Next() int64
+	// Rereads is where the log is to be read from so that Apply sees whether it is the one
+	// that the state is of: the last event that is in it, or Next where there is none.
+	Rereads() (from int64)
 	Apply(r *events.Record) error
 	Accept(tasks []*events.Task, st events.PartitionState, next int64)
 	// EachOpen reads what isn't in memory.

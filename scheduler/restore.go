@@ -285,7 +285,7 @@ func (b *bringing) bySnapshot(ctx context.Context) (done bool, err error) {
 	taken := err == nil
 	if taken {
 		var next int64
-		if next, err = b.read(ctx, b.tasks.Next()); err == nil {
+		if next, err = b.read(ctx, b.tasks.Rereads()); err == nil {
 			why := b.tasks.SnapshotReached(next)
 			if why == "" {
 				b.from, b.load = FromSnapshot, load
@@ -342,9 +342,9 @@ const maxOffset = 1 << 62
 // byLog reads on from where the store is, or from the snapshot if that is
 // earlier. why says that the snapshot isn't of this log.
 func (b *bringing) byLog(ctx context.Context) (why string, err error) {
-	from := b.tasks.Next()
+	from := b.tasks.Rereads()
 	if b.known {
-		from = b.tasks.SnapshotBase(b.last, b.good)
+		from = min(from, b.tasks.SnapshotBase(b.last, b.good))
 	}
 	next, err := b.read(ctx, from)
 	if err != nil || !b.known {
@@ -354,6 +354,14 @@ func (b *bringing) byLog(ctx context.Context) (why string, err error) {
 }
 
 func (b *bringing) read(ctx context.Context, from int64) (next int64, err error) {
+	next, err = b.readFrom(ctx, from)
+	if at := b.tasks.Next(); err == nil && next < at { // the log ends before the last event that is known
+		return b.readFrom(ctx, at)
+	}
+	return next, err
+}
+
+func (b *bringing) readFrom(ctx context.Context, from int64) (next int64, err error) {
 	return b.cfg.History.Read(ctx, b.cfg.Namespace.Events(), b.id, from, func(rs []events.Record) error {
 		for i := range rs {
 			if err := b.tasks.Apply(&rs[i]); err != nil {

@@ -233,6 +233,42 @@ func TestSnapshotsThatCantBeUsed(t *testing.T) {
 	}
 }
 
+// A snapshot, or a store, of a log that is gone isn't gone on with in another one that has grown past it.
+func TestStateOfAnotherLog(t *testing.T) {
+	before := newSite(t, 1)
+	before.snapshots(often)
+	first := before.lane(before.cluster.join(0))
+	before.submit("pay", "lost")
+	for i := range 3 {
+		before.process(first, fmt.Sprintf("done-%d", i))
+	}
+	first.close(func() {})
+
+	s := newSite(t, 1)
+	s.clock.pass(time.Hour)
+	l := s.lane(s.cluster.join(0))
+	for i := range 20 {
+		s.process(l, fmt.Sprintf("other-%d", i))
+	}
+	want := s.digest(l, 0)
+	l.close(func() {})
+	s.cfg.Tasks = before.cfg.Tasks
+	if r := s.cfg.restoreTasks(t.Context(), 0); r.err == nil || !isPermanent(r.err) || !errors.Is(r.err, projections.ErrForeign) {
+		t.Errorf("with a store of another log: %v", r.err)
+	}
+
+	s.cluster.write(before.cluster.all(ns.Snapshots())...)
+	w := s.snapshots(often)
+	l = s.lane(s.cluster.join(0))
+	s.until(l, "the partition may act", func() bool { return len(w.from) > 0 })
+	if !slices.Equal(w.from, []Source{FromLog}) || len(w.refused) != 1 || !errors.Is(w.refused[0], projections.ErrForeign) {
+		t.Errorf("restored from %v, refused %v", w.from, w.refused)
+	}
+	if got := s.digest(l, 0); got != want {
+		t.Errorf("the digest is %s, of the log alone it is %s", got, want)
+	}
+}
+
 // Snapshots that the cluster refuses hold nobody up.
 func TestRefusedSnapshots(t *testing.T) {
 	s := newSite(t, 1)

@@ -12,7 +12,7 @@ import (
 )
 
 // Start says where to begin reading a partition that was assigned: after what
-// its projection holds. ok is true whenever err is nil, for an empty projection
+// its projection holds. The record before it is to come as well. ok is true whenever err is nil, for an empty projection
 // too: the group's offsets are for show, and a reader that began there without
 // the state would never know of the timers below. It opens the projection,
 // which takes the longer the more timers are armed, and the loop stands still
@@ -30,6 +30,7 @@ func (s *Supervisor) Start(_ context.Context, topic string, p int32) (offset int
 	if err != nil {
 		return 0, false, err
 	}
+	part.deadlines.Rereads()
 	return part.deadlines.Next(), true, nil
 }
 

@@ -394,8 +394,8 @@ func TestRestartGoesOnFromWhatWasSaved(t *testing.T) {
 		time.Sleep(100 * time.Millisecond)
 		synctest.Wait()
 		expect(t, "after the restart", r.out.since(r.start, ""), "10s")
-		if again := r.disk.applied - before; again != 0 {
-			t.Errorf("%d records were read again", again)
+		if again := r.disk.applied - before; again != 1 {
+			t.Errorf("%d records were read again, want the last one", again)
 		}
 		r.end()
 	})

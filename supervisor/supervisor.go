@@ -64,6 +64,9 @@ type Fold interface {
 	// instant.
 	Next() int64
 	At() time.Time
+	// Rereads says that the last record applied comes once more, so that Apply sees whether the
+	// log is the one that it was of.
+	Rereads() (from int64)
 	// Save stores what was applied, with Next, as one.
 	Save() error
 	// Discard frees the memory, and drops what isn't saved.

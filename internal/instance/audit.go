@@ -198,6 +198,7 @@ func (a *Audit) start(_ context.Context, _ string, p int32) (int64, bool, error)
 		return 0, false, fmt.Errorf("%w: %w", errStore, err)
 	}
 	a.views[p] = v
+	v.Rereads()
 	return v.Next(), true, nil
 }
 
@@ -245,6 +246,9 @@ func (a *Audit) applyRecords(records []events.Record) error {
 			continue // it went; its next owner reads on from what was saved
 		}
 		if err := v.Apply(&records[i]); err != nil {
+			if otherLog(err) {
+				return err
+			}
 			return fmt.Errorf("%w: %w", errStore, err)
 		}
 		if v.ChangedBytes() > auditSaveBytes {
@@ -331,7 +335,7 @@ func (n *Instance) audit(ctx context.Context, a *Audit, clientID string, observe
 	// It is no static member: a broker keeps the client id of the one before when such a member is back, and
 	// with it a URL that may be another by now.
 	follower, err := kafka.OpenFollower(ctx, kafka.FollowerConfig{Config: cfg, Group: n.Kafka.Namespace.AuditGroup(),
-		Topics: []string{topic}, Partitions: n.Partitions, Start: a.start, SessionTimeout: n.c.Session, FetchMaxWait: n.c.FetchMaxWait,
+		Topics: []string{topic}, Partitions: n.Partitions, Start: a.start, Again: true, SessionTimeout: n.c.Session, FetchMaxWait: n.c.FetchMaxWait,
 		Lend: observe == nil, Listener: n.followerListener()})
 	if err != nil {
 		return err

@@ -21,19 +21,20 @@ const auditPartitions = 3
 
 // auditLog is a log of events that this test writes itself, and what is in it.
 type auditLog struct {
-	t     *testing.T
-	cfg   kafka.Config
-	admin *kafka.Admin
-	out   *kafka.Producer
-	at    time.Time
-	tasks map[int32][]string
-	made  int
+	t      *testing.T
+	broker *kafkatest.Broker
+	cfg    kafka.Config
+	admin  *kafka.Admin
+	out    *kafka.Producer
+	at     time.Time
+	tasks  map[int32][]string
+	made   int
 }
 
 func newAuditLog(t *testing.T) *auditLog {
 	t.Helper()
 	broker := kafkatest.Embedded(t)
-	l := &auditLog{t: t, at: time.Now().Add(-time.Hour), tasks: map[int32][]string{},
+	l := &auditLog{t: t, broker: broker, at: time.Now().Add(-time.Hour), tasks: map[int32][]string{},
 		cfg: kafka.Config{Brokers: broker.Addrs, Namespace: broker.Namespace(t), ClientID: "test", Dial: broker.Dial}}
 	var err error
 	if l.admin, err = kafka.OpenAdmin(l.cfg); err != nil {

@@ -159,7 +159,7 @@ func (n *Instance) supervise(ctx context.Context, store *projections.Store, swee
 		return err
 	}
 	follower, err := kafka.OpenFollower(ctx, kafka.FollowerConfig{Config: n.Kafka, Group: n.Kafka.Namespace.SupervisorGroup(),
-		InstanceID: n.member("supervisor"), Topics: []string{n.Kafka.Namespace.Events()}, Partitions: n.Partitions, Start: s.Start, SessionTimeout: n.c.Session, FetchMaxWait: n.c.FetchMaxWait,
+		InstanceID: n.member("supervisor"), Topics: []string{n.Kafka.Namespace.Events()}, Partitions: n.Partitions, Start: s.Start, Again: true, SessionTimeout: n.c.Session, FetchMaxWait: n.c.FetchMaxWait,
 		Lend: true, Listener: n.followerListener()})
 	if err != nil {
 		return err
@@ -214,7 +214,14 @@ func (n *Instance) again(ctx context.Context, role string, loop func(context.Con
 func aheadOfLog(err error) bool {
 	_, outside := errors.AsType[*kafka.OffsetRangeError](err)
 	_, lost := errors.AsType[*kafka.LostError](err)
-	return outside || lost
+	other, is := errors.AsType[*projections.OtherLogError](err)
+	return outside || lost || is && other.Permanent()
+}
+
+// otherLog reports whether a store found that the log isn't the one that it is of.
+func otherLog(err error) bool {
+	_, is := errors.AsType[*projections.OtherLogError](err)
+	return is
 }
 
 // isPermanent reports whether the brokers don't take a timeout, or another process has this one's name.
@@ -226,7 +233,7 @@ func isPermanent(err error) bool {
 
 // remedied says what to do about a store that is ahead of the log.
 func (n *Instance) remedied(err error) error {
-	if !aheadOfLog(err) {
+	if !aheadOfLog(err) && !otherLog(err) {
 		return err
 	}
 	if n.temporary {

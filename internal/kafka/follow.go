@@ -50,6 +50,9 @@ type FollowerConfig struct {
 	// goroutine, before any record of the partition comes; an error of it ends
 	// the follower, unless its ctx has ended.
 	Start func(ctx context.Context, topic string, p int32) (offset int64, ok bool, err error)
+	// Again: the record before an offset of Start's is given, too, if the log has it, so that who
+	// follows sees whether it is the one that he knows.
+	Again bool
 	// SessionTimeout, FetchMaxWait, MaxPollRecords: zero means the default.
 	SessionTimeout time.Duration
 	FetchMaxWait   time.Duration
@@ -255,6 +258,8 @@ func (f *Follower) begin(ctx context.Context, topic string, p int32, committed, 
 			return 0, err
 		case ok && (at < start || at > end):
 			return 0, &OffsetRangeError{Topic: topic, Partition: p, Offset: at, Start: start, End: end}
+		case ok && f.cfg.Again && at > start:
+			return at - 1, nil
 		case ok:
 			return at, nil
 		}

@@ -114,6 +114,39 @@ func TestFollowerBeginsWhereItIsToldAndKnowsWhenItCaughtUp(t *testing.T) {
 	})
 }
 
+// Who asks for it is given the record before the place to begin at; that place itself must be in the log.
+func TestFollowerReadsAgain(t *testing.T) {
+	each(t, func(t *testing.T, s *site) {
+		cl := s.outside(t)
+		for i := range 4 {
+			submit(t, cl, input(s.ns.Events(), 1, fmt.Sprint(i)))
+		}
+		s.trim(t, 1, 1)
+		for begin, want := range map[int64]string{1: "[1 2 3]", 2: "[1 2 3]", 4: "[3]"} {
+			cfg := s.follower()
+			cfg.Again, cfg.Start = true, func(_ context.Context, _ string, p int32) (int64, bool, error) { return begin, p == 1, nil }
+			f := openFollower(t, cfg)
+			var got []string
+			follow(t, f, "the end", func(rs []events.Record) bool {
+				for _, r := range rs {
+					got = append(got, string(r.Value))
+				}
+				return caughtUp(f, s.ns.Events(), testPartitions)
+			})
+			if fmt.Sprint(got) != want {
+				t.Errorf("from %d on: %v, want %s", begin, got, want)
+			}
+			f.Close()
+		}
+		cfg := s.follower()
+		cfg.Again, cfg.Start = true, func(_ context.Context, _ string, p int32) (int64, bool, error) { return 5, p == 1, nil }
+		var out *kafka.OffsetRangeError
+		if err := endOf(t, openFollower(t, cfg), func([]events.Record) {}); !errors.As(err, &out) || out.Offset != 5 || out.End != 4 {
+			t.Errorf("past the end: %v", err)
+		}
+	})
+}
+
 func TestFollowerStartsThatFail(t *testing.T) {
 	each(t, func(t *testing.T, s *site) {
 		broken := errors.New("store broken")

@@ -140,6 +140,20 @@ func (b *Broker) CreateTopics(t testing.TB, partitions int32, topics ...string) 
 	b.CreateTopicsWith(t, partitions, nil, topics...)
 }
 
+// DeleteTopic deletes a topic, as an operator may.
+func (b *Broker) DeleteTopic(t testing.TB, topic string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), adminDurationMax)
+	defer cancel()
+	deleted, err := kadm.NewClient(b.Client(t)).DeleteTopics(ctx, topic)
+	if err == nil {
+		err = deleted.Error()
+	}
+	if err != nil {
+		t.Fatalf("delete topic %s from the %s broker: %v", topic, b.Kind, err)
+	}
+}
+
 // CreateTopicsWith is CreateTopics with the topics' own configuration.
 func (b *Broker) CreateTopicsWith(t testing.TB, partitions int32, config map[string]string, topics ...string) {
 	t.Helper()

@@ -1,0 +1,84 @@
+package projections
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/waybill-run/waybill/events"
+)
+
+// A store knows its log by an offset alone. A log that was cut off below it, since a cluster was brought
+// back from a copy or topics were made anew, may have grown past it before the store is opened again: what
+// comes behind the offset would be folded into the state of another log. So who goes on with a view reads
+// the last event that it has applied once more (Rereads), and the view compares its instant with the one
+// that it remembers: no later log has an event of the same.
+
+// OtherLogError says that a view can't go on: what it has applied isn't what the log has. Nothing that
+// came was applied. It wraps ErrForeign.
+type OtherLogError struct {
+	Partition int32
+	Offset    int64 // of the last event that was applied
+	// At is the instant of that event, Found that of the one which is there now; zero: there is none.
+	At, Found time.Time
+
+	final bool
+}
+
+func (e *OtherLogError) Error() string {
+	found := "which isn't there any more"
+	if !e.Found.IsZero() {
+		found = "and now there is one of " + e.Found.Format(events.TimeLayout)
+	}
+	return fmt.Sprintf("events/%d/%d was an event of %s, %s: what was made of it is of another log, or of a part that the log has lost",
+		e.Partition, e.Offset, e.At.Format(events.TimeLayout), found)
+}
+
+func (e *OtherLogError) Unwrap() error { return ErrForeign }
+
+// Permanent reports whether no new reader finds anything else. A follower may still have had in hand, of
+// an assignment before, what comes behind the event.
+func (e *OtherLogError) Permanent() bool { return e.final }
+
+// rereads expects the last event that was applied, of an instant. final: what comes is read by one reader, in
+// order, so that one who begins behind it has passed it.
+func (v *view) rereads(last time.Time, final bool) (from int64) {
+	v.last, v.final = last, final
+	if v.rereading = v.next > 0 && !last.IsZero(); v.rereading {
+		return v.next - 1
+	}
+	return v.next
+}
+
+// Rereads says that the log is read on from the last event that was applied, at the offset that it returns:
+// Apply returns an *OtherLogError where another comes first, or one behind it. Where none was applied, or
+// nothing is known of it, the offset is Next, and any goes.
+func (v *Tasks) Rereads() (from int64) { return v.rereads(v.state.At, true) }
+
+// Rereads is Tasks.Rereads, for a reader who may still have records in hand that come behind: the error of
+// those isn't Permanent.
+func (v *Deadlines) Rereads() (from int64) { return v.rereads(v.state.At, false) }
+
+// Rereads is Deadlines.Rereads.
+func (t *Timelines) Rereads() (from int64) {
+	if t.rows.tally.LastAt == 0 {
+		return t.v.rereads(time.Time{}, false)
+	}
+	return t.v.rereads(instant(t.rows.tally.LastAt), false)
+}
+
+// follows checks that a record is of the log that the view knows.
+func (v *view) follows(r *events.Record) error {
+	if !v.rereading || r.Offset < v.next-1 {
+		return nil
+	}
+	other := &OtherLogError{Partition: v.keys.partition, Offset: v.next - 1, At: v.last, final: v.final}
+	if r.Offset == v.next-1 {
+		e, err := events.DecodeEnvelope(r)
+		if err != nil || e.At.Equal(v.last) {
+			v.rereading = false // what can't be read couldn't then
+			return nil
+		}
+		other.Found, other.final = e.At, true
+	}
+	return other
+}

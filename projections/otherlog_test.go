@@ -1,0 +1,130 @@
+package projections_test
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/projections"
+)
+
+// TestLastEventComesAgain: a view that is read on from its last event goes on where that is the one it knows,
+// however it was opened, and refuses a log that has another there, or none.
+func TestLastEventComesAgain(t *testing.T) {
+	type rereader interface {
+		applier
+		Next() int64
+		Rereads() int64
+		Save() error
+		Close()
+	}
+	const seed, known = 6, 400
+	rs := newHistory(seed).records(600)
+	other := newHistory(seed + 1)
+	other.at = other.at.Add(1e9)
+	others := other.records(600)
+	for i := range others {
+		others[i].Offset = rs[i].Offset
+	}
+	without := append(append([]record(nil), rs[:known-1]...), rs[known:]...)
+	for view, open1 := range map[string]func(*projections.Store) (rereader, error){
+		projections.ViewTasks:     func(s *projections.Store) (rereader, error) { return s.Tasks(testPartition) },
+		projections.ViewDeadlines: func(s *projections.Store) (rereader, error) { return s.Deadlines(testPartition) },
+		projections.ViewTimelines: func(s *projections.Store) (rereader, error) { return s.Timelines(testPartition) },
+	} {
+		t.Run(view, func(t *testing.T) {
+			fs := vfs.NewCrashableMem()
+			s := open(t, fs, view)
+			v, err := open1(s)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if from := v.Rereads(); from != 0 {
+				t.Errorf("an empty view is read from %d", from)
+			}
+			apply(t, v, rs[:known])
+			v.Close()
+			closeStore(t, s)
+			next := rs[known-1].Offset + 1
+			reopened := func(log []record, from int64) (rereader, error) {
+				s := open(t, fs.CrashClone(vfs.CrashCloneCfg{}), view)
+				t.Cleanup(func() { closeStore(t, s) })
+				v, err := open1(s)
+				if err != nil {
+					t.Fatal(err)
+				}
+				t.Cleanup(v.Close)
+				if got := v.Rereads(); got != next-1 {
+					t.Errorf("is read from %d, want %d", got, next-1)
+				}
+				for i := range log {
+					if r := log[i]; r.Offset >= from {
+						if err := v.Apply(&r); err != nil {
+							return v, err
+						}
+					}
+				}
+				return v, nil
+			}
+			for _, from := range []int64{0, next - 1} {
+				if v, err := reopened(rs, from); err != nil || v.Next() != rs[len(rs)-1].Offset+1 {
+					t.Errorf("from %d on in its own log: %v, at %d", from, err, v.Next())
+				}
+				for name, c := range map[string]struct {
+					log   []record
+					final bool
+				}{"another": {others, true}, "none": {without, view == projections.ViewTasks}} {
+					v, err := reopened(c.log, from)
+					var e *projections.OtherLogError
+					if !errors.As(err, &e) || !errors.Is(err, projections.ErrForeign) || e.Permanent() != c.final || e.Offset != next-1 || v.Next() != next {
+						t.Errorf("from %d on in a log with %s there: %v, at %d", from, name, err, v.Next())
+					}
+					if r := rs[known]; v.Apply(&r) == nil {
+						t.Errorf("it goes on in a log with %s there", name)
+					}
+				}
+			}
+		})
+	}
+}
+
+// TestLastEventOfABuildBefore: of what a build before wrote of timelines nothing is known that could be compared, nor of a
+// record that can't be read.
+func TestLastEventOfABuildBefore(t *testing.T) {
+	rs := newHistory(3).records(100)
+	rs[99].Value = []byte(`{"at":`)
+	a := &audited{t: t, fs: vfs.NewCrashableMem()}
+	a.open()
+	apply(t, a.v, rs)
+	if from := a.v.Rereads(); from != a.v.Next() {
+		t.Errorf("is read from %d, want %d", from, a.v.Next())
+	}
+	a.v.Close()
+	closeStore(t, a.s)
+	for _, view := range []string{projections.ViewTasks, projections.ViewDeadlines} {
+		s := open(t, vfs.NewMem(), view)
+		var v interface {
+			applier
+			Rereads() int64
+			Close()
+		}
+		var err error
+		if v, err = s.Tasks(testPartition); view == projections.ViewDeadlines {
+			v, err = s.Deadlines(testPartition)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		apply(t, v, rs)
+		v.Rereads()
+		for _, r := range []events.Record{rs[99], newHistory(3).records(101)[100]} {
+			if err := v.Apply(&r); err != nil {
+				t.Errorf("%s: %v", view, err)
+			}
+		}
+		v.Close()
+		closeStore(t, s)
+	}
+}
