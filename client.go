@@ -93,11 +93,14 @@ func reach(ctx context.Context, cfg kafka.Config) (*kafka.Admin, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, reachWithin)
 	defer cancel()
-	if err := admin.Ping(ctx); err != nil {
-		admin.Close()
-		return nil, fmt.Errorf("%w: %w", ErrUnreachable, err)
+	if err = admin.Ping(ctx); err == nil {
+		return admin, nil
 	}
-	return admin, nil
+	admin.Close()
+	if !errors.Is(err, kafka.ErrLogin) { // which is an answer
+		err = fmt.Errorf("%w: %w", ErrUnreachable, err)
+	}
+	return nil, err
 }
 
 // Submit writes orders and returns when all of them are acknowledged: they are
@@ -269,7 +272,7 @@ func (c *Client) why(ctx context.Context, err error) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, answerWithin)
 	defer cancel()
-	if c.admin.Ping(ctx) == nil {
+	if silent := c.admin.Ping(ctx); silent == nil || errors.Is(silent, kafka.ErrLogin) {
 		return err
 	}
 	return fmt.Errorf("%w: %w", ErrUnreachable, err)

@@ -115,10 +115,11 @@ var ErrUnreachable = errors.New("unreachable")
 func Reach(ctx context.Context, admin *kafka.Admin) error {
 	ctx, cancel := context.WithTimeout(ctx, reachWithin)
 	defer cancel()
-	if err := admin.Ping(ctx); err != nil {
+	err := admin.Ping(ctx)
+	if err != nil && !errors.Is(err, kafka.ErrLogin) { // which is an answer
 		return fmt.Errorf("%w: %w; start a broker with `waybill up`, or name yours with --brokers", ErrUnreachable, err)
 	}
-	return nil
+	return err
 }
 
 // Open connects, and refuses to start where the topics aren't what their

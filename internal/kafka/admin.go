@@ -45,9 +45,16 @@ func OpenAdmin(c Config) (*Admin, error) {
 // Close ends the connections.
 func (a *Admin) Close() { a.cl.Close() }
 
+// ErrLogin is wrapped where a broker answers, and doesn't let the client in.
+var ErrLogin = errors.New("login refused")
+
 // Ping returns nil once any broker has answered.
 func (a *Admin) Ping(ctx context.Context) error {
-	if err := a.cl.Ping(ctx); err != nil {
+	err := a.cl.Ping(ctx)
+	switch {
+	case errors.Is(err, kerr.SaslAuthenticationFailed), errors.Is(err, kerr.UnsupportedSaslMechanism), errors.Is(err, kerr.IllegalSaslState):
+		return fmt.Errorf("%w by Kafka at %v; check the SASL mechanism, the user and the password: %w", ErrLogin, a.cfg.Brokers, err)
+	case err != nil:
 		return fmt.Errorf("no Kafka broker answers at %v; check --brokers and the network: %w", a.cfg.Brokers, err)
 	}
 	return nil
