@@ -272,7 +272,7 @@ func (c *Client) why(ctx context.Context, err error) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, answerWithin)
 	defer cancel()
-	if c.admin.Ping(ctx) == nil {
+	if silent := c.admin.Ping(ctx); silent == nil || errors.Is(silent, kafka.ErrLogin) {
 		return err
 	}
 	return fmt.Errorf("%w: %w", ErrUnreachable, err)

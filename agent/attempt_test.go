@@ -155,6 +155,18 @@ func TestOutputThatCannotBeRepliedHadAnEffect(t *testing.T) {
 	}
 }
 
+// What is wrong with an output is said as it is: a body of another encoding nests nothing.
+func TestBadOutputSaysWhatIsWrong(t *testing.T) {
+	for out, want := range map[string]string{
+		"\"caf\xe9\"": "UTF-8",
+		strings.Repeat("[", 2*events.MaxJSONDepth) + strings.Repeat("]", 2*events.MaxJSONDepth): "deeper",
+	} {
+		if r := resultOf(json.RawMessage(out), nil); r.fail == nil || !strings.Contains(r.fail.Message, want) {
+			t.Errorf("%.20q: %v, want it to say %q", out, r.fail, want)
+		}
+	}
+}
+
 // JSON that a handler has already is replied as encoding it would have it, and is the
 // handler's again when it has returned.
 func TestOutputThatIsJSON(t *testing.T) {

@@ -26,7 +26,7 @@ func (s *Session) Inherited(partition int32, offset int64) bool {
 
 // inherit asks where the logs of partitions that came end.
 func (s *Session) inherit(cl *kgo.Client, came map[int32]*ownedPartition) {
-	for {
+	for tries := 1; ; tries++ {
 		err := s.askInherited(cl, came)
 		for p, o := range came {
 			if o.ctx.Err() != nil {
@@ -36,7 +36,9 @@ func (s *Session) inherit(cl *kgo.Client, came map[int32]*ownedPartition) {
 		if len(came) == 0 || s.life.Err() != nil {
 			return
 		}
-		s.trouble(fmt.Errorf("where %s ended when its partitions came: %w", s.cfg.Topic, err))
+		if tries&(tries-1) == 0 { // told at intervals that double
+			s.trouble(fmt.Errorf("where %s ended when its partitions came: %w", s.cfg.Topic, err))
+		}
 		select {
 		case <-time.After(inheritAgain):
 		case <-s.life.Done():
