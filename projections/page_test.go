@@ -33,23 +33,23 @@ func TestListBeforeTime(t *testing.T) {
 	closeStore(t, a.s)
 }
 
-// TestPagesOfWideTasks: a page has a bound in bytes, for a task of a thousand steps takes as much as
-// hundreds of others, and each task is on one.
-func TestPagesOfWideTasks(t *testing.T) {
-	const steps, tasks = 1000, 150
-	plan := make([]events.PlanStep, steps)
-	for i := range plan {
-		plan[i] = events.PlanStep{ID: fmt.Sprintf("step-%04d", i), Agent: "inventory", Operation: "reserve", Attempts: testAttempts}
-	}
+// TestWideTasks: a page has a bound in bytes, for a task of a thousand steps takes as much as
+// hundreds of others, and each task is on one. So has what isn't saved yet.
+func TestWideTasks(t *testing.T) {
+	const tasks = 150
 	h := newHistory(1)
 	a := &audited{t: t, fs: vfs.NewCrashableMem()}
+	var saved int
+	a.o.Listener = &projections.Listener{Saved: func(s projections.Saved) { saved = s.Bytes }}
 	a.open()
 	for i := range tasks {
-		e := &events.Event{Task: fmt.Sprint("wide-", i), Seq: 1, Fact: &events.TaskReceived{Workflow: "order", Version: 1, Digest: "d",
-			Plan: events.NewPlan(events.OnErrorUndo, time.Minute, plan)}}
-		apply(t, a.v, []events.Record{h.record(e)})
+		apply(t, a.v, []events.Record{h.wide(fmt.Sprint("wide-", i), 1000)})
 	}
-	a.save()
+	// It is saved by what that takes, or thousands of such tasks would be in memory before.
+	changed := a.v.ChangedBytes()
+	if a.save(); changed < saved/2 || changed > 2*saved {
+		t.Errorf("about %d bytes changed, %d were saved", changed, saved)
+	}
 	seen, pages := map[string]bool{}, 0
 	for after := new(projections.Cursor); after != nil; pages++ {
 		page, err := a.s.List(t.Context(), []int32{testPartition, 0}, projections.Filter{}, *after, projections.MaxPageTasks)
@@ -75,6 +75,40 @@ func TestPagesOfWideTasks(t *testing.T) {
 	}
 	a.v.Close()
 	closeStore(t, a.s)
+}
+
+// wide makes the first event of a task of so many steps beside each other.
+func (h *history) wide(id string, steps int) events.Record {
+	plan := make([]events.PlanStep, steps)
+	for i := range plan {
+		plan[i] = events.PlanStep{ID: fmt.Sprintf("step-%04d", i), Agent: "inventory", Operation: "reserve", Attempts: testAttempts}
+	}
+	return h.record(&events.Event{Task: id, Seq: 1, Fact: &events.TaskReceived{Workflow: "order", Version: 1, Digest: "d",
+		Plan: events.NewPlan(events.OnErrorUndo, time.Minute, plan)}})
+}
+
+// TestTasksAreWeighedByTheirSteps: what a view of tasks has to save is about what it says, whatever their
+// steps: a restore saves by that, and has all of it in memory before.
+func TestTasksAreWeighedByTheirSteps(t *testing.T) {
+	for _, steps := range []int{1, 3, 30, 1000} {
+		saved := 0
+		s, err := projections.Open("data/tasks", identity(projections.ViewTasks), projections.Options{FS: vfs.NewMem(),
+			Listener: &projections.Listener{Saved: func(s projections.Saved) { saved = s.Bytes }}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		v := tasksOf(t, s)
+		h := newHistory(1)
+		for i := range 20 {
+			apply(t, v, []events.Record{h.wide(fmt.Sprint("wide-", i), steps)})
+		}
+		changed := v.ChangedBytes()
+		if err := v.Save(); err != nil || changed < saved/3 || changed > 3*saved {
+			t.Errorf("%d steps: about %d bytes changed, %d were saved, %v", steps, changed, saved, err)
+		}
+		v.Close()
+		closeStore(t, s)
+	}
 }
 
 // TestPlaceOfASpentPage: a page that ends by its bound of work ends at a place that a token can hold,

@@ -19,6 +19,7 @@ type rows struct {
 	touched []*row // since the last Save
 	last    *row   // that was found; a decision leaves several events of a task, one after the other
 	bytes   int    // of the stored forms of those that are in memory beside them
+	steps   int    // of those that have changed since the last Save
 	tally   tally
 	reader  events.SummaryReader
 	look    *lookup // open within BeginLookups and EndLookups
@@ -131,7 +132,10 @@ func (rs *rows) fold(r *row, rec *events.Record, ceType string, seq uint64) {
 			r.note(e, was, rec.Offset, ceType)
 		}
 	}
-	r.changed = true
+	if !r.changed {
+		r.changed = true
+		rs.steps += len(r.sum.Steps)
+	}
 }
 
 // claim takes in an event about the partition.
@@ -210,7 +214,7 @@ func (t *Timelines) saved() {
 		}
 		rs.touched[i] = nil
 	}
-	rs.touched, rs.last = rs.touched[:0], nil // it may be dropped
+	rs.touched, rs.last, rs.steps = rs.touched[:0], nil, 0 // last may be dropped
 	t.events = 0
 	most := t.v.s.hotMost()
 	if rs.bytes <= most {

@@ -24,9 +24,12 @@ const (
 	RestoreSaveBytes = 64 << 20
 )
 
-// taskOverheadBytes is what a stored task takes beside other people's data: its
-// plan, names and instants. An estimate, for ChangedBytes.
-const taskOverheadBytes = 1500
+// taskOverheadBytes and stepOverheadBytes are what a stored task, and each of its steps, takes beside other
+// people's data: the plan, names and instants. Estimates, for ChangedBytes.
+const (
+	taskOverheadBytes = 600
+	stepOverheadBytes = 300
+)
 
 // Tasks is what a scheduler knows of a partition: which tasks are open, those of
 // them in memory that something happens to, and all in Pebble, finished ones as
@@ -275,7 +278,7 @@ func (v *Tasks) put(en *entry, t *events.Task) {
 		v.changed = append(v.changed, en)
 	}
 	if t.Open() {
-		v.hold(en, t, taskOverheadBytes+t.Bytes())
+		v.hold(en, t, taskOverheadBytes+stepOverheadBytes*len(t.Steps)+t.Bytes())
 		v.change(t.ID)
 	} else {
 		v.end(en, t.Finished())

@@ -97,17 +97,20 @@ func (t *Timelines) Apply(r *events.Record) error {
 }
 
 // placeBytes is about what a place takes in Pebble, rowBytes a row with its entries
-// in the index.
+// in the index, and rowStepBytes each of its steps.
 const (
-	placeBytes = 16
-	rowBytes   = 500
+	placeBytes   = 16
+	rowBytes     = 400
+	rowStepBytes = 60
 )
 
 // Changed is the number of events that Save would write.
 func (t *Timelines) Changed() int { return t.events }
 
 // ChangedBytes is about how much Save would write.
-func (t *Timelines) ChangedBytes() int { return placeBytes*t.events + rowBytes*len(t.rows.touched) }
+func (t *Timelines) ChangedBytes() int {
+	return placeBytes*t.events + rowBytes*len(t.rows.touched) + rowStepBytes*t.rows.steps
+}
 
 // Save writes the events since the last Save, the rows of their tasks and the offset, in one batch.
 func (t *Timelines) Save() error {

@@ -159,6 +159,9 @@ func (c *Console) serve(route route) http.Handler {
 		if err == nil && who.role < route.role {
 			err = forbidden("%s is a %s; this needs a token of the role %s", who.name, who.role, route.role)
 		}
+		if err == nil && route.stream && r.Method == http.MethodHead {
+			err = badMethod("%s is a stream, which has no end: GET it", printable(r.URL.Path))
+		}
 		if err == nil && r.Method == http.MethodPost {
 			err = c.writable()
 		}

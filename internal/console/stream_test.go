@@ -169,6 +169,22 @@ func TestStreamBeginsBeforeWhatIsNotCommitted(t *testing.T) {
 	}
 }
 
+// A stream has no end, so who asks for its head alone isn't given one: it would be open for as long as the connection.
+func TestHeadOfAStream(t *testing.T) {
+	w := newWorld(t)
+	s := w.console(t, nil)
+	for _, path := range []string{"/events", "/tasks/" + url.PathEscape(w.some(t, events.StateError).ID) + "/events"} {
+		for range streamsMax + 1 {
+			if r := ask(t, s, http.MethodHead, api+path, ""); r.status != http.StatusMethodNotAllowed {
+				t.Fatalf("%s: %d", path, r.status)
+			}
+		}
+	}
+	if r := ask(t, s, http.MethodHead, api+"/tasks", ""); r.status != http.StatusOK {
+		t.Error(r.status)
+	}
+}
+
 // So many streams may be open, and no more; one that ends makes room.
 func TestStreamsAreBounded(t *testing.T) {
 	w := newWorld(t)
