@@ -29,8 +29,8 @@ func newReplayPlan() *cobra.Command {
 		Short: "Say whose path a new definition would change",
 		Long: `Run every open task of the workflow on, in a sandbox, under its own definition and under the new
 one, and list those whose path would change or stall. With --finished N the last N tasks that
-ended are run again from their start, with the answers that are recorded of their agents.
-Nothing is written to any topic.
+ended are run again from their start, with the answers that are recorded of their agents. A wait
+before another attempt, more or less, is no other path. Nothing is written to any topic.
 
 What isn't recorded, and of an open task that is all that comes, is answered as --assume says.`,
 		Args: noArguments,

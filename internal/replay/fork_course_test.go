@@ -145,7 +145,7 @@ func (c *randomCourse) turn() bool {
 // was recorded, with the instants. Under another it comes to an end, too.
 func TestForksOfRandomCourses(t *testing.T) {
 	states := map[events.TaskState]int{}
-	for seed := range uint64(150) {
+	for seed := range uint64(100) {
 		r := rand.New(rand.NewPCG(seed, 0))
 		yaml := randomDefinition(r, 1)
 		c := &randomCourse{history: emptyHistory(t, program(t, yaml)), r: r, now: noon, later: map[uint64]time.Time{}, last: 1}

@@ -14,8 +14,9 @@ import (
 // was recorded, from each event on that isn't before the first: the same events, and at the same instants if timed.
 func sameFromEach(t *testing.T, h *history, yaml string, first uint64, timed bool) {
 	t.Helper()
+	p := program(t, yaml)
 	for at := first; at <= h.task.Seq; at++ {
-		got := fork(t, h, replay.Fork{Program: program(t, yaml), At: at, Assume: replay.AssumeSilent})
+		got := fork(t, h, replay.Fork{Program: p, At: at, Assume: replay.AssumeSilent})
 		if got.State != h.task.State || got.Assumed != 0 || len(got.Forked) != len(got.Recorded) {
 			t.Errorf("from event %d on: %s, %d assumed: %s; it had ended %s after %d more events", at, got.State, got.Assumed, course(got), h.task.State, len(got.Recorded))
 			continue
