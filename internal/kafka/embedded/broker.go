@@ -89,6 +89,9 @@ func Start(o Options) (_ *Broker, err error) {
 		if err := checkLog(o.DataDir, clean); err != nil {
 			return nil, fmt.Errorf("data directory %s: %w", o.DataDir, err)
 		}
+		if err := keepEnds(o.DataDir); err != nil {
+			return nil, fmt.Errorf("data directory %s: %w", o.DataDir, err)
+		}
 	}
 	outside, err := listenLoopback(o.Listen)
 	if err != nil {
@@ -119,6 +122,9 @@ func Start(o Options) (_ *Broker, err error) {
 	inside := Network{Listen: func(string, string) (net.Listener, error) { return b.door, nil }, Dial: b.door.dial}
 	if b.cluster, err = NewCluster(inside, opts...); err != nil {
 		return nil, err
+	}
+	if o.DataDir != "" {
+		keepLast(b.cluster)
 	}
 	if !clean {
 		if err := b.rollBack(); err != nil {
