@@ -134,8 +134,11 @@ func (r *demoRun) run(whole context.Context) error {
 		if err := r.sys.startRoles(ctx, o); err != nil {
 			return err
 		}
-		defer cancel()
-		return r.drive(ctx)
+		if err := r.drive(ctx); err != nil {
+			return err
+		}
+		cancel()
+		return nil
 	})
 	if (err == nil || errors.Is(err, context.Canceled)) && r.finished() && r.o.output != "json" {
 		r.told, err = r.readTimeline(context.WithoutCancel(ctx)) // while there is a broker

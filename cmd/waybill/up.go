@@ -133,7 +133,10 @@ func (o *upOptions) local() (localOptions, error) {
 		}
 		lo.definitions = append(lo.definitions, d)
 	}
-	return lo, os.MkdirAll(o.dataDir, 0o755)
+	if err := os.MkdirAll(o.dataDir, 0o755); err != nil {
+		return lo, fmt.Errorf("--data-dir: %w; name a directory that can be made and written to", err)
+	}
+	return lo, nil
 }
 
 func (o *upOptions) sayUp(out io.Writer, sys *local) {
