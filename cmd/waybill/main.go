@@ -105,6 +105,7 @@ func newRoot() *cobra.Command {
 		Use:           "waybill",
 		Short:         "Orders that get through services that fail, event-sourced on Apache Kafka",
 		Long:          rootHelp,
+		Version:       versionLine(), // of --version, which people try first
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		Args: func(cmd *cobra.Command, args []string) error {
@@ -118,6 +119,7 @@ func newRoot() *cobra.Command {
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return usage("%v; `%s --help` lists the flags", err, cmd.CommandPath())
 	})
+	root.SetVersionTemplate("{{.Version}}\n")
 	root.CompletionOptions.HiddenDefaultCmd = false
 	root.AddCommand(newDemo(), newUp(), newScheduler(), newSupervisor(), newAgent(), newConsole(), newTopics(), newVersion())
 	addTools(root)
