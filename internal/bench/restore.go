@@ -223,15 +223,19 @@ type watchedHistory struct {
 	watch *restoreWatch
 }
 
-// Read reads, and tells the watch.
+// Read reads, and tells the watch. The last event that a store has comes once more, to be
+// compared, and isn't counted.
 func (h *watchedHistory) Read(ctx context.Context, topic string, p int32, from int64, fn func([]events.Record) error) (int64, error) {
 	h.watch.begins()
 	n := int64(0)
+	if from > 0 {
+		n--
+	}
 	next, err := h.History.Read(ctx, topic, p, from, func(rs []events.Record) error {
 		n += int64(len(rs))
 		return fn(rs)
 	})
-	h.watch.read(n)
+	h.watch.read(max(0, n))
 	return next, err
 }
 

@@ -35,8 +35,9 @@ type asked struct {
 // funcs given to it run with the lock held.
 type watch struct {
 	mu         sync.Mutex
-	change     chan struct{}   // closed and replaced when something came
-	inputs     []events.Record // of all inboxes, and requests
+	change     chan struct{}              // closed and replaced when something came
+	next       map[string]map[int32]int64 // where it stands, by topic
+	inputs     []events.Record            // of all inboxes, and requests
 	facts      map[int32][]fact
 	recoveries map[int32][]said
 	replies    map[int32][]said
@@ -47,13 +48,13 @@ type watch struct {
 
 func newWatch(t *testing.T, cfg kafka.Config) *watch {
 	t.Helper()
-	w := &watch{change: make(chan struct{}), facts: map[int32][]fact{}, recoveries: map[int32][]said{}, replies: map[int32][]said{},
+	w := &watch{change: make(chan struct{}), next: map[string]map[int32]int64{}, facts: map[int32][]fact{}, recoveries: map[int32][]said{}, replies: map[int32][]said{},
 		requests: map[string]asked{}, ended: map[string]events.TaskState{}}
 	ns := cfg.Namespace
 	ctx, cancel := context.WithCancel(context.Background())
 	f, err := kafka.OpenFollower(ctx, kafka.FollowerConfig{Config: cfg, Group: string(ns) + "watch", Partitions: systemPartitions,
 		Topics: append(ns.InboxTopics(), ns.Events(), ns.Requests(systemAgent)),
-		Start:  func(context.Context, string, int32) (int64, bool, error) { return 0, true, nil }})
+		Start:  w.start})
 	if err != nil {
 		cancel()
 		t.Fatal(err)
@@ -80,6 +81,14 @@ func newWatch(t *testing.T, cfg kafka.Config) *watch {
 	return w
 }
 
+// start is where the watch stands in a partition: on a busy machine its group may put it out, and
+// what it had by then may be trimmed when it is back.
+func (w *watch) start(_ context.Context, topic string, p int32) (int64, bool, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.next[topic][p], true, nil
+}
+
 func (w *watch) take(ns events.Namespace, records []events.Record, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -98,6 +107,13 @@ func (w *watch) take(ns events.Namespace, records []events.Record, err error) {
 }
 
 func (w *watch) add(ns events.Namespace, r events.Record, now time.Time) error {
+	if w.next[r.Topic] == nil {
+		w.next[r.Topic] = map[int32]int64{}
+	}
+	if r.Offset < w.next[r.Topic][r.Partition] {
+		return nil // it was in hand when the partition went
+	}
+	w.next[r.Topic][r.Partition] = r.Offset + 1
 	if r.Topic == ns.Events() {
 		return w.addEvent(r, now)
 	}
