@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"strings"
 	"testing"
 	"time"
@@ -48,11 +49,16 @@ func TestOlderOfTwoProcessesWithOneNameEnds(t *testing.T) {
 	})
 }
 
-// awaitOwners returns when each partition of events, or of an inbox, has an owner in a group.
+// awaitOwners returns when each partition of events, or of an inbox, has an owner in a group. Kafka
+// tells nobody of that, so it is asked again and again.
 func awaitOwners(t *testing.T, admin *kafka.Admin, ns events.Namespace, group string) {
 	t.Helper()
-	for deadline := time.Now().Add(patience); ; time.Sleep(50 * time.Millisecond) { // a group tells nobody
-		state, err := admin.DescribeGroup(t.Context(), group)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	again := time.NewTicker(50 * time.Millisecond)
+	defer again.Stop()
+	for {
+		state, err := admin.DescribeGroup(ctx, group)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -60,10 +66,12 @@ func awaitOwners(t *testing.T, admin *kafka.Admin, ns events.Namespace, group st
 		for _, m := range state.Members {
 			owned += max(len(m.Partitions[ns.Events()]), len(m.Partitions[ns.Inbox(events.Tasks)]))
 		}
-		switch {
-		case state.State == "Stable" && owned == 2: // as createTopics has it
+		if state.State == "Stable" && owned == 2 { // as createTopics has it
 			return
-		case time.Now().After(deadline):
+		}
+		select {
+		case <-again.C:
+		case <-ctx.Done():
 			t.Fatalf("group %s is %s, and %d partitions have owners", group, state.State, owned)
 		}
 	}
