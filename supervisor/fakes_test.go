@@ -38,7 +38,7 @@ type brokerPartition struct {
 	stable   int              // last stable offset; negative: the end
 	position int
 	high     int
-	known    bool // high is that of this assignment
+	known    bool // position and high are those of this assignment
 }
 
 const brokerWait = 250 * time.Millisecond // what a poll waits at most
@@ -155,6 +155,9 @@ func (l *brokerLog) ready() ([]events.Record, error) {
 	var rs []events.Record
 	for p := range l.assigned {
 		part := l.parts[p]
+		if !part.known { // start hasn't said yet where it begins
+			continue
+		}
 		end := len(part.entries)
 		if part.stable >= 0 {
 			end = min(end, part.stable)
