@@ -12,21 +12,12 @@ import (
 // of a task can be changed, dropped or put in without breaking the chain after it. 128
 // bits of SHA-256, without a key: who can write the topic can make a chain that fits.
 func Hash(ceType string, value []byte) string {
-	if len(ceType)+1+len(value) > hashRoom {
-		h := hashers.Get().(*Hasher)
-		defer hashers.Put(h)
-		return h.Hash(ceType, value)
-	}
-	var room [hashRoom]byte // most events fit, and cost no allocation
-	sum := sha256.Sum256(append(append(append(room[:0], ceType...), 0), value...))
-	return hashText(sum[:])
+	h := hashers.Get().(*Hasher)
+	defer hashers.Put(h)
+	return h.Hash(ceType, value)
 }
 
-// hashers are for events that are longer.
 var hashers = sync.Pool{New: func() any { return &Hasher{} }}
-
-// hashRoom is for a type and a value, in bytes.
-const hashRoom = 1 << 10
 
 // Hasher makes one hash after another, and copies nothing of what it is given. The zero value
 // is ready; one goroutine uses it.
@@ -37,6 +28,12 @@ type Hasher struct {
 
 // Hash is the function Hash.
 func (h *Hasher) Hash(ceType string, value []byte) string {
+	h.begin(ceType, value)
+	return h.text(h.sum)
+}
+
+// begin takes a type and where a value begins.
+func (h *Hasher) begin(ceType string, value []byte) {
 	if h.sum == nil {
 		h.sum = sha256.New()
 	}
@@ -45,15 +42,37 @@ func (h *Hasher) Hash(ceType string, value []byte) string {
 	_, _ = h.sum.Write(bytesOf(ceType))
 	_, _ = h.sum.Write(zero)
 	_, _ = h.sum.Write(value)
-	return hashText(h.sum.Sum(h.room[:0]))
 }
 
-// zero stands between a type and a value.
-var zero = []byte{0}
+// unsealed is the sum of a value that has none yet, which open is but for its last brace.
+func (h *Hasher) unsealed(ceType string, open []byte) (sum string) {
+	h.begin(ceType, open)
+	without, err := h.sum.(hash.Cloner).Clone()
+	if err != nil {
+		panic("events: SHA-256 can't be cloned: " + err.Error())
+	}
+	_, _ = without.Write(brace)
+	return h.text(without)
+}
+
+// sealed is the Hash of that value with its sum, after unsealed: rest is what stands behind open. What both
+// hashes cover is read once.
+func (h *Hasher) sealed(rest []byte) string {
+	_, _ = h.sum.Write(rest)
+	return h.text(h.sum)
+}
+
+// text is the hash of what was written to sum.
+func (h *Hasher) text(sum hash.Hash) string { return hashText(sum.Sum(h.room[:0])) }
 
 // hashText is a hash as prev has it.
 func hashText(sum []byte) string {
-	var text [22]byte
+	var text [hashBytes]byte
 	base64.RawURLEncoding.Encode(text[:], sum[:16])
 	return string(text[:])
 }
+
+var (
+	zero  = []byte{0}   // stands between a type and a value
+	brace = []byte{'}'} // ends a value
+)

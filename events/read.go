@@ -44,16 +44,29 @@ type EventReader struct {
 	facts  []Fact // by the number of the kind
 	codec  codec
 	hasher Hasher
+	hash   string // of the event's record, if CheckSum made it
 	names  names
 	rules  []rule
 	kinds  kinds
 }
 
 // Hash is Hash of the event's record, which Decode has read.
-func (d *EventReader) Hash(r *Record) string { return d.hasher.Hash(d.event.Fact.Type(), r.Value) }
+func (d *EventReader) Hash(r *Record) string {
+	if d.hash != "" {
+		return d.hash
+	}
+	return d.hasher.Hash(d.event.Fact.Type(), r.Value)
+}
+
+// CheckSum is CheckSum of the event that Decode has read, of the same record.
+func (d *EventReader) CheckSum(r *Record) (err error) {
+	d.hash, err = d.event.checkSum(r, &d.hasher)
+	return err
+}
 
 // Decode is DecodeEvent.
 func (d *EventReader) Decode(r *Record) (*Event, error) {
+	d.hash = ""
 	kind, err := d.kinds.of(r)
 	if err != nil {
 		return nil, err

@@ -14,6 +14,7 @@ type Room struct {
 	ns      Namespace // whose topics these are
 	events  string
 	asks    map[string]string // the request topics, by agent
+	hasher  Hasher
 }
 
 const (
@@ -61,6 +62,14 @@ func (m *Room) bytes(n int) []byte {
 	}
 	m.text = m.text[:begin+n]
 	return m.text[begin:begin:len(m.text)]
+}
+
+// hashes is who hashes what is made in m.
+func (m *Room) hashes() *Hasher {
+	if m == nil {
+		return &Hasher{}
+	}
+	return &m.hasher
 }
 
 // names are the names of topics, which stay good.

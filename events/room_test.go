@@ -20,7 +20,8 @@ func TestRoom(t *testing.T) {
 			if i%7 == 0 {
 				e = &Event{Seq: 3, At: at, Fact: &PartitionClaimed{Owner: task}}
 			}
-			all = append(all, e.RecordIn(m, ns, "source", 4, e.SealIn(m, &Task{State: StateError})))
+			value, _ := e.SealIn(m, &Task{State: StateError})
+			all = append(all, e.RecordIn(m, ns, "source", 4, value))
 			q := &Request{Task: task, Ref: RequestRef{Step: "s", Kind: Undo, Attempt: i}, Operation: "do", CompleteBy: at, IdempotencyKey: "k", Traceparent: "t"}
 			all = append(all, q.RecordIn(m, ns, "source", fmt.Sprint("agent", i%3), 2))
 		}

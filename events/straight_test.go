@@ -1,8 +1,11 @@
 package events
 
 import (
+	"crypto/sha256"
+	"encoding/base64"
 	"math"
 	"reflect"
+	"slices"
 	"strconv"
 	"testing"
 	"time"
@@ -168,12 +171,45 @@ func TestCausesAreThoseOfParseCause(t *testing.T) {
 	}
 }
 
-// A hash that is made after another is the same as Hash.
-func TestHasherIsHash(t *testing.T) {
+// Whoever makes a hash, and whatever was hashed before: it is that of SHA-256.
+func TestHashes(t *testing.T) {
 	var h Hasher
+	var m Room
+	var d EventReader
+	held := &Task{State: StateError}
 	for _, s := range eventSamples() {
-		if got, want := h.Hash(s.event.Fact.Type(), s.record.Value), Hash(s.event.Fact.Type(), s.record.Value); got != want {
-			t.Errorf("%s: %s, want %s", s.name, got, want)
+		ceType := s.event.Fact.Type()
+		want := plainHash(ceType, s.record.Value)
+		if got, alone := h.Hash(ceType, s.record.Value), Hash(ceType, s.record.Value); got != want || alone != want {
+			t.Errorf("%s: %s and %s, want %s", s.name, got, alone, want)
+		}
+		for name, before := range map[string]*Task{"no task before": nil, "held": held} {
+			e := *s.event
+			value, hash := e.SealIn(&m, before)
+			if want := plainHash(ceType, value); hash != want {
+				t.Errorf("%s, %s: sealed %s, want %s", s.name, name, hash, want)
+			}
+			r := e.Record(sampleNS, "s", 3, value)
+			if _, err := d.Decode(&r); err != nil {
+				t.Fatal(err)
+			}
+			if err := d.CheckSum(&r); err != nil || d.Hash(&r) != hash {
+				t.Errorf("%s, %s: read %s, %v, want %s", s.name, name, d.Hash(&r), err, hash)
+			}
+			if e.Sum == "" {
+				continue
+			}
+			unsealed := e
+			unsealed.Sum = ""
+			if want := plainHash(ceType, unsealed.Value()); e.Sum != want {
+				t.Errorf("%s, %s: sum %s, want %s", s.name, name, e.Sum, want)
+			}
 		}
 	}
+}
+
+// plainHash is Hash by its definition.
+func plainHash(ceType string, value []byte) string {
+	sum := sha256.Sum256(slices.Concat([]byte(ceType), []byte{0}, value))
+	return base64.RawURLEncoding.EncodeToString(sum[:16])
 }

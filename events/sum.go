@@ -3,7 +3,6 @@ package events
 import (
 	"errors"
 	"fmt"
-	"slices"
 )
 
 // MayBeLast reports whether an event can be the last that is ever written of its task, or
@@ -21,19 +20,24 @@ func MayBeLast(before *Task, f Fact) bool {
 
 // Seal is Value for an event that is written for the first time, on the task's state
 // before it: one that may be the last gets its Sum.
-func (e *Event) Seal(before *Task) []byte { return e.SealIn(nil, before) }
+func (e *Event) Seal(before *Task) []byte {
+	value, _ := e.SealIn(nil, before)
+	return value
+}
 
-// SealIn is Seal with the value in m.
-func (e *Event) SealIn(m *Room, before *Task) []byte {
+// SealIn is Seal with the value in m, and its Hash.
+func (e *Event) SealIn(m *Room, before *Task) (value []byte, hash string) {
 	e.Sum = ""
-	value := encodeObjectIn(m, e)
+	value = encodeObjectIn(m, e)
+	h := m.hashes()
 	if !MayBeLast(before, e.Fact) {
-		return value
+		return value, h.Hash(e.Fact.Type(), value)
 	}
-	e.Sum = Hash(e.Fact.Type(), value)
-	sealed := m.bytes(len(value) + sumBytes)
-	sealed = append(append(sealed, value[:len(value)-1]...), sumBegins...)
-	return append(append(sealed, e.Sum...), sumEnds...)
+	open := value[:len(value)-len(brace)]
+	e.Sum = h.unsealed(e.Fact.Type(), open)
+	sealed := append(append(m.bytes(len(open)+sumBytes), open...), sumBegins...)
+	sealed = append(append(sealed, e.Sum...), sumEnds...)
+	return sealed, h.sealed(sealed[len(open):])
 }
 
 // A sum is the last member of a value: what stands before it is what it is the hash of.
@@ -48,6 +52,12 @@ const (
 // it. Without one there is nothing to hold it against. The error says that the record
 // isn't as it was written.
 func (e *Event) CheckSum(r *Record) error {
+	_, err := e.checkSum(r, &Hasher{})
+	return err
+}
+
+// checkSum is CheckSum, and returns the Hash of the record if it had to make it.
+func (e *Event) checkSum(r *Record, h *Hasher) (hash string, err error) {
 	v := r.Value
 	ends := len(v) - len(sumEnds)   // of the text of a sum
 	text := ends - hashBytes        // where it begins
@@ -55,16 +65,17 @@ func (e *Event) CheckSum(r *Record) error {
 	there := begins > 0 && v[text-1] == '"' && string(v[ends:]) == sumEnds
 	switch {
 	case !there && e.Sum == "":
-		return nil
+		return "", nil
 	case !there || e.Sum != "" && (e.Sum != string(v[text:ends]) || string(v[begins:text]) != sumBegins):
-		return errors.New("its sum isn't as it was written: the event was changed afterwards")
+		return "", errors.New("its sum isn't as it was written: the event was changed afterwards")
 	}
-	hash := Hash(e.Fact.Type(), append(slices.Clone(v[:begins]), '}'))
+	sum := h.unsealed(e.Fact.Type(), v[:begins])
+	hash = h.sealed(v[begins:])
 	switch {
-	case e.Sum != "" && e.Sum != hash:
-		return fmt.Errorf("it hashes to %q, and its sum says %q: it was changed after it was written", hash, e.Sum)
-	case e.Sum == "" && hash == string(v[text:ends]): // nobody reads it by that name
-		return errors.New("the name of its sum was changed after it was written")
+	case e.Sum != "" && e.Sum != sum:
+		return hash, fmt.Errorf("it hashes to %q, and its sum says %q: it was changed after it was written", sum, e.Sum)
+	case e.Sum == "" && sum == string(v[text:ends]): // nobody reads it by that name
+		return hash, errors.New("the name of its sum was changed after it was written")
 	}
-	return nil
+	return hash, nil
 }

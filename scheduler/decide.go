@@ -180,9 +180,9 @@ func (d *decider) emit(f events.Fact, due time.Time, p *events.Policy) *events.E
 }
 
 func (d *decider) record(e *events.Event) *events.Event {
-	value := d.sealed(e)
+	value, hash := d.sealed(e)
 	d.slots(e.Fact)
-	next, err := events.Evolve(d.Task, e, events.Hash(e.Fact.Type(), value))
+	next, err := events.Evolve(d.Task, e, hash)
 	if err != nil {
 		// The decision made an event that its own table forbids.
 		panic("scheduler: " + err.Error())
@@ -195,14 +195,14 @@ func (d *decider) record(e *events.Event) *events.Event {
 	return e
 }
 
-// sealed is an event's value. Whatever is in an event has a bound where it is read or
+// sealed is an event's value, and its hash. Whatever is in an event has a bound where it is read or
 // made; this is for the errors among it, which have most makers, should one have none:
 // an event that no client writes would stop its partition for ever.
-func (d *decider) sealed(e *events.Event) []byte {
-	value := e.SealIn(d.env.Room, d.Task)
+func (d *decider) sealed(e *events.Event) (value []byte, hash string) {
+	value, hash = e.SealIn(d.env.Room, d.Task)
 	err := errorOf(e.Fact)
 	if err == nil || *err == nil || len(value) <= MaxFailureBytes {
-		return value
+		return value, hash
 	}
 	*err = &events.Error{Code: events.CodeTooLarge, Step: (*err).Step,
 		Message: fmt.Sprintf("the event of an error has %d bytes; at most %d: %s", len(value), MaxFailureBytes, shortened((*err).Code+": "+(*err).Message))}

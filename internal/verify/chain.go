@@ -16,7 +16,7 @@ func (c *Checker) changed(p *partition, t *task, e *events.Event, r *events.Reco
 	fault := func(offset int64, what string) *Fault {
 		return &Fault{"P2", t.id, topicEvents, r.Partition, offset, what}
 	}
-	if err := e.CheckSum(r); err != nil {
+	if err := c.reader.CheckSum(r); err != nil {
 		return fault(r.Offset, err.Error())
 	}
 	if t.open == nil {
@@ -40,7 +40,7 @@ func (c *Checker) changed(p *partition, t *task, e *events.Event, r *events.Reco
 // claimed takes a claim over, and holds it against its own hash.
 func (c *Checker) claimed(p *partition, e *events.Event, r *events.Record) {
 	p.claim, p.sums = r.Offset, e.Sum != ""
-	if err := e.CheckSum(r); err != nil {
+	if err := c.reader.CheckSum(r); err != nil {
 		c.faults.add(Fault{"P2", "", topicEvents, r.Partition, r.Offset, err.Error()})
 		p.claim = -1 // nothing is known of its epoch
 	}
