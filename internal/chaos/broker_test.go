@@ -146,6 +146,17 @@ func (s *site) behind(ns events.Namespace) kafka.Config {
 	return cfg
 }
 
+// broker is the site for clients of other families, past the proxies.
+func (s *site) broker(ns events.Namespace) *kafkatest.Broker {
+	b := &kafkatest.Broker{Kind: kafkatest.KafkaKind}
+	if s.kind == embeddedBroker {
+		b.Kind = kafkatest.EmbeddedKind
+	}
+	cfg := s.behind(ns)
+	b.Addrs, b.Dial = cfg.Brokers, cfg.Dial
+	return b
+}
+
 // config leads through the proxies.
 func (s *site) config(ns events.Namespace) kafka.Config {
 	return kafka.Config{Brokers: addresses(s.doors), Namespace: ns, ClientID: "chaos"}

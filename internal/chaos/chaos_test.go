@@ -36,7 +36,10 @@ const (
 	// under the usual rate it is their speed that is measured. (On two cores: 21 to
 	// 53 s to drain with 30 tasks a second, 27 to 30 s with 15, 18 to 22 s with 10;
 	// with other tests beside 38 s with 15, 30 to 56 s with 10, 22 to 25 s with 6.)
-	rateUsual, rateThree = 30, 6
+	// What faults leave open is this rate times their duration, and an agent does so much
+	// a second: of 721 open tasks, as 30 a second left on a machine that was slow and
+	// busy, one node took 25.9 s; of 309, which 20 left, 17.7.
+	rateUsual, rateThree = 20, 6
 )
 
 // TestChaos is the random mix: processes, brokers and networks fail under load,
@@ -97,7 +100,7 @@ func runMix(t *testing.T, o mixOptions) {
 	quiet := m.run(ctx)
 	took := m.drain(ctx, quiet)
 	t.Logf("drained in %s", took.Round(time.Millisecond))
-	report := m.verdict(ctx, quiet)
+	report := m.verdict(ctx, quiet, took)
 	select {
 	case err := <-m.site.failed: // nil on the embedded broker: never
 		t.Error(err)

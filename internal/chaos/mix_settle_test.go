@@ -3,8 +3,6 @@ package chaos
 import (
 	"context"
 	"time"
-
-	"github.com/waybill-run/waybill/internal/kafkatest"
 )
 
 // settleWithin is how long transactions may take to end once nobody goes on with
@@ -44,8 +42,7 @@ func (m *mix) settle(ctx context.Context) (ok bool, held []*slot, release func()
 		}
 	}
 	m.note("no scheduler, until no transaction is open")
-	cfg := m.site.behind(m.ns)
-	broker := kafkatest.Broker{Kind: kafkatest.KafkaKind, Addrs: cfg.Brokers, Dial: cfg.Dial}
+	broker := m.site.broker(m.ns)
 	ctx, cancel := context.WithTimeout(ctx, settleWithin)
 	defer cancel()
 	for {

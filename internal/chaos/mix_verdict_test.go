@@ -62,7 +62,7 @@ func checks(ns events.Namespace, drainWithin time.Duration, exempt func(*events.
 // exempt: what the parrot says, and what may have been on its way for long.
 func (m *mix) exempt(reply *events.Record) bool {
 	source, _ := reply.Header(events.HeaderSource)
-	return source == parrotSource || m.heldBack(reply.Time)
+	return source == parrotSource || m.heldBack(reply.Time) || m.pulse.held(reply.Time, mixReplyTolerance)
 }
 
 // drain waits until every acknowledged task has ended or is held and all groups
@@ -187,8 +187,8 @@ func (m *mix) timeline(id string) {
 	m.t.Logf("task %s (%v):\n%s", id, err, &b)
 }
 
-// verdict holds everything against what is promised.
-func (m *mix) verdict(ctx context.Context, quiet time.Time) *verify.Report {
+// verdict holds everything against what is promised; took is how long it took to drain.
+func (m *mix) verdict(ctx context.Context, quiet time.Time, took time.Duration) *verify.Report {
 	m.t.Helper()
 	if err := m.platform.endAll(); err != nil {
 		m.t.Error(err)
@@ -210,7 +210,9 @@ func (m *mix) verdict(ctx context.Context, quiet time.Time) *verify.Report {
 	for id, at := range m.load.acknowledged() {
 		c.Acknowledged(id, at)
 	}
-	c.Quiet(quiet)
+	stood := m.pulse.stood(quiet, quiet.Add(took-drainLook)) // before the last look
+	m.t.Logf("of the time that it took to drain, the broker stood still for %s", stood.Round(time.Millisecond))
+	c.Quiet(quiet.Add(stood)) // that is a fault, too
 	m.feed(ctx, c)
 	m.digests(ctx, c)
 	report := c.Finish(time.Now())
