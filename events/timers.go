@@ -1,6 +1,10 @@
 package events
 
-import "slices"
+import (
+	"cmp"
+	"slices"
+	"time"
+)
 
 // Slot names one of a task's timers: its own (an empty step), or that of a
 // step's run. At most one timer of a slot is armed.
@@ -50,6 +54,9 @@ func (t *Timers) Evolve(e *Event) {
 	case *TaskUndoing, *TaskHeld, *TaskResumed:
 		t.endWaiting()
 		t.set(e, Slot{}, 0)
+		if _, resumed := f.(*TaskResumed); resumed && e.Policy != nil {
+			t.giveTime(e.Policy.CompleteBy)
+		}
 	case *RunReleased:
 		t.disarm(Slot{f.Step, Do})
 		t.disarm(Slot{f.Step, Undo})
@@ -110,6 +117,67 @@ func (t *Timers) endWaiting() {
 		}
 	}
 	t.Armed = kept
+}
+
+// giveTime takes over a task's new complete-by: attempts that run on through a hold were
+// armed with the one before, and a retry of them has the time that the task has now.
+func (t *Timers) giveTime(completeBy time.Time) {
+	for i := range t.Armed {
+		if a := &t.Armed[i]; a.Policy.Timer == TimerAttempt && a.Slot.Kind == Do {
+			a.Policy.CompleteBy = completeBy
+		}
+	}
+}
+
+// Timers is what Timers.Evolve makes of the events that a task is the fold of, where
+// each event that arms a timer has the Policy of its time: a supervisor that has read
+// no events goes on from a state.
+func (t *Task) Timers() Timers {
+	all := Timers{Task: t.ID}
+	if !t.Open() {
+		return all
+	}
+	if t.Timer.Armed() {
+		all.Armed = append(all.Armed, Armed{Timer: t.Timer, Policy: *t.TaskPolicy(t.CompleteBy)})
+	}
+	for i := range t.Steps {
+		for _, k := range [...]Kind{Do, Undo} {
+			if r := t.Run(i, k); r != nil && r.Timer.Armed() {
+				all.Armed = append(all.Armed, Armed{Slot: Slot{t.Plan.Steps[i].ID, k}, Timer: r.Timer, Attempt: r.Attempt,
+					Policy: *t.Policy(i, k, r.State.TimerKind())})
+			}
+		}
+	}
+	slices.SortFunc(all.Armed, func(a, b Armed) int { return cmp.Compare(a.Timer.Seq, b.Timer.Seq) }) // as they were armed
+	return all
+}
+
+// Policy is what an event says that arms a timer of a run, by the state of the task after it.
+func (t *Task) Policy(step int, k Kind, timer TimerKind) *Policy {
+	p := &Policy{Timer: timer, Attempts: t.Plan.AttemptsOf(step, k), OnError: OnErrorHold}
+	if k == Do {
+		p.OnError, p.CompleteBy = t.Plan.OnError, t.CompleteBy
+	}
+	if r := t.Run(step, k); r != nil {
+		p.FailureCount, p.CooledDown = r.FailureCount, r.CooledDown
+	}
+	return p
+}
+
+// TaskPolicy is what an event says that arms the timer of the task, due at an instant.
+func (t *Task) TaskPolicy(due time.Time) *Policy {
+	return &Policy{Timer: TimerTask, OnError: t.Plan.OnError, CompleteBy: due}
+}
+
+// TimerKind is the kind of timer that a run in this state has armed.
+func (s StepState) TimerKind() TimerKind {
+	switch s {
+	case StepRunning:
+		return TimerAttempt
+	case StepWaiting:
+		return TimerWaiting
+	}
+	return TimerFailed
 }
 
 // Recovery is what to ask for when the timer is due.

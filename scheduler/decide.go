@@ -291,7 +291,7 @@ func (d *decider) failed(i int, ref events.RequestRef, instance string, effect e
 		d.advance()
 		return
 	}
-	p := d.policy(i, ref.Kind, events.TimerFailed)
+	p := d.Task.Policy(i, ref.Kind, events.TimerFailed)
 	p.FailureCount++
 	d.emit(f, d.now, p)
 }
@@ -305,22 +305,6 @@ func goesOn(t *events.Task, k events.Kind) bool {
 		return t.State == events.StateUndoing
 	}
 	return t.State == events.StateProcessing
-}
-
-// policy is what an event that arms a timer tells the supervisor.
-func (d *decider) policy(i int, k events.Kind, timer events.TimerKind) *events.Policy {
-	p := &events.Policy{Timer: timer, Attempts: d.Task.Plan.AttemptsOf(i, k), OnError: events.OnErrorHold}
-	if k == events.Do {
-		p.OnError, p.CompleteBy = d.Task.Plan.OnError, d.Task.CompleteBy
-	}
-	if r := d.Task.Run(i, k); r != nil {
-		p.FailureCount, p.CooledDown = r.FailureCount, r.CooledDown
-	}
-	return p
-}
-
-func (d *decider) taskPolicy(by time.Time) *events.Policy {
-	return &events.Policy{Timer: events.TimerTask, OnError: d.Task.Plan.OnError, CompleteBy: by}
 }
 
 func (d *decider) recover(r *events.Recovery) {
@@ -377,13 +361,13 @@ func (d *decider) timerOf(r *events.Recovery) (events.Timer, int, bool) {
 // the backoff are its to keep.
 func (d *decider) recoverRun(i int, r *events.Recovery) {
 	run := d.Task.Run(i, r.Kind)
-	kind := timerKind(run.State)
+	kind := run.State.TimerKind()
 	if !d.goesOn(r.Kind) { // held, or about to be undone: only the attempt ends
 		d.expire(i, r.Kind)
 		d.advance()
 		return
 	}
-	p := d.policy(i, r.Kind, kind)
+	p := d.Task.Policy(i, r.Kind, kind)
 	next := func() events.Ask { return p.Next(d.Task.ID, r.Step, r.Kind, run.Attempt, run.Timer.Due, d.now) }
 	ask := next()
 	if d.soon(r, ask) {
@@ -432,7 +416,7 @@ func (d *decider) soon(r *events.Recovery, ask events.Ask) bool {
 
 // wait arms the timer of a run's next attempt.
 func (d *decider) wait(i int, k events.Kind, ask events.Ask) {
-	p := d.policy(i, k, events.TimerWaiting)
+	p := d.Task.Policy(i, k, events.TimerWaiting)
 	p.CooledDown = p.CooledDown || ask.CoolDown
 	d.emit(&events.AttemptWaiting{Kind: k, Step: d.Task.Plan.Steps[i].ID, Attempt: d.Task.Run(i, k).Attempt, CoolDown: ask.CoolDown}, ask.Until, p)
 }
@@ -446,16 +430,6 @@ func exhausted(run *events.Run) *events.Error {
 		}
 	}
 	return e
-}
-
-func timerKind(s events.StepState) events.TimerKind {
-	switch s {
-	case events.StepRunning:
-		return events.TimerAttempt
-	case events.StepWaiting:
-		return events.TimerWaiting
-	}
-	return events.TimerFailed
 }
 
 // expire ends a running attempt whose time is over.

@@ -130,7 +130,7 @@ func TestSkippedStepWithUnknownEffect(t *testing.T) {
 	s.due() // c times out, and is held
 	s.decideBy(func(d *decider) {
 		due := s.now.Add(time.Minute)
-		d.emit(&events.TaskResumed{}, due, d.taskPolicy(due))
+		d.emit(&events.TaskResumed{}, due, d.Task.TaskPolicy(due))
 		d.emit(&events.RunSkipped{Step: "c"}, time.Time{}, nil)
 		d.advance()
 	})

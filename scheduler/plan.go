@@ -242,7 +242,7 @@ func (d *decider) attempt(i int, k events.Kind) {
 		f.Input = input
 	}
 	by := d.attemptBy(i, k)
-	d.emit(f, by, d.policy(i, k, events.TimerAttempt))
+	d.emit(f, by, d.Task.Policy(i, k, events.TimerAttempt))
 	q := &events.Request{Task: d.Task.ID, Ref: events.RequestRef{Step: step, Kind: k, Attempt: number}, Operation: operation,
 		CompleteBy: by, IdempotencyKey: key, Traceparent: d.Task.Traceparent, Value: value}
 	d.Records = append(d.Records, q.RecordIn(d.env.Room, d.env.Namespace, d.env.Source, agent, requestPartition(d.Task.ID, number, partitions)))

@@ -31,6 +31,9 @@ func (w *world) checkState(wrote bool) {
 	if !maps.Equal(armed, own) {
 		w.failf("a supervisor knows the timers %v, the task has %v", armed, own)
 	}
+	if of := w.task.Timers(); !bytes.Equal(of.Encode(), w.timers.Encode()) {
+		w.failf("a supervisor that has read the events knows the timers\n%s\none that goes on from the task's state knows\n%s", w.timers.Encode(), of.Encode())
+	}
 	switch state := w.task.State; {
 	case state == events.StateProcessing && !w.task.Timer.Armed(), state != events.StateProcessing && w.task.Timer.Armed():
 		w.failf("the task is %s; its own timer: %+v", state, w.task.Timer)

@@ -32,7 +32,7 @@ func (d *decider) start(i int, k events.Kind) {
 			}
 			d.now = due
 		}
-		ask := d.policy(i, k, events.TimerWaiting).Next(d.Task.ID, d.Task.Plan.Steps[i].ID, k, run.Attempt, run.Timer.Due, d.now)
+		ask := d.Task.Policy(i, k, events.TimerWaiting).Next(d.Task.ID, d.Task.Plan.Steps[i].ID, k, run.Attempt, run.Timer.Due, d.now)
 		if ask.Action == events.ActionRetry && d.now.Before(ask.CompleteBy) {
 			d.attempt(i, k)
 		}

@@ -75,7 +75,7 @@ func (d *decider) receive(s *events.Submission, p *workflow.Program, plan *event
 		d.fail(&events.Error{Code: events.CodeExpired, Message: "submitted after its complete-by"})
 		return
 	}
-	d.emit(&events.TaskStarted{}, by, d.taskPolicy(by))
+	d.emit(&events.TaskStarted{}, by, d.Task.TaskPolicy(by))
 	d.advance()
 }
 
@@ -199,7 +199,7 @@ func (d *decider) resume(by events.By) {
 		d.emit(&events.TaskResumed{By: by}, time.Time{}, nil)
 	} else {
 		due := events.Millis(d.now.Add(d.Task.Plan.CompleteWithin))
-		d.emit(&events.TaskResumed{By: by}, due, d.taskPolicy(due))
+		d.emit(&events.TaskResumed{By: by}, due, d.Task.TaskPolicy(due))
 	}
 	d.advance()
 }
