@@ -14,6 +14,13 @@ type SnapshotReader struct {
 	metaErr error
 }
 
+// TakeOpen is Take, but for finished tasks, which are most of a topic.
+func (r *SnapshotReader) TakeOpen(rec *Record) {
+	if kind, _, ok := ParseChunkKey(string(rec.Key)); !ok || kind != ChunkFinished {
+		r.Take(rec)
+	}
+}
+
 // Take takes the next record.
 func (r *SnapshotReader) Take(rec *Record) {
 	key := string(rec.Key)

@@ -111,6 +111,13 @@ type rule struct {
 	onError  string
 }
 
+// giveTime takes over the complete-by of its task, and reports whether it is another.
+func (a *armedTimer) giveTime(completeBy time.Time) bool {
+	before := a.completeBy
+	a.completeBy = completeBy.UnixMilli()
+	return a.completeBy != before
+}
+
 func newArmedTimer(of *taskTimers, a *events.Armed) *armedTimer {
 	p := &a.Policy
 	return &armedTimer{

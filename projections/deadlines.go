@@ -22,8 +22,11 @@ type Deadlines struct {
 	changed []*taskTimers
 	wakes   wakes
 	armed   int
-	reader  events.EventReader
-	room    []events.Armed // for the timers of one task at a time
+	// Below until, of a snapshot, an event of a task may be in its state already: those are by seq. nil: none.
+	until  int64
+	seqs   map[string]uint64
+	reader events.EventReader
+	room   []events.Armed // for the timers of one task at a time
 }
 
 // Deadlines loads the armed timers of a partition.
@@ -69,10 +72,12 @@ func (v *Deadlines) Apply(r *events.Record) error {
 	if err := v.evolvePartition(r, e); err != nil {
 		return err
 	}
-	if e.Task != "" && (len(v.stops) == 0 || !v.skip(e.Task)) {
+	if e.Task != "" && (len(v.stops) == 0 || !v.skip(e.Task)) && (v.seqs == nil || e.Seq > v.seqs[e.Task]) {
 		v.evolve(e)
 	}
-	v.next = r.Offset + 1
+	if v.next = r.Offset + 1; v.next >= v.until {
+		v.seqs = nil
+	}
 	return nil
 }
 
@@ -155,6 +160,7 @@ func (v *Deadlines) reconcile(tt *taskTimers, fold []events.Armed) (changed bool
 	for a := tt.first; a != nil; {
 		next := a.next
 		if kept < len(fold) && a.is(fold[kept]) {
+			changed = a.giveTime(fold[kept].Policy.CompleteBy) || changed
 			kept++
 		} else {
 			v.disarm(a)
@@ -232,8 +238,13 @@ const timersBytes = 500
 func (v *Deadlines) ChangedBytes() int { return timersBytes * len(v.changed) }
 
 // Save writes the timers that changed since the last Save and the offset, in
-// one batch. A timer that was armed and disarmed in between is never written.
+// one batch. A timer that was armed and disarmed in between is never written. Nor is
+// anything of a snapshot whose end the log hasn't been read to: until then a crash has
+// it taken anew.
 func (v *Deadlines) Save() error {
+	if v.seqs != nil {
+		return v.usable()
+	}
 	err := v.save(len(v.changed), func(b *pebble.Batch) error {
 		var key []byte
 		for _, tt := range v.changed {
@@ -275,8 +286,10 @@ func (v *Deadlines) Digest() (string, error) {
 	}
 	d := newDigest(ViewDeadlines)
 	for _, task := range slices.Sorted(maps.Keys(v.tasks)) {
-		timers := v.timers(v.tasks[task])
-		d.add(timers.Encode())
+		if tt := v.tasks[task]; tt.first != nil {
+			timers := v.timers(tt)
+			d.add(timers.Encode())
+		}
 	}
 	return v.digest(d, true), nil
 }

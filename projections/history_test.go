@@ -88,6 +88,7 @@ func (h *history) record(e *events.Event) events.Record {
 	e.At = events.Millis(h.at)
 	e.Cause = events.Cause{Inbox: events.Inbox(h.rnd.IntN(int(events.Inboxes))), Partition: testPartition, Offset: h.inbox}
 	h.inbox++
+	h.promise(e)
 	value := e.Value()
 	r := e.Record(events.DefaultNamespace, "test", testPartition, value)
 	r.Offset = h.offset
@@ -115,6 +116,26 @@ func (h *history) record(e *events.Event) events.Record {
 		delete(h.place, e.Task)
 	}
 	return r
+}
+
+// promise has an event that arms a timer say what a scheduler says.
+func (h *history) promise(e *events.Event) {
+	if e.Policy == nil {
+		return
+	}
+	t, err := events.Evolve(h.tasks[e.Task].Clone(), e, "")
+	if err != nil {
+		panic(err)
+	}
+	slot, _ := e.Slot()
+	switch i, ofStep := t.Plan.Step(slot.Step); {
+	case ofStep:
+		e.Policy = t.Policy(i, slot.Kind, e.Policy.Timer)
+	case t.State == events.StateProcessing:
+		e.Policy = t.TaskPolicy(e.Due)
+	default: // it goes on being undone
+		e.Due, e.Policy = time.Time{}, nil
+	}
 }
 
 // proposal is a fact about a task that may or may not be possible.

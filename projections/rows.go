@@ -264,14 +264,9 @@ func (t *Timelines) openRows() error {
 	}
 	why := fmt.Sprintf("it was written by another build, up to offset %d: its task list has format %d and goes to offset %d, this build's is %d",
 		v.next, found.Format, found.Next, rowsFormat)
-	_, err := v.s.write(func(b *pebble.Batch) error {
-		lower, upper := v.keys.all()
-		return b.DeleteRange(lower, upper, nil)
-	})
-	if err != nil {
-		return fmt.Errorf("projections: empty partition %d in %s: %w", v.keys.partition, v.s.dir, err)
+	if err := v.deleteAll(nil); err != nil {
+		return err
 	}
-	v.emptied()
 	clear(t.counts)
 	if f := v.s.o.Listener.Emptied; f != nil {
 		f(v.keys.partition, why)

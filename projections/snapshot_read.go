@@ -20,9 +20,8 @@ type stored struct {
 }
 
 // snapshotTasks are the tasks of the open chunks. Some may have ended since the
-// snapshot's offset. Each is decoded, to see that it can be; open ones of at most so
-// many bytes are kept so.
-func snapshotTasks(r *events.SnapshotReader, m *events.Snapshot, most int) (map[string]stored, error) {
+// snapshot's offset. Each is decoded, to see that it can be, and shown to look.
+func snapshotTasks(r *events.SnapshotReader, m *events.Snapshot, look func(*stored, *events.Task)) (map[string]stored, error) {
 	values, err := r.Counted(events.ChunkOpen, m.Open)
 	if err != nil {
 		return nil, err
@@ -44,10 +43,7 @@ func snapshotTasks(r *events.SnapshotReader, m *events.Snapshot, most int) (map[
 			return nil, fmt.Errorf("task %q: %w", id, err)
 		}
 		t.open = task.Open()
-		if most -= len(t.data); t.open && most >= 0 {
-			detachFrom(task, t.data)
-			t.task = task
-		}
+		look(&t, task)
 		all[id] = t
 		ids += events.IDSum(id)
 	}
@@ -55,6 +51,16 @@ func snapshotTasks(r *events.SnapshotReader, m *events.Snapshot, most int) (map[
 		return nil, fmt.Errorf("it holds %d tasks, or others than the %d that it is of", len(all), m.Tasks)
 	}
 	return all, nil
+}
+
+// keepAtMost keeps open tasks decoded, of so many bytes of stored forms.
+func keepAtMost(most int) func(*stored, *events.Task) {
+	return func(t *stored, task *events.Task) {
+		if most -= len(t.data); t.open && most >= 0 {
+			detachFrom(task, t.data)
+			t.task = task
+		}
+	}
 }
 
 // takeChunk takes the next chunk of open tasks.
@@ -100,7 +106,7 @@ func (v *Tasks) TakeSnapshot(r *events.SnapshotReader) (load func(context.Contex
 	m, err := r.Snapshot()
 	var tasks map[string]stored
 	if err == nil {
-		tasks, err = snapshotTasks(r, m, v.s.hotMost())
+		tasks, err = snapshotTasks(r, m, keepAtMost(v.s.hotMost()))
 	}
 	var finished [][]byte
 	if err == nil {
@@ -179,17 +185,13 @@ func (v *Tasks) Wipe() error {
 // wipe drops the partition's keys, and with loading puts in their place the mark
 // of a partition that is being loaded.
 func (v *Tasks) wipe(loading bool) error {
-	_, err := v.s.write(func(b *pebble.Batch) error {
-		lower, upper := v.keys.all()
-		if err := b.DeleteRange(lower, upper, nil); err != nil || !loading {
-			return err
-		}
-		return b.Set(v.keys.key(kindLoading, ""), nil, nil)
-	})
-	if err != nil {
-		return fmt.Errorf("projections: empty partition %d in %s: %w", v.keys.partition, v.s.dir, err)
+	var mark func(*pebble.Batch) error
+	if loading {
+		mark = func(b *pebble.Batch) error { return b.Set(v.keys.key(kindLoading, ""), nil, nil) }
 	}
-	v.emptied()
+	if err := v.deleteAll(mark); err != nil {
+		return err
+	}
 	v.EndLookups()
 	v.open, v.finished, v.changed, v.bytes = newOpenTasks(), map[string]*entry{}, nil, 0
 	v.until, v.loading, v.loaded = 0, false, false

@@ -193,6 +193,9 @@ func TestSnapshotAndTailAreTheRebuild(t *testing.T) {
 			}
 			v.Close()
 			closeStore(t, s)
+			if got, want := deadlinesFromSnapshot(t, rnd, c, rs[:done]), rebuiltDeadlines(t, rs[:done]); got != want {
+				t.Fatalf("seed %d at %d: the digest of the timers of snapshot %d and tail is %s, that of a rebuild %s", seed, done, m.Next, got, want)
+			}
 		}
 	}
 	t.Logf("%d snapshots of %d chunks", snapshots, chunks)

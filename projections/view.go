@@ -318,6 +318,22 @@ func (v *view) save(entries int, fill func(*pebble.Batch) error) error {
 	return v.s.noteSaved(v.keys.partition, mark{v.next, v.state}, size)
 }
 
+// deleteAll deletes the partition's keys, and puts into the same batch what instead adds, if it is given.
+func (v *view) deleteAll(instead func(*pebble.Batch) error) error {
+	_, err := v.s.write(func(b *pebble.Batch) error {
+		lower, upper := v.keys.all()
+		if err := b.DeleteRange(lower, upper, nil); err != nil || instead == nil {
+			return err
+		}
+		return instead(b)
+	})
+	if err != nil {
+		return fmt.Errorf("projections: empty partition %d in %s: %w", v.keys.partition, v.s.dir, err)
+	}
+	v.emptied()
+	return nil
+}
+
 // emptied begins anew, after all of the partition's keys were deleted.
 func (v *view) emptied() {
 	v.s.mu.Lock()

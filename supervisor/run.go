@@ -11,48 +11,6 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// Start says where to begin reading a partition that was assigned: after what
-// its projection holds. The record before it is to come as well. ok is true whenever err is nil, for an empty projection
-// too: the group's offsets are for show, and a reader that began there without
-// the state would never know of the timers below. It opens the projection,
-// which takes the longer the more timers are armed, and the loop stands still
-// meanwhile. It may be called from any goroutine, also beside Run.
-func (s *Supervisor) Start(_ context.Context, topic string, p int32) (offset int64, ok bool, err error) {
-	if topic != s.cfg.Namespace.Events() {
-		return 0, false, fmt.Errorf("supervisor: start in %s: only %s is followed; check the namespace", topic, s.cfg.Namespace.Events())
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.ended {
-		return 0, false, errEnded
-	}
-	part, err := s.hold(p)
-	if err != nil {
-		return 0, false, err
-	}
-	part.deadlines.Rereads()
-	return part.deadlines.Next(), true, nil
-}
-
-// errEnded is what a log hears that goes on after its supervisor ended.
-var errEnded = errors.New("supervisor: start after Run has returned; close the log as well")
-
-// hold returns the partition, opened if it wasn't.
-func (s *Supervisor) hold(p int32) (*partition, error) {
-	// One that was lost and came back before the loop looked is still held:
-	// what it has applied is a prefix of the log and goes on from there.
-	if part, ok := s.held[p]; ok {
-		return part, nil
-	}
-	d, err := s.cfg.Open(p)
-	if err != nil {
-		return nil, fmt.Errorf("supervisor: open deadlines of partition %d: %w", p, err)
-	}
-	part := &partition{id: p, deadlines: d, savedAt: time.Now()}
-	s.held[p] = part
-	return part, nil
-}
-
 // Run follows the log until ctx ends, and then returns nil, or until something
 // fails that no waiting heals. Before it returns, what was applied is saved,
 // except of a partition whose projection failed, and all are closed. A
@@ -131,9 +89,9 @@ func (s *Supervisor) assign(assigned map[int32]uint64, local time.Time) ([]*part
 	}
 	ps := make([]*partition, 0, len(assigned))
 	for id, generation := range assigned {
-		p, err := s.hold(id)
-		if err != nil {
-			return nil, err
+		p, ok := s.held[id]
+		if !ok {
+			continue // it is being opened: nothing of it is read before Start has returned
 		}
 		if p.generation != generation {
 			p.reassigned(generation, local)
@@ -350,8 +308,12 @@ func (s *Supervisor) count(ps []*partition, local time.Time) {
 // close saves and lets go of everything, and returns all that failed.
 func (s *Supervisor) close() error {
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	s.ended = true
+	s.mu.Unlock()
+	s.end()
+	s.starts.Wait()
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	var faults []error
 	for _, p := range s.held {
 		faults = append(faults, s.drop(p))

@@ -69,6 +69,9 @@ type Fold interface {
 	Rereads() (from int64)
 	// Save stores what was applied, with Next, as one.
 	Save() error
+	// TakeSnapshot replaces everything by the timers of a snapshot's open tasks, Next and At by
+	// its own. An error that wraps events.ErrSnapshot says that nothing was changed.
+	TakeSnapshot(r *events.SnapshotReader) error
 	// Discard frees the memory, and drops what isn't saved.
 	Discard()
 }
@@ -85,6 +88,14 @@ type Index interface {
 	Earliest() (time.Time, bool)
 	// Armed counts the armed timers.
 	Armed() int
+}
+
+// History reads a partition of events, or of snapshots, to the high watermark as
+// of the call. It is called from several goroutines.
+type History interface {
+	Read(ctx context.Context, topic string, p int32, from int64, fn func([]events.Record) error) (next int64, err error)
+	// ReadLast reads the last n offsets, or all if there are fewer.
+	ReadLast(ctx context.Context, topic string, p int32, n int64, fn func([]events.Record) error) (all bool, err error)
 }
 
 // Outbox writes recoveries. It is called from several goroutines.
@@ -108,6 +119,10 @@ type Listener struct {
 	Assigned func(p int32)
 	Lost     func(p int32)
 	Restored func(p int32, took time.Duration)
+	// Snapshot: an empty or late projection was taken from a snapshot, of so many armed timers.
+	// SnapshotRefused: it can't be, and the log is read instead. Both are called from goroutines of the log's.
+	Snapshot        func(p int32, timers int)
+	SnapshotRefused func(p int32, why error)
 	// Armed: the number of armed timers in a partition, each sweep interval.
 	Armed func(p int32, timers int)
 	// Asked: a recovery was written. Late: it was the first that was asked for
@@ -133,9 +148,12 @@ type Config struct {
 	Source    string // ce_source of the recoveries
 	// Open loads the projection of a partition. A partition is opened again
 	// only after it was discarded.
-	Open   func(p int32) (Deadlines, error)
-	Outbox Outbox
-	Clock  Clock
+	Open func(p int32) (Deadlines, error)
+	// History has the snapshots that schedulers write: without it, an empty projection reads its
+	// partition from the start.
+	History History
+	Outbox  Outbox
+	Clock   Clock
 	// SweepInterval is the longest sleep; zero: DefaultSweepInterval.
 	SweepInterval time.Duration
 	Listener      *Listener
@@ -176,9 +194,13 @@ type Supervisor struct {
 
 	// mu guards what follows. The loop holds it except while it polls; the
 	// only other taker is Start, which comes on a goroutine of the log's.
-	mu    sync.Mutex
-	held  map[int32]*partition
-	ended bool // Run has closed everything
+	mu      sync.Mutex
+	held    map[int32]*partition
+	opening map[int32]chan struct{} // closed when Start has opened it, or couldn't
+	ended   bool                    // Run closes everything
+	starts  sync.WaitGroup
+	closing context.Context // ends with it
+	end     context.CancelFunc
 
 	latest      time.Time // of the corrected clock
 	warnedAt    time.Time // local, of the last warning of skew
@@ -213,8 +235,9 @@ func New(cfg Config) (*Supervisor, error) {
 	if cfg.SweepInterval == 0 {
 		cfg.SweepInterval = DefaultSweepInterval
 	}
-	s := &Supervisor{cfg: cfg, held: map[int32]*partition{}, committed: map[int32]int64{},
+	s := &Supervisor{cfg: cfg, held: map[int32]*partition{}, opening: map[int32]chan struct{}{}, committed: map[int32]int64{},
 		sends: make(chan sent, sentBuffer), commits: make(chan error, 1)}
+	s.closing, s.end = context.WithCancel(context.Background())
 	if cfg.Listener != nil {
 		s.listen = *cfg.Listener
 	}
@@ -227,6 +250,8 @@ func (l *Listener) fill() {
 	orNothing1(&l.Assigned)
 	orNothing1(&l.Lost)
 	orNothing2(&l.Restored)
+	orNothing2(&l.Snapshot)
+	orNothing2(&l.SnapshotRefused)
 	orNothing2(&l.Armed)
 	orNothing1(&l.Asked)
 	orNothing1(&l.Late)

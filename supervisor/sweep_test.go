@@ -52,13 +52,14 @@ func TestSleepWithACorrectedClock(t *testing.T) {
 // still is a projection in which nothing is due before an instant.
 type still struct{ at time.Time }
 
-func (still) Apply(*events.Record) error      { return nil }
-func (still) Rereads() int64                  { return 0 }
-func (still) Next() int64                     { return 0 }
-func (still) At() time.Time                   { return time.Time{} }
-func (still) Save() error                     { return nil }
-func (still) Discard()                        {}
-func (still) Due(time.Time, int) []events.Due { return nil }
-func (still) Snooze(events.Due, time.Time)    {}
-func (s still) Earliest() (time.Time, bool)   { return s.at, true }
-func (still) Armed() int                      { return 1 }
+func (still) Apply(*events.Record) error                { return nil }
+func (still) Rereads() int64                            { return 0 }
+func (still) Next() int64                               { return 0 }
+func (still) At() time.Time                             { return time.Time{} }
+func (still) Save() error                               { return nil }
+func (still) Discard()                                  {}
+func (still) TakeSnapshot(*events.SnapshotReader) error { return nil }
+func (still) Due(time.Time, int) []events.Due           { return nil }
+func (still) Snooze(events.Due, time.Time)              {}
+func (s still) Earliest() (time.Time, bool)             { return s.at, true }
+func (still) Armed() int                                { return 1 }

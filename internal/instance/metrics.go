@@ -255,6 +255,12 @@ func (n *Instance) supervisorListener() *supervisor.Listener {
 			owned.Dec()
 			m.armed.DeleteLabelValues(strconv.Itoa(int(p))) // its next owner counts them
 		},
+		Snapshot: func(p int32, timers int) {
+			n.log.Info("deadlines taken from the scheduler's snapshot", "partition", p, "armed", timers)
+		},
+		SnapshotRefused: func(p int32, why error) {
+			n.log.Warn("snapshot not used; the log is read instead", "role", "supervisor", "partition", p, "error", why)
+		},
 		Asked: func(a events.Action) { m.asked.WithLabelValues(string(a)).Inc() },
 		Late:  func(d time.Duration) { m.lateness.Observe(d.Seconds()) },
 		Armed: func(p int32, timers int) { m.armed.WithLabelValues(strconv.Itoa(int(p))).Set(float64(timers)) },

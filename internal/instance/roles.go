@@ -153,8 +153,13 @@ func (n *Instance) StartSupervisor(ctx context.Context, sweep time.Duration) err
 }
 
 func (n *Instance) supervise(ctx context.Context, store *projections.Store, sweep time.Duration) error {
+	history, err := kafka.OpenBystander(n.Kafka, nil)
+	if err != nil {
+		return err
+	}
+	defer history.Close()
 	s, err := supervisor.New(supervisor.Config{Namespace: n.Kafka.Namespace, Source: n.source("supervisor"), Open: func(p int32) (supervisor.Deadlines, error) { return openDeadlines(store, p) },
-		Outbox: through(n.c.Seams.Outbox, supervisor.Outbox(n.Producer)), Clock: n.Clock, SweepInterval: sweep, Listener: n.supervisorListener()})
+		History: history, Outbox: through(n.c.Seams.Outbox, supervisor.Outbox(n.Producer)), Clock: n.Clock, SweepInterval: sweep, Listener: n.supervisorListener()})
 	if err != nil {
 		return err
 	}

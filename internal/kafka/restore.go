@@ -73,10 +73,11 @@ type RestoreListener struct {
 // Restorer reads committed records of given partitions to their end. Its
 // methods may be called from many goroutines; they share one client.
 type Restorer struct {
-	cfg      Config
-	listener RestoreListener
-	client   *kgo.Client
-	admin    *kadm.Client
+	cfg       Config
+	listener  RestoreListener
+	bystander bool
+	client    *kgo.Client
+	admin     *kadm.Client
 
 	// fencing holds one while an id is being fenced, and guards what follows. No
 	// mutex: who waits for it waits for an answer of the broker, and may give up.
@@ -104,6 +105,16 @@ func OpenRestorer(cfg Config, listener *RestoreListener) (*Restorer, error) {
 	return r, nil
 }
 
+// OpenBystander is OpenRestorer for who takes over nothing: its reads fence nobody, and end where a
+// transaction stays open for longer than half a second.
+func OpenBystander(cfg Config, listener *RestoreListener) (*Restorer, error) {
+	r, err := OpenRestorer(cfg, listener)
+	if err == nil {
+		r.bystander = true
+	}
+	return r, err
+}
+
 // Close ends all reads.
 func (r *Restorer) Close() { r.client.Close() }
 
@@ -122,7 +133,8 @@ func (r *Restorer) EndOffsets(ctx context.Context, topic string) (map[int32]int6
 // of the previous owner's last transaction may still be on their way when its
 // positions are committed already. If a transaction stays open for longer than
 // half a second, Read fences the transactional ids behind it that begin with
-// the namespace and "scheduler.", and nobody else's: those it waits for.
+// the namespace and "scheduler.", and nobody else's: those it waits for. A bystander's
+// read ends there.
 //
 // The records that fn is given, and all that they hold, are good until it returns.
 //
@@ -146,6 +158,9 @@ func (r *Restorer) read(ctx context.Context, in *reader, fn func([]events.Record
 	s.underWay = r.listener.UnderWay
 	waits := 0
 	err = s.run(ctx, func(ctx context.Context) (giveUp bool) {
+		if r.bystander {
+			return true
+		}
 		waits++
 		r.release(ctx, topic, p, s.stable, end, waits&(waits-1) == 0)
 		return false

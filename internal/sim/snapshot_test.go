@@ -69,27 +69,31 @@ func (w *world) fromSnapshots(ctx context.Context, c *verify.Checker, log []even
 			}
 		}
 		w.reflects = end
-		w.rebuild(c, "from a snapshot", p, log, func(v *projections.Tasks) error {
-			load, err := v.TakeSnapshot(r)
+		w.rebuild(c, projections.ViewTasks, "from a snapshot", p, log, func(v view) error {
+			tasks := v.(*projections.Tasks)
+			load, err := tasks.TakeSnapshot(r)
 			if err != nil {
 				return err
 			}
-			return errors.Join(load(ctx), v.Loaded())
+			return errors.Join(load(ctx), tasks.Loaded())
 		}, m)
-		w.rebuild(c, "rebuilt", p, log, func(*projections.Tasks) error { return nil }, nil)
+		w.rebuild(c, projections.ViewDeadlines, "from a snapshot", p, log, func(v view) error { return v.(*projections.Deadlines).TakeSnapshot(r) }, m)
+		for _, name := range []string{projections.ViewTasks, projections.ViewDeadlines} {
+			w.rebuild(c, name, "rebuilt", p, log, func(view) error { return nil }, nil)
+		}
 	}
 }
 
 // rebuild tells the digest of a partition that begins so, and goes on to the end
 // of the log.
-func (w *world) rebuild(c *verify.Checker, by string, p int32, log []events.Record, begin func(*projections.Tasks) error, m *events.Snapshot) {
-	id := projections.Identity{ClusterID: "c", Namespace: w.ns, Partitions: partitions, View: projections.ViewTasks}
+func (w *world) rebuild(c *verify.Checker, name, by string, p int32, log []events.Record, begin func(view) error, m *events.Snapshot) {
+	id := projections.Identity{ClusterID: "c", Namespace: w.ns, Partitions: partitions, View: name}
 	s, err := projections.Open("fresh", id, projections.Options{FS: newDisk()})
 	if err != nil {
 		w.t.Fatal(err)
 	}
 	defer w.closed(s)
-	v, err := s.Tasks(p)
+	v, err := openView(s, name, p)
 	if err == nil {
 		err = begin(v)
 	}
@@ -103,9 +107,9 @@ func (w *world) rebuild(c *verify.Checker, by string, p int32, log []events.Reco
 		sum, err = v.Digest()
 	}
 	if err != nil {
-		w.t.Errorf("seed %d: partition %d %s: %v (%+v)", w.seed, p, by, err, m)
+		w.t.Errorf("seed %d: %s of partition %d %s: %v (%+v)", w.seed, name, p, by, err, m)
 		return
 	}
 	v.Discard()
-	c.Digest(verify.Digest{View: projections.ViewTasks, By: by, Partition: p, Offset: w.reflects, Sum: sum})
+	c.Digest(verify.Digest{View: name, By: by, Partition: p, Offset: w.reflects, Sum: sum})
 }

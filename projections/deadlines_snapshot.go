@@ -1,0 +1,55 @@
+package projections
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/waybill-run/waybill/events"
+)
+
+// TakeSnapshot replaces what the view holds by the timers of a snapshot's open tasks, which
+// the owner of the partition has written (Tasks.Snapshot): Rereads says where to read on. Only
+// the chunks of open tasks need have been read. An error that wraps events.ErrSnapshot says
+// that the snapshot can't be used; then nothing was changed.
+func (v *Deadlines) TakeSnapshot(r *events.SnapshotReader) error {
+	if err := v.usable(); err != nil {
+		return err
+	}
+	m, err := r.Snapshot()
+	armed, seqs := map[string][]events.Armed{}, map[string]uint64{}
+	if err == nil {
+		_, err = snapshotTasks(r, m, func(t *stored, task *events.Task) {
+			seqs[t.id] = task.Seq
+			if timers := task.Timers(); len(timers.Armed) > 0 {
+				armed[t.id] = timers.Armed
+			}
+		})
+	}
+	if err != nil {
+		return fmt.Errorf("projections: partition %d: %w: %w", v.keys.partition, events.ErrSnapshot, err)
+	}
+	if err := v.wipe(); err != nil {
+		return err
+	}
+	v.next, v.state = m.Next, m.State
+	if m.Until > m.Next {
+		v.until, v.seqs = m.Until, seqs
+	}
+	for _, task := range slices.Sorted(maps.Keys(armed)) { // so equal snapshots are taken equally
+		tt := &taskTimers{task: task}
+		v.tasks[task] = tt
+		v.reconcile(tt, armed[task])
+		v.mark(tt)
+	}
+	return nil
+}
+
+// wipe drops what the view and the store hold of the partition.
+func (v *Deadlines) wipe() error {
+	if err := v.deleteAll(nil); err != nil {
+		return err
+	}
+	v.tasks, v.changed, v.wakes, v.armed, v.until, v.seqs = map[string]*taskTimers{}, nil, wakes{}, 0, 0, nil
+	return nil
+}
