@@ -3,6 +3,8 @@ package waybill
 import (
 	"context"
 	"fmt"
+	"maps"
+	"math"
 	"sync"
 	"time"
 
@@ -23,6 +25,8 @@ type book struct {
 	asked      int            // for ends
 	reads      []string       // "<topic>/<partition> from <offset>"
 	quick      bool           // reading takes no time
+	// taken, if set, is what schedulers have consumed of the orders; else that is all.
+	taken map[int32]int64
 }
 
 func newBook(partitions int) *book {
@@ -58,19 +62,20 @@ func (b *book) ends(_ context.Context, topic string) (map[int32]int64, error) {
 	return ends, nil
 }
 
-func (b *book) read(ctx context.Context, topic string, p int32, since time.Time, fn func([]events.Record) error) (int64, error) {
+func (b *book) read(ctx context.Context, topic string, p int32, least int64, since time.Time, fn func([]events.Record) error) (int64, error) {
 	b.mu.Lock()
 	rs, next := b.parts[topic][p], int64(0)
 	if n := len(rs); n > 0 {
 		next = rs[n-1].Offset + 2
 	}
-	for len(rs) > 0 && rs[0].Time.Before(since) {
+	for len(rs) > 0 && (rs[0].Time.Before(since) || rs[0].Offset < least) {
 		rs = rs[1:]
 	}
 	from := next
 	if len(rs) > 0 {
 		from = rs[0].Offset
 	}
+	next = max(next, least)
 	b.reads = append(b.reads, fmt.Sprintf("%s/%d from %d", topic, p, from))
 	fault := b.fault
 	b.mu.Unlock()
@@ -90,6 +95,24 @@ func (b *book) read(ctx context.Context, topic string, p int32, since time.Time,
 		rs = rs[n:]
 	}
 	return next, ctx.Err()
+}
+
+func (b *book) consumed(context.Context) (map[int32]int64, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.fault != nil {
+		if err := b.fault("consumed"); err != nil {
+			return nil, err
+		}
+	}
+	if b.taken != nil {
+		return maps.Clone(b.taken), nil
+	}
+	all := map[int32]int64{}
+	for p := range b.parts[testSpace.Events()] {
+		all[int32(p)] = math.MaxInt64
+	}
+	return all, nil
 }
 
 func (b *book) append(topic string, p int32, r events.Record) {

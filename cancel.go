@@ -67,41 +67,46 @@ func (c *Client) command(ctx context.Context, x *events.Control) (*events.Answer
 	if err != nil {
 		return nil, c.why(ctx, err)
 	}
-	asked := make(chan time.Time, 1)
+	asked := make(chan struct{}, 1)
 	failed := make(chan error, 1)
-	c.producer.SendAsync(ctx, r, func(r events.Record, err error) {
+	c.producer.SendAsync(ctx, r, func(_ events.Record, err error) {
 		if err != nil {
 			failed <- err
 			return
 		}
-		asked <- r.Time
+		asked <- struct{}{}
 	})
 	select {
 	case err := <-failed:
 		return nil, c.why(ctx, err)
 	case <-ctx.Done():
 		return nil, c.closedOr(ctx.Err())
-	case at := <-asked:
+	case <-asked:
 		p := events.Partition(r.Key, int32(len(ends)))
-		return c.answer(ctx, log, p, place{next: ends[p], since: at.Add(-clockSpread)}, x.RequestID)
+		return c.answer(ctx, log, p, ends[p], x.RequestID)
 	}
 }
 
-// answer waits for the answer to a control, from a place in the answers on. What passes is
+// answer waits for the answer to a control, from an offset of the answers on. What passes is
 // waited out: the control is written.
-func (c *Client) answer(ctx context.Context, log records, p int32, at place, control string) (found *events.Answer, err error) {
+func (c *Client) answer(ctx context.Context, log records, p int32, next int64, control string) (found *events.Answer, err error) {
 	topic, good := c.cfg.Namespace.Answers(), time.Now()
 	for pause := lookPauseLeast; ; pause = min(2*pause, lookPauseMost) {
 		ends, err := log.ends(ctx, topic)
-		if err == nil && ends[p] > at.next {
+		if err == nil && ends[p] > next {
 			var unread error
-			at, err = at.advance(ctx, log, topic, p, func(rs []events.Record) {
+			var reached int64
+			reached, err = log.read(ctx, topic, p, next, time.Time{}, func(rs []events.Record) error {
 				for i := range rs {
 					if id, _ := rs[i].Header(events.HeaderID); id == control && found == nil {
 						found, unread = events.DecodeAnswer(&rs[i])
 					}
 				}
+				return nil
 			})
+			if err == nil {
+				next = max(next, reached)
+			}
 			if unread != nil {
 				return nil, fmt.Errorf("its answer can't be read: %w", unread)
 			}

@@ -97,7 +97,7 @@ func TestAnswerIsWaitedForWhileBrokersAreAway(t *testing.T) {
 			b.append(testSpace.Answers(), 0, answer.Record(testSpace, "s"))
 			client := &Client{cfg: kafka.Config{Namespace: testSpace}}
 			client.ending, client.end = context.WithCancel(t.Context())
-			got, err := client.answer(hours(t), b, 0, place{}, "r-1")
+			got, err := client.answer(hours(t), b, 0, 0, "r-1")
 			if took := time.Since(begun); took > c.limit {
 				t.Errorf("took %v", took)
 			}

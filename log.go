@@ -16,8 +16,7 @@ const (
 	// patience is how long brokers that have answered before may be silent:
 	// longer than a fail-over or a restart takes.
 	patience = time.Minute
-	// clockSpread is by how much the clocks of brokers may differ before a
-	// place has to be looked for from the start of the log.
+	// clockSpread is by how much the clocks of brokers may differ.
 	clockSpread = time.Minute
 )
 
@@ -26,14 +25,17 @@ type records interface {
 	// ends is the offset after the last record of each partition of a topic, as far as it is
 	// known: one that has no leader is left out. It fails if none is.
 	ends(ctx context.Context, topic string) (map[int32]int64, error)
-	// read gives fn what a partition holds, as of the call, from the first
-	// record that isn't older than since (zero: from its start), in order. It
-	// returns the offset that it reached.
-	read(ctx context.Context, topic string, p int32, since time.Time, fn func([]events.Record) error) (next int64, err error)
+	// read gives fn what a partition holds, as of the call, in order, without what lies below
+	// an offset, and what is older than since (zero: none is). It returns the offset that it reached.
+	read(ctx context.Context, topic string, p int32, from int64, since time.Time, fn func([]events.Record) error) (next int64, err error)
+	// consumed is below which offset schedulers have consumed each partition of the orders, as far as
+	// it is known.
+	consumed(ctx context.Context) (map[int32]int64, error)
 }
 
 // logReader is the log on Kafka.
 type logReader struct {
+	ns     events.Namespace
 	admin  *kafka.Admin
 	reader *kafka.Restorer
 }
@@ -50,12 +52,12 @@ func (l *logReader) ends(ctx context.Context, topic string) (map[int32]int64, er
 
 // read ends when the brokers are silent for too long: below, it would go on
 // trying for as long as ctx lasts.
-func (l *logReader) read(ctx context.Context, topic string, p int32, since time.Time, fn func([]events.Record) error) (int64, error) {
+func (l *logReader) read(ctx context.Context, topic string, p int32, from int64, since time.Time, fn func([]events.Record) error) (int64, error) {
 	within, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	watchdog := time.AfterFunc(patience, func() { cancel(ErrUnreachable) })
 	defer watchdog.Stop()
-	reached, err := l.reader.ReadAll(within, topic, kafka.Range{Partitions: []int32{p}, Since: since}, func(rs []events.Record) error {
+	reached, err := l.reader.ReadAll(within, topic, kafka.Range{Partitions: []int32{p}, From: from, Since: since}, func(rs []events.Record) error {
 		watchdog.Reset(patience)
 		return fn(rs)
 	}, nil)
@@ -89,54 +91,11 @@ func away(err error) bool {
 }
 
 func (l *logReader) all(ctx context.Context, topic string, p int32, fn func([]events.Record) error) (int64, error) {
-	return l.read(ctx, topic, p, time.Time{}, fn)
+	return l.read(ctx, topic, p, 0, time.Time{}, fn)
 }
 
-// place is where a reader is in a partition.
-type place struct {
-	// next is the offset below which everything was read.
-	next int64
-	// since leads to next: the time of a record below it. It may be a guess;
-	// zero: the log's start.
-	since time.Time
-}
-
-// errGap: what lies between next and the first record isn't known.
-var errGap = errors.New("gap")
-
-// advance gives fn the records from a place on, and returns where it came to.
-// Time only leads to the place: unless the first record that it leads to is at or
-// below next, the partition is read from its start, so clocks may be wrong and
-// nothing is missed.
-func (at place) advance(ctx context.Context, log records, topic string, p int32, fn func([]events.Record)) (place, error) {
-	proven := at.since.IsZero()
-	to := at
-	reached, err := log.read(ctx, topic, p, at.since, func(rs []events.Record) error {
-		if !proven && rs[0].Offset > at.next {
-			return errGap
-		}
-		proven = true
-		fresh := rs
-		for i := range rs {
-			if rs[i].Time.After(to.since) {
-				to.since = rs[i].Time
-			}
-			if rs[i].Offset < at.next {
-				fresh = rs[i+1:]
-			}
-		}
-		if len(fresh) > 0 {
-			to.next = fresh[len(fresh)-1].Offset + 1
-			fn(fresh)
-		}
-		return nil
-	})
-	switch {
-	case errors.Is(err, errGap), err == nil && !proven && reached > at.next:
-		return place{next: at.next}.advance(ctx, log, topic, p, fn)
-	case err != nil:
-		return to, fmt.Errorf("read %s/%d from %d: %w", topic, p, at.next, err)
-	}
-	to.next = max(to.next, reached)
-	return to, nil
+func (l *logReader) consumed(ctx context.Context) (map[int32]int64, error) {
+	within, cancel := context.WithTimeout(ctx, answerWithin)
+	defer cancel()
+	return l.admin.Consumed(within, l.ns.SchedulerGroup(), l.ns.Inbox(events.Tasks))
 }

@@ -69,30 +69,34 @@ func (w *watch) dispatch(started time.Time, ends map[int32]int64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.good, w.trouble = started, nil
-	silent := false
+	silent, unknown := false, false
 	for p := range w.parts {
 		part := &w.parts[p]
 		if part.busy || len(part.waiting) == 0 {
 			continue
 		}
-		search, quiet := part.toSearch(started)
-		silent = silent || quiet
+		l := part.looks(started)
+		silent, unknown = silent || l.silent, unknown || l.unknown
 		end, known := ends[int32(p)]
 		switch {
 		case !known:
 			w.readFailed(part, errNoEnd)
 			continue
-		case len(search) == 0 && end <= part.at.next:
+		case len(l.search) == 0 && end <= part.at:
 			part.well()
 			w.settleAll(part, started)
 			continue
 		}
 		part.busy = true
-		w.jobs.Go(func() { w.catchUp(int32(p), search, started) })
+		w.jobs.Go(func() { w.catchUp(int32(p), end, l.search, started) })
 	}
 	if silent && !w.refusalsBusy && started.After(w.refusalsAt) {
 		w.refusalsBusy = true
 		w.jobs.Go(w.lookForRefusals)
+	}
+	if unknown && !w.consumedBusy && started.After(w.consumedAt) {
+		w.consumedBusy = true
+		w.jobs.Go(w.lookForConsumed)
 	}
 }
 
@@ -106,92 +110,127 @@ func (w *watch) settleAll(part *part, asOf time.Time) {
 	}
 }
 
-// toSearch are the tasks for which the whole partition must be read, and
-// whether one is silent that was submitted. If there are any, those that could
-// become such come along.
-func (p *part) toSearch(now time.Time) (search map[string]*tracked, silent bool) {
-	search = map[string]*tracked{}
+// looks are what is to be looked for in a partition.
+type looks struct {
+	// search are the tasks whose first event is, with those that could become such.
+	search map[string]*tracked
+	// silent: a submitted one shows no event. unknown: it isn't known either whether a scheduler has
+	// consumed it.
+	silent, unknown bool
+}
+
+func (p *part) looks(now time.Time) looks {
+	l := looks{search: map[string]*tracked{}}
 	due := false
 	for t := range p.waiting {
 		if t.task != nil || t.err != nil {
 			continue
 		}
-		quiet := now.Sub(t.first) > silence
-		silent = silent || quiet && t.written.Topic != ""
+		quiet, written := now.Sub(t.first) > silence, t.written.Topic != ""
+		l.silent = l.silent || quiet && written
 		if t.searched && !t.late {
 			continue
 		}
-		search[t.id] = t
-		due = due || !t.expected || t.late || quiet
+		l.unknown = l.unknown || quiet && written && t.consumed.IsZero()
+		l.search[t.id] = t
+		over := quiet && (!written || !t.consumed.IsZero() && now.Sub(t.consumed) > silence)
+		due = due || !t.expected || t.late || over && now.After(p.rests)
 	}
 	if !due {
-		return nil, silent
+		l.search = nil
 	}
-	return search, silent
+	return l
 }
 
-// catchUp reads a partition: what is new, or all of it for the tasks to search.
-func (w *watch) catchUp(p int32, search map[string]*tracked, started time.Time) {
+// catchUp reads a partition: what is new, and of the tasks to search what lies before that.
+func (w *watch) catchUp(p int32, end int64, search map[string]*tracked, started time.Time) {
 	w.reads <- struct{}{}
 	defer func() { <-w.reads }()
 	part := &w.parts[p]
 	w.mu.Lock()
-	at := part.at
-	if len(search) > 0 {
-		for _, t := range search {
-			t.late, t.emptied = false, false
+	at, back := part.at, int64(backFirst)
+	from := at
+	searched, lost := len(search) > 0, false
+	for _, t := range search {
+		if t.emptied = false; t.begun { // it was emptied
+			from = min(from, t.begins)
+		} else {
+			lost = true
 		}
-		at = beginOf(search)
 	}
-	before := part.at.next
 	w.mu.Unlock()
-	to, err := at.advance(w.life, w.log, w.ns.Events(), p, func(rs []events.Record) {
+	if end <= at && lost { // nothing is new
+		from = max(0, min(from, at-back))
+	}
+	to, err := w.pass(p, from, at, search)
+	for ; err == nil && w.passed(part, from, to, search, started); back *= backTimes {
+		from = max(0, min(from-1, at-back))
+		to, err = w.pass(p, from, at, search)
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	part.busy = false
+	if searched {
+		part.rests = time.Now().Add(searchRest * time.Since(started))
+	}
+	if err != nil {
+		for _, t := range search {
+			// What was folded ends in the middle, below the place from which
+			// the partition is read on: the search begins anew.
+			if t.task != nil || t.late {
+				w.empty(t)
+			}
+		}
+		w.readFailed(part, err)
+	}
+}
+
+// pass reads a partition from an offset on, and folds what is of tasks to search, and from at on what
+// is of any.
+func (w *watch) pass(p int32, from, at int64, search map[string]*tracked) (to int64, err error) {
+	part := &w.parts[p]
+	to, err = w.log.read(w.life, w.ns.Events(), p, from, time.Time{}, func(rs []events.Record) error {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		part.news = true
 		for i := range rs {
 			r := &rs[i]
 			part.owner = ownerOf(w.ns, r, part.owner)
-			if t := w.tasks[string(r.Key)]; t != nil && (r.Offset >= before || search[t.id] == t) {
+			if t := w.tasks[string(r.Key)]; t != nil && (r.Offset >= at || search[t.id] == t) {
 				w.fold(t, r)
 			}
 		}
+		return nil
 	})
+	if err != nil {
+		return to, fmt.Errorf("read %s/%d from %d: %w", w.ns.Events(), p, from, err)
+	}
+	return to, nil
+}
+
+// passed takes in that a partition was read from an offset to its end. It reports whether tasks to search
+// are left, which were not found above that offset; those that were go out of search.
+func (w *watch) passed(part *part, from, to int64, search map[string]*tracked, started time.Time) (more bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	part.busy = false
-	if err != nil {
-		for _, t := range search {
-			// What was folded ends in the middle, below the place from which
-			// the partition is read on: the search begins anew.
-			w.empty(t)
-		}
-		w.readFailed(part, err)
-		return
-	}
-	part.at = to
-	part.well()
-	for _, t := range search {
-		if !t.emptied {
+	part.at = max(part.at, to)
+	for id, t := range search {
+		switch {
+		case t.emptied: // it begins anew
+			delete(search, id)
+		case from == 0, t.task != nil, t.err != nil:
 			t.searched = true
-			t.whole()
+			if from == 0 {
+				t.whole()
+			}
+			delete(search, id)
 		}
 	}
 	w.settleAll(part, started)
-}
-
-// beginOf is where the first of some tasks begins: the log's start if that isn't known
-// of all.
-func beginOf(search map[string]*tracked) (at place) {
-	for _, t := range search {
-		if t.begins.since.IsZero() {
-			return place{}
-		}
-		if at.since.IsZero() || t.begins.next < at.next {
-			at = t.begins
-		}
+	if len(search) == 0 {
+		part.well()
 	}
-	return at
+	return len(search) > 0
 }
 
 // readFailed takes note that a partition could not be read.
@@ -246,7 +285,7 @@ func (w *watch) readRefusals(ctx context.Context, origins map[string]*tracked, s
 		wanted[events.Partition([]byte(t.id), int32(len(ends)))] = true
 	}
 	for p := range wanted {
-		if _, err := w.log.read(ctx, topic, p, since, func(rs []events.Record) error {
+		if _, err := w.log.read(ctx, topic, p, 0, since, func(rs []events.Record) error {
 			w.mu.Lock()
 			defer w.mu.Unlock()
 			for i := range rs {
@@ -264,4 +303,21 @@ func (w *watch) readRefusals(ctx context.Context, origins map[string]*tracked, s
 		}
 	}
 	return nil
+}
+
+// lookForConsumed finds out which of the orders that nothing is heard of schedulers have consumed. Where that
+// can't be told they are taken to have.
+func (w *watch) lookForConsumed() {
+	consumed, err := w.log.consumed(w.life)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	now := time.Now()
+	w.consumedBusy, w.consumedAt = false, now.Add(consumedEvery)
+	for p := range w.parts {
+		for t := range w.parts[p].waiting {
+			if t.consumed.IsZero() && t.written.Topic != "" && (err != nil || consumed[t.written.Partition] > t.written.Offset) {
+				t.consumed = now
+			}
+		}
+	}
 }

@@ -20,10 +20,18 @@ const (
 	// forgetMax is how many of them are looked at for one to forget, each time
 	// one is added.
 	forgetMax = 4
-	// silence is how long a submitted task may show no event before its
-	// history and the dead letters are looked through: it may have ended before
-	// it was submitted, or have been refused.
+	// silence is how long a submitted task may show no event before the dead letters are
+	// looked through: it may have been refused. It may have ended before it was submitted, too:
+	// its history is looked for where it shows none for as long after schedulers have
+	// consumed it. Before that there is nothing to look for.
 	silence = time.Second
+	// consumedEvery is how often it is asked what schedulers have consumed.
+	consumedEvery = time.Second
+	// backFirst is how far back, in offsets, a task is looked for first; then each time so many times
+	// as far.
+	backFirst, backTimes = 1 << 16, 8
+	// searchRest times what a look took is the pause before the next one for silent tasks.
+	searchRest = 9
 	// refusalsEvery is how often the dead letters are looked through for
 	// what stays silent.
 	refusalsEvery = 5 * time.Second
@@ -38,11 +46,11 @@ const (
 // watch is the one reader of the log behind all calls of Wait.
 //
 // It remembers the tasks that were submitted or waited for, and folds their
-// events. It reads only partitions in which somebody waits, each from the place
+// events. It reads only partitions in which somebody waits, each from the offset
 // where it stopped, the first time from the log's end as it was when the client
-// was opened: a task that this client submitted begins after that. Of any other
-// task, and of one that stays silent, the whole partition is read, once for all
-// that need it. What is folded is bounded in bytes: of a task that had to go the
+// was opened: a task that this client submitted begins after that. Any other
+// task, and one of which schedulers have made nothing, is looked for from there back, once, as far
+// as it takes. What is folded is bounded in bytes: of a task that had to go the
 // partition is read again, from its first event on.
 type watch struct {
 	ns         events.Namespace
@@ -72,17 +80,21 @@ type watch struct {
 	refusalsAt   time.Time // when the dead letters are due to be looked at
 	refusalsBusy bool
 	refusalsErr  error
+
+	consumedAt   time.Time // when it is due to be asked what was consumed
+	consumedBusy bool
 }
 
 // part is what is known of a partition. While it is busy a goroutine reads it.
 type part struct {
-	at      place
+	at      int64 // below it everything was read
 	owner   string
 	busy    bool
 	news    bool      // the last read brought something
 	failing time.Time // since when reads fail; zero: they don't
 	trouble error     // of the last that failed since
 	asOf    time.Time // what was read reflects the log as it was then, at least
+	rests   time.Time // silent tasks aren't looked for before
 	waiting map[*tracked]struct{}
 }
 
@@ -94,15 +106,17 @@ type tracked struct {
 	story
 	id        string
 	partition int32
-	// expected: its events come after the place where the partition's reader
-	// was when it was submitted. searched: the whole partition was read for it.
+	// expected: its events come after the offset where the partition's reader
+	// was when it was submitted. searched: it was looked for, as far back as it takes.
 	expected, searched bool
 	idle               *list.Element // in watch.idle; nil: it isn't there
 	weight             int           // what it is counted with there
 	emptied            bool          // since a search for it began
-	begins             place         // before its first event; zero: not known
+	begun              bool          // it is known where its first event is
+	begins             int64         // there
 	digest             string        // of the order that was submitted; empty: none was
 	written            events.Record // the submission as it was acknowledged, without its contents
+	consumed           time.Time     // when it was found that a scheduler has consumed that; zero: it wasn't
 	refusal            *RefusedError
 	verdict            *verdict // what is waited for; nil: nobody waits
 	joined             time.Time
@@ -122,7 +136,7 @@ func newWatch(ns events.Namespace, partitions int32, ends map[int32]int64, log r
 		parts: make([]part, partitions), tasks: map[string]*tracked{}, keep: keptBytes}
 	w.life, w.stop = context.WithCancel(context.Background())
 	for p := range w.parts {
-		w.parts[p] = part{at: place{next: ends[int32(p)]}, waiting: map[*tracked]struct{}{}}
+		w.parts[p] = part{at: ends[int32(p)], waiting: map[*tracked]struct{}{}}
 	}
 	return w
 }
@@ -134,22 +148,18 @@ func (w *watch) expect(id, digest string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	t := w.track(id)
-	t.digest, t.refusal, t.written = digest, nil, events.Record{}
+	t.digest, t.refusal, t.written, t.consumed = digest, nil, events.Record{}, time.Time{}
 	if !t.searched && t.task == nil {
 		t.expected = true
 	}
 }
 
-// acknowledged remembers where an order was written: a dead letter would name
-// it, and its time leads to the place in the log where its events are.
+// acknowledged remembers where an order was written: a dead letter would name it.
 func (w *watch) acknowledged(id string, r *events.Record) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if t := w.tasks[id]; t != nil {
 		t.written = events.Record{Topic: r.Topic, Partition: r.Partition, Offset: r.Offset, Time: r.Time}
-		if at := &w.parts[t.partition].at; at.since.IsZero() && !w.parts[t.partition].busy {
-			at.since = r.Time.Add(-clockSpread)
-		}
 	}
 }
 
@@ -186,7 +196,7 @@ func (w *watch) fold(t *tracked, r *events.Record) {
 		t.refusal = nil // the dead letter was written again since
 	}
 	if before == 0 && t.bytes > 0 {
-		t.begins = place{next: r.Offset, since: r.Time}
+		t.begun, t.begins = true, r.Offset
 	}
 	w.weigh(t)
 	w.shed()
@@ -308,7 +318,7 @@ func (w *watch) unfinished(t *tracked, err error) error {
 	seen := "nothing of it was seen; does a scheduler run?"
 	if t.task != nil {
 		seen = "it is " + string(t.task.State)
-	} else if !t.begins.since.IsZero() {
+	} else if t.begun {
 		seen = "its events are to be read again"
 	} else if w.refusalsErr != nil {
 		seen += " (whether it was refused is not known: " + w.refusalsErr.Error() + ")"
@@ -338,7 +348,7 @@ func (w *watch) settle(t *tracked, asOf time.Time) {
 	case t.refusal != nil && asOf.After(t.joined):
 		v.err = t.refusal
 	case t.task != nil && (t.task.State.Terminal() || t.task.State == Held && asOf.After(t.joined)):
-		v.task = t.task.Clone().View(w.parts[t.partition].owner, t.partition, w.parts[t.partition].at.next)
+		v.task = t.task.Clone().View(w.parts[t.partition].owner, t.partition, w.parts[t.partition].at)
 	default:
 		return
 	}

@@ -271,38 +271,6 @@ func TestWaitForAHoldIsNotOfALookBegunBefore(t *testing.T) {
 	})
 }
 
-// Wherever time leads, what is given is what follows the place.
-func TestAdvanceGivesWhatFollows(t *testing.T) {
-	r := rand.New(rand.NewPCG(1, 2))
-	zero := time.Unix(1_000_000, 0)
-	for range 20_000 {
-		b := &book{parts: map[string][][]events.Record{"x": make([][]events.Record, 1)}, quick: true}
-		at := zero
-		for range r.IntN(8) {
-			at = at.Add(time.Duration(r.IntN(100)-30) * time.Second) // the clock of another broker may be behind
-			b.append("x", 0, events.Record{Time: at})
-		}
-		from := place{next: int64(r.IntN(18))}
-		if r.IntN(4) > 0 {
-			from.since = zero.Add(time.Duration(r.IntN(400)-100) * time.Second)
-		}
-		var want, got []int64
-		for _, rec := range b.parts["x"][0] {
-			if rec.Offset >= from.next {
-				want = append(want, rec.Offset)
-			}
-		}
-		to, err := from.advance(t.Context(), b, "x", 0, func(rs []events.Record) {
-			for i := range rs {
-				got = append(got, rs[i].Offset)
-			}
-		})
-		if err != nil || fmt.Sprint(got) != fmt.Sprint(want) || to.next < from.next {
-			t.Fatalf("from %d (%v) in %v: %v, to %d, %v; want %v", from.next, from.since, b.parts["x"][0], got, to.next, err, want)
-		}
-	}
-}
-
 func TestWaitSurvivesBrokersThatAreAway(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		b := newBook(1)

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
@@ -17,8 +18,13 @@ const (
 	probeWait = 100 * time.Millisecond
 	// otherDownstreams names the circuit that is shared.
 	otherDownstreams = "others"
-	// usualFor is how many answers it takes to forget two thirds of a slower one.
-	usualFor = 64
+	// answersKept is of how many answers it is remembered what they took.
+	answersKept = 64
+	// usualOneOf: one of so many answers may be slower than usual.
+	usualOneOf = 16
+	// silentTimes times what answers take without one, though calls were under way, are not for
+	// want of time any more.
+	silentTimes = 10
 )
 
 // The states of a circuit.
@@ -94,7 +100,13 @@ type circuit struct {
 	mu      sync.Mutex
 	until   time.Time     // open until then
 	changed chan struct{} // closed at the next change of state
-	usual   time.Duration // that a call takes: the slowest of the last answers, about
+
+	answers [answersKept]time.Duration // what the last ones took
+	n       int                        // how many there were
+	// vain is for how long, up to vainTo, calls have been under way since the last answer that
+	// ended for want of time, those beside each other counted once.
+	vain   time.Duration
+	vainTo time.Time
 }
 
 func (c *circuits) of(name string) *circuit {
@@ -169,16 +181,46 @@ type call struct {
 
 // judge is what a call says of the downstream. A rejection is an answer. A call that
 // was given less time than answers take, and ended for want of it, says nothing: so
-// it is with requests that waited for long, while the downstream is well.
+// it is with requests that waited for long, while the downstream is well. When nothing was
+// answered for much longer than that, it isn't.
 func (k *circuit) judge(c call) error {
+	now := time.Now()
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	switch {
 	case c.fail == nil || c.fail.Rejected:
-		k.usual = max(c.took, k.usual-(k.usual-c.took)/usualFor)
+		k.answers[k.n%answersKept] = c.took
+		k.n++
+		k.vain, k.vainTo = 0, now
 		return nil
-	case c.leaving || c.fail.Neutral, c.took >= c.left && c.left < k.usual:
+	case c.leaving || c.fail.Neutral:
 		return errNoVerdict
+	case c.took < c.left:
+		return errDownstream
 	}
-	return errDownstream
+	usual := k.usual()
+	if c.left >= usual {
+		return errDownstream
+	}
+	began := now.Add(-c.took)
+	if began.Before(k.vainTo) {
+		began = k.vainTo
+	}
+	k.vain, k.vainTo = k.vain+now.Sub(began), now
+	if usual > 0 && k.vain > silentTimes*usual {
+		return errDownstream
+	}
+	return errNoVerdict
+}
+
+// usual is what answers take, but for a few that are slower: one of them would have the
+// downstream be forgiven for long after it died.
+func (k *circuit) usual() time.Duration {
+	kept := min(k.n, answersKept)
+	if kept == 0 {
+		return 0
+	}
+	took := k.answers
+	slices.Sort(took[:kept])
+	return took[kept-1-kept/usualOneOf]
 }

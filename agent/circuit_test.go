@@ -1,10 +1,13 @@
 package agent
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
 	"testing"
+	"testing/synctest"
+	"time"
 )
 
 // A handler that names ever new downstreams has so many circuits, and one for all the
@@ -51,4 +54,48 @@ func TestWorstOfAllCircuitsIsShown(t *testing.T) {
 	if want := []string{CircuitHalfOpen, CircuitClosed}; !slices.Equal(second, want) {
 		t.Errorf("the second stay was shown %v; want %v", second, want)
 	}
+}
+
+// cutOff is a call that was given some time, and ended for want of it.
+func cutOff(left time.Duration) call {
+	return call{result: result{fail: &Failure{}}, took: left, left: left}
+}
+
+// One answer that was very slow doesn't have a downstream be forgiven that died after it, among quick ones at
+// once, and alone when nothing was answered for long. A burst of calls without time says nothing.
+func TestCircuitOfADownstreamThatDiedAfterASlowAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		quick := &circuit{}
+		for range 30 {
+			if err := quick.judge(call{took: 100 * time.Millisecond, left: time.Minute}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		slow := &circuit{}
+		for _, k := range []*circuit{quick, slow} {
+			if err := k.judge(call{took: time.Minute, left: time.Minute}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := quick.judge(cutOff(10 * time.Second)); !errors.Is(err, errDownstream) {
+			t.Errorf("10 s without an answer, where they take 100 ms and one took a minute: %v", err)
+		}
+		time.Sleep(10 * time.Second)
+		for range 10_000 {
+			if err := slow.judge(cutOff(10 * time.Second)); !errors.Is(err, errNoVerdict) {
+				t.Fatalf("calls beside each other, that were given 10 s where an answer takes a minute: %v", err)
+			}
+		}
+		for n := 1; !errors.Is(slow.judge(cutOff(10*time.Second)), errDownstream); n++ {
+			if time.Sleep(10 * time.Second); n > 6*silentTimes {
+				t.Fatalf("%d times 10 s without an answer, where one took a minute, are forgiven", n)
+			}
+		}
+		if err := slow.judge(call{took: time.Minute, left: time.Minute}); err != nil {
+			t.Fatal(err)
+		}
+		if err := slow.judge(cutOff(10 * time.Second)); !errors.Is(err, errNoVerdict) {
+			t.Errorf("beside an answer that took a minute: %v", err)
+		}
+	})
 }

@@ -85,6 +85,7 @@ const (
 	IgnoredDuplicate      Ignored = "duplicate"       // a submission that was there already
 	IgnoredRefusedControl Ignored = "refused_control" // a control that the state doesn't allow
 	IgnoredQueued         Ignored = "queued"          // a retry whose agent has no slot: it waits for one in the scheduler
+	IgnoredTaskStopped    Ignored = "task_stopped"    // one more recovery of a task whose history holds what this build can't read
 )
 
 // Decision is what follows from one input.

@@ -18,6 +18,7 @@ type partition struct {
 	claimed    bool   // this assignment has committed its claim
 	claiming   uint64 // the epoch of a claim that is under way
 	runnable   map[string]struct{}
+	told       map[string]struct{} // stopped tasks of whose recoveries one is a dead letter; nil: none
 	assignedAt time.Time
 	loading    chan struct{} // closed when the load of finished tasks has ended; nil: none
 }
@@ -37,6 +38,17 @@ func (p *partition) accept(s *speculation, next int64) {
 		}
 	}
 	p.tasks.Accept(tasks, s.state, next)
+}
+
+// tell takes note of stopped tasks that a transaction has told of. They are as many at most
+// as the view keeps stops.
+func (p *partition) tell(tasks map[string]bool) {
+	for task := range tasks {
+		if p.told == nil {
+			p.told = map[string]struct{}{}
+		}
+		p.told[task] = struct{}{}
+	}
 }
 
 // runs reports whether an agent is at work on the task. What is held, waits or

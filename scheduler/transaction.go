@@ -35,7 +35,8 @@ type speculation struct {
 	partition *partition
 	state     events.PartitionState
 	tasks     map[string]*events.Task
-	snapshot  bool // the transaction writes of its snapshot what is due
+	told      map[string]bool // stopped tasks of which it writes the first recovery's dead letter
+	snapshot  bool            // the transaction writes of its snapshot what is due
 }
 
 // txCounts is what a listener is told once the transaction is committed.
@@ -161,8 +162,7 @@ func (tx *transaction) take(ctx context.Context, p *partition, r *events.Record)
 		return errNotLoaded
 	}
 	if why, stopped := p.tasks.WhyStopped(task); stopped {
-		tx.deadletter(r, &events.Unusable{Reason: events.ReasonTaskStopped, Detail: why})
-		return nil
+		return tx.refuse(s, r, task, in, why)
 	}
 	d, err := tx.decide(ctx, s, task, func(t *events.Task, env *Env) Decision {
 		tx.hear(s, t, in, env.Now)
@@ -173,6 +173,36 @@ func (tx *transaction) take(ctx context.Context, p *partition, r *events.Record)
 	}
 	tx.add(s, r, in, d)
 	return tx.startQueued(ctx, s, r, cause)
+}
+
+// refuse is for an input of a stopped task: a dead letter, for whoever has a build that can read
+// the task's history. A supervisor asks for a recovery until an event disarms the timer, and
+// none will: only the first that an owner of the partition takes is told of. Who commands
+// the task waits for an answer, and has it.
+func (tx *transaction) refuse(s *speculation, r *events.Record, task string, in events.Input, why string) error {
+	if _, asked := in.(*events.Recovery); asked {
+		if _, told := s.partition.told[task]; told || s.told[task] {
+			tx.counts.ignored[IgnoredTaskStopped]++
+			return nil
+		}
+		if s.told == nil {
+			s.told = map[string]bool{}
+		}
+		s.told[task] = true
+	}
+	if x, commanded := in.(*events.Control); commanded {
+		t, err := s.partition.tasks.Task(task)
+		if err != nil {
+			return err
+		}
+		if t != nil { // else not even its first event can be read: there is no state to tell
+			a := &events.Answer{Task: task, Control: x.ID, State: t.State,
+				Reason: shortened("its history can't be used by this scheduler (" + why + "), so nothing is decided about it; the command is a dead letter")}
+			tx.write(a.Record(tx.lane.cfg.Namespace, tx.lane.source))
+		}
+	}
+	tx.deadletter(r, &events.Unusable{Reason: events.ReasonTaskStopped, Detail: why})
+	return nil
 }
 
 // bring forwards a record out of a partition that somebody has added to an inbox: no
@@ -488,6 +518,7 @@ func (tx *transaction) accept() {
 	}
 	tx.lane.voices.settle()
 	for id, s := range tx.parts {
+		s.partition.tell(s.told)
 		at, wrote := next[id]
 		if !wrote {
 			continue

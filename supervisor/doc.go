@@ -44,6 +44,11 @@
 //     its way. The scheduler accepts one and counts the rest.
 //   - How often a timer has been asked about isn't stored: a restart asks at
 //     once, and then doubles again from a second.
+//   - A clock that turns out to have been ahead by no more than WarnSkew, as when a
+//     process has just started and no record has told the time yet, isn't told of.
+//     Nothing ends early by it: the scheduler judges by its own clock, and refuses what
+//     comes more than 100 ms before it is due. What was asked for too early is
+//     asked for again when its pause is over by the right clock: a second after it was due.
 //   - It restarts nobody.
 //
 // # Non-obvious

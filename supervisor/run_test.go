@@ -348,6 +348,24 @@ func TestPartitionThatCameBackUnseen(t *testing.T) {
 	})
 }
 
+// One whose clock was a little ahead goes on: what it asked for too early it asks for again a second after it
+// was due.
+func TestAClockThatWasALittleAhead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, 1)
+		r.clock.offset.Store(int64(supervisor.WarnSkew))
+		r.run()
+		r.assign(0)
+		r.log.append(0, r.started("a", 3, r.start.Add(20*time.Second)))
+		time.Sleep(18*time.Second + 500*time.Millisecond)
+		r.clock.offset.Store(0)
+		time.Sleep(3 * time.Second)
+		synctest.Wait()
+		expect(t, "a clock that was 2 s ahead", r.out.since(r.start.Add(20*time.Second), "a"), "-2s 1s")
+		r.end()
+	})
+}
+
 // A supervisor that starts on a machine whose clock is an hour ahead asks for
 // what isn't due, and is refused. When it learns the time it must not wait for
 // that hour before it asks again.

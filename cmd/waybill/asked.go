@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/console"
 	"github.com/waybill-run/waybill/internal/replay"
 )
 
@@ -148,19 +149,30 @@ func (h *askedHistory) stream(ctx context.Context, id string, fn func(events.Lin
 func (h *askedHistory) lines(body io.Reader, fn func(events.Line) error, done func() bool) error {
 	lines := bufio.NewScanner(body)
 	lines.Buffer(nil, streamLineMax)
+	name := ""
 	for lines.Scan() {
+		if event, is := bytes.CutPrefix(lines.Bytes(), []byte("event: ")); is {
+			name = string(event)
+		}
 		data, is := bytes.CutPrefix(lines.Bytes(), []byte("data: "))
 		if !is {
 			continue
 		}
-		var line events.Line
+		var line struct {
+			events.Line
+			Error string `json:"error"` // of a record that is no event
+		}
 		if err := json.Unmarshal(data, &line); err != nil {
 			return fmt.Errorf("%s: an event of the stream that is none: %w", h.console.base, err)
 		}
 		if _, err := fmt.Sscan(line.Offset, &h.last); err != nil {
 			return fmt.Errorf("%s: an event of the stream at offset %q: %w", h.console.base, line.Offset, err)
 		}
-		if err := fn(line); err != nil {
+		if name == console.PoisonEvent {
+			fmt.Fprintf(h.note, "waybill: offset %s of partition %d of the events is no event: %s\n", printable(line.Offset), line.Partition, printable(line.Error))
+			continue
+		}
+		if err := fn(line.Line); err != nil {
 			return err
 		}
 		if done() {

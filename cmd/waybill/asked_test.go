@@ -4,8 +4,11 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"strings"
 	"testing"
 	"time"
+
+	"github.com/waybill-run/waybill/events"
 )
 
 // A stream that breaks is opened anew as long as it works in between, however long nothing
@@ -49,5 +52,21 @@ func TestBrokenStreams(t *testing.T) {
 	}
 	if !mayPass(errors.New("connection refused")) {
 		t.Error("a console that isn't there may come")
+	}
+}
+
+// A stream tells of a record that is no event: it is noted, and the next stream goes on after it.
+func TestStreamWithWhatIsNoEvent(t *testing.T) {
+	var note strings.Builder
+	h := &askedHistory{console: &apiClient{base: "http://c"}, note: &note}
+	var shown []events.Line
+	err := h.lines(strings.NewReader(": waybill\n\nid: 17\nevent: poison\ndata: {\"partition\":3,\"offset\":\"17\",\"error\":\"ce_id \\\"\\\"\"}\n\n"+
+		"id: 19\nevent: waybill.task.held.v1\ndata: {\"seq\":4,\"type\":\"waybill.task.held.v1\",\"partition\":3,\"offset\":\"19\",\"data\":{\"error\":{\"code\":\"c\"}}}\n\n"),
+		func(l events.Line) error { shown = append(shown, l); return nil }, func() bool { return false })
+	if err != nil || len(shown) != 1 || shown[0].Seq != 4 || h.last != 19 {
+		t.Errorf("%v, at %d: %+v", err, h.last, shown)
+	}
+	if got, want := note.String(), "waybill: offset 17 of partition 3 of the events is no event: ce_id \"\"\n"; got != want {
+		t.Errorf("%q, want %q", got, want)
 	}
 }

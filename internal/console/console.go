@@ -50,9 +50,11 @@ type patience struct {
 	control time.Duration // for a scheduler to answer a command
 	turn    time.Duration // for room to read a topic through
 	write   time.Duration // for a client to take an answer
+	silence time.Duration // for another console to say something of a stream that has begun
 }
 
-var usualPatience = patience{read: 30 * time.Second, answer: 60 * time.Second, control: 30 * time.Second, turn: 10 * time.Second, write: 60 * time.Second}
+var usualPatience = patience{read: 30 * time.Second, answer: 60 * time.Second, control: 30 * time.Second, turn: 10 * time.Second, write: 60 * time.Second,
+	silence: 3 * streamBeatEvery}
 
 // Console answers for the orders. It is safe for concurrent use.
 type Console struct {

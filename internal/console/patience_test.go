@@ -18,7 +18,7 @@ import (
 
 // hasty is the patience of a console that gives a client less time to send a request than itself
 // to answer it, as the usual one does.
-var hasty = patience{read: 500 * time.Millisecond, answer: 1500 * time.Millisecond, control: time.Second, turn: time.Second, write: 10 * time.Second}
+var hasty = patience{read: 500 * time.Millisecond, answer: 1500 * time.Millisecond, control: time.Second, turn: time.Second, write: 10 * time.Second, silence: 10 * time.Second}
 
 // readTimePasses returns when a console that takes a request's body for hasty.read has given one up.
 func readTimePasses(t *testing.T, s server) {

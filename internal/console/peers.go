@@ -107,18 +107,63 @@ func (c *call) forward(p int32) (done bool, err error) {
 			return err
 		},
 		ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) {
+			if silent := context.Cause(r.Context()); errors.Is(silent, errPeerSilent) {
+				err = silent
+			}
 			if !errors.As(err, &stranger) { // of which nothing is passed on
 				c.fail(w, r, peerUnanswered("the console at %s, which has partition %d: %v", target.Host, p, err))
 			}
 		},
 	}
-	proxy.ServeHTTP(c.w, c.r)
+	c.pass(proxy)
 	if stranger != nil {
 		c.peers.tell(c.r, stranger)
 		return false, unavailable("no console has partition %d at the moment: %v", p, stranger)
 	}
 	return true, nil
 }
+
+// errPeerSilent is of a console that has a stream, and says nothing of it.
+var errPeerSilent = errors.New("it is silent")
+
+// pass has another console answer. Whoever takes nothing of what it says is given up, and so is a console
+// that says nothing: of a stream, which has no end of its own, for longer than one is silent.
+func (c *call) pass(proxy http.Handler) {
+	w := &passed{ResponseWriter: c.w, out: http.NewResponseController(c.w), take: c.within.write}
+	defer func() { _ = w.out.SetWriteDeadline(time.Time{}) }() // as in inTime
+	r := c.r
+	if _, bounded := r.Context().Deadline(); !bounded {
+		ctx, giveUp := context.WithCancelCause(r.Context())
+		defer giveUp(nil)
+		w.silent = time.AfterFunc(c.within.answer, func() { giveUp(errPeerSilent) })
+		defer w.silent.Stop()
+		w.take, w.silence, r = streamWriteWithin, c.within.silence, r.WithContext(ctx)
+	}
+	proxy.ServeHTTP(w, r)
+}
+
+// passed is an answer of another console as it is passed on.
+type passed struct {
+	http.ResponseWriter
+	out     *http.ResponseController
+	take    time.Duration // for the client to take a part of it
+	silence time.Duration // between two parts of a stream
+	silent  *time.Timer   // ends a stream of which nothing comes; nil: it is none
+}
+
+func (p *passed) Write(part []byte) (int, error) {
+	if err := p.out.SetWriteDeadline(time.Now().Add(p.take)); err != nil {
+		return 0, err
+	}
+	if p.silent != nil { // what the client takes isn't the other console's silence
+		p.silent.Stop()
+		defer p.silent.Reset(p.silence)
+	}
+	return p.ResponseWriter.Write(part)
+}
+
+// Unwrap is for http.ResponseController.
+func (p *passed) Unwrap() http.ResponseWriter { return p.ResponseWriter }
 
 // shares say who answers for which partitions. It is settled once for a question: partitions
 // move meanwhile, and two looks at who has them would make a list with a hole.

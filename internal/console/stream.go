@@ -82,6 +82,28 @@ func appendEvent(dst *bytes.Buffer, id string, line events.Line) error {
 	return nil
 }
 
+// PoisonEvent names the event of a stream that tells of a record of the task that is no event. No
+// event of the log has such a name.
+const PoisonEvent = "poison"
+
+// Poison is what a stream says of a record that is no event.
+type Poison struct {
+	Partition int32  `json:"partition"`
+	Offset    string `json:"offset"`
+	Error     string `json:"error"`
+}
+
+// appendPoison writes of a record that is no event where it is, and why, with an id to go on after: who
+// comes again isn't told again.
+func appendPoison(dst *bytes.Buffer, r *events.Record, why error) error {
+	offset := strconv.FormatInt(r.Offset, 10)
+	data, err := json.Marshal(Poison{Partition: r.Partition, Offset: offset, Error: printable(why.Error())})
+	if err == nil {
+		fmt.Fprintf(dst, "id: %s\nevent: %s\ndata: %s\n\n", offset, PoisonEvent, data)
+	}
+	return err
+}
+
 // oneLine is a name of others' making without what would end a field.
 func oneLine(s string) string { return strings.NewReplacer("\n", " ", "\r", " ").Replace(s) }
 
@@ -127,7 +149,7 @@ func (s *stream) ended(err error) (any, error) {
 }
 
 // taskEvents streams the events of a task, from its first, until it has ended. The
-// id of each is its offset.
+// id of each is its offset. A record that is no event is told of in its place.
 func (c *call) taskEvents() (any, error) {
 	after := int64(-1)
 	if text := c.r.Header.Get(lastEventID); text != "" {
@@ -164,7 +186,7 @@ func (c *call) taskEvents() (any, error) {
 		}
 		line, err := events.TimelineLine(r)
 		if err != nil {
-			return false, err
+			return false, appendPoison(text, r, err)
 		}
 		return endsTask(r), appendEvent(text, strconv.FormatInt(r.Offset, 10), line)
 	}
@@ -181,7 +203,7 @@ func (c *call) taskEvents() (any, error) {
 	return s.ended(s.follow(ctx, from, take))
 }
 
-// endsTask reports whether an event is a task's last.
+// endsTask reports whether a record is an event, and a task's last.
 func endsTask(r *events.Record) bool {
 	name, _, err := events.EventName(r)
 	if err != nil {
@@ -189,7 +211,8 @@ func endsTask(r *events.Record) bool {
 	}
 	switch name {
 	case (*events.TaskProcessed)(nil).Type(), (*events.TaskUndone)(nil).Type(), (*events.TaskCancelled)(nil).Type():
-		return true
+		_, err := events.TimelineLine(r)
+		return err == nil
 	}
 	return false
 }

@@ -196,3 +196,52 @@ func TestStreamsAreBounded(t *testing.T) {
 	}
 	problem(t, ask(t, s, http.MethodGet, api+"/events", ""), http.StatusServiceUnavailable)
 }
+
+// A record of a task that is no event is told of once, and what comes after it comes: before, it ended the
+// stream, and whoever came again met it again.
+func TestTaskStreamPassesWhatIsNoEvent(t *testing.T) {
+	w := newWorld(t)
+	task := w.some(t, events.StateError)
+	p := w.last(task.ID).Partition
+	for i := range w.records[p] {
+		if r := &w.records[p][i]; string(r.Key) == task.ID && r.Offset != w.last(task.ID).Offset {
+			r.Value = []byte("no JSON") // the first, whose headers are an event's
+			break
+		}
+	}
+	consoles := []server{w.console(t, nil, 0, 1), w.console(t, nil, 2, 3)}
+	path := api + "/tasks/" + url.PathEscape(task.ID) + "/events"
+	for _, s := range consoles {
+		came, status := openStream(t, s, path)
+		if status != http.StatusOK {
+			t.Fatal(status)
+		}
+		for n := range task.Seq {
+			if e := <-came; (e.name == PoisonEvent) != (n == 0) || e.id != e.line.Offset || e.id == "" {
+				t.Fatalf("event %d: %+v", n+1, e)
+			}
+		}
+		last := w.last(task.ID)
+		spoilt, ended := last, last
+		spoilt.Offset, spoilt.Headers = last.Offset+100, nil
+		ended.Offset, ended.Headers = last.Offset+101, events.CloudHeaders((&events.TaskCancelled{}).Type(), "s", events.TaskEventID(task.ID, task.Seq+1))
+		w.comes(spoilt, ended)
+		if e := <-came; e.name != PoisonEvent || e.line.Offset != offsetText(spoilt.Offset) || e.line.Partition != p {
+			t.Errorf("%+v, want what is no event", e)
+		}
+		if e := <-came; e.line.Offset != offsetText(ended.Offset) {
+			t.Errorf("%+v, want what comes after it", e)
+		}
+		if e, more := <-came; more {
+			t.Errorf("%+v after the end", e)
+		}
+		w.forget()
+		// Who has been told of it isn't told again.
+		came, _ = openStream(t, s, path, "Last-Event-ID: "+offsetText(spoilt.Offset))
+		w.comes(spoilt, ended)
+		if e := <-came; e.line.Offset != offsetText(ended.Offset) {
+			t.Errorf("%+v, want what comes after it", e)
+		}
+		w.forget()
+	}
+}

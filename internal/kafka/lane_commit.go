@@ -211,7 +211,7 @@ func (l *Lane) ended() error {
 }
 
 func (l *Lane) fail(doing string, err error) error {
-	l.broken = fmt.Errorf("lane %q: %s: %w (outcome unknown: close the lane, open a new one, restore)", l.cfg.Owner, doing, finalError(err))
+	l.broken = fmt.Errorf("lane %q: %s: %w (outcome unknown: close the lane, open a new one, restore)", l.cfg.Owner, doing, finalError(l.unfenced(err)))
 	return l.broken
 }
 

@@ -321,6 +321,8 @@ type Range struct {
 	Partitions []int32
 	// Since leaves out what is older, by the records' timestamps; zero: none.
 	Since time.Time
+	// From leaves out what lies below it in each partition.
+	From int64
 	// Apart lets fn be called for several partitions at once: for one partition it
 	// is one goroutine still.
 	Apart bool
@@ -434,5 +436,8 @@ func (r *Restorer) span(ctx context.Context, topic string, in Range) (starts, en
 		first, err = r.admin.ListOffsetsAfterMilli(ctx, in.Since.UnixMilli(), topic)
 	}
 	starts, err = wanted("start", first, err)
+	for p, start := range starts {
+		starts[p] = max(start, in.From)
+	}
 	return starts, ends, err
 }

@@ -68,7 +68,8 @@ func Explain(t *events.Task, poison string, agents map[string]AgentState, now ti
 	w := &Why{Task: t.ID, State: t.State, Since: instantText(t.UpdatedAt), Steps: []StepWhy{}}
 	switch {
 	case poison != "":
-		w.Reason, w.Moves = ReasonPoison, "a build that can read it: "+poison
+		w.Reason = ReasonPoison
+		w.Moves = "a build that can read it, if a newer one wrote it; where the log was damaged nothing does, so see by the timeline what was done, settle it, and submit the order under another id: " + poison
 		return w
 	case !t.Open():
 		w.Reason, w.Moves = ReasonEnded, "nothing: it is "+string(t.State)

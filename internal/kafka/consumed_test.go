@@ -1,0 +1,67 @@
+package kafka_test
+
+import (
+	"maps"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/kafka"
+)
+
+// What a group has committed is known by partition; of a group that was never seen nothing is.
+func TestConsumed(t *testing.T) {
+	each(t, func(t *testing.T, s *site) {
+		admin, err := kafka.OpenAdmin(s.config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer admin.Close()
+		consumed := func() map[int32]int64 {
+			t.Helper()
+			offsets, err := admin.Consumed(t.Context(), s.ns.SchedulerGroup(), s.inboxes[3])
+			if err != nil {
+				t.Fatal(err)
+			}
+			maps.DeleteFunc(offsets, func(_ int32, next int64) bool { return next == 0 }) // nothing yet
+			return offsets
+		}
+		if got := consumed(); len(got) != 0 {
+			t.Errorf("before anybody: %v", got)
+		}
+		l := openLane(t, s.lane("one"))
+		untilAssigned(t, l, testPartitions)
+		submit(t, s.outside(t), input(s.inboxes[3], 4, "a"))
+		commit(t, l, len(poll(t, l)), nil)
+		// A transaction's offsets are there soon after its commit, and nobody is told.
+		for deadline := time.Now().Add(20 * time.Second); !maps.Equal(consumed(), map[int32]int64{4: 1}); time.Sleep(20 * time.Millisecond) {
+			if time.Now().After(deadline) {
+				t.Fatalf("after one record of partition 4: %v", consumed())
+			}
+		}
+	})
+}
+
+// A read can begin at an offset; below the log's start it begins there, and above its end there is nothing.
+func TestReadAllFromAnOffset(t *testing.T) {
+	each(t, func(t *testing.T, s *site) {
+		cl := s.outside(t)
+		for range 5 {
+			submit(t, cl, input(s.ns.Events(), 2, "a"))
+		}
+		r := s.restorer(t, nil)
+		for from, want := range map[int64][]int64{0: {0, 1, 2, 3, 4}, 3: {3, 4}, 5: nil, 9: nil} {
+			var got []int64
+			reached, err := r.ReadAll(t.Context(), s.ns.Events(), kafka.Range{Partitions: []int32{2}, From: from}, func(rs []events.Record) error {
+				for i := range rs {
+					got = append(got, rs[i].Offset)
+				}
+				return nil
+			}, nil)
+			if err != nil || !slices.Equal(got, want) || reached[2] != max(5, from) {
+				t.Errorf("from %d: %v to %d, %v; want %v", from, got, reached[2], err, want)
+			}
+		}
+	})
+}
