@@ -113,7 +113,7 @@ func (c *Console) noTask(id string, p int32) error {
 	if at := c.cfg.Audit.Progress()[p]; at.Behind {
 		return behind("nothing is known of task %q yet: its partition %d has been read to offset %d of %d", printable(id), p, at.Next, at.End)
 	}
-	return notFound("there is no task %q; %s lists those that are, %s what was refused", printable(id), api+"/tasks", api+"/deadletters")
+	return notFound("there is no task %q%s", printable(id), noTaskAdvice)
 }
 
 // fold folds what can be folded; poison says what can't.
