@@ -283,11 +283,11 @@ func FuzzReader(f *testing.F) {
 
 // FuzzParseUntil: whatever is typed, it is refused or names exactly one end.
 func FuzzParseUntil(f *testing.F) {
-	for _, s := range []string{"7", "offset:42", "2026-01-31T12:00:00Z", "offset:-1", "0", "", "99999999999999999999", "2026-01-31T12:00:00.123+02:00"} {
+	for _, s := range []string{"7", "offset:42", "2026-01-31T12:00:00Z", "offset:-1", "0", "", "99999999999999999999", "2026-01-31T12:00:00.123+02:00", "15m", "0s", "-5m"} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
-		u, err := replay.ParseUntil(s)
+		u, err := replay.ParseUntil(s, noon)
 		if err != nil {
 			return
 		}
