@@ -207,9 +207,12 @@ func (c *call) export() (any, error) {
 		return nil, err
 	}
 	var body bytes.Buffer
-	w, err := replay.NewWriter(&body, replay.Head{Namespace: c.cfg.Namespace, Partitions: c.cfg.Partitions})
+	w := replay.NewWriter(&body, replay.Head{Namespace: c.cfg.Namespace, Partitions: c.cfg.Partitions})
 	for i := 0; err == nil && i < len(h.records); i++ {
 		err = w.Write(&h.records[i])
+	}
+	if err == nil {
+		err = w.End()
 	}
 	if err != nil {
 		return nil, err
