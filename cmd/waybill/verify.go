@@ -70,10 +70,11 @@ first broken task.`,
 	o.historyTool.flags(cmd)
 	o.span.flags(cmd, "only tasks submitted")
 	f := cmd.Flags()
-	f.StringVar(&o.dataDir, "data-dir", "", "check the log in this directory of `waybill up`, which isn't running")
+	f.StringVar(&o.dataDir, "data-dir", "", "check the log in this directory of 'waybill up', which isn't running")
 	f.IntSliceVar(&o.partitions, "partition", nil, "only these partitions (default all)")
 	f.DurationVar(&o.latest, "late-timers", 0, "a timer that fires later after its due is a fault (default: shown only)")
 	f.DurationVar(&o.tolerance, "late-replies", -1, "a reply that was written later after its attempt's complete-by is a fault (default: shown only)")
+	hideDefault(f, "late-replies")
 	o.profiles.flags(f, "the reading's")
 	for _, name := range []string{"cpuprofile", "memprofile"} { // for who makes it faster
 		_ = f.MarkHidden(name) // it exists: flags has just added it
