@@ -1,6 +1,7 @@
 package scheduler
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -187,5 +188,39 @@ func TestPoisonStopsNobody(t *testing.T) {
 		if got := s.events("t-1"); !slices.Equal(got, life[:3]) {
 			t.Errorf("%s: the task beside them: %v", inbox, got)
 		}
+	}
+}
+
+// What was brought out of a partition that was added to an inbox is trimmed there, as what is
+// reflected is in the others: a forward, or a dead letter, once it is committed.
+func TestAddedPartitionsAreTrimmed(t *testing.T) {
+	s := newSite(t, 1)
+	trimmed := map[string]map[int32]int64{}
+	s.cfg.Trim = func(_ context.Context, topic string, before map[int32]int64) error {
+		trimmed[topic] = before
+		return nil
+	}
+	log := s.cluster.join(0)
+	l := s.lane(log)
+	rolledBack := 2
+	log.end = func(func()) (bool, bool, error) {
+		rolledBack--
+		if s.cfg.trim(t.Context()); len(trimmed) > 0 {
+			t.Errorf("trimmed before it was committed: %v", trimmed)
+		}
+		return false, rolledBack >= 0, nil
+	}
+	for _, task := range []string{"t-1", "t-2"} {
+		r := (&events.Submission{ID: task, Workflow: "w", Input: []byte("{}")}).Record(ns, "test")
+		r.Partition = 1
+		s.cluster.write(r)
+	}
+	s.cluster.write(events.Record{Topic: ns.Inbox(events.Replies), Partition: 1, Value: []byte("no JSON")})
+	s.until(l, "a transaction has brought all of it", func() bool { return log.commits > 0 })
+	log.end = nil
+	s.drain(l)
+	s.cfg.trim(t.Context())
+	if at, dead := trimmed[ns.Inbox(events.Tasks)][1], trimmed[ns.Inbox(events.Replies)][1]; at != 2 || dead != 1 {
+		t.Errorf("trimmed below %d and %d, want 2 and 1: %v", at, dead, trimmed)
 	}
 }

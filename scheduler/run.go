@@ -69,7 +69,7 @@ func Run(ctx context.Context, cfg Config) error {
 		cfg.MaxRunnable = DefaultMaxRunnable
 	}
 	cfg.views = newViews(runtime.GOMAXPROCS(0))
-	cfg.flushed = &flushedInput{offsets: map[events.Inbox]map[int32]int64{}}
+	cfg.flushed = &flushedInput{offsets: inboxOffsets{}}
 	requests := &requestTopics{fetch: cfg.RequestTopics}
 	if err := requests.read(ctx); err != nil {
 		return fmt.Errorf("read the agents' request topics: %w", err)
@@ -234,7 +234,8 @@ func (c *Config) tend(ctx context.Context, requests *requestTopics) error {
 	}
 }
 
-// trim deletes what the flushed store reflects from the inboxes.
+// trim deletes what the flushed store reflects from the inboxes, and what was brought out of partitions that
+// were added to them.
 func (c *Config) trim(ctx context.Context) {
 	if c.Trim == nil {
 		return
@@ -247,11 +248,21 @@ func (c *Config) trim(ctx context.Context) {
 	}
 }
 
+// inboxOffsets are offsets by inbox and partition.
+type inboxOffsets map[events.Inbox]map[int32]int64
+
+func (o inboxOffsets) set(i events.Inbox, p int32, offset int64) {
+	if o[i] == nil {
+		o[i] = map[int32]int64{}
+	}
+	o[i][p] = offset
+}
+
 // flushedInput collects, from all lanes, below which offset each inbox is
-// reflected on disk.
+// reflected on disk, or done with.
 type flushedInput struct {
 	sync.Mutex
-	offsets map[events.Inbox]map[int32]int64
+	offsets inboxOffsets
 }
 
 func (f *flushedInput) note(p int32, st events.PartitionState, next int64) {
@@ -264,18 +275,30 @@ func (f *flushedInput) note(p int32, st events.PartitionState, next int64) {
 		if offset <= 0 {
 			continue
 		}
-		if f.offsets[events.Inbox(i)] == nil {
-			f.offsets[events.Inbox(i)] = map[int32]int64{}
-		}
-		f.offsets[events.Inbox(i)][p] = offset
+		f.offsets.set(events.Inbox(i), p, offset)
 	}
 }
 
-func (f *flushedInput) take() map[events.Inbox]map[int32]int64 {
+// done takes note of partitions that were added to inboxes: what was in them is written elsewhere, and
+// their positions are committed with that.
+func (f *flushedInput) done(brought inboxOffsets) {
+	if len(brought) == 0 {
+		return
+	}
+	f.Lock()
+	defer f.Unlock()
+	for i, ps := range brought {
+		for p, offset := range ps {
+			f.offsets.set(i, p, offset)
+		}
+	}
+}
+
+func (f *flushedInput) take() inboxOffsets {
 	f.Lock()
 	defer f.Unlock()
 	taken := f.offsets
-	f.offsets = map[events.Inbox]map[int32]int64{}
+	f.offsets = inboxOffsets{}
 	return taken
 }
 

@@ -24,6 +24,8 @@ type transaction struct {
 	parts   map[int32]*speculation
 	counts  txCounts
 	began   time.Time
+	// brought is below which offsets partitions that were added to inboxes are done with.
+	brought inboxOffsets
 	// definitionsRead: to their end, since the inputs were polled.
 	definitionsRead bool
 	// committed: the log has all of it, and its client nothing more.
@@ -206,9 +208,15 @@ func (tx *transaction) refuse(s *speculation, r *events.Record, task string, in 
 }
 
 // bring forwards a record out of a partition that somebody has added to an inbox: no
-// partition of events goes with it, so nothing can reflect it where it is.
+// partition of events goes with it, so nothing can reflect it where it is. Once that is committed it is
+// done with there.
 func (tx *transaction) bring(r *events.Record) error {
-	task, _, err := events.DecodeInput(tx.lane.inboxes[r.Topic], r)
+	inbox := tx.lane.inboxes[r.Topic]
+	if tx.brought == nil {
+		tx.brought = inboxOffsets{}
+	}
+	tx.brought.set(inbox, r.Partition, r.Offset+1)
+	task, _, err := events.DecodeInput(inbox, r)
 	unusable, ok := errors.AsType[*events.Unusable](err)
 	if err != nil && !ok {
 		return err
@@ -529,5 +537,6 @@ func (tx *transaction) accept() {
 		}
 		s.partition.accept(s, at)
 	}
+	tx.lane.cfg.flushed.done(tx.brought)
 	tx.lane.cfg.Listener.committed(tx)
 }

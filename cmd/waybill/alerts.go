@@ -186,10 +186,10 @@ func (o *alertsOptions) readOpen(cmd *cobra.Command, l *logbook, from time.Time)
 
 // readTopic reads the alerts' topic.
 func (o *alertsOptions) readTopic(cmd *cobra.Command, l *logbook, from time.Time) error {
-	var list []alert
+	found := newest[alert]{limit: &o.limit, at: func(a *alert) *string { return a.At }}
 	take := func(r *events.Record) error {
 		if a, ok := l.readAlert(r); ok {
-			list = append(list, a)
+			found.add(a)
 		}
 		return nil
 	}
@@ -197,8 +197,7 @@ func (o *alertsOptions) readTopic(cmd *cobra.Command, l *logbook, from time.Time
 	if err != nil {
 		return err
 	}
-	slices.SortStableFunc(list, func(a, b alert) int { return compareInstants(b.At, a.At) })
-	list = cut(&o.limit, l.note, "alerts", list)
+	list := found.shown(l.note, "alerts")
 	if !o.follow {
 		return printList(&o.output, cmd.OutOrStdout(), alertHead, list, alertRow)
 	}

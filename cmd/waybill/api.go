@@ -185,7 +185,12 @@ type apiRefusal struct {
 	status int
 }
 
-func (e *apiRefusal) Error() string { return e.Title + ": " + e.Detail }
+func (e *apiRefusal) Error() string {
+	if what, is := e.NoTask(); is {
+		return what + "; `waybill task list` shows those that are, `waybill deadletters` what was refused"
+	}
+	return e.Title + ": " + e.Detail
+}
 
 func (c *apiClient) refused(status int, body io.Reader) error {
 	e := &apiRefusal{status: status}

@@ -83,6 +83,7 @@ func (o *benchOptions) loadFlags(cmd *cobra.Command, tasks int) {
 	f, l := cmd.Flags(), &o.load
 	f.IntVar(&l.Tasks, "tasks", tasks, "tasks to measure")
 	f.IntVar(&l.Warmup, "warmup", -1, "tasks before those, not measured (default a tenth)")
+	hideDefault(f, "warmup")
 	f.IntVar(&l.Inflight, "inflight", l.Inflight, "tasks at once (with --rate: no bound, unless given)")
 	f.Float64Var(&l.Rate, "rate", 0, "tasks a second, at fixed instants (default: as fast as they end)")
 }

@@ -100,19 +100,22 @@ func (o *deadletterOptions) ask(cmd *cobra.Command, c *apiClient, from time.Time
 
 // readTopic reads the dead letters' topic.
 func (o *deadletterOptions) readTopic(cmd *cobra.Command, l *logbook, from time.Time) error {
-	var list []deadletter
+	found := newest[deadletter]{limit: &o.limit, at: func(d *deadletter) *string { return d.At }}
 	_, err := l.read(cmd.Context(), l.cfg.Namespace.Deadletters(), kafka.Range{Since: from}, func(r *events.Record) error {
 		d := console.ViewDeadletter(r)
-		if len(o.reasons) == 0 || slices.Contains(o.reasons, d.Reason) {
-			list = append(list, d)
+		if len(o.reasons) > 0 && !slices.Contains(o.reasons, d.Reason) {
+			return nil
 		}
+		if o.format == formatTable {
+			d.Value, d.Headers = "", nil // which it doesn't show, and which may be all there is in memory
+		}
+		found.add(d)
 		return nil
 	})
 	if err != nil {
 		return err
 	}
-	slices.SortStableFunc(list, func(a, b deadletter) int { return compareInstants(b.At, a.At) })
-	return o.print(cmd.OutOrStdout(), cut(&o.limit, l.note, "dead letters", list))
+	return o.print(cmd.OutOrStdout(), found.shown(l.note, "dead letters"))
 }
 
 func (o *deadletterOptions) print(out io.Writer, list []deadletter) error {

@@ -15,24 +15,22 @@ import (
 // applyDefinition writes a definition, unless it is there already. A changed
 // body under an old version is refused: tasks keep the version that they
 // started with.
+//
+// Another may write one of the same version between this one's look and its write. The first in the log
+// counts, for schedulers that run keep it. So it is looked at again, and whose body isn't the first is
+// refused, once he has written that one again: compaction keeps the last, for schedulers that come later.
 func applyDefinition(ctx context.Context, cfg kafka.Config, producer *kafka.Producer, d *workflow.Definition) error {
 	admin, err := kafka.OpenAdmin(cfg)
 	if err != nil {
 		return err
 	}
 	defer admin.Close()
-	var had []byte
-	err = admin.ReadCompacted(ctx, cfg.Namespace.Definitions(), func(r events.Record) error {
-		if string(r.Key) == d.Key() {
-			had = r.Value
-		}
-		return nil
-	})
+	had, err := writtenUnder(ctx, admin, cfg.Namespace, d.Key())
 	if err != nil {
-		return fmt.Errorf("read the definitions: %w", err)
+		return err
 	}
 	body := d.JSON()
-	if had != nil && !same(had, body) {
+	if had.first != nil && !same(had.first.Value, body) {
 		return exit(exitRefused, "%s is there already, with another body; give the change a new version (version: %d)", d.Key(), d.Version+1)
 	}
 	// Also of a definition that is there: a topic of it may have been deleted.
@@ -41,7 +39,7 @@ func applyDefinition(ctx context.Context, cfg kafka.Config, producer *kafka.Prod
 			return fmt.Errorf("create the request topic of agent %s: %w", name, err)
 		}
 	}
-	if had != nil {
+	if had.first != nil && same(had.last.Value, body) {
 		return nil
 	}
 	r := events.Record{Topic: cfg.Namespace.Definitions(), Partition: -1, Key: []byte(d.Key()), Value: d.Stored(),
@@ -49,7 +47,45 @@ func applyDefinition(ctx context.Context, cfg kafka.Config, producer *kafka.Prod
 	if err := producer.Send(ctx, r); err != nil {
 		return fmt.Errorf("write the definition: %w", err)
 	}
-	return nil
+	return settleDefinition(ctx, admin, cfg.Namespace, producer, d)
+}
+
+// settleDefinition looks whether a definition that was written is the first of its version.
+func settleDefinition(ctx context.Context, admin *kafka.Admin, ns events.Namespace, producer *kafka.Producer, d *workflow.Definition) error {
+	has, err := writtenUnder(ctx, admin, ns, d.Key())
+	if err != nil || has.first == nil || same(has.first.Value, d.JSON()) {
+		return err // first nil: it was deleted since, by whoever could
+	}
+	again := *has.first
+	again.Partition = -1
+	if err := producer.Send(ctx, again); err != nil {
+		return fmt.Errorf("another `workflow apply` of %s was at work and came first, with another body, which counts; it could not be written again, "+
+			"so schedulers that start later may read this one: apply the other again: %w", d.Key(), err)
+	}
+	return exit(exitRefused, "another `workflow apply` of %s was at work and came first, with another body: that one counts; give the change a new version (version: %d)",
+		d.Key(), d.Version+1)
+}
+
+// under is what the log has under a definition's key, since it was deleted last; nil: nothing.
+type under struct{ first, last *events.Record }
+
+func writtenUnder(ctx context.Context, admin *kafka.Admin, ns events.Namespace, key string) (u under, err error) {
+	err = admin.ReadCompacted(ctx, ns.Definitions(), func(r events.Record) error {
+		switch {
+		case string(r.Key) != key:
+		case len(r.Value) == 0:
+			u = under{}
+		default:
+			if u.last = &r; u.first == nil {
+				u.first = &r
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return u, fmt.Errorf("read the definitions: %w", err)
+	}
+	return u, nil
 }
 
 // agentsOfDefinitions are the agents that the namespace's definitions name, of those that

@@ -30,9 +30,11 @@ type condition struct {
 	namespace string
 	there     bool // it has topics
 	brokers   int
-	history   bool
-	topics    []kafka.Finding
-	workflows []string // name/version of those that can be used
+	// leaderless are partitions that no broker leads: then nothing else is known.
+	leaderless []string
+	history    bool
+	topics     []kafka.Finding
+	workflows  []string // name/version of those that can be used
 	// Of roles and agents, and of the partitions of events.
 	scheduler, supervisor, notifier, audit groupCondition
 	agents                                 map[string]groupCondition
@@ -90,6 +92,9 @@ func diagnose(c *condition) []symptom {
 	if !c.there {
 		return append(list, symptom{"topics", fault, "the namespace " + c.namespace + " has no topics", "run `waybill topics create`"})
 	}
+	if len(c.leaderless) > 0 {
+		return append(list, leaderlessSymptom(c.leaderless))
+	}
 	list = append(list, topicSymptoms(c.topics)...)
 	if c.history {
 		return append(list, symptom{"namespace", note, "its events were imported, to be looked at: no role runs here but a console", ""})
@@ -112,6 +117,18 @@ func brokerSymptom(n int) symptom {
 		return symptom{"brokers", note, "1: its disk has the only copy of each order", "in production, three"}
 	}
 	return symptom{"brokers", fine, fmt.Sprint(n), ""}
+}
+
+// leaderlessShown is how many partitions without a leader are named.
+const leaderlessShown = 3
+
+func leaderlessSymptom(partitions []string) symptom {
+	shown := strings.Join(partitions[:min(leaderlessShown, len(partitions))], ", ")
+	if more := len(partitions) - leaderlessShown; more > 0 {
+		shown += fmt.Sprintf(" and %d more", more)
+	}
+	return symptom{"partitions", fault, "no broker leads " + shown + ": nothing is read there or written",
+		"start the brokers that are down, and look again: until then no more can be told"}
 }
 
 func topicSymptoms(findings []kafka.Finding) []symptom {

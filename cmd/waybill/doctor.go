@@ -105,6 +105,9 @@ func (d *doctor) examine(ctx context.Context) (c *condition, err error) {
 		return c, err
 	}
 	c.there = true
+	if c.leaderless, err = d.admin.Leaderless(ctx); err != nil || len(c.leaderless) > 0 {
+		return c, err // what is in them can't be told, nor how far a group is
+	}
 	format, err := d.admin.Format(ctx)
 	if err != nil && !errors.Is(err, kafka.ErrNoFormat) { // a finding says that
 		return nil, err

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -22,7 +23,7 @@ type historyTool struct {
 
 func (t *historyTool) flags(cmd *cobra.Command) {
 	t.tool.flags(cmd)
-	cmd.Flags().StringVar(&t.file, "file", "", "read what `waybill export` wrote (-: standard input) instead of the log")
+	cmd.Flags().StringVar(&t.file, "file", "", "read what 'waybill export' wrote (-: standard input) instead of the log")
 }
 
 // askingTool is one about one task, of which a console knows the events.
@@ -125,6 +126,7 @@ type fileHistory struct {
 	note  io.Writer
 	first replay.Head
 	noted bool // that a line isn't as it was exported
+	cut   bool // it was said that it isn't whole
 }
 
 // changed says once of a file that it isn't as it was exported: it is shown as it is.
@@ -135,6 +137,19 @@ func (h *fileHistory) changed(e *replay.ChangedError) {
 	}
 }
 
+// whole says once of a file that it isn't whole: what is left of it is shown.
+func (h *fileHistory) whole(err error) error {
+	cut, is := errors.AsType[*replay.CutError](err)
+	if !is {
+		return err
+	}
+	if !h.cut {
+		h.cut = true
+		_, _ = fmt.Fprintf(h.note, "waybill: %s isn't whole: %s\n", h.path, cut) // likewise
+	}
+	return nil
+}
+
 func (h *fileHistory) read(ctx context.Context, _ string, fn func(*events.Record) error) error {
 	until := func(r *events.Record) error {
 		if err := ctx.Err(); err != nil {
@@ -143,7 +158,7 @@ func (h *fileHistory) read(ctx context.Context, _ string, fn func(*events.Record
 		return fn(r)
 	}
 	if h.stdin != nil {
-		return h.stdin.Each(until)
+		return h.whole(h.stdin.Each(until))
 	}
 	return h.each(until)
 }
@@ -158,7 +173,7 @@ func (h *fileHistory) each(fn func(*events.Record) error) error {
 	r, err := replay.NewReader(f)
 	if err == nil && fn != nil {
 		r.Changed = h.changed
-		err = r.Each(fn)
+		err = h.whole(r.Each(fn))
 	}
 	if err != nil {
 		return fmt.Errorf("%s: %w", h.path, err)

@@ -27,7 +27,8 @@ func newExport() *cobra.Command {
 		Long: `Write events as lines of JSON: all, whatever is wrong with them, those of some tasks, or those of
 tasks submitted between --since and --until, with all that happened to them. The claims of
 partitions are among them. Every byte of a record is kept, so that its chain of hashes can be
-checked, and each line has a checksum.
+checked. Each line has a checksum, and the last one says how many there are, so that a file that was
+edited or cut off is known.
 
   waybill export order-1 --out order-1.jsonl
   waybill replay order-1 --file order-1.jsonl`,
@@ -102,17 +103,14 @@ func (x *exporting) ranged() bool { return !x.from.IsZero() || !x.until.IsZero()
 func (x *exporting) run(cmd *cobra.Command, h eventSource, out io.Writer) error {
 	x.submitted, x.headless, x.taken = map[string]bool{}, map[string]bool{}, map[string]bool{}
 	buffered := bufio.NewWriterSize(out, 1<<20)
-	w, err := replay.NewWriter(buffered, h.head())
-	if err != nil {
-		return err
-	}
+	w := replay.NewWriter(buffered, h.head())
 	id := "" // all partitions
 	if len(x.ids) == 1 {
 		for only := range x.ids {
 			id = only
 		}
 	}
-	err = h.read(cmd.Context(), id, func(r *events.Record) error {
+	err := h.read(cmd.Context(), id, func(r *events.Record) error {
 		if !x.wants(r) {
 			return nil
 		}
@@ -130,6 +128,9 @@ func (x *exporting) run(cmd *cobra.Command, h eventSource, out io.Writer) error 
 	if n := len(x.headless); n > 0 {
 		fmt.Fprintf(cmd.ErrOrStderr(), "waybill: %d tasks are left out: the log has no first event of them that can be read, so it can't be told when they were submitted; "+
 			"without --since and --until they are there, and `waybill verify` says what is wrong\n", n)
+	}
+	if err := w.End(); err != nil {
+		return err
 	}
 	return buffered.Flush()
 }

@@ -18,9 +18,14 @@ import (
 	"github.com/waybill-run/waybill/internal/verify"
 )
 
+// importPartitions is how many partitions a file may ask for, unless more are taken: whoever made it
+// says how many, and each of a namespace's topics is created with so many.
+const importPartitions = 1000
+
 type importOptions struct {
 	tool
-	broken bool
+	broken     bool
+	partitions int32 // at most
 }
 
 func newImport() *cobra.Command {
@@ -36,7 +41,7 @@ is read back and compared.
 Every command that only reads works on it: task list, task get, task why, timeline, replay, verify,
 export. Nothing can be submitted to it, and no role runs in it, so no old task goes on. A namespace
 that was created for anything else, or that has events, is refused; so is a file that doesn't
-verify, without --broken.
+verify, or that isn't whole, without --broken.
 
   waybill export --since 24h --out day.jsonl
   waybill import day.jsonl --namespace day. --brokers 127.0.0.1:9092
@@ -45,7 +50,8 @@ verify, without --broken.
 		RunE: func(cmd *cobra.Command, args []string) error { return runImport(cmd, &o, args[0]) },
 	}
 	o.tool.flags(cmd)
-	cmd.Flags().BoolVar(&o.broken, "broken", false, "also a history that doesn't verify")
+	cmd.Flags().BoolVar(&o.broken, "broken", false, "also a history that doesn't verify, or isn't whole")
+	cmd.Flags().Int32Var(&o.partitions, "max-partitions", importPartitions, "refuse a file of a namespace with more partitions: each topic gets as many")
 	return cmd
 }
 
@@ -67,7 +73,7 @@ func runImport(cmd *cobra.Command, o *importOptions, path string) error {
 		return usage("import wants a file, which it reads twice, and a --namespace of its own, as history.")
 	}
 	m := &importing{cmd: cmd, path: path, file: &fileHistory{path: path, note: cmd.ErrOrStderr()}}
-	if err := m.check(o.broken); err != nil {
+	if err := m.check(o); err != nil {
 		return err
 	}
 	if err := m.create(&o.connection); err != nil {
@@ -106,17 +112,20 @@ type importing struct {
 }
 
 // check verifies the file before anything is created.
-func (m *importing) check(broken bool) error {
+func (m *importing) check(o *importOptions) error {
 	if err := m.file.each(nil); err != nil {
 		return err
 	}
+	if n := m.file.head().Partitions; n > o.partitions {
+		return usage("%s says that its events are of a namespace with %d partitions, and each topic would be created with as many; at most %d, unless --max-partitions allows more", m.path, n, o.partitions)
+	}
 	options := verify.Options{Namespace: m.file.head().Namespace, ReplyTolerance: math.MaxInt64}
-	checkers, _, err := feedApart(m.cmd, m.path, options)
+	c, _, err := feedApart(m.cmd, m.path, options)
 	if err != nil {
 		return err
 	}
-	m.report = merged(checkers, options).Finish(time.Now())
-	if m.report.Broken > 0 && !broken {
+	m.report = c.Finish(time.Now())
+	if m.report.Broken > 0 && !o.broken {
 		return fmt.Errorf("%s has %d faults, the first: %s; `waybill verify --file` shows them, --broken imports it as it is",
 			m.path, m.report.Broken, printable(m.report.Faults[0].String()))
 	}

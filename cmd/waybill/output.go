@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/waybill-run/waybill/events"
 )
@@ -149,4 +150,11 @@ func errorText(e *events.Error) string {
 		return e.Code
 	}
 	return e.Code + ": " + e.Message
+}
+
+// hideDefault leaves the default of flags out of their help: it stands for what the help says in words.
+func hideDefault(f *pflag.FlagSet, names ...string) {
+	for _, name := range names {
+		f.Lookup(name).DefValue = "0" // which no flag shows
+	}
 }

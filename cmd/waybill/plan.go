@@ -2,10 +2,14 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/spf13/cobra"
 
@@ -30,7 +34,9 @@ func newReplayPlan() *cobra.Command {
 		Long: `Run every open task of the workflow on, in a sandbox, under its own definition and under the new
 one, and list those whose path would change or stall. With --finished N the last N tasks that
 ended are run again from their start, with the answers that are recorded of their agents. A wait
-before another attempt, more or less, is no other path. Nothing is written to any topic.
+before another attempt, more or less, is no other path. Nothing is written to any topic. One that
+can't be run, for want of its own definition perhaps, is listed with the reason; the exit code is
+then not 0.
 
 What isn't recorded, and of an open task that is all that comes, is answered as --assume says.`,
 		Args: noArguments,
@@ -40,7 +46,7 @@ What isn't recorded, and of an open task that is all that comes, is answered as 
 	o.forkFlags.flags(cmd)
 	f := cmd.Flags()
 	f.IntVar(&o.finished, "finished", 0, "the last so many tasks that ended, instead of the open ones")
-	f.StringArrayVar(&o.old, "old", nil, "with --file: the file of a definition that open tasks have, once for each (else: those in the log)")
+	f.StringArrayVar(&o.old, "old", nil, "the file of a definition that open tasks have, once for each (else: that in the log)")
 	f.BoolVar(&o.all, "all", false, "list also those whose path stays the same")
 	return cmd
 }
@@ -52,8 +58,11 @@ type planned struct {
 	Tasks    int              `json:"tasks"`
 	Changed  int              `json:"changed"`
 	Stalled  int              `json:"stalled"`
+	Failed   int              `json:"failed"` // that could not be run on
 	Broken   int              `json:"broken"` // that can't be folded
 	Outlooks []replay.Outlook `json:"outlooks"`
+
+	first error // of the first that failed
 }
 
 func runPlan(cmd *cobra.Command, o *planOptions) error {
@@ -66,6 +75,10 @@ func runPlan(cmd *cobra.Command, o *planOptions) error {
 	}
 	if o.finished < 0 {
 		return usage("--finished %d: how many of those that ended", o.finished)
+	}
+	named, err := o.files()
+	if err != nil {
+		return err
 	}
 	h, err := o.openHistory(cmd)
 	if err != nil {
@@ -81,20 +94,44 @@ func runPlan(cmd *cobra.Command, o *planOptions) error {
 	if err != nil {
 		return err
 	}
-	p := &replay.Plan{Program: program, Assume: replay.Assume(o.assume), Old: o.definitions(cmd.Context(), h)}
+	p := &replay.Plan{Program: program, Assume: replay.Assume(o.assume), Old: definitionsOf(cmd.Context(), h, named)}
 	v := &planned{Workflow: def.Name, Version: def.Version, Outlooks: []replay.Outlook{}}
 	v.Broken, err = choice.Each(func(records []events.Record) error {
 		look, err := p.Look(records)
-		if err != nil {
-			return fmt.Errorf("task %q: %w", records[0].Key, err)
+		var ends *endsPlan
+		switch {
+		case errors.As(err, &ends):
+			return ends.err
+		case err != nil:
+			v.fail(string(records[0].Key), err)
+		default:
+			v.add(look, o.all)
 		}
-		v.add(look, o.all)
-		return nil
+		return cmd.Context().Err()
 	})
 	if err != nil {
 		return err
 	}
-	return o.printObject(cmd.OutOrStdout(), v, func(out io.Writer) error { return planTable(out, v) })
+	err = o.printObject(cmd.OutOrStdout(), v, func(out io.Writer) error { return planTable(out, v) })
+	if err == nil && v.Failed > 0 {
+		err = exit(codeOf(v.first), "%d of %d tasks could not be run on; the first, %w", v.Failed, v.Tasks, v.first)
+	}
+	return err
+}
+
+// endsPlan is an error that isn't of one task.
+type endsPlan struct{ err error }
+
+func (e *endsPlan) Error() string { return e.err.Error() }
+func (e *endsPlan) Unwrap() error { return e.err }
+
+// fail lists a task that could not be run on.
+func (v *planned) fail(id string, err error) {
+	v.Tasks++
+	if v.Failed++; v.first == nil {
+		v.first = fmt.Errorf("%q: %w", id, err)
+	}
+	v.Outlooks = append(v.Outlooks, replay.Outlook{Task: id, Failed: err.Error()})
 }
 
 func (v *planned) add(o *replay.Outlook, all bool) {
@@ -110,65 +147,75 @@ func (v *planned) add(o *replay.Outlook, all bool) {
 	}
 }
 
-// definitions finds the one that a task has: in the files that were named, or in the
-// log. They are read when the first is asked for.
-func (o *planOptions) definitions(ctx context.Context, h eventSource) func(string, int) (*workflow.Program, error) {
-	known := map[string]*workflow.Program{}
-	return func(name string, version int) (*workflow.Program, error) {
-		key := name + "/" + strconv.Itoa(version)
-		if p := known[key]; p != nil {
-			return p, nil
-		}
-		p, err := o.definition(ctx, h, key)
-		if err != nil {
-			return nil, err
-		}
-		known[key] = p
-		return p, nil
-	}
-}
-
-func (o *planOptions) definition(ctx context.Context, h eventSource, key string) (*workflow.Program, error) {
-	if len(o.old) > 0 {
-		return o.named(key)
-	}
-	l, is := h.(*logHistory)
-	if !is {
-		return nil, usage("it is open, and a file has no definitions: name that of %s with --old", key)
-	}
-	there, err := l.definitions(ctx)
-	if err != nil {
-		return nil, err
-	}
-	for _, d := range there {
-		if d.Definition != nil && d.Definition.Key() == key {
-			return workflow.Compile(d.Definition)
-		}
-	}
-	return nil, fmt.Errorf("no definition %s in the log; name its file with --old", key)
-}
-
-// named finds a definition among the files that were named.
-func (o *planOptions) named(key string) (*workflow.Program, error) {
-	var there []string
+// files compiles the definitions that were named, by their keys.
+func (o *planOptions) files() (map[string]*workflow.Program, error) {
+	named := map[string]*workflow.Program{}
 	for _, path := range o.old {
 		p, err := compileFile(path)
 		if err != nil {
 			return nil, err
 		}
-		if p.Definition().Key() == key {
-			return p, nil
-		}
-		there = append(there, p.Definition().Key())
+		named[p.Definition().Key()] = p
 	}
-	return nil, usage("it runs under %s, and --old defines %s; give one --old for each", key, strings.Join(there, ", "))
+	return named, nil
+}
+
+// definitionsOf finds the one that a task has: in the files that were named, or in the
+// log, which is read when the first is asked for. That it can't be read is no fault of the task.
+func definitionsOf(ctx context.Context, h eventSource, named map[string]*workflow.Program) func(string, int) (*workflow.Program, error) {
+	l, is := h.(*logHistory)
+	there := sync.OnceValues(func() (map[string]stored, error) {
+		list, err := l.definitions(ctx)
+		if err != nil {
+			return nil, &endsPlan{err}
+		}
+		byKey := map[string]stored{}
+		for _, d := range list {
+			byKey[d.Workflow+"/"+strconv.Itoa(d.Version)] = d
+		}
+		return byKey, nil
+	})
+	known := map[string]*workflow.Program{}
+	return func(name string, version int) (*workflow.Program, error) {
+		key := name + "/" + strconv.Itoa(version)
+		switch {
+		case named[key] != nil:
+			return named[key], nil
+		case !is && len(named) > 0:
+			return nil, usage("it runs under %s, and --old defines %s; give one --old for each", key, strings.Join(slices.Sorted(maps.Keys(named)), ", "))
+		case !is:
+			return nil, usage("it is open, and a file has no definitions: name that of %s with --old", key)
+		case known[key] != nil:
+			return known[key], nil
+		}
+		all, err := there()
+		if err != nil {
+			return nil, err
+		}
+		d, has := all[key]
+		switch {
+		case !has:
+			return nil, fmt.Errorf("no definition %s in the log; name its file with --old", key)
+		case d.Definition == nil:
+			return nil, fmt.Errorf("the definition %s in the log can't be used: %s", key, d.Fault)
+		}
+		p, err := workflow.Compile(d.Definition)
+		if err == nil {
+			known[key] = p
+		}
+		return p, err
+	}
 }
 
 // planTable shows a plan to people.
 func planTable(out io.Writer, v *planned) error {
 	w := newTable(out, "")
 	w.row("Workflow", v.Workflow+"/"+strconv.Itoa(v.Version))
-	w.row("Tasks", fmt.Sprintf("%d looked at: the path of %d changes, %d stall", v.Tasks, v.Changed, v.Stalled))
+	failed := ""
+	if v.Failed > 0 {
+		failed = fmt.Sprintf(", %d could not be run on", v.Failed)
+	}
+	w.row("Tasks", fmt.Sprintf("%d looked at: the path of %d changes, %d stall%s", v.Tasks, v.Changed, v.Stalled, failed))
 	if v.Broken > 0 {
 		w.row("Passed over", fmt.Sprintf("%d whose events can't be folded; `waybill verify` says why", v.Broken))
 	}
@@ -178,6 +225,10 @@ func planTable(out io.Writer, v *planned) error {
 	fmt.Fprintln(out)
 	w = newTable(out, "TASK NOW OTHERWISE THEN FIRST-DIFFERENCE ASSUMED STALLED")
 	for _, o := range v.Outlooks {
+		if o.Failed != "" {
+			w.row(o.Task, "-", "-", "-", "-", "-", "not run: "+shorten(o.Failed, 160))
+			continue
+		}
 		first := "-"
 		if o.First != nil {
 			first = eventText(o.First, false)

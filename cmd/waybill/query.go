@@ -305,19 +305,22 @@ func (s *since) flags(cmd *cobra.Command, what string) {
 	cmd.Flags().StringVar(&s.text, "since", "", what+": a duration (10m) or an instant as in RFC 3339")
 }
 
-func (s *since) instant(now time.Time) (time.Time, error) {
-	if s.text == "" {
+func (s *since) instant(now time.Time) (time.Time, error) { return instantOf("--since", s.text, now) }
+
+// instantOf reads the instant of a flag: a duration back from now, or as in RFC 3339; zero: nothing is said.
+func instantOf(flag, text string, now time.Time) (time.Time, error) {
+	if text == "" {
 		return time.Time{}, nil
 	}
-	if d, err := time.ParseDuration(s.text); err == nil {
+	if d, err := time.ParseDuration(text); err == nil {
 		if d < 0 {
-			return time.Time{}, usage("--since %q: a duration back from now has no sign", s.text)
+			return time.Time{}, usage("%s %q: a duration back from now has no sign", flag, text)
 		}
 		return now.Add(-d), nil
 	}
-	t, err := time.Parse(time.RFC3339, s.text)
+	t, err := time.Parse(time.RFC3339, text)
 	if err != nil {
-		return time.Time{}, usage("--since %q: a duration (10m, 24h) or an instant (2026-01-31T12:00:00Z)", s.text)
+		return time.Time{}, usage("%s %q: a duration back from now (10m, 24h) or an instant (2026-01-31T12:00:00Z)", flag, text)
 	}
 	return t, nil
 }

@@ -32,7 +32,8 @@ func newReplay() *cobra.Command {
 		Long: `Fold the log again, and show what it made.
 
 replay ID shows each event of a task and what it changed in the task's state. --until ends it
-after an event's seq (7), an offset (offset:42) or an instant (2026-01-31T12:00:00Z).
+after an event's seq (7), an offset (offset:42) or an instant (2026-01-31T12:00:00Z, or 15m, which is
+so long ago).
 
 replay --at TIME shows all tasks as they were at an instant: how many were in which state, who
 owned which partition, and those that were open.
@@ -44,9 +45,9 @@ With --file it reads what ` + "`waybill export`" + ` wrote, and needs no broker.
 	o.askingTool.flags(cmd)
 	o.limit.flags(cmd)
 	f := cmd.Flags()
-	f.StringVar(&o.until, "until", "", "with ID: end after SEQ, offset:N, or an instant as in RFC 3339")
+	f.StringVar(&o.until, "until", "", "with ID: end after SEQ, offset:N, a duration back from now (15m), or an instant as in RFC 3339")
 	f.BoolVar(&o.states, "states", false, "with ID: the whole state after each event, too (json and jsonl)")
-	f.StringVar(&o.at, "at", "", "all tasks as of an instant as in RFC 3339")
+	f.StringVar(&o.at, "at", "", "all tasks as of a duration back from now (15m), or of an instant as in RFC 3339")
 	f.StringSliceVar(&o.state, "state", nil, "with --at: list those in one of these states (default: the open ones)")
 	cmd.AddCommand(newReplayFork(), newReplayPlan())
 	return cmd
@@ -122,7 +123,7 @@ func parseUntil(text string) (replay.Until, error) {
 	if text == "" {
 		return replay.Until{}, nil
 	}
-	until, err := replay.ParseUntil(text)
+	until, err := replay.ParseUntil(text, time.Now())
 	if err != nil {
 		return until, usage("--until %v", err)
 	}
@@ -169,9 +170,12 @@ func jsonText(raw json.RawMessage) string {
 }
 
 func runReplayAt(cmd *cobra.Command, o *replayOptions) error {
-	at, err := time.Parse(time.RFC3339, o.at)
-	if err != nil {
-		return usage("--at %q: an instant as in RFC 3339 (2026-01-31T12:00:00Z)", o.at)
+	at, err := instantOf("--at", o.at, time.Now())
+	switch {
+	case err != nil:
+		return err
+	case o.at == "":
+		return usage("--at: an instant, or a duration back from now (15m)")
 	}
 	if o.until != "" || o.states {
 		return usage("--until and --states go with a task's id")

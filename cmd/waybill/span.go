@@ -14,18 +14,18 @@ type span struct {
 
 func (s *span) flags(cmd *cobra.Command, what string) {
 	s.since.flags(cmd, what+" since")
-	cmd.Flags().StringVar(&s.until, "until", "", what+" until an instant as in RFC 3339")
+	cmd.Flags().StringVar(&s.until, "until", "", what+" until: a duration back from now (10m) or an instant as in RFC 3339")
 }
 
 // instants are the bounds; zero: none.
 func (s *span) instants(now time.Time) (from, until time.Time, err error) {
-	if from, err = s.instant(now); err != nil || s.until == "" {
+	if from, err = s.instant(now); err != nil {
 		return from, until, err
 	}
-	if until, err = time.Parse(time.RFC3339, s.until); err != nil {
-		return from, until, usage("--until %q: an instant as in RFC 3339 (2026-01-31T12:00:00Z)", s.until)
+	if until, err = instantOf("--until", s.until, now); err != nil {
+		return from, until, err
 	}
-	if until.Before(from) {
+	if s.until != "" && until.Before(from) {
 		return from, until, usage("--until %s is before --since %s", s.until, s.text)
 	}
 	return from, until, nil

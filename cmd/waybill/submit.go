@@ -76,6 +76,7 @@ undone or cancelled, 6 if --timeout passed before, 8 if a submission was refused
 	f.StringVar(&o.replyTo, "reply-to", "", "topic to notify")
 	f.IntVar(&o.priority, "priority", 0, "where steps wait for an agent, the higher goes first; expressions see it, too")
 	f.StringToStringVar(&o.labels, "label", nil, "labels, name=value")
+	hideDefault(f, "label")
 	f.StringVar(&o.completeBy, "complete-by", "", "instant (RFC 3339) by which the task must be finished")
 	f.BoolVar(&o.wait, "wait", false, "wait for the end of every task")
 	f.DurationVar(&o.timeout, "timeout", 0, "with --wait: give up after (default: never)")

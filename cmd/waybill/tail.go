@@ -70,7 +70,7 @@ func (t *tail) poll(ctx context.Context, fn func(*events.Record)) (news bool, er
 	return news, nil
 }
 
-// until polls until done says so, or ctx ends. Brokers that are away are waited
+// until polls until done says so, or ctx ends; of an imported history, until there is no more. Brokers that are away are waited
 // for, as long as a fail-over may take.
 func (l *logbook) until(ctx context.Context, poll func() (news bool, err error), done func() bool) error {
 	var failing time.Time
@@ -89,6 +89,8 @@ func (l *logbook) until(ctx context.Context, poll func() (news bool, err error),
 		case news:
 			failing = time.Time{}
 			continue
+		case l.history:
+			return exit(exitRefused, "the namespace %s holds what `waybill import` brought, for reading: nothing more comes", l.cfg.Namespace)
 		default:
 			failing = time.Time{}
 		}

@@ -30,6 +30,7 @@ type limit struct{ most int }
 
 func (l *limit) flags(cmd *cobra.Command) {
 	cmd.Flags().IntVar(&l.most, "limit", -1, fmt.Sprintf("show at most so many, the newest; 0: all (default %d as table, all as json and jsonl)", tableLimit))
+	hideDefault(cmd.Flags(), "limit")
 }
 
 // check resolves the default.

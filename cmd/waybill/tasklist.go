@@ -54,6 +54,7 @@ console that --api names is asked for json and jsonl too, task by task.`,
 	f.StringSliceVar(&o.states, "state", nil, "only those in one of these states")
 	f.StringVar(&o.workflow, "workflow", "", "only those of a workflow: NAME or NAME/VERSION")
 	f.StringToStringVar(&o.labels, "label", nil, "only those with these labels: KEY=VALUE")
+	hideDefault(f, "label")
 	f.StringVar(&o.inError, "step-in-error", "", "only those of which this step is in error")
 	f.StringVar(&o.agent, "agent", "", "only those of which an attempt is with this agent")
 	f.DurationVar(&o.within, "due-within", 0, "only open ones whose complete-by is nearer than this, or past")

@@ -17,6 +17,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/kafka"
 	"github.com/waybill-run/waybill/internal/kafka/embedded"
@@ -286,4 +289,24 @@ func TestPagesOfAConsole(t *testing.T) {
 	if err := new(limit).pages(url.Values{}, io.Discard, "alerts", old); !errors.Is(err, errPart) {
 		t.Errorf("a console that gives one page only, and more is there: %v", err)
 	}
+}
+
+// What stands behind a flag in a help is what it takes, and a default that it shows is one that can be given.
+func TestHelpOfFlags(t *testing.T) {
+	var look func(*cobra.Command)
+	look = func(cmd *cobra.Command) {
+		cmd.Flags().VisitAll(func(f *pflag.Flag) {
+			takes, says := pflag.UnquoteUsage(f)
+			if strings.Contains(takes, " ") || strings.Contains(says, "(default") && !slices.Contains([]string{"", "0", "0s", "[]", "false"}, f.DefValue) {
+				t.Errorf("%s: --%s %s: %s (default %s)", cmd.CommandPath(), f.Name, takes, says, f.DefValue)
+			}
+		})
+		if usage := cmd.Flags().FlagUsages(); strings.Contains(usage, "default -1") || strings.Contains(usage, "default []") {
+			t.Errorf("%s:\n%s", cmd.CommandPath(), usage)
+		}
+		for _, c := range cmd.Commands() {
+			look(c)
+		}
+	}
+	look(newRoot())
 }

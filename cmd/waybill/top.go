@@ -44,6 +44,7 @@ the output is no terminal, after one view.`,
 	}
 	o.connection.flags(cmd)
 	o.api.flags(cmd)
+	cmd.Flags().Lookup("api").Usage = "URL of a console to ask instead of any broker; auto: one of the cluster, if it is on this machine or there is a token"
 	cmd.Flags().DurationVar(&o.every, "every", topDefaultEvery, "how often the view is drawn anew")
 	cmd.Flags().BoolVar(&o.once, "once", false, "show one view and end")
 	return cmd

@@ -54,12 +54,13 @@ event if all hashes were made anew.
 
 With --data-dir it checks the log in the directory of a ` + "`waybill up`" + ` that isn't running, or in a copy of
 one, down to the checksum of each batch of records: what was changed on the disk is named by its partition,
-offset, task and file. What a kill left open there is rolled back first, as ` + "`up`" + ` does.
+offset, task and file. What a kill left open there is rolled back first, as ` + "`up`" + ` does. Where
+settings name a directory and brokers, for other commands, the brokers' log is checked.
 
 With --file it checks the events that ` + "`waybill export`" + ` wrote, without what only the log can
-tell, and each line by its checksum. A task that has ended takes about 500 bytes of memory.
-Partitions are checked side by side, by all processors (GOMAXPROCS). A log that is too large for
-memory is checked a few partitions at a time (--partition), or by --since and --until.
+tell, each line by its checksum, and whether the file is whole. A task that has ended takes about 500
+bytes of memory. Partitions are checked side by side, by all processors (GOMAXPROCS). A log that is
+too large for memory is checked a few partitions at a time (--partition), or by --since and --until.
 
 Exit code 0 if no promise is broken. 1 if one is: then the faults are shown, and the timeline of the
 first broken task.`,
@@ -69,10 +70,11 @@ first broken task.`,
 	o.historyTool.flags(cmd)
 	o.span.flags(cmd, "only tasks submitted")
 	f := cmd.Flags()
-	f.StringVar(&o.dataDir, "data-dir", "", "check the log in this directory of `waybill up`, which isn't running")
+	f.StringVar(&o.dataDir, "data-dir", "", "check the log in this directory of 'waybill up', which isn't running")
 	f.IntSliceVar(&o.partitions, "partition", nil, "only these partitions (default all)")
 	f.DurationVar(&o.latest, "late-timers", 0, "a timer that fires later after its due is a fault (default: shown only)")
 	f.DurationVar(&o.tolerance, "late-replies", -1, "a reply that was written later after its attempt's complete-by is a fault (default: shown only)")
+	hideDefault(f, "late-replies")
 	o.profiles.flags(f, "the reading's")
 	for _, name := range []string{"cpuprofile", "memprofile"} { // for who makes it faster
 		_ = f.MarkHidden(name) // it exists: flags has just added it
@@ -80,17 +82,20 @@ first broken task.`,
 	return cmd
 }
 
-// begin is the tool's. A log that the command line names goes before those that settings name.
+// begin is the tool's. A log that the command line names goes before those that settings name. Of those
+// a directory comes last: the same settings are for other verbs, and for those it is their own.
 func (o *verifyOptions) begin(cmd *cobra.Command) error {
 	named := cmd.Flags().Changed
-	dir, other := named("data-dir"), named("file") || named("brokers")
+	dir, file, brokers, cluster := named("data-dir"), named("file"), named("brokers"), named("kafka-config")
 	if err := o.historyTool.begin(cmd); err != nil {
 		return err
 	}
 	switch {
-	case dir && !other:
+	case dir && !file && !brokers:
 		o.file, o.brokers = "", nil
-	case other && !dir:
+	case (brokers || cluster) && !file && !dir:
+		o.file, o.dataDir = "", ""
+	case !dir && (o.file != "" || o.brokers != nil || o.properties != ""):
 		o.dataDir = ""
 	}
 	return nil

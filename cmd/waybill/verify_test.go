@@ -198,8 +198,14 @@ func TestVerifyDirectory(t *testing.T) {
 	}
 	t.Setenv("WAYBILL_DATA_DIR", dir)
 	run(exitUnreachable, "verify", "--brokers", "127.0.0.1:1")
-	run(exitUsage, "verify")
+	run(exitUnreachable, "verify") // settings name both, for other verbs: the directory is theirs
 	run(exitUsage, "verify", "--data-dir", filepath.Join(dir, "none"))
+	t.Setenv("WAYBILL_BROKERS", "")
+	properties := filepath.Join(t.TempDir(), "client.properties")
+	if err := os.WriteFile(properties, []byte("bootstrap.servers=127.0.0.1:1\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	run(exitUnreachable, "verify", "--kafka-config", properties)
 }
 
 // Kafka gives a batch that its disk has changed as if nothing was; readers find out, and

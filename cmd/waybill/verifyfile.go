@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -25,14 +26,14 @@ func (o *verifyOptions) verifyFile(cmd *cobra.Command, options verify.Options) (
 	}
 	defer h.close()
 	if f, ok := h.(*fileHistory); ok {
-		f.noted = true // as a fault
+		f.noted, f.cut = true, true // as faults
 	}
 	options.Namespace = h.head().Namespace
-	checkers, last, err := feedApart(cmd, o.file, options)
+	c, last, err := feedApart(cmd, o.file, options)
 	if err != nil {
 		return nil, err
 	}
-	report, places := merged(checkers, options).Finish(time.Now()), map[int32]place{}
+	report, places := c.Finish(time.Now()), map[int32]place{}
 	for p, next := range last {
 		places[p] = place{next: *next}
 	}
@@ -48,8 +49,8 @@ func (o *verifyOptions) verifyFile(cmd *cobra.Command, options verify.Options) (
 }
 
 // feedApart feeds a checker for each partition, side by side, with a progress bar by
-// the bytes of the file. last is where each partition ends.
-func feedApart(cmd *cobra.Command, path string, options verify.Options) (checkers map[int32]*verify.Checker, last map[int32]*int64, err error) {
+// the bytes of the file, and merges them. last is where each partition ends.
+func feedApart(cmd *cobra.Command, path string, options verify.Options) (all *verify.Checker, last map[int32]*int64, err error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, nil, exit(exitUsage, "--file: %w", err)
@@ -60,7 +61,8 @@ func feedApart(cmd *cobra.Command, path string, options verify.Options) (checker
 	if info, err := f.Stat(); err == nil {
 		in.total = info.Size()
 	}
-	checkers, last = map[int32]*verify.Checker{}, map[int32]*int64{}
+	checkers := map[int32]*verify.Checker{}
+	last = map[int32]*int64{}
 	r, err := replay.NewReader(in)
 	if err == nil {
 		err = r.EachApart(cmd.Context(), func(p int32) replay.Take {
@@ -75,10 +77,15 @@ func feedApart(cmd *cobra.Command, path string, options verify.Options) (checker
 			}
 		})
 	}
-	if err != nil {
+	cut, is := errors.AsType[*replay.CutError](err)
+	if err != nil && !is {
 		return nil, nil, fmt.Errorf("%s: %w", path, err)
 	}
-	return checkers, last, nil
+	all = merged(checkers, options)
+	if is {
+		all.Incomplete("the file isn't whole: " + cut.Error())
+	}
+	return all, last, nil
 }
 
 // metered shows how much of a file was read. One goroutine reads.

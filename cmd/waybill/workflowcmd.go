@@ -279,8 +279,8 @@ func newWorkflowGraph() *cobra.Command {
 
 // definition is that of a file, if there is one of the name, else of the log.
 func (c *connection) definition(cmd *cobra.Command, what string) (*workflow.Definition, error) {
-	_, err := os.Stat(what)
-	if err == nil || what == "-" || strings.HasSuffix(what, ".yaml") || strings.HasSuffix(what, ".yml") || strings.HasSuffix(what, ".json") {
+	info, err := os.Stat(what)
+	if err == nil && !info.IsDir() || what == "-" || strings.HasSuffix(what, ".yaml") || strings.HasSuffix(what, ".yml") || strings.HasSuffix(what, ".json") {
 		list, err := parseFiles(cmd.InOrStdin(), []string{what})
 		return list[0], err
 	}

@@ -113,7 +113,7 @@ func (c *Console) noTask(id string, p int32) error {
 	if at := c.cfg.Audit.Progress()[p]; at.Behind {
 		return behind("nothing is known of task %q yet: its partition %d has been read to offset %d of %d", printable(id), p, at.Next, at.End)
 	}
-	return notFound("there is no task %q; %s lists those that are, %s what was refused", printable(id), api+"/tasks", api+"/deadletters")
+	return notFound("there is no task %q%s", printable(id), noTaskAdvice)
 }
 
 // fold folds what can be folded; poison says what can't.
@@ -207,9 +207,12 @@ func (c *call) export() (any, error) {
 		return nil, err
 	}
 	var body bytes.Buffer
-	w, err := replay.NewWriter(&body, replay.Head{Namespace: c.cfg.Namespace, Partitions: c.cfg.Partitions})
+	w := replay.NewWriter(&body, replay.Head{Namespace: c.cfg.Namespace, Partitions: c.cfg.Partitions})
 	for i := 0; err == nil && i < len(h.records); i++ {
 		err = w.Write(&h.records[i])
+	}
+	if err == nil {
+		err = w.End()
 	}
 	if err != nil {
 		return nil, err

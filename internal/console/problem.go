@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"strings"
 )
 
 // Problem is an error as RFC 9457 has it.
@@ -19,6 +20,13 @@ type Problem struct {
 }
 
 func (p *Problem) Error() string { return p.Title + ": " + p.Detail }
+
+// noTaskAdvice is what is said of a task that isn't there to who asks over HTTP.
+const noTaskAdvice = "; " + api + "/tasks lists those that are, " + api + "/deadletters what was refused"
+
+// NoTask is what a problem says if it is that the task that was asked about isn't there. It is without
+// where to look: a tool has other words for that than paths.
+func (p *Problem) NoTask() (what string, is bool) { return strings.CutSuffix(p.Detail, noTaskAdvice) }
 
 // The problems, by what the last part of their type says.
 var (

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/waybill-run/waybill/events"
@@ -102,4 +103,35 @@ func TestRoleWhoseLogWasCutOffEnds(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A store whose last event isn't in the log any more is of another log. One reader that finds nothing
+// there may have had in hand what comes behind it, a few haven't: the process ends soon, and says what
+// to do, also where each reader meets another partition first.
+func TestRoleWhoseLastEventIsGoneEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := &Instance{DataDir: "/data/v1", log: slog.New(slog.DiscardHandler)}
+		began, start := 0, time.Now()
+		err := n.again(t.Context(), "supervisor", func(context.Context) error {
+			began++
+			time.Sleep(2 * againMost) // of virtual time: it takes as long to join, perhaps
+			return fmt.Errorf("poll: %w", &projections.OtherLogError{Partition: int32(began % 2), Offset: 41})
+		})
+		if began > 2*nothingTries || time.Since(start) > 5*time.Minute || err == nil || !strings.Contains(err.Error(), "/data/v1") || !strings.Contains(err.Error(), "isn't there any more") {
+			t.Errorf("begun %d times in %s, then %v", began, time.Since(start), err)
+		}
+	})
+	synctest.Test(t, func(t *testing.T) {
+		n := &Instance{log: slog.New(slog.DiscardHandler)}
+		began := 0
+		err := n.again(t.Context(), "supervisor", func(context.Context) error {
+			if began++; began > 20 {
+				return nil
+			}
+			return &projections.OtherLogError{Offset: int64(began)} // it has gone on
+		})
+		if began != 21 || err != nil {
+			t.Errorf("begun %d times, then %v", began, err)
+		}
+	})
 }

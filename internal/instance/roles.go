@@ -186,6 +186,9 @@ const (
 	againLeast = 200 * time.Millisecond
 	againMost  = 10 * time.Second
 	againTries = 30 // in a row, before the process ends with the reason
+	// nothingTries is how many readers find nothing where a store has its last event, before it counts as
+	// gone: one may have had in hand, of an assignment before, what comes behind it.
+	nothingTries = 3
 )
 
 // again runs a role's loop, and begins anew with fresh clients when it fails.
@@ -193,6 +196,7 @@ const (
 // heals after a while.
 func (n *Instance) again(ctx context.Context, role string, loop func(context.Context) error) error {
 	wait, tries := againLeast, 0
+	var nothing nothingThere
 	for {
 		start := time.Now()
 		err := loop(ctx)
@@ -202,7 +206,7 @@ func (n *Instance) again(ctx context.Context, role string, loop func(context.Con
 		if time.Since(start) > againMost {
 			wait, tries = againLeast, 0
 		}
-		if tries++; tries > againTries || errors.Is(err, errStore) || aheadOfLog(err) || isPermanent(err) {
+		if tries++; tries > againTries || errors.Is(err, errStore) || aheadOfLog(err) || isPermanent(err) || nothing.lasts(err) {
 			return fmt.Errorf("%s: %w", role, n.remedied(err))
 		}
 		n.log.Warn("begins anew", "role", role, "error", err)
@@ -213,6 +217,29 @@ func (n *Instance) again(ctx context.Context, role string, loop func(context.Con
 			wait = min(2*wait, againMost)
 		}
 	}
+}
+
+// nothingThere counts, by the place of a store's last event, the readers that found nothing there.
+type nothingThere map[lastEvent]int
+
+type lastEvent struct {
+	partition int32
+	offset    int64
+}
+
+// lasts takes what a reader ended with, and reports whether no other will find anything either. A
+// store that has gone on meanwhile has another last event.
+func (n *nothingThere) lasts(err error) bool {
+	other, is := errors.AsType[*projections.OtherLogError](err)
+	if !is {
+		return false
+	}
+	if *n == nil {
+		*n = nothingThere{}
+	}
+	at := lastEvent{other.Partition, other.Offset}
+	(*n)[at]++
+	return (*n)[at] >= nothingTries
 }
 
 // aheadOfLog reports whether a store has what the log hasn't.

@@ -28,19 +28,13 @@ type block struct {
 	done    chan struct{}
 }
 
-// parsed is a line as a record; changed: it isn't as it was exported.
-type parsed struct {
-	r       events.Record
-	changed *ChangedError
-}
-
 // Take takes a record; changed, if not nil, says that it isn't as it was exported.
 type Take func(r *events.Record, changed *ChangedError)
 
 // EachApart is Each by all processors: lines are parsed side by side, and each
 // partition's records are given, in order, to what of made for it, in a goroutine of
 // its own. of itself is called by one goroutine at a time, before the partition's first
-// record.
+// record. Once it returns, a *CutError too, all has been taken.
 func (f *Reader) EachApart(ctx context.Context, of func(partition int32) Take) error {
 	g, ctx := errgroup.WithContext(ctx)
 	workers := runtime.GOMAXPROCS(0)
@@ -48,7 +42,7 @@ func (f *Reader) EachApart(ctx context.Context, of func(partition int32) Take) e
 	for range workers {
 		g.Go(func() error {
 			for b := range parse {
-				b.parse(&f.head)
+				b.parse(&f.head.Head)
 			}
 			return nil
 		})
@@ -76,7 +70,10 @@ func (f *Reader) EachApart(ctx context.Context, of func(partition int32) Take) e
 		}
 	})
 	g.Go(func() error { return f.deal(ctx, g, ordered, of) })
-	return g.Wait()
+	if err := g.Wait(); err != nil {
+		return err
+	}
+	return f.whole()
 }
 
 // block takes the next lines; io.EOF after the last.
@@ -97,15 +94,12 @@ func (b *block) parse(h *Head) {
 	defer close(b.done)
 	b.records = make([]parsed, 0, len(b.lines))
 	for i, line := range b.lines {
-		r, intact, err := h.parse(line)
+		p, err := h.parse(line, b.numbers[i])
 		if err != nil {
 			b.err = err
 			return
 		}
-		b.records = append(b.records, parsed{r: r})
-		if !intact {
-			b.records[i].changed = changedAt(b.numbers[i], &r)
-		}
+		b.records = append(b.records, p)
 	}
 }
 
@@ -126,7 +120,7 @@ func (f *Reader) deal(ctx context.Context, g *errgroup.Group, ordered <-chan *bl
 		dealt := map[int32][]parsed{}
 		for i := range b.records {
 			p := &b.records[i]
-			if err := f.inOrder(&p.r); err != nil {
+			if err := f.follows(p); err != nil {
 				return fmt.Errorf("line %d: %w", b.numbers[i], err)
 			}
 			dealt[p.r.Partition] = append(dealt[p.r.Partition], *p)

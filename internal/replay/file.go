@@ -30,6 +30,17 @@ type Head struct {
 	Partitions int32            `json:"partitions"` // of events
 }
 
+// headLine is the head as it is written. Builds that know nothing of what is added here, or in a
+// line, pass it over.
+type headLine struct {
+	Head
+	// Counted: the last line says how many records there are. In a file of an earlier build none
+	// does, and whether it is whole can't be told.
+	Counted bool `json:"counted,omitempty"`
+	// Count is there where no record is: then the head is the last line, too.
+	Count *int64 `json:"count,omitempty"`
+}
+
 // line is a record of the events topic as a line of JSON. Key, value and headers
 // are the record's bytes as text, or as base64 where they aren't UTF-8: the chain
 // of prev is over the bytes.
@@ -42,21 +53,55 @@ type line struct {
 	Value     *string     `json:"value"`
 	Base64    bool        `json:"base64,omitempty"` // key, value and the headers' values
 	Sum       string      `json:"crc32c,omitempty"` // of the record: see sumOf
+	Count     *int64      `json:"count,omitempty"`  // of all records; of the last alone
 }
 
-// Writer writes an exported file. One goroutine uses it.
-type Writer struct{ out *json.Encoder }
+// Writer writes an exported file, which is whole once End has returned. One goroutine
+// uses it.
+type Writer struct {
+	out   *json.Encoder
+	head  headLine
+	last  line // is written once it is known whether another follows
+	count int64
+}
 
-// NewWriter writes the head.
-func NewWriter(out io.Writer, h Head) (*Writer, error) {
-	w := &Writer{json.NewEncoder(out)}
-	w.out.SetEscapeHTML(false)
+// NewWriter begins a file. Its head is written with the first record, or by End.
+func NewWriter(out io.Writer, h Head) *Writer {
 	h.Version = FileVersion
-	return w, w.out.Encode(h)
+	w := &Writer{out: json.NewEncoder(out), head: headLine{Head: h, Counted: true}}
+	w.out.SetEscapeHTML(false)
+	return w
 }
 
-// Write adds a record of the events topic, byte for byte.
+// Write adds a record of the events topic, byte for byte. It keeps nothing of the caller's, and
+// what it writes is the record before.
 func (w *Writer) Write(r *events.Record) error {
+	if err := w.advance(); err != nil {
+		return err
+	}
+	w.last = lineOf(r)
+	w.count++
+	return nil
+}
+
+// End writes the last line, which says how many records there are. It is called once, and nothing
+// is written after it.
+func (w *Writer) End() error {
+	if w.last.Count = &w.count; w.count == 0 {
+		w.head.Count = &w.count
+	}
+	return w.advance()
+}
+
+// advance writes what came last.
+func (w *Writer) advance() error {
+	if w.count == 0 {
+		return w.out.Encode(&w.head)
+	}
+	return w.out.Encode(&w.last)
+}
+
+func lineOf(r *events.Record) line {
 	l := line{Partition: r.Partition, Offset: strconv.FormatInt(r.Offset, 10), Timestamp: r.Time.UTC().Format(events.TimeLayout), Headers: [][2]string{}}
 	l.Base64 = !utf8.Valid(r.Key) || !utf8.Valid(r.Value)
 	for _, h := range r.Headers {
@@ -67,7 +112,7 @@ func (w *Writer) Write(r *events.Record) error {
 		l.Headers = append(l.Headers, [2]string{h.Key, *l.text(append([]byte{}, h.Value...))})
 	}
 	l.Sum = sumText(r)
-	return w.out.Encode(l)
+	return l
 }
 
 func (l *line) text(b []byte) *string {
@@ -97,41 +142,45 @@ type Reader struct {
 	// given; if not, Each ends with that error.
 	Changed func(*ChangedError)
 
-	head  Head
+	head  headLine
 	lines *bufio.Scanner
 	line  int
 	last  map[int32]int64 // offset, by partition
+	count int64           // of records that came
+	said  int64           // of records, by the last line; notSaid: it hasn't come
 }
+
+// notSaid is the count of a line that isn't the last.
+const notSaid = -1
 
 // NewReader reads the head. An error says why the file is none.
 func NewReader(in io.Reader) (*Reader, error) {
-	f := &Reader{lines: bufio.NewScanner(in), last: map[int32]int64{}}
+	f := &Reader{lines: bufio.NewScanner(in), last: map[int32]int64{}, said: notSaid}
 	f.lines.Buffer(nil, lineMaxBytes)
 	return f, f.readHead()
 }
 
 // Head says where the records are from.
-func (f *Reader) Head() Head { return f.head }
+func (f *Reader) Head() Head { return f.head.Head }
 
 // Each gives fn the records that follow, with the topic that they have in the
 // head's namespace. Those of a partition must be in the order of their offsets.
-// An error names the line.
+// An error names the line. A *CutError comes after all records that are left.
 func (f *Reader) Each(fn func(*events.Record) error) error {
 	for {
-		r, intact, err := f.record()
-		if err == nil && !intact {
-			changed := changedAt(f.line, r)
+		p, err := f.record()
+		if err == nil && p.changed != nil {
 			if f.Changed == nil {
-				return changed
+				return p.changed
 			}
-			f.Changed(changed)
+			f.Changed(p.changed)
 		}
 		if err == nil {
-			err = fn(r)
+			err = fn(&p.r)
 		}
 		switch {
 		case errors.Is(err, io.EOF):
-			return nil
+			return f.whole()
 		case err != nil:
 			return fmt.Errorf("line %d: %w", f.line, err)
 		}
@@ -170,8 +219,13 @@ func (f *Reader) readHead() error {
 		return fmt.Errorf("line %d: an export of version %d; this build reads version %d", f.line, h.Version, FileVersion)
 	case h.Partitions <= 0:
 		return fmt.Errorf("line %d: %d partitions", f.line, h.Partitions)
+	case h.Count != nil && *h.Count < 0:
+		return fmt.Errorf("line %d: a count of %d events", f.line, *h.Count)
 	case strings.ContainsFunc(string(h.Namespace), notInTopicName): // what is said of a record names its topic
 		return fmt.Errorf("line %d: the namespace %q can't be one", f.line, h.Namespace)
+	}
+	if f.head.Count != nil {
+		f.said = *f.head.Count
 	}
 	return nil
 }
@@ -180,51 +234,102 @@ func notInTopicName(r rune) bool {
 	return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && r != '.' && r != '_' && r != '-'
 }
 
-// record is the next, and whether it is as it was exported.
-func (f *Reader) record() (*events.Record, bool, error) {
-	b, err := f.next()
-	if err != nil {
-		return nil, false, err
-	}
-	r, intact, err := f.head.parse(b)
-	if err == nil {
-		err = f.inOrder(&r)
-	}
-	if err != nil {
-		return nil, false, err
-	}
-	return &r, intact, nil
+// parsed is a line as a record.
+type parsed struct {
+	r       events.Record
+	sum     string        // empty: it has none
+	count   int64         // that the line says; notSaid: none
+	changed *ChangedError // it isn't as it was exported
 }
 
-// inOrder refuses a record that doesn't come after those of its partition.
-func (f *Reader) inOrder(r *events.Record) error {
-	if last, seen := f.last[r.Partition]; seen && r.Offset <= last {
-		return fmt.Errorf("partition %d: offset %d after %d: records must stand in the log's order, each once", r.Partition, r.Offset, last)
+// record is the next.
+func (f *Reader) record() (*parsed, error) {
+	b, err := f.next()
+	if err != nil {
+		return nil, err
 	}
-	f.last[r.Partition] = r.Offset
+	p, err := f.head.parse(b, f.line)
+	if err == nil {
+		err = f.follows(&p)
+	}
+	return &p, err
+}
+
+// follows refuses a record that doesn't come after those of its partition, or that comes after
+// the last.
+func (f *Reader) follows(p *parsed) error {
+	if f.head.Counted && f.said != notSaid {
+		return fmt.Errorf("it follows the last line, which says that there are %d events", f.said)
+	}
+	if last, seen := f.last[p.r.Partition]; seen && p.r.Offset <= last {
+		return fmt.Errorf("partition %d: offset %d after %d: records must stand in the log's order, each once", p.r.Partition, p.r.Offset, last)
+	}
+	f.last[p.r.Partition] = p.r.Offset
+	f.count++
+	f.said = p.count
 	return nil
 }
 
-// parse reads a line that is a record, and says whether it is as it was exported.
-func (h *Head) parse(b []byte) (r events.Record, intact bool, err error) {
-	r, sum, ok := h.parseWritten(b)
-	if !ok {
-		if r, sum, err = h.parseJSON(b); err != nil {
-			return r, false, err
-		}
-	}
-	intact, err = sums(sum, &r)
-	return r, intact, err
+// CutError says that a file isn't whole: lines are missing.
+type CutError struct {
+	Line int   // the last there is
+	Have int64 // records
+	Had  int64 // when it was exported; negative: the line that says so is missing, too
 }
 
-// parseJSON reads any line that is a record, and its sum; empty: it has none.
-func (h *Head) parseJSON(b []byte) (r events.Record, sum string, err error) {
+func (e *CutError) Error() string {
+	if e.Had < 0 {
+		return fmt.Sprintf("it was cut off after line %d: the last line, which says how many events there are, is missing, and perhaps others", e.Line)
+	}
+	return fmt.Sprintf("lines are missing: it has %d events, and had %d when it was exported", e.Have, e.Had)
+}
+
+// whole is a *CutError if the file, which has been read to its end, isn't all that was written.
+func (f *Reader) whole() error {
+	if !f.head.Counted || f.said == f.count {
+		return nil
+	}
+	return &CutError{f.line, f.count, f.said}
+}
+
+// parse reads a line that is a record; number is the line's.
+func (h *Head) parse(b []byte, number int) (p parsed, err error) {
+	p, ok := h.parseWritten(b)
+	if !ok {
+		if p, err = h.parseJSON(b); err != nil {
+			return p, err
+		}
+	}
+	intact, err := sums(p.sum, &p.r)
+	if err == nil && !intact {
+		p.changed = changedAt(number, &p.r)
+	}
+	return p, err
+}
+
+// parseJSON reads any line that is a record.
+func (h *Head) parseJSON(b []byte) (p parsed, err error) {
 	var l line
 	if err := json.Unmarshal(b, &l); err != nil {
-		return r, "", err
+		return p, cutLine(b, err)
 	}
-	r, err = h.record(&l)
-	return r, l.Sum, err
+	p.sum, p.count = l.Sum, notSaid
+	if l.Count != nil {
+		if p.count = *l.Count; p.count < 0 {
+			return p, fmt.Errorf("a count of %d events", p.count)
+		}
+	}
+	p.r, err = h.record(&l)
+	return p, err
+}
+
+// cutLine says more of a line that is no JSON, if it only lacks its end.
+func cutLine(b []byte, err error) error {
+	var v json.RawMessage
+	if errors.Is(json.NewDecoder(bytes.NewReader(b)).Decode(&v), io.ErrUnexpectedEOF) {
+		return fmt.Errorf("the file was cut off in the middle of this line: %w", err)
+	}
+	return err
 }
 
 func (h *Head) record(l *line) (r events.Record, err error) {

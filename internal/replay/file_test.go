@@ -6,6 +6,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"reflect"
 	"regexp"
 	"slices"
@@ -24,14 +26,14 @@ var head = replay.Head{Version: replay.FileVersion, Namespace: events.DefaultNam
 func written(t testing.TB, records []events.Record) []byte {
 	t.Helper()
 	var b bytes.Buffer
-	w, err := replay.NewWriter(&b, head)
-	if err != nil {
-		t.Fatal(err)
-	}
+	w := replay.NewWriter(&b, head)
 	for i := range records {
 		if err := w.Write(&records[i]); err != nil {
 			t.Fatal(err)
 		}
+	}
+	if err := w.End(); err != nil {
+		t.Fatal(err)
 	}
 	return b.Bytes()
 }
@@ -159,10 +161,7 @@ func TestFileKeepsEveryByte(t *testing.T) {
 // and however it is read; without its sum it is taken as it is.
 func TestChangedLines(t *testing.T) {
 	var b bytes.Buffer
-	w, err := replay.NewWriter(&b, replay.Head{Namespace: "w.", Partitions: 7})
-	if err != nil {
-		t.Fatal(err)
-	}
+	w := replay.NewWriter(&b, replay.Head{Namespace: "w.", Partitions: 7})
 	at := time.UnixMilli(1_780_000_000_123).UTC()
 	for i := range 2 {
 		r := events.Record{Partition: 3, Offset: int64(4711 + i), Time: at, Key: []byte("order-1"), Value: []byte(`{"step":"charge"}`),
@@ -170,6 +169,9 @@ func TestChangedLines(t *testing.T) {
 		if err := w.Write(&r); err != nil {
 			t.Fatal(err)
 		}
+	}
+	if err := w.End(); err != nil {
+		t.Fatal(err)
 	}
 	sum := regexp.MustCompile(`,"crc32c":"[0-9a-f]{8}"`)
 	for _, c := range []struct {
@@ -215,6 +217,7 @@ func TestChangedLines(t *testing.T) {
 // What isn't an export is refused, with the line and what is wrong with it.
 func TestBadFiles(t *testing.T) {
 	const first = `{"waybill_export":1,"namespace":"waybill.","partitions":4}` + "\n"
+	counted := strings.Replace(first, `4`, `4,"counted":true`, 1)
 	record := func(partition, offset string) string {
 		return `{"partition":` + partition + `,"offset":"` + offset + `","timestamp":"2026-01-31T12:00:00.000Z","key":"a","headers":[],"value":"{}"}` + "\n"
 	}
@@ -236,7 +239,12 @@ func TestBadFiles(t *testing.T) {
 		first + strings.Replace(record("1", "1"), "2026", "abcd", 1): "timestamp",
 		first + strings.Replace(record("1", "1"), `"value":"{}"`, `"value":"{}","base64":true`, 1):  "key",
 		first + strings.Replace(record("1", "1"), `"value":"{}"`, `"value":"{}","crc32c":"xyz"`, 1): "line 2: crc32c",
-		first + strings.Repeat("x", 9<<20): "line 2",
+		first + strings.Repeat("x", 9<<20):                                                            "line 2",
+		counted + `{"partition":1,"offset":"7","times`:                                                "line 2: the file was cut off in the middle of this line",
+		strings.Replace(counted, `true`, `true,"count":-1`, 1):                                        "a count of -1",
+		counted + strings.Replace(record("1", "7"), `"{}"}`, `"{}","count":-1}`, 1):                   "line 2: a count of -1",
+		counted + strings.Replace(record("1", "7"), `"{}"}`, `"{}","count":1}`, 1) + record("1", "8"): "line 3: it follows the last line, which says that there are 1 events",
+		strings.Replace(counted, `true`, `true,"count":0`, 1) + record("1", "7"):                      "line 2: it follows the last line, which says that there are 0 events",
 	} {
 		if _, _, err := read([]byte(text)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%.80q: %v, want %q", text, err, want)
@@ -260,14 +268,14 @@ func FuzzReader(f *testing.F) {
 			return
 		}
 		var b bytes.Buffer
-		w, err := replay.NewWriter(&b, h)
-		if err != nil {
-			t.Fatal(err)
-		}
+		w := replay.NewWriter(&b, h)
 		for i := range records {
 			if err := w.Write(&records[i]); err != nil {
 				t.Fatal(err)
 			}
+		}
+		if err := w.End(); err != nil {
+			t.Fatal(err)
 		}
 		h2, again, err := read(b.Bytes())
 		if err != nil || h2 != h || len(again) != len(records) {
@@ -283,11 +291,11 @@ func FuzzReader(f *testing.F) {
 
 // FuzzParseUntil: whatever is typed, it is refused or names exactly one end.
 func FuzzParseUntil(f *testing.F) {
-	for _, s := range []string{"7", "offset:42", "2026-01-31T12:00:00Z", "offset:-1", "0", "", "99999999999999999999", "2026-01-31T12:00:00.123+02:00"} {
+	for _, s := range []string{"7", "offset:42", "2026-01-31T12:00:00Z", "offset:-1", "0", "", "99999999999999999999", "2026-01-31T12:00:00.123+02:00", "15m", "0s", "-5m"} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
-		u, err := replay.ParseUntil(s)
+		u, err := replay.ParseUntil(s, noon)
 		if err != nil {
 			return
 		}
@@ -301,4 +309,79 @@ func FuzzParseUntil(f *testing.F) {
 			t.Errorf("%q names %d ends: %+v", s, n, u)
 		}
 	})
+}
+
+// A file is whole as it was written, and no part of it is, wherever lines are missing; in a file of
+// a build before, which doesn't say how many there were, any part is taken.
+func TestCutFiles(t *testing.T) {
+	records := make([]events.Record, 600) // more than two blocks
+	for i := range records {
+		records[i] = events.Record{Topic: events.DefaultNamespace + "events", Partition: int32(i % 3), Offset: int64(i), Time: time.UnixMilli(int64(i)).UTC(),
+			Key: []byte("k"), Value: []byte("{}"), Headers: []events.Header{}}
+	}
+	for _, n := range []int{0, 1, 2, len(records)} {
+		lines := strings.SplitAfter(strings.TrimSuffix(string(written(t, records[:n])), "\n"), "\n")
+		if len(lines) != n+1 {
+			t.Fatalf("%d lines of %d records", len(lines), n)
+		}
+		if _, got, err := read([]byte(strings.Join(lines, ""))); err != nil || len(got) != n {
+			t.Errorf("%d records: %d are read, %v", n, len(got), err)
+		}
+		for _, gone := range [][2]int{{1, 2}, {n, n + 1}, {max(1, n-1), n + 1}, {n/2 + 1, n/2 + 2}} {
+			from, to := gone[0], gone[1]
+			if n == 0 {
+				break
+			}
+			left := strings.Join(slices.Delete(slices.Clone(lines), from, to), "")
+			var cut *replay.CutError
+			if _, got, err := read([]byte(left)); !errors.As(err, &cut) || len(got) != n-(to-from) || int64(len(got)) != cut.Have || (cut.Had < 0) != (to == n+1) || cut.Had >= 0 && cut.Had != int64(n) {
+				t.Errorf("%d records without lines %d to %d: %d are read, %v", n, from, to, len(got), err)
+			}
+			before := strings.Replace(left, `,"counted":true`, "", 1)
+			if _, got, err := read([]byte(before)); err != nil || len(got) != n-(to-from) {
+				t.Errorf("%d records of a build before, without lines %d to %d: %d are read, %v", n, from, to, len(got), err)
+			}
+		}
+	}
+}
+
+// Files of each build are read as they were written. They are added to, never edited.
+func TestGoldenFiles(t *testing.T) {
+	want := goldenRecords()
+	for name, counted := range map[string]bool{"1-no-sums": false, "2-sums": false, "3-counted": true} {
+		data, err := os.ReadFile(filepath.Join("testdata", "export", name+".jsonl"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		h, got, err := read(data)
+		if err != nil || h != (replay.Head{Version: 1, Namespace: "shop.", Partitions: 4}) || !reflect.DeepEqual(got, want) {
+			t.Errorf("%s: %+v of %+v, %v", name, got, h, err)
+		}
+		end := bytes.LastIndexByte(bytes.TrimSpace(data), '\n')
+		if _, _, err := read(data[:end+1]); (err != nil) != counted {
+			t.Errorf("%s, cut off: %v", name, err)
+		}
+	}
+	var b bytes.Buffer
+	w := replay.NewWriter(&b, replay.Head{Namespace: "shop.", Partitions: 4})
+	for i := range want {
+		if err := w.Write(&want[i]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	newest, err := os.ReadFile(filepath.Join("testdata", "export", "3-counted.jsonl"))
+	if err := errors.Join(err, w.End()); err != nil || !bytes.Equal(b.Bytes(), newest) {
+		t.Errorf("this build writes, %v\n%s", err, b.Bytes())
+	}
+}
+
+// goldenRecords are what the golden files hold.
+func goldenRecords() []events.Record {
+	at := time.UnixMilli(1_780_000_000_123).UTC()
+	return []events.Record{
+		{Topic: "shop.events", Partition: 2, Offset: 0, Time: at, Value: []byte(`{"owner":"s1"}`), Headers: []events.Header{{Key: "ce_id", Value: []byte("2/1")}}},
+		{Topic: "shop.events", Partition: 3, Offset: 17, Time: at, Key: []byte("order-1"), Value: []byte("{\"a\":\"<\\\"&>\u2028\n\"}"),
+			Headers: []events.Header{{Key: "ce_type", Value: []byte("waybill.task.received.v1")}, {Key: "ce_id", Value: []byte("order-1/1")}}},
+		{Topic: "shop.events", Partition: 3, Offset: 1 << 60, Time: at, Key: []byte{0xff}, Value: []byte("\xfe"), Headers: []events.Header{{Key: "k", Value: []byte{}}}},
+	}
 }

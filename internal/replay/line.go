@@ -18,8 +18,8 @@ type written struct {
 	ok   bool
 }
 
-// parseWritten reads such a line, and its sum; empty: it has none.
-func (h *Head) parseWritten(b []byte) (r events.Record, sum string, ok bool) {
+// parseWritten reads such a line.
+func (h *Head) parseWritten(b []byte) (p parsed, ok bool) {
 	w := written{b, make([]byte, 0, len(b)), utf8.Valid(b)}
 	w.skip(`{"partition":`)
 	partition, err := strconv.ParseInt(string(w.digits()), 10, 32)
@@ -27,19 +27,31 @@ func (h *Head) parseWritten(b []byte) (r events.Record, sum string, ok bool) {
 	offset, err2 := strconv.ParseInt(string(w.digits()), 10, 64)
 	w.skip(`","timestamp":`)
 	at, err3 := time.Parse(events.TimeLayout, string(w.text()))
-	r = events.Record{Topic: h.Namespace.Events(), Partition: int32(partition), Offset: offset, Time: at}
+	p = parsed{r: events.Record{Topic: h.Namespace.Events(), Partition: int32(partition), Offset: offset, Time: at}, count: notSaid}
 	w.skip(`,"key":`)
-	r.Key = w.text()
+	p.r.Key = w.text()
 	w.skip(`,"headers":[`)
-	r.Headers = w.headers()
+	p.r.Headers = w.headers()
 	w.skip(`,"value":`)
-	r.Value = w.text()
-	if bytes.HasPrefix(w.rest, []byte(`,"crc32c":`)) {
-		w.skip(`,"crc32c":`)
-		sum = string(w.text())
+	p.r.Value = w.text()
+	if w.has(`,"crc32c":`) {
+		p.sum = string(w.text())
+	}
+	var err4 error
+	if w.has(`,"count":`) {
+		p.count, err4 = strconv.ParseInt(string(w.digits()), 10, 64)
 	}
 	w.skip(`}`)
-	return r, sum, w.ok && len(w.rest) == 0 && err == nil && err2 == nil && err3 == nil && r.Partition < h.Partitions
+	return p, w.ok && len(w.rest) == 0 && err == nil && err2 == nil && err3 == nil && err4 == nil && p.r.Partition < h.Partitions
+}
+
+// has takes a text, if it is there.
+func (w *written) has(text string) bool {
+	is := bytes.HasPrefix(w.rest, []byte(text))
+	if is {
+		w.skip(text)
+	}
+	return is
 }
 
 // skip wants a text.

@@ -2,6 +2,7 @@ package replay
 
 import (
 	"bytes"
+	"errors"
 	"reflect"
 	"testing"
 	"time"
@@ -23,26 +24,24 @@ func lines(t testing.TB) map[string]bool {
 		"{\"partition\":1,\"offset\":\"1\",\"timestamp\":\"2026-01-31T12:00:00.000Z\",\"key\":\"\xff\",\"headers\":[],\"value\":\"\"}": false,
 	}
 	var b bytes.Buffer
-	w, err := NewWriter(&b, lineHead)
-	if err != nil {
-		t.Fatal(err)
-	}
-	b.Reset()
+	w := NewWriter(&b, lineHead)
 	r := events.Record{Partition: 3, Offset: 4711, Time: time.UnixMilli(1e12), Key: []byte("order \"7\"/ü"), Value: []byte("{\"a\":\"b\\\\c\n\t<&>\"}"),
 		Headers: events.CloudHeaders("waybill.step.started.v1", "scheduler", "order/1")}
-	if err := w.Write(&r); err != nil {
+	if err := errors.Join(w.Write(&r), w.Write(&r), w.End()); err != nil {
 		t.Fatal(err)
 	}
-	list[string(bytes.TrimSpace(b.Bytes()))] = true
+	for _, line := range bytes.Split(bytes.TrimSpace(b.Bytes()), []byte("\n"))[1:] {
+		list[string(line)] = true
+	}
 	return list
 }
 
 // The short way reads what is written, and leaves what is written otherwise.
 func TestParseWritten(t *testing.T) {
 	for text, want := range lines(t) {
-		short, sum, ok := lineHead.parseWritten([]byte(text))
-		long, longSum, err := lineHead.parseJSON([]byte(text))
-		if ok != want || ok && (err != nil || sum != longSum || !reflect.DeepEqual(short, long)) {
+		short, ok := lineHead.parseWritten([]byte(text))
+		long, err := lineHead.parseJSON([]byte(text))
+		if ok != want || ok && (err != nil || !reflect.DeepEqual(short, long)) {
 			t.Errorf("%s\nis read: %v as\n%+v, want %v and, by the standard library,\n%+v (%v)", text, ok, short, want, long, err)
 		}
 	}
@@ -54,11 +53,11 @@ func FuzzParseWritten(f *testing.F) {
 		f.Add([]byte(text))
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
-		short, sum, ok := lineHead.parseWritten(b)
+		short, ok := lineHead.parseWritten(b)
 		if !ok {
 			return
 		}
-		if long, longSum, err := lineHead.parseJSON(b); err != nil || sum != longSum || !reflect.DeepEqual(short, long) {
+		if long, err := lineHead.parseJSON(b); err != nil || !reflect.DeepEqual(short, long) {
 			t.Fatalf("%q is read as\n%+v, by the standard library as\n%+v (%v)", b, short, long, err)
 		}
 	})

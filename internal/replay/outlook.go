@@ -31,6 +31,8 @@ type Outlook struct {
 	// Stalled says why it can't go on; Assumed counts what was answered, and isn't recorded.
 	Stalled string `json:"stalled,omitempty"`
 	Assumed int    `json:"assumed"`
+	// Failed says why the task could not be run on: then nothing else is known.
+	Failed string `json:"failed,omitempty"`
 }
 
 // Plan says what a definition would mean to tasks: Look takes one after the other.

@@ -165,7 +165,7 @@ func TestUntil(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, until := range []string{"offset:" + line.Offset, line.At} {
-			u, err := replay.ParseUntil(until)
+			u, err := replay.ParseUntil(until, noon)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -187,7 +187,7 @@ func TestUntil(t *testing.T) {
 		}
 	}
 	for _, bad := range []string{"", "0", "-1", "offset:", "offset:-1", "yesterday", "2026-01-31"} {
-		if u, err := replay.ParseUntil(bad); err == nil {
+		if u, err := replay.ParseUntil(bad, noon); err == nil {
 			t.Errorf("%q is taken for %+v", bad, u)
 		}
 	}

@@ -28,8 +28,8 @@ type Until struct {
 	At     time.Time
 }
 
-// ParseUntil reads SEQ, offset:N, or an instant as in RFC 3339.
-func ParseUntil(s string) (u Until, err error) {
+// ParseUntil reads SEQ, offset:N, a duration back from now, or an instant as in RFC 3339.
+func ParseUntil(s string, now time.Time) (u Until, err error) {
 	if offset, is := strings.CutPrefix(s, "offset:"); is {
 		n, err := strconv.ParseInt(offset, 10, 64)
 		if err != nil || n < 0 {
@@ -40,8 +40,11 @@ func ParseUntil(s string) (u Until, err error) {
 	if n, err := strconv.ParseUint(s, 10, 64); err == nil && n > 0 {
 		return Until{Seq: n}, nil
 	}
+	if d, err := time.ParseDuration(s); err == nil && d > 0 {
+		return Until{At: now.Add(-d)}, nil
+	}
 	if u.At, err = time.Parse(time.RFC3339, s); err != nil || u.At.IsZero() {
-		return Until{}, fmt.Errorf("%q is no seq (7), offset (offset:42) or instant (2026-01-31T12:00:00Z)", s)
+		return Until{}, fmt.Errorf("%q is no seq (7), offset (offset:42), duration back from now (15m) or instant (2026-01-31T12:00:00Z)", s)
 	}
 	return u, nil
 }

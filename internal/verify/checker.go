@@ -2,6 +2,7 @@ package verify
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -149,6 +150,14 @@ func (c *Checker) Damaged(topic string, partition int32, offset int64, keys []st
 		f.Task = keys[0]
 	}
 	c.tell(f)
+}
+
+// Incomplete says, when all has been fed, that it isn't all that was written. It comes before all
+// other faults, which may be for that.
+func (c *Checker) Incomplete(what string) {
+	c.faults.all++
+	c.faults.list = slices.Insert(c.faults.list, 0, Fault{Promise: "P2", What: what})
+	c.faults.list = c.faults.list[:min(len(c.faults.list), c.faults.most)]
 }
 
 // broken keeps a fault of a task's history: the first, since the rest follows

@@ -238,3 +238,23 @@ func TestTimeline(t *testing.T) {
 		t.Errorf("%d lines, %d left out", n, line.Omitted)
 	}
 }
+
+// What is missing as a whole is said before what may follow from it, and is about no record: there is no
+// timeline to show.
+func TestIncomplete(t *testing.T) {
+	h := newHistory(t, Options{Faults: 2})
+	c := h.processed().c
+	c.Incomplete("the half of it")
+	r := c.Finish(h.at)
+	if r.Broken != 1 || len(r.Faults) != 1 || r.Faults[0].String() != "P2: the half of it" || r.Timeline() != nil {
+		t.Errorf("%v", r)
+	}
+	for n := range 3 {
+		c.Damaged("waybill.events", 0, int64(n), nil, "damaged")
+	}
+	c.Incomplete("and more")
+	r = c.Finish(h.at)
+	if r.Broken != 5 || len(r.Faults) != 2 || r.Faults[0].What != "and more" {
+		t.Errorf("%v", r)
+	}
+}

@@ -29,15 +29,17 @@ type Timeline struct {
 }
 
 // Timeline begins one, of the first fault that names a task, or else of the
-// first. It is nil if nothing is broken.
+// first of a record. It is nil if there is none.
 func (r *Report) Timeline() *Timeline {
 	for _, f := range r.Faults {
 		if f.Task != "" {
 			return &Timeline{Fault: f}
 		}
 	}
-	if len(r.Faults) > 0 {
-		return &Timeline{Fault: r.Faults[0]}
+	for _, f := range r.Faults {
+		if f.Topic != "" {
+			return &Timeline{Fault: f}
+		}
 	}
 	return nil
 }

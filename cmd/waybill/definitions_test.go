@@ -1,0 +1,121 @@
+package main
+
+import (
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/kafkatest"
+	"github.com/waybill-run/waybill/workflow"
+)
+
+// versionOf is a definition of one version, with a body of its own.
+func versionOf(t *testing.T, body int) *workflow.Definition {
+	t.Helper()
+	d, err := workflow.New("race", 1).CompleteWithin(time.Duration(body) * time.Minute).AttemptWithin(10 * time.Second).
+		Step(workflow.Step{ID: "a", Agent: "payments", Operation: "do"}).Build()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+// bodies are those that the log has of that version, in its order.
+func bodies(t *testing.T, admin *kafka.Admin, ns events.Namespace) (list []string) {
+	t.Helper()
+	err := admin.ReadCompacted(t.Context(), ns.Definitions(), func(r events.Record) error {
+		if string(r.Key) != "race/1" {
+			return nil
+		}
+		d, err := workflow.ParseJSON(r.Value)
+		if err == nil {
+			list = append(list, string(d.JSON()))
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return list
+}
+
+// Of several who apply one version with different bodies at once, one is told that his is applied, and
+// that one counts: for schedulers that read the log on, which keep the first, and for those that
+// find what compaction leaves, the last.
+func TestAppliedAtOnce(t *testing.T) {
+	kafkatest.Each(t, func(t *testing.T, b *kafkatest.Broker) {
+		cfg := kafka.Config{Brokers: b.Addrs, Namespace: b.Namespace(t)}
+		createTopics(t, cfg)
+		admin, err := kafka.OpenAdmin(cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer admin.Close()
+		producer, err := kafka.OpenProducer(cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer producer.Close()
+		const atOnce = 8
+		definitions, errs := make([]*workflow.Definition, atOnce), make([]error, atOnce)
+		for i := range definitions {
+			definitions[i] = versionOf(t, i+1)
+		}
+		var all sync.WaitGroup
+		for i := range definitions {
+			all.Go(func() { errs[i] = applyDefinition(t.Context(), cfg, producer, definitions[i]) })
+		}
+		all.Wait()
+		counts := ""
+		for i, err := range errs {
+			switch {
+			case err == nil && counts != "":
+				t.Error("two bodies are applied")
+			case err == nil:
+				counts = string(definitions[i].JSON())
+			case codeOf(err) != exitRefused:
+				t.Error(err)
+			}
+		}
+		there := bodies(t, admin, cfg.Namespace)
+		if len(there) == 0 || there[0] != counts || there[len(there)-1] != counts {
+			t.Errorf("%s is applied, and the log has %q", counts, there)
+		}
+	})
+}
+
+// Who wrote another body, and died before he looked, leaves two: to apply the one that counts again
+// leaves that one to compaction, and the other is refused.
+func TestAppliedAgainWhereTwoBodiesAre(t *testing.T) {
+	b := kafkatest.Embedded(t)
+	cfg := kafka.Config{Brokers: b.Addrs, Namespace: b.Namespace(t)}
+	createTopics(t, cfg)
+	admin, err := kafka.OpenAdmin(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer admin.Close()
+	producer, err := kafka.OpenProducer(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer producer.Close()
+	first, other := versionOf(t, 1), versionOf(t, 2)
+	for _, d := range []*workflow.Definition{first, other} {
+		produce(t, cfg, events.Record{Topic: cfg.Namespace.Definitions(), Key: []byte(d.Key()), Value: d.Stored()})
+	}
+	if err := applyDefinition(t.Context(), cfg, producer, other); codeOf(err) != exitRefused {
+		t.Errorf("the one that came later: %v", err)
+	}
+	for range 2 {
+		if err := applyDefinition(t.Context(), cfg, producer, first); err != nil {
+			t.Errorf("the first: %v", err)
+		}
+		if got, want := bodies(t, admin, cfg.Namespace), fmt.Sprint([]string{string(first.JSON()), string(other.JSON()), string(first.JSON())}); fmt.Sprint(got) != want {
+			t.Errorf("the log has %q, want %s", got, want)
+		}
+	}
+}
