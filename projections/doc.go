@@ -40,6 +40,8 @@
 //	err = load(ctx)                           // beside: the finished tasks
 //	err = v.Loaded()
 //
+//	err := deadlines.TakeSnapshot(reader)     // the timers of its open tasks; then Apply what follows
+//
 // The list is read beside that, from any goroutine, from what was saved:
 //
 //	page, err := store.List(ctx, partitions, filter, projections.Cursor{}, 50)

@@ -9,7 +9,7 @@
 //
 //	for {
 //		records := log.Poll()            // ends early at the next instant that matters
-//		compare log.Assigned():          // drop what went, open what came
+//		compare log.Assigned():          // drop what went, take up what Start has opened
 //		for each record:   deadlines.Apply(record)
 //		restored = position >= high watermark seen at assignment
 //		for each send that has ended:
@@ -23,7 +23,9 @@
 //	}
 //
 // decide.go says what is asked for, sweep.go which partitions may ask and when
-// the loop wakes: both are functions of what they are given. run.go does it.
+// the loop wakes: both are functions of what they are given. run.go does it. start.go
+// opens a partition, beside the loop: what its projection lacks comes from the snapshot of
+// its scheduler, if that is nearer to the end of the log.
 //
 // # Guarantees
 //
@@ -35,7 +37,7 @@
 //   - A partition whose recoveries can't be written delays no other: each has
 //     at most one batch on its way, and a burst takes one page in each turn.
 //   - Whatever is saved is a prefix of the committed log. Losing it costs
-//     reading it again.
+//     reading a snapshot, or the log again.
 //
 // # Non-guarantees
 //

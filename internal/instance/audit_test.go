@@ -27,6 +27,7 @@ type auditLog struct {
 	admin  *kafka.Admin
 	out    *kafka.Producer
 	at     time.Time
+	due    time.Time // of all timers, if it is given
 	tasks  map[int32][]string
 	made   int
 }
@@ -62,6 +63,9 @@ func (l *auditLog) write(n, stages int) map[int32]int64 {
 		for stage := range stages {
 			l.at = l.at.Add(time.Millisecond)
 			e := task.event(stage)
+			if !e.Due.IsZero() && !l.due.IsZero() {
+				e.Due = l.due
+			}
 			e.At, e.Due, e.Cause = events.Millis(l.at), events.Millis(e.Due), events.Cause{Inbox: events.Replies, Partition: p}
 			value := e.Value()
 			task.prev = events.Hash(e.Fact.Type(), value)
