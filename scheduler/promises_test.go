@@ -148,6 +148,7 @@ func (w *world) decide(inbox events.Inbox, r events.Record) (events.Input, Decis
 	if again := Decide(w.task.Clone(), in, cause, env); !slices.EqualFunc(again.Records, d.Records, sameRecord) {
 		w.failf("the same input, decided twice:\n%v\n%v", d.Records, again.Records)
 	}
+	w.checkOwn(in, cause, env, &d)
 	w.checkFinished(in, cause, env, &d)
 	if len(d.Events) > 0 && encode(w.task) != w.encoded {
 		w.failf("Decide changed the state that it was given a clone of")
@@ -165,6 +166,21 @@ func (w *world) decide(inbox events.Inbox, r events.Record) (events.Input, Decis
 	w.task = d.Task
 	w.checkState(len(d.Events) > 0)
 	return in, d
+}
+
+// checkOwn: on a state that nobody shares, as a transaction has it that has decided on the
+// task before, or a store that has just read it, is decided as on a clone.
+func (w *world) checkOwn(in events.Input, cause events.Cause, env *Env, d *Decision) {
+	var own *events.Task
+	if w.task != nil {
+		var err error
+		if own, err = events.DecodeTask([]byte(w.encoded)); err != nil {
+			w.failf("%v", err)
+		}
+	}
+	if o := Decide(own, in, cause, env); !slices.EqualFunc(o.Records, d.Records, sameRecord) {
+		w.failf("decided on a state of its own and on a clone:\n%v\n%v", o.Records, d.Records)
+	}
 }
 
 // checkFinished: what is kept of a finished task, and read back from a store, is
