@@ -15,6 +15,7 @@ type partition struct {
 	release    func() // gives the view back to other lanes of the process
 	tasks      Tasks  // nil until restored
 	flow       *flow  // likewise
+	inherited  []inherited
 	claimed    bool   // this assignment has committed its claim
 	claiming   uint64 // the epoch of a claim that is under way
 	runnable   map[string]struct{}
@@ -37,6 +38,13 @@ func (p *partition) accept(s *speculation, next int64) {
 		}
 	}
 	p.tasks.Accept(tasks, s.state, next)
+}
+
+// started: so many of what was inherited.
+func (p *partition) started(n int) {
+	if p.inherited = p.inherited[n:]; len(p.inherited) == 0 {
+		p.inherited = nil
+	}
 }
 
 // runs reports whether an agent is at work on the task. What is held, waits or

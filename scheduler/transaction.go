@@ -36,6 +36,7 @@ type speculation struct {
 	state     events.PartitionState
 	tasks     map[string]*events.Task
 	snapshot  bool // the transaction writes of its snapshot what is due
+	started   int  // of what the partition has inherited
 }
 
 // txCounts is what a listener is told once the transaction is committed.
@@ -209,6 +210,9 @@ func (tx *transaction) hear(s *speculation, t *events.Task, in events.Input, now
 
 // startQueued starts the steps whose turn it is, now that an input was decided on.
 func (tx *transaction) startQueued(ctx context.Context, s *speculation, r *events.Record, cause events.Cause) error {
+	if err := tx.startInherited(ctx, s, r, cause); err != nil {
+		return err
+	}
 	f := s.partition.flow
 	if f == nil || f.queued == 0 {
 		return nil
@@ -233,6 +237,24 @@ func (tx *transaction) startQueued(ctx context.Context, s *speculation, r *event
 				f.drop(x)
 			}
 		}
+	}
+	return nil
+}
+
+// startInherited starts some of what waited for agents that nobody counts requests of any
+// more. Their replies are the inputs that start the rest.
+func (tx *transaction) startInherited(ctx context.Context, s *speculation, r *events.Record, cause events.Cause) error {
+	all := s.partition.inherited
+	for most := min(len(all), s.started+startsMost); s.started < most; s.started++ {
+		x := all[s.started]
+		if _, stopped := s.partition.tasks.WhyStopped(x.task); stopped {
+			continue
+		}
+		d, err := tx.decide(ctx, s, x.task, func(t *events.Task, env *Env) Decision { return Start(t, x.step, events.Do, cause, env) })
+		if err != nil {
+			return err
+		}
+		tx.add(s, r, nil, d)
 	}
 	return nil
 }
@@ -488,6 +510,7 @@ func (tx *transaction) accept() {
 	}
 	tx.lane.voices.settle()
 	for id, s := range tx.parts {
+		s.partition.started(s.started)
 		at, wrote := next[id]
 		if !wrote {
 			continue
