@@ -102,7 +102,7 @@ func (tx *transaction) takeAll(ctx context.Context, records []events.Record) (de
 		}
 	}()
 	for i := range records {
-		if i > 0 && time.Since(tx.began) > tx.lane.cfg.decideMost() {
+		if i > 0 && tx.long() {
 			tx.lane.pace.fewer(i, len(records))
 			return false, errLong
 		}
@@ -126,6 +126,9 @@ func (tx *transaction) takeAll(ctx context.Context, records []events.Record) (de
 	}
 	return true, nil
 }
+
+// long reports whether deciding has taken as long as it may.
+func (tx *transaction) long() bool { return time.Since(tx.began) > tx.lane.cfg.decideMost() }
 
 // take processes one input.
 func (tx *transaction) take(ctx context.Context, p *partition, r *events.Record) error {
@@ -221,7 +224,7 @@ func (tx *transaction) startQueued(ctx context.Context, s *speculation, r *event
 		for n := 0; len(a.queue) > 0; n++ {
 			now := tx.lane.at(s)
 			x := f.next(a, now)
-			if x == nil || n >= startsMost && (a.outstanding > 0 || a.near(now, "")) {
+			if enough := n >= startsMost || tx.long(); x == nil || enough && (a.outstanding > 0 || a.near(now, "")) {
 				break
 			}
 			if _, stopped := s.partition.tasks.WhyStopped(x.task); stopped {
@@ -245,8 +248,9 @@ func (tx *transaction) startQueued(ctx context.Context, s *speculation, r *event
 // more. Their replies are the inputs that start the rest.
 func (tx *transaction) startInherited(ctx context.Context, s *speculation, r *events.Record, cause events.Cause) error {
 	all := s.partition.inherited
-	for most := min(len(all), s.started+startsMost); s.started < most; s.started++ {
+	for n := 0; n < startsMost && s.started < len(all) && (n == 0 || !tx.long()); n++ {
 		x := all[s.started]
+		s.started++
 		if _, stopped := s.partition.tasks.WhyStopped(x.task); stopped {
 			continue
 		}
