@@ -45,7 +45,7 @@ func TestFlowOfRandomGraphs(t *testing.T) {
 			counts[what] += k
 		}
 	}
-	for _, what := range []string{"queued", "probes", "refused retries", "rolled back", "restored", "stale replies", "observed bounds", "other flags", "inherited", "ended processed", "ended undone"} {
+	for _, what := range []string{"queued", "probes", "refused retries", "rolled back", "restored", "stale replies", "observed bounds", "other flags", "inherited", "topics that came", "ended processed", "ended undone"} {
 		if counts[what] == 0 && graphs >= flowGraphsShort {
 			t.Errorf("no world had any %s: %v", what, counts)
 		}
@@ -90,7 +90,7 @@ func newFlowWorld(t *testing.T, seed uint64) *flowWorld {
 	}
 	w.cfg.Capacity = w.drawCapacity()
 	for i := range flowWorlds {
-		g := drawGraph(w.dice, false)
+		g := drawGraph(w.dice, w.oneIn(6))
 		d, err := g.build()
 		if err != nil {
 			t.Fatal(err)
@@ -121,6 +121,9 @@ func (w *flowWorld) play() {
 	}
 	clear(w.dead)
 	w.log.end = nil
+	for _, a := range agents {
+		w.agents[a] = 2
+	}
 	for range maxSweeps {
 		if w.settled() {
 			break
@@ -146,7 +149,7 @@ func (w *flowWorld) play() {
 }
 
 func (w *flowWorld) move() {
-	switch n := w.IntN(20); {
+	switch n := w.IntN(24); {
 	case n < 5:
 		for range w.between(1, 6) {
 			w.submitOne()
@@ -174,10 +177,24 @@ func (w *flowWorld) move() {
 	}
 }
 
-// harm rolls back the next transactions, or takes a partition and brings it back, or all
+// harm takes an agent's topic or brings it back, rolls back the next transactions, or takes a partition and brings it back, or all
 // of them to a process that counts other agents' requests, or nobody's.
 func (w *flowWorld) harm() {
 	switch {
+	case w.oneIn(4):
+		a := pick(w.dice, agents)
+		if _, there := w.agents[a]; there {
+			delete(w.agents, a)
+		} else {
+			w.agents[a] = 2
+			w.counts["topics that came"]++
+		}
+		if w.coin() { // else it shows when an attempt needs it
+			if err := w.lane.requests.read(w.t.Context()); err != nil {
+				w.t.Fatal(err)
+			}
+		}
+		return
 	case w.oneIn(3):
 		w.counts["other flags"]++
 		if w.cfg.Capacity = (Capacity{}); !w.oneIn(3) {
@@ -211,9 +228,26 @@ func (w *flowWorld) submitOne() {
 }
 
 func (w *flowWorld) command() {
-	x := &events.Control{Task: pick(w.dice, w.tasks), ID: fmt.Sprint("x", w.IntN(1<<30)), Command: pick(w.dice, []events.Command{events.Cancel, events.UndoTask, events.Resubmit, events.Resubmit})}
-	x.By = events.By{Who: "op", RequestID: x.ID}
-	w.cluster.write(x.Record(ns, "test"))
+	for range w.between(1, 3) {
+		x := &events.Control{Task: pick(w.dice, w.tasks), ID: fmt.Sprint("x", w.IntN(1<<30)), Command: pick(w.dice, []events.Command{events.Cancel, events.UndoTask, events.Resubmit, events.Resubmit, events.Release, events.Release})}
+		x.By = events.By{Who: "op", RequestID: x.ID}
+		if t := w.states[x.Task]; t != nil && x.Command == events.Release {
+			x.Step, x.As, x.Output = w.stepOf(t), pick(w.dice, []events.StepState{events.StepCompleted, events.StepCompleted, events.StepUndone}), json.RawMessage("1")
+		}
+		x.Keep = x.Command == events.Cancel && w.coin()
+		w.cluster.write(x.Record(ns, "test"))
+	}
+}
+
+// stepOf is a step that may be released, mostly.
+func (w *flowWorld) stepOf(t *events.Task) string {
+	of := w.Perm(len(t.Steps))
+	for _, i := range of {
+		if s := t.Steps[i].State; s == events.StepError || s == events.StepFailed || s == events.StepCancelled {
+			return t.Plan.Steps[i].ID
+		}
+	}
+	return t.Plan.Steps[of[0]].ID
 }
 
 // step has the lane take in what was written, takes in what it wrote, and checks.
@@ -315,7 +349,9 @@ func (w *flowWorld) reply(q *events.Request, luck int) {
 		return // it is lost
 	}
 	w.old = append(w.old, r)
-	w.cluster.write(r.Record(ns, "test"))
+	for n := 0; n == 0 || luck == 4 && n == 1; n++ { // one of them comes twice
+		w.cluster.write(r.Record(ns, "test"))
+	}
 }
 
 // jump moves time to the next timer.
