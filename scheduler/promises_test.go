@@ -24,7 +24,8 @@ type world struct {
 	h          *history
 	definition *workflow.Definition
 	program    *workflow.Program
-	gone       bool             // nobody finds the definition
+	gone       bool // nobody finds the definition, or all find another
+	other      *workflow.Program
 	requests   map[string]int32 // of the agents that are there
 	now        time.Time
 	offset     int64
@@ -93,12 +94,21 @@ func newWorld(h *history, d *workflow.Definition, tell bool) *world {
 	if w.program, err = workflow.Compile(d); err != nil {
 		w.failf("the definition: %v", err)
 	}
+	o := *d
+	o.Steps = slices.Clone(d.Steps)
+	o.Steps[len(o.Steps)-1].Operation = "another"
+	if w.other, err = workflow.Compile(&o); err != nil {
+		w.failf("the other definition: %v", err)
+	}
 	w.claim()
 	return w
 }
 
-// forget lets go of the definition: plans are kept for ever otherwise.
-func (w *world) forget() { plans.Delete(w.program) }
+// forget lets go of the definitions: plans are kept for ever otherwise.
+func (w *world) forget() {
+	plans.Delete(w.program)
+	plans.Delete(w.other)
+}
 
 func (w *world) claim() {
 	e := &events.Event{Seq: 1, Epoch: 1, At: w.now, Fact: &events.PartitionClaimed{Owner: "test"}}
@@ -120,6 +130,9 @@ func (w *world) clock() time.Time {
 
 // Program implements Definitions.
 func (w *world) Program(name string, version int) (*workflow.Program, bool) {
+	if w.gone && w.h.another && w.task != nil {
+		return w.other, true
+	}
 	known := !w.gone && name == w.definition.Name && (version == 0 || version == w.definition.Version)
 	return w.program, known
 }
