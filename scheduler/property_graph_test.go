@@ -268,6 +268,7 @@ type history struct {
 	flawed     bool // expressions may fail
 	honest     bool // only services reply for attempts that run
 	another    bool // the definition isn't gone now and then, but another
+	busy       bool // steps wait for their agents
 	bodyBytes  int  // of what agents say; 0: little
 	partitions []int32
 	submission events.Submission
@@ -282,6 +283,7 @@ const maxMoves = 120
 const (
 	lookBackSeed = 0x6c6f6f6b
 	anotherSeed  = 0x6f746872
+	busySeed     = 0x62757379
 )
 
 // start is when histories begin.
@@ -306,6 +308,7 @@ func drawHistory(seed uint64) history {
 		h.graph.lookBack(back)
 	}
 	h.another = newDice(seed ^ anotherSeed).coin()
+	h.busy = newDice(seed^busySeed).oneIn(3) && !slices.Contains(lessons, seed)
 	return h
 }
 
