@@ -405,7 +405,7 @@ func (d *decider) recoverRun(i int, r *events.Recovery) {
 	case events.ActionWait:
 		d.wait(i, r.Kind, ask)
 	default:
-		d.errored(i, r.Kind, exhausted(run))
+		d.errored(i, r.Kind, exhausted(d.Task.Run(i, r.Kind))) // as the time-out has left it
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 // start a thousand steps: so an event that only moves a step moves what is derived
 // with it, and all else makes it anew.
 type derived struct {
+	work   workflow.Work // of all evaluations of the decision
 	scope  workflow.Scope
 	scoped bool // the scope is worked out
 	bytes  int  // as Task.Bytes has them; -1: not counted
@@ -26,7 +27,8 @@ func (v *derived) moved(t *events.Task, e *events.Event) {
 	case *events.RunSkipped:
 		step = f.Step
 	default:
-		*v = derived{bytes: -1}
+		*v = derived{bytes: -1, work: v.work}
+		v.work.Changed()
 		return
 	}
 	if i, ok := t.Plan.Step(step); ok && v.scoped {

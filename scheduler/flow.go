@@ -314,6 +314,28 @@ func (f *flow) restate(t *events.Task, now time.Time, restored bool) {
 	}
 }
 
+// inherited is a step that waits for its agent, since who owned its partition before
+// counted the agent's requests. Here nobody does, so it has no place in a queue; and it
+// has no timer, for it was never tried.
+type inherited struct {
+	task string
+	step int
+}
+
+// inherit adds those of a task that was read.
+func (f *flow) inherit(all []inherited, t *events.Task, now time.Time) []inherited {
+	for i := range t.Steps {
+		if t.Steps[i].State != events.StepPending {
+			continue
+		}
+		p, is := spotOf(t, i, events.Do, now)
+		if is && p.state == spotQueued && (f == nil || f.agent(p.agent) == nil) {
+			all = append(all, inherited{t.ID, i})
+		}
+	}
+	return all
+}
+
 // begin takes over a new task: there is nothing that it leaves.
 func (f *flow) begin(t *events.Task, now time.Time) {
 	for i := range t.Plan.Steps {

@@ -338,3 +338,33 @@ func TestCancelledTaskLeavesTheQueue(t *testing.T) {
 		t.Errorf("asked for %q", got)
 	}
 }
+
+// What waited for its agent starts with the next input where nobody counts requests any
+// more: no timer brings a first attempt.
+func TestQueueOfAnOwnerThatCounted(t *testing.T) {
+	for name, capacity := range map[string]Capacity{
+		"none is counted": {}, "this agent isn't": {Agents: map[string]int{"payments": 1}}, "all are": {Observe: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newSite(t, 1)
+			s.cfg.Capacity.Agents = map[string]int{"inventory": 1}
+			log := s.cluster.join(0)
+			l := s.lane(log)
+			s.submit("w", "a", "b", "c")
+			s.drain(l)
+			s.cfg.Capacity = capacity
+			log.assign(0)
+			rolledBack := 1
+			log.end = func(func()) (committed, handled bool, err error) { // and nothing is forgotten
+				rolledBack--
+				return false, rolledBack >= 0, nil
+			}
+			s.answer("inventory", "a")
+			s.drain(l)
+			if got := s.asked("inventory"); len(got) != 3 {
+				t.Errorf("asked for %q, want a, b and c", got)
+			}
+			s.events("") // verifies the log
+		})
+	}
+}

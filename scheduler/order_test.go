@@ -1,11 +1,13 @@
 package scheduler
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/workflow"
 )
 
 // chainOf is a -> b -> c, of which b is released before it has run.
@@ -161,4 +163,38 @@ func (s *script) decideBy(decide func(*decider)) {
 		s.record(&d.Records[i])
 	}
 	s.rebuild()
+}
+
+// A decision looks at a condition once, however many others are skipped one after another:
+// forty that wait for their agent, beside a chain of forty that are skipped, would cost what no
+// decision may.
+func TestConditionIsLookedAtOnce(t *testing.T) {
+	const n = 40
+	b := workflow.New("w", 1).CompleteWithin(time.Minute).AttemptWithin(time.Second)
+	for i := range n {
+		b.Step(workflow.Step{ID: fmt.Sprint("waits-", i), Agent: "inventory", Operation: "do", When: "${ input.items.all(i, i > 0) }"})
+	}
+	for i := range n { // the last is the first
+		s := workflow.Step{ID: fmt.Sprint("skipped-", i), Agent: "inventory", Operation: "do", When: "${ !input.items.all(i, i > 0) }"}
+		if i+1 < n {
+			s.Needs = []string{fmt.Sprint("skipped-", i+1)}
+		}
+		b.Step(s)
+	}
+	def, err := b.Build()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &Compiled{Rejected: func(key string, err error) { t.Fatalf("%s: %v", key, err) }}
+	c.Apply(&events.Record{Key: []byte(def.Key()), Value: def.Stored()})
+	in := &events.Submission{ID: "t", Workflow: "w", Input: []byte(`{"items":[` + strings.Repeat("1,", 5000) + `1]}`)}
+	env := &Env{Now: time.Unix(0, 0), Namespace: ns, Definitions: c, DefinitionsRead: true, Requests: map[string]int32{"inventory": 1}, Epoch: 1, Slots: noSlots{}}
+	d := Decide(nil, in, events.Cause{}, env)
+	count := map[events.StepState]int{}
+	for _, s := range d.Task.Steps {
+		count[s.State]++
+	}
+	if count[events.StepPending] != n || count[events.StepSkipped] != n {
+		t.Errorf("the task is %s, its steps %v: %v", d.Task.State, count, d.Task.Error)
+	}
 }

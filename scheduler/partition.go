@@ -15,6 +15,7 @@ type partition struct {
 	release    func() // gives the view back to other lanes of the process
 	tasks      Tasks  // nil until restored
 	flow       *flow  // likewise
+	inherited  []inherited
 	claimed    bool   // this assignment has committed its claim
 	claiming   uint64 // the epoch of a claim that is under way
 	runnable   map[string]struct{}
@@ -48,6 +49,13 @@ func (p *partition) tell(tasks map[string]bool) {
 			p.told = map[string]struct{}{}
 		}
 		p.told[task] = struct{}{}
+	}
+}
+
+// started: so many of what was inherited.
+func (p *partition) started(n int) {
+	if p.inherited = p.inherited[n:]; len(p.inherited) == 0 {
+		p.inherited = nil
 	}
 }
 

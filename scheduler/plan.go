@@ -114,6 +114,7 @@ func (d *decider) advance() {
 // would be taken to be unknown. The task's timer is due, and decides.
 func (d *decider) advanceSteps() {
 	var known ancestry
+	var held [workflow.MaxSteps]bool
 	for progress := d.now.Before(d.Task.CompleteBy); progress; {
 		progress = false
 		for i := range d.Task.Steps {
@@ -121,7 +122,7 @@ func (d *decider) advanceSteps() {
 				return
 			}
 			if d.Task.Steps[i].State == events.StepPending && known.satisfied(d.Task, i) {
-				d.begin(i)
+				d.begin(i, &held)
 				progress = progress || d.Task.Steps[i].State == events.StepSkipped
 			}
 		}
@@ -175,8 +176,9 @@ func finished(t *events.Task) bool {
 	return true
 }
 
-// begin starts a step, or skips it.
-func (d *decider) begin(i int) {
+// begin starts a step, or skips it. held are those whose condition was seen to hold: in
+// this decision it goes on to.
+func (d *decider) begin(i int, held *[workflow.MaxSteps]bool) {
 	if !d.loadProgram() {
 		d.errored(i, events.Do, d.programGone())
 		return
@@ -188,20 +190,29 @@ func (d *decider) begin(i int) {
 	}
 	// What was tried may have had an effect: it isn't skipped any more, for nothing
 	// would undo it then.
-	if d.Task.Steps[i].Attempt == 0 {
-		when, err := d.program.When(i, d.evaluationScope())
-		if err != nil {
-			d.errored(i, events.Do, expressionFailed(err))
-			return
-		}
-		if !when {
-			d.emit(&events.RunSkipped{Step: d.Task.Plan.Steps[i].ID}, time.Time{}, nil)
-			return
-		}
+	if d.Task.Steps[i].Attempt == 0 && !d.holds(i, held) {
+		return
 	}
 	if d.room(i, events.Do) { // else it stays pending, until it is its turn
 		d.attempt(i, events.Do)
 	}
+}
+
+// holds reports whether a step's condition holds. If not, the step is skipped, or in error.
+func (d *decider) holds(i int, held *[workflow.MaxSteps]bool) bool {
+	if i < len(held) && held[i] {
+		return true
+	}
+	when, err := d.program.When(i, d.evaluationScope())
+	switch {
+	case err != nil:
+		d.errored(i, events.Do, expressionFailed(err))
+	case !when:
+		d.emit(&events.RunSkipped{Step: d.Task.Plan.Steps[i].ID}, time.Time{}, nil)
+	case i < len(held):
+		held[i] = true
+	}
+	return when && err == nil
 }
 
 // attempt starts the next attempt of a run: the request goes out with the
@@ -486,7 +497,7 @@ func (d *decider) evaluationScope() workflow.Scope {
 	}
 	t := d.Task
 	s := workflow.Scope{TaskID: t.ID, Workflow: t.Workflow, Version: t.Version, Priority: t.Priority, Labels: t.Labels, Input: t.Input,
-		Steps: make([]workflow.StepScope, len(t.Steps))}
+		Steps: make([]workflow.StepScope, len(t.Steps)), Work: &d.derived.work}
 	for i := range t.Steps {
 		s.Steps[i] = stepScope(t.Steps[i])
 	}

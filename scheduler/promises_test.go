@@ -24,13 +24,16 @@ type world struct {
 	h          *history
 	definition *workflow.Definition
 	program    *workflow.Program
-	gone       bool             // nobody finds the definition
+	gone       bool // nobody finds the definition, or all find another
+	other      *workflow.Program
 	requests   map[string]int32 // of the agents that are there
 	now        time.Time
 	offset     int64
-	replyTo    string // of the submission that is decided
-	bodyBytes  int    // of what agents say; 0: little
-	tell       bool   // keep what is done in told
+	cause      events.Cause // of the last input
+	free       int          // requests that agents may have besides, in a busy history
+	replyTo    string       // of the submission that is decided
+	bodyBytes  int          // of what agents say; 0: little
+	tell       bool         // keep what is done in told
 	told       []string
 	counts     map[string]int
 
@@ -93,12 +96,21 @@ func newWorld(h *history, d *workflow.Definition, tell bool) *world {
 	if w.program, err = workflow.Compile(d); err != nil {
 		w.failf("the definition: %v", err)
 	}
+	o := *d
+	o.Steps = slices.Clone(d.Steps)
+	o.Steps[len(o.Steps)-1].Operation = "another"
+	if w.other, err = workflow.Compile(&o); err != nil {
+		w.failf("the other definition: %v", err)
+	}
 	w.claim()
 	return w
 }
 
-// forget lets go of the definition: plans are kept for ever otherwise.
-func (w *world) forget() { plans.Delete(w.program) }
+// forget lets go of the definitions: plans are kept for ever otherwise.
+func (w *world) forget() {
+	plans.Delete(w.program)
+	plans.Delete(w.other)
+}
 
 func (w *world) claim() {
 	e := &events.Event{Seq: 1, Epoch: 1, At: w.now, Fact: &events.PartitionClaimed{Owner: "test"}}
@@ -120,6 +132,9 @@ func (w *world) clock() time.Time {
 
 // Program implements Definitions.
 func (w *world) Program(name string, version int) (*workflow.Program, bool) {
+	if w.gone && w.h.another && w.task != nil {
+		return w.other, true
+	}
 	known := !w.gone && name == w.definition.Name && (version == 0 || version == w.definition.Version)
 	return w.program, known
 }
@@ -136,22 +151,10 @@ func (w *world) decide(inbox events.Inbox, r events.Record) (events.Input, Decis
 		w.failf("a record of %s is read as one of task %q: %v", inbox, task, err)
 	}
 	cause := events.Cause{Inbox: inbox, Offset: w.offset}
-	env := &Env{Now: w.clock(), Namespace: events.DefaultNamespace, Source: "test", Epoch: 1, Definitions: w, Requests: w.requests}
-	d := Decide(w.task.Clone(), in, cause, env)
-	if d.NeedDefinitions {
-		if d.Events != nil || d.Records != nil || d.Task != nil || d.Ignored != "" || d.Unusable != nil {
-			w.failf("a decision that needs definitions decides something: %+v", d)
-		}
-		env.DefinitionsRead = true
-		d = Decide(w.task.Clone(), in, cause, env)
-	}
-	if again := Decide(w.task.Clone(), in, cause, env); !slices.EqualFunc(again.Records, d.Records, sameRecord) {
-		w.failf("the same input, decided twice:\n%v\n%v", d.Records, again.Records)
-	}
+	w.cause = cause
+	env := w.env()
+	d := w.decideBy(env, func(t *events.Task) Decision { return Decide(t, in, cause, env) })
 	w.checkFinished(in, cause, env, &d)
-	if len(d.Events) > 0 && encode(w.task) != w.encoded {
-		w.failf("Decide changed the state that it was given a clone of")
-	}
 	if r, ok := in.(*events.Recovery); ok {
 		w.checkRecovery(r, &d)
 	}
@@ -161,10 +164,53 @@ func (w *world) decide(inbox events.Inbox, r events.Record) (events.Input, Decis
 		letter := events.Deadletter(events.DefaultNamespace, "test", &r, d.Unusable)
 		w.verify.Deadletter(&letter)
 	}
+	w.take(&d)
+	return in, d
+}
+
+// take takes a decision over.
+func (w *world) take(d *Decision) {
 	w.verified(false)
 	w.task = d.Task
 	w.checkState(len(d.Events) > 0)
-	return in, d
+}
+
+func (w *world) env() *Env {
+	env := &Env{Now: w.clock(), Namespace: events.DefaultNamespace, Source: "test", Epoch: 1, Definitions: w, Requests: w.requests}
+	if w.h.busy {
+		env.Slots = slotsOf{w.free, w.waiting()}
+	}
+	return env
+}
+
+// decideBy has a decision made, again, and on a state that nobody shares: as a transaction
+// has it that has decided on the task before, or a store that has just read it.
+func (w *world) decideBy(env *Env, decide func(*events.Task) Decision) Decision {
+	d := decide(w.task.Clone())
+	if d.NeedDefinitions {
+		if d.Events != nil || d.Records != nil || d.Task != nil || d.Ignored != "" || d.Unusable != nil {
+			w.failf("a decision that needs definitions decides something: %+v", d)
+		}
+		env.DefinitionsRead = true
+		d = decide(w.task.Clone())
+	}
+	if again := decide(w.task.Clone()); !slices.EqualFunc(again.Records, d.Records, sameRecord) {
+		w.failf("the same input, decided twice:\n%v\n%v", d.Records, again.Records)
+	}
+	if len(d.Events) > 0 && encode(w.task) != w.encoded {
+		w.failf("Decide changed the state that it was given a clone of")
+	}
+	var own *events.Task
+	if w.task != nil {
+		var err error
+		if own, err = events.DecodeTask([]byte(w.encoded)); err != nil {
+			w.failf("%v", err)
+		}
+	}
+	if o := decide(own); !slices.EqualFunc(o.Records, d.Records, sameRecord) {
+		w.failf("decided on a state of its own and on a clone:\n%v\n%v", o.Records, d.Records)
+	}
+	return d
 }
 
 // checkFinished: what is kept of a finished task, and read back from a store, is

@@ -45,7 +45,7 @@ func TestFlowOfRandomGraphs(t *testing.T) {
 			counts[what] += k
 		}
 	}
-	for _, what := range []string{"queued", "probes", "refused retries", "rolled back", "restored", "stale replies", "observed bounds", "ended processed", "ended undone"} {
+	for _, what := range []string{"queued", "probes", "refused retries", "rolled back", "restored", "stale replies", "observed bounds", "other flags", "inherited", "topics that came", "ended processed", "ended undone"} {
 		if counts[what] == 0 && graphs >= flowGraphsShort {
 			t.Errorf("no world had any %s: %v", what, counts)
 		}
@@ -73,22 +73,24 @@ type flowWorld struct {
 	dead   map[string]bool
 	old    []*events.Reply
 	n      int
+	// inherited is how many steps were, by the assignment.
+	inherited map[uint64]int
+	// found is how many requests an assignment found outstanding, by agent and number: more
+	// perhaps than may be by its flags.
+	found map[spotName]int
 }
 
 func newFlowWorld(t *testing.T, seed uint64) *flowWorld {
 	w := &flowWorld{dice: newDice(seed), site: newSite(t, flowPartitions), seed: seed, counts: map[string]int{}, states: map[string]*events.Task{},
 		timers: map[string]*events.Timers{}, asked: map[string]int{}, again: map[string]time.Time{}, seen: map[int32]int{},
-		taken: map[string]map[int32]int{}, open: map[string][]*events.Request{}, dead: map[string]bool{}}
-	w.cfg.Capacity = Capacity{Agents: map[string]int{}, Observe: w.coin()}
+		taken: map[string]map[int32]int{}, inherited: map[uint64]int{}, found: map[spotName]int{}, open: map[string][]*events.Request{}, dead: map[string]bool{}}
 	for _, a := range agents {
 		w.agents[a] = 2
 		w.taken[a] = map[int32]int{}
-		if !w.oneIn(4) {
-			w.cfg.Capacity.Agents[a] = w.between(1, 8)
-		}
 	}
+	w.cfg.Capacity = w.drawCapacity()
 	for i := range flowWorlds {
-		g := drawGraph(w.dice, false)
+		g := drawGraph(w.dice, w.oneIn(6))
 		d, err := g.build()
 		if err != nil {
 			t.Fatal(err)
@@ -101,6 +103,17 @@ func newFlowWorld(t *testing.T, seed uint64) *flowWorld {
 	return w
 }
 
+// drawCapacity draws what the flags of a process say.
+func (w *flowWorld) drawCapacity() Capacity {
+	c := Capacity{Agents: map[string]int{}, Observe: w.coin()}
+	for _, a := range agents {
+		if !w.oneIn(4) {
+			c.Agents[a] = w.between(1, 8)
+		}
+	}
+	return c
+}
+
 func (w *flowWorld) play() {
 	for range flowMoves {
 		w.move()
@@ -108,6 +121,9 @@ func (w *flowWorld) play() {
 	}
 	clear(w.dead)
 	w.log.end = nil
+	for _, a := range agents {
+		w.agents[a] = 2
+	}
 	for range maxSweeps {
 		if w.settled() {
 			break
@@ -133,7 +149,7 @@ func (w *flowWorld) play() {
 }
 
 func (w *flowWorld) move() {
-	switch n := w.IntN(20); {
+	switch n := w.IntN(24); {
 	case n < 5:
 		for range w.between(1, 6) {
 			w.submitOne()
@@ -161,9 +177,34 @@ func (w *flowWorld) move() {
 	}
 }
 
-// harm rolls back the next transactions, or takes a partition and brings it back.
+// harm takes an agent's topic or brings it back, rolls back the next transactions, or takes a partition and brings it back, or all
+// of them to a process that counts other agents' requests, or nobody's.
 func (w *flowWorld) harm() {
-	if w.coin() {
+	switch {
+	case w.oneIn(4):
+		a := pick(w.dice, agents)
+		if _, there := w.agents[a]; there {
+			delete(w.agents, a)
+		} else {
+			w.agents[a] = 2
+			w.counts["topics that came"]++
+		}
+		if w.coin() { // else it shows when an attempt needs it
+			if err := w.lane.requests.read(w.t.Context()); err != nil {
+				w.t.Fatal(err)
+			}
+		}
+		return
+	case w.oneIn(3):
+		w.counts["other flags"]++
+		if w.cfg.Capacity = (Capacity{}); !w.oneIn(3) {
+			w.cfg.Capacity = w.drawCapacity()
+		}
+		for p := range int32(flowPartitions) {
+			w.log.assign(p)
+		}
+		return
+	case w.coin():
 		w.counts["restored"]++
 		w.log.assign(int32(w.IntN(flowPartitions)))
 		return
@@ -187,9 +228,26 @@ func (w *flowWorld) submitOne() {
 }
 
 func (w *flowWorld) command() {
-	x := &events.Control{Task: pick(w.dice, w.tasks), ID: fmt.Sprint("x", w.IntN(1<<30)), Command: pick(w.dice, []events.Command{events.Cancel, events.UndoTask, events.Resubmit, events.Resubmit})}
-	x.By = events.By{Who: "op", RequestID: x.ID}
-	w.cluster.write(x.Record(ns, "test"))
+	for range w.between(1, 3) {
+		x := &events.Control{Task: pick(w.dice, w.tasks), ID: fmt.Sprint("x", w.IntN(1<<30)), Command: pick(w.dice, []events.Command{events.Cancel, events.UndoTask, events.Resubmit, events.Resubmit, events.Release, events.Release})}
+		x.By = events.By{Who: "op", RequestID: x.ID}
+		if t := w.states[x.Task]; t != nil && x.Command == events.Release {
+			x.Step, x.As, x.Output = w.stepOf(t), pick(w.dice, []events.StepState{events.StepCompleted, events.StepCompleted, events.StepUndone}), json.RawMessage("1")
+		}
+		x.Keep = x.Command == events.Cancel && w.coin()
+		w.cluster.write(x.Record(ns, "test"))
+	}
+}
+
+// stepOf is a step that may be released, mostly.
+func (w *flowWorld) stepOf(t *events.Task) string {
+	of := w.Perm(len(t.Steps))
+	for _, i := range of {
+		if s := t.Steps[i].State; s == events.StepError || s == events.StepFailed || s == events.StepCancelled {
+			return t.Plan.Steps[i].ID
+		}
+	}
+	return t.Plan.Steps[of[0]].ID
 }
 
 // step has the lane take in what was written, takes in what it wrote, and checks.
@@ -291,7 +349,9 @@ func (w *flowWorld) reply(q *events.Request, luck int) {
 		return // it is lost
 	}
 	w.old = append(w.old, r)
-	w.cluster.write(r.Record(ns, "test"))
+	for n := 0; n == 0 || luck == 4 && n == 1; n++ { // one of them comes twice
+		w.cluster.write(r.Record(ns, "test"))
+	}
 }
 
 // jump moves time to the next timer.
@@ -354,6 +414,7 @@ func (w *flowWorld) check() {
 	w.committed = nil
 	now := w.lane.cfg.Clock.Now()
 	for id, p := range w.lane.parts {
+		w.checkUncounted(p, now)
 		fresh := newFlow(w.cfg.Capacity, id, flowPartitions)
 		over := map[string]bool{} // tasks whose time is over: nothing of them starts
 		near := map[string]int{}  // runs of an agent that a supervisor asks for soon
@@ -377,8 +438,34 @@ func (w *flowWorld) check() {
 				w.counts["observed bounds"]++
 			}
 			w.checkAgent(a, fresh.agent(a.name), over, now)
-			w.checkWaits(p.flow, a, near[a.name])
+			w.checkWaits(p.generation, p.flow, a, near[a.name])
 		}
+	}
+}
+
+// checkUncounted: for an agent that nobody counts requests of nothing waits, but for what
+// an owner before has left, until an input comes.
+func (w *flowWorld) checkUncounted(p *partition, now time.Time) {
+	left := map[inherited]bool{}
+	for _, x := range p.inherited {
+		left[x] = true
+	}
+	if _, seen := w.inherited[p.generation]; !seen {
+		w.inherited[p.generation] = len(left)
+		w.counts["inherited"] += len(left)
+	}
+	if first := w.inherited[p.generation]; p.claimed && len(left) > max(0, first-startsMost) {
+		w.t.Fatalf("seed %d: of %d steps that were inherited %d wait after an input", w.seed, first, len(left))
+	}
+	err := p.tasks.EachOpen(func(t *events.Task) {
+		for _, x := range p.flow.inherit(nil, t, now) {
+			if !left[x] && p.tasks.State().At.Before(t.CompleteBy) {
+				w.t.Fatalf("seed %d: step %d of %s waits, and nothing will ever come", w.seed, x.step, t.ID)
+			}
+		}
+	})
+	if err != nil {
+		w.t.Fatal(err)
 	}
 }
 
@@ -417,14 +504,18 @@ func eachSpot(t *events.Task, now time.Time, fn func(*spot)) {
 
 // checkWaits: the capacity holds, and where steps wait an input will come that can
 // start them.
-func (w *flowWorld) checkWaits(f *flow, a *agentFlow, timers int) {
+func (w *flowWorld) checkWaits(generation uint64, f *flow, a *agentFlow, timers int) {
 	do := 0
 	for _, p := range f.spots {
 		if p.agent == a.name && p.state == spotRunning && p.kind == events.Do {
 			do++
 		}
 	}
-	if most := a.capacity + probeSlots; a.capacity > 0 && do > most {
+	key := spotName{a.name, int(generation)}
+	if _, seen := w.found[key]; !seen {
+		w.found[key] = do
+	}
+	if most := max(a.capacity+probeSlots, w.found[key]); a.capacity > 0 && do > most {
 		w.t.Fatalf("seed %d: %s has %d requests outstanding; at most %d", w.seed, a.name, do, most)
 	}
 	if f.slots(a) < slotsLeast {

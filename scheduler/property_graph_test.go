@@ -267,6 +267,8 @@ type history struct {
 	graph      graph
 	flawed     bool // expressions may fail
 	honest     bool // only services reply for attempts that run
+	another    bool // the definition isn't gone now and then, but another
+	busy       bool // steps wait for their agents
 	bodyBytes  int  // of what agents say; 0: little
 	partitions []int32
 	submission events.Submission
@@ -277,8 +279,12 @@ type history struct {
 
 const maxMoves = 120
 
-// lookBackSeed makes other dice of a history's seed.
-const lookBackSeed = 0x6c6f6f6b
+// These make other dice of a history's seed.
+const (
+	lookBackSeed = 0x6c6f6f6b
+	anotherSeed  = 0x6f746872
+	busySeed     = 0x62757379
+)
 
 // start is when histories begin.
 var start = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
@@ -301,6 +307,8 @@ func drawHistory(seed uint64) history {
 	if back := newDice(seed ^ lookBackSeed); back.coin() {
 		h.graph.lookBack(back)
 	}
+	h.another = newDice(seed ^ anotherSeed).coin()
+	h.busy = newDice(seed^busySeed).oneIn(3) && !slices.Contains(lessons, seed)
 	return h
 }
 

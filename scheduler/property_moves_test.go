@@ -184,6 +184,7 @@ func (w *world) spoil(r *events.Record) {
 func (w *world) behave() {
 	w.say("from here on everybody behaves")
 	w.gone = false
+	w.free = anyRoom
 	w.bodyBytes = 0
 	for i, a := range agents {
 		if w.requests[a] == 0 {
@@ -210,7 +211,7 @@ func (w *world) finish() {
 				answered = true
 			}
 		}
-		if answered {
+		if answered || w.turn() {
 			continue
 		}
 		armed := w.armed()

@@ -31,6 +31,7 @@ type restored struct {
 	tasks      Tasks
 	runnable   map[string]struct{} // of them
 	flow       *flow               // nil: no agent has a bound
+	inherited  []inherited
 	from       Source
 	load       func(context.Context) error // what is still to come of a snapshot; nil: nothing
 	release    func()
@@ -81,7 +82,7 @@ func (l *lane) restoredOne(ctx context.Context, r restored) error {
 		return r.err
 	}
 	p.tasks, p.release = r.tasks, r.release
-	p.runnable = r.runnable
+	p.runnable, p.inherited = r.runnable, r.inherited
 	if p.flow = r.flow; p.flow != nil {
 		l.voices.join(p.id, p.flow)
 	}
@@ -161,7 +162,7 @@ func (c *Config) restoreTasks(ctx context.Context, id int32) restored {
 		r.err = fmt.Errorf("restore partition %d: %w", id, err)
 		return r
 	}
-	r.tasks, r.runnable, r.flow, r.release, r.from, r.load = tasks, b.runnable, b.flow, release, b.from, b.load
+	r.tasks, r.runnable, r.flow, r.inherited, r.release, r.from, r.load = tasks, b.runnable, b.flow, b.inherited, release, b.from, b.load
 	return r
 }
 
@@ -173,8 +174,9 @@ type bringing struct {
 	from  Source
 	load  func(context.Context) error
 
-	runnable map[string]struct{}
-	flow     *flow
+	runnable  map[string]struct{}
+	flow      *flow
+	inherited []inherited
 
 	last  *events.Snapshot // that the topic holds; nil: none
 	known bool             // that is so
@@ -222,6 +224,7 @@ func (b *bringing) lookThrough() error {
 			b.runnable[t.ID] = struct{}{}
 		}
 		b.flow.restate(t, now, true)
+		b.inherited = b.flow.inherit(b.inherited, t, now)
 	})
 	if err != nil {
 		return &storeError{b.id, "read the open tasks of", err}

@@ -9,7 +9,9 @@ import (
 // can't begin (any more) nothing follows. It is as pure as Decide.
 func Start(t *events.Task, step int, k events.Kind, cause events.Cause, env *Env) Decision {
 	free := *env
-	free.Slots = turn{env.Slots, step, k}
+	if env.Slots != nil {
+		free.Slots = turn{env.Slots, step, k}
+	}
 	d := newDecider(t, cause, &free)
 	d.queued = true
 	d.start(step, k)

@@ -39,6 +39,7 @@ type speculation struct {
 	tasks     map[string]*events.Task
 	told      map[string]bool // stopped tasks of which it writes the first recovery's dead letter
 	snapshot  bool            // the transaction writes of its snapshot what is due
+	started   int             // of what the partition has inherited
 }
 
 // txCounts is what a listener is told once the transaction is committed.
@@ -104,7 +105,7 @@ func (tx *transaction) takeAll(ctx context.Context, records []events.Record) (de
 		}
 	}()
 	for i := range records {
-		if i > 0 && time.Since(tx.began) > tx.lane.cfg.decideMost() {
+		if i > 0 && tx.long() {
 			tx.lane.pace.fewer(i, len(records))
 			return false, errLong
 		}
@@ -128,6 +129,9 @@ func (tx *transaction) takeAll(ctx context.Context, records []events.Record) (de
 	}
 	return true, nil
 }
+
+// long reports whether deciding has taken as long as it may.
+func (tx *transaction) long() bool { return time.Since(tx.began) > tx.lane.cfg.decideMost() }
 
 // take processes one input.
 func (tx *transaction) take(ctx context.Context, p *partition, r *events.Record) error {
@@ -247,6 +251,9 @@ func (tx *transaction) hear(s *speculation, t *events.Task, in events.Input, now
 
 // startQueued starts the steps whose turn it is, now that an input was decided on.
 func (tx *transaction) startQueued(ctx context.Context, s *speculation, r *events.Record, cause events.Cause) error {
+	if err := tx.startInherited(ctx, s, r, cause); err != nil {
+		return err
+	}
 	f := s.partition.flow
 	if f == nil || f.queued == 0 {
 		return nil
@@ -255,7 +262,7 @@ func (tx *transaction) startQueued(ctx context.Context, s *speculation, r *event
 		for n := 0; len(a.queue) > 0; n++ {
 			now := tx.lane.at(s)
 			x := f.next(a, now)
-			if x == nil || n >= startsMost && (a.outstanding > 0 || a.near(now, "")) {
+			if enough := n >= startsMost || tx.long(); x == nil || enough && (a.outstanding > 0 || a.near(now, "")) {
 				break
 			}
 			if _, stopped := s.partition.tasks.WhyStopped(x.task); stopped {
@@ -271,6 +278,25 @@ func (tx *transaction) startQueued(ctx context.Context, s *speculation, r *event
 				f.drop(x)
 			}
 		}
+	}
+	return nil
+}
+
+// startInherited starts some of what waited for agents that nobody counts requests of any
+// more. Their replies are the inputs that start the rest.
+func (tx *transaction) startInherited(ctx context.Context, s *speculation, r *events.Record, cause events.Cause) error {
+	all := s.partition.inherited
+	for n := 0; n < startsMost && s.started < len(all) && (n == 0 || !tx.long()); n++ {
+		x := all[s.started]
+		s.started++
+		if _, stopped := s.partition.tasks.WhyStopped(x.task); stopped {
+			continue
+		}
+		d, err := tx.decide(ctx, s, x.task, func(t *events.Task, env *Env) Decision { return Start(t, x.step, events.Do, cause, env) })
+		if err != nil {
+			return err
+		}
+		tx.add(s, r, nil, d)
 	}
 	return nil
 }
@@ -527,6 +553,7 @@ func (tx *transaction) accept() {
 	tx.lane.voices.settle()
 	for id, s := range tx.parts {
 		s.partition.tell(s.told)
+		s.partition.started(s.started)
 		at, wrote := next[id]
 		if !wrote {
 			continue

@@ -78,6 +78,7 @@
 //     holds: a failing expression is an *Error with line, column and path.
 //   - Work is bounded: definition bytes, steps, depth, expression length,
 //     evaluation cost and memory, and the bytes of a result, by named constants.
+//     What many evaluations cost together is counted where they share a Work.
 //
 // # Not guaranteed
 //

@@ -182,7 +182,11 @@ func firstLine(s string) string {
 
 // eval gives the expression's value, or an *Error.
 func (x *expression) eval(a *activation) (ref.Val, error) {
-	v, _, err := x.program.Eval(a)
+	if err := a.s.Work.over(); err != nil {
+		return nil, x.fail(err)
+	}
+	v, details, err := x.program.Eval(a)
+	a.s.Work.spend(details)
 	if err != nil {
 		return nil, x.fail(err)
 	}
@@ -207,6 +211,8 @@ func (x *expression) fail(err error) *Error {
 	case errors.As(err, &cancelled) && cancelled.Cause == interpreter.CostLimitExceeded:
 		e.What = fmt.Sprintf("${ %s } failed: it costs more than %d", text, MaxCost)
 		e.Fix = "simplify it, or give it less data"
+	case errors.Is(err, errWork):
+		e.Fix = "simplify the conditions and inputs of steps that start at once, or give them less data"
 	case strings.Contains(e.What, "no such key"):
 		e.Fix = "see to it that it is sent, or ask first with has(...)"
 	}

@@ -54,11 +54,11 @@ func (p *rawPath) append(out []byte, s *Scope, text bool) ([]byte, bool) {
 	ok := false
 	switch p.from.kind {
 	case scopeInput:
-		raw, ok = p.follow(s.Input)
+		raw, ok = p.follow(s.Input, s.Work)
 	case stepOutput:
-		raw, ok = p.follow(s.step(p.from.step).Output)
+		raw, ok = p.follow(s.step(p.from.step).Output, s.Work)
 	case stepError:
-		raw, ok = p.follow(s.step(p.from.step).Error)
+		raw, ok = p.follow(s.step(p.from.step).Error, nil)
 	default:
 		return p.appendScope(out, s, text)
 	}
@@ -103,7 +103,7 @@ func (p *rawPath) appendScope(out []byte, s *Scope, text bool) ([]byte, bool) {
 
 var null = []byte("null")
 
-func (p *rawPath) follow(document []byte) ([]byte, bool) {
+func (p *rawPath) follow(document []byte, work *Work) ([]byte, bool) {
 	if len(document) == 0 {
 		return null, len(p.links) == 0
 	}
@@ -115,6 +115,14 @@ func (p *rawPath) follow(document []byte) ([]byte, bool) {
 	}
 	for i, l := range p.links {
 		var end int
+		if i == 0 && !l.isIndex {
+			if d := work.document(p.from); d != nil {
+				if raw = d.member(document, l.name); raw == nil {
+					return nil, false
+				}
+				continue
+			}
+		}
 		whole := raw
 		if l.isIndex {
 			raw, end = elementOf(raw, l.index)

@@ -28,7 +28,7 @@ type stepProgram struct {
 
 // Scope is what expressions can see of a task. Its raw messages are JSON;
 // nil is null. Steps is indexed as Definition.Steps; those behind its end
-// count as not yet run. A Scope is only read.
+// count as not yet run. A Scope is only read, but for its Work.
 type Scope struct {
 	TaskID   string
 	Workflow string
@@ -37,6 +37,8 @@ type Scope struct {
 	Labels   map[string]string
 	Input    json.RawMessage
 	Steps    []StepScope
+	// Work is what evaluations have in common; nil: each is on its own.
+	Work *Work
 }
 
 // StepScope is what expressions can see of a step.
@@ -224,9 +226,9 @@ func (a *activation) ResolveName(name string) (any, bool) {
 func (a *activation) resolve(v variable, name string) ref.Val {
 	switch v.kind {
 	case scopeInput:
-		return document(a.s.Input, "the task's input")
+		return a.document(v, a.s.Input, "the task's input")
 	case stepOutput:
-		return document(a.s.step(v.step).Output, name)
+		return a.document(v, a.s.step(v.step).Output, name)
 	case stepError:
 		return document(a.s.step(v.step).Error, name)
 	case stepState:
@@ -243,6 +245,13 @@ func (a *activation) resolve(v variable, name string) ref.Val {
 		return &object{raw: labels(a.s.Labels)}
 	}
 	panic(fmt.Sprintf("workflow: variable %s of kind %d", name, v.kind))
+}
+
+func (a *activation) document(v variable, raw []byte, what string) ref.Val {
+	if d := a.s.Work.document(v); d != nil {
+		return d.decoded(raw, what)
+	}
+	return document(raw, what)
 }
 
 // labels gives the task's labels as a JSON object, its keys sorted.

@@ -229,7 +229,7 @@ var decisionMutations = []mutation{
 		`		if !a.satisfied(t, n) {`, `		if n < 0 {`,
 		"scheduler", "TestReleasedStepIsInItsPlace"),
 	one("tried-and-skipped", plan,
-		`if d.Task.Steps[i].Attempt == 0 {`, `if d.Task.Steps[i].Attempt >= 0 {`,
+		`if d.Task.Steps[i].Attempt == 0 &&`, `if d.Task.Steps[i].Attempt >= 0 &&`,
 		"scheduler", "TestTriedStepIsNotSkipped"),
 	one("undo-of-what-was-skipped", plan,
 		` || s.State == events.StepSkipped || s.Undo`, ` || s.Undo`,

@@ -90,6 +90,9 @@ func Explain(t *events.Task, poison string, agents map[string]AgentState, now ti
 		}
 	}
 	w.ofSteps(t)
+	if l := late(t.Timer, now); l != "" { // nothing starts any more
+		w.Moves = "a supervisor that ends the task's time" + l
+	}
 	return w
 }
 
@@ -131,7 +134,7 @@ func explainStep(t *events.Task, i int, agents map[string]AgentState, now time.T
 	}
 	switch run.State {
 	case events.StepRunning:
-		s.running(run, agents)
+		s.running(run, agents, now)
 	case events.StepWaiting:
 		// A fold doesn't keep when a wait began: no later than the task's last event.
 		s.Reason, s.Since, s.Until = ReasonWaitingRetry, instantText(t.UpdatedAt), instantText(run.Timer.Due)
@@ -141,10 +144,7 @@ func explainStep(t *events.Task, i int, agents map[string]AgentState, now time.T
 		s.Moves = "the end of the wait: then attempt " + fmt.Sprint(run.Attempt+1)
 	case events.StepFailed:
 		s.Reason, s.Since, s.Until = ReasonWaitingRetry, instantText(run.Timer.Due), instantText(run.Timer.Due) // due at once
-		s.Moves = "a supervisor that asks for what comes next"
-		if late := now.Sub(run.Timer.Due); run.Timer.Armed() && late > lateSupervisor {
-			s.Moves += fmt.Sprintf("; it is %s late: is one running?", late.Round(time.Second))
-		}
+		s.Moves = "a supervisor that asks for what comes next" + late(run.Timer, now)
 	case events.StepPending:
 		if kind == events.Undo || t.State != events.StateProcessing {
 			return s, false
@@ -174,23 +174,45 @@ func couldStart(t *events.Task, i int, now time.Time) (since time.Time, could bo
 	return since, false
 }
 
-// needs are the steps that a step waits for, and when the last of the others ended.
+// needs are the steps that a step waits for, and when the last of the others ended. One
+// that an operator released before it had run doesn't let go what comes after it: that
+// waits for those that the released one needs, too.
 func needs(t *events.Task, i int) (missing []string, since time.Time) {
-	for _, n := range t.Plan.Steps[i].Needs {
-		need := t.Steps[n]
-		if need.State != events.StepCompleted && need.State != events.StepSkipped {
-			missing = append(missing, t.Plan.Steps[n].ID)
-		} else if need.EndedAt.After(since) {
-			since = need.EndedAt
+	seen := make([]bool, len(t.Steps))
+	var visit func(i int)
+	visit = func(i int) {
+		for _, n := range t.Plan.Steps[i].Needs {
+			if seen[n] {
+				continue
+			}
+			seen[n] = true
+			need := t.Steps[n]
+			if need.State != events.StepCompleted && need.State != events.StepSkipped {
+				missing = append(missing, t.Plan.Steps[n].ID)
+				continue
+			}
+			if need.EndedAt.After(since) {
+				since = need.EndedAt
+			}
+			visit(n)
 		}
 	}
+	visit(i)
 	return missing, since
 }
 
 // lateSupervisor is how long after its due a timer may stand before it is said.
 const lateSupervisor = 5 * time.Second
 
-func (s *StepWhy) running(run *events.Run, agents map[string]AgentState) {
+// late says that nobody has asked for what a timer calls for; empty: it isn't due, or has just come to be.
+func late(timer events.Timer, now time.Time) string {
+	if by := now.Sub(timer.Due); timer.Armed() && by > lateSupervisor {
+		return fmt.Sprintf("; it is %s late: is one running?", by.Round(time.Second))
+	}
+	return ""
+}
+
+func (s *StepWhy) running(run *events.Run, agents map[string]AgentState, now time.Time) {
 	s.Reason, s.Since, s.Until = ReasonAtWork, instantText(run.StartedAt), instantText(run.Timer.Due)
 	s.Moves = "the agent's reply, or the end of the attempt's time"
 	a, known := agents[s.Agent]
@@ -201,6 +223,9 @@ func (s *StepWhy) running(run *events.Run, agents map[string]AgentState) {
 	case a.Lag > 0:
 		s.Reason = ReasonQueue
 		s.Moves = fmt.Sprintf("agent %s, whose group lags by %d: perhaps it has not taken this request yet", s.Agent, a.Lag)
+	}
+	if l := late(run.Timer, now); l != "" { // an agent drops what is late
+		s.Moves = "a supervisor that ends the attempt" + l
 	}
 }
 

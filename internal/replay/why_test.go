@@ -3,6 +3,7 @@ package replay_test
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -185,6 +186,46 @@ func TestWhyOfSteps(t *testing.T) {
 	}
 	if w = replay.Explain(s.Task(), "", nil, noon); w.State != events.StateUndoing || w.Reason != replay.ReasonAtWork || w.Steps[0].Kind != events.Undo {
 		t.Errorf("%+v", w)
+	}
+}
+
+// A step that was released before those that it needs doesn't let go what comes after it:
+// that waits for them, and not for its agent.
+func TestWhyAfterAReleasedStep(t *testing.T) {
+	h := recordOf(t, program(t, strings.Replace(fmt.Sprintf(order, 1, 1, ""), "on_error: undo", "on_error: hold", 1)))
+	h.reply(1, "reserve", 1, events.Rejected, `{"code":"never"}`)
+	for i, x := range []*events.Control{{Command: events.Release, Step: "charge", As: events.StepCompleted}, {Command: events.Resubmit}} {
+		x.Task, x.ID = "o-1", fmt.Sprint("x", i)
+		x.By = events.By{Who: "op", RequestID: x.ID}
+		h.input(2, x)
+	}
+	w := replay.Explain(h.task, "", nil, h.env.Now)
+	if len(w.Steps) != 2 || w.Reason != replay.ReasonAtWork || w.Steps[1].Step != "ship" || w.Steps[1].Reason != replay.ReasonUpstreamStep || w.Steps[1].Moves != "the end of reserve" {
+		t.Errorf("%+v", w)
+	}
+	if names := replay.AgentsAwaited(h.task, h.env.Now); !slices.Equal(names, []string{"stock"}) {
+		t.Errorf("asks about %v, want stock", names)
+	}
+}
+
+// An attempt whose time is over is with nobody any more: a supervisor has to end it. So it
+// is with a task whose own time is over.
+func TestWhyWithoutASupervisor(t *testing.T) {
+	task := recordOf(t, program(t, fmt.Sprintf(order, 1, 2, ""))).task
+	const asks = "is one running?"
+	for after, want := range map[time.Duration]string{5 * time.Second: "", 12 * time.Second: "", time.Minute: "a supervisor that ends the attempt; it is 50s late: " + asks} {
+		w := replay.Explain(task, "", map[string]replay.AgentState{"stock": {Members: 1}}, noon.Add(after))
+		if w.Reason != replay.ReasonAtWork || want != "" && w.Moves != want || want == "" && strings.Contains(w.Moves, asks) {
+			t.Errorf("after %v: %+v", after, w)
+		}
+	}
+	pending := task.Clone()
+	pending.OwnStep(0).Run = events.Run{State: events.StepPending}
+	for after, want := range map[time.Duration]bool{10 * time.Minute: false, 11 * time.Minute: true} {
+		w := replay.Explain(pending, "", nil, noon.Add(after))
+		if got := w.Moves == "a supervisor that ends the task's time; it is 1m0s late: "+asks; got != want {
+			t.Errorf("after %v: %+v", after, w)
+		}
 	}
 }
 

@@ -30,10 +30,10 @@ const (
 var agents = []string{"ants", "bees"}
 
 // definitions makes the workflows of a seed.
-func definitions(rnd *rand.Rand) []*workflow.Definition {
+func definitions(rnd, more *rand.Rand) []*workflow.Definition {
 	var ds []*workflow.Definition
 	for i := range 4 {
-		d, err := definition(rnd, fmt.Sprintf("flow%d", i))
+		d, err := definition(rnd, more, fmt.Sprintf("flow%d", i))
 		if err != nil {
 			panic(err) // the generator is wrong, not the seed
 		}
@@ -42,7 +42,8 @@ func definitions(rnd *rand.Rand) []*workflow.Definition {
 	return ds
 }
 
-func definition(rnd *rand.Rand, name string) (*workflow.Definition, error) {
+// definition draws a workflow; with more, which has come later, what steps say of one another.
+func definition(rnd, more *rand.Rand, name string) (*workflow.Definition, error) {
 	ms := func(least, most time.Duration) time.Duration {
 		return (least + time.Duration(rnd.Int64N(int64(most-least)))).Truncate(time.Millisecond)
 	}
@@ -67,15 +68,34 @@ func definition(rnd *rand.Rand, name string) (*workflow.Definition, error) {
 		if rnd.IntN(4) > 0 {
 			s.Undo = &workflow.Undo{Operation: fmt.Sprintf("undo%d", i)}
 		}
+		relate(more, &s)
 		b.Step(s)
 	}
 	return b.Build()
+}
+
+// relate has expressions look at what steps before have answered. A few fail.
+func relate(more *rand.Rand, s *workflow.Step) {
+	if n := len(s.Needs); n > 0 && more.IntN(2) == 0 {
+		of := "steps." + s.Needs[more.IntN(n)]
+		s.Input = map[string]any{"of": "${ " + of + ".output }"}
+		if s.When == "" && more.IntN(4) == 0 {
+			s.When = "${ " + of + ".state == 'completed' }"
+		}
+	}
+	if s.Undo != nil && more.IntN(2) == 0 {
+		s.Undo.Input = map[string]any{"state": "${ steps." + s.ID + ".state }", "of": "${ steps." + s.ID + ".output }"}
+	}
+	if more.IntN(30) == 0 {
+		s.Input = "${ input.n / (input.n % 3) }"
+	}
 }
 
 // load submits, commands, and pesters.
 type load struct {
 	w        *world
 	rnd      *rand.Rand
+	more     *rand.Rand // for what has come later: a seed's first draws stay what they were
 	ds       []*workflow.Definition
 	producer *kafka.Producer
 
@@ -121,7 +141,7 @@ func (l *load) submit(ctx context.Context) {
 		l.ids = append(l.ids, id)
 	}
 	l.mu.Unlock()
-	s := events.Submission{ID: id, Workflow: d.Name, Input: json.RawMessage(fmt.Sprintf(`{"n":%d}`, l.rnd.IntN(10)))}
+	s := events.Submission{ID: id, Workflow: d.Name, Input: json.RawMessage(fmt.Sprintf(`{"n":%d}`, l.rnd.IntN(10))), Priority: l.more.IntN(5) - 2}
 	if l.rnd.IntN(10) == 0 {
 		s.CompleteBy = events.Millis(time.Now().Add(time.Duration(l.rnd.Int64N(int64(20 * time.Second)))))
 	}
@@ -154,6 +174,9 @@ func (l *load) command(ctx context.Context) {
 		By: events.By{Who: "sim", Why: "because", RequestID: fmt.Sprintf("request-%d", n-l.rnd.IntN(2))}}
 	if x.Command == events.Release {
 		x.Step, x.As = fmt.Sprintf("s%d", l.rnd.IntN(3)), events.StepCompleted
+		if l.more.IntN(3) == 0 {
+			x.As = events.StepUndone
+		}
 	}
 	x.Keep = x.Command == events.Cancel && l.rnd.IntN(3) == 0
 	l.send(ctx, x.Record(l.w.ns, "sim"))

@@ -138,7 +138,8 @@ func (w *world) prepare(ctx context.Context) {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	w.load = &load{w: w, rnd: rand.New(rand.NewPCG(w.seed, 2)), ds: definitions(w.rnd), producer: producer, acked: map[string]time.Time{}}
+	more := rand.New(rand.NewPCG(w.seed, 5))
+	w.load = &load{w: w, rnd: rand.New(rand.NewPCG(w.seed, 2)), more: more, ds: definitions(w.rnd, more), producer: producer, acked: map[string]time.Time{}}
 	for _, d := range w.load.ds {
 		if err := producer.Send(ctx, definitionRecord(w.ns, d)); err != nil {
 			w.t.Fatal(err)

@@ -1,0 +1,69 @@
+package scheduler
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/waybill-run/waybill/events"
+)
+
+// slotsOf are of agents that may have so many requests more, and for which some runs wait.
+type slotsOf struct {
+	free  int
+	waits map[spotName]bool
+}
+
+func (s slotsOf) Free(string, string, time.Time) int { return s.free }
+
+func (s slotsOf) Waits(t *events.Task, step int, k events.Kind) bool {
+	return s.waits[nameOf(t, step, k)]
+}
+
+// waiting are the runs that wait for their agent.
+func (w *world) waiting() map[spotName]bool {
+	waits := map[spotName]bool{}
+	if w.task == nil {
+		return waits
+	}
+	for i := range w.task.Steps {
+		for _, k := range []events.Kind{events.Do, events.Undo} {
+			if p, is := spotOf(w.task, i, k, w.clock()); is && p.state == spotQueued {
+				waits[p.spotName] = true
+			}
+		}
+	}
+	return waits
+}
+
+// turn: it is the turn of one that waits. It begins, or it ends, unless the task has no time
+// left. It reports whether anything was decided.
+func (w *world) turn() bool {
+	if w.task == nil || !w.task.Open() || !w.h.busy {
+		return false
+	}
+	names := slices.SortedFunc(maps.Keys(w.waiting()), func(a, b spotName) int { return a.run - b.run })
+	if len(names) == 0 {
+		return false
+	}
+	x := pick(w.dice, names)
+	step, kind := x.run/2, events.Do
+	if x.run%2 == 1 {
+		kind = events.Undo
+	}
+	w.say("it is the turn of %s of step %q", kind, w.task.Plan.Steps[step].ID)
+	w.counts["turns"]++
+	env := w.env()
+	d := w.decideBy(env, func(t *events.Task) Decision { return Start(t, step, kind, w.cause, env) })
+	if over := kind == events.Do && !w.clock().Before(w.task.CompleteBy); len(d.Events) == 0 && !over {
+		w.failf("it was the turn of %s of step %q, and nothing came of it: %s", kind, w.task.Plan.Steps[step].ID, w.task.Encode())
+	}
+	for _, e := range d.Events {
+		if !e.Queued {
+			w.failf("event %s of what had to wait doesn't say so", e.ID(0))
+		}
+	}
+	w.checkRecords(&d)
+	w.take(&d)
+	return len(d.Events) > 0
+}
