@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/waybill-run/waybill/agent"
+	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/kafka"
 )
 
@@ -32,7 +33,9 @@ type condition struct {
 	brokers   int
 	history   bool
 	topics    []kafka.Finding
-	workflows []string // name/version of those that can be used
+	// Partitions that no broker leads, by topic.
+	leaderless map[string][]int32
+	workflows  []string // name/version of those that can be used
 	// Of roles and agents, and of the partitions of events.
 	scheduler, supervisor, notifier, audit groupCondition
 	agents                                 map[string]groupCondition
@@ -90,6 +93,10 @@ func diagnose(c *condition) []symptom {
 	if !c.there {
 		return append(list, symptom{"topics", fault, "the namespace " + c.namespace + " has no topics", "run `waybill topics create`"})
 	}
+	list = append(list, leaderSymptoms(c.leaderless)...)
+	if len(c.leaderless[events.Namespace(c.namespace).Definitions()]) > 0 {
+		return list // nothing else was looked at
+	}
 	list = append(list, topicSymptoms(c.topics)...)
 	if c.history {
 		return append(list, symptom{"namespace", note, "its events were imported, to be looked at: no role runs here but a console", ""})
@@ -112,6 +119,14 @@ func brokerSymptom(n int) symptom {
 		return symptom{"brokers", note, "1: its disk has the only copy of each order", "in production, three"}
 	}
 	return symptom{"brokers", fine, fmt.Sprint(n), ""}
+}
+
+func leaderSymptoms(leaderless map[string][]int32) (list []symptom) {
+	for _, topic := range slices.Sorted(maps.Keys(leaderless)) {
+		list = append(list, symptom{"brokers", fault, fmt.Sprintf("none leads partitions %v of %s: what is there waits, and isn't counted below", leaderless[topic], topic),
+			"start the brokers that have them: kafka-topics.sh --describe --unavailable-partitions names them"})
+	}
+	return list
 }
 
 func topicSymptoms(findings []kafka.Finding) []symptom {

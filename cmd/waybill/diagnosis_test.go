@@ -25,6 +25,8 @@ func TestDiagnosis(t *testing.T) {
 		{"no namespace", func(c *condition) { c.there = false }, "topics fault the namespace waybill. has no topics"},
 		{"a weak topic", func(c *condition) { c.topics = []kafka.Finding{{Topic: "waybill.tasks", What: "missing"}} }, "topics fault waybill.tasks: missing"},
 		{"an imported history", func(c *condition) { c.history = true }, "namespace note its events were imported"},
+		{"partitions without a leader", func(c *condition) { c.leaderless = map[string][]int32{"waybill.events": {1, 3}} },
+			"brokers fault none leads partitions [1 3] of waybill.events: what is there waits"},
 		{"no workflow", func(c *condition) { c.workflows = nil }, "workflows fault none is applied"},
 		{"no scheduler", func(c *condition) { c.scheduler = groupCondition{lag: 7} }, "scheduler fault none runs: orders and replies wait in the inboxes, lag 7"},
 		{"partitions without an owner", func(c *condition) { c.scheduler.unowned = []int32{3} }, "scheduler fault partitions [3] have no owner"},

@@ -3,6 +3,7 @@ package kafka
 import (
 	"context"
 	"fmt"
+	"slices"
 )
 
 // Brokers is how many brokers the cluster has at the moment.
@@ -32,4 +33,26 @@ func (a *Admin) Commits(ctx context.Context, group string) (map[string]map[int32
 		}
 	}
 	return commits, nil
+}
+
+// Leaderless are the partitions of the namespace's topics that no broker leads at the moment, by
+// topic, ascending: they can be neither read nor written to.
+func (a *Admin) Leaderless(ctx context.Context) (map[string][]int32, error) {
+	meta, err := metadata(ctx, a.adm)
+	if err != nil {
+		return nil, fmt.Errorf("list topics: %w", err)
+	}
+	leaderless := map[string][]int32{}
+	for name, t := range meta.Topics {
+		if !a.cfg.Namespace.Owns(name) || t.Err != nil {
+			continue
+		}
+		for p, state := range t.Partitions {
+			if state.Leader < 0 {
+				leaderless[name] = append(leaderless[name], p)
+			}
+		}
+		slices.Sort(leaderless[name])
+	}
+	return leaderless, nil
 }
