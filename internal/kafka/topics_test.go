@@ -247,3 +247,24 @@ func TestFormatIsWrittenToALeaderThatHearsLateOfItsTopic(t *testing.T) {
 		t.Errorf("the format is %+v, %v, after %d refusals", f, err, refused)
 	}
 }
+
+// Who follows the definitions when their topic goes, as with a cluster that comes back without its
+// data, ends and says what to do.
+func TestWatchOfDefinitionsThatAreGoneSaysWhatToDo(t *testing.T) {
+	b := kafkatest.Embedded(t)
+	cfg, ctx := configOf(t, b), bounded(t)
+	_, err := openAdmin(t, cfg).CreateTopics(ctx, kafka.Topics{Partitions: 1})
+	must(t, err)
+	d, err := kafka.WatchDefinitions(ctx, cfg, func(events.Record) {})
+	must(t, err)
+	t.Cleanup(d.Close)
+	b.DeleteTopic(t, cfg.Namespace.Definitions())
+	select {
+	case <-d.Done():
+	case <-ctx.Done():
+		t.Fatal("it goes on")
+	}
+	if err := d.Err(); err == nil || !strings.Contains(err.Error(), "`waybill topics create`") {
+		t.Errorf("it ended with %v", err)
+	}
+}
