@@ -115,7 +115,7 @@ func topicSpecs(ns events.Namespace, partitions int32, agents map[string]int32) 
 		specs = append(specs, topicSpec{name: t, partitions: partitions, inPartition: true, inbox: true, kept: true, settings: settings("delete", 0, "retention.ms", keepForEver, "retention.bytes", keepForEver)})
 	}
 	specs = append(specs,
-		topicSpec{name: ns.Events(), partitions: partitions, inPartition: true, settings: settings("delete", 0, "retention.ms", keepForEver, "retention.bytes", keepForEver)},
+		topicSpec{name: ns.Events(), partitions: partitions, inPartition: true, kept: true, settings: settings("delete", 0, "retention.ms", keepForEver, "retention.bytes", keepForEver)},
 		topicSpec{name: ns.Answers(), partitions: partitions, settings: settings("delete", answersRetention)},
 		topicSpec{name: ns.Alerts(), partitions: partitions, settings: settings("delete", alertsRetention)},
 		topicSpec{name: ns.Deadletters(), partitions: partitions, settings: settings("delete", deadlettersRetention)},
