@@ -7,8 +7,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/twmb/franz-go/pkg/kadm"
-
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/kafkatest"
 )
@@ -31,7 +29,7 @@ func TestNodeWithTheOnlyCopyGone(t *testing.T) {
 	s.waybill(t, exitOK, "topics", "create", "--partitions", "6", "--replication", "1")
 	s.waybill(t, exitOK, "workflow", "apply", writeFile(t, "lone.yaml", []byte(loneWorkflow)))
 	const gone = 2 // it leads partitions 2 and 5
-	s.place(t, func(topic string, p int32) int32 {
+	b.Place(t, s.ns, func(topic string, p int32) int32 {
 		if slices.Contains(s.ns.InboxTopics(), topic) || topic == s.ns.Events() {
 			return p % 3
 		}
@@ -92,30 +90,5 @@ func (c *consoleClient) processes(t *testing.T, s *system, ids ...string) {
 	}
 	for _, id := range ids {
 		c.await(t, "the end of "+id, "/tasks/"+id+"?min_offset=end", func(body string) bool { return strings.Contains(body, `"state":"processed"`) })
-	}
-}
-
-// place moves each partition of the namespace's topics to one node, counted from 0.
-func (s *system) place(t *testing.T, on func(topic string, p int32) int32) {
-	t.Helper()
-	admin := kadm.NewClient(s.broker.Client(t))
-	topics, err := admin.ListTopics(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	var moves kadm.AlterPartitionAssignmentsReq
-	for name, topic := range topics {
-		for p := range topic.Partitions {
-			if s.ns.Owns(name) {
-				moves.Assign(name, p, []int32{on(name, p) + 1})
-			}
-		}
-	}
-	moved, err := admin.AlterPartitionAssignments(t.Context(), moves)
-	if err == nil {
-		err = moved.Error()
-	}
-	if err != nil {
-		t.Fatal(err)
 	}
 }
