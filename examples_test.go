@@ -2,6 +2,7 @@ package waybill_test
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"hash/crc32"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/waybill-run/waybill"
 	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/kafka"
 	"github.com/waybill-run/waybill/internal/kafkatest"
 )
 
@@ -121,6 +123,56 @@ func testPythonKilled(t *testing.T, s *system) {
 	}
 	if n := task.Steps[0].Attempt; n != 1 {
 		t.Errorf("the step completed in attempt %d: the request was not delivered again", n)
+	}
+}
+
+// testPythonStopped stops the agent within a charge for longer than its session. Its group has
+// given it up then, and takes no commit of that charge: it goes on nevertheless.
+func testPythonStopped(t *testing.T, s *system) {
+	needPython(t)
+	c := s.open(t)
+	ledger := filepath.Join(t.TempDir(), "ledger")
+	slow := ledger + ".slow"
+	if err := os.WriteFile(slow, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p := start(t, debianPython, "testdata/slow_agent.py", "docs/examples/agent.py", ledger,
+		"--brokers", s.brokers(), "--namespace", string(s.ns), "--agent", "stoppable")
+	pay(t, c, "pay-stopped", "py-3")
+	awaitLine(t, ledger, fmt.Sprintf("begun %d %spy-3/charge/do/1", p.cmd.Process.Pid, s.ns))
+	signal := func(sig syscall.Signal) {
+		if err := p.cmd.Process.Signal(sig); err != nil {
+			t.Fatal(err)
+		}
+	}
+	signal(syscall.SIGSTOP)
+	s.awaitMembers(t, s.ns.AgentGroup("stoppable"), 0)
+	if err := os.Remove(slow); err != nil {
+		t.Fatal(err)
+	}
+	signal(syscall.SIGCONT)
+	processed(t, c, "py-3", `{"charge":"ch_1"}`)
+	pay(t, c, "pay-stopped", "py-4")
+	processed(t, c, "py-4", `{"charge":"ch_2"}`)
+}
+
+// awaitMembers waits until a group has so many members.
+func (s *system) awaitMembers(t *testing.T, group string, n int) {
+	t.Helper()
+	admin, err := kafka.OpenAdmin(kafka.Config{Brokers: s.Addrs, Namespace: s.ns})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer admin.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), patient)
+	defer cancel()
+	for again := time.NewTicker(100 * time.Millisecond); ; <-again.C {
+		switch g, err := admin.DescribeGroup(ctx, group); {
+		case err != nil:
+			t.Fatal(err)
+		case len(g.Members) == n:
+			return
+		}
 	}
 }
 

@@ -44,7 +44,8 @@ type Order struct {
 	// ReplyTo is a topic, not of the namespace, to be told of the task's states;
 	// empty: none.
 	ReplyTo string
-	// Priority and Labels are passed on to queries and to expressions.
+	// Priority says which tasks' steps go first where they wait for an agent: the higher. It
+	// and Labels, at most 32, are passed on to queries and to expressions.
 	Priority int
 	Labels   map[string]string
 	// CompleteBy bounds the task where it is earlier than the workflow's own

@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -42,7 +44,7 @@ func (l *consoleLog) ReadAt(ctx context.Context, p int32, offsets []int64) ([]ev
 }
 
 func (l *consoleLog) Ends(ctx context.Context) (map[int32]int64, error) {
-	return l.n.Admin.EndOffsets(ctx, l.n.Kafka.Namespace.Events())
+	return l.n.Admin.EndsKnown(ctx, l.n.Kafka.Namespace.Events())
 }
 
 func (l *consoleLog) Settled(ctx context.Context) (map[int32]int64, error) {
@@ -57,16 +59,26 @@ func (l *consoleLog) Follow(from map[int32]int64) (console.Stream, error) {
 	return t, nil
 }
 
-func (l *consoleLog) Alerts(ctx context.Context, since time.Time, fn func(*events.Record)) error {
-	return l.since(ctx, l.n.Kafka.Namespace.Alerts(), since, fn)
+func (l *consoleLog) Alerts(ctx context.Context, since time.Time, fn func(*events.Record)) (unread []int32, err error) {
+	topic := l.n.Kafka.Namespace.Alerts()
+	ends, err := l.n.Admin.EndsKnown(ctx, topic)
+	if err != nil {
+		return nil, err
+	}
+	for p := range l.n.Partitions {
+		if _, known := ends[p]; !known {
+			unread = append(unread, p)
+		}
+	}
+	return unread, l.since(ctx, topic, kafka.Range{Partitions: slices.Collect(maps.Keys(ends)), Since: since}, fn)
 }
 
 func (l *consoleLog) Deadletters(ctx context.Context, since time.Time, fn func(*events.Record)) error {
-	return l.since(ctx, l.n.Kafka.Namespace.Deadletters(), since, fn)
+	return l.since(ctx, l.n.Kafka.Namespace.Deadletters(), kafka.Range{Since: since}, fn)
 }
 
-func (l *consoleLog) since(ctx context.Context, topic string, since time.Time, fn func(*events.Record)) error {
-	_, err := l.reader.ReadAll(ctx, topic, kafka.Range{Since: since}, func(rs []events.Record) error {
+func (l *consoleLog) since(ctx context.Context, topic string, in kafka.Range, fn func(*events.Record)) error {
+	_, err := l.reader.ReadAll(ctx, topic, in, func(rs []events.Record) error {
 		for i := range rs {
 			fn(&rs[i])
 		}
@@ -137,9 +149,14 @@ func (a *answers) begin(ctx context.Context) error {
 
 func (a *answers) open(ctx context.Context) (*kafka.Tail, error) {
 	topic := a.n.Kafka.Namespace.Answers()
-	ends, err := a.n.Admin.EndOffsets(ctx, topic)
+	ends, err := a.n.Admin.EndsKnown(ctx, topic)
 	if err != nil {
 		return nil, err
+	}
+	for p := range a.n.Partitions {
+		if _, known := ends[p]; !known {
+			ends[p] = kafka.TailEnd // of one without a leader, to which nothing is written meanwhile
+		}
 	}
 	return kafka.OpenTail(a.n.Kafka, topic, ends)
 }

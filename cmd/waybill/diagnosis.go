@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/waybill-run/waybill/agent"
+	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/kafka"
 )
 
@@ -30,10 +31,10 @@ type condition struct {
 	namespace string
 	there     bool // it has topics
 	brokers   int
-	// leaderless are partitions that no broker leads: then nothing else is known.
-	leaderless []string
-	history    bool
-	topics     []kafka.Finding
+	history   bool
+	topics    []kafka.Finding
+	// Partitions that no broker leads, by topic.
+	leaderless map[string][]int32
 	workflows  []string // name/version of those that can be used
 	// Of roles and agents, and of the partitions of events.
 	scheduler, supervisor, notifier, audit groupCondition
@@ -92,8 +93,9 @@ func diagnose(c *condition) []symptom {
 	if !c.there {
 		return append(list, symptom{"topics", fault, "the namespace " + c.namespace + " has no topics", "run `waybill topics create`"})
 	}
-	if len(c.leaderless) > 0 {
-		return append(list, leaderlessSymptom(c.leaderless))
+	list = append(list, leaderSymptoms(c.leaderless)...)
+	if len(c.leaderless[events.Namespace(c.namespace).Definitions()]) > 0 {
+		return list // nothing else was looked at
 	}
 	list = append(list, topicSymptoms(c.topics)...)
 	if c.history {
@@ -119,16 +121,12 @@ func brokerSymptom(n int) symptom {
 	return symptom{"brokers", fine, fmt.Sprint(n), ""}
 }
 
-// leaderlessShown is how many partitions without a leader are named.
-const leaderlessShown = 3
-
-func leaderlessSymptom(partitions []string) symptom {
-	shown := strings.Join(partitions[:min(leaderlessShown, len(partitions))], ", ")
-	if more := len(partitions) - leaderlessShown; more > 0 {
-		shown += fmt.Sprintf(" and %d more", more)
+func leaderSymptoms(leaderless map[string][]int32) (list []symptom) {
+	for _, topic := range slices.Sorted(maps.Keys(leaderless)) {
+		list = append(list, symptom{"brokers", fault, fmt.Sprintf("none leads partitions %v of %s: what is there waits, and isn't counted below", leaderless[topic], topic),
+			"start the brokers that have them: kafka-topics.sh --describe --unavailable-partitions names them"})
 	}
-	return symptom{"partitions", fault, "no broker leads " + shown + ": nothing is read there or written",
-		"start the brokers that are down, and look again: until then no more can be told"}
+	return list
 }
 
 func topicSymptoms(findings []kafka.Finding) []symptom {

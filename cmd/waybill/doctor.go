@@ -105,8 +105,8 @@ func (d *doctor) examine(ctx context.Context) (c *condition, err error) {
 		return c, err
 	}
 	c.there = true
-	if c.leaderless, err = d.admin.Leaderless(ctx); err != nil || len(c.leaderless) > 0 {
-		return c, err // what is in them can't be told, nor how far a group is
+	if c.leaderless, err = d.admin.Leaderless(ctx); err != nil || len(c.leaderless[d.ns.Definitions()]) > 0 {
+		return c, err // without definitions nothing else can be judged
 	}
 	format, err := d.admin.Format(ctx)
 	if err != nil && !errors.Is(err, kafka.ErrNoFormat) { // a finding says that
@@ -126,10 +126,10 @@ func (d *doctor) examine(ctx context.Context) (c *condition, err error) {
 		return nil, err
 	}
 	since := time.Now().Add(-recently)
-	if c.deadletters, err = d.lately(ctx, d.ns.Deadletters(), since); err != nil {
+	if c.deadletters, err = d.lately(ctx, d.ns.Deadletters(), since, c.leaderless[d.ns.Deadletters()]); err != nil {
 		return nil, err
 	}
-	c.alerts, err = d.lately(ctx, d.ns.Alerts(), since)
+	c.alerts, err = d.lately(ctx, d.ns.Alerts(), since, c.leaderless[d.ns.Alerts()])
 	return c, err
 }
 
@@ -146,13 +146,21 @@ func (d *doctor) definitions(ctx context.Context, c *condition) (agents []string
 	return agentsOf(usable), nil
 }
 
-// lately is how many records were written to a topic since an instant; none, where there is no
-// topic. They are read: among offsets there are markers, and after a kill they are in every partition.
-func (d *doctor) lately(ctx context.Context, topic string, since time.Time) (n int, err error) {
-	if _, there, err := d.admin.TopicPartitions(ctx, topic); err != nil || !there {
+// lately is how many records were written to a topic since an instant, as far as its partitions
+// have leaders; none, where there is no topic. They are read: among offsets there are markers, and
+// after a kill they are in every partition.
+func (d *doctor) lately(ctx context.Context, topic string, since time.Time, leaderless []int32) (n int, err error) {
+	partitions, there, err := d.admin.TopicPartitions(ctx, topic)
+	if err != nil || !there {
 		return 0, err
 	}
-	_, err = d.reader.ReadAll(ctx, topic, kafka.Range{Since: since, Lend: true}, func(rs []events.Record) error {
+	led := make([]int32, 0, partitions)
+	for p := range partitions {
+		if !slices.Contains(leaderless, p) {
+			led = append(led, p)
+		}
+	}
+	_, err = d.reader.ReadAll(ctx, topic, kafka.Range{Partitions: led, Since: since, Lend: true}, func(rs []events.Record) error {
 		n += len(rs)
 		return nil
 	}, nil)
@@ -208,11 +216,11 @@ func (d *doctor) look(ctx context.Context, agents []string, partitions int32) (c
 			return nil, err
 		}
 	}
-	ends, err := d.admin.EndOffsets(ctx, d.ns.Events())
+	ends, err := d.admin.EndsKnown(ctx, d.ns.Events())
 	if err != nil {
 		return nil, err
 	}
-	committed, err := d.admin.CommittedEndOffsets(ctx, d.ns.Events())
+	committed, err := d.admin.CommittedEndsKnown(ctx, d.ns.Events())
 	for p, end := range ends {
 		if at, ok := committed[p]; ok && at < end {
 			c.held[p] = at

@@ -2,12 +2,14 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"io"
 	"os"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -28,6 +30,7 @@ type topOptions struct {
 	api   apiFlags
 	every time.Duration
 	once  bool
+	size  func() (columns, lines int) // of the terminal; nil, or 0: not known
 }
 
 func newTop() *cobra.Command {
@@ -37,8 +40,9 @@ func newTop() *cobra.Command {
 		Short: "Watch the whole system: tasks by state, rates, agents, partitions, alerts",
 		Long: `Watch the whole system: tasks of each workflow by state and how fast they end, the agents, the
 partitions with their owners and lag, and the newest alerts. It asks a console; start one with
-waybill up or waybill console. Ends when interrupted, with exit code 130; with --once, or where
-the output is no terminal, after one view.`,
+waybill up or waybill console. On a terminal the view is made to fit: of partitions those with the
+greatest lag are shown. It goes on while the console doesn't answer, and ends when interrupted, with
+exit code 130; with --once, or where the output is no terminal, after one view.`,
 		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error { return runTop(cmd, &o) },
 	}
@@ -65,37 +69,89 @@ func runTop(cmd *cobra.Command, o *topOptions) error {
 	live := false
 	if f, is := out.(*os.File); is && !o.once {
 		live = term.IsTerminal(int(f.Fd()))
+		o.size = func() (int, int) {
+			columns, lines, err := term.GetSize(int(f.Fd()))
+			if err != nil {
+				return 0, 0
+			}
+			return columns, lines
+		}
 	}
 	return o.watch(cmd.Context(), c, out, live)
 }
 
-// watch draws the view; live: again and again, over the one before, until ctx ends.
+// watch draws the view; live: again and again, over the one before, until ctx ends. A console that
+// has answered and doesn't any more is asked again, and what it said last is shown meanwhile.
 func (o *topOptions) watch(ctx context.Context, c *apiClient, out io.Writer, live bool) error {
-	var before *overview
+	var last, before *overview
 	for {
 		now, err := c.overview(ctx)
-		if err != nil {
+		switch {
+		case err == nil:
+			last, before = now, last
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case !live || last == nil || !mayPass(err):
 			return err
+		default:
+			last.trouble = err
 		}
 		var view bytes.Buffer
-		if err := now.print(&view, before); err != nil {
+		if !live {
+			if err := last.print(&view, before, len(last.partitions.Partitions)); err != nil {
+				return err
+			}
+		} else if err := o.draw(&view, last, before); err != nil {
 			return err
-		}
-		if live {
-			// Home, each line cleared to its end, the rest of the screen cleared.
-			text := append([]byte("\x1b[H"), bytes.ReplaceAll(view.Bytes(), []byte("\n"), []byte("\x1b[K\n"))...)
-			view = *bytes.NewBuffer(append(text, "\x1b[J"...))
 		}
 		if _, err := view.WriteTo(out); err != nil || !live {
 			return err
 		}
-		before = now
 		select {
 		case <-time.After(o.every):
 		case <-ctx.Done():
+			fmt.Fprintln(out) // what comes next begins a line
 			return ctx.Err()
 		}
 	}
+}
+
+// draw draws a view on a terminal: as much of it as there is room for, or each view would scroll
+// the beginning of it away.
+func (o *topOptions) draw(out *bytes.Buffer, v, before *overview) error {
+	columns, rows := 0, 0
+	if o.size != nil {
+		columns, rows = o.size()
+	}
+	var lines []string
+	for most, fits := len(v.partitions.Partitions), false; !fits; {
+		var view bytes.Buffer
+		if err := v.print(&view, before, most); err != nil {
+			return err
+		}
+		lines = strings.Split(strings.TrimSuffix(view.String(), "\n"), "\n")
+		over := len(lines) - rows
+		fits = rows == 0 || over <= 0 || most == 0
+		if most == len(v.partitions.Partitions) {
+			over++ // for the line that says how many are left out
+		}
+		most = max(0, most-over)
+	}
+	if rows > 0 && len(lines) > rows {
+		lines = lines[:rows]
+	}
+	out.WriteString("\x1b[H") // home
+	for i, line := range lines {
+		if i > 0 {
+			out.WriteString("\n")
+		}
+		if columns > 0 {
+			line = shorten(line, columns)
+		}
+		out.WriteString("\x1b[K" + line) // what was there goes
+	}
+	out.WriteString("\x1b[J") // and what was below
+	return nil
 }
 
 // client is the console; there must be one.
@@ -126,6 +182,7 @@ func (o *topOptions) client(cmd *cobra.Command) (*apiClient, error) {
 type overview struct {
 	at        time.Time
 	base      string
+	trouble   error // why there is nothing newer; nil: this is what it said when it was asked last
 	workflows struct {
 		Workflows         []console.WorkflowView `json:"workflows"`
 		MissingPartitions []int32                `json:"missing_partitions"`
@@ -159,13 +216,17 @@ func ended(v console.WorkflowView) (n int64) {
 	return n
 }
 
-// print shows the view; rates are those since the one before.
-func (v *overview) print(out io.Writer, before *overview) error {
+// print shows the view, with so many partitions at most; rates are those since the one before.
+func (v *overview) print(out io.Writer, before *overview, most int) error {
 	fmt.Fprintf(out, "Waybill, %s, asked of %s\n\n", v.at.UTC().Format("2006-01-02 15:04:05"), printable(v.base))
+	if v.trouble != nil {
+		fmt.Fprintf(out, "Nothing newer: %s\n\n", printable(v.trouble.Error()))
+	}
 	if len(v.workflows.MissingPartitions) > 0 {
 		fmt.Fprintf(out, "No console has the partitions %v: they are missing below.\n\n", v.workflows.MissingPartitions)
 	}
-	for _, part := range []func(io.Writer, *overview) error{v.printWorkflows, v.printAgents, v.printPartitions, v.printAlerts} {
+	partitions := func(out io.Writer, _ *overview) error { return v.printPartitions(out, most) }
+	for _, part := range []func(io.Writer, *overview) error{v.printWorkflows, v.printAgents, partitions, v.printAlerts} {
 		if err := part(out, before); err != nil {
 			return err
 		}
@@ -205,15 +266,26 @@ func (v *overview) printAgents(out io.Writer, _ *overview) error {
 	return closeTable(out, w)
 }
 
-func (v *overview) printPartitions(out io.Writer, _ *overview) error {
+func (v *overview) printPartitions(out io.Writer, most int) error {
+	shown, left := v.partitions.Partitions, len(v.partitions.Partitions)-most
+	if left > 0 {
+		shown = slices.SortedStableFunc(slices.Values(shown), func(a, b console.PartitionView) int { return cmp.Compare(b.Lag, a.Lag) })[:most]
+		slices.SortFunc(shown, func(a, b console.PartitionView) int { return cmp.Compare(a.Partition, b.Partition) })
+	}
 	w := newTable(out, "PARTITION OWNER SCHEDULER LAG OPEN TASKS OLDEST-DUE AUDIT")
-	for _, p := range v.partitions.Partitions {
+	for _, p := range shown {
 		owner := "-"
 		if p.Owner != nil {
 			owner = *p.Owner
 		}
 		w.row(strconv.Itoa(int(p.Partition)), owner, schedulerText(p), strconv.FormatInt(p.Lag, 10), strconv.FormatInt(p.OpenTasks, 10),
 			strconv.FormatInt(p.Tasks, 10), tableTime(p.OldestDue), fmt.Sprintf("%.0f%%", 100*p.Restored))
+	}
+	if left > 0 {
+		if err := w.Flush(); err != nil {
+			return err
+		}
+		fmt.Fprintf(out, "%d partitions more, with no greater lag: --once shows all\n", left)
 	}
 	return closeTable(out, w)
 }

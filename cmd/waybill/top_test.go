@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -9,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/waybill-run/waybill/internal/console"
 )
 
 // answering is a client of a console that gives every question the same answer.
@@ -57,4 +60,79 @@ func TestListOfSomePartitions(t *testing.T) {
 	if codeOf(err) != exitUnreachable || !strings.Contains(err.Error(), "[3]") {
 		t.Errorf("exit code %d, %v", codeOf(err), err)
 	}
+}
+
+// A view that is larger than the terminal would scroll its beginning away, again with each
+// drawing. It is made to fit, and shows what lags most.
+func TestTopFitsItsTerminal(t *testing.T) {
+	v := &overview{at: time.Now(), base: "http://console"}
+	for p := range int32(12) {
+		v.partitions.Partitions = append(v.partitions.Partitions, console.PartitionView{Partition: p, Lag: int64(100 * (p / 9))})
+	}
+	for _, size := range [][2]int{{40, 20}, {80, 24}, {200, 60}, {10, 3}, {1, 1}, {0, 0}} {
+		o := topOptions{size: func() (int, int) { return size[0], size[1] }}
+		var out bytes.Buffer
+		if err := o.draw(&out, v, nil); err != nil {
+			t.Fatal(err)
+		}
+		text := strings.NewReplacer("\x1b[H", "", "\x1b[K", "", "\x1b[J", "").Replace(out.String())
+		lines := strings.Split(text, "\n")
+		if size[1] > 0 && len(lines) > size[1] {
+			t.Errorf("%v: %d lines", size, len(lines))
+		}
+		for _, line := range lines {
+			if n := len([]rune(line)); size[0] > 0 && n > size[0] {
+				t.Errorf("%v: a line of %d characters: %q", size, n, line)
+			}
+		}
+		if size == [2]int{40, 20} && (!strings.Contains(text, "\n11 ") || strings.Contains(text, "\n8 ") || !strings.Contains(text, "2 partitions more") || !strings.Contains(text, "No alerts")) {
+			t.Errorf("%v shows\n%s", size, text)
+		}
+		if whole := size[1] == 0 || size[1] > 20; whole != (strings.Contains(text, "\n0 ") && strings.Contains(text, "\n11 ") && !strings.Contains(text, " more")) {
+			t.Errorf("%v shows\n%s", size, text)
+		}
+	}
+}
+
+// A console that is started again doesn't end who watches.
+func TestTopGoesOnWhileTheConsoleIsAway(t *testing.T) {
+	asked := 0
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		if asked++; asked > 4 && asked < 7 { // a view is four questions
+			w.WriteHeader(http.StatusServiceUnavailable)
+			_, _ = io.WriteString(w, `{"title":"Not now","status":503,"detail":"it begins"}`)
+			return
+		}
+		_, _ = io.WriteString(w, "{}")
+	}))
+	t.Cleanup(s.Close)
+	ctx, stop := context.WithCancel(t.Context())
+	out := &watching{stop: stop, until: 4}
+	o := topOptions{every: time.Millisecond}
+	if err := o.watch(ctx, &apiClient{base: s.URL}, out, true); !errors.Is(err, context.Canceled) {
+		t.Errorf("it ended with %v", err)
+	}
+	for i, away := range []bool{false, true, true, false} {
+		if i >= len(out.views) || strings.Contains(out.views[i], "Nothing newer") != away {
+			t.Fatalf("view %d of %q", i, out.views)
+		}
+	}
+	asked = 4
+	if err := o.watch(t.Context(), &apiClient{base: s.URL}, io.Discard, true); codeOf(err) != exitUnreachable {
+		t.Errorf("of a console that has never answered: %v", err)
+	}
+}
+
+// watching is a terminal whose user has seen enough after some views.
+type watching struct {
+	views []string
+	until int
+	stop  func()
+}
+
+func (w *watching) Write(p []byte) (int, error) {
+	if w.views = append(w.views, string(p)); len(w.views) == w.until {
+		w.stop()
+	}
+	return len(p), nil
 }

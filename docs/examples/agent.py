@@ -2,7 +2,7 @@
 """A Waybill agent that charges cards, in memory (the contract: docs/agents.md; Debian: python3-confluent-kafka)."""
 import argparse, json, signal, sys
 from datetime import datetime, timezone
-from confluent_kafka import Consumer, Producer
+from confluent_kafka import Consumer, KafkaException, Producer
 
 charges, undone = {}, set()  # by idempotency key; a real service keeps both with its effects
 
@@ -80,6 +80,9 @@ if __name__ == "__main__":
                 serve(m, producer, args.namespace + "replies")
             except (KeyError, ValueError, TypeError, AttributeError) as why:
                 print("offset %d of partition %d is no request: %r" % (m.offset(), m.partition(), why), file=sys.stderr)
-            consumer.commit(m, asynchronous=False)  # not before: a crash up to here repeats the request
+            try:
+                consumer.commit(m, asynchronous=False)  # not before: a crash up to here repeats the request
+            except KafkaException as why:  # the brokers are away, or the partition is another's: it may come again
+                print("offset %d of partition %d is not committed: %s" % (m.offset(), m.partition(), why), file=sys.stderr)
     finally:
         consumer.close()

@@ -49,7 +49,7 @@ func (c *call) minOffset(p int32) (int64, error) {
 	case "":
 		return 0, nil
 	case logEnd:
-		ends, err := c.ends()
+		ends, err := c.ends(p)
 		return ends[p], err
 	}
 	offset, err := strconv.ParseInt(text, 10, 64)
@@ -62,11 +62,16 @@ func (c *call) minOffset(p int32) (int64, error) {
 // logEnd, as min_offset, is where the log ends when it is asked.
 const logEnd = "end"
 
-// ends is where each partition of events ends now.
-func (c *call) ends() (map[int32]int64, error) {
+// ends is where each partition of events ends now. Those that are asked for must be known.
+func (c *call) ends(ps ...int32) (map[int32]int64, error) {
 	ends, err := c.cfg.Log.Ends(c.r.Context())
 	if err != nil {
 		return nil, unavailable("where the log ends: %v", err)
+	}
+	for _, p := range ps {
+		if _, known := ends[p]; !known {
+			return nil, unavailable("where partition %d of the log ends can't be told: no broker leads it at the moment", p)
+		}
 	}
 	return ends, nil
 }

@@ -118,7 +118,11 @@ func (c *call) minOffsets() (map[int32]int64, error) {
 	case "":
 		return nil, nil
 	case logEnd:
-		return c.ends()
+		all := make([]int32, c.cfg.Partitions)
+		for p := range all {
+			all[p] = int32(p)
+		}
+		return c.ends(all...)
 	}
 	floor, err := parseOffsets(text, c.cfg.Partitions)
 	if err != nil {

@@ -129,8 +129,9 @@ func (c *call) alerts() (any, error) {
 		found.seen += l.Left
 		addAsOf(reflected, l.AsOf)
 	})
+	var unread []int32
 	if err == nil && !q.OpenOnly && !c.forwarded() { // who was asked first reads the topic
-		err = c.alertsOfNoEvent(asked.since, &found)
+		unread, err = c.alertsOfNoEvent(asked.since, &found)
 	}
 	if err != nil {
 		return nil, err
@@ -139,8 +140,10 @@ func (c *call) alerts() (any, error) {
 	if err != nil {
 		return nil, err
 	}
+	missing = append(missing, unread...)
+	slices.Sort(missing)
 	list, left, next := found.page()
-	return alertList{list, left, next, asOf(reflected), missing}, nil
+	return alertList{list, left, next, asOf(reflected), slices.Compact(missing)}, nil
 }
 
 // alertQuery reads open. Without since open alerts of any age are asked for.
@@ -164,12 +167,12 @@ func (c *call) alertQuery(asked *window) (q projections.AlertQuery, err error) {
 }
 
 // alertsOfNoEvent adds those that no event is of: of definitions and topics that can't be
-// used.
-func (c *call) alertsOfNoEvent(since time.Time, found *newest[AlertView]) error {
+// used. unread are partitions of which there may be more.
+func (c *call) alertsOfNoEvent(since time.Time, found *newest[AlertView]) (unread []int32, err error) {
 	if err := c.readsTopic(); err != nil {
-		return err
+		return nil, err
 	}
-	err := c.cfg.Log.Alerts(c.r.Context(), since, func(r *events.Record) {
+	unread, err = c.cfg.Log.Alerts(c.r.Context(), since, func(r *events.Record) {
 		a, err := events.DecodeAlert(r)
 		if err != nil || a.Seq != 0 {
 			return // `waybill alerts` tells of what is none
@@ -178,9 +181,9 @@ func (c *call) alertsOfNoEvent(since time.Time, found *newest[AlertView]) error 
 		found.add(placeOfAlert(&v), v.bytes(), v)
 	})
 	if err != nil {
-		return unavailable("the alerts: %v", err)
+		return nil, unavailable("the alerts: %v", err)
 	}
-	return nil
+	return unread, nil
 }
 
 // DeadletterView is a record that could not be used. Value is the original, as far

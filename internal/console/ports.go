@@ -42,15 +42,16 @@ type Progress struct {
 type Log interface {
 	// ReadAt returns the committed events at some offsets.
 	ReadAt(ctx context.Context, p int32, offsets []int64) ([]events.Record, error)
-	// Ends is where each partition of events ends.
+	// Ends is where each partition of events ends, of those of which the brokers say it.
 	Ends(ctx context.Context) (map[int32]int64, error)
 	// Settled is below what of each partition of events every transaction has ended: what is
 	// committed from now on is at or past it.
 	Settled(ctx context.Context) (map[int32]int64, error)
 	// Follow reads the events of some partitions from offsets on.
 	Follow(from map[int32]int64) (Stream, error)
-	// Alerts and Deadletters give fn the records of their topics since an instant.
-	Alerts(ctx context.Context, since time.Time, fn func(*events.Record)) error
+	// Alerts and Deadletters give fn the records of their topics since an instant. unread are
+	// partitions that no broker leads at the moment.
+	Alerts(ctx context.Context, since time.Time, fn func(*events.Record)) (unread []int32, err error)
 	Deadletters(ctx context.Context, since time.Time, fn func(*events.Record)) error
 	// Submit writes a submission, and returns when it is acknowledged.
 	Submit(ctx context.Context, r events.Record) error

@@ -34,6 +34,7 @@ type world struct {
 	cluster    string
 	failed     func(error)   // what a console tells of; nil: nobody
 	more       int64         // records of each partition that nobody has read yet
+	leaderless []int32       // partitions of all topics that no broker leads
 	unsettled  map[int32]int // how many of the last records are of a transaction that goes on
 	within     patience
 	stuck      func(context.Context) error // what reading a task's events waits for; nil: nothing
@@ -230,6 +231,9 @@ func (w *world) ReadAt(ctx context.Context, p int32, offsets []int64) (found []e
 func (w *world) Ends(context.Context) (map[int32]int64, error) {
 	ends := map[int32]int64{}
 	for p := range w.partitions {
+		if slices.Contains(w.leaderless, p) {
+			continue
+		}
 		ends[p] = 0
 		if rs := w.records[p]; len(rs) > 0 {
 			ends[p] = rs[len(rs)-1].Offset + 1 + w.more
@@ -303,8 +307,8 @@ func (w *world) comes(rs ...events.Record) {
 	}
 }
 
-func (w *world) Alerts(_ context.Context, since time.Time, fn func(*events.Record)) error {
-	return w.since("waybill.alerts", since, fn)
+func (w *world) Alerts(_ context.Context, since time.Time, fn func(*events.Record)) ([]int32, error) {
+	return w.leaderless, w.since("waybill.alerts", since, fn)
 }
 
 func (w *world) Deadletters(_ context.Context, since time.Time, fn func(*events.Record)) error {

@@ -87,6 +87,7 @@ func TestRoleWhoseLogWasCutOffEnds(t *testing.T) {
 		temporary bool
 		advice    string
 	}{
+		"begins later":    {&kafka.OffsetRangeError{Topic: "waybill.events", Offset: 0, Start: 6, End: 39}, true, "bring the topic back from a copy"},
 		"outside the log": {&kafka.OffsetRangeError{Topic: "waybill.events", Offset: 9, End: 4}, false, "delete that directory"},
 		"lost":            {&kafka.LostError{Topic: "waybill.events", From: 4, To: 9}, false, "delete that directory"},
 		"nothing kept":    {&kafka.LostError{Topic: "waybill.events", From: 4, To: 9}, true, "start again"},

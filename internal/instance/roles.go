@@ -263,10 +263,14 @@ func isPermanent(err error) bool {
 	return refused || twin
 }
 
-// remedied says what to do about a store that is ahead of the log.
+// remedied says what to do about a store that is ahead of the log, or behind where that begins.
 func (n *Instance) remedied(err error) error {
 	if !aheadOfLog(err) && !otherLog(err) {
 		return err
+	}
+	if outside, is := errors.AsType[*kafka.OffsetRangeError](err); is && outside.Offset < outside.Start {
+		return fmt.Errorf("%w; what was before is deleted, and nothing here has read it: bring the topic back from a copy, or start with a --data-dir that has; "+
+			"`waybill topics check` says whether more will be lost", err)
 	}
 	if n.temporary {
 		return fmt.Errorf("%w; the log was cut off: start again, what was made of it goes with the process", err)

@@ -117,15 +117,16 @@ func (a *Admin) RequestTopics(ctx context.Context) (map[string]int32, error) {
 
 // DeleteRecordsBefore trims each partition of a topic: what lies below the
 // given offset can no longer be read. An offset below the partition's start
-// changes nothing.
+// changes nothing, and a partition of which the cluster doesn't say where it starts,
+// such as one without a leader, stays as it is.
 func (a *Admin) DeleteRecordsBefore(ctx context.Context, topic string, before map[int32]int64) error {
-	starts, err := a.StartOffsets(ctx, topic)
+	starts, err := a.startsKnown(ctx, topic)
 	if err != nil {
 		return fmt.Errorf("trim %s: %w", topic, err)
 	}
 	var offsets kadm.Offsets
 	for p, at := range before {
-		if at > starts[p] {
+		if start, known := starts[p]; known && at > start {
 			offsets.AddOffset(topic, p, at, -1)
 		}
 	}
@@ -172,16 +173,34 @@ func (a *Admin) CommittedEndOffsets(ctx context.Context, topic string) (map[int3
 // say it, such as those that have no leader. It fails if that is none.
 func (a *Admin) CommittedEndsKnown(ctx context.Context, topic string) (map[int32]int64, error) {
 	listed, err := a.adm.ListCommittedOffsets(ctx, topic)
-	ends := make(map[int32]int64, len(listed[topic]))
+	return offsetsKnown(topic, "committed end", listed, err)
+}
+
+// EndsKnown is EndOffsets of those partitions.
+func (a *Admin) EndsKnown(ctx context.Context, topic string) (map[int32]int64, error) {
+	listed, err := a.adm.ListEndOffsets(ctx, topic)
+	return offsetsKnown(topic, "end", listed, err)
+}
+
+// startsKnown is StartOffsets of those partitions.
+func (a *Admin) startsKnown(ctx context.Context, topic string) (map[int32]int64, error) {
+	listed, err := a.adm.ListStartOffsets(ctx, topic)
+	return offsetsKnown(topic, "start", listed, err)
+}
+
+// offsetsKnown is offsetsOf without the partitions of which the cluster doesn't say it, unless
+// that is all of them.
+func offsetsKnown(topic, which string, listed kadm.ListedOffsets, err error) (map[int32]int64, error) {
+	offsets := make(map[int32]int64, len(listed[topic]))
 	for p, o := range listed[topic] {
 		if o.Err == nil {
-			ends[p] = o.Offset
+			offsets[p] = o.Offset
 		}
 	}
-	if len(ends) > 0 {
-		return ends, nil
+	if len(offsets) > 0 {
+		return offsets, nil
 	}
-	return offsetsOf(topic, "committed end", listed, err)
+	return offsetsOf(topic, which, listed, err)
 }
 
 // offsetsOfSome is offsetsOf of some partitions; what is wrong with others is nothing to them.

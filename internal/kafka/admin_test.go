@@ -186,6 +186,8 @@ func TestCheckTopicsFindsEachWeakness(t *testing.T) {
 		{testNS.Events(), "cleanup.policy is compact, not delete", set("cleanup.policy", "compact")},
 		{testNS.Events(), "cleanup.policy is compact,delete, not delete", set("cleanup.policy", "compact,delete")},
 		{testNS.Snapshots(), "cleanup.policy is delete, not compact", set("cleanup.policy", "delete")},
+		{testNS.Events(), "retention.ms is 1000, not -1: tasks would be lost", set("retention.ms", "1000")},
+		{testNS.Events(), "retention.bytes is 1000, not -1", set("retention.bytes", "1000")},
 		{testNS.Inbox(events.Controls), "retention.ms is 604800000, not -1", set("retention.ms", "604800000")},
 		{testNS.Inbox(events.Recoveries), "retention.bytes is 1000, not -1", set("retention.bytes", "1000")},
 		{testNS.Definitions(), "unclean.leader.election.enable is true, not false", set("unclean.leader.election.enable", "true")},
@@ -202,7 +204,6 @@ func TestCheckTopicsFindsEachWeakness(t *testing.T) {
 	}
 	state := sound(3)
 	delete(state, testNS.Answers())
-	state[testNS.Events()].settings["retention.ms"] = "1000" // the operator's choice
 	if fs := checkTopics(specs, state, 3); len(fs) != 1 || fs[0].What != "missing" {
 		t.Errorf("a missing topic: %s", findingsText(fs))
 	}

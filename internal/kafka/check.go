@@ -151,8 +151,12 @@ func checkSettings(spec topicSpec, s topicState, brokers int) []Finding {
 	}
 	judge("cleanup.policy", cleanup, why, not(cleanup))
 	if spec.kept {
-		judge("retention.ms", keepForEver, "what is not consumed in time would be lost", not(keepForEver))
-		judge("retention.bytes", keepForEver, "what is not consumed in time would be lost", not(keepForEver))
+		lost := "what is not consumed in time would be lost"
+		if !spec.inbox {
+			lost = "tasks would be lost, and no role could start without a directory that has read what is gone"
+		}
+		judge("retention.ms", keepForEver, lost, not(keepForEver))
+		judge("retention.bytes", keepForEver, lost, not(keepForEver))
 	}
 	want := min(wantMinISR, brokers)
 	judge("min.insync.replicas", strconv.Itoa(want), "what is acknowledged could be on one disk only", below(want))

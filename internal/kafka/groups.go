@@ -146,8 +146,9 @@ func coordinated(ctx context.Context, ask func() error) error {
 
 // GroupLag is, by topic and partition, how many offsets a group of any kind is behind the end,
 // by its commits; a share group, by what it has finished. A partition without a commit counts
-// from its start. A group that was never seen has no topics but those that are named, of which
-// those that aren't there are left out.
+// from its start, and one of which the cluster doesn't say where it ends, such as one without a
+// leader, is left out. A group that was never seen has no topics but those that are named, of
+// which those that aren't there are left out.
 func (a *Admin) GroupLag(ctx context.Context, group string, topics ...string) (map[string]map[int32]int64, error) {
 	known := map[string]map[int32]int64{}
 	for _, of := range []func(context.Context, string) (map[string]map[int32]int64, error){a.classicLag, a.consumerLag, a.shareLag} {
@@ -192,10 +193,12 @@ func (a *Admin) classicLag(ctx context.Context, group string) (map[string]map[in
 	for topic, ps := range lags[group].Lag {
 		lag[topic] = make(map[int32]int64, len(ps))
 		for p, l := range ps {
-			if l.Err != nil {
+			switch {
+			case l.Err == nil:
+				lag[topic][p] = l.Lag
+			case final(l.Err):
 				return nil, fmt.Errorf("%s/%d: %w", topic, p, l.Err)
 			}
-			lag[topic][p] = l.Lag
 		}
 	}
 	return lag, nil
@@ -288,11 +291,11 @@ func (a *Admin) shareLag(ctx context.Context, group string) (map[string]map[int3
 func (a *Admin) behind(ctx context.Context, topics []string, at func(topic string, p int32) int64) (map[string]map[int32]int64, error) {
 	lag := make(map[string]map[int32]int64, len(topics))
 	for _, topic := range topics {
-		ends, err := a.EndOffsets(ctx, topic) // the end first: a trim in between must not put the start above it
+		ends, err := a.EndsKnown(ctx, topic) // the end first: a trim in between must not put the start above it
 		if err != nil {
 			return nil, err
 		}
-		starts, err := a.StartOffsets(ctx, topic)
+		starts, err := a.startsKnown(ctx, topic)
 		if err != nil {
 			return nil, err
 		}

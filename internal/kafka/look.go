@@ -2,10 +2,8 @@ package kafka
 
 import (
 	"context"
-	"errors"
 	"fmt"
-
-	"github.com/twmb/franz-go/pkg/kerr"
+	"slices"
 )
 
 // Brokers is how many brokers the cluster has at the moment.
@@ -15,27 +13,6 @@ func (a *Admin) Brokers(ctx context.Context) (int, error) {
 		return 0, fmt.Errorf("list the brokers: %w", err)
 	}
 	return len(brokers), nil
-}
-
-// Leaderless lists the partitions of the namespace's topics that no broker leads, as topic/partition, in
-// order: nothing can be read from them, or written to them.
-func (a *Admin) Leaderless(ctx context.Context) ([]string, error) {
-	meta, err := metadata(ctx, a.adm)
-	if err != nil {
-		return nil, fmt.Errorf("list topics: %w", err)
-	}
-	var list []string
-	for _, t := range meta.Topics.Sorted() {
-		if !a.cfg.Namespace.Owns(t.Topic) {
-			continue
-		}
-		for _, p := range t.Partitions.Sorted() {
-			if errors.Is(p.Err, kerr.LeaderNotAvailable) || p.Leader < 0 {
-				list = append(list, fmt.Sprintf("%s/%d", t.Topic, p.Partition))
-			}
-		}
-	}
-	return list, nil
 }
 
 // Commits is, by topic and partition, what a group has committed. A group that was never seen
@@ -56,4 +33,26 @@ func (a *Admin) Commits(ctx context.Context, group string) (map[string]map[int32
 		}
 	}
 	return commits, nil
+}
+
+// Leaderless are the partitions of the namespace's topics that no broker leads at the moment, by
+// topic, ascending: they can be neither read nor written to.
+func (a *Admin) Leaderless(ctx context.Context) (map[string][]int32, error) {
+	meta, err := metadata(ctx, a.adm)
+	if err != nil {
+		return nil, fmt.Errorf("list topics: %w", err)
+	}
+	leaderless := map[string][]int32{}
+	for name, t := range meta.Topics {
+		if !a.cfg.Namespace.Owns(name) || t.Err != nil {
+			continue
+		}
+		for p, state := range t.Partitions {
+			if state.Leader < 0 {
+				leaderless[name] = append(leaderless[name], p)
+			}
+		}
+		slices.Sort(leaderless[name])
+	}
+	return leaderless, nil
 }

@@ -107,7 +107,10 @@ func (r *reader) next(ctx context.Context) ([]events.Record, error) {
 	if errors.Is(err, kerr.UnknownTopicOrPartition) {
 		r.missing++
 	}
-	if final(err) || r.missing > readerMissingTries {
+	switch {
+	case r.missing > readerMissingTries:
+		return nil, fmt.Errorf("%w; it was deleted, or the cluster has lost its data: `waybill topics create` makes it anew, without what it held", err)
+	case final(err):
 		return nil, err
 	}
 	r.trouble, r.leaderOK = err, false

@@ -138,7 +138,8 @@ func (r *Restorer) EndOffsets(ctx context.Context, topic string) (map[int32]int6
 //
 // The records that fn is given, and all that they hold, are good until it returns.
 //
-// If from is not in the log, the error is an *OffsetRangeError. An error of
+// A partition that no broker leads, or of which the brokers don't say what it holds, is
+// waited for. If from is not in the log, the error is an *OffsetRangeError. An error of
 // fn ends the read and is returned as it is, wrapped.
 func (r *Restorer) Read(ctx context.Context, topic string, p int32, from int64, fn func([]events.Record) error) (next int64, err error) {
 	return r.read(ctx, newLender(r.client, topic, p, from), fn)
@@ -147,7 +148,7 @@ func (r *Restorer) Read(ctx context.Context, topic string, p int32, from int64, 
 func (r *Restorer) read(ctx context.Context, in *reader, fn func([]events.Record) error) (next int64, err error) {
 	topic, p, from := in.topic, in.partition, in.position
 	in.tell = r.listener.Damaged
-	start, end, err := r.bounds(ctx, topic, p)
+	start, end, err := r.awaitBounds(ctx, topic, p, from)
 	if err != nil {
 		return from, err
 	}
@@ -172,7 +173,7 @@ func (r *Restorer) read(ctx context.Context, in *reader, fn func([]events.Record
 // says which; fn may keep the records. An error is Permanent where the topic can't be
 // read at all.
 func (r *Restorer) ReadLast(ctx context.Context, topic string, p int32, n int64, fn func([]events.Record) error) (all bool, err error) {
-	start, end, err := r.bounds(ctx, topic, p)
+	start, end, err := r.awaitBounds(ctx, topic, p, 0)
 	if err == nil {
 		_, err = r.read(ctx, newReader(r.client, topic, p, max(start, end-n)), fn)
 	}
@@ -192,6 +193,29 @@ func (e *unreadableError) Unwrap() error { return e.err }
 
 // Permanent reports true: no other client can read it.
 func (e *unreadableError) Permanent() bool { return true }
+
+// awaitBounds is bounds, and waits while the cluster doesn't tell them, as of a partition that no
+// broker leads: a lane that began anew for it would never go on with the others that it has.
+// Meanwhile UnderWay is told that the read stands at from.
+func (r *Restorer) awaitBounds(ctx context.Context, topic string, p int32, from int64) (start, end int64, err error) {
+	for toldAt := time.Now(); ; {
+		start, end, err = r.bounds(ctx, topic, p)
+		switch {
+		case ctx.Err() != nil:
+			return start, end, ctx.Err()
+		case err == nil, final(err), errors.Is(err, kerr.UnknownTopicOrPartition):
+			return start, end, err
+		}
+		if r.listener.UnderWay != nil && time.Since(toldAt) >= underWayEvery {
+			toldAt = time.Now()
+			r.listener.UnderWay(topic, p, from, from+1, err) // there is something to do, nobody knows how much
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(readerBackoff):
+		}
+	}
+}
 
 func (r *Restorer) bounds(ctx context.Context, topic string, p int32) (start, end int64, err error) {
 	// The end first: a trim in between must not put the start above it.

@@ -22,12 +22,15 @@ type Tail struct {
 	topic  string
 }
 
-// OpenTail begins at the offset that from has for each partition; others aren't
+// TailEnd, in place of an offset, is where a partition ends when a Tail first finds it.
+const TailEnd = -1
+
+// OpenTail begins at the offset that from has for each partition, or TailEnd; others aren't
 // read. It connects when it is first polled.
 func OpenTail(c Config, topic string, from map[int32]int64) (*Tail, error) {
 	at := make(map[int32]kgo.Offset, len(from))
 	for p, offset := range maps.All(from) {
-		at[p] = kgo.NewOffset().At(offset)
+		at[p] = kgo.NewOffset().At(offset) // which takes TailEnd for the end
 	}
 	life, cut := context.WithCancel(context.Background())
 	client, err := kgo.NewClient(append(c.options(),

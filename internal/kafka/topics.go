@@ -115,7 +115,7 @@ func topicSpecs(ns events.Namespace, partitions int32, agents map[string]int32) 
 		specs = append(specs, topicSpec{name: t, partitions: partitions, inPartition: true, inbox: true, kept: true, settings: settings("delete", 0, "retention.ms", keepForEver, "retention.bytes", keepForEver)})
 	}
 	specs = append(specs,
-		topicSpec{name: ns.Events(), partitions: partitions, inPartition: true, settings: settings("delete", 0, "retention.ms", keepForEver, "retention.bytes", keepForEver)},
+		topicSpec{name: ns.Events(), partitions: partitions, inPartition: true, kept: true, settings: settings("delete", 0, "retention.ms", keepForEver, "retention.bytes", keepForEver)},
 		topicSpec{name: ns.Answers(), partitions: partitions, settings: settings("delete", answersRetention)},
 		topicSpec{name: ns.Alerts(), partitions: partitions, settings: settings("delete", alertsRetention)},
 		topicSpec{name: ns.Deadletters(), partitions: partitions, settings: settings("delete", deadlettersRetention)},
@@ -356,6 +356,24 @@ func (a *Admin) readOnceThere(ctx context.Context, topic string, fn func(events.
 	}
 }
 
+// writeOnceThere writes to a topic that exists, of which its leader may hear later than the
+// broker that said so.
+func (a *Admin) writeOnceThere(ctx context.Context, r *events.Record) error {
+	late, cancel := context.WithTimeout(ctx, topicVisibleTimeout)
+	defer cancel()
+	for {
+		err := a.cl.ProduceSync(ctx, toKgo(r)).FirstErr()
+		if !errors.Is(err, kerr.UnknownTopicOrPartition) && !errors.Is(err, kerr.UnknownTopicID) {
+			return err
+		}
+		select {
+		case <-time.After(topicVisibleEvery):
+		case <-late.Done():
+			return err
+		}
+	}
+}
+
 // writeFormat writes the format record unless it is there. Of two writers at
 // once the one that read its own again has won; the other is told.
 func (a *Admin) writeFormat(ctx context.Context, want Format) error {
@@ -366,7 +384,7 @@ func (a *Admin) writeFormat(ctx context.Context, want Format) error {
 			return fmt.Errorf("encode the format record: %w", merr)
 		}
 		r := events.Record{Topic: a.cfg.Namespace.Definitions(), Key: []byte(formatKey), Value: value}
-		if perr := a.cl.ProduceSync(ctx, toKgo(&r)).FirstErr(); perr != nil {
+		if perr := a.writeOnceThere(ctx, &r); perr != nil {
 			return fmt.Errorf("write the format record: %w", produceError(r.Topic, perr))
 		}
 		have, err = a.Format(ctx)

@@ -12,7 +12,9 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/kafka"
@@ -210,5 +212,59 @@ func alterTopic(t *testing.T, cl *kgo.Client, topic, name, value string) {
 	must(t, err)
 	if _, err := altered.On(topic, func(r *kadm.AlterConfigsResponse) error { return r.Err }); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// The leader of a topic that was just made may hear of it later than the broker that said so: on
+// a busy cluster `topics create` failed by that, and advised itself.
+func TestFormatIsWrittenToALeaderThatHearsLateOfItsTopic(t *testing.T) {
+	b := kafkatest.Embedded(t)
+	cfg, ctx := configOf(t, b), bounded(t)
+	refused := 0
+	b.Fake.ControlKey(int16(kmsg.Produce), func(k kmsg.Request) (kmsg.Response, error, bool) { //nolint:revive,staticcheck // kfake's signature
+		b.Fake.KeepControl()
+		if refused++; refused > 10 {
+			return nil, nil, false
+		}
+		request := k.(*kmsg.ProduceRequest)
+		response := request.ResponseKind().(*kmsg.ProduceResponse)
+		for _, asked := range request.Topics {
+			topic := kmsg.NewProduceResponseTopic()
+			topic.Topic, topic.TopicID = asked.Topic, asked.TopicID
+			for _, part := range asked.Partitions {
+				p := kmsg.NewProduceResponseTopicPartition()
+				p.Partition, p.ErrorCode = part.Partition, kerr.UnknownTopicOrPartition.Code
+				topic.Partitions = append(topic.Partitions, p)
+			}
+			response.Topics = append(response.Topics, topic)
+		}
+		return response, nil, true
+	})
+	a := openAdmin(t, cfg)
+	_, err := a.CreateTopics(ctx, kafka.Topics{Partitions: 2})
+	must(t, err)
+	if f, err := a.Format(ctx); err != nil || f.Partitions != 2 || refused <= 10 {
+		t.Errorf("the format is %+v, %v, after %d refusals", f, err, refused)
+	}
+}
+
+// Who follows the definitions when their topic goes, as with a cluster that comes back without its
+// data, ends and says what to do.
+func TestWatchOfDefinitionsThatAreGoneSaysWhatToDo(t *testing.T) {
+	b := kafkatest.Embedded(t)
+	cfg, ctx := configOf(t, b), bounded(t)
+	_, err := openAdmin(t, cfg).CreateTopics(ctx, kafka.Topics{Partitions: 1})
+	must(t, err)
+	d, err := kafka.WatchDefinitions(ctx, cfg, func(events.Record) {})
+	must(t, err)
+	t.Cleanup(d.Close)
+	b.DeleteTopic(t, cfg.Namespace.Definitions())
+	select {
+	case <-d.Done():
+	case <-ctx.Done():
+		t.Fatal("it goes on")
+	}
+	if err := d.Err(); err == nil || !strings.Contains(err.Error(), "`waybill topics create`") {
+		t.Errorf("it ended with %v", err)
 	}
 }
