@@ -62,6 +62,7 @@ func (n *alarms) all() []alarm {
 			al := alarm{projections.Due{Task: task, Armed: a}, a.Timer.Due}
 			if put, ok := n.put[timerName(task, a)]; ok {
 				al = put
+				al.due.Armed = a // a resume gives it another complete-by
 			}
 			out = append(out, al)
 		}

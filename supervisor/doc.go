@@ -23,7 +23,7 @@
 //	}
 //
 // decide.go says what is asked for, sweep.go which partitions may ask and when
-// the loop wakes: both are functions of what they are given. run.go does it. start.go
+// the loop wakes: both are functions of what they are given. run.go does it. restore.go
 // opens a partition, beside the loop: what its projection lacks comes from the snapshot of
 // its scheduler, if that is nearer to the end of the log.
 //

@@ -79,7 +79,7 @@ func openMix(t *testing.T, o mixOptions) *mix {
 	ctx, cancel := context.WithTimeout(t.Context(), recoverMax)
 	defer cancel()
 	prepare(ctx, t, m.site.config(m.ns))
-	m.pulse = startPulse(t, m.site.broker(m.ns), "pulse")
+	m.pulse = startPulse(t, m.site.behind(m.ns), "pulse")
 	m.seen = observe(t, m.site.behind(m.ns), m.service.world, checks(m.ns, m.drainWithin(), m.exempt))
 	m.platform = newPlatform(t.TempDir(), m.roles(dir), m.note)
 	var err error

@@ -6,9 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/twmb/franz-go/pkg/kgo"
-
-	"github.com/waybill-run/waybill/internal/kafkatest"
+	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/kafka"
 )
 
 const (
@@ -29,25 +28,37 @@ type pulse struct {
 }
 
 // startPulse lets a pulse beat until the test ends. The broker may be killed and come back.
-func startPulse(t *testing.T, b *kafkatest.Broker, topic string) *pulse {
+func startPulse(t *testing.T, cfg kafka.Config, topic string) *pulse {
 	t.Helper()
-	b.CreateTopics(t, 1, topic)
-	client := b.Client(t, kgo.DefaultProduceTopic(topic))
+	admin, err := kafka.OpenAdmin(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer admin.Close()
+	within, stop := context.WithTimeout(t.Context(), adminWithin)
+	defer stop()
+	if _, err := admin.EnsureTopic(within, topic, 1); err != nil {
+		t.Fatal(err)
+	}
+	out, err := kafka.OpenProducer(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
 	p := &pulse{}
 	ctx, cancel := context.WithCancel(context.Background())
 	var done sync.WaitGroup
-	done.Go(func() { p.run(ctx, client) })
-	t.Cleanup(func() { cancel(); done.Wait() })
+	done.Go(func() { p.run(ctx, out, topic) })
+	t.Cleanup(func() { cancel(); done.Wait(); out.Close() })
 	return p
 }
 
-func (p *pulse) run(ctx context.Context, client *kgo.Client) {
+func (p *pulse) run(ctx context.Context, out *kafka.Producer, topic string) {
 	for sleep(ctx, pulseEvery) {
 		p.mu.Lock()
 		p.beat = spell{from: time.Now()}
 		p.mu.Unlock()
 		// An error ends a beat too: the time until it came is what counts.
-		_ = client.ProduceSync(ctx, kgo.StringRecord("beat")).FirstErr()
+		_ = out.Send(ctx, events.Record{Topic: topic, Value: []byte("beat")})
 		p.mu.Lock()
 		if p.beat.to = time.Now(); p.beat.took() > pulseUsual {
 			p.slow = append(p.slow, p.beat)

@@ -69,7 +69,7 @@ func TestZombies(t *testing.T) {
 						t.Run(fmt.Sprint(i), func(t *testing.T) {
 							t.Parallel()
 							z := &zombie{shape: s, system: newSystem(t, b, zombieSession, zombieTransaction), static: i%2 == 1}
-							z.pulse = startPulse(t, b, string(z.cfg.Namespace)+"pulse")
+							z.pulse = startPulse(t, z.cfg, string(z.cfg.Namespace)+"pulse")
 							defer sum.judge(z) // also a run that fails: it says why
 							z.run()
 						})
