@@ -108,6 +108,9 @@ const (
 	// is looked at first, and then more of it.
 	lastRecords       = 64
 	lastRecordsFactor = 32
+	// lookWithin bounds that first look: while no broker leads the snapshot's partition, timers
+	// go on by the log. It bounds a look at the log, too.
+	lookWithin = 10 * time.Second
 )
 
 // restore takes the newest snapshot of a partition, if the projection is empty or so late that this is nearer to
@@ -140,12 +143,7 @@ func (s *Supervisor) restore(ctx context.Context, p int32, d Deadlines) error {
 func (s *Supervisor) snapshot(ctx context.Context, p int32, next int64) (*events.SnapshotReader, error) {
 	for n := int64(lastRecords); ; n *= lastRecordsFactor {
 		r := &events.SnapshotReader{}
-		all, err := s.cfg.History.ReadLast(ctx, s.cfg.Namespace.Snapshots(), p, n, func(rs []events.Record) error {
-			for i := range rs {
-				r.TakeOpen(&rs[i])
-			}
-			return nil
-		})
+		all, err := s.readLast(ctx, p, n, r)
 		if err != nil {
 			return nil, err
 		}
@@ -163,8 +161,37 @@ func (s *Supervisor) snapshot(ctx context.Context, p int32, next int64) (*events
 		if _, err = r.Counted(events.ChunkOpen, m.Open); err != nil && !all {
 			continue // TakeSnapshot says what is missing in all of it
 		}
-		return r, s.ofThisLog(ctx, p, m)
+		return r, s.within(ctx, func(ctx context.Context) error { return s.ofThisLog(ctx, p, m) })
 	}
+}
+
+func (s *Supervisor) readLast(ctx context.Context, p int32, n int64, r *events.SnapshotReader) (all bool, err error) {
+	read := func(ctx context.Context) error {
+		all, err = s.cfg.History.ReadLast(ctx, s.cfg.Namespace.Snapshots(), p, n, func(rs []events.Record) error {
+			for i := range rs {
+				r.TakeOpen(&rs[i])
+			}
+			return nil
+		})
+		return err
+	}
+	if n > lastRecords {
+		err = read(ctx)
+	} else {
+		err = s.within(ctx, read)
+	}
+	return all, err
+}
+
+// within bounds a look. Where the brokers say nothing so long the snapshot can't be used.
+func (s *Supervisor) within(ctx context.Context, look func(context.Context) error) error {
+	bounded, stop := context.WithTimeout(ctx, lookWithin)
+	defer stop()
+	err := look(bounded)
+	if err != nil && bounded.Err() != nil && ctx.Err() == nil {
+		err = fmt.Errorf("%w: the brokers didn't say within %s what there is: %w", events.ErrSnapshot, lookWithin, err)
+	}
+	return err
 }
 
 // ofThisLog holds a snapshot against the log: the last event that it reflects is there, and no other in its

@@ -209,7 +209,15 @@ func (f *Follower) place(ctx context.Context, offsets map[string]map[int32]kgo.O
 				later = append(later, p)
 			}
 			var err error
-			if stand.position, err = f.begin(ctx, topic, p, committed.EpochOffset().Offset, start, end); err != nil {
+			stand.position, err = f.begin(ctx, topic, p, committed.EpochOffset().Offset, start, end)
+			if out, is := errors.AsType[*OffsetRangeError](err); is && out.Offset > end {
+				// Start took its time, and knows what has come since.
+				if _, ends, _ := f.logs(ctx, topic, []int32{p}); ends[p] > end {
+					stand.highWatermark = ends[p]
+					stand.position, err = f.begin(ctx, topic, p, committed.EpochOffset().Offset, start, ends[p])
+				}
+			}
+			if err != nil {
 				return nil, f.fail(ctx, fmt.Errorf("begin in topic %s partition %d: %w", topic, p, err))
 			}
 			ps[p] = kgo.NewOffset().At(stand.position)

@@ -147,6 +147,36 @@ func TestFollowerReadsAgain(t *testing.T) {
 	})
 }
 
+// A start that takes its time may know of what was written since the end was asked for, as of a snapshot.
+func TestFollowerStartsAtWhatCameMeanwhile(t *testing.T) {
+	each(t, func(t *testing.T, s *site) {
+		cl := s.outside(t)
+		submit(t, cl, input(s.ns.Events(), 1, "before"))
+		cfg := s.follower()
+		cfg.Again, cfg.Start = true, func(_ context.Context, _ string, p int32) (int64, bool, error) {
+			if p != 1 {
+				return 0, true, nil
+			}
+			submit(t, cl, input(s.ns.Events(), 1, "meanwhile"))
+			submit(t, cl, input(s.ns.Events(), 1, "the last"))
+			return 3, true, nil
+		}
+		f := openFollower(t, cfg)
+		var first string
+		follow(t, f, "what came meanwhile", func(rs []events.Record) bool {
+			for _, r := range rs {
+				if r.Partition == 1 && first == "" {
+					first = string(r.Value)
+				}
+			}
+			return first != ""
+		})
+		if first != "the last" {
+			t.Errorf("%q came first", first)
+		}
+	})
+}
+
 func TestFollowerStartsThatFail(t *testing.T) {
 	each(t, func(t *testing.T, s *site) {
 		broken := errors.New("store broken")
