@@ -397,16 +397,16 @@ func (t *requestTopics) read(ctx context.Context) error {
 }
 
 // refresh reads the metadata again, unless that was done since an instant, and
-// reports whether anything is new. A failure is none: the attempt fails and is
+// reports whether anything is new to one who has seen had. A failure is none: the attempt fails and is
 // retried.
-func (t *requestTopics) refresh(ctx context.Context, since time.Time) bool {
+func (t *requestTopics) refresh(ctx context.Context, since time.Time, had map[string]int32) bool {
 	t.mu.Lock()
-	before, fresh := t.known, t.readAt.After(since)
+	fresh := t.readAt.After(since)
 	t.mu.Unlock()
-	if fresh || t.read(ctx) != nil {
+	if !fresh && t.read(ctx) != nil {
 		return false
 	}
-	return !maps.Equal(before, t.partitions())
+	return !maps.Equal(had, t.partitions())
 }
 
 // bar takes an agent out for a while, whatever metadata shows: its topic can't

@@ -322,7 +322,7 @@ func (tx *transaction) decide(ctx context.Context, s *speculation, task string, 
 				return d, err
 			}
 			env.DefinitionsRead = true
-		case missesAgent(d) && l.requests.refresh(ctx, tx.began):
+		case missesAgent(d) && l.requests.refresh(ctx, tx.began, env.Requests):
 			if own { // the whole transaction is made again
 				return d, errStale
 			}

@@ -1,6 +1,7 @@
 package scheduler
 
 import (
+	"context"
 	"slices"
 	"testing"
 	"time"
@@ -46,5 +47,26 @@ func TestAgentThatCameWithinATransaction(t *testing.T) {
 	}
 	if !slices.ContainsFunc(s.committed, func(c Committed) bool { return c.Inputs == 2 }) {
 		t.Errorf("the two replies didn't come in one transaction: %+v", s.committed)
+	}
+}
+
+// Two lanes miss an agent at once, and the first has read the topics anew when the second asks for that: the
+// second hears of it, and doesn't take the agent for one without a topic.
+func TestTopicsThatAnotherLaneHasRead(t *testing.T) {
+	began := time.Now()
+	topics := &requestTopics{fetch: func(context.Context) (map[string]int32, error) { return map[string]int32{"shop": 3}, nil }}
+	had := topics.partitions()
+	if !topics.refresh(t.Context(), began, had) {
+		t.Error("the first lane hears of nothing new")
+	}
+	topics.fetch = func(context.Context) (map[string]int32, error) {
+		t.Error("read once more")
+		return nil, nil
+	}
+	if !topics.refresh(t.Context(), began, had) {
+		t.Error("the second lane hears of nothing new")
+	}
+	if topics.refresh(t.Context(), began, topics.partitions()) {
+		t.Error("there is nothing new any more")
 	}
 }
