@@ -97,5 +97,6 @@ func (l *logReader) all(ctx context.Context, topic string, p int32, fn func([]ev
 func (l *logReader) consumed(ctx context.Context) (map[int32]int64, error) {
 	within, cancel := context.WithTimeout(ctx, answerWithin)
 	defer cancel()
-	return l.admin.Consumed(within, l.ns.SchedulerGroup(), l.ns.Inbox(events.Tasks))
+	commits, err := l.admin.Commits(within, l.ns.SchedulerGroup())
+	return commits[l.ns.Inbox(events.Tasks)], err
 }

@@ -241,23 +241,6 @@ func (a *Admin) committed(ctx context.Context, group string) (commits kadm.Offse
 	return commits, err
 }
 
-// Consumed is, by partition, below which offset a group has committed a topic; those without a commit are left
-// out, so of a group that was never seen all are. It needs the right to describe the group.
-func (a *Admin) Consumed(ctx context.Context, group, topic string) (map[int32]int64, error) {
-	commits, err := a.committed(ctx, group)
-	if noSuchGroup(err) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("commits of group %s: %w", group, err)
-	}
-	offsets := map[int32]int64{}
-	for p, c := range commits[topic] {
-		offsets[p] = c.At
-	}
-	return offsets, nil
-}
-
 func (a *Admin) shareLag(ctx context.Context, group string) (map[string]map[int32]int64, error) {
 	groups, err := a.adm.DescribeShareGroupOffsets(ctx, group)
 	if err == nil {

@@ -16,7 +16,7 @@ func (a *Admin) Brokers(ctx context.Context) (int, error) {
 }
 
 // Commits is, by topic and partition, what a group has committed. A group that was never seen
-// has nothing.
+// has nothing. It needs the right to describe the group.
 func (a *Admin) Commits(ctx context.Context, group string) (map[string]map[int32]int64, error) {
 	fetched, err := a.committed(ctx, group)
 	if noSuchGroup(err) {
