@@ -501,7 +501,9 @@ func newSite(t *testing.T, partitions int32) *site {
 	if err := s.catalog.ReadToEndNow(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	s.cfg = Config{Namespace: ns, Partitions: partitions, Owner: "s", Lanes: 1, MaxRunnable: 1000, TransactionTimeout: time.Second,
+	// No test's machine is so slow that a lane decides on less than it was given. What is about slow
+	// decisions says how long they may take, in a bubble.
+	s.cfg = Config{Namespace: ns, Partitions: partitions, Owner: "s", Lanes: 1, MaxRunnable: 1000, TransactionTimeout: time.Hour,
 		History: s.cluster, Tasks: func(p int32) (Tasks, error) { return store.Tasks(p) }, Catalog: s.catalog, Clock: s.clock,
 		RequestTopics: func(context.Context) (map[string]int32, error) { return maps.Clone(s.agents), nil },
 		Listener: &Listener{

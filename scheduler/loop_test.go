@@ -549,6 +549,7 @@ func (s *site) run(log *fakeLog) error {
 func TestStalledLaneEndsRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSite(t, 1)
+		s.cfg.TransactionTimeout = time.Second
 		log := s.cluster.join(0)
 		log.stalled = 4 * s.cfg.TransactionTimeout
 		err := s.run(log)

@@ -75,6 +75,7 @@ func TestSlowInputsAreDecidedInParts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const inputs, each = 300, 60 * time.Millisecond
 		s := newSite(t, 1)
+		s.cfg.TransactionTimeout = time.Second
 		s.cfg.Catalog = slowly{s.catalog, each}
 		s.submitMany(inputs)
 		ctx, cancel := context.WithCancel(t.Context())
@@ -118,6 +119,7 @@ func TestDecisionsAreProgress(t *testing.T) {
 func TestRolledBackForEverEndsRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSite(t, 1)
+		s.cfg.TransactionTimeout = time.Second
 		log := s.submitMany(1)
 		// Not in end: the watchdog closes the log meanwhile, whose lock a commit holds.
 		log.beforeCommit = func() { // what the broker takes
