@@ -159,12 +159,8 @@ func decodePlan(raw []byte) (*Plan, error) {
 	if err := decodeObject(raw, p); err != nil {
 		return nil, err
 	}
-	for i := range p.Steps {
-		for _, n := range p.Steps[i].Needs {
-			if n < 0 || n >= len(p.Steps) {
-				return nil, badValue("plan", "step "+p.Steps[i].ID+" needs a step that isn't there")
-			}
-		}
+	if err := p.checkNeeds(); err != nil {
+		return nil, err
 	}
 	p.raw = json.RawMessage(strings.Clone(string(raw)))
 	p.makeIndex()
@@ -178,6 +174,37 @@ func decodePlan(raw []byte) (*Plan, error) {
 	}
 	sharedPlans.byRaw[string(p.raw)] = p
 	return p, nil
+}
+
+// checkNeeds refuses a graph that no definition has: whoever follows needs would leave the
+// plan, or never come to an end.
+func (p *Plan) checkNeeds() error {
+	left := make([]int, len(p.Steps)) // needs of a step that aren't known to lead to an end
+	neededBy := make([][]int, len(p.Steps))
+	var ended []int
+	for i := range p.Steps {
+		for _, n := range p.Steps[i].Needs {
+			if n < 0 || n >= len(p.Steps) {
+				return badValue("plan", "step "+p.Steps[i].ID+" needs a step that isn't there")
+			}
+			neededBy[n] = append(neededBy[n], i)
+		}
+		if left[i] = len(p.Steps[i].Needs); left[i] == 0 {
+			ended = append(ended, i)
+		}
+	}
+	for n := 0; n < len(ended); n++ {
+		for _, i := range neededBy[ended[n]] {
+			if left[i]--; left[i] == 0 {
+				ended = append(ended, i)
+			}
+		}
+	}
+	if len(ended) < len(p.Steps) {
+		i := slices.IndexFunc(left, func(n int) bool { return n > 0 })
+		return badValue("plan", "step "+p.Steps[i].ID+" needs itself, by way of what it needs")
+	}
+	return nil
 }
 
 // Bytes is the size of the plan's stored form.

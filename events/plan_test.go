@@ -2,6 +2,7 @@ package events
 
 import (
 	"reflect"
+	"strings"
 	"testing"
 	"time"
 )
@@ -38,5 +39,24 @@ func TestPlanOfNamelessStepsIsNotRead(t *testing.T) {
 		if p, err := decodePlan([]byte(raw)); err == nil {
 			t.Errorf("%s is read as %+v", raw, p.Steps)
 		}
+	}
+}
+
+// Nor is one of a graph that no definition has. What follows its needs would have no end: a
+// scheduler's stack has one, and with it all of the process.
+func TestPlanWhoseNeedsHaveNoEndIsNotRead(t *testing.T) {
+	for raw, why := range map[string]string{
+		`{"steps":[{"id":"a","needs":[0]}]}`: "step a needs itself",
+		`{"steps":[{"id":"x"},{"id":"a","needs":[0,2]},{"id":"b","needs":[1]},{"id":"c","needs":[2]}]}`: "step a needs itself",
+		`{"steps":[{"id":"a","needs":[1]}]}`:  "step a needs a step that isn't there",
+		`{"steps":[{"id":"a","needs":[-1]}]}`: "step a needs a step that isn't there",
+	} {
+		if p, err := decodePlan([]byte(raw)); err == nil || !strings.Contains(err.Error(), why) {
+			t.Errorf("%s is read as %+v: %v; want %s", raw, p, err, why)
+		}
+	}
+	diamond := `{"steps":[{"id":"d","needs":[1,2,2]},{"id":"b","needs":[3]},{"id":"c","needs":[3]},{"id":"a"}]}`
+	if _, err := decodePlan([]byte(diamond)); err != nil {
+		t.Errorf("%s isn't read: %v", diamond, err)
 	}
 }
