@@ -100,10 +100,18 @@ var shared = sync.OnceValues(func() (string, error) {
 	return addr, nil
 })
 
+// sharedOverrides are those of the shared broker. Nobody kills it, so its controller need not find out
+// quickly that it is gone; and on a machine that is busy for three seconds, it isn't.
+func sharedOverrides() map[string]string {
+	o := node.TestOverrides()
+	o["broker.session.timeout.ms"] = "60000"
+	return o
+}
+
 // sharedDir is one folder for each user and each way to configure the broker.
 func sharedDir() (string, error) {
 	h := sha256.New()
-	o := node.TestOverrides()
+	o := sharedOverrides()
 	for _, k := range slices.Sorted(maps.Keys(o)) {
 		fmt.Fprintf(h, "%s=%s\n", k, o[k])
 	}
@@ -241,7 +249,7 @@ func host(dir string, answer *os.File) (err error) {
 	}
 	startCtx, stop := context.WithTimeout(ctx, kafkaStartDurationMax)
 	defer stop()
-	cluster, err := node.Start(startCtx, node.Options{Dir: data, Overrides: node.TestOverrides(), QuickStart: true})
+	cluster, err := node.Start(startCtx, node.Options{Dir: data, Overrides: sharedOverrides(), QuickStart: true})
 	if err != nil {
 		return err
 	}
