@@ -55,9 +55,8 @@ type redriven struct {
 	Done      string `json:"done"` // written, would_write or refused
 	Why       string `json:"why"`  // of a refusal
 
-	at     deadPlace
-	sum    string // of the original's bytes
-	record events.Record
+	at  deadPlace
+	sum string // of the original's bytes
 }
 
 // What is done with a dead letter.
@@ -95,7 +94,7 @@ func runRedrive(cmd *cobra.Command, o *redriveOptions, args []string) error {
 		return err
 	}
 	if o.execute {
-		if err := writeRedriven(cmd.Context(), l, list); err != nil {
+		if err := writeRedriven(cmd.Context(), l, list, from); err != nil {
 			return err
 		}
 	}
@@ -155,7 +154,7 @@ func chooseRedriven(ctx context.Context, l *logbook, places map[deadPlace]bool, 
 		if err != nil {
 			x.Done, x.Why = redriveRefused, err.Error()
 		} else {
-			x.record, x.Task, x.To = again, string(again.Key), again.Topic
+			x.Task, x.To = string(again.Key), again.Topic
 		}
 		list = append(list, x)
 		return nil
@@ -209,9 +208,26 @@ func (rs *redrives) refuse(list []redriven) {
 	}
 }
 
-// writeRedriven writes what isn't refused, one after the other. After an error it is
+// How much of what is written again is in memory at once.
+const (
+	redriveRecords = 1000
+	redriveBytes   = 16 << 20
+)
+
+// redriving writes dead letters again while their topic is read anew: it may hold more than
+// there is memory for.
+type redriving struct {
+	logbook *logbook
+	send    func(context.Context, ...events.Record) error
+	left    map[deadPlace]*redriven // that haven't been read
+	read    []*redriven             // and are to be written together
+	records []events.Record
+	bytes   int
+}
+
+// writeRedriven writes what isn't refused: of each partition one after the other. After an error it is
 // safe to run again: what is written twice counts once.
-func writeRedriven(ctx context.Context, l *logbook, list []redriven) error {
+func writeRedriven(ctx context.Context, l *logbook, list []redriven, from time.Time) error {
 	if err := l.writable(); err != nil {
 		return err
 	}
@@ -220,15 +236,58 @@ func writeRedriven(ctx context.Context, l *logbook, list []redriven) error {
 		return err
 	}
 	defer producer.Close()
+	w := redriving{logbook: l, send: producer.Send, left: map[deadPlace]*redriven{}}
 	for i := range list {
-		d := &list[i]
-		if d.Done == redriveRefused {
-			continue
+		if list[i].Done == redriveWould {
+			w.left[list[i].at] = &list[i]
 		}
-		if err := l.patiently(ctx, func(ctx context.Context) error { return producer.Send(ctx, d.record) }); err != nil {
-			return fmt.Errorf("dead letter %d/%s: %w; run it again: what is written twice counts once", d.Partition, d.Offset, err)
+	}
+	_, err = l.read(ctx, l.cfg.Namespace.Deadletters(), kafka.Range{Since: from}, func(r *events.Record) error { return w.take(ctx, r) })
+	if err == nil {
+		err = w.write(ctx)
+	}
+	for _, d := range w.left {
+		if err == nil {
+			d.Done, d.Why = redriveRefused, "it isn't there any more"
 		}
+	}
+	return err
+}
+
+// take takes in a dead letter, which may be one of those that are to be written.
+func (w *redriving) take(ctx context.Context, r *events.Record) error {
+	at := deadPlace{r.Partition, r.Offset}
+	d := w.left[at]
+	if d == nil {
+		return nil
+	}
+	again, err := events.Redrive(w.logbook.cfg.Namespace, toolSource, r)
+	if err != nil {
+		return fmt.Errorf("dead letter %d/%d was another when it was chosen: %w", at.partition, at.offset, err)
+	}
+	delete(w.left, at)
+	w.read, w.records, w.bytes = append(w.read, d), append(w.records, again), w.bytes+len(again.Value)
+	if len(w.records) < redriveRecords && w.bytes < redriveBytes {
+		return nil
+	}
+	return w.write(ctx)
+}
+
+// write writes what was taken in.
+func (w *redriving) write(ctx context.Context) error {
+	if len(w.records) == 0 {
+		return nil
+	}
+	err := w.logbook.patiently(ctx, func(ctx context.Context) error { return w.send(ctx, w.records...) })
+	if err != nil {
+		first := w.read[0].at
+		return fmt.Errorf("of %d dead letters, the first of which is %d/%d, not all were written: %w; run it again: what is written twice counts once",
+			len(w.read), first.partition, first.offset, err)
+	}
+	for _, d := range w.read {
 		d.Done = redriveWritten
 	}
+	clear(w.records)
+	w.read, w.records, w.bytes = w.read[:0], w.records[:0], 0
 	return nil
 }
