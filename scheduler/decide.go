@@ -46,6 +46,9 @@ type Env struct {
 	// Requests is the partition count of each agent's request topic, as
 	// metadata has shown it. An agent without one can't be asked.
 	Requests map[string]int32
+	// Leaderless are, by agent, those partitions of its request topic that no broker leads, ascending:
+	// what is written to them isn't acknowledged.
+	Leaderless map[string][]int32
 	// ReplyToPrefixes limits reply_to; empty: any topic outside the
 	// namespace.
 	ReplyToPrefixes []string

@@ -45,6 +45,9 @@
 // about a task that isn't open. Snapshots are written in the same transactions, of
 // the state before them; nothing waits for one.
 //
+// What the cluster won't take is tried again; from the second time on only the partition
+// whose input led to it waits (aside.go).
+//
 // # Flow to agents
 //
 // To an agent that has a bound no more requests go out than that (flow.go); what

@@ -137,7 +137,7 @@ type fakeLog struct {
 	polledSome   func()                                                   // after a poll that found records
 	beforeCommit func()                                                   //
 	end          func(commit func()) (committed, handled bool, err error) // instead of a commit
-	refuse       bool                                                     // for now
+	refuse       func(r *events.Record) bool                              // for now; nil: none
 	commits      int
 	aborts       int
 	pauses       []string // topics, in order; "+" before those that flow again
@@ -349,9 +349,10 @@ func (l *fakeLog) Commit(ctx context.Context, out []events.Record) (bool, error)
 		}
 	}
 	for i := range out {
-		if l.refuse || l.cluster.missing[out[i].Topic] || clientBytes(&out[i]) > maxRecordBytes {
+		refused := l.refuse != nil && l.refuse(&out[i])
+		if refused || l.cluster.missing[out[i].Topic] || clientBytes(&out[i]) > maxRecordBytes {
 			l.rewind()
-			return false, &refusal{i, !l.refuse}
+			return false, &refusal{i, !refused}
 		}
 	}
 	commit := func() { l.commit(out) }
@@ -430,15 +431,17 @@ func (l *fakeLog) Close() {
 
 // site is a scheduler process around a cluster, with a real store.
 type site struct {
-	t         *testing.T
-	cluster   *cluster
-	cfg       Config
-	catalog   *catalog
-	clock     *testClock
-	agents    map[string]int32
-	committed []Committed
-	mu        sync.Mutex
-	failed    []error // lanes
+	t       *testing.T
+	cluster *cluster
+	cfg     Config
+	catalog *catalog
+	clock   *testClock
+	agents  map[string]int32
+	// leaderless are partitions of their topics.
+	leaderless map[string][]int32
+	committed  []Committed
+	mu         sync.Mutex
+	failed     []error // lanes
 }
 
 // catalog is the definitions as far as they were read, and those that a read to
@@ -505,7 +508,9 @@ func newSite(t *testing.T, partitions int32) *site {
 	// decisions says how long they may take, in a bubble.
 	s.cfg = Config{Namespace: ns, Partitions: partitions, Owner: "s", Lanes: 1, MaxRunnable: 1000, TransactionTimeout: time.Hour,
 		History: s.cluster, Tasks: func(p int32) (Tasks, error) { return store.Tasks(p) }, Catalog: s.catalog, Clock: s.clock,
-		RequestTopics: func(context.Context) (map[string]int32, error) { return maps.Clone(s.agents), nil },
+		RequestTopics: func(context.Context) (map[string]int32, map[string][]int32, error) {
+			return maps.Clone(s.agents), maps.Clone(s.leaderless), nil
+		},
 		Listener: &Listener{
 			Committed: func(c Committed) { s.committed = append(s.committed, c) },
 			LaneFailed: func(_ string, err error) {

@@ -25,10 +25,6 @@ const admitAgainShare = 0.9
 // one: work doesn't wait for them.
 const snapshotsAgain = time.Minute
 
-// maxRefusals is how often a lane tries again what the cluster won't take,
-// before it gives up with the reason.
-const maxRefusals = 20
-
 // lane is one goroutine, one group member, one transactional producer. All its
 // fields belong to the goroutine of run.
 type lane struct {
@@ -45,7 +41,7 @@ type lane struct {
 	voices    *voices
 	closed    bool // admission: tasks is paused
 	savedAt   time.Time
-	refusals  int
+	asides    map[int32]*aside
 	// records is memory for those of the next transaction, room for what they are made of.
 	records []events.Record
 	room    *events.Room
@@ -57,7 +53,7 @@ type lane struct {
 
 func newLane(cfg *Config, owner string, log Log, requests *requestTopics) *lane {
 	l := &lane{cfg: cfg, owner: owner, source: string(cfg.Namespace) + "scheduler/" + owner, log: log, requests: requests, voices: newVoices(), unread: unread{paused: map[int32][]string{}},
-		inboxes: map[string]events.Inbox{}, parts: map[int32]*partition{}, restores: make(chan restored, cfg.Partitions), loads: make(chan loaded, cfg.Partitions)}
+		inboxes: map[string]events.Inbox{}, parts: map[int32]*partition{}, asides: map[int32]*aside{}, restores: make(chan restored, cfg.Partitions), loads: make(chan loaded, cfg.Partitions)}
 	for i, topic := range cfg.Namespace.InboxTopics() {
 		l.inboxes[topic] = events.Inbox(i)
 	}
@@ -103,6 +99,7 @@ func (l *lane) turn(ctx context.Context) error {
 		return err
 	}
 	l.readAgain(time.Now())
+	l.takeBack(time.Now())
 	l.admit()
 	l.log.PollAtMost(l.pace.most)
 	records, err := l.log.Poll(ctx)
@@ -126,6 +123,13 @@ func (l *lane) turn(ctx context.Context) error {
 	case !decided:
 		l.pace.rolledBack = true
 		return l.abort(ctx, tx)
+	}
+	if nobody := tx.unled(); nobody != nil {
+		l.pace.rolledBack = true
+		if err := l.abort(ctx, tx); err != nil {
+			return err
+		}
+		return l.refused(ctx, tx, nobody)
 	}
 	took := time.Since(tx.began)
 	if err := l.commit(ctx, tx); err != nil {
@@ -155,6 +159,9 @@ func (l *lane) commit(ctx context.Context, tx *transaction) error {
 		l.snapshotsFrom = start.Add(snapshotsAgain)
 		return tx.forget()
 	case errors.As(err, &refused):
+		if err := tx.forget(); err != nil {
+			return err
+		}
 		return l.refused(ctx, tx, refused)
 	case err != nil:
 		return fmt.Errorf("commit: %w", err)
@@ -162,36 +169,10 @@ func (l *lane) commit(ctx context.Context, tx *transaction) error {
 		l.cfg.Listener.aborted()
 		return tx.forget()
 	}
-	l.refusals = 0
 	tx.committed = true
 	l.cfg.Listener.took(len(tx.out), time.Since(start))
 	tx.accept()
 	return l.save(time.Now())
-}
-
-// refused: the transaction was rolled back because of one record. If that was a
-// request, twice in a row, the agent is taken to be missing for a while: its attempts
-// fail, nobody else waits. Once is what a topic costs that was made anew. Anything
-// else is tried again.
-func (l *lane) refused(ctx context.Context, tx *transaction, refused refusedRecord) error {
-	if err := tx.forget(); err != nil {
-		return err
-	}
-	r := &tx.out[refused.RecordIndex()]
-	l.cfg.Listener.refusedRecord(r.Topic, refused)
-	l.refusals++
-	if agent, ok := l.cfg.Namespace.AgentOf(r.Topic); ok && refused.Permanent() && l.refusals > 1 {
-		l.requests.bar(agent)
-		return nil
-	}
-	if l.refusals > maxRefusals {
-		return fmt.Errorf("the cluster refused %d times: %w", l.refusals, refused)
-	}
-	select {
-	case <-ctx.Done():
-	case <-time.After(time.Duration(l.refusals) * 100 * time.Millisecond):
-	}
-	return nil
 }
 
 func (l *lane) abort(ctx context.Context, tx *transaction) error {
@@ -281,7 +262,8 @@ func (l *lane) at(s *speculation) time.Time {
 
 func (l *lane) env(s *speculation) Env {
 	env := Env{Now: l.at(s), Namespace: l.cfg.Namespace, Source: l.source, Partition: s.partition.id, Epoch: s.state.Epoch,
-		Definitions: l.cfg.Catalog, Requests: l.requests.partitions(), ReplyToPrefixes: l.cfg.ReplyToPrefixes}
+		Definitions: l.cfg.Catalog, ReplyToPrefixes: l.cfg.ReplyToPrefixes}
+	env.Requests, env.Leaderless = l.requests.partitions()
 	if s.partition.flow != nil {
 		env.Slots = s.partition.flow
 	}

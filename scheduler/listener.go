@@ -28,6 +28,9 @@ type Listener struct {
 	Aborted func()
 	// Refused: the cluster would not take a record.
 	Refused func(topic string, err error)
+	// Aside: a partition's inboxes wait, since the cluster refused twice or more in a row what follows
+	// from their records. The lane's other partitions go on.
+	Aside func(partition int32, wait time.Duration)
 	// Unread: the definitions can't be read to their end. Submissions of workflows that
 	// aren't known wait, with those behind them.
 	Unread func(err error)
@@ -148,6 +151,12 @@ func (l *Listener) aborted() {
 func (l *Listener) refusedRecord(topic string, err error) {
 	if l != nil && l.Refused != nil {
 		l.Refused(topic, err)
+	}
+}
+
+func (l *Listener) aside(p int32, wait time.Duration) {
+	if l != nil && l.Aside != nil {
+		l.Aside(p, wait)
 	}
 }
 

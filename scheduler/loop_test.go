@@ -352,7 +352,7 @@ func TestRefusedForNow(t *testing.T) {
 		s := newSite(t, 1)
 		log := s.cluster.join(0)
 		l := s.lane(log)
-		log.refuse = true
+		log.refuse = func(*events.Record) bool { return true }
 		s.submit("w", "t-1")
 		var err error
 		for err == nil {

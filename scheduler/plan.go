@@ -256,17 +256,27 @@ func (d *decider) attempt(i int, k events.Kind) {
 	d.emit(f, by, d.Task.Policy(i, k, events.TimerAttempt))
 	q := &events.Request{Task: d.Task.ID, Ref: events.RequestRef{Step: step, Kind: k, Attempt: number}, Operation: operation,
 		CompleteBy: by, IdempotencyKey: key, Traceparent: d.Task.Traceparent, Value: value}
-	d.Records = append(d.Records, q.RecordIn(d.env.Room, d.env.Namespace, d.env.Source, agent, requestPartition(d.Task.ID, number, partitions)))
+	d.Records = append(d.Records, q.RecordIn(d.env.Room, d.env.Namespace, d.env.Source, agent, requestPartition(d.Task.ID, number, partitions, d.env.Leaderless[agent])))
 }
 
 // requestPartition spreads tasks over an agent's partitions, and sends each
 // retry to another one than the attempt before, so that a sick instance isn't
 // met again. Instances tend to own neighbouring partitions, or every k-th: the
 // stride is about n over the golden ratio, so it leaves either kind of set, and
-// has no divisor in common with n, so every partition has its turn.
-func requestPartition(task string, attempt int, partitions int32) int32 {
-	first, n := int64(events.Partition([]byte(task), partitions)), int64(partitions)
-	return int32((first + int64(attempt-1)*stride(n)) % n)
+// has no divisor in common with n, so every partition has its turn. Those that no broker
+// leads have none, unless there is no other.
+func requestPartition(task string, attempt int, partitions int32, leaderless []int32) int32 {
+	if len(leaderless) >= int(partitions) {
+		leaderless = nil
+	}
+	first, n := int64(events.Partition([]byte(task), partitions)), int64(partitions)-int64(len(leaderless))
+	p := int32((first + int64(attempt-1)*stride(n)) % n) // of those that are led
+	for _, none := range leaderless {
+		if none <= p {
+			p++
+		}
+	}
+	return p
 }
 
 func stride(n int64) int64 {

@@ -50,8 +50,9 @@ type Config struct {
 	Tasks   func(p int32) (Tasks, error)
 	Catalog Catalog
 	Clock   Clock
-	// RequestTopics is the partition count of each agent's request topic.
-	RequestTopics func(ctx context.Context) (map[string]int32, error)
+	// RequestTopics is the partition count of each agent's request topic, and those of its
+	// partitions that no broker leads, ascending.
+	RequestTopics func(ctx context.Context) (partitions map[string]int32, leaderless map[string][]int32, err error)
 	// Trim deletes the records of an inbox below the given offsets.
 	Trim     func(ctx context.Context, topic string, before map[int32]int64) error
 	Listener *Listener
@@ -363,23 +364,24 @@ func (v *views) acquire(ctx context.Context, p int32) (release func(), err error
 
 // requestTopics is what metadata has shown of the agents' topics.
 type requestTopics struct {
-	fetch func(ctx context.Context) (map[string]int32, error)
+	fetch func(ctx context.Context) (map[string]int32, map[string][]int32, error)
 
-	mu     sync.Mutex
-	known  map[string]int32 // never changed: replaced
-	readAt time.Time        // when the last reading began
-	barred map[string]time.Time
+	mu         sync.Mutex
+	known      map[string]int32   // never changed: replaced
+	leaderless map[string][]int32 // likewise
+	readAt     time.Time          // when the last reading began
+	barred     map[string]time.Time
 }
 
-func (t *requestTopics) partitions() map[string]int32 {
+func (t *requestTopics) partitions() (known map[string]int32, leaderless map[string][]int32) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.known
+	return t.known, t.leaderless
 }
 
 func (t *requestTopics) read(ctx context.Context) error {
 	began := time.Now()
-	known, err := t.fetch(ctx)
+	known, leaderless, err := t.fetch(ctx)
 	if err != nil {
 		return err
 	}
@@ -392,7 +394,7 @@ func (t *requestTopics) read(ctx context.Context) error {
 			delete(t.barred, agent)
 		}
 	}
-	t.known, t.readAt = known, began
+	t.known, t.leaderless, t.readAt = known, leaderless, began
 	return nil
 }
 
@@ -406,7 +408,8 @@ func (t *requestTopics) refresh(ctx context.Context, since time.Time, had map[st
 	if !fresh && t.read(ctx) != nil {
 		return false
 	}
-	return !maps.Equal(had, t.partitions())
+	known, _ := t.partitions()
+	return !maps.Equal(had, known)
 }
 
 // bar takes an agent out for a while, whatever metadata shows: its topic can't

@@ -24,6 +24,8 @@ type transaction struct {
 	parts   map[int32]*speculation
 	counts  txCounts
 	began   time.Time
+	// outputs say of which partition's inputs the output is.
+	outputs []outputOf
 	// brought is below which offsets partitions that were added to inboxes are done with.
 	brought inboxOffsets
 	// definitionsRead: to their end, since the inputs were polled.
@@ -126,6 +128,7 @@ func (tx *transaction) takeAll(ctx context.Context, records []events.Record) (de
 		} else if err != nil {
 			return false, err
 		}
+		tx.outputIs(p.id)
 	}
 	return true, nil
 }
@@ -326,7 +329,7 @@ func (tx *transaction) decide(ctx context.Context, s *speculation, task string, 
 			if own { // the whole transaction is made again
 				return d, errStale
 			}
-			env.Requests = l.requests.partitions()
+			env.Requests, env.Leaderless = l.requests.partitions()
 		default:
 			return d, nil
 		}
@@ -552,6 +555,7 @@ func (tx *transaction) accept() {
 	}
 	tx.lane.voices.settle()
 	for id, s := range tx.parts {
+		delete(tx.lane.asides, id)
 		s.partition.tell(s.told)
 		s.partition.started(s.started)
 		at, wrote := next[id]

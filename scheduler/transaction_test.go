@@ -54,19 +54,22 @@ func TestAgentThatCameWithinATransaction(t *testing.T) {
 // second hears of it, and doesn't take the agent for one without a topic.
 func TestTopicsThatAnotherLaneHasRead(t *testing.T) {
 	began := time.Now()
-	topics := &requestTopics{fetch: func(context.Context) (map[string]int32, error) { return map[string]int32{"shop": 3}, nil }}
-	had := topics.partitions()
+	topics := &requestTopics{fetch: func(context.Context) (map[string]int32, map[string][]int32, error) {
+		return map[string]int32{"shop": 3}, nil, nil
+	}}
+	had, _ := topics.partitions()
 	if !topics.refresh(t.Context(), began, had) {
 		t.Error("the first lane hears of nothing new")
 	}
-	topics.fetch = func(context.Context) (map[string]int32, error) {
+	topics.fetch = func(context.Context) (map[string]int32, map[string][]int32, error) {
 		t.Error("read once more")
-		return nil, nil
+		return nil, nil, nil
 	}
 	if !topics.refresh(t.Context(), began, had) {
 		t.Error("the second lane hears of nothing new")
 	}
-	if topics.refresh(t.Context(), began, topics.partitions()) {
+	known, _ := topics.partitions()
+	if topics.refresh(t.Context(), began, known) {
 		t.Error("there is nothing new any more")
 	}
 }

@@ -56,22 +56,24 @@ func (l *lane) awaitDefinitions(p int32, topic string) {
 }
 
 // readAgain lets flow what waited for the definitions, so that they are asked for again.
-// Tasks goes on waiting in a partition whose finished ones are still being loaded.
 func (l *lane) readAgain(now time.Time) {
 	if now.Before(l.unread.until) {
 		return
 	}
-	tasks := l.cfg.Namespace.Inbox(events.Tasks)
 	for id, topics := range l.unread.paused {
 		delete(l.unread.paused, id)
-		p := l.parts[id]
-		if p == nil || !p.ready() {
-			continue // it went; what comes anew flows when it is restored
-		}
 		for _, topic := range topics {
-			if topic != tasks || p.loading == nil {
-				l.log.Resume(id, topic)
-			}
+			l.resume(id, topic)
 		}
 	}
+}
+
+// resume lets an inbox of a partition flow that was paused. What comes anew flows when it is
+// restored, and tasks when its finished ones have been loaded.
+func (l *lane) resume(id int32, topic string) {
+	p := l.parts[id]
+	if p == nil || !p.ready() || p.loading != nil && l.inboxes[topic] == events.Tasks {
+		return
+	}
+	l.log.Resume(id, topic)
 }

@@ -54,7 +54,7 @@ func (c *consoleCluster) Peers(ctx context.Context) (map[int32]string, error) {
 }
 
 func (c *consoleCluster) Agents(ctx context.Context) ([]console.AgentView, error) {
-	topics, err := c.n.Admin.RequestTopics(ctx)
+	topics, _, err := c.n.Admin.RequestTopics(ctx)
 	if err != nil {
 		return nil, err
 	}

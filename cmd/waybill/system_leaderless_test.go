@@ -21,7 +21,8 @@ steps:
 
 // The node with the only copies of some partitions goes, and then every role is started again.
 // Tasks of the other numbers go on, a console answers for them, and the doctor says what is
-// wrong. When the node is back, so are the rest.
+// wrong. When the node is back, so are the rest. Then it goes while all roles run, with requests
+// on their way to it.
 func TestNodeWithTheOnlyCopyGone(t *testing.T) {
 	nodes := kafkatest.KafkaNodes(t, 3, nil)
 	b := kafkatest.Of(nodes)
@@ -30,19 +31,15 @@ func TestNodeWithTheOnlyCopyGone(t *testing.T) {
 	s.waybill(t, exitOK, "workflow", "apply", writeFile(t, "lone.yaml", []byte(loneWorkflow)))
 	const gone = 2 // it leads partitions 2 and 5
 	b.Place(t, s.ns, func(topic string, p int32) int32 {
-		if slices.Contains(s.ns.InboxTopics(), topic) || topic == s.ns.Events() {
+		switch {
+		case slices.Contains(s.ns.InboxTopics(), topic) || topic == s.ns.Events():
 			return p % 3
+		case topic == s.ns.Requests("payments"):
+			return (p + 1) % 3 // by the node that goes those of tasks that go on
 		}
 		return p % 2
 	})
-	var led, unled []string
-	for i := 0; len(led) < 6 || len(unled) < 2; i++ {
-		if id := fmt.Sprintf("lone-%d", i); events.Partition([]byte(id), s.partitions)%3 == gone {
-			unled = append(unled, id)
-		} else {
-			led = append(led, id)
-		}
-	}
+	led, unled := s.lone("lone", gone)
 	shop := openShop(t, nil)
 	s.start(t, "agent", "http", "--agent", "payments", "--url", shop.url+"/payments/{operation}", "--session-timeout", shortSession)
 	dir := t.TempDir()
@@ -70,7 +67,31 @@ func TestNodeWithTheOnlyCopyGone(t *testing.T) {
 	}
 	console.await(t, "all partitions", "/partitions", func(body string) bool { return strings.Contains(body, `"missing_partitions":[]`) })
 	console.processes(t, s, unled...)
+
+	led, unled = s.lone("running", gone)
+	s.waybill(t, exitOK, "submit", "--workflow", "lone", "--id", unled[0])
+	if err := nodes.Kill(gone); err != nil {
+		t.Fatal(err)
+	}
+	console.processes(t, s, led...)
+	if err := nodes.Restart(t.Context(), gone); err != nil {
+		t.Fatal(err)
+	}
+	console.processes(t, s, unled[1:]...)
+	console.ended(t, unled[0])
 	shop.end(t)
+}
+
+// lone are ids of tasks whose partitions a node leads, and some of others.
+func (s *system) lone(name string, node int32) (others, its []string) {
+	for i := 0; len(others) < 6 || len(its) < 2; i++ {
+		if id := fmt.Sprintf("%s-%d", name, i); events.Partition([]byte(id), s.partitions)%3 == node {
+			its = append(its, id)
+		} else {
+			others = append(others, id)
+		}
+	}
+	return others, its
 }
 
 // stateful starts a console, a scheduler and a supervisor.
@@ -89,6 +110,11 @@ func (c *consoleClient) processes(t *testing.T, s *system, ids ...string) {
 		s.waybill(t, exitOK, "submit", "--workflow", "lone", "--id", id)
 	}
 	for _, id := range ids {
-		c.await(t, "the end of "+id, "/tasks/"+id+"?min_offset=end", func(body string) bool { return strings.Contains(body, `"state":"processed"`) })
+		c.ended(t, id)
 	}
+}
+
+func (c *consoleClient) ended(t *testing.T, id string) {
+	t.Helper()
+	c.await(t, "the end of "+id, "/tasks/"+id+"?min_offset=end", func(body string) bool { return strings.Contains(body, `"state":"processed"`) })
 }

@@ -240,7 +240,7 @@ func readAll(t *testing.T, cfg kafka.Config) []events.Record {
 	for i := range events.Inboxes {
 		topics = append(topics, namespace.Inbox(i))
 	}
-	requests, err := admin.RequestTopics(t.Context())
+	requests, _, err := admin.RequestTopics(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -162,6 +162,9 @@ func (n *Instance) schedulerListener(restoring *restoring) *scheduler.Listener {
 		Refused: func(topic string, err error) {
 			n.log.Warn("record refused; `waybill topics check` says whether its topic is as it should be", "topic", topic, "error", err)
 		},
+		Aside: func(p int32, wait time.Duration) {
+			n.log.Warn("partition waits, others go on: what follows from its inputs was refused again; `waybill doctor` says what has no leader", "partition", p, "wait", wait)
+		},
 		Unread: func(err error) {
 			n.log.Warn("definitions can't be read to their end; submissions of unknown workflows wait", "error", err)
 		},

@@ -100,19 +100,23 @@ func (a *Admin) topic(ctx context.Context, topic string) (kadm.TopicDetail, erro
 	return meta.Topics[topic], nil
 }
 
-// RequestTopics is the partition count of each agent's request topic.
-func (a *Admin) RequestTopics(ctx context.Context) (map[string]int32, error) {
+// RequestTopics is the partition count of each agent's request topic, and those of its partitions
+// that no broker leads at the moment, ascending.
+func (a *Admin) RequestTopics(ctx context.Context) (partitions map[string]int32, leaderless map[string][]int32, err error) {
 	meta, err := metadata(ctx, a.adm)
 	if err != nil {
-		return nil, fmt.Errorf("list topics: %w", err)
+		return nil, nil, fmt.Errorf("list topics: %w", err)
 	}
-	agents := make(map[string]int32)
+	partitions, leaderless = map[string]int32{}, map[string][]int32{}
 	for name, t := range meta.Topics {
 		if agent, ok := a.cfg.Namespace.AgentOf(name); ok && t.Err == nil {
-			agents[agent] = int32(len(t.Partitions))
+			partitions[agent] = int32(len(t.Partitions))
+			if none := leaderlessOf(t); len(none) > 0 {
+				leaderless[agent] = none
+			}
 		}
 	}
-	return agents, nil
+	return partitions, leaderless, nil
 }
 
 // DeleteRecordsBefore trims each partition of a topic: what lies below the

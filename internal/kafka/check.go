@@ -49,7 +49,7 @@ func (a *Admin) CheckTopics(ctx context.Context, named ...string) ([]Finding, er
 	} else if err != nil {
 		return nil, fmt.Errorf("check topics: %w", err)
 	}
-	agents, err := a.RequestTopics(ctx)
+	agents, _, err := a.RequestTopics(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("check topics: %w", err)
 	}

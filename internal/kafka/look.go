@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"slices"
+
+	"github.com/twmb/franz-go/pkg/kadm"
 )
 
 // Brokers is how many brokers the cluster has at the moment.
@@ -47,12 +49,20 @@ func (a *Admin) Leaderless(ctx context.Context) (map[string][]int32, error) {
 		if !a.cfg.Namespace.Owns(name) || t.Err != nil {
 			continue
 		}
-		for p, state := range t.Partitions {
-			if state.Leader < 0 {
-				leaderless[name] = append(leaderless[name], p)
-			}
+		if none := leaderlessOf(t); len(none) > 0 {
+			leaderless[name] = none
 		}
-		slices.Sort(leaderless[name])
 	}
 	return leaderless, nil
+}
+
+// leaderlessOf are the partitions of a topic that no broker leads, ascending.
+func leaderlessOf(t kadm.TopicDetail) (none []int32) {
+	for p, state := range t.Partitions {
+		if state.Leader < 0 {
+			none = append(none, p)
+		}
+	}
+	slices.Sort(none)
+	return none
 }

@@ -1,0 +1,151 @@
+package scheduler
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+)
+
+// What becomes of inputs whose output the cluster won't take.
+const (
+	// maxRefusals is how often in a row inputs of a partition are tried again, before the lane gives up
+	// with the reason: a fresh client may do better.
+	maxRefusals = 20
+	// refusedPause is before the first time that inputs are tried again: a leader that moves is
+	// mostly there by then.
+	refusedPause = 100 * time.Millisecond
+	// asideLeast is for how long they wait after the second time, and doubles up to asideMost.
+	asideLeast = time.Second
+	asideMost  = 30 * time.Second
+	// metadataMost is how long a lane waits to know who leads the request topics.
+	metadataMost = time.Second
+)
+
+// aside is what a lane keeps of a partition whose output was refused. Each try may take a third of
+// the transaction timeout, and all that was polled with it is rolled back: so one whose
+// output goes where no broker leads would stop the lane, if its inboxes didn't wait.
+type aside struct {
+	refusals int       // in a row
+	until    time.Time // its inboxes wait; zero: they flow
+}
+
+// outputOf says that a transaction's output up to an index is of inputs of a partition, from where the
+// one before ends.
+type outputOf struct {
+	partition int32
+	end       int
+}
+
+// outputIs takes note that what was added to the output last is of a partition's inputs.
+func (tx *transaction) outputIs(p int32) {
+	if n := len(tx.outputs); n > 0 && tx.outputs[n-1].partition == p {
+		tx.outputs[n-1].end = len(tx.out)
+		return
+	}
+	tx.outputs = append(tx.outputs, outputOf{p, len(tx.out)})
+}
+
+// partitionOf is of which partition's inputs a record of the output is.
+func (tx *transaction) partitionOf(index int) int32 {
+	for _, o := range tx.outputs {
+		if index < o.end {
+			return o.partition
+		}
+	}
+	panic(fmt.Sprintf("scheduler: record %d is of none of the inputs; %d were decided on", index, len(tx.out)))
+}
+
+// unledError is of a request that nobody would take.
+type unledError struct {
+	index     int
+	topic     string
+	partition int32
+}
+
+func (e *unledError) Error() string {
+	return fmt.Sprintf("no broker leads partition %d of %s, nor another", e.partition, e.topic)
+}
+func (e *unledError) RecordIndex() int { return e.index }
+func (e *unledError) Permanent() bool  { return false }
+
+// unled finds a request that can't be written, as far as is known: there is no need to wait until nobody
+// has acknowledged it. Where its topic has a partition that is led, it goes there.
+func (tx *transaction) unled() refusedRecord {
+	_, leaderless := tx.lane.requests.partitions()
+	if len(leaderless) == 0 {
+		return nil
+	}
+	for i := range tx.out {
+		r := &tx.out[i]
+		if agent, request := tx.lane.cfg.Namespace.AgentOf(r.Topic); request && slices.Contains(leaderless[agent], r.Partition) {
+			return &unledError{i, r.Topic, r.Partition}
+		}
+	}
+	return nil
+}
+
+// refused: the transaction was rolled back because of one record. If that was a
+// request, twice in a row, and the topic is at fault, the agent is taken to be missing for a while: its
+// attempts fail, nobody else waits. Once is what a topic costs that was made anew. Anything
+// else is tried again, and from the second time on its partition waits before, while the others
+// go on.
+func (l *lane) refused(ctx context.Context, tx *transaction, refused refusedRecord) error {
+	r := &tx.out[refused.RecordIndex()]
+	l.cfg.Listener.refusedRecord(r.Topic, refused)
+	p := tx.partitionOf(refused.RecordIndex())
+	if l.asides[p] == nil {
+		l.asides[p] = &aside{}
+	}
+	again := l.asides[p]
+	again.refusals++
+	agent, request := l.cfg.Namespace.AgentOf(r.Topic)
+	switch {
+	case request && refused.Permanent() && again.refusals > 1:
+		l.requests.bar(agent)
+		return nil
+	case again.refusals > maxRefusals:
+		return fmt.Errorf("the cluster refused %d times: %w", again.refusals, refused)
+	case again.refusals > 1:
+		l.setAside(p, time.Now())
+	default:
+		select {
+		case <-ctx.Done():
+		case <-time.After(refusedPause):
+		}
+	}
+	if request { // it may go where a broker leads
+		bounded, cancel := context.WithTimeout(ctx, metadataMost)
+		defer cancel()
+		l.requests.refresh(bounded, time.Now(), nil)
+	}
+	return nil
+}
+
+// setAside has the inboxes of a partition wait, longer each time.
+func (l *lane) setAside(p int32, now time.Time) {
+	a := l.asides[p]
+	wait := asideLeast
+	for n := 2; n < a.refusals && wait < asideMost; n++ {
+		wait *= 2
+	}
+	wait = min(wait, asideMost)
+	a.until = now.Add(wait)
+	for topic := range l.inboxes {
+		l.log.Pause(p, topic)
+	}
+	l.cfg.Listener.aside(p, wait)
+}
+
+// takeBack lets flow again what has waited for long enough.
+func (l *lane) takeBack(now time.Time) {
+	for p, a := range l.asides {
+		if a.until.IsZero() || now.Before(a.until) {
+			continue
+		}
+		a.until = time.Time{}
+		for topic := range l.inboxes {
+			l.resume(p, topic)
+		}
+	}
+}

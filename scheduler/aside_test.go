@@ -1,0 +1,171 @@
+package scheduler
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/waybill-run/waybill/events"
+)
+
+// acknowledging is what a broker takes to refuse, when nobody acknowledges.
+const acknowledging = 3 * time.Second
+
+// No broker leads a partition of the events. Orders of the others go on, though they are polled
+// together, and its own when it is led again.
+func TestPartitionThatIsRefusedWaitsAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSite(t, 2)
+		var waits []time.Duration
+		s.cfg.Listener.Aside = func(p int32, wait time.Duration) {
+			if waits = append(waits, wait); p != 1 {
+				t.Errorf("partition %d waits", p)
+			}
+		}
+		log := s.cluster.join(0, 1)
+		l := s.lane(log)
+		log.refuse = func(r *events.Record) bool {
+			none := r.Topic == ns.Events() && r.Partition == 1
+			if none {
+				<-time.After(acknowledging)
+			}
+			return none
+		}
+		waiting := s.ofPartition(1, "waiting")
+		s.submit("w", waiting)
+		began, done := time.Now(), 0
+		for ; time.Since(began) < 5*time.Minute; done++ {
+			id := s.ofPartition(0, fmt.Sprint("going-", done))
+			s.submit("w", id)
+			s.until(l, id+" asks its agent", func() bool { return len(s.asked("inventory")) > done })
+			<-time.After(time.Second)
+		}
+		if len(s.events(waiting)) > 0 {
+			t.Errorf("%s goes on: %v", waiting, s.events(waiting))
+		}
+		want := []time.Duration{time.Second, 2 * time.Second, 4 * time.Second, 8 * time.Second, 16 * time.Second, 30 * time.Second, 30 * time.Second}
+		if len(waits) < len(want) || len(waits) > 15 || !slices.Equal(waits[:len(want)], want) {
+			t.Errorf("it waited %v", waits)
+		}
+		log.refuse = nil
+		<-time.After(asideMost)
+		s.until(l, waiting+" goes on", func() bool { return len(s.events(waiting)) > 0 })
+		if len(l.asides) > 0 {
+			t.Errorf("what was refused is still kept: %v", l.asides)
+		}
+	})
+}
+
+// A leader that moves costs one more try.
+func TestRefusedOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSite(t, 1)
+		s.cfg.Listener.Aside = func(p int32, _ time.Duration) { t.Errorf("partition %d waits", p) }
+		log := s.cluster.join(0)
+		l := s.lane(log)
+		for n := range 3 {
+			refusals := 0
+			log.refuse = func(*events.Record) bool {
+				refusals++
+				return refusals == 1
+			}
+			s.submit("w", fmt.Sprint("t-", n))
+			s.drain(l)
+			if refusals < 2 {
+				t.Error("nothing was refused")
+			}
+		}
+	})
+}
+
+// What isn't led gets no requests, once metadata shows it: the refusal has the lane look.
+func TestRequestsGoWhereABrokerLeads(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSite(t, 1)
+		s.agents["inventory"] = 3
+		log := s.cluster.join(0)
+		l := s.lane(log)
+		s.until(l, "it is restored", func() bool { return l.parts[0].ok() })
+		s.leaderless = map[string][]int32{"inventory": {0, 2}}
+		log.refuse = func(r *events.Record) bool { return r.Topic == ns.Requests("inventory") && r.Partition != 1 }
+		for n := range 6 {
+			s.submit("w", fmt.Sprint("t-", n))
+		}
+		began := time.Now()
+		s.drain(l)
+		if took := time.Since(began); took > asideLeast {
+			t.Errorf("it took %v", took)
+		}
+		if asked := s.cluster.all(ns.Requests("inventory")); len(asked) != 6 || slices.ContainsFunc(asked, func(r events.Record) bool { return r.Partition != 1 }) {
+			t.Errorf("%d requests: %v", len(asked), asked)
+		}
+	})
+}
+
+// Where no broker leads any partition of an agent's topic, nobody waits for an acknowledgement: orders of
+// other partitions go on at once.
+func TestTopicWithoutAnyLeader(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSite(t, 2)
+		log := s.cluster.join(0, 1)
+		l := s.lane(log)
+		s.until(l, "they are restored", func() bool { return l.parts[0].ok() && l.parts[1].ok() })
+		s.leaderless = map[string][]int32{"payments": {0, 1}}
+		if err := l.requests.read(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		log.refuse = func(r *events.Record) bool {
+			none := r.Topic == ns.Requests("payments")
+			if none {
+				t.Error("a request was written where nobody takes it")
+			}
+			return none
+		}
+		stands, goes := s.ofPartition(0, "stands"), s.ofPartition(1, "goes")
+		s.submit("pay", stands)
+		s.submit("w", goes)
+		began := time.Now()
+		s.until(l, goes+" asks its agent", func() bool { return len(s.asked("inventory")) > 0 })
+		if took := time.Since(began); took > asideLeast {
+			t.Errorf("it took %v", took)
+		}
+		<-time.After(time.Minute)
+		log.refuse, s.leaderless = nil, nil
+		for range 5 {
+			<-time.After(asideMost)
+			if err := l.turn(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if len(s.asked("payments")) != 1 {
+			t.Errorf("%s has %v", stands, s.events(stands))
+		}
+	})
+}
+
+// Each attempt goes to another partition than the one before, and to one that is led, while there are two.
+func TestRequestPartitions(t *testing.T) {
+	for n := int32(1); n <= 13; n++ {
+		for mask := range 1 << n {
+			var none []int32
+			for p := range n {
+				if mask>>p&1 == 1 {
+					none = append(none, p)
+				}
+			}
+			led := int(n) - len(none)
+			for task := range 3 {
+				met, last := map[int32]bool{}, int32(-1)
+				for attempt := 1; attempt <= max(led, 1); attempt++ {
+					p := requestPartition(fmt.Sprint("t-", task), attempt, n, none)
+					if p < 0 || p >= n || led > 0 && slices.Contains(none, p) || p == last || met[p] {
+						t.Fatalf("attempt %d, after %d, goes to %d of %d, of which none leads %v", attempt, last, p, n, none)
+					}
+					met[p], last = true, p
+				}
+			}
+		}
+	}
+}
