@@ -86,6 +86,7 @@ func sharedAgents(t *testing.T, front http.Handler, session time.Duration) (c *c
 // continued when the work is done: its late replies are never sent. The steps
 // were retried by other instances under the same keys.
 func TestStoppedAgentStaysSilent(t *testing.T) {
+	t.Parallel() // mostly it waits
 	const tasks, most = 60, 4
 	var c *cluster
 	var mu sync.Mutex

@@ -24,6 +24,7 @@ steps:
 // wrong. When the node is back, so are the rest. Then it goes while all roles run, with requests
 // on their way to it.
 func TestNodeWithTheOnlyCopyGone(t *testing.T) {
+	t.Parallel() // mostly it waits
 	nodes := kafkatest.KafkaNodes(t, 3, nil)
 	b := kafkatest.Of(nodes)
 	s := &system{broker: b, ns: b.Namespace(t), partitions: 6}
