@@ -9,9 +9,6 @@ import (
 
 // What becomes of inputs whose output the cluster won't take.
 const (
-	// maxRefusals is how often in a row inputs of a partition are tried again, before the lane gives up
-	// with the reason: a fresh client may do better.
-	maxRefusals = 20
 	// refusedPause is before the first time that inputs are tried again: a leader that moves is
 	// mostly there by then.
 	refusedPause = 100 * time.Millisecond
@@ -89,10 +86,15 @@ func (tx *transaction) unled() refusedRecord {
 // request, twice in a row, and the topic is at fault, the agent is taken to be missing for a while: its
 // attempts fail, nobody else waits. Once is what a topic costs that was made anew. Anything
 // else is tried again, and from the second time on its partition waits before, while the others
-// go on.
+// go on. A lane of which the cluster takes nothing for as long as one may stall gives up: a
+// fresh client may do better.
 func (l *lane) refused(ctx context.Context, tx *transaction, refused refusedRecord) error {
 	r := &tx.out[refused.RecordIndex()]
 	l.cfg.Listener.refusedRecord(r.Topic, refused)
+	now := time.Now()
+	if l.refusing.IsZero() {
+		l.refusing = now
+	}
 	p := tx.partitionOf(refused.RecordIndex())
 	if l.asides[p] == nil {
 		l.asides[p] = &aside{}
@@ -104,10 +106,10 @@ func (l *lane) refused(ctx context.Context, tx *transaction, refused refusedReco
 	case request && refused.Permanent() && again.refusals > 1:
 		l.requests.bar(agent)
 		return nil
-	case again.refusals > maxRefusals:
-		return fmt.Errorf("the cluster refused %d times: %w", again.refusals, refused)
+	case now.Sub(l.refusing) > stallFactor*l.cfg.TransactionTimeout:
+		return fmt.Errorf("the cluster has taken nothing for %s: %w", now.Sub(l.refusing).Round(time.Second), refused)
 	case again.refusals > 1:
-		l.setAside(p, time.Now())
+		l.setAside(p, now)
 	default:
 		select {
 		case <-ctx.Done():

@@ -42,6 +42,7 @@ type lane struct {
 	closed    bool // admission: tasks is paused
 	savedAt   time.Time
 	asides    map[int32]*aside
+	refusing  time.Time // since when the cluster takes nothing; zero: it does
 	// records is memory for those of the next transaction, room for what they are made of.
 	records []events.Record
 	room    *events.Room

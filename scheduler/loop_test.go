@@ -352,13 +352,14 @@ func TestRefusedForNow(t *testing.T) {
 		s := newSite(t, 1)
 		log := s.cluster.join(0)
 		l := s.lane(log)
+		s.cfg.TransactionTimeout = 10 * time.Second
 		log.refuse = func(*events.Record) bool { return true }
 		s.submit("w", "t-1")
 		var err error
 		for err == nil {
 			err = l.turn(t.Context())
 		}
-		if !strings.Contains(err.Error(), "the cluster refused 21 times") {
+		if !strings.Contains(err.Error(), "the cluster has taken nothing for 31s: record 0 was refused") {
 			t.Errorf("%v", err)
 		}
 		l.close(func() {})

@@ -553,6 +553,7 @@ func (tx *transaction) accept() {
 			next[r.Partition] = r.Offset + 1
 		}
 	}
+	tx.lane.refusing = time.Time{}
 	tx.lane.voices.settle()
 	for id, s := range tx.parts {
 		delete(tx.lane.asides, id)
