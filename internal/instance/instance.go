@@ -135,6 +135,7 @@ func Open(ctx context.Context, cfg kafka.Config, c Config) (*Instance, error) {
 		n.Kafka.Clock = clock
 	}
 	n.Kafka.Hooks = append(n.Kafka.Hooks, c.Metrics.hooks()...)
+	c.Metrics.clock.Store(clock)
 	n.Name = processName(c.Name)
 	var err error
 	if n.Admin, err = kafka.OpenAdmin(n.Kafka); err != nil {
