@@ -272,7 +272,7 @@ func (n *Instance) remedied(err error) error {
 		return fmt.Errorf("%w; what was before is deleted, and nothing here has read it: bring the topic back from a copy, or start with a --data-dir that has; "+
 			"`waybill topics check` says whether more will be lost", err)
 	}
-	if n.temporary {
+	if n.DataDir == "" {
 		return fmt.Errorf("%w; the log was cut off: start again, what was made of it goes with the process", err)
 	}
 	return fmt.Errorf("%w; what is kept in %s is of another log, or the log was cut off: delete that directory, it is made anew from the log", err, n.DataDir)
