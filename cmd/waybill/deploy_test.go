@@ -14,6 +14,8 @@ import (
 	"testing"
 
 	"github.com/goccy/go-yaml"
+
+	"github.com/waybill-run/waybill/deploy/kafka/node"
 )
 
 // What deploy/ starts is held against the program here: its command lines and settings are those
@@ -31,11 +33,7 @@ func deployFile(name string) string { return filepath.Join(repository, "deploy",
 // deployYAML reads the documents of a file.
 func deployYAML[T any](t *testing.T, name string, options ...yaml.DecodeOption) (documents []T) {
 	t.Helper()
-	src, err := os.ReadFile(deployFile(name))
-	if err != nil {
-		t.Fatal(err)
-	}
-	d := yaml.NewDecoder(strings.NewReader(string(src)), options...)
+	d := yaml.NewDecoder(strings.NewReader(readFile(t, "deploy/"+name)), options...)
 	for {
 		var document T
 		if err := d.Decode(&document); errors.Is(err, io.EOF) {
@@ -233,46 +231,40 @@ func (c *container) deployed(t *testing.T, where string, o object, config map[st
 // inSystemd are the instances of the unit of which there is an example.
 func inSystemd(t *testing.T) (all []deployed) {
 	t.Helper()
-	unit, err := os.ReadFile(deployFile("systemd/waybill@.service"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	unit := readFile(t, "deploy/systemd/waybill@.service")
 	names, err := filepath.Glob(deployFile("systemd/*.env"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	const common = "waybill.env"
+	const common = "deploy/systemd/waybill.env"
 	set := map[string]string{}
-	for _, words := range regexp.MustCompile(`(?m)^Environment=(.*)$`).FindAllSubmatch(unit, -1) {
-		for kv := range strings.FieldsSeq(string(words[1])) {
+	for _, words := range regexp.MustCompile(`(?m)^Environment=(.*)$`).FindAllStringSubmatch(unit, -1) {
+		for kv := range strings.FieldsSeq(words[1]) {
 			name, value, _ := strings.Cut(kv, "=")
 			set[name] = value
 		}
 	}
-	readEnv(t, deployFile("systemd/"+common), set)
-	start := regexp.MustCompile(`(?m)^ExecStart=/usr/local/bin/waybill (.*)$`).FindSubmatch(unit)
+	readEnv(t, common, set)
+	start := regexp.MustCompile(`(?m)^ExecStart=/usr/local/bin/waybill (.*)$`).FindStringSubmatch(unit)
 	if start == nil {
 		t.Fatal("the unit doesn't start waybill")
 	}
 	for _, name := range names {
-		if filepath.Base(name) == common {
+		name = "deploy/systemd/" + filepath.Base(name)
+		if name == common {
 			continue
 		}
 		env := maps.Clone(set)
 		readEnv(t, name, env)
-		all = append(all, deployed{"systemd, " + filepath.Base(name), strings.Fields(strings.ReplaceAll(string(start[1]), "$ROLE", env["ROLE"])), env})
+		all = append(all, deployed{"systemd, " + filepath.Base(name), strings.Fields(strings.ReplaceAll(start[1], "$ROLE", env["ROLE"])), env})
 	}
 	return all
 }
 
 func readEnv(t *testing.T, name string, set map[string]string) {
 	t.Helper()
-	src, err := os.ReadFile(name)
-	if err != nil {
-		t.Fatal(err)
-	}
 	setting := regexp.MustCompile(`(?m)^#?([A-Z_]+)=(.*)$`) // also what is there to be taken
-	for _, m := range setting.FindAllStringSubmatch(string(src), -1) {
+	for _, m := range setting.FindAllStringSubmatch(readFile(t, name), -1) {
 		set[m[1]] = m[2]
 	}
 }
@@ -334,6 +326,28 @@ func TestDeployKeepsNameAndDisk(t *testing.T) {
 	}
 }
 
+// The Kafka and the Go of the images are those of the tests.
+func TestDeployedVersions(t *testing.T) {
+	for name, want := range map[string]string{
+		"deploy/compose.yaml": `image: apache/kafka:` + regexp.QuoteMeta(node.Version) + `\n`,
+		"deploy/Dockerfile":   `FROM golang:` + regexp.MustCompile(`(?m)^go (\d+\.\d+)`).FindStringSubmatch(readFile(t, "go.mod"))[1] + ` AS build\n`,
+		"deploy/README.md":    regexp.QuoteMeta(regexp.MustCompile(`RUN (CGO_ENABLED=0 go build .*) -o`).FindStringSubmatch(readFile(t, "deploy/Dockerfile"))[1]),
+	} {
+		if !regexp.MustCompile(want).MatchString(readFile(t, name)) {
+			t.Errorf("%s hasn't %s", name, want)
+		}
+	}
+}
+
+func readFile(t *testing.T, name string) string {
+	t.Helper()
+	src, err := os.ReadFile(filepath.Join(repository, name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(src)
+}
+
 func TestAlertsSayWhatToDo(t *testing.T) {
 	type rule struct {
 		Alert, Expr, For    string
@@ -382,11 +396,7 @@ func TestDashboardIsAScreen(t *testing.T) {
 			}
 		}
 	}
-	src, err := os.ReadFile(deployFile("grafana/waybill.json"))
-	if err == nil {
-		err = json.Unmarshal(src, &d)
-	}
-	if err != nil {
+	if err := json.Unmarshal([]byte(readFile(t, "deploy/grafana/waybill.json")), &d); err != nil {
 		t.Fatal(err)
 	}
 	taken := map[[2]int]string{}
