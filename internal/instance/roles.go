@@ -256,11 +256,13 @@ func otherLog(err error) bool {
 	return is
 }
 
-// isPermanent reports whether the brokers don't take a timeout, or another process has this one's name.
+// isPermanent reports whether the brokers don't take a timeout, another process has this one's name, or
+// a role hangs.
 func isPermanent(err error) bool {
 	_, refused := errors.AsType[*kafka.TimeoutError](err)
 	_, twin := errors.AsType[*kafka.TwinError](err)
-	return refused || twin
+	_, stalled := errors.AsType[*supervisor.StalledError](err)
+	return refused || twin || stalled
 }
 
 // remedied says what to do about a store that is ahead of the log, or behind where that begins.
