@@ -36,6 +36,8 @@
 //     so what the log has already disarmed isn't asked about after a restart.
 //   - A partition whose recoveries can't be written delays no other: each has
 //     at most one batch on its way, and a burst takes one page in each turn.
+//   - A turn of the loop that hangs for half a minute, on a disk, ends the supervisor:
+//     its partitions go to others.
 //   - Whatever is saved is a prefix of the committed log. Losing it costs
 //     reading a snapshot, or the log again.
 //

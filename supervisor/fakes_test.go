@@ -274,6 +274,7 @@ type disk struct {
 	applyErr error
 	saveErr  error
 	openErr  error
+	hangs    chan struct{} // saves wait until it is closed
 }
 
 func newDisk(t *testing.T, partitions int32) *disk {
@@ -328,6 +329,9 @@ func (v *deadlines) Apply(r *events.Record) error {
 }
 
 func (v *deadlines) Save() error {
+	if v.disk.hangs != nil {
+		<-v.disk.hangs
+	}
 	v.disk.mu.Lock()
 	defer v.disk.mu.Unlock()
 	v.disk.saves++

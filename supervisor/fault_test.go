@@ -135,6 +135,38 @@ func TestWhatEndsTheLoop(t *testing.T) {
 	}
 }
 
+// A disk that hangs keeps the loop, and the client goes on heartbeating: the supervisor ends without
+// waiting, so that others can take its partitions. So it does where it is told to end.
+func TestHangingDiskEndsTheSupervisor(t *testing.T) {
+	for name, told := range map[string]bool{"at work": false, "told to end": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := newRig(t, 1)
+				r.run()
+				r.assign(0)
+				r.log.append(0, r.started("order-1", 3, r.start.Add(time.Hour)))
+				synctest.Wait()
+				r.disk.hangs = make(chan struct{})
+				begun := time.Now()
+				if told {
+					r.stop()
+				} else {
+					r.log.append(0, completed("order-1", 4))
+				}
+				var stalled *supervisor.StalledError
+				if err := <-r.ended; !errors.As(err, &stalled) || !strings.Contains(err.Error(), "disk") {
+					t.Errorf("it ended with %v", err)
+				}
+				if took := time.Since(begun); took < 30*time.Second || took > 35*time.Second {
+					t.Errorf("after %v", took)
+				}
+				close(r.disk.hangs)
+				r.stop()
+			})
+		})
+	}
+}
+
 func TestStartElsewhere(t *testing.T) {
 	r := newRig(t, 1)
 	s, err := supervisor.New(supervisor.Config{Namespace: "other.", Source: "test", Open: r.disk.Deadlines, Outbox: r.out, Clock: r.clock})

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/waybill-run/waybill/events"
@@ -208,6 +209,8 @@ type Supervisor struct {
 	committedAt time.Time // local
 	committed   map[int32]int64
 	committing  bool
+
+	turn atomic.Uint64 // odd while the loop does something: what Run watches
 
 	background sync.WaitGroup
 	sends      chan sent

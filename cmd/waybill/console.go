@@ -119,8 +119,8 @@ func (o *consoleFlags) readTokens() (*console.Tokens, error) {
 		return nil, exit(exitUsage, "--tokens: %w", err)
 	}
 	defer func() { _ = f.Close() }() // it was only read
-	if info, err := f.Stat(); err == nil && info.Mode().Perm()&0o077 != 0 {
-		return nil, usage("--tokens %s: others may read it (%s); chmod 600 mends that", o.tokens, info.Mode().Perm())
+	if info, err := f.Stat(); err == nil && info.Mode().Perm()&0o037 != 0 {
+		return nil, usage("--tokens %s: others may use it, or its group change it (%04o); chmod 600 mends that, or 640 (in Kubernetes: defaultMode 0440)", o.tokens, info.Mode().Perm())
 	}
 	t, err := console.ParseTokens(f)
 	if err != nil {

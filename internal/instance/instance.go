@@ -1,6 +1,7 @@
 package instance
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -33,21 +34,21 @@ type Instance struct {
 	Partitions int32
 	ClusterID  string
 	Name       string // of this process, in owners and ce_source
-	DataDir    string
-	History    bool // the namespace was imported: nothing is to be written to it
+	DataDir    string // empty: a temporary folder for what opens a store
+	History    bool   // the namespace was imported: nothing is to be written to it
 	Clock      *kafka.Clock
 	Admin      *kafka.Admin
 	Producer   *kafka.Producer
 
-	c         Config
-	temporary bool // DataDir goes with the process
-	catalog   *catalog
-	metrics   *Metrics
-	log       *slog.Logger
-	roles     *errgroup.Group
+	c       Config
+	catalog *catalog
+	metrics *Metrics
+	log     *slog.Logger
+	roles   *errgroup.Group
 
-	mu     sync.Mutex
-	stores []*projections.Store
+	mu        sync.Mutex
+	stores    []*projections.Store
+	temporary string // the folder that goes with the process, if one was made
 }
 
 // Config is what an instance is made of, besides the connection.
@@ -135,6 +136,7 @@ func Open(ctx context.Context, cfg kafka.Config, c Config) (*Instance, error) {
 		n.Kafka.Clock = clock
 	}
 	n.Kafka.Hooks = append(n.Kafka.Hooks, c.Metrics.hooks()...)
+	c.Metrics.clock.Store(clock)
 	n.Name = processName(c.Name)
 	var err error
 	if n.Admin, err = kafka.OpenAdmin(n.Kafka); err != nil {
@@ -165,13 +167,7 @@ func (n *Instance) learn(ctx context.Context) error {
 		return err
 	}
 	n.Partitions, n.History = format.Partitions, format.History
-	if n.ClusterID, err = n.Admin.ClusterID(ctx); err != nil {
-		return err
-	}
-	if n.DataDir == "" {
-		n.temporary = true
-		n.DataDir, err = os.MkdirTemp("", "waybill-")
-	}
+	n.ClusterID, err = n.Admin.ClusterID(ctx)
 	return err
 }
 
@@ -220,9 +216,9 @@ func (n *Instance) Close() {
 	}
 	n.Producer.Close()
 	n.Admin.Close()
-	if n.temporary {
+	if n.temporary != "" {
 		// A temporary folder that can't be removed is the system's to sweep.
-		_ = os.RemoveAll(n.DataDir)
+		_ = os.RemoveAll(n.temporary)
 	}
 }
 
@@ -280,8 +276,12 @@ func (n *Instance) member(role string) string {
 // store opens the projection store of a role; it is flushed and closed when
 // the roles end.
 func (n *Instance) store(ctx context.Context, view string) (*projections.Store, error) {
+	dir, err := n.folder()
+	if err != nil {
+		return nil, err
+	}
 	id := projections.Identity{ClusterID: n.ClusterID, Namespace: n.Kafka.Namespace, Partitions: n.Partitions, View: view}
-	s, err := projections.Open(filepath.Join(n.DataDir, view), id, projections.Options{FS: n.c.Seams.FS, HotBytes: n.c.HotBytes, Snapshots: n.c.Snapshots, Listener: &projections.Listener{
+	s, err := projections.Open(filepath.Join(dir, view), id, projections.Options{FS: n.c.Seams.FS, HotBytes: n.c.HotBytes, Snapshots: n.c.Snapshots, Listener: &projections.Listener{
 		Fatal: func(err error) { n.log.Error("store stopped", "view", view, "error", err) },
 		Emptied: func(p int32, why string) {
 			n.log.Info("partition is read again from the log", "view", view, "partition", p, "why", why)
@@ -304,6 +304,21 @@ func (n *Instance) store(ctx context.Context, view string) (*projections.Store, 
 		return nil // by its role, which ends and says why
 	})
 	return s, nil
+}
+
+// folder is where the stores are.
+func (n *Instance) folder() (string, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.DataDir != "" || n.temporary != "" {
+		return cmp.Or(n.DataDir, n.temporary), nil
+	}
+	var err error
+	n.temporary, err = os.MkdirTemp("", "waybill-")
+	if err != nil {
+		return "", fmt.Errorf("%w; name a directory with --data-dir, or one for temporary files with TMPDIR", err)
+	}
+	return n.temporary, nil
 }
 
 // Stores are the stores of the roles that were started, for who measures them. One is closed when its role ends.

@@ -93,7 +93,10 @@ func TestRoleWhoseLogWasCutOffEnds(t *testing.T) {
 		"nothing kept":    {&kafka.LostError{Topic: "waybill.events", From: 4, To: 9}, true, "start again"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			n := &Instance{DataDir: "/data/v1", temporary: c.temporary, log: slog.New(slog.DiscardHandler)}
+			n := &Instance{DataDir: "/data/v1", log: slog.New(slog.DiscardHandler)}
+			if c.temporary {
+				n.DataDir, n.temporary = "", "/data/v1"
+			}
 			began := 0
 			err := n.again(t.Context(), "supervisor", func(context.Context) error {
 				began++

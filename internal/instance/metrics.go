@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -47,6 +48,7 @@ type Metrics struct {
 	notified     *prometheus.CounterVec
 	poison       *prometheus.CounterVec
 	armed        *prometheus.GaugeVec
+	clock        atomic.Pointer[kafka.Clock]
 	flows        flows
 }
 
@@ -98,6 +100,8 @@ func NewMetrics() *Metrics {
 	m.requests = vec("waybill_requests_total", "Requests that an agent finished with, by agent and result.", "agent", "result")
 	m.notified = vec("waybill_notifications_total", "Notifications, by result.", "result")
 	m.poison = vec("waybill_poison_total", "Events that a reader could not use: their task is stopped there.", "role")
+	r.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "waybill_clock_offset_seconds",
+		Help: "How far this process's clock is ahead of the brokers', with what the fastest record of the last minute took; 0 before the first."}, m.clockOffset))
 	m.armed = gauge("waybill_timers_armed", "Armed timers that the supervisor watches, by partition.", "partition")
 	m.flows = flows{of: map[string][]scheduler.AgentFlow{},
 		outstanding: gauge("waybill_agent_outstanding", "Requests of an agent whose attempt runs, in this process.", "agent"),
@@ -105,6 +109,23 @@ func NewMetrics() *Metrics {
 		queued:      gauge("waybill_agent_queued", "Steps that wait in the scheduler until their agent has a slot, in this process.", "agent"),
 		silent:      gauge("waybill_agent_silent", "Lanes of this process in which an agent has been silent: only probes go out.", "agent")}
 	return m
+}
+
+// clockOffset is that of the process whose metrics these are.
+func (m *Metrics) clockOffset() float64 {
+	clock := m.clock.Load()
+	if clock == nil {
+		return 0
+	}
+	return clock.Offset().Seconds()
+}
+
+// zero has counters begin at zero: of one that comes into being with its first count, rates and
+// increases are without that count.
+func zero[L ~string](of *prometheus.CounterVec, values ...L) {
+	for _, v := range values {
+		of.WithLabelValues(string(v))
+	}
 }
 
 func (m *Metrics) hooks() []kafka.Hook { return []kafka.Hook{m.kafka} }
@@ -132,6 +153,13 @@ func (m *Metrics) Serve(ctx context.Context, addr string) (net.Addr, error) {
 
 func (n *Instance) schedulerListener(restoring *restoring) *scheduler.Listener {
 	m, owned := n.metrics, n.metrics.partitions.WithLabelValues("scheduler")
+	zero(m.ended, events.StateProcessed, events.StateError, events.StateUndone, events.StateCancelled)
+	zero(m.transactions, "committed", "aborted", "failed")
+	zero(m.inputs, "decided", "forwarded", "reflected")
+	zero(m.deadletters, events.Reasons...)
+	zero(m.snapshots, "written", "refused", "failed")
+	zero(m.written, "events", "snapshots")
+	zero(m.notified, "delivered", "undelivered")
 	return &scheduler.Listener{
 		Assigned: func(int32) { owned.Inc() },
 		Lost: func(p int32) {
@@ -252,6 +280,8 @@ func (n *Instance) partitionStandsStill(topic string, p int32, err error) {
 
 func (n *Instance) supervisorListener() *supervisor.Listener {
 	m, owned := n.metrics, n.metrics.partitions.WithLabelValues("supervisor")
+	zero(m.asked, events.ActionRetry, events.ActionWait, events.ActionUndo, events.ActionHold)
+	zero(m.poison, "supervisor")
 	return &supervisor.Listener{
 		Assigned: func(int32) { owned.Inc() },
 		Lost: func(p int32) {
@@ -286,6 +316,8 @@ func (n *Instance) sessionListener(who string) kafka.SessionListener {
 }
 
 func (n *Instance) agentListener(name string) agent.Listener {
+	zero(n.metrics.requests.MustCurryWith(prometheus.Labels{"agent": name}), "completed", "failed", "rejected", "late", "dropped", "retried", "abandoned",
+		"panicked", "send_failed", "malformed")
 	count := func(result string) { n.metrics.requests.WithLabelValues(name, result).Inc() }
 	log := n.log.With("agent", name)
 	return agent.Listener{

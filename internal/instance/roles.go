@@ -256,11 +256,13 @@ func otherLog(err error) bool {
 	return is
 }
 
-// isPermanent reports whether the brokers don't take a timeout, or another process has this one's name.
+// isPermanent reports whether the brokers don't take a timeout, another process has this one's name, or
+// a role hangs.
 func isPermanent(err error) bool {
 	_, refused := errors.AsType[*kafka.TimeoutError](err)
 	_, twin := errors.AsType[*kafka.TwinError](err)
-	return refused || twin
+	_, stalled := errors.AsType[*supervisor.StalledError](err)
+	return refused || twin || stalled
 }
 
 // remedied says what to do about a store that is ahead of the log, or behind where that begins.
@@ -272,7 +274,7 @@ func (n *Instance) remedied(err error) error {
 		return fmt.Errorf("%w; what was before is deleted, and nothing here has read it: bring the topic back from a copy, or start with a --data-dir that has; "+
 			"`waybill topics check` says whether more will be lost", err)
 	}
-	if n.temporary {
+	if n.DataDir == "" {
 		return fmt.Errorf("%w; the log was cut off: start again, what was made of it goes with the process", err)
 	}
 	return fmt.Errorf("%w; what is kept in %s is of another log, or the log was cut off: delete that directory, it is made anew from the log", err, n.DataDir)
