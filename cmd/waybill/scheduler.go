@@ -167,7 +167,7 @@ you like: Kafka's group protocol gives each its share of the partitions.`,
 	}
 	r.flags(cmd, true)
 	f := cmd.Flags()
-	f.IntVar(&o.Lanes, "lanes", runtime.NumCPU(), "transactional lanes; at most as many as partitions count")
+	f.IntVar(&o.Lanes, "lanes", runtime.GOMAXPROCS(0), "transactional lanes; at most as many as partitions count")
 	f.IntVar(&o.MaxRunnable, "max-runnable", 0, "tasks that a lane has agents at work on, or that wait for one that works, before it pauses new ones (default 10000)")
 	capacityFlags(cmd, &o.AgentCapacity, &o.ObserveCapacity)
 	f.StringSliceVar(&o.ReplyToPrefixes, "reply-to-prefix", nil, "permit reply_to only for topics with one of these prefixes")

@@ -34,6 +34,7 @@ type Metrics struct {
 	deadletters  *prometheus.CounterVec
 	asked        *prometheus.CounterVec
 	accepted     prometheus.Counter
+	aside        prometheus.Counter
 	ignored      *prometheus.CounterVec
 	partitions   *prometheus.GaugeVec
 	restores     *prometheus.HistogramVec
@@ -94,6 +95,7 @@ func NewMetrics() *Metrics {
 	m.asked = vec("waybill_recoveries_asked_total", "Recoveries that the supervisor asked for, by action.", "action")
 	m.accepted = count("waybill_recoveries_accepted_total", "Recoveries that the scheduler accepted.")
 	m.ignored = vec("waybill_inputs_ignored_total", "Inputs that changed nothing and are no fault, by why.", "why")
+	m.aside = count("waybill_partitions_set_aside_total", "How often a partition's inputs were made to wait, since the cluster refused again what follows from them.")
 	m.partitions = gauge("waybill_partitions_owned", "Partitions that this process owns, by role.", "role")
 	m.commits = seconds("waybill_commit_seconds", "Duration of a transaction's commit.")
 	m.lateness = seconds("waybill_timer_lateness_seconds", "From a timer's due to the recovery that was asked for it.")
@@ -191,6 +193,7 @@ func (n *Instance) schedulerListener(restoring *restoring) *scheduler.Listener {
 			n.log.Warn("record refused; `waybill topics check` says whether its topic is as it should be", "topic", topic, "error", err)
 		},
 		Aside: func(p int32, wait time.Duration) {
+			m.aside.Inc()
 			n.log.Warn("partition waits, others go on: what follows from its inputs was refused again; `waybill doctor` says what has no leader", "partition", p, "wait", wait)
 		},
 		Unread: func(err error) {
