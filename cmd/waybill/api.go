@@ -239,8 +239,25 @@ func taskPath(id, rest string) string { return console.TaskPath(id) + rest }
 // upToNow asks for what the log holds when the console is asked, or more.
 func upToNow() url.Values { return url.Values{"min_offset": {"end"}} }
 
+// askedTask is a task as a console shows it.
+type askedTask struct {
+	events.TaskView
+	Poison *console.Poison `json:"poison"` // the record before which it is shown; nil: it is shown whole
+}
+
+// warnAsked says of tasks that aren't shown whole what can't be.
+func warnAsked(note io.Writer, tasks ...askedTask) {
+	poison := map[string]error{}
+	for i := range tasks {
+		if p := tasks[i].Poison; p != nil {
+			poison[tasks[i].ID] = fmt.Errorf("offset %s of partition %d of the events: %s", p.Offset, p.Partition, p.Error)
+		}
+	}
+	warnPoison(note, poison, func(string) bool { return true })
+}
+
 // task asks for one task's view.
-func (c *apiClient) task(ctx context.Context, id string) (v events.TaskView, err error) {
+func (c *apiClient) task(ctx context.Context, id string) (v askedTask, err error) {
 	err = c.get(ctx, taskPath(id, ""), upToNow(), decode(&v))
 	return v, err
 }

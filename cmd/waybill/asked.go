@@ -69,7 +69,7 @@ var errStreamOver = errors.New("the stream is over")
 // follow gives fn the events of a task that come after those that were read, until done
 // says so, the task has ended, or ctx ends. A console that goes away is waited for, as
 // long as brokers are.
-func (h *askedHistory) follow(ctx context.Context, id string, fn func(events.Line) error, done func() bool) error {
+func (h *askedHistory) follow(ctx context.Context, id string, fn func(timelineLine) error, done func() bool) error {
 	var b breaks
 	for !done() {
 		before := h.last
@@ -126,7 +126,7 @@ func mayPass(err error) bool {
 }
 
 // stream reads one stream to where it ends. opened is when it began; zero: it didn't.
-func (h *askedHistory) stream(ctx context.Context, id string, fn func(events.Line) error, done func() bool) (opened time.Time, err error) {
+func (h *askedHistory) stream(ctx context.Context, id string, fn func(timelineLine) error, done func() bool) (opened time.Time, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	resp, err := h.console.ask(ctx, taskPath(id, "/events"), nil, http.Header{"Last-Event-Id": {fmt.Sprint(h.last)}})
@@ -146,7 +146,7 @@ func (h *askedHistory) stream(ctx context.Context, id string, fn func(events.Lin
 }
 
 // lines gives fn the events of a stream.
-func (h *askedHistory) lines(body io.Reader, fn func(events.Line) error, done func() bool) error {
+func (h *askedHistory) lines(body io.Reader, fn func(timelineLine) error, done func() bool) error {
 	lines := bufio.NewScanner(body)
 	lines.Buffer(nil, streamLineMax)
 	name := ""
@@ -158,10 +158,7 @@ func (h *askedHistory) lines(body io.Reader, fn func(events.Line) error, done fu
 		if !is {
 			continue
 		}
-		var line struct {
-			events.Line
-			Error string `json:"error"` // of a record that is no event
-		}
+		var line timelineLine
 		if err := json.Unmarshal(data, &line); err != nil {
 			return fmt.Errorf("%s: an event of the stream that is none: %w", h.console.base, err)
 		}
@@ -170,9 +167,9 @@ func (h *askedHistory) lines(body io.Reader, fn func(events.Line) error, done fu
 		}
 		if name == console.PoisonEvent {
 			fmt.Fprintf(h.note, "waybill: offset %s of partition %d of the events is no event: %s\n", printable(line.Offset), line.Partition, printable(line.Error))
-			continue
+			line.Type = console.PoisonEvent
 		}
-		if err := fn(line.Line); err != nil {
+		if err := fn(line); err != nil {
 			return err
 		}
 		if done() {

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/console"
 )
 
 // A stream that breaks is opened anew as long as it works in between, however long nothing
@@ -55,15 +55,15 @@ func TestBrokenStreams(t *testing.T) {
 	}
 }
 
-// A stream tells of a record that is no event: it is noted, and the next stream goes on after it.
+// A stream tells of a record that is no event: it is a line, and noted, and the next stream goes on after it.
 func TestStreamWithWhatIsNoEvent(t *testing.T) {
 	var note strings.Builder
 	h := &askedHistory{console: &apiClient{base: "http://c"}, note: &note}
-	var shown []events.Line
+	var shown []timelineLine
 	err := h.lines(strings.NewReader(": waybill\n\nid: 17\nevent: poison\ndata: {\"partition\":3,\"offset\":\"17\",\"error\":\"ce_id \\\"\\\"\"}\n\n"+
 		"id: 19\nevent: waybill.task.held.v1\ndata: {\"seq\":4,\"type\":\"waybill.task.held.v1\",\"partition\":3,\"offset\":\"19\",\"data\":{\"error\":{\"code\":\"c\"}}}\n\n"),
-		func(l events.Line) error { shown = append(shown, l); return nil }, func() bool { return false })
-	if err != nil || len(shown) != 1 || shown[0].Seq != 4 || h.last != 19 {
+		func(l timelineLine) error { shown = append(shown, l); return nil }, func() bool { return false })
+	if err != nil || len(shown) != 2 || shown[0].Type != console.PoisonEvent || shown[0].Offset != "17" || shown[0].Error == "" || shown[1].Seq != 4 || h.last != 19 {
 		t.Errorf("%v, at %d: %+v", err, h.last, shown)
 	}
 	if got, want := note.String(), "waybill: offset 17 of partition 3 of the events is no event: ce_id \"\"\n"; got != want {

@@ -7,7 +7,6 @@ import (
 	"io"
 	"maps"
 	"slices"
-	"sort"
 	"strings"
 	"sync"
 	"time"
@@ -274,27 +273,27 @@ func (f *folding) spoil(id string, r *events.Record, err error) {
 	f.poison[id] = fmt.Errorf("%s: %w", events.Origin(r), err)
 }
 
-// warn says what could not be read: each task while they are few.
+// warn says what could not be read.
 func (f *folding) warn(note io.Writer) {
-	const most = 5
-	ids := make([]string, 0, len(f.poison))
-	for id := range f.poison {
-		ids = append(ids, id)
-	}
-	sort.Strings(ids)
-	for i, id := range ids {
-		if i == most {
-			fmt.Fprintf(note, "waybill: and %d more tasks likewise\n", len(ids)-most)
-			break
-		}
-		shown := "shown as it was before an event that can't be used"
-		if f.tasks[id] == nil {
-			shown = "not shown: its first event can't be used"
-		}
-		fmt.Fprintf(note, "waybill: task %q is %s (%s); if it is from a newer build, use that one's tools\n", id, shown, printable(f.poison[id].Error()))
-	}
+	warnPoison(note, f.poison, func(id string) bool { return f.tasks[id] != nil })
 	if f.alien > 0 {
 		fmt.Fprintf(note, "waybill: %d records of no task can't be read\n", f.alien)
+	}
+}
+
+// warnPoison says of which tasks an event can't be used, and why: of each while they are few.
+func warnPoison(note io.Writer, poison map[string]error, shown func(id string) bool) {
+	const most = 5
+	for i, id := range slices.Sorted(maps.Keys(poison)) {
+		if i == most {
+			fmt.Fprintf(note, "waybill: and %d more tasks likewise\n", len(poison)-most)
+			break
+		}
+		as := "shown as it was before an event that can't be used"
+		if !shown(id) {
+			as = "not shown: its first event can't be used"
+		}
+		fmt.Fprintf(note, "waybill: task %q is %s (%s); if it is from a newer build, use that one's tools\n", id, as, printable(poison[id].Error()))
 	}
 }
 

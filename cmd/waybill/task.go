@@ -121,7 +121,8 @@ func (o *taskGetOptions) ask(cmd *cobra.Command, c *apiClient, id string) error 
 	if err != nil {
 		return err
 	}
-	return o.printObject(cmd.OutOrStdout(), v, func(out io.Writer) error { return taskTable(out, v) })
+	warnAsked(cmd.ErrOrStderr(), v)
+	return o.printObject(cmd.OutOrStdout(), v.TaskView, func(out io.Writer) error { return taskTable(out, v.TaskView) })
 }
 
 // printTask prints a task as a waiter knows it.

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"io"
 	"maps"
 	"net/url"
 	"slices"
@@ -205,8 +206,14 @@ func (o *taskListOptions) ask(cmd *cobra.Command, c *apiClient, from time.Time) 
 	}
 	var whole []events.TaskView
 	if o.format != formatTable {
-		if whole, err = c.tasks(cmd.Context(), list); err != nil {
+		asked, err := c.tasks(cmd.Context(), list)
+		if err != nil {
 			return err
+		}
+		warnAsked(cmd.ErrOrStderr(), asked...)
+		whole = make([]events.TaskView, len(asked))
+		for i := range asked {
+			whole[i] = asked[i].TaskView
 		}
 	}
 	if more {
@@ -215,6 +222,7 @@ func (o *taskListOptions) ask(cmd *cobra.Command, c *apiClient, from time.Time) 
 	if o.format != formatTable {
 		return printList(&o.output, cmd.OutOrStdout(), taskHead, whole, taskRow)
 	}
+	warnStopped(cmd.ErrOrStderr(), list)
 	return printList(&o.output, cmd.OutOrStdout(), taskHead, list, func(v events.SummaryView) []string {
 		code := ""
 		if v.ErrorCode != nil {
@@ -225,12 +233,23 @@ func (o *taskListOptions) ask(cmd *cobra.Command, c *apiClient, from time.Time) 
 	})
 }
 
+// warnStopped says of tasks that aren't shown whole what can't be.
+func warnStopped(note io.Writer, list []events.SummaryView) {
+	poison := map[string]error{}
+	for i := range list {
+		if seq := list[i].StoppedSeq; seq > 0 {
+			poison[list[i].ID] = fmt.Errorf("event %d; `waybill timeline` shows where it is", seq)
+		}
+	}
+	warnPoison(note, poison, func(string) bool { return true })
+}
+
 // askedAtOnce is how many tasks are asked for at the same time.
 const askedAtOnce = 8
 
 // tasks asks for everything about each task of a list.
-func (c *apiClient) tasks(ctx context.Context, list []events.SummaryView) ([]events.TaskView, error) {
-	whole := make([]events.TaskView, len(list))
+func (c *apiClient) tasks(ctx context.Context, list []events.SummaryView) ([]askedTask, error) {
+	whole := make([]askedTask, len(list))
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(askedAtOnce)
 	for i := range list {

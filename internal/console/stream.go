@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/replay"
 )
 
 const (
@@ -82,24 +83,27 @@ func appendEvent(dst *bytes.Buffer, id string, line events.Line) error {
 	return nil
 }
 
-// PoisonEvent names the event of a stream that tells of a record of the task that is no event. No
-// event of the log has such a name.
-const PoisonEvent = "poison"
+// PoisonEvent names the event of a stream that tells of a record of the task that is no event.
+const PoisonEvent = replay.PoisonType
 
-// Poison is what a stream says of a record that is no event.
+// Poison says of a record that can't be used, such as one that is no event, where it is in the events, and why.
 type Poison struct {
 	Partition int32  `json:"partition"`
 	Offset    string `json:"offset"`
 	Error     string `json:"error"`
 }
 
+func poisonOf(r *events.Record, why error) *Poison {
+	return &Poison{Partition: r.Partition, Offset: strconv.FormatInt(r.Offset, 10), Error: printable(why.Error())}
+}
+
 // appendPoison writes of a record that is no event where it is, and why, with an id to go on after: who
 // comes again isn't told again.
 func appendPoison(dst *bytes.Buffer, r *events.Record, why error) error {
-	offset := strconv.FormatInt(r.Offset, 10)
-	data, err := json.Marshal(Poison{Partition: r.Partition, Offset: offset, Error: printable(why.Error())})
+	p := poisonOf(r, why)
+	data, err := json.Marshal(p)
 	if err == nil {
-		fmt.Fprintf(dst, "id: %s\nevent: %s\ndata: %s\n\n", offset, PoisonEvent, data)
+		fmt.Fprintf(dst, "id: %s\nevent: %s\ndata: %s\n\n", p.Offset, PoisonEvent, data)
 	}
 	return err
 }
