@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -218,6 +219,27 @@ func decode(into any) func(io.Reader) error {
 
 // errPart says that a console has a part only of what was asked for, and the log all.
 var errPart = errors.New("the console has a part of it only")
+
+// gaps are partitions that a list of a console lacks, or has a part of.
+type gaps []int32
+
+// add takes note of those of a page. They are an error of a console that was found, for then the log may tell.
+func (g *gaps) add(c *apiClient, missing []int32) error {
+	*g = append(*g, missing...)
+	if c.found {
+		return g.partial()
+	}
+	return nil
+}
+
+// partial is the error of a list that was made without them; nil: it is whole.
+func (g *gaps) partial() error {
+	if len(*g) == 0 {
+		return nil
+	}
+	slices.Sort(*g)
+	return exit(exitUnreachable, "what is in the partitions %v is missing, or a part of it: no console has them at the moment, or no broker leads them, which `waybill doctor` says", slices.Compact(*g))
+}
 
 // fallBack reports whether the log is to be read instead, and says so, where it isn't a
 // matter of course. A console that was named by the user isn't passed over.

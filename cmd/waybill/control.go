@@ -224,8 +224,12 @@ func ask(ctx context.Context, l *logbook, x *events.Control, record events.Recor
 	if err != nil {
 		return nil, err
 	}
-	p := events.Partition([]byte(x.Task), int32(len(ends)))
-	answers := l.tailFrom(topic, map[int32]int64{p: ends[p]}, time.Time{})
+	partitions, _, err := l.admin.TopicPartitions(ctx, topic)
+	if err != nil {
+		return nil, err
+	}
+	p := events.Partition([]byte(x.Task), partitions)
+	answers := l.tailFrom(topic, map[int32]int64{p: ends[p]}, time.Time{}) // of one that no broker leads from the time of the command on
 	if err := l.writable(); err != nil {
 		return nil, err
 	}

@@ -52,6 +52,7 @@ type logbook struct {
 	history    bool      // it was imported: nothing is written to it
 	note       io.Writer // what isn't data
 	told       map[string]bool
+	unled      map[string][]int32 // partitions without a leader that a list was made without, by topic
 }
 
 // open connects, and learns the partition count from the format record.
@@ -118,7 +119,8 @@ func away(err error) bool { return unreachable(err) || errors.Is(err, io.EOF) }
 
 // lost says what to do where a connection was lost.
 func (l *logbook) lost(err error) error {
-	if !away(err) || errors.Is(err, instance.ErrUnreachable) {
+	_, unled := errors.AsType[*kafka.AwayError](err) // which says so itself
+	if !away(err) || unled || errors.Is(err, instance.ErrUnreachable) {
 		return err
 	}
 	return fmt.Errorf("%w: the brokers at %v don't answer any more (%w); check that they are up, and try again", instance.ErrUnreachable, l.cfg.Brokers, err)
@@ -128,10 +130,10 @@ func (l *logbook) silent(err error) error {
 	return fmt.Errorf("%w: the brokers at %v have been silent for %s (%w); check that they are up, and try again", instance.ErrUnreachable, l.cfg.Brokers, stallWithin, err)
 }
 
-// ends is where each partition of a topic ends now.
+// ends is where each partition of a topic ends now, of those of which the brokers say it.
 func (l *logbook) ends(ctx context.Context, topic string) (ends map[int32]int64, err error) {
 	err = l.patiently(ctx, func(ctx context.Context) error {
-		ends, err = l.reader.EndOffsets(ctx, topic)
+		ends, err = l.admin.EndsKnown(ctx, topic)
 		return err
 	})
 	if err != nil {
@@ -190,6 +192,23 @@ func (l *logbook) read(ctx context.Context, topic string, in kafka.Range, fn fun
 		places[p] = place{next, later(last[p], in.Since)}
 	}
 	return places, nil
+}
+
+// without is kafka.Range.Away of a list that is made of the partitions that can be read; partial says of
+// which others.
+func (l *logbook) without(topic string) func(int32) {
+	if l.unled == nil {
+		l.unled = map[string][]int32{}
+	}
+	return func(p int32) { l.unled[topic] = append(l.unled[topic], p) }
+}
+
+// partial is the error of a list that was made without some partitions; nil: it is whole.
+func (l *logbook) partial() error {
+	for _, topic := range slices.Sorted(maps.Keys(l.unled)) {
+		return fmt.Errorf("what is in some partitions is missing: %w", &kafka.AwayError{Topic: topic, Partitions: slices.Sorted(slices.Values(l.unled[topic])), Err: kafka.ErrNoLeader})
+	}
+	return nil
 }
 
 // tellHeld says of partitions, of each once, that they couldn't be read to their ends.

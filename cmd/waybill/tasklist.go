@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -98,7 +99,8 @@ func (o *taskListOptions) check() error {
 // readLog makes the list of the events.
 func (o *taskListOptions) readLog(cmd *cobra.Command, l *logbook, from time.Time) error {
 	f := newFolding()
-	places, err := l.read(cmd.Context(), l.cfg.Namespace.Events(), kafka.Range{}, func(r *events.Record) error {
+	topic := l.cfg.Namespace.Events()
+	places, err := l.read(cmd.Context(), topic, kafka.Range{Away: l.without(topic)}, func(r *events.Record) error {
 		f.add(r, nil)
 		return nil
 	})
@@ -115,7 +117,7 @@ func (o *taskListOptions) readLog(cmd *cobra.Command, l *logbook, from time.Time
 		p := l.partition(t.ID)
 		views[i] = t.View(f.owners[p], p, places[p].next)
 	}
-	return printList(&o.output, cmd.OutOrStdout(), taskHead, views, taskRow)
+	return cmp.Or(printList(&o.output, cmd.OutOrStdout(), taskHead, views, taskRow), l.partial())
 }
 
 func newestFirst(a, b *events.Task) int {
@@ -200,7 +202,8 @@ type summaries struct {
 func (o *taskListOptions) ask(cmd *cobra.Command, c *apiClient, from time.Time) error {
 	q := upToNow()
 	q.Set("filter", o.filter(from))
-	list, more, err := o.pages(cmd.Context(), c, q)
+	var missing gaps
+	list, more, err := o.pages(cmd.Context(), c, q, &missing)
 	if err != nil {
 		return err
 	}
@@ -220,10 +223,10 @@ func (o *taskListOptions) ask(cmd *cobra.Command, c *apiClient, from time.Time) 
 		fmt.Fprintf(cmd.ErrOrStderr(), "%d tasks, the newest; --limit 0 shows all\n", len(list))
 	}
 	if o.format != formatTable {
-		return printList(&o.output, cmd.OutOrStdout(), taskHead, whole, taskRow)
+		return cmp.Or(printList(&o.output, cmd.OutOrStdout(), taskHead, whole, taskRow), missing.partial())
 	}
 	warnStopped(cmd.ErrOrStderr(), list)
-	return printList(&o.output, cmd.OutOrStdout(), taskHead, list, func(v events.SummaryView) []string {
+	err = printList(&o.output, cmd.OutOrStdout(), taskHead, list, func(v events.SummaryView) []string {
 		code := ""
 		if v.ErrorCode != nil {
 			code = *v.ErrorCode
@@ -231,6 +234,7 @@ func (o *taskListOptions) ask(cmd *cobra.Command, c *apiClient, from time.Time) 
 		return []string{v.ID, v.Workflow + "/" + strconv.Itoa(v.Version), string(v.State), strconv.Itoa(v.FailureCount),
 			tableTime(v.SubmittedAt), tableTime(v.UpdatedAt), code}
 	})
+	return cmp.Or(err, missing.partial())
 }
 
 // warnStopped says of tasks that aren't shown whole what can't be.
@@ -262,7 +266,7 @@ func (c *apiClient) tasks(ctx context.Context, list []events.SummaryView) ([]ask
 }
 
 // pages goes through the pages, to the limit.
-func (o *taskListOptions) pages(ctx context.Context, c *apiClient, q url.Values) (list []events.SummaryView, more bool, err error) {
+func (o *taskListOptions) pages(ctx context.Context, c *apiClient, q url.Values, missing *gaps) (list []events.SummaryView, more bool, err error) {
 	for {
 		size := listPageSize
 		if o.most > 0 {
@@ -273,8 +277,8 @@ func (o *taskListOptions) pages(ctx context.Context, c *apiClient, q url.Values)
 		if err := c.get(ctx, "/tasks", q, decode(&page)); err != nil {
 			return nil, false, err
 		}
-		if len(page.MissingPartitions) > 0 {
-			return nil, false, exit(exitUnreachable, "no console has the partitions %v at the moment", page.MissingPartitions)
+		if err := missing.add(c, page.MissingPartitions); err != nil {
+			return nil, false, err
 		}
 		list = append(list, page.Tasks...)
 		q.Set("page_token", page.NextPageToken)

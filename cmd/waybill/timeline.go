@@ -140,7 +140,7 @@ func (t *timeline) stream(ctx context.Context, h *askedHistory, out io.Writer) e
 
 // tail shows what comes, until the task has ended or is held.
 func (t *timeline) tail(ctx context.Context, h *logHistory, out io.Writer) error {
-	news := &tail{h.logbook, h.cfg.Namespace.Events(), h.places}
+	news := &tail{log: h.logbook, topic: h.cfg.Namespace.Events(), places: h.places, whole: true}
 	return h.until(ctx, func() (bool, error) {
 		any, err := news.poll(ctx, t.add)
 		if err == nil && len(t.lines) > t.shown {

@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/spf13/cobra"
+
 	"github.com/waybill-run/waybill/internal/console"
 )
 
@@ -52,13 +54,36 @@ func TestInterruptedTop(t *testing.T) {
 	}
 }
 
-// A list that lacks partitions is nobody's answer: the exit code says so, as for alerts
-// and for one task.
+// A list that lacks partitions shows what there is, and the exit code says that it isn't all, as for one task. Where
+// the console was only found the log is asked, which may have them.
 func TestListOfSomePartitions(t *testing.T) {
-	o := taskListOptions{limit: limit{most: 10}}
-	_, _, err := o.pages(t.Context(), answering(t, `{"tasks":[],"next_page_token":"","missing_partitions":[3]}`), upToNow())
-	if codeOf(err) != exitUnreachable || !strings.Contains(err.Error(), "[3]") {
-		t.Errorf("exit code %d, %v", codeOf(err), err)
+	shown := tool{output: output{formatTable}}
+	for _, found := range []bool{false, true} {
+		for name, list := range map[string]func(*cobra.Command, *apiClient) error{
+			"tasks": func(cmd *cobra.Command, c *apiClient) error {
+				return (&taskListOptions{tool: shown, limit: limit{most: 10}}).ask(cmd, c, time.Time{})
+			},
+			"alerts": func(cmd *cobra.Command, c *apiClient) error {
+				return (&alertsOptions{tool: shown, limit: limit{most: 10}}).ask(cmd, c, time.Time{})
+			},
+			"dead letters": func(cmd *cobra.Command, c *apiClient) error {
+				return (&deadletterOptions{tool: shown, limit: limit{most: 10}}).ask(cmd, c, time.Time{})
+			},
+		} {
+			c := answering(t, `{"tasks":[{"id":"there"}],"alerts":[{"task":"there"}],"deadletters":[{"key":"there"}],"next_page_token":"","missing_partitions":[3]}`)
+			c.found = found
+			var out bytes.Buffer
+			cmd := &cobra.Command{}
+			cmd.SetContext(t.Context())
+			cmd.SetOut(&out)
+			err := list(cmd, c)
+			if codeOf(err) != exitUnreachable || !strings.Contains(err.Error(), "[3]") {
+				t.Errorf("%s, found %v: exit code %d, %v", name, found, codeOf(err), err)
+			}
+			if strings.Contains(out.String(), "there") == found {
+				t.Errorf("%s, found %v: shown is %q", name, found, &out)
+			}
+		}
 	}
 }
 

@@ -2,6 +2,7 @@ package console
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"net/http"
 	"strconv"
@@ -49,7 +50,10 @@ func (c *call) minOffset(p int32) (int64, error) {
 	case "":
 		return 0, nil
 	case logEnd:
-		ends, err := c.ends(p)
+		ends, err := c.ends()
+		if err == nil && !known(ends, p) {
+			err = c.leaderless(p)
+		}
 		return ends[p], err
 	}
 	offset, err := strconv.ParseInt(text, 10, 64)
@@ -62,18 +66,35 @@ func (c *call) minOffset(p int32) (int64, error) {
 // logEnd, as min_offset, is where the log ends when it is asked.
 const logEnd = "end"
 
-// ends is where each partition of events ends now. Those that are asked for must be known.
-func (c *call) ends(ps ...int32) (map[int32]int64, error) {
+// ends is where each partition of events ends now, of those of which the brokers say it.
+func (c *call) ends() (map[int32]int64, error) {
 	ends, err := c.cfg.Log.Ends(c.r.Context())
 	if err != nil {
 		return nil, unavailable("where the log ends: %v", err)
 	}
-	for _, p := range ps {
-		if _, known := ends[p]; !known {
-			return nil, unavailable("where partition %d of the log ends can't be told: no broker leads it at the moment", p)
-		}
-	}
 	return ends, nil
+}
+
+// known reports whether something is known of a partition.
+func known[T any](of map[int32]T, p int32) bool {
+	_, is := of[p]
+	return is
+}
+
+// leaderless says that a partition of events can't be read now, and what to look at.
+func (c *Console) leaderless(p int32) error {
+	return unavailable("where partition %d of the log ends can't be told: no broker leads it at the moment; start the brokers that have partition %d of %s "+
+		"(kafka-topics.sh --describe --unavailable-partitions names them), `waybill doctor` says what else is wrong", p, p, c.cfg.Namespace.Events())
+}
+
+// absent says why nobody answers for a partition: brokers, or consoles.
+func (c *call) absent(p int32) error {
+	if ends, err := c.ends(); err != nil {
+		return err
+	} else if !known(ends, p) {
+		return c.leaderless(p)
+	}
+	return unavailable("no console has partition %d at the moment; ask again", p)
 }
 
 // taskHere is the task that a request is about, if its partition is read here. done:
@@ -104,7 +125,10 @@ func (c *call) read(id string, p int32) (*history, error) {
 	for i := range found.Places {
 		offsets[i] = found.Places[i].Offset
 	}
-	if h.records, err = c.cfg.Log.ReadAt(c.r.Context(), p, offsets); err != nil {
+	switch h.records, err = c.cfg.Log.ReadAt(c.r.Context(), p, offsets); {
+	case errors.Is(err, ErrAway):
+		return nil, unavailable("the events of task %q: %v; `waybill doctor` says what else is wrong", printable(id), err)
+	case err != nil:
 		return nil, fmt.Errorf("read %d events of task %q: %w", len(offsets), id, err)
 	}
 	if len(h.records) < len(offsets) {

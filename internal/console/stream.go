@@ -232,6 +232,11 @@ func (c *call) events() (any, error) {
 	if err != nil {
 		return nil, unavailable("where the committed events end: %v", err)
 	}
+	for p := range c.cfg.Partitions {
+		if !known(from, p) {
+			from[p] = FromEnd
+		}
+	}
 	text, name := c.r.Header.Get(lastEventID), lastEventID
 	if text == "" {
 		text, name = c.r.URL.Query().Get("after"), "after"
@@ -246,7 +251,7 @@ func (c *call) events() (any, error) {
 			return nil, err
 		}
 		for p, next := range places {
-			if next > ends[p] {
+			if known(ends, p) && next > ends[p] {
 				return nil, badRequest("%s: offset %d of partition %d is past the log's end, %d", name, next, p, ends[p])
 			}
 			from[p] = next
