@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -80,7 +81,7 @@ func (h *askedHistory) follow(ctx context.Context, id string, fn func(timelineLi
 		case ctx.Err() != nil:
 			return ctx.Err()
 		case b.last(opened, time.Now(), h.last > before, err):
-			return err
+			return cmp.Or(err, exit(exitUnreachable, "the console at %s ends the stream of the task at once, again and again, and tells nothing; --api off reads the log", h.console.base))
 		}
 		if done() {
 			return nil
@@ -88,7 +89,7 @@ func (h *askedHistory) follow(ctx context.Context, id string, fn func(timelineLi
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-time.After(tailEvery):
+		case <-time.After(b.pause()):
 		}
 	}
 	return nil
@@ -98,25 +99,41 @@ func (h *askedHistory) follow(ctx context.Context, id string, fn func(timelineLi
 // anything happened to the task.
 const streamSteady = 5 * time.Second
 
+// streamAgainMax bounds how long a stream that doesn't work is left alone.
+const streamAgainMax = 2 * time.Second
+
 // breaks judges the ends of streams that follow one another.
-type breaks struct{ since time.Time } // when none has worked any more; zero: the last one did
+type breaks struct {
+	since time.Time // when none has worked any more; zero: the last one did
+	tries int       // since then
+}
 
 // last reports whether a stream that has ended was the last: because of its error, or because
 // none has worked for as long as brokers are waited for. opened is zero if it never was; came: it
 // brought events.
 func (b *breaks) last(opened, ended time.Time, came bool, err error) bool {
 	if came || !opened.IsZero() && ended.Sub(opened) > streamSteady {
-		b.since = time.Time{}
+		*b = breaks{} // a console that ends cuts its streams
 	}
 	switch {
-	case err == nil || came: // a console that ends cuts its streams
+	case came:
 		return false
-	case !mayPass(err):
+	case err != nil && !mayPass(err):
 		return true
 	case b.since.IsZero():
 		b.since = ended
 	}
+	b.tries++
 	return ended.Sub(b.since) > stallWithin
+}
+
+// pause is how long it is until the next stream is asked for: twice as long as before, while none works.
+func (b *breaks) pause() time.Duration {
+	pause := tailEvery
+	for range b.tries - 1 {
+		pause = min(2*pause, streamAgainMax)
+	}
+	return pause
 }
 
 // mayPass reports whether an error of a console may pass by itself.

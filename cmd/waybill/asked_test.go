@@ -3,7 +3,9 @@ package main
 import (
 	"errors"
 	"io"
+	"net"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -32,7 +34,9 @@ func TestBrokenStreams(t *testing.T) {
 		"away, and back":                 {[]try{{-1, 1, false, gone}, {-1, 20, false, gone}, {20, 40, false, io.ErrUnexpectedEOF}, {-1, 41, false, gone}, {-1, 60, false, gone}}, -1},
 		"cut at once, with an event":     {[]try{{-1, 1, false, gone}, {19, 20, true, io.ErrUnexpectedEOF}, {-1, 30, false, gone}, {-1, 49, false, gone}}, -1},
 		"what the console says for good": {[]try{{-1, 1, false, &apiRefusal{status: http.StatusForbidden}}}, 0},
-		"a console that ends":            {[]try{{0, 1, false, nil}, {2, 3, false, nil}, {40, 41, false, nil}}, -1},
+		"consoles that end":              {[]try{{0, 6, false, nil}, {7, 13, false, nil}, {40, 46, false, nil}}, -1},
+		"a console that ends at once":    {[]try{{0, 1, false, nil}, {2, 3, false, nil}, {21, 22, false, nil}}, 2},
+		"one that tells something":       {[]try{{0, 1, true, nil}, {2, 3, true, nil}, {40, 41, true, nil}}, -1},
 	} {
 		var b breaks
 		over := -1
@@ -52,6 +56,67 @@ func TestBrokenStreams(t *testing.T) {
 	}
 	if !mayPass(errors.New("connection refused")) {
 		t.Error("a console that isn't there may come")
+	}
+}
+
+// What ends at once is asked for again more and more rarely, and not for ever; what has worked is asked for again at
+// once.
+func TestStreamsThatEndAtOnce(t *testing.T) {
+	var b breaks
+	now := time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)
+	tries := 0
+	for before := time.Duration(0); !b.last(now, now, false, nil); tries++ {
+		pause := b.pause()
+		if pause < before || pause > streamAgainMax || tries > 20 {
+			t.Fatalf("try %d: a pause of %v after one of %v", tries, pause, before)
+		}
+		before, now = pause, now.Add(pause)
+	}
+	if tries < 10 {
+		t.Errorf("it was over after %d tries", tries)
+	}
+	if b.last(now, now, true, nil) || b.pause() != tailEvery {
+		t.Errorf("after one that worked: a pause of %v", b.pause())
+	}
+}
+
+// A console that takes each connection and closes it at once is one that doesn't answer.
+func TestConsoleThatHangsUp(t *testing.T) {
+	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	go func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			_ = conn.Close()
+		}
+	}()
+	c := &apiClient{base: "http://" + l.Addr().String(), found: true}
+	_, err = c.task(t.Context(), "a")
+	if codeOf(err) != exitUnreachable || !strings.Contains(err.Error(), "doesn't answer") || !c.fallBack(io.Discard, err) {
+		t.Errorf("exit code %d, %v", codeOf(err), err)
+	}
+}
+
+// Of a task in an imported namespace nothing more comes: who follows it is told so at once.
+func TestFollowOfAHistory(t *testing.T) {
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Last-Event-ID") != "7" {
+			t.Errorf("asked for what comes after %q", r.Header.Get("Last-Event-ID"))
+		}
+		w.WriteHeader(http.StatusConflict)
+		_, _ = io.WriteString(w, `{"title":"A history is for reading","status":409,"detail":"nothing more comes"}`)
+	}))
+	t.Cleanup(s.Close)
+	h := &askedHistory{console: &apiClient{base: s.URL}, note: io.Discard, last: 7}
+	err := h.follow(t.Context(), "a", func(timelineLine) error { return nil }, func() bool { return false })
+	if codeOf(err) != exitRefused || !strings.Contains(err.Error(), "nothing more comes") {
+		t.Errorf("exit code %d, %v", codeOf(err), err)
 	}
 }
 

@@ -152,8 +152,8 @@ func (s *stream) ended(err error) (any, error) {
 	return nil, nil
 }
 
-// taskEvents streams the events of a task, from its first, until it has ended. The
-// id of each is its offset. A record that is no event is told of in its place.
+// taskEvents streams the events of a task, from its first, until it has ended; of an imported history, those that
+// there are. The id of each is its offset. A record that is no event is told of in its place.
 func (c *call) taskEvents() (any, error) {
 	after := int64(-1)
 	if text := c.r.Header.Get(lastEventID); text != "" {
@@ -167,9 +167,13 @@ func (c *call) taskEvents() (any, error) {
 		return nil, err
 	}
 	last := h.records[len(h.records)-1]
-	if last.Offset <= after && endsTask(&last) {
+	switch {
+	case last.Offset > after:
+	case endsTask(&last):
 		c.w.WriteHeader(http.StatusNoContent) // so that the client doesn't come again
 		return nil, nil
+	case c.cfg.History:
+		return nil, forReading("the namespace %s holds what `waybill import` brought: nothing more comes of task %q", c.cfg.Namespace, printable(h.id))
 	}
 	s, ctx, release, err := c.openStream()
 	if err != nil {
@@ -201,7 +205,7 @@ func (c *call) taskEvents() (any, error) {
 			return s.ended(err)
 		}
 	}
-	if err := s.send(text.Bytes()); err != nil || over {
+	if err := s.send(text.Bytes()); err != nil || over || c.cfg.History {
 		return s.ended(err)
 	}
 	return s.ended(s.follow(ctx, from, take))
