@@ -47,6 +47,7 @@ until interrupted.`,
 	o.limit.flags(cmd)
 	o.api.flags(cmd)
 	cmd.Flags().BoolVar(&o.open, "open", false, "only those of tasks that are held still")
+	narrow(cmd.Flags(), "open")
 	cmd.Flags().BoolVar(&o.follow, "follow", false, "go on, with new ones as they come (as table or jsonl)")
 	return cmd
 }

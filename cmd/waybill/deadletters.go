@@ -41,6 +41,7 @@ where one runs; else they are read from their topic.`,
 	o.limit.flags(cmd)
 	o.api.flags(cmd)
 	cmd.Flags().StringSliceVar(&o.reasons, "reason", nil, "only those with one of these reasons")
+	narrow(cmd.Flags(), "reason")
 	cmd.AddCommand(newRedrive())
 	return cmd
 }

@@ -321,6 +321,7 @@ type since struct{ text string }
 
 func (s *since) flags(cmd *cobra.Command, what string) {
 	cmd.Flags().StringVar(&s.text, "since", "", what+": a duration (10m) or an instant as in RFC 3339")
+	narrow(cmd.Flags(), "since")
 }
 
 func (s *since) instant(now time.Time) (time.Time, error) { return instantOf("--since", s.text, now) }

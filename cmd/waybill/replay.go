@@ -49,6 +49,7 @@ With --file it reads what ` + "`waybill export`" + ` wrote, and needs no broker.
 	f.BoolVar(&o.states, "states", false, "with ID: the whole state after each event, too (json and jsonl)")
 	f.StringVar(&o.at, "at", "", "all tasks as of a duration back from now (15m), or of an instant as in RFC 3339")
 	f.StringSliceVar(&o.state, "state", nil, "with --at: list those in one of these states (default: the open ones)")
+	narrow(f, "until", "state")
 	cmd.AddCommand(newReplayFork(), newReplayPlan())
 	return cmd
 }

@@ -60,6 +60,7 @@ console that --api names is asked for json and jsonl too, task by task.`,
 	f.StringVar(&o.inError, "step-in-error", "", "only those of which this step is in error")
 	f.StringVar(&o.agent, "agent", "", "only those of which an attempt is with this agent")
 	f.DurationVar(&o.within, "due-within", 0, "only open ones whose complete-by is nearer than this, or past")
+	narrow(f, "state", "workflow", "label", "step-in-error", "agent", "due-within")
 	return cmd
 }
 
