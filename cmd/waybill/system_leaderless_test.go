@@ -69,7 +69,8 @@ func TestNodeWithTheOnlyCopyGone(t *testing.T) {
 	console.await(t, "the dead letters", "/deadletters", func(body string) bool { return strings.Contains(body, `"missing_partitions":[2,5]`) })
 	console.await(t, "the partitions", "/partitions", func(body string) bool { return strings.Contains(body, `"missing_partitions":[2,5]`) })
 	s.waybill(t, exitOK, "task", "why", led[0])
-	if out := s.waybill(t, exitOther, "doctor"); !strings.Contains(out, "none leads partitions [2 5] of "+s.ns.Events()) {
+	out := s.waybill(t, exitOther, "doctor")
+	if !strings.Contains(out, "none leads partitions [2 5] of "+s.ns.Events()) || !strings.Contains(out, "2, and [3] that should be there are gone") {
 		t.Errorf("the doctor: %s", out)
 	}
 
