@@ -102,7 +102,7 @@ func (l *limit) asking(from time.Time) url.Values {
 
 // pages asks on until there is nothing left, or as many as are wanted; ask asks for a page and
 // says how many came, how many come after them, and the token of the next one.
-func (l *limit) pages(q url.Values, note io.Writer, what string, ask func() (n int, left int64, next string, err error)) error {
+func (l *limit) pages(c *apiClient, q url.Values, note io.Writer, what string, ask func() (n int, left int64, next string, err error)) error {
 	for all := 0; ; {
 		n, left, next, err := ask()
 		if err != nil {
@@ -120,7 +120,9 @@ func (l *limit) pages(q url.Values, note io.Writer, what string, ask func() (n i
 		case l.most > 0:
 			q.Set("limit", strconv.Itoa(min(noticesAsked, l.most-all)))
 		}
-		q.Set("page_token", next)
+		if err := c.nextPage(q, next); err != nil {
+			return err
+		}
 	}
 }
 
@@ -141,7 +143,7 @@ func (o *alertsOptions) ask(cmd *cobra.Command, c *apiClient, from time.Time) er
 	}
 	var all []alert
 	var missing gaps
-	err := o.pages(q, cmd.ErrOrStderr(), "alerts", func() (int, int64, string, error) {
+	err := o.pages(c, q, cmd.ErrOrStderr(), "alerts", func() (int, int64, string, error) {
 		var page alertPage
 		err := c.get(cmd.Context(), "/alerts", q, decode(&page))
 		if err == nil {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -146,10 +147,22 @@ func (c *apiClient) get(ctx context.Context, path string, query url.Values, take
 	}
 	defer func() { _ = resp.Body.Close() }() // it was only read
 	body := io.LimitReader(resp.Body, apiMaxBytes)
-	if resp.StatusCode == http.StatusOK {
-		return take(body)
+	if resp.StatusCode != http.StatusOK {
+		return c.refused(resp.StatusCode, body)
 	}
-	return c.refused(resp.StatusCode, body)
+	if err := take(body); err != nil {
+		return fmt.Errorf("what %s answers, as %s, can't be read: %w; is it a console?", c.base, printable(cmp.Or(resp.Header.Get("Content-Type"), "nothing")), err)
+	}
+	return nil
+}
+
+// nextPage is the token of the page that follows; an error: the console would give the same page for ever.
+func (c *apiClient) nextPage(q url.Values, next string) error {
+	if next != "" && next == q.Get("page_token") {
+		return exit(exitUnreachable, "the console at %s gives the same page again and again; --api off reads the log", c.base)
+	}
+	q.Set("page_token", next)
+	return nil
 }
 
 // ask sends a question; whoever asks reads the answer, and closes it.

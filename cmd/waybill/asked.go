@@ -39,7 +39,8 @@ type askedHistory struct {
 	console *apiClient
 	note    io.Writer
 	first   replay.Head
-	last    int64 // offset of the last event that was read
+	last    int64         // offset of the last event that was read
+	silence time.Duration // after which a stream of which nothing comes is given up; zero: streamSilence
 }
 
 func (h *askedHistory) read(ctx context.Context, id string, fn func(*events.Record) error) error {
@@ -60,6 +61,9 @@ func (h *askedHistory) read(ctx context.Context, id string, fn func(*events.Reco
 func (h *askedHistory) head() replay.Head   { return h.first }
 func (h *askedHistory) warnings() io.Writer { return h.note }
 func (h *askedHistory) close()              {}
+
+// streamSilence is how long a stream may be silent: a console writes something every 15 s, whatever happens.
+const streamSilence = 45 * time.Second
 
 // streamLineMax bounds one line of a stream: an event, with escapes.
 const streamLineMax = 4 << 20
@@ -144,8 +148,17 @@ func mayPass(err error) bool {
 
 // stream reads one stream to where it ends. opened is when it began; zero: it didn't.
 func (h *askedHistory) stream(ctx context.Context, id string, fn func(timelineLine) error, done func() bool) (opened time.Time, err error) {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	within := cmp.Or(h.silence, streamSilence)
+	silence := exit(exitUnreachable, "the console at %s has said nothing of the stream for %s; --api off reads the log", h.console.base, within)
+	silent := time.AfterFunc(within, func() { cancel(silence) })
+	defer silent.Stop()
+	defer func() {
+		if err != nil && errors.Is(context.Cause(ctx), silence) {
+			opened, err = time.Time{}, silence // however long it was open
+		}
+	}()
 	resp, err := h.console.ask(ctx, taskPath(id, "/events"), nil, http.Header{"Last-Event-Id": {fmt.Sprint(h.last)}})
 	if err != nil {
 		return opened, err
@@ -159,7 +172,21 @@ func (h *askedHistory) stream(ctx context.Context, id string, fn func(timelineLi
 		return opened, h.console.refused(resp.StatusCode, resp.Body)
 	}
 	opened = time.Now()
-	return opened, h.lines(resp.Body, fn, done)
+	return opened, h.lines(&heard{resp.Body, func() { silent.Reset(within) }}, fn, done)
+}
+
+// heard tells of each part that is read.
+type heard struct {
+	io.Reader
+	tell func()
+}
+
+func (h *heard) Read(p []byte) (int, error) {
+	n, err := h.Reader.Read(p)
+	if n > 0 {
+		h.tell()
+	}
+	return n, err
 }
 
 // lines gives fn the events of a stream.

@@ -103,6 +103,29 @@ func TestConsoleThatHangsUp(t *testing.T) {
 	}
 }
 
+// A console that says nothing of a stream, from its beginning or after it, is given up, and that is the reason: before,
+// who followed a task waited for ever.
+func TestSilentStream(t *testing.T) {
+	for _, begins := range []bool{false, true} {
+		ended := make(chan struct{})
+		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if begins {
+				_, _ = io.WriteString(w, ": waybill\n\n")
+				_ = http.NewResponseController(w).Flush()
+			}
+			<-r.Context().Done()
+			close(ended)
+		}))
+		h := &askedHistory{console: &apiClient{base: s.URL}, note: io.Discard, silence: 50 * time.Millisecond}
+		opened, err := h.stream(t.Context(), "a", func(timelineLine) error { return nil }, func() bool { return false })
+		if codeOf(err) != exitUnreachable || !strings.Contains(err.Error(), "has said nothing of the stream") || !opened.IsZero() || !mayPass(err) {
+			t.Errorf("begins %v: exit code %d, opened %v, %v", begins, codeOf(err), opened, err)
+		}
+		<-ended
+		s.Close()
+	}
+}
+
 // Of a task in an imported namespace nothing more comes: who follows it is told so at once.
 func TestFollowOfAHistory(t *testing.T) {
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -82,7 +82,7 @@ func (o *deadletterOptions) ask(cmd *cobra.Command, c *apiClient, from time.Time
 	}
 	var all []deadletter
 	var missing gaps
-	err := o.pages(q, cmd.ErrOrStderr(), "dead letters", func() (int, int64, string, error) {
+	err := o.pages(c, q, cmd.ErrOrStderr(), "dead letters", func() (int, int64, string, error) {
 		var page struct {
 			Deadletters   []deadletter `json:"deadletters"`
 			Left          int64        `json:"left_off"`

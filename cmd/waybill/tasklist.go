@@ -282,7 +282,9 @@ func (o *taskListOptions) pages(ctx context.Context, c *apiClient, q url.Values,
 			return nil, false, err
 		}
 		list = append(list, page.Tasks...)
-		q.Set("page_token", page.NextPageToken)
+		if err := c.nextPage(q, page.NextPageToken); err != nil {
+			return nil, false, err
+		}
 		q.Del("min_offset")
 		if more = page.NextPageToken != ""; !more || o.most > 0 && len(list) >= o.most {
 			return list, more, nil

@@ -87,6 +87,28 @@ func TestListOfSomePartitions(t *testing.T) {
 	}
 }
 
+// A console that gives the same page for ever isn't asked for ever: before, the list grew until memory was full.
+func TestListWithoutAnEnd(t *testing.T) {
+	c := answering(t, `{"tasks":[{"id":"a"}],"alerts":[{"task":"a"}],"left_off":9,"next_page_token":"again","missing_partitions":[]}`)
+	cmd := &cobra.Command{}
+	cmd.SetContext(t.Context())
+	cmd.SetOut(io.Discard)
+	cmd.SetErr(io.Discard)
+	for name, err := range map[string]error{"tasks": (&taskListOptions{}).ask(cmd, c, time.Time{}), "alerts": (&alertsOptions{}).ask(cmd, c, time.Time{})} {
+		if codeOf(err) != exitUnreachable || !strings.Contains(err.Error(), "the same page") {
+			t.Errorf("%s: exit code %d, %v", name, codeOf(err), err)
+		}
+	}
+}
+
+// What answers at a URL and is no console is named: before, the error was that of a JSON reader alone.
+func TestNoConsole(t *testing.T) {
+	c := answering(t, "<html>It works!</html>")
+	if _, err := c.task(t.Context(), "a"); err == nil || !strings.Contains(err.Error(), c.base) || !strings.Contains(err.Error(), "is it a console?") {
+		t.Error(err)
+	}
+}
+
 // A view that is larger than the terminal would scroll its beginning away, again with each
 // drawing. It is made to fit, and shows what lags most.
 func TestTopFitsItsTerminal(t *testing.T) {
