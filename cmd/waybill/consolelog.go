@@ -116,7 +116,7 @@ func (l *consoleLog) Control(ctx context.Context, x *events.Control, r events.Re
 	answer, stop := l.answers.await(x)
 	defer stop()
 	if _, err := sent(ctx, l.n.Producer, r); err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%w: %w", console.ErrUnwritten, err)
 	}
 	select {
 	case a := <-answer:

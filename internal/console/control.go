@@ -258,6 +258,8 @@ func (c *call) control(build func(*command) (*events.Control, error), fields ...
 	defer cancel()
 	a, err := c.cfg.Log.Control(ctx, x, record)
 	switch {
+	case errors.Is(err, ErrUnwritten):
+		return nil, unavailable("the command may not have been written; send it again with request_id %s: %v; `waybill doctor` says what is wrong", x.RequestID, err)
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled): // or the client has gone: the command has been sent all the same
 		return nil, noAnswer("no answer within %s; is a scheduler running? The command stays in the log and counts when one reads it: ask again with request_id %s", c.within.control, x.RequestID)
 	case err != nil:

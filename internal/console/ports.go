@@ -43,6 +43,10 @@ type Progress struct {
 // because none leads a partition.
 var ErrAway = errors.New("it can't be read now")
 
+// ErrUnwritten is wrapped by errors of a Log where no broker has acknowledged what was to be written: it may be in the log, or
+// not.
+var ErrUnwritten = errors.New("no broker has acknowledged it")
+
 // Log is the log of the namespace. It is safe for concurrent use.
 type Log interface {
 	// ReadAt returns the committed events at some offsets. It waits some seconds for brokers that give nothing
@@ -61,7 +65,7 @@ type Log interface {
 	Deadletters(ctx context.Context, since time.Time, fn func(*events.Record)) (unread []int32, err error)
 	// Submit writes a submission, and returns when it is acknowledged.
 	Submit(ctx context.Context, r events.Record) error
-	// Control writes a control, and returns the scheduler's answer.
+	// Control writes a control (or ErrUnwritten), and returns the scheduler's answer.
 	Control(ctx context.Context, x *events.Control, r events.Record) (*events.Answer, error)
 }
 
