@@ -115,8 +115,13 @@ func (c *call) sameOrder(id string, p int32, order *events.Submission) (bool, er
 		return false, err
 	}
 	first, err := c.cfg.Log.ReadAt(c.r.Context(), p, []int64{found.Places[0].Offset})
-	if err != nil || len(first) != 1 {
+	switch {
+	case errors.Is(err, ErrAway):
+		return false, unavailable("the order was written, and whether a task %q was there already can't be told: %v; submit it again, it isn't run twice", printable(id), err)
+	case err != nil:
 		return false, err
+	case len(first) != 1:
+		return false, unreadable("the first event of task %q isn't in the log any more", printable(id))
 	}
 	e, err := events.DecodeEvent(&first[0])
 	if err != nil {

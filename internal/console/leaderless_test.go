@@ -129,3 +129,17 @@ func TestTaskThatCannotBeRead(t *testing.T) {
 		}
 	}
 }
+
+// An order that was written, and of which the brokers don't give the first event, isn't the console's fault, nor another
+// order's.
+func TestSubmittedOrderThatCannotBeRead(t *testing.T) {
+	w := newWorld(t)
+	task := w.some(t, events.StateProcessed)
+	order := (&events.Submission{ID: task.ID, Workflow: task.Workflow, Input: task.Input}).Record(events.DefaultNamespace, "test")
+	s := w.console(t, nil)
+	w.stuck = func(context.Context) error { return fmt.Errorf("%w: no broker leads partition 1", ErrAway) }
+	p := problem(t, ask(t, s, http.MethodPost, api+"/tasks", string(order.Value)), http.StatusServiceUnavailable)
+	if !strings.Contains(p.Detail, "the order was written") || !strings.Contains(p.Detail, "no broker leads partition 1") {
+		t.Error(p.Detail)
+	}
+}
