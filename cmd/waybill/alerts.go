@@ -47,6 +47,7 @@ until interrupted.`,
 	o.limit.flags(cmd)
 	o.api.flags(cmd)
 	cmd.Flags().BoolVar(&o.open, "open", false, "only those of tasks that are held still")
+	narrow(cmd.Flags(), "open")
 	cmd.Flags().BoolVar(&o.follow, "follow", false, "go on, with new ones as they come (as table or jsonl)")
 	return cmd
 }
@@ -101,7 +102,7 @@ func (l *limit) asking(from time.Time) url.Values {
 
 // pages asks on until there is nothing left, or as many as are wanted; ask asks for a page and
 // says how many came, how many come after them, and the token of the next one.
-func (l *limit) pages(q url.Values, note io.Writer, what string, ask func() (n int, left int64, next string, err error)) error {
+func (l *limit) pages(c *apiClient, q url.Values, note io.Writer, what string, ask func() (n int, left int64, next string, err error)) error {
 	for all := 0; ; {
 		n, left, next, err := ask()
 		if err != nil {
@@ -119,7 +120,9 @@ func (l *limit) pages(q url.Values, note io.Writer, what string, ask func() (n i
 		case l.most > 0:
 			q.Set("limit", strconv.Itoa(min(noticesAsked, l.most-all)))
 		}
-		q.Set("page_token", next)
+		if err := c.nextPage(q, next); err != nil {
+			return err
+		}
 	}
 }
 
@@ -139,11 +142,12 @@ func (o *alertsOptions) ask(cmd *cobra.Command, c *apiClient, from time.Time) er
 		q.Set("open", "true")
 	}
 	var all []alert
-	err := o.pages(q, cmd.ErrOrStderr(), "alerts", func() (int, int64, string, error) {
+	var missing gaps
+	err := o.pages(c, q, cmd.ErrOrStderr(), "alerts", func() (int, int64, string, error) {
 		var page alertPage
 		err := c.get(cmd.Context(), "/alerts", q, decode(&page))
-		if err == nil && len(page.MissingPartitions) > 0 {
-			err = exit(exitUnreachable, "no console has the partitions %v at the moment", page.MissingPartitions)
+		if err == nil {
+			err = missing.add(c, page.MissingPartitions)
 		}
 		all = append(all, page.Alerts...)
 		return len(page.Alerts), page.Left, page.NextPageToken, err
@@ -151,13 +155,14 @@ func (o *alertsOptions) ask(cmd *cobra.Command, c *apiClient, from time.Time) er
 	if err != nil {
 		return err
 	}
-	return printList(&o.output, cmd.OutOrStdout(), alertHead, all, alertRow)
+	return cmp.Or(printList(&o.output, cmd.OutOrStdout(), alertHead, all, alertRow), missing.partial())
 }
 
 // readOpen finds the alerts of tasks that are held still in the events.
 func (o *alertsOptions) readOpen(cmd *cobra.Command, l *logbook, from time.Time) error {
 	f, held := newFolding(), map[string]alert{}
-	_, err := l.read(cmd.Context(), l.cfg.Namespace.Events(), kafka.Range{}, func(r *events.Record) error {
+	topic := l.cfg.Namespace.Events()
+	_, err := l.read(cmd.Context(), topic, kafka.Range{Away: l.without(topic)}, func(r *events.Record) error {
 		f.add(r, nil)
 		e, err := events.DecodeEvent(r)
 		if err != nil || e.Task == "" {
@@ -181,7 +186,7 @@ func (o *alertsOptions) readOpen(cmd *cobra.Command, l *logbook, from time.Time)
 	}
 	slices.SortFunc(list, func(a, b alert) int { return cmp.Or(compareInstants(b.At, a.At), cmp.Compare(a.Task, b.Task)) })
 	list = cut(&o.limit, l.note, "alerts", list)
-	return printList(&o.output, cmd.OutOrStdout(), alertHead, list, alertRow)
+	return cmp.Or(printList(&o.output, cmd.OutOrStdout(), alertHead, list, alertRow), l.partial())
 }
 
 // readTopic reads the alerts' topic.
@@ -193,16 +198,23 @@ func (o *alertsOptions) readTopic(cmd *cobra.Command, l *logbook, from time.Time
 		}
 		return nil
 	}
-	places, err := l.read(cmd.Context(), l.cfg.Namespace.Alerts(), kafka.Range{Since: from}, take)
+	topic, began := l.cfg.Namespace.Alerts(), time.Now()
+	places, err := l.read(cmd.Context(), topic, kafka.Range{Since: from, Away: l.without(topic)}, take)
 	if err != nil {
 		return err
 	}
 	list := found.shown(l.note, "alerts")
 	if !o.follow {
-		return printList(&o.output, cmd.OutOrStdout(), alertHead, list, alertRow)
+		return cmp.Or(printList(&o.output, cmd.OutOrStdout(), alertHead, list, alertRow), l.partial())
 	}
 	slices.Reverse(list)
-	return o.tail(cmd, l, list, &tail{l, l.cfg.Namespace.Alerts(), places})
+	if err := l.partial(); err != nil {
+		fmt.Fprintf(l.note, "waybill: %s; what comes there is shown when it is led\n", printable(err.Error()))
+	}
+	for _, p := range l.unled[topic] {
+		places[p] = place{time: later(from, began.Add(-clockSpread))}
+	}
+	return o.tail(cmd, l, list, &tail{log: l, topic: topic, places: places})
 }
 
 const alertHead = "AT TASK STEP CODE MESSAGE"

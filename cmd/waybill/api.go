@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -9,6 +10,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -145,10 +147,22 @@ func (c *apiClient) get(ctx context.Context, path string, query url.Values, take
 	}
 	defer func() { _ = resp.Body.Close() }() // it was only read
 	body := io.LimitReader(resp.Body, apiMaxBytes)
-	if resp.StatusCode == http.StatusOK {
-		return take(body)
+	if resp.StatusCode != http.StatusOK {
+		return c.refused(resp.StatusCode, body)
 	}
-	return c.refused(resp.StatusCode, body)
+	if err := take(body); err != nil {
+		return fmt.Errorf("what %s answers, as %s, can't be read: %w; is it a console?", c.base, printable(cmp.Or(resp.Header.Get("Content-Type"), "nothing")), err)
+	}
+	return nil
+}
+
+// nextPage is the token of the page that follows; an error: the console would give the same page for ever.
+func (c *apiClient) nextPage(q url.Values, next string) error {
+	if next != "" && next == q.Get("page_token") {
+		return exit(exitUnreachable, "the console at %s gives the same page again and again; --api off reads the log", c.base)
+	}
+	q.Set("page_token", next)
+	return nil
 }
 
 // ask sends a question; whoever asks reads the answer, and closes it.
@@ -219,6 +233,27 @@ func decode(into any) func(io.Reader) error {
 // errPart says that a console has a part only of what was asked for, and the log all.
 var errPart = errors.New("the console has a part of it only")
 
+// gaps are partitions that a list of a console lacks, or has a part of.
+type gaps []int32
+
+// add takes note of those of a page. They are an error of a console that was found, for then the log may tell.
+func (g *gaps) add(c *apiClient, missing []int32) error {
+	*g = append(*g, missing...)
+	if c.found {
+		return g.partial()
+	}
+	return nil
+}
+
+// partial is the error of a list that was made without them; nil: it is whole.
+func (g *gaps) partial() error {
+	if len(*g) == 0 {
+		return nil
+	}
+	slices.Sort(*g)
+	return exit(exitUnreachable, "what is in the partitions %v is missing, or a part of it: no console has them at the moment, or no broker leads them, which `waybill doctor` says", slices.Compact(*g))
+}
+
 // fallBack reports whether the log is to be read instead, and says so, where it isn't a
 // matter of course. A console that was named by the user isn't passed over.
 func (c *apiClient) fallBack(note io.Writer, err error) bool {
@@ -239,8 +274,25 @@ func taskPath(id, rest string) string { return console.TaskPath(id) + rest }
 // upToNow asks for what the log holds when the console is asked, or more.
 func upToNow() url.Values { return url.Values{"min_offset": {"end"}} }
 
+// askedTask is a task as a console shows it.
+type askedTask struct {
+	events.TaskView
+	Poison *console.Poison `json:"poison"` // the record before which it is shown; nil: it is shown whole
+}
+
+// warnAsked says of tasks that aren't shown whole what can't be.
+func warnAsked(note io.Writer, tasks ...askedTask) {
+	poison := map[string]error{}
+	for i := range tasks {
+		if p := tasks[i].Poison; p != nil {
+			poison[tasks[i].ID] = fmt.Errorf("offset %s of partition %d of the events: %s", p.Offset, p.Partition, p.Error)
+		}
+	}
+	warnPoison(note, poison, func(string) bool { return true })
+}
+
 // task asks for one task's view.
-func (c *apiClient) task(ctx context.Context, id string) (v events.TaskView, err error) {
+func (c *apiClient) task(ctx context.Context, id string) (v askedTask, err error) {
 	err = c.get(ctx, taskPath(id, ""), upToNow(), decode(&v))
 	return v, err
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -38,7 +39,8 @@ type askedHistory struct {
 	console *apiClient
 	note    io.Writer
 	first   replay.Head
-	last    int64 // offset of the last event that was read
+	last    int64         // offset of the last event that was read
+	silence time.Duration // after which a stream of which nothing comes is given up; zero: streamSilence
 }
 
 func (h *askedHistory) read(ctx context.Context, id string, fn func(*events.Record) error) error {
@@ -60,6 +62,9 @@ func (h *askedHistory) head() replay.Head   { return h.first }
 func (h *askedHistory) warnings() io.Writer { return h.note }
 func (h *askedHistory) close()              {}
 
+// streamSilence is how long a stream may be silent: a console writes something every 15 s, whatever happens.
+const streamSilence = 45 * time.Second
+
 // streamLineMax bounds one line of a stream: an event, with escapes.
 const streamLineMax = 4 << 20
 
@@ -69,7 +74,7 @@ var errStreamOver = errors.New("the stream is over")
 // follow gives fn the events of a task that come after those that were read, until done
 // says so, the task has ended, or ctx ends. A console that goes away is waited for, as
 // long as brokers are.
-func (h *askedHistory) follow(ctx context.Context, id string, fn func(events.Line) error, done func() bool) error {
+func (h *askedHistory) follow(ctx context.Context, id string, fn func(timelineLine) error, done func() bool) error {
 	var b breaks
 	for !done() {
 		before := h.last
@@ -80,7 +85,7 @@ func (h *askedHistory) follow(ctx context.Context, id string, fn func(events.Lin
 		case ctx.Err() != nil:
 			return ctx.Err()
 		case b.last(opened, time.Now(), h.last > before, err):
-			return err
+			return cmp.Or(err, exit(exitUnreachable, "the console at %s ends the stream of the task at once, again and again, and tells nothing; --api off reads the log", h.console.base))
 		}
 		if done() {
 			return nil
@@ -88,7 +93,7 @@ func (h *askedHistory) follow(ctx context.Context, id string, fn func(events.Lin
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-time.After(tailEvery):
+		case <-time.After(b.pause()):
 		}
 	}
 	return nil
@@ -98,25 +103,41 @@ func (h *askedHistory) follow(ctx context.Context, id string, fn func(events.Lin
 // anything happened to the task.
 const streamSteady = 5 * time.Second
 
+// streamAgainMax bounds how long a stream that doesn't work is left alone.
+const streamAgainMax = 2 * time.Second
+
 // breaks judges the ends of streams that follow one another.
-type breaks struct{ since time.Time } // when none has worked any more; zero: the last one did
+type breaks struct {
+	since time.Time // when none has worked any more; zero: the last one did
+	tries int       // since then
+}
 
 // last reports whether a stream that has ended was the last: because of its error, or because
 // none has worked for as long as brokers are waited for. opened is zero if it never was; came: it
 // brought events.
 func (b *breaks) last(opened, ended time.Time, came bool, err error) bool {
 	if came || !opened.IsZero() && ended.Sub(opened) > streamSteady {
-		b.since = time.Time{}
+		*b = breaks{} // a console that ends cuts its streams
 	}
 	switch {
-	case err == nil || came: // a console that ends cuts its streams
+	case came:
 		return false
-	case !mayPass(err):
+	case err != nil && !mayPass(err):
 		return true
 	case b.since.IsZero():
 		b.since = ended
 	}
+	b.tries++
 	return ended.Sub(b.since) > stallWithin
+}
+
+// pause is how long it is until the next stream is asked for: twice as long as before, while none works.
+func (b *breaks) pause() time.Duration {
+	pause := tailEvery
+	for range b.tries - 1 {
+		pause = min(2*pause, streamAgainMax)
+	}
+	return pause
 }
 
 // mayPass reports whether an error of a console may pass by itself.
@@ -126,9 +147,18 @@ func mayPass(err error) bool {
 }
 
 // stream reads one stream to where it ends. opened is when it began; zero: it didn't.
-func (h *askedHistory) stream(ctx context.Context, id string, fn func(events.Line) error, done func() bool) (opened time.Time, err error) {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
+func (h *askedHistory) stream(ctx context.Context, id string, fn func(timelineLine) error, done func() bool) (opened time.Time, err error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	within := cmp.Or(h.silence, streamSilence)
+	silence := exit(exitUnreachable, "the console at %s has said nothing of the stream for %s; --api off reads the log", h.console.base, within)
+	silent := time.AfterFunc(within, func() { cancel(silence) })
+	defer silent.Stop()
+	defer func() {
+		if err != nil && errors.Is(context.Cause(ctx), silence) {
+			opened, err = time.Time{}, silence // however long it was open
+		}
+	}()
 	resp, err := h.console.ask(ctx, taskPath(id, "/events"), nil, http.Header{"Last-Event-Id": {fmt.Sprint(h.last)}})
 	if err != nil {
 		return opened, err
@@ -142,11 +172,25 @@ func (h *askedHistory) stream(ctx context.Context, id string, fn func(events.Lin
 		return opened, h.console.refused(resp.StatusCode, resp.Body)
 	}
 	opened = time.Now()
-	return opened, h.lines(resp.Body, fn, done)
+	return opened, h.lines(&heard{resp.Body, func() { silent.Reset(within) }}, fn, done)
+}
+
+// heard tells of each part that is read.
+type heard struct {
+	io.Reader
+	tell func()
+}
+
+func (h *heard) Read(p []byte) (int, error) {
+	n, err := h.Reader.Read(p)
+	if n > 0 {
+		h.tell()
+	}
+	return n, err
 }
 
 // lines gives fn the events of a stream.
-func (h *askedHistory) lines(body io.Reader, fn func(events.Line) error, done func() bool) error {
+func (h *askedHistory) lines(body io.Reader, fn func(timelineLine) error, done func() bool) error {
 	lines := bufio.NewScanner(body)
 	lines.Buffer(nil, streamLineMax)
 	name := ""
@@ -158,10 +202,7 @@ func (h *askedHistory) lines(body io.Reader, fn func(events.Line) error, done fu
 		if !is {
 			continue
 		}
-		var line struct {
-			events.Line
-			Error string `json:"error"` // of a record that is no event
-		}
+		var line timelineLine
 		if err := json.Unmarshal(data, &line); err != nil {
 			return fmt.Errorf("%s: an event of the stream that is none: %w", h.console.base, err)
 		}
@@ -170,9 +211,9 @@ func (h *askedHistory) lines(body io.Reader, fn func(events.Line) error, done fu
 		}
 		if name == console.PoisonEvent {
 			fmt.Fprintf(h.note, "waybill: offset %s of partition %d of the events is no event: %s\n", printable(line.Offset), line.Partition, printable(line.Error))
-			continue
+			line.Type = console.PoisonEvent
 		}
-		if err := fn(line.Line); err != nil {
+		if err := fn(line); err != nil {
 			return err
 		}
 		if done() {

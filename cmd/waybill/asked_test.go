@@ -3,12 +3,14 @@ package main
 import (
 	"errors"
 	"io"
+	"net"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/console"
 )
 
 // A stream that breaks is opened anew as long as it works in between, however long nothing
@@ -32,7 +34,9 @@ func TestBrokenStreams(t *testing.T) {
 		"away, and back":                 {[]try{{-1, 1, false, gone}, {-1, 20, false, gone}, {20, 40, false, io.ErrUnexpectedEOF}, {-1, 41, false, gone}, {-1, 60, false, gone}}, -1},
 		"cut at once, with an event":     {[]try{{-1, 1, false, gone}, {19, 20, true, io.ErrUnexpectedEOF}, {-1, 30, false, gone}, {-1, 49, false, gone}}, -1},
 		"what the console says for good": {[]try{{-1, 1, false, &apiRefusal{status: http.StatusForbidden}}}, 0},
-		"a console that ends":            {[]try{{0, 1, false, nil}, {2, 3, false, nil}, {40, 41, false, nil}}, -1},
+		"consoles that end":              {[]try{{0, 6, false, nil}, {7, 13, false, nil}, {40, 46, false, nil}}, -1},
+		"a console that ends at once":    {[]try{{0, 1, false, nil}, {2, 3, false, nil}, {21, 22, false, nil}}, 2},
+		"one that tells something":       {[]try{{0, 1, true, nil}, {2, 3, true, nil}, {40, 41, true, nil}}, -1},
 	} {
 		var b breaks
 		over := -1
@@ -55,15 +59,99 @@ func TestBrokenStreams(t *testing.T) {
 	}
 }
 
-// A stream tells of a record that is no event: it is noted, and the next stream goes on after it.
+// What ends at once is asked for again more and more rarely, and not for ever; what has worked is asked for again at
+// once.
+func TestStreamsThatEndAtOnce(t *testing.T) {
+	var b breaks
+	now := time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)
+	tries := 0
+	for before := time.Duration(0); !b.last(now, now, false, nil); tries++ {
+		pause := b.pause()
+		if pause < before || pause > streamAgainMax || tries > 20 {
+			t.Fatalf("try %d: a pause of %v after one of %v", tries, pause, before)
+		}
+		before, now = pause, now.Add(pause)
+	}
+	if tries < 10 {
+		t.Errorf("it was over after %d tries", tries)
+	}
+	if b.last(now, now, true, nil) || b.pause() != tailEvery {
+		t.Errorf("after one that worked: a pause of %v", b.pause())
+	}
+}
+
+// A console that takes each connection and closes it at once is one that doesn't answer.
+func TestConsoleThatHangsUp(t *testing.T) {
+	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	go func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			_ = conn.Close()
+		}
+	}()
+	c := &apiClient{base: "http://" + l.Addr().String(), found: true}
+	_, err = c.task(t.Context(), "a")
+	if codeOf(err) != exitUnreachable || !strings.Contains(err.Error(), "doesn't answer") || !c.fallBack(io.Discard, err) {
+		t.Errorf("exit code %d, %v", codeOf(err), err)
+	}
+}
+
+// A console that says nothing of a stream, from its beginning or after it, is given up, and that is the reason: before,
+// who followed a task waited for ever.
+func TestSilentStream(t *testing.T) {
+	for _, begins := range []bool{false, true} {
+		ended := make(chan struct{})
+		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if begins {
+				_, _ = io.WriteString(w, ": waybill\n\n")
+				_ = http.NewResponseController(w).Flush()
+			}
+			<-r.Context().Done()
+			close(ended)
+		}))
+		h := &askedHistory{console: &apiClient{base: s.URL}, note: io.Discard, silence: 50 * time.Millisecond}
+		opened, err := h.stream(t.Context(), "a", func(timelineLine) error { return nil }, func() bool { return false })
+		if codeOf(err) != exitUnreachable || !strings.Contains(err.Error(), "has said nothing of the stream") || !opened.IsZero() || !mayPass(err) {
+			t.Errorf("begins %v: exit code %d, opened %v, %v", begins, codeOf(err), opened, err)
+		}
+		<-ended
+		s.Close()
+	}
+}
+
+// Of a task in an imported namespace nothing more comes: who follows it is told so at once.
+func TestFollowOfAHistory(t *testing.T) {
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Last-Event-ID") != "7" {
+			t.Errorf("asked for what comes after %q", r.Header.Get("Last-Event-ID"))
+		}
+		w.WriteHeader(http.StatusConflict)
+		_, _ = io.WriteString(w, `{"title":"A history is for reading","status":409,"detail":"nothing more comes"}`)
+	}))
+	t.Cleanup(s.Close)
+	h := &askedHistory{console: &apiClient{base: s.URL}, note: io.Discard, last: 7}
+	err := h.follow(t.Context(), "a", func(timelineLine) error { return nil }, func() bool { return false })
+	if codeOf(err) != exitRefused || !strings.Contains(err.Error(), "nothing more comes") {
+		t.Errorf("exit code %d, %v", codeOf(err), err)
+	}
+}
+
+// A stream tells of a record that is no event: it is a line, and noted, and the next stream goes on after it.
 func TestStreamWithWhatIsNoEvent(t *testing.T) {
 	var note strings.Builder
 	h := &askedHistory{console: &apiClient{base: "http://c"}, note: &note}
-	var shown []events.Line
+	var shown []timelineLine
 	err := h.lines(strings.NewReader(": waybill\n\nid: 17\nevent: poison\ndata: {\"partition\":3,\"offset\":\"17\",\"error\":\"ce_id \\\"\\\"\"}\n\n"+
 		"id: 19\nevent: waybill.task.held.v1\ndata: {\"seq\":4,\"type\":\"waybill.task.held.v1\",\"partition\":3,\"offset\":\"19\",\"data\":{\"error\":{\"code\":\"c\"}}}\n\n"),
-		func(l events.Line) error { shown = append(shown, l); return nil }, func() bool { return false })
-	if err != nil || len(shown) != 1 || shown[0].Seq != 4 || h.last != 19 {
+		func(l timelineLine) error { shown = append(shown, l); return nil }, func() bool { return false })
+	if err != nil || len(shown) != 2 || shown[0].Type != console.PoisonEvent || shown[0].Offset != "17" || shown[0].Error == "" || shown[1].Seq != 4 || h.last != 19 {
 		t.Errorf("%v, at %d: %+v", err, h.last, shown)
 	}
 	if got, want := note.String(), "waybill: offset 17 of partition 3 of the events is no event: ce_id \"\"\n"; got != want {

@@ -104,10 +104,11 @@ func (c *connection) secured(cfg kafka.Config) (kafka.Config, error) {
 	return cfg, nil
 }
 
-// unreachable reports whether an error means that no broker answered.
+// unreachable reports whether an error means that no broker answered, or none that leads a partition.
 func unreachable(err error) bool {
 	op, network := errors.AsType[*net.OpError](err)
-	return network && op.Op != opListen || errors.Is(err, instance.ErrUnreachable)
+	_, unled := errors.AsType[*kafka.AwayError](err)
+	return network && op.Op != opListen || unled || errors.Is(err, instance.ErrUnreachable)
 }
 
 // opListen is what a network error says was tried where an address of our own can't be had.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -40,7 +41,11 @@ func (l *consoleLog) close() {
 }
 
 func (l *consoleLog) ReadAt(ctx context.Context, p int32, offsets []int64) ([]events.Record, error) {
-	return l.reader.ReadAt(ctx, l.n.Kafka.Namespace.Events(), p, offsets)
+	records, err := l.reader.ReadAt(ctx, l.n.Kafka.Namespace.Events(), p, offsets)
+	if _, is := errors.AsType[*kafka.AwayError](err); is {
+		err = fmt.Errorf("%w: %w", console.ErrAway, err)
+	}
+	return records, err
 }
 
 func (l *consoleLog) Ends(ctx context.Context) (map[int32]int64, error) {
@@ -48,11 +53,17 @@ func (l *consoleLog) Ends(ctx context.Context) (map[int32]int64, error) {
 }
 
 func (l *consoleLog) Settled(ctx context.Context) (map[int32]int64, error) {
-	return l.n.Admin.CommittedEndOffsets(ctx, l.n.Kafka.Namespace.Events())
+	return l.n.Admin.CommittedEndsKnown(ctx, l.n.Kafka.Namespace.Events())
 }
 
 func (l *consoleLog) Follow(from map[int32]int64) (console.Stream, error) {
-	t, err := kafka.OpenTail(l.n.Kafka, l.n.Kafka.Namespace.Events(), from)
+	at := maps.Clone(from)
+	for p, offset := range at {
+		if offset == console.FromEnd {
+			at[p] = kafka.TailEnd
+		}
+	}
+	t, err := kafka.OpenTail(l.n.Kafka, l.n.Kafka.Namespace.Events(), at)
 	if err != nil {
 		return nil, err // not a nil *Tail in an interface
 	}
@@ -60,31 +71,24 @@ func (l *consoleLog) Follow(from map[int32]int64) (console.Stream, error) {
 }
 
 func (l *consoleLog) Alerts(ctx context.Context, since time.Time, fn func(*events.Record)) (unread []int32, err error) {
-	topic := l.n.Kafka.Namespace.Alerts()
-	ends, err := l.n.Admin.EndsKnown(ctx, topic)
-	if err != nil {
-		return nil, err
-	}
-	for p := range l.n.Partitions {
-		if _, known := ends[p]; !known {
-			unread = append(unread, p)
-		}
-	}
-	return unread, l.since(ctx, topic, kafka.Range{Partitions: slices.Collect(maps.Keys(ends)), Since: since}, fn)
+	return l.since(ctx, l.n.Kafka.Namespace.Alerts(), since, fn)
 }
 
-func (l *consoleLog) Deadletters(ctx context.Context, since time.Time, fn func(*events.Record)) error {
-	return l.since(ctx, l.n.Kafka.Namespace.Deadletters(), kafka.Range{Since: since}, fn)
+func (l *consoleLog) Deadletters(ctx context.Context, since time.Time, fn func(*events.Record)) (unread []int32, err error) {
+	return l.since(ctx, l.n.Kafka.Namespace.Deadletters(), since, fn)
 }
 
-func (l *consoleLog) since(ctx context.Context, topic string, in kafka.Range, fn func(*events.Record)) error {
-	_, err := l.reader.ReadAll(ctx, topic, in, func(rs []events.Record) error {
+// since reads a topic, but for partitions that no broker leads.
+func (l *consoleLog) since(ctx context.Context, topic string, since time.Time, fn func(*events.Record)) (unread []int32, err error) {
+	in := kafka.Range{Since: since, Away: func(p int32) { unread = append(unread, p) }}
+	_, err = l.reader.ReadAll(ctx, topic, in, func(rs []events.Record) error {
 		for i := range rs {
 			fn(&rs[i])
 		}
 		return nil
 	}, nil)
-	return err
+	slices.Sort(unread)
+	return unread, err
 }
 
 func (l *consoleLog) Submit(ctx context.Context, r events.Record) error {
@@ -112,7 +116,7 @@ func (l *consoleLog) Control(ctx context.Context, x *events.Control, r events.Re
 	answer, stop := l.answers.await(x)
 	defer stop()
 	if _, err := sent(ctx, l.n.Producer, r); err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%w: %w", console.ErrUnwritten, err)
 	}
 	select {
 	case a := <-answer:

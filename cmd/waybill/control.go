@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/console"
 	"github.com/waybill-run/waybill/internal/kafka"
 )
 
@@ -182,6 +183,8 @@ func (o *controlOptions) run(cmd *cobra.Command, args []string, build func(*cobr
 	defer cancel()
 	a, err := ask(ctx, l, x, record)
 	switch {
+	case errors.Is(err, console.ErrUnwritten) && cmd.Context().Err() == nil:
+		return exit(exitUnreachable, "the command may not have been written: %w; `waybill doctor` says what is wrong, send it again with --request-id %s", err, x.RequestID)
 	case err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded) && cmd.Context().Err() == nil:
 		return exit(exitTimeout, "no answer within %s; is a scheduler running? The command stays in the log and counts when one reads it: ask again with --request-id %s", o.timeout, x.RequestID)
 	case err != nil:
@@ -217,15 +220,26 @@ func whoami() string {
 	return who + "@" + host
 }
 
-// ask writes the control and follows the answers, from before it was written.
-func ask(ctx context.Context, l *logbook, x *events.Control, record events.Record) (*events.Answer, error) {
+// ask writes the control and follows the answers, from before it was written. Where ctx ends before that is known to be
+// so the error is console.ErrUnwritten.
+func ask(ctx context.Context, l *logbook, x *events.Control, record events.Record) (found *events.Answer, err error) {
+	written := false
+	defer func() {
+		if err != nil && !written && ctx.Err() != nil {
+			err = fmt.Errorf("%w: %w", console.ErrUnwritten, err)
+		}
+	}()
 	topic := l.cfg.Namespace.Answers()
 	ends, err := l.ends(ctx, topic)
 	if err != nil {
 		return nil, err
 	}
-	p := events.Partition([]byte(x.Task), int32(len(ends)))
-	answers := l.tailFrom(topic, map[int32]int64{p: ends[p]}, time.Time{})
+	partitions, _, err := l.admin.TopicPartitions(ctx, topic)
+	if err != nil {
+		return nil, err
+	}
+	p := events.Partition([]byte(x.Task), partitions)
+	answers := l.tailFrom(topic, map[int32]int64{p: ends[p]}, time.Time{}) // of one that no broker leads from the time of the command on
 	if err := l.writable(); err != nil {
 		return nil, err
 	}
@@ -233,8 +247,8 @@ func ask(ctx context.Context, l *logbook, x *events.Control, record events.Recor
 	if err != nil {
 		return nil, err
 	}
+	written = true
 	answers.startAt(at)
-	var found *events.Answer
 	err = l.until(ctx, func() (bool, error) {
 		return answers.poll(ctx, func(r *events.Record) {
 			if a, err := events.DecodeAnswer(r); err == nil && a.Control == x.RequestID && a.Task == x.Task && found == nil {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"io"
 	"slices"
 	"strconv"
@@ -40,6 +41,7 @@ where one runs; else they are read from their topic.`,
 	o.limit.flags(cmd)
 	o.api.flags(cmd)
 	cmd.Flags().StringSliceVar(&o.reasons, "reason", nil, "only those with one of these reasons")
+	narrow(cmd.Flags(), "reason")
 	cmd.AddCommand(newRedrive())
 	return cmd
 }
@@ -79,15 +81,20 @@ func (o *deadletterOptions) ask(cmd *cobra.Command, c *apiClient, from time.Time
 		q.Set("reason", strings.Join(o.reasons, ","))
 	}
 	var all []deadletter
-	err := o.pages(q, cmd.ErrOrStderr(), "dead letters", func() (int, int64, string, error) {
+	var missing gaps
+	err := o.pages(c, q, cmd.ErrOrStderr(), "dead letters", func() (int, int64, string, error) {
 		var page struct {
 			Deadletters   []deadletter `json:"deadletters"`
 			Left          int64        `json:"left_off"`
 			NextPageToken string       `json:"next_page_token"`
+			Missing       []int32      `json:"missing_partitions"`
 		}
 		err := c.get(cmd.Context(), "/deadletters", q, decode(&page))
 		if err == nil && c.found && o.most == 0 && page.NextPageToken != "" {
 			err = errPart // it would read the topic for each page: reading it here is once
+		}
+		if err == nil {
+			err = missing.add(c, page.Missing)
 		}
 		all = append(all, page.Deadletters...)
 		return len(page.Deadletters), page.Left, page.NextPageToken, err
@@ -95,13 +102,14 @@ func (o *deadletterOptions) ask(cmd *cobra.Command, c *apiClient, from time.Time
 	if err != nil {
 		return err
 	}
-	return o.print(cmd.OutOrStdout(), all)
+	return cmp.Or(o.print(cmd.OutOrStdout(), all), missing.partial())
 }
 
 // readTopic reads the dead letters' topic.
 func (o *deadletterOptions) readTopic(cmd *cobra.Command, l *logbook, from time.Time) error {
 	found := newest[deadletter]{limit: &o.limit, at: func(d *deadletter) *string { return d.At }}
-	_, err := l.read(cmd.Context(), l.cfg.Namespace.Deadletters(), kafka.Range{Since: from}, func(r *events.Record) error {
+	topic := l.cfg.Namespace.Deadletters()
+	_, err := l.read(cmd.Context(), topic, kafka.Range{Since: from, Away: l.without(topic)}, func(r *events.Record) error {
 		d := console.ViewDeadletter(r)
 		if len(o.reasons) > 0 && !slices.Contains(o.reasons, d.Reason) {
 			return nil
@@ -115,7 +123,7 @@ func (o *deadletterOptions) readTopic(cmd *cobra.Command, l *logbook, from time.
 	if err != nil {
 		return err
 	}
-	return o.print(cmd.OutOrStdout(), found.shown(l.note, "dead letters"))
+	return cmp.Or(o.print(cmd.OutOrStdout(), found.shown(l.note, "dead letters")), l.partial())
 }
 
 func (o *deadletterOptions) print(out io.Writer, list []deadletter) error {

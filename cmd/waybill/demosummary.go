@@ -154,21 +154,25 @@ func printTimelineFrom(out io.Writer, lines []events.Line, from int) error {
 	var first time.Time
 	spans := replay.Spans(lines)
 	for i, l := range lines {
+		seq, clock, since := "-", "-", "-" // as of a record that is no event, which has none
 		at, err := time.Parse(time.RFC3339, l.At)
-		if err != nil {
-			return err
-		}
-		if first.IsZero() {
+		if first.IsZero() && err == nil {
 			first = at
 		}
 		if i < from {
 			continue
 		}
+		if err == nil {
+			clock, since = at.Format("15:04:05.000"), at.Sub(first).String()
+		}
+		if l.Seq > 0 {
+			seq = fmt.Sprint(l.Seq)
+		}
 		attempt := ""
 		if l.Attempt > 0 {
 			attempt = fmt.Sprint(l.Attempt)
 		}
-		fmt.Fprintf(w, "%d\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%d/%s\t%s\t\n", l.Seq, at.Format("15:04:05.000"), at.Sub(first), shortType(l.Type), l.Step, attempt,
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%d/%s\t%s\t\n", seq, clock, since, shortType(l.Type), l.Step, attempt,
 			spanText(spans[i].Wait), spanText(spans[i].Work), spanText(spans[i].Left), l.Partition, l.Offset, instanceOf(&l))
 	}
 	return w.Flush()

@@ -31,6 +31,7 @@ type condition struct {
 	namespace string
 	there     bool // it has topics
 	brokers   int
+	copies    kafka.Copies
 	history   bool
 	topics    []kafka.Finding
 	// Partitions that no broker leads, by topic.
@@ -41,7 +42,7 @@ type condition struct {
 	agents                                 map[string]groupCondition
 	held                                   map[int32]int64   // where readers of committed events stand, behind an open transaction
 	restoring                              map[int32]float64 // how far a scheduler is that doesn't act yet
-	deadletters, alerts                    int               // in the last hour
+	deadletters, alerts, noAlerts          int               // in the last hour; noAlerts are records among the alerts that are none
 }
 
 // groupCondition is how a consumer group is.
@@ -89,7 +90,7 @@ func (g *groupCondition) since(before groupCondition) {
 
 // diagnose says what is fine and what isn't; pure.
 func diagnose(c *condition) []symptom {
-	list := []symptom{brokerSymptom(c.brokers)}
+	list := brokerSymptoms(c.brokers, &c.copies)
 	if !c.there {
 		return append(list, symptom{"topics", fault, "the namespace " + c.namespace + " has no topics", "run `waybill topics create`"})
 	}
@@ -114,11 +115,41 @@ func diagnose(c *condition) []symptom {
 	return append(list, logSymptoms(c)...)
 }
 
-func brokerSymptom(n int) symptom {
-	if n == 1 {
-		return symptom{"brokers", note, "1: its disk has the only copy of each order", "in production, three"}
+func brokerSymptoms(n int, copies *kafka.Copies) (list []symptom) {
+	const under = "kafka-topics.sh --describe --under-replicated-partitions names them"
+	switch {
+	case len(copies.Gone) > 0:
+		list = append(list, symptom{"brokers", note, fmt.Sprintf("%d, and %v that should be there are gone: what they have copies of has fewer", n, copies.Gone),
+			"start them; of one that is lost for good move the copies to another, with kafka-reassign-partitions.sh"})
+	case n == 1:
+		list = append(list, symptom{"brokers", note, "1: its disk has the only copy of each order", "in production, three"})
+	default:
+		list = append(list, symptom{"brokers", fine, fmt.Sprint(n), ""})
 	}
-	return symptom{"brokers", fine, fmt.Sprint(n), ""}
+	if len(copies.Behind) > 0 && len(copies.Gone) == 0 {
+		list = append(list, symptom{"brokers", note, "of some partitions a copy is behind: " + partitionsText(copies.Behind), "it may be catching up; else look at the brokers that have them: " + under})
+	}
+	if len(copies.Short) > 0 {
+		list = append(list, symptom{"brokers", fault, "of some partitions too few copies are in sync, so that nothing can be written there: " + partitionsText(copies.Short), "start the brokers that have them: " + under})
+	}
+	return list
+}
+
+// partitionsText is partitions by topic on one line, of the first topics.
+func partitionsText(of map[string][]int32) string {
+	const most = 3
+	topics := slices.Sorted(maps.Keys(of))
+	text := ""
+	for i, topic := range topics {
+		switch {
+		case i == most:
+			return fmt.Sprintf("%s, and %d more topics", text, len(topics)-most)
+		case i > 0:
+			text += ", "
+		}
+		text += fmt.Sprintf("%s %v", topic, of[topic])
+	}
+	return text
 }
 
 func leaderSymptoms(leaderless map[string][]int32) (list []symptom) {
@@ -204,6 +235,9 @@ func logSymptoms(c *condition) (list []symptom) {
 	}
 	if c.alerts > 0 {
 		list = append(list, symptom{"alerts", note, fmt.Sprintf("%d in the last hour", c.alerts), "waybill alerts --open shows what waits for you"})
+	}
+	if c.noAlerts > 0 {
+		list = append(list, symptom{"alerts", note, fmt.Sprintf("%d records of the last hour are none", c.noAlerts), "waybill alerts --since 1h --api off names them; look who else writes to " + events.Namespace(c.namespace).Alerts()})
 	}
 	return list
 }

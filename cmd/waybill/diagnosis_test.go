@@ -22,6 +22,14 @@ func TestDiagnosis(t *testing.T) {
 	}{
 		{"all is well", func(*condition) {}, ""},
 		{"one broker", func(c *condition) { c.brokers = 1 }, "brokers note 1: its disk"},
+		{"a broker that is gone", func(c *condition) {
+			c.brokers, c.copies = 2, kafka.Copies{Gone: []int32{3}, Behind: map[string][]int32{"waybill.events": {1}}}
+		}, "brokers note 2, and [3] that should be there are gone"},
+		{"all brokers but one are gone", func(c *condition) { c.brokers, c.copies.Gone = 1, []int32{2, 3} }, "brokers note 1, and [2 3] that should be there are gone"},
+		{"copies that are behind", func(c *condition) { c.copies.Behind = map[string][]int32{"b": {1}, "a": {0, 2}, "c": {1}, "d": {1}} },
+			"brokers note of some partitions a copy is behind: a [0 2], b [1], c [1], and 1 more topics"},
+		{"too few copies", func(c *condition) { c.copies.Short = map[string][]int32{"waybill.events": {1}} },
+			"brokers fault of some partitions too few copies are in sync, so that nothing can be written there: waybill.events [1]"},
 		{"no namespace", func(c *condition) { c.there = false }, "topics fault the namespace waybill. has no topics"},
 		{"a weak topic", func(c *condition) { c.topics = []kafka.Finding{{Topic: "waybill.tasks", What: "missing"}} }, "topics fault waybill.tasks: missing"},
 		{"an imported history", func(c *condition) { c.history = true }, "namespace note its events were imported"},
@@ -43,6 +51,7 @@ func TestDiagnosis(t *testing.T) {
 		{"an open transaction", func(c *condition) { c.held = map[int32]int64{4: 90} }, "events note partition 4: readers stand at offset 90"},
 		{"dead letters", func(c *condition) { c.deadletters = 3 }, "dead letters note 3"},
 		{"alerts", func(c *condition) { c.alerts = 3 }, "alerts note 3"},
+		{"what is no alert", func(c *condition) { c.noAlerts = 2 }, "alerts note 2 records of the last hour are none"},
 	} {
 		c := well()
 		x.ill(c)

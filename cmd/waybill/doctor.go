@@ -105,6 +105,9 @@ func (d *doctor) examine(ctx context.Context) (c *condition, err error) {
 		return c, err
 	}
 	c.there = true
+	if c.copies, err = d.admin.Copies(ctx); err != nil {
+		return nil, err
+	}
 	if c.leaderless, err = d.admin.Leaderless(ctx); err != nil || len(c.leaderless[d.ns.Definitions()]) > 0 {
 		return c, err // without definitions nothing else can be judged
 	}
@@ -126,11 +129,17 @@ func (d *doctor) examine(ctx context.Context) (c *condition, err error) {
 		return nil, err
 	}
 	since := time.Now().Add(-recently)
-	if c.deadletters, err = d.lately(ctx, d.ns.Deadletters(), since, c.leaderless[d.ns.Deadletters()]); err != nil {
+	err = d.lately(ctx, d.ns.Deadletters(), since, c.leaderless[d.ns.Deadletters()], func(*events.Record) { c.deadletters++ })
+	if err != nil {
 		return nil, err
 	}
-	c.alerts, err = d.lately(ctx, d.ns.Alerts(), since, c.leaderless[d.ns.Alerts()])
-	return c, err
+	return c, d.lately(ctx, d.ns.Alerts(), since, c.leaderless[d.ns.Alerts()], func(r *events.Record) {
+		if _, err := events.DecodeAlert(r); err != nil {
+			c.noAlerts++
+		} else {
+			c.alerts++
+		}
+	})
 }
 
 // definitions takes note of the workflows, and returns the agents that they name.
@@ -146,13 +155,13 @@ func (d *doctor) definitions(ctx context.Context, c *condition) (agents []string
 	return agentsOf(usable), nil
 }
 
-// lately is how many records were written to a topic since an instant, as far as its partitions
+// lately gives fn the records that were written to a topic since an instant, as far as its partitions
 // have leaders; none, where there is no topic. They are read: among offsets there are markers, and
 // after a kill they are in every partition.
-func (d *doctor) lately(ctx context.Context, topic string, since time.Time, leaderless []int32) (n int, err error) {
+func (d *doctor) lately(ctx context.Context, topic string, since time.Time, leaderless []int32, fn func(*events.Record)) error {
 	partitions, there, err := d.admin.TopicPartitions(ctx, topic)
 	if err != nil || !there {
-		return 0, err
+		return err
 	}
 	led := make([]int32, 0, partitions)
 	for p := range partitions {
@@ -161,10 +170,12 @@ func (d *doctor) lately(ctx context.Context, topic string, since time.Time, lead
 		}
 	}
 	_, err = d.reader.ReadAll(ctx, topic, kafka.Range{Partitions: led, Since: since, Lend: true}, func(rs []events.Record) error {
-		n += len(rs)
+		for i := range rs {
+			fn(&rs[i])
+		}
 		return nil
 	}, nil)
-	return n, err
+	return err
 }
 
 // groups looks at all groups and at the log's end, and where something waits once more.

@@ -7,7 +7,6 @@ import (
 	"io"
 	"maps"
 	"slices"
-	"sort"
 	"strings"
 	"sync"
 	"time"
@@ -53,6 +52,7 @@ type logbook struct {
 	history    bool      // it was imported: nothing is written to it
 	note       io.Writer // what isn't data
 	told       map[string]bool
+	unled      map[string][]int32 // partitions without a leader that a list was made without, by topic
 }
 
 // open connects, and learns the partition count from the format record.
@@ -119,7 +119,8 @@ func away(err error) bool { return unreachable(err) || errors.Is(err, io.EOF) }
 
 // lost says what to do where a connection was lost.
 func (l *logbook) lost(err error) error {
-	if !away(err) || errors.Is(err, instance.ErrUnreachable) {
+	_, unled := errors.AsType[*kafka.AwayError](err) // which says so itself
+	if !away(err) || unled || errors.Is(err, instance.ErrUnreachable) {
 		return err
 	}
 	return fmt.Errorf("%w: the brokers at %v don't answer any more (%w); check that they are up, and try again", instance.ErrUnreachable, l.cfg.Brokers, err)
@@ -129,10 +130,10 @@ func (l *logbook) silent(err error) error {
 	return fmt.Errorf("%w: the brokers at %v have been silent for %s (%w); check that they are up, and try again", instance.ErrUnreachable, l.cfg.Brokers, stallWithin, err)
 }
 
-// ends is where each partition of a topic ends now.
+// ends is where each partition of a topic ends now, of those of which the brokers say it.
 func (l *logbook) ends(ctx context.Context, topic string) (ends map[int32]int64, err error) {
 	err = l.patiently(ctx, func(ctx context.Context) error {
-		ends, err = l.reader.EndOffsets(ctx, topic)
+		ends, err = l.admin.EndsKnown(ctx, topic)
 		return err
 	})
 	if err != nil {
@@ -191,6 +192,23 @@ func (l *logbook) read(ctx context.Context, topic string, in kafka.Range, fn fun
 		places[p] = place{next, later(last[p], in.Since)}
 	}
 	return places, nil
+}
+
+// without is kafka.Range.Away of a list that is made of the partitions that can be read; partial says of
+// which others.
+func (l *logbook) without(topic string) func(int32) {
+	if l.unled == nil {
+		l.unled = map[string][]int32{}
+	}
+	return func(p int32) { l.unled[topic] = append(l.unled[topic], p) }
+}
+
+// partial is the error of a list that was made without some partitions; nil: it is whole.
+func (l *logbook) partial() error {
+	for _, topic := range slices.Sorted(maps.Keys(l.unled)) {
+		return fmt.Errorf("what is in some partitions is missing: %w", &kafka.AwayError{Topic: topic, Partitions: slices.Sorted(slices.Values(l.unled[topic])), Err: kafka.ErrNoLeader})
+	}
+	return nil
 }
 
 // tellHeld says of partitions, of each once, that they couldn't be read to their ends.
@@ -274,27 +292,27 @@ func (f *folding) spoil(id string, r *events.Record, err error) {
 	f.poison[id] = fmt.Errorf("%s: %w", events.Origin(r), err)
 }
 
-// warn says what could not be read: each task while they are few.
+// warn says what could not be read.
 func (f *folding) warn(note io.Writer) {
-	const most = 5
-	ids := make([]string, 0, len(f.poison))
-	for id := range f.poison {
-		ids = append(ids, id)
-	}
-	sort.Strings(ids)
-	for i, id := range ids {
-		if i == most {
-			fmt.Fprintf(note, "waybill: and %d more tasks likewise\n", len(ids)-most)
-			break
-		}
-		shown := "shown as it was before an event that can't be used"
-		if f.tasks[id] == nil {
-			shown = "not shown: its first event can't be used"
-		}
-		fmt.Fprintf(note, "waybill: task %q is %s (%s); if it is from a newer build, use that one's tools\n", id, shown, printable(f.poison[id].Error()))
-	}
+	warnPoison(note, f.poison, func(id string) bool { return f.tasks[id] != nil })
 	if f.alien > 0 {
 		fmt.Fprintf(note, "waybill: %d records of no task can't be read\n", f.alien)
+	}
+}
+
+// warnPoison says of which tasks an event can't be used, and why: of each while they are few.
+func warnPoison(note io.Writer, poison map[string]error, shown func(id string) bool) {
+	const most = 5
+	for i, id := range slices.Sorted(maps.Keys(poison)) {
+		if i == most {
+			fmt.Fprintf(note, "waybill: and %d more tasks likewise\n", len(poison)-most)
+			break
+		}
+		as := "shown as it was before an event that can't be used"
+		if !shown(id) {
+			as = "not shown: its first event can't be used"
+		}
+		fmt.Fprintf(note, "waybill: task %q is %s (%s); if it is from a newer build, use that one's tools\n", id, as, printable(poison[id].Error()))
 	}
 }
 
@@ -303,6 +321,7 @@ type since struct{ text string }
 
 func (s *since) flags(cmd *cobra.Command, what string) {
 	cmd.Flags().StringVar(&s.text, "since", "", what+": a duration (10m) or an instant as in RFC 3339")
+	narrow(cmd.Flags(), "since")
 }
 
 func (s *since) instant(now time.Time) (time.Time, error) { return instantOf("--since", s.text, now) }

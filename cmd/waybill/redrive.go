@@ -41,6 +41,7 @@ twice changes nothing the second time: a task's id, an attempt and a request id 
 	o.tool.flags(cmd)
 	o.since.flags(cmd, "only those since")
 	cmd.Flags().StringSliceVar(&o.reasons, "reason", nil, "only those with one of these reasons")
+	narrow(cmd.Flags(), "reason")
 	cmd.Flags().BoolVar(&o.execute, "execute", false, "write them; else only what would be done is shown")
 	return cmd
 }

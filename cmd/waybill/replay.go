@@ -49,6 +49,7 @@ With --file it reads what ` + "`waybill export`" + ` wrote, and needs no broker.
 	f.BoolVar(&o.states, "states", false, "with ID: the whole state after each event, too (json and jsonl)")
 	f.StringVar(&o.at, "at", "", "all tasks as of a duration back from now (15m), or of an instant as in RFC 3339")
 	f.StringSliceVar(&o.state, "state", nil, "with --at: list those in one of these states (default: the open ones)")
+	narrow(f, "until", "state")
 	cmd.AddCommand(newReplayFork(), newReplayPlan())
 	return cmd
 }
@@ -89,17 +90,21 @@ func runReplayOne(cmd *cobra.Command, o *replayOptions, args []string) error {
 	defer h.close()
 	s := replay.NewStepper(until, o.states)
 	var steps []replay.Step
-	seen := 0 // records of the task, also past --until
+	seen, usable := 0, 0 // records of the task, also past --until; steps that are events
 	err = h.read(cmd.Context(), id, func(r *events.Record) error {
 		if string(r.Key) != id {
 			return nil
 		}
 		seen++
 		step, err := s.Add(r)
+		if step == nil {
+			return nil
+		}
+		steps = append(steps, *step)
 		if err != nil {
 			noEvent(h.warnings(), r, err)
-		} else if step != nil {
-			steps = append(steps, *step)
+		} else {
+			usable++
 		}
 		return nil
 	})
@@ -108,7 +113,7 @@ func runReplayOne(cmd *cobra.Command, o *replayOptions, args []string) error {
 		return err
 	case seen == 0:
 		return o.notThere(id)
-	case len(steps) == 0 && o.until == "":
+	case usable == 0 && o.until == "":
 		return fmt.Errorf("of task %q no record is an event that can be read; `waybill verify` says what is wrong with them", id)
 	case len(steps) == 0:
 		return exit(exitNotFound, "no event of task %q up to %s; without --until all are shown", id, o.until)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"regexp"
+	"slices"
 	"sort"
 	"strings"
 
@@ -23,9 +24,29 @@ var foreignEnv = map[string]bool{"WAYBILL_TEST_KAFKA": true, "WAYBILL_KAFKA_LIBS
 // "waybill": WAYBILL_CONSOLE_SERVICE_HOST, WAYBILL_PORT_8080_TCP_ADDR and more.
 var serviceLink = regexp.MustCompile(`^` + envPrefix + `(\w+_)?(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)$`)
 
+// narrowing marks flags that narrow what a command shows or takes in.
+const narrowing = "waybill_narrowing"
+
+// narrow has some flags taken from the command line only: a list that were short by a variable that was meant for
+// another command would be taken for a whole one.
+func narrow(flags *pflag.FlagSet, names ...string) {
+	for _, name := range names {
+		f := flags.Lookup(name)
+		if f.Annotations == nil {
+			f.Annotations = map[string][]string{}
+		}
+		f.Annotations[narrowing] = []string{}
+	}
+}
+
+func narrows(f *pflag.Flag) bool {
+	_, is := f.Annotations[narrowing]
+	return is
+}
+
 // settle gives the flags that were not set on the command line the value of
 // the environment, or else of the file that --config names. Unknown names in
-// either are errors: a setting without effect is worse than none.
+// either are errors, and so are those of flags that narrow alone: a setting without effect is worse than none.
 func settle(cmd *cobra.Command) error {
 	file, err := readSettings(cmd)
 	if err != nil {
@@ -33,19 +54,22 @@ func settle(cmd *cobra.Command) error {
 	}
 	var faults []string
 	flags := cmd.Flags()
-	for name, value := range environment() {
-		if f := flags.Lookup(name); f != nil {
-			faults = append(faults, apply(flags, f, value, "environment "+envName(name))...)
-		} else if !knownFlag(cmd.Root(), name) {
-			faults = append(faults, fmt.Sprintf("environment %s: there is no --%s", envName(name), name))
+	anyFlag, setting := func(*pflag.Flag) bool { return true }, func(f *pflag.Flag) bool { return !narrows(f) }
+	take := func(name, value, where, unknown string) {
+		switch f := flags.Lookup(name); {
+		case f != nil && !narrows(f):
+			faults = append(faults, apply(flags, f, value, where)...)
+		case f != nil && !hasFlag(cmd.Root(), name, setting):
+			faults = append(faults, fmt.Sprintf("%s: --%s narrows what is shown, and is taken from the command line only", where, name))
+		case f == nil && !hasFlag(cmd.Root(), name, anyFlag):
+			faults = append(faults, unknown)
 		}
 	}
+	for name, value := range environment() {
+		take(name, value, "environment "+envName(name), fmt.Sprintf("environment %s: there is no --%s", envName(name), name))
+	}
 	for name, value := range file {
-		if f := flags.Lookup(name); f != nil {
-			faults = append(faults, apply(flags, f, value, "file: "+name)...)
-		} else if !knownFlag(cmd.Root(), name) {
-			faults = append(faults, fmt.Sprintf("file: there is no setting %q", name))
-		}
+		take(name, value, "file: "+name, fmt.Sprintf("file: there is no setting %q", name))
 	}
 	if len(faults) > 0 {
 		sort.Strings(faults)
@@ -122,15 +146,13 @@ func readSettings(cmd *cobra.Command) (map[string]string, error) {
 	return out, nil
 }
 
-// knownFlag: a setting of another command is no fault of this one.
-func knownFlag(cmd *cobra.Command, name string) bool {
-	if cmd.Flags().Lookup(name) != nil || cmd.PersistentFlags().Lookup(name) != nil {
-		return true
-	}
-	for _, c := range cmd.Commands() {
-		if knownFlag(c, name) {
+// hasFlag reports whether any command has a flag of a name and a kind: a setting of another command is no fault of
+// this one.
+func hasFlag(cmd *cobra.Command, name string, kind func(*pflag.Flag) bool) bool {
+	for _, flags := range []*pflag.FlagSet{cmd.Flags(), cmd.PersistentFlags()} {
+		if f := flags.Lookup(name); f != nil && kind(f) {
 			return true
 		}
 	}
-	return false
+	return slices.ContainsFunc(cmd.Commands(), func(c *cobra.Command) bool { return hasFlag(c, name, kind) })
 }

@@ -354,7 +354,7 @@ func (o *submitOptions) print(out io.Writer, subs []*submission, w *waiter) erro
 }
 
 // watchEnds begins to wait: from before the submissions, so that nothing is
-// missed.
+// missed. A partition that no broker leads now is read from the time of the submissions on.
 func watchEnds(ctx context.Context, l *logbook) (*waiter, error) {
 	w := newWaiter(l)
 	for topic, t := range map[string]**tail{l.cfg.Namespace.Events(): &w.events, l.cfg.Namespace.Deadletters(): &w.dead} {
@@ -362,8 +362,14 @@ func watchEnds(ctx context.Context, l *logbook) (*waiter, error) {
 		if err != nil {
 			return nil, err
 		}
+		for p := range l.partitions {
+			if _, led := ends[p]; !led {
+				ends[p] = 0
+			}
+		}
 		*t = l.tailFrom(topic, ends, time.Time{})
 	}
+	w.events.whole = true
 	return w, nil
 }
 

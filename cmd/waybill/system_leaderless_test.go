@@ -2,10 +2,12 @@ package main
 
 import (
 	"fmt"
+	"net/http"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/kafkatest"
@@ -33,7 +35,7 @@ func TestNodeWithTheOnlyCopyGone(t *testing.T) {
 	const gone = 2 // it leads partitions 2 and 5
 	b.Place(t, s.ns, func(topic string, p int32) int32 {
 		switch {
-		case slices.Contains(s.ns.InboxTopics(), topic) || topic == s.ns.Events():
+		case slices.Contains(append(s.ns.InboxTopics(), s.ns.Events(), s.ns.Alerts(), s.ns.Deadletters()), topic):
 			return p % 3
 		case topic == s.ns.Requests("payments"):
 			return (p + 1) % 3 // by the node that goes those of tasks that go on
@@ -47,19 +49,26 @@ func TestNodeWithTheOnlyCopyGone(t *testing.T) {
 	running := s.stateful(t, dir)
 	console := consoleAt(t, running[0])
 	console.processes(t, s, led[0], unled[0])
-	for _, p := range running {
+	for _, p := range running[1:] {
 		p.stop(t)
 	}
 	if err := nodes.Kill(gone); err != nil {
 		t.Fatal(err)
 	}
+	console.saysWhoIsMissing(t, unled[0], events.Partition([]byte(unled[0]), s.partitions))
+	running[0].stop(t)
 	console = consoleAt(t, s.stateful(t, dir)[0])
 	console.processes(t, s, led...)
+	s.listsTheRest(t, console, led, unled[0])
 	console.await(t, "the agents", "/agents", func(body string) bool { return strings.Contains(body, "payments") })
-	console.await(t, "the alerts", "/alerts", func(body string) bool { return strings.Contains(body, `"alerts":[]`) })
+	console.await(t, "the alerts", "/alerts?min_offset=end", func(body string) bool {
+		return strings.Contains(body, `"alerts":[]`) && strings.Contains(body, `"missing_partitions":[2,5]`)
+	})
+	console.await(t, "the dead letters", "/deadletters", func(body string) bool { return strings.Contains(body, `"missing_partitions":[2,5]`) })
 	console.await(t, "the partitions", "/partitions", func(body string) bool { return strings.Contains(body, `"missing_partitions":[2,5]`) })
 	s.waybill(t, exitOK, "task", "why", led[0])
-	if out := s.waybill(t, exitOther, "doctor"); !strings.Contains(out, "none leads partitions [2 5] of "+s.ns.Events()) {
+	out := s.waybill(t, exitOther, "doctor")
+	if !strings.Contains(out, "none leads partitions [2 5] of "+s.ns.Events()) || !strings.Contains(out, "2, and [3] that should be there are gone") {
 		t.Errorf("the doctor: %s", out)
 	}
 
@@ -93,6 +102,59 @@ func (s *system) lone(name string, node int32) (others, its []string) {
 		}
 	}
 	return others, its
+}
+
+// answeredMost is how long a question may take that can't be answered: a console asks the brokers for 5 s.
+const answeredMost = 15 * time.Second
+
+// saysWhoIsMissing asks a console about a task that it has read, in a partition whose only node has gone, until the
+// cluster knows that it has.
+func (c *consoleClient) saysWhoIsMissing(t *testing.T, id string, p int32) {
+	t.Helper()
+	want := fmt.Sprintf("no broker leads partition %d", p)
+	for deadline := time.Now().Add(patience); ; {
+		began := time.Now()
+		status, body := c.ask(t, http.MethodGet, "/tasks/"+id, "")
+		took := time.Since(began)
+		if status != http.StatusServiceUnavailable || took > answeredMost {
+			t.Fatalf("after %v: %d %s", took, status, body)
+		}
+		t.Logf("answered after %v: %s", took.Round(time.Millisecond), body)
+		if strings.Contains(body, want) {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("want %q in %s", want, body)
+		}
+	}
+}
+
+// listsTheRest has the tools list what can be read, with the exit code that says that it isn't all, and answer for a
+// task beside it as ever.
+func (s *system) listsTheRest(t *testing.T, console *consoleClient, led []string, unled string) {
+	t.Helper()
+	for _, api := range []string{"off", console.url} {
+		for _, args := range [][]string{{"task", "list", "-o", "json"}, {"task", "list"}, {"alerts"}, {"alerts", "--open"}, {"deadletters"}} {
+			out, note, code := runWaybill(t, s.env(), append(args, "--api", api)...)
+			if code != exitUnreachable || !strings.Contains(note, "[2 5]") && !strings.Contains(note, "partition 2, 5 of") {
+				t.Errorf("%v of %s: exit code %d, %s", args, api, code, note)
+			}
+			for _, id := range led {
+				if args[0] == "task" && !strings.Contains(out, id) {
+					t.Errorf("%v of %s: %s is missing in %s", args, api, id, out)
+				}
+			}
+		}
+		s.waybill(t, exitOK, "timeline", led[0], "--api", api)
+		began := time.Now()
+		_, note, code := runWaybill(t, s.env(), "timeline", unled, "--api", api)
+		if code != exitUnreachable || !strings.Contains(note, "no broker leads") || time.Since(began) > answeredMost {
+			t.Errorf("timeline of %s, of %s: exit code %d after %v, %s", unled, api, code, time.Since(began), note)
+		}
+	}
+	again := led[0] // which changes nothing
+	s.waybill(t, exitOK, "submit", "--workflow", "lone", "--id", again, "--wait")
+	s.waybill(t, exitOK, "task", "wait", again)
 }
 
 // stateful starts a console, a scheduler and a supervisor.

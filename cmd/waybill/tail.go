@@ -27,12 +27,15 @@ type tail struct {
 	log    *logbook
 	topic  string
 	places map[int32]place
+	// whole: a partition that no broker leads is waited for, as brokers are that are away. Else it is passed
+	// over until one leads it.
+	whole bool
 }
 
 // tailFrom follows a topic from offsets that were its ends at an instant of
 // the broker's clock.
 func (l *logbook) tailFrom(topic string, ends map[int32]int64, at time.Time) *tail {
-	t := &tail{l, topic, make(map[int32]place, len(ends))}
+	t := &tail{log: l, topic: topic, places: make(map[int32]place, len(ends))}
 	for p, next := range ends {
 		t.places[p] = place{next, at.Add(-clockSpread)}
 	}
@@ -47,6 +50,9 @@ func (t *tail) poll(ctx context.Context, fn func(*events.Record)) (news bool, er
 	}
 	for _, p := range slices.Sorted(maps.Keys(t.places)) {
 		at := t.places[p]
+		if _, led := ends[p]; !led && t.whole {
+			return news, &kafka.AwayError{Topic: t.topic, Partitions: []int32{p}, Err: kafka.ErrNoLeader}
+		}
 		if ends[p] <= at.next {
 			continue
 		}

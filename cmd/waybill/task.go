@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -121,7 +122,8 @@ func (o *taskGetOptions) ask(cmd *cobra.Command, c *apiClient, id string) error 
 	if err != nil {
 		return err
 	}
-	return o.printObject(cmd.OutOrStdout(), v, func(out io.Writer) error { return taskTable(out, v) })
+	warnAsked(cmd.ErrOrStderr(), v)
+	return o.printObject(cmd.OutOrStdout(), v.TaskView, func(out io.Writer) error { return taskTable(out, v.TaskView) })
 }
 
 // printTask prints a task as a waiter knows it.
@@ -248,7 +250,7 @@ func runTaskWait(cmd *cobra.Command, o *taskWaitOptions, args []string) error {
 func (w *waiter) findSubmission(ctx context.Context, id string) error {
 	ns := w.log.cfg.Namespace
 	found := false
-	_, err := w.log.read(ctx, ns.Inbox(events.Tasks), kafka.Range{}, func(r *events.Record) error {
+	_, err := w.log.read(ctx, ns.Inbox(events.Tasks), kafka.Range{Away: w.log.without(ns.Inbox(events.Tasks))}, func(r *events.Record) error {
 		if task, _, err := events.DecodeInput(events.Tasks, r); err == nil && task == id {
 			w.origins[events.Origin(r)], found = id, true
 		}
@@ -258,12 +260,12 @@ func (w *waiter) findSubmission(ctx context.Context, id string) error {
 	case err != nil:
 		return err
 	case !found:
-		return notFound(id)
+		return cmp.Or(w.log.partial(), notFound(id))
 	}
-	places, err := w.log.read(ctx, ns.Deadletters(), kafka.Range{}, func(r *events.Record) error {
+	places, err := w.log.read(ctx, ns.Deadletters(), kafka.Range{Away: func(int32) {}}, func(r *events.Record) error {
 		w.refuse(r)
 		return nil
 	})
-	w.dead = &tail{w.log, ns.Deadletters(), places}
+	w.dead = &tail{log: w.log, topic: ns.Deadletters(), places: places}
 	return err
 }

@@ -1,8 +1,10 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"io"
 	"maps"
 	"net/url"
 	"slices"
@@ -58,6 +60,7 @@ console that --api names is asked for json and jsonl too, task by task.`,
 	f.StringVar(&o.inError, "step-in-error", "", "only those of which this step is in error")
 	f.StringVar(&o.agent, "agent", "", "only those of which an attempt is with this agent")
 	f.DurationVar(&o.within, "due-within", 0, "only open ones whose complete-by is nearer than this, or past")
+	narrow(f, "state", "workflow", "label", "step-in-error", "agent", "due-within")
 	return cmd
 }
 
@@ -97,7 +100,8 @@ func (o *taskListOptions) check() error {
 // readLog makes the list of the events.
 func (o *taskListOptions) readLog(cmd *cobra.Command, l *logbook, from time.Time) error {
 	f := newFolding()
-	places, err := l.read(cmd.Context(), l.cfg.Namespace.Events(), kafka.Range{}, func(r *events.Record) error {
+	topic := l.cfg.Namespace.Events()
+	places, err := l.read(cmd.Context(), topic, kafka.Range{Away: l.without(topic)}, func(r *events.Record) error {
 		f.add(r, nil)
 		return nil
 	})
@@ -114,7 +118,7 @@ func (o *taskListOptions) readLog(cmd *cobra.Command, l *logbook, from time.Time
 		p := l.partition(t.ID)
 		views[i] = t.View(f.owners[p], p, places[p].next)
 	}
-	return printList(&o.output, cmd.OutOrStdout(), taskHead, views, taskRow)
+	return cmp.Or(printList(&o.output, cmd.OutOrStdout(), taskHead, views, taskRow), l.partial())
 }
 
 func newestFirst(a, b *events.Task) int {
@@ -199,23 +203,31 @@ type summaries struct {
 func (o *taskListOptions) ask(cmd *cobra.Command, c *apiClient, from time.Time) error {
 	q := upToNow()
 	q.Set("filter", o.filter(from))
-	list, more, err := o.pages(cmd.Context(), c, q)
+	var missing gaps
+	list, more, err := o.pages(cmd.Context(), c, q, &missing)
 	if err != nil {
 		return err
 	}
 	var whole []events.TaskView
 	if o.format != formatTable {
-		if whole, err = c.tasks(cmd.Context(), list); err != nil {
+		asked, err := c.tasks(cmd.Context(), list)
+		if err != nil {
 			return err
+		}
+		warnAsked(cmd.ErrOrStderr(), asked...)
+		whole = make([]events.TaskView, len(asked))
+		for i := range asked {
+			whole[i] = asked[i].TaskView
 		}
 	}
 	if more {
 		fmt.Fprintf(cmd.ErrOrStderr(), "%d tasks, the newest; --limit 0 shows all\n", len(list))
 	}
 	if o.format != formatTable {
-		return printList(&o.output, cmd.OutOrStdout(), taskHead, whole, taskRow)
+		return cmp.Or(printList(&o.output, cmd.OutOrStdout(), taskHead, whole, taskRow), missing.partial())
 	}
-	return printList(&o.output, cmd.OutOrStdout(), taskHead, list, func(v events.SummaryView) []string {
+	warnStopped(cmd.ErrOrStderr(), list)
+	err = printList(&o.output, cmd.OutOrStdout(), taskHead, list, func(v events.SummaryView) []string {
 		code := ""
 		if v.ErrorCode != nil {
 			code = *v.ErrorCode
@@ -223,14 +235,26 @@ func (o *taskListOptions) ask(cmd *cobra.Command, c *apiClient, from time.Time) 
 		return []string{v.ID, v.Workflow + "/" + strconv.Itoa(v.Version), string(v.State), strconv.Itoa(v.FailureCount),
 			tableTime(v.SubmittedAt), tableTime(v.UpdatedAt), code}
 	})
+	return cmp.Or(err, missing.partial())
+}
+
+// warnStopped says of tasks that aren't shown whole what can't be.
+func warnStopped(note io.Writer, list []events.SummaryView) {
+	poison := map[string]error{}
+	for i := range list {
+		if seq := list[i].StoppedSeq; seq > 0 {
+			poison[list[i].ID] = fmt.Errorf("event %d; `waybill timeline` shows where it is", seq)
+		}
+	}
+	warnPoison(note, poison, func(string) bool { return true })
 }
 
 // askedAtOnce is how many tasks are asked for at the same time.
 const askedAtOnce = 8
 
 // tasks asks for everything about each task of a list.
-func (c *apiClient) tasks(ctx context.Context, list []events.SummaryView) ([]events.TaskView, error) {
-	whole := make([]events.TaskView, len(list))
+func (c *apiClient) tasks(ctx context.Context, list []events.SummaryView) ([]askedTask, error) {
+	whole := make([]askedTask, len(list))
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(askedAtOnce)
 	for i := range list {
@@ -243,7 +267,7 @@ func (c *apiClient) tasks(ctx context.Context, list []events.SummaryView) ([]eve
 }
 
 // pages goes through the pages, to the limit.
-func (o *taskListOptions) pages(ctx context.Context, c *apiClient, q url.Values) (list []events.SummaryView, more bool, err error) {
+func (o *taskListOptions) pages(ctx context.Context, c *apiClient, q url.Values, missing *gaps) (list []events.SummaryView, more bool, err error) {
 	for {
 		size := listPageSize
 		if o.most > 0 {
@@ -254,11 +278,13 @@ func (o *taskListOptions) pages(ctx context.Context, c *apiClient, q url.Values)
 		if err := c.get(ctx, "/tasks", q, decode(&page)); err != nil {
 			return nil, false, err
 		}
-		if len(page.MissingPartitions) > 0 {
-			return nil, false, exit(exitUnreachable, "no console has the partitions %v at the moment", page.MissingPartitions)
+		if err := missing.add(c, page.MissingPartitions); err != nil {
+			return nil, false, err
 		}
 		list = append(list, page.Tasks...)
-		q.Set("page_token", page.NextPageToken)
+		if err := c.nextPage(q, page.NextPageToken); err != nil {
+			return nil, false, err
+		}
 		q.Del("min_offset")
 		if more = page.NextPageToken != ""; !more || o.most > 0 && len(list) >= o.most {
 			return list, more, nil

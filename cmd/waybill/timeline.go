@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/replay"
 )
 
 type timelineOptions struct {
@@ -22,7 +23,8 @@ func newTimeline() *cobra.Command {
 		Short: "Show every event of a task, as it stands in the log",
 		Long: `Show every event of a task, as it stands in the log. WAIT is how long an attempt could have
 started before it did, WORK how long the agent had it, LEFT what was left of its time, INSTANCE the
-process of the agent that replied. With --follow what comes is shown, too, until the task has ended
+process of the agent that replied. A record of the task that is no event is a line, too, of the type
+poison, and a note says why it is none. With --follow what comes is shown, too, until the task has ended
 or is held.`,
 		Args: arguments("a task's id"),
 		RunE: func(cmd *cobra.Command, args []string) error { return runTimeline(cmd, &o, args) },
@@ -72,12 +74,18 @@ type timeline struct {
 	options *timelineOptions
 	id      string
 	note    io.Writer
-	lines   []events.Line
+	lines   []timelineLine
 	shown   int // lines
 	ended   bool
 }
 
-// add takes an event of the task.
+// timelineLine is an event of a task, or with an error a record that is none.
+type timelineLine struct {
+	events.Line
+	Error string `json:"error,omitempty"`
+}
+
+// add takes a record of the task.
 func (t *timeline) add(r *events.Record) {
 	if string(r.Key) != t.id {
 		return
@@ -85,16 +93,17 @@ func (t *timeline) add(r *events.Record) {
 	line, err := events.TimelineLine(r)
 	if err != nil {
 		noEvent(t.note, r, err)
+		t.take(timelineLine{replay.PoisonLine(r), err.Error()})
 		return
 	}
 	if _, err := time.Parse(time.RFC3339, line.At); err != nil && t.options.format == formatTable {
 		line.At = r.Time.UTC().Format(events.TimeLayout)
 	}
-	t.take(line)
+	t.take(timelineLine{Line: line})
 }
 
 // take takes a line.
-func (t *timeline) take(line events.Line) {
+func (t *timeline) take(line timelineLine) {
 	if t.options.format == formatTable {
 		line.Type, line.Step = printable(line.Type), printable(line.Step)
 	}
@@ -112,14 +121,18 @@ func (t *timeline) show(out io.Writer) error {
 	from := t.shown
 	t.shown = len(t.lines)
 	if t.options.format == formatTable {
-		return printTimelineFrom(out, t.lines, from)
+		lines := make([]events.Line, len(t.lines))
+		for i := range t.lines {
+			lines[i] = t.lines[i].Line
+		}
+		return printTimelineFrom(out, lines, from)
 	}
 	return printList(&t.options.output, out, "", t.lines[from:], nil)
 }
 
 // stream shows what a console tells of as it comes, until the task has ended or is held.
 func (t *timeline) stream(ctx context.Context, h *askedHistory, out io.Writer) error {
-	return h.follow(ctx, t.id, func(line events.Line) error {
+	return h.follow(ctx, t.id, func(line timelineLine) error {
 		t.take(line)
 		return t.show(out)
 	}, func() bool { return t.ended })
@@ -127,7 +140,7 @@ func (t *timeline) stream(ctx context.Context, h *askedHistory, out io.Writer) e
 
 // tail shows what comes, until the task has ended or is held.
 func (t *timeline) tail(ctx context.Context, h *logHistory, out io.Writer) error {
-	news := &tail{h.logbook, h.cfg.Namespace.Events(), h.places}
+	news := &tail{log: h.logbook, topic: h.cfg.Namespace.Events(), places: h.places, whole: true}
 	return h.until(ctx, func() (bool, error) {
 		any, err := news.poll(ctx, t.add)
 		if err == nil && len(t.lines) > t.shown {

@@ -272,7 +272,7 @@ func TestPagesOfAConsole(t *testing.T) {
 		var asked []string
 		var note strings.Builder
 		given := 0
-		err := l.pages(q, &note, "alerts", func() (int, int64, string, error) {
+		err := l.pages(&apiClient{}, q, &note, "alerts", func() (int, int64, string, error) {
 			asked = append(asked, q.Get("limit")+" "+q.Get("page_token"))
 			n, err := strconv.Atoi(q.Get("limit"))
 			n = min(n, there-given)
@@ -286,7 +286,7 @@ func TestPagesOfAConsole(t *testing.T) {
 		}
 	}
 	old := func() (int, int64, string, error) { return 1000, 7, "", nil }
-	if err := new(limit).pages(url.Values{}, io.Discard, "alerts", old); !errors.Is(err, errPart) {
+	if err := new(limit).pages(&apiClient{}, url.Values{}, io.Discard, "alerts", old); !errors.Is(err, errPart) {
 		t.Errorf("a console that gives one page only, and more is there: %v", err)
 	}
 }

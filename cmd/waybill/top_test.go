@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/spf13/cobra"
+
 	"github.com/waybill-run/waybill/internal/console"
 )
 
@@ -52,13 +54,58 @@ func TestInterruptedTop(t *testing.T) {
 	}
 }
 
-// A list that lacks partitions is nobody's answer: the exit code says so, as for alerts
-// and for one task.
+// A list that lacks partitions shows what there is, and the exit code says that it isn't all, as for one task. Where
+// the console was only found the log is asked, which may have them.
 func TestListOfSomePartitions(t *testing.T) {
-	o := taskListOptions{limit: limit{most: 10}}
-	_, _, err := o.pages(t.Context(), answering(t, `{"tasks":[],"next_page_token":"","missing_partitions":[3]}`), upToNow())
-	if codeOf(err) != exitUnreachable || !strings.Contains(err.Error(), "[3]") {
-		t.Errorf("exit code %d, %v", codeOf(err), err)
+	shown := tool{output: output{formatTable}}
+	for _, found := range []bool{false, true} {
+		for name, list := range map[string]func(*cobra.Command, *apiClient) error{
+			"tasks": func(cmd *cobra.Command, c *apiClient) error {
+				return (&taskListOptions{tool: shown, limit: limit{most: 10}}).ask(cmd, c, time.Time{})
+			},
+			"alerts": func(cmd *cobra.Command, c *apiClient) error {
+				return (&alertsOptions{tool: shown, limit: limit{most: 10}}).ask(cmd, c, time.Time{})
+			},
+			"dead letters": func(cmd *cobra.Command, c *apiClient) error {
+				return (&deadletterOptions{tool: shown, limit: limit{most: 10}}).ask(cmd, c, time.Time{})
+			},
+		} {
+			c := answering(t, `{"tasks":[{"id":"there"}],"alerts":[{"task":"there"}],"deadletters":[{"key":"there"}],"next_page_token":"","missing_partitions":[3]}`)
+			c.found = found
+			var out bytes.Buffer
+			cmd := &cobra.Command{}
+			cmd.SetContext(t.Context())
+			cmd.SetOut(&out)
+			err := list(cmd, c)
+			if codeOf(err) != exitUnreachable || !strings.Contains(err.Error(), "[3]") {
+				t.Errorf("%s, found %v: exit code %d, %v", name, found, codeOf(err), err)
+			}
+			if strings.Contains(out.String(), "there") == found {
+				t.Errorf("%s, found %v: shown is %q", name, found, &out)
+			}
+		}
+	}
+}
+
+// A console that gives the same page for ever isn't asked for ever: before, the list grew until memory was full.
+func TestListWithoutAnEnd(t *testing.T) {
+	c := answering(t, `{"tasks":[{"id":"a"}],"alerts":[{"task":"a"}],"left_off":9,"next_page_token":"again","missing_partitions":[]}`)
+	cmd := &cobra.Command{}
+	cmd.SetContext(t.Context())
+	cmd.SetOut(io.Discard)
+	cmd.SetErr(io.Discard)
+	for name, err := range map[string]error{"tasks": (&taskListOptions{}).ask(cmd, c, time.Time{}), "alerts": (&alertsOptions{}).ask(cmd, c, time.Time{})} {
+		if codeOf(err) != exitUnreachable || !strings.Contains(err.Error(), "the same page") {
+			t.Errorf("%s: exit code %d, %v", name, codeOf(err), err)
+		}
+	}
+}
+
+// What answers at a URL and is no console is named: before, the error was that of a JSON reader alone.
+func TestNoConsole(t *testing.T) {
+	c := answering(t, "<html>It works!</html>")
+	if _, err := c.task(t.Context(), "a"); err == nil || !strings.Contains(err.Error(), c.base) || !strings.Contains(err.Error(), "is it a console?") {
+		t.Error(err)
 	}
 }
 

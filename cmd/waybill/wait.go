@@ -181,7 +181,7 @@ func (w *waiter) history(ctx context.Context, p int32) error {
 		return err
 	}
 	if w.events == nil {
-		w.events = &tail{w.log, w.log.cfg.Namespace.Events(), map[int32]place{}}
+		w.events = &tail{log: w.log, topic: w.log.cfg.Namespace.Events(), places: map[int32]place{}, whole: true}
 	}
 	w.events.places[p] = places[p]
 	for id := range w.want {

@@ -115,8 +115,13 @@ func (c *call) sameOrder(id string, p int32, order *events.Submission) (bool, er
 		return false, err
 	}
 	first, err := c.cfg.Log.ReadAt(c.r.Context(), p, []int64{found.Places[0].Offset})
-	if err != nil || len(first) != 1 {
+	switch {
+	case errors.Is(err, ErrAway):
+		return false, unavailable("the order was written, and whether a task %q was there already can't be told: %v; submit it again, it isn't run twice", printable(id), err)
+	case err != nil:
 		return false, err
+	case len(first) != 1:
+		return false, unreadable("the first event of task %q isn't in the log any more", printable(id))
 	}
 	e, err := events.DecodeEvent(&first[0])
 	if err != nil {
@@ -258,6 +263,8 @@ func (c *call) control(build func(*command) (*events.Control, error), fields ...
 	defer cancel()
 	a, err := c.cfg.Log.Control(ctx, x, record)
 	switch {
+	case errors.Is(err, ErrUnwritten):
+		return nil, unavailable("the command may not have been written; send it again with request_id %s: %v; `waybill doctor` says what is wrong", x.RequestID, err)
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled): // or the client has gone: the command has been sent all the same
 		return nil, noAnswer("no answer within %s; is a scheduler running? The command stays in the log and counts when one reads it: ask again with request_id %s", c.within.control, x.RequestID)
 	case err != nil:

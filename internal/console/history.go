@@ -2,6 +2,7 @@ package console
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"net/http"
 	"strconv"
@@ -49,7 +50,10 @@ func (c *call) minOffset(p int32) (int64, error) {
 	case "":
 		return 0, nil
 	case logEnd:
-		ends, err := c.ends(p)
+		ends, err := c.ends()
+		if err == nil && !known(ends, p) {
+			err = c.leaderless(p)
+		}
 		return ends[p], err
 	}
 	offset, err := strconv.ParseInt(text, 10, 64)
@@ -62,18 +66,35 @@ func (c *call) minOffset(p int32) (int64, error) {
 // logEnd, as min_offset, is where the log ends when it is asked.
 const logEnd = "end"
 
-// ends is where each partition of events ends now. Those that are asked for must be known.
-func (c *call) ends(ps ...int32) (map[int32]int64, error) {
+// ends is where each partition of events ends now, of those of which the brokers say it.
+func (c *call) ends() (map[int32]int64, error) {
 	ends, err := c.cfg.Log.Ends(c.r.Context())
 	if err != nil {
 		return nil, unavailable("where the log ends: %v", err)
 	}
-	for _, p := range ps {
-		if _, known := ends[p]; !known {
-			return nil, unavailable("where partition %d of the log ends can't be told: no broker leads it at the moment", p)
-		}
-	}
 	return ends, nil
+}
+
+// known reports whether something is known of a partition.
+func known[T any](of map[int32]T, p int32) bool {
+	_, is := of[p]
+	return is
+}
+
+// leaderless says that a partition of events can't be read now, and what to look at.
+func (c *Console) leaderless(p int32) error {
+	return unavailable("where partition %d of the log ends can't be told: no broker leads it at the moment; start the brokers that have partition %d of %s "+
+		"(kafka-topics.sh --describe --unavailable-partitions names them), `waybill doctor` says what else is wrong", p, p, c.cfg.Namespace.Events())
+}
+
+// absent says why nobody answers for a partition: brokers, or consoles.
+func (c *call) absent(p int32) error {
+	if ends, err := c.ends(); err != nil {
+		return err
+	} else if !known(ends, p) {
+		return c.leaderless(p)
+	}
+	return unavailable("no console has partition %d at the moment; ask again", p)
 }
 
 // taskHere is the task that a request is about, if its partition is read here. done:
@@ -104,7 +125,10 @@ func (c *call) read(id string, p int32) (*history, error) {
 	for i := range found.Places {
 		offsets[i] = found.Places[i].Offset
 	}
-	if h.records, err = c.cfg.Log.ReadAt(c.r.Context(), p, offsets); err != nil {
+	switch h.records, err = c.cfg.Log.ReadAt(c.r.Context(), p, offsets); {
+	case errors.Is(err, ErrAway):
+		return nil, unavailable("the events of task %q: %v; `waybill doctor` says what else is wrong", printable(id), err)
+	case err != nil:
 		return nil, fmt.Errorf("read %d events of task %q: %w", len(offsets), id, err)
 	}
 	if len(h.records) < len(offsets) {
@@ -121,8 +145,9 @@ func (c *Console) noTask(id string, p int32) error {
 	return notFound("there is no task %q%s", printable(id), noTaskAdvice)
 }
 
-// fold folds what can be folded; poison says what can't.
-func (h *history) fold() (task *events.Task, poison error) {
+// fold folds what can be folded, and says what can't; nil: nothing. Of a task of which nothing can
+// be it fails.
+func (h *history) fold() (task *events.Task, poison *poisoned, err error) {
 	for i := range h.records {
 		r := h.records[i]
 		e, err := events.DecodeEvent(&r)
@@ -133,30 +158,61 @@ func (h *history) fold() (task *events.Task, poison error) {
 				continue
 			}
 		}
-		return task, fmt.Errorf("%s: %w", events.Origin(&r), err)
+		poison = &poisoned{&h.records[i], err}
+		break
 	}
-	return task, nil
+	if task == nil {
+		return nil, nil, unreadable("the first event of task %q can't be used: %s; %s/timeline shows those that can be read", printable(h.id), poison, api+TaskPath(h.id))
+	}
+	return task, poison, nil
+}
+
+// poisoned is the first record of a task that can't be folded, and why.
+type poisoned struct {
+	record *events.Record
+	why    error
+}
+
+// String is empty where there is none.
+func (p *poisoned) String() string {
+	if p == nil {
+		return ""
+	}
+	return fmt.Sprintf("%s: %v", events.Origin(p.record), p.why)
+}
+
+// taskView is a task.
+type taskView struct {
+	events.TaskView
+	// Poison is the record of its history that can't be used: it is shown as it was before that. nil: none.
+	Poison *Poison `json:"poison,omitempty"`
 }
 
 // task shows a task. One whose history can't be read to its end is shown as of the
-// last event that could, and why says so.
+// last event that could, and that is said.
 func (c *call) task() (any, error) {
 	h, done, err := c.history()
 	if done || err != nil {
 		return nil, err
 	}
-	task, poison := h.fold()
-	if task == nil {
-		return nil, unreadable("the first event of task %q can't be used: %v", printable(h.id), poison)
+	task, poison, err := h.fold()
+	if err != nil {
+		return nil, err
 	}
-	return task.View(h.owner, h.partition, h.next), nil
+	v := &taskView{TaskView: task.View(h.owner, h.partition, h.next)}
+	if poison != nil {
+		v.Poison = poisonOf(poison.record, poison.why)
+	}
+	return v, nil
 }
 
 // timelineView is a task's timeline.
 type timelineView struct {
 	Task  string        `json:"task"`
 	Lines []events.Line `json:"lines"`
-	AsOf  events.AsOf   `json:"as_of"`
+	// Poison are the records of the task that are no events, in the order of the log.
+	Poison []Poison    `json:"poison"`
+	AsOf   events.AsOf `json:"as_of"`
 }
 
 func (c *call) timeline() (any, error) {
@@ -164,13 +220,14 @@ func (c *call) timeline() (any, error) {
 	if done || err != nil {
 		return nil, err
 	}
-	v := timelineView{Task: h.id, Lines: make([]events.Line, 0, len(h.records)), AsOf: h.asOf()}
+	v := timelineView{Task: h.id, Lines: make([]events.Line, 0, len(h.records)), Poison: []Poison{}, AsOf: h.asOf()}
 	for i := range h.records {
-		line, err := events.TimelineLine(&h.records[i])
-		if err != nil {
-			return nil, unreadable("%s is no event: %v", events.Origin(&h.records[i]), err)
+		r := &h.records[i]
+		if line, err := events.TimelineLine(r); err == nil {
+			v.Lines = append(v.Lines, line)
+		} else {
+			v.Poison = append(v.Poison, *poisonOf(r, err))
 		}
-		v.Lines = append(v.Lines, line)
 	}
 	return v, nil
 }
@@ -185,13 +242,9 @@ func (c *call) why() (any, error) {
 	if done || err != nil {
 		return nil, err
 	}
-	task, poison := h.fold()
-	if task == nil {
-		return nil, unreadable("the first event of task %q can't be used: %v", printable(h.id), poison)
-	}
-	said := ""
-	if poison != nil {
-		said = poison.Error()
+	task, poison, err := h.fold()
+	if err != nil {
+		return nil, err
 	}
 	agents, now := map[string]replay.AgentState{}, c.cfg.Now()
 	for _, name := range replay.AgentsAwaited(task, now) {
@@ -202,7 +255,7 @@ func (c *call) why() (any, error) {
 			return nil, unavailable("agent %s: %v", name, err)
 		}
 	}
-	return replay.Explain(task, said, agents, now), nil
+	return replay.Explain(task, poison.String(), agents, now), nil
 }
 
 // export is the task's events, as `waybill export` writes them.

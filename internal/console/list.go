@@ -22,7 +22,8 @@ type taskList struct {
 	// short, or empty, and not the last: then the work of a page was bounded.
 	NextPageToken string        `json:"next_page_token"`
 	AsOf          []events.AsOf `json:"as_of"`
-	// MissingPartitions are those that the list has nothing of: no console reads them at the moment.
+	// MissingPartitions are those that the list has nothing of, as no console reads them at the moment, or not all
+	// of what was asked for, as no broker leads them.
 	MissingPartitions []int32 `json:"missing_partitions"`
 }
 
@@ -37,7 +38,7 @@ func (c *call) tasks() (any, error) {
 		return nil, err
 	}
 	ctx := c.r.Context()
-	floor, err := c.minOffsets()
+	floor, unled, err := c.minOffsets()
 	if err != nil {
 		return nil, err
 	}
@@ -60,7 +61,7 @@ func (c *call) tasks() (any, error) {
 	if m.err != nil {
 		return nil, m.err
 	}
-	missing, err := c.missing(m.asOf, floor)
+	missing, err := c.missing(m.asOf, floor, unled...)
 	if err != nil {
 		return nil, err
 	}
@@ -111,24 +112,29 @@ func (c *call) knows(names ...string) error {
 }
 
 // minOffsets reads min_offset of a list: PARTITION:OFFSET, several with commas, or the
-// log's end as of now, of all partitions.
-func (c *call) minOffsets() (map[int32]int64, error) {
+// log's end as of now, of all partitions. unled are those of which the end can't be told, since no broker
+// leads them.
+func (c *call) minOffsets() (floor map[int32]int64, unled []int32, err error) {
 	text := c.r.URL.Query().Get("min_offset")
 	switch text {
 	case "":
-		return nil, nil
+		return nil, nil, nil
 	case logEnd:
-		all := make([]int32, c.cfg.Partitions)
-		for p := range all {
-			all[p] = int32(p)
+		if floor, err = c.ends(); err != nil {
+			return nil, nil, err
 		}
-		return c.ends(all...)
+		for p := range c.cfg.Partitions {
+			if !known(floor, p) {
+				unled = append(unled, p)
+			}
+		}
+		return floor, unled, nil
 	}
-	floor, err := parseOffsets(text, c.cfg.Partitions)
+	floor, err = parseOffsets(text, c.cfg.Partitions)
 	if err != nil {
-		return nil, badRequest("min_offset %q: %v", printable(text), err)
+		return nil, nil, badRequest("min_offset %q: %v", printable(text), err)
 	}
-	return floor, nil
+	return floor, nil, nil
 }
 
 // parseOffsets reads PARTITION:OFFSET, several with commas.
@@ -152,10 +158,13 @@ func parseOffsets(text string, partitions int32) (map[int32]int64, error) {
 	return offsets, nil
 }
 
-// formatOffsets is the inverse of parseOffsets.
+// formatOffsets is the inverse of parseOffsets, without partitions of which nothing came yet.
 func formatOffsets(offsets map[int32]int64) string {
 	parts := make([]string, 0, len(offsets))
 	for p, offset := range offsets {
+		if offset == FromEnd {
+			continue
+		}
 		parts = append(parts, fmt.Sprintf("%d:%d", p, offset))
 	}
 	slices.SortFunc(parts, func(a, b string) int { return cmp.Or(cmp.Compare(len(a), len(b)), strings.Compare(a, b)) })

@@ -98,7 +98,7 @@ func (c *call) alerts() (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	floor, err := c.minOffsets()
+	floor, unled, err := c.minOffsets()
 	if err != nil {
 		return nil, err
 	}
@@ -129,21 +129,20 @@ func (c *call) alerts() (any, error) {
 		found.seen += l.Left
 		addAsOf(reflected, l.AsOf)
 	})
-	var unread []int32
 	if err == nil && !q.OpenOnly && !c.forwarded() { // who was asked first reads the topic
+		var unread []int32
 		unread, err = c.alertsOfNoEvent(asked.since, &found)
+		unled = append(unled, unread...)
 	}
 	if err != nil {
 		return nil, err
 	}
-	missing, err := c.missing(reflected, floor)
+	missing, err := c.missing(reflected, floor, unled...)
 	if err != nil {
 		return nil, err
 	}
-	missing = append(missing, unread...)
-	slices.Sort(missing)
 	list, left, next := found.page()
-	return alertList{list, left, next, asOf(reflected), slices.Compact(missing)}, nil
+	return alertList{list, left, next, asOf(reflected), missing}, nil
 }
 
 // alertQuery reads open. Without since open alerts of any age are asked for.
@@ -215,6 +214,8 @@ type deadletterList struct {
 	Deadletters   []DeadletterView `json:"deadletters"`
 	Left          int64            `json:"left_off"`
 	NextPageToken string           `json:"next_page_token"`
+	// MissingPartitions are those of the topic that the list has nothing of: no broker leads them.
+	MissingPartitions []int32 `json:"missing_partitions"`
 }
 
 func (c *call) deadletters() (any, error) {
@@ -238,7 +239,7 @@ func (c *call) deadletters() (any, error) {
 		return nil, err
 	}
 	found := newest[DeadletterView]{window: asked}
-	err = c.cfg.Log.Deadletters(c.r.Context(), asked.since, func(r *events.Record) {
+	unread, err := c.cfg.Log.Deadletters(c.r.Context(), asked.since, func(r *events.Record) {
 		if d := ViewDeadletter(r); len(reasons) == 0 || slices.Contains(reasons, d.Reason) {
 			found.add(noticePlace{r.Time.UnixMilli(), false, r.Partition, r.Offset}, d.bytes(), d)
 		}
@@ -247,7 +248,7 @@ func (c *call) deadletters() (any, error) {
 		return nil, unavailable("the dead letters: %v", err)
 	}
 	list, left, next := found.page()
-	return deadletterList{list, left, next}, nil
+	return deadletterList{list, left, next, append([]int32{}, unread...)}, nil
 }
 
 // ViewDeadletter shows a record of the dead letters.

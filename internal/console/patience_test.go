@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -130,6 +131,19 @@ func TestCommandThatNobodyAnswers(t *testing.T) {
 	_, in, err := events.DecodeInput(events.Controls, &w.written[0])
 	if err != nil || w.writes() != 1 || p.Type != problemTypes+"no_answer" || r.header.Get("Retry-After") != "" || !strings.Contains(p.Detail, in.(*events.Control).RequestID) {
 		t.Errorf("%+v of %+v, %v", p, in, err)
+	}
+}
+
+// A command that no broker has acknowledged in time isn't said to be in the log.
+func TestCommandThatIsNotWritten(t *testing.T) {
+	w := newWorld(t)
+	w.answer = func(*events.Control) (*events.Answer, error) {
+		return nil, fmt.Errorf("%w: %w", ErrUnwritten, context.DeadlineExceeded)
+	}
+	s := w.console(t, nil)
+	r := ask(t, s, http.MethodPost, api+"/tasks/t-1/undo", `{"reason":"x","request_id":"r-1"}`)
+	if p := problem(t, r, http.StatusServiceUnavailable); strings.Contains(p.Detail, "stays in the log") || !strings.Contains(p.Detail, "may not have been written; send it again with request_id r-1") {
+		t.Error(p.Detail)
 	}
 }
 

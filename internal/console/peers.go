@@ -88,7 +88,7 @@ func (c *call) forward(p int32) (done bool, err error) {
 	}
 	target, err := url.Parse(urls[p])
 	if err != nil || urls[p] == "" || urls[p] == c.cfg.URL {
-		return false, unavailable("no console has partition %d at the moment; ask again", p)
+		return false, c.absent(p)
 	}
 	var stranger *strangerError
 	proxy := &httputil.ReverseProxy{
@@ -206,8 +206,9 @@ func (c *call) forwarded() bool { return c.r.Header.Get(forwardedHeader) != "" }
 
 // missing are the partitions that an answer reflects nothing of, by what it does reflect: no
 // console has them at the moment, or the one that is to have them hasn't begun to read them. One that was to
-// be waited for can't be left out. For another console nothing is missing: it knows what it asked for.
-func (c *call) missing(reflected, floor map[int32]int64) ([]int32, error) {
+// be waited for can't be left out. unled are those of which it may lack something, since no broker leads
+// them. For another console nothing is missing: it knows what it asked for.
+func (c *call) missing(reflected, floor map[int32]int64, unled ...int32) ([]int32, error) {
 	missing := []int32{}
 	if c.forwarded() {
 		return missing, nil
@@ -221,7 +222,9 @@ func (c *call) missing(reflected, floor map[int32]int64) ([]int32, error) {
 		}
 		missing = append(missing, p)
 	}
-	return missing, nil
+	missing = append(missing, unled...)
+	slices.Sort(missing)
+	return slices.Compact(missing), nil
 }
 
 // gather asks other consoles the same question, all at once, and gives take each

@@ -2,6 +2,7 @@ package console
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/waybill-run/waybill/events"
@@ -38,26 +39,39 @@ type Progress struct {
 	Behind    bool
 }
 
+// ErrAway is wrapped by errors of a Log where brokers don't give what was asked for, at the moment: mostly
+// because none leads a partition.
+var ErrAway = errors.New("it can't be read now")
+
+// ErrUnwritten is wrapped by errors of a Log where no broker has acknowledged what was to be written: it may be in the log, or
+// not.
+var ErrUnwritten = errors.New("no broker has acknowledged it")
+
 // Log is the log of the namespace. It is safe for concurrent use.
 type Log interface {
-	// ReadAt returns the committed events at some offsets.
+	// ReadAt returns the committed events at some offsets. It waits some seconds for brokers that give nothing
+	// (ErrAway).
 	ReadAt(ctx context.Context, p int32, offsets []int64) ([]events.Record, error)
 	// Ends is where each partition of events ends, of those of which the brokers say it.
 	Ends(ctx context.Context) (map[int32]int64, error)
-	// Settled is below what of each partition of events every transaction has ended: what is
-	// committed from now on is at or past it.
+	// Settled is below what of each partition of events every transaction has ended, of those of which the
+	// brokers say it: what is committed from now on is at or past it.
 	Settled(ctx context.Context) (map[int32]int64, error)
-	// Follow reads the events of some partitions from offsets on.
+	// Follow reads the events of some partitions from offsets on, or FromEnd.
 	Follow(from map[int32]int64) (Stream, error)
 	// Alerts and Deadletters give fn the records of their topics since an instant. unread are
 	// partitions that no broker leads at the moment.
 	Alerts(ctx context.Context, since time.Time, fn func(*events.Record)) (unread []int32, err error)
-	Deadletters(ctx context.Context, since time.Time, fn func(*events.Record)) error
+	Deadletters(ctx context.Context, since time.Time, fn func(*events.Record)) (unread []int32, err error)
 	// Submit writes a submission, and returns when it is acknowledged.
 	Submit(ctx context.Context, r events.Record) error
-	// Control writes a control, and returns the scheduler's answer.
+	// Control writes a control (or ErrUnwritten), and returns the scheduler's answer.
 	Control(ctx context.Context, x *events.Control, r events.Record) (*events.Answer, error)
 }
+
+// FromEnd, in place of an offset, is where a partition ends when it is first found: of one that no broker leads, to which
+// nothing is written until then.
+const FromEnd = -1
 
 // Stream is events as they come. One goroutine polls it.
 type Stream interface {

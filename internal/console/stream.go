@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/replay"
 )
 
 const (
@@ -82,24 +83,27 @@ func appendEvent(dst *bytes.Buffer, id string, line events.Line) error {
 	return nil
 }
 
-// PoisonEvent names the event of a stream that tells of a record of the task that is no event. No
-// event of the log has such a name.
-const PoisonEvent = "poison"
+// PoisonEvent names the event of a stream that tells of a record of the task that is no event.
+const PoisonEvent = replay.PoisonType
 
-// Poison is what a stream says of a record that is no event.
+// Poison says of a record that can't be used, such as one that is no event, where it is in the events, and why.
 type Poison struct {
 	Partition int32  `json:"partition"`
 	Offset    string `json:"offset"`
 	Error     string `json:"error"`
 }
 
+func poisonOf(r *events.Record, why error) *Poison {
+	return &Poison{Partition: r.Partition, Offset: strconv.FormatInt(r.Offset, 10), Error: printable(why.Error())}
+}
+
 // appendPoison writes of a record that is no event where it is, and why, with an id to go on after: who
 // comes again isn't told again.
 func appendPoison(dst *bytes.Buffer, r *events.Record, why error) error {
-	offset := strconv.FormatInt(r.Offset, 10)
-	data, err := json.Marshal(Poison{Partition: r.Partition, Offset: offset, Error: printable(why.Error())})
+	p := poisonOf(r, why)
+	data, err := json.Marshal(p)
 	if err == nil {
-		fmt.Fprintf(dst, "id: %s\nevent: %s\ndata: %s\n\n", offset, PoisonEvent, data)
+		fmt.Fprintf(dst, "id: %s\nevent: %s\ndata: %s\n\n", p.Offset, PoisonEvent, data)
 	}
 	return err
 }
@@ -148,8 +152,8 @@ func (s *stream) ended(err error) (any, error) {
 	return nil, nil
 }
 
-// taskEvents streams the events of a task, from its first, until it has ended. The
-// id of each is its offset. A record that is no event is told of in its place.
+// taskEvents streams the events of a task, from its first, until it has ended; of an imported history, those that
+// there are. The id of each is its offset. A record that is no event is told of in its place.
 func (c *call) taskEvents() (any, error) {
 	after := int64(-1)
 	if text := c.r.Header.Get(lastEventID); text != "" {
@@ -163,9 +167,13 @@ func (c *call) taskEvents() (any, error) {
 		return nil, err
 	}
 	last := h.records[len(h.records)-1]
-	if last.Offset <= after && endsTask(&last) {
+	switch {
+	case last.Offset > after:
+	case endsTask(&last):
 		c.w.WriteHeader(http.StatusNoContent) // so that the client doesn't come again
 		return nil, nil
+	case c.cfg.History:
+		return nil, forReading("the namespace %s holds what `waybill import` brought: nothing more comes of task %q", c.cfg.Namespace, printable(h.id))
 	}
 	s, ctx, release, err := c.openStream()
 	if err != nil {
@@ -197,7 +205,7 @@ func (c *call) taskEvents() (any, error) {
 			return s.ended(err)
 		}
 	}
-	if err := s.send(text.Bytes()); err != nil || over {
+	if err := s.send(text.Bytes()); err != nil || over || c.cfg.History {
 		return s.ended(err)
 	}
 	return s.ended(s.follow(ctx, from, take))
@@ -228,6 +236,11 @@ func (c *call) events() (any, error) {
 	if err != nil {
 		return nil, unavailable("where the committed events end: %v", err)
 	}
+	for p := range c.cfg.Partitions {
+		if !known(from, p) {
+			from[p] = FromEnd
+		}
+	}
 	text, name := c.r.Header.Get(lastEventID), lastEventID
 	if text == "" {
 		text, name = c.r.URL.Query().Get("after"), "after"
@@ -242,7 +255,7 @@ func (c *call) events() (any, error) {
 			return nil, err
 		}
 		for p, next := range places {
-			if next > ends[p] {
+			if known(ends, p) && next > ends[p] {
 				return nil, badRequest("%s: offset %d of partition %d is past the log's end, %d", name, next, p, ends[p])
 			}
 			from[p] = next

@@ -197,6 +197,31 @@ func TestStreamsAreBounded(t *testing.T) {
 	problem(t, ask(t, s, http.MethodGet, api+"/events", ""), http.StatusServiceUnavailable)
 }
 
+// Nothing comes in a namespace that was imported: a task's stream tells what there is, and who has all of it is told that
+// it is all.
+func TestTaskStreamOfAHistory(t *testing.T) {
+	w := newWorld(t)
+	w.history = true
+	task := w.some(t, events.StateError)
+	for _, s := range []server{w.console(t, nil, 0, 1), w.console(t, nil, 2, 3)} {
+		path := api + "/tasks/" + url.PathEscape(task.ID) + "/events"
+		came, status := openStream(t, s, path)
+		var last string
+		n := uint64(0)
+		for e := range came {
+			n, last = n+1, e.id
+		}
+		if status != http.StatusOK || n != task.Seq {
+			t.Errorf("%d, %d events of %d", status, n, task.Seq)
+		}
+		r := ask(t, s, http.MethodGet, path, "", lastEventID+": "+last)
+		if p := problem(t, r, http.StatusConflict); !strings.Contains(p.Detail, "nothing more comes") {
+			t.Error(p.Detail)
+		}
+		w.document(t).fits(t, http.MethodGet, api+"/tasks/{id}/events", r)
+	}
+}
+
 // A record of a task that is no event is told of once, and what comes after it comes: before, it ended the
 // stream, and whoever came again met it again.
 func TestTaskStreamPassesWhatIsNoEvent(t *testing.T) {

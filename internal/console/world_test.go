@@ -270,6 +270,9 @@ func (s *fakeStream) Poll(ctx context.Context) (rs []events.Record, err error) {
 	if !s.done {
 		s.done = true
 		for p, from := range s.from {
+			if from == FromEnd {
+				continue
+			}
 			for _, r := range s.w.records[p] {
 				if r.Offset >= from {
 					rs = append(rs, r)
@@ -311,8 +314,8 @@ func (w *world) Alerts(_ context.Context, since time.Time, fn func(*events.Recor
 	return w.leaderless, w.since("waybill.alerts", since, fn)
 }
 
-func (w *world) Deadletters(_ context.Context, since time.Time, fn func(*events.Record)) error {
-	return w.since("waybill.deadletters", since, fn)
+func (w *world) Deadletters(_ context.Context, since time.Time, fn func(*events.Record)) ([]int32, error) {
+	return w.leaderless, w.since("waybill.deadletters", since, fn)
 }
 
 func (w *world) since(topic string, since time.Time, fn func(*events.Record)) error {

@@ -28,6 +28,7 @@ type restoring struct {
 	logged map[int32]time.Time     // by partition; of those whose restore has taken long so far
 	shown  map[int32]kafka.Restore // what was said last of those whose end was not
 	due    map[int32]kafka.Restore // what is to be said
+	past   map[int32]bool          // partitions that act, or read events: more of their snapshots may come beside
 }
 
 // member is a lane, as its group knows it.
@@ -37,7 +38,7 @@ type member interface {
 
 func newRestoring(n *Instance) *restoring {
 	return &restoring{n: n, write: n.Admin.ShowRestores, soon: make(chan struct{}, 1), lanes: map[string]member{},
-		logged: map[int32]time.Time{}, shown: map[int32]kafka.Restore{}, due: map[int32]kafka.Restore{}}
+		logged: map[int32]time.Time{}, shown: map[int32]kafka.Restore{}, due: map[int32]kafka.Restore{}, past: map[int32]bool{}}
 }
 
 // opened takes note of the lane that an owner has now.
@@ -61,9 +62,15 @@ func (s *restoring) underWay(topic string, p int32, next, end int64, trouble err
 		}
 	}
 	if topic != s.n.Kafka.Namespace.Events() {
-		return // of a snapshot, whose offsets say nothing of the events
+		// Of a snapshot, whose offsets say nothing of the events. While it is read, or waited for, nothing of those was.
+		if s.past[p] {
+			return
+		}
+		next, end = 0, 1
+	} else {
+		s.n.metrics.restoring.WithLabelValues(strconv.Itoa(int(p))).Set(float64(end - next))
+		s.past[p] = true
 	}
-	s.n.metrics.restoring.WithLabelValues(strconv.Itoa(int(p))).Set(float64(end - next))
 	for _, l := range s.lanes {
 		if id, owns := l.Member(p); owns {
 			s.shown[p] = kafka.Restore{Member: id, Next: next, End: end}
@@ -79,6 +86,7 @@ func (s *restoring) restored(p int32) {
 	if s.over(p) {
 		s.n.log.Info("the partition is restored", "partition", p)
 	}
+	s.past[p] = true
 	if r, was := s.shown[p]; was {
 		delete(s.shown, p)
 		r.Next = r.End
@@ -92,6 +100,7 @@ func (s *restoring) lost(p int32) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.over(p)
+	delete(s.past, p)
 	delete(s.due, p) // it is its next owner's to say
 }
 

@@ -76,6 +76,22 @@ func TestLongRestoresAreShown(t *testing.T) {
 		s.opened("s.1", laneOf{"m2", map[int32]bool{2: true}})
 		wait("a partition that went", none)
 
+		s.opened("s.3", laneOf{"m3", map[int32]bool{4: true}})
+		s.underWay("snapshots", 4, 8, 9, errors.New("no leader"))
+		wait("one that waits for its snapshot", map[int32]kafka.Restore{4: {Member: "m3", Next: 0, End: 1}})
+		s.underWay(events, 4, 5, 12, nil)
+		s.underWay("snapshots", 4, 8, 9, nil)
+		wait("the events after the snapshot", map[int32]kafka.Restore{4: {Member: "m3", Next: 5, End: 12}})
+		s.restored(4)
+		wait("it acts", map[int32]kafka.Restore{4: {Member: "m3", Next: 12, End: 12}})
+		s.underWay("snapshots", 4, 8, 9, nil)
+		wait("finished tasks come beside", none)
+		s.lost(4)
+		s.underWay("snapshots", 4, 8, 9, nil)
+		s.restored(4)
+		wait("it came back, and had a snapshot only", map[int32]kafka.Restore{4: {Member: "m3", Next: 1, End: 1}})
+
+		log.Reset()
 		s.underWay(events, 2, 4, 11, errors.New("quota"))
 		if lines := strings.Count(log.String(), "stands still"); lines != 1 {
 			t.Errorf("logged: %s", log.String())

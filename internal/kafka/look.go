@@ -3,7 +3,9 @@ package kafka
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
+	"strconv"
 
 	"github.com/twmb/franz-go/pkg/kadm"
 )
@@ -35,6 +37,81 @@ func (a *Admin) Commits(ctx context.Context, group string) (map[string]map[int32
 		}
 	}
 	return commits, nil
+}
+
+// Copies is what is wrong with the copies of the namespace's partitions.
+type Copies struct {
+	// Gone are the brokers that have copies and aren't among those of the cluster at the moment, ascending.
+	Gone []int32
+	// Behind are the partitions that a broker leads and of which a copy isn't in sync, by topic, ascending.
+	Behind map[string][]int32
+	// Short are those of them of which fewer are in sync than what is written there needs: it is refused.
+	Short map[string][]int32
+}
+
+// Copies looks at the copies of the partitions of the namespace's topics.
+func (a *Admin) Copies(ctx context.Context) (Copies, error) {
+	meta, err := metadata(ctx, a.adm)
+	if err != nil {
+		return Copies{}, fmt.Errorf("list topics: %w", err)
+	}
+	copies := copiesOf(meta, a.cfg.Namespace.Owns)
+	if len(copies.Behind) == 0 {
+		return copies, nil
+	}
+	described, err := a.adm.DescribeTopicConfigs(ctx, slices.Sorted(maps.Keys(copies.Behind))...)
+	if err != nil {
+		return Copies{}, fmt.Errorf("describe topic settings: %w", err)
+	}
+	for _, d := range described {
+		if d.Err != nil {
+			return Copies{}, fmt.Errorf("describe settings of topic %s: %w %s", d.Name, d.Err, d.ErrMessage)
+		}
+		for _, c := range d.Configs {
+			if c.Key != "min.insync.replicas" {
+				continue
+			}
+			if least, err := strconv.Atoi(c.MaybeValue()); err == nil {
+				copies.shorten(meta, d.Name, least)
+			}
+		}
+	}
+	return copies, nil
+}
+
+// copiesOf is what metadata says of the copies of some topics.
+func copiesOf(meta kadm.Metadata, ours func(topic string) bool) Copies {
+	c := Copies{Behind: map[string][]int32{}, Short: map[string][]int32{}}
+	here, gone := meta.Brokers.NodeIDs(), map[int32]bool{}
+	for name, t := range meta.Topics {
+		if !ours(name) || t.Err != nil {
+			continue
+		}
+		for p, state := range t.Partitions {
+			for _, broker := range state.Replicas {
+				if !slices.Contains(here, broker) {
+					gone[broker] = true
+				}
+			}
+			if state.Leader >= 0 && len(state.ISR) < len(state.Replicas) {
+				c.Behind[name] = append(c.Behind[name], p)
+			}
+		}
+	}
+	for _, ps := range c.Behind {
+		slices.Sort(ps)
+	}
+	c.Gone = slices.Sorted(maps.Keys(gone))
+	return c
+}
+
+// shorten takes note of what of a topic can't be written to, if so many copies are needed at least.
+func (c *Copies) shorten(meta kadm.Metadata, topic string, least int) {
+	for _, p := range c.Behind[topic] {
+		if len(meta.Topics[topic].Partitions[p].ISR) < least {
+			c.Short[topic] = append(c.Short[topic], p)
+		}
+	}
 }
 
 // Leaderless are the partitions of the namespace's topics that no broker leads at the moment, by

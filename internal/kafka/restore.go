@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"slices"
 	"sync"
 	"time"
 
@@ -360,6 +361,10 @@ type Range struct {
 	// and above, below end, a transaction that stays open holds back all. Several partitions' at
 	// once; nil: nobody is told.
 	Held func(partition int32, next, end int64)
+	// Away is told, before anything is read, of a partition that is left out because the cluster doesn't
+	// say where it begins and ends, as of one that no broker leads. nil: one such ends the read, and so do
+	// all.
+	Away func(partition int32)
 }
 
 func (in *Range) reader(cl *kgo.Client, topic string, p int32, from int64) *reader {
@@ -443,11 +448,19 @@ func (r *Restorer) ReadAll(ctx context.Context, topic string, in Range, fn func(
 
 // span is where each partition is to be read from and to.
 func (r *Restorer) span(ctx context.Context, topic string, in Range) (starts, ends map[int32]int64, err error) {
-	wanted := func(which string, listed kadm.ListedOffsets, err error) (map[int32]int64, error) {
-		if in.Partitions == nil {
-			return offsetsOf(topic, which, listed, err)
+	wanted := func(which string, listed kadm.ListedOffsets, err error) (offsets map[int32]int64, _ error) {
+		switch {
+		case in.Away != nil:
+			offsets, err = offsetsKnown(topic, which, listed, err)
+		case in.Partitions == nil:
+			offsets, err = offsetsOf(topic, which, listed, err)
+		default:
+			offsets, err = offsetsOfSome(topic, which, in.Partitions, listed, err)
 		}
-		return offsetsOfSome(topic, which, in.Partitions, listed, err)
+		if err != nil {
+			err = leaderless(ctx, r.admin, topic, in.Partitions, err)
+		}
+		return offsets, err
 	}
 	last, err := r.admin.ListEndOffsets(ctx, topic)
 	if ends, err = wanted("end", last, err); err != nil {
@@ -459,9 +472,40 @@ func (r *Restorer) span(ctx context.Context, topic string, in Range) (starts, en
 	} else {
 		first, err = r.admin.ListOffsetsAfterMilli(ctx, in.Since.UnixMilli(), topic)
 	}
-	starts, err = wanted("start", first, err)
+	if starts, err = wanted("start", first, err); err != nil {
+		return nil, nil, err
+	}
 	for p, start := range starts {
 		starts[p] = max(start, in.From)
 	}
+	if in.Away != nil {
+		err = r.leaveOut(ctx, topic, in, starts, ends)
+	}
 	return starts, ends, err
+}
+
+// leaveOut takes out the partitions that aren't wanted, and those of which one of the bounds isn't known, which
+// Range.Away is told.
+func (r *Restorer) leaveOut(ctx context.Context, topic string, in Range, starts, ends map[int32]int64) error {
+	meta, err := metadata(ctx, r.admin, topic)
+	if err == nil {
+		err = meta.Topics[topic].Err
+	}
+	if err != nil {
+		return fmt.Errorf("look up topic %s: %w", topic, err)
+	}
+	for p := range meta.Topics[topic].Partitions {
+		_, begins := starts[p]
+		_, ended := ends[p]
+		wanted := in.Partitions == nil || slices.Contains(in.Partitions, p)
+		switch {
+		case wanted && begins && ended:
+			continue
+		case wanted:
+			in.Away(p)
+		}
+		delete(starts, p)
+		delete(ends, p)
+	}
+	return nil
 }

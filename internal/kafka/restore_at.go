@@ -1,9 +1,11 @@
 package kafka
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/waybill-run/waybill/events"
 )
@@ -12,11 +14,34 @@ import (
 // four times as much took twice as long, a quarter no less (BenchmarkReadAt).
 const readAtBytes = 64 << 10
 
+// readAtWithin is how long ReadAt asks brokers that give nothing: somebody waits for the answer. A
+// leader that was stopped in good order has a successor before that.
+const readAtWithin = 5 * time.Second
+
 // ReadAt returns the committed records at some offsets of a partition, in order. An
 // offset at which there is none is left out: of a marker, of what was rolled back
 // or isn't committed yet, or past the end. One below the log's start is an
-// *OffsetRangeError.
+// *OffsetRangeError. Where brokers give nothing for 5 s the error is an *AwayError.
 func (r *Restorer) ReadAt(ctx context.Context, topic string, p int32, offsets []int64) ([]events.Record, error) {
+	within, giveUp := context.WithCancel(ctx)
+	defer giveUp()
+	silent := time.AfterFunc(readAtWithin, giveUp)
+	defer silent.Stop()
+	var trouble error
+	found, err := r.readAt(within, topic, p, offsets, func(on bool, of error) {
+		if trouble = of; on {
+			silent.Reset(readAtWithin)
+		}
+	})
+	if err != nil && within.Err() != nil && ctx.Err() == nil {
+		return nil, &AwayError{Topic: topic, Partitions: []int32{p}, Err: cmp.Or(trouble, err)}
+	}
+	return found, err
+}
+
+// readAt is ReadAt without its bound. went is told after each fetch whether it brought the read on, and what
+// trouble there was.
+func (r *Restorer) readAt(ctx context.Context, topic string, p int32, offsets []int64, went func(on bool, trouble error)) ([]events.Record, error) {
 	offsets = slices.Clone(offsets)
 	slices.Sort(offsets)
 	rd := newReader(r.client, topic, p, 0)
@@ -30,6 +55,7 @@ func (r *Restorer) ReadAt(ctx context.Context, topic string, p int32, offsets []
 		if err != nil {
 			return found, s.ranged(ctx, err)
 		}
+		went(rd.position > before, rd.trouble)
 		for _, record := range records {
 			if _, sought := slices.BinarySearch(offsets, record.Offset); sought {
 				found = append(found, record)

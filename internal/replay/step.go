@@ -1,6 +1,7 @@
 package replay
 
 import (
+	"cmp"
 	"fmt"
 	"strconv"
 	"strings"
@@ -9,7 +10,10 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// Step is one event of a task, and what it made of it.
+// PoisonType is the type of what stands for a record that is no event. No event of the log has such a type.
+const PoisonType = "poison"
+
+// Step is one event of a task, and what it made of it. One of PoisonType is a record that is no event.
 type Step struct {
 	events.Line
 	Changes []Change `json:"changes"`
@@ -76,11 +80,11 @@ type Stepper struct {
 func NewStepper(until Until, states bool) *Stepper { return &Stepper{until: until, states: states} }
 
 // Add folds the next event of the task; nil if it is past the end that was asked
-// for. An error: the record is no event at all.
+// for. An error: the record is no event at all, and the step is of PoisonType.
 func (s *Stepper) Add(r *events.Record) (*Step, error) {
-	l, err := events.TimelineLine(r)
-	if err != nil {
-		return nil, err
+	l, none := events.TimelineLine(r)
+	if none != nil {
+		l = PoisonLine(r)
 	}
 	at, err := time.Parse(events.TimeLayout, l.At)
 	if err != nil {
@@ -90,15 +94,26 @@ func (s *Stepper) Add(r *events.Record) (*Step, error) {
 		return nil, nil
 	}
 	step := &Step{Line: l, Changes: []Change{}}
-	if s.fault == "" {
+	switch {
+	case none != nil:
+		step.Fault = none.Error()
+		s.fault = cmp.Or(s.fault, step.Fault)
+	case s.fault == "":
 		s.fold(r, step)
-	} else {
+	default:
 		step.Fault = "not folded: an event before it can't be"
 	}
 	if s.states {
 		step.Task = s.View()
 	}
-	return step, nil
+	return step, none
+}
+
+// PoisonLine stands in a timeline for a record that is no event: what Kafka knows of it, and its seq if
+// its headers have one.
+func PoisonLine(r *events.Record) events.Line {
+	_, seq, _ := events.EventName(r) // zero where they don't
+	return events.Line{Seq: seq, Type: PoisonType, At: r.Time.UTC().Format(events.TimeLayout), Partition: r.Partition, Offset: strconv.FormatInt(r.Offset, 10)}
 }
 
 func (s *Stepper) fold(r *events.Record, step *Step) {

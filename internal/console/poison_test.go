@@ -1,0 +1,58 @@
+package console
+
+import (
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/replay"
+)
+
+// A record of a task that is no event hides nothing of the others: a timeline names it beside them, and the
+// task is shown as it was before it, and said to be.
+func TestTaskWithWhatIsNoEvent(t *testing.T) {
+	for _, spoilt := range []int{0, 2} {
+		w := newWorld(t)
+		task := w.some(t, events.StateUndone)
+		p := w.last(task.ID).Partition
+		var offset string
+		for i, n := 0, 0; offset == ""; i++ {
+			if r := &w.records[p][i]; string(r.Key) == task.ID {
+				if n == spoilt {
+					r.Value, offset = []byte(`{"at":`), offsetText(r.Offset)
+				}
+				n++
+			}
+		}
+		consoles := []server{w.console(t, nil, 0, 1), w.console(t, nil, 2, 3)}
+		path, route := api+"/tasks/"+url.PathEscape(task.ID), api+"/tasks/{id}"
+		for _, s := range consoles {
+			line := get[timelineView](t, w, s, route+"/timeline", path+"/timeline")
+			if uint64(len(line.Lines)) != task.Seq-1 || slices.ContainsFunc(line.Lines, func(l events.Line) bool { return l.Seq == uint64(spoilt+1) }) {
+				t.Errorf("without event %d: %d lines of %d", spoilt+1, len(line.Lines), task.Seq)
+			}
+			if len(line.Poison) != 1 || line.Poison[0].Partition != p || line.Poison[0].Offset != offset || !strings.Contains(line.Poison[0].Error, "JSON ends too early") {
+				t.Errorf("poison %+v, want offset %s of partition %d", line.Poison, offset, p)
+			}
+			if spoilt == 0 { // nothing can be folded
+				for _, what := range []string{"", "/why"} {
+					if r := problem(t, ask(t, s, http.MethodGet, path+what, ""), http.StatusInternalServerError); !strings.Contains(r.Detail, "/timeline") || !strings.Contains(r.Detail, "/"+offset) {
+						t.Errorf("%s: %s", what, r.Detail)
+					}
+				}
+				continue
+			}
+			shown := get[taskView](t, w, s, route, path)
+			if shown.State == events.StateUndone || shown.Poison == nil || shown.Poison.Partition != p || shown.Poison.Offset != offset || shown.Poison.Error == "" {
+				t.Errorf("the task is shown as %s, before %+v, want offset %s of partition %d", shown.State, shown.Poison, offset, p)
+			}
+			why := get[replay.Why](t, w, s, route+"/why", path+"/why")
+			if why.Reason != replay.ReasonPoison || !strings.Contains(why.Moves, offset) {
+				t.Errorf("why: %s, %s", why.Reason, why.Moves)
+			}
+		}
+	}
+}

@@ -1,0 +1,61 @@
+package kafka
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
+)
+
+// ErrNoLeader is the error of a partition that no broker leads.
+var ErrNoLeader error = kerr.LeaderNotAvailable
+
+// AwayError says that brokers don't give what some partitions of a topic hold, at the moment: mostly because
+// none leads them.
+type AwayError struct {
+	Topic      string
+	Partitions []int32 // ascending
+	Err        error
+}
+
+func (e *AwayError) Error() string {
+	if errors.Is(e.Err, ErrNoLeader) {
+		return fmt.Sprintf("no broker leads partition %s of %s at the moment: start the brokers that have it, which kafka-topics.sh --describe --unavailable-partitions names", partitionList(e.Partitions), e.Topic)
+	}
+	return fmt.Sprintf("the brokers don't give what partition %s of %s holds: %v", partitionList(e.Partitions), e.Topic, e.Err)
+}
+
+// Unwrap is what the brokers said.
+func (e *AwayError) Unwrap() error { return e.Err }
+
+// partitionList is partitions as a text, with commas.
+func partitionList(ps []int32) string {
+	text := fmt.Sprint(ps[0])
+	for _, p := range ps[1:] {
+		text += fmt.Sprintf(", %d", p)
+	}
+	return text
+}
+
+// leaderless is the *AwayError of those of some partitions of a topic (nil: of all) that no broker leads; if
+// there are none, err as it is.
+func leaderless(ctx context.Context, adm *kadm.Client, topic string, partitions []int32, err error) error {
+	meta, failed := metadata(ctx, adm, topic)
+	if failed != nil {
+		return err
+	}
+	var without []int32
+	for p, state := range meta.Topics[topic].Partitions {
+		if state.Leader < 0 && (partitions == nil || slices.Contains(partitions, p)) {
+			without = append(without, p)
+		}
+	}
+	if len(without) == 0 {
+		return err
+	}
+	slices.Sort(without)
+	return &AwayError{Topic: topic, Partitions: without, Err: ErrNoLeader}
+}
