@@ -28,6 +28,8 @@ type Listener struct {
 	Aborted func()
 	// Refused: the cluster would not take a record.
 	Refused func(topic string, err error)
+	// Unlisted: the agents' topics can't be listed. Those that were known are used.
+	Unlisted func(err error)
 	// Unread: the definitions can't be read to their end. Submissions of workflows that
 	// aren't known wait, with those behind them.
 	Unread func(err error)
@@ -148,6 +150,12 @@ func (l *Listener) aborted() {
 func (l *Listener) refusedRecord(topic string, err error) {
 	if l != nil && l.Refused != nil {
 		l.Refused(topic, err)
+	}
+}
+
+func (l *Listener) unlisted(err error) {
+	if l != nil && l.Unlisted != nil {
+		l.Unlisted(err)
 	}
 }
 
