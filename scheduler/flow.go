@@ -468,6 +468,12 @@ func spotOf(t *events.Task, i int, k events.Kind, now time.Time) (p spot, is boo
 	return p, true
 }
 
+// Ready reports whether a run of a step could begin an attempt at an instant, if its agent had room.
+func Ready(t *events.Task, i int, k events.Kind, now time.Time) bool {
+	p, is := spotOf(t, i, k, now)
+	return is && p.state == spotQueued
+}
+
 // readySince is when the last thing that a step needs was done.
 func readySince(t *events.Task, i int) time.Time {
 	since := t.SubmittedAt

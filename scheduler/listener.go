@@ -31,6 +31,8 @@ type Listener struct {
 	// Aside: a partition's inboxes wait, since the cluster refused twice or more in a row what follows
 	// from their records. The lane's other partitions go on.
 	Aside func(partition int32, wait time.Duration)
+	// Unlisted: the agents' topics can't be listed. Those that were known are used.
+	Unlisted func(err error)
 	// Unread: the definitions can't be read to their end. Submissions of workflows that
 	// aren't known wait, with those behind them.
 	Unread func(err error)
@@ -157,6 +159,12 @@ func (l *Listener) refusedRecord(topic string, err error) {
 func (l *Listener) aside(p int32, wait time.Duration) {
 	if l != nil && l.Aside != nil {
 		l.Aside(p, wait)
+	}
+}
+
+func (l *Listener) unlisted(err error) {
+	if l != nil && l.Unlisted != nil {
+		l.Unlisted(err)
 	}
 }
 

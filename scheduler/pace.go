@@ -13,8 +13,9 @@ type pace struct {
 	most int
 	// rolledBack: what was decided last has come to nothing, and not for its length.
 	rolledBack bool
-	// decidedNanos is when a decision was made last. The watchdog reads it.
-	decidedNanos atomic.Int64
+	// decidedAt is when a decision was made last, as the time since began; 0: none was. The watchdog reads it.
+	decidedAt atomic.Int64
+	began     time.Time
 }
 
 // pollUnbound is when a poll is no longer bounded: above what a log gives at once.
@@ -24,7 +25,7 @@ const pollUnbound = 1 << 10
 // back does no work, though it decides the same inputs again and again.
 func (p *pace) decided(now time.Time) {
 	if !p.rolledBack {
-		p.decidedNanos.Store(now.UnixNano())
+		p.decidedAt.Store(max(1, int64(now.Sub(p.began))))
 	}
 }
 
@@ -46,7 +47,11 @@ func (p *pace) more(took, bound time.Duration) {
 // stalled is for how long records have waited while the lane neither committed nor
 // decided.
 func (l *lane) stalled(now time.Time) time.Duration {
-	return min(l.log.Stalled(now), now.Sub(time.Unix(0, l.pace.decidedNanos.Load())))
+	waited := l.log.Stalled(now)
+	if at := l.pace.decidedAt.Load(); at > 0 {
+		waited = min(waited, now.Sub(l.pace.began)-time.Duration(at))
+	}
+	return waited
 }
 
 // decideMost is for how long a lane goes on to take inputs into a transaction.

@@ -216,7 +216,7 @@ func (c *Config) tend(ctx context.Context, requests *requestTopics) error {
 			return nil
 		case <-refresh.C:
 			if err := requests.read(ctx); err != nil && ctx.Err() == nil {
-				c.Listener.refusedRecord(string(c.Namespace)+"requests.*", err)
+				c.Listener.unlisted(err)
 			}
 		case <-trim.C:
 			c.trim(ctx)

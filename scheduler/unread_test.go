@@ -72,3 +72,33 @@ func unreadDefinitions(t *testing.T, hang bool) {
 	}
 	l.close(func() {})
 }
+
+// Brokers that are away refuse no record: what can't be done is said.
+func TestTopicsThatCantBeListed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSite(t, 1)
+		s.submitMany(1)
+		ctx, cancel := context.WithCancel(t.Context())
+		list, listed, away := s.cfg.RequestTopics, false, errors.New("no broker answers")
+		s.cfg.RequestTopics = func(ctx context.Context) (map[string]int32, map[string][]int32, error) {
+			if listed {
+				return nil, nil, away
+			}
+			listed = true
+			return list(ctx)
+		}
+		s.cfg.Listener.Refused = func(topic string, err error) {
+			t.Errorf("a record of %s is said to be refused: %v", topic, err)
+			cancel()
+		}
+		s.cfg.Listener.Unlisted = func(err error) {
+			if !errors.Is(err, away) {
+				t.Error(err)
+			}
+			cancel()
+		}
+		if err := Run(ctx, s.cfg); err != nil {
+			t.Error(err)
+		}
+	})
+}

@@ -301,9 +301,10 @@ func (r *demoRun) progress(last bool) {
 	}
 }
 
+// isTerminal reports whether an output can be drawn on.
 func isTerminal(w io.Writer) bool {
 	f, ok := w.(*os.File)
-	return ok && term.IsTerminal(int(f.Fd()))
+	return ok && os.Getenv("TERM") != "dumb" && term.IsTerminal(int(f.Fd()))
 }
 
 func clearLine(w io.Writer) string {

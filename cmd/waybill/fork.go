@@ -66,9 +66,10 @@ func newReplayFork() *cobra.Command {
 side. The decisions are the scheduler's own, time passes at once, and nothing is written to any
 topic: the task itself isn't touched.
 
-Agents give the answers that are recorded, after the time that they took. Of an attempt of which
-nothing is recorded, --assume says what is answered; such events are marked. Commands of operators
-after the fork are left out. In the midst of a decision the fork is before it.`,
+Agents give the answers that are recorded, after the time that they took; what waited for an agent
+with enough to do begins no earlier than it did. Of an attempt of which nothing is recorded, --assume
+says what is answered; such events are marked. Commands of operators after the fork are left out. In
+the midst of a decision the fork is before it.`,
 		Args: arguments("a task's id"),
 		RunE: func(cmd *cobra.Command, args []string) error { return runFork(cmd, &o, args) },
 	}

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"text/tabwriter"
 	"time"
+	"unicode"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -103,10 +104,11 @@ func (t *table) row(cells ...string) {
 	fmt.Fprintln(t.Writer)
 }
 
-// printable is s on one line, without what a terminal would act on.
+// printable is s on one line, without what a terminal would act on, and without what turns the rest of
+// the line round: an id could stand for another.
 func printable(s string) string {
 	return strings.Map(func(r rune) rune {
-		if r < ' ' || r >= 0x7f && r < 0xa0 {
+		if unicode.IsControl(r) || unicode.In(r, unicode.Bidi_Control, unicode.Zl, unicode.Zp) {
 			return ' '
 		}
 		return r

@@ -33,8 +33,9 @@ func newReplayPlan() *cobra.Command {
 		Short: "Say whose path a new definition would change",
 		Long: `Run every open task of the workflow on, in a sandbox, under its own definition and under the new
 one, and list those whose path would change or stall. With --finished N the last N tasks that
-ended are run again from their start, with the answers that are recorded of their agents. A wait
-before another attempt, more or less, is no other path. Nothing is written to any topic. One that
+ended are run again from their start, with the answers that are recorded of their agents and without
+what operators commanded: a task that needed it ends otherwise. A wait before another attempt, more
+or less, is no other path. Nothing is written to any topic. One that
 can't be run, for want of its own definition perhaps, is listed with the reason; the exit code is
 then not 0.
 

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/goccy/go-yaml"
+	"github.com/goccy/go-yaml/ast"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 )
@@ -54,12 +55,12 @@ func settle(cmd *cobra.Command) error {
 	}
 	var faults []string
 	flags := cmd.Flags()
-	anyFlag, setting := func(*pflag.Flag) bool { return true }, func(f *pflag.Flag) bool { return !narrows(f) }
+	anyFlag, settable := func(*pflag.Flag) bool { return true }, func(f *pflag.Flag) bool { return !narrows(f) }
 	take := func(name, value, where, unknown string) {
 		switch f := flags.Lookup(name); {
 		case f != nil && !narrows(f):
 			faults = append(faults, apply(flags, f, value, where)...)
-		case f != nil && !hasFlag(cmd.Root(), name, setting):
+		case f != nil && !hasFlag(cmd.Root(), name, settable):
 			faults = append(faults, fmt.Sprintf("%s: --%s narrows what is shown, and is taken from the command line only", where, name))
 		case f == nil && !hasFlag(cmd.Root(), name, anyFlag):
 			faults = append(faults, unknown)
@@ -122,28 +123,54 @@ func readSettings(cmd *cobra.Command) (map[string]string, error) {
 	if err != nil {
 		return nil, usage("--config: %v", err)
 	}
-	var raw map[string]any
+	var raw map[string]setting
 	if err := yaml.Unmarshal(withoutMark(src), &raw); err != nil {
 		return nil, usage("--config %s: %v", path, err)
 	}
 	out := map[string]string{}
 	for k, v := range raw {
-		switch v := v.(type) {
-		case []any:
-			parts := make([]string, len(v))
-			for i := range v {
-				parts[i] = fmt.Sprint(v[i])
-			}
-			out[k] = strings.Join(parts, ",")
-		case nil:
-			return nil, usage("--config %s: %s has no value; give it one, or leave it out", path, k)
-		case map[string]any:
+		switch {
+		case k == "config":
+			return nil, usage("--config %s: config names no further file; put all settings in one", path)
+		case v.mapping:
 			return nil, usage("--config %s: %s is a mapping; settings are flat, one for each flag", path, k)
-		default:
-			out[k] = fmt.Sprint(v)
+		case len(v.texts) == 0:
+			return nil, usage("--config %s: %s has no value; give it one, or leave it out", path, k)
 		}
+		out[k] = strings.Join(v.texts, ",")
 	}
 	return out, nil
+}
+
+// setting is a value of the file, as it is written there: a name may be 1.10, and be neither 1.1 nor a
+// number.
+type setting struct {
+	texts   []string
+	mapping bool
+}
+
+// UnmarshalYAML implements yaml.NodeUnmarshaler.
+func (s *setting) UnmarshalYAML(n ast.Node) error {
+	switch n := n.(type) {
+	case *ast.NullNode:
+	case *ast.MappingNode, *ast.MappingValueNode:
+		s.mapping = true
+	case *ast.SequenceNode:
+		for _, v := range n.Values {
+			if err := s.UnmarshalYAML(v); err != nil {
+				return err
+			}
+		}
+	case *ast.IntegerNode, *ast.FloatNode, *ast.BoolNode:
+		s.texts = append(s.texts, n.GetToken().Value)
+	default:
+		var text string
+		if err := yaml.NodeToValue(n, &text); err != nil {
+			return err
+		}
+		s.texts = append(s.texts, text)
+	}
+	return nil
 }
 
 // hasFlag reports whether any command has a flag of a name and a kind: a setting of another command is no fault of

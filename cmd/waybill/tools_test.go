@@ -310,3 +310,32 @@ func TestHelpOfFlags(t *testing.T) {
 	}
 	look(newRoot())
 }
+
+// What others wrote can't end a line, act on the terminal, or turn the rest of its line round.
+func TestPrintable(t *testing.T) {
+	for in, want := range map[string]string{
+		"o-1\x1b[2J\tx\r\n":                      "o-1 [2J x  ",
+		"\u009b2J":                               " 2J",
+		"evil\u202edessecorp":                    "evil dessecorp",
+		"a\u2066b\u2069\u061c\u200f\u2028\u2029": "a b     ",
+		"\u0645\u06cc\u200c\u062e \U0001f468\u200d\U0001f469": "\u0645\u06cc\u200c\u062e \U0001f468\u200d\U0001f469",
+	} {
+		if got := printable(in); got != want {
+			t.Errorf("%q is shown as %q, want %q", in, got, want)
+		}
+	}
+}
+
+// A terminal that knows no escape sequences, as that of an editor, would show them.
+func TestDumbTerminal(t *testing.T) {
+	terminal, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = terminal.Close() }()
+	for name, want := range map[string]bool{"xterm": true, "": true, "dumb": false} {
+		if t.Setenv("TERM", name); isTerminal(terminal) != want {
+			t.Errorf("TERM=%s: drawn on: %v, want %v", name, !want, want)
+		}
+	}
+}

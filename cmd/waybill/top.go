@@ -42,7 +42,7 @@ func newTop() *cobra.Command {
 partitions with their owners and lag, and the newest alerts. It asks a console; start one with
 waybill up or waybill console. On a terminal the view is made to fit: of partitions those with the
 greatest lag are shown. It goes on while the console doesn't answer, and ends when interrupted, with
-exit code 130; with --once, or where the output is no terminal, after one view.`,
+exit code 130; with --once, or where the output is no terminal or a dumb one, after one view.`,
 		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error { return runTop(cmd, &o) },
 	}
@@ -68,7 +68,7 @@ func runTop(cmd *cobra.Command, o *topOptions) error {
 	out := cmd.OutOrStdout()
 	live := false
 	if f, is := out.(*os.File); is && !o.once {
-		live = term.IsTerminal(int(f.Fd()))
+		live = isTerminal(f)
 		o.size = func() (int, int) {
 			columns, lines, err := term.GetSize(int(f.Fd()))
 			if err != nil {

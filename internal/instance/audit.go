@@ -336,7 +336,7 @@ func (n *Instance) audit(ctx context.Context, a *Audit, clientID string, observe
 	// with it a URL that may be another by now.
 	follower, err := kafka.OpenFollower(ctx, kafka.FollowerConfig{Config: cfg, Group: n.Kafka.Namespace.AuditGroup(),
 		Topics: []string{topic}, Partitions: n.Partitions, Start: a.start, Again: true, SessionTimeout: n.c.Session, FetchMaxWait: n.c.FetchMaxWait,
-		Lend: observe == nil, Listener: n.followerListener()})
+		Lend: observe == nil, Listener: n.followerListener("audit")})
 	if err != nil {
 		return err
 	}

@@ -196,6 +196,9 @@ func (n *Instance) schedulerListener(restoring *restoring) *scheduler.Listener {
 			m.aside.Inc()
 			n.log.Warn("partition waits, others go on: what follows from its inputs was refused again; `waybill doctor` says what has no leader", "partition", p, "wait", wait)
 		},
+		Unlisted: func(err error) {
+			n.log.Warn("the agents' topics can't be listed; those that were known are used", "error", err)
+		},
 		Unread: func(err error) {
 			n.log.Warn("definitions can't be read to their end; submissions of unknown workflows wait", "error", err)
 		},
@@ -270,8 +273,13 @@ func (n *Instance) standsStill(err error) {
 	n.log.Error("the partition stands still: its broker doesn't have what was written; let another replica lead, or bring the broker's data back from a copy", "error", err)
 }
 
-func (n *Instance) followerListener() *kafka.FollowerListener {
-	return &kafka.FollowerListener{Damaged: n.partitionStandsStill}
+func (n *Instance) followerListener(who string) *kafka.FollowerListener {
+	return &kafka.FollowerListener{Damaged: n.partitionStandsStill, GroupFailed: n.groupGoesOn(who)}
+}
+
+// groupGoesOn tells of a membership that ended, or of brokers that are away: the client joins again.
+func (n *Instance) groupGoesOn(who string) func(error) {
+	return func(err error) { n.log.Info("group session goes on after an error", "of", who, "error", err) }
 }
 
 func (n *Instance) partitionStandsStill(topic string, p int32, err error) {
@@ -314,7 +322,7 @@ func (n *Instance) supervisorListener() *supervisor.Listener {
 
 func (n *Instance) sessionListener(who string) kafka.SessionListener {
 	return kafka.SessionListener{
-		Trouble: func(err error) { n.log.Info("group session goes on after an error", "of", who, "error", err) },
+		Trouble: n.groupGoesOn(who),
 	}
 }
 

@@ -165,7 +165,7 @@ func (n *Instance) supervise(ctx context.Context, store *projections.Store, swee
 	}
 	follower, err := kafka.OpenFollower(ctx, kafka.FollowerConfig{Config: n.Kafka, Group: n.Kafka.Namespace.SupervisorGroup(),
 		InstanceID: n.member("supervisor"), Topics: []string{n.Kafka.Namespace.Events()}, Partitions: n.Partitions, Start: s.Start, Again: true, SessionTimeout: n.c.Session, FetchMaxWait: n.c.FetchMaxWait,
-		Lend: true, Listener: n.followerListener()})
+		Lend: true, Listener: n.followerListener("supervisor")})
 	if err != nil {
 		return err
 	}

@@ -219,9 +219,12 @@ type Lane struct {
 	room   []kgo.Record
 	closed atomic.Bool
 
-	lastPollNanos   atomic.Int64
-	lastCommitNanos atomic.Int64
-	waitingNanos    atomic.Int64 // since when records wait for a commit; 0: none
+	// opened is what the others count from, in nanoseconds: by the monotonic clock, which nobody
+	// sets. With instants of the wall, a busy lane whose clock was put forward seemed to hang.
+	opened     time.Time
+	lastPoll   atomic.Int64
+	lastCommit atomic.Int64
+	waiting    atomic.Int64 // since when records wait for a commit; 0: none
 }
 
 // OpenLane joins the group. It fails if a topic is missing or has fewer
@@ -244,9 +247,7 @@ func OpenLane(ctx context.Context, cfg LaneConfig) (*Lane, error) {
 	}
 	l.balancer.takeAdded = true
 	l.balancer.owner = cfg.Owner
-	now := time.Now().UnixNano()
-	l.lastPollNanos.Store(now)
-	l.lastCommitNanos.Store(now)
+	l.opened = time.Now()
 
 	life, cut := context.WithCancel(context.Background())
 	session, err := kgo.NewGroupTransactSession(append(cfg.unwaiting(l.arrivals.takeSettled).options(), l.options(life)...)...)
@@ -419,20 +420,23 @@ func (l *Lane) PollAtMost(n int) {
 func (l *Lane) Wake() { l.poller.wake() }
 
 // LastCommit is when the last transaction was committed, or the lane opened.
-func (l *Lane) LastCommit() time.Time { return time.Unix(0, l.lastCommitNanos.Load()) }
+func (l *Lane) LastCommit() time.Time { return l.opened.Add(time.Duration(l.lastCommit.Load())) }
+
+// age is how old the lane is, in nanoseconds, at least one.
+func (l *Lane) age(now time.Time) int64 { return max(1, int64(now.Sub(l.opened))) }
 
 // Stalled is for how long records have waited without a transaction being
 // committed: records that were polled, or that lie in the client while nobody
 // polls. Zero: none waits.
 func (l *Lane) Stalled(now time.Time) time.Duration {
-	since := l.waitingNanos.Load()
-	if since == 0 && l.session.Client().BufferedFetchRecords() > 0 {
-		since = l.lastPollNanos.Load()
-	}
+	since := l.waiting.Load()
 	if since == 0 {
-		return 0
+		if l.session.Client().BufferedFetchRecords() == 0 {
+			return 0
+		}
+		since = l.lastPoll.Load()
 	}
-	return max(0, now.Sub(time.Unix(0, since)))
+	return time.Duration(max(0, l.age(now)-since))
 }
 
 // Close ends an open transaction, leaves the group (a static member stays

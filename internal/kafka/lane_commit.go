@@ -120,8 +120,8 @@ func (l *Lane) Commit(ctx context.Context, out []events.Record) (committed bool,
 	}
 	clear(l.room[:len(out)])
 	now := time.Now()
-	l.lastCommitNanos.Store(now.UnixNano())
-	l.waitingNanos.Store(0)
+	l.lastCommit.Store(l.age(now))
+	l.waiting.Store(0)
 	if l.cfg.Listener.Committed != nil {
 		l.cfg.Listener.Committed(l.polled, len(out), now.Sub(began))
 	}

@@ -78,8 +78,8 @@ func (l *Lane) Poll(ctx context.Context) ([]events.Record, error) {
 	l.still.resume(time.Now(), l.ask)
 	fetches, waited := l.poller.poll(ctx)
 	l.still.pause(l.session.Client(), fetches, time.Now(), l.cfg.Listener.Damaged)
-	now := time.Now().UnixNano()
-	l.lastPollNanos.Store(now)
+	now := l.age(time.Now())
+	l.lastPoll.Store(now)
 	if err := fetchError(ctx, fetches, l.cfg.Listener.DataLost); err != nil {
 		l.broken = fmt.Errorf("lane %q: poll: %w", l.cfg.Owner, err)
 		return nil, l.broken
@@ -91,10 +91,10 @@ func (l *Lane) Poll(ctx context.Context) ([]events.Record, error) {
 	rs := l.admit(fetches)
 	switch {
 	case len(rs) > 0:
-		l.waitingNanos.CompareAndSwap(0, now)
+		l.waiting.CompareAndSwap(0, now)
 	case waited && l.polled == 0 && !l.skipped:
 		// What an abort gave back has gone elsewhere.
-		l.waitingNanos.Store(0)
+		l.waiting.Store(0)
 		if l.passed {
 			return nil, l.pass(ctx)
 		}

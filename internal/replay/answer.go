@@ -40,6 +40,7 @@ type recording struct {
 	started map[events.RequestRef]begun
 	// unsent are the attempts that no agent was asked for, with the agent that had no topic.
 	unsent map[events.RequestRef]string
+	queued []queuedStart // in their order
 	plan   *events.Plan
 }
 
@@ -54,7 +55,11 @@ func (r *recording) add(e *events.Event) {
 	case *events.TaskReceived:
 		r.plan = f.Plan
 	case *events.AttemptStarted:
-		r.started[events.RequestRef{Step: f.Step, Kind: f.Kind, Attempt: f.Attempt}] = begun{e.At, e.Due}
+		ref := events.RequestRef{Step: f.Step, Kind: f.Kind, Attempt: f.Attempt}
+		r.started[ref] = begun{e.At, e.Due}
+		if e.Queued {
+			r.queued = append(r.queued, queuedStart{ref, f.Agent, e.At, e.Seq})
+		}
 	case *events.AttemptCompleted:
 		if f.Kind == events.Do {
 			r.outputs[f.Step] = f.Output

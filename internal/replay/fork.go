@@ -4,7 +4,9 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -88,6 +90,7 @@ type sandbox struct {
 	answers   map[events.RequestRef]pending // that are on their way
 	silent    map[events.RequestRef]bool    // no answer is on its way, and that is assumed
 	snoozed   map[uint64]time.Time          // timers that were asked for in vain
+	queue     []queuedStart                 // what waited for its agent, and hasn't begun
 	now       time.Time
 	partition int32
 	next      int64
@@ -182,6 +185,7 @@ func (s *sandbox) took(e *events.Event) {
 // begin goes from the recorded course to the fork's.
 func (s *sandbox) begin() {
 	t := s.task
+	s.enqueue()
 	switch {
 	case !t.Open():
 	case t.State == events.StatePending: // received, and nothing else: it begins anew
@@ -194,7 +198,7 @@ func (s *sandbox) begin() {
 		}
 	default:
 		s.migrate()
-		s.accept(s.protected(func(env *scheduler.Env) scheduler.Decision {
+		s.accept(s.protected(nil, func(env *scheduler.Env) scheduler.Decision {
 			return scheduler.Advance(s.task.Clone(), events.Cause{}, env)
 		}), false)
 	}
@@ -265,10 +269,10 @@ func (s *sandbox) expect(ref events.RequestRef, since time.Time) {
 	}
 }
 
-// run goes from what comes next to what comes next, until the task has ended or
-// is held.
+// run goes from what comes next to what comes next, until the task has ended, or is held and what the log
+// has of its attempts has come.
 func (s *sandbox) run() {
-	for turn := 0; s.task != nil && s.out.Stalled == "" && s.task.Open() && s.task.State != events.StateError; turn++ {
+	for turn := 0; s.task != nil && s.out.Stalled == "" && s.task.Open() && (s.task.State != events.StateError || s.underWay()); turn++ {
 		if turn == maxForkTurns {
 			s.out.Stalled = "it goes round: stopped after " + strconv.Itoa(maxForkTurns) + " inputs"
 			return
@@ -280,14 +284,32 @@ func (s *sandbox) run() {
 	}
 }
 
-// turn takes the answer or the timer that comes first.
+// underWay reports whether anything is to come to a task that is held: of attempts that run, what the log
+// tells of. Nothing is assumed any more.
+func (s *sandbox) underWay() bool {
+	maps.DeleteFunc(s.answers, func(_ events.RequestRef, a pending) bool { return a.assumed })
+	s.timers.Armed = slices.DeleteFunc(s.timers.Armed, func(a events.Armed) bool {
+		_, recorded := s.past.answers[attemptOf(&a)]
+		return !recorded
+	})
+	return len(s.answers) > 0 || len(s.timers.Armed) > 0
+}
+
+// turn takes the answer, the timer, or the start of what waited for its agent that comes first.
 func (s *sandbox) turn() error {
 	ref, reply := s.firstAnswer()
 	timer, due := s.firstTimer()
+	waits := s.firstStart()
+	if waits != nil && reply != nil && cmp.Or(later(reply.at, s.now).Compare(later(waits.at, s.now)), cmp.Compare(reply.seq, waits.seq)) < 0 {
+		waits = nil
+	}
 	switch {
-	case reply == nil && timer == nil:
+	case reply == nil && timer == nil && waits == nil:
 		return errors.New("nothing is under way, and no timer is armed")
-	case reply != nil && (timer == nil || s.before(reply, timer, due)):
+	case waits != nil && (timer == nil || s.before(waits.at, waits.seq, timer, due)):
+		s.start(*waits)
+		return nil
+	case reply != nil && (timer == nil || s.before(reply.at, reply.seq, timer, due)):
 		delete(s.answers, ref)
 		s.advance(reply.at)
 		s.decide(&events.Reply{Task: s.task.ID, Ref: ref, Outcome: reply.outcome, Effect: reply.effect, Body: reply.body, Source: reply.from}, reply.assumed)
@@ -303,14 +325,14 @@ func (s *sandbox) turn() error {
 	return nil
 }
 
-// before reports whether an answer comes before a timer: of one instant, or where both are there by
-// now, it does, unless the log has it otherwise.
-func (s *sandbox) before(reply *pending, timer *events.Armed, due time.Time) bool {
-	seq := uint64(math.MaxUint64)
+// before reports whether what comes at an instant, as the event of a seq, comes before a timer: of one
+// instant, or where both are there by now, it does, unless the log has it otherwise.
+func (s *sandbox) before(at time.Time, seq uint64, timer *events.Armed, due time.Time) bool {
+	last := uint64(math.MaxUint64)
 	if a, recorded := s.past.answers[attemptOf(timer)]; recorded && a.outcome == "" && timer.Policy.Timer == events.TimerAttempt {
-		seq = a.seq
+		last = a.seq
 	}
-	return cmp.Or(later(reply.at, s.now).Compare(later(due, s.now)), cmp.Compare(reply.seq, seq)) <= 0
+	return cmp.Or(later(at, s.now).Compare(later(due, s.now)), cmp.Compare(seq, last)) <= 0
 }
 
 func (s *sandbox) advance(to time.Time) {
@@ -355,17 +377,18 @@ func (s *sandbox) firstTimer() (first *events.Armed, due time.Time) {
 
 // decide has the scheduler decide. It reports whether anything happened.
 func (s *sandbox) decide(in events.Input, assumed bool) bool {
-	return s.accept(s.protected(func(env *scheduler.Env) scheduler.Decision {
+	recovers, _ := in.(*events.Recovery)
+	return s.accept(s.protected(recovers, func(env *scheduler.Env) scheduler.Decision {
 		return scheduler.Decide(s.task.Clone(), in, events.Cause{}, env)
 	}), assumed)
 }
 
-// protected calls the scheduler. A plan that was changed under a task can lead to a
+// protected calls the scheduler, to decide on a recovery or on something else. A plan that was changed under a task can lead to a
 // transition that no log has, on which the scheduler panics: then the fork can't go
 // on, and that is its result.
-func (s *sandbox) protected(decide func(*scheduler.Env) scheduler.Decision) (d scheduler.Decision) {
+func (s *sandbox) protected(recovers *events.Recovery, decide func(*scheduler.Env) scheduler.Decision) (d scheduler.Decision) {
 	env := &scheduler.Env{Now: s.now, Namespace: events.DefaultNamespace, Source: "replay", Partition: s.partition,
-		Definitions: only{s.fork.Program}, DefinitionsRead: true, Requests: map[string]int32{}}
+		Definitions: only{s.fork.Program}, DefinitionsRead: true, Requests: map[string]int32{}, Slots: sandboxSlots{s, recovers}}
 	for _, agent := range s.fork.Program.Definition().Agents() {
 		env.Requests[agent] = 1
 	}

@@ -112,27 +112,39 @@ func (c *randomCourse) command() {
 	}
 }
 
+// sooner is the reply that comes first.
+func (c *randomCourse) sooner() coming {
+	slices.SortStableFunc(c.replies, func(a, b coming) int { return a.at.Compare(b.at) })
+	return c.replies[0]
+}
+
+// answer takes the reply that comes first.
+func (c *randomCourse) answer() bool {
+	reply := c.sooner()
+	c.replies = c.replies[1:]
+	c.now = slices.MaxFunc([]time.Time{c.now, reply.at}, time.Time.Compare)
+	c.decide(reply.in)
+	return true
+}
+
 // turn takes what comes next. It reports whether anything does.
 func (c *randomCourse) turn() bool {
 	held := c.task.State == events.StateError
 	switch {
 	case !c.task.Open() || held && c.r.IntN(3) == 0:
 		return false
+	case held && len(c.replies) > 0 && c.r.IntN(2) == 0: // they go on through a hold
+		return c.answer()
 	case held || c.r.IntN(40) == 0:
 		c.command()
 		return true
 	}
-	slices.SortStableFunc(c.replies, func(a, b coming) int { return a.at.Compare(b.at) })
 	due := func(a *events.Armed) time.Time {
 		return slices.MaxFunc([]time.Time{a.Timer.Due, c.later[a.Timer.Seq]}, time.Time.Compare)
 	}
 	first := slices.MinFunc(c.timers.Armed, func(a, b events.Armed) int { return due(&a).Compare(due(&b)) })
-	if len(c.replies) > 0 && !c.replies[0].at.After(due(&first)) {
-		reply := c.replies[0]
-		c.replies = c.replies[1:]
-		c.now = slices.MaxFunc([]time.Time{c.now, reply.at}, time.Time.Compare)
-		c.decide(reply.in)
-		return true
+	if len(c.replies) > 0 && !c.sooner().at.After(due(&first)) {
+		return c.answer()
 	}
 	c.now = slices.MaxFunc([]time.Time{c.now, due(&first)}, time.Time.Compare)
 	if !c.decide(first.Recovery("o-1", first.Policy.Next("o-1", first.Slot.Step, first.Slot.Kind, first.Attempt, first.Timer.Due, c.now))) {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/replay"
+	"github.com/waybill-run/waybill/scheduler"
 )
 
 // sameFromEach holds what a fork under the task's own definition makes of it against what
@@ -133,4 +134,84 @@ func TestForkCountsWhatItUsed(t *testing.T) {
 	if got := fork(t, h, replay.Fork{Program: program(t, yaml), At: 1, Assume: replay.AssumeSilent}); got.Assumed != 0 {
 		t.Errorf("%d assumed: %s", got.Assumed, course(got))
 	}
+}
+
+// full are agents that have room for so many requests.
+type full int
+
+func (f full) Free(string, string, time.Time) int      { return int(f) }
+func (full) Waits(*events.Task, int, events.Kind) bool { return false }
+
+// start begins an attempt that waited for its agent.
+func (h *history) start(seconds float64, step int, k events.Kind) {
+	h.t.Helper()
+	h.env.Now = noon.Add(time.Duration(seconds * float64(time.Second)))
+	d := scheduler.Start(h.task.Clone(), step, k, events.Cause{Inbox: events.Replies, Offset: h.offset}, &h.env)
+	if len(d.Events) == 0 {
+		h.t.Fatalf("no start of step %d", step)
+	}
+	h.took(d)
+}
+
+// What waited for its agent waits in a fork, too: else a plan under the same definition found another
+// path wherever there had been a burst.
+func TestForkOfWhatWaitedForItsAgent(t *testing.T) {
+	const yaml = `
+workflow: order
+version: 1
+on_error: undo
+complete_within: 10m
+defaults: {complete_within: 10s, retry: {max_attempts: 2, backoff: 1s}}
+steps:
+  a: {agent: stock, operation: do, undo: {operation: un}}
+  b: {agent: stock, operation: do, undo: {operation: un}}
+  c: {agent: stock, operation: do, when: "${ false }"}
+  d: {agent: bank, operation: do, needs: [a], undo: {operation: un}}
+`
+	h := emptyHistory(t, program(t, yaml))
+	h.env.Slots = full(-9) // others wait
+	h.input(0, &events.Submission{ID: "o-1", Workflow: "order", Input: []byte("{}")})
+	h.start(2, 1, events.Do) // the other one first: its turn was earlier
+	h.reply(3, "b", 1, events.Completed, `1`)
+	h.start(3, 0, events.Do)
+	h.reply(4, "a", 1, events.Failed, `{"code":"busy"}`)
+	h.recover(4)
+	h.start(9, 0, events.Do)
+	h.env.Slots = full(1)
+	h.reply(10, "a", 2, events.Completed, `2`)
+	h.reply(11, "d", 1, events.Completed, `3`)
+	if h.task.State != events.StateProcessed {
+		t.Fatalf("the task is %s", h.task.State)
+	}
+	sameFromEach(t, h, yaml, 1, true)
+
+	quick := strings.Replace(yaml, "a: {agent: stock", "a: {agent: mail", 1)
+	got := fork(t, h, replay.Fork{Program: program(t, quick), At: 1, Assume: replay.AssumeCompleted})
+	if want := "task.started, step.started a/1"; !strings.HasPrefix(course(got), want) || got.Stalled != "" {
+		t.Errorf("by another agent: %s, %s", course(got), got.Stalled)
+	}
+}
+
+// An attempt that ran when its task was held is answered after that.
+func TestForkOfAnswersInAHold(t *testing.T) {
+	const yaml = `
+workflow: order
+version: 1
+on_error: hold
+complete_within: 10m
+defaults: {complete_within: 10s}
+steps:
+  a: {agent: stock, operation: do}
+  b: {agent: bank, operation: do}
+  c: {agent: mail, operation: do}
+`
+	h := recordOf(t, program(t, yaml))
+	h.reply(1, "a", 1, events.Failed, `{"code":"no"}`)
+	h.recover(1)
+	if h.task.State != events.StateError {
+		t.Fatalf("the task is %s", h.task.State)
+	}
+	h.reply(2, "b", 1, events.Completed, `1`)
+	h.recover(10) // of c
+	sameFromEach(t, h, yaml, 1, true)
 }

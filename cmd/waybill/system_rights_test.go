@@ -1,0 +1,272 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net/http"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/waybill-run/waybill"
+	"github.com/waybill-run/waybill/agent"
+	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/demo"
+	"github.com/waybill-run/waybill/internal/kafkatest"
+)
+
+// The users of README's table of rights, by what its first column calls them; and one who has those
+// of a supervisor, but for the snapshots.
+var readmeUsers = map[string]string{
+	"scheduler": "scheduler", "supervisor": "supervisor", "`agent http`": "agent", "an agent of yours": "mine", "console": "console", "who submits": "shop",
+	"operators": "operator", "`topics create`, `workflow apply`": "admin",
+}
+
+const (
+	notOfSnapshots = "unsnapshot"
+	rightsReplyTo  = "shop.orders"
+)
+
+var (
+	rightsOf = regexp.MustCompile(`((?:Read|Write|Create|Delete|Describe|DescribeConfigs)(?:, (?:Read|Write|Create|Delete|Describe|DescribeConfigs))*): (.*)`)
+	quoted   = regexp.MustCompile("`([^`]+)`")
+)
+
+// readmeRights are the rights of the table, by user.
+func readmeRights(t *testing.T) map[string][]kafkatest.Right {
+	t.Helper()
+	rights := map[string][]kafkatest.Right{}
+	_, table, found := strings.Cut(readPage(t, "README.md").prose, "| who | topics | groups, transactional ids |\n|---|---|---|\n")
+	if !found {
+		t.Fatal("README has no table of rights")
+	}
+	for line := range strings.Lines(table) {
+		cells := strings.Split(strings.Trim(line, "| \n"), " | ")
+		if len(cells) != 3 {
+			break
+		}
+		user, known := readmeUsers[cells[0]]
+		if !known {
+			t.Errorf("README: the rights of %s are tried by nobody", cells[0])
+		}
+		for _, sentence := range strings.Split(cells[1], ". ") {
+			rights[user] = append(rights[user], rightsIn(sentence, kafkatest.Topic)...)
+		}
+		for _, sentence := range strings.Split(cells[2], ". ") {
+			of := kafkatest.Group
+			if strings.Contains(sentence, ": ids ") {
+				of = kafkatest.TransactionalID
+			}
+			rights[user] = append(rights[user], rightsIn(sentence, of)...)
+		}
+	}
+	return rights
+}
+
+// rightsIn reads "Read, Write: `events`, `requests.*`".
+func rightsIn(sentence string, of kafkatest.Resource) (rights []kafkatest.Right) {
+	m := rightsOf.FindStringSubmatch(sentence)
+	if m == nil {
+		return nil
+	}
+	for _, name := range quoted.FindAllStringSubmatch(m[2], -1) {
+		for _, one := range namedBy(name[1]) {
+			for _, op := range strings.Split(m[1], ", ") {
+				r := kafkatest.Right{Of: of, Operation: op, Name: one}
+				r.Name, r.Prefix = strings.CutSuffix(r.Name, "*")
+				if one != rightsReplyTo {
+					r.Name = events.DefaultNamespace + r.Name
+				}
+				rights = append(rights, r)
+			}
+		}
+	}
+	return rights
+}
+
+// namedBy are the names that one of the table stands for.
+func namedBy(name string) []string {
+	switch prefix, ofAgent := strings.CutSuffix(name, "NAME"); {
+	case name == "reply_to":
+		return []string{rightsReplyTo}
+	case ofAgent:
+		return []string{prefix + "inventory", prefix + "payments", prefix + "shipping"}
+	}
+	return []string{name}
+}
+
+// as is the system as a user sees it.
+type as struct {
+	system
+	user, password string
+}
+
+func (a *as) env() []string {
+	if a.user == "" {
+		return a.system.env() // who may do everything
+	}
+	return append(a.system.env(), "WAYBILL_SASL_MECHANISM=PLAIN", "WAYBILL_SASL_USER="+a.user, "WAYBILL_SASL_PASSWORD_FILE="+a.password)
+}
+
+func (a *as) start(t *testing.T, args ...string) *process {
+	t.Helper()
+	p := startProcess(t, a.env(), args...)
+	p.await(t, "msg=started")
+	return p
+}
+
+// waybill runs a command that must end with the code.
+func (a *as) waybill(t *testing.T, code int, args ...string) string {
+	t.Helper()
+	out, note, got := runWaybill(t, a.env(), args...)
+	if got != code {
+		t.Errorf("as %s: waybill %s: exit code %d, want %d\n%s%s", a.user, strings.Join(args, " "), got, code, out, note)
+	}
+	return out
+}
+
+// guarded is a cluster where each user has the rights that README says, and no other.
+func guarded(t *testing.T) map[string]*as {
+	t.Helper()
+	rights := readmeRights(t)
+	for _, r := range rights["supervisor"] {
+		if r.Name != events.DefaultNamespace+"snapshots" {
+			rights[notOfSnapshots] = append(rights[notOfSnapshots], r)
+		}
+	}
+	users := []string{notOfSnapshots}
+	for _, u := range readmeUsers {
+		users = append(users, u)
+	}
+	c := kafkatest.KafkaCluster(t, kafkatest.Guarded(users...))
+	password := writeFile(t, "password", []byte(kafkatest.Password+"\n"))
+	all := map[string]*as{}
+	for _, u := range users {
+		kafkatest.Of(c).Permit(t, u, rights[u]...)
+		all[u] = &as{system{broker: &kafkatest.Broker{Kind: kafkatest.KafkaKind, Addrs: kafkatest.GuardedAddrs(c)}, ns: events.DefaultNamespace, partitions: 1}, u, password}
+	}
+	all["root"] = &as{system: system{broker: kafkatest.Of(c), ns: events.DefaultNamespace, partitions: 1}}
+	return all
+}
+
+// With the rights that README's table names, and no other, each of those in it does its work. A supervisor
+// on an empty disk begins with a snapshot; one that may not read them says so, and reads the log.
+func TestRightsOfTheReadmeAreEnough(t *testing.T) {
+	by := guarded(t)
+	root, admin, shopper, operator := by["root"], by["admin"], by["shop"], by["operator"]
+	create := []string{"topics", "create", "--partitions", "1", "--agent-partitions", "1"}
+	for _, name := range demo.Services {
+		create = append(create, "--agent", name)
+	}
+	admin.waybill(t, exitOK, create...)
+	admin.waybill(t, exitOK, "workflow", "apply", quickWorkflow(t, "quick", "hold", callAttempts))
+	root.broker.CreateTopics(t, 1, rightsReplyTo)
+	by["scheduler"].start(t, "scheduler", "--session-timeout", shortSession)
+	supervisor := by["supervisor"].start(t, "supervisor", "--session-timeout", shortSession)
+	shop := openShop(t, nil)
+	by["mine"].serve(t, "shipping")
+	for _, name := range []string{"inventory", "payments"} {
+		by["agent"].start(t, "agent", "http", "--agent", name, "--url", shop.url+"/"+name+"/{operation}", "--session-timeout", shortSession, "--breaker-failures", "4000000000")
+	}
+	console := by["console"].start(t, "console", "--listen", "127.0.0.1:0", "--session-timeout", shortSession)
+	if t.Failed() {
+		return
+	}
+
+	// Large orders, until a snapshot is written.
+	pad, snapshot := strings.Repeat("x", 300<<10), func(r events.Record) bool { return string(r.Key) == events.SnapshotMetaKey }
+	for n := 0; !slices.ContainsFunc(root.broker.ReadTopic(t, root.ns.Snapshots()), snapshot); n++ {
+		if n == 20 {
+			t.Fatal("no snapshot is written")
+		}
+		var file bytes.Buffer
+		for i := range 5 {
+			fmt.Fprintf(&file, `{"id":"o-%d-%d","workflow":"quick","reply_to":%q,"input":{"items":[%q],"total":4.5,"card":"tok_down","address":"x"}}`+"\n", n, i, rightsReplyTo, pad)
+		}
+		shopper.waybill(t, exitOK, "submit", "-f", writeFile(t, "orders.jsonl", file.Bytes()), "--wait", "--timeout", "1m")
+	}
+	supervisor.stop(t)
+	for user, says := range map[string]string{"supervisor": "deadlines taken from the scheduler's snapshot", notOfSnapshots: "the log is read instead"} {
+		s := by[user].start(t, "supervisor", "--session-timeout", shortSession)
+		t.Log(s.await(t, says))
+		shopper.waybill(t, exitOK, "submit", "--workflow", "quick", "--id", "after-"+user, "--input", `{"items":[],"total":4.5,"card":"tok_down","address":"x"}`, "--wait", "--timeout", "1m")
+		s.stop(t)
+	}
+
+	// A held order, by an operator; and one of a workflow that comes late.
+	shopper.waybill(t, exitRefused, "submit", "--workflow", "late", "--id", "refused", "--input", `{"items":[],"total":4.5,"card":"tok","address":"x"}`, "--wait", "--timeout", "1m")
+	shopper.waybill(t, exitError, "submit", "--workflow", "quick", "--id", "held", "--input", `{"items":[],"total":4.5,"card":"tok_declined","address":"x"}`, "--wait", "--timeout", "1m")
+	operator.waybill(t, exitOK, "resubmit", "held", "--why", "again")
+	operator.waybill(t, exitError, "task", "wait", "held", "--timeout", "1m")
+	operator.waybill(t, exitOK, "task", "cancel", "held", "--keep", "--why", "enough")
+	for _, args := range []string{"task list --state cancelled", "task get held", "task why held", "timeline held", "alerts", "deadletters", "replay held", "replay --at 1s", "export held",
+		"workflow list", "topics check", "verify"} {
+		operator.waybill(t, exitOK, strings.Fields(args)...)
+	}
+	root.waybill(t, exitOK, "workflow", "apply", quickWorkflow(t, "late", "hold", callAttempts))
+	for _, args := range []string{"deadletters redrive --reason unknown_workflow --execute", "task wait refused --timeout 1m"} {
+		operator.waybill(t, exitOK, strings.Fields(args)...)
+	}
+	if out := operator.waybill(t, exitOther, "doctor", "-o", "json"); !strings.Contains(out, `"supervisor"`) { // none runs
+		t.Errorf("doctor: %s", out)
+	}
+	if !slices.ContainsFunc(root.broker.ReadTopic(t, rightsReplyTo), func(r events.Record) bool { return bytes.Contains(r.Value, []byte(`"processed"`)) }) {
+		t.Errorf("%s was told of no order", rightsReplyTo)
+	}
+	rightsOfAConsole(t, consoleAt(t, console))
+	rightsOfAGoClient(t, shopper)
+}
+
+// rightsOfAConsole asks for everything, and has an order submitted and cancelled.
+func rightsOfAConsole(t *testing.T, c *consoleClient) {
+	for _, path := range []string{"/tasks?min_offset=end", "/tasks/held?min_offset=end", "/tasks/held/timeline", "/tasks/held/why", "/tasks/held/export", "/workflows", "/agents", "/partitions", "/alerts", "/deadletters"} {
+		c.get(t, http.StatusOK, path, nil)
+	}
+	c.post(t, http.StatusCreated, "/tasks", `{"id":"by-console","workflow":"quick","input":{"items":[],"total":4.5,"card":"tok_declined","address":"x"}}`, nil)
+	c.await(t, "the order held", "/tasks/by-console", func(body string) bool { return strings.Contains(body, `"state":"error"`) })
+	c.post(t, http.StatusOK, "/tasks/by-console/cancel", `{"reason":"enough","keep":true}`, nil)
+}
+
+// goConfig is what a Go program is given.
+func (a *as) goConfig() waybill.Config {
+	return waybill.Config{Brokers: a.broker.Addrs, SASL: waybill.SASL{Mechanism: "PLAIN", User: a.user, Password: kafkatest.Password}}
+}
+
+// serve runs an agent of one's own until the test ends.
+func (a *as) serve(t *testing.T, agentName string) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() {
+		ended <- waybill.Serve(ctx, a.goConfig(), agentName, agent.HandlerFunc(func(context.Context, agent.Request) (any, error) {
+			return map[string]string{"tracking": "t"}, nil
+		}))
+	}()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Errorf("as %s: %v", a.user, err)
+		}
+	})
+}
+
+// rightsOfAGoClient submits an order and waits for it.
+func rightsOfAGoClient(t *testing.T, a *as) {
+	t.Helper()
+	client, err := waybill.Open(t.Context(), a.goConfig())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = client.Close() }()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	order := waybill.Order{ID: "by-go", Workflow: "quick", Input: map[string]any{"items": []string{}, "total": 4.5, "card": demo.CardWorks, "address": "x"}}
+	if err := client.Submit(ctx, order); err != nil {
+		t.Fatal(err)
+	}
+	if task, err := client.Wait(ctx, order.ID); err != nil || task.State != waybill.Processed {
+		t.Errorf("as %s: %v, %v", a.user, task.State, err)
+	}
+}

@@ -1,0 +1,76 @@
+package instance_test
+
+import (
+	"context"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/waybill-run/waybill/internal/instance"
+)
+
+// heard gives notice of a line of a log.
+type heard struct {
+	told
+	part string
+	once sync.Once
+	came chan struct{}
+}
+
+func (h *heard) Handle(ctx context.Context, r slog.Record) error {
+	err := h.told.Handle(ctx, r)
+	if h.count(h.part) > 0 {
+		h.once.Do(func() { close(h.came) })
+	}
+	return err
+}
+
+// A supervisor and an audit whose brokers go away say so: they go on without a word otherwise, and who
+// looks at their logs would take them for idle.
+func TestFollowersSayThatTheBrokersAreAway(t *testing.T) {
+	start := map[string]func(context.Context, *instance.Instance) error{
+		"supervisor": func(ctx context.Context, n *instance.Instance) error { return n.StartSupervisor(ctx, time.Second) },
+		"audit": func(ctx context.Context, n *instance.Instance) error {
+			_, err := n.StartAudit(ctx, "", nil)
+			return err
+		},
+	}
+	for role, begin := range start {
+		t.Run(role, func(t *testing.T) {
+			l := newAuditLog(t)
+			l.write(1, 2)
+			h := &heard{told: told{Handler: slog.DiscardHandler}, part: "of=" + role, came: make(chan struct{})}
+			n, err := instance.Open(t.Context(), l.cfg, instance.Config{DataDir: t.TempDir(), Metrics: instance.NewMetrics(), Log: slog.New(h), OwnClock: true, Session: time.Second})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer n.Close()
+			ctx, cancel := context.WithCancel(t.Context())
+			ended := make(chan error, 1)
+			go func() { ended <- n.Run(ctx, func(ctx context.Context) error { return begin(ctx, n) }) }()
+			group := l.cfg.Namespace.SupervisorGroup()
+			if role == "audit" {
+				group = l.cfg.Namespace.AuditGroup()
+			}
+			for deadline := time.Now().Add(30 * time.Second); ; {
+				if g, err := l.admin.DescribeGroup(t.Context(), group); err == nil && len(g.Members) == 1 {
+					break
+				} else if time.Now().After(deadline) {
+					t.Fatalf("it is no member: %+v, %v", g, err)
+				}
+			}
+			l.broker.Fake.Close()
+			select {
+			case <-h.came:
+			case <-time.After(30 * time.Second):
+				t.Errorf("it says nothing but %s", strings.Join(h.all, "\n"))
+			}
+			cancel()
+			if err := <-ended; err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}

@@ -1,0 +1,87 @@
+package replay
+
+import (
+	"math"
+	"slices"
+	"time"
+
+	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/scheduler"
+)
+
+// queuedStart is an attempt that had to wait for its agent, as the log has it: it begins no earlier
+// in a fork. What would have been free then is for no fork to know.
+type queuedStart struct {
+	ref   events.RequestRef
+	agent string
+	at    time.Time
+	seq   uint64
+}
+
+// sandboxSlots are the slots of a sandbox: any number, but for what waited.
+type sandboxSlots struct {
+	*sandbox
+	recovers *events.Recovery // what is decided on; nil: something else
+}
+
+// Free implements scheduler.Slots. A retry that is asked for is no step that Waits.
+func (s sandboxSlots) Free(string, string, time.Time) int {
+	if r := s.recovers; r != nil {
+		if i, ok := s.task.Plan.Step(r.Step); ok && s.Waits(s.task, i, r.Kind) {
+			return 0
+		}
+	}
+	return math.MaxInt32
+}
+
+// Waits implements scheduler.Slots.
+func (s sandboxSlots) Waits(t *events.Task, step int, k events.Kind) bool {
+	return slices.ContainsFunc(s.queue, func(q queuedStart) bool {
+		return q.ref == nextOf(t, step, k) && !s.now.After(q.at)
+	})
+}
+
+// nextOf is the attempt that a run comes to next.
+func nextOf(t *events.Task, step int, k events.Kind) events.RequestRef {
+	ref := events.RequestRef{Step: t.Plan.Steps[step].ID, Kind: k, Attempt: 1}
+	if run := t.Run(step, k); run != nil {
+		ref.Attempt = run.Attempt + 1
+	}
+	return ref
+}
+
+// enqueue keeps of the starts that waited those that the fork's definition has, of the same agents.
+func (s *sandbox) enqueue() {
+	plan := scheduler.PlanOf(s.fork.Program)
+	for _, q := range s.past.queued {
+		i, ok := plan.Step(q.ref.Step)
+		if !ok || q.ref.Kind == events.Undo && plan.Steps[i].Undo == nil {
+			continue
+		}
+		if name, _ := plan.Agent(i, q.ref.Kind); name == q.agent {
+			s.queue = append(s.queue, q)
+		}
+	}
+}
+
+// firstStart is the first of those that could start, if it were their turn; nil: there is none.
+func (s *sandbox) firstStart() *queuedStart {
+	for i := range s.queue {
+		q := &s.queue[i]
+		step, ok := s.task.Plan.Step(q.ref.Step)
+		if ok && q.ref == nextOf(s.task, step, q.ref.Kind) && scheduler.Ready(s.task, step, q.ref.Kind, later(s.now, q.at)) {
+			return q
+		}
+	}
+	return nil
+}
+
+// start begins an attempt that waited, now that it is its turn.
+func (s *sandbox) start(q queuedStart) {
+	s.queue = slices.DeleteFunc(s.queue, func(o queuedStart) bool { return o.seq == q.seq })
+	s.advance(q.at)
+	step, _ := s.task.Plan.Step(q.ref.Step)
+	s.accept(s.protected(nil, func(env *scheduler.Env) scheduler.Decision {
+		return scheduler.Start(s.task.Clone(), step, q.ref.Kind, events.Cause{}, env)
+	}), false)
+}
