@@ -125,7 +125,7 @@ func runVerify(cmd *cobra.Command, o *verifyOptions) error {
 
 // verify checks the log, or a file.
 func (o *verifyOptions) verify(cmd *cobra.Command) (*verified, error) {
-	options := verify.Options{LatestBy: o.latest, ReplyTolerance: o.tolerance}
+	options := verify.Options{LatestBy: o.latest, ReplyTolerance: o.tolerance, Whole: true}
 	if o.tolerance < 0 {
 		options.ReplyTolerance = math.MaxInt64
 	}

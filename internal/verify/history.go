@@ -17,8 +17,11 @@ type partition struct {
 	cause  events.Cause          // of the event before
 	any    bool                  // there was one
 	task   string                // which the cause has led to events of; empty: none yet
-	queued bool                  // it has freed slots, too: of its own task nothing comes any more
-	last   *task                 // of the event before, if it was looked at
+	doing  decision
+	owner  string // by the last claim; empty: none was fed
+	source string // of what that writes
+	queued bool   // it has freed slots, too: of its own task nothing comes any more
+	last   *task  // of the event before, if it was looked at
 	inputs [events.Inboxes]*inbox
 	offset int64 // after the last record
 	// claim is the offset of the last claim, and sums whether that one has a sum: then
@@ -50,6 +53,10 @@ func (c *Checker) Event(r *events.Record) *events.Event {
 		p.state.At = e.At // told once, not of all that follows
 	}
 	first, what := p.follow(e.Cause, e.Task, r.Partition, e.Queued)
+	if !p.doing.holds(e) {
+		p.doing.end()
+		p.doing = decision{cause: e.Cause, queued: e.Queued}
+	}
 	if e.Task == "" {
 		c.claimed(p, e, r)
 		if what != "" {
@@ -65,6 +72,9 @@ func (c *Checker) Event(r *events.Record) *events.Event {
 		t = &task{id: e.Task, partition: r.Partition, open: c.room()}
 		c.tasks[e.Task] = t
 		c.order = append(c.order, t)
+		if n := c.o.Partitions; n > 0 && events.Partition(r.Key, n) != r.Partition {
+			c.broken(t, "P10", r, fmt.Sprintf("the task belongs in partition %d", events.Partition(r.Key, n)))
+		}
 	}
 	p.last = t
 	if changed := c.changed(p, t, e, r); changed != nil {
@@ -73,8 +83,35 @@ func (c *Checker) Event(r *events.Record) *events.Event {
 	if what != "" {
 		c.broken(t, "P10", r, what)
 	}
+	if what := p.written(r); what != "" {
+		c.broken(t, "P11", r, what)
+	}
+	c.whole(t, e, r)
+	p.doing.task = t
 	c.ofTask(p, t, e, r, first)
 	return e
+}
+
+// written holds an event against the owner of its epoch, who alone may write it (P11).
+func (p *partition) written(r *events.Record) string {
+	if p.owner == "" {
+		return ""
+	}
+	for i := len(r.Headers) - 1; i >= 0; i-- {
+		if r.Headers[i].Key != events.HeaderSource {
+			continue
+		}
+		source := r.Headers[i].Value
+		if p.source != "" && string(source) == p.source {
+			return ""
+		}
+		if s := string(source); s == p.owner || strings.HasSuffix(s, "/"+p.owner) {
+			p.source = s
+			return ""
+		}
+		return fmt.Sprintf("it was written by %q, and epoch %d is that of %q", source, p.state.Epoch, p.owner)
+	}
+	return fmt.Sprintf("it doesn't say who wrote it, and epoch %d is that of %q", p.state.Epoch, p.owner)
 }
 
 // known is the task of an event; nil: it wasn't seen. The id is kept once, and none
@@ -115,6 +152,7 @@ func (c *Checker) join(p *partition, e *events.Event) {
 // unreadable: its task can't be followed further, others can.
 func (c *Checker) unreadable(p *partition, r *events.Record, why error) {
 	id := string(r.Key)
+	p.doing = decision{}
 	if e, err := events.DecodeEnvelope(r); err == nil {
 		p.follow(e.Cause, id, r.Partition, e.Queued)
 	}
@@ -186,6 +224,7 @@ func (c *Checker) ofTask(p *partition, t *task, e *events.Event, r *events.Recor
 		c.broken(t, promise, r, what)
 		return
 	}
+	s.goOn(&p.doing)
 	if first {
 		c.led(p, &s)
 	}

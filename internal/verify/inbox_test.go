@@ -124,7 +124,7 @@ func TestInputsAndWhatTheyLedTo(t *testing.T) {
 			h.add(undo("b", 1)).completes("b", events.Undo).add(undo("a", 1)).completes("a", events.Undo).add(&events.TaskUndone{})
 		}},
 		{"P10: a request is accepted twice", "P10", func(h *history) {
-			h.twoDone().add(do("c", 1)).later(time.Millisecond).reply("c", events.Do, 1, events.Rejected)
+			h.holding().twoDone().add(do("c", 1)).later(time.Millisecond).reply("c", events.Do, 1, events.Rejected)
 			h.add(&events.AttemptRejected{Kind: events.Do, Step: "c", Attempt: 1}).add(&events.TaskHeld{})
 			h.control(&events.Control{Command: events.Release, Step: "c", As: events.StepCompleted})
 			h.add(&events.RunReleased{By: events.By{RequestID: "request"}, Step: "c", As: events.StepCompleted})
@@ -249,7 +249,7 @@ func (h *history) released(step string, as events.StepState) *history {
 
 // releasedByHand is a task whose step c is in error; an operator settles it.
 func releasedByHand(h *history) {
-	h.twoDone().add(do("c", 1)).later(time.Millisecond).reply("c", events.Do, 1, events.Rejected)
+	h.holding().twoDone().add(do("c", 1)).later(time.Millisecond).reply("c", events.Do, 1, events.Rejected)
 	h.add(&events.AttemptRejected{Kind: events.Do, Step: "c", Attempt: 1}).add(&events.TaskHeld{})
 	h.released("c", events.StepCompleted).add(&events.TaskProcessed{})
 }
@@ -257,7 +257,7 @@ func releasedByHand(h *history) {
 // releasedBeforeItBegan is a task whose step c could not even be asked for; an
 // operator settles it.
 func releasedBeforeItBegan(h *history) *history {
-	h.twoDone().add(&events.RunErrored{Kind: events.Do, Step: "c"}).add(&events.TaskHeld{})
+	h.holding().twoDone().add(&events.RunErrored{Kind: events.Do, Step: "c"}).add(&events.TaskHeld{})
 	return h.released("c", events.StepCompleted).add(&events.TaskProcessed{})
 }
 
@@ -265,9 +265,10 @@ func releasedBeforeItBegan(h *history) *history {
 // it by hand, and that is undone then: c and b by their agent, of whom b's undo
 // does nothing, and a.
 func releasedThenUndone(h *history) *history {
-	h.submit().add(do("a", 1)).completes("a", events.Do).add(&events.RunErrored{Kind: events.Do, Step: "b"}).add(&events.TaskHeld{})
+	h.holding().submit().add(do("a", 1)).completes("a", events.Do).add(&events.RunErrored{Kind: events.Do, Step: "b"}).add(&events.TaskHeld{})
 	h.released("b", events.StepCompleted).c.Effect(Effect{Happened, key("b", events.Do)})
-	h.undoing().add(undo("b", 1)).later(time.Millisecond).reply("b", events.Undo, 1, events.Completed)
+	h.control(&events.Control{Command: events.UndoTask}).add(&events.TaskUndoing{By: events.By{RequestID: "request"}, Ending: events.StateUndone})
+	h.add(undo("b", 1)).later(time.Millisecond).reply("b", events.Undo, 1, events.Completed)
 	h.add(&events.AttemptCompleted{Kind: events.Undo, Step: "b", Attempt: 1})
 	return h.add(undo("a", 1)).completes("a", events.Undo)
 }
