@@ -24,6 +24,11 @@ type partition struct {
 	last   *task  // of the event before, if it was looked at
 	inputs [events.Inboxes]*inbox
 	offset int64 // after the last record
+	// Where running, events from there on weren't there when the inboxes were read; since one of
+	// them came, before is what next was then.
+	there          int64
+	running, since bool
+	before         [events.Inboxes]int64
 	// claim is the offset of the last claim, and sums whether that one has a sum: then
 	// all events of its epoch have one that may be a task's last. Negative: none was fed.
 	claim int64
@@ -35,11 +40,8 @@ type partition struct {
 // Options.Keep is set, nothing of the record is kept.
 func (c *Checker) Event(r *events.Record) *events.Event {
 	c.events++
-	p := c.parts[r.Partition]
-	if p == nil {
-		p = &partition{claim: -1}
-		c.parts[r.Partition] = p
-	}
+	p := c.part(r.Partition)
+	p.until(r.Offset)
 	p.offset = r.Offset + 1
 	e, err := c.reader.Decode(r)
 	if err != nil {
@@ -247,4 +249,35 @@ func (c *Checker) room() *open {
 	clear(o.runs)
 	*o = open{timers: events.Timers{Armed: o.timers.Armed[:0]}, runs: o.runs[:0]}
 	return o
+}
+
+// EventsThere says up to where events of a partition were there before the inboxes were read. What events after
+// them show to be consumed may have been forwarded past what was read. It is called before the partition's events are
+// fed; without it all was consumed before.
+func (c *Checker) EventsThere(partition int32, next int64) {
+	p := c.part(partition)
+	p.there, p.running = next, true
+}
+
+// part is what is kept of a partition of events.
+func (c *Checker) part(number int32) *partition {
+	p := c.parts[number]
+	if p == nil {
+		p = &partition{claim: -1}
+		c.parts[number] = p
+	}
+	return p
+}
+
+// until notes what was consumed before the inboxes were read, when the first event since comes.
+func (p *partition) until(offset int64) {
+	if p.running && offset >= p.there {
+		p.running, p.since = false, true
+		p.before = p.next
+	}
+}
+
+// consumedBefore reports whether an input was consumed before the inboxes were read.
+func (p *partition) consumedBefore(inbox events.Inbox, offset int64) bool {
+	return p == nil || !p.since || offset < p.before[inbox]
 }

@@ -1,6 +1,7 @@
 package verify
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -365,5 +366,50 @@ func TestInputsOfLaterAreNotKept(t *testing.T) {
 	}
 	if r := h.c.Finish(h.at); r.Broken != 0 {
 		t.Error(r.Faults)
+	}
+}
+
+// Who reads the inboxes of a system that runs finds a record there that is forwarded only then, past what was read. What
+// had been consumed before is known to be forwarded.
+func TestForwardsOfASystemThatRuns(t *testing.T) {
+	for _, tt := range []struct {
+		name, want string
+		said       bool
+		there      int64
+	}{
+		{"consumed before the inboxes were read", "P10", true, 4},
+		{"consumed since", "", true, 3},
+		{"nothing was there", "", true, 0},
+		{"of a system that has stopped", "P10", false, 0},
+	} {
+		home := events.Partition([]byte("elsewhere"), 2)
+		o := whole
+		o.Partitions = 2
+		h := newHistory(t, o)
+		h.part, h.c, h.offset, h.inputs = 1-home, New(o), 0, [events.Inboxes]int64{}
+		if tt.said {
+			h.c.EventsThere(h.part, tt.there)
+		}
+		h.claim(1)
+		for i := 0; h.offset < 5; i++ { // a task, the stray record, and another task
+			if h.id, h.state = fmt.Sprint("t", i), nil; events.Partition([]byte(h.id), 2) != h.part {
+				continue
+			}
+			if h.submit(); h.inputs[events.Tasks] == 1 {
+				h.input((&events.Submission{ID: "elsewhere", Workflow: "w", Input: []byte("{}")}).Record(ns, "test"))
+			}
+		}
+		other := (&events.Submission{ID: "elsewhere 2", Workflow: "w"}).Record(ns, "test")
+		other.Partition = home
+		h.c.Input(&other)
+		got := ""
+		for _, f := range h.c.Finish(h.at).Faults {
+			if f.Task == "elsewhere" {
+				got += f.Promise
+			}
+		}
+		if got != tt.want {
+			t.Errorf("%s: %v", tt.name, h.c.Finish(h.at).Faults)
+		}
 	}
 }

@@ -110,8 +110,8 @@ func (t *task) again(at place, x *input) (promise, what string) {
 // forwarded: a record in the wrong partition comes again in the right one (P10).
 func (f *finish) forwarded(at place, x *input) (promise, what string) {
 	to := f.c.inboxes[inboxPart{at.inbox, x.where}]
-	if to == nil || !to.fed || to.first > 0 || f.c.hops[at] {
-		return "", "" // what was trimmed isn't known
+	if to == nil || !to.fed || to.first > 0 || f.c.hops[at] || !f.c.parts[at.partition].consumedBefore(at.inbox, at.offset) {
+		return "", "" // what was trimmed, or came later, isn't known
 	}
 	return "P10", fmt.Sprintf("belongs in partition %d, and was not forwarded", x.where)
 }
