@@ -182,12 +182,17 @@ type Found struct {
 	Places  []Place         // where its events stand, by seq
 	Next    int64           // the offset below which that is all
 	Owner   string          // of the partition, by the last claim; empty: none yet
+	// NoEvent is the first record of the task that doesn't say which event it is, and so has no place; nil: none.
+	NoEvent *Stop
 }
 
 // Find returns what is known of a task, of what was saved and what wasn't yet. It writes
 // nothing.
 func (t *Timelines) Find(task string) (f Found, err error) {
 	f = Found{Next: t.v.next, Owner: t.rows.tally.Owner}
+	if stop, is := t.v.StopOf(task); is {
+		f.NoEvent = &stop
+	}
 	err = t.v.s.use(func(db *pebble.DB) (err error) {
 		if f.Places, err = t.v.s.timeline(db, t.v.keys, task); err != nil || t.rows.byTask[task] != nil {
 			return err

@@ -60,6 +60,9 @@ func TestTimelinesKnowWhereEachEventStands(t *testing.T) {
 	if st := v.Stopped(); len(st) != 1 || st[0].Offset != rs[900].Offset {
 		t.Fatalf("left out: %+v; want the record at %d", st, rs[900].Offset)
 	}
+	if f, err := v.Find(string(rs[900].Key)); err != nil || f.NoEvent == nil || f.NoEvent.Offset != rs[900].Offset {
+		t.Fatalf("found of its task: %+v, %v; want the record at %d", f.NoEvent, err, rs[900].Offset)
+	}
 }
 
 func TestTimelineOfAnIDThatContinuesAnother(t *testing.T) {

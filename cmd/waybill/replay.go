@@ -146,7 +146,11 @@ func printSteps(out io.Writer, steps []replay.Step) error {
 		if s.Attempt > 0 {
 			of += fmt.Sprintf(" (attempt %d)", s.Attempt)
 		}
-		head := fmt.Sprintf("%4d  %s  %s  %s", s.Seq, s.At, shortType(s.Type), of)
+		seq := "-"
+		if s.Seq > 0 {
+			seq = strconv.FormatUint(s.Seq, 10)
+		}
+		head := fmt.Sprintf("%4s  %s  %s  %s", seq, s.At, shortType(s.Type), of)
 		if _, err := fmt.Fprintln(out, printable(strings.TrimRight(head, " "))); err != nil {
 			return err
 		}

@@ -25,6 +25,8 @@ func TestTornScript(t *testing.T) {
 	produce(t, cfg, received.Record(cfg.Namespace, "test", -1, received.Value()),
 		record("torn", "2", "waybill.task.started.v1", `{"at":"2026-`),
 		record("torn", "3", "waybill.step.started.v1", `{"at":"2026-05-04T12:00:00.000Z","step":"charge","attempt":1}`),
+		record("torn", "x", "waybill.step.started.v1", `{}`),
+		record("wordless", "x", "waybill.task.received.v1", `{}`),
 		record("wreck", "1", "waybill.task.received.v1", "no JSON"))
 	env := map[string]string{"WAYBILL_BROKERS": b.Addrs[0], "WAYBILL_NAMESPACE": string(cfg.Namespace)}
 	console := startProcess(t, []string{"WAYBILL_BROKERS=" + b.Addrs[0], "WAYBILL_NAMESPACE=" + string(cfg.Namespace)}, "console", "--listen", "127.0.0.1:0")

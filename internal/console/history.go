@@ -117,13 +117,16 @@ func (c *call) read(id string, p int32) (*history, error) {
 		return nil, err
 	case !here:
 		return nil, unavailable("partition %d isn't here any more; ask again", p)
-	case len(found.Places) == 0:
+	case len(found.Places) == 0 && found.NoEvent == nil:
 		return nil, c.noTask(id, p)
 	}
 	h := &history{id: id, partition: p, next: found.Next, owner: found.Owner}
 	offsets := make([]int64, len(found.Places))
 	for i := range found.Places {
 		offsets[i] = found.Places[i].Offset
+	}
+	if found.NoEvent != nil {
+		offsets = append(offsets, found.NoEvent.Offset)
 	}
 	switch h.records, err = c.cfg.Log.ReadAt(c.r.Context(), p, offsets); {
 	case errors.Is(err, ErrAway):

@@ -56,3 +56,30 @@ func TestTaskWithWhatIsNoEvent(t *testing.T) {
 		}
 	}
 }
+
+// A record that doesn't say which event it is is told of in its place, too.
+func TestTaskWithWhatHasNoName(t *testing.T) {
+	w := newWorld(t)
+	task := w.some(t, events.StateUndone)
+	none := w.last(task.ID)
+	none.Offset, none.Headers = none.Offset+1000, nil
+	only := none
+	only.Offset, only.Key = none.Offset+1, []byte("wordless")
+	for p := int32(0); events.Partition(only.Key, w.partitions) != none.Partition; p++ {
+		only.Key = []byte("wordless-" + offsetText(int64(p)))
+	}
+	w.records[none.Partition] = append(w.records[none.Partition], none, only)
+	s := w.console(t, nil)
+	route := api + "/tasks/{id}"
+	line := get[timelineView](t, w, s, route+"/timeline", api+TaskPath(task.ID)+"/timeline")
+	if uint64(len(line.Lines)) != task.Seq || len(line.Poison) != 1 || line.Poison[0].Offset != offsetText(none.Offset) {
+		t.Errorf("%d lines, poison %+v", len(line.Lines), line.Poison)
+	}
+	if shown := get[taskView](t, w, s, route, api+TaskPath(task.ID)); shown.State != events.StateUndone || shown.Poison == nil || shown.Poison.Offset != offsetText(none.Offset) {
+		t.Errorf("shown as %s, before %+v", shown.State, shown.Poison)
+	}
+	line = get[timelineView](t, w, s, route+"/timeline", api+TaskPath(string(only.Key))+"/timeline")
+	if len(line.Lines) != 0 || len(line.Poison) != 1 || line.Poison[0].Offset != offsetText(only.Offset) {
+		t.Errorf("of the only record: %d lines, poison %+v", len(line.Lines), line.Poison)
+	}
+}

@@ -200,6 +200,13 @@ func (a *fakeAudit) Find(p int32, task string) (f projections.Found, here bool, 
 		return f, true, err
 	}
 	f.Owner = counts.Owner
+	for i := range a.w.records[p] {
+		if r := &a.w.records[p][i]; string(r.Key) == task && f.NoEvent == nil {
+			if _, _, err := events.EventName(r); err != nil {
+				f.NoEvent = &projections.Stop{Task: task, Offset: r.Offset}
+			}
+		}
+	}
 	f.Places, f.Next, err = a.Store.Places(p, task)
 	return f, slices.Contains(a.own, p), err
 }

@@ -70,6 +70,7 @@ func (u Until) covers(l *events.Line, offset int64, at time.Time) bool {
 type Stepper struct {
 	until  Until
 	states bool
+	seq    uint64 // of the last record that has one
 	task   *events.Task
 	shown  *shown
 	fault  string
@@ -90,7 +91,13 @@ func (s *Stepper) Add(r *events.Record) (*Step, error) {
 	if err != nil {
 		at = r.Time
 	}
-	if !s.until.covers(&l, r.Offset, at) {
+	place := l // among the events; what has no seq of its own follows the event before
+	if place.Seq == 0 {
+		place.Seq = s.seq + 1
+	} else {
+		s.seq = l.Seq
+	}
+	if !s.until.covers(&place, r.Offset, at) {
 		return nil, nil
 	}
 	step := &Step{Line: l, Changes: []Change{}}
