@@ -75,7 +75,6 @@ func (c *Checker) Finish(now time.Time) *Report {
 		f.effects(t)
 	}
 	f.drained()
-	f.cutOff()
 	f.visible()
 	f.inboxes()
 	f.requests()
