@@ -1,11 +1,13 @@
 package kafka
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"sync"
 
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
@@ -52,6 +54,8 @@ type Balancer struct {
 	mu     sync.Mutex
 	client *kgo.Client
 	member string // member id at the last assignment
+	joins  bool   // it has asked to join since: its id may be another by now
+	fenced bool   // another has its instance's name
 	last   uint64 // number given last
 	// owned is replaced, never changed, so that it can be handed out.
 	owned map[int32]uint64
@@ -144,7 +148,18 @@ func (b *Balancer) OnNewClient(client *kgo.Client) {
 // again.
 func (b *Balancer) OnGroupManageError(err error) {
 	b.keepOnly(nil)
+	b.mu.Lock()
+	b.fenced = b.fenced || errors.Is(err, kerr.FencedInstanceID)
+	b.mu.Unlock()
 	b.onError(err)
+}
+
+// standing is the member's id at the last assignment, whether it is joining anew, and whether the
+// group has told it that another has its name.
+func (b *Balancer) standing() (member string, joins, fenced bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.member, b.joins, b.fenced
 }
 
 // ProtocolName is part of kgo.GroupBalancer.
@@ -158,6 +173,9 @@ func (b *Balancer) IsCooperative() bool { return true }
 func (b *Balancer) JoinGroupMetadata(topics []string, current map[string][]int32, generation int32) []byte {
 	still, _ := b.numbers(current)
 	b.keepOnly(still)
+	b.mu.Lock()
+	b.joins = true
+	b.mu.Unlock()
 	meta := kmsg.NewConsumerMemberMetadata()
 	meta.Version = 3
 	meta.Topics = topics
@@ -240,6 +258,7 @@ func (b *Balancer) accept(now map[int32]bool, beside map[int32][]topicPartition)
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	before := b.member
+	b.joins = false
 	if b.client != nil {
 		b.member, _ = b.client.GroupMetadata()
 	}

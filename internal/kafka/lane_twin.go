@@ -22,18 +22,23 @@ const (
 // one's name. Its lane takes the transactional id and joins the group, and what of both is noticed first is
 // chance; whoever took the fencing for that of a lane that had frozen, and joined again, would put
 // the newer process out. A lane that had frozen, and whose transaction was rolled back, has no twin: nobody
-// joins in its place.
+// joins in its place. But it joins itself, and until it is answered the group takes the member that it was for
+// one that another has put out: then the answer to its joining says it.
 func (l *Lane) unfenced(err error) error {
 	if l.cfg.InstanceID == "" || !errors.Is(err, kerr.ProducerFenced) && !errors.Is(err, kerr.InvalidProducerEpoch) {
 		return err
 	}
-	member, _ := l.balancer.memberOf(0)
 	ctx, cancel := context.WithTimeout(context.Background(), twinWithin)
 	defer cancel()
 	for {
-		if beat := l.heartbeat(ctx, member); errors.Is(beat, kerr.FencedInstanceID) {
+		member, _, _ := l.balancer.standing()
+		beat := l.heartbeat(ctx, member)
+		switch now, joins, fenced := l.balancer.standing(); {
+		case fenced:
+			return fmt.Errorf("%w: %w", err, kerr.FencedInstanceID)
+		case errors.Is(beat, kerr.FencedInstanceID) && now == member && !joins:
 			return fmt.Errorf("%w: %w", err, beat)
-		} else if errors.Is(beat, kgo.ErrClientClosed) {
+		case errors.Is(beat, kgo.ErrClientClosed):
 			return err
 		}
 		select {

@@ -3,7 +3,9 @@ package kafka_test
 import (
 	"errors"
 	"testing"
+	"time"
 
+	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 
@@ -51,4 +53,49 @@ func TestFencedLaneKnowsWhetherItHasATwin(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A lane that had frozen joins its group anew under its name, which is another member's from then on: its own.
+// Until it is answered, its heartbeats are refused as those of an older twin. It has none.
+func TestLaneThatJoinsAnewIsNotItsOwnTwin(t *testing.T) {
+	each(t, func(t *testing.T, s *site) {
+		cfg := s.lane("a")
+		cfg.InstanceID = string(s.ns) + "a"
+		frozen := openLane(t, cfg)
+		untilAssigned(t, frozen, testPartitions)
+
+		// The other member, once it has all partitions, hears of nothing more: who joins then waits for it.
+		release := make(chan struct{})
+		defer close(release)
+		alone := make(chan struct{})
+		beside := s.lane("b")
+		beside.SessionTimeout, beside.TransactionTimeout = 5*time.Second, 10*time.Second
+		got := 0
+		beside.Listener = &kafka.LaneListener{Assigned: func(added, lost []int32) {
+			if got += len(added) - len(lost); got == testPartitions {
+				close(alone)
+				<-release
+			}
+		}}
+		other := openLane(t, beside)
+		for len(other.Assigned()) == 0 || len(frozen.Assigned()) == testPartitions {
+			for _, l := range []*kafka.Lane{frozen, other} {
+				if _, err := l.Poll(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		admin := kadm.NewClient(s.outside(t))
+		if _, err := admin.LeaveGroup(t.Context(), kadm.LeaveGroup(cfg.Group).InstanceIDs(cfg.InstanceID)); err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case <-alone:
+		case <-time.After(20 * time.Second):
+			t.Fatal("the other member hasn't got all partitions")
+		}
+		if err := frozen.Unfenced(kerr.ProducerFenced); errors.Is(err, kerr.FencedInstanceID) {
+			t.Errorf("it has no twin: %v", err)
+		}
+	})
 }
