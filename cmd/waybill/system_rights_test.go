@@ -154,6 +154,7 @@ func guarded(t *testing.T) map[string]*as {
 // With the rights that README's table names, and no other, each of those in it does its work. A supervisor
 // on an empty disk begins with a snapshot; one that may not read them says so, and reads the log.
 func TestRightsOfTheReadmeAreEnough(t *testing.T) {
+	t.Parallel() // its cluster is its own
 	by := guarded(t)
 	root, admin, shopper, operator := by["root"], by["admin"], by["shop"], by["operator"]
 	create := []string{"topics", "create", "--partitions", "1", "--agent-partitions", "1"}

@@ -211,6 +211,7 @@ func TestVerifyDirectory(t *testing.T) {
 // Kafka gives a batch that its disk has changed as if nothing was; readers find out, and
 // don't take it for a broker that is silent: `verify` names it, with the task, and goes on.
 func TestVerifyNamesWhatKafkasDiskChanged(t *testing.T) {
+	t.Parallel() // its cluster is its own
 	c := kafkatest.KafkaNodes(t, 1, nil)
 	cfg := kafka.Config{Brokers: kafkatest.Of(c).Addrs, Namespace: events.DefaultNamespace}
 	createTopics(t, cfg)
