@@ -22,7 +22,7 @@ type history struct {
 	inbox  int64
 	made   int
 	input  int  // bytes of a task's input
-	vary   bool // workflows, labels and priorities differ
+	vary   bool // workflows, labels and priorities differ, and operators and agents that are gone take part
 }
 
 const testPartition = 2
@@ -153,6 +153,13 @@ func (h *history) proposal(t *events.Task) *events.Event {
 		}
 	}
 	broken := &events.Error{Code: "out_of_stock", Message: "none left", Details: []byte(`{"sku":"x"}`)}
+	if h.vary && h.rnd.IntN(4) == 0 {
+		f, timer, within := h.seldom(t, i)
+		if timer == "" {
+			return plain(f)
+		}
+		return due(within, timer, f)
+	}
 	switch h.rnd.IntN(24) {
 	case 0, 1:
 		return due(30*time.Minute, events.TimerTask, &events.TaskStarted{})
@@ -185,6 +192,40 @@ func (h *history) proposal(t *events.Task) *events.Event {
 	default:
 		return plain(&events.TaskProcessed{Output: []byte(`{"tracking":"t"}`)})
 	}
+}
+
+// seldom is a fact of a task that an operator looks after, or whose agent is gone, and the timer that it arms.
+func (h *history) seldom(t *events.Task, i int) (f events.Fact, timer events.TimerKind, within time.Duration) {
+	by := events.By{Who: "me", RequestID: fmt.Sprint(h.inbox)}
+	step, kind := testPlan.Steps[i].ID, events.Do
+	if t.Ending != "" {
+		kind = events.Undo
+	}
+	attempt := 0
+	if run := t.Run(i, kind); run != nil {
+		attempt = run.Attempt
+	}
+	switch h.rnd.IntN(10) {
+	case 0:
+		return &events.TaskCancelled{By: by}, "", 0
+	case 1:
+		return &events.TaskUndoing{By: by, Ending: events.StateCancelled, Keep: h.rnd.IntN(2) == 0}, "", 0
+	case 2:
+		return &events.RunReleased{Step: step, As: events.StepUndone, By: by}, "", 0
+	case 3: // no request could be sent
+		return &events.AttemptFailed{Kind: kind, Step: step, Attempt: attempt + 1, Effect: events.EffectNone, Error: &events.Error{Code: events.CodeNoSuchAgent}}, events.TimerFailed, 0
+	case 4: // also in a hold
+		return &events.AttemptCompleted{Kind: kind, Step: step, Attempt: attempt}, "", 0
+	case 5:
+		return &events.AttemptRejected{Kind: kind, Step: step, Attempt: attempt, Error: &events.Error{Code: "no"}}, "", 0
+	case 6:
+		return &events.AttemptExpired{Kind: kind, Step: step, Attempt: attempt}, "", 0
+	case 7:
+		return &events.RunErrored{Kind: kind, Step: step, Error: &events.Error{Code: events.CodeTriesExhausted}}, "", 0
+	case 8:
+		return &events.TaskHeld{Error: &events.Error{Code: events.CodeTriesExhausted}}, "", 0
+	}
+	return &events.TaskResumed{By: by}, events.TimerTask, 30 * time.Minute
 }
 
 // records makes n records.

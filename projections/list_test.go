@@ -190,7 +190,7 @@ func (a *audited) save() {
 // say and nothing else.
 func TestListIsWhatTheFoldSays(t *testing.T) {
 	t.Parallel()
-	full, filters := 0, 0
+	full, filters, states := 0, 0, map[string]int{}
 	for seed := range seeds(6) {
 		rnd := rand.New(rand.NewPCG(seed, 9))
 		h := newHistory(seed)
@@ -219,6 +219,9 @@ func TestListIsWhatTheFoldSays(t *testing.T) {
 			a.v.EndLookups()
 			a.save()
 			all := h.summaries()
+			for id, task := range h.tasks {
+				checkPlain(t, task, all[id], states)
+			}
 			a.checkRows(all)
 			a.checkCounts(all, log)
 			every := slices.Collect(maps.Values(all))
@@ -248,8 +251,70 @@ func TestListIsWhatTheFoldSays(t *testing.T) {
 			closeStore(t, x.s)
 		}
 	}
+	for _, what := range []string{"waits for an agent", "an undo waits for an agent", "steps in error", "an undo in error", "due", "waits in a hold", "skipped", "released as undone",
+		string(events.StateCancelled), string(events.StateUndone), string(events.StateProcessed), string(events.StateError)} {
+		if states[what] == 0 {
+			t.Errorf("no task was ever: %s; %v", what, states)
+		}
+	}
 	if full < filters/4 {
 		t.Errorf("only %d of %d lists had a task: it proves little", full, filters)
+	}
+}
+
+// checkPlain holds what a row is filtered and counted by against a look at the task itself, and counts what
+// it has seen.
+func checkPlain(t *testing.T, task *events.Task, s *events.Summary, seen map[string]int) {
+	t.Helper()
+	var inError, waiting []string
+	var due time.Time
+	soonest := func(x events.Timer) {
+		if x.Seq != 0 && (due.IsZero() || x.Due.Before(due)) {
+			due = x.Due
+		}
+	}
+	soonest(task.Timer)
+	for i, x := range task.Steps {
+		id := task.Plan.Steps[i].ID
+		soonest(x.Timer)
+		if x.State == events.StepError {
+			inError = append(inError, id)
+			seen["steps in error"]++
+		}
+		if x.State == events.StepRunning {
+			waiting = append(waiting, id[:1])
+			seen["waits for an agent"]++
+			if task.State == events.StateError {
+				seen["waits in a hold"]++
+			}
+		}
+		seen[string(x.State)]++
+		if x.Undo == nil {
+			if x.State == events.StepUndone {
+				seen["released as undone"]++
+			}
+			continue
+		}
+		soonest(x.Undo.Timer)
+		if x.Undo.State == events.StepRunning {
+			waiting = append(waiting, id[:1])
+			seen["an undo waits for an agent"]++
+		}
+		if x.Undo.State == events.StepError {
+			seen["an undo in error"]++
+		}
+	}
+	if task.State.Terminal() {
+		waiting = nil // nobody takes an answer
+	}
+	slices.Sort(waiting)
+	if !due.IsZero() {
+		seen["due"]++
+	}
+	seen[string(task.State)]++
+	if !slices.Equal(s.InError(), inError) || !slices.Equal(s.WaitingFor(), slices.Compact(waiting)) || !s.Due().Equal(due) || s.Open() != !task.State.Terminal() {
+		t.Fatalf("the row says: in error %q, waits for %q, due at %s, open %v; the task is: in error %q, waits for %q, due at %s\n%s",
+			s.InError(), s.WaitingFor(), s.Due(), s.Open(), inError, waiting, due, task.Encode())
 	}
 }
 

@@ -30,8 +30,9 @@ type cluster struct {
 	partitions int32
 	logs       map[string]map[int32][]events.Record
 	committed  map[string]map[int32]int64
-	missing    map[string]bool // topics that metadata still shows
-	arrived    chan struct{}   // closed, and made anew, when something was written
+	missing    map[string]bool  // topics that metadata still shows
+	arrived    chan struct{}    // closed, and made anew, when something was written
+	now        func() time.Time // of what is written; nil: it has no timestamp
 }
 
 func newCluster(partitions int32) *cluster {
@@ -54,6 +55,9 @@ func (c *cluster) append(r *events.Record) {
 	}
 	if c.logs[r.Topic] == nil {
 		c.logs[r.Topic] = map[int32][]events.Record{}
+	}
+	if c.now != nil {
+		r.Time = events.Millis(c.now())
 	}
 	r.Offset = int64(len(c.logs[r.Topic][r.Partition]))
 	c.logs[r.Topic][r.Partition] = append(c.logs[r.Topic][r.Partition], written(r))

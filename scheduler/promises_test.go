@@ -87,7 +87,7 @@ func (w *world) say(format string, args ...any) {
 func newWorld(h *history, d *workflow.Definition, tell bool) *world {
 	w := &world{h: h, bodyBytes: h.bodyBytes, definition: d, now: start, tell: tell, counts: map[string]int{},
 		requests: map[string]int32{}, effects: map[string]*effect{}, runs: map[events.Slot]*ran{}, settled: map[string]bool{},
-		verify: verify.New(verify.Options{Keep: true, Inputs: true, Deadletters: true, Alerts: true, Requests: true, Ledger: h.honest})}
+		verify: verify.New(verify.Options{Keep: true, Inputs: true, Deadletters: true, Alerts: true, Requests: true, Whole: true, Ledger: h.honest})}
 	w.ledger = newLedger(w.verify.Effect)
 	for i, a := range agents {
 		w.requests[a] = h.partitions[i]

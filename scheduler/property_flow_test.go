@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -528,7 +529,8 @@ func (w *flowWorld) checkWaits(generation uint64, f *flow, a *agentFlow, timers 
 
 // verified holds all that was written against the promises.
 func (w *flowWorld) verified() {
-	c := verify.New(verify.Options{Namespace: ns, Partitions: flowPartitions, Keep: true, Inputs: true, Deadletters: true, Alerts: true, Requests: true})
+	c := verify.New(verify.Options{Namespace: ns, Partitions: flowPartitions, Keep: true, Inputs: true, Deadletters: true, Alerts: true, Requests: true,
+		Whole: true, ReplyTolerance: math.MaxInt64}) // old replies come again at any time
 	feed := func(topic string, fn func(*events.Record)) {
 		for _, r := range w.cluster.all(topic) {
 			fn(&r)

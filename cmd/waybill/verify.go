@@ -125,7 +125,7 @@ func runVerify(cmd *cobra.Command, o *verifyOptions) error {
 
 // verify checks the log, or a file.
 func (o *verifyOptions) verify(cmd *cobra.Command) (*verified, error) {
-	options := verify.Options{LatestBy: o.latest, ReplyTolerance: o.tolerance}
+	options := verify.Options{LatestBy: o.latest, ReplyTolerance: o.tolerance, Whole: true}
 	if o.tolerance < 0 {
 		options.ReplyTolerance = math.MaxInt64
 	}
@@ -203,15 +203,24 @@ func (v *verification) choose(partitions []int) error {
 }
 
 // run reads the inboxes first, and the dead letters last: what was consumed when
-// the events were read has left its dead letter by then.
+// the events were read has left its dead letter by then. What was consumed since the
+// inboxes were read may have been forwarded past that, so it asks before up to where
+// there are events.
 func (v *verification) run(ctx context.Context, o verify.Options) (*verified, error) {
 	ns := v.cfg.Namespace
-	kept, err := v.starts(ctx, ns.Deadletters())
+	kept, err := v.offsets(ctx, "start", ns.Deadletters(), v.admin.StartOffsets)
+	if err != nil {
+		return nil, err
+	}
+	there, err := v.offsets(ctx, "committed end", ns.Events(), v.admin.CommittedEndsKnown)
 	if err != nil {
 		return nil, err
 	}
 	o.Deadletters = !slices.ContainsFunc(slices.Collect(maps.Values(kept)), func(start int64) bool { return start > 0 })
 	checkers := checkersOf(v.parts, o)
+	for p, c := range checkers {
+		c.EventsThere(p, there[p])
+	}
 	for i := range events.Inboxes {
 		if err := v.inbox(ctx, checkers, i); err != nil {
 			return nil, err
@@ -268,16 +277,16 @@ func merged(checkers map[int32]*verify.Checker, o verify.Options) *verify.Checke
 	return all
 }
 
-// starts is where each partition of a topic begins now.
-func (v *verification) starts(ctx context.Context, topic string) (starts map[int32]int64, err error) {
+// offsets is what the brokers say of each partition of a topic now.
+func (v *verification) offsets(ctx context.Context, what, topic string, ask func(context.Context, string) (map[int32]int64, error)) (at map[int32]int64, err error) {
 	err = v.patiently(ctx, func(ctx context.Context) error {
-		starts, err = v.admin.StartOffsets(ctx, topic)
+		at, err = ask(ctx, topic)
 		return err
 	})
 	if err != nil {
-		return nil, fmt.Errorf("start of %s: %w", topic, err)
+		return nil, fmt.Errorf("%s of %s: %w", what, topic, err)
 	}
-	return starts, nil
+	return at, nil
 }
 
 // inbox feeds what is left of an inbox.

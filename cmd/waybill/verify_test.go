@@ -25,12 +25,12 @@ func history(t *testing.T, ns events.Namespace) []events.Record {
 	plan := events.NewPlan(events.OnErrorUndo, time.Hour, []events.PlanStep{{ID: "charge", Agent: "bank", Operation: "charge", Attempts: rule}})
 	claim := &events.Event{Seq: 1, Epoch: 1, At: at, Cause: events.Cause{Inbox: events.Tasks}, Fact: &events.PartitionClaimed{Owner: "test"}}
 	records := []events.Record{claim.Record(ns, "test", 0, claim.Value())}
-	for n, id := range []string{"good", "edited"} {
+	for n, id := range []string{"good-7", "edited"} { // of two partitions they are in the first
 		var task *events.Task
 		for _, f := range []events.Fact{
 			&events.TaskReceived{Workflow: "pay", Version: 1, Input: []byte(`{"amount":100}`), Plan: plan, Digest: "x"},
 			&events.TaskStarted{},
-			&events.AttemptStarted{Kind: events.Do, Step: "charge", Attempt: 1, Agent: "bank", Operation: "charge", Key: id, Input: []byte(`{"amount":100}`)},
+			&events.AttemptStarted{Kind: events.Do, Step: "charge", Attempt: 1, Agent: "bank", Operation: "charge", Key: events.IdempotencyKey(ns, id, "charge", events.Do, 0), Input: []byte(`{"amount":100}`)},
 			&events.AttemptCompleted{Kind: events.Do, Step: "charge", Attempt: 1, Output: []byte(`{}`)},
 			&events.TaskProcessed{Output: []byte(`{}`)},
 		} {
@@ -40,9 +40,9 @@ func history(t *testing.T, ns events.Namespace) []events.Record {
 			}
 			switch f.(type) {
 			case *events.TaskStarted:
-				e.Due, e.Policy = at.Add(time.Hour), &events.Policy{Timer: events.TimerTask, OnError: events.OnErrorUndo}
+				e.Due, e.Policy = at.Add(time.Hour), task.TaskPolicy(at.Add(time.Hour))
 			case *events.AttemptStarted:
-				e.Due, e.Policy = at.Add(time.Minute), &events.Policy{Timer: events.TimerAttempt, Attempts: rule, OnError: events.OnErrorUndo}
+				e.Due, e.Policy = at.Add(time.Minute), task.Policy(0, events.Do, events.TimerAttempt)
 			case *events.AttemptCompleted, *events.TaskProcessed:
 				e.Cause = events.Cause{Inbox: events.Replies, Offset: int64(n)}
 			}
@@ -215,7 +215,8 @@ func TestVerifyNamesWhatKafkasDiskChanged(t *testing.T) {
 	c := kafkatest.KafkaNodes(t, 1, nil)
 	cfg := kafka.Config{Brokers: kafkatest.Of(c).Addrs, Namespace: events.DefaultNamespace}
 	createTopics(t, cfg)
-	for _, r := range history(t, cfg.Namespace) {
+	records := history(t, cfg.Namespace)
+	for _, r := range records {
 		produce(t, cfg, r) // a batch each
 	}
 	if err := c.Terminate(0); err != nil { // in order: else Kafka looks through its log, too
@@ -226,11 +227,15 @@ func TestVerifyNamesWhatKafkasDiskChanged(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	at := bytes.Index(log, []byte("edited/3")) // ce_id of the attempt
+	third, err := events.DecodeEvent(&records[8])
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := bytes.Index(log, []byte(third.Prev)) // which nothing before it in its batch is like
 	if at < 0 {
 		t.Fatalf("no third event of the task in %q", log)
 	}
-	log[at+len("edited/")] = '7'
+	log[at] ^= 1
 	if err := os.WriteFile(path, log, 0o644); err != nil {
 		t.Fatal(err)
 	}

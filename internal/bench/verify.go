@@ -99,7 +99,7 @@ func (v *verification) run(ctx context.Context) error {
 // consumed when the events were read has left its dead letter by then.
 func (v *verification) partition(ctx context.Context, reader *kafka.Restorer, p int32) error {
 	ns := v.site.cfg.Namespace
-	c := verify.New(verify.Options{Namespace: ns, Partitions: v.partitions, Inputs: true})
+	c := verify.New(verify.Options{Namespace: ns, Partitions: v.partitions, Inputs: true, Whole: true})
 	in := kafka.Range{Partitions: []int32{p}, Lend: true}
 	for i := range events.Inboxes {
 		if err := readInbox(ctx, reader, c, ns, i, p); err != nil {

@@ -106,7 +106,7 @@ func TestOldLogFoldsToItsStates(t *testing.T) {
 
 // check holds a log with all its topics against the promises.
 func check(records []events.Record) *verify.Report {
-	c := verify.New(verify.Options{Partitions: partitions, Inputs: true, Requests: true, Deadletters: true, Alerts: true})
+	c := verify.New(verify.Options{Partitions: partitions, Inputs: true, Requests: true, Deadletters: true, Alerts: true, Whole: true})
 	last := time.Time{}
 	for _, feed := range []func(*events.Record){c.Input, func(r *events.Record) {
 		if r.Topic == namespace.Events() {

@@ -144,7 +144,7 @@ func (w *world) open(ctx context.Context) int {
 // check reads everything from outside and holds it against the promises.
 func (w *world) check(ctx context.Context) {
 	w.t.Helper()
-	o := verify.Options{Namespace: w.ns, Partitions: partitions, Keep: true, Inputs: true, Ledger: true, Deadletters: true, Alerts: true, Requests: true,
+	o := verify.Options{Namespace: w.ns, Partitions: partitions, Keep: true, Inputs: true, Ledger: true, Deadletters: true, Alerts: true, Requests: true, Whole: true,
 		DrainWithin: settleWithin, LatestBy: latestBy, Exempt: w.exempt}
 	c := verify.New(o)
 	c.Disturbed(verify.AllPartitions, w.begin, w.punctual)

@@ -261,7 +261,7 @@ func (f *flowRun) await(bound time.Duration) {
 
 // reckon reads the log, and holds it against the promises.
 func (f *flowRun) reckon() {
-	c := verify.New(verify.Options{Namespace: f.ns, Partitions: partitions, Keep: true, Inputs: true, Deadletters: true, Alerts: true, Requests: true,
+	c := verify.New(verify.Options{Namespace: f.ns, Partitions: partitions, Keep: true, Inputs: true, Deadletters: true, Alerts: true, Requests: true, Whole: true,
 		ReplyTolerance: flowTolerance})
 	ctx := context.WithoutCancel(f.t.Context())
 	for _, topic := range f.ns.InboxTopics() {

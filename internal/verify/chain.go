@@ -2,6 +2,7 @@ package verify
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/waybill-run/waybill/events"
 )
@@ -39,9 +40,16 @@ func (c *Checker) changed(p *partition, t *task, e *events.Event, r *events.Reco
 
 // claimed takes a claim over, and holds it against its own hash.
 func (c *Checker) claimed(p *partition, e *events.Event, r *events.Record) {
-	p.claim, p.sums = r.Offset, e.Sum != ""
+	p.claim, p.sums, p.owner, p.source = r.Offset, e.Sum != "", "", ""
 	if err := c.reader.CheckSum(r); err != nil {
 		c.faults.add(Fault{"P2", "", topicEvents, r.Partition, r.Offset, err.Error()})
 		p.claim = -1 // nothing is known of its epoch
+		return
+	}
+	if f, ok := e.Fact.(*events.PartitionClaimed); ok {
+		p.owner = strings.Clone(f.Owner)
+	}
+	if what := p.written(r); what != "" {
+		c.faults.add(Fault{"P11", "", topicEvents, r.Partition, r.Offset, what})
 	}
 }

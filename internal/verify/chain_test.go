@@ -27,19 +27,20 @@ func settledHistories(t *testing.T) map[string][]events.Record {
 		"held, and resubmitted": func(h *history) { heldAndResubmitted(h, "waybill.t/c/do/2") },
 		"after a cool-down":     backoffAndCoolDown,
 		"skipped, then held": func(h *history) {
-			h.submit().add(do("a", 1)).reply("a", events.Do, 1, events.Completed).add(&events.AttemptCompleted{Kind: events.Do, Step: "a", Attempt: 1})
+			h.holding().submit().add(do("a", 1)).reply("a", events.Do, 1, events.Completed).add(&events.AttemptCompleted{Kind: events.Do, Step: "a", Attempt: 1})
 			h.add(&events.RunSkipped{Step: "b"}).add(do("c", 1)).fails("c", events.Do, 1).recovery("c", events.Do, events.ActionHold)
 			h.add(&events.RunErrored{Kind: events.Do, Step: "c", Error: failed}).add(&events.TaskHeld{Error: failed})
 		},
 		"what was running when it was held": func(h *history) {
-			h.submit().add(do("a", 1)).add(do("b", 1)).add(do("c", 1)).reply("a", events.Do, 1, events.Rejected)
+			h.holding().submit().add(do("a", 1)).add(do("b", 1)).add(do("c", 1)).reply("a", events.Do, 1, events.Rejected)
 			h.add(&events.AttemptRejected{Kind: events.Do, Step: "a", Attempt: 1, Error: failed}).add(&events.TaskHeld{Error: failed})
 			h.reply("b", events.Do, 1, events.Completed).add(&events.AttemptCompleted{Kind: events.Do, Step: "b", Attempt: 1})
 			h.later(time.Second).recovery("c", events.Do, events.ActionWait).add(&events.AttemptExpired{Kind: events.Do, Step: "c", Attempt: 1})
 		},
 		"released, and cancelled": func(h *history) {
-			h.twoDone().add(do("c", 1)).reply("c", events.Do, 1, events.Rejected)
-			h.add(&events.AttemptRejected{Kind: events.Do, Step: "c", Attempt: 1, Error: failed}).add(&events.TaskHeld{Error: failed})
+			h.holding().submit().add(do("a", 1)).completes("a", events.Do).add(do("b", 1)).add(do("c", 1)).reply("b", events.Do, 1, events.Rejected)
+			h.add(&events.AttemptRejected{Kind: events.Do, Step: "b", Attempt: 1, Error: failed}).add(&events.TaskHeld{Error: failed})
+			h.reply("c", events.Do, 1, events.Rejected).add(&events.AttemptRejected{Kind: events.Do, Step: "c", Attempt: 1, Error: failed})
 			h.control(&events.Control{Command: events.Release}).add(&events.RunReleased{By: by, Step: "c", As: events.StepCompleted, Output: []byte(`{"by":"hand"}`)})
 			again := by
 			again.RequestID = "request 2"
@@ -138,10 +139,10 @@ func TestWhatIsSaidOfAChange(t *testing.T) {
 		edit func(value []byte) []byte
 		want []string
 	}{
-		{"in the middle", 3, func(v []byte) []byte {
-			return bytes.Replace(v, []byte(`"operation":"a"`), []byte(`"operation":"b"`), 1)
+		{"in the middle", 4, func(v []byte) []byte {
+			return bytes.Replace(v, []byte(`"output":{}`), []byte(`"output":[]`), 1)
 		},
-			[]string{"P2", "events/0/3: event 3 hashes to", "the next, 4 at events/0/4,"}},
+			[]string{"P2", "events/0/4: event 4 hashes to", "the next, 5 at events/0/5,"}},
 		{"the last", last, func(v []byte) []byte { return bytes.Replace(v, []byte(`:00.0`), []byte(`:01.0`), 1) },
 			[]string{"P2", fmt.Sprintf("events/0/%d: it hashes to", last), "its sum says"}},
 		{"the last, without its sum", last, func(v []byte) []byte { return append(v[:sum(records[last])], '}') },

@@ -38,6 +38,8 @@ type Options struct {
 	Alerts bool
 	// Requests: all requests are fed before Finish (P10).
 	Requests bool
+	// Whole: events are fed to the end of a transaction before Finish (P10).
+	Whole bool
 
 	// RecoverWithin is how long after its complete-by a task may take to leave
 	// processing, and after its due a timer to fire (P1); 0: not bounded.
@@ -110,6 +112,7 @@ type Checker struct {
 	order  []*task // as they were first seen, so that faults come in one order
 	spare  []*open // of tasks that have ended, for those that begin
 	timing timing
+	text   []byte // that is compared
 
 	inboxes  map[inboxPart]*inbox
 	blank    []input // room for those that come
@@ -148,6 +151,9 @@ func (c *Checker) Damaged(topic string, partition int32, offset int64, keys []st
 	f := Fault{Promise: "P2", Topic: strings.TrimPrefix(topic, string(c.o.Namespace)), Partition: partition, Offset: offset, What: what}
 	if len(keys) == 1 {
 		f.Task = keys[0]
+	}
+	if p := c.parts[partition]; p != nil && f.Topic == topicEvents {
+		p.doing = decision{} // what it led to isn't all known
 	}
 	c.tell(f)
 }

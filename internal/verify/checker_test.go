@@ -117,9 +117,10 @@ func TestBrokenHistoriesAreCaught(t *testing.T) {
 			h.add(&events.AttemptCompleted{Kind: events.Do, Step: "a", Attempt: 1})
 		}},
 		{"P4: a timer recovered twice", "P4", func(h *history) {
-			h.submit().add(do("a", 1)).later(time.Second).recovery("a", events.Do, events.ActionWait)
-			h.add(&events.AttemptExpired{Kind: events.Do, Step: "a", Attempt: 1})
-			h.recovery("a", events.Do, events.ActionWait).raw(h.event(&events.AttemptWaiting{Kind: events.Do, Step: "a", Attempt: 1}))
+			h.holding().submit().add(do("a", 1)).add(do("b", 1)).reply("b", events.Do, 1, events.Rejected)
+			h.add(&events.AttemptRejected{Kind: events.Do, Step: "b", Attempt: 1}).add(&events.TaskHeld{})
+			h.later(time.Second).recovery("a", events.Do, events.ActionWait).add(&events.AttemptExpired{Kind: events.Do, Step: "a", Attempt: 1})
+			h.recovery("a", events.Do, events.ActionHold).raw(h.event(&events.RunErrored{Kind: events.Do, Step: "a"}))
 		}},
 		{"P5: an attempt before its wait was over", "P5", func(h *history) {
 			h.submit().add(do("a", 1)).fails("a", events.Do, 1).recovery("a", events.Do, events.ActionWait)
@@ -205,7 +206,7 @@ func TestBrokenHistoriesAreCaught(t *testing.T) {
 // heldAndResubmitted is a task whose step c is rejected, held, and tried again
 // under a key.
 func heldAndResubmitted(h *history, key string) {
-	h.twoDone().add(do("c", 1)).later(time.Millisecond).reply("c", events.Do, 1, events.Rejected)
+	h.holding().twoDone().add(do("c", 1)).later(time.Millisecond).reply("c", events.Do, 1, events.Rejected)
 	h.add(&events.AttemptRejected{Kind: events.Do, Step: "c", Attempt: 1}).add(&events.TaskHeld{}).later(time.Minute)
 	h.control(&events.Control{Command: events.Resubmit}).add(&events.TaskResumed{By: events.By{RequestID: "request"}})
 	f := do("c", 2)

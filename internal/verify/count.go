@@ -23,6 +23,14 @@ func (s *turn) count() {
 	case *events.AttemptRejected:
 		s.end()
 		s.run.rejected = true
+		s.errs(f.Kind)
+	case *events.RunErrored:
+		s.errs(f.Kind)
+	case *events.RunSkipped:
+		if i, ok := s.t.plan.Step(f.Step); ok {
+			s.index = i
+			s.mark(skipped)
+		}
 	case *events.AttemptFailed:
 		s.failed(f)
 	case *events.AttemptExpired:
@@ -42,7 +50,13 @@ func (s *turn) count() {
 	}
 }
 
-func (s *turn) mark(f flags)   { s.t.steps[s.index].flags |= f }
+func (s *turn) mark(f flags) {
+	was := s.t.steps[s.index].flags
+	if !was.has(done) && f.has(done) {
+		s.t.open.done++
+	}
+	s.t.steps[s.index].flags = was | f
+}
 func (s *turn) unmark(f flags) { s.t.steps[s.index].flags &^= f }
 
 func (s *turn) started(f *events.AttemptStarted) {
@@ -52,11 +66,28 @@ func (s *turn) started(f *events.AttemptStarted) {
 	r.key, r.renewed, r.notBefore = f.Key, false, time.Time{}
 	r.index = len(s.t.attempts)
 	s.t.attempts = append(s.t.attempts, attempt{due: millis(s.e.Due), started: millis(s.r.Time),
-		step: uint16(s.index), number: uint16(f.Attempt), undo: f.Kind == events.Undo})
+		step: uint16(s.index), number: uint16(f.Attempt), undo: f.Kind == events.Undo,
+		generation: uint8(min(s.t.steps[s.index].generationOf(f.Kind), manyGenerations))})
 	if f.Kind == events.Undo {
 		s.mark(undoAsked)
 	}
 	s.c.started(s.t, f)
+}
+
+// errs: a step is in error.
+func (s *turn) errs(k events.Kind) {
+	if k == events.Do && !s.t.steps[s.index].flags.has(erred) {
+		s.mark(erred)
+		s.t.open.erred++
+	}
+}
+
+// settles: it isn't any more.
+func (s *turn) settles() {
+	if s.t.steps[s.index].flags.has(erred) {
+		s.unmark(erred)
+		s.t.open.erred--
+	}
 }
 
 // end ends the running attempt.
@@ -108,6 +139,7 @@ func (s *turn) released(f *events.RunReleased) {
 		return
 	}
 	s.unmark(unknown)
+	s.settles()
 	s.mark(handSettled)
 	s.t.open.run(i, events.Do).done = s.e.Seq
 }
@@ -119,6 +151,9 @@ func (s *turn) resumed() {
 		kind, over = events.Undo, undone|handUndone
 	}
 	for i := range s.t.steps {
+		if s.index = i; kind == events.Do {
+			s.settles()
+		}
 		r := s.t.open.run(i, kind)
 		if r.running || s.t.steps[i].flags.has(over) {
 			continue
@@ -128,6 +163,8 @@ func (s *turn) resumed() {
 			r.rejected, r.renewed = false, true
 			if kind == events.Do {
 				s.t.steps[i].generation++
+			} else {
+				s.t.steps[i].undoing++
 			}
 		}
 	}

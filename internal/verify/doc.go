@@ -8,6 +8,7 @@
 // only:
 //
 //	c := verify.New(verify.Options{Inputs: true, Ledger: true, LatestBy: 50 * time.Millisecond})
+//	c.EventsThere(p, next)   // of a system that runs, before its inboxes are read
 //	c.Input(r)               // inboxes, before the events where memory counts
 //	c.Event(r)               // the log
 //	c.Request(r)             // what agents were asked

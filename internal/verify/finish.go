@@ -75,6 +75,7 @@ func (c *Checker) Finish(now time.Time) *Report {
 		f.effects(t)
 	}
 	f.drained()
+	f.cutOff()
 	f.visible()
 	f.inboxes()
 	f.requests()

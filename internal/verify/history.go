@@ -17,10 +17,18 @@ type partition struct {
 	cause  events.Cause          // of the event before
 	any    bool                  // there was one
 	task   string                // which the cause has led to events of; empty: none yet
-	queued bool                  // it has freed slots, too: of its own task nothing comes any more
-	last   *task                 // of the event before, if it was looked at
+	doing  decision
+	owner  string // by the last claim; empty: none was fed
+	source string // of what that writes
+	queued bool   // it has freed slots, too: of its own task nothing comes any more
+	last   *task  // of the event before, if it was looked at
 	inputs [events.Inboxes]*inbox
 	offset int64 // after the last record
+	// Where running, events from there on weren't there when the inboxes were read; since one of
+	// them came, before is what next was then.
+	there          int64
+	running, since bool
+	before         [events.Inboxes]int64
 	// claim is the offset of the last claim, and sums whether that one has a sum: then
 	// all events of its epoch have one that may be a task's last. Negative: none was fed.
 	claim int64
@@ -32,11 +40,8 @@ type partition struct {
 // Options.Keep is set, nothing of the record is kept.
 func (c *Checker) Event(r *events.Record) *events.Event {
 	c.events++
-	p := c.parts[r.Partition]
-	if p == nil {
-		p = &partition{claim: -1}
-		c.parts[r.Partition] = p
-	}
+	p := c.part(r.Partition)
+	p.until(r.Offset)
 	p.offset = r.Offset + 1
 	e, err := c.reader.Decode(r)
 	if err != nil {
@@ -50,6 +55,10 @@ func (c *Checker) Event(r *events.Record) *events.Event {
 		p.state.At = e.At // told once, not of all that follows
 	}
 	first, what := p.follow(e.Cause, e.Task, r.Partition, e.Queued)
+	if !p.doing.holds(e) {
+		p.doing.end()
+		p.doing = decision{cause: e.Cause, queued: e.Queued}
+	}
 	if e.Task == "" {
 		c.claimed(p, e, r)
 		if what != "" {
@@ -65,6 +74,9 @@ func (c *Checker) Event(r *events.Record) *events.Event {
 		t = &task{id: e.Task, partition: r.Partition, open: c.room()}
 		c.tasks[e.Task] = t
 		c.order = append(c.order, t)
+		if n := c.o.Partitions; n > 0 && events.Partition(r.Key, n) != r.Partition {
+			c.broken(t, "P10", r, fmt.Sprintf("the task belongs in partition %d", events.Partition(r.Key, n)))
+		}
 	}
 	p.last = t
 	if changed := c.changed(p, t, e, r); changed != nil {
@@ -73,8 +85,35 @@ func (c *Checker) Event(r *events.Record) *events.Event {
 	if what != "" {
 		c.broken(t, "P10", r, what)
 	}
+	if what := p.written(r); what != "" {
+		c.broken(t, "P11", r, what)
+	}
+	c.whole(t, e, r)
+	p.doing.task = t
 	c.ofTask(p, t, e, r, first)
 	return e
+}
+
+// written holds an event against the owner of its epoch, who alone may write it (P11).
+func (p *partition) written(r *events.Record) string {
+	if p.owner == "" {
+		return ""
+	}
+	for i := len(r.Headers) - 1; i >= 0; i-- {
+		if r.Headers[i].Key != events.HeaderSource {
+			continue
+		}
+		source := r.Headers[i].Value
+		if p.source != "" && string(source) == p.source {
+			return ""
+		}
+		if s := string(source); s == p.owner || strings.HasSuffix(s, "/"+p.owner) {
+			p.source = s
+			return ""
+		}
+		return fmt.Sprintf("it was written by %q, and epoch %d is that of %q", source, p.state.Epoch, p.owner)
+	}
+	return fmt.Sprintf("it doesn't say who wrote it, and epoch %d is that of %q", p.state.Epoch, p.owner)
 }
 
 // known is the task of an event; nil: it wasn't seen. The id is kept once, and none
@@ -115,6 +154,7 @@ func (c *Checker) join(p *partition, e *events.Event) {
 // unreadable: its task can't be followed further, others can.
 func (c *Checker) unreadable(p *partition, r *events.Record, why error) {
 	id := string(r.Key)
+	p.doing = decision{}
 	if e, err := events.DecodeEnvelope(r); err == nil {
 		p.follow(e.Cause, id, r.Partition, e.Queued)
 	}
@@ -186,6 +226,7 @@ func (c *Checker) ofTask(p *partition, t *task, e *events.Event, r *events.Recor
 		c.broken(t, promise, r, what)
 		return
 	}
+	s.goOn(&p.doing)
 	if first {
 		c.led(p, &s)
 	}
@@ -208,4 +249,35 @@ func (c *Checker) room() *open {
 	clear(o.runs)
 	*o = open{timers: events.Timers{Armed: o.timers.Armed[:0]}, runs: o.runs[:0]}
 	return o
+}
+
+// EventsThere says up to where events of a partition were there before the inboxes were read. What events after
+// them show to be consumed may have been forwarded past what was read. It is called before the partition's events are
+// fed; without it all was consumed before.
+func (c *Checker) EventsThere(partition int32, next int64) {
+	p := c.part(partition)
+	p.there, p.running = next, true
+}
+
+// part is what is kept of a partition of events.
+func (c *Checker) part(number int32) *partition {
+	p := c.parts[number]
+	if p == nil {
+		p = &partition{claim: -1}
+		c.parts[number] = p
+	}
+	return p
+}
+
+// until notes what was consumed before the inboxes were read, when the first event since comes.
+func (p *partition) until(offset int64) {
+	if p.running && offset >= p.there {
+		p.running, p.since = false, true
+		p.before = p.next
+	}
+}
+
+// consumedBefore reports whether an input was consumed before the inboxes were read.
+func (p *partition) consumedBefore(inbox events.Inbox, offset int64) bool {
+	return p == nil || !p.since || offset < p.before[inbox]
 }

@@ -1,6 +1,7 @@
 package verify
 
 import (
+	"cmp"
 	"testing"
 	"time"
 
@@ -14,21 +15,23 @@ const ns = events.Namespace(events.DefaultNamespace)
 // requests, the alerts, the ledger. Where it is told nothing else, it does so as
 // a scheduler would.
 type history struct {
-	t      testing.TB
-	id     string // of the task
-	c      *Checker
-	o      Options
-	state  *events.Task
-	at     time.Time
-	offset int64 // of the next event
-	inputs [events.Inboxes]int64
-	cause  events.Cause
-	epoch  uint64          // of the last claim
-	part   int32           // the partition of all that is written
-	mute   bool            // the next input isn't fed: it was trimmed
-	old    bool            // as a build writes that knows no sums
-	all    []events.Record // of events
-	fed    []events.Record // of inboxes
+	t       testing.TB
+	id      string // of the task
+	c       *Checker
+	o       Options
+	state   *events.Task
+	at      time.Time
+	offset  int64 // of the next event
+	inputs  [events.Inboxes]int64
+	cause   events.Cause
+	epoch   uint64          // of the last claim
+	part    int32           // the partition of all that is written
+	onError string          // of its plan; empty: it is undone
+	chain   bool            // in its plan each step needs the one before
+	mute    bool            // the next input isn't fed: it was trimmed
+	old     bool            // as a build writes that knows no sums
+	all     []events.Record // of events
+	fed     []events.Record // of inboxes
 }
 
 // rule is that of every attempt: two, half a second apart, and one after a
@@ -60,17 +63,27 @@ func (h *history) submit() *history {
 }
 
 func (h *history) receive(s *events.Submission) {
-	h.add(&events.TaskReceived{Workflow: "w", Version: 1, Input: s.Input, Plan: plan(), Digest: s.Digest()})
+	h.add(&events.TaskReceived{Workflow: "w", Version: 1, Input: s.Input, ReplyTo: s.ReplyTo, Priority: s.Priority, Labels: s.Labels,
+		CompleteBy: s.CompleteBy, Plan: h.plan(), Digest: s.Digest()})
 	h.add(&events.TaskStarted{})
 }
 
-func plan() *events.Plan {
+// holding has the task held where it would be undone.
+func (h *history) holding() *history {
+	h.onError = events.OnErrorHold
+	return h
+}
+
+func (h *history) plan() *events.Plan {
 	steps := make([]events.PlanStep, 0, 3)
 	for _, id := range []string{"a", "b", "c"} {
 		steps = append(steps, events.PlanStep{ID: id, Agent: "x", Operation: id, Attempts: rule,
 			Undo: &events.PlanUndo{Agent: "x", Operation: "u", Attempts: rule}})
+		if n := len(steps) - 1; h.chain && n > 0 {
+			steps[n].Needs = []int{n - 1}
+		}
 	}
-	return events.NewPlan(events.OnErrorUndo, time.Hour, steps)
+	return events.NewPlan(cmp.Or(h.onError, events.OnErrorUndo), time.Hour, steps)
 }
 
 // input writes a record to an inbox; what is added next comes of it.
@@ -129,13 +142,20 @@ func (h *history) event(f events.Fact) *events.Event {
 	}
 	e.Seq, e.Prev = h.state.Seq+1, h.state.Prev
 	switch f := f.(type) {
+	case *events.AttemptCompleted:
+		if f.Kind == events.Do && f.Output == nil {
+			f.Output = []byte("{}") // as all reply
+		}
 	case *events.TaskStarted:
-		e.Due, e.Policy = h.at.Add(time.Hour), &events.Policy{Timer: events.TimerTask, OnError: events.OnErrorUndo}
+		e.Due, e.Policy = h.at.Add(time.Hour), h.state.TaskPolicy(h.at.Add(time.Hour))
 	case *events.TaskResumed:
 		if h.state.Ending == "" {
-			e.Due, e.Policy = h.at.Add(time.Hour), &events.Policy{Timer: events.TimerTask, OnError: events.OnErrorUndo}
+			e.Due, e.Policy = h.at.Add(time.Hour), h.state.TaskPolicy(h.at.Add(time.Hour))
 		}
 	case *events.AttemptStarted:
+		if h.id != "t" && f.Key == key(f.Step, f.Kind) { // that knows no other
+			f.Key = events.IdempotencyKey(ns, h.id, f.Step, f.Kind, 0)
+		}
 		h.arm(e, events.TimerAttempt, f.Step, f.Kind, h.at.Add(time.Second))
 	case *events.AttemptFailed:
 		if h.state.State == events.StateProcessing || f.Kind == events.Undo && h.state.State == events.StateUndoing {
@@ -161,11 +181,7 @@ func (h *history) event(f events.Fact) *events.Event {
 
 func (h *history) arm(e *events.Event, timer events.TimerKind, step string, k events.Kind, due time.Time) {
 	i, _ := h.state.Plan.Step(step)
-	p := &events.Policy{Timer: timer, Attempts: rule, OnError: events.OnErrorUndo}
-	if run := h.state.Run(i, k); run != nil {
-		p.FailureCount, p.CooledDown = run.FailureCount, run.CooledDown
-	}
-	e.Due, e.Policy = due, p
+	e.Due, e.Policy = due, h.state.Policy(i, k, timer)
 }
 
 // raw writes an event as it is.

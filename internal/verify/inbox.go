@@ -44,11 +44,18 @@ type input struct {
 	// What it says: of a submission the digest, of a reply the attempt, of a
 	// recovery the timer.
 	digest  string
+	version int
 	ref     events.RequestRef
 	outcome events.Outcome
+	effect  events.Effect
+	body    uint64 // the sum of a reply's, or of a release's output
 	timer   uint64
+	action  events.Action
 	command events.Command
 	request string
+	by      uint64 // the sum of who asks, and why
+	keep    bool
+	as      events.StepState
 }
 
 // lead is the first event that an input led to, in short.
@@ -61,7 +68,18 @@ type lead struct {
 	attempt int
 	timer   uint64 // the one that it ended
 	digest  string
+	made    [2]string // the digests of a submission that the event can be of
 	request string
+	by      uint64
+	body    uint64        // the sum of an output, where one is written
+	written bool          // one is
+	effect  events.Effect // of a failure
+	large   bool          // what the agent said was too large
+	asks    []events.Action
+	ending  events.TaskState
+	keep    bool
+	as      events.StepState
+	erred   []string // steps in error that a resubmit may name
 }
 
 func (c *Checker) inboxOf(i events.Inbox, partition int32) *inbox {
@@ -170,14 +188,15 @@ func (c *Checker) inputOf(kind events.Inbox, r *events.Record) *input {
 	}
 	switch in := in.(type) {
 	case *events.Submission:
-		x.digest = in.Digest()
+		x.digest, x.version = in.Digest(), in.Version
 	case *events.Reply:
-		x.ref, x.outcome = in.Ref, in.Outcome
+		x.ref, x.outcome, x.effect, x.body = in.Ref, in.Outcome, in.Effect, sumOf(in.Body)
 		x.exempt = c.o.Exempt != nil && c.o.Exempt(r)
 	case *events.Recovery:
-		x.ref, x.timer = events.RequestRef{Step: in.Step, Kind: in.Kind}, in.Timer
+		x.ref, x.timer, x.action = events.RequestRef{Step: in.Step, Kind: in.Kind}, in.Timer, in.Action
 	case *events.Control:
-		x.command, x.request, x.ref.Step = in.Command, in.RequestID, in.Step
+		x.command, x.request, x.ref.Step, x.by = in.Command, in.RequestID, in.Step, sumOfBy(&in.By)
+		x.keep, x.as, x.body = in.Keep, in.As, sumOf(in.Output)
 	}
 	return x
 }
@@ -189,19 +208,6 @@ func (c *Checker) hopped(kind events.Inbox, from string) {
 	offset, err2 := strconv.ParseInt(o, 10, 64)
 	if err == nil && err2 == nil { // else a stranger wrote it
 		c.hops[place{inboxPart{kind, int32(partition)}, offset}] = true
-	}
-}
-
-// lead says what an input led to, as far as the input can be held against it.
-func (s *turn) lead(l *lead) {
-	*l = lead{place: place{inboxPart{s.e.Cause.Inbox, s.e.Cause.Partition}, s.e.Cause.Offset}, task: s.t.id, offset: s.r.Offset,
-		fact: s.e.Fact.Type(), slot: s.slot, attempt: ended(s.e.Fact), timer: s.timer.Seq}
-	l.request = requestOf(s.e.Fact)
-	switch f := s.e.Fact.(type) {
-	case *events.TaskReceived:
-		l.digest = f.Digest
-	case *events.RunReleased:
-		l.slot.Step = f.Step
 	}
 }
 
@@ -240,11 +246,11 @@ func (c *Checker) led(p *partition, s *turn) {
 	x := in.inputs.take(cause.Offset)
 	switch {
 	case x != nil:
-		s.lead(&c.met)
+		s.lead(&c.met, x)
 		c.meet(cause.Inbox, x, &c.met)
 	case in.expects(cause.Offset):
 		l := &lead{}
-		s.lead(l)
+		s.lead(l, nil)
 		in.leads.put(cause.Offset, l)
 	}
 }
@@ -269,76 +275,6 @@ func (c *Checker) tell(f Fault) {
 		t.broken = true
 	}
 	c.faults.add(f)
-}
-
-func (c *Checker) meeting(kind events.Inbox, x *input, l *lead) (promise, what string) {
-	cause := events.Cause{Inbox: l.inbox, Partition: l.partition, Offset: l.place.offset}
-	switch {
-	case x.poison != "":
-		return "P15", fmt.Sprintf("%s led to %s and can't be used: %s", cause, l.fact, x.poison)
-	case c.dead[l.place] != "":
-		return "P15", fmt.Sprintf("%s led to %s and is a dead letter: %s", cause, l.fact, c.dead[l.place])
-	case x.task != l.task:
-		return "P10", fmt.Sprintf("%s is about task %q", cause, x.task)
-	case x.where != l.partition:
-		return "P10", fmt.Sprintf("%s led to %s and belongs in partition %d", cause, l.fact, x.where)
-	}
-	switch kind {
-	case events.Tasks:
-		if x.digest != l.digest {
-			return "P10", fmt.Sprintf("%s is another submission: its digest is %s, that of the event %s", cause, x.digest, l.digest)
-		}
-	case events.Replies:
-		return x.replied(cause, l)
-	case events.Recoveries:
-		if x.timer != l.timer || x.ref.Step != l.slot.Step || x.ref.Step != "" && x.ref.Kind != l.slot.Kind {
-			return "P4", fmt.Sprintf("%s is for the timer of event %d (%s %s); %s ended that of event %d (%s %s)",
-				cause, x.timer, x.ref.Kind, x.ref.Step, l.fact, l.timer, l.slot.Kind, l.slot.Step)
-		}
-	case events.Controls:
-		return x.commanded(cause, l)
-	}
-	return "", ""
-}
-
-// replied: the event ends the attempt that the reply names, as it says (P3).
-func (x *input) replied(cause events.Cause, l *lead) (promise, what string) {
-	if x.ref != (events.RequestRef{Step: l.slot.Step, Kind: l.slot.Kind, Attempt: l.attempt}) {
-		return "P3", fmt.Sprintf("%s is of %s; it led to %s of %s", cause, events.RequestID(x.task, x.ref), l.fact,
-			events.RequestID(l.task, events.RequestRef{Step: l.slot.Step, Kind: l.slot.Kind, Attempt: l.attempt}))
-	}
-	tooLarge := x.outcome == events.Completed && strings.Contains(l.fact, ".failed.")
-	if !tooLarge && !strings.Contains(l.fact, verbOf(x.outcome)) {
-		return "P3", fmt.Sprintf("%s says %s; it led to %s", cause, x.outcome, l.fact)
-	}
-	return "", ""
-}
-
-// verbOf is what the type of an event holds that a reply with an outcome leads to.
-func verbOf(o events.Outcome) string {
-	switch o {
-	case events.Completed:
-		return ".completed."
-	case events.Failed:
-		return ".failed."
-	}
-	return ".rejected."
-}
-
-// commanded: the event is what the control asks for (P10).
-func (x *input) commanded(cause events.Cause, l *lead) (promise, what string) {
-	facts := map[events.Command][]string{
-		events.Cancel:   {(*events.TaskUndoing)(nil).Type(), (*events.TaskCancelled)(nil).Type()},
-		events.UndoTask: {(*events.TaskUndoing)(nil).Type()},
-		events.Resubmit: {(*events.TaskResumed)(nil).Type()},
-		events.Release:  {(*events.RunReleased)(nil).Type()},
-	}
-	for _, f := range facts[x.command] {
-		if f == l.fact && x.request == l.request && (x.command != events.Release || x.ref.Step == l.slot.Step) {
-			return "", ""
-		}
-	}
-	return "P10", fmt.Sprintf("%s asks for %s (request %q); it led to %s (request %q)", cause, x.command, x.request, l.fact, l.request)
 }
 
 // lateReplies are those that were written after the complete-by of their

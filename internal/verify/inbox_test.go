@@ -1,6 +1,7 @@
 package verify
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -124,7 +125,7 @@ func TestInputsAndWhatTheyLedTo(t *testing.T) {
 			h.add(undo("b", 1)).completes("b", events.Undo).add(undo("a", 1)).completes("a", events.Undo).add(&events.TaskUndone{})
 		}},
 		{"P10: a request is accepted twice", "P10", func(h *history) {
-			h.twoDone().add(do("c", 1)).later(time.Millisecond).reply("c", events.Do, 1, events.Rejected)
+			h.holding().twoDone().add(do("c", 1)).later(time.Millisecond).reply("c", events.Do, 1, events.Rejected)
 			h.add(&events.AttemptRejected{Kind: events.Do, Step: "c", Attempt: 1}).add(&events.TaskHeld{})
 			h.control(&events.Control{Command: events.Release, Step: "c", As: events.StepCompleted})
 			h.add(&events.RunReleased{By: events.By{RequestID: "request"}, Step: "c", As: events.StepCompleted})
@@ -249,7 +250,7 @@ func (h *history) released(step string, as events.StepState) *history {
 
 // releasedByHand is a task whose step c is in error; an operator settles it.
 func releasedByHand(h *history) {
-	h.twoDone().add(do("c", 1)).later(time.Millisecond).reply("c", events.Do, 1, events.Rejected)
+	h.holding().twoDone().add(do("c", 1)).later(time.Millisecond).reply("c", events.Do, 1, events.Rejected)
 	h.add(&events.AttemptRejected{Kind: events.Do, Step: "c", Attempt: 1}).add(&events.TaskHeld{})
 	h.released("c", events.StepCompleted).add(&events.TaskProcessed{})
 }
@@ -257,7 +258,7 @@ func releasedByHand(h *history) {
 // releasedBeforeItBegan is a task whose step c could not even be asked for; an
 // operator settles it.
 func releasedBeforeItBegan(h *history) *history {
-	h.twoDone().add(&events.RunErrored{Kind: events.Do, Step: "c"}).add(&events.TaskHeld{})
+	h.holding().twoDone().add(&events.RunErrored{Kind: events.Do, Step: "c"}).add(&events.TaskHeld{})
 	return h.released("c", events.StepCompleted).add(&events.TaskProcessed{})
 }
 
@@ -265,9 +266,10 @@ func releasedBeforeItBegan(h *history) *history {
 // it by hand, and that is undone then: c and b by their agent, of whom b's undo
 // does nothing, and a.
 func releasedThenUndone(h *history) *history {
-	h.submit().add(do("a", 1)).completes("a", events.Do).add(&events.RunErrored{Kind: events.Do, Step: "b"}).add(&events.TaskHeld{})
+	h.holding().submit().add(do("a", 1)).completes("a", events.Do).add(&events.RunErrored{Kind: events.Do, Step: "b"}).add(&events.TaskHeld{})
 	h.released("b", events.StepCompleted).c.Effect(Effect{Happened, key("b", events.Do)})
-	h.undoing().add(undo("b", 1)).later(time.Millisecond).reply("b", events.Undo, 1, events.Completed)
+	h.control(&events.Control{Command: events.UndoTask}).add(&events.TaskUndoing{By: events.By{RequestID: "request"}, Ending: events.StateUndone})
+	h.add(undo("b", 1)).later(time.Millisecond).reply("b", events.Undo, 1, events.Completed)
 	h.add(&events.AttemptCompleted{Kind: events.Undo, Step: "b", Attempt: 1})
 	return h.add(undo("a", 1)).completes("a", events.Undo)
 }
@@ -364,5 +366,50 @@ func TestInputsOfLaterAreNotKept(t *testing.T) {
 	}
 	if r := h.c.Finish(h.at); r.Broken != 0 {
 		t.Error(r.Faults)
+	}
+}
+
+// Who reads the inboxes of a system that runs finds a record there that is forwarded only then, past what was read. What
+// had been consumed before is known to be forwarded.
+func TestForwardsOfASystemThatRuns(t *testing.T) {
+	for _, tt := range []struct {
+		name, want string
+		said       bool
+		there      int64
+	}{
+		{"consumed before the inboxes were read", "P10", true, 4},
+		{"consumed since", "", true, 3},
+		{"nothing was there", "", true, 0},
+		{"of a system that has stopped", "P10", false, 0},
+	} {
+		home := events.Partition([]byte("elsewhere"), 2)
+		o := whole
+		o.Partitions = 2
+		h := newHistory(t, o)
+		h.part, h.c, h.offset, h.inputs = 1-home, New(o), 0, [events.Inboxes]int64{}
+		if tt.said {
+			h.c.EventsThere(h.part, tt.there)
+		}
+		h.claim(1)
+		for i := 0; h.offset < 5; i++ { // a task, the stray record, and another task
+			if h.id, h.state = fmt.Sprint("t", i), nil; events.Partition([]byte(h.id), 2) != h.part {
+				continue
+			}
+			if h.submit(); h.inputs[events.Tasks] == 1 {
+				h.input((&events.Submission{ID: "elsewhere", Workflow: "w", Input: []byte("{}")}).Record(ns, "test"))
+			}
+		}
+		other := (&events.Submission{ID: "elsewhere 2", Workflow: "w"}).Record(ns, "test")
+		other.Partition = home
+		h.c.Input(&other)
+		got := ""
+		for _, f := range h.c.Finish(h.at).Faults {
+			if f.Task == "elsewhere" {
+				got += f.Promise
+			}
+		}
+		if got != tt.want {
+			t.Errorf("%s: %v", tt.name, h.c.Finish(h.at).Faults)
+		}
 	}
 }

@@ -8,10 +8,14 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
+// topicRequests is before an agent's name.
+const topicRequests = "requests."
+
 // request is one whose attempt hasn't been seen yet.
 type request struct {
 	due       int64
 	key       string
+	operation string
 	topic     string
 	partition int32
 	offset    int64
@@ -28,7 +32,7 @@ func (c *Checker) Request(r *events.Record) {
 		return
 	}
 	id := events.RequestID(q.Task, q.Ref)
-	x := &request{millis(q.CompleteBy), q.IdempotencyKey, topic, r.Partition, r.Offset}
+	x := &request{millis(q.CompleteBy), q.IdempotencyKey, q.Operation, topic, r.Partition, r.Offset}
 	if t := c.tasks[q.Task]; t != nil {
 		if i, ok := t.findAttempt(q.Ref); ok {
 			c.asks(t, i, id, x)
@@ -57,16 +61,21 @@ func (c *Checker) started(t *task, f *events.AttemptStarted) {
 // asks holds a request against its attempt.
 func (c *Checker) asks(t *task, i int, id string, x *request) {
 	a, what := &t.attempts[i], ""
+	kind := events.Do
+	if a.undo {
+		kind = events.Undo
+	}
+	agent, operation := t.plan.Agent(int(a.step), kind)
 	switch {
 	case a.asked:
 		what = "the request " + id + " was written twice"
 	case a.due != x.due:
 		what = fmt.Sprintf("the request %s is to be complete by %s, its attempt by %s", id, instant(x.due), instant(a.due))
+	case x.operation != operation || x.topic != topicRequests+agent:
+		what = fmt.Sprintf("the request %s is for %s, on %s; its attempt for %s of agent %q", id, x.operation, x.topic, operation, agent)
+	case a.generation < manyGenerations && !ends(x.key, c.ownKey(t, int(a.step), kind, uint16(a.generation))):
+		what = fmt.Sprintf("the request %s has the key %s, its attempt one that ends with %s", id, x.key, c.text)
 	case t.open != nil && t.open.runs != nil:
-		kind := events.Do
-		if a.undo {
-			kind = events.Undo
-		}
 		if run := t.open.run(int(a.step), kind); run.attempt == int(a.number) && run.key != x.key {
 			what = fmt.Sprintf("the request %s has the key %s, its attempt %s", id, x.key, run.key)
 		}

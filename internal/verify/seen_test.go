@@ -17,7 +17,7 @@ func TestWhatWasSeen(t *testing.T) {
 	holds(t, whole, []played{
 		{"P1: an open task without a timer", "P1", func(h *history) {
 			s := &events.Submission{ID: "t", Workflow: "w", Input: []byte("{}")}
-			h.input(s.Record(ns, "test")).add(&events.TaskReceived{Workflow: "w", Version: 1, Plan: plan(), Digest: s.Digest()})
+			h.input(s.Record(ns, "test")).add(&events.TaskReceived{Workflow: "w", Version: 1, Input: s.Input, Plan: h.plan(), Digest: s.Digest()})
 		}},
 		{"a timer that is due", "", func(h *history) { h.submit().add(do("a", 1)).later(30 * time.Second) }},
 		{"P1: a timer that is due for too long", "P1", func(h *history) { h.submit().add(do("a", 1)).later(2 * time.Minute) }},
@@ -28,7 +28,7 @@ func TestWhatWasSeen(t *testing.T) {
 			h.completes("c", events.Do).add(&events.TaskProcessed{})
 		}},
 		{"P1: a hold that nobody sees", "P1", func(h *history) {
-			h.twoDone().add(do("c", 1)).later(time.Millisecond).reply("c", events.Do, 1, events.Rejected)
+			h.holding().twoDone().add(do("c", 1)).later(time.Millisecond).reply("c", events.Do, 1, events.Rejected)
 			h.add(&events.AttemptRejected{Kind: events.Do, Step: "c", Attempt: 1}).raw(h.event(&events.TaskHeld{}))
 		}},
 		{"P6: an effect without its undo", "P6", func(h *history) { h.undone().c.Effect(Effect{Happened, key("c", events.Do)}) }},

@@ -18,6 +18,8 @@ type task struct {
 	plan      *events.Plan // shared by the tasks of a definition
 	steps     []facts      // by index of the plan
 	attempts  []attempt    // that requests were sent for, in the order of the log
+	digest    uint64       // of the submission
+	taken     int64        // its offset
 	askedAt   int64        // of the submission, or of what an operator asked last, in ms
 	statusAt  int64        // of the event that made the state, in ms
 	open      *open        // nil: ended, and not kept
@@ -27,7 +29,8 @@ type task struct {
 // from the fold.
 type facts struct {
 	flags      flags
-	generation uint16 // of the key
+	generation uint16 // of the key,
+	undoing    uint16 // and of that of its undo
 }
 
 type flags uint8
@@ -39,6 +42,8 @@ const (
 	undoAsked                     // a request of its undo was sent
 	undone                        // by its agent
 	handUndone                    // by an operator
+	skipped
+	erred // in error, and not resumed since
 )
 
 func (f flags) has(any flags) bool { return f&any != 0 }
@@ -55,7 +60,12 @@ type attempt struct {
 	undo   bool
 	ended  bool
 	asked  bool // its request was seen
+	// generation of its key; manyGenerations: that or a later one.
+	generation uint8
 }
+
+// manyGenerations bounds what is known of an attempt's key.
+const manyGenerations = 255
 
 // open is what the checkers keep of a task that may go on.
 type open struct {
@@ -63,6 +73,9 @@ type open struct {
 	offset int64 // of the last event that is in state
 	timers events.Timers
 	runs   []run // of step i: 2i, of its undo: 2i+1
+	done   int   // steps
+	erred  int   // steps
+	cut    *cut  // nil, or its last decision but one
 }
 
 // run is the attempts at a step or its undo, counted apart from the fold.

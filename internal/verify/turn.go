@@ -3,6 +3,7 @@ package verify
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/waybill-run/waybill/events"
@@ -22,6 +23,7 @@ type turn struct {
 	index int         // of the slot's step in the plan
 	run   *run        // of the slot; nil: the task's own
 	timer events.Timer
+	erred []string // steps in error that a resubmit may name
 }
 
 // before holds the event against the state before it. It returns the promise
@@ -35,8 +37,11 @@ func (s *turn) before() (promise, what string) {
 	if s.e.Seq != o.state.Seq+1 || s.e.Prev != o.state.Prev {
 		return "", "" // what lies between isn't known
 	}
+	if _, resumed := s.e.Fact.(*events.TaskResumed); resumed {
+		s.erred = inError(o.state)
+	}
 	s.slot = slotOf(s.e.Fact)
-	if s.slot.Step != "" {
+	if s.slot != (events.Slot{}) {
 		i, ok := o.state.Plan.Step(s.slot.Step)
 		if !ok || s.slot.Kind == events.Undo && o.state.Plan.Steps[i].Undo == nil {
 			return "", ""
@@ -66,7 +71,13 @@ func (s *turn) before() (promise, what string) {
 	if promise, what = s.once(); what != "" {
 		return promise, what
 	}
-	return s.origin()
+	if promise, what = s.course(); what != "" {
+		return promise, what
+	}
+	if promise, what = s.origin(); what != "" {
+		return promise, what
+	}
+	return s.arms()
 }
 
 // slotOf is whose timer an event ends, and whose attempts it tells of.
@@ -112,8 +123,11 @@ func (s *turn) current() (promise, what string) {
 	if n == 0 || s.run == nil {
 		return "", ""
 	}
-	if _, failed := s.e.Fact.(*events.AttemptFailed); failed && !s.run.running && !(s.first && s.e.Cause.Inbox == events.Replies) {
-		return "", "" // a request that couldn't be sent
+	if f, failed := s.e.Fact.(*events.AttemptFailed); failed && !s.run.running && !(s.first && s.e.Cause.Inbox == events.Replies) {
+		if f.Effect != events.EffectNone { // a request that couldn't be sent
+			return "P6", fmt.Sprintf("attempt %d of step %q failed before a request was sent, and its effect is %s", n, s.slot.Step, f.Effect)
+		}
+		return "", ""
 	}
 	switch {
 	case s.run.running && n == s.run.attempt:
@@ -131,6 +145,22 @@ func (s *turn) current() (promise, what string) {
 func (s *turn) recovered() (promise, what string) {
 	if s.fires() && !s.timer.Armed() {
 		return "P4", fmt.Sprintf("a recovery led to %s, but its timer was not armed", s.e.Fact.Type())
+	}
+	switch f := s.e.Fact.(type) {
+	case *events.AttemptWaiting:
+		if s.e.Cause.Inbox != events.Recoveries {
+			return "P4", fmt.Sprintf("%s comes of %s, and only a recovery can ask for it", f.Type(), s.e.Cause)
+		}
+	case *events.AttemptStarted, *events.RunErrored:
+	case *events.AttemptFailed:
+		if s.run.running {
+			return "", ""
+		}
+	default:
+		return "", ""
+	}
+	if s.timer.Armed() && !s.fires() && !s.e.Queued {
+		return "P4", fmt.Sprintf("%s ended the timer of event %d, and no recovery asked for that", s.e.Fact.Type(), s.timer.Seq)
 	}
 	return "", ""
 }
@@ -150,24 +180,83 @@ func (s *turn) attempted() (promise, what string) {
 		if soonest := s.run.notBefore; s.e.Due.Before(soonest) {
 			return "P5", fmt.Sprintf("the wait after attempt %d of step %q ends %s before its backoff", f.Attempt, f.Step, soonest.Sub(s.e.Due))
 		}
-		if f.CoolDown && s.run.cooled {
+		used := s.run.failures >= rule.MaxAttempts
+		switch {
+		case f.CoolDown && s.run.cooled:
 			return "P5", fmt.Sprintf("step %q cools down a second time", f.Step)
+		case f.CoolDown && (rule.CoolDown == 0 || !used):
+			return "P5", fmt.Sprintf("step %q cools down after %d failures of %d, and has a cool-down of %s", f.Step, s.run.failures, rule.MaxAttempts, rule.CoolDown)
+		case !f.CoolDown && used:
+			return "P5", fmt.Sprintf("step %q waits for one more attempt after %d failures of %d", f.Step, s.run.failures, rule.MaxAttempts)
+		}
+	case *events.AttemptFailed:
+		if !s.run.running { // a request that couldn't be sent
+			return s.budget(rule, f.Kind, f.Step, f.Attempt)
+		}
+	case *events.RunErrored:
+		if f.Error != nil && f.Error.Code == events.CodeTriesExhausted && s.run.failures < rule.MaxAttempts {
+			return "P5", fmt.Sprintf("step %q was given up after %d failures of %d", f.Step, s.run.failures, rule.MaxAttempts)
 		}
 	case *events.AttemptStarted:
-		most := rule.MaxAttempts
-		if s.run.cooled {
-			most++
+		if promise, what = s.budget(rule, f.Kind, f.Step, f.Attempt); what != "" {
+			return promise, what
 		}
-		switch {
-		case s.run.fresh >= most:
-			return "P5", fmt.Sprintf("%s attempt %d of step %q after %d attempts; at most %d", f.Kind, f.Attempt, f.Step, s.run.fresh, most)
-		case s.e.At.Before(s.run.notBefore):
-			return "P5", fmt.Sprintf("%s attempt %d of step %q began %s before its wait was over", f.Kind, f.Attempt, f.Step, s.run.notBefore.Sub(s.e.At))
-		case s.run.key != "" && (s.run.key == f.Key) == s.run.renewed:
+		if s.run.key != "" && (s.run.key == f.Key) == s.run.renewed {
 			return "P7", fmt.Sprintf("%s attempt %d of step %q has the key %s after %s; renewable: %v", f.Kind, f.Attempt, f.Step, f.Key, s.run.key, s.run.renewed)
 		}
+		return s.asked(f)
 	}
 	return "", ""
+}
+
+// budget: one more attempt is allowed, and its wait is over.
+func (s *turn) budget(rule events.Attempts, k events.Kind, step string, attempt int) (promise, what string) {
+	most := rule.MaxAttempts
+	if s.run.cooled {
+		most++
+	}
+	switch {
+	case s.run.fresh >= most:
+		return "P5", fmt.Sprintf("%s attempt %d of step %q after %d attempts; at most %d", k, attempt, step, s.run.fresh, most)
+	case s.e.At.Before(s.run.notBefore):
+		return "P5", fmt.Sprintf("%s attempt %d of step %q began %s before its wait was over", k, attempt, step, s.run.notBefore.Sub(s.e.At))
+	}
+	return "", ""
+}
+
+// asked: an attempt is of the agent and the operation that the plan names, under the key of its own run: a service
+// would take another's for what it has done already (P7).
+func (s *turn) asked(f *events.AttemptStarted) (promise, what string) {
+	t := s.t
+	if agent, operation := t.open.state.Plan.Agent(s.index, f.Kind); f.Agent != agent || f.Operation != operation {
+		return "P2", fmt.Sprintf("%s attempt %d of step %q is for %s of agent %q; by the plan for %s of agent %q", f.Kind, f.Attempt, f.Step, f.Operation, f.Agent, operation, agent)
+	}
+	if own := s.c.ownKey(t, s.index, f.Kind, t.steps[s.index].generationOf(f.Kind)); !ends(f.Key, own) {
+		return "P7", fmt.Sprintf("%s attempt %d of step %q has the key %s, which doesn't end with its own, %s", f.Kind, f.Attempt, f.Step, f.Key, own)
+	}
+	return "", ""
+}
+
+// ownKey is the idempotency key of a run, but for the namespace before it: where events were imported that is
+// another one's. It holds until the next call.
+func (c *Checker) ownKey(t *task, step int, k events.Kind, generation uint16) []byte {
+	b := append(append(append(c.text[:0], t.id...), '/'), t.plan.Steps[step].ID...)
+	b = append(append(append(b, '/'), k...), '/')
+	c.text = strconv.AppendUint(b, uint64(generation)+1, 10)
+	return c.text
+}
+
+// ends reports whether a key ends with another.
+func ends(key string, own []byte) bool {
+	n := len(key) - len(own)
+	return n >= 0 && key[n:] == string(own)
+}
+
+func (f *facts) generationOf(k events.Kind) uint16 {
+	if k == events.Undo {
+		return f.undoing
+	}
+	return f.generation
 }
 
 // early: no timer fires before it is due (P16).
@@ -273,6 +362,7 @@ func (s *turn) after() (promise, what string) {
 	o, was := s.t.open, s.t.state
 	if f, ok := s.e.Fact.(*events.TaskReceived); ok {
 		s.t.plan, s.t.steps = f.Plan, make([]facts, len(f.Plan.Steps))
+		s.t.digest, s.t.taken = sumOfText(f.Digest), s.e.Cause.Offset
 		o.runs = slices.Grow(o.runs, 2*len(f.Plan.Steps))[:2*len(f.Plan.Steps)]
 	}
 	if s.fires() {
@@ -295,25 +385,6 @@ func (s *turn) after() (promise, what string) {
 		s.c.holds = append(s.c.holds, hold{s.t, s.e.Seq, s.r.Offset})
 	}
 	return s.inTime(was)
-}
-
-// policy: what the event tells supervisors is the rule of the plan and how far
-// it is used up (P5).
-func (s *turn) policy() (promise, what string) {
-	p := s.e.Policy
-	if p == nil || s.run == nil {
-		return "", ""
-	}
-	rule := s.t.open.state.Plan.AttemptsOf(s.index, s.slot.Kind)
-	switch {
-	case p.Attempts != rule:
-		return "P5", fmt.Sprintf("the policy of step %q is %+v, the plan has %+v", s.slot.Step, p.Attempts, rule)
-	case p.FailureCount != s.run.failures:
-		return "P5", fmt.Sprintf("the policy of step %q counts %d failures; there were %d", s.slot.Step, p.FailureCount, s.run.failures)
-	case p.CooledDown != s.run.cooled:
-		return "P5", fmt.Sprintf("the policy of step %q says that a cool-down was granted: %v; it is %v", s.slot.Step, p.CooledDown, s.run.cooled)
-	}
-	return "", ""
 }
 
 // millis is an instant as it is kept.

@@ -9,21 +9,25 @@ import (
 // undoOrder checks P6 at the first attempt of a step's undo: no attempt runs, no
 // other undo either, and it is this step's turn.
 func (s *turn) undoOrder() (promise, what string) {
-	f, ok := s.e.Fact.(*events.AttemptStarted)
-	if !ok || f.Kind != events.Undo || s.t.steps[s.index].flags.has(undoAsked) {
+	if s.run == nil || s.slot.Kind != events.Undo || s.t.steps[s.index].flags.has(undoAsked) {
+		return "", ""
+	}
+	switch s.e.Fact.(type) {
+	case *events.AttemptStarted, *events.AttemptFailed, *events.RunErrored: // it began, or couldn't
+	default:
 		return "", ""
 	}
 	for i := range s.t.open.runs {
 		if s.t.open.runs[i].running {
-			return "P6", fmt.Sprintf("undo of step %q begins while step %q runs", f.Step, s.t.plan.Steps[i/2].ID)
+			return "P6", fmt.Sprintf("undo of step %q begins while step %q runs", s.slot.Step, s.t.plan.Steps[i/2].ID)
 		}
 	}
 	best, ok := s.nextUndo()
 	switch {
 	case !ok:
-		return "P6", fmt.Sprintf("undo of step %q, of which nothing is to be undone", f.Step)
+		return "P6", fmt.Sprintf("undo of step %q, of which nothing is to be undone", s.slot.Step)
 	case best != s.index:
-		return "P6", fmt.Sprintf("undo of step %q begins before that of step %q", f.Step, s.t.plan.Steps[best].ID)
+		return "P6", fmt.Sprintf("undo of step %q begins before that of step %q", s.slot.Step, s.t.plan.Steps[best].ID)
 	}
 	return "", ""
 }

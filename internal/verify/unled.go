@@ -89,6 +89,20 @@ func (f *finish) unled(at place, x *input) (promise, what string) {
 		return "P15", "is of a task that isn't in the log, and there is no dead letter of it"
 	case t != nil && at.inbox == events.Replies:
 		return f.unheard(t, at, x)
+	case t != nil && at.inbox == events.Tasks && !visible && t.plan != nil:
+		return t.again(at, x)
+	}
+	return "", ""
+}
+
+// again: a submission of a task that is there led to nothing, for it was the same, and came later. Another one under
+// its id is a dead letter (P15).
+func (t *task) again(at place, x *input) (promise, what string) {
+	switch {
+	case sumOfText(x.digest) != t.digest:
+		return "P15", "is another submission under the id of a task, and there is no dead letter of it"
+	case at.offset < t.taken:
+		return "P10", fmt.Sprintf("a submission was consumed, and led to nothing: the task is there by that at offset %d", t.taken)
 	}
 	return "", ""
 }
@@ -96,8 +110,8 @@ func (f *finish) unled(at place, x *input) (promise, what string) {
 // forwarded: a record in the wrong partition comes again in the right one (P10).
 func (f *finish) forwarded(at place, x *input) (promise, what string) {
 	to := f.c.inboxes[inboxPart{at.inbox, x.where}]
-	if to == nil || !to.fed || to.first > 0 || f.c.hops[at] {
-		return "", "" // what was trimmed isn't known
+	if to == nil || !to.fed || to.first > 0 || f.c.hops[at] || !f.c.parts[at.partition].consumedBefore(at.inbox, at.offset) {
+		return "", "" // what was trimmed, or came later, isn't known
 	}
 	return "P10", fmt.Sprintf("belongs in partition %d, and was not forwarded", x.where)
 }

@@ -1,0 +1,112 @@
+package verify
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/waybill-run/waybill/events"
+)
+
+// arms holds what an event arms against the plan: the timer that it has to arm, or none, due when the plan says.
+// An attempt without one would never end; with another it has more time than it may have, or less.
+func (s *turn) arms() (promise, what string) {
+	kind, due := s.armed()
+	promise = "P5"
+	if s.run == nil {
+		promise = "P1"
+	}
+	f := s.e.Fact.Type()
+	switch p := s.e.Policy; {
+	case kind == "" && p != nil:
+		return promise, fmt.Sprintf("%s arms a timer (%s, due at %s), and there is nothing to wait for", f, p.Timer, s.e.Due.Format(events.TimeLayout))
+	case kind == "":
+		return "", ""
+	case p == nil:
+		return promise, fmt.Sprintf("%s arms no timer: without an answer nothing would follow from it", f)
+	case p.Timer != kind:
+		return promise, fmt.Sprintf("%s arms a timer of the kind %s; it is %s", f, p.Timer, kind)
+	case kind == events.TimerWaiting && s.e.Due.Before(due): // its backoff is over (attempted)
+	case !s.e.Due.Equal(due):
+		return promise, fmt.Sprintf("%s arms a timer that is due at %s; by the plan at %s", f, s.e.Due.Format(events.TimeLayout), due.Format(events.TimeLayout))
+	}
+	return "", ""
+}
+
+// armed is the timer that an event has to arm, and when it is due; empty: none.
+func (s *turn) armed() (kind events.TimerKind, due time.Time) {
+	t := s.t.open.state
+	switch f := s.e.Fact.(type) {
+	case *events.TaskStarted:
+		return events.TimerTask, earlier(events.Millis(s.e.At.Add(t.Plan.CompleteWithin)), t.CompleteBy)
+	case *events.TaskResumed:
+		if t.Ending == "" {
+			return events.TimerTask, events.Millis(s.e.At.Add(t.Plan.CompleteWithin))
+		}
+	case *events.AttemptStarted:
+		due = events.Millis(s.e.At.Add(t.Plan.AttemptsOf(s.index, f.Kind).CompleteWithin))
+		if f.Kind == events.Do {
+			due = earlier(due, t.CompleteBy)
+		}
+		return events.TimerAttempt, due
+	case *events.AttemptFailed:
+		if tooLarge := s.e.Policy == nil && s.run.running && f.Error != nil && f.Error.Code == events.CodeTooLarge; !tooLarge && s.goesOn() {
+			return events.TimerFailed, s.e.At
+		}
+	case *events.AttemptWaiting:
+		due = s.run.notBefore
+		if s.e.At.After(due) { // it waits for its agent alone, if for anything
+			due = s.e.At
+		}
+		return events.TimerWaiting, due
+	}
+	return "", time.Time{}
+}
+
+// earlier is the earlier of two instants; that of a task may not be set.
+func earlier(due, task time.Time) time.Time {
+	if !task.IsZero() && task.Before(due) {
+		return task
+	}
+	return due
+}
+
+// goesOn reports whether the run that the event is about may have further attempts.
+func (s *turn) goesOn() bool {
+	if s.slot.Kind == events.Undo {
+		return s.t.open.state.State == events.StateUndoing
+	}
+	return s.t.open.state.State == events.StateProcessing
+}
+
+// policy: what the event tells supervisors is the rule of the plan and how far
+// it is used up (P5).
+func (s *turn) policy() (promise, what string) {
+	p := s.e.Policy
+	if p == nil {
+		return "", ""
+	}
+	t := s.t.open.state
+	if s.run == nil {
+		if p.OnError != t.Plan.OnError || !p.CompleteBy.Equal(t.CompleteBy) {
+			return "P1", fmt.Sprintf("the policy of the task says %s at %s; by the plan it is %s, at %s",
+				p.OnError, p.CompleteBy.Format(events.TimeLayout), t.Plan.OnError, t.CompleteBy.Format(events.TimeLayout))
+		}
+		return "", ""
+	}
+	rule, onError, completeBy := t.Plan.AttemptsOf(s.index, s.slot.Kind), t.Plan.OnError, t.CompleteBy
+	if s.slot.Kind == events.Undo {
+		onError, completeBy = events.OnErrorHold, time.Time{}
+	}
+	switch {
+	case p.Attempts != rule:
+		return "P5", fmt.Sprintf("the policy of step %q is %+v, the plan has %+v", s.slot.Step, p.Attempts, rule)
+	case p.FailureCount != s.run.failures:
+		return "P5", fmt.Sprintf("the policy of step %q counts %d failures; there were %d", s.slot.Step, p.FailureCount, s.run.failures)
+	case p.CooledDown != s.run.cooled:
+		return "P5", fmt.Sprintf("the policy of step %q says that a cool-down was granted: %v; it is %v", s.slot.Step, p.CooledDown, s.run.cooled)
+	case p.OnError != onError || !p.CompleteBy.Equal(completeBy):
+		return "P5", fmt.Sprintf("the policy of step %q says %s, and complete-by %s; it is %s, and %s",
+			s.slot.Step, p.OnError, p.CompleteBy.Format(events.TimeLayout), onError, completeBy.Format(events.TimeLayout))
+	}
+	return "", ""
+}

@@ -1,0 +1,257 @@
+package verify
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/waybill-run/waybill/events"
+)
+
+// done are the flags of a step that those may follow which need it.
+const done = completed | handSettled | skipped
+
+// course holds an event against the plan's graph, and against what the plan says of a task that can't go on (P2).
+func (s *turn) course() (promise, what string) {
+	t := s.t.open.state
+	switch f := s.e.Fact.(type) {
+	case *events.RunSkipped:
+		i, ok := t.Plan.Step(f.Step)
+		if !ok {
+			return "", ""
+		}
+		if s.t.steps[i].flags.has(unknown) {
+			return "P6", fmt.Sprintf("step %q is skipped after an attempt that may have had an effect, which nothing would undo", f.Step)
+		}
+		return s.begins(i)
+	case *events.AttemptStarted:
+		if f.Kind == events.Do {
+			return s.begins(s.index)
+		}
+	case *events.AttemptFailed:
+		if f.Kind == events.Do && !s.run.running {
+			return s.begins(s.index)
+		}
+	case *events.RunErrored:
+		if f.Kind == events.Do && t.State == events.StateProcessing {
+			return s.begins(s.index)
+		}
+	case *events.TaskProcessed:
+		if i, ok := s.t.notDone(); ok {
+			return "P2", fmt.Sprintf("processed, and step %q is neither completed nor skipped", t.Plan.Steps[i].ID)
+		}
+	default:
+		return s.decided()
+	}
+	return "", ""
+}
+
+// begins: a step begins, or is skipped, when those that it needs are done, and while none is in error.
+func (s *turn) begins(i int) (promise, what string) {
+	steps := s.t.open.state.Plan.Steps
+	for _, n := range steps[i].Needs {
+		if !s.t.steps[n].flags.has(done) {
+			return "P2", fmt.Sprintf("%s of step %q before step %q, which it needs, was done", s.e.Fact.Type(), steps[i].ID, steps[n].ID)
+		}
+	}
+	if s.t.open.erred > 0 {
+		return "P2", fmt.Sprintf("%s of step %q while another is in error", s.e.Fact.Type(), steps[i].ID)
+	}
+	return "", ""
+}
+
+// notDone is a step that isn't done.
+func (t *task) notDone() (step int, ok bool) {
+	if t.open.done == len(t.steps) {
+		return 0, false
+	}
+	for i := range t.steps {
+		if !t.steps[i].flags.has(done) {
+			return i, true
+		}
+	}
+	return 0, false
+}
+
+// decided: how a task goes on, or ends, is what was decided of it, by its plan or by an operator.
+func (s *turn) decided() (promise, what string) {
+	t := s.t.open.state
+	held := t.State == events.StateError
+	switch f := s.e.Fact.(type) {
+	case *events.TaskHeld:
+		if t.State != events.StateUndoing && t.Plan.OnError != events.OnErrorHold {
+			return "P2", fmt.Sprintf("held, and the plan says %s", t.Plan.OnError)
+		}
+	case *events.TaskUndoing:
+		switch own := f.RequestID == ""; {
+		case held && t.Ending != "":
+			return "P2", "undoing again, while an undo of it is held"
+		case own && t.Plan.OnError != events.OnErrorUndo:
+			return "P2", fmt.Sprintf("undoing, which nobody asked for, and the plan says %s", t.Plan.OnError)
+		case own && (f.Ending != events.StateUndone || f.Keep):
+			return "P2", fmt.Sprintf("undoing to be %s (keep: %v), which nobody asked for", f.Ending, f.Keep)
+		}
+	case *events.TaskUndone:
+		return s.endsAs(events.StateUndone)
+	case *events.TaskCancelled:
+		if !held {
+			return s.endsAs(events.StateCancelled)
+		}
+		if t.Ending == "" {
+			return "P2", "cancelled in a hold, and it wasn't being undone: that would come first"
+		}
+	case *events.RunReleased:
+		if undoing := t.Ending != ""; undoing != (f.As == events.StepUndone) {
+			return "P2", fmt.Sprintf("step %q is released as %s; the task is being undone: %v", f.Step, f.As, undoing)
+		}
+	case *events.TaskResumed:
+		switch own := f.RequestID == ""; {
+		case own == s.first:
+			return "P10", fmt.Sprintf("resumed by the request %q; it is the first that %s led to: %v", f.RequestID, s.e.Cause, s.first)
+		case own && stillHeld(t):
+			return "P2", "resumed after a release, while another step is in error"
+		}
+	}
+	return "", ""
+}
+
+// endsAs: what was being undone ends as was decided, when nothing runs (P6).
+func (s *turn) endsAs(end events.TaskState) (promise, what string) {
+	o := s.t.open
+	if o.state.Ending != end {
+		return "P2", fmt.Sprintf("%s, and it was decided that it should be %s", end, o.state.Ending)
+	}
+	for i := range o.runs {
+		if o.runs[i].running {
+			return "P6", fmt.Sprintf("%s while an attempt at step %q runs", end, s.t.plan.Steps[i/2].ID)
+		}
+	}
+	return "", ""
+}
+
+// stillHeld reports whether a step holds the task: one in error while it is processed, one whose undo is in error
+// while it is undone.
+func stillHeld(t *events.Task) bool {
+	for _, x := range t.Steps {
+		if t.Ending == "" && x.State == events.StepError || x.Undo != nil && x.Undo.State == events.StepError {
+			return true
+		}
+	}
+	return false
+}
+
+// decision is what the last event of a partition is a part of: the events of one task that an input led to, or
+// those of a step whose turn it was.
+type decision struct {
+	task   *task // nil: of none that is looked at
+	cause  events.Cause
+	queued bool
+	offset int64  // of its last event so far
+	fact   string // the type of that
+	// loose: an attempt ended, and nothing says how its run goes on.
+	loose bool
+}
+
+// holds reports whether an event is one more of the decision.
+func (d *decision) holds(e *events.Event) bool {
+	return d.task != nil && d.task.id == e.Task && d.cause == e.Cause && d.queued == e.Queued
+}
+
+// goOn takes the last event over.
+func (s *turn) goOn(d *decision) {
+	d.offset, d.fact, d.loose = s.r.Offset, s.e.Fact.Type(), false
+	switch s.e.Fact.(type) {
+	case *events.AttemptExpired, *events.AttemptFailed:
+		d.loose = s.e.Policy == nil && s.goesOn()
+	}
+}
+
+// cut says why a decision can't have ended with its last event: it is written in one transaction, and goes on until
+// an attempt, a timer or an operator is waited for (P10).
+func (d *decision) cut() string {
+	if d.task == nil || d.task.broken || d.task.open == nil {
+		return ""
+	}
+	why, o := "", d.task.open
+	switch t := o.state; t.State {
+	case events.StatePending:
+		why = "it wasn't started"
+	case events.StateProcessing:
+		_, open := d.task.notDone()
+		switch {
+		case o.erred > 0:
+			why = "a step is in error, and the task is neither held nor undone"
+		case d.loose:
+			why = "an attempt ended, and it isn't said how the step goes on"
+		case !open:
+			why = "all steps are done, and the task isn't processed"
+		}
+	case events.StateUndoing:
+		switch {
+		case d.loose:
+			why = "an attempt ended, and it isn't said how the undo goes on"
+		case len(o.timers.Armed) == 0:
+			why = "nothing runs or waits, and the undo doesn't go on"
+		}
+	case events.StateError:
+		if d.fact == (*events.RunReleased)(nil).Type() && !stillHeld(t) {
+			why = "no step is in error any more, and the task isn't resumed"
+		}
+	}
+	if why == "" {
+		return ""
+	}
+	return fmt.Sprintf("what %s led to ends with %s: %s", d.cause, d.fact, why)
+}
+
+// end notes a decision that can't have ended so, until it shows whether its events are as they were written: the
+// next one of the task holds the hash of its last.
+func (d *decision) end() {
+	if what := d.cut(); what != "" {
+		d.task.open.cut = &cut{d.offset, what}
+	}
+}
+
+// cut is a decision of a task that can't have ended as it did.
+type cut struct {
+	offset int64 // of its last event
+	what   string
+}
+
+// whole tells that the decision before the event was cut.
+func (c *Checker) whole(t *task, e *events.Event, r *events.Record) {
+	if t.open == nil || t.open.cut == nil {
+		return
+	}
+	x := t.open.cut
+	c.brokenAt(t, Fault{"P10", t.id, topicEvents, r.Partition, x.offset,
+		fmt.Sprintf("%s; the next, event %d at events/%d/%d, comes of %s", x.what, e.Seq, r.Partition, r.Offset, e.Cause)})
+}
+
+// cutOff are the decisions that no event of their task follows.
+func (f *finish) cutOff() {
+	for _, t := range f.c.order {
+		if t.open != nil && t.open.cut != nil && !t.broken {
+			f.faults.add(Fault{"P10", t.id, topicEvents, t.partition, t.open.cut.offset, t.open.cut.what})
+		}
+	}
+	if !f.c.o.Whole {
+		return
+	}
+	for _, number := range slices.Sorted(maps.Keys(f.c.parts)) {
+		d := &f.c.parts[number].doing
+		if what := d.cut(); what != "" {
+			f.faults.add(Fault{"P10", d.task.id, topicEvents, number, d.offset, what})
+		}
+	}
+}
+
+// inError are the steps in error.
+func inError(t *events.Task) (steps []string) {
+	for i, x := range t.Steps {
+		if x.State == events.StepError {
+			steps = append(steps, t.Plan.Steps[i].ID)
+		}
+	}
+	return steps
+}

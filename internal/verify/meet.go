@@ -1,0 +1,195 @@
+package verify
+
+import (
+	"fmt"
+	"hash/maphash"
+	"slices"
+	"strings"
+
+	"github.com/waybill-run/waybill/events"
+)
+
+// lead says what an input led to, as far as the input can be held against it.
+func (s *turn) lead(l *lead, x *input) {
+	*l = lead{place: place{inboxPart{s.e.Cause.Inbox, s.e.Cause.Partition}, s.e.Cause.Offset}, task: s.t.id, offset: s.r.Offset,
+		fact: s.e.Fact.Type(), slot: s.slot, attempt: ended(s.e.Fact), timer: s.timer.Seq}
+	l.request, l.asks = requestOf(s.e.Fact), asking(s.e.Fact)
+	switch f := s.e.Fact.(type) {
+	case *events.TaskReceived:
+		l.digest = f.Digest
+		l.submitted(s.t.id, f, x)
+	case *events.AttemptCompleted:
+		l.body, l.written = sumOf(f.Output), f.Kind == events.Do
+	case *events.AttemptFailed:
+		l.effect, l.large = f.Effect, f.Error != nil && f.Error.Code == events.CodeTooLarge
+	case *events.TaskUndoing:
+		l.by, l.ending, l.keep = sumOfBy(&f.By), f.Ending, f.Keep
+	case *events.TaskCancelled:
+		l.by, l.ending, l.keep = sumOfBy(&f.By), events.StateCancelled, true
+	case *events.TaskResumed:
+		l.by, l.erred = sumOfBy(&f.By), s.erred
+	case *events.RunReleased:
+		l.slot.Step, l.by, l.as, l.body, l.written = f.Step, sumOfBy(&f.By), f.As, sumOf(f.Output), true
+	}
+}
+
+// submitted makes the digest of the submission that an event says it is of. Which version was asked for, if any, the
+// submission says.
+func (l *lead) submitted(task string, f *events.TaskReceived, x *input) {
+	s := events.Submission{ID: task, Workflow: f.Workflow, Input: f.Input, ReplyTo: f.ReplyTo, Priority: f.Priority, Labels: f.Labels, CompleteBy: f.CompleteBy}
+	if x == nil {
+		l.made[1] = s.Digest()
+		s.Version = f.Version
+	} else {
+		s.Version = x.version
+	}
+	l.made[0] = s.Digest()
+}
+
+// The actions of recoveries that may lead to a first event.
+var (
+	toGoOn   = []events.Action{events.ActionRetry, events.ActionWait} // a wait may be over by now
+	toGiveUp = []events.Action{events.ActionUndo, events.ActionHold}
+	toUndo   = toGiveUp[:1]
+	toHold   = toGiveUp[1:]
+)
+
+// asking is what a recovery asks for that leads to an event as its first; nil: anything. To an attempt that ran
+// through a hold supervisors and scheduler may know other policies: what it is asked to give up may cool down.
+func asking(f events.Fact) []events.Action {
+	switch f := f.(type) {
+	case *events.AttemptStarted:
+		return toGoOn
+	case *events.AttemptWaiting:
+		if !f.CoolDown {
+			return toGoOn
+		}
+	case *events.RunErrored:
+		if f.Error != nil && f.Error.Code == events.CodeTriesExhausted {
+			return toGiveUp
+		}
+	case *events.TaskUndoing:
+		return toUndo
+	case *events.TaskHeld:
+		return toHold
+	}
+	return nil
+}
+
+func (c *Checker) meeting(kind events.Inbox, x *input, l *lead) (promise, what string) {
+	cause := events.Cause{Inbox: l.inbox, Partition: l.partition, Offset: l.place.offset}
+	switch {
+	case x.poison != "":
+		return "P15", fmt.Sprintf("%s led to %s and can't be used: %s", cause, l.fact, x.poison)
+	case c.dead[l.place] != "":
+		return "P15", fmt.Sprintf("%s led to %s and is a dead letter: %s", cause, l.fact, c.dead[l.place])
+	case x.task != l.task:
+		return "P10", fmt.Sprintf("%s is about task %q", cause, x.task)
+	case x.where != l.partition:
+		return "P10", fmt.Sprintf("%s led to %s and belongs in partition %d", cause, l.fact, x.where)
+	}
+	switch kind {
+	case events.Tasks:
+		if x.digest != l.digest || x.digest != l.made[0] && x.digest != l.made[1] {
+			return "P10", fmt.Sprintf("%s is another submission: its digest is %s, that of the event %s, of what is in it %s", cause, x.digest, l.digest, l.made[0])
+		}
+	case events.Replies:
+		return x.replied(cause, l)
+	case events.Recoveries:
+		if x.timer != l.timer || x.ref.Step != l.slot.Step || x.ref.Step != "" && x.ref.Kind != l.slot.Kind {
+			return "P4", fmt.Sprintf("%s is for the timer of event %d (%s %s); %s ended that of event %d (%s %s)",
+				cause, x.timer, x.ref.Kind, x.ref.Step, l.fact, l.timer, l.slot.Kind, l.slot.Step)
+		}
+		if l.asks != nil && !slices.Contains(l.asks, x.action) {
+			return "P4", fmt.Sprintf("%s asks for %s; it led to %s", cause, x.action, l.fact)
+		}
+	case events.Controls:
+		return x.commanded(cause, l)
+	}
+	return "", ""
+}
+
+// replied: the event ends the attempt that the reply names, as it says (P3).
+func (x *input) replied(cause events.Cause, l *lead) (promise, what string) {
+	if x.ref != (events.RequestRef{Step: l.slot.Step, Kind: l.slot.Kind, Attempt: l.attempt}) {
+		return "P3", fmt.Sprintf("%s is of %s; it led to %s of %s", cause, events.RequestID(x.task, x.ref), l.fact,
+			events.RequestID(l.task, events.RequestRef{Step: l.slot.Step, Kind: l.slot.Kind, Attempt: l.attempt}))
+	}
+	tooLarge := x.outcome == events.Completed && strings.Contains(l.fact, ".failed.")
+	if !tooLarge && !strings.Contains(l.fact, verbOf(x.outcome)) {
+		return "P3", fmt.Sprintf("%s says %s; it led to %s", cause, x.outcome, l.fact)
+	}
+	switch {
+	case tooLarge && !l.large:
+		return "P3", fmt.Sprintf("%s says %s; it led to %s, and not for its size", cause, x.outcome, l.fact)
+	case x.outcome == events.Completed && l.written && x.body != l.body:
+		return "P3", fmt.Sprintf("%s has another output than %s, which it led to", cause, l.fact)
+	case x.outcome == events.Failed && (x.effect == events.EffectNone) != (l.effect == events.EffectNone):
+		return "P3", fmt.Sprintf("%s says that its effect is %s; it led to %s, which says %s", cause, x.effect, l.fact, l.effect)
+	}
+	return "", ""
+}
+
+// verbOf is what the type of an event holds that a reply with an outcome leads to.
+func verbOf(o events.Outcome) string {
+	switch o {
+	case events.Completed:
+		return ".completed."
+	case events.Failed:
+		return ".failed."
+	}
+	return ".rejected."
+}
+
+// commanded: the event is what the control asks for (P10).
+func (x *input) commanded(cause events.Cause, l *lead) (promise, what string) {
+	facts := map[events.Command][]string{
+		events.Cancel:   {(*events.TaskUndoing)(nil).Type(), (*events.TaskCancelled)(nil).Type()},
+		events.UndoTask: {(*events.TaskUndoing)(nil).Type()},
+		events.Resubmit: {(*events.TaskResumed)(nil).Type()},
+		events.Release:  {(*events.RunReleased)(nil).Type()},
+	}
+	for _, f := range facts[x.command] {
+		if f == l.fact && x.request == l.request && x.by == l.by && x.settles(l) {
+			return "", ""
+		}
+	}
+	return "P10", fmt.Sprintf("%s asks for %s (request %q); it led to %s (request %q)", cause, x.command, x.request, l.fact, l.request)
+}
+
+// settles: what a control says of how is what the event says.
+func (x *input) settles(l *lead) bool {
+	switch x.command {
+	case events.Cancel:
+		return l.ending == events.StateCancelled && x.keep == l.keep
+	case events.UndoTask:
+		return l.ending == events.StateUndone && !l.keep
+	case events.Resubmit:
+		return x.ref.Step == "" || slices.Contains(l.erred, x.ref.Step)
+	}
+	return x.ref.Step == l.slot.Step && x.as == l.as && x.body == l.body
+}
+
+// seed makes the sums of this process.
+var seed = maphash.MakeSeed()
+
+// sumOf is short for an output. None is null.
+func sumOf(output []byte) uint64 {
+	if len(output) == 0 || string(output) == "null" {
+		return 0
+	}
+	return maphash.Bytes(seed, output)
+}
+
+// sumOfText is short for a text.
+func sumOfText(s string) uint64 { return maphash.String(seed, s) }
+
+func sumOfBy(b *events.By) uint64 {
+	var h maphash.Hash
+	h.SetSeed(seed)
+	for _, s := range [...]string{b.Who, b.Why} {
+		_, _ = h.WriteString(s) // it takes all
+		_ = h.WriteByte(0)
+	}
+	return h.Sum64()
+}

@@ -1,0 +1,137 @@
+package scheduler
+
+import (
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/waybill-run/waybill/internal/tally"
+)
+
+// forgery is a way to make a history that can't have been. It returns the task whose history it is, or "" where the
+// log has no place for it.
+type forgery struct {
+	name  string
+	want  string // one of these promises is named at the task; empty: any
+	alone bool   // the events alone show it
+	forge func(f *forger) (task string)
+}
+
+// likely are forgeries that now and then make a history as good as the one before, or of which another task's event
+// tells: of those most are found.
+var likely = []string{"event dropped", "at of what arms a timer", "cause: another offset", "cause: another inbox", "a decision is gone", "queued", "event swapped with the next of its task"}
+
+const (
+	forgedWorlds      = 6
+	forgedWorldsShort = 2
+	forgedMany        = 60 // from so many on there is a place for each
+)
+
+// TestForgedHistoriesAreFound changes one thing of good logs, of random graphs that flowed through a lane, so that
+// all hashes, numbers and offsets fit; verify names it, at its task. -graphs says how many graphs.
+func TestForgedHistoriesAreFound(t *testing.T) {
+	worlds, seed := forgedWorlds, rand.Uint64()>>16
+	if testing.Short() || raced {
+		worlds = forgedWorldsShort
+	}
+	if *seedFlag != 0 {
+		seed, worlds = *seedFlag, 1
+	}
+	if *graphsFlag > 0 {
+		worlds = *graphsFlag / flowWorlds
+	}
+	all := slices.Concat(forgedEvents, forgedInputs)
+	scores := make([]forgedScore, len(all))
+	for n := range worlds {
+		w := newFlowWorld(t, seed+uint64(n))
+		w.cluster.now = ticking(w.clock)
+		w.play()
+		good := evidenceOf(w)
+		for _, whole := range []bool{true, false} {
+			if r := good.check(whole); r.Broken > 0 {
+				t.Fatalf("seed %d: a good log: %s", w.seed, r)
+			}
+		}
+		for i, by := range all {
+			scores[i].add(by, newForger(newDice(w.seed), good), w.seed)
+		}
+	}
+	tried := 0
+	for i, by := range all {
+		s := &scores[i]
+		tried += s.tried
+		t.Logf("%-64s %3d tried, %3d named; by the events alone %3d found", by.name, s.tried, s.named, s.alone)
+		switch few := slices.Contains(likely, by.name); {
+		case few && s.named*2 < s.tried, !few && s.missed != nil:
+			t.Errorf("%s: %s", by.name, strings.Join(s.missed, "\n"))
+		case s.tried == 0 && worlds >= forgedMany:
+			t.Errorf("%s: no log had a place for it", by.name)
+		}
+	}
+	tally.Add(t, "forged histories held against the promises", tried)
+}
+
+// ticking is a clock by which no two records are written at once.
+func ticking(c *testClock) func() time.Time {
+	var last time.Time
+	return func() time.Time {
+		now := c.Now()
+		if !now.After(last) {
+			now = last.Add(time.Millisecond)
+		}
+		last = now
+		return now
+	}
+}
+
+// forgedScore is how often a forgery was found.
+type forgedScore struct {
+	tried, named, alone int
+	missed              []string // the first
+}
+
+const missedMost = 2
+
+func (s *forgedScore) add(by forgery, f *forger, seed uint64) {
+	task := by.forge(f)
+	if task == "" {
+		return
+	}
+	f.seal()
+	s.tried++
+	r, alone := f.check(true), f.check(false)
+	named := false
+	for _, x := range r.Faults {
+		named = named || x.Task == task && (by.want == "" || slices.Contains(strings.Fields(by.want), x.Promise))
+	}
+	if named {
+		s.named++
+	}
+	if alone.Broken > 0 {
+		s.alone++
+	}
+	if (!named || by.alone && alone.Broken == 0) && len(s.missed) < missedMost {
+		s.missed = append(s.missed, fmt.Sprintf("seed %d: task %s: %s\n%s", seed, task, r, f.story(task)))
+	}
+}
+
+// story is a task's history, for people.
+func (f *forger) story(task string) string {
+	var b strings.Builder
+	for _, n := range f.log {
+		if n.e.Task != task {
+			continue
+		}
+		data, err := json.Marshal(n.e.Fact)
+		if err != nil {
+			panic(err)
+		}
+		fmt.Fprintf(&b, "    %d/%d %3d %s %-40s %s queued=%v due=%s %s\n", n.r.Partition, n.r.Offset, n.e.Seq, n.e.At.Format("04:05.000"),
+			n.e.Fact.Type(), n.e.Cause, n.e.Queued, n.e.Due.Format("04:05.000"), data[:min(len(data), 200)])
+	}
+	return b.String()
+}
