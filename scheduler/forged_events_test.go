@@ -77,7 +77,9 @@ var forgedEvents = []forgery{
 		return true
 	})},
 	{"due later", "", true, of(armsTimer, func(f *forger, i int) bool { f.log[i].e.Due = f.log[i].e.Due.Add(time.Second); return true })},
-	{"due sooner", "", true, of(armsTimer, func(f *forger, i int) bool { f.log[i].e.Due = f.log[i].e.Due.Add(-time.Millisecond); return true })},
+	{"due sooner", "", true, of(func(_ *forger, n *entry) bool {
+		return n.e.Policy != nil && (n.e.Policy.Timer != events.TimerWaiting || n.e.Due.After(n.e.At)) // one for its agent may have ended with its backoff
+	}, func(f *forger, i int) bool { f.log[i].e.Due = f.log[i].e.Due.Add(-time.Millisecond); return true })},
 	{"no timer armed", "", true, of(armsTimer, func(f *forger, i int) bool { f.log[i].e.Due, f.log[i].e.Policy = time.Time{}, nil; return true })},
 	{"policy: failures", "P5", true, of(armsTimer, func(f *forger, i int) bool {
 		if f.log[i].e.Policy.Timer == events.TimerTask {
@@ -307,7 +309,8 @@ var forgedEvents = []forgery{
 		if j < 0 || !is[*events.AttemptStarted](f.log[j]) || slotOf(f.log[j].e.Fact) != slotOf(x) {
 			return false
 		}
-		f.log[j].e.At, f.log[j].e.Cause, f.log[j].e.Queued = n.e.At, n.e.Cause, false
+		f.log[j].e.At, f.log[j].e.Cause, f.log[j].e.Epoch, f.log[j].e.Queued = n.e.At, n.e.Cause, n.e.Epoch, false
+		f.log[j].r.Headers = n.r.Headers // of who wrote it
 		f.log = slices.Insert(slices.Delete(f.log, j, j+1), i, f.log[j])
 		f.log = slices.Delete(f.log, i+1, i+2)
 		return true

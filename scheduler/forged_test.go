@@ -23,12 +23,13 @@ type forgery struct {
 
 // likely are forgeries that now and then make a history as good as the one before, or of which another task's event
 // tells: of those most are found.
-var likely = []string{"event dropped", "at of what arms a timer", "cause: another offset", "cause: another inbox", "a decision is gone", "queued", "event swapped with the next of its task"}
+var likely = []string{"event dropped", "at of what arms a timer", "cause: another offset", "cause: another inbox", "a decision is gone", "a task is gone", "queued", "event swapped with the next of its task"}
 
 const (
 	forgedWorlds      = 6
 	forgedWorldsShort = 2
-	forgedMany        = 60 // from so many on there is a place for each
+	forgedMany        = 60  // from so many on a share can be told
+	forgedAll         = 500 // from so many on there is a place for each
 )
 
 // TestForgedHistoriesAreFound changes one thing of good logs, of random graphs that flowed through a lane, so that
@@ -66,9 +67,9 @@ func TestForgedHistoriesAreFound(t *testing.T) {
 		tried += s.tried
 		t.Logf("%-64s %3d tried, %3d named; by the events alone %3d found", by.name, s.tried, s.named, s.alone)
 		switch few := slices.Contains(likely, by.name); {
-		case few && s.named*2 < s.tried, !few && s.missed != nil:
+		case few && (s.named == 0 && s.tried >= forgedWorlds || s.tried >= forgedMany && s.named*3 < s.tried*2), !few && s.missed != nil:
 			t.Errorf("%s: %s", by.name, strings.Join(s.missed, "\n"))
-		case s.tried == 0 && worlds >= forgedMany:
+		case s.tried == 0 && worlds >= forgedAll:
 			t.Errorf("%s: no log had a place for it", by.name)
 		}
 	}

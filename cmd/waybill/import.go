@@ -119,7 +119,7 @@ func (m *importing) check(o *importOptions) error {
 	if n := m.file.head().Partitions; n > o.partitions {
 		return usage("%s says that its events are of a namespace with %d partitions, and each topic would be created with as many; at most %d, unless --max-partitions allows more", m.path, n, o.partitions)
 	}
-	options := verify.Options{Namespace: m.file.head().Namespace, ReplyTolerance: math.MaxInt64, Whole: true}
+	options := verify.Options{Namespace: m.file.head().Namespace, Partitions: m.file.head().Partitions, ReplyTolerance: math.MaxInt64, Whole: true}
 	c, _, err := feedApart(m.cmd, m.path, options)
 	if err != nil {
 		return err

@@ -28,7 +28,7 @@ func (o *verifyOptions) verifyFile(cmd *cobra.Command, options verify.Options) (
 	if f, ok := h.(*fileHistory); ok {
 		f.noted, f.cut = true, true // as faults
 	}
-	options.Namespace = h.head().Namespace
+	options.Namespace, options.Partitions = h.head().Namespace, h.head().Partitions
 	c, last, err := feedApart(cmd, o.file, options)
 	if err != nil {
 		return nil, err

@@ -25,7 +25,7 @@ func (s *turn) arms() (promise, what string) {
 		return promise, fmt.Sprintf("%s arms no timer: without an answer nothing would follow from it", f)
 	case p.Timer != kind:
 		return promise, fmt.Sprintf("%s arms a timer of the kind %s; it is %s", f, p.Timer, kind)
-	case kind == events.TimerWaiting && s.e.Due.Before(due): // its backoff is over (attempted)
+	case kind == events.TimerWaiting && s.e.Due.Equal(s.run.notBefore): // also where that is over
 	case !s.e.Due.Equal(due):
 		return promise, fmt.Sprintf("%s arms a timer that is due at %s; by the plan at %s", f, s.e.Due.Format(events.TimeLayout), due.Format(events.TimeLayout))
 	}
