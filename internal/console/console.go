@@ -78,6 +78,8 @@ func New(cfg Config) *Console {
 	for _, route := range routes {
 		c.mux.Handle(route.method+" "+route.path, c.serve(route))
 	}
+	c.mux.Handle("GET /{$}", c.page())
+	c.mux.Handle("GET "+pageFiles+"{file}", c.page())
 	return c
 }
 

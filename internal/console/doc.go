@@ -27,6 +27,9 @@
 // id, and the scheduler's answer is waited for. So a console needs no right that
 // an operator's command line doesn't need, and two consoles can't disagree.
 //
+// The web page (directory web) is files, which need no token, for they hold nothing of a
+// task: a browser asks the API by them, as anybody does.
+//
 // # Guarantees
 //
 //   - An answer says which offsets it reflects, and min_offset has it wait until

@@ -38,7 +38,7 @@ func TestRefusals(t *testing.T) {
 		headers            []string
 	}{
 		// Paths.
-		{get, "/", "", 404, "openapi.json", nil},
+		{get, "/tasks", "", 404, "openapi.json", nil},
 		{get, "/api/v2/tasks", "", 404, "there is no", nil},
 		{get, api + "/tasks/" + id + "/secrets", "", 404, "there is no", nil},
 		{get, api + "/tasks/..%2f..%2f..%2fetc%2fpasswd", "", 404, "no task", nil},

@@ -1,0 +1,203 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+const (
+	// browserWanted names the environment variable that says what happens where chromedriver isn't on the
+	// PATH: empty: the test is skipped; "require": it fails (this is how .ci/run runs it). It has no WAYBILL_ in
+	// front: that is for settings of the program, which refuses those that it doesn't know.
+	browserWanted = "TEST_BROWSER"
+	// elementName is the name of a reference to an element, as the protocol has it.
+	elementName = "element-6066-11e4-a52e-4f735466cecf"
+)
+
+// browser is one window of a real one: Chromium, by its ChromeDriver, by the W3C's
+// WebDriver protocol, which is JSON over HTTP. Nothing polls or sleeps: what is awaited is
+// looked at whenever the document changes. One goroutine uses it: that of its test, which
+// it fails.
+type browser struct {
+	t       *testing.T
+	session string // URL
+}
+
+// openBrowser starts one, which ends with the test.
+func openBrowser(t *testing.T) *browser {
+	t.Helper()
+	path, err := exec.LookPath("chromedriver")
+	if err != nil {
+		if os.Getenv(browserWanted) == "require" {
+			t.Fatalf("no chromedriver (Debian: chromium, chromium-driver): %v", err)
+		}
+		t.Skip("no chromedriver (Debian: chromium, chromium-driver); .ci/run installs it")
+	}
+	b := &browser{t: t, session: startDriver(t, path) + "/session"}
+	args := []string{"--headless", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync", "--window-size=1300,900"}
+	if os.Getuid() == 0 {
+		args = append(args, "--no-sandbox") // Chromium's doesn't work for root
+	}
+	var opened struct{ SessionID string }
+	b.call(http.MethodPost, "", map[string]any{"capabilities": map[string]any{"alwaysMatch": map[string]any{
+		"goog:chromeOptions": map[string]any{"args": args},
+		"goog:loggingPrefs":  map[string]string{"browser": "ALL"},
+		"timeouts":           map[string]int64{"script": patience.Milliseconds(), "pageLoad": patience.Milliseconds()},
+	}}}, &opened)
+	b.session += "/" + opened.SessionID
+	t.Cleanup(func() {
+		if t.Failed() {
+			var shown string
+			b.call(http.MethodPost, "/execute/sync", map[string]any{"script": "return location.href + '\\n' + document.body.innerText", "args": []any{}}, &shown)
+			t.Logf("the page shows at last:\n%s", shown)
+		}
+		b.call(http.MethodDelete, "", map[string]any{}, nil)
+	})
+	return b
+}
+
+var driverListens = regexp.MustCompile(`started successfully on port (\d+)`)
+
+// startDriver starts a ChromeDriver, and returns its URL.
+func startDriver(t *testing.T, path string) string {
+	t.Helper()
+	cmd := exec.Command(path, "--port=0")
+	cmd.Env = append(os.Environ(), "TMPDIR="+t.TempDir())
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
+	out, err := cmd.StdoutPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // and the browser, if it is left
+		_ = cmd.Wait()                                      // as it was killed
+	})
+	lines := bufio.NewReader(out)
+	for {
+		line, err := lines.ReadString('\n')
+		if port := driverListens.FindStringSubmatch(line); port != nil {
+			go func() { _, _ = io.Copy(io.Discard, lines) }() // until it ends
+			return "http://127.0.0.1:" + port[1]
+		}
+		if err != nil {
+			t.Fatalf("chromedriver ended before it listened: %v", err)
+		}
+	}
+}
+
+// call sends a command, and reads the value of its answer.
+func (b *browser) call(method, path string, body, value any) {
+	b.t.Helper()
+	text, err := json.Marshal(body)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	r, err := http.NewRequest(method, b.session+path, bytes.NewReader(text))
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	client := http.Client{Timeout: 2 * patience}
+	resp, err := client.Do(r)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	answer, err := io.ReadAll(resp.Body)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	if resp.StatusCode != http.StatusOK {
+		b.t.Fatalf("%s %s %s: %s", method, path, text, answer)
+	}
+	if value == nil {
+		return
+	}
+	into := struct{ Value any }{value}
+	if err := json.Unmarshal(answer, &into); err != nil {
+		b.t.Fatalf("%s: %v", answer, err)
+	}
+}
+
+// load loads a page.
+func (b *browser) load(url string) {
+	b.t.Helper()
+	b.call(http.MethodPost, "/url", map[string]string{"url": url}, nil)
+}
+
+// whenTrue calls back with the value of an expression as soon as that is true.
+const whenTrue = `const done = arguments[0];
+const value = () => { try { return (%s) } catch { return false } };
+const look = () => { const v = value(); if (v) { observer.disconnect(); done(v); } };
+const observer = new MutationObserver(look);
+observer.observe(document, {subtree: true, childList: true, characterData: true, attributes: true});
+look();`
+
+// await waits until an expression of the page is true.
+func (b *browser) await(expression string) {
+	b.t.Helper()
+	b.call(http.MethodPost, "/execute/async", map[string]any{"script": fmt.Sprintf(whenTrue, expression), "args": []any{}}, nil)
+}
+
+// awaitText waits until what is shown has a text in it.
+func (b *browser) awaitText(text string) {
+	b.t.Helper()
+	quoted, err := json.Marshal(text)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	b.await(fmt.Sprintf("document.body.innerText.includes(%s)", quoted))
+}
+
+// find waits for an element that a selector names, and returns its path.
+func (b *browser) find(selector string) string {
+	b.t.Helper()
+	quoted, err := json.Marshal(selector)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	b.await(fmt.Sprintf("document.querySelector(%s) !== null", quoted))
+	var found map[string]string
+	b.call(http.MethodPost, "/element", map[string]string{"using": "css selector", "value": selector}, &found)
+	return "/element/" + found[elementName]
+}
+
+// click clicks what a CSS selector names, as soon as it is there.
+func (b *browser) click(selector string) {
+	b.t.Helper()
+	b.call(http.MethodPost, b.find(selector)+"/click", map[string]any{}, nil)
+}
+
+// enter replaces the text of a field.
+func (b *browser) enter(selector, text string) {
+	b.t.Helper()
+	field := b.find(selector)
+	b.call(http.MethodPost, field+"/clear", map[string]any{}, nil)
+	b.call(http.MethodPost, field+"/value", map[string]string{"text": text}, nil)
+}
+
+// complaints are what the browser has said of the page since it was asked last, but for
+// answers of a status: scripts that failed, what the page's policy has refused.
+func (b *browser) complaints() (all []string) {
+	b.t.Helper()
+	var said []struct{ Level, Source, Message string }
+	b.call(http.MethodPost, "/se/log", map[string]string{"type": "browser"}, &said)
+	for _, s := range said {
+		if (s.Level == "SEVERE" || s.Level == "WARNING") && !(s.Source == "network" && strings.Contains(s.Message, "the server responded with a status of")) {
+			all = append(all, s.Message)
+		}
+	}
+	return all
+}

@@ -1,0 +1,110 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+const (
+	viewerToken   = "viewers-look-at-it"
+	operatorToken = "operators-command-it"
+)
+
+// A day with the web page, in a browser: it wants a token, and takes none that isn't one; an order is
+// submitted, fails before one's eyes, and is held; a viewer may not undo it, an operator has it tried
+// again. What the page shows is what the log has, and what others wrote is text.
+func TestPage(t *testing.T) {
+	b := openBrowser(t)
+	tokens := writeFile(t, "tokens", []byte("viewer vera "+viewerToken+"\noperator olga "+operatorToken+"\n"))
+	if err := os.Chmod(tokens, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	checkout, err := filepath.Abs(filepath.Join(repository, "docs/examples/checkout.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	u := startUpProcess(t, "--demo", "--listen", "127.0.0.1:0", "--tokens", tokens, "--workflow", checkout)
+	hostile := `<img src=x onerror="document.title='owned'">`
+	u.waybill(t, exitOK, "submit", "--workflow", "order", "--id", hostile, "--label", "note=<b>bold</b>", "--wait",
+		"--input", `{"items":[],"total":1,"card":"tok","address":"<script>document.title='owned'</script>"}`)
+	page := consoleAt(t, u.process).url + "/"
+
+	b.load(page)
+	b.awaitText("This console wants a token")
+	b.enter("dialog input[name=token]", "nobody-has-this-token")
+	b.click("dialog button")
+	b.awaitText("isn't one of this console's")
+	b.enter("dialog input[name=token]", viewerToken)
+	b.click("dialog button")
+	b.awaitText("checkout/1")
+
+	b.click("nav a[href='#/tasks']")
+	b.awaitText(hostile)
+	b.awaitText("note=<b>bold</b>")
+	b.click("td a[title^='<img']")
+	b.awaitText("task.processed")
+	b.awaitText("document.title='owned'")
+	b.await(`document.title !== 'owned' && document.querySelector('main img, main b:not(.counts b), main script') === null`)
+
+	submit := func(id string) {
+		b.click("nav a[href='#/submit']")
+		b.click("option[value=checkout], option:nth-child(1)")
+		b.enter("input[name=id]", id)
+		b.enter("textarea", `{"total":49,"card":"tok_down"}`)
+		b.click("main form button")
+	}
+	submit("c-1")
+	b.awaitText("vera is a viewer; this needs a token of the role submitter")
+	b.click("#forget")
+	b.enter("dialog input[name=token]", operatorToken)
+	b.click("dialog button")
+	submit("c-1")
+	b.awaitText("hold, step charge")
+	awaitTimeline(t, b, u)
+
+	b.load(page + "#/tasks?" + url.Values{"filter": {"state:error workflow:checkout"}}.Encode())
+	b.click("td a[title=c-1]")
+	b.awaitText("tries_exhausted")
+	command(b, "resubmit", "the bank is back, <i>they say</i>")
+	b.awaitText("resubmit was accepted")
+	b.awaitText("task.processed")
+	b.awaitText("by olga: the bank is back, <i>they say</i>")
+	awaitTimeline(t, b, u)
+	if out := u.waybill(t, exitOK, "timeline", "c-1", "--api", "off", "-o", "json"); !strings.Contains(out, `"why": "the bank is back, <i>they say</i>"`) {
+		t.Errorf("the log doesn't say why it was resubmitted: %s", out)
+	}
+	b.load(page + "#/alerts")
+	b.awaitText("c-1")
+	for _, said := range b.complaints() {
+		t.Errorf("the browser says: %s", said)
+	}
+	u.stop(t)
+}
+
+// command sends a command of the task that is shown.
+func command(b *browser, name, why string) {
+	b.click(fmt.Sprintf(".buttons button:nth-child(%d)", map[string]int{"resubmit": 1, "release": 2, "undo": 3, "cancel": 4}[name]))
+	b.enter("dialog input[name=reason]", why)
+	b.click("dialog .buttons button")
+}
+
+// awaitTimeline waits until the page has each event of c-1 that the log has, in a row of its own.
+func awaitTimeline(t *testing.T, b *browser, u *upSystem) {
+	t.Helper()
+	var lines []struct {
+		Partition int32
+		Offset    string
+	}
+	out := u.waybill(t, exitOK, "timeline", "c-1", "--api", "off", "-o", "json")
+	if err := json.Unmarshal([]byte(out), &lines); err != nil || len(lines) == 0 {
+		t.Fatal(err, out)
+	}
+	for _, l := range lines {
+		b.await(fmt.Sprintf("Array.from(document.querySelectorAll('td'), (c) => c.textContent).filter((c) => c === '%d/%s').length === 1", l.Partition, l.Offset))
+	}
+}

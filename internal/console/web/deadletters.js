@@ -1,0 +1,34 @@
+// Records that could not be used, of the last 24 hours.
+
+import { ask } from './api.js';
+import { el, fill, instant, table } from './dom.js';
+import { missingNotice } from './overview.js';
+
+const columns = [
+  { head: 'At', cell: (d) => instant(d.at) },
+  { head: 'Reason', cell: (d) => el('a', { href: `#/deadletters?${new URLSearchParams({ reason: d.reason })}` }, d.reason) },
+  { head: 'Was at', cell: (d) => d.origin },
+  { head: 'Key', kind: 'name', cell: (d) => d.key },
+  { head: 'Detail', kind: 'text', cell: (d) => [d.detail, el('details', {}, el('summary', {}, `its ${d.size} bytes (${d.encoding})`), el('pre', {}, d.value))] },
+];
+
+export function deadletters(params, signal) {
+  const reason = params.get('reason') ?? '';
+  const page = params.get('page_token') ?? '';
+  const list = el('div');
+  let seen = '';
+  return {
+    title: 'Dead letters',
+    content: el('div', {}, el('p', { class: 'quiet' }, 'What could not be used, of the last 24 hours. waybill deadletters redrive writes them again, once the cause is mended.'),
+      reason && el('p', {}, `Of the reason ${reason}. `, el('a', { href: '#/deadletters' }, 'All')), list),
+    async refresh() {
+      const answer = await ask('/deadletters', { reason, page_token: page, limit: 50 }, signal);
+      const now = JSON.stringify(answer);
+      if (now === seen) return; // what somebody has opened stays open
+      seen = now;
+      const query = new URLSearchParams({ page_token: answer.next_page_token, ...(reason && { reason }) });
+      fill(list, missingNotice(answer), table(columns, answer.deadletters, 'None.'),
+        answer.next_page_token && el('a', { href: `#/deadletters?${query}`, rel: 'next' }, `Older (${answer.left_off})`));
+    },
+  };
+}

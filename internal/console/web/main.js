@@ -1,0 +1,133 @@
+// The page's frame: which view the address names, asking again and again while somebody looks, problems, and the token.
+
+import { Problem, token } from './api.js';
+import { el, fill } from './dom.js';
+import { alerts } from './alerts.js';
+import { deadletters } from './deadletters.js';
+import { overview } from './overview.js';
+import { submit } from './submit.js';
+import { task } from './task.js';
+import { tasks } from './tasks.js';
+
+const main = document.querySelector('main');
+const freshness = document.querySelector('#freshness');
+const forget = document.querySelector('#forget');
+
+// A view is made for an address, and lasts until that changes: {title, content, refresh}. refresh asks, and puts what
+// was answered into content. A view without it asks nothing. follow(changed), if it is there, calls changed when
+// something has happened, and returns when nothing more will: between calls refresh is hardly ever due.
+const views = { '': overview, tasks, alerts, deadletters, submit };
+const refreshEvery = 2000; // ms
+const refreshFollowed = 10_000; // what no event tells of, as that an agent has gone
+const followAgain = 3000;
+
+let shown = new AbortController();
+
+function viewOf(hash) {
+  const [path, query] = hash.replace(/^#?\/?/, '').split(/\?(.*)/s);
+  const [name, ...rest] = path.split('/');
+  const params = new URLSearchParams(query);
+  if (name === 'tasks' && rest.length > 0) return task(decodeURIComponent(rest.join('/')), shown.signal);
+  const view = views[name];
+  return view ? view(params, shown.signal) : { title: 'Not there', content: el('p', {}, 'There is no such page.') };
+}
+
+async function show() {
+  shown.abort();
+  shown = new AbortController();
+  const { signal } = shown;
+  const problem = el('div', { role: 'alert' });
+  const view = viewOf(location.hash);
+  document.title = `${view.title} - Waybill`;
+  for (const a of document.querySelectorAll('nav a')) {
+    const here = a.getAttribute('href') === location.hash.split('?')[0];
+    if (here) a.setAttribute('aria-current', 'page'); else a.removeAttribute('aria-current');
+  }
+  freshness.textContent = '';
+  fill(main, el('h1', {}, view.title), problem, view.content);
+  if (view.refresh) await keepFresh(view, problem, signal);
+}
+
+/** Refreshes a view until another one is shown. */
+async function keepFresh(view, problem, signal) {
+  let changed = () => {};
+  if (view.follow) keepFollowing(view, () => changed(), signal);
+  while (!signal.aborted) {
+    const change = new Promise((resolve) => { changed = resolve; }); // of what comes while it is asked, too
+    await refresh(view, problem, signal);
+    await Promise.race([change, pause(view.follow ? refreshFollowed : refreshEvery, signal)]);
+    await looking(signal);
+  }
+}
+
+async function refresh(view, problem, signal) {
+  try {
+    await view.refresh();
+    if (signal.aborted) return;
+    fill(problem);
+    freshness.textContent = `as of ${new Date().toLocaleTimeString()}`;
+  } catch (e) {
+    if (signal.aborted) return;
+    if (e.status === 401) {
+      await askToken(e, signal);
+      return refresh(view, problem, signal);
+    }
+    fill(problem, el('p', { class: 'problem' }, e.message));
+    if (!(e instanceof Problem)) throw e; // a fault of this page
+  }
+  forget.hidden = !token.get();
+}
+
+/** Follows what a view follows, also after the connection was lost. */
+async function keepFollowing(view, changed, signal) {
+  while (!signal.aborted) {
+    const ended = await view.follow(changed).then(() => true, () => false);
+    if (ended) return;
+    await pause(followAgain, signal);
+    changed(); // says what is wrong, if something is
+  }
+}
+
+function pause(ms, signal) {
+  return new Promise((resolve) => {
+    const timer = setTimeout(resolve, ms);
+    signal.addEventListener('abort', () => { clearTimeout(timer); resolve(); }, { once: true });
+  });
+}
+
+/** Returns when somebody looks at the page. */
+function looking(signal) {
+  if (!document.hidden || signal.aborted) return undefined;
+  return new Promise((resolve) => {
+    document.addEventListener('visibilitychange', resolve, { once: true, signal });
+    signal.addEventListener('abort', resolve, { once: true });
+  });
+}
+
+/** Asks for a token until there is one to try. */
+function askToken(problem, signal) {
+  return new Promise((resolve) => {
+    const input = el('input', { name: 'token', type: 'password', autocomplete: 'off', required: true });
+    const given = () => {
+      token.set(input.value.trim());
+      dialog.remove();
+      resolve();
+    };
+    const dialog = el('dialog', { oncancel: (e) => e.preventDefault(), onclose: given },
+      el('form', { method: 'dialog', class: 'tall' },
+        el('p', {}, token.get() ? problem.message : 'This console wants a token. It is kept in this tab, until that is closed.'),
+        el('label', {}, 'Token', input),
+        el('button', {}, 'Go on')));
+    document.body.append(dialog);
+    signal.addEventListener('abort', () => { dialog.remove(); resolve(); }, { once: true });
+    dialog.showModal();
+  });
+}
+
+forget.addEventListener('click', () => {
+  token.forget();
+  forget.hidden = true;
+  show();
+});
+window.addEventListener('hashchange', show);
+show();

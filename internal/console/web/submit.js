@@ -1,0 +1,49 @@
+// Submits one order.
+
+import { ask, post, requestID } from './api.js';
+import { el, fill } from './dom.js';
+
+export function submit(_, signal) {
+  const workflow = el('select', { name: 'workflow', required: true });
+  const id = el('input', { name: 'id', required: true, value: requestID(), maxlength: 256, spellcheck: 'false' });
+  const input = el('textarea', { name: 'input', spellcheck: 'false' }, '{}');
+  const button = el('button', {}, 'Submit');
+  const said = el('div', { role: 'alert' });
+
+  async function send(e) {
+    e.preventDefault();
+    button.disabled = true;
+    try {
+      await post('/tasks', { id: id.value, workflow: workflow.value, input: parsed(input.value) });
+      location.hash = `#/tasks/${encodeURIComponent(id.value)}`;
+    } catch (problem) {
+      fill(said, el('p', { class: 'problem' }, problem.message));
+    } finally {
+      button.disabled = false;
+    }
+  }
+
+  return {
+    title: 'Submit an order',
+    content: el('div', {}, said, el('form', { class: 'tall', onsubmit: send },
+      el('label', {}, 'Workflow', workflow),
+      el('label', {}, 'Id: the same order again changes nothing', id),
+      el('label', {}, 'Input, as JSON', input),
+      button)),
+    async refresh() {
+      const { workflows } = await ask('/workflows', {}, signal);
+      const names = [...new Set(workflows.map((w) => w.workflow))];
+      if (names.join('\n') === Array.from(workflow.options, (o) => o.value).join('\n')) return;
+      const chosen = workflow.value;
+      fill(workflow, names.map((n) => el('option', { selected: n === chosen }, n)));
+    },
+  };
+}
+
+function parsed(text) {
+  try {
+    return JSON.parse(text);
+  } catch (e) {
+    throw new Error(`The input isn't JSON: ${e.message}`);
+  }
+}

@@ -1,0 +1,50 @@
+package console
+
+import (
+	"embed"
+	"fmt"
+	"io/fs"
+	"net/http"
+	"path"
+)
+
+// The web page asks the API as anybody does, and has no data of its own: so it comes without a token, and asks for one
+// where the API wants it.
+const (
+	pageFiles = "/web/"
+	// pagePolicy lets the page load and ask nothing but this console, and run nothing that isn't in its files: what
+	// others wrote stays text even where the page made markup of it.
+	pagePolicy = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; " +
+		"base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+
+// pageKinds are the types of the page's files, by what their names end with.
+var pageKinds = map[string]string{".html": "text/html; charset=utf-8", ".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8"}
+
+//go:embed web
+var web embed.FS
+
+// page serves the web page's files.
+func (c *Console) page() http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if err := c.guardHost(r); err != nil {
+			c.fail(w, r, err)
+			return
+		}
+		name := r.PathValue("file")
+		if name == "" {
+			name = "index.html"
+		}
+		content, err := fs.ReadFile(web, path.Join("web", name))
+		if err != nil {
+			c.fail(w, r, notFound("there is no %s; %s lists what there is", printable(r.URL.Path), openAPIPath))
+			return
+		}
+		h := w.Header()
+		h.Set("Content-Type", pageKinds[path.Ext(name)])
+		h.Set("Content-Security-Policy", pagePolicy)
+		h.Set("Content-Length", fmt.Sprint(len(content)))
+		w.WriteHeader(http.StatusOK)
+		c.inTime(w, func() { _, _ = w.Write(content) }) // whoever is gone needs no answer
+	})
+}
