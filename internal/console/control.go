@@ -54,7 +54,7 @@ func (c *call) submit() (any, error) {
 		return nil, nil
 	}
 	if err := c.cfg.Log.Submit(c.r.Context(), order.Record(c.cfg.Namespace, c.cfg.Source)); err != nil {
-		return nil, unavailable("the order may not have been written; submit it again, it isn't run twice: %v", err)
+		return nil, unavailable("the order may not have been written; submit it again, it isn't run twice: %v; `waybill doctor` says what is wrong", err)
 	}
 	answer := &answered{http.StatusAccepted, api + TaskPath(id), &submitted{ID: id}}
 	if !c.has(p) {

@@ -69,9 +69,9 @@ type Log interface {
 	// partitions that no broker leads at the moment.
 	Alerts(ctx context.Context, since time.Time, fn func(*events.Record)) (unread []int32, err error)
 	Deadletters(ctx context.Context, since time.Time, fn func(*events.Record)) (unread []int32, err error)
-	// Submit writes a submission, and returns when it is acknowledged.
+	// Submit writes a submission, and returns when it is acknowledged. It waits some seconds for that (ErrUnwritten).
 	Submit(ctx context.Context, r events.Record) error
-	// Control writes a control (or ErrUnwritten), and returns the scheduler's answer.
+	// Control writes a control, as Submit does, and returns the scheduler's answer.
 	Control(ctx context.Context, x *events.Control, r events.Record) (*events.Answer, error)
 }
 
