@@ -143,7 +143,11 @@ func (d *decider) control(x *events.Control) {
 		}
 	}
 	if !events.Allowed(x.Command, t) {
-		d.answer(x, 0, fmt.Sprintf("%s: task %q is %s", x.Command, x.Task, t.State))
+		why := fmt.Sprintf("%s: task %q is %s", x.Command, x.Task, t.State)
+		if undoHeld(t) {
+			why = isUndoHeld
+		}
+		d.answer(x, 0, why)
 		return
 	}
 	seq := t.Seq + 1
@@ -166,10 +170,16 @@ func (d *decider) control(x *events.Control) {
 	d.answer(x, seq, "")
 }
 
+// undoHeld reports whether a task is held with an undo of it under way.
+func undoHeld(t *events.Task) bool { return t.State == events.StateError && t.Ending != "" }
+
+// isUndoHeld answers what would begin another undo.
+const isUndoHeld = "its undo is held; resubmit or release it, or cancel with --keep to leave what can't be undone"
+
 func (d *decider) cancel(x *events.Control) (why string) {
-	if d.Task.State == events.StateError && d.Task.Ending != "" {
+	if undoHeld(d.Task) {
 		if !x.Keep {
-			return "its undo is held; resubmit or release it, or cancel with --keep to leave what can't be undone"
+			return isUndoHeld
 		}
 		d.emit(&events.TaskCancelled{By: x.By}, time.Time{}, nil)
 		return ""

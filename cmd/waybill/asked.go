@@ -14,6 +14,7 @@ import (
 
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/console"
+	"github.com/waybill-run/waybill/internal/kafka"
 	"github.com/waybill-run/waybill/internal/replay"
 )
 
@@ -43,7 +44,7 @@ type askedHistory struct {
 	silence time.Duration // after which a stream of which nothing comes is given up; zero: streamSilence
 }
 
-func (h *askedHistory) read(ctx context.Context, id string, fn func(*events.Record) error) error {
+func (h *askedHistory) read(ctx context.Context, id string, fn func(*events.Record) error, _ func(*kafka.DamagedError)) error {
 	records, head, err := h.console.history(ctx, id)
 	if err != nil {
 		return err

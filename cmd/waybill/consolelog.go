@@ -40,12 +40,14 @@ func (l *consoleLog) close() {
 	l.reader.Close()
 }
 
-func (l *consoleLog) ReadAt(ctx context.Context, p int32, offsets []int64) ([]events.Record, error) {
-	records, err := l.reader.ReadAt(ctx, l.n.Kafka.Namespace.Events(), p, offsets)
+func (l *consoleLog) ReadAt(ctx context.Context, p int32, offsets []int64) (records []events.Record, damage []console.Damage, err error) {
+	records, err = l.reader.ReadAt(ctx, l.n.Kafka.Namespace.Events(), p, offsets, func(d *kafka.DamagedError) {
+		damage = append(damage, console.Damage{From: d.Offset, Next: d.Next, Err: d})
+	})
 	if _, is := errors.AsType[*kafka.AwayError](err); is {
 		err = fmt.Errorf("%w: %w", console.ErrAway, err)
 	}
-	return records, err
+	return records, damage, err
 }
 
 func (l *consoleLog) Ends(ctx context.Context) (map[int32]int64, error) {
@@ -91,10 +93,44 @@ func (l *consoleLog) since(ctx context.Context, topic string, since time.Time, f
 	return unread, err
 }
 
-func (l *consoleLog) Submit(ctx context.Context, r events.Record) error {
-	_, err := sent(ctx, l.n.Producer, r)
-	return err
+func (l *consoleLog) Submit(ctx context.Context, r events.Record) error { return l.write(ctx, r) }
+
+// writeWithin is how long a console waits for brokers to acknowledge what it writes: somebody waits for the answer, and
+// may write the same again.
+const writeWithin = 5 * time.Second
+
+// write writes a record to an inbox. Where that isn't acknowledged the error is console.ErrUnwritten, for the client goes on with
+// it for DefaultDeliveryTimeout.
+func (l *consoleLog) write(ctx context.Context, r events.Record) error {
+	within, giveUp := context.WithTimeout(ctx, writeWithin)
+	defer giveUp()
+	_, err := sent(within, l.n.Producer, r)
+	switch {
+	case err == nil:
+		return nil
+	case within.Err() == nil || ctx.Err() != nil:
+		return fmt.Errorf("%w: %w", console.ErrUnwritten, err)
+	}
+	if unled := l.unled(ctx, &r); unled != nil {
+		return fmt.Errorf("%w within %s: %w", console.ErrUnwritten, writeWithin, unled)
+	}
+	return fmt.Errorf("%w within %s", console.ErrUnwritten, writeWithin)
 }
+
+// unled says of the partition of a record, if so, that no broker leads it.
+func (l *consoleLog) unled(ctx context.Context, r *events.Record) error {
+	ctx, cancel := context.WithTimeout(ctx, unledWithin)
+	defer cancel()
+	unled, err := l.n.Admin.Leaderless(ctx)
+	p := events.Partition(r.Key, l.n.Partitions)
+	if err != nil || !slices.Contains(unled[r.Topic], p) {
+		return nil // what is wrong isn't known, and `waybill doctor` looks further
+	}
+	return &kafka.AwayError{Topic: r.Topic, Partitions: []int32{p}, Err: kafka.ErrNoLeader}
+}
+
+// unledWithin bounds the question why something wasn't written.
+const unledWithin = time.Second
 
 // sent writes a record, and returns what was acknowledged.
 func sent(ctx context.Context, p *kafka.Producer, r events.Record) (events.Record, error) {
@@ -115,8 +151,8 @@ func sent(ctx context.Context, p *kafka.Producer, r events.Record) (events.Recor
 func (l *consoleLog) Control(ctx context.Context, x *events.Control, r events.Record) (*events.Answer, error) {
 	answer, stop := l.answers.await(x)
 	defer stop()
-	if _, err := sent(ctx, l.n.Producer, r); err != nil {
-		return nil, fmt.Errorf("%w: %w", console.ErrUnwritten, err)
+	if err := l.write(ctx, r); err != nil {
+		return nil, err
 	}
 	select {
 	case a := <-answer:

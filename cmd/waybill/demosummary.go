@@ -117,7 +117,7 @@ func (r *demoRun) readTimeline(ctx context.Context) ([]events.Line, error) {
 		return nil, err
 	}
 	defer restorer.Close()
-	records, err := restorer.ReadAt(ctx, n.Kafka.Namespace.Events(), partition, offsets)
+	records, err := restorer.ReadAt(ctx, n.Kafka.Namespace.Events(), partition, offsets, nil)
 	lines := make([]events.Line, len(records))
 	for i := range records {
 		line, lineErr := events.TimelineLine(&records[i])

@@ -52,8 +52,9 @@ func (t *askingTool) named(cmd *cobra.Command) (*apiClient, error) {
 // eventSource is where events come from.
 type eventSource interface {
 	// read gives fn the events of a task's partition (id empty: of all), in the
-	// order of their partition.
-	read(ctx context.Context, id string, fn func(*events.Record) error) error
+	// order of their partition. lost is told of those that aren't as they were written, in
+	// their place; nil: they end the read.
+	read(ctx context.Context, id string, fn func(*events.Record) error, lost func(*kafka.DamagedError)) error
 	// head says where they are from.
 	head() replay.Head
 	// warnings is for what isn't data.
@@ -89,8 +90,8 @@ type logHistory struct {
 	console *apiClient      // knows where a task's events are; nil: the partition is read
 }
 
-func (h *logHistory) read(ctx context.Context, id string, fn func(*events.Record) error) (err error) {
-	var in kafka.Range
+func (h *logHistory) read(ctx context.Context, id string, fn func(*events.Record) error, lost func(*kafka.DamagedError)) (err error) {
+	in := kafka.Range{Damaged: h.passing(lost)}
 	if id != "" && h.console != nil {
 		records, _, err := h.console.history(ctx, id)
 		if err == nil {
@@ -111,6 +112,17 @@ func (h *logHistory) read(ctx context.Context, id string, fn func(*events.Record
 	}
 	h.places, err = h.logbook.read(ctx, h.cfg.Namespace.Events(), in, fn)
 	return err
+}
+
+// passing is kafka.Range.Damaged of who shows the rest, and is told of each; nil: nobody does.
+func (l *logbook) passing(lost func(*kafka.DamagedError)) func(*kafka.DamagedError) {
+	if lost == nil {
+		return nil
+	}
+	return func(d *kafka.DamagedError) {
+		fmt.Fprintf(l.note, "waybill: what is shown is without some events: %s; `waybill verify` names all such\n", printable(d.Error()))
+		lost(d)
+	}
 }
 
 func (h *logHistory) head() replay.Head {
@@ -150,7 +162,7 @@ func (h *fileHistory) whole(err error) error {
 	return nil
 }
 
-func (h *fileHistory) read(ctx context.Context, _ string, fn func(*events.Record) error) error {
+func (h *fileHistory) read(ctx context.Context, _ string, fn func(*events.Record) error, _ func(*kafka.DamagedError)) error {
 	until := func(r *events.Record) error {
 		if err := ctx.Err(); err != nil {
 			return err

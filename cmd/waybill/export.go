@@ -116,7 +116,7 @@ func (x *exporting) run(cmd *cobra.Command, h eventSource, out io.Writer) error 
 		}
 		x.events++
 		return w.Write(r)
-	})
+	}, nil)
 	if err != nil {
 		return err
 	}

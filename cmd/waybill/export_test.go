@@ -11,13 +11,14 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/kafka"
 	"github.com/waybill-run/waybill/internal/replay"
 )
 
 // held is an eventSource of records at hand.
 type held []events.Record
 
-func (h held) read(_ context.Context, _ string, fn func(*events.Record) error) error {
+func (h held) read(_ context.Context, _ string, fn func(*events.Record) error, _ func(*kafka.DamagedError)) error {
 	for i := range h {
 		if err := fn(&h[i]); err != nil {
 			return err

@@ -98,7 +98,7 @@ func runFork(cmd *cobra.Command, o *forkOptions, args []string) error {
 			records = append(records, *r)
 		}
 		return nil
-	})
+	}, nil)
 	switch {
 	case err != nil:
 		return err

@@ -168,7 +168,7 @@ func (m *importing) write(l *logbook) (err error) {
 		r.Topic = topic
 		m.sums.add(r)
 		return w.Write(ctx, r)
-	})
+	}, nil)
 	if err != nil {
 		return err
 	}

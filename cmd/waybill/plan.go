@@ -91,7 +91,7 @@ func runPlan(cmd *cobra.Command, o *planOptions) error {
 	err = h.read(cmd.Context(), "", func(r *events.Record) error {
 		choice.Add(r)
 		return nil
-	})
+	}, nil)
 	if err != nil {
 		return err
 	}

@@ -292,6 +292,17 @@ func (f *folding) spoil(id string, r *events.Record, err error) {
 	f.poison[id] = fmt.Errorf("%s: %w", events.Origin(r), err)
 }
 
+// lost takes note of what can't be read of some tasks.
+func (f *folding) lost(ids ...string) func(*kafka.DamagedError) {
+	return func(d *kafka.DamagedError) {
+		for _, id := range ids {
+			if d.Of(id) && f.poison[id] == nil {
+				f.poison[id] = d
+			}
+		}
+	}
+}
+
 // warn says what could not be read.
 func (f *folding) warn(note io.Writer) {
 	warnPoison(note, f.poison, func(id string) bool { return f.tasks[id] != nil })

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/kafka"
 	"github.com/waybill-run/waybill/internal/replay"
 )
 
@@ -107,6 +108,14 @@ func runReplayOne(cmd *cobra.Command, o *replayOptions, args []string) error {
 			usable++
 		}
 		return nil
+	}, func(d *kafka.DamagedError) {
+		if !d.Of(id) {
+			return
+		}
+		seen++
+		if step := s.Lost(d.Partition, d.Offset, d); step != nil {
+			steps = append(steps, *step)
+		}
 	})
 	switch {
 	case err != nil:
@@ -207,7 +216,7 @@ func runReplayAt(cmd *cobra.Command, o *replayOptions) error {
 	err = h.read(cmd.Context(), "", func(r *events.Record) error {
 		in.Add(r)
 		return nil
-	})
+	}, nil)
 	if err != nil {
 		return err
 	}

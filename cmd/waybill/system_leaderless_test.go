@@ -56,6 +56,8 @@ func TestNodeWithTheOnlyCopyGone(t *testing.T) {
 		t.Fatal(err)
 	}
 	console.saysWhoIsMissing(t, unled[0], events.Partition([]byte(unled[0]), s.partitions))
+	_, written := s.lone("written", gone)
+	console.saysWhatMayNotBeWritten(t, unled[0], written[0])
 	running[0].stop(t)
 	console = consoleAt(t, s.stateful(t, dir)[0])
 	console.processes(t, s, led...)
@@ -125,6 +127,20 @@ func (c *consoleClient) saysWhoIsMissing(t *testing.T, id string, p int32) {
 		}
 		if time.Now().After(deadline) {
 			t.Fatalf("want %q in %s", want, body)
+		}
+	}
+}
+
+// saysWhatMayNotBeWritten has a console write to a partition whose only node has gone: a command, and an order.
+func (c *consoleClient) saysWhatMayNotBeWritten(t *testing.T, task, order string) {
+	t.Helper()
+	for path, body := range map[string]string{"/tasks": `{"id":"` + order + `","workflow":"lone"}`, "/tasks/" + task + "/cancel": `{"reason":"test","request_id":"r-1"}`} {
+		began := time.Now()
+		status, said := c.ask(t, http.MethodPost, path, body)
+		took := time.Since(began)
+		if status != http.StatusServiceUnavailable || took > answeredMost || !strings.Contains(said, "may not have been written") || !strings.Contains(said, "no broker leads partition") ||
+			!strings.Contains(said, "again") {
+			t.Errorf("%s: after %v: %d %s", path, took, status, said)
 		}
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/kafka"
 	"github.com/waybill-run/waybill/internal/replay"
 )
 
@@ -24,7 +25,8 @@ func newTimeline() *cobra.Command {
 		Long: `Show every event of a task, as it stands in the log. WAIT is how long an attempt could have
 started before it did, WORK how long the agent had it, LEFT what was left of its time, INSTANCE the
 process of the agent that replied. A record of the task that is no event is a line, too, of the type
-poison, and a note says why it is none. With --follow what comes is shown, too, until the task has ended
+poison, and a note says why it is none; likewise one that can't be read because the broker's disk has
+changed it. With --follow what comes is shown, too, until the task has ended
 or is held.`,
 		Args: arguments("a task's id"),
 		RunE: func(cmd *cobra.Command, args []string) error { return runTimeline(cmd, &o, args) },
@@ -53,7 +55,7 @@ func runTimeline(cmd *cobra.Command, o *timelineOptions, args []string) error {
 	err = h.read(cmd.Context(), id, func(r *events.Record) error {
 		t.add(r)
 		return nil
-	})
+	}, t.lost)
 	switch {
 	case err != nil:
 		return err
@@ -100,6 +102,13 @@ func (t *timeline) add(r *events.Record) {
 		line.At = r.Time.UTC().Format(events.TimeLayout)
 	}
 	t.take(timelineLine{Line: line})
+}
+
+// lost takes what can't be read, in its place.
+func (t *timeline) lost(d *kafka.DamagedError) {
+	if d.Of(t.id) {
+		t.take(timelineLine{replay.LostLine(d.Partition, d.Offset), d.Error()})
+	}
 }
 
 // take takes a line.

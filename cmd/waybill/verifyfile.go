@@ -42,7 +42,7 @@ func (o *verifyOptions) verifyFile(cmd *cobra.Command, options verify.Options) (
 		err = h.read(cmd.Context(), "", func(r *events.Record) error {
 			line.Add(r)
 			return nil
-		})
+		}, nil)
 		view.Timeline = line.Lines()
 	}
 	return view, err

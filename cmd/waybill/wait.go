@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -173,7 +175,8 @@ func (w *waiter) history(ctx context.Context, p int32) error {
 			delete(w.fold.poison, id)
 		}
 	}
-	places, err := w.log.read(ctx, w.log.cfg.Namespace.Events(), kafka.Range{Partitions: []int32{p}}, func(r *events.Record) error {
+	in := kafka.Range{Partitions: []int32{p}, Damaged: w.log.passing(w.fold.lost(slices.DeleteFunc(slices.Collect(maps.Keys(w.want)), func(id string) bool { return !mine(id) })...))}
+	places, err := w.log.read(ctx, w.log.cfg.Namespace.Events(), in, func(r *events.Record) error {
 		w.fold.add(r, mine)
 		return nil
 	})

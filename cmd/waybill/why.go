@@ -50,7 +50,7 @@ func runTaskWhy(cmd *cobra.Command, t *askingTool, args []string) error {
 	err = h.read(cmd.Context(), id, func(r *events.Record) error {
 		f.add(r, func(key string) bool { return key == id })
 		return nil
-	})
+	}, f.lost(id))
 	if err != nil {
 		return err
 	}

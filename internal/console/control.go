@@ -54,7 +54,7 @@ func (c *call) submit() (any, error) {
 		return nil, nil
 	}
 	if err := c.cfg.Log.Submit(c.r.Context(), order.Record(c.cfg.Namespace, c.cfg.Source)); err != nil {
-		return nil, unavailable("the order may not have been written; submit it again, it isn't run twice: %v", err)
+		return nil, unavailable("the order may not have been written; submit it again, it isn't run twice: %v; `waybill doctor` says what is wrong", err)
 	}
 	answer := &answered{http.StatusAccepted, api + TaskPath(id), &submitted{ID: id}}
 	if !c.has(p) {
@@ -114,12 +114,14 @@ func (c *call) sameOrder(id string, p int32, order *events.Submission) (bool, er
 	if err != nil || len(found.Places) == 0 {
 		return false, err
 	}
-	first, err := c.cfg.Log.ReadAt(c.r.Context(), p, []int64{found.Places[0].Offset})
+	first, damage, err := c.cfg.Log.ReadAt(c.r.Context(), p, []int64{found.Places[0].Offset})
 	switch {
 	case errors.Is(err, ErrAway):
 		return false, unavailable("the order was written, and whether a task %q was there already can't be told: %v; submit it again, it isn't run twice", printable(id), err)
 	case err != nil:
 		return false, err
+	case len(damage) > 0:
+		return false, unreadable("the order was written, and whether a task %q was there already with another body can't be told: %v", printable(id), damage[0].Err)
 	case len(first) != 1:
 		return false, unreadable("the first event of task %q isn't in the log any more", printable(id))
 	}

@@ -2,9 +2,11 @@ package console
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strconv"
 
 	"github.com/waybill-run/waybill/events"
@@ -15,10 +17,14 @@ import (
 // history is a task's events, read by their offsets.
 type history struct {
 	id        string
+	topic     string
 	partition int32
 	next      int64 // the offset that it reflects
 	owner     string
-	records   []events.Record
+	// records are in the order of the log. In the place of one that can't be read, as lost says, stands one with no more
+	// than its offset.
+	records []events.Record
+	lost    map[int64]error // by offset; nil: none
 }
 
 // history reads the events of the task that a request is about. done: another
@@ -120,7 +126,7 @@ func (c *call) read(id string, p int32) (*history, error) {
 	case len(found.Places) == 0 && found.NoEvent == nil:
 		return nil, c.noTask(id, p)
 	}
-	h := &history{id: id, partition: p, next: found.Next, owner: found.Owner}
+	h := &history{id: id, topic: c.cfg.Namespace.Events(), partition: p, next: found.Next, owner: found.Owner}
 	offsets := make([]int64, len(found.Places))
 	for i := range found.Places {
 		offsets[i] = found.Places[i].Offset
@@ -128,16 +134,45 @@ func (c *call) read(id string, p int32) (*history, error) {
 	if found.NoEvent != nil {
 		offsets = append(offsets, found.NoEvent.Offset)
 	}
-	switch h.records, err = c.cfg.Log.ReadAt(c.r.Context(), p, offsets); {
+	var damage []Damage
+	switch h.records, damage, err = c.cfg.Log.ReadAt(c.r.Context(), p, offsets); {
 	case errors.Is(err, ErrAway):
 		return nil, unavailable("the events of task %q: %v; `waybill doctor` says what else is wrong", printable(id), err)
 	case err != nil:
 		return nil, fmt.Errorf("read %d events of task %q: %w", len(offsets), id, err)
 	}
+	h.damaged(damage, offsets)
 	if len(h.records) < len(offsets) {
 		return nil, unreadable("of the %d events of task %q the log has %d", len(offsets), printable(id), len(h.records))
 	}
 	return h, nil
+}
+
+// damaged has what is damaged stand in its place.
+func (h *history) damaged(damage []Damage, offsets []int64) {
+	for _, offset := range offsets {
+		for i := range damage {
+			if offset < damage[i].From || offset >= damage[i].Next {
+				continue
+			}
+			if h.lost == nil {
+				h.lost = map[int64]error{}
+			}
+			if h.lost[offset] == nil {
+				h.records = append(h.records, events.Record{Topic: h.topic, Partition: h.partition, Offset: offset, Key: []byte(h.id)})
+			}
+			h.lost[offset] = damage[i].Err
+		}
+	}
+	slices.SortFunc(h.records, func(a, b events.Record) int { return cmp.Compare(a.Offset, b.Offset) })
+}
+
+// line is a record as a timeline has it; an error: it is no event, or can't be read.
+func (h *history) line(r *events.Record) (events.Line, error) {
+	if err := h.lost[r.Offset]; err != nil {
+		return events.Line{}, err
+	}
+	return events.TimelineLine(r)
 }
 
 // noTask says that a task isn't there, or that it isn't known whether it is.
@@ -153,7 +188,11 @@ func (c *Console) noTask(id string, p int32) error {
 func (h *history) fold() (task *events.Task, poison *poisoned, err error) {
 	for i := range h.records {
 		r := h.records[i]
-		e, err := events.DecodeEvent(&r)
+		var e *events.Event
+		err := h.lost[r.Offset]
+		if err == nil {
+			e, err = events.DecodeEvent(&r)
+		}
 		if err == nil {
 			var next *events.Task
 			if next, err = events.Evolve(task, e, events.Hash(e.Fact.Type(), r.Value)); err == nil {
@@ -213,7 +252,7 @@ func (c *call) task() (any, error) {
 type timelineView struct {
 	Task  string        `json:"task"`
 	Lines []events.Line `json:"lines"`
-	// Poison are the records of the task that are no events, in the order of the log.
+	// Poison are the records of the task that are no events, or can't be read, in the order of the log.
 	Poison []Poison    `json:"poison"`
 	AsOf   events.AsOf `json:"as_of"`
 }
@@ -226,7 +265,7 @@ func (c *call) timeline() (any, error) {
 	v := timelineView{Task: h.id, Lines: make([]events.Line, 0, len(h.records)), Poison: []Poison{}, AsOf: h.asOf()}
 	for i := range h.records {
 		r := &h.records[i]
-		if line, err := events.TimelineLine(r); err == nil {
+		if line, err := h.line(r); err == nil {
 			v.Lines = append(v.Lines, line)
 		} else {
 			v.Poison = append(v.Poison, *poisonOf(r, err))
@@ -266,6 +305,11 @@ func (c *call) export() (any, error) {
 	h, done, err := c.history()
 	if done || err != nil {
 		return nil, err
+	}
+	for i := range h.records {
+		if why := h.lost[h.records[i].Offset]; why != nil {
+			return nil, unreadable("an export of task %q would lack an event: %v; %s/timeline shows the others", printable(h.id), why, api+TaskPath(h.id))
+		}
 	}
 	var body bytes.Buffer
 	w := replay.NewWriter(&body, replay.Head{Namespace: c.cfg.Namespace, Partitions: c.cfg.Partitions})

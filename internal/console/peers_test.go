@@ -96,3 +96,19 @@ func TestPassedOnAnswerThatNobodyTakes(t *testing.T) {
 		t.Error("it is waited for still")
 	}
 }
+
+// An id that would be a step in a path is asked of the other console as it was asked of this one.
+func TestIDsOfDotsAtAnotherConsole(t *testing.T) {
+	w := newWorld(t)
+	for _, id := range []string{".", ".."} {
+		p := events.Partition([]byte(id), w.partitions)
+		here := w.console(t, nil, p)
+		there := w.console(t, nil, (p+1)%w.partitions)
+		w.urls[p] = here.URL
+		for _, what := range []string{"", "/timeline"} {
+			if r := problem(t, ask(t, there, http.MethodGet, api+TaskPath(id)+what, ""), http.StatusNotFound); !strings.Contains(r.Detail, `no task "`+id+`"`) {
+				t.Errorf("%s%s: %s", id, what, r.Detail)
+			}
+		}
+	}
+}

@@ -1,6 +1,7 @@
 package console
 
 import (
+	"errors"
 	"net/http"
 	"net/url"
 	"slices"
@@ -81,5 +82,50 @@ func TestTaskWithWhatHasNoName(t *testing.T) {
 	line = get[timelineView](t, w, s, route+"/timeline", api+TaskPath(string(only.Key))+"/timeline")
 	if len(line.Lines) != 0 || len(line.Poison) != 1 || line.Poison[0].Offset != offsetText(only.Offset) {
 		t.Errorf("of the only record: %d lines, poison %+v", len(line.Lines), line.Poison)
+	}
+}
+
+// What a broker's disk has changed hides nothing of the other events either: it is told of in its place, with where
+// it is.
+func TestTaskWithWhatIsDamaged(t *testing.T) {
+	for _, spoilt := range []int{0, 2} {
+		w := newWorld(t)
+		task := w.some(t, events.StateUndone)
+		w.damagedIn = w.last(task.ID).Partition
+		for i, n := 0, 0; w.damage.Err == nil; i++ {
+			if r := &w.records[w.damagedIn][i]; string(r.Key) == task.ID {
+				if n == spoilt {
+					w.damage = Damage{From: r.Offset, Next: r.Offset + 1, Err: errors.New("its checksum is another")}
+				}
+				n++
+			}
+		}
+		offset := offsetText(w.damage.Next - 1)
+		s := w.console(t, nil)
+		path, route := api+TaskPath(task.ID), api+"/tasks/{id}"
+		line := get[timelineView](t, w, s, route+"/timeline", path+"/timeline")
+		if uint64(len(line.Lines)) != task.Seq-1 || slices.ContainsFunc(line.Lines, func(l events.Line) bool { return l.Seq == uint64(spoilt+1) }) {
+			t.Errorf("without event %d: %d lines of %d", spoilt+1, len(line.Lines), task.Seq)
+		}
+		if len(line.Poison) != 1 || line.Poison[0].Partition != w.damagedIn || line.Poison[0].Offset != offset || line.Poison[0].Error != "its checksum is another" {
+			t.Errorf("poison %+v, want offset %s of partition %d", line.Poison, offset, w.damagedIn)
+		}
+		if p := problem(t, ask(t, s, http.MethodGet, path+"/export", ""), http.StatusInternalServerError); !strings.Contains(p.Detail, "its checksum is another") || !strings.Contains(p.Detail, "/timeline") {
+			t.Errorf("the export: %s", p.Detail)
+		}
+		if came, _ := openStream(t, s, path+"/events"); spoilt == 0 {
+			if first := <-came; first.name != PoisonEvent || first.id != offset {
+				t.Errorf("the stream begins with %+v", first)
+			}
+			if p := problem(t, ask(t, s, http.MethodGet, path, ""), http.StatusInternalServerError); !strings.Contains(p.Detail, "its checksum is another") {
+				t.Errorf("the task: %s", p.Detail)
+			}
+			order := (&events.Submission{ID: task.ID, Workflow: task.Workflow, Input: task.Input}).Record(events.DefaultNamespace, "test")
+			if p := problem(t, ask(t, s, http.MethodPost, api+"/tasks", string(order.Value)), http.StatusInternalServerError); !strings.Contains(p.Detail, "the order was written") || !strings.Contains(p.Detail, "its checksum is another") {
+				t.Errorf("the same order: %s", p.Detail)
+			}
+		} else if shown := get[taskView](t, w, s, route, path); shown.State == events.StateUndone || shown.Poison == nil || shown.Poison.Offset != offset {
+			t.Errorf("the task is shown as %s, before %+v, want offset %s", shown.State, shown.Poison, offset)
+		}
 	}
 }

@@ -47,11 +47,17 @@ var ErrAway = errors.New("it can't be read now")
 // not.
 var ErrUnwritten = errors.New("no broker has acknowledged it")
 
+// Damage is a part of a partition of events that can't be read, because it isn't as it was written.
+type Damage struct {
+	From, Next int64 // offsets: of the first record, and after the last
+	Err        error // says so
+}
+
 // Log is the log of the namespace. It is safe for concurrent use.
 type Log interface {
-	// ReadAt returns the committed events at some offsets. It waits some seconds for brokers that give nothing
-	// (ErrAway).
-	ReadAt(ctx context.Context, p int32, offsets []int64) ([]events.Record, error)
+	// ReadAt returns the committed events at some offsets, in order, and what is damaged of them: that is left
+	// out. It waits some seconds for brokers that give nothing (ErrAway).
+	ReadAt(ctx context.Context, p int32, offsets []int64) (found []events.Record, damage []Damage, err error)
 	// Ends is where each partition of events ends, of those of which the brokers say it.
 	Ends(ctx context.Context) (map[int32]int64, error)
 	// Settled is below what of each partition of events every transaction has ended, of those of which the
@@ -63,9 +69,9 @@ type Log interface {
 	// partitions that no broker leads at the moment.
 	Alerts(ctx context.Context, since time.Time, fn func(*events.Record)) (unread []int32, err error)
 	Deadletters(ctx context.Context, since time.Time, fn func(*events.Record)) (unread []int32, err error)
-	// Submit writes a submission, and returns when it is acknowledged.
+	// Submit writes a submission, and returns when it is acknowledged. It waits some seconds for that (ErrUnwritten).
 	Submit(ctx context.Context, r events.Record) error
-	// Control writes a control (or ErrUnwritten), and returns the scheduler's answer.
+	// Control writes a control, as Submit does, and returns the scheduler's answer.
 	Control(ctx context.Context, x *events.Control, r events.Record) (*events.Answer, error)
 }
 

@@ -192,7 +192,7 @@ func (c *call) taskEvents() (any, error) {
 		if string(r.Key) != h.id || r.Offset <= after {
 			return endsTask(r) && string(r.Key) == h.id, nil
 		}
-		line, err := events.TimelineLine(r)
+		line, err := h.line(r)
 		if err != nil {
 			return false, appendPoison(text, r, err)
 		}

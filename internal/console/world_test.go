@@ -38,7 +38,9 @@ type world struct {
 	unsettled  map[int32]int // how many of the last records are of a transaction that goes on
 	within     patience
 	stuck      func(context.Context) error // what reading a task's events waits for; nil: nothing
-	topic      func()                      // what reading a topic waits for; nil: nothing
+	damage     Damage                      // what can't be read of a partition, damagedIn
+	damagedIn  int32
+	topic      func() // what reading a topic waits for; nil: nothing
 
 	mu      sync.Mutex
 	applied []Workflow // not read yet
@@ -221,18 +223,23 @@ func (a *fakeAudit) Reach(ctx context.Context, p int32, offset int64) error {
 
 // The world is the log and the cluster, too.
 
-func (w *world) ReadAt(ctx context.Context, p int32, offsets []int64) (found []events.Record, err error) {
+func (w *world) ReadAt(ctx context.Context, p int32, offsets []int64) (found []events.Record, damage []Damage, err error) {
 	if w.stuck != nil {
 		if err := w.stuck(ctx); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
+	}
+	is := func(r *events.Record) bool {
+		return p == w.damagedIn && r.Offset >= w.damage.From && r.Offset < w.damage.Next
 	}
 	for _, r := range w.records[p] {
-		if slices.Contains(offsets, r.Offset) {
+		if slices.Contains(offsets, r.Offset) && !is(&r) {
 			found = append(found, r)
+		} else if slices.Contains(offsets, r.Offset) && damage == nil {
+			damage = append(damage, w.damage)
 		}
 	}
-	return found, nil
+	return found, damage, nil
 }
 
 func (w *world) Ends(context.Context) (map[int32]int64, error) {

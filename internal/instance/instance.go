@@ -119,7 +119,7 @@ func Reach(ctx context.Context, admin *kafka.Admin) error {
 	if err := admin.Ping(ctx); errors.Is(err, kafka.ErrLogin) {
 		return err
 	} else if err != nil {
-		return fmt.Errorf("%w: %w; start a broker with `waybill up`, or name yours with --brokers", ErrUnreachable, err)
+		return fmt.Errorf("%w: %w; check the network, name your brokers with --brokers, or start one with `waybill up`", ErrUnreachable, err)
 	}
 	return nil
 }

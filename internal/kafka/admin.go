@@ -57,7 +57,7 @@ func (a *Admin) Ping(ctx context.Context) error {
 	case errors.Is(err, kerr.SaslAuthenticationFailed), errors.Is(err, kerr.UnsupportedSaslMechanism), errors.Is(err, kerr.IllegalSaslState):
 		return fmt.Errorf("%w at %v; check the SASL mechanism, the user and the password: %w", ErrLogin, a.cfg.Brokers, err)
 	}
-	return fmt.Errorf("no Kafka broker answers at %v; check --brokers and the network: %w", a.cfg.Brokers, err)
+	return fmt.Errorf("no Kafka broker answers at %v: %w", a.cfg.Brokers, err)
 }
 
 // ClusterID is the cluster's own id.

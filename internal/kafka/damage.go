@@ -34,17 +34,22 @@ func (e *DamagedError) Error() string {
 		e.Topic, e.Partition, e.Offset, e.Next-1, KeysText(e.Keys))
 }
 
-// keysMost bounds KeysOf.
-const keysMost = 4
+// Of reports whether records with a key are among them, as far as their keys can be read.
+func (e *DamagedError) Of(key string) bool { return slices.Contains(e.Keys, key) }
 
-// KeysOf are some keys of a batch whose checksum is another, as far as they can be read:
+// keysTold bounds KeysText.
+const keysTold = 3
+
+// KeysOf are the keys of a batch whose checksum is another, as far as they can be read:
 // they say whose it is, of events the tasks', and may be what was changed.
 func KeysOf(batch []byte) (keys []string) {
 	answer := kmsg.NewFetchResponseTopicPartition()
 	answer.RecordBatches = batch
 	read, _ := kgo.ProcessFetchPartition(kgo.ProcessFetchPartitionOpts{DisableCRCValidation: true}, &answer, kgo.DefaultDecompressor(), nil)
+	seen := map[string]bool{"": true}
 	for _, r := range read.Records {
-		if key := string(r.Key); key != "" && !slices.Contains(keys, key) && len(keys) < keysMost {
+		if key := string(r.Key); !seen[key] {
+			seen[key] = true
 			keys = append(keys, key)
 		}
 	}
@@ -56,12 +61,13 @@ func KeysText(keys []string) string {
 	if len(keys) == 0 {
 		return ""
 	}
-	quoted := make([]string, len(keys))
+	var quoted []string
 	for i, key := range keys {
-		quoted[i] = strconv.Quote(key)
-	}
-	if len(keys) == keysMost {
-		quoted[keysMost-1] = "others"
+		if i == keysTold {
+			quoted = append(quoted, "others")
+			break
+		}
+		quoted = append(quoted, strconv.Quote(key))
 	}
 	return " (of " + strings.Join(quoted, ", ") + ")"
 }

@@ -22,13 +22,16 @@ const readAtWithin = 5 * time.Second
 // offset at which there is none is left out: of a marker, of what was rolled back
 // or isn't committed yet, or past the end. One below the log's start is an
 // *OffsetRangeError. Where brokers give nothing for 5 s the error is an *AwayError.
-func (r *Restorer) ReadAt(ctx context.Context, topic string, p int32, offsets []int64) ([]events.Record, error) {
+//
+// damaged is told of records that aren't as they were written, and that are left out; nil: they are
+// an error, a *DamagedError.
+func (r *Restorer) ReadAt(ctx context.Context, topic string, p int32, offsets []int64, damaged func(*DamagedError)) ([]events.Record, error) {
 	within, giveUp := context.WithCancel(ctx)
 	defer giveUp()
 	silent := time.AfterFunc(readAtWithin, giveUp)
 	defer silent.Stop()
 	var trouble error
-	found, err := r.readAt(within, topic, p, offsets, func(on bool, of error) {
+	found, err := r.readAt(within, topic, p, offsets, damaged, func(on bool, of error) {
 		if trouble = of; on {
 			silent.Reset(readAtWithin)
 		}
@@ -41,11 +44,11 @@ func (r *Restorer) ReadAt(ctx context.Context, topic string, p int32, offsets []
 
 // readAt is ReadAt without its bound. went is told after each fetch whether it brought the read on, and what
 // trouble there was.
-func (r *Restorer) readAt(ctx context.Context, topic string, p int32, offsets []int64, went func(on bool, trouble error)) ([]events.Record, error) {
+func (r *Restorer) readAt(ctx context.Context, topic string, p int32, offsets []int64, damaged func(*DamagedError), went func(on bool, trouble error)) ([]events.Record, error) {
 	offsets = slices.Clone(offsets)
 	slices.Sort(offsets)
 	rd := newReader(r.client, topic, p, 0)
-	rd.bytesMax, rd.strict = readAtBytes, true
+	rd.bytesMax, rd.strict, rd.tell = readAtBytes, true, damaged
 	s := r.scan(rd, 0, nil)
 	var found []events.Record
 	for len(offsets) > 0 {

@@ -27,7 +27,7 @@ func TestReadAtOfBrokersThatGiveNothing(t *testing.T) {
 		return nil, io.EOF, true // which ends the connection
 	})
 	began := time.Now()
-	_, err := r.ReadAt(t.Context(), s.ns.Events(), 1, []int64{0})
+	_, err := r.ReadAt(t.Context(), s.ns.Events(), 1, []int64{0}, nil)
 	away, is := errors.AsType[*kafka.AwayError](err)
 	if !is || away.Topic != s.ns.Events() || !slices.Equal(away.Partitions, []int32{1}) || time.Since(began) > 20*time.Second {
 		t.Errorf("after %v: %v", time.Since(began), err)

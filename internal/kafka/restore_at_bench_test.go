@@ -55,7 +55,7 @@ func BenchmarkReadAt(b *testing.B) {
 				for i := range offsets {
 					offsets[i] = first + int64(i)*apart
 				}
-				got, err := r.ReadAt(b.Context(), s.ns.Events(), 0, offsets)
+				got, err := r.ReadAt(b.Context(), s.ns.Events(), 0, offsets, nil)
 				if err != nil || len(got) < 7 { // two may be markers
 					b.Fatalf("%d of 9, %v", len(got), err)
 				}

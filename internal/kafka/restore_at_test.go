@@ -28,7 +28,7 @@ func TestReadAtGivesWhatIsCommittedThere(t *testing.T) {
 			{[]int64{6, 9, 1000}, "[6 d]"},
 			{nil, "[]"},
 		} {
-			records, err := r.ReadAt(t.Context(), s.ns.Events(), 0, c.offsets)
+			records, err := r.ReadAt(t.Context(), s.ns.Events(), 0, c.offsets, nil)
 			got := []string{}
 			for i := range records {
 				got = append(got, fmt.Sprintf("%d %s", records[i].Offset, records[i].Value))
@@ -40,7 +40,7 @@ func TestReadAtGivesWhatIsCommittedThere(t *testing.T) {
 
 		s.trim(t, 0, 2)
 		var outside *kafka.OffsetRangeError
-		if _, err := r.ReadAt(t.Context(), s.ns.Events(), 0, []int64{1, 7}); !errors.As(err, &outside) || outside.Start != 2 {
+		if _, err := r.ReadAt(t.Context(), s.ns.Events(), 0, []int64{1, 7}, nil); !errors.As(err, &outside) || outside.Start != 2 {
 			t.Errorf("below the log's start: %v", err)
 		}
 	})

@@ -95,7 +95,7 @@ func (s *site) ways(t *testing.T, r *kafka.Restorer, offsets []int64) map[string
 			return err
 		}),
 		"ReadAt": begin(func(ctx context.Context) error {
-			rs, err := r.ReadAt(ctx, s.ns.Events(), 0, offsets)
+			rs, err := r.ReadAt(ctx, s.ns.Events(), 0, offsets, nil)
 			return errors.Join(err, take(rs))
 		}),
 	}

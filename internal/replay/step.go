@@ -87,6 +87,16 @@ func (s *Stepper) Add(r *events.Record) (*Step, error) {
 	if none != nil {
 		l = PoisonLine(r)
 	}
+	return s.add(r, l, none), none
+}
+
+// Lost takes what of the task can't be read, for a reason; nil if it is past the end that was asked for.
+func (s *Stepper) Lost(partition int32, offset int64, why error) *Step {
+	return s.add(&events.Record{Partition: partition, Offset: offset}, LostLine(partition, offset), why)
+}
+
+// add takes the next record; none says why it is no event.
+func (s *Stepper) add(r *events.Record, l events.Line, none error) *Step {
 	at, err := time.Parse(events.TimeLayout, l.At)
 	if err != nil {
 		at = r.Time
@@ -98,7 +108,7 @@ func (s *Stepper) Add(r *events.Record) (*Step, error) {
 		s.seq = l.Seq
 	}
 	if !s.until.covers(&place, r.Offset, at) {
-		return nil, nil
+		return nil
 	}
 	step := &Step{Line: l, Changes: []Change{}}
 	switch {
@@ -113,7 +123,7 @@ func (s *Stepper) Add(r *events.Record) (*Step, error) {
 	if s.states {
 		step.Task = s.View()
 	}
-	return step, none
+	return step
 }
 
 // PoisonLine stands in a timeline for a record that is no event: what Kafka knows of it, and its seq if
@@ -121,6 +131,11 @@ func (s *Stepper) Add(r *events.Record) (*Step, error) {
 func PoisonLine(r *events.Record) events.Line {
 	_, seq, _ := events.EventName(r) // zero where they don't
 	return events.Line{Seq: seq, Type: PoisonType, At: r.Time.UTC().Format(events.TimeLayout), Partition: r.Partition, Offset: strconv.FormatInt(r.Offset, 10)}
+}
+
+// LostLine stands in a timeline for what can't be read from an offset on.
+func LostLine(partition int32, offset int64) events.Line {
+	return events.Line{Type: PoisonType, Partition: partition, Offset: strconv.FormatInt(offset, 10)}
 }
 
 func (s *Stepper) fold(r *events.Record, step *Step) {

@@ -1,0 +1,114 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/kafkatest"
+)
+
+// damagedTask is a task of three events, each a batch of its own, of which a broker's disk has changed the second after a
+// console had read it.
+const damagedTask = "torn"
+
+// openDamagedTask returns the system, a console of it, and changes the byte.
+func openDamagedTask(t *testing.T) (*system, *consoleClient) {
+	t.Helper()
+	nodes := kafkatest.KafkaNodes(t, 1, nil)
+	b := kafkatest.Of(nodes)
+	s := &system{broker: b, ns: b.Namespace(t), partitions: 1}
+	s.waybill(t, exitOK, "topics", "create", "--partitions", "1", "--replication", "1")
+	received := func(id string) events.Record {
+		e := &events.Event{Task: id, Seq: 1, At: events.Millis(time.Now()), Epoch: 1, Cause: events.Cause{Inbox: events.Tasks},
+			Fact: &events.TaskReceived{Workflow: "order", Version: 1, Input: json.RawMessage(`{}`),
+				Plan: events.NewPlan(events.OnErrorHold, time.Minute, []events.PlanStep{{ID: "charge", Agent: "payments", Operation: "charge"}})}}
+		return e.Record(s.ns, "test", -1, e.Value())
+	}
+	later := func(seq, ceType, value string) events.Record {
+		return events.Record{Topic: s.ns.Events(), Partition: -1, Key: []byte(damagedTask), Value: []byte(value), Headers: events.CloudHeaders(ceType, "test", damagedTask+"/"+seq)}
+	}
+	produce(t, s.config(), received(damagedTask))
+	produce(t, s.config(), later("2", "waybill.task.started.v1", `{"at":"2026-05-04T12:00:00.000Z","x":"flipped"}`))
+	produce(t, s.config(), later("3", "waybill.step.started.v1", `{"at":"2026-05-04T12:00:01.000Z","step":"charge","attempt":1}`))
+	produce(t, s.config(), received("whole"))
+	console := consoleAt(t, s.start(t, "console", "--listen", "127.0.0.1:0", "--data-dir", t.TempDir()))
+	console.await(t, "all events", "/tasks/"+damagedTask+"/timeline?min_offset=end", func(body string) bool { return strings.Count(body, `"seq"`) == 3 })
+
+	path := filepath.Join(nodes.Dir(), "node1", "data", s.ns.Events()+"-0", "00000000000000000000.log")
+	log, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.OpenFile(path, os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.WriteAt([]byte("s"), int64(bytes.Index(log, []byte("flipped")))); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return s, console
+}
+
+// A batch with a wrong checksum hides what is in it, and says where that is; the rest is shown, by a console and of the log.
+func TestDamagedBatchHidesNothingElse(t *testing.T) {
+	t.Parallel() // mostly it waits
+	s, console := openDamagedTask(t)
+	const damage = "the records 1 to 1 (of \"torn\") aren't as they were written"
+
+	var line struct {
+		Lines  []events.Line `json:"lines"`
+		Poison []struct {
+			Offset string `json:"offset"`
+			Error  string `json:"error"`
+		} `json:"poison"`
+	}
+	console.get(t, http.StatusOK, "/tasks/"+damagedTask+"/timeline", &line)
+	if len(line.Lines) != 2 || line.Lines[0].Seq != 1 || line.Lines[1].Seq != 3 {
+		t.Errorf("the timeline has %+v", line.Lines)
+	}
+	if len(line.Poison) != 1 || line.Poison[0].Offset != "1" || !strings.Contains(line.Poison[0].Error, damage) {
+		t.Errorf("and as poison %+v", line.Poison)
+	}
+	for path, want := range map[string]string{"": `"state":"pending"`, "/why": `"reason":"poison"`} {
+		if status, body := console.ask(t, http.MethodGet, "/tasks/"+damagedTask+path, ""); status != http.StatusOK || !strings.Contains(body, want) || !strings.Contains(body, "the records 1 to 1") {
+			t.Errorf("%s: %d %s", path, status, body)
+		}
+	}
+	if status, body := console.ask(t, http.MethodGet, "/tasks/"+damagedTask+"/export", ""); status != http.StatusInternalServerError || !strings.Contains(body, "/timeline") {
+		t.Errorf("an export without an event: %d %s", status, body)
+	}
+
+	for _, api := range []string{"off", "auto"} {
+		out, note, code := runWaybill(t, s.env(), "timeline", damagedTask, "--api", api)
+		if code != exitOK || !strings.Contains(out, "task.received") || !strings.Contains(out, "poison") || !strings.Contains(out, "step.started") || !strings.Contains(note, damage) {
+			t.Errorf("timeline --api %s: exit code %d\n%s%s", api, code, out, note)
+		}
+	}
+	for _, c := range []struct {
+		args []string
+		code int
+		want string
+	}{
+		{[]string{"task", "get", damagedTask, "-o", "json"}, exitOK, `"state": "pending"`},
+		{[]string{"task", "why", damagedTask}, exitOK, "poison"},
+		{[]string{"replay", damagedTask}, exitOK, "CAN'T BE FOLDED"},
+		{[]string{"timeline", "whole"}, exitOK, "task.received"},
+		{[]string{"task", "get", "whole", "-o", "json"}, exitOK, `"state": "pending"`},
+		{[]string{"replay", "whole"}, exitOK, "task.received"},
+	} {
+		out, note, code := runWaybill(t, s.env(), append(c.args, "--api", "off")...)
+		if code != c.code || !strings.Contains(out, c.want) || !strings.Contains(out+note, "the records 1 to 1") || c.args[len(c.args)-1] == "whole" && strings.Contains(out, "poison") {
+			t.Errorf("%v: exit code %d\n%s%s", c.args, code, out, note)
+		}
+	}
+}
