@@ -110,6 +110,15 @@ func (in *inbox) expects(offset int64) bool {
 	return !in.read || offset >= in.from && offset < in.to
 }
 
+// whole reports whether a record at an offset was fed, if there was one: between, some may have been trimmed
+// while the inbox was read.
+func (in *inbox) whole(offset int64) bool {
+	if in.read {
+		return offset >= in.from && offset < in.to
+	}
+	return in.fed && offset >= in.first && offset <= in.last
+}
+
 // Consumed says up to where a partition of an inbox has been consumed: the
 // group's position.
 func (c *Checker) Consumed(inbox events.Inbox, partition int32, next int64) {
