@@ -3,6 +3,7 @@ package verify
 import (
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/waybill-run/waybill/events"
 )
@@ -53,6 +54,45 @@ func TestInboxTrimmedWhileItWasRead(t *testing.T) {
 		h.c.InputsRead(events.Tasks, h.part, 2, 3)
 		h.another().submit()
 		if r := h.c.Finish(h.at); r.Broken != 0 {
+			t.Errorf("%s: %s", tt.name, r)
+		}
+	}
+}
+
+// No agent wrote these late: an operator wrote a dead letter again, and a scheduler passed on what lay in the wrong
+// partition, where it was in time.
+func TestRepliesThatOthersWriteLate(t *testing.T) {
+	reply := func(h *history) events.Record {
+		p := &events.Reply{Task: h.id, Ref: events.RequestRef{Step: "a", Kind: events.Do, Attempt: 1}, Outcome: events.Completed, Body: []byte("{}")}
+		return p.Record(ns, "agent")
+	}
+	hop := events.Header{Key: events.HeaderHop, Value: []byte("1/7")}
+	for _, tt := range []struct {
+		name   string
+		late   func(h *history) events.Record
+		faults int
+	}{
+		{"its agent", reply, 1},
+		{"an operator", func(h *history) events.Record {
+			r := reply(h)
+			r.Topic, r.Partition, r.Offset = ns.Inbox(events.Replies), h.part, 0
+			letter := events.Deadletter(ns, "scheduler", &r, &events.Unusable{Reason: events.ReasonTaskStopped})
+			again, err := events.Redrive(ns, "operator", &letter)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return again
+		}, 0},
+		{"a scheduler", func(h *history) events.Record {
+			r := reply(h)
+			r.Headers = append(r.Headers, hop)
+			return r
+		}, 0},
+	} {
+		h := inPartition(t, "stray", Options{})
+		h.another().submit().add(&events.AttemptStarted{Kind: events.Do, Step: "a", Attempt: 1, Agent: "x", Operation: "a", Key: key("a", events.Do)})
+		h.input(tt.late(h.later(2 * time.Second)))
+		if r := h.c.Finish(h.at); r.Broken != tt.faults || r.LateReplies != tt.faults {
 			t.Errorf("%s: %s", tt.name, r)
 		}
 	}
