@@ -1,6 +1,7 @@
 package events
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -73,6 +74,9 @@ func Redrive(ns Namespace, source string, letter *Record) (Record, error) {
 
 // redriveID begins the ce_id of what is written again.
 const redriveID = "redrive/"
+
+// Redriven reports whether a record of an inbox says that it is a dead letter which was written again.
+func Redriven(r *Record) bool { return bytes.HasPrefix(r.header(HeaderID), []byte(redriveID)) }
 
 // RedriveOf says which dead letter another was a redrive of: what was written again to an inbox
 // couldn't be used again. Anybody who writes there can say so of his own: that it is the

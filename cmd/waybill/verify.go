@@ -289,7 +289,7 @@ func (v *verification) offsets(ctx context.Context, what, topic string, ask func
 	return at, nil
 }
 
-// inbox feeds what is left of an inbox.
+// inbox feeds what is left of an inbox, which may be trimmed meanwhile.
 func (v *verification) inbox(ctx context.Context, checkers map[int32]*verify.Checker, i events.Inbox) error {
 	topic := v.cfg.Namespace.Inbox(i)
 	first := make(map[int32]*int64, len(v.parts)) // offset, by partition: each is one goroutine's
@@ -297,7 +297,8 @@ func (v *verification) inbox(ctx context.Context, checkers map[int32]*verify.Che
 		none := int64(-1)
 		first[p] = &none
 	}
-	places, err := v.read(ctx, topic, kafka.Range{Partitions: v.parts, Apart: true, Lend: true, Damaged: damagedOf(checkers)}, func(r *events.Record) error {
+	in := kafka.Range{Partitions: v.parts, Apart: true, Lend: true, Damaged: damagedOf(checkers), Trimmed: func(p int32, start int64) { *first[p] = start }}
+	places, err := v.read(ctx, topic, in, func(r *events.Record) error {
 		if at := first[r.Partition]; *at < 0 {
 			*at = r.Offset
 		}

@@ -82,6 +82,9 @@ func feedApart(cmd *cobra.Command, path string, options verify.Options) (all *ve
 		return nil, nil, fmt.Errorf("%s: %w", path, err)
 	}
 	all = merged(checkers, options)
+	if r != nil && r.ChangedHead() != nil {
+		all.Incomplete(r.ChangedHead().Error())
+	}
 	if is {
 		all.Incomplete("the file isn't whole: " + cut.Error())
 	}

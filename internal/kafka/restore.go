@@ -252,6 +252,7 @@ type scan struct {
 	stable int64 // last stable offset, as known
 	fn     func([]events.Record) error
 
+	trimmed  func(partition int32, start int64)                                  // nil: that ends the read
 	underWay func(topic string, partition int32, next, end int64, trouble error) // nil: nobody is told
 	toldAt   time.Time                                                           // or began
 }
@@ -273,7 +274,9 @@ func (s *scan) run(ctx context.Context, held func(context.Context) (giveUp bool)
 		}
 		records, err := s.reader.next(ctx)
 		if err != nil {
-			return s.ranged(ctx, err)
+			if err = s.ranged(ctx, err); !s.skips(err) {
+				return err
+			}
 		}
 		if len(records) > 0 {
 			if err := s.fn(records); err != nil {
@@ -303,6 +306,17 @@ func (s *scan) ranged(ctx context.Context, err error) error {
 		return errors.Join(err, boundsErr)
 	}
 	return &OffsetRangeError{Topic: s.reader.topic, Partition: s.reader.partition, Offset: s.reader.position, Start: start, End: end}
+}
+
+// skips reports whether the read goes on past what was trimmed before it came there.
+func (s *scan) skips(err error) bool {
+	gone, is := errors.AsType[*OffsetRangeError](err)
+	if !is || s.trimmed == nil || gone.Start <= gone.Offset {
+		return false
+	}
+	s.reader.position = gone.Start
+	s.trimmed(gone.Partition, gone.Start)
+	return true
 }
 
 // await waits until there is something stable to read. It asks for the offset
@@ -361,6 +375,9 @@ type Range struct {
 	// and above, below end, a transaction that stays open holds back all. Several partitions' at
 	// once; nil: nobody is told.
 	Held func(partition int32, next, end int64)
+	// Trimmed is told of a partition that was trimmed above where its read was: of what lay below start perhaps
+	// not all was given, and the read goes on there. Several partitions' at once; nil: it is an *OffsetRangeError.
+	Trimmed func(partition int32, start int64)
 	// Away is told, before anything is read, of a partition that is left out because the cluster doesn't
 	// say where it begins and ends, as of one that no broker leads. nil: one such ends the read, and so do
 	// all.
@@ -419,6 +436,7 @@ func (r *Restorer) ReadAll(ctx context.Context, topic string, in Range, fn func(
 		readers.Go(func() error {
 			last := starts[p]
 			s := r.scan(in.reader(r.client, topic, p, last), end, nil)
+			s.trimmed = in.Trimmed
 			s.fn = func(rs []events.Record) error {
 				mu.Lock()
 				report(s.reader.position - last)

@@ -39,6 +39,7 @@ type headLine struct {
 	Counted bool `json:"counted,omitempty"`
 	// Count is there where no record is: then the head is the last line, too.
 	Count *int64 `json:"count,omitempty"`
+	Sum   string `json:"crc32c,omitempty"` // of the rest; files of earlier builds have none
 }
 
 // line is a record of the events topic as a line of JSON. Key, value and headers
@@ -96,6 +97,7 @@ func (w *Writer) End() error {
 // advance writes what came last.
 func (w *Writer) advance() error {
 	if w.count == 0 {
+		w.head.Sum = hexSum(w.head.sum())
 		return w.out.Encode(&w.head)
 	}
 	return w.out.Encode(&w.last)
@@ -138,16 +140,17 @@ func (l *line) bytes(s *string) ([]byte, error) {
 
 // Reader reads what a Writer wrote. One goroutine uses it.
 type Reader struct {
-	// Changed, if set, is told by Each of a record that isn't as it was exported, before it is
+	// Changed, if set, is told by Each of a line that isn't as it was exported, before its record is
 	// given; if not, Each ends with that error.
 	Changed func(*ChangedError)
 
-	head  headLine
-	lines *bufio.Scanner
-	line  int
-	last  map[int32]int64 // offset, by partition
-	count int64           // of records that came
-	said  int64           // of records, by the last line; notSaid: it hasn't come
+	head    headLine
+	changed *ChangedError // the head isn't as it was exported
+	lines   *bufio.Scanner
+	line    int
+	last    map[int32]int64 // offset, by partition
+	count   int64           // of records that came
+	said    int64           // of records, by the last line; notSaid: it hasn't come
 }
 
 // notSaid is the count of a line that isn't the last.
@@ -163,19 +166,22 @@ func NewReader(in io.Reader) (*Reader, error) {
 // Head says where the records are from.
 func (f *Reader) Head() Head { return f.head.Head }
 
+// ChangedHead says that the head isn't as it was exported; nil: it is, or has no sum.
+func (f *Reader) ChangedHead() *ChangedError { return f.changed }
+
 // Each gives fn the records that follow, with the topic that they have in the
 // head's namespace. Those of a partition must be in the order of their offsets.
 // An error names the line. A *CutError comes after all records that are left.
 func (f *Reader) Each(fn func(*events.Record) error) error {
+	if err := f.tell(f.changed); err != nil {
+		return err
+	}
 	for {
 		p, err := f.record()
-		if err == nil && p.changed != nil {
-			if f.Changed == nil {
-				return p.changed
-			}
-			f.Changed(p.changed)
-		}
 		if err == nil {
+			if err := f.tell(p.changed); err != nil {
+				return err
+			}
 			err = fn(&p.r)
 		}
 		switch {
@@ -185,6 +191,18 @@ func (f *Reader) Each(fn func(*events.Record) error) error {
 			return fmt.Errorf("line %d: %w", f.line, err)
 		}
 	}
+}
+
+// tell tells of a line that isn't as it was exported, if it is one; it is the error where nobody is told.
+func (f *Reader) tell(changed *ChangedError) error {
+	switch {
+	case changed == nil:
+		return nil
+	case f.Changed == nil:
+		return changed
+	}
+	f.Changed(changed)
+	return nil
 }
 
 // next is the next line that isn't blank; io.EOF after the last.
@@ -226,6 +244,13 @@ func (f *Reader) readHead() error {
 	}
 	if f.head.Count != nil {
 		f.said = *f.head.Count
+	}
+	intact, err := sumsUp(f.head.Sum, f.head.sum())
+	if err != nil {
+		return fmt.Errorf("line %d: %w", f.line, err)
+	}
+	if !intact {
+		f.changed = &ChangedError{Line: f.line, Head: true}
 	}
 	return nil
 }

@@ -214,6 +214,59 @@ func TestChangedLines(t *testing.T) {
 	}
 }
 
+// The first line says where the records are from: edited, it is named as any other.
+func TestChangedHead(t *testing.T) {
+	record := events.Record{Partition: 3, Offset: 17, Time: time.UnixMilli(1_780_000_000_123).UTC(), Key: []byte("a"), Value: []byte("{}"), Headers: []events.Header{}}
+	for _, records := range [][]events.Record{nil, {record}} {
+		data := string(written(t, records))
+		for _, c := range []struct {
+			old, new string
+			changed  bool
+		}{
+			{`"namespace":"waybill."`, `"namespace":"waybil1."`, true},
+			{`"partitions":64`, `"partitions":63`, true},
+			{`"counted":true`, `"counted":false`, true},
+			{`,"counted":true`, ``, true},
+			{`"namespace":`, ` "namespace" : `, false},
+		} {
+			edited := strings.Replace(data, c.old, c.new, 1)
+			if edited == data {
+				t.Fatalf("%s isn't in %s", c.old, data)
+			}
+			r, err := replay.NewReader(strings.NewReader(edited))
+			if err != nil {
+				t.Fatal(err)
+			}
+			err = r.Each(func(*events.Record) error { return nil })
+			changed, is := errors.AsType[*replay.ChangedError](err)
+			if is != c.changed || !is && err != nil || is && (changed.Line != 1 || strings.Contains(changed.Error(), "events/")) {
+				t.Errorf("%s for %s: %v", c.new, c.old, err)
+			}
+			if is := r.ChangedHead() != nil; is != c.changed {
+				t.Errorf("%s for %s: %v", c.new, c.old, r.ChangedHead())
+			}
+			r, err = replay.NewReader(strings.NewReader(edited))
+			if err != nil {
+				t.Fatal(err)
+			}
+			told, n := 0, 0
+			r.Changed = func(e *replay.ChangedError) { told++ }
+			err = r.Each(func(*events.Record) error { n++; return nil })
+			if err != nil || (told == 1) != c.changed || n != len(records) {
+				t.Errorf("%s for %s, told: %d times, %d records, %v", c.new, c.old, told, n, err)
+			}
+			head, _, _ := strings.Cut(edited, "\n")
+			bare := regexp.MustCompile(`,"crc32c":"[0-9a-f]{8}"`).ReplaceAllString(head, "")
+			if r, err := replay.NewReader(strings.NewReader(bare)); err != nil || r.ChangedHead() != nil {
+				t.Errorf("%s, of a build before: %v", bare, err)
+			}
+		}
+	}
+	if _, err := replay.NewReader(strings.NewReader(`{"waybill_export":1,"namespace":"waybill.","partitions":4,"crc32c":"xyz"}`)); err == nil || !strings.Contains(err.Error(), "line 1: crc32c") {
+		t.Errorf("a sum that is none: %v", err)
+	}
+}
+
 // What isn't an export is refused, with the line and what is wrong with it.
 func TestBadFiles(t *testing.T) {
 	const first = `{"waybill_export":1,"namespace":"waybill.","partitions":4}` + "\n"
@@ -311,6 +364,9 @@ func FuzzParseUntil(f *testing.F) {
 	})
 }
 
+// headWithoutSum is what builds before didn't write in a head.
+var headWithoutSum = regexp.MustCompile(`,"counted":true,"crc32c":"[0-9a-f]{8}"}\n`)
+
 // A file is whole as it was written, and no part of it is, wherever lines are missing; in a file of
 // a build before, which doesn't say how many there were, any part is taken.
 func TestCutFiles(t *testing.T) {
@@ -337,7 +393,7 @@ func TestCutFiles(t *testing.T) {
 			if _, got, err := read([]byte(left)); !errors.As(err, &cut) || len(got) != n-(to-from) || int64(len(got)) != cut.Have || (cut.Had < 0) != (to == n+1) || cut.Had >= 0 && cut.Had != int64(n) {
 				t.Errorf("%d records without lines %d to %d: %d are read, %v", n, from, to, len(got), err)
 			}
-			before := strings.Replace(left, `,"counted":true`, "", 1)
+			before := headWithoutSum.ReplaceAllString(left, "}\n")
 			if _, got, err := read([]byte(before)); err != nil || len(got) != n-(to-from) {
 				t.Errorf("%d records of a build before, without lines %d to %d: %d are read, %v", n, from, to, len(got), err)
 			}
@@ -348,7 +404,7 @@ func TestCutFiles(t *testing.T) {
 // Files of each build are read as they were written. They are added to, never edited.
 func TestGoldenFiles(t *testing.T) {
 	want := goldenRecords()
-	for name, counted := range map[string]bool{"1-no-sums": false, "2-sums": false, "3-counted": true} {
+	for name, counted := range map[string]bool{"1-no-sums": false, "2-sums": false, "3-counted": true, "4-summed-head": true} {
 		data, err := os.ReadFile(filepath.Join("testdata", "export", name+".jsonl"))
 		if err != nil {
 			t.Fatal(err)
@@ -369,7 +425,7 @@ func TestGoldenFiles(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	newest, err := os.ReadFile(filepath.Join("testdata", "export", "3-counted.jsonl"))
+	newest, err := os.ReadFile(filepath.Join("testdata", "export", "4-summed-head.jsonl"))
 	if err := errors.Join(err, w.End()); err != nil || !bytes.Equal(b.Bytes(), newest) {
 		t.Errorf("this build writes, %v\n%s", err, b.Bytes())
 	}

@@ -50,7 +50,22 @@ func sumText(r *events.Record) string {
 			return ""
 		}
 	}
-	return fmt.Sprintf("%08x", sumOf(r))
+	return hexSum(sumOf(r))
+}
+
+func hexSum(sum uint32) string { return fmt.Sprintf("%08x", sum) }
+
+// sum is over all that a head says.
+func (h *headLine) sum() uint32 {
+	count := int64(notSaid)
+	if h.Count != nil {
+		count = *h.Count
+	}
+	b := binary.BigEndian.AppendUint32(nil, uint32(h.Version))
+	b = binary.BigEndian.AppendUint32(b, uint32(h.Partitions))
+	b = strconv.AppendBool(b, h.Counted)
+	b = binary.BigEndian.AppendUint64(b, uint64(count))
+	return crc32.Checksum(append(b, h.Namespace...), castagnoli)
 }
 
 // sums reports whether a line's sum is that of its record. A line without one, of an older
@@ -59,22 +74,34 @@ func sums(sum string, r *events.Record) (bool, error) {
 	if sum == "" {
 		return true, nil
 	}
+	return sumsUp(sum, sumOf(r))
+}
+
+// sumsUp is sums of what has that sum.
+func sumsUp(sum string, of uint32) (bool, error) {
+	if sum == "" {
+		return true, nil
+	}
 	n, err := strconv.ParseUint(sum, 16, 32)
 	if err != nil {
 		return false, fmt.Errorf("crc32c %q: eight digits of hexadecimal", sum)
 	}
-	return uint32(n) == sumOf(r), nil
+	return uint32(n) == of, nil
 }
 
 // ChangedError says that a line isn't as it was exported.
 type ChangedError struct {
 	Line      int
+	Head      bool   // it is the first, which is no record
 	Task      string // as the line says; empty: none
 	Partition int32
 	Offset    int64
 }
 
 func (e *ChangedError) Error() string {
+	if e.Head {
+		return e.What() + ", and it says which namespace the events are from"
+	}
 	return fmt.Sprintf("%s (events/%d/%d of task %q)", e.What(), e.Partition, e.Offset, e.Task)
 }
 
@@ -84,5 +111,5 @@ func (e *ChangedError) What() string {
 }
 
 func changedAt(line int, r *events.Record) *ChangedError {
-	return &ChangedError{line, string(r.Key), r.Partition, r.Offset}
+	return &ChangedError{Line: line, Task: string(r.Key), Partition: r.Partition, Offset: r.Offset}
 }

@@ -158,7 +158,7 @@ func (c *Checker) Damaged(topic string, partition int32, offset int64, keys []st
 	c.tell(f)
 }
 
-// Incomplete says, when all has been fed, that it isn't all that was written. It comes before all
+// Incomplete says, when all has been fed, that it isn't all, or not as it was written. It comes before all
 // other faults, which may be for that.
 func (c *Checker) Incomplete(what string) {
 	c.faults.all++

@@ -110,7 +110,7 @@ func (t *task) again(at place, x *input) (promise, what string) {
 // forwarded: a record in the wrong partition comes again in the right one (P10).
 func (f *finish) forwarded(at place, x *input) (promise, what string) {
 	to := f.c.inboxes[inboxPart{at.inbox, x.where}]
-	if to == nil || !to.fed || to.first > 0 || f.c.hops[at] || !f.c.parts[at.partition].consumedBefore(at.inbox, at.offset) {
+	if to == nil || !to.fed || !to.whole(0) || f.c.hops[at] || !f.c.parts[at.partition].consumedBefore(at.inbox, at.offset) {
 		return "", "" // what was trimmed, or came later, isn't known
 	}
 	return "P10", fmt.Sprintf("belongs in partition %d, and was not forwarded", x.where)
@@ -138,8 +138,7 @@ func (f *finish) unheard(t *task, at place, x *input) (promise, what string) {
 // causeless: an event names an input that isn't there (P10).
 func (f *finish) causeless(in *inbox) {
 	for offset, l := range in.leads.all() {
-		known := in.fed && offset >= in.first && offset <= in.last || offset >= in.from && offset < in.to
-		if t := f.c.tasks[l.task]; known && (t == nil || !t.broken) {
+		if t := f.c.tasks[l.task]; in.whole(offset) && (t == nil || !t.broken) {
 			f.faults.add(Fault{"P10", l.task, topicEvents, l.partition, l.offset,
 				fmt.Sprintf("%s comes of %s, and there is no such record", l.fact, events.Cause{Inbox: l.inbox, Partition: l.partition, Offset: offset})})
 		}
@@ -154,7 +153,7 @@ func (f *finish) deadAndLed() {
 	})
 	for _, at := range places {
 		in := f.c.inboxes[at.inboxPart]
-		if in == nil || !in.fed || at.offset < in.first || at.offset > in.last || in.inputs.get(at.offset) != nil {
+		if in == nil || !in.whole(at.offset) || in.inputs.get(at.offset) != nil {
 			continue
 		}
 		f.faults.add(Fault{"P15", "", at.inbox.String(), at.partition, at.offset,

@@ -1,0 +1,68 @@
+package kafka_test
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/kafka"
+)
+
+// An inbox is trimmed while somebody reads all of it: he is told from where on he has it, and
+// goes on there. Who doesn't ask for that hears of it as an error.
+func TestReadAllOfWhatIsTrimmedMeanwhile(t *testing.T) {
+	each(t, func(t *testing.T, s *site) {
+		r := s.restorer(t, nil)
+		cl := s.outside(t)
+		for p := range int32(testPartitions) {
+			for i := range 10 {
+				submit(t, cl, input(s.ns.Events(), p, fmt.Sprintf("%d.%d", p, i)))
+			}
+		}
+		read := func(in kafka.Range, below int64) (values map[int32][]string, as map[int32]int64, err error) {
+			values = map[int32][]string{}
+			as, err = r.ReadAll(t.Context(), s.ns.Events(), in, func(rs []events.Record) error {
+				if len(values) == 0 { // few partitions are being read, and the others will be
+					for p := range int32(testPartitions) {
+						s.trim(t, p, below)
+					}
+				}
+				for _, x := range rs {
+					values[x.Partition] = append(values[x.Partition], string(x.Value))
+				}
+				return nil
+			}, nil)
+			return values, as, err
+		}
+		told := map[int32]int64{}
+		values, as, err := read(kafka.Range{Trimmed: func(p int32, start int64) { told[p] = start }}, 5)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(told) == 0 {
+			t.Error("nobody was told of what was trimmed")
+		}
+		for p := range int32(testPartitions) {
+			first := told[p]
+			if got := values[p]; first != 0 && first != 5 || as[p] != 10 || len(got) != int(10-first) || !slices.IsSorted(got) {
+				t.Errorf("partition %d: told of %d, %v as of %d", p, first, got, as[p])
+			}
+		}
+		if _, _, err := read(kafka.Range{}, 8); err == nil {
+			t.Error("not an error")
+		} else if gone, is := errors.AsType[*kafka.OffsetRangeError](err); !is || gone.Start != 8 || gone.Offset != 5 {
+			t.Errorf("%v", err)
+		}
+		told = map[int32]int64{}
+		if values, as, err = read(kafka.Range{Trimmed: func(p int32, start int64) { told[p] = start }}, 10); err != nil || len(told) == 0 {
+			t.Errorf("told of %v, %v", told, err)
+		}
+		for p, start := range told {
+			if start != 10 || as[p] != 10 || len(values[p]) != 0 {
+				t.Errorf("partition %d, of which nothing is left: told of %d, %v as of %d", p, start, values[p], as[p])
+			}
+		}
+	})
+}
