@@ -66,10 +66,13 @@ func newReplayFork() *cobra.Command {
 side. The decisions are the scheduler's own, time passes at once, and nothing is written to any
 topic: the task itself isn't touched.
 
-Agents give the answers that are recorded, after the time that they took; what waited for an agent
-with enough to do begins no earlier than it did. Of an attempt of which nothing is recorded, --assume
-says what is answered; such events are marked. Commands of operators after the fork are left out. In
-the midst of a decision the fork is before it.`,
+Agents give the answers that are recorded, after the time that they took, also to another input;
+what waited for an agent with enough to do begins no earlier than it did, and a supervisor that was
+late is as late again. --assume says what is answered where nothing is recorded: to an attempt that
+wasn't made, or at another agent or operation, or past the time that an agent was silent for. Events
+that follow from that are marked. So under the task's own definition it goes as it went, but for
+operators' commands after the fork: they are left out, and it is said which. In the midst of a
+decision the fork is before it.`,
 		Args: arguments("a task's id"),
 		RunE: func(cmd *cobra.Command, args []string) error { return runFork(cmd, &o, args) },
 	}
@@ -142,7 +145,15 @@ func forkTable(out io.Writer, f *replay.Forked) error {
 	} else if len(f.Forked) == 0 {
 		w.row("Nothing", "goes on from there: the task has ended, or is held; --at names an event before that")
 	}
-	w.row("Answers", fmt.Sprintf("%d are assumed, marked ?", f.Assumed))
+	answers := "all are recorded"
+	if f.Assumed > 0 {
+		answers = fmt.Sprintf("%d assumed, for none is recorded: marked ?", f.Assumed)
+	}
+	w.row("Answers", answers)
+	if len(f.LeftOut) > 0 {
+		seqs := strings.Trim(fmt.Sprint(f.LeftOut), "[]")
+		w.row("Left out", "operators' commands, recorded as event "+strings.ReplaceAll(seqs, " ", ", "))
+	}
 	if err := w.Flush(); err != nil {
 		return err
 	}

@@ -54,14 +54,16 @@ What isn't recorded, and of an open task that is all that comes, is answered as 
 
 // planned is what is printed of a plan.
 type planned struct {
-	Workflow string           `json:"workflow"`
-	Version  int              `json:"version"`
-	Tasks    int              `json:"tasks"`
-	Changed  int              `json:"changed"`
-	Stalled  int              `json:"stalled"`
-	Failed   int              `json:"failed"` // that could not be run on
-	Broken   int              `json:"broken"` // that can't be folded
-	Outlooks []replay.Outlook `json:"outlooks"`
+	Workflow string `json:"workflow"`
+	Version  int    `json:"version"`
+	Tasks    int    `json:"tasks"`
+	Changed  int    `json:"changed"`
+	Stalled  int    `json:"stalled"`
+	Failed   int    `json:"failed"` // that could not be run on
+	Broken   int    `json:"broken"` // that can't be folded
+	// Commanded had commands of operators, which are left out.
+	Commanded int              `json:"commanded"`
+	Outlooks  []replay.Outlook `json:"outlooks"`
 
 	first error // of the first that failed
 }
@@ -143,6 +145,9 @@ func (v *planned) add(o *replay.Outlook, all bool) {
 	if o.Stalled != "" {
 		v.Stalled++
 	}
+	if o.Commands > 0 {
+		v.Commanded++
+	}
 	if all || o.Changed || o.Stalled != "" {
 		v.Outlooks = append(v.Outlooks, *o)
 	}
@@ -220,6 +225,9 @@ func planTable(out io.Writer, v *planned) error {
 	if v.Broken > 0 {
 		w.row("Passed over", fmt.Sprintf("%d whose events can't be folded; `waybill verify` says why", v.Broken))
 	}
+	if v.Commanded > 0 {
+		w.row("Left out", fmt.Sprintf("operators' commands, which %d of them had, marked !: that alone may be what changes", v.Commanded))
+	}
 	if err := w.Flush(); err != nil || len(v.Outlooks) == 0 {
 		return err
 	}
@@ -233,6 +241,9 @@ func planTable(out io.Writer, v *planned) error {
 		first := "-"
 		if o.First != nil {
 			first = eventText(o.First, false)
+		}
+		if o.Commands > 0 {
+			first += " !"
 		}
 		w.row(o.Task, string(o.Now), string(o.Otherwise), string(o.Then), first, strconv.Itoa(o.Assumed), dash(shorten(o.Stalled, 100)))
 	}

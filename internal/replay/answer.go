@@ -15,6 +15,7 @@ type answer struct {
 	body    json.RawMessage
 	from    string        // the instance that replied
 	after   time.Duration // the attempt's start
+	written time.Duration // after that, at the latest: it counts in an attempt that had this time
 	assumed bool          // nothing is recorded of the attempt
 	seq     uint64        // of the event that tells of it, if one does
 }
@@ -38,28 +39,30 @@ type recording struct {
 	answers map[events.RequestRef]answer
 	outputs map[string]json.RawMessage // of steps that completed
 	started map[events.RequestRef]begun
+	asked   map[events.RequestRef]asked
 	// unsent are the attempts that no agent was asked for, with the agent that had no topic.
 	unsent map[events.RequestRef]string
-	queued []queuedStart // in their order
 	plan   *events.Plan
+	course course
 }
+
+// asked is who was asked for an attempt, and for what.
+type asked struct{ agent, operation string }
 
 func newRecording() *recording {
 	return &recording{answers: map[events.RequestRef]answer{}, outputs: map[string]json.RawMessage{}, started: map[events.RequestRef]begun{},
-		unsent: map[events.RequestRef]string{}}
+		asked: map[events.RequestRef]asked{}, unsent: map[events.RequestRef]string{}, course: course{fired: map[armedTimer]moment{}, waiting: map[events.Slot]bool{}}}
 }
 
 // add takes in an event. An operator's release says nothing of an agent.
-func (r *recording) add(e *events.Event) {
+func (r *recording) add(e *events.Event, hash string) {
+	r.course.add(e, hash)
 	switch f := e.Fact.(type) {
 	case *events.TaskReceived:
 		r.plan = f.Plan
 	case *events.AttemptStarted:
 		ref := events.RequestRef{Step: f.Step, Kind: f.Kind, Attempt: f.Attempt}
-		r.started[ref] = begun{e.At, e.Due}
-		if e.Queued {
-			r.queued = append(r.queued, queuedStart{ref, f.Agent, e.At, e.Seq})
-		}
+		r.started[ref], r.asked[ref] = begun{e.At, e.Due}, asked{f.Agent, f.Operation}
 	case *events.AttemptCompleted:
 		if f.Kind == events.Do {
 			r.outputs[f.Step] = f.Output
@@ -108,26 +111,33 @@ func (r *recording) without(made []*events.Event, agents map[string]int32) (any 
 	return any
 }
 
-// answered takes down an answer. One that was accepted was written within the attempt's
-// time, however late a scheduler came to it.
+// answered takes down an answer, or the silence until the attempt's time was over. One that
+// was accepted was written within that time, however late a scheduler came to it.
 func (r *recording) answered(e *events.Event, ref events.RequestRef, a answer) {
 	if a.body == nil {
 		a.body = json.RawMessage("null")
 	}
-	began, at := r.started[ref], e.At
-	if !began.due.IsZero() && began.due.Before(at) {
-		at = began.due
+	began, written := r.started[ref], e.At
+	if !began.due.IsZero() && began.due.Before(written) {
+		written = began.due
 	}
-	a.after, a.seq = max(0, at.Sub(began.at)), e.Seq
+	a.after, a.written, a.seq = max(0, e.At.Sub(began.at)), max(0, written.Sub(began.at)), e.Seq
 	r.answers[ref] = a
 }
 
-// answer is the recorded one, or what is assumed.
-func (r *recording) answer(ref events.RequestRef, assume Assume) answer {
-	if a, recorded := r.answers[ref]; recorded {
+// answer is the recorded one to an attempt that has so much time, or what is assumed: of
+// one that was silent until its time was over nothing is recorded after that.
+func (r *recording) answer(ref events.RequestRef, within time.Duration, assume Assume) answer {
+	a, recorded := r.answers[ref]
+	if recorded && (a.outcome != "" || within <= a.written) {
 		return a
 	}
-	a := answer{assumed: true, seq: math.MaxUint64, body: json.RawMessage("null")}
+	return r.assumed(ref, a.written, assume)
+}
+
+// assumed is what is assumed of an attempt, some time after it began.
+func (r *recording) assumed(ref events.RequestRef, after time.Duration, assume Assume) answer {
+	a := answer{assumed: true, seq: math.MaxUint64, after: after, written: after, body: json.RawMessage("null")}
 	switch assume {
 	case AssumeCompleted:
 		a.outcome = events.Completed

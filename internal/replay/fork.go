@@ -51,7 +51,9 @@ type Forked struct {
 	Error   *events.Error    `json:"error"`
 	Assumed int              `json:"assumed"` // answers, or silence, that led to something
 	// Stalled says why the task neither ended nor is held.
-	Stalled  string          `json:"stalled,omitempty"`
+	Stalled string `json:"stalled,omitempty"`
+	// LeftOut are the recorded events that begin what operators' commands led to after the fork.
+	LeftOut  []uint64        `json:"left_out,omitempty"`
 	Recorded []events.Line   `json:"recorded"` // after the fork
 	Forked   []ForkLine      `json:"forked"`
 	View     events.TaskView `json:"task_after"`
@@ -59,8 +61,8 @@ type Forked struct {
 
 // Run runs a task on under another definition, from a point of its recorded
 // history: the real scheduler's decisions and the real policies, in a time that
-// passes at once, with the agents' recorded answers where there are any. It
-// writes nothing. Commands of operators after the fork are left out: they were
+// passes at once, with the agents' recorded answers where there are any, and with what
+// came late, as it did (course). It writes nothing. Commands of operators after the fork are left out: they were
 // given to another course. records are the task's own, from the first on.
 func (f Fork) Run(records []events.Record) (*Forked, error) {
 	s := &sandbox{fork: f, past: newRecording(), timers: &events.Timers{}, answers: map[events.RequestRef]pending{}, silent: map[events.RequestRef]bool{}, snoozed: map[uint64]time.Time{},
@@ -92,6 +94,7 @@ type sandbox struct {
 	snoozed   map[uint64]time.Time          // timers that were asked for in vain
 	queue     []queuedStart                 // what waited for its agent, and hasn't begun
 	now       time.Time
+	seq       uint64 // of the event that the log has of what is decided on
 	partition int32
 	next      int64
 	out       *Forked
@@ -99,7 +102,8 @@ type sandbox struct {
 
 // pending is an answer that comes.
 type pending struct {
-	at time.Time
+	moment
+	written time.Time // at the latest
 	answer
 }
 
@@ -113,8 +117,9 @@ func (s *sandbox) replay(records []events.Record) error {
 		if history[i], err = events.DecodeEvent(&records[i]); err != nil {
 			return fmt.Errorf("%s: %w", events.Origin(&records[i]), err)
 		}
-		s.past.add(history[i])
+		s.past.add(history[i], events.Hash(history[i].Fact.Type(), records[i].Value))
 	}
+	s.past.course.end()
 	last, err := s.fork.last(history)
 	if err != nil {
 		return err
@@ -127,6 +132,9 @@ func (s *sandbox) replay(records []events.Record) error {
 				return fmt.Errorf("%s: %w", events.Origin(r), err)
 			}
 			s.out.Recorded = append(s.out.Recorded, line)
+			if e.Cause.Inbox == events.Controls && !e.Queued && history[i-1].Cause != e.Cause {
+				s.out.LeftOut = append(s.out.LeftOut, e.Seq)
+			}
 			continue
 		}
 		var err error
@@ -134,7 +142,7 @@ func (s *sandbox) replay(records []events.Record) error {
 			return fmt.Errorf("%s: %w", events.Origin(r), err)
 		}
 		s.took(e)
-		s.now, s.partition, s.next, s.out.At = e.At, r.Partition, r.Offset+1, e.Seq
+		s.now, s.seq, s.partition, s.next, s.out.At = e.At, e.Seq, r.Partition, r.Offset+1, e.Seq
 	}
 	return nil
 }
@@ -230,7 +238,8 @@ func (s *sandbox) migrate() {
 	s.rearm()
 	for ref, since := range s.running {
 		if _, ok := plan.Step(ref.Step); ok {
-			s.expect(ref, since)
+			a := s.past.answer(ref, 0, s.fork.Assume) // its time stays what it was
+			s.expect(ref, since, a)
 		}
 	}
 }
@@ -260,13 +269,22 @@ func (s *sandbox) rearm() {
 }
 
 // expect has the answer to an attempt come in its time.
-func (s *sandbox) expect(ref events.RequestRef, since time.Time) {
-	a := s.past.answer(ref, s.fork.Assume)
+func (s *sandbox) expect(ref events.RequestRef, since time.Time, a answer) {
 	if a.outcome != "" {
-		s.answers[ref] = pending{at: since.Add(a.after), answer: a}
+		s.answers[ref] = pending{moment{at: since.Add(a.after), seq: a.seq}, since.Add(a.written), a}
 	} else if a.assumed {
 		s.silent[ref] = true
 	}
+}
+
+// ask has an attempt that begins answered as it was, if the same agent was asked for the same.
+func (s *sandbox) ask(f *events.AttemptStarted, e *events.Event) {
+	ref := events.RequestRef{Step: f.Step, Kind: f.Kind, Attempt: f.Attempt}
+	if is, sent := s.past.asked[ref]; sent && is != (asked{f.Agent, f.Operation}) {
+		s.expect(ref, e.At, s.past.assumed(ref, 0, s.fork.Assume))
+		return
+	}
+	s.expect(ref, e.At, s.past.answer(ref, e.Due.Sub(e.At), s.fork.Assume))
 }
 
 // run goes from what comes next to what comes next, until the task has ended, or is held and what the log
@@ -298,25 +316,22 @@ func (s *sandbox) underWay() bool {
 // turn takes the answer, the timer, or the start of what waited for its agent that comes first.
 func (s *sandbox) turn() error {
 	ref, reply := s.firstAnswer()
-	timer, due := s.firstTimer()
+	timer, fires := s.firstTimer()
 	waits := s.firstStart()
-	if waits != nil && reply != nil && cmp.Or(later(reply.at, s.now).Compare(later(waits.at, s.now)), cmp.Compare(reply.seq, waits.seq)) < 0 {
-		waits = nil
-	}
 	switch {
 	case reply == nil && timer == nil && waits == nil:
 		return errors.New("nothing is under way, and no timer is armed")
-	case waits != nil && (timer == nil || s.before(waits.at, waits.seq, timer, due)):
+	case waits != nil && (reply == nil || s.compare(waits.moment, reply.moment) <= 0) && (timer == nil || s.compare(waits.moment, fires) <= 0):
 		s.start(*waits)
 		return nil
-	case reply != nil && (timer == nil || s.before(reply.at, reply.seq, timer, due)):
+	case reply != nil && (timer == nil || s.compare(reply.moment, fires) <= 0):
 		delete(s.answers, ref)
-		s.advance(reply.at)
+		s.advance(reply.moment)
 		s.decide(&events.Reply{Task: s.task.ID, Ref: ref, Outcome: reply.outcome, Effect: reply.effect, Body: reply.body, Source: reply.from}, reply.assumed)
 		return nil
 	}
 	silent := timer.Policy.Timer == events.TimerAttempt && s.silent[attemptOf(timer)]
-	s.advance(due)
+	s.advance(fires)
 	ask := timer.Policy.Next(s.task.ID, timer.Slot.Step, timer.Slot.Kind, timer.Attempt, timer.Timer.Due, s.now)
 	if s.decide(timer.Recovery(s.task.ID, ask), silent) {
 		return nil
@@ -325,20 +340,14 @@ func (s *sandbox) turn() error {
 	return nil
 }
 
-// before reports whether what comes at an instant, as the event of a seq, comes before a timer: of one
-// instant, or where both are there by now, it does, unless the log has it otherwise.
-func (s *sandbox) before(at time.Time, seq uint64, timer *events.Armed, due time.Time) bool {
-	last := uint64(math.MaxUint64)
-	if a, recorded := s.past.answers[attemptOf(timer)]; recorded && a.outcome == "" && timer.Policy.Timer == events.TimerAttempt {
-		last = a.seq
-	}
-	return cmp.Or(later(at, s.now).Compare(later(due, s.now)), cmp.Compare(seq, last)) <= 0
+// compare orders what comes: what is there by now is of one instant.
+func (s *sandbox) compare(a, b moment) int {
+	return cmp.Or(later(a.at, s.now).Compare(later(b.at, s.now)), cmp.Compare(a.seq, b.seq), cmp.Compare(a.rank, b.rank))
 }
 
-func (s *sandbox) advance(to time.Time) {
-	if to.After(s.now) {
-		s.now = to
-	}
+// advance goes to what comes.
+func (s *sandbox) advance(to moment) {
+	s.now, s.seq = later(s.now, to.at), to.seq
 }
 
 // attemptOf is the attempt that a timer is of, or was armed after.
@@ -350,29 +359,29 @@ func attemptOf(a *events.Armed) events.RequestRef {
 // one that the log has first.
 func (s *sandbox) firstAnswer() (ref events.RequestRef, first *pending) {
 	for r, a := range s.answers {
-		if first == nil || cmp.Or(later(a.at, s.now).Compare(later(first.at, s.now)), cmp.Compare(a.seq, first.seq), strings.Compare(events.RequestID("", r), events.RequestID("", ref))) < 0 {
+		if first == nil || cmp.Or(s.compare(a.moment, first.moment), strings.Compare(events.RequestID("", r), events.RequestID("", ref))) < 0 {
 			ref, first = r, &a
 		}
 	}
 	return ref, first
 }
 
-// firstTimer is the one that is due first. That of an attempt whose answer comes in time never is.
-func (s *sandbox) firstTimer() (first *events.Armed, due time.Time) {
+// firstTimer is the one that fires first. That of an attempt whose answer comes in time never does.
+func (s *sandbox) firstTimer() (first *events.Armed, fires moment) {
 	for i := range s.timers.Armed {
 		a := &s.timers.Armed[i]
-		at := a.Timer.Due
-		if answer, comes := s.answers[attemptOf(a)]; comes && a.Policy.Timer == events.TimerAttempt && !answer.at.After(at) {
+		if answer, comes := s.answers[attemptOf(a)]; comes && a.Policy.Timer == events.TimerAttempt && !answer.written.After(a.Timer.Due) {
 			continue
 		}
-		if until := s.snoozed[a.Timer.Seq]; until.After(at) {
-			at = until
+		at := s.past.course.fires(a)
+		if until := s.snoozed[a.Timer.Seq]; until.After(at.at) {
+			at = moment{until, math.MaxUint64, unrecorded}
 		}
-		if first == nil || at.Before(due) {
-			first, due = a, at
+		if first == nil || s.compare(at, fires) < 0 {
+			first, fires = a, at
 		}
 	}
-	return first, due
+	return first, fires
 }
 
 // decide has the scheduler decide. It reports whether anything happened.
@@ -417,7 +426,7 @@ func (s *sandbox) accept(d scheduler.Decision, assumed bool) bool {
 		s.took(e)
 		s.tell(e, assumed)
 		if f, ok := e.Fact.(*events.AttemptStarted); ok {
-			s.expect(events.RequestRef{Step: f.Step, Kind: f.Kind, Attempt: f.Attempt}, e.At)
+			s.ask(f, e)
 		}
 	}
 	return true

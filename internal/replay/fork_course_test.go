@@ -24,11 +24,13 @@ func randomDefinition(r *rand.Rand, version int) string {
 			continue
 		}
 		fmt.Fprintf(&b, "  %s: {agent: %s, operation: do", id, []string{"stock", "bank", "mail"}[r.IntN(3)])
+		var needs []string
 		if len(ids) > 0 && r.IntN(3) > 0 {
-			fmt.Fprintf(&b, ", needs: [%s]", ids[r.IntN(len(ids))])
+			needs = ids[r.IntN(len(ids)):]
+			fmt.Fprintf(&b, ", needs: [%s]", strings.Join(needs, ", "))
 		}
-		if r.IntN(6) == 0 {
-			b.WriteString(`, when: "${ false }"`)
+		if r.IntN(4) == 0 {
+			fmt.Fprintf(&b, ", when: \"${ %s }\"", randomCondition(r, needs))
 		}
 		if r.IntN(3) > 0 {
 			b.WriteString(", undo: {operation: un}")
@@ -39,44 +41,130 @@ func randomDefinition(r *rand.Rand, version int) string {
 	return b.String()
 }
 
-// randomCourse is a task with agents that answer, are silent, or have no topic, and an operator.
-// Supervisors and the scheduler lose no time, but after a hold of an hour.
+// randomCondition is one of a step with some needs. A few fail.
+func randomCondition(r *rand.Rand, needs []string) string {
+	if len(needs) == 0 {
+		return []string{"false", "true"}[r.IntN(2)]
+	}
+	of := "steps." + needs[0]
+	return []string{"false", "task.id != ''", of + ".output != null", of + ".state == 'completed'", of + ".output.gone"}[r.IntN(5)]
+}
+
+// randomCourse is a task with agents that answer, are silent, have enough to do, or have no topic, an
+// operator, and roles that are late.
 type randomCourse struct {
 	*history
 	r       *rand.Rand
 	now     time.Time
 	timers  events.Timers
 	replies []coming
-	later   map[uint64]time.Time // timers that were asked for in vain
-	last    uint64               // event that a command led to
+	later   map[uint64]time.Time // when timers are asked for
+	waits   map[events.Slot]bool // for their agent
+	began   uint64               // the first event that the last command led to
+	last    uint64               // and the last
 	cause   int64
+	free    map[string]int // slots of agents
+	counts  map[string]int
+}
+
+// Free implements scheduler.Slots: other tasks have the agents' slots, or don't.
+func (c *randomCourse) Free(agent, _ string, _ time.Time) int { return c.free[agent] }
+
+// Waits implements scheduler.Slots.
+func (c *randomCourse) Waits(t *events.Task, step int, k events.Kind) bool {
+	return c.waits[events.Slot{Step: t.Plan.Steps[step].ID, Kind: k}]
+}
+
+// late is how late somebody comes: mostly not at all.
+func (c *randomCourse) late() time.Duration {
+	if c.r.IntN(3) > 0 {
+		return 0
+	}
+	return time.Duration(c.r.IntN(40)) * 100 * time.Millisecond
 }
 
 // coming is a reply on its way.
 type coming struct {
-	at time.Time
+	at time.Time // when a scheduler comes to it
+	by time.Time // the attempt's time
 	in *events.Reply
 }
 
-// decide has the scheduler decide, with the agents that have a topic just now.
+// decide has the scheduler decide.
 func (c *randomCourse) decide(in events.Input) bool {
+	d := c.took(inboxOf(in), func(cause events.Cause) scheduler.Decision {
+		return scheduler.Decide(c.task.Clone(), in, cause, &c.env)
+	})
+	if x, retries := in.(*events.Recovery); retries && d.Ignored == scheduler.IgnoredQueued {
+		c.waits[events.Slot{Step: x.Step, Kind: x.Kind}] = true
+		c.counts["refused retries"]++
+	}
+	if _, answered := in.(*events.Reply); answered && d.Ignored == scheduler.IgnoredStaleReply {
+		c.counts["late replies"]++
+	}
+	return len(d.Events) > 0
+}
+
+// took writes what is decided, with the agents that have a topic just now, and a slot.
+func (c *randomCourse) took(from events.Inbox, decide func(events.Cause) scheduler.Decision) scheduler.Decision {
+	c.cause++
+	c.env.Now, c.env.Slots = c.now, c
 	clear(c.env.Requests)
 	for _, agent := range []string{"stock", "bank", "mail"} {
+		if c.free[agent] = 1; c.r.IntN(4) == 0 {
+			c.free[agent] = -1 << 20 // others wait
+		}
 		if c.r.IntN(8) > 0 {
 			c.env.Requests[agent] = 1
 		}
 	}
-	c.cause++
-	c.env.Now = c.now
-	d := scheduler.Decide(c.task.Clone(), in, events.Cause{Inbox: events.Replies, Offset: c.cause}, &c.env)
-	c.took(d)
+	d := decide(events.Cause{Inbox: from, Offset: c.cause})
+	c.history.took(d)
 	for _, e := range d.Events {
 		c.timers.Evolve(e)
 		if f, started := e.Fact.(*events.AttemptStarted); started {
 			c.ask(f, e)
+			if e.Queued {
+				c.counts["queued"]++
+			}
 		}
 	}
-	return len(d.Events) > 0
+	c.queue()
+	return d
+}
+
+// queue keeps who waits for an agent.
+func (c *randomCourse) queue() {
+	for i := range c.task.Steps {
+		for _, k := range []events.Kind{events.Do, events.Undo} {
+			slot, run := events.Slot{Step: c.task.Plan.Steps[i].ID, Kind: k}, c.task.Run(i, k)
+			switch {
+			case !scheduler.Ready(c.task, i, k, c.now):
+				delete(c.waits, slot)
+			case run.State == events.StepPending:
+				c.waits[slot] = true
+			}
+		}
+	}
+}
+
+// start begins one of those that wait. It reports whether there was any.
+func (c *randomCourse) start() bool {
+	for i := range c.task.Steps {
+		for _, k := range []events.Kind{events.Do, events.Undo} {
+			slot := events.Slot{Step: c.task.Plan.Steps[i].ID, Kind: k}
+			if !c.waits[slot] {
+				continue
+			}
+			c.now = c.now.Add(time.Duration(c.r.IntN(20)) * 100 * time.Millisecond)
+			c.took(events.Replies, func(cause events.Cause) scheduler.Decision {
+				return scheduler.Start(c.task.Clone(), i, k, cause, &c.env)
+			})
+			delete(c.waits, slot) // nothing came of it, perhaps: its task's time is over
+			return true
+		}
+	}
+	return false
 }
 
 // ask has the agent answer, or not.
@@ -92,8 +180,8 @@ func (c *randomCourse) ask(f *events.AttemptStarted, e *events.Event) {
 	default:
 		return
 	}
-	if at := e.At.Add(time.Duration(1+c.r.IntN(60)) * 100 * time.Millisecond); at.Before(e.Due) {
-		c.replies = append(c.replies, coming{at, reply})
+	if at := e.At.Add(time.Duration(1+c.r.IntN(99)) * 100 * time.Millisecond); at.Before(e.Due) {
+		c.replies = append(c.replies, coming{at.Add(c.late()), e.Due, reply}) // it may come after the attempt's time, and count
 	}
 }
 
@@ -107,8 +195,8 @@ func (c *randomCourse) command() {
 	if x.Command == events.Release {
 		x.Step, x.As = c.task.Plan.Steps[c.r.IntN(len(c.task.Plan.Steps))].ID, []events.StepState{events.StepCompleted, events.StepUndone}[c.r.IntN(2)]
 	}
-	if c.decide(x) {
-		c.last = c.task.Seq
+	if begins := c.task.Seq + 1; c.decide(x) {
+		c.began, c.last = begins, c.task.Seq
 	}
 }
 
@@ -123,8 +211,24 @@ func (c *randomCourse) answer() bool {
 	reply := c.sooner()
 	c.replies = c.replies[1:]
 	c.now = slices.MaxFunc([]time.Time{c.now, reply.at}, time.Time.Compare)
-	c.decide(reply.in)
+	if c.decide(reply.in) && reply.at.After(reply.by) {
+		c.counts["decided late"]++
+	}
 	return true
+}
+
+// play has a task go through.
+func (c *randomCourse) play() {
+	var by time.Time
+	if c.r.IntN(3) == 0 {
+		by = noon.Add(time.Duration(5+c.r.IntN(60)) * time.Second)
+	}
+	c.decide(&events.Submission{ID: "o-1", Workflow: "order", Input: []byte("{}"), Priority: c.r.IntN(3), CompleteBy: by})
+	for range 300 {
+		if !c.turn() {
+			break
+		}
+	}
 }
 
 // turn takes what comes next. It reports whether anything does.
@@ -139,51 +243,63 @@ func (c *randomCourse) turn() bool {
 		c.command()
 		return true
 	}
+	if len(c.waits) > 0 && c.r.IntN(3) == 0 {
+		return c.start()
+	}
 	due := func(a *events.Armed) time.Time {
-		return slices.MaxFunc([]time.Time{a.Timer.Due, c.later[a.Timer.Seq]}, time.Time.Compare)
+		if c.later[a.Timer.Seq].IsZero() {
+			c.later[a.Timer.Seq] = a.Timer.Due.Add(c.late())
+		}
+		return c.later[a.Timer.Seq]
+	}
+	if len(c.timers.Armed) == 0 {
+		return c.start()
 	}
 	first := slices.MinFunc(c.timers.Armed, func(a, b events.Armed) int { return due(&a).Compare(due(&b)) })
 	if len(c.replies) > 0 && !c.sooner().at.After(due(&first)) {
 		return c.answer()
 	}
 	c.now = slices.MaxFunc([]time.Time{c.now, due(&first)}, time.Time.Compare)
+	if c.now.After(first.Timer.Due) {
+		c.counts["late timers"]++
+	}
 	if !c.decide(first.Recovery("o-1", first.Policy.Next("o-1", first.Slot.Step, first.Slot.Kind, first.Attempt, first.Timer.Due, c.now))) {
 		c.later[first.Timer.Seq] = c.now.Add(time.Second)
 	}
 	return true
 }
 
-// A fork of any task under its own definition, from any event after the last command, is what
-// was recorded, with the instants. Under another it comes to an end, too.
+// A fork of any task under its own definition is what was recorded, with the instants, from any event
+// on: all else that it goes by is in the log, but for commands, and those it says that it left out. Under another
+// definition it comes to an end, too.
 func TestForksOfRandomCourses(t *testing.T) {
-	states := map[events.TaskState]int{}
-	for seed := range uint64(100) {
+	counts := map[string]int{}
+	for seed := range uint64(400) {
 		r := rand.New(rand.NewPCG(seed, 0))
 		yaml := randomDefinition(r, 1)
-		c := &randomCourse{history: emptyHistory(t, program(t, yaml)), r: r, now: noon, later: map[uint64]time.Time{}, last: 1}
-		var by time.Time
-		if r.IntN(3) == 0 {
-			by = noon.Add(time.Duration(5+r.IntN(60)) * time.Second)
-		}
-		c.decide(&events.Submission{ID: "o-1", Workflow: "order", Input: []byte("{}"), CompleteBy: by})
-		for range 300 {
-			if !c.turn() {
-				break
-			}
-		}
-		states[c.task.State]++
+		c := &randomCourse{history: emptyHistory(t, program(t, yaml)), r: r, now: noon, later: map[uint64]time.Time{}, waits: map[events.Slot]bool{}, last: 1, free: map[string]int{}, counts: counts}
+		c.play()
+		counts[string(c.task.State)]++
 		sameFromEach(t, c.history, yaml, c.last, true)
-		other := program(t, randomDefinition(r, 2))
-		for at := uint64(1); at <= c.task.Seq; at++ {
+		counts["forks"] += int(c.task.Seq-c.last) + 1
+		own, other := program(t, yaml), program(t, randomDefinition(r, 2))
+		for at := 1 + r.Uint64N(3); at <= c.task.Seq; at += 3 {
 			if got := fork(t, c.history, replay.Fork{Program: other, At: at, Assume: replay.Assumes[r.IntN(4)]}); got.Stalled != "" {
 				t.Errorf("seed %d, from event %d on: %s", seed, at, got.Stalled)
+			}
+			if at < c.last && !slices.Contains(fork(t, c.history, replay.Fork{Program: own, At: at, Assume: replay.AssumeSilent}).LeftOut, c.began) {
+				t.Errorf("seed %d, from event %d on: the command of event %d isn't said to be left out", seed, at, c.began)
 			}
 		}
 		if t.Failed() {
 			t.Fatalf("seed %d:\n%s", seed, yaml)
 		}
 	}
-	if len(states) < 4 || states[events.StateProcessed] < 10 {
-		t.Errorf("tasks by state: %v", states)
+	for what, least := range map[string]int{"processed": 30, "undone": 10, "error": 10, "cancelled": 3, "queued": 100, "refused retries": 10, "late replies": 10, "late timers": 100,
+		"decided late": 10, "forks": 3000} {
+		if counts[what] < least {
+			t.Errorf("%d %s; at least %d show anything", counts[what], what, least)
+		}
 	}
+	t.Log(counts)
 }

@@ -18,6 +18,9 @@ func sameFromEach(t *testing.T, h *history, yaml string, first uint64, timed boo
 	p := program(t, yaml)
 	for at := first; at <= h.task.Seq; at++ {
 		got := fork(t, h, replay.Fork{Program: p, At: at, Assume: replay.AssumeSilent})
+		if len(got.LeftOut) > 0 {
+			t.Errorf("from event %d on: without the commands of events %d; none came", at, got.LeftOut)
+		}
 		if got.State != h.task.State || got.Assumed != 0 || len(got.Forked) != len(got.Recorded) {
 			t.Errorf("from event %d on: %s, %d assumed: %s; it had ended %s after %d more events", at, got.State, got.Assumed, course(got), h.task.State, len(got.Recorded))
 			continue
@@ -214,4 +217,76 @@ steps:
 	h.reply(2, "b", 1, events.Completed, `1`)
 	h.recover(10) // of c
 	sameFromEach(t, h, yaml, 1, true)
+}
+
+// Of an attempt that ran out nothing is recorded past its time: what another definition gives it
+// beyond that is assumed.
+func TestForkPastASilence(t *testing.T) {
+	yaml := fmt.Sprintf(order, 1, 1, "")
+	h := recordOf(t, program(t, yaml))
+	h.reply(1, "reserve", 1, events.Completed, `{}`)
+	h.recover(11) // of the charge
+	if h.task.State != events.StateUndoing {
+		t.Fatalf("the task is %s", h.task.State)
+	}
+	longer := program(t, strings.Replace(yaml, "complete_within: 10s", "complete_within: 30s", 1))
+	for assume, want := range map[replay.Assume]string{
+		replay.AssumeCompleted: "task.started, step.started reserve/1, step.completed reserve/1, step.started charge/1, step.completed charge/1?, ",
+		replay.AssumeSilent:    "task.started, step.started reserve/1, step.completed reserve/1, step.started charge/1, step.expired charge/1?, ",
+	} {
+		got := fork(t, h, replay.Fork{Program: longer, At: 1, Assume: assume})
+		if !strings.HasPrefix(course(got), want) {
+			t.Errorf("%s: %s\nwant %s...", assume, course(got), want)
+			continue
+		}
+		after := noon.Add(11 * time.Second) // no earlier than it had been silent for
+		if assume == replay.AssumeSilent {
+			after = noon.Add(31 * time.Second)
+		}
+		if at := got.Forked[4].At; at != after.Format(events.TimeLayout) {
+			t.Errorf("%s: at %s, want %s", assume, at, after)
+		}
+	}
+	shorter := program(t, strings.Replace(yaml, "complete_within: 10s", "complete_within: 5s", 1))
+	got := fork(t, h, replay.Fork{Program: shorter, At: 1, Assume: replay.AssumeCompleted})
+	if want := "step.started charge/1, step.expired charge/1, "; !strings.Contains(course(got), want) {
+		t.Errorf("%s\nwant %s", course(got), want)
+	}
+}
+
+// What one agent answered isn't what another would have, nor is it the answer to another operation.
+func TestForkWithAnotherAgent(t *testing.T) {
+	h := failed(t)
+	yaml := fmt.Sprintf(order, 1, 1, "")
+	for what, other := range map[string]string{
+		"agent":     strings.Replace(yaml, "agent: bank", "agent: mail", 1),
+		"operation": strings.Replace(yaml, "operation: charge", "operation: pay", 1),
+	} {
+		got := fork(t, h, replay.Fork{Program: program(t, other), At: 1, Assume: replay.AssumeCompleted})
+		if want := "step.completed reserve/1, step.started charge/1, step.completed charge/1?, "; got.State != events.StateProcessed || !strings.Contains(course(got), want) {
+			t.Errorf("another %s: %s: %s\nwant %s", what, got.State, course(got), want)
+		}
+	}
+}
+
+// A fork says which commands it leaves out: without them a task may go another way under its own
+// definition.
+func TestForkSaysWhatItLeavesOut(t *testing.T) {
+	held := strings.Replace(order, "on_error: undo", "on_error: hold", 1)
+	yaml := fmt.Sprintf(held, 1, 1, "")
+	h := recordOf(t, program(t, yaml))
+	h.reply(1, "reserve", 1, events.Completed, `{}`)
+	h.reply(2, "charge", 1, events.Rejected, `{"code":"declined"}`)
+	at := h.task.Seq
+	h.input(7200, &events.Control{Task: "o-1", Command: events.Resubmit, By: events.By{Who: "me", RequestID: "r-1"}})
+	h.reply(7201, "charge", 2, events.Completed, `{}`)
+	h.reply(7202, "ship", 1, events.Completed, `{}`)
+	got := fork(t, h, replay.Fork{Program: program(t, yaml), At: 1, Assume: replay.AssumeSilent})
+	if got.State != events.StateError || len(got.LeftOut) != 1 || got.LeftOut[0] != at+1 {
+		t.Errorf("%s, left out %d; want it held, and %d", got.State, got.LeftOut, at+1)
+	}
+	look, err := (&replay.Plan{Program: program(t, yaml), Assume: replay.AssumeSilent}).Look(h.records)
+	if err != nil || look.Commands != 1 || !look.Changed {
+		t.Errorf("%+v, %v; want one command left out", look, err)
+	}
 }

@@ -70,11 +70,26 @@ func recordUntil(t *testing.T, p *workflow.Program, by time.Time) *history {
 func (h *history) input(seconds float64, in events.Input) {
 	h.t.Helper()
 	h.env.Now = noon.Add(time.Duration(seconds * float64(time.Second)))
-	d := scheduler.Decide(h.task.Clone(), in, events.Cause{Inbox: events.Replies, Offset: h.offset}, &h.env)
+	d := scheduler.Decide(h.task.Clone(), in, events.Cause{Inbox: inboxOf(in), Offset: h.offset}, &h.env)
 	if len(d.Events) == 0 {
 		h.t.Fatalf("%+v changed nothing: %v", in, d.Ignored)
 	}
 	h.took(d)
+}
+
+// inboxOf is where an input comes from.
+func inboxOf(in events.Input) events.Inbox {
+	switch in.(type) {
+	case *events.Submission:
+		return events.Tasks
+	case *events.Recovery:
+		return events.Recoveries
+	case *events.Control:
+		return events.Controls
+	case *events.Reply:
+		return events.Replies
+	}
+	panic(fmt.Sprintf("%T", in))
 }
 
 // took writes what was decided.

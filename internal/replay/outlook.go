@@ -31,6 +31,8 @@ type Outlook struct {
 	// Stalled says why it can't go on; Assumed counts what was answered, and isn't recorded.
 	Stalled string `json:"stalled,omitempty"`
 	Assumed int    `json:"assumed"`
+	// Commands is how many operators' commands were left out.
+	Commands int `json:"commands,omitempty"`
 	// Failed says why the task could not be run on: then nothing else is known.
 	Failed string `json:"failed,omitempty"`
 }
@@ -88,7 +90,7 @@ func (p *Plan) open(t *events.Task, records []events.Record) (*Outlook, error) {
 }
 
 func outlook(t *events.Task, f *Forked) *Outlook {
-	o := &Outlook{Task: f.Task, At: f.At, Now: t.State, Then: f.State, Stalled: f.Stalled, Assumed: f.Assumed}
+	o := &Outlook{Task: f.Task, At: f.At, Now: t.State, Then: f.State, Stalled: f.Stalled, Assumed: f.Assumed, Commands: len(f.LeftOut)}
 	rows := Pairs(&Forked{Recorded: slices.DeleteFunc(slices.Clone(f.Recorded), func(l events.Line) bool { return waits(&l) }),
 		Forked: slices.DeleteFunc(slices.Clone(f.Forked), func(l ForkLine) bool { return waits(&l.Line) })})
 	for i := range rows {

@@ -1,6 +1,7 @@
 package replay
 
 import (
+	"cmp"
 	"math"
 	"slices"
 	"time"
@@ -14,8 +15,7 @@ import (
 type queuedStart struct {
 	ref   events.RequestRef
 	agent string
-	at    time.Time
-	seq   uint64
+	moment
 }
 
 // sandboxSlots are the slots of a sandbox: any number, but for what waited.
@@ -24,11 +24,14 @@ type sandboxSlots struct {
 	recovers *events.Recovery // what is decided on; nil: something else
 }
 
+// noRoom is less than any number of slots that a decision frees.
+const noRoom = math.MinInt32
+
 // Free implements scheduler.Slots. A retry that is asked for is no step that Waits.
 func (s sandboxSlots) Free(string, string, time.Time) int {
 	if r := s.recovers; r != nil {
 		if i, ok := s.task.Plan.Step(r.Step); ok && s.Waits(s.task, i, r.Kind) {
-			return 0
+			return noRoom
 		}
 	}
 	return math.MaxInt32
@@ -37,7 +40,7 @@ func (s sandboxSlots) Free(string, string, time.Time) int {
 // Waits implements scheduler.Slots.
 func (s sandboxSlots) Waits(t *events.Task, step int, k events.Kind) bool {
 	return slices.ContainsFunc(s.queue, func(q queuedStart) bool {
-		return q.ref == nextOf(t, step, k) && !s.now.After(q.at)
+		return q.ref == nextOf(t, step, k) && cmp.Or(s.now.Compare(q.at), cmp.Compare(s.seq, q.seq)) < 0
 	})
 }
 
@@ -50,12 +53,12 @@ func nextOf(t *events.Task, step int, k events.Kind) events.RequestRef {
 	return ref
 }
 
-// enqueue keeps of the starts that waited those that the fork's definition has, of the same agents.
+// enqueue keeps of the starts that waited after the fork those that the fork's definition has, of the same agents.
 func (s *sandbox) enqueue() {
 	plan := scheduler.PlanOf(s.fork.Program)
-	for _, q := range s.past.queued {
+	for _, q := range s.past.course.queued {
 		i, ok := plan.Step(q.ref.Step)
-		if !ok || q.ref.Kind == events.Undo && plan.Steps[i].Undo == nil {
+		if !ok || q.seq <= s.out.At || q.ref.Kind == events.Undo && plan.Steps[i].Undo == nil {
 			continue
 		}
 		if name, _ := plan.Agent(i, q.ref.Kind); name == q.agent {
@@ -65,21 +68,22 @@ func (s *sandbox) enqueue() {
 }
 
 // firstStart is the first of those that could start, if it were their turn; nil: there is none.
-func (s *sandbox) firstStart() *queuedStart {
+func (s *sandbox) firstStart() (first *queuedStart) {
 	for i := range s.queue {
 		q := &s.queue[i]
 		step, ok := s.task.Plan.Step(q.ref.Step)
-		if ok && q.ref == nextOf(s.task, step, q.ref.Kind) && scheduler.Ready(s.task, step, q.ref.Kind, later(s.now, q.at)) {
-			return q
+		if ok && q.ref == nextOf(s.task, step, q.ref.Kind) && scheduler.Ready(s.task, step, q.ref.Kind, later(s.now, q.at)) &&
+			(first == nil || s.compare(q.moment, first.moment) < 0) {
+			first = q
 		}
 	}
-	return nil
+	return first
 }
 
 // start begins an attempt that waited, now that it is its turn.
 func (s *sandbox) start(q queuedStart) {
-	s.queue = slices.DeleteFunc(s.queue, func(o queuedStart) bool { return o.seq == q.seq })
-	s.advance(q.at)
+	s.queue = slices.DeleteFunc(s.queue, func(o queuedStart) bool { return o.ref == q.ref })
+	s.advance(q.moment)
 	step, _ := s.task.Plan.Step(q.ref.Step)
 	s.accept(s.protected(nil, func(env *scheduler.Env) scheduler.Decision {
 		return scheduler.Start(s.task.Clone(), step, q.ref.Kind, events.Cause{}, env)

@@ -1,0 +1,204 @@
+package replay
+
+import (
+	"math"
+	"slices"
+	"time"
+
+	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/scheduler"
+)
+
+// moment is when something comes: of one instant, what the log has first, and then by its rank.
+type moment struct {
+	at   time.Time
+	seq  uint64 // of the event that the log has of it
+	rank rank
+}
+
+// rank orders what is of one instant and one event.
+type rank int
+
+const (
+	recorded   rank = iota // the log has it
+	unrecorded             // the log hasn't, until then
+)
+
+// course is when the timers of a recorded task fired, and when what waited for its agent began:
+// supervisors come late, and agents have enough to do. None of it follows from the definition, and in a fork
+// what is the same comes when it did.
+type course struct {
+	task   *events.Task // nil: none yet, or an event can't be folded, and nothing more is known
+	broken bool
+	timers events.Timers
+	last   *events.Event
+	began  uint64 // the first event of its decision
+	fired  map[armedTimer]moment
+	queued []queuedStart
+	// waiting are runs that could begin an attempt, and haven't.
+	waiting map[events.Slot]bool
+	moved   bool // since they were looked for
+}
+
+// armedTimer names a timer of a task through all courses.
+type armedTimer struct {
+	events.Slot
+	attempt int
+	timer   events.TimerKind
+	due     int64 // in milliseconds
+}
+
+func nameOf(a *events.Armed) armedTimer {
+	return armedTimer{a.Slot, a.Attempt, a.Policy.Timer, a.Timer.Due.UnixMilli()}
+}
+
+// fires is when an armed timer does: when it did, or not before it was disarmed, or when it is due.
+func (c *course) fires(a *events.Armed) moment {
+	if at, known := c.fired[nameOf(a)]; known {
+		return at
+	}
+	return moment{a.Timer.Due, math.MaxUint64, unrecorded}
+}
+
+// add takes in the next event.
+func (c *course) add(e *events.Event, hash string) {
+	begins := c.last == nil || c.last.Cause != e.Cause || c.last.Queued != e.Queued
+	if begins {
+		c.look()
+		c.began = e.Seq
+	}
+	c.last, c.moved = e, c.moved || letsGo(e.Fact)
+	if begins && e.Cause.Inbox == events.Recoveries && !e.Queued {
+		c.fire(e)
+	}
+	c.disarm(e)
+	c.begin(e)
+	switch e.Fact.(type) {
+	case *events.TaskHeld, *events.TaskUndoing:
+		c.look() // what could have begun in the same decision
+		c.leave(e)
+	}
+	if c.broken {
+		return
+	}
+	var err error
+	if c.task, err = events.Evolve(c.task, e, hash); err != nil { // what comes before it can be forked
+		c.task, c.broken = nil, true
+	}
+}
+
+// fire takes down the timer that an event is decided by.
+func (c *course) fire(e *events.Event) {
+	slot, _ := e.Slot() // of the task's own, none
+	for i := range c.timers.Armed {
+		if a := &c.timers.Armed[i]; a.Slot == slot {
+			c.fired[nameOf(a)] = moment{later(e.At, a.Timer.Due), e.Seq, recorded}
+		}
+	}
+}
+
+// disarm folds an event into the timers, and takes down which of them had been due, and didn't fire.
+func (c *course) disarm(e *events.Event) {
+	var before []events.Armed
+	slot, one := e.Slot()
+	for i := range c.timers.Armed {
+		if a := &c.timers.Armed[i]; (!one || a.Slot == slot) && !e.At.Before(a.Timer.Due) {
+			before = append(before, *a)
+		}
+	}
+	c.timers.Evolve(e)
+	for i := range before {
+		still := func(a events.Armed) bool { return nameOf(&a) == nameOf(&before[i]) }
+		if !slices.ContainsFunc(c.timers.Armed, still) {
+			c.idle(&before[i], e)
+		}
+	}
+}
+
+// idle takes down that a timer hadn't fired by an event.
+func (c *course) idle(a *events.Armed, e *events.Event) {
+	if _, fired := c.fired[nameOf(a)]; !fired {
+		c.fired[nameOf(a)] = moment{e.At, e.Seq, unrecorded}
+	}
+}
+
+// begin takes down what an event begins that had to wait for its agent.
+func (c *course) begin(e *events.Event) {
+	slot, one := e.Slot()
+	if !one || slot.Step == "" || c.task == nil {
+		return
+	}
+	if f, waits := e.Fact.(*events.AttemptWaiting); waits {
+		if !f.CoolDown && !e.Due.After(e.At) { // it has waited long enough, and there was no room
+			c.waiting[slot] = true
+		}
+		return
+	}
+	i, ok := c.task.Plan.Step(slot.Step)
+	if !ok {
+		return
+	}
+	run := c.task.Run(i, slot.Kind)
+	if run == nil || run.State != events.StepPending && run.State != events.StepWaiting {
+		return
+	}
+	switch {
+	case e.Queued:
+		c.queue(i, slot, moment{e.At, e.Seq, recorded})
+	case c.waiting[slot]: // another input of its task let it begin: nobody counts the agent's requests any more
+		c.queue(i, slot, moment{e.At, c.began, unrecorded})
+	}
+}
+
+func (c *course) queue(i int, slot events.Slot, at moment) {
+	agent, _ := c.task.Plan.Agent(i, slot.Kind)
+	c.queued = append(c.queued, queuedStart{nextOf(c.task, i, slot.Kind), agent, at})
+	delete(c.waiting, slot)
+}
+
+// leave takes down that what waits hadn't begun by an event.
+func (c *course) leave(by *events.Event) {
+	if c.task == nil {
+		return
+	}
+	for i := range c.task.Steps {
+		for _, k := range []events.Kind{events.Do, events.Undo} {
+			if slot := (events.Slot{Step: c.task.Plan.Steps[i].ID, Kind: k}); c.waiting[slot] {
+				c.queue(i, slot, moment{by.At, by.Seq, unrecorded})
+			}
+		}
+	}
+}
+
+// look finds, at the end of a decision, the steps that could have begun in it.
+func (c *course) look() {
+	if c.task == nil || !c.moved {
+		return
+	}
+	c.moved = false
+	for i := range c.task.Steps {
+		if c.task.Steps[i].State == events.StepPending && scheduler.Ready(c.task, i, events.Do, c.last.At) {
+			c.waiting[events.Slot{Step: c.task.Plan.Steps[i].ID, Kind: events.Do}] = true
+		}
+	}
+}
+
+// end takes down what was still to come when the log ended.
+func (c *course) end() {
+	c.look()
+	c.leave(c.last)
+	for i := range c.timers.Armed {
+		if a := &c.timers.Armed[i]; !c.last.At.Before(a.Timer.Due) {
+			c.idle(a, c.last)
+		}
+	}
+}
+
+// letsGo reports whether steps may begin after an event.
+func letsGo(f events.Fact) bool {
+	switch f.(type) {
+	case *events.TaskStarted, *events.TaskResumed, *events.AttemptCompleted, *events.RunSkipped, *events.RunReleased:
+		return true
+	}
+	return false
+}
