@@ -383,18 +383,17 @@ func (l *Lane) Resume(p int32, topics ...string) {
 	}
 }
 
-// Pause stops an inbox of p, until Resume names it.
+// Pause stops an inbox of p, with what was added to it, until Resume names it.
 func (l *Lane) Pause(p int32, topic string) {
-	at := topicPartition{topic, p}
-	l.paused[at] = true
-	l.session.Client().PauseFetchPartitions(at.flow())
+	l.paused[topicPartition{topic, p}] = true
+	l.balancer.whileOpen(func(client *kgo.Client) { client.PauseFetchPartitions(l.balancer.flow([]string{topic}, p)) })
 }
 
 // ask asks again for an inbox of which something couldn't be read, unless it waits for
 // Resume.
 func (l *Lane) ask(at topicPartition) {
 	home := l.home(at.partition)
-	if n, ok := l.resumed[home]; ok && !l.paused[at] {
+	if n, ok := l.resumed[home]; ok && !l.paused[topicPartition{at.topic, home}] {
 		l.balancer.whileOwned(home, n, func(client *kgo.Client) { client.ResumeFetchPartitions(at.flow()) })
 	}
 }

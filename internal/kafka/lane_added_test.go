@@ -114,3 +114,38 @@ func TestAddedPartitionWaitsForResume(t *testing.T) {
 		commit(t, l, 2, nil)
 	})
 }
+
+// An inbox that is paused gives nothing of what was added to it, until it is resumed.
+func TestPauseStopsWhatWasAdded(t *testing.T) {
+	each(t, func(t *testing.T, s *site) {
+		const added = testPartitions + 1 // together with 1
+		cl := s.addPartitions(t, s.inboxes[0], added+1)
+		l := openLane(t, s.lane("one"))
+		untilAssigned(t, l, testPartitions)
+		l.Pause(1, s.inboxes[0])
+		submit(t, cl, input(s.inboxes[0], added, "paused"), input(s.inboxes[0], 1, "paused"))
+		var got []string
+		take := func(values ...string) {
+			t.Helper()
+			for len(got) < len(values) {
+				rs, err := l.Poll(t.Context())
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, r := range rs {
+					got = append(got, string(r.Value))
+				}
+			}
+			if slices.Sort(got); !slices.Equal(got, values) {
+				t.Fatalf("polled %v, want %v", got, values)
+			}
+		}
+		submit(t, cl, input(s.inboxes[0], 3, "a"))
+		take("a")
+		submit(t, cl, input(s.inboxes[1], 1, "b")) // another inbox of it flows
+		take("a", "b")
+		l.Resume(1, s.inboxes[0])
+		take("a", "b", "paused", "paused")
+		commit(t, l, len(got), nil)
+	})
+}
