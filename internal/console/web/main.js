@@ -16,7 +16,7 @@ const forget = document.querySelector('#forget');
 // A view is made for an address, and lasts until that changes: {title, content, refresh}. refresh asks, and puts what
 // was answered into content. A view without it asks nothing. follow(changed), if it is there, calls changed when
 // something has happened, and returns when nothing more will: between calls refresh is hardly ever due.
-const views = { '': overview, tasks, alerts, deadletters, submit };
+const views = new Map(Object.entries({ '': overview, tasks, alerts, deadletters, submit }));
 const refreshEvery = 2000; // ms
 const refreshFollowed = 10_000; // what no event tells of, as that an agent has gone
 const followAgain = 3000;
@@ -27,9 +27,17 @@ function viewOf(hash) {
   const [path, query] = hash.replace(/^#?\/?/, '').split(/\?(.*)/s);
   const [name, ...rest] = path.split('/');
   const params = new URLSearchParams(query);
-  if (name === 'tasks' && rest.length > 0) return task(decodeURIComponent(rest.join('/')), shown.signal);
-  const view = views[name];
-  return view ? view(params, shown.signal) : { title: 'Not there', content: el('p', {}, 'There is no such page.') };
+  if (name === 'tasks' && rest.length > 0) return task(decoded(rest.join('/')), shown.signal);
+  return views.get(name)?.(params, shown.signal) ?? { title: 'Not there', content: el('p', {}, 'There is no such page.') };
+}
+
+/** A part of an address; one that nobody has encoded is what it says. */
+function decoded(part) {
+  try {
+    return decodeURIComponent(part);
+  } catch {
+    return part;
+  }
 }
 
 async function show() {
