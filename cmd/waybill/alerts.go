@@ -220,7 +220,7 @@ func (o *alertsOptions) readTopic(cmd *cobra.Command, l *logbook, from time.Time
 const alertHead = "AT TASK STEP CODE MESSAGE"
 
 func alertRow(a alert) []string {
-	return []string{tableTime(a.At), dash(a.Task), dash(a.Step), dash(a.Code), shorten(a.Message, 120)}
+	return []string{tableTime(a.At), dash(idText(a.Task)), dash(a.Step), dash(a.Code), shorten(a.Message, 120)}
 }
 
 // readAlert takes an alert of a record; what is none is said and passed over.

@@ -201,7 +201,7 @@ type apiRefusal struct {
 
 func (e *apiRefusal) Error() string {
 	if what, is := e.NoTask(); is {
-		return what + "; `waybill task list` shows those that are, `waybill deadletters` what was refused"
+		return what + "; " + whereTasksAre(what)
 	}
 	return e.Title + ": " + e.Detail
 }

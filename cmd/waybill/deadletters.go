@@ -128,6 +128,6 @@ func (o *deadletterOptions) readTopic(cmd *cobra.Command, l *logbook, from time.
 
 func (o *deadletterOptions) print(out io.Writer, list []deadletter) error {
 	return printList(&o.output, out, "AT REASON ORIGIN KEY SIZE DETAIL", list, func(d deadletter) []string {
-		return []string{tableTime(d.At), d.Reason, d.Origin, dash(shorten(d.Key, 40)), strconv.FormatInt(d.Size, 10), shorten(d.Detail, 120)}
+		return []string{tableTime(d.At), d.Reason, d.Origin, dash(idText(d.Key)), strconv.FormatInt(d.Size, 10), shorten(d.Detail, 120)}
 	})
 }

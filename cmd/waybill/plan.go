@@ -235,7 +235,7 @@ func planTable(out io.Writer, v *planned) error {
 	w = newTable(out, "TASK NOW OTHERWISE THEN FIRST-DIFFERENCE ASSUMED STALLED")
 	for _, o := range v.Outlooks {
 		if o.Failed != "" {
-			w.row(o.Task, "-", "-", "-", "-", "-", "not run: "+shorten(o.Failed, 160))
+			w.row(idText(o.Task), "-", "-", "-", "-", "-", "not run: "+shorten(o.Failed, 160))
 			continue
 		}
 		first := "-"
@@ -245,7 +245,7 @@ func planTable(out io.Writer, v *planned) error {
 		if o.Commands > 0 {
 			first += " !"
 		}
-		w.row(o.Task, string(o.Now), string(o.Otherwise), string(o.Then), first, strconv.Itoa(o.Assumed), dash(shorten(o.Stalled, 100)))
+		w.row(idText(o.Task), string(o.Now), string(o.Otherwise), string(o.Then), first, strconv.Itoa(o.Assumed), dash(shorten(o.Stalled, 100)))
 	}
 	return w.Flush()
 }

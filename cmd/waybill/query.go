@@ -364,5 +364,13 @@ func idArgument(args []string) (string, error) {
 }
 
 func notFound(id string) error {
-	return exit(exitNotFound, "no task %q in the log; `waybill task list` shows those that are, `waybill deadletters` what was refused", id)
+	return exit(exitNotFound, "no task %q in the log; %s", id, whereTasksAre(id))
+}
+
+// whereTasksAre says where to look for a task that isn't there, by what was said of it.
+func whereTasksAre(said string) string {
+	if strings.Contains(said, "…") { // of idText
+		return "a table shows the beginning and the end of a long id, and -o json all of it"
+	}
+	return "`waybill task list` shows those that are, `waybill deadletters` what was refused"
 }

@@ -100,7 +100,7 @@ func runRedrive(cmd *cobra.Command, o *redriveOptions, args []string) error {
 		}
 	}
 	err = printList(&o.output, cmd.OutOrStdout(), "DEADLETTER REASON TASK TO DONE WHY", list, func(d redriven) []string {
-		return []string{strconv.Itoa(int(d.Partition)) + "/" + d.Offset, d.Reason, dash(shorten(d.Task, 40)), dash(shorten(d.To, 60)), d.Done, dash(shorten(d.Why, 160))}
+		return []string{strconv.Itoa(int(d.Partition)) + "/" + d.Offset, d.Reason, dash(idText(d.Task)), dash(shorten(d.To, 60)), d.Done, dash(shorten(d.Why, 160))}
 	})
 	if n := refusedOf(list); err == nil && o.execute && len(places) > 0 && n > 0 {
 		return exit(exitRefused, "%d of the %d dead letters that were named can't be written again, as it says beside them", n, len(list))

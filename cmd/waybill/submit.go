@@ -339,7 +339,7 @@ func (o *submitOptions) print(out io.Writer, subs []*submission, w *waiter) erro
 		head += " ENDED WHY"
 	}
 	return printList(&o.output, out, head, list, func(s submitted) []string {
-		row := []string{s.ID, strconv.Itoa(int(s.Partition)), s.Offset}
+		row := []string{idText(s.ID), strconv.Itoa(int(s.Partition)), s.Offset}
 		switch {
 		case w == nil:
 		case s.Refused != "":

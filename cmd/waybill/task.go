@@ -70,7 +70,7 @@ func checkStates(states []string) error {
 const taskHead = "ID WORKFLOW STATE FAILURES SUBMITTED UPDATED ERROR"
 
 func taskRow(v events.TaskView) []string {
-	return []string{v.ID, v.Workflow + "/" + strconv.Itoa(v.Version), string(v.State), strconv.Itoa(v.FailureCount),
+	return []string{idText(v.ID), v.Workflow + "/" + strconv.Itoa(v.Version), string(v.State), strconv.Itoa(v.FailureCount),
 		tableTime(v.SubmittedAt), tableTime(v.UpdatedAt), shorten(errorText(v.Error), 60)}
 }
 

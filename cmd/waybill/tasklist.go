@@ -232,7 +232,7 @@ func (o *taskListOptions) ask(cmd *cobra.Command, c *apiClient, from time.Time) 
 		if v.ErrorCode != nil {
 			code = *v.ErrorCode
 		}
-		return []string{v.ID, v.Workflow + "/" + strconv.Itoa(v.Version), string(v.State), strconv.Itoa(v.FailureCount),
+		return []string{idText(v.ID), v.Workflow + "/" + strconv.Itoa(v.Version), string(v.State), strconv.Itoa(v.FailureCount),
 			tableTime(v.SubmittedAt), tableTime(v.UpdatedAt), code}
 	})
 	return cmp.Or(err, missing.partial())
