@@ -290,6 +290,20 @@ func TestSpansOfUndos(t *testing.T) {
 	}
 }
 
+// A hold isn't waiting for an agent: what starts after it could start when it ended.
+func TestSpansAfterAHold(t *testing.T) {
+	line := func(second, verb, step string, attempt int) events.Line {
+		return events.Line{Type: "waybill." + verb + ".v1", At: "2026-01-31T12:00:" + second + "Z", Step: step, Attempt: attempt, Data: []byte("{}")}
+	}
+	spans := replay.Spans([]events.Line{line("00.000", "task.started", "", 0), line("00.000", "step.started", "a", 1), line("01.000", "step.rejected", "a", 1),
+		line("01.000", "task.held", "", 0), line("30.000", "task.resumed", "", 0), line("32.000", "step.started", "a", 2), line("33.000", "step.started", "b", 1)})
+	for i, want := range map[int]time.Duration{5: 2 * time.Second, 6: 3 * time.Second} {
+		if w := spans[i].Wait; w == nil || *w != want {
+			t.Errorf("line %d waited %v, want %s from the end of the hold", i, w, want)
+		}
+	}
+}
+
 // lags are those of an agent's two partitions: of that which the first attempt of o-1 is in, and of the other.
 func lags(own, other int64) map[int32]int64 {
 	p := scheduler.RequestPartition("o-1", 1, 2)
