@@ -53,8 +53,8 @@ func (a AgentState) lag(task string, attempt int) int64 {
 
 // Since is when what holds a task up began, which no state keeps. The zero value is before its first event.
 type Since struct {
-	held  time.Time
-	waits map[events.Slot]time.Time
+	held time.Time
+	runs map[events.Slot]time.Time // the last attempt of each, or the wait after it
 }
 
 // Add takes in the next record of the task. One that is no event says nothing.
@@ -66,12 +66,18 @@ func (s *Since) Add(r *events.Record) {
 	switch f := e.Fact.(type) {
 	case *events.TaskHeld:
 		s.held = e.At
+	case *events.AttemptStarted:
+		s.begins(events.Slot{Step: f.Step, Kind: f.Kind}, e.At)
 	case *events.AttemptWaiting:
-		if s.waits == nil {
-			s.waits = map[events.Slot]time.Time{}
-		}
-		s.waits[events.Slot{Step: f.Step, Kind: f.Kind}] = e.At
+		s.begins(events.Slot{Step: f.Step, Kind: f.Kind}, e.At)
 	}
+}
+
+func (s *Since) begins(slot events.Slot, at time.Time) {
+	if s.runs == nil {
+		s.runs = map[events.Slot]time.Time{}
+	}
+	s.runs[slot] = at
 }
 
 // hold is since when a task is held: where nobody knows, no later than its last event.
@@ -82,12 +88,12 @@ func (s *Since) hold(t *events.Task) time.Time {
 	return s.held
 }
 
-// wait is since when a run waits: where nobody knows, no later than the task's last event.
-func (s *Since) wait(t *events.Task, slot events.Slot) time.Time {
-	if s == nil || s.waits[slot].IsZero() {
-		return t.UpdatedAt
+// run is since when a run is at an attempt, or waits after one; known: where nobody knows.
+func (s *Since) run(slot events.Slot, known time.Time) time.Time {
+	if s == nil || s.runs[slot].IsZero() {
+		return known
 	}
-	return s.waits[slot]
+	return s.runs[slot]
 }
 
 // StepWhy is why a step stands where it stands.
@@ -191,10 +197,11 @@ func explainStep(t *events.Task, i int, since *Since, agents map[string]AgentSta
 		return s, true
 	}
 	switch run.State {
-	case events.StepRunning:
+	case events.StepRunning: // StartedAt is when the first attempt began
 		s.running(t.ID, run, agents, now)
+		s.Since = instantText(since.run(events.Slot{Step: s.Step, Kind: kind}, run.StartedAt))
 	case events.StepWaiting:
-		s.Reason, s.Since, s.Until, s.err = ReasonWaitingRetry, instantText(since.wait(t, events.Slot{Step: s.Step, Kind: kind})), instantText(run.Timer.Due), run.Error
+		s.Reason, s.Since, s.Until, s.err = ReasonWaitingRetry, instantText(since.run(events.Slot{Step: s.Step, Kind: kind}, t.UpdatedAt)), instantText(run.Timer.Due), run.Error
 		if run.CooledDown {
 			s.Reason = ReasonCoolDown
 		}
@@ -271,7 +278,7 @@ func late(timer events.Timer, now time.Time) string {
 }
 
 func (s *StepWhy) running(task string, run *events.Run, agents map[string]AgentState, now time.Time) {
-	s.Reason, s.Since, s.Until = ReasonAtWork, instantText(run.StartedAt), instantText(run.Timer.Due)
+	s.Reason, s.Until = ReasonAtWork, instantText(run.Timer.Due)
 	s.Moves = "the agent's reply, or the end of the attempt's time"
 	a, known := agents[s.Agent]
 	switch {

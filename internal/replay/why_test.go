@@ -310,7 +310,7 @@ func lags(own, other int64) map[int32]int64 {
 	return map[int32]int64{p: own, 1 - p: other}
 }
 
-// A wait and a hold are told since they began, whatever came after that to another step, and with what
+// An attempt, a wait and a hold are told since they began, whatever came after that to another step, and with what
 // led to them.
 func TestWhySince(t *testing.T) {
 	yaml := func(onError string) string {
@@ -332,12 +332,14 @@ steps:
 	held := recordOf(t, program(t, yaml("hold")))
 	held.reply(2, "reserve", 1, events.Rejected, `{"code":"down","message":"not today"}`)
 	held.reply(8, "charge", 1, events.Completed, `{}`)
+	again := recordOf(t, program(t, fmt.Sprintf(order, 1, 3, "")))
+	again.reply(1, "reserve", 1, events.Failed, `{"code":"down"}`)
+	again.recover(2)
+	if w := replay.Explain(again.task, sinceOf(again), "", nil, again.env.Now); w.Reason != replay.ReasonAtWork || *w.Since != noon.Add(2*time.Second).Format(events.TimeLayout) {
+		t.Errorf("attempt %d: %s since %s, want 2 s after noon", w.Steps[0].Attempt, w.Reason, *w.Since)
+	}
 	for reason, h := range map[replay.Reason]*history{replay.ReasonWaitingRetry: waits, replay.ReasonHold: held} {
-		var since replay.Since
-		for i := range h.records {
-			since.Add(&h.records[i])
-		}
-		w := replay.Explain(h.task, &since, "", nil, h.env.Now)
+		w := replay.Explain(h.task, sinceOf(h), "", nil, h.env.Now)
 		if want := noon.Add(2 * time.Second).Format(events.TimeLayout); w.Reason != reason || w.Since == nil || *w.Since != want {
 			t.Errorf("%s since %v, want %s since %s", w.Reason, *w.Since, reason, want)
 		}
@@ -345,4 +347,12 @@ steps:
 			t.Errorf("%s: for %v", reason, w.Error)
 		}
 	}
+}
+
+func sinceOf(h *history) *replay.Since {
+	var since replay.Since
+	for i := range h.records {
+		since.Add(&h.records[i])
+	}
+	return &since
 }
