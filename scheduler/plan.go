@@ -259,6 +259,12 @@ func (d *decider) attempt(i int, k events.Kind) {
 	d.Records = append(d.Records, q.RecordIn(d.env.Room, d.env.Namespace, d.env.Source, agent, requestPartition(d.Task.ID, number, partitions, d.env.Leaderless[agent])))
 }
 
+// RequestPartition is the partition of an agent's requests that an attempt's is in, while all of
+// them have a leader.
+func RequestPartition(task string, attempt int, partitions int32) int32 {
+	return requestPartition(task, attempt, partitions, nil)
+}
+
 // requestPartition spreads tasks over an agent's partitions, and sends each
 // retry to another one than the attempt before, so that a sick instance isn't
 // met again. Instances tend to own neighbouring partitions, or every k-th: the

@@ -68,7 +68,8 @@ topic: the task itself isn't touched.
 
 Agents give the answers that are recorded, after the time that they took, also to another input;
 what waited for an agent with enough to do begins no earlier than it did, and a supervisor that was
-late is as late again. --assume says what is answered where nothing is recorded: to an attempt that
+late is as late again. Who else has an agent's slots is known of the past only: what the log doesn't
+have begins at once. --assume says what is answered where nothing is recorded: to an attempt that
 wasn't made, or at another agent or operation, or past the time that an agent was silent for. Events
 that follow from that are marked. So under the task's own definition it goes as it went, but for
 operators' commands after the fork: they are left out, and it is said which. In the midst of a

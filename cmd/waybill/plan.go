@@ -39,7 +39,10 @@ or less, is no other path. Nothing is written to any topic. One that
 can't be run, for want of its own definition perhaps, is listed with the reason; the exit code is
 then not 0.
 
-What isn't recorded, and of an open task that is all that comes, is answered as --assume says.`,
+What isn't recorded, and of an open task that is all that comes, is answered as --assume says. Of
+each task NOW is its state, OTHERWISE the state that it comes to without the new definition, and THEN
+with it; FIRST-DIFFERENCE is the first event that only one of these courses has, and which; ASSUMED is
+how many answers aren't recorded.`,
 		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error { return runPlan(cmd, &o) },
 	}
@@ -240,7 +243,7 @@ func planTable(out io.Writer, v *planned) error {
 		}
 		first := "-"
 		if o.First != nil {
-			first = eventText(o.First, false)
+			first = o.FirstIn + ": " + eventText(o.First, false)
 		}
 		if o.Commands > 0 {
 			first += " !"

@@ -212,7 +212,13 @@ func runReplayAt(cmd *cobra.Command, o *replayOptions) error {
 		return err
 	}
 	defer h.close()
+	if now := time.Now(); at.After(now) {
+		fmt.Fprintf(h.warnings(), "waybill: --at %s is yet to come: this is what the log has by now\n", o.at)
+	}
 	in := replay.NewInstant(at)
+	if l, is := h.(*logHistory); is && !l.history { // a file, and what was imported of one, may have some tasks only
+		in.WholeLog()
+	}
 	err = h.read(cmd.Context(), "", func(r *events.Record) error {
 		in.Add(r)
 		return nil
@@ -249,6 +255,9 @@ func instantTable(out io.Writer, v *replay.InstantView) error {
 	w.row("At", v.At)
 	w.row("Tasks", statesText(v.States))
 	w.row("Events", strconv.Itoa(v.Events))
+	for _, text := range v.Missing {
+		w.row("Not known", text)
+	}
 	if v.Broken > 0 {
 		w.row("Can't be folded", fmt.Sprintf("%d events; the first: %s", v.Broken, shorten(v.Faults[0], 200)))
 	}

@@ -22,9 +22,10 @@ func newTimeline() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "timeline ID",
 		Short: "Show every event of a task, as it stands in the log",
-		Long: `Show every event of a task, as it stands in the log. WAIT is how long an attempt could have
-started before it did, WORK how long the agent had it, LEFT what was left of its time, INSTANCE the
-process of the agent that replied. A record of the task that is no event is a line, too, of the type
+		Long: `Show every event of a task, as it stands in the log. WAIT is how long an attempt was to come: since
+all that it needs was done, or since the attempt before it ended, its backoff included, but no hold.
+WORK is how long the agent had it, LEFT what was left of its time, INSTANCE the process of the agent
+that replied. A record of the task that is no event is a line, too, of the type
 poison, and a note says why it is none; likewise one that can't be read because the broker's disk has
 changed it. With --follow what comes is shown, too, until the task has ended
 or is held.`,

@@ -21,7 +21,9 @@ func newTaskWhy() *cobra.Command {
 		Long: `Say why a task doesn't advance. The reason is one of: poison, hold, no_live_agent, cool_down,
 waiting_retry, capacity, queue, at_work, upstream_step, ended. What could start by now, a wait that
 is over among it, and hasn't, is no_live_agent where nobody reads the agent's requests, else
-capacity. Of several steps it is that of the one that is hindered most; the others are listed.
+capacity. An attempt of which the agent's group has other requests beside it in its partition is queue,
+for it may not have been taken yet; else it is at_work. Of several steps it is that of the one that is
+hindered most; the others are listed.
 With --file, and in a namespace that was imported, nothing is known of agents.`,
 		Args: arguments("a task's id"),
 		RunE: func(cmd *cobra.Command, args []string) error { return runTaskWhy(cmd, &t, args) },
@@ -46,8 +48,11 @@ func runTaskWhy(cmd *cobra.Command, t *askingTool, args []string) error {
 		return err
 	}
 	defer h.close()
-	f := newFolding()
+	f, since := newFolding(), &replay.Since{}
 	err = h.read(cmd.Context(), id, func(r *events.Record) error {
+		if string(r.Key) == id {
+			since.Add(r)
+		}
 		f.add(r, func(key string) bool { return key == id })
 		return nil
 	}, f.lost(id))
@@ -70,7 +75,7 @@ func runTaskWhy(cmd *cobra.Command, t *askingTool, args []string) error {
 			return err
 		}
 	}
-	w := replay.Explain(task, poison, agents, now)
+	w := replay.Explain(task, since, poison, agents, now)
 	return t.printObject(cmd.OutOrStdout(), w, func(out io.Writer) error { return whyTable(out, w) })
 }
 
@@ -119,8 +124,8 @@ func agentState(ctx context.Context, admin *kafka.Admin, ns events.Namespace, na
 	if err != nil {
 		return a, err
 	}
-	a.Members = len(state.Members)
-	for _, lag := range lags[ns.Requests(name)] {
+	a.Members, a.Lags = len(state.Members), lags[ns.Requests(name)]
+	for _, lag := range a.Lags {
 		a.Lag += lag
 	}
 	return a, nil
@@ -139,6 +144,9 @@ func whyTable(out io.Writer, y *replay.Why) error {
 	w.row("Since", tableTime(y.Since))
 	if y.Until != nil {
 		w.row("Until", tableTime(y.Until))
+	}
+	if y.Error != nil {
+		w.row("Error", shorten(errorText(y.Error), 200))
 	}
 	w.row("Moved by", y.Moves)
 	if err := w.Flush(); err != nil || len(y.Steps) < 2 {

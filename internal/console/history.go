@@ -297,7 +297,11 @@ func (c *call) why() (any, error) {
 			return nil, unavailable("agent %s: %v", name, err)
 		}
 	}
-	return replay.Explain(task, poison.String(), agents, now), nil
+	var since replay.Since
+	for i := range h.records {
+		since.Add(&h.records[i])
+	}
+	return replay.Explain(task, &since, poison.String(), agents, now), nil
 }
 
 // export is the task's events, as `waybill export` writes them.

@@ -20,6 +20,8 @@ type Instant struct {
 	events int
 	faults []string
 	broken int
+	begun  map[int32]bool // partitions of which there is a record; nil: they aren't whole
+	lost   map[int32]string
 }
 
 // instantTask is a task, of which only the head is left when it has ended.
@@ -47,11 +49,33 @@ func NewInstant(at time.Time) *Instant {
 	return &Instant{at: at, tasks: map[string]*instantTask{}, parts: map[int32]*Owned{}}
 }
 
+// WholeLog says that all is to come that the log has, so that a partition which doesn't begin with its first
+// owner has lost what came before.
+func (in *Instant) WholeLog() { in.begun, in.lost = map[int32]bool{}, map[int32]string{} }
+
+// begins notes where a partition's log begins.
+func (in *Instant) begins(r *events.Record, e *events.Event) {
+	if in.begun == nil || in.begun[r.Partition] {
+		return
+	}
+	in.begun[r.Partition] = true
+	if e != nil {
+		if _, claims := e.Fact.(*events.PartitionClaimed); claims && e.Epoch == 1 {
+			return
+		}
+	}
+	if r.Offset > 0 {
+		in.lost[r.Partition] = fmt.Sprintf("partition %d: its log begins at offset %d, on %s; what came before isn't there, and isn't counted",
+			r.Partition, r.Offset, r.Time.UTC().Format(events.TimeLayout))
+	}
+}
+
 // Add folds a record of the events topic, if it is of the time before. An event
 // that can't be folded leaves its task as it was, and is a fault.
 func (in *Instant) Add(r *events.Record) {
 	r = apartFrom(r)
 	e, err := events.DecodeEvent(r)
+	in.begins(r, e)
 	if err == nil && e.At.After(in.at) || err != nil && r.Time.After(in.at) {
 		return
 	}
@@ -127,6 +151,7 @@ type InstantView struct {
 	Partitions []Owned                  `json:"partitions"`
 	Faults     []string                 `json:"faults"` // events that can't be folded: the first of Broken
 	Broken     int                      `json:"broken"`
+	Missing    []string                 `json:"missing,omitempty"` // partitions that have lost their beginning
 	Tasks      []events.TaskView        `json:"tasks"`
 }
 
@@ -137,6 +162,9 @@ func (in *Instant) View(wanted func(*events.Task) bool) *InstantView {
 		Faults: append([]string{}, in.faults...), Broken: in.broken, Partitions: []Owned{}, Tasks: []events.TaskView{}}
 	for _, p := range slices.Sorted(maps.Keys(in.parts)) {
 		v.Partitions = append(v.Partitions, *in.parts[p])
+	}
+	for _, p := range slices.Sorted(maps.Keys(in.lost)) {
+		v.Missing = append(v.Missing, in.lost[p])
 	}
 	var list []*instantTask
 	for _, t := range in.tasks {

@@ -25,9 +25,10 @@ type Outlook struct {
 	Then      events.TaskState `json:"then"`
 	// Changed: the events aren't the same, but for waits, of which a supervisor that
 	// comes late, or an agent with enough to do, makes none or one. First is the first that
-	// only one of the courses has.
+	// only one of the courses has, and FirstIn says which: then, with the definition, or otherwise.
 	Changed bool         `json:"changed"`
 	First   *events.Line `json:"first,omitempty"`
+	FirstIn string       `json:"first_in,omitempty"`
 	// Stalled says why it can't go on; Assumed counts what was answered, and isn't recorded.
 	Stalled string `json:"stalled,omitempty"`
 	Assumed int    `json:"assumed"`
@@ -95,7 +96,10 @@ func outlook(t *events.Task, f *Forked) *Outlook {
 		Forked: slices.DeleteFunc(slices.Clone(f.Forked), func(l ForkLine) bool { return waits(&l.Line) })})
 	for i := range rows {
 		if o.First = rows[i].alone(); o.First != nil {
-			o.Changed = true
+			o.Changed, o.FirstIn = true, "otherwise"
+			if rows[i].Recorded == nil {
+				o.FirstIn = "then"
+			}
 			break
 		}
 	}

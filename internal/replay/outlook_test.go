@@ -43,12 +43,12 @@ steps:
 		want    string
 	}{
 		{"open, more attempts, all goes well", open, program(t, fmt.Sprintf(order, 2, 5, "")), replay.AssumeCompleted, "processing: processed, then processed"},
-		{"open, more attempts, all fails", open, program(t, fmt.Sprintf(order, 2, 2, "")), replay.AssumeFailed, "processing: error, then error, changed at waybill.step.started.v1 charge"},
-		{"open, a step less", open, program(t, loop), replay.AssumeCompleted, "processing: processed, then processed, changed at waybill.step.started.v1 ship"},
-		{"ended, more attempts", ended, program(t, fmt.Sprintf(order, 2, 5, "")), replay.AssumeCompleted, "undone: undone, then processed, changed at waybill.step.errored.v1 charge"},
+		{"open, more attempts, all fails", open, program(t, fmt.Sprintf(order, 2, 2, "")), replay.AssumeFailed, "processing: error, then error, changed at waybill.step.started.v1 charge (then)"},
+		{"open, a step less", open, program(t, loop), replay.AssumeCompleted, "processing: processed, then processed, changed at waybill.step.started.v1 ship (otherwise)"},
+		{"ended, more attempts", ended, program(t, fmt.Sprintf(order, 2, 5, "")), replay.AssumeCompleted, "undone: undone, then processed, changed at waybill.step.errored.v1 charge (otherwise)"},
 		{"ended, as it was, without a wait", late, program(t, fmt.Sprintf(order, 1, 3, "")), replay.AssumeCompleted, "processed: processed, then processed"},
 		{"ended, as it was", ended, old, replay.AssumeCompleted, "undone: undone, then undone"},
-		{"ended, an expression that fails", ended, program(t, loop), replay.AssumeCompleted, "undone: undone, then error, changed at waybill.step.started.v1 charge"},
+		{"ended, an expression that fails", ended, program(t, loop), replay.AssumeCompleted, "undone: undone, then error, changed at waybill.step.started.v1 charge (otherwise)"},
 	} {
 		p := &replay.Plan{Program: tt.program, Assume: tt.assume, Old: func(name string, version int) (*workflow.Program, error) {
 			if name != "order" || version != 1 {
@@ -63,7 +63,7 @@ steps:
 		}
 		got := fmt.Sprintf("%s: %s, then %s", o.Now, o.Otherwise, o.Then)
 		if o.Changed {
-			got += fmt.Sprintf(", changed at %s %s", o.First.Type, o.First.Step)
+			got += fmt.Sprintf(", changed at %s %s (%s)", o.First.Type, o.First.Step, o.FirstIn)
 		}
 		if got != tt.want {
 			t.Errorf("%s: %s\nwant %s", tt.name, got, tt.want)

@@ -72,8 +72,8 @@ func (s *sandbox) firstStart() (first *queuedStart) {
 	for i := range s.queue {
 		q := &s.queue[i]
 		step, ok := s.task.Plan.Step(q.ref.Step)
-		if ok && q.ref == nextOf(s.task, step, q.ref.Kind) && scheduler.Ready(s.task, step, q.ref.Kind, later(s.now, q.at)) &&
-			(first == nil || s.compare(q.moment, first.moment) < 0) {
+		if ok && (first == nil || s.compare(q.moment, first.moment) < 0) && q.ref == nextOf(s.task, step, q.ref.Kind) &&
+			scheduler.Ready(s.task, step, q.ref.Kind, later(s.now, q.at)) {
 			first = q
 		}
 	}

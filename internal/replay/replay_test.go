@@ -270,3 +270,29 @@ func TestInstant(t *testing.T) {
 		}
 	}
 }
+
+// Of a log that lost its beginning, as by a time of retention, it isn't said that there was nothing.
+func TestInstantOfALogThatBeginsLater(t *testing.T) {
+	records := recorded(t)
+	at := records[len(records)-1].Time.Add(time.Hour)
+	for _, lost := range []int64{0, 40} {
+		for _, at := range []time.Time{at, at.AddDate(-100, 0, 0)} {
+			in, cut := replay.NewInstant(at), 0
+			in.WholeLog()
+			for i := range records {
+				if r := &records[i]; r.Partition != 1 || r.Offset >= lost {
+					in.Add(r)
+				}
+			}
+			for _, text := range in.View(func(*events.Task) bool { return false }).Missing {
+				cut++
+				if !strings.HasPrefix(text, "partition 1: ") {
+					t.Error(text)
+				}
+			}
+			if want := min(lost, 1); int64(cut) != want {
+				t.Errorf("at %s of a log that lost %d: %d partitions lost something, want %d", at, lost, cut, want)
+			}
+		}
+	}
+}

@@ -13,7 +13,7 @@ import (
 // of the attempt's time was left. A nil is not told by this event.
 type Span struct {
 	Work *time.Duration
-	Wait *time.Duration // since the step could start, or since its last attempt ended
+	Wait *time.Duration // since the step could start, or since its last attempt or a hold ended
 	Left *time.Duration // negative: the time was over
 }
 
@@ -41,6 +41,7 @@ type begun struct{ at, due time.Time }
 type spanning struct {
 	steps   []spanStep // of the plan
 	first   time.Time  // when the task was started
+	resumed time.Time  // when its last hold ended
 	started map[events.RequestRef]begun
 	ended   map[run]time.Time
 	// free is when an undo could begin: undos are one at a time, after all that ran.
@@ -81,7 +82,9 @@ func (s *spanning) of(l *events.Line) (span Span) {
 		s.steps = data.Plan.Steps
 	case of == "task" && verb == "started":
 		s.first = at
-	case of == "task" && (verb == "undoing" || verb == "resumed"):
+	case of == "task" && verb == "resumed":
+		s.free, s.resumed = at, at
+	case of == "task" && verb == "undoing":
 		s.free = at
 	case l.Step == "":
 	case verb == "started":
@@ -103,7 +106,7 @@ func (s *spanning) of(l *events.Line) (span Span) {
 	return span
 }
 
-// waited is how long after it could an attempt starts.
+// waited is how long after it could an attempt starts: in a hold none can.
 func (s *spanning) waited(r run, at time.Time) *time.Duration {
 	since, again := s.ended[r]
 	switch {
@@ -127,7 +130,7 @@ func (s *spanning) waited(r run, at time.Time) *time.Duration {
 			}
 		}
 	}
-	wait := at.Sub(since)
+	wait := at.Sub(later(since, s.resumed))
 	return &wait
 }
 

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/scheduler"
 )
 
 // Reason says why a task, or a step of it, stands where it stands.
@@ -33,8 +34,66 @@ var reasons = []Reason{ReasonPoison, ReasonHold, ReasonNoLiveAgent, ReasonCoolDo
 
 // AgentState is what the cluster knows of an agent.
 type AgentState struct {
-	Members int   // processes that read its requests
-	Lag     int64 // requests that none has taken
+	Members int             // processes that read its requests
+	Lag     int64           // offsets of requests that aren't committed: what is at work is among them
+	Lags    map[int32]int64 // the same by partition; nil: not known
+}
+
+// ownLag is what a request that is at work makes its partition lag by: itself, and the marker of its
+// transaction.
+const ownLag = 2
+
+// lag is that of the partition which an attempt's request is in, else of all.
+func (a AgentState) lag(task string, attempt int) int64 {
+	if len(a.Lags) == 0 {
+		return a.Lag
+	}
+	return a.Lags[scheduler.RequestPartition(task, attempt, int32(len(a.Lags)))]
+}
+
+// Since is when what holds a task up began, which no state keeps. The zero value is before its first event.
+type Since struct {
+	held time.Time
+	runs map[events.Slot]time.Time // the last attempt of each, or the wait after it
+}
+
+// Add takes in the next record of the task. One that is no event says nothing.
+func (s *Since) Add(r *events.Record) {
+	e, err := events.DecodeEvent(r)
+	if err != nil {
+		return
+	}
+	switch f := e.Fact.(type) {
+	case *events.TaskHeld:
+		s.held = e.At
+	case *events.AttemptStarted:
+		s.begins(events.Slot{Step: f.Step, Kind: f.Kind}, e.At)
+	case *events.AttemptWaiting:
+		s.begins(events.Slot{Step: f.Step, Kind: f.Kind}, e.At)
+	}
+}
+
+func (s *Since) begins(slot events.Slot, at time.Time) {
+	if s.runs == nil {
+		s.runs = map[events.Slot]time.Time{}
+	}
+	s.runs[slot] = at
+}
+
+// hold is since when a task is held: where nobody knows, no later than its last event.
+func (s *Since) hold(t *events.Task) time.Time {
+	if s == nil || s.held.IsZero() {
+		return t.UpdatedAt
+	}
+	return s.held
+}
+
+// run is since when a run is at an attempt, or waits after one; known: where nobody knows.
+func (s *Since) run(slot events.Slot, known time.Time) time.Time {
+	if s == nil || s.runs[slot].IsZero() {
+		return known
+	}
+	return s.runs[slot]
 }
 
 // StepWhy is why a step stands where it stands.
@@ -44,9 +103,11 @@ type StepWhy struct {
 	Attempt int         `json:"attempt"`
 	Agent   string      `json:"agent"`
 	Reason  Reason      `json:"reason"`
-	Since   *string     `json:"since"` // at the latest
+	Since   *string     `json:"since"`
 	Until   *string     `json:"until"` // when a timer is due at the latest; null: none
 	Moves   string      `json:"moves"` // what would move it
+
+	err *events.Error // of the last attempt, after which it waits
 }
 
 // Why is why a task doesn't advance.
@@ -58,13 +119,15 @@ type Why struct {
 	Since  *string          `json:"since"`
 	Until  *string          `json:"until"`
 	Moves  string           `json:"moves"`
-	Steps  []StepWhy        `json:"steps"` // that haven't ended
+	Error  *events.Error    `json:"error,omitempty"` // that led to it
+	Steps  []StepWhy        `json:"steps"`           // that haven't ended
 }
 
 // Explain says why a task doesn't advance, as of now. agents is what the cluster
-// knows of its agents (AgentsAwaited); of one that isn't there nothing is known.
+// knows of its agents (AgentsAwaited); of one that isn't there nothing is known. since is made of
+// its records; nil: it is told since when at the latest.
 // poison says which event of it can't be used; empty: none.
-func Explain(t *events.Task, poison string, agents map[string]AgentState, now time.Time) *Why {
+func Explain(t *events.Task, since *Since, poison string, agents map[string]AgentState, now time.Time) *Why {
 	w := &Why{Task: t.ID, State: t.State, Since: instantText(t.UpdatedAt), Steps: []StepWhy{}}
 	switch {
 	case poison != "":
@@ -72,10 +135,11 @@ func Explain(t *events.Task, poison string, agents map[string]AgentState, now ti
 		w.Moves = "a build that can read it, if a newer one wrote it; where the log was damaged nothing does, so see by the timeline what was done, settle it, and submit the order under another id: " + poison
 		return w
 	case !t.Open():
-		w.Reason, w.Moves = ReasonEnded, "nothing: it is "+string(t.State)
+		w.Reason, w.Moves, w.Error = ReasonEnded, "nothing: it is "+string(t.State), t.Error
 		return w
 	case t.State == events.StateError:
-		w.Reason, w.Moves = ReasonHold, "waybill resubmit, undo, release or task cancel"
+		w.Reason, w.Since, w.Error = ReasonHold, instantText(since.hold(t)), t.Error
+		w.Moves = "waybill resubmit, undo, release or task cancel"
 		if t.Error != nil {
 			w.Step = t.Error.Step
 		}
@@ -85,7 +149,7 @@ func Explain(t *events.Task, poison string, agents map[string]AgentState, now ti
 		return w
 	}
 	for i := range t.Steps {
-		if s, waits := explainStep(t, i, agents, now); waits {
+		if s, waits := explainStep(t, i, since, agents, now); waits {
 			w.Steps = append(w.Steps, s)
 		}
 	}
@@ -106,7 +170,7 @@ func (w *Why) ofSteps(t *events.Task) {
 	s := slices.MinFunc(w.Steps, func(a, b StepWhy) int {
 		return cmp.Compare(slices.Index(reasons, a.Reason), slices.Index(reasons, b.Reason))
 	})
-	w.Reason, w.Step, w.Since, w.Until, w.Moves = s.Reason, s.Step, s.Since, s.Until, s.Moves
+	w.Reason, w.Step, w.Since, w.Until, w.Moves, w.Error = s.Reason, s.Step, s.Since, s.Until, s.Moves, s.err
 }
 
 // present is the run that a step is at: its undo's while the task is undone and no
@@ -121,36 +185,37 @@ func present(t *events.Task, i int) (*events.Run, events.Kind) {
 
 // explainStep looks at a step, or at its undo while the task is undone. It reports
 // whether there is anything to say.
-func explainStep(t *events.Task, i int, agents map[string]AgentState, now time.Time) (StepWhy, bool) {
+func explainStep(t *events.Task, i int, since *Since, agents map[string]AgentState, now time.Time) (StepWhy, bool) {
 	run, kind := present(t, i)
 	if run == nil {
 		return StepWhy{}, false // it isn't undone, or not yet
 	}
 	s := StepWhy{Step: t.Plan.Steps[i].ID, Kind: kind, Attempt: run.Attempt}
 	s.Agent, _ = t.Plan.Agent(i, kind)
-	if since, could := couldStart(t, i, now); could {
-		s.queued(run, since, agents)
+	if from, could := couldStart(t, i, now); could {
+		s.queued(run, from, agents)
 		return s, true
 	}
 	switch run.State {
-	case events.StepRunning:
-		s.running(run, agents, now)
+	case events.StepRunning: // StartedAt is when the first attempt began
+		s.running(t.ID, run, agents, now)
+		s.Since = instantText(since.run(events.Slot{Step: s.Step, Kind: kind}, run.StartedAt))
 	case events.StepWaiting:
-		// A fold doesn't keep when a wait began: no later than the task's last event.
-		s.Reason, s.Since, s.Until = ReasonWaitingRetry, instantText(t.UpdatedAt), instantText(run.Timer.Due)
+		s.Reason, s.Since, s.Until, s.err = ReasonWaitingRetry, instantText(since.run(events.Slot{Step: s.Step, Kind: kind}, t.UpdatedAt)), instantText(run.Timer.Due), run.Error
 		if run.CooledDown {
 			s.Reason = ReasonCoolDown
 		}
 		s.Moves = "the end of the wait: then attempt " + fmt.Sprint(run.Attempt+1)
 	case events.StepFailed:
 		s.Reason, s.Since, s.Until = ReasonWaitingRetry, instantText(run.Timer.Due), instantText(run.Timer.Due) // due at once
+		s.err = run.Error
 		s.Moves = "a supervisor that asks for what comes next" + late(run.Timer, now)
 	case events.StepPending:
 		if kind == events.Undo || t.State != events.StateProcessing {
 			return s, false
 		}
-		missing, since := needs(t, i)
-		s.Reason, s.Since, s.Moves = ReasonUpstreamStep, instantText(since), "the end of "+strings.Join(missing, ", ")
+		missing, from := needs(t, i)
+		s.Reason, s.Since, s.Moves = ReasonUpstreamStep, instantText(from), "the end of "+strings.Join(missing, ", ")
 	default:
 		return s, false
 	}
@@ -212,17 +277,17 @@ func late(timer events.Timer, now time.Time) string {
 	return ""
 }
 
-func (s *StepWhy) running(run *events.Run, agents map[string]AgentState, now time.Time) {
-	s.Reason, s.Since, s.Until = ReasonAtWork, instantText(run.StartedAt), instantText(run.Timer.Due)
+func (s *StepWhy) running(task string, run *events.Run, agents map[string]AgentState, now time.Time) {
+	s.Reason, s.Until = ReasonAtWork, instantText(run.Timer.Due)
 	s.Moves = "the agent's reply, or the end of the attempt's time"
 	a, known := agents[s.Agent]
 	switch {
 	case !known:
 	case a.Members == 0:
 		s.noLiveAgent()
-	case a.Lag > 0:
+	case a.lag(task, s.Attempt) > ownLag:
 		s.Reason = ReasonQueue
-		s.Moves = fmt.Sprintf("agent %s, whose group lags by %d: perhaps it has not taken this request yet", s.Agent, a.Lag)
+		s.Moves = fmt.Sprintf("agent %s, whose group lags by %d: perhaps it has not taken this request yet, and perhaps it is at work on it", s.Agent, a.Lag)
 	}
 	if l := late(run.Timer, now); l != "" { // an agent drops what is late
 		s.Moves = "a supervisor that ends the attempt" + l

@@ -9,6 +9,7 @@ import (
 
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/replay"
+	"github.com/waybill-run/waybill/scheduler"
 )
 
 // Each reason is given where it holds, with the step that it is of.
@@ -24,6 +25,9 @@ func TestWhy(t *testing.T) {
 		{"nothing known of agents", "processing: at_work reserve", nil, patient},
 		{"no agent", "processing: no_live_agent reserve", map[string]replay.AgentState{"stock": {}}, patient},
 		{"requests are not taken", "processing: queue reserve", map[string]replay.AgentState{"stock": {Members: 1, Lag: 4}}, patient},
+		{"its own request is what the group lags by", "processing: at_work reserve", map[string]replay.AgentState{"stock": {Members: 1, Lag: 2}}, patient},
+		{"the requests of other partitions", "processing: at_work reserve", map[string]replay.AgentState{"stock": {Members: 1, Lag: 90, Lags: lags(2, 88)}}, patient},
+		{"others in its partition", "processing: queue reserve", map[string]replay.AgentState{"stock": {Members: 1, Lag: 90, Lags: lags(90, 0)}}, patient},
 		{"the supervisor is to ask", "processing: waiting_retry reserve", busy, func(t *testing.T) *history {
 			h := patient(t)
 			h.reply(1, "reserve", 1, events.Failed, `{"code":"down"}`)
@@ -51,7 +55,7 @@ steps:
 		{"undone", "undone: ended ", busy, failed},
 	} {
 		h := tt.play(t)
-		w := replay.Explain(h.task, "", tt.agents, h.env.Now)
+		w := replay.Explain(h.task, nil, "", tt.agents, h.env.Now)
 		if got := fmt.Sprintf("%s: %s %s", w.State, w.Reason, w.Step); got != tt.want {
 			t.Errorf("%s: %s, want %s", tt.name, got, tt.want)
 		}
@@ -123,7 +127,7 @@ steps:
 		task := tt.task(t)
 		// Jitter makes a backoff longer or shorter by half at most.
 		if before := noon.Add(tt.due / 2); tt.waiting != "" {
-			w := replay.Explain(task, "", map[string]replay.AgentState{"stock": {}}, before)
+			w := replay.Explain(task, nil, "", map[string]replay.AgentState{"stock": {}}, before)
 			if w.Reason != tt.waiting || w.Until == nil || len(replay.AgentsAwaited(task, before)) != 0 {
 				t.Errorf("%s that isn't over: %+v", tt.name, w)
 			}
@@ -136,14 +140,14 @@ steps:
 			replay.ReasonNoLiveAgent: {"stock": {}},
 			replay.ReasonCapacity:    {"stock": {Members: 1, Lag: 3}},
 		} {
-			w := replay.Explain(task, "", agents, now)
+			w := replay.Explain(task, nil, "", agents, now)
 			if w.Reason != reason || w.Step != "reserve" || w.Until != nil || w.Since == nil || w.Moves == "" {
 				t.Errorf("%s, agents %v: %+v", tt.name, agents, w)
 			} else if since, err := time.Parse(time.RFC3339, *w.Since); err != nil || since.Before(noon) || since.After(noon.Add(3*tt.due/2)) {
 				t.Errorf("%s: since %s, it was due %s after %s", tt.name, *w.Since, tt.due, noon)
 			}
 		}
-		if w := replay.Explain(task, "", nil, now); w.Reason != replay.ReasonCapacity {
+		if w := replay.Explain(task, nil, "", nil, now); w.Reason != replay.ReasonCapacity {
 			t.Errorf("%s, nothing known of agents: %+v", tt.name, w)
 		}
 	}
@@ -170,11 +174,11 @@ func TestAgentsAwaited(t *testing.T) {
 func TestWhyOfSteps(t *testing.T) {
 	task := recordOf(t, program(t, fmt.Sprintf(order, 1, 1, ""))).task.Clone()
 	task.OwnStep(0).Run = events.Run{State: events.StepPending}
-	w := replay.Explain(task, "", nil, noon)
+	w := replay.Explain(task, nil, "", nil, noon)
 	if w.Reason != replay.ReasonCapacity || len(w.Steps) != 3 || w.Steps[1].Reason != replay.ReasonUpstreamStep || w.Steps[1].Moves != "the end of reserve" {
 		t.Errorf("%+v", w)
 	}
-	if w = replay.Explain(task, "events/0/7: of a newer build", nil, noon); w.Reason != replay.ReasonPoison {
+	if w = replay.Explain(task, nil, "events/0/7: of a newer build", nil, noon); w.Reason != replay.ReasonPoison {
 		t.Errorf("%+v", w)
 	}
 	undoing := failed(t)
@@ -184,7 +188,7 @@ func TestWhyOfSteps(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if w = replay.Explain(s.Task(), "", nil, noon); w.State != events.StateUndoing || w.Reason != replay.ReasonAtWork || w.Steps[0].Kind != events.Undo {
+	if w = replay.Explain(s.Task(), nil, "", nil, noon); w.State != events.StateUndoing || w.Reason != replay.ReasonAtWork || w.Steps[0].Kind != events.Undo {
 		t.Errorf("%+v", w)
 	}
 }
@@ -199,7 +203,7 @@ func TestWhyAfterAReleasedStep(t *testing.T) {
 		x.By = events.By{Who: "op", RequestID: x.ID}
 		h.input(2, x)
 	}
-	w := replay.Explain(h.task, "", nil, h.env.Now)
+	w := replay.Explain(h.task, nil, "", nil, h.env.Now)
 	if len(w.Steps) != 2 || w.Reason != replay.ReasonAtWork || w.Steps[1].Step != "ship" || w.Steps[1].Reason != replay.ReasonUpstreamStep || w.Steps[1].Moves != "the end of reserve" {
 		t.Errorf("%+v", w)
 	}
@@ -214,7 +218,7 @@ func TestWhyWithoutASupervisor(t *testing.T) {
 	task := recordOf(t, program(t, fmt.Sprintf(order, 1, 2, ""))).task
 	const asks = "is one running?"
 	for after, want := range map[time.Duration]string{5 * time.Second: "", 12 * time.Second: "", time.Minute: "a supervisor that ends the attempt; it is 50s late: " + asks} {
-		w := replay.Explain(task, "", map[string]replay.AgentState{"stock": {Members: 1}}, noon.Add(after))
+		w := replay.Explain(task, nil, "", map[string]replay.AgentState{"stock": {Members: 1}}, noon.Add(after))
 		if w.Reason != replay.ReasonAtWork || want != "" && w.Moves != want || want == "" && strings.Contains(w.Moves, asks) {
 			t.Errorf("after %v: %+v", after, w)
 		}
@@ -222,7 +226,7 @@ func TestWhyWithoutASupervisor(t *testing.T) {
 	pending := task.Clone()
 	pending.OwnStep(0).Run = events.Run{State: events.StepPending}
 	for after, want := range map[time.Duration]bool{10 * time.Minute: false, 11 * time.Minute: true} {
-		w := replay.Explain(pending, "", nil, noon.Add(after))
+		w := replay.Explain(pending, nil, "", nil, noon.Add(after))
 		if got := w.Moves == "a supervisor that ends the task's time; it is 1m0s late: "+asks; got != want {
 			t.Errorf("after %v: %+v", after, w)
 		}
@@ -284,4 +288,71 @@ func TestSpansOfUndos(t *testing.T) {
 	if w := spans[5].Wait; w == nil || *w != time.Second/2 {
 		t.Errorf("the second undo waited %v, want 500ms from the first's end", w)
 	}
+}
+
+// A hold isn't waiting for an agent: what starts after it could start when it ended.
+func TestSpansAfterAHold(t *testing.T) {
+	line := func(second, verb, step string, attempt int) events.Line {
+		return events.Line{Type: "waybill." + verb + ".v1", At: "2026-01-31T12:00:" + second + "Z", Step: step, Attempt: attempt, Data: []byte("{}")}
+	}
+	spans := replay.Spans([]events.Line{line("00.000", "task.started", "", 0), line("00.000", "step.started", "a", 1), line("01.000", "step.rejected", "a", 1),
+		line("01.000", "task.held", "", 0), line("30.000", "task.resumed", "", 0), line("32.000", "step.started", "a", 2), line("33.000", "step.started", "b", 1)})
+	for i, want := range map[int]time.Duration{5: 2 * time.Second, 6: 3 * time.Second} {
+		if w := spans[i].Wait; w == nil || *w != want {
+			t.Errorf("line %d waited %v, want %s from the end of the hold", i, w, want)
+		}
+	}
+}
+
+// lags are those of an agent's two partitions: of that which the first attempt of o-1 is in, and of the other.
+func lags(own, other int64) map[int32]int64 {
+	p := scheduler.RequestPartition("o-1", 1, 2)
+	return map[int32]int64{p: own, 1 - p: other}
+}
+
+// An attempt, a wait and a hold are told since they began, whatever came after that to another step, and with what
+// led to them.
+func TestWhySince(t *testing.T) {
+	yaml := func(onError string) string {
+		return `
+workflow: order
+version: 1
+complete_within: 10m
+on_error: ` + onError + `
+defaults: {complete_within: 10s, retry: {max_attempts: 2, backoff: 1m}}
+steps:
+  reserve: {agent: stock, operation: reserve}
+  charge: {agent: bank, operation: charge}
+`
+	}
+	waits := recordOf(t, program(t, yaml("undo")))
+	waits.reply(1, "reserve", 1, events.Failed, `{"code":"down","message":"not today"}`)
+	waits.recover(2)
+	waits.reply(8, "charge", 1, events.Completed, `{}`)
+	held := recordOf(t, program(t, yaml("hold")))
+	held.reply(2, "reserve", 1, events.Rejected, `{"code":"down","message":"not today"}`)
+	held.reply(8, "charge", 1, events.Completed, `{}`)
+	again := recordOf(t, program(t, fmt.Sprintf(order, 1, 3, "")))
+	again.reply(1, "reserve", 1, events.Failed, `{"code":"down"}`)
+	again.recover(2)
+	if w := replay.Explain(again.task, sinceOf(again), "", nil, again.env.Now); w.Reason != replay.ReasonAtWork || *w.Since != noon.Add(2*time.Second).Format(events.TimeLayout) {
+		t.Errorf("attempt %d: %s since %s, want 2 s after noon", w.Steps[0].Attempt, w.Reason, *w.Since)
+	}
+	for reason, h := range map[replay.Reason]*history{replay.ReasonWaitingRetry: waits, replay.ReasonHold: held} {
+		w := replay.Explain(h.task, sinceOf(h), "", nil, h.env.Now)
+		if want := noon.Add(2 * time.Second).Format(events.TimeLayout); w.Reason != reason || w.Since == nil || *w.Since != want {
+			t.Errorf("%s since %v, want %s since %s", w.Reason, *w.Since, reason, want)
+		}
+		if w.Error == nil || w.Error.Message != "not today" {
+			t.Errorf("%s: for %v", reason, w.Error)
+		}
+	}
+}
+
+func sinceOf(h *history) *replay.Since {
+	var since replay.Since
+	for i := range h.records {
+		since.Add(&h.records[i])
+	}
+	return &since
 }
