@@ -432,6 +432,33 @@ func decodeReply(r *Record) (string, Input, error) {
 	return task, rep, nil
 }
 
+// MaxErrorBytes bounds what is kept of an agent's error.
+const MaxErrorBytes = 16 << 10
+
+// Failure is the error of a reply that says failed or rejected: an object {"code", "message", ...}. Whatever
+// else an agent sends is kept as details.
+func (p *Reply) Failure() *Error {
+	var e struct {
+		Code    string          `json:"code"`
+		Message string          `json:"message"`
+		Details json.RawMessage `json:"details"`
+	}
+	if len(p.Body) > MaxErrorBytes {
+		return &Error{Code: "agent_error", Message: fmt.Sprintf("%s... (%d bytes)", p.Body[:256], len(p.Body))}
+	}
+	if err := json.Unmarshal(p.Body, &e); err != nil || e.Code == "" && e.Message == "" {
+		out := &Error{Code: "agent_error"}
+		if string(p.Body) != "null" {
+			out.Details = p.Body
+		}
+		return out
+	}
+	if e.Code == "" {
+		e.Code = "agent_error"
+	}
+	return &Error{Code: e.Code, Message: e.Message, Details: e.Details}
+}
+
 func decodeRecovery(r *Record) (string, Input, error) {
 	t, _ := r.Header(HeaderType)
 	if err := checkType(t, TypeRecovery); err != nil {

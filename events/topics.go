@@ -84,7 +84,14 @@ func (n Namespace) AgentGroup(agent string) string { return string(n) + "agent."
 // InstanceOf is the instance of an agent by the ce_source of a reply: what follows
 // "<namespace>agent/<agent>/" where it begins so, else all of it.
 func (n Namespace) InstanceOf(agent, source string) string {
-	return strings.TrimPrefix(source, string(n)+"agent/"+agent+"/")
+	rest := source
+	for _, part := range [...]string{string(n), "agent/", agent, "/"} { // not put together: it is asked for each reply
+		if !strings.HasPrefix(rest, part) {
+			return source
+		}
+		rest = rest[len(part):]
+	}
+	return rest
 }
 
 // Owns reports whether a topic belongs to the namespace.

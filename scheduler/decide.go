@@ -261,9 +261,9 @@ func (d *decider) reply(r *events.Reply) {
 	case events.Completed:
 		d.completed(i, ref, instance, r)
 	case events.Failed:
-		d.failed(i, ref, instance, r.Effect, agentError(r.Body))
+		d.failed(i, ref, instance, r.Effect, r.Failure())
 	case events.Rejected:
-		err := agentError(r.Body)
+		err := r.Failure()
 		d.emit(&events.AttemptRejected{Kind: ref.Kind, Step: ref.Step, Attempt: ref.Attempt, Instance: instance, Error: err}, time.Time{}, nil)
 		d.giveUp(ref.Step, ref.Kind, err)
 	}

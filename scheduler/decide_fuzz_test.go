@@ -28,7 +28,7 @@ func FuzzDecide(f *testing.F) {
 	}
 	add(events.Replies, (&events.Reply{Task: "t", Ref: ref, Outcome: events.Completed, Body: json.RawMessage(`{"ref":1}`)}).Record("ns.", "a"))
 	add(events.Replies, (&events.Reply{Task: "t", Ref: ref, Outcome: events.Rejected, Body: json.RawMessage(`{"code":"no"}`)}).Record("ns.", "a"))
-	quoted := `{"code":"` + strings.Repeat("\x7f", maxErrorBytes/2) + `"}`
+	quoted := `{"code":"` + strings.Repeat("\x7f", events.MaxErrorBytes/2) + `"}`
 	add(events.Replies, (&events.Reply{Task: "t", Ref: ref, Outcome: events.Rejected, Body: json.RawMessage(quoted)}).Record("ns.", "a"))
 	add(events.Recoveries, (&events.Recovery{Task: "t", Timer: 3, Action: events.ActionRetry, Step: "s0", Kind: events.Do}).Record("ns.", "s", 0))
 	add(events.Recoveries, (&events.Recovery{Task: "t", Timer: 2, Action: events.ActionUndo}).Record("ns.", "s", 0))
@@ -68,13 +68,13 @@ func FuzzAgentError(f *testing.F) {
 		`{"code":"a","code":"b"}`, `{"details":null}`, `[[[]]]`, `{"code":"\ud800","message":"\u0000"}`} {
 		f.Add([]byte(s), 0)
 	}
-	f.Add([]byte(`"é"`), maxErrorBytes)
+	f.Add([]byte(`"é"`), events.MaxErrorBytes)
 	f.Fuzz(func(t *testing.T, body []byte, padding int) {
 		if !events.ValidJSON(body) {
 			return // no reply
 		}
-		body = append(bytes.TrimSpace(body), bytes.Repeat([]byte(" "), min(max(padding, 0), 2*maxErrorBytes))...)
-		e := agentError(body)
+		body = append(bytes.TrimSpace(body), bytes.Repeat([]byte(" "), min(max(padding, 0), 2*events.MaxErrorBytes))...)
+		e := (&events.Reply{Body: body}).Failure()
 		if e.Code == "" || len(e.JSON()) > len(body)+256 {
 			t.Fatalf("%q is the error %s", body, e.JSON())
 		}

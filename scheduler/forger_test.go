@@ -231,9 +231,14 @@ func newForger(d dice, x *evidence) *forger {
 
 // find is the place of one of the events that are looked for; -1: there is none.
 func (f *forger) find(ok func(n *entry) bool) int {
+	return f.findAny(func(n *entry) bool { return n.e.Task != "" && ok(n) })
+}
+
+// findAny is find, also of what is of no task.
+func (f *forger) findAny(ok func(n *entry) bool) int {
 	var at []int
 	for i, n := range f.log {
-		if n.e.Task != "" && ok(n) {
+		if ok(n) {
 			at = append(at, i)
 		}
 	}

@@ -1,7 +1,6 @@
 package scheduler
 
 import (
-	"encoding/json"
 	"fmt"
 	"unicode/utf8"
 
@@ -51,33 +50,6 @@ func (d *decider) answer(x *events.Control, seq uint64, refusal string) {
 		d.Ignored = IgnoredRefusedControl
 	}
 	d.Records = append(d.Records, a.Record(d.env.Namespace, d.env.Source))
-}
-
-// maxErrorBytes bounds what is kept of an agent's error.
-const maxErrorBytes = 16 << 10
-
-// agentError reads an error object {"code", "message", ...}; whatever else an
-// agent sends is kept as details.
-func agentError(body json.RawMessage) *events.Error {
-	var e struct {
-		Code    string          `json:"code"`
-		Message string          `json:"message"`
-		Details json.RawMessage `json:"details"`
-	}
-	if len(body) > maxErrorBytes {
-		return &events.Error{Code: "agent_error", Message: fmt.Sprintf("%s... (%d bytes)", body[:256], len(body))}
-	}
-	if err := json.Unmarshal(body, &e); err != nil || e.Code == "" && e.Message == "" {
-		out := &events.Error{Code: "agent_error"}
-		if string(body) != "null" {
-			out.Details = body
-		}
-		return out
-	}
-	if e.Code == "" {
-		e.Code = "agent_error"
-	}
-	return &events.Error{Code: e.Code, Message: e.Message, Details: e.Details}
 }
 
 // maxMessageBytes bounds what is kept of a message of ours that others' data is quoted in.

@@ -49,7 +49,11 @@ func (c *Checker) claimed(p *partition, e *events.Event, r *events.Record) {
 	if f, ok := e.Fact.(*events.PartitionClaimed); ok {
 		p.owner = strings.Clone(f.Owner)
 	}
-	if what := p.written(r); what != "" {
+	what := p.written(r)
+	if id, _ := r.Header(events.HeaderID); what == "" && (e.Seq != e.Epoch || id != e.ID(r.Partition)) {
+		what = fmt.Sprintf("the claim of epoch %d is named %q", e.Epoch, id)
+	}
+	if what != "" {
 		c.faults.add(Fault{"P11", "", topicEvents, r.Partition, r.Offset, what})
 	}
 }

@@ -20,6 +20,7 @@ func settledHistories(t *testing.T) map[string][]events.Record {
 	t.Helper()
 	by := events.By{Who: "olga", Why: "a test", RequestID: "request"}
 	failed := &events.Error{Code: "no", Message: "no"}
+	failedOf := func(step string) *events.Error { return &events.Error{Code: "no", Message: "no", Step: step} }
 	all := map[string][]events.Record{}
 	for name, play := range map[string]func(h *history){
 		"processed":             func(h *history) { h.processed() },
@@ -29,17 +30,17 @@ func settledHistories(t *testing.T) map[string][]events.Record {
 		"skipped, then held": func(h *history) {
 			h.holding().submit().add(do("a", 1)).reply("a", events.Do, 1, events.Completed).add(&events.AttemptCompleted{Kind: events.Do, Step: "a", Attempt: 1})
 			h.add(&events.RunSkipped{Step: "b"}).add(do("c", 1)).fails("c", events.Do, 1).recovery("c", events.Do, events.ActionHold)
-			h.add(&events.RunErrored{Kind: events.Do, Step: "c", Error: failed}).add(&events.TaskHeld{Error: failed})
+			h.add(&events.RunErrored{Kind: events.Do, Step: "c", Error: failed}).add(&events.TaskHeld{Error: failedOf("c")})
 		},
 		"what was running when it was held": func(h *history) {
 			h.holding().submit().add(do("a", 1)).add(do("b", 1)).add(do("c", 1)).reply("a", events.Do, 1, events.Rejected)
-			h.add(&events.AttemptRejected{Kind: events.Do, Step: "a", Attempt: 1, Error: failed}).add(&events.TaskHeld{Error: failed})
+			h.add(&events.AttemptRejected{Kind: events.Do, Step: "a", Attempt: 1, Error: failed}).add(&events.TaskHeld{Error: failedOf("a")})
 			h.reply("b", events.Do, 1, events.Completed).add(&events.AttemptCompleted{Kind: events.Do, Step: "b", Attempt: 1})
 			h.later(time.Second).recovery("c", events.Do, events.ActionWait).add(&events.AttemptExpired{Kind: events.Do, Step: "c", Attempt: 1})
 		},
 		"released, and cancelled": func(h *history) {
 			h.holding().submit().add(do("a", 1)).completes("a", events.Do).add(do("b", 1)).add(do("c", 1)).reply("b", events.Do, 1, events.Rejected)
-			h.add(&events.AttemptRejected{Kind: events.Do, Step: "b", Attempt: 1, Error: failed}).add(&events.TaskHeld{Error: failed})
+			h.add(&events.AttemptRejected{Kind: events.Do, Step: "b", Attempt: 1, Error: failed}).add(&events.TaskHeld{Error: failedOf("b")})
 			h.reply("c", events.Do, 1, events.Rejected).add(&events.AttemptRejected{Kind: events.Do, Step: "c", Attempt: 1, Error: failed})
 			h.control(&events.Control{Command: events.Release}).add(&events.RunReleased{By: by, Step: "c", As: events.StepCompleted, Output: []byte(`{"by":"hand"}`)})
 			again := by
@@ -53,11 +54,11 @@ func settledHistories(t *testing.T) map[string][]events.Record {
 			h.at = h.timer("b", events.Undo).Due
 			h.recovery("b", events.Undo, events.ActionRetry).add(undo("b", 2)).later(time.Second).recovery("b", events.Undo, events.ActionHold)
 			h.add(&events.AttemptExpired{Kind: events.Undo, Step: "b", Attempt: 2}).add(&events.RunErrored{Kind: events.Undo, Step: "b", Error: failed})
-			h.add(&events.TaskHeld{Error: failed})
+			h.add(&events.TaskHeld{Error: failedOf("b")})
 		},
 		"an undo that was rejected": func(h *history) {
 			h.twoDone().undoing().add(undo("b", 1)).reply("b", events.Undo, 1, events.Rejected)
-			h.add(&events.AttemptRejected{Kind: events.Undo, Step: "b", Attempt: 1, Error: failed}).add(&events.TaskHeld{Error: failed})
+			h.add(&events.AttemptRejected{Kind: events.Undo, Step: "b", Attempt: 1, Error: failed}).add(&events.TaskHeld{Error: failedOf("b")})
 		},
 	} {
 		h := newHistory(t, Options{})

@@ -122,6 +122,7 @@ type Checker struct {
 	dead     map[place]events.Reason
 	hops     map[place]bool // where forwarded records came from
 	requests map[string]*request
+	given    map[*task]*given // with Options.Requests
 	asked    int
 	alerted  map[string]bool
 	holds    []hold
@@ -141,7 +142,7 @@ func New(o Options) *Checker {
 		o.Faults = MaxFaults
 	}
 	return &Checker{o: o, faults: faults{most: o.Faults}, parts: map[int32]*partition{}, tasks: map[string]*task{}, inboxes: map[inboxPart]*inbox{},
-		dead: map[place]events.Reason{}, hops: map[place]bool{}, requests: map[string]*request{}, alerted: map[string]bool{},
+		dead: map[place]events.Reason{}, hops: map[place]bool{}, requests: map[string]*request{}, given: map[*task]*given{}, alerted: map[string]bool{},
 		ledger: NewLedger(), seen: newSeen()}
 }
 

@@ -23,9 +23,9 @@ func (s *turn) count() {
 	case *events.AttemptRejected:
 		s.end()
 		s.run.rejected = true
-		s.errs(f.Kind)
+		s.errs(f.Kind, f.Error)
 	case *events.RunErrored:
-		s.errs(f.Kind)
+		s.errs(f.Kind, f.Error)
 	case *events.RunSkipped:
 		if i, ok := s.t.plan.Step(f.Step); ok {
 			s.index = i
@@ -71,11 +71,12 @@ func (s *turn) started(f *events.AttemptStarted) {
 	if f.Kind == events.Undo {
 		s.mark(undoAsked)
 	}
-	s.c.started(s.t, f)
+	s.c.started(s.t, s.index, f)
 }
 
 // errs: a step is in error.
-func (s *turn) errs(k events.Kind) {
+func (s *turn) errs(k events.Kind, err *events.Error) {
+	s.t.open.gaveUp = gaveUp{s.e.Seq, s.index, sumOfError(err), err == nil || err.Code == events.CodeTooLarge}
 	if k == events.Do && !s.t.steps[s.index].flags.has(erred) {
 		s.mark(erred)
 		s.t.open.erred++

@@ -82,6 +82,7 @@ func (s *turn) decided() (promise, what string) {
 		if t.State != events.StateUndoing && t.Plan.OnError != events.OnErrorHold {
 			return "P2", fmt.Sprintf("held, and the plan says %s", t.Plan.OnError)
 		}
+		return s.because(f.Error)
 	case *events.TaskUndoing:
 		switch own := f.RequestID == ""; {
 		case held && t.Ending != "":
@@ -90,6 +91,8 @@ func (s *turn) decided() (promise, what string) {
 			return "P2", fmt.Sprintf("undoing, which nobody asked for, and the plan says %s", t.Plan.OnError)
 		case own && (f.Ending != events.StateUndone || f.Keep):
 			return "P2", fmt.Sprintf("undoing to be %s (keep: %v), which nobody asked for", f.Ending, f.Keep)
+		case own:
+			return s.because(f.Error)
 		}
 	case *events.TaskUndone:
 		return s.endsAs(events.StateUndone)
@@ -113,6 +116,34 @@ func (s *turn) decided() (promise, what string) {
 		}
 	}
 	return "", ""
+}
+
+// because: a task is held, or undone by itself, for the error of the step that gave up right before, or for one of its own.
+func (s *turn) because(err *events.Error) (promise, what string) {
+	g := s.t.open.gaveUp
+	if err == nil || g.any || err.Code == events.CodeTooLarge {
+		return "", ""
+	}
+	if s.fires() {
+		if err.Code != events.CodeExpired || err.Step != "" {
+			return "P2", fmt.Sprintf("%s for the error %s of step %q; the task's own time was over", s.e.Fact.Type(), err.Code, err.Step)
+		}
+		return "", ""
+	}
+	i, ok := s.t.plan.Step(err.Step)
+	switch after := g.seq == s.e.Seq-1; {
+	case after && (!ok || i != g.step || sumOfError(err) != g.err) && !s.t.skippedUnknown(err.Step):
+		return "P2", fmt.Sprintf("%s for the error %s of step %q; it was another of step %q", s.e.Fact.Type(), err.Code, err.Step, s.t.plan.Steps[g.step].ID)
+	case !after && err.Step != "" && !s.t.skippedUnknown(err.Step):
+		return "P2", fmt.Sprintf("%s for the error %s of step %q, which didn't give up", s.e.Fact.Type(), err.Code, err.Step)
+	}
+	return "", ""
+}
+
+// skippedUnknown reports whether a step can't be undone, since it was skipped after an attempt (builds before did that).
+func (t *task) skippedUnknown(step string) bool {
+	i, ok := t.plan.Step(step)
+	return ok && t.steps[i].flags.has(skipped)
 }
 
 // endsAs: what was being undone ends as was decided, when nothing runs (P6).

@@ -104,8 +104,11 @@ func (h *history) input(r events.Record) *history {
 	return h
 }
 
+// empty is what all reply.
+var empty = events.Reply{Body: []byte("{}")}
+
 func (h *history) reply(step string, k events.Kind, n int, o events.Outcome) *history {
-	p := &events.Reply{Task: h.id, Ref: events.RequestRef{Step: step, Kind: k, Attempt: n}, Outcome: o, Body: []byte("{}")}
+	p := &events.Reply{Task: h.id, Ref: events.RequestRef{Step: step, Kind: k, Attempt: n}, Outcome: o, Body: empty.Body}
 	return h.input(p.Record(ns, "agent"))
 }
 
@@ -156,8 +159,18 @@ func (h *history) event(f events.Fact) *events.Event {
 		if h.id != "t" && f.Key == key(f.Step, f.Kind) { // that knows no other
 			f.Key = events.IdempotencyKey(ns, h.id, f.Step, f.Kind, 0)
 		}
+		if i, _ := h.state.Plan.Step(f.Step); f.Kind == events.Do && f.Input == nil && len(h.state.Steps[i].Input) == 0 {
+			f.Input = []byte("{}") // as all requests have
+		}
 		h.arm(e, events.TimerAttempt, f.Step, f.Kind, h.at.Add(time.Second))
+	case *events.AttemptRejected:
+		if f.Error == nil {
+			f.Error = empty.Failure()
+		}
 	case *events.AttemptFailed:
+		if f.Error == nil && h.cause.Inbox == events.Replies {
+			f.Error = empty.Failure()
+		}
 		if h.state.State == events.StateProcessing || f.Kind == events.Undo && h.state.State == events.StateUndoing {
 			h.arm(e, events.TimerFailed, f.Step, f.Kind, h.at)
 			e.Policy.FailureCount++

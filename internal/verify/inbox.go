@@ -43,17 +43,17 @@ type input struct {
 	exempt bool
 	// What it says: of a submission the digest, of a reply the attempt, of a
 	// recovery the timer.
-	digest  string
+	says    string // a submission's digest, or who wrote a reply
 	version int
 	ref     events.RequestRef
 	outcome events.Outcome
 	effect  events.Effect
-	body    uint64 // the sum of a reply's, or of a release's output
+	body    uint64 // the sum of a reply's output or error, of a release's output, or of what can't be used
 	timer   uint64
 	action  events.Action
 	command events.Command
 	request string
-	by      uint64 // the sum of who asks, and why
+	by      uint64 // the sum of who asks, and why; of a submission's traceparent
 	keep    bool
 	as      events.StepState
 }
@@ -71,7 +71,9 @@ type lead struct {
 	made    [2]string // the digests of a submission that the event can be of
 	request string
 	by      uint64
-	body    uint64        // the sum of an output, where one is written
+	agent   string        // of a reply's attempt
+	from    string        // the instance that replied; empty: it isn't said
+	body    uint64        // the sum of an output or an error, where one is written
 	written bool          // one is
 	effect  events.Effect // of a failure
 	large   bool          // what the agent said was too large
@@ -145,6 +147,7 @@ func (c *Checker) Input(r *events.Record) {
 	x := c.inputOf(kind, r)
 	if x.poison != "" {
 		c.poison++
+		x.body = sumOf(r.Value)
 	}
 	if l := in.leads.take(r.Offset); l != nil {
 		c.meet(kind, x, l)
@@ -197,9 +200,12 @@ func (c *Checker) inputOf(kind events.Inbox, r *events.Record) *input {
 	}
 	switch in := in.(type) {
 	case *events.Submission:
-		x.digest, x.version = in.Digest(), in.Version
+		x.says, x.version, x.by = in.Digest(), in.Version, sumOfText(in.Traceparent)
 	case *events.Reply:
-		x.ref, x.outcome, x.effect, x.body = in.Ref, in.Outcome, in.Effect, sumOf(in.Body)
+		x.ref, x.outcome, x.effect, x.says = in.Ref, in.Outcome, in.Effect, in.Source
+		if x.body = sumOf(in.Body); x.outcome != events.Completed {
+			x.body = sumOfError(in.Failure())
+		}
 		// Its agent didn't write it when it came here; where it did, it may have been in time.
 		x.exempt = x.hop || events.Redriven(r) || c.o.Exempt != nil && c.o.Exempt(r)
 	case *events.Recovery:

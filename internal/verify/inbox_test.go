@@ -2,6 +2,7 @@ package verify
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -161,6 +162,15 @@ func TestInputsAndWhatTheyLedTo(t *testing.T) {
 			h.input((&events.Submission{ID: "u", Workflow: "w", Input: []byte("{}")}).Record(ns, "test"))
 			h.submit()
 		}},
+		{"an error that is cut in the middle of a character", "", func(h *history) {
+			p := &events.Reply{Task: h.id, Ref: events.RequestRef{Step: "c", Kind: events.Do, Attempt: 1}, Outcome: events.Rejected,
+				Body: []byte(`"` + strings.Repeat("é", events.MaxErrorBytes) + `"`)}
+			h.holding().twoDone().add(do("c", 1)).later(time.Millisecond).input(p.Record(ns, "agent"))
+			h.add(&events.AttemptRejected{Kind: events.Do, Step: "c", Attempt: 1, Error: p.Failure()})
+			held := *p.Failure()
+			held.Step = "c"
+			h.add(&events.TaskHeld{Error: &held})
+		}},
 		{"P10: a request without its attempt", "P10", func(h *history) {
 			h.submit()
 			h.request(do("a", 1), h.at.Add(time.Second))
@@ -218,6 +228,11 @@ func TestInputsAndWhatTheyLedTo(t *testing.T) {
 // deadletter writes that of the input written last.
 func (h *history) deadletter(why events.Reason) {
 	r := events.Record{Topic: ns.Inbox(h.cause.Inbox), Partition: h.cause.Partition, Offset: h.cause.Offset}
+	for _, fed := range h.fed {
+		if fed.Topic == r.Topic && fed.Offset == r.Offset {
+			r = fed
+		}
+	}
 	d := events.Deadletter(ns, "test", &r, &events.Unusable{Reason: why})
 	h.c.Deadletter(&d)
 }

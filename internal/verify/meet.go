@@ -5,6 +5,7 @@ import (
 	"hash/maphash"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/waybill-run/waybill/events"
 )
@@ -14,14 +15,21 @@ func (s *turn) lead(l *lead, x *input) {
 	*l = lead{place: place{inboxPart{s.e.Cause.Inbox, s.e.Cause.Partition}, s.e.Cause.Offset}, task: s.t.id, offset: s.r.Offset,
 		fact: s.e.Fact.Type(), slot: s.slot, attempt: ended(s.e.Fact), timer: s.timer.Seq}
 	l.request, l.asks = requestOf(s.e.Fact), asking(s.e.Fact)
+	if s.run != nil {
+		l.agent, _ = s.t.plan.Agent(s.index, s.slot.Kind)
+	}
 	switch f := s.e.Fact.(type) {
 	case *events.TaskReceived:
-		l.digest = f.Digest
+		l.digest, l.by = f.Digest, sumOfText(f.Traceparent)
 		l.submitted(s.t.id, f, x)
 	case *events.AttemptCompleted:
-		l.body, l.written = sumOf(f.Output), f.Kind == events.Do
+		l.body, l.written, l.from = sumOf(f.Output), f.Kind == events.Do, f.Instance
 	case *events.AttemptFailed:
-		l.effect, l.large = f.Effect, f.Error != nil && f.Error.Code == events.CodeTooLarge
+		l.effect, l.from = f.Effect, f.Instance
+		l.failure(f.Error)
+	case *events.AttemptRejected:
+		l.from = f.Instance
+		l.failure(f.Error)
 	case *events.TaskUndoing:
 		l.by, l.ending, l.keep = sumOfBy(&f.By), f.Ending, f.Keep
 	case *events.TaskCancelled:
@@ -31,6 +39,11 @@ func (s *turn) lead(l *lead, x *input) {
 	case *events.RunReleased:
 		l.slot.Step, l.by, l.as, l.body, l.written = f.Step, sumOfBy(&f.By), f.As, sumOf(f.Output), true
 	}
+}
+
+// failure is what an event says that an agent said. One that is too large is written as another.
+func (l *lead) failure(err *events.Error) {
+	l.body, l.large = sumOfError(err), err != nil && err.Code == events.CodeTooLarge
 }
 
 // submitted makes the digest of the submission that an event says it is of. Which version was asked for, if any, the
@@ -90,10 +103,16 @@ func (c *Checker) meeting(kind events.Inbox, x *input, l *lead) (promise, what s
 	}
 	switch kind {
 	case events.Tasks:
-		if x.digest != l.digest || x.digest != l.made[0] && x.digest != l.made[1] {
-			return "P10", fmt.Sprintf("%s is another submission: its digest is %s, that of the event %s, of what is in it %s", cause, x.digest, l.digest, l.made[0])
+		if x.says != l.digest || x.says != l.made[0] && x.says != l.made[1] {
+			return "P10", fmt.Sprintf("%s is another submission: its digest is %s, that of the event %s, of what is in it %s", cause, x.says, l.digest, l.made[0])
+		}
+		if x.by != l.by {
+			return "P10", fmt.Sprintf("%s has another traceparent than %s", cause, l.fact)
 		}
 	case events.Replies:
+		if l.from != "" && c.o.Namespace.InstanceOf(l.agent, x.says) != l.from {
+			return "P3", fmt.Sprintf("%s was written by %q; it led to %s of the instance %q", cause, x.says, l.fact, l.from)
+		}
 		return x.replied(cause, l)
 	case events.Recoveries:
 		if x.timer != l.timer || x.ref.Step != l.slot.Step || x.ref.Step != "" && x.ref.Kind != l.slot.Kind {
@@ -124,6 +143,8 @@ func (x *input) replied(cause events.Cause, l *lead) (promise, what string) {
 		return "P3", fmt.Sprintf("%s says %s; it led to %s, and not for its size", cause, x.outcome, l.fact)
 	case x.outcome == events.Completed && l.written && x.body != l.body:
 		return "P3", fmt.Sprintf("%s has another output than %s, which it led to", cause, l.fact)
+	case x.outcome != events.Completed && x.body != 0 && x.body != l.body && !l.large:
+		return "P3", fmt.Sprintf("%s has another error than %s, which it led to", cause, l.fact)
 	case x.outcome == events.Failed && (x.effect == events.EffectNone) != (l.effect == events.EffectNone):
 		return "P3", fmt.Sprintf("%s says that its effect is %s; it led to %s, which says %s", cause, x.effect, l.fact, l.effect)
 	}
@@ -181,8 +202,27 @@ func sumOf(output []byte) uint64 {
 	return maphash.Bytes(seed, output)
 }
 
+// sumOfError is short for an error; 0: there is none, or it is written as another, for a message that was cut is no text.
+func sumOfError(e *events.Error) uint64 {
+	if e == nil || !utf8.ValidString(e.Message) {
+		return 0
+	}
+	var h maphash.Hash
+	h.SetSeed(seed)
+	for _, s := range [...]string{e.Code, e.Message} {
+		_, _ = h.WriteString(s) // it takes all
+		_ = h.WriteByte(0)
+	}
+	return h.Sum64() ^ sumOf(e.Details)
+}
+
 // sumOfText is short for a text.
-func sumOfText(s string) uint64 { return maphash.String(seed, s) }
+func sumOfText(s string) uint64 {
+	if s == "" {
+		return 0
+	}
+	return maphash.String(seed, s)
+}
 
 func sumOfBy(b *events.By) uint64 {
 	var h maphash.Hash

@@ -19,6 +19,7 @@ func (c *Checker) Merge(o *Checker) {
 	maps.Copy(c.parts, o.parts)
 	maps.Copy(c.inboxes, o.inboxes)
 	maps.Copy(c.hops, o.hops)
+	maps.Copy(c.given, o.given)
 	c.holds = append(c.holds, o.holds...)
 	c.late.count, c.late.most = c.late.count+o.late.count, max(c.late.most, o.late.most)
 	c.timing.merge(&o.timing)

@@ -14,6 +14,8 @@ const topicRequests = "requests."
 // request is one whose attempt hasn't been seen yet.
 type request struct {
 	due       int64
+	value     uint64 // its sum
+	trace     uint64 // the sum of its traceparent
 	key       string
 	operation string
 	topic     string
@@ -32,7 +34,11 @@ func (c *Checker) Request(r *events.Record) {
 		return
 	}
 	id := events.RequestID(q.Task, q.Ref)
-	x := &request{millis(q.CompleteBy), q.IdempotencyKey, q.Operation, topic, r.Partition, r.Offset}
+	if string(r.Key) != q.Task {
+		c.faults.add(Fault{"P10", q.Task, topic, r.Partition, r.Offset, fmt.Sprintf("the request %s has the key %q", id, r.Key)})
+		return
+	}
+	x := &request{millis(q.CompleteBy), sumOf(q.Value), sumOfText(q.Traceparent), q.IdempotencyKey, q.Operation, topic, r.Partition, r.Offset}
 	if t := c.tasks[q.Task]; t != nil {
 		if i, ok := t.findAttempt(q.Ref); ok {
 			c.asks(t, i, id, x)
@@ -46,8 +52,24 @@ func (c *Checker) Request(r *events.Record) {
 	c.requests[id] = x
 }
 
+// given is what the requests of a task have of it.
+type given struct {
+	trace  uint64   // the sum of its traceparent
+	inputs []uint64 // those of its steps' inputs; 0: none yet
+}
+
+// received: of a task requests may be seen.
+func (c *Checker) received(t *task, f *events.TaskReceived) {
+	if c.o.Requests {
+		c.given[t] = &given{sumOfText(f.Traceparent), make([]uint64, len(f.Plan.Steps))}
+	}
+}
+
 // started: an attempt of which the request may have been seen.
-func (c *Checker) started(t *task, f *events.AttemptStarted) {
+func (c *Checker) started(t *task, step int, f *events.AttemptStarted) {
+	if g := c.given[t]; g != nil && f.Kind == events.Do && len(f.Input) > 0 {
+		g.inputs[step] = sumOf(f.Input)
+	}
 	if len(c.requests) == 0 {
 		return
 	}
@@ -66,6 +88,7 @@ func (c *Checker) asks(t *task, i int, id string, x *request) {
 		kind = events.Undo
 	}
 	agent, operation := t.plan.Agent(int(a.step), kind)
+	g := c.given[t]
 	switch {
 	case a.asked:
 		what = "the request " + id + " was written twice"
@@ -75,6 +98,10 @@ func (c *Checker) asks(t *task, i int, id string, x *request) {
 		what = fmt.Sprintf("the request %s is for %s, on %s; its attempt for %s of agent %q", id, x.operation, x.topic, operation, agent)
 	case a.generation < manyGenerations && !ends(x.key, c.ownKey(t, int(a.step), kind, uint16(a.generation))):
 		what = fmt.Sprintf("the request %s has the key %s, its attempt one that ends with %s", id, x.key, c.text)
+	case g != nil && g.trace != x.trace:
+		what = fmt.Sprintf("the request %s has another traceparent than its task", id)
+	case g != nil && kind == events.Do && g.inputs[a.step] != x.value:
+		what = fmt.Sprintf("the request %s has another value than the input of step %q", id, t.plan.Steps[a.step].ID)
 	case t.open != nil && t.open.runs != nil:
 		if run := t.open.run(int(a.step), kind); run.attempt == int(a.number) && run.key != x.key {
 			what = fmt.Sprintf("the request %s has the key %s, its attempt %s", id, x.key, run.key)

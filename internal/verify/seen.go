@@ -131,8 +131,18 @@ func (s *seen) drained() time.Time {
 func (c *Checker) Deadletter(r *events.Record) {
 	origin, _ := r.Header(events.HeaderOrigin)
 	reason, _ := r.Header(events.HeaderReason)
-	if at, ok := c.placeOf(origin); ok {
-		c.dead[at] = events.Reason(reason)
+	at, ok := c.placeOf(origin)
+	if !ok {
+		return
+	}
+	c.dead[at] = events.Reason(reason)
+	in := c.inboxes[at.inboxPart]
+	if in == nil {
+		return
+	}
+	// Those of what can't be used have no other witness; of the others the task's events tell.
+	if x := in.inputs.get(at.offset); x != nil && x.poison != "" && len(r.Value) < events.MaxDeadletterBytes && x.body != sumOf(r.Value) {
+		c.faults.add(Fault{"P15", "", strings.TrimPrefix(r.Topic, string(c.o.Namespace)), r.Partition, r.Offset, fmt.Sprintf("isn't the record that it says it is, %s", origin)})
 	}
 }
 

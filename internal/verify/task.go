@@ -76,6 +76,15 @@ type open struct {
 	done   int   // steps
 	erred  int   // steps
 	cut    *cut  // nil, or its last decision but one
+	gaveUp gaveUp
+}
+
+// gaveUp is the last event that put a run in error: what is decided of its task then says the same error.
+type gaveUp struct {
+	seq  uint64
+	step int
+	err  uint64 // its sum
+	any  bool   // it isn't known: it was too large
 }
 
 // run is the attempts at a step or its undo, counted apart from the fold.

@@ -363,6 +363,7 @@ func (s *turn) after() (promise, what string) {
 	if f, ok := s.e.Fact.(*events.TaskReceived); ok {
 		s.t.plan, s.t.steps = f.Plan, make([]facts, len(f.Plan.Steps))
 		s.t.digest, s.t.taken = sumOfText(f.Digest), s.e.Cause.Offset
+		s.c.received(s.t, f)
 		o.runs = slices.Grow(o.runs, 2*len(f.Plan.Steps))[:2*len(f.Plan.Steps)]
 	}
 	if s.fires() {

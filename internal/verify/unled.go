@@ -99,7 +99,7 @@ func (f *finish) unled(at place, x *input) (promise, what string) {
 // its id is a dead letter (P15).
 func (t *task) again(at place, x *input) (promise, what string) {
 	switch {
-	case sumOfText(x.digest) != t.digest:
+	case sumOfText(x.says) != t.digest:
 		return "P15", "is another submission under the id of a task, and there is no dead letter of it"
 	case at.offset < t.taken:
 		return "P10", fmt.Sprintf("a submission was consumed, and led to nothing: the task is there by that at offset %d", t.taken)
