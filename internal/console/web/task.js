@@ -75,6 +75,7 @@ function whyOf(w) {
     ['Reason', w.step ? `${w.reason}, step ${w.step}` : w.reason],
     ['Since', instant(w.since)],
     ['Until', instant(w.until)],
+    ['Error', said(w.error)],
     ['Moved by', w.moves],
   ])];
 }
