@@ -14,7 +14,7 @@ import (
 // Run follows the log until ctx ends, and then returns nil, or until something
 // fails that no waiting heals. Before it returns, what was applied is saved,
 // except of a partition whose projection failed, and all are closed. A turn that
-// hangs is not waited for: *StalledError. A supervisor runs once; after an error,
+// hangs is not waited for: *turns.StalledError. A supervisor runs once; after an error,
 // start the process again.
 func (s *Supervisor) Run(ctx context.Context, log Log) error {
 	sending, stop := context.WithCancel(ctx)
@@ -28,42 +28,7 @@ func (s *Supervisor) Run(ctx context.Context, log Log) error {
 		s.background.Wait()
 		ended <- errors.Join(err, s.close())
 	}()
-	return s.watch(ended)
-}
-
-// A turn that is still the same after so many looks hangs. Looks are counted, and not time: of a process
-// that was stopped meanwhile none is.
-const (
-	stallLook  = time.Second
-	stallLooks = 30
-)
-
-// StalledError ends the process: a loop that hangs, as on a disk, keeps its partitions from everyone
-// else, since its client goes on heartbeating.
-type StalledError struct{ Waited time.Duration }
-
-func (e *StalledError) Error() string {
-	return fmt.Sprintf("supervisor: a turn of its loop hasn't ended for %v: its disk hangs; it ends, so that others can take its partitions", e.Waited)
-}
-
-// watch waits for the end of the loop, but not for a turn that hangs.
-func (s *Supervisor) watch(ended <-chan error) error {
-	tick := time.NewTicker(stallLook)
-	defer tick.Stop()
-	for before, same := uint64(0), 0; ; {
-		select {
-		case err := <-ended:
-			return err
-		case <-tick.C:
-		}
-		turn := s.turn.Load()
-		if same++; turn != before || turn%2 == 0 {
-			before, same = turn, 0
-		}
-		if same == stallLooks {
-			return &StalledError{stallLook * stallLooks}
-		}
-	}
+	return s.turns.Watch("supervisor", ended)
 }
 
 func (s *Supervisor) loop(ctx context.Context, log Log, alarm *time.Timer) error {
@@ -93,8 +58,8 @@ var ErrClock = errors.New("the clock was ahead")
 func (s *Supervisor) step(ctx context.Context, log Log, rs []events.Record, local time.Time) (time.Duration, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.turn.Add(1)
-	defer s.turn.Add(1)
+	s.turns.Begin()
+	defer s.turns.End()
 	ps, err := s.assign(log.Assigned(), local)
 	if err != nil {
 		return 0, err
@@ -357,8 +322,8 @@ func (s *Supervisor) close() error {
 	s.starts.Wait()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.turn.Add(1)
-	defer s.turn.Add(1)
+	s.turns.Begin()
+	defer s.turns.End()
 	var faults []error
 	for _, p := range s.held {
 		faults = append(faults, s.drop(p))

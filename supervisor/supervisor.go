@@ -5,10 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/turns"
 )
 
 // Log is a consumer group's member on the events topic.
@@ -210,7 +210,7 @@ type Supervisor struct {
 	committed   map[int32]int64
 	committing  bool
 
-	turn atomic.Uint64 // odd while the loop does something: what Run watches
+	turns turns.Loop // what Run watches
 
 	background sync.WaitGroup
 	sends      chan sent

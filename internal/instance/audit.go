@@ -12,6 +12,7 @@ import (
 
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/turns"
 	"github.com/waybill-run/waybill/projections"
 )
 
@@ -38,6 +39,8 @@ type Audit struct {
 	saves sync.Mutex // guards next
 	next  *save      // that has not begun; nil: nobody waits for one
 	one   chan struct{}
+
+	turns turns.Loop // of the loop that reads the log
 }
 
 // Progress says how far a partition has been read.
@@ -326,9 +329,8 @@ func (n *Instance) StartAudit(ctx context.Context, clientID string, observe func
 	return a, nil
 }
 
-// audit follows events.
+// audit follows events. A turn that hangs is not waited for.
 func (n *Instance) audit(ctx context.Context, a *Audit, clientID string, observe func([]events.Record)) error {
-	defer a.close()
 	topic := n.Kafka.Namespace.Events()
 	cfg := n.Kafka
 	cfg.ClientID = cmp.Or(clientID, cfg.ClientID)
@@ -340,28 +342,57 @@ func (n *Instance) audit(ctx context.Context, a *Audit, clientID string, observe
 	if err != nil {
 		return err
 	}
-	defer follower.Close()
+	return a.watch(func() error {
+		defer follower.Close()
+		return a.follow(ctx, follower, topic, observe, func(err error) { n.log.Warn("positions not committed", "role", "audit", "error", err) })
+	})
+}
+
+// watch runs a loop, and lets go of all partitions at its end.
+func (a *Audit) watch(loop func() error) error {
+	ended := make(chan error, 1)
+	go func() {
+		err := loop()
+		a.turns.Begin()
+		a.close()
+		a.turns.End()
+		ended <- err
+	}()
+	return a.turns.Watch("audit", ended)
+}
+
+// log is what an audit reads.
+type log interface {
+	position
+	Poll(ctx context.Context) ([]events.Record, error)
+	Commit(ctx context.Context, offsets map[int32]int64) error
+}
+
+// follow reads the log until ctx ends.
+func (a *Audit) follow(ctx context.Context, from log, topic string, observe func([]events.Record), uncommitted func(error)) error {
 	saved := time.Now()
 	var offsets groupOffsets
 	for {
-		records, err := follower.Poll(ctx)
+		records, err := from.Poll(ctx)
 		if err != nil {
 			return err
 		}
-		if err := a.apply(follower, topic, records); err != nil {
-			return err
-		}
-		if observe != nil {
+		a.turns.Begin()
+		err = a.apply(from, topic, records)
+		if err == nil && observe != nil {
 			observe(records)
 		}
-		if time.Since(saved) > auditSaveEvery {
-			if err := a.save(nil); err != nil {
-				return err
-			}
+		if err == nil && time.Since(saved) > auditSaveEvery {
+			err = a.save(nil)
 			saved = time.Now()
 		}
-		if err := offsets.show(ctx, a.Progress(), follower.Commit); err != nil {
-			n.log.Warn("positions not committed", "role", "audit", "error", err)
+		at := a.Progress()
+		a.turns.End()
+		if err != nil {
+			return err
+		}
+		if err := offsets.show(ctx, at, from.Commit); err != nil {
+			uncommitted(err)
 		}
 	}
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/waybill-run/waybill/agent"
 	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/turns"
 	"github.com/waybill-run/waybill/projections"
 	"github.com/waybill-run/waybill/scheduler"
 	"github.com/waybill-run/waybill/supervisor"
@@ -261,7 +262,7 @@ func otherLog(err error) bool {
 func isPermanent(err error) bool {
 	_, refused := errors.AsType[*kafka.TimeoutError](err)
 	_, twin := errors.AsType[*kafka.TwinError](err)
-	_, stalled := errors.AsType[*supervisor.StalledError](err)
+	_, stalled := errors.AsType[*turns.StalledError](err)
 	return refused || twin || stalled
 }
 

@@ -1,0 +1,74 @@
+package instance
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/turns"
+)
+
+// stillLog has no partitions, and nothing comes.
+type stillLog struct{}
+
+func (stillLog) Assigned() map[int32]uint64                    { return nil }
+func (stillLog) Position(string, int32) (int64, bool)          { return 0, false }
+func (stillLog) HighWatermark(string, int32) (int64, bool)     { return 0, false }
+func (stillLog) Tail(string, int32) (int64, bool)              { return 0, false }
+func (stillLog) Commit(context.Context, map[int32]int64) error { return nil }
+
+func (stillLog) Poll(ctx context.Context) ([]events.Record, error) {
+	select {
+	case <-time.After(time.Second):
+		return nil, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// A turn that never ends, as of a save on a disk that hangs, keeps the audit's loop, and its client goes on heartbeating: the
+// audit ends without waiting, so that other consoles can take its partitions. So it does where it is told to end. Here
+// who is shown the records hangs: of a goroutine that waits for a lock the virtual time doesn't go on.
+func TestHangingDiskEndsTheAudit(t *testing.T) {
+	for name, told := range map[string]bool{"at work": false, "told to end": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ctx, stop := context.WithCancel(t.Context())
+				a, ended := newAudit(nil), make(chan error, 1)
+				begun, hanging, over := time.Now().Add(time.Hour), make(chan struct{}), make(chan struct{})
+				hang := func([]events.Record) {
+					if time.Now().Equal(begun) {
+						close(hanging)
+						<-over
+					}
+				}
+				go func() {
+					ended <- a.watch(func() error { return a.follow(ctx, stillLog{}, "events", hang, nil) })
+				}()
+				<-hanging
+				if told {
+					stop()
+				}
+				var stalled *turns.StalledError
+				select {
+				case err := <-ended:
+					if !errors.As(err, &stalled) || !isPermanent(err) || !strings.Contains(err.Error(), "disk") {
+						t.Errorf("it ended with %v", err)
+					}
+				case <-time.After(time.Hour):
+					t.Error("it hasn't ended")
+				}
+				if took := time.Since(begun); took < 30*time.Second || took > 35*time.Second {
+					t.Errorf("after %v", took)
+				}
+				close(over)
+				stop()
+				synctest.Wait()
+			})
+		})
+	}
+}
