@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -21,11 +22,13 @@ import (
 // of a supervisor, but for the snapshots.
 var readmeUsers = map[string]string{
 	"scheduler": "scheduler", "supervisor": "supervisor", "`agent http`": "agent", "an agent of yours": "mine", "console": "console", "who submits": "shop",
-	"operators": "operator", "`topics create`, `workflow apply`": "admin",
+	"operators": "operator", "`topics create`, `workflow apply`": "admin", "`import`, in its own namespace": importer,
 }
 
 const (
 	notOfSnapshots = "unsnapshot"
+	importer       = "importer"
+	importedTo     = "history."
 	rightsReplyTo  = "shop.orders"
 )
 
@@ -51,22 +54,26 @@ func readmeRights(t *testing.T) map[string][]kafkatest.Right {
 		if !known {
 			t.Errorf("README: the rights of %s are tried by nobody", cells[0])
 		}
+		ns := events.DefaultNamespace
+		if user == importer {
+			ns = importedTo
+		}
 		for _, sentence := range strings.Split(cells[1], ". ") {
-			rights[user] = append(rights[user], rightsIn(sentence, kafkatest.Topic)...)
+			rights[user] = append(rights[user], rightsIn(ns, sentence, kafkatest.Topic)...)
 		}
 		for _, sentence := range strings.Split(cells[2], ". ") {
 			of := kafkatest.Group
 			if strings.Contains(sentence, ": ids ") {
 				of = kafkatest.TransactionalID
 			}
-			rights[user] = append(rights[user], rightsIn(sentence, of)...)
+			rights[user] = append(rights[user], rightsIn(ns, sentence, of)...)
 		}
 	}
 	return rights
 }
 
 // rightsIn reads "Read, Write: `events`, `requests.*`".
-func rightsIn(sentence string, of kafkatest.Resource) (rights []kafkatest.Right) {
+func rightsIn(ns, sentence string, of kafkatest.Resource) (rights []kafkatest.Right) {
 	m := rightsOf.FindStringSubmatch(sentence)
 	if m == nil {
 		return nil
@@ -77,7 +84,7 @@ func rightsIn(sentence string, of kafkatest.Resource) (rights []kafkatest.Right)
 				r := kafkatest.Right{Of: of, Operation: op, Name: one}
 				r.Name, r.Prefix = strings.CutSuffix(r.Name, "*")
 				if one != rightsReplyTo {
-					r.Name = events.DefaultNamespace + r.Name
+					r.Name = ns + r.Name
 				}
 				rights = append(rights, r)
 			}
@@ -163,8 +170,7 @@ func TestRightsOfTheReadmeAreEnough(t *testing.T) {
 	}
 	admin.waybill(t, exitOK, create...)
 	admin.waybill(t, exitOK, "workflow", "apply", quickWorkflow(t, "quick", "hold", callAttempts))
-	root.broker.CreateTopics(t, 1, rightsReplyTo)
-	by["scheduler"].start(t, "scheduler", "--session-timeout", shortSession)
+	by["scheduler"].start(t, "scheduler", "--create-reply-to", "--session-timeout", shortSession)
 	supervisor := by["supervisor"].start(t, "supervisor", "--session-timeout", shortSession)
 	shop := openShop(t, nil)
 	by["mine"].serve(t, "shipping")
@@ -217,6 +223,9 @@ func TestRightsOfTheReadmeAreEnough(t *testing.T) {
 		t.Errorf("%s was told of no order", rightsReplyTo)
 	}
 	rightsOfAConsole(t, consoleAt(t, console))
+	file := filepath.Join(t.TempDir(), "held.jsonl")
+	operator.waybill(t, exitOK, "export", "held", "--out", file)
+	by[importer].waybill(t, exitOK, "import", file, "--namespace", importedTo)
 	rightsOfAGoClient(t, shopper)
 }
 
