@@ -77,5 +77,8 @@ func (o *Order) record(ns events.Namespace, source string) (events.Record, *even
 	if o.ReplyTo != "" && ns.Owns(o.ReplyTo) {
 		return r, nil, fmt.Errorf("order %q: ReplyTo %q is a topic of the namespace %q; name one of your own", o.ID, o.ReplyTo, ns)
 	}
+	if o.ReplyTo != "" && !events.TopicName(o.ReplyTo) {
+		return r, nil, fmt.Errorf("order %q: ReplyTo %q can't be a topic's name", o.ID, o.ReplyTo)
+	}
 	return r, in.(*events.Submission), nil
 }

@@ -97,6 +97,13 @@ func (n Namespace) InstanceOf(agent, source string) string {
 // Owns reports whether a topic belongs to the namespace.
 func (n Namespace) Owns(topic string) bool { return strings.HasPrefix(topic, string(n)) }
 
+// TopicName reports whether a topic can have such a name.
+func TopicName(name string) bool {
+	return name != "" && name != "." && name != ".." && !strings.ContainsFunc(name, func(r rune) bool {
+		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '.' || r == '_' || r == '-')
+	})
+}
+
 // Partition is the partition of a key among n, by murmur2 as the Java client
 // and franz-go compute it. It must never change: it says where a task lives.
 func Partition(key []byte, n int32) int32 {

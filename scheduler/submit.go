@@ -109,7 +109,7 @@ func (d *decider) checkReplyTo(topic string) *events.Unusable {
 		return nil
 	case d.env.Namespace.Owns(topic):
 		return &events.Unusable{Reason: events.ReasonBadReplyTo, Detail: "reply_to " + quoted(topic) + " is a topic of the namespace; name one of your own"}
-	case topic == "." || topic == ".." || strings.ContainsFunc(topic, notInTopicName):
+	case !events.TopicName(topic):
 		return &events.Unusable{Reason: events.ReasonBadReplyTo, Detail: "reply_to " + quoted(topic) + " can't be a topic's name"}
 	case len(d.env.ReplyToPrefixes) == 0:
 		return nil
@@ -121,10 +121,6 @@ func (d *decider) checkReplyTo(topic string) *events.Unusable {
 	}
 	return &events.Unusable{Reason: events.ReasonBadReplyTo,
 		Detail: fmt.Sprintf("reply_to %q begins with none of the permitted prefixes %q", topic, d.env.ReplyToPrefixes)}
-}
-
-func notInTopicName(r rune) bool {
-	return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '.' || r == '_' || r == '-')
 }
 
 // control does what an operator commands, or says why not. Every control is

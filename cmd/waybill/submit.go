@@ -274,6 +274,9 @@ func checked(line []byte, ns events.Namespace) (*submission, error) {
 	if s.ReplyTo != "" && ns.Owns(s.ReplyTo) {
 		return nil, fmt.Errorf("reply_to %q is a topic of the namespace; name one of your own", s.ReplyTo)
 	}
+	if s.ReplyTo != "" && !events.TopicName(s.ReplyTo) {
+		return nil, fmt.Errorf("reply_to %q can't be a topic's name", s.ReplyTo)
+	}
 	return &submission{Submission: s, record: s.Record(ns, toolSource)}, nil
 }
 

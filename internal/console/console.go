@@ -144,6 +144,9 @@ func (c *Console) unknown(r *http.Request) error {
 	if len(methods) > 0 {
 		return badMethod("%s takes %s, not %s", printable(r.URL.Path), strings.Join(methods, " and "), printable(r.Method))
 	}
+	if strings.HasPrefix(r.URL.Path, api+"/tasks/") {
+		return notFound("there is no %s; a slash in a task's id is %%2F, and the ids . and .. are %%2E and %%2E%%2E; %s lists what there is", printable(r.URL.Path), openAPIPath)
+	}
 	return notFound("there is no %s; %s lists what there is", printable(r.URL.Path), openAPIPath)
 }
 

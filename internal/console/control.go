@@ -46,6 +46,9 @@ func (c *call) submit() (any, error) {
 	if order.ReplyTo != "" && c.cfg.Namespace.Owns(order.ReplyTo) {
 		return nil, unprocessable("reply_to %q is a topic of the namespace %q; name one of your own", printable(order.ReplyTo), c.cfg.Namespace)
 	}
+	if order.ReplyTo != "" && !events.TopicName(order.ReplyTo) {
+		return nil, unprocessable("reply_to %q can't be a topic's name", printable(order.ReplyTo))
+	}
 	if err := c.checkWorkflow(order); err != nil {
 		return nil, err
 	}
@@ -272,7 +275,7 @@ func (c *call) control(build func(*command) (*events.Control, error), fields ...
 	case err != nil:
 		return nil, unavailable("the command may not have been written; send it again with request_id %s: %v", x.RequestID, err)
 	case !a.Accepted && a.State == "":
-		return nil, notFound("there is no task %q", printable(id))
+		return nil, notFound("there is no task %q%s", printable(id), noTaskAdvice)
 	case !a.Accepted:
 		return nil, refused("%s (request %s)", a.Reason, x.RequestID)
 	}
@@ -291,7 +294,10 @@ func readCommand(raw []byte, fields []string) (*command, error) {
 		return nil, err
 	}
 	b := &command{}
-	if err := json.Unmarshal(raw, b); err != nil {
+	err := json.Unmarshal(raw, b)
+	if wrong, is := errors.AsType[*json.UnmarshalTypeError](err); is {
+		return nil, badRequest("the body: %s is a %s, and has to be a %s", wrong.Field, wrong.Value, wrong.Type)
+	} else if err != nil {
 		return nil, badRequest("the body: %v", err)
 	}
 	if b.Reason == "" {
