@@ -5,11 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net"
 	"slices"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
 // Kafka has three kinds of groups, and tells of each by requests of their own: classic ones,
@@ -44,7 +46,7 @@ func (a *Admin) DescribeGroup(ctx context.Context, group string) (GroupState, er
 	empty := GroupState{State: "Dead"}
 	for _, describe := range []func(context.Context, string) (GroupState, error){a.classicGroup, a.consumerGroup, a.shareGroup} {
 		var state GroupState
-		err := coordinated(ctx, func() (err error) { state, err = describe(ctx, group); return err })
+		err := a.coordinated(ctx, group, func() (err error) { state, err = describe(ctx, group); return err })
 		switch {
 		case noSuchGroup(err):
 		case err != nil:
@@ -127,11 +129,20 @@ func owned(assignment kadm.TopicsSet) map[string][]int32 {
 	return partitions
 }
 
+// forgetWithin bounds what is done to have the client forget a coordinator.
+const forgetWithin = 2 * time.Second
+
 // coordinated asks again while a group has no coordinator: a cluster that has never had a group
-// makes the topic of offsets first.
-func coordinated(ctx context.Context, ask func() error) error {
+// makes the topic of offsets first. So it does, once, where the coordinator that the client knows can't be reached.
+func (a *Admin) coordinated(ctx context.Context, group string, ask func() error) error {
+	forgotten := false
 	for began := time.Now(); ; {
 		err := ask()
+		if failed, is := errors.AsType[*net.OpError](err); is && failed.Op == "dial" && !forgotten {
+			a.forgetCoordinator(ctx, group)
+			forgotten = true
+			continue
+		}
 		away := errors.Is(err, kerr.CoordinatorNotAvailable) || errors.Is(err, kerr.CoordinatorLoadInProgress) || errors.Is(err, kerr.NotCoordinator)
 		if !away || time.Since(began) > topicVisibleTimeout {
 			return err
@@ -144,6 +155,17 @@ func coordinated(ctx context.Context, ask func() error) error {
 	}
 }
 
+// forgetCoordinator has the client look up anew where a group's coordinator is. Of requests that are split among
+// coordinators it goes on with one that can't be reached, for as long as that is away; any other request to the
+// group's makes it forget. That of a member who isn't one changes nothing.
+func (a *Admin) forgetCoordinator(ctx context.Context, group string) {
+	within, cancel := context.WithTimeout(ctx, forgetWithin)
+	defer cancel()
+	nobody := kmsg.NewPtrHeartbeatRequest()
+	nobody.Group = group
+	_, _ = nobody.RequestWith(within, a.cl) // whatever it is answered
+}
+
 // GroupLag is, by topic and partition, how many offsets a group of any kind is behind the end,
 // by its commits; a share group, by what it has finished. A partition without a commit counts
 // from its start, and one of which the cluster doesn't say where it ends, such as one without a
@@ -153,7 +175,7 @@ func (a *Admin) GroupLag(ctx context.Context, group string, topics ...string) (m
 	known := map[string]map[int32]int64{}
 	for _, of := range []func(context.Context, string) (map[string]map[int32]int64, error){a.classicLag, a.consumerLag, a.shareLag} {
 		var lag map[string]map[int32]int64
-		err := coordinated(ctx, func() (err error) { lag, err = of(ctx, group); return err })
+		err := a.coordinated(ctx, group, func() (err error) { lag, err = of(ctx, group); return err })
 		if err != nil && !noSuchGroup(err) {
 			return nil, fmt.Errorf("lag of group %s: %w", group, err)
 		}
@@ -231,7 +253,7 @@ func (a *Admin) consumerLag(ctx context.Context, group string) (map[string]map[i
 
 // committed is what a group has committed, with its metadata.
 func (a *Admin) committed(ctx context.Context, group string) (commits kadm.OffsetResponses, err error) {
-	err = coordinated(ctx, func() error {
+	err = a.coordinated(ctx, group, func() error {
 		commits, err = a.adm.FetchOffsets(ctx, group)
 		if err == nil {
 			err = commits.Error()
