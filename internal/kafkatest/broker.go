@@ -133,6 +133,26 @@ func (b *Broker) Namespace(t testing.TB) events.Namespace {
 	return ns
 }
 
+// NamespaceAt is Namespace of which a group is coordinated by the node with an id.
+func (b *Broker) NamespaceAt(t testing.TB, node int32, group func(events.Namespace) string) events.Namespace {
+	t.Helper()
+	admin := kadm.NewClient(b.Client(t))
+	again := time.NewTicker(50 * time.Millisecond) // a cluster tells nobody when it has made the topic of offsets
+	defer again.Stop()
+	for {
+		ns := b.Namespace(t)
+		at := admin.FindGroupCoordinators(t.Context(), group(ns))[group(ns)]
+		if at.Err == nil && at.NodeID == node {
+			return ns
+		}
+		select {
+		case <-again.C:
+		case <-t.Context().Done():
+			t.Fatalf("no namespace whose group node %d coordinates: the last is at %d (%v)", node, at.NodeID, at.Err)
+		}
+	}
+}
+
 // CreateTopics creates topics with as many replicas as the broker defaults to,
 // and returns once metadata shows them: Kafka answers some time before.
 func (b *Broker) CreateTopics(t testing.TB, partitions int32, topics ...string) {
