@@ -242,6 +242,15 @@ func (f *deafFile) ReadAt(p []byte, at int64) (int, error) {
 	return f.File.ReadAt(p, at)
 }
 
+// settle waits until Pebble reads nothing of its own accord any more: what it can't read then stops the store, whoever
+// asked.
+func settle(t *testing.T, s *projections.Store) {
+	t.Helper()
+	if err := s.Settle(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // TestSaveThatFailsStopsTheStore: a Save of timelines looks up what it changes, and that can't be read
 // for a moment. What it had taken over by then is in no batch, and would be in none after it: the task
 // list would lack it for ever.
@@ -308,6 +317,7 @@ func TestLookForTimersThatFails(t *testing.T) {
 	closeStore(t, s)
 
 	s = open(t, fs, projections.ViewTimelines) // with nothing in memory
+	settle(t, s)
 	if v, err = s.Timelines(testPartition); err != nil {
 		t.Fatal(err)
 	}
@@ -344,6 +354,7 @@ func TestAlertsThatCantBeReadForAMoment(t *testing.T) {
 	v.Close()
 	closeStore(t, s)
 	s = open(t, fs, projections.ViewTimelines)
+	settle(t, s)
 	ask := func(limit int) error {
 		_, err := s.Alerts([]int32{testPartition}, projections.AlertQuery{Limit: limit})
 		return err

@@ -40,8 +40,9 @@ const (
 	settledLooks = 5
 )
 
-// Settle flushes what was saved, and returns when nothing is being compacted any more, or the
-// error of ctx. It is for who measures: Pebble tells nobody that it is done.
+// Settle flushes what was saved, and returns when nothing is being compacted any more and the
+// statistics of all tables are read, or the error of ctx. It is for who measures, or has the disk
+// fail for one reader: Pebble tells nobody that it is done.
 func (s *Store) Settle(ctx context.Context) error {
 	if err := s.Flush(); err != nil {
 		return err
@@ -56,7 +57,7 @@ func (s *Store) Settle(ctx context.Context) error {
 		}
 		err := s.use(func(db *pebble.DB) error {
 			quiet++
-			if m := db.Metrics(); m.Compact.NumInProgress > 0 || m.Flush.NumInProgress > 0 {
+			if busy(db.Metrics()) {
 				quiet = 0
 			}
 			return nil
@@ -66,4 +67,10 @@ func (s *Store) Settle(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// busy says whether Pebble reads or writes tables in the background.
+func busy(m *pebble.Metrics) bool {
+	return m.Compact.NumInProgress > 0 || m.Flush.NumInProgress > 0 ||
+		!m.Table.InitialStatsCollectionComplete || m.Table.PendingStatsCollectionCount > 0
 }
