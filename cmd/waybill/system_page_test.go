@@ -19,6 +19,7 @@ const (
 // submitted, fails before one's eyes, and is held; a viewer may not undo it, an operator has it tried
 // again. What the page shows is what the log has, and what others wrote is text.
 func TestPage(t *testing.T) {
+	t.Parallel()
 	b := openBrowser(t)
 	tokens := writeFile(t, "tokens", []byte("viewer vera "+viewerToken+"\noperator olga "+operatorToken+"\n"))
 	if err := os.Chmod(tokens, 0o600); err != nil {
