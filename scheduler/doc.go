@@ -24,7 +24,7 @@
 //
 // Decide (decide.go, submit.go, plan.go, tell.go) is pure: state, input and
 // time go in, events and the records that they mean to others come out. The
-// loop (lane.go, transaction.go, partition.go) acts.
+// loop (lane.go, transaction.go, forward.go, partition.go) acts, and runs under run.go.
 //
 // # What it guarantees
 //
