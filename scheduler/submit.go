@@ -101,18 +101,11 @@ func (d *decider) refuseSubmission(s *events.Submission, r events.Reason, detail
 	d.Records = append(d.Records, n.Record(d.env.Namespace, d.env.Source, s.ReplyTo, "refused/"+d.cause.String()))
 }
 
-// checkReplyTo: nobody may make the scheduler write where he may not write
-// himself.
+// checkReplyTo also holds a reply_to against the prefixes that an operator permits.
 func (d *decider) checkReplyTo(topic string) *events.Unusable {
-	switch {
-	case topic == "":
-		return nil
-	case d.env.Namespace.Owns(topic):
-		return &events.Unusable{Reason: events.ReasonBadReplyTo, Detail: "reply_to " + quoted(topic) + " is a topic of the namespace; name one of your own"}
-	case !events.TopicName(topic):
-		return &events.Unusable{Reason: events.ReasonBadReplyTo, Detail: "reply_to " + quoted(topic) + " can't be a topic's name"}
-	case len(d.env.ReplyToPrefixes) == 0:
-		return nil
+	u := d.env.Namespace.CheckReplyTo(topic)
+	if u != nil || topic == "" || len(d.env.ReplyToPrefixes) == 0 {
+		return u
 	}
 	for _, p := range d.env.ReplyToPrefixes {
 		if strings.HasPrefix(topic, p) {
