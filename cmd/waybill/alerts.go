@@ -177,7 +177,7 @@ func (o *alertsOptions) readOpen(cmd *cobra.Command, l *logbook, from time.Time)
 	if err != nil {
 		return err
 	}
-	left, err := gone.leftOut(cmd.Context(), h, func(string, *events.Task) bool { return true })
+	left, err := gone.leftOut(cmd.Context(), h, "", func(string, *events.Task) bool { return true })
 	if err != nil {
 		return err
 	}

@@ -158,6 +158,15 @@ type fileHistory struct {
 	first replay.Head
 	noted bool // that a line isn't as it was exported
 	cut   bool // it was said that it isn't whole
+	lacks bool // it was said what it was exported without
+}
+
+// without says once of a file that it was exported without some tasks.
+func (h *fileHistory) without(w *replay.Without) {
+	if w != nil && !h.lacks {
+		h.lacks = true
+		_, _ = fmt.Fprintf(h.note, "waybill: %s: %s\n", h.path, printable(w.Error())) // likewise
+	}
 }
 
 // changed says once of a file that it isn't as it was exported: it is shown as it is.
@@ -189,6 +198,7 @@ func (h *fileHistory) read(ctx context.Context, _ string, fn func(*events.Record
 		return fn(r)
 	}
 	if h.stdin != nil {
+		h.without(h.stdin.Without())
 		return h.whole(h.stdin.Each(until))
 	}
 	return h.each(until)
@@ -203,6 +213,7 @@ func (h *fileHistory) each(fn func(*events.Record) error) error {
 	defer func() { _ = f.Close() }() // it was only read
 	r, err := replay.NewReader(f)
 	if err == nil && fn != nil {
+		h.without(r.Without())
 		r.Changed = h.changed
 		err = h.whole(r.Each(fn))
 	}

@@ -135,7 +135,7 @@ func (o *planOptions) choose(ctx context.Context, h eventSource, name string) (*
 	if err != nil {
 		return nil, nil, err
 	}
-	left, err := gone.leftOut(ctx, h, func(_ string, t *events.Task) bool { return t == nil || t.Workflow == name })
+	left, err := gone.leftOut(ctx, h, "", func(_ string, t *events.Task) bool { return t == nil || t.Workflow == name })
 	if err != nil {
 		return nil, nil, err
 	}

@@ -140,4 +140,21 @@ func (s *system) listsWhatIsWhole(t *testing.T) {
 	}
 	// Of another workflow nothing is lost.
 	s.waybill(t, exitOK, "task", "list", "--api", "off", "--workflow", "other")
+
+	file := filepath.Join(t.TempDir(), "all.jsonl")
+	s.waybill(t, exitUnreachable, "export", "--out", file)
+	_, note, code := runWaybill(t, s.env(), "replay", "whole", "--file", file)
+	if code != exitOK || !strings.Contains(note, `without the task "torn"`) {
+		t.Errorf("the file: exit code %d, %s", code, note)
+	}
+	s.waybill(t, exitNotFound, "timeline", damagedTask, "--file", file)
+	if out := s.waybill(t, exitOther, "verify", "--file", file); !strings.Contains(out, `without the task "torn"`) {
+		t.Errorf("the file is verified: %s", out)
+	}
+	if out := s.waybill(t, exitUnreachable, "export", damagedTask); out != "" {
+		t.Errorf("an export of it: %s", out)
+	}
+	s.waybill(t, exitOK, "export", "whole")
+	s.waybill(t, exitOK, "replay", "fork", "whole", "--workflow", newer)
+	s.waybill(t, exitOther, "replay", "fork", damagedTask, "--workflow", newer)
 }

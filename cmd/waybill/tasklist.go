@@ -110,7 +110,7 @@ func (o *taskListOptions) readLog(cmd *cobra.Command, l *logbook, from time.Time
 	if err != nil {
 		return err
 	}
-	left, err := gone.leftOut(cmd.Context(), h, func(_ string, t *events.Task) bool { return t == nil || o.mayShow(t, from) })
+	left, err := gone.leftOut(cmd.Context(), h, "", func(_ string, t *events.Task) bool { return t == nil || o.mayShow(t, from) })
 	if err != nil {
 		return err
 	}
