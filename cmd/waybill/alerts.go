@@ -160,9 +160,9 @@ func (o *alertsOptions) ask(cmd *cobra.Command, c *apiClient, from time.Time) er
 
 // readOpen finds the alerts of tasks that are held still in the events.
 func (o *alertsOptions) readOpen(cmd *cobra.Command, l *logbook, from time.Time) error {
-	f, held := newFolding(), map[string]alert{}
-	topic := l.cfg.Namespace.Events()
-	_, err := l.read(cmd.Context(), topic, kafka.Range{Away: l.without(topic)}, func(r *events.Record) error {
+	f, held, gone := newFolding(), map[string]alert{}, &losses{}
+	h := &logHistory{logbook: l, unledToo: true}
+	err := h.read(cmd.Context(), "", func(r *events.Record) error {
 		f.add(r, nil)
 		e, err := events.DecodeEvent(r)
 		if err != nil || e.Task == "" {
@@ -173,20 +173,26 @@ func (o *alertsOptions) readOpen(cmd *cobra.Command, l *logbook, from time.Time)
 			held[e.Task] = console.ViewAlert(events.AlertOfHold(e, hold, t.Ending), r)
 		}
 		return nil
-	})
+	}, gone.add)
 	if err != nil {
 		return err
 	}
+	left, err := gone.leftOut(cmd.Context(), h, "", func(string, *events.Task) bool { return true })
+	if err != nil {
+		return err
+	}
+	f.leave(left)
 	f.warn(l.note)
+	left.warn(l.note)
 	var list []alert
 	for id, a := range held {
-		if f.tasks[id].State == events.StateError && compareInstants(a.At, events.InstantText(from)) >= 0 {
+		if t := f.tasks[id]; t != nil && t.State == events.StateError && compareInstants(a.At, events.InstantText(from)) >= 0 {
 			list = append(list, a)
 		}
 	}
 	slices.SortFunc(list, func(a, b alert) int { return cmp.Or(compareInstants(b.At, a.At), cmp.Compare(a.Task, b.Task)) })
 	list = cut(&o.limit, l.note, "alerts", list)
-	return cmp.Or(printList(&o.output, cmd.OutOrStdout(), alertHead, list, alertRow), l.partial())
+	return cmp.Or(printList(&o.output, cmd.OutOrStdout(), alertHead, list, alertRow), l.partial(), left.partial())
 }
 
 // readTopic reads the alerts' topic.

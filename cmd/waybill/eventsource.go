@@ -53,7 +53,7 @@ func (t *askingTool) named(cmd *cobra.Command) (*apiClient, error) {
 type eventSource interface {
 	// read gives fn the events of a task's partition (id empty: of all), in the
 	// order of their partition. lost is told of those that aren't as they were written, in
-	// their place; nil: they end the read.
+	// their place, but of several partitions at once; nil: they end the read.
 	read(ctx context.Context, id string, fn func(*events.Record) error, lost func(*kafka.DamagedError)) error
 	// head says where they are from.
 	head() replay.Head
@@ -86,8 +86,9 @@ func (t *historyTool) openHistory(cmd *cobra.Command) (eventSource, error) {
 // logHistory is the events topic.
 type logHistory struct {
 	*logbook
-	places  map[int32]place // where the last read ended
-	console *apiClient      // knows where a task's events are; nil: the partition is read
+	places   map[int32]place // where the last read ended
+	console  *apiClient      // knows where a task's events are; nil: the partition is read
+	unledToo bool            // partitions that no broker leads are left out, which the logbook's partial says
 }
 
 func (h *logHistory) read(ctx context.Context, id string, fn func(*events.Record) error, lost func(*kafka.DamagedError)) (err error) {
@@ -110,6 +111,9 @@ func (h *logHistory) read(ctx context.Context, id string, fn func(*events.Record
 	if id != "" {
 		in.Partitions = []int32{h.partition(id)}
 	}
+	if h.unledToo {
+		in.Away = h.without(h.cfg.Namespace.Events())
+	}
 	h.places, err = h.logbook.read(ctx, h.cfg.Namespace.Events(), in, fn)
 	return err
 }
@@ -120,9 +124,24 @@ func (l *logbook) passing(lost func(*kafka.DamagedError)) func(*kafka.DamagedErr
 		return nil
 	}
 	return func(d *kafka.DamagedError) {
-		fmt.Fprintf(l.note, "waybill: what is shown is without some events: %s; `waybill verify` names all such\n", printable(d.Error()))
+		l.tellDamaged(d)
 		lost(d)
 	}
+}
+
+// tellDamaged says of what can't be read, of each once, that it can't.
+func (l *logbook) tellDamaged(d *kafka.DamagedError) {
+	l.damage.Lock() // several partitions are read at once
+	defer l.damage.Unlock()
+	at := fmt.Sprintf("%s/%d/%d", d.Topic, d.Partition, d.Offset)
+	if l.damaged[at] {
+		return
+	}
+	if l.damaged == nil {
+		l.damaged = map[string]bool{}
+	}
+	l.damaged[at] = true
+	fmt.Fprintf(l.note, "waybill: what is shown is without some events: %s; `waybill verify` names all such\n", printable(d.Error()))
 }
 
 func (h *logHistory) head() replay.Head {
@@ -139,6 +158,15 @@ type fileHistory struct {
 	first replay.Head
 	noted bool // that a line isn't as it was exported
 	cut   bool // it was said that it isn't whole
+	lacks bool // it was said what it was exported without
+}
+
+// without says once of a file that it was exported without some tasks.
+func (h *fileHistory) without(w *replay.Without) {
+	if w != nil && !h.lacks {
+		h.lacks = true
+		_, _ = fmt.Fprintf(h.note, "waybill: %s: %s\n", h.path, printable(w.Error())) // likewise
+	}
 }
 
 // changed says once of a file that it isn't as it was exported: it is shown as it is.
@@ -170,6 +198,7 @@ func (h *fileHistory) read(ctx context.Context, _ string, fn func(*events.Record
 		return fn(r)
 	}
 	if h.stdin != nil {
+		h.without(h.stdin.Without())
 		return h.whole(h.stdin.Each(until))
 	}
 	return h.each(until)
@@ -184,6 +213,7 @@ func (h *fileHistory) each(fn func(*events.Record) error) error {
 	defer func() { _ = f.Close() }() // it was only read
 	r, err := replay.NewReader(f)
 	if err == nil && fn != nil {
+		h.without(r.Without())
 		r.Changed = h.changed
 		err = h.whole(r.Each(fn))
 	}

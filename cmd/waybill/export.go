@@ -2,6 +2,8 @@ package main
 
 import (
 	"bufio"
+	"cmp"
+	"context"
 	"fmt"
 	"io"
 	"os"
@@ -29,6 +31,9 @@ tasks submitted between --since and --until, with all that happened to them. The
 partitions are among them. Every byte of a record is kept, so that its chain of hashes can be
 checked. Each line has a checksum, and the last one says how many there are, so that a file that was
 edited or cut off is known.
+
+A task of which an event can't be read, because a broker's disk has changed it, is left out whole. It is
+named, by the file's first line too, and so by what reads the file, and the exit code is 7.
 
   waybill export order-1 --out order-1.jsonl
   waybill replay order-1 --file order-1.jsonl`,
@@ -67,16 +72,26 @@ func runExport(cmd *cobra.Command, o *exportOptions, args []string) error {
 	return o.write(cmd, &logHistory{logbook: l}, x)
 }
 
-// write writes to where it was asked for. A file is there whole, or not at all.
+// write writes to where it was asked for. A file is there whole, but for what its head says that it is without, or not at all.
 func (o *exportOptions) write(cmd *cobra.Command, h eventSource, x *exporting) error {
 	if o.out == "" {
-		return x.run(cmd, h, cmd.OutOrStdout())
+		out := &counted{out: cmd.OutOrStdout()}
+		x.restart = out.unused
+		left, err := x.run(cmd, h, out)
+		if err != nil {
+			return err
+		}
+		return left.partial()
 	}
 	f, err := os.OpenFile(o.out, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
 	if err != nil {
 		return exit(exitUsage, "--out: %w", err)
 	}
-	err = x.run(cmd, h, f)
+	x.restart = func() error {
+		_, err := f.Seek(0, io.SeekStart)
+		return cmp.Or(err, f.Truncate(0))
+	}
+	left, err := x.run(cmd, h, f)
 	if closed := f.Close(); err == nil {
 		err = closed
 	}
@@ -85,13 +100,35 @@ func (o *exportOptions) write(cmd *cobra.Command, h eventSource, x *exporting) e
 		return err
 	}
 	fmt.Fprintf(cmd.ErrOrStderr(), "%d events of %d tasks in %s\n", x.events, len(x.taken), o.out)
-	return nil
+	return left.partial()
+}
+
+// counted counts the bytes that go to what can't be written over.
+type counted struct {
+	out io.Writer
+	n   int
+}
+
+func (c *counted) Write(b []byte) (int, error) {
+	n, err := c.out.Write(b)
+	c.n += n
+	return n, err
+}
+
+// unused is an error if there are any.
+func (c *counted) unused() error {
+	if c.n == 0 {
+		return nil
+	}
+	return exit(exitUnreachable, "what was written isn't whole, lacks its last line, and has events of tasks that were named above as left out: throw it away, and write to a file with --out, which is without them")
 }
 
 // exporting is one run of export.
 type exporting struct {
 	ids         map[string]bool // that were asked for, and whether they were seen; empty: all
 	from, until time.Time       // of submission; zero: no bound
+	restart     func() error    // makes out empty again
+	left        *incomplete     // isn't exported; nil: it isn't known yet
 	submitted   map[string]bool // in the range? Of tasks whose first event was seen
 	headless    map[string]bool // the others
 	taken       map[string]bool // tasks that are exported
@@ -100,39 +137,111 @@ type exporting struct {
 
 func (x *exporting) ranged() bool { return !x.from.IsZero() || !x.until.IsZero() }
 
-func (x *exporting) run(cmd *cobra.Command, h eventSource, out io.Writer) error {
-	x.submitted, x.headless, x.taken = map[string]bool{}, map[string]bool{}, map[string]bool{}
-	buffered := bufio.NewWriterSize(out, 1<<20)
-	w := replay.NewWriter(buffered, h.head())
-	id := "" // all partitions
+// only is the one task that is exported; empty: all partitions are read.
+func (x *exporting) only() string {
 	if len(x.ids) == 1 {
-		for only := range x.ids {
-			id = only
+		for id := range x.ids {
+			return id
 		}
 	}
-	err := h.read(cmd.Context(), id, func(r *events.Record) error {
+	return ""
+}
+
+// run writes what was asked for. Where events can't be read, that is begun anew, without the tasks that may have lost one.
+func (x *exporting) run(cmd *cobra.Command, h eventSource, out io.Writer) (*incomplete, error) {
+	gone := &losses{}
+	p, err := x.pass(cmd.Context(), h, out, replay.Without{}, gone)
+	if err != nil {
+		return nil, err
+	}
+	left, err := gone.leftOut(cmd.Context(), h, x.only(), x.concerns)
+	if err != nil {
+		return nil, err
+	}
+	if len(x.ids) > 0 {
+		left.unnamed = nil // of no other tasks
+	}
+	left.warn(cmd.ErrOrStderr())
+	if err := x.seen(cmd.ErrOrStderr(), left); err != nil {
+		return nil, err
+	}
+	x.left = left
+	switch partial := left.partial(); {
+	case partial == nil:
+		return left, p.end()
+	case len(x.ids) > 0 && len(left.tasks) == len(x.ids):
+		return nil, partial
+	}
+	if err := x.restart(); err != nil {
+		return nil, err
+	}
+	again := &losses{}
+	if p, err = x.pass(cmd.Context(), h, out, left.without(gone), again); err != nil {
+		return nil, err
+	}
+	if more := again.beside(gone); more != nil {
+		return nil, fmt.Errorf("more can't be read than a moment ago, so begin anew: %w", more.Err)
+	}
+	return left, p.end()
+}
+
+// seen says of which tasks nothing was found, and which can't be told to be in the range.
+func (x *exporting) seen(note io.Writer, left *incomplete) error {
+	for id, seen := range x.ids {
+		if !seen && !left.has(id) {
+			return notFound(id)
+		}
+	}
+	n := 0
+	for id := range x.headless {
+		if !left.has(id) {
+			n++
+		}
+	}
+	if n > 0 {
+		fmt.Fprintf(note, "waybill: %d tasks are left out: the log has no first event of them that can be read, so it can't be told when they were submitted; "+
+			"without --since and --until they are there, and `waybill verify` says what is wrong\n", n)
+	}
+	return nil
+}
+
+// passed is a file that is written but for its end.
+type passed struct {
+	to *bufio.Writer
+	w  *replay.Writer
+}
+
+func (p *passed) end() error {
+	if err := p.w.End(); err != nil {
+		return err
+	}
+	return p.to.Flush()
+}
+
+// pass writes all that is wanted and can be read.
+func (x *exporting) pass(ctx context.Context, h eventSource, out io.Writer, without replay.Without, gone *losses) (*passed, error) {
+	x.submitted, x.headless, x.taken, x.events = map[string]bool{}, map[string]bool{}, map[string]bool{}, 0
+	p := &passed{to: bufio.NewWriterSize(out, 1<<20)}
+	p.w = replay.NewWriter(p.to, h.head())
+	p.w.LeaveOut(without)
+	err := h.read(ctx, x.only(), func(r *events.Record) error {
 		if !x.wants(r) {
 			return nil
 		}
 		x.events++
-		return w.Write(r)
-	}, nil)
-	if err != nil {
-		return err
+		return p.w.Write(r)
+	}, gone.add)
+	return p, err
+}
+
+// concerns reports whether a task that is left out was asked for, as far as is known.
+func (x *exporting) concerns(id string, _ *events.Task) bool {
+	if len(x.ids) > 0 {
+		_, asked := x.ids[id]
+		return asked
 	}
-	for id, seen := range x.ids {
-		if !seen {
-			return notFound(id)
-		}
-	}
-	if n := len(x.headless); n > 0 {
-		fmt.Fprintf(cmd.ErrOrStderr(), "waybill: %d tasks are left out: the log has no first event of them that can be read, so it can't be told when they were submitted; "+
-			"without --since and --until they are there, and `waybill verify` says what is wrong\n", n)
-	}
-	if err := w.End(); err != nil {
-		return err
-	}
-	return buffered.Flush()
+	in, known := x.submitted[id]
+	return !x.ranged() || in || !known
 }
 
 // wants reports whether a record is to be exported. The claims of partitions are:
@@ -144,6 +253,8 @@ func (x *exporting) wants(r *events.Record) bool {
 	switch {
 	case id == "":
 		return true
+	case x.left != nil && x.left.has(id):
+		return false
 	case len(x.ids) > 0:
 		if _, wanted = x.ids[id]; wanted {
 			x.ids[id] = true

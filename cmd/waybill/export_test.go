@@ -3,7 +3,12 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
+	"fmt"
 	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -58,8 +63,8 @@ func exported(t *testing.T, log held, x *exporting) (offsets []int64, note strin
 	cmd := &cobra.Command{}
 	cmd.SetContext(t.Context())
 	cmd.SetErr(&said)
-	if err := x.run(cmd, log, &out); err != nil {
-		t.Fatal(err)
+	if left, err := x.run(cmd, log, &out); err != nil || left.partial() != nil {
+		t.Fatal(err, left)
 	}
 	r, err := replay.NewReader(&out)
 	if err != nil {
@@ -102,5 +107,119 @@ func TestExportOfARange(t *testing.T) {
 	}
 	if _, note = exported(t, damagedLog()[:2], &exporting{from: time.UnixMilli(1)}); note != "" {
 		t.Errorf("of a whole log it is said %q", note)
+	}
+}
+
+// harmed is a log of which something can't be read.
+type harmed struct {
+	held
+	lost []*kafka.DamagedError
+}
+
+func (h *harmed) read(ctx context.Context, id string, fn func(*events.Record) error, lost func(*kafka.DamagedError)) error {
+	for _, d := range h.lost {
+		lost(d)
+	}
+	return h.held.read(ctx, id, fn, lost)
+}
+
+// A file never lacks an event of a task that is in it: a task of which one can't be read is left out whole, and the
+// file says so itself.
+func TestExportWithoutWhatIsLost(t *testing.T) {
+	lost := &kafka.DamagedError{Topic: "test.events", Offset: 8, Next: 9, Keys: []string{"whole", "gone"}, AllKeys: true}
+	nameless := &kafka.DamagedError{Topic: "test.events", Offset: 8, Next: 9}
+	for _, tt := range []struct {
+		name    string
+		lost    *kafka.DamagedError
+		x       exporting
+		code    int
+		offsets string
+		without string
+	}{
+		{"all", lost, exporting{}, exitUnreachable, "[0 2 4 5 6 7]", "[gone whole]"},
+		{"some, one is lost", lost, exporting{ids: map[string]bool{"whole": false, "headless": false}}, exitUnreachable, "[0 2 6]", "[whole]"},
+		{"some, none is lost", lost, exporting{ids: map[string]bool{"nameless": false, "headless": false}}, exitOK, "[0 2 4 5 6]", "[]"},
+		{"one, it is lost", lost, exporting{ids: map[string]bool{"whole": false}}, exitUnreachable, "none", ""},
+		{"one of which nothing else is there", lost, exporting{ids: map[string]bool{"gone": false}}, exitUnreachable, "none", ""},
+		{"one that isn't there", lost, exporting{ids: map[string]bool{"nobody": false}}, exitNotFound, "none", ""},
+		{"a range", lost, exporting{until: time.UnixMilli(2500)}, exitUnreachable, "[0]", "[gone whole]"},
+		{"another range", lost, exporting{from: time.UnixMilli(2500)}, exitUnreachable, "[0]", "[gone]"},
+		{"all, of any task", nameless, exporting{}, exitUnreachable, "[0]", "[garbage headless nameless whole]"},
+	} {
+		path := filepath.Join(t.TempDir(), "out.jsonl")
+		var said bytes.Buffer
+		cmd := &cobra.Command{}
+		cmd.SetContext(t.Context())
+		cmd.SetErr(&said)
+		log := &harmed{damagedLog(), []*kafka.DamagedError{tt.lost}}
+		code := exitOK
+		if err := (&exportOptions{out: path}).write(cmd, log, &tt.x); err != nil {
+			code = codeOf(err)
+		}
+		offsets, without := readExport(t, path)
+		if code != tt.code || offsets != tt.offsets || without != tt.without {
+			t.Errorf("%s: exit code %d, offsets %s without %s; want %d, %s, %s\n%s", tt.name, code, offsets, without, tt.code, tt.offsets, tt.without, said.String())
+		}
+		if tt.without != "" && !strings.Contains(said.String(), "left out") && code != exitOK {
+			t.Errorf("%s: said %q", tt.name, said.String())
+		}
+	}
+}
+
+// readExport returns the offsets that a file has, and what it says that it is without.
+func readExport(t *testing.T, path string) (offsets, without string) {
+	t.Helper()
+	f, err := os.Open(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return "none", ""
+	}
+	r, err := replay.NewReader(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var list []int64
+	err = r.Each(func(r *events.Record) error {
+		list = append(list, r.Offset)
+		return nil
+	})
+	if err := errors.Join(err, f.Close()); err != nil {
+		t.Fatal(err)
+	}
+	w := r.Without()
+	if w == nil {
+		w = &replay.Without{}
+	} else if len(w.Lost) != 1 || !strings.Contains(w.Lost[0], "the records 8 to 8") {
+		t.Errorf("lost: %q", w.Lost)
+	}
+	return fmt.Sprint(list), fmt.Sprint(w.Tasks)
+}
+
+// What goes to standard output can be begun anew while nothing is written; then it stays without its last line.
+func TestExportToAPipeWithoutWhatIsLost(t *testing.T) {
+	log := &harmed{damagedLog(), []*kafka.DamagedError{{Topic: "test.events", Offset: 8, Next: 9, Keys: []string{"whole"}, AllKeys: true}}}
+	for _, size := range []int{10, 2 << 20} {
+		log.held[1].Value = bytes.Repeat([]byte(" "), size)
+		var out, said bytes.Buffer
+		cmd := &cobra.Command{}
+		cmd.SetContext(t.Context())
+		cmd.SetOut(&out)
+		cmd.SetErr(&said)
+		err := (&exportOptions{}).write(cmd, log, &exporting{})
+		if codeOf(err) != exitUnreachable {
+			t.Fatal(err)
+		}
+		r, err := replay.NewReader(&out)
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = r.Each(func(r *events.Record) error {
+			if size < 100 && string(r.Key) == "whole" {
+				t.Errorf("%s is there", events.Origin(r))
+			}
+			return nil
+		})
+		if (err != nil) != (size > 100) {
+			t.Errorf("with %d bytes: %v", size, err)
+		}
 	}
 }

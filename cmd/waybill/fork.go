@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/kafka"
 	"github.com/waybill-run/waybill/internal/replay"
 	"github.com/waybill-run/waybill/workflow"
 )
@@ -97,15 +98,22 @@ func runFork(cmd *cobra.Command, o *forkOptions, args []string) error {
 	}
 	defer h.close()
 	var records []events.Record
+	var lost *kafka.DamagedError // that may have been an event of it
 	err = h.read(cmd.Context(), id, func(r *events.Record) error {
 		if string(r.Key) == id {
 			records = append(records, *r)
 		}
 		return nil
-	}, nil)
+	}, func(d *kafka.DamagedError) {
+		if d.Of(id) || !d.AllKeys {
+			lost = d
+		}
+	})
 	switch {
 	case err != nil:
 		return err
+	case lost != nil:
+		return fmt.Errorf("task %q can't be forked, for an event of it may be lost: %w", id, lost)
 	case len(records) == 0:
 		return o.notThere(id)
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -37,7 +38,7 @@ ended are run again from their start, with the answers that are recorded of thei
 what operators commanded: a task that needed it ends otherwise. A wait before another attempt, more
 or less, is no other path. Nothing is written to any topic. One that
 can't be run, for want of its own definition perhaps, is listed with the reason; the exit code is
-then not 0.
+then not 0. So is one of which an event can't be read, because a broker's disk has changed it.
 
 What isn't recorded, and of an open task that is all that comes, is answered as --assume says. Of
 each task NOW is its state, OTHERWISE the state that it comes to without the new definition, and THEN
@@ -92,16 +93,15 @@ func runPlan(cmd *cobra.Command, o *planOptions) error {
 	}
 	defer h.close()
 	def := program.Definition()
-	choice := replay.NewChoice(def.Name, o.finished)
-	err = h.read(cmd.Context(), "", func(r *events.Record) error {
-		choice.Add(r)
-		return nil
-	}, nil)
+	v := &planned{Workflow: def.Name, Version: def.Version, Outlooks: []replay.Outlook{}}
+	choice, left, err := o.choose(cmd.Context(), h, def.Name)
 	if err != nil {
 		return err
 	}
+	for i := range left.tasks {
+		v.fail(left.tasks[i].Task, exit(exitUnreachable, "%s", left.tasks[i].Reason))
+	}
 	p := &replay.Plan{Program: program, Assume: replay.Assume(o.assume), Old: definitionsOf(cmd.Context(), h, named)}
-	v := &planned{Workflow: def.Name, Version: def.Version, Outlooks: []replay.Outlook{}}
 	v.Broken, err = choice.Each(func(records []events.Record) error {
 		look, err := p.Look(records)
 		var ends *endsPlan
@@ -122,7 +122,27 @@ func runPlan(cmd *cobra.Command, o *planOptions) error {
 	if err == nil && v.Failed > 0 {
 		err = exit(codeOf(v.first), "%d of %d tasks could not be run on; the first, %w", v.Failed, v.Tasks, v.first)
 	}
-	return err
+	return cmp.Or(err, left.partial())
+}
+
+// choose finds the tasks to look at, and those of which that can't be told, since events can't be read.
+func (o *planOptions) choose(ctx context.Context, h eventSource, name string) (*replay.Choice, *incomplete, error) {
+	choice, gone := replay.NewChoice(name, o.finished), &losses{}
+	err := h.read(ctx, "", func(r *events.Record) error {
+		choice.Add(r)
+		return nil
+	}, gone.add)
+	if err != nil {
+		return nil, nil, err
+	}
+	left, err := gone.leftOut(ctx, h, "", func(_ string, t *events.Task) bool { return t == nil || t.Workflow == name })
+	if err != nil {
+		return nil, nil, err
+	}
+	for i := range left.tasks {
+		choice.Drop(left.tasks[i].Task)
+	}
+	return choice, left, nil
 }
 
 // endsPlan is an error that isn't of one task.

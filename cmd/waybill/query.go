@@ -52,6 +52,8 @@ type logbook struct {
 	history    bool      // it was imported: nothing is written to it
 	note       io.Writer // what isn't data
 	told       map[string]bool
+	damage     sync.Mutex
+	damaged    map[string]bool    // what can't be read, that was told
 	unled      map[string][]int32 // partitions without a leader that a list was made without, by topic
 }
 
@@ -206,7 +208,7 @@ func (l *logbook) without(topic string) func(int32) {
 // partial is the error of a list that was made without some partitions; nil: it is whole.
 func (l *logbook) partial() error {
 	for _, topic := range slices.Sorted(maps.Keys(l.unled)) {
-		return fmt.Errorf("what is in some partitions is missing: %w", &kafka.AwayError{Topic: topic, Partitions: slices.Sorted(slices.Values(l.unled[topic])), Err: kafka.ErrNoLeader})
+		return fmt.Errorf("what is in some partitions is missing: %w", &kafka.AwayError{Topic: topic, Partitions: slices.Compact(slices.Sorted(slices.Values(l.unled[topic]))), Err: kafka.ErrNoLeader})
 	}
 	return nil
 }
@@ -300,6 +302,14 @@ func (f *folding) lost(ids ...string) func(*kafka.DamagedError) {
 				f.poison[id] = d
 			}
 		}
+	}
+}
+
+// leave drops the tasks that are left out.
+func (f *folding) leave(left *incomplete) {
+	for i := range left.tasks {
+		delete(f.tasks, left.tasks[i].Task)
+		delete(f.poison, left.tasks[i].Task)
 	}
 }
 

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -37,7 +38,8 @@ after an event's seq (7), an offset (offset:42) or an instant (2026-01-31T12:00:
 so long ago).
 
 replay --at TIME shows all tasks as they were at an instant: how many were in which state, who
-owned which partition, and those that were open.
+owned which partition, and those that were open. Tasks of which an event can't be read, because a
+broker's disk has changed it, are left out and named; the exit code is then 7.
 
 With --file it reads what ` + "`waybill export`" + ` wrote, and needs no broker. Nothing is changed.`,
 		Args: replayArguments,
@@ -215,16 +217,19 @@ func runReplayAt(cmd *cobra.Command, o *replayOptions) error {
 	if now := time.Now(); at.After(now) {
 		fmt.Fprintf(h.warnings(), "waybill: --at %s is yet to come: this is what the log has by now\n", o.at)
 	}
-	in := replay.NewInstant(at)
+	in, gone := replay.NewInstant(at), &losses{}
 	if l, is := h.(*logHistory); is && !l.history { // a file, and what was imported of one, may have some tasks only
 		in.WholeLog()
 	}
 	err = h.read(cmd.Context(), "", func(r *events.Record) error {
 		in.Add(r)
 		return nil
-	}, nil)
+	}, gone.add)
 	if err != nil {
 		return err
+	}
+	for _, at := range gone.list {
+		in.Lost(at)
 	}
 	v := in.View(func(t *events.Task) bool {
 		if len(o.state) == 0 {
@@ -233,7 +238,9 @@ func runReplayAt(cmd *cobra.Command, o *replayOptions) error {
 		return slices.Contains(o.state, string(t.State))
 	})
 	v.Tasks = cut(&o.limit, h.warnings(), "tasks", v.Tasks)
-	return o.printObject(cmd.OutOrStdout(), v, func(out io.Writer) error { return instantTable(out, v) })
+	left := &incomplete{v.LeftOut, v.Unnamed}
+	left.warn(h.warnings())
+	return cmp.Or(o.printObject(cmd.OutOrStdout(), v, func(out io.Writer) error { return instantTable(out, v) }), left.partial())
 }
 
 // statesText counts tasks by state, in the order of the states.
@@ -257,6 +264,9 @@ func instantTable(out io.Writer, v *replay.InstantView) error {
 	w.row("Events", strconv.Itoa(v.Events))
 	for _, text := range v.Missing {
 		w.row("Not known", text)
+	}
+	if n := len(v.LeftOut); n > 0 {
+		w.row("Left out", fmt.Sprintf("%d tasks, of which events can't be read, or may not be", n))
 	}
 	if v.Broken > 0 {
 		w.row("Can't be folded", fmt.Sprintf("%d events; the first: %s", v.Broken, shorten(v.Faults[0], 200)))

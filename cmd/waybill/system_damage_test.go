@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -111,4 +112,49 @@ func TestDamagedBatchHidesNothingElse(t *testing.T) {
 			t.Errorf("%v: exit code %d\n%s%s", c.args, code, out, note)
 		}
 	}
+	s.listsWhatIsWhole(t)
+}
+
+// orderWorkflow is what the tasks of openDamagedTask have, but for its version.
+const orderWorkflow = `workflow: order
+version: %d
+complete_within: 1m
+steps:
+  charge: {agent: payments, operation: charge, complete_within: 10s, input: {}}
+`
+
+// listsWhatIsWhole has the tools that look at all tasks show the one that is whole, and leave out the other by name.
+func (s *system) listsWhatIsWhole(t *testing.T) {
+	t.Helper()
+	older, newer := writeFile(t, "v1.yaml", fmt.Appendf(nil, orderWorkflow, 1)), writeFile(t, "v2.yaml", fmt.Appendf(nil, orderWorkflow, 2))
+	for _, args := range [][]string{{"task", "list", "--api", "off"}, {"task", "list", "-o", "json"}, {"alerts", "--open", "--api", "off"}, {"replay", "--at", "0s"}, {"replay", "--at", "0s", "-o", "json"},
+		{"replay", "plan", "--workflow", newer, "--old", older, "--all"}} {
+		out, note, code := runWaybill(t, s.env(), args...)
+		if code != exitUnreachable || args[0] != "alerts" && !strings.Contains(out, "whole") || !strings.Contains(note, `"torn"`) || !strings.Contains(note, "the records 1 to 1") {
+			t.Errorf("%v: exit code %d\n%s%s", args, code, out, note)
+		}
+		shown := strings.Contains(out, "\ntorn ") || strings.Contains(out, `"id": "torn"`)
+		if planned := strings.Contains(out, "not run: an event of it can't be read"); shown != planned || planned != (args[1] == "plan") || strings.Contains(out, "Passed over") {
+			t.Errorf("%v shows, or counts, what can't be told:\n%s", args, out)
+		}
+	}
+	// Of another workflow nothing is lost.
+	s.waybill(t, exitOK, "task", "list", "--api", "off", "--workflow", "other")
+
+	file := filepath.Join(t.TempDir(), "all.jsonl")
+	s.waybill(t, exitUnreachable, "export", "--out", file)
+	_, note, code := runWaybill(t, s.env(), "replay", "whole", "--file", file)
+	if code != exitOK || !strings.Contains(note, `without the task "torn"`) {
+		t.Errorf("the file: exit code %d, %s", code, note)
+	}
+	s.waybill(t, exitNotFound, "timeline", damagedTask, "--file", file)
+	if out := s.waybill(t, exitOther, "verify", "--file", file); !strings.Contains(out, `without the task "torn"`) {
+		t.Errorf("the file is verified: %s", out)
+	}
+	if out := s.waybill(t, exitUnreachable, "export", damagedTask); out != "" {
+		t.Errorf("an export of it: %s", out)
+	}
+	s.waybill(t, exitOK, "export", "whole")
+	s.waybill(t, exitOK, "replay", "fork", "whole", "--workflow", newer)
+	s.waybill(t, exitOther, "replay", "fork", damagedTask, "--workflow", newer)
 }

@@ -17,7 +17,6 @@ import (
 
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/console"
-	"github.com/waybill-run/waybill/internal/kafka"
 	"github.com/waybill-run/waybill/internal/replay"
 )
 
@@ -44,7 +43,10 @@ func newTaskList() *cobra.Command {
 		Short: "List tasks, the newest first",
 		Long: `List tasks, the newest first. A table is asked of a console, where one runs. Else, and as json
 and jsonl with everything about each task, it is read from the events topic, from its start. A
-console that --api names is asked for json and jsonl too, task by task.`,
+console that --api names is asked for json and jsonl too, task by task.
+
+A task of which an event can't be read, because a broker's disk has changed it, is left out and named; the
+exit code is then 7, as where a partition can't be read.`,
 		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error { return runTaskList(cmd, &o) },
 	}
@@ -99,16 +101,22 @@ func (o *taskListOptions) check() error {
 
 // readLog makes the list of the events.
 func (o *taskListOptions) readLog(cmd *cobra.Command, l *logbook, from time.Time) error {
-	f := newFolding()
-	topic := l.cfg.Namespace.Events()
-	places, err := l.read(cmd.Context(), topic, kafka.Range{Away: l.without(topic)}, func(r *events.Record) error {
+	f, gone := newFolding(), &losses{}
+	h := &logHistory{logbook: l, unledToo: true}
+	err := h.read(cmd.Context(), "", func(r *events.Record) error {
 		f.add(r, nil)
 		return nil
-	})
+	}, gone.add)
 	if err != nil {
 		return err
 	}
+	left, err := gone.leftOut(cmd.Context(), h, "", func(_ string, t *events.Task) bool { return t == nil || o.mayShow(t, from) })
+	if err != nil {
+		return err
+	}
+	f.leave(left)
 	f.warn(l.note)
+	left.warn(l.note)
 	now := time.Now()
 	tasks := slices.SortedFunc(maps.Values(f.tasks), newestFirst)
 	tasks = slices.DeleteFunc(tasks, func(t *events.Task) bool { return !o.shows(t, from, now) })
@@ -116,9 +124,9 @@ func (o *taskListOptions) readLog(cmd *cobra.Command, l *logbook, from time.Time
 	views := make([]events.TaskView, len(tasks))
 	for i, t := range tasks {
 		p := l.partition(t.ID)
-		views[i] = t.View(f.owners[p], p, places[p].next)
+		views[i] = t.View(f.owners[p], p, h.places[p].next)
 	}
-	return cmp.Or(printList(&o.output, cmd.OutOrStdout(), taskHead, views, taskRow), l.partial())
+	return cmp.Or(printList(&o.output, cmd.OutOrStdout(), taskHead, views, taskRow), l.partial(), left.partial())
 }
 
 func newestFirst(a, b *events.Task) int {
@@ -129,19 +137,28 @@ func newestFirst(a, b *events.Task) int {
 }
 
 func (o *taskListOptions) shows(t *events.Task, from, now time.Time) bool {
-	name, version, _ := strings.Cut(o.workflow, "/")
 	switch {
-	case t.SubmittedAt.Before(from):
+	case !o.mayShow(t, from):
 		return false
 	case len(o.states) > 0 && !slices.Contains(o.states, string(t.State)):
-		return false
-	case name != "" && t.Workflow != name || version != "" && version != strconv.Itoa(t.Version):
 		return false
 	case o.within > 0 && (!t.Open() || t.CompleteBy.IsZero() || !t.CompleteBy.Before(now.Add(o.within))):
 		return false
 	case o.inError != "" && !hasStepInError(t, o.inError):
 		return false
 	case o.agent != "" && !slices.Contains(replay.AgentsOf(t), o.agent):
+		return false
+	}
+	return true
+}
+
+// mayShow is shows, of what stays of a task whatever comes.
+func (o *taskListOptions) mayShow(t *events.Task, from time.Time) bool {
+	name, version, _ := strings.Cut(o.workflow, "/")
+	switch {
+	case t.SubmittedAt.Before(from):
+		return false
+	case name != "" && t.Workflow != name || version != "" && version != strconv.Itoa(t.Version):
 		return false
 	}
 	for k, v := range o.labels {

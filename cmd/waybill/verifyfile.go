@@ -26,7 +26,7 @@ func (o *verifyOptions) verifyFile(cmd *cobra.Command, options verify.Options) (
 	}
 	defer h.close()
 	if f, ok := h.(*fileHistory); ok {
-		f.noted, f.cut = true, true // as faults
+		f.noted, f.cut, f.lacks = true, true, true // as faults
 	}
 	options.Namespace, options.Partitions = h.head().Namespace, h.head().Partitions
 	c, last, err := feedApart(cmd, o.file, options)
@@ -84,6 +84,9 @@ func feedApart(cmd *cobra.Command, path string, options verify.Options) (all *ve
 	all = merged(checkers, options)
 	if r != nil && r.ChangedHead() != nil {
 		all.Incomplete(r.ChangedHead().Error())
+	}
+	if r != nil && r.Without() != nil {
+		all.Incomplete(r.Without().Error())
 	}
 	if is {
 		all.Incomplete("the file isn't whole: " + cut.Error())

@@ -25,6 +25,7 @@ type history struct {
 	// than its offset.
 	records []events.Record
 	lost    map[int64]error // by offset; nil: none
+	ended   bool            // the task has, by what the audit read, which may be more than can be read now
 }
 
 // history reads the events of the task that a request is about. done: another
@@ -126,7 +127,7 @@ func (c *call) read(id string, p int32) (*history, error) {
 	case len(found.Places) == 0 && found.NoEvent == nil:
 		return nil, c.noTask(id, p)
 	}
-	h := &history{id: id, topic: c.cfg.Namespace.Events(), partition: p, next: found.Next, owner: found.Owner}
+	h := &history{id: id, topic: c.cfg.Namespace.Events(), partition: p, next: found.Next, owner: found.Owner, ended: found.Summary != nil && found.Summary.State.Terminal()}
 	offsets := make([]int64, len(found.Places))
 	for i := range found.Places {
 		offsets[i] = found.Places[i].Offset

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/replay"
@@ -126,6 +127,35 @@ func TestTaskWithWhatIsDamaged(t *testing.T) {
 			}
 		} else if shown := get[taskView](t, w, s, route, path); shown.State == events.StateUndone || shown.Poison == nil || shown.Poison.Offset != offset {
 			t.Errorf("the task is shown as %s, before %+v, want offset %s", shown.State, shown.Poison, offset)
+		}
+	}
+}
+
+// A task that has ended is over, though what ended it can't be read any more: its stream ends, and who has all isn't told
+// to come again.
+func TestTaskStreamOfADamagedEnd(t *testing.T) {
+	w := newWorld(t)
+	task := w.some(t, events.StateUndone)
+	last := w.last(task.ID)
+	w.damagedIn, w.damage = last.Partition, Damage{From: last.Offset, Next: last.Offset + 1, Err: errors.New("its checksum is another")}
+	path := api + TaskPath(task.ID) + "/events"
+	for _, s := range []server{w.console(t, nil, 0, 1), w.console(t, nil, 2, 3)} {
+		came, _ := openStream(t, s, path)
+		for n := range task.Seq {
+			if e := <-came; (e.name == PoisonEvent) != (n == task.Seq-1) || e.id == "" {
+				t.Fatalf("event %d: %+v", n+1, e)
+			}
+		}
+		select {
+		case e, more := <-came:
+			if more {
+				t.Errorf("after the end: %+v", e)
+			}
+		case <-time.After(10 * time.Second): // the stream is read for 30
+			t.Error("after the end the stream goes on")
+		}
+		if _, status := openStream(t, s, path, lastEventID+": "+offsetText(last.Offset)); status != http.StatusNoContent {
+			t.Errorf("after the last: %d", status)
 		}
 	}
 }

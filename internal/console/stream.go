@@ -169,7 +169,7 @@ func (c *call) taskEvents() (any, error) {
 	last := h.records[len(h.records)-1]
 	switch {
 	case last.Offset > after:
-	case endsTask(&last):
+	case h.ended, endsTask(&last):
 		c.w.WriteHeader(http.StatusNoContent) // so that the client doesn't come again
 		return nil, nil
 	case c.cfg.History:
@@ -205,7 +205,7 @@ func (c *call) taskEvents() (any, error) {
 			return s.ended(err)
 		}
 	}
-	if err := s.send(text.Bytes()); err != nil || over || c.cfg.History {
+	if err := s.send(text.Bytes()); err != nil || over || h.ended || c.cfg.History {
 		return s.ended(err)
 	}
 	return s.ended(s.follow(ctx, from, take))

@@ -190,7 +190,8 @@ func (b *batches) batch(position int64) (int64, error) {
 	b.rest, in = in[size:], in[:size]
 	if sum := binary.BigEndian.Uint32(in[batchCRC:]); sum != crc32.Checksum(in[batchAttributes:], castagnoli) {
 		h := headOf(in)
-		return position, &DamagedError{Topic: b.topic, Partition: b.partition, Offset: h.first, Next: h.last + 1, Keys: KeysOf(in)}
+		keys, all := keysOf(in)
+		return position, &DamagedError{Topic: b.topic, Partition: b.partition, Offset: h.first, Next: h.last + 1, Keys: keys, AllKeys: all}
 	}
 	h := headOf(in)
 	if h.last < position {

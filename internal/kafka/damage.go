@@ -8,6 +8,8 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/waybill-run/waybill/events"
 )
 
 // DamagedError says that records of a topic aren't as they were written: the checksum of
@@ -19,8 +21,10 @@ type DamagedError struct {
 	Offset    int64 // of the first of them
 	// Next is the offset after them, as far as what says so can be believed.
 	Next int64
-	// Keys are theirs, as KeysOf.
-	Keys []string
+	// Keys are theirs, as KeysOf. AllKeys: of events, they are the keys of all, as far as can be told: else
+	// any task of the partition may have lost one.
+	Keys    []string
+	AllKeys bool
 	// Gone: the broker has none of them, and nothing may have taken them out.
 	Gone bool
 }
@@ -43,17 +47,43 @@ const keysTold = 3
 // KeysOf are the keys of a batch whose checksum is another, as far as they can be read:
 // they say whose it is, of events the tasks', and may be what was changed.
 func KeysOf(batch []byte) (keys []string) {
+	keys, _ = keysOf(batch)
+	return keys
+}
+
+// keysOf is KeysOf. all: of events, there is a key for each offset that the batch takes, and what
+// names the event names the same task.
+func keysOf(batch []byte) (keys []string, all bool) {
 	answer := kmsg.NewFetchResponseTopicPartition()
 	answer.RecordBatches = batch
 	read, _ := kgo.ProcessFetchPartition(kgo.ProcessFetchPartitionOpts{DisableCRCValidation: true}, &answer, kgo.DefaultDecompressor(), nil)
+	h := headOf(batch)
+	all = h.count > 0 && h.count == len(read.Records) && h.last-h.first+1 == int64(h.count)
 	seen := map[string]bool{"": true}
-	for _, r := range read.Records {
-		if key := string(r.Key); !seen[key] {
+	for i, r := range read.Records {
+		key := string(r.Key)
+		all = all && r.Offset == h.first+int64(i) && namesTask(r, key)
+		if !seen[key] {
 			seen[key] = true
 			keys = append(keys, key)
 		}
 	}
-	return keys
+	return keys, all
+}
+
+// namesTask reports whether an event's name says the same as its key. The claim of a partition has none.
+func namesTask(r *kgo.Record, key string) bool {
+	for _, h := range r.Headers {
+		switch {
+		case key == "" && h.Key == events.HeaderType:
+			return string(h.Value) == (&events.PartitionClaimed{}).Type()
+		case key != "" && h.Key == events.HeaderID:
+			seq, of := strings.CutPrefix(string(h.Value), key+"/")
+			_, err := strconv.ParseUint(seq, 10, 63)
+			return of && err == nil
+		}
+	}
+	return false
 }
 
 // KeysText tells of keys in a sentence; of none, nothing.

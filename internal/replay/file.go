@@ -39,7 +39,23 @@ type headLine struct {
 	Counted bool `json:"counted,omitempty"`
 	// Count is there where no record is: then the head is the last line, too.
 	Count *int64 `json:"count,omitempty"`
-	Sum   string `json:"crc32c,omitempty"` // of the rest; files of earlier builds have none
+	Without
+	Sum string `json:"crc32c,omitempty"` // of the rest; files of earlier builds have none
+}
+
+// Without is what an exported file lacks of what was asked for, because events couldn't be read. The zero value: nothing.
+type Without struct {
+	Tasks []string `json:"left_out,omitempty"`
+	// Lost says what couldn't be read. Where it wasn't known of which tasks it is, others than Tasks may be of it.
+	Lost []string `json:"lost,omitempty"`
+}
+
+func (w *Without) Error() string {
+	what := fmt.Sprintf("it was exported without %d tasks, of which events couldn't be read", len(w.Tasks))
+	if len(w.Tasks) == 1 {
+		what = fmt.Sprintf("it was exported without the task %q, of which events couldn't be read", w.Tasks[0])
+	}
+	return what + ": " + strings.Join(w.Lost, "; ")
 }
 
 // line is a record of the events topic as a line of JSON. Key, value and headers
@@ -73,6 +89,9 @@ func NewWriter(out io.Writer, h Head) *Writer {
 	w.out.SetEscapeHTML(false)
 	return w
 }
+
+// LeaveOut has the head say what the file is without. It comes before the first record.
+func (w *Writer) LeaveOut(what Without) { w.head.Without = what }
 
 // Write adds a record of the events topic, byte for byte. It keeps nothing of the caller's, and
 // what it writes is the record before.
@@ -165,6 +184,14 @@ func NewReader(in io.Reader) (*Reader, error) {
 
 // Head says where the records are from.
 func (f *Reader) Head() Head { return f.head.Head }
+
+// Without says what the file lacks, as it was exported; nil: nothing.
+func (f *Reader) Without() *Without {
+	if len(f.head.Tasks)+len(f.head.Lost) == 0 {
+		return nil
+	}
+	return &f.head.Without
+}
 
 // ChangedHead says that the head isn't as it was exported; nil: it is, or has no sum.
 func (f *Reader) ChangedHead() *ChangedError { return f.changed }

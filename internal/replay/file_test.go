@@ -431,6 +431,30 @@ func TestGoldenFiles(t *testing.T) {
 	}
 }
 
+// A file that was exported without something says what, and an edit of that is known.
+func TestFileWithoutWhatIsLost(t *testing.T) {
+	without := replay.Without{Tasks: []string{"a \"b\"", "c"}, Lost: []string{"partition 3: it isn't as it was written"}}
+	var b bytes.Buffer
+	w := replay.NewWriter(&b, replay.Head{Namespace: "shop.", Partitions: 4})
+	w.LeaveOut(without)
+	golden, err := os.ReadFile(filepath.Join("testdata", "export", "5-left-out.jsonl"))
+	if err := errors.Join(err, w.Write(&goldenRecords()[1]), w.End()); err != nil || !bytes.Equal(b.Bytes(), golden) {
+		t.Fatalf("this build writes, %v\n%s", err, b.Bytes())
+	}
+	for from, to := range map[string]string{"": "", `"c"`: `"d"`, `,"c"]`: `]`, "partition 3": "partition 2", `"left_out":`: `"left":`, `"lost":`: `"lust":`} {
+		r, err := replay.NewReader(bytes.NewReader(bytes.Replace(golden, []byte(from), []byte(to), 1)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if changed := r.ChangedHead() != nil; changed != (from != "") {
+			t.Errorf("%s for %s: changed: %v", to, from, changed)
+		}
+		if from == "" && !reflect.DeepEqual(*r.Without(), without) {
+			t.Errorf("without %+v", r.Without())
+		}
+	}
+}
+
 // goldenRecords are what the golden files hold.
 func goldenRecords() []events.Record {
 	at := time.UnixMilli(1_780_000_000_123).UTC()

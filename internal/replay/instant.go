@@ -21,7 +21,9 @@ type Instant struct {
 	faults []string
 	broken int
 	begun  map[int32]bool // partitions of which there is a record; nil: they aren't whole
-	lost   map[int32]string
+	cut    map[int32]string
+	gone   []Loss
+	after  map[int32]int64 // by partition, the offset of the first event that is of later than at
 }
 
 // instantTask is a task, of which only the head is left when it has ended.
@@ -46,12 +48,16 @@ const maxInstantFaults = 100
 
 // NewInstant begins before the first event.
 func NewInstant(at time.Time) *Instant {
-	return &Instant{at: at, tasks: map[string]*instantTask{}, parts: map[int32]*Owned{}}
+	return &Instant{at: at, tasks: map[string]*instantTask{}, parts: map[int32]*Owned{}, after: map[int32]int64{}}
 }
+
+// Lost says that a part of the log can't be read: a task that may have changed by it is left out. It may come before what
+// was read before it.
+func (in *Instant) Lost(at Loss) { in.gone = append(in.gone, at) }
 
 // WholeLog says that all is to come that the log has, so that a partition which doesn't begin with its first
 // owner has lost what came before.
-func (in *Instant) WholeLog() { in.begun, in.lost = map[int32]bool{}, map[int32]string{} }
+func (in *Instant) WholeLog() { in.begun, in.cut = map[int32]bool{}, map[int32]string{} }
 
 // begins notes where a partition's log begins.
 func (in *Instant) begins(r *events.Record, e *events.Event) {
@@ -65,7 +71,7 @@ func (in *Instant) begins(r *events.Record, e *events.Event) {
 		}
 	}
 	if r.Offset > 0 {
-		in.lost[r.Partition] = fmt.Sprintf("partition %d: its log begins at offset %d, on %s; what came before isn't there, and isn't counted",
+		in.cut[r.Partition] = fmt.Sprintf("partition %d: its log begins at offset %d, on %s; what came before isn't there, and isn't counted",
 			r.Partition, r.Offset, r.Time.UTC().Format(events.TimeLayout))
 	}
 }
@@ -77,6 +83,9 @@ func (in *Instant) Add(r *events.Record) {
 	e, err := events.DecodeEvent(r)
 	in.begins(r, e)
 	if err == nil && e.At.After(in.at) || err != nil && r.Time.After(in.at) {
+		if _, past := in.after[r.Partition]; !past {
+			in.after[r.Partition] = r.Offset
+		}
 		return
 	}
 	in.events++
@@ -103,21 +112,28 @@ func (in *Instant) fold(r *events.Record, e *events.Event) {
 		return
 	}
 	was := t.task != nil && t.task.Open()
-	next, err := events.Evolve(t.task, e, events.Hash(e.Fact.Type(), r.Value))
-	if err != nil {
+	if err := t.evolve(e, r); err != nil {
 		in.spoil(e.Task, r, err)
 		return
 	}
-	t.task, t.next = next, r.Offset+1
-	switch is := next.Open(); {
+	switch is := t.task.Open(); {
 	case is && !was:
 		in.part(r.Partition).Open++
 	case was && !is:
 		in.part(r.Partition).Open--
 	}
-	if !next.Open() {
+}
+
+// evolve folds one more event.
+func (t *instantTask) evolve(e *events.Event, r *events.Record) error {
+	next, err := events.Evolve(t.task, e, events.Hash(e.Fact.Type(), r.Value))
+	if err != nil {
+		return err
+	}
+	if t.task, t.next = next, r.Offset+1; !next.Open() {
 		t.task = head(next)
 	}
+	return nil
 }
 
 // head is what a list shows of a task that has ended.
@@ -151,8 +167,12 @@ type InstantView struct {
 	Partitions []Owned                  `json:"partitions"`
 	Faults     []string                 `json:"faults"` // events that can't be folded: the first of Broken
 	Broken     int                      `json:"broken"`
-	Missing    []string                 `json:"missing,omitempty"` // partitions that have lost their beginning
-	Tasks      []events.TaskView        `json:"tasks"`
+	Missing    []string                 `json:"missing,omitempty"` // partitions that have lost their beginning, and what can't be read
+	// LeftOut are in no count and no list.
+	LeftOut []LeftOut `json:"left_out,omitempty"`
+	// Unnamed are the partitions of which other tasks may have lost all their events.
+	Unnamed []int32           `json:"-"`
+	Tasks   []events.TaskView `json:"tasks"`
 }
 
 // View is the result. wanted says which tasks are listed, the newest first; of
@@ -163,13 +183,14 @@ func (in *Instant) View(wanted func(*events.Task) bool) *InstantView {
 	for _, p := range slices.Sorted(maps.Keys(in.parts)) {
 		v.Partitions = append(v.Partitions, *in.parts[p])
 	}
-	for _, p := range slices.Sorted(maps.Keys(in.lost)) {
-		v.Missing = append(v.Missing, in.lost[p])
+	for _, p := range slices.Sorted(maps.Keys(in.cut)) {
+		v.Missing = append(v.Missing, in.cut[p])
 	}
+	left := in.leaveOut(v)
 	var list []*instantTask
 	for _, t := range in.tasks {
-		if t.task == nil {
-			continue // its first event can't be folded
+		if t.task == nil || left[t.task.ID] {
+			continue // its first event can't be folded, or some event is lost
 		}
 		v.States[t.task.State]++
 		if wanted(t.task) {
@@ -183,4 +204,34 @@ func (in *Instant) View(wanted func(*events.Task) bool) *InstantView {
 		v.Tasks = append(v.Tasks, t.task.View(in.parts[t.partition].Owner, t.partition, t.next))
 	}
 	return v
+}
+
+// leaveOut takes out of a view what may have changed by events that can't be read, and returns those tasks.
+func (in *Instant) leaveOut(v *InstantView) map[string]bool {
+	s := &Survey{tasks: map[string]*instantTask{}}
+	for _, at := range in.gone {
+		if first, past := in.after[at.Partition]; past && first < at.Offset {
+			continue // it was later
+		}
+		s.lost.add(at)
+		v.Missing = append(v.Missing, at.Err.Error())
+	}
+	if len(s.lost.named)+len(s.lost.any) == 0 {
+		return nil
+	}
+	maps.Copy(s.tasks, in.tasks)
+	v.LeftOut, v.Unnamed = s.LeftOut(func(string, *events.Task) bool { return true }), s.Unnamed()
+	left := map[string]bool{}
+	for i := range v.LeftOut {
+		id := v.LeftOut[i].Task
+		left[id] = true
+		if t := in.tasks[id]; t != nil && t.task != nil && t.task.Open() {
+			for j := range v.Partitions {
+				if p := &v.Partitions[j]; p.Partition == t.partition {
+					p.Open--
+				}
+			}
+		}
+	}
+	return left
 }

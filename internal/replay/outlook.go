@@ -119,7 +119,7 @@ type Choice struct {
 	finished int
 	tasks    map[string]*chosen
 	ended    ends
-	broken   int // before their end
+	broken   map[string]bool // before their end
 }
 
 // chosen is a task that may be looked at.
@@ -150,7 +150,7 @@ func compareEnds(a, b *events.Task) int {
 
 // NewChoice takes the open tasks of a workflow, or the last so many that have ended.
 func NewChoice(name string, finished int) *Choice {
-	return &Choice{workflow: name, finished: finished, tasks: map[string]*chosen{}}
+	return &Choice{workflow: name, finished: finished, tasks: map[string]*chosen{}, broken: map[string]bool{}}
 }
 
 // Add takes in a record of the events topic. The records of a task come in order.
@@ -180,7 +180,7 @@ func (c *Choice) Add(r *events.Record) {
 	case err != nil && over:
 		t.broken = true // and has its place: whom it kept out may be forgotten already
 	case err != nil:
-		c.broken++
+		c.broken[id] = true
 		delete(c.tasks, id)
 	default:
 		t.records = append(t.records, kept(r))
@@ -216,13 +216,22 @@ func (c *Choice) end(t *events.Task) {
 	}
 }
 
+// Drop takes out a task, of which an event may be lost.
+func (c *Choice) Drop(id string) {
+	delete(c.tasks, id)
+	delete(c.broken, id)
+}
+
 // Each calls fn with the records of each task that was chosen, in the order of their
 // ids or of their ends, and returns how many tasks were passed over because an event
 // of theirs can't be folded.
 func (c *Choice) Each(fn func(records []events.Record) error) (broken int, err error) {
-	broken = c.broken
+	broken = len(c.broken)
 	for _, id := range c.ids() {
 		t := c.tasks[id]
+		if t == nil {
+			continue // it was dropped
+		}
 		if t.broken {
 			broken++
 		} else if err := fn(t.records); err != nil {

@@ -89,13 +89,16 @@ func TestChoice(t *testing.T) {
 			ended[id] = true
 		}
 	}
-	choose := func(finished int, skip string) (ids []string, broken int) {
+	choose := func(finished int, skip string, dropped ...string) (ids []string, broken int) {
 		c := replay.NewChoice("order", finished)
 		for i := range records {
 			if e, err := events.DecodeEvent(&records[i]); err == nil && e.Task == skip && e.Seq == 2 {
 				continue
 			}
 			c.Add(&records[i])
+		}
+		for _, id := range dropped {
+			c.Drop(id)
 		}
 		broken, err := c.Each(func(of []events.Record) error {
 			ids = append(ids, string(of[0].Key))
@@ -116,6 +119,12 @@ func TestChoice(t *testing.T) {
 	last = ids[2]
 	if ids, broken := choose(3, last); broken != 1 || len(ids) != 3 || ids[2] == last {
 		t.Errorf("with a gap in %s: %v, %d broken", last, ids, broken)
+	}
+	if ids, broken := choose(3, last, last); broken != 0 || len(ids) != 3 {
+		t.Errorf("and %s dropped: %v, %d broken", last, ids, broken)
+	}
+	if others, broken := choose(3, "", last); broken != 0 || !slices.Equal(others, ids[:2]) {
+		t.Errorf("without %s: %v, %d broken, want %v", last, others, broken, ids[:2])
 	}
 }
 

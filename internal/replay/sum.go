@@ -65,7 +65,17 @@ func (h *headLine) sum() uint32 {
 	b = binary.BigEndian.AppendUint32(b, uint32(h.Partitions))
 	b = strconv.AppendBool(b, h.Counted)
 	b = binary.BigEndian.AppendUint64(b, uint64(count))
-	return crc32.Checksum(append(b, h.Namespace...), castagnoli)
+	b = append(b, h.Namespace...)
+	for _, list := range [][]string{h.Tasks, h.Lost} {
+		if len(h.Tasks)+len(h.Lost) == 0 {
+			break // what earlier builds wrote
+		}
+		b = binary.BigEndian.AppendUint32(b, uint32(len(list)))
+		for _, s := range list {
+			b = append(binary.BigEndian.AppendUint32(b, uint32(len(s))), s...)
+		}
+	}
+	return crc32.Checksum(b, castagnoli)
 }
 
 // sums reports whether a line's sum is that of its record. A line without one, of an older

@@ -119,7 +119,7 @@ type Checker struct {
 	met      lead    // the last that met its input
 	inputs   int
 	poison   int
-	dead     map[place]events.Reason
+	dead     map[place]letter
 	hops     map[place]bool // where forwarded records came from
 	requests map[string]*request
 	given    map[*task]*given // with Options.Requests
@@ -142,7 +142,7 @@ func New(o Options) *Checker {
 		o.Faults = MaxFaults
 	}
 	return &Checker{o: o, faults: faults{most: o.Faults}, parts: map[int32]*partition{}, tasks: map[string]*task{}, inboxes: map[inboxPart]*inbox{},
-		dead: map[place]events.Reason{}, hops: map[place]bool{}, requests: map[string]*request{}, given: map[*task]*given{}, alerted: map[string]bool{},
+		dead: map[place]letter{}, hops: map[place]bool{}, requests: map[string]*request{}, given: map[*task]*given{}, alerted: map[string]bool{},
 		ledger: NewLedger(), seen: newSeen()}
 }
 

@@ -119,7 +119,7 @@ func (f *finish) unused() map[string]bool {
 		}
 		used := f.used(key)
 		for offset, x := range in.inputs.all() {
-			if offset >= used || f.c.dead[place{key, offset}] != "" {
+			if offset >= used || f.c.dead[place{key, offset}].why != "" {
 				tasks[x.task] = true
 			}
 		}

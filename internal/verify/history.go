@@ -31,8 +31,9 @@ type partition struct {
 	before         [events.Inboxes]int64
 	// claim is the offset of the last claim, and sums whether that one has a sum: then
 	// all events of its epoch have one that may be a task's last. Negative: none was fed.
-	claim int64
-	sums  bool
+	claim  int64
+	sums   bool
+	claims []takeover
 }
 
 // Event takes the next record of a partition of events, and returns it decoded, which
@@ -54,6 +55,7 @@ func (c *Checker) Event(r *events.Record) *events.Event {
 		c.faults.add(Fault{"P11", e.Task, topicEvents, r.Partition, r.Offset, err.Error()})
 		p.state.At = e.At // told once, not of all that follows
 	}
+	before := p.next
 	first, what := p.follow(e.Cause, e.Task, r.Partition, e.Queued)
 	if !p.doing.holds(e) {
 		p.doing.end()
@@ -61,6 +63,7 @@ func (c *Checker) Event(r *events.Record) *events.Event {
 	}
 	if e.Task == "" {
 		c.claimed(p, e, r)
+		p.claims = append(p.claims, takeover{millis(r.Time), before})
 		if what != "" {
 			c.faults.add(Fault{"P10", "", topicEvents, r.Partition, r.Offset, what})
 		}

@@ -212,6 +212,27 @@ func TestInputsAndWhatTheyLedTo(t *testing.T) {
 			h.submit()
 			h.deadletter(events.ReasonUnknownWorkflow)
 		}},
+		{"a dead letter of a workflow that was applied since, consumed again after the group's offsets expired", "", func(h *history) { consumedAgain(h, events.ReasonUnknownWorkflow, time.Hour, true) }},
+		{"a dead letter of a task that an older build couldn't read", "", func(h *history) { consumedAgain(h, events.ReasonTaskStopped, time.Hour, true) }},
+		{"P15: a dead letter that led to an event later, and nobody had restored the partition since", "P15 P15", func(h *history) { consumedAgain(h, events.ReasonUnknownWorkflow, time.Hour, false) }},
+		{"P15: a dead letter that led to an event in the transaction that began with the claim", "P15 P15", func(h *history) { consumedAgain(h, events.ReasonUnknownWorkflow, 0, true) }},
+		{"P15: a dead letter of what never becomes usable, that led to an event", "P15 P15", func(h *history) { consumedAgain(h, events.ReasonIDConflict, time.Hour, true) }},
+		{"P15: a dead letter that was written again after its event", "P15", func(h *history) {
+			consumedAgain(h, events.ReasonUnknownWorkflow, time.Hour, true)
+			h.cause = events.Cause{Inbox: events.Tasks, Offset: 1}
+			h.later(time.Minute).deadletter(events.ReasonUnknownWorkflow)
+		}},
+		{"P15: a dead letter that was written after its event", "P15", func(h *history) {
+			h.submit().later(time.Hour).deadletter(events.ReasonUnknownWorkflow)
+			h.claim(2)
+		}},
+		{"P15: a dead letter of the input that the claim came of, which is never taken again", "P15 P15", func(h *history) {
+			s := &events.Submission{ID: h.id, Workflow: "w", Input: []byte("{}")}
+			h.input(s.Record(ns, "test")).deadletter(events.ReasonUnknownWorkflow)
+			h.inputs[events.Tasks] = 0
+			h.later(time.Hour).claim(2)
+			h.receive(s)
+		}},
 		{"P17: a reply after complete-by", "P17", func(h *history) {
 			h.submit().add(do("a", 1)).later(time.Second+time.Millisecond).reply("a", events.Do, 1, events.Completed)
 			h.c.Effect(Effect{Happened, key("a", events.Do)})
@@ -225,6 +246,21 @@ func TestInputsAndWhatTheyLedTo(t *testing.T) {
 	})
 }
 
+// consumedAgain has a submission refused, and later taken: by who claimed the partition since, or by the same owner.
+func consumedAgain(h *history, why events.Reason, after time.Duration, claims bool) {
+	h.input(events.Record{Topic: ns.Inbox(events.Tasks), Value: []byte("{")}).deadletter(events.ReasonBadJSON) // that the first claim came of
+	s := &events.Submission{ID: h.id, Workflow: "w", Input: []byte("{}")}
+	h.input(s.Record(ns, "test")).deadletter(why)
+	h.later(after)
+	if claims {
+		again := h.inputs[events.Tasks]
+		h.inputs[events.Tasks] = h.cause.Offset
+		h.claim(2)
+		h.inputs[events.Tasks] = again
+	}
+	h.receive(s)
+}
+
 // deadletter writes that of the input written last.
 func (h *history) deadletter(why events.Reason) {
 	r := events.Record{Topic: ns.Inbox(h.cause.Inbox), Partition: h.cause.Partition, Offset: h.cause.Offset}
@@ -234,6 +270,7 @@ func (h *history) deadletter(why events.Reason) {
 		}
 	}
 	d := events.Deadletter(ns, "test", &r, &events.Unusable{Reason: why})
+	d.Time = h.at
 	h.c.Deadletter(&d)
 }
 

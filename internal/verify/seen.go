@@ -135,7 +135,7 @@ func (c *Checker) Deadletter(r *events.Record) {
 	if !ok {
 		return
 	}
-	c.dead[at] = events.Reason(reason)
+	c.dead[at] = letter{events.Reason(reason), max(millis(r.Time), c.dead[at].at)}
 	in := c.inboxes[at.inboxPart]
 	if in == nil {
 		return

@@ -66,7 +66,7 @@ func (f *finish) refused() map[inboxPart]int64 {
 // unled: a consumed input that led to nothing had to, or is seen elsewhere (P10,
 // P15).
 func (f *finish) unled(at place, x *input) (promise, what string) {
-	t, dead := f.c.tasks[x.task], f.c.dead[at] != ""
+	t, dead := f.c.tasks[x.task], f.c.dead[at].why != ""
 	visible := dead || !f.c.o.Deadletters
 	switch {
 	case x.poison != "" && !visible:
@@ -145,6 +145,38 @@ func (f *finish) causeless(in *inbox) {
 	}
 }
 
+// letter is the last dead letter of an input: why, and its timestamp in ms.
+type letter struct {
+	why events.Reason
+	at  int64
+}
+
+// takeover is a claim of a partition: its timestamp in ms, and one more than the highest cause of each inbox before it.
+type takeover struct {
+	at   int64
+	next [events.Inboxes]int64
+}
+
+// passing are the reasons for which a record can't be used at one time, and can at another: by the definitions that there
+// are, by a scheduler's settings, and by what its build can read.
+var passing = []events.Reason{events.ReasonUnknownWorkflow, events.ReasonTooLarge, events.ReasonBadReplyTo, events.ReasonTaskStopped}
+
+// takenAgain reports whether an input that is a dead letter may have led to an event all the same: it was consumed again, for its
+// dead letter left no cause, and the group's offsets had expired. Who does so has restored the partition, and so claimed it, after the
+// dead letter was written. His claim is the last before which no later cause of the inbox was seen.
+func (c *Checker) takenAgain(at place) bool {
+	l, p := c.dead[at], c.parts[at.partition]
+	if p == nil || l.at == 0 || !slices.Contains(passing, l.why) {
+		return false
+	}
+	for i := len(p.claims) - 1; i >= 0; i-- {
+		if p.claims[i].next[at.inbox] <= at.offset {
+			return p.claims[i].at > l.at
+		}
+	}
+	return c.ranged() // his claim may be older than what is looked at
+}
+
 // deadAndLed: what is a dead letter led to nothing (P15). An input that was fed
 // and is no longer kept has met its event.
 func (f *finish) deadAndLed() {
@@ -153,10 +185,10 @@ func (f *finish) deadAndLed() {
 	})
 	for _, at := range places {
 		in := f.c.inboxes[at.inboxPart]
-		if in == nil || !in.whole(at.offset) || in.inputs.get(at.offset) != nil {
+		if in == nil || !in.whole(at.offset) || in.inputs.get(at.offset) != nil || f.c.takenAgain(at) {
 			continue
 		}
 		f.faults.add(Fault{"P15", "", at.inbox.String(), at.partition, at.offset,
-			fmt.Sprintf("is a dead letter (%s), and led to an event", f.c.dead[at])})
+			fmt.Sprintf("is a dead letter (%s), and led to an event", f.c.dead[at].why)})
 	}
 }

@@ -1,0 +1,126 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/replay"
+)
+
+// losses are parts of the events that can't be read.
+type losses struct {
+	mu   sync.Mutex // several partitions are read at once
+	list []replay.Loss
+}
+
+func (l *losses) add(d *kafka.DamagedError) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.list = append(l.list, replay.Loss{Partition: d.Partition, Offset: d.Offset, Tasks: d.Keys, All: d.AllKeys, Err: d})
+}
+
+// incomplete is what is left out of an answer about many tasks, because events can't be read.
+type incomplete struct {
+	tasks   []replay.LeftOut
+	unnamed []int32 // partitions of which other tasks may have lost all their events
+}
+
+// beside is one that isn't among others; nil: all are.
+func (l *losses) beside(others *losses) *replay.Loss {
+	for i := range l.list {
+		is := func(o replay.Loss) bool { return o.Partition == l.list[i].Partition && o.Offset == l.list[i].Offset }
+		if !slices.ContainsFunc(others.list, is) {
+			return &l.list[i]
+		}
+	}
+	return nil
+}
+
+// leftOut finds out of which tasks events may be lost, for which the partition of id (empty: all) is read again where it
+// isn't whole. concerns says which of them matter: it is given what a task was before that, nil: nothing.
+func (l *losses) leftOut(ctx context.Context, h eventSource, id string, concerns func(id string, t *events.Task) bool) (*incomplete, error) {
+	if len(l.list) == 0 {
+		return &incomplete{}, nil
+	}
+	s := replay.NewSurvey(l.list)
+	err := h.read(ctx, id, func(r *events.Record) error {
+		s.Add(r)
+		return nil
+	}, func(*kafka.DamagedError) {})
+	if err != nil {
+		return nil, err
+	}
+	return &incomplete{s.LeftOut(concerns), s.Unnamed()}, nil
+}
+
+// has reports whether a task is left out.
+func (i *incomplete) has(id string) bool {
+	_, is := slices.BinarySearchFunc(i.tasks, id, func(l replay.LeftOut, id string) int { return strings.Compare(l.Task, id) })
+	return is
+}
+
+// leftOutNamed bounds how many tasks are named of which an event may be lost, for one reason. Those that it names are
+// all named.
+const leftOutNamed = 20
+
+// warn names what is left out.
+func (i *incomplete) warn(note io.Writer) {
+	var reasons []string
+	byReason := map[string][]string{}
+	named := map[string]bool{}
+	for j := range i.tasks {
+		l := &i.tasks[j]
+		if byReason[l.Reason] == nil {
+			reasons = append(reasons, l.Reason)
+		}
+		byReason[l.Reason] = append(byReason[l.Reason], strconv.Quote(l.Task))
+		named[l.Reason] = slices.Contains(l.Loss.Tasks, l.Task)
+	}
+	for _, why := range reasons {
+		ids, more := byReason[why], ""
+		if n := len(ids) - leftOutNamed; n > 0 && !named[why] {
+			ids, more = ids[:leftOutNamed], fmt.Sprintf(" and %d more", n)
+		}
+		fmt.Fprintf(note, "waybill: left out: %s%s: %s\n", strings.Join(ids, ", "), more, printable(why))
+	}
+}
+
+// partial is the error of an answer that isn't whole; nil: it is whole.
+func (i *incomplete) partial() error {
+	if len(i.tasks)+len(i.unnamed) == 0 {
+		return nil
+	}
+	others := ""
+	if len(i.unnamed) > 0 {
+		others = fmt.Sprintf(", and in the partitions %v there may be others, of which no event can be read", i.unnamed)
+	}
+	return exit(exitUnreachable, "%d tasks are left out, because events of them can't be read, or may not be%s; `waybill timeline ID` shows what is left of one", len(i.tasks), others)
+}
+
+// leftOutInHead bounds the ids in a file's first line, which has a bound.
+const leftOutInHead = 2000
+
+// without is what the head of a file says of it.
+func (i *incomplete) without(gone *losses) (w replay.Without) {
+	for j := range i.tasks[:min(len(i.tasks), leftOutInHead)] {
+		w.Tasks = append(w.Tasks, i.tasks[j].Task)
+	}
+	for j := range gone.list {
+		l := &gone.list[j]
+		if slices.Contains(i.unnamed, l.Partition) || slices.ContainsFunc(i.tasks, func(t replay.LeftOut) bool { return t.Loss.Partition == l.Partition }) {
+			w.Lost = append(w.Lost, l.Err.Error())
+		}
+	}
+	slices.Sort(w.Lost)
+	if n := len(i.tasks) - len(w.Tasks); n > 0 {
+		w.Lost = append(w.Lost, fmt.Sprintf("and %d more tasks are left out", n))
+	}
+	return w
+}
