@@ -60,6 +60,7 @@ func run(args []string) int {
 	defer stop()
 	root := newRoot()
 	root.SetArgs(args)
+	root.SetIn(&interruptible{ctx: ctx, in: os.Stdin})
 	err := root.ExecuteContext(ctx)
 	switch {
 	case err == nil:
