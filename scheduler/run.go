@@ -117,9 +117,9 @@ func (c *Config) oneLane(ctx context.Context, owner string, number int, requests
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	l := newLane(c, owner, log, requests)
-	watched := make(chan struct{})
+	unwatched := make(chan struct{})
 	go func() {
-		defer close(watched)
+		defer close(unwatched)
 		c.watch(ctx, l, cancel)
 	}()
 	ended := make(chan error, 1)
@@ -138,7 +138,7 @@ func (c *Config) oneLane(ctx context.Context, owner string, number int, requests
 		return stalled
 	}
 	cancel(nil)
-	<-watched
+	<-unwatched
 	log.Close()
 	return err
 }
@@ -188,18 +188,32 @@ func (e *stalledError) Error() string {
 func (c *Config) watch(ctx context.Context, l *lane, cancel context.CancelCauseFunc) {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
+	var seen watched
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case now := <-tick.C:
-			if d := l.stalled(now); d > stallFactor*c.TransactionTimeout {
+			if d := seen.since(now, l.stalled(now), c.TransactionTimeout); d > stallFactor*c.TransactionTimeout {
 				cancel(&stalledError{l.owner, d})
 				l.log.Close()
 				return
 			}
 		}
 	}
+}
+
+// watched is since when a lane has been looked at without a gap. A process that was stopped, and goes on,
+// finds that its lanes have done nothing for as long: they couldn't, and get their time again.
+type watched struct{ from, last time.Time }
+
+// since is for how long a lane has stalled while it was watched; a gap of more than most is none of that.
+func (w *watched) since(now time.Time, stalled, most time.Duration) time.Duration {
+	if w.last.IsZero() || now.Sub(w.last) > most {
+		w.from = now
+	}
+	w.last = now
+	return min(stalled, now.Sub(w.from))
 }
 
 // tend does what is no lane's: it reads the request topics' metadata again,

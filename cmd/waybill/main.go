@@ -77,6 +77,7 @@ func run(args []string) int {
 	defer stop()
 	root := newRoot()
 	root.SetArgs(args)
+	root.SetIn(&interruptible{ctx: ctx, in: os.Stdin})
 	err := root.ExecuteContext(ctx)
 	switch {
 	case err == nil:
@@ -134,7 +135,7 @@ func newRoot() *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		return usage("%v; `%s --help` lists the flags", err, cmd.CommandPath())
+		return usage("%w; `%s --help` lists the flags", flagFault(err), cmd.CommandPath())
 	})
 	root.SetVersionTemplate("{{.Version}}\n")
 	root.CompletionOptions.HiddenDefaultCmd = false

@@ -58,6 +58,9 @@ func parseFiles(stdin io.Reader, files []string) ([]*workflow.Definition, error)
 	var faults []string
 	for i, file := range files {
 		d, err := parseFile(stdin, file)
+		if errors.Is(err, context.Canceled) {
+			return nil, err
+		}
 		if err != nil {
 			faults = append(faults, err.Error())
 		}
