@@ -3,6 +3,7 @@ package events
 import (
 	"crypto/sha256"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"math"
@@ -510,9 +511,9 @@ func (c *codec) into(name string, val []byte, walk func(*codec)) {
 	inner.release()
 }
 
-// list is a member that is an array: of objects where walk is given, else of
-// whole numbers or strings.
-func list[T any](c *codec, name string, v *[]T, walk func(*codec, *T)) {
+// array is a member that is an array; an empty one is left out. write appends an element to
+// c.buf, read reads one.
+func array[T any](c *codec, name string, v *[]T, write func(*T), read func(el []byte, v *T) error) {
 	if !c.decoding {
 		if len(*v) == 0 {
 			return
@@ -523,7 +524,7 @@ func list[T any](c *codec, name string, v *[]T, walk func(*codec, *T)) {
 			if i > 0 {
 				c.buf = append(c.buf, ',')
 			}
-			c.element(&(*v)[i], func(inner *codec) { walk(inner, &(*v)[i]) })
+			write(&(*v)[i])
 		}
 		c.buf = append(c.buf, ']')
 		return
@@ -534,40 +535,47 @@ func list[T any](c *codec, name string, v *[]T, walk func(*codec, *T)) {
 	}
 	err := scanArray(val, func(el []byte) error {
 		var t T
-		switch p := any(&t).(type) {
-		case *int:
-			n, err := strconv.Atoi(string(el))
-			if err != nil {
-				return err
-			}
-			*p = n
-		case *string:
-			if el[0] != '"' {
-				return badValue(name, "not a string")
-			}
-			*p, _ = unquote(el)
-		default:
-			c.into(name, el, func(inner *codec) { walk(inner, &t) })
-		}
+		err := read(el, &t)
 		*v = append(*v, t)
-		return c.err
+		return err
 	})
 	if err != nil && c.err == nil {
 		c.err = badValue(name, err.Error())
 	}
 }
 
-func (c *codec) element(v any, walk func(*codec)) {
-	switch p := v.(type) {
-	case *int:
-		c.buf = strconv.AppendInt(c.buf, int64(*p), 10)
-	case *string:
-		c.buf = appendQuoted(c.buf, *p)
-	default:
+// objects is a member that is an array of objects.
+func objects[T any](c *codec, name string, v *[]T, walk func(*codec, *T)) {
+	write := func(v *T) {
 		c.open()
-		walk(c)
+		walk(c, v)
 		c.close()
 	}
+	array(c, name, v, write, func(el []byte, v *T) error {
+		c.into(name, el, func(inner *codec) { walk(inner, v) })
+		return c.err
+	})
+}
+
+// ints is a member that is an array of whole numbers.
+func (c *codec) ints(name string, v *[]int) {
+	write := func(v *int) { c.buf = strconv.AppendInt(c.buf, int64(*v), 10) }
+	array(c, name, v, write, func(el []byte, v *int) (err error) {
+		*v, err = strconv.Atoi(string(el))
+		return err
+	})
+}
+
+// texts is a member that is an array of texts.
+func (c *codec) texts(name string, v *[]string) {
+	write := func(v *string) { c.buf = appendQuoted(c.buf, *v) }
+	array(c, name, v, write, func(el []byte, v *string) (err error) {
+		if el[0] != '"' {
+			return errors.New("not a string")
+		}
+		*v, err = unquote(el)
+		return err
+	})
 }
 
 func (e *Error) fields(c *codec) {

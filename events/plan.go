@@ -112,12 +112,12 @@ func (p *Plan) Agent(step int, k Kind) (agent, operation string) {
 func (p *Plan) fields(c *codec) {
 	c.str("on_error", &p.OnError)
 	c.millis("complete_within_ms", &p.CompleteWithin)
-	list(c, "steps", &p.Steps, func(c *codec, s *PlanStep) { s.fields(c) })
+	objects(c, "steps", &p.Steps, func(c *codec, s *PlanStep) { s.fields(c) })
 }
 
 func (s *PlanStep) fields(c *codec) {
 	c.str("id", &s.ID)
-	list(c, "needs", &s.Needs, nil)
+	c.ints("needs", &s.Needs)
 	c.str("agent", &s.Agent)
 	c.str("operation", &s.Operation)
 	s.Attempts.fields(c)

@@ -196,8 +196,8 @@ type chunkHead struct {
 }
 
 func (h *chunkHead) fields(c *codec) {
-	list(c, "sizes", &h.sizes, nil)
-	list(c, "ended", &h.ended, nil)
+	c.ints("sizes", &h.sizes)
+	c.texts("ended", &h.ended)
 	optional(c, "part", &h.part, func(c *codec, p *Part) { p.fields(c) })
 }
 

@@ -42,7 +42,7 @@ func (t *Task) fields(c *codec) {
 	c.raw("output", &t.Output)
 	c.errorField("error", &t.Error)
 	c.planIfAny("plan", &t.Plan) // a finished task has none
-	list(c, "steps", &t.Steps, func(c *codec, s **Step) {
+	objects(c, "steps", &t.Steps, func(c *codec, s **Step) {
 		if c.decoding {
 			*s = &Step{}
 		}
@@ -54,7 +54,7 @@ func (t *Task) fields(c *codec) {
 	c.seq("seq", &t.Seq)
 	c.str("prev", &t.Prev)
 	c.seq("status_seq", &t.StatusSeq)
-	list(c, "accepted", &t.Accepted, func(c *codec, a *Accepted) {
+	objects(c, "accepted", &t.Accepted, func(c *codec, a *Accepted) {
 		c.str("request_id", &a.RequestID)
 		c.seq("seq", &a.Seq)
 	})

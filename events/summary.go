@@ -413,7 +413,7 @@ func (s *Summary) fields(c *codec) {
 	c.str("error_code", &s.ErrorCode)
 	c.time("due", &s.TaskDue)
 	text(c, "ending", &s.Ending)
-	list(c, "steps", &s.Steps, func(c *codec, p *StepSummary) { p.fields(c) })
+	objects(c, "steps", &s.Steps, func(c *codec, p *StepSummary) { p.fields(c) })
 	c.seq("stopped", &s.Stopped)
 }
 

@@ -197,7 +197,7 @@ func DecodeTimers(data []byte) (*Timers, error) {
 
 func (t *Timers) fields(c *codec) {
 	c.str("task", &t.Task)
-	list(c, "armed", &t.Armed, func(c *codec, a *Armed) {
+	objects(c, "armed", &t.Armed, func(c *codec, a *Armed) {
 		c.str("step", &a.Slot.Step)
 		text(c, "kind", &a.Slot.Kind)
 		a.Timer.fields(c)

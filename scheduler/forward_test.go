@@ -53,13 +53,7 @@ func TestPlacement(t *testing.T) {
 		for inbox := range events.Inboxes {
 			t.Run(tt.name+"/"+inbox.String(), func(t *testing.T) {
 				s := newSite(t, 2)
-				task := s.ofPartition(0, "t")
-				l := s.lane(s.cluster.join(0, 1))
-				if inbox != events.Tasks {
-					s.submit("w", task)
-					s.drain(l)
-				}
-				s.committed = nil
+				l, task := s.forRecordOf(inbox)
 				r := inboxRecords(task)[inbox]
 				r.Key, r.Headers, r.Partition = tt.key(task), append(r.Headers, tt.headers...), tt.at
 				s.cluster.write(r)
@@ -68,6 +62,18 @@ func TestPlacement(t *testing.T) {
 			})
 		}
 	}
+}
+
+// forRecordOf is a lane of all partitions, and the id of a task of the first one, which a record of an
+// inbox may be about: it is there, unless that is to submit it. Nothing counts as committed yet.
+func (s *site) forRecordOf(inbox events.Inbox) (l *lane, task string) {
+	l, task = s.lane(s.cluster.join(0, 1)), s.ofPartition(0, "t")
+	if inbox != events.Tasks {
+		s.submit("w", task)
+		s.drain(l)
+	}
+	s.committed = nil
+	return l, task
 }
 
 // placed checks what became of a record.
@@ -127,13 +133,7 @@ func TestForwardIsBounded(t *testing.T) {
 		for inbox := range events.Inboxes {
 			t.Run(tt.name+"/"+inbox.String(), func(t *testing.T) {
 				s := newSite(t, 2)
-				task := s.ofPartition(0, "t")
-				l := s.lane(s.cluster.join(0, 1))
-				if inbox != events.Tasks {
-					s.submit("w", task)
-					s.drain(l)
-				}
-				s.committed = nil
+				l, task := s.forRecordOf(inbox)
 				s.cfg.Listener.Refused = func(topic string, err error) { t.Fatalf("%s: %v", topic, err) }
 				r := inboxRecords(task)[inbox]
 				r.Key, r.Headers, r.Partition = nil, append(r.Headers, tt.headers...), tt.at
