@@ -74,11 +74,8 @@ func (o *Order) record(ns events.Namespace, source string) (events.Record, *even
 	if err != nil {
 		return r, nil, fmt.Errorf("order %q: %w", o.ID, err)
 	}
-	if o.ReplyTo != "" && ns.Owns(o.ReplyTo) {
-		return r, nil, fmt.Errorf("order %q: ReplyTo %q is a topic of the namespace %q; name one of your own", o.ID, o.ReplyTo, ns)
-	}
-	if o.ReplyTo != "" && !events.TopicName(o.ReplyTo) {
-		return r, nil, fmt.Errorf("order %q: ReplyTo %q can't be a topic's name", o.ID, o.ReplyTo)
+	if u := ns.CheckReplyTo(o.ReplyTo); u != nil {
+		return r, nil, fmt.Errorf("order %q: %s", o.ID, u.Detail)
 	}
 	return r, in.(*events.Submission), nil
 }

@@ -104,15 +104,9 @@ func (d *decider) refuseSubmission(s *events.Submission, r events.Reason, detail
 // checkReplyTo: nobody may make the scheduler write where he may not write
 // himself.
 func (d *decider) checkReplyTo(topic string) *events.Unusable {
-	switch {
-	case topic == "":
-		return nil
-	case d.env.Namespace.Owns(topic):
-		return &events.Unusable{Reason: events.ReasonBadReplyTo, Detail: "reply_to " + quoted(topic) + " is a topic of the namespace; name one of your own"}
-	case !events.TopicName(topic):
-		return &events.Unusable{Reason: events.ReasonBadReplyTo, Detail: "reply_to " + quoted(topic) + " can't be a topic's name"}
-	case len(d.env.ReplyToPrefixes) == 0:
-		return nil
+	u := d.env.Namespace.CheckReplyTo(topic)
+	if u != nil || topic == "" || len(d.env.ReplyToPrefixes) == 0 {
+		return u
 	}
 	for _, p := range d.env.ReplyToPrefixes {
 		if strings.HasPrefix(topic, p) {

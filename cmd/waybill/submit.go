@@ -271,11 +271,8 @@ func checked(line []byte, ns events.Namespace) (*submission, error) {
 		}
 	}
 	s := in.(*events.Submission)
-	if s.ReplyTo != "" && ns.Owns(s.ReplyTo) {
-		return nil, fmt.Errorf("reply_to %q is a topic of the namespace; name one of your own", s.ReplyTo)
-	}
-	if s.ReplyTo != "" && !events.TopicName(s.ReplyTo) {
-		return nil, fmt.Errorf("reply_to %q can't be a topic's name", s.ReplyTo)
+	if u := ns.CheckReplyTo(s.ReplyTo); u != nil {
+		return nil, errors.New(u.Detail)
 	}
 	return &submission{Submission: s, record: s.Record(ns, toolSource)}, nil
 }

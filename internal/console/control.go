@@ -43,11 +43,8 @@ func (c *call) submit() (any, error) {
 		return nil, unprocessable("%v", err)
 	}
 	order := in.(*events.Submission)
-	if order.ReplyTo != "" && c.cfg.Namespace.Owns(order.ReplyTo) {
-		return nil, unprocessable("reply_to %q is a topic of the namespace %q; name one of your own", printable(order.ReplyTo), c.cfg.Namespace)
-	}
-	if order.ReplyTo != "" && !events.TopicName(order.ReplyTo) {
-		return nil, unprocessable("reply_to %q can't be a topic's name", printable(order.ReplyTo))
+	if u := c.cfg.Namespace.CheckReplyTo(order.ReplyTo); u != nil {
+		return nil, unprocessable("%s", u.Detail)
 	}
 	if err := c.checkWorkflow(order); err != nil {
 		return nil, err
