@@ -149,15 +149,17 @@ func (c *Config) complete() error {
 			faults = append(faults, fmt.Errorf(format, args...))
 		}
 	}
-	fault(c.Open == nil, "no Open: there is no session to serve")
-	fault(c.Source == "", "no Source: replies need a ce_source")
-	fault(c.Concurrency < 1 || c.Concurrency > ConcurrencyMax, "concurrency %d: 1 to %d", c.Concurrency, ConcurrencyMax)
-	fault(c.Grace < 0, "grace %v: negative", c.Grace)
-	fault(c.Retry.MaxTries < 1, "retry: %d tries", c.Retry.MaxTries)
-	fault(c.Retry.Backoff < 0 || c.Retry.Max < c.Retry.Backoff, "retry: backoff %v, at most %v", c.Retry.Backoff, c.Retry.Max)
-	fault(!(c.Retry.Factor >= 1), "retry: factor %v; at least 1", c.Retry.Factor)
-	fault(c.Breaker.OpenFor < 0, "breaker: open for %v", c.Breaker.OpenFor)
-	fault(c.Health.Every < 0 || c.Health.Failures < 0, "health: every %v, %d failures", c.Health.Every, c.Health.Failures)
+	fault(c.Open == nil, "no Open: there is no session to serve; give what joins the agent's group")
+	fault(c.Source == "", "no Source: a reply must say who replies; give the instance's name")
+	fault(c.Concurrency < 1 || c.Concurrency > ConcurrencyMax, "Concurrency %d: give 1 to %d", c.Concurrency, ConcurrencyMax)
+	fault(c.Grace < 0, "Grace %v: give how long handlers may go on after the end, or 0 for %v", c.Grace, DefaultGrace)
+	fault(c.Retry.MaxTries < 1, "Retry.MaxTries %d: give 1 or more, or 0 for %d", c.Retry.MaxTries, DefaultMaxTries)
+	fault(c.Retry.Backoff < 0, "Retry.Backoff %v: give a wait, or 0 for %v", c.Retry.Backoff, DefaultBackoff)
+	fault(c.Retry.Max < c.Retry.Backoff, "Retry.Max %v is less than Retry.Backoff %v: give the longest wait, or 0 for %v", c.Retry.Max, c.Retry.Backoff, DefaultBackoffMax)
+	fault(!(c.Retry.Factor >= 1), "Retry.Factor %v: give 1 or more, or 0 for %v", c.Retry.Factor, DefaultFactor)
+	fault(c.Breaker.OpenFor < 0, "Breaker.OpenFor %v: give a duration, or 0 for %v", c.Breaker.OpenFor, DefaultOpenFor)
+	fault(c.Health.Every < 0, "Health.Every %v: give a duration, or 0 for %v", c.Health.Every, DefaultHealthEvery)
+	fault(c.Health.Failures < 0, "Health.Failures %d: give 1 or more, or 0 for %d", c.Health.Failures, DefaultHealthFailed)
 	if err := errors.Join(faults...); err != nil {
 		return fmt.Errorf("agent: configuration: %w", err)
 	}

@@ -13,8 +13,11 @@ import (
 // Handler does the work of one agent. Handle is called from many goroutines at
 // once, at most Config.Concurrency.
 //
-// The output is what JSON can encode, at most events.MaxReplyBytes of it; nil is
-// null. The error says how it failed: see Rejected, Transient, RetryAfter and
+// The output is what JSON can encode, at most 256 KiB of it; nil is null. With a larger one the
+// step is in error, though its work was done; one of more than events.MaxReplyBytes can't be sent,
+// and is replied as a failure whose effect is unknown.
+//
+// The error says how it failed: see Rejected, Transient, RetryAfter and
 // NoEffect. Any other error is a failure whose effect is unknown, replied at once
 // and tried again as the workflow says. A panic is such a failure too.
 //

@@ -677,9 +677,15 @@ func TestPartitionGoesAndComesBack(t *testing.T) {
 }
 
 func TestConfigNamesEveryFault(t *testing.T) {
-	err := Run(t.Context(), Config{Concurrency: -1, Retry: Retry{Factor: 0.5}}, HandlerFunc(completes))
-	for _, want := range []string{"Open", "Source", "concurrency -1", "factor 0.5"} {
-		if err == nil || !strings.Contains(err.Error(), want) {
+	cfg := Config{Concurrency: -1, Grace: -1, Retry: Retry{MaxTries: -1, Backoff: -1, Factor: 0.5, Max: -2},
+		Breaker: Breaker{OpenFor: -1}, Health: Health{Every: -1, Failures: -1}}
+	err := Run(t.Context(), cfg, HandlerFunc(completes))
+	if err == nil {
+		t.Fatal("it was taken")
+	}
+	for _, want := range []string{"no Open", "no Source", "Concurrency -1", "Grace -1ns", "Retry.MaxTries -1", "Retry.Backoff -1ns", "Retry.Max -2ns", "Retry.Factor 0.5",
+		"Breaker.OpenFor -1ns", "Health.Every -1ns", "Health.Failures -1"} {
+		if !strings.Contains(err.Error(), want) {
 			t.Errorf("%v: nothing of %q", err, want)
 		}
 	}

@@ -29,7 +29,9 @@ func Millis(t time.Time) time.Time {
 // are ignored, so that an older reader understands an additive change.
 type codec struct {
 	decoding bool
-	room     *Policy // of an EventReader, for the event's policy
+	// room, of an EventReader, is where the event's policy is put. That there is one also says
+	// that the event is lent: its texts may alias the record (lent).
+	room     *Policy
 	buf      []byte
 	obj      object
 	next     int // where the member after the last one found is likely to be

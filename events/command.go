@@ -46,17 +46,17 @@ const (
 	TypeDefinition   = "waybill.definition.v1"
 )
 
-// Submission asks for a task.
+// Submission asks for a task. DecodeInput holds it against the bounds that its fields name.
 type Submission struct {
-	ID          string
-	Workflow    string
-	Version     int // 0: the newest
+	ID          string // of the task, and its idempotency key: see CheckTaskID
+	Workflow    string // 1 to MaxNameBytes
+	Version     int    // of the workflow; 0: the newest
 	Input       json.RawMessage
-	ReplyTo     string
-	Priority    int
-	Labels      map[string]string
-	CompleteBy  time.Time
-	Traceparent string
+	ReplyTo     string            // a topic that is told of the task: see Namespace.CheckReplyTo; empty: none
+	Priority    int               // where steps wait for an agent, the higher goes first; may be negative
+	Labels      map[string]string // at most MaxLabels; a name or a value has at most MaxNameBytes
+	CompleteBy  time.Time         // of the task, where that is before what its workflow gives it; zero: not asked for
+	Traceparent string            // of W3C Trace Context, passed on to agents; empty: none
 }
 
 func (*Submission) input() {}
@@ -85,10 +85,10 @@ func (s *Submission) Digest() string {
 // Reply is what an agent says of an attempt.
 type Reply struct {
 	Task    string
-	Ref     RequestRef
+	Ref     RequestRef // of the attempt; one that isn't current is ignored
 	Outcome Outcome
-	Effect  Effect
-	Body    json.RawMessage // output or error object
+	Effect  Effect          // of a failure; EffectUnknown unless the agent says EffectNone
+	Body    json.RawMessage // completed: the output; else an error object (Failure)
 	Source  string          // ce_source: who replied; empty: it isn't said, or not in MaxNameBytes of text
 }
 
@@ -143,8 +143,8 @@ type Recovery struct {
 	Task       string
 	Timer      uint64 // the seq of the event that armed it
 	Action     Action
-	Step       string // empty: the task's own timer
-	Kind       Kind
+	Step       string    // empty: the task's own timer
+	Kind       Kind      // of the step's run whose timer it is
 	CompleteBy time.Time // of a retry
 	Until      time.Time // of a wait
 }
@@ -165,11 +165,11 @@ type Control struct {
 	By
 	Task    string
 	Command Command
-	Keep    bool      // cancel: what completed stays
-	Step    string    // release; resubmit: only with this step in error
-	As      StepState // release: completed or undone
-	Output  json.RawMessage
-	ID      string // the record's ce_id, which the answer repeats
+	Keep    bool            // cancel: what completed stays
+	Step    string          // release; resubmit: only with this step in error
+	As      StepState       // release: completed or undone
+	Output  json.RawMessage // release as completed: the step's output
+	ID      string          // the record's ce_id, which the answer repeats
 }
 
 func (*Control) input() {}
@@ -435,21 +435,22 @@ func decodeReply(r *Record) (string, Input, error) {
 // MaxErrorBytes bounds what is kept of an agent's error.
 const MaxErrorBytes = 16 << 10
 
-// Failure is the error of a reply that says failed or rejected: an object {"code", "message", ...}. Whatever
-// else an agent sends is kept as details.
-func (p *Reply) Failure() *Error {
+// Failure is the error of a reply that says failed or rejected. An agent sends an object {"code",
+// "message", "details"}; what is none is kept as details, under the code agent_error. Of more than
+// MaxErrorBytes only the beginning is kept, as the message.
+func (r *Reply) Failure() *Error {
 	var e struct {
 		Code    string          `json:"code"`
 		Message string          `json:"message"`
 		Details json.RawMessage `json:"details"`
 	}
-	if len(p.Body) > MaxErrorBytes {
-		return &Error{Code: "agent_error", Message: fmt.Sprintf("%s... (%d bytes)", p.Body[:256], len(p.Body))}
+	if len(r.Body) > MaxErrorBytes {
+		return &Error{Code: "agent_error", Message: fmt.Sprintf("%s... (%d bytes)", r.Body[:256], len(r.Body))}
 	}
-	if err := json.Unmarshal(p.Body, &e); err != nil || e.Code == "" && e.Message == "" {
+	if err := json.Unmarshal(r.Body, &e); err != nil || e.Code == "" && e.Message == "" {
 		out := &Error{Code: "agent_error"}
-		if string(p.Body) != "null" {
-			out.Details = p.Body
+		if string(r.Body) != "null" {
+			out.Details = r.Body
 		}
 		return out
 	}

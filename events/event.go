@@ -13,12 +13,12 @@ import (
 
 // Event is one fact about a task (or a partition), as its owner recorded it.
 type Event struct {
-	Task  string // empty: about the partition
-	Seq   uint64 // counts the task's events from 1 without a gap; for a partition's, the epoch
-	At    time.Time
-	Cause Cause
-	Epoch uint64
-	Prev  string // Hash of the task's event before; empty in the first
+	Task  string    // empty: about the partition
+	Seq   uint64    // counts the task's events from 1 without a gap; for a partition's, the epoch
+	At    time.Time // of the decision, in broker time and whole milliseconds; never falls in a partition
+	Cause Cause     // the record that led to it
+	Epoch uint64    // of the claim of the owner who wrote it
+	Prev  string    // Hash of the task's event before; empty in the first
 	// Queued: a step had to wait for its agent, and the cause, which may be about
 	// another task, freed the slot that it took.
 	Queued bool
@@ -260,9 +260,9 @@ func Types() []string { return slices.Sorted(maps.Keys(facts)) }
 
 // By says who asked for what an operator asked, and why.
 type By struct {
-	Who       string
-	Why       string
-	RequestID string
+	Who       string // at most MaxNameBytes
+	Why       string // at most MaxWhyBytes
+	RequestID string // the same again has the same answer and no second effect; empty: of no request
 }
 
 func (b *By) fields(c *codec) {
@@ -273,7 +273,7 @@ func (b *By) fields(c *codec) {
 
 // PartitionClaimed begins an owner's first transaction in a partition.
 type PartitionClaimed struct {
-	Owner string
+	Owner string // "<scheduler>/<lane>"
 }
 
 // Type is the ce_type.

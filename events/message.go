@@ -124,18 +124,18 @@ func parseCompleteBy(s []byte) (time.Time, error) {
 }
 
 // Record makes the reply's record, for the request that it answers.
-func (p *Reply) Record(ns Namespace, source string) Record {
-	id := RequestID(p.Task, p.Ref)
-	h := append(cloudHeaders(make([]Header, 0, 9), TypeReply, source, bytesOf(id+"/"+string(p.Outcome))),
-		Header{HeaderRequest, bytesOf(id)}, Header{HeaderOutcome, bytesOf(string(p.Outcome))})
-	if p.Effect == EffectNone && p.Outcome != Completed {
+func (r *Reply) Record(ns Namespace, source string) Record {
+	id := RequestID(r.Task, r.Ref)
+	h := append(cloudHeaders(make([]Header, 0, 9), TypeReply, source, bytesOf(id+"/"+string(r.Outcome))),
+		Header{HeaderRequest, bytesOf(id)}, Header{HeaderOutcome, bytesOf(string(r.Outcome))})
+	if r.Effect == EffectNone && r.Outcome != Completed {
 		h = append(h, Header{HeaderEffect, bytesOf(string(EffectNone))})
 	}
-	body := p.Body
+	body := r.Body
 	if len(body) == 0 {
 		body = json.RawMessage("null")
 	}
-	return Record{Topic: ns.Inbox(Replies), Partition: -1, Key: bytesOf(p.Task), Value: body, Headers: h}
+	return Record{Topic: ns.Inbox(Replies), Partition: -1, Key: bytesOf(r.Task), Value: body, Headers: h}
 }
 
 // UndoOf is what the request of an undo says of what is to be undone.

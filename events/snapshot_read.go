@@ -5,6 +5,25 @@ import (
 	"fmt"
 )
 
+// How a reader finds the newest snapshot of a partition. The record that makes it count
+// (SnapshotMetaKey) is written last. So the last SnapshotLook offsets of the topic are read
+// first, and as long as it isn't among them, SnapshotLookFactor times as many.
+const (
+	SnapshotLook       = 64
+	SnapshotLookFactor = 32
+)
+
+// behindEvents is by how many events more than it costs a snapshot must be ahead to be taken.
+// Within that, reading on from where one is takes a second or two, and throws nothing away.
+const behindEvents = 100_000
+
+// ShorterThan reports whether taking the snapshot, with so many of its tasks, is a shorter way
+// to the end of the log than reading events from an offset on; from offset 0, where nothing is
+// there to go on from, it always is. A task costs about what an event costs.
+func (s *Snapshot) ShorterThan(next, tasks int64) bool {
+	return next == 0 && s.Next > 0 || s.Next-next > behindEvents+tasks
+}
+
 // SnapshotReader gathers the records of a partition of the snapshots topic. Only
 // what is there after the last record counts: compaction takes earlier versions
 // away at any time. The zero value is ready; it belongs to one goroutine.

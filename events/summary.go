@@ -454,11 +454,11 @@ type SummaryView struct {
 func (s *Summary) View() SummaryView {
 	v := SummaryView{
 		ID: s.ID, Workflow: s.Workflow, Version: s.Version, State: s.State, FailureCount: s.FailureCount, Priority: s.Priority,
-		Labels: s.Labels, SubmittedAt: instant(s.SubmittedAt), UpdatedAt: instant(s.UpdatedAt), Due: instant(s.Due()),
+		Labels: s.Labels, SubmittedAt: InstantText(s.SubmittedAt), UpdatedAt: InstantText(s.UpdatedAt), Due: InstantText(s.Due()),
 		ErrorCode: text0(s.ErrorCode), StepsInError: s.InError(), WaitingFor: s.WaitingFor(), StoppedSeq: s.Stopped,
 	}
 	if s.State != StatePending {
-		v.CompleteBy = instant(s.CompleteBy)
+		v.CompleteBy = InstantText(s.CompleteBy)
 	}
 	if v.Labels == nil {
 		v.Labels = map[string]string{}

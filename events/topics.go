@@ -97,23 +97,24 @@ func (n Namespace) InstanceOf(agent, source string) string {
 // Owns reports whether a topic belongs to the namespace.
 func (n Namespace) Owns(topic string) bool { return strings.HasPrefix(topic, string(n)) }
 
-// CheckReplyTo says why a submission can't name a topic as its reply_to; nil: it can, or names none. It is for all who take
-// submissions.
+// CheckReplyTo says why a submission may not name a topic as its reply_to; nil: it may, or it
+// names none. A topic of the namespace is refused: whoever may submit would have the notifier
+// write where he may not write himself.
 func (n Namespace) CheckReplyTo(topic string) *Unusable {
 	switch {
 	case topic == "":
 		return nil
 	case n.Owns(topic):
-		return unusable(ReasonBadReplyTo, "reply_to %q is a topic of the namespace %q; name one of your own", topic, string(n))
-	case !topicName(topic):
-		return unusable(ReasonBadReplyTo, "reply_to %q can't be a topic's name: letters, digits, '.', '_' and '-', %d at most", topic, MaxReplyToBytes)
+		return unusable(ReasonBadReplyTo, "reply_to %q is a topic of the namespace %q; name one of your own", topic, n)
+	case !TopicName(topic):
+		return unusable(ReasonBadReplyTo, "reply_to %q can't be a topic's name: that has letters, digits, dots, dashes and underscores", topic)
 	}
 	return nil
 }
 
-// topicName reports whether a topic can have such a name.
-func topicName(name string) bool {
-	return name != "" && len(name) <= MaxReplyToBytes && name != "." && name != ".." && !strings.ContainsFunc(name, func(r rune) bool {
+// TopicName reports whether a topic can have such a name.
+func TopicName(name string) bool {
+	return name != "" && name != "." && name != ".." && !strings.ContainsFunc(name, func(r rune) bool {
 		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '.' || r == '_' || r == '-')
 	})
 }

@@ -67,12 +67,12 @@ func (t *Task) View(owner string, partition int32, next int64) TaskView {
 	v := TaskView{
 		ID: t.ID, Workflow: t.Workflow, Version: t.Version, State: t.State,
 		FailureCount: t.FailureCount, Priority: t.Priority, Labels: t.Labels,
-		ReplyTo: text0(t.ReplyTo), SubmittedAt: instant(t.SubmittedAt), UpdatedAt: instant(t.UpdatedAt),
+		ReplyTo: text0(t.ReplyTo), SubmittedAt: InstantText(t.SubmittedAt), UpdatedAt: InstantText(t.UpdatedAt),
 		Input: orNull(t.Input), Output: orNull(t.Output), Error: t.Error,
 		AsOf: AsOf{partition, strconv.FormatInt(next, 10)},
 	}
 	if t.State != StatePending {
-		v.LockedBy, v.CompleteBy = text0(owner), instant(t.CompleteBy)
+		v.LockedBy, v.CompleteBy = text0(owner), InstantText(t.CompleteBy)
 	}
 	if v.Labels == nil {
 		v.Labels = map[string]string{}
@@ -88,17 +88,18 @@ func (t *Task) stepView(i int) StepView {
 	s, p := t.Steps[i], &t.Plan.Steps[i]
 	v := StepView{
 		ID: p.ID, State: s.State, Attempt: s.Attempt, FailureCount: s.FailureCount,
-		CompleteBy: instant(s.CompleteBy), Agent: p.Agent, Operation: p.Operation,
-		StartedAt: instant(s.StartedAt), EndedAt: instant(s.EndedAt),
+		CompleteBy: InstantText(s.CompleteBy), Agent: p.Agent, Operation: p.Operation,
+		StartedAt: InstantText(s.StartedAt), EndedAt: InstantText(s.EndedAt),
 		Input: orNull(s.Input), Output: orNull(s.Output), Error: s.Error,
 	}
 	if u := s.Undo; u != nil {
-		v.Undo = &UndoView{u.State, u.Attempt, u.FailureCount, instant(u.CompleteBy), u.Error}
+		v.Undo = &UndoView{u.State, u.Attempt, u.FailureCount, InstantText(u.CompleteBy), u.Error}
 	}
 	return v
 }
 
-func instant(t time.Time) *string {
+// InstantText is an instant as JSON shows it, by TimeLayout; nil, which is null, for the zero time.
+func InstantText(t time.Time) *string {
 	if t.IsZero() {
 		return nil
 	}

@@ -85,7 +85,7 @@ func (s *Store) Tasks(p int32) (*Tasks, error) {
 		if v.open.hotBytes+len(data) > v.s.hotMost() {
 			return nil
 		}
-		t, err := openTask(data)
+		t, err := decodeOpen(data)
 		if err == nil {
 			v.open.warm(id, t)
 		}
@@ -148,7 +148,7 @@ func (v *Tasks) openTask(id string) (*entry, error) {
 // readOpen reads an open task that Pebble has.
 func (v *Tasks) readOpen(id string) (t *events.Task, err error) {
 	read := func(data []byte) (err error) {
-		t, err = openTask(data)
+		t, err = decodeOpen(data)
 		return err
 	}
 	if !v.lookups {
@@ -168,8 +168,8 @@ func (v *Tasks) readOpen(id string) (t *events.Task, err error) {
 // errMissing: what a view left to Pebble isn't there.
 var errMissing = errors.New("missing")
 
-// openTask decodes an open task that outlives data.
-func openTask(data []byte) (*events.Task, error) {
+// decodeOpen decodes an open task that outlives data.
+func decodeOpen(data []byte) (*events.Task, error) {
 	t, err := events.DecodeTask(data)
 	if err == nil {
 		detachFrom(t, data)
@@ -363,7 +363,7 @@ func (v *Tasks) EachOpen(fn func(*events.Task)) error {
 		if !cold {
 			return nil // it was hot
 		}
-		t, err := openTask(data)
+		t, err := decodeOpen(data)
 		if err != nil {
 			return err
 		}
@@ -391,43 +391,53 @@ func (v *Tasks) Save() error {
 	if v.loaded {
 		entries++
 	}
-	err := v.save(entries, func(b *pebble.Batch) error {
-		var key []byte
-		if v.loaded {
-			if err := b.Delete(v.keys.key(kindLoading, ""), nil); err != nil {
-				return err
-			}
-		}
-		for _, en := range v.changed {
-			kind := byte(kindOpen)
-			if !en.task.Open() {
-				kind = kindFinished
-				v.unflushed.add(en.task.ID)
-				if en.stored {
-					key = v.keys.appendKey(key[:0], kindOpen, en.task.ID)
-					if err := b.Delete(key, nil); err != nil {
-						return err
-					}
-				}
-			}
-			data := en.encoded
-			if kind == kindOpen {
-				data = en.task.Encode()
-				en.saved = len(data)
-			}
-			key = v.keys.appendKey(key[:0], kind, en.task.ID)
-			if err := b.Set(key, data, nil); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
-	if err != nil {
+	if err := v.save(entries, v.fill); err != nil {
 		return err
 	}
+	v.wasSaved()
+	return nil
+}
+
+// fill adds what changed to the batch of a Save.
+func (v *Tasks) fill(b *pebble.Batch) error {
+	if v.loaded {
+		if err := b.Delete(v.keys.key(kindLoading, ""), nil); err != nil {
+			return err
+		}
+	}
+	var key []byte
+	for _, en := range v.changed {
+		kind := byte(kindOpen)
+		if !en.task.Open() {
+			kind = kindFinished
+			v.unflushed.add(en.task.ID)
+			if en.stored {
+				key = v.keys.appendKey(key[:0], kindOpen, en.task.ID)
+				if err := b.Delete(key, nil); err != nil {
+					return err
+				}
+			}
+		}
+		data := en.encoded
+		if kind == kindOpen {
+			data = en.task.Encode()
+			en.saved = len(data)
+		}
+		key = v.keys.appendKey(key[:0], kind, en.task.ID)
+		if err := b.Set(key, data, nil); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// wasSaved takes note that Pebble has all that had changed: nothing finished is kept, and what
+// is open may leave memory.
+func (v *Tasks) wasSaved() {
 	if v.loaded {
 		begun, _ := v.s.flushes()
 		v.unflushed.any(begun)
+		v.loaded = false
 	}
 	for _, en := range v.changed {
 		en.changed, en.stored, en.encoded = false, en.open, nil
@@ -436,13 +446,11 @@ func (v *Tasks) Save() error {
 			v.open.queue(en)
 		}
 	}
-	v.loaded = false
 	clear(v.changed)
 	clear(v.finished)
 	v.changed, v.bytes = v.changed[:0], 0
 	v.open.evict(v.s.hotMost())
 	v.holds(int64(v.open.hotBytes))
-	return nil
 }
 
 // Each saves, then calls fn with every task, in the order of ids, until it

@@ -54,12 +54,6 @@ func (s *Store) Timelines(p int32) (*Timelines, error) {
 // Next is the offset of the next event to apply.
 func (t *Timelines) Next() int64 { return t.v.next }
 
-// FlushedNext is the next offset as of what is on disk.
-func (t *Timelines) FlushedNext() int64 {
-	_, next := t.v.FlushedState()
-	return next
-}
-
 // Stopped lists the tasks of which a record couldn't be read, and so isn't in
 // the timeline, by id: the first such record, and the number of those after it.
 func (t *Timelines) Stopped() []Stop { return t.v.Stopped() }

@@ -123,7 +123,7 @@ func BenchmarkForward(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		where, u := place(&r, "order-1", 12)
-		if f := forward(&r, "order-1", where); u != nil || f.Partition != home {
+		if f := forwarded(&r, "order-1", where); u != nil || f.Partition != home {
 			b.Fatalf("forwarded to %d, want %d: %v", f.Partition, home, u)
 		}
 	}

@@ -5,76 +5,103 @@ import (
 	"time"
 )
 
+// How many requests an agent may have outstanding that no capacity is configured for. There are
+// two phases. As long as the agent keeps up, there is no bound but what it has shown (open): it
+// begins with leastSlots in each partition, and each early answer lets one more out. When it is
+// behind (expires) it gets a bound (lower), which is raised as answers come early (raise), and
+// ends when nothing needs it any more. A share is a part of the time that an attempt may take
+// (complete_within): 8 means an eighth.
 const (
-	// openShare of their time: while answers take less, more may be outstanding, before
-	// there is a bound. What is let out shows only when it is answered, so they come to
-	// take up to twice as long; and an agent may become slower.
+	// leastSlots is how many requests for each partition an agent may have of which nothing is
+	// known. A bound that begins is half of that for each partition at least; each time that it
+	// is lowered again that is halved, down to slotsLeast.
+	leastSlots = 4
+
+	// openShare: without a bound, an answer within this share of its time is early. That share
+	// is small, since what an early answer lets out shows only when it is answered in turn: by
+	// then answers take up to twice as long, and the agent may have become slower.
 	openShare = 8
-	// An answer is as early as ever if it took no more than 1/everShare longer than the
-	// quickest, and left 1/everShare of its time.
+	// everShare: without a bound, an answer is early, too, if it came as quickly as ever: it
+	// took no more than 1/everShare longer than the quickest, and left 1/everShare of its time.
+	// For the answers of some agents always take long, however few requests they have.
 	everShare = 4
-	// rateOver is over how long the rate of an agent's replies is taken.
-	rateOver = 5 * time.Second
-	// outcomesKept is how many ends of attempts say whether an agent is behind:
-	// past it they count by half.
-	outcomesKept = 128
-	// behindAfter so many attempts that timed out, if they are a behindShare of
-	// those answered, an agent whose answers are slow is behind.
+
+	// An agent is behind when behindAfter or more attempts have timed out, these are at least
+	// a behindShare of those answered, and answers take more than a slowShare of their time on
+	// the average. Where answers are quick, time-outs aren't for want of capacity.
 	behindAfter = 3
 	behindShare = 8
-	// slowShare of their time: where answers take less, on the average, time-outs are
-	// not for want of capacity. Where they take less than boundShare, more may be
-	// outstanding.
-	slowShare  = 4
+	slowShare   = 4
+	// outcomesKept is how many ends of attempts are weighed for that. Past it the earlier ones
+	// count by half.
+	outcomesKept = 128
+
+	// boundShare: a bound is what the agent answers in this share of an attempt's time, by the
+	// rate of its replies over the last rateOver. The average request waits for as long; with
+	// half of the time, some would wait too long.
 	boundShare = 3
-	// leastSlots is for each partition how many requests an agent may have of which nothing
-	// is known. Half of it is the least part of a partition in a bound that begins; while
-	// the agent is behind all the same that is halved, down to slotsLeast.
-	leastSlots = 4
-	// calmShare of an attempt's time after it was raised or lowered, and at least calmLeast,
-	// a bound may be doubled if the attempts that began since were answered early (calmMarks).
+	rateOver   = 5 * time.Second
+	// A bound may be doubled a calmShare of an attempt's time after it was last changed, and not
+	// sooner than calmLeast after it, if the attempts since then were answered early (calm).
 	calmShare = 4
 	calmLeast = 500 * time.Millisecond
-	// triedAfter so many times complete_within without a need to lower it, a bound is
-	// raised by a quarter although answers take long: they may always do.
+	// triedAfter: when a bound has stood for so many times complete_within, it is raised by a
+	// quarter although answers take long. They may always do.
 	triedAfter = 6
-	// boundLapses after it last mattered, what was proven is what is outstanding.
+	// boundLapses: when no step has waited for so long, a bound ends, and what the agent has
+	// shown is what is outstanding then.
 	boundLapses = 30 * time.Second
 )
 
-// calmMarks are parts of an attempt's time, and how many attempts of a hundred are answered
-// within them by an agent that is at work on its requests in no order, and takes a quarter of
-// their time on the average: 1-exp(-4/part). It can do no more. If at one of them more are,
-// it can: what isn't answered then hangs by itself, and the slots that it holds say nothing
-// of the agent.
+// calmMarks say when answers under a bound are early enough to double it. Take an agent that is
+// at the end of what it can do: it works on its requests in no order, and an answer takes a
+// quarter of an attempt's time on the average. Of its attempts 1-exp(-4/part) are answered within
+// 1/part of their time: these are ofHundred. If at any one of the parts more are, the agent can do
+// more. What isn't answered then hangs for a reason of its own, and says nothing of the agent.
 var calmMarks = [...]struct{ part, ofHundred int }{{4, 64}, {8, 40}, {16, 23}}
 
-// observed is what a lane has found out of what an agent can do. Until the agent is behind,
-// that is what it has shown: it begins with a few requests, and each that is answered early
-// while steps wait lets another out, so that they double with each round (as TCP's slow
-// start, RFC 5681). An agent that is behind has a bound: what can be answered in a part of
-// the time that attempts have (Little's law), and a bound that is too low raises itself.
+// observed is what a lane has found out of what an agent can do, in all of its partitions.
+//
+// Without a bound requests double with each round, as in TCP's slow start (RFC 5681): each that is
+// answered early while steps wait lets one more out. A bound is the rate of answers times the part
+// of their time that they may take (Little's law). One that is too low raises itself.
 type observed struct {
-	proven int           // requests more than those of the start; while there is no bound
-	best   time.Duration // the quickest answer since it began with few
+	// While there is no bound: how many requests beyond those of the start the agent has shown
+	// that it can have, and its quickest answer since then.
+	proven int
+	best   time.Duration
 
-	bound  int           // of requests in the lane; 0: none
-	least  int           // of the bound, for each partition
-	within time.Duration // an attempt may take: the least of those that timed out
-	since  time.Time     // it was begun, lowered or raised: older attempts say nothing of it
-	needed time.Time     // a step waited, or the bound had to be lowered
+	bound  int           // of the requests in the lane; 0: there is none
+	least  int           // what a bound has at least, for each partition
+	within time.Duration // that an attempt may take: the least of those that timed out
+	since  time.Time     // when the bound was last changed: attempts that began before say nothing of it
+	needed time.Time     // when a step last waited, or the bound was last lowered
 
-	// Of attempts since, by half past outcomesKept. took: seconds, of those answered.
+	// The ends of attempts that began after since. answered and expired, and took, which is the
+	// seconds of those answered, are halved at outcomesKept. ended and early, by calmMarks, aren't.
 	answered, expired int
 	took              float64
-	ended             int       // all of them
-	early             marks     // of these
-	replies           float64   // how many, decaying over rateOver
-	last              time.Time // of these
+	ended             int
+	early             marks
+
+	replies float64   // how many came lately: each fades over rateOver
+	last    time.Time // when the last of them came
 }
 
 // marks counts for each of calmMarks.
 type marks [len(calmMarks)]int
+
+// answer is an attempt that was answered, and what its agent has besides at that moment.
+type answer struct {
+	began       time.Time     // the attempt
+	written     time.Time     // the reply: what the lane takes to come to it says nothing of the agent
+	within      time.Duration // that the attempt might take
+	waiting     bool          // whether steps wait for the agent
+	outstanding int           // the agent's requests, this attempt's among them
+}
+
+// took is how long the answer was on its way.
+func (a *answer) took() time.Duration { return max(0, a.written.Sub(a.began)) }
 
 // limit is how many requests may be outstanding, of a lane of so many partitions.
 func (o *observed) limit(partitions int) int {
@@ -84,20 +111,19 @@ func (o *observed) limit(partitions int) int {
 	return min(leastSlots*partitions+o.proven, anyRoom)
 }
 
-// decay has what was answered count for less as time passes.
+// decay has earlier replies count for less as time passes.
 func (o *observed) decay(now time.Time) {
 	if d := now.Sub(o.last); d > 0 {
 		o.replies, o.last = o.replies*math.Exp(-d.Seconds()/rateOver.Seconds()), now
 	}
 }
 
-// slow reports whether answers take more than 1/share of the time that they have
-// on the average.
+// slow reports whether answers take more than a share of their time on the average.
 func (o *observed) slow(share float64) bool {
 	return o.took*share >= float64(o.answered)*o.within.Seconds()
 }
 
-// little is how many requests are answered in the share of their time.
+// little is how many requests are answered in a boundShare of their time.
 func (o *observed) little() int {
 	return int(o.replies / rateOver.Seconds() * o.within.Seconds() / boundShare)
 }
@@ -115,8 +141,9 @@ func (o *observed) count(took, within time.Duration) {
 	}
 }
 
-// calm reports whether the attempts since say that more may be outstanding. One that is
-// outstanding isn't early: of an agent that answers in no order, what comes first is.
+// calm reports whether the attempts since the last change say that more may be outstanding.
+// What is outstanding counts as not early: of an agent that answers in no order, what has
+// come first has always come early.
 func (o *observed) calm(outstanding int) bool {
 	for i, m := range calmMarks {
 		if o.early[i]*100 > (o.ended+outstanding)*m.ofHundred {
@@ -126,59 +153,57 @@ func (o *observed) calm(outstanding int) bool {
 	return false
 }
 
-// answers: an attempt of so much time was answered, by a reply that was written a little
-// before now. waiting: steps wait for the agent, while so many requests are outstanding.
-func (o *observed) answers(began, written, at time.Time, within time.Duration, waiting bool, outstanding int) {
+// answers takes in an answer, at the instant of its decision.
+func (o *observed) answers(a answer, at time.Time) {
 	o.decay(at)
 	o.replies++
-	took := max(0, written.Sub(began))
-	if !began.Before(o.since) {
-		o.answered, o.took = o.answered+1, o.took+took.Seconds()
-		o.count(took, o.within)
+	if !a.began.Before(o.since) {
+		o.answered, o.took = o.answered+1, o.took+a.took().Seconds()
+		o.count(a.took(), o.within)
 	}
 	if o.bound > 0 {
-		o.raise(at, waiting, outstanding)
+		o.raise(a, at)
 		return
 	}
-	o.open(at, took, within, waiting, outstanding)
+	o.open(a, at)
 }
 
-// open lets more requests out while there is no bound. Where answers always take long that
-// says nothing of how many there may be, but that they come to take longer does.
-func (o *observed) open(at time.Time, took, within time.Duration, waiting bool, outstanding int) {
+// open lets one more request out for an early answer, while there is no bound. If nothing has
+// waited for long, the agent has shown no more than what is outstanding now.
+func (o *observed) open(a answer, at time.Time) {
+	took := a.took()
 	if o.best == 0 || took < o.best {
 		o.best = took
 	}
-	asEver := took-o.best <= o.best/everShare && within-took >= within/everShare
+	asEver := took-o.best <= o.best/everShare && a.within-took >= a.within/everShare
 	switch {
-	case waiting:
+	case a.waiting:
 		o.needed = at
-		if took*openShare < within || asEver {
+		if took*openShare < a.within || asEver {
 			o.proven++
 		}
 	case o.lapses(at):
-		o.proven, o.best, o.needed = outstanding, 0, at
+		o.proven, o.best, o.needed = a.outstanding, 0, at
 	}
 }
 
-// lapses reports whether nothing has needed more requests for so long that what was found
-// out is over.
+// lapses reports whether no step has waited for so long that what was found out is over.
 func (o *observed) lapses(at time.Time) bool { return at.Sub(o.needed) >= boundLapses }
 
-// raise lets more requests out while answers come early, and ends a bound that
+// raise lets more requests out under a bound while answers come early, and ends a bound that
 // nothing needs.
-func (o *observed) raise(at time.Time, waiting bool, outstanding int) {
-	if waiting {
+func (o *observed) raise(a answer, at time.Time) {
+	if a.waiting {
 		o.needed = at
 	}
 	switch since := at.Sub(o.since); {
 	case o.lapses(at):
-		*o = observed{replies: o.replies, last: o.last, since: at, needed: at, proven: outstanding}
+		*o = observed{replies: o.replies, last: o.last, since: at, needed: at, proven: a.outstanding}
 		return
-	case waiting && since >= max(calmLeast, o.within/calmShare) && o.calm(outstanding):
+	case a.waiting && since >= max(calmLeast, o.within/calmShare) && o.calm(a.outstanding):
 		o.grow(o.bound, at)
 		o.least = min(2*o.least, leastSlots)
-	case waiting && since >= triedAfter*o.within:
+	case a.waiting && since >= triedAfter*o.within:
 		o.grow(max(o.bound/4, 1), at)
 	}
 	if !o.slow(boundShare) {
@@ -198,8 +223,8 @@ func (o *observed) anew(at time.Time) {
 	o.ended, o.early = 0, marks{}
 }
 
-// expires: an attempt timed out that had all of its time. It reports whether the
-// agent is behind.
+// expires takes in an attempt that timed out although it had all of its time. It reports
+// whether the agent is behind: then the bound is to be lowered.
 func (o *observed) expires(began, at time.Time, within time.Duration) (behind bool) {
 	if began.Before(o.since) {
 		return false
@@ -212,13 +237,14 @@ func (o *observed) expires(began, at time.Time, within time.Duration) (behind bo
 	return o.expired >= behindAfter && o.expired*behindShare >= o.answered && o.slow(slowShare)
 }
 
-// restart: the agent was silent, and isn't to be flooded when it is back.
+// restart begins again with few requests: the agent was silent, and isn't to be flooded when
+// it is back.
 func (o *observed) restart(at time.Time) {
 	*o = observed{replies: o.replies, last: o.last, since: at, needed: at}
 }
 
-// begin sets the bound of an agent that is behind, or lowers it.
-func (o *observed) begin(at time.Time, partitions int) {
+// lower gives an agent that is behind a bound, or one that is less than before.
+func (o *observed) lower(at time.Time, partitions int) {
 	if o.least == 0 {
 		o.least = leastSlots
 	}

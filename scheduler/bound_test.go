@@ -34,7 +34,7 @@ func TestWhatShowsThatAnAgentIsBehind(t *testing.T) {
 		for i := range c.answered + c.expired {
 			at = at.Add(100 * time.Millisecond)
 			if i < c.answered {
-				o.answers(at.Add(-c.took), at, at, within, false, 0)
+				o.answers(answer{began: at.Add(-c.took), written: at, within: within}, at)
 			} else {
 				behind = o.expires(at.Add(-within), at, within)
 			}
@@ -53,9 +53,9 @@ func TestBoundIsWhatIsAnsweredInTime(t *testing.T) {
 	o, at := &observed{within: within}, boundEpoch
 	for range 100 * 60 {
 		at = at.Add(10 * time.Millisecond)
-		o.answers(at.Add(-within), at, at, within, false, 0)
+		o.answers(answer{began: at.Add(-within), written: at, within: within}, at)
 	}
-	o.begin(at, 4)
+	o.lower(at, 4)
 	if want := 400; o.bound < want*9/10 || o.bound > want*11/10 {
 		t.Errorf("100 are answered a second; the bound is %d, want about %d", o.bound, want)
 	}
@@ -72,7 +72,7 @@ func TestBoundIsWhatIsAnsweredInTime(t *testing.T) {
 				t.Fatal("it isn't seen that the agent is behind")
 			}
 		}
-		if o.begin(at, 4); o.bound != 4*least {
+		if o.lower(at, 4); o.bound != 4*least {
 			t.Errorf("the bound is %d, want %d", o.bound, 4*least)
 		}
 	}
@@ -83,13 +83,13 @@ func TestBoundIsWhatIsAnsweredInTime(t *testing.T) {
 func TestBoundIsJudgedByWhatBeganUnderIt(t *testing.T) {
 	const within, hang = 20 * time.Second, 5
 	o, at := &observed{within: within}, boundEpoch
-	o.begin(at, 4)
+	o.lower(at, 4)
 	before := at.Add(time.Millisecond)
 	for begun := o.bound; o.bound == begun; { // so few that their rate says nothing
 		if at = at.Add(time.Second); at.Sub(boundEpoch) > within {
 			t.Fatal("quick answers didn't raise it")
 		}
-		o.answers(at.Add(-time.Millisecond), at, at, within, true, hang)
+		o.answers(answer{began: at.Add(-time.Millisecond), written: at, within: within, waiting: true, outstanding: hang}, at)
 	}
 	for range hang {
 		if at = at.Add(within); o.expires(before, at, within) {
@@ -102,14 +102,14 @@ func TestBoundIsJudgedByWhatBeganUnderIt(t *testing.T) {
 func TestBoundLapses(t *testing.T) {
 	for _, waiting := range []bool{false, true} {
 		o := &observed{within: time.Second}
-		o.begin(boundEpoch, 1)
+		o.lower(boundEpoch, 1)
 		at := boundEpoch
 		for ; at.Sub(boundEpoch) < boundLapses; at = at.Add(time.Second) {
-			if o.answers(at.Add(-time.Second), at, at, time.Second, waiting, 0); o.bound == 0 {
+			if o.answers(answer{began: at.Add(-time.Second), written: at, within: time.Second, waiting: waiting}, at); o.bound == 0 {
 				t.Errorf("the bound ended after %s", at.Sub(boundEpoch))
 			}
 		}
-		o.answers(at.Add(-time.Second), at, at, time.Second, waiting, 0)
+		o.answers(answer{began: at.Add(-time.Second), written: at, within: time.Second, waiting: waiting}, at)
 		if lapsed := o.bound == 0; lapsed == waiting {
 			t.Errorf("steps wait: %v; lapsed: %v", waiting, lapsed)
 		}
@@ -144,7 +144,7 @@ func (m *model) tick(offered float64) {
 		m.lost++
 		m.waiting++ // it is tried again
 		if m.expires(m.out[0], m.at, m.within) {
-			m.begin(m.at, m.partitions)
+			m.lower(m.at, m.partitions)
 		}
 		m.out = m.out[1:]
 	}
@@ -154,7 +154,7 @@ func (m *model) tick(offered float64) {
 		if m.dice != nil {
 			next = m.dice.IntN(len(m.out))
 		}
-		m.answers(m.out[next], m.at, m.at, m.within, m.waiting >= 1, len(m.out))
+		m.answers(answer{began: m.out[next], written: m.at, within: m.within, waiting: m.waiting >= 1, outstanding: len(m.out)}, m.at)
 		copy(m.out[1:next+1], m.out[:next])
 		m.out = m.out[1:]
 	}
@@ -306,13 +306,13 @@ func (c *clinic) tick(arrives float64, away bool) {
 		expired := c.at.Sub(v.began) >= c.within
 		switch {
 		case expired && c.expires(v.began, c.at, c.within):
-			c.begin(c.at, c.partitions)
+			c.lower(c.at, c.partitions)
 		case expired:
 		case away || c.at.Before(v.ends):
 			left = append(left, v)
 			continue
 		default:
-			c.answers(v.began, c.at, c.at, c.within, len(c.queue) > 0, len(c.out))
+			c.answers(answer{began: v.began, written: c.at, within: c.within, waiting: len(c.queue) > 0, outstanding: len(c.out)}, c.at)
 		}
 		if expired || v.tries > 0 {
 			if v.tries--; v.tries != 0 {
@@ -345,7 +345,7 @@ func TestBoundIsRaisedBesideCallsThatHang(t *testing.T) {
 		run(c.within+d.span(time.Second, 10*time.Second), true)
 		if c.restart(c.at); !silent {
 			c.observed.within = c.within
-			c.begin(c.at, c.partitions)
+			c.lower(c.at, c.partitions)
 		}
 		back := c.at
 		for len(c.queue) > 0 && c.at.Sub(back) < time.Hour {

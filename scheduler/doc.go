@@ -24,7 +24,7 @@
 //
 // Decide (decide.go, submit.go, plan.go, tell.go) is pure: state, input and
 // time go in, events and the records that they mean to others come out. The
-// loop (lane.go, transaction.go, partition.go) acts.
+// loop (lane.go, transaction.go, forward.go, partition.go) acts, and runs under run.go.
 //
 // # What it guarantees
 //
@@ -50,12 +50,13 @@
 //
 // # Flow to agents
 //
-// To an agent that has a bound no more requests go out than that (flow.go); what
-// is more waits as a state of its task, in a queue that follows from the tasks
-// (queue.go). The bound is configured, or found out when attempts time out (bound.go);
-// who says nothing is probed (voices.go). Start (start.go) is Decide for a step whose
-// turn it is. An input that freed a slot is the cause of what begins then.
-// ARCHITECTURE.md, section 4, has the rules.
+// An agent may have so many requests outstanding, and no more (flow.go); what is more
+// waits as a state of its task, in a queue that follows from the tasks (queue.go). How
+// many is configured, or found out (bound.go): few at first, more as answers come
+// early, and by the rate of its answers once attempts time out. Who says nothing is
+// probed (voices.go). Start (start.go) is Decide for a step whose turn it is. An input
+// that freed a slot is the cause of what begins then. ARCHITECTURE.md, section 4, has
+// the rules.
 //
 // # What it doesn't
 //

@@ -206,11 +206,11 @@ func (f *flow) answers(p *spot, written, at time.Time) {
 	}
 	v, a := f.voices.change(p.agent), f.agents[p.agent]
 	// Where no bound is to be judged the partition says enough, and is quick to ask.
-	waiting, outstanding := len(a.queue) > 0, a.outstanding
+	got := answer{began: p.began, written: written, within: p.within, waiting: len(a.queue) > 0, outstanding: a.outstanding}
 	if v.bound > 0 || v.lapses(at) {
-		waiting, outstanding = f.voices.waiting(p.agent), f.voices.outstanding(p.agent)
+		got.waiting, got.outstanding = f.voices.waiting(p.agent), f.voices.outstanding(p.agent)
 	}
-	v.answers(p.began, written, at, p.within, waiting, outstanding)
+	v.answers(got, at)
 }
 
 // loses: an attempt timed out. If its agent is behind now it has a bound from here on. One
@@ -226,7 +226,7 @@ func (f *flow) loses(p *spot, at time.Time) {
 	case v.silent() && !silent:
 		v.restart(at)
 	case behind:
-		v.begin(at, len(f.voices.flows))
+		v.lower(at, len(f.voices.flows))
 	}
 }
 

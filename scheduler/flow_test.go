@@ -309,7 +309,7 @@ func TestWaitingCountsForAdmission(t *testing.T) {
 	s.submit("w", many...)
 	s.drain(l)
 	l.admit()
-	if !l.closed {
+	if !l.full {
 		t.Error("10 tasks run or wait, 5 may, and more are admitted")
 	}
 	s.clock.pass(10 * time.Second)
@@ -318,7 +318,7 @@ func TestWaitingCountsForAdmission(t *testing.T) {
 		s.drain(l)
 	}
 	l.admit()
-	if l.closed {
+	if l.full {
 		t.Error("tasks that wait for a silent agent keep others out")
 	}
 }

@@ -39,7 +39,7 @@ type lane struct {
 	restoring sync.WaitGroup
 	requests  *requestTopics
 	voices    *voices
-	closed    bool // admission: tasks is paused
+	full      bool // as much is at work as may be (admit): tasks is paused
 	savedAt   time.Time
 	asides    map[int32]*aside
 	refusing  time.Time // since when the cluster takes nothing; zero: it does
@@ -198,16 +198,16 @@ func (l *lane) admit() {
 	}
 	tasks := l.cfg.Namespace.Inbox(events.Tasks)
 	switch {
-	case !l.closed && n >= l.cfg.MaxRunnable:
-		l.closed = true
+	case !l.full && n >= l.cfg.MaxRunnable:
+		l.full = true
 		l.log.PauseTopic(tasks)
-	case l.closed && n <= int(admitAgainShare*float64(l.cfg.MaxRunnable)):
-		l.closed = false
+	case l.full && n <= int(admitAgainShare*float64(l.cfg.MaxRunnable)):
+		l.full = false
 		l.log.ResumeTopic(tasks)
 	default:
 		return
 	}
-	l.cfg.Listener.admission(!l.closed, n)
+	l.cfg.Listener.admission(!l.full, n)
 }
 
 // save writes what changed, by time and by size.

@@ -566,6 +566,29 @@ func TestStalledLaneEndsRun(t *testing.T) {
 	})
 }
 
+// A process that was stopped for a minute goes on: the minute is none in which its lanes moved no more. What
+// stalls after that is noticed as before.
+func TestStoppedProcessHasNotStalled(t *testing.T) {
+	const most = 10 * time.Second
+	began := time.Now()
+	var seen watched
+	since := func(at time.Duration) time.Duration { return seen.since(began.Add(at), at, most) } // stalled from the start
+	for at := time.Duration(0); at <= 5*time.Second; at += time.Second {
+		if got := since(at); got != at {
+			t.Fatalf("after %s: stalled for %s", at, got)
+		}
+	}
+	if got := since(14 * time.Second); got != 14*time.Second {
+		t.Errorf("a short gap counts: got %s", got)
+	}
+	const on = 74 * time.Second
+	for at := on; at <= on+31*time.Second; at += time.Second {
+		if got := since(at); got != at-on {
+			t.Fatalf("%s after it went on: stalled for %s", at-on, got)
+		}
+	}
+}
+
 // wedged hangs in a call that nothing ends, until it is let go.
 type wedged struct {
 	*fakeLog

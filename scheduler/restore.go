@@ -14,16 +14,6 @@ import (
 // (measured: 4.3 us an event with 64 MB, 16 us with 1 MB).
 const restoreSaveBytes = 64 << 20
 
-const (
-	// behindEvents is how far a store must be behind the snapshot, beside the
-	// number of tasks that it holds, for the snapshot to be the shorter way.
-	behindEvents = 100_000
-	// The last record of a snapshot is what makes it count, so the end of the topic
-	// is looked at first, and then more of it.
-	lastRecords       = 64
-	lastRecordsFactor = 32
-)
-
 // restored is what a restore hands to the lane.
 type restored struct {
 	id         int32
@@ -189,7 +179,7 @@ func (b *bringing) bring(ctx context.Context) error {
 	if err := b.findSnapshot(ctx); err != nil {
 		return err
 	}
-	if b.last != nil && nearer(b.last, b.tasks.Next()) {
+	if m := b.last; m != nil && m.ShorterThan(b.tasks.Next(), int64(m.Tasks)+m.FinishedTasks) {
 		done, err := b.bySnapshot(ctx)
 		if done || err != nil {
 			return err
@@ -238,16 +228,10 @@ func (b *bringing) refuse(why error) {
 	b.cfg.Listener.snapshotRefused(b.id, why)
 }
 
-// nearer reports whether a snapshot is a shorter way than from an offset on: a
-// task of it costs about what an event costs.
-func nearer(m *events.Snapshot, next int64) bool {
-	return next == 0 && m.Next > 0 || m.Next-next > behindEvents+int64(m.Tasks)+m.FinishedTasks
-}
-
 // findSnapshot looks for the last one that the topic holds. Where that can't be
 // said none may be written either, over what may be a newer build's.
 func (b *bringing) findSnapshot(ctx context.Context) error {
-	for n := int64(lastRecords); ; n *= lastRecordsFactor {
+	for n := int64(events.SnapshotLook); ; n *= events.SnapshotLookFactor {
 		r := &events.SnapshotReader{}
 		all, err := b.cfg.History.ReadLast(ctx, b.cfg.Namespace.Snapshots(), b.id, n, func(rs []events.Record) error {
 			for i := range rs {

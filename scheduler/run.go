@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"runtime"
 	"strconv"
 	"sync"
@@ -118,9 +117,9 @@ func (c *Config) oneLane(ctx context.Context, owner string, number int, requests
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	l := newLane(c, owner, log, requests)
-	watched := make(chan struct{})
+	unwatched := make(chan struct{})
 	go func() {
-		defer close(watched)
+		defer close(unwatched)
 		c.watch(ctx, l, cancel)
 	}()
 	ended := make(chan error, 1)
@@ -139,7 +138,7 @@ func (c *Config) oneLane(ctx context.Context, owner string, number int, requests
 		return stalled
 	}
 	cancel(nil)
-	<-watched
+	<-unwatched
 	log.Close()
 	return err
 }
@@ -189,18 +188,32 @@ func (e *stalledError) Error() string {
 func (c *Config) watch(ctx context.Context, l *lane, cancel context.CancelCauseFunc) {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
+	var seen watched
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case now := <-tick.C:
-			if d := l.stalled(now); d > stallFactor*c.TransactionTimeout {
+			if d := seen.since(now, l.stalled(now), c.TransactionTimeout); d > stallFactor*c.TransactionTimeout {
 				cancel(&stalledError{l.owner, d})
 				l.log.Close()
 				return
 			}
 		}
 	}
+}
+
+// watched is since when a lane has been looked at without a gap. A process that was stopped, and goes on,
+// finds that its lanes have done nothing for as long: they couldn't, and get their time again.
+type watched struct{ from, last time.Time }
+
+// since is for how long a lane has stalled while it was watched; a gap of more than most is none of that.
+func (w *watched) since(now time.Time, stalled, most time.Duration) time.Duration {
+	if w.last.IsZero() || now.Sub(w.last) > most {
+		w.from = now
+	}
+	w.last = now
+	return min(stalled, now.Sub(w.from))
 }
 
 // tend does what is no lane's: it reads the request topics' metadata again,
@@ -360,67 +373,4 @@ func (v *views) acquire(ctx context.Context, p int32) (release func(), err error
 			return nil, ctx.Err()
 		}
 	}
-}
-
-// requestTopics is what metadata has shown of the agents' topics.
-type requestTopics struct {
-	fetch func(ctx context.Context) (map[string]int32, map[string][]int32, error)
-
-	mu         sync.Mutex
-	known      map[string]int32   // never changed: replaced
-	leaderless map[string][]int32 // likewise
-	readAt     time.Time          // when the last reading began
-	barred     map[string]time.Time
-}
-
-func (t *requestTopics) partitions() (known map[string]int32, leaderless map[string][]int32) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.known, t.leaderless
-}
-
-func (t *requestTopics) read(ctx context.Context) error {
-	began := time.Now()
-	known, leaderless, err := t.fetch(ctx)
-	if err != nil {
-		return err
-	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	for agent, until := range t.barred {
-		if began.Before(until) {
-			delete(known, agent)
-		} else {
-			delete(t.barred, agent)
-		}
-	}
-	t.known, t.leaderless, t.readAt = known, leaderless, began
-	return nil
-}
-
-// refresh reads the metadata again, unless that was done since an instant, and
-// reports whether anything is new to one who has seen had. A failure is none: the attempt fails and is
-// retried.
-func (t *requestTopics) refresh(ctx context.Context, since time.Time, had map[string]int32) bool {
-	t.mu.Lock()
-	fresh := t.readAt.After(since)
-	t.mu.Unlock()
-	if !fresh && t.read(ctx) != nil {
-		return false
-	}
-	known, _ := t.partitions()
-	return !maps.Equal(had, known)
-}
-
-// bar takes an agent out for a while, whatever metadata shows: its topic can't
-// be written to.
-func (t *requestTopics) bar(agent string) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	known := maps.Clone(t.known)
-	delete(known, agent)
-	if t.barred == nil {
-		t.barred = map[string]time.Time{}
-	}
-	t.known, t.barred[agent] = known, time.Now().Add(barFor)
 }

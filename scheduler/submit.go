@@ -101,8 +101,7 @@ func (d *decider) refuseSubmission(s *events.Submission, r events.Reason, detail
 	d.Records = append(d.Records, n.Record(d.env.Namespace, d.env.Source, s.ReplyTo, "refused/"+d.cause.String()))
 }
 
-// checkReplyTo: nobody may make the scheduler write where he may not write
-// himself.
+// checkReplyTo also holds a reply_to against the prefixes that an operator permits.
 func (d *decider) checkReplyTo(topic string) *events.Unusable {
 	u := d.env.Namespace.CheckReplyTo(topic)
 	if u != nil || topic == "" || len(d.env.ReplyToPrefixes) == 0 {

@@ -3,8 +3,6 @@ package scheduler
 import (
 	"context"
 	"errors"
-	"fmt"
-	"strconv"
 	"time"
 
 	"github.com/waybill-run/waybill/events"
@@ -96,10 +94,15 @@ var errStale = errors.New("the request topics were others")
 // errLong: deciding took too long, and the rest is left to another transaction.
 var errLong = errors.New("the inputs take too long for one transaction")
 
-// takeAll processes what was polled. False: a partition went while its records were
-// on their way, hasn't been loaded far enough for them, its definitions can't be read now, or
-// what was known of the request topics was old. A commit has the positions of all that was polled, so what
-// takes too long is rolled back, and fewer are polled.
+// takeAll decides on all that was polled. decided is false, and err nil, if that can't be done
+// now: the transaction is to be rolled back, and the same records come again. That is so where
+//   - a record's partition went while it was on its way;
+//   - the finished tasks that it may be about, or the definitions, can't be looked up yet: its
+//     inbox is paused until they can;
+//   - a decision rested on request topics as they were before.
+//
+// A commit has the positions of all that was polled, so a part can't be given back. What takes
+// too long is rolled back whole (errLong), and fewer records are polled the next time.
 func (tx *transaction) takeAll(ctx context.Context, records []events.Record) (decided bool, err error) {
 	defer func() { // before the commit, which may take long
 		for _, s := range tx.parts {
@@ -115,17 +118,18 @@ func (tx *transaction) takeAll(ctx context.Context, records []events.Record) (de
 		if p == nil || !p.ready() {
 			return false, nil
 		}
-		if err := tx.take(ctx, p, &records[i]); errors.Is(err, errNotLoaded) {
+		switch err := tx.take(ctx, p, &records[i]); {
+		case errors.Is(err, errNotLoaded):
 			// What it is about may be a finished task whose id is still to come.
 			// Its inbox waits for that, in this partition.
 			tx.lane.log.Pause(p.id, records[i].Topic)
 			return false, nil
-		} else if errors.Is(err, errUnread) {
+		case errors.Is(err, errUnread):
 			tx.lane.awaitDefinitions(p.id, records[i].Topic)
 			return false, nil
-		} else if errors.Is(err, errStale) {
+		case errors.Is(err, errStale):
 			return false, nil
-		} else if err != nil {
+		case err != nil:
 			return false, err
 		}
 		tx.outputIs(p.id)
@@ -211,32 +215,6 @@ func (tx *transaction) refuse(s *speculation, r *events.Record, task string, in 
 		}
 	}
 	tx.deadletter(r, &events.Unusable{Reason: events.ReasonTaskStopped, Detail: why})
-	return nil
-}
-
-// bring forwards a record out of a partition that somebody has added to an inbox: no
-// partition of events goes with it, so nothing can reflect it where it is. Once that is committed it is
-// done with there.
-func (tx *transaction) bring(r *events.Record) error {
-	inbox := tx.lane.inboxes[r.Topic]
-	if tx.brought == nil {
-		tx.brought = inboxOffsets{}
-	}
-	tx.brought.set(inbox, r.Partition, r.Offset+1)
-	task, _, err := events.DecodeInput(inbox, r)
-	unusable, ok := errors.AsType[*events.Unusable](err)
-	if err != nil && !ok {
-		return err
-	}
-	var where int32
-	if unusable == nil {
-		where, unusable = place(r, task, tx.lane.cfg.Partitions)
-	}
-	if unusable != nil {
-		tx.deadletter(r, unusable)
-		return nil
-	}
-	tx.forward(r, task, where)
 	return nil
 }
 
@@ -470,56 +448,6 @@ func (tx *transaction) snapshots() {
 		}
 		tx.out = append(tx.out, rs...)
 	}
-}
-
-// place says in which partition a record about a task belongs, or why it can't
-// be used at all.
-func place(r *events.Record, task string, partitions int32) (int32, *events.Unusable) {
-	if len(r.Key) > 0 && string(r.Key) != task {
-		return 0, &events.Unusable{Reason: events.ReasonWrongKey, Detail: "the key names " + quoted(string(r.Key)) + ", the record " + quoted(task)}
-	}
-	where := events.Partition([]byte(task), partitions)
-	if where != r.Partition {
-		if hop, ok := r.Header(events.HeaderHop); ok {
-			return 0, &events.Unusable{Reason: events.ReasonMisplaced, Detail: "forwarded from " + hop + " and misplaced again"}
-		}
-	}
-	return where, nil
-}
-
-// forward writes the record under the right key, in the right partition. Its value is
-// bounded, its headers are whatever a stranger's client could write; past the bound it is
-// a dead letter, which has its value and says what it is, so it can be redriven.
-func (tx *transaction) forward(r *events.Record, task string, where int32) {
-	f := forward(r, task, where)
-	if n := recordBytes(&f); n > MaxForwardBytes {
-		tx.deadletter(r, &events.Unusable{Reason: events.ReasonTooLarge,
-			Detail: fmt.Sprintf("it lies in the wrong partition, and has %d bytes with its headers; at most %d are forwarded", n, MaxForwardBytes)})
-		return
-	}
-	tx.counts.forwarded++
-	tx.write(f)
-}
-
-// headerMost is what a header has in a record besides its name and its value: their
-// lengths. A batch holds a million headers of nothing.
-const headerMost = 10
-
-// recordBytes is no less than what a record has, uncompressed.
-func recordBytes(r *events.Record) int {
-	n := len(r.Key) + len(r.Value)
-	for i := range r.Headers {
-		n += headerMost + len(r.Headers[i].Key) + len(r.Headers[i].Value)
-	}
-	return n
-}
-
-// forward's hop header names where the record was found; it is forwarded once.
-func forward(r *events.Record, task string, where int32) events.Record {
-	f := events.Record{Topic: r.Topic, Partition: where, Key: []byte(task), Value: r.Value}
-	f.Headers = append(append(make([]events.Header, 0, len(r.Headers)+1), r.Headers...),
-		events.Header{Key: events.HeaderHop, Value: []byte(strconv.Itoa(int(r.Partition)) + "/" + strconv.FormatInt(r.Offset, 10))})
-	return f
 }
 
 // forget: the transaction was rolled back. What the lane knows of its agents is

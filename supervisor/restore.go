@@ -100,18 +100,9 @@ func (s *Supervisor) hold(ctx context.Context, p int32) (*partition, error) {
 	return part, nil
 }
 
-const (
-	// behindEvents is how far a projection must be behind the snapshot, beside the number
-	// of tasks that it holds, for the snapshot to be the shorter way.
-	behindEvents = 100_000
-	// The last record of a snapshot is what makes it count, so the end of the topic
-	// is looked at first, and then more of it.
-	lastRecords       = 64
-	lastRecordsFactor = 32
-	// lookWithin bounds that first look: while no broker leads the snapshot's partition, timers
-	// go on by the log. It bounds a look at the log, too.
-	lookWithin = 10 * time.Second
-)
+// lookWithin bounds the first look for a snapshot: while no broker leads its partition, timers
+// go on by the log. It bounds a look at the log, too.
+const lookWithin = 10 * time.Second
 
 // restore takes the newest snapshot of a partition, if the projection is empty or so late that this is nearer to
 // the end of the log. What is wrong with a snapshot is told, and the log read instead: it has everything.
@@ -141,7 +132,7 @@ func (s *Supervisor) restore(ctx context.Context, p int32, d Deadlines) error {
 // snapshot reads the newest snapshot of a partition, so far as it holds open tasks; nil: there is none that is
 // nearer to the end of the log than next.
 func (s *Supervisor) snapshot(ctx context.Context, p int32, next int64) (*events.SnapshotReader, error) {
-	for n := int64(lastRecords); ; n *= lastRecordsFactor {
+	for n := int64(events.SnapshotLook); ; n *= events.SnapshotLookFactor {
 		r := &events.SnapshotReader{}
 		all, err := s.readLast(ctx, p, n, r)
 		if err != nil {
@@ -155,7 +146,7 @@ func (s *Supervisor) snapshot(ctx context.Context, p int32, next int64) (*events
 			continue
 		case err != nil:
 			return nil, err
-		case next > 0 && m.Next-next <= behindEvents+int64(m.Tasks) || m.Next == 0:
+		case !m.ShorterThan(next, int64(m.Tasks)):
 			return nil, nil
 		}
 		if _, err = r.Counted(events.ChunkOpen, m.Open); err != nil && !all {
@@ -175,7 +166,7 @@ func (s *Supervisor) readLast(ctx context.Context, p int32, n int64, r *events.S
 		})
 		return err
 	}
-	if n > lastRecords {
+	if n > events.SnapshotLook {
 		err = read(ctx)
 	} else {
 		err = s.within(ctx, read)

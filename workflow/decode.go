@@ -30,7 +30,7 @@ func decodeDefinition(root *node, f *faults, stored bool) *Definition {
 		case "workflow":
 			d.Name = c.text(v, path)
 		case "version":
-			d.Version = c.integer(v, path)
+			d.Version = c.integer(v, path, fmt.Sprintf("write a whole number from 1 to %d", MaxVersion))
 		case "complete_within":
 			d.CompleteWithin = c.duration(v, path)
 		case "on_error":
@@ -71,7 +71,11 @@ func fieldsOf[T any]() []string {
 // is recorded first: its own if it is a string, else that of its key.
 func (c *decoder) object(n *node, path string, known []string, set func(member, string)) {
 	if n.kind != kindObject {
-		c.kindFault(n, path, kindObject)
+		fix := ""
+		if len(known) > 0 {
+			fix = "write its fields, of " + strings.Join(known, ", ")
+		}
+		c.kindFault(n, path, kindObject, fix)
 		return
 	}
 	seen := make(map[string]position, len(n.members))
@@ -99,7 +103,8 @@ func (c *decoder) record(path string, m member) {
 	c.f.src.at[path] = p
 }
 
-func (c *decoder) kindFault(n *node, path string, want kind) {
+// kindFault is of a value of another kind than is wanted; fix says what to write instead.
+func (c *decoder) kindFault(n *node, path string, want kind, fix string) {
 	if c.f.unusable == nil {
 		c.f.unusable = map[string]bool{}
 	}
@@ -112,7 +117,7 @@ func (c *decoder) kindFault(n *node, path string, want kind) {
 		c.f.at(n.at, path, "empty, want "+want.String(), "write it or remove the field")
 		return
 	}
-	c.f.at(n.at, path, "this is "+n.kind.String()+", want "+want.String(), "")
+	c.f.at(n.at, path, "this is "+n.kind.String()+", want "+want.String(), fix)
 }
 
 func (c *decoder) refused(n *node, path string) {
@@ -122,7 +127,7 @@ func (c *decoder) refused(n *node, path string) {
 
 func (c *decoder) text(n *node, path string) string {
 	if n.kind != kindString {
-		c.kindFault(n, path, kindString)
+		c.kindFault(n, path, kindString, "write text, in quotes")
 		return ""
 	}
 	if n.text == "" {
@@ -131,9 +136,10 @@ func (c *decoder) text(n *node, path string) string {
 	return n.text
 }
 
-func (c *decoder) integer(n *node, path string) int {
+// integer is of a field that is 1 or more; where it is something else, fix says what to write.
+func (c *decoder) integer(n *node, path, fix string) int {
 	if n.kind != kindNumber {
-		c.kindFault(n, path, kindNumber)
+		c.kindFault(n, path, kindNumber, fix)
 		return 0
 	}
 	i, err := strconv.ParseInt(n.text, 10, 32)
@@ -142,14 +148,14 @@ func (c *decoder) integer(n *node, path string) int {
 		return 0
 	}
 	if i == 0 { // a zero field means "not given": say it here, where it was
-		c.f.at(n.at, path, "0 is out of range", "write 1 or more, or remove the field")
+		c.f.at(n.at, path, "0 is out of range", fix)
 	}
 	return int(i)
 }
 
 func (c *decoder) float(n *node, path string) float64 {
 	if n.kind != kindNumber {
-		c.kindFault(n, path, kindNumber)
+		c.kindFault(n, path, kindNumber, fmt.Sprintf("write a number from 1 to %d", MaxFactor))
 		return 0
 	}
 	v, err := strconv.ParseFloat(n.text, 64)
@@ -166,7 +172,7 @@ func (c *decoder) duration(n *node, path string) Duration {
 		return 0
 	}
 	if n.kind != kindString {
-		c.kindFault(n, path, kindString)
+		c.kindFault(n, path, kindString, "write a duration such as 30m")
 		return 0
 	}
 	v, err := ParseDuration(n.text)
@@ -207,7 +213,7 @@ func (c *decoder) retry(n *node, path string) *Retry {
 	c.object(n, path, fieldsOf[Retry](), func(m member, path string) {
 		switch v := m.value; m.key {
 		case "max_attempts":
-			r.MaxAttempts = c.integer(v, path)
+			r.MaxAttempts = c.integer(v, path, "write 1 or more, or remove the field")
 		case "backoff":
 			r.Backoff = c.duration(v, path)
 		case "factor":
@@ -285,7 +291,7 @@ func (c *decoder) needs(n *node, path string) []string {
 		return nil
 	}
 	if n.kind != kindList {
-		c.kindFault(n, path, kindList)
+		c.kindFault(n, path, kindList, "write the ids of steps, as in [a, b]")
 		return nil
 	}
 	var needs []string

@@ -419,6 +419,8 @@ func TestConfigNamesEveryFault(t *testing.T) {
 		"http://":                   "absolute",
 		"http://u:s3cret@h/":        "header file",
 		"http://h/#f":               "fragment",
+		"http://h/{oper}":           "brace",
+		"http://h/{operation}/a}?{": "brace",
 		"http://{operation}.h/":     "only its path",
 		"http://h/?op={operation}":  "only its path",
 		"http://h/a/../{operation}": "segment",

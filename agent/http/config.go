@@ -97,6 +97,10 @@ func checkURL(template string) (host string, err error) {
 	case strings.Contains(u.Host+u.RawQuery, operationMarkPlain):
 		return "", fmt.Errorf("%s stands in the URL's host or query: only its path may hold it", operationMark)
 	}
+	path, _, _ := strings.Cut(template, "?")
+	if rest := strings.ReplaceAll(path, operationMark, ""); strings.ContainsAny(rest, "{}") {
+		return "", fmt.Errorf("the URL's path holds a brace that is no part of %s: nothing else is filled in; write %%7B or %%7D if a brace is meant", operationMark)
+	}
 	if _, err := expand(template, operationMarkPlain); err != nil {
 		return "", errors.New("the URL's path holds a segment . or ..: write the path that is meant")
 	}

@@ -186,7 +186,7 @@ func (o *alertsOptions) readOpen(cmd *cobra.Command, l *logbook, from time.Time)
 	left.warn(l.note)
 	var list []alert
 	for id, a := range held {
-		if t := f.tasks[id]; t != nil && t.State == events.StateError && compareInstants(a.At, timeText(from)) >= 0 {
+		if t := f.tasks[id]; t != nil && t.State == events.StateError && compareInstants(a.At, events.InstantText(from)) >= 0 {
 			list = append(list, a)
 		}
 	}
@@ -239,16 +239,7 @@ func (l *logbook) readAlert(r *events.Record) (alert, bool) {
 	return console.ViewAlert(a, r), true
 }
 
-// timeText is an instant as JSON has it.
-func timeText(t time.Time) *string {
-	if t.IsZero() {
-		return nil
-	}
-	s := t.UTC().Format(events.TimeLayout)
-	return &s
-}
-
-// compareInstants orders what timeText wrote; none is the oldest.
+// compareInstants orders what events.InstantText wrote; none is the oldest.
 func compareInstants(a, b *string) int {
 	switch {
 	case a == nil && b == nil:

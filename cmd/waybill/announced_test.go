@@ -91,6 +91,7 @@ func TestCheckSystem(t *testing.T) {
 // The tools take what answers at an announced URL for theirs only if it is of the same system: at a
 // loopback URL of another machine a demo may answer.
 func TestConsoleOfAnotherSystem(t *testing.T) {
+	t.Parallel()
 	demo := startUpProcess(t, "--demo", "--listen", "127.0.0.1:0")
 	url := consoleAt(t, demo.process).url
 	demo.waybill(t, exitOK, "submit", "--workflow", "order", "--id", "of-demo", "--wait", "--input", `{"items":[],"total":1,"card":"tok","address":"x"}`)

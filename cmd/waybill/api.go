@@ -139,8 +139,12 @@ func findConsole(ctx context.Context, l *logbook, elsewhere bool) string {
 
 // get asks for a path under /api/v1, and gives take the body of the answer.
 func (c *apiClient) get(ctx context.Context, path string, query url.Values, take func(io.Reader) error) error {
-	ctx, cancel := context.WithTimeout(ctx, apiWithin)
+	within, cancel := context.WithTimeout(ctx, apiWithin)
 	defer cancel()
+	return orInterrupted(ctx, c.getWithin(within, path, query, take))
+}
+
+func (c *apiClient) getWithin(ctx context.Context, path string, query url.Values, take func(io.Reader) error) error {
 	resp, err := c.ask(ctx, path, query, nil)
 	if err != nil {
 		return err
@@ -213,6 +217,10 @@ func (c *apiClient) refused(status int, body io.Reader) error {
 	}
 	code := exitOther
 	switch status {
+	case http.StatusUnauthorized:
+		if c.token == "" {
+			e.Detail = "none was sent; --api-token-file names a file with one"
+		}
 	case http.StatusNotFound:
 		code = exitNotFound
 	case http.StatusConflict:
@@ -258,7 +266,7 @@ func (g *gaps) partial() error {
 // matter of course. A console that was named by the user isn't passed over.
 func (c *apiClient) fallBack(note io.Writer, err error) bool {
 	var refusal *apiRefusal
-	if !c.found || errors.As(err, &refusal) && refusal.status == http.StatusNotFound {
+	if !c.found || errors.Is(err, context.Canceled) || errors.As(err, &refusal) && refusal.status == http.StatusNotFound {
 		return false
 	}
 	if errors.Is(err, errPart) {

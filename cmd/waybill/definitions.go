@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
+	"strings"
 
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/kafka"
@@ -25,13 +27,13 @@ func applyDefinition(ctx context.Context, cfg kafka.Config, producer *kafka.Prod
 		return err
 	}
 	defer admin.Close()
-	had, err := writtenUnder(ctx, admin, cfg.Namespace, d.Key())
+	had, err := writtenUnder(ctx, admin, cfg.Namespace, d)
 	if err != nil {
 		return err
 	}
 	body := d.JSON()
 	if had.first != nil && !same(had.first.Value, body) {
-		return exit(exitRefused, "%s is there already, with another body; give the change a new version (version: %d)", d.Key(), d.Version+1)
+		return exit(exitRefused, "%s is there already, with another body; give the change a new version (version: %d)", d.Key(), had.newest+1)
 	}
 	// Also of a definition that is there: a topic of it may have been deleted.
 	for _, name := range d.Agents() {
@@ -52,7 +54,7 @@ func applyDefinition(ctx context.Context, cfg kafka.Config, producer *kafka.Prod
 
 // settleDefinition looks whether a definition that was written is the first of its version.
 func settleDefinition(ctx context.Context, admin *kafka.Admin, ns events.Namespace, producer *kafka.Producer, d *workflow.Definition) error {
-	has, err := writtenUnder(ctx, admin, ns, d.Key())
+	has, err := writtenUnder(ctx, admin, ns, d)
 	if err != nil || has.first == nil || same(has.first.Value, d.JSON()) {
 		return err // first nil: it was deleted since, by whoever could
 	}
@@ -63,18 +65,27 @@ func settleDefinition(ctx context.Context, admin *kafka.Admin, ns events.Namespa
 			"so schedulers that start later may read this one: apply the other again: %w", d.Key(), err)
 	}
 	return exit(exitRefused, "another `workflow apply` of %s was at work and came first, with another body: that one counts; give the change a new version (version: %d)",
-		d.Key(), d.Version+1)
+		d.Key(), has.newest+1)
 }
 
 // under is what the log has under a definition's key, since it was deleted last; nil: nothing.
-type under struct{ first, last *events.Record }
+type under struct {
+	first, last *events.Record
+	newest      int // version under the definition's name, of its own and those that were ever written
+}
 
-func writtenUnder(ctx context.Context, admin *kafka.Admin, ns events.Namespace, key string) (u under, err error) {
+func writtenUnder(ctx context.Context, admin *kafka.Admin, ns events.Namespace, d *workflow.Definition) (u under, err error) {
+	u.newest = d.Version
 	err = admin.ReadCompacted(ctx, ns.Definitions(), func(r events.Record) error {
+		if version, of := strings.CutPrefix(string(r.Key), d.Name+"/"); of {
+			if v, err := strconv.Atoi(version); err == nil { // no number: a key of somebody else's
+				u.newest = max(u.newest, v)
+			}
+		}
 		switch {
-		case string(r.Key) != key:
+		case string(r.Key) != d.Key():
 		case len(r.Value) == 0:
-			u = under{}
+			u.first, u.last = nil, nil
 		default:
 			if u.last = &r; u.first == nil {
 				u.first = &r

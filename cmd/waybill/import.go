@@ -69,8 +69,11 @@ func runImport(cmd *cobra.Command, o *importOptions, path string) error {
 	if err := o.begin(cmd); err != nil {
 		return err
 	}
-	if path == "-" || o.namespace == events.DefaultNamespace {
-		return usage("import wants a file, which it reads twice, and a --namespace of its own, as history.")
+	switch {
+	case path == "-":
+		return usage("import reads its file twice, which can't be done with standard input (-): write that to a file")
+	case o.namespace == events.DefaultNamespace:
+		return usage("import wants a --namespace of its own, such as history.")
 	}
 	m := &importing{cmd: cmd, path: path, file: &fileHistory{path: path, note: cmd.ErrOrStderr()}}
 	if err := m.check(o); err != nil {

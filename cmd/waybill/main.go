@@ -1,5 +1,22 @@
 // Command waybill runs Waybill: the roles, the demo, and the tools of the
 // people who submit orders and answer for them.
+//
+// Every verb has a file of its name, with a struct of its flags, new<Verb>, which makes the
+// command, and run<Verb>, which
+//
+//	o.begin(cmd)    // settings: flag, then environment, then file (settings.go)
+//	...             // checks of its own flags, all before anything is connected to
+//	o.open(cmd)     // a logbook (query.go): the namespace, the brokers, how to read to the end
+//	o.print...      // a table for people, or JSON (output.go)
+//
+// An error that has an exit code of its own is made by exit or usage; all say what to do next.
+//
+// Many questions can be answered by a console or from the log, with the same answer. So such a verb
+// has two functions, ask and read, and consoleOrLog (api.go) chooses. What is about the events
+// of one task reads a history (eventsource.go): of the log, of a file, or of a console.
+//
+// The roles are wired by internal/instance, from flags in scheduler.go, supervisor.go, agent.go and
+// console.go. demo and up run all of them on an embedded broker (local.go).
 package main
 
 import (
@@ -60,6 +77,7 @@ func run(args []string) int {
 	defer stop()
 	root := newRoot()
 	root.SetArgs(args)
+	root.SetIn(&interruptible{ctx: ctx, in: os.Stdin})
 	err := root.ExecuteContext(ctx)
 	switch {
 	case err == nil:
@@ -117,7 +135,7 @@ func newRoot() *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		return usage("%v; `%s --help` lists the flags", err, cmd.CommandPath())
+		return usage("%w; `%s --help` lists the flags", flagFault(err), cmd.CommandPath())
 	})
 	root.SetVersionTemplate("{{.Version}}\n")
 	root.CompletionOptions.HiddenDefaultCmd = false

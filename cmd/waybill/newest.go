@@ -10,7 +10,7 @@ import (
 // twice as much on the way.
 type newest[T any] struct {
 	*limit
-	at   func(*T) *string // the instant, as timeText writes it
+	at   func(*T) *string // the instant, as events.InstantText writes it
 	list []T
 	all  int // that came
 }

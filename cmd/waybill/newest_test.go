@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/waybill-run/waybill/events"
 )
 
 // A list with a limit is the newest of all that came, in whatever order, and keeps no more than twice
@@ -21,7 +23,7 @@ func TestNewest(t *testing.T) {
 		random := rand.New(rand.NewPCG(1, uint64(most)))
 		var all []thing
 		for n := range 1000 {
-			v := thing{timeText(start.Add(time.Duration(random.IntN(300)) * time.Second)), n}
+			v := thing{events.InstantText(start.Add(time.Duration(random.IntN(300)) * time.Second)), n}
 			all = append(all, v)
 			if found.add(v); most > 0 && len(found.list) >= 2*most {
 				t.Fatalf("--limit %d: %d are kept", most, len(found.list))

@@ -294,8 +294,7 @@ func TestExampleDefinitionsCompile(t *testing.T) {
 	}
 }
 
-// What ARCHITECTURE.md names is there: tests, files, and the table of imports
-// that is in force.
+// What ARCHITECTURE.md names is there: tests, files, and what it names of a package or a type.
 func TestArchitectureNamesWhatIsThere(t *testing.T) {
 	p := readPage(t, "ARCHITECTURE.md")
 	tests := testNames(t)
@@ -313,6 +312,47 @@ func TestArchitectureNamesWhatIsThere(t *testing.T) {
 			t.Errorf("ARCHITECTURE.md names a file: %v", err)
 		}
 	}
+	files, declared := whatIsThere(t)
+	for _, m := range regexp.MustCompile("`([a-z_]+\\.(?:go|js))`").FindAllStringSubmatch(p.prose, -1) {
+		if !files[m[1]] {
+			t.Errorf("ARCHITECTURE.md names %s, and no folder has such a file", m[1])
+		}
+	}
+	names := regexp.MustCompile("`(?:[A-Za-z]+\\.)+([A-Z][A-Za-z]+)`").FindAllStringSubmatch(p.prose, -1)
+	if len(names) < 10 {
+		t.Errorf("%d names of packages and types: this proves nothing", len(names))
+	}
+	for _, m := range names {
+		if !declared[m[1]] {
+			t.Errorf("ARCHITECTURE.md names %s, and nothing is declared as %s", m[0], m[1])
+		}
+	}
+}
+
+// whatIsThere is the names of all files, and what the Go files declare: functions, methods, types,
+// fields and members of groups.
+func whatIsThere(t *testing.T) (files, declared map[string]bool) {
+	t.Helper()
+	files, declared = map[string]bool{}, map[string]bool{}
+	declaration := regexp.MustCompile(`(?m)^(?:func (?:\([^)]*\) )?|type |\t)([A-Z]\w*)`)
+	err := filepath.WalkDir(repository, func(path string, f fs.DirEntry, err error) error {
+		if err != nil || f.IsDir() {
+			return err
+		}
+		files[f.Name()] = true
+		if !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
+			return nil
+		}
+		src, err := os.ReadFile(path)
+		for _, m := range declaration.FindAllSubmatch(src, -1) {
+			declared[string(m[1])] = true
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return files, declared
 }
 
 func testNames(t *testing.T) map[string]bool {

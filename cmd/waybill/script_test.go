@@ -30,6 +30,7 @@ func TestMain(m *testing.M) {
 	if filepath.Base(os.Args[0]) == "waybill" {
 		os.Exit(run(os.Args[1:]))
 	}
+	kafkatest.SideBySide(4)
 	kafkatest.Main(m)
 }
 
@@ -57,6 +58,7 @@ func TestScript(t *testing.T) {
 // TestRolesScript runs each role as a process of its own, and the tools against
 // them, on both brokers.
 func TestRolesScript(t *testing.T) {
+	t.Parallel()
 	kafkatest.Each(t, func(t *testing.T, b *kafkatest.Broker) {
 		service := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if r.URL.Path == "/reject" {

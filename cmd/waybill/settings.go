@@ -70,7 +70,7 @@ func settle(cmd *cobra.Command) error {
 		take(name, value, "environment "+envName(name), fmt.Sprintf("environment %s: there is no --%s", envName(name), name))
 	}
 	for name, value := range file {
-		take(name, value, "file: "+name, fmt.Sprintf("file: there is no setting %q", name))
+		take(name, value, settingsFile(cmd)+": "+name, fmt.Sprintf("%s: there is no setting %q", settingsFile(cmd), name))
 	}
 	if len(faults) > 0 {
 		sort.Strings(faults)
@@ -84,7 +84,7 @@ func apply(flags *pflag.FlagSet, f *pflag.Flag, value, where string) []string {
 		return nil
 	}
 	if err := flags.Set(f.Name, value); err != nil {
-		return []string{where + ": " + err.Error()}
+		return []string{where + ": " + flagFault(err).Error()}
 	}
 	return nil
 }
@@ -109,13 +109,18 @@ func environment() map[string]string {
 // withoutMark is a text without the byte order mark that some editors begin UTF-8 with.
 func withoutMark(text []byte) []byte { return bytes.TrimPrefix(text, []byte("\xef\xbb\xbf")) }
 
+// settingsFile is what --config names, or else the environment; empty: nothing.
+func settingsFile(cmd *cobra.Command) string {
+	if path, _ := cmd.Flags().GetString("config"); path != "" {
+		return path
+	}
+	return os.Getenv("WAYBILL_CONFIG")
+}
+
 // readSettings reads the file of --config: a flat YAML mapping from a flag's
 // name to its value.
 func readSettings(cmd *cobra.Command) (map[string]string, error) {
-	path, _ := cmd.Flags().GetString("config")
-	if path == "" {
-		path = os.Getenv("WAYBILL_CONFIG")
-	}
+	path := settingsFile(cmd)
 	if path == "" {
 		return nil, nil
 	}

@@ -25,6 +25,7 @@ import (
 // reads what he wrote at either. A stream shows every event of it. When one console is
 // killed the other answers for all.
 func TestConsoles(t *testing.T) {
+	t.Parallel()
 	file := quickWorkflow(t, "holding", "hold", 2)
 	t.Run(kafkatest.EmbeddedKind, func(t *testing.T) {
 		u := startUpProcess(t, "--workflow", file)

@@ -25,6 +25,7 @@ import (
 // Garbage on every inbox is dead-lettered with a reason and counted, and
 // disturbs nothing else.
 func TestGarbageOnEveryInbox(t *testing.T) {
+	t.Parallel()
 	t.Run(kafkatest.EmbeddedKind, func(t *testing.T) {
 		u := startUpProcess(t, "--demo", "--metrics-listen", "127.0.0.1:0")
 		garbage(t, &u.system, u.metricsURL(t), u.ledger())

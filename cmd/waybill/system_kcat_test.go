@@ -18,6 +18,7 @@ import (
 // Orders from kcat, whose partitioner is another one, with and without a key,
 // as bare JSON, to `waybill up`; and what their reply_to was told, with kcat.
 func TestKcatSubmitsToUp(t *testing.T) {
+	t.Parallel()
 	u := startUpProcess(t, "--demo")
 	seen := observe(t, &u.system)
 	const replies = "shop.replies" // `up` creates it

@@ -9,6 +9,7 @@ import (
 // kill -9 of `up` in the middle of 2,000 tasks, a restart, and the same file
 // submitted again: all end once.
 func TestUpKilledInTheMiddle(t *testing.T) {
+	t.Parallel()
 	const tasks = 2000
 	orders := unattended(demo.Orders(tasks, 3, true))
 	file := ordersFile(t, orders, "quick")

@@ -19,6 +19,7 @@ const (
 // submitted, fails before one's eyes, and is held; a viewer may not undo it, an operator has it tried
 // again. What the page shows is what the log has, and what others wrote is text.
 func TestPage(t *testing.T) {
+	t.Parallel()
 	b := openBrowser(t)
 	tokens := writeFile(t, "tokens", []byte("viewer vera "+viewerToken+"\noperator olga "+operatorToken+"\n"))
 	if err := os.Chmod(tokens, 0o600); err != nil {
@@ -70,6 +71,9 @@ func TestPage(t *testing.T) {
 	b.load(page + "#/tasks?" + url.Values{"filter": {"state:error workflow:checkout"}}.Encode())
 	b.click("td a[title=c-1]")
 	b.awaitText("tries_exhausted")
+	release(b, "{bad")
+	b.awaitText("The output isn't JSON: ")
+	b.click("dialog button[type=button]")
 	command(b, "resubmit", "the bank is back, <i>they say</i>")
 	b.awaitText("resubmit was accepted")
 	b.awaitText("task.processed")
@@ -91,6 +95,31 @@ func command(b *browser, name, why string) {
 	b.click(fmt.Sprintf(".buttons button:nth-child(%d)", map[string]int{"resubmit": 1, "release": 2, "undo": 3, "cancel": 4}[name]))
 	b.enter("dialog input[name=reason]", why)
 	b.click("dialog .buttons button")
+}
+
+// release settles the step of the task that is shown, with an output.
+func release(b *browser, output string) {
+	b.click(".buttons button:nth-child(2)")
+	b.enter("dialog input[name=reason]", "by hand")
+	b.enter("dialog input[name=output]", output)
+	b.click("dialog .buttons button")
+}
+
+// Where there is nothing yet, or nothing that a browser can ask for, the page says so, and what to do.
+func TestPageWithNothingToShow(t *testing.T) {
+	b := openBrowser(t)
+	u := startUpProcess(t, "--listen", "127.0.0.1:0")
+	page := consoleAt(t, u.process).url + "/"
+	b.load(page + "#/submit")
+	b.awaitText("No workflow is applied yet: `waybill workflow apply FILE` does that.")
+	b.await(`/^as of \d{4}-\d\d-\d\d \d\d:\d\d:\d\d$/.test(document.querySelector('#freshness').textContent)`)
+	for id, says := range map[string]string{"..": "A browser can't ask for this task: it takes .. for a step in the path; `waybill task get ..` shows it",
+		"o-404": `there is no task "o-404"`} {
+		b.load(page + "#/tasks/" + id)
+		b.awaitText(says)
+		b.await(`document.querySelector('h2').checkVisibility() === false`)
+	}
+	u.stop(t)
 }
 
 // awaitTimeline waits until the page has each event of c-1 that the log has, in a row of its own.

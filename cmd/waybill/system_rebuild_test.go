@@ -23,6 +23,7 @@ import (
 // every task ends, and each partition's digest equals that of a rebuild from
 // offset 0. On Apache Kafka with separate processes.
 func TestStateOfRolesLost(t *testing.T) {
+	t.Parallel()
 	const tasks = 1000
 	b := kafkatest.Kafka(t)
 	s := onBroker(t, b, quickWorkflow(t, "quick", "undo", httpAttempts))
@@ -74,6 +75,7 @@ func TestStateOfRolesLost(t *testing.T) {
 
 // The same of `up`: its projections are deleted, the broker's log is not.
 func TestStateOfUpLost(t *testing.T) {
+	t.Parallel()
 	const tasks = 1000
 	u := startUpProcess(t, "--demo", "--workflow", quickWorkflow(t, "quick", "undo", callAttempts))
 	orders := unattended(demo.Orders(tasks, 10, true))

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -104,9 +105,11 @@ func (u *upSystem) ledger() string { return filepath.Join(u.dir, "ledger.jsonl")
 // takes it while its owner is dead.
 func freeAddress(t *testing.T) string {
 	t.Helper()
+	taken.Lock()
+	defer taken.Unlock()
 	for port := 12000 + os.Getpid()%6000; port < 19000; port++ {
 		addr := net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
-		if taken[addr] {
+		if taken.addrs[addr] {
 			continue
 		}
 		l, err := net.Listen("tcp", addr)
@@ -116,14 +119,18 @@ func freeAddress(t *testing.T) string {
 		if err := l.Close(); err != nil {
 			t.Fatal(err)
 		}
-		taken[addr] = true
+		taken.addrs[addr] = true
 		return addr
 	}
 	t.Fatal("no port is free")
 	return ""
 }
 
-var taken = map[string]bool{} // by this process; the tests run one after another
+// taken are the addresses that this process has given to a test.
+var taken = struct {
+	sync.Mutex
+	addrs map[string]bool
+}{addrs: map[string]bool{}}
 
 // quick is the sample workflow with durations for tests. Attempts are many where
 // each is one call (tok_down fails five), few where the agent itself calls again

@@ -14,6 +14,7 @@ import (
 // Of two living processes with one name the older ends, and says why; they don't put each other out of
 // their groups for ever.
 func TestOlderOfTwoProcessesWithOneNameEnds(t *testing.T) {
+	t.Parallel()
 	kafkatest.Each(t, func(t *testing.T, b *kafkatest.Broker) {
 		s := &system{broker: b, ns: b.Namespace(t)}
 		createTopics(t, s.config())

@@ -189,6 +189,7 @@ func TestTableIsPrintable(t *testing.T) {
 
 // A waiter outlives its broker's restart, and misses nothing by it.
 func TestWaitOutlivesRestart(t *testing.T) {
+	t.Parallel()
 	o := embedded.Options{DataDir: t.TempDir(), Listen: "127.0.0.1:0"}
 	broker := startBroker(t, o)
 	o.Listen = broker.Addr()

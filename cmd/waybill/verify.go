@@ -374,7 +374,7 @@ func (v *verified) within(o verify.Options) *verified {
 	if o.Since.IsZero() && o.Until.IsZero() {
 		return v
 	}
-	v.Range = &verifiedRange{Since: timeText(o.Since), Until: timeText(o.Until), OtherEvents: v.others}
+	v.Range = &verifiedRange{Since: events.InstantText(o.Since), Until: events.InstantText(o.Until), OtherEvents: v.others}
 	return v
 }
 

@@ -76,6 +76,7 @@ func verifyOf(t *testing.T, cfg kafka.Config, args ...string) (stdout, stderr st
 // Whoever changes a past order breaks the chain of its events, and is found out:
 // on both brokers.
 func TestVerifyFindsWhatWasChanged(t *testing.T) {
+	t.Parallel()
 	kafkatest.Each(t, func(t *testing.T, b *kafkatest.Broker) {
 		for _, tt := range []struct {
 			name   string

@@ -17,8 +17,11 @@ import (
 
 // verifyFile checks the events of a file: nothing else of the log is there.
 func (o *verifyOptions) verifyFile(cmd *cobra.Command, options verify.Options) (*verified, error) {
-	if o.file == "-" || o.partitions != nil {
-		return nil, usage("verify --file wants a file, to read it again where it is broken, and all of it")
+	switch {
+	case o.file == "-":
+		return nil, usage("verify --file reads the file again where it is broken, which can't be done with standard input (-): write that to a file")
+	case o.partitions != nil:
+		return nil, usage("--partition and --file: a file is checked whole")
 	}
 	h, err := o.openHistory(cmd)
 	if err != nil {

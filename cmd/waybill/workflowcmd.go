@@ -58,6 +58,9 @@ func parseFiles(stdin io.Reader, files []string) ([]*workflow.Definition, error)
 	var faults []string
 	for i, file := range files {
 		d, err := parseFile(stdin, file)
+		if errors.Is(err, context.Canceled) {
+			return nil, err
+		}
 		if err != nil {
 			faults = append(faults, err.Error())
 		}
@@ -199,7 +202,7 @@ func (l *logbook) definitions(ctx context.Context) ([]stored, error) {
 	for key, r := range last {
 		name, version, ok := strings.Cut(key, "/")
 		if n, err := strconv.Atoi(version); ok && err == nil && len(r.Value) > 0 { // else the format record, or deleted
-			s := stored{Workflow: name, Version: n, AppliedAt: timeText(r.Time)}
+			s := stored{Workflow: name, Version: n, AppliedAt: events.InstantText(r.Time)}
 			if s.Definition, err = workflow.ParseJSON(r.Value); err != nil {
 				s.Fault, s.Definition = err.Error(), nil
 			}

@@ -276,8 +276,12 @@ func TestRunRestore(t *testing.T) {
 		t.Fatal(err)
 	}
 	// 9 events of each task, 3 of each that is open, and the claims.
-	if least := int64(9*o.Load.all() + 3*(o.Open+o.probes())); r.Empty.Events < least || r.Store.Events != 0 || !r.Verified {
-		t.Errorf("%d events with an empty disk, %d from the store, verified: %v; want %d and none", r.Empty.Events, r.Store.Events, r.Verified, least)
+	if least := int64(9*o.Load.all() + 3*(o.Open+o.probes())); r.Empty.Events < least || !r.Verified {
+		t.Errorf("%d events with an empty disk, want %d; verified: %v", r.Empty.Events, least, r.Verified)
+	}
+	// A lane that a busy machine keeps from its group loses partitions, and what it decided since is read anew.
+	if moved := r.Store.Begun > int(o.Load.Partitions); r.Store.Events != 0 && !moved {
+		t.Errorf("%d events from the store, want none", r.Store.Events)
 	}
 	if least := int64(9*o.Load.all() + 3*(o.Open+2*o.probes())); r.Events < least || r.Events > least+int64(4*o.Load.Partitions) {
 		t.Errorf("%d events in the log, want %d and claims", r.Events, least)

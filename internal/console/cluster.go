@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"slices"
 	"strconv"
-	"time"
 
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/projections"
@@ -242,7 +241,7 @@ func (c *call) partitions() (any, error) {
 
 func (c *Console) partition(p int32, counts projections.Counts, next int64, read Progress, by Scheduling) PartitionView {
 	v := PartitionView{Partition: p, Epoch: counts.Epoch, Lag: by.Lag, Restored: 1, End: strconv.FormatInt(max(read.End, next), 10),
-		AsOf: events.AsOf{Partition: p, Offset: strconv.FormatInt(next, 10)}, OldestDue: instantText(counts.OldestDue), Console: c.cfg.URL}
+		AsOf: events.AsOf{Partition: p, Offset: strconv.FormatInt(next, 10)}, OldestDue: events.InstantText(counts.OldestDue), Console: c.cfg.URL}
 	if counts.Owner != "" {
 		v.Owner = &counts.Owner
 	}
@@ -259,12 +258,4 @@ func (c *Console) partition(p int32, counts projections.Counts, next int64, read
 		v.Restored = min(1, float64(read.Next)/float64(read.End))
 	}
 	return v
-}
-
-func instantText(t time.Time) *string {
-	if t.IsZero() {
-		return nil
-	}
-	s := t.UTC().Format(events.TimeLayout)
-	return &s
 }

@@ -61,14 +61,14 @@ func ViewAlert(a *events.Alert, r *events.Record) AlertView {
 	if a.At.IsZero() {
 		a.At = r.Time
 	}
-	return AlertView{At: instantText(a.At), Task: a.Task, Seq: a.Seq, Code: a.Code, Step: a.Step, Message: a.Message,
+	return AlertView{At: events.InstantText(a.At), Task: a.Task, Seq: a.Seq, Code: a.Code, Step: a.Step, Message: a.Message,
 		Partition: r.Partition, Offset: strconv.FormatInt(r.Offset, 10)}
 }
 
 // viewHold shows an alert that the audit keeps.
 func viewHold(a *projections.Alert) AlertView {
-	return AlertView{At: instantText(a.At), Task: a.Task, Seq: a.Seq, Code: a.Code, Step: a.Step, Message: a.Message,
-		Partition: a.Partition, Offset: strconv.FormatInt(a.Offset, 10), EndedAt: instantText(a.EndedAt), EndedBy: a.EndedBy}
+	return AlertView{At: events.InstantText(a.At), Task: a.Task, Seq: a.Seq, Code: a.Code, Step: a.Step, Message: a.Message,
+		Partition: a.Partition, Offset: strconv.FormatInt(a.Offset, 10), EndedAt: events.InstantText(a.EndedAt), EndedBy: a.EndedBy}
 }
 
 func (v *AlertView) bytes() int {
@@ -253,7 +253,7 @@ func (c *call) deadletters() (any, error) {
 
 // ViewDeadletter shows a record of the dead letters.
 func ViewDeadletter(r *events.Record) DeadletterView {
-	d := DeadletterView{At: instantText(r.Time), Partition: r.Partition, Offset: strconv.FormatInt(r.Offset, 10), Headers: map[string]string{}}
+	d := DeadletterView{At: events.InstantText(r.Time), Partition: r.Partition, Offset: strconv.FormatInt(r.Offset, 10), Headers: map[string]string{}}
 	for _, h := range r.Headers {
 		d.Headers[h.Key] = string(h.Value)
 	}

@@ -12,4 +12,15 @@
 // A role that loses its client begins anew by itself; Run ends only for what no
 // new client heals. Metrics and log lines are made from the roles' listeners,
 // here and nowhere else.
+//
+// # What it holds
+//
+// One process has one connection's settings, one clock, one catalog of definitions and one producer,
+// which its roles share. Each role opens its own members of groups and its own store, a folder of
+// DataDir by the name of its view: tasks, deadlines, timelines. instance.go opens and closes all
+// that; roles.go and audit.go start a role; metrics.go, flows.go and restoring.go are the listeners;
+// look.go is for commands that look at a system and run none of its roles.
+//
+// Config.Seams are wrappers around what a role is given. Tests stand there (internal/chaos/point);
+// the product sets none.
 package instance

@@ -14,6 +14,7 @@ import (
 // write that hour: a partition's time never falls, so every deadline of it
 // would stand still until the hour is over.
 func TestNothingIsCommittedThatAWrongClockDecided(t *testing.T) {
+	t.Parallel()
 	for _, wrong := range []time.Duration{time.Hour, -time.Hour, 0} {
 		t.Run(wrong.String(), func(t *testing.T) {
 			each(t, func(t *testing.T, s *site) {

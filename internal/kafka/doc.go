@@ -2,19 +2,39 @@
 // the client library. Roles define small interfaces over std and events, and
 // this package has the types that fit them.
 //
-//	Config           how to reach the cluster: flags, or a Java client.properties
-//	Admin            topics, their checks and their format; offsets, lag, groups
-//	Definitions      the definitions topic, followed to its end as of a question
-//	Producer         records outside of transactions: submissions, recoveries
-//	Session          an agent: requests in any order, replies within their time
-//	Clock            broker time
+//	Config       how to reach the cluster: flags, or a Java client.properties
+//	Admin        topics, their checks and their format; offsets, lag, groups
+//	Lane         a scheduler: inboxes in, and in one transaction events out
+//	Follower     a supervisor or an audit: a group's member that reads events, from where it
+//	             stands itself, and knows when it has caught up
+//	Session      an agent: requests in any order, replies within their time
+//	Restorer     a partition, or a topic, to its end: restores, and the tools
+//	Tail         what comes from an offset on, without a group
+//	Definitions  the definitions topic, followed to its end as of a question
+//	Producer     records outside of transactions: submissions, recoveries
+//	Clock        broker time
 //
 // Below it, apart so that a program that imports the public package links
 // neither: embedded, a broker in this process, and kafkametrics, a hook that
 // counts for Prometheus.
 //
-// Lanes, their balancer, the restore of a partition and the followers of events
-// are described where they are.
+// # Files
+//
+// A type has a file of its name, and more where it does more: lane_poll.go, lane_commit.go,
+// lane_offsets.go (offsets that an open transaction holds back), lane_twin.go (another
+// process with the same owner). What several share:
+//
+//	balancer.go, balancer_plan.go  which member of a group has which partition number
+//	read.go                        one partition, record by record, with its exact position
+//	fetch.go                       the same for a follower: all partitions of a leader at once
+//	batch.go                       what a fetch gives, as records that are lent or kept
+//	restore_fence.go               the end of a transaction that its dead owner left open
+//	restore_at.go                  the records at some offsets
+//	restores.go                    how far long restores are, for who looks from outside
+//	standstill.go, damage.go       what can't be read, for the broker's disk has changed it
+//	away.go                        what no broker leads
+//	tracker.go                     which requests of a partition are finished
+//	clock_tail.go, clock_written.go  what tells a Clock the time
 //
 // # An agent's request
 //

@@ -212,6 +212,7 @@ func ledApart(t *testing.T, b *kafkatest.Broker, topic string) (leader int32, gr
 // A broker's disk was put back to what it was before: what was read since is lost, and other
 // records take its place. The follower ends with that, and takes none of those for what follows.
 func TestFollowerNoticesWhatItsLogHasLost(t *testing.T) {
+	t.Parallel()
 	c := kafkatest.KafkaNodes(t, 3, nil)
 	b := kafkatest.Of(c)
 	const topic = "test.events"

@@ -13,6 +13,7 @@ import (
 
 // The node that coordinates a group goes for good: who has asked about the group there asks where it is now.
 func TestGroupWhoseCoordinatorIsGone(t *testing.T) {
+	t.Parallel()
 	c := kafkatest.KafkaNodes(t, 3, nil)
 	b := kafkatest.Of(c)
 	a, err := kafka.OpenAdmin(kafka.Config{Brokers: b.Addrs, Namespace: "test."})

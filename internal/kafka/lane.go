@@ -147,7 +147,7 @@ func (c *LaneConfig) complete() error {
 		faults = append(faults, errors.New("no topics to read"))
 	}
 	if c.Partitions <= 0 {
-		faults = append(faults, fmt.Errorf("%d partitions", c.Partitions))
+		faults = append(faults, fmt.Errorf("%d partitions: give as many as the namespace has", c.Partitions))
 	}
 	if c.SessionTimeout >= c.TransactionTimeout {
 		faults = append(faults, fmt.Errorf("session timeout %v is not shorter than transaction timeout %v: a new owner would wait for the transaction of a dead one", c.SessionTimeout, c.TransactionTimeout))
@@ -328,6 +328,7 @@ func copartitioned(ctx context.Context, cfg Config, topics []string, partitions 
 	if err != nil {
 		return nil, fmt.Errorf("ask the cluster for the topics: %w", err)
 	}
+	const advice = "`waybill topics check` says what to do"
 	var faults []error
 	ids = map[string][16]byte{}
 	for _, topic := range topics {
@@ -335,11 +336,11 @@ func copartitioned(ctx context.Context, cfg Config, topics []string, partitions 
 		ids[topic] = d.ID
 		switch {
 		case !ok:
-			faults = append(faults, fmt.Errorf("topic %s: the broker says nothing about it", topic))
+			faults = append(faults, fmt.Errorf("topic %s: the broker says nothing about it; %s", topic, advice))
 		case d.Err != nil:
-			faults = append(faults, fmt.Errorf("topic %s: %w", topic, d.Err))
+			faults = append(faults, fmt.Errorf("topic %s: %w; %s", topic, d.Err, advice))
 		case int32(len(d.Partitions)) < partitions, int32(len(d.Partitions)) > partitions && !added:
-			faults = append(faults, fmt.Errorf("topic %s has %d partitions instead of %d", topic, len(d.Partitions), partitions))
+			faults = append(faults, fmt.Errorf("topic %s has %d partitions instead of %d; %s", topic, len(d.Partitions), partitions, advice))
 		}
 	}
 	return ids, errors.Join(faults...)

@@ -33,6 +33,9 @@ func (e *ProduceError) Error() string {
 
 func (e *ProduceError) Unwrap() error { return e.Err }
 
+// RecordIndex is Index, for callers that know the error by its methods.
+func (e *ProduceError) RecordIndex() int { return e.Index }
+
 // Permanent reports whether the record, or its topic, is at fault (too large,
 // no such topic or partition, not authorised), so that it would fail again;
 // else the cluster did not take it in time.
@@ -324,6 +327,3 @@ func fatalToProducer(err error) bool {
 	}
 	return false
 }
-
-// RecordIndex is Index, for callers that know the error by its methods.
-func (e *ProduceError) RecordIndex() int { return e.Index }

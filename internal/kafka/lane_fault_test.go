@@ -159,6 +159,7 @@ func (o *owner) until(t testing.TB, what string, ok func() bool) {
 // A lane is frozen past its session, another takes over, the first goes on
 // where it was: its transaction does not count, wherever it stopped.
 func TestFrozenLaneDoesNotCommit(t *testing.T) {
+	t.Parallel()
 	for _, at := range []struct {
 		name string
 		key  kmsg.Key

@@ -15,6 +15,7 @@ import (
 // The older of two lanes with one name ends for good also where it notices first that its producer is fenced. One
 // that is fenced and has no twin, as after it was frozen, goes on with a new client.
 func TestFencedLaneKnowsWhetherItHasATwin(t *testing.T) {
+	t.Parallel()
 	for name, twin := range map[string]bool{"by a twin": true, "by who takes its partitions": false} {
 		t.Run(name, func(t *testing.T) {
 			each(t, func(t *testing.T, s *site) {

@@ -19,6 +19,7 @@ import (
 // second that a transaction was still open (chaos, -broker kafka, seed
 // 1795189579376562786). Who has its transactional id by now is left alone.
 func TestAHangingTransactionIsTold(t *testing.T) {
+	t.Parallel()
 	t.Run("its id was fenced", func(t *testing.T) {
 		hangs(t, kmsg.InitProducerID, 1, func(kmsg.Response) {}) // it says that it did
 	})

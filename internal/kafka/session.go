@@ -20,8 +20,6 @@ const (
 	DefaultAgentSessionTimeout = 10 * time.Second
 	// DefaultCommitEvery is how much finished work a killed agent repeats.
 	DefaultCommitEvery = 200 * time.Millisecond
-	// DefaultMaxPoll bounds the records of one poll.
-	DefaultMaxPoll = 500
 
 	sessionHeartbeats    = 3 // in a session timeout
 	sessionCommitTimeout = 5 * time.Second
@@ -63,9 +61,9 @@ type SessionConfig struct {
 	// FetchMaxWait is how long a fetch waits for requests; 0:
 	// DefaultFetchMaxWait.
 	FetchMaxWait time.Duration
-	// MaxPoll bounds the records of one poll; 0: DefaultMaxPoll.
-	MaxPoll  int
-	Listener SessionListener
+	// MaxPollRecords bounds what one Poll returns; 0: DefaultMaxPollRecords.
+	MaxPollRecords int
+	Listener       SessionListener
 }
 
 // Session is one agent's membership in the consumer group of its requests, and
@@ -117,16 +115,10 @@ func OpenSession(ctx context.Context, cfg SessionConfig) (*Session, error) {
 	if cfg.Group == "" || cfg.Topic == "" {
 		return nil, fmt.Errorf("open session: group %q and topic %q must both be set", cfg.Group, cfg.Topic)
 	}
-	if cfg.SessionTimeout == 0 {
-		cfg.SessionTimeout = DefaultAgentSessionTimeout
-	}
+	orDefault(&cfg.SessionTimeout, DefaultAgentSessionTimeout)
 	orDefault(&cfg.FetchMaxWait, DefaultFetchMaxWait)
-	if cfg.CommitEvery == 0 {
-		cfg.CommitEvery = DefaultCommitEvery
-	}
-	if cfg.MaxPoll == 0 {
-		cfg.MaxPoll = DefaultMaxPoll
-	}
+	orDefault(&cfg.CommitEvery, DefaultCommitEvery)
+	orDefault(&cfg.MaxPollRecords, DefaultMaxPollRecords)
 	if err := requireTopic(ctx, cfg.Config, cfg.Topic); err != nil {
 		return nil, fmt.Errorf("open session of group %s: %w", cfg.Group, err)
 	}
@@ -197,7 +189,7 @@ func (s *Session) options() []kgo.Opt {
 	return opts
 }
 
-// Poll waits for the next requests and returns them, at most MaxPoll, those
+// Poll waits for the next requests and returns them, at most MaxPollRecords, those
 // left out that an earlier owner finished. An error is final: close the session
 // and open another; what may pass is told to the Listener instead.
 func (s *Session) Poll(ctx context.Context) ([]events.Record, error) {
@@ -206,30 +198,9 @@ func (s *Session) Poll(ctx context.Context) ([]events.Record, error) {
 		if err := ctx.Err(); err != nil && fetches.NumRecords() == 0 {
 			return nil, err
 		}
-		var finalErr error
-		gone := false
-		fetches.EachError(func(topic string, p int32, err error) {
-			err = fmt.Errorf("poll %s/%d as %s: %w", topic, p, s.cfg.Group, err)
-			if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
-				return // the end of the caller's patience, seen above
-			}
-			switch {
-			case topicGone(err): // of each partition, again and again: told once
-				gone = true
-				switch first, lasts := s.gone.told(time.Now()); {
-				case first:
-					s.trouble(err)
-				case lasts:
-					finalErr = fmt.Errorf("%w; the topic was deleted: if it wasn't made anew, create it with `waybill topics create`, and start again", err)
-				}
-			case !finalOfGroup(err):
-				s.trouble(err)
-			case finalErr == nil:
-				finalErr = finalError(err)
-			}
-		})
-		if finalErr != nil {
-			return nil, finalErr
+		gone, err := s.faults(fetches)
+		if err != nil {
+			return nil, err
 		}
 		s.tail.observe(s.cfg.Config, fetches)
 		if records := s.delivered(fetches.Records()); len(records) > 0 {
@@ -245,12 +216,38 @@ func (s *Session) Poll(ctx context.Context) ([]events.Record, error) {
 	}
 }
 
+// faults sorts the errors of a poll. What may pass is told to the Listener; the first that won't
+// is returned. gone: the topic isn't there, perhaps for now.
+func (s *Session) faults(fetches kgo.Fetches) (gone bool, fatal error) {
+	fetches.EachError(func(topic string, p int32, err error) {
+		if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+			return // the end of the caller's patience, which Poll sees
+		}
+		err = fmt.Errorf("poll %s/%d as %s: %w", topic, p, s.cfg.Group, err)
+		switch {
+		case topicGone(err): // of each partition, again and again: told once
+			gone = true
+			switch first, lasts := s.gone.told(time.Now()); {
+			case first:
+				s.trouble(err)
+			case lasts:
+				fatal = fmt.Errorf("%w; the topic was deleted: if it wasn't made anew, create it with `waybill topics create`, and start again", err)
+			}
+		case !finalOfGroup(err):
+			s.trouble(err)
+		case fatal == nil:
+			fatal = finalError(err)
+		}
+	})
+	return gone, fatal
+}
+
 // poll waits for the next requests, or until it is time to ask again for what can't be read.
 func (s *Session) poll(ctx context.Context) kgo.Fetches {
 	s.still.resume(time.Now(), func(at topicPartition) { s.cl.ResumeFetchPartitions(at.flow()) })
 	ctx, cancel := s.still.until(ctx)
 	defer cancel()
-	fetches := s.cl.PollRecords(ctx, s.cfg.MaxPoll)
+	fetches := s.cl.PollRecords(ctx, s.cfg.MaxPollRecords)
 	s.still.pause(s.cl, fetches, time.Now(), func(topic string, p int32, err error) {
 		s.trouble(fmt.Errorf("%s/%d stands still: its broker doesn't have what was written: %w", topic, p, err))
 	})

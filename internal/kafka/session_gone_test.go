@@ -19,6 +19,7 @@ import (
 // A session's topic is deleted and made anew, as when somebody starts with empty data while
 // agents run. It tells of that a few times, and ends; another has the new topic's requests.
 func TestTopicOfASessionIsMadeAnew(t *testing.T) {
+	t.Parallel()
 	kafkatest.Each(t, func(t *testing.T, b *kafkatest.Broker) {
 		const partitions, toldMost = 3, 200 // most are commits, five a second
 		r := newRequests(t, b, partitions)

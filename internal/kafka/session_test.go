@@ -270,7 +270,7 @@ type crew struct {
 func (c *crew) join() (leave func()) {
 	assigned := make(chan struct{}, 100)
 	s := c.open(func(cfg *kafka.SessionConfig) {
-		cfg.MaxPoll = 20
+		cfg.MaxPollRecords = 20
 		cfg.Listener.Assigned = func([]int32) { assigned <- struct{}{} }
 	})
 	ctx, cancel := context.WithCancel(c.ctx)

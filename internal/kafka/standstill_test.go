@@ -107,6 +107,7 @@ func (d *damaged) reads(poll func() []events.Record, told <-chan string) {
 // whole again, all of it is read, each record once: by a supervisor's reader, a scheduler's
 // and an agent's.
 func TestDamageStopsItsPartition(t *testing.T) {
+	t.Parallel()
 	c := kafkatest.KafkaNodes(t, 1, nil)
 	t.Run("follower", func(t *testing.T) {
 		d, told := openDamaged(t, c, "test.events"), make(chan string, 100)

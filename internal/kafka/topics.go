@@ -316,7 +316,7 @@ func (a *Admin) Format(ctx context.Context) (Format, error) {
 	if err != nil {
 		return Format{}, fmt.Errorf("read the format of namespace %q: %w", a.cfg.Namespace, err)
 	}
-	err = a.readOnceThere(ctx, a.cfg.Namespace.Definitions(), func(r events.Record) error {
+	take := func(r events.Record) error {
 		if string(r.Key) != formatKey {
 			return nil
 		}
@@ -328,6 +328,9 @@ func (a *Admin) Format(ctx context.Context) (Format, error) {
 			return fmt.Errorf("the format record %s/%d/%d is not one: %.100q", r.Topic, r.Partition, r.Offset, r.Value)
 		}
 		return nil
+	}
+	err = a.onceThere(ctx, func(ctx context.Context) error {
+		return a.ReadCompacted(ctx, a.cfg.Namespace.Definitions(), take)
 	})
 	switch {
 	case err == nil && !found:
@@ -338,31 +341,13 @@ func (a *Admin) Format(ctx context.Context) (Format, error) {
 	return f, nil
 }
 
-// readOnceThere is ReadCompacted of a topic that exists: its leader may hear of that
-// later than the broker that said so.
-func (a *Admin) readOnceThere(ctx context.Context, topic string, fn func(events.Record) error) error {
+// onceThere does something with a topic that exists, again for as long as it takes: its leader may
+// hear of the topic later than the broker that said so.
+func (a *Admin) onceThere(ctx context.Context, do func(context.Context) error) error {
 	late, cancel := context.WithTimeout(ctx, topicVisibleTimeout)
 	defer cancel()
 	for {
-		err := a.ReadCompacted(ctx, topic, fn)
-		if !errors.Is(err, kerr.UnknownTopicOrPartition) {
-			return err
-		}
-		select {
-		case <-time.After(topicVisibleEvery):
-		case <-late.Done():
-			return err
-		}
-	}
-}
-
-// writeOnceThere writes to a topic that exists, of which its leader may hear later than the
-// broker that said so.
-func (a *Admin) writeOnceThere(ctx context.Context, r *events.Record) error {
-	late, cancel := context.WithTimeout(ctx, topicVisibleTimeout)
-	defer cancel()
-	for {
-		err := a.cl.ProduceSync(ctx, toKgo(r)).FirstErr()
+		err := do(ctx)
 		if !errors.Is(err, kerr.UnknownTopicOrPartition) && !errors.Is(err, kerr.UnknownTopicID) {
 			return err
 		}
@@ -384,7 +369,8 @@ func (a *Admin) writeFormat(ctx context.Context, want Format) error {
 			return fmt.Errorf("encode the format record: %w", merr)
 		}
 		r := events.Record{Topic: a.cfg.Namespace.Definitions(), Key: []byte(formatKey), Value: value}
-		if perr := a.writeOnceThere(ctx, &r); perr != nil {
+		perr := a.onceThere(ctx, func(ctx context.Context) error { return a.cl.ProduceSync(ctx, toKgo(&r)).FirstErr() })
+		if perr != nil {
 			return fmt.Errorf("write the format record: %w", produceError(r.Topic, perr))
 		}
 		have, err = a.Format(ctx)

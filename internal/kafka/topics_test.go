@@ -169,6 +169,7 @@ func TestLogsAreTrimmedAndReadToTheirEnd(t *testing.T) {
 }
 
 func TestThreeBrokersHoldThreeCopies(t *testing.T) {
+	t.Parallel()
 	c := kafkatest.KafkaNodes(t, 3, nil)
 	cfg, ctx := configOf(t, kafkatest.Of(c)), bounded(t)
 	a := openAdmin(t, cfg)

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"maps"
@@ -12,7 +13,9 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -53,6 +56,22 @@ func Main(m *testing.M) {
 	fmt.Println(&used)
 	sayBesideGo()
 	os.Exit(code)
+}
+
+// SideBySide has at least n of a package's parallel tests run at once, unless -parallel says otherwise: go test
+// runs as many as there are processors, and tests that wait for brokers, for members that are given up and for
+// times that must pass leave those idle. TestMain calls it before Main.
+func SideBySide(n int) {
+	const name = "test.parallel"
+	flag.Parse()
+	asked := runtime.GOMAXPROCS(0) >= n
+	flag.Visit(func(f *flag.Flag) { asked = asked || f.Name == name })
+	if asked {
+		return
+	}
+	if err := flag.Set(name, strconv.Itoa(n)); err != nil {
+		panic(err)
+	}
 }
 
 // sayBesideGo prints the closing line where the go command prints, too: with a

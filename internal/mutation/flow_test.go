@@ -51,7 +51,7 @@ var flowMutations = []mutation{
 		`o.bound = min(max(o.little(), o.least*partitions), anyRoom)`, `o.bound = o.least * partitions`,
 		"scheduler", "TestBoundIsWhatIsAnsweredInTime"),
 	one("bound-raises-itself", bound,
-		`o.raise(at, waiting, outstanding)`, `_ = waiting`,
+		`o.raise(a, at)`, `_ = a`,
 		"scheduler", "TestBoundOfRandomAgents"),
 	one("bound-and-calls-that-hang", bound,
 		`o.early[i]*100 > (o.ended+outstanding)*m.ofHundred`, `o.early[i]*100 > (o.ended+outstanding)*(m.ofHundred+30)`,
@@ -68,7 +68,7 @@ var flowMutations = []mutation{
 		`ok && !r.Time.IsZero() && r.Time.Before(at)`, `ok && r.Time.After(at)`,
 		"scheduler", "TestAgentOfABusyLaneIsNotBehind"),
 	one("bound-that-is-needed", bound,
-		`	if waiting {
+		`	if a.waiting {
 		o.needed = at
 	}
 `, ``,
@@ -84,10 +84,10 @@ var flowMutations = []mutation{
 		`leastSlots*partitions+o.proven, anyRoom`, `anyRoom, anyRoom`,
 		"scheduler", "TestFirstBurstFloodsNobody"),
 	one("slow-calls-show-nothing", bound,
-		`took*openShare < within || asEver {`, `took*openShare < within || asEver && within == 0 {`,
+		`took*openShare < a.within || asEver {`, `took*openShare < a.within || asEver && a.within == 0 {`,
 		"scheduler", "TestSlowCallsAreNoWantOfCapacity"),
 	one("steady-work-is-held-up", bound,
-		`o.proven, o.best, o.needed = outstanding, 0, at`, `o.proven, o.best, o.needed = 0, 0, at`,
+		`o.proven, o.best, o.needed = a.outstanding, 0, at`, `o.proven, o.best, o.needed = 0, 0, at`,
 		"scheduler", "TestSteadyWorkGoesOn"),
 	one("spare-of-a-bound", flow,
 		`n = f.voices.spare(a.name)`, `n = 0`,

@@ -150,7 +150,7 @@ type Why struct {
 // its records; nil: it is told since when at the latest.
 // poison says which event of it can't be used; empty: none.
 func Explain(t *events.Task, since *Since, poison string, agents map[string]AgentState, now time.Time) *Why {
-	w := &Why{Task: t.ID, State: t.State, Since: instantText(t.UpdatedAt), Steps: []StepWhy{}}
+	w := &Why{Task: t.ID, State: t.State, Since: events.InstantText(t.UpdatedAt), Steps: []StepWhy{}}
 	switch {
 	case poison != "":
 		w.Reason = ReasonPoison
@@ -160,7 +160,7 @@ func Explain(t *events.Task, since *Since, poison string, agents map[string]Agen
 		w.Reason, w.Moves, w.Error = ReasonEnded, "nothing: it is "+string(t.State), t.Error
 		return w
 	case t.State == events.StateError:
-		w.Reason, w.Since, w.Error = ReasonHold, instantText(since.hold(t)), t.Error
+		w.Reason, w.Since, w.Error = ReasonHold, events.InstantText(since.hold(t)), t.Error
 		w.Moves = "waybill resubmit, undo, release or task cancel"
 		if t.Error != nil {
 			w.Step = t.Error.Step
@@ -185,7 +185,7 @@ func Explain(t *events.Task, since *Since, poison string, agents map[string]Agen
 // ofSteps takes the reason of the step that is hindered most.
 func (w *Why) ofSteps(t *events.Task) {
 	if len(w.Steps) == 0 {
-		w.Reason, w.Until = ReasonQueue, instantText(t.Timer.Due)
+		w.Reason, w.Until = ReasonQueue, events.InstantText(t.Timer.Due)
 		w.Moves = "a scheduler that takes what came last"
 		return
 	}
@@ -221,15 +221,15 @@ func explainStep(t *events.Task, i int, since *Since, agents map[string]AgentSta
 	switch run.State {
 	case events.StepRunning: // StartedAt is when the first attempt began
 		s.running(t, run, agents, now)
-		s.Since = instantText(since.run(events.Slot{Step: s.Step, Kind: kind}, run.StartedAt))
+		s.Since = events.InstantText(since.run(events.Slot{Step: s.Step, Kind: kind}, run.StartedAt))
 	case events.StepWaiting:
-		s.Reason, s.Since, s.Until, s.err = ReasonWaitingRetry, instantText(since.run(events.Slot{Step: s.Step, Kind: kind}, t.UpdatedAt)), instantText(run.Timer.Due), run.Error
+		s.Reason, s.Since, s.Until, s.err = ReasonWaitingRetry, events.InstantText(since.run(events.Slot{Step: s.Step, Kind: kind}, t.UpdatedAt)), events.InstantText(run.Timer.Due), run.Error
 		if run.CooledDown {
 			s.Reason = ReasonCoolDown
 		}
 		s.Moves = "the end of the wait: then attempt " + fmt.Sprint(run.Attempt+1)
 	case events.StepFailed:
-		s.Reason, s.Since, s.Until = ReasonWaitingRetry, instantText(run.Timer.Due), instantText(run.Timer.Due) // due at once
+		s.Reason, s.Since, s.Until = ReasonWaitingRetry, events.InstantText(run.Timer.Due), events.InstantText(run.Timer.Due) // due at once
 		s.err = run.Error
 		s.Moves = "a supervisor that asks for what comes next" + late(run.Timer, now)
 	case events.StepPending:
@@ -237,7 +237,7 @@ func explainStep(t *events.Task, i int, since *Since, agents map[string]AgentSta
 			return s, false
 		}
 		missing, from := needs(t, i)
-		s.Reason, s.Since, s.Moves = ReasonUpstreamStep, instantText(from), "the end of "+strings.Join(missing, ", ")
+		s.Reason, s.Since, s.Moves = ReasonUpstreamStep, events.InstantText(from), "the end of "+strings.Join(missing, ", ")
 	default:
 		return s, false
 	}
@@ -300,7 +300,7 @@ func late(timer events.Timer, now time.Time) string {
 }
 
 func (s *StepWhy) running(t *events.Task, run *events.Run, agents map[string]AgentState, now time.Time) {
-	s.Reason, s.Until = ReasonAtWork, instantText(run.Timer.Due)
+	s.Reason, s.Until = ReasonAtWork, events.InstantText(run.Timer.Due)
 	s.Moves = "the agent's reply, or the end of the attempt's time"
 	a, known := agents[s.Agent]
 	switch {
@@ -318,7 +318,7 @@ func (s *StepWhy) running(t *events.Task, run *events.Run, agents map[string]Age
 
 // queued is a run that could start.
 func (s *StepWhy) queued(run *events.Run, since time.Time, agents map[string]AgentState) {
-	s.Since = instantText(since)
+	s.Since = events.InstantText(since)
 	if a, known := agents[s.Agent]; known && a.Members == 0 {
 		s.noLiveAgent()
 		return
@@ -332,15 +332,6 @@ func (s *StepWhy) queued(run *events.Run, since time.Time, agents map[string]Age
 
 func (s *StepWhy) noLiveAgent() {
 	s.Reason, s.Moves = ReasonNoLiveAgent, "an instance of agent "+s.Agent+" that reads its requests"
-}
-
-// instantText is an instant as JSON has it; nil: none.
-func instantText(t time.Time) *string {
-	if t.IsZero() {
-		return nil
-	}
-	s := t.UTC().Format(events.TimeLayout)
-	return &s
 }
 
 // AgentsOf are the agents that attempts of a task are with, each once.

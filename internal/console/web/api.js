@@ -18,7 +18,12 @@ export const token = {
 };
 
 /** The path of a task, and of what is below it. */
-export const taskPath = (id, below = '') => `/tasks/${encodeURIComponent(id)}${below}`;
+export function taskPath(id, below = '') {
+  if (id === '.' || id === '..') {
+    throw new Problem(0, 'A browser can\'t ask for this task', `it takes ${id} for a step in the path; \`waybill task get ${id}\` shows it`);
+  }
+  return `/tasks/${encodeURIComponent(id)}${below}`;
+}
 
 /** A request id: the same command again, when its answer was lost, has no second effect. */
 export function requestID() {

@@ -1,7 +1,7 @@
 // What an operator can tell a task. What its state doesn't allow is refused by the scheduler, which says why.
 
 import { post, requestID, taskPath } from './api.js';
-import { el, fill } from './dom.js';
+import { el, fill, parsed } from './dom.js';
 
 const open = ['pending', 'processing', 'undoing', 'error'];
 
@@ -67,6 +67,6 @@ function body(form, request) {
   const b = { request_id: request, reason: form.get('reason') };
   if (form.has('keep')) b.keep = true;
   if (form.get('step')) Object.assign(b, { step: form.get('step'), as: form.get('as') });
-  if (form.get('output')) b.output = JSON.parse(form.get('output'));
+  if (form.get('output')) b.output = parsed('output', form.get('output'));
   return b;
 }

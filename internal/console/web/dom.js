@@ -42,6 +42,15 @@ const looks = {
 /** A state, in its colour. */
 export const state = (name) => el('span', { class: looks[name] ?? 'quiet' }, name);
 
+/** What somebody wrote as JSON; what says whose it is. */
+export function parsed(what, text) {
+  try {
+    return JSON.parse(text);
+  } catch (e) {
+    throw new Error(`The ${what} isn't JSON: ${e.message}`);
+  }
+}
+
 /** A value of others' making, as JSON. */
 export const json = (value) => el('pre', {}, JSON.stringify(value, null, 2));
 

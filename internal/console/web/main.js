@@ -1,7 +1,7 @@
 // The page's frame: which view the address names, asking again and again while somebody looks, problems, and the token.
 
 import { Problem, token } from './api.js';
-import { el, fill } from './dom.js';
+import { el, fill, instant } from './dom.js';
 import { alerts } from './alerts.js';
 import { deadletters } from './deadletters.js';
 import { overview } from './overview.js';
@@ -73,7 +73,7 @@ async function refresh(view, problem, signal) {
     await view.refresh();
     if (signal.aborted) return;
     fill(problem);
-    freshness.textContent = `as of ${new Date().toLocaleTimeString()}`;
+    fill(freshness, 'as of ', instant(new Date().toISOString()));
   } catch (e) {
     if (signal.aborted) return;
     if (e.status === 401) {

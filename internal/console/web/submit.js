@@ -1,7 +1,7 @@
 // Submits one order.
 
 import { ask, post, requestID } from './api.js';
-import { el, fill } from './dom.js';
+import { el, fill, parsed } from './dom.js';
 
 export function submit(_, signal) {
   const workflow = el('select', { name: 'workflow', required: true });
@@ -9,12 +9,13 @@ export function submit(_, signal) {
   const input = el('textarea', { name: 'input', spellcheck: 'false' }, '{}');
   const button = el('button', {}, 'Submit');
   const said = el('div', { role: 'alert' });
+  const none = el('p', { class: 'quiet' });
 
   async function send(e) {
     e.preventDefault();
     button.disabled = true;
     try {
-      await post('/tasks', { id: id.value, workflow: workflow.value, input: parsed(input.value) });
+      await post('/tasks', { id: id.value, workflow: workflow.value, input: parsed('input', input.value) });
       location.hash = `#/tasks/${encodeURIComponent(id.value)}`;
     } catch (problem) {
       fill(said, el('p', { class: 'problem' }, problem.message));
@@ -25,7 +26,7 @@ export function submit(_, signal) {
 
   return {
     title: 'Submit an order',
-    content: el('div', {}, said, el('form', { class: 'tall', onsubmit: send },
+    content: el('div', {}, said, none, el('form', { class: 'tall', onsubmit: send },
       el('label', {}, 'Workflow', workflow),
       el('label', {}, 'Id: the same order again changes nothing', id),
       el('label', {}, 'Input, as JSON', input),
@@ -33,17 +34,10 @@ export function submit(_, signal) {
     async refresh() {
       const { workflows } = await ask('/workflows', {}, signal);
       const names = [...new Set(workflows.map((w) => w.workflow))];
+      fill(none, names.length === 0 && 'No workflow is applied yet: `waybill workflow apply FILE` does that.');
       if (names.join('\n') === Array.from(workflow.options, (o) => o.value).join('\n')) return;
       const chosen = workflow.value;
       fill(workflow, names.map((n) => el('option', { selected: n === chosen }, n)));
     },
   };
-}
-
-function parsed(text) {
-  try {
-    return JSON.parse(text);
-  } catch (e) {
-    throw new Error(`The input isn't JSON: ${e.message}`);
-  }
 }

@@ -32,14 +32,16 @@ export function task(id, signal) {
   const [notice, head, why, steps, poison, lines, input, actions] = Array.from({ length: 8 }, () => el('div'));
   let last = '';
   let seen = '';
+  const all = el('div', { hidden: true }, head, actions, why, el('h2', {}, 'Steps'), steps, el('h2', {}, 'Timeline'), poison, lines, input);
   return {
     title: id,
-    content: el('div', {}, notice, head, actions, why, el('h2', {}, 'Steps'), steps, el('h2', {}, 'Timeline'), poison, lines, input),
+    content: el('div', {}, notice, all),
     async refresh() {
       const [t, w, line] = await Promise.all(['', '/why', '/timeline'].map((below) => ask(taskPath(id, below), {}, signal)));
       const now = JSON.stringify([t, w, line.lines]);
       if (now === seen) return; // what somebody has opened stays open
       seen = now;
+      all.hidden = false;
       fill(head, summaryOf(t));
       fill(actions, commands(t, (what) => fill(notice, el('p', { class: 'notice' }, what))));
       fill(why, whyOf(w));

@@ -185,13 +185,18 @@ func (b *Broker) release() error {
 // the one before did.
 func lockDir(dir string) (f *os.File, clean bool, err error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return nil, false, fmt.Errorf("data directory: %w", err)
+		return nil, false, unusableDir(err)
 	}
 	f, err = os.OpenFile(filepath.Join(dir, lockFile), os.O_CREATE|os.O_RDWR, 0o644)
 	if err != nil {
-		return nil, false, fmt.Errorf("data directory: %w", err)
+		return nil, false, unusableDir(err)
 	}
-	err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+	for end := time.Now().Add(lockWait); ; time.Sleep(lockAgain) {
+		err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+		if !errors.Is(err, syscall.EWOULDBLOCK) || time.Now().After(end) {
+			break
+		}
+	}
 	if errors.Is(err, syscall.EWOULDBLOCK) {
 		holder, _ := os.ReadFile(f.Name()) // only to say more
 		return nil, false, closingFile(f, fmt.Errorf("data directory %s is in use by another process (%s); stop it, or give another --data-dir",
@@ -211,6 +216,17 @@ func lockDir(dir string) (f *os.File, clean bool, err error) {
 		return nil, false, closingFile(f, fmt.Errorf("lock data directory %s: %w", dir, err))
 	}
 	return f, clean, nil
+}
+
+// lockWait is for a process that was killed a moment ago: the kernel takes some time to close its files.
+const (
+	lockWait  = time.Second
+	lockAgain = 20 * time.Millisecond
+)
+
+// unusableDir is of a directory that can't be made or written to, which often is another user's.
+func unusableDir(err error) error {
+	return fmt.Errorf("data directory: %w; give --data-dir one that this user may write to", err)
 }
 
 func closingFile(f *os.File, err error) error { return errors.Join(err, f.Close()) }

@@ -1,0 +1,34 @@
+package main
+
+import (
+	"strings"
+	"testing"
+)
+
+// A flag's value that isn't one is refused in words for people, from wherever it came.
+func TestFlagFault(t *testing.T) {
+	for _, c := range []struct{ args, want string }{
+		{"task list --limit x", `--limit "x": a whole number; `},
+		{"task list --limit 99999999999999999999", `--limit "99999999999999999999": out of range; a whole number is wanted; `},
+		{"task list --due-within soon", `--due-within "soon": a duration such as 500ms, 10s, 30m or 1h30m; `},
+		{"agent http --breaker-failures -1", `--breaker-failures "-1": a whole number of 0 or more; `},
+		{"up --observe-capacity=perhaps", `--observe-capacity "perhaps": true or false; `},
+		{"up --agent-capacity x", `--agent-capacity "x": `},
+		{"release o-1 s --output {", `--output "{": no JSON in UTF-8, and no format: {; `},
+	} {
+		root := newRoot()
+		root.SetArgs(strings.Fields(c.args))
+		if err := root.Execute(); codeOf(err) != exitUsage || !strings.HasPrefix(err.Error(), c.want) || strings.Contains(err.Error(), "strconv") {
+			t.Errorf("%s: %v", c.args, err)
+		}
+	}
+	t.Setenv("WAYBILL_LIMIT", "x")
+	root := newRoot()
+	root.SetArgs([]string{"task", "list", "--config", writeFile(t, "settings.yaml", []byte("session-timeout: soon\nlimitt: 1\n"))})
+	err := root.Execute()
+	for _, want := range []string{"environment WAYBILL_LIMIT: --limit \"x\": a whole number", "settings.yaml: there is no setting \"limitt\""} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %s", err, want)
+		}
+	}
+}

@@ -1,0 +1,71 @@
+package scheduler
+
+import (
+	"context"
+	"maps"
+	"sync"
+	"time"
+)
+
+// requestTopics is what metadata has shown of the agents' topics.
+type requestTopics struct {
+	fetch func(ctx context.Context) (map[string]int32, map[string][]int32, error)
+
+	mu         sync.Mutex
+	known      map[string]int32   // never changed: replaced
+	leaderless map[string][]int32 // likewise
+	readAt     time.Time          // when the last reading began
+	barred     map[string]time.Time
+}
+
+func (t *requestTopics) partitions() (known map[string]int32, leaderless map[string][]int32) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.known, t.leaderless
+}
+
+func (t *requestTopics) read(ctx context.Context) error {
+	began := time.Now()
+	known, leaderless, err := t.fetch(ctx)
+	if err != nil {
+		return err
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for agent, until := range t.barred {
+		if began.Before(until) {
+			delete(known, agent)
+		} else {
+			delete(t.barred, agent)
+		}
+	}
+	t.known, t.leaderless, t.readAt = known, leaderless, began
+	return nil
+}
+
+// refresh reads the metadata again, unless that was done since an instant, and
+// reports whether anything is new to one who has seen had. A failure is none: the attempt fails and is
+// retried.
+func (t *requestTopics) refresh(ctx context.Context, since time.Time, had map[string]int32) bool {
+	t.mu.Lock()
+	fresh := t.readAt.After(since)
+	t.mu.Unlock()
+	if !fresh && t.read(ctx) != nil {
+		return false
+	}
+	known, _ := t.partitions()
+	return !maps.Equal(had, known)
+}
+
+// bar takes an agent out for a while, whatever metadata shows: its topic can't
+// be written to.
+func (t *requestTopics) bar(agent string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	known := maps.Clone(t.known)
+	delete(known, agent)
+	if t.barred == nil {
+		t.barred = map[string]time.Time{}
+	}
+	t.known, t.barred[agent] = known, time.Now().Add(barFor)
+}
