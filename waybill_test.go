@@ -106,6 +106,7 @@ func TestSubmitRefusesAllOrNothing(t *testing.T) {
 			"bytes; tasks takes at most":    {ID: "x", Workflow: "w", Input: strings.Repeat("x", events.MaxSubmissionBytes)},
 			"is a topic of the namespace":   {ID: "x", Workflow: "w", ReplyTo: string(ns) + "events"},
 			"can't be a topic's name":       {ID: "x", Workflow: "w", ReplyTo: "no topic!"},
+			"at most 249":                   {ID: "x", Workflow: "w", ReplyTo: strings.Repeat("x", events.MaxReplyToBytes+1)},
 			"1 of 2 orders: order \"x\": b": {ID: "x"},
 		} {
 			if err := c.Submit(t.Context(), good, bad); err == nil || !strings.Contains(err.Error(), want) {

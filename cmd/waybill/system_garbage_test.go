@@ -12,6 +12,7 @@ import (
 	"regexp"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -152,6 +153,8 @@ func rubbishOf(s *system) []rubbish {
 	add(events.Tasks, events.ReasonWrongKey, "g-2", submission)
 	add(events.Tasks, events.ReasonUnknownWorkflow, "g-1", `{"id":"g-1","workflow":"no-such"}`)
 	add(events.Tasks, events.ReasonBadReplyTo, "g-1", `{"id":"g-1","workflow":"order","reply_to":"`+s.ns.Events()+`"}`)
+	add(events.Tasks, events.ReasonBadReplyTo, "g-1", `{"id":"g-1","workflow":"order","reply_to":"no topic!"}`)
+	add(events.Tasks, events.ReasonBadReplyTo, "g-1", `{"id":"g-1","workflow":"order","reply_to":"`+strings.Repeat("x", events.MaxReplyToBytes+1)+`"}`)
 	all = append(all, rubbish{events.Record{Topic: s.ns.Inbox(events.Tasks), Value: []byte(submission),
 		Partition: (events.Partition([]byte("g-1"), s.partitions) + 1) % s.partitions, Headers: headers(events.HeaderHop, "0/0")}, events.ReasonMisplaced})
 

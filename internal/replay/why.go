@@ -43,12 +43,34 @@ type AgentState struct {
 // transaction.
 const ownLag = 2
 
-// lag is that of the partition which an attempt's request is in, else of all.
-func (a AgentState) lag(task string, attempt int) int64 {
+// behind reports whether the partition which an attempt's request is in lags by more than the task's own requests there, or all
+// partitions do, if theirs aren't known. attempts are those of the task that run with the agent.
+func (a AgentState) behind(task string, attempt int, attempts []int) bool {
 	if len(a.Lags) == 0 {
-		return a.Lag
+		return a.Lag > ownLag*int64(len(attempts))
 	}
-	return a.Lags[scheduler.RequestPartition(task, attempt, int32(len(a.Lags)))]
+	in := func(attempt int) int32 { return scheduler.RequestPartition(task, attempt, int32(len(a.Lags))) }
+	own := int64(0)
+	for _, other := range attempts {
+		if in(other) == in(attempt) {
+			own += ownLag
+		}
+	}
+	return a.Lags[in(attempt)] > own
+}
+
+// attemptsWith are the attempts of a task that run with an agent.
+func attemptsWith(t *events.Task, agent string) (attempts []int) {
+	for i := range t.Steps {
+		run, kind := present(t, i)
+		if run == nil || run.State != events.StepRunning {
+			continue
+		}
+		if name, _ := t.Plan.Agent(i, kind); name == agent {
+			attempts = append(attempts, run.Attempt)
+		}
+	}
+	return attempts
 }
 
 // Since is when what holds a task up began, which no state keeps. The zero value is before its first event.
@@ -198,7 +220,7 @@ func explainStep(t *events.Task, i int, since *Since, agents map[string]AgentSta
 	}
 	switch run.State {
 	case events.StepRunning: // StartedAt is when the first attempt began
-		s.running(t.ID, run, agents, now)
+		s.running(t, run, agents, now)
 		s.Since = events.InstantText(since.run(events.Slot{Step: s.Step, Kind: kind}, run.StartedAt))
 	case events.StepWaiting:
 		s.Reason, s.Since, s.Until, s.err = ReasonWaitingRetry, events.InstantText(since.run(events.Slot{Step: s.Step, Kind: kind}, t.UpdatedAt)), events.InstantText(run.Timer.Due), run.Error
@@ -277,7 +299,7 @@ func late(timer events.Timer, now time.Time) string {
 	return ""
 }
 
-func (s *StepWhy) running(task string, run *events.Run, agents map[string]AgentState, now time.Time) {
+func (s *StepWhy) running(t *events.Task, run *events.Run, agents map[string]AgentState, now time.Time) {
 	s.Reason, s.Until = ReasonAtWork, events.InstantText(run.Timer.Due)
 	s.Moves = "the agent's reply, or the end of the attempt's time"
 	a, known := agents[s.Agent]
@@ -285,7 +307,7 @@ func (s *StepWhy) running(task string, run *events.Run, agents map[string]AgentS
 	case !known:
 	case a.Members == 0:
 		s.noLiveAgent()
-	case a.lag(task, s.Attempt) > ownLag:
+	case a.behind(t.ID, s.Attempt, attemptsWith(t, s.Agent)):
 		s.Reason = ReasonQueue
 		s.Moves = fmt.Sprintf("agent %s, whose group lags by %d: perhaps it has not taken this request yet, and perhaps it is at work on it", s.Agent, a.Lag)
 	}

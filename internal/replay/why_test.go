@@ -28,6 +28,9 @@ func TestWhy(t *testing.T) {
 		{"its own request is what the group lags by", "processing: at_work reserve", map[string]replay.AgentState{"stock": {Members: 1, Lag: 2}}, patient},
 		{"the requests of other partitions", "processing: at_work reserve", map[string]replay.AgentState{"stock": {Members: 1, Lag: 90, Lags: lags(2, 88)}}, patient},
 		{"others in its partition", "processing: queue reserve", map[string]replay.AgentState{"stock": {Members: 1, Lag: 90, Lags: lags(90, 0)}}, patient},
+		{"two of its own requests are what the group lags by", "processing: at_work reserve", map[string]replay.AgentState{"stock": {Members: 1, Lag: 4}}, beside},
+		{"two of its own requests in their partition", "processing: at_work reserve", map[string]replay.AgentState{"stock": {Members: 1, Lag: 90, Lags: lags(4, 86)}}, beside},
+		{"another one beside them", "processing: queue reserve", map[string]replay.AgentState{"stock": {Members: 1, Lag: 90, Lags: lags(5, 85)}}, beside},
 		{"the supervisor is to ask", "processing: waiting_retry reserve", busy, func(t *testing.T) *history {
 			h := patient(t)
 			h.reply(1, "reserve", 1, events.Failed, `{"code":"down"}`)
@@ -63,6 +66,19 @@ steps:
 			t.Errorf("%s: since %v, moves %q", tt.name, w.Since, w.Moves)
 		}
 	}
+}
+
+// beside is an order of which one agent has two attempts.
+func beside(t *testing.T) *history {
+	return recordOf(t, program(t, `
+workflow: order
+version: 1
+complete_within: 10m
+defaults: {complete_within: 10s}
+steps:
+  reserve: {agent: stock, operation: reserve}
+  pack: {agent: stock, operation: pack}
+`))
 }
 
 // coolingDown is an order of which the last attempt of the budget failed.
