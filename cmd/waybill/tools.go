@@ -12,6 +12,7 @@ func addTools(root *cobra.Command) {
 	root.AddCommand(newSubmit(), newTask(), newTimeline(), newReplay(), newExport(), newImport(), newVerify(), newAlerts(), newTop(), newDoctor(), newDeadletters(), newResubmit(), newUndo(), newRelease(), newWorkflow(), newBench())
 	root.InitDefaultCompletionCmd()
 	usageArguments(root)
+	completeValues(root)
 }
 
 // usageArguments makes every fault of arguments a usage error, in every

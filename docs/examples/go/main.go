@@ -3,6 +3,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"log"
@@ -22,9 +23,9 @@ func main() {
 	brokers := flag.String("brokers", "127.0.0.1:9092", "where Kafka is")
 	namespace := flag.String("namespace", "", "prefix of the topics")
 	flag.Parse()
-	ctx, cfg := context.Background(), waybill.Config{Brokers: []string{*brokers}, Namespace: *namespace}
-	go func() { log.Fatal(waybill.Serve(ctx, cfg, "greeter", agent.HandlerFunc(greet))) }()
-
+	ctx, stop := context.WithCancel(context.Background())
+	cfg, served := waybill.Config{Brokers: []string{*brokers}, Namespace: *namespace}, make(chan error, 1)
+	go func() { defer stop(); served <- waybill.Serve(ctx, cfg, "greeter", agent.HandlerFunc(greet)) }()
 	client, err := waybill.Open(ctx, cfg)
 	if err != nil {
 		log.Fatal(err)
@@ -33,5 +34,6 @@ func main() {
 		log.Fatal(err)
 	}
 	task, err := client.Wait(ctx, "hello-1")
-	fmt.Println(task.State, string(task.Output), err)
+	stop() // the agent commits what it has done, and ends
+	fmt.Println(task.State, string(task.Output), errors.Join(err, <-served))
 }
