@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"math"
 	"slices"
 	"strconv"
 	"time"
@@ -29,20 +30,23 @@ func newTask() *cobra.Command {
 // limit is a --limit flag: by default tableLimit in a table, else none.
 type limit struct{ most int }
 
+// limitNotGiven is what no user gives.
+const limitNotGiven = math.MinInt
+
 func (l *limit) flags(cmd *cobra.Command) {
-	cmd.Flags().IntVar(&l.most, "limit", -1, fmt.Sprintf("show at most so many, the newest; 0: all (default %d as table, all as json and jsonl)", tableLimit))
+	cmd.Flags().IntVar(&l.most, "limit", limitNotGiven, fmt.Sprintf("show at most so many, the newest; 0: all (default %d as table, all as json and jsonl)", tableLimit))
 	hideDefault(cmd.Flags(), "limit")
 }
 
 // check resolves the default.
 func (l *limit) check(o *output) error {
 	switch {
-	case l.most < -1:
-		return usage("--limit %d: 0 for all, or more", l.most)
-	case l.most == -1 && o.format == formatTable:
+	case l.most == limitNotGiven && o.format == formatTable:
 		l.most = tableLimit
-	case l.most == -1:
+	case l.most == limitNotGiven:
 		l.most = 0
+	case l.most < 0:
+		return usage("--limit %d: 0 for all, or more", l.most)
 	}
 	return nil
 }

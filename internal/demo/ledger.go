@@ -5,7 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
+	"io"
 	"os"
 	"sync"
 	"time"
@@ -34,49 +34,58 @@ const (
 	Nothing What = "nothing" // an undo found nothing to take back, and bars the effect from coming later
 )
 
-// Ledger is an append-only file of entries. Each line is one write, so a killed
-// process leaves whole lines. It is safe for concurrent use.
+// Ledger is an append-only file of entries, one in a line. It is safe for concurrent use.
 type Ledger struct {
 	mu   sync.Mutex
 	file *os.File
 	size int64 // whole lines
 }
 
-// OpenLedger opens or creates a ledger and returns what it holds.
+// OpenLedger opens or creates a ledger and returns what it holds. What a killed process left of a
+// line is cut off: the kernel ends its write in the middle, and nobody was told of what was to be in it.
 func OpenLedger(path string) (*Ledger, []Entry, error) {
-	had, err := ReadLedger(path)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, nil, err
-	}
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR|os.O_APPEND, 0o644)
 	if err != nil {
 		return nil, nil, err
 	}
-	info, err := f.Stat()
+	had, size, err := readLines(f)
+	if err == nil {
+		err = f.Truncate(size)
+	}
 	if err != nil {
 		return nil, nil, errors.Join(err, f.Close())
 	}
-	return &Ledger{file: f, size: info.Size()}, had, nil
+	return &Ledger{file: f, size: size}, had, nil
 }
 
-// ReadLedger reads a ledger.
+// ReadLedger reads the whole lines of a ledger, which may be open and grow.
 func ReadLedger(path string) ([]Entry, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
-	var all []Entry
-	in := bufio.NewScanner(f)
-	in.Buffer(nil, 1<<20)
-	for line := 1; in.Scan(); line++ {
-		var e Entry
-		if err := json.Unmarshal(in.Bytes(), &e); err != nil {
-			return nil, fmt.Errorf("%s:%d: %w", path, line, err)
+	all, _, err := readLines(f)
+	return all, err
+}
+
+// readLines reads whole lines, and says how many bytes they are.
+func readLines(f *os.File) (all []Entry, size int64, err error) {
+	in := bufio.NewReader(f)
+	for n := 1; ; n++ {
+		line, err := in.ReadBytes('\n')
+		switch {
+		case errors.Is(err, io.EOF):
+			return all, size, nil
+		case err != nil:
+			return nil, 0, err
 		}
-		all = append(all, e)
+		var e Entry
+		if err := json.Unmarshal(line, &e); err != nil {
+			return nil, 0, fmt.Errorf("%s:%d: %w", f.Name(), n, err)
+		}
+		all, size = append(all, e), size+int64(len(line))
 	}
-	return all, in.Err()
 }
 
 // Append writes entries, in one write.
