@@ -6,7 +6,4 @@ import (
 	"github.com/waybill-run/waybill/internal/kafkatest"
 )
 
-func TestMain(m *testing.M) {
-	kafkatest.SideBySide(4)
-	kafkatest.Main(m)
-}
+func TestMain(m *testing.M) { kafkatest.Main(m) }

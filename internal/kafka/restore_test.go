@@ -42,7 +42,7 @@ func (s *site) transact(t testing.TB, p int32, how kgo.TransactionEndTry, values
 // begin writes values to events/p in a transaction that it leaves open.
 func (s *site) begin(t testing.TB, id string, p int32, values ...string) *kgo.Client {
 	t.Helper()
-	cl := s.outside(t, kgo.TransactionalID(id), kgo.TransactionTimeout(20*time.Second))
+	cl := s.outside(t, kgo.TransactionalID(id), kgo.TransactionTimeout(2*time.Minute))
 	if err := cl.BeginTransaction(); err != nil {
 		t.Fatal(err)
 	}
