@@ -323,7 +323,7 @@ func TestClusterSurvivesKills(t *testing.T) {
 	c.report(killed, joined, loadEnded)
 }
 
-// submit writes submissions at a rate, whatever becomes of them.
+// submit writes submissions at a rate, and aheadMost before what has ended.
 func (c *cluster) submit(ctx context.Context, ids []string, rate int) error {
 	producer, err := kafka.OpenProducer(c.cfg)
 	if err != nil {
@@ -335,7 +335,7 @@ func (c *cluster) submit(ctx context.Context, ids []string, rate int) error {
 	defer tick.Stop()
 	failed := make(chan error, len(ids))
 	for i, id := range ids {
-		if i%perTick == 0 {
+		for waits := i%perTick == 0; waits; waits = !c.keepsUp(i) {
 			select {
 			case <-tick.C:
 			case <-ctx.Done():
@@ -362,6 +362,16 @@ func (c *cluster) submit(ctx context.Context, ids []string, rate int) error {
 	default:
 		return nil
 	}
+}
+
+// aheadMost is how many tasks may be submitted that haven't ended: on a busy machine all would be before the first kill, and
+// nothing be at work while partitions move.
+const aheadMost = 1000
+
+func (c *cluster) keepsUp(submitted int) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return submitted < len(c.ended)+aheadMost
 }
 
 // report prints what a task took, and each partition's longest silence while
