@@ -70,6 +70,9 @@ var kafkaMutations = []mutation{
 	one("epoch-of-what-was-read", "internal/kafka/fetch.go",
 		`p.LastFetchedEpoch = r.in.epoch`, `p.LastFetchedEpoch = none`,
 		"internal/kafka", "TestFollowerIsToldWhereLogsPart"),
+	one("markers-below-what-is-sought", "internal/kafka/batch.go",
+		`(h.last < b.fetched || !h.control)`, `true`,
+		"internal/kafka", "TestSeekPastMarkerKeepsLaterTransactions"),
 	one("leader-that-moved", "internal/kafka/fetch.go",
 		`	f.client.ForceMetadataRefresh()
 	return nil
