@@ -220,6 +220,9 @@ func (e *LostError) Error() string {
 // Permanent reports true: no other client finds what is lost.
 func (e *LostError) Permanent() bool { return true }
 
+// Ahead reports true: who has read it has what the log doesn't have.
+func (e *LostError) Ahead() bool { return true }
+
 // stood changes where a partition stands, if it still does in this assignment.
 func (f *Follower) stood(r *reading, change func(*standing)) {
 	owned := f.balancer.Assigned()

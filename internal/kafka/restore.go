@@ -50,6 +50,9 @@ func (e *OffsetRangeError) Error() string {
 // the state is another log's, or the log was cut below it.
 func (e *OffsetRangeError) Permanent() bool { return true }
 
+// Ahead reports whether the position lies beyond the log's end: its owner has what the log doesn't have.
+func (e *OffsetRangeError) Ahead() bool { return e.Offset > e.End }
+
 // RestoreListener observes a Restorer. Its functions may be called from
 // several goroutines at once.
 type RestoreListener struct {
