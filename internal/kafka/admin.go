@@ -171,6 +171,18 @@ func (a *Admin) TrimTopic(ctx context.Context, topic, id string, before map[int3
 	return a.DeleteRecordsBefore(ctx, topic, before)
 }
 
+// InboxTopicIDs are the ids of the inboxes' topics; empty, where there is no such topic.
+func (a *Admin) InboxTopicIDs(ctx context.Context) (ids events.TopicIDs, err error) {
+	listed, err := a.adm.ListTopics(ctx, a.cfg.Namespace.InboxTopics()...)
+	if err != nil {
+		return ids, fmt.Errorf("list the inboxes: %w", err)
+	}
+	for i, topic := range a.cfg.Namespace.InboxTopics() {
+		ids[i] = topicID(listed[topic].ID)
+	}
+	return ids, nil
+}
+
 // StartOffsets is the first offset of each partition of a topic.
 func (a *Admin) StartOffsets(ctx context.Context, topic string) (map[int32]int64, error) {
 	listed, err := a.adm.ListStartOffsets(ctx, topic)
