@@ -26,10 +26,10 @@ type partition struct {
 	offset int64 // after the last record
 	// Where running, events from there on weren't there when the inboxes were read; since one of
 	// them came, before is what next was then.
-	there          int64
+	there int64
 	// recreated: the inbox was deleted and created again, so offsets of dead letters and of causes before
 	// may be of another topic.
-	recreated [events.Inboxes]bool
+	recreated      [events.Inboxes]bool
 	running, since bool
 	before         [events.Inboxes]int64
 	// claim is the offset of the last claim, and sums whether that one has a sum: then
