@@ -51,6 +51,9 @@ type Listener struct {
 	StoreFailed func(err error)
 	// Skew: the local clock is this far from the broker's.
 	Skew func(offset time.Duration)
+	// Recreated: an inbox is another topic than the one whose records below an offset are reflected. It is read
+	// from its start.
+	Recreated func(partition int32, topic string, reflected int64, was, is string)
 	// TrimFailed: an inbox could not be trimmed; it is tried again.
 	TrimFailed func(topic string, err error)
 	// Undelivered: a notification was dead-lettered.
@@ -210,6 +213,12 @@ func (l *Listener) storeFailed(err error) {
 func (l *Listener) skew(offset time.Duration) {
 	if l != nil && l.Skew != nil {
 		l.Skew(offset)
+	}
+}
+
+func (l *Listener) recreated(p int32, topic string, reflected int64, was, is string) {
+	if l != nil && l.Recreated != nil {
+		l.Recreated(p, topic, reflected, was, is)
 	}
 }
 

@@ -43,6 +43,9 @@ func (l *lane) restore(ctx context.Context, id int32, gen uint64) {
 	l.cfg.Listener.assigned(id)
 	l.restoring.Go(func() {
 		r := l.cfg.restoreTasks(ctx, id)
+		if r.err == nil {
+			l.comparePositions(ctx, id, r.tasks.State())
+		}
 		r.generation = gen
 		select {
 		case l.restores <- r:
@@ -85,6 +88,19 @@ func (l *lane) restoredOne(ctx context.Context, r restored) error {
 	}
 	l.cfg.Listener.restored(p.id, r.from, time.Since(p.assignedAt))
 	return nil
+}
+
+// comparePositions tells the log what of the inboxes is reflected. Of one whose topic was deleted and created
+// again that is nothing, whatever the positions in the topic before were.
+func (l *lane) comparePositions(ctx context.Context, id int32, st events.PartitionState) {
+	below := map[string]int64{}
+	for topic, inbox := range l.inboxes {
+		is := l.topicIDs[inbox]
+		if below[topic] = st.ReflectedIn(inbox, is); below[topic] != st.Reflected[inbox] {
+			l.cfg.Listener.recreated(id, topic, st.Reflected[inbox], st.TopicIDs[inbox], is)
+		}
+	}
+	l.log.Reflected(ctx, id, below)
 }
 
 func (l *lane) loadBeside(ctx context.Context, p *partition, load func(context.Context) error) {

@@ -44,7 +44,7 @@ func (n *Instance) StartScheduler(ctx context.Context, o SchedulerOptions) error
 		TransactionTimeout: n.transactionTimeout(), ReplyToPrefixes: o.ReplyToPrefixes, Capacity: scheduler.Capacity{Agents: o.AgentCapacity, Observe: o.ObserveCapacity},
 		OpenLog: restoring.openLane, History: through(n.c.Seams.History, scheduler.History(history)), Catalog: n.catalog, Clock: n.Clock,
 		Tasks:         func(p int32) (scheduler.Tasks, error) { return n.openTasks(store, p) },
-		RequestTopics: n.Admin.RequestTopics, Trim: n.Admin.DeleteRecordsBefore, Listener: listener,
+		RequestTopics: n.Admin.RequestTopics, Trim: n.Admin.TrimTopic, Listener: listener,
 	}
 	n.roles.Go(func() error {
 		restoring.run(ctx)

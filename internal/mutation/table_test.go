@@ -248,7 +248,7 @@ var laneMutations = []mutation{
 		`if r.Partition >= l.cfg.Partitions {`, `if false {`,
 		"scheduler", "TestOffsetsOfAnAddedPartition"),
 	one("skip-by-cause", "scheduler/transaction.go",
-		`if r.Offset < s.state.Reflected[inbox] {`, `if r.Offset < 0 {`,
+		`if r.Offset < s.state.ReflectedIn(inbox, l.topicIDs[inbox]) {`, `if r.Offset < 0 {`,
 		"scheduler", "TestInputsBelowReflectedAreSkipped"),
 	one("at-never-falls", "scheduler/lane.go",
 		`if now.Before(s.state.At) {`, `if now.IsZero() {`,
