@@ -50,10 +50,10 @@ func TestPartitionThatIsRefusedWaitsAlone(t *testing.T) {
 			t.Errorf("it waited %v", waits)
 		}
 		log.refuse = nil
-		<-time.After(asideMost)
+		<-time.After(retryMost)
 		s.until(l, waiting+" goes on", func() bool { return len(s.events(waiting)) > 0 })
-		if len(l.asides) > 0 {
-			t.Errorf("what was refused is still kept: %v", l.asides)
+		if len(l.refusals) > 0 {
+			t.Errorf("what was refused is still kept: %v", l.refusals)
 		}
 	})
 }
@@ -95,7 +95,7 @@ func TestRequestsGoWhereABrokerLeads(t *testing.T) {
 		}
 		began := time.Now()
 		s.drain(l)
-		if took := time.Since(began); took > asideLeast {
+		if took := time.Since(began); took > retryLeast {
 			t.Errorf("it took %v", took)
 		}
 		if asked := s.cluster.all(ns.Requests("inventory")); len(asked) != 6 || slices.ContainsFunc(asked, func(r events.Record) bool { return r.Partition != 1 }) {
@@ -128,13 +128,13 @@ func TestTopicWithoutAnyLeader(t *testing.T) {
 		s.submit("w", goes)
 		began := time.Now()
 		s.until(l, goes+" asks its agent", func() bool { return len(s.asked("inventory")) > 0 })
-		if took := time.Since(began); took > asideLeast {
+		if took := time.Since(began); took > retryLeast {
 			t.Errorf("it took %v", took)
 		}
 		<-time.After(time.Minute)
 		log.refuse, s.leaderless = nil, nil
 		for range 5 {
-			<-time.After(asideMost)
+			<-time.After(retryMost)
 			if err := l.turn(t.Context()); err != nil {
 				t.Fatal(err)
 			}

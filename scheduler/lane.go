@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/inboxgate"
 )
 
 // How often, and after how much, a lane writes its partitions to the store. The
@@ -41,20 +42,21 @@ type lane struct {
 	voices    *voices
 	full      bool // as much is at work as may be (admit): tasks is paused
 	savedAt   time.Time
-	asides    map[int32]*aside
-	refusing  time.Time // since when the cluster takes nothing; zero: it does
+	refusals  map[int32]int // of a partition's output, in a row
+	refusing  time.Time     // since when the cluster takes nothing; zero: it does
 	// records is memory for those of the next transaction, room for what they are made of.
 	records []events.Record
 	room    *events.Room
 
 	snapshotsFrom time.Time // none are written before
 	pace          pace
-	unread        unread
+	// definitionsFrom is the instant before which the definitions aren't read again: the last try failed.
+	definitionsFrom time.Time
 }
 
 func newLane(cfg *Config, owner string, log Log, requests *requestTopics) *lane {
-	l := &lane{cfg: cfg, owner: owner, source: string(cfg.Namespace) + "scheduler/" + owner, log: log, requests: requests, voices: newVoices(), unread: unread{paused: map[int32][]string{}},
-		inboxes: map[string]events.Inbox{}, parts: map[int32]*partition{}, asides: map[int32]*aside{}, restores: make(chan restored, cfg.Partitions), loads: make(chan loaded, cfg.Partitions)}
+	l := &lane{cfg: cfg, owner: owner, source: string(cfg.Namespace) + "scheduler/" + owner, log: log, requests: requests, voices: newVoices(),
+		inboxes: map[string]events.Inbox{}, parts: map[int32]*partition{}, refusals: map[int32]int{}, restores: make(chan restored, cfg.Partitions), loads: make(chan loaded, cfg.Partitions)}
 	l.pace.began = time.Now()
 	for i, topic := range cfg.Namespace.InboxTopics() {
 		l.inboxes[topic] = events.Inbox(i)
@@ -100,8 +102,6 @@ func (l *lane) turn(ctx context.Context) error {
 	if err := l.reconcile(ctx); err != nil {
 		return err
 	}
-	l.readAgain(time.Now())
-	l.takeBack(time.Now())
 	l.admit()
 	l.log.PollAtMost(l.pace.most)
 	records, err := l.log.Poll(ctx)
@@ -200,10 +200,10 @@ func (l *lane) admit() {
 	switch {
 	case !l.full && n >= l.cfg.MaxRunnable:
 		l.full = true
-		l.log.PauseTopic(tasks)
+		l.log.Pause(inboxgate.AllPartitions, tasks, inboxgate.PausedForAdmission, time.Time{})
 	case l.full && n <= int(admitAgainShare*float64(l.cfg.MaxRunnable)):
 		l.full = false
-		l.log.ResumeTopic(tasks)
+		l.log.Resume(inboxgate.AllPartitions, inboxgate.PausedForAdmission, tasks)
 	default:
 		return
 	}

@@ -413,7 +413,7 @@ func TestAdmission(t *testing.T) {
 			if n := len(l.parts[0].runs()); n > most {
 				t.Fatalf("%d tasks are worked on; at most %d", n, most)
 			}
-			if log.paused[ns.Inbox(events.Tasks)] || s.drained() {
+			if !log.flows(ns.Inbox(events.Tasks), 0) || s.drained() {
 				requests := s.cluster.all(ns.Requests("inventory"))
 				slices.SortStableFunc(requests, func(a, b events.Record) int { return strings.Compare(string(a.Key), string(b.Key)) })
 				for ; answered < len(requests); answered++ {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/inboxgate"
 )
 
 // restoreSaveBytes bounds what a restore keeps in memory beside the open tasks.
@@ -77,11 +78,11 @@ func (l *lane) restoredOne(ctx context.Context, r restored) error {
 		l.voices.join(p.id, p.flow)
 	}
 	if r.load == nil {
-		l.log.Resume(p.id)
+		l.log.Resume(p.id, inboxgate.PausedForRestore)
 	} else {
 		l.loadBeside(ctx, p, r.load)
 		ns := l.cfg.Namespace
-		l.log.Resume(p.id, ns.Inbox(events.Replies), ns.Inbox(events.Recoveries), ns.Inbox(events.Controls))
+		l.log.Resume(p.id, inboxgate.PausedForRestore, ns.Inbox(events.Replies), ns.Inbox(events.Recoveries), ns.Inbox(events.Controls))
 	}
 	l.cfg.Listener.restored(p.id, r.from, time.Since(p.assignedAt))
 	return nil
@@ -117,7 +118,7 @@ func (l *lane) loadedOne(r loaded) error {
 		return &storeError{p.id, "load", r.err}
 	}
 	p.loading = nil
-	l.log.Resume(p.id)
+	l.log.Resume(p.id, inboxgate.PausedForRestore)
 	l.cfg.Listener.loaded(p.id, time.Since(p.assignedAt))
 	return nil
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/inboxgate"
 	"github.com/waybill-run/waybill/internal/kafka"
 	"github.com/waybill-run/waybill/internal/kafkatest"
 )
@@ -96,7 +97,7 @@ func until(t testing.TB, l *kafka.Lane, what string, ok func(rs []events.Record)
 			t.Fatalf("%s: %v", what, err)
 		}
 		for p := range l.Assigned() {
-			l.Resume(p)
+			l.Resume(p, inboxgate.PausedForRestore)
 		}
 		if ok(rs) {
 			return
