@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/waybill-run/waybill/events"
-	"github.com/waybill-run/waybill/internal/inboxgate"
 )
 
 // How often, and after how much, a lane writes its partitions to the store. The
@@ -17,10 +16,6 @@ const (
 	saveEvery     = time.Second
 	saveBytesMost = 1 << 20 // of a partition
 )
-
-// admitAgainShare is the share of MaxRunnable at which tasks flow again; of a
-// small one that is none at all.
-const admitAgainShare = 0.9
 
 // snapshotsAgain is how long no snapshots are written after the cluster refused
 // one: work doesn't wait for them.
@@ -40,7 +35,7 @@ type lane struct {
 	restoring sync.WaitGroup
 	requests  *requestTopics
 	voices    *voices
-	full      bool // as much is at work as may be (admit): tasks is paused
+	full      bool // too much is at work (admission.go): tasks is paused
 	savedAt   time.Time
 	refusals  map[int32]int // of a partition's output, in a row
 	refusing  time.Time     // since when the cluster takes nothing; zero: it does
@@ -86,6 +81,9 @@ func (l *lane) close(cancel context.CancelFunc) {
 		l.drop(p)
 	}
 	l.cfg.Listener.agents(l.owner, l.agents)
+	if l.full {
+		l.cfg.Listener.admission(l.owner, true, 0, nil)
+	}
 	l.restoring.Wait()
 	for {
 		select {
@@ -186,28 +184,6 @@ func (l *lane) abort(ctx context.Context, tx *transaction) error {
 		return fmt.Errorf("abort: %w", err)
 	}
 	return nil
-}
-
-// admit pauses tasks while too much is being worked on: waiting in the topic
-// costs nothing. The other inboxes go on, so work drains.
-func (l *lane) admit() {
-	n := 0
-	for _, p := range l.parts {
-		n += len(p.runnable)
-		n += p.flow.waits()
-	}
-	tasks := l.cfg.Namespace.Inbox(events.Tasks)
-	switch {
-	case !l.full && n >= l.cfg.MaxRunnable:
-		l.full = true
-		l.log.Pause(inboxgate.AllPartitions, tasks, inboxgate.PausedForAdmission, time.Time{})
-	case l.full && n <= int(admitAgainShare*float64(l.cfg.MaxRunnable)):
-		l.full = false
-		l.log.Resume(inboxgate.AllPartitions, inboxgate.PausedForAdmission, tasks)
-	default:
-		return
-	}
-	l.cfg.Listener.admission(!l.full, n)
 }
 
 // save writes what changed, by time and by size.

@@ -20,8 +20,8 @@ type restored struct {
 	id         int32
 	generation uint64
 	tasks      Tasks
-	runnable   map[string]struct{} // of them
-	flow       *flow               // nil: no agent has a bound
+	runnable   runnable // of them
+	flow       *flow    // nil: no agent has a bound
 	inherited  []inherited
 	from       Source
 	load       func(context.Context) error // what is still to come of a snapshot; nil: nothing
@@ -39,7 +39,7 @@ type loaded struct {
 // restore begins to bring a partition to the end of its log, beside the lane.
 func (l *lane) restore(ctx context.Context, id int32, gen uint64) {
 	ctx, cancel := context.WithCancel(ctx)
-	p := &partition{id: id, generation: gen, cancel: cancel, runnable: map[string]struct{}{}, assignedAt: time.Now()}
+	p := &partition{id: id, generation: gen, cancel: cancel, runnable: newRunnable(), assignedAt: time.Now()}
 	l.parts[id] = p
 	l.cfg.Listener.assigned(id)
 	l.restoring.Go(func() {
@@ -165,7 +165,7 @@ type bringing struct {
 	from  Source
 	load  func(context.Context) error
 
-	runnable  map[string]struct{}
+	runnable  runnable
 	flow      *flow
 	inherited []inherited
 
@@ -208,12 +208,10 @@ func (b *bringing) bring(ctx context.Context) error {
 
 // lookThrough finds in all that is open what runs, and what waits for agents.
 func (b *bringing) lookThrough() error {
-	b.runnable, b.flow = map[string]struct{}{}, newFlow(b.cfg.Capacity, b.id, b.cfg.Partitions)
+	b.runnable, b.flow = newRunnable(), newFlow(b.cfg.Capacity, b.id, b.cfg.Partitions)
 	now := b.cfg.Clock.Now()
 	err := b.tasks.EachOpen(func(t *events.Task) {
-		if runs(t) {
-			b.runnable[t.ID] = struct{}{}
-		}
+		b.runnable.set(t)
 		b.flow.restate(t, now, true)
 		b.inherited = b.flow.inherit(b.inherited, t, now)
 	})
