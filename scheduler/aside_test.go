@@ -169,3 +169,30 @@ func TestRequestPartitions(t *testing.T) {
 		}
 	}
 }
+
+// Each transaction that is rolled back is counted, whatever the reason.
+func TestRollbacksAreCounted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSite(t, 1)
+		aborted := 0
+		s.cfg.Listener.Aborted = func() { aborted++ }
+		log := s.cluster.join(0)
+		l := s.lane(log)
+		refusals := 0
+		log.refuse = func(*events.Record) bool {
+			refusals++
+			return refusals <= 2
+		}
+		ended := false
+		log.end = func(func()) (committed, handled bool, err error) { // the group rebalanced
+			first := !ended
+			ended = true
+			return false, first, nil
+		}
+		s.submit("w", "a")
+		s.drain(l)
+		if aborted != log.aborts || aborted != 3 {
+			t.Errorf("%d transactions were rolled back, and %d are counted; want 3", log.aborts, aborted)
+		}
+	})
+}

@@ -166,7 +166,6 @@ func (l *lane) commit(ctx context.Context, tx *transaction) error {
 	case err != nil:
 		return fmt.Errorf("commit: %w", err)
 	case !committed:
-		l.cfg.Listener.aborted()
 		return tx.forget()
 	}
 	tx.committed = true
@@ -176,7 +175,6 @@ func (l *lane) commit(ctx context.Context, tx *transaction) error {
 }
 
 func (l *lane) abort(ctx context.Context, tx *transaction) error {
-	l.cfg.Listener.aborted()
 	if err := tx.forget(); err != nil {
 		return err
 	}

@@ -454,6 +454,7 @@ func (tx *transaction) snapshots() {
 // forget: the transaction was rolled back. What the lane knows of its agents is
 // again what it was; the rest of the state was never touched.
 func (tx *transaction) forget() error {
+	tx.lane.cfg.Listener.aborted()
 	tx.lane.voices.forget()
 	for _, s := range tx.parts {
 		if s.partition.flow == nil {
