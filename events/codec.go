@@ -99,7 +99,7 @@ func appendObject(dst []byte, v fielded) []byte { return append(dst, encodeObjec
 func (c *codec) open()  { c.buf = append(c.buf, '{') }
 func (c *codec) close() { c.buf = append(c.buf, '}') }
 
-func decodeObject(data []byte, v fielded) error { return decodeAt(data, v, 0) }
+func decodeObject(data []byte, v fielded) error { return decodeWith(data, v, nil) }
 
 // decodeWith is decodeObject, for an EventReader perhaps.
 func decodeWith(data []byte, v fielded, room *Policy) error {
@@ -108,10 +108,13 @@ func decodeWith(data []byte, v fielded, room *Policy) error {
 	return c.decode(data, v, 0)
 }
 
-// decodeAt is decodeObject for an object at a level of nesting; outside is that
-// of a record that others wrote.
-func decodeAt(data []byte, v fielded, level int) error {
-	return codecs.Get().(*codec).decode(data, v, level)
+// decodeOutside is decodeObject for a record that others wrote, with as many
+// levels of nesting around the object. What it accepts passes CheckJSON.
+func decodeOutside(data []byte, v fielded, around int) error {
+	if err := codecs.Get().(*codec).decode(data, v, outside+around); err != nil {
+		return err
+	}
+	return checkNames(data)
 }
 
 // decode reads an object, and releases the codec.
@@ -214,11 +217,7 @@ func (c *codec) text(name string) []byte {
 	if c.straight.on && c.straight.plain {
 		return val[1 : len(val)-1]
 	}
-	s, err := unquoteBytes(val)
-	if err != nil {
-		c.fail(name, err.Error())
-	}
-	return s
+	return unquoteBytes(val)
 }
 
 // appendInstant writes an instant by TimeLayout, four times as fast as the
@@ -287,8 +286,8 @@ func (c *codec) int64(name string, v *int64) {
 			*v = n
 			return
 		}
-		n, err := strconv.ParseInt(string(val), 10, 64)
-		if err != nil {
+		n, ok := wholeNumber(val)
+		if !ok {
 			c.fail(name, "not a whole number")
 			return
 		}
@@ -569,12 +568,12 @@ func (c *codec) ints(name string, v *[]int) {
 // texts is a member that is an array of texts.
 func (c *codec) texts(name string, v *[]string) {
 	write := func(v *string) { c.buf = appendQuoted(c.buf, *v) }
-	array(c, name, v, write, func(el []byte, v *string) (err error) {
+	array(c, name, v, write, func(el []byte, v *string) error {
 		if el[0] != '"' {
 			return errors.New("not a string")
 		}
-		*v, err = unquote(el)
-		return err
+		*v = unquote(el)
+		return nil
 	})
 }
 

@@ -315,11 +315,7 @@ func (m *members) text(w wanted) string {
 		m.fail(w, "not a string")
 		return ""
 	}
-	s, err := unquoteBytes(val)
-	if err != nil {
-		m.fail(w, err.Error())
-	}
-	return aliased(s)
+	return aliased(unquoteBytes(val))
 }
 
 func (m *members) number(w wanted) int64 {
@@ -387,11 +383,7 @@ func (m *members) labels() map[string]string {
 			m.fail(wantLabels, "not an object of strings")
 			return nil
 		}
-		var text string
-		if text, err = unquote(v); err != nil {
-			break
-		}
-		labels[string(c.obj.name(i))] = text
+		labels[string(c.obj.name(i))] = unquote(v)
 	}
 	if err != nil {
 		m.fail(wantLabels, err.Error())
