@@ -152,7 +152,7 @@ type answered struct {
 
 // run sends a control and waits for its answer.
 func (o *controlOptions) run(cmd *cobra.Command, args []string, build func(*cobra.Command) (*events.Control, error)) error {
-	if err := o.begin(cmd); err != nil {
+	if err := o.output.check(); err != nil {
 		return err
 	}
 	id, err := idArgument(args)

@@ -33,15 +33,6 @@ func (t *tool) flags(cmd *cobra.Command) {
 	t.output.flags(cmd)
 }
 
-// begin takes the settings and checks the format. It comes before a tool looks
-// at its own flags.
-func (t *tool) begin(cmd *cobra.Command) error {
-	if err := settle(cmd); err != nil {
-		return err
-	}
-	return t.output.check()
-}
-
 // logbook is what a tool reads the log with: each query that no console answers
 // reads the records that answer it, committed ones only.
 type logbook struct {

@@ -39,7 +39,7 @@ type submitOptions struct {
 	input      string
 	replyTo    string
 	priority   int
-	labels     map[string]string
+	labels     labels
 	completeBy string
 	wait       bool
 	timeout    time.Duration
@@ -75,7 +75,7 @@ undone or cancelled, 6 if --timeout passed before, 8 if a submission was refused
 	f.StringVar(&o.input, "input", "null", "the order itself: JSON, or @FILE")
 	f.StringVar(&o.replyTo, "reply-to", "", "topic to notify")
 	f.IntVar(&o.priority, "priority", 0, "where steps wait for an agent, the higher goes first; expressions see it, too")
-	f.StringToStringVar(&o.labels, "label", nil, "labels, name=value")
+	f.Var(&o.labels, "label", "a label, `NAME=VALUE` (repeatable)")
 	hideDefault(f, "label")
 	f.StringVar(&o.completeBy, "complete-by", "", "instant (RFC 3339) by which the task must be finished")
 	f.BoolVar(&o.wait, "wait", false, "wait for the end of every task")
@@ -102,7 +102,7 @@ type submitted struct {
 }
 
 func runSubmit(cmd *cobra.Command, o *submitOptions) error {
-	if err := o.begin(cmd); err != nil {
+	if err := o.output.check(); err != nil {
 		return err
 	}
 	if o.timeout != 0 && !o.wait || o.timeout < 0 {
