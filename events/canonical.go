@@ -173,7 +173,7 @@ func appendCanonicalNumber(dst, text []byte) []byte {
 // wholeNumber reads a JSON value as a whole number of 64 bits. 1.0 and 1e0 are
 // 1, as in JSON Schema: some serializers write all numbers so.
 func wholeNumber(value []byte) (int64, bool) {
-	if n, err := strconv.ParseInt(string(value), 10, 64); err == nil {
+	if n, err := strconv.ParseInt(aliased(value), 10, 64); err == nil {
 		return n, true
 	}
 	if end, err := skipNumber(value, 0); err != nil || end != len(value) {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"math"
+	"regexp"
 	"slices"
 	"strconv"
 	"sync"
@@ -371,29 +372,57 @@ func (c *codec) time(name string, v *time.Time) {
 		return
 	}
 	s := c.text(name)
-	if len(s) == 0 {
+	if s == nil {
 		return
 	}
-	t, fault := readInstant(s)
-	if fault != "" {
-		c.fail(name, fault)
+	t, err := readInstant(s)
+	if err != nil {
+		c.fail(name, err.Error())
 		return
 	}
 	*v = t
 }
 
-// readInstant reads an instant as in RFC 3339; fault says why it isn't one.
-func readInstant(s []byte) (t time.Time, fault string) {
+// readInstant is ParseInstant, in milliseconds.
+func readInstant(s []byte) (time.Time, error) {
 	if t, ok := parseInstant(s); ok {
-		return t, ""
+		return t, nil
 	}
-	if err := t.UnmarshalText(s); err != nil {
-		return t, "not an instant as in RFC 3339"
+	t, err := ParseInstant(string(s))
+	return Millis(t), err
+}
+
+// The years of instants, in UTC. Clocks count from 1970; the zero time.Time, of
+// year 1, means that nothing is said.
+const (
+	firstYear = 1970
+	lastYear  = 9999
+)
+
+// instantPattern is RFC 3339, with the ranges of its fields, as the schemas have it.
+const instantPattern = `^[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])T([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\.[0-9]+)?(Z|[+-]([01][0-9]|2[0-3]):[0-5][0-9])$`
+
+var instants = regexp.MustCompile(instantPattern)
+
+var errInstant = errors.New("not an instant as in RFC 3339 (2026-01-31T12:00:00Z)")
+
+// ParseInstant reads an instant as in RFC 3339, of the years 1970 to 9999 in
+// UTC: the one rule for instants from outside. It is stricter than time.Parse,
+// which accepts 00,5Z and +24:00.
+func ParseInstant(s string) (time.Time, error) {
+	t, err := time.Parse(time.RFC3339, s)
+	if err != nil || !instants.MatchString(s) {
+		return time.Time{}, errInstant
 	}
-	if t = Millis(t); t.Year() < 1 || t.Year() > 9999 {
-		return t, "not within the years 1 to 9999 in UTC"
+	t = t.UTC()
+	return t, checkInstant(t)
+}
+
+func checkInstant(t time.Time) error {
+	if y := t.UTC().Year(); y < firstYear || y > lastYear {
+		return fmt.Errorf("not within the years %d to %d in UTC", firstYear, lastYear)
 	}
-	return t, ""
+	return nil
 }
 
 // parseInstant reads what appendInstant writes, in a fifth of the time that the
@@ -414,7 +443,7 @@ func parseInstant(s []byte) (time.Time, bool) {
 	year, month, day := number(0, 4), number(5, 7), number(8, 10)
 	hour, minute, second, ms := number(11, 13), number(14, 16), number(17, 19), number(20, 23)
 	// The 29th to 31st aren't in every month.
-	if !ok || year < 1 || month < 1 || month > 12 || day < 1 || day > 28 || hour > 23 || minute > 59 || second > 59 {
+	if !ok || year < firstYear || month < 1 || month > 12 || day < 1 || day > 28 || hour > 23 || minute > 59 || second > 59 {
 		return time.Time{}, false
 	}
 	seconds := int64(daysTo(year, month)+day-1)*secondsOfDay + int64(hour*3600+minute*60+second)

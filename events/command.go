@@ -387,6 +387,38 @@ func (s *Submission) check() error {
 	return nil
 }
 
+// Check says whether a submission that was made here, and not read, can be
+// written: encoding would replace a text that isn't UTF-8, and leave out an
+// instant that counts as none. DecodeInput checks the rest of what was written.
+func (s *Submission) Check() error {
+	texts := []text8{{"id", s.ID}, {"workflow", s.Workflow}, {"reply_to", s.ReplyTo}}
+	for k, v := range s.Labels {
+		texts = append(texts, text8{"labels", k}, text8{"labels", v})
+	}
+	if err := checkUTF8(texts...); err != nil {
+		return err
+	}
+	if s.CompleteBy == (time.Time{}) {
+		return nil
+	}
+	if err := checkInstant(s.CompleteBy); err != nil {
+		return unusable(ReasonBadField, "complete_by: %v", err)
+	}
+	return nil
+}
+
+// text8 is a text that must be UTF-8.
+type text8 struct{ name, text string }
+
+func checkUTF8(texts ...text8) error {
+	for _, t := range texts {
+		if !utf8.ValidString(t.text) {
+			return unusable(ReasonBadField, "%s: %q is not UTF-8", t.name, cut([]byte(t.text), MaxNameBytes))
+		}
+	}
+	return nil
+}
+
 // Record makes the submission's record, for waybill.tasks. source is the
 // submitter's ce_source.
 func (s *Submission) Record(ns Namespace, source string) Record {
@@ -527,6 +559,11 @@ func decodeControl(r *Record) (string, Input, error) {
 		x.RequestID = x.ID
 	}
 	return x.Task, x, nil
+}
+
+// Check is as Submission.Check.
+func (x *Control) Check() error {
+	return checkUTF8(text8{"task", x.Task}, text8{"step", x.Step}, text8{"by", x.Who}, text8{"why", x.Why}, text8{"request_id", x.RequestID})
 }
 
 // Record makes the control's record. Its ce_id is the request id.

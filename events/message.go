@@ -90,7 +90,7 @@ func parseCompleteBy(s []byte) (time.Time, error) {
 	if t, ok := parseInstant(s); ok {
 		return t, nil
 	}
-	return time.Parse(time.RFC3339, string(s))
+	return ParseInstant(string(s))
 }
 
 // Record makes the reply's record, for the request that it answers.

@@ -110,8 +110,6 @@ var described = map[string]fieldSchema{
 	TypeDeadletter + "/value":              {text: "The original bytes, at most 256 KiB of them: whatever they are."},
 }
 
-const instantPattern = `^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]+)?(Z|[+-][0-9]{2}:[0-9]{2})$`
-
 // freeform are the members of which a schema says what it knows and no more.
 var freeform = map[string]bool{"input": true, "output": true, "error.details": true, "labels": true,
 	TypeReply + "/value": true, TypeDeadletter + "/value": true}

@@ -3,7 +3,6 @@ package events
 import (
 	"bytes"
 	"fmt"
-	"strconv"
 	"time"
 )
 
@@ -323,21 +322,20 @@ func (m *members) number(w wanted) int64 {
 	if val == nil {
 		return 0
 	}
-	n, err := strconv.ParseInt(aliased(val), 10, 64)
-	if err != nil {
+	n, ok := wholeNumber(val)
+	if !ok {
 		m.fail(w, "not a whole number")
 	}
 	return n
 }
 
 func (m *members) instant(w wanted) time.Time {
-	s := m.text(w)
-	if s == "" {
+	if m.values[w] == nil {
 		return time.Time{}
 	}
-	t, fault := readInstant(bytesOf(s))
-	if fault != "" {
-		m.fail(w, fault)
+	t, err := readInstant(bytesOf(m.text(w)))
+	if err != nil {
+		m.fail(w, err.Error())
 	}
 	return t
 }

@@ -170,6 +170,9 @@ func (o *controlOptions) run(cmd *cobra.Command, args []string, build func(*cobr
 	if err := o.sign(x); err != nil {
 		return err
 	}
+	if err := x.Check(); err != nil {
+		return exit(exitUsage, "%w", err)
+	}
 	record := x.Record(events.Namespace(o.namespace), toolSource)
 	if _, _, err := events.DecodeInput(events.Controls, &record); err != nil {
 		return exit(exitUsage, "%w", err)

@@ -349,7 +349,7 @@ func instantOf(flag, text string, now time.Time) (time.Time, error) {
 		}
 		return now.Add(-d), nil
 	}
-	t, err := time.Parse(time.RFC3339, text)
+	t, err := events.ParseInstant(text)
 	if err != nil {
 		return time.Time{}, usage("%s %q: a duration back from now (10m, 24h) or an instant (2026-01-31T12:00:00Z)", flag, text)
 	}

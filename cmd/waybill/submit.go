@@ -182,15 +182,18 @@ func (o *submitOptions) one() ([]*submission, error) {
 		}
 		s.Input = withoutMark(body)
 	}
-	if !events.ValidJSON(s.Input) {
-		return nil, usage("--input: no JSON in UTF-8: %s", shorten(string(s.Input), 60))
+	if err := events.CheckJSON(s.Input); err != nil {
+		return nil, usage("--input: %v: %s", err, shorten(string(s.Input), 60))
 	}
 	if o.completeBy != "" {
-		by, err := time.Parse(time.RFC3339, o.completeBy)
+		by, err := events.ParseInstant(o.completeBy)
 		if err != nil {
-			return nil, usage("--complete-by %q: not an instant as in RFC 3339 (2026-01-31T12:00:00Z)", o.completeBy)
+			return nil, usage("--complete-by %q: %v", o.completeBy, err)
 		}
 		s.CompleteBy = by
+	}
+	if err := s.Check(); err != nil {
+		return nil, exit(exitUsage, "%w", err)
 	}
 	ns := events.Namespace(o.namespace)
 	sub, err := checked(s.Record(ns, toolSource).Value, ns)
