@@ -44,9 +44,6 @@ is no fault.`,
 }
 
 func runDoctor(cmd *cobra.Command, o *doctorOptions) error {
-	if err := settle(cmd); err != nil {
-		return err
-	}
 	if err := o.check(); err != nil {
 		return err
 	}
