@@ -42,6 +42,7 @@ type lane struct {
 	full      bool // as much is at work as may be (admit): tasks is paused
 	savedAt   time.Time
 	asides    map[int32]*aside
+	forgeries forgeries
 	refusing  time.Time // since when the cluster takes nothing; zero: it does
 	// records is memory for those of the next transaction, room for what they are made of.
 	records []events.Record
@@ -264,7 +265,7 @@ func (l *lane) at(s *speculation) time.Time {
 
 func (l *lane) env(s *speculation) Env {
 	env := Env{Now: l.at(s), Namespace: l.cfg.Namespace, Source: l.source, Partition: s.partition.id, Epoch: s.state.Epoch,
-		Definitions: l.cfg.Catalog, ReplyToPrefixes: l.cfg.ReplyToPrefixes}
+		Definitions: l.cfg.Catalog, ReplyToPrefixes: l.cfg.ReplyToPrefixes, Token: l.cfg.token}
 	env.Requests, env.Leaderless = l.requests.partitions()
 	if s.partition.flow != nil {
 		env.Slots = s.partition.flow

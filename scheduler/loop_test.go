@@ -421,7 +421,7 @@ func TestAdmission(t *testing.T) {
 					if err != nil {
 						t.Fatal(err)
 					}
-					s.cluster.write((&events.Reply{Task: q.Task, Ref: q.Ref, Outcome: events.Completed, Body: []byte("{}")}).Record(ns, "test"))
+					s.cluster.write((&events.Reply{Task: q.Task, Ref: q.Ref, Token: q.Token, Outcome: events.Completed, Body: []byte("{}")}).Record(ns, "test"))
 				}
 			}
 			return answered == len(ids) && s.drained()

@@ -46,6 +46,7 @@ type input struct {
 	says    string // a submission's digest, or who wrote a reply
 	version int
 	ref     events.RequestRef
+	token   uint64 // the sum of the hash of a reply's token
 	outcome events.Outcome
 	effect  events.Effect
 	body    uint64 // the sum of a reply's output or error, of a release's output, or of what can't be used
@@ -72,6 +73,7 @@ type lead struct {
 	request string
 	by      uint64
 	agent   string        // of a reply's attempt
+	token   uint64        // of that attempt, as attempt.token
 	from    string        // the instance that replied; empty: it isn't said
 	body    uint64        // the sum of an output or an error, where one is written
 	written bool          // one is
@@ -202,7 +204,12 @@ func (c *Checker) inputOf(kind events.Inbox, r *events.Record) *input {
 	case *events.Submission:
 		x.says, x.version, x.by = in.Digest(), in.Version, sumOfText(in.Traceparent)
 	case *events.Reply:
+		if in.Token == "" {
+			x.poison = events.ReasonBadToken
+			return x
+		}
 		x.ref, x.outcome, x.effect, x.says = in.Ref, in.Outcome, in.Effect, in.Source
+		x.token = sumOfText(events.TokenHash(task, in.Ref, in.Token))
 		if x.body = sumOf(in.Body); x.outcome != events.Completed {
 			x.body = sumOfError(in.Failure())
 		}
