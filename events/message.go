@@ -17,6 +17,7 @@ const (
 	HeaderRequest        = "ce_request"
 	HeaderOutcome        = "ce_outcome"
 	HeaderEffect         = "ce_effect"
+	HeaderRetryAfter     = "ce_retryafter"  // of a failure: seconds, as parseRetryAfter reads them
 	HeaderHop            = "waybill_hop"    // a forwarded record: where it came from
 	HeaderReason         = "waybill_reason" // a dead letter's reason
 	HeaderDetail         = "waybill_detail"
@@ -126,10 +127,13 @@ func parseCompleteBy(s []byte) (time.Time, error) {
 // Record makes the reply's record, for the request that it answers.
 func (r *Reply) Record(ns Namespace, source string) Record {
 	id := RequestID(r.Task, r.Ref)
-	h := append(cloudHeaders(make([]Header, 0, 9), TypeReply, source, bytesOf(id+"/"+string(r.Outcome))),
+	h := append(cloudHeaders(make([]Header, 0, 10), TypeReply, source, bytesOf(id+"/"+string(r.Outcome))),
 		Header{HeaderRequest, bytesOf(id)}, Header{HeaderOutcome, bytesOf(string(r.Outcome))})
 	if r.Effect == EffectNone && r.Outcome != Completed {
 		h = append(h, Header{HeaderEffect, bytesOf(string(EffectNone))})
+	}
+	if r.RetryAfter > 0 && r.Outcome == Failed {
+		h = append(h, Header{HeaderRetryAfter, appendSeconds(nil, r.RetryAfter)})
 	}
 	body := r.Body
 	if len(body) == 0 {

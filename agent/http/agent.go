@@ -41,8 +41,8 @@ const (
 	CodeBadOperation     = "bad_operation"      // no path segment can hold it
 )
 
-// Downstream is the host: all operations share its circuit.
-func (a *Agent) Downstream(agent.Request) string { return a.host }
+// Downstream is the operation at the host: a service that fails at one may be well at the others.
+func (a *Agent) Downstream(r agent.Request) string { return a.host + "/" + r.Operation }
 
 // Handle posts the request and says what the answer means.
 func (a *Agent) Handle(ctx context.Context, r agent.Request) (any, error) {

@@ -32,7 +32,8 @@
 // A rejection tells the scheduler that there is nothing to undo. A service that
 // answers 4xx must not have done the work.
 //
-// Retry-After, in seconds or as a date, is honoured. A 2xx without a body is
+// Retry-After, in seconds or as a date, is honoured: within the attempt while there is time, else by the next
+// attempt, which comes no sooner. A 2xx without a body is
 // null; with a body that is no JSON it is {"body": "<text>"}, since the work is
 // done. What an error's body says becomes the error's details.
 //

@@ -46,6 +46,7 @@ type Metrics struct {
 	commits      prometheus.Histogram
 	lateness     prometheus.Histogram
 	requests     *prometheus.CounterVec
+	circuits     *prometheus.GaugeVec
 	notified     *prometheus.CounterVec
 	poison       *prometheus.CounterVec
 	armed        *prometheus.GaugeVec
@@ -100,6 +101,7 @@ func NewMetrics() *Metrics {
 	m.commits = seconds("waybill_commit_seconds", "Duration of a transaction's commit.")
 	m.lateness = seconds("waybill_timer_lateness_seconds", "From a timer's due to the recovery that was asked for it.")
 	m.requests = vec("waybill_requests_total", "Requests that an agent finished with, by agent and result.", "agent", "result")
+	m.circuits = gauge("waybill_agent_circuit", "Circuits of this process's agents that have opened, by what they protect: 0 closed, 1 half-open, 2 open.", "agent", "circuit")
 	m.notified = vec("waybill_notifications_total", "Notifications, by result.", "result")
 	m.poison = vec("waybill_poison_total", "Events that a reader could not use: their task is stopped there.", "role")
 	r.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "waybill_clock_offset_seconds",
@@ -357,6 +359,7 @@ func (n *Instance) agentListener(name string) agent.Listener {
 		},
 		CircuitChanged: func(downstream, from, to string) {
 			log.Warn("circuit", "downstream", downstream, "from", from, "to", to)
+			n.metrics.circuits.WithLabelValues(name, downstream).Set(map[string]float64{agent.CircuitHalfOpen: 1, agent.CircuitOpen: 2}[to])
 		},
 	}
 }

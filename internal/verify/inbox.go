@@ -48,7 +48,8 @@ type input struct {
 	ref     events.RequestRef
 	outcome events.Outcome
 	effect  events.Effect
-	body    uint64 // the sum of a reply's output or error, of a release's output, or of what can't be used
+	later   time.Duration // of a reply: the wait that it asks for
+	body    uint64        // the sum of a reply's output or error, of a release's output, or of what can't be used
 	timer   uint64
 	action  events.Action
 	command events.Command
@@ -76,6 +77,7 @@ type lead struct {
 	body    uint64        // the sum of an output or an error, where one is written
 	written bool          // one is
 	effect  events.Effect // of a failure
+	later   time.Duration // of a failure: the wait that its agent asked for
 	large   bool          // what the agent said was too large
 	asks    []events.Action
 	ending  events.TaskState
@@ -202,7 +204,7 @@ func (c *Checker) inputOf(kind events.Inbox, r *events.Record) *input {
 	case *events.Submission:
 		x.says, x.version, x.by = in.Digest(), in.Version, sumOfText(in.Traceparent)
 	case *events.Reply:
-		x.ref, x.outcome, x.effect, x.says = in.Ref, in.Outcome, in.Effect, in.Source
+		x.ref, x.outcome, x.effect, x.later, x.says = in.Ref, in.Outcome, in.Effect, in.RetryAfter, in.Source
 		if x.body = sumOf(in.Body); x.outcome != events.Completed {
 			x.body = sumOfError(in.Failure())
 		}
