@@ -53,8 +53,9 @@
 // by the monotonic clock, which runs on while a process is stopped (SIGSTOP)
 // but may stand still while a machine sleeps; the check before each produce
 // call goes by the broker's time, which the first record that is read
-// afterwards corrects. What is late all the same is refused by the
-// scheduler, by the order of the log.
+// afterwards corrects. What is late all the same the scheduler accepts if it
+// hasn't recorded the attempt's end yet, and ignores after that: the order of
+// the log decides, not a clock.
 //
 // # Files
 //

@@ -66,7 +66,7 @@ type Request struct {
 	Attempt        int         // from 1
 	Operation      string
 	IdempotencyKey string          // the same for every attempt at the step; another for its undo
-	CompleteBy     time.Time       // by the broker's clock
+	CompleteBy     time.Time       // by the broker's clock; nothing is sent from then on
 	Input          json.RawMessage // one JSON value; of an undo the whole value, undo_of included
 	UndoOf         *events.UndoOf  // of an undo: what is to be undone; else nil
 	Traceparent    string          // W3C trace context, or empty
