@@ -161,14 +161,7 @@ func (m *Metrics) Serve(ctx context.Context, addr string) (net.Addr, error) {
 
 func (n *Instance) schedulerListener(restoring *restoring) *scheduler.Listener {
 	m, owned := n.metrics, n.metrics.partitions.WithLabelValues("scheduler")
-	zero(m.ended, events.StateProcessed, events.StateError, events.StateUndone, events.StateCancelled)
-	zero(m.transactions, "committed", "aborted", "failed")
-	zero(m.inputs, "decided", "forwarded", "reflected")
-	zero(m.deadletters, events.Reasons...)
-	zero(m.snapshots, "written", "refused", "failed")
-	zero(m.written, "events", "snapshots")
-	zero(m.notified, "delivered", "undelivered")
-	zero(m.dropped, "scheduler")
+	m.beginScheduler()
 	return &scheduler.Listener{
 		Assigned: func(int32) { owned.Inc() },
 		Lost: func(p int32) {
@@ -214,7 +207,7 @@ func (n *Instance) schedulerListener(restoring *restoring) *scheduler.Listener {
 		Admission: func(open bool, runnable int) { n.log.Info("admission", "open", open, "runnable", runnable) },
 		LaneFailed: func(owner string, err error) {
 			m.transactions.WithLabelValues("failed").Inc()
-			n.log.Warn("lane begins anew", "owner", owner, "error", err)
+			n.log.Log(context.Background(), levelOf(err, slog.LevelWarn), "lane begins anew", "owner", owner, "error", err)
 		},
 		StoreFailed: func(err error) { n.log.Error("partition not saved; it will be read again", "error", err) },
 		Skew:        func(off time.Duration) { n.log.Warn("clock", "offset", off) },
@@ -229,6 +222,18 @@ func (n *Instance) schedulerListener(restoring *restoring) *scheduler.Listener {
 		},
 		Delivered: func() { m.notified.WithLabelValues("delivered").Inc() },
 	}
+}
+
+// beginScheduler has the counters of a scheduler begin at zero.
+func (m *Metrics) beginScheduler() {
+	zero(m.ended, events.StateProcessed, events.StateError, events.StateUndone, events.StateCancelled)
+	zero(m.transactions, "committed", "aborted", "failed")
+	zero(m.inputs, "decided", "forwarded", "reflected")
+	zero(m.deadletters, events.Reasons...)
+	zero(m.snapshots, "written", "refused", "failed")
+	zero(m.written, "events", "snapshots")
+	zero(m.notified, "delivered", "undelivered")
+	zero(m.dropped, "scheduler")
 }
 
 func (m *Metrics) committed(c scheduler.Committed) {
@@ -254,7 +259,7 @@ func (m *Metrics) committed(c scheduler.Committed) {
 
 func (n *Instance) laneListener(owner string) *kafka.LaneListener {
 	return &kafka.LaneListener{
-		GroupFailed: func(err error) { n.log.Info("lane rejoins its group", "owner", owner, "error", err) },
+		GroupFailed: n.groupGoesOn("scheduler " + owner),
 		Uneven: func(member string, topics []string) {
 			n.log.Warn("a member of the scheduler group reads other topics", "member", member, "topics", topics)
 		},
@@ -306,7 +311,17 @@ func (n *Instance) followerListener(who string) *kafka.FollowerListener {
 
 // groupGoesOn tells of a membership that ended, or of brokers that are away: the client joins again.
 func (n *Instance) groupGoesOn(who string) func(error) {
-	return func(err error) { n.log.Info("group session goes on after an error", "of", who, "error", err) }
+	return func(err error) {
+		n.log.Log(context.Background(), levelOf(err, slog.LevelInfo), "group session goes on after an error", "of", who, "error", err)
+	}
+}
+
+// levelOf is the level of a line about an error that is tried again: one that operators have to act on is an error.
+func levelOf(err error, usual slog.Level) slog.Level {
+	if kafka.IsRefused(err) {
+		return slog.LevelError
+	}
+	return usual
 }
 
 func (n *Instance) partitionStandsStill(topic string, p int32, err error) {
@@ -337,9 +352,11 @@ func (n *Instance) supervisorListener() *supervisor.Listener {
 		Late:  func(d time.Duration) { m.lateness.Observe(d.Seconds()) },
 		Armed: func(p int32, timers int) { m.armed.WithLabelValues(strconv.Itoa(int(p))).Set(float64(timers)) },
 		SendFailed: func(p int32, err error) {
-			n.log.Warn("recoveries not written; asked for again", "partition", p, "error", err)
+			n.log.Log(context.Background(), levelOf(err, slog.LevelWarn), "recoveries not written; asked for again", "partition", p, "error", err)
 		},
-		CommitFailed: func(err error) { n.log.Warn("positions not committed", "role", "supervisor", "error", err) },
+		CommitFailed: func(err error) {
+			n.log.Log(context.Background(), levelOf(err, slog.LevelWarn), "positions not committed", "role", "supervisor", "error", err)
+		},
 		Poison: func(p int32, err error) {
 			m.poison.WithLabelValues("supervisor").Inc()
 			n.log.Error("event can't be used; its task is stopped here", "partition", p, "error", err)
@@ -373,7 +390,7 @@ func (n *Instance) agentListener(name string) agent.Listener {
 		},
 		SendFailed: func(r agent.Request, err error) {
 			count("send_failed")
-			level := slog.LevelWarn
+			level := levelOf(err, slog.LevelWarn)
 			if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
 				level = slog.LevelDebug // its time was over: silence is the rule
 			}
