@@ -42,6 +42,7 @@ type lane struct {
 	full      bool // as much is at work as may be (admit): tasks is paused
 	savedAt   time.Time
 	asides    map[int32]*aside
+	tooLarge  tooLargeRequests
 	refusing  time.Time // since when the cluster takes nothing; zero: it does
 	// records is memory for those of the next transaction, room for what they are made of.
 	records []events.Record
@@ -54,7 +55,7 @@ type lane struct {
 
 func newLane(cfg *Config, owner string, log Log, requests *requestTopics) *lane {
 	l := &lane{cfg: cfg, owner: owner, source: string(cfg.Namespace) + "scheduler/" + owner, log: log, requests: requests, voices: newVoices(), unread: unread{paused: map[int32][]string{}},
-		inboxes: map[string]events.Inbox{}, parts: map[int32]*partition{}, asides: map[int32]*aside{}, restores: make(chan restored, cfg.Partitions), loads: make(chan loaded, cfg.Partitions)}
+		inboxes: map[string]events.Inbox{}, parts: map[int32]*partition{}, asides: map[int32]*aside{}, tooLarge: tooLargeRequests{}, restores: make(chan restored, cfg.Partitions), loads: make(chan loaded, cfg.Partitions)}
 	l.pace.began = time.Now()
 	for i, topic := range cfg.Namespace.InboxTopics() {
 		l.inboxes[topic] = events.Inbox(i)
@@ -266,6 +267,7 @@ func (l *lane) env(s *speculation) Env {
 	env := Env{Now: l.at(s), Namespace: l.cfg.Namespace, Source: l.source, Partition: s.partition.id, Epoch: s.state.Epoch,
 		Definitions: l.cfg.Catalog, ReplyToPrefixes: l.cfg.ReplyToPrefixes}
 	env.Requests, env.Leaderless = l.requests.partitions()
+	env.Barred, env.tooLarge = l.requests.whyBarred(), l.tooLarge
 	if s.partition.flow != nil {
 		env.Slots = s.partition.flow
 	}

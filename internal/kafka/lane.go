@@ -215,6 +215,8 @@ type Lane struct {
 	broken error
 
 	inCommit sync.Mutex // held by Commit and Abort
+	// narrow are topics that refused a batch as too large; of the lane's goroutine.
+	narrow narrowTopics
 	// room is for the output of a transaction; nil where the client may have some of it.
 	room   []kgo.Record
 	closed atomic.Bool
@@ -238,7 +240,7 @@ func OpenLane(ctx context.Context, cfg LaneConfig) (*Lane, error) {
 		return nil, fmt.Errorf("lane %q of group %q: %w", cfg.Owner, cfg.Group, err)
 	}
 	l := &Lane{cfg: cfg, balancer: NewBalancer(cfg.Partitions), resumed: map[int32]uint64{}, polledFrom: map[int32]uint64{},
-		paused: map[topicPartition]bool{}, still: standstills{}, arrivals: arrivals{partitions: cfg.Partitions, waiting: map[int32]bool{}}}
+		paused: map[topicPartition]bool{}, narrow: narrowTopics{}, still: standstills{}, arrivals: arrivals{partitions: cfg.Partitions, waiting: map[int32]bool{}}}
 	l.balancer.observe(cfg.Listener.Assigned, cfg.Listener.GroupFailed, cfg.Listener.Uneven)
 	l.balancer.onAdded = func(client *kgo.Client, added []int32) {
 		l.tail.forget(added)
