@@ -217,6 +217,9 @@ func (v *verification) run(ctx context.Context, o verify.Options) (*verified, er
 		return nil, err
 	}
 	o.Deadletters = !slices.ContainsFunc(slices.Collect(maps.Values(kept)), func(start int64) bool { return start > 0 })
+	if o.TopicIDs, err = v.admin.InboxTopicIDs(ctx); err != nil {
+		return nil, err
+	}
 	checkers := checkersOf(v.parts, o)
 	for p, c := range checkers {
 		c.EventsThere(p, there[p])

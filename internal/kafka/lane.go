@@ -10,6 +10,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
 // The defaults of a lane. A lane that froze is out of the group after the
@@ -118,6 +119,9 @@ type LaneListener struct {
 	// Unsettled: partitions came whose offsets an open transaction holds back, for
 	// longer than a restore takes to end it. The client waits for as long.
 	Unsettled func(partitions []int32)
+	// Position: something is wrong with where an inbox was to be read from. It is called from the
+	// client's goroutines, too.
+	Position func(at Position, fault PositionFault)
 }
 
 // TransactionalID is that of an owner's lane.
@@ -184,15 +188,16 @@ func orDefault[T comparable](v *T, d T) {
 // fetched.
 //
 // One goroutine calls Poll, PollAtMost, Commit, Abort, Assigned, Resume, PauseTopic and
-// ResumeTopic; Member, Wake, Stalled and Close may be called from any.
+// ResumeTopic; Member, TopicID, Reflected, Wake, Stalled and Close may be called from any.
 type Lane struct {
-	cfg      LaneConfig
-	session  *kgo.GroupTransactSession
-	balancer *Balancer
-	poller   poller
-	tail     tailClock
-	arrivals arrivals
-	cut      context.CancelFunc // ends whatever the client waits for
+	cfg       LaneConfig
+	session   *kgo.GroupTransactSession
+	balancer  *Balancer
+	poller    poller
+	tail      tailClock
+	arrivals  arrivals
+	positions positions
+	cut       context.CancelFunc // ends whatever the client waits for
 
 	// seen is what Assigned said last: Resume means a partition of that.
 	seen    map[int32]uint64
@@ -236,11 +241,16 @@ func OpenLane(ctx context.Context, cfg LaneConfig) (*Lane, error) {
 	if err := cfg.complete(); err != nil {
 		return nil, fmt.Errorf("lane %q of group %q: %w", cfg.Owner, cfg.Group, err)
 	}
-	if _, err := copartitioned(ctx, cfg.Config, cfg.Topics, cfg.Partitions, true); err != nil {
+	ids, err := copartitioned(ctx, cfg.Config, cfg.Topics, cfg.Partitions, true)
+	if err != nil {
 		return nil, fmt.Errorf("lane %q of group %q: %w", cfg.Owner, cfg.Group, err)
 	}
 	l := &Lane{cfg: cfg, balancer: NewBalancer(cfg.Partitions), resumed: map[int32]uint64{}, polledFrom: map[int32]uint64{},
 		paused: map[topicPartition]bool{}, narrow: narrowTopics{}, still: standstills{}, arrivals: arrivals{partitions: cfg.Partitions, waiting: map[int32]bool{}}}
+	l.positions = positions{ids: map[string]string{}, fetched: map[topicPartition]committed{}, refused: map[topicPartition]bool{}}
+	for topic, id := range ids {
+		l.positions.ids[topic] = topicID(id)
+	}
 	l.balancer.observe(cfg.Listener.Assigned, cfg.Listener.GroupFailed, cfg.Listener.Uneven)
 	l.balancer.onAdded = func(client *kgo.Client, added []int32) {
 		l.tail.forget(added)
@@ -265,6 +275,7 @@ func OpenLane(ctx context.Context, cfg LaneConfig) (*Lane, error) {
 		return nil, fmt.Errorf("lane %q of group %q: take over its transactional id: %w", cfg.Owner, cfg.Group, finalError(err))
 	}
 	l.poller = poller{client: session.Client(), wait: cfg.FetchMaxWait, max: cfg.MaxPollRecords}
+	go l.watchTopics(life)
 	return l, nil
 }
 
@@ -281,10 +292,14 @@ func (l *Lane) options(life context.Context) []kgo.Opt {
 		kgo.FetchIsolationLevel(kgo.ReadCommitted()),
 		kgo.KeepControlRecords(), // see pass
 		kgo.OnPartitionsAssigned(l.settle),
-		kgo.AdjustFetchOffsetsFn(l.arrivals.placed),
+		kgo.OnOffsetsFetched(func(_ context.Context, _ *kgo.Client, resp *kmsg.OffsetFetchResponse) error {
+			l.positions.take(resp)
+			return nil
+		}),
+		kgo.AdjustFetchOffsetsFn(l.place),
 		// Group offsets expire. What is read twice is known by its cause.
 		kgo.ConsumeStartOffset(kgo.NewOffset().AtStart()),
-		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
+		kgo.ConsumeResetOffset(kgo.NoResetOffset()), // outside of the log a new client asks where it is: see judge
 		kgo.FetchMaxWait(l.cfg.FetchMaxWait),
 		kgo.FetchMaxPartitionBytes(fetchPartitionBytes(len(l.cfg.Topics) * int(l.cfg.Partitions))),
 		kgo.SessionTimeout(l.cfg.SessionTimeout),
@@ -378,7 +393,9 @@ func (l *Lane) Resume(p int32, topics ...string) {
 	if len(topics) == 0 {
 		topics = l.cfg.Topics
 	}
-	if l.balancer.whileOwned(p, n, func(client *kgo.Client) { client.ResumeFetchPartitions(l.balancer.flow(topics, p)) }) {
+	if l.balancer.whileOwned(p, n, func(client *kgo.Client) {
+		client.ResumeFetchPartitions(l.positions.readable(l.balancer.flow(topics, p)))
+	}) {
 		l.resumed[p] = n
 		for _, topic := range topics {
 			delete(l.paused, topicPartition{topic, p})
@@ -396,7 +413,7 @@ func (l *Lane) Pause(p int32, topic string) {
 // Resume.
 func (l *Lane) ask(at topicPartition) {
 	home := l.home(at.partition)
-	if n, ok := l.resumed[home]; ok && !l.paused[topicPartition{at.topic, home}] {
+	if n, ok := l.resumed[home]; ok && !l.paused[topicPartition{at.topic, home}] && !l.positions.isRefused(at) {
 		l.balancer.whileOwned(home, n, func(client *kgo.Client) { client.ResumeFetchPartitions(at.flow()) })
 	}
 }

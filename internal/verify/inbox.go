@@ -252,6 +252,9 @@ func (c *Checker) led(p *partition, s *turn) {
 		return
 	}
 	cause := s.e.Cause
+	if !p.fed(cause.Inbox, c.o.TopicIDs[cause.Inbox]) {
+		return // its input is gone, with the topic that it was in
+	}
 	in := p.inputs[cause.Inbox]
 	if in == nil || cause.Partition != s.r.Partition {
 		in = c.inboxOf(cause.Inbox, cause.Partition)

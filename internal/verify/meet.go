@@ -94,7 +94,7 @@ func (c *Checker) meeting(kind events.Inbox, x *input, l *lead) (promise, what s
 	switch {
 	case x.poison != "":
 		return "P15", fmt.Sprintf("%s led to %s and can't be used: %s", cause, l.fact, x.poison)
-	case c.dead[l.place].why != "" && !c.takenAgain(l.place):
+	case c.dead[l.place].why != "" && !c.takenAgain(l.place) && !c.recreated(l.inboxPart):
 		return "P15", fmt.Sprintf("%s led to %s and is a dead letter: %s", cause, l.fact, c.dead[l.place].why)
 	case x.task != l.task:
 		return "P10", fmt.Sprintf("%s is about task %q", cause, x.task)
