@@ -184,8 +184,8 @@ func (n *notifier) settle() {
 func (n *notifier) relay(ctx context.Context, r *events.Record) {
 	n.hold(1)
 	topic, ok := r.Header(events.HeaderReplyTo)
-	if !ok || topic == "" || n.cfg.Namespace.Owns(topic) {
-		n.deadletter(ctx, r, &events.Unusable{Reason: events.ReasonBadHeader, Detail: events.HeaderReplyTo + " names no topic outside the namespace"})
+	if !ok || topic == "" || len(topic) <= events.MaxReplyToBytes && n.cfg.Namespace.CheckReplyTo(topic) != nil {
+		n.deadletter(ctx, r, &events.Unusable{Reason: events.ReasonBadHeader, Detail: events.HeaderReplyTo + " names no topic of an application"})
 		return
 	}
 	if u := tooLargeToTell(r, topic); u != nil {

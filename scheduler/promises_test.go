@@ -451,7 +451,11 @@ func (w *world) checkRecords(d *Decision) {
 	}
 	if d.Ignored == IgnoredDuplicate && len(told) > 0 { // the present status, again
 		toTell = []string{told[0]}
-		if id := events.TaskEventID("t", w.fold.StatusSeq); !strings.HasPrefix(told[0], id+" ") {
+		id := events.TaskEventID("t", w.fold.StatusSeq)
+		if strings.HasSuffix(told[0], " "+events.StatusReceived) { // as it was told first
+			id = events.TaskEventID("t", 1)
+		}
+		if !strings.HasPrefix(told[0], id+" ") {
 			w.failf("the present status is that of %s; told: %v", id, told)
 		}
 	}
