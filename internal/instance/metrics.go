@@ -5,15 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
-	"net/http"
 	"strconv"
 	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/waybill-run/waybill/agent"
 	"github.com/waybill-run/waybill/events"
@@ -136,37 +133,9 @@ func zero[L ~string](of *prometheus.CounterVec, values ...L) {
 
 func (m *Metrics) hooks() []kafka.Hook { return []kafka.Hook{m.kafka} }
 
-// Serve offers the metrics until ctx ends. It returns when it listens.
-func (m *Metrics) Serve(ctx context.Context, addr string) (net.Addr, error) {
-	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", addr)
-	if err != nil {
-		return nil, fmt.Errorf("--metrics-listen %s: %w; give another, port 0 for any", addr, err)
-	}
-	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{}))
-	s := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}
-	go func() {
-		<-ctx.Done()
-		_ = s.Close() // scrapes in flight may fail: the process ends
-	}()
-	go func() {
-		if err := s.Serve(l); !errors.Is(err, http.ErrServerClosed) {
-			panic(err) // the listener of our own process broke
-		}
-	}()
-	return l.Addr(), nil
-}
-
 func (n *Instance) schedulerListener(restoring *restoring) *scheduler.Listener {
 	m, owned := n.metrics, n.metrics.partitions.WithLabelValues("scheduler")
-	zero(m.ended, events.StateProcessed, events.StateError, events.StateUndone, events.StateCancelled)
-	zero(m.transactions, "committed", "aborted", "failed")
-	zero(m.inputs, "decided", "forwarded", "reflected")
-	zero(m.deadletters, events.Reasons...)
-	zero(m.snapshots, "written", "refused", "failed")
-	zero(m.written, "events", "snapshots")
-	zero(m.notified, "delivered", "undelivered")
-	zero(m.dropped, "scheduler")
+	m.zeroScheduler()
 	return &scheduler.Listener{
 		Assigned: func(int32) { owned.Inc() },
 		Lost: func(p int32) {
@@ -227,6 +196,18 @@ func (n *Instance) schedulerListener(restoring *restoring) *scheduler.Listener {
 		},
 		Delivered: func() { m.notified.WithLabelValues("delivered").Inc() },
 	}
+}
+
+// zeroScheduler has a scheduler's counters begin at zero.
+func (m *Metrics) zeroScheduler() {
+	zero(m.ended, events.StateProcessed, events.StateError, events.StateUndone, events.StateCancelled)
+	zero(m.transactions, "committed", "aborted", "failed")
+	zero(m.inputs, "decided", "forwarded", "reflected")
+	zero(m.deadletters, events.Reasons...)
+	zero(m.snapshots, "written", "refused", "failed")
+	zero(m.written, "events", "snapshots")
+	zero(m.notified, "delivered", "undelivered")
+	zero(m.dropped, "scheduler")
 }
 
 func (m *Metrics) committed(c scheduler.Committed) {
