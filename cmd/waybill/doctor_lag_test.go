@@ -12,13 +12,14 @@ import (
 // were rolled back, and the marker. That is no lag. What is committed there is.
 func TestDoctorCountsRecordsNotMarkers(t *testing.T) {
 	kafkatest.Each(t, func(t *testing.T, b *kafkatest.Broker) {
-		const topic, group = "doctor.lag", "doctor.lag.readers"
+		ns := b.Namespace(t)
+		topic, group := ns.Requests("a"), ns.AgentGroup("a")
 		b.CreateTopics(t, 1, topic)
 		first := b.Produce(t, events.Record{Topic: topic, Value: []byte("done")})
 		b.CommitOffset(t, group, topic, 0, first.Offset+1)
-		_, rollBack := b.OpenTransaction(t, "doctor.lag", events.Record{Topic: topic, Value: []byte("rolled back")})
+		_, rollBack := b.OpenTransaction(t, string(ns)+"doctor", events.Record{Topic: topic, Value: []byte("rolled back")})
 		rollBack()
-		cfg := kafka.Config{Brokers: b.Addrs, Namespace: "doctor.ns."}
+		cfg := kafka.Config{Brokers: b.Addrs, Namespace: ns}
 		admin, err := kafka.OpenAdmin(cfg)
 		if err != nil {
 			t.Fatal(err)
@@ -29,7 +30,7 @@ func TestDoctorCountsRecordsNotMarkers(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(reader.Close)
-		d := doctor{admin, reader, cfg.Namespace}
+		d := doctor{admin, reader, ns}
 		lag := func(want int64) {
 			t.Helper()
 			g, err := d.group(t.Context(), group, []string{topic}, 0)
