@@ -5,15 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
-	"net/http"
 	"strconv"
 	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/waybill-run/waybill/agent"
 	"github.com/waybill-run/waybill/events"
@@ -141,27 +138,6 @@ func zero[L ~string](of *prometheus.CounterVec, values ...L) {
 }
 
 func (m *Metrics) hooks() []kafka.Hook { return []kafka.Hook{m.kafka} }
-
-// Serve offers the metrics until ctx ends. It returns when it listens.
-func (m *Metrics) Serve(ctx context.Context, addr string) (net.Addr, error) {
-	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", addr)
-	if err != nil {
-		return nil, fmt.Errorf("--metrics-listen %s: %w; give another, port 0 for any", addr, err)
-	}
-	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{}))
-	s := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}
-	go func() {
-		<-ctx.Done()
-		_ = s.Close() // scrapes in flight may fail: the process ends
-	}()
-	go func() {
-		if err := s.Serve(l); !errors.Is(err, http.ErrServerClosed) {
-			panic(err) // the listener of our own process broke
-		}
-	}()
-	return l.Addr(), nil
-}
 
 func (n *Instance) schedulerListener(restoring *restoring) *scheduler.Listener {
 	m, owned := n.metrics, n.metrics.partitions.WithLabelValues("scheduler")

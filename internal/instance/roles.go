@@ -63,6 +63,15 @@ func (n *Instance) StartScheduler(ctx context.Context, o SchedulerOptions) error
 	return nil
 }
 
+// sessionTimeout is after how long the partitions of a silent scheduler are another's: its inboxes and
+// its notifications alike.
+func (n *Instance) sessionTimeout() time.Duration {
+	if n.c.Session > 0 {
+		return n.c.Session
+	}
+	return kafka.DefaultSessionTimeout
+}
+
 func (n *Instance) transactionTimeout() time.Duration {
 	if n.c.Transaction > 0 {
 		return n.c.Transaction
@@ -109,7 +118,7 @@ func (n *Instance) notify(ctx context.Context, o SchedulerOptions, listener *sch
 	cfg := scheduler.NotifierConfig{Namespace: ns, Source: n.source("notifier"), Outbox: outbox, Clock: n.Clock, Listener: listener,
 		Open: func(ctx context.Context) (scheduler.Notifications, error) {
 			s, err := kafka.OpenSession(ctx, kafka.SessionConfig{Config: n.Kafka, Group: ns.NotifierGroup(), Topic: ns.Notifications(),
-				InstanceID: n.member("notifier"), SessionTimeout: n.c.Session, FetchMaxWait: n.c.FetchMaxWait,
+				InstanceID: n.member("notifier"), SessionTimeout: n.sessionTimeout(), FetchMaxWait: n.c.FetchMaxWait,
 				Listener: n.sessionListener("notifier")})
 			if err != nil {
 				return nil, err

@@ -223,6 +223,8 @@ type Lane struct {
 	broken error
 
 	inCommit sync.Mutex // held by Commit and Abort
+	// narrow are topics that refused a batch as too large; of the lane's goroutine.
+	narrow narrowTopics
 	// room is for the output of a transaction; nil where the client may have some of it.
 	room   []kgo.Record
 	closed atomic.Bool
@@ -247,7 +249,7 @@ func OpenLane(ctx context.Context, cfg LaneConfig) (*Lane, error) {
 		return nil, fmt.Errorf("lane %q of group %q: %w", cfg.Owner, cfg.Group, finalError(err))
 	}
 	l := &Lane{cfg: cfg, balancer: NewBalancer(cfg.Partitions), restored: map[int32]uint64{}, polledFrom: map[int32]uint64{},
-		quarantines: quarantines{}, arrivals: arrivals{partitions: cfg.Partitions, waiting: map[int32]bool{}}}
+		narrow: narrowTopics{}, quarantines: quarantines{}, arrivals: arrivals{partitions: cfg.Partitions, waiting: map[int32]bool{}}}
 	l.gate = newLaneGate(l.balancer, cfg.Topics)
 	l.positions = positions{ids: map[string]string{}, fetched: map[topicPartition]committed{}}
 	for topic, id := range ids {

@@ -22,7 +22,6 @@ const (
 	// DefaultCommitEvery is how much finished work a killed agent repeats.
 	DefaultCommitEvery = 200 * time.Millisecond
 
-	sessionHeartbeats    = 3 // in a session timeout
 	sessionCommitTimeout = 5 * time.Second
 	// sessionCommitShare: a commit within a rebalance has this part of the session
 	// timeout, which is how long the others wait for it.
@@ -168,7 +167,7 @@ func (s *Session) options() []kgo.Opt {
 		kgo.ConsumeTopics(s.cfg.Topic),
 		kgo.Balancers(kgo.CooperativeStickyBalancer()),
 		kgo.SessionTimeout(s.cfg.SessionTimeout),
-		kgo.HeartbeatInterval(s.cfg.SessionTimeout/sessionHeartbeats),
+		kgo.HeartbeatInterval(heartbeatInterval(s.cfg.SessionTimeout)),
 		// Nobody works within a rebalance here but for a commit (see onRevoked), so a
 		// group waits for a member no longer than for one that is silent. The client
 		// also gives up an answer to its join that doesn't come only after this and
