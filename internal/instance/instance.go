@@ -56,6 +56,10 @@ type Config struct {
 	// Name makes the instance a static member of its groups, so that a restart
 	// keeps its partitions; empty: dynamic members.
 	Name string
+	// LeaveOnStop has a static member leave its groups when the instance stops, so
+	// that others take its partitions at once. Without it they wait for it to come
+	// back, for as long as its session lasts.
+	LeaveOnStop bool
 	// DataDir holds the projections; empty: a temporary folder, which goes
 	// with the instance.
 	DataDir string
@@ -272,6 +276,16 @@ func (n *Instance) member(role string) string {
 	}
 	return string(n.Kafka.Namespace) + role + "." + n.c.Name
 }
+
+// leavesOnStop is for a member that may close and open again while the roles
+// run: then it stays. ctx ends when they stop.
+func (n *Instance) leavesOnStop(ctx context.Context) func() bool {
+	return func() bool { return n.c.LeaveOnStop && ctx.Err() != nil }
+}
+
+// leaves is for a member that closes when it stops, or can't work: others are to
+// have its partitions.
+func (n *Instance) leaves() bool { return n.c.LeaveOnStop }
 
 // store opens the projection store of a role; it is flushed and closed when
 // the roles end.

@@ -246,8 +246,9 @@ func (n *Instance) laneListener(owner string) *kafka.LaneListener {
 		Uneven: func(member string, topics []string) {
 			n.log.Warn("a member of the scheduler group reads other topics", "member", member, "topics", topics)
 		},
-		DataLost: func(err error) { n.log.Error("the broker lost data that it had acknowledged", "error", err) },
-		Damaged:  n.partitionStandsStill,
+		DataLost:    func(err error) { n.log.Error("the broker lost data that it had acknowledged", "error", err) },
+		LeaveFailed: n.leaveFailed(owner),
+		Damaged:     n.partitionStandsStill,
 		Unsettled: func(ps []int32) {
 			n.log.Warn("an open transaction holds back the group's offsets, and with them the partitions; if it stays, look for it with kafka-transactions.sh find-hanging", "owner", owner, "partitions", ps)
 		},
@@ -274,7 +275,12 @@ func (n *Instance) standsStill(err error) {
 }
 
 func (n *Instance) followerListener(who string) *kafka.FollowerListener {
-	return &kafka.FollowerListener{Damaged: n.partitionStandsStill, GroupFailed: n.groupGoesOn(who)}
+	return &kafka.FollowerListener{Damaged: n.partitionStandsStill, GroupFailed: n.groupGoesOn(who), LeaveFailed: n.leaveFailed(who)}
+}
+
+// leaveFailed logs that the others wait for a member that doesn't come back.
+func (n *Instance) leaveFailed(who string) func(error) {
+	return func(err error) { n.log.Warn("stopped without leaving the group", "of", who, "error", err) }
 }
 
 // groupGoesOn tells of a membership that ended, or of brokers that are away: the client joins again.

@@ -77,7 +77,7 @@ func (s *restoring) openLane(ctx context.Context, owner string, number int) (sch
 		SessionTimeout: n.c.Session, TransactionTimeout: n.c.Transaction, FetchMaxWait: n.c.FetchMaxWait, Listener: n.laneListener(owner),
 	}
 	if id := n.member("scheduler"); id != "" {
-		cfg.InstanceID = fmt.Sprintf("%s.%d", id, number)
+		cfg.InstanceID, cfg.LeaveOnClose = fmt.Sprintf("%s.%d", id, number), n.leavesOnStop(ctx)
 	}
 	l, err := kafka.OpenLane(ctx, cfg)
 	if err != nil {
@@ -108,7 +108,7 @@ func (n *Instance) notify(ctx context.Context, o SchedulerOptions, listener *sch
 	cfg := scheduler.NotifierConfig{Namespace: ns, Source: n.source("notifier"), Outbox: outbox, Clock: n.Clock, Listener: listener,
 		Open: func(ctx context.Context) (scheduler.Notifications, error) {
 			s, err := kafka.OpenSession(ctx, kafka.SessionConfig{Config: n.Kafka, Group: ns.NotifierGroup(), Topic: ns.Notifications(),
-				InstanceID: n.member("notifier"), SessionTimeout: n.c.Session, FetchMaxWait: n.c.FetchMaxWait,
+				InstanceID: n.member("notifier"), LeaveOnClose: n.leaves, SessionTimeout: n.c.Session, FetchMaxWait: n.c.FetchMaxWait,
 				Listener: n.sessionListener("notifier")})
 			if err != nil {
 				return nil, err
@@ -165,7 +165,7 @@ func (n *Instance) supervise(ctx context.Context, store *projections.Store, swee
 		return err
 	}
 	follower, err := kafka.OpenFollower(ctx, kafka.FollowerConfig{Config: n.Kafka, Group: n.Kafka.Namespace.SupervisorGroup(),
-		InstanceID: n.member("supervisor"), Topics: []string{n.Kafka.Namespace.Events()}, Partitions: n.Partitions, Start: s.Start, Again: true, SessionTimeout: n.c.Session, FetchMaxWait: n.c.FetchMaxWait,
+		InstanceID: n.member("supervisor"), LeaveOnClose: n.leavesOnStop(ctx), Topics: []string{n.Kafka.Namespace.Events()}, Partitions: n.Partitions, Start: s.Start, Again: true, SessionTimeout: n.c.Session, FetchMaxWait: n.c.FetchMaxWait,
 		Lend: true, Listener: n.followerListener("supervisor")})
 	if err != nil {
 		return err
@@ -291,7 +291,7 @@ func (n *Instance) StartAgent(ctx context.Context, name string, concurrency int,
 		return agent.Run(ctx, agent.Config{
 			Open: func(ctx context.Context) (agent.Session, error) {
 				s, err := kafka.OpenSession(ctx, kafka.SessionConfig{Config: n.Kafka, Group: n.Kafka.Namespace.AgentGroup(name),
-					Topic: n.Kafka.Namespace.Requests(name), InstanceID: n.member("agent." + name), SessionTimeout: n.c.Session, FetchMaxWait: n.c.FetchMaxWait,
+					Topic: n.Kafka.Namespace.Requests(name), InstanceID: n.member("agent." + name), LeaveOnClose: n.leaves, SessionTimeout: n.c.Session, FetchMaxWait: n.c.FetchMaxWait,
 					Listener: n.sessionListener("agent." + name)})
 				if err != nil {
 					return nil, err

@@ -21,7 +21,10 @@ const (
 	// DefaultCommitEvery is how much finished work a killed agent repeats.
 	DefaultCommitEvery = 200 * time.Millisecond
 
-	sessionHeartbeats    = 3 // in a session timeout
+	// A member notices by its next heartbeat that another has left.
+	sessionHeartbeats           = 3 // in a session timeout, at least
+	sessionHeartbeatIntervalMax = 500 * time.Millisecond
+
 	sessionCommitTimeout = 5 * time.Second
 	// sessionCommitShare: a commit within a rebalance has this part of the session
 	// timeout, which is how long the others wait for it.
@@ -49,8 +52,11 @@ type SessionConfig struct {
 	// Group and Topic: those of one agent.
 	Group, Topic string
 	// InstanceID makes the member static: a restart within the session timeout
-	// keeps its partitions, and Close leaves them. Empty: dynamic.
+	// keeps its partitions. Empty: dynamic.
 	InstanceID string
+	// LeaveOnClose reports, when the session closes, whether a static member
+	// leaves its group, so that others take its partitions at once. Nil: it stays.
+	LeaveOnClose func() bool
 	// SessionTimeout after which a silent member's partitions go to others, and
 	// how long a rebalance waits for a member; 0: DefaultAgentSessionTimeout.
 	// Brokers refuse less than 6 s by default.
@@ -161,7 +167,7 @@ func (s *Session) options() []kgo.Opt {
 		kgo.ConsumeTopics(s.cfg.Topic),
 		kgo.Balancers(kgo.CooperativeStickyBalancer()),
 		kgo.SessionTimeout(s.cfg.SessionTimeout),
-		kgo.HeartbeatInterval(s.cfg.SessionTimeout/sessionHeartbeats),
+		kgo.HeartbeatInterval(min(s.cfg.SessionTimeout/sessionHeartbeats, sessionHeartbeatIntervalMax)),
 		// Nobody works within a rebalance here but for a commit (see onRevoked), so a
 		// group waits for a member no longer than for one that is silent. The client
 		// also gives up an answer to its join that doesn't come only after this and
@@ -346,8 +352,8 @@ func (s *Session) pause(on bool) {
 	}
 }
 
-// Close commits what is finished, leaves the group (a static member stays in it
-// for its session timeout) and ends the connections; replies that are still
+// Close commits what is finished, leaves the group (a static member only if
+// LeaveOnClose says so) and ends the connections; replies that are still
 // waiting fail. Within ctx; the error is that of the last commit or of leaving,
 // and the session is closed in any case. A commit that is refused because the
 // group has gone on meanwhile is told (Trouble) and no error: another member has
@@ -361,9 +367,7 @@ func (s *Session) Close(ctx context.Context) error {
 			s.trouble(err)
 			err = nil
 		}
-		if lerr := s.cl.LeaveGroupContext(ctx); lerr != nil {
-			err = errors.Join(err, fmt.Errorf("leave group %s: %w", s.cfg.Group, lerr))
-		}
+		err = errors.Join(err, membership{s.cfg.Group, s.cfg.InstanceID, s.cfg.LeaveOnClose}.leave(ctx, s.cl))
 		s.cl.Close()
 		s.lose(nil)
 	})
