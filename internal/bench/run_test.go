@@ -76,7 +76,8 @@ func TestRunAndFloor(t *testing.T) {
 			}
 			whole(t, r, o.Load)
 			each := 1 + 3 + 4*o.Load.Steps // a submission, 3 events of the task, and 4 records of each step
-			if r.Floor.PerTask != each || r.Floor.Moved != int64(each*o.Load.all()) {
+			// Agents repeat requests if a busy machine keeps them from their group: there may be more.
+			if r.Floor.PerTask != each || r.Floor.Moved < int64(each*o.Load.all()) {
 				t.Errorf("the floor moved %d records, %d for each of %d tasks; want %d for each", r.Floor.Moved, r.Floor.PerTask, o.Load.all(), each)
 			}
 			// Without a warm-up the claims of the partitions are among them.
