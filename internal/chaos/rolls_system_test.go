@@ -50,8 +50,8 @@ type rollSystem struct {
 	t       *testing.T
 	binary  string
 	dir     string // of logs and stores
-	brokers []string
-	cfg     kafka.Config
+	access  rollAccess
+	cfg     kafka.Config // of the test's own clients
 	service *httptest.Server
 	seen    *eventTimes
 	load    *steadyLoad
@@ -69,9 +69,9 @@ type rolled struct {
 }
 
 // newRollSystem creates topics, applies the workflow and starts every role.
-func newRollSystem(t *testing.T, binary, dir string, brokers []string) *rollSystem {
+func newRollSystem(t *testing.T, binary, dir string, access rollAccess, brokers []string) *rollSystem {
 	t.Helper()
-	s := &rollSystem{t: t, binary: binary, dir: dir, brokers: brokers, running: map[string]*rolled{},
+	s := &rollSystem{t: t, binary: binary, dir: dir, access: access, running: map[string]*rolled{},
 		cfg: kafka.Config{Brokers: brokers, Namespace: rollNamespace, ClientID: "roll"}}
 	s.service = httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body) // an agent that was ended may have gone
@@ -106,7 +106,8 @@ func schedulerName(i int) string { return fmt.Sprintf("scheduler-%d", i) }
 
 // common are the flags of every command.
 func (s *rollSystem) common(args ...string) []string {
-	return append(args, "--brokers", strings.Join(s.brokers, ","), "--namespace", rollNamespace)
+	args = append(args, "--brokers", strings.Join(s.access.brokers, ","), "--namespace", rollNamespace)
+	return append(args, s.access.flags...)
 }
 
 // command runs one of the tools to its end. A cluster that has just started

@@ -22,6 +22,7 @@ var (
 	rollBinary = flag.String("waybill", "", "TestRolls: path of the binary to measure; empty: build this one")
 	rollLogs   = flag.String("roll-logs", "", "TestRolls: folder to keep the logs of the processes in; empty: a temporary one")
 	rollRate   = flag.Int("roll-rate", 100, "TestRolls: tasks a second")
+	rollTLS    = flag.Bool("roll-tls", false, "TestRolls: the processes reach the brokers by SASL_SSL")
 	rollOnly   = flag.String("roll", "", "TestRolls: measure rolls whose name matches this expression, with or without -rolls")
 	rollTimes  = flag.Int("roll-times", 1, "TestRolls: do the rolls so many times")
 )
@@ -52,14 +53,21 @@ func rolls() []roll {
 		}},
 		{"scheduler: kill -9, away", false, func(s *rollSystem, _ *node.Cluster) { s.end(schedulerName(2), syscall.SIGKILL) }},
 		{"scheduler: back", false, func(s *rollSystem, _ *node.Cluster) { s.start(schedulerName(2)) }},
-		{"broker: graceful stop, back", true, func(s *rollSystem, c *node.Cluster) {
-			s.rollBroker(c, c.Terminate, func(i, controller int) bool { return i != controller }, 0)
+		{"schedulers' coordinator: graceful stop, back", true, func(s *rollSystem, c *node.Cluster) {
+			s.rollBroker(c, c.Terminate, s.coordinator(c), 0)
 		}},
-		{"broker: kill -9, back", false, func(s *rollSystem, c *node.Cluster) {
-			s.rollBroker(c, c.Kill, func(i, controller int) bool { return i != controller }, rollAway)
+		{"schedulers' coordinator: kill -9, back", false, func(s *rollSystem, c *node.Cluster) {
+			s.rollBroker(c, c.Kill, s.coordinator(c), rollAway)
 		}},
 		{"controller: graceful stop, back", false, func(s *rollSystem, c *node.Cluster) {
-			s.rollBroker(c, c.Terminate, func(i, controller int) bool { return i == controller }, 0)
+			s.rollBroker(c, c.Terminate, kafkatest.Of(c).Controller(s.t), 0)
+		}},
+		{"another broker: graceful stop, back", false, func(s *rollSystem, c *node.Cluster) {
+			other := 0
+			for other == s.coordinator(c) || other == kafkatest.Of(c).Controller(s.t) {
+				other++
+			}
+			s.rollBroker(c, c.Terminate, other, 0)
 		}},
 	}
 }
@@ -90,22 +98,21 @@ func clusterDefaults() map[string]string {
 	}
 }
 
-// rollBroker ends the first node that is chosen, and starts it again.
-func (s *rollSystem) rollBroker(c *node.Cluster, end func(int) error, chosen func(i, controller int) bool, away time.Duration) {
+// coordinator is the node that coordinates the group of schedulers: all their
+// heartbeats and offsets go there.
+func (s *rollSystem) coordinator(c *node.Cluster) int {
 	s.t.Helper()
-	controller := kafkatest.Of(c).Controller(s.t)
-	for i := range c.Brokers() {
-		if !chosen(i, controller) {
-			continue
-		}
-		err := end(i)
-		time.Sleep(away) // what is measured is a broker that is away for so long
-		if err = errors.Join(err, c.Restart(s.t.Context(), i)); err != nil {
-			s.t.Fatal(err)
-		}
-		return
+	return kafkatest.Of(c).Coordinator(s.t, s.cfg.Namespace.SchedulerGroup())
+}
+
+// rollBroker ends a node, and starts it again.
+func (s *rollSystem) rollBroker(c *node.Cluster, end func(int) error, i int, away time.Duration) {
+	s.t.Helper()
+	err := end(i)
+	time.Sleep(away) // what is measured is a broker that is away for so long
+	if err = errors.Join(err, c.Restart(s.t.Context(), i)); err != nil {
+		s.t.Fatal(err)
 	}
-	s.t.Fatalf("none of the nodes %q is it; the controller is %d", c.Brokers(), controller)
 }
 
 // Processes and brokers are rolled while tasks come at a steady rate, and each
@@ -115,12 +122,12 @@ func (s *rollSystem) rollBroker(c *node.Cluster, end func(int) error, chosen fun
 //
 //	go test ./internal/chaos -run 'TestRolls$' -rolls -v -timeout 20m [-waybill PATH]
 func TestRolls(t *testing.T) {
-	c := kafkatest.KafkaNodes(t, 3, clusterDefaults())
 	dir := *rollLogs
 	if dir == "" {
 		dir = t.TempDir()
 	}
-	s := newRollSystem(t, builtOrGiven(t), dir, c.Brokers())
+	c, access := startRollCluster(t, dir)
+	s := newRollSystem(t, builtOrGiven(t), dir, access, c.Brokers())
 	t.Cleanup(func() {
 		if t.Failed() {
 			t.Log(s.complaints())

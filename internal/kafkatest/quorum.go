@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
@@ -20,6 +21,18 @@ func (b *Broker) Controller(t testing.TB) int {
 		t.Fatalf("ask for the controller of the %s broker: %v", b.Kind, err)
 	}
 	return int(id) - 1
+}
+
+// Coordinator is the node, counted from 0, that coordinates a group now.
+func (b *Broker) Coordinator(t testing.TB, group string) int {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), adminDurationMax)
+	defer cancel()
+	at := kadm.NewClient(b.Client(t)).FindGroupCoordinators(ctx, group)[group]
+	if at.Err != nil {
+		t.Fatalf("ask for the coordinator of group %s of the %s broker: %v", group, b.Kind, at.Err)
+	}
+	return int(at.NodeID) - 1
 }
 
 func (b *Broker) controller(t testing.TB) (id int32, err error) {
