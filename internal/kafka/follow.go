@@ -134,6 +134,7 @@ func OpenFollower(ctx context.Context, cfg FollowerConfig) (*Follower, error) {
 	if err != nil {
 		return nil, fmt.Errorf("follower of group %q: %w", cfg.Group, err)
 	}
+	cfg.Reached = true
 	f := &Follower{cfg: cfg, balancer: NewBalancer(cfg.Partitions), woken: make(chan struct{}, 1), stands: map[string]map[int32]standing{}}
 	for _, topic := range cfg.Topics {
 		f.stands[topic] = map[int32]standing{}

@@ -39,9 +39,13 @@ const (
 	// metadataAgeMax how soon partitions are noticed that were added to one.
 	metadataAgeMin = 250 * time.Millisecond
 	metadataAgeMax = 30 * time.Second
+	// laneMetadataAgeMin is less: a lane's output waits for new metadata whenever a
+	// broker refuses it for now, as of a partition whose leader moves, or, with
+	// several brokers, while the markers of the transaction before are written.
+	laneMetadataAgeMin = 25 * time.Millisecond
 	// unknownTopicTries: a topic that was just created may be unknown to the
-	// broker asked first.
-	unknownTopicTries = 2
+	// broker asked first, for half a second.
+	unknownTopicTries = 20
 	// transactionBackoff is the wait for the broker to finish the transaction
 	// before.
 	transactionBackoff = 5 * time.Millisecond
@@ -242,6 +246,7 @@ func OpenLane(ctx context.Context, cfg LaneConfig) (*Lane, error) {
 	if _, err := copartitioned(ctx, cfg.Config, cfg.Topics, cfg.Partitions, true); err != nil {
 		return nil, fmt.Errorf("lane %q of group %q: %w", cfg.Owner, cfg.Group, err)
 	}
+	cfg.Reached = true
 	l := &Lane{cfg: cfg, balancer: NewBalancer(cfg.Partitions), resumed: map[int32]uint64{}, polledFrom: map[int32]uint64{},
 		paused: map[topicPartition]bool{}, still: standstills{}, arrivals: arrivals{partitions: cfg.Partitions, waiting: map[int32]bool{}}}
 	l.balancer.observe(cfg.Listener.Assigned, cfg.Listener.GroupFailed, cfg.Listener.Uneven)
@@ -275,7 +280,7 @@ func (l *Lane) options(life context.Context) []kgo.Opt {
 	opts := []kgo.Opt{
 		kgo.WithContext(life),
 		kgo.WithHooks(l.balancer, l.tail.of(l.cfg.Config)),
-		kgo.MetadataMinAge(metadataAgeMin),
+		kgo.MetadataMinAge(laneMetadataAgeMin),
 		kgo.MetadataMaxAge(metadataAgeMax),
 
 		kgo.ConsumerGroup(l.cfg.Group),

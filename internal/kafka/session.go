@@ -37,6 +37,9 @@ var ErrPartitionLost = errors.New("the partition has gone to another member")
 // SessionListener observes a session; any of its funcs may be nil. They are
 // called from the client's goroutines and must not block.
 type SessionListener struct {
+	// Joined: the group has taken the member in, or has divided the partitions
+	// again, whatever it got.
+	Joined func()
 	// Assigned and Lost tell which partitions came and went.
 	Assigned, Lost func(partitions []int32)
 	// Committed tells the lowest unfinished offset after each commit of it.
@@ -128,6 +131,7 @@ func OpenSession(ctx context.Context, cfg SessionConfig) (*Session, error) {
 	if err := requireTopic(ctx, cfg.Config, cfg.Topic); err != nil {
 		return nil, fmt.Errorf("open session of group %s: %w", cfg.Group, err)
 	}
+	cfg.Reached = true
 	s := &Session{cfg: cfg, owned: make(map[int32]*ownedPartition), still: standstills{}, committing: make(chan struct{}, 1),
 		soon: make(chan struct{}, 1)}
 	s.replies.sending = cfg.processTime
@@ -387,6 +391,9 @@ func (s *Session) trouble(err error) {
 }
 
 func (s *Session) onAssigned(_ context.Context, cl *kgo.Client, added map[string][]int32) {
+	if f := s.cfg.Listener.Joined; f != nil {
+		f()
+	}
 	ps := added[s.cfg.Topic]
 	if len(ps) == 0 {
 		return
