@@ -34,7 +34,7 @@ func (r *roleFlags) flags(cmd *cobra.Command, state bool) {
 	r.connection.flags(cmd)
 	f := cmd.Flags()
 	f.StringVar(&r.instance, "instance", "", "name of this instance: makes it a static member, so that a restart keeps its partitions")
-	f.StringVar(&r.metricsListen, "metrics-listen", "", "address to serve Prometheus metrics on, at /metrics")
+	f.StringVar(&r.metricsListen, "metrics-listen", "", "address to serve Prometheus metrics on, at /metrics, and probes, at /healthz, /readyz and /startupz")
 	f.StringVar(&r.logLevel, "log-level", "info", "debug, info, warn or error")
 	if !r.reads { // a console is no static member
 		f.BoolVar(&r.leaveOnStop, "leave-on-stop", true, "with --instance: leave the groups when stopped, so that others take the partitions at once; false: they wait for a restart, for the session timeout at most")

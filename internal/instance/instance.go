@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -154,6 +155,7 @@ func Open(ctx context.Context, cfg kafka.Config, c Config) (*Instance, error) {
 		n.Admin.Close()
 		return nil, err
 	}
+	n.Kafka.Reached = true
 	if n.Producer, err = kafka.OpenProducer(n.Kafka); err != nil {
 		n.Admin.Close()
 		return nil, err
@@ -195,6 +197,9 @@ func (n *Instance) Run(ctx context.Context, start func(ctx context.Context) erro
 	n.roles = g
 	g.Go(func() error {
 		err := start(roles)
+		if err == nil && n.metrics != nil {
+			n.metrics.health.begun()
+		}
 		if ctx.Err() != nil {
 			return ctx.Err() // what was begun was cut off, and says so in its own words
 		}
@@ -209,6 +214,9 @@ func (n *Instance) Run(ctx context.Context, start func(ctx context.Context) erro
 
 // Go runs what belongs to the instance, from within Run: its error ends the rest.
 func (n *Instance) Go(fn func() error) { n.roles.Go(fn) }
+
+// Health answers probes about the instance.
+func (n *Instance) Health() http.Handler { return n.metrics.health }
 
 // Logger is where what happens is told.
 func (n *Instance) Logger() *slog.Logger { return n.log }

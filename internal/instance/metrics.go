@@ -26,6 +26,7 @@ import (
 // Metrics is what a process counts. Each name is one of the project's words.
 type Metrics struct {
 	registry     *prometheus.Registry
+	health       *Health // of the process, which the same server tells
 	kafka        kafka.Hook
 	ended        *prometheus.CounterVec
 	transactions *prometheus.CounterVec
@@ -57,7 +58,7 @@ type Metrics struct {
 func NewMetrics() *Metrics {
 	r := prometheus.NewRegistry()
 	r.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	m := &Metrics{registry: r, kafka: kafkametrics.Hook(r)}
+	m := &Metrics{registry: r, kafka: kafkametrics.Hook(r), health: newHealth()}
 	vec := func(name, help string, labels ...string) *prometheus.CounterVec {
 		v := prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
 		r.MustRegister(v)
@@ -132,13 +133,14 @@ func zero[L ~string](of *prometheus.CounterVec, values ...L) {
 
 func (m *Metrics) hooks() []kafka.Hook { return []kafka.Hook{m.kafka} }
 
-// Serve offers the metrics until ctx ends. It returns when it listens.
+// Serve offers the metrics, and answers probes, until ctx ends. It returns when it listens.
 func (m *Metrics) Serve(ctx context.Context, addr string) (net.Addr, error) {
 	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", addr)
 	if err != nil {
 		return nil, fmt.Errorf("--metrics-listen %s: %w; give another, port 0 for any", addr, err)
 	}
 	mux := http.NewServeMux()
+	m.health.mount(mux)
 	mux.Handle("GET /metrics", promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{}))
 	s := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}
 	go func() {
@@ -171,6 +173,7 @@ func (n *Instance) schedulerListener(restoring *restoring) *scheduler.Listener {
 		},
 		Restored: func(p int32, from scheduler.Source, took time.Duration) {
 			restoring.restored(p)
+			m.health.restored("scheduler", p)
 			m.restores.WithLabelValues(string(from)).Observe(took.Seconds())
 			n.log.Debug("partition restored", "role", "scheduler", "partition", p, "from", from, "took", took)
 		},
@@ -242,7 +245,11 @@ func (m *Metrics) committed(c scheduler.Committed) {
 
 func (n *Instance) laneListener(owner string) *kafka.LaneListener {
 	return &kafka.LaneListener{
-		GroupFailed: func(err error) { n.log.Info("lane rejoins its group", "owner", owner, "error", err) },
+		Assigned: func(added, lost []int32) { n.metrics.health.assigned(laneName(owner), added, lost) },
+		GroupFailed: func(err error) {
+			n.metrics.health.left(laneName(owner))
+			n.log.Info("lane rejoins its group", "owner", owner, "error", err)
+		},
 		Uneven: func(member string, topics []string) {
 			n.log.Warn("a member of the scheduler group reads other topics", "member", member, "topics", topics)
 		},
@@ -275,7 +282,13 @@ func (n *Instance) standsStill(err error) {
 }
 
 func (n *Instance) followerListener(who string) *kafka.FollowerListener {
-	return &kafka.FollowerListener{Damaged: n.partitionStandsStill, GroupFailed: n.groupGoesOn(who), LeaveFailed: n.leaveFailed(who)}
+	health, goesOn := n.metrics.health, n.groupGoesOn(who)
+	return &kafka.FollowerListener{Damaged: n.partitionStandsStill, LeaveFailed: n.leaveFailed(who),
+		Assigned: func(added, lost []int32) { health.assigned(who, added, lost) },
+		GroupFailed: func(err error) {
+			health.left(who)
+			goesOn(err)
+		}}
 }
 
 // leaveFailed logs that the others wait for a member that doesn't come back.
@@ -305,6 +318,7 @@ func (n *Instance) supervisorListener() *supervisor.Listener {
 			owned.Dec()
 			m.armed.DeleteLabelValues(strconv.Itoa(int(p))) // its next owner counts them
 		},
+		Restored: func(p int32, _ time.Duration) { m.health.restored("supervisor", p) },
 		Snapshot: func(p int32, timers int) {
 			n.log.Info("deadlines taken from the scheduler's snapshot", "partition", p, "armed", timers)
 		},
@@ -328,6 +342,7 @@ func (n *Instance) supervisorListener() *supervisor.Listener {
 
 func (n *Instance) sessionListener(who string) kafka.SessionListener {
 	return kafka.SessionListener{
+		Joined:  func() { n.metrics.health.assigned(who, nil, nil) },
 		Trouble: n.groupGoesOn(who),
 	}
 }
@@ -338,7 +353,10 @@ func (n *Instance) agentListener(name string) agent.Listener {
 	count := func(result string) { n.metrics.requests.WithLabelValues(name, result).Inc() }
 	log := n.log.With("agent", name)
 	return agent.Listener{
-		Left:      func(reason error) { log.Info("left the group", "reason", reason) },
+		Left: func(reason error) {
+			n.metrics.health.left("agent." + name)
+			log.Info("left the group", "reason", reason)
+		},
 		Unhealthy: func(err error, failures int) { log.Warn("unhealthy", "failures", failures, "error", err) },
 		Finished:  func(_ agent.Request, o events.Outcome, _ time.Duration) { count(string(o)) },
 		Late:      func(agent.Request, time.Duration) { count("late") },
