@@ -116,6 +116,7 @@ type pastEnd struct{ what string }
 
 func (e *pastEnd) Error() string { return e.what }
 func (*pastEnd) Permanent() bool { return true }
+func (*pastEnd) Ahead() bool     { return true }
 
 // ReadLast implements History.
 func (c *cluster) ReadLast(ctx context.Context, topic string, p int32, n int64, fn func([]events.Record) error) (bool, error) {

@@ -18,6 +18,9 @@ type Listener struct {
 	// SnapshotRefused: a partition's snapshot can't be used, and why; the log is
 	// read instead.
 	SnapshotRefused func(partition int32, why error)
+	// StoreAhead: the store of a partition has what the log hasn't committed, as why says. It is dropped, and the
+	// partition restored from the log.
+	StoreAhead func(partition int32, why error)
 	// SnapshotFailed: no snapshot is written of a partition, and why.
 	SnapshotFailed func(partition int32, why error)
 	// Committed is called after each transaction.
@@ -116,6 +119,12 @@ func (l *Listener) loaded(p int32, took time.Duration) {
 func (l *Listener) snapshotRefused(p int32, why error) {
 	if l != nil && l.SnapshotRefused != nil {
 		l.SnapshotRefused(p, why)
+	}
+}
+
+func (l *Listener) storeAhead(p int32, why error) {
+	if l != nil && l.StoreAhead != nil {
+		l.StoreAhead(p, why)
 	}
 }
 

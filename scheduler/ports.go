@@ -78,6 +78,9 @@ type Tasks interface {
 	// Rereads is where the log is to be read from so that Apply sees whether it is the one
 	// that the state is of: the last event that is in it, or Next where there is none.
 	Rereads() (from int64)
+	// ReadTo says that the log was read up to an offset. The error is Ahead where the last event that the state
+	// is of lies below it, and didn't come again.
+	ReadTo(offset int64) error
 	Apply(r *events.Record) error
 	Accept(tasks []*events.Task, st events.PartitionState, next int64)
 	// EachOpen reads what isn't in memory.

@@ -18,6 +18,7 @@ import (
 
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/replay"
+	"github.com/waybill-run/waybill/internal/suite"
 	"github.com/waybill-run/waybill/projections"
 )
 
@@ -317,6 +318,7 @@ func TestDeadlettersPageByPage(t *testing.T) {
 
 // Whoever has an offset waits until the answer reflects it, and isn't kept for ever.
 func TestMinOffset(t *testing.T) {
+	suite.NeedAll(t, "seconds to minutes of waiting on the machine's own clock")
 	w := newWorld(t)
 	s := w.console(t, nil)
 	id := w.some(t, events.StateProcessed).ID

@@ -49,6 +49,7 @@ type Metrics struct {
 	requests     *prometheus.CounterVec
 	notified     *prometheus.CounterVec
 	poison       *prometheus.CounterVec
+	dropped      *prometheus.CounterVec
 	armed        *prometheus.GaugeVec
 	clock        atomic.Pointer[kafka.Clock]
 	flows        flows
@@ -103,6 +104,7 @@ func NewMetrics() *Metrics {
 	m.lateness = seconds("waybill_timer_lateness_seconds", "From a timer's due to the recovery that was asked for it.")
 	m.requests = vec("waybill_requests_total", "Requests that an agent finished with, by agent and result.", "agent", "result")
 	m.notified = vec("waybill_notifications_total", "Notifications, by result.", "result")
+	m.dropped = vec("waybill_stores_dropped_total", "Stores of partitions that had what the log hasn't committed, and were dropped and restored, by role.", "role")
 	m.poison = vec("waybill_poison_total", "Events that a reader could not use: their task is stopped there.", "role")
 	r.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "waybill_clock_offset_seconds",
 		Help: "How far this process's clock is ahead of the brokers', with what the fastest record of the last minute took; 0 before the first."}, m.clockOffset))
@@ -164,6 +166,7 @@ func (n *Instance) schedulerListener(restoring *restoring) *scheduler.Listener {
 	zero(m.snapshots, "written", "refused", "failed")
 	zero(m.written, "events", "snapshots")
 	zero(m.notified, "delivered", "undelivered")
+	zero(m.dropped, "scheduler")
 	return &scheduler.Listener{
 		Assigned: func(int32) { owned.Inc() },
 		Lost: func(p int32) {
@@ -184,6 +187,7 @@ func (n *Instance) schedulerListener(restoring *restoring) *scheduler.Listener {
 			m.snapshots.WithLabelValues("refused").Inc()
 			n.log.Warn("a partition's snapshot can't be used; the log is read instead", "partition", p, "why", why)
 		},
+		StoreAhead: func(p int32, why error) { n.storeAhead("scheduler", p, why) },
 		SnapshotFailed: func(p int32, why error) {
 			m.snapshots.WithLabelValues("failed").Inc()
 			n.log.Warn("no snapshot is written of a partition", "partition", p, "why", why)
@@ -314,6 +318,7 @@ func (n *Instance) supervisorListener() *supervisor.Listener {
 	m, owned := n.metrics, n.metrics.partitions.WithLabelValues("supervisor")
 	zero(m.asked, events.ActionRetry, events.ActionWait, events.ActionUndo, events.ActionHold)
 	zero(m.poison, "supervisor")
+	zero(m.dropped, "supervisor")
 	return &supervisor.Listener{
 		Assigned: func(int32) { owned.Inc() },
 		Lost: func(p int32) {

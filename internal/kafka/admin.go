@@ -287,7 +287,7 @@ func (a *Admin) ReadCompacted(ctx context.Context, topic string, fn func(events.
 	for _, p := range slices.Sorted(maps.Keys(ends)) {
 		r := newReader(a.cl, topic, p, starts[p])
 		r.compacted = true
-		for r.position < ends[p] {
+		for r.position() < ends[p] {
 			batch, err := r.next(ctx)
 			if err != nil {
 				return errors.Join(err, r.trouble)

@@ -16,6 +16,7 @@ import (
 
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/suite"
 )
 
 func TestLaneCommitsOutputAndPositionTogether(t *testing.T) {
@@ -334,6 +335,7 @@ func (e *echo) loop(ctx context.Context, l *kafka.Lane) error {
 
 // Lanes come and go while 20,000 records pass; each is reflected once.
 func TestEachInputIsReflectedOnceUnderRebalances(t *testing.T) {
+	suite.NeedAll(t, "seconds to minutes of waiting on the machine's own clock")
 	each(t, func(t *testing.T, s *site) {
 		const records = 20_000
 		ctx, stop := context.WithCancel(t.Context())
