@@ -216,11 +216,8 @@ func (n *Instance) schedulerListener(restoring *restoring) *scheduler.Listener {
 		},
 		StoreFailed: func(err error) { n.log.Error("partition not saved; it will be read again", "error", err) },
 		Skew:        func(off time.Duration) { n.log.Warn("clock", "offset", off) },
-		Recreated: func(p int32, topic string, reflected int64, was, is string) {
-			m.positions.WithLabelValues(topic, "recreated").Inc()
-			n.log.Warn("an inbox was deleted and created again; it is read from its start", "topic", topic, "partition", p, "reflected_before", reflected, "topic_id_before", was, "topic_id", is)
-		},
-		TrimFailed: func(topic string, err error) { n.log.Warn("inbox not trimmed", "topic", topic, "error", err) },
+		Recreated:   n.inboxRecreated,
+		TrimFailed:  func(topic string, err error) { n.log.Warn("inbox not trimmed", "topic", topic, "error", err) },
 		Undelivered: func(topic string, err error) {
 			m.notified.WithLabelValues("undelivered").Inc()
 			n.log.Warn("notification not delivered", "topic", topic, "error", err)
@@ -263,6 +260,11 @@ func (n *Instance) laneListener(owner string) *kafka.LaneListener {
 			n.log.Warn("an open transaction holds back the group's offsets, and with them the partitions; if it stays, look for it with kafka-transactions.sh find-hanging", "owner", owner, "partitions", ps)
 		},
 	}
+}
+
+func (n *Instance) inboxRecreated(p int32, topic string, reflected int64, was, is string) {
+	n.metrics.positions.WithLabelValues(topic, "recreated").Inc()
+	n.log.Warn("an inbox was deleted and created again; it is read from its start", "topic", topic, "partition", p, "reflected_before", reflected, "topic_id_before", was, "topic_id", is)
 }
 
 // positionFault logs and counts what is wrong with where an inbox was to be read from.

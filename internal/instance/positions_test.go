@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/waybill-run/waybill/agent"
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/instance"
 	"github.com/waybill-run/waybill/internal/kafka"
@@ -70,7 +71,12 @@ func newPositionsLog(t *testing.T, b *kafkatest.Broker) *positionsLog {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, d := range []*workflow.Definition{d, brief} {
+	prompt, err := workflow.New("prompt", 1).CompleteWithin(time.Hour).AttemptWithin(20 * time.Second).
+		Step(workflow.Step{ID: "a", Agent: "one", Operation: "do"}).Build()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, d := range []*workflow.Definition{d, brief, prompt} {
 		b.Produce(t, events.Record{Topic: l.cfg.Namespace.Definitions(), Key: []byte(d.Key()), Value: d.JSON()})
 	}
 	t.Cleanup(func() {
@@ -305,5 +311,65 @@ func TestGroupResetByAnOperator(t *testing.T) {
 		if !l.lines.has("was not committed by a scheduler") {
 			t.Error("the scheduler doesn't say that the group's offsets were set by somebody else")
 		}
+	})
+}
+
+// TestAgentOfARecreatedTopic: the topic of an agent's requests is deleted and created again, twice, while the agent runs; it goes
+// on with the new one by itself. Then partitions are added: no attempt loses its time to a partition that nobody reads.
+func TestAgentOfARecreatedTopic(t *testing.T) {
+	kafkatest.Each(t, func(t *testing.T, b *kafkatest.Broker) {
+		l := newPositionsLog(t, b)
+		l.run()
+		l.agent()
+		n := 0
+		works := func(tasks int) {
+			t.Helper()
+			var ids []string
+			for range tasks {
+				n++
+				ids = append(ids, fmt.Sprintf("a-%d", n))
+			}
+			l.submit("prompt", ids...)
+			for _, id := range ids {
+				l.await(id+" is processed", of[*events.TaskProcessed](id))
+			}
+		}
+		works(2)
+		topic := l.cfg.Namespace.Requests("one")
+		for range 2 {
+			l.recreate(topic)
+			works(2)
+		}
+		expired := func(e *events.Event) bool { _, is := e.Fact.(*events.AttemptExpired); return is }
+		before := l.count(expired) // what was in the topic when it was deleted
+		b.AddPartitions(t, 4, topic)
+		works(12)
+		if got := l.count(expired); got != before {
+			t.Errorf("%d attempts expired after partitions were added", got-before)
+		}
+	})
+}
+
+// agent runs agent one, which completes everything.
+func (l *positionsLog) agent() {
+	l.t.Helper()
+	n, err := instance.Open(l.t.Context(), l.cfg, instance.Config{Metrics: instance.NewMetrics(), Log: slog.New(slog.NewTextHandler(l.lines, nil)), OwnClock: true})
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(l.t.Context())
+	ended := make(chan error, 1)
+	go func() {
+		ended <- n.Run(ctx, func(ctx context.Context) error {
+			n.StartAgent(ctx, "one", 4, agent.Breaker{}, agent.HandlerFunc(func(context.Context, agent.Request) (any, error) { return struct{}{}, nil }))
+			return nil
+		})
+	}()
+	l.t.Cleanup(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			l.t.Error(err)
+		}
+		n.Close()
 	})
 }

@@ -38,6 +38,9 @@ func (e *RecreatedError) Error() string {
 	return fmt.Sprintf("topic %s was deleted and created again: its id was %s and is %s", e.Topic, e.Was, e.Is)
 }
 
+// Recreated reports true, for callers that know the error by its methods: a new client reads the new topic.
+func (e *RecreatedError) Recreated() bool { return true }
+
 // PositionFault is what is wrong with a position.
 type PositionFault string
 
