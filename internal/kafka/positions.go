@@ -71,3 +71,28 @@ func (a *Admin) cuts(ctx context.Context, commits kadm.OffsetResponses) map[topi
 	}
 	return cuts
 }
+
+// withoutCuts leaves out of offsets the partitions of an inbox whose logs were cut off below the scheduler group's commits.
+func (a *Admin) withoutCuts(ctx context.Context, topic string, offsets map[int32]int64) (map[int32]int64, error) {
+	commits, err := a.committed(ctx, a.cfg.Namespace.SchedulerGroup())
+	if noSuchGroup(err) {
+		return offsets, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	ends, err := a.EndsKnown(ctx, topic)
+	if err != nil {
+		return nil, err
+	}
+	cuts := a.cuts(ctx, kadm.OffsetResponses{topic: commits[topic]})
+	whole := make(map[int32]int64, len(offsets))
+	for p, offset := range offsets {
+		_, cut := cuts[topicPartition{topic, p}]
+		if c, ok := commits.Lookup(topic, p); cut || ok && c.At > ends[p] {
+			continue
+		}
+		whole[p] = offset
+	}
+	return whole, nil
+}
