@@ -37,7 +37,7 @@ func (a *Admin) InboxPositions(ctx context.Context) ([]PositionFinding, error) {
 			at := topicPartition{topic, c.Partition}
 			p := Position{topic, c.Partition, c.At, known(starts, at), known(ends, at), c.Metadata}
 			_, _, fault := judge(committed{c.At, c.Metadata}, ids[i], p.Start, p.End)
-			if end, cut := cuts[at]; cut && fault == "" {
+			if end, cut := cuts[at]; cut && fault == "" && p.cut() {
 				p.End, fault = end, PositionCut
 			}
 			if fault != "" && p.End >= 0 {
@@ -85,11 +85,16 @@ func (a *Admin) withoutCuts(ctx context.Context, topic string, offsets map[int32
 	if err != nil {
 		return nil, err
 	}
+	starts, err := a.startsKnown(ctx, topic)
+	if err != nil {
+		return nil, err
+	}
 	cuts := a.cuts(ctx, kadm.OffsetResponses{topic: commits[topic]})
 	whole := make(map[int32]int64, len(offsets))
 	for p, offset := range offsets {
 		_, cut := cuts[topicPartition{topic, p}]
-		if c, ok := commits.Lookup(topic, p); cut || ok && c.At > ends[p] {
+		c, ok := commits.Lookup(topic, p)
+		if at := (Position{topic, p, c.At, starts[p], ends[p], ""}); ok && (c.At > ends[p] || cut && at.cut()) {
 			continue
 		}
 		whole[p] = offset
