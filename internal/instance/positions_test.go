@@ -14,6 +14,7 @@ import (
 	"github.com/waybill-run/waybill/internal/instance"
 	"github.com/waybill-run/waybill/internal/kafka"
 	"github.com/waybill-run/waybill/internal/kafkatest"
+	"github.com/waybill-run/waybill/internal/verify"
 	"github.com/waybill-run/waybill/workflow"
 )
 
@@ -272,6 +273,7 @@ func TestRecreatedInboxes(t *testing.T) {
 		if !l.lines.has("an inbox was deleted and created again; it is read from its start") {
 			t.Error("the scheduler doesn't say that an inbox was recreated")
 		}
+		l.verify()
 	})
 }
 
@@ -372,4 +374,31 @@ func (l *positionsLog) agent() {
 		}
 		n.Close()
 	})
+}
+
+// verify checks the log against its inboxes, as `waybill verify` does.
+func (l *positionsLog) verify() {
+	l.t.Helper()
+	ids, err := l.admin.InboxTopicIDs(l.t.Context())
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	c := verify.New(verify.Options{Namespace: l.cfg.Namespace, Partitions: 1, Inputs: true, Deadletters: true, TopicIDs: ids})
+	for i, topic := range l.cfg.Namespace.InboxTopics() {
+		records := l.broker.ReadTopic(l.t, topic)
+		if len(records) == 0 {
+			continue
+		}
+		for i := range records {
+			c.Input(&records[i])
+		}
+		c.InputsRead(events.Inbox(i), 0, records[0].Offset, records[len(records)-1].Offset+1)
+	}
+	records := l.broker.ReadTopic(l.t, l.cfg.Namespace.Events())
+	for i := range records {
+		c.Event(&records[i])
+	}
+	if report := c.Finish(time.Now()); report.Broken > 0 || report.Inputs == 0 {
+		l.t.Errorf("verify: %s", report)
+	}
 }
