@@ -9,6 +9,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/inboxgate"
 	"github.com/waybill-run/waybill/internal/kafka"
 	"github.com/waybill-run/waybill/internal/kafkatest"
 )
@@ -82,7 +83,7 @@ func TestInboxThatWasCutOffAndHasGrown(t *testing.T) {
 				continue
 			}
 			for p := range l.Assigned() {
-				l.Resume(p)
+				l.Resume(p, inboxgate.PausedForRestore)
 			}
 			read = append(read, values(rs)...)
 		}
