@@ -263,6 +263,11 @@ func (m *Metrics) committed(c scheduler.Committed) {
 }
 
 func (n *Instance) laneListener(owner string) *kafka.LaneListener {
+	for _, topic := range n.Kafka.Namespace.InboxTopics() {
+		for _, fault := range []kafka.PositionFault{"recreated", kafka.PositionForeign, kafka.PositionTrimmed, kafka.PositionCut} {
+			n.metrics.positions.WithLabelValues(topic, string(fault)) // begins at zero, for rates
+		}
+	}
 	return &kafka.LaneListener{
 		GroupFailed: func(err error) { n.log.Info("lane rejoins its group", "owner", owner, "error", err) },
 		Uneven: func(member string, topics []string) {
