@@ -68,7 +68,7 @@ func isRecreated(err error) bool {
 func (r *runner) downstream(q Request) (name string, fail *Failure) {
 	d, ok := r.handler.(Downstreamer)
 	if !ok {
-		return "downstream", nil
+		return q.Operation, nil
 	}
 	defer func() {
 		if v := recover(); v != nil {
