@@ -3,6 +3,7 @@ package scheduler
 import (
 	"context"
 	"maps"
+	"slices"
 	"sync"
 	"time"
 )
@@ -18,6 +19,48 @@ type requestTopics struct {
 	barred     map[string]time.Time
 	// refusing is why agents are barred; never changed: replaced.
 	refusing map[string]string
+	counts   map[string]partitionCount
+}
+
+// addedAfter is how long nothing is sent to partitions that were added to an agent's topic: the agent's members
+// learn of them with their next metadata and share them out in a rebalance, and a request that waits for that
+// loses of its attempt's time. Waybill's agents read metadata every 5 s.
+const addedAfter = 30 * time.Second
+
+// partitionCount is how many partitions of a topic are used.
+type partitionCount struct {
+	used, seen int32
+	since      time.Time // when seen was first more than used
+}
+
+// next is the count at now, when metadata shows seen.
+func (c partitionCount) next(seen int32, now time.Time) partitionCount {
+	switch {
+	case c.used == 0, seen <= c.used: // new to this process, or recreated with fewer
+		return partitionCount{used: seen, seen: seen}
+	case seen != c.seen:
+		return partitionCount{c.used, seen, now}
+	case now.Sub(c.since) >= addedAfter:
+		return partitionCount{used: seen, seen: seen}
+	}
+	return c
+}
+
+// usable leaves out partitions that were added to topics a moment ago. It is called with the lock held.
+func (t *requestTopics) usable(known map[string]int32, leaderless map[string][]int32, now time.Time) {
+	counts := make(map[string]partitionCount, len(known))
+	for agent, seen := range known {
+		c := t.counts[agent].next(seen, now)
+		counts[agent], known[agent] = c, c.used
+		if c.used == seen {
+			continue
+		}
+		leaderless[agent] = slices.DeleteFunc(slices.Clone(leaderless[agent]), func(p int32) bool { return p >= c.used })
+		if len(leaderless[agent]) == 0 {
+			delete(leaderless, agent)
+		}
+	}
+	t.counts = counts
 }
 
 func (t *requestTopics) partitions() (known map[string]int32, leaderless map[string][]int32) {
@@ -34,6 +77,7 @@ func (t *requestTopics) read(ctx context.Context) error {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	t.usable(known, leaderless, began)
 	for agent, until := range t.barred {
 		if began.Before(until) {
 			delete(known, agent)

@@ -37,6 +37,7 @@ type condition struct {
 	// Partitions that no broker leads, by topic.
 	leaderless map[string][]int32
 	workflows  []string // name/version of those that can be used
+	positions  []kafka.PositionFinding
 	// Of roles and agents, and of the partitions of events.
 	scheduler, supervisor, notifier, audit groupCondition
 	agents                                 map[string]groupCondition
@@ -104,6 +105,7 @@ func diagnose(c *condition) []symptom {
 		return list // nothing else was looked at
 	}
 	list = append(list, topicSymptoms(c.topics)...)
+	list = append(list, positionSymptoms(c.positions)...)
 	if c.history {
 		return append(list, symptom{"namespace", note, "its events were imported, to be looked at: no role runs here but a console", ""})
 	}
@@ -181,6 +183,29 @@ func topicSymptoms(findings []kafka.Finding) []symptom {
 	var list []symptom
 	for _, f := range findings {
 		list = append(list, symptom{"topics", fault, f.Topic + ": " + f.What, f.Fix})
+	}
+	return list
+}
+
+// positionSymptoms judges where schedulers go on reading their inboxes.
+func positionSymptoms(found []kafka.PositionFinding) (list []symptom) {
+	foreign := map[string][]int32{}
+	for _, f := range found {
+		at := fmt.Sprintf("%s/%d", f.Topic, f.Partition)
+		switch f.Fault {
+		case kafka.PositionCut:
+			list = append(list, symptom{"positions", fault, fmt.Sprintf("%s ends at %d, below %d, up to where it was read: its log was cut off or brought back from a copy, and schedulers don't read it", at, f.End, f.Offset),
+				"copy the records that are in the topic, delete it, run `waybill topics create`, and write the copies to the new one: it is read from its start, and what was used already changes nothing"})
+		case kafka.PositionTrimmed:
+			list = append(list, symptom{"positions", fault, fmt.Sprintf("%s begins at %d, above %d, up to where it was read: the records between were deleted before they were read", at, f.Start, f.Offset),
+				"who wrote them must write them again; see the retention of the topic: `waybill topics check`"})
+		case kafka.PositionForeign:
+			foreign[f.Topic] = append(foreign[f.Topic], f.Partition)
+		}
+	}
+	if len(foreign) > 0 {
+		list = append(list, symptom{"positions", note, "no scheduler committed the group's offsets of " + partitionsText(foreign) + ": they aren't used; these are read from their start, and what the log reflects is skipped",
+			"nothing: the next commit of a scheduler replaces them. The scheduler group needs no reset"})
 	}
 	return list
 }

@@ -36,6 +36,15 @@ func TestDiagnosis(t *testing.T) {
 		{"an imported history", func(c *condition) { c.history = true }, "namespace note its events were imported"},
 		{"partitions without a leader", func(c *condition) { c.leaderless = map[string][]int32{"waybill.events": {1, 3}} },
 			"brokers fault none leads partitions [1 3] of waybill.events: what is there waits"},
+		{"an inbox that was cut off", func(c *condition) {
+			c.positions = []kafka.PositionFinding{{Position: kafka.Position{Topic: "waybill.tasks", Partition: 3, Offset: 57, End: 40}, Fault: kafka.PositionCut}}
+		}, "positions fault waybill.tasks/3 ends at 40, below 57"},
+		{"an inbox whose records were deleted", func(c *condition) {
+			c.positions = []kafka.PositionFinding{{Position: kafka.Position{Topic: "waybill.tasks", Partition: 3, Offset: 57, Start: 60}, Fault: kafka.PositionTrimmed}}
+		}, "positions fault waybill.tasks/3 begins at 60, above 57"},
+		{"a position that somebody has set", func(c *condition) {
+			c.positions = []kafka.PositionFinding{{Position: kafka.Position{Topic: "waybill.tasks", Partition: 3, Offset: 57}, Fault: kafka.PositionForeign}}
+		}, "positions note no scheduler committed the group's offsets of waybill.tasks [3]: they aren't used"},
 		{"no workflow", func(c *condition) { c.workflows = nil }, "workflows fault none is applied"},
 		{"no scheduler", func(c *condition) { c.scheduler = groupCondition{lag: 7} }, "scheduler fault none runs: orders and replies wait in the inboxes, lag 7"},
 		{"partitions without an owner", func(c *condition) { c.scheduler.unowned = []int32{3} }, "scheduler fault partitions [3] have no owner"},

@@ -122,6 +122,9 @@ func (d *doctor) examine(ctx context.Context) (c *condition, err error) {
 	if c.topics, err = d.admin.CheckTopics(ctx, agents...); err != nil {
 		return nil, err
 	}
+	if c.positions, err = d.admin.InboxPositions(ctx); err != nil {
+		return nil, err
+	}
 	if err := d.groups(ctx, c, agents, partitions); err != nil {
 		return nil, err
 	}

@@ -203,11 +203,6 @@ func (n *Instance) schedulerListener(restoring *restoring) *scheduler.Listener {
 	}
 }
 
-func (n *Instance) inboxRecreated(p int32, topic string, reflected int64, was, is string) {
-	n.metrics.positions.WithLabelValues(topic, "recreated").Inc()
-	n.log.Warn("an inbox was deleted and created again; it is read from its start", "topic", topic, "partition", p, "reflected_before", reflected, "topic_id_before", was, "topic_id", is)
-}
-
 // admission tells that a lane pauses submissions, or takes them again.
 func (n *Instance) admission(owner string, open bool, counted int, busiest []string) {
 	if open {
@@ -254,6 +249,11 @@ func (m *Metrics) committed(c scheduler.Committed) {
 
 func (n *Instance) laneListener(owner string) *kafka.LaneListener {
 	failed := n.groupGoesOn("scheduler " + owner)
+	for _, topic := range n.Kafka.Namespace.InboxTopics() {
+		for _, fault := range []kafka.PositionFault{"recreated", kafka.PositionForeign, kafka.PositionTrimmed, kafka.PositionCut} {
+			n.metrics.positions.WithLabelValues(topic, string(fault)) // begins at zero, for rates
+		}
+	}
 	return &kafka.LaneListener{
 		Assigned: func(added, lost []int32) { n.metrics.health.assigned(laneName(owner), added, lost) },
 		GroupFailed: func(err error) {
@@ -271,6 +271,11 @@ func (n *Instance) laneListener(owner string) *kafka.LaneListener {
 			n.log.Warn("an open transaction holds back the group's offsets, and with them the partitions; if it stays, look for it with kafka-transactions.sh find-hanging", "owner", owner, "partitions", ps)
 		},
 	}
+}
+
+func (n *Instance) inboxRecreated(p int32, topic string, reflected int64, was, is string) {
+	n.metrics.positions.WithLabelValues(topic, "recreated").Inc()
+	n.log.Warn("an inbox was deleted and created again; it is read from its start", "topic", topic, "partition", p, "reflected_before", reflected, "topic_id_before", was, "topic_id", is)
 }
 
 // positionFault logs and counts what is wrong with where an inbox was to be read from.
