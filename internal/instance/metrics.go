@@ -49,6 +49,7 @@ type Metrics struct {
 	notified     *prometheus.CounterVec
 	poison       *prometheus.CounterVec
 	dropped      *prometheus.CounterVec
+	standing     *prometheus.GaugeVec
 	armed        *prometheus.GaugeVec
 	clock        atomic.Pointer[kafka.Clock]
 	flows        flows
@@ -102,6 +103,7 @@ func NewMetrics() *Metrics {
 	m.lateness = seconds("waybill_timer_lateness_seconds", "From a timer's due to the recovery that was asked for it.")
 	m.requests = vec("waybill_requests_total", "Requests that an agent finished with, by agent and result.", "agent", "result")
 	m.notified = vec("waybill_notifications_total", "Notifications, by result.", "result")
+	m.standing = gauge("waybill_partition_standing_seconds", "For how long records have waited in a partition while its worker stands still.", "topic", "partition")
 	m.dropped = vec("waybill_stores_dropped_total", "Stores of partitions that had what the log hasn't committed, and were dropped and restored, by role.", "role")
 	m.poison = vec("waybill_poison_total", "Events that a reader could not use: their task is stopped there.", "role")
 	r.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "waybill_clock_offset_seconds",
@@ -156,7 +158,7 @@ func (m *Metrics) Serve(ctx context.Context, addr string) (net.Addr, error) {
 }
 
 func (n *Instance) schedulerListener(restoring *restoring) *scheduler.Listener {
-	m, owned := n.metrics, n.metrics.partitions.WithLabelValues("scheduler")
+	m := n.metrics
 	zero(m.ended, events.StateProcessed, events.StateError, events.StateUndone, events.StateCancelled)
 	zero(m.transactions, "committed", "aborted", "failed")
 	zero(m.inputs, "decided", "forwarded", "reflected")
@@ -165,31 +167,7 @@ func (n *Instance) schedulerListener(restoring *restoring) *scheduler.Listener {
 	zero(m.written, "events", "snapshots")
 	zero(m.notified, "delivered", "undelivered")
 	zero(m.dropped, "scheduler")
-	return &scheduler.Listener{
-		Assigned: func(int32) { owned.Inc() },
-		Lost: func(p int32) {
-			owned.Dec()
-			m.snapshotAt.DeleteLabelValues(strconv.Itoa(int(p))) // its next owner tells of it
-			restoring.lost(p)
-		},
-		Restored: func(p int32, from scheduler.Source, took time.Duration) {
-			restoring.restored(p)
-			m.restores.WithLabelValues(string(from)).Observe(took.Seconds())
-			n.log.Debug("partition restored", "role", "scheduler", "partition", p, "from", from, "took", took)
-		},
-		Loaded: func(p int32, took time.Duration) {
-			m.loads.Observe(took.Seconds())
-			n.log.Debug("finished tasks loaded", "partition", p, "took", took)
-		},
-		SnapshotRefused: func(p int32, why error) {
-			m.snapshots.WithLabelValues("refused").Inc()
-			n.log.Warn("a partition's snapshot can't be used; the log is read instead", "partition", p, "why", why)
-		},
-		StoreAhead: func(p int32, why error) { n.storeAhead("scheduler", p, why) },
-		SnapshotFailed: func(p int32, why error) {
-			m.snapshots.WithLabelValues("failed").Inc()
-			n.log.Warn("no snapshot is written of a partition", "partition", p, "why", why)
-		},
+	l := &scheduler.Listener{
 		Committed: m.committed,
 		Took:      func(_ int, took time.Duration) { m.commits.Observe(took.Seconds()) },
 		Aborted:   func() { m.transactions.WithLabelValues("aborted").Inc() },
@@ -198,6 +176,7 @@ func (n *Instance) schedulerListener(restoring *restoring) *scheduler.Listener {
 		},
 		Aside: func(p int32, wait time.Duration) {
 			m.aside.Inc()
+			restoring.waitsFor(p, wait)
 			n.log.Warn("partition waits, others go on: what follows from its inputs was refused again; `waybill doctor` says what has no leader", "partition", p, "wait", wait)
 		},
 		Unlisted: func(err error) {
@@ -206,9 +185,13 @@ func (n *Instance) schedulerListener(restoring *restoring) *scheduler.Listener {
 		Unread: func(err error) {
 			n.log.Warn("definitions can't be read to their end; submissions of unknown workflows wait", "error", err)
 		},
-		Agents:    m.flows.take,
-		Admission: func(open bool, runnable int) { n.log.Info("admission", "open", open, "runnable", runnable) },
+		Agents: m.flows.take,
+		Admission: func(open bool, runnable int) {
+			restoring.admission(open)
+			n.log.Info("admission", "open", open, "runnable", runnable)
+		},
 		LaneFailed: func(owner string, err error) {
+			restoring.admission(true) // the next one says what it finds
 			m.transactions.WithLabelValues("failed").Inc()
 			n.log.Warn("lane begins anew", "owner", owner, "error", err)
 		},
@@ -220,6 +203,39 @@ func (n *Instance) schedulerListener(restoring *restoring) *scheduler.Listener {
 			n.log.Warn("notification not delivered", "topic", topic, "error", err)
 		},
 		Delivered: func() { m.notified.WithLabelValues("delivered").Inc() },
+	}
+	n.observePartitions(l, restoring)
+	return l
+}
+
+// observePartitions has a listener tell of a scheduler's partitions, from where they come to where they go.
+func (n *Instance) observePartitions(l *scheduler.Listener, restoring *restoring) {
+	m, owned := n.metrics, n.metrics.partitions.WithLabelValues("scheduler")
+	l.Assigned = func(int32) { owned.Inc() }
+	l.Lost = func(p int32) {
+		owned.Dec()
+		m.snapshotAt.DeleteLabelValues(strconv.Itoa(int(p))) // its next owner tells of it
+		restoring.lost(p)
+	}
+	l.Restored = func(p int32, from scheduler.Source, took time.Duration) {
+		restoring.restored(p)
+		restoring.loads(p, from == scheduler.FromSnapshot)
+		m.restores.WithLabelValues(string(from)).Observe(took.Seconds())
+		n.log.Debug("partition restored", "role", "scheduler", "partition", p, "from", from, "took", took)
+	}
+	l.Loaded = func(p int32, took time.Duration) {
+		restoring.loads(p, false)
+		m.loads.Observe(took.Seconds())
+		n.log.Debug("finished tasks loaded", "partition", p, "took", took)
+	}
+	l.SnapshotRefused = func(p int32, why error) {
+		m.snapshots.WithLabelValues("refused").Inc()
+		n.log.Warn("a partition's snapshot can't be used; the log is read instead", "partition", p, "why", why)
+	}
+	l.StoreAhead = func(p int32, why error) { n.storeAhead("scheduler", p, why) }
+	l.SnapshotFailed = func(p int32, why error) {
+		m.snapshots.WithLabelValues("failed").Inc()
+		n.log.Warn("no snapshot is written of a partition", "partition", p, "why", why)
 	}
 }
 
@@ -253,7 +269,7 @@ func (n *Instance) laneListener(owner string) *kafka.LaneListener {
 		DataLost: func(err error) { n.log.Error("the broker lost data that it had acknowledged", "error", err) },
 		Damaged:  n.partitionStandsStill,
 		Unsettled: func(ps []int32) {
-			n.log.Warn("an open transaction holds back the group's offsets, and with them the partitions; if it stays, look for it with kafka-transactions.sh find-hanging", "owner", owner, "partitions", ps)
+			n.log.Warn("an open transaction holds back the group's offsets, and with them the partitions; if it stays, `waybill doctor` says what to abort", "owner", owner, "partitions", ps)
 		},
 	}
 }
@@ -268,7 +284,10 @@ func (n *Instance) restoreListener(restoring *restoring) *kafka.RestoreListener 
 		NotFenced: func(topic string, p int32, err error) {
 			n.log.Warn("an open transaction isn't ended; waiting for it", "topic", topic, "partition", p, "error", err)
 		},
-		Damaged: func(d *kafka.DamagedError) { n.standsStill(d) },
+		Damaged: func(d *kafka.DamagedError) {
+			restoring.damaged(d.Topic, d.Partition, d)
+			n.standsStill(d)
+		},
 	}
 }
 

@@ -50,6 +50,12 @@ func (n *Instance) StartScheduler(ctx context.Context, o SchedulerOptions) error
 		restoring.run(ctx)
 		return nil
 	})
+	n.roles.Go(func() error {
+		if err := (&standing{n: n, restoring: restoring}).run(ctx); err != nil {
+			return fmt.Errorf("scheduler: %w", err)
+		}
+		return nil
+	})
 	n.roles.Go(func() error { return n.notify(ctx, o, listener) })
 	n.roles.Go(func() error {
 		err := scheduler.Run(ctx, cfg)
@@ -78,6 +84,11 @@ func (s *restoring) openLane(ctx context.Context, owner string, number int) (sch
 	}
 	if id := n.member("scheduler"); id != "" {
 		cfg.InstanceID = fmt.Sprintf("%s.%d", id, number)
+	}
+	tell := cfg.Listener.Damaged
+	cfg.Listener.Damaged = func(topic string, p int32, err error) {
+		s.damaged(topic, p, err)
+		tell(topic, p, err)
 	}
 	l, err := kafka.OpenLane(ctx, cfg)
 	if err != nil {

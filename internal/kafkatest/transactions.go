@@ -6,7 +6,9 @@ import (
 	"testing"
 
 	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/waybill-run/waybill/events"
 )
@@ -51,5 +53,42 @@ func (b *Broker) OpenTransaction(t testing.TB, id string, r events.Record) (writ
 		if err := cl.EndTransaction(t.Context(), kgo.TryAbort); err != nil {
 			t.Fatalf("roll back what was written to %s: %v", r.Topic, err)
 		}
+	}
+}
+
+// HoldOffsets begins a transaction that moves a group's offset of a partition, and leaves it open until the test ends: until then the
+// offset isn't stable.
+func (b *Broker) HoldOffsets(t testing.TB, id, group, topic string, p int32) {
+	t.Helper()
+	cl := b.Client(t, kgo.TransactionalID(id))
+	producer, epoch, err := cl.ProducerID(t.Context())
+	if err != nil {
+		t.Fatalf("begin a transaction: %v", err)
+	}
+	add := kmsg.NewPtrAddOffsetsToTxnRequest()
+	add.TransactionalID, add.ProducerID, add.ProducerEpoch, add.Group = id, producer, epoch, group
+	added, err := add.RequestWith(t.Context(), cl)
+	if err == nil {
+		err = kerr.ErrorForCode(added.ErrorCode)
+	}
+	if err != nil {
+		t.Fatalf("add the offsets of group %s to a transaction: %v", group, err)
+	}
+	commit := kmsg.NewPtrTxnOffsetCommitRequest()
+	commit.TransactionalID, commit.ProducerID, commit.ProducerEpoch, commit.Group, commit.Generation = id, producer, epoch, group, -1
+	of, at := kmsg.NewTxnOffsetCommitRequestTopic(), kmsg.NewTxnOffsetCommitRequestTopicPartition()
+	listed, err := kadm.NewClient(cl).ListTopics(t.Context(), topic)
+	if err != nil {
+		t.Fatalf("look up %s: %v", topic, err)
+	}
+	of.Topic, of.TopicID, at.Partition = topic, listed[topic].ID, p
+	of.Partitions = append(of.Partitions, at)
+	commit.Topics = append(commit.Topics, of)
+	committed, err := commit.RequestWith(t.Context(), cl)
+	if err == nil {
+		err = kerr.ErrorForCode(committed.Topics[0].Partitions[0].ErrorCode)
+	}
+	if err != nil {
+		t.Fatalf("move the offset of group %s in a transaction: %v", group, err)
 	}
 }
