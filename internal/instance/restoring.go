@@ -32,11 +32,11 @@ type restoring struct {
 	shown  map[int32]kafka.Restore // what was said last of those whose end was not
 	due    map[int32]kafka.Restore // what is to be said
 	past   map[int32]bool          // partitions that act, or read events: more of their snapshots may come beside
-	// waits are the inboxes that are paused on purpose, until when; see paused. full: admission is closed.
+	// waits are the inboxes that are paused on purpose, until when; see paused. full: workers that take no submissions.
 	waits   map[int32]time.Time
 	loading map[int32]bool // finished tasks of the partition are still to come
 	moving  map[int32]restoreMove
-	full    bool
+	full    map[string]bool
 	broken  map[inbox]error // what can't be read
 }
 
@@ -54,7 +54,7 @@ type member interface {
 func newRestoring(n *Instance) *restoring {
 	return &restoring{n: n, write: n.Admin.ShowRestores, soon: make(chan struct{}, 1), lanes: map[string]member{},
 		logged: map[int32]time.Time{}, shown: map[int32]kafka.Restore{}, due: map[int32]kafka.Restore{}, past: map[int32]bool{},
-		waits: map[int32]time.Time{}, loading: map[int32]bool{}, moving: map[int32]restoreMove{}, broken: map[inbox]error{}}
+		waits: map[int32]time.Time{}, loading: map[int32]bool{}, moving: map[int32]restoreMove{}, broken: map[inbox]error{}, full: map[string]bool{}}
 }
 
 // opened takes note of the lane that an owner has now.
@@ -156,11 +156,13 @@ func (s *restoring) loads(p int32, loading bool) {
 	}
 }
 
-// admission takes note whether as much is at work as may be.
-func (s *restoring) admission(open bool) {
+// admission takes note whether a worker takes submissions.
+func (s *restoring) admission(owner string, open bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.full = !open
+	if delete(s.full, owner); !open {
+		s.full[owner] = true
+	}
 }
 
 // paused reports whether nothing is read of an inbox on purpose: it waits for its turn, or its partition is
@@ -172,7 +174,7 @@ func (s *restoring) paused(topic string, p int32) bool {
 	now := time.Now()
 	tasks := topic == s.n.Kafka.Namespace.Inbox(events.Tasks)
 	move, restores := s.moving[p]
-	return tasks && (s.full || s.loading[p]) || now.Before(s.waits[p]) || restores && now.Sub(move.at) < s.n.standingEvery()
+	return tasks && (len(s.full) > 0 || s.loading[p]) || now.Before(s.waits[p]) || restores && now.Sub(move.at) < s.n.standingEvery()
 }
 
 // owner is the worker of this process that owns a partition.

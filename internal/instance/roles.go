@@ -17,7 +17,7 @@ import (
 // SchedulerOptions are the flags of a scheduler.
 type SchedulerOptions struct {
 	Lanes           int            // transactional lanes, at most as many as partitions count
-	MaxRunnable     int            // tasks at work before new ones wait; 0: the default
+	MaxRunnable     int            // steps at work before submissions wait; 0: the default
 	AgentCapacity   map[string]int // requests that agents may have outstanding
 	ObserveCapacity bool           // find out that of the others; else any number
 	ReplyToPrefixes []string       // what a reply_to may begin with; none: anything
@@ -44,7 +44,7 @@ func (n *Instance) StartScheduler(ctx context.Context, o SchedulerOptions) error
 		TransactionTimeout: n.transactionTimeout(), ReplyToPrefixes: o.ReplyToPrefixes, Capacity: scheduler.Capacity{Agents: o.AgentCapacity, Observe: o.ObserveCapacity},
 		OpenLog: restoring.openLane, History: through(n.c.Seams.History, scheduler.History(history)), Catalog: n.catalog, Clock: n.Clock,
 		Tasks:         func(p int32) (scheduler.Tasks, error) { return n.openTasks(store, p) },
-		RequestTopics: n.Admin.RequestTopics, Trim: n.Admin.DeleteRecordsBefore, Listener: listener,
+		RequestTopics: n.Admin.RequestTopics, Trim: n.Admin.TrimTopic, Listener: listener,
 	}
 	n.roles.Go(func() error {
 		restoring.run(ctx)
@@ -89,6 +89,13 @@ func (s *restoring) openLane(ctx context.Context, owner string, number int) (sch
 	cfg.Listener.Damaged = func(topic string, p int32, err error) {
 		s.damaged(topic, p, err)
 		tell(topic, p, err)
+	}
+	position := cfg.Listener.Position
+	cfg.Listener.Position = func(at kafka.Position, fault kafka.PositionFault) {
+		if fault == kafka.PositionCut {
+			s.damaged(at.Topic, at.Partition, fmt.Errorf("%s/%d ends at %d, below what was read of it: it was cut off, or brought back from a copy", at.Topic, at.Partition, at.End))
+		}
+		position(at, fault)
 	}
 	l, err := kafka.OpenLane(ctx, cfg)
 	if err != nil {
