@@ -31,27 +31,29 @@ func (b *Broker) OpenTransactions(ctx context.Context) ([]string, error) {
 	return open.TransactionalIDs(), nil
 }
 
-// OpenTransaction writes a record in a transaction of its own that stays open until rollBack, and returns the record
-// as the log has it.
-func (b *Broker) OpenTransaction(t testing.TB, id string, r events.Record) (written events.Record, rollBack func()) {
+// OpenTransaction writes records, to the partitions that they name, in a transaction of its own that stays open until
+// rollBack. The records then say where the log has them.
+func (b *Broker) OpenTransaction(t testing.TB, id string, rs []events.Record) (rollBack func()) {
 	t.Helper()
 	cl := b.Client(t, kgo.TransactionalID(id), kgo.RecordPartitioner(kgo.ManualPartitioner()))
-	out := &kgo.Record{Topic: r.Topic, Partition: r.Partition, Key: r.Key, Value: r.Value}
-	for _, h := range r.Headers {
-		out.Headers = append(out.Headers, kgo.RecordHeader{Key: h.Key, Value: h.Value})
+	if err := cl.BeginTransaction(); err != nil {
+		t.Fatalf("begin a transaction: %v", err)
 	}
-	err := cl.BeginTransaction()
-	if err == nil {
-		err = cl.ProduceSync(t.Context(), out).FirstErr()
+	for i := range rs {
+		r := &rs[i]
+		out := &kgo.Record{Topic: r.Topic, Partition: r.Partition, Key: r.Key, Value: r.Value}
+		for _, h := range r.Headers {
+			out.Headers = append(out.Headers, kgo.RecordHeader{Key: h.Key, Value: h.Value})
+		}
+		if err := cl.ProduceSync(t.Context(), out).FirstErr(); err != nil {
+			t.Fatalf("write to %s in a transaction: %v", r.Topic, err)
+		}
+		r.Offset, r.Time = out.Offset, out.Timestamp
 	}
-	if err != nil {
-		t.Fatalf("write to %s in a transaction: %v", r.Topic, err)
-	}
-	r.Offset, r.Time = out.Offset, out.Timestamp
-	return r, func() {
+	return func() {
 		t.Helper()
 		if err := cl.EndTransaction(t.Context(), kgo.TryAbort); err != nil {
-			t.Fatalf("roll back what was written to %s: %v", r.Topic, err)
+			t.Fatalf("roll back a transaction: %v", err)
 		}
 	}
 }
