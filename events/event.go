@@ -477,6 +477,8 @@ type AttemptStarted struct {
 	Agent     string
 	Operation string
 	Key       string // idempotency key
+	// TokenHash is what the log has of the attempt's token (see the function). The token itself is in the request only.
+	TokenHash string
 	Input     json.RawMessage
 }
 
@@ -490,6 +492,7 @@ func (f *AttemptStarted) fields(c *codec) {
 	c.few("agent", &f.Agent)
 	c.few("operation", &f.Operation)
 	c.str("idempotency_key", &f.Key)
+	c.str("token_hash", &f.TokenHash)
 	c.raw("input", &f.Input)
 }
 
@@ -525,7 +528,7 @@ const (
 )
 
 // AttemptFailed: the agent could not do it; it may be tried again. Its due, if
-// it has one, is now: the supervisor says how it goes on.
+// it has one, is now, or RetryAfter from now: the supervisor says how it goes on.
 type AttemptFailed struct {
 	Kind    Kind
 	Step    string
@@ -535,6 +538,11 @@ type AttemptFailed struct {
 	Instance string
 	Effect   Effect
 	Error    *Error
+	// RetryAfter is how long the agent asked to wait: the event's due is so much later. 0: it didn't.
+	RetryAfter time.Duration
+	// Deferred: the agent did nothing and asked to be called later (Run.Defers). The attempt doesn't
+	// count as a failure.
+	Deferred bool
 }
 
 // Type is the ce_type.
@@ -543,8 +551,10 @@ func (f *AttemptFailed) Type() string {
 }
 func (f *AttemptFailed) fields(c *codec) {
 	c.few("step", &f.Step)
+	c.bool("deferred", &f.Deferred)
 	c.int("attempt", &f.Attempt)
 	c.few("instance", &f.Instance)
+	c.millis("retry_after_ms", &f.RetryAfter)
 	text(c, "effect", &f.Effect)
 	c.errorField("error", &f.Error)
 }

@@ -52,6 +52,9 @@ type Env struct {
 	// ReplyToPrefixes limits reply_to; empty: any topic outside the
 	// namespace.
 	ReplyToPrefixes []string
+	// Token makes the token of an attempt that starts: at least 128 random bits, as text without a slash. A reply
+	// is accepted only with it. What decides is pure, so the randomness is given to it.
+	Token func(task string, ref events.RequestRef) string
 	// Slots says how many requests may go out; nil: any number.
 	Slots Slots
 	// Records is memory for the decision's Records, which are then the caller's until
@@ -236,6 +239,10 @@ func (d *decider) refuse(r events.Reason, detail string) {
 
 func (d *decider) reply(r *events.Reply) {
 	t := d.Task
+	if r.Token == "" {
+		d.refuse(events.ReasonBadToken, events.HeaderRequest+" of the reply has no token: an agent must copy the request's whole")
+		return
+	}
 	if t == nil {
 		d.refuse(events.ReasonUnknownTask, "no task "+quoted(r.Task)+" is known here")
 		return
@@ -250,18 +257,27 @@ func (d *decider) reply(r *events.Reply) {
 		return
 	}
 	run := t.Run(i, r.Ref.Kind)
-	if run == nil || run.State != events.StepRunning || run.Attempt != r.Ref.Attempt {
+	if run == nil || run.Attempt != r.Ref.Attempt {
 		d.Ignored = IgnoredStaleReply
 		return
 	}
 	ref := r.Ref
 	agent, _ := t.Plan.Agent(i, ref.Kind)
+	if !r.TokenMatches(run.TokenHash) {
+		d.refuse(events.ReasonBadToken, "the reply to "+quoted(events.RequestID(t.ID, ref))+" hasn't the token that agent "+quoted(agent)+" was sent")
+		return
+	}
+	if run.State != events.StepRunning {
+		d.Ignored = IgnoredStaleReply
+		return
+	}
 	instance := d.env.Namespace.InstanceOf(agent, r.Source)
 	switch r.Outcome {
 	case events.Completed:
 		d.completed(i, ref, instance, r)
 	case events.Failed:
-		d.failed(i, ref, instance, r.Effect, r.Failure())
+		d.failed(i, &events.AttemptFailed{Kind: ref.Kind, Step: ref.Step, Attempt: ref.Attempt, Instance: instance, Effect: r.Effect, Error: r.Failure(),
+			RetryAfter: r.RetryAfter, Deferred: run.Defers(r.Effect, r.RetryAfter)})
 	case events.Rejected:
 		err := r.Failure()
 		d.emit(&events.AttemptRejected{Kind: ref.Kind, Step: ref.Step, Attempt: ref.Attempt, Instance: instance, Error: err}, time.Time{}, nil)
@@ -286,18 +302,21 @@ func (d *decider) completed(i int, ref events.RequestRef, instance string, r *ev
 	d.advance()
 }
 
-// failed records a failed attempt, of an instance of its agent if one replied. While the run may go on, a timer that is due
-// at once hands it to the supervisor.
-func (d *decider) failed(i int, ref events.RequestRef, instance string, effect events.Effect, err *events.Error) {
-	f := &events.AttemptFailed{Kind: ref.Kind, Step: ref.Step, Attempt: ref.Attempt, Instance: instance, Effect: effect, Error: err}
-	if !d.goesOn(ref.Kind) {
+// failed records a failed attempt. While the run may go on, a timer hands it to the supervisor: it is due at
+// once, or when the agent asked to be called again.
+func (d *decider) failed(i int, f *events.AttemptFailed) {
+	if !d.goesOn(f.Kind) {
 		d.emit(f, time.Time{}, nil)
 		d.advance()
 		return
 	}
-	p := d.Task.Policy(i, ref.Kind, events.TimerFailed)
-	p.FailureCount++
-	d.emit(f, d.now, p)
+	p := d.Task.Policy(i, f.Kind, events.TimerFailed)
+	if f.Deferred {
+		p.CooledDown = false
+	} else {
+		p.FailureCount++
+	}
+	d.emit(f, d.now.Add(f.RetryAfter), p)
 }
 
 // goesOn reports whether a run of the kind may have further attempts: a step's

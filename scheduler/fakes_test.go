@@ -134,12 +134,16 @@ const pollWait = 20 * time.Millisecond
 // fakeLog is a lane's membership and producer. The fields that say what goes
 // wrong are set between turns, or by its hooks.
 type fakeLog struct {
-	cluster   *cluster
-	max       int                        // records of one poll
-	atMost    int                        // by PollAtMost; 0: max
-	reflected map[int32]map[string]int64 // what the lane said, by partition
-	woken     chan struct{}
-	gone      chan struct{} // closed by Close
+	cluster *cluster
+	max     int // records of one poll
+	atMost  int // by PollAtMost; 0: max
+	woken   chan struct{}
+	gone    chan struct{} // closed by Close
+
+	// reflected is what the lane said, by partition. It has a lock of its own: restores call it, and mu is
+	// held while a record waits to be acknowledged, by a clock that stands still while anybody waits for a lock.
+	reflectedMu sync.Mutex
+	reflected   map[int32]map[string]int64
 
 	mu       sync.Mutex
 	assigned map[int32]uint64
@@ -212,8 +216,8 @@ func (l *fakeLog) TopicID(topic string) string {
 }
 
 func (l *fakeLog) Reflected(_ context.Context, p int32, below map[string]int64) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+	l.reflectedMu.Lock()
+	defer l.reflectedMu.Unlock()
 	if l.reflected == nil {
 		l.reflected = map[int32]map[string]int64{}
 	}
@@ -565,6 +569,7 @@ func newSite(t *testing.T, partitions int32) *site {
 				defer s.mu.Unlock()
 				s.failed = append(s.failed, err)
 			}}}
+	s.cfg.token = testToken
 	s.cfg.views = newViews(2)
 	s.cfg.flushed = &flushedInput{}
 	return s
@@ -642,7 +647,7 @@ func (s *site) complete(agent string) {
 		if err != nil {
 			s.t.Fatal(err)
 		}
-		s.cluster.write((&events.Reply{Task: q.Task, Ref: q.Ref, Outcome: events.Completed, Body: []byte("{}")}).Record(ns, "test"))
+		s.cluster.write((&events.Reply{Task: q.Task, Ref: q.Ref, Token: q.Token, Outcome: events.Completed, Body: []byte("{}")}).Record(ns, "test"))
 	}
 }
 

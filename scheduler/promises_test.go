@@ -176,7 +176,7 @@ func (w *world) take(d *Decision) {
 }
 
 func (w *world) env() *Env {
-	env := &Env{Now: w.clock(), Namespace: events.DefaultNamespace, Source: "test", Epoch: 1, Definitions: w, Requests: w.requests}
+	env := &Env{Token: testToken, Now: w.clock(), Namespace: events.DefaultNamespace, Source: "test", Epoch: 1, Definitions: w, Requests: w.requests}
 	if w.h.busy {
 		env.Slots = slotsOf{w.free, w.waiting()}
 	}
@@ -550,6 +550,10 @@ func (w *world) observeAttempt(e *events.Event) {
 		x := w.effects[f.Step]
 		*x = effect{completed: true, startedAt: x.startedAt, completedAt: e.Seq}
 	case *events.AttemptFailed:
+		if f.Deferred { // nothing was done
+			w.run(events.Slot{Step: f.Step, Kind: f.Kind}).attempts--
+			w.counts["deferrals"]++
+		}
 		run := w.fold.Run(w.index(f.Step), f.Kind)
 		if run == nil || run.State != events.StepRunning { // its agent is gone
 			w.counted(events.Slot{Step: f.Step, Kind: f.Kind})

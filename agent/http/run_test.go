@@ -67,17 +67,17 @@ func TestCircuitOfAServiceOpensAndCloses(t *testing.T) {
 			Listener: agent.Listener{CircuitChanged: func(host, _, to string) { states <- host + " " + to }},
 		}, newAgent(t, Config{URL: service.URL + "/{operation}"}))
 	}()
-	q := events.Request{Task: "o-1", Ref: events.RequestRef{Step: "charge", Kind: events.Do, Attempt: 1}, Operation: "charge",
+	q := events.Request{Task: "o-1", Ref: events.RequestRef{Step: "charge", Kind: events.Do, Attempt: 1}, Token: "t", Operation: "charge",
 		CompleteBy: time.Now().Add(time.Minute), IdempotencyKey: "k-1", Value: []byte(`{}`)}
 	s.requests <- q.Record("waybill.", "test", "payments", 0)
 
-	host := service.Listener.Addr().String()
-	if got := <-states; got != host+" open" || calls.Load() != 5 {
+	circuit := service.Listener.Addr().String() + "/charge"
+	if got := <-states; got != circuit+" open" || calls.Load() != 5 {
 		t.Errorf("%s after %d calls", got, calls.Load())
 	}
 	down.Store(false)
 	for _, want := range []string{"half-open", "closed"} {
-		if got := <-states; got != host+" "+want {
+		if got := <-states; got != circuit+" "+want {
 			t.Errorf("%s; want %s", got, want)
 		}
 	}

@@ -65,7 +65,7 @@ func (s *turn) started(f *events.AttemptStarted) {
 	r.fresh++
 	r.key, r.renewed, r.notBefore = f.Key, false, time.Time{}
 	r.index = len(s.t.attempts)
-	s.t.attempts = append(s.t.attempts, attempt{due: millis(s.e.Due), started: millis(s.r.Time),
+	s.t.attempts = append(s.t.attempts, attempt{due: millis(s.e.Due), started: millis(s.r.Time), token: sumOfText(f.TokenHash),
 		step: uint16(s.index), number: uint16(f.Attempt), undo: f.Kind == events.Undo,
 		generation: uint8(min(s.t.steps[s.index].generationOf(f.Kind), manyGenerations))})
 	if f.Kind == events.Undo {
@@ -110,9 +110,25 @@ func (s *turn) failed(f *events.AttemptFailed) {
 	if base.IsZero() {
 		base = s.e.At
 	}
-	s.failure(base)
+	if f.Deferred {
+		s.deferred(base)
+	} else {
+		s.failure(base)
+	}
 	if f.Kind == events.Do && f.Effect != events.EffectNone {
 		s.mark(unknown)
+	}
+}
+
+// deferred: the agent did nothing and asked to be called later, which counts as no failure.
+func (s *turn) deferred(due time.Time) {
+	r := s.run
+	r.cooled = false
+	r.fresh--
+	rule := s.t.plan.AttemptsOf(s.index, s.slot.Kind)
+	r.notBefore = due.Add(rule.Delay(s.t.id, s.slot.Step, s.slot.Kind, r.attempt, r.failures))
+	if r.failures >= rule.MaxAttempts {
+		r.notBefore = due.Add(rule.CoolDown)
 	}
 }
 

@@ -193,6 +193,7 @@ func (s *turn) attempted() (promise, what string) {
 		if !s.run.running { // a request that couldn't be sent
 			return s.budget(rule, f.Kind, f.Step, f.Attempt)
 		}
+		return s.deferrable(f)
 	case *events.RunErrored:
 		if f.Error != nil && f.Error.Code == events.CodeTriesExhausted && s.run.failures < rule.MaxAttempts {
 			return "P5", fmt.Sprintf("step %q was given up after %d failures of %d", f.Step, s.run.failures, rule.MaxAttempts)
@@ -205,6 +206,21 @@ func (s *turn) attempted() (promise, what string) {
 			return "P7", fmt.Sprintf("%s attempt %d of step %q has the key %s after %s; renewable: %v", f.Kind, f.Attempt, f.Step, f.Key, s.run.key, s.run.renewed)
 		}
 		return s.asked(f)
+	}
+	return "", ""
+}
+
+// deferrable: an attempt is left out of the count only where the agent did nothing and asked to be called later,
+// and not without end.
+func (s *turn) deferrable(f *events.AttemptFailed) (promise, what string) {
+	switch number := s.run.attempt - s.run.failures; {
+	case f.RetryAfter < 0 || f.RetryAfter > events.MaxRetryAfter:
+		return "P5", fmt.Sprintf("step %q waits for %s because its agent asked for it; at most %s", f.Step, f.RetryAfter, events.MaxRetryAfter)
+	case f.Deferred && (f.Effect != events.EffectNone || f.RetryAfter == 0):
+		return "P5", fmt.Sprintf("attempt %d of step %q isn't counted, and its effect is %s, its wait %s: only what had no effect and asks for a wait isn't",
+			f.Attempt, f.Step, f.Effect, f.RetryAfter)
+	case f.Deferred && number > events.MaxDeferrals:
+		return "P5", fmt.Sprintf("attempt %d of step %q isn't counted, after %d that weren't; at most %d", f.Attempt, f.Step, number-1, events.MaxDeferrals)
 	}
 	return "", ""
 }
@@ -225,11 +241,14 @@ func (s *turn) budget(rule events.Attempts, k events.Kind, step string, attempt 
 }
 
 // asked: an attempt is of the agent and the operation that the plan names, under the key of its own run: a service
-// would take another's for what it has done already (P7).
+// would take another's for what it has done already (P7). It has a token, or anybody could answer (P18).
 func (s *turn) asked(f *events.AttemptStarted) (promise, what string) {
 	t := s.t
 	if agent, operation := t.open.state.Plan.Agent(s.index, f.Kind); f.Agent != agent || f.Operation != operation {
 		return "P2", fmt.Sprintf("%s attempt %d of step %q is for %s of agent %q; by the plan for %s of agent %q", f.Kind, f.Attempt, f.Step, f.Operation, f.Agent, operation, agent)
+	}
+	if f.TokenHash == "" {
+		return "P18", fmt.Sprintf("%s attempt %d of step %q has no token, so no reply to it can be told from a forged one", f.Kind, f.Attempt, f.Step)
 	}
 	if own := s.c.ownKey(t, s.index, f.Kind, t.steps[s.index].generationOf(f.Kind)); !ends(f.Key, own) {
 		return "P7", fmt.Sprintf("%s attempt %d of step %q has the key %s, which doesn't end with its own, %s", f.Kind, f.Attempt, f.Step, f.Key, own)
