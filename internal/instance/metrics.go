@@ -184,6 +184,7 @@ func (n *Instance) schedulerListener(restoring *restoring) *scheduler.Listener {
 			n.log.Warn("the agents' topics can't be listed; those that were known are used", "error", err)
 		},
 		Unread: func(err error) {
+			restoring.definitionsUnread()
 			n.log.Warn("definitions can't be read to their end; submissions of unknown workflows wait", "error", err)
 		},
 		Agents: m.flows.take,

@@ -38,6 +38,7 @@ type restoring struct {
 	moving  map[int32]restoreMove
 	full    map[string]bool
 	broken  map[inbox]error // what can't be read
+	unread  time.Time       // when definitions couldn't be read last
 }
 
 // restoreMove is how far a restore was, and when that changed last.
@@ -156,6 +157,13 @@ func (s *restoring) loads(p int32, loading bool) {
 	}
 }
 
+// definitionsUnread takes note that submissions of unknown workflows wait.
+func (s *restoring) definitionsUnread() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.unread = time.Now()
+}
+
 // admission takes note whether a worker takes submissions.
 func (s *restoring) admission(owner string, open bool) {
 	s.mu.Lock()
@@ -174,7 +182,7 @@ func (s *restoring) paused(topic string, p int32) bool {
 	now := time.Now()
 	tasks := topic == s.n.Kafka.Namespace.Inbox(events.Tasks)
 	move, restores := s.moving[p]
-	return tasks && (len(s.full) > 0 || s.loading[p]) || now.Before(s.waits[p]) || restores && now.Sub(move.at) < s.n.standingEvery()
+	return tasks && (len(s.full) > 0 || s.loading[p] || now.Sub(s.unread) < standingTold*s.n.standingEvery()) || now.Before(s.waits[p]) || restores && now.Sub(move.at) < s.n.standingEvery()
 }
 
 // owner is the worker of this process that owns a partition.
