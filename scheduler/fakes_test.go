@@ -225,6 +225,16 @@ func (l *fakeLog) Reflected(_ context.Context, p int32, below map[string]int64) 
 	l.reflected[p] = below
 }
 
+// Rewind implements Log.
+func (l *fakeLog) Rewind(_ context.Context, p int32) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, at := range l.position {
+		at[p] = 0
+	}
+	return nil
+}
+
 // pauses is the client of a fake's gate, which keeps what happens to whole topics.
 type pauses struct{ l *fakeLog }
 

@@ -47,14 +47,18 @@ type lane struct {
 	room    *events.Room
 
 	snapshotsFrom time.Time // none are written before
-	pace          pace
+
+	confirms    chan []confirmed
+	confirming  bool // it is being asked
+	confirmedAt time.Time
+	pace        pace
 	// definitionsFrom is the instant before which the definitions aren't read again: the last try failed.
 	definitionsFrom time.Time
 }
 
 func newLane(cfg *Config, owner string, log Log, requests *requestTopics) *lane {
 	l := &lane{cfg: cfg, owner: owner, source: string(cfg.Namespace) + "scheduler/" + owner, log: log, requests: requests, voices: newVoices(),
-		inboxes: map[string]events.Inbox{}, parts: map[int32]*partition{}, refusals: map[int32]int{}, tooLarge: tooLargeRequests{}, restores: make(chan restored, cfg.Partitions), loads: make(chan loaded, cfg.Partitions)}
+		inboxes: map[string]events.Inbox{}, parts: map[int32]*partition{}, refusals: map[int32]int{}, tooLarge: tooLargeRequests{}, confirms: make(chan []confirmed, 1), restores: make(chan restored, cfg.Partitions), loads: make(chan loaded, cfg.Partitions)}
 	l.pace.began = time.Now()
 	for i, topic := range cfg.Namespace.InboxTopics() {
 		l.inboxes[topic] = events.Inbox(i)
@@ -104,6 +108,10 @@ func (l *lane) turn(ctx context.Context) error {
 	if err := l.reconcile(ctx); err != nil {
 		return err
 	}
+	if err := l.confirmedSome(); err != nil {
+		return err
+	}
+	l.confirm(ctx, time.Now())
 	l.admit()
 	l.log.PollAtMost(l.pace.most)
 	records, err := l.log.Poll(ctx)
@@ -198,8 +206,7 @@ func (l *lane) save(now time.Time) error {
 		if err := p.tasks.Save(); err != nil {
 			return &storeError{p.id, "save", err}
 		}
-		st, next := p.tasks.FlushedState()
-		l.cfg.flushed.note(p.id, st, next)
+		l.flushedTo(p)
 	}
 	if due {
 		l.savedAt = now

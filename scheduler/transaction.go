@@ -467,6 +467,7 @@ func (tx *transaction) forget() error {
 	tx.lane.cfg.Listener.aborted()
 	tx.lane.voices.forget()
 	for _, s := range tx.parts {
+		s.partition.confirmation.suspect = true
 		if s.partition.flow == nil {
 			continue
 		}

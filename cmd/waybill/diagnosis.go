@@ -41,6 +41,9 @@ type condition struct {
 	// Of roles and agents, and of the partitions of events.
 	scheduler, supervisor, notifier, audit groupCondition
 	agents                                 map[string]groupCondition
+	hanging                                []*kafka.HangingError
+	unhung                                 error             // why it isn't known what hangs
+	unstable                               []int32           // partitions whose offsets an open transaction holds back
 	held                                   map[int32]int64   // where readers of committed events stand, behind an open transaction
 	restoring                              map[int32]float64 // how far a scheduler is that doesn't act yet
 	deadletters, alerts, noAlerts          int               // in the last hour; noAlerts are records among the alerts that are none
@@ -58,6 +61,8 @@ type groupCondition struct {
 	circuit     string
 
 	commits map[string]map[int32]int64
+	waits   map[string]map[int32]int64 // how many offsets are waiting, by topic and partition
+	still   []string                   // topic/partition of what waits and didn't move between two looks
 }
 
 // waits reports whether something does that ought to move.
@@ -92,6 +97,16 @@ func (g *groupCondition) since(before groupCondition) {
 	for topic, ps := range g.commits {
 		g.moved = g.moved || !maps.Equal(ps, before.commits[topic])
 	}
+	for topic, ps := range g.waits {
+		for p, lag := range ps {
+			at, committed := g.commits[topic][p]
+			was, before2 := before.commits[topic][p]
+			if lag > 0 && before.waits[topic][p] > 0 && committed == before2 && at == was {
+				g.still = append(g.still, fmt.Sprintf("%s/%d", topic, p))
+			}
+		}
+	}
+	slices.Sort(g.still)
 }
 
 // diagnose says what is fine and what isn't; pure.
@@ -110,7 +125,7 @@ func diagnose(c *condition) []symptom {
 		return append(list, symptom{"namespace", note, "its events were imported, to be looked at: no role runs here but a console", ""})
 	}
 	list = append(list, workflowSymptom(c.workflows),
-		schedulerSymptom(c.scheduler, c.restoring),
+		unstableSymptom(schedulerSymptom(c.scheduler, c.restoring), c.unstable),
 		roleSymptom("supervisor", c.supervisor, "nothing times out or is tried again", "waybill supervisor"))
 	if c.notifier.lag > 0 && (c.notifier.members == 0 || !c.notifier.moved) {
 		list = append(list, symptom{"notifier", fault, fmt.Sprintf("notifications wait, lag %d", c.notifier.lag), "it is part of a scheduler: look at the log of one"})
@@ -249,6 +264,15 @@ func schedulerSymptom(g groupCondition, restoring map[int32]float64) symptom {
 	return roleSymptom("scheduler", g, "orders and replies wait in the inboxes", "waybill scheduler")
 }
 
+// unstableSymptom adds to what is wrong with schedulers that their offsets are held back.
+func unstableSymptom(s symptom, unstable []int32) symptom {
+	if s.Result != fine && len(unstable) > 0 {
+		s.Found += fmt.Sprintf("; an open transaction holds back the offsets of partitions %v in __consumer_offsets, and no new owner goes on with them", unstable)
+		s.Fix = "it ends after 10 s by itself; one that doesn't is listed as hanging, with what to abort; else " + s.Fix
+	}
+	return s
+}
+
 // roleSymptom judges a role without which nothing of what waits goes on.
 func roleSymptom(role string, g groupCondition, without, start string) symptom {
 	switch {
@@ -258,6 +282,9 @@ func roleSymptom(role string, g groupCondition, without, start string) symptom {
 		return symptom{role, fault, fmt.Sprintf("partitions %s have no owner", numbersText(g.unowned)), "look again in some seconds: they may be moving"}
 	case g.lag > 0 && !g.moved:
 		return symptom{role, fault, fmt.Sprintf("lag %d, and nothing was done in %v", g.lag, lookAgain), "look at its log"}
+	case len(g.still) > 0:
+		return symptom{role, note, fmt.Sprintf("in %v nothing was done of %s, where records wait", lookAgain, shortList(g.still)),
+			"look again; if they stay, its log says since when, and why; waybill_partition_standing_seconds shows it, too"}
 	}
 	return symptom{role, fine, fmt.Sprintf("%d in the group, lag %d", g.members, g.lag), ""}
 }
@@ -284,11 +311,35 @@ func consoleSymptom(g groupCondition) symptom {
 	return symptom{"console", fine, fmt.Sprintf("%d in the group, lag %d", g.members, g.lag), ""}
 }
 
+// shownPartitions bounds a list of partitions.
+const shownPartitions = 8
+
+// shortList is the first of a list.
+func shortList(of []string) string {
+	if len(of) > shownPartitions {
+		return fmt.Sprintf("%s and %d others", strings.Join(of[:shownPartitions], ", "), len(of)-shownPartitions)
+	}
+	return strings.Join(of, ", ")
+}
+
+// transactionSymptoms judges transactions that nobody will end.
+func transactionSymptoms(c *condition) (list []symptom) {
+	for _, h := range c.hanging {
+		list = append(list, symptom{"transactions", fault, fmt.Sprintf("the transaction of producer %d hangs in %s/%d from offset %d on: nothing behind it can be read", h.Producer, h.Topic, h.Partition, h.Start),
+			"abort each that is listed here, then look again: " + h.Abort()})
+	}
+	if c.unhung != nil && (len(c.held) > 0 || len(c.unstable) > 0) {
+		list = append(list, symptom{"transactions", note, fmt.Sprintf("which of them hang can't be told: %v", c.unhung), "ask as a user who may read these topics, or see kafka-transactions.sh find-hanging, also of __consumer_offsets"})
+	}
+	return list
+}
+
 // logSymptoms judges what stands in the log.
 func logSymptoms(c *condition) (list []symptom) {
+	list = append(list, transactionSymptoms(c)...)
 	for _, p := range slices.Sorted(maps.Keys(c.held)) {
 		list = append(list, symptom{"events", note, fmt.Sprintf("partition %d: readers stand at offset %d, behind a transaction that is open", p, c.held[p]),
-			"it ends after 10 s by itself; if it doesn't, see kafka-transactions.sh find-hanging"})
+			"it ends after 10 s by itself; one that doesn't is listed as hanging, with what to abort"})
 	}
 	if c.deadletters > 0 {
 		list = append(list, symptom{"dead letters", note, fmt.Sprintf("%d in the last hour", c.deadletters), "waybill deadletters --since 1h says why"})

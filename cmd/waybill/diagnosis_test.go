@@ -65,6 +65,13 @@ func TestDiagnosis(t *testing.T) {
 		{"long calls", func(c *condition) { c.agents["payments"] = groupCondition{members: 1, lag: 2} }, "agent payments note lag 2, and nothing was done"},
 		{"no console", func(c *condition) { c.audit = groupCondition{} }, "console note none runs"},
 		{"an open transaction", func(c *condition) { c.held = map[int32]int64{4: 90} }, "events note partition 4: readers stand at offset 90"},
+		{"a transaction that hangs", func(c *condition) {
+			c.hanging = []*kafka.HangingError{{Topic: "__consumer_offsets", Partition: 7, Producer: 3, Start: 90}}
+		}, "transactions fault the transaction of producer 3 hangs in __consumer_offsets/7 from offset 90 on"},
+		{"offsets of transactions at work", func(c *condition) { c.unstable = []int32{2} }, ""},
+		{"offsets that are held back", func(c *condition) { c.scheduler.still, c.unstable = []string{"waybill.replies/2"}, []int32{2} },
+			"scheduler note in 6s nothing was done of waybill.replies/2, where records wait; an open transaction holds back the offsets of partitions [2]"},
+		{"a partition that stands still", func(c *condition) { c.scheduler.still = []string{"waybill.replies/3"} }, "scheduler note in 6s nothing was done of waybill.replies/3"},
 		{"dead letters", func(c *condition) { c.deadletters = 3 }, "dead letters note 3"},
 		{"alerts", func(c *condition) { c.alerts = 3 }, "alerts note 3"},
 		{"what is no alert", func(c *condition) { c.noAlerts = 2 }, "alerts note 2 records of the last hour are none"},

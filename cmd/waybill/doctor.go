@@ -199,6 +199,7 @@ func (d *doctor) groups(ctx context.Context, c *condition, agents []string, part
 	second.since(first)
 	c.scheduler, c.supervisor, c.notifier, c.audit = second.scheduler, second.supervisor, second.notifier, second.audit
 	c.agents, c.held, c.restoring = second.agents, second.held, second.restoring
+	c.hanging, c.unhung, c.unstable = second.hanging, second.unhung, second.unstable
 	return nil
 }
 
@@ -222,6 +223,10 @@ func (d *doctor) look(ctx context.Context, agents []string, partitions int32) (c
 	if c.restoring, err = d.restoring(ctx); err != nil {
 		return nil, err
 	}
+	if c.unstable, err = d.admin.Unstable(ctx, partitions); err != nil {
+		return nil, err
+	}
+	c.hanging, c.unhung = d.admin.Hanging(ctx)
 	for _, name := range agents {
 		if c.agents[name], err = d.agent(ctx, name); err != nil {
 			return nil, err
@@ -299,6 +304,7 @@ func (d *doctor) group(ctx context.Context, group string, topics []string, parti
 			}
 		}
 	}
+	g.waits = lags
 	return g, nil
 }
 

@@ -17,7 +17,7 @@ func TestDoctorCountsRecordsNotMarkers(t *testing.T) {
 		b.CreateTopics(t, 1, topic)
 		first := b.Produce(t, events.Record{Topic: topic, Value: []byte("done")})
 		b.CommitOffset(t, group, topic, 0, first.Offset+1)
-		_, rollBack := b.OpenTransaction(t, string(ns)+"doctor", events.Record{Topic: topic, Value: []byte("rolled back")})
+		rollBack := b.OpenTransaction(t, string(ns)+"doctor", []events.Record{{Topic: topic, Value: []byte("rolled back")}})
 		rollBack()
 		cfg := kafka.Config{Brokers: b.Addrs, Namespace: ns}
 		admin, err := kafka.OpenAdmin(cfg)

@@ -50,6 +50,7 @@ type Metrics struct {
 	notified     *prometheus.CounterVec
 	poison       *prometheus.CounterVec
 	dropped      *prometheus.CounterVec
+	standing     *prometheus.GaugeVec
 	armed        *prometheus.GaugeVec
 	clock        atomic.Pointer[kafka.Clock]
 	flows        flows
@@ -108,6 +109,7 @@ func NewMetrics() *Metrics {
 	m.requests = vec("waybill_requests_total", "Requests that an agent finished with, by agent and result.", "agent", "result")
 	m.circuits = gauge("waybill_agent_circuit", "Circuits of this process's agents that have opened, by what they protect: 0 closed, 1 half-open, 2 open.", "agent", "circuit")
 	m.notified = vec("waybill_notifications_total", "Notifications, by result.", "result")
+	m.standing = gauge("waybill_partition_standing_seconds", "For how long records have waited in a partition while its worker stands still.", "topic", "partition")
 	m.dropped = vec("waybill_stores_dropped_total", "Stores of partitions that had what the log hasn't committed, and were dropped and restored, by role.", "role")
 	m.poison = vec("waybill_poison_total", "Events that a reader could not use: their task is stopped there.", "role")
 	r.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "waybill_clock_offset_seconds",
@@ -141,34 +143,9 @@ func zero[L ~string](of *prometheus.CounterVec, values ...L) {
 func (m *Metrics) hooks() []kafka.Hook { return []kafka.Hook{m.kafka} }
 
 func (n *Instance) schedulerListener(restoring *restoring) *scheduler.Listener {
-	m, owned := n.metrics, n.metrics.partitions.WithLabelValues("scheduler")
+	m := n.metrics
 	m.beginScheduler()
-	return &scheduler.Listener{
-		Assigned: func(int32) { owned.Inc() },
-		Lost: func(p int32) {
-			owned.Dec()
-			m.snapshotAt.DeleteLabelValues(strconv.Itoa(int(p))) // its next owner tells of it
-			restoring.lost(p)
-		},
-		Restored: func(p int32, from scheduler.Source, took time.Duration) {
-			restoring.restored(p)
-			m.health.restored("scheduler", p)
-			m.restores.WithLabelValues(string(from)).Observe(took.Seconds())
-			n.log.Debug("partition restored", "role", "scheduler", "partition", p, "from", from, "took", took)
-		},
-		Loaded: func(p int32, took time.Duration) {
-			m.loads.Observe(took.Seconds())
-			n.log.Debug("finished tasks loaded", "partition", p, "took", took)
-		},
-		SnapshotRefused: func(p int32, why error) {
-			m.snapshots.WithLabelValues("refused").Inc()
-			n.log.Warn("a partition's snapshot can't be used; the log is read instead", "partition", p, "why", why)
-		},
-		StoreAhead: func(p int32, why error) { n.storeAhead("scheduler", p, why) },
-		SnapshotFailed: func(p int32, why error) {
-			m.snapshots.WithLabelValues("failed").Inc()
-			n.log.Warn("no snapshot is written of a partition", "partition", p, "why", why)
-		},
+	l := &scheduler.Listener{
 		Committed: m.committed,
 		Took:      func(_ int, took time.Duration) { m.commits.Observe(took.Seconds()) },
 		Aborted:   func() { m.transactions.WithLabelValues("aborted").Inc() },
@@ -177,17 +154,23 @@ func (n *Instance) schedulerListener(restoring *restoring) *scheduler.Listener {
 		},
 		Aside: func(p int32, wait time.Duration) {
 			m.aside.Inc()
+			restoring.waitsFor(p, wait)
 			n.log.Warn("partition waits, others go on: what follows from its inputs was refused again; `waybill doctor` says what has no leader", "partition", p, "wait", wait)
 		},
 		Unlisted: func(err error) {
 			n.log.Warn("the agents' topics can't be listed; those that were known are used", "error", err)
 		},
 		Unread: func(err error) {
+			restoring.definitionsUnread()
 			n.log.Warn("definitions can't be read to their end; submissions of unknown workflows wait", "error", err)
 		},
-		Agents:    m.flows.take,
-		Admission: n.admission,
+		Agents: m.flows.take,
+		Admission: func(owner string, open bool, counted int, busiest []string) {
+			restoring.admission(owner, open)
+			n.admission(owner, open, counted, busiest)
+		},
 		LaneFailed: func(owner string, err error) {
+			restoring.admission(owner, true) // the next one says what it finds
 			m.transactions.WithLabelValues("failed").Inc()
 			n.log.Log(context.Background(), levelOf(err, slog.LevelWarn), "lane begins anew", "owner", owner, "error", err)
 		},
@@ -200,6 +183,40 @@ func (n *Instance) schedulerListener(restoring *restoring) *scheduler.Listener {
 			n.log.Warn("notification not delivered", "topic", topic, "error", err)
 		},
 		Delivered: func() { m.notified.WithLabelValues("delivered").Inc() },
+	}
+	n.observePartitions(l, restoring)
+	return l
+}
+
+// observePartitions has a listener tell of a scheduler's partitions, from where they come to where they go.
+func (n *Instance) observePartitions(l *scheduler.Listener, restoring *restoring) {
+	m, owned := n.metrics, n.metrics.partitions.WithLabelValues("scheduler")
+	l.Assigned = func(int32) { owned.Inc() }
+	l.Lost = func(p int32) {
+		owned.Dec()
+		m.snapshotAt.DeleteLabelValues(strconv.Itoa(int(p))) // its next owner tells of it
+		restoring.lost(p)
+	}
+	l.Restored = func(p int32, from scheduler.Source, took time.Duration) {
+		restoring.restored(p)
+		restoring.loads(p, from == scheduler.FromSnapshot)
+		m.health.restored("scheduler", p)
+		m.restores.WithLabelValues(string(from)).Observe(took.Seconds())
+		n.log.Debug("partition restored", "role", "scheduler", "partition", p, "from", from, "took", took)
+	}
+	l.Loaded = func(p int32, took time.Duration) {
+		restoring.loads(p, false)
+		m.loads.Observe(took.Seconds())
+		n.log.Debug("finished tasks loaded", "partition", p, "took", took)
+	}
+	l.SnapshotRefused = func(p int32, why error) {
+		m.snapshots.WithLabelValues("refused").Inc()
+		n.log.Warn("a partition's snapshot can't be used; the log is read instead", "partition", p, "why", why)
+	}
+	l.StoreAhead = func(p int32, why error) { n.storeAhead("scheduler", p, why) }
+	l.SnapshotFailed = func(p int32, why error) {
+		m.snapshots.WithLabelValues("failed").Inc()
+		n.log.Warn("no snapshot is written of a partition", "partition", p, "why", why)
 	}
 }
 
@@ -268,7 +285,7 @@ func (n *Instance) laneListener(owner string) *kafka.LaneListener {
 		Damaged:     n.partitionStandsStill,
 		Position:    n.positionFault,
 		Unsettled: func(ps []int32) {
-			n.log.Warn("an open transaction holds back the group's offsets, and with them the partitions; if it stays, look for it with kafka-transactions.sh find-hanging", "owner", owner, "partitions", ps)
+			n.log.Warn("an open transaction holds back the group's offsets, and with them the partitions; if it stays, `waybill doctor` says what to abort", "owner", owner, "partitions", ps)
 		},
 	}
 }
@@ -302,7 +319,10 @@ func (n *Instance) restoreListener(restoring *restoring) *kafka.RestoreListener 
 		NotFenced: func(topic string, p int32, err error) {
 			n.log.Warn("an open transaction isn't ended; waiting for it", "topic", topic, "partition", p, "error", err)
 		},
-		Damaged: func(d *kafka.DamagedError) { n.standsStill(d) },
+		Damaged: func(d *kafka.DamagedError) {
+			restoring.damaged(d.Topic, d.Partition, d)
+			n.standsStill(d)
+		},
 	}
 }
 

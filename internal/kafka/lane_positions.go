@@ -81,6 +81,7 @@ type positions struct {
 
 	mu      sync.Mutex
 	fetched map[topicPartition]committed
+	rewound map[int32]bool // partitions whose inboxes are read from their starts; see Rewind
 	// ended is why only another client can go on, as where a topic was recreated; nil: this one can.
 	ended error
 }
@@ -153,6 +154,9 @@ func (l *Lane) place(ctx context.Context, offsets map[string]map[int32]kgo.Offse
 			c := l.positions.takeFetched(at)
 			found := Position{topic, p, c.offset, known(starts, at), known(ends, at), c.metadata}
 			from, atStart, fault := judge(c, l.positions.ids[topic], found.Start, found.End)
+			if l.positions.isRewound(l.home(p)) {
+				atStart, fault = true, ""
+			}
 			switch {
 			case atStart:
 				ps[p] = kgo.NewOffset().AtStart()
@@ -269,6 +273,43 @@ func (l *Lane) Reflected(ctx context.Context, p int32, below map[string]int64) {
 			l.positionFault(found, PositionCut)
 		}
 	}
+}
+
+// Rewind has the inboxes of p be read from their starts, before Resume: the state of p was dropped, and the group's offsets are of
+// transactions that the log of events doesn't have. What it reflects is skipped.
+func (l *Lane) Rewind(ctx context.Context, p int32) error {
+	l.positions.mu.Lock()
+	if l.positions.rewound == nil {
+		l.positions.rewound = map[int32]bool{}
+	}
+	l.positions.rewound[p] = true // the client may not have fetched the group's offsets yet
+	l.positions.mu.Unlock()
+	admin := kadm.NewClient(l.client())
+	starts, err := admin.ListStartOffsets(ctx, l.cfg.Topics...)
+	if err != nil {
+		return fmt.Errorf("lane %q: read the inboxes of partition %d from their starts: %w", l.cfg.Owner, p, err)
+	}
+	set := map[string]map[int32]kgo.EpochOffset{}
+	for topic, ps := range starts {
+		set[topic] = map[int32]kgo.EpochOffset{}
+		for q, start := range ps {
+			switch {
+			case l.home(q) != p:
+			case start.Err != nil:
+				return fmt.Errorf("lane %q: read %s/%d from its start: %w", l.cfg.Owner, topic, q, start.Err)
+			default:
+				set[topic][q] = kgo.EpochOffset{Epoch: -1, Offset: start.Offset}
+			}
+		}
+	}
+	l.session.Client().SetOffsets(set)
+	return nil
+}
+
+func (p *positions) isRewound(home int32) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.rewound[home]
 }
 
 // lostData is called when the leader's epochs say that the log of an inbox was cut off below where it was read:
