@@ -31,6 +31,7 @@ type cluster struct {
 	partitions int32
 	logs       map[string]map[int32][]events.Record
 	committed  map[string]map[int32]int64
+	recreated  map[string]int   // how often topics were
 	missing    map[string]bool  // topics that metadata still shows
 	arrived    chan struct{}    // closed, and made anew, when something was written
 	now        func() time.Time // of what is written; nil: it has no timestamp
@@ -38,7 +39,7 @@ type cluster struct {
 
 func newCluster(partitions int32) *cluster {
 	return &cluster{partitions: partitions, logs: map[string]map[int32][]events.Record{}, committed: map[string]map[int32]int64{},
-		missing: map[string]bool{}, arrived: make(chan struct{})}
+		missing: map[string]bool{}, recreated: map[string]int{}, arrived: make(chan struct{})}
 }
 
 // write appends records and says where.
@@ -48,6 +49,15 @@ func (c *cluster) write(rs ...events.Record) {
 	for i := range rs {
 		c.append(&rs[i])
 	}
+}
+
+// recreate deletes a topic and creates it again. The group's positions in it go with it.
+func (c *cluster) recreate(topic string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.logs, topic)
+	delete(c.committed, topic)
+	c.recreated[topic]++
 }
 
 func (c *cluster) append(r *events.Record) {
@@ -107,6 +117,7 @@ type pastEnd struct{ what string }
 
 func (e *pastEnd) Error() string { return e.what }
 func (*pastEnd) Permanent() bool { return true }
+func (*pastEnd) Ahead() bool     { return true }
 
 // ReadLast implements History.
 func (c *cluster) ReadLast(ctx context.Context, topic string, p int32, n int64, fn func([]events.Record) error) (bool, error) {
@@ -123,11 +134,12 @@ const pollWait = 20 * time.Millisecond
 // fakeLog is a lane's membership and producer. The fields that say what goes
 // wrong are set between turns, or by its hooks.
 type fakeLog struct {
-	cluster *cluster
-	max     int // records of one poll
-	atMost  int // by PollAtMost; 0: max
-	woken   chan struct{}
-	gone    chan struct{} // closed by Close
+	cluster   *cluster
+	max       int                        // records of one poll
+	atMost    int                        // by PollAtMost; 0: max
+	reflected map[int32]map[string]int64 // what the lane said, by partition
+	woken     chan struct{}
+	gone      chan struct{} // closed by Close
 
 	mu       sync.Mutex
 	assigned map[int32]uint64
@@ -190,6 +202,22 @@ func (l *fakeLog) Assigned() map[int32]uint64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.assigned
+}
+
+// TopicID is by how often the topic was recreated.
+func (l *fakeLog) TopicID(topic string) string {
+	l.cluster.mu.Lock()
+	defer l.cluster.mu.Unlock()
+	return fmt.Sprintf("%s#%d", topic, l.cluster.recreated[topic])
+}
+
+func (l *fakeLog) Reflected(_ context.Context, p int32, below map[string]int64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.reflected == nil {
+		l.reflected = map[int32]map[string]int64{}
+	}
+	l.reflected[p] = below
 }
 
 // pauses is the client of a fake's gate, which keeps what happens to whole topics.
@@ -358,7 +386,12 @@ func (l *fakeLog) Commit(ctx context.Context, out []events.Record) (bool, error)
 		}
 	}
 	for i := range out {
-		refused := l.refuse != nil && l.refuse(&out[i])
+		refused := false
+		if refuse := l.refuse; refuse != nil {
+			l.mu.Unlock() // it may wait in a bubble, where nobody else may wait for the lock
+			refused = refuse(&out[i])
+			l.mu.Lock()
+		}
 		if refused || l.cluster.missing[out[i].Topic] || clientBytes(&out[i]) > maxRecordBytes {
 			l.rewind()
 			return false, &refusal{i, !refused}
@@ -528,7 +561,7 @@ func newSite(t *testing.T, partitions int32) *site {
 				s.failed = append(s.failed, err)
 			}}}
 	s.cfg.views = newViews(2)
-	s.cfg.flushed = &flushedInput{offsets: map[events.Inbox]map[int32]int64{}}
+	s.cfg.flushed = &flushedInput{}
 	return s
 }
 

@@ -29,6 +29,7 @@ type lane struct {
 	source    string
 	log       Log
 	inboxes   map[string]events.Inbox
+	topicIDs  events.TopicIDs // of the inboxes, as the log reads them
 	parts     map[int32]*partition
 	restores  chan restored
 	loads     chan loaded
@@ -55,6 +56,7 @@ func newLane(cfg *Config, owner string, log Log, requests *requestTopics) *lane 
 	l.pace.began = time.Now()
 	for i, topic := range cfg.Namespace.InboxTopics() {
 		l.inboxes[topic] = events.Inbox(i)
+		l.topicIDs[i] = log.TopicID(topic)
 	}
 	return l
 }

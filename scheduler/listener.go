@@ -18,6 +18,9 @@ type Listener struct {
 	// SnapshotRefused: a partition's snapshot can't be used, and why; the log is
 	// read instead.
 	SnapshotRefused func(partition int32, why error)
+	// StoreAhead: the store of a partition has what the log hasn't committed, as why says. It is dropped, and the
+	// partition restored from the log.
+	StoreAhead func(partition int32, why error)
 	// SnapshotFailed: no snapshot is written of a partition, and why.
 	SnapshotFailed func(partition int32, why error)
 	// Committed is called after each transaction.
@@ -49,6 +52,9 @@ type Listener struct {
 	StoreFailed func(err error)
 	// Skew: the local clock is this far from the broker's.
 	Skew func(offset time.Duration)
+	// Recreated: an inbox is another topic than the one whose records below an offset are reflected. It is read
+	// from its start.
+	Recreated func(partition int32, topic string, reflected int64, was, is string)
 	// TrimFailed: an inbox could not be trimmed; it is tried again.
 	TrimFailed func(topic string, err error)
 	// Undelivered: a notification was dead-lettered.
@@ -114,6 +120,12 @@ func (l *Listener) loaded(p int32, took time.Duration) {
 func (l *Listener) snapshotRefused(p int32, why error) {
 	if l != nil && l.SnapshotRefused != nil {
 		l.SnapshotRefused(p, why)
+	}
+}
+
+func (l *Listener) storeAhead(p int32, why error) {
+	if l != nil && l.StoreAhead != nil {
+		l.StoreAhead(p, why)
 	}
 }
 
@@ -202,6 +214,12 @@ func (l *Listener) storeFailed(err error) {
 func (l *Listener) skew(offset time.Duration) {
 	if l != nil && l.Skew != nil {
 		l.Skew(offset)
+	}
+}
+
+func (l *Listener) recreated(p int32, topic string, reflected int64, was, is string) {
+	if l != nil && l.Recreated != nil {
+		l.Recreated(p, topic, reflected, was, is)
 	}
 }
 

@@ -44,6 +44,9 @@ func (l *lane) restore(ctx context.Context, id int32, gen uint64) {
 	l.cfg.Listener.assigned(id)
 	l.restoring.Go(func() {
 		r := l.cfg.restoreTasks(ctx, id)
+		if r.err == nil {
+			l.comparePositions(ctx, id, r.tasks.State())
+		}
 		r.generation = gen
 		select {
 		case l.restores <- r:
@@ -86,6 +89,19 @@ func (l *lane) restoredOne(ctx context.Context, r restored) error {
 	}
 	l.cfg.Listener.restored(p.id, r.from, time.Since(p.assignedAt))
 	return nil
+}
+
+// comparePositions tells the log what of the inboxes is reflected. Of one whose topic was deleted and created
+// again that is nothing, whatever the positions in the topic before were.
+func (l *lane) comparePositions(ctx context.Context, id int32, st events.PartitionState) {
+	below := map[string]int64{}
+	for topic, inbox := range l.inboxes {
+		is := l.topicIDs[inbox]
+		if below[topic] = st.ReflectedIn(inbox, is); below[topic] != st.Reflected[inbox] {
+			l.cfg.Listener.recreated(id, topic, st.Reflected[inbox], st.TopicIDs[inbox], is)
+		}
+	}
+	l.log.Reflected(ctx, id, below)
 }
 
 func (l *lane) loadBeside(ctx context.Context, p *partition, load func(context.Context) error) {
@@ -174,12 +190,37 @@ type bringing struct {
 	good  bool             // and nothing is wrong with it
 }
 
-// bring takes the nearest way that there is. What is wrong with a snapshot is
-// told, and the log read instead: it has everything.
+// bring takes the nearest way that there is. A store that has what the log hasn't committed
+// is dropped.
 func (b *bringing) bring(ctx context.Context) error {
 	if err := b.findSnapshot(ctx); err != nil {
 		return err
 	}
+	err := b.nearest(ctx)
+	if !isAhead(err) {
+		return err
+	}
+	b.cfg.Listener.storeAhead(b.id, err)
+	if err := b.tasks.Wipe(); err != nil {
+		return &storeError{b.id, "empty", err}
+	}
+	return b.nearest(ctx)
+}
+
+// aheadError is of a position, or of a state, that the log hasn't come to.
+type aheadError interface {
+	error
+	Ahead() bool
+}
+
+func isAhead(err error) bool {
+	var a aheadError
+	return errors.As(err, &a) && a.Ahead()
+}
+
+// nearest restores from the store, from the snapshot or from the log. What is wrong with a snapshot is
+// told, and the log read instead: it has everything.
+func (b *bringing) nearest(ctx context.Context) error {
 	if m := b.last; m != nil && m.ShorterThan(b.tasks.Next(), int64(m.Tasks)+m.FinishedTasks) {
 		done, err := b.bySnapshot(ctx)
 		if done || err != nil {
@@ -342,7 +383,10 @@ func (b *bringing) byLog(ctx context.Context) (why string, err error) {
 func (b *bringing) read(ctx context.Context, from int64) (next int64, err error) {
 	next, err = b.readFrom(ctx, from)
 	if at := b.tasks.Next(); err == nil && next < at { // the log ends before the last event that is known
-		return b.readFrom(ctx, at)
+		next, err = b.readFrom(ctx, at)
+	}
+	if err == nil {
+		err = b.tasks.ReadTo(next)
 	}
 	return next, err
 }

@@ -149,7 +149,7 @@ func (tx *transaction) take(ctx context.Context, p *partition, r *events.Record)
 		return tx.bring(r)
 	}
 	inbox, s := l.inboxes[r.Topic], tx.speculate(p)
-	if r.Offset < s.state.Reflected[inbox] {
+	if r.Offset < s.state.ReflectedIn(inbox, l.topicIDs[inbox]) {
 		tx.counts.reflected++
 		return nil
 	}
@@ -414,7 +414,7 @@ func (tx *transaction) claim(s *speculation, cause events.Cause) {
 		return
 	}
 	epoch := s.state.Epoch + 1
-	e := &events.Event{Seq: epoch, Epoch: epoch, At: tx.lane.at(s), Cause: cause, Fact: &events.PartitionClaimed{Owner: tx.lane.owner}}
+	e := &events.Event{Seq: epoch, Epoch: epoch, At: tx.lane.at(s), Cause: cause, Fact: &events.PartitionClaimed{Owner: tx.lane.owner, TopicIDs: tx.lane.topicIDs}}
 	value := e.Seal(nil)
 	if err := s.state.Evolve(e); err != nil {
 		panic("scheduler: " + err.Error())
@@ -499,6 +499,6 @@ func (tx *transaction) accept() {
 		}
 		s.partition.accept(s, at)
 	}
-	tx.lane.cfg.flushed.done(tx.brought)
+	tx.lane.cfg.flushed.done(tx.brought, tx.lane.topicIDs)
 	tx.lane.cfg.Listener.committed(tx)
 }

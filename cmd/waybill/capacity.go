@@ -52,14 +52,31 @@ func (c *capacities) Set(text string) error {
 	return nil
 }
 
-// String implements pflag.Value.
-func (c *capacities) String() string {
+// Append implements pflag.SliceValue: the flag may be given several times.
+func (c *capacities) Append(text string) error { return c.Set(text) }
+
+// Replace implements pflag.SliceValue.
+func (c *capacities) Replace(texts []string) error {
+	*c = nil
+	for _, text := range texts {
+		if err := c.Set(text); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// GetSlice implements pflag.SliceValue.
+func (c *capacities) GetSlice() []string {
 	var all []string
 	for _, name := range slices.Sorted(maps.Keys(*c)) {
 		all = append(all, name+"="+strconv.Itoa((*c)[name]))
 	}
-	return strings.Join(all, ",")
+	return all
 }
+
+// String implements pflag.Value.
+func (c *capacities) String() string { return strings.Join(c.GetSlice(), ",") }
 
 // Type implements pflag.Value.
 func (c *capacities) Type() string { return "NAME=N" }

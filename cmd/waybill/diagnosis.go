@@ -56,7 +56,7 @@ type groupCondition struct {
 	taken       bool
 	circuit     string
 
-	commits map[string]map[int32]int64
+	commits, lags map[string]map[int32]int64
 }
 
 // waits reports whether something does that ought to move.

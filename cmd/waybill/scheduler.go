@@ -93,9 +93,6 @@ func checkListen(flag, addr string) error {
 
 // runRole connects, starts one role, and waits for its end.
 func (r *roleFlags) runRole(cmd *cobra.Command, role string, start func(context.Context, *instance.Instance) error) error {
-	if err := settle(cmd); err != nil {
-		return err
-	}
 	if err := r.check(); err != nil {
 		return err
 	}
@@ -154,9 +151,6 @@ func newScheduler() *cobra.Command {
 you like: Kafka's group protocol gives each its share of the partitions.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := settle(cmd); err != nil {
-				return err
-			}
 			if err := checkScheduler(&r, &o); err != nil {
 				return err
 			}

@@ -97,7 +97,7 @@ func newTaskGet() *cobra.Command {
 }
 
 func runTaskGet(cmd *cobra.Command, o *taskGetOptions, args []string) error {
-	if err := o.begin(cmd); err != nil {
+	if err := o.output.check(); err != nil {
 		return err
 	}
 	id, err := idArgument(args)
@@ -203,7 +203,7 @@ func newTaskWait() *cobra.Command {
 }
 
 func runTaskWait(cmd *cobra.Command, o *taskWaitOptions, args []string) error {
-	if err := o.begin(cmd); err != nil {
+	if err := o.output.check(); err != nil {
 		return err
 	}
 	id, err := idArgument(args)

@@ -36,14 +36,14 @@ func newUp() *cobra.Command {
 protocol on a loopback port for any client. It is for one machine and for trying out: in
 production the roles run against your own Kafka cluster.`,
 		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return runUp(cmd, o) },
+		RunE: func(cmd *cobra.Command, _ []string) error { return runUp(cmd, &o) },
 	}
 	f := cmd.Flags()
 	f.StringVar(&o.dataDir, "data-dir", "waybill-data", "directory of the broker's log and the projections")
 	o.console.flags(cmd)
 	f.StringVar(&o.listen, "kafka-listen", embedded.DefaultListen, "loopback address for Kafka clients")
 	f.BoolVar(&o.demo, "demo", false, "with the sample workflow 'order' and its three simulated services")
-	f.StringSliceVar(&o.workflows, "workflow", nil, "workflow definition to apply (repeatable)")
+	f.StringArrayVar(&o.workflows, "workflow", nil, "workflow definition to apply (repeatable)")
 	f.Int32Var(&o.partitions, "partitions", events.DefaultPartitions, "partitions of the inboxes and of events, when the data directory is new; can't be changed later")
 	maxRunnableFlag(cmd, &o.maxRunnable)
 	capacityFlags(cmd, &o.capacity, &o.observe)
@@ -53,10 +53,7 @@ production the roles run against your own Kafka cluster.`,
 	return cmd
 }
 
-func runUp(cmd *cobra.Command, o upOptions) error {
-	if err := settle(cmd); err != nil {
-		return err
-	}
+func runUp(cmd *cobra.Command, o *upOptions) error {
 	partitions, err := partitionsAsked(cmd, o.partitions)
 	if err != nil {
 		return err

@@ -33,7 +33,7 @@ With --file, and in a namespace that was imported, nothing is known of agents.`,
 }
 
 func runTaskWhy(cmd *cobra.Command, t *askingTool, args []string) error {
-	if err := t.begin(cmd); err != nil {
+	if err := t.output.check(); err != nil {
 		return err
 	}
 	c, err := t.named(cmd)

@@ -46,7 +46,7 @@ It asks on a terminal. Elsewhere --yes is required.`,
 }
 
 func runWorkflowDelete(cmd *cobra.Command, o *workflowDeleteOptions, what string) error {
-	if err := o.begin(cmd); err != nil {
+	if err := o.output.check(); err != nil {
 		return err
 	}
 	name, text, _ := strings.Cut(what, "/")

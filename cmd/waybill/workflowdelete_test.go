@@ -47,3 +47,50 @@ func TestDeletedDefinitionComesBackAsItWas(t *testing.T) {
 		waybill(exitOK, "race", "workflow", "list")
 	})
 }
+
+// Somebody writes a tombstone while a scheduler runs. The scheduler keeps a copy for tasks that have the
+// definition, and refuses new orders of it with the reason; one that starts later does so, too.
+func TestTombstoneFromOutside(t *testing.T) {
+	kafkatest.Each(t, func(t *testing.T, b *kafkatest.Broker) {
+		cfg := kafka.Config{Brokers: b.Addrs, Namespace: b.Namespace(t)}
+		createTopics(t, cfg)
+		s := &system{broker: b, ns: cfg.Namespace, partitions: 2}
+		admin, err := kafka.OpenAdmin(cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer admin.Close()
+		until := func(what, topic string, is func(*events.Record) bool) {
+			t.Helper()
+			for found := false; !found; {
+				if err := admin.ReadCompacted(t.Context(), topic, func(r events.Record) error {
+					found = found || is(&r)
+					return nil
+				}); err != nil {
+					t.Fatalf("%s: %v", what, err)
+				}
+			}
+		}
+		refused := func(id string) {
+			t.Helper()
+			produce(t, cfg, (&events.Submission{ID: id, Workflow: "race", Input: []byte("{}")}).Record(cfg.Namespace, "test"))
+			until("a refusal", cfg.Namespace.Deadletters(), func(r *events.Record) bool {
+				detail, _ := r.Header(events.HeaderDetail)
+				return string(r.Key) == id && strings.Contains(detail, `workflow "race" was deleted`)
+			})
+		}
+		d := versionOf(t, 1)
+		if err := applyDefinition(t.Context(), cfg, d); err != nil {
+			t.Fatal(err)
+		}
+		first := s.start(t, "scheduler", "--session-timeout", shortSession)
+		produce(t, cfg, definitionRecord(cfg.Namespace, d.Key(), nil))
+		until("a copy", cfg.Namespace.Definitions(), func(r *events.Record) bool {
+			return string(r.Key) == events.KeptDefinition(d.Key()) && string(r.Value) == string(d.Stored())
+		})
+		refused("one")
+		first.stop(t)
+		s.start(t, "scheduler", "--session-timeout", shortSession)
+		refused("two")
+	})
+}

@@ -45,6 +45,35 @@ type floor struct {
 	slots   chan struct{}
 	watch   *observer
 	moved   atomic.Int64 // records written and, where in a transaction, committed
+	// all are the records of all tasks; allMoved is closed when as many were moved.
+	all      int64
+	allMoved chan struct{}
+}
+
+// move counts n records that were written. It is safe for concurrent use.
+func (f *floor) move(n int64) {
+	if sum := f.moved.Add(n); sum >= f.all && sum-n < f.all {
+		close(f.allMoved)
+	}
+}
+
+// awaitAll waits until the records of all tasks were moved. A task counts as ended at its last event,
+// and replies of parallel steps may be processed after that: a script has them in the order of another run.
+func (f *floor) awaitAll(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	for {
+		select {
+		case <-f.allMoved:
+			return nil
+		case <-f.watch.changed:
+			if err := f.watch.failure(); err != nil {
+				return err
+			}
+		case <-ctx.Done():
+			return fmt.Errorf("the floor has moved %d records of %d: %w", f.moved.Load(), f.all, ctx.Err())
+		}
+	}
 }
 
 // runFloor moves the records of the load's tasks through a broker of its own, or
@@ -53,7 +82,8 @@ func runFloor(ctx context.Context, o *Options, dir string, ns events.Namespace, 
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, err
 	}
-	f := &floor{o: o, load: &o.Load, orders: newOrders(minPayload), tally: newTally(&o.Load), scripts: scripts}
+	f := &floor{o: o, load: &o.Load, orders: newOrders(minPayload), tally: newTally(&o.Load), scripts: scripts, allMoved: make(chan struct{})}
+	f.all = int64(f.load.all() * scripts[0].records)
 	if f.site, err = openSite(siteOptions{dir: dir, cluster: o.Cluster, log: o.Log}); err != nil {
 		return nil, err
 	}
@@ -160,6 +190,9 @@ func (f *floor) measure(ctx context.Context, admin *kafka.Admin) (*Floor, error)
 		return nil, err
 	}
 	used, took := f.site.meter.read().since(before), time.Duration(f.watch.lastEnd.Load()-began)
+	if err := f.awaitAll(ctx); err != nil {
+		return nil, err
+	}
 	tasks, seen := f.load.Tasks, f.watch.count().since(seenBefore)
 	return &Floor{Tasks: tasks, Seconds: took.Seconds(), TasksPerSecond: float64(tasks) / took.Seconds(), PerTask: f.scripts[0].records,
 		EventBytes: ratio(seen.bytes, seen.events), CPUSeconds: used.cpu.Seconds(), Transactions: used.transactions, MeanRecords: ratio(used.committed, used.transactions),
@@ -183,7 +216,7 @@ func (f *floor) part(ctx context.Context, producer *kgo.Client, what string, fro
 		r := *s.submission
 		r.Key = []byte(f.orders.id(n))
 		producer.Produce(ctx, &r, func(_ *kgo.Record, err error) {
-			f.moved.Add(1)
+			f.move(1)
 			g.written(n, err)
 		})
 	}

@@ -109,7 +109,7 @@ func (l *floorLane) turn(ctx context.Context) error {
 		l.f.site.meter.rolled.Add(1)
 		return nil
 	}
-	l.f.moved.Add(out)
+	l.f.move(out)
 	l.f.site.meter.transactions.Add(1)
 	l.f.site.meter.committed.Add(out)
 	return l.keep(finished)
@@ -164,7 +164,7 @@ func (f *floor) agent(ctx context.Context, name string) error {
 					f.watch.fail(fmt.Errorf("agent %s: reply: %w", name, err))
 					return
 				}
-				f.moved.Add(1)
+				f.move(1)
 			})
 		})
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/kafka"
 	"github.com/waybill-run/waybill/internal/kafkatest"
+	"github.com/waybill-run/waybill/internal/suite"
 )
 
 func TestMain(m *testing.M) { kafkatest.Main(m) }
@@ -76,7 +77,8 @@ func TestRunAndFloor(t *testing.T) {
 			}
 			whole(t, r, o.Load)
 			each := 1 + 3 + 4*o.Load.Steps // a submission, 3 events of the task, and 4 records of each step
-			if r.Floor.PerTask != each || r.Floor.Moved != int64(each*o.Load.all()) {
+			// Agents repeat requests if a busy machine keeps them from their group: there may be more.
+			if r.Floor.PerTask != each || r.Floor.Moved < int64(each*o.Load.all()) {
 				t.Errorf("the floor moved %d records, %d for each of %d tasks; want %d for each", r.Floor.Moved, r.Floor.PerTask, o.Load.all(), each)
 			}
 			// Without a warm-up the claims of the partitions are among them.
@@ -216,6 +218,7 @@ func TestInterrupted(t *testing.T) {
 }
 
 func TestRunOpen(t *testing.T) {
+	suite.NeedAll(t, "seconds to minutes of waiting on the machine's own clock")
 	t.Parallel()
 	o := OpenOptions{Options: small(nil), Levels: []int{0, 500}, Rounds: 1}
 	r, err := RunOpen(t.Context(), o)
@@ -269,6 +272,7 @@ func TestAtLevel(t *testing.T) {
 }
 
 func TestRunRestore(t *testing.T) {
+	suite.NeedAll(t, "seconds to minutes of waiting on the machine's own clock")
 	t.Parallel()
 	o := RestoreOptions{Options: small(nil), Open: 100}
 	r, err := RunRestore(t.Context(), o)
@@ -297,6 +301,7 @@ func TestRunRestore(t *testing.T) {
 }
 
 func TestRunTimers(t *testing.T) {
+	suite.NeedAll(t, "seconds to minutes of waiting on the machine's own clock")
 	t.Parallel()
 	o := TimersOptions{Options: small(nil), Armed: 200, Burst: 100, Spread: 40, Rate: 100, Within: 1500 * time.Millisecond}
 	r, err := RunTimers(t.Context(), o)

@@ -18,6 +18,7 @@ import (
 
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/replay"
+	"github.com/waybill-run/waybill/internal/suite"
 	"github.com/waybill-run/waybill/projections"
 )
 
@@ -330,6 +331,7 @@ func TestDeadlettersPageByPage(t *testing.T) {
 
 // Whoever has an offset waits until the answer reflects it, and isn't kept for ever.
 func TestMinOffset(t *testing.T) {
+	suite.NeedAll(t, "seconds to minutes of waiting on the machine's own clock")
 	w := newWorld(t)
 	s := w.console(t, nil)
 	id := w.some(t, events.StateProcessed).ID
@@ -415,10 +417,11 @@ func TestSubmit(t *testing.T) {
 			order = r
 		}
 	}
-	id, _, err := events.DecodeInput(events.Tasks, &order)
+	id, in, err := events.DecodeInput(events.Tasks, &order)
 	if err != nil {
 		t.Fatal(err)
 	}
+	w.redigest(t, in.(*events.Submission))
 	r := ask(t, s, http.MethodPost, api+"/tasks", `{"id":`+strconv.Quote(id)+`,"workflow":"order","input":{"other":1}}`)
 	problem(t, r, http.StatusConflict)
 	r = ask(t, s, http.MethodPost, api+"/tasks", string(order.Value))

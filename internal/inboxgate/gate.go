@@ -13,6 +13,7 @@
 //	PausedForAdmission      too much is at work                     work has drained
 //	PausedForQuarantine     a record can't be read from the broker  at an instant, later each time
 //	PausedForSlots          an agent's process is busy              a request is done
+//	PausedForPosition       the log ends below the position         the partition is assigned again
 package inboxgate
 
 import (
@@ -31,10 +32,11 @@ const (
 	PausedForAdmission
 	PausedForQuarantine
 	PausedForSlots
+	PausedForPosition
 	reasons // their number
 )
 
-var reasonNames = [reasons]string{"restore", "retry", "definitions", "admission", "quarantine", "slots"}
+var reasonNames = [reasons]string{"restore", "retry", "definitions", "admission", "quarantine", "slots", "position"}
 
 // String is the reason's name in errors and metrics.
 func (r Reason) String() string { return reasonNames[r] }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/waybill-run/waybill/internal/inboxgate"
 )
@@ -120,6 +121,9 @@ type LaneListener struct {
 	// Unsettled: partitions came whose offsets an open transaction holds back, for
 	// longer than a restore takes to end it. The client waits for as long.
 	Unsettled func(partitions []int32)
+	// Position: something is wrong with where an inbox was to be read from. It is called from the
+	// client's goroutines, too.
+	Position func(at Position, fault PositionFault)
 }
 
 // TransactionalID is that of an owner's lane.
@@ -185,15 +189,17 @@ func orDefault[T comparable](v *T, d T) {
 // a partition that comes is paused for its restore before anything of it can be
 // fetched. An inbox flows only while no reason pauses it (inboxgate).
 //
-// One goroutine calls Poll, PollAtMost, Commit, Abort, Assigned, Pause and Resume; Member, Wake, Stalled and Close may be called from any.
+// One goroutine calls Poll, PollAtMost, Commit, Abort, Assigned, Pause and Resume; Member, TopicID, Reflected, Wake,
+// Stalled and Close may be called from any.
 type Lane struct {
-	cfg      LaneConfig
-	session  *kgo.GroupTransactSession
-	balancer *Balancer
-	poller   poller
-	tail     tailClock
-	arrivals arrivals
-	cut      context.CancelFunc // ends whatever the client waits for
+	cfg       LaneConfig
+	session   *kgo.GroupTransactSession
+	balancer  *Balancer
+	poller    poller
+	tail      tailClock
+	arrivals  arrivals
+	positions positions
+	cut       context.CancelFunc // ends whatever the client waits for
 
 	// seen is what Assigned said last: Pause and Resume mean a partition of that.
 	seen map[int32]uint64
@@ -236,12 +242,17 @@ func OpenLane(ctx context.Context, cfg LaneConfig) (*Lane, error) {
 	if err := cfg.complete(); err != nil {
 		return nil, fmt.Errorf("lane %q of group %q: %w", cfg.Owner, cfg.Group, err)
 	}
-	if _, err := copartitioned(ctx, cfg.Config, cfg.Topics, cfg.Partitions, true); err != nil {
+	ids, err := copartitioned(ctx, cfg.Config, cfg.Topics, cfg.Partitions, true)
+	if err != nil {
 		return nil, fmt.Errorf("lane %q of group %q: %w", cfg.Owner, cfg.Group, err)
 	}
 	l := &Lane{cfg: cfg, balancer: NewBalancer(cfg.Partitions), restored: map[int32]uint64{}, polledFrom: map[int32]uint64{},
 		quarantines: quarantines{}, arrivals: arrivals{partitions: cfg.Partitions, waiting: map[int32]bool{}}}
 	l.gate = newLaneGate(l.balancer, cfg.Topics)
+	l.positions = positions{ids: map[string]string{}, fetched: map[topicPartition]committed{}}
+	for topic, id := range ids {
+		l.positions.ids[topic] = topicID(id)
+	}
 	l.balancer.observe(cfg.Listener.Assigned, cfg.Listener.GroupFailed, cfg.Listener.Uneven)
 	l.balancer.onAdded = func(_ *kgo.Client, added []int32) {
 		l.tail.forget(added)
@@ -266,6 +277,7 @@ func OpenLane(ctx context.Context, cfg LaneConfig) (*Lane, error) {
 		return nil, fmt.Errorf("lane %q of group %q: take over its transactional id: %w", cfg.Owner, cfg.Group, finalError(err))
 	}
 	l.poller = poller{client: session.Client(), wait: cfg.FetchMaxWait, max: cfg.MaxPollRecords}
+	go l.watchTopics(life)
 	return l, nil
 }
 
@@ -282,10 +294,14 @@ func (l *Lane) options(life context.Context) []kgo.Opt {
 		kgo.FetchIsolationLevel(kgo.ReadCommitted()),
 		kgo.KeepControlRecords(), // see pass
 		kgo.OnPartitionsAssigned(l.settle),
-		kgo.AdjustFetchOffsetsFn(l.arrivals.placed),
+		kgo.OnOffsetsFetched(func(_ context.Context, _ *kgo.Client, resp *kmsg.OffsetFetchResponse) error {
+			l.positions.take(resp)
+			return nil
+		}),
+		kgo.AdjustFetchOffsetsFn(l.place),
 		// Group offsets expire. What is read twice is known by its cause.
 		kgo.ConsumeStartOffset(kgo.NewOffset().AtStart()),
-		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
+		kgo.ConsumeResetOffset(kgo.NoResetOffset()), // outside of the log a new client asks where it is: see judge
 		kgo.FetchMaxWait(l.cfg.FetchMaxWait),
 		kgo.FetchMaxPartitionBytes(fetchPartitionBytes(len(l.cfg.Topics) * int(l.cfg.Partitions))),
 		kgo.SessionTimeout(l.cfg.SessionTimeout),

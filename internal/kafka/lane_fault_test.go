@@ -20,6 +20,7 @@ import (
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/inboxgate"
 	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/suite"
 )
 
 // ice freezes a client as SIGSTOP does: what it is about to send waits, and it
@@ -160,6 +161,7 @@ func (o *owner) until(t testing.TB, what string, ok func() bool) {
 // A lane is frozen past its session, another takes over, the first goes on
 // where it was: its transaction does not count, wherever it stopped.
 func TestFrozenLaneDoesNotCommit(t *testing.T) {
+	suite.NeedAll(t, "seconds to minutes of waiting on the machine's own clock")
 	t.Parallel()
 	for _, at := range []struct {
 		name string
@@ -279,6 +281,7 @@ func TestLostAnswerToEnd(t *testing.T) {
 }
 
 func TestOutputThatCannotBeWritten(t *testing.T) {
+	suite.NeedAll(t, "seconds to minutes of waiting on the machine's own clock")
 	for _, bad := range []struct {
 		name      string
 		record    events.Record // its topic is within the namespace
@@ -404,6 +407,7 @@ func TestStalledTellsHowLongRecordsWait(t *testing.T) {
 // The group forgot a member, and the member learns of it only by being told
 // another id as it joins: the client would go on from where it was.
 func TestAForgottenMemberGivesUpEverything(t *testing.T) {
+	suite.NeedAll(t, "seconds to minutes of waiting on the machine's own clock")
 	s := embedded(t)
 	failed := make(chan error, 10)
 	cfg := s.lane("a")

@@ -81,7 +81,11 @@ func (l *Lane) Poll(ctx context.Context) ([]events.Record, error) {
 	l.quarantine(takeUnreadable(fetches), time.Now())
 	now := l.age(time.Now())
 	l.lastPoll.Store(now)
-	if err := fetchError(ctx, fetches, l.cfg.Listener.DataLost); err != nil {
+	err := fetchError(ctx, fetches, l.lostData)
+	if err == nil {
+		err = errors.Join(l.sameTopics(fetches), l.positions.seen())
+	}
+	if err != nil {
 		l.broken = fmt.Errorf("lane %q: poll: %w", l.cfg.Owner, err)
 		return nil, l.broken
 	}
@@ -129,7 +133,7 @@ func (l *Lane) admit(fetches kgo.Fetches) []*kgo.Record {
 		}
 		home := l.home(fp.Partition)
 		n, ok := owned[home]
-		if !ok || l.restored[home] != n {
+		if !ok || l.restored[home] != n || l.cutOff(topicPartition{fp.Topic, fp.Partition}) {
 			l.skipped = true
 			return
 		}
@@ -156,7 +160,7 @@ func (l *Lane) admit(fetches kgo.Fetches) []*kgo.Record {
 // fetchError is what of a poll's errors ends its client's life. What the
 // client heals by itself is left to it; a loss of data is told and survived,
 // since a new client would meet it again.
-func fetchError(ctx context.Context, fetches kgo.Fetches, dataLost func(error)) error {
+func fetchError(ctx context.Context, fetches kgo.Fetches, dataLost func(*kgo.ErrDataLoss)) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
@@ -171,7 +175,7 @@ func fetchError(ctx context.Context, fetches kgo.Fetches, dataLost func(error)) 
 			// The client joins again; the balancer's hook has told it.
 		case errors.As(err, &lost):
 			if dataLost != nil {
-				dataLost(err)
+				dataLost(lost)
 			}
 		case topic == "":
 			fatal = errors.Join(fatal, err)

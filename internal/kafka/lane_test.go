@@ -17,6 +17,7 @@ import (
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/inboxgate"
 	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/suite"
 )
 
 func TestLaneCommitsOutputAndPositionTogether(t *testing.T) {
@@ -335,6 +336,7 @@ func (e *echo) loop(ctx context.Context, l *kafka.Lane) error {
 
 // Lanes come and go while 20,000 records pass; each is reflected once.
 func TestEachInputIsReflectedOnceUnderRebalances(t *testing.T) {
+	suite.NeedAll(t, "seconds to minutes of waiting on the machine's own clock")
 	each(t, func(t *testing.T, s *site) {
 		const records = 20_000
 		ctx, stop := context.WithCancel(t.Context())

@@ -16,6 +16,7 @@ import (
 	"github.com/waybill-run/waybill/internal/inboxgate"
 	"github.com/waybill-run/waybill/internal/kafka"
 	"github.com/waybill-run/waybill/internal/kafkatest"
+	"github.com/waybill-run/waybill/internal/suite"
 )
 
 // damaged is a topic of two partitions on a node of Kafka, three batches in each. flip
@@ -108,6 +109,7 @@ func (d *damaged) reads(poll func() []events.Record, told <-chan string) {
 // whole again, all of it is read, each record once: by a supervisor's reader, a scheduler's
 // and an agent's.
 func TestDamageStopsItsPartition(t *testing.T) {
+	suite.NeedAll(t, "seconds to minutes of waiting on the machine's own clock")
 	t.Parallel()
 	c := kafkatest.KafkaNodes(t, 1, nil)
 	t.Run("follower", func(t *testing.T) {

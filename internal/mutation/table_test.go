@@ -70,6 +70,9 @@ var kafkaMutations = []mutation{
 	one("epoch-of-what-was-read", "internal/kafka/fetch.go",
 		`p.LastFetchedEpoch = r.in.epoch`, `p.LastFetchedEpoch = none`,
 		"internal/kafka", "TestFollowerIsToldWhereLogsPart"),
+	one("markers-below-what-is-sought", "internal/kafka/batch.go",
+		`(h.last < b.fetched || !h.control)`, `true`,
+		"internal/kafka", "TestSeekPastMarkerKeepsLaterTransactions"),
 	one("leader-that-moved", "internal/kafka/fetch.go",
 		`	f.client.ForceMetadataRefresh()
 	return nil
@@ -245,7 +248,7 @@ var laneMutations = []mutation{
 		`if r.Partition >= l.cfg.Partitions {`, `if false {`,
 		"scheduler", "TestOffsetsOfAnAddedPartition"),
 	one("skip-by-cause", "scheduler/transaction.go",
-		`if r.Offset < s.state.Reflected[inbox] {`, `if r.Offset < 0 {`,
+		`if r.Offset < s.state.ReflectedIn(inbox, l.topicIDs[inbox]) {`, `if r.Offset < 0 {`,
 		"scheduler", "TestInputsBelowReflectedAreSkipped"),
 	one("at-never-falls", "scheduler/lane.go",
 		`if now.Before(s.state.At) {`, `if now.IsZero() {`,
@@ -327,6 +330,9 @@ var readerMutations = []mutation{
 	one("log-that-grew-past-a-store", "projections/otherlog.go",
 		`if err != nil || e.At.Equal(v.last) {`, `if err != nil || !e.At.IsZero() {`,
 		"projections", "TestLastEventComesAgain"),
+	one("last-event-that-does-not-come", "projections/otherlog.go",
+		`if !v.rereading || offset < v.next {`, `if true {`,
+		"projections", "TestLastEventMustCome"),
 	one("applied-twice", "projections/view.go",
 		`return r.Offset >= v.next, nil`, `return true, nil`,
 		"projections", "TestTasksAreTheFoldHoweverTheyCameToBe"),

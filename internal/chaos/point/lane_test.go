@@ -10,6 +10,7 @@ import (
 	"github.com/waybill-run/waybill/internal/inboxgate"
 	"github.com/waybill-run/waybill/internal/kafka"
 	"github.com/waybill-run/waybill/internal/kafkatest"
+	"github.com/waybill-run/waybill/internal/suite"
 )
 
 func TestMain(m *testing.M) { kafkatest.Main(m) }
@@ -28,6 +29,7 @@ type seen struct {
 // A lane's transaction on a real broker and on the embedded one: at produced the
 // broker has the records and hasn't ended the transaction, at sent it has.
 func TestALanePassesProducedAndSent(t *testing.T) {
+	suite.NeedAll(t, "processes that are started, stopped and killed")
 	kafkatest.Each(t, func(t *testing.T, b *kafkatest.Broker) {
 		ns := b.Namespace(t)
 		b.CreateTopics(t, 1, append(ns.InboxTopics(), ns.Events())...)
