@@ -3,6 +3,7 @@ package events
 import (
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 )
 
@@ -100,6 +101,25 @@ func (n Namespace) Requests(agent string) string { return string(n) + "requests.
 // AgentOf is the inverse of Requests.
 func (n Namespace) AgentOf(topic string) (string, bool) {
 	return strings.CutPrefix(topic, string(n)+"requests.")
+}
+
+// keptDefinition begins the key of a copy of a definition that was deleted.
+const keptDefinition = "deleted/"
+
+// DefinitionKey is the key of a version of a workflow on the definitions topic.
+func DefinitionKey(name string, version int) string { return name + "/" + strconv.Itoa(version) }
+
+// KeptDefinition is the key of the copy of a definition that was deleted: a scheduler writes it, so
+// that compaction leaves the body to tasks that began with it.
+func KeptDefinition(key string) string { return keptDefinition + key }
+
+// ParseDefinitionKey returns the key of the definition that a record of the definitions topic is about, and whether it is
+// its kept copy. is: it is about one, and isn't the namespace's format record.
+func ParseDefinitionKey(key string) (of string, kept, is bool) {
+	if rest, found := strings.CutPrefix(key, keptDefinition); found && strings.Contains(rest, "/") {
+		return rest, true, true
+	}
+	return key, false, strings.Contains(key, "/")
 }
 
 // SchedulerGroup, SupervisorGroup, NotifierGroup and AuditGroup are the

@@ -3,77 +3,215 @@ package scheduler
 import (
 	"bytes"
 	"fmt"
-	"maps"
-	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/workflow"
 )
 
-// Compiled is the workflow definitions that were read from the definitions
-// topic, compiled. It is safe for concurrent use.
+// programsMost bounds the compiled definitions that a process keeps. One takes a few hundred KiB at
+// most, and a few milliseconds to compile again.
+const programsMost = 200
+
+// Compiled is the workflow definitions that were read from the definitions topic. Each is compiled when it
+// is first used, and those that weren't used for longest are forgotten again. A definition that was
+// deleted stays for the tasks that began with it. It is safe for concurrent use; the zero value has no definitions.
 type Compiled struct {
 	// Rejected is told of a definition that can't be used; it is ignored.
 	Rejected func(key string, err error)
-	programs atomic.Pointer[programs]
+	// Deleted is told of a definition that was deleted, and of which the log has no copy yet
+	// (events.KeptDefinition) that outlives compaction. nil: nobody is told.
+	Deleted func(d *workflow.Definition)
+
+	mu          sync.RWMutex
+	definitions map[string]*catalogEntry
+	newest      map[string]int // version of those that new tasks may have, by name
+	programs    int            // that are kept
 }
 
-// programs are never changed: a new definition makes a new map.
-type programs struct {
-	byKey  map[string]*workflow.Program
-	newest map[string]int
+// catalogEntry is one version of a workflow. All but used is guarded by the lock of Compiled.
+type catalogEntry struct {
+	def     *workflow.Definition
+	applied bool // new tasks may have it: it wasn't deleted since
+	kept    bool // the log has a copy of its own
+	faulty  bool // it doesn't compile
+	program *workflow.Program
+	used    atomic.Bool // since programs were last looked through
 }
 
-// Program returns a compiled definition; version 0 asks for the newest.
+// Program returns a compiled definition, also one that was deleted: tasks that began with it go on with it.
 func (c *Compiled) Program(name string, version int) (*workflow.Program, bool) {
-	p := c.programs.Load()
-	if p == nil {
-		return nil, false
-	}
-	if version == 0 {
-		version = p.newest[name]
-	}
-	prog, ok := p.byKey[definitionKey(name, version)]
-	return prog, ok
+	p := c.compiled(events.DefinitionKey(name, version))
+	return p, p != nil
 }
 
-func definitionKey(name string, version int) string { return name + "/" + strconv.Itoa(version) }
+// Applied returns the definition that new tasks have; version 0 asks for the newest. nil: there is none,
+// and deleted says that there was one.
+func (c *Compiled) Applied(name string, version int) (p *workflow.Program, deleted bool) {
+	for {
+		key, applied, deleted := c.lookUp(name, version)
+		if !applied {
+			return nil, deleted
+		}
+		if p := c.compiled(key); p != nil || version != 0 {
+			return p, false
+		}
+		// The newest doesn't compile, and isn't the newest any more.
+	}
+}
 
-// All lists the compiled definitions.
-func (c *Compiled) All() []*workflow.Program {
-	p := c.programs.Load()
-	if p == nil {
+// lookUp finds what new tasks of a workflow have.
+func (c *Compiled) lookUp(name string, version int) (key string, applied, deleted bool) {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	newest := version
+	if newest == 0 {
+		newest = c.newest[name]
+	}
+	key = events.DefinitionKey(name, newest)
+	if d := c.definitions[key]; d != nil {
+		return key, d.applied && !d.faulty, !d.applied
+	}
+	for _, d := range c.definitions {
+		deleted = deleted || version == 0 && d.def.Name == name && !d.applied
+	}
+	return key, false, deleted
+}
+
+// compiled returns the program of a definition; nil: there is none that can be used.
+func (c *Compiled) compiled(key string) *workflow.Program {
+	c.mu.RLock()
+	d := c.definitions[key]
+	if d != nil && d.program != nil {
+		p := d.program
+		d.used.Store(true)
+		c.mu.RUnlock()
+		return p
+	}
+	c.mu.RUnlock()
+	if d == nil {
 		return nil
 	}
-	all := make([]*workflow.Program, 0, len(p.byKey))
-	for _, prog := range p.byKey {
-		all = append(all, prog)
+	p, err := c.compile(d)
+	if err != nil && c.Rejected != nil {
+		c.Rejected(key, err)
+	}
+	return p
+}
+
+// compile compiles a definition, if no other goroutine has meanwhile. The error is told once.
+func (c *Compiled) compile(d *catalogEntry) (*workflow.Program, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if d.program != nil || d.faulty {
+		return d.program, nil
+	}
+	p, err := workflow.Compile(d.def)
+	if err != nil {
+		d.faulty = true
+		c.renew(d.def.Name)
+		return nil, err
+	}
+	if c.programs++; c.programs > programsMost {
+		c.forget()
+	}
+	d.program = p
+	d.used.Store(true)
+	return p, nil
+}
+
+// forget forgets a program that wasn't used since it last looked for one.
+func (c *Compiled) forget() {
+	for range 2 { // after the first round nothing counts as used
+		for _, d := range c.definitions {
+			if d.program != nil && !d.used.Swap(false) {
+				d.program = nil
+				c.programs--
+				return
+			}
+		}
+	}
+}
+
+// renew finds the newest version of a workflow that new tasks may have.
+func (c *Compiled) renew(name string) {
+	newest := 0
+	for _, d := range c.definitions {
+		if d.def.Name == name && d.applied && !d.faulty {
+			newest = max(newest, d.def.Version)
+		}
+	}
+	c.newest[name] = newest
+}
+
+// All lists the definitions that new tasks may have.
+func (c *Compiled) All() []*workflow.Definition {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	all := make([]*workflow.Definition, 0, len(c.definitions))
+	for _, d := range c.definitions {
+		if d.applied && !d.faulty {
+			all = append(all, d.def)
+		}
 	}
 	return all
 }
 
+// Unkept lists the deleted definitions of which the log has no copy of its own.
+func (c *Compiled) Unkept() []*workflow.Definition {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	var unkept []*workflow.Definition
+	for _, d := range c.definitions {
+		if !d.applied && !d.kept {
+			unkept = append(unkept, d.def)
+		}
+	}
+	return unkept
+}
+
 // Apply takes in a record of the definitions topic. One goroutine calls it.
 func (c *Compiled) Apply(r *events.Record) {
-	key := string(r.Key)
-	if !strings.Contains(key, "/") { // the namespace's format record
+	key, kept, is := events.ParseDefinitionKey(string(r.Key))
+	if !is { // the namespace's format record
 		return
 	}
-	if err := c.apply(key, r.Value); err != nil && c.Rejected != nil {
+	if len(r.Value) == 0 {
+		if d := c.delete(key, kept); d != nil && c.Deleted != nil {
+			c.Deleted(d)
+		}
+		return
+	}
+	if err := c.apply(key, kept, r.Value); err != nil && c.Rejected != nil {
 		c.Rejected(key, err)
 	}
 }
 
-func (c *Compiled) apply(key string, value []byte) error {
-	old := c.programs.Load()
-	if old == nil {
-		old = &programs{}
+// delete takes in a tombstone, and returns the definition if no copy of it is kept.
+func (c *Compiled) delete(key string, kept bool) (unkept *workflow.Definition) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	d := c.definitions[key]
+	switch {
+	case d == nil:
+		return nil
+	case kept:
+		d.kept = false
+	default:
+		d.applied = false
+		c.renew(d.def.Name)
 	}
-	next := &programs{byKey: maps.Clone(old.byKey), newest: maps.Clone(old.newest)}
-	if next.byKey == nil {
-		next.byKey, next.newest = map[string]*workflow.Program{}, map[string]int{}
+	if d.applied || d.kept {
+		return nil
 	}
+	return d.def
+}
+
+// apply takes in a definition, or the copy of one that was deleted. The first body of a version stays; a
+// copy is of the first.
+func (c *Compiled) apply(key string, kept bool, value []byte) error {
 	def, err := workflow.ParseJSON(value)
 	if err != nil {
 		return err
@@ -81,16 +219,46 @@ func (c *Compiled) apply(key string, value []byte) error {
 	if def.Key() != key {
 		return fmt.Errorf("the definition under the key %q calls itself %q", key, def.Key())
 	}
-	if had, ok := old.byKey[key]; ok {
-		if !bytes.Equal(had.Definition().JSON(), def.JSON()) {
-			return fmt.Errorf("%s was changed; tasks keep the one that was there before: apply the change as a new version", key)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.definitions == nil {
+		c.definitions, c.newest = map[string]*catalogEntry{}, map[string]int{}
+	}
+	d := c.definitions[key]
+	same := d != nil && bytes.Equal(d.def.JSON(), def.JSON())
+	switch {
+	case d == nil:
+		d = &catalogEntry{def: def}
+		c.definitions[key] = d
+	case !same && kept: // what compaction left before it isn't what its tasks began with
+		if d.program != nil {
+			c.programs--
 		}
-		return nil
+		d = &catalogEntry{def: def}
+		c.definitions[key] = d
+		d.kept = true
+		c.renew(def.Name)
+		return fmt.Errorf("%s was deleted, and applied again with another body: tasks keep the one that was there before; apply the change as a new version", key)
+	case !same:
+		return fmt.Errorf("%s was changed; tasks keep the one that was there before: apply the change as a new version", key)
 	}
-	if next.byKey[key], err = workflow.Compile(def); err != nil {
-		return err
+	if kept {
+		d.kept = true
+	} else {
+		d.applied = true
 	}
-	next.newest[def.Name] = max(next.newest[def.Name], def.Version)
-	c.programs.Store(next)
+	c.renew(def.Name)
 	return nil
+}
+
+// unknownOrDeleted says why no task of a workflow can begin.
+func unknownOrDeleted(s *events.Submission, deleted bool) string {
+	what, version := "no workflow "+quoted(s.Workflow), ""
+	if s.Version > 0 {
+		what, version = fmt.Sprintf("workflow %s has no version %d", quoted(s.Workflow), s.Version), fmt.Sprintf("version %d of ", s.Version)
+	}
+	if deleted {
+		what = version + "workflow " + quoted(s.Workflow) + " was deleted"
+	}
+	return strings.TrimSpace(what) + "; apply it with `waybill workflow apply`"
 }

@@ -27,8 +27,11 @@ const clockTolerance = 100 * time.Millisecond
 
 // Definitions are the workflow definitions as far as they have been read.
 type Definitions interface {
-	// Program returns a compiled definition; version 0 asks for the newest.
+	// Program returns a compiled definition, also one that was deleted: tasks that began with it go on.
 	Program(name string, version int) (*workflow.Program, bool)
+	// Applied returns what new tasks have; version 0 asks for the newest. nil: there is none, and
+	// deleted says that there was one.
+	Applied(name string, version int) (p *workflow.Program, deleted bool)
 }
 
 // Env is what a decision may know besides the task: all of it is given, so the

@@ -3,7 +3,6 @@ package scheduler
 import (
 	"bytes"
 	"encoding/json"
-	"maps"
 	"reflect"
 	"strings"
 	"testing"
@@ -106,25 +105,25 @@ func FuzzDefinitions(f *testing.F) {
 		told := 0
 		c := &Compiled{Rejected: func(string, error) { told++ }}
 		c.Apply(&events.Record{Key: []byte(base.Key()), Value: base.JSON()})
-		was := maps.Clone(c.programs.Load().byKey)
+		was, _ := c.Program(base.Name, base.Version)
 		r := events.Record{Key: []byte(key), Value: value}
 		c.Apply(&r)
-		now := c.programs.Load().byKey
-		for k, p := range was {
-			if now[k] != p {
-				t.Fatalf("%q under %q has changed %s", value, key, k)
+		n := len(c.definitions)
+		if of, kept, _ := events.ParseDefinitionKey(key); !kept || of != base.Key() {
+			if now, _ := c.Program(base.Name, base.Version); now != was {
+				t.Fatalf("%q under %q has changed %s", value, key, base.Key())
 			}
 		}
-		if told > 1 || told == 1 && len(now) != len(was) {
-			t.Fatalf("%q under %q was told of %d times; definitions: %d, before %d", value, key, told, len(now), len(was))
+		if told > 1 || told == 1 && n != 1 {
+			t.Fatalf("%q under %q was told of %d times; definitions: %d", value, key, told, n)
 		}
-		if p, ok := now[key]; ok && len(now) > len(was) {
-			d := p.Definition()
-			if got, ok := c.Program(d.Name, 0); !ok || got != p || d.Key() != key {
-				t.Fatalf("%s under %q can't be found", d.Key(), key)
+		if d := c.definitions[key]; d != nil && n > 1 {
+			p, _ := c.Applied(d.def.Name, 0)
+			if one, _ := c.Applied(d.def.Name, d.def.Version); one != p || d.def.Key() != key || (p == nil) != d.faulty {
+				t.Fatalf("%s under %q can't be found", d.def.Key(), key)
 			}
 		}
-		if c.Apply(&r); len(c.programs.Load().byKey) != len(now) {
+		if c.Apply(&r); len(c.definitions) != n {
 			t.Fatalf("%q under %q, again, is taken for another", value, key)
 		}
 	})

@@ -134,16 +134,12 @@ const pollWait = 20 * time.Millisecond
 // fakeLog is a lane's membership and producer. The fields that say what goes
 // wrong are set between turns, or by its hooks.
 type fakeLog struct {
-	cluster *cluster
-	max     int // records of one poll
-	atMost  int // by PollAtMost; 0: max
-	woken   chan struct{}
-	gone    chan struct{} // closed by Close
-
-	// reflected is what the lane said, by partition. It has a lock of its own: restores call it, and mu is
-	// held while a record waits to be acknowledged, by a clock that stands still while anybody waits for a lock.
-	reflectedMu sync.Mutex
-	reflected   map[int32]map[string]int64
+	cluster   *cluster
+	max       int // records of one poll
+	atMost    int // by PollAtMost; 0: max
+	woken     chan struct{}
+	gone      chan struct{}              // closed by Close
+	reflected map[int32]map[string]int64 // what the lane said, by partition
 
 	mu       sync.Mutex
 	assigned map[int32]uint64
@@ -217,8 +213,8 @@ func (l *fakeLog) TopicID(topic string) string {
 }
 
 func (l *fakeLog) Reflected(_ context.Context, p int32, below map[string]int64) {
-	l.reflectedMu.Lock()
-	defer l.reflectedMu.Unlock()
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	if l.reflected == nil {
 		l.reflected = map[int32]map[string]int64{}
 	}
@@ -410,7 +406,12 @@ func (l *fakeLog) Commit(ctx context.Context, out []events.Record) (bool, error)
 			l.rewind()
 			return false, &tooLargeRefusal{refusal{i, true}}
 		}
-		refused := l.refuse != nil && l.refuse(&out[i])
+		refused := false
+		if refuse := l.refuse; refuse != nil {
+			l.mu.Unlock() // it may wait in a bubble, where nobody else may wait for the lock
+			refused = refuse(&out[i])
+			l.mu.Lock()
+		}
 		if refused || l.cluster.missing[out[i].Topic] || clientBytes(&out[i]) > maxRecordBytes {
 			l.rewind()
 			return false, &refusal{i, !refused}

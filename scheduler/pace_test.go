@@ -24,6 +24,11 @@ func (c slowly) Program(name string, version int) (*workflow.Program, bool) {
 	return c.catalog.Program(name, version)
 }
 
+func (c slowly) Applied(name string, version int) (*workflow.Program, bool) {
+	time.Sleep(c.took)
+	return c.catalog.Applied(name, version)
+}
+
 // waitingLog tells for how long records have waited, as a lane's client does.
 type waitingLog struct {
 	*fakeLog

@@ -30,13 +30,13 @@ func (d *decider) submit(s *events.Submission) {
 		d.submittedAgain(s)
 		return
 	}
-	p, ok := d.env.Definitions.Program(s.Workflow, s.Version)
-	if !ok {
+	p, deleted := d.env.Definitions.Applied(s.Workflow, s.Version)
+	if p == nil {
 		if !d.env.DefinitionsRead {
 			d.needDefinitions = true
 			return
 		}
-		d.refuseSubmission(s, events.ReasonUnknownWorkflow, unknownWorkflow(s))
+		d.refuseSubmission(s, events.ReasonUnknownWorkflow, unknownOrDeleted(s, deleted))
 		return
 	}
 	plan := PlanOf(p)
@@ -45,13 +45,6 @@ func (d *decider) submit(s *events.Submission) {
 		return
 	}
 	d.receive(s, p, plan)
-}
-
-func unknownWorkflow(s *events.Submission) string {
-	if s.Version > 0 {
-		return fmt.Sprintf("workflow %q has no version %d; apply it with `waybill workflow apply`", s.Workflow, s.Version)
-	}
-	return fmt.Sprintf("no workflow %q; apply it with `waybill workflow apply`", s.Workflow)
 }
 
 func (d *decider) receive(s *events.Submission, p *workflow.Program, plan *events.Plan) {

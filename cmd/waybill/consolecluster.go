@@ -152,8 +152,7 @@ func (c *consoleCluster) ReadWorkflows(ctx context.Context) error {
 
 func (c *consoleCluster) Workflows() []console.Workflow {
 	var list []console.Workflow
-	for _, program := range c.definitions.All() {
-		d := program.Definition()
+	for _, d := range c.definitions.All() {
 		w := console.Workflow{Name: d.Name, Version: d.Version, Agents: d.Agents(), Steps: make([]string, len(d.Steps)), Body: d.JSON()}
 		for i := range d.Steps {
 			w.Steps[i] = d.Steps[i].ID

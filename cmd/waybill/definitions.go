@@ -14,89 +14,78 @@ import (
 	"github.com/waybill-run/waybill/workflow"
 )
 
-// applyDefinition writes a definition, unless it is there already. A changed
-// body under an old version is refused: tasks keep the version that they
-// started with.
-//
-// Another may write one of the same version between this one's look and its write. The first in the log
-// counts, for schedulers that run keep it. So it is looked at again, and whose body isn't the first is
-// refused, once he has written that one again: compaction keeps the last, for schedulers that come later.
-func applyDefinition(ctx context.Context, cfg kafka.Config, producer *kafka.Producer, d *workflow.Definition) error {
+// applyDefinition writes a definition, unless it is there already. A changed body under an old version is
+// refused, also of one that was deleted: tasks keep the version that they started with. Of several who apply
+// a version at once one comes first, and whose body is another is refused.
+func applyDefinition(ctx context.Context, cfg kafka.Config, d *workflow.Definition) error {
 	admin, err := kafka.OpenAdmin(cfg)
 	if err != nil {
 		return err
 	}
 	defer admin.Close()
-	had, err := writtenUnder(ctx, admin, cfg.Namespace, d)
-	if err != nil {
-		return err
-	}
-	body := d.JSON()
-	if had.first != nil && !same(had.first.Value, body) {
-		return exit(exitRefused, "%s is there already, with another body; give the change a new version (version: %d)", d.Key(), had.newest+1)
-	}
-	// Also of a definition that is there: a topic of it may have been deleted.
-	for _, name := range d.Agents() {
-		if _, err := admin.CreateRequestTopic(ctx, name, events.DefaultPartitions); err != nil {
-			return fmt.Errorf("create the request topic of agent %s: %w", name, err)
+	return kafka.ChangeDefinitions(ctx, cfg, func(all []events.Record) ([]events.Record, error) {
+		had, body := writtenUnder(all, d.Name, d.Version), d.JSON()
+		switch {
+		case had.first != nil && !same(had.first.Value, body):
+			return nil, exit(exitRefused, "%s is there already, with another body; give the change a new version (version: %d)", d.Key(), had.newest+1)
+		case had.first == nil && had.kept != nil && !same(had.kept.Value, body):
+			return nil, exit(exitRefused, "%s was deleted, and had another body, which its tasks keep; give the change a new version (version: %d)", d.Key(), had.newest+1)
 		}
-	}
-	if had.first != nil && same(had.last.Value, body) {
-		return nil
-	}
-	r := events.Record{Topic: cfg.Namespace.Definitions(), Partition: -1, Key: []byte(d.Key()), Value: d.Stored(),
-		Headers: events.CloudHeaders(events.TypeDefinition, string(cfg.Namespace)+"workflow", d.Key())}
-	if err := producer.Send(ctx, r); err != nil {
-		return fmt.Errorf("write the definition: %w", err)
-	}
-	return settleDefinition(ctx, admin, cfg.Namespace, producer, d)
+		// Also of a definition that is there: a topic of it may have been deleted.
+		for _, name := range d.Agents() {
+			if _, err := admin.CreateRequestTopic(ctx, name, events.DefaultPartitions); err != nil {
+				return nil, fmt.Errorf("create the request topic of agent %s: %w", name, err)
+			}
+		}
+		if had.first != nil && same(had.last.Value, body) {
+			return nil, nil
+		}
+		return []events.Record{definitionRecord(cfg.Namespace, d.Key(), d.Stored())}, nil
+	})
 }
 
-// settleDefinition looks whether a definition that was written is the first of its version.
-func settleDefinition(ctx context.Context, admin *kafka.Admin, ns events.Namespace, producer *kafka.Producer, d *workflow.Definition) error {
-	has, err := writtenUnder(ctx, admin, ns, d)
-	if err != nil || has.first == nil || same(has.first.Value, d.JSON()) {
-		return err // first nil: it was deleted since, by whoever could
-	}
-	again := *has.first
-	again.Partition = -1
-	if err := producer.Send(ctx, again); err != nil {
-		return fmt.Errorf("another `workflow apply` of %s was at work and came first, with another body, which counts; it could not be written again, "+
-			"so schedulers that start later may read this one: apply the other again: %w", d.Key(), err)
-	}
-	return exit(exitRefused, "another `workflow apply` of %s was at work and came first, with another body: that one counts; give the change a new version (version: %d)",
-		d.Key(), has.newest+1)
+// definitionRecord is a definition as it is written, or that it is deleted: without a body.
+func definitionRecord(ns events.Namespace, key string, body []byte) events.Record {
+	return events.Record{Topic: ns.Definitions(), Partition: -1, Key: []byte(key), Value: body,
+		Headers: events.CloudHeaders(events.TypeDefinition, string(ns)+"workflow", key)}
 }
 
-// under is what the log has under a definition's key, since it was deleted last; nil: nothing.
+// under is what the log has under a definition's key, since it was deleted last, and the copy that schedulers
+// keep of a deleted one; nil: nothing.
 type under struct {
-	first, last *events.Record
-	newest      int // version under the definition's name, of its own and those that were ever written
+	first, last, kept *events.Record
+	newest            int // version under the definition's name, of its own and those that were ever written
 }
 
-func writtenUnder(ctx context.Context, admin *kafka.Admin, ns events.Namespace, d *workflow.Definition) (u under, err error) {
-	u.newest = d.Version
-	err = admin.ReadCompacted(ctx, ns.Definitions(), func(r events.Record) error {
-		if version, of := strings.CutPrefix(string(r.Key), d.Name+"/"); of {
-			if v, err := strconv.Atoi(version); err == nil { // no number: a key of somebody else's
-				u.newest = max(u.newest, v)
+func writtenUnder(all []events.Record, name string, version int) (u under) {
+	u.newest = version
+	key := events.DefinitionKey(name, version)
+	for i := range all {
+		r := &all[i]
+		of, kept, is := events.ParseDefinitionKey(string(r.Key))
+		if !is {
+			continue
+		}
+		if v, found := strings.CutPrefix(of, name+"/"); found {
+			if n, err := strconv.Atoi(v); err == nil { // no number: a key of somebody else's
+				u.newest = max(u.newest, n)
 			}
 		}
 		switch {
-		case string(r.Key) != d.Key():
+		case of != key:
+		case kept && len(r.Value) == 0:
+			u.kept = nil
+		case kept:
+			u.kept = r
 		case len(r.Value) == 0:
 			u.first, u.last = nil, nil
 		default:
-			if u.last = &r; u.first == nil {
-				u.first = &r
+			if u.last = r; u.first == nil {
+				u.first = r
 			}
 		}
-		return nil
-	})
-	if err != nil {
-		return u, fmt.Errorf("read the definitions: %w", err)
 	}
-	return u, nil
+	return u
 }
 
 // agentsOfDefinitions are the agents that the namespace's definitions name, of those that
@@ -113,6 +102,9 @@ func agentsOfDefinitions(ctx context.Context, admin *kafka.Admin, ns events.Name
 func usableDefinitions(ctx context.Context, admin *kafka.Admin, ns events.Namespace) (map[string][]string, error) {
 	agents := map[string][]string{}
 	err := admin.ReadCompacted(ctx, ns.Definitions(), func(r events.Record) error {
+		if _, kept, _ := events.ParseDefinitionKey(string(r.Key)); kept {
+			return nil // new tasks don't have it
+		}
 		delete(agents, string(r.Key)) // a later one counts, or was deleted
 		if d, err := workflow.ParseJSON(r.Value); err == nil {
 			agents[string(r.Key)] = d.Agents()

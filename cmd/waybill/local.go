@@ -95,7 +95,7 @@ func (l *local) prepare(ctx context.Context, o localOptions) error {
 		return err
 	}
 	for _, d := range o.definitions {
-		if err := applyDefinition(ctx, l.Kafka, l.Producer, d); err != nil {
+		if err := applyDefinition(ctx, l.Kafka, d); err != nil {
 			return err
 		}
 	}

@@ -22,7 +22,7 @@ import (
 // of a supervisor, but for the snapshots.
 var readmeUsers = map[string]string{
 	"scheduler": "scheduler", "supervisor": "supervisor", "`agent http`": "agent", "an agent of yours": "mine", "console": "console", "who submits": "shop",
-	"operators": "operator", "`topics create`, `workflow apply`": "admin", "`import`, in its own namespace": importer,
+	"operators": "operator", "`topics create`, `workflow apply`": "admin", "`workflow delete`": "deleter", "`import`, in its own namespace": importer,
 }
 
 const (
@@ -227,6 +227,7 @@ func TestRightsOfTheReadmeAreEnough(t *testing.T) {
 	operator.waybill(t, exitOK, "export", "held", "--out", file)
 	by[importer].waybill(t, exitOK, "import", file, "--namespace", importedTo)
 	rightsOfAGoClient(t, shopper)
+	by["deleter"].waybill(t, exitOK, "workflow", "delete", "late/1", "--yes")
 }
 
 // rightsOfAConsole asks for everything, and has an order submitted and cancelled.

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/console"
@@ -55,7 +56,7 @@ func (l *logbook) notTaken(ctx context.Context, id string) error {
 	})
 	switch {
 	case err != nil:
-		return err
+		return fmt.Errorf("%w; whether its submission waits can't be told: %w", notFound(id), err)
 	case w == nil:
 		return notFound(id)
 	}

@@ -13,14 +13,13 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/waybill-run/waybill/events"
-	"github.com/waybill-run/waybill/internal/kafka"
 	"github.com/waybill-run/waybill/scheduler"
 	"github.com/waybill-run/waybill/workflow"
 )
 
 func newWorkflow() *cobra.Command {
-	cmd := &cobra.Command{Use: "workflow", Short: "Check, apply, list and draw workflow definitions"}
-	cmd.AddCommand(newWorkflowValidate(), newWorkflowApply(), newWorkflowList(), newWorkflowGraph())
+	cmd := &cobra.Command{Use: "workflow", Short: "Check, apply, list, draw and delete workflow definitions"}
+	cmd.AddCommand(newWorkflowValidate(), newWorkflowApply(), newWorkflowList(), newWorkflowGraph(), newWorkflowDelete())
 	return cmd
 }
 
@@ -106,7 +105,7 @@ func parseDefinition(file string, src []byte) (*workflow.Definition, error) {
 type applied struct {
 	Workflow string   `json:"workflow"`
 	Version  int      `json:"version"`
-	Result   string   `json:"result"` // applied or unchanged
+	Result   string   `json:"result"` // applied, unchanged or deleted
 	Agents   []string `json:"agents"`
 }
 
@@ -143,18 +142,13 @@ func runApply(cmd *cobra.Command, t *tool, files []string) error {
 	if err != nil {
 		return err
 	}
-	producer, err := kafka.OpenProducer(l.cfg)
-	if err != nil {
-		return err
-	}
-	defer producer.Close()
 	var list []applied
 	for _, d := range definitions {
 		result := "applied"
 		if slices.ContainsFunc(there, func(s stored) bool { return s.Workflow == d.Name && s.Version == d.Version }) {
 			result = "unchanged"
 		}
-		err := l.patiently(ctx, func(ctx context.Context) error { return applyDefinition(ctx, l.cfg, producer, d) })
+		err := l.patiently(ctx, func(ctx context.Context) error { return applyDefinition(ctx, l.cfg, d) })
 		if err != nil && len(list) > 0 {
 			return errors.Join(err, t.printApplied(cmd.OutOrStdout(), list))
 		}
@@ -197,7 +191,7 @@ func (l *logbook) definitions(ctx context.Context) ([]stored, error) {
 	}
 	var list []stored
 	for key, r := range last {
-		name, version, ok := strings.Cut(key, "/")
+		name, version, ok := strings.Cut(key, "/")                                 // a kept copy has no number after the first slash
 		if n, err := strconv.Atoi(version); ok && err == nil && len(r.Value) > 0 { // else the format record, or deleted
 			s := stored{Workflow: name, Version: n, AppliedAt: events.InstantText(r.Time)}
 			if s.Definition, err = workflow.ParseJSON(r.Value); err != nil {

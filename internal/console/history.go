@@ -190,7 +190,7 @@ func (c *call) noTask(id string, p int32) error {
 	w, err := c.cfg.Log.Waiting(c.r.Context(), id)
 	switch {
 	case err != nil:
-		return unavailable("nothing is known of task %q, and whether its submission waits can't be told: %v", printable(id), err)
+		return notFound("there is no task %q, and whether its submission waits can't be told: %v", printable(id), err)
 	case w != nil:
 		return notFound("%s", w.Says(id))
 	}

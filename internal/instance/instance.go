@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
@@ -23,6 +24,7 @@ import (
 	"github.com/waybill-run/waybill/projections"
 	"github.com/waybill-run/waybill/scheduler"
 	"github.com/waybill-run/waybill/supervisor"
+	"github.com/waybill-run/waybill/workflow"
 )
 
 // reachWithin is how long a command waits for the first answer of a broker.
@@ -46,6 +48,7 @@ type Instance struct {
 	metrics *Metrics
 	log     *slog.Logger
 	roles   *errgroup.Group
+	keeps   atomic.Bool // copies of deleted definitions
 
 	mu        sync.Mutex
 	stores    []*projections.Store
@@ -242,7 +245,12 @@ func (n *Instance) follow(ctx context.Context) error {
 	if n.catalog != nil {
 		return n.catalog.ReadToEndNow(ctx)
 	}
-	c := &scheduler.Compiled{Rejected: func(key string, err error) { n.rejectedDefinition(ctx, key, err) }}
+	c := &scheduler.Compiled{Rejected: func(key string, err error) { n.rejectedDefinition(ctx, key, err) },
+		Deleted: func(d *workflow.Definition) {
+			if n.keeps.Load() {
+				n.keepDefinition(ctx, d)
+			}
+		}}
 	watch, err := kafka.WatchDefinitions(ctx, n.Kafka, func(r events.Record) { c.Apply(&r) })
 	if err != nil {
 		return err
@@ -271,6 +279,29 @@ func (n *Instance) rejectedDefinition(ctx context.Context, key string, err error
 	n.Producer.SendAsync(ctx, a.Record(n.Kafka.Namespace, n.source("scheduler"), "definition/"+key+"/"+n.Name), func(_ events.Record, err error) {
 		if err != nil {
 			n.log.Error("alert not written", "error", err)
+		}
+	})
+}
+
+// keepDeleted has a scheduler keep what tasks began with: copies of the definitions that were deleted, and
+// that will be, are written under keys of their own. Compaction then leaves them.
+func (n *Instance) keepDeleted(ctx context.Context) {
+	if n.History || n.keeps.Swap(true) {
+		return
+	}
+	for _, d := range n.catalog.Unkept() {
+		n.keepDefinition(ctx, d)
+	}
+}
+
+func (n *Instance) keepDefinition(ctx context.Context, d *workflow.Definition) {
+	n.log.Warn("definition was deleted; its tasks keep it, and new orders of it are refused", "key", d.Key())
+	key := events.KeptDefinition(d.Key())
+	r := events.Record{Topic: n.Kafka.Namespace.Definitions(), Partition: -1, Key: []byte(key), Value: d.Stored(),
+		Headers: events.CloudHeaders(events.TypeDefinition, n.source("scheduler"), key)}
+	n.Producer.SendAsync(ctx, r, func(_ events.Record, err error) {
+		if err != nil && ctx.Err() == nil {
+			n.log.Error("no copy of a deleted definition is kept: once the topic is compacted its open tasks lack it; apply it again", "key", d.Key(), "error", err)
 		}
 	})
 }

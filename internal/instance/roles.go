@@ -35,6 +35,7 @@ func (n *Instance) StartScheduler(ctx context.Context, o SchedulerOptions) error
 	if err := n.follow(ctx); err != nil {
 		return fmt.Errorf("read the workflow definitions: %w", err)
 	}
+	n.keepDeleted(ctx)
 	store, err := n.store(ctx, projections.ViewTasks)
 	if err != nil {
 		return err

@@ -104,6 +104,10 @@ func settings(cleanup string, retention time.Duration, extra ...string) map[stri
 	return s
 }
 
+// definitionsLag is how long a definition that was deleted stays before compaction takes it: a week, in which a
+// scheduler that starts again keeps a copy for its tasks.
+const definitionsLag = "604800000"
+
 // topicSpecs are all topics of a namespace. Those that a scheduler writes in
 // transactions have the partition count of events though only the inboxes
 // must: by the same key a lane's transaction then touches one partition number
@@ -121,7 +125,7 @@ func topicSpecs(ns events.Namespace, partitions int32, agents map[string]int32) 
 		topicSpec{name: ns.Deadletters(), partitions: partitions, settings: settings("delete", deadlettersRetention)},
 		topicSpec{name: ns.Notifications(), partitions: partitions, settings: settings("delete", notifyRetention)},
 		topicSpec{name: ns.Snapshots(), partitions: partitions, settings: settings("compact", 0)},
-		topicSpec{name: ns.Definitions(), partitions: 1, settings: settings("compact", 0)},
+		topicSpec{name: ns.Definitions(), partitions: 1, settings: settings("compact", 0, "min.compaction.lag.ms", definitionsLag, "delete.retention.ms", definitionsLag)},
 	)
 	for _, agent := range slices.Sorted(maps.Keys(agents)) {
 		specs = append(specs, requestSpec(ns, agent, agents[agent]))

@@ -21,7 +21,7 @@ var mayImport = map[string][]string{
 	"internal/kafka/embedded":     {"internal/kafka", "events"},
 	"internal/kafka/kafkametrics": {"internal/kafka"},
 	"internal/kafkatest":          {"internal/kafka", "internal/suite", "deploy/kafka/node", "events"},
-	"internal/instance":           {"internal/kafka", "internal/kafka/kafkametrics", "projections", "scheduler", "agent", "supervisor", "internal/turns", "events"},
+	"internal/instance":           {"internal/kafka", "internal/kafka/kafkametrics", "projections", "scheduler", "agent", "supervisor", "internal/turns", "events", "workflow"},
 	"internal/turns":              {},
 	"internal/suite":              {},
 	"internal/tally":              {},

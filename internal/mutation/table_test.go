@@ -124,7 +124,7 @@ func (l *Lane) flushMax()`},
 	byCall   map[int32]uint64
 	calls    uint64
 `},
-		{"internal/kafka/lane.go", `resumed: map[int32]uint64{}, polledFrom`, `byCall: map[int32]uint64{}, resumed: map[int32]uint64{}, polledFrom`},
+		{"internal/kafka/lane.go", `restored: map[int32]uint64{}, polledFrom`, `byCall: map[int32]uint64{}, restored: map[int32]uint64{}, polledFrom`},
 		{"internal/kafka/lane.go", "	l.seen = l.balancer.Assigned()\n", `	l.callMu.Lock()
 	defer l.callMu.Unlock()
 	l.seen = map[int32]uint64{}
@@ -297,7 +297,7 @@ var laneMutations = []mutation{
 		`if tx.committed {`, `if tx.room != nil {`,
 		"scheduler", "TestRoomOfWhatWasRolledBack"),
 	one("rolled-back-is-forgotten", "scheduler/lane.go",
-		"		l.cfg.Listener.aborted()\n		return tx.forget()\n	}\n	tx.committed = true", "		l.cfg.Listener.aborted()\n		tx.accept()\n		return nil\n	}\n	tx.committed = true",
+		"	case !committed:\n		return tx.forget()\n	}\n	tx.committed = true", "	case !committed:\n		tx.accept()\n		return nil\n	}\n	tx.committed = true",
 		"scheduler", "TestAbortDropsTheSpeculativeState"),
 	one("state-of-an-assignment-before", "scheduler/partition.go",
 		`if gen, ok := assigned[id]; !ok || gen != p.generation {`, `if gen, ok := assigned[id]; !ok || gen == 0 {`,

@@ -480,3 +480,4 @@ func (s *sandbox) tell(e *events.Event, assumed bool) {
 type only struct{ program *workflow.Program }
 
 func (o only) Program(string, int) (*workflow.Program, bool) { return o.program, true }
+func (o only) Applied(string, int) (*workflow.Program, bool) { return o.program, false }

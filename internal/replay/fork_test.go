@@ -53,6 +53,7 @@ type history struct {
 type one struct{ p *workflow.Program }
 
 func (o one) Program(string, int) (*workflow.Program, bool) { return o.p, true }
+func (o one) Applied(string, int) (*workflow.Program, bool) { return o.p, false }
 
 var noon = time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)
 

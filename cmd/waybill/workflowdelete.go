@@ -1,0 +1,127 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/kafka"
+)
+
+// openNamed is how many open tasks are named when a definition can't be deleted.
+const openNamed = 3
+
+type workflowDeleteOptions struct {
+	tool
+	yes bool
+}
+
+func newWorkflowDelete() *cobra.Command {
+	var o workflowDeleteOptions
+	cmd := &cobra.Command{
+		Use:   "delete NAME/VERSION",
+		Short: "Delete a definition that no open task has: new orders of it are refused",
+		Long: `Delete a definition. It is refused (exit 8) while open tasks have that version. Afterwards orders that
+name the version are refused, and orders without a version get the newest that is left. A task that
+was submitted at the same moment goes on: schedulers keep a copy for it. The version can be applied
+again with the same body only.
+
+It asks on a terminal. Elsewhere --yes is required.`,
+		Args: arguments("a definition, NAME/VERSION"),
+		RunE: func(cmd *cobra.Command, args []string) error { return runWorkflowDelete(cmd, &o, args[0]) },
+	}
+	o.tool.flags(cmd)
+	cmd.Flags().BoolVar(&o.yes, "yes", false, "don't ask")
+	return cmd
+}
+
+func runWorkflowDelete(cmd *cobra.Command, o *workflowDeleteOptions, what string) error {
+	if err := o.output.check(); err != nil {
+		return err
+	}
+	name, text, _ := strings.Cut(what, "/")
+	version, err := strconv.Atoi(text)
+	if name == "" || err != nil || version < 1 {
+		return usage("%q: a definition is NAME/VERSION; `waybill workflow list` shows those in the log", what)
+	}
+	if err := o.meant(cmd.InOrStdin(), cmd.ErrOrStderr(), what); err != nil {
+		return err
+	}
+	l, err := o.open(cmd)
+	if err != nil {
+		return err
+	}
+	defer l.close()
+	if err := unused(cmd.Context(), l, name, version); err != nil {
+		return err
+	}
+	err = l.patiently(cmd.Context(), func(ctx context.Context) error { return deleteDefinition(ctx, l.cfg, name, version) })
+	if err != nil {
+		return err
+	}
+	return o.printApplied(cmd.OutOrStdout(), []applied{{name, version, "deleted", []string{}}})
+}
+
+// meant asks on a terminal whether the definition is to be deleted.
+func (o *workflowDeleteOptions) meant(in io.Reader, out io.Writer, what string) error {
+	if o.yes {
+		return nil
+	}
+	if f, is := in.(*os.File); !is || !term.IsTerminal(int(f.Fd())) {
+		return usage("delete %s: there is no terminal to ask on; --yes deletes it", what)
+	}
+	fmt.Fprintf(out, "delete the definition %s, so that new orders of it are refused? [y/N] ", what)
+	answer, err := bufio.NewReader(io.LimitReader(in, 64)).ReadString('\n')
+	if err != nil && !errors.Is(err, io.EOF) {
+		return fmt.Errorf("read the answer: %w; --yes doesn't ask", err)
+	}
+	if a := strings.ToLower(strings.TrimSpace(answer)); a != "y" && a != "yes" {
+		return exit(exitOther, "nothing was done: the answer wasn't y")
+	}
+	return nil
+}
+
+// unused refuses a definition that open tasks have, as the log says now.
+func unused(ctx context.Context, l *logbook, name string, version int) error {
+	f := newFolding()
+	err := (&logHistory{logbook: l}).read(ctx, "", func(r *events.Record) error {
+		f.add(r, nil)
+		return nil
+	}, nil)
+	if err != nil {
+		return err
+	}
+	var open []string
+	for id, t := range f.tasks {
+		if t.Open() && t.Workflow == name && t.Version == version {
+			open = append(open, idText(id))
+		}
+	}
+	if len(open) == 0 {
+		return nil
+	}
+	slices.Sort(open)
+	return exit(exitRefused, "%d open tasks have %s/%d (%s): delete it when they have ended; `waybill task list --workflow %s/%d` shows them",
+		len(open), name, version, strings.Join(open[:min(len(open), openNamed)], ", "), name, version)
+}
+
+// deleteDefinition writes the tombstone.
+func deleteDefinition(ctx context.Context, cfg kafka.Config, name string, version int) error {
+	return kafka.ChangeDefinitions(ctx, cfg, func(all []events.Record) ([]events.Record, error) {
+		key := events.DefinitionKey(name, version)
+		if u := writtenUnder(all, name, version); u.first == nil {
+			return nil, exit(exitNotFound, "there is no definition %s; `waybill workflow list` shows those in the log", key)
+		}
+		return []events.Record{definitionRecord(cfg.Namespace, key, nil)}, nil
+	})
+}

@@ -1,0 +1,96 @@
+package main
+
+import (
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/kafkatest"
+)
+
+// A definition is deleted when no open task has it, and comes back with the same body only, while a
+// copy of the first is kept.
+func TestDeletedDefinitionComesBackAsItWas(t *testing.T) {
+	kafkatest.Each(t, func(t *testing.T, b *kafkatest.Broker) {
+		cfg := kafka.Config{Brokers: b.Addrs, Namespace: b.Namespace(t)}
+		createTopics(t, cfg)
+		waybill := func(want int, says string, args ...string) {
+			t.Helper()
+			cmd := exec.Command(filepath.Join(binary(t), "waybill"), append(args, "--brokers", cfg.Brokers[0], "--namespace", string(cfg.Namespace))...)
+			out, err := cmd.CombinedOutput()
+			if code := cmd.ProcessState.ExitCode(); code != want || !strings.Contains(string(out), says) {
+				t.Errorf("%v: exit code %d (%v), want %d and %q:\n%s", args, code, err, want, says, out)
+			}
+		}
+		d, other := versionOf(t, 1), versionOf(t, 2)
+		if err := applyDefinition(t.Context(), cfg, d); err != nil {
+			t.Fatal(err)
+		}
+		waybill(exitUsage, "--yes", "workflow", "delete", "race/1")
+		waybill(exitUsage, "NAME/VERSION", "workflow", "delete", "race", "--yes")
+		waybill(exitNotFound, "no definition race/2", "workflow", "delete", "race/2", "--yes")
+
+		produce(t, cfg, history(t, cfg.Namespace)[:4]...) // the claim, and a task that is at work
+		waybill(exitRefused, "1 open tasks have pay/1 (good-7)", "workflow", "delete", "pay/1", "--yes")
+		waybill(exitOK, "deleted", "workflow", "delete", "race/1", "--yes")
+		waybill(exitNotFound, "no definition race/1", "workflow", "delete", "race/1", "--yes")
+		produce(t, cfg, definitionRecord(cfg.Namespace, events.KeptDefinition(d.Key()), d.Stored())) // as a scheduler does
+		if err := applyDefinition(t.Context(), cfg, other); codeOf(err) != exitRefused || !strings.Contains(err.Error(), "was deleted, and had another body") {
+			t.Errorf("another body: %v", err)
+		}
+		if err := applyDefinition(t.Context(), cfg, d); err != nil {
+			t.Errorf("the same body: %v", err)
+		}
+		waybill(exitOK, "race", "workflow", "list")
+	})
+}
+
+// Somebody writes a tombstone while a scheduler runs. The scheduler keeps a copy for tasks that have the
+// definition, and refuses new orders of it with the reason; one that starts later does so, too.
+func TestTombstoneFromOutside(t *testing.T) {
+	kafkatest.Each(t, func(t *testing.T, b *kafkatest.Broker) {
+		cfg := kafka.Config{Brokers: b.Addrs, Namespace: b.Namespace(t)}
+		createTopics(t, cfg)
+		s := &system{broker: b, ns: cfg.Namespace, partitions: 2}
+		admin, err := kafka.OpenAdmin(cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer admin.Close()
+		until := func(what, topic string, is func(*events.Record) bool) {
+			t.Helper()
+			for found := false; !found; {
+				if err := admin.ReadCompacted(t.Context(), topic, func(r events.Record) error {
+					found = found || is(&r)
+					return nil
+				}); err != nil {
+					t.Fatalf("%s: %v", what, err)
+				}
+			}
+		}
+		refused := func(id string) {
+			t.Helper()
+			produce(t, cfg, (&events.Submission{ID: id, Workflow: "race", Input: []byte("{}")}).Record(cfg.Namespace, "test"))
+			until("a refusal", cfg.Namespace.Deadletters(), func(r *events.Record) bool {
+				detail, _ := r.Header(events.HeaderDetail)
+				return string(r.Key) == id && strings.Contains(detail, `workflow "race" was deleted`)
+			})
+		}
+		d := versionOf(t, 1)
+		if err := applyDefinition(t.Context(), cfg, d); err != nil {
+			t.Fatal(err)
+		}
+		first := s.start(t, "scheduler", "--session-timeout", shortSession)
+		produce(t, cfg, definitionRecord(cfg.Namespace, d.Key(), nil))
+		until("a copy", cfg.Namespace.Definitions(), func(r *events.Record) bool {
+			return string(r.Key) == events.KeptDefinition(d.Key()) && string(r.Value) == string(d.Stored())
+		})
+		refused("one")
+		first.stop(t)
+		s.start(t, "scheduler", "--session-timeout", shortSession)
+		refused("two")
+	})
+}

@@ -1,0 +1,103 @@
+package kafka
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/waybill-run/waybill/events"
+)
+
+const (
+	// definitionsWithin is the transaction timeout of who writes definitions: one that died holds up the
+	// next for no longer.
+	definitionsWithin = 10 * time.Second
+	// definitionsAgain is the longest first wait of one that was fenced; it doubles up to definitionsAgainMost.
+	definitionsAgain     = 50 * time.Millisecond
+	definitionsAgainMost = 2 * time.Second
+)
+
+// ChangeDefinitions reads the definitions topic and writes what follows from it, as one step: whoever else
+// changes definitions meanwhile comes before or after, and never in between. decide is given all
+// committed records, and returns what to write; none: nothing. It may be called several times.
+//
+// All who change definitions share a transactional id. Taking it over ends what another has open, and fences
+// that one: its commit fails, and it begins again.
+func ChangeDefinitions(ctx context.Context, c Config, decide func(all []events.Record) ([]events.Record, error)) error {
+	wait := definitionsAgain
+	for {
+		fenced, err := changeDefinitions(ctx, c, decide)
+		if !fenced {
+			return err
+		}
+		select {
+		case <-time.After(rand.N(wait)):
+			wait = min(2*wait, definitionsAgainMost)
+		case <-ctx.Done():
+			return fmt.Errorf("others change the definitions all the time; try again: %w", err)
+		}
+	}
+}
+
+func changeDefinitions(ctx context.Context, c Config, decide func([]events.Record) ([]events.Record, error)) (fenced bool, err error) {
+	admin, err := OpenAdmin(c)
+	if err != nil {
+		return false, err
+	}
+	defer admin.Close()
+	cl, err := kgo.NewClient(append(c.options(), append(produceOptions(),
+		kgo.TransactionalID(string(c.Namespace)+"definitions"), kgo.TransactionTimeout(definitionsWithin))...)...)
+	if err != nil {
+		return false, fmt.Errorf("client: %w", err)
+	}
+	defer cl.Close()
+	if _, _, err := cl.ProducerID(ctx); err != nil {
+		return isFenced(err), fmt.Errorf("take over the transactional id %sdefinitions: %w", c.Namespace, err)
+	}
+	var all []events.Record
+	err = admin.ReadCompacted(ctx, c.Namespace.Definitions(), func(r events.Record) error {
+		all = append(all, r)
+		return nil
+	})
+	if err != nil {
+		return false, fmt.Errorf("read the definitions: %w", err)
+	}
+	out, err := decide(all)
+	if err != nil || len(out) == 0 {
+		return false, err
+	}
+	if err := writeInOne(ctx, cl, out); err != nil {
+		return isFenced(err), fmt.Errorf("write to %s: %w", c.Namespace.Definitions(), err)
+	}
+	return false, nil
+}
+
+// writeInOne writes records in a transaction.
+func writeInOne(ctx context.Context, cl *kgo.Client, out []events.Record) error {
+	if err := cl.BeginTransaction(); err != nil {
+		return err
+	}
+	rs := make([]*kgo.Record, len(out))
+	for i := range out {
+		rs[i] = toKgo(&out[i])
+	}
+	if err := cl.ProduceSync(ctx, rs...).FirstErr(); err != nil {
+		bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), rollbackWithin)
+		defer cancel()
+		if ended := cl.EndTransaction(bounded, kgo.TryAbort); ended != nil && !isFenced(ended) {
+			return errors.Join(err, fmt.Errorf("roll back, which the brokers do by themselves within %s: %w", definitionsWithin, ended))
+		}
+		return err
+	}
+	return cl.EndTransaction(ctx, kgo.TryCommit)
+}
+
+// isFenced reports whether another has taken a transactional id over.
+func isFenced(err error) bool {
+	return errors.Is(err, kerr.ProducerFenced) || errors.Is(err, kerr.InvalidProducerEpoch) || errors.Is(err, kerr.ConcurrentTransactions)
+}

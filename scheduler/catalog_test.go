@@ -1,0 +1,170 @@
+package scheduler
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/workflow"
+)
+
+// version is a definition of two steps as it is on the definitions topic.
+func version(t *testing.T, name string, n int, agents ...string) events.Record {
+	t.Helper()
+	b := workflow.New(name, n).CompleteWithin(time.Hour).AttemptWithin(time.Minute)
+	for i, agent := range agents {
+		s := workflow.Step{ID: fmt.Sprint("s", i), Agent: agent, Operation: "do"}
+		if i > 0 {
+			s.Needs = []string{fmt.Sprint("s", i-1)}
+		}
+		b = b.Step(s)
+	}
+	d, err := b.Build()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return events.Record{Key: []byte(d.Key()), Value: d.Stored()}
+}
+
+func tombstone(key string) *events.Record { return &events.Record{Key: []byte(key)} }
+
+// Compiled programs are bounded, however many versions there ever were, and each is there when it is asked for.
+func TestProgramsAreBounded(t *testing.T) {
+	const versions = programsMost + 50
+	c := &Compiled{Rejected: func(key string, err error) { t.Errorf("%s: %v", key, err) }}
+	for v := 1; v <= versions; v++ {
+		r := version(t, "w", v, "a")
+		c.Apply(&r)
+	}
+	if c.programs != 0 {
+		t.Errorf("%d are compiled, and none was used", c.programs)
+	}
+	for round := range 2 {
+		for v := versions; v > 0; v-- {
+			if p, ok := c.Program("w", v); !ok || p.Definition().Version != v {
+				t.Fatalf("round %d: version %d isn't there", round, v)
+			}
+			if p, _ := c.Applied("w", 0); p == nil || p.Definition().Version != versions {
+				t.Fatal("the newest isn't found")
+			}
+		}
+	}
+	kept := 0
+	for _, d := range c.definitions {
+		if d.program != nil {
+			kept++
+		}
+	}
+	if kept != programsMost || c.programs != kept {
+		t.Errorf("%d programs are kept, and %d are counted; want %d", kept, c.programs, programsMost)
+	}
+}
+
+// A definition that was deleted is one for the tasks that have it, and none for new ones, in whatever way
+// the log came to it: with all records, or as compaction leaves them.
+func TestDeletedDefinition(t *testing.T) {
+	one, two := version(t, "w", 1, "a"), version(t, "w", 2, "a")
+	other := version(t, "w", 1, "b")
+	kept := one
+	kept.Key = []byte(events.KeptDefinition(string(one.Key)))
+	for _, x := range []struct {
+		name             string
+		log              []*events.Record
+		newest           int // 0: none
+		one, deleted     bool
+		rejected, unkept int
+		first            *events.Record // the body of version 1
+	}{
+		{"applied", []*events.Record{&one}, 1, true, false, 0, 0, &one},
+		{"deleted", []*events.Record{&one, tombstone("w/1")}, 0, false, true, 0, 1, &one},
+		{"deleted, with a copy", []*events.Record{&one, tombstone("w/1"), &kept}, 0, false, true, 0, 0, &one},
+		{"compacted", []*events.Record{tombstone("w/1"), &kept}, 0, false, true, 0, 0, &one},
+		{"compacted long ago", []*events.Record{&kept}, 0, false, true, 0, 0, &one},
+		{"the newest is deleted", []*events.Record{&one, &two, tombstone("w/2")}, 1, true, false, 0, 1, &one},
+		{"applied again", []*events.Record{&one, tombstone("w/1"), &kept, &one}, 1, true, false, 0, 0, &one},
+		{"applied again, compacted", []*events.Record{&kept, &one}, 1, true, false, 0, 0, &one},
+		{"deleted, and another body", []*events.Record{&one, tombstone("w/1"), &other}, 0, false, true, 1, 1, &one},
+		{"another body, before the copy", []*events.Record{&one, tombstone("w/1"), &other, &kept}, 0, false, true, 1, 0, &one},
+		{"another body, compacted", []*events.Record{&other, &kept}, 0, false, true, 1, 0, &one},
+		{"unknown", []*events.Record{tombstone("w/1")}, 0, false, false, 0, 0, nil},
+	} {
+		rejected := 0
+		c := &Compiled{Rejected: func(string, error) { rejected++ }}
+		for _, r := range x.log {
+			c.Apply(r)
+		}
+		newest := 0
+		if p, _ := c.Applied("w", 0); p != nil {
+			newest = p.Definition().Version
+		}
+		p, deleted := c.Applied("w", 1)
+		if newest != x.newest || (p != nil) != x.one || deleted != x.deleted || rejected != x.rejected || len(c.Unkept()) != x.unkept {
+			t.Errorf("%s: newest %d, version 1 applied %v, deleted %v; %d rejected, %d unkept", x.name, newest, p != nil, deleted, rejected, len(c.Unkept()))
+		}
+		if p, ok := c.Program("w", 1); ok != (x.first != nil) || ok && !strings.Contains(string(x.first.Value), `"agent":"`+p.Definition().Agents()[0]+`"`) {
+			t.Errorf("%s: tasks have %v", x.name, p)
+		}
+	}
+}
+
+// The definition of a running order is deleted, and compacted away. The order goes on, by a scheduler that
+// starts then, too, and new ones are refused with the reason.
+func TestRunningTaskOutlivesItsDefinition(t *testing.T) {
+	s := newSite(t, 1)
+	def := version(t, "two", 1, "inventory", "payments")
+	s.catalog.unread = []events.Record{def}
+	if err := s.catalog.ReadToEndNow(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	log := s.cluster.join(0)
+	l := s.lane(log)
+	s.submit("two", "running", "other")
+	s.drain(l)
+
+	var kept []events.Record
+	s.catalog.Deleted = func(d *workflow.Definition) {
+		kept = append(kept, events.Record{Key: []byte(events.KeptDefinition(d.Key())), Value: d.Stored()})
+	}
+	s.catalog.Apply(tombstone("two/1"))
+	s.answer("inventory", "running")
+	s.submit("two", "refused")
+	s.drain(l)
+	if got := s.asked("payments"); !slices.Equal(got, []string{"running"}) {
+		t.Errorf("asked payments for %q", got)
+	}
+
+	// Another process reads what compaction left.
+	next := newSite(t, 1)
+	next.catalog.unread = kept
+	if err := next.catalog.ReadToEndNow(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	s.cfg.Catalog = next.catalog
+	log.assign(0)
+	s.answer("inventory", "other")
+	s.answer("payments", "running")
+	s.submit("two", "refused, too")
+	s.drain(l)
+	if got := s.asked("payments"); !slices.Equal(got, []string{"running", "other"}) {
+		t.Errorf("asked payments for %q", got)
+	}
+	if got := s.events("running"); got[len(got)-1] != (&events.TaskProcessed{}).Type() {
+		t.Errorf("running: %v", got)
+	}
+	dead := s.headers(ns.Deadletters(), events.HeaderDetail)
+	if len(dead) != 2 || dead[0] != dead[1] || dead[0] != `workflow "two" was deleted; apply it with `+"`waybill workflow apply`" {
+		t.Errorf("dead letters: %q", dead)
+	}
+}
+
+// Applied implements Definitions.
+func (w *world) Applied(name string, version int) (*workflow.Program, bool) {
+	p, known := w.Program(name, version)
+	if !known {
+		return nil, false
+	}
+	return p, false
+}
