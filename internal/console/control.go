@@ -103,7 +103,7 @@ func (c *Console) knowsWorkflow(name string, version int) bool {
 // handOver has the console answer that will see what a write led to. Where there is
 // none, the write is done here, and answered without as_of.
 func (c *call) handOver(p int32, body []byte) bool {
-	c.r.Body, c.r.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
+	c.r.Body, c.r.ContentLength, c.sent = io.NopCloser(bytes.NewReader(body)), int64(len(body)), body
 	done, err := c.forward(p)
 	return done && err == nil
 }

@@ -206,6 +206,9 @@ func (n *Instance) Run(ctx context.Context, start func(ctx context.Context) erro
 // Go runs what belongs to the instance, from within Run: its error ends the rest.
 func (n *Instance) Go(fn func() error) { n.roles.Go(fn) }
 
+// CountDenied counts a request to a console without a valid token.
+func (n *Instance) CountDenied() { n.metrics.denied.Inc() }
+
 // Logger is where what happens is told.
 func (n *Instance) Logger() *slog.Logger { return n.log }
 

@@ -48,6 +48,7 @@ type Metrics struct {
 	requests     *prometheus.CounterVec
 	notified     *prometheus.CounterVec
 	poison       *prometheus.CounterVec
+	denied       prometheus.Counter
 	armed        *prometheus.GaugeVec
 	clock        atomic.Pointer[kafka.Clock]
 	flows        flows
@@ -102,6 +103,7 @@ func NewMetrics() *Metrics {
 	m.requests = vec("waybill_requests_total", "Requests that an agent finished with, by agent and result.", "agent", "result")
 	m.notified = vec("waybill_notifications_total", "Notifications, by result.", "result")
 	m.poison = vec("waybill_poison_total", "Events that a reader could not use: their task is stopped there.", "role")
+	m.denied = count("waybill_console_denied_total", "Requests to a console without a valid token.")
 	r.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "waybill_clock_offset_seconds",
 		Help: "How far this process's clock is ahead of the brokers', with what the fastest record of the last minute took; 0 before the first."}, m.clockOffset))
 	m.armed = gauge("waybill_timers_armed", "Armed timers that the supervisor watches, by partition.", "partition")
