@@ -18,7 +18,7 @@ import (
 	"github.com/waybill-run/waybill"
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/kafka"
-	"github.com/waybill-run/waybill/internal/kafkatest"
+	"github.com/waybill-run/waybill/internal/suite"
 )
 
 // debianPython is the one that has Debian's python3-confluent-kafka.
@@ -46,16 +46,12 @@ func testGoProgram(t *testing.T, s *system) {
 	}
 }
 
-// needPython skips or fails the test where the example can't run.
+// needPython skips the test in plain go test, which needs Go alone, and fails it where the example can't run.
 func needPython(t *testing.T) {
 	t.Helper()
-	out, err := exec.Command(debianPython, "-c", "import confluent_kafka").CombinedOutput()
-	switch {
-	case err == nil:
-	case os.Getenv(kafkatest.Env) == kafkatest.Require:
+	suite.NeedAll(t, "Python")
+	if out, err := exec.Command(debianPython, "-c", "import confluent_kafka").CombinedOutput(); err != nil {
 		t.Fatalf("%s has no confluent_kafka: apt-get install python3-confluent-kafka\n%s", debianPython, out)
-	default:
-		t.Skipf("%s has no confluent_kafka (Debian: apt-get install python3-confluent-kafka); .ci/run runs this test", debianPython)
 	}
 }
 
@@ -196,9 +192,7 @@ func awaitLine(t *testing.T, file, line string) {
 // testKcat types the session of docs/agents.md, once as it is and once without
 // the partitioner that librdkafka needs to hit the right partition.
 func testKcat(t *testing.T, s *system) {
-	if _, err := exec.LookPath("kcat"); err != nil {
-		s.Kcat(t, "", "-V") // skips or fails
-	}
+	s.Kcat(t, "", "-V") // skips the test in plain go test, and fails it where there is no kcat
 	look, answer, replies, take := kcatSession(t)
 	c := s.open(t)
 	type answered struct {

@@ -16,6 +16,7 @@ import (
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/kafka"
 	"github.com/waybill-run/waybill/internal/kafkatest"
+	"github.com/waybill-run/waybill/internal/suite"
 )
 
 const (
@@ -92,16 +93,12 @@ func (c *contract) awaitReplies(n int) map[string]string {
 	return said
 }
 
-// need fails or skips where a program is missing, by the rule of kafkatest.
+// need fails where a program is missing.
 func need(t *testing.T, what string, err error) {
 	t.Helper()
-	if err == nil {
-		return
-	}
-	if os.Getenv(kafkatest.Env) == kafkatest.Require {
+	if err != nil {
 		t.Fatalf("%s is missing: %v", what, err)
 	}
-	t.Skipf("%s is missing (%v); .ci/run runs this test", what, err)
 }
 
 // startPython runs the example agent; stop ends it as a platform does.
@@ -128,6 +125,7 @@ func (c *contract) startPython() (stop func()) {
 }
 
 func TestPythonAgentKeepsTheContract(t *testing.T) {
+	suite.NeedAll(t, "processes that are started, stopped and killed")
 	kafkatest.Each(t, func(t *testing.T, b *kafkatest.Broker) {
 		c := newContract(t, b)
 		undo, err := events.UndoValue(events.UndoOf{IdempotencyKey: events.IdempotencyKey(c.ns, "o-1", "charge", events.Do, 0),
@@ -183,6 +181,7 @@ func TestPythonAgentKeepsTheContract(t *testing.T) {
 // The commands of the page are run as they stand there, but for the broker's
 // address and the namespace.
 func TestKcatSessionOfThePage(t *testing.T) {
+	suite.NeedAll(t, "processes that are started, stopped and killed")
 	kafkatest.Each(t, func(t *testing.T, b *kafkatest.Broker) {
 		_, err := exec.LookPath("kcat")
 		need(t, "kcat", err)

@@ -19,6 +19,7 @@ import (
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/kafka"
 	"github.com/waybill-run/waybill/internal/kafkatest"
+	"github.com/waybill-run/waybill/internal/suite"
 )
 
 var (
@@ -134,6 +135,7 @@ func TestRunOnARealSession(t *testing.T) {
 // An agent's process is stopped in its handler, past the request's complete-by,
 // and continued: the handler returns, and nothing is sent.
 func TestStoppedProcessRepliesNothingLate(t *testing.T) {
+	suite.NeedAll(t, "processes that are started, stopped and killed")
 	kafkatest.Each(t, func(t *testing.T, b *kafkatest.Broker) {
 		c := newContract(t, b)
 		cmd := exec.CommandContext(c.ctx, os.Args[0])

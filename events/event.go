@@ -274,11 +274,36 @@ func (b *By) fields(c *codec) {
 // PartitionClaimed begins an owner's first transaction in a partition.
 type PartitionClaimed struct {
 	Owner string // "<scheduler>/<lane>"
+	// TopicIDs are those of the inboxes that the owner reads. Offsets of causes, from this
+	// event on, are positions in the topics with these ids.
+	TopicIDs TopicIDs
 }
 
 // Type is the ce_type.
-func (*PartitionClaimed) Type() string      { return "waybill.partition.claimed.v1" }
-func (f *PartitionClaimed) fields(c *codec) { c.str("owner", &f.Owner) }
+func (*PartitionClaimed) Type() string { return "waybill.partition.claimed.v1" }
+func (f *PartitionClaimed) fields(c *codec) {
+	c.str("owner", &f.Owner)
+	f.TopicIDs.fields(c)
+}
+
+// TopicIDs are the ids of the inboxes' topics, as Kafka's tools print them: 16 bytes in base64url.
+// A topic that was deleted and created again has another id. Empty: not known.
+type TopicIDs [Inboxes]string
+
+func (ids *TopicIDs) fields(c *codec) {
+	v := ids
+	if !c.decoding && *ids == (TopicIDs{}) {
+		v = nil
+	}
+	optional(c, "topic_ids", &v, func(c *codec, ids *TopicIDs) {
+		for i := range ids {
+			c.str(Inbox(i).String(), &ids[i])
+		}
+	})
+	if c.decoding && v != nil {
+		*ids = *v
+	}
+}
 
 // TaskReceived is a task's first event: the submission as it was accepted, and
 // the plan.

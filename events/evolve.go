@@ -438,6 +438,7 @@ func (p *PartitionState) Evolve(e *Event) error {
 			return fmt.Errorf("claim: epoch %d follows %d", e.Epoch, p.Epoch)
 		}
 		p.Owner = f.Owner
+		p.read(&f.TopicIDs)
 	} else if e.Epoch != p.Epoch {
 		return fmt.Errorf("epoch %d, which nobody claimed; %d is the last claim's", e.Epoch, p.Epoch)
 	}
@@ -446,4 +447,16 @@ func (p *PartitionState) Evolve(e *Event) error {
 		p.Reflected[e.Cause.Inbox] = next
 	}
 	return nil
+}
+
+// read takes over the ids of the inboxes that the owner reads. The offsets of a topic that was
+// deleted and created again begin at 0.
+func (p *PartitionState) read(ids *TopicIDs) {
+	for i, id := range ids {
+		if id == "" {
+			continue
+		}
+		p.Reflected[i] = p.ReflectedIn(Inbox(i), id)
+		p.TopicIDs[i] = id
+	}
 }

@@ -39,15 +39,16 @@ func samplePlan() *Plan {
 }
 
 var (
-	sampleBy    = By{Who: "ada@example.com", Why: "the customer called", RequestID: "0198f3c2-7b1e-7c3a-9d5e-2f4b6a8c0e1d"}
-	sampleError = &Error{Code: "card_declined", Message: "the bank said \"no\"", Step: "charge", Details: json.RawMessage(`{"bank":"b-1","tries":[1,2]}`)}
-	sampleTrace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+	sampleBy       = By{Who: "ada@example.com", Why: "the customer called", RequestID: "0198f3c2-7b1e-7c3a-9d5e-2f4b6a8c0e1d"}
+	sampleError    = &Error{Code: "card_declined", Message: "the bank said \"no\"", Step: "charge", Details: json.RawMessage(`{"bank":"b-1","tries":[1,2]}`)}
+	sampleTopicIDs = TopicIDs{"pM1zZk0bQbG8m2x0a1b2cA", "Vw3c4d5e6f7g8h9i0jKLmA", "oP1q2r3s4t5u6v7w8x9y0A", "hZ0aB1cD2eF3gH4iJ5kL6A"}
+	sampleTrace    = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 )
 
 // sampleFacts has every fact once, with every field set.
 func sampleFacts() []Fact {
 	fs := []Fact{
-		&PartitionClaimed{Owner: "scheduler-0"},
+		&PartitionClaimed{Owner: "scheduler-0", TopicIDs: sampleTopicIDs},
 		&TaskReceived{Workflow: "order", Version: 3, Input: json.RawMessage(`{"total":12.50,"items":["book","péché"]}`), ReplyTo: "shop.order-status",
 			Priority: 5, Labels: map[string]string{"region": "eu", "tier": "gold"}, CompleteBy: instantOf(600),
 			Digest: "q1w2e3r4t5y6u7i8o9p0aQ", Traceparent: sampleTrace, Plan: samplePlan()},
@@ -276,7 +277,7 @@ func snapshotSamples() []sample {
 		Output: json.RawMessage(`{"tracking":"T-1"}`), Seq: 9, Prev: "vUtSrQpOnMlKjIhGfEdCbA", StatusSeq: 9, Accepted: []Accepted{{sampleBy.RequestID, 4}}}
 	open := &Chunk{Ended: []string{"order-5", "order \"6\""}, Tasks: [][]byte{held.Encode()}}
 	finished := &Chunk{Tasks: [][]byte{done.Encode(), done.Encode()}}
-	last := &Snapshot{Format: SnapshotFormat, Next: 1742, Until: 1750, State: PartitionState{Epoch: 3, Owner: "scheduler-0", At: instantOf(14), Reflected: [Inboxes]int64{17, 18, 19, 20}},
+	last := &Snapshot{Format: SnapshotFormat, Next: 1742, Until: 1750, State: PartitionState{Epoch: 3, Owner: "scheduler-0", At: instantOf(14), Reflected: [Inboxes]int64{17, 18, 19, 20}, TopicIDs: sampleTopicIDs},
 		Tasks: 1, IDs: IDSum("order-7"), Open: Chunks{From: 3, To: 8, Sum: 1 << 40}, Finished: Chunks{To: 12, Sum: 5}, FinishedTasks: 2, OpenBytes: 5000}
 	parts := *last
 	parts.Format, parts.Open.To = SnapshotFormatParts, 10

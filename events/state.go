@@ -281,4 +281,15 @@ type PartitionState struct {
 	// Reflected is, for each inbox, the offset below which every record is
 	// reflected: one more than the highest cause.
 	Reflected [Inboxes]int64
+	// TopicIDs are those of the topics that Reflected is of, by the last claim.
+	TopicIDs TopicIDs
+}
+
+// ReflectedIn is Reflected of the inbox whose topic has an id: 0 if that isn't the topic that the
+// offsets are of, so nothing of it is reflected. An id that isn't known counts as the same.
+func (p *PartitionState) ReflectedIn(inbox Inbox, id string) int64 {
+	if was := p.TopicIDs[inbox]; was != "" && id != "" && was != id {
+		return 0
+	}
+	return p.Reflected[inbox]
 }

@@ -110,4 +110,5 @@ func (p *PartitionState) fields(c *codec) {
 	for i := range p.Reflected {
 		c.int64(Inbox(i).String(), &p.Reflected[i])
 	}
+	p.TopicIDs.fields(c)
 }

@@ -29,7 +29,7 @@ func (v *Deadlines) TakeSnapshot(r *events.SnapshotReader) error {
 	if err != nil {
 		return fmt.Errorf("projections: partition %d: %w: %w", v.keys.partition, events.ErrSnapshot, err)
 	}
-	if err := v.wipe(); err != nil {
+	if err := v.Wipe(); err != nil {
 		return err
 	}
 	v.next, v.state = m.Next, m.State
@@ -45,8 +45,9 @@ func (v *Deadlines) TakeSnapshot(r *events.SnapshotReader) error {
 	return nil
 }
 
-// wipe drops what the view and the store hold of the partition.
-func (v *Deadlines) wipe() error {
+// Wipe drops what the view and the store hold of the partition, so that it is restored
+// from a snapshot, or read from the start of the log.
+func (v *Deadlines) Wipe() error {
 	if err := v.deleteAll(nil); err != nil {
 		return err
 	}

@@ -62,8 +62,9 @@
 //     other.
 //   - A store that Pebble can't go on with stops: every later call returns the
 //     reason (Err), the process goes on.
-//   - A view whose last event isn't in the log any more, or is another, is refused an event
-//     behind it (OtherLogError), where its reader reads that again (Rereads).
+//   - A view whose last event isn't in the log any more, or is another, refuses the events
+//     behind it (OtherLogError) where its reader reads that event again (Rereads), and says so
+//     where the log was read past it (ReadTo). It is wiped, and restored from the log.
 //   - A directory that holds something else is refused, never wiped. A partition of
 //     timelines that a build without rows wrote is emptied and read again, and that is
 //     told (Listener.Emptied).

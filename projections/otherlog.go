@@ -11,7 +11,8 @@ import (
 // back from a copy or topics were made anew, may have grown past it before the store is opened again: what
 // comes behind the offset would be folded into the state of another log. So who goes on with a view reads
 // the last event that it has applied once more (Rereads), and the view compares its instant with the one
-// that it remembers: no later log has an event of the same.
+// that it remembers: no later log has an event of the same. Once the log was read past that offset, the event must have
+// come (ReadTo): a commit that was acknowledged may have been rolled back since, and then nothing comes there.
 
 // OtherLogError says that a view can't go on: what it has applied isn't what the log has. Nothing that
 // came was applied. It wraps ErrForeign.
@@ -29,7 +30,7 @@ func (e *OtherLogError) Error() string {
 	if !e.Found.IsZero() {
 		found = "and now there is one of " + e.Found.Format(events.TimeLayout)
 	}
-	return fmt.Sprintf("events/%d/%d was an event of %s, %s: what was made of it is of another log, or of a part that the log has lost",
+	return fmt.Sprintf("events/%d/%d was an event of %s, %s: what was made of it is of another log, of a part that the log has lost, or of a transaction that was rolled back",
 		e.Partition, e.Offset, e.At.Format(events.TimeLayout), found)
 }
 
@@ -38,6 +39,9 @@ func (e *OtherLogError) Unwrap() error { return ErrForeign }
 // Permanent reports whether no new reader finds anything else. A follower may still have had in hand, of
 // an assignment before, what comes behind the event.
 func (e *OtherLogError) Permanent() bool { return e.final }
+
+// Ahead reports true where the store is certain to have what the log doesn't have.
+func (e *OtherLogError) Ahead() bool { return e.final }
 
 // rereads expects the last event that was applied, of an instant. final: what comes is read by one reader, in
 // order, so that one who begins behind it has passed it.
@@ -65,6 +69,18 @@ func (t *Timelines) Rereads() (from int64) {
 	}
 	return t.v.rereads(instant(t.rows.tally.LastAt), false)
 }
+
+// ReadTo says that the committed records of the log were read up to an offset. It returns an *OtherLogError where
+// the last event that was applied lies below it and didn't come again (see Rereads).
+func (v *view) ReadTo(offset int64) error {
+	if !v.rereading || offset < v.next {
+		return nil
+	}
+	return &OtherLogError{Partition: v.keys.partition, Offset: v.next - 1, At: v.last, final: true}
+}
+
+// ReadTo is view.ReadTo.
+func (t *Timelines) ReadTo(offset int64) error { return t.v.ReadTo(offset) }
 
 // follows checks that a record is of the log that the view knows.
 func (v *view) follows(r *events.Record) error {

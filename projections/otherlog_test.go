@@ -90,6 +90,66 @@ func TestLastEventComesAgain(t *testing.T) {
 	}
 }
 
+// TestLastEventMustCome: a view that is to read its last event again says so where the log was read past it, and it didn't
+// come. Wiped, it is read from the start, and comes to the same as any.
+func TestLastEventMustCome(t *testing.T) {
+	type wiped interface {
+		applier
+		Next() int64
+		Rereads() int64
+		ReadTo(int64) error
+		Wipe() error
+		Save() error
+		Digest() (string, error)
+		Close()
+	}
+	rs := newHistory(11).records(300)
+	for view, open1 := range map[string]func(*projections.Store) (wiped, error){
+		projections.ViewTasks:     func(s *projections.Store) (wiped, error) { return s.Tasks(testPartition) },
+		projections.ViewDeadlines: func(s *projections.Store) (wiped, error) { return s.Deadlines(testPartition) },
+		projections.ViewTimelines: func(s *projections.Store) (wiped, error) { return s.Timelines(testPartition) },
+	} {
+		t.Run(view, func(t *testing.T) {
+			digests := map[string]bool{}
+			for _, before := range []int{0, 200} {
+				s := open(t, vfs.NewMem(), view)
+				v, err := open1(s)
+				if err != nil {
+					t.Fatal(err)
+				}
+				apply(t, v, rs[:before])
+				if before > 0 {
+					v.Rereads()
+					if err := v.ReadTo(v.Next() - 1); err != nil {
+						t.Errorf("read to its last event: %v", err)
+					}
+					var e *projections.OtherLogError
+					if err := v.ReadTo(v.Next()); !errors.As(err, &e) || !e.Ahead() || e.Offset != v.Next()-1 {
+						t.Errorf("read past its last event, which didn't come: %v", err)
+					}
+					if err := errors.Join(v.Save(), v.Wipe()); err != nil || v.Next() != 0 {
+						t.Fatalf("wiped it is at %d, %v", v.Next(), err)
+					}
+				}
+				apply(t, v, rs)
+				if err := v.ReadTo(v.Next() + 1); err != nil {
+					t.Errorf("read from the start: %v", err)
+				}
+				d, err := v.Digest()
+				if err != nil {
+					t.Fatal(err)
+				}
+				digests[d] = true
+				v.Close()
+				closeStore(t, s)
+			}
+			if len(digests) != 1 {
+				t.Error("wiped, it comes to something else than one that was empty")
+			}
+		})
+	}
+}
+
 // TestLastEventOfABuildBefore: of what a build before wrote of timelines nothing is known that could be compared, nor of a
 // record that can't be read.
 func TestLastEventOfABuildBefore(t *testing.T) {

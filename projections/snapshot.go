@@ -159,6 +159,8 @@ func (v *Tasks) SnapshotReached(next int64) (why string) {
 	switch {
 	case v.until > next:
 		why = fmt.Sprintf("it holds tasks as of offset %d, and the log ends at %d", v.until, next)
+	case v.lacksLast:
+		why = fmt.Sprintf("it holds tasks as of the event at offset %d, and the log has none there", v.until-1)
 	case s.awaited:
 		why = fmt.Sprintf("it is of offset %d, and the log ends at %d", s.base.Next, next)
 		s.awaited, s.whole = false, true

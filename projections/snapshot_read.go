@@ -119,7 +119,8 @@ func (v *Tasks) TakeSnapshot(r *events.SnapshotReader) (load func(context.Contex
 		return nil, err
 	}
 	v.next, v.until, v.state, v.loading = m.Next, m.Until, m.State, true
-	v.unflushed.any(always) // until Loaded
+	v.lacksLast = m.Until > m.Next // else Rereads looks for it
+	v.unflushed.any(always)        // until Loaded
 	v.snap.reset(m)
 	batch := make([]stored, 0, loadTasks)
 	for _, id := range slices.Sorted(maps.Keys(tasks)) { // so equal snapshots are taken equally
@@ -194,7 +195,7 @@ func (v *Tasks) wipe(loading bool) error {
 	}
 	v.EndLookups()
 	v.open, v.finished, v.changed, v.bytes = newOpenTasks(), map[string]*entry{}, nil, 0
-	v.until, v.loading, v.loaded = 0, false, false
+	v.until, v.lacksLast, v.loading, v.loaded = 0, false, false, false
 	v.snap = snapshots{}
 	return nil
 }

@@ -49,6 +49,8 @@ type Tasks struct {
 	loading bool  // finished tasks of a snapshot are still on their way to Pebble
 	loaded  bool  // they have come, and the next Save makes that true of the store
 	until   int64 // below it tasks may be ahead of the log: see events.Snapshot
+	// lacksLast: the last event that the snapshot's tasks reflect, before until, hasn't been read.
+	lacksLast bool
 }
 
 // entry is a task in memory.
@@ -220,6 +222,9 @@ func (v *Tasks) Apply(r *events.Record) error {
 		return err
 	}
 	v.reach(r.Offset)
+	if r.Offset == v.until-1 {
+		v.lacksLast = false
+	}
 	v.snap.read(len(r.Value), v.s.o.Snapshots.Share)
 	e, err := v.reader.Decode(r)
 	if err != nil {

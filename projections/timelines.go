@@ -317,6 +317,22 @@ func (s *sumDigest) add(b []byte) {
 	}
 }
 
+// Wipe drops what the view and the store hold of the partition, so that it is read from the
+// start of the log.
+func (t *Timelines) Wipe() error {
+	if err := t.v.usable(); err != nil {
+		return err
+	}
+	if err := t.v.deleteAll(nil); err != nil {
+		return err
+	}
+	t.EndLookups()
+	clear(t.counts)
+	t.rows, t.events = newRows(), 0
+	t.v.holds(0)
+	return nil
+}
+
 // Close saves and drops the memory, as Tasks.Close.
 func (t *Timelines) Close() {
 	if !t.v.closed {

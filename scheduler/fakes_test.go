@@ -14,6 +14,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/inboxgate"
 	"github.com/waybill-run/waybill/internal/verify"
 	"github.com/waybill-run/waybill/projections"
 	"github.com/waybill-run/waybill/workflow"
@@ -30,6 +31,7 @@ type cluster struct {
 	partitions int32
 	logs       map[string]map[int32][]events.Record
 	committed  map[string]map[int32]int64
+	recreated  map[string]int   // how often topics were
 	missing    map[string]bool  // topics that metadata still shows
 	arrived    chan struct{}    // closed, and made anew, when something was written
 	now        func() time.Time // of what is written; nil: it has no timestamp
@@ -37,7 +39,7 @@ type cluster struct {
 
 func newCluster(partitions int32) *cluster {
 	return &cluster{partitions: partitions, logs: map[string]map[int32][]events.Record{}, committed: map[string]map[int32]int64{},
-		missing: map[string]bool{}, arrived: make(chan struct{})}
+		missing: map[string]bool{}, recreated: map[string]int{}, arrived: make(chan struct{})}
 }
 
 // write appends records and says where.
@@ -47,6 +49,15 @@ func (c *cluster) write(rs ...events.Record) {
 	for i := range rs {
 		c.append(&rs[i])
 	}
+}
+
+// recreate deletes a topic and creates it again. The group's positions in it go with it.
+func (c *cluster) recreate(topic string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.logs, topic)
+	delete(c.committed, topic)
+	c.recreated[topic]++
 }
 
 func (c *cluster) append(r *events.Record) {
@@ -106,6 +117,7 @@ type pastEnd struct{ what string }
 
 func (e *pastEnd) Error() string { return e.what }
 func (*pastEnd) Permanent() bool { return true }
+func (*pastEnd) Ahead() bool     { return true }
 
 // ReadLast implements History.
 func (c *cluster) ReadLast(ctx context.Context, topic string, p int32, n int64, fn func([]events.Record) error) (bool, error) {
@@ -122,17 +134,17 @@ const pollWait = 20 * time.Millisecond
 // fakeLog is a lane's membership and producer. The fields that say what goes
 // wrong are set between turns, or by its hooks.
 type fakeLog struct {
-	cluster *cluster
-	max     int // records of one poll
-	atMost  int // by PollAtMost; 0: max
-	woken   chan struct{}
-	gone    chan struct{} // closed by Close
+	cluster   *cluster
+	max       int                        // records of one poll
+	atMost    int                        // by PollAtMost; 0: max
+	reflected map[int32]map[string]int64 // what the lane said, by partition
+	woken     chan struct{}
+	gone      chan struct{} // closed by Close
 
 	mu       sync.Mutex
 	assigned map[int32]uint64
-	resumed  map[int32]uint64
-	paused   map[string]bool
-	stopped  map[inboxOf]bool
+	restored map[int32]uint64
+	gate     *inboxgate.Gate
 	position map[string]map[int32]int64
 	polled   map[int32]uint64 // partitions of what was polled since the last end
 	broken   error
@@ -148,8 +160,9 @@ type fakeLog struct {
 }
 
 func (c *cluster) join(partitions ...int32) *fakeLog {
-	l := &fakeLog{cluster: c, max: 100, woken: make(chan struct{}, 1), gone: make(chan struct{}), assigned: map[int32]uint64{}, resumed: map[int32]uint64{},
-		paused: map[string]bool{}, stopped: map[inboxOf]bool{}, position: map[string]map[int32]int64{}, polled: map[int32]uint64{}}
+	l := &fakeLog{cluster: c, max: 100, woken: make(chan struct{}, 1), gone: make(chan struct{}), assigned: map[int32]uint64{}, restored: map[int32]uint64{},
+		position: map[string]map[int32]int64{}, polled: map[int32]uint64{}}
+	l.gate = inboxgate.New(pauses{l})
 	for _, p := range partitions {
 		l.assign(p)
 	}
@@ -172,7 +185,10 @@ func (l *fakeLog) assign(p int32) {
 	defer l.mu.Unlock()
 	l.assigned = maps.Clone(l.assigned)
 	l.assigned[p] = n
-	delete(l.resumed, p)
+	delete(l.restored, p)
+	for _, topic := range ns.InboxTopics() {
+		l.gate.PauseOnly(inboxgate.Inbox{Topic: topic, Partition: p}, inboxgate.PausedForRestore)
+	}
 }
 
 func (l *fakeLog) lose(p int32) {
@@ -188,33 +204,63 @@ func (l *fakeLog) Assigned() map[int32]uint64 {
 	return l.assigned
 }
 
-func (l *fakeLog) Resume(p int32, topics ...string) {
+// TopicID is by how often the topic was recreated.
+func (l *fakeLog) TopicID(topic string) string {
+	l.cluster.mu.Lock()
+	defer l.cluster.mu.Unlock()
+	return fmt.Sprintf("%s#%d", topic, l.cluster.recreated[topic])
+}
+
+func (l *fakeLog) Reflected(_ context.Context, p int32, below map[string]int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	first := l.resumed[p] != l.assigned[p]
-	for _, topic := range ns.InboxTopics() {
-		if len(topics) == 0 || slices.Contains(topics, topic) {
-			delete(l.stopped, inboxOf{topic, p})
-		} else if first {
-			l.stopped[inboxOf{topic, p}] = true
-		}
+	if l.reflected == nil {
+		l.reflected = map[int32]map[string]int64{}
 	}
-	if first {
-		l.resumed[p] = l.assigned[p]
+	l.reflected[p] = below
+}
+
+// pauses is the client of a fake's gate, which keeps what happens to whole topics.
+type pauses struct{ l *fakeLog }
+
+func (p pauses) Pause(in inboxgate.Inbox) {
+	if in.Partition == inboxgate.AllPartitions {
+		p.l.pauses = append(p.l.pauses, in.Topic)
+	}
+}
+
+func (p pauses) Resume(in inboxgate.Inbox) {
+	if in.Partition == inboxgate.AllPartitions {
+		p.l.pauses = append(p.l.pauses, "+"+in.Topic)
+	}
+}
+
+func (l *fakeLog) Resume(p int32, why inboxgate.Reason, topics ...string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(topics) == 0 {
+		topics = ns.InboxTopics()
+	}
+	for _, topic := range topics {
+		l.gate.Resume(inboxgate.Inbox{Topic: topic, Partition: p}, why)
+	}
+	if why == inboxgate.PausedForRestore && l.restored[p] != l.assigned[p] {
+		l.restored[p] = l.assigned[p]
 		l.rewindPartition(p)
 	}
 }
 
-func (l *fakeLog) Pause(p int32, topic string) {
+func (l *fakeLog) Pause(p int32, topic string, why inboxgate.Reason, until time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.stopped[inboxOf{topic, p}] = true
+	l.gate.Pause(inboxgate.Inbox{Topic: topic, Partition: p}, why, until)
 }
 
-// inboxOf is an inbox of a partition.
-type inboxOf struct {
-	topic     string
-	partition int32
+// flows reports whether an inbox does.
+func (l *fakeLog) flows(topic string, p int32) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.gate.Flows(inboxgate.Inbox{Topic: topic, Partition: p})
 }
 
 // rewindPartition: a partition is read from the group's positions.
@@ -229,20 +275,6 @@ func (l *fakeLog) rewindPartition(p int32) {
 			l.position[topic][p] = l.cluster.committed[topic][p]
 		}
 	}
-}
-
-func (l *fakeLog) PauseTopic(topic string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.paused[topic] = true
-	l.pauses = append(l.pauses, topic)
-}
-
-func (l *fakeLog) ResumeTopic(topic string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	delete(l.paused, topic)
-	l.pauses = append(l.pauses, "+"+topic)
 }
 
 func (l *fakeLog) Poll(ctx context.Context) ([]events.Record, error) {
@@ -287,10 +319,11 @@ func (l *fakeLog) take() ([]events.Record, error) {
 		return nil, l.broken
 	}
 	var rs []events.Record
+	l.gate.ResumeDue(time.Now())
 	l.cluster.mu.Lock()
 	for _, topic := range ns.InboxTopics() {
 		for p, n := range l.assigned {
-			if l.resumed[p] != n || l.paused[topic] || l.stopped[inboxOf{topic, p}] {
+			if l.restored[p] != n || !l.gate.Flows(inboxgate.Inbox{Topic: topic, Partition: p}) {
 				continue
 			}
 			for _, q := range l.cluster.together(p) {
@@ -524,7 +557,7 @@ func newSite(t *testing.T, partitions int32) *site {
 			}}}
 	s.cfg.token = testToken
 	s.cfg.views = newViews(2)
-	s.cfg.flushed = &flushedInput{offsets: map[events.Inbox]map[int32]int64{}}
+	s.cfg.flushed = &flushedInput{}
 	return s
 }
 

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/waybill-run/waybill/internal/suite"
 	"github.com/waybill-run/waybill/internal/tally"
 )
 
@@ -30,7 +31,7 @@ const ofNoTask = "none"
 
 const (
 	forgedWorlds      = 6
-	forgedWorldsShort = 2
+	forgedWorldsQuick = 1
 	forgedMany        = 60  // from so many on a share can be told
 	forgedAll         = 500 // from so many on there is a place for each
 )
@@ -39,8 +40,8 @@ const (
 // all hashes, numbers and offsets fit; verify names it, at its task. -graphs says how many graphs.
 func TestForgedHistoriesAreFound(t *testing.T) {
 	worlds, seed := forgedWorlds, rand.Uint64()>>16
-	if testing.Short() || raced {
-		worlds = forgedWorldsShort
+	if !suite.All() || raced {
+		worlds = forgedWorldsQuick
 	}
 	if *seedFlag != 0 {
 		seed, worlds = *seedFlag, 1

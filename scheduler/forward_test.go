@@ -196,7 +196,7 @@ func TestPoisonStopsNobody(t *testing.T) {
 func TestAddedPartitionsAreTrimmed(t *testing.T) {
 	s := newSite(t, 1)
 	trimmed := map[string]map[int32]int64{}
-	s.cfg.Trim = func(_ context.Context, topic string, before map[int32]int64) error {
+	s.cfg.Trim = func(_ context.Context, topic, _ string, before map[int32]int64) error {
 		trimmed[topic] = before
 		return nil
 	}

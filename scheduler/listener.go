@@ -18,6 +18,9 @@ type Listener struct {
 	// SnapshotRefused: a partition's snapshot can't be used, and why; the log is
 	// read instead.
 	SnapshotRefused func(partition int32, why error)
+	// StoreAhead: the store of a partition has what the log hasn't committed, as why says. It is dropped, and the
+	// partition restored from the log.
+	StoreAhead func(partition int32, why error)
 	// SnapshotFailed: no snapshot is written of a partition, and why.
 	SnapshotFailed func(partition int32, why error)
 	// Committed is called after each transaction.
@@ -36,8 +39,9 @@ type Listener struct {
 	// Unread: the definitions can't be read to their end. Submissions of workflows that
 	// aren't known wait, with those behind them.
 	Unread func(err error)
-	// Admission opens or closes, with so many tasks being worked on.
-	Admission func(open bool, runnable int)
+	// Admission of a lane opens or closes, with so much counted against Config.MaxRunnable. busiest are the
+	// agents with most at work and waiting. A lane that ends opens it.
+	Admission func(owner string, open bool, counted int, busiest []string)
 	// Agents is what a lane knows of its agents, by owner, about once a second;
 	// none when it ends.
 	Agents func(owner string, agents []AgentFlow)
@@ -48,6 +52,9 @@ type Listener struct {
 	StoreFailed func(err error)
 	// Skew: the local clock is this far from the broker's.
 	Skew func(offset time.Duration)
+	// Recreated: an inbox is another topic than the one whose records below an offset are reflected. It is read
+	// from its start.
+	Recreated func(partition int32, topic string, reflected int64, was, is string)
 	// TrimFailed: an inbox could not be trimmed; it is tried again.
 	TrimFailed func(topic string, err error)
 	// Undelivered: a notification was dead-lettered.
@@ -116,6 +123,12 @@ func (l *Listener) snapshotRefused(p int32, why error) {
 	}
 }
 
+func (l *Listener) storeAhead(p int32, why error) {
+	if l != nil && l.StoreAhead != nil {
+		l.StoreAhead(p, why)
+	}
+}
+
 func (l *Listener) snapshotFailed(p int32, why error) {
 	if l != nil && l.SnapshotFailed != nil {
 		l.SnapshotFailed(p, why)
@@ -174,9 +187,9 @@ func (l *Listener) unread(err error) {
 	}
 }
 
-func (l *Listener) admission(open bool, runnable int) {
+func (l *Listener) admission(owner string, open bool, counted int, busiest []string) {
 	if l != nil && l.Admission != nil {
-		l.Admission(open, runnable)
+		l.Admission(owner, open, counted, busiest)
 	}
 }
 
@@ -201,6 +214,12 @@ func (l *Listener) storeFailed(err error) {
 func (l *Listener) skew(offset time.Duration) {
 	if l != nil && l.Skew != nil {
 		l.Skew(offset)
+	}
+}
+
+func (l *Listener) recreated(p int32, topic string, reflected int64, was, is string) {
+	if l != nil && l.Recreated != nil {
+		l.Recreated(p, topic, reflected, was, is)
 	}
 }
 

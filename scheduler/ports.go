@@ -5,23 +5,29 @@ import (
 	"time"
 
 	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/inboxgate"
 )
 
 // Log is a lane's side of Kafka: one member of the scheduler group with one
-// transactional producer. One goroutine uses it; Wake, Stalled and Close may be
-// called from any.
+// transactional producer. One goroutine uses it; TopicID, Reflected, Wake, Stalled and
+// Close may be called from any.
 type Log interface {
 	// Assigned is partition -> a number that changes whenever the partition
 	// came after not having been owned.
 	Assigned() map[int32]uint64
-	// Resume lets inboxes of a partition flow: all, if no topic is named. Pause
-	// stops one.
-	Resume(p int32, topics ...string)
-	Pause(p int32, topic string)
-	PauseTopic(topic string)
-	ResumeTopic(topic string)
-	// Poll returns inputs of partitions that were resumed; nothing after a
-	// bounded wait. An error is final.
+	// TopicID is the id of an inbox's topic: it stays the same as long as the log lives, and offsets are
+	// positions in that topic. Empty: not known.
+	TopicID(topic string) string
+	// Reflected says, before a partition is resumed, below which offsets its inboxes are reflected, by topic.
+	// An inbox whose log ends below that isn't read: it was cut off.
+	Reflected(ctx context.Context, p int32, below map[string]int64)
+	// Pause pauses an inbox of a partition for a reason, until an instant, or until Resume if that
+	// is zero; inboxgate.AllPartitions: the whole topic, with partitions that come later. Resume
+	// ends a reason, of all inboxes if none is named. An inbox flows while no reason pauses it. A
+	// partition that comes is paused for its restore. What was of the assignment before is over.
+	Pause(p int32, topic string, why inboxgate.Reason, until time.Time)
+	Resume(p int32, why inboxgate.Reason, topics ...string)
+	// Poll returns inputs of inboxes that flow; nothing after a bounded wait. An error is final.
 	Poll(ctx context.Context) ([]events.Record, error)
 	// PollAtMost bounds the records of the next polls; 0: the log's own bound, which
 	// is never passed.
@@ -72,6 +78,9 @@ type Tasks interface {
 	// Rereads is where the log is to be read from so that Apply sees whether it is the one
 	// that the state is of: the last event that is in it, or Next where there is none.
 	Rereads() (from int64)
+	// ReadTo says that the log was read up to an offset. The error is Ahead where the last event that the state
+	// is of lies below it, and didn't come again.
+	ReadTo(offset int64) error
 	Apply(r *events.Record) error
 	Accept(tasks []*events.Task, st events.PartitionState, next int64)
 	// EachOpen reads what isn't in memory.

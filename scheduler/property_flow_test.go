@@ -11,13 +11,14 @@ import (
 	"time"
 
 	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/suite"
 	"github.com/waybill-run/waybill/internal/tally"
 	"github.com/waybill-run/waybill/internal/verify"
 )
 
 const (
 	flowGraphs      = 500
-	flowGraphsShort = 200
+	flowGraphsQuick = 200
 	flowWorlds      = 10 // graphs of one world
 	flowMoves       = 60
 	flowPartitions  = 2
@@ -31,8 +32,8 @@ const (
 // held, and the log breaks no promise.
 func TestFlowOfRandomGraphs(t *testing.T) {
 	graphs := flowGraphs
-	if testing.Short() || raced {
-		graphs = flowGraphsShort
+	if !suite.All() || raced {
+		graphs = flowGraphsQuick
 	}
 	seed := rand.Uint64() >> 16
 	if *seedFlag != 0 {
@@ -47,7 +48,7 @@ func TestFlowOfRandomGraphs(t *testing.T) {
 		}
 	}
 	for _, what := range []string{"queued", "probes", "refused retries", "rolled back", "restored", "stale replies", "observed bounds", "other flags", "inherited", "topics that came", "ended processed", "ended undone"} {
-		if counts[what] == 0 && graphs >= flowGraphsShort {
+		if counts[what] == 0 && graphs >= flowGraphsQuick {
 			t.Errorf("no world had any %s: %v", what, counts)
 		}
 	}

@@ -15,17 +15,18 @@ import (
 	"time"
 
 	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/suite"
 	"github.com/waybill-run/waybill/internal/tally"
 )
 
 var (
-	graphsFlag = flag.Int("graphs", 0, "how many random graphs TestRandomHistories plays; 0: 10000, fewer with -short or -race")
+	graphsFlag = flag.Int("graphs", 0, "how many random graphs TestRandomHistories plays; 0: 10000 with WAYBILL_TEST=all, else fewer")
 	seedFlag   = flag.Uint64("seed", 0, "the seed of the first random graph, the next has the next; 0: others each time")
 )
 
 const (
 	graphsByDefault = 10_000 // a minute of one processor
-	graphsWhenShort = 1_000
+	graphsWhenQuick = 1_000
 	graphsWhenRaced = 600
 )
 
@@ -50,8 +51,8 @@ func TestRandomHistories(t *testing.T) {
 		n = *graphsFlag
 	case raced:
 		n = graphsWhenRaced
-	case testing.Short():
-		n = graphsWhenShort
+	case !suite.All():
+		n = graphsWhenQuick
 	}
 	seeds := slices.Clone(lessons)
 	if *seedFlag != 0 {
@@ -350,7 +351,7 @@ func (w *world) drawBody() json.RawMessage {
 
 // bodies are JSON values as services write them.
 var bodies = []string{`{"ref":"r-1"}`, `null`, `3`, `{"code":"busy","message":"later"}`, ` {"a": [1, 2.50e3, true, {"b":null}]}`,
-	`"line\nbreak \u0000 \ud83d\ude00"`, `-1.5E+10`, `[]`, `{"a":1,"a":2}`, `{"code":7}`, `123456789012345678901234567890`}
+	`"line\nbreak \u0000 \ud83d\ude00"`, `-1.5E+10`, `[]`, `{"a":1,"b":2}`, `{"code":7}`, `123456789012345678901234567890`}
 
 var deepest = json.RawMessage(strings.Repeat("[", events.MaxJSONDepth) + strings.Repeat("]", events.MaxJSONDepth))
 

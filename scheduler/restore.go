@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/inboxgate"
 )
 
 // restoreSaveBytes bounds what a restore keeps in memory beside the open tasks.
@@ -19,8 +20,8 @@ type restored struct {
 	id         int32
 	generation uint64
 	tasks      Tasks
-	runnable   map[string]struct{} // of them
-	flow       *flow               // nil: no agent has a bound
+	runnable   runnable // of them
+	flow       *flow    // nil: no agent has a bound
 	inherited  []inherited
 	from       Source
 	load       func(context.Context) error // what is still to come of a snapshot; nil: nothing
@@ -38,11 +39,14 @@ type loaded struct {
 // restore begins to bring a partition to the end of its log, beside the lane.
 func (l *lane) restore(ctx context.Context, id int32, gen uint64) {
 	ctx, cancel := context.WithCancel(ctx)
-	p := &partition{id: id, generation: gen, cancel: cancel, runnable: map[string]struct{}{}, assignedAt: time.Now()}
+	p := &partition{id: id, generation: gen, cancel: cancel, runnable: newRunnable(), assignedAt: time.Now()}
 	l.parts[id] = p
 	l.cfg.Listener.assigned(id)
 	l.restoring.Go(func() {
 		r := l.cfg.restoreTasks(ctx, id)
+		if r.err == nil {
+			l.comparePositions(ctx, id, r.tasks.State())
+		}
 		r.generation = gen
 		select {
 		case l.restores <- r:
@@ -77,14 +81,27 @@ func (l *lane) restoredOne(ctx context.Context, r restored) error {
 		l.voices.join(p.id, p.flow)
 	}
 	if r.load == nil {
-		l.log.Resume(p.id)
+		l.log.Resume(p.id, inboxgate.PausedForRestore)
 	} else {
 		l.loadBeside(ctx, p, r.load)
 		ns := l.cfg.Namespace
-		l.log.Resume(p.id, ns.Inbox(events.Replies), ns.Inbox(events.Recoveries), ns.Inbox(events.Controls))
+		l.log.Resume(p.id, inboxgate.PausedForRestore, ns.Inbox(events.Replies), ns.Inbox(events.Recoveries), ns.Inbox(events.Controls))
 	}
 	l.cfg.Listener.restored(p.id, r.from, time.Since(p.assignedAt))
 	return nil
+}
+
+// comparePositions tells the log what of the inboxes is reflected. Of one whose topic was deleted and created
+// again that is nothing, whatever the positions in the topic before were.
+func (l *lane) comparePositions(ctx context.Context, id int32, st events.PartitionState) {
+	below := map[string]int64{}
+	for topic, inbox := range l.inboxes {
+		is := l.topicIDs[inbox]
+		if below[topic] = st.ReflectedIn(inbox, is); below[topic] != st.Reflected[inbox] {
+			l.cfg.Listener.recreated(id, topic, st.Reflected[inbox], st.TopicIDs[inbox], is)
+		}
+	}
+	l.log.Reflected(ctx, id, below)
 }
 
 func (l *lane) loadBeside(ctx context.Context, p *partition, load func(context.Context) error) {
@@ -117,7 +134,7 @@ func (l *lane) loadedOne(r loaded) error {
 		return &storeError{p.id, "load", r.err}
 	}
 	p.loading = nil
-	l.log.Resume(p.id)
+	l.log.Resume(p.id, inboxgate.PausedForRestore)
 	l.cfg.Listener.loaded(p.id, time.Since(p.assignedAt))
 	return nil
 }
@@ -164,7 +181,7 @@ type bringing struct {
 	from  Source
 	load  func(context.Context) error
 
-	runnable  map[string]struct{}
+	runnable  runnable
 	flow      *flow
 	inherited []inherited
 
@@ -173,12 +190,37 @@ type bringing struct {
 	good  bool             // and nothing is wrong with it
 }
 
-// bring takes the nearest way that there is. What is wrong with a snapshot is
-// told, and the log read instead: it has everything.
+// bring takes the nearest way that there is. A store that has what the log hasn't committed
+// is dropped.
 func (b *bringing) bring(ctx context.Context) error {
 	if err := b.findSnapshot(ctx); err != nil {
 		return err
 	}
+	err := b.nearest(ctx)
+	if !isAhead(err) {
+		return err
+	}
+	b.cfg.Listener.storeAhead(b.id, err)
+	if err := b.tasks.Wipe(); err != nil {
+		return &storeError{b.id, "empty", err}
+	}
+	return b.nearest(ctx)
+}
+
+// aheadError is of a position, or of a state, that the log hasn't come to.
+type aheadError interface {
+	error
+	Ahead() bool
+}
+
+func isAhead(err error) bool {
+	var a aheadError
+	return errors.As(err, &a) && a.Ahead()
+}
+
+// nearest restores from the store, from the snapshot or from the log. What is wrong with a snapshot is
+// told, and the log read instead: it has everything.
+func (b *bringing) nearest(ctx context.Context) error {
 	if m := b.last; m != nil && m.ShorterThan(b.tasks.Next(), int64(m.Tasks)+m.FinishedTasks) {
 		done, err := b.bySnapshot(ctx)
 		if done || err != nil {
@@ -207,12 +249,10 @@ func (b *bringing) bring(ctx context.Context) error {
 
 // lookThrough finds in all that is open what runs, and what waits for agents.
 func (b *bringing) lookThrough() error {
-	b.runnable, b.flow = map[string]struct{}{}, newFlow(b.cfg.Capacity, b.id, b.cfg.Partitions)
+	b.runnable, b.flow = newRunnable(), newFlow(b.cfg.Capacity, b.id, b.cfg.Partitions)
 	now := b.cfg.Clock.Now()
 	err := b.tasks.EachOpen(func(t *events.Task) {
-		if runs(t) {
-			b.runnable[t.ID] = struct{}{}
-		}
+		b.runnable.set(t)
 		b.flow.restate(t, now, true)
 		b.inherited = b.flow.inherit(b.inherited, t, now)
 	})
@@ -343,7 +383,10 @@ func (b *bringing) byLog(ctx context.Context) (why string, err error) {
 func (b *bringing) read(ctx context.Context, from int64) (next int64, err error) {
 	next, err = b.readFrom(ctx, from)
 	if at := b.tasks.Next(); err == nil && next < at { // the log ends before the last event that is known
-		return b.readFrom(ctx, at)
+		next, err = b.readFrom(ctx, at)
+	}
+	if err == nil {
+		err = b.tasks.ReadTo(next)
 	}
 	return next, err
 }

@@ -16,7 +16,7 @@ import (
 
 // The defaults and bounds of a scheduler process.
 const (
-	DefaultMaxRunnable = 10_000 // tasks a lane has agents at work on
+	DefaultMaxRunnable = 10_000 // see admission.go
 	stallFactor        = 3      // transaction timeouts without a commit end the process
 	decidePart         = 4      // of the transaction timeout, for the inputs of one transaction
 	skewWarn           = 2 * time.Second
@@ -37,7 +37,7 @@ type Config struct {
 	Owner string
 	// Lanes is how many lanes run; at most Partitions.
 	Lanes              int
-	MaxRunnable        int // 0: DefaultMaxRunnable
+	MaxRunnable        int // see admission.go; 0: DefaultMaxRunnable
 	TransactionTimeout time.Duration
 	ReplyToPrefixes    []string
 	// Capacity bounds the requests that agents have outstanding.
@@ -52,8 +52,8 @@ type Config struct {
 	// RequestTopics is the partition count of each agent's request topic, and those of its
 	// partitions that no broker leads, ascending.
 	RequestTopics func(ctx context.Context) (partitions map[string]int32, leaderless map[string][]int32, err error)
-	// Trim deletes the records of an inbox below the given offsets.
-	Trim     func(ctx context.Context, topic string, before map[int32]int64) error
+	// Trim deletes the records of an inbox below the given offsets, if its topic has the id still.
+	Trim     func(ctx context.Context, topic, id string, before map[int32]int64) error
 	Listener *Listener
 
 	token   func(task string, ref events.RequestRef) string // Env.Token
@@ -71,7 +71,7 @@ func Run(ctx context.Context, cfg Config) error {
 	}
 	cfg.token = newToken
 	cfg.views = newViews(runtime.GOMAXPROCS(0))
-	cfg.flushed = &flushedInput{offsets: inboxOffsets{}}
+	cfg.flushed = &flushedInput{}
 	requests := &requestTopics{fetch: cfg.RequestTopics}
 	if err := requests.read(ctx); err != nil {
 		return fmt.Errorf("read the agents' request topics: %w", err)
@@ -256,12 +256,18 @@ func (c *Config) trim(ctx context.Context) {
 	if c.Trim == nil {
 		return
 	}
-	for inbox, before := range c.flushed.take() {
-		topic := c.Namespace.Inbox(inbox)
-		if err := c.Trim(ctx, topic, before); err != nil && ctx.Err() == nil {
+	for in, before := range c.flushed.take() {
+		topic := c.Namespace.Inbox(in.inbox)
+		if err := c.Trim(ctx, topic, in.topicID, before); err != nil && ctx.Err() == nil {
 			c.Listener.trimFailed(topic, err)
 		}
 	}
+}
+
+// inboxTopic is an inbox, and the id of the topic that offsets of it are positions in; empty: not known.
+type inboxTopic struct {
+	inbox   events.Inbox
+	topicID string
 }
 
 // inboxOffsets are offsets by inbox and partition.
@@ -278,7 +284,7 @@ func (o inboxOffsets) set(i events.Inbox, p int32, offset int64) {
 // reflected on disk, or done with.
 type flushedInput struct {
 	sync.Mutex
-	offsets inboxOffsets
+	offsets map[inboxTopic]map[int32]int64
 }
 
 func (f *flushedInput) note(p int32, st events.PartitionState, next int64) {
@@ -288,16 +294,26 @@ func (f *flushedInput) note(p int32, st events.PartitionState, next int64) {
 	f.Lock()
 	defer f.Unlock()
 	for i, offset := range st.Reflected {
-		if offset <= 0 {
-			continue
+		if offset > 0 {
+			f.set(inboxTopic{events.Inbox(i), st.TopicIDs[i]}, p, offset)
 		}
-		f.offsets.set(events.Inbox(i), p, offset)
 	}
 }
 
-// done takes note of partitions that were added to inboxes: what was in them is written elsewhere, and
+// set is called with the lock held.
+func (f *flushedInput) set(in inboxTopic, p int32, offset int64) {
+	if f.offsets == nil {
+		f.offsets = map[inboxTopic]map[int32]int64{}
+	}
+	if f.offsets[in] == nil {
+		f.offsets[in] = map[int32]int64{}
+	}
+	f.offsets[in][p] = offset
+}
+
+// done notes partitions that were added to inboxes: what was in them is written elsewhere, and
 // their positions are committed with that.
-func (f *flushedInput) done(brought inboxOffsets) {
+func (f *flushedInput) done(brought inboxOffsets, ids events.TopicIDs) {
 	if len(brought) == 0 {
 		return
 	}
@@ -305,16 +321,16 @@ func (f *flushedInput) done(brought inboxOffsets) {
 	defer f.Unlock()
 	for i, ps := range brought {
 		for p, offset := range ps {
-			f.offsets.set(i, p, offset)
+			f.set(inboxTopic{i, ids[i]}, p, offset)
 		}
 	}
 }
 
-func (f *flushedInput) take() inboxOffsets {
+func (f *flushedInput) take() map[inboxTopic]map[int32]int64 {
 	f.Lock()
 	defer f.Unlock()
 	taken := f.offsets
-	f.offsets = inboxOffsets{}
+	f.offsets = nil
 	return taken
 }
 

@@ -253,9 +253,7 @@ func TestStateOfAnotherLog(t *testing.T) {
 	want := s.digest(l, 0)
 	l.close(func() {})
 	s.cfg.Tasks = before.cfg.Tasks
-	if r := s.cfg.restoreTasks(t.Context(), 0); r.err == nil || !isPermanent(r.err) || !errors.Is(r.err, projections.ErrForeign) {
-		t.Errorf("with a store of another log: %v", r.err)
-	}
+	s.dropsStore(want)
 
 	s.cluster.write(before.cluster.all(ns.Snapshots())...)
 	w := s.snapshots(often)
@@ -266,6 +264,62 @@ func TestStateOfAnotherLog(t *testing.T) {
 	}
 	if got := s.digest(l, 0); got != want {
 		t.Errorf("the digest is %s, of the log alone it is %s", got, want)
+	}
+}
+
+// dropsStore restores a partition whose store is ahead of the log, and wants the digest of the log.
+func (s *site) dropsStore(want string) {
+	s.t.Helper()
+	var ahead []error
+	s.cfg.Listener.StoreAhead = func(_ int32, why error) { ahead = append(ahead, why) }
+	r := s.cfg.restoreTasks(s.t.Context(), 0)
+	if r.err != nil || r.from == FromDisk || len(ahead) != 1 || !isAhead(ahead[0]) {
+		s.t.Fatalf("restored from %q (%v); told %v", r.from, r.err, ahead)
+	}
+	if r.load != nil {
+		if err := errors.Join(r.load(s.t.Context()), r.tasks.Loaded()); err != nil {
+			s.t.Fatal(err)
+		}
+	}
+	if got, err := r.tasks.(*projections.Tasks).Digest(); err != nil || got != want {
+		s.t.Errorf("the digest is %s (%v), of the log alone it is %s", got, err, want)
+	}
+	r.giveBack()
+}
+
+// without is a history in which the transactions of some offsets were rolled back.
+type without struct {
+	History
+	from int64
+}
+
+func (w without) Read(ctx context.Context, topic string, p int32, from int64, fn func([]events.Record) error) (int64, error) {
+	return w.History.Read(ctx, topic, p, from, func(rs []events.Record) error {
+		if topic == ns.Events() {
+			rs = slices.DeleteFunc(slices.Clone(rs), func(r events.Record) bool { return r.Offset >= w.from })
+		}
+		return fn(rs)
+	})
+}
+
+// A store has accepted a transaction that was rolled back after its commit had been acknowledged, and nothing
+// follows it in the log: it is dropped, and what the log has is restored.
+func TestStoreAheadOfTheLog(t *testing.T) {
+	for name, often := range map[string]projections.SnapshotOptions{"without a snapshot": {}, "with a snapshot": often} {
+		t.Run(name, func(t *testing.T) {
+			s := newSite(t, 1)
+			s.snapshots(often)
+			l := s.lane(s.cluster.join(0))
+			for i := range 5 {
+				s.process(l, fmt.Sprintf("done-%d", i))
+			}
+			want, kept := s.digest(l, 0), int64(len(s.cluster.all(ns.Events())))
+			s.submit("w", "rolled-back")
+			s.drain(l)
+			l.close(func() {})
+			s.cfg.History = without{s.cluster, kept}
+			s.dropsStore(want)
+		})
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/inboxgate"
 )
 
 // transaction is the speculative state of one transaction: what becomes true if
@@ -125,10 +126,10 @@ func (tx *transaction) takeAll(ctx context.Context, records []events.Record) (de
 		case errors.Is(err, errNotLoaded):
 			// What it is about may be a finished task whose id is still to come.
 			// Its inbox waits for that, in this partition.
-			tx.lane.log.Pause(p.id, records[i].Topic)
+			tx.lane.log.Pause(p.id, records[i].Topic, inboxgate.PausedForRestore, time.Time{})
 			return false, nil
 		case errors.Is(err, errUnread):
-			tx.lane.awaitDefinitions(p.id, records[i].Topic)
+			tx.lane.log.Pause(p.id, records[i].Topic, inboxgate.PausedForDefinitions, tx.lane.definitionsFrom)
 			return false, nil
 		case errors.Is(err, errStale):
 			return false, nil
@@ -151,7 +152,7 @@ func (tx *transaction) take(ctx context.Context, p *partition, r *events.Record)
 		return tx.bring(r)
 	}
 	inbox, s := l.inboxes[r.Topic], tx.speculate(p)
-	if r.Offset < s.state.Reflected[inbox] {
+	if r.Offset < s.state.ReflectedIn(inbox, l.topicIDs[inbox]) {
 		tx.counts.reflected++
 		return nil
 	}
@@ -422,7 +423,7 @@ func (tx *transaction) claim(s *speculation, cause events.Cause) {
 		return
 	}
 	epoch := s.state.Epoch + 1
-	e := &events.Event{Seq: epoch, Epoch: epoch, At: tx.lane.at(s), Cause: cause, Fact: &events.PartitionClaimed{Owner: tx.lane.owner}}
+	e := &events.Event{Seq: epoch, Epoch: epoch, At: tx.lane.at(s), Cause: cause, Fact: &events.PartitionClaimed{Owner: tx.lane.owner, TopicIDs: tx.lane.topicIDs}}
 	value := e.Seal(nil)
 	if err := s.state.Evolve(e); err != nil {
 		panic("scheduler: " + err.Error())
@@ -462,6 +463,7 @@ func (tx *transaction) snapshots() {
 // forget: the transaction was rolled back. What the lane knows of its agents is
 // again what it was; the rest of the state was never touched.
 func (tx *transaction) forget() error {
+	tx.lane.cfg.Listener.aborted()
 	tx.lane.voices.forget()
 	for _, s := range tx.parts {
 		if s.partition.flow == nil {
@@ -494,7 +496,7 @@ func (tx *transaction) accept() {
 	tx.lane.voices.settle()
 	tx.acceptForgeries()
 	for id, s := range tx.parts {
-		delete(tx.lane.asides, id)
+		delete(tx.lane.refusals, id)
 		s.partition.tell(s.told)
 		s.partition.started(s.started)
 		at, wrote := next[id]
@@ -507,6 +509,6 @@ func (tx *transaction) accept() {
 		}
 		s.partition.accept(s, at)
 	}
-	tx.lane.cfg.flushed.done(tx.brought)
+	tx.lane.cfg.flushed.done(tx.brought, tx.lane.topicIDs)
 	tx.lane.cfg.Listener.committed(tx)
 }

@@ -199,9 +199,9 @@ func (s *Supervisor) ofThisLog(ctx context.Context, p int32, m *events.Snapshot)
 	if m.Until <= m.Next {
 		return nil
 	}
-	some, end, err := s.first(ctx, p, m.Until-1)
-	if err == nil && some == nil && end < m.Until {
-		err = fmt.Errorf("%w: it is of events up to offset %d, and the log ends at %d", events.ErrSnapshot, m.Until, end)
+	last, end, err := s.first(ctx, p, m.Until-1)
+	if err == nil && (last == nil || last.offset != m.Until-1) {
+		err = fmt.Errorf("%w: it is of events up to offset %d, and the log, which ends at %d, has none right before", events.ErrSnapshot, m.Until, end)
 	}
 	return err
 }

@@ -67,7 +67,9 @@ func (s *Supervisor) step(ctx context.Context, log Log, rs []events.Record, loca
 	if err := s.apply(rs); err != nil {
 		return 0, err
 	}
-	s.reach(log, ps, local)
+	if err := s.reach(log, ps, local); err != nil {
+		return 0, err
+	}
 	s.collect()
 	now, local := s.cfg.Clock.Now(), time.Now()
 	if ahead := s.latest.Sub(now); ahead > WarnSkew {
@@ -162,11 +164,17 @@ func (s *Supervisor) warn(local time.Time) {
 }
 
 // reach finds the partitions that have been read far enough to ask, and those
-// that are behind.
-func (s *Supervisor) reach(log Log, ps []*partition, local time.Time) {
+// that are behind. It fails where the projection of one is ahead of the log.
+func (s *Supervisor) reach(log Log, ps []*partition, local time.Time) error {
 	topic := s.cfg.Namespace.Events()
 	for _, p := range ps {
 		position, ok2 := log.Position(topic, p.id)
+		if ok2 {
+			if err := p.deadlines.ReadTo(position); err != nil {
+				s.abandon(p)
+				return fmt.Errorf("supervisor: partition %d: %w", p.id, err)
+			}
+		}
 		tail, ok := log.Tail(topic, p.id)
 		p.behind = ok && ok2 && position < tail
 		if p.restored {
@@ -177,6 +185,7 @@ func (s *Supervisor) reach(log Log, ps []*partition, local time.Time) {
 			s.listen.Restored(p.id, local.Sub(p.since))
 		}
 	}
+	return nil
 }
 
 // collect takes in what has become of sends and commits.

@@ -68,6 +68,9 @@ type Fold interface {
 	// Rereads says that the last record applied comes once more, so that Apply sees whether the
 	// log is the one that it was of.
 	Rereads() (from int64)
+	// ReadTo says that the log was read up to an offset. The error says that the last record applied lies below it
+	// and didn't come again: the partition can't go on with what it holds.
+	ReadTo(offset int64) error
 	// Save stores what was applied, with Next, as one.
 	Save() error
 	// TakeSnapshot replaces everything by the timers of a snapshot's open tasks, Next and At by

@@ -54,6 +54,7 @@ type still struct{ at time.Time }
 
 func (still) Apply(*events.Record) error                { return nil }
 func (still) Rereads() int64                            { return 0 }
+func (still) ReadTo(int64) error                        { return nil }
 func (still) Next() int64                               { return 0 }
 func (still) At() time.Time                             { return time.Time{} }
 func (still) Save() error                               { return nil }

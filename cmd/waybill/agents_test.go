@@ -15,6 +15,7 @@ import (
 
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/suite"
 )
 
 // readAll reads a topic from outside.
@@ -86,6 +87,7 @@ func sharedAgents(t *testing.T, front http.Handler, session time.Duration) (c *c
 // continued when the work is done: its late replies are never sent. The steps
 // were retried by other instances under the same keys.
 func TestStoppedAgentStaysSilent(t *testing.T) {
+	suite.NeedAll(t, "processes that are started, stopped and killed")
 	t.Parallel() // mostly it waits
 	const tasks, most = 60, 4
 	var c *cluster
@@ -180,6 +182,7 @@ func (c *cluster) silent(held map[string]string) {
 
 // One of three instances answers only 500: every task ends as it would without.
 func TestSickInstance(t *testing.T) {
+	suite.NeedAll(t, "processes that are started, stopped and killed")
 	t.Parallel() // mostly it waits
 	const tasks = 100
 	var asked sync.Map

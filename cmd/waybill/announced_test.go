@@ -11,6 +11,7 @@ import (
 	"github.com/waybill-run/waybill/internal/console"
 	"github.com/waybill-run/waybill/internal/kafka"
 	"github.com/waybill-run/waybill/internal/kafkatest"
+	"github.com/waybill-run/waybill/internal/suite"
 )
 
 func TestMemberAddr(t *testing.T) {
@@ -91,6 +92,7 @@ func TestCheckSystem(t *testing.T) {
 // The tools take what answers at an announced URL for theirs only if it is of the same system: at a
 // loopback URL of another machine a demo may answer.
 func TestConsoleOfAnotherSystem(t *testing.T) {
+	suite.NeedAll(t, "processes that are started, stopped and killed")
 	t.Parallel()
 	demo := startUpProcess(t, "--demo", "--listen", "127.0.0.1:0")
 	url := consoleAt(t, demo.process).url

@@ -13,16 +13,12 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/waybill-run/waybill/internal/suite"
 )
 
-const (
-	// browserWanted names the environment variable that says what happens where chromedriver isn't on the
-	// PATH: empty: the test is skipped; "require": it fails (this is how .ci/run runs it). It has no WAYBILL_ in
-	// front: that is for settings of the program, which refuses those that it doesn't know.
-	browserWanted = "TEST_BROWSER"
-	// elementName is the name of a reference to an element, as the protocol has it.
-	elementName = "element-6066-11e4-a52e-4f735466cecf"
-)
+// elementName is the name of a reference to an element, as the protocol has it.
+const elementName = "element-6066-11e4-a52e-4f735466cecf"
 
 // browser is one window of a real one: Chromium, by its ChromeDriver, by the W3C's
 // WebDriver protocol, which is JSON over HTTP. Nothing polls or sleeps: what is awaited is
@@ -36,14 +32,10 @@ type browser struct {
 // openBrowser starts one, which ends with the test.
 func openBrowser(t *testing.T) *browser {
 	t.Helper()
+	suite.NeedAll(t, "a real browser")
 	path, err := exec.LookPath("chromedriver")
 	if err != nil {
-		if os.Getenv(browserWanted) == "require" {
-			t.Fatalf("no chromedriver (Debian: chromium, chromium-driver): %v", err)
-		}
-		// It can't run everywhere: README asks who runs the tests for Go alone, and a browser is much more.
-		// It does run in .ci/run, which installs Chromium and fails without it.
-		t.Skip("no chromedriver (Debian: chromium, chromium-driver): this needs a real browser, which not every machine has; .ci/run installs one and runs this")
+		t.Fatalf("no chromedriver (Debian: chromium, chromium-driver): %v", err)
 	}
 	b := &browser{t: t, session: startDriver(t, path) + "/session"}
 	args := []string{"--headless", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync", "--window-size=1300,900"}

@@ -20,6 +20,7 @@ import (
 	"github.com/waybill-run/waybill/internal/demo"
 	"github.com/waybill-run/waybill/internal/kafka"
 	"github.com/waybill-run/waybill/internal/kafkatest"
+	"github.com/waybill-run/waybill/internal/suite"
 	"github.com/waybill-run/waybill/internal/verify"
 )
 
@@ -270,6 +271,7 @@ func (c *cluster) verified(ids []string) {
 // Two schedulers, two supervisors, three agent processes on Apache Kafka; one of
 // each is killed with -9 under load, and a third scheduler comes.
 func TestClusterSurvivesKills(t *testing.T) {
+	suite.NeedAll(t, "processes that are started, stopped and killed")
 	const tasks, rate = 5000, 200
 	c := newCluster(t)
 	c.apply(clusterWorkflow)

@@ -154,7 +154,7 @@ type answered struct {
 
 // run sends a control and waits for its answer.
 func (o *controlOptions) run(cmd *cobra.Command, args []string, build func(*cobra.Command) (*events.Control, error)) error {
-	if err := o.begin(cmd); err != nil {
+	if err := o.output.check(); err != nil {
 		return err
 	}
 	id, err := idArgument(args)
@@ -174,6 +174,9 @@ func (o *controlOptions) run(cmd *cobra.Command, args []string, build func(*cobr
 	x.Task = id
 	if err := o.sign(x); err != nil {
 		return err
+	}
+	if err := x.Check(); err != nil {
+		return exit(exitUsage, "%w", err)
 	}
 	record := x.Record(events.Namespace(o.namespace), toolSource)
 	if _, _, err := events.DecodeInput(events.Controls, &record); err != nil {

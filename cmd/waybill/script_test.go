@@ -21,6 +21,7 @@ import (
 
 	"github.com/waybill-run/waybill/internal/instance"
 	"github.com/waybill-run/waybill/internal/kafkatest"
+	"github.com/waybill-run/waybill/internal/suite"
 	"github.com/waybill-run/waybill/workflow"
 )
 
@@ -58,6 +59,7 @@ func TestScript(t *testing.T) {
 // TestRolesScript runs each role as a process of its own, and the tools against
 // them, on both brokers.
 func TestRolesScript(t *testing.T) {
+	suite.NeedAll(t, "processes that are started, stopped and killed")
 	t.Parallel()
 	kafkatest.Each(t, func(t *testing.T, b *kafkatest.Broker) {
 		service := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

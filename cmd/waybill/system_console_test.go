@@ -18,6 +18,7 @@ import (
 	"github.com/waybill-run/waybill/internal/demo"
 	"github.com/waybill-run/waybill/internal/kafka"
 	"github.com/waybill-run/waybill/internal/kafkatest"
+	"github.com/waybill-run/waybill/internal/suite"
 )
 
 // Two consoles share the partitions. An order that is submitted to one is found held
@@ -25,6 +26,7 @@ import (
 // reads what he wrote at either. A stream shows every event of it. When one console is
 // killed the other answers for all.
 func TestConsoles(t *testing.T) {
+	suite.NeedAll(t, "processes that are started, stopped and killed")
 	t.Parallel()
 	file := quickWorkflow(t, "holding", "hold", 2)
 	t.Run(kafkatest.EmbeddedKind, func(t *testing.T) {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/kafkatest"
+	"github.com/waybill-run/waybill/internal/suite"
 )
 
 // damagedTask is a task of three events, each a batch of its own, of which a broker's disk has changed the second after a
@@ -62,6 +63,7 @@ func openDamagedTask(t *testing.T) (*system, *consoleClient) {
 
 // A batch with a wrong checksum hides what is in it, and says where that is; the rest is shown, by a console and of the log.
 func TestDamagedBatchHidesNothingElse(t *testing.T) {
+	suite.NeedAll(t, "processes that are started, stopped and killed")
 	t.Parallel() // mostly it waits
 	s, console := openDamagedTask(t)
 	const damage = "the records 1 to 1 (of \"torn\") aren't as they were written"

@@ -20,11 +20,13 @@ import (
 	"github.com/waybill-run/waybill/internal/demo"
 	"github.com/waybill-run/waybill/internal/kafka"
 	"github.com/waybill-run/waybill/internal/kafkatest"
+	"github.com/waybill-run/waybill/internal/suite"
 )
 
 // Garbage on every inbox is dead-lettered with a reason and counted, and
 // disturbs nothing else.
 func TestGarbageOnEveryInbox(t *testing.T) {
+	suite.NeedAll(t, "processes that are started, stopped and killed")
 	t.Parallel()
 	t.Run(kafkatest.EmbeddedKind, func(t *testing.T) {
 		u := startUpProcess(t, "--demo", "--metrics-listen", "127.0.0.1:0")

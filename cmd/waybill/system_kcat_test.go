@@ -13,6 +13,7 @@ import (
 	"github.com/waybill-run/waybill/internal/demo"
 	"github.com/waybill-run/waybill/internal/kafka"
 	"github.com/waybill-run/waybill/internal/kafkatest"
+	"github.com/waybill-run/waybill/internal/suite"
 )
 
 // Orders from kcat, whose partitioner is another one, with and without a key,
@@ -35,6 +36,7 @@ func TestKcatSubmitsToUp(t *testing.T) {
 // topic; and one that never acknowledges, which is given up only after half a
 // minute. No other task is delayed.
 func TestBadReplyToDelaysNobody(t *testing.T) {
+	suite.NeedAll(t, "processes that are started, stopped and killed")
 	t.Parallel() // mostly it waits
 	b := kafkatest.Of(kafkatest.KafkaNodes(t, 1, kafkatest.Authorizer()))
 	s := onBroker(t, b, sampleWorkflow(t))

@@ -4,11 +4,13 @@ import (
 	"testing"
 
 	"github.com/waybill-run/waybill/internal/demo"
+	"github.com/waybill-run/waybill/internal/suite"
 )
 
 // kill -9 of `up` in the middle of 2,000 tasks, a restart, and the same file
 // submitted again: all end once.
 func TestUpKilledInTheMiddle(t *testing.T) {
+	suite.NeedAll(t, "processes that are started, stopped and killed")
 	t.Parallel()
 	const tasks = 2000
 	orders := unattended(demo.Orders(tasks, 3, true))

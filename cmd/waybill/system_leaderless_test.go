@@ -12,6 +12,7 @@ import (
 
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/kafkatest"
+	"github.com/waybill-run/waybill/internal/suite"
 )
 
 // loneWorkflow has one step, of the simulated payments.
@@ -27,6 +28,7 @@ steps:
 // wrong. When the node is back, so are the rest. Then it goes while all roles run, with requests
 // on their way to it.
 func TestNodeWithTheOnlyCopyGone(t *testing.T) {
+	suite.NeedAll(t, "processes that are started, stopped and killed")
 	t.Parallel() // mostly it waits
 	nodes := kafkatest.KafkaNodes(t, 3, nil)
 	b := kafkatest.Of(nodes)

@@ -16,6 +16,7 @@ import (
 	"github.com/waybill-run/waybill/internal/kafka"
 	"github.com/waybill-run/waybill/internal/kafka/embedded"
 	"github.com/waybill-run/waybill/internal/kafkatest"
+	"github.com/waybill-run/waybill/internal/suite"
 	"github.com/waybill-run/waybill/projections"
 )
 
@@ -23,6 +24,7 @@ import (
 // every task ends, and each partition's digest equals that of a rebuild from
 // offset 0. On Apache Kafka with separate processes.
 func TestStateOfRolesLost(t *testing.T) {
+	suite.NeedAll(t, "processes that are started, stopped and killed")
 	t.Parallel()
 	const tasks = 1000
 	b := kafkatest.Kafka(t)
@@ -75,6 +77,7 @@ func TestStateOfRolesLost(t *testing.T) {
 
 // The same of `up`: its projections are deleted, the broker's log is not.
 func TestStateOfUpLost(t *testing.T) {
+	suite.NeedAll(t, "processes that are started, stopped and killed")
 	t.Parallel()
 	const tasks = 1000
 	u := startUpProcess(t, "--demo", "--workflow", quickWorkflow(t, "quick", "undo", callAttempts))

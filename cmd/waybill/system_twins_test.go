@@ -9,11 +9,13 @@ import (
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/kafka"
 	"github.com/waybill-run/waybill/internal/kafkatest"
+	"github.com/waybill-run/waybill/internal/suite"
 )
 
 // Of two living processes with one name the older ends, and says why; they don't put each other out of
 // their groups for ever.
 func TestOlderOfTwoProcessesWithOneNameEnds(t *testing.T) {
+	suite.NeedAll(t, "processes that are started, stopped and killed")
 	t.Parallel()
 	kafkatest.Each(t, func(t *testing.T, b *kafkatest.Broker) {
 		s := &system{broker: b, ns: b.Namespace(t)}

@@ -17,6 +17,7 @@ import (
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/demo"
 	"github.com/waybill-run/waybill/internal/kafkatest"
+	"github.com/waybill-run/waybill/internal/suite"
 )
 
 // A permanent failure with on_error hold waits for an operator, and goes on. With
@@ -24,6 +25,7 @@ import (
 // and no effect is left, also where it came after its time was over. An undo that
 // keeps failing is held, visible, and resubmitted or released.
 func TestHoldAndUndo(t *testing.T) {
+	suite.NeedAll(t, "processes that are started, stopped and killed")
 	t.Parallel()
 	files := []string{quickWorkflow(t, "holding", "hold", 2), quickWorkflow(t, "undoing", "undo", 2)}
 	t.Run(kafkatest.EmbeddedKind, func(t *testing.T) {

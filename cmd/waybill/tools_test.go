@@ -24,6 +24,7 @@ import (
 	"github.com/waybill-run/waybill/internal/kafka"
 	"github.com/waybill-run/waybill/internal/kafka/embedded"
 	"github.com/waybill-run/waybill/internal/kafkatest"
+	"github.com/waybill-run/waybill/internal/suite"
 )
 
 // An interrupted tool says nothing and ends with 130; until then --follow shows
@@ -189,6 +190,7 @@ func TestTableIsPrintable(t *testing.T) {
 
 // A waiter outlives its broker's restart, and misses nothing by it.
 func TestWaitOutlivesRestart(t *testing.T) {
+	suite.NeedAll(t, "processes that are started, stopped and killed")
 	t.Parallel()
 	o := embedded.Options{DataDir: t.TempDir(), Listen: "127.0.0.1:0"}
 	broker := startBroker(t, o)

@@ -16,6 +16,7 @@ import (
 	"github.com/waybill-run/waybill/internal/kafka"
 	"github.com/waybill-run/waybill/internal/kafka/embedded"
 	"github.com/waybill-run/waybill/internal/kafkatest"
+	"github.com/waybill-run/waybill/internal/suite"
 )
 
 // history is the events of two orders, as a scheduler wrote them.
@@ -76,6 +77,7 @@ func verifyOf(t *testing.T, cfg kafka.Config, args ...string) (stdout, stderr st
 // Whoever changes a past order breaks the chain of its events, and is found out:
 // on both brokers.
 func TestVerifyFindsWhatWasChanged(t *testing.T) {
+	suite.NeedAll(t, "processes that are started, stopped and killed")
 	t.Parallel()
 	kafkatest.Each(t, func(t *testing.T, b *kafkatest.Broker) {
 		for _, tt := range []struct {

@@ -11,12 +11,14 @@ import (
 	"testing"
 
 	"github.com/waybill-run/waybill/internal/kafkatest"
+	"github.com/waybill-run/waybill/internal/suite"
 )
 
 func TestMain(m *testing.M) { kafkatest.Main(m) }
 
 // Standard output is for scripts: the bootstrap servers, once they serve.
 func TestRunPrintsWhereItListensAndEndsWhenAsked(t *testing.T) {
+	suite.NeedAll(t, "processes that are started, stopped and killed")
 	kafkatest.NeedKafka(t)
 	ctx, interrupt := context.WithCancel(t.Context())
 	out, stdout := io.Pipe()

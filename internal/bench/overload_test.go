@@ -7,12 +7,14 @@ import (
 
 	"github.com/waybill-run/waybill/internal/kafka"
 	"github.com/waybill-run/waybill/internal/kafkatest"
+	"github.com/waybill-run/waybill/internal/suite"
 )
 
 // An agent is offered twice what it can do for longer than an attempt has: were all
 // let out, the last would wait for six seconds of five. With a capacity that is said
 // nothing times out, and no more is outstanding; without one no task loses what it has.
 func TestRunOverload(t *testing.T) {
+	suite.NeedAll(t, "seconds to minutes of waiting on the machine's own clock")
 	t.Parallel()
 	kafkatest.Each(t, func(t *testing.T, b *kafkatest.Broker) {
 		t.Parallel()
@@ -43,6 +45,7 @@ func TestRunOverload(t *testing.T) {
 // An agent that isn't there costs the attempts of what was sent before that was known, and
 // of probes; no task loses what it has.
 func TestRunAway(t *testing.T) {
+	suite.NeedAll(t, "seconds to minutes of waiting on the machine's own clock")
 	t.Parallel()
 	o := OverloadOptions{Options: small(func(l *Load) { l.AttemptWithin = time.Second }), Capacity: 80, Takes: 100 * time.Millisecond, Times: 1, For: time.Second, Away: 6 * time.Second}
 	r, err := RunOverload(t.Context(), o)

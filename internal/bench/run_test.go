@@ -16,6 +16,7 @@ import (
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/kafka"
 	"github.com/waybill-run/waybill/internal/kafkatest"
+	"github.com/waybill-run/waybill/internal/suite"
 )
 
 func TestMain(m *testing.M) { kafkatest.Main(m) }
@@ -217,6 +218,7 @@ func TestInterrupted(t *testing.T) {
 }
 
 func TestRunOpen(t *testing.T) {
+	suite.NeedAll(t, "seconds to minutes of waiting on the machine's own clock")
 	t.Parallel()
 	o := OpenOptions{Options: small(nil), Levels: []int{0, 500}, Rounds: 1}
 	r, err := RunOpen(t.Context(), o)
@@ -270,6 +272,7 @@ func TestAtLevel(t *testing.T) {
 }
 
 func TestRunRestore(t *testing.T) {
+	suite.NeedAll(t, "seconds to minutes of waiting on the machine's own clock")
 	t.Parallel()
 	o := RestoreOptions{Options: small(nil), Open: 100}
 	r, err := RunRestore(t.Context(), o)
@@ -298,6 +301,7 @@ func TestRunRestore(t *testing.T) {
 }
 
 func TestRunTimers(t *testing.T) {
+	suite.NeedAll(t, "seconds to minutes of waiting on the machine's own clock")
 	t.Parallel()
 	o := TimersOptions{Options: small(nil), Armed: 200, Burst: 100, Spread: 40, Rate: 100, Within: 1500 * time.Millisecond}
 	r, err := RunTimers(t.Context(), o)

@@ -15,6 +15,7 @@ import (
 	"github.com/waybill-run/waybill/internal/kafka"
 	"github.com/waybill-run/waybill/internal/kafka/embedded"
 	"github.com/waybill-run/waybill/internal/kafkatest"
+	"github.com/waybill-run/waybill/internal/suite"
 )
 
 // The kinds of broker that a run may have.
@@ -207,6 +208,7 @@ func serveEmbedded(ctx context.Context, spec brokerSpec, ready func()) error {
 // What a broker acknowledged is there after a kill, on the same port; one that
 // stands still answers nothing, and goes on.
 func TestBrokersComeBack(t *testing.T) {
+	suite.NeedAll(t, "processes that are started, stopped and killed")
 	for _, kind := range []string{embeddedBroker, threeKafkas} {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()

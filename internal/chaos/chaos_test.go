@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/waybill-run/waybill/internal/kafkatest"
+	"github.com/waybill-run/waybill/internal/suite"
 	"github.com/waybill-run/waybill/internal/tally"
 )
 
@@ -48,6 +49,7 @@ const (
 //
 //	go test ./internal/chaos -run TestChaos -duration 8h -timeout 0 -seed 7 -broker kafka3
 func TestChaos(t *testing.T) {
+	suite.NeedAll(t, "processes that are started, stopped and killed")
 	kinds := brokerKinds
 	if *chaosBroker != "" {
 		kinds = []string{*chaosBroker}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/kafkatest"
+	"github.com/waybill-run/waybill/internal/suite"
 	"github.com/waybill-run/waybill/internal/tally"
 )
 
@@ -26,6 +27,7 @@ const (
 // start of its process to its first event in each partition, seen by a reader of
 // committed records. Inputs wait for it.
 func TestRestart(t *testing.T) {
+	suite.NeedAll(t, "processes that are started, stopped and killed")
 	for _, kind := range []string{kafkatest.EmbeddedKind, kafkatest.KafkaKind} {
 		t.Run(kind, func(t *testing.T) {
 			tasks, restarts := restartTasks, 1

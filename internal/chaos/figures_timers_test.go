@@ -10,6 +10,7 @@ import (
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/kafka"
 	"github.com/waybill-run/waybill/internal/kafkatest"
+	"github.com/waybill-run/waybill/internal/suite"
 	"github.com/waybill-run/waybill/internal/tally"
 )
 
@@ -37,6 +38,7 @@ func timerFigures() []timerFigure {
 // acknowledged), and to the instant (at) of the event that accepts it. Real roles,
 // each a process.
 func TestTimerLateness(t *testing.T) {
+	suite.NeedAll(t, "processes that are started, stopped and killed")
 	for _, kind := range []string{kafkatest.EmbeddedKind, kafkatest.KafkaKind} {
 		for _, f := range timerFigures() {
 			t.Run(kind+"/"+f.name, func(t *testing.T) {

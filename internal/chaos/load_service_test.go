@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/waybill-run/waybill/internal/demo"
+	"github.com/waybill-run/waybill/internal/suite"
 	"github.com/waybill-run/waybill/internal/verify"
 )
 
@@ -171,6 +172,7 @@ func effects(ledger []demo.Entry) []verify.Effect {
 
 // A call that goes wrong has the effect that its way says, and the ledger knows.
 func TestSickServiceDoesWhatItSays(t *testing.T) {
+	suite.NeedAll(t, "processes that are started, stopped and killed")
 	s := openService(t, t.TempDir()+"/ledger")
 	s.sicken(1000)
 	// On a kept connection net/http would call again by itself.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/waybill-run/waybill/internal/kafka"
 	"github.com/waybill-run/waybill/internal/kafkatest"
+	"github.com/waybill-run/waybill/internal/suite"
 	"github.com/waybill-run/waybill/internal/tally"
 )
 
@@ -44,6 +45,7 @@ func departures() []departure {
 // recovery) of another owner, in the partition where that is first and in the one
 // where it is last. The time is that of a reader of committed records.
 func TestTakeover(t *testing.T) {
+	suite.NeedAll(t, "processes that are started, stopped and killed")
 	t.Parallel()
 	for _, kind := range []string{kafkatest.EmbeddedKind, kafkatest.KafkaKind} {
 		t.Run(kind, func(t *testing.T) {

@@ -11,6 +11,7 @@ import (
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/chaos/point"
 	"github.com/waybill-run/waybill/internal/kafkatest"
+	"github.com/waybill-run/waybill/internal/suite"
 	"github.com/waybill-run/waybill/internal/tally"
 )
 
@@ -56,6 +57,7 @@ func shapes() []shape {
 // timeouts. Another takes over what it had; then it goes on where it stood. What
 // it does from then on in the name of what it had counts nowhere.
 func TestZombies(t *testing.T) {
+	suite.NeedAll(t, "processes that are started, stopped and killed")
 	t.Parallel()
 	for _, kind := range []string{kafkatest.EmbeddedKind, kafkatest.KafkaKind} {
 		t.Run(kind, func(t *testing.T) {

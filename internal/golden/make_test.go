@@ -18,6 +18,7 @@ import (
 	"github.com/waybill-run/waybill/internal/demo"
 	"github.com/waybill-run/waybill/internal/kafka"
 	"github.com/waybill-run/waybill/internal/kafka/embedded"
+	"github.com/waybill-run/waybill/internal/suite"
 )
 
 var (
@@ -93,6 +94,7 @@ var workflows = []struct{ name, onError, coolDown, carry string }{
 // to make the next works when it is needed. What was made folds to the states
 // that its own build gave, and breaks no promise.
 func TestMake(t *testing.T) {
+	suite.NeedAll(t, "processes that are started, stopped and killed")
 	out, binary, states := filepath.Join("testdata", *makeName), *makeBinary, *makeStates
 	if *makeName == "" {
 		out, binary, states = filepath.Join(t.TempDir(), "today"), todaysBinary(t), buildStates(t)

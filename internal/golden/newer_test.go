@@ -10,6 +10,7 @@ import (
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/kafka"
 	"github.com/waybill-run/waybill/internal/kafka/embedded"
+	"github.com/waybill-run/waybill/internal/suite"
 	"github.com/waybill-run/waybill/projections"
 )
 
@@ -18,6 +19,7 @@ import (
 // event, of another a type that is unknown. Both tasks have timers that are due.
 // They stop, for everybody to see; all others of their partition end.
 func TestNewerEventsStopTheirTasksOnly(t *testing.T) {
+	suite.NeedAll(t, "processes that are started, stopped and killed")
 	generation := generations(t)[0]
 	dir := extract(t, generation)
 	old := readLog(t, generation)

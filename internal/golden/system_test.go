@@ -13,6 +13,7 @@ import (
 	"github.com/waybill-run/waybill/agent"
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/demo"
+	"github.com/waybill-run/waybill/internal/suite"
 	"github.com/waybill-run/waybill/internal/tally"
 	"github.com/waybill-run/waybill/internal/verify"
 )
@@ -22,6 +23,7 @@ import (
 // their ends, those that were held once an operator has them, an order of then
 // is known still, and what was written then is not touched.
 func TestTodayGoesOnWithAnOldDirectory(t *testing.T) {
+	suite.NeedAll(t, "processes that are started, stopped and killed")
 	for _, generation := range generations(t) {
 		t.Run(generation, func(t *testing.T) {
 			dir := extract(t, generation)

@@ -222,7 +222,9 @@ func (a *Audit) apply(at position, topic string, records []events.Record) error 
 	if err := a.applyRecords(records); err != nil {
 		return err
 	}
-	a.advance(at, topic)
+	if err := a.advance(at, topic); err != nil {
+		return err
+	}
 	if len(records) > 0 {
 		for c := range a.news {
 			select {
@@ -263,11 +265,16 @@ func (a *Audit) applyRecords(records []events.Record) error {
 	return nil
 }
 
-// advance notes how far the partitions are, and wakes who waits for it.
-func (a *Audit) advance(at position, topic string) {
+// advance notes how far the partitions are, and wakes who waits for it. It fails where a view is ahead of the log.
+func (a *Audit) advance(at position, topic string) error {
 	progress := map[int32]Progress{}
-	for p := range a.views {
+	for p, v := range a.views {
 		next, ok := at.Position(topic, p)
+		if ok {
+			if err := v.ReadTo(next); err != nil {
+				return err
+			}
+		}
 		end, known := at.HighWatermark(topic, p)
 		if !ok || !known { // how far it is isn't known
 			continue
@@ -281,6 +288,7 @@ func (a *Audit) advance(at position, topic string) {
 		close(a.passed)
 		a.passed = make(chan struct{})
 	}
+	return nil
 }
 
 // save saves some partitions; nil: all.
@@ -323,7 +331,14 @@ func (n *Instance) StartAudit(ctx context.Context, clientID string, observe func
 	}
 	a := newAudit(store)
 	n.roles.Go(func() error {
-		err := n.again(ctx, "audit", func(ctx context.Context) error { return n.audit(ctx, a, clientID, observe) })
+		err := n.again(ctx, "audit", func(ctx context.Context) error { return n.audit(ctx, a, clientID, observe) }, func(p int32) error {
+			v, err := store.Timelines(p)
+			if err != nil {
+				return err
+			}
+			defer v.Discard()
+			return v.Wipe()
+		})
 		return errors.Join(err, closeStore(store))
 	})
 	return a, nil

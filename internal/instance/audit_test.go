@@ -30,11 +30,17 @@ type auditLog struct {
 	due    time.Time // of all timers, if it is given
 	tasks  map[int32][]string
 	made   int
+	// uncommitted are events of transactions that are open.
+	uncommitted []events.Record
 }
 
 func newAuditLog(t *testing.T) *auditLog {
 	t.Helper()
-	broker := kafkatest.Embedded(t)
+	return newAuditLogOn(t, kafkatest.Embedded(t))
+}
+
+func newAuditLogOn(t *testing.T, broker *kafkatest.Broker) *auditLog {
+	t.Helper()
 	l := &auditLog{t: t, broker: broker, at: time.Now().Add(-time.Hour), tasks: map[int32][]string{},
 		cfg: kafka.Config{Brokers: broker.Addrs, Namespace: broker.Namespace(t), ClientID: "test", Dial: broker.Dial}}
 	var err error

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -73,55 +74,69 @@ func TestRoleWithARefusedTimeoutEnds(t *testing.T) {
 	err := n.again(t.Context(), "supervisor", func(context.Context) error {
 		began++
 		return fmt.Errorf("poll: %w", refused)
-	})
+	}, nil)
 	if began != 1 || !errors.Is(err, refused) {
 		t.Errorf("begun %d times, then %v", began, err)
 	}
 }
 
-// What a store has and the log hasn't heals by no fresh client: the process ends at once, and
-// says what to do.
-func TestRoleWhoseLogWasCutOffEnds(t *testing.T) {
-	for name, c := range map[string]struct {
-		err       error
-		temporary bool
-		advice    string
-	}{
-		"begins later":    {&kafka.OffsetRangeError{Topic: "waybill.events", Offset: 0, Start: 6, End: 39}, true, "bring the topic back from a copy"},
-		"outside the log": {&kafka.OffsetRangeError{Topic: "waybill.events", Offset: 9, End: 4}, false, "delete that directory"},
-		"lost":            {&kafka.LostError{Topic: "waybill.events", From: 4, To: 9}, false, "delete that directory"},
-		"nothing kept":    {&kafka.LostError{Topic: "waybill.events", From: 4, To: 9}, true, "start again"},
+// A log that begins after what is known ends the process at once, and says what to do.
+func TestRoleWhoseLogBeginsLaterEnds(t *testing.T) {
+	n := &Instance{log: slog.New(slog.DiscardHandler)}
+	began, outside := 0, &kafka.OffsetRangeError{Topic: "waybill.events", Offset: 0, Start: 6, End: 39}
+	err := n.again(t.Context(), "supervisor", func(context.Context) error {
+		began++
+		return fmt.Errorf("poll: %w", outside)
+	}, nil)
+	if began != 1 || !errors.Is(err, outside) || !strings.Contains(err.Error(), "bring the topic back from a copy") {
+		t.Errorf("begun %d times, then %v", began, err)
+	}
+}
+
+// What a store has and the log hasn't is dropped, of that partition, and the role begins again.
+func TestRoleWhoseStoreIsAheadDropsIt(t *testing.T) {
+	for name, ahead := range map[string]error{
+		"outside the log": &kafka.OffsetRangeError{Topic: "waybill.events", Partition: 3, Offset: 9, End: 4},
+		"lost":            &kafka.LostError{Topic: "waybill.events", Partition: 3, From: 4, To: 9},
 	} {
 		t.Run(name, func(t *testing.T) {
-			n := &Instance{DataDir: "/data/v1", log: slog.New(slog.DiscardHandler)}
-			if c.temporary {
-				n.DataDir, n.temporary = "", "/data/v1"
-			}
-			began := 0
+			n := &Instance{log: slog.New(slog.DiscardHandler), metrics: NewMetrics()}
+			began, dropped := 0, []int32(nil)
 			err := n.again(t.Context(), "supervisor", func(context.Context) error {
-				began++
-				return fmt.Errorf("poll: %w", c.err)
+				if began++; began == 1 {
+					return fmt.Errorf("poll: %w", ahead)
+				}
+				return nil
+			}, func(p int32) error {
+				dropped = append(dropped, p)
+				return nil
 			})
-			if began != 1 || !errors.Is(err, c.err) || !strings.Contains(err.Error(), c.advice) || strings.Contains(err.Error(), "/data/v1") == c.temporary {
-				t.Errorf("begun %d times, then %v", began, err)
+			if began != 2 || err != nil || !slices.Equal(dropped, []int32{3}) {
+				t.Errorf("begun %d times, dropped %v, then %v", began, dropped, err)
 			}
 		})
 	}
 }
 
 // A store whose last event isn't in the log any more is of another log. One reader that finds nothing
-// there may have had in hand what comes behind it, a few haven't: the process ends soon, and says what
-// to do, also where each reader meets another partition first.
-func TestRoleWhoseLastEventIsGoneEnds(t *testing.T) {
+// there may have had in hand what comes behind it, a few haven't: the store is dropped then,
+// also where each reader meets another partition first.
+func TestStoreWhoseLastEventIsGoneIsDropped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		n := &Instance{DataDir: "/data/v1", log: slog.New(slog.DiscardHandler)}
-		began, start := 0, time.Now()
+		n := &Instance{log: slog.New(slog.DiscardHandler), metrics: NewMetrics()}
+		began, dropped, start := 0, map[int32]bool{}, time.Now()
 		err := n.again(t.Context(), "supervisor", func(context.Context) error {
 			began++
 			time.Sleep(2 * againMost) // of virtual time: it takes as long to join, perhaps
+			if len(dropped) == 2 {
+				return nil
+			}
 			return fmt.Errorf("poll: %w", &projections.OtherLogError{Partition: int32(began % 2), Offset: 41})
+		}, func(p int32) error {
+			dropped[p] = true
+			return nil
 		})
-		if began > 2*nothingTries || time.Since(start) > 5*time.Minute || err == nil || !strings.Contains(err.Error(), "/data/v1") || !strings.Contains(err.Error(), "isn't there any more") {
+		if began > 2*nothingTries+1 || time.Since(start) > 5*time.Minute || err != nil {
 			t.Errorf("begun %d times in %s, then %v", began, time.Since(start), err)
 		}
 	})
@@ -133,7 +148,7 @@ func TestRoleWhoseLastEventIsGoneEnds(t *testing.T) {
 				return nil
 			}
 			return &projections.OtherLogError{Offset: int64(began)} // it has gone on
-		})
+		}, nil)
 		if began != 21 || err != nil {
 			t.Errorf("begun %d times, then %v", began, err)
 		}

@@ -35,6 +35,8 @@ type Metrics struct {
 	asked        *prometheus.CounterVec
 	accepted     prometheus.Counter
 	aside        prometheus.Counter
+	positions    *prometheus.CounterVec
+	paused       prometheus.Gauge
 	ignored      *prometheus.CounterVec
 	partitions   *prometheus.GaugeVec
 	restores     *prometheus.HistogramVec
@@ -49,6 +51,7 @@ type Metrics struct {
 	notified     *prometheus.CounterVec
 	poison       *prometheus.CounterVec
 	denied       prometheus.Counter
+	dropped      *prometheus.CounterVec
 	armed        *prometheus.GaugeVec
 	clock        atomic.Pointer[kafka.Clock]
 	flows        flows
@@ -97,11 +100,16 @@ func NewMetrics() *Metrics {
 	m.accepted = count("waybill_recoveries_accepted_total", "Recoveries that the scheduler accepted.")
 	m.ignored = vec("waybill_inputs_ignored_total", "Inputs that changed nothing and are no fault, by why.", "why")
 	m.aside = count("waybill_partitions_set_aside_total", "How often a partition's inputs were made to wait, since the cluster refused again what follows from them.")
+	m.positions = vec("waybill_inbox_position_faults_total", "Positions in partitions of inboxes that could not be used as they were, by topic and fault: recreated, foreign, trimmed or cut.", "topic", "fault")
+	m.paused = prometheus.NewGauge(prometheus.GaugeOpts{Name: "waybill_submissions_paused",
+		Help: "Lanes that take no submissions, since agents have as much at work as --max-runnable allows."})
+	r.MustRegister(m.paused)
 	m.partitions = gauge("waybill_partitions_owned", "Partitions that this process owns, by role.", "role")
 	m.commits = seconds("waybill_commit_seconds", "Duration of a transaction's commit.")
 	m.lateness = seconds("waybill_timer_lateness_seconds", "From a timer's due to the recovery that was asked for it.")
 	m.requests = vec("waybill_requests_total", "Requests that an agent finished with, by agent and result.", "agent", "result")
 	m.notified = vec("waybill_notifications_total", "Notifications, by result.", "result")
+	m.dropped = vec("waybill_stores_dropped_total", "Stores of partitions that had what the log hasn't committed, and were dropped and restored, by role.", "role")
 	m.poison = vec("waybill_poison_total", "Events that a reader could not use: their task is stopped there.", "role")
 	m.denied = count("waybill_console_denied_total", "Requests to a console without a valid token.")
 	r.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "waybill_clock_offset_seconds",
@@ -164,6 +172,7 @@ func (n *Instance) schedulerListener(restoring *restoring) *scheduler.Listener {
 	zero(m.snapshots, "written", "refused", "failed")
 	zero(m.written, "events", "snapshots")
 	zero(m.notified, "delivered", "undelivered")
+	zero(m.dropped, "scheduler")
 	return &scheduler.Listener{
 		Assigned: func(int32) { owned.Inc() },
 		Lost: func(p int32) {
@@ -184,6 +193,7 @@ func (n *Instance) schedulerListener(restoring *restoring) *scheduler.Listener {
 			m.snapshots.WithLabelValues("refused").Inc()
 			n.log.Warn("a partition's snapshot can't be used; the log is read instead", "partition", p, "why", why)
 		},
+		StoreAhead: func(p int32, why error) { n.storeAhead("scheduler", p, why) },
 		SnapshotFailed: func(p int32, why error) {
 			m.snapshots.WithLabelValues("failed").Inc()
 			n.log.Warn("no snapshot is written of a partition", "partition", p, "why", why)
@@ -205,13 +215,14 @@ func (n *Instance) schedulerListener(restoring *restoring) *scheduler.Listener {
 			n.log.Warn("definitions can't be read to their end; submissions of unknown workflows wait", "error", err)
 		},
 		Agents:    m.flows.take,
-		Admission: func(open bool, runnable int) { n.log.Info("admission", "open", open, "runnable", runnable) },
+		Admission: n.admission,
 		LaneFailed: func(owner string, err error) {
 			m.transactions.WithLabelValues("failed").Inc()
 			n.log.Warn("lane begins anew", "owner", owner, "error", err)
 		},
 		StoreFailed: func(err error) { n.log.Error("partition not saved; it will be read again", "error", err) },
 		Skew:        func(off time.Duration) { n.log.Warn("clock", "offset", off) },
+		Recreated:   n.inboxRecreated,
 		TrimFailed:  func(topic string, err error) { n.log.Warn("inbox not trimmed", "topic", topic, "error", err) },
 		Undelivered: func(topic string, err error) {
 			m.notified.WithLabelValues("undelivered").Inc()
@@ -219,6 +230,22 @@ func (n *Instance) schedulerListener(restoring *restoring) *scheduler.Listener {
 		},
 		Delivered: func() { m.notified.WithLabelValues("delivered").Inc() },
 	}
+}
+
+func (n *Instance) inboxRecreated(p int32, topic string, reflected int64, was, is string) {
+	n.metrics.positions.WithLabelValues(topic, "recreated").Inc()
+	n.log.Warn("an inbox was deleted and created again; it is read from its start", "topic", topic, "partition", p, "reflected_before", reflected, "topic_id_before", was, "topic_id", is)
+}
+
+// admission tells that a lane pauses submissions, or takes them again.
+func (n *Instance) admission(owner string, open bool, counted int, busiest []string) {
+	if open {
+		n.metrics.paused.Dec()
+		n.log.Info("submissions flow again", "owner", owner, "counted", counted)
+		return
+	}
+	n.metrics.paused.Inc()
+	n.log.Warn("submissions wait: agents have as much at work as --max-runnable allows", "owner", owner, "counted", counted, "busiest_agents", busiest)
 }
 
 func (m *Metrics) committed(c scheduler.Committed) {
@@ -250,9 +277,24 @@ func (n *Instance) laneListener(owner string) *kafka.LaneListener {
 		},
 		DataLost: func(err error) { n.log.Error("the broker lost data that it had acknowledged", "error", err) },
 		Damaged:  n.partitionStandsStill,
+		Position: n.positionFault,
 		Unsettled: func(ps []int32) {
 			n.log.Warn("an open transaction holds back the group's offsets, and with them the partitions; if it stays, look for it with kafka-transactions.sh find-hanging", "owner", owner, "partitions", ps)
 		},
+	}
+}
+
+// positionFault logs and counts what is wrong with where an inbox was to be read from.
+func (n *Instance) positionFault(at kafka.Position, fault kafka.PositionFault) {
+	n.metrics.positions.WithLabelValues(at.Topic, string(fault)).Inc()
+	log := n.log.With("topic", at.Topic, "partition", at.Partition, "position", at.Offset, "log_start", at.Start, "log_end", at.End)
+	switch fault {
+	case kafka.PositionForeign:
+		log.Warn("a position of the scheduler group was not committed by a scheduler to this topic; it is not used: the inbox is read from its start, and what events reflect is skipped", "metadata", at.Metadata)
+	case kafka.PositionTrimmed:
+		log.Error("records of an inbox were deleted before they were read; `waybill topics check` says whether its retention is wrong, and who sent them must send them again")
+	case kafka.PositionCut:
+		log.Error("an inbox is not read: its log ends below what was read of it, so it was cut off or brought back from a copy, and new records there can't be told from old ones; `waybill doctor` says what to do")
 	}
 }
 
@@ -295,6 +337,7 @@ func (n *Instance) supervisorListener() *supervisor.Listener {
 	m, owned := n.metrics, n.metrics.partitions.WithLabelValues("supervisor")
 	zero(m.asked, events.ActionRetry, events.ActionWait, events.ActionUndo, events.ActionHold)
 	zero(m.poison, "supervisor")
+	zero(m.dropped, "supervisor")
 	return &supervisor.Listener{
 		Assigned: func(int32) { owned.Inc() },
 		Lost: func(p int32) {

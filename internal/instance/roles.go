@@ -17,7 +17,7 @@ import (
 // SchedulerOptions are the flags of a scheduler.
 type SchedulerOptions struct {
 	Lanes           int            // transactional lanes, at most as many as partitions count
-	MaxRunnable     int            // tasks at work before new ones wait; 0: the default
+	MaxRunnable     int            // steps at work before submissions wait; 0: the default
 	AgentCapacity   map[string]int // requests that agents may have outstanding
 	ObserveCapacity bool           // find out that of the others; else any number
 	ReplyToPrefixes []string       // what a reply_to may begin with; none: anything
@@ -44,7 +44,7 @@ func (n *Instance) StartScheduler(ctx context.Context, o SchedulerOptions) error
 		TransactionTimeout: n.transactionTimeout(), ReplyToPrefixes: o.ReplyToPrefixes, Capacity: scheduler.Capacity{Agents: o.AgentCapacity, Observe: o.ObserveCapacity},
 		OpenLog: restoring.openLane, History: through(n.c.Seams.History, scheduler.History(history)), Catalog: n.catalog, Clock: n.Clock,
 		Tasks:         func(p int32) (scheduler.Tasks, error) { return n.openTasks(store, p) },
-		RequestTopics: n.Admin.RequestTopics, Trim: n.Admin.DeleteRecordsBefore, Listener: listener,
+		RequestTopics: n.Admin.RequestTopics, Trim: n.Admin.TrimTopic, Listener: listener,
 	}
 	n.roles.Go(func() error {
 		restoring.run(ctx)
@@ -147,7 +147,14 @@ func (n *Instance) StartSupervisor(ctx context.Context, sweep time.Duration) err
 		return err
 	}
 	n.roles.Go(func() error {
-		err := n.again(ctx, "supervisor", func(ctx context.Context) error { return n.supervise(ctx, store, sweep) })
+		err := n.again(ctx, "supervisor", func(ctx context.Context) error { return n.supervise(ctx, store, sweep) }, func(p int32) error {
+			v, err := store.Deadlines(p)
+			if err != nil {
+				return err
+			}
+			defer v.Discard()
+			return v.Wipe()
+		})
 		return errors.Join(err, closeStore(store))
 	})
 	return nil
@@ -192,10 +199,10 @@ const (
 	nothingTries = 3
 )
 
-// again runs a role's loop, and begins anew with fresh clients when it fails.
+// again runs a role's loop, and begins again with fresh clients when it fails.
 // What no fresh client heals ends the process at once, with the reason, and what no waiting
-// heals after a while.
-func (n *Instance) again(ctx context.Context, role string, loop func(context.Context) error) error {
+// heals after a while. A partition whose store is ahead of the log is emptied by drop, and restored.
+func (n *Instance) again(ctx context.Context, role string, loop func(context.Context) error, drop func(p int32) error) error {
 	wait, tries := againLeast, 0
 	var nothing nothingThere
 	for {
@@ -207,10 +214,21 @@ func (n *Instance) again(ctx context.Context, role string, loop func(context.Con
 		if time.Since(start) > againMost {
 			wait, tries = againLeast, 0
 		}
-		if tries++; tries > againTries || errors.Is(err, errStore) || aheadOfLog(err) || isPermanent(err) || nothing.lasts(err) {
+		p, ahead := aheadOfLog(err)
+		if !ahead {
+			p, ahead = nothing.lasts(err)
+		}
+		if tries++; tries > againTries || errors.Is(err, errStore) || isPermanent(err) || !ahead && outOfRange(err) {
 			return fmt.Errorf("%s: %w", role, n.remedied(err))
 		}
-		n.log.Warn("begins anew", "role", role, "error", err)
+		if ahead {
+			n.storeAhead(role, p, err)
+			if err := drop(p); err != nil {
+				return fmt.Errorf("%s: %w: empty the store of partition %d: %w", role, errStore, p, err)
+			}
+		} else {
+			n.log.Warn("begins anew", "role", role, "error", err)
+		}
 		select {
 		case <-ctx.Done():
 			return nil
@@ -228,27 +246,45 @@ type lastEvent struct {
 	offset    int64
 }
 
-// lasts takes what a reader ended with, and reports whether no other will find anything either. A
-// store that has gone on meanwhile has another last event.
-func (n *nothingThere) lasts(err error) bool {
+// lasts takes what a reader ended with, and reports whether no other will find anything either, and of which
+// partition. A store that has gone on meanwhile has another last event.
+func (n *nothingThere) lasts(err error) (p int32, lasts bool) {
 	other, is := errors.AsType[*projections.OtherLogError](err)
 	if !is {
-		return false
+		return 0, false
 	}
 	if *n == nil {
 		*n = nothingThere{}
 	}
 	at := lastEvent{other.Partition, other.Offset}
 	(*n)[at]++
-	return (*n)[at] >= nothingTries
+	return at.partition, (*n)[at] >= nothingTries
 }
 
-// aheadOfLog reports whether a store has what the log hasn't.
-func aheadOfLog(err error) bool {
-	_, outside := errors.AsType[*kafka.OffsetRangeError](err)
-	_, lost := errors.AsType[*kafka.LostError](err)
-	other, is := errors.AsType[*projections.OtherLogError](err)
-	return outside || lost || is && other.Permanent()
+// aheadOfLog reports whether a store has what the log hasn't committed, and of which partition.
+func aheadOfLog(err error) (p int32, ahead bool) {
+	if outside, is := errors.AsType[*kafka.OffsetRangeError](err); is && outside.Ahead() {
+		return outside.Partition, true
+	}
+	if lost, is := errors.AsType[*kafka.LostError](err); is {
+		return lost.Partition, true
+	}
+	if other, is := errors.AsType[*projections.OtherLogError](err); is && other.Ahead() {
+		return other.Partition, true
+	}
+	return 0, false
+}
+
+// outOfRange reports whether the log doesn't hold a position.
+func outOfRange(err error) bool {
+	_, is := errors.AsType[*kafka.OffsetRangeError](err)
+	return is
+}
+
+// storeAhead tells of a store that is dropped.
+func (n *Instance) storeAhead(role string, p int32, why error) {
+	n.metrics.dropped.WithLabelValues(role).Inc()
+	n.log.Error("the store of a partition has what the log hasn't committed; it is dropped, and restored from the log", "role", role, "partition", p, "why", why)
 }
 
 // otherLog reports whether a store found that the log isn't the one that it is of.
@@ -266,19 +302,13 @@ func isPermanent(err error) bool {
 	return refused || twin || stalled
 }
 
-// remedied says what to do about a store that is ahead of the log, or behind where that begins.
+// remedied says what to do about a store that ends before the log begins.
 func (n *Instance) remedied(err error) error {
-	if !aheadOfLog(err) && !otherLog(err) {
-		return err
-	}
 	if outside, is := errors.AsType[*kafka.OffsetRangeError](err); is && outside.Offset < outside.Start {
 		return fmt.Errorf("%w; what was before is deleted, and nothing here has read it: bring the topic back from a copy, or start with a --data-dir that has; "+
 			"`waybill topics check` says whether more will be lost", err)
 	}
-	if n.DataDir == "" {
-		return fmt.Errorf("%w; the log was cut off: start again, what was made of it goes with the process", err)
-	}
-	return fmt.Errorf("%w; what is kept in %s is of another log, or the log was cut off: delete that directory, it is made anew from the log", err, n.DataDir)
+	return err
 }
 
 // errStore is wrapped where a projection's store has failed: trying again

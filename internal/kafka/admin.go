@@ -153,6 +153,36 @@ func (a *Admin) DeleteRecordsBefore(ctx context.Context, topic string, before ma
 	return nil
 }
 
+// TrimTopic is DeleteRecordsBefore of a topic that has an id; empty: whichever it has. If the topic was deleted and
+// created again, the offsets are positions in the first one, and nothing is deleted: a RecreatedError.
+func (a *Admin) TrimTopic(ctx context.Context, topic, id string, before map[int32]int64) error {
+	if id != "" {
+		listed, err := a.adm.ListTopics(ctx, topic)
+		if err == nil {
+			err = listed[topic].Err
+		}
+		if err != nil {
+			return fmt.Errorf("trim %s: %w", topic, err)
+		}
+		if is := topicID(listed[topic].ID); is != "" && is != id {
+			return fmt.Errorf("trim: %w", &RecreatedError{topic, id, is})
+		}
+	}
+	return a.DeleteRecordsBefore(ctx, topic, before)
+}
+
+// InboxTopicIDs are the ids of the inboxes' topics; empty, where there is no such topic.
+func (a *Admin) InboxTopicIDs(ctx context.Context) (ids events.TopicIDs, err error) {
+	listed, err := a.adm.ListTopics(ctx, a.cfg.Namespace.InboxTopics()...)
+	if err != nil {
+		return ids, fmt.Errorf("list the inboxes: %w", err)
+	}
+	for i, topic := range a.cfg.Namespace.InboxTopics() {
+		ids[i] = topicID(listed[topic].ID)
+	}
+	return ids, nil
+}
+
 // StartOffsets is the first offset of each partition of a topic.
 func (a *Admin) StartOffsets(ctx context.Context, topic string) (map[int32]int64, error) {
 	listed, err := a.adm.ListStartOffsets(ctx, topic)
@@ -257,7 +287,7 @@ func (a *Admin) ReadCompacted(ctx context.Context, topic string, fn func(events.
 	for _, p := range slices.Sorted(maps.Keys(ends)) {
 		r := newReader(a.cl, topic, p, starts[p])
 		r.compacted = true
-		for r.position < ends[p] {
+		for r.position() < ends[p] {
 			batch, err := r.next(ctx)
 			if err != nil {
 				return errors.Join(err, r.trouble)

@@ -52,12 +52,21 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 // can do that too (kgo.ProcessFetchPartition), for all of a fetch at once, and makes every
 // header's name and every record's list of headers anew. A test holds the two against each
 // other, and BenchmarkBatches says what either takes.
+//
+// Which transactions were rolled back follows from the list in the answer and from the markers that were
+// read since the offset that was fetched. So batches own the position: seek moves it, and every marker
+// of an answer is read, also one that lies below the position by then.
 type batches struct {
 	topic     string
 	partition int32
-	rest      []byte
-	read      bool // what was fetched has led on: so what can't be read comes again, as the first
-	aborted   map[int64][]int64
+	// position is the offset that is read next. Only seek and next change it.
+	position int64
+	fetched  int64 // the position when rest was fetched: the list of what was rolled back is as of there
+	rest     []byte
+	read     bool // what was fetched has led on: so what can't be read comes again, as the first
+	// aborted are the first offsets of the transactions that were rolled back and have not ended below
+	// rest, by producer, ascending.
+	aborted map[int64][]int64
 	// lend: what is returned holds until the next chunk is asked for.
 	lend       bool
 	decompress kgo.Decompressor
@@ -72,8 +81,9 @@ type batches struct {
 	names   []string // of the headers of the record before, in their order
 }
 
-func newBatches(topic string, partition int32, lend bool) *batches {
-	b := &batches{topic: topic, partition: partition, lend: lend, epoch: -1}
+// newBatches begins at an offset.
+func newBatches(topic string, partition int32, from int64, lend bool) *batches {
+	b := &batches{topic: topic, partition: partition, position: from, lend: lend, epoch: -1}
 	if !lend {
 		b.decompress = kgo.DefaultDecompressor()
 		return b
@@ -112,9 +122,9 @@ func (m *room) reset() {
 	m.used, m.wanted = 0, 0
 }
 
-// take begins to read the answer to a fetch.
+// take begins to read the answer to a fetch at the position.
 func (b *batches) take(answer *kmsg.FetchResponseTopicPartition) {
-	b.rest, b.read, b.aborted = answer.RecordBatches, false, nil
+	b.rest, b.read, b.aborted, b.fetched = answer.RecordBatches, false, nil, b.position
 	for _, a := range answer.AbortedTransactions {
 		if b.aborted == nil {
 			b.aborted = map[int64][]int64{}
@@ -129,6 +139,14 @@ func (b *batches) take(answer *kmsg.FetchResponseTopicPartition) {
 // drop forgets what wasn't read.
 func (b *batches) drop() { b.rest = nil }
 
+// seek has an offset read next. What was fetched is kept if the offset lies ahead.
+func (b *batches) seek(offset int64) {
+	if offset < b.position {
+		b.drop() // some of it was read already, and markers with it
+	}
+	b.position = offset
+}
+
 // idle gives back the memory that is used again. Of many partitions few have something to
 // read at once, once all were read to their ends.
 func (b *batches) idle() {
@@ -138,24 +156,24 @@ func (b *batches) idle() {
 	}
 }
 
-// next returns some committed records from an offset on, of some batches, and the offset that
-// is read after them. There may be none, where only markers and what was rolled back
-// follow. It is called until nothing is left of the fetch. An error leaves position where
+// next returns some committed records from the position on, of some batches, and moves the position
+// behind them. There may be none, where only markers and what was rolled back
+// follow. It is called until nothing is left of the fetch. An error leaves the position where
 // it is, and drops the rest.
-func (b *batches) next(position int64) (rs []events.Record, next int64, err error) {
+func (b *batches) next() ([]events.Record, error) {
 	b.begin()
 	for len(b.rest) > 0 && len(b.records) < chunkRecords {
-		before := position
-		if position, err = b.batch(position); err != nil {
+		before := b.position
+		if err := b.batch(); err != nil {
 			b.drop()
 			if len(b.records) > 0 {
-				return b.records, position, nil // it comes again, as the first
+				return b.records, nil // it comes again, as the first
 			}
-			return nil, position, err
+			return nil, err
 		}
-		b.read = b.read || position > before
+		b.read = b.read || b.position > before
 	}
-	return b.records, position, nil
+	return b.records, nil
 }
 
 // begin makes room for a chunk.
@@ -168,34 +186,34 @@ func (b *batches) begin() {
 	b.records, b.headers = b.records[:0], b.headers[:0]
 }
 
-// batch reads one, and returns the position after it.
-func (b *batches) batch(position int64) (int64, error) {
+// batch reads one, and moves the position behind it.
+func (b *batches) batch() error {
 	in := b.rest
 	if len(in) <= batchCRC {
 		b.drop()
-		return position, nil // cut off: it comes whole, with the next fetch
+		return nil // cut off: it comes whole, with the next fetch
 	}
 	size := int(int32(binary.BigEndian.Uint32(in[batchLength:]))) + batchEpoch
 	if size < 0 || size > len(in) {
 		b.drop()
-		return position, nil
+		return nil
 	}
 	magic := in[batchMagic]
 	if size <= batchCRC || magic == 2 && size < batchRecords {
-		return position, errors.New("a record batch is too short for its head")
+		return errors.New("a record batch is too short for its head")
 	}
 	if magic != 2 {
-		return b.old(size, position)
+		return b.old(size)
 	}
 	b.rest, in = in[size:], in[:size]
 	if sum := binary.BigEndian.Uint32(in[batchCRC:]); sum != crc32.Checksum(in[batchAttributes:], castagnoli) {
 		h := headOf(in)
 		keys, all := keysOf(in)
-		return position, &DamagedError{Topic: b.topic, Partition: b.partition, Offset: h.first, Next: h.last + 1, Keys: keys, AllKeys: all}
+		return &DamagedError{Topic: b.topic, Partition: b.partition, Offset: h.first, Next: h.last + 1, Keys: keys, AllKeys: all}
 	}
 	h := headOf(in)
-	if h.last < position {
-		return position, nil // what it holds lies before what was asked for
+	if h.last < b.position && (h.last < b.fetched || !h.control) {
+		return nil // what it holds lies before what was asked for, or sought, and it ends no transaction
 	}
 	text := in[batchRecords:]
 	if codec := kgo.CompressionCodecType(h.attributes & attributeCodec); codec != kgo.CodecNone {
@@ -203,22 +221,22 @@ func (b *batches) batch(position int64) (int64, error) {
 		if text, err = b.decompress.Decompress(text, codec); err != nil {
 			if b.read {
 				b.drop()
-				return position, nil // cut off, perhaps: it comes again, as the first
+				return nil // cut off, perhaps: it comes again, as the first
 			}
-			return position, fmt.Errorf("decompress the record batch at %d: %w", h.first, err)
+			return fmt.Errorf("decompress the record batch at %d: %w", h.first, err)
 		}
 		if b.lend {
 			b.room.take(text)
 		}
 	}
-	next, err := b.unpack(&h, text, position)
-	if err == nil {
-		b.epoch = h.epoch
-		if b.observe != nil {
-			b.observe(kgo.FetchBatchMetrics{NumRecords: h.count, UncompressedBytes: len(text), CompressedBytes: size - batchRecords, CompressionType: uint8(h.attributes & attributeCodec)})
-		}
+	if err := b.unpack(&h, text); err != nil {
+		return err
 	}
-	return next, err
+	b.epoch = h.epoch
+	if b.observe != nil {
+		b.observe(kgo.FetchBatchMetrics{NumRecords: h.count, UncompressedBytes: len(text), CompressedBytes: size - batchRecords, CompressionType: uint8(h.attributes & attributeCodec)})
+	}
+	return nil
 }
 
 // The bytes of a record batch: its head, and where what its checksum sums up begins.
@@ -264,12 +282,12 @@ func headOf(in []byte) head {
 }
 
 // unpack reads the records of a batch.
-func (b *batches) unpack(h *head, text []byte, position int64) (int64, error) {
+func (b *batches) unpack(h *head, text []byte) error {
 	switch {
 	case h.count < 0:
-		return position, fmt.Errorf("the record batch at %d says that it holds %d records", h.first, h.count)
+		return fmt.Errorf("the record batch at %d says that it holds %d records", h.first, h.count)
 	case h.count > len(text) && len(text) == 0:
-		return position, fmt.Errorf("the record batch at %d says that it holds %d records, and holds none", h.first, h.count)
+		return fmt.Errorf("the record batch at %d says that it holds %d records, and holds none", h.first, h.count)
 	}
 	if first := b.aborted[h.producer]; len(first) > 0 && h.attributes&attributeTransactional != 0 && h.first >= first[0] {
 		h.rolledBack = true
@@ -285,8 +303,8 @@ func (b *batches) unpack(h *head, text []byte, position int64) (int64, error) {
 			break
 		}
 		text = text[taken:]
-		if r.Offset >= position {
-			position = r.Offset + 1
+		if r.Offset >= b.position {
+			b.position = r.Offset + 1
 			if !h.control && !h.rolledBack {
 				b.records = append(b.records, r)
 			}
@@ -299,9 +317,9 @@ func (b *batches) unpack(h *head, text []byte, position int64) (int64, error) {
 	}
 	if read == count {
 		// Compaction takes records and leaves the batch's last offset (KAFKA-5443).
-		position = max(position, h.last+1)
+		b.position = max(b.position, h.last+1)
 	}
-	return position, nil
+	return nil
 }
 
 // record reads the first record of text; taken is how many bytes of it, 0: it is cut off.
@@ -407,16 +425,17 @@ func (b *batches) headersOf(in *fields) []events.Header {
 
 // old reads a message set as the client does: a topic that came from a cluster before Kafka
 // 0.11 may still hold some.
-func (b *batches) old(size int, position int64) (int64, error) {
+func (b *batches) old(size int) error {
 	answer := kmsg.NewFetchResponseTopicPartition()
 	answer.Partition, answer.RecordBatches = b.partition, b.rest[:size]
 	fetched, next := kgo.ProcessFetchPartition(kgo.ProcessFetchPartitionOpts{
-		Offset: position, IsolationLevel: kgo.ReadCommitted(), Topic: b.topic, Partition: b.partition,
+		Offset: b.position, IsolationLevel: kgo.ReadCommitted(), Topic: b.topic, Partition: b.partition,
 	}, &answer, kgo.DefaultDecompressor(), nil)
 	if fetched.Err != nil {
-		return position, fetched.Err
+		return fetched.Err
 	}
 	b.rest = b.rest[size:]
 	b.records, b.epoch = fromKgo(fetched.Records, b.records), -1
-	return max(position, next), nil
+	b.position = max(b.position, next)
+	return nil
 }

@@ -150,17 +150,17 @@ func asClient(answer kmsg.FetchResponseTopicPartition, position int64) ([]events
 
 // asBatches is what batches make of it. Lent records are copied when they are handed out.
 func asBatches(answer kmsg.FetchResponseTopicPartition, position int64, lend bool) (all []events.Record, next int64, err error) {
-	b := newBatches("t", 3, lend)
+	b := newBatches("t", 3, position, lend)
 	b.take(&answer)
 	for len(b.rest) > 0 && err == nil {
 		var rs []events.Record
-		rs, position, err = b.next(position)
+		rs, err = b.next()
 		if lend {
 			rs = copied(rs)
 		}
 		all = append(all, rs...)
 	}
-	return all, position, err
+	return all, b.position, err
 }
 
 func copied(rs []events.Record) (out []events.Record) {
@@ -258,15 +258,15 @@ func TestChangedBatchIsRefused(t *testing.T) {
 	second := testBatch{first: 1, records: []testRecord{{value: []byte("b")}}}
 	in := second.write(whole.write(nil))
 	in[len(in)-2] ^= 1
-	b := newBatches("t", 3, true)
+	b := newBatches("t", 3, 0, true)
 	b.take(&kmsg.FetchResponseTopicPartition{RecordBatches: in})
-	rs, next, err := b.next(0)
-	if err != nil || len(rs) != 1 || next != 1 {
-		t.Fatalf("%d records, next %d, %v; want the first, and then 1", len(rs), next, err)
+	rs, err := b.next()
+	if err != nil || len(rs) != 1 || b.position != 1 {
+		t.Fatalf("%d records, next %d, %v; want the first, and then 1", len(rs), b.position, err)
 	}
 	b.take(&kmsg.FetchResponseTopicPartition{RecordBatches: in[len(whole.write(nil)):]})
-	if rs, next, err = b.next(1); err == nil || len(rs) != 0 || next != 1 {
-		t.Fatalf("%d records, next %d, %v; want an error", len(rs), next, err)
+	if rs, err = b.next(); err == nil || len(rs) != 0 || b.position != 1 {
+		t.Fatalf("%d records, next %d, %v; want an error", len(rs), b.position, err)
 	}
 }
 
@@ -278,11 +278,12 @@ func TestLentRecordsTakeNoMemory(t *testing.T) {
 			headers: []events.Header{{Key: "ce_type", Value: []byte("x")}, {Key: "ce_id", Value: []byte("y")}}})
 	}
 	answer := kmsg.FetchResponseTopicPartition{RecordBatches: b.write(nil)}
-	in := newBatches("t", 3, true)
+	in := newBatches("t", 3, 0, true)
 	read := func() {
+		in.seek(0)
 		in.take(&answer)
-		if rs, next, err := in.next(0); err != nil || len(rs) != 200 || next != 200 {
-			t.Fatalf("%d records, next %d, %v", len(rs), next, err)
+		if rs, err := in.next(); err != nil || len(rs) != 200 || in.position != 200 {
+			t.Fatalf("%d records, next %d, %v", len(rs), in.position, err)
 		}
 	}
 	read()
@@ -324,12 +325,13 @@ func BenchmarkBatches(b *testing.B) {
 	})
 	for name, lend := range map[string]bool{"own": false, "lent": true} {
 		b.Run(name, func(b *testing.B) {
-			in := newBatches("t", 3, lend)
+			in := newBatches("t", 3, 0, lend)
 			b.ReportAllocs()
 			for b.Loop() {
+				in.seek(0)
 				in.take(&answer)
-				for position := int64(0); len(in.rest) > 0; {
-					_, position, _ = in.next(position)
+				for len(in.rest) > 0 {
+					_, _ = in.next()
 				}
 			}
 			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/6400, "ns/record")

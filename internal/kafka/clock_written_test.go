@@ -8,12 +8,14 @@ import (
 
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/suite"
 )
 
 // A scheduler that starts on a machine whose clock is an hour ahead must not
 // write that hour: a partition's time never falls, so every deadline of it
 // would stand still until the hour is over.
 func TestNothingIsCommittedThatAWrongClockDecided(t *testing.T) {
+	suite.NeedAll(t, "seconds to minutes of waiting on the machine's own clock")
 	t.Parallel()
 	for _, wrong := range []time.Duration{time.Hour, -time.Hour, 0} {
 		t.Run(wrong.String(), func(t *testing.T) {

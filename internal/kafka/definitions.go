@@ -61,8 +61,8 @@ func (d *Definitions) follow(ctx context.Context, fn func(events.Record)) {
 			fn(record)
 		}
 		d.mu.Lock()
-		if r.position > d.position {
-			d.position = r.position
+		if at := r.position(); at > d.position {
+			d.position = at
 			close(d.moved)
 			d.moved = make(chan struct{})
 		}

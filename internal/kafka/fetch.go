@@ -62,7 +62,6 @@ type leader struct {
 type reading struct {
 	at     topicPartition
 	number uint64 // of the assignment
-	next   int64  // the offset at which in goes on
 	in     *batches
 	// records of in's last chunk that weren't given out.
 	records []events.Record
@@ -91,9 +90,7 @@ func (r *reading) left() bool { return len(r.records) > 0 || len(r.in.rest) > 0 
 // more reads the next records of what was fetched, unless some are left.
 func (r *reading) more() (err error) {
 	for len(r.records) == 0 && len(r.in.rest) > 0 && err == nil {
-		var next int64
-		r.records, next, err = r.in.next(r.next)
-		r.next = max(r.next, next)
+		r.records, err = r.in.next()
 	}
 	if len(r.in.rest) == 0 {
 		r.in.drop() // an empty end of an answer keeps all of it
@@ -106,14 +103,14 @@ func (r *reading) position() int64 {
 	if len(r.records) > 0 {
 		return r.records[0].Offset
 	}
-	return r.next
+	return r.in.position
 }
 
 // failed has a partition wait, longer each time, as long as it hasn't been well between.
 func (r *reading) failed(now time.Time) { r.rest(now, fetchWaitLeast, fetchWaitMost) }
 
-// stands has a partition stand still, of which something can't be read: see standstills.
-func (r *reading) stands(now time.Time) { r.rest(now, standsLeast, standsMost) }
+// stands has a partition wait, of which something can't be read: see quarantines.
+func (r *reading) stands(now time.Time) { r.rest(now, quarantineLeast, quarantineMost) }
 
 func (r *reading) rest(now time.Time, least, most time.Duration) {
 	r.wait = min(max(2*r.wait, least), most)
@@ -240,7 +237,7 @@ func (f *fetcher) request(wanted []*reading) *kmsg.FetchRequest {
 		}
 		topic := &request.Topics[i]
 		p := kmsg.NewFetchRequestTopicPartition()
-		p.Partition, p.FetchOffset, p.PartitionMaxBytes = r.at.partition, r.next, f.bytes
+		p.Partition, p.FetchOffset, p.PartitionMaxBytes = r.at.partition, r.in.position, f.bytes
 		// Which leader is meant, and who led when the last record that was read was written:
 		// one that has lost it says so (KIP-320, and KIP-595, "Fetch").
 		_, p.CurrentLeaderEpoch, _ = f.client.PartitionLeader(r.at.topic, r.at.partition)

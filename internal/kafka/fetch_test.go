@@ -20,7 +20,7 @@ func TestFetchesThatFail(t *testing.T) {
 	defer client.Close()
 	f, now := fetcher{client: client}, time.Now()
 	fresh := func() *reading {
-		return &reading{at: topicPartition{"t", 3}, in: newBatches("t", 3, true), leader: none}
+		return &reading{at: topicPartition{"t", 3}, in: newBatches("t", 3, 0, true), leader: none}
 	}
 
 	r := fresh()
@@ -53,7 +53,7 @@ func TestFetchesThatFail(t *testing.T) {
 // its next owner's to find out.
 func TestAnswersForPartitionsThatWent(t *testing.T) {
 	f := &Follower{balancer: NewBalancer(4)}
-	r := &reading{at: topicPartition{"t", 3}, number: 7, in: newBatches("t", 3, true), leader: none}
+	r := &reading{at: topicPartition{"t", 3}, number: 7, in: newBatches("t", 3, 0, true), leader: none}
 	for _, err := range []error{kerr.OffsetOutOfRange, kerr.TopicAuthorizationFailed} {
 		if failed := f.takeOne(t.Context(), fetched{reading: r, err: err}); failed != nil {
 			t.Errorf("%v: %v", err, failed)
@@ -66,12 +66,12 @@ func TestAnswersForPartitionsThatWent(t *testing.T) {
 func TestAnswersThatSayNothing(t *testing.T) {
 	f := &Follower{balancer: NewBalancer(4), stands: map[string]map[int32]standing{"t": {3: {position: 5, highWatermark: 9, tail: 9}}}}
 	f.balancer.owned = map[int32]uint64{3: 7}
-	r := &reading{at: topicPartition{"t", 3}, number: 7, next: 5, in: newBatches("t", 3, true), leader: none}
+	r := &reading{at: topicPartition{"t", 3}, number: 7, in: newBatches("t", 3, 5, true), leader: none}
 	lags := kmsg.NewFetchResponseTopicPartition()
 	lags.Partition, lags.HighWatermark, lags.LastStableOffset = 3, 4, 4
 	for _, p := range []*kmsg.FetchResponseTopicPartition{nil, &lags} {
-		if err := f.takeOne(t.Context(), fetched{reading: r, partition: p}); err != nil || r.next != 5 {
-			t.Errorf("it goes on at %d, %v", r.next, err)
+		if err := f.takeOne(t.Context(), fetched{reading: r, partition: p}); err != nil || r.in.position != 5 {
+			t.Errorf("it goes on at %d, %v", r.in.position, err)
 		}
 		if tail, _ := f.Tail("t", 3); tail != 9 {
 			t.Errorf("committed records end at %d, it says now", tail)

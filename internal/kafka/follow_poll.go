@@ -88,7 +88,7 @@ func (f *Follower) begun(topic string, p int32, number uint64) *reading {
 	if !placed {
 		return nil
 	}
-	r := &reading{at: topicPartition{topic, p}, number: number, next: stand.position, in: newBatches(topic, p, f.cfg.Lend), leader: none}
+	r := &reading{at: topicPartition{topic, p}, number: number, in: newBatches(topic, p, stand.position, f.cfg.Lend), leader: none}
 	for _, hook := range f.cfg.Hooks {
 		if hook, ok := hook.(kgo.HookFetchBatchRead); ok {
 			r.in.observe = func(m kgo.FetchBatchMetrics) { hook.OnFetchBatchRead(kgo.BrokerMetadata{NodeID: r.from}, topic, p, m) }
@@ -170,10 +170,10 @@ func (f *Follower) takeOne(ctx context.Context, got fetched) error {
 		r.failed(time.Now()) // nothing was said of it, for want of a quota perhaps
 		return nil
 	case p.DivergingEpoch.EndOffset >= 0:
-		return &LostError{Topic: r.at.topic, Partition: r.at.partition, From: min(r.next, p.DivergingEpoch.EndOffset), To: r.next}
+		return &LostError{Topic: r.at.topic, Partition: r.at.partition, From: min(r.in.position, p.DivergingEpoch.EndOffset), To: r.in.position}
 	}
 	r.end = p.HighWatermark
-	if r.passed++; len(p.RecordBatches) > 0 || p.LastStableOffset <= r.next {
+	if r.passed++; len(p.RecordBatches) > 0 || p.LastStableOffset <= r.in.position {
 		r.passed = 0
 	}
 	switch r.in.take(p); {
@@ -199,7 +199,7 @@ func (f *Follower) ranged(ctx context.Context, r *reading, err error) error {
 	if listErr != nil {
 		return errors.Join(err, listErr)
 	}
-	return errors.Join(err, &OffsetRangeError{Topic: r.at.topic, Partition: p, Offset: r.next, Start: starts[p], End: ends[p]})
+	return errors.Join(err, &OffsetRangeError{Topic: r.at.topic, Partition: p, Offset: r.in.position, Start: starts[p], End: ends[p]})
 }
 
 // LostError says that what was read is not in the log any more: a broker came to lead
@@ -219,6 +219,9 @@ func (e *LostError) Error() string {
 
 // Permanent reports true: no other client finds what is lost.
 func (e *LostError) Permanent() bool { return true }
+
+// Ahead reports true: who has read it has what the log doesn't have.
+func (e *LostError) Ahead() bool { return true }
 
 // stood changes where a partition stands, if it still does in this assignment.
 func (f *Follower) stood(r *reading, change func(*standing)) {

@@ -20,6 +20,7 @@ import (
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/kafka"
 	"github.com/waybill-run/waybill/internal/kafkatest"
+	"github.com/waybill-run/waybill/internal/suite"
 )
 
 // numbered are records of one partition whose values and headers say which they are.
@@ -212,6 +213,7 @@ func ledApart(t *testing.T, b *kafkatest.Broker, topic string) (leader int32, gr
 // A broker's disk was put back to what it was before: what was read since is lost, and other
 // records take its place. The follower ends with that, and takes none of those for what follows.
 func TestFollowerNoticesWhatItsLogHasLost(t *testing.T) {
+	suite.NeedAll(t, "seconds to minutes of waiting on the machine's own clock")
 	t.Parallel()
 	c := kafkatest.KafkaNodes(t, 3, nil)
 	b := kafkatest.Of(c)

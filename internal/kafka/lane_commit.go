@@ -108,7 +108,7 @@ func (l *Lane) Commit(ctx context.Context, out []events.Record) (committed bool,
 		return false, l.rewind(ctx, fmt.Sprintf("it was decided by a clock that was wrong; it is off by %v", l.cfg.Clock.Offset()))
 	}
 
-	bounded, cancel := context.WithTimeout(ctx, l.cfg.TransactionTimeout)
+	bounded, cancel := context.WithTimeout(kgo.PreTxnCommitFnContext(ctx, l.mark), l.cfg.TransactionTimeout)
 	defer cancel()
 	committed, err = l.session.End(bounded, kgo.TryCommit)
 	if err != nil {
@@ -147,7 +147,7 @@ func (l *Lane) pass(ctx context.Context) error {
 	if err := l.session.Begin(); err != nil {
 		return l.fail("begin a transaction", err)
 	}
-	bounded, cancel := context.WithTimeout(ctx, l.cfg.TransactionTimeout)
+	bounded, cancel := context.WithTimeout(kgo.PreTxnCommitFnContext(ctx, l.mark), l.cfg.TransactionTimeout)
 	defer cancel()
 	if committed, err := l.session.End(bounded, kgo.TryCommit); err != nil {
 		return l.fail("end a transaction", err)

@@ -18,7 +18,9 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/inboxgate"
 	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/suite"
 )
 
 // ice freezes a client as SIGSTOP does: what it is about to send waits, and it
@@ -130,7 +132,7 @@ func (o *owner) turn(ctx context.Context) error {
 		if _, err := o.restorer.Read(ctx, o.site.ns.Events(), p, 0, func([]events.Record) error { return nil }); err != nil {
 			return err
 		}
-		o.lane.Resume(p)
+		o.lane.Resume(p, inboxgate.PausedForRestore)
 		o.restored[p] = n
 	}
 	if len(rs) == 0 {
@@ -159,6 +161,7 @@ func (o *owner) until(t testing.TB, what string, ok func() bool) {
 // A lane is frozen past its session, another takes over, the first goes on
 // where it was: its transaction does not count, wherever it stopped.
 func TestFrozenLaneDoesNotCommit(t *testing.T) {
+	suite.NeedAll(t, "seconds to minutes of waiting on the machine's own clock")
 	t.Parallel()
 	for _, at := range []struct {
 		name string
@@ -278,6 +281,7 @@ func TestLostAnswerToEnd(t *testing.T) {
 }
 
 func TestOutputThatCannotBeWritten(t *testing.T) {
+	suite.NeedAll(t, "seconds to minutes of waiting on the machine's own clock")
 	for _, bad := range []struct {
 		name      string
 		record    events.Record // its topic is within the namespace
@@ -403,6 +407,7 @@ func TestStalledTellsHowLongRecordsWait(t *testing.T) {
 // The group forgot a member, and the member learns of it only by being told
 // another id as it joins: the client would go on from where it was.
 func TestAForgottenMemberGivesUpEverything(t *testing.T) {
+	suite.NeedAll(t, "seconds to minutes of waiting on the machine's own clock")
 	s := embedded(t)
 	failed := make(chan error, 10)
 	cfg := s.lane("a")

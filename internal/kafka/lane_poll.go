@@ -11,6 +11,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/inboxgate"
 )
 
 // poller is a poll with a bound that another goroutine can end.
@@ -57,7 +58,7 @@ func (p *poller) wake() {
 }
 
 // Poll returns records that came in, at most MaxPollRecords, only of
-// partitions that are assigned and resumed; (nil, nil) after FetchMaxWait at
+// inboxes that flow; (nil, nil) after FetchMaxWait at
 // the latest, or when woken. A record's partition may be one that was added to its
 // inbox: it goes together with that number modulo Partitions. Each record is returned once, unless Commit or
 // Abort say that it comes again. The order within a topic and partition is the
@@ -75,12 +76,16 @@ func (l *Lane) Poll(ctx context.Context) ([]events.Record, error) {
 			return nil, err
 		}
 	}
-	l.still.resume(time.Now(), l.ask)
+	l.gate.locked(func(g *inboxgate.Gate) { g.ResumeDue(time.Now()) })
 	fetches, waited := l.poller.poll(ctx)
-	l.still.pause(l.session.Client(), fetches, time.Now(), l.cfg.Listener.Damaged)
+	l.quarantine(takeUnreadable(fetches), time.Now())
 	now := l.age(time.Now())
 	l.lastPoll.Store(now)
-	if err := fetchError(ctx, fetches, l.cfg.Listener.DataLost); err != nil {
+	err := fetchError(ctx, fetches, l.lostData)
+	if err == nil {
+		err = errors.Join(l.sameTopics(fetches), l.positions.seen())
+	}
+	if err != nil {
 		l.broken = fmt.Errorf("lane %q: poll: %w", l.cfg.Owner, err)
 		return nil, l.broken
 	}
@@ -105,6 +110,16 @@ func (l *Lane) Poll(ctx context.Context) ([]events.Record, error) {
 	return fromKgo(rs, make([]events.Record, 0, len(rs))), nil
 }
 
+// quarantine pauses what can't be read, and says so.
+func (l *Lane) quarantine(found []unreadablePart, now time.Time) {
+	for _, x := range found {
+		l.gate.locked(func(g *inboxgate.Gate) { l.quarantines.pause(g, x.at, now) })
+		if l.cfg.Listener.Damaged != nil {
+			l.cfg.Listener.Damaged(x.at.topic, x.at.partition, x.err)
+		}
+	}
+}
+
 // admit keeps the records of partitions that may act. The pause of what is
 // newly assigned keeps the others from coming at all, but for what was
 // fetched before its partition went; the client counts those as read, so the
@@ -118,7 +133,7 @@ func (l *Lane) admit(fetches kgo.Fetches) []*kgo.Record {
 		}
 		home := l.home(fp.Partition)
 		n, ok := owned[home]
-		if !ok || l.resumed[home] != n {
+		if !ok || l.restored[home] != n || l.cutOff(topicPartition{fp.Topic, fp.Partition}) {
 			l.skipped = true
 			return
 		}
@@ -127,7 +142,9 @@ func (l *Lane) admit(fetches kgo.Fetches) []*kgo.Record {
 			return
 		}
 		l.polledFrom[home] = n
-		l.still.read(fp.Topic, fp.Partition)
+		if at := (topicPartition{fp.Topic, fp.Partition}); len(l.quarantines) > 0 {
+			l.gate.locked(func(g *inboxgate.Gate) { l.quarantines.read(g, at) })
+		}
 		for _, r := range fp.Records {
 			if r.Attrs.IsControl() {
 				l.passed = true
@@ -143,7 +160,7 @@ func (l *Lane) admit(fetches kgo.Fetches) []*kgo.Record {
 // fetchError is what of a poll's errors ends its client's life. What the
 // client heals by itself is left to it; a loss of data is told and survived,
 // since a new client would meet it again.
-func fetchError(ctx context.Context, fetches kgo.Fetches, dataLost func(error)) error {
+func fetchError(ctx context.Context, fetches kgo.Fetches, dataLost func(*kgo.ErrDataLoss)) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
@@ -158,7 +175,7 @@ func fetchError(ctx context.Context, fetches kgo.Fetches, dataLost func(error)) 
 			// The client joins again; the balancer's hook has told it.
 		case errors.As(err, &lost):
 			if dataLost != nil {
-				dataLost(err)
+				dataLost(lost)
 			}
 		case topic == "":
 			fatal = errors.Join(fatal, err)

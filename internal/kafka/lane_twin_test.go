@@ -10,11 +10,13 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/suite"
 )
 
 // The older of two lanes with one name ends for good also where it notices first that its producer is fenced. One
 // that is fenced and has no twin, as after it was frozen, goes on with a new client.
 func TestFencedLaneKnowsWhetherItHasATwin(t *testing.T) {
+	suite.NeedAll(t, "seconds to minutes of waiting on the machine's own clock")
 	t.Parallel()
 	for name, twin := range map[string]bool{"by a twin": true, "by who takes its partitions": false} {
 		t.Run(name, func(t *testing.T) {

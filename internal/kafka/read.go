@@ -42,9 +42,7 @@ type reader struct {
 	adm       *kadm.Client
 	topic     string
 	partition int32
-	// position is the offset that is read next.
-	position int64
-	bytesMax int32 // of a fetch
+	bytesMax  int32 // of a fetch
 	// compacted: records may have been taken out. empty: the last fetches that found none
 	// below where committed ones end.
 	compacted bool
@@ -53,7 +51,7 @@ type reader struct {
 	leader   int32
 	topicID  [16]byte
 	leaderOK bool
-	batches  *batches // of the last fetch, those that weren't read yet
+	batches  *batches // of the last fetch, those that weren't read yet; they know the position
 
 	// trouble is why the last call of next returned nothing, nil if the
 	// brokers were well; missing counts the last calls that found no topic.
@@ -69,16 +67,22 @@ type reader struct {
 }
 
 func newReader(cl *kgo.Client, topic string, partition int32, from int64) *reader {
-	return &reader{cl: cl, adm: kadm.NewClient(cl), topic: topic, partition: partition, position: from, bytesMax: readerMaxBytes, batches: newBatches(topic, partition, false)}
+	return &reader{cl: cl, adm: kadm.NewClient(cl), topic: topic, partition: partition, bytesMax: readerMaxBytes, batches: newBatches(topic, partition, from, false)}
 }
 
 // newLender is newReader of one who lends: the records that next returns, and all that
 // they hold, are good until the next call of it.
 func newLender(cl *kgo.Client, topic string, partition int32, from int64) *reader {
 	r := newReader(cl, topic, partition, from)
-	r.batches = newBatches(topic, partition, true)
+	r.batches = newBatches(topic, partition, from, true)
 	return r
 }
+
+// position is the offset that is read next.
+func (r *reader) position() int64 { return r.batches.position }
+
+// seek has an offset read next.
+func (r *reader) seek(offset int64) { r.batches.seek(offset) }
 
 // next returns some of what follows, advancing the position; it may be nothing, after
 // readerMaxWait at the end of the partition, or when the brokers are in trouble
@@ -103,7 +107,7 @@ func (r *reader) next(ctx context.Context) ([]events.Record, error) {
 			r.tell(d)
 		}
 	}
-	err = fmt.Errorf("read %s/%d at %d: %w", r.topic, r.partition, r.position, err)
+	err = fmt.Errorf("read %s/%d at %d: %w", r.topic, r.partition, r.position(), err)
 	if errors.Is(err, kerr.UnknownTopicOrPartition) {
 		r.missing++
 	}
@@ -124,11 +128,12 @@ func (r *reader) next(ctx context.Context) ([]events.Record, error) {
 
 // pass goes on behind what is damaged, if somebody is told.
 func (r *reader) pass(d *DamagedError) error {
-	if r.tell == nil || d.Next <= r.position {
+	if r.tell == nil || d.Next <= r.position() {
 		return d
 	}
 	r.tell(d)
-	r.position, r.damaged = d.Next, 0
+	r.seek(d.Next)
+	r.damaged = 0
 	return nil
 }
 
@@ -146,11 +151,10 @@ func final(err error) bool {
 // some reads on in the last fetch, or begins another.
 func (r *reader) some(ctx context.Context) ([]events.Record, error) {
 	for fetched := false; ; fetched = true {
-		before := r.position
-		records, position, err := r.batches.next(r.position)
-		r.position = max(r.position, position)
+		before := r.position()
+		records, err := r.batches.next()
 		switch {
-		case len(records) > 0 || err != nil || r.position > before:
+		case len(records) > 0 || err != nil || r.position() > before:
 			return records, err
 		case fetched:
 			return nil, errors.New("what the broker gives holds no whole record batch that follows")
@@ -171,7 +175,7 @@ func (r *reader) fetch(ctx context.Context) error {
 	}
 	req := fetchRequest(readerMaxWait)
 	part := kmsg.NewFetchRequestTopicPartition()
-	part.Partition, part.FetchOffset, part.PartitionMaxBytes = r.partition, r.position, r.bytesMax
+	part.Partition, part.FetchOffset, part.PartitionMaxBytes = r.partition, r.position(), r.bytesMax
 	topic := kmsg.NewFetchRequestTopic()
 	topic.Topic, topic.TopicID = r.topic, r.topicID
 	topic.Partitions = append(topic.Partitions, part)
@@ -221,7 +225,7 @@ func (r *reader) answered(answer *kmsg.FetchResponse) (*kmsg.FetchResponseTopicP
 		err = &unansweredError{"gave no records", pause}
 	case p.PreferredReadReplica >= 0:
 		err = &unansweredError{why: fmt.Sprintf("gave no records, and names broker %d", p.PreferredReadReplica)}
-	case p.LastStableOffset < r.position:
+	case p.LastStableOffset < r.position():
 		// One that has just come to lead may not know yet how far it was replicated.
 		err = &unansweredError{why: fmt.Sprintf("knows of committed records below %d only", p.LastStableOffset)}
 	}
@@ -233,13 +237,14 @@ func (r *reader) answered(answer *kmsg.FetchResponse) (*kmsg.FetchResponseTopicP
 // compaction's to do alone: elsewhere they are lost.
 func (r *reader) passEmpty(p *kmsg.FetchResponseTopicPartition) error {
 	switch {
-	case len(p.RecordBatches) > 0 || p.LastStableOffset <= r.position:
+	case len(p.RecordBatches) > 0 || p.LastStableOffset <= r.position():
 		r.empty = 0
 	case !r.compacted:
-		return &DamagedError{Topic: r.topic, Partition: r.partition, Offset: r.position, Next: p.LastStableOffset, Gone: true}
+		return &DamagedError{Topic: r.topic, Partition: r.partition, Offset: r.position(), Next: p.LastStableOffset, Gone: true}
 	default:
 		if r.empty++; r.empty == emptyFetchesMax {
-			r.position, r.empty = p.LastStableOffset, 0
+			r.seek(p.LastStableOffset)
+			r.empty = 0
 		}
 	}
 	return nil

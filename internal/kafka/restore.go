@@ -50,6 +50,9 @@ func (e *OffsetRangeError) Error() string {
 // the state is another log's, or the log was cut below it.
 func (e *OffsetRangeError) Permanent() bool { return true }
 
+// Ahead reports whether the position lies beyond the log's end: its owner has what the log doesn't have.
+func (e *OffsetRangeError) Ahead() bool { return e.Offset > e.End }
+
 // RestoreListener observes a Restorer. Its functions may be called from
 // several goroutines at once.
 type RestoreListener struct {
@@ -147,7 +150,7 @@ func (r *Restorer) Read(ctx context.Context, topic string, p int32, from int64, 
 }
 
 func (r *Restorer) read(ctx context.Context, in *reader, fn func([]events.Record) error) (next int64, err error) {
-	topic, p, from := in.topic, in.partition, in.position
+	topic, p, from := in.topic, in.partition, in.position()
 	in.tell = r.listener.Damaged
 	start, end, err := r.awaitBounds(ctx, topic, p, from)
 	if err != nil {
@@ -167,7 +170,7 @@ func (r *Restorer) read(ctx context.Context, in *reader, fn func([]events.Record
 		r.release(ctx, topic, p, s.stable, end, waits&(waits-1) == 0)
 		return false
 	})
-	return s.reader.position, err
+	return s.reader.position(), err
 }
 
 // ReadLast is Read of the last n offsets, or of all where there are fewer, and
@@ -265,8 +268,8 @@ func (r *Restorer) scan(in *reader, end int64, fn func([]events.Record) error) *
 // run reads to the end. Where a transaction holds it back for longer than the
 // grace it calls held, again after each further grace, until held gives up.
 func (s *scan) run(ctx context.Context, held func(context.Context) (giveUp bool)) error {
-	for s.toldAt = time.Now(); s.reader.position < s.end; s.tell(s.reader.trouble) {
-		if s.reader.position >= s.stable {
+	for s.toldAt = time.Now(); s.reader.position() < s.end; s.tell(s.reader.trouble) {
+		if s.reader.position() >= s.stable {
 			gaveUp, err := s.await(ctx, held)
 			if gaveUp || err != nil {
 				return err
@@ -280,7 +283,7 @@ func (s *scan) run(ctx context.Context, held func(context.Context) (giveUp bool)
 		}
 		if len(records) > 0 {
 			if err := s.fn(records); err != nil {
-				return fmt.Errorf("take the records of %s/%d below %d: %w", s.reader.topic, s.reader.partition, s.reader.position, err)
+				return fmt.Errorf("take the records of %s/%d below %d: %w", s.reader.topic, s.reader.partition, s.reader.position(), err)
 			}
 		}
 	}
@@ -293,7 +296,7 @@ func (s *scan) tell(trouble error) {
 		return
 	}
 	s.toldAt = time.Now()
-	s.underWay(s.reader.topic, s.reader.partition, s.reader.position, max(s.end, s.reader.position), trouble)
+	s.underWay(s.reader.topic, s.reader.partition, s.reader.position(), max(s.end, s.reader.position()), trouble)
 }
 
 // ranged says where the log is, if an error is that we are not in it.
@@ -305,7 +308,7 @@ func (s *scan) ranged(ctx context.Context, err error) error {
 	if boundsErr != nil {
 		return errors.Join(err, boundsErr)
 	}
-	return &OffsetRangeError{Topic: s.reader.topic, Partition: s.reader.partition, Offset: s.reader.position, Start: start, End: end}
+	return &OffsetRangeError{Topic: s.reader.topic, Partition: s.reader.partition, Offset: s.reader.position(), Start: start, End: end}
 }
 
 // skips reports whether the read goes on past what was trimmed before it came there.
@@ -314,7 +317,7 @@ func (s *scan) skips(err error) bool {
 	if !is || s.trimmed == nil || gone.Start <= gone.Offset {
 		return false
 	}
-	s.reader.position = gone.Start
+	s.reader.seek(gone.Start)
 	s.trimmed(gone.Partition, gone.Start)
 	return true
 }
@@ -335,7 +338,7 @@ func (s *scan) await(ctx context.Context, held func(context.Context) (giveUp boo
 		case err != nil && final(err):
 			return false, fmt.Errorf("stable offset of topic %s partition %d: %w", s.reader.topic, s.reader.partition, err)
 		case err == nil:
-			if s.stable = stable; s.reader.position < stable {
+			if s.stable = stable; s.reader.position() < stable {
 				return false, nil
 			}
 		}
@@ -439,8 +442,8 @@ func (r *Restorer) ReadAll(ctx context.Context, topic string, in Range, fn func(
 			s.trimmed = in.Trimmed
 			s.fn = func(rs []events.Record) error {
 				mu.Lock()
-				report(s.reader.position - last)
-				last = s.reader.position
+				report(s.reader.position() - last)
+				last = s.reader.position()
 				if in.Apart {
 					mu.Unlock()
 					return fn(rs)
@@ -450,14 +453,14 @@ func (r *Restorer) ReadAll(ctx context.Context, topic string, in Range, fn func(
 			}
 			err := s.run(ctx, func(context.Context) bool {
 				if in.Held != nil {
-					in.Held(p, s.reader.position, end)
+					in.Held(p, s.reader.position(), end)
 				}
 				return true
 			})
 			mu.Lock()
 			defer mu.Unlock()
-			report(max(0, s.reader.position-last))
-			reached[p] = s.reader.position
+			report(max(0, s.reader.position()-last))
+			reached[p] = s.reader.position()
 			return err
 		})
 	}

@@ -52,25 +52,25 @@ func (r *Restorer) readAt(ctx context.Context, topic string, p int32, offsets []
 	s := r.scan(rd, 0, nil)
 	var found []events.Record
 	for len(offsets) > 0 {
-		rd.position = max(rd.position, offsets[0])
-		before := rd.position
+		rd.seek(max(rd.position(), offsets[0]))
+		before := rd.position()
 		records, err := rd.next(ctx)
 		if err != nil {
 			return found, s.ranged(ctx, err)
 		}
-		went(rd.position > before, rd.trouble)
+		went(rd.position() > before, rd.trouble)
 		for _, record := range records {
 			if _, sought := slices.BinarySearch(offsets, record.Offset); sought {
 				found = append(found, record)
 			}
 		}
-		if rd.position == before {
+		if rd.position() == before {
 			if over, err := s.over(ctx); over || err != nil {
 				return found, err // nothing is readable there, and so nothing above
 			}
 			continue
 		}
-		offsets = slices.DeleteFunc(offsets, func(o int64) bool { return o < rd.position })
+		offsets = slices.DeleteFunc(offsets, func(o int64) bool { return o < rd.position() })
 	}
 	return found, nil
 }
@@ -86,5 +86,5 @@ func (s *scan) over(ctx context.Context) (bool, error) {
 	case err != nil && final(err):
 		return false, fmt.Errorf("stable offset of topic %s partition %d: %w", s.reader.topic, s.reader.partition, err)
 	}
-	return err == nil && s.reader.position >= stable, nil
+	return err == nil && s.reader.position() >= stable, nil
 }

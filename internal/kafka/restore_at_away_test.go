@@ -13,11 +13,13 @@ import (
 
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/suite"
 )
 
 // Whoever asks for some records of brokers that give none is told so after some seconds: before, he waited for as long
 // as he could.
 func TestReadAtOfBrokersThatGiveNothing(t *testing.T) {
+	suite.NeedAll(t, "seconds to minutes of waiting on the machine's own clock")
 	s := embedded(t)
 	r := s.restorer(t, nil)
 	s.transact(t, 1, kgo.TryCommit, "a")

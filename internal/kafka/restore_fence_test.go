@@ -11,6 +11,7 @@ import (
 
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/suite"
 )
 
 // A transaction that its coordinator has ended and that is open all the same is
@@ -19,6 +20,7 @@ import (
 // second that a transaction was still open (chaos, -broker kafka, seed
 // 1795189579376562786). Who has its transactional id by now is left alone.
 func TestAHangingTransactionIsTold(t *testing.T) {
+	suite.NeedAll(t, "seconds to minutes of waiting on the machine's own clock")
 	t.Parallel()
 	t.Run("its id was fenced", func(t *testing.T) {
 		hangs(t, kmsg.InitProducerID, 1, func(kmsg.Response) {}) // it says that it did

@@ -12,11 +12,13 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/suite"
 )
 
 // A broker that doesn't say where committed records end says nothing of a transaction that
 // is open: nobody stops there, and nothing is said of one.
 func TestReadWaitsForABrokerThatDoesNotSayWhatIsCommitted(t *testing.T) {
+	suite.NeedAll(t, "seconds to minutes of waiting on the machine's own clock")
 	const away = time.Second // longer than the end of a transaction may take
 	s := embedded(t)
 	heldBack := &atomic.Bool{}

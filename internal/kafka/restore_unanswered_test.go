@@ -19,6 +19,7 @@ import (
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/kafka"
 	"github.com/waybill-run/waybill/internal/kafkatest"
+	"github.com/waybill-run/waybill/internal/suite"
 )
 
 // asked is how often a reader is asked for the same again by these tests: more often than
@@ -104,6 +105,7 @@ func (s *site) ways(t *testing.T, r *kafka.Restorer, offsets []int64) map[string
 // An answer that says nothing about a partition doesn't say that it has nothing, however
 // often it comes; nor does that of a leader which knows of less than was committed.
 func TestWhatIsNotAnsweredIsAskedForAgain(t *testing.T) {
+	suite.NeedAll(t, "seconds to minutes of waiting on the machine's own clock")
 	for name, answer := range map[string]func(*kmsg.FetchResponse, *kmsg.FetchRequest){
 		"over a quota":             nothingOf,
 		"left out":                 func(*kmsg.FetchResponse, *kmsg.FetchRequest) {},

@@ -14,11 +14,13 @@ import (
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/kafka"
 	"github.com/waybill-run/waybill/internal/kafkatest"
+	"github.com/waybill-run/waybill/internal/suite"
 )
 
 // A session's topic is deleted and made anew, as when somebody starts with empty data while
 // agents run. It tells of that a few times, and ends; another has the new topic's requests.
 func TestTopicOfASessionIsMadeAnew(t *testing.T) {
+	suite.NeedAll(t, "seconds to minutes of waiting on the machine's own clock")
 	t.Parallel()
 	kafkatest.Each(t, func(t *testing.T, b *kafkatest.Broker) {
 		const partitions, toldMost = 3, 200 // most are commits, five a second

@@ -13,6 +13,7 @@ import (
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/kafka"
 	"github.com/waybill-run/waybill/internal/kafkatest"
+	"github.com/waybill-run/waybill/internal/suite"
 )
 
 // halt stands between the client and its socket, as a process does that is
@@ -66,6 +67,7 @@ func (c *haltConn) Write(b []byte) (int, error) {
 // the socket, writes no late reply when it goes on. (Of 12 agents stopped with a
 // reply in hand, 3 did.)
 func TestAReplyHaltedBeforeTheSocketIsNotWrittenLate(t *testing.T) {
+	suite.NeedAll(t, "seconds to minutes of waiting on the machine's own clock")
 	kafkatest.Each(t, func(t *testing.T, b *kafkatest.Broker) {
 		r := newRequests(t, b, 1)
 		h := &halt{}

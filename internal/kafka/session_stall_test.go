@@ -13,6 +13,7 @@ import (
 
 	"github.com/waybill-run/waybill/internal/kafka"
 	"github.com/waybill-run/waybill/internal/kafkatest"
+	"github.com/waybill-run/waybill/internal/suite"
 )
 
 const (
@@ -29,6 +30,7 @@ const (
 // to do doesn't reach it, or its answer doesn't arrive. Who waits in the join
 // meanwhile goes on soon after it has gone.
 func TestAMemberThatHoldsUpTheGroupIsSoonOver(t *testing.T) {
+	suite.NeedAll(t, "seconds to minutes of waiting on the machine's own clock")
 	kafkatest.Each(t, func(t *testing.T, b *kafkatest.Broker) {
 		t.Parallel()
 		r := newRequests(t, b, 2)

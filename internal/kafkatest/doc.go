@@ -27,8 +27,7 @@
 // Namespace of its own. A test that kills, pauses or configures nodes asks
 // KafkaNodes for its own cluster.
 //
-// WAYBILL_TEST_KAFKA says what happens where the node can't be had (no Java,
-// no Maven): empty: those tests are skipped, and Main's last line says so;
-// "require": they fail (this is how .ci/run runs them); "off": they are
-// skipped even where it can be had.
+// Tests on it run with WAYBILL_TEST=all, and fail where it can't be had (no
+// Java, no Maven). Else they are skipped, and Main's last line says so.
+// WAYBILL_TEST_KAFKA=off leaves them out where all other tests run.
 package kafkatest

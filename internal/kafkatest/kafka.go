@@ -2,7 +2,6 @@ package kafkatest
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"sync"
@@ -10,14 +9,14 @@ import (
 	"time"
 
 	"github.com/waybill-run/waybill/deploy/kafka/node"
+	"github.com/waybill-run/waybill/internal/suite"
 )
 
-// Env names the environment variable that says what to do where the real
-// broker can't be had: "", Require or Off.
+// Env names the environment variable that leaves out real Kafka, with the value
+// Off, where all other tests run.
 const (
-	Env     = "WAYBILL_TEST_KAFKA"
-	Require = "require"
-	Off     = "off"
+	Env = "WAYBILL_TEST_KAFKA"
+	Off = "off"
 )
 
 // kafkaStartDurationMax bounds the start of a broker, its download included.
@@ -31,7 +30,7 @@ func Kafka(t testing.TB) *Broker {
 	NeedKafka(t)
 	addr, err := shared()
 	if err != nil {
-		unavailable(t, err)
+		t.Fatalf("real Kafka: %v", err)
 	}
 	used.add("shared")
 	return &Broker{Kind: KafkaKind, Addrs: []string{addr}}
@@ -58,7 +57,7 @@ func KafkaCluster(t testing.TB, o node.Options) *node.Cluster {
 	defer cancel()
 	c, err := node.Start(ctx, o)
 	if err != nil {
-		unavailable(t, err)
+		t.Fatalf("real Kafka: %v", err)
 	}
 	used.add("own")
 	t.Cleanup(func() {
@@ -74,28 +73,30 @@ func KafkaCluster(t testing.TB, o node.Options) *node.Cluster {
 	return c
 }
 
-// NeedKafka skips or fails the test unless a broker can be started here, for
-// a test that starts one by other means than this package's.
-func NeedKafka(t testing.TB) {
-	t.Helper()
-	if os.Getenv(Env) == Off {
-		used.skip(Env + "=" + Off)
-		t.Skipf("real Kafka: %s=%s; .ci/run runs this test", Env, Off)
-	}
-	if err := node.Available(t.Context()); err != nil {
-		unavailable(t, err)
+// Wanted reports whether tests on real Kafka run: with WAYBILL_TEST=all, unless Env
+// leaves them out. It panics if Env has a value that means nothing.
+func Wanted() bool {
+	switch v := os.Getenv(Env); v {
+	case Off:
+		return false
+	case "":
+		return suite.All()
+	default:
+		panic(fmt.Sprintf("%s=%q: want %s=%s, or no value; %s=all requires real Kafka", Env, v, Env, Off, suite.Env))
 	}
 }
 
-// unavailable ends the test. What a person must install is a reason to skip,
-// unless the broker is required; a broker that fails is a failure.
-func unavailable(t testing.TB, err error) {
+// NeedKafka skips the test where real Kafka isn't Wanted, and fails it where no broker
+// can be started. It is for a test that starts one by other means than this package's.
+func NeedKafka(t testing.TB) {
 	t.Helper()
-	if os.Getenv(Env) != Require && errors.Is(err, node.ErrMissing) {
-		used.skip(err.Error())
-		t.Skipf("real Kafka: %v (%s=%s makes this a failure; .ci/run runs this test)", err, Env, Require)
+	if !Wanted() {
+		used.skip()
+		t.Skipf("real Kafka: %s=all runs this test, and so does .ci/run", suite.Env)
 	}
-	t.Fatalf("real Kafka: %v", err)
+	if err := node.Available(t.Context()); err != nil {
+		t.Fatalf("real Kafka: %v", err)
+	}
 }
 
 // usage is what Main tells at the end.
@@ -103,7 +104,6 @@ type usage struct {
 	sync.Mutex
 	ran     map[string]int
 	skipped int
-	reason  string
 }
 
 var used = usage{ran: map[string]int{}}
@@ -114,11 +114,10 @@ func (u *usage) add(kind string) {
 	u.ran[kind]++
 }
 
-func (u *usage) skip(reason string) {
+func (u *usage) skip() {
 	u.Lock()
 	defer u.Unlock()
 	u.skipped++
-	u.reason = reason
 }
 
 func (u *usage) String() string {
@@ -126,7 +125,7 @@ func (u *usage) String() string {
 	defer u.Unlock()
 	switch {
 	case u.skipped > 0:
-		return fmt.Sprintf("kafkatest: HALF A SUITE: real Kafka was skipped %d times: %s", u.skipped, u.reason)
+		return fmt.Sprintf("kafkatest: real Kafka was skipped %d times; %s=all runs those tests", u.skipped, suite.Env)
 	case len(u.ran) == 0:
 		return "kafkatest: no test asked for real Kafka"
 	}

@@ -13,6 +13,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/waybill-run/waybill/internal/suite"
 )
 
 // userEnv makes the test binary a user of the shared broker in that folder.
@@ -98,6 +100,7 @@ func awaitSilence(t *testing.T, addr string) time.Duration {
 }
 
 func TestProcessesShare(t *testing.T) {
+	suite.NeedAll(t, "processes that are started, stopped and killed")
 	NeedKafka(t)
 	dir := t.TempDir()
 	a, b := startUser(t, dir), startUser(t, dir)

@@ -39,6 +39,7 @@ import (
 
 	"github.com/waybill-run/waybill/internal/kafkatest"
 	"github.com/waybill-run/waybill/internal/sources"
+	"github.com/waybill-run/waybill/internal/suite"
 	"github.com/waybill-run/waybill/internal/tally"
 )
 
@@ -105,13 +106,12 @@ func testSource(t *testing.T, pkg string) string {
 
 // TestMutationsAreCaught applies mutations and runs their tests.
 func TestMutationsAreCaught(t *testing.T) {
+	suite.NeedAll(t, "much computing")
 	all := mutations()
 	chosen := ofToday(all, time.Now())
 	switch {
 	case *only != "":
 		chosen = slices.DeleteFunc(all, func(m mutation) bool { return !slices.Contains(strings.Split(*only, ","), m.name) })
-	case testing.Short():
-		chosen = oneOfEachPackage(chosen)
 	}
 	if len(chosen) == 0 {
 		t.Fatalf("no mutation is named %q", *only)
@@ -154,16 +154,6 @@ func ofToday(ms []mutation, now time.Time) []mutation {
 	rng := rand.New(rand.NewPCG(uint64(now.UTC().YearDay()), uint64(now.UTC().Year())))
 	rng.Shuffle(len(ms), func(i, j int) { ms[i], ms[j] = ms[j], ms[i] })
 	return ms
-}
-
-// oneOfEachPackage is what -short runs: each mutation builds a test binary.
-func oneOfEachPackage(ms []mutation) []mutation {
-	seen := map[string]bool{}
-	return slices.DeleteFunc(ms, func(m mutation) bool {
-		had := seen[m.pkg]
-		seen[m.pkg] = true
-		return had
-	})
 }
 
 // testsOf are the tests of each package that take part.

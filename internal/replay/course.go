@@ -62,7 +62,7 @@ func (c *course) fires(a *events.Armed) moment {
 
 // add takes in the next event.
 func (c *course) add(e *events.Event, hash string) {
-	begins := c.last == nil || c.last.Cause != e.Cause || c.last.Queued != e.Queued
+	begins := c.last == nil || !sameDecision(c.last, e) || c.last.Queued != e.Queued
 	if begins {
 		c.look()
 		c.began = e.Seq

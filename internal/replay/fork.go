@@ -132,7 +132,7 @@ func (s *sandbox) replay(records []events.Record) error {
 				return fmt.Errorf("%s: %w", events.Origin(r), err)
 			}
 			s.out.Recorded = append(s.out.Recorded, line)
-			if e.Cause.Inbox == events.Controls && !e.Queued && history[i-1].Cause != e.Cause {
+			if e.Cause.Inbox == events.Controls && !e.Queued && !sameDecision(history[i-1], e) {
 				s.out.LeftOut = append(s.out.LeftOut, e.Seq)
 			}
 			continue
@@ -160,12 +160,16 @@ func (f Fork) last(history []*events.Event) (uint64, error) {
 	}
 	last := history[0].Seq
 	for i, e := range history {
-		if ends := i == len(history)-1 || history[i+1].Cause != e.Cause; ends && e.Seq <= f.At {
+		if ends := i == len(history)-1 || !sameDecision(history[i+1], e); ends && e.Seq <= f.At {
 			last = e.Seq
 		}
 	}
 	return last, nil
 }
+
+// sameDecision reports whether two events of a task that follow one another come of one input. An offset names
+// another input once its inbox was deleted and created again, and then another claim lies in between.
+func sameDecision(a, b *events.Event) bool { return a.Cause == b.Cause && a.Epoch == b.Epoch }
 
 // took keeps what an event of either course means to timers and agents.
 func (s *sandbox) took(e *events.Event) {

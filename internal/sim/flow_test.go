@@ -21,6 +21,7 @@ import (
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/instance"
 	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/suite"
 	"github.com/waybill-run/waybill/internal/verify"
 	"github.com/waybill-run/waybill/workflow"
 )
@@ -64,6 +65,7 @@ type flowRun struct {
 // TestFlow: an agent that is offered twice what it can do, and one that is away; with
 // a capacity that is configured, and one that lanes find out.
 func TestFlow(t *testing.T) {
+	suite.NeedAll(t, "much computing")
 	t.Run("overload", func(t *testing.T) { synctest.Test(t, overload) })
 	t.Run("away", func(t *testing.T) { synctest.Test(t, away) })
 	t.Run("overload observed", func(t *testing.T) { synctest.Test(t, overloadObserved) })

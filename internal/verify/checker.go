@@ -16,6 +16,9 @@ type Options struct {
 	Namespace events.Namespace
 	// Partitions of the inboxes; 0: not known, and no record is misplaced.
 	Partitions int32
+	// TopicIDs are those of the inboxes that are fed. An event whose cause is in another topic of
+	// the same name, which was deleted, isn't checked against what is fed; empty: not known.
+	TopicIDs events.TopicIDs
 	// Since and Until narrow what is checked to the tasks whose first event was
 	// written between them, those instants included, with all that happened to
 	// them; zero: no bound. The log may then be fed from Since on.

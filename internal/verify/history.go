@@ -26,7 +26,10 @@ type partition struct {
 	offset int64 // after the last record
 	// Where running, events from there on weren't there when the inboxes were read; since one of
 	// them came, before is what next was then.
-	there          int64
+	there int64
+	// recreated: the inbox was deleted and created again, so offsets of dead letters and of causes before
+	// may be of another topic.
+	recreated      [events.Inboxes]bool
 	running, since bool
 	before         [events.Inboxes]int64
 	// claim is the offset of the last claim, and sums whether that one has a sum: then
@@ -51,6 +54,7 @@ func (c *Checker) Event(r *events.Record) *events.Event {
 	}
 	t := c.known(p, e)
 	c.join(p, e)
+	p.recreate(e)
 	if err := p.state.Evolve(e); err != nil {
 		c.faults.add(Fault{"P11", e.Task, topicEvents, r.Partition, r.Offset, err.Error()})
 		p.state.At = e.At // told once, not of all that follows
@@ -95,6 +99,31 @@ func (c *Checker) Event(r *events.Record) *events.Event {
 	p.doing.task = t
 	c.ofTask(p, t, e, r, first)
 	return e
+}
+
+// recreate begins the positions of inboxes again that are other topics by a claim.
+func (p *partition) recreate(e *events.Event) {
+	f, ok := e.Fact.(*events.PartitionClaimed)
+	if !ok {
+		return
+	}
+	for i, id := range f.TopicIDs {
+		was := p.state.TopicIDs[i]
+		if id == "" || was == "" || was == id {
+			continue
+		}
+		p.recreated[i] = true
+		p.next[i], p.least[i], p.before[i] = 0, 0, 0
+		if p.cause.Inbox == events.Inbox(i) {
+			p.any = false
+		}
+	}
+}
+
+// fed reports whether causes in an inbox are of the topic with an id; empty: that isn't known.
+func (p *partition) fed(inbox events.Inbox, id string) bool {
+	is := p.state.TopicIDs[inbox]
+	return is == "" || id == "" || is == id
 }
 
 // written holds an event against the owner of its epoch, who alone may write it (P11).

@@ -24,6 +24,7 @@ type history struct {
 	offset  int64 // of the next event
 	inputs  [events.Inboxes]int64
 	cause   events.Cause
+	topics  events.TopicIDs // that the last claim names
 	epoch   uint64          // of the last claim
 	part    int32           // the partition of all that is written
 	onError string          // of its plan; empty: it is undone
@@ -51,7 +52,15 @@ func newHistory(t *testing.T, o Options) *history {
 func (h *history) claim(epoch uint64) {
 	h.epoch = epoch
 	h.raw(&events.Event{Seq: epoch, Epoch: epoch, At: h.at, Cause: events.Cause{Inbox: events.Tasks, Partition: h.part, Offset: h.inputs[events.Tasks]},
-		Fact: &events.PartitionClaimed{Owner: "test"}})
+		Fact: &events.PartitionClaimed{Owner: "test", TopicIDs: h.topics}})
+}
+
+// recreated begins an inbox again: it was deleted and created again, and is claimed with its new id. What is fed
+// of inboxes is what is there after the last of them.
+func (h *history) recreated(inbox events.Inbox, id string) *history {
+	h.topics[inbox], h.inputs[inbox] = id, 0
+	h.claim(h.epoch + 1)
+	return h
 }
 
 // submit submits task t, and has it accepted and started.

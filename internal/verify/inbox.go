@@ -45,6 +45,7 @@ type input struct {
 	// recovery the timer.
 	says    string // a submission's digest, or who wrote a reply
 	version int
+	due     int64 // the complete_by that a submission asks for, in ms; 0: none
 	ref     events.RequestRef
 	token   uint64 // the sum of the hash of a reply's token
 	outcome events.Outcome
@@ -70,6 +71,7 @@ type lead struct {
 	timer   uint64 // the one that it ended
 	digest  string
 	made    [2]string // the digests of a submission that the event can be of
+	due     int64     // its complete_by, in ms; 0: none
 	request string
 	by      uint64
 	agent   string        // of a reply's attempt
@@ -202,7 +204,7 @@ func (c *Checker) inputOf(kind events.Inbox, r *events.Record) *input {
 	}
 	switch in := in.(type) {
 	case *events.Submission:
-		x.says, x.version, x.by = in.Digest(), in.Version, sumOfText(in.Traceparent)
+		x.says, x.version, x.by, x.due = in.Digest(), in.Version, sumOfText(in.Traceparent), millis(in.CompleteBy)
 	case *events.Reply:
 		if in.Token == "" {
 			x.poison = events.ReasonBadToken
@@ -259,6 +261,9 @@ func (c *Checker) led(p *partition, s *turn) {
 		return
 	}
 	cause := s.e.Cause
+	if !p.fed(cause.Inbox, c.o.TopicIDs[cause.Inbox]) {
+		return // its input is gone, with the topic that it was in
+	}
 	in := p.inputs[cause.Inbox]
 	if in == nil || cause.Partition != s.r.Partition {
 		in = c.inboxOf(cause.Inbox, cause.Partition)

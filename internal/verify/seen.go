@@ -137,7 +137,7 @@ func (c *Checker) Deadletter(r *events.Record) {
 	}
 	c.dead[at] = letter{events.Reason(reason), max(millis(r.Time), c.dead[at].at)}
 	in := c.inboxes[at.inboxPart]
-	if in == nil {
+	if in == nil || c.recreated(at.inboxPart) {
 		return
 	}
 	// Those of what can't be used have no other witness; of the others the task's events tell.

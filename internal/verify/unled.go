@@ -13,7 +13,7 @@ import (
 // the log or the group's position show it.
 func (f *finish) used(key inboxPart) int64 {
 	next := int64(0)
-	if p := f.c.parts[key.partition]; p != nil {
+	if p := f.c.parts[key.partition]; p != nil && p.fed(key.inbox, f.c.o.TopicIDs[key.inbox]) {
 		next = p.next[key.inbox]
 	}
 	if in := f.c.inboxes[key]; in != nil {
@@ -53,6 +53,13 @@ func (f *finish) inboxes() {
 	f.deadAndLed()
 }
 
+// recreated reports whether an inbox of a partition was deleted and created again, by its claims and by
+// what is fed.
+func (c *Checker) recreated(at inboxPart) bool {
+	p := c.parts[at.partition]
+	return p != nil && (p.recreated[at.inbox] || !p.fed(at.inbox, c.o.TopicIDs[at.inbox]))
+}
+
 // refused is the offset of each inbox below which everything was consumed, as its dead letters tell.
 // It is for counting: anybody may write a dead letter.
 func (f *finish) refused() map[inboxPart]int64 {
@@ -89,6 +96,7 @@ func (f *finish) unled(at place, x *input) (promise, what string) {
 		return "P10", "a submission was consumed; its task isn't in the log, and there is no dead letter of it"
 	case t == nil && !visible:
 		return "P15", "is of a task that isn't in the log, and there is no dead letter of it"
+	case t != nil && f.c.recreated(at.inboxPart): // what its events say of offsets may be of the topic before
 	case t != nil && at.inbox == events.Replies:
 		return f.unheard(t, at, x)
 	case t != nil && at.inbox == events.Tasks && !visible && t.plan != nil:
@@ -202,7 +210,7 @@ func (f *finish) deadAndLed() {
 	})
 	for _, at := range places {
 		in := f.c.inboxes[at.inboxPart]
-		if in == nil || !in.whole(at.offset) || in.inputs.get(at.offset) != nil || f.c.takenAgain(at) {
+		if c := f.c; in == nil || c.recreated(at.inboxPart) || !in.whole(at.offset) || in.inputs.get(at.offset) != nil || f.c.takenAgain(at) {
 			continue
 		}
 		f.faults.add(Fault{"P15", "", at.inbox.String(), at.partition, at.offset,

@@ -7,8 +7,10 @@ import (
 
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/chaos/point"
+	"github.com/waybill-run/waybill/internal/inboxgate"
 	"github.com/waybill-run/waybill/internal/kafka"
 	"github.com/waybill-run/waybill/internal/kafkatest"
+	"github.com/waybill-run/waybill/internal/suite"
 )
 
 func TestMain(m *testing.M) { kafkatest.Main(m) }
@@ -27,6 +29,7 @@ type seen struct {
 // A lane's transaction on a real broker and on the embedded one: at produced the
 // broker has the records and hasn't ended the transaction, at sent it has.
 func TestALanePassesProducedAndSent(t *testing.T) {
+	suite.NeedAll(t, "processes that are started, stopped and killed")
 	kafkatest.Each(t, func(t *testing.T, b *kafkatest.Broker) {
 		ns := b.Namespace(t)
 		b.CreateTopics(t, 1, append(ns.InboxTopics(), ns.Events())...)
@@ -101,7 +104,7 @@ func transact(t *testing.T, cfg kafka.Config) {
 	defer lane.Close()
 	for {
 		if _, ok := lane.Assigned()[0]; ok {
-			lane.Resume(0)
+			lane.Resume(0, inboxgate.PausedForRestore)
 		}
 		records, err := lane.Poll(ctx)
 		if err != nil {

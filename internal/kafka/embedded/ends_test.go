@@ -10,11 +10,13 @@ import (
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/kafka"
 	"github.com/waybill-run/waybill/internal/kafka/embedded"
+	"github.com/waybill-run/waybill/internal/suite"
 )
 
 // A partition goes on where it ended, though all of it was trimmed: after an end in order, and in a directory
 // that an older build left without a batch.
 func TestTrimmedPartitionGoesOnWhereItEnded(t *testing.T) {
+	suite.NeedAll(t, "seconds to minutes of waiting on the machine's own clock")
 	topic := testNS.Inbox(events.Tasks)
 	o := embedded.Options{DataDir: t.TempDir()}
 	ctx := bounded(t)

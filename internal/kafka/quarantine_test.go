@@ -13,8 +13,10 @@ import (
 
 	"github.com/waybill-run/waybill/deploy/kafka/node"
 	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/inboxgate"
 	"github.com/waybill-run/waybill/internal/kafka"
 	"github.com/waybill-run/waybill/internal/kafkatest"
+	"github.com/waybill-run/waybill/internal/suite"
 )
 
 // damaged is a topic of two partitions on a node of Kafka, three batches in each. flip
@@ -107,6 +109,7 @@ func (d *damaged) reads(poll func() []events.Record, told <-chan string) {
 // whole again, all of it is read, each record once: by a supervisor's reader, a scheduler's
 // and an agent's.
 func TestDamageStopsItsPartition(t *testing.T) {
+	suite.NeedAll(t, "seconds to minutes of waiting on the machine's own clock")
 	t.Parallel()
 	c := kafkatest.KafkaNodes(t, 1, nil)
 	t.Run("follower", func(t *testing.T) {
@@ -127,7 +130,7 @@ func TestDamageStopsItsPartition(t *testing.T) {
 			Listener: &kafka.LaneListener{Damaged: func(topic string, p int32, err error) { told <- fmt.Sprintf("%s/%d: %v", topic, p, err) }}})
 		untilAssigned(t, l, 2)
 		for p := range l.Assigned() {
-			l.Resume(p)
+			l.Resume(p, inboxgate.PausedForRestore)
 		}
 		d.reads(func() []events.Record {
 			rs, err := l.Poll(t.Context())

@@ -1,0 +1,323 @@
+package kafka
+
+import (
+	"context"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/waybill-run/waybill/internal/inboxgate"
+)
+
+// A position is an offset of one topic's log. It says nothing of another log: of a topic that was deleted
+// and created again under the same name, of one whose end was cut off, or of what an operator chose.
+//
+// So each commit of a lane carries a mark in its metadata: that a lane committed it, and the id of the topic.
+// A lane goes on from such a commit only. Any other (kafka-consumer-groups --reset-offsets writes no metadata) is
+// reported and not used: the inbox is read from its start, and what the log of events reflects is skipped.
+
+// markPrefix begins the metadata of a lane's commits; the topic's id follows.
+const markPrefix = "waybill/1 "
+
+// topicID is an id as Kafka's tools print it; empty: there is none.
+func topicID(id [16]byte) string {
+	if id == ([16]byte{}) {
+		return ""
+	}
+	return base64.RawURLEncoding.EncodeToString(id[:])
+}
+
+// RecreatedError says that a topic was deleted and created again: the client reads the first one.
+type RecreatedError struct{ Topic, Was, Is string }
+
+func (e *RecreatedError) Error() string {
+	return fmt.Sprintf("topic %s was deleted and created again: its id was %s and is %s", e.Topic, e.Was, e.Is)
+}
+
+// PositionFault is what is wrong with a position.
+type PositionFault string
+
+// The faults of a position.
+const (
+	// PositionForeign: no worker committed it to this topic. It is not used.
+	PositionForeign PositionFault = "foreign"
+	// PositionTrimmed: the records from it to the log's start were deleted before they were read.
+	PositionTrimmed PositionFault = "trimmed"
+	// PositionCut: the log ends below it. The inbox is not read.
+	PositionCut PositionFault = "cut"
+)
+
+// Position is a position of an inbox's partition, and where its log begins and ends.
+type Position struct {
+	Topic      string
+	Partition  int32
+	Offset     int64
+	Start, End int64 // negative: not known
+	// Metadata of the commit; empty: there was none, or it is the position that events reflect.
+	Metadata string
+}
+
+// String says where it is.
+func (p Position) String() string {
+	s := fmt.Sprintf("%s/%d at %d", p.Topic, p.Partition, p.Offset)
+	if p.Start >= 0 && p.End >= 0 {
+		s += fmt.Sprintf(" of a log that holds [%d, %d)", p.Start, p.End)
+	}
+	return s
+}
+
+// positions are what a lane knows of where it reads its inboxes. The client's goroutines and the lane's use it.
+type positions struct {
+	ids map[string]string // of the inboxes' topics, by name
+
+	mu      sync.Mutex
+	fetched map[topicPartition]committed
+	// recreated: a topic was, and what the client reads isn't there any more.
+	recreated error
+}
+
+// committed is a commit of the group.
+type committed struct {
+	offset   int64 // negative: none
+	metadata string
+}
+
+// judge says where to read from, by a commit and the bounds of the log; negative bounds: not known. start: from
+// the log's start. fault is empty if nothing is wrong.
+func judge(c committed, id string, start, end int64) (from int64, atStart bool, fault PositionFault) {
+	switch {
+	case c.offset < 0:
+		return 0, true, ""
+	case id == "" || c.metadata != markPrefix+id:
+		return 0, true, PositionForeign
+	case end >= 0 && c.offset > end:
+		return 0, true, PositionCut
+	case start >= 0 && c.offset < start:
+		return start, false, PositionTrimmed
+	}
+	return c.offset, false, ""
+}
+
+// take remembers what the client fetched, with the metadata that it doesn't hand on.
+func (p *positions) take(resp *kmsg.OffsetFetchResponse) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, g := range resp.Groups {
+		for _, t := range g.Topics {
+			for _, q := range t.Partitions {
+				c := committed{offset: q.Offset}
+				if q.Metadata != nil {
+					c.metadata = *q.Metadata
+				}
+				p.fetched[topicPartition{t.Topic, q.Partition}] = c
+			}
+		}
+	}
+}
+
+// takeFetched takes what was fetched of a partition, once.
+func (p *positions) takeFetched(at topicPartition) committed {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	c, ok := p.fetched[at]
+	delete(p.fetched, at)
+	if !ok {
+		c.offset = -1
+	}
+	return c
+}
+
+// boundsWithin is how long the client's assignment waits for where logs begin and end. What isn't known by then
+// is found out by the fetch, which fails outside of the log.
+const boundsWithin = 2 * time.Second
+
+// place is called by the client when it has fetched offsets, before it fetches records.
+func (l *Lane) place(ctx context.Context, offsets map[string]map[int32]kgo.Offset) (map[string]map[int32]kgo.Offset, error) {
+	topics := make([]string, 0, len(offsets))
+	for topic := range offsets {
+		topics = append(topics, topic)
+	}
+	starts, ends := l.bounds(ctx, topics)
+	for topic, ps := range offsets {
+		for p, given := range ps {
+			at := topicPartition{topic, p}
+			c := l.positions.takeFetched(at)
+			found := Position{topic, p, c.offset, known(starts, at), known(ends, at), c.metadata}
+			from, atStart, fault := judge(c, l.positions.ids[topic], found.Start, found.End)
+			switch {
+			case atStart:
+				ps[p] = kgo.NewOffset().AtStart()
+			case fault == PositionTrimmed:
+				ps[p] = kgo.NewOffset().At(from)
+			default:
+				ps[p] = given
+			}
+			l.positionFault(found, fault)
+		}
+	}
+	return l.arrivals.placed(ctx, offsets)
+}
+
+// positionFault reports a fault of a position, and stops what can't be read.
+func (l *Lane) positionFault(at Position, fault PositionFault) {
+	if fault == "" {
+		return
+	}
+	if fault == PositionCut {
+		in, known := topicPartition{at.Topic, at.Partition}.inbox(), false
+		l.gate.locked(func(g *inboxgate.Gate) {
+			known = g.IsPausedFor(in, inboxgate.PausedForPosition)
+			g.Pause(in, inboxgate.PausedForPosition, time.Time{})
+		})
+		if known {
+			return
+		}
+	}
+	if f := l.cfg.Listener.Position; f != nil {
+		f(at, fault)
+	}
+}
+
+// cutOff reports whether an inbox isn't read, since its log ends below its position.
+func (l *Lane) cutOff(at topicPartition) (cut bool) {
+	l.gate.locked(func(g *inboxgate.Gate) { cut = g.IsPausedFor(at.inbox(), inboxgate.PausedForPosition) })
+	return cut
+}
+
+// client is the lane's, also while the session that holds it is being opened.
+func (l *Lane) client() (client *kgo.Client) {
+	l.balancer.whileOpen(func(c *kgo.Client) { client = c })
+	return client
+}
+
+// bounds are where the logs of topics begin and end, as far as the brokers say so.
+func (l *Lane) bounds(ctx context.Context, topics []string) (starts, ends kadm.ListedOffsets) {
+	ctx, cancel := context.WithTimeout(ctx, boundsWithin)
+	defer cancel()
+	admin := kadm.NewClient(l.client())
+	ends, _ = admin.ListEndOffsets(ctx, topics...) // the end first: a trim in between must not put the start above it
+	starts, _ = admin.ListStartOffsets(ctx, topics...)
+	return starts, ends
+}
+
+func known(offsets kadm.ListedOffsets, at topicPartition) int64 {
+	if o, ok := offsets.Lookup(at.topic, at.partition); ok && o.Err == nil {
+		return o.Offset
+	}
+	return -1
+}
+
+// TopicID is the id of an inbox's topic, that the lane reads for as long as it lives; empty: the brokers know no ids.
+func (l *Lane) TopicID(topic string) string { return l.positions.ids[topic] }
+
+// mark puts the mark of a lane on each position of a commit. It refuses those of another topic than the lane's.
+func (l *Lane) mark(req *kmsg.TxnOffsetCommitRequest) error {
+	for i := range req.Topics {
+		t := &req.Topics[i]
+		id := l.positions.ids[t.Topic]
+		if read := topicID(t.TopicID); read != "" && read != id {
+			return &RecreatedError{t.Topic, id, read}
+		}
+		text := markPrefix + id
+		for j := range t.Partitions {
+			t.Partitions[j].Metadata = &text
+		}
+	}
+	return nil
+}
+
+// sameTopics reports whether what was fetched is of the topics that the lane reads.
+func (l *Lane) sameTopics(fetches kgo.Fetches) error {
+	var faults []error
+	fetches.EachTopic(func(t kgo.FetchTopic) {
+		id := l.positions.ids[t.Topic]
+		if read := topicID(t.TopicID); read != "" && id != "" && read != id {
+			faults = append(faults, &RecreatedError{t.Topic, id, read})
+		}
+	})
+	return errors.Join(faults...)
+}
+
+// Reflected tells the lane, before Resume, below which offsets inboxes of p are reflected in the log of events,
+// by topic. One whose log ends below that was cut off: it is not read, and that is reported.
+func (l *Lane) Reflected(ctx context.Context, p int32, below map[string]int64) {
+	topics := make([]string, 0, len(below))
+	for topic, offset := range below {
+		if offset > 0 {
+			topics = append(topics, topic)
+		}
+	}
+	if len(topics) == 0 {
+		return
+	}
+	starts, ends := l.bounds(ctx, topics)
+	for _, topic := range topics {
+		at := topicPartition{topic, p}
+		found := Position{topic, p, below[topic], known(starts, at), known(ends, at), ""}
+		if found.End >= 0 && found.Offset > found.End {
+			l.positionFault(found, PositionCut)
+		}
+	}
+}
+
+// lostData is told that the brokers no longer have what they had acknowledged: the log of an inbox was cut off
+// below where it was read. What was written behind the cut since has offsets that count as read.
+func (l *Lane) lostData(lost *kgo.ErrDataLoss) {
+	if f := l.cfg.Listener.DataLost; f != nil {
+		f(lost)
+	}
+	l.positionFault(Position{lost.Topic, lost.Partition, lost.ConsumedTo, -1, lost.ResetTo, ""}, PositionCut)
+}
+
+// topicsEvery is how often a lane looks whether its topics are still the same. A fetch says so at once, but
+// nothing is fetched of an inbox that is paused in all partitions.
+const topicsEvery = 5 * time.Second
+
+// watchTopics looks at the topics' ids until the lane ends, or one is another's.
+func (l *Lane) watchTopics(life context.Context) {
+	again := time.NewTicker(topicsEvery)
+	defer again.Stop()
+	for {
+		select {
+		case <-life.Done():
+			return
+		case <-again.C:
+		}
+		if err := l.topicsNow(life); err != nil {
+			l.positions.mu.Lock()
+			l.positions.recreated = err
+			l.positions.mu.Unlock()
+			l.Wake()
+			return
+		}
+	}
+}
+
+// topicsNow is an error if a topic was created again.
+func (l *Lane) topicsNow(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, boundsWithin)
+	defer cancel()
+	listed, err := kadm.NewClient(l.client()).ListTopics(ctx, l.cfg.Topics...)
+	if err != nil {
+		return nil // whoever doesn't answer says nothing of a topic; the next look will
+	}
+	for topic, d := range listed {
+		if is, was := topicID(d.ID), l.positions.ids[topic]; d.Err == nil && is != "" && is != was {
+			return &RecreatedError{topic, was, is}
+		}
+	}
+	return nil
+}
+
+// seen is what watchTopics found.
+func (p *positions) seen() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.recreated
+}
