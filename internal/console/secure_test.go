@@ -16,6 +16,7 @@ func configured(t *testing.T, change func(*Config)) *Console {
 	cfg := s.Config.Handler.(*Console).cfg
 	change(&cfg)
 	c := New(cfg)
+	c.within.control = time.Millisecond // no scheduler answers
 	t.Cleanup(c.Close)
 	return c
 }
