@@ -35,7 +35,7 @@ type controlOptions struct {
 func (o *controlOptions) flags(cmd *cobra.Command) {
 	o.tool.flags(cmd)
 	f := cmd.Flags()
-	f.StringVar(&o.who, "who", "", "who commands it, for the log (default: the user and the host)")
+	f.StringVar(&o.who, "who", "", "who commands it, as claimed (by_claimed in the log): Kafka doesn't tell which principal wrote a record (default: the user and the host)")
 	f.StringVar(&o.why, "why", "", "why, for the log (required)")
 	f.BoolVar(&o.yes, "yes", false, "don't ask for a confirmation on a terminal")
 	f.StringVar(&o.requestID, "request-id", "", "the same request again has no second effect and gets the same answer (default: a new UUID)")
@@ -246,9 +246,9 @@ func commandText(x *events.Control) string {
 
 // sign says who commands, and under which request id.
 func (o *controlOptions) sign(x *events.Control) error {
-	x.By = events.By{Who: o.who, Why: o.why, RequestID: o.requestID}
-	if x.Who == "" {
-		x.Who = whoami()
+	x.By = events.By{Claimed: o.who, Why: o.why, RequestID: o.requestID}
+	if x.Claimed == "" {
+		x.Claimed = whoami()
 	}
 	if x.RequestID == "" {
 		id, err := uuid.NewV7()

@@ -257,7 +257,7 @@ func (c *call) control(build func(*command) (*events.Control, error), fields ...
 	if c.handOver(p, raw) {
 		return nil, nil
 	}
-	x.Task, x.By = id, events.By{Who: c.who.name, Why: b.Reason, RequestID: b.RequestID}
+	x.Task, x.By = id, c.by(b)
 	record := x.Record(c.cfg.Namespace, c.cfg.Source)
 	if _, _, err := events.DecodeInput(events.Controls, &record); err != nil {
 		return nil, unprocessable("%v", err)
@@ -284,6 +284,15 @@ func (c *call) control(build func(*command) (*events.Control, error), fields ...
 		}
 	}
 	return done, nil
+}
+
+// by is who commands: by the token, or without tokens whoever is on this machine.
+func (c *call) by(b *command) events.By {
+	by := events.By{Who: c.who.name, Why: b.Reason, RequestID: b.RequestID}
+	if c.cfg.Tokens == nil {
+		by.Who, by.Claimed = "", c.who.name
+	}
+	return by
 }
 
 // readCommand reads the body of a command.
