@@ -15,7 +15,7 @@ import (
 type CancelOptions struct {
 	// Keep leaves what steps completed, instead of undoing it.
 	Keep bool
-	// By is who cancels, for the log; empty: the client's id. At most
+	// By is who cancels, for the log, as claimed (by_claimed); empty: the client's id. At most
 	// events.MaxNameBytes.
 	By string
 	// Why is for the log, too; at most events.MaxWhyBytes.
@@ -41,7 +41,7 @@ func (c *Client) Cancel(ctx context.Context, id string, o CancelOptions) error {
 		o.RequestID = uuid.NewString()
 	}
 	answer, err := c.command(ctx, &events.Control{Task: id, Command: events.Cancel, Keep: o.Keep,
-		By: events.By{Who: o.By, Why: o.Why, RequestID: o.RequestID}})
+		By: events.By{Claimed: o.By, Why: o.Why, RequestID: o.RequestID}})
 	switch {
 	case err != nil:
 		return fmt.Errorf("waybill: cancel task %q (request %s): %w", id, o.RequestID, err)

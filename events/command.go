@@ -604,7 +604,7 @@ func decodeControl(r *Record) (string, Input, error) {
 	case x.Command == Release && (x.Step == "" || x.As != StepCompleted && x.As != StepUndone):
 		return "", nil, unusable(ReasonBadField, "release needs a step and as: completed or undone")
 	}
-	if err := checkLengths(length{"by", x.Who, MaxNameBytes}, length{"why", x.Why, MaxWhyBytes},
+	if err := checkLengths(length{"by", x.Who, MaxNameBytes}, length{"by_claimed", x.Claimed, MaxNameBytes}, length{"why", x.Why, MaxWhyBytes},
 		length{"request_id", x.RequestID, MaxNameBytes}, length{"step", x.Step, MaxNameBytes}); err != nil {
 		return "", nil, err
 	}
@@ -616,7 +616,7 @@ func decodeControl(r *Record) (string, Input, error) {
 
 // Check is as Submission.Check.
 func (x *Control) Check() error {
-	return checkUTF8(text8{"task", x.Task}, text8{"step", x.Step}, text8{"by", x.Who}, text8{"why", x.Why}, text8{"request_id", x.RequestID})
+	return checkUTF8(text8{"task", x.Task}, text8{"step", x.Step}, text8{"by", x.Who}, text8{"by_claimed", x.Claimed}, text8{"why", x.Why}, text8{"request_id", x.RequestID})
 }
 
 // Record makes the control's record. Its ce_id is the request id.

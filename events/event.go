@@ -260,13 +260,15 @@ func Types() []string { return slices.Sorted(maps.Keys(facts)) }
 
 // By says who asked for what an operator asked, and why.
 type By struct {
-	Who       string // at most MaxNameBytes
+	Who       string // by a console's token; at most MaxNameBytes
+	Claimed   string // who says so himself: Kafka doesn't tell which principal wrote a record; at most MaxNameBytes
 	Why       string // at most MaxWhyBytes
 	RequestID string // the same again has the same answer and no second effect; empty: of no request
 }
 
 func (b *By) fields(c *codec) {
 	c.str("by", &b.Who)
+	c.str("by_claimed", &b.Claimed)
 	c.str("why", &b.Why)
 	c.str("request_id", &b.RequestID)
 }

@@ -76,6 +76,7 @@ func TestInboxRefuses(t *testing.T) {
 		{"a release of nothing", Controls, controlRecord("1", `{"task":"a","command":"release"}`), ReasonBadField},
 		{"a long request id", Controls, controlRecord("1", `{"task":"a","command":"cancel","request_id":"`+long+`"}`), ReasonBadField},
 		{"a long who", Controls, controlRecord("1", `{"task":"a","command":"cancel","by":"`+long+`"}`), ReasonBadField},
+		{"a long claimed who", Controls, controlRecord("1", `{"task":"a","command":"cancel","by_claimed":"`+long+`"}`), ReasonBadField},
 		{"a long step", Controls, controlRecord("1", `{"task":"a","command":"resubmit","step":"`+long+`"}`), ReasonBadField},
 		{"a long why", Controls, controlRecord("1", `{"task":"a","command":"cancel","why":"`+strings.Repeat("x", MaxWhyBytes+1)+`"}`), ReasonBadField},
 	} {

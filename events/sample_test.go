@@ -227,6 +227,9 @@ func inputSamples() []sample {
 	} {
 		all = append(all, inputSample(TypeRecovery+"."+string(r.Action), Recoveries, r.Record(sampleNS, "supervisor-0", 3), r))
 	}
+	claimed := By{Claimed: "ada@laptop", Why: "the customer called", RequestID: sampleBy.RequestID}
+	asked := &Control{By: claimed, Task: "order-7", Command: Cancel, ID: claimed.RequestID}
+	all = append(all, inputSample(TypeControl+".claimed", Controls, asked.Record(sampleNS, "cli"), asked))
 	for _, x := range []*Control{
 		{By: sampleBy, Task: "order-7", Command: Cancel, Keep: true, ID: sampleBy.RequestID},
 		{By: sampleBy, Task: "order-7", Command: Resubmit, Step: "charge", ID: sampleBy.RequestID},

@@ -231,6 +231,6 @@ func (d *decider) release(x *events.Control) (why string) {
 	if stillHeld(d.Task) {
 		return ""
 	}
-	d.resume(events.By{Who: x.Who, Why: x.Why})
+	d.resume(events.By{Who: x.Who, Claimed: x.Claimed, Why: x.Why})
 	return ""
 }

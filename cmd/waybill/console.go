@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -26,13 +27,20 @@ type consoleFlags struct {
 	listen    string
 	advertise string
 	tokens    string
+	cert, key string
+	origins   []string
+	operator  bool // without tokens: whoever is on this machine may command
 }
 
 func (o *consoleFlags) flags(cmd *cobra.Command) {
 	f := cmd.Flags()
+	f.StringVar(&o.cert, "http-tls-cert", "", "PEM file of the console's certificate, with its chain; read again when it changes")
+	f.StringVar(&o.key, "http-tls-key", "", "PEM file of the key of --http-tls-cert")
+	f.StringArrayVar(&o.origins, "trusted-origin", nil, "scheme://host[:port] of a proxy before the console: its pages may post, whatever Host it passes on (repeatable)")
+	f.BoolVar(&o.operator, "allow-loopback-operator", o.operator, "without --tokens: whoever is on this machine may submit and command, and not only look")
 	f.StringVar(&o.listen, "listen", defaultConsole, "address to serve the HTTP API on; other than loopback only with --tokens")
 	f.StringVar(&o.advertise, "advertise", "", "URL at which other consoles reach this one (default: http:// and the address; one of loopback is reached from this machine only)")
-	f.StringVar(&o.tokens, "tokens", "", "file of bearer tokens: lines of a role (viewer, submitter, operator), a name, and a token")
+	f.StringVar(&o.tokens, "tokens", "", "file of bearer tokens: lines of a role (viewer, submitter, operator), a name, and a token; read again when it changes")
 }
 
 func newConsole() *cobra.Command {
@@ -45,7 +53,8 @@ func newConsole() *cobra.Command {
 events, and the commands of operators. GET /api/v1/openapi.json describes it.
 
 Run as many as you like: they share the partitions, and each answers for all of them. Without
---tokens it listens on loopback only, and whoever can reach it may do everything. On several machines
+--tokens it listens on loopback only, and whoever is on this machine may look at everything; with
+--allow-loopback-operator they may submit and command too. On several machines
 they need --listen and --tokens, or --advertise: a loopback URL leads nobody else to them.
 
 In a namespace that ` + "`waybill import`" + ` made it answers, and refuses what would be written.`,
@@ -78,6 +87,19 @@ func (o *consoleFlags) check() (*console.Tokens, error) {
 	if o.advertise != "" && console.Announced(console.Announce(o.advertise)) == "" {
 		return nil, usage("--advertise %q: the URL at which others reach this console (http://host:port)", o.advertise)
 	}
+	if (o.cert == "") != (o.key == "") {
+		return nil, usage("--http-tls-cert and --http-tls-key go together")
+	}
+	for _, origin := range o.origins {
+		if err := console.CheckOrigin(origin); err != nil {
+			return nil, usage("--trusted-origin %q: %v; give scheme://host[:port], as in https://waybill.example.com", origin, err)
+		}
+	}
+	if o.cert != "" {
+		if err := new(certificate).load(o.cert, o.key); err != nil {
+			return nil, err
+		}
+	}
 	tokens, err := o.readTokens()
 	if err == nil && tokens == nil && !isLoopback(o.listen) {
 		err = usage("--listen %s can be reached from elsewhere: name a file of tokens with --tokens, or listen on loopback (%s)", o.listen, defaultConsole)
@@ -96,8 +118,14 @@ func (o *consoleFlags) start(ctx context.Context, n *instance.Instance, anyPort 
 	if err != nil {
 		return "", err
 	}
-	url := cmp.Or(o.advertise, "http://"+reachable(listener.Addr()))
-	c, err := openConsole(ctx, n, url, tokens, observe)
+	url := cmp.Or(o.advertise, o.scheme()+"://"+reachable(listener.Addr()))
+	c, err := o.open(ctx, n, url, tokens, observe)
+	if err == nil && o.cert != "" {
+		listener, err = o.secured(ctx, n, listener)
+	}
+	if err == nil && tokens != nil {
+		err = o.watchTokens(ctx, n, tokens)
+	}
 	if err != nil {
 		return "", errors.Join(err, listener.Close())
 	}
@@ -106,6 +134,42 @@ func (o *consoleFlags) start(ctx context.Context, n *instance.Instance, anyPort 
 		return c.Serve(ctx, listener)
 	})
 	return url, nil
+}
+
+func (o *consoleFlags) scheme() string {
+	if o.cert != "" {
+		return "https"
+	}
+	return "http"
+}
+
+// secured is a listener of TLS, whose certificate follows the files.
+func (o *consoleFlags) secured(ctx context.Context, n *instance.Instance, l net.Listener) (net.Listener, error) {
+	var c certificate
+	files := &watchedFiles{paths: []string{o.cert, o.key}, load: func() error { return c.load(o.cert, o.key) }, log: n.Logger(), what: "the console's certificate"}
+	files.last = files.content()
+	if err := files.load(); err != nil {
+		return l, err
+	}
+	n.Go(func() error { return files.run(ctx) })
+	return tls.NewListener(l, c.config()), nil
+}
+
+// watchTokens has a console follow its file of tokens.
+func (o *consoleFlags) watchTokens(ctx context.Context, n *instance.Instance, tokens *console.Tokens) error {
+	files := &watchedFiles{paths: []string{o.tokens}, log: n.Logger(), what: "the console's tokens", load: func() error {
+		again, err := o.readTokens()
+		if err == nil {
+			tokens.Replace(again)
+		}
+		return err
+	}}
+	files.last = files.content()
+	if err := files.load(); err != nil { // it may have changed since it was read
+		return err
+	}
+	n.Go(func() error { return files.run(ctx) })
+	return nil
 }
 
 func (o *consoleFlags) readTokens() (*console.Tokens, error) {
@@ -168,7 +232,7 @@ type consoleServer struct {
 	log *consoleLog
 }
 
-func openConsole(ctx context.Context, n *instance.Instance, url string, tokens *console.Tokens, observe func([]events.Record)) (*consoleServer, error) {
+func (o *consoleFlags) open(ctx context.Context, n *instance.Instance, url string, tokens *console.Tokens, observe func([]events.Record)) (*consoleServer, error) {
 	definitions, err := n.Catalog(ctx)
 	if err != nil {
 		return nil, err
@@ -184,6 +248,7 @@ func openConsole(ctx context.Context, n *instance.Instance, url string, tokens *
 	return &consoleServer{console.New(console.Config{
 		ClusterID: n.ClusterID, Namespace: n.Kafka.Namespace, Partitions: n.Partitions, History: n.History, Source: string(n.Kafka.Namespace) + "console/" + n.Name, URL: url,
 		Audit: consoleAudit{audit, audit.Store()}, Log: log, Cluster: &consoleCluster{n: n, definitions: definitions, url: url}, Tokens: tokens, Health: n.Health(), Now: n.Clock.Now,
+		LoopbackOperator: o.operator, TrustedOrigins: o.origins, Denied: deniedLog(n.Logger(), n.CountDenied),
 		Failed: func(r *http.Request, err error) { n.Logger().Warn("console", "path", r.URL.Path, "error", err) },
 	}), log}, nil
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
@@ -8,10 +9,12 @@ import (
 	"io"
 	"os"
 	"os/user"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/spf13/cobra"
+	"golang.org/x/term"
 
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/console"
@@ -26,13 +29,15 @@ type controlOptions struct {
 	who, why  string
 	requestID string
 	timeout   time.Duration
+	yes       bool // don't ask on a terminal
 }
 
 func (o *controlOptions) flags(cmd *cobra.Command) {
 	o.tool.flags(cmd)
 	f := cmd.Flags()
-	f.StringVar(&o.who, "who", "", "who commands it, for the log (default: the user and the host)")
-	f.StringVar(&o.why, "why", "", "why, for the log")
+	f.StringVar(&o.who, "who", "", "who commands it, as claimed (by_claimed in the log): Kafka doesn't tell which principal wrote a record (default: the user and the host)")
+	f.StringVar(&o.why, "why", "", "why, for the log (required)")
+	f.BoolVar(&o.yes, "yes", false, "don't ask for a confirmation on a terminal")
 	f.StringVar(&o.requestID, "request-id", "", "the same request again has no second effect and gets the same answer (default: a new UUID)")
 	f.DurationVar(&o.timeout, "timeout", defaultAnswerTimeout, "how long to wait for the scheduler's answer")
 }
@@ -92,7 +97,8 @@ func newCancel() *cobra.Command {
 func newRelease() *cobra.Command {
 	var o controlOptions
 	var as string
-	var result releaseOutput
+	var result string
+	var noResult bool
 	cmd := &cobra.Command{
 		Use:   "release ID STEP --as completed|undone",
 		Short: "State what was settled by hand: a step in error counts as completed, or as undone",
@@ -102,42 +108,38 @@ func newRelease() *cobra.Command {
 				if as != string(events.StepCompleted) && as != string(events.StepUndone) {
 					return nil, usage("--as %q: completed or undone", as)
 				}
-				x := &events.Control{Command: events.Release, Step: args[1], As: events.StepState(as)}
-				x.Output = result.body
-				return x, nil
+				output, err := releaseResult(events.StepState(as), result, noResult)
+				if err != nil {
+					return nil, err
+				}
+				return &events.Control{Command: events.Release, Step: args[1], As: events.StepState(as), Output: output}, nil
 			})
 		},
 	}
 	o.flags(cmd)
 	cmd.Flags().StringVar(&as, "as", "", "completed or undone")
-	result.format = &o.format
-	f := cmd.Flags().Lookup("output")
-	f.Usage, f.Value = "the step's output, as JSON; or the format of what is printed: table, json or jsonl", &result
+	cmd.Flags().StringVar(&result, "result", "", "with --as completed: the step's output, as JSON; later steps read it")
+	cmd.Flags().BoolVar(&noResult, "no-result", false, "with --as completed: the step's output is null")
 	return cmd
 }
 
-// releaseOutput is the --output of release, which is a step's output, and its
-// -o, which is the format as everywhere. No format's name is JSON, so the value
-// tells which is meant.
-type releaseOutput struct {
-	format *string
-	body   json.RawMessage
-}
-
-func (r *releaseOutput) Set(s string) error {
+// releaseResult is the output of a step that is released as completed: later steps may read it, so it is said, or said
+// that there is none.
+func releaseResult(as events.StepState, result string, none bool) (json.RawMessage, error) {
 	switch {
-	case s == formatTable || s == formatJSON || s == formatJSONL:
-		*r.format = s
-	case !events.ValidJSON([]byte(s)):
-		return fmt.Errorf("no JSON in UTF-8, and no format: %s", shorten(s, 60))
-	default:
-		r.body = json.RawMessage(s)
+	case as == events.StepUndone && (result != "" || none):
+		return nil, usage("--result and --no-result go with --as completed: a step that is undone has no output")
+	case as == events.StepUndone:
+		return nil, nil
+	case (result != "") == none:
+		return nil, usage("--as completed: give the step's output with --result JSON, or --no-result if there is none")
+	case none:
+		return nil, nil
+	case !events.ValidJSON([]byte(result)):
+		return nil, usage("--result: no JSON in UTF-8: %s", shorten(result, 60))
 	}
-	return nil
+	return json.RawMessage(result), nil
 }
-
-func (r *releaseOutput) String() string { return string(r.body) }
-func (r *releaseOutput) Type() string   { return "JSON" }
 
 // answered is what is printed of a control.
 type answered struct {
@@ -162,6 +164,9 @@ func (o *controlOptions) run(cmd *cobra.Command, args []string, build func(*cobr
 	if o.timeout <= 0 {
 		return usage("--timeout %s: a positive duration", o.timeout)
 	}
+	if o.why == "" {
+		return usage("say why, for the log: --why 'the bank is back'")
+	}
 	x, err := build(cmd)
 	if err != nil {
 		return err
@@ -176,6 +181,9 @@ func (o *controlOptions) run(cmd *cobra.Command, args []string, build func(*cobr
 	record := x.Record(events.Namespace(o.namespace), toolSource)
 	if _, _, err := events.DecodeInput(events.Controls, &record); err != nil {
 		return exit(exitUsage, "%w", err)
+	}
+	if err := o.confirm(cmd, x); err != nil {
+		return err
 	}
 	l, err := o.open(cmd)
 	if err != nil {
@@ -196,11 +204,51 @@ func (o *controlOptions) run(cmd *cobra.Command, args []string, build func(*cobr
 	return o.report(cmd.OutOrStdout(), x, a)
 }
 
+// confirm asks on a terminal whether the command is meant.
+func (o *controlOptions) confirm(cmd *cobra.Command, x *events.Control) error {
+	in, ok := cmd.InOrStdin().(*os.File)
+	if o.yes || !ok || !term.IsTerminal(int(in.Fd())) {
+		return nil
+	}
+	return confirmed(in, cmd.ErrOrStderr(), commandText(x))
+}
+
+// confirmed asks a question that is answered with y or yes; anything else means no.
+func confirmed(in io.Reader, out io.Writer, what string) error {
+	fmt.Fprintf(out, "%s? [y/N] ", what)
+	answer, err := bufio.NewReader(io.LimitReader(in, 64)).ReadString('\n')
+	if err != nil && !errors.Is(err, io.EOF) {
+		return fmt.Errorf("read the answer: %w; --yes doesn't ask", err)
+	}
+	if a := strings.ToLower(strings.TrimSpace(answer)); a != "y" && a != "yes" {
+		return exit(exitOther, "nothing was done: the answer wasn't y; --yes doesn't ask")
+	}
+	return nil
+}
+
+// commandText is a command as a question puts it.
+func commandText(x *events.Control) string {
+	text := string(x.Command) + " " + printable(x.Task)
+	if x.Step != "" {
+		text += ", step " + printable(x.Step)
+	}
+	if x.As != "" {
+		text += ", as " + string(x.As)
+	}
+	if len(x.Output) > 0 {
+		text += ", with the result " + shorten(string(x.Output), 60)
+	}
+	if x.Keep {
+		text += ", and keep what completed"
+	}
+	return text
+}
+
 // sign says who commands, and under which request id.
 func (o *controlOptions) sign(x *events.Control) error {
-	x.By = events.By{Who: o.who, Why: o.why, RequestID: o.requestID}
-	if x.Who == "" {
-		x.Who = whoami()
+	x.By = events.By{Claimed: o.who, Why: o.why, RequestID: o.requestID}
+	if x.Claimed == "" {
+		x.Claimed = whoami()
 	}
 	if x.RequestID == "" {
 		id, err := uuid.NewV7()

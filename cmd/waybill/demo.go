@@ -247,7 +247,7 @@ func (r *demoRun) operate(ctx context.Context) error {
 	var batch []events.Record
 	for _, o := range r.orders {
 		if o.Resubmit {
-			x := events.Control{Task: o.ID, Command: events.Resubmit, By: events.By{Who: "demo operator", Why: "refunds work again", RequestID: uuid.NewString()}}
+			x := events.Control{Task: o.ID, Command: events.Resubmit, By: events.By{Claimed: "demo operator", Why: "refunds work again", RequestID: uuid.NewString()}}
 			batch = append(batch, x.Record(r.sys.Kafka.Namespace, "waybill/demo"))
 		}
 	}

@@ -106,7 +106,7 @@ func startUp(t *testing.T) *local {
 	t.Helper()
 	dir := t.TempDir()
 	o := localOptions{dataDir: dir, listen: "127.0.0.1:0", partitions: 4, definitions: []*workflow.Definition{demoWorkflow()}, demo: true,
-		ledger: filepath.Join(dir, "ledger.jsonl"), concurrency: 16, console: &consoleFlags{listen: "127.0.0.1:0"}, scheduler: instance.SchedulerOptions{Lanes: 2, CreateReplyTo: true, ObserveCapacity: true},
+		ledger: filepath.Join(dir, "ledger.jsonl"), concurrency: 16, console: &consoleFlags{listen: "127.0.0.1:0", operator: true}, scheduler: instance.SchedulerOptions{Lanes: 2, CreateReplyTo: true, ObserveCapacity: true},
 		log: slog.New(slog.NewTextHandler(io.Discard, nil)), metrics: instance.NewMetrics()}
 	ctx, stop := context.WithCancel(context.Background())
 	sys, err := startLocal(ctx, o)

@@ -42,6 +42,7 @@ type submitOptions struct {
 	labels     labels
 	completeBy string
 	wait       bool
+	noCheck    bool
 	timeout    time.Duration
 }
 
@@ -60,7 +61,10 @@ submission; its id is made up if --id is missing.
 
 It prints where each submission is in the log, as soon as all in-sync replicas have it. With
 --wait it waits for the end of every task: exit code 4 if one ended in error, 5 if one was
-undone or cancelled, 6 if --timeout passed before, 8 if a submission was refused.`,
+undone or cancelled, 6 if --timeout passed before, 8 if a submission was refused.
+
+Without --wait it reads the definitions first, and exits with 8 if a workflow isn't there: nothing is
+submitted then. --no-check leaves that to the scheduler, which dead-letters such a submission.`,
 		Example: `  waybill submit -f orders.jsonl --wait
   waybill submit --workflow order --id order-7 --input '{"items":[],"total":9.5,"card":"tok","address":"x"}'`,
 		Args: noArguments,
@@ -79,6 +83,7 @@ undone or cancelled, 6 if --timeout passed before, 8 if a submission was refused
 	hideDefault(f, "label")
 	f.StringVar(&o.completeBy, "complete-by", "", "instant (RFC 3339) by which the task must be finished")
 	f.BoolVar(&o.wait, "wait", false, "wait for the end of every task")
+	f.BoolVar(&o.noCheck, "no-check", false, "don't look first whether the workflows are there")
 	f.DurationVar(&o.timeout, "timeout", 0, "with --wait: give up after (default: never)")
 	return cmd
 }
@@ -119,6 +124,11 @@ func runSubmit(cmd *cobra.Command, o *submitOptions) error {
 	defer l.close()
 	ctx := cmd.Context()
 	var w *waiter
+	if !o.wait && !o.noCheck {
+		if err := checkWorkflows(ctx, l, subs); err != nil {
+			return err
+		}
+	}
 	if o.wait {
 		if w, err = watchEnds(ctx, l); err != nil {
 			return err
@@ -134,6 +144,70 @@ func runSubmit(cmd *cobra.Command, o *submitOptions) error {
 		return o.print(cmd.OutOrStdout(), subs, nil)
 	}
 	return o.waitFor(cmd, w, subs)
+}
+
+// definitionsWithin bounds how long submit looks for the workflows.
+const definitionsWithin = 5 * time.Second
+
+// checkWorkflows refuses submissions of workflows that aren't there: nobody waits for the scheduler's refusal. Where the
+// definitions can't be read whole it says so, and the scheduler decides: an order must not depend on a check.
+func checkWorkflows(ctx context.Context, l *logbook, subs []*submission) error {
+	if err := l.writable(); err != nil {
+		return err
+	}
+	within, cancel := context.WithTimeout(ctx, definitionsWithin)
+	defer cancel()
+	names, err := workflowNames(within, l)
+	switch {
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case err != nil:
+		fmt.Fprintf(l.note, "waybill: submitting without a look at the workflows, which can't be read: %s\n", printable(err.Error()))
+		return nil
+	}
+	var unknown []string
+	for _, s := range subs {
+		what := s.Workflow
+		if s.Version != 0 {
+			what += "/" + strconv.Itoa(s.Version)
+		}
+		if !names[what] && !slices.Contains(unknown, what) && len(unknown) < submitMaxFaults {
+			unknown = append(unknown, what)
+		}
+	}
+	if len(unknown) == 0 {
+		return nil
+	}
+	return exit(exitRefused, "nothing was submitted: there is no workflow %s; `waybill workflow list` shows those that there are, `waybill workflow apply` adds one, --no-check submits all the same",
+		strings.Join(unknown, ", "))
+}
+
+// workflowNames are the workflows that there are, by name and by name/version.
+func workflowNames(ctx context.Context, l *logbook) (map[string]bool, error) {
+	topic := l.cfg.Namespace.Definitions()
+	partitions, _, err := l.admin.TopicPartitions(ctx, topic)
+	if err != nil {
+		return nil, err
+	}
+	ends, err := l.ends(ctx, topic)
+	if err != nil {
+		return nil, err
+	}
+	if len(ends) < int(partitions) {
+		return nil, fmt.Errorf("no broker leads %d of the %d partitions of %s", int(partitions)-len(ends), partitions, topic)
+	}
+	keys := map[string]bool{}
+	err = l.admin.ReadCompacted(ctx, topic, func(r events.Record) error {
+		keys[string(r.Key)] = len(r.Value) > 0
+		return nil
+	})
+	names := map[string]bool{}
+	for key, there := range keys {
+		if i := strings.LastIndexByte(key, '/'); there && i >= 0 {
+			names[key[:i]], names[key] = true, true
+		}
+	}
+	return names, err
 }
 
 // submissions reads and checks what is to be sent.

@@ -38,7 +38,7 @@ func TestConsoles(t *testing.T) {
 		s := onBroker(t, kafkatest.Kafka(t), file)
 		s.start(t, "scheduler", "--session-timeout", shortSession)
 		s.start(t, "supervisor", "--session-timeout", shortSession)
-		consoles(t, s, s.start(t, "console", "--listen", "127.0.0.1:0", "--session-timeout", shortSession))
+		consoles(t, s, s.start(t, "console", "--listen", "127.0.0.1:0", "--allow-loopback-operator", "--session-timeout", shortSession))
 	})
 }
 
@@ -49,7 +49,7 @@ func consoles(t *testing.T, s *system, one *process) {
 	agents := s.agents(t, shop)
 	seen := observe(t, s)
 	first := consoleAt(t, one)
-	other := s.start(t, "console", "--listen", "127.0.0.1:0", "--session-timeout", shortSession)
+	other := s.start(t, "console", "--listen", "127.0.0.1:0", "--allow-loopback-operator", "--session-timeout", shortSession)
 	second := consoleAt(t, other)
 	first.awaitSharing(t, second)
 	stream := first.follow(t)

@@ -40,6 +40,7 @@ production the roles run against your own Kafka cluster.`,
 	}
 	f := cmd.Flags()
 	f.StringVar(&o.dataDir, "data-dir", "waybill-data", "directory of the broker's log and the projections")
+	o.console.operator = true // for laptops
 	o.console.flags(cmd)
 	f.StringVar(&o.listen, "kafka-listen", embedded.DefaultListen, "loopback address for Kafka clients")
 	f.BoolVar(&o.demo, "demo", false, "with the sample workflow 'order' and its three simulated services")

@@ -9,7 +9,9 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
+	"sync/atomic"
 	"unicode"
 )
 
@@ -42,7 +44,15 @@ const (
 
 // Tokens are the bearer tokens that a console accepts. Only their digests are
 // kept. It is safe for concurrent use.
-type Tokens struct{ held []heldToken }
+type Tokens struct{ held atomic.Pointer[[]heldToken] }
+
+// Replace takes over other tokens: those that aren't among them are refused from now on, and their streams end.
+func (t *Tokens) Replace(with *Tokens) { t.held.Store(with.held.Load()) }
+
+// has reports whether a caller's token is still there.
+func (t *Tokens) has(who caller) bool {
+	return slices.ContainsFunc(*t.held.Load(), func(h heldToken) bool { return h.name == who.name && h.role >= who.role })
+}
 
 type heldToken struct {
 	digest [sha256.Size]byte
@@ -51,14 +61,16 @@ type heldToken struct {
 }
 
 // ParseTokens reads a file of tokens: lines of a role, a name for the log, and
-// the token, of at least 16 bytes; # begins a comment. An error names the line,
-// never a token.
+// the token, of at least 16 bytes; # at the begin of a word begins a comment, so a token may hold one. An error names
+// the line, never a token.
 func ParseTokens(in io.Reader) (*Tokens, error) {
-	t := &Tokens{}
+	var all []heldToken
 	lines := bufio.NewScanner(in)
 	for n := 1; lines.Scan(); n++ {
-		text, _, _ := strings.Cut(lines.Text(), "#")
-		fields := strings.Fields(text)
+		fields := strings.Fields(lines.Text())
+		if comment := slices.IndexFunc(fields, func(f string) bool { return f[0] == '#' }); comment >= 0 {
+			fields = fields[:comment]
+		}
 		if len(fields) == 0 {
 			continue
 		}
@@ -73,21 +85,23 @@ func ParseTokens(in io.Reader) (*Tokens, error) {
 			return nil, fmt.Errorf("line %d: the token has less than %d bytes", n, tokenLeastBytes)
 		}
 		held := heldToken{sha256.Sum256([]byte(fields[2])), fields[1], role}
-		for _, other := range t.held {
+		for _, other := range all {
 			if other.digest == held.digest {
 				return nil, fmt.Errorf("line %d: the token of %s is that of %s too", n, held.name, other.name)
 			}
 		}
-		if t.held = append(t.held, held); len(t.held) > tokenFileMaxLines {
+		if all = append(all, held); len(all) > tokenFileMaxLines {
 			return nil, fmt.Errorf("more than %d tokens", tokenFileMaxLines)
 		}
 	}
 	if err := lines.Err(); err != nil {
 		return nil, err
 	}
-	if len(t.held) == 0 {
+	if len(all) == 0 {
 		return nil, fmt.Errorf("it holds no token; a line is a role (viewer, submitter or operator), a name, and a token")
 	}
+	t := &Tokens{}
+	t.held.Store(&all)
 	return t, nil
 }
 
@@ -101,9 +115,10 @@ type caller struct {
 func (t *Tokens) find(token string) (caller, bool) {
 	digest := sha256.Sum256([]byte(token))
 	var found *heldToken
-	for i := range t.held {
-		if subtle.ConstantTimeCompare(t.held[i].digest[:], digest[:]) == 1 {
-			found = &t.held[i]
+	held := *t.held.Load()
+	for i := range held {
+		if subtle.ConstantTimeCompare(held[i].digest[:], digest[:]) == 1 {
+			found = &held[i]
 		}
 	}
 	if found == nil {
@@ -121,21 +136,40 @@ func (c *Console) guard(r *http.Request) (caller, error) {
 		return caller{}, err
 	}
 	if c.cfg.Tokens == nil {
-		return caller{nobody, Operator}, nil
+		return c.unnamed(r)
 	}
 	sent := r.Header.Values("Authorization")
+	if len(sent) == 0 && r.Header.Get(callerHeader) != "" && r.Header.Get(forwardedHeader) != "" {
+		return c.vouched(r)
+	}
 	if len(sent) != 1 {
-		return caller{}, unauthorized("send one header Authorization: Bearer TOKEN; %d were sent", len(sent))
+		return caller{}, c.denied(r, fmt.Sprintf("send one header Authorization: Bearer TOKEN; %d were sent", len(sent)))
 	}
 	scheme, token, _ := strings.Cut(sent[0], " ")
 	if !strings.EqualFold(scheme, "Bearer") {
-		return caller{}, unauthorized("send a header Authorization: Bearer TOKEN")
+		return caller{}, c.denied(r, "send a header Authorization: Bearer TOKEN")
 	}
 	who, ok := c.cfg.Tokens.find(strings.TrimSpace(token))
 	if !ok {
-		return caller{}, unauthorized("the token isn't one of this console's")
+		return caller{}, c.denied(r, "the token isn't one of this console's")
 	}
 	return who, nil
+}
+
+// proxyHeaders are what proxies add to what they pass on.
+var proxyHeaders = []string{"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto", "X-Real-Ip", "Via"}
+
+// unnamed is who asks a console without tokens: whoever is on this machine. What comes through a proxy only seems to.
+func (c *Console) unnamed(r *http.Request) (caller, error) {
+	for _, name := range proxyHeaders {
+		if r.Header.Get(name) != "" {
+			return caller{}, misdirected("it comes through a proxy (%s): a console that others reach needs --tokens", name)
+		}
+	}
+	if c.cfg.LoopbackOperator {
+		return caller{nobody, Operator}, nil
+	}
+	return caller{nobody, Viewer}, nil
 }
 
 // guardHost keeps pages of the web from using a browser that can reach a console
@@ -143,6 +177,12 @@ func (c *Console) guard(r *http.Request) (caller, error) {
 func (c *Console) guardHost(r *http.Request) error {
 	if c.cfg.Tokens == nil && !loopbackHost(r.Host) {
 		return misdirected("it answers for loopback only, not for %q; call it by 127.0.0.1, or give it tokens", printable(r.Host))
+	}
+	if err := c.origins.Check(r); err != nil {
+		return forbidden("requests of pages from elsewhere (Origin %q) aren't answered; behind a proxy name its address with --trusted-origin", printable(r.Header.Get("Origin")))
+	}
+	if c.cfg.Tokens != nil { // a page elsewhere has no token to read anything with
+		return nil
 	}
 	for _, origin := range r.Header.Values("Origin") {
 		u, err := url.Parse(origin)

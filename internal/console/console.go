@@ -25,8 +25,16 @@ type Config struct {
 	Audit   Audit
 	Log     Log
 	Cluster Cluster
-	// Tokens that are accepted; nil: anybody may do anything, on loopback only.
+	// Tokens that are accepted; nil: it answers on loopback only, and whoever is there may look.
 	Tokens *Tokens
+	// LoopbackOperator, without Tokens: whoever is there may submit and command too.
+	LoopbackOperator bool
+	// TrustedOrigins are scheme://host[:port] of proxies before it, whose pages may post.
+	TrustedOrigins []string
+	// Denied is told of failed authentications; may be nil. It is called concurrently.
+	Denied func(Denial)
+	// Clock is this machine's time; nil: time.Now.
+	Clock func() time.Time
 	// Health answers probes, without a token; nil: there are none.
 	Health http.Handler
 	// Now is the time, the brokers' where they keep it.
@@ -68,6 +76,9 @@ type Console struct {
 	mux     *http.ServeMux
 	peers   peers
 	streams chan struct{} // bounds how many are open
+	origins *http.CrossOriginProtection
+	denials denials
+	viewers viewers
 	reads   chan struct{} // bounds how many read a topic through
 
 	ending context.Context
@@ -75,9 +86,18 @@ type Console struct {
 	open   sync.WaitGroup // streams
 }
 
-// New makes a console. Close ends its streams.
+// CheckOrigin says what is wrong with an origin that is to be trusted.
+func CheckOrigin(origin string) error {
+	return http.NewCrossOriginProtection().AddTrustedOrigin(origin)
+}
+
+// New makes a console. Close ends its streams. Origins that CheckOrigin refuses aren't trusted.
 func New(cfg Config) *Console {
-	c := &Console{cfg: cfg, within: usualPatience, mux: http.NewServeMux(), streams: make(chan struct{}, streamsMax), reads: make(chan struct{}, topicReadsMax)}
+	c := &Console{cfg: cfg, within: usualPatience, mux: http.NewServeMux(), streams: make(chan struct{}, streamsMax), reads: make(chan struct{}, topicReadsMax),
+		origins: http.NewCrossOriginProtection()}
+	for _, origin := range cfg.TrustedOrigins {
+		_ = c.origins.AddTrustedOrigin(origin) // a bad one is trusted by nobody
+	}
 	c.ending, c.end = context.WithCancel(context.Background())
 	c.peers.console, c.peers.strangers = c, map[string]bool{}
 	for _, route := range routes {
@@ -166,7 +186,8 @@ type call struct {
 	w       http.ResponseWriter
 	r       *http.Request
 	who     caller
-	reading bool // it has room among those that read a topic through, until it is answered
+	sent    []byte // the body of a request that is passed on
+	reading bool   // it has room among those that read a topic through, until it is answered
 }
 
 // serve is the handler of a route.
@@ -174,7 +195,7 @@ func (c *Console) serve(route route) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		who, err := c.guard(r)
 		if err == nil && who.role < route.role {
-			err = forbidden("%s is a %s; this needs a token of the role %s", who.name, who.role, route.role)
+			err = c.lacks(who, route.role)
 		}
 		if err == nil && route.stream && r.Method == http.MethodHead {
 			err = badMethod("%s is a stream, which has no end: GET it", printable(r.URL.Path))
@@ -204,6 +225,14 @@ func (c *Console) serve(route route) http.Handler {
 			c.write(w, answer)
 		}
 	})
+}
+
+// lacks says what a caller would need.
+func (c *Console) lacks(who caller, role Role) error {
+	if c.cfg.Tokens == nil {
+		return forbidden("this console only shows: it runs without --tokens, and without --allow-loopback-operator")
+	}
+	return forbidden("%s is a %s; this needs a token of the role %s", who.name, who.role, role)
 }
 
 // answered is an answer with a status of its own.

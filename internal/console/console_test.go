@@ -390,7 +390,7 @@ func TestCommands(t *testing.T) {
 			t.Errorf("%s: %s, %v", verb, r.body, err)
 		}
 		_, in, err := events.DecodeInput(events.Controls, &w.written[len(w.written)-1])
-		if x := in.(*events.Control); err != nil || string(x.Command) != verb || x.Why != "a test" || x.Who != nobody || x.RequestID != "r-1" {
+		if x := in.(*events.Control); err != nil || string(x.Command) != verb || x.Why != "a test" || x.Who != "" || x.Claimed != nobody || x.RequestID != "r-1" {
 			t.Errorf("%s wrote %+v, %v", verb, in, err)
 		}
 	}

@@ -103,7 +103,7 @@ func (c *Console) knowsWorkflow(name string, version int) bool {
 // handOver has the console answer that will see what a write led to. Where there is
 // none, the write is done here, and answered without as_of.
 func (c *call) handOver(p int32, body []byte) bool {
-	c.r.Body, c.r.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
+	c.r.Body, c.r.ContentLength, c.sent = io.NopCloser(bytes.NewReader(body)), int64(len(body)), body
 	done, err := c.forward(p)
 	return done && err == nil
 }
@@ -257,7 +257,7 @@ func (c *call) control(build func(*command) (*events.Control, error), fields ...
 	if c.handOver(p, raw) {
 		return nil, nil
 	}
-	x.Task, x.By = id, events.By{Who: c.who.name, Why: b.Reason, RequestID: b.RequestID}
+	x.Task, x.By = id, c.by(b)
 	record := x.Record(c.cfg.Namespace, c.cfg.Source)
 	if _, _, err := events.DecodeInput(events.Controls, &record); err != nil {
 		return nil, unprocessable("%v", err)
@@ -284,6 +284,15 @@ func (c *call) control(build func(*command) (*events.Control, error), fields ...
 		}
 	}
 	return done, nil
+}
+
+// by is who commands: by the token, or without tokens whoever is on this machine.
+func (c *call) by(b *command) events.By {
+	by := events.By{Who: c.who.name, Why: b.Reason, RequestID: b.RequestID}
+	if c.cfg.Tokens == nil {
+		by.Who, by.Claimed = "", c.who.name
+	}
+	return by
 }
 
 // readCommand reads the body of a command.

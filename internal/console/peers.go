@@ -92,11 +92,14 @@ func (c *call) forward(p int32) (done bool, err error) {
 	}
 	var stranger *strangerError
 	proxy := &httputil.ReverseProxy{
+		Transport: peerClient.Transport,
 		Rewrite: func(r *httputil.ProxyRequest) {
 			r.SetURL(target)
 			c.system().Mark(r.Out.Header) // another system's console refuses it, and writes nothing
 			r.Out.Header.Set(forwardedHeader, "1")
 			r.Out.Header.Del("Origin") // it was compared with the host that was asked
+			r.Out.Header.Del("Sec-Fetch-Site")
+			_ = c.vouch(r.Out, c.sent) // what can't be said of who asks is refused there
 		},
 		FlushInterval: -1, // streams
 		ModifyResponse: func(r *http.Response) error {
@@ -260,6 +263,16 @@ func gather[T any](c *call, at map[string][]int32, take func(T)) error {
 	return failed
 }
 
+// peerClient asks other consoles. A proxy of the environment isn't for them, and a redirect leads nowhere.
+var peerClient = &http.Client{
+	Transport: func() http.RoundTripper {
+		t := http.DefaultTransport.(*http.Transport).Clone()
+		t.Proxy = nil
+		return t
+	}(),
+	CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+}
+
 func (c *call) askPeer(peer string, partitions []int32, into any) error {
 	request, err := http.NewRequestWithContext(c.r.Context(), http.MethodGet, strings.TrimSuffix(peer, "/")+c.r.URL.RequestURI(), nil)
 	if err != nil {
@@ -272,10 +285,10 @@ func (c *call) askPeer(peer string, partitions []int32, into any) error {
 		names[i] = partitionText(p)
 	}
 	request.Header.Set(partitionsHeader, strings.Join(names, ","))
-	if token := c.r.Header.Get("Authorization"); token != "" {
-		request.Header.Set("Authorization", token)
+	if err := c.vouch(request, nil); err != nil {
+		return err
 	}
-	response, err := http.DefaultClient.Do(request)
+	response, err := peerClient.Do(request)
 	if err != nil {
 		return err
 	}

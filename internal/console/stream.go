@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/waybill-run/waybill/events"
@@ -16,8 +17,10 @@ import (
 
 const (
 	// streamsMax bounds the streams that are open at once: each reads the log.
-	streamsMax      = 64
-	streamBeatEvery = 15 * time.Second
+	streamsMax = 64
+	// callerStreamsMax bounds those of one caller, so that nobody takes them all.
+	callerStreamsMax = 16
+	streamBeatEvery  = 15 * time.Second
 	// streamWriteWithin is how long a reader may take to take what was sent.
 	streamWriteWithin = 30 * time.Second
 	lastEventID       = "Last-Event-ID"
@@ -30,11 +33,47 @@ type stream struct {
 	beat time.Time
 }
 
+// viewers count the open streams of each caller. It is safe for concurrent use.
+type viewers struct {
+	mu   sync.Mutex
+	open map[string]int
+}
+
+// add counts one more of a caller's; false: there are as many as there may be.
+func (v *viewers) add(name string, most int) bool {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.open == nil {
+		v.open = map[string]int{}
+	}
+	if v.open[name] >= most {
+		return false
+	}
+	v.open[name]++
+	return true
+}
+
+func (v *viewers) remove(name string) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.open[name]--; v.open[name] == 0 {
+		delete(v.open, name)
+	}
+}
+
 // openStream begins an answer without an end. The release is to be called at it.
 func (c *call) openStream() (s *stream, ctx context.Context, release func(), err error) {
+	most := streamsMax
+	if c.cfg.Tokens != nil {
+		most = callerStreamsMax
+	}
+	if !c.viewers.add(c.who.name, most) {
+		return nil, nil, nil, unavailable("%d streams of %s are open, as many as one token may have", most, c.who.name)
+	}
 	select {
 	case c.streams <- struct{}{}:
 	default:
+		c.viewers.remove(c.who.name)
 		return nil, nil, nil, unavailable("%d streams are open, as many as there may be", streamsMax)
 	}
 	c.open.Add(1)
@@ -44,6 +83,7 @@ func (c *call) openStream() (s *stream, ctx context.Context, release func(), err
 		stop()
 		cancel()
 		<-c.streams
+		c.viewers.remove(c.who.name)
 		c.open.Done()
 	}, nil
 }
@@ -119,6 +159,9 @@ func (s *stream) follow(ctx context.Context, from Stream, take func(*bytes.Buffe
 		records, err := from.Poll(ctx)
 		if err != nil {
 			return err
+		}
+		if t := s.cfg.Tokens; t != nil && !t.has(s.who) {
+			return nil // its token was taken away
 		}
 		text.Reset()
 		done := false

@@ -151,7 +151,7 @@ func (w *world) console(t testing.TB, tokens *Tokens, own ...int32) *httptest.Se
 	server := httptest.NewUnstartedServer(nil)
 	url := "http://" + server.Listener.Addr().String()
 	c := New(Config{ClusterID: w.cluster, Namespace: events.DefaultNamespace, Partitions: w.partitions, Source: "waybill.console/test", URL: url,
-		Audit: a, Log: w, Cluster: w, Tokens: tokens, History: w.history, Now: func() time.Time { return w.now },
+		Audit: a, Log: w, Cluster: w, Tokens: tokens, LoopbackOperator: true, History: w.history, Now: func() time.Time { return w.now },
 		Failed: func(_ *http.Request, err error) {
 			if w.failed != nil {
 				w.failed(err)

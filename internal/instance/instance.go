@@ -220,6 +220,9 @@ func (n *Instance) Run(ctx context.Context, start func(ctx context.Context) erro
 // Go runs what belongs to the instance, from within Run: its error ends the rest.
 func (n *Instance) Go(fn func() error) { n.roles.Go(fn) }
 
+// CountDenied counts a request to a console without a valid token.
+func (n *Instance) CountDenied() { n.metrics.denied.Inc() }
+
 // Health answers probes about the instance.
 func (n *Instance) Health() http.Handler { return n.metrics.health }
 

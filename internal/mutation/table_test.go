@@ -198,7 +198,7 @@ var decisionMutations = []mutation{
 		` || run.Attempt != r.Ref.Attempt {`, ` {`,
 		"scheduler", "TestTranscripts"),
 	one("reply-twice", decide,
-		`if run == nil || run.State != events.StepRunning || run`, `if run == nil || run`,
+		`if run.State != events.StepRunning {`, `if run.State == "" {`,
 		"scheduler", "TestTranscripts"),
 	one("timer-of-a-recovery", decide,
 		`if !ok || timer.Seq != r.Timer {`, `if !ok {`,

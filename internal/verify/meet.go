@@ -238,7 +238,7 @@ func sumOfText(s string) uint64 {
 func sumOfBy(b *events.By) uint64 {
 	var h maphash.Hash
 	h.SetSeed(seed)
-	for _, s := range [...]string{b.Who, b.Why} {
+	for _, s := range [...]string{b.Who, b.Claimed, b.Why} {
 		_, _ = h.WriteString(s) // it takes all
 		_ = h.WriteByte(0)
 	}

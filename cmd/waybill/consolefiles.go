@@ -1,0 +1,108 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"sync/atomic"
+	"time"
+
+	"github.com/waybill-run/waybill/internal/console"
+)
+
+// reloadEvery is how often a console looks at its files of tokens and certificates: a Secret's mount changes while it runs.
+const reloadEvery = 5 * time.Second
+
+// watchedFiles are files that are read again when their content changes. One goroutine uses it.
+type watchedFiles struct {
+	paths []string
+	last  []byte
+	load  func() error // takes over what is there now
+	log   *slog.Logger
+	what  string
+}
+
+// run looks at the files until ctx ends. What can't be used changes nothing, and is said once.
+func (w *watchedFiles) run(ctx context.Context) error {
+	tick := time.NewTicker(reloadEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+			w.look()
+		}
+	}
+}
+
+func (w *watchedFiles) look() {
+	now := w.content()
+	if bytes.Equal(now, w.last) {
+		return
+	}
+	w.last = now
+	if err := w.load(); err != nil {
+		w.log.Error(w.what+" can't be read again: those that were read before are still used", "error", err)
+		return
+	}
+	w.log.Info(w.what + " read again")
+}
+
+// content is that of all files; one that can't be read counts as the error.
+func (w *watchedFiles) content() []byte {
+	var all []byte
+	for _, path := range w.paths {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			text = []byte(err.Error())
+		}
+		if info, err := os.Stat(path); err == nil {
+			text = fmt.Append(text, info.Mode())
+		}
+		all = append(append(all, text...), 0)
+	}
+	return all
+}
+
+// certificate is a console's for TLS, which is replaced while it serves. It is safe for concurrent use.
+type certificate struct {
+	at atomic.Pointer[tls.Certificate]
+}
+
+func (c *certificate) load(cert, key string) error {
+	if _, err := readSecret("http-tls-key", key); err != nil {
+		return err
+	}
+	pair, err := tls.LoadX509KeyPair(cert, key)
+	if err != nil {
+		return exit(exitUsage, "--http-tls-cert, --http-tls-key: %w", err)
+	}
+	c.at.Store(&pair)
+	return nil
+}
+
+// config is for a listener: the newest certificate counts for each connection.
+func (c *certificate) config() *tls.Config {
+	return &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"},
+		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+			if pair := c.at.Load(); pair != nil {
+				return pair, nil
+			}
+			return nil, errors.New("no certificate was read")
+		}}
+}
+
+// deniedLog logs and counts failed authentications.
+func deniedLog(log *slog.Logger, count func()) func(console.Denial) {
+	return func(d console.Denial) {
+		count()
+		if d.Log {
+			log.Warn("console: no valid token", "source", d.Source, "path", d.Path, "reason", d.Reason, "others_since", d.Others)
+		}
+	}
+}

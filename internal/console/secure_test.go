@@ -1,0 +1,248 @@
+package console
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+)
+
+// configured is a console with a changed configuration, and no listener.
+func configured(t *testing.T, change func(*Config)) *Console {
+	t.Helper()
+	w := newWorld(t)
+	s := w.console(t, someTokens(t))
+	cfg := s.Config.Handler.(*Console).cfg
+	change(&cfg)
+	c := New(cfg)
+	c.within.control = time.Millisecond // no scheduler answers
+	t.Cleanup(c.Close)
+	return c
+}
+
+func answers(c *Console, method, path, from string, headers ...string) *httptest.ResponseRecorder {
+	r := httptest.NewRequest(method, path, strings.NewReader(`{"reason":"x"}`))
+	r.Host, r.RemoteAddr = "127.0.0.1:8080", from
+	r.Header.Set("Content-Type", "application/json")
+	for _, h := range headers {
+		name, value, _ := strings.Cut(h, ": ")
+		if name == "Host" {
+			r.Host = value
+		} else {
+			r.Header.Set(name, value)
+		}
+	}
+	w := httptest.NewRecorder()
+	c.ServeHTTP(w, r)
+	return w
+}
+
+const bearer = "Authorization: Bearer "
+
+// A token may hold a #; at the begin of a word it begins a comment.
+func TestTokenWithAHash(t *testing.T) {
+	tokens, err := ParseTokens(strings.NewReader("viewer vera 0123456789#abcdef # hers\n#operator olga 0123456789abcdef\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if who, ok := tokens.find("0123456789#abcdef"); !ok || who.name != "vera" {
+		t.Errorf("the token is %v, %+v", ok, who)
+	}
+	for _, other := range []string{"0123456789", "0123456789abcdef"} {
+		if who, ok := tokens.find(other); ok {
+			t.Errorf("%q is the token of %+v", other, who)
+		}
+	}
+}
+
+// Other tokens count from then on, and those that are gone are refused.
+func TestTokensAreReplaced(t *testing.T) {
+	c := configured(t, func(*Config) {})
+	with, err := ParseTokens(strings.NewReader("viewer nina fedcba9876543210"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	asked := func(token string) int {
+		return answers(c, http.MethodGet, api+"/workflows", "10.0.0.1:1", bearer+token).Code
+	}
+	if asked(viewerToken) != http.StatusOK || asked("fedcba9876543210") != http.StatusUnauthorized {
+		t.Fatal("the tokens aren't those of the test")
+	}
+	c.cfg.Tokens.Replace(with)
+	if asked(viewerToken) != http.StatusUnauthorized || asked("fedcba9876543210") != http.StatusOK {
+		t.Error("the old tokens still count")
+	}
+}
+
+// Failed authentications are counted, logged once a minute for each source, and answered with 429 past a bound. Whoever has a token
+// is answered all the same: he may come through the same proxy.
+func TestFailedAuthenticationsAreThrottled(t *testing.T) {
+	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	var all []Denial
+	c := configured(t, func(cfg *Config) {
+		cfg.Clock = func() time.Time { return now }
+		cfg.Denied = func(d Denial) { all = append(all, d) }
+	})
+	ask := func(from string, headers ...string) int {
+		return answers(c, http.MethodGet, api+"/workflows", from, headers...).Code
+	}
+	for i := range failuresMost {
+		if code := ask("10.0.0.1:99", bearer+"guess"); code != http.StatusUnauthorized {
+			t.Fatalf("failure %d is answered with %d", i, code)
+		}
+	}
+	if code := ask("10.0.0.1:98", bearer+"guess"); code != http.StatusTooManyRequests {
+		t.Errorf("one more is answered with %d", code)
+	}
+	if code := ask("10.0.0.1:97", bearer+viewerToken); code != http.StatusOK {
+		t.Errorf("a valid token of the same source is answered with %d", code)
+	}
+	if code := ask("10.0.0.2:99"); code != http.StatusUnauthorized {
+		t.Errorf("another source is answered with %d", code)
+	}
+	now = now.Add(failuresWithin)
+	if code := ask("10.0.0.1:98", bearer+"guess"); code != http.StatusUnauthorized {
+		t.Errorf("a minute later it is answered with %d", code)
+	}
+	logged := 0
+	for _, d := range all {
+		if d.Log {
+			logged++
+		}
+		if strings.Contains(d.Reason, "guess") {
+			t.Errorf("a token is in the log: %+v", d)
+		}
+	}
+	if last := all[len(all)-1]; len(all) != failuresMost+3 || logged != 3 || last.Others != failuresMost || last.Source != "10.0.0.1" {
+		t.Errorf("%d failures were counted and %d logged; the last is %+v", len(all), logged, last)
+	}
+	for i := range 2 * sourcesMost {
+		ask("10.1." + string(rune('0'+i%10)) + "." + time.Duration(i).String() + ":1")
+	}
+	if n := len(c.denials.sources); n > sourcesMost {
+		t.Errorf("%d sources are remembered", n)
+	}
+}
+
+// Without tokens whoever is on the machine may look. He may command if that is allowed, and nobody may who comes through a
+// proxy.
+func TestLoopbackOperator(t *testing.T) {
+	for _, allowed := range []bool{false, true} {
+		c := configured(t, func(cfg *Config) { cfg.Tokens, cfg.LoopbackOperator = nil, allowed })
+		if code := answers(c, http.MethodGet, api+"/workflows", "127.0.0.1:1").Code; code != http.StatusOK {
+			t.Errorf("allowed %v: a look is answered with %d", allowed, code)
+		}
+		w := answers(c, http.MethodPost, api+"/tasks/nobody/undo", "127.0.0.1:1")
+		if forbidden := w.Code == http.StatusForbidden; forbidden == allowed || !allowed && !strings.Contains(w.Body.String(), "--allow-loopback-operator") {
+			t.Errorf("allowed %v: a command is answered with %d %s", allowed, w.Code, w.Body)
+		}
+		for _, name := range proxyHeaders {
+			for _, method := range []string{http.MethodGet, http.MethodPost} {
+				path := map[string]string{http.MethodGet: api + "/workflows", http.MethodPost: api + "/tasks/nobody/undo"}[method]
+				if code := answers(c, method, path, "127.0.0.1:1", name+": 10.0.0.9").Code; code != http.StatusMisdirectedRequest {
+					t.Errorf("allowed %v: %s with %s is answered with %d", allowed, method, name, code)
+				}
+			}
+		}
+	}
+}
+
+// Behind a proxy that passes on another Host a page of the console posts as it does without one. Pages of others don't.
+func TestPostsBehindAProxy(t *testing.T) {
+	c := configured(t, func(cfg *Config) { cfg.TrustedOrigins = []string{"https://waybill.example"} })
+	for _, tt := range []struct {
+		name    string
+		taken   bool
+		headers []string
+	}{
+		{"no browser", true, nil},
+		{"the same host", true, []string{"Host: console:8080", "Origin: http://console:8080"}},
+		{"a trusted origin, and another Host", true, []string{"Host: console:8080", "Origin: https://waybill.example"}},
+		{"a browser that says it is the same site, and another Host", true, []string{"Host: console:8080", "Origin: https://w.example", "Sec-Fetch-Site: same-origin"}},
+		{"another origin", false, []string{"Host: console:8080", "Origin: https://evil.example"}},
+		{"another site, by a browser's word", false, []string{"Host: console:8080", "Sec-Fetch-Site: cross-site"}},
+		{"a trusted host by another scheme", false, []string{"Host: console:8080", "Origin: http://waybill.example"}},
+	} {
+		w := answers(c, http.MethodPost, api+"/tasks/nobody/undo", "10.0.0.1:1", append(tt.headers, bearer+operatorToken)...)
+		if (w.Code != http.StatusForbidden) != tt.taken {
+			t.Errorf("%s: %d %s", tt.name, w.Code, w.Body)
+		}
+	}
+}
+
+// One token can't take all streams.
+func TestStreamsOfOneToken(t *testing.T) {
+	var v viewers
+	for range callerStreamsMax {
+		if !v.add("vera", callerStreamsMax) {
+			t.Fatal("there is no room")
+		}
+	}
+	if v.add("vera", callerStreamsMax) || !v.add("olga", callerStreamsMax) {
+		t.Error("one more of the same is taken, or none of another")
+	}
+	v.remove("vera")
+	v.remove("olga")
+	if !v.add("vera", callerStreamsMax) || len(v.open) != 1 {
+		t.Errorf("a stream that ended makes no room: %v", v.open)
+	}
+	if callerStreamsMax*2 > streamsMax {
+		t.Error("one token takes more than half of all streams")
+	}
+}
+
+// Another console is told who asks, and gets no token: anybody in the group can announce an address. What it is told is good
+// for that request only.
+func TestPeersGetNoToken(t *testing.T) {
+	w := newWorld(t)
+	tokens := someTokens(t)
+	a := w.console(t, tokens, 0)
+	got := make(chan *http.Request, 1)
+	peer := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { got <- r }))
+	t.Cleanup(peer.Close)
+	w.mu.Lock()
+	for p := int32(1); p < w.partitions; p++ {
+		w.urls[p] = peer.URL
+	}
+	w.mu.Unlock()
+	ask(t, a, http.MethodGet, api+"/tasks", "", bearer+viewerToken)
+	r := <-got
+	if sent := r.Header.Get("Authorization"); sent != "" {
+		t.Errorf("the other console got %q", sent)
+	}
+	said := r.Header.Get(callerHeader)
+	b := configured(t, func(cfg *Config) { cfg.Tokens = tokens })
+	headers := []string{callerHeader + ": " + said, forwardedHeader + ": 1", partitionsHeader + ": " + r.Header.Get(partitionsHeader)}
+	vouched := func(path string, headers ...string) int {
+		q := httptest.NewRequest(http.MethodGet, path, http.NoBody)
+		for _, h := range headers {
+			name, value, _ := strings.Cut(h, ": ")
+			q.Header.Set(name, value)
+		}
+		w := httptest.NewRecorder()
+		b.ServeHTTP(w, q)
+		return w.Code
+	}
+	if code := vouched(r.URL.RequestURI(), headers...); code != http.StatusOK {
+		t.Errorf("what a console says of who asks is answered with %d", code)
+	}
+	if code := vouched(api+"/deadletters", headers...); code != http.StatusUnauthorized {
+		t.Errorf("for another request it is answered with %d", code)
+	}
+	if code := vouched(r.URL.RequestURI(), headers[:2]...); code != http.StatusUnauthorized {
+		t.Errorf("for other partitions it is answered with %d", code)
+	}
+	b.cfg.Clock = func() time.Time { return time.Now().Add(2 * callerWithin) }
+	if code := vouched(r.URL.RequestURI(), headers...); code != http.StatusUnauthorized {
+		t.Errorf("two minutes later it is answered with %d", code)
+	}
+	other, err := ParseTokens(strings.NewReader("viewer vera " + viewerToken))
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.cfg.Clock, b.cfg.Tokens = nil, other
+	if code := vouched(r.URL.RequestURI(), headers...); code != http.StatusUnauthorized {
+		t.Errorf("by a console with other tokens it is answered with %d", code)
+	}
+}
