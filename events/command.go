@@ -71,15 +71,21 @@ func (s *Submission) fields(c *codec) {
 	c.time("complete_by", &s.CompleteBy)
 }
 
-// Digest identifies the body of a submission, however it was written: the same
-// id with another digest is another order under a used name.
-func (s *Submission) Digest() string {
+// Digest identifies the order in a submission. It doesn't depend on how the
+// JSON was written: the order of members, white space, escapes, and the form of
+// numbers (1, 1.0 and 1e0) make no difference, while every digit does. Nor does
+// it depend on complete_by, which an application may compute for each try. The
+// same id with another digest is another order under a used id.
+func (s *Submission) Digest() (sum string) {
 	c := *s
-	c.Input = compactJSON(c.Input)
-	if string(c.Input) == "null" {
-		c.Input = nil
-	}
-	return hashObject(&c)
+	c.CompleteBy = time.Time{}
+	withCanonical(s.Input, func(input []byte) {
+		if c.Input = input; string(input) == "null" {
+			c.Input = nil
+		}
+		sum = hashObject(&c)
+	})
+	return sum
 }
 
 // Reply is what an agent says of an attempt.
@@ -283,7 +289,7 @@ func decodeSubmission(r *Record) (string, Input, error) {
 	data := r.Value
 	if bytes.HasPrefix(r.header(HeaderContentType), []byte("application/cloudevents+json")) {
 		var ev structured
-		if err := decodeAt(r.Value, &ev, outside-1); err != nil {
+		if err := decodeOutside(r.Value, &ev, -1); err != nil {
 			return "", nil, badJSON(err)
 		}
 		if err := checkType(ev.Type, TypeSubmission); err != nil {
@@ -294,7 +300,7 @@ func decodeSubmission(r *Record) (string, Input, error) {
 			s.Traceparent = ev.Traceparent
 		}
 	}
-	if err := decodeAt(data, s, outside); err != nil {
+	if err := decodeOutside(data, s, 0); err != nil {
 		return "", nil, badJSON(err)
 	}
 	if !validTraceparent(s.Traceparent) {
@@ -384,6 +390,38 @@ func (s *Submission) check() error {
 	return nil
 }
 
+// Check says whether a submission that was made here, and not read, can be
+// written: encoding would replace a text that isn't UTF-8, and leave out an
+// instant that counts as none. DecodeInput checks the rest of what was written.
+func (s *Submission) Check() error {
+	texts := []text8{{"id", s.ID}, {"workflow", s.Workflow}, {"reply_to", s.ReplyTo}}
+	for k, v := range s.Labels {
+		texts = append(texts, text8{"labels", k}, text8{"labels", v})
+	}
+	if err := checkUTF8(texts...); err != nil {
+		return err
+	}
+	if s.CompleteBy == (time.Time{}) {
+		return nil
+	}
+	if err := checkInstant(s.CompleteBy); err != nil {
+		return unusable(ReasonBadField, "complete_by: %v", err)
+	}
+	return nil
+}
+
+// text8 is a text that must be UTF-8.
+type text8 struct{ name, text string }
+
+func checkUTF8(texts ...text8) error {
+	for _, t := range texts {
+		if !utf8.ValidString(t.text) {
+			return unusable(ReasonBadField, "%s: %q is not UTF-8", t.name, cut([]byte(t.text), MaxNameBytes))
+		}
+	}
+	return nil
+}
+
 // Record makes the submission's record, for waybill.tasks. source is the
 // submitter's ce_source.
 func (s *Submission) Record(ns Namespace, source string) Record {
@@ -432,8 +470,8 @@ func decodeReply(r *Record) (string, Input, error) {
 	if rep.Outcome == Failed {
 		rep.RetryAfter = parseRetryAfter(r.header(HeaderRetryAfter))
 	}
-	if !ValidJSON(r.Value) {
-		return "", nil, unusable(ReasonBadJSON, "the reply's value is no JSON in UTF-8")
+	if err := CheckJSON(r.Value); err != nil {
+		return "", nil, unusable(ReasonBadJSON, "the reply's value: %v", err)
 	}
 	return task, rep, nil
 }
@@ -472,7 +510,7 @@ func decodeRecovery(r *Record) (string, Input, error) {
 		return "", nil, err
 	}
 	rec := &Recovery{}
-	if err := decodeAt(r.Value, rec, outside); err != nil {
+	if err := decodeOutside(r.Value, rec, 0); err != nil {
 		return "", nil, badJSON(err)
 	}
 	if err := CheckTaskID(rec.Task); err != nil {
@@ -503,7 +541,7 @@ func decodeControl(r *Record) (string, Input, error) {
 	}
 	x := &Control{}
 	x.ID, _ = r.Header(HeaderID)
-	if err := decodeAt(r.Value, x, outside); err != nil {
+	if err := decodeOutside(r.Value, x, 0); err != nil {
 		return "", nil, badJSON(err)
 	}
 	if err := CheckTaskID(x.Task); err != nil {
@@ -527,6 +565,11 @@ func decodeControl(r *Record) (string, Input, error) {
 		x.RequestID = x.ID
 	}
 	return x.Task, x, nil
+}
+
+// Check is as Submission.Check.
+func (x *Control) Check() error {
+	return checkUTF8(text8{"task", x.Task}, text8{"step", x.Step}, text8{"by", x.Who}, text8{"why", x.Why}, text8{"request_id", x.RequestID})
 }
 
 // Record makes the control's record. Its ce_id is the request id.

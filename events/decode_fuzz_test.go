@@ -10,6 +10,7 @@ import (
 	"go/token"
 	"os"
 	"reflect"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -546,4 +547,26 @@ func checkCorpora(t *testing.T, fuzzers map[string]bool) {
 			t.Errorf("%s/%s belongs to no fuzzer: rename it with its fuzzer, or remove it", corpora, d.Name())
 		}
 	}
+}
+
+// FuzzParseInstant: an instant that is accepted is the standard library's, is one by the schemas, and is read the same
+// when it is written.
+func FuzzParseInstant(f *testing.F) {
+	for _, s := range []string{"2026-03-01T12:00:00Z", "2026-03-01T12:00:00.5+01:30", "0001-01-01T00:00:00Z", "2026-03-01T12:00:00,5Z", "2026-03-01T12:00:00+24:00", "9999-12-31T23:59:59.999999999Z"} {
+		f.Add(s)
+	}
+	schema := regexp.MustCompile(instantPattern)
+	f.Fuzz(func(t *testing.T, s string) {
+		at, err := ParseInstant(s)
+		if err != nil {
+			return
+		}
+		std, err := time.Parse(time.RFC3339, s)
+		if err != nil || !std.Equal(at) || !schema.MatchString(s) || at.IsZero() {
+			t.Fatalf("%q is read as %s, by the standard library as %s (%v)", s, at, std, err)
+		}
+		if got, err := readInstant(appendInstant(nil, at)); err != nil || !got.Equal(Millis(at)) {
+			t.Fatalf("%q is read again as %s, %v", s, got, err)
+		}
+	})
 }

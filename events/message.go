@@ -27,36 +27,6 @@ const (
 	HeaderReplyTo        = "waybill_replyto"
 )
 
-// compactJSON takes the white space out of a JSON value; raw itself, where there is
-// none.
-func compactJSON(raw []byte) []byte {
-	var out []byte
-	kept := 0 // below it, raw is in out
-	for i := 0; i < len(raw); {
-		switch c := raw[i]; {
-		case c == '"':
-			end, err := skipString(raw, i)
-			if err != nil {
-				return raw
-			}
-			i = end
-		case c > ' ':
-			i++
-		default:
-			out = append(out, raw[kept:i]...)
-			i = skipSpace(raw, i)
-			if i < len(raw) && raw[i] < ' ' {
-				return raw
-			}
-			kept = i
-		}
-	}
-	if kept == 0 {
-		return raw
-	}
-	return append(out, raw[kept:]...)
-}
-
 // IdempotencyKey is the key of a run: the same for every attempt at a step,
 // another for its undo, and renewed with the generation.
 func IdempotencyKey(ns Namespace, task, step string, k Kind, generation int) string {
@@ -121,7 +91,7 @@ func parseCompleteBy(s []byte) (time.Time, error) {
 	if t, ok := parseInstant(s); ok {
 		return t, nil
 	}
-	return time.Parse(time.RFC3339, string(s))
+	return ParseInstant(string(s))
 }
 
 // Record makes the reply's record, for the request that it answers.

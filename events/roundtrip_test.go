@@ -19,7 +19,7 @@ func fill(t *rapid.T, v reflect.Value, name string) {
 	switch p := v.Addr().Interface().(type) {
 	case *time.Time:
 		if rapid.Bool().Draw(t, name+" set") {
-			*p = time.UnixMilli(rapid.Int64Range(-62135596800000+1, 253402300799999).Draw(t, name)).UTC()
+			*p = time.UnixMilli(rapid.Int64Range(0, 253402300799999).Draw(t, name)).UTC()
 		}
 		return
 	case *time.Duration:

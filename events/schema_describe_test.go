@@ -38,7 +38,7 @@ var described = map[string]fieldSchema{
 	"priority":                    {typ: "integer", text: "Of the task among others; a larger one first."},
 	"labels":                      {typ: "object", values: "string", text: "The submitter's own marks, at most 32."},
 	"complete_by":                 {typ: "string", pattern: instantPattern, text: "The instant by which it must have finished."},
-	"digest":                      {typ: "string", text: "Identifies the body of the submission: another body under the same id is refused."},
+	"digest":                      {typ: "string", text: "Identifies the order in the submission, without complete_by: another order under the same id is refused. Member order, white space, escapes and the form of numbers make no difference; every digit does."},
 	"traceparent":                 {typ: "string", text: "W3C Trace Context, passed on untouched."},
 	"plan":                        {typ: "object", text: "What the fold needs of the definition: reading a log needs no definition."},
 	"plan.complete_within_ms":     {typ: "integer", text: "How long the whole task may take, in milliseconds."},
@@ -118,8 +118,6 @@ var described = map[string]fieldSchema{
 	TypeDeadletter + "/value":              {text: "The original bytes, at most 256 KiB of them: whatever they are."},
 }
 
-const instantPattern = `^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]+)?(Z|[+-][0-9]{2}:[0-9]{2})$`
-
 // freeform are the members of which a schema says what it knows and no more.
 var freeform = map[string]bool{"input": true, "output": true, "error.details": true, "labels": true,
 	TypeReply + "/value": true, TypeDeadletter + "/value": true}
@@ -154,7 +152,7 @@ var schemaTexts = map[string]struct {
 	"waybill.step.waiting.v1":   {"Another attempt is made at due. attempt is the one before.", []string{"step", "attempt", "due", "policy"}},
 	"waybill.step.errored.v1":   {"No further attempt is made.", []string{"step"}},
 
-	TypeSubmission:   {"Asks for a task, on the topic tasks: as the data of a CloudEvent in binary or structured mode, or as the bare object.", []string{"id", "workflow"}},
+	TypeSubmission:   {"Asks for a task, on the topic tasks: as the data of a CloudEvent in binary or structured mode, or as the bare object. UTF-8, without half a surrogate pair and without two members of one name in an object. The same order again, however its JSON is written and whatever its complete_by, changes nothing; another order under the same id is refused.", []string{"id", "workflow"}},
 	TypeRequest:      {"What an agent is asked to do: a record of requests.<agent>, with its headers.", []string{"key", "headers", "value"}},
 	TypeReply:        {"What an agent says of an attempt: a record of the topic replies, with its headers.", []string{"headers", "value"}},
 	TypeRecovery:     {"What a supervisor asks for when a timer is due.", []string{"task", "timer", "action"}},

@@ -328,7 +328,7 @@ func (w *world) drawBody() json.RawMessage {
 
 // bodies are JSON values as services write them.
 var bodies = []string{`{"ref":"r-1"}`, `null`, `3`, `{"code":"busy","message":"later"}`, ` {"a": [1, 2.50e3, true, {"b":null}]}`,
-	`"line\nbreak \u0000 \ud83d\ude00"`, `-1.5E+10`, `[]`, `{"a":1,"a":2}`, `{"code":7}`, `123456789012345678901234567890`}
+	`"line\nbreak \u0000 \ud83d\ude00"`, `-1.5E+10`, `[]`, `{"a":1,"b":2}`, `{"code":7}`, `123456789012345678901234567890`}
 
 var deepest = json.RawMessage(strings.Repeat("[", events.MaxJSONDepth) + strings.Repeat("]", events.MaxJSONDepth))
 

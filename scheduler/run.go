@@ -16,7 +16,7 @@ import (
 
 // The defaults and bounds of a scheduler process.
 const (
-	DefaultMaxRunnable = 10_000 // tasks a lane has agents at work on
+	DefaultMaxRunnable = 10_000 // see admission.go
 	stallFactor        = 3      // transaction timeouts without a commit end the process
 	decidePart         = 4      // of the transaction timeout, for the inputs of one transaction
 	skewWarn           = 2 * time.Second
@@ -38,7 +38,7 @@ type Config struct {
 	Owner string
 	// Lanes is how many lanes run; at most Partitions.
 	Lanes              int
-	MaxRunnable        int // 0: DefaultMaxRunnable
+	MaxRunnable        int // see admission.go; 0: DefaultMaxRunnable
 	TransactionTimeout time.Duration
 	ReplyToPrefixes    []string
 	// Capacity bounds the requests that agents have outstanding.

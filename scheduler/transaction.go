@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/inboxgate"
 )
 
 // transaction is the speculative state of one transaction: what becomes true if
@@ -122,10 +123,10 @@ func (tx *transaction) takeAll(ctx context.Context, records []events.Record) (de
 		case errors.Is(err, errNotLoaded):
 			// What it is about may be a finished task whose id is still to come.
 			// Its inbox waits for that, in this partition.
-			tx.lane.log.Pause(p.id, records[i].Topic)
+			tx.lane.log.Pause(p.id, records[i].Topic, inboxgate.PausedForRestore, time.Time{})
 			return false, nil
 		case errors.Is(err, errUnread):
-			tx.lane.awaitDefinitions(p.id, records[i].Topic)
+			tx.lane.log.Pause(p.id, records[i].Topic, inboxgate.PausedForDefinitions, tx.lane.definitionsFrom)
 			return false, nil
 		case errors.Is(err, errStale):
 			return false, nil
@@ -453,6 +454,7 @@ func (tx *transaction) snapshots() {
 // forget: the transaction was rolled back. What the lane knows of its agents is
 // again what it was; the rest of the state was never touched.
 func (tx *transaction) forget() error {
+	tx.lane.cfg.Listener.aborted()
 	tx.lane.voices.forget()
 	for _, s := range tx.parts {
 		if s.partition.flow == nil {
@@ -484,7 +486,7 @@ func (tx *transaction) accept() {
 	tx.lane.refusing = time.Time{}
 	tx.lane.voices.settle()
 	for id, s := range tx.parts {
-		delete(tx.lane.asides, id)
+		delete(tx.lane.refusals, id)
 		s.partition.tell(s.told)
 		s.partition.started(s.started)
 		at, wrote := next[id]

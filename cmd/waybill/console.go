@@ -50,9 +50,6 @@ they need --listen and --tokens, or --advertise: a loopback URL leads nobody els
 In a namespace that ` + "`waybill import`" + ` made it answers, and refuses what would be written.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := settle(cmd); err != nil {
-				return err
-			}
 			if _, err := o.check(); err != nil {
 				return err
 			}

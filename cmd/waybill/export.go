@@ -46,9 +46,6 @@ named, by the file's first line too, and so by what reads the file, and the exit
 }
 
 func runExport(cmd *cobra.Command, o *exportOptions, args []string) error {
-	if err := settle(cmd); err != nil {
-		return err
-	}
 	x := &exporting{ids: map[string]bool{}}
 	for _, id := range args {
 		if err := events.CheckTaskID(id); err != nil {

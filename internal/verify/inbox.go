@@ -45,6 +45,7 @@ type input struct {
 	// recovery the timer.
 	says    string // a submission's digest, or who wrote a reply
 	version int
+	due     int64 // the complete_by that a submission asks for, in ms; 0: none
 	ref     events.RequestRef
 	outcome events.Outcome
 	effect  events.Effect
@@ -70,6 +71,7 @@ type lead struct {
 	timer   uint64 // the one that it ended
 	digest  string
 	made    [2]string // the digests of a submission that the event can be of
+	due     int64     // its complete_by, in ms; 0: none
 	request string
 	by      uint64
 	agent   string        // of a reply's attempt
@@ -202,7 +204,7 @@ func (c *Checker) inputOf(kind events.Inbox, r *events.Record) *input {
 	}
 	switch in := in.(type) {
 	case *events.Submission:
-		x.says, x.version, x.by = in.Digest(), in.Version, sumOfText(in.Traceparent)
+		x.says, x.version, x.by, x.due = in.Digest(), in.Version, sumOfText(in.Traceparent), millis(in.CompleteBy)
 	case *events.Reply:
 		x.ref, x.outcome, x.effect, x.later, x.says = in.Ref, in.Outcome, in.Effect, in.RetryAfter, in.Source
 		if x.body = sumOf(in.Body); x.outcome != events.Completed {

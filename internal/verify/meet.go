@@ -20,7 +20,7 @@ func (s *turn) lead(l *lead, x *input) {
 	}
 	switch f := s.e.Fact.(type) {
 	case *events.TaskReceived:
-		l.digest, l.by = f.Digest, sumOfText(f.Traceparent)
+		l.digest, l.by, l.due = f.Digest, sumOfText(f.Traceparent), millis(f.CompleteBy)
 		l.submitted(s.t.id, f, x)
 	case *events.AttemptCompleted:
 		l.body, l.written, l.from = sumOf(f.Output), f.Kind == events.Do, f.Instance
@@ -49,7 +49,7 @@ func (l *lead) failure(err *events.Error) {
 // submitted makes the digest of the submission that an event says it is of. Which version was asked for, if any, the
 // submission says.
 func (l *lead) submitted(task string, f *events.TaskReceived, x *input) {
-	s := events.Submission{ID: task, Workflow: f.Workflow, Input: f.Input, ReplyTo: f.ReplyTo, Priority: f.Priority, Labels: f.Labels, CompleteBy: f.CompleteBy}
+	s := events.Submission{ID: task, Workflow: f.Workflow, Input: f.Input, ReplyTo: f.ReplyTo, Priority: f.Priority, Labels: f.Labels}
 	if x == nil {
 		l.made[1] = s.Digest()
 		s.Version = f.Version
@@ -105,6 +105,9 @@ func (c *Checker) meeting(kind events.Inbox, x *input, l *lead) (promise, what s
 	case events.Tasks:
 		if x.says != l.digest || x.says != l.made[0] && x.says != l.made[1] {
 			return "P10", fmt.Sprintf("%s is another submission: its digest is %s, that of the event %s, of what is in it %s", cause, x.says, l.digest, l.made[0])
+		}
+		if x.due != l.due {
+			return "P10", fmt.Sprintf("%s asks for another complete_by than %s has", cause, l.fact)
 		}
 		if x.by != l.by {
 			return "P10", fmt.Sprintf("%s has another traceparent than %s", cause, l.fact)
