@@ -364,7 +364,7 @@ func (t *Task) attemptStarted(e *Event, f *AttemptStarted) error {
 		if r.StartedAt.IsZero() {
 			r.StartedAt = e.At
 		}
-		r.Attempt, r.Key, r.CompleteBy, r.StartedSeq = f.Attempt, f.Key, e.Due, e.Seq
+		r.Attempt, r.Key, r.CompleteBy, r.StartedSeq, r.TokenHash = f.Attempt, f.Key, e.Due, e.Seq, f.TokenHash
 		if len(f.Input) > 0 {
 			r.Input = f.Input
 		}
@@ -386,6 +386,9 @@ func (t *Task) attemptFailed(e *Event, f *AttemptFailed) error {
 			r.CooledDown = false // the attempt past max_attempts wasn't made: it can be granted again
 		} else {
 			t.countFailure(r)
+		}
+		if f.Attempt != r.Attempt { // no request was sent
+			r.TokenHash = ""
 		}
 		r.Attempt, r.Error = f.Attempt, f.Error
 		s.Unknown = s.Unknown || f.Kind == Do && f.Effect != EffectNone

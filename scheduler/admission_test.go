@@ -161,7 +161,7 @@ func (s *site) answerAll(agent string, answered map[string]bool) {
 		}
 		if !answered[q.Task] {
 			answered[q.Task] = true
-			s.cluster.write((&events.Reply{Task: q.Task, Ref: q.Ref, Outcome: events.Completed, Body: []byte("{}")}).Record(ns, "test"))
+			s.cluster.write((&events.Reply{Task: q.Task, Ref: q.Ref, Token: q.Token, Outcome: events.Completed, Body: []byte("{}")}).Record(ns, "test"))
 		}
 	}
 }

@@ -555,6 +555,7 @@ func newSite(t *testing.T, partitions int32) *site {
 				defer s.mu.Unlock()
 				s.failed = append(s.failed, err)
 			}}}
+	s.cfg.token = testToken
 	s.cfg.views = newViews(2)
 	s.cfg.flushed = &flushedInput{}
 	return s
@@ -632,7 +633,7 @@ func (s *site) complete(agent string) {
 		if err != nil {
 			s.t.Fatal(err)
 		}
-		s.cluster.write((&events.Reply{Task: q.Task, Ref: q.Ref, Outcome: events.Completed, Body: []byte("{}")}).Record(ns, "test"))
+		s.cluster.write((&events.Reply{Task: q.Task, Ref: q.Ref, Token: q.Token, Outcome: events.Completed, Body: []byte("{}")}).Record(ns, "test"))
 	}
 }
 

@@ -40,6 +40,7 @@ type lane struct {
 	savedAt   time.Time
 	refusals  map[int32]int // of a partition's output, in a row
 	refusing  time.Time     // since when the cluster takes nothing; zero: it does
+	forgeries forgeries
 	// records is memory for those of the next transaction, room for what they are made of.
 	records []events.Record
 	room    *events.Room
@@ -240,7 +241,7 @@ func (l *lane) at(s *speculation) time.Time {
 
 func (l *lane) env(s *speculation) Env {
 	env := Env{Now: l.at(s), Namespace: l.cfg.Namespace, Source: l.source, Partition: s.partition.id, Epoch: s.state.Epoch,
-		Definitions: l.cfg.Catalog, ReplyToPrefixes: l.cfg.ReplyToPrefixes}
+		Definitions: l.cfg.Catalog, ReplyToPrefixes: l.cfg.ReplyToPrefixes, Token: l.cfg.token}
 	env.Requests, env.Leaderless = l.requests.partitions()
 	if s.partition.flow != nil {
 		env.Slots = s.partition.flow

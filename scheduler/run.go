@@ -57,6 +57,7 @@ type Config struct {
 	Trim     func(ctx context.Context, topic, id string, before map[int32]int64) error
 	Listener *Listener
 
+	token   func(task string, ref events.RequestRef) string // Env.Token
 	views   *views
 	flushed *flushedInput
 }
@@ -69,6 +70,7 @@ func Run(ctx context.Context, cfg Config) error {
 	if cfg.MaxRunnable == 0 {
 		cfg.MaxRunnable = DefaultMaxRunnable
 	}
+	cfg.token = newToken
 	cfg.views = newViews(runtime.GOMAXPROCS(0))
 	cfg.flushed = &flushedInput{}
 	requests := &requestTopics{fetch: cfg.RequestTopics}

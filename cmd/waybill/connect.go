@@ -3,7 +3,6 @@ package main
 import (
 	"errors"
 	"net"
-	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -89,9 +88,9 @@ func (c *connection) secured(cfg kafka.Config) (kafka.Config, error) {
 	if c.passFile == "" {
 		return cfg, usage("--sasl-mechanism needs --sasl-password-file: a password on the command line would be seen by others")
 	}
-	pass, err := os.ReadFile(c.passFile)
+	pass, err := readSecret("sasl-password-file", c.passFile)
 	if err != nil {
-		return cfg, exit(exitUsage, "--sasl-password-file: %w", err)
+		return cfg, err
 	}
 	m, err := kafka.SASL(c.mechanism, c.user, strings.TrimRight(string(pass), "\r\n"))
 	if err != nil {

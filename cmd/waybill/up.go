@@ -135,7 +135,7 @@ func (o *upOptions) local() (localOptions, error) {
 		}
 		lo.definitions = append(lo.definitions, d)
 	}
-	if err := os.MkdirAll(o.dataDir, 0o755); err != nil {
+	if err := os.MkdirAll(o.dataDir, 0o700); err != nil {
 		return lo, fmt.Errorf("--data-dir: %w; name a directory that can be made and written to", err)
 	}
 	return lo, nil
