@@ -258,6 +258,9 @@ func (h *history) write(e *events.Event) *history {
 }
 
 func (h *history) request(f *events.AttemptStarted, due time.Time) {
+	if due.IsZero() { // the event arms nothing; its request says something that can be read
+		due = h.at
+	}
 	q := events.Request{Task: h.id, Ref: events.RequestRef{Step: f.Step, Kind: f.Kind, Attempt: f.Attempt}, Token: token, Operation: f.Operation,
 		CompleteBy: due, IdempotencyKey: f.Key, Value: []byte("{}")}
 	r := q.Record(ns, "test", "x", 0)
