@@ -24,7 +24,7 @@ func operationRecord(offset int, q events.Request) events.Record {
 }
 
 func requestOf(n int, step string, k events.Kind, by time.Time) events.Request {
-	return events.Request{Task: fmt.Sprintf("o-%d", n), Ref: events.RequestRef{Step: step, Kind: k, Attempt: 1}, Operation: step, CompleteBy: by}
+	return events.Request{Task: fmt.Sprintf("o-%d", n), Ref: events.RequestRef{Step: step, Kind: k, Attempt: 1}, Token: testToken, Operation: step, CompleteBy: by}
 }
 
 // oneHost is a handler whose operations are all of one downstream.
