@@ -14,7 +14,7 @@ import (
 
 // operationRecord is the request of an attempt at an operation, at an offset of partition 0.
 func operationRecord(offset int, q events.Request) events.Record {
-	q.IdempotencyKey, q.Value = fmt.Sprintf("k-%d", offset), []byte(`{"n":1}`)
+	q.Token, q.IdempotencyKey, q.Value = testToken, fmt.Sprintf("k-%d", offset), []byte(`{"n":1}`)
 	if q.Ref.Kind == Undo {
 		q.Value, _ = events.UndoValue(events.UndoOf{IdempotencyKey: "k", Outcome: "completed"}, nil)
 	}

@@ -155,6 +155,27 @@ func TestArms(t *testing.T) {
 	})
 }
 
+// TestDeferrals: what isn't counted was nothing done, and its wait is what the agent asked for.
+func TestDeferrals(t *testing.T) {
+	deferred := func(effect events.Effect, after time.Duration, counts bool) *events.AttemptFailed {
+		return &events.AttemptFailed{Kind: events.Do, Step: "a", Attempt: 1, Effect: effect, RetryAfter: after, Deferred: !counts}
+	}
+	holds(t, whole, []played{
+		{"a deferral, and a failure whose wait is kept", "", func(h *history) {
+			h.submit().add(do("a", 1)).defers(deferred(events.EffectNone, time.Second, false), events.EffectNone)
+		}},
+		{"P5: an attempt that may have had an effect isn't counted", "P5", func(h *history) {
+			h.submit().add(do("a", 1)).defers(deferred(events.EffectUnknown, time.Second, false), events.EffectUnknown)
+		}},
+		{"P3: another wait than the reply's", "P3", func(h *history) {
+			h.submit().add(do("a", 1)).defers(deferred(events.EffectNone, 2*time.Second, false), events.EffectNone)
+		}},
+		{"P5: the next attempt before the wait is over", "P5", func(h *history) {
+			h.submit().add(do("a", 1)).defers(deferred(events.EffectNone, time.Second, false), events.EffectNone).recovery("a", events.Do, events.ActionRetry).add(do("a", 2))
+		}},
+	})
+}
+
 // TestWhatInputsSay: what an event tells is what its input says.
 func TestWhatInputsSay(t *testing.T) {
 	holds(t, whole, []played{

@@ -187,8 +187,10 @@ func (h *history) event(f events.Fact) *events.Event {
 			f.Error = empty.Failure()
 		}
 		if h.state.State == events.StateProcessing || f.Kind == events.Undo && h.state.State == events.StateUndoing {
-			h.arm(e, events.TimerFailed, f.Step, f.Kind, h.at)
-			e.Policy.FailureCount++
+			h.arm(e, events.TimerFailed, f.Step, f.Kind, h.at.Add(f.RetryAfter))
+			if !f.Deferred {
+				e.Policy.FailureCount++
+			}
 		}
 	case *events.AttemptWaiting:
 		i, _ := h.state.Plan.Step(f.Step)
@@ -296,6 +298,14 @@ func (h *history) completes(step string, k events.Kind) *history {
 }
 
 // fails is a reply that fails an attempt, and its event.
+// defers is a failed attempt of whose reply the event is f: the agent asked to be called a second later.
+func (h *history) defers(f *events.AttemptFailed, effect events.Effect) *history {
+	h.t.Helper()
+	h.later(10 * time.Millisecond)
+	p := &events.Reply{Task: h.id, Ref: events.RequestRef{Step: f.Step, Kind: f.Kind, Attempt: f.Attempt}, Token: token, Outcome: events.Failed, Effect: effect, RetryAfter: time.Second, Body: empty.Body}
+	return h.input(p.Record(ns, "agent")).add(f)
+}
+
 func (h *history) fails(step string, k events.Kind, n int) *history {
 	h.t.Helper()
 	h.later(10 * time.Millisecond)
