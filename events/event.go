@@ -478,6 +478,8 @@ type AttemptStarted struct {
 	Operation string
 	Key       string // idempotency key
 	Input     json.RawMessage
+	// TaskInput: the input is the task's, and isn't repeated here.
+	TaskInput bool
 }
 
 // Type is the ce_type.
@@ -491,6 +493,7 @@ func (f *AttemptStarted) fields(c *codec) {
 	c.few("operation", &f.Operation)
 	c.str("idempotency_key", &f.Key)
 	c.raw("input", &f.Input)
+	c.bool("task_input", &f.TaskInput)
 }
 
 // AttemptCompleted: the agent did it.

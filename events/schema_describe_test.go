@@ -66,6 +66,7 @@ var described = map[string]fieldSchema{
 	"attempt":                     {typ: "integer", text: "The attempt's number, from 1; counting goes on after a resubmit."},
 	"agent":                       {typ: "string", text: "Who does it: the consumer group of this name."},
 	"operation":                   {typ: "string", text: "The agent's operation."},
+	"task_input":                  {typ: "boolean", text: "The input is the task's, and isn't repeated."},
 	"idempotency_key":             {typ: "string", text: "The same for every attempt of a step; another for its undo; renewed only by a resubmit after a rejection."},
 	"effect":                      {typ: "string", enum: []string{"none", "unknown"}, text: "What the call changed in the world."},
 	"cool_down":                   {typ: "boolean", text: "The wait is the long one, past max_attempts."},
