@@ -111,7 +111,11 @@ func startUp(t *testing.T, binary string) *system {
 // upAt starts `waybill up` and returns when other clients may come.
 func upAt(t *testing.T, binary, dataDir, listen string) (*system, *process) {
 	t.Helper()
-	up := start(t, binary, "up", "--data-dir", dataDir, "--kafka-listen", listen, "--workflow", strings.Join(definitions, ","))
+	args := []string{"up", "--data-dir", dataDir, "--kafka-listen", listen}
+	for _, file := range definitions {
+		args = append(args, "--workflow", file)
+	}
+	up := start(t, binary, args...)
 	addr := ""
 	for lines := bufio.NewScanner(up); addr == "" && lines.Scan(); {
 		if rest, ok := strings.CutPrefix(strings.TrimSpace(lines.Text()), "Kafka"); ok {
