@@ -2,6 +2,8 @@ package events
 
 import (
 	"bytes"
+	"crypto/sha256"
+	"crypto/subtle"
 	"encoding/json"
 	"fmt"
 	"strconv"
@@ -92,10 +94,11 @@ func (s *Submission) Digest() (sum string) {
 type Reply struct {
 	Task    string
 	Ref     RequestRef // of the attempt; one that isn't current is ignored
+	Token   string     // of the attempt, as its request has it; empty: the reply has none, and is refused
 	Outcome Outcome
 	Effect  Effect          // of a failure; EffectUnknown unless the agent says EffectNone
 	Body    json.RawMessage // completed: the output; else an error object (Failure)
-	Source  string          // ce_source: who replied; empty: it isn't said, or not in MaxNameBytes of text
+	Source  string          // ce_source, believed only of a reply that has its token: who replied; empty: it isn't said, or not in MaxNameBytes of text
 }
 
 func (*Reply) input() {}
@@ -117,19 +120,57 @@ type RequestRef struct {
 	Attempt int
 }
 
-// RequestID writes ce_request: "<task>/<step>/<do|undo>/<attempt>".
-func RequestID(task string, ref RequestRef) string {
-	return task + "/" + ref.Step + "/" + string(ref.Kind) + "/" + strconv.Itoa(ref.Attempt)
+// RequestID names an attempt: "<task>/<step>/<do|undo>/<attempt>". It is the ce_id of the
+// attempt's request, and ce_request without the token.
+func RequestID(task string, ref RequestRef) string { return string(appendRequestID(nil, task, ref)) }
+
+func appendRequestID(dst []byte, task string, ref RequestRef) []byte {
+	dst = append(append(append(dst, task...), '/'), ref.Step...)
+	dst = append(append(append(dst, '/'), ref.Kind...), '/')
+	return strconv.AppendInt(dst, int64(ref.Attempt), 10)
 }
 
-// requestIDIn is RequestID in m.
-func requestIDIn(m *Room, task string, ref RequestRef) []byte {
-	if m == nil {
-		return bytesOf(RequestID(task, ref))
+// requestBytes is the most that ce_request has.
+func requestBytes(task string, ref RequestRef, token string) int {
+	return len(task) + len(ref.Step) + len(ref.Kind) + 4 + numberBytes + len(token)
+}
+
+// appendRequest appends ce_request: "<task>/<step>/<do|undo>/<attempt>/<token>". id is how long it is without the token.
+func appendRequest(dst []byte, task string, ref RequestRef, token string) (request []byte, id int) {
+	begins := len(dst)
+	dst = appendRequestID(dst, task, ref)
+	id = len(dst) - begins
+	return append(append(dst, '/'), token...), id
+}
+
+// TokenHash is what the event of an attempt records of its token: 128 bits of the SHA-256 of ce_request. It
+// covers the attempt's name, so the token of one attempt has another hash in any other. To find a text with
+// this hash takes as many guesses as to find the token itself, which has 128 random bits: who reads events doesn't
+// learn the token.
+func TokenHash(task string, ref RequestRef, token string) string {
+	var stack [192]byte
+	request, _ := appendRequest(stack[:0], task, ref, token)
+	sum := sha256.Sum256(request)
+	return hashText(sum[:])
+}
+
+// TokenMatches reports whether a reply has the token of an attempt, by the hash that the attempt's event records. An attempt
+// without a hash has no request: no reply has its token.
+func (r *Reply) TokenMatches(hash string) bool {
+	return hash != "" && r.Token != "" && subtle.ConstantTimeCompare(bytesOf(TokenHash(r.Task, r.Ref, r.Token)), bytesOf(hash)) == 1
+}
+
+// ParseRequest reads ce_request. The token is empty where there is none.
+func ParseRequest(s string) (task string, ref RequestRef, token string, err error) {
+	rest, token, _ := cutLast(s)
+	if task, ref, err = ParseRequestID(rest); err == nil {
+		return task, ref, token, nil
 	}
-	dst := append(append(m.bytes(len(task)+len(ref.Step)+len(ref.Kind)+3+numberBytes), task...), '/')
-	dst = append(append(append(append(dst, ref.Step...), '/'), ref.Kind...), '/')
-	return strconv.AppendInt(dst, int64(ref.Attempt), 10)
+	// What stands before the last slash can't be an attempt here: it ends with do or undo, not with a number.
+	if task, ref, err = ParseRequestID(s); err == nil {
+		return task, ref, "", nil
+	}
+	return "", RequestRef{}, "", fmt.Errorf("%s isn't <task>/<step>/<do|undo>/<attempt>/<token>", HeaderRequest)
 }
 
 // ParseRequestID is the inverse of RequestID. A task id may hold slashes.
@@ -139,7 +180,7 @@ func ParseRequestID(s string) (task string, ref RequestRef, err error) {
 	task, step, ok3 := cutLast(rest)
 	n, nerr := strconv.Atoi(attempt)
 	if !ok1 || !ok2 || !ok3 || nerr != nil || n < 1 || step == "" || Kind(kind) != Do && Kind(kind) != Undo {
-		return "", ref, fmt.Errorf("ce_request %q: not <task>/<step>/<do|undo>/<attempt>", s)
+		return "", ref, fmt.Errorf("%q: not <task>/<step>/<do|undo>/<attempt>", s)
 	}
 	return task, RequestRef{step, Kind(kind), n}, nil
 }
@@ -200,6 +241,7 @@ const (
 	ReasonMissingHeader   Reason = "missing_header"
 	ReasonBadHeader       Reason = "bad_header"
 	ReasonBadField        Reason = "bad_field"
+	ReasonBadToken        Reason = "bad_token" // a reply without the token of its attempt
 	ReasonTooLarge        Reason = "too_large"
 	ReasonNull            Reason = "null_value"
 	ReasonWrongKey        Reason = "wrong_key"
@@ -215,7 +257,7 @@ const (
 
 // Reasons lists them.
 var Reasons = []Reason{ReasonBadJSON, ReasonUnknownType, ReasonUnknownVersion, ReasonMissingHeader, ReasonBadHeader,
-	ReasonBadField, ReasonTooLarge, ReasonNull, ReasonWrongKey, ReasonMisplaced, ReasonUnknownTask, ReasonUnknownStep,
+	ReasonBadField, ReasonBadToken, ReasonTooLarge, ReasonNull, ReasonWrongKey, ReasonMisplaced, ReasonUnknownTask, ReasonUnknownStep,
 	ReasonUnknownWorkflow, ReasonIDConflict, ReasonBadReplyTo, ReasonUndeliverable, ReasonTaskStopped}
 
 // Unusable is the error of a record that can't be used: it becomes a dead
@@ -438,14 +480,14 @@ func decodeReply(r *Record) (string, Input, error) {
 	if err := checkTypeOf(r, TypeReply); err != nil {
 		return "", nil, err
 	}
-	task, ref, err := ParseRequestID(id)
+	task, ref, token, err := ParseRequest(id)
 	if err != nil {
 		return "", nil, unusable(ReasonBadHeader, "%v", err)
 	}
 	if err := CheckTaskID(task); err != nil {
 		return "", nil, unusable(ReasonBadHeader, "%s: %v", HeaderRequest, err)
 	}
-	rep := &Reply{Task: task, Ref: ref, Effect: EffectUnknown, Body: trimSpace(r.Value)}
+	rep := &Reply{Task: task, Ref: ref, Token: token, Effect: EffectUnknown, Body: trimSpace(r.Value)}
 	if source := r.header(HeaderSource); len(source) <= MaxNameBytes && utf8.Valid(source) {
 		rep.Source = string(source)
 	}

@@ -222,6 +222,15 @@ func FuzzParseRequestID(f *testing.F) {
 				t.Fatalf("%q is %q %+v, then %q %+v, %v", s, task, ref, task2, ref2, err)
 			}
 		}
+		if task, ref, token, err := ParseRequest(s); err == nil {
+			request, n := appendRequest(nil, task, ref, token)
+			if token == "" && s != string(request) {
+				request = request[:n]
+			}
+			if task2, ref2, token2, err := ParseRequest(string(request)); err != nil || task2 != task || ref2 != ref || token2 != token {
+				t.Fatalf("%q is %q %+v %q, then %q %+v %q, %v", s, task, ref, token, task2, ref2, token2, err)
+			}
+		}
 	})
 }
 

@@ -55,11 +55,11 @@ func TestInboxRefuses(t *testing.T) {
 		{"structured without data", Tasks, Record{Value: []byte(`{"type":"` + TypeSubmission + `"}`),
 			Headers: []Header{{HeaderContentType, []byte("application/cloudevents+json")}}}, ReasonBadJSON},
 		{"a reply to nothing", Replies, Record{Value: []byte(`{}`)}, ReasonMissingHeader},
-		{"a reply to no request", Replies, reply("a/b/c/1", "completed"), ReasonBadHeader},
-		{"a reply to attempt 0", Replies, reply("a/b/do/0", "completed"), ReasonBadHeader},
-		{"a reply to a task without id", Replies, reply("/b/do/1", "completed"), ReasonBadHeader},
-		{"a reply without outcome", Replies, reply("a/b/do/1", ""), ReasonMissingHeader},
-		{"a reply of unknown outcome", Replies, reply("a/b/do/1", "done"), ReasonBadHeader},
+		{"a reply to no request", Replies, reply("a/b/c/1/x", "completed"), ReasonBadHeader},
+		{"a reply to attempt 0", Replies, reply("a/b/do/0/x", "completed"), ReasonBadHeader},
+		{"a reply to a task without id", Replies, reply("/b/do/1/x", "completed"), ReasonBadHeader},
+		{"a reply without outcome", Replies, reply("a/b/do/1/x", ""), ReasonMissingHeader},
+		{"a reply of unknown outcome", Replies, reply("a/b/do/1/x", "done"), ReasonBadHeader},
 		{"a recovery without a timer", Recoveries, typed(TypeRecovery, `{"task":"a","action":"retry"}`), ReasonBadField},
 		{"a recovery of unknown action", Recoveries, typed(TypeRecovery, `{"task":"a","timer":1,"action":"restart"}`), ReasonBadField},
 		{"a recovery without a type", Recoveries, Record{Value: []byte(`{"task":"a","timer":1,"action":"hold"}`)}, ReasonUnknownType},
@@ -165,7 +165,7 @@ func TestInstants(t *testing.T) {
 		if err == nil && !schema.MatchString(in) || want == "RFC" && in != "2026-02-29T12:00:00Z" && schema.MatchString(in) {
 			t.Errorf("complete_by %q: the decoder says %v, the schema %v", in, err, schema.MatchString(in))
 		}
-		q := Record{Headers: []Header{{HeaderRequest, []byte("a/s/do/1")}, {HeaderOperation, []byte("o")}, {HeaderIdempotencyKey, []byte("k")}, {HeaderCompleteBy, []byte(in)}}}
+		q := Record{Headers: []Header{{HeaderRequest, []byte("a/s/do/1/" + sampleToken)}, {HeaderOperation, []byte("o")}, {HeaderIdempotencyKey, []byte("k")}, {HeaderCompleteBy, []byte(in)}}}
 		if _, err := DecodeRequest(&q); (err != nil) != refused {
 			t.Errorf("%s %q: %v", HeaderCompleteBy, in, err)
 		}

@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+
+	"github.com/waybill-run/waybill/scheduler"
 )
 
 // capacityFlags adds --agent-capacity and --observe-capacity.
@@ -16,6 +18,19 @@ func capacityFlags(cmd *cobra.Command, into *map[string]int, observe *bool) {
 		"find out how many requests an agent without --agent-capacity may have: a few at first, and more while it answers them in time; =false: any number, always")
 	cmd.Flags().Var((*capacities)(into), "agent-capacity",
 		"requests that an agent may have outstanding, as `NAME=N`; at least one in each partition; what is beyond waits in the scheduler (repeatable; of others see --observe-capacity)")
+}
+
+// maxRunnableFlag adds --max-runnable.
+func maxRunnableFlag(cmd *cobra.Command, into *int) {
+	cmd.Flags().IntVar(into, "max-runnable", 0, fmt.Sprintf(
+		"steps that agents are at work on, or that wait for agents that answer, before a lane pauses submissions; one agent or workflow counts for a quarter at most (default %d)", scheduler.DefaultMaxRunnable))
+}
+
+func checkMaxRunnable(n int) error {
+	if n < 0 {
+		return usage("--max-runnable %d: a count has no sign", n)
+	}
+	return nil
 }
 
 // capacities are the values of --agent-capacity, by agent.

@@ -201,7 +201,7 @@ func (d *doctor) groups(ctx context.Context, c *condition, agents []string, part
 
 // look is one look at all groups, and at where readers stand.
 func (d *doctor) look(ctx context.Context, agents []string, partitions int32) (c *condition, err error) {
-	c = &condition{agents: map[string]groupCondition{}, held: map[int32]int64{}}
+	c = &condition{namespace: string(d.ns), agents: map[string]groupCondition{}, held: map[int32]int64{}}
 	for _, role := range []struct {
 		into   *groupCondition
 		group  string
@@ -285,9 +285,11 @@ func (d *doctor) group(ctx context.Context, group string, topics []string, parti
 	if err != nil {
 		return g, err
 	}
-	for _, ps := range lags {
+	for topic, ps := range lags {
 		for _, lag := range ps {
-			g.lag += lag
+			if g.lag += lag; topic == d.ns.Inbox(events.Tasks) {
+				g.submissions += lag
+			}
 		}
 	}
 	g.commits, err = d.admin.Commits(ctx, group)

@@ -80,7 +80,7 @@ func (o *exportOptions) write(cmd *cobra.Command, h eventSource, x *exporting) e
 		}
 		return left.partial()
 	}
-	f, err := os.OpenFile(o.out, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
+	f, err := os.OpenFile(o.out, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return exit(exitUsage, "--out: %w", err)
 	}

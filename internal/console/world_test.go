@@ -31,6 +31,7 @@ type world struct {
 	tasks      map[string]*events.Task
 	now        time.Time
 	history    bool
+	waiting    map[string]*Waiting // submissions that no scheduler has taken
 	cluster    string
 	failed     func(error)   // what a console tells of; nil: nobody
 	more       int64         // records of each partition that nobody has read yet
@@ -326,6 +327,10 @@ func (w *world) comes(rs ...events.Record) {
 
 func (w *world) Alerts(_ context.Context, since time.Time, fn func(*events.Record)) ([]int32, error) {
 	return w.leaderless, w.since("waybill.alerts", since, fn)
+}
+
+func (w *world) Waiting(_ context.Context, id string) (*Waiting, error) {
+	return w.waiting[id], nil
 }
 
 func (w *world) Deadletters(_ context.Context, since time.Time, fn func(*events.Record)) ([]int32, error) {

@@ -17,6 +17,9 @@ func (s *turn) lead(l *lead, x *input) {
 	l.request, l.asks = requestOf(s.e.Fact), asking(s.e.Fact)
 	if s.run != nil {
 		l.agent, _ = s.t.plan.Agent(s.index, s.slot.Kind)
+		if s.run.index < len(s.t.attempts) {
+			l.token = s.t.attempts[s.run.index].token
+		}
 	}
 	switch f := s.e.Fact.(type) {
 	case *events.TaskReceived:
@@ -131,11 +134,14 @@ func (c *Checker) meeting(kind events.Inbox, x *input, l *lead) (promise, what s
 	return "", ""
 }
 
-// replied: the event ends the attempt that the reply names, as it says (P3).
+// replied: the event ends the attempt that the reply names, as it says (P3), and the reply has its token (P18).
 func (x *input) replied(cause events.Cause, l *lead) (promise, what string) {
 	if x.ref != (events.RequestRef{Step: l.slot.Step, Kind: l.slot.Kind, Attempt: l.attempt}) {
 		return "P3", fmt.Sprintf("%s is of %s; it led to %s of %s", cause, events.RequestID(x.task, x.ref), l.fact,
 			events.RequestID(l.task, events.RequestRef{Step: l.slot.Step, Kind: l.slot.Kind, Attempt: l.attempt}))
+	}
+	if x.token != l.token {
+		return "P18", fmt.Sprintf("%s hasn't the token of %s, and led to %s: somebody else than its agent answered", cause, events.RequestID(x.task, x.ref), l.fact)
 	}
 	tooLarge := x.outcome == events.Completed && strings.Contains(l.fact, ".failed.")
 	if !tooLarge && !strings.Contains(l.fact, verbOf(x.outcome)) {
