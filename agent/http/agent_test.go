@@ -437,3 +437,13 @@ func TestConfigNamesEveryFault(t *testing.T) {
 		}
 	}
 }
+
+// TestAnswerWithTwoReadings: an answer that decoders read in different ways isn't taken for text: it is JSON, and the
+// reply says what is wrong with it.
+func TestAnswerWithTwoReadings(t *testing.T) {
+	for _, body := range []string{`{"a":1,"a":2}`, `["\ud83d"]`} {
+		if raw, ok := output([]byte(body)).(json.RawMessage); !ok || string(raw) != body {
+			t.Errorf("%s becomes %v", body, output([]byte(body)))
+		}
+	}
+}

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/waybill-run/waybill/agent"
 	"github.com/waybill-run/waybill/events"
@@ -77,7 +78,7 @@ func output(body []byte) any {
 	switch {
 	case len(body) == 0:
 		return nil
-	case events.ValidJSON(body):
+	case json.Valid(body) && utf8.Valid(body): // where decoders read it in different ways, the agent says so
 		return json.RawMessage(body)
 	}
 	return map[string]string{"body": strings.ToValidUTF8(string(body), "\uFFFD")}
