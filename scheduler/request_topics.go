@@ -16,6 +16,8 @@ type requestTopics struct {
 	leaderless map[string][]int32 // likewise
 	readAt     time.Time          // when the last reading began
 	barred     map[string]time.Time
+	// refusing is why agents are barred; never changed: replaced.
+	refusing map[string]string
 }
 
 func (t *requestTopics) partitions() (known map[string]int32, leaderless map[string][]int32) {
@@ -37,6 +39,8 @@ func (t *requestTopics) read(ctx context.Context) error {
 			delete(known, agent)
 		} else {
 			delete(t.barred, agent)
+			t.refusing = maps.Clone(t.refusing)
+			delete(t.refusing, agent)
 		}
 	}
 	t.known, t.leaderless, t.readAt = known, leaderless, began
@@ -57,9 +61,16 @@ func (t *requestTopics) refresh(ctx context.Context, since time.Time, had map[st
 	return !maps.Equal(had, known)
 }
 
+// whyBarred are the agents whose topics can't be written to, with the reason.
+func (t *requestTopics) whyBarred() map[string]string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.refusing
+}
+
 // bar takes an agent out for a while, whatever metadata shows: its topic can't
-// be written to.
-func (t *requestTopics) bar(agent string) {
+// be written to, for a reason.
+func (t *requestTopics) bar(agent, why string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	known := maps.Clone(t.known)
@@ -67,5 +78,10 @@ func (t *requestTopics) bar(agent string) {
 	if t.barred == nil {
 		t.barred = map[string]time.Time{}
 	}
-	t.known, t.barred[agent] = known, time.Now().Add(barFor)
+	refusing := maps.Clone(t.refusing)
+	if refusing == nil {
+		refusing = map[string]string{}
+	}
+	refusing[agent] = why
+	t.known, t.barred[agent], t.refusing = known, time.Now().Add(barFor), refusing
 }

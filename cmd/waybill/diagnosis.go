@@ -152,14 +152,23 @@ func partitionsText(of map[string][]int32) string {
 		case i > 0:
 			text += ", "
 		}
-		text += fmt.Sprintf("%s %v", topic, of[topic])
+		text += topic + " " + numbersText(of[topic])
 	}
 	return text
 }
 
+// numbersText is the numbers of partitions, of the first ones.
+func numbersText(ps []int32) string {
+	const most = 12
+	if len(ps) <= most {
+		return fmt.Sprint(ps)
+	}
+	return fmt.Sprintf("%v and %d more", ps[:most], len(ps)-most)
+}
+
 func leaderSymptoms(leaderless map[string][]int32) (list []symptom) {
 	for _, topic := range slices.Sorted(maps.Keys(leaderless)) {
-		list = append(list, symptom{"brokers", fault, fmt.Sprintf("none leads partitions %v of %s: what is there waits, and isn't counted below", leaderless[topic], topic),
+		list = append(list, symptom{"brokers", fault, fmt.Sprintf("none leads partitions %s of %s: what is there waits, and isn't counted below", numbersText(leaderless[topic]), topic),
 			"start the brokers that have them: kafka-topics.sh --describe --unavailable-partitions names them"})
 	}
 	return list
@@ -180,8 +189,20 @@ func workflowSymptom(workflows []string) symptom {
 	if len(workflows) == 0 {
 		return symptom{"workflows", fault, "none is applied: every order is refused", "run `waybill workflow apply FILE`"}
 	}
-	return symptom{"workflows", fine, strings.Join(workflows, ", "), ""}
+	const most = 3
+	list := make([]string, 0, most)
+	for _, w := range workflows[:min(most, len(workflows))] {
+		list = append(list, shorten(w, 30))
+	}
+	text := strings.Join(list, ", ")
+	if more := len(workflows) - most; more > 0 {
+		text += fmt.Sprintf(", and %d more", more)
+	}
+	return symptom{"workflows", fine, text, ""}
 }
+
+// restoringShown is how many partitions that are restored are named.
+const restoringShown = 5
 
 // schedulerSymptom judges schedulers: a partition waits while its tasks are read from the log.
 func schedulerSymptom(g groupCondition, restoring map[int32]float64) symptom {
@@ -189,6 +210,9 @@ func schedulerSymptom(g groupCondition, restoring map[int32]float64) symptom {
 		parts := make([]string, 0, len(restoring))
 		for _, p := range slices.Sorted(maps.Keys(restoring)) {
 			parts = append(parts, fmt.Sprintf("%d (%.0f%%)", p, 100*restoring[p]))
+		}
+		if more := len(parts) - restoringShown; more > 0 {
+			parts = append(parts[:restoringShown], fmt.Sprintf("and %d more", more))
 		}
 		return symptom{"scheduler", note, fmt.Sprintf("reads the tasks of partitions from the log before it goes on with them: %s; lag %d", strings.Join(parts, ", "), g.lag),
 			"wait; its log says how far it is, and what holds it up"}
@@ -206,7 +230,7 @@ func roleSymptom(role string, g groupCondition, without, start string) symptom {
 	case g.members == 0:
 		return symptom{role, fault, fmt.Sprintf("none runs: %s, lag %d", without, g.lag), "start one: " + start}
 	case len(g.unowned) > 0:
-		return symptom{role, fault, fmt.Sprintf("partitions %v have no owner", g.unowned), "look again in some seconds: they may be moving"}
+		return symptom{role, fault, fmt.Sprintf("partitions %s have no owner", numbersText(g.unowned)), "look again in some seconds: they may be moving"}
 	case g.lag > 0 && !g.moved:
 		return symptom{role, fault, fmt.Sprintf("lag %d, and nothing was done in %v", g.lag, lookAgain), "look at its log"}
 	}
@@ -216,10 +240,12 @@ func roleSymptom(role string, g groupCondition, without, start string) symptom {
 func agentSymptom(name string, g groupCondition) symptom {
 	check := "agent " + name
 	switch {
+	case g.members == 0 && g.lag == 0:
+		return symptom{check, note, "none runs, and nothing waits for it", "start it before its workflows have orders: waybill agent http --agent " + name + ", or a program of yours"}
 	case g.members == 0:
 		return symptom{check, fault, fmt.Sprintf("nobody reads its requests, lag %d", g.lag), "start it: waybill agent http --agent " + name + ", or a program of yours"}
 	case g.circuit == agent.CircuitOpen || g.circuit == agent.CircuitHalfOpen:
-		return symptom{check, fault, "its circuit is " + g.circuit + ": what it calls fails", "look at the service behind it"}
+		return symptom{check, fault, "a circuit of it is " + g.circuit + ": an operation that it calls fails", "look at the service behind it; the agent's log names the operation (circuit), and so does waybill_agent_circuit"}
 	case g.lag > 0 && !g.moved:
 		return symptom{check, note, fmt.Sprintf("lag %d, and nothing was done in %v", g.lag, lookAgain), "calls may take longer than that; else look at its log"}
 	}

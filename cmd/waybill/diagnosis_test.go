@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -50,7 +51,8 @@ func TestDiagnosis(t *testing.T) {
 		{"no supervisor", func(c *condition) { c.supervisor = groupCondition{} }, "supervisor fault none runs: nothing times out"},
 		{"notifications that wait", func(c *condition) { c.notifier.moved = false }, "notifier fault notifications wait, lag 5"},
 		{"no agent", func(c *condition) { c.agents["payments"] = groupCondition{lag: 2} }, "agent payments fault nobody reads its requests, lag 2"},
-		{"an open circuit", func(c *condition) { c.agents["payments"] = groupCondition{members: 1, circuit: "open"} }, "agent payments fault its circuit is open"},
+		{"no agent, and nothing for it", func(c *condition) { c.agents["payments"] = groupCondition{} }, "agent payments note none runs, and nothing waits for it"},
+		{"an open circuit", func(c *condition) { c.agents["payments"] = groupCondition{members: 1, circuit: "open"} }, "agent payments fault a circuit of it is open"},
 		{"long calls", func(c *condition) { c.agents["payments"] = groupCondition{members: 1, lag: 2} }, "agent payments note lag 2, and nothing was done"},
 		{"no console", func(c *condition) { c.audit = groupCondition{} }, "console note none runs"},
 		{"an open transaction", func(c *condition) { c.held = map[int32]int64{4: 90} }, "events note partition 4: readers stand at offset 90"},
@@ -71,6 +73,27 @@ func TestDiagnosis(t *testing.T) {
 		}
 		if got := strings.Join(found, "; "); x.want == "" && got != "" || !strings.HasPrefix(got, x.want) || len(found) > 1 {
 			t.Errorf("%s: found %q; want %q", x.name, got, x.want)
+		}
+	}
+}
+
+// A line of the doctor stays readable, however much there is.
+func TestDiagnosisIsNoWiderThanAScreen(t *testing.T) {
+	const most = 200
+	c := well()
+	c.restoring = map[int32]float64{}
+	c.copies.Behind, c.leaderless = map[string][]int32{}, map[string][]int32{"waybill.events": nil}
+	for i := range int32(200) {
+		c.workflows = append(c.workflows, fmt.Sprintf("a-workflow-with-a-name-%d/1", i))
+		c.restoring[i] = 0.5
+		c.leaderless["waybill.events"] = append(c.leaderless["waybill.events"], i)
+		c.copies.Behind["waybill.events"] = append(c.copies.Behind["waybill.events"], i)
+		c.scheduler.unowned = append(c.scheduler.unowned, i)
+		c.supervisor.unowned = append(c.supervisor.unowned, i)
+	}
+	for _, s := range diagnose(c) {
+		if n := len(s.Found); n > most {
+			t.Errorf("%s: %d columns: %s", s.Check, n, s.Found)
 		}
 	}
 }
