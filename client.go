@@ -131,13 +131,18 @@ func (c *Client) Submit(ctx context.Context, orders ...Order) error {
 	}
 	type written struct {
 		i   int
-		r   events.Record
 		err error
 	}
 	results := make(chan written, len(orders))
 	for i := range records {
-		c.watch.expect(orders[i].ID, digests[i])
-		c.producer.SendAsync(ctx, records[i], func(r events.Record, err error) { results <- written{i, r, err} })
+		id, digest := orders[i].ID, digests[i]
+		c.watch.expect(id)
+		c.producer.SendAsync(ctx, records[i], func(r events.Record, err error) {
+			if err == nil { // maybe after this call has ended
+				c.watch.acknowledged(id, digest, &r)
+			}
+			results <- written{i, err}
+		})
 	}
 	var missing faults
 	for range records {
@@ -145,9 +150,7 @@ func (c *Client) Submit(ctx context.Context, orders ...Order) error {
 		case w := <-results:
 			if w.err != nil {
 				missing.add(fmt.Errorf("order %q: %w", orders[w.i].ID, w.err))
-				continue
 			}
-			c.watch.acknowledged(orders[w.i].ID, &w.r)
 		case <-ctx.Done():
 			return fmt.Errorf("waybill: submit: not all acknowledged in time; submit them again, none is run twice: %w", ctx.Err())
 		}

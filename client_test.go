@@ -119,6 +119,12 @@ func testClient(t *testing.T, s *system) {
 	fresh := s.open(t)
 	must(fresh.Submit(ctx, order("t-ok", "ok")))
 	ends(fresh, "t-ok", waybill.Processed)
+	cancelled, end := context.WithCancel(ctx)
+	end()
+	if err := other.Submit(cancelled, order("t-ok", "otherwise")); err == nil {
+		t.Error("an order was submitted, and its context had ended")
+	}
+	ends(other, "t-ok", waybill.Processed) // what was not written says nothing of what is there
 	must(c.Submit(ctx, order("t-ok", "otherwise")))
 	_, err := c.Wait(ctx, "t-ok")
 	refused(err, "id_conflict")

@@ -114,7 +114,7 @@ type tracked struct {
 	emptied            bool          // since a search for it began
 	begun              bool          // it is known where its first event is
 	begins             int64         // there
-	digest             string        // of the order that was submitted; empty: none was
+	digest             string        // of the order that was acknowledged last; empty: none was
 	written            events.Record // the submission as it was acknowledged, without its contents
 	consumed           time.Time     // when it was found that a scheduler has consumed that; zero: it wasn't
 	refusal            *RefusedError
@@ -143,24 +143,24 @@ func newWatch(ns events.Namespace, partitions int32, ends map[int32]int64, log r
 
 func (w *watch) partition(id string) int32 { return events.Partition([]byte(id), w.partitions) }
 
-// expect remembers an order that is about to be submitted.
-func (w *watch) expect(id, digest string) {
+// expect remembers where the log is before an order is submitted: the events of a new task come after.
+// Nothing else is known of an order until it is acknowledged: one that wasn't written says nothing of the
+// task that is there under its id.
+func (w *watch) expect(id string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	t := w.track(id)
-	t.digest, t.refusal, t.written, t.consumed = digest, nil, events.Record{}, time.Time{}
-	if !t.searched && t.task == nil {
+	if t := w.track(id); !t.searched && t.task == nil {
 		t.expected = true
 	}
 }
 
-// acknowledged remembers where an order was written: a dead letter would name it.
-func (w *watch) acknowledged(id string, r *events.Record) {
+// acknowledged remembers which order was written, and where: a dead letter would name it.
+func (w *watch) acknowledged(id, digest string, r *events.Record) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if t := w.tasks[id]; t != nil {
-		t.written = events.Record{Topic: r.Topic, Partition: r.Partition, Offset: r.Offset, Time: r.Time}
-	}
+	t := w.track(id)
+	t.digest, t.refusal, t.consumed = digest, nil, time.Time{}
+	t.written = events.Record{Topic: r.Topic, Partition: r.Partition, Offset: r.Offset, Time: r.Time}
 }
 
 // track finds a task, or remembers it from now on; the oldest that nobody

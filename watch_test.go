@@ -34,8 +34,8 @@ func (b *book) open(t *testing.T) *watch {
 
 // submitted is a task that the watch's client submits now.
 func (w *watch) submitted(id, digest string, offset int64, at time.Time) {
-	w.expect(id, digest)
-	w.acknowledged(id, &events.Record{Topic: testSpace.Inbox(events.Tasks), Partition: w.partition(id), Offset: offset, Time: at})
+	w.expect(id)
+	w.acknowledged(id, digest, &events.Record{Topic: testSpace.Inbox(events.Tasks), Partition: w.partition(id), Offset: offset, Time: at})
 }
 
 // bubble runs a test on a virtual clock.
@@ -139,6 +139,26 @@ func TestWaitForAnOrderThatHadEndedBefore(t *testing.T) {
 		var refused *RefusedError
 		if _, err := w.wait(hours(t), "p"); !errors.As(err, &refused) || !strings.Contains(refused.Reason, "id_conflict") || refused.State != Processed {
 			t.Errorf("got %v", err)
+		}
+	})
+}
+
+// TestWaitAfterASubmitThatFailed: an order that wasn't written says nothing of the task that is there under its id, nor of
+// the order that was written before.
+func TestWaitAfterASubmitThatFailed(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		b := newBook(2)
+		b.task("there").write(received("d"), started, finished)
+		w := b.open(t)
+		defer w.close()
+		w.expect("there") // with another body, and it is never acknowledged
+		mustEnd(t, w, "there", Processed)
+		w.submitted("refused", "d", 3, time.Now())
+		b.deadletter(w, "refused", 3)
+		w.expect("refused") // again, and it isn't acknowledged
+		var refused *RefusedError
+		if _, err := w.wait(hours(t), "refused"); !errors.As(err, &refused) || !strings.Contains(refused.Reason, "unknown_workflow") {
+			t.Errorf("the order that was written before: %v", err)
 		}
 	})
 }
@@ -387,7 +407,7 @@ func TestWatchForgetsTheOldest(t *testing.T) {
 		})
 		synctest.Wait()
 		for i := range 3 * trackedMax {
-			w.expect(fmt.Sprint(i), "")
+			w.expect(fmt.Sprint(i))
 		}
 		if n := len(w.tasks); n > trackedMax+1 || n != w.recent.Len() {
 			t.Errorf("%d tasks are remembered, %d in order", n, w.recent.Len())

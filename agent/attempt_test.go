@@ -164,7 +164,9 @@ func TestOutputThatCannotBeRepliedHadAnEffect(t *testing.T) {
 // What is wrong with an output is said as it is: a body of another encoding nests nothing.
 func TestBadOutputSaysWhatIsWrong(t *testing.T) {
 	for out, want := range map[string]string{
-		"\"caf\xe9\"": "UTF-8",
+		"\"caf\xe9\"":      "UTF-8",
+		`{"a":1,"a":2}`:    `two members are named "a"`,
+		`{"x":["\ud83d"]}`: "half of a surrogate pair",
 		strings.Repeat("[", 2*events.MaxJSONDepth) + strings.Repeat("]", 2*events.MaxJSONDepth): "deeper",
 	} {
 		if r := resultOf(json.RawMessage(out), nil); r.fail == nil || !strings.Contains(r.fail.Message, want) {

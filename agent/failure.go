@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/waybill-run/waybill/events"
 )
@@ -160,10 +159,9 @@ func resultOf(output any, err error) result {
 	case len(b) > events.MaxReplyBytes:
 		return result{fail: &Failure{Code: events.CodeTooLarge, Neutral: true,
 			Message: fmt.Sprintf("output: %d bytes; a reply takes at most %d", len(b), events.MaxReplyBytes)}}
-	case !utf8.Valid(b):
-		return result{fail: &Failure{Code: CodeBadOutput, Message: "output: JSON that isn't in UTF-8", Neutral: true}}
-	case !events.ValidJSON(b):
-		return result{fail: &Failure{Code: CodeBadOutput, Message: "output: JSON nested deeper than Waybill reads", Neutral: true}}
+	}
+	if err := events.CheckJSON(b); err != nil {
+		return result{fail: &Failure{Code: CodeBadOutput, Message: "output: " + err.Error(), Neutral: true}}
 	}
 	return result{output: b}
 }

@@ -482,6 +482,8 @@ type AttemptStarted struct {
 	// TokenHash is what the log has of the attempt's token (see the function). The token itself is in the request only.
 	TokenHash string
 	Input     json.RawMessage
+	// TaskInput: the input is the task's, and isn't repeated here.
+	TaskInput bool
 }
 
 // Type is the ce_type.
@@ -496,6 +498,7 @@ func (f *AttemptStarted) fields(c *codec) {
 	c.str("idempotency_key", &f.Key)
 	c.str("token_hash", &f.TokenHash)
 	c.raw("input", &f.Input)
+	c.bool("task_input", &f.TaskInput)
 }
 
 // AttemptCompleted: the agent did it.

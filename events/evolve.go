@@ -1,6 +1,7 @@
 package events
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -360,12 +361,18 @@ func (t *Task) countFailure(r *Run) {
 }
 
 func (t *Task) attemptStarted(e *Event, f *AttemptStarted) error {
+	if f.TaskInput && len(f.Input) > 0 {
+		return errors.New("it has an input, and says that its input is the task's")
+	}
 	return t.onRun(e, f.Kind, f.Step, "started", f.Attempt, func(s *Step, r *Run) {
 		if r.StartedAt.IsZero() {
 			r.StartedAt = e.At
 		}
 		r.Attempt, r.Key, r.CompleteBy, r.StartedSeq, r.TokenHash = f.Attempt, f.Key, e.Due, e.Seq, f.TokenHash
-		if len(f.Input) > 0 {
+		switch {
+		case f.TaskInput:
+			r.Input, r.TaskInput = t.Input, true
+		case len(f.Input) > 0:
 			r.Input = f.Input
 		}
 	})

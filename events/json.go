@@ -179,6 +179,41 @@ func nameBit[T string | []byte](name T) uint64 {
 	return 1 << ((uint(n) + 5*uint(name[0]) + 11*uint(name[n-1])) & 63)
 }
 
+// eachMember calls each with every member of a JSON object, however many there
+// are: its name, and the member as it stands.
+func eachMember(data []byte, each func(name, member []byte)) error {
+	i := skipSpace(data, 0)
+	if i >= len(data) || data[i] != '{' {
+		return errNotObject
+	}
+	if i = skipSpace(data, i+1); i < len(data) && data[i] == '}' {
+		return atEnd(data, i+1)
+	}
+	for {
+		nameEnd, err := skipString(data, i)
+		if err != nil {
+			return err
+		}
+		colon := skipSpace(data, nameEnd)
+		if colon >= len(data) || data[colon] != ':' {
+			return syntax(data, colon)
+		}
+		end, err := skipValue(data, skipSpace(data, colon+1), 1)
+		if err != nil {
+			return err
+		}
+		each(unquoteBytes(data[i:nameEnd]), data[i:end])
+		if i = skipSpace(data, end); i >= len(data) || data[i] != ',' {
+			break
+		}
+		i = skipSpace(data, i+1)
+	}
+	if i >= len(data) || data[i] != '}' {
+		return syntax(data, i)
+	}
+	return atEnd(data, i+1)
+}
+
 // scanArray calls each with every element of a JSON array.
 func scanArray(data []byte, each func([]byte) error) error {
 	i := skipSpace(data, 0)

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"reflect"
 	"slices"
 	"strconv"
@@ -428,4 +429,33 @@ func readAfterAll(t *testing.T) *EventReader {
 		}
 	}
 	return &d
+}
+
+// TestUndoValueOfManyMembers: what undo.input adds may have any number of members, as any input may.
+func TestUndoValueOfManyMembers(t *testing.T) {
+	var extra strings.Builder
+	extra.WriteString(`{"undo_of":"forged","\u0061":"\/"`)
+	for i := range 5000 {
+		fmt.Fprintf(&extra, `,"m%d": %d`, i, i)
+	}
+	extra.WriteString(" }")
+	value, err := UndoValue(UndoOf{IdempotencyKey: "k", Outcome: "unknown"}, json.RawMessage(extra.String()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got map[string]json.RawMessage
+	if err := json.Unmarshal(value, &got); err != nil || !ValidJSON(value) || len(got) != 5002 || string(got["undo_of"]) != `{"idempotency_key":"k","outcome":"unknown"}` ||
+		string(got["m4999"]) != "4999" || string(got["a"]) != `"\/"` {
+		t.Errorf("%d members, %v: %.200s", len(got), err, value)
+	}
+	for in, want := range map[string]string{`{}`: `{"undo_of":{"idempotency_key":"k"}}`, ` { "a" : 1 } `: `{"undo_of":{"idempotency_key":"k"},"a" : 1}`, ``: `{"undo_of":{"idempotency_key":"k"}}`} {
+		if got, err := UndoValue(UndoOf{IdempotencyKey: "k"}, json.RawMessage(in)); err != nil || string(got) != want {
+			t.Errorf("%s gives %s, %v; want %s", in, got, err, want)
+		}
+	}
+	for _, in := range []string{`[]`, `1`, `{"a":1`, `{"a":1,"a":2}`, `null`} {
+		if got, err := UndoValue(UndoOf{}, json.RawMessage(in)); err == nil {
+			t.Errorf("%s gives %s", in, got)
+		}
+	}
 }

@@ -82,7 +82,7 @@ func DecodeRequest(r *Record) (*Request, error) {
 	q.Traceparent, _ = r.Header(HeaderTraceparent)
 	by := r.header(HeaderCompleteBy)
 	if q.CompleteBy, err = parseCompleteBy(by); err != nil {
-		return nil, unusable(ReasonBadHeader, "%s %q: not an instant as in RFC 3339", HeaderCompleteBy, by)
+		return nil, unusable(ReasonBadHeader, "%s %q: %v", HeaderCompleteBy, by, err)
 	}
 	if q.Operation == "" || q.IdempotencyKey == "" {
 		return nil, unusable(ReasonMissingHeader, "a request needs %s and %s", HeaderOperation, HeaderIdempotencyKey)
@@ -137,19 +137,19 @@ func (u *UndoOf) fields(c *codec) {
 // UndoValue is the value of an undo's request: undo_of, and what undo.input
 // adds. extra is a JSON object or empty; a member undo_of in it is dropped.
 func UndoValue(u UndoOf, extra json.RawMessage) (json.RawMessage, error) {
-	var o object
+	buf := appendObject([]byte(`{"undo_of":`), &u)
 	if len(extra) > 0 {
-		if err := o.scan(extra, 0); err != nil {
+		if err := CheckJSON(extra); err != nil {
 			return nil, err
 		}
-	}
-	buf := appendObject([]byte(`{"undo_of":`), &u)
-	for i := range o.members {
-		if o.is(i, "undo_of") {
-			continue
+		err := eachMember(extra, func(name, member []byte) {
+			if string(name) != "undo_of" {
+				buf = append(append(buf, ','), member...)
+			}
+		})
+		if err != nil {
+			return nil, err
 		}
-		buf = append(appendQuoted(append(buf, ','), string(o.name(i))), ':')
-		buf = append(buf, o.value(i)...)
 	}
 	return append(buf, '}'), nil
 }

@@ -143,6 +143,12 @@ func TestStoredRoundTrip(t *testing.T) {
 		for i := range task.Steps {
 			fill(t, reflect.ValueOf(task.Steps[i]).Elem(), "step")
 		}
+		for _, s := range task.Steps {
+			s.Run.shareInput(task)
+			if s.Undo != nil {
+				s.Undo.shareInput(task)
+			}
+		}
 		got, err := DecodeTask(task.Encode())
 		if err != nil || !reflect.DeepEqual(got, task) {
 			t.Fatalf("%v\nstored %+v\nread   %+v\nfrom %s", err, task, got, task.Encode())

@@ -115,6 +115,13 @@ func eventSamples() []sample {
 			all = append(all, sample{name: f.Type() + ".instance", record: b.Record(sampleNS, "scheduler-0", 3, b.Value()), want: &b, event: &b, inbox: Inboxes,
 				decode: func(r *Record) (any, error) { return DecodeEvent(r) }})
 		}
+		if f, ok := f.(*AttemptStarted); ok {
+			b, shared := *e, *f
+			shared.Input, shared.TaskInput = nil, true
+			b.Fact = &shared
+			all = append(all, sample{name: f.Type() + ".task_input", record: b.Record(sampleNS, "scheduler-0", 3, b.Value()), want: &b, event: &b, inbox: Inboxes,
+				decode: func(r *Record) (any, error) { return DecodeEvent(r) }})
+		}
 		if failed, is := f.(*AttemptFailed); is {
 			later, after := *failed, *e
 			later.Effect, later.RetryAfter, later.Deferred = EffectNone, 4982*time.Millisecond, true

@@ -67,6 +67,7 @@ var described = map[string]fieldSchema{
 	"attempt":                     {typ: "integer", text: "The attempt's number, from 1; counting goes on after a resubmit."},
 	"agent":                       {typ: "string", text: "Who does it: the consumer group of this name."},
 	"operation":                   {typ: "string", text: "The agent's operation."},
+	"task_input":                  {typ: "boolean", text: "The input is the task's, and isn't repeated."},
 	"idempotency_key":             {typ: "string", text: "The same for every attempt of a step; another for its undo; renewed only by a resubmit after a rejection."},
 	"token_hash":                  {typ: "string", text: "128 bits of the SHA-256 of the request's ce_request, in base64url. A reply is accepted only with a ce_request of this hash; the token in it stands in the request, and nowhere in the log."},
 	"effect":                      {typ: "string", enum: []string{"none", "unknown"}, text: "What the call changed in the world."},

@@ -100,6 +100,7 @@ type Run struct {
 	Key          string // idempotency key, the same for every attempt
 	Generation   int    // of the key: renewed by a resubmit after a rejection
 	Input        json.RawMessage
+	TaskInput    bool // Input is the task's: it is held in memory, counted and stored once
 	Error        *Error
 	StartedAt    time.Time
 	EndedAt      time.Time
@@ -258,12 +259,19 @@ func (t *Task) Bytes() int {
 	}
 	for i := range t.Steps {
 		s := t.Steps[i]
-		n += len(s.Input) + len(s.Output) + s.Error.bytes()
+		n += s.Run.bytes() + len(s.Output)
 		if s.Undo != nil {
-			n += len(s.Undo.Input) + s.Undo.Error.bytes()
+			n += s.Undo.bytes()
 		}
 	}
 	return n
+}
+
+func (r *Run) bytes() int {
+	if r.TaskInput {
+		return r.Error.bytes()
+	}
+	return len(r.Input) + r.Error.bytes()
 }
 
 func (e *Error) bytes() int {

@@ -21,6 +21,12 @@ func DecodeTask(data []byte) (*Task, error) {
 	case t.Plan == nil && len(t.Steps) > 0, t.Plan != nil && len(t.Steps) != len(t.Plan.Steps):
 		return nil, badValue("steps", "their number isn't the plan's")
 	}
+	for _, s := range t.Steps {
+		s.Run.shareInput(t)
+		if s.Undo != nil {
+			s.Undo.shareInput(t)
+		}
+	}
 	return t, nil
 }
 
@@ -80,7 +86,9 @@ func (r *Run) fields(c *codec) {
 	c.time("complete_by", &r.CompleteBy)
 	c.str("idempotency_key", &r.Key)
 	c.int("generation", &r.Generation)
-	c.raw("input", &r.Input)
+	if c.bool("task_input", &r.TaskInput); c.decoding || !r.TaskInput {
+		c.raw("input", &r.Input)
+	}
 	c.errorField("error", &r.Error)
 	c.time("started_at", &r.StartedAt)
 	c.time("ended_at", &r.EndedAt)
@@ -89,6 +97,13 @@ func (r *Run) fields(c *codec) {
 	c.str("token_hash", &r.TokenHash)
 	c.bool("rejected", &r.Rejected)
 	c.bool("cooled_down", &r.CooledDown)
+}
+
+// shareInput gives a run the input of its task, where it has that.
+func (r *Run) shareInput(t *Task) {
+	if r.TaskInput {
+		r.Input = t.Input
+	}
 }
 
 // Encode is the partition state's stored form.

@@ -22,15 +22,19 @@ func rawFields(t *events.Task, fn func(*json.RawMessage)) {
 	for i := range t.Steps {
 		s := t.Steps[i]
 		fn(&s.Output)
-		runFields(&s.Run, fn)
+		runFields(t, &s.Run, fn)
 		if s.Undo != nil {
-			runFields(s.Undo, fn)
+			runFields(t, s.Undo, fn)
 		}
 	}
 }
 
-func runFields(r *events.Run, fn func(*json.RawMessage)) {
-	fn(&r.Input)
+func runFields(t *events.Task, r *events.Run, fn func(*json.RawMessage)) {
+	if r.TaskInput {
+		r.Input = t.Input
+	} else {
+		fn(&r.Input)
+	}
 	errorFields(r.Error, fn)
 }
 
@@ -95,18 +99,22 @@ func detachNew(t, before *events.Task) {
 		}
 		s = t.OwnStep(i)
 		detachRaw(&s.Output, was.Output)
-		detachRun(&s.Run, &was.Run)
+		detachRun(t, &s.Run, &was.Run)
 		if s.Undo != nil {
-			detachRun(s.Undo, was.Undo)
+			detachRun(t, s.Undo, was.Undo)
 		}
 	}
 }
 
-func detachRun(r, before *events.Run) {
+func detachRun(t *events.Task, r, before *events.Run) {
 	if before == nil {
 		before = &events.Run{}
 	}
-	detachRaw(&r.Input, before.Input)
+	if r.TaskInput {
+		r.Input = t.Input
+	} else {
+		detachRaw(&r.Input, before.Input)
+	}
 	detachError(&r.Error, before.Error)
 }
 

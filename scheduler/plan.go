@@ -1,6 +1,7 @@
 package scheduler
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -256,7 +257,10 @@ func (d *decider) attempt(i int, k events.Kind) {
 	token := d.env.Token(d.Task.ID, ref)
 	f := &events.AttemptStarted{Kind: k, Step: step, Attempt: number, Agent: agent, Operation: operation, Key: key,
 		TokenHash: events.TokenHash(d.Task.ID, ref, token)}
-	if fresh {
+	switch {
+	case fresh && sameAsTask(d.Task, input):
+		f.TaskInput = true
+	case fresh:
 		f.Input = input
 	}
 	by := d.attemptBy(i, k)
@@ -353,11 +357,24 @@ func (d *decider) inputOf(i int, k events.Kind, run *events.Run) (input json.Raw
 	if fresh && !events.ValidJSON(input) {
 		return nil, false, tooDeep("the input of step " + quoted(d.Task.Plan.Steps[i].ID))
 	}
-	if n := len(input); n > MaxStepInputBytes || d.derived.size(d.Task)+n > MaxTaskBytes {
+	n, total := len(input), d.derived.size(d.Task)
+	if !sameAsTask(d.Task, input) {
+		total += n
+	}
+	if n > MaxStepInputBytes || total > MaxTaskBytes {
 		what := "the input of step " + quoted(d.Task.Plan.Steps[i].ID)
-		return nil, false, &events.Error{Code: events.CodeTooLarge, Message: tooLarge(what, n, MaxStepInputBytes, d.derived.size(d.Task)+n)}
+		return nil, false, &events.Error{Code: events.CodeTooLarge, Message: tooLarge(what, n, MaxStepInputBytes, total)}
 	}
 	return input, fresh, nil
+}
+
+// minSharedBytes is how long an input is that isn't repeated in the event of its step: a shorter one is, so that the
+// event can be read by itself.
+const minSharedBytes = 256
+
+// sameAsTask reports whether a step's input is the task's. Then it is counted and stored once.
+func sameAsTask(t *events.Task, input json.RawMessage) bool {
+	return len(input) >= minSharedBytes && bytes.Equal(input, t.Input)
 }
 
 // requestValue is what the agent gets: the input, or for an undo what is to be

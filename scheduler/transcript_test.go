@@ -393,3 +393,40 @@ func TestErrorsAreBounded(t *testing.T) {
 		s.rebuild()
 	}
 }
+
+// An input that is passed on whole is counted once and written once: each step that has it says so, and it is there again
+// after a restore. Its undo has it too, and may add any number of members.
+func TestInputPassedOnCountsOnce(t *testing.T) {
+	input := `{"rows":"` + strings.Repeat("x", 360_000) + `","many":{`
+	for i := range 600 {
+		input += fmt.Sprintf(`"m%d":%d,`, i, i)
+	}
+	input += `"last":1.0}}`
+	s := newScript(t)
+	s.run("workflow: w\nversion: 1\ncomplete_within: 1m\ndefaults: {complete_within: 1s}\nsteps:\n" +
+		"  a: {agent: inventory, operation: o, input: \"${ input }\", undo: {operation: u, input: \"${ input.many }\"}}\n" +
+		"  b: {agent: payments, operation: o, needs: [a], input: \"${ input }\"}\n---\n" +
+		"> submit " + input + "\n> reply a/do/1 completed {}\n")
+	for i, id := range []string{"a", "b"} {
+		if st := s.task.Steps[i]; st.State == events.StepError || !st.TaskInput || string(st.Input) != input {
+			t.Fatalf("step %s is %s, with an input of %d bytes, the task's: %v; %+v", id, st.State, len(st.Input), st.TaskInput, st.Error)
+		}
+	}
+	if n := s.task.Bytes(); n > len(input)+1000 {
+		t.Errorf("the task counts %d bytes, its input has %d", n, len(input))
+	}
+	written := 0
+	for _, r := range s.history {
+		written += len(r.Value)
+	}
+	if stored := len(s.task.Encode()); stored > len(input)+10_000 || written > len(input)+20_000 {
+		t.Errorf("the input has %d bytes; the task is stored in %d, its events have %d", len(input), stored, written)
+	}
+	s.rebuild()
+	s.task = s.task.Clone()
+	second := events.RequestRef{Step: "b", Kind: events.Do, Attempt: 1}
+	s.decide(events.Replies, &events.Reply{Task: "t", Ref: second, Token: testToken("t", second), Outcome: events.Rejected, Body: json.RawMessage(`{"code":"no"}`)})
+	if u := s.task.Steps[0].Undo; u == nil || u.State != events.StepRunning {
+		t.Fatalf("the task is %s, its undo %+v; %+v", s.task.State, u, s.task.Error)
+	}
+}

@@ -85,7 +85,7 @@ func output(r agent.Request, w answer) (any, error) {
 	switch {
 	case len(text) == 0:
 		return nil, nil
-	case events.ValidJSON(text):
+	case json.Valid(text): // one that decoders read in different ways is no text: the agent says what is wrong with it
 		return json.RawMessage(text), nil
 	}
 	return map[string]string{"body": string(text)}, nil

@@ -6,6 +6,8 @@ import (
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
+	"fmt"
 	"io"
 	"maps"
 	"net/http"
@@ -73,6 +75,7 @@ func garbage(t *testing.T, s *system, metrics, ledger string) {
 	for i, o := range orders {
 		sub := events.Submission{ID: o.ID, Workflow: "order", Input: o.Body}
 		began[o.ID] = produceOne(ctx, t, producer, sub.Record(s.ns, "test")).Time
+		produceOne(ctx, t, producer, events.Record{Topic: s.ns.Inbox(events.Tasks), Partition: -1, Key: []byte(o.ID), Value: rewritten(t, &sub)}) // the same order
 		at := produceOne(ctx, t, producer, all[i].record)
 		all[i].record = at
 		want[events.Origin(&at)] = all[i]
@@ -105,6 +108,23 @@ func garbage(t *testing.T, s *system, metrics, ledger string) {
 	checkDeadletters(t, dead, want)
 	checkCounted(t, metrics, want)
 	t.Logf("%d records of garbage dead-lettered and counted; %d orders in between, the slowest took %v", len(want), len(orders), slowest.Round(time.Millisecond))
+}
+
+// rewritten is an order as another serializer writes it: members in another order, white space, floating-point numbers,
+// escapes, and a complete_by that was computed again.
+func rewritten(t *testing.T, s *events.Submission) []byte {
+	t.Helper()
+	var input map[string]any
+	if err := json.Unmarshal(s.Input, &input); err != nil {
+		t.Fatal(err)
+	}
+	body, err := json.MarshalIndent(input, "", "  ") // in the order of names
+	if err != nil {
+		t.Fatal(err)
+	}
+	body = regexp.MustCompile(`(: -?\d+)(,?\n)`).ReplaceAll(body, []byte("$1.0$2"))
+	by := time.Now().Add(time.Hour).UTC().Format(time.RFC3339)
+	return fmt.Appendf(nil, `{"workflow":"\u006frder","input":%s,"complete_by":%q,"id":%q}`, body, by, s.ID)
 }
 
 // produceOne writes a record and returns it as the log has it.
@@ -159,6 +179,15 @@ func rubbishOf(s *system) []rubbish {
 	add(events.Tasks, events.ReasonBadReplyTo, "g-1", `{"id":"g-1","workflow":"order","reply_to":"`+strings.Repeat("x", events.MaxReplyToBytes+1)+`"}`)
 	all = append(all, rubbish{events.Record{Topic: s.ns.Inbox(events.Tasks), Value: []byte(submission),
 		Partition: (events.Partition([]byte("g-1"), s.partitions) + 1) % s.partitions, Headers: headers(events.HeaderHop, "0/0")}, events.ReasonMisplaced})
+
+	add(events.Tasks, events.ReasonBadJSON, "", `{"id":"g-\ud83d","workflow":"order","input":{}}`)
+	add(events.Tasks, events.ReasonBadJSON, "", `{"id":"g-1","workflow":"order","labels":{"\ud83d":"a"}}`)
+	add(events.Tasks, events.ReasonBadJSON, "", `{"id":"g-1","workflow":"order","input":{"a":[{"b":1,"b":2}]}}`)
+	add(events.Tasks, events.ReasonBadField, "", `{"id":"g-1","workflow":"order","complete_by":"0001-06-01T00:00:00Z"}`)
+	add(events.Tasks, events.ReasonBadField, "", `{"id":"g-1","workflow":"order","complete_by":""}`)
+	add(events.Replies, events.ReasonBadJSON, "g-1", `{"ref":"\ud83d"}`, asReply...)
+	add(events.Controls, events.ReasonBadJSON, "g-1", `{"task":"g-1","command":"cancel","why":"\udfff"}`, asControl...)
+	add(events.Recoveries, events.ReasonBadJSON, "g-1", `{"task":"g-1","timer":1,"timer":2,"action":"hold"}`, asRecovery...)
 
 	add(events.Replies, events.ReasonBadJSON, "g-1", `{"id":`, asReply...)
 	add(events.Replies, events.ReasonUnknownType, "g-1", `{}`, future("com.shop.reply", asReply...)...)

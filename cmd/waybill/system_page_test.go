@@ -137,3 +137,37 @@ func awaitTimeline(t *testing.T, b *browser, u *upSystem) {
 		b.await(fmt.Sprintf("Array.from(document.querySelectorAll('td'), (c) => c.textContent).filter((c) => c === '%d/%s').length === 1", l.Partition, l.Offset))
 	}
 }
+
+// TestPageSendsWhatIsTyped: an order's input and a step's output reach the log as they were typed, and are shown so:
+// JavaScript would make 5 of 5.0, which is another type for an expression, and round large numbers.
+func TestPageSendsWhatIsTyped(t *testing.T) {
+	t.Parallel()
+	b := openBrowser(t)
+	checkout, err := filepath.Abs(filepath.Join(repository, "docs/examples/checkout.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	u := startUpProcess(t, "--demo", "--listen", "127.0.0.1:0", "--workflow", checkout)
+	const typed = `{"total":49.0,"card":"tok_down","n":12345678901234567,"e":[1e2,-0.0,0.10],"text":"\u00e9\/"}`
+	b.load(consoleAt(t, u.process).url + "/#/submit")
+	b.click("option[value=checkout], option:nth-child(1)")
+	b.enter("input[name=id]", "typed-1")
+	b.enter("textarea", typed)
+	b.click("main form button")
+	b.awaitText("hold, step charge")
+	for _, shown := range []string{"12345678901234567", "49.0", "1e2", "-0.0", "0.10"} {
+		b.await(fmt.Sprintf("Array.from(document.querySelectorAll('main pre'), (p) => p.textContent).some((text) => text.includes(%q))", shown))
+	}
+	release(b, `{"receipt":12345678901234567, "amount":5.0}`)
+	b.awaitText("release was accepted")
+	timeline := u.waybill(t, exitOK, "timeline", "typed-1", "--api", "off", "-o", "jsonl")
+	for _, sent := range []string{`"input":` + typed, `"output":{"receipt":12345678901234567,"amount":5.0}`} {
+		if !strings.Contains(timeline, sent) && !strings.Contains(strings.ReplaceAll(timeline, " ", ""), sent) {
+			t.Errorf("the log doesn't have %s:\n%s", sent, timeline)
+		}
+	}
+	for _, said := range b.complaints() {
+		t.Errorf("the browser says: %s", said)
+	}
+	u.stop(t)
+}

@@ -56,20 +56,26 @@ func (c *Checker) Request(r *events.Record) {
 // given is what the requests of a task have of it.
 type given struct {
 	trace  uint64   // the sum of its traceparent
+	input  uint64   // the sum of its input
 	inputs []uint64 // those of its steps' inputs; 0: none yet
 }
 
 // received: of a task requests may be seen.
 func (c *Checker) received(t *task, f *events.TaskReceived) {
 	if c.o.Requests {
-		c.given[t] = &given{sumOfText(f.Traceparent), make([]uint64, len(f.Plan.Steps))}
+		c.given[t] = &given{sumOfText(f.Traceparent), sumOf(f.Input), make([]uint64, len(f.Plan.Steps))}
 	}
 }
 
 // started: an attempt of which the request may have been seen.
 func (c *Checker) started(t *task, step int, f *events.AttemptStarted) {
-	if g := c.given[t]; g != nil && f.Kind == events.Do && len(f.Input) > 0 {
-		g.inputs[step] = sumOf(f.Input)
+	if g := c.given[t]; g != nil && f.Kind == events.Do {
+		switch {
+		case f.TaskInput:
+			g.inputs[step] = g.input
+		case len(f.Input) > 0:
+			g.inputs[step] = sumOf(f.Input)
+		}
 	}
 	if len(c.requests) == 0 {
 		return

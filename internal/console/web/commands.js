@@ -1,7 +1,7 @@
 // What an operator can tell a task. What its state doesn't allow is refused by the scheduler, which says why.
 
 import { post, requestID, taskPath } from './api.js';
-import { el, fill, parsed } from './dom.js';
+import { el, fill, typed } from './dom.js';
 
 const open = ['pending', 'processing', 'undoing', 'error'];
 
@@ -50,7 +50,8 @@ function ask(command, task, done) {
     e.preventDefault();
     send.disabled = true;
     try {
-      const answer = await post(taskPath(task.id, `/${command.name}`), body(new FormData(e.target), request));
+      const form = new FormData(e.target);
+      const answer = await post(taskPath(task.id, `/${command.name}`), members(form, request), texts(form));
       done(`${command.name} was accepted: the task is ${answer.state}.`);
       dialog.close();
     } catch (problem) {
@@ -63,10 +64,13 @@ function ask(command, task, done) {
   dialog.showModal();
 }
 
-function body(form, request) {
+function members(form, request) {
   const b = { request_id: request, reason: form.get('reason') };
   if (form.has('keep')) b.keep = true;
   if (form.get('step')) Object.assign(b, { step: form.get('step'), as: form.get('as') });
-  if (form.get('output')) b.output = parsed('output', form.get('output'));
   return b;
+}
+
+function texts(form) {
+  return form.get('output') ? { output: typed('output', form.get('output')) } : {};
 }

@@ -42,13 +42,14 @@ const looks = {
 /** A state, in its colour. */
 export const state = (name) => el('span', { class: looks[name] ?? 'quiet' }, name);
 
-/** What somebody wrote as JSON; what says whose it is. */
-export function parsed(what, text) {
+/** The text that somebody typed as JSON, unchanged; what names the field. */
+export function typed(what, text) {
   try {
-    return JSON.parse(text);
+    JSON.parse(text);
   } catch (e) {
     throw new Error(`The ${what} isn't JSON: ${e.message}`);
   }
+  return text;
 }
 
 /** A value of others' making, as JSON. */

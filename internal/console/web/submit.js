@@ -1,7 +1,7 @@
 // Submits one order.
 
 import { ask, post, requestID } from './api.js';
-import { el, fill, parsed } from './dom.js';
+import { el, fill, typed } from './dom.js';
 
 export function submit(_, signal) {
   const workflow = el('select', { name: 'workflow', required: true });
@@ -15,7 +15,7 @@ export function submit(_, signal) {
     e.preventDefault();
     button.disabled = true;
     try {
-      await post('/tasks', { id: id.value, workflow: workflow.value, input: parsed('input', input.value) });
+      await post('/tasks', { id: id.value, workflow: workflow.value }, { input: typed('input', input.value) });
       location.hash = `#/tasks/${encodeURIComponent(id.value)}`;
     } catch (problem) {
       fill(said, el('p', { class: 'problem' }, problem.message));

@@ -1,6 +1,6 @@
 // One task: its state, why it stands, its steps, all that happened to it, as it happens, and what an operator can do.
 
-import { ask, follow, taskPath } from './api.js';
+import { askExactly, follow, taskPath } from './api.js';
 import { commands } from './commands.js';
 import { duration, el, fill, instant, json, state, table, terms } from './dom.js';
 
@@ -37,7 +37,7 @@ export function task(id, signal) {
     title: id,
     content: el('div', {}, notice, all),
     async refresh() {
-      const [t, w, line] = await Promise.all(['', '/why', '/timeline'].map((below) => ask(taskPath(id, below), {}, signal)));
+      const [t, w, line] = await Promise.all(['', '/why', '/timeline'].map((below) => askExactly(taskPath(id, below), {}, signal)));
       const now = JSON.stringify([t, w, line.lines]);
       if (now === seen) return; // what somebody has opened stays open
       seen = now;
