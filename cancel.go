@@ -57,6 +57,9 @@ func (c *Client) Cancel(ctx context.Context, id string, o CancelOptions) error {
 func (c *Client) command(ctx context.Context, x *events.Control) (*events.Answer, error) {
 	ctx, cancel := c.within(ctx)
 	defer cancel()
+	if err := x.Check(); err != nil {
+		return nil, err
+	}
 	r := x.Record(c.cfg.Namespace, c.source)
 	if _, _, err := events.DecodeInput(events.Controls, &r); err != nil {
 		return nil, err

@@ -222,7 +222,11 @@ func testKcat(t *testing.T, s *system) {
 				t.Errorf("the request lacks %q:\n%s", want, asked)
 			}
 		}
-		shell(answer)
+		token := regexp.MustCompile("ce_request=" + regexp.QuoteMeta(request) + "/([A-Z0-9]+)").FindStringSubmatch(asked)
+		if token == nil {
+			t.Fatalf("the request has no token:\n%s", asked)
+		}
+		shell(strings.ReplaceAll(answer, "K5QW2MZT7C4NAXJ6RB3LDY5GHE", token[1]))
 		processed(t, c, a.id, `{"charge":"ch_1"}`)
 		if said := shell(replies); !strings.Contains(said, a.id+" ") || !strings.Contains(said, "ce_outcome=completed") {
 			t.Errorf("the reply isn't shown:\n%s", said)

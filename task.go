@@ -69,6 +69,9 @@ func (o *Order) record(ns events.Namespace, source string) (events.Record, *even
 		}
 		s.Input = bytes.TrimSpace(b.Bytes())
 	}
+	if err := s.Check(); err != nil {
+		return events.Record{}, nil, fmt.Errorf("order %q: %w", o.ID, err)
+	}
 	r := s.Record(ns, source)
 	_, in, err := events.DecodeInput(events.Tasks, &r)
 	if err != nil {

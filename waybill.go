@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"regexp"
 
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/kafka"
@@ -42,8 +41,6 @@ type SASL struct {
 	Mechanism, User, Password string
 }
 
-var namespacePattern = regexp.MustCompile(`^[a-zA-Z0-9._-]{0,99}[._-]$`)
-
 // Validate says what is wrong with the configuration, all of it at once; nil if
 // nothing is. It reads PropertiesFile and asks no broker.
 func (c Config) Validate() error {
@@ -63,8 +60,8 @@ func (c Config) kafka() (kafka.Config, error) {
 	if own.Namespace == "" {
 		own.Namespace = events.DefaultNamespace
 	}
-	if !namespacePattern.MatchString(string(own.Namespace)) {
-		fault("Namespace %q: letters, digits, '.', '_' and '-', at most 100, ending in one of the last three (%q)", c.Namespace, events.DefaultNamespace)
+	if err := own.Namespace.Check(); err != nil {
+		fault("Namespace %q: %w", c.Namespace, err)
 	}
 	if c.SASL.Mechanism != "" {
 		m, err := kafka.SASL(c.SASL.Mechanism, c.SASL.User, c.SASL.Password)

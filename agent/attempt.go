@@ -115,7 +115,7 @@ func (a attempt) failed() next {
 }
 
 func (a attempt) answer(r events.Reply) next {
-	r.Task = a.req.Task
+	r.Task, r.Token = a.req.Task, a.req.token
 	r.Ref = events.RequestRef{Step: a.req.Step, Kind: a.req.Kind, Attempt: a.req.Attempt}
 	return next{do: doReply, reply: r}
 }

@@ -56,10 +56,13 @@ func (c *contract) ask(records ...events.Record) {
 }
 
 func (c *contract) request(task string, kind events.Kind, attempt int, operation, value string, completeIn time.Duration) events.Record {
-	q := events.Request{Task: task, Ref: events.RequestRef{Step: "charge", Kind: kind, Attempt: attempt}, Operation: operation,
+	q := events.Request{Task: task, Ref: events.RequestRef{Step: "charge", Kind: kind, Attempt: attempt}, Token: docToken, Operation: operation,
 		CompleteBy: time.Now().Add(completeIn), IdempotencyKey: events.IdempotencyKey(c.ns, task, "charge", kind, 0), Value: []byte(value)}
 	return q.Record(c.ns, "test", "payments", 0)
 }
+
+// docToken is the token in the session of docs/agents.md.
+const docToken = "K5QW2MZT7C4NAXJ6RB3LDY5GHE"
 
 // awaitReplies waits until n replies are there, and returns what each says, by
 // ce_request. Replies must be decodable, once each, in their key's partition.
@@ -76,6 +79,9 @@ func (c *contract) awaitReplies(n int) map[string]string {
 		}
 		rep := in.(*events.Reply)
 		id := events.RequestID(task, rep.Ref)
+		if rep.Token != docToken {
+			c.Errorf("%s: replied with the token %q; it was asked with %q", id, rep.Token, docToken)
+		}
 		if said[id] != "" {
 			c.Errorf("%s: replied twice", id)
 		}
@@ -205,7 +211,7 @@ func TestKcatSessionOfThePage(t *testing.T) {
 			}
 			return string(out)
 		}
-		if asked := sh(commands[0]); !strings.Contains(asked, "key: o-1\n") || !strings.Contains(asked, "ce_request=o-1/charge/do/1") ||
+		if asked := sh(commands[0]); !strings.Contains(asked, "key: o-1\n") || !strings.Contains(asked, "ce_request=o-1/charge/do/1/"+docToken) ||
 			!strings.Contains(asked, `value: {"amount":100}`) {
 			t.Errorf("what is asked:\n%s", asked)
 		}

@@ -69,6 +69,8 @@ type Request struct {
 	Input          json.RawMessage // one JSON value; of an undo the whole value, undo_of included
 	UndoOf         *events.UndoOf  // of an undo: what is to be undone; else nil
 	Traceparent    string          // W3C trace context, or empty
+
+	token string // of the attempt: the reply repeats it. It is nobody else's business.
 }
 
 // Into decodes the input into v. Its error is a rejection: the same input won't
@@ -92,7 +94,7 @@ func newRequest(rec *events.Record) (Request, error) {
 	r := Request{
 		ID: events.RequestID(q.Task, q.Ref), Task: q.Task, Step: q.Ref.Step, Kind: q.Ref.Kind, Attempt: q.Ref.Attempt,
 		Operation: q.Operation, IdempotencyKey: q.IdempotencyKey, CompleteBy: q.CompleteBy,
-		Input: q.Value, Traceparent: q.Traceparent,
+		Input: q.Value, Traceparent: q.Traceparent, token: q.Token,
 	}
 	if r.Kind == Undo {
 		r.UndoOf, err = undoOf(q.Value)

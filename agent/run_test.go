@@ -94,7 +94,7 @@ func TestMalformedIsPassedOver(t *testing.T) {
 		by := time.Now().Add(time.Minute)
 		noJSON := testRecord(2, by)
 		noJSON.Value = []byte(`{"n":`)
-		undo := events.Request{Task: "o-3", Ref: events.RequestRef{Step: "s", Kind: Undo, Attempt: 1}, Operation: "op",
+		undo := events.Request{Task: "o-3", Ref: events.RequestRef{Step: "s", Kind: Undo, Attempt: 1}, Token: "t", Operation: "op",
 			CompleteBy: by, IdempotencyKey: "k", Value: []byte(`{"x":1}`)}
 		noUndoOf := undo.Record("waybill.", "test", "a", 0)
 		noUndoOf.Offset = 3
@@ -113,7 +113,7 @@ func TestUndoOfIsParsed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	q := events.Request{Task: "o", Ref: events.RequestRef{Step: "s", Kind: Undo, Attempt: 3}, Operation: "op", CompleteBy: t0, IdempotencyKey: "u", Value: value}
+	q := events.Request{Task: "o", Ref: events.RequestRef{Step: "s", Kind: Undo, Attempt: 3}, Token: "t", Operation: "op", CompleteBy: t0, IdempotencyKey: "u", Value: value}
 	rec := q.Record("waybill.", "test", "a", 0)
 	r, err := newRequest(&rec)
 	if err != nil || r.UndoOf == nil || r.UndoOf.IdempotencyKey != "k" || r.UndoOf.Outcome != "completed" ||

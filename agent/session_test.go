@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -77,9 +78,21 @@ func (s *fakeSession) deliver(recs ...events.Record) {
 	s.signal()
 }
 
+// attempt is the one that a request or a reply is of; that has its token.
+func (s *fakeSession) attempt(r events.Record) string {
+	request, _ := r.Header(events.HeaderRequest)
+	id, ok := strings.CutSuffix(request, "/"+testToken)
+	if !ok {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.fault("%s has no token", request)
+	}
+	return id
+}
+
 // deliverUntil delivers a request whose time is over at by, whatever it says.
 func (s *fakeSession) deliverUntil(by time.Time, r events.Record) {
-	id, _ := r.Header(events.HeaderRequest)
+	id := s.attempt(r)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.byID[id], s.at[position{r.Partition, r.Offset}] = by, id
@@ -149,7 +162,7 @@ func (s *fakeSession) CommitSoon() {
 }
 
 func (s *fakeSession) Send(ctx context.Context, rec events.Record) error {
-	id, _ := rec.Header(events.HeaderRequest)
+	id := s.attempt(rec)
 	s.mu.Lock()
 	by := s.byID[id]
 	if !time.Now().Before(by) {
@@ -232,12 +245,15 @@ func (s *fakeSession) outcome(id string) string {
 
 // testRecord is the request of task o-<n>, at offset n of partition 0.
 func testRecord(n int, completeBy time.Time) events.Record {
-	q := events.Request{Task: fmt.Sprintf("o-%d", n), Ref: events.RequestRef{Step: "s", Kind: Do, Attempt: 1},
+	q := events.Request{Task: fmt.Sprintf("o-%d", n), Ref: events.RequestRef{Step: "s", Kind: Do, Attempt: 1}, Token: testToken,
 		Operation: "op", CompleteBy: completeBy, IdempotencyKey: fmt.Sprintf("k-%d", n), Value: []byte(`{"n":1}`)}
 	r := q.Record("waybill.", "test", "a", 0)
 	r.Offset = int64(n)
 	return r
 }
+
+// testToken is the token of each request.
+const testToken = "secret"
 
 func testID(n int) string { return fmt.Sprintf("o-%d/s/do/1", n) }
 

@@ -47,7 +47,7 @@ func FuzzRequest(f *testing.F) {
 		if events.CheckTaskID(r.Task) == nil {
 			ref := events.RequestRef{Step: r.Step, Kind: r.Kind, Attempt: r.Attempt}
 			got := asRead(t, attempt{req: &r}.answer(events.Reply{Outcome: events.Completed, Body: json.RawMessage("1")}).reply)
-			if got.Ref != ref {
+			if got.Ref != ref || got.Token != r.token {
 				t.Fatalf("the reply to %+v is taken for one to %+v", ref, got.Ref)
 			}
 		}

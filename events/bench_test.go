@@ -2,6 +2,7 @@ package events
 
 import (
 	"reflect"
+	"strings"
 	"testing"
 )
 
@@ -269,4 +270,22 @@ func BenchmarkTask(b *testing.B) {
 			task.Clone()
 		}
 	})
+}
+
+// BenchmarkDigest is of a small order, and of the largest.
+func BenchmarkDigest(b *testing.B) {
+	for _, s := range []struct{ name, input string }{
+		{"order", `{"customer":"c-17","items":[{"sku":"A-1","quantity":2},{"sku":"B-7","quantity":1}],"total":12.50,"note":"ring twice"}`},
+		{"sorted", `{"customer":"c-17","items":[{"quantity":2,"sku":"A-1"},{"quantity":1,"sku":"B-7"}],"note":"ring twice","total":125}`},
+		{"large", `{"rows":[` + strings.Repeat(`{"sku":"A-1","quantity":2,"name":"caf\u00e9"},`, 8000) + `0]}`},
+	} {
+		sub := &Submission{ID: "o-1", Workflow: "order", Input: []byte(s.input), Labels: map[string]string{"region": "eu"}}
+		b.Run(s.name, func(b *testing.B) {
+			b.ReportAllocs()
+			b.SetBytes(int64(len(s.input)))
+			for b.Loop() {
+				sub.Digest()
+			}
+		})
+	}
 }

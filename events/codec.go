@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"math"
+	"regexp"
 	"slices"
 	"strconv"
 	"sync"
@@ -99,7 +100,7 @@ func appendObject(dst []byte, v fielded) []byte { return append(dst, encodeObjec
 func (c *codec) open()  { c.buf = append(c.buf, '{') }
 func (c *codec) close() { c.buf = append(c.buf, '}') }
 
-func decodeObject(data []byte, v fielded) error { return decodeAt(data, v, 0) }
+func decodeObject(data []byte, v fielded) error { return decodeWith(data, v, nil) }
 
 // decodeWith is decodeObject, for an EventReader perhaps.
 func decodeWith(data []byte, v fielded, room *Policy) error {
@@ -108,10 +109,13 @@ func decodeWith(data []byte, v fielded, room *Policy) error {
 	return c.decode(data, v, 0)
 }
 
-// decodeAt is decodeObject for an object at a level of nesting; outside is that
-// of a record that others wrote.
-func decodeAt(data []byte, v fielded, level int) error {
-	return codecs.Get().(*codec).decode(data, v, level)
+// decodeOutside is decodeObject for a record that others wrote, with as many
+// levels of nesting around the object. What it accepts passes CheckJSON.
+func decodeOutside(data []byte, v fielded, around int) error {
+	if err := codecs.Get().(*codec).decode(data, v, outside+around); err != nil {
+		return err
+	}
+	return checkNames(data)
 }
 
 // decode reads an object, and releases the codec.
@@ -214,11 +218,7 @@ func (c *codec) text(name string) []byte {
 	if c.straight.on && c.straight.plain {
 		return val[1 : len(val)-1]
 	}
-	s, err := unquoteBytes(val)
-	if err != nil {
-		c.fail(name, err.Error())
-	}
-	return s
+	return unquoteBytes(val)
 }
 
 // appendInstant writes an instant by TimeLayout, four times as fast as the
@@ -287,8 +287,8 @@ func (c *codec) int64(name string, v *int64) {
 			*v = n
 			return
 		}
-		n, err := strconv.ParseInt(string(val), 10, 64)
-		if err != nil {
+		n, ok := wholeNumber(val)
+		if !ok {
 			c.fail(name, "not a whole number")
 			return
 		}
@@ -372,29 +372,57 @@ func (c *codec) time(name string, v *time.Time) {
 		return
 	}
 	s := c.text(name)
-	if len(s) == 0 {
+	if s == nil {
 		return
 	}
-	t, fault := readInstant(s)
-	if fault != "" {
-		c.fail(name, fault)
+	t, err := readInstant(s)
+	if err != nil {
+		c.fail(name, err.Error())
 		return
 	}
 	*v = t
 }
 
-// readInstant reads an instant as in RFC 3339; fault says why it isn't one.
-func readInstant(s []byte) (t time.Time, fault string) {
+// readInstant is ParseInstant, in milliseconds.
+func readInstant(s []byte) (time.Time, error) {
 	if t, ok := parseInstant(s); ok {
-		return t, ""
+		return t, nil
 	}
-	if err := t.UnmarshalText(s); err != nil {
-		return t, "not an instant as in RFC 3339"
+	t, err := ParseInstant(string(s))
+	return Millis(t), err
+}
+
+// The years of instants, in UTC. Clocks count from 1970; the zero time.Time, of
+// year 1, means that nothing is said.
+const (
+	firstYear = 1970
+	lastYear  = 9999
+)
+
+// instantPattern is RFC 3339, with the ranges of its fields, as the schemas have it.
+const instantPattern = `^[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])T([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\.[0-9]+)?(Z|[+-]([01][0-9]|2[0-3]):[0-5][0-9])$`
+
+var instants = regexp.MustCompile(instantPattern)
+
+var errInstant = errors.New("not an instant as in RFC 3339 (2026-01-31T12:00:00Z)")
+
+// ParseInstant reads an instant as in RFC 3339, of the years 1970 to 9999 in
+// UTC: the one rule for instants from outside. It is stricter than time.Parse,
+// which accepts 00,5Z and +24:00.
+func ParseInstant(s string) (time.Time, error) {
+	t, err := time.Parse(time.RFC3339, s)
+	if err != nil || !instants.MatchString(s) {
+		return time.Time{}, errInstant
 	}
-	if t = Millis(t); t.Year() < 1 || t.Year() > 9999 {
-		return t, "not within the years 1 to 9999 in UTC"
+	t = t.UTC()
+	return t, checkInstant(t)
+}
+
+func checkInstant(t time.Time) error {
+	if y := t.UTC().Year(); y < firstYear || y > lastYear {
+		return fmt.Errorf("not within the years %d to %d in UTC", firstYear, lastYear)
 	}
-	return t, ""
+	return nil
 }
 
 // parseInstant reads what appendInstant writes, in a fifth of the time that the
@@ -415,7 +443,7 @@ func parseInstant(s []byte) (time.Time, bool) {
 	year, month, day := number(0, 4), number(5, 7), number(8, 10)
 	hour, minute, second, ms := number(11, 13), number(14, 16), number(17, 19), number(20, 23)
 	// The 29th to 31st aren't in every month.
-	if !ok || year < 1 || month < 1 || month > 12 || day < 1 || day > 28 || hour > 23 || minute > 59 || second > 59 {
+	if !ok || year < firstYear || month < 1 || month > 12 || day < 1 || day > 28 || hour > 23 || minute > 59 || second > 59 {
 		return time.Time{}, false
 	}
 	seconds := int64(daysTo(year, month)+day-1)*secondsOfDay + int64(hour*3600+minute*60+second)
@@ -569,12 +597,12 @@ func (c *codec) ints(name string, v *[]int) {
 // texts is a member that is an array of texts.
 func (c *codec) texts(name string, v *[]string) {
 	write := func(v *string) { c.buf = appendQuoted(c.buf, *v) }
-	array(c, name, v, write, func(el []byte, v *string) (err error) {
+	array(c, name, v, write, func(el []byte, v *string) error {
 		if el[0] != '"' {
 			return errors.New("not a string")
 		}
-		*v, err = unquote(el)
-		return err
+		*v = unquote(el)
+		return nil
 	})
 }
 

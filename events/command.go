@@ -2,6 +2,8 @@ package events
 
 import (
 	"bytes"
+	"crypto/sha256"
+	"crypto/subtle"
 	"encoding/json"
 	"fmt"
 	"strconv"
@@ -71,25 +73,32 @@ func (s *Submission) fields(c *codec) {
 	c.time("complete_by", &s.CompleteBy)
 }
 
-// Digest identifies the body of a submission, however it was written: the same
-// id with another digest is another order under a used name.
-func (s *Submission) Digest() string {
+// Digest identifies the order in a submission. It doesn't depend on how the
+// JSON was written: the order of members, white space, escapes, and the form of
+// numbers (1, 1.0 and 1e0) make no difference, while every digit does. Nor does
+// it depend on complete_by, which an application may compute for each try. The
+// same id with another digest is another order under a used id.
+func (s *Submission) Digest() (sum string) {
 	c := *s
-	c.Input = compactJSON(c.Input)
-	if string(c.Input) == "null" {
-		c.Input = nil
-	}
-	return hashObject(&c)
+	c.CompleteBy = time.Time{}
+	withCanonical(s.Input, func(input []byte) {
+		if c.Input = input; string(input) == "null" {
+			c.Input = nil
+		}
+		sum = hashObject(&c)
+	})
+	return sum
 }
 
 // Reply is what an agent says of an attempt.
 type Reply struct {
 	Task    string
 	Ref     RequestRef // of the attempt; one that isn't current is ignored
+	Token   string     // of the attempt, as its request has it; empty: the reply has none, and is refused
 	Outcome Outcome
 	Effect  Effect          // of a failure; EffectUnknown unless the agent says EffectNone
 	Body    json.RawMessage // completed: the output; else an error object (Failure)
-	Source  string          // ce_source: who replied; empty: it isn't said, or not in MaxNameBytes of text
+	Source  string          // ce_source, believed only of a reply that has its token: who replied; empty: it isn't said, or not in MaxNameBytes of text
 }
 
 func (*Reply) input() {}
@@ -111,19 +120,57 @@ type RequestRef struct {
 	Attempt int
 }
 
-// RequestID writes ce_request: "<task>/<step>/<do|undo>/<attempt>".
-func RequestID(task string, ref RequestRef) string {
-	return task + "/" + ref.Step + "/" + string(ref.Kind) + "/" + strconv.Itoa(ref.Attempt)
+// RequestID names an attempt: "<task>/<step>/<do|undo>/<attempt>". It is the ce_id of the
+// attempt's request, and ce_request without the token.
+func RequestID(task string, ref RequestRef) string { return string(appendRequestID(nil, task, ref)) }
+
+func appendRequestID(dst []byte, task string, ref RequestRef) []byte {
+	dst = append(append(append(dst, task...), '/'), ref.Step...)
+	dst = append(append(append(dst, '/'), ref.Kind...), '/')
+	return strconv.AppendInt(dst, int64(ref.Attempt), 10)
 }
 
-// requestIDIn is RequestID in m.
-func requestIDIn(m *Room, task string, ref RequestRef) []byte {
-	if m == nil {
-		return bytesOf(RequestID(task, ref))
+// requestBytes is the most that ce_request has.
+func requestBytes(task string, ref RequestRef, token string) int {
+	return len(task) + len(ref.Step) + len(ref.Kind) + 4 + numberBytes + len(token)
+}
+
+// appendRequest appends ce_request: "<task>/<step>/<do|undo>/<attempt>/<token>". id is how long it is without the token.
+func appendRequest(dst []byte, task string, ref RequestRef, token string) (request []byte, id int) {
+	begins := len(dst)
+	dst = appendRequestID(dst, task, ref)
+	id = len(dst) - begins
+	return append(append(dst, '/'), token...), id
+}
+
+// TokenHash is what the event of an attempt records of its token: 128 bits of the SHA-256 of ce_request. It
+// covers the attempt's name, so the token of one attempt has another hash in any other. To find a text with
+// this hash takes as many guesses as to find the token itself, which has 128 random bits: who reads events doesn't
+// learn the token.
+func TokenHash(task string, ref RequestRef, token string) string {
+	var stack [192]byte
+	request, _ := appendRequest(stack[:0], task, ref, token)
+	sum := sha256.Sum256(request)
+	return hashText(sum[:])
+}
+
+// TokenMatches reports whether a reply has the token of an attempt, by the hash that the attempt's event records. An attempt
+// without a hash has no request: no reply has its token.
+func (r *Reply) TokenMatches(hash string) bool {
+	return hash != "" && r.Token != "" && subtle.ConstantTimeCompare(bytesOf(TokenHash(r.Task, r.Ref, r.Token)), bytesOf(hash)) == 1
+}
+
+// ParseRequest reads ce_request. The token is empty where there is none.
+func ParseRequest(s string) (task string, ref RequestRef, token string, err error) {
+	rest, token, _ := cutLast(s)
+	if task, ref, err = ParseRequestID(rest); err == nil {
+		return task, ref, token, nil
 	}
-	dst := append(append(m.bytes(len(task)+len(ref.Step)+len(ref.Kind)+3+numberBytes), task...), '/')
-	dst = append(append(append(append(dst, ref.Step...), '/'), ref.Kind...), '/')
-	return strconv.AppendInt(dst, int64(ref.Attempt), 10)
+	// What stands before the last slash can't be an attempt here: it ends with do or undo, not with a number.
+	if task, ref, err = ParseRequestID(s); err == nil {
+		return task, ref, "", nil
+	}
+	return "", RequestRef{}, "", fmt.Errorf("%s isn't <task>/<step>/<do|undo>/<attempt>/<token>", HeaderRequest)
 }
 
 // ParseRequestID is the inverse of RequestID. A task id may hold slashes.
@@ -133,7 +180,7 @@ func ParseRequestID(s string) (task string, ref RequestRef, err error) {
 	task, step, ok3 := cutLast(rest)
 	n, nerr := strconv.Atoi(attempt)
 	if !ok1 || !ok2 || !ok3 || nerr != nil || n < 1 || step == "" || Kind(kind) != Do && Kind(kind) != Undo {
-		return "", ref, fmt.Errorf("ce_request %q: not <task>/<step>/<do|undo>/<attempt>", s)
+		return "", ref, fmt.Errorf("%q: not <task>/<step>/<do|undo>/<attempt>", s)
 	}
 	return task, RequestRef{step, Kind(kind), n}, nil
 }
@@ -194,6 +241,7 @@ const (
 	ReasonMissingHeader   Reason = "missing_header"
 	ReasonBadHeader       Reason = "bad_header"
 	ReasonBadField        Reason = "bad_field"
+	ReasonBadToken        Reason = "bad_token" // a reply without the token of its attempt
 	ReasonTooLarge        Reason = "too_large"
 	ReasonNull            Reason = "null_value"
 	ReasonWrongKey        Reason = "wrong_key"
@@ -209,7 +257,7 @@ const (
 
 // Reasons lists them.
 var Reasons = []Reason{ReasonBadJSON, ReasonUnknownType, ReasonUnknownVersion, ReasonMissingHeader, ReasonBadHeader,
-	ReasonBadField, ReasonTooLarge, ReasonNull, ReasonWrongKey, ReasonMisplaced, ReasonUnknownTask, ReasonUnknownStep,
+	ReasonBadField, ReasonBadToken, ReasonTooLarge, ReasonNull, ReasonWrongKey, ReasonMisplaced, ReasonUnknownTask, ReasonUnknownStep,
 	ReasonUnknownWorkflow, ReasonIDConflict, ReasonBadReplyTo, ReasonUndeliverable, ReasonTaskStopped}
 
 // Unusable is the error of a record that can't be used: it becomes a dead
@@ -280,7 +328,7 @@ func decodeSubmission(r *Record) (string, Input, error) {
 	data := r.Value
 	if bytes.HasPrefix(r.header(HeaderContentType), []byte("application/cloudevents+json")) {
 		var ev structured
-		if err := decodeAt(r.Value, &ev, outside-1); err != nil {
+		if err := decodeOutside(r.Value, &ev, -1); err != nil {
 			return "", nil, badJSON(err)
 		}
 		if err := checkType(ev.Type, TypeSubmission); err != nil {
@@ -386,6 +434,38 @@ func (s *Submission) check() error {
 	return nil
 }
 
+// Check says whether a submission that was made here, and not read, can be
+// written: encoding would replace a text that isn't UTF-8, and leave out an
+// instant that counts as none. DecodeInput checks the rest of what was written.
+func (s *Submission) Check() error {
+	texts := []text8{{"id", s.ID}, {"workflow", s.Workflow}, {"reply_to", s.ReplyTo}}
+	for k, v := range s.Labels {
+		texts = append(texts, text8{"labels", k}, text8{"labels", v})
+	}
+	if err := checkUTF8(texts...); err != nil {
+		return err
+	}
+	if s.CompleteBy == (time.Time{}) {
+		return nil
+	}
+	if err := checkInstant(s.CompleteBy); err != nil {
+		return unusable(ReasonBadField, "complete_by: %v", err)
+	}
+	return nil
+}
+
+// text8 is a text that must be UTF-8.
+type text8 struct{ name, text string }
+
+func checkUTF8(texts ...text8) error {
+	for _, t := range texts {
+		if !utf8.ValidString(t.text) {
+			return unusable(ReasonBadField, "%s: %q is not UTF-8", t.name, cut([]byte(t.text), MaxNameBytes))
+		}
+	}
+	return nil
+}
+
 // Record makes the submission's record, for waybill.tasks. source is the
 // submitter's ce_source.
 func (s *Submission) Record(ns Namespace, source string) Record {
@@ -405,14 +485,14 @@ func decodeReply(r *Record) (string, Input, error) {
 	if err := checkTypeOf(r, TypeReply); err != nil {
 		return "", nil, err
 	}
-	task, ref, err := ParseRequestID(id)
+	task, ref, token, err := ParseRequest(id)
 	if err != nil {
 		return "", nil, unusable(ReasonBadHeader, "%v", err)
 	}
 	if err := CheckTaskID(task); err != nil {
 		return "", nil, unusable(ReasonBadHeader, "%s: %v", HeaderRequest, err)
 	}
-	rep := &Reply{Task: task, Ref: ref, Effect: EffectUnknown, Body: trimSpace(r.Value)}
+	rep := &Reply{Task: task, Ref: ref, Token: token, Effect: EffectUnknown, Body: trimSpace(r.Value)}
 	if source := r.header(HeaderSource); len(source) <= MaxNameBytes && utf8.Valid(source) {
 		rep.Source = string(source)
 	}
@@ -431,8 +511,8 @@ func decodeReply(r *Record) (string, Input, error) {
 	if string(r.header(HeaderEffect)) == string(EffectNone) {
 		rep.Effect = EffectNone
 	}
-	if !ValidJSON(r.Value) {
-		return "", nil, unusable(ReasonBadJSON, "the reply's value is no JSON in UTF-8")
+	if err := CheckJSON(r.Value); err != nil {
+		return "", nil, unusable(ReasonBadJSON, "the reply's value: %v", err)
 	}
 	return task, rep, nil
 }
@@ -471,7 +551,7 @@ func decodeRecovery(r *Record) (string, Input, error) {
 		return "", nil, err
 	}
 	rec := &Recovery{}
-	if err := decodeAt(r.Value, rec, outside); err != nil {
+	if err := decodeOutside(r.Value, rec, 0); err != nil {
 		return "", nil, badJSON(err)
 	}
 	if err := CheckTaskID(rec.Task); err != nil {
@@ -502,7 +582,7 @@ func decodeControl(r *Record) (string, Input, error) {
 	}
 	x := &Control{}
 	x.ID, _ = r.Header(HeaderID)
-	if err := decodeAt(r.Value, x, outside); err != nil {
+	if err := decodeOutside(r.Value, x, 0); err != nil {
 		return "", nil, badJSON(err)
 	}
 	if err := CheckTaskID(x.Task); err != nil {
@@ -526,6 +606,11 @@ func decodeControl(r *Record) (string, Input, error) {
 		x.RequestID = x.ID
 	}
 	return x.Task, x, nil
+}
+
+// Check is as Submission.Check.
+func (x *Control) Check() error {
+	return checkUTF8(text8{"task", x.Task}, text8{"step", x.Step}, text8{"by", x.Who}, text8{"why", x.Why}, text8{"request_id", x.RequestID})
 }
 
 // Record makes the control's record. Its ce_id is the request id.

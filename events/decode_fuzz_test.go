@@ -10,6 +10,7 @@ import (
 	"go/token"
 	"os"
 	"reflect"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -219,6 +220,15 @@ func FuzzParseRequestID(f *testing.F) {
 		if task, ref, err := ParseRequestID(s); err == nil {
 			if task2, ref2, err := ParseRequestID(RequestID(task, ref)); err != nil || task2 != task || ref2 != ref {
 				t.Fatalf("%q is %q %+v, then %q %+v, %v", s, task, ref, task2, ref2, err)
+			}
+		}
+		if task, ref, token, err := ParseRequest(s); err == nil {
+			request, n := appendRequest(nil, task, ref, token)
+			if token == "" && s != string(request) {
+				request = request[:n]
+			}
+			if task2, ref2, token2, err := ParseRequest(string(request)); err != nil || task2 != task || ref2 != ref || token2 != token {
+				t.Fatalf("%q is %q %+v %q, then %q %+v %q, %v", s, task, ref, token, task2, ref2, token2, err)
 			}
 		}
 	})
@@ -546,4 +556,26 @@ func checkCorpora(t *testing.T, fuzzers map[string]bool) {
 			t.Errorf("%s/%s belongs to no fuzzer: rename it with its fuzzer, or remove it", corpora, d.Name())
 		}
 	}
+}
+
+// FuzzParseInstant: an instant that is accepted is the standard library's, is one by the schemas, and is read the same
+// when it is written.
+func FuzzParseInstant(f *testing.F) {
+	for _, s := range []string{"2026-03-01T12:00:00Z", "2026-03-01T12:00:00.5+01:30", "0001-01-01T00:00:00Z", "2026-03-01T12:00:00,5Z", "2026-03-01T12:00:00+24:00", "9999-12-31T23:59:59.999999999Z"} {
+		f.Add(s)
+	}
+	schema := regexp.MustCompile(instantPattern)
+	f.Fuzz(func(t *testing.T, s string) {
+		at, err := ParseInstant(s)
+		if err != nil {
+			return
+		}
+		std, err := time.Parse(time.RFC3339, s)
+		if err != nil || !std.Equal(at) || !schema.MatchString(s) || at.IsZero() {
+			t.Fatalf("%q is read as %s, by the standard library as %s (%v)", s, at, std, err)
+		}
+		if got, err := readInstant(appendInstant(nil, at)); err != nil || !got.Equal(Millis(at)) {
+			t.Fatalf("%q is read again as %s, %v", s, got, err)
+		}
+	})
 }

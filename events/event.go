@@ -477,6 +477,8 @@ type AttemptStarted struct {
 	Agent     string
 	Operation string
 	Key       string // idempotency key
+	// TokenHash is what the log has of the attempt's token (see the function). The token itself is in the request only.
+	TokenHash string
 	Input     json.RawMessage
 }
 
@@ -490,6 +492,7 @@ func (f *AttemptStarted) fields(c *codec) {
 	c.few("agent", &f.Agent)
 	c.few("operation", &f.Operation)
 	c.str("idempotency_key", &f.Key)
+	c.str("token_hash", &f.TokenHash)
 	c.raw("input", &f.Input)
 }
 

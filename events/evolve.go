@@ -364,7 +364,7 @@ func (t *Task) attemptStarted(e *Event, f *AttemptStarted) error {
 		if r.StartedAt.IsZero() {
 			r.StartedAt = e.At
 		}
-		r.Attempt, r.Key, r.CompleteBy, r.StartedSeq = f.Attempt, f.Key, e.Due, e.Seq
+		r.Attempt, r.Key, r.CompleteBy, r.StartedSeq, r.TokenHash = f.Attempt, f.Key, e.Due, e.Seq, f.TokenHash
 		if len(f.Input) > 0 {
 			r.Input = f.Input
 		}
@@ -383,6 +383,9 @@ func (s *Step) completed(e *Event, f *AttemptCompleted, r *Run) {
 func (t *Task) attemptFailed(e *Event, f *AttemptFailed) error {
 	return t.onRun(e, f.Kind, f.Step, "failed", f.Attempt, func(s *Step, r *Run) {
 		t.countFailure(r)
+		if f.Attempt != r.Attempt { // no request was sent
+			r.TokenHash = ""
+		}
 		r.Attempt, r.Error = f.Attempt, f.Error
 		s.Unknown = s.Unknown || f.Kind == Do && f.Effect != EffectNone
 	})

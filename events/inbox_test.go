@@ -1,9 +1,12 @@
 package events
 
 import (
+	"encoding/json"
 	"errors"
+	"regexp"
 	"strings"
 	"testing"
+	"time"
 )
 
 // controlRecord is a control's record with a value of one's own.
@@ -22,9 +25,9 @@ func TestInboxRefuses(t *testing.T) {
 	typed := func(typ, value string) Record {
 		return Record{Value: []byte(value), Headers: []Header{{HeaderType, []byte(typ)}, {HeaderID, []byte("1")}}}
 	}
-	labels := strings.TrimSuffix(strings.Repeat(`"k":"v",`, 1), ",")
+	labels := `"k":"v"`
 	for i := range MaxLabels {
-		labels += `,"k` + strings.Repeat("i", i) + `":"v","l` + strings.Repeat("i", i) + `":"v"`
+		labels += `,"k` + strings.Repeat("i", i+1) + `":"v","l` + strings.Repeat("i", i) + `":"v"`
 	}
 	for _, tc := range []struct {
 		name  string
@@ -58,11 +61,11 @@ func TestInboxRefuses(t *testing.T) {
 		{"structured without data", Tasks, Record{Value: []byte(`{"type":"` + TypeSubmission + `"}`),
 			Headers: []Header{{HeaderContentType, []byte("application/cloudevents+json")}}}, ReasonBadJSON},
 		{"a reply to nothing", Replies, Record{Value: []byte(`{}`)}, ReasonMissingHeader},
-		{"a reply to no request", Replies, reply("a/b/c/1", "completed"), ReasonBadHeader},
-		{"a reply to attempt 0", Replies, reply("a/b/do/0", "completed"), ReasonBadHeader},
-		{"a reply to a task without id", Replies, reply("/b/do/1", "completed"), ReasonBadHeader},
-		{"a reply without outcome", Replies, reply("a/b/do/1", ""), ReasonMissingHeader},
-		{"a reply of unknown outcome", Replies, reply("a/b/do/1", "done"), ReasonBadHeader},
+		{"a reply to no request", Replies, reply("a/b/c/1/x", "completed"), ReasonBadHeader},
+		{"a reply to attempt 0", Replies, reply("a/b/do/0/x", "completed"), ReasonBadHeader},
+		{"a reply to a task without id", Replies, reply("/b/do/1/x", "completed"), ReasonBadHeader},
+		{"a reply without outcome", Replies, reply("a/b/do/1/x", ""), ReasonMissingHeader},
+		{"a reply of unknown outcome", Replies, reply("a/b/do/1/x", "done"), ReasonBadHeader},
 		{"a recovery without a timer", Recoveries, typed(TypeRecovery, `{"task":"a","action":"retry"}`), ReasonBadField},
 		{"a recovery of unknown action", Recoveries, typed(TypeRecovery, `{"task":"a","timer":1,"action":"restart"}`), ReasonBadField},
 		{"a recovery without a type", Recoveries, Record{Value: []byte(`{"task":"a","timer":1,"action":"hold"}`)}, ReasonUnknownType},
@@ -145,6 +148,9 @@ func TestDigest(t *testing.T) {
 	const a = `{"id":"a","workflow":"w","input":{"x":1},"labels":{"k":"1","l":"2"},"complete_by":"2026-03-01T12:00:00.000Z"}`
 	for _, same := range []string{
 		"\n{ \"workflow\" : \"w\", \"id\":\"\\u0061\", \"labels\":{\"l\":\"2\",\"k\":\"1\"}, \"complete_by\":\"2026-03-01T13:00:00+01:00\", \"input\": { \"x\" : 1 }, \"x-new\": 1 }",
+		strings.Replace(a, `"x":1`, `"\u0078":1.0`, 1),
+		strings.Replace(a, "2026-03-01T12", "2026-03-01T11", 1), // computed again, for another try
+		strings.Replace(a, `,"complete_by":"2026-03-01T12:00:00.000Z"`, "", 1),
 	} {
 		if digest(same) != digest(a) {
 			t.Errorf("%s\nand %s\nhave different digests", same, a)
@@ -167,5 +173,59 @@ func TestBodyIsTrimmed(t *testing.T) {
 	_, in, err := DecodeInput(Replies, &r)
 	if err != nil || string(in.(*Reply).Body) != `{"a":1}` {
 		t.Errorf("%+v, %v", in, err)
+	}
+}
+
+// TestInstants: one rule for instants from outside, which the schemas have too.
+func TestInstants(t *testing.T) {
+	schema := regexp.MustCompile(instantPattern)
+	for in, want := range map[string]string{
+		"2026-03-01T12:00:00Z": "2026-03-01T12:00:00.000Z", "2026-03-01T12:00:00.5Z": "2026-03-01T12:00:00.500Z", "2026-03-01T12:00:00.123456789+01:30": "2026-03-01T10:30:00.123Z",
+		"2024-02-29T23:59:59-23:59": "2024-03-01T23:58:59.000Z", "1970-01-01T00:00:00Z": "1970-01-01T00:00:00.000Z", "9999-12-31T23:59:59.999Z": "9999-12-31T23:59:59.999Z",
+		"0001-01-01T00:00:00Z": "years", "0001-06-01T00:00:00.000Z": "years", "1969-12-31T23:59:59.999Z": "years", "1970-01-01T00:00:00+00:01": "years", "9999-12-31T23:59:59-00:01": "years",
+		"": "RFC", " ": "RFC", "2026-03-01": "RFC", "2026-03-01T12:00:00,5Z": "RFC", "2026-03-01T12:00:00+24:00": "RFC", "2026-03-01T12:00:00+01:60": "RFC", "2026-03-01T12:00:00": "RFC",
+		"2026-03-01t12:00:00z": "RFC", "2026-03-01T2:00:00Z": "RFC", "2026-03-01T24:00:00Z": "RFC", "2026-02-29T12:00:00Z": "RFC", "2026-13-01T12:00:00Z": "RFC", "2026-03-01T12:00:60Z": "RFC",
+		"2026-03-01T12:00:00.Z": "RFC", "02026-03-01T12:00:00Z": "RFC", "2026-03-01 12:00:00Z": "RFC", "2026-03-01T12:00:00Z ": "RFC", "2026-03-01T12:00:00+0100": "RFC",
+	} {
+		value, err := json.Marshal(in)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := &Submission{}
+		r := Record{Value: []byte(`{"id":"a","workflow":"w","complete_by":` + string(value) + `}`)}
+		_, got, err := DecodeInput(Tasks, &r)
+		if err == nil {
+			s = got.(*Submission)
+		}
+		refused := want == "RFC" || want == "years"
+		if refused && (err == nil || !strings.Contains(err.Error(), want)) || !refused && (err != nil || s.CompleteBy.Format(TimeLayout) != want) {
+			t.Errorf("complete_by %q is read as %s, %v; want %s", in, s.CompleteBy, err, want)
+		}
+		if err == nil && !schema.MatchString(in) || want == "RFC" && in != "2026-02-29T12:00:00Z" && schema.MatchString(in) {
+			t.Errorf("complete_by %q: the decoder says %v, the schema %v", in, err, schema.MatchString(in))
+		}
+		q := Record{Headers: []Header{{HeaderRequest, []byte("a/s/do/1/" + sampleToken)}, {HeaderOperation, []byte("o")}, {HeaderIdempotencyKey, []byte("k")}, {HeaderCompleteBy, []byte(in)}}}
+		if _, err := DecodeRequest(&q); (err != nil) != refused {
+			t.Errorf("%s %q: %v", HeaderCompleteBy, in, err)
+		}
+	}
+}
+
+// TestCheckBeforeWriting: what encoding would replace or leave out is refused before.
+func TestCheckBeforeWriting(t *testing.T) {
+	good := Submission{ID: "a", Workflow: "w", Labels: map[string]string{"k": "é"}, CompleteBy: time.Unix(0, 0)}
+	if err := good.Check(); err != nil {
+		t.Error(err)
+	}
+	for _, s := range []Submission{{ID: "g-\xff"}, {Workflow: "\xed\xa0\x80"}, {ReplyTo: "\xff"}, {Labels: map[string]string{"\xff": "v"}}, {Labels: map[string]string{"k": "\xff"}},
+		{CompleteBy: time.Time{}.Add(1)}, {CompleteBy: time.Unix(-1, 0)}, {CompleteBy: time.Date(10_000, 1, 1, 0, 0, 0, 0, time.UTC)}} {
+		if err := s.Check(); err == nil {
+			t.Errorf("%+v: no fault", s)
+		}
+	}
+	for _, x := range []Control{{Task: "\xff"}, {Step: "\xff"}, {By: By{Who: "\xff"}}, {By: By{Why: "\xff"}}, {By: By{RequestID: "\xff"}}} {
+		if err := x.Check(); err == nil {
+			t.Errorf("%+v: no fault", x)
+		}
 	}
 }

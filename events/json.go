@@ -3,11 +3,12 @@ package events
 import (
 	"bytes"
 	"encoding/binary"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
 	"math/bits"
+	"slices"
+	"unicode/utf16"
 	"unicode/utf8"
 )
 
@@ -50,11 +51,7 @@ func (o *object) name(i int) []byte {
 	if !m.escaped {
 		return o.data[m.nameStart:m.nameEnd]
 	}
-	name, err := unquoteBytes(o.data[m.nameStart-1 : m.nameEnd+1])
-	if err != nil {
-		panic("events: " + err.Error()) // skipString has accepted it
-	}
-	return name
+	return unescape(o.data[m.nameStart:m.nameEnd])
 }
 
 // value is the value of member i, as it stands.
@@ -72,16 +69,18 @@ func (o *object) is(i int, name string) bool {
 // reset lets go of the text.
 func (o *object) reset() { o.data, o.members, o.seen = nil, o.members[:0], 0 }
 
-var errNotObject = errors.New("not a JSON object")
+var (
+	errNotObject = errors.New("not a JSON object")
+	errNotUTF8   = errors.New("not UTF-8")
+)
 
 func badValue(name, what string) error { return fmt.Errorf("field %q: %s", name, what) }
 
 // scan checks that data is one JSON object in UTF-8, with as many levels around
-// it, and finds its members. Of two members of one name the last counts, as in the
-// standard library.
+// it, and finds its members. No two of them may have one name.
 func (o *object) scan(data []byte, level int) error {
 	if !utf8.Valid(data) {
-		return errors.New("not UTF-8")
+		return errNotUTF8
 	}
 	if len(data) > math.MaxInt32 {
 		return errors.New("longer than 2 GiB")
@@ -138,8 +137,7 @@ func (o *object) scanMember(i, level int) (int, error) {
 		return end, err
 	}
 	m.start, m.end = int32(i), int32(end)
-	o.put(m)
-	return end, nil
+	return end, o.put(m)
 }
 
 // scanName reads the name at i; most have no escapes.
@@ -154,23 +152,22 @@ func scanName(data []byte, i int) (m member, end int, err error) {
 	return member{nameStart: int32(i + 1), nameEnd: int32(end - 1), escaped: true}, end, err
 }
 
-// put adds a member, or gives the one of its name another value.
-func (o *object) put(m member) {
+// put adds a member, unless there is one of its name.
+func (o *object) put(m member) error {
 	o.members = append(o.members, m)
 	last := len(o.members) - 1
 	name := o.name(last)
 	bit := nameBit(name)
 	if o.seen&bit == 0 {
 		o.seen |= bit
-		return
+		return nil
 	}
 	for i := range last {
 		if o.is(i, string(name)) {
-			o.members[i].start, o.members[i].end = m.start, m.end
-			o.members = o.members[:last]
-			return
+			return twice(name)
 		}
 	}
+	return nil
 }
 
 // nameBit is one of 64 bits, by the length and two bytes of a name.
@@ -215,15 +212,80 @@ func scanArray(data []byte, each func([]byte) error) error {
 	}
 }
 
-// ValidJSON reports whether data is one JSON value in UTF-8, no deeper than
-// MaxJSONDepth.
-func ValidJSON(data []byte) bool {
+// ValidJSON reports whether data passes CheckJSON.
+func ValidJSON(data []byte) bool { return CheckJSON(data) == nil }
+
+// CheckJSON says why data isn't one JSON value that all decoders read as the
+// same: in UTF-8, no deeper than MaxJSONDepth, without half a surrogate pair,
+// and without two members of one name in an object.
+func CheckJSON(data []byte) error {
 	if !utf8.Valid(data) {
-		return false
+		return errNotUTF8
 	}
-	i := skipSpace(data, 0)
-	end, err := skipValue(data, i, outside)
-	return err == nil && atEnd(data, end) == nil
+	end, err := skipValue(data, skipSpace(data, 0), outside)
+	if err != nil {
+		return err
+	}
+	if err := atEnd(data, end); err != nil {
+		return err
+	}
+	return checkNames(data)
+}
+
+// checkNames refuses two members of one name in an object, at any depth of a
+// valid JSON value. Decoders differ in which of the two they use.
+func checkNames(data []byte) error {
+	type level struct {
+		first int    // index in names of its first member
+		seen  uint64 // a bit for each name, by nameBit
+		check bool   // two names have the same bit
+	}
+	var fewNames [16][]byte
+	var fewLevels [4]level
+	names, levels := fewNames[:0], fewLevels[:1]
+	for i := 0; i < len(data); i++ {
+		switch data[i] {
+		case '{', '[':
+			levels = append(levels, level{first: len(names)})
+		case '}', ']':
+			l := levels[len(levels)-1]
+			if l.check {
+				if err := checkDistinct(names[l.first:]); err != nil {
+					return err
+				}
+			}
+			names, levels = names[:l.first], levels[:len(levels)-1]
+		case '"':
+			end, err := skipString(data, i)
+			if err != nil {
+				return err
+			}
+			if next := skipSpace(data, end); next < len(data) && data[next] == ':' {
+				name := unquoteBytes(data[i:end])
+				l, bit := &levels[len(levels)-1], nameBit(name)
+				l.check = l.check || l.seen&bit != 0
+				l.seen |= bit
+				names = append(names, name)
+			}
+			i = end - 1
+		}
+	}
+	return nil
+}
+
+// checkDistinct refuses names of which two are equal. It changes their order.
+func checkDistinct(names [][]byte) error {
+	slices.SortFunc(names, bytes.Compare)
+	for i := range names[1:] {
+		if bytes.Equal(names[i], names[i+1]) {
+			return twice(names[i])
+		}
+	}
+	return nil
+}
+
+func twice(name []byte) error {
+	return fmt.Errorf("JSON: two members are named %q", cut(name, MaxNameBytes))
 }
 
 func atEnd(data []byte, i int) error {
@@ -370,15 +432,43 @@ func skipEscape(data []byte, i int) (int, error) {
 	switch data[i] {
 	case '"', '\\', '/', 'b', 'f', 'n', 'r', 't':
 	case 'u':
-		for range 4 {
-			if i++; i >= len(data) || !isHex(data[i]) {
-				return i, syntax(data, i)
-			}
-		}
+		return skipCodeUnit(data, i)
 	default:
 		return i, syntax(data, i)
 	}
 	return i, nil
+}
+
+// skipCodeUnit returns the last byte of an escape whose u stands at i. A
+// character past U+FFFF is two escapes, a surrogate pair. Half of one stands for
+// no character (RFC 8259, section 8.2): decoders replace it by U+FFFD, and texts
+// that differ would become the same.
+func skipCodeUnit(data []byte, i int) (int, error) {
+	start := i - 1
+	r, i, err := scanHex(data, i)
+	switch {
+	case err != nil || !utf16.IsSurrogate(r):
+		return i, err
+	case len(data)-i > 2 && data[i+1] == '\\' && data[i+2] == 'u':
+		low, end, err := scanHex(data, i+2)
+		if err != nil {
+			return end, err
+		}
+		if utf16.DecodeRune(r, low) != utf8.RuneError {
+			return end, nil
+		}
+	}
+	return i, fmt.Errorf("JSON: %s at byte %d is half of a surrogate pair and stands for no character", data[start:i+1], start)
+}
+
+// scanHex reads the four digits after the u at i, and returns where the last stands.
+func scanHex(data []byte, i int) (rune, int, error) {
+	for range 4 {
+		if i++; i >= len(data) || !isHex(data[i]) {
+			return 0, i, syntax(data, i)
+		}
+	}
+	return hexRune(data[i-3:]), i, nil
 }
 
 func isHex(c byte) bool {
@@ -421,19 +511,70 @@ func skipNumber(data []byte, i int) (int, error) {
 }
 
 // unquote returns the text of a JSON string that skipString has accepted.
-func unquote(raw []byte) (string, error) {
-	b, err := unquoteBytes(raw)
-	return string(b), err
+func unquote(raw []byte) string { return string(unquoteBytes(raw)) }
+
+// unquoteBytes is unquote; it aliases raw where nothing in it is escaped.
+func unquoteBytes(raw []byte) []byte {
+	raw = raw[1 : len(raw)-1]
+	if bytes.IndexByte(raw, '\\') < 0 {
+		return raw
+	}
+	return unescape(raw)
 }
 
-// unquoteBytes aliases raw where nothing in it is escaped.
-func unquoteBytes(raw []byte) ([]byte, error) {
-	if bytes.IndexByte(raw, '\\') < 0 {
-		return raw[1 : len(raw)-1], nil
+// unescape returns the text of a JSON string, without its quotes, that
+// skipString has accepted.
+func unescape(raw []byte) []byte {
+	text := make([]byte, 0, len(raw))
+	for i := 0; i < len(raw); i++ {
+		if raw[i] != '\\' {
+			text = append(text, raw[i])
+			continue
+		}
+		i++
+		if raw[i] == 'u' {
+			r := hexRune(raw[i+1:])
+			if i += 4; utf16.IsSurrogate(r) { // the other half follows: see skipEscape
+				r = utf16.DecodeRune(r, hexRune(raw[i+3:]))
+				i += 6
+			}
+			text = utf8.AppendRune(text, r)
+			continue
+		}
+		text = append(text, unescaped(raw[i]))
 	}
-	var s string
-	err := json.Unmarshal(raw, &s)
-	return []byte(s), err
+	return text
+}
+
+// unescaped is what a letter after a backslash stands for.
+func unescaped(c byte) byte {
+	switch c {
+	case 'b':
+		return '\b'
+	case 'f':
+		return '\f'
+	case 'n':
+		return '\n'
+	case 'r':
+		return '\r'
+	case 't':
+		return '\t'
+	}
+	return c // a quote, a backslash or a slash
+}
+
+// hexRune is the code unit of four hexadecimal digits.
+func hexRune(digits []byte) (r rune) {
+	for _, c := range digits[:4] {
+		switch {
+		case c <= '9':
+			c -= '0'
+		default:
+			c = c | 0x20 - 'a' + 10
+		}
+		r = r<<4 | rune(c)
+	}
+	return r
 }
 
 // appendQuoted appends s as a JSON string. Bytes that are no UTF-8 become

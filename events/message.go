@@ -26,36 +26,6 @@ const (
 	HeaderReplyTo        = "waybill_replyto"
 )
 
-// compactJSON takes the white space out of a JSON value; raw itself, where there is
-// none.
-func compactJSON(raw []byte) []byte {
-	var out []byte
-	kept := 0 // below it, raw is in out
-	for i := 0; i < len(raw); {
-		switch c := raw[i]; {
-		case c == '"':
-			end, err := skipString(raw, i)
-			if err != nil {
-				return raw
-			}
-			i = end
-		case c > ' ':
-			i++
-		default:
-			out = append(out, raw[kept:i]...)
-			i = skipSpace(raw, i)
-			if i < len(raw) && raw[i] < ' ' {
-				return raw
-			}
-			kept = i
-		}
-	}
-	if kept == 0 {
-		return raw
-	}
-	return append(out, raw[kept:]...)
-}
-
 // IdempotencyKey is the key of a run: the same for every attempt at a step,
 // another for its undo, and renewed with the generation.
 func IdempotencyKey(ns Namespace, task, step string, k Kind, generation int) string {
@@ -66,6 +36,7 @@ func IdempotencyKey(ns Namespace, task, step string, k Kind, generation int) str
 type Request struct {
 	Task           string
 	Ref            RequestRef
+	Token          string // of the attempt: a reply repeats it
 	Operation      string
 	CompleteBy     time.Time
 	IdempotencyKey string
@@ -80,12 +51,12 @@ func (q *Request) Record(ns Namespace, source, agent string, partition int32) Re
 
 // RecordIn is Record with the headers in m.
 func (q *Request) RecordIn(m *Room, ns Namespace, source, agent string, partition int32) Record {
-	id := requestIDIn(m, q.Task, q.Ref)
-	h := append(cloudHeaders(m.list(10), TypeRequest, source, id),
+	request, n := appendRequest(m.bytes(requestBytes(q.Task, q.Ref, q.Token)), q.Task, q.Ref, q.Token)
+	h := append(cloudHeaders(m.list(10), TypeRequest, source, request[:n:n]), // its ce_id has no token
 		Header{HeaderOperation, bytesOf(q.Operation)},
 		Header{HeaderCompleteBy, appendInstant(m.bytes(len(TimeLayout)), q.CompleteBy)},
 		Header{HeaderIdempotencyKey, bytesOf(q.IdempotencyKey)},
-		Header{HeaderRequest, id})
+		Header{HeaderRequest, request})
 	if q.Traceparent != "" {
 		h = append(h, Header{HeaderTraceparent, bytesOf(q.Traceparent)})
 	}
@@ -97,11 +68,14 @@ func (q *Request) RecordIn(m *Room, ns Namespace, source, agent string, partitio
 // goes on.
 func DecodeRequest(r *Record) (*Request, error) {
 	id, _ := r.Header(HeaderRequest)
-	task, ref, err := ParseRequestID(id)
+	task, ref, token, err := ParseRequest(id)
 	if err != nil {
 		return nil, err
 	}
-	q := &Request{Task: task, Ref: ref, Value: r.Value}
+	if token == "" {
+		return nil, unusable(ReasonBadHeader, "%s of a request has no token", HeaderRequest)
+	}
+	q := &Request{Task: task, Ref: ref, Token: token, Value: r.Value}
 	q.Operation, _ = r.Header(HeaderOperation)
 	q.IdempotencyKey, _ = r.Header(HeaderIdempotencyKey)
 	q.Traceparent, _ = r.Header(HeaderTraceparent)
@@ -120,14 +94,17 @@ func parseCompleteBy(s []byte) (time.Time, error) {
 	if t, ok := parseInstant(s); ok {
 		return t, nil
 	}
-	return time.Parse(time.RFC3339, string(s))
+	return ParseInstant(string(s))
 }
 
 // Record makes the reply's record, for the request that it answers.
 func (r *Reply) Record(ns Namespace, source string) Record {
-	id := RequestID(r.Task, r.Ref)
-	h := append(cloudHeaders(make([]Header, 0, 9), TypeReply, source, bytesOf(id+"/"+string(r.Outcome))),
-		Header{HeaderRequest, bytesOf(id)}, Header{HeaderOutcome, bytesOf(string(r.Outcome))})
+	request, n := appendRequest(make([]byte, 0, requestBytes(r.Task, r.Ref, r.Token)), r.Task, r.Ref, r.Token)
+	if r.Token == "" { // as one has it who doesn't know the token
+		request = request[:n]
+	}
+	h := append(cloudHeaders(make([]Header, 0, 9), TypeReply, source, bytesOf(string(request[:n])+"/"+string(r.Outcome))),
+		Header{HeaderRequest, request}, Header{HeaderOutcome, bytesOf(string(r.Outcome))})
 	if r.Effect == EffectNone && r.Outcome != Completed {
 		h = append(h, Header{HeaderEffect, bytesOf(string(EffectNone))})
 	}

@@ -65,7 +65,7 @@ func sampleFacts() []Fact {
 	for _, k := range []Kind{Do, Undo} {
 		fs = append(fs,
 			&AttemptStarted{Kind: k, Step: "charge", Attempt: 1, Agent: "payments", Operation: "charge",
-				Key: IdempotencyKey(sampleNS, "order-7", "charge", k, 0), Input: json.RawMessage(`{"amount":12.50,"card":"tok_1"}`)},
+				Key: IdempotencyKey(sampleNS, "order-7", "charge", k, 0), TokenHash: TokenHash("order-7", RequestRef{"charge", k, 1}, sampleToken), Input: json.RawMessage(`{"amount":12.50,"card":"tok_1"}`)},
 			&AttemptCompleted{Kind: k, Step: "charge", Attempt: 1, Output: json.RawMessage(`{"receipt":"R-9"}`)},
 			&AttemptFailed{Kind: k, Step: "charge", Attempt: 1, Effect: EffectUnknown, Error: sampleError},
 			&AttemptRejected{Kind: k, Step: "charge", Attempt: 1, Error: sampleError},
@@ -169,6 +169,9 @@ func canBeQueued(f Fact) bool {
 	return false
 }
 
+// sampleToken is a token as a scheduler makes it.
+const sampleToken = "K5QW2MZT7C4NAXJ6RB3LDY5GHE"
+
 func sampleSubmission() *Submission {
 	return &Submission{ID: "order-7", Workflow: "order", Version: 3, Input: json.RawMessage(`{"total":12.50,"items":["book","péché"]}`),
 		ReplyTo: "shop.order-status", Priority: 5, Labels: map[string]string{"region": "eu", "tier": "gold"},
@@ -203,7 +206,7 @@ func inputSamples() []sample {
 		{Task: "order-7", Ref: ref, Outcome: Failed, Effect: EffectNone, Body: json.RawMessage(`{"code":"busy","message":"try later"}`)},
 		{Task: "order-7", Ref: RequestRef{"charge", Undo, 1}, Outcome: Rejected, Effect: EffectUnknown, Body: json.RawMessage(`{"code":"settled"}`)},
 	} {
-		p.Source = "payments-1"
+		p.Source, p.Token = "payments-1", sampleToken
 		all = append(all, inputSample(TypeReply+"."+string(p.Outcome), Replies, p.Record(sampleNS, p.Source), p))
 	}
 	for _, r := range []*Recovery{
@@ -226,14 +229,14 @@ func inputSamples() []sample {
 }
 
 func outputSamples() []sample {
-	do := &Request{Task: "order-7", Ref: RequestRef{"charge", Do, 2}, Operation: "charge", CompleteBy: instantOf(30), Traceparent: sampleTrace,
+	do := &Request{Task: "order-7", Ref: RequestRef{"charge", Do, 2}, Token: sampleToken, Operation: "charge", CompleteBy: instantOf(30), Traceparent: sampleTrace,
 		IdempotencyKey: IdempotencyKey(sampleNS, "order-7", "charge", Do, 0), Value: json.RawMessage(`{"amount":12.50,"card":"tok_1"}`)}
 	value, err := UndoValue(UndoOf{IdempotencyKey: do.IdempotencyKey, Outcome: "completed", Input: do.Value, Output: json.RawMessage(`{"receipt":"R-9"}`)},
 		json.RawMessage(`{"reason":"cancelled"}`))
 	if err != nil {
 		panic(err)
 	}
-	undo := &Request{Task: "order-7", Ref: RequestRef{"charge", Undo, 1}, Operation: "refund", CompleteBy: instantOf(30),
+	undo := &Request{Task: "order-7", Ref: RequestRef{"charge", Undo, 1}, Token: sampleToken, Operation: "refund", CompleteBy: instantOf(30),
 		IdempotencyKey: IdempotencyKey(sampleNS, "order-7", "charge", Undo, 0), Value: value}
 	accepted := &Answer{Task: "order-7", Control: sampleBy.RequestID, Accepted: true, Seq: 14, State: StateUndoing}
 	refused := &Answer{Task: "order-7", Control: sampleBy.RequestID, Reason: "cancel: task \"order-7\" is processed", State: StateProcessed}

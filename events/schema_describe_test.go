@@ -38,7 +38,7 @@ var described = map[string]fieldSchema{
 	"priority":                    {typ: "integer", text: "Of the task among others; a larger one first."},
 	"labels":                      {typ: "object", values: "string", text: "The submitter's own marks, at most 32."},
 	"complete_by":                 {typ: "string", pattern: instantPattern, text: "The instant by which it must have finished."},
-	"digest":                      {typ: "string", text: "Identifies the body of the submission: another body under the same id is refused."},
+	"digest":                      {typ: "string", text: "Identifies the order in the submission, without complete_by: another order under the same id is refused. Member order, white space, escapes and the form of numbers make no difference; every digit does."},
 	"traceparent":                 {typ: "string", text: "W3C Trace Context, passed on untouched."},
 	"plan":                        {typ: "object", text: "What the fold needs of the definition: reading a log needs no definition."},
 	"plan.complete_within_ms":     {typ: "integer", text: "How long the whole task may take, in milliseconds."},
@@ -67,6 +67,7 @@ var described = map[string]fieldSchema{
 	"agent":                       {typ: "string", text: "Who does it: the consumer group of this name."},
 	"operation":                   {typ: "string", text: "The agent's operation."},
 	"idempotency_key":             {typ: "string", text: "The same for every attempt of a step; another for its undo; renewed only by a resubmit after a rejection."},
+	"token_hash":                  {typ: "string", text: "128 bits of the SHA-256 of the request's ce_request, in base64url. A reply is accepted only with a ce_request of this hash; the token in it stands in the request, and nowhere in the log."},
 	"effect":                      {typ: "string", enum: []string{"none", "unknown"}, text: "What the call changed in the world."},
 	"cool_down":                   {typ: "boolean", text: "The wait is the long one, past max_attempts."},
 	"as":                          {typ: "string", enum: []string{"completed", "undone"}, text: "What the operator states of the step."},
@@ -99,7 +100,7 @@ var described = map[string]fieldSchema{
 	"headers.ce_operation":                 {typ: "string", text: "The operation to do."},
 	"headers.ce_completeby":                {typ: "string", pattern: instantPattern, text: "After this instant nobody waits for the reply: do nothing more and send nothing."},
 	"headers.ce_idempotencykey":            {typ: "string", text: "The same for every attempt: a service that has seen it answers as it did and does nothing."},
-	"headers.ce_request":                   {typ: "string", pattern: `^(.|\n)+/[^/]+/(do|undo)/[1-9][0-9]*$`, text: "Names the attempt: <task>/<step>/<do|undo>/<attempt>. Opaque to an agent, which copies it into the reply."},
+	"headers.ce_request":                   {typ: "string", pattern: `^(.|\n)+/[^/]+/(do|undo)/[1-9][0-9]*/[^/]+$`, text: "Names the attempt, and ends with its secret token: <task>/<step>/<do|undo>/<attempt>/<token>. Opaque to an agent, which copies all of it into the reply: a reply without the token is refused."},
 	"headers.ce_outcome":                   {typ: "string", enum: []string{"completed", "failed", "rejected"}, text: "failed may be tried again, rejected must not be."},
 	"headers.ce_effect":                    {typ: "string", enum: []string{"none", "unknown"}, text: "With failed or rejected: none says that nothing changed in the world. Absent: unknown, so the step will be undone."},
 	"headers.waybill_reason":               {typ: "string", text: "Why the record can't be used; one of a closed set."},
@@ -114,8 +115,6 @@ var described = map[string]fieldSchema{
 	TypeReply + "/value":                   {text: "Any JSON: the output, or an error object {code, message, details}."},
 	TypeDeadletter + "/value":              {text: "The original bytes, at most 256 KiB of them: whatever they are."},
 }
-
-const instantPattern = `^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]+)?(Z|[+-][0-9]{2}:[0-9]{2})$`
 
 // freeform are the members of which a schema says what it knows and no more.
 var freeform = map[string]bool{"input": true, "output": true, "error.details": true, "labels": true,
@@ -151,7 +150,7 @@ var schemaTexts = map[string]struct {
 	"waybill.step.waiting.v1":   {"Another attempt is made at due. attempt is the one before.", []string{"step", "attempt", "due", "policy"}},
 	"waybill.step.errored.v1":   {"No further attempt is made.", []string{"step"}},
 
-	TypeSubmission:   {"Asks for a task, on the topic tasks: as the data of a CloudEvent in binary or structured mode, or as the bare object.", []string{"id", "workflow"}},
+	TypeSubmission:   {"Asks for a task, on the topic tasks: as the data of a CloudEvent in binary or structured mode, or as the bare object. UTF-8, without half a surrogate pair and without two members of one name in an object. The same order again, however its JSON is written and whatever its complete_by, changes nothing; another order under the same id is refused.", []string{"id", "workflow"}},
 	TypeRequest:      {"What an agent is asked to do: a record of requests.<agent>, with its headers.", []string{"key", "headers", "value"}},
 	TypeReply:        {"What an agent says of an attempt: a record of the topic replies, with its headers.", []string{"headers", "value"}},
 	TypeRecovery:     {"What a supervisor asks for when a timer is due.", []string{"task", "timer", "action"}},

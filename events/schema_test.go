@@ -279,7 +279,8 @@ func TestSchemasRefuse(t *testing.T) {
 		{TypeSubmission, `[]`, "$"},
 		{TypeControl, `{"task":"a","command":"stop"}`, "$.command"},
 		{"waybill.task.received.v1", `{"at":"2026-03-01T12:00:00.000Z","cause":"tasks/1/2","epoch":1,"workflow":"w","plan":{"steps":[{"needs":["a"]}]}}`, "$.plan.steps[0].needs[0]"},
-		{TypeReply, `{"headers":{"ce_request":"a/b/do/0"},"value":1}`, "$.headers.ce_request"},
+		{TypeReply, `{"headers":{"ce_request":"a/b/do/0/x"},"value":1}`, "$.headers.ce_request"},
+		{TypeReply, `{"headers":{"ce_request":"a/b/do/1"},"value":1}`, "$.headers.ce_request"},
 	} {
 		faults := strings.Join(check(readSchema(t, tc.typ), parseJSON(t, []byte(tc.value)), "$"), "; ")
 		if !strings.Contains(faults, tc.want) {

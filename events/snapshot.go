@@ -280,6 +280,5 @@ func StoredID(stored []byte) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	id, err := unquoteBytes(stored[len(begin):end])
-	return string(id), err
+	return unquote(stored[len(begin):end]), nil
 }

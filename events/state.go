@@ -105,6 +105,7 @@ type Run struct {
 	EndedAt      time.Time
 	Timer        Timer
 	StartedSeq   uint64 // of the event that started the last attempt
+	TokenHash    string // of the last attempt's token; empty: it has no request
 	Rejected     bool   // the last attempt was rejected: a resubmit renews the key
 	CooledDown   bool   // the attempt past max_attempts has been granted
 }

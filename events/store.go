@@ -86,6 +86,7 @@ func (r *Run) fields(c *codec) {
 	c.time("ended_at", &r.EndedAt)
 	r.Timer.fields(c)
 	c.seq("started_seq", &r.StartedSeq)
+	c.str("token_hash", &r.TokenHash)
 	c.bool("rejected", &r.Rejected)
 	c.bool("cooled_down", &r.CooledDown)
 }

@@ -143,7 +143,7 @@ func TestPlanOfTheEventBeforeIsTheSameText(t *testing.T) {
 
 // Instants are those of the standard library, from the first to the last that is written.
 func TestInstantsAreTheStandardLibrarys(t *testing.T) {
-	at := time.Date(1, 1, 1, 0, 0, 0, 0, time.UTC)
+	at := time.Date(firstYear, 1, 1, 0, 0, 0, 0, time.UTC)
 	for at.Year() < 10_000 {
 		text := at.Format(TimeLayout)
 		if got, ok := parseInstant([]byte(text)); at.Day() <= 28 && (!ok || got != at) {

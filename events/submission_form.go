@@ -36,7 +36,7 @@ func (s *submissionBody) fields(c *codec) {
 // decodeSubmissionBody reads the object of a submission.
 func decodeSubmissionBody(data []byte, s *Submission) error {
 	body := submissionBody{Submission: s}
-	if err := decodeAt(data, &body, outside); err != nil {
+	if err := decodeOutside(data, &body, 0); err != nil {
 		return badJSON(err)
 	}
 	if body.unknown != "" {

@@ -3,7 +3,6 @@ package events
 import (
 	"bytes"
 	"fmt"
-	"strconv"
 	"time"
 )
 
@@ -315,11 +314,7 @@ func (m *members) text(w wanted) string {
 		m.fail(w, "not a string")
 		return ""
 	}
-	s, err := unquoteBytes(val)
-	if err != nil {
-		m.fail(w, err.Error())
-	}
-	return aliased(s)
+	return aliased(unquoteBytes(val))
 }
 
 func (m *members) number(w wanted) int64 {
@@ -327,21 +322,20 @@ func (m *members) number(w wanted) int64 {
 	if val == nil {
 		return 0
 	}
-	n, err := strconv.ParseInt(aliased(val), 10, 64)
-	if err != nil {
+	n, ok := wholeNumber(val)
+	if !ok {
 		m.fail(w, "not a whole number")
 	}
 	return n
 }
 
 func (m *members) instant(w wanted) time.Time {
-	s := m.text(w)
-	if s == "" {
+	if m.values[w] == nil {
 		return time.Time{}
 	}
-	t, fault := readInstant(bytesOf(s))
-	if fault != "" {
-		m.fail(w, fault)
+	t, err := readInstant(bytesOf(m.text(w)))
+	if err != nil {
+		m.fail(w, err.Error())
 	}
 	return t
 }
@@ -387,11 +381,7 @@ func (m *members) labels() map[string]string {
 			m.fail(wantLabels, "not an object of strings")
 			return nil
 		}
-		var text string
-		if text, err = unquote(v); err != nil {
-			break
-		}
-		labels[string(c.obj.name(i))] = text
+		labels[string(c.obj.name(i))] = unquote(v)
 	}
 	if err != nil {
 		m.fail(wantLabels, err.Error())

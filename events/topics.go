@@ -1,6 +1,10 @@
 package events
 
-import "strings"
+import (
+	"errors"
+	"fmt"
+	"strings"
+)
 
 // DefaultNamespace is the topic prefix of a system that was given none.
 const DefaultNamespace = "waybill."
@@ -41,6 +45,33 @@ func ParseInbox(s string) (Inbox, bool) {
 // id of one system, its dot included ("waybill."). Several systems can share
 // a cluster under different namespaces.
 type Namespace string
+
+// maxNamespaceBytes leaves room for what follows in the name of a topic, which Kafka bounds at 249.
+const maxNamespaceBytes = 100
+
+// families begin the names of topics, groups and transactional ids of which a namespace has many. Below one of
+// them another namespace's names would be taken for its own.
+var families = [...]string{"requests.", "agent.", "scheduler."}
+
+// Check says why a namespace can't be used; nil: it can.
+func (n Namespace) Check() error {
+	text := string(n)
+	if !TopicName(text+"x") || len(text) > maxNamespaceBytes || !strings.ContainsAny(text[max(0, len(text)-1):], "._-") {
+		return errors.New("letters, digits, '.', '_' and '-', at most 100, ending in one of the last three, as " + DefaultNamespace)
+	}
+	for _, f := range families {
+		for at := 0; ; at++ {
+			next := strings.Index(text[at:], f)
+			if next < 0 {
+				break
+			}
+			if at += next; at > 0 && strings.ContainsAny(text[at-1:at], "._-") {
+				return fmt.Errorf("its names would be taken for those of an agent or a scheduler of the namespace %s; choose one without %q after a separator", text[:at], f)
+			}
+		}
+	}
+	return nil
+}
 
 // Inbox names the topic of an inbox.
 func (n Namespace) Inbox(i Inbox) string { return string(n) + i.String() }

@@ -84,6 +84,15 @@ func TestNamesParse(t *testing.T) {
 		if err != nil || gotTask != task || got != ref {
 			t.Fatalf("%q reads as %q, %v, %v", RequestID(task, ref), gotTask, got, err)
 		}
+		token := rapid.StringMatching(`[A-Za-z0-9_-]{0,26}`).Draw(t, "token")
+		request, n := appendRequest(nil, task, ref, token)
+		gotTask, got, gotToken, err := ParseRequest(string(request))
+		if err != nil || gotTask != task || got != ref || gotToken != token || string(request[:n]) != RequestID(task, ref) {
+			t.Fatalf("%q reads as %q, %v, %q, %v", request, gotTask, got, gotToken, err)
+		}
+		if gotTask, got, gotToken, err = ParseRequest(RequestID(task, ref)); err != nil || gotTask != task || got != ref || gotToken != "" {
+			t.Fatalf("%q, without a token, reads as %q, %v, %q, %v", RequestID(task, ref), gotTask, got, gotToken, err)
+		}
 	})
 	for _, bad := range []string{"", "tasks", "tasks/1", "tasks/-1/2", "tasks/1/-2", "orders/1/2", "tasks/1/2/3", "tasks/4294967296/1"} {
 		if c, err := ParseCause(bad); err == nil {

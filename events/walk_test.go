@@ -103,7 +103,7 @@ func (w *walker) stepCandidates(i int, by By) []Fact {
 			n = r.Attempt
 		}
 		fs = append(fs,
-			&AttemptStarted{Kind: k, Step: id, Attempt: n + 1, Agent: agents[k], Operation: "o", Key: "key", Input: drawRaw(w.T)},
+			&AttemptStarted{Kind: k, Step: id, Attempt: n + 1, Agent: agents[k], Operation: "o", Key: "key", TokenHash: rapid.SampledFrom([]string{"", "q1w2e3r4t5y6u7i8o9p0aQ"}).Draw(w.T, "token"), Input: drawRaw(w.T)},
 			&AttemptCompleted{Kind: k, Step: id, Attempt: n, Output: drawRaw(w.T)},
 			&AttemptFailed{Kind: k, Step: id, Attempt: n, Effect: EffectUnknown, Error: drawError(w.T)},
 			&AttemptFailed{Kind: k, Step: id, Attempt: n + 1, Effect: EffectNone, Error: &Error{Code: CodeNoSuchAgent}},

@@ -207,7 +207,7 @@ func makeDir(fs vfs.FS, dir string) error {
 	if len(parents) == 0 {
 		return nil
 	}
-	if err := fs.MkdirAll(dir, 0o755); err != nil {
+	if err := fs.MkdirAll(dir, 0o700); err != nil {
 		return fmt.Errorf("projections: make %s: %w", dir, err)
 	}
 	for _, p := range parents {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/inboxgate"
 )
 
 // What becomes of inputs whose output the cluster won't take.
@@ -15,20 +16,12 @@ const (
 	// refusedPause is before the first time that inputs are tried again: a leader that moves is
 	// mostly there by then.
 	refusedPause = 100 * time.Millisecond
-	// asideLeast is for how long they wait after the second time, and doubles up to asideMost.
-	asideLeast = time.Second
-	asideMost  = 30 * time.Second
+	// retryLeast is for how long they wait after the second time, and doubles up to retryMost.
+	retryLeast = time.Second
+	retryMost  = 30 * time.Second
 	// metadataMost is how long a lane waits to know who leads the request topics.
 	metadataMost = time.Second
 )
-
-// aside is what a lane keeps of a partition whose output was refused. Each try may take a third of
-// the transaction timeout, and all that was polled with it is rolled back: so one whose
-// output goes where no broker leads would stop the lane, if its inboxes didn't wait.
-type aside struct {
-	refusals int       // in a row
-	until    time.Time // its inboxes wait; zero: they flow
-}
 
 // outputOf says that a transaction's output up to an index is of inputs of a partition, from where the
 // one before ends.
@@ -127,23 +120,20 @@ func (l *lane) refused(ctx context.Context, tx *transaction, refused refusedReco
 		l.refusing = now
 	}
 	p := tx.partitionOf(refused.RecordIndex())
-	if l.asides[p] == nil {
-		l.asides[p] = &aside{}
-	}
-	again := l.asides[p]
-	again.refusals++
+	l.refusals[p]++
+	again := l.refusals[p] > 1
 	agent, request := l.cfg.Namespace.AgentOf(r.Topic)
 	large, tooLarge := errors.AsType[tooLargeRecord](refused)
 	switch {
 	case request && tooLarge:
 		return l.tooLarge.note(r, large)
-	case request && refused.Permanent() && again.refusals > 1:
+	case request && refused.Permanent() && again:
 		l.requests.bar(agent, refused.Error())
 		return nil
 	case now.Sub(l.refusing) > stallFactor*l.cfg.TransactionTimeout:
 		return fmt.Errorf("the cluster has taken nothing for %s: %w", now.Sub(l.refusing).Round(time.Second), refused)
-	case again.refusals > 1:
-		l.setAside(p, now)
+	case again:
+		l.pauseForRetry(p, now)
 	default:
 		select {
 		case <-ctx.Done():
@@ -158,30 +148,17 @@ func (l *lane) refused(ctx context.Context, tx *transaction, refused refusedReco
 	return nil
 }
 
-// setAside has the inboxes of a partition wait, longer each time.
-func (l *lane) setAside(p int32, now time.Time) {
-	a := l.asides[p]
-	wait := asideLeast
-	for n := 2; n < a.refusals && wait < asideMost; n++ {
+// pauseForRetry pauses all inboxes of a partition, longer each time. Each try may take a third of the
+// transaction timeout, and all that was polled with it is rolled back: so a partition whose output goes
+// where no broker leads would stop the lane, if its inboxes didn't wait.
+func (l *lane) pauseForRetry(p int32, now time.Time) {
+	wait := retryLeast
+	for n := 2; n < l.refusals[p] && wait < retryMost; n++ {
 		wait *= 2
 	}
-	wait = min(wait, asideMost)
-	a.until = now.Add(wait)
+	wait = min(wait, retryMost)
 	for topic := range l.inboxes {
-		l.log.Pause(p, topic)
+		l.log.Pause(p, topic, inboxgate.PausedForRetry, now.Add(wait))
 	}
 	l.cfg.Listener.aside(p, wait)
-}
-
-// takeBack lets flow again what has waited for long enough.
-func (l *lane) takeBack(now time.Time) {
-	for p, a := range l.asides {
-		if a.until.IsZero() || now.Before(a.until) {
-			continue
-		}
-		a.until = time.Time{}
-		for topic := range l.inboxes {
-			l.resume(p, topic)
-		}
-	}
 }

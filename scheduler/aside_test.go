@@ -51,10 +51,10 @@ func TestPartitionThatIsRefusedWaitsAlone(t *testing.T) {
 			t.Errorf("it waited %v", waits)
 		}
 		log.refuse = nil
-		<-time.After(asideMost)
+		<-time.After(retryMost)
 		s.until(l, waiting+" goes on", func() bool { return len(s.events(waiting)) > 0 })
-		if len(l.asides) > 0 {
-			t.Errorf("what was refused is still kept: %v", l.asides)
+		if len(l.refusals) > 0 {
+			t.Errorf("what was refused is still kept: %v", l.refusals)
 		}
 	})
 }
@@ -163,7 +163,7 @@ func TestRequestsGoWhereABrokerLeads(t *testing.T) {
 		}
 		began := time.Now()
 		s.drain(l)
-		if took := time.Since(began); took > asideLeast {
+		if took := time.Since(began); took > retryLeast {
 			t.Errorf("it took %v", took)
 		}
 		if asked := s.cluster.all(ns.Requests("inventory")); len(asked) != 6 || slices.ContainsFunc(asked, func(r events.Record) bool { return r.Partition != 1 }) {
@@ -196,13 +196,13 @@ func TestTopicWithoutAnyLeader(t *testing.T) {
 		s.submit("w", goes)
 		began := time.Now()
 		s.until(l, goes+" asks its agent", func() bool { return len(s.asked("inventory")) > 0 })
-		if took := time.Since(began); took > asideLeast {
+		if took := time.Since(began); took > retryLeast {
 			t.Errorf("it took %v", took)
 		}
 		<-time.After(time.Minute)
 		log.refuse, s.leaderless = nil, nil
 		for range 5 {
-			<-time.After(asideMost)
+			<-time.After(retryMost)
 			if err := l.turn(t.Context()); err != nil {
 				t.Fatal(err)
 			}
@@ -236,4 +236,31 @@ func TestRequestPartitions(t *testing.T) {
 			}
 		}
 	}
+}
+
+// Each transaction that is rolled back is counted, whatever the reason.
+func TestRollbacksAreCounted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSite(t, 1)
+		aborted := 0
+		s.cfg.Listener.Aborted = func() { aborted++ }
+		log := s.cluster.join(0)
+		l := s.lane(log)
+		refusals := 0
+		log.refuse = func(*events.Record) bool {
+			refusals++
+			return refusals <= 2
+		}
+		ended := false
+		log.end = func(func()) (committed, handled bool, err error) { // the group rebalanced
+			first := !ended
+			ended = true
+			return false, first, nil
+		}
+		s.submit("w", "a")
+		s.drain(l)
+		if aborted != log.aborts || aborted != 3 {
+			t.Errorf("%d transactions were rolled back, and %d are counted; want 3", log.aborts, aborted)
+		}
+	})
 }

@@ -52,7 +52,7 @@ func newBench(b testing.TB) *bench {
 	}
 	c := &Compiled{Rejected: func(key string, err error) { b.Fatalf("%s: %v", key, err) }}
 	c.Apply(&events.Record{Key: []byte(d.Key()), Value: d.JSON()})
-	return &bench{env: Env{Now: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), Namespace: events.DefaultNamespace, Source: "bench", Epoch: 1,
+	return &bench{env: Env{Token: testToken, Now: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), Namespace: events.DefaultNamespace, Source: "bench", Epoch: 1,
 		Definitions: c, DefinitionsRead: true, Room: &events.Room{}, Requests: map[string]int32{"inventory": 12, "payments": 12, "shipping": 12}}}
 }
 
@@ -91,7 +91,7 @@ func BenchmarkSubmit(b *testing.B) {
 func BenchmarkReply(b *testing.B) {
 	x := newBench(b)
 	t := x.decide(b, nil, submission(1)).Task
-	r := &events.Reply{Task: t.ID, Ref: reserve, Outcome: events.Completed, Body: done}
+	r := &events.Reply{Task: t.ID, Ref: reserve, Token: testToken(t.ID, reserve), Outcome: events.Completed, Body: done}
 	b.ReportAllocs()
 	for b.Loop() {
 		x.decide(b, t.Clone(), r)
@@ -137,7 +137,7 @@ func BenchmarkTask(b *testing.B) {
 	inputs := map[events.Inbox][]events.Record{events.Tasks: {submission(1).Record(ns, "bench")}}
 	for _, step := range []string{"reserve", "charge", "ship"} {
 		ref := events.RequestRef{Step: step, Kind: events.Do, Attempt: 1}
-		inputs[events.Replies] = append(inputs[events.Replies], (&events.Reply{Task: "order-1", Ref: ref, Outcome: events.Completed, Body: done}).Record(ns, "bench"))
+		inputs[events.Replies] = append(inputs[events.Replies], (&events.Reply{Task: "order-1", Ref: ref, Token: testToken("order-1", ref), Outcome: events.Completed, Body: done}).Record(ns, "bench"))
 	}
 	b.ReportAllocs()
 	made := 0

@@ -56,6 +56,9 @@ type Env struct {
 	// ReplyToPrefixes limits reply_to; empty: any topic outside the
 	// namespace.
 	ReplyToPrefixes []string
+	// Token makes the token of an attempt that starts: at least 128 random bits, as text without a slash. A reply
+	// is accepted only with it. What decides is pure, so the randomness is given to it.
+	Token func(task string, ref events.RequestRef) string
 	// Slots says how many requests may go out; nil: any number.
 	Slots Slots
 	// Records is memory for the decision's Records, which are then the caller's until
@@ -240,6 +243,10 @@ func (d *decider) refuse(r events.Reason, detail string) {
 
 func (d *decider) reply(r *events.Reply) {
 	t := d.Task
+	if r.Token == "" {
+		d.refuse(events.ReasonBadToken, events.HeaderRequest+" of the reply has no token: an agent must copy the request's whole")
+		return
+	}
 	if t == nil {
 		d.refuse(events.ReasonUnknownTask, "no task "+quoted(r.Task)+" is known here")
 		return
@@ -254,12 +261,20 @@ func (d *decider) reply(r *events.Reply) {
 		return
 	}
 	run := t.Run(i, r.Ref.Kind)
-	if run == nil || run.State != events.StepRunning || run.Attempt != r.Ref.Attempt {
+	if run == nil || run.Attempt != r.Ref.Attempt {
 		d.Ignored = IgnoredStaleReply
 		return
 	}
 	ref := r.Ref
 	agent, _ := t.Plan.Agent(i, ref.Kind)
+	if !r.TokenMatches(run.TokenHash) {
+		d.refuse(events.ReasonBadToken, "the reply to "+quoted(events.RequestID(t.ID, ref))+" hasn't the token that agent "+quoted(agent)+" was sent")
+		return
+	}
+	if run.State != events.StepRunning {
+		d.Ignored = IgnoredStaleReply
+		return
+	}
 	instance := d.env.Namespace.InstanceOf(agent, r.Source)
 	switch r.Outcome {
 	case events.Completed:

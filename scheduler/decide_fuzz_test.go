@@ -26,10 +26,10 @@ func FuzzDecide(f *testing.F) {
 			f.Add(state, uint8(inbox), h(events.HeaderType), h(events.HeaderID), h(events.HeaderRequest), h(events.HeaderOutcome), r.Value)
 		}
 	}
-	add(events.Replies, (&events.Reply{Task: "t", Ref: ref, Outcome: events.Completed, Body: json.RawMessage(`{"ref":1}`)}).Record("ns.", "a"))
-	add(events.Replies, (&events.Reply{Task: "t", Ref: ref, Outcome: events.Rejected, Body: json.RawMessage(`{"code":"no"}`)}).Record("ns.", "a"))
+	add(events.Replies, (&events.Reply{Task: "t", Ref: ref, Token: testToken("t", ref), Outcome: events.Completed, Body: json.RawMessage(`{"ref":1}`)}).Record("ns.", "a"))
+	add(events.Replies, (&events.Reply{Task: "t", Ref: ref, Token: testToken("t", ref), Outcome: events.Rejected, Body: json.RawMessage(`{"code":"no"}`)}).Record("ns.", "a"))
 	quoted := `{"code":"` + strings.Repeat("\x7f", events.MaxErrorBytes/2) + `"}`
-	add(events.Replies, (&events.Reply{Task: "t", Ref: ref, Outcome: events.Rejected, Body: json.RawMessage(quoted)}).Record("ns.", "a"))
+	add(events.Replies, (&events.Reply{Task: "t", Ref: ref, Token: testToken("t", ref), Outcome: events.Rejected, Body: json.RawMessage(quoted)}).Record("ns.", "a"))
 	add(events.Recoveries, (&events.Recovery{Task: "t", Timer: 3, Action: events.ActionRetry, Step: "s0", Kind: events.Do}).Record("ns.", "s", 0))
 	add(events.Recoveries, (&events.Recovery{Task: "t", Timer: 2, Action: events.ActionUndo}).Record("ns.", "s", 0))
 	for _, c := range []events.Command{events.Cancel, events.Resubmit, events.UndoTask, events.Release} {

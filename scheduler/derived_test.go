@@ -32,14 +32,14 @@ func TestDerivedFollowsTheTask(t *testing.T) {
 	}
 	c := &Compiled{Rejected: func(key string, err error) { t.Fatalf("%s: %v", key, err) }}
 	c.Apply(&events.Record{Key: []byte(d.Key()), Value: d.Stored()})
-	env := &Env{Now: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), Namespace: ns, Epoch: 1, Definitions: c, DefinitionsRead: true, Requests: map[string]int32{"a": 4}}
+	env := &Env{Token: testToken, Now: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), Namespace: ns, Epoch: 1, Definitions: c, DefinitionsRead: true, Requests: map[string]int32{"a": 4}}
 
 	task := Decide(nil, &events.Submission{ID: "t", Workflow: "fan", Input: []byte(`{"total":7}`)}, events.Cause{}, env).Task
 	x := &decider{env: env, now: env.Now, derived: derived{bytes: -1}}
 	x.Task = task
 	x.evaluationScope()
 	x.derived.size(task)
-	x.reply(&events.Reply{Task: "t", Ref: events.RequestRef{Step: "first", Kind: events.Do, Attempt: 1}, Outcome: events.Completed, Body: []byte(`{"ok":true}`)})
+	x.reply(&events.Reply{Task: "t", Ref: events.RequestRef{Step: "first", Kind: events.Do, Attempt: 1}, Token: testToken("t", events.RequestRef{Step: "first", Kind: events.Do, Attempt: 1}), Outcome: events.Completed, Body: []byte(`{"ok":true}`)})
 
 	kinds := map[string]int{}
 	for _, e := range x.Events {

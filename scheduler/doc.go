@@ -58,6 +58,13 @@
 // that freed a slot is the cause of what begins then. ARCHITECTURE.md, section 4, has
 // the rules.
 //
+// # Admission
+//
+// A lane pauses submissions while agents have too much at work (admission.go). A step counts if its
+// agent has been sent it, or if it waits for an agent that answers. Neither an agent nor a workflow
+// counts for more than a quarter of Config.MaxRunnable, so the backlog of one never stops others. What
+// an agent that never answered leaves waiting doesn't count, up to a bound of memory.
+//
 // # What it doesn't
 //
 // It fires no timers: a supervisor asks. It judges no effect: an attempt that

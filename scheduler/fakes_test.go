@@ -14,6 +14,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/inboxgate"
 	"github.com/waybill-run/waybill/internal/verify"
 	"github.com/waybill-run/waybill/projections"
 	"github.com/waybill-run/waybill/workflow"
@@ -142,9 +143,8 @@ type fakeLog struct {
 
 	mu       sync.Mutex
 	assigned map[int32]uint64
-	resumed  map[int32]uint64
-	paused   map[string]bool
-	stopped  map[inboxOf]bool
+	restored map[int32]uint64
+	gate     *inboxgate.Gate
 	position map[string]map[int32]int64
 	polled   map[int32]uint64 // partitions of what was polled since the last end
 	broken   error
@@ -161,8 +161,9 @@ type fakeLog struct {
 }
 
 func (c *cluster) join(partitions ...int32) *fakeLog {
-	l := &fakeLog{cluster: c, max: 100, woken: make(chan struct{}, 1), gone: make(chan struct{}), assigned: map[int32]uint64{}, resumed: map[int32]uint64{},
-		paused: map[string]bool{}, stopped: map[inboxOf]bool{}, position: map[string]map[int32]int64{}, polled: map[int32]uint64{}}
+	l := &fakeLog{cluster: c, max: 100, woken: make(chan struct{}, 1), gone: make(chan struct{}), assigned: map[int32]uint64{}, restored: map[int32]uint64{},
+		position: map[string]map[int32]int64{}, polled: map[int32]uint64{}}
+	l.gate = inboxgate.New(pauses{l})
 	for _, p := range partitions {
 		l.assign(p)
 	}
@@ -185,7 +186,10 @@ func (l *fakeLog) assign(p int32) {
 	defer l.mu.Unlock()
 	l.assigned = maps.Clone(l.assigned)
 	l.assigned[p] = n
-	delete(l.resumed, p)
+	delete(l.restored, p)
+	for _, topic := range ns.InboxTopics() {
+		l.gate.PauseOnly(inboxgate.Inbox{Topic: topic, Partition: p}, inboxgate.PausedForRestore)
+	}
 }
 
 func (l *fakeLog) lose(p int32) {
@@ -217,33 +221,47 @@ func (l *fakeLog) Reflected(_ context.Context, p int32, below map[string]int64) 
 	l.reflected[p] = below
 }
 
-func (l *fakeLog) Resume(p int32, topics ...string) {
+// pauses is the client of a fake's gate, which keeps what happens to whole topics.
+type pauses struct{ l *fakeLog }
+
+func (p pauses) Pause(in inboxgate.Inbox) {
+	if in.Partition == inboxgate.AllPartitions {
+		p.l.pauses = append(p.l.pauses, in.Topic)
+	}
+}
+
+func (p pauses) Resume(in inboxgate.Inbox) {
+	if in.Partition == inboxgate.AllPartitions {
+		p.l.pauses = append(p.l.pauses, "+"+in.Topic)
+	}
+}
+
+func (l *fakeLog) Resume(p int32, why inboxgate.Reason, topics ...string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	first := l.resumed[p] != l.assigned[p]
-	for _, topic := range ns.InboxTopics() {
-		if len(topics) == 0 || slices.Contains(topics, topic) {
-			delete(l.stopped, inboxOf{topic, p})
-		} else if first {
-			l.stopped[inboxOf{topic, p}] = true
-		}
+	if len(topics) == 0 {
+		topics = ns.InboxTopics()
 	}
-	if first {
-		l.resumed[p] = l.assigned[p]
+	for _, topic := range topics {
+		l.gate.Resume(inboxgate.Inbox{Topic: topic, Partition: p}, why)
+	}
+	if why == inboxgate.PausedForRestore && l.restored[p] != l.assigned[p] {
+		l.restored[p] = l.assigned[p]
 		l.rewindPartition(p)
 	}
 }
 
-func (l *fakeLog) Pause(p int32, topic string) {
+func (l *fakeLog) Pause(p int32, topic string, why inboxgate.Reason, until time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.stopped[inboxOf{topic, p}] = true
+	l.gate.Pause(inboxgate.Inbox{Topic: topic, Partition: p}, why, until)
 }
 
-// inboxOf is an inbox of a partition.
-type inboxOf struct {
-	topic     string
-	partition int32
+// flows reports whether an inbox does.
+func (l *fakeLog) flows(topic string, p int32) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.gate.Flows(inboxgate.Inbox{Topic: topic, Partition: p})
 }
 
 // rewindPartition: a partition is read from the group's positions.
@@ -258,20 +276,6 @@ func (l *fakeLog) rewindPartition(p int32) {
 			l.position[topic][p] = l.cluster.committed[topic][p]
 		}
 	}
-}
-
-func (l *fakeLog) PauseTopic(topic string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.paused[topic] = true
-	l.pauses = append(l.pauses, topic)
-}
-
-func (l *fakeLog) ResumeTopic(topic string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	delete(l.paused, topic)
-	l.pauses = append(l.pauses, "+"+topic)
 }
 
 func (l *fakeLog) Poll(ctx context.Context) ([]events.Record, error) {
@@ -316,10 +320,11 @@ func (l *fakeLog) take() ([]events.Record, error) {
 		return nil, l.broken
 	}
 	var rs []events.Record
+	l.gate.ResumeDue(time.Now())
 	l.cluster.mu.Lock()
 	for _, topic := range ns.InboxTopics() {
 		for p, n := range l.assigned {
-			if l.resumed[p] != n || l.paused[topic] || l.stopped[inboxOf{topic, p}] {
+			if l.restored[p] != n || !l.gate.Flows(inboxgate.Inbox{Topic: topic, Partition: p}) {
 				continue
 			}
 			for _, q := range l.cluster.together(p) {
@@ -560,6 +565,7 @@ func newSite(t *testing.T, partitions int32) *site {
 				defer s.mu.Unlock()
 				s.failed = append(s.failed, err)
 			}}}
+	s.cfg.token = testToken
 	s.cfg.views = newViews(2)
 	s.cfg.flushed = &flushedInput{}
 	return s
@@ -637,7 +643,7 @@ func (s *site) complete(agent string) {
 		if err != nil {
 			s.t.Fatal(err)
 		}
-		s.cluster.write((&events.Reply{Task: q.Task, Ref: q.Ref, Outcome: events.Completed, Body: []byte("{}")}).Record(ns, "test"))
+		s.cluster.write((&events.Reply{Task: q.Task, Ref: q.Ref, Token: q.Token, Outcome: events.Completed, Body: []byte("{}")}).Record(ns, "test"))
 	}
 }
 

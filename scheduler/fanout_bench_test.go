@@ -50,7 +50,7 @@ func BenchmarkFanOut(b *testing.B) {
 						}
 						replies++
 						ref := events.RequestRef{Step: step, Kind: events.Do, Attempt: 1}
-						t = x.decide(b, t, &events.Reply{Task: t.ID, Ref: ref, Outcome: events.Completed, Body: done}).Task
+						t = x.decide(b, t, &events.Reply{Task: t.ID, Ref: ref, Token: testToken(t.ID, ref), Outcome: events.Completed, Body: done}).Task
 					}
 					reply("first")
 					for i := range n {

@@ -56,6 +56,7 @@ type agentFlow struct {
 	capacity    int // the partition's share of what is configured; 0: that isn't
 	outstanding int
 	queue       queue
+	waiting     map[string]int // the steps in the queue, by workflow
 	// probe is the request that was sent last while the agent was silent. What is
 	// outstanding from before says nothing of whether it is there now.
 	probe *spot
@@ -82,7 +83,7 @@ func (f *flow) agent(name string) *agentFlow {
 	if capacity == 0 && !f.capacity.Observe {
 		return nil
 	}
-	a := &agentFlow{name: name}
+	a := &agentFlow{name: name, waiting: map[string]int{}}
 	if capacity > 0 {
 		a.capacity = f.share(capacity)
 	}
@@ -404,6 +405,7 @@ func (f *flow) enter(a *agentFlow, p *spot, restored bool) {
 		}
 	case spotQueued:
 		a.queue.add(p)
+		a.waiting[p.workflow]++
 		f.queued++
 	}
 }
@@ -414,6 +416,7 @@ func (f *flow) leave(a *agentFlow, p *spot) {
 		a.outstanding--
 	case spotQueued:
 		a.queue.remove(p)
+		decrement(a.waiting, p.workflow)
 		f.queued--
 	}
 	p.state = spotGone
@@ -422,20 +425,6 @@ func (f *flow) leave(a *agentFlow, p *spot) {
 
 // drop takes a step out of the queue that can't start after all.
 func (f *flow) drop(p *spot) { f.leave(f.agents[p.agent], p) }
-
-// waits is how many steps wait for agents that are not silent.
-func (f *flow) waits() int {
-	if f == nil {
-		return 0
-	}
-	n := f.queued
-	for _, a := range f.order {
-		if n > 0 && f.voices.silent(a.name) {
-			n -= len(a.queue)
-		}
-	}
-	return n
-}
 
 // spotOf is what a run does to its agent, if it does anything. It is asked for more often
 // than there is news.
@@ -447,7 +436,7 @@ func spotOf(t *events.Task, i int, k events.Kind, now time.Time) (p spot, is boo
 	if r == nil {
 		return p, false
 	}
-	p = spot{spotName: nameOf(t, i, k), step: i, kind: k, attempt: r.Attempt, failures: r.FailureCount,
+	p = spot{spotName: nameOf(t, i, k), workflow: t.Workflow, step: i, kind: k, attempt: r.Attempt, failures: r.FailureCount,
 		first: r.StartedAt, within: t.Plan.AttemptsOf(i, k).CompleteWithin}
 	switch since := r.Timer.Due; {
 	case r.State == events.StepRunning:

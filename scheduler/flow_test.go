@@ -295,30 +295,40 @@ func TestNoCapacityNoQueue(t *testing.T) {
 	}
 }
 
-// Steps that wait for an agent that works count against admission, those of a
-// silent one don't: its tasks must not keep others out.
+// Steps that wait for agents that answer count against admission. Those that wait for an agent that never
+// answered, or is silent, don't: its tasks must not keep others out.
 func TestWaitingCountsForAdmission(t *testing.T) {
 	s := newSite(t, 1)
-	s.cfg.Capacity.Agents = map[string]int{"inventory": silentAfter}
-	s.cfg.MaxRunnable = 5
-	l := s.lane(s.cluster.join(0))
-	var many []string
-	for i := range 10 {
-		many = append(many, fmt.Sprint("t", i))
+	s.several(admissionShare)
+	s.cfg.Capacity.Agents = map[string]int{}
+	for i := range admissionShare {
+		s.cfg.Capacity.Agents[fmt.Sprint("a", i)] = silentAfter
 	}
-	s.submit("w", many...)
+	s.cfg.MaxRunnable = 5 * admissionShare
+	l := s.lane(s.cluster.join(0))
+	for i := range 10 * admissionShare {
+		s.submit(fmt.Sprint("w", i%admissionShare), fmt.Sprint("t", i))
+	}
 	s.drain(l)
-	l.admit()
-	if !l.full {
-		t.Error("10 tasks run or wait, 5 may, and more are admitted")
+	if l.admit(); l.full {
+		t.Error("tasks that wait for agents that never answered keep others out")
+	}
+	answered := map[string]bool{}
+	for i := range admissionShare {
+		s.answerAll(fmt.Sprint("a", i), answered)
+	}
+	s.drain(l)
+	if l.admit(); !l.full {
+		t.Errorf("7 tasks of each of %d agents run or wait, 5 may, and more are admitted", admissionShare)
 	}
 	s.clock.pass(10 * time.Second)
-	for _, id := range many[:silentAfter] {
-		s.due(id)
-		s.drain(l)
+	for _, r := range s.cluster.all(ns.Requests("a0")) {
+		if id := string(r.Key); !answered[id] {
+			s.due(id)
+			s.drain(l)
+		}
 	}
-	l.admit()
-	if l.full {
+	if l.admit(); l.full {
 		t.Error("tasks that wait for a silent agent keep others out")
 	}
 }

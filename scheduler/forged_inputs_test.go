@@ -132,6 +132,17 @@ var forgedInputs = []forgery{
 		}
 		return k >= 0
 	})},
+	{"request: another token", "P10", false, requestWith(func(q *events.Request) { q.Token += "1" })},
+	{"attempt: another token", "", false, fact(func(f *forger, n *entry, x *events.AttemptStarted) bool {
+		x.TokenHash = events.TokenHash(n.e.Task, events.RequestRef{Step: x.Step, Kind: x.Kind, Attempt: x.Attempt}, "forged")
+		return true
+	})},
+	{"attempt: no token", "P18", false, fact(func(f *forger, n *entry, x *events.AttemptStarted) bool { x.TokenHash = ""; return true })},
+	{"reply: another token", "P18", false, inputOf(func(f *forger, i int, r *events.Record, in *events.Reply) bool {
+		in.Token += "x"
+		rewrite(r, in.Record(ns, "test"))
+		return f.first(i)
+	})},
 	{"request: another key", "P10", false, requestWith(func(q *events.Request) { q.IdempotencyKey += "1" })},
 	{"request: another operation", "P10", false, requestWith(func(q *events.Request) { q.Operation += "1" })},
 	{"request: more time", "P10", false, requestWith(func(q *events.Request) { q.CompleteBy = q.CompleteBy.Add(time.Second) })},

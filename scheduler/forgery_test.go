@@ -77,7 +77,7 @@ func slotOf(x events.Fact) events.Slot {
 func (f *forger) requestOf(i int) int {
 	x := f.log[i].e.Fact.(*events.AttemptStarted)
 	id := events.RequestID(f.log[i].e.Task, events.RequestRef{Step: x.Step, Kind: x.Kind, Attempt: x.Attempt})
-	return slices.IndexFunc(f.requests, func(r events.Record) bool { got, _ := r.Header(events.HeaderRequest); return got == id })
+	return slices.IndexFunc(f.requests, func(r events.Record) bool { got, _ := r.Header(events.HeaderID); return got == id })
 }
 
 // requestWith changes the request of an attempt.
@@ -161,7 +161,8 @@ func (f *forger) startIn(n *entry, t *events.Task, k int) {
 		by = t.CompleteBy
 	}
 	number := t.Steps[k].Attempt + 1
-	n.e.Fact = &events.AttemptStarted{Kind: events.Do, Step: step, Attempt: number, Agent: agent, Operation: operation, Key: events.IdempotencyKey(ns, t.ID, step, events.Do, t.Steps[k].Generation), Input: json.RawMessage("{}")}
+	n.e.Fact = &events.AttemptStarted{Kind: events.Do, Step: step, Attempt: number, Agent: agent, Operation: operation, Key: events.IdempotencyKey(ns, t.ID, step, events.Do, t.Steps[k].Generation),
+		TokenHash: events.TokenHash(t.ID, events.RequestRef{Step: step, Kind: events.Do, Attempt: number}, "forged"), Input: json.RawMessage("{}")}
 	n.e.Due, n.e.Policy = by, t.Policy(k, events.Do, events.TimerAttempt)
 	n.e.Sum = ""
 	seq := n.e.Seq

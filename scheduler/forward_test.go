@@ -16,7 +16,7 @@ func inboxRecords(task string) map[events.Inbox]events.Record {
 	ref := events.RequestRef{Step: "a", Kind: events.Do, Attempt: 1}
 	return map[events.Inbox]events.Record{
 		events.Tasks:      (&events.Submission{ID: task, Workflow: "w", Input: []byte("{}")}).Record(ns, "test"),
-		events.Replies:    (&events.Reply{Task: task, Ref: ref, Outcome: events.Completed, Body: []byte("{}")}).Record(ns, "test"),
+		events.Replies:    (&events.Reply{Task: task, Ref: ref, Token: testToken(task, ref), Outcome: events.Completed, Body: []byte("{}")}).Record(ns, "test"),
 		events.Recoveries: (&events.Recovery{Task: task, Timer: 2, Action: events.ActionUndo}).Record(ns, "test", -1),
 		events.Controls:   control.Record(ns, "test"),
 	}

@@ -22,7 +22,7 @@ func TestInstanceOfAReply(t *testing.T) {
 			delete(x.env.Requests, "payments") // so that a failure of the next step follows
 			task := Decide(nil, submission(1), x.cause, &x.env).Task
 			x.cause.Offset++
-			d := Decide(task.Clone(), &events.Reply{Task: task.ID, Ref: reserve, Outcome: outcome, Body: done, Source: source}, x.cause, &x.env)
+			d := Decide(task.Clone(), &events.Reply{Task: task.ID, Ref: reserve, Token: testToken(task.ID, reserve), Outcome: outcome, Body: done, Source: source}, x.cause, &x.env)
 			for i, e := range d.Events {
 				got, replied := "", i == 0
 				switch f := e.Fact.(type) {

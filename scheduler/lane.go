@@ -17,10 +17,6 @@ const (
 	saveBytesMost = 1 << 20 // of a partition
 )
 
-// admitAgainShare is the share of MaxRunnable at which tasks flow again; of a
-// small one that is none at all.
-const admitAgainShare = 0.9
-
 // snapshotsAgain is how long no snapshots are written after the cluster refused
 // one: work doesn't wait for them.
 const snapshotsAgain = time.Minute
@@ -40,23 +36,25 @@ type lane struct {
 	restoring sync.WaitGroup
 	requests  *requestTopics
 	voices    *voices
-	full      bool // as much is at work as may be (admit): tasks is paused
+	full      bool // too much is at work (admission.go): tasks is paused
 	savedAt   time.Time
-	asides    map[int32]*aside
+	refusals  map[int32]int // of a partition's output, in a row
 	tooLarge  tooLargeRequests
 	refusing  time.Time // since when the cluster takes nothing; zero: it does
+	forgeries forgeries
 	// records is memory for those of the next transaction, room for what they are made of.
 	records []events.Record
 	room    *events.Room
 
 	snapshotsFrom time.Time // none are written before
 	pace          pace
-	unread        unread
+	// definitionsFrom is the instant before which the definitions aren't read again: the last try failed.
+	definitionsFrom time.Time
 }
 
 func newLane(cfg *Config, owner string, log Log, requests *requestTopics) *lane {
-	l := &lane{cfg: cfg, owner: owner, source: string(cfg.Namespace) + "scheduler/" + owner, log: log, requests: requests, voices: newVoices(), unread: unread{paused: map[int32][]string{}},
-		inboxes: map[string]events.Inbox{}, parts: map[int32]*partition{}, asides: map[int32]*aside{}, tooLarge: tooLargeRequests{}, restores: make(chan restored, cfg.Partitions), loads: make(chan loaded, cfg.Partitions)}
+	l := &lane{cfg: cfg, owner: owner, source: string(cfg.Namespace) + "scheduler/" + owner, log: log, requests: requests, voices: newVoices(),
+		inboxes: map[string]events.Inbox{}, parts: map[int32]*partition{}, refusals: map[int32]int{}, tooLarge: tooLargeRequests{}, restores: make(chan restored, cfg.Partitions), loads: make(chan loaded, cfg.Partitions)}
 	l.pace.began = time.Now()
 	for i, topic := range cfg.Namespace.InboxTopics() {
 		l.inboxes[topic] = events.Inbox(i)
@@ -87,6 +85,9 @@ func (l *lane) close(cancel context.CancelFunc) {
 		l.drop(p)
 	}
 	l.cfg.Listener.agents(l.owner, l.agents)
+	if l.full {
+		l.cfg.Listener.admission(l.owner, true, 0, nil)
+	}
 	l.restoring.Wait()
 	for {
 		select {
@@ -103,8 +104,6 @@ func (l *lane) turn(ctx context.Context) error {
 	if err := l.reconcile(ctx); err != nil {
 		return err
 	}
-	l.readAgain(time.Now())
-	l.takeBack(time.Now())
 	l.admit()
 	l.log.PollAtMost(l.pace.most)
 	records, err := l.log.Poll(ctx)
@@ -171,7 +170,6 @@ func (l *lane) commit(ctx context.Context, tx *transaction) error {
 	case err != nil:
 		return fmt.Errorf("commit: %w", err)
 	case !committed:
-		l.cfg.Listener.aborted()
 		return tx.forget()
 	}
 	tx.committed = true
@@ -181,7 +179,6 @@ func (l *lane) commit(ctx context.Context, tx *transaction) error {
 }
 
 func (l *lane) abort(ctx context.Context, tx *transaction) error {
-	l.cfg.Listener.aborted()
 	if err := tx.forget(); err != nil {
 		return err
 	}
@@ -189,28 +186,6 @@ func (l *lane) abort(ctx context.Context, tx *transaction) error {
 		return fmt.Errorf("abort: %w", err)
 	}
 	return nil
-}
-
-// admit pauses tasks while too much is being worked on: waiting in the topic
-// costs nothing. The other inboxes go on, so work drains.
-func (l *lane) admit() {
-	n := 0
-	for _, p := range l.parts {
-		n += len(p.runnable)
-		n += p.flow.waits()
-	}
-	tasks := l.cfg.Namespace.Inbox(events.Tasks)
-	switch {
-	case !l.full && n >= l.cfg.MaxRunnable:
-		l.full = true
-		l.log.PauseTopic(tasks)
-	case l.full && n <= int(admitAgainShare*float64(l.cfg.MaxRunnable)):
-		l.full = false
-		l.log.ResumeTopic(tasks)
-	default:
-		return
-	}
-	l.cfg.Listener.admission(!l.full, n)
 }
 
 // save writes what changed, by time and by size.
@@ -267,7 +242,7 @@ func (l *lane) at(s *speculation) time.Time {
 
 func (l *lane) env(s *speculation) Env {
 	env := Env{Now: l.at(s), Namespace: l.cfg.Namespace, Source: l.source, Partition: s.partition.id, Epoch: s.state.Epoch,
-		Definitions: l.cfg.Catalog, ReplyToPrefixes: l.cfg.ReplyToPrefixes}
+		Definitions: l.cfg.Catalog, ReplyToPrefixes: l.cfg.ReplyToPrefixes, Token: l.cfg.token}
 	env.Requests, env.Leaderless = l.requests.partitions()
 	env.Barred, env.tooLarge = l.requests.whyBarred(), l.tooLarge
 	if s.partition.flow != nil {

@@ -39,8 +39,9 @@ type Listener struct {
 	// Unread: the definitions can't be read to their end. Submissions of workflows that
 	// aren't known wait, with those behind them.
 	Unread func(err error)
-	// Admission opens or closes, with so many tasks being worked on.
-	Admission func(open bool, runnable int)
+	// Admission of a lane opens or closes, with so much counted against Config.MaxRunnable. busiest are the
+	// agents with most at work and waiting. A lane that ends opens it.
+	Admission func(owner string, open bool, counted int, busiest []string)
 	// Agents is what a lane knows of its agents, by owner, about once a second;
 	// none when it ends.
 	Agents func(owner string, agents []AgentFlow)
@@ -186,9 +187,9 @@ func (l *Listener) unread(err error) {
 	}
 }
 
-func (l *Listener) admission(open bool, runnable int) {
+func (l *Listener) admission(owner string, open bool, counted int, busiest []string) {
 	if l != nil && l.Admission != nil {
-		l.Admission(open, runnable)
+		l.Admission(owner, open, counted, busiest)
 	}
 }
 

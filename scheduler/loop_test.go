@@ -3,7 +3,6 @@ package scheduler
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -70,7 +69,7 @@ func TestAbortDropsTheSpeculativeState(t *testing.T) {
 		if aborts--; aborts < 0 {
 			return false, false, nil
 		}
-		if n := len(l.parts[0].runnable); n != 0 {
+		if n := len(l.parts[0].runnable.tasks); n != 0 {
 			t.Errorf("%d tasks are believed in before their commit", n)
 		}
 		if task, err := l.parts[0].tasks.Task("t-1"); task != nil || err != nil {
@@ -393,60 +392,6 @@ func TestDefinitionsAreReadToTheirEnd(t *testing.T) {
 	if n := len(s.cluster.all(ns.Deadletters())); n != 5 || s.catalog.reads != 3 {
 		t.Errorf("after %d reads: %d dead letters", s.catalog.reads, n)
 	}
-}
-
-// Admission closes tasks and no other inbox, and opens it again as work drains.
-func TestAdmission(t *testing.T) {
-	for _, most := range []int{1, 3, 20} {
-		s := newSite(t, 1)
-		s.cfg.MaxRunnable = most
-		log := s.cluster.join(0)
-		log.max = 1
-		l := s.lane(log)
-		ids := make([]string, 2*most)
-		for i := range ids {
-			ids[i] = fmt.Sprintf("t-%02d", i)
-		}
-		s.submit("w", ids...)
-		answered := 0
-		s.until(l, "all tasks are through", func() bool {
-			if n := len(l.parts[0].runs()); n > most {
-				t.Fatalf("%d tasks are worked on; at most %d", n, most)
-			}
-			if log.paused[ns.Inbox(events.Tasks)] || s.drained() {
-				requests := s.cluster.all(ns.Requests("inventory"))
-				slices.SortStableFunc(requests, func(a, b events.Record) int { return strings.Compare(string(a.Key), string(b.Key)) })
-				for ; answered < len(requests); answered++ {
-					q, err := events.DecodeRequest(&requests[answered])
-					if err != nil {
-						t.Fatal(err)
-					}
-					s.cluster.write((&events.Reply{Task: q.Task, Ref: q.Ref, Outcome: events.Completed, Body: []byte("{}")}).Record(ns, "test"))
-				}
-			}
-			return answered == len(ids) && s.drained()
-		})
-		s.lived(ids...)
-		for i, topic := range log.pauses {
-			want := ns.Inbox(events.Tasks)
-			if i%2 == 1 {
-				want = "+" + want
-			}
-			if topic != want {
-				t.Errorf("pauses and resumes: %v", log.pauses)
-			}
-		}
-		if len(log.pauses) < 2 {
-			t.Errorf("%d tasks at most, %d came, and admission stayed open", most, len(ids))
-		}
-	}
-}
-
-func (p *partition) runs() map[string]struct{} {
-	if p == nil {
-		return nil
-	}
-	return p.runnable
 }
 
 // Another lane of the process gets a partition: it restores it only when the

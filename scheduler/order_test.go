@@ -60,8 +60,8 @@ func TestFlowHasAReleasedStepInItsPlace(t *testing.T) {
 	if n := len(f.agent("shipping").queue); n != 0 {
 		t.Fatalf("%d steps wait for shipping before a is done", n)
 	}
-	env := &Env{Now: s.now, Namespace: ns, Definitions: s.catalog, DefinitionsRead: true, Requests: s.requests, Epoch: 1, Slots: noSlots{}}
-	in := &events.Reply{Task: "t", Ref: events.RequestRef{Step: "a", Kind: events.Do, Attempt: 2}, Outcome: events.Completed, Body: []byte("1")}
+	env := &Env{Token: testToken, Now: s.now, Namespace: ns, Definitions: s.catalog, DefinitionsRead: true, Requests: s.requests, Epoch: 1, Slots: noSlots{}}
+	in := &events.Reply{Task: "t", Ref: events.RequestRef{Step: "a", Kind: events.Do, Attempt: 2}, Token: testToken("t", events.RequestRef{Step: "a", Kind: events.Do, Attempt: 2}), Outcome: events.Completed, Body: []byte("1")}
 	d := Decide(s.task.Clone(), in, events.Cause{Inbox: events.Replies, Offset: 99}, env)
 	f.update(d.Task, d.Events, s.now)
 	if n := len(f.agent("shipping").queue); n != 1 {
@@ -91,8 +91,8 @@ func TestConditionOfAStepThatWaits(t *testing.T) {
 	s, _ := played(t, "${ steps.a.output / 0 == 1 }", "")
 	of := map[bool]Slots{true: queued{step: 2}, false: noSlots{}}
 	for waits, slots := range of {
-		env := &Env{Now: s.now, Namespace: ns, Definitions: s.catalog, DefinitionsRead: true, Requests: s.requests, Epoch: 1, Slots: slots}
-		in := &events.Reply{Task: "t", Ref: events.RequestRef{Step: "a", Kind: events.Do, Attempt: 2}, Outcome: events.Completed, Body: []byte("1")}
+		env := &Env{Token: testToken, Now: s.now, Namespace: ns, Definitions: s.catalog, DefinitionsRead: true, Requests: s.requests, Epoch: 1, Slots: slots}
+		in := &events.Reply{Task: "t", Ref: events.RequestRef{Step: "a", Kind: events.Do, Attempt: 2}, Token: testToken("t", events.RequestRef{Step: "a", Kind: events.Do, Attempt: 2}), Outcome: events.Completed, Body: []byte("1")}
 		d := Decide(s.task.Clone(), in, events.Cause{Inbox: events.Replies, Offset: 99}, env)
 		if state := d.Task.Steps[2].State; (state == events.StepPending) != waits {
 			t.Errorf("c waits: %v; it is %s", waits, state)
@@ -155,7 +155,7 @@ func TestSkippedStepWithUnknownEffect(t *testing.T) {
 // decideBy takes in what a build before decided.
 func (s *script) decideBy(decide func(*decider)) {
 	s.offset++
-	env := &Env{Now: s.now, Namespace: events.DefaultNamespace, Source: "test", Definitions: s.catalog, DefinitionsRead: true, Requests: s.requests, Epoch: 1}
+	env := &Env{Token: testToken, Now: s.now, Namespace: events.DefaultNamespace, Source: "test", Definitions: s.catalog, DefinitionsRead: true, Requests: s.requests, Epoch: 1}
 	d := newDecider(s.task.Clone(), events.Cause{Inbox: events.Controls, Offset: s.offset}, env)
 	decide(d)
 	s.task = d.Task
@@ -188,7 +188,7 @@ func TestConditionIsLookedAtOnce(t *testing.T) {
 	c := &Compiled{Rejected: func(key string, err error) { t.Fatalf("%s: %v", key, err) }}
 	c.Apply(&events.Record{Key: []byte(def.Key()), Value: def.Stored()})
 	in := &events.Submission{ID: "t", Workflow: "w", Input: []byte(`{"items":[` + strings.Repeat("1,", 5000) + `1]}`)}
-	env := &Env{Now: time.Unix(0, 0), Namespace: ns, Definitions: c, DefinitionsRead: true, Requests: map[string]int32{"inventory": 1}, Epoch: 1, Slots: noSlots{}}
+	env := &Env{Token: testToken, Now: time.Unix(0, 0), Namespace: ns, Definitions: c, DefinitionsRead: true, Requests: map[string]int32{"inventory": 1}, Epoch: 1, Slots: noSlots{}}
 	d := Decide(nil, in, events.Cause{}, env)
 	count := map[events.StepState]int{}
 	for _, s := range d.Task.Steps {

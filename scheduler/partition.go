@@ -18,7 +18,7 @@ type partition struct {
 	inherited  []inherited
 	claimed    bool   // this assignment has committed its claim
 	claiming   uint64 // the epoch of a claim that is under way
-	runnable   map[string]struct{}
+	runnable   runnable
 	told       map[string]struct{} // stopped tasks of whose recoveries one is a dead letter; nil: none
 	assignedAt time.Time
 	loading    chan struct{} // closed when the load of finished tasks has ended; nil: none
@@ -30,13 +30,9 @@ func (p *partition) ready() bool { return p.tasks != nil }
 // accept takes over what a transaction has made true.
 func (p *partition) accept(s *speculation, next int64) {
 	tasks := make([]*events.Task, 0, len(s.tasks))
-	for id, t := range s.tasks {
+	for _, t := range s.tasks {
 		tasks = append(tasks, t)
-		if runs(t) {
-			p.runnable[id] = struct{}{}
-		} else {
-			delete(p.runnable, id)
-		}
+		p.runnable.set(t)
 	}
 	p.tasks.Accept(tasks, s.state, next)
 }
@@ -110,7 +106,7 @@ func (l *lane) drop(p *partition) {
 	p.cancel()
 	delete(l.parts, p.id)
 	delete(l.voices.flows, p.id)
-	delete(l.asides, p.id)
+	delete(l.refusals, p.id)
 	l.cfg.Listener.lost(p.id)
 	if p.tasks != nil {
 		if p.loading != nil {

@@ -251,13 +251,16 @@ func (d *decider) attempt(i int, k events.Kind) {
 		d.errored(i, k, err)
 		return
 	}
-	f := &events.AttemptStarted{Kind: k, Step: step, Attempt: number, Agent: agent, Operation: operation, Key: key}
+	ref := events.RequestRef{Step: step, Kind: k, Attempt: number}
+	token := d.env.Token(d.Task.ID, ref)
+	f := &events.AttemptStarted{Kind: k, Step: step, Attempt: number, Agent: agent, Operation: operation, Key: key,
+		TokenHash: events.TokenHash(d.Task.ID, ref, token)}
 	if fresh {
 		f.Input = input
 	}
 	by := d.attemptBy(i, k)
 	d.emit(f, by, d.Task.Policy(i, k, events.TimerAttempt))
-	q := &events.Request{Task: d.Task.ID, Ref: events.RequestRef{Step: step, Kind: k, Attempt: number}, Operation: operation,
+	q := &events.Request{Task: d.Task.ID, Ref: ref, Token: token, Operation: operation,
 		CompleteBy: by, IdempotencyKey: key, Traceparent: d.Task.Traceparent, Value: value}
 	d.Records = append(d.Records, q.RecordIn(d.env.Room, d.env.Namespace, d.env.Source, agent, requestPartition(d.Task.ID, number, partitions, d.env.Leaderless[agent])))
 }

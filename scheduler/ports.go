@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/inboxgate"
 )
 
 // Log is a lane's side of Kafka: one member of the scheduler group with one
@@ -20,14 +21,13 @@ type Log interface {
 	// Reflected says, before a partition is resumed, below which offsets its inboxes are reflected, by topic.
 	// An inbox whose log ends below that isn't read: it was cut off.
 	Reflected(ctx context.Context, p int32, below map[string]int64)
-	// Resume lets inboxes of a partition flow: all, if no topic is named. Pause
-	// stops one.
-	Resume(p int32, topics ...string)
-	Pause(p int32, topic string)
-	PauseTopic(topic string)
-	ResumeTopic(topic string)
-	// Poll returns inputs of partitions that were resumed; nothing after a
-	// bounded wait. An error is final.
+	// Pause pauses an inbox of a partition for a reason, until an instant, or until Resume if that
+	// is zero; inboxgate.AllPartitions: the whole topic, with partitions that come later. Resume
+	// ends a reason, of all inboxes if none is named. An inbox flows while no reason pauses it. A
+	// partition that comes is paused for its restore. What was of the assignment before is over.
+	Pause(p int32, topic string, why inboxgate.Reason, until time.Time)
+	Resume(p int32, why inboxgate.Reason, topics ...string)
+	// Poll returns inputs of inboxes that flow; nothing after a bounded wait. An error is final.
 	Poll(ctx context.Context) ([]events.Record, error)
 	// PollAtMost bounds the records of the next polls; 0: the log's own bound, which
 	// is never passed.

@@ -111,7 +111,7 @@ func (l *ledger) bar(key, step string) {
 }
 
 func answerTo(q *events.Request, o events.Outcome, e events.Effect, body string) *events.Reply {
-	return &events.Reply{Task: q.Task, Ref: q.Ref, Outcome: o, Effect: e, Body: json.RawMessage(body)}
+	return &events.Reply{Task: q.Task, Ref: q.Ref, Token: q.Token, Outcome: o, Effect: e, Body: json.RawMessage(body)}
 }
 
 // effects are the keys of a step under which something is there.

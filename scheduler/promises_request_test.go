@@ -9,10 +9,11 @@ import (
 
 // checkRequest finds the one request of an attempt that started.
 func (w *world) checkRequest(d *Decision, f *events.AttemptStarted, e *events.Event) {
-	id := events.RequestID("t", events.RequestRef{Step: f.Step, Kind: f.Kind, Attempt: f.Attempt})
+	ref := events.RequestRef{Step: f.Step, Kind: f.Kind, Attempt: f.Attempt}
+	id := events.RequestID("t", ref)
 	var found []*events.Record
 	for i := range d.Records {
-		if got, ok := d.Records[i].Header(events.HeaderRequest); ok && got == id {
+		if got, ok := d.Records[i].Header(events.HeaderRequest); ok && got == id+"/"+testToken("t", ref) {
 			found = append(found, &d.Records[i])
 		}
 	}
@@ -26,6 +27,9 @@ func (w *world) checkRequest(d *Decision, f *events.AttemptStarted, e *events.Ev
 	}
 	agent, operation := w.fold.Plan.Agent(w.index(f.Step), f.Kind)
 	topic := events.Namespace(events.DefaultNamespace).Requests(agent)
+	if f.TokenHash != events.TokenHash("t", ref, q.Token) {
+		w.failf("attempt %s has the token hash %q, its request the token %q", id, f.TokenHash, q.Token)
+	}
 	if q.IdempotencyKey != f.Key || !q.CompleteBy.Equal(e.Due) || q.Operation != operation || r.Topic != topic || f.Agent != agent || !json.Valid(q.Value) {
 		w.failf("attempt %s is asked for by %+v, to %s", id, q, r.Topic)
 	}

@@ -176,7 +176,7 @@ func (w *world) take(d *Decision) {
 }
 
 func (w *world) env() *Env {
-	env := &Env{Now: w.clock(), Namespace: events.DefaultNamespace, Source: "test", Epoch: 1, Definitions: w, Requests: w.requests}
+	env := &Env{Token: testToken, Now: w.clock(), Namespace: events.DefaultNamespace, Source: "test", Epoch: 1, Definitions: w, Requests: w.requests}
 	if w.h.busy {
 		env.Slots = slotsOf{w.free, w.waiting()}
 	}

@@ -130,7 +130,7 @@ func (w *world) arrives(inbox events.Inbox, r *events.Record) {
 // stranger is an input for a task that isn't there. Whatever follows, it doesn't
 // touch the one that is.
 func (w *world) stranger(inbox events.Inbox, task string, in events.Input) {
-	env := &Env{Now: w.clock(), Namespace: events.DefaultNamespace, Source: "test", Epoch: 1, Definitions: w, Requests: w.requests, DefinitionsRead: true}
+	env := &Env{Token: testToken, Now: w.clock(), Namespace: events.DefaultNamespace, Source: "test", Epoch: 1, Definitions: w, Requests: w.requests, DefinitionsRead: true}
 	d := Decide(nil, in, events.Cause{Inbox: inbox, Offset: w.offset}, env)
 	if inbox != events.Tasks && (d.Task != nil || len(d.Events) > 0) {
 		w.failf("%T of the unknown task %q led to %+v", in, task, d)

@@ -297,7 +297,23 @@ func (w *world) deliver() {
 	w.replied(r)
 }
 
-// replied: a reply that isn't of a current attempt changes nothing.
+// hasToken reports whether a reply has the token of an attempt that was asked for.
+func (w *world) hasToken(r *events.Reply) bool {
+	asked := slices.ContainsFunc(w.sent, func(q *events.Request) bool { return q.Ref == r.Ref })
+	return asked && r.Token == testToken("t", r.Ref)
+}
+
+// isLast reports whether a reply is about the last attempt of a run.
+func (w *world) isLast(r *events.Reply) bool {
+	i, ok := w.task.Plan.Step(r.Ref.Step)
+	if !ok {
+		return false
+	}
+	run := w.task.Run(i, r.Ref.Kind)
+	return run != nil && run.Attempt == r.Ref.Attempt
+}
+
+// replied: a reply that isn't of a current attempt changes nothing, nor does one without its token.
 func (w *world) replied(r *events.Reply) {
 	known := w.task != nil
 	if known && w.task.Open() { // of a finished task the steps are forgotten
@@ -306,6 +322,13 @@ func (w *world) replied(r *events.Reply) {
 	current := w.isCurrent(&events.Request{Ref: r.Ref})
 	w.say("reply %s %s, effect %s: %s", events.RequestID("t", r.Ref), r.Outcome, r.Effect, short(r.Body))
 	_, d := w.decide(events.Replies, r.Record(events.DefaultNamespace, "agent"))
+	if r.Token == "" || known && w.task.Open() && w.isLast(r) && !w.hasToken(r) {
+		w.counts["replies without their token"]++
+		if d.Unusable == nil || d.Unusable.Reason != events.ReasonBadToken || len(d.Records) > 0 || len(d.Events) > 0 {
+			w.failf("a reply to %v without its token: %+v", r.Ref, d)
+		}
+		return
+	}
 	switch {
 	case !known && (d.Unusable == nil || len(d.Records) > 0):
 		w.failf("a reply to %v, which nobody knows: %+v", r.Ref, d)
@@ -328,13 +351,13 @@ func (w *world) drawBody() json.RawMessage {
 
 // bodies are JSON values as services write them.
 var bodies = []string{`{"ref":"r-1"}`, `null`, `3`, `{"code":"busy","message":"later"}`, ` {"a": [1, 2.50e3, true, {"b":null}]}`,
-	`"line\nbreak \u0000 \ud83d\ude00"`, `-1.5E+10`, `[]`, `{"a":1,"a":2}`, `{"code":7}`, `123456789012345678901234567890`}
+	`"line\nbreak \u0000 \ud83d\ude00"`, `-1.5E+10`, `[]`, `{"a":1,"b":2}`, `{"code":7}`, `123456789012345678901234567890`}
 
 var deepest = json.RawMessage(strings.Repeat("[", events.MaxJSONDepth) + strings.Repeat("]", events.MaxJSONDepth))
 
 // strayReply is one that no agent would send: for another attempt, another step,
 // for the undo instead of the step, for what isn't there. Where it meets an
-// attempt that runs it is believed; what the ledger says of that step no longer
+// attempt that runs, and has its token, it is believed; what the ledger says of that step no longer
 // counts.
 func (w *world) strayReply() {
 	if len(w.sent) == 0 {
@@ -352,13 +375,16 @@ func (w *world) strayReply() {
 		q.Ref.Step = "nowhere"
 	}
 	w.counts["replies misaddressed"]++
+	if w.coin() { // by an agent that was asked for both
+		q.Token = testToken("t", q.Ref)
+	}
 	w.lie(answerTo(&q, pick(w.dice, []events.Outcome{events.Completed, events.Failed, events.Rejected}),
 		pick(w.dice, []events.Effect{events.EffectNone, events.EffectUnknown}), string(w.drawBody())))
 }
 
 // lie is a reply that no service made.
 func (w *world) lie(r *events.Reply) {
-	if w.isCurrent(&events.Request{Ref: r.Ref}) {
+	if w.isCurrent(&events.Request{Ref: r.Ref}) && w.hasToken(r) {
 		if w.h.honest {
 			return
 		}

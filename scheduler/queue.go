@@ -43,10 +43,11 @@ func nameOf(t *events.Task, i int, k events.Kind) spotName {
 // spot is such a run at its agent. What it says follows from its task.
 type spot struct {
 	spotName
-	step  int
-	kind  events.Kind
-	agent string
-	state spotState
+	workflow string
+	step     int
+	kind     events.Kind
+	agent    string
+	state    spotState
 
 	attempt  int
 	within   time.Duration // an attempt may take

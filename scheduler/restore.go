@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/inboxgate"
 )
 
 // restoreSaveBytes bounds what a restore keeps in memory beside the open tasks.
@@ -19,8 +20,8 @@ type restored struct {
 	id         int32
 	generation uint64
 	tasks      Tasks
-	runnable   map[string]struct{} // of them
-	flow       *flow               // nil: no agent has a bound
+	runnable   runnable // of them
+	flow       *flow    // nil: no agent has a bound
 	inherited  []inherited
 	from       Source
 	load       func(context.Context) error // what is still to come of a snapshot; nil: nothing
@@ -38,7 +39,7 @@ type loaded struct {
 // restore begins to bring a partition to the end of its log, beside the lane.
 func (l *lane) restore(ctx context.Context, id int32, gen uint64) {
 	ctx, cancel := context.WithCancel(ctx)
-	p := &partition{id: id, generation: gen, cancel: cancel, runnable: map[string]struct{}{}, assignedAt: time.Now()}
+	p := &partition{id: id, generation: gen, cancel: cancel, runnable: newRunnable(), assignedAt: time.Now()}
 	l.parts[id] = p
 	l.cfg.Listener.assigned(id)
 	l.restoring.Go(func() {
@@ -80,11 +81,11 @@ func (l *lane) restoredOne(ctx context.Context, r restored) error {
 		l.voices.join(p.id, p.flow)
 	}
 	if r.load == nil {
-		l.log.Resume(p.id)
+		l.log.Resume(p.id, inboxgate.PausedForRestore)
 	} else {
 		l.loadBeside(ctx, p, r.load)
 		ns := l.cfg.Namespace
-		l.log.Resume(p.id, ns.Inbox(events.Replies), ns.Inbox(events.Recoveries), ns.Inbox(events.Controls))
+		l.log.Resume(p.id, inboxgate.PausedForRestore, ns.Inbox(events.Replies), ns.Inbox(events.Recoveries), ns.Inbox(events.Controls))
 	}
 	l.cfg.Listener.restored(p.id, r.from, time.Since(p.assignedAt))
 	return nil
@@ -133,7 +134,7 @@ func (l *lane) loadedOne(r loaded) error {
 		return &storeError{p.id, "load", r.err}
 	}
 	p.loading = nil
-	l.log.Resume(p.id)
+	l.log.Resume(p.id, inboxgate.PausedForRestore)
 	l.cfg.Listener.loaded(p.id, time.Since(p.assignedAt))
 	return nil
 }
@@ -180,7 +181,7 @@ type bringing struct {
 	from  Source
 	load  func(context.Context) error
 
-	runnable  map[string]struct{}
+	runnable  runnable
 	flow      *flow
 	inherited []inherited
 
@@ -248,12 +249,10 @@ func (b *bringing) nearest(ctx context.Context) error {
 
 // lookThrough finds in all that is open what runs, and what waits for agents.
 func (b *bringing) lookThrough() error {
-	b.runnable, b.flow = map[string]struct{}{}, newFlow(b.cfg.Capacity, b.id, b.cfg.Partitions)
+	b.runnable, b.flow = newRunnable(), newFlow(b.cfg.Capacity, b.id, b.cfg.Partitions)
 	now := b.cfg.Clock.Now()
 	err := b.tasks.EachOpen(func(t *events.Task) {
-		if runs(t) {
-			b.runnable[t.ID] = struct{}{}
-		}
+		b.runnable.set(t)
 		b.flow.restate(t, now, true)
 		b.inherited = b.flow.inherit(b.inherited, t, now)
 	})

@@ -16,7 +16,7 @@ import (
 
 // The defaults and bounds of a scheduler process.
 const (
-	DefaultMaxRunnable = 10_000 // tasks a lane has agents at work on
+	DefaultMaxRunnable = 10_000 // see admission.go
 	stallFactor        = 3      // transaction timeouts without a commit end the process
 	decidePart         = 4      // of the transaction timeout, for the inputs of one transaction
 	skewWarn           = 2 * time.Second
@@ -37,7 +37,7 @@ type Config struct {
 	Owner string
 	// Lanes is how many lanes run; at most Partitions.
 	Lanes              int
-	MaxRunnable        int // 0: DefaultMaxRunnable
+	MaxRunnable        int // see admission.go; 0: DefaultMaxRunnable
 	TransactionTimeout time.Duration
 	ReplyToPrefixes    []string
 	// Capacity bounds the requests that agents have outstanding.
@@ -56,6 +56,7 @@ type Config struct {
 	Trim     func(ctx context.Context, topic, id string, before map[int32]int64) error
 	Listener *Listener
 
+	token   func(task string, ref events.RequestRef) string // Env.Token
 	views   *views
 	flushed *flushedInput
 }
@@ -68,6 +69,7 @@ func Run(ctx context.Context, cfg Config) error {
 	if cfg.MaxRunnable == 0 {
 		cfg.MaxRunnable = DefaultMaxRunnable
 	}
+	cfg.token = newToken
 	cfg.views = newViews(runtime.GOMAXPROCS(0))
 	cfg.flushed = &flushedInput{}
 	requests := &requestTopics{fetch: cfg.RequestTopics}

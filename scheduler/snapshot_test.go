@@ -123,7 +123,7 @@ func (s *slowTasks) TakeSnapshot(r *events.SnapshotReader) (func(context.Context
 // finished: neither is taken for one that was never there.
 func TestInputsWhileFinishedTasksAreLoaded(t *testing.T) {
 	for name, late := range map[string]events.Record{
-		"reply":   (&events.Reply{Task: "done", Ref: events.RequestRef{Step: "a", Kind: events.Do, Attempt: 1}, Outcome: events.Completed, Body: []byte("{}")}).Record(ns, "test"),
+		"reply":   (&events.Reply{Task: "done", Ref: events.RequestRef{Step: "a", Kind: events.Do, Attempt: 1}, Token: testToken("done", events.RequestRef{Step: "a", Kind: events.Do, Attempt: 1}), Outcome: events.Completed, Body: []byte("{}")}).Record(ns, "test"),
 		"control": (&events.Control{Task: "done", Command: events.Cancel, By: events.By{Who: "me", RequestID: "r"}}).Record(ns, "test"),
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/inboxgate"
 )
 
 // transaction is the speculative state of one transaction: what becomes true if
@@ -28,6 +29,9 @@ type transaction struct {
 	brought inboxOffsets
 	// definitionsRead: to their end, since the inputs were polled.
 	definitionsRead bool
+	// forged are the replies that are refused for their token; alerted is when operators are told of them.
+	forged  int
+	alerted time.Time
 	// committed: the log has all of it, and its client nothing more.
 	committed bool
 }
@@ -122,10 +126,10 @@ func (tx *transaction) takeAll(ctx context.Context, records []events.Record) (de
 		case errors.Is(err, errNotLoaded):
 			// What it is about may be a finished task whose id is still to come.
 			// Its inbox waits for that, in this partition.
-			tx.lane.log.Pause(p.id, records[i].Topic)
+			tx.lane.log.Pause(p.id, records[i].Topic, inboxgate.PausedForRestore, time.Time{})
 			return false, nil
 		case errors.Is(err, errUnread):
-			tx.lane.awaitDefinitions(p.id, records[i].Topic)
+			tx.lane.log.Pause(p.id, records[i].Topic, inboxgate.PausedForDefinitions, tx.lane.definitionsFrom)
 			return false, nil
 		case errors.Is(err, errStale):
 			return false, nil
@@ -218,13 +222,18 @@ func (tx *transaction) refuse(s *speculation, r *events.Record, task string, in 
 	return nil
 }
 
-// hear: a reply says that its agent is there, whatever it is about.
+// hear: a reply with the token of the last attempt that it can be about says that its agent is there, also where that
+// is over. Who hasn't the token needn't be the agent.
 func (tx *transaction) hear(s *speculation, t *events.Task, in events.Input, now time.Time) {
 	r, ok := in.(*events.Reply)
 	if !ok || t == nil || !t.Open() {
 		return
 	}
 	if i, ok := t.Plan.Step(r.Ref.Step); ok && (r.Ref.Kind == events.Do || t.Plan.Steps[i].Undo != nil) {
+		run := t.Run(i, r.Ref.Kind)
+		if run == nil || run.Attempt != r.Ref.Attempt || !r.TokenMatches(run.TokenHash) {
+			return
+		}
 		agent, _ := t.Plan.Agent(i, r.Ref.Kind)
 		s.partition.flow.hears(agent, now)
 	}
@@ -406,6 +415,7 @@ func (tx *transaction) end() {
 func (tx *transaction) deadletter(r *events.Record, u *events.Unusable) {
 	tx.counts.deadletters[u.Reason]++
 	tx.write(events.Deadletter(tx.lane.cfg.Namespace, tx.lane.source, r, u))
+	tx.refusedToken(r, u)
 }
 
 // claim begins an owner's first transaction in a partition.
@@ -454,6 +464,7 @@ func (tx *transaction) snapshots() {
 // forget: the transaction was rolled back. What the lane knows of its agents is
 // again what it was; the rest of the state was never touched.
 func (tx *transaction) forget() error {
+	tx.lane.cfg.Listener.aborted()
 	tx.lane.voices.forget()
 	for _, s := range tx.parts {
 		if s.partition.flow == nil {
@@ -485,8 +496,9 @@ func (tx *transaction) accept() {
 	tx.lane.refusing = time.Time{}
 	clear(tx.lane.tooLarge)
 	tx.lane.voices.settle()
+	tx.acceptForgeries()
 	for id, s := range tx.parts {
-		delete(tx.lane.asides, id)
+		delete(tx.lane.refusals, id)
 		s.partition.tell(s.told)
 		s.partition.started(s.started)
 		at, wrote := next[id]

@@ -153,7 +153,7 @@ func (s *script) command(name string, words []string, line string) {
 			s.t.Fatal(err)
 		}
 		outcome, none := strings.CutSuffix(words[2], "-none")
-		r := &events.Reply{Task: "t", Ref: ref, Outcome: events.Outcome(outcome), Effect: events.EffectUnknown, Body: json.RawMessage("null")}
+		r := &events.Reply{Task: "t", Ref: ref, Token: testToken("t", ref), Outcome: events.Outcome(outcome), Effect: events.EffectUnknown, Body: json.RawMessage("null")}
 		if none {
 			r.Effect = events.EffectNone
 		}
@@ -232,7 +232,7 @@ func (s *script) due() {
 
 func (s *script) decide(inbox events.Inbox, in events.Input) {
 	s.offset++
-	env := &Env{Now: s.now, Namespace: events.DefaultNamespace, Source: "test", Definitions: s.catalog, DefinitionsRead: true, Requests: s.requests, Epoch: 1}
+	env := &Env{Token: testToken, Now: s.now, Namespace: events.DefaultNamespace, Source: "test", Definitions: s.catalog, DefinitionsRead: true, Requests: s.requests, Epoch: 1}
 	d := Decide(s.task.Clone(), in, events.Cause{Inbox: inbox, Offset: s.offset}, env)
 	s.task = d.Task
 	if d.Ignored != "" {
@@ -296,7 +296,7 @@ func (s *script) event(e *events.Event, r *events.Record) {
 	if err := json.Unmarshal(r.Value, &data); err != nil {
 		s.t.Fatal(err)
 	}
-	for _, k := range []string{"at", "cause", "epoch", "prev", "sum", "due", "policy", "plan", "digest", "workflow", "version", "by", "why", "request_id", "agent", "operation", "idempotency_key", "reply_to", "input"} {
+	for _, k := range []string{"at", "cause", "epoch", "prev", "sum", "due", "policy", "plan", "digest", "workflow", "version", "by", "why", "request_id", "agent", "operation", "idempotency_key", "token_hash", "reply_to", "input"} {
 		delete(data, k)
 	}
 	line := fmt.Sprintf("  %d %s", e.Seq, name)
@@ -373,7 +373,7 @@ func TestErrorsAreBounded(t *testing.T) {
 	} {
 		s := newScript(t)
 		s.run("workflow: w\nversion: 1\ncomplete_within: 1m\ndefaults: {complete_within: 1s}\nsteps:\n  a: {agent: inventory, operation: o}\n---\n> submit {}\n")
-		d := newDecider(s.task, events.Cause{Inbox: events.Replies, Offset: 9}, &Env{Now: s.now, Namespace: events.DefaultNamespace, Source: "test", Epoch: 1})
+		d := newDecider(s.task, events.Cause{Inbox: events.Replies, Offset: 9}, &Env{Token: testToken, Now: s.now, Namespace: events.DefaultNamespace, Source: "test", Epoch: 1})
 		d.emit(fact, time.Time{}, nil)
 		err := *errorOf(d.Events[0].Fact)
 		if err.Code != events.CodeTooLarge || !strings.Contains(err.Message, "at most") {

@@ -64,6 +64,12 @@ func (vs *voices) silent(agent string) bool {
 	return v != nil && v.silent()
 }
 
+// answers reports whether an agent has been heard of, and isn't silent.
+func (vs *voices) answers(agent string) bool {
+	v := vs.agents[agent]
+	return v != nil && !v.heard.IsZero() && !v.silent()
+}
+
 // limit is how many requests of an agent without a capacity may be outstanding.
 func (vs *voices) limit(agent string) int {
 	if v := vs.agents[agent]; v != nil {

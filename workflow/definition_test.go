@@ -7,6 +7,7 @@ import (
 	"go/parser"
 	"go/token"
 	"os"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -200,6 +201,55 @@ func TestImports(t *testing.T) {
 				t.Errorf("%s imports %s: a definition is data and its evaluation is pure; do this in the caller", e.Name(), path)
 			case strings.HasPrefix(path, "github.com/waybill-run/") && path != "github.com/waybill-run/waybill/events":
 				t.Errorf("%s imports %s: workflow knows events only; pass what you need as an argument", e.Name(), path)
+			}
+		}
+	}
+}
+
+// TestNumbersOfYAML: a plain scalar that JSON doesn't have as a number, and some
+// YAML reader does, is refused wherever it stands.
+func TestNumbersOfYAML(t *testing.T) {
+	const definition = "workflow: w\nversion: %s\ncomplete_within: 1m\nsteps:\n  a:\n    agent: x\n    operation: o\n    complete_within: 1s\n    retry: {factor: %s}\n    input:\n      v: %s\n"
+	in := func(version, factor, input string) error {
+		_, err := ParseYAML("f", fmt.Appendf(nil, definition, version, factor, input))
+		return err
+	}
+	for _, s := range []string{"010", "1_000", "0b11", "0x1F", "0o17", "01234", "+5", "1.", ".5", "09", "1_0.5", "-010", "00", "-.5", "+.5", "0777.5", "+1e3",
+		"0O17", "0B1", "0X1f", "-0x1F", "1__0", "1_000_", "1.e5", "0_1"} {
+		for _, at := range []error{in(s, "2", "1"), in("1", s, "1"), in("1", "2", s), in("1", "2", "[{x: "+s+"}]")} {
+			if at == nil || !strings.Contains(at.Error(), s+" is no number in JSON") || !strings.Contains(at.Error(), strconv.Quote(s)+" as a string") {
+				t.Errorf("%s: %v", s, at)
+			}
+		}
+		if err := in("1", "2", strconv.Quote(s)); err != nil {
+			t.Errorf("%q in quotes: %v", s, err)
+		}
+	}
+	for _, s := range []string{"0", "-0", "1e3", "5.0", "12345678901234567890123", "1e+3", "0.10", "2026-01-01", "1:30", "1.2.3", "_1", "0xg", "1e", "s010", "010 Main Road"} {
+		if err := in("1", "2", s); err != nil {
+			t.Errorf("%s: %v", s, err)
+		}
+	}
+}
+
+// TestTextsOfDefinitions: a text is refused where its reader would have to
+// replace what stands for no character.
+func TestTextsOfDefinitions(t *testing.T) {
+	const definition = "workflow: w\nversion: 1\ncomplete_within: 1m\nsteps:\n  a:\n    agent: x\n    operation: o\n    complete_within: 1s\n    input: {%s}\n"
+	for text, good := range map[string]bool{`"\ud83d"`: false, `"\udfff x"`: false, `"\U00110000"`: false, `"\ud83d\u0041"`: false, `"�\udfff"`: false,
+		`"\ud83d\ude00"`: true, `"\U0001F600"`: true, `"�"`: true, `"\ufffd\uFFFD"`: true, `'\udfff'`: true} {
+		for _, entry := range []string{"v: " + text, text + ": 1"} {
+			if _, err := ParseYAML("f", fmt.Appendf(nil, definition, entry)); (err == nil) != good {
+				t.Errorf("YAML %s: %v", entry, err)
+			}
+		}
+		if strings.ContainsAny(text, "'U") {
+			continue
+		}
+		for _, entry := range []string{`"v":` + text, text + ":1"} {
+			src := `{"workflow":"w","version":1,"complete_within":"1m","steps":{"a":{"agent":"x","operation":"o","complete_within":"1s","input":{` + entry + `}}}}`
+			if _, err := ParseJSON([]byte(src)); (err == nil) != good {
+				t.Errorf("JSON %s: %v", entry, err)
 			}
 		}
 	}

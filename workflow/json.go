@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"unicode/utf8"
 )
 
@@ -82,7 +83,7 @@ func (r *jsonReader) read(depth int) (*node, error) {
 		return nil, fmt.Errorf("nested more than %d deep", 2*MaxDepth)
 	}
 	n := &node{at: r.here()}
-	t, err := r.dec.Token()
+	t, err := r.token()
 	if err != nil {
 		return nil, err
 	}
@@ -107,6 +108,17 @@ func (r *jsonReader) read(depth int) (*node, error) {
 	return n, nil
 }
 
+// token is the next token. A text that the decoder had to change is refused.
+func (r *jsonReader) token() (json.Token, error) {
+	start := r.dec.InputOffset()
+	t, err := r.dec.Token()
+	if text, ok := t.(string); ok && replaced(text, string(r.src[start:r.dec.InputOffset()])) {
+		what, _, _ := strings.Cut(notCharacter, "; ")
+		return nil, errors.New(what)
+	}
+	return t, err
+}
+
 func (r *jsonReader) items(n *node, depth int) error {
 	for r.dec.More() {
 		v, err := r.read(depth + 1)
@@ -122,7 +134,7 @@ func (r *jsonReader) items(n *node, depth int) error {
 func (r *jsonReader) members(n *node, depth int) error {
 	for r.dec.More() {
 		m := member{at: r.here()}
-		t, err := r.dec.Token()
+		t, err := r.token()
 		if err != nil {
 			return err
 		}

@@ -4,7 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"math"
+	"regexp"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -181,13 +181,8 @@ func (r *yamlReader) read(n ast.Node, depth int) *node {
 	case *ast.NullNode:
 	case *ast.BoolNode:
 		out.kind, out.text = kindBool, strconv.FormatBool(n.Value)
-	case *ast.IntegerNode:
-		out.kind, out.text = kindNumber, fmt.Sprint(n.Value)
-		if isNumber(n.Token.Value) {
-			out.text = n.Token.Value
-		}
-	case *ast.FloatNode:
-		r.float(out, n)
+	case *ast.IntegerNode, *ast.FloatNode:
+		numberOf(out, n.GetToken().Value)
 	case *ast.StringNode:
 		r.text(out, n)
 	case *ast.LiteralNode:
@@ -198,30 +193,70 @@ func (r *yamlReader) read(n ast.Node, depth int) *node {
 	return out
 }
 
-func (r *yamlReader) float(out *node, n *ast.FloatNode) {
-	out.kind, out.text = kindNumber, n.Token.Value
-	if !isNumber(out.text) {
-		if math.IsInf(n.Value, 0) || math.IsNaN(n.Value) {
-			out.kind, out.text = kindRefused, n.Token.Value+" is out of a number's range; write a smaller number, or a string"
-			return
-		}
-		out.text = string(appendDouble(nil, n.Value))
+// numberOf reads a plain scalar that some YAML reader takes for a number. Only
+// JSON's numbers are accepted: of the others YAML 1.1 and 1.2 make different
+// values (010 is 8 or 10), and a postal code of 01234 is no number at all.
+func numberOf(out *node, text string) {
+	if isNumber(text) {
+		out.kind, out.text = kindNumber, text
+		return
 	}
+	out.kind, out.text = kindRefused, text+" is no number in JSON, and YAML readers disagree about it; write the number in decimal digits, or "+strconv.Quote(text)+" as a string"
 }
+
+// likeNumber matches plain scalars that the parser reads as strings and other
+// YAML readers read as numbers.
+var likeNumber = regexp.MustCompile(`^[-+]?(0[xXoObB][0-9a-fA-F_]+|[0-9][0-9_]*(\.[0-9_]*)?([eE][-+]?[0-9]+)?|\.[0-9][0-9_]*([eE][-+]?[0-9]+)?)$`)
 
 // text reads a plain or quoted string. A plain one in JSON's number syntax is
 // a number: the parser takes only some of them (not 1e3, not large integers).
 func (r *yamlReader) text(out *node, n *ast.StringNode) {
 	out.kind, out.text = kindString, n.Value
 	quoted := n.Token.Type == token.SingleQuoteType || n.Token.Type == token.DoubleQuoteType
-	if !quoted && isNumber(n.Value) {
-		out.kind = kindNumber
+	switch {
+	case !quoted && likeNumber.MatchString(n.Value):
+		numberOf(out, n.Value)
+		return
+	case r.replaced(n):
+		out.kind, out.text = kindRefused, notCharacter
 		return
 	}
 	if quoted {
 		out.at.column++
 	}
 	out.at.exact = r.stands(out.at, n.Value)
+}
+
+// notCharacter refuses a text with an escape that stands for no character.
+const notCharacter = "an escape in this text stands for no character (half of a surrogate pair, or past U+10FFFF); write the character itself"
+
+var writtenReplacement = regexp.MustCompile(`(?i)\x{FFFD}|\\u(0000)?fffd`)
+
+// replaced reports whether a parser put U+FFFD into a text for what stands for
+// no character. Texts that differ would become the same.
+func replaced(text, source string) bool {
+	n := strings.Count(text, "\ufffd")
+	return n > 0 && n > len(writtenReplacement.FindAllString(source, -1))
+}
+
+func (r *yamlReader) replaced(n *ast.StringNode) bool {
+	if n.Token.Type != token.DoubleQuoteType || !strings.Contains(n.Value, "\ufffd") {
+		return false
+	}
+	at := r.start(n)
+	source := strings.Join(r.lines[at.line-1:], "\n")
+	for range at.column { // the quote too
+		_, size := utf8.DecodeRuneInString(source)
+		source = source[size:]
+	}
+	end := 0
+	for end < len(source) && source[end] != '"' {
+		if source[end] == '\\' {
+			end++
+		}
+		end++
+	}
+	return replaced(n.Value, source[:min(end, len(source))])
 }
 
 // block gives the place of the first line of a block scalar's text.
@@ -259,7 +294,11 @@ func (r *yamlReader) member(out *node, n *ast.MappingValueNode, depth int) {
 	}
 	switch k := key.(type) {
 	case *ast.StringNode:
-		m.key = k.Value
+		if m.key = k.Value; r.replaced(k) {
+			what, fix, _ := strings.Cut(notCharacter, "; ")
+			r.f.at(m.at, "", what, fix)
+			return
+		}
 	case *ast.IntegerNode, *ast.FloatNode, *ast.BoolNode, *ast.NullNode:
 		// A JSON object's keys are strings; YAML's other scalars count as written.
 		m.key = k.GetToken().Value

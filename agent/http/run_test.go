@@ -67,7 +67,7 @@ func TestCircuitOfAServiceOpensAndCloses(t *testing.T) {
 			Listener: agent.Listener{CircuitChanged: func(host, _, to string) { states <- host + " " + to }},
 		}, newAgent(t, Config{URL: service.URL + "/{operation}"}))
 	}()
-	q := events.Request{Task: "o-1", Ref: events.RequestRef{Step: "charge", Kind: events.Do, Attempt: 1}, Operation: "charge",
+	q := events.Request{Task: "o-1", Ref: events.RequestRef{Step: "charge", Kind: events.Do, Attempt: 1}, Token: "t", Operation: "charge",
 		CompleteBy: time.Now().Add(time.Minute), IdempotencyKey: "k-1", Value: []byte(`{}`)}
 	s.requests <- q.Record("waybill.", "test", "payments", 0)
 

@@ -47,9 +47,6 @@ Run as many as you like: they share the requests of the agent.`,
 		Example: `  waybill agent http --agent payments --url http://127.0.0.1:9001/{operation}`,
 		Args:    noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := settle(cmd); err != nil {
-				return err
-			}
 			h, err := o.handler()
 			if err != nil {
 				return err

@@ -92,7 +92,7 @@ func TestStoppedAgentStaysSilent(t *testing.T) {
 	const tasks, most = 60, 4
 	var c *cluster
 	var mu sync.Mutex
-	held := map[string]string{} // ce_request -> idempotency key
+	held := map[string]string{} // request, without its token -> idempotency key
 	full, release := make(chan struct{}), make(chan struct{})
 	front := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		mu.Lock()
@@ -152,7 +152,12 @@ func TestStoppedAgentStaysSilent(t *testing.T) {
 func (c *cluster) silent(held map[string]string) {
 	c.t.Helper()
 	for _, r := range c.readAll(c.cfg.Namespace.Inbox(events.Replies)) {
-		id, _ := r.Header(events.HeaderRequest)
+		request, _ := r.Header(events.HeaderRequest)
+		task, ref, _, err := events.ParseRequest(request)
+		if err != nil {
+			c.t.Fatal(err)
+		}
+		id := events.RequestID(task, ref)
 		if _, ok := held[id]; ok {
 			source, _ := r.Header(events.HeaderSource)
 			outcome, _ := r.Header(events.HeaderOutcome)

@@ -53,7 +53,7 @@ until interrupted.`,
 }
 
 func runAlerts(cmd *cobra.Command, o *alertsOptions) error {
-	if err := o.begin(cmd); err != nil {
+	if err := o.output.check(); err != nil {
 		return err
 	}
 	if o.follow && o.format == formatJSON {

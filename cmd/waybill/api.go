@@ -9,7 +9,6 @@ import (
 	"io"
 	"net/http"
 	"net/url"
-	"os"
 	"slices"
 	"strings"
 	"time"
@@ -31,13 +30,12 @@ const (
 // apiFlags say which console a tool asks.
 type apiFlags struct {
 	url, tokenFile string
-	token          string // of the file, once named has read it
 }
 
 func (a *apiFlags) flags(cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.StringVar(&a.url, "api", apiAuto, "URL of a console to ask instead of any broker; auto: one of the cluster, if it is on this machine or there is a token, else the log; off: the log")
-	f.StringVar(&a.tokenFile, "api-token-file", "", "file with the bearer token for the console")
+	f.StringVar(&a.url, "api", apiAuto, "URL of a console to ask instead of any broker; auto: one of the cluster on this machine, without the token, else the log; off: the log")
+	f.StringVar(&a.tokenFile, "api-token-file", "", "file with the bearer token for the console that --api names: it is sent to no other")
 }
 
 // apiClient asks a console.
@@ -53,14 +51,16 @@ type apiClient struct {
 func (a *apiFlags) named() (*apiClient, error) {
 	c := &apiClient{base: strings.TrimSuffix(a.url, "/")}
 	if a.tokenFile != "" {
-		token, err := os.ReadFile(a.tokenFile)
+		token, err := readSecret("api-token-file", a.tokenFile)
 		if err != nil {
-			return nil, exit(exitUsage, "--api-token-file: %w", err)
+			return nil, err
 		}
 		c.token = strings.TrimSpace(string(token))
 	}
 	if a.url == apiAuto || a.url == apiOff {
-		a.token = c.token
+		if a.tokenFile != "" && a.url == apiAuto {
+			return nil, usage("--api-token-file needs --api URL: a token is sent only to an address that you name, not to one that was announced")
+		}
 		return nil, nil
 	}
 	if u, err := url.Parse(a.url); err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
@@ -75,7 +75,7 @@ func (a *apiFlags) found(ctx context.Context, l *logbook) *apiClient {
 	if a.url != apiAuto {
 		return nil
 	}
-	base := findConsole(ctx, l, a.token != "")
+	base := findConsole(ctx, l)
 	if base == "" {
 		return nil
 	}
@@ -83,7 +83,7 @@ func (a *apiFlags) found(ctx context.Context, l *logbook) *apiClient {
 	if err != nil {
 		return nil // what answers couldn't be known
 	}
-	return &apiClient{base: base, token: a.token, found: true, system: console.System{ClusterID: cluster, Namespace: l.cfg.Namespace}}
+	return &apiClient{base: base, found: true, system: console.System{ClusterID: cluster, Namespace: l.cfg.Namespace}}
 }
 
 // consoleOrLog has ask ask a console: the one that is named, whose word is the last, else
@@ -118,9 +118,9 @@ func (a *apiFlags) noConsole(what string) error {
 	return usage("%s reads the log, not a console: leave --api away, or say --api off", what)
 }
 
-// findConsole is a console that has announced itself; empty: there is none to ask. One whose URL
-// is of loopback is there for its own machine only.
-func findConsole(ctx context.Context, l *logbook, elsewhere bool) string {
+// findConsole is a console on this machine that has announced itself; empty: there is none to ask. Whoever is in the group
+// can announce any address, so what is asked there goes without a token, and to loopback only.
+func findConsole(ctx context.Context, l *logbook) string {
 	group, err := l.admin.DescribeGroup(ctx, l.cfg.Namespace.AuditGroup())
 	if err != nil {
 		return "" // without a right to look at groups there is the log
@@ -128,9 +128,7 @@ func findConsole(ctx context.Context, l *logbook, elsewhere bool) string {
 	here := addrsHere()
 	for _, m := range group.Members {
 		at := console.Announced(m.ClientID)
-		switch {
-		case at == "":
-		case loopbackURL(at) && mayBeHere(memberAddr(m.Host), here), !loopbackURL(at) && elsewhere:
+		if at != "" && loopbackURL(at) && mayBeHere(memberAddr(m.Host), here) {
 			return at
 		}
 	}
@@ -169,6 +167,22 @@ func (c *apiClient) nextPage(q url.Values, next string) error {
 	return nil
 }
 
+// apiHTTP asks consoles. What goes to loopback goes through no proxy, whatever the environment names. A redirect isn't
+// followed: the token is for the address that was named.
+var apiHTTP = &http.Client{
+	Transport: func() http.RoundTripper {
+		t := http.DefaultTransport.(*http.Transport).Clone()
+		t.Proxy = func(r *http.Request) (*url.URL, error) {
+			if loopbackURL(r.URL.String()) {
+				return nil, nil
+			}
+			return http.ProxyFromEnvironment(r)
+		}
+		return t
+	}(),
+	CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+}
+
 // ask sends a question; whoever asks reads the answer, and closes it.
 func (c *apiClient) ask(ctx context.Context, path string, query url.Values, header http.Header) (*http.Response, error) {
 	target := c.base + "/api/v1" + path
@@ -186,7 +200,7 @@ func (c *apiClient) ask(ctx context.Context, path string, query url.Values, head
 	if c.token != "" {
 		r.Header.Set("Authorization", "Bearer "+c.token)
 	}
-	resp, err := http.DefaultClient.Do(r)
+	resp, err := apiHTTP.Do(r)
 	if err != nil {
 		return nil, exit(exitUnreachable, "the console at %s doesn't answer: %w; `waybill console` starts one, --api off reads the log", c.base, err)
 	}

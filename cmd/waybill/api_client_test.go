@@ -7,6 +7,9 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
 	"testing"
 )
 
@@ -38,5 +41,38 @@ func TestTokenIsAskedForByItsFlag(t *testing.T) {
 	err := c.get(t.Context(), "/tasks", nil, decode(new(any)))
 	if want := service.URL + ": A token is needed: none was sent; --api-token-file names a file with one"; err == nil || err.Error() != want {
 		t.Errorf("%v, want %s", err, want)
+	}
+}
+
+// A token is sent to the address that the user named, and to no other: not to one that a member of a group announced, not
+// where the console sends the tool on to, and to loopback through no proxy.
+func TestTokenGoesWhereItWasNamedFor(t *testing.T) {
+	token := filepath.Join(t.TempDir(), "token")
+	if err := os.WriteFile(token, []byte("0123456789abcdef"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := (&apiFlags{url: apiAuto, tokenFile: token}).named(); err == nil || !strings.Contains(err.Error(), "--api URL") {
+		t.Errorf("a token for whoever announces himself: %v", err)
+	}
+	if _, err := (&apiFlags{url: apiOff, tokenFile: token}).named(); err != nil {
+		t.Errorf("a token where none is sent: %v", err)
+	}
+	other := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		t.Errorf("asked for %s with %q", r.URL, r.Header.Get("Authorization"))
+	}))
+	t.Cleanup(other.Close)
+	service := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		http.Redirect(w, r, other.URL, http.StatusFound)
+	}))
+	t.Cleanup(service.Close)
+	c := &apiClient{base: service.URL, token: "0123456789abcdef"}
+	if err := c.get(t.Context(), "/tasks", nil, decode(new(any))); err == nil {
+		t.Error("a redirect is taken for an answer")
+	}
+	for _, target := range []string{"http://127.0.0.1:8080/", "http://localhost:8080/", "http://[::1]:8080/"} {
+		r := httptest.NewRequest(http.MethodGet, target, nil)
+		if proxy, err := apiHTTP.Transport.(*http.Transport).Proxy(r); proxy != nil || err != nil {
+			t.Errorf("%s is asked through %v, %v", target, proxy, err)
+		}
 	}
 }

@@ -88,13 +88,10 @@ func (o *benchOptions) loadFlags(cmd *cobra.Command, tasks int) {
 	f.Float64Var(&l.Rate, "rate", 0, "tasks a second, at fixed instants (default: as fast as they end)")
 }
 
-// begin takes the settings and makes options of the flags.
+// begin makes options of the flags.
 func (o *benchOptions) begin(cmd *cobra.Command) (bench.Options, error) {
-	if cmd.Flags().Changed("namespace") { // an environment or a file may name one for other verbs
+	if typed(cmd, "namespace") { // an environment or a file may name one for other verbs
 		return bench.Options{}, usage("--namespace: a bench makes one of its own, and deletes it")
-	}
-	if err := settle(cmd); err != nil {
-		return bench.Options{}, err
 	}
 	if err := o.output.check(); err != nil {
 		return bench.Options{}, err

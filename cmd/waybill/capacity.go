@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+
+	"github.com/waybill-run/waybill/scheduler"
 )
 
 // capacityFlags adds --agent-capacity and --observe-capacity.
@@ -16,6 +18,19 @@ func capacityFlags(cmd *cobra.Command, into *map[string]int, observe *bool) {
 		"find out how many requests an agent without --agent-capacity may have: a few at first, and more while it answers them in time; =false: any number, always")
 	cmd.Flags().Var((*capacities)(into), "agent-capacity",
 		"requests that an agent may have outstanding, as `NAME=N`; at least one in each partition; what is beyond waits in the scheduler (repeatable; of others see --observe-capacity)")
+}
+
+// maxRunnableFlag adds --max-runnable.
+func maxRunnableFlag(cmd *cobra.Command, into *int) {
+	cmd.Flags().IntVar(into, "max-runnable", 0, fmt.Sprintf(
+		"steps that agents are at work on, or that wait for agents that answer, before a lane pauses submissions; one agent or workflow counts for a quarter at most (default %d)", scheduler.DefaultMaxRunnable))
+}
+
+func checkMaxRunnable(n int) error {
+	if n < 0 {
+		return usage("--max-runnable %d: a count has no sign", n)
+	}
+	return nil
 }
 
 // capacities are the values of --agent-capacity, by agent.
@@ -37,14 +52,31 @@ func (c *capacities) Set(text string) error {
 	return nil
 }
 
-// String implements pflag.Value.
-func (c *capacities) String() string {
+// Append implements pflag.SliceValue: the flag may be given several times.
+func (c *capacities) Append(text string) error { return c.Set(text) }
+
+// Replace implements pflag.SliceValue.
+func (c *capacities) Replace(texts []string) error {
+	*c = nil
+	for _, text := range texts {
+		if err := c.Set(text); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// GetSlice implements pflag.SliceValue.
+func (c *capacities) GetSlice() []string {
 	var all []string
 	for _, name := range slices.Sorted(maps.Keys(*c)) {
 		all = append(all, name+"="+strconv.Itoa((*c)[name]))
 	}
-	return strings.Join(all, ",")
+	return all
 }
+
+// String implements pflag.Value.
+func (c *capacities) String() string { return strings.Join(c.GetSlice(), ",") }
 
 // Type implements pflag.Value.
 func (c *capacities) Type() string { return "NAME=N" }

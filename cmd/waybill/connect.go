@@ -3,8 +3,6 @@ package main
 import (
 	"errors"
 	"net"
-	"os"
-	"regexp"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -46,12 +44,10 @@ func (c *connection) flags(cmd *cobra.Command) {
 	f.StringVar(&c.passFile, "sasl-password-file", "", "file with the SASL password")
 }
 
-var namespacePattern = regexp.MustCompile(`^[a-zA-Z0-9._-]{0,99}[._-]$`)
-
 // kafka makes the configuration of a client.
 func (c *connection) kafka(clientID string) (kafka.Config, error) {
-	if !namespacePattern.MatchString(c.namespace) {
-		return kafka.Config{}, usage("--namespace %q: letters, digits, '.', '_' and '-', at most 100, ending in a separator (%q)", c.namespace, events.DefaultNamespace)
+	if err := events.Namespace(c.namespace).Check(); err != nil {
+		return kafka.Config{}, usage("--namespace %q: %v", c.namespace, err)
 	}
 	cfg := kafka.Config{Namespace: events.Namespace(c.namespace), ClientID: clientID}
 	if c.properties != "" {
@@ -92,9 +88,9 @@ func (c *connection) secured(cfg kafka.Config) (kafka.Config, error) {
 	if c.passFile == "" {
 		return cfg, usage("--sasl-mechanism needs --sasl-password-file: a password on the command line would be seen by others")
 	}
-	pass, err := os.ReadFile(c.passFile)
+	pass, err := readSecret("sasl-password-file", c.passFile)
 	if err != nil {
-		return cfg, exit(exitUsage, "--sasl-password-file: %w", err)
+		return cfg, err
 	}
 	m, err := kafka.SASL(c.mechanism, c.user, strings.TrimRight(string(pass), "\r\n"))
 	if err != nil {

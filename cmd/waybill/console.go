@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -50,9 +51,6 @@ they need --listen and --tokens, or --advertise: a loopback URL leads nobody els
 In a namespace that ` + "`waybill import`" + ` made it answers, and refuses what would be written.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := settle(cmd); err != nil {
-				return err
-			}
 			if _, err := o.check(); err != nil {
 				return err
 			}
@@ -114,15 +112,11 @@ func (o *consoleFlags) readTokens() (*console.Tokens, error) {
 	if o.tokens == "" {
 		return nil, nil
 	}
-	f, err := os.Open(o.tokens)
+	text, err := readSecret("tokens", o.tokens)
 	if err != nil {
-		return nil, exit(exitUsage, "--tokens: %w", err)
+		return nil, err
 	}
-	defer func() { _ = f.Close() }() // it was only read
-	if info, err := f.Stat(); err == nil && info.Mode().Perm()&0o037 != 0 {
-		return nil, usage("--tokens %s: others may use it, or its group change it (%04o); chmod 600 mends that, or 640 (in Kubernetes: defaultMode 0440)", o.tokens, info.Mode().Perm())
-	}
-	t, err := console.ParseTokens(f)
+	t, err := console.ParseTokens(bytes.NewReader(text))
 	if err != nil {
 		return nil, exit(exitUsage, "--tokens %s: %w", o.tokens, err)
 	}

@@ -22,3 +22,46 @@ func TestWhoMayReadTheTokens(t *testing.T) {
 		}
 	}
 }
+
+// Other files of secrets are refused for the same modes.
+func TestWhoMayReadOtherSecrets(t *testing.T) {
+	dir := t.TempDir()
+	file := func(name, text string) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	properties := file("client.properties", "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\nsasl.jaas.config=org.apache.kafka.common.security.plain.PlainLoginModule required username=\"u\" password=\"p\";\n")
+	open := file("open.properties", "bootstrap.servers=127.0.0.1:1\n")
+	password, token := file("password", "p"), file("token", "0123456789abcdef")
+	for mode, taken := range map[os.FileMode]bool{0o600: true, 0o640: true, 0o440: true, 0o644: false, 0o604: false, 0o660: false} {
+		for _, path := range []string{properties, open, password, token} {
+			if err := os.Chmod(path, mode); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for name, read := range map[string]func() error{
+			"--kafka-config": func() error {
+				_, err := (&connection{namespace: "waybill.", properties: properties}).kafka("test")
+				return err
+			},
+			"--sasl-password-file": func() error {
+				_, err := (&connection{namespace: "waybill.", mechanism: "PLAIN", user: "u", passFile: password}).kafka("test")
+				return err
+			},
+			"--api-token-file": func() error {
+				_, err := (&apiFlags{url: "http://127.0.0.1:1", tokenFile: token}).named()
+				return err
+			},
+		} {
+			if err := read(); (err == nil) != taken {
+				t.Errorf("%s of mode %04o: %v", name, mode, err)
+			}
+		}
+		if _, err := (&connection{namespace: "waybill.", properties: open}).kafka("test"); err != nil {
+			t.Errorf("a file without secrets, of mode %04o: %v", mode, err)
+		}
+	}
+}

@@ -93,6 +93,10 @@ func (l *consoleLog) since(ctx context.Context, topic string, since time.Time, f
 	return unread, err
 }
 
+func (l *consoleLog) Waiting(ctx context.Context, id string) (*console.Waiting, error) {
+	return findWaiting(ctx, l.n.Admin, l.reader, l.n.Kafka.Namespace, l.n.Partitions, id)
+}
+
 func (l *consoleLog) Submit(ctx context.Context, r events.Record) error { return l.write(ctx, r) }
 
 // writeWithin is how long a console waits for brokers to acknowledge what it writes: somebody waits for the answer, and

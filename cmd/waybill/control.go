@@ -152,7 +152,7 @@ type answered struct {
 
 // run sends a control and waits for its answer.
 func (o *controlOptions) run(cmd *cobra.Command, args []string, build func(*cobra.Command) (*events.Control, error)) error {
-	if err := o.begin(cmd); err != nil {
+	if err := o.output.check(); err != nil {
 		return err
 	}
 	id, err := idArgument(args)
@@ -169,6 +169,9 @@ func (o *controlOptions) run(cmd *cobra.Command, args []string, build func(*cobr
 	x.Task = id
 	if err := o.sign(x); err != nil {
 		return err
+	}
+	if err := x.Check(); err != nil {
+		return exit(exitUsage, "%w", err)
 	}
 	record := x.Record(events.Namespace(o.namespace), toolSource)
 	if _, _, err := events.DecodeInput(events.Controls, &record); err != nil {

@@ -56,7 +56,7 @@ func checkReasons(reasons []string) error {
 }
 
 func runDeadletters(cmd *cobra.Command, o *deadletterOptions) error {
-	if err := o.begin(cmd); err != nil {
+	if err := o.output.check(); err != nil {
 		return err
 	}
 	if err := checkReasons(o.reasons); err != nil {

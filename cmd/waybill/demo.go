@@ -60,7 +60,7 @@ order's card asks for it:
 
 Exit code 0 only if every order ended as it had to and the log verifies.`,
 		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return runDemo(cmd, o) },
+		RunE: func(cmd *cobra.Command, _ []string) error { return runDemo(cmd, &o) },
 	}
 	f := cmd.Flags()
 	f.IntVar(&o.tasks, "tasks", 200, "number of orders")
@@ -68,10 +68,11 @@ Exit code 0 only if every order ended as it had to and the log verifies.`,
 	f.StringVar(&o.faults, "faults", "on", "on: a quarter of the orders misbehaves; off: none")
 	f.StringVarP(&o.output, "output", "o", "table", "table or json")
 	f.StringVar(&o.keep, "data-dir", "", "keep the broker's log, the projections and the ledger there")
+	f.String("config", "", "YAML file of settings, one for each flag")
 	return cmd
 }
 
-func (o demoOptions) check() error {
+func (o *demoOptions) check() error {
 	switch {
 	case o.tasks < 1 || o.tasks > demoMaxTasks:
 		return usage("--tasks %d: 1 to %d", o.tasks, demoMaxTasks)
@@ -83,10 +84,7 @@ func (o demoOptions) check() error {
 	return nil
 }
 
-func runDemo(cmd *cobra.Command, o demoOptions) error {
-	if err := settle(cmd); err != nil {
-		return err
-	}
+func runDemo(cmd *cobra.Command, o *demoOptions) error {
 	if err := o.check(); err != nil {
 		return err
 	}
@@ -101,7 +99,7 @@ func runDemo(cmd *cobra.Command, o demoOptions) error {
 	} else if _, err := os.Stat(kafkaDir(dir)); err == nil {
 		return usage("--data-dir %s holds a log already; a demo begins with an empty one", dir)
 	}
-	r := &demoRun{o: o, dir: dir, out: cmd.OutOrStdout(), note: cmd.ErrOrStderr(), watch: newWatcher(),
+	r := &demoRun{o: *o, dir: dir, out: cmd.OutOrStdout(), note: cmd.ErrOrStderr(), watch: newWatcher(),
 		orders: demo.Orders(o.tasks, o.seed, o.faults == "on")}
 	return r.run(cmd.Context())
 }

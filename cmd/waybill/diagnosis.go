@@ -51,7 +51,10 @@ type groupCondition struct {
 	unowned []int32 // partitions that no member has
 	lag     int64
 	moved   bool // it committed something between two looks
-	circuit string
+	// submissions is the scheduler's lag in tasks, and taken whether it committed something of them.
+	submissions int64
+	taken       bool
+	circuit     string
 
 	commits map[string]map[int32]int64
 }
@@ -68,6 +71,8 @@ func (c *condition) waits() bool {
 // since takes note of what has moved since an earlier look.
 func (c *condition) since(before *condition) {
 	c.scheduler.since(before.scheduler)
+	tasks := events.Namespace(c.namespace).Inbox(events.Tasks)
+	c.scheduler.taken = !maps.Equal(c.scheduler.commits[tasks], before.scheduler.commits[tasks])
 	c.supervisor.since(before.supervisor)
 	c.notifier.since(before.notifier)
 	c.audit.since(before.audit)
@@ -211,6 +216,10 @@ func schedulerSymptom(g groupCondition, restoring map[int32]float64) symptom {
 		}
 		return symptom{"scheduler", note, fmt.Sprintf("reads the tasks of partitions from the log before it goes on with them: %s; lag %d", strings.Join(parts, ", "), g.lag),
 			"wait; its log says how far it is, and what holds it up"}
+	}
+	if g.members > 0 && len(g.unowned) == 0 && g.submissions > 0 && !g.taken && (g.moved || g.lag == g.submissions) {
+		return symptom{"scheduler", fault, fmt.Sprintf("%d submissions wait, and none was taken in %v; lag %d", g.submissions, lookAgain, g.lag),
+			"too much may be at work for --max-runnable: waybill_submissions_paused is 1 or more then, and its log says which agents have most; start agents that are missing; else look at its log"}
 	}
 	return roleSymptom("scheduler", g, "orders and replies wait in the inboxes", "waybill scheduler")
 }

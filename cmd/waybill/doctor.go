@@ -44,9 +44,6 @@ is no fault.`,
 }
 
 func runDoctor(cmd *cobra.Command, o *doctorOptions) error {
-	if err := settle(cmd); err != nil {
-		return err
-	}
 	if err := o.check(); err != nil {
 		return err
 	}
@@ -204,7 +201,7 @@ func (d *doctor) groups(ctx context.Context, c *condition, agents []string, part
 
 // look is one look at all groups, and at where readers stand.
 func (d *doctor) look(ctx context.Context, agents []string, partitions int32) (c *condition, err error) {
-	c = &condition{agents: map[string]groupCondition{}, held: map[int32]int64{}}
+	c = &condition{namespace: string(d.ns), agents: map[string]groupCondition{}, held: map[int32]int64{}}
 	for _, role := range []struct {
 		into   *groupCondition
 		group  string
@@ -293,7 +290,10 @@ func (d *doctor) group(ctx context.Context, group string, topics []string, parti
 	}
 	for topic, ps := range lags {
 		for p, lag := range ps {
-			g.lag += d.records(ctx, topic, p, g.commits, lag)
+			n := d.records(ctx, topic, p, g.commits, lag)
+			if g.lag += n; topic == d.ns.Inbox(events.Tasks) {
+				g.submissions += n
+			}
 		}
 	}
 	return g, nil

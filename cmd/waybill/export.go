@@ -46,9 +46,6 @@ named, by the file's first line too, and so by what reads the file, and the exit
 }
 
 func runExport(cmd *cobra.Command, o *exportOptions, args []string) error {
-	if err := settle(cmd); err != nil {
-		return err
-	}
 	x := &exporting{ids: map[string]bool{}}
 	for _, id := range args {
 		if err := events.CheckTaskID(id); err != nil {
@@ -83,7 +80,7 @@ func (o *exportOptions) write(cmd *cobra.Command, h eventSource, x *exporting) e
 		}
 		return left.partial()
 	}
-	f, err := os.OpenFile(o.out, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
+	f, err := os.OpenFile(o.out, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return exit(exitUsage, "--out: %w", err)
 	}

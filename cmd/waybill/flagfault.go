@@ -4,13 +4,14 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 
 	"github.com/spf13/pflag"
 )
 
 // flagForms are what values of flags look like, by the type of the flag.
 var flagForms = map[string]string{
-	"int": "a whole number", "int32": "a whole number", "int64": "a whole number",
+	"int": "a whole number", "int16": "a whole number", "int32": "a whole number", "int64": "a whole number",
 	"uint": "a whole number of 0 or more", "uint16": "a whole number of 0 or more", "uint32": "a whole number of 0 or more", "uint64": "a whole number of 0 or more",
 	"float64":  "a number",
 	"bool":     "true or false",
@@ -28,6 +29,8 @@ func flagFault(err error) error {
 	switch {
 	case known && errors.Is(err, strconv.ErrRange):
 		form = "out of range; " + form + " is wanted"
+	case known && errors.Is(err, errNotDecimal) && strings.ContainsAny(invalid.GetValue(), "0123456789"):
+		form += " in decimal digits, without leading zeros"
 	case !known:
 		form = invalid.Unwrap().Error()
 	}

@@ -85,7 +85,7 @@ decision the fork is before it.`,
 }
 
 func runFork(cmd *cobra.Command, o *forkOptions, args []string) error {
-	if err := o.begin(cmd); err != nil {
+	if err := o.output.check(); err != nil {
 		return err
 	}
 	program, err := o.program()

@@ -66,7 +66,7 @@ type imported struct {
 }
 
 func runImport(cmd *cobra.Command, o *importOptions, path string) error {
-	if err := o.begin(cmd); err != nil {
+	if err := o.output.check(); err != nil {
 		return err
 	}
 	switch {

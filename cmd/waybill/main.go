@@ -4,10 +4,12 @@
 // Every verb has a file of its name, with a struct of its flags, new<Verb>, which makes the
 // command, and run<Verb>, which
 //
-//	o.begin(cmd)    // settings: flag, then environment, then file (settings.go)
-//	...             // checks of its own flags, all before anything is connected to
+//	...             // checks its own flags, before anything is connected to
 //	o.open(cmd)     // a logbook (query.go): the namespace, the brokers, how to read to the end
 //	o.print...      // a table for people, or JSON (output.go)
+//
+// Before any of them runs, settle (settings.go) gives the flags their values: from the command
+// line, then the environment, then the file of --config.
 //
 // An error that has an exit code of its own is made by exit or usage; all say what to do next.
 //
@@ -132,7 +134,8 @@ func newRoot() *cobra.Command {
 			}
 			return nil
 		},
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		RunE:              func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error { return settle(cmd) },
 	}
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return usage("%w; `%s --help` lists the flags", flagFault(err), cmd.CommandPath())
@@ -141,6 +144,7 @@ func newRoot() *cobra.Command {
 	root.CompletionOptions.HiddenDefaultCmd = false
 	root.AddCommand(newDemo(), newUp(), newScheduler(), newSupervisor(), newAgent(), newConsole(), newTopics(), newVersion())
 	addTools(root)
+	decimalFlags(root)
 	return root
 }
 

@@ -73,7 +73,7 @@ type planned struct {
 }
 
 func runPlan(cmd *cobra.Command, o *planOptions) error {
-	if err := o.begin(cmd); err != nil {
+	if err := o.output.check(); err != nil {
 		return err
 	}
 	program, err := o.program()

@@ -33,15 +33,6 @@ func (t *tool) flags(cmd *cobra.Command) {
 	t.output.flags(cmd)
 }
 
-// begin takes the settings and checks the format. It comes before a tool looks
-// at its own flags.
-func (t *tool) begin(cmd *cobra.Command) error {
-	if err := settle(cmd); err != nil {
-		return err
-	}
-	return t.output.check()
-}
-
 // logbook is what a tool reads the log with: each query that no console answers
 // reads the records that answer it, committed ones only.
 type logbook struct {
@@ -358,7 +349,7 @@ func instantOf(flag, text string, now time.Time) (time.Time, error) {
 		}
 		return now.Add(-d), nil
 	}
-	t, err := time.Parse(time.RFC3339, text)
+	t, err := events.ParseInstant(text)
 	if err != nil {
 		return time.Time{}, usage("%s %q: a duration back from now (10m, 24h) or an instant (2026-01-31T12:00:00Z)", flag, text)
 	}

@@ -68,7 +68,7 @@ const (
 )
 
 func runRedrive(cmd *cobra.Command, o *redriveOptions, args []string) error {
-	if err := o.begin(cmd); err != nil {
+	if err := o.output.check(); err != nil {
 		return err
 	}
 	places, err := placesOf(args)

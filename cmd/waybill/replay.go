@@ -69,7 +69,7 @@ func replayArguments(cmd *cobra.Command, args []string) error {
 }
 
 func runReplay(cmd *cobra.Command, o *replayOptions, args []string) error {
-	if err := o.begin(cmd); err != nil {
+	if err := o.output.check(); err != nil {
 		return err
 	}
 	if o.at != "" || len(args) == 0 {

@@ -93,9 +93,6 @@ func checkListen(flag, addr string) error {
 
 // runRole connects, starts one role, and waits for its end.
 func (r *roleFlags) runRole(cmd *cobra.Command, role string, start func(context.Context, *instance.Instance) error) error {
-	if err := settle(cmd); err != nil {
-		return err
-	}
 	if err := r.check(); err != nil {
 		return err
 	}
@@ -140,10 +137,8 @@ func checkScheduler(r *roleFlags, o *instance.SchedulerOptions) error {
 		return usage("--session-timeout %s: shorter than --transaction-timeout, %s: who takes over would wait for the transaction of a dead one", session, transaction)
 	case o.Lanes < 1:
 		return usage("--lanes %d: 1 or more", o.Lanes)
-	case o.MaxRunnable < 0:
-		return usage("--max-runnable %d: a count has no sign", o.MaxRunnable)
 	}
-	return nil
+	return checkMaxRunnable(o.MaxRunnable)
 }
 
 func newScheduler() *cobra.Command {
@@ -156,9 +151,6 @@ func newScheduler() *cobra.Command {
 you like: Kafka's group protocol gives each its share of the partitions.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := settle(cmd); err != nil {
-				return err
-			}
 			if err := checkScheduler(&r, &o); err != nil {
 				return err
 			}
@@ -168,7 +160,7 @@ you like: Kafka's group protocol gives each its share of the partitions.`,
 	r.flags(cmd, true)
 	f := cmd.Flags()
 	f.IntVar(&o.Lanes, "lanes", runtime.GOMAXPROCS(0), "transactional lanes; at most as many as partitions count")
-	f.IntVar(&o.MaxRunnable, "max-runnable", 0, "tasks that a lane has agents at work on, or that wait for one that works, before it pauses new ones (default 10000)")
+	maxRunnableFlag(cmd, &o.MaxRunnable)
 	capacityFlags(cmd, &o.AgentCapacity, &o.ObserveCapacity)
 	f.StringSliceVar(&o.ReplyToPrefixes, "reply-to-prefix", nil, "permit reply_to only for topics with one of these prefixes")
 	f.BoolVar(&o.CreateReplyTo, "create-reply-to", false, "create the topic of a reply_to if it is missing")

@@ -48,7 +48,12 @@ func narrows(f *pflag.Flag) bool {
 // settle gives the flags that were not set on the command line the value of
 // the environment, or else of the file that --config names. Unknown names in
 // either are errors, and so are those of flags that narrow alone: a setting without effect is worse than none.
+//
+// The root command calls it before any command runs. So a command can't forget it, nor copy its options before.
 func settle(cmd *cobra.Command) error {
+	if !hasSettings(cmd) {
+		return nil
+	}
 	file, err := readSettings(cmd)
 	if err != nil {
 		return err
@@ -56,10 +61,10 @@ func settle(cmd *cobra.Command) error {
 	var faults []string
 	flags := cmd.Flags()
 	anyFlag, settable := func(*pflag.Flag) bool { return true }, func(f *pflag.Flag) bool { return !narrows(f) }
-	take := func(name, value, where, unknown string) {
+	take := func(name string, values []string, where, unknown string) {
 		switch f := flags.Lookup(name); {
 		case f != nil && !narrows(f):
-			faults = append(faults, apply(flags, f, value, where)...)
+			faults = append(faults, apply(flags, f, values, where)...)
 		case f != nil && !hasFlag(cmd.Root(), name, settable):
 			faults = append(faults, fmt.Sprintf("%s: --%s narrows what is shown, and is taken from the command line only", where, name))
 		case f == nil && !hasFlag(cmd.Root(), name, anyFlag):
@@ -67,10 +72,14 @@ func settle(cmd *cobra.Command) error {
 		}
 	}
 	for name, value := range environment() {
-		take(name, value, "environment "+envName(name), fmt.Sprintf("environment %s: there is no --%s", envName(name), name))
+		values := []string{value}
+		if f := flags.Lookup(name); f != nil {
+			values = split(f, value)
+		}
+		take(name, values, "environment "+envName(name), fmt.Sprintf("environment %s: there is no --%s", envName(name), name))
 	}
-	for name, value := range file {
-		take(name, value, settingsFile(cmd)+": "+name, fmt.Sprintf("%s: there is no setting %q", settingsFile(cmd), name))
+	for name, values := range file {
+		take(name, values, settingsFile(cmd)+": "+name, fmt.Sprintf("%s: there is no setting %q", settingsFile(cmd), name))
 	}
 	if len(faults) > 0 {
 		sort.Strings(faults)
@@ -79,14 +88,58 @@ func settle(cmd *cobra.Command) error {
 	return nil
 }
 
-func apply(flags *pflag.FlagSet, f *pflag.Flag, value, where string) []string {
+// hasSettings reports whether a command has flags of its own: help, version and what only holds others do
+// without settings, so that a fault in those doesn't stop them.
+func hasSettings(cmd *cobra.Command) bool {
+	has := false
+	cmd.LocalNonPersistentFlags().VisitAll(func(f *pflag.Flag) {
+		has = has || f.Name != "help" && f.Name != "version" && f.Name != "no-descriptions"
+	})
+	return has
+}
+
+// fromSettings marks flags that settle has set.
+const fromSettings = "waybill_from_settings"
+
+// typed reports whether a flag was given on the command line, and not by a setting.
+func typed(cmd *cobra.Command, name string) bool {
+	f := cmd.Flags().Lookup(name)
+	_, settled := f.Annotations[fromSettings]
+	return f.Changed && !settled
+}
+
+// repeatable reports whether a flag may be given several times.
+func repeatable(f *pflag.Flag) bool {
+	_, many := f.Value.(pflag.SliceValue)
+	return many
+}
+
+func apply(flags *pflag.FlagSet, f *pflag.Flag, values []string, where string) []string {
 	if f.Changed {
 		return nil
 	}
-	if err := flags.Set(f.Name, value); err != nil {
-		return []string{where + ": " + flagFault(err).Error()}
+	if len(values) > 1 && !repeatable(f) {
+		return []string{fmt.Sprintf("%s: %d values; --%s takes one", where, len(values), f.Name)}
 	}
+	for _, value := range values {
+		if err := flags.Set(f.Name, value); err != nil {
+			return []string{where + ": " + flagFault(err).Error()}
+		}
+	}
+	if f.Annotations == nil {
+		f.Annotations = map[string][]string{}
+	}
+	f.Annotations[fromSettings] = []string{}
 	return nil
+}
+
+// split is the values in one variable: of a flag that may be given several times there is one a line. Such a flag may
+// take more than one in a value, with commas, as --brokers does.
+func split(f *pflag.Flag, value string) []string {
+	if !repeatable(f) {
+		return []string{value}
+	}
+	return strings.FieldsFunc(value, func(r rune) bool { return r == '\n' || r == '\r' })
 }
 
 func envName(flag string) string {
@@ -119,7 +172,7 @@ func settingsFile(cmd *cobra.Command) string {
 
 // readSettings reads the file of --config: a flat YAML mapping from a flag's
 // name to its value.
-func readSettings(cmd *cobra.Command) (map[string]string, error) {
+func readSettings(cmd *cobra.Command) (map[string][]string, error) {
 	path := settingsFile(cmd)
 	if path == "" {
 		return nil, nil
@@ -132,7 +185,7 @@ func readSettings(cmd *cobra.Command) (map[string]string, error) {
 	if err := yaml.Unmarshal(withoutMark(src), &raw); err != nil {
 		return nil, usage("--config %s: %v", path, err)
 	}
-	out := map[string]string{}
+	out := map[string][]string{}
 	for k, v := range raw {
 		switch {
 		case k == "config":
@@ -142,7 +195,7 @@ func readSettings(cmd *cobra.Command) (map[string]string, error) {
 		case len(v.texts) == 0:
 			return nil, usage("--config %s: %s has no value; give it one, or leave it out", path, k)
 		}
-		out[k] = strings.Join(v.texts, ",")
+		out[k] = v.texts
 	}
 	return out, nil
 }

@@ -39,7 +39,7 @@ type submitOptions struct {
 	input      string
 	replyTo    string
 	priority   int
-	labels     map[string]string
+	labels     labels
 	completeBy string
 	wait       bool
 	timeout    time.Duration
@@ -75,7 +75,7 @@ undone or cancelled, 6 if --timeout passed before, 8 if a submission was refused
 	f.StringVar(&o.input, "input", "null", "the order itself: JSON, or @FILE")
 	f.StringVar(&o.replyTo, "reply-to", "", "topic to notify")
 	f.IntVar(&o.priority, "priority", 0, "where steps wait for an agent, the higher goes first; expressions see it, too")
-	f.StringToStringVar(&o.labels, "label", nil, "labels, name=value")
+	f.Var(&o.labels, "label", "a label, `NAME=VALUE` (repeatable)")
 	hideDefault(f, "label")
 	f.StringVar(&o.completeBy, "complete-by", "", "instant (RFC 3339) by which the task must be finished")
 	f.BoolVar(&o.wait, "wait", false, "wait for the end of every task")
@@ -102,7 +102,7 @@ type submitted struct {
 }
 
 func runSubmit(cmd *cobra.Command, o *submitOptions) error {
-	if err := o.begin(cmd); err != nil {
+	if err := o.output.check(); err != nil {
 		return err
 	}
 	if o.timeout != 0 && !o.wait || o.timeout < 0 {
@@ -185,15 +185,18 @@ func (o *submitOptions) one(idGiven bool) ([]*submission, error) {
 		}
 		s.Input = withoutMark(body)
 	}
-	if !events.ValidJSON(s.Input) {
-		return nil, usage("--input: no JSON in UTF-8: %s", shorten(string(s.Input), 60))
+	if err := events.CheckJSON(s.Input); err != nil {
+		return nil, usage("--input: %v: %s", err, shorten(string(s.Input), 60))
 	}
 	if o.completeBy != "" {
-		by, err := time.Parse(time.RFC3339, o.completeBy)
+		by, err := events.ParseInstant(o.completeBy)
 		if err != nil {
-			return nil, usage("--complete-by %q: not an instant as in RFC 3339 (2026-01-31T12:00:00Z)", o.completeBy)
+			return nil, usage("--complete-by %q: %v", o.completeBy, err)
 		}
 		s.CompleteBy = by
+	}
+	if err := s.Check(); err != nil {
+		return nil, exit(exitUsage, "%w", err)
 	}
 	ns := events.Namespace(o.namespace)
 	sub, err := checked(s.Record(ns, toolSource).Value, ns)

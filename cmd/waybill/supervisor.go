@@ -20,9 +20,6 @@ func newSupervisor() *cobra.Command {
 recovery. Run as many as you like: each partition is watched by one of them.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := settle(cmd); err != nil {
-				return err
-			}
 			if sweep < supervisor.MinSweepInterval || sweep > supervisor.MaxSweepInterval {
 				return usage("--sweep-interval %s: %s to %s", sweep, supervisor.MinSweepInterval, supervisor.MaxSweepInterval)
 			}

@@ -142,7 +142,7 @@ func rubbishOf(s *system) []rubbish {
 	submission := `{"id":"g-1","workflow":"order","input":{}}`
 	recovery := `{"task":"g-1","timer":1,"action":"hold"}`
 	control := `{"task":"g-1","command":"cancel"}`
-	asReply := headers(events.HeaderRequest, "g-1/charge/do/1", events.HeaderOutcome, "completed")
+	asReply := headers(events.HeaderRequest, "g-1/charge/do/1/token", events.HeaderOutcome, "completed")
 	asControl := headers(events.HeaderType, events.TypeControl, events.HeaderID, "c-1")
 	asRecovery := headers(events.HeaderType, events.TypeRecovery)
 	future := func(name string, hs ...events.Header) []events.Header {
@@ -165,6 +165,7 @@ func rubbishOf(s *system) []rubbish {
 	add(events.Replies, events.ReasonUnknownVersion, "g-1", `{}`, future("waybill.reply.v9", asReply...)...)
 	add(events.Replies, events.ReasonWrongKey, "g-2", `{}`, asReply...)
 	add(events.Replies, events.ReasonUnknownTask, "g-1", `{}`, asReply...)
+	add(events.Replies, events.ReasonBadToken, "g-1", `{}`, headers(events.HeaderRequest, "g-1/charge/do/1", events.HeaderOutcome, "completed")...)
 
 	add(events.Recoveries, events.ReasonBadJSON, "g-1", `{"task":`, asRecovery...)
 	add(events.Recoveries, events.ReasonUnknownType, "g-1", recovery, headers(events.HeaderType, "com.shop.recovery")...)
@@ -207,7 +208,7 @@ func hugeHeaders(t *testing.T, s *system) []rubbish {
 	control := &events.Control{Task: "g-1", Command: events.Cancel, By: events.By{Who: "op", RequestID: "c-1"}}
 	usable := []events.Record{
 		(&events.Submission{ID: "g-1", Workflow: "order", Input: []byte("{}")}).Record(s.ns, "test"),
-		(&events.Reply{Task: "g-1", Ref: ref, Outcome: events.Completed}).Record(s.ns, "test"),
+		(&events.Reply{Task: "g-1", Ref: ref, Token: "token", Outcome: events.Completed}).Record(s.ns, "test"),
 		(&events.Recovery{Task: "g-1", Timer: 1, Action: events.ActionHold}).Record(s.ns, "test", -1),
 		control.Record(s.ns, "test"),
 	}

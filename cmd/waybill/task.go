@@ -97,7 +97,7 @@ func newTaskGet() *cobra.Command {
 }
 
 func runTaskGet(cmd *cobra.Command, o *taskGetOptions, args []string) error {
-	if err := o.begin(cmd); err != nil {
+	if err := o.output.check(); err != nil {
 		return err
 	}
 	id, err := idArgument(args)
@@ -137,7 +137,7 @@ func (t *tool) printTask(cmd *cobra.Command, w *waiter, id string) error {
 	case task == nil && w.fold.poison[id] != nil:
 		return fmt.Errorf("task %q can't be shown: its first event can't be used", id)
 	case task == nil:
-		return notFound(id)
+		return w.log.notTaken(cmd.Context(), id)
 	}
 	v := task.View(w.fold.owners[p], p, w.events.places[p].next)
 	return t.printObject(cmd.OutOrStdout(), v, func(out io.Writer) error { return taskTable(out, v) })
@@ -203,7 +203,7 @@ func newTaskWait() *cobra.Command {
 }
 
 func runTaskWait(cmd *cobra.Command, o *taskWaitOptions, args []string) error {
-	if err := o.begin(cmd); err != nil {
+	if err := o.output.check(); err != nil {
 		return err
 	}
 	id, err := idArgument(args)

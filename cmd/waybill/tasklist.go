@@ -30,7 +30,7 @@ type taskListOptions struct {
 	api      apiFlags
 	states   []string
 	workflow string
-	labels   map[string]string
+	labels   labels
 	inError  string
 	agent    string
 	within   time.Duration
@@ -57,8 +57,7 @@ exit code is then 7, as where a partition can't be read.`,
 	f := cmd.Flags()
 	f.StringSliceVar(&o.states, "state", nil, "only those in one of these states")
 	f.StringVar(&o.workflow, "workflow", "", "only those of a workflow: NAME or NAME/VERSION")
-	f.StringToStringVar(&o.labels, "label", nil, "only those with these labels: KEY=VALUE")
-	hideDefault(f, "label")
+	f.Var(&o.labels, "label", "only those with this label, `NAME=VALUE` (repeatable: with all of them)")
 	f.StringVar(&o.inError, "step-in-error", "", "only those of which this step is in error")
 	f.StringVar(&o.agent, "agent", "", "only those of which an attempt is with this agent")
 	f.DurationVar(&o.within, "due-within", 0, "only open ones whose complete-by is nearer than this, or past")
@@ -67,7 +66,7 @@ exit code is then 7, as where a partition can't be read.`,
 }
 
 func runTaskList(cmd *cobra.Command, o *taskListOptions) error {
-	if err := o.begin(cmd); err != nil {
+	if err := o.output.check(); err != nil {
 		return err
 	}
 	from, err := o.instant(time.Now())

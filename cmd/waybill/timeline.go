@@ -38,7 +38,7 @@ or is held.`,
 }
 
 func runTimeline(cmd *cobra.Command, o *timelineOptions, args []string) error {
-	if err := o.begin(cmd); err != nil {
+	if err := o.output.check(); err != nil {
 		return err
 	}
 	switch {

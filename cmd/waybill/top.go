@@ -55,9 +55,6 @@ exit code 130; with --once, or where the output is no terminal or a dumb one, af
 }
 
 func runTop(cmd *cobra.Command, o *topOptions) error {
-	if err := settle(cmd); err != nil {
-		return err
-	}
 	if o.every < 100*time.Millisecond {
 		return usage("--every %s: 100ms or more", o.every)
 	}

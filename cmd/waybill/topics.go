@@ -33,9 +33,6 @@ inboxes kept until consumed. What exists is left as it is; 'waybill topics check
 it is good enough. It may be run again.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := settle(cmd); err != nil {
-				return err
-			}
 			partitions, err := partitionsAsked(cmd, partitions)
 			if err != nil {
 				return err
@@ -115,9 +112,6 @@ func newTopicsCheck() *cobra.Command {
 		Short: "Compare the namespace's topics with what they should be; exit 1 on anything weaker",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := settle(cmd); err != nil {
-				return err
-			}
 			admin, err := openAdmin(cmd, &conn)
 			if err != nil {
 				return err

@@ -17,13 +17,14 @@ import (
 
 type upOptions struct {
 	roleFlags
-	console    consoleFlags
-	listen     string
-	demo       bool
-	workflows  []string
-	capacity   map[string]int
-	observe    bool
-	partitions int32
+	console     consoleFlags
+	listen      string
+	demo        bool
+	workflows   []string
+	capacity    map[string]int
+	maxRunnable int
+	observe     bool
+	partitions  int32
 }
 
 func newUp() *cobra.Command {
@@ -35,15 +36,16 @@ func newUp() *cobra.Command {
 protocol on a loopback port for any client. It is for one machine and for trying out: in
 production the roles run against your own Kafka cluster.`,
 		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return runUp(cmd, o) },
+		RunE: func(cmd *cobra.Command, _ []string) error { return runUp(cmd, &o) },
 	}
 	f := cmd.Flags()
 	f.StringVar(&o.dataDir, "data-dir", "waybill-data", "directory of the broker's log and the projections")
 	o.console.flags(cmd)
 	f.StringVar(&o.listen, "kafka-listen", embedded.DefaultListen, "loopback address for Kafka clients")
 	f.BoolVar(&o.demo, "demo", false, "with the sample workflow 'order' and its three simulated services")
-	f.StringSliceVar(&o.workflows, "workflow", nil, "workflow definition to apply (repeatable)")
+	f.StringArrayVar(&o.workflows, "workflow", nil, "workflow definition to apply (repeatable)")
 	f.Int32Var(&o.partitions, "partitions", events.DefaultPartitions, "partitions of the inboxes and of events, when the data directory is new; can't be changed later")
+	maxRunnableFlag(cmd, &o.maxRunnable)
 	capacityFlags(cmd, &o.capacity, &o.observe)
 	f.StringVar(&o.metricsListen, "metrics-listen", "", "address to serve Prometheus metrics on, at /metrics")
 	f.StringVar(&o.logLevel, "log-level", "warn", "debug, info, warn or error")
@@ -51,10 +53,7 @@ production the roles run against your own Kafka cluster.`,
 	return cmd
 }
 
-func runUp(cmd *cobra.Command, o upOptions) error {
-	if err := settle(cmd); err != nil {
-		return err
-	}
+func runUp(cmd *cobra.Command, o *upOptions) error {
 	partitions, err := partitionsAsked(cmd, o.partitions)
 	if err != nil {
 		return err
@@ -98,6 +97,9 @@ func (o *upOptions) check() error {
 	if _, err := o.console.check(); err != nil {
 		return err
 	}
+	if err := checkMaxRunnable(o.maxRunnable); err != nil {
+		return err
+	}
 	if err := checkListen("kafka-listen", o.listen); err != nil {
 		return err
 	}
@@ -118,7 +120,7 @@ func (o *upOptions) local() (localOptions, error) {
 	}
 	lo := localOptions{console: &o.console, dataDir: o.dataDir, listen: o.listen, demo: o.demo,
 		ledger: filepath.Join(o.dataDir, "ledger.jsonl"), concurrency: demoConcurrency,
-		scheduler: instance.SchedulerOptions{Lanes: 2, CreateReplyTo: true, AgentCapacity: o.capacity, ObserveCapacity: o.observe}, log: log, metrics: instance.NewMetrics()}
+		scheduler: instance.SchedulerOptions{Lanes: 2, MaxRunnable: o.maxRunnable, CreateReplyTo: true, AgentCapacity: o.capacity, ObserveCapacity: o.observe}, log: log, metrics: instance.NewMetrics()}
 	if o.demo {
 		lo.definitions = append(lo.definitions, workflow.Order())
 	}
@@ -133,7 +135,7 @@ func (o *upOptions) local() (localOptions, error) {
 		}
 		lo.definitions = append(lo.definitions, d)
 	}
-	if err := os.MkdirAll(o.dataDir, 0o755); err != nil {
+	if err := os.MkdirAll(o.dataDir, 0o700); err != nil {
 		return lo, fmt.Errorf("--data-dir: %w; name a directory that can be made and written to", err)
 	}
 	return lo, nil

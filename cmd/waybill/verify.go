@@ -82,14 +82,11 @@ first broken task.`,
 	return cmd
 }
 
-// begin is the tool's. A log that the command line names goes before those that settings name. Of those
+// choose keeps one log to verify. A log that the command line names goes before those that settings name. Of those
 // a directory comes last: the same settings are for other verbs, and for those it is their own.
-func (o *verifyOptions) begin(cmd *cobra.Command) error {
-	named := cmd.Flags().Changed
+func (o *verifyOptions) choose(cmd *cobra.Command) {
+	named := func(name string) bool { return typed(cmd, name) }
 	dir, file, brokers, cluster := named("data-dir"), named("file"), named("brokers"), named("kafka-config")
-	if err := o.historyTool.begin(cmd); err != nil {
-		return err
-	}
 	switch {
 	case dir && !file && !brokers:
 		o.file, o.brokers = "", nil
@@ -98,13 +95,13 @@ func (o *verifyOptions) begin(cmd *cobra.Command) error {
 	case !dir && (o.file != "" || o.brokers != nil || o.properties != ""):
 		o.dataDir = ""
 	}
-	return nil
 }
 
 func runVerify(cmd *cobra.Command, o *verifyOptions) error {
-	if err := o.begin(cmd); err != nil {
+	if err := o.output.check(); err != nil {
 		return err
 	}
+	o.choose(cmd)
 	if o.latest < 0 {
 		return usage("--late-timers %s: a duration has no sign", o.latest)
 	}

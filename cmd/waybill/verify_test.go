@@ -32,7 +32,7 @@ func history(t *testing.T, ns events.Namespace) []events.Record {
 		for _, f := range []events.Fact{
 			&events.TaskReceived{Workflow: "pay", Version: 1, Input: []byte(`{"amount":100}`), Plan: plan, Digest: "x"},
 			&events.TaskStarted{},
-			&events.AttemptStarted{Kind: events.Do, Step: "charge", Attempt: 1, Agent: "bank", Operation: "charge", Key: events.IdempotencyKey(ns, id, "charge", events.Do, 0), Input: []byte(`{"amount":100}`)},
+			&events.AttemptStarted{Kind: events.Do, Step: "charge", Attempt: 1, Agent: "bank", Operation: "charge", Key: events.IdempotencyKey(ns, id, "charge", events.Do, 0), TokenHash: "x", Input: []byte(`{"amount":100}`)},
 			&events.AttemptCompleted{Kind: events.Do, Step: "charge", Attempt: 1, Output: []byte(`{}`)},
 			&events.TaskProcessed{Output: []byte(`{}`)},
 		} {

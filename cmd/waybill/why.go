@@ -33,7 +33,7 @@ With --file, and in a namespace that was imported, nothing is known of agents.`,
 }
 
 func runTaskWhy(cmd *cobra.Command, t *askingTool, args []string) error {
-	if err := t.begin(cmd); err != nil {
+	if err := t.output.check(); err != nil {
 		return err
 	}
 	c, err := t.named(cmd)
@@ -67,6 +67,9 @@ func runTaskWhy(cmd *cobra.Command, t *askingTool, args []string) error {
 	case task == nil && poison != "":
 		return fmt.Errorf("task %q: its first event can't be used: %s", id, poison)
 	case task == nil:
+		if l, is := h.(*logHistory); is {
+			return l.notTaken(cmd.Context(), id)
+		}
 		return t.notThere(id)
 	}
 	agents, now := map[string]replay.AgentState{}, time.Now()

@@ -30,9 +30,6 @@ func newWorkflowValidate() *cobra.Command {
 		Short: "Check definitions without a cluster; exit 2 with file, line and column of each fault",
 		Args:  atLeastOneFile,
 		RunE: func(cmd *cobra.Command, files []string) error {
-			if err := settle(cmd); err != nil {
-				return err
-			}
 			definitions, err := parseFiles(cmd.InOrStdin(), files)
 			for i, d := range definitions {
 				if d != nil {
@@ -129,7 +126,7 @@ tasks keep the version that they started with, so a change needs a new one.`,
 }
 
 func runApply(cmd *cobra.Command, t *tool, files []string) error {
-	if err := t.begin(cmd); err != nil {
+	if err := t.output.check(); err != nil {
 		return err
 	}
 	definitions, err := parseFiles(cmd.InOrStdin(), files)
@@ -231,7 +228,7 @@ func newWorkflowList() *cobra.Command {
 }
 
 func runWorkflowList(cmd *cobra.Command, t *tool) error {
-	if err := t.begin(cmd); err != nil {
+	if err := t.output.check(); err != nil {
 		return err
 	}
 	l, err := t.open(cmd)
@@ -260,9 +257,6 @@ func newWorkflowGraph() *cobra.Command {
 		Short: "Draw the steps of a definition: of a file, or of the log (by default the newest version)",
 		Args:  arguments("a file, or a workflow's name"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := settle(cmd); err != nil {
-				return err
-			}
 			d, err := conn.definition(cmd, args[0])
 			if err != nil {
 				return err

@@ -79,7 +79,7 @@ func (f *floor) awaitAll(ctx context.Context) error {
 // runFloor moves the records of the load's tasks through a broker of its own, or
 // through a namespace of its own.
 func runFloor(ctx context.Context, o *Options, dir string, ns events.Namespace, scripts []*script) (result *Floor, err error) {
-	if err := os.MkdirAll(dir, 0o755); err != nil {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
 	}
 	f := &floor{o: o, load: &o.Load, orders: newOrders(minPayload), tally: newTally(&o.Load), scripts: scripts, allMoved: make(chan struct{})}

@@ -100,7 +100,7 @@ func folder(given string) (dir string, remove func(), err error) {
 			return "", nil, fmt.Errorf("%s holds a folder %s already; a bench begins with an empty one", given, name)
 		}
 	}
-	return given, func() {}, os.MkdirAll(given, 0o755)
+	return given, func() {}, os.MkdirAll(given, 0o700)
 }
 
 // run is one run of a load.

@@ -135,7 +135,7 @@ func (b *scriptBuilder) reply(r *events.Record) error {
 // requestStep is the number of the step that a request or reply is of.
 func requestStep(r *events.Record) (int, error) {
 	id, _ := r.Header(events.HeaderRequest)
-	_, ref, err := events.ParseRequestID(id)
+	_, ref, _, err := events.ParseRequest(id)
 	if err != nil {
 		return 0, err
 	}

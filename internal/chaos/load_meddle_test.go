@@ -5,8 +5,6 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
-	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -171,7 +169,7 @@ func (m *meddlers) throw() {
 		r.Value = []byte(`{"id":"another","workflow":"chain","task":"another","timer":1,"action":"hold","command":"cancel"}`)
 		header(events.HeaderType, []string{events.TypeSubmission, events.TypeReply, events.TypeRecovery, events.TypeControl}[inbox])
 		header(events.HeaderID, "x")
-		header(events.HeaderRequest, "another/charge/do/1")
+		header(events.HeaderRequest, "another/charge/do/1/token")
 		header(events.HeaderOutcome, string(events.Completed))
 	case 6: // too large for the inbox, not for the topic
 		r.Value = bytes.Repeat([]byte("x"), 600<<10)
@@ -224,16 +222,15 @@ func (m *meddlers) parrot(ctx context.Context, records []events.Record) {
 // garble names the same attempt, one before it, or one that never was: nobody
 // may lie about an attempt that is current.
 func (m *meddlers) garble(request string) string {
-	at := strings.LastIndexByte(request, '/')
-	n, err := strconv.Atoi(request[at+1:])
+	task, ref, token, err := events.ParseRequest(request)
 	if err != nil {
 		return request
 	}
 	switch m.rng.IntN(3) {
 	case 0:
-		n += foreignAttempt
+		ref.Attempt += foreignAttempt
 	case 1:
-		n = max(1, n-1)
+		ref.Attempt = max(1, ref.Attempt-1)
 	}
-	return request[:at+1] + strconv.Itoa(n)
+	return events.RequestID(task, ref) + "/" + token
 }

@@ -162,7 +162,7 @@ func (z *zombie) checkReplies(v *violations) {
 	by := map[string]string{}
 	for p, replies := range z.seen.replies {
 		for _, r := range replies {
-			id, _ := r.Header(events.HeaderRequest)
+			id := attemptOf(&r.Record)
 			q, known := z.seen.requests[id]
 			if !known {
 				v.add("reply %d/%d answers %s, which nobody asked", p, r.Offset, id)

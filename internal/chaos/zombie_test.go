@@ -227,7 +227,7 @@ func (z *zombie) working(name string, from map[int32]int64, after time.Time) map
 	case agentChild:
 		for p, all := range z.seen.replies {
 			for _, r := range all {
-				id, _ := r.Header(events.HeaderRequest)
+				id := attemptOf(&r.Record)
 				if q, ok := z.seen.requests[id]; ok && z.wrote(name, r.source) && r.Offset >= from[p] && r.arrived.After(after) {
 					in[q.record.Partition] = true
 				}

@@ -41,7 +41,7 @@ type watch struct {
 	facts      map[int32][]fact
 	recoveries map[int32][]said
 	replies    map[int32][]said
-	requests   map[string]asked // by ce_request
+	requests   map[string]asked // by attemptOf
 	ended      map[string]events.TaskState
 	fault      error
 }
@@ -178,4 +178,14 @@ func (w *watch) await(t *testing.T, what string, within time.Duration, cond func
 			t.Fatalf("not within %s: %s (%d tasks ended)", within, what, ended)
 		}
 	}
+}
+
+// attemptOf is the name of the attempt that a reply is of; empty: of none.
+func attemptOf(r *events.Record) string {
+	request, _ := r.Header(events.HeaderRequest)
+	task, ref, _, err := events.ParseRequest(request)
+	if err != nil {
+		return ""
+	}
+	return events.RequestID(task, ref)
 }

@@ -39,7 +39,7 @@ const (
 	idleWithin      = 2 * time.Minute
 	shutdownWithin  = 2 * time.Second
 	minOffsetWithin = 5 * time.Second
-	bodyMaxBytes    = events.MaxSubmissionBytes + 64<<10 // escapes, white space
+	bodyMaxBytes    = events.MaxSubmissionBytes
 	controlMaxBytes = events.MaxSubmissionBytes
 )
 

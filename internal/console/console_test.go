@@ -98,6 +98,19 @@ func TestTaskAnswers(t *testing.T) {
 	problem(t, ask(t, s, http.MethodGet, api+"/tasks/nobody", ""), http.StatusNotFound)
 }
 
+// A submission that no scheduler has taken is no task yet, and who asks is told where it waits.
+func TestSubmissionThatWaits(t *testing.T) {
+	w := newWorld(t)
+	w.waiting = map[string]*Waiting{"early": {Topic: "waybill.tasks", Partition: 1, Offset: 30, Before: 7}}
+	s := w.console(t, nil, 0, 1, 2, 3)
+	for _, what := range []string{"", "/why", "/timeline"} {
+		const want = `task "early" isn't taken by a scheduler yet: its submission waits at waybill.tasks/1/30, behind 7 others`
+		if p := problem(t, ask(t, s, http.MethodGet, api+"/tasks/early"+what, ""), http.StatusNotFound); !strings.HasPrefix(p.Detail, want) {
+			t.Errorf("%s: %s", what, p.Detail)
+		}
+	}
+}
+
 // last is the last event of a task.
 func (w *world) last(id string) events.Record {
 	rs := w.records[events.Partition([]byte(id), w.partitions)]
@@ -404,10 +417,11 @@ func TestSubmit(t *testing.T) {
 			order = r
 		}
 	}
-	id, _, err := events.DecodeInput(events.Tasks, &order)
+	id, in, err := events.DecodeInput(events.Tasks, &order)
 	if err != nil {
 		t.Fatal(err)
 	}
+	w.redigest(t, in.(*events.Submission))
 	r := ask(t, s, http.MethodPost, api+"/tasks", `{"id":`+strconv.Quote(id)+`,"workflow":"order","input":{"other":1}}`)
 	problem(t, r, http.StatusConflict)
 	r = ask(t, s, http.MethodPost, api+"/tasks", string(order.Value))

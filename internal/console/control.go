@@ -176,8 +176,9 @@ func (c *call) body(most int64) ([]byte, error) {
 		return nil, badRequest("the body can't be read: %v", err)
 	case len(raw) == 0:
 		return nil, badRequest("the body is empty")
-	case !events.ValidJSON(raw):
-		return nil, badRequest("the body is no JSON in UTF-8")
+	}
+	if err := events.CheckJSON(raw); err != nil {
+		return nil, badRequest("the body is no JSON that can be used: %v", err)
 	}
 	return raw, nil
 }
@@ -295,7 +296,7 @@ func readCommand(raw []byte, fields []string) (*command, error) {
 	if wrong, is := errors.AsType[*json.UnmarshalTypeError](err); is {
 		return nil, badRequest("the body: %s is a %s, and has to be a %s", wrong.Field, wrong.Value, wrong.Type)
 	} else if err != nil {
-		return nil, badRequest("the body: %v", err)
+		return nil, badRequest("the body is no JSON that can be used: %v", err)
 	}
 	if b.Reason == "" {
 		return nil, badRequest(`say why, for the log: "reason"`)
@@ -315,7 +316,7 @@ func readCommand(raw []byte, fields []string) (*command, error) {
 func withRequestID(raw []byte, id string) ([]byte, error) {
 	var body map[string]json.RawMessage
 	if err := json.Unmarshal(raw, &body); err != nil {
-		return nil, badRequest("the body: %v", err)
+		return nil, badRequest("the body is no JSON that can be used: %v", err)
 	}
 	text, err := json.Marshal(id)
 	if err != nil {

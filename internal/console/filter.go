@@ -147,7 +147,7 @@ func parseBack(name, value string, now time.Time) (time.Time, error) {
 	if d, err := time.ParseDuration(value); err == nil && d >= 0 {
 		return now.Add(-d), nil
 	}
-	t, err := time.Parse(time.RFC3339, value)
+	t, err := events.ParseInstant(value)
 	if err != nil {
 		return time.Time{}, fmt.Errorf("%s:%s: a duration back from now (10m), or an instant (2026-01-31T12:00:00Z)", name, value)
 	}

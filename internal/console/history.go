@@ -176,10 +176,23 @@ func (h *history) line(r *events.Record) (events.Line, error) {
 	return events.TimelineLine(r)
 }
 
-// noTask says that a task isn't there, or that it isn't known whether it is.
-func (c *Console) noTask(id string, p int32) error {
+// noTask says that a task isn't there, or that it isn't known whether it is, or that its submission waits.
+func (c *call) noTask(id string, p int32) error {
 	if at := c.cfg.Audit.Progress()[p]; at.Behind {
 		return behind("nothing is known of task %q yet: its partition %d has been read to offset %d of %d", printable(id), p, at.Next, at.End)
+	}
+	if c.cfg.History {
+		return notFound("there is no task %q%s", printable(id), noTaskAdvice)
+	}
+	if err := c.readsTopic(); err != nil {
+		return err
+	}
+	w, err := c.cfg.Log.Waiting(c.r.Context(), id)
+	switch {
+	case err != nil:
+		return unavailable("nothing is known of task %q, and whether its submission waits can't be told: %v", printable(id), err)
+	case w != nil:
+		return notFound("%s", w.Says(id))
 	}
 	return notFound("there is no task %q%s", printable(id), noTaskAdvice)
 }

@@ -3,6 +3,7 @@ package console
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/waybill-run/waybill/events"
@@ -69,6 +70,8 @@ type Log interface {
 	// partitions that no broker leads at the moment.
 	Alerts(ctx context.Context, since time.Time, fn func(*events.Record)) (unread []int32, err error)
 	Deadletters(ctx context.Context, since time.Time, fn func(*events.Record)) (unread []int32, err error)
+	// Waiting is a task's submission that no scheduler has taken yet; nil: none is known.
+	Waiting(ctx context.Context, id string) (*Waiting, error)
 	// Submit writes a submission, and returns when it is acknowledged. It waits some seconds for that (ErrUnwritten).
 	Submit(ctx context.Context, r events.Record) error
 	// Control writes a control, as Submit does, and returns the scheduler's answer.
@@ -78,6 +81,20 @@ type Log interface {
 // FromEnd, in place of an offset, is where a partition ends when it is first found: of one that no broker leads, to which
 // nothing is written until then.
 const FromEnd = -1
+
+// Waiting is a submission that no scheduler has taken yet.
+type Waiting struct {
+	Topic     string
+	Partition int32
+	Offset    int64
+	Before    int64 // submissions before it in its partition
+}
+
+// Says tells a person of it.
+func (w *Waiting) Says(id string) string {
+	return fmt.Sprintf("task %q isn't taken by a scheduler yet: its submission waits at %s/%d/%d, behind %d others of its partition; `waybill doctor` says what holds them up",
+		printable(id), w.Topic, w.Partition, w.Offset, w.Before)
+}
 
 // Stream is events as they come. One goroutine polls it.
 type Stream interface {

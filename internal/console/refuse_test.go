@@ -89,7 +89,7 @@ func TestRefusals(t *testing.T) {
 		{post, api + "/tasks", `{"id":"a","workflow":"order","reply_to":"no topic!"}`, 422, "can't be a topic's name", nil},
 		{post, api + "/tasks", `{"id":"a","workflow":"order","reply_to":"` + strings.Repeat("x", events.MaxReplyToBytes+1) + `"}`, 422, "at most 249", nil},
 		{post, api + "/tasks", `[` + strings.Repeat(`[`, 100_000) + strings.Repeat(`]`, 100_000) + `]`, 400, "no JSON", nil},
-		{post, api + "/tasks", `{"id":"a","workflow":"order","input":"` + strings.Repeat("x", bodyMaxBytes) + `"}`, 413, "at most", nil},
+		{post, api + "/tasks", `{"id":"a","workflow":"order","input":"` + strings.Repeat("x", bodyMaxBytes) + `"}`, 413, "at most 524288 bytes", nil},
 		{post, api + "/tasks", `id=a&workflow=order`, 415, "Content-Type", []string{"Content-Type: application/x-www-form-urlencoded"}},
 		{post, api + "/tasks", `{"id":"a","workflow":"order"}`, 415, "Content-Type", []string{"Content-Type: text/plain"}},
 		{post, api + "/tasks/" + id + "/undo", `{}`, 400, "reason", nil},

@@ -31,6 +31,7 @@ type world struct {
 	tasks      map[string]*events.Task
 	now        time.Time
 	history    bool
+	waiting    map[string]*Waiting // submissions that no scheduler has taken
 	cluster    string
 	failed     func(error)   // what a console tells of; nil: nobody
 	more       int64         // records of each partition that nobody has read yet
@@ -328,6 +329,10 @@ func (w *world) Alerts(_ context.Context, since time.Time, fn func(*events.Recor
 	return w.leaderless, w.since("waybill.alerts", since, fn)
 }
 
+func (w *world) Waiting(_ context.Context, id string) (*Waiting, error) {
+	return w.waiting[id], nil
+}
+
 func (w *world) Deadletters(_ context.Context, since time.Time, fn func(*events.Record)) ([]int32, error) {
 	return w.leaderless, w.since("waybill.deadletters", since, fn)
 }
@@ -464,4 +469,18 @@ func askRaw(t testing.TB, s *httptest.Server, text string) string {
 	}
 	raw, _ := io.ReadAll(conn) // to where the server closes it
 	return string(raw)
+}
+
+// redigest gives a task's first event the digest that today's builds make of its order: the world was recorded by an
+// older build.
+func (w *world) redigest(t *testing.T, order *events.Submission) {
+	t.Helper()
+	rs := w.records[events.Partition([]byte(order.ID), recordedPartitions)]
+	i := slices.IndexFunc(rs, func(r events.Record) bool { return string(r.Key) == order.ID })
+	e, err := events.DecodeEvent(&rs[i])
+	if err != nil {
+		t.Fatal(err)
+	}
+	e.Fact.(*events.TaskReceived).Digest = order.Digest()
+	rs[i].Value = e.Value()
 }

@@ -44,7 +44,7 @@ type Ledger struct {
 // OpenLedger opens or creates a ledger and returns what it holds. What a killed process left of a
 // line is cut off: the kernel ends its write in the middle, and nobody was told of what was to be in it.
 func OpenLedger(path string) (*Ledger, []Entry, error) {
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR|os.O_APPEND, 0o644)
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR|os.O_APPEND, 0o600)
 	if err != nil {
 		return nil, nil, err
 	}

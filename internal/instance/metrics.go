@@ -33,6 +33,7 @@ type Metrics struct {
 	accepted     prometheus.Counter
 	aside        prometheus.Counter
 	positions    *prometheus.CounterVec
+	paused       prometheus.Gauge
 	ignored      *prometheus.CounterVec
 	partitions   *prometheus.GaugeVec
 	restores     *prometheus.HistogramVec
@@ -96,6 +97,9 @@ func NewMetrics() *Metrics {
 	m.ignored = vec("waybill_inputs_ignored_total", "Inputs that changed nothing and are no fault, by why.", "why")
 	m.aside = count("waybill_partitions_set_aside_total", "How often a partition's inputs were made to wait, since the cluster refused again what follows from them.")
 	m.positions = vec("waybill_inbox_position_faults_total", "Positions in partitions of inboxes that could not be used as they were, by topic and fault: recreated, foreign, trimmed or cut.", "topic", "fault")
+	m.paused = prometheus.NewGauge(prometheus.GaugeOpts{Name: "waybill_submissions_paused",
+		Help: "Lanes that take no submissions, since agents have as much at work as --max-runnable allows."})
+	r.MustRegister(m.paused)
 	m.partitions = gauge("waybill_partitions_owned", "Partitions that this process owns, by role.", "role")
 	m.commits = seconds("waybill_commit_seconds", "Duration of a transaction's commit.")
 	m.lateness = seconds("waybill_timer_lateness_seconds", "From a timer's due to the recovery that was asked for it.")
@@ -178,18 +182,15 @@ func (n *Instance) schedulerListener(restoring *restoring) *scheduler.Listener {
 			n.log.Warn("definitions can't be read to their end; submissions of unknown workflows wait", "error", err)
 		},
 		Agents:    m.flows.take,
-		Admission: func(open bool, runnable int) { n.log.Info("admission", "open", open, "runnable", runnable) },
+		Admission: n.admission,
 		LaneFailed: func(owner string, err error) {
 			m.transactions.WithLabelValues("failed").Inc()
 			n.log.Warn("lane begins anew", "owner", owner, "error", err)
 		},
 		StoreFailed: func(err error) { n.log.Error("partition not saved; it will be read again", "error", err) },
 		Skew:        func(off time.Duration) { n.log.Warn("clock", "offset", off) },
-		Recreated: func(p int32, topic string, reflected int64, was, is string) {
-			m.positions.WithLabelValues(topic, "recreated").Inc()
-			n.log.Warn("an inbox was deleted and created again; it is read from its start", "topic", topic, "partition", p, "reflected_before", reflected, "topic_id_before", was, "topic_id", is)
-		},
-		TrimFailed: func(topic string, err error) { n.log.Warn("inbox not trimmed", "topic", topic, "error", err) },
+		Recreated:   n.inboxRecreated,
+		TrimFailed:  func(topic string, err error) { n.log.Warn("inbox not trimmed", "topic", topic, "error", err) },
 		Undelivered: func(topic string, err error) {
 			m.notified.WithLabelValues("undelivered").Inc()
 			n.log.Warn("notification not delivered", "topic", topic, "error", err)
@@ -208,6 +209,22 @@ func (m *Metrics) zeroScheduler() {
 	zero(m.written, "events", "snapshots")
 	zero(m.notified, "delivered", "undelivered")
 	zero(m.dropped, "scheduler")
+}
+
+func (n *Instance) inboxRecreated(p int32, topic string, reflected int64, was, is string) {
+	n.metrics.positions.WithLabelValues(topic, "recreated").Inc()
+	n.log.Warn("an inbox was deleted and created again; it is read from its start", "topic", topic, "partition", p, "reflected_before", reflected, "topic_id_before", was, "topic_id", is)
+}
+
+// admission tells that a lane pauses submissions, or takes them again.
+func (n *Instance) admission(owner string, open bool, counted int, busiest []string) {
+	if open {
+		n.metrics.paused.Dec()
+		n.log.Info("submissions flow again", "owner", owner, "counted", counted)
+		return
+	}
+	n.metrics.paused.Inc()
+	n.log.Warn("submissions wait: agents have as much at work as --max-runnable allows", "owner", owner, "counted", counted, "busiest_agents", busiest)
 }
 
 func (m *Metrics) committed(c scheduler.Committed) {

@@ -188,10 +188,37 @@ func (l *positionsLog) submitted(workflow string, ids ...string) {
 func (l *positionsLog) reply(task string) {
 	l.t.Helper()
 	l.await(task+"'s attempt begins", of[*events.AttemptStarted](task))
-	r := (&events.Reply{Task: task, Ref: events.RequestRef{Step: "a", Kind: events.Do, Attempt: 1}, Outcome: events.Completed, Body: []byte("{}")}).Record(l.cfg.Namespace, "test")
+	q := l.request(task)
+	r := (&events.Reply{Task: task, Ref: q.Ref, Token: q.Token, Outcome: events.Completed, Body: []byte("{}")}).Record(l.cfg.Namespace, "test")
 	r.Partition = 0
 	l.broker.Produce(l.t, r)
 	l.await(task+" is processed", of[*events.TaskProcessed](task))
+}
+
+// request reads the request of a task's attempt: the token is nowhere else.
+func (l *positionsLog) request(task string) *events.Request {
+	l.t.Helper()
+	tail, err := kafka.OpenTail(l.cfg, l.cfg.Namespace.Requests("one"), map[int32]int64{0: 0})
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	defer tail.Close()
+	for {
+		rs, err := tail.Poll(l.t.Context())
+		if err != nil {
+			l.t.Fatal(err)
+		}
+		for i := range rs {
+			if string(rs[i].Key) != task {
+				continue
+			}
+			q, err := events.DecodeRequest(&rs[i])
+			if err != nil {
+				l.t.Fatal(err)
+			}
+			return q
+		}
+	}
 }
 
 func (l *positionsLog) cancel(task, id string) {

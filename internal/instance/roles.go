@@ -17,7 +17,7 @@ import (
 // SchedulerOptions are the flags of a scheduler.
 type SchedulerOptions struct {
 	Lanes           int            // transactional lanes, at most as many as partitions count
-	MaxRunnable     int            // tasks at work before new ones wait; 0: the default
+	MaxRunnable     int            // steps at work before submissions wait; 0: the default
 	AgentCapacity   map[string]int // requests that agents may have outstanding
 	ObserveCapacity bool           // find out that of the others; else any number
 	ReplyToPrefixes []string       // what a reply_to may begin with; none: anything

@@ -31,7 +31,8 @@
 //	restore_fence.go               the end of a transaction that its dead owner left open
 //	restore_at.go                  the records at some offsets
 //	restores.go                    how far long restores are, for who looks from outside
-//	standstill.go, damage.go       what can't be read, for the broker's disk has changed it
+//	gate.go                        which inboxes flow, as package inboxgate decides
+//	quarantine.go, damage.go       what can't be read, for the broker's disk has changed it
 //	away.go                        what no broker leads
 //	tracker.go                     which requests of a partition are finished
 //	clock_tail.go, clock_written.go  what tells a Clock the time

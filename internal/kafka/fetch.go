@@ -109,8 +109,8 @@ func (r *reading) position() int64 {
 // failed has a partition wait, longer each time, as long as it hasn't been well between.
 func (r *reading) failed(now time.Time) { r.rest(now, fetchWaitLeast, fetchWaitMost) }
 
-// stands has a partition stand still, of which something can't be read: see standstills.
-func (r *reading) stands(now time.Time) { r.rest(now, standsLeast, standsMost) }
+// stands has a partition wait, of which something can't be read: see quarantines.
+func (r *reading) stands(now time.Time) { r.rest(now, quarantineLeast, quarantineMost) }
 
 func (r *reading) rest(now time.Time, least, most time.Duration) {
 	r.wait = min(max(2*r.wait, least), most)

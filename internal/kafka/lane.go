@@ -11,6 +11,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/waybill-run/waybill/internal/inboxgate"
 )
 
 // The defaults of a lane. A lane that froze is out of the group after the
@@ -175,7 +177,7 @@ func orDefault[T comparable](v *T, d T) {
 //	for {
 //		records, err := lane.Poll(ctx)     // of partitions that may act
 //		owned := lane.Assigned()           // drop the state of what went
-//		...                                // restore what came, then Resume it
+//		...                                // restore what came, then Resume it for PausedForRestore
 //		out := decide(records)
 //		committed, err := lane.Commit(ctx, out)
 //		...                                // accept the new state, or forget it
@@ -184,11 +186,11 @@ func orDefault[T comparable](v *T, d T) {
 // It guarantees: no transaction is committed that consumed nothing, so the
 // group's generation fences every write of a lane that lost its place; none is
 // committed with records of a partition that was lost since they were polled;
-// a partition that comes is paused until Resume, before anything of it can be
-// fetched.
+// a partition that comes is paused for its restore before anything of it can be
+// fetched. An inbox flows only while no reason pauses it (inboxgate).
 //
-// One goroutine calls Poll, PollAtMost, Commit, Abort, Assigned, Resume, PauseTopic and
-// ResumeTopic; Member, TopicID, Reflected, Wake, Stalled and Close may be called from any.
+// One goroutine calls Poll, PollAtMost, Commit, Abort, Assigned, Pause and Resume; Member, TopicID, Reflected, Wake,
+// Stalled and Close may be called from any.
 type Lane struct {
 	cfg       LaneConfig
 	session   *kgo.GroupTransactSession
@@ -199,11 +201,12 @@ type Lane struct {
 	positions positions
 	cut       context.CancelFunc // ends whatever the client waits for
 
-	// seen is what Assigned said last: Resume means a partition of that.
-	seen    map[int32]uint64
-	resumed map[int32]uint64
-	paused  map[topicPartition]bool // by Pause
-	still   standstills
+	// seen is what Assigned said last: Pause and Resume mean a partition of that.
+	seen map[int32]uint64
+	// restored are the assignments that Resume said were restored.
+	restored    map[int32]uint64
+	gate        *laneGate
+	quarantines quarantines
 	// polled counts what was returned since the last commit or abort, by the
 	// number that each partition then had.
 	polled     int
@@ -245,17 +248,18 @@ func OpenLane(ctx context.Context, cfg LaneConfig) (*Lane, error) {
 	if err != nil {
 		return nil, fmt.Errorf("lane %q of group %q: %w", cfg.Owner, cfg.Group, err)
 	}
-	l := &Lane{cfg: cfg, balancer: NewBalancer(cfg.Partitions), resumed: map[int32]uint64{}, polledFrom: map[int32]uint64{},
-		paused: map[topicPartition]bool{}, narrow: narrowTopics{}, still: standstills{}, arrivals: arrivals{partitions: cfg.Partitions, waiting: map[int32]bool{}}}
-	l.positions = positions{ids: map[string]string{}, fetched: map[topicPartition]committed{}, refused: map[topicPartition]bool{}}
+	l := &Lane{cfg: cfg, balancer: NewBalancer(cfg.Partitions), restored: map[int32]uint64{}, polledFrom: map[int32]uint64{},
+		quarantines: quarantines{}, narrow: narrowTopics{}, arrivals: arrivals{partitions: cfg.Partitions, waiting: map[int32]bool{}}}
+	l.gate = newLaneGate(l.balancer, cfg.Topics)
+	l.positions = positions{ids: map[string]string{}, fetched: map[topicPartition]committed{}}
 	for topic, id := range ids {
 		l.positions.ids[topic] = topicID(id)
 	}
 	l.balancer.observe(cfg.Listener.Assigned, cfg.Listener.GroupFailed, cfg.Listener.Uneven)
-	l.balancer.onAdded = func(client *kgo.Client, added []int32) {
+	l.balancer.onAdded = func(_ *kgo.Client, added []int32) {
 		l.tail.forget(added)
 		l.arrivals.add(added)
-		client.PauseFetchPartitions(l.balancer.flow(cfg.Topics, added...))
+		l.gate.assigned(added)
 	}
 	l.balancer.takeAdded = true
 	l.balancer.owner = cfg.Owner
@@ -382,49 +386,34 @@ func (l *Lane) Member(p int32) (id string, owns bool) {
 	return l.balancer.memberOf(p)
 }
 
-// Resume lets inboxes of p flow, all of them if none is named, in the assignment
-// that the last call of Assigned showed; if p is gone since, or came anew, it does
-// nothing.
-func (l *Lane) Resume(p int32, topics ...string) {
-	n, ok := l.seen[p]
-	if !ok {
+// Pause pauses an inbox of p, with what was added to it, for a reason: until an instant, or until Resume
+// if that is zero. p is meant as the last call of Assigned showed it. If it is gone since, or came anew,
+// nothing is done. inboxgate.AllPartitions pauses the whole topic, with partitions that come later.
+func (l *Lane) Pause(p int32, topic string, why inboxgate.Reason, until time.Time) {
+	if p == inboxgate.AllPartitions {
+		l.gate.locked(func(g *inboxgate.Gate) { g.Pause(inboxgate.Inbox{Topic: topic, Partition: p}, why, until) })
 		return
 	}
-	if len(topics) == 0 {
-		topics = l.cfg.Topics
-	}
-	if l.balancer.whileOwned(p, n, func(client *kgo.Client) {
-		client.ResumeFetchPartitions(l.positions.readable(l.balancer.flow(topics, p)))
-	}) {
-		l.resumed[p] = n
-		for _, topic := range topics {
-			delete(l.paused, topicPartition{topic, p})
-		}
+	if n, ok := l.seen[p]; ok {
+		l.gate.pause(p, n, topic, why, until)
 	}
 }
 
-// Pause stops an inbox of p, with what was added to it, until Resume names it.
-func (l *Lane) Pause(p int32, topic string) {
-	l.paused[topicPartition{topic, p}] = true
-	l.balancer.whileOpen(func(client *kgo.Client) { client.PauseFetchPartitions(l.balancer.flow([]string{topic}, p)) })
-}
-
-// ask asks again for an inbox of which something couldn't be read, unless it waits for
-// Resume.
-func (l *Lane) ask(at topicPartition) {
-	home := l.home(at.partition)
-	if n, ok := l.resumed[home]; ok && !l.paused[topicPartition{at.topic, home}] && !l.positions.isRefused(at) {
-		l.balancer.whileOwned(home, n, func(client *kgo.Client) { client.ResumeFetchPartitions(at.flow()) })
+// Resume ends a reason for inboxes of p, for all of them if none is named. Each flows if no other reason
+// pauses it. p is meant as for Pause.
+func (l *Lane) Resume(p int32, why inboxgate.Reason, topics ...string) {
+	if p == inboxgate.AllPartitions {
+		l.gate.locked(func(g *inboxgate.Gate) {
+			for _, topic := range topics {
+				g.Resume(inboxgate.Inbox{Topic: topic, Partition: p}, why)
+			}
+		})
+		return
+	}
+	if n, ok := l.seen[p]; ok && l.gate.resume(p, n, why, topics) && why == inboxgate.PausedForRestore {
+		l.restored[p] = n
 	}
 }
-
-// PauseTopic stops an inbox in all partitions; records of it that are in the
-// client already stay there. It is independent of Resume: a partition of a
-// topic flows if both allow it.
-func (l *Lane) PauseTopic(topic string) { l.session.Client().PauseFetchTopics(topic) }
-
-// ResumeTopic ends PauseTopic.
-func (l *Lane) ResumeTopic(topic string) { l.session.Client().ResumeFetchTopics(topic) }
 
 // PollAtMost bounds what the next calls of Poll return, below MaxPollRecords; 0: by that
 // alone.

@@ -10,6 +10,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/inboxgate"
 )
 
 // addPartitions adds partitions to a topic up to a count, and returns a client that knows
@@ -101,7 +102,7 @@ func TestAddedPartitionWaitsForResume(t *testing.T) {
 				}
 				if len(l.Assigned()) == testPartitions {
 					for _, p := range resume {
-						l.Resume(p)
+						l.Resume(p, inboxgate.PausedForRestore)
 					}
 				}
 			}
@@ -122,7 +123,7 @@ func TestPauseStopsWhatWasAdded(t *testing.T) {
 		cl := s.addPartitions(t, s.inboxes[0], added+1)
 		l := openLane(t, s.lane("one"))
 		untilAssigned(t, l, testPartitions)
-		l.Pause(1, s.inboxes[0])
+		l.Pause(1, s.inboxes[0], inboxgate.PausedForRetry, time.Time{})
 		submit(t, cl, input(s.inboxes[0], added, "paused"), input(s.inboxes[0], 1, "paused"))
 		var got []string
 		take := func(values ...string) {
@@ -144,7 +145,7 @@ func TestPauseStopsWhatWasAdded(t *testing.T) {
 		take("a")
 		submit(t, cl, input(s.inboxes[1], 1, "b")) // another inbox of it flows
 		take("a", "b")
-		l.Resume(1, s.inboxes[0])
+		l.Resume(1, inboxgate.PausedForRetry, s.inboxes[0])
 		take("a", "b", "paused", "paused")
 		commit(t, l, len(got), nil)
 	})

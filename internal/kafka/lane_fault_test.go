@@ -18,6 +18,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/inboxgate"
 	"github.com/waybill-run/waybill/internal/kafka"
 	"github.com/waybill-run/waybill/internal/suite"
 )
@@ -131,7 +132,7 @@ func (o *owner) turn(ctx context.Context) error {
 		if _, err := o.restorer.Read(ctx, o.site.ns.Events(), p, 0, func([]events.Record) error { return nil }); err != nil {
 			return err
 		}
-		o.lane.Resume(p)
+		o.lane.Resume(p, inboxgate.PausedForRestore)
 		o.restored[p] = n
 	}
 	if len(rs) == 0 {

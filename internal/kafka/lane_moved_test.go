@@ -9,6 +9,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/inboxgate"
 )
 
 // TestCommitOfAPartitionThatWentAndCameBack: between a poll and its commit a
@@ -46,7 +47,7 @@ func TestCommitOfAPartitionThatWentAndCameBack(t *testing.T) {
 				t.Fatal(err)
 			}
 			for p := range l.Assigned() {
-				l.Resume(p)
+				l.Resume(p, inboxgate.PausedForRestore)
 			}
 			if len(rs) > 0 {
 				return rs[0]

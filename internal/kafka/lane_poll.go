@@ -11,6 +11,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/inboxgate"
 )
 
 // poller is a poll with a bound that another goroutine can end.
@@ -57,7 +58,7 @@ func (p *poller) wake() {
 }
 
 // Poll returns records that came in, at most MaxPollRecords, only of
-// partitions that are assigned and resumed; (nil, nil) after FetchMaxWait at
+// inboxes that flow; (nil, nil) after FetchMaxWait at
 // the latest, or when woken. A record's partition may be one that was added to its
 // inbox: it goes together with that number modulo Partitions. Each record is returned once, unless Commit or
 // Abort say that it comes again. The order within a topic and partition is the
@@ -75,9 +76,9 @@ func (l *Lane) Poll(ctx context.Context) ([]events.Record, error) {
 			return nil, err
 		}
 	}
-	l.still.resume(time.Now(), l.ask)
+	l.gate.locked(func(g *inboxgate.Gate) { g.ResumeDue(time.Now()) })
 	fetches, waited := l.poller.poll(ctx)
-	l.still.pause(l.session.Client(), fetches, time.Now(), l.cfg.Listener.Damaged)
+	l.quarantine(takeUnreadable(fetches), time.Now())
 	now := l.age(time.Now())
 	l.lastPoll.Store(now)
 	err := fetchError(ctx, fetches, l.lostData)
@@ -109,6 +110,16 @@ func (l *Lane) Poll(ctx context.Context) ([]events.Record, error) {
 	return fromKgo(rs, make([]events.Record, 0, len(rs))), nil
 }
 
+// quarantine pauses what can't be read, and says so.
+func (l *Lane) quarantine(found []unreadablePart, now time.Time) {
+	for _, x := range found {
+		l.gate.locked(func(g *inboxgate.Gate) { l.quarantines.pause(g, x.at, now) })
+		if l.cfg.Listener.Damaged != nil {
+			l.cfg.Listener.Damaged(x.at.topic, x.at.partition, x.err)
+		}
+	}
+}
+
 // admit keeps the records of partitions that may act. The pause of what is
 // newly assigned keeps the others from coming at all, but for what was
 // fetched before its partition went; the client counts those as read, so the
@@ -122,7 +133,7 @@ func (l *Lane) admit(fetches kgo.Fetches) []*kgo.Record {
 		}
 		home := l.home(fp.Partition)
 		n, ok := owned[home]
-		if !ok || l.positions.isRefused(topicPartition{fp.Topic, fp.Partition}) || l.resumed[home] != n {
+		if !ok || l.restored[home] != n || l.cutOff(topicPartition{fp.Topic, fp.Partition}) {
 			l.skipped = true
 			return
 		}
@@ -131,7 +142,9 @@ func (l *Lane) admit(fetches kgo.Fetches) []*kgo.Record {
 			return
 		}
 		l.polledFrom[home] = n
-		l.still.read(fp.Topic, fp.Partition)
+		if at := (topicPartition{fp.Topic, fp.Partition}); len(l.quarantines) > 0 {
+			l.gate.locked(func(g *inboxgate.Gate) { l.quarantines.read(g, at) })
+		}
 		for _, r := range fp.Records {
 			if r.Attrs.IsControl() {
 				l.passed = true

@@ -11,6 +11,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/waybill-run/waybill/internal/inboxgate"
 )
 
 // A position is an offset of one topic's log. It says nothing of another log: of a topic that was deleted
@@ -76,7 +78,6 @@ type positions struct {
 
 	mu      sync.Mutex
 	fetched map[topicPartition]committed
-	refused map[topicPartition]bool // cut off below where they were read: not read
 	// recreated: a topic was, and what the client reads isn't there any more.
 	recreated error
 }
@@ -132,39 +133,6 @@ func (p *positions) takeFetched(at topicPartition) committed {
 	return c
 }
 
-// refuse stops an inbox's partition for this client, and reports whether it wasn't before.
-func (p *positions) refuse(at topicPartition) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	was := p.refused[at]
-	p.refused[at] = true
-	return !was
-}
-
-func (p *positions) isRefused(at topicPartition) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.refused[at]
-}
-
-// readable leaves out of flow what is refused.
-func (p *positions) readable(flow map[string][]int32) map[string][]int32 {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if len(p.refused) == 0 {
-		return flow
-	}
-	kept := make(map[string][]int32, len(flow))
-	for topic, ps := range flow {
-		for _, q := range ps {
-			if !p.refused[topicPartition{topic, q}] {
-				kept[topic] = append(kept[topic], q)
-			}
-		}
-	}
-	return kept
-}
-
 // boundsWithin is how long the client's assignment waits for where logs begin and end. What isn't known by then
 // is found out by the fetch, which fails outside of the log.
 const boundsWithin = 2 * time.Second
@@ -202,16 +170,24 @@ func (l *Lane) positionFault(at Position, fault PositionFault) {
 		return
 	}
 	if fault == PositionCut {
-		of := topicPartition{at.Topic, at.Partition}
-		first := l.positions.refuse(of)
-		l.balancer.whileOpen(func(client *kgo.Client) { client.PauseFetchPartitions(of.flow()) })
-		if !first {
+		in, known := topicPartition{at.Topic, at.Partition}.inbox(), false
+		l.gate.locked(func(g *inboxgate.Gate) {
+			known = g.IsPausedFor(in, inboxgate.PausedForPosition)
+			g.Pause(in, inboxgate.PausedForPosition, time.Time{})
+		})
+		if known {
 			return
 		}
 	}
 	if f := l.cfg.Listener.Position; f != nil {
 		f(at, fault)
 	}
+}
+
+// cutOff reports whether an inbox isn't read, since its log ends below its position.
+func (l *Lane) cutOff(at topicPartition) (cut bool) {
+	l.gate.locked(func(g *inboxgate.Gate) { cut = g.IsPausedFor(at.inbox(), inboxgate.PausedForPosition) })
+	return cut
 }
 
 // client is the lane's, also while the session that holds it is being opened.

@@ -6,10 +6,12 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
 
 	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/inboxgate"
 	"github.com/waybill-run/waybill/internal/kafka"
 )
 
@@ -126,6 +128,11 @@ func TestInboxThatEndsBelowItsPositionIsNotRead(t *testing.T) {
 				}
 				l = openLane(t, cfg)
 				if by == "the log of events" {
+					for len(l.Assigned()) < testPartitions { // what comes is paused until it is resumed
+						if _, err := l.Poll(t.Context()); err != nil {
+							t.Fatal(err)
+						}
+					}
 					l.Reflected(t.Context(), 4, map[string]int64{topic: 50})
 				}
 				untilAssigned(t, l, testPartitions)
@@ -182,7 +189,7 @@ func TestLaneEndsWhenAPausedInboxIsRecreated(t *testing.T) {
 	each(t, func(t *testing.T, s *site) {
 		l := openLane(t, s.lane("one"))
 		untilAssigned(t, l, testPartitions)
-		l.PauseTopic(s.inboxes[0])
+		l.Pause(inboxgate.AllPartitions, s.inboxes[0], inboxgate.PausedForAdmission, time.Time{})
 		deleteTopic(t, s.Broker, s.inboxes[0])
 		s.CreateTopics(t, testPartitions, s.inboxes[0])
 		for {

@@ -10,6 +10,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/inboxgate"
 	"github.com/waybill-run/waybill/internal/kafka"
 	"github.com/waybill-run/waybill/internal/kafkatest"
 )
@@ -89,14 +90,14 @@ func input(topic string, p int32, value string) *kgo.Record {
 // until polls and resumes everything until ok, or fails.
 func until(t testing.TB, l *kafka.Lane, what string, ok func(rs []events.Record) bool) {
 	t.Helper()
-	const longest = 30 * time.Second
+	const longest = 3 * time.Minute // however busy the machine is
 	for deadline := time.Now().Add(longest); ; {
 		rs, err := l.Poll(t.Context())
 		if err != nil {
 			t.Fatalf("%s: %v", what, err)
 		}
 		for p := range l.Assigned() {
-			l.Resume(p)
+			l.Resume(p, inboxgate.PausedForRestore)
 		}
 		if ok(rs) {
 			return

@@ -15,6 +15,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/inboxgate"
 	"github.com/waybill-run/waybill/internal/kafka"
 	"github.com/waybill-run/waybill/internal/suite"
 )
@@ -178,30 +179,30 @@ func TestLanePausesWhatMayNotAct(t *testing.T) {
 			return got
 		}
 		polled("nothing resumed", 0, func(events.Record) bool { return false })
-		l.PauseTopic(s.inboxes[3])
-		l.Resume(5)
+		l.Pause(inboxgate.AllPartitions, s.inboxes[3], inboxgate.PausedForAdmission, time.Time{})
+		l.Resume(5, inboxgate.PausedForRestore)
 		polled("5 resumed, tasks paused", 3, func(r events.Record) bool { return r.Partition == 5 && r.Topic != s.inboxes[3] })
-		l.ResumeTopic(s.inboxes[3])
-		l.Resume(6)
+		l.Resume(inboxgate.AllPartitions, inboxgate.PausedForAdmission, s.inboxes[3])
+		l.Resume(6, inboxgate.PausedForRestore)
 		// The four of 6 and the task of 5.
 		got := polled("5 and 6 resumed", 5, func(r events.Record) bool { return r.Partition == 6 || r.Partition == 5 && r.Topic == s.inboxes[3] })
 		commit(t, l, len(got), s.reflect(got))
-		l.Resume(99) // nobody's
+		l.Resume(99, inboxgate.PausedForRestore) // nobody's
 
 		of7 := func(topics ...string) func(events.Record) bool {
 			return func(r events.Record) bool { return r.Partition == 7 && slices.Contains(topics, r.Topic) }
 		}
-		l.Resume(7, s.inboxes[1])
+		l.Resume(7, inboxgate.PausedForRestore, s.inboxes[1])
 		got = polled("one inbox of 7 resumed", 1, of7(s.inboxes[1]))
 		commit(t, l, len(got), s.reflect(got))
-		l.Resume(7)
+		l.Resume(7, inboxgate.PausedForRestore)
 		polled("7 resumed", 3, of7(s.inboxes[0], s.inboxes[2], s.inboxes[3]))
-		l.Pause(7, s.inboxes[0])
+		l.Pause(7, s.inboxes[0], inboxgate.PausedForRetry, time.Time{})
 		if err := l.Abort(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		polled("given back while one inbox of 7 is paused", 2, of7(s.inboxes[2], s.inboxes[3]))
-		l.Resume(7)
+		l.Resume(7, inboxgate.PausedForRetry)
 		polled("resumed again", 1, of7(s.inboxes[0]))
 	})
 }
@@ -312,7 +313,7 @@ func (e *echo) loop(ctx context.Context, l *kafka.Lane) error {
 		owned := l.Assigned()
 		for p, n := range owned {
 			if resumed[p] != n {
-				l.Resume(p)
+				l.Resume(p, inboxgate.PausedForRestore)
 				resumed[p] = n
 			}
 		}

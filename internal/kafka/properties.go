@@ -60,12 +60,33 @@ func ParseProperties(file string) (Config, error) {
 	}
 	props, err := scanProperties(string(text))
 	if err == nil {
+		err = checkMode(file, props)
+	}
+	if err == nil {
 		var c Config
 		if c, err = configOf(props); err == nil {
 			return c, nil
 		}
 	}
 	return Config{}, fmt.Errorf("Kafka client properties in %s:\n%w", file, err)
+}
+
+// checkMode refuses a file of credentials that others on this machine may use.
+func checkMode(file string, props map[string]string) error {
+	secret := slices.ContainsFunc(slices.Collect(maps.Keys(props)), func(name string) bool {
+		return name == "sasl.jaas.config" || strings.Contains(name, "password") || name == "ssl.keystore.key"
+	})
+	if !secret {
+		return nil
+	}
+	info, err := os.Stat(file)
+	if err != nil {
+		return err
+	}
+	if perm := info.Mode().Perm(); info.Mode().IsRegular() && perm&0o037 != 0 {
+		return fmt.Errorf("it holds credentials, and others may use it, or its group change it (mode %04o): chmod 600 fixes that, or 640 (in Kubernetes: defaultMode 0440)", perm)
+	}
+	return nil
 }
 
 // With is c where patch sets nothing, and patch where it does.

@@ -13,6 +13,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/inboxgate"
 )
 
 const (
@@ -71,12 +72,12 @@ type SessionConfig struct {
 // seen at least once, and again only if its owner died between finishing it and
 // the next commit. One goroutine polls; the other methods are safe for concurrent use.
 type Session struct {
-	cl      *kgo.Client
-	cfg     SessionConfig
-	tail    tailClock
-	written writtenClock
-	still   standstills // of Poll's goroutine
-	gone    absence     // likewise: of its topic
+	cl          *kgo.Client
+	cfg         SessionConfig
+	tail        tailClock
+	written     writtenClock
+	quarantines quarantines // of Poll's goroutine
+	gone        absence     // likewise: of its topic
 
 	// life ends with Close, and then the commit loop.
 	life    context.Context
@@ -85,9 +86,9 @@ type Session struct {
 	closing sync.Once
 	replies replies
 
-	mu     sync.Mutex
-	owned  map[int32]*ownedPartition
-	paused bool
+	mu    sync.Mutex
+	owned map[int32]*ownedPartition
+	gate  *inboxgate.Gate
 	// circuit is what ShowCircuit was told last.
 	circuit string
 	// committing holds one while a commit is under way: two must not cross, or
@@ -121,7 +122,7 @@ func OpenSession(ctx context.Context, cfg SessionConfig) (*Session, error) {
 	if err := requireTopic(ctx, cfg.Config, cfg.Topic); err != nil {
 		return nil, fmt.Errorf("open session of group %s: %w", cfg.Group, err)
 	}
-	s := &Session{cfg: cfg, owned: make(map[int32]*ownedPartition), still: standstills{}, committing: make(chan struct{}, 1),
+	s := &Session{cfg: cfg, owned: make(map[int32]*ownedPartition), quarantines: quarantines{}, committing: make(chan struct{}, 1),
 		soon: make(chan struct{}, 1)}
 	s.replies.sending = cfg.processTime
 	s.replies.wrote = func(r *kgo.Record, sent time.Time) { s.written.wrote(cfg.Config, s.cl, r, sent) }
@@ -132,6 +133,7 @@ func OpenSession(ctx context.Context, cfg SessionConfig) (*Session, error) {
 		return nil, fmt.Errorf("open session of group %s: %w", cfg.Group, err)
 	}
 	s.replies.cl = s.cl
+	s.gate = inboxgate.New(gatedClient{func() *kgo.Client { return s.cl }})
 	s.loop.Go(s.commitLoop)
 	return s, nil
 }
@@ -243,19 +245,38 @@ func (s *Session) faults(fetches kgo.Fetches) (gone bool, fatal error) {
 
 // poll waits for the next requests, or until it is time to ask again for what can't be read.
 func (s *Session) poll(ctx context.Context) kgo.Fetches {
-	s.still.resume(time.Now(), func(at topicPartition) { s.cl.ResumeFetchPartitions(at.flow()) })
-	ctx, cancel := s.still.until(ctx)
-	defer cancel()
+	s.mu.Lock()
+	s.gate.ResumeDue(time.Now())
+	next := s.gate.NextDue()
+	s.mu.Unlock()
+	if !next.IsZero() {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithDeadline(ctx, next)
+		defer cancel()
+	}
 	fetches := s.cl.PollRecords(ctx, s.cfg.MaxPollRecords)
-	s.still.pause(s.cl, fetches, time.Now(), func(topic string, p int32, err error) {
-		s.trouble(fmt.Errorf("%s/%d stands still: its broker doesn't have what was written: %w", topic, p, err))
-	})
+	found := takeUnreadable(fetches)
+	for _, x := range found {
+		s.trouble(fmt.Errorf("%s/%d is paused: its broker doesn't have what was written: %w", x.at.topic, x.at.partition, x.err))
+	}
+	if len(found) > 0 || len(s.quarantines) > 0 {
+		s.quarantine(found, fetches, time.Now())
+	}
+	return fetches
+}
+
+// quarantine pauses what can't be read, and forgets what could be read again.
+func (s *Session) quarantine(found []unreadablePart, fetches kgo.Fetches, now time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, x := range found {
+		s.quarantines.pause(s.gate, x.at, now)
+	}
 	fetches.EachPartition(func(fp kgo.FetchTopicPartition) {
 		if len(fp.Records) > 0 {
-			s.still.read(fp.Topic, fp.Partition)
+			s.quarantines.read(s.gate, topicPartition{fp.Topic, fp.Partition})
 		}
 	})
-	return fetches
 }
 
 func finalOfGroup(err error) bool {
@@ -326,23 +347,17 @@ func (s *Session) CommitSoon() {
 // Pause stops fetching, until Resume: the bound on concurrent work is reached.
 // Membership and heartbeats go on; a Poll in progress may still return what was
 // fetched before. Both may be called again without effect.
-func (s *Session) Pause() { s.pause(true) }
-
-// Resume ends a Pause.
-func (s *Session) Resume() { s.pause(false) }
-
-func (s *Session) pause(on bool) {
+func (s *Session) Pause() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.paused == on {
-		return
-	}
-	s.paused = on
-	if on {
-		s.cl.PauseFetchTopics(s.cfg.Topic)
-	} else {
-		s.cl.ResumeFetchTopics(s.cfg.Topic)
-	}
+	s.gate.Pause(inboxgate.Inbox{Topic: s.cfg.Topic, Partition: inboxgate.AllPartitions}, inboxgate.PausedForSlots, time.Time{})
+}
+
+// Resume ends a Pause.
+func (s *Session) Resume() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.gate.Resume(inboxgate.Inbox{Topic: s.cfg.Topic, Partition: inboxgate.AllPartitions}, inboxgate.PausedForSlots)
 }
 
 // Close commits what is finished, leaves the group (a static member stays in it

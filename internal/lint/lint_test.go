@@ -123,7 +123,7 @@ func eachFile(t *testing.T, rule func(*file) []string) {
 // TestRulesCatch holds the rules themselves: each file of testdata says in its
 // first line where it stands and in "// want" comments what is found in it.
 func TestRulesCatch(t *testing.T) {
-	rules := []func(*file) []string{importFaults, pureFaults, lengthFaults, packageNameFaults, markFaults, wallFaults}
+	rules := []func(*file) []string{importFaults, pureFaults, lengthFaults, packageNameFaults, markFaults, wallFaults, gateFaults}
 	names, err := filepath.Glob("testdata/*.txt")
 	if err != nil || len(names) == 0 {
 		t.Fatal(err, "no testdata")

@@ -4,7 +4,7 @@ import "slices"
 
 // mutations are all there are, by what they break.
 func mutations() []mutation {
-	return slices.Concat(kafkaMutations, logMutations, decisionMutations, laneMutations, flowMutations, readerMutations)
+	return slices.Concat(kafkaMutations, logMutations, decisionMutations, tokenMutations, laneMutations, flowMutations, readerMutations)
 }
 
 // one is a mutation of one place.
@@ -56,7 +56,7 @@ var kafkaMutations = []mutation{
 		`	if remade != "" {`, `	if false {`,
 		"internal/kafka", "TestRepliesToATopicThatIsMadeAnew"),
 	one("a-refusal-bars-an-agent", "scheduler/aside.go",
-		`refused.Permanent() && again.refusals > 1:`, `refused.Permanent():`,
+		`refused.Permanent() && again:`, `refused.Permanent():`,
 		"scheduler", "TestRequestTopicMadeAnew"),
 	one("session-passes-markers", "internal/kafka/session.go",
 		`		case r.Attrs.IsControl():
@@ -137,7 +137,7 @@ func (l *Lane) flushMax()`},
 		`if before != b.member && len(b.owned) > 0 {`, `if false && before != b.member {`,
 		"internal/kafka", "TestAForgottenMemberGivesUpEverything"),
 	one("paused-until-restored", "internal/kafka/lane.go",
-		`client.PauseFetchPartitions(l.balancer.flow(cfg.Topics, added...))`, `_ = client`,
+		`l.gate.assigned(added)`, `_ = added`,
 		"internal/kafka", "TestLanePausesWhatMayNotAct"),
 	one("open-at-a-kill", "internal/kafka/embedded/broker.go",
 		`	if !clean {`, `	if !clean && o.DataDir == "" {`,
@@ -240,6 +240,25 @@ var decisionMutations = []mutation{
 	one("id-used-twice", "scheduler/submit.go",
 		`if s.Digest() != d.Task.Digest {`, `if s.Digest() == "" {`,
 		"scheduler", "TestTranscripts"),
+}
+
+// tokenMutations: a reply decides the attempt whose token it has.
+var tokenMutations = []mutation{
+	one("reply-without-a-token", "scheduler/decide.go",
+		"	if r.Token == \"\" {", `	if false {`,
+		"scheduler", "TestForgedReplyIsRefused"),
+	one("reply-with-another-token", "scheduler/decide.go",
+		`if !r.TokenMatches(run.TokenHash) {`, `if !r.TokenMatches(run.TokenHash) && agent == "" {`,
+		"scheduler", "TestForgedReplyIsRefused"),
+	one("token-of-an-attempt-without-a-request", "events/evolve.go",
+		`if f.Attempt != r.Attempt {`, `if f.Attempt < r.Attempt {`,
+		"events", "TestTokenOfRun"),
+	one("forged-reply-speaks-for-its-agent", "scheduler/transaction.go",
+		`|| !r.TokenMatches(run.TokenHash) {`, `{`,
+		"scheduler", "TestForgedReplyEndsNoSilence"),
+	one("flood-of-token-alerts", "scheduler/token.go",
+		`now.Sub(f.alerted) < tokenAlertEvery {`, `now.Sub(f.alerted) < 0 {`,
+		"scheduler", "TestForgedRepliesAlertOnceAMinute"),
 }
 
 // laneMutations: the scheduler's loop.

@@ -246,6 +246,29 @@ func (s *sandbox) migrate() {
 			s.expect(ref, since, a)
 		}
 	}
+	s.knowTokens()
+}
+
+// sandboxToken is the token of each attempt in a sandbox, where nobody forges replies.
+const sandboxToken = "sandbox"
+
+// knowTokens gives each run the sandbox's token: of the recorded one the log has only the hash.
+func (s *sandbox) knowTokens() {
+	t := s.task
+	for i := range t.Steps {
+		for _, k := range []events.Kind{events.Do, events.Undo} {
+			run := t.Run(i, k)
+			if run == nil || run.Attempt == 0 {
+				continue
+			}
+			hash := events.TokenHash(t.ID, events.RequestRef{Step: t.Plan.Steps[i].ID, Kind: k, Attempt: run.Attempt}, sandboxToken)
+			if own := t.OwnStep(i); k == events.Undo {
+				own.Undo.TokenHash = hash
+			} else {
+				own.TokenHash = hash
+			}
+		}
+	}
 }
 
 // rearm gives the armed timers the policies of the new plan.
@@ -331,7 +354,7 @@ func (s *sandbox) turn() error {
 	case reply != nil && (timer == nil || s.compare(reply.moment, fires) <= 0):
 		delete(s.answers, ref)
 		s.advance(reply.moment)
-		s.decide(&events.Reply{Task: s.task.ID, Ref: ref, Outcome: reply.outcome, Effect: reply.effect, Body: reply.body, Source: reply.from}, reply.assumed)
+		s.decide(&events.Reply{Task: s.task.ID, Ref: ref, Token: sandboxToken, Outcome: reply.outcome, Effect: reply.effect, Body: reply.body, Source: reply.from}, reply.assumed)
 		return nil
 	}
 	silent := timer.Policy.Timer == events.TimerAttempt && s.silent[attemptOf(timer)]
@@ -401,7 +424,8 @@ func (s *sandbox) decide(in events.Input, assumed bool) bool {
 // on, and that is its result.
 func (s *sandbox) protected(recovers *events.Recovery, decide func(*scheduler.Env) scheduler.Decision) (d scheduler.Decision) {
 	env := &scheduler.Env{Now: s.now, Namespace: events.DefaultNamespace, Source: "replay", Partition: s.partition,
-		Definitions: only{s.fork.Program}, DefinitionsRead: true, Requests: map[string]int32{}, Slots: sandboxSlots{s, recovers}}
+		Definitions: only{s.fork.Program}, DefinitionsRead: true, Requests: map[string]int32{}, Slots: sandboxSlots{s, recovers},
+		Token: func(string, events.RequestRef) string { return sandboxToken }}
 	for _, agent := range s.fork.Program.Definition().Agents() {
 		env.Requests[agent] = 1
 	}
@@ -438,6 +462,11 @@ func (s *sandbox) accept(d scheduler.Decision, assumed bool) bool {
 
 // tell writes an event of the forked course as a line of a timeline.
 func (s *sandbox) tell(e *events.Event, assumed bool) {
+	if f, ok := e.Fact.(*events.AttemptStarted); ok { // the sandbox's token means nothing to anybody
+		told, fact := *e, *f
+		fact.TokenHash = ""
+		told.Fact, e = &fact, &told
+	}
 	r := e.Record(events.DefaultNamespace, "replay", s.partition, e.Value())
 	line, err := events.TimelineLine(&r)
 	if err != nil {

@@ -169,7 +169,7 @@ func (c *randomCourse) start() bool {
 
 // ask has the agent answer, or not.
 func (c *randomCourse) ask(f *events.AttemptStarted, e *events.Event) {
-	reply := &events.Reply{Task: "o-1", Ref: events.RequestRef{Step: f.Step, Kind: f.Kind, Attempt: f.Attempt}, Body: []byte(`{"code":"c"}`), Source: "i"}
+	reply := &events.Reply{Task: "o-1", Ref: events.RequestRef{Step: f.Step, Kind: f.Kind, Attempt: f.Attempt}, Token: token, Body: []byte(`{"code":"c"}`), Source: "i"}
 	switch k := c.r.IntN(12); {
 	case k < 6 || f.Kind == events.Undo && k < 10:
 		reply.Outcome = events.Completed

@@ -37,6 +37,9 @@ steps:
   ship: {agent: parcels, operation: ship, needs: [charge]%s}
 `
 
+// token is that of each attempt.
+const token = "recorded"
+
 // history makes a task's records as a scheduler writes them: each input with its
 // seconds since the submission.
 type history struct {
@@ -56,7 +59,7 @@ var noon = time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)
 func recordOf(t *testing.T, p *workflow.Program) *history { return recordUntil(t, p, time.Time{}) }
 
 func emptyHistory(t *testing.T, p *workflow.Program) *history {
-	return &history{t: t, env: scheduler.Env{Namespace: events.DefaultNamespace, Source: "test", Definitions: one{p}, DefinitionsRead: true,
+	return &history{t: t, env: scheduler.Env{Token: func(string, events.RequestRef) string { return token }, Namespace: events.DefaultNamespace, Source: "test", Definitions: one{p}, DefinitionsRead: true,
 		Requests: map[string]int32{"stock": 1, "bank": 1, "parcels": 1, "mail": 1}}}
 }
 
@@ -107,7 +110,7 @@ func (h *history) took(d scheduler.Decision) {
 
 func (h *history) reply(seconds float64, step string, attempt int, outcome events.Outcome, body string) {
 	h.t.Helper()
-	h.input(seconds, &events.Reply{Task: "o-1", Ref: events.RequestRef{Step: step, Kind: events.Do, Attempt: attempt}, Outcome: outcome,
+	h.input(seconds, &events.Reply{Task: "o-1", Ref: events.RequestRef{Step: step, Kind: events.Do, Attempt: attempt}, Token: token, Outcome: outcome,
 		Effect: events.EffectNone, Body: []byte(body)})
 }
 
@@ -139,7 +142,7 @@ func failed(t *testing.T) *history {
 	h.reply(1, "reserve", 1, events.Completed, `{"shelf":7}`)
 	h.reply(2, "charge", 1, events.Failed, `{"code":"declined"}`)
 	h.recover(2)
-	h.input(3, &events.Reply{Task: "o-1", Ref: events.RequestRef{Step: "reserve", Kind: events.Undo, Attempt: 1}, Outcome: events.Completed, Body: []byte("null")})
+	h.input(3, &events.Reply{Task: "o-1", Ref: events.RequestRef{Step: "reserve", Kind: events.Undo, Attempt: 1}, Token: token, Outcome: events.Completed, Body: []byte("null")})
 	if h.task.State != events.StateUndone {
 		t.Fatalf("the task is %s", h.task.State)
 	}

@@ -47,7 +47,7 @@ func ParseUntil(s string, now time.Time) (u Until, err error) {
 	if d, err := time.ParseDuration(s); err == nil && d > 0 {
 		return Until{At: now.Add(-d)}, nil
 	}
-	if u.At, err = time.Parse(time.RFC3339, s); err != nil || u.At.IsZero() {
+	if u.At, err = events.ParseInstant(s); err != nil {
 		return Until{}, fmt.Errorf("%q is no seq (7), offset (offset:42), duration back from now (15m) or instant (2026-01-31T12:00:00Z)", s)
 	}
 	return u, nil

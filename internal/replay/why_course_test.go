@@ -68,7 +68,7 @@ func (h *history) moves(runs map[events.Slot]readRun) (list []func() (time.Durat
 	for slot, run := range runs {
 		for _, o := range []events.Outcome{events.Completed, events.Failed, events.Rejected} {
 			if run.started {
-				add(&events.Reply{Task: "o-1", Ref: events.RequestRef{Step: slot.Step, Kind: slot.Kind, Attempt: run.attempt}, Outcome: o, Body: []byte(`{}`)})
+				add(&events.Reply{Task: "o-1", Ref: events.RequestRef{Step: slot.Step, Kind: slot.Kind, Attempt: run.attempt}, Token: token, Outcome: o, Body: []byte(`{}`)})
 			}
 		}
 	}

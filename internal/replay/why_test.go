@@ -125,7 +125,7 @@ steps:
 `))
 		h.reply(1, "reserve", 1, events.Completed, `{}`)
 		h.reply(2, "charge", 1, events.Rejected, `{"code":"declined"}`)
-		h.input(3, &events.Reply{Task: "o-1", Ref: events.RequestRef{Step: "reserve", Kind: events.Undo, Attempt: 1}, Outcome: events.Failed, Body: []byte(`{"code":"down"}`)})
+		h.input(3, &events.Reply{Task: "o-1", Ref: events.RequestRef{Step: "reserve", Kind: events.Undo, Attempt: 1}, Token: token, Outcome: events.Failed, Body: []byte(`{"code":"down"}`)})
 		h.recover(3)
 		return h.task
 	}

@@ -201,12 +201,12 @@ func (l *load) pester(ctx context.Context) {
 	}
 	if l.rnd.IntN(2) == 0 {
 		id, _ := r.Header(events.HeaderRequest)
-		task, ref, err := events.ParseRequestID(id)
+		task, ref, token, err := events.ParseRequest(id)
 		if err != nil {
 			return
 		}
 		ref.Attempt += 1000
-		p := events.Reply{Task: task, Ref: ref, Outcome: events.Completed, Body: json.RawMessage(`{"lie":true}`)}
+		p := events.Reply{Task: task, Ref: ref, Token: token, Outcome: events.Completed, Body: json.RawMessage(`{"lie":true}`)}
 		r = p.Record(l.w.ns, liar)
 	}
 	l.send(ctx, r)

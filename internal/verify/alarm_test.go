@@ -63,7 +63,7 @@ func TestInboxTrimmedWhileItWasRead(t *testing.T) {
 // partition, where it was in time.
 func TestRepliesThatOthersWriteLate(t *testing.T) {
 	reply := func(h *history) events.Record {
-		p := &events.Reply{Task: h.id, Ref: events.RequestRef{Step: "a", Kind: events.Do, Attempt: 1}, Outcome: events.Completed, Body: []byte("{}")}
+		p := &events.Reply{Task: h.id, Ref: events.RequestRef{Step: "a", Kind: events.Do, Attempt: 1}, Token: token, Outcome: events.Completed, Body: []byte("{}")}
 		return p.Record(ns, "agent")
 	}
 	hop := events.Header{Key: events.HeaderHop, Value: []byte("1/7")}

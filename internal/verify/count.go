@@ -65,7 +65,7 @@ func (s *turn) started(f *events.AttemptStarted) {
 	r.fresh++
 	r.key, r.renewed, r.notBefore = f.Key, false, time.Time{}
 	r.index = len(s.t.attempts)
-	s.t.attempts = append(s.t.attempts, attempt{due: millis(s.e.Due), started: millis(s.r.Time),
+	s.t.attempts = append(s.t.attempts, attempt{due: millis(s.e.Due), started: millis(s.r.Time), token: sumOfText(f.TokenHash),
 		step: uint16(s.index), number: uint16(f.Attempt), undo: f.Kind == events.Undo,
 		generation: uint8(min(s.t.steps[s.index].generationOf(f.Kind), manyGenerations))})
 	if f.Kind == events.Undo {

@@ -113,11 +113,14 @@ func (h *history) input(r events.Record) *history {
 	return h
 }
 
+// token is that of each attempt. Their hashes differ all the same.
+const token = "K5QW2MZT7C4NAXJ6RB3LDY5GHE"
+
 // empty is what all reply.
 var empty = events.Reply{Body: []byte("{}")}
 
 func (h *history) reply(step string, k events.Kind, n int, o events.Outcome) *history {
-	p := &events.Reply{Task: h.id, Ref: events.RequestRef{Step: step, Kind: k, Attempt: n}, Outcome: o, Body: empty.Body}
+	p := &events.Reply{Task: h.id, Ref: events.RequestRef{Step: step, Kind: k, Attempt: n}, Token: token, Outcome: o, Body: empty.Body}
 	return h.input(p.Record(ns, "agent"))
 }
 
@@ -165,6 +168,9 @@ func (h *history) event(f events.Fact) *events.Event {
 			e.Due, e.Policy = h.at.Add(time.Hour), h.state.TaskPolicy(h.at.Add(time.Hour))
 		}
 	case *events.AttemptStarted:
+		if f.TokenHash == "" {
+			f.TokenHash = events.TokenHash(h.id, events.RequestRef{Step: f.Step, Kind: f.Kind, Attempt: f.Attempt}, token)
+		}
 		if h.id != "t" && f.Key == key(f.Step, f.Kind) { // that knows no other
 			f.Key = events.IdempotencyKey(ns, h.id, f.Step, f.Kind, 0)
 		}
@@ -250,7 +256,7 @@ func (h *history) write(e *events.Event) *history {
 }
 
 func (h *history) request(f *events.AttemptStarted, due time.Time) {
-	q := events.Request{Task: h.id, Ref: events.RequestRef{Step: f.Step, Kind: f.Kind, Attempt: f.Attempt}, Operation: f.Operation,
+	q := events.Request{Task: h.id, Ref: events.RequestRef{Step: f.Step, Kind: f.Kind, Attempt: f.Attempt}, Token: token, Operation: f.Operation,
 		CompleteBy: due, IdempotencyKey: f.Key, Value: []byte("{}")}
 	r := q.Record(ns, "test", "x", 0)
 	h.c.Request(&r)

@@ -45,7 +45,9 @@ type input struct {
 	// recovery the timer.
 	says    string // a submission's digest, or who wrote a reply
 	version int
+	due     int64 // the complete_by that a submission asks for, in ms; 0: none
 	ref     events.RequestRef
+	token   uint64 // the sum of the hash of a reply's token
 	outcome events.Outcome
 	effect  events.Effect
 	body    uint64 // the sum of a reply's output or error, of a release's output, or of what can't be used
@@ -69,9 +71,11 @@ type lead struct {
 	timer   uint64 // the one that it ended
 	digest  string
 	made    [2]string // the digests of a submission that the event can be of
+	due     int64     // its complete_by, in ms; 0: none
 	request string
 	by      uint64
 	agent   string        // of a reply's attempt
+	token   uint64        // of that attempt, as attempt.token
 	from    string        // the instance that replied; empty: it isn't said
 	body    uint64        // the sum of an output or an error, where one is written
 	written bool          // one is
@@ -200,9 +204,14 @@ func (c *Checker) inputOf(kind events.Inbox, r *events.Record) *input {
 	}
 	switch in := in.(type) {
 	case *events.Submission:
-		x.says, x.version, x.by = in.Digest(), in.Version, sumOfText(in.Traceparent)
+		x.says, x.version, x.by, x.due = in.Digest(), in.Version, sumOfText(in.Traceparent), millis(in.CompleteBy)
 	case *events.Reply:
+		if in.Token == "" {
+			x.poison = events.ReasonBadToken
+			return x
+		}
 		x.ref, x.outcome, x.effect, x.says = in.Ref, in.Outcome, in.Effect, in.Source
+		x.token = sumOfText(events.TokenHash(task, in.Ref, in.Token))
 		if x.body = sumOf(in.Body); x.outcome != events.Completed {
 			x.body = sumOfError(in.Failure())
 		}

@@ -163,7 +163,7 @@ func TestInputsAndWhatTheyLedTo(t *testing.T) {
 			h.submit()
 		}},
 		{"an error that is cut in the middle of a character", "", func(h *history) {
-			p := &events.Reply{Task: h.id, Ref: events.RequestRef{Step: "c", Kind: events.Do, Attempt: 1}, Outcome: events.Rejected,
+			p := &events.Reply{Task: h.id, Ref: events.RequestRef{Step: "c", Kind: events.Do, Attempt: 1}, Token: token, Outcome: events.Rejected,
 				Body: []byte(`"` + strings.Repeat("é", events.MaxErrorBytes) + `"`)}
 			h.holding().twoDone().add(do("c", 1)).later(time.Millisecond).input(p.Record(ns, "agent"))
 			h.add(&events.AttemptRejected{Kind: events.Do, Step: "c", Attempt: 1, Error: p.Failure()})
@@ -205,7 +205,7 @@ func TestInputsAndWhatTheyLedTo(t *testing.T) {
 			h.completes("a", events.Do)
 		}},
 		{"P15: a reply to nobody's request, unseen", "P15", func(h *history) {
-			h.input((&events.Reply{Task: "u", Ref: events.RequestRef{Step: "a", Kind: events.Do, Attempt: 1}, Outcome: events.Failed}).Record(ns, "agent"))
+			h.input((&events.Reply{Task: "u", Ref: events.RequestRef{Step: "a", Kind: events.Do, Attempt: 1}, Token: token, Outcome: events.Failed}).Record(ns, "agent"))
 			h.submit().add(do("a", 1)).completes("a", events.Do)
 		}},
 		{"P15: a dead letter that led to an event", "P15", func(h *history) {
@@ -233,6 +233,39 @@ func TestInputsAndWhatTheyLedTo(t *testing.T) {
 			h.later(time.Hour).claim(2)
 			h.receive(s)
 		}},
+		{"P18: a reply without its attempt's token", "P18", func(h *history) {
+			h.submit().add(do("a", 1)).later(time.Millisecond).forged("someone else's")
+			h.add(&events.AttemptCompleted{Kind: events.Do, Step: "a", Attempt: 1})
+		}},
+		{"P15: a reply without any token, which led to something", "P15", func(h *history) {
+			h.submit().add(do("a", 1)).later(time.Millisecond).forged("")
+			h.add(&events.AttemptCompleted{Kind: events.Do, Step: "a", Attempt: 1})
+		}},
+		{"P15: a reply without its attempt's token, which nobody was told of", "P15", func(h *history) {
+			h.submit().add(do("a", 1)).add(do("b", 1)).later(time.Millisecond).forged("someone else's")
+			h.completes("b", events.Do)
+		}},
+		{"a reply without its attempt's token, which was refused", "", func(h *history) {
+			h.submit().add(do("a", 1)).add(do("b", 1)).later(time.Millisecond).forged("someone else's").deadletter(events.ReasonBadToken)
+			h.completes("b", events.Do)
+		}},
+		{"P18: a reply with its attempt's token, which was refused for it", "P18", func(h *history) {
+			h.submit().add(do("a", 1)).add(do("b", 1)).later(time.Millisecond).reply("a", events.Do, 1, events.Completed).deadletter(events.ReasonBadToken)
+			h.completes("b", events.Do)
+		}},
+		{"P18: an attempt without a token", "P18", func(h *history) {
+			e := h.submit().event(do("a", 1))
+			e.Fact.(*events.AttemptStarted).TokenHash = ""
+			h.write(e)
+		}},
+		{"P10: a request with another token than its attempt", "P10", func(h *history) {
+			h.o.Requests = false
+			h.submit().add(do("a", 1))
+			q := events.Request{Task: h.id, Ref: events.RequestRef{Step: "a", Kind: events.Do, Attempt: 1}, Token: "another", Operation: "a",
+				CompleteBy: h.at.Add(time.Second), IdempotencyKey: key("a", events.Do), Value: []byte("{}")}
+			r := q.Record(ns, "test", "x", 0)
+			h.c.Request(&r)
+		}},
 		{"P17: a reply after complete-by", "P17", func(h *history) {
 			h.submit().add(do("a", 1)).later(time.Second+time.Millisecond).reply("a", events.Do, 1, events.Completed)
 			h.c.Effect(Effect{Happened, key("a", events.Do)})
@@ -244,6 +277,12 @@ func TestInputsAndWhatTheyLedTo(t *testing.T) {
 			h.add(&events.AttemptWaiting{Kind: events.Do, Step: "a", Attempt: 1}).later(100*time.Millisecond).reply("a", events.Do, 1, events.Completed)
 		}},
 	})
+}
+
+// forged is a reply to the first attempt at step a by somebody who wasn't asked.
+func (h *history) forged(token string) *history {
+	p := &events.Reply{Task: h.id, Ref: events.RequestRef{Step: "a", Kind: events.Do, Attempt: 1}, Token: token, Outcome: events.Completed, Body: empty.Body}
+	return h.input(p.Record(ns, "mallory"))
 }
 
 // consumedAgain has a submission refused, and later taken: by who claimed the partition since, or by the same owner.

@@ -17,10 +17,13 @@ func (s *turn) lead(l *lead, x *input) {
 	l.request, l.asks = requestOf(s.e.Fact), asking(s.e.Fact)
 	if s.run != nil {
 		l.agent, _ = s.t.plan.Agent(s.index, s.slot.Kind)
+		if s.run.index < len(s.t.attempts) {
+			l.token = s.t.attempts[s.run.index].token
+		}
 	}
 	switch f := s.e.Fact.(type) {
 	case *events.TaskReceived:
-		l.digest, l.by = f.Digest, sumOfText(f.Traceparent)
+		l.digest, l.by, l.due = f.Digest, sumOfText(f.Traceparent), millis(f.CompleteBy)
 		l.submitted(s.t.id, f, x)
 	case *events.AttemptCompleted:
 		l.body, l.written, l.from = sumOf(f.Output), f.Kind == events.Do, f.Instance
@@ -49,7 +52,7 @@ func (l *lead) failure(err *events.Error) {
 // submitted makes the digest of the submission that an event says it is of. Which version was asked for, if any, the
 // submission says.
 func (l *lead) submitted(task string, f *events.TaskReceived, x *input) {
-	s := events.Submission{ID: task, Workflow: f.Workflow, Input: f.Input, ReplyTo: f.ReplyTo, Priority: f.Priority, Labels: f.Labels, CompleteBy: f.CompleteBy}
+	s := events.Submission{ID: task, Workflow: f.Workflow, Input: f.Input, ReplyTo: f.ReplyTo, Priority: f.Priority, Labels: f.Labels}
 	if x == nil {
 		l.made[1] = s.Digest()
 		s.Version = f.Version
@@ -106,6 +109,9 @@ func (c *Checker) meeting(kind events.Inbox, x *input, l *lead) (promise, what s
 		if x.says != l.digest || x.says != l.made[0] && x.says != l.made[1] {
 			return "P10", fmt.Sprintf("%s is another submission: its digest is %s, that of the event %s, of what is in it %s", cause, x.says, l.digest, l.made[0])
 		}
+		if x.due != l.due {
+			return "P10", fmt.Sprintf("%s asks for another complete_by than %s has", cause, l.fact)
+		}
 		if x.by != l.by {
 			return "P10", fmt.Sprintf("%s has another traceparent than %s", cause, l.fact)
 		}
@@ -128,11 +134,14 @@ func (c *Checker) meeting(kind events.Inbox, x *input, l *lead) (promise, what s
 	return "", ""
 }
 
-// replied: the event ends the attempt that the reply names, as it says (P3).
+// replied: the event ends the attempt that the reply names, as it says (P3), and the reply has its token (P18).
 func (x *input) replied(cause events.Cause, l *lead) (promise, what string) {
 	if x.ref != (events.RequestRef{Step: l.slot.Step, Kind: l.slot.Kind, Attempt: l.attempt}) {
 		return "P3", fmt.Sprintf("%s is of %s; it led to %s of %s", cause, events.RequestID(x.task, x.ref), l.fact,
 			events.RequestID(l.task, events.RequestRef{Step: l.slot.Step, Kind: l.slot.Kind, Attempt: l.attempt}))
+	}
+	if x.token != l.token {
+		return "P18", fmt.Sprintf("%s hasn't the token of %s, and led to %s: somebody else than its agent answered", cause, events.RequestID(x.task, x.ref), l.fact)
 	}
 	tooLarge := x.outcome == events.Completed && strings.Contains(l.fact, ".failed.")
 	if !tooLarge && !strings.Contains(l.fact, verbOf(x.outcome)) {

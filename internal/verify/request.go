@@ -16,6 +16,7 @@ type request struct {
 	due       int64
 	value     uint64 // its sum
 	trace     uint64 // the sum of its traceparent
+	token     uint64 // the sum of its token's hash
 	key       string
 	operation string
 	topic     string
@@ -38,7 +39,7 @@ func (c *Checker) Request(r *events.Record) {
 		c.faults.add(Fault{"P10", q.Task, topic, r.Partition, r.Offset, fmt.Sprintf("the request %s has the key %q", id, r.Key)})
 		return
 	}
-	x := &request{millis(q.CompleteBy), sumOf(q.Value), sumOfText(q.Traceparent), q.IdempotencyKey, q.Operation, topic, r.Partition, r.Offset}
+	x := &request{millis(q.CompleteBy), sumOf(q.Value), sumOfText(q.Traceparent), sumOfText(events.TokenHash(q.Task, q.Ref, q.Token)), q.IdempotencyKey, q.Operation, topic, r.Partition, r.Offset}
 	if t := c.tasks[q.Task]; t != nil {
 		if i, ok := t.findAttempt(q.Ref); ok {
 			c.asks(t, i, id, x)
@@ -92,6 +93,8 @@ func (c *Checker) asks(t *task, i int, id string, x *request) {
 	switch {
 	case a.asked:
 		what = "the request " + id + " was written twice"
+	case a.token != x.token:
+		what = "the request " + id + " has another token than its attempt: its reply will be refused"
 	case a.due != x.due:
 		what = fmt.Sprintf("the request %s is to be complete by %s, its attempt by %s", id, instant(x.due), instant(a.due))
 	case x.operation != operation || x.topic != topicRequests+agent:

@@ -50,8 +50,9 @@ func (f flags) has(any flags) bool { return f&any != 0 }
 
 // attempt is one request.
 type attempt struct {
-	due     int64 // complete-by, in ms
-	started int64 // timestamp of the event's record, in ms
+	due     int64  // complete-by, in ms
+	started int64  // timestamp of the event's record, in ms
+	token   uint64 // the sum of its token's hash
 	// below is the offset of the replies' partition below which all were decided
 	// when the attempt ended; open attempts have none yet.
 	below  int64

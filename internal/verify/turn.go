@@ -225,11 +225,14 @@ func (s *turn) budget(rule events.Attempts, k events.Kind, step string, attempt 
 }
 
 // asked: an attempt is of the agent and the operation that the plan names, under the key of its own run: a service
-// would take another's for what it has done already (P7).
+// would take another's for what it has done already (P7). It has a token, or anybody could answer (P18).
 func (s *turn) asked(f *events.AttemptStarted) (promise, what string) {
 	t := s.t
 	if agent, operation := t.open.state.Plan.Agent(s.index, f.Kind); f.Agent != agent || f.Operation != operation {
 		return "P2", fmt.Sprintf("%s attempt %d of step %q is for %s of agent %q; by the plan for %s of agent %q", f.Kind, f.Attempt, f.Step, f.Operation, f.Agent, operation, agent)
+	}
+	if f.TokenHash == "" {
+		return "P18", fmt.Sprintf("%s attempt %d of step %q has no token, so no reply to it can be told from a forged one", f.Kind, f.Attempt, f.Step)
 	}
 	if own := s.c.ownKey(t, s.index, f.Kind, t.steps[s.index].generationOf(f.Kind)); !ends(f.Key, own) {
 		return "P7", fmt.Sprintf("%s attempt %d of step %q has the key %s, which doesn't end with its own, %s", f.Kind, f.Attempt, f.Step, f.Key, own)

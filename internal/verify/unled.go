@@ -78,6 +78,8 @@ func (f *finish) unled(at place, x *input) (promise, what string) {
 	switch {
 	case x.poison != "" && !visible:
 		return "P15", fmt.Sprintf("can't be used (%s), and there is no dead letter of it", x.poison)
+	case x.poison == "" && f.c.dead[at].why == events.ReasonBadToken && f.hasToken(t, x):
+		return "P18", fmt.Sprintf("a reply of %s has its token, and was refused as if it hadn't", events.RequestID(t.id, x.ref))
 	case x.poison != "" || dead:
 		return "", ""
 	case x.where != at.partition:
@@ -140,7 +142,22 @@ func (f *finish) unheard(t *task, at place, x *input) (promise, what string) {
 	if at.offset >= below {
 		return "", ""
 	}
+	if !f.hasToken(t, x) {
+		if !f.c.o.Deadletters {
+			return "", ""
+		}
+		return "P15", fmt.Sprintf("a reply of %s hasn't its token, and there is no dead letter of it", events.RequestID(t.id, x.ref))
+	}
 	return "P10", fmt.Sprintf("a reply of %s was consumed while the attempt ran, and led to nothing", events.RequestID(t.id, x.ref))
+}
+
+// hasToken reports whether a reply has the token of the attempt that it names.
+func (f *finish) hasToken(t *task, x *input) bool {
+	if t == nil {
+		return false
+	}
+	i, ok := t.findAttempt(x.ref)
+	return ok && t.attempts[i].token == x.token
 }
 
 // causeless: an event names an input that isn't there (P10).

@@ -7,6 +7,7 @@ import (
 
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/chaos/point"
+	"github.com/waybill-run/waybill/internal/inboxgate"
 	"github.com/waybill-run/waybill/internal/kafka"
 	"github.com/waybill-run/waybill/internal/kafkatest"
 	"github.com/waybill-run/waybill/internal/suite"
@@ -103,7 +104,7 @@ func transact(t *testing.T, cfg kafka.Config) {
 	defer lane.Close()
 	for {
 		if _, ok := lane.Assigned()[0]; ok {
-			lane.Resume(0)
+			lane.Resume(0, inboxgate.PausedForRestore)
 		}
 		records, err := lane.Poll(ctx)
 		if err != nil {

@@ -184,10 +184,10 @@ func (b *Broker) release() error {
 // lock file names the process until it has closed the broker: clean says that
 // the one before did.
 func lockDir(dir string) (f *os.File, clean bool, err error) {
-	if err := os.MkdirAll(dir, 0o755); err != nil {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, false, unusableDir(err)
 	}
-	f, err = os.OpenFile(filepath.Join(dir, lockFile), os.O_CREATE|os.O_RDWR, 0o644)
+	f, err = os.OpenFile(filepath.Join(dir, lockFile), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		return nil, false, unusableDir(err)
 	}

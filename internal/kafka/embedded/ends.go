@@ -75,7 +75,7 @@ func keepEnd(dir string) error {
 		return err
 	}
 	last := end.HighWatermark - 1
-	return os.WriteFile(filepath.Join(dir, fmt.Sprint(last)+segmentSuffix), endMarker(last), 0o644)
+	return os.WriteFile(filepath.Join(dir, fmt.Sprint(last)+segmentSuffix), endMarker(last), 0o600)
 }
 
 // endMarker is the batch of an aborted transaction's end, at an offset, of no producer.

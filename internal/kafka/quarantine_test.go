@@ -13,6 +13,7 @@ import (
 
 	"github.com/waybill-run/waybill/deploy/kafka/node"
 	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/inboxgate"
 	"github.com/waybill-run/waybill/internal/kafka"
 	"github.com/waybill-run/waybill/internal/kafkatest"
 	"github.com/waybill-run/waybill/internal/suite"
@@ -129,7 +130,7 @@ func TestDamageStopsItsPartition(t *testing.T) {
 			Listener: &kafka.LaneListener{Damaged: func(topic string, p int32, err error) { told <- fmt.Sprintf("%s/%d: %v", topic, p, err) }}})
 		untilAssigned(t, l, 2)
 		for p := range l.Assigned() {
-			l.Resume(p)
+			l.Resume(p, inboxgate.PausedForRestore)
 		}
 		d.reads(func() []events.Record {
 			rs, err := l.Poll(t.Context())

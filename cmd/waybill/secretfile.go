@@ -1,0 +1,27 @@
+package main
+
+import (
+	"io"
+	"os"
+)
+
+// readSecret reads a file that holds a secret, which a flag names. It refuses one that others on this machine may use.
+func readSecret(flag, path string) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, exit(exitUsage, "--%s: %w", flag, err)
+	}
+	defer func() { _ = f.Close() }() // it was only read
+	info, err := f.Stat()
+	if err != nil {
+		return nil, exit(exitUsage, "--%s: %w", flag, err)
+	}
+	if info.Mode().Perm()&0o037 != 0 && info.Mode().IsRegular() {
+		return nil, usage("--%s %s: others may use it, or its group change it (%04o); chmod 600 fixes that, or 640 (in Kubernetes: defaultMode 0440)", flag, path, info.Mode().Perm())
+	}
+	secret, err := io.ReadAll(f)
+	if err != nil {
+		return nil, exit(exitUsage, "--%s: %w", flag, err)
+	}
+	return secret, nil
+}

@@ -1,0 +1,131 @@
+// Package inboxgate decides which inboxes may flow. An inbox is one partition of a topic. Several reasons
+// may pause it at the same time, and each ends by itself: an inbox flows only while no reason pauses it.
+//
+// A Gate is the only caller of the Kafka client's pause and resume. It is a plain structure: it reads no
+// clock and has no lock, so its owner serializes the calls.
+//
+//	reason                  begins                                  ends
+//	PausedForRestore        the partition is assigned               its state is restored (of tasks, and of inboxes
+//	                                                                with inputs about unknown tasks: finished tasks
+//	                                                                are loaded)
+//	PausedForRetry          the cluster refused output, repeatedly  at an instant, later each time
+//	PausedForDefinitions    the definitions can't be read           at an instant
+//	PausedForAdmission      too much is at work                     work has drained
+//	PausedForQuarantine     a record can't be read from the broker  at an instant, later each time
+//	PausedForSlots          an agent's process is busy              a request is done
+//	PausedForPosition       the log ends below the position         the partition is assigned again
+package inboxgate
+
+import (
+	"maps"
+	"time"
+)
+
+// Reason is why an inbox is paused.
+type Reason int
+
+// The reasons, as the package doc has them.
+const (
+	PausedForRestore Reason = iota
+	PausedForRetry
+	PausedForDefinitions
+	PausedForAdmission
+	PausedForQuarantine
+	PausedForSlots
+	PausedForPosition
+	reasons // their number
+)
+
+var reasonNames = [reasons]string{"restore", "retry", "definitions", "admission", "quarantine", "slots", "position"}
+
+// String is the reason's name in errors and metrics.
+func (r Reason) String() string { return reasonNames[r] }
+
+// AllPartitions in an Inbox means the whole topic, with partitions that are assigned later. A partition
+// flows if neither it nor its whole topic is paused.
+const AllPartitions int32 = -1
+
+// Inbox is a partition of a topic.
+type Inbox struct {
+	Topic     string
+	Partition int32
+}
+
+// Client pauses and resumes what is fetched. Pausing a partition and pausing all partitions of its topic
+// are independent of each other.
+type Client interface {
+	Pause(Inbox)
+	Resume(Inbox)
+}
+
+// Gate holds the reasons. The zero value isn't usable; see New.
+type Gate struct {
+	client Client
+	paused map[Inbox]map[Reason]time.Time // the instant at which it is due; zero: at Resume
+}
+
+// New returns a gate through which everything flows.
+func New(client Client) *Gate { return &Gate{client: client, paused: map[Inbox]map[Reason]time.Time{}} }
+
+// Pause pauses an inbox for a reason, until an instant, or until Resume if that is zero. Where the inbox
+// is paused for the reason already, the new instant counts.
+func (g *Gate) Pause(in Inbox, why Reason, until time.Time) {
+	if g.paused[in] == nil {
+		g.paused[in] = map[Reason]time.Time{}
+		g.client.Pause(in)
+	}
+	g.paused[in][why] = until
+}
+
+// Resume ends a reason. The inbox flows again if it was the last one.
+func (g *Gate) Resume(in Inbox, why Reason) {
+	if !g.IsPausedFor(in, why) {
+		return
+	}
+	delete(g.paused[in], why)
+	if len(g.paused[in]) == 0 {
+		delete(g.paused, in)
+		g.client.Resume(in)
+	}
+}
+
+// PauseOnly makes why the only reason that pauses an inbox, until Resume: the others were of an earlier
+// assignment.
+func (g *Gate) PauseOnly(in Inbox, why Reason) {
+	g.Pause(in, why, time.Time{})
+	maps.DeleteFunc(g.paused[in], func(r Reason, _ time.Time) bool { return r != why })
+}
+
+// ResumeDue ends each reason whose instant has come.
+func (g *Gate) ResumeDue(now time.Time) {
+	for in, whys := range g.paused {
+		for why, until := range whys {
+			if !until.IsZero() && !now.Before(until) {
+				g.Resume(in, why)
+			}
+		}
+	}
+}
+
+// NextDue is the earliest instant at which ResumeDue has something to do; zero: none.
+func (g *Gate) NextDue() (next time.Time) {
+	for _, whys := range g.paused {
+		for _, until := range whys {
+			if !until.IsZero() && (next.IsZero() || until.Before(next)) {
+				next = until
+			}
+		}
+	}
+	return next
+}
+
+// IsPausedFor reports whether a reason pauses an inbox.
+func (g *Gate) IsPausedFor(in Inbox, why Reason) bool {
+	_, paused := g.paused[in][why]
+	return paused
+}
+
+// Flows reports whether nothing pauses a partition of a topic, nor all of the topic.
+func (g *Gate) Flows(in Inbox) bool {
+	return len(g.paused[in]) == 0 && len(g.paused[Inbox{in.Topic, AllPartitions}]) == 0
+}

@@ -1,0 +1,84 @@
+package kafka
+
+import (
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/waybill-run/waybill/internal/inboxgate"
+)
+
+// gatedClient is a client as an inbox gate uses it. Nothing else pauses or resumes a client that fetches
+// (a test of internal/lint).
+type gatedClient struct{ client func() *kgo.Client }
+
+// Pause implements inboxgate.Client.
+func (c gatedClient) Pause(in inboxgate.Inbox) {
+	if in.Partition == inboxgate.AllPartitions {
+		c.client().PauseFetchTopics(in.Topic)
+		return
+	}
+	c.client().PauseFetchPartitions(map[string][]int32{in.Topic: {in.Partition}})
+}
+
+// Resume implements inboxgate.Client.
+func (c gatedClient) Resume(in inboxgate.Inbox) {
+	if in.Partition == inboxgate.AllPartitions {
+		c.client().ResumeFetchTopics(in.Topic)
+		return
+	}
+	c.client().ResumeFetchPartitions(map[string][]int32{in.Topic: {in.Partition}})
+}
+
+// inbox is the partition as an inbox gate names it.
+func (at topicPartition) inbox() inboxgate.Inbox {
+	return inboxgate.Inbox{Topic: at.topic, Partition: at.partition}
+}
+
+// laneGate is the gate of a lane. The client's goroutines pause what is assigned, so the balancer's lock
+// guards it, under which an assignment can't change.
+type laneGate struct {
+	balancer *Balancer
+	topics   []string // the inboxes
+	gate     *inboxgate.Gate
+}
+
+func newLaneGate(b *Balancer, topics []string) *laneGate {
+	return &laneGate{b, topics, inboxgate.New(gatedClient{func() *kgo.Client { return b.client }})}
+}
+
+// inboxes calls fn for topics of partitions, and for what was added to them. The caller holds the lock.
+func (g *laneGate) inboxes(topics []string, ps []int32, fn func(inboxgate.Inbox)) {
+	for topic, all := range g.balancer.flow(topics, ps...) {
+		for _, p := range all {
+			fn(inboxgate.Inbox{Topic: topic, Partition: p})
+		}
+	}
+}
+
+// assigned pauses partitions that came, before anything of them can be fetched. The caller holds the lock.
+func (g *laneGate) assigned(added []int32) {
+	g.inboxes(g.topics, added, func(in inboxgate.Inbox) { g.gate.PauseOnly(in, inboxgate.PausedForRestore) })
+}
+
+// pause pauses an inbox of a partition in an assignment.
+func (g *laneGate) pause(p int32, assignment uint64, topic string, why inboxgate.Reason, until time.Time) {
+	g.balancer.whileOwned(p, assignment, func(*kgo.Client) {
+		g.inboxes([]string{topic}, []int32{p}, func(in inboxgate.Inbox) { g.gate.Pause(in, why, until) })
+	})
+}
+
+// resume ends a reason for inboxes of a partition in an assignment, and reports whether that still is.
+func (g *laneGate) resume(p int32, assignment uint64, why inboxgate.Reason, topics []string) bool {
+	if len(topics) == 0 {
+		topics = g.topics
+	}
+	return g.balancer.whileOwned(p, assignment, func(*kgo.Client) {
+		g.inboxes(topics, []int32{p}, func(in inboxgate.Inbox) { g.gate.Resume(in, why) })
+	})
+}
+
+// locked calls fn with the gate, whoever owns what.
+func (g *laneGate) locked(fn func(*inboxgate.Gate)) {
+	g.balancer.whileOpen(func(*kgo.Client) { fn(g.gate) })
+}

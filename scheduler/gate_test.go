@@ -1,0 +1,45 @@
+package scheduler
+
+import (
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/waybill-run/waybill/events"
+)
+
+// Two reasons pause the tasks inbox of a partition: its output was refused, and the definitions can't
+// be read. The end of one doesn't end the other, and when both have ended all its inboxes flow.
+func TestInboxesFlowAfterTwoReasons(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSite(t, 1)
+		log := s.cluster.join(0)
+		l := s.lane(log)
+		s.submit("w", "known")
+		s.drain(l)
+
+		// Output of replies is refused, and the unknown workflow can't be looked up.
+		refuses, waited := true, time.Duration(0)
+		log.refuse = func(r *events.Record) bool { return refuses && r.Topic == ns.Events() }
+		s.cfg.Listener.Aside = func(_ int32, wait time.Duration) { waited = wait }
+		s.complete("inventory")
+		s.until(l, "its partition waits long", func() bool { return waited == 4*time.Second })
+		s.catalog.err = errors.New("no broker")
+		s.submit("typo", "unknown")
+		reads := s.catalog.reads
+		s.until(l, "the definitions were asked for", func() bool { return s.catalog.reads > reads })
+		s.until(l, "its partition waits longer than for the definitions", func() bool { return waited > definitionsAgain })
+		s.catalog.err, refuses = nil, false
+		s.drain(l)
+		s.submit("w", "next")
+		s.drain(l)
+		s.cluster.write((&events.Control{Task: "next", ID: "x", Command: events.Cancel, By: events.By{Who: "op", RequestID: "x"}}).Record(ns, "test"))
+		s.complete("inventory")
+		s.drain(l)
+		s.lived("known")
+		if got := s.headers(ns.Answers(), events.HeaderType); len(got) != 1 {
+			t.Errorf("the control has the answers %v", got)
+		}
+	})
+}

@@ -1,0 +1,60 @@
+package scheduler
+
+import (
+	"crypto/rand"
+	"fmt"
+	"time"
+
+	"github.com/waybill-run/waybill/events"
+)
+
+// newToken is Env.Token of a scheduler that runs: 130 random bits in letters and digits, which kcat and a shell take as they are.
+func newToken(string, events.RequestRef) string { return rand.Text() }
+
+// tokenAlertEvery is the least time between two alerts of a lane about replies without their token. Anyone who may write to
+// replies can write many: each is a dead letter and is counted, and operators get one alert a minute.
+const tokenAlertEvery = time.Minute
+
+// forgeries are the replies without their token that a lane has refused since its last alert about them.
+type forgeries struct {
+	alerted time.Time
+	count   int
+}
+
+// refusedToken notes a reply that was refused for its token.
+func (tx *transaction) refusedToken(r *events.Record, u *events.Unusable) {
+	if u.Reason != events.ReasonBadToken {
+		return
+	}
+	if tx.forged++; tx.forged > 1 {
+		return
+	}
+	f := &tx.lane.forgeries
+	now := tx.lane.cfg.Clock.Now()
+	if now.Sub(f.alerted) < tokenAlertEvery {
+		return
+	}
+	tx.alerted = now
+	task := ""
+	if in, _, err := events.DecodeInput(events.Replies, r); err == nil {
+		task = in
+	}
+	more := ""
+	if f.count > 0 {
+		more = fmt.Sprintf(" (%d more since the last alert)", f.count)
+	}
+	a := &events.Alert{Task: task, Code: string(events.ReasonBadToken), At: events.Millis(now), Message: u.Detail + more +
+		". It is a dead letter and changed nothing. Either an agent doesn't copy " + events.HeaderRequest + ", or somebody else may write to " +
+		tx.lane.cfg.Namespace.Inbox(events.Replies) + ": see who, and `waybill deadletters list --reason bad_token`"}
+	tx.write(a.Record(tx.lane.cfg.Namespace, tx.lane.source, "bad_token/"+events.Origin(r)))
+}
+
+// acceptForgeries takes over what a committed transaction refused.
+func (tx *transaction) acceptForgeries() {
+	f := &tx.lane.forgeries
+	if !tx.alerted.IsZero() {
+		*f = forgeries{alerted: tx.alerted, count: tx.forged - 1}
+		return
+	}
+	f.count += tx.forged
+}
