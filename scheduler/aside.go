@@ -92,7 +92,7 @@ type attemptID struct {
 // note is for a request that was refused because of its size.
 func (rs tooLargeRequests) note(r *events.Record, refused tooLargeRecord) error {
 	id, _ := r.Header(events.HeaderRequest)
-	task, ref, err := events.ParseRequestID(id)
+	task, ref, _, err := events.ParseRequest(id)
 	if err != nil {
 		return fmt.Errorf("a request of this scheduler, which its topic does not take: %w: %w", err, refused)
 	}

@@ -39,9 +39,9 @@ type lane struct {
 	full      bool // too much is at work (admission.go): tasks is paused
 	savedAt   time.Time
 	refusals  map[int32]int // of a partition's output, in a row
-	tooLarge  tooLargeRequests
-	refusing  time.Time // since when the cluster takes nothing; zero: it does
+	refusing  time.Time     // since when the cluster takes nothing; zero: it does
 	forgeries forgeries
+	tooLarge  tooLargeRequests
 	// records is memory for those of the next transaction, room for what they are made of.
 	records []events.Record
 	room    *events.Room

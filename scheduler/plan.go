@@ -234,7 +234,8 @@ func (d *decider) attempt(i int, k events.Kind) {
 	}
 	partitions := d.env.Requests[agent]
 	if partitions == 0 {
-		d.failed(i, events.RequestRef{Step: step, Kind: k, Attempt: number}, "", events.EffectNone, d.cannotAsk(agent))
+		d.failed(i, &events.AttemptFailed{Step: step, Kind: k, Attempt: number, Effect: events.EffectNone,
+			Error: d.cannotAsk(agent)})
 		return
 	}
 	if why, refused := d.env.tooLarge[attemptID{d.Task.ID, step, k, number}]; refused {

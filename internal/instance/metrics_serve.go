@@ -33,6 +33,7 @@ func (m *Metrics) Serve(ctx context.Context, addr string, log *slog.Logger) (net
 // keepServing serves until ctx ends.
 func (m *Metrics) keepServing(ctx context.Context, l net.Listener, log *slog.Logger) {
 	mux := http.NewServeMux()
+	m.health.mount(mux)
 	mux.Handle("GET /metrics", promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{}))
 	s := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}
 	stop := context.AfterFunc(ctx, func() { _ = s.Close() }) // scrapes in flight may fail: the process ends

@@ -34,6 +34,9 @@ var ErrPartitionLost = errors.New("the partition has gone to another member")
 // SessionListener observes a session; any of its funcs may be nil. They are
 // called from the client's goroutines and must not block.
 type SessionListener struct {
+	// Joined: the group has taken the member in, or has divided the partitions
+	// again, whatever it got.
+	Joined func()
 	// Assigned and Lost tell which partitions came and went.
 	Assigned, Lost func(partitions []int32)
 	// Committed tells the lowest unfinished offset after each commit of it.
@@ -49,8 +52,11 @@ type SessionConfig struct {
 	// Group and Topic: those of one agent.
 	Group, Topic string
 	// InstanceID makes the member static: a restart within the session timeout
-	// keeps its partitions, and Close leaves them. Empty: dynamic.
+	// keeps its partitions. Empty: dynamic.
 	InstanceID string
+	// LeaveOnClose reports, when the session closes, whether a static member
+	// leaves its group, so that others take its partitions at once. Nil: it stays.
+	LeaveOnClose func() bool
 	// SessionTimeout after which a silent member's partitions go to others, and
 	// how long a rebalance waits for a member; 0: DefaultAgentSessionTimeout.
 	// Brokers refuse less than 6 s by default.
@@ -78,6 +84,7 @@ type Session struct {
 	written     writtenClock
 	quarantines quarantines // of Poll's goroutine
 	gone        absence     // likewise: of its topic
+	refused     episode     // likewise: of what the cluster doesn't permit
 
 	// life ends with Close, and then the commit loop.
 	life    context.Context
@@ -89,6 +96,10 @@ type Session struct {
 	mu    sync.Mutex
 	owned map[int32]*ownedPartition
 	gate  *inboxgate.Gate
+	// fencedSince is since when the group says that another has its name; zero: it was taken since.
+	fencedSince time.Time
+	unsent      episode // of replies that the cluster doesn't permit
+	denied      error   // it hasn't for too long
 	// circuit is what ShowCircuit was told last.
 	circuit string
 	// committing holds one while a commit is under way: two must not cross, or
@@ -122,6 +133,7 @@ func OpenSession(ctx context.Context, cfg SessionConfig) (*Session, error) {
 	if err := requireTopic(ctx, cfg.Config, cfg.Topic); err != nil {
 		return nil, fmt.Errorf("open session of group %s: %w", cfg.Group, err)
 	}
+	cfg.Reached = true
 	s := &Session{cfg: cfg, owned: make(map[int32]*ownedPartition), quarantines: quarantines{}, committing: make(chan struct{}, 1),
 		soon: make(chan struct{}, 1)}
 	s.replies.sending = cfg.processTime
@@ -195,6 +207,9 @@ func (s *Session) options() []kgo.Opt {
 // and open another; what may pass is told to the Listener instead.
 func (s *Session) Poll(ctx context.Context) ([]events.Record, error) {
 	for {
+		if err := s.permitted(); err != nil {
+			return nil, fmt.Errorf("replies of %s: %w", s.cfg.Group, err)
+		}
 		fetches := s.poll(ctx)
 		if err := ctx.Err(); err != nil && fetches.NumRecords() == 0 {
 			return nil, err
@@ -234,10 +249,13 @@ func (s *Session) faults(fetches kgo.Fetches) (gone bool, fatal error) {
 			case lasts:
 				fatal = fmt.Errorf("%w; the topic was deleted: if it wasn't made anew, create it with `waybill topics create`, and start again", err)
 			}
-		case !finalOfGroup(err):
-			s.trouble(err)
-		case fatal == nil:
-			fatal = finalError(err)
+		default:
+			final := s.final(err, time.Now())
+			if final == nil {
+				s.trouble(finalError(err))
+			} else if fatal == nil {
+				fatal = final
+			}
 		}
 	})
 	return gone, fatal
@@ -279,14 +297,35 @@ func (s *Session) quarantine(found []unreadablePart, fetches kgo.Fetches, now ti
 	})
 }
 
-func finalOfGroup(err error) bool {
-	for _, e := range []error{kerr.FencedInstanceID, kerr.GroupAuthorizationFailed, kerr.TopicAuthorizationFailed,
-		kerr.InvalidSessionTimeout, kerr.InconsistentGroupProtocol, kerr.GroupMaxSizeReached, kgo.ErrClientClosed} {
-		if errors.Is(err, e) {
-			return true
+// final is what an error means to a session: nil, it goes on.
+func (s *Session) final(err error, now time.Time) error {
+	switch fateOf(err) {
+	case retried:
+		return nil
+	case refused:
+		if now.Sub(s.refused.told(now, refusedGap)) <= refusedMost {
+			return nil
 		}
+		return &RefusedError{Err: err, Lasts: true}
+	case fenced:
+		return s.duplicate(err, now)
 	}
-	return false
+	return finalError(err)
+}
+
+// duplicate is the error of a session that another process has put out of the group; nil: it isn't known to be.
+func (s *Session) duplicate(err error, now time.Time) error {
+	s.mu.Lock()
+	if s.fencedSince.IsZero() {
+		s.fencedSince = now
+	}
+	since := s.fencedSince
+	s.mu.Unlock()
+	if now.Sub(since) <= duplicateAfter(s.cfg.SessionTimeout) {
+		return nil
+	}
+	member, _ := s.cl.GroupMetadata()
+	return duplicateOf(s.cl, s.cfg.Group, s.cfg.InstanceID, member, err)
 }
 
 // delivered registers records with their trackers, leaving out those of
@@ -360,8 +399,8 @@ func (s *Session) Resume() {
 	s.gate.Resume(inboxgate.Inbox{Topic: s.cfg.Topic, Partition: inboxgate.AllPartitions}, inboxgate.PausedForSlots)
 }
 
-// Close commits what is finished, leaves the group (a static member stays in it
-// for its session timeout) and ends the connections; replies that are still
+// Close commits what is finished, leaves the group (a static member only if
+// LeaveOnClose says so) and ends the connections; replies that are still
 // waiting fail. Within ctx; the error is that of the last commit or of leaving,
 // and the session is closed in any case. A commit that is refused because the
 // group has gone on meanwhile is told (Trouble) and no error: another member has
@@ -375,9 +414,7 @@ func (s *Session) Close(ctx context.Context) error {
 			s.trouble(err)
 			err = nil
 		}
-		if lerr := s.cl.LeaveGroupContext(ctx); lerr != nil {
-			err = errors.Join(err, fmt.Errorf("leave group %s: %w", s.cfg.Group, lerr))
-		}
+		err = errors.Join(err, membership{s.cfg.Group, s.cfg.InstanceID, s.cfg.LeaveOnClose}.leave(ctx, s.cl))
 		s.cl.Close()
 		s.lose(nil)
 	})
@@ -397,6 +434,12 @@ func (s *Session) trouble(err error) {
 }
 
 func (s *Session) onAssigned(_ context.Context, cl *kgo.Client, added map[string][]int32) {
+	if f := s.cfg.Listener.Joined; f != nil {
+		f()
+	}
+	s.mu.Lock()
+	s.fencedSince = time.Time{}
+	s.mu.Unlock()
 	ps := added[s.cfg.Topic]
 	if len(ps) == 0 {
 		return
