@@ -56,7 +56,7 @@ func Run(ctx context.Context, cfg Config, h Handler) error {
 func (r *runner) downstream(q Request) (name string, fail *Failure) {
 	d, ok := r.handler.(Downstreamer)
 	if !ok {
-		return "downstream", nil
+		return q.Operation, nil
 	}
 	defer func() {
 		if v := recover(); v != nil {

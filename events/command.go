@@ -99,6 +99,9 @@ type Reply struct {
 	Effect  Effect          // of a failure; EffectUnknown unless the agent says EffectNone
 	Body    json.RawMessage // completed: the output; else an error object (Failure)
 	Source  string          // ce_source, believed only of a reply that has its token: who replied; empty: it isn't said, or not in MaxNameBytes of text
+	// RetryAfter is how long the agent asks to wait before the next attempt, after a failure; 0: it
+	// doesn't. At most MaxRetryAfter.
+	RetryAfter time.Duration
 }
 
 func (*Reply) input() {}
@@ -505,6 +508,9 @@ func decodeReply(r *Record) (string, Input, error) {
 	}
 	if string(r.header(HeaderEffect)) == string(EffectNone) {
 		rep.Effect = EffectNone
+	}
+	if rep.Outcome == Failed {
+		rep.RetryAfter = parseRetryAfter(r.header(HeaderRetryAfter))
 	}
 	if err := CheckJSON(r.Value); err != nil {
 		return "", nil, unusable(ReasonBadJSON, "the reply's value: %v", err)

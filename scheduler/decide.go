@@ -276,7 +276,8 @@ func (d *decider) reply(r *events.Reply) {
 	case events.Completed:
 		d.completed(i, ref, instance, r)
 	case events.Failed:
-		d.failed(i, ref, instance, r.Effect, r.Failure())
+		d.failed(i, &events.AttemptFailed{Kind: ref.Kind, Step: ref.Step, Attempt: ref.Attempt, Instance: instance, Effect: r.Effect, Error: r.Failure(),
+			RetryAfter: r.RetryAfter, Deferred: run.Defers(r.Effect, r.RetryAfter)})
 	case events.Rejected:
 		err := r.Failure()
 		d.emit(&events.AttemptRejected{Kind: ref.Kind, Step: ref.Step, Attempt: ref.Attempt, Instance: instance, Error: err}, time.Time{}, nil)
@@ -301,18 +302,21 @@ func (d *decider) completed(i int, ref events.RequestRef, instance string, r *ev
 	d.advance()
 }
 
-// failed records a failed attempt, of an instance of its agent if one replied. While the run may go on, a timer that is due
-// at once hands it to the supervisor.
-func (d *decider) failed(i int, ref events.RequestRef, instance string, effect events.Effect, err *events.Error) {
-	f := &events.AttemptFailed{Kind: ref.Kind, Step: ref.Step, Attempt: ref.Attempt, Instance: instance, Effect: effect, Error: err}
-	if !d.goesOn(ref.Kind) {
+// failed records a failed attempt. While the run may go on, a timer hands it to the supervisor: it is due at
+// once, or when the agent asked to be called again.
+func (d *decider) failed(i int, f *events.AttemptFailed) {
+	if !d.goesOn(f.Kind) {
 		d.emit(f, time.Time{}, nil)
 		d.advance()
 		return
 	}
-	p := d.Task.Policy(i, ref.Kind, events.TimerFailed)
-	p.FailureCount++
-	d.emit(f, d.now, p)
+	p := d.Task.Policy(i, f.Kind, events.TimerFailed)
+	if f.Deferred {
+		p.CooledDown = false
+	} else {
+		p.FailureCount++
+	}
+	d.emit(f, d.now.Add(f.RetryAfter), p)
 }
 
 // goesOn reports whether a run of the kind may have further attempts: a step's

@@ -134,12 +134,16 @@ const pollWait = 20 * time.Millisecond
 // fakeLog is a lane's membership and producer. The fields that say what goes
 // wrong are set between turns, or by its hooks.
 type fakeLog struct {
-	cluster   *cluster
-	max       int                        // records of one poll
-	atMost    int                        // by PollAtMost; 0: max
-	reflected map[int32]map[string]int64 // what the lane said, by partition
-	woken     chan struct{}
-	gone      chan struct{} // closed by Close
+	cluster *cluster
+	max     int // records of one poll
+	atMost  int // by PollAtMost; 0: max
+	woken   chan struct{}
+	gone    chan struct{} // closed by Close
+
+	// reflected is what the lane said, by partition. It has a lock of its own: restores call it, and mu is
+	// held while a record waits to be acknowledged, by a clock that stands still while anybody waits for a lock.
+	reflectedMu sync.Mutex
+	reflected   map[int32]map[string]int64
 
 	mu       sync.Mutex
 	assigned map[int32]uint64
@@ -212,8 +216,8 @@ func (l *fakeLog) TopicID(topic string) string {
 }
 
 func (l *fakeLog) Reflected(_ context.Context, p int32, below map[string]int64) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+	l.reflectedMu.Lock()
+	defer l.reflectedMu.Unlock()
 	if l.reflected == nil {
 		l.reflected = map[int32]map[string]int64{}
 	}

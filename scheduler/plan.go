@@ -234,8 +234,8 @@ func (d *decider) attempt(i int, k events.Kind) {
 	}
 	partitions := d.env.Requests[agent]
 	if partitions == 0 {
-		d.failed(i, events.RequestRef{Step: step, Kind: k, Attempt: number}, "", events.EffectNone,
-			&events.Error{Code: events.CodeNoSuchAgent, Message: fmt.Sprintf("there is no topic %s", d.env.Namespace.Requests(agent))})
+		d.failed(i, &events.AttemptFailed{Step: step, Kind: k, Attempt: number, Effect: events.EffectNone,
+			Error: &events.Error{Code: events.CodeNoSuchAgent, Message: fmt.Sprintf("there is no topic %s", d.env.Namespace.Requests(agent))}})
 		return
 	}
 	generation := 0

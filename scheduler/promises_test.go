@@ -550,6 +550,10 @@ func (w *world) observeAttempt(e *events.Event) {
 		x := w.effects[f.Step]
 		*x = effect{completed: true, startedAt: x.startedAt, completedAt: e.Seq}
 	case *events.AttemptFailed:
+		if f.Deferred { // nothing was done
+			w.run(events.Slot{Step: f.Step, Kind: f.Kind}).attempts--
+			w.counts["deferrals"]++
+		}
 		run := w.fold.Run(w.index(f.Step), f.Kind)
 		if run == nil || run.State != events.StepRunning { // its agent is gone
 			w.counted(events.Slot{Step: f.Step, Kind: f.Kind})

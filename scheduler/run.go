@@ -26,6 +26,7 @@ const (
 	barFor             = 5 * time.Second // an agent whose topic can't be written to
 	reopenLeast        = 100 * time.Millisecond
 	reopenMost         = 5 * time.Second
+	refusedMost        = time.Minute // of a cluster that doesn't permit what a lane has to do
 )
 
 // Config says what a scheduler process is made of.
@@ -91,13 +92,14 @@ func LaneOwner(process string, number int) string { return process + "/" + strco
 func (c *Config) runLane(ctx context.Context, number int, requests *requestTopics) error {
 	owner := LaneOwner(c.Owner, number)
 	wait := reopenLeast
+	var refusals refusals
 	for ctx.Err() == nil {
 		start := time.Now()
 		err := c.oneLane(ctx, owner, number, requests)
 		if err == nil || ctx.Err() != nil {
 			return nil
 		}
-		if isPermanent(err) {
+		if isPermanent(err) || refusals.last(err, start, time.Now()) {
 			return err
 		}
 		c.Listener.laneFailed(owner, err)
@@ -111,6 +113,23 @@ func (c *Config) runLane(ctx context.Context, number int, requests *requestTopic
 		}
 	}
 	return nil
+}
+
+// refusals are clients of a lane that the cluster didn't permit, one after another.
+type refusals struct{ since time.Time }
+
+// last takes in how a client ended that was opened at an instant. It reports whether the cluster has permitted none
+// for refusedMost: credentials and ACLs are changed while programs run, and nobody waits for ever for that.
+func (r *refusals) last(err error, opened, now time.Time) bool {
+	var refused interface{ Refused() bool }
+	if !errors.As(err, &refused) || !refused.Refused() {
+		r.since = time.Time{}
+		return false
+	}
+	if r.since.IsZero() || now.Sub(opened) > refusedMost { // it was permitted for a while
+		r.since = now
+	}
+	return now.Sub(r.since) > refusedMost
 }
 
 // oneLane is the life of one client.

@@ -219,7 +219,7 @@ func agentSymptom(name string, g groupCondition) symptom {
 	case g.members == 0:
 		return symptom{check, fault, fmt.Sprintf("nobody reads its requests, lag %d", g.lag), "start it: waybill agent http --agent " + name + ", or a program of yours"}
 	case g.circuit == agent.CircuitOpen || g.circuit == agent.CircuitHalfOpen:
-		return symptom{check, fault, "its circuit is " + g.circuit + ": what it calls fails", "look at the service behind it"}
+		return symptom{check, fault, "a circuit of it is " + g.circuit + ": an operation that it calls fails", "look at the service behind it; the agent's log names the operation (circuit), and so does waybill_agent_circuit"}
 	case g.lag > 0 && !g.moved:
 		return symptom{check, note, fmt.Sprintf("lag %d, and nothing was done in %v", g.lag, lookAgain), "calls may take longer than that; else look at its log"}
 	}

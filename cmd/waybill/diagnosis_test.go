@@ -50,7 +50,7 @@ func TestDiagnosis(t *testing.T) {
 		{"no supervisor", func(c *condition) { c.supervisor = groupCondition{} }, "supervisor fault none runs: nothing times out"},
 		{"notifications that wait", func(c *condition) { c.notifier.moved = false }, "notifier fault notifications wait, lag 5"},
 		{"no agent", func(c *condition) { c.agents["payments"] = groupCondition{lag: 2} }, "agent payments fault nobody reads its requests, lag 2"},
-		{"an open circuit", func(c *condition) { c.agents["payments"] = groupCondition{members: 1, circuit: "open"} }, "agent payments fault its circuit is open"},
+		{"an open circuit", func(c *condition) { c.agents["payments"] = groupCondition{members: 1, circuit: "open"} }, "agent payments fault a circuit of it is open"},
 		{"long calls", func(c *condition) { c.agents["payments"] = groupCondition{members: 1, lag: 2} }, "agent payments note lag 2, and nothing was done"},
 		{"no console", func(c *condition) { c.audit = groupCondition{} }, "console note none runs"},
 		{"an open transaction", func(c *condition) { c.held = map[int32]int64{4: 90} }, "events note partition 4: readers stand at offset 90"},

@@ -49,6 +49,7 @@ type Metrics struct {
 	commits      prometheus.Histogram
 	lateness     prometheus.Histogram
 	requests     *prometheus.CounterVec
+	circuits     *prometheus.GaugeVec
 	notified     *prometheus.CounterVec
 	poison       *prometheus.CounterVec
 	dropped      *prometheus.CounterVec
@@ -108,6 +109,7 @@ func NewMetrics() *Metrics {
 	m.commits = seconds("waybill_commit_seconds", "Duration of a transaction's commit.")
 	m.lateness = seconds("waybill_timer_lateness_seconds", "From a timer's due to the recovery that was asked for it.")
 	m.requests = vec("waybill_requests_total", "Requests that an agent finished with, by agent and result.", "agent", "result")
+	m.circuits = gauge("waybill_agent_circuit", "Circuits of this process's agents that have opened, by what they protect: 0 closed, 1 half-open, 2 open.", "agent", "circuit")
 	m.notified = vec("waybill_notifications_total", "Notifications, by result.", "result")
 	m.dropped = vec("waybill_stores_dropped_total", "Stores of partitions that had what the log hasn't committed, and were dropped and restored, by role.", "role")
 	m.poison = vec("waybill_poison_total", "Events that a reader could not use: their task is stopped there.", "role")
@@ -165,14 +167,7 @@ func (m *Metrics) Serve(ctx context.Context, addr string) (net.Addr, error) {
 
 func (n *Instance) schedulerListener(restoring *restoring) *scheduler.Listener {
 	m, owned := n.metrics, n.metrics.partitions.WithLabelValues("scheduler")
-	zero(m.ended, events.StateProcessed, events.StateError, events.StateUndone, events.StateCancelled)
-	zero(m.transactions, "committed", "aborted", "failed")
-	zero(m.inputs, "decided", "forwarded", "reflected")
-	zero(m.deadletters, events.Reasons...)
-	zero(m.snapshots, "written", "refused", "failed")
-	zero(m.written, "events", "snapshots")
-	zero(m.notified, "delivered", "undelivered")
-	zero(m.dropped, "scheduler")
+	m.beginScheduler()
 	return &scheduler.Listener{
 		Assigned: func(int32) { owned.Inc() },
 		Lost: func(p int32) {
@@ -219,7 +214,7 @@ func (n *Instance) schedulerListener(restoring *restoring) *scheduler.Listener {
 		Admission: n.admission,
 		LaneFailed: func(owner string, err error) {
 			m.transactions.WithLabelValues("failed").Inc()
-			n.log.Warn("lane begins anew", "owner", owner, "error", err)
+			n.log.Log(context.Background(), levelOf(err, slog.LevelWarn), "lane begins anew", "owner", owner, "error", err)
 		},
 		StoreFailed: func(err error) { n.log.Error("partition not saved; it will be read again", "error", err) },
 		Skew:        func(off time.Duration) { n.log.Warn("clock", "offset", off) },
@@ -249,6 +244,18 @@ func (n *Instance) admission(owner string, open bool, counted int, busiest []str
 	n.log.Warn("submissions wait: agents have as much at work as --max-runnable allows", "owner", owner, "counted", counted, "busiest_agents", busiest)
 }
 
+// beginScheduler has the counters of a scheduler begin at zero.
+func (m *Metrics) beginScheduler() {
+	zero(m.ended, events.StateProcessed, events.StateError, events.StateUndone, events.StateCancelled)
+	zero(m.transactions, "committed", "aborted", "failed")
+	zero(m.inputs, "decided", "forwarded", "reflected")
+	zero(m.deadletters, events.Reasons...)
+	zero(m.snapshots, "written", "refused", "failed")
+	zero(m.written, "events", "snapshots")
+	zero(m.notified, "delivered", "undelivered")
+	zero(m.dropped, "scheduler")
+}
+
 func (m *Metrics) committed(c scheduler.Committed) {
 	m.transactions.WithLabelValues("committed").Inc()
 	m.records.Add(float64(c.Records))
@@ -271,11 +278,12 @@ func (m *Metrics) committed(c scheduler.Committed) {
 }
 
 func (n *Instance) laneListener(owner string) *kafka.LaneListener {
+	goesOn := n.groupGoesOn(laneName(owner))
 	return &kafka.LaneListener{
 		Assigned: func(added, lost []int32) { n.metrics.health.assigned(laneName(owner), added, lost) },
 		GroupFailed: func(err error) {
 			n.metrics.health.left(laneName(owner))
-			n.log.Info("lane rejoins its group", "owner", owner, "error", err)
+			goesOn(err)
 		},
 		Uneven: func(member string, topics []string) {
 			n.log.Warn("a member of the scheduler group reads other topics", "member", member, "topics", topics)
@@ -340,7 +348,17 @@ func (n *Instance) leaveFailed(who string) func(error) {
 
 // groupGoesOn tells of a membership that ended, or of brokers that are away: the client joins again.
 func (n *Instance) groupGoesOn(who string) func(error) {
-	return func(err error) { n.log.Info("group session goes on after an error", "of", who, "error", err) }
+	return func(err error) {
+		n.log.Log(context.Background(), levelOf(err, slog.LevelInfo), "group session goes on after an error", "of", who, "error", err)
+	}
+}
+
+// levelOf is the level of a line about an error that is tried again: one that operators have to act on is an error.
+func levelOf(err error, usual slog.Level) slog.Level {
+	if kafka.IsRefused(err) {
+		return slog.LevelError
+	}
+	return usual
 }
 
 func (n *Instance) partitionStandsStill(topic string, p int32, err error) {
@@ -372,9 +390,11 @@ func (n *Instance) supervisorListener() *supervisor.Listener {
 		Late:  func(d time.Duration) { m.lateness.Observe(d.Seconds()) },
 		Armed: func(p int32, timers int) { m.armed.WithLabelValues(strconv.Itoa(int(p))).Set(float64(timers)) },
 		SendFailed: func(p int32, err error) {
-			n.log.Warn("recoveries not written; asked for again", "partition", p, "error", err)
+			n.log.Log(context.Background(), levelOf(err, slog.LevelWarn), "recoveries not written; asked for again", "partition", p, "error", err)
 		},
-		CommitFailed: func(err error) { n.log.Warn("positions not committed", "role", "supervisor", "error", err) },
+		CommitFailed: func(err error) {
+			n.log.Log(context.Background(), levelOf(err, slog.LevelWarn), "positions not committed", "role", "supervisor", "error", err)
+		},
 		Poison: func(p int32, err error) {
 			m.poison.WithLabelValues("supervisor").Inc()
 			n.log.Error("event can't be used; its task is stopped here", "partition", p, "error", err)
@@ -412,7 +432,7 @@ func (n *Instance) agentListener(name string) agent.Listener {
 		},
 		SendFailed: func(r agent.Request, err error) {
 			count("send_failed")
-			level := slog.LevelWarn
+			level := levelOf(err, slog.LevelWarn)
 			if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
 				level = slog.LevelDebug // its time was over: silence is the rule
 			}
@@ -424,6 +444,7 @@ func (n *Instance) agentListener(name string) agent.Listener {
 		},
 		CircuitChanged: func(downstream, from, to string) {
 			log.Warn("circuit", "downstream", downstream, "from", from, "to", to)
+			n.metrics.circuits.WithLabelValues(name, downstream).Set(map[string]float64{agent.CircuitHalfOpen: 1, agent.CircuitOpen: 2}[to])
 		},
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"time"
 
 	"github.com/waybill-run/waybill/agent"
@@ -239,7 +240,7 @@ func (n *Instance) again(ctx context.Context, role string, loop func(context.Con
 				return fmt.Errorf("%s: %w: empty the store of partition %d: %w", role, errStore, p, err)
 			}
 		} else {
-			n.log.Warn("begins anew", "role", role, "error", err)
+			n.log.Log(ctx, levelOf(err, slog.LevelWarn), "begins anew", "role", role, "error", err)
 		}
 		select {
 		case <-ctx.Done():
@@ -311,7 +312,8 @@ func isPermanent(err error) bool {
 	_, refused := errors.AsType[*kafka.TimeoutError](err)
 	_, twin := errors.AsType[*kafka.TwinError](err)
 	_, stalled := errors.AsType[*turns.StalledError](err)
-	return refused || twin || stalled
+	denied, is := errors.AsType[*kafka.RefusedError](err)
+	return refused || twin || stalled || is && denied.Permanent()
 }
 
 // remedied says what to do about a store that ends before the log begins.

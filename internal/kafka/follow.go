@@ -132,7 +132,7 @@ func OpenFollower(ctx context.Context, cfg FollowerConfig) (*Follower, error) {
 	}
 	ids, err := copartitioned(ctx, cfg.Config, cfg.Topics, cfg.Partitions, false)
 	if err != nil {
-		return nil, fmt.Errorf("follower of group %q: %w", cfg.Group, err)
+		return nil, fmt.Errorf("follower of group %q: %w", cfg.Group, finalError(err))
 	}
 	cfg.Reached = true
 	f := &Follower{cfg: cfg, balancer: NewBalancer(cfg.Partitions), woken: make(chan struct{}, 1), stands: map[string]map[int32]standing{}}

@@ -253,7 +253,7 @@ func OpenLane(ctx context.Context, cfg LaneConfig) (*Lane, error) {
 	}
 	ids, err := copartitioned(ctx, cfg.Config, cfg.Topics, cfg.Partitions, true)
 	if err != nil {
-		return nil, fmt.Errorf("lane %q of group %q: %w", cfg.Owner, cfg.Group, err)
+		return nil, fmt.Errorf("lane %q of group %q: %w", cfg.Owner, cfg.Group, finalError(err))
 	}
 	cfg.Reached = true
 	l := &Lane{cfg: cfg, balancer: NewBalancer(cfg.Partitions), restored: map[int32]uint64{}, polledFrom: map[int32]uint64{},

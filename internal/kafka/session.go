@@ -88,6 +88,7 @@ type Session struct {
 	written     writtenClock
 	quarantines quarantines // of Poll's goroutine
 	gone        absence     // likewise: of its topic
+	refused     episode     // likewise: of what the cluster doesn't permit
 
 	// life ends with Close, and then the commit loop.
 	life    context.Context
@@ -99,6 +100,10 @@ type Session struct {
 	mu    sync.Mutex
 	owned map[int32]*ownedPartition
 	gate  *inboxgate.Gate
+	// fencedSince is since when the group says that another has its name; zero: it was taken since.
+	fencedSince time.Time
+	unsent      episode // of replies that the cluster doesn't permit
+	denied      error   // it hasn't for too long
 	// circuit is what ShowCircuit was told last.
 	circuit string
 	// committing holds one while a commit is under way: two must not cross, or
@@ -206,6 +211,9 @@ func (s *Session) options() []kgo.Opt {
 // and open another; what may pass is told to the Listener instead.
 func (s *Session) Poll(ctx context.Context) ([]events.Record, error) {
 	for {
+		if err := s.permitted(); err != nil {
+			return nil, fmt.Errorf("replies of %s: %w", s.cfg.Group, err)
+		}
 		fetches := s.poll(ctx)
 		if err := ctx.Err(); err != nil && fetches.NumRecords() == 0 {
 			return nil, err
@@ -245,10 +253,13 @@ func (s *Session) faults(fetches kgo.Fetches) (gone bool, fatal error) {
 			case lasts:
 				fatal = fmt.Errorf("%w; the topic was deleted: if it wasn't made anew, create it with `waybill topics create`, and start again", err)
 			}
-		case !finalOfGroup(err):
-			s.trouble(err)
-		case fatal == nil:
-			fatal = finalError(err)
+		default:
+			final := s.final(err, time.Now())
+			if final == nil {
+				s.trouble(finalError(err))
+			} else if fatal == nil {
+				fatal = final
+			}
 		}
 	})
 	return gone, fatal
@@ -290,14 +301,35 @@ func (s *Session) quarantine(found []unreadablePart, fetches kgo.Fetches, now ti
 	})
 }
 
-func finalOfGroup(err error) bool {
-	for _, e := range []error{kerr.FencedInstanceID, kerr.GroupAuthorizationFailed, kerr.TopicAuthorizationFailed,
-		kerr.InvalidSessionTimeout, kerr.InconsistentGroupProtocol, kerr.GroupMaxSizeReached, kgo.ErrClientClosed} {
-		if errors.Is(err, e) {
-			return true
+// final is what an error means to a session: nil, it goes on.
+func (s *Session) final(err error, now time.Time) error {
+	switch fateOf(err) {
+	case retried:
+		return nil
+	case refused:
+		if now.Sub(s.refused.told(now, refusedGap)) <= refusedMost {
+			return nil
 		}
+		return &RefusedError{Err: err, Lasts: true}
+	case fenced:
+		return s.duplicate(err, now)
 	}
-	return false
+	return finalError(err)
+}
+
+// duplicate is the error of a session that another process has put out of the group; nil: it isn't known to be.
+func (s *Session) duplicate(err error, now time.Time) error {
+	s.mu.Lock()
+	if s.fencedSince.IsZero() {
+		s.fencedSince = now
+	}
+	since := s.fencedSince
+	s.mu.Unlock()
+	if now.Sub(since) <= duplicateAfter(s.cfg.SessionTimeout) {
+		return nil
+	}
+	member, _ := s.cl.GroupMetadata()
+	return duplicateOf(s.cl, s.cfg.Group, s.cfg.InstanceID, member, err)
 }
 
 // delivered registers records with their trackers, leaving out those of
@@ -409,6 +441,9 @@ func (s *Session) onAssigned(_ context.Context, cl *kgo.Client, added map[string
 	if f := s.cfg.Listener.Joined; f != nil {
 		f()
 	}
+	s.mu.Lock()
+	s.fencedSince = time.Time{}
+	s.mu.Unlock()
 	ps := added[s.cfg.Topic]
 	if len(ps) == 0 {
 		return
