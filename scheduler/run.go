@@ -53,6 +53,10 @@ type Config struct {
 	// RequestTopics is the partition count of each agent's request topic, and those of its
 	// partitions that no broker leads, ascending.
 	RequestTopics func(ctx context.Context) (partitions map[string]int32, leaderless map[string][]int32, err error)
+	// Confirm says of the last events of accepted transactions which one, if any, isn't in the log though all there is
+	// settled: below stable it is committed or rolled back. all: they are all looked for, else the last that is settled. nil: it
+	// isn't asked.
+	Confirm func(ctx context.Context, p int32, accepted []Accepted, all bool) (stable int64, missing *Accepted, err error)
 	// Trim deletes the records of an inbox below the given offsets, if its topic has the id still.
 	Trim     func(ctx context.Context, topic, id string, before map[int32]int64) error
 	Listener *Listener
@@ -362,6 +366,30 @@ type views struct {
 	sync.Mutex
 	open    map[int32]chan struct{} // closed when given back
 	loading chan struct{}           // holds one for each that is being loaded
+	// dropped are the partitions whose state was ahead of the log: the group's offsets are, too. Their inboxes are still to be rewound.
+	dropped map[int32]bool
+}
+
+// drop takes note of a partition whose inboxes are to be rewound; rewound, that they were.
+func (v *views) drop(p int32) {
+	v.Lock()
+	defer v.Unlock()
+	if v.dropped == nil {
+		v.dropped = map[int32]bool{}
+	}
+	v.dropped[p] = true
+}
+
+func (v *views) isDropped(p int32) bool {
+	v.Lock()
+	defer v.Unlock()
+	return v.dropped[p]
+}
+
+func (v *views) rewound(p int32) {
+	v.Lock()
+	defer v.Unlock()
+	delete(v.dropped, p)
 }
 
 // newViews lets so many be loaded at once.

@@ -354,6 +354,23 @@ func TestDeployedVersions(t *testing.T) {
 	}
 }
 
+// What is deployed can be reached, may resolve names, and can be applied again and again.
+func TestDeployedSettings(t *testing.T) {
+	for name, all := range map[string]map[string]bool{ // a pattern, and whether it must be there
+		"deploy/compose.yaml":             {`(?m)^    ports: \["127\.0\.0\.1:8080:8080"\]$`: true},
+		"deploy/systemd/waybill@.service": {`(?m)^RestrictAddressFamilies=.*\bAF_NETLINK\b`: true},
+		"deploy/kubernetes/topics.yaml": {`(?m)^ +ttlSecondsAfterFinished:`: false,
+			`(?m)^ +argocd\.argoproj\.io/hook-delete-policy: BeforeHookCreation$`: true,
+			`(?m)^ +kustomize\.toolkit\.fluxcd\.io/force: enabled$`:               true},
+	} {
+		for pattern, want := range all {
+			if regexp.MustCompile(pattern).MatchString(readFile(t, name)) != want {
+				t.Errorf("%s: that it has %s must be %v", name, pattern, want)
+			}
+		}
+	}
+}
+
 func readFile(t *testing.T, name string) string {
 	t.Helper()
 	src, err := os.ReadFile(filepath.Join(repository, name))

@@ -115,7 +115,7 @@ func (r *roleFlags) runRole(cmd *cobra.Command, role string, start func(context.
 	}
 	defer n.Close()
 	if r.metricsListen != "" {
-		addr, err := m.Serve(ctx, r.metricsListen)
+		addr, err := m.Serve(ctx, r.metricsListen, log)
 		if err != nil {
 			return err
 		}

@@ -96,6 +96,8 @@ type Seams struct {
 	FS       projections.FS
 	// Now is the wall clock of the process.
 	Now func() time.Time
+	// Standing is how often it is looked whether workers stand still.
+	Standing time.Duration
 }
 
 // through is what a seam makes of a thing.

@@ -5,15 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
-	"net/http"
 	"strconv"
 	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/waybill-run/waybill/agent"
 	"github.com/waybill-run/waybill/events"
@@ -53,6 +50,7 @@ type Metrics struct {
 	notified     *prometheus.CounterVec
 	poison       *prometheus.CounterVec
 	dropped      *prometheus.CounterVec
+	standing     *prometheus.GaugeVec
 	armed        *prometheus.GaugeVec
 	clock        atomic.Pointer[kafka.Clock]
 	flows        flows
@@ -111,6 +109,7 @@ func NewMetrics() *Metrics {
 	m.requests = vec("waybill_requests_total", "Requests that an agent finished with, by agent and result.", "agent", "result")
 	m.circuits = gauge("waybill_agent_circuit", "Circuits of this process's agents that have opened, by what they protect: 0 closed, 1 half-open, 2 open.", "agent", "circuit")
 	m.notified = vec("waybill_notifications_total", "Notifications, by result.", "result")
+	m.standing = gauge("waybill_partition_standing_seconds", "For how long records have waited in a partition while its worker stands still.", "topic", "partition")
 	m.dropped = vec("waybill_stores_dropped_total", "Stores of partitions that had what the log hasn't committed, and were dropped and restored, by role.", "role")
 	m.poison = vec("waybill_poison_total", "Events that a reader could not use: their task is stopped there.", "role")
 	r.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "waybill_clock_offset_seconds",
@@ -143,57 +142,10 @@ func zero[L ~string](of *prometheus.CounterVec, values ...L) {
 
 func (m *Metrics) hooks() []kafka.Hook { return []kafka.Hook{m.kafka} }
 
-// Serve offers the metrics, and answers probes, until ctx ends. It returns when it listens.
-func (m *Metrics) Serve(ctx context.Context, addr string) (net.Addr, error) {
-	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", addr)
-	if err != nil {
-		return nil, fmt.Errorf("--metrics-listen %s: %w; give another, port 0 for any", addr, err)
-	}
-	mux := http.NewServeMux()
-	m.health.mount(mux)
-	mux.Handle("GET /metrics", promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{}))
-	s := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}
-	go func() {
-		<-ctx.Done()
-		_ = s.Close() // scrapes in flight may fail: the process ends
-	}()
-	go func() {
-		if err := s.Serve(l); !errors.Is(err, http.ErrServerClosed) {
-			panic(err) // the listener of our own process broke
-		}
-	}()
-	return l.Addr(), nil
-}
-
 func (n *Instance) schedulerListener(restoring *restoring) *scheduler.Listener {
-	m, owned := n.metrics, n.metrics.partitions.WithLabelValues("scheduler")
+	m := n.metrics
 	m.beginScheduler()
-	return &scheduler.Listener{
-		Assigned: func(int32) { owned.Inc() },
-		Lost: func(p int32) {
-			owned.Dec()
-			m.snapshotAt.DeleteLabelValues(strconv.Itoa(int(p))) // its next owner tells of it
-			restoring.lost(p)
-		},
-		Restored: func(p int32, from scheduler.Source, took time.Duration) {
-			restoring.restored(p)
-			m.health.restored("scheduler", p)
-			m.restores.WithLabelValues(string(from)).Observe(took.Seconds())
-			n.log.Debug("partition restored", "role", "scheduler", "partition", p, "from", from, "took", took)
-		},
-		Loaded: func(p int32, took time.Duration) {
-			m.loads.Observe(took.Seconds())
-			n.log.Debug("finished tasks loaded", "partition", p, "took", took)
-		},
-		SnapshotRefused: func(p int32, why error) {
-			m.snapshots.WithLabelValues("refused").Inc()
-			n.log.Warn("a partition's snapshot can't be used; the log is read instead", "partition", p, "why", why)
-		},
-		StoreAhead: func(p int32, why error) { n.storeAhead("scheduler", p, why) },
-		SnapshotFailed: func(p int32, why error) {
-			m.snapshots.WithLabelValues("failed").Inc()
-			n.log.Warn("no snapshot is written of a partition", "partition", p, "why", why)
-		},
+	l := &scheduler.Listener{
 		Committed: m.committed,
 		Took:      func(_ int, took time.Duration) { m.commits.Observe(took.Seconds()) },
 		Aborted:   func() { m.transactions.WithLabelValues("aborted").Inc() },
@@ -202,17 +154,23 @@ func (n *Instance) schedulerListener(restoring *restoring) *scheduler.Listener {
 		},
 		Aside: func(p int32, wait time.Duration) {
 			m.aside.Inc()
+			restoring.waitsFor(p, wait)
 			n.log.Warn("partition waits, others go on: what follows from its inputs was refused again; `waybill doctor` says what has no leader", "partition", p, "wait", wait)
 		},
 		Unlisted: func(err error) {
 			n.log.Warn("the agents' topics can't be listed; those that were known are used", "error", err)
 		},
 		Unread: func(err error) {
+			restoring.definitionsUnread()
 			n.log.Warn("definitions can't be read to their end; submissions of unknown workflows wait", "error", err)
 		},
-		Agents:    m.flows.take,
-		Admission: n.admission,
+		Agents: m.flows.take,
+		Admission: func(owner string, open bool, counted int, busiest []string) {
+			restoring.admission(owner, open)
+			n.admission(owner, open, counted, busiest)
+		},
 		LaneFailed: func(owner string, err error) {
+			restoring.admission(owner, true) // the next one says what it finds
 			m.transactions.WithLabelValues("failed").Inc()
 			n.log.Log(context.Background(), levelOf(err, slog.LevelWarn), "lane begins anew", "owner", owner, "error", err)
 		},
@@ -226,11 +184,40 @@ func (n *Instance) schedulerListener(restoring *restoring) *scheduler.Listener {
 		},
 		Delivered: func() { m.notified.WithLabelValues("delivered").Inc() },
 	}
+	n.observePartitions(l, restoring)
+	return l
 }
 
-func (n *Instance) inboxRecreated(p int32, topic string, reflected int64, was, is string) {
-	n.metrics.positions.WithLabelValues(topic, "recreated").Inc()
-	n.log.Warn("an inbox was deleted and created again; it is read from its start", "topic", topic, "partition", p, "reflected_before", reflected, "topic_id_before", was, "topic_id", is)
+// observePartitions has a listener tell of a scheduler's partitions, from where they come to where they go.
+func (n *Instance) observePartitions(l *scheduler.Listener, restoring *restoring) {
+	m, owned := n.metrics, n.metrics.partitions.WithLabelValues("scheduler")
+	l.Assigned = func(int32) { owned.Inc() }
+	l.Lost = func(p int32) {
+		owned.Dec()
+		m.snapshotAt.DeleteLabelValues(strconv.Itoa(int(p))) // its next owner tells of it
+		restoring.lost(p)
+	}
+	l.Restored = func(p int32, from scheduler.Source, took time.Duration) {
+		restoring.restored(p)
+		restoring.loads(p, from == scheduler.FromSnapshot)
+		m.health.restored("scheduler", p)
+		m.restores.WithLabelValues(string(from)).Observe(took.Seconds())
+		n.log.Debug("partition restored", "role", "scheduler", "partition", p, "from", from, "took", took)
+	}
+	l.Loaded = func(p int32, took time.Duration) {
+		restoring.loads(p, false)
+		m.loads.Observe(took.Seconds())
+		n.log.Debug("finished tasks loaded", "partition", p, "took", took)
+	}
+	l.SnapshotRefused = func(p int32, why error) {
+		m.snapshots.WithLabelValues("refused").Inc()
+		n.log.Warn("a partition's snapshot can't be used; the log is read instead", "partition", p, "why", why)
+	}
+	l.StoreAhead = func(p int32, why error) { n.storeAhead("scheduler", p, why) }
+	l.SnapshotFailed = func(p int32, why error) {
+		m.snapshots.WithLabelValues("failed").Inc()
+		n.log.Warn("no snapshot is written of a partition", "partition", p, "why", why)
+	}
 }
 
 // admission tells that a lane pauses submissions, or takes them again.
@@ -278,12 +265,17 @@ func (m *Metrics) committed(c scheduler.Committed) {
 }
 
 func (n *Instance) laneListener(owner string) *kafka.LaneListener {
-	goesOn := n.groupGoesOn(laneName(owner))
+	failed := n.groupGoesOn("scheduler " + owner)
+	for _, topic := range n.Kafka.Namespace.InboxTopics() {
+		for _, fault := range []kafka.PositionFault{"recreated", kafka.PositionForeign, kafka.PositionTrimmed, kafka.PositionCut} {
+			n.metrics.positions.WithLabelValues(topic, string(fault)) // begins at zero, for rates
+		}
+	}
 	return &kafka.LaneListener{
 		Assigned: func(added, lost []int32) { n.metrics.health.assigned(laneName(owner), added, lost) },
 		GroupFailed: func(err error) {
 			n.metrics.health.left(laneName(owner))
-			goesOn(err)
+			failed(err)
 		},
 		Uneven: func(member string, topics []string) {
 			n.log.Warn("a member of the scheduler group reads other topics", "member", member, "topics", topics)
@@ -293,9 +285,14 @@ func (n *Instance) laneListener(owner string) *kafka.LaneListener {
 		Damaged:     n.partitionStandsStill,
 		Position:    n.positionFault,
 		Unsettled: func(ps []int32) {
-			n.log.Warn("an open transaction holds back the group's offsets, and with them the partitions; if it stays, look for it with kafka-transactions.sh find-hanging", "owner", owner, "partitions", ps)
+			n.log.Warn("an open transaction holds back the group's offsets, and with them the partitions; if it stays, `waybill doctor` says what to abort", "owner", owner, "partitions", ps)
 		},
 	}
+}
+
+func (n *Instance) inboxRecreated(p int32, topic string, reflected int64, was, is string) {
+	n.metrics.positions.WithLabelValues(topic, "recreated").Inc()
+	n.log.Warn("an inbox was deleted and created again; it is read from its start", "topic", topic, "partition", p, "reflected_before", reflected, "topic_id_before", was, "topic_id", is)
 }
 
 // positionFault logs and counts what is wrong with where an inbox was to be read from.
@@ -322,7 +319,10 @@ func (n *Instance) restoreListener(restoring *restoring) *kafka.RestoreListener 
 		NotFenced: func(topic string, p int32, err error) {
 			n.log.Warn("an open transaction isn't ended; waiting for it", "topic", topic, "partition", p, "error", err)
 		},
-		Damaged: func(d *kafka.DamagedError) { n.standsStill(d) },
+		Damaged: func(d *kafka.DamagedError) {
+			restoring.damaged(d.Topic, d.Partition, d)
+			n.standsStill(d)
+		},
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/waybill-run/waybill/agent"
+	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/kafka"
 	"github.com/waybill-run/waybill/internal/turns"
 	"github.com/waybill-run/waybill/projections"
@@ -49,10 +50,16 @@ func (n *Instance) StartScheduler(ctx context.Context, o SchedulerOptions) error
 		TransactionTimeout: n.transactionTimeout(), ReplyToPrefixes: o.ReplyToPrefixes, Capacity: scheduler.Capacity{Agents: o.AgentCapacity, Observe: o.ObserveCapacity},
 		OpenLog: restoring.openLane, History: through(n.c.Seams.History, scheduler.History(history)), Catalog: n.catalog, Clock: n.Clock,
 		Tasks:         func(p int32) (scheduler.Tasks, error) { return n.openTasks(store, p) },
-		RequestTopics: n.Admin.RequestTopics, Trim: n.Admin.TrimTopic, Listener: listener,
+		RequestTopics: n.Admin.RequestTopics, Trim: n.Admin.TrimTopic, Confirm: n.confirmer(history), Listener: listener,
 	}
 	n.roles.Go(func() error {
 		restoring.run(ctx)
+		return nil
+	})
+	n.roles.Go(func() error {
+		if err := (&standing{n: n, restoring: restoring}).run(ctx); err != nil {
+			return fmt.Errorf("scheduler: %w", err)
+		}
 		return nil
 	})
 	n.roles.Go(func() error { return n.notify(ctx, o, listener) })
@@ -65,6 +72,15 @@ func (n *Instance) StartScheduler(ctx context.Context, o SchedulerOptions) error
 		return errors.Join(err, closeStore(store))
 	})
 	return nil
+}
+
+// sessionTimeout is after how long the partitions of a silent scheduler are another's: its inboxes and
+// its notifications alike.
+func (n *Instance) sessionTimeout() time.Duration {
+	if n.c.Session > 0 {
+		return n.c.Session
+	}
+	return kafka.DefaultSessionTimeout
 }
 
 func (n *Instance) transactionTimeout() time.Duration {
@@ -83,6 +99,18 @@ func (s *restoring) openLane(ctx context.Context, owner string, number int) (sch
 	}
 	if id := n.member("scheduler"); id != "" {
 		cfg.InstanceID, cfg.LeaveOnClose = fmt.Sprintf("%s.%d", id, number), n.leavesOnStop(ctx)
+	}
+	tell := cfg.Listener.Damaged
+	cfg.Listener.Damaged = func(topic string, p int32, err error) {
+		s.damaged(topic, p, err)
+		tell(topic, p, err)
+	}
+	position := cfg.Listener.Position
+	cfg.Listener.Position = func(at kafka.Position, fault kafka.PositionFault) {
+		if fault == kafka.PositionCut {
+			s.damaged(at.Topic, at.Partition, fmt.Errorf("%s/%d ends at %d, below what was read of it: it was cut off, or brought back from a copy", at.Topic, at.Partition, at.End))
+		}
+		position(at, fault)
 	}
 	l, err := kafka.OpenLane(ctx, cfg)
 	if err != nil {
@@ -116,7 +144,7 @@ func (n *Instance) notify(ctx context.Context, o SchedulerOptions, listener *sch
 	cfg := scheduler.NotifierConfig{Namespace: ns, Source: n.source("notifier"), Outbox: outbox, Clock: n.Clock, Listener: listener,
 		Open: func(ctx context.Context) (scheduler.Notifications, error) {
 			s, err := kafka.OpenSession(ctx, kafka.SessionConfig{Config: n.Kafka, Group: ns.NotifierGroup(), Topic: ns.Notifications(),
-				InstanceID: n.member("notifier"), LeaveOnClose: n.leaves, SessionTimeout: n.c.Session, FetchMaxWait: n.c.FetchMaxWait,
+				InstanceID: n.member("notifier"), LeaveOnClose: n.leaves, SessionTimeout: n.sessionTimeout(), FetchMaxWait: n.c.FetchMaxWait,
 				Listener: n.sessionListener("notifier")})
 			if err != nil {
 				return nil, err
@@ -346,4 +374,48 @@ func (n *Instance) StartAgent(ctx context.Context, name string, concurrency int,
 			Namespace: n.Kafka.Namespace, Source: n.source("agent/" + name), Clock: n.Clock.Now, Concurrency: concurrency, Breaker: breaker, Listener: n.agentListener(name),
 		}, h)
 	})
+}
+
+// confirmWithin bounds a look whether the log has what was accepted.
+const confirmWithin = 10 * time.Second
+
+// confirmer is a scheduler.Config.Confirm.
+func (n *Instance) confirmer(reader *kafka.Restorer) func(context.Context, int32, []scheduler.Accepted, bool) (int64, *scheduler.Accepted, error) {
+	topic := n.Kafka.Namespace.Events()
+	return func(ctx context.Context, p int32, accepted []scheduler.Accepted, all bool) (int64, *scheduler.Accepted, error) {
+		ctx, cancel := context.WithTimeout(ctx, confirmWithin)
+		defer cancel()
+		var log scheduler.LogRange
+		var err error
+		if log.Start, log.Stable, log.End, err = reader.Bounds(ctx, topic, p); err != nil {
+			return 0, nil, err
+		}
+		seek, missing := scheduler.Sought(accepted, log, all)
+		if missing != nil || len(seek) == 0 {
+			return log.Stable, missing, nil
+		}
+		offsets := make([]int64, len(seek))
+		for i := range seek {
+			offsets[i] = seek[i].Offset
+		}
+		found := map[int64]time.Time{}
+		records, err := reader.ReadAt(ctx, topic, p, offsets, func(d *kafka.DamagedError) {
+			for _, offset := range offsets {
+				if offset >= d.Offset && offset < d.Next {
+					found[offset] = time.Time{} // it is there, and whose it is can't be read
+				}
+			}
+		})
+		if err != nil {
+			return 0, nil, err
+		}
+		for i := range records {
+			e, err := events.DecodeEnvelope(&records[i])
+			found[records[i].Offset] = time.Time{}
+			if err == nil {
+				found[records[i].Offset] = e.At
+			}
+		}
+		return log.Stable, scheduler.NotFound(seek, found), nil
+	}
 }

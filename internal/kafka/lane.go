@@ -232,6 +232,8 @@ type Lane struct {
 	broken error
 
 	inCommit sync.Mutex // held by Commit and Abort
+	// narrow are topics that refused a batch as too large; of the lane's goroutine.
+	narrow narrowTopics
 	// room is for the output of a transaction; nil where the client may have some of it.
 	room   []kgo.Record
 	closed atomic.Bool
@@ -257,7 +259,7 @@ func OpenLane(ctx context.Context, cfg LaneConfig) (*Lane, error) {
 	}
 	cfg.Reached = true
 	l := &Lane{cfg: cfg, balancer: NewBalancer(cfg.Partitions), restored: map[int32]uint64{}, polledFrom: map[int32]uint64{},
-		quarantines: quarantines{}, arrivals: arrivals{partitions: cfg.Partitions, waiting: map[int32]bool{}}}
+		narrow: narrowTopics{}, quarantines: quarantines{}, arrivals: arrivals{partitions: cfg.Partitions, waiting: map[int32]bool{}}}
 	l.gate = newLaneGate(l.balancer, cfg.Topics)
 	l.positions = positions{ids: map[string]string{}, fetched: map[topicPartition]committed{}}
 	for topic, id := range ids {

@@ -119,19 +119,6 @@ func TestLaneThatJoinsAnewIsNotItsOwnTwin(t *testing.T) {
 	})
 }
 
-// deafConn delivers nothing while its lock is held.
-type deafConn struct {
-	net.Conn
-	deaf *sync.RWMutex
-}
-
-func (c *deafConn) Read(b []byte) (int, error) {
-	n, err := c.Conn.Read(b)
-	c.deaf.RLock()
-	defer c.deaf.RUnlock()
-	return n, err
-}
-
 // A coordinator that has taken a member for the new holder of a name, and couldn't store that, goes back to the one
 // from before, which nobody has any more: as here somebody joins under the name once, and never again. Whoever is fenced
 // by that isn't told of another process, and is a member again once that id's session is over.
@@ -174,4 +161,17 @@ func TestNameThatNobodyHasIsNoTwin(t *testing.T) {
 			t.Error("it wasn't fenced: the test shows nothing")
 		}
 	})
+}
+
+// deafConn delivers nothing while its lock is held.
+type deafConn struct {
+	net.Conn
+	deaf *sync.RWMutex
+}
+
+func (c *deafConn) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	c.deaf.RLock()
+	defer c.deaf.RUnlock()
+	return n, err
 }
