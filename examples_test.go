@@ -37,13 +37,19 @@ func testGoProgram(t *testing.T, s *system) {
 	}
 	program := goBuild(t, filepath.Dir(source), ".")
 	var out bytes.Buffer
-	cmd := exec.CommandContext(within(t), program, "-brokers", s.brokers(), "-namespace", string(s.ns))
+	cmd := exec.CommandContext(within(t), program)
+	cmd.Env = append(os.Environ(), s.environment()...)
 	cmd.Stdout, cmd.Stderr = &out, &out
 	err = cmd.Run()
 	want := fmt.Sprintf("processed \"Hello, world! (said by process %d, key %shello-1/greet/do/1)\" <nil>\n", cmd.Process.Pid, s.ns)
 	if err != nil || out.String() != want {
 		t.Errorf("the program ended with %v and printed %q, want %q", err, &out, want)
 	}
+}
+
+// environment are the settings of waybill that the examples take from there, too.
+func (s *system) environment() []string {
+	return []string{"WAYBILL_BROKERS=" + s.brokers(), "WAYBILL_NAMESPACE=" + string(s.ns)}
 }
 
 // needPython skips the test in plain go test, which needs Go alone, and fails it where the example can't run.
@@ -80,7 +86,7 @@ func processed(t *testing.T, c *waybill.Client, id, output string) waybill.Task 
 func testPython(t *testing.T, s *system) {
 	needPython(t)
 	c := s.open(t)
-	start(t, debianPython, "docs/examples/agent.py", "--brokers", s.brokers(), "--namespace", string(s.ns), "--agent", "cashier")
+	start(t, "/usr/bin/env", append(s.environment(), debianPython, "docs/examples/agent.py", "--agent", "cashier")...)
 	pay(t, c, "pay-python", "py-1")
 	processed(t, c, "py-1", `{"charge":"ch_1"}`)
 }

@@ -89,6 +89,7 @@ func testKill(t *testing.T, binary string) {
 func (s *system) test(t *testing.T) {
 	for name, test := range map[string]func(*testing.T, *system){
 		"client": testClient, "many": testMany, "go program": testGoProgram, "python": testPython, "python killed": testPythonKilled, "python stopped": testPythonStopped, "kcat": testKcat,
+		"circuit": testCircuit, "circuit of undos": testUndoCircuit,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -99,7 +100,8 @@ func (s *system) test(t *testing.T) {
 
 // definitions are those that the tests and the examples use.
 var definitions = []string{"docs/examples/go/hello.yaml", "testdata/trip.yaml", "testdata/tour.yaml", "testdata/pay.yaml",
-	"testdata/pay_python.yaml", "testdata/pay_stopped.yaml", "testdata/byhand.yaml"}
+	"testdata/pay_python.yaml", "testdata/pay_stopped.yaml", "testdata/byhand.yaml",
+	"testdata/beside.yaml", "testdata/broken.yaml", "testdata/undoing.yaml"}
 
 // startUp is a system on the embedded broker.
 func startUp(t *testing.T, binary string) *system {

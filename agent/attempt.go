@@ -26,9 +26,10 @@ const (
 
 // next is a decision.
 type next struct {
-	do    move
-	at    time.Time    // of doWait
-	reply events.Reply // of doReply
+	do      move
+	at      time.Time    // of doWait
+	reply   events.Reply // of doReply; of doWait, what to reply if the request can't wait, or can't be called after it
+	refused bool         // the wait is for a circuit
 }
 
 // attempt is what is known of a request that is being worked on.
@@ -64,15 +65,16 @@ func (a attempt) after(r result, now time.Time, leaving bool) (attempt, next) {
 	// A rejection settles nothing about the calls before it.
 	a.touched = a.touched || !r.fail.NoEffect && !r.fail.Rejected
 	if r.fail.Rejected {
-		return a, a.failed()
+		return a, a.failed(0)
 	}
 	if leaving {
 		return a, next{do: doLeave}
 	}
+	later := r.fail.After
 	if !r.fail.Transient || a.tries >= a.retry.MaxTries {
-		return a, a.failed()
+		return a, a.failed(later)
 	}
-	return a, a.wait(max(a.backoff(), r.fail.After), now)
+	return a, a.wait(max(a.backoff(), later), later, now)
 }
 
 // refused says what follows when the circuit of the downstream lets no call
@@ -81,20 +83,26 @@ func (a attempt) refused(openFor time.Duration, downstream string, now time.Time
 	if !now.Before(a.req.CompleteBy) {
 		return a, next{do: doStop}
 	}
+	later := openFor
 	if a.last == nil {
 		a.last = &Failure{Code: CodeCircuitOpen, NoEffect: true,
 			Message: "the circuit of " + downstream + " is open: it failed too often to be called now"}
+	} else if !a.touched {
+		later = 0 // it was called, and that is to count: see events.Run.Defers
 	}
-	return a, a.wait(openFor, now)
+	n := a.wait(openFor, later, now)
+	n.refused = n.do == doWait
+	return a, n
 }
 
-// wait is for d, or, where no call would fit in after it, a failure at once:
-// the sooner it is known, the sooner another attempt begins.
-func (a attempt) wait(d time.Duration, now time.Time) next {
-	if left := a.req.CompleteBy.Sub(now); d > left-tryDurationMin {
-		return a.failed()
+// wait is for d, or, where no call would fit in after it, a failure at once, which says
+// that the next attempt should come later: the sooner it is known, the sooner another attempt begins.
+func (a attempt) wait(d, later time.Duration, now time.Time) next {
+	n := a.failed(later)
+	if left := a.req.CompleteBy.Sub(now); d <= left-tryDurationMin {
+		n.do, n.at = doWait, now.Add(d)
 	}
-	return next{do: doWait, at: now.Add(d)}
+	return n
 }
 
 // backoff is the wait before another call. Its jitter is derived from the names,
@@ -105,9 +113,9 @@ func (a attempt) backoff() time.Duration {
 }
 
 // failed is the reply that the last failure leads to: without effect only if no
-// call had one.
-func (a attempt) failed() next {
-	r := events.Reply{Outcome: events.Failed, Effect: events.EffectUnknown, Body: a.last.body()}
+// call had one. The next attempt should come after later; 0: as the workflow says.
+func (a attempt) failed(later time.Duration) next {
+	r := events.Reply{Outcome: events.Failed, Effect: events.EffectUnknown, Body: a.last.body(), RetryAfter: later}
 	if !a.touched {
 		r.Effect = events.EffectNone
 	}

@@ -22,7 +22,7 @@ func testAttempt(completeIn time.Duration) attempt {
 }
 
 // describe writes a decision in one line.
-func describe(n next) string {
+func describe(n next) (text string) {
 	switch n.do {
 	case doCall:
 		return "call"
@@ -34,6 +34,9 @@ func describe(n next) string {
 		return "leave"
 	}
 	s := string(n.reply.Outcome)
+	if n.reply.RetryAfter > 0 {
+		defer func() { text += " after " + n.reply.RetryAfter.String() }()
+	}
 	if n.reply.Outcome == events.Failed {
 		s += " " + string(n.reply.Effect)
 	}
@@ -63,7 +66,10 @@ func TestAfter(t *testing.T) {
 		{"transient without effect", []error{NoEffect(Transient(boom))}, time.Minute, "wait"},
 		{"transient, no time for another", []error{Transient(boom)}, 50 * time.Millisecond, "failed unknown"},
 		{"transient without effect, no time", []error{NoEffect(Transient(boom))}, 50 * time.Millisecond, "failed none"},
-		{"retry after longer than there is", []error{NoEffect(RetryAfter(boom, time.Hour))}, time.Minute, "failed none"},
+		{"retry after longer than there is", []error{NoEffect(RetryAfter(boom, time.Hour))}, time.Minute, "failed none after 1h0m0s"},
+		{"retry after longer than there is, with an effect", []error{RetryAfter(boom, time.Hour)}, time.Minute, "failed unknown after 1h0m0s"},
+		{"retry after, tries used up", []error{Transient(boom), Transient(boom), RetryAfter(boom, time.Second)}, time.Minute, "failed unknown after 1s"},
+		{"retry after that isn't the last", []error{RetryAfter(boom, time.Second), boom}, time.Minute, "failed unknown"},
 		{"tries used up", []error{Transient(boom), Transient(boom), Transient(boom)}, time.Minute, "failed unknown"},
 		{"tries used up, none touched", []error{NoEffect(Transient(boom)), NoEffect(Transient(boom)), NoEffect(Transient(boom))}, time.Minute, "failed none"},
 		{"one of them touched", []error{NoEffect(Transient(boom)), Transient(boom), NoEffect(Transient(boom))}, time.Minute, "failed unknown"},
@@ -105,8 +111,8 @@ func TestRefusedWaitsOnlyIfACallStillFits(t *testing.T) {
 	}{
 		{10 * time.Second, 5 * time.Second, "wait"},
 		{5*time.Second + tryDurationMin, 5 * time.Second, "wait"},
-		{5 * time.Second, 5 * time.Second, "failed none"},
-		{time.Second, 5 * time.Second, "failed none"},
+		{5 * time.Second, 5 * time.Second, "failed none after 5s"},
+		{time.Second, 5 * time.Second, "failed none after 5s"},
 		{0, time.Millisecond, "stop"},
 	} {
 		if _, n := testAttempt(c.left).refused(c.openFor, "bank", t0); describe(n) != c.want {
@@ -114,7 +120,7 @@ func TestRefusedWaitsOnlyIfACallStillFits(t *testing.T) {
 		}
 	}
 	a, _ := testAttempt(6*time.Second).after(resultOf(nil, Transient(errors.New("boom"))), t0, false)
-	if _, n := a.refused(time.Minute, "bank", t0); describe(n) != "failed unknown" {
+	if _, n := a.refused(time.Minute, "bank", t0); describe(n) != "failed unknown after 1m0s" {
 		t.Errorf("an open circuit forgot the effect of the call before it: %s", describe(n))
 	}
 }

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/sony/gobreaker/v2"
+
+	"github.com/waybill-run/waybill/events"
 )
 
 const (
@@ -18,6 +20,8 @@ const (
 	probeWait = 100 * time.Millisecond
 	// otherDownstreams names the circuit that is shared.
 	otherDownstreams = "others"
+	// undoSuffix is behind the name of the circuit of undos.
+	undoSuffix = " (undo)"
 	// answersKept is of how many answers it is remembered what they took.
 	answersKept = 64
 	// usualOneOf: one of so many answers may be slower than usual.
@@ -109,7 +113,12 @@ type circuit struct {
 	vainTo time.Time
 }
 
-func (c *circuits) of(name string) *circuit {
+// of is the circuit of a downstream. Undos have one of their own: that a service can't do an operation now
+// doesn't say that it can't undo what it did before.
+func (c *circuits) of(name string, kind events.Kind) *circuit {
+	if kind == Undo {
+		name += undoSuffix
+	}
 	if k, ok := c.byName.Load(name); ok {
 		return k.(*circuit)
 	}
@@ -117,7 +126,9 @@ func (c *circuits) of(name string) *circuit {
 	defer c.mu.Unlock()
 	k, ok := c.byName.Load(name) // by now
 	if !ok && c.n >= circuitsMax {
-		name = otherDownstreams
+		if name = otherDownstreams; kind == Undo {
+			name += undoSuffix
+		}
 		k, ok = c.byName.Load(name)
 	}
 	if !ok {

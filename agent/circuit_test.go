@@ -18,14 +18,14 @@ func TestCircuitsAreBounded(t *testing.T) {
 	for range 4 {
 		asking.Go(func() {
 			for n := range 2 * circuitsMax {
-				c.of(fmt.Sprint(n))
+				c.of(fmt.Sprint(n), Do)
 			}
 		})
 	}
 	asking.Wait()
 	names := map[string]*circuit{}
 	for n := range 2 * circuitsMax {
-		k := c.of(fmt.Sprint(n))
+		k := c.of(fmt.Sprint(n), Do)
 		if was := names[k.name]; was != nil && was != k || k.name != fmt.Sprint(n) && k.name != otherDownstreams {
 			t.Fatalf("downstream %d has the circuit of %s, and not always the same", n, k.name)
 		}

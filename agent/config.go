@@ -81,7 +81,8 @@ type Config struct {
 	// Clock is the broker's time as well as it is known; nil: time.Now.
 	Clock func() time.Time
 	// Concurrency bounds the handlers that run at once, 1 to ConcurrencyMax; 0:
-	// DefaultConcurrency. As many again and what one Poll returns may wait.
+	// DefaultConcurrency. As many again and what one Poll returns may wait for their first call, and
+	// parkedPerPlace times as many for another one.
 	Concurrency int
 	// Grace is how long running handlers may go on after the end of ctx before
 	// theirs ends too; 0: DefaultGrace.

@@ -4,7 +4,7 @@
 //
 //	for each request of the session {
 //		late?                        -> nothing: whoever asked has given up
-//		circuit of the downstream    -> open: wait, or reply failed, effect none
+//		circuit of the operation     -> open: wait, or reply failed, effect none, retry after
 //		output, err := Handle(ctx)   -> ctx ends at complete-by
 //		transient, and time is left  -> back off and call again
 //		reply, acknowledged          -> the request's offset is done
@@ -53,13 +53,15 @@
 // by the monotonic clock, which runs on while a process is stopped (SIGSTOP)
 // but may stand still while a machine sleeps; the check before each produce
 // call goes by the broker's time, which the first record that is read
-// afterwards corrects. What is late all the same is refused by the
-// scheduler, by the order of the log.
+// afterwards corrects. What is late all the same the scheduler accepts if it
+// hasn't recorded the attempt's end yet, and ignores after that: the order of
+// the log decides, not a clock.
 //
 // # Files
 //
 // handler.go and failure.go are what a service writes against; attempt.go
 // decides, purely, what follows each call; circuit.go keeps a breaker for each
-// downstream; member.go is the bounded pool of one stay in the consumer group;
+// downstream; member.go is the bounded pool of one stay in the consumer group, and
+// place.go what waits outside of it;
 // work.go takes one request through; run.go joins, watches health and leaves.
 package agent

@@ -38,7 +38,7 @@ type Failure struct {
 	Rejected bool            // must not be tried again; the call changed nothing
 	NoEffect bool            // the call changed nothing; else that is unknown
 	// Transient: try again within complete-by, no sooner than After. It is
-	// replied as failed once the tries or the time are used up.
+	// replied as failed once the tries or the time are used up, and the next attempt comes no sooner than After.
 	Transient bool
 	After     time.Duration
 	// Neutral: says nothing of the downstream's health; its circuit doesn't
@@ -81,7 +81,8 @@ func Transient(err error) error {
 	return with(err, func(f *Failure) { f.Transient = true })
 }
 
-// RetryAfter is Transient, no sooner than after d. RetryAfter(nil, d) is nil.
+// RetryAfter is Transient, no sooner than after d, also if that is past complete-by: the next attempt at the step waits
+// so long. With NoEffect the attempt then doesn't count as one of max_attempts. RetryAfter(nil, d) is nil.
 func RetryAfter(err error, d time.Duration) error {
 	return with(err, func(f *Failure) { f.Transient, f.After = true, d })
 }

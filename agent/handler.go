@@ -41,10 +41,11 @@ type HandlerFunc func(ctx context.Context, r Request) (output any, err error)
 // Handle calls f.
 func (f HandlerFunc) Handle(ctx context.Context, r Request) (any, error) { return f(ctx, r) }
 
-// Downstreamer is a Handler that talks to more than one service, each with a
-// circuit breaker of its own. Downstream names the one that a request goes to; it
-// must be quick and return few different names (see circuitsMax). Where it panics the
-// request is replied as failed, without effect. A Handler without it has one breaker for all.
+// Downstreamer is a Handler that says what a request depends on. Each downstream that it names has a circuit
+// breaker of its own, and another one for undos. Downstream must be quick and return few different names (see
+// circuitsMax). If it panics the request is replied as failed, without effect. The requests of a Handler without
+// it depend on their operation. Name the operation, too, where operations can fail one by one: an open circuit
+// stops all requests that share it.
 type Downstreamer interface {
 	Downstream(r Request) string
 }
@@ -65,7 +66,7 @@ type Request struct {
 	Attempt        int         // from 1
 	Operation      string
 	IdempotencyKey string          // the same for every attempt at the step; another for its undo
-	CompleteBy     time.Time       // by the broker's clock
+	CompleteBy     time.Time       // by the broker's clock; nothing is sent from then on
 	Input          json.RawMessage // one JSON value; of an undo the whole value, undo_of included
 	UndoOf         *events.UndoOf  // of an undo: what is to be undone; else nil
 	Traceparent    string          // W3C trace context, or empty

@@ -37,12 +37,15 @@ type member struct {
 	mu      sync.Mutex
 	held    map[position]struct{} // queued or running
 	queue   []job                 // at most Concurrency and one poll
-	running int                   // at most Concurrency
-	idle    int                   // goroutines that wait for a job; with those that run, at most Concurrency
-	next    chan job              // to one that is idle
-	paused  bool
-	closed  bool // nothing more is begun
-	workers sync.WaitGroup
+	running int                   // requests that have a place, at most Concurrency
+	idle    int                   // goroutines that wait for a job, at most Concurrency
+	parked  int                   // requests that gave their place up: see park
+	// returning are the parked requests that wait for a place, each until its channel is closed.
+	returning []chan struct{}
+	next      chan job // to one that is idle
+	paused    bool
+	closed    bool // nothing more is begun
+	workers   sync.WaitGroup
 }
 
 // poll takes requests until ctx is done or the session fails.
@@ -79,7 +82,7 @@ func (m *member) take(rec *events.Record) {
 	m.held[at] = struct{}{}
 	j := job{at, req, rec.Time}
 	switch {
-	case m.idle > 0:
+	case m.idle > 0 && m.running < m.cfg.Concurrency:
 		m.idle--
 		m.running++
 		m.next <- j // there is room for every goroutine
@@ -100,31 +103,45 @@ func (m *member) take(rec *events.Record) {
 // serve works on j, and then on what waits.
 func (m *member) serve(j job) {
 	for ok := true; ok; {
-		if !m.lost(j) {
-			m.work(j)
+		if placed := m.lost(j) || m.work(j); !placed {
+			return
 		}
 		j, ok = m.following()
 	}
 }
 
 // following takes the next request that waits, or waits for one: a goroutine that
-// has worked has the stack for it. False: nothing more is begun.
+// has worked has the stack for it. False: nothing more is begun, or enough goroutines wait.
 func (m *member) following() (job, bool) {
-	if j, ok := m.queued(); ok {
-		return j, true
+	j, ok, idle := m.queued()
+	if idle {
+		j, ok = <-m.next
 	}
-	j, ok := <-m.next
 	return j, ok
 }
 
-// queued takes the next request that waits; if there is none, its goroutine counts
-// as idle. It resumes the session when half of the room is free again.
-func (m *member) queued() (job, bool) {
+// queued takes the next request that waits, for the place of a goroutine that has ended another. If there is
+// none, or a parked request gets the place, the goroutine counts as idle.
+func (m *member) queued() (j job, ok, idle bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if len(m.returning) == 0 {
+		if j, ok = m.pop(); ok {
+			return j, true, false
+		}
+	}
+	m.vacate()
+	if m.running+m.idle >= m.cfg.Concurrency {
+		return j, false, false // those that are parked have goroutines beside these
+	}
+	m.idle++
+	return j, false, true
+}
+
+// pop takes the first request of the queue. It resumes the session when half of the room is free again.
+// m.mu is held.
+func (m *member) pop() (job, bool) {
 	if m.closed || len(m.queue) == 0 {
-		m.running--
-		m.idle++
 		return job{}, false
 	}
 	j := m.queue[0]

@@ -19,22 +19,33 @@ const (
 // clockExact is finer than the broker's time, which comes in whole milliseconds.
 const clockExact = time.Millisecond
 
-// turn is a request that has its place in the pool, until its end.
+// turn is a request that was begun, until its end.
 type turn struct {
 	*member
 	job
 	clock   clock
 	attempt attempt
+	placed  bool // it has a place of the pool
 	// ctx is the last call's, and then of the reply to it.
 	ctx    context.Context
 	cancel context.CancelFunc
 }
 
-// work takes one request to its end: a reply, silence, or another instance.
-func (m *member) work(j job) {
-	t := turn{member: m, job: j, clock: m.clockFrom(j.appended), attempt: attempt{retry: &m.cfg.Retry}}
+// work takes one request to its end: a reply, silence, or another instance. It reports whether the request still
+// has its place.
+func (m *member) work(j job) (placed bool) {
+	t := turn{member: m, job: j, clock: m.clockFrom(j.appended), attempt: attempt{retry: &m.cfg.Retry}, placed: true}
 	t.attempt.req = &t.req
-	defer t.endContext()
+	t.run()
+	t.endContext()
+	if !t.placed {
+		m.endParked()
+	}
+	return t.placed
+}
+
+func (t *turn) run() {
+	m, j := t.member, t.job
 	now := t.clock.began
 	n := t.attempt.begin(now)
 	if n.do == doStop {
@@ -56,12 +67,9 @@ func (m *member) work(j job) {
 				return
 			}
 		case doWait:
-			if !m.wait(n.at.Sub(t.clock.now()), wake) {
-				m.abandon(j)
-				return
+			if n = t.pause(n, wake); n.do == doCall {
+				now = t.clock.now()
 			}
-			now = t.clock.now()
-			n = t.attempt.begin(now)
 		case doReply:
 			t.reply(n.reply)
 			return
@@ -109,6 +117,39 @@ func (c *clock) now() time.Time {
 	return at
 }
 
+// pause waits, without a place where that can be done. It says what is to be done then: the next call, with a place.
+func (t *turn) pause(n next, wake <-chan struct{}) next {
+	if t.placed {
+		t.placed = !t.park()
+	}
+	if t.placed && n.refused {
+		return next{do: doReply, reply: n.reply} // others could be called in its place
+	}
+	if !t.wait(n.at.Sub(t.clock.now()), wake) {
+		return next{do: doLeave}
+	}
+	if t.lostPartition() {
+		return next{do: doLeave}
+	}
+	then := t.attempt.begin(t.clock.now())
+	if then.do != doCall || t.placed {
+		return then
+	}
+	if t.placed = t.unpark(t.req.CompleteBy.Sub(t.clock.now()) - tryDurationMin); t.placed {
+		return t.attempt.begin(t.clock.now())
+	}
+	if t.handling.Err() != nil {
+		return next{do: doLeave}
+	}
+	return next{do: doReply, reply: n.reply}
+}
+
+// lostPartition reports whether the request's partition is another instance's.
+func (t *turn) lostPartition() bool {
+	h, ok := t.session.(Holder)
+	return ok && h.Held(t.at.partition).Err() != nil
+}
+
 // wait is for d or until wake is closed; false: the process leaves.
 func (m *member) wait(d time.Duration, wake <-chan struct{}) bool {
 	t := time.NewTimer(d)
@@ -131,7 +172,7 @@ func (t *turn) call(now time.Time) (n next, wake <-chan struct{}, overran <-chan
 		t.attempt, n = a.after(result{fail: fail}, now, false)
 		return n, nil, nil
 	}
-	k := t.circuits.of(name)
+	k := t.circuits.of(name, a.req.Kind)
 	verdict, openFor, changed := k.allow()
 	if verdict == nil {
 		t.attempt, n = a.refused(openFor, k.name, now)

@@ -99,6 +99,9 @@ type Reply struct {
 	Effect  Effect          // of a failure; EffectUnknown unless the agent says EffectNone
 	Body    json.RawMessage // completed: the output; else an error object (Failure)
 	Source  string          // ce_source, believed only of a reply that has its token: who replied; empty: it isn't said, or not in MaxNameBytes of text
+	// RetryAfter is how long the agent asks to wait before the next attempt, after a failure; 0: it
+	// doesn't. At most MaxRetryAfter.
+	RetryAfter time.Duration
 }
 
 func (*Reply) input() {}
@@ -334,13 +337,16 @@ func decodeSubmission(r *Record) (string, Input, error) {
 		if err := checkType(ev.Type, TypeSubmission); err != nil {
 			return "", nil, err
 		}
-		data = ev.Data
+		var err error
+		if data, err = ev.body(); err != nil {
+			return "", nil, err
+		}
 		if s.Traceparent == "" {
 			s.Traceparent = ev.Traceparent
 		}
 	}
-	if err := decodeOutside(data, s, 0); err != nil {
-		return "", nil, badJSON(err)
+	if err := decodeSubmissionBody(data, s); err != nil {
+		return "", nil, err
 	}
 	if !validTraceparent(s.Traceparent) {
 		s.Traceparent = "" // as W3C Trace Context has it: no reason to refuse
@@ -361,12 +367,14 @@ type structured struct {
 	Type        string
 	Traceparent string
 	Data        json.RawMessage
+	DataBase64  string
 }
 
 func (s *structured) fields(c *codec) {
 	c.str("type", &s.Type)
 	c.str("traceparent", &s.Traceparent)
 	c.raw("data", &s.Data)
+	c.str("data_base64", &s.DataBase64)
 }
 
 func badJSON(err error) *Unusable {
@@ -505,6 +513,9 @@ func decodeReply(r *Record) (string, Input, error) {
 	}
 	if string(r.header(HeaderEffect)) == string(EffectNone) {
 		rep.Effect = EffectNone
+	}
+	if rep.Outcome == Failed {
+		rep.RetryAfter = parseRetryAfter(r.header(HeaderRetryAfter))
 	}
 	if err := CheckJSON(r.Value); err != nil {
 		return "", nil, unusable(ReasonBadJSON, "the reply's value: %v", err)

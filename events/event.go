@@ -528,7 +528,7 @@ const (
 )
 
 // AttemptFailed: the agent could not do it; it may be tried again. Its due, if
-// it has one, is now: the supervisor says how it goes on.
+// it has one, is now, or RetryAfter from now: the supervisor says how it goes on.
 type AttemptFailed struct {
 	Kind    Kind
 	Step    string
@@ -538,6 +538,11 @@ type AttemptFailed struct {
 	Instance string
 	Effect   Effect
 	Error    *Error
+	// RetryAfter is how long the agent asked to wait: the event's due is so much later. 0: it didn't.
+	RetryAfter time.Duration
+	// Deferred: the agent did nothing and asked to be called later (Run.Defers). The attempt doesn't
+	// count as a failure.
+	Deferred bool
 }
 
 // Type is the ce_type.
@@ -546,8 +551,10 @@ func (f *AttemptFailed) Type() string {
 }
 func (f *AttemptFailed) fields(c *codec) {
 	c.few("step", &f.Step)
+	c.bool("deferred", &f.Deferred)
 	c.int("attempt", &f.Attempt)
 	c.few("instance", &f.Instance)
+	c.millis("retry_after_ms", &f.RetryAfter)
 	text(c, "effect", &f.Effect)
 	c.errorField("error", &f.Error)
 }

@@ -382,9 +382,13 @@ func (s *Step) completed(e *Event, f *AttemptCompleted, r *Run) {
 // agent) is an attempt too, with a number of its own and without effect.
 func (t *Task) attemptFailed(e *Event, f *AttemptFailed) error {
 	return t.onRun(e, f.Kind, f.Step, "failed", f.Attempt, func(s *Step, r *Run) {
-		t.countFailure(r)
 		if f.Attempt != r.Attempt { // no request was sent
 			r.TokenHash = ""
+		}
+		if f.Deferred {
+			r.CooledDown = false // the attempt past max_attempts wasn't made: it can be granted again
+		} else {
+			t.countFailure(r)
 		}
 		r.Attempt, r.Error = f.Attempt, f.Error
 		s.Unknown = s.Unknown || f.Kind == Do && f.Effect != EffectNone

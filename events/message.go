@@ -17,6 +17,7 @@ const (
 	HeaderRequest        = "ce_request"
 	HeaderOutcome        = "ce_outcome"
 	HeaderEffect         = "ce_effect"
+	HeaderRetryAfter     = "ce_retryafter"  // of a failure: seconds, as parseRetryAfter reads them
 	HeaderHop            = "waybill_hop"    // a forwarded record: where it came from
 	HeaderReason         = "waybill_reason" // a dead letter's reason
 	HeaderDetail         = "waybill_detail"
@@ -103,10 +104,13 @@ func (r *Reply) Record(ns Namespace, source string) Record {
 	if r.Token == "" { // as one has it who doesn't know the token
 		request = request[:n]
 	}
-	h := append(cloudHeaders(make([]Header, 0, 9), TypeReply, source, bytesOf(string(request[:n])+"/"+string(r.Outcome))),
+	h := append(cloudHeaders(make([]Header, 0, 10), TypeReply, source, bytesOf(string(request[:n])+"/"+string(r.Outcome))),
 		Header{HeaderRequest, request}, Header{HeaderOutcome, bytesOf(string(r.Outcome))})
 	if r.Effect == EffectNone && r.Outcome != Completed {
 		h = append(h, Header{HeaderEffect, bytesOf(string(EffectNone))})
+	}
+	if r.RetryAfter > 0 && r.Outcome == Failed {
+		h = append(h, Header{HeaderRetryAfter, appendSeconds(nil, r.RetryAfter)})
 	}
 	body := r.Body
 	if len(body) == 0 {

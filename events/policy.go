@@ -27,7 +27,7 @@ type TimerKind string
 const (
 	TimerTask    TimerKind = "task"    // the task's complete-by
 	TimerAttempt TimerKind = "attempt" // a running attempt's complete-by
-	TimerFailed  TimerKind = "failed"  // a failure: due at once
+	TimerFailed  TimerKind = "failed"  // a failure: due at once, or when the agent asked to be called again
 	TimerWaiting TimerKind = "waiting" // the end of a backoff or cool-down
 )
 
@@ -119,8 +119,8 @@ const jitterShare = 0.2
 // MaxDelay bounds a backoff whose rule has no max of its own.
 const MaxDelay = 365 * 24 * time.Hour
 
-// Delay is the backoff after a number of failures (from 1): backoff times
-// factor to the power of failures-1, at most max and MaxDelay, less a jitter of up to a fifth
+// Delay is the backoff after a number of failures: backoff times factor to the power of
+// failures-1 (of 0, where none has counted so far), at most max and MaxDelay, less a jitter of up to a fifth
 // that is derived from the names, never random.
 func (a Attempts) Delay(task, step string, k Kind, attempt, failures int) time.Duration {
 	limit := float64(MaxDelay)
@@ -129,7 +129,7 @@ func (a Attempts) Delay(task, step string, k Kind, attempt, failures int) time.D
 	}
 	d := 0.0
 	if a.Backoff > 0 { // nothing times infinity is no number
-		d = min(limit, float64(a.Backoff)*math.Pow(max(a.Factor, 1), float64(failures-1)))
+		d = min(limit, float64(a.Backoff)*math.Pow(max(a.Factor, 1), float64(max(failures-1, 0))))
 	}
 	h := fnv.New64a()
 	h.Write([]byte(task + "/" + step + "/" + string(k) + "/" + strconv.Itoa(attempt)))

@@ -115,6 +115,13 @@ func eventSamples() []sample {
 			all = append(all, sample{name: f.Type() + ".instance", record: b.Record(sampleNS, "scheduler-0", 3, b.Value()), want: &b, event: &b, inbox: Inboxes,
 				decode: func(r *Record) (any, error) { return DecodeEvent(r) }})
 		}
+		if failed, is := f.(*AttemptFailed); is {
+			later, after := *failed, *e
+			later.Effect, later.RetryAfter, later.Deferred = EffectNone, 4982*time.Millisecond, true
+			after.Fact, after.Due = &later, Millis(e.At.Add(later.RetryAfter))
+			all = append(all, sample{name: f.Type() + ".deferred", record: after.Record(sampleNS, "scheduler-0", 3, after.Value()), want: &after, event: &after, inbox: Inboxes,
+				decode: func(r *Record) (any, error) { return DecodeEvent(r) }})
+		}
 		if canBeQueued(f) {
 			q := *e
 			q.Queued = true
@@ -209,6 +216,9 @@ func inputSamples() []sample {
 		p.Source, p.Token = "payments-1", sampleToken
 		all = append(all, inputSample(TypeReply+"."+string(p.Outcome), Replies, p.Record(sampleNS, p.Source), p))
 	}
+	later := &Reply{Task: "order-7", Ref: ref, Outcome: Failed, Effect: EffectNone, RetryAfter: 4982 * time.Millisecond, Source: "payments-1", Token: sampleToken,
+		Body: json.RawMessage(`{"code":"circuit_open","message":"payments/charge failed too often to be called now"}`)}
+	all = append(all, inputSample(TypeReply+".deferred", Replies, later.Record(sampleNS, later.Source), later))
 	for _, r := range []*Recovery{
 		{Task: "order-7", Timer: 9, Action: ActionRetry, Step: "charge", Kind: Do, CompleteBy: instantOf(40)},
 		{Task: "order-7", Timer: 9, Action: ActionWait, Step: "charge", Kind: Undo, Until: instantOf(50)},

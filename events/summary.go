@@ -312,13 +312,18 @@ func (s *Summary) onRun(e *Event, k Kind, step, verb string, attempt int) bool {
 	if *due = e.Due; attempt != unnumbered {
 		*last = attempt
 	}
-	if verb == "failed" || verb == "expired" {
+	if verb == "failed" && !deferred(e.Fact) || verb == "expired" {
 		s.FailureCount++
 	}
 	if f, ok := e.Fact.(*AttemptStarted); ok && f.Agent != p.Agent {
 		p.Agent = strings.Clone(f.Agent)
 	}
 	return true
+}
+
+func deferred(f Fact) bool {
+	failed, ok := f.(*AttemptFailed)
+	return ok && failed.Deferred
 }
 
 // released: an operator settled a step in error, or its undo.

@@ -38,6 +38,7 @@ const (
 	wantEpoch
 	wantDue
 	wantStep
+	wantDeferred
 	wantAttempt
 	wantAgent
 	wantAs
@@ -64,6 +65,8 @@ func want(name []byte) wanted {
 		return wantDue
 	case "step":
 		return wantStep
+	case "deferred":
+		return wantDeferred
 	case "attempt":
 		return wantAttempt
 	case "agent":
@@ -211,7 +214,7 @@ func (d *SummaryReader) fact(s *shape, m *members) Fact {
 		d.other.completed = AttemptCompleted{Kind: s.kind, Step: step, Attempt: number}
 		return &d.other.completed
 	case *AttemptFailed:
-		d.other.failed = AttemptFailed{Kind: s.kind, Step: step, Attempt: number}
+		d.other.failed = AttemptFailed{Kind: s.kind, Step: step, Attempt: number, Deferred: m.flag(wantDeferred)}
 		return &d.other.failed
 	case *AttemptRejected:
 		d.other.rejected = AttemptRejected{Kind: s.kind, Step: step, Attempt: number}
@@ -297,7 +300,7 @@ func (m *members) fail(w wanted, what string) {
 
 // wantedNames are the names of the members, for errors.
 var wantedNames = func() (names [wantNothing]string) {
-	for _, n := range []string{"at", "epoch", "due", "step", "attempt", "agent", "as", "ending", "error", "owner", "workflow", "version",
+	for _, n := range []string{"at", "epoch", "due", "step", "deferred", "attempt", "agent", "as", "ending", "error", "owner", "workflow", "version",
 		"priority", "labels", "complete_by", "plan"} {
 		names[want([]byte(n))] = n
 	}
@@ -327,6 +330,14 @@ func (m *members) number(w wanted) int64 {
 		m.fail(w, "not a whole number")
 	}
 	return n
+}
+
+func (m *members) flag(w wanted) bool {
+	val := m.values[w]
+	if s := aliased(val); val != nil && s != "true" && s != "false" {
+		m.fail(w, "neither true nor false")
+	}
+	return val != nil && val[0] == 't'
 }
 
 func (m *members) instant(w wanted) time.Time {

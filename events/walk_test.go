@@ -106,6 +106,7 @@ func (w *walker) stepCandidates(i int, by By) []Fact {
 			&AttemptStarted{Kind: k, Step: id, Attempt: n + 1, Agent: agents[k], Operation: "o", Key: "key", TokenHash: rapid.SampledFrom([]string{"", "q1w2e3r4t5y6u7i8o9p0aQ"}).Draw(w.T, "token"), Input: drawRaw(w.T)},
 			&AttemptCompleted{Kind: k, Step: id, Attempt: n, Output: drawRaw(w.T)},
 			&AttemptFailed{Kind: k, Step: id, Attempt: n, Effect: EffectUnknown, Error: drawError(w.T)},
+			&AttemptFailed{Kind: k, Step: id, Attempt: n, Effect: EffectNone, RetryAfter: 5 * time.Second, Deferred: true},
 			&AttemptFailed{Kind: k, Step: id, Attempt: n + 1, Effect: EffectNone, Error: &Error{Code: CodeNoSuchAgent}},
 			&AttemptExpired{Kind: k, Step: id, Attempt: n},
 			&AttemptRejected{Kind: k, Step: id, Attempt: n, Error: drawError(w.T)},
@@ -224,8 +225,12 @@ func (w *walker) step(e *Event) {
 	}
 	w.timers.Evolve(read)
 	w.summarize(&rec)
-	switch e.Fact.(type) {
-	case *AttemptFailed, *AttemptExpired:
+	switch f := e.Fact.(type) {
+	case *AttemptFailed:
+		if !f.Deferred {
+			w.failures++
+		}
+	case *AttemptExpired:
 		w.failures++
 	}
 	w.states[w.live.State]++

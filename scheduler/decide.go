@@ -49,6 +49,10 @@ type Env struct {
 	// Requests is the partition count of each agent's request topic, as
 	// metadata has shown it. An agent without one can't be asked.
 	Requests map[string]int32
+	// Barred are agents that Requests lacks since their topics can't be written to, with the reason.
+	Barred map[string]string
+	// tooLarge are requests that their topics refused because of their size.
+	tooLarge tooLargeRequests
 	// Leaderless are, by agent, those partitions of its request topic that no broker leads, ascending:
 	// what is written to them isn't acknowledged.
 	Leaderless map[string][]int32
@@ -279,7 +283,8 @@ func (d *decider) reply(r *events.Reply) {
 	case events.Completed:
 		d.completed(i, ref, instance, r)
 	case events.Failed:
-		d.failed(i, ref, instance, r.Effect, r.Failure())
+		d.failed(i, &events.AttemptFailed{Kind: ref.Kind, Step: ref.Step, Attempt: ref.Attempt, Instance: instance, Effect: r.Effect, Error: r.Failure(),
+			RetryAfter: r.RetryAfter, Deferred: run.Defers(r.Effect, r.RetryAfter)})
 	case events.Rejected:
 		err := r.Failure()
 		d.emit(&events.AttemptRejected{Kind: ref.Kind, Step: ref.Step, Attempt: ref.Attempt, Instance: instance, Error: err}, time.Time{}, nil)
@@ -304,18 +309,21 @@ func (d *decider) completed(i int, ref events.RequestRef, instance string, r *ev
 	d.advance()
 }
 
-// failed records a failed attempt, of an instance of its agent if one replied. While the run may go on, a timer that is due
-// at once hands it to the supervisor.
-func (d *decider) failed(i int, ref events.RequestRef, instance string, effect events.Effect, err *events.Error) {
-	f := &events.AttemptFailed{Kind: ref.Kind, Step: ref.Step, Attempt: ref.Attempt, Instance: instance, Effect: effect, Error: err}
-	if !d.goesOn(ref.Kind) {
+// failed records a failed attempt. While the run may go on, a timer hands it to the supervisor: it is due at
+// once, or when the agent asked to be called again.
+func (d *decider) failed(i int, f *events.AttemptFailed) {
+	if !d.goesOn(f.Kind) {
 		d.emit(f, time.Time{}, nil)
 		d.advance()
 		return
 	}
-	p := d.Task.Policy(i, ref.Kind, events.TimerFailed)
-	p.FailureCount++
-	d.emit(f, d.now, p)
+	p := d.Task.Policy(i, f.Kind, events.TimerFailed)
+	if f.Deferred {
+		p.CooledDown = false
+	} else {
+		p.FailureCount++
+	}
+	d.emit(f, d.now.Add(f.RetryAfter), p)
 }
 
 // goesOn reports whether a run of the kind may have further attempts: a step's

@@ -134,12 +134,16 @@ const pollWait = 20 * time.Millisecond
 // fakeLog is a lane's membership and producer. The fields that say what goes
 // wrong are set between turns, or by its hooks.
 type fakeLog struct {
-	cluster   *cluster
-	max       int                        // records of one poll
-	atMost    int                        // by PollAtMost; 0: max
-	reflected map[int32]map[string]int64 // what the lane said, by partition
-	woken     chan struct{}
-	gone      chan struct{} // closed by Close
+	cluster *cluster
+	max     int // records of one poll
+	atMost  int // by PollAtMost; 0: max
+	woken   chan struct{}
+	gone    chan struct{} // closed by Close
+
+	// reflected is what the lane said, by partition. It has a lock of its own: restores call it, and mu is
+	// held while a record waits to be acknowledged, by a clock that stands still while anybody waits for a lock.
+	reflectedMu sync.Mutex
+	reflected   map[int32]map[string]int64
 
 	mu       sync.Mutex
 	assigned map[int32]uint64
@@ -153,6 +157,7 @@ type fakeLog struct {
 	polledSome   func()                                                   // after a poll that found records
 	beforeCommit func()                                                   //
 	end          func(commit func()) (committed, handled bool, err error) // instead of a commit
+	tooLarge     func(r *events.Record) bool                              // for its topic; nil: none
 	refuse       func(r *events.Record) bool                              // for now; nil: none
 	commits      int
 	aborts       int
@@ -212,12 +217,22 @@ func (l *fakeLog) TopicID(topic string) string {
 }
 
 func (l *fakeLog) Reflected(_ context.Context, p int32, below map[string]int64) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+	l.reflectedMu.Lock()
+	defer l.reflectedMu.Unlock()
 	if l.reflected == nil {
 		l.reflected = map[int32]map[string]int64{}
 	}
 	l.reflected[p] = below
+}
+
+// Rewind implements Log.
+func (l *fakeLog) Rewind(_ context.Context, p int32) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, at := range l.position {
+		at[p] = 0
+	}
+	return nil
 }
 
 // pauses is the client of a fake's gate, which keeps what happens to whole topics.
@@ -254,13 +269,6 @@ func (l *fakeLog) Pause(p int32, topic string, why inboxgate.Reason, until time.
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.gate.Pause(inboxgate.Inbox{Topic: topic, Partition: p}, why, until)
-}
-
-// flows reports whether an inbox does.
-func (l *fakeLog) flows(topic string, p int32) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.gate.Flows(inboxgate.Inbox{Topic: topic, Partition: p})
 }
 
 // rewindPartition: a partition is read from the group's positions.
@@ -353,6 +361,11 @@ func (r *refusal) Error() string    { return fmt.Sprintf("record %d was refused"
 func (r *refusal) RecordIndex() int { return r.index }
 func (r *refusal) Permanent() bool  { return r.permanent }
 
+// tooLargeRefusal is the error of a record that its topic does not take because of its size.
+type tooLargeRefusal struct{ refusal }
+
+func (r *tooLargeRefusal) TooLarge() (bytes, most int) { return 120_000, 100_000 }
+
 // clientBytes is no less than what a record has in a batch of its own, by which a client
 // refuses it: no length needs more than five bytes.
 func clientBytes(r *events.Record) int {
@@ -386,12 +399,11 @@ func (l *fakeLog) Commit(ctx context.Context, out []events.Record) (bool, error)
 		}
 	}
 	for i := range out {
-		refused := false
-		if refuse := l.refuse; refuse != nil {
-			l.mu.Unlock() // it may wait in a bubble, where nobody else may wait for the lock
-			refused = refuse(&out[i])
-			l.mu.Lock()
+		if l.tooLarge != nil && l.tooLarge(&out[i]) {
+			l.rewind()
+			return false, &tooLargeRefusal{refusal{i, true}}
 		}
+		refused := l.refuses(&out[i])
 		if refused || l.cluster.missing[out[i].Topic] || clientBytes(&out[i]) > maxRecordBytes {
 			l.rewind()
 			return false, &refusal{i, !refused}

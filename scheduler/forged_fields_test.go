@@ -114,6 +114,14 @@ var forgedFields = []forgery{
 	})},
 	{"failed: number", "", true, fact(func(f *forger, n *entry, x *events.AttemptFailed) bool { x.Attempt++; return true })},
 	{"failed: instance", "P3", false, fact(func(f *forger, n *entry, x *events.AttemptFailed) bool { x.Instance += "x"; return len(x.Instance) > 1 })},
+	{"failed: the wait that the agent asked for", "", true, fact(func(f *forger, n *entry, x *events.AttemptFailed) bool {
+		x.RetryAfter += time.Second
+		return n.e.Policy != nil
+	})},
+	{"failed: not counted", "", true, fact(func(f *forger, n *entry, x *events.AttemptFailed) bool {
+		x.Deferred = !x.Deferred
+		return n.e.Policy != nil
+	})},
 	{"failed: error", "P3", false, fact(func(f *forger, n *entry, x *events.AttemptFailed) bool {
 		return n.e.Cause.Inbox == events.Replies && !n.e.Queued && f.first(slices.Index(f.log, n)) && otherCode(x.Error)
 	})},

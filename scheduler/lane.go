@@ -41,19 +41,24 @@ type lane struct {
 	refusals  map[int32]int // of a partition's output, in a row
 	refusing  time.Time     // since when the cluster takes nothing; zero: it does
 	forgeries forgeries
+	tooLarge  tooLargeRequests
 	// records is memory for those of the next transaction, room for what they are made of.
 	records []events.Record
 	room    *events.Room
 
 	snapshotsFrom time.Time // none are written before
-	pace          pace
+
+	confirms    chan []confirmed
+	confirming  bool // it is being asked
+	confirmedAt time.Time
+	pace        pace
 	// definitionsFrom is the instant before which the definitions aren't read again: the last try failed.
 	definitionsFrom time.Time
 }
 
 func newLane(cfg *Config, owner string, log Log, requests *requestTopics) *lane {
 	l := &lane{cfg: cfg, owner: owner, source: string(cfg.Namespace) + "scheduler/" + owner, log: log, requests: requests, voices: newVoices(),
-		inboxes: map[string]events.Inbox{}, parts: map[int32]*partition{}, refusals: map[int32]int{}, restores: make(chan restored, cfg.Partitions), loads: make(chan loaded, cfg.Partitions)}
+		inboxes: map[string]events.Inbox{}, parts: map[int32]*partition{}, refusals: map[int32]int{}, tooLarge: tooLargeRequests{}, confirms: make(chan []confirmed, 1), restores: make(chan restored, cfg.Partitions), loads: make(chan loaded, cfg.Partitions)}
 	l.pace.began = time.Now()
 	for i, topic := range cfg.Namespace.InboxTopics() {
 		l.inboxes[topic] = events.Inbox(i)
@@ -103,6 +108,10 @@ func (l *lane) turn(ctx context.Context) error {
 	if err := l.reconcile(ctx); err != nil {
 		return err
 	}
+	if err := l.confirmedSome(); err != nil {
+		return err
+	}
+	l.confirm(ctx, time.Now())
 	l.admit()
 	l.log.PollAtMost(l.pace.most)
 	records, err := l.log.Poll(ctx)
@@ -197,8 +206,7 @@ func (l *lane) save(now time.Time) error {
 		if err := p.tasks.Save(); err != nil {
 			return &storeError{p.id, "save", err}
 		}
-		st, next := p.tasks.FlushedState()
-		l.cfg.flushed.note(p.id, st, next)
+		l.flushedTo(p)
 	}
 	if due {
 		l.savedAt = now
@@ -243,6 +251,7 @@ func (l *lane) env(s *speculation) Env {
 	env := Env{Now: l.at(s), Namespace: l.cfg.Namespace, Source: l.source, Partition: s.partition.id, Epoch: s.state.Epoch,
 		Definitions: l.cfg.Catalog, ReplyToPrefixes: l.cfg.ReplyToPrefixes, Token: l.cfg.token}
 	env.Requests, env.Leaderless = l.requests.partitions()
+	env.Barred, env.tooLarge = l.requests.whyBarred(), l.tooLarge
 	if s.partition.flow != nil {
 		env.Slots = s.partition.flow
 	}

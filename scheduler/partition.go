@@ -21,7 +21,9 @@ type partition struct {
 	runnable   runnable
 	told       map[string]struct{} // stopped tasks of whose recoveries one is a dead letter; nil: none
 	assignedAt time.Time
-	loading    chan struct{} // closed when the load of finished tasks has ended; nil: none
+	// confirmation is what of it isn't known to be in the log.
+	confirmation confirmation
+	loading      chan struct{} // closed when the load of finished tasks has ended; nil: none
 }
 
 // ready reports whether the partition may act.
@@ -35,6 +37,7 @@ func (p *partition) accept(s *speculation, next int64) {
 		p.runnable.set(t)
 	}
 	p.tasks.Accept(tasks, s.state, next)
+	p.confirmation.add(Accepted{next - 1, s.state.At})
 }
 
 // tell takes note of stopped tasks that a transaction has told of. They are as many at most

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/verify"
@@ -61,7 +62,10 @@ func (l *ledger) perform(q *events.Request, luck int, output json.RawMessage) *e
 	case luck == 5:
 		d.rejected = true
 		return answerTo(q, events.Rejected, events.EffectUnknown, `{"code":"no","message":"never"}`)
-	case luck <= 7:
+	case luck == 6:
+		l.refused[q.Ref] = true
+		return deferredTo(q)
+	case luck == 7:
 		l.refused[q.Ref] = true
 		return answerTo(q, events.Failed, events.EffectNone, `{"code":"busy","message":"later"}`)
 	case luck == 8:
@@ -95,7 +99,9 @@ func (l *ledger) undo(q *events.Request, luck int) *events.Reply {
 	case luck == 5:
 		l.undos[q.IdempotencyKey] = events.Rejected
 		return answerTo(q, events.Rejected, events.EffectUnknown, `{"code":"settled"}`)
-	case luck <= 7:
+	case luck == 6:
+		return deferredTo(q)
+	case luck == 7:
 		return answerTo(q, events.Failed, events.EffectNone, `{"code":"busy"}`)
 	case luck == 8:
 		l.bar(v.UndoOf.Key, q.Ref.Step)
@@ -112,6 +118,13 @@ func (l *ledger) bar(key, step string) {
 
 func answerTo(q *events.Request, o events.Outcome, e events.Effect, body string) *events.Reply {
 	return &events.Reply{Task: q.Task, Ref: q.Ref, Token: q.Token, Outcome: o, Effect: e, Body: json.RawMessage(body)}
+}
+
+// deferredTo is the reply of an agent that did nothing and asks to be called later.
+func deferredTo(q *events.Request) *events.Reply {
+	r := answerTo(q, events.Failed, events.EffectNone, `{"code":"circuit_open"}`)
+	r.RetryAfter = 1500 * time.Millisecond
+	return r
 }
 
 // effects are the keys of a step under which something is there.

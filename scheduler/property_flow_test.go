@@ -342,7 +342,9 @@ func (w *flowWorld) reply(q *events.Request, luck int) {
 	r := answerTo(q, events.Completed, events.EffectNone, `{"ref":1}`)
 	switch luck {
 	case 1:
-		r = answerTo(q, events.Failed, events.EffectUnknown, `{"code":"busy"}`)
+		if r = answerTo(q, events.Failed, events.EffectUnknown, `{"code":"busy"}`); w.oneIn(3) {
+			r = deferredTo(q)
+		}
 	case 2:
 		if w.oneIn(4) {
 			r = answerTo(q, events.Rejected, events.EffectNone, `{"code":"no"}`)

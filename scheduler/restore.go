@@ -76,7 +76,16 @@ func (l *lane) restoredOne(ctx context.Context, r restored) error {
 		return r.err
 	}
 	p.tasks, p.release = r.tasks, r.release
+	if l.cfg.views.isDropped(p.id) {
+		if err := l.log.Rewind(ctx, p.id); err != nil {
+			return err
+		}
+		l.cfg.views.rewound(p.id)
+	}
 	p.runnable, p.inherited = r.runnable, r.inherited
+	if next, at := r.tasks.Next(), r.tasks.State().At; next > 0 && !at.IsZero() {
+		p.confirmation.add(Accepted{next - 1, at})
+	}
 	if p.flow = r.flow; p.flow != nil {
 		l.voices.join(p.id, p.flow)
 	}
@@ -201,6 +210,7 @@ func (b *bringing) bring(ctx context.Context) error {
 		return err
 	}
 	b.cfg.Listener.storeAhead(b.id, err)
+	b.cfg.views.drop(b.id)
 	if err := b.tasks.Wipe(); err != nil {
 		return &storeError{b.id, "empty", err}
 	}

@@ -26,6 +26,7 @@ const (
 	barFor             = 5 * time.Second // an agent whose topic can't be written to
 	reopenLeast        = 100 * time.Millisecond
 	reopenMost         = 5 * time.Second
+	refusedMost        = time.Minute // of a cluster that doesn't permit what a lane has to do
 )
 
 // Config says what a scheduler process is made of.
@@ -52,6 +53,10 @@ type Config struct {
 	// RequestTopics is the partition count of each agent's request topic, and those of its
 	// partitions that no broker leads, ascending.
 	RequestTopics func(ctx context.Context) (partitions map[string]int32, leaderless map[string][]int32, err error)
+	// Confirm says of the last events of accepted transactions which one, if any, isn't in the log though all there is
+	// settled: below stable it is committed or rolled back. all: they are all looked for, else the last that is settled. nil: it
+	// isn't asked.
+	Confirm func(ctx context.Context, p int32, accepted []Accepted, all bool) (stable int64, missing *Accepted, err error)
 	// Trim deletes the records of an inbox below the given offsets, if its topic has the id still.
 	Trim     func(ctx context.Context, topic, id string, before map[int32]int64) error
 	Listener *Listener
@@ -84,17 +89,21 @@ func Run(ctx context.Context, cfg Config) error {
 	return g.Wait()
 }
 
+// LaneOwner is the owner that a lane of a process claims partitions as.
+func LaneOwner(process string, number int) string { return process + "/" + strconv.Itoa(number) }
+
 // runLane keeps one lane going, with a fresh client after each failure.
 func (c *Config) runLane(ctx context.Context, number int, requests *requestTopics) error {
-	owner := c.Owner + "/" + strconv.Itoa(number)
+	owner := LaneOwner(c.Owner, number)
 	wait := reopenLeast
+	var refusals refusals
 	for ctx.Err() == nil {
 		start := time.Now()
 		err := c.oneLane(ctx, owner, number, requests)
 		if err == nil || ctx.Err() != nil {
 			return nil
 		}
-		if isPermanent(err) {
+		if isPermanent(err) || refusals.last(err, start, time.Now()) {
 			return err
 		}
 		c.Listener.laneFailed(owner, err)
@@ -108,6 +117,23 @@ func (c *Config) runLane(ctx context.Context, number int, requests *requestTopic
 		}
 	}
 	return nil
+}
+
+// refusals are clients of a lane that the cluster didn't permit, one after another.
+type refusals struct{ since time.Time }
+
+// last takes in how a client ended that was opened at an instant. It reports whether the cluster has permitted none
+// for refusedMost: credentials and ACLs are changed while programs run, and nobody waits for ever for that.
+func (r *refusals) last(err error, opened, now time.Time) bool {
+	var refused interface{ Refused() bool }
+	if !errors.As(err, &refused) || !refused.Refused() {
+		r.since = time.Time{}
+		return false
+	}
+	if r.since.IsZero() || now.Sub(opened) > refusedMost { // it was permitted for a while
+		r.since = now
+	}
+	return now.Sub(r.since) > refusedMost
 }
 
 // oneLane is the life of one client.
@@ -340,6 +366,30 @@ type views struct {
 	sync.Mutex
 	open    map[int32]chan struct{} // closed when given back
 	loading chan struct{}           // holds one for each that is being loaded
+	// dropped are the partitions whose state was ahead of the log: the group's offsets are, too. Their inboxes are still to be rewound.
+	dropped map[int32]bool
+}
+
+// drop takes note of a partition whose inboxes are to be rewound; rewound, that they were.
+func (v *views) drop(p int32) {
+	v.Lock()
+	defer v.Unlock()
+	if v.dropped == nil {
+		v.dropped = map[int32]bool{}
+	}
+	v.dropped[p] = true
+}
+
+func (v *views) isDropped(p int32) bool {
+	v.Lock()
+	defer v.Unlock()
+	return v.dropped[p]
+}
+
+func (v *views) rewound(p int32) {
+	v.Lock()
+	defer v.Unlock()
+	delete(v.dropped, p)
 }
 
 // newViews lets so many be loaded at once.

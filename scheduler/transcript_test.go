@@ -161,6 +161,13 @@ func (s *script) command(name string, words []string, line string) {
 			r.Body = body
 		}
 		s.decide(events.Replies, r)
+	case "defer": // defer STEP/KIND/ATTEMPT DURATION: nothing was done, and the agent asks to be called so much later
+		_, ref, err := events.ParseRequestID("t/" + words[1])
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		s.decide(events.Replies, &events.Reply{Task: "t", Ref: ref, Token: testToken("t", ref), Outcome: events.Failed, Effect: events.EffectNone, RetryAfter: s.duration(words[2]),
+			Body: json.RawMessage(`{"code":"circuit_open"}`)})
 	case "advance": // advance DURATION: time passes, nobody acts
 		s.now = s.now.Add(s.duration(words[1]))
 	case "due": // the supervisor asks for what is due

@@ -37,12 +37,13 @@ const (
 	CodeUnreachable      = "unreachable"        // no connection: nothing was sent
 	CodeNoAnswer         = "no_answer"          // the connection failed, or time ran out
 	CodeResponseTooLarge = "response_too_large" // the answer passed its bound
+	CodeBadResponse      = "bad_response"       // the work is done, and the answer can't be read
 	CodeHeaderFile       = "header_file"        // the header file can't be used now
 	CodeBadOperation     = "bad_operation"      // no path segment can hold it
 )
 
-// Downstream is the host: all operations share its circuit.
-func (a *Agent) Downstream(agent.Request) string { return a.host }
+// Downstream is the operation at the host: a service that fails at one may be well at the others.
+func (a *Agent) Downstream(r agent.Request) string { return a.host + "/" + r.Operation }
 
 // Handle posts the request and says what the answer means.
 func (a *Agent) Handle(ctx context.Context, r agent.Request) (any, error) {
@@ -63,11 +64,27 @@ func (a *Agent) Handle(ctx context.Context, r agent.Request) (any, error) {
 	if err != nil {
 		return nil, a.unanswered(err, connected.Load())
 	}
-	defer resp.Body.Close()
-	body, err := io.ReadAll(io.LimitReader(resp.Body, a.cfg.MaxResponseBytes+1))
+	body, err := readBody(ctx, resp, a.cfg.MaxResponseBytes+1)
 	return a.answered(r, answer{
 		status: resp.StatusCode, header: resp.Header, body: body, readErr: err, now: time.Now(),
 	})
+}
+
+// readBody reads at most so many bytes of an answer's body, and no longer than ctx lasts. The body of a 1xx is the
+// connection itself, for as long as the service keeps it (101, Switching Protocols): none of it is read.
+func readBody(ctx context.Context, resp *http.Response, most int64) ([]byte, error) {
+	defer resp.Body.Close()
+	if resp.StatusCode < http.StatusOK {
+		return nil, nil
+	}
+	// net/http ends the bodies that it makes itself with the context; this ends any other.
+	stop := context.AfterFunc(ctx, func() { resp.Body.Close() })
+	defer stop()
+	body, err := io.ReadAll(io.LimitReader(resp.Body, most))
+	if err != nil && ctx.Err() != nil {
+		err = ctx.Err()
+	}
+	return body, err
 }
 
 // request makes the call. Its error is a Failure without effect.

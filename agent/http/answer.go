@@ -38,7 +38,7 @@ func (a *Agent) answered(r agent.Request, w answer) (any, error) {
 			return nil, &agent.Failure{Code: CodeNoAnswer, Transient: true,
 				Err: fmt.Errorf("%s answered %d, and the body ended too early: %w", r.Operation, w.status, w.readErr)}
 		}
-		return output(w.body), nil
+		return output(r, w)
 	}
 	if tooLarge || w.readErr != nil {
 		w.body = nil // the status says enough
@@ -47,7 +47,7 @@ func (a *Agent) answered(r agent.Request, w answer) (any, error) {
 		Code:    "http_" + strconv.Itoa(w.status),
 		Message: fmt.Sprintf("%s answered %d %s", r.Operation, w.status, http.StatusText(w.status)),
 	}
-	describe(f, w.body)
+	describe(f, w)
 	switch {
 	case w.status == http.StatusTooEarly || w.status == http.StatusTooManyRequests:
 		f.Transient, f.NoEffect = true, true
@@ -71,27 +71,40 @@ func (a *Agent) answered(r agent.Request, w answer) (any, error) {
 	return nil, f
 }
 
-// output is the body of a 2xx: the work is done, whatever was said of it.
-func output(body []byte) any {
-	body = bytes.TrimSpace(body)
-	switch {
-	case len(body) == 0:
-		return nil
-	case events.ValidJSON(body):
-		return json.RawMessage(body)
+// output is the body of a 2xx: the work is done, whatever was said of it. What can't be read is no output, and the
+// same call would answer the same: the effect stays unknown, so that an undo reaches it.
+func output(r agent.Request, w answer) (any, error) {
+	b, err := decode(w.header, w.body)
+	if err == nil {
+		err = b.bad()
 	}
-	return map[string]string{"body": strings.ToValidUTF8(string(body), "\uFFFD")}
+	if err != nil {
+		return nil, &agent.Failure{Code: CodeBadResponse, Neutral: true, Message: fmt.Sprintf("%s answered %d with a body that can't be read: %v", r.Operation, w.status, err)}
+	}
+	text := bytes.TrimSpace(b.text)
+	switch {
+	case len(text) == 0:
+		return nil, nil
+	case events.ValidJSON(text):
+		return json.RawMessage(text), nil
+	}
+	return map[string]string{"body": string(text)}, nil
 }
 
 // describe takes what an error's body says: its code and message if it is an
 // object that has them, and all of it as details.
-func describe(f *agent.Failure, body []byte) {
-	body = bytes.TrimSpace(body)
+func describe(f *agent.Failure, w answer) {
+	b, err := decode(w.header, w.body)
+	if err != nil {
+		f.Message += " with a body that can't be read: " + err.Error()
+		return
+	}
+	body := bytes.TrimSpace(b.text)
 	if len(body) == 0 {
 		return
 	}
 	if !events.ValidJSON(body) {
-		f.Details, _ = json.Marshal(strings.ToValidUTF8(string(body), "\uFFFD")) // a string always encodes
+		f.Details, _ = json.Marshal(string(body)) // a string always encodes
 		return
 	}
 	f.Details = body

@@ -21,6 +21,7 @@
 // # What its answer means
 //
 //	2xx                        completed; 202 too: answer when the work is done
+//	2xx that can't be read     failed, effect unknown: see decode
 //	408, 409, 5xx              called again within complete-by, effect unknown
 //	425, 429                   called again within complete-by, no effect
 //	3xx                        failed, effect unknown: redirects aren't followed
@@ -28,13 +29,15 @@
 //	no connection              called again within complete-by, no effect
 //	connection lost, timeout   called again within complete-by, effect unknown
 //	too large                  failed, effect unknown
+//	1xx as the last answer     failed, effect unknown: its body isn't read
 //
 // A rejection tells the scheduler that there is nothing to undo. A service that
 // answers 4xx must not have done the work.
 //
-// Retry-After, in seconds or as a date, is honoured. A 2xx without a body is
-// null; with a body that is no JSON it is {"body": "<text>"}, since the work is
-// done. What an error's body says becomes the error's details.
+// Retry-After, in seconds or as a date, is honoured: within the attempt while there is time, else by the next
+// attempt, which comes no sooner. A 2xx without a body is
+// null; with a body that is text and no JSON it is {"body": "<text>"}, since the work is
+// done. Text is decoded by its byte order mark or its charset. What an error's body says becomes the error's details.
 //
 // Proxies of the environment, cookies and credentials in the URL are not used.
 package http

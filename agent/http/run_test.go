@@ -71,13 +71,13 @@ func TestCircuitOfAServiceOpensAndCloses(t *testing.T) {
 		CompleteBy: time.Now().Add(time.Minute), IdempotencyKey: "k-1", Value: []byte(`{}`)}
 	s.requests <- q.Record("waybill.", "test", "payments", 0)
 
-	host := service.Listener.Addr().String()
-	if got := <-states; got != host+" open" || calls.Load() != 5 {
+	circuit := service.Listener.Addr().String() + "/charge"
+	if got := <-states; got != circuit+" open" || calls.Load() != 5 {
 		t.Errorf("%s after %d calls", got, calls.Load())
 	}
 	down.Store(false)
 	for _, want := range []string{"half-open", "closed"} {
-		if got := <-states; got != host+" "+want {
+		if got := <-states; got != circuit+" "+want {
 			t.Errorf("%s; want %s", got, want)
 		}
 	}

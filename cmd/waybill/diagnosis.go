@@ -37,9 +37,13 @@ type condition struct {
 	// Partitions that no broker leads, by topic.
 	leaderless map[string][]int32
 	workflows  []string // name/version of those that can be used
+	positions  []kafka.PositionFinding
 	// Of roles and agents, and of the partitions of events.
 	scheduler, supervisor, notifier, audit groupCondition
 	agents                                 map[string]groupCondition
+	hanging                                []*kafka.HangingError
+	unhung                                 error             // why it isn't known what hangs
+	unstable                               []int32           // partitions whose offsets an open transaction holds back
 	held                                   map[int32]int64   // where readers of committed events stand, behind an open transaction
 	restoring                              map[int32]float64 // how far a scheduler is that doesn't act yet
 	deadletters, alerts, noAlerts          int               // in the last hour; noAlerts are records among the alerts that are none
@@ -56,7 +60,9 @@ type groupCondition struct {
 	taken       bool
 	circuit     string
 
-	commits, lags map[string]map[int32]int64
+	commits map[string]map[int32]int64
+	waits   map[string]map[int32]int64 // how many offsets are waiting, by topic and partition
+	still   []string                   // topic/partition of what waits and didn't move between two looks
 }
 
 // waits reports whether something does that ought to move.
@@ -91,6 +97,16 @@ func (g *groupCondition) since(before groupCondition) {
 	for topic, ps := range g.commits {
 		g.moved = g.moved || !maps.Equal(ps, before.commits[topic])
 	}
+	for topic, ps := range g.waits {
+		for p, lag := range ps {
+			at, committed := g.commits[topic][p]
+			was, before2 := before.commits[topic][p]
+			if lag > 0 && before.waits[topic][p] > 0 && committed == before2 && at == was {
+				g.still = append(g.still, fmt.Sprintf("%s/%d", topic, p))
+			}
+		}
+	}
+	slices.Sort(g.still)
 }
 
 // diagnose says what is fine and what isn't; pure.
@@ -104,11 +120,12 @@ func diagnose(c *condition) []symptom {
 		return list // nothing else was looked at
 	}
 	list = append(list, topicSymptoms(c.topics)...)
+	list = append(list, positionSymptoms(c.positions)...)
 	if c.history {
 		return append(list, symptom{"namespace", note, "its events were imported, to be looked at: no role runs here but a console", ""})
 	}
 	list = append(list, workflowSymptom(c.workflows),
-		schedulerSymptom(c.scheduler, c.restoring),
+		unstableSymptom(schedulerSymptom(c.scheduler, c.restoring), c.unstable),
 		roleSymptom("supervisor", c.supervisor, "nothing times out or is tried again", "waybill supervisor"))
 	if c.notifier.lag > 0 && (c.notifier.members == 0 || !c.notifier.moved) {
 		list = append(list, symptom{"notifier", fault, fmt.Sprintf("notifications wait, lag %d", c.notifier.lag), "it is part of a scheduler: look at the log of one"})
@@ -152,14 +169,23 @@ func partitionsText(of map[string][]int32) string {
 		case i > 0:
 			text += ", "
 		}
-		text += fmt.Sprintf("%s %v", topic, of[topic])
+		text += topic + " " + numbersText(of[topic])
 	}
 	return text
 }
 
+// numbersText is the numbers of partitions, of the first ones.
+func numbersText(ps []int32) string {
+	const most = 12
+	if len(ps) <= most {
+		return fmt.Sprint(ps)
+	}
+	return fmt.Sprintf("%v and %d more", ps[:most], len(ps)-most)
+}
+
 func leaderSymptoms(leaderless map[string][]int32) (list []symptom) {
 	for _, topic := range slices.Sorted(maps.Keys(leaderless)) {
-		list = append(list, symptom{"brokers", fault, fmt.Sprintf("none leads partitions %v of %s: what is there waits, and isn't counted below", leaderless[topic], topic),
+		list = append(list, symptom{"brokers", fault, fmt.Sprintf("none leads partitions %s of %s: what is there waits, and isn't counted below", numbersText(leaderless[topic]), topic),
 			"start the brokers that have them: kafka-topics.sh --describe --unavailable-partitions names them"})
 	}
 	return list
@@ -176,12 +202,47 @@ func topicSymptoms(findings []kafka.Finding) []symptom {
 	return list
 }
 
+// positionSymptoms judges where schedulers go on reading their inboxes.
+func positionSymptoms(found []kafka.PositionFinding) (list []symptom) {
+	foreign := map[string][]int32{}
+	for _, f := range found {
+		at := fmt.Sprintf("%s/%d", f.Topic, f.Partition)
+		switch f.Fault {
+		case kafka.PositionCut:
+			list = append(list, symptom{"positions", fault, fmt.Sprintf("%s ends at %d, below %d, up to where it was read: its log was cut off or brought back from a copy, and schedulers don't read it", at, f.End, f.Offset),
+				"copy the records that are in the topic, delete it, run `waybill topics create`, and write the copies to the new one: it is read from its start, and what was used already changes nothing"})
+		case kafka.PositionTrimmed:
+			list = append(list, symptom{"positions", fault, fmt.Sprintf("%s begins at %d, above %d, up to where it was read: the records between were deleted before they were read", at, f.Start, f.Offset),
+				"who wrote them must write them again; see the retention of the topic: `waybill topics check`"})
+		case kafka.PositionForeign:
+			foreign[f.Topic] = append(foreign[f.Topic], f.Partition)
+		}
+	}
+	if len(foreign) > 0 {
+		list = append(list, symptom{"positions", note, "no scheduler committed the group's offsets of " + partitionsText(foreign) + ": they aren't used; these are read from their start, and what the log reflects is skipped",
+			"nothing: the next commit of a scheduler replaces them. The scheduler group needs no reset"})
+	}
+	return list
+}
+
 func workflowSymptom(workflows []string) symptom {
 	if len(workflows) == 0 {
 		return symptom{"workflows", fault, "none is applied: every order is refused", "run `waybill workflow apply FILE`"}
 	}
-	return symptom{"workflows", fine, strings.Join(workflows, ", "), ""}
+	const most = 3
+	list := make([]string, 0, most)
+	for _, w := range workflows[:min(most, len(workflows))] {
+		list = append(list, shorten(w, 30))
+	}
+	text := strings.Join(list, ", ")
+	if more := len(workflows) - most; more > 0 {
+		text += fmt.Sprintf(", and %d more", more)
+	}
+	return symptom{"workflows", fine, text, ""}
 }
+
+// restoringShown is how many partitions that are restored are named.
+const restoringShown = 5
 
 // schedulerSymptom judges schedulers: a partition waits while its tasks are read from the log.
 func schedulerSymptom(g groupCondition, restoring map[int32]float64) symptom {
@@ -189,6 +250,9 @@ func schedulerSymptom(g groupCondition, restoring map[int32]float64) symptom {
 		parts := make([]string, 0, len(restoring))
 		for _, p := range slices.Sorted(maps.Keys(restoring)) {
 			parts = append(parts, fmt.Sprintf("%d (%.0f%%)", p, 100*restoring[p]))
+		}
+		if more := len(parts) - restoringShown; more > 0 {
+			parts = append(parts[:restoringShown], fmt.Sprintf("and %d more", more))
 		}
 		return symptom{"scheduler", note, fmt.Sprintf("reads the tasks of partitions from the log before it goes on with them: %s; lag %d", strings.Join(parts, ", "), g.lag),
 			"wait; its log says how far it is, and what holds it up"}
@@ -200,15 +264,27 @@ func schedulerSymptom(g groupCondition, restoring map[int32]float64) symptom {
 	return roleSymptom("scheduler", g, "orders and replies wait in the inboxes", "waybill scheduler")
 }
 
+// unstableSymptom adds to what is wrong with schedulers that their offsets are held back.
+func unstableSymptom(s symptom, unstable []int32) symptom {
+	if s.Result != fine && len(unstable) > 0 {
+		s.Found += fmt.Sprintf("; an open transaction holds back the offsets of partitions %v in __consumer_offsets, and no new owner goes on with them", unstable)
+		s.Fix = "it ends after 10 s by itself; one that doesn't is listed as hanging, with what to abort; else " + s.Fix
+	}
+	return s
+}
+
 // roleSymptom judges a role without which nothing of what waits goes on.
 func roleSymptom(role string, g groupCondition, without, start string) symptom {
 	switch {
 	case g.members == 0:
 		return symptom{role, fault, fmt.Sprintf("none runs: %s, lag %d", without, g.lag), "start one: " + start}
 	case len(g.unowned) > 0:
-		return symptom{role, fault, fmt.Sprintf("partitions %v have no owner", g.unowned), "look again in some seconds: they may be moving"}
+		return symptom{role, fault, fmt.Sprintf("partitions %s have no owner", numbersText(g.unowned)), "look again in some seconds: they may be moving"}
 	case g.lag > 0 && !g.moved:
 		return symptom{role, fault, fmt.Sprintf("lag %d, and nothing was done in %v", g.lag, lookAgain), "look at its log"}
+	case len(g.still) > 0:
+		return symptom{role, note, fmt.Sprintf("in %v nothing was done of %s, where records wait", lookAgain, shortList(g.still)),
+			"look again; if they stay, its log says since when, and why; waybill_partition_standing_seconds shows it, too"}
 	}
 	return symptom{role, fine, fmt.Sprintf("%d in the group, lag %d", g.members, g.lag), ""}
 }
@@ -216,10 +292,12 @@ func roleSymptom(role string, g groupCondition, without, start string) symptom {
 func agentSymptom(name string, g groupCondition) symptom {
 	check := "agent " + name
 	switch {
+	case g.members == 0 && g.lag == 0:
+		return symptom{check, note, "none runs, and nothing waits for it", "start it before its workflows have orders: waybill agent http --agent " + name + ", or a program of yours"}
 	case g.members == 0:
 		return symptom{check, fault, fmt.Sprintf("nobody reads its requests, lag %d", g.lag), "start it: waybill agent http --agent " + name + ", or a program of yours"}
 	case g.circuit == agent.CircuitOpen || g.circuit == agent.CircuitHalfOpen:
-		return symptom{check, fault, "its circuit is " + g.circuit + ": what it calls fails", "look at the service behind it"}
+		return symptom{check, fault, "a circuit of it is " + g.circuit + ": an operation that it calls fails", "look at the service behind it; the agent's log names the operation (circuit), and so does waybill_agent_circuit"}
 	case g.lag > 0 && !g.moved:
 		return symptom{check, note, fmt.Sprintf("lag %d, and nothing was done in %v", g.lag, lookAgain), "calls may take longer than that; else look at its log"}
 	}
@@ -233,11 +311,35 @@ func consoleSymptom(g groupCondition) symptom {
 	return symptom{"console", fine, fmt.Sprintf("%d in the group, lag %d", g.members, g.lag), ""}
 }
 
+// shownPartitions bounds a list of partitions.
+const shownPartitions = 8
+
+// shortList is the first of a list.
+func shortList(of []string) string {
+	if len(of) > shownPartitions {
+		return fmt.Sprintf("%s and %d others", strings.Join(of[:shownPartitions], ", "), len(of)-shownPartitions)
+	}
+	return strings.Join(of, ", ")
+}
+
+// transactionSymptoms judges transactions that nobody will end.
+func transactionSymptoms(c *condition) (list []symptom) {
+	for _, h := range c.hanging {
+		list = append(list, symptom{"transactions", fault, fmt.Sprintf("the transaction of producer %d hangs in %s/%d from offset %d on: nothing behind it can be read", h.Producer, h.Topic, h.Partition, h.Start),
+			"abort each that is listed here, then look again: " + h.Abort()})
+	}
+	if c.unhung != nil && (len(c.held) > 0 || len(c.unstable) > 0) {
+		list = append(list, symptom{"transactions", note, fmt.Sprintf("which of them hang can't be told: %v", c.unhung), "ask as a user who may read these topics, or see kafka-transactions.sh find-hanging, also of __consumer_offsets"})
+	}
+	return list
+}
+
 // logSymptoms judges what stands in the log.
 func logSymptoms(c *condition) (list []symptom) {
+	list = append(list, transactionSymptoms(c)...)
 	for _, p := range slices.Sorted(maps.Keys(c.held)) {
 		list = append(list, symptom{"events", note, fmt.Sprintf("partition %d: readers stand at offset %d, behind a transaction that is open", p, c.held[p]),
-			"it ends after 10 s by itself; if it doesn't, see kafka-transactions.sh find-hanging"})
+			"it ends after 10 s by itself; one that doesn't is listed as hanging, with what to abort"})
 	}
 	if c.deadletters > 0 {
 		list = append(list, symptom{"dead letters", note, fmt.Sprintf("%d in the last hour", c.deadletters), "waybill deadletters --since 1h says why"})

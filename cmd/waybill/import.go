@@ -208,7 +208,7 @@ func (m *importing) back(l *logbook) (sums, error) {
 			return back, err
 		case time.Since(began) > stallWithin:
 			return nil, fmt.Errorf("what was written to %s can't be read back to its end: a transaction has been open there for %s; "+
-				"look for it with kafka-transactions.sh find-hanging, then delete the namespace's topics and import again", l.cfg.Namespace.Events(), stallWithin)
+				"look for it with `waybill doctor`, then delete the namespace's topics and import again", l.cfg.Namespace.Events(), stallWithin)
 		}
 		m.waits.Do(func() {
 			fmt.Fprintf(l.note, "waybill: waiting for the end of a transaction in %s\n", l.cfg.Namespace.Events())

@@ -216,7 +216,7 @@ func (l *logbook) tellHeld(topic string, held map[int32]int64) {
 		}
 		l.told[at] = true
 		fmt.Fprintf(l.note, "waybill: %s was read up to offset %d only: a transaction that is open holds back what follows. "+
-			"It ends after 10 s by itself, ask again then; if it doesn't, see kafka-transactions.sh find-hanging\n", at, held[p])
+			"It ends after 10 s by itself, ask again then; if it doesn't, `waybill doctor` says what to abort\n", at, held[p])
 	}
 }
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """A Waybill agent that charges cards, in memory (the contract: docs/agents.md; Debian: python3-confluent-kafka)."""
-import argparse, json, signal, sys
+import argparse, json, os, signal, sys
 from datetime import datetime, timezone
 from confluent_kafka import Consumer, KafkaException, Producer
 
@@ -61,9 +61,9 @@ def serve(m, producer, replies):
 
 if __name__ == "__main__":
     flags = argparse.ArgumentParser()
-    flags.add_argument("--brokers", default="localhost:9092")
+    flags.add_argument("--brokers", default=os.environ.get("WAYBILL_BROKERS", "localhost:9092"))
     flags.add_argument("--agent", required=True)
-    flags.add_argument("--namespace", default="waybill.")
+    flags.add_argument("--namespace", default=os.environ.get("WAYBILL_NAMESPACE", "waybill."))
     args = flags.parse_args()
     producer = Producer({"bootstrap.servers": args.brokers, "partitioner": "murmur2_random", "acks": "all"})
     consumer = Consumer({"bootstrap.servers": args.brokers, "group.id": args.namespace + "agent." + args.agent,

@@ -5,15 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
-	"net/http"
 	"strconv"
 	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/waybill-run/waybill/agent"
 	"github.com/waybill-run/waybill/events"
@@ -26,6 +23,7 @@ import (
 // Metrics is what a process counts. Each name is one of the project's words.
 type Metrics struct {
 	registry     *prometheus.Registry
+	health       *Health // of the process, which the same server tells
 	kafka        kafka.Hook
 	ended        *prometheus.CounterVec
 	transactions *prometheus.CounterVec
@@ -48,9 +46,11 @@ type Metrics struct {
 	commits      prometheus.Histogram
 	lateness     prometheus.Histogram
 	requests     *prometheus.CounterVec
+	circuits     *prometheus.GaugeVec
 	notified     *prometheus.CounterVec
 	poison       *prometheus.CounterVec
 	dropped      *prometheus.CounterVec
+	standing     *prometheus.GaugeVec
 	armed        *prometheus.GaugeVec
 	clock        atomic.Pointer[kafka.Clock]
 	flows        flows
@@ -60,7 +60,7 @@ type Metrics struct {
 func NewMetrics() *Metrics {
 	r := prometheus.NewRegistry()
 	r.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	m := &Metrics{registry: r, kafka: kafkametrics.Hook(r)}
+	m := &Metrics{registry: r, kafka: kafkametrics.Hook(r), health: newHealth()}
 	vec := func(name, help string, labels ...string) *prometheus.CounterVec {
 		v := prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
 		r.MustRegister(v)
@@ -107,7 +107,9 @@ func NewMetrics() *Metrics {
 	m.commits = seconds("waybill_commit_seconds", "Duration of a transaction's commit.")
 	m.lateness = seconds("waybill_timer_lateness_seconds", "From a timer's due to the recovery that was asked for it.")
 	m.requests = vec("waybill_requests_total", "Requests that an agent finished with, by agent and result.", "agent", "result")
+	m.circuits = gauge("waybill_agent_circuit", "Circuits of this process's agents that have opened, by what they protect: 0 closed, 1 half-open, 2 open.", "agent", "circuit")
 	m.notified = vec("waybill_notifications_total", "Notifications, by result.", "result")
+	m.standing = gauge("waybill_partition_standing_seconds", "For how long records have waited in a partition while its worker stands still.", "topic", "partition")
 	m.dropped = vec("waybill_stores_dropped_total", "Stores of partitions that had what the log hasn't committed, and were dropped and restored, by role.", "role")
 	m.poison = vec("waybill_poison_total", "Events that a reader could not use: their task is stopped there.", "role")
 	r.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "waybill_clock_offset_seconds",
@@ -140,62 +142,10 @@ func zero[L ~string](of *prometheus.CounterVec, values ...L) {
 
 func (m *Metrics) hooks() []kafka.Hook { return []kafka.Hook{m.kafka} }
 
-// Serve offers the metrics until ctx ends. It returns when it listens.
-func (m *Metrics) Serve(ctx context.Context, addr string) (net.Addr, error) {
-	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", addr)
-	if err != nil {
-		return nil, fmt.Errorf("--metrics-listen %s: %w; give another, port 0 for any", addr, err)
-	}
-	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{}))
-	s := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}
-	go func() {
-		<-ctx.Done()
-		_ = s.Close() // scrapes in flight may fail: the process ends
-	}()
-	go func() {
-		if err := s.Serve(l); !errors.Is(err, http.ErrServerClosed) {
-			panic(err) // the listener of our own process broke
-		}
-	}()
-	return l.Addr(), nil
-}
-
 func (n *Instance) schedulerListener(restoring *restoring) *scheduler.Listener {
-	m, owned := n.metrics, n.metrics.partitions.WithLabelValues("scheduler")
-	zero(m.ended, events.StateProcessed, events.StateError, events.StateUndone, events.StateCancelled)
-	zero(m.transactions, "committed", "aborted", "failed")
-	zero(m.inputs, "decided", "forwarded", "reflected")
-	zero(m.deadletters, events.Reasons...)
-	zero(m.snapshots, "written", "refused", "failed")
-	zero(m.written, "events", "snapshots")
-	zero(m.notified, "delivered", "undelivered")
-	zero(m.dropped, "scheduler")
-	return &scheduler.Listener{
-		Assigned: func(int32) { owned.Inc() },
-		Lost: func(p int32) {
-			owned.Dec()
-			m.snapshotAt.DeleteLabelValues(strconv.Itoa(int(p))) // its next owner tells of it
-			restoring.lost(p)
-		},
-		Restored: func(p int32, from scheduler.Source, took time.Duration) {
-			restoring.restored(p)
-			m.restores.WithLabelValues(string(from)).Observe(took.Seconds())
-			n.log.Debug("partition restored", "role", "scheduler", "partition", p, "from", from, "took", took)
-		},
-		Loaded: func(p int32, took time.Duration) {
-			m.loads.Observe(took.Seconds())
-			n.log.Debug("finished tasks loaded", "partition", p, "took", took)
-		},
-		SnapshotRefused: func(p int32, why error) {
-			m.snapshots.WithLabelValues("refused").Inc()
-			n.log.Warn("a partition's snapshot can't be used; the log is read instead", "partition", p, "why", why)
-		},
-		StoreAhead: func(p int32, why error) { n.storeAhead("scheduler", p, why) },
-		SnapshotFailed: func(p int32, why error) {
-			m.snapshots.WithLabelValues("failed").Inc()
-			n.log.Warn("no snapshot is written of a partition", "partition", p, "why", why)
-		},
+	m := n.metrics
+	m.beginScheduler()
+	l := &scheduler.Listener{
 		Committed: m.committed,
 		Took:      func(_ int, took time.Duration) { m.commits.Observe(took.Seconds()) },
 		Aborted:   func() { m.transactions.WithLabelValues("aborted").Inc() },
@@ -204,19 +154,25 @@ func (n *Instance) schedulerListener(restoring *restoring) *scheduler.Listener {
 		},
 		Aside: func(p int32, wait time.Duration) {
 			m.aside.Inc()
+			restoring.waitsFor(p, wait)
 			n.log.Warn("partition waits, others go on: what follows from its inputs was refused again; `waybill doctor` says what has no leader", "partition", p, "wait", wait)
 		},
 		Unlisted: func(err error) {
 			n.log.Warn("the agents' topics can't be listed; those that were known are used", "error", err)
 		},
 		Unread: func(err error) {
+			restoring.definitionsUnread()
 			n.log.Warn("definitions can't be read to their end; submissions of unknown workflows wait", "error", err)
 		},
-		Agents:    m.flows.take,
-		Admission: n.admission,
+		Agents: m.flows.take,
+		Admission: func(owner string, open bool, counted int, busiest []string) {
+			restoring.admission(owner, open)
+			n.admission(owner, open, counted, busiest)
+		},
 		LaneFailed: func(owner string, err error) {
+			restoring.admission(owner, true) // the next one says what it finds
 			m.transactions.WithLabelValues("failed").Inc()
-			n.log.Warn("lane begins anew", "owner", owner, "error", err)
+			n.log.Log(context.Background(), levelOf(err, slog.LevelWarn), "lane begins anew", "owner", owner, "error", err)
 		},
 		StoreFailed: func(err error) { n.log.Error("partition not saved; it will be read again", "error", err) },
 		Skew:        func(off time.Duration) { n.log.Warn("clock", "offset", off) },
@@ -228,11 +184,40 @@ func (n *Instance) schedulerListener(restoring *restoring) *scheduler.Listener {
 		},
 		Delivered: func() { m.notified.WithLabelValues("delivered").Inc() },
 	}
+	n.observePartitions(l, restoring)
+	return l
 }
 
-func (n *Instance) inboxRecreated(p int32, topic string, reflected int64, was, is string) {
-	n.metrics.positions.WithLabelValues(topic, "recreated").Inc()
-	n.log.Warn("an inbox was deleted and created again; it is read from its start", "topic", topic, "partition", p, "reflected_before", reflected, "topic_id_before", was, "topic_id", is)
+// observePartitions has a listener tell of a scheduler's partitions, from where they come to where they go.
+func (n *Instance) observePartitions(l *scheduler.Listener, restoring *restoring) {
+	m, owned := n.metrics, n.metrics.partitions.WithLabelValues("scheduler")
+	l.Assigned = func(int32) { owned.Inc() }
+	l.Lost = func(p int32) {
+		owned.Dec()
+		m.snapshotAt.DeleteLabelValues(strconv.Itoa(int(p))) // its next owner tells of it
+		restoring.lost(p)
+	}
+	l.Restored = func(p int32, from scheduler.Source, took time.Duration) {
+		restoring.restored(p)
+		restoring.loads(p, from == scheduler.FromSnapshot)
+		m.health.restored("scheduler", p)
+		m.restores.WithLabelValues(string(from)).Observe(took.Seconds())
+		n.log.Debug("partition restored", "role", "scheduler", "partition", p, "from", from, "took", took)
+	}
+	l.Loaded = func(p int32, took time.Duration) {
+		restoring.loads(p, false)
+		m.loads.Observe(took.Seconds())
+		n.log.Debug("finished tasks loaded", "partition", p, "took", took)
+	}
+	l.SnapshotRefused = func(p int32, why error) {
+		m.snapshots.WithLabelValues("refused").Inc()
+		n.log.Warn("a partition's snapshot can't be used; the log is read instead", "partition", p, "why", why)
+	}
+	l.StoreAhead = func(p int32, why error) { n.storeAhead("scheduler", p, why) }
+	l.SnapshotFailed = func(p int32, why error) {
+		m.snapshots.WithLabelValues("failed").Inc()
+		n.log.Warn("no snapshot is written of a partition", "partition", p, "why", why)
+	}
 }
 
 // admission tells that a lane pauses submissions, or takes them again.
@@ -244,6 +229,18 @@ func (n *Instance) admission(owner string, open bool, counted int, busiest []str
 	}
 	n.metrics.paused.Inc()
 	n.log.Warn("submissions wait: agents have as much at work as --max-runnable allows", "owner", owner, "counted", counted, "busiest_agents", busiest)
+}
+
+// beginScheduler has the counters of a scheduler begin at zero.
+func (m *Metrics) beginScheduler() {
+	zero(m.ended, events.StateProcessed, events.StateError, events.StateUndone, events.StateCancelled)
+	zero(m.transactions, "committed", "aborted", "failed")
+	zero(m.inputs, "decided", "forwarded", "reflected")
+	zero(m.deadletters, events.Reasons...)
+	zero(m.snapshots, "written", "refused", "failed")
+	zero(m.written, "events", "snapshots")
+	zero(m.notified, "delivered", "undelivered")
+	zero(m.dropped, "scheduler")
 }
 
 func (m *Metrics) committed(c scheduler.Committed) {
@@ -268,18 +265,34 @@ func (m *Metrics) committed(c scheduler.Committed) {
 }
 
 func (n *Instance) laneListener(owner string) *kafka.LaneListener {
+	failed := n.groupGoesOn("scheduler " + owner)
+	for _, topic := range n.Kafka.Namespace.InboxTopics() {
+		for _, fault := range []kafka.PositionFault{"recreated", kafka.PositionForeign, kafka.PositionTrimmed, kafka.PositionCut} {
+			n.metrics.positions.WithLabelValues(topic, string(fault)) // begins at zero, for rates
+		}
+	}
 	return &kafka.LaneListener{
-		GroupFailed: func(err error) { n.log.Info("lane rejoins its group", "owner", owner, "error", err) },
+		Assigned: func(added, lost []int32) { n.metrics.health.assigned(laneName(owner), added, lost) },
+		GroupFailed: func(err error) {
+			n.metrics.health.left(laneName(owner))
+			failed(err)
+		},
 		Uneven: func(member string, topics []string) {
 			n.log.Warn("a member of the scheduler group reads other topics", "member", member, "topics", topics)
 		},
-		DataLost: func(err error) { n.log.Error("the broker lost data that it had acknowledged", "error", err) },
-		Damaged:  n.partitionStandsStill,
-		Position: n.positionFault,
+		DataLost:    func(err error) { n.log.Error("the broker lost data that it had acknowledged", "error", err) },
+		LeaveFailed: n.leaveFailed(owner),
+		Damaged:     n.partitionStandsStill,
+		Position:    n.positionFault,
 		Unsettled: func(ps []int32) {
-			n.log.Warn("an open transaction holds back the group's offsets, and with them the partitions; if it stays, look for it with kafka-transactions.sh find-hanging", "owner", owner, "partitions", ps)
+			n.log.Warn("an open transaction holds back the group's offsets, and with them the partitions; if it stays, `waybill doctor` says what to abort", "owner", owner, "partitions", ps)
 		},
 	}
+}
+
+func (n *Instance) inboxRecreated(p int32, topic string, reflected int64, was, is string) {
+	n.metrics.positions.WithLabelValues(topic, "recreated").Inc()
+	n.log.Warn("an inbox was deleted and created again; it is read from its start", "topic", topic, "partition", p, "reflected_before", reflected, "topic_id_before", was, "topic_id", is)
 }
 
 // positionFault logs and counts what is wrong with where an inbox was to be read from.
@@ -306,7 +319,10 @@ func (n *Instance) restoreListener(restoring *restoring) *kafka.RestoreListener 
 		NotFenced: func(topic string, p int32, err error) {
 			n.log.Warn("an open transaction isn't ended; waiting for it", "topic", topic, "partition", p, "error", err)
 		},
-		Damaged: func(d *kafka.DamagedError) { n.standsStill(d) },
+		Damaged: func(d *kafka.DamagedError) {
+			restoring.damaged(d.Topic, d.Partition, d)
+			n.standsStill(d)
+		},
 	}
 }
 
@@ -316,12 +332,33 @@ func (n *Instance) standsStill(err error) {
 }
 
 func (n *Instance) followerListener(who string) *kafka.FollowerListener {
-	return &kafka.FollowerListener{Damaged: n.partitionStandsStill, GroupFailed: n.groupGoesOn(who)}
+	health, goesOn := n.metrics.health, n.groupGoesOn(who)
+	return &kafka.FollowerListener{Damaged: n.partitionStandsStill, LeaveFailed: n.leaveFailed(who),
+		Assigned: func(added, lost []int32) { health.assigned(who, added, lost) },
+		GroupFailed: func(err error) {
+			health.left(who)
+			goesOn(err)
+		}}
+}
+
+// leaveFailed logs that the others wait for a member that doesn't come back.
+func (n *Instance) leaveFailed(who string) func(error) {
+	return func(err error) { n.log.Warn("stopped without leaving the group", "of", who, "error", err) }
 }
 
 // groupGoesOn tells of a membership that ended, or of brokers that are away: the client joins again.
 func (n *Instance) groupGoesOn(who string) func(error) {
-	return func(err error) { n.log.Info("group session goes on after an error", "of", who, "error", err) }
+	return func(err error) {
+		n.log.Log(context.Background(), levelOf(err, slog.LevelInfo), "group session goes on after an error", "of", who, "error", err)
+	}
+}
+
+// levelOf is the level of a line about an error that is tried again: one that operators have to act on is an error.
+func levelOf(err error, usual slog.Level) slog.Level {
+	if kafka.IsRefused(err) {
+		return slog.LevelError
+	}
+	return usual
 }
 
 func (n *Instance) partitionStandsStill(topic string, p int32, err error) {
@@ -342,6 +379,7 @@ func (n *Instance) supervisorListener() *supervisor.Listener {
 			owned.Dec()
 			m.armed.DeleteLabelValues(strconv.Itoa(int(p))) // its next owner counts them
 		},
+		Restored: func(p int32, _ time.Duration) { m.health.restored("supervisor", p) },
 		Snapshot: func(p int32, timers int) {
 			n.log.Info("deadlines taken from the scheduler's snapshot", "partition", p, "armed", timers)
 		},
@@ -352,9 +390,11 @@ func (n *Instance) supervisorListener() *supervisor.Listener {
 		Late:  func(d time.Duration) { m.lateness.Observe(d.Seconds()) },
 		Armed: func(p int32, timers int) { m.armed.WithLabelValues(strconv.Itoa(int(p))).Set(float64(timers)) },
 		SendFailed: func(p int32, err error) {
-			n.log.Warn("recoveries not written; asked for again", "partition", p, "error", err)
+			n.log.Log(context.Background(), levelOf(err, slog.LevelWarn), "recoveries not written; asked for again", "partition", p, "error", err)
 		},
-		CommitFailed: func(err error) { n.log.Warn("positions not committed", "role", "supervisor", "error", err) },
+		CommitFailed: func(err error) {
+			n.log.Log(context.Background(), levelOf(err, slog.LevelWarn), "positions not committed", "role", "supervisor", "error", err)
+		},
 		Poison: func(p int32, err error) {
 			m.poison.WithLabelValues("supervisor").Inc()
 			n.log.Error("event can't be used; its task is stopped here", "partition", p, "error", err)
@@ -365,6 +405,7 @@ func (n *Instance) supervisorListener() *supervisor.Listener {
 
 func (n *Instance) sessionListener(who string) kafka.SessionListener {
 	return kafka.SessionListener{
+		Joined:  func() { n.metrics.health.assigned(who, nil, nil) },
 		Trouble: n.groupGoesOn(who),
 	}
 }
@@ -375,7 +416,10 @@ func (n *Instance) agentListener(name string) agent.Listener {
 	count := func(result string) { n.metrics.requests.WithLabelValues(name, result).Inc() }
 	log := n.log.With("agent", name)
 	return agent.Listener{
-		Left:      func(reason error) { log.Info("left the group", "reason", reason) },
+		Left: func(reason error) {
+			n.metrics.health.left("agent." + name)
+			log.Info("left the group", "reason", reason)
+		},
 		Unhealthy: func(err error, failures int) { log.Warn("unhealthy", "failures", failures, "error", err) },
 		Finished:  func(_ agent.Request, o events.Outcome, _ time.Duration) { count(string(o)) },
 		Late:      func(agent.Request, time.Duration) { count("late") },
@@ -388,7 +432,7 @@ func (n *Instance) agentListener(name string) agent.Listener {
 		},
 		SendFailed: func(r agent.Request, err error) {
 			count("send_failed")
-			level := slog.LevelWarn
+			level := levelOf(err, slog.LevelWarn)
 			if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
 				level = slog.LevelDebug // its time was over: silence is the rule
 			}
@@ -400,6 +444,7 @@ func (n *Instance) agentListener(name string) agent.Listener {
 		},
 		CircuitChanged: func(downstream, from, to string) {
 			log.Warn("circuit", "downstream", downstream, "from", from, "to", to)
+			n.metrics.circuits.WithLabelValues(name, downstream).Set(map[string]float64{agent.CircuitHalfOpen: 1, agent.CircuitOpen: 2}[to])
 		},
 	}
 }

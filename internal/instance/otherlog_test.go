@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -15,6 +16,7 @@ import (
 	"github.com/waybill-run/waybill/internal/kafka"
 	"github.com/waybill-run/waybill/internal/kafkatest"
 	"github.com/waybill-run/waybill/projections"
+	"github.com/waybill-run/waybill/scheduler"
 )
 
 // droppedStores is a log that ends a test once the stores of all partitions were dropped.
@@ -140,9 +142,9 @@ func (l *auditLog) rollBack(keep func()) {
 	for p := range int32(auditPartitions) {
 		l.at = l.at.Add(time.Millisecond)
 		e := &events.Event{Seq: 2, Epoch: 2, At: events.Millis(l.at), Cause: events.Cause{Inbox: events.Tasks, Partition: p}, Fact: &events.PartitionClaimed{Owner: "s/1"}}
-		written, rollBack := l.broker.OpenTransaction(l.t, fmt.Sprintf("%srolled-back-%d", l.cfg.Namespace, p), e.Record(l.cfg.Namespace, "s", p, e.Value()))
-		l.uncommitted = append(l.uncommitted, written)
-		open = append(open, rollBack)
+		rs := []events.Record{e.Record(l.cfg.Namespace, "s", p, e.Value())}
+		open = append(open, l.broker.OpenTransaction(l.t, fmt.Sprintf("%srolled-back-%d", l.cfg.Namespace, p), rs))
+		l.uncommitted = append(l.uncommitted, rs...)
 	}
 	keep()
 	for _, rollBack := range open {
@@ -205,4 +207,68 @@ func (l *auditLog) dropsStores(dir string) {
 			}
 		})
 	}
+}
+
+// lostCommit is a worker's log whose first commit is acknowledged, and rolled back afterwards.
+type lostCommit struct {
+	scheduler.Log
+	l    *auditLog
+	done *atomic.Bool
+}
+
+func (c *lostCommit) Commit(ctx context.Context, out []events.Record) (bool, error) {
+	if c.done.Swap(true) {
+		return c.Log.Commit(ctx, out)
+	}
+	for i := range out {
+		if out[i].Partition < 0 {
+			out[i].Partition = events.Partition(out[i].Key, auditPartitions)
+		}
+	}
+	c.l.broker.OpenTransaction(c.l.t, "lost-"+string(c.l.cfg.Namespace), out)()
+	return true, c.Log.Abort(ctx) // neither is what it has read
+}
+
+// A commit is rolled back after it was acknowledged, while the scheduler goes on and nothing else comes. It finds that, drops what it
+// has accepted, and decides about the same records again: the log has it all once.
+func TestCommitThatIsRolledBackLater(t *testing.T) {
+	kafkatest.Each(t, func(t *testing.T, b *kafkatest.Broker) {
+		l := newAuditLogOn(t, b)
+		ns := l.cfg.Namespace
+		r := events.Record{Topic: ns.Inbox(events.Tasks), Key: []byte("order-1"), Value: []byte(`{"id":"order-1","workflow":"nobody-has"}`)}
+		r.Partition = events.Partition(r.Key, auditPartitions)
+		b.Produce(t, r)
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		dropped := &droppedStores{of: map[int64]bool{}, enough: func() {}}
+		var lost atomic.Bool
+		n, err := instance.Open(ctx, l.cfg, instance.Config{DataDir: t.TempDir(), Metrics: instance.NewMetrics(), Log: slog.New(dropped), OwnClock: true,
+			Seams: instance.Seams{Lane: func(log scheduler.Log) scheduler.Log { return &lostCommit{log, l, &lost} }}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer n.Close()
+		err = n.Run(ctx, func(ctx context.Context) error {
+			if err := n.StartScheduler(ctx, instance.SchedulerOptions{Lanes: 1}); err != nil {
+				return err
+			}
+			n.Go(func() error {
+				defer cancel()
+				tail, err := kafka.OpenTail(l.cfg, ns.Events(), map[int32]int64{r.Partition: 0})
+				if err != nil {
+					return err
+				}
+				defer tail.Close()
+				for {
+					if rs, err := tail.Poll(ctx); err != nil || len(rs) > 0 {
+						return err // what is decided again is committed
+					}
+				}
+			})
+			return nil
+		})
+		if err != nil || !dropped.of[int64(r.Partition)] {
+			t.Errorf("it ends with %v, and has dropped the stores of %v", err, dropped.of)
+		}
+	})
 }

@@ -1,11 +1,14 @@
 package instance
 
 import (
+	"cmp"
 	"context"
+	"maps"
 	"strconv"
 	"sync"
 	"time"
 
+	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/kafka"
 )
 
@@ -29,6 +32,19 @@ type restoring struct {
 	shown  map[int32]kafka.Restore // what was said last of those whose end was not
 	due    map[int32]kafka.Restore // what is to be said
 	past   map[int32]bool          // partitions that act, or read events: more of their snapshots may come beside
+	// waits are the inboxes that are paused on purpose, until when; see paused. full: workers that take no submissions.
+	waits   map[int32]time.Time
+	loading map[int32]bool // finished tasks of the partition are still to come
+	moving  map[int32]restoreMove
+	full    map[string]bool
+	broken  map[inbox]error // what can't be read
+	unread  time.Time       // when definitions couldn't be read last
+}
+
+// restoreMove is how far a restore was, and when that changed last.
+type restoreMove struct {
+	next int64
+	at   time.Time
 }
 
 // member is a lane, as its group knows it.
@@ -38,7 +54,8 @@ type member interface {
 
 func newRestoring(n *Instance) *restoring {
 	return &restoring{n: n, write: n.Admin.ShowRestores, soon: make(chan struct{}, 1), lanes: map[string]member{},
-		logged: map[int32]time.Time{}, shown: map[int32]kafka.Restore{}, due: map[int32]kafka.Restore{}, past: map[int32]bool{}}
+		logged: map[int32]time.Time{}, shown: map[int32]kafka.Restore{}, due: map[int32]kafka.Restore{}, past: map[int32]bool{},
+		waits: map[int32]time.Time{}, loading: map[int32]bool{}, moving: map[int32]restoreMove{}, broken: map[inbox]error{}, full: map[string]bool{}}
 }
 
 // opened takes note of the lane that an owner has now.
@@ -52,6 +69,9 @@ func (s *restoring) opened(owner string, l member) {
 func (s *restoring) underWay(topic string, p int32, next, end int64, trouble error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if move, is := s.moving[p]; !is || move.next != next {
+		s.moving[p] = restoreMove{next, time.Now()}
+	}
 	if now := time.Now(); now.Sub(s.logged[p]) >= restoringLoggedEvery {
 		s.logged[p] = now
 		log := s.n.log.With("topic", topic, "partition", p, "next", next, "end", end)
@@ -102,10 +122,94 @@ func (s *restoring) lost(p int32) {
 	s.over(p)
 	delete(s.past, p)
 	delete(s.due, p) // it is its next owner's to say
+	delete(s.waits, p)
+	delete(s.loading, p)
+	maps.DeleteFunc(s.broken, func(at inbox, _ error) bool { return at.partition%s.n.Partitions == p })
+}
+
+// damaged takes note of what the broker has of a partition and can't be read.
+func (s *restoring) damaged(topic string, p int32, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.broken[inbox{topic, p}] = err
+}
+
+// unreadable is why nothing can be read of an inbox, or of the events beside it; nil: it can.
+func (s *restoring) unreadable(topic string, p int32) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return cmp.Or(s.broken[inbox{topic, p}], s.broken[inbox{s.n.Kafka.Namespace.Events(), p % s.n.Partitions}])
+}
+
+// waitsFor takes note that a partition's inboxes wait, on purpose, for about so long.
+func (s *restoring) waitsFor(p int32, wait time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.waits[p] = time.Now().Add(wait + s.n.standingEvery())
+}
+
+// loads takes note that finished tasks of a partition are to come, or have come.
+func (s *restoring) loads(p int32, loading bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if delete(s.loading, p); loading {
+		s.loading[p] = true
+	}
+}
+
+// definitionsUnread takes note that submissions of unknown workflows wait.
+func (s *restoring) definitionsUnread() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.unread = time.Now()
+}
+
+// admission takes note whether a worker takes submissions.
+func (s *restoring) admission(owner string, open bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if delete(s.full, owner); !open {
+		s.full[owner] = true
+	}
+}
+
+// paused reports whether nothing is read of an inbox on purpose: it waits for its turn, or its partition is
+// being restored and that goes on.
+func (s *restoring) paused(topic string, p int32) bool {
+	p %= s.n.Partitions
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := time.Now()
+	tasks := topic == s.n.Kafka.Namespace.Inbox(events.Tasks)
+	move, restores := s.moving[p]
+	return tasks && (len(s.full) > 0 || s.loading[p] || now.Sub(s.unread) < standingTold*s.n.standingEvery()) || now.Before(s.waits[p]) || restores && now.Sub(move.at) < s.n.standingEvery()
+}
+
+// owner is the worker of this process that owns a partition.
+func (s *restoring) owner(p int32) (owner string, owns bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for owner, l := range s.lanes {
+		if _, owns := l.Member(p); owns {
+			return owner, true
+		}
+	}
+	return "", false
+}
+
+// close closes the client of a worker, which ends its loop with an error.
+func (s *restoring) close(owner string) {
+	s.mu.Lock()
+	l, is := s.lanes[owner].(interface{ Close() })
+	s.mu.Unlock()
+	if is {
+		l.Close()
+	}
 }
 
 // over ends what is kept of a partition's restore, and reports whether that took long.
 func (s *restoring) over(p int32) (long bool) {
+	delete(s.moving, p)
 	if _, long = s.logged[p]; long {
 		delete(s.logged, p)
 		s.n.metrics.restoring.DeleteLabelValues(strconv.Itoa(int(p)))

@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"time"
 
 	"github.com/waybill-run/waybill/agent"
+	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/kafka"
 	"github.com/waybill-run/waybill/internal/turns"
 	"github.com/waybill-run/waybill/projections"
@@ -26,6 +28,10 @@ type SchedulerOptions struct {
 
 // StartScheduler runs a scheduler and its notifier until ctx ends.
 func (n *Instance) StartScheduler(ctx context.Context, o SchedulerOptions) error {
+	for i := range max(1, min(o.Lanes, int(n.Partitions))) {
+		n.metrics.health.member("scheduler", laneName(scheduler.LaneOwner(n.Name, i)), nil)
+	}
+	n.metrics.health.member("notifier", "notifier", nil)
 	if err := n.follow(ctx); err != nil {
 		return fmt.Errorf("read the workflow definitions: %w", err)
 	}
@@ -45,10 +51,16 @@ func (n *Instance) StartScheduler(ctx context.Context, o SchedulerOptions) error
 		TransactionTimeout: n.transactionTimeout(), ReplyToPrefixes: o.ReplyToPrefixes, Capacity: scheduler.Capacity{Agents: o.AgentCapacity, Observe: o.ObserveCapacity},
 		OpenLog: restoring.openLane, History: through(n.c.Seams.History, scheduler.History(history)), Catalog: n.catalog, Clock: n.Clock,
 		Tasks:         func(p int32) (scheduler.Tasks, error) { return n.openTasks(store, p) },
-		RequestTopics: n.Admin.RequestTopics, Trim: n.Admin.TrimTopic, Listener: listener,
+		RequestTopics: n.Admin.RequestTopics, Trim: n.Admin.TrimTopic, Confirm: n.confirmer(history), Listener: listener,
 	}
 	n.roles.Go(func() error {
 		restoring.run(ctx)
+		return nil
+	})
+	n.roles.Go(func() error {
+		if err := (&standing{n: n, restoring: restoring}).run(ctx); err != nil {
+			return fmt.Errorf("scheduler: %w", err)
+		}
 		return nil
 	})
 	n.roles.Go(func() error { return n.notify(ctx, o, listener) })
@@ -61,6 +73,15 @@ func (n *Instance) StartScheduler(ctx context.Context, o SchedulerOptions) error
 		return errors.Join(err, closeStore(store))
 	})
 	return nil
+}
+
+// sessionTimeout is after how long the partitions of a silent scheduler are another's: its inboxes and
+// its notifications alike.
+func (n *Instance) sessionTimeout() time.Duration {
+	if n.c.Session > 0 {
+		return n.c.Session
+	}
+	return kafka.DefaultSessionTimeout
 }
 
 func (n *Instance) transactionTimeout() time.Duration {
@@ -78,15 +99,30 @@ func (s *restoring) openLane(ctx context.Context, owner string, number int) (sch
 		SessionTimeout: n.c.Session, TransactionTimeout: n.c.Transaction, FetchMaxWait: n.c.FetchMaxWait, Listener: n.laneListener(owner),
 	}
 	if id := n.member("scheduler"); id != "" {
-		cfg.InstanceID = fmt.Sprintf("%s.%d", id, number)
+		cfg.InstanceID, cfg.LeaveOnClose = fmt.Sprintf("%s.%d", id, number), n.leavesOnStop(ctx)
+	}
+	tell := cfg.Listener.Damaged
+	cfg.Listener.Damaged = func(topic string, p int32, err error) {
+		s.damaged(topic, p, err)
+		tell(topic, p, err)
+	}
+	position := cfg.Listener.Position
+	cfg.Listener.Position = func(at kafka.Position, fault kafka.PositionFault) {
+		if fault == kafka.PositionCut {
+			s.damaged(at.Topic, at.Partition, fmt.Errorf("%s/%d ends at %d, below what was read of it: it was cut off, or brought back from a copy", at.Topic, at.Partition, at.End))
+		}
+		position(at, fault)
 	}
 	l, err := kafka.OpenLane(ctx, cfg)
 	if err != nil {
 		return nil, err // not a nil *Lane in an interface
 	}
 	s.opened(owner, l)
-	return through(n.c.Seams.Lane, scheduler.Log(l)), nil
+	return n.metrics.health.watched(laneName(owner), through(n.c.Seams.Lane, scheduler.Log(l))), nil
 }
+
+// laneName is what probes are told of a lane.
+func laneName(owner string) string { return "scheduler " + owner }
 
 func (n *Instance) openTasks(store *projections.Store, p int32) (scheduler.Tasks, error) {
 	t, err := store.Tasks(p)
@@ -109,7 +145,7 @@ func (n *Instance) notify(ctx context.Context, o SchedulerOptions, listener *sch
 	cfg := scheduler.NotifierConfig{Namespace: ns, Source: n.source("notifier"), Outbox: outbox, Clock: n.Clock, Listener: listener,
 		Open: func(ctx context.Context) (scheduler.Notifications, error) {
 			s, err := kafka.OpenSession(ctx, kafka.SessionConfig{Config: n.Kafka, Group: ns.NotifierGroup(), Topic: ns.Notifications(),
-				InstanceID: n.member("notifier"), SessionTimeout: n.c.Session, FetchMaxWait: n.c.FetchMaxWait,
+				InstanceID: n.member("notifier"), LeaveOnClose: n.leaves, SessionTimeout: n.sessionTimeout(), FetchMaxWait: n.c.FetchMaxWait,
 				Listener: n.sessionListener("notifier")})
 			if err != nil {
 				return nil, err
@@ -143,6 +179,7 @@ func closeStore(store *projections.Store) error {
 
 // StartSupervisor runs a supervisor until ctx ends.
 func (n *Instance) StartSupervisor(ctx context.Context, sweep time.Duration) error {
+	n.metrics.health.member("supervisor", "supervisor", nil)
 	store, err := n.store(ctx, projections.ViewDeadlines)
 	if err != nil {
 		return err
@@ -167,13 +204,17 @@ func (n *Instance) supervise(ctx context.Context, store *projections.Store, swee
 		return err
 	}
 	defer history.Close()
-	s, err := supervisor.New(supervisor.Config{Namespace: n.Kafka.Namespace, Source: n.source("supervisor"), Open: func(p int32) (supervisor.Deadlines, error) { return openDeadlines(store, p) },
+	var loop turns.Loop
+	n.metrics.health.loop("supervisor", &loop)
+	defer n.metrics.health.loop("supervisor", nil)
+	defer n.metrics.health.left("supervisor")
+	s, err := supervisor.New(supervisor.Config{Loop: &loop, Namespace: n.Kafka.Namespace, Source: n.source("supervisor"), Open: func(p int32) (supervisor.Deadlines, error) { return openDeadlines(store, p) },
 		History: history, Outbox: through(n.c.Seams.Outbox, supervisor.Outbox(n.Producer)), Clock: n.Clock, SweepInterval: sweep, Listener: n.supervisorListener()})
 	if err != nil {
 		return err
 	}
 	follower, err := kafka.OpenFollower(ctx, kafka.FollowerConfig{Config: n.Kafka, Group: n.Kafka.Namespace.SupervisorGroup(),
-		InstanceID: n.member("supervisor"), Topics: []string{n.Kafka.Namespace.Events()}, Partitions: n.Partitions, Start: s.Start, Again: true, SessionTimeout: n.c.Session, FetchMaxWait: n.c.FetchMaxWait,
+		InstanceID: n.member("supervisor"), LeaveOnClose: n.leavesOnStop(ctx), Topics: []string{n.Kafka.Namespace.Events()}, Partitions: n.Partitions, Start: s.Start, Again: true, SessionTimeout: n.c.Session, FetchMaxWait: n.c.FetchMaxWait,
 		Lend: true, Listener: n.followerListener("supervisor")})
 	if err != nil {
 		return err
@@ -228,7 +269,7 @@ func (n *Instance) again(ctx context.Context, role string, loop func(context.Con
 				return fmt.Errorf("%s: %w: empty the store of partition %d: %w", role, errStore, p, err)
 			}
 		} else {
-			n.log.Warn("begins anew", "role", role, "error", err)
+			n.log.Log(ctx, levelOf(err, slog.LevelWarn), "begins anew", "role", role, "error", err)
 		}
 		select {
 		case <-ctx.Done():
@@ -300,7 +341,8 @@ func isPermanent(err error) bool {
 	_, refused := errors.AsType[*kafka.TimeoutError](err)
 	_, twin := errors.AsType[*kafka.TwinError](err)
 	_, stalled := errors.AsType[*turns.StalledError](err)
-	return refused || twin || stalled
+	denied, is := errors.AsType[*kafka.RefusedError](err)
+	return refused || twin || stalled || is && denied.Permanent()
 }
 
 // remedied says what to do about a store that ends before the log begins.
@@ -318,11 +360,12 @@ var errStore = errors.New("the store failed")
 
 // StartAgent runs an agent until ctx ends.
 func (n *Instance) StartAgent(ctx context.Context, name string, concurrency int, breaker agent.Breaker, h agent.Handler) {
+	n.metrics.health.member("agent", "agent."+name, nil)
 	n.roles.Go(func() error {
 		return agent.Run(ctx, agent.Config{
 			Open: func(ctx context.Context) (agent.Session, error) {
 				s, err := kafka.OpenSession(ctx, kafka.SessionConfig{Config: n.Kafka, Group: n.Kafka.Namespace.AgentGroup(name),
-					Topic: n.Kafka.Namespace.Requests(name), InstanceID: n.member("agent." + name), SessionTimeout: n.c.Session, FetchMaxWait: n.c.FetchMaxWait,
+					Topic: n.Kafka.Namespace.Requests(name), InstanceID: n.member("agent." + name), LeaveOnClose: n.leaves, SessionTimeout: n.c.Session, FetchMaxWait: n.c.FetchMaxWait,
 					Listener: n.sessionListener("agent." + name)})
 				if err != nil {
 					return nil, err
@@ -332,4 +375,48 @@ func (n *Instance) StartAgent(ctx context.Context, name string, concurrency int,
 			Namespace: n.Kafka.Namespace, Source: n.source("agent/" + name), Clock: n.Clock.Now, Concurrency: concurrency, Breaker: breaker, Listener: n.agentListener(name),
 		}, h)
 	})
+}
+
+// confirmWithin bounds a look whether the log has what was accepted.
+const confirmWithin = 10 * time.Second
+
+// confirmer is a scheduler.Config.Confirm.
+func (n *Instance) confirmer(reader *kafka.Restorer) func(context.Context, int32, []scheduler.Accepted, bool) (int64, *scheduler.Accepted, error) {
+	topic := n.Kafka.Namespace.Events()
+	return func(ctx context.Context, p int32, accepted []scheduler.Accepted, all bool) (int64, *scheduler.Accepted, error) {
+		ctx, cancel := context.WithTimeout(ctx, confirmWithin)
+		defer cancel()
+		var log scheduler.LogRange
+		var err error
+		if log.Start, log.Stable, log.End, err = reader.Bounds(ctx, topic, p); err != nil {
+			return 0, nil, err
+		}
+		seek, missing := scheduler.Sought(accepted, log, all)
+		if missing != nil || len(seek) == 0 {
+			return log.Stable, missing, nil
+		}
+		offsets := make([]int64, len(seek))
+		for i := range seek {
+			offsets[i] = seek[i].Offset
+		}
+		found := map[int64]time.Time{}
+		records, err := reader.ReadAt(ctx, topic, p, offsets, func(d *kafka.DamagedError) {
+			for _, offset := range offsets {
+				if offset >= d.Offset && offset < d.Next {
+					found[offset] = time.Time{} // it is there, and whose it is can't be read
+				}
+			}
+		})
+		if err != nil {
+			return 0, nil, err
+		}
+		for i := range records {
+			e, err := events.DecodeEnvelope(&records[i])
+			found[records[i].Offset] = time.Time{}
+			if err == nil {
+				found[records[i].Offset] = e.At
+			}
+		}
+		return log.Stable, scheduler.NotFound(seek, found), nil
+	}
 }

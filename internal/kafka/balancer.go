@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -55,8 +56,9 @@ type Balancer struct {
 	client *kgo.Client
 	member string // member id at the last assignment
 	joins  bool   // it has asked to join since: its id may be another by now
-	fenced bool   // another has its instance's name
-	last   uint64 // number given last
+	// fencedSince is since when the group says that another has its instance's name; zero: it was taken since.
+	fencedSince time.Time
+	last        uint64 // number given last
 	// owned is replaced, never changed, so that it can be handed out.
 	owned map[int32]uint64
 	// beside are partitions that were added to topics, by the owned one that they go
@@ -149,17 +151,28 @@ func (b *Balancer) OnNewClient(client *kgo.Client) {
 func (b *Balancer) OnGroupManageError(err error) {
 	b.keepOnly(nil)
 	b.mu.Lock()
-	b.fenced = b.fenced || errors.Is(err, kerr.FencedInstanceID)
+	if b.fencedSince.IsZero() && errors.Is(err, kerr.FencedInstanceID) {
+		b.fencedSince = time.Now()
+	}
 	b.mu.Unlock()
 	b.onError(err)
 }
 
-// standing is the member's id at the last assignment, whether it is joining anew, and whether the
-// group has told it that another has its name.
-func (b *Balancer) standing() (member string, joins, fenced bool) {
+// standing is the member's id at the last assignment, whether it is joining anew, and since when the
+// group says, without having taken it meanwhile, that another has its name; zero: it doesn't.
+func (b *Balancer) standing() (member string, joins bool, fencedSince time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.member, b.joins, b.fenced
+	return b.member, b.joins, b.fencedSince
+}
+
+// duplicate is the error of a member that another process has put out of the group; nil: it isn't known to be.
+func (b *Balancer) duplicate(client *kgo.Client, group, instance string, session time.Duration, err error) error {
+	member, _, since := b.standing()
+	if since.IsZero() || time.Since(since) <= duplicateAfter(session) {
+		return nil
+	}
+	return duplicateOf(client, group, instance, member, err)
 }
 
 // ProtocolName is part of kgo.GroupBalancer.
@@ -258,7 +271,7 @@ func (b *Balancer) accept(now map[int32]bool, beside map[int32][]topicPartition)
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	before := b.member
-	b.joins = false
+	b.joins, b.fencedSince = false, time.Time{}
 	if b.client != nil {
 		b.member, _ = b.client.GroupMetadata()
 	}

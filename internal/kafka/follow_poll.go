@@ -47,10 +47,15 @@ func (f *Follower) member(ctx context.Context) error {
 	if err := f.failed(); err != nil {
 		return err
 	}
-	if err := fetchError(ctx, told, nil); err != nil {
+	if err := fetchError(ctx, told, nil, f.duplicate); err != nil {
 		return f.fail(ctx, fmt.Errorf("poll: %w", err))
 	}
 	return nil
+}
+
+// duplicate is the error of a follower that another process has put out of the group; nil: it isn't known to be.
+func (f *Follower) duplicate(err error) error {
+	return f.balancer.duplicate(f.client, f.cfg.Group, f.cfg.InstanceID, f.cfg.SessionTimeout, err)
 }
 
 // ask has the leaders asked for what follows in the partitions that are assigned. It

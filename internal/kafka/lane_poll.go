@@ -7,7 +7,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waybill-run/waybill/events"
@@ -81,9 +80,9 @@ func (l *Lane) Poll(ctx context.Context) ([]events.Record, error) {
 	l.quarantine(takeUnreadable(fetches), time.Now())
 	now := l.age(time.Now())
 	l.lastPoll.Store(now)
-	err := fetchError(ctx, fetches, l.lostData)
+	err := fetchError(ctx, fetches, l.lostData, l.duplicate)
 	if err == nil {
-		err = errors.Join(l.sameTopics(fetches), l.positions.seen())
+		err = errors.Join(l.sameTopics(fetches), l.positions.why())
 	}
 	if err != nil {
 		l.broken = fmt.Errorf("lane %q: poll: %w", l.cfg.Owner, err)
@@ -158,9 +157,9 @@ func (l *Lane) admit(fetches kgo.Fetches) []*kgo.Record {
 }
 
 // fetchError is what of a poll's errors ends its client's life. What the
-// client heals by itself is left to it; a loss of data is told and survived,
-// since a new client would meet it again.
-func fetchError(ctx context.Context, fetches kgo.Fetches, dataLost func(*kgo.ErrDataLoss)) error {
+// client heals by itself is left to it (see fates); a loss of data is told and survived,
+// since a new client would meet it again. duplicate says what it means that the member is fenced; nil: nothing, yet.
+func fetchError(ctx context.Context, fetches kgo.Fetches, dataLost func(*kgo.ErrDataLoss), duplicate func(error) error) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
@@ -171,8 +170,10 @@ func fetchError(ctx context.Context, fetches kgo.Fetches, dataLost func(*kgo.Err
 		switch {
 		case topic == "" && (errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)):
 			// The poll's own bound.
-		case errors.As(err, &session) && !fatalToMember(err):
+		case errors.As(err, &session) && fateOf(err) == retried:
 			// The client joins again; the balancer's hook has told it.
+		case errors.As(err, &session) && fateOf(err) == fenced:
+			fatal = errors.Join(fatal, duplicate(err))
 		case errors.As(err, &lost):
 			if dataLost != nil {
 				dataLost(lost)
@@ -184,56 +185,4 @@ func fetchError(ctx context.Context, fetches kgo.Fetches, dataLost func(*kgo.Err
 		}
 	})
 	return finalError(fatal)
-}
-
-// TimeoutError says that the brokers don't take a session's or a transaction's timeout:
-// it is outside of their bounds (group.min.session.timeout.ms and
-// group.max.session.timeout.ms, transaction.max.timeout.ms).
-type TimeoutError struct{ Err error }
-
-func (e *TimeoutError) Error() string { return e.Err.Error() }
-
-// Unwrap returns what the brokers said.
-func (e *TimeoutError) Unwrap() error { return e.Err }
-
-// Permanent reports true: they take it of no other client.
-func (e *TimeoutError) Permanent() bool { return true }
-
-// TwinError says that another process has joined a group under this one's instance name. Whoever joined
-// again would put that one out, and it this one, for ever, and neither would do any work.
-type TwinError struct{ Err error }
-
-func (e *TwinError) Error() string {
-	return fmt.Sprintf("another process has joined under the name of this instance, and has its partitions: this one ends; give each living one a name of its own (--instance): %v", e.Err)
-}
-
-// Unwrap returns what the brokers said.
-func (e *TwinError) Unwrap() error { return e.Err }
-
-// Permanent reports true: the name is the other one's.
-func (e *TwinError) Permanent() bool { return true }
-
-// finalError marks an error that no fresh client heals.
-func finalError(err error) error {
-	switch {
-	case errors.Is(err, kerr.InvalidSessionTimeout), errors.Is(err, kerr.InvalidTransactionTimeout):
-		return &TimeoutError{err}
-	case errors.Is(err, kerr.FencedInstanceID):
-		return &TwinError{err}
-	}
-	return err
-}
-
-// fatalToMember are the errors that joining again can't heal.
-func fatalToMember(err error) bool {
-	for _, fatal := range []error{
-		kerr.FencedInstanceID, kerr.GroupAuthorizationFailed, kerr.TopicAuthorizationFailed,
-		kerr.SaslAuthenticationFailed, kerr.InvalidSessionTimeout, kerr.InconsistentGroupProtocol,
-		kerr.GroupMaxSizeReached, kerr.InvalidGroupID, kerr.UnsupportedVersion,
-	} {
-		if errors.Is(err, fatal) {
-			return true
-		}
-	}
-	return false
 }

@@ -3,7 +3,6 @@ package kafka
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -18,27 +17,44 @@ const (
 	twinEvery  = 50 * time.Millisecond
 )
 
-// unfenced marks the error of a lane whose producer was fenced if that was done by another process of this
+// unfenced marks the error of a lane that was fenced if that was done by another process of this
 // one's name. Its lane takes the transactional id and joins the group, and what of both is noticed first is
 // chance; whoever took the fencing for that of a lane that had frozen, and joined again, would put
 // the newer process out. A lane that had frozen, and whose transaction was rolled back, has no twin: nobody
 // joins in its place. But it joins itself, and until it is answered the group takes the member that it was for
-// one that another has put out: then the answer to its joining says it.
+// one that another has put out: then the answer to its joining says it. And that the group says it is no proof
+// before it has lasted: see duplicateAfter.
 func (l *Lane) unfenced(err error) error {
-	if l.cfg.InstanceID == "" || !errors.Is(err, kerr.ProducerFenced) && !errors.Is(err, kerr.InvalidProducerEpoch) {
+	byName := errors.Is(err, kerr.FencedInstanceID)
+	if l.cfg.InstanceID == "" || !byName && !errors.Is(err, kerr.ProducerFenced) && !errors.Is(err, kerr.InvalidProducerEpoch) {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), twinWithin)
+	ctx, cancel := context.WithTimeout(context.Background(), twinWithin+duplicateAfter(l.cfg.SessionTimeout))
 	defer cancel()
-	for {
+	var since time.Time // the name is another's
+	for began := time.Now(); ; {
 		member, _, _ := l.balancer.standing()
 		beat := l.heartbeat(ctx, member)
-		switch now, joins, fenced := l.balancer.standing(); {
-		case fenced:
-			return fmt.Errorf("%w: %w", err, kerr.FencedInstanceID)
-		case errors.Is(beat, kerr.FencedInstanceID) && now == member && !joins:
-			return fmt.Errorf("%w: %w", err, beat)
+		now, joins, told := l.balancer.standing()
+		switch {
 		case errors.Is(beat, kgo.ErrClientClosed):
+			return err
+		case !told.IsZero():
+			since = told
+		case errors.Is(beat, kerr.FencedInstanceID) && now == member && !joins:
+			if since.IsZero() {
+				since = time.Now()
+			}
+		default:
+			since = time.Time{}
+		}
+		switch {
+		case !since.IsZero() && time.Since(since) > duplicateAfter(l.cfg.SessionTimeout):
+			if duplicate := duplicateOf(l.session.Client(), l.cfg.Group, l.cfg.InstanceID, now, err); duplicate != nil {
+				return duplicate
+			}
+			return err
+		case since.IsZero() && time.Since(began) > twinWithin:
 			return err
 		}
 		select {
@@ -47,6 +63,11 @@ func (l *Lane) unfenced(err error) error {
 			return err
 		}
 	}
+}
+
+// duplicate is the error of a lane that another process has put out of the group; nil: it isn't known to be.
+func (l *Lane) duplicate(err error) error {
+	return l.balancer.duplicate(l.session.Client(), l.cfg.Group, l.cfg.InstanceID, l.cfg.SessionTimeout, err)
 }
 
 // heartbeat is what the group's coordinator says to a member that says that it lives.

@@ -1,14 +1,19 @@
 package kafka_test
 
 import (
+	"context"
 	"errors"
+	"net"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/kafka"
 	"github.com/waybill-run/waybill/internal/suite"
 )
@@ -64,6 +69,14 @@ func TestLaneThatJoinsAnewIsNotItsOwnTwin(t *testing.T) {
 	each(t, func(t *testing.T, s *site) {
 		cfg := s.lane("a")
 		cfg.InstanceID = string(s.ns) + "a"
+		var deaf sync.RWMutex // held: the lane gets no answers
+		cfg.Dial = func(ctx context.Context, network, addr string) (net.Conn, error) {
+			conn, err := (&net.Dialer{}).DialContext(ctx, network, addr)
+			if err != nil {
+				return nil, err
+			}
+			return &deafConn{conn, &deaf}, nil
+		}
 		frozen := openLane(t, cfg)
 		untilAssigned(t, frozen, testPartitions)
 
@@ -89,16 +102,76 @@ func TestLaneThatJoinsAnewIsNotItsOwnTwin(t *testing.T) {
 			}
 		}
 		admin := kadm.NewClient(s.outside(t))
+		deaf.Lock() // or it would join again before the other has heard
 		if _, err := admin.LeaveGroup(t.Context(), kadm.LeaveGroup(cfg.Group).InstanceIDs(cfg.InstanceID)); err != nil {
 			t.Fatal(err)
 		}
 		select {
 		case <-alone:
 		case <-time.After(20 * time.Second):
+			deaf.Unlock()
 			t.Fatal("the other member hasn't got all partitions")
 		}
+		deaf.Unlock()
 		if err := frozen.Unfenced(kerr.ProducerFenced); errors.Is(err, kerr.FencedInstanceID) {
 			t.Errorf("it has no twin: %v", err)
 		}
 	})
+}
+
+// A coordinator that has taken a member for the new holder of a name, and couldn't store that, goes back to the one
+// from before, which nobody has any more: as here somebody joins under the name once, and never again. Whoever is fenced
+// by that isn't told of another process, and is a member again once that id's session is over.
+func TestNameThatNobodyHasIsNoTwin(t *testing.T) {
+	t.Parallel()
+	each(t, func(t *testing.T, s *site) {
+		cfg := s.lane("a")
+		cfg.InstanceID = string(s.ns) + "a"
+		fenced := make(chan error, 100)
+		cfg.Listener = &kafka.LaneListener{GroupFailed: func(err error) {
+			select {
+			case fenced <- err:
+			default:
+			}
+		}}
+		l := openLane(t, cfg)
+		untilAssigned(t, l, testPartitions)
+		before, _ := l.Member(0)
+
+		balancer := kafka.NewBalancer(testPartitions)
+		join := kmsg.NewPtrJoinGroupRequest()
+		join.Group, join.InstanceID, join.ProtocolType = cfg.Group, &cfg.InstanceID, "consumer"
+		join.SessionTimeoutMillis, join.RebalanceTimeoutMillis = int32(cfg.SessionTimeout.Milliseconds()), int32(cfg.TransactionTimeout.Milliseconds())
+		protocol := kmsg.NewJoinGroupRequestProtocol()
+		protocol.Name, protocol.Metadata = balancer.ProtocolName(), balancer.JoinGroupMetadata(cfg.Topics, nil, 0)
+		join.Protocols = append(join.Protocols, protocol)
+		resp, err := join.RequestWith(t.Context(), s.outside(t))
+		if err != nil || resp.ErrorCode != 0 {
+			t.Fatalf("join under the name: %v, %v", err, kerr.ErrorForCode(resp.ErrorCode))
+		}
+		told := false
+		until(t, l, "another member id", func([]events.Record) bool {
+			for len(fenced) > 0 {
+				told = errors.Is(<-fenced, kerr.FencedInstanceID) || told
+			}
+			now, owns := l.Member(0)
+			return owns && now != before
+		})
+		if !told {
+			t.Error("it wasn't fenced: the test shows nothing")
+		}
+	})
+}
+
+// deafConn delivers nothing while its lock is held.
+type deafConn struct {
+	net.Conn
+	deaf *sync.RWMutex
+}
+
+func (c *deafConn) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	c.deaf.RLock()
+	defer c.deaf.RUnlock()
+	return n, err
 }

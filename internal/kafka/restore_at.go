@@ -88,3 +88,14 @@ func (s *scan) over(ctx context.Context) (bool, error) {
 	}
 	return err == nil && s.reader.position() >= stable, nil
 }
+
+// Bounds is what the log of a partition has: [start, end), of which all below stable is committed or rolled back.
+func (r *Restorer) Bounds(ctx context.Context, topic string, p int32) (start, stable, end int64, err error) {
+	if start, end, err = r.bounds(ctx, topic, p); err != nil {
+		return 0, 0, 0, err
+	}
+	if stable, err = listed(ctx, r.admin.ListCommittedOffsets, topic, p); err != nil {
+		return 0, 0, 0, fmt.Errorf("stable offset of topic %s partition %d: %w", topic, p, err)
+	}
+	return start, stable, end, nil
+}

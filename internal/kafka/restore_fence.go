@@ -36,9 +36,15 @@ type HangingError struct {
 
 func (e *HangingError) Error() string {
 	return fmt.Sprintf("the transaction of producer %d (epoch %d) is open in topic %s partition %d from offset %d on, and its coordinator has ended it or doesn't know it: "+
-		"Kafka has lost its marker, and nothing after it can be read. End it by hand, and look for others with find-hanging: "+
-		"kafka-transactions.sh --bootstrap-server %s abort --topic %[3]s --partition %[4]d --start-offset %[5]d",
-		e.Producer, e.Epoch, e.Topic, e.Partition, e.Start, strings.Join(e.brokers, ","))
+		"Kafka has lost its marker, and nothing after it can be read. Abort it by hand, here and in each partition where it is open, %s among them: `waybill doctor` "+
+		"lists all of them. %s",
+		e.Producer, e.Epoch, e.Topic, e.Partition, e.Start, offsetsTopic, e.Abort())
+}
+
+// Abort is the command that ends it in this partition.
+func (e *HangingError) Abort() string {
+	return fmt.Sprintf("kafka-transactions.sh --bootstrap-server %s abort --topic %s --partition %d --start-offset %d",
+		strings.Join(e.brokers, ","), e.Topic, e.Partition, e.Start)
 }
 
 // release ends the transactions that hold back a partition, where their owner

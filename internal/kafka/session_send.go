@@ -240,5 +240,26 @@ func (s *Session) Send(ctx context.Context, rec events.Record) error {
 	if over := timeOver(ctx); over != nil {
 		return fmt.Errorf("reply to %s: its time ended before it was acknowledged: %w", rec.Topic, over)
 	}
+	s.notPermitted(err, time.Now())
 	return produceError(rec.Topic, err)
+}
+
+// notPermitted takes in the error of a reply. Replies that the cluster doesn't permit end the session after a bound: its
+// requests are answered by nobody, and others may be permitted to.
+func (s *Session) notPermitted(err error, now time.Time) {
+	if fateOf(err) != refused {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if now.Sub(s.unsent.told(now, refusedGap)) > refusedMost {
+		s.denied = &RefusedError{Err: err, Lasts: true}
+	}
+}
+
+// permitted is the error of a session whose replies the cluster doesn't permit.
+func (s *Session) permitted() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.denied
 }

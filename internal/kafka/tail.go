@@ -54,7 +54,7 @@ func OpenTail(c Config, topic string, from map[int32]int64) (*Tail, error) {
 // an offset that was asked for, or may not be read.
 func (t *Tail) Poll(ctx context.Context) ([]events.Record, error) {
 	fetches, _ := t.poller.poll(ctx)
-	if err := fetchError(ctx, fetches, nil); err != nil {
+	if err := fetchError(ctx, fetches, nil, finalError); err != nil {
 		return nil, fmt.Errorf("tail of %s: %w", t.topic, err)
 	}
 	rs := make([]*kgo.Record, 0, fetches.NumRecords())
@@ -66,4 +66,4 @@ func (t *Tail) Poll(ctx context.Context) ([]events.Record, error) {
 }
 
 // Close ends the client, and a Poll that waits.
-func (t *Tail) Close() { closeClient(t.client, t.cut) }
+func (t *Tail) Close() { _ = closeClient(t.client, t.cut, staysMember) } // it has no group to leave

@@ -6,7 +6,9 @@ import (
 	"testing"
 
 	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/waybill-run/waybill/events"
 )
@@ -29,27 +31,66 @@ func (b *Broker) OpenTransactions(ctx context.Context) ([]string, error) {
 	return open.TransactionalIDs(), nil
 }
 
-// OpenTransaction writes a record in a transaction of its own that stays open until rollBack, and returns the record
-// as the log has it.
-func (b *Broker) OpenTransaction(t testing.TB, id string, r events.Record) (written events.Record, rollBack func()) {
+// OpenTransaction writes records, to the partitions that they name, in a transaction of its own that stays open until
+// rollBack. The records then say where the log has them.
+func (b *Broker) OpenTransaction(t testing.TB, id string, rs []events.Record) (rollBack func()) {
 	t.Helper()
 	cl := b.Client(t, kgo.TransactionalID(id), kgo.RecordPartitioner(kgo.ManualPartitioner()))
-	out := &kgo.Record{Topic: r.Topic, Partition: r.Partition, Key: r.Key, Value: r.Value}
-	for _, h := range r.Headers {
-		out.Headers = append(out.Headers, kgo.RecordHeader{Key: h.Key, Value: h.Value})
+	if err := cl.BeginTransaction(); err != nil {
+		t.Fatalf("begin a transaction: %v", err)
 	}
-	err := cl.BeginTransaction()
-	if err == nil {
-		err = cl.ProduceSync(t.Context(), out).FirstErr()
+	for i := range rs {
+		r := &rs[i]
+		out := &kgo.Record{Topic: r.Topic, Partition: r.Partition, Key: r.Key, Value: r.Value}
+		for _, h := range r.Headers {
+			out.Headers = append(out.Headers, kgo.RecordHeader{Key: h.Key, Value: h.Value})
+		}
+		if err := cl.ProduceSync(t.Context(), out).FirstErr(); err != nil {
+			t.Fatalf("write to %s in a transaction: %v", r.Topic, err)
+		}
+		r.Offset, r.Time = out.Offset, out.Timestamp
 	}
-	if err != nil {
-		t.Fatalf("write to %s in a transaction: %v", r.Topic, err)
-	}
-	r.Offset, r.Time = out.Offset, out.Timestamp
-	return r, func() {
+	return func() {
 		t.Helper()
 		if err := cl.EndTransaction(t.Context(), kgo.TryAbort); err != nil {
-			t.Fatalf("roll back what was written to %s: %v", r.Topic, err)
+			t.Fatalf("roll back a transaction: %v", err)
 		}
+	}
+}
+
+// HoldOffsets begins a transaction that moves a group's offset of a partition, and leaves it open until the test ends: until then the
+// offset isn't stable.
+func (b *Broker) HoldOffsets(t testing.TB, id, group, topic string, p int32) {
+	t.Helper()
+	cl := b.Client(t, kgo.TransactionalID(id))
+	producer, epoch, err := cl.ProducerID(t.Context())
+	if err != nil {
+		t.Fatalf("begin a transaction: %v", err)
+	}
+	add := kmsg.NewPtrAddOffsetsToTxnRequest()
+	add.TransactionalID, add.ProducerID, add.ProducerEpoch, add.Group = id, producer, epoch, group
+	added, err := add.RequestWith(t.Context(), cl)
+	if err == nil {
+		err = kerr.ErrorForCode(added.ErrorCode)
+	}
+	if err != nil {
+		t.Fatalf("add the offsets of group %s to a transaction: %v", group, err)
+	}
+	commit := kmsg.NewPtrTxnOffsetCommitRequest()
+	commit.TransactionalID, commit.ProducerID, commit.ProducerEpoch, commit.Group, commit.Generation = id, producer, epoch, group, -1
+	of, at := kmsg.NewTxnOffsetCommitRequestTopic(), kmsg.NewTxnOffsetCommitRequestTopicPartition()
+	listed, err := kadm.NewClient(cl).ListTopics(t.Context(), topic)
+	if err != nil {
+		t.Fatalf("look up %s: %v", topic, err)
+	}
+	of.Topic, of.TopicID, at.Partition = topic, listed[topic].ID, p
+	of.Partitions = append(of.Partitions, at)
+	commit.Topics = append(commit.Topics, of)
+	committed, err := commit.RequestWith(t.Context(), cl)
+	if err == nil {
+		err = kerr.ErrorForCode(committed.Topics[0].Partitions[0].ErrorCode)
+	}
+	if err != nil {
+		t.Fatalf("move the offset of group %s in a transaction: %v", group, err)
 	}
 }

@@ -59,6 +59,7 @@ var onlyIn = map[string][]string{
 	"github.com/google/uuid":             {"", "events", "cmd/waybill", "scheduler", "agent", "supervisor", "internal"},
 	"golang.org/x/term":                  {"cmd/waybill"},
 	"golang.org/x/sync":                  {everything},
+	"golang.org/x/text":                  {"agent/http"},     // charsets of answers
 	"golang.org/x/sys":                   {"internal/chaos"}, // who waits for a child to stop
 	"github.com/rogpeppe/go-internal":    {everything},
 	"pgregory.net/rapid":                 {everything},

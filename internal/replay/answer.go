@@ -12,6 +12,7 @@ import (
 type answer struct {
 	outcome events.Outcome // empty: nothing, the attempt expires
 	effect  events.Effect
+	later   time.Duration // the agent asked to be called again, so long after its failure
 	body    json.RawMessage
 	from    string        // the instance that replied
 	after   time.Duration // the attempt's start
@@ -74,7 +75,7 @@ func (r *recording) add(e *events.Event, hash string) {
 			r.unsent[ref] = r.agent(ref)
 			return
 		}
-		r.answered(e, ref, answer{outcome: events.Failed, effect: f.Effect, body: errorBody(f.Error), from: f.Instance})
+		r.answered(e, ref, answer{outcome: events.Failed, effect: f.Effect, later: f.RetryAfter, body: errorBody(f.Error), from: f.Instance})
 	case *events.AttemptRejected:
 		r.answered(e, events.RequestRef{Step: f.Step, Kind: f.Kind, Attempt: f.Attempt}, answer{outcome: events.Rejected, body: errorBody(f.Error), from: f.Instance})
 	case *events.AttemptExpired:

@@ -354,7 +354,7 @@ func (s *sandbox) turn() error {
 	case reply != nil && (timer == nil || s.compare(reply.moment, fires) <= 0):
 		delete(s.answers, ref)
 		s.advance(reply.moment)
-		s.decide(&events.Reply{Task: s.task.ID, Ref: ref, Token: sandboxToken, Outcome: reply.outcome, Effect: reply.effect, Body: reply.body, Source: reply.from}, reply.assumed)
+		s.decide(&events.Reply{Task: s.task.ID, Ref: ref, Token: sandboxToken, Outcome: reply.outcome, Effect: reply.effect, RetryAfter: reply.later, Body: reply.body, Source: reply.from}, reply.assumed)
 		return nil
 	}
 	silent := timer.Policy.Timer == events.TimerAttempt && s.silent[attemptOf(timer)]

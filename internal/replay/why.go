@@ -232,6 +232,10 @@ func explainStep(t *events.Task, i int, since *Since, agents map[string]AgentSta
 		s.Reason, s.Since, s.Until = ReasonWaitingRetry, events.InstantText(run.Timer.Due), events.InstantText(run.Timer.Due) // due at once
 		s.err = run.Error
 		s.Moves = "a supervisor that asks for what comes next" + late(run.Timer, now)
+		if run.Timer.Due.After(now) { // the agent asked to be called later
+			s.Since = events.InstantText(since.run(events.Slot{Step: s.Step, Kind: kind}, t.UpdatedAt))
+			s.Moves = "the end of the wait that the agent asked for: then " + s.Moves
+		}
 	case events.StepPending:
 		if kind == events.Undo || t.State != events.StateProcessing {
 			return s, false

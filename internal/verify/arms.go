@@ -50,7 +50,7 @@ func (s *turn) armed() (kind events.TimerKind, due time.Time) {
 		return events.TimerAttempt, due
 	case *events.AttemptFailed:
 		if tooLarge := s.e.Policy == nil && s.run.running && f.Error != nil && f.Error.Code == events.CodeTooLarge; !tooLarge && s.goesOn() {
-			return events.TimerFailed, s.e.At
+			return events.TimerFailed, s.e.At.Add(f.RetryAfter)
 		}
 	case *events.AttemptWaiting:
 		due = s.run.notBefore

@@ -56,7 +56,8 @@ type Options struct {
 	// DrainWithin is how long after Quiet the lag may take to become 0 and the
 	// tasks to end (P14); 0: not bounded.
 	DrainWithin time.Duration
-	// ReplyTolerance is how long after complete-by a reply may be written (P17).
+	// ReplyTolerance is how long after complete-by a reply may be written (P17). Whether it was accepted is
+	// no matter of this: the order of the log decides that (P3).
 	ReplyTolerance time.Duration
 	// Exempt, if set, says of which replies nobody promised anything (P17): those
 	// of an agent that a test makes lie.

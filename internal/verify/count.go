@@ -110,9 +110,25 @@ func (s *turn) failed(f *events.AttemptFailed) {
 	if base.IsZero() {
 		base = s.e.At
 	}
-	s.failure(base)
+	if f.Deferred {
+		s.deferred(base)
+	} else {
+		s.failure(base)
+	}
 	if f.Kind == events.Do && f.Effect != events.EffectNone {
 		s.mark(unknown)
+	}
+}
+
+// deferred: the agent did nothing and asked to be called later, which counts as no failure.
+func (s *turn) deferred(due time.Time) {
+	r := s.run
+	r.cooled = false
+	r.fresh--
+	rule := s.t.plan.AttemptsOf(s.index, s.slot.Kind)
+	r.notBefore = due.Add(rule.Delay(s.t.id, s.slot.Step, s.slot.Kind, r.attempt, r.failures))
+	if r.failures >= rule.MaxAttempts {
+		r.notBefore = due.Add(rule.CoolDown)
 	}
 }
 

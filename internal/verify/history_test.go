@@ -256,6 +256,9 @@ func (h *history) write(e *events.Event) *history {
 }
 
 func (h *history) request(f *events.AttemptStarted, due time.Time) {
+	if due.IsZero() { // an attempt that arms no timer has a request all the same
+		due = h.at.Add(time.Second)
+	}
 	q := events.Request{Task: h.id, Ref: events.RequestRef{Step: f.Step, Kind: f.Kind, Attempt: f.Attempt}, Token: token, Operation: f.Operation,
 		CompleteBy: due, IdempotencyKey: f.Key, Value: []byte("{}")}
 	r := q.Record(ns, "test", "x", 0)

@@ -50,7 +50,8 @@ type input struct {
 	token   uint64 // the sum of the hash of a reply's token
 	outcome events.Outcome
 	effect  events.Effect
-	body    uint64 // the sum of a reply's output or error, of a release's output, or of what can't be used
+	later   time.Duration // of a reply: the wait that it asks for
+	body    uint64        // the sum of a reply's output or error, of a release's output, or of what can't be used
 	timer   uint64
 	action  events.Action
 	command events.Command
@@ -80,6 +81,7 @@ type lead struct {
 	body    uint64        // the sum of an output or an error, where one is written
 	written bool          // one is
 	effect  events.Effect // of a failure
+	later   time.Duration // of a failure: the wait that its agent asked for
 	large   bool          // what the agent said was too large
 	asks    []events.Action
 	ending  events.TaskState
@@ -210,7 +212,7 @@ func (c *Checker) inputOf(kind events.Inbox, r *events.Record) *input {
 			x.poison = events.ReasonBadToken
 			return x
 		}
-		x.ref, x.outcome, x.effect, x.says = in.Ref, in.Outcome, in.Effect, in.Source
+		x.ref, x.outcome, x.effect, x.later, x.says = in.Ref, in.Outcome, in.Effect, in.RetryAfter, in.Source
 		x.token = sumOfText(events.TokenHash(task, in.Ref, in.Token))
 		if x.body = sumOf(in.Body); x.outcome != events.Completed {
 			x.body = sumOfError(in.Failure())

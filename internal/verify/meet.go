@@ -28,7 +28,7 @@ func (s *turn) lead(l *lead, x *input) {
 	case *events.AttemptCompleted:
 		l.body, l.written, l.from = sumOf(f.Output), f.Kind == events.Do, f.Instance
 	case *events.AttemptFailed:
-		l.effect, l.from = f.Effect, f.Instance
+		l.effect, l.later, l.from = f.Effect, f.RetryAfter, f.Instance
 		l.failure(f.Error)
 	case *events.AttemptRejected:
 		l.from = f.Instance
@@ -156,6 +156,8 @@ func (x *input) replied(cause events.Cause, l *lead) (promise, what string) {
 		return "P3", fmt.Sprintf("%s has another error than %s, which it led to", cause, l.fact)
 	case x.outcome == events.Failed && (x.effect == events.EffectNone) != (l.effect == events.EffectNone):
 		return "P3", fmt.Sprintf("%s says that its effect is %s; it led to %s, which says %s", cause, x.effect, l.fact, l.effect)
+	case x.outcome == events.Failed && x.later != l.later:
+		return "P3", fmt.Sprintf("%s asks for a wait of %s; it led to %s, which has one of %s", cause, x.later, l.fact, l.later)
 	}
 	return "", ""
 }

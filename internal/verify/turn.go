@@ -193,6 +193,7 @@ func (s *turn) attempted() (promise, what string) {
 		if !s.run.running { // a request that couldn't be sent
 			return s.budget(rule, f.Kind, f.Step, f.Attempt)
 		}
+		return s.deferrable(f)
 	case *events.RunErrored:
 		if f.Error != nil && f.Error.Code == events.CodeTriesExhausted && s.run.failures < rule.MaxAttempts {
 			return "P5", fmt.Sprintf("step %q was given up after %d failures of %d", f.Step, s.run.failures, rule.MaxAttempts)
@@ -205,6 +206,21 @@ func (s *turn) attempted() (promise, what string) {
 			return "P7", fmt.Sprintf("%s attempt %d of step %q has the key %s after %s; renewable: %v", f.Kind, f.Attempt, f.Step, f.Key, s.run.key, s.run.renewed)
 		}
 		return s.asked(f)
+	}
+	return "", ""
+}
+
+// deferrable: an attempt is left out of the count only where the agent did nothing and asked to be called later,
+// and not without end.
+func (s *turn) deferrable(f *events.AttemptFailed) (promise, what string) {
+	switch number := s.run.attempt - s.run.failures; {
+	case f.RetryAfter < 0 || f.RetryAfter > events.MaxRetryAfter:
+		return "P5", fmt.Sprintf("step %q waits for %s because its agent asked for it; at most %s", f.Step, f.RetryAfter, events.MaxRetryAfter)
+	case f.Deferred && (f.Effect != events.EffectNone || f.RetryAfter == 0):
+		return "P5", fmt.Sprintf("attempt %d of step %q isn't counted, and its effect is %s, its wait %s: only what had no effect and asks for a wait isn't",
+			f.Attempt, f.Step, f.Effect, f.RetryAfter)
+	case f.Deferred && number > events.MaxDeferrals:
+		return "P5", fmt.Sprintf("attempt %d of step %q isn't counted, after %d that weren't; at most %d", f.Attempt, f.Step, number-1, events.MaxDeferrals)
 	}
 	return "", ""
 }

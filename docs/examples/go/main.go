@@ -2,12 +2,13 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"log"
 	"os"
+	"strings"
 
 	"github.com/waybill-run/waybill"
 	"github.com/waybill-run/waybill/agent"
@@ -20,11 +21,9 @@ func greet(_ context.Context, r agent.Request) (any, error) {
 }
 
 func main() {
-	brokers := flag.String("brokers", "127.0.0.1:9092", "where Kafka is")
-	namespace := flag.String("namespace", "", "prefix of the topics")
-	flag.Parse()
 	ctx, stop := context.WithCancel(context.Background())
-	cfg, served := waybill.Config{Brokers: []string{*brokers}, Namespace: *namespace}, make(chan error, 1)
+	brokers := strings.Split(cmp.Or(os.Getenv("WAYBILL_BROKERS"), "127.0.0.1:9092"), ",")
+	cfg, served := waybill.Config{Brokers: brokers, Namespace: os.Getenv("WAYBILL_NAMESPACE")}, make(chan error, 1)
 	go func() { defer stop(); served <- waybill.Serve(ctx, cfg, "greeter", agent.HandlerFunc(greet)) }()
 	client, err := waybill.Open(ctx, cfg)
 	if err != nil {

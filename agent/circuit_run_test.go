@@ -1,0 +1,220 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/waybill-run/waybill/events"
+)
+
+// operationRecord is the request of an attempt at an operation, at an offset of partition 0.
+func operationRecord(offset int, q events.Request) events.Record {
+	q.IdempotencyKey, q.Value = fmt.Sprintf("k-%d", offset), []byte(`{"n":1}`)
+	if q.Ref.Kind == Undo {
+		q.Value, _ = events.UndoValue(events.UndoOf{IdempotencyKey: "k", Outcome: "completed"}, nil)
+	}
+	r := q.Record("waybill.", "test", "a", 0)
+	r.Offset = int64(offset)
+	return r
+}
+
+func requestOf(n int, step string, k events.Kind, by time.Time) events.Request {
+	return events.Request{Task: fmt.Sprintf("o-%d", n), Ref: events.RequestRef{Step: step, Kind: k, Attempt: 1}, Token: testToken, Operation: step, CompleteBy: by}
+}
+
+// oneHost is a handler whose operations are all of one downstream.
+type oneHost struct{ HandlerFunc }
+
+func (oneHost) Downstream(r Request) string { return "host/" + r.Operation }
+
+func startHandler(t *testing.T, s *fakeSession, cfg Config, h Handler) (stop func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	cfg.Source, cfg.Open = "test", func(context.Context) (Session, error) { return s, nil }
+	ended := make(chan error, 1)
+	go func() { ended <- Run(ctx, cfg, h) }()
+	return func() {
+		t.Helper()
+		cancel()
+		if err := <-ended; err != nil {
+			t.Errorf("Run: %v", err)
+		}
+		for _, f := range s.faults {
+			t.Error(f)
+		}
+	}
+}
+
+// Fifty requests of an operation that is well, beside an operation of the same service that fails each time and
+// has more requests than there are places: all complete, and none waits for the other's circuit.
+func TestFailingOperationLeavesTheOthers(t *testing.T) {
+	for name, wrap := range map[string]func(HandlerFunc) Handler{
+		"a handler without downstreams": func(h HandlerFunc) Handler { return h },
+		"one host":                      func(h HandlerFunc) Handler { return oneHost{h} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newFakeSession()
+				stop := startHandler(t, s, Config{Concurrency: 4}, wrap(func(_ context.Context, r Request) (any, error) {
+					time.Sleep(10 * time.Millisecond)
+					if r.Operation == "charge" {
+						return nil, Transient(errors.New("503"))
+					}
+					return 1, nil
+				}))
+				by := time.Now().Add(10 * time.Second)
+				for n := range 50 {
+					s.deliver(operationRecord(2*n, requestOf(n, "charge", Do, by)), operationRecord(2*n+1, requestOf(n, "reserve", Do, by)))
+				}
+				pass(4 * time.Second)
+				for n := range 50 {
+					if got := s.outcome(fmt.Sprintf("o-%d/reserve/do/1", n)); got != "completed" {
+						t.Errorf("reserve of o-%d, 4 s later: %q", n, got)
+					}
+				}
+				pass(10 * time.Second)
+				stop()
+			})
+		})
+	}
+}
+
+// An undo isn't refused by the circuit of the operation that fails, also where both have one name.
+func TestUndoIsCalledUnderTheOpenCircuitOfADo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newFakeSession()
+		stop := start(t, s, Config{Breaker: Breaker{Failures: 3, OpenFor: time.Minute}}, func(_ context.Context, r Request) (any, error) {
+			if r.Kind == Do {
+				return nil, errors.New("down")
+			}
+			return nil, nil
+		})
+		by := time.Now().Add(2 * time.Second)
+		for n := range 3 {
+			s.deliver(operationRecord(n, requestOf(n, "charge", Do, by)))
+		}
+		pass(100 * time.Millisecond)
+		for n := range 60 {
+			s.deliver(operationRecord(10+n, requestOf(n, "charge", Undo, by)))
+		}
+		pass(100 * time.Millisecond)
+		for n := range 60 {
+			if got := s.outcome(fmt.Sprintf("o-%d/charge/undo/1", n)); got != "completed" {
+				t.Errorf("the undo of o-%d: %q", n, got)
+			}
+		}
+		stop()
+	})
+}
+
+// What an open circuit lets no call of through in time is replied with when to come again, so that no attempt is
+// used up. A call that was made counts.
+func TestOpenCircuitSaysWhenToComeAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newFakeSession()
+		stop := start(t, s, Config{Breaker: Breaker{Failures: 2, OpenFor: 5 * time.Second}}, func(_ context.Context, r Request) (any, error) {
+			if r.Task == "o-0" {
+				return nil, NoEffect(errors.New("refused"))
+			}
+			return nil, Transient(errors.New("down"))
+		})
+		s.deliver(testRecord(0, time.Now().Add(2*time.Second)), testRecord(1, time.Now().Add(2*time.Second)))
+		pass(time.Second)
+		s.deliver(testRecord(2, time.Now().Add(2*time.Second)))
+		pass(time.Second)
+		stop()
+		for n, want := range map[int]struct {
+			outcome string
+			after   time.Duration
+		}{
+			0: {"failed none", 0},                                // it was called, and counts
+			1: {"failed", 4900 * time.Millisecond},               // it was called; when the circuit opened there was no time to wait for it
+			2: {"failed none", 4*time.Second + time.Millisecond}, // the circuit had been open for a second
+		} {
+			rec := s.acked[testID(n)]
+			_, in, err := events.DecodeInput(events.Replies, &rec)
+			if err != nil {
+				t.Fatalf("o-%d: %v", n, err)
+			}
+			got := in.(*events.Reply).RetryAfter
+			if s.outcome(testID(n)) != want.outcome || got < want.after || got > want.after+200*time.Millisecond {
+				t.Errorf("o-%d: %q, again after %v; want %q, after %v", n, s.outcome(testID(n)), got, want.outcome, want.after)
+			}
+		}
+	})
+}
+
+// What waits has no place: neither for a circuit nor for a backoff. What it needs to be called again it gets
+// before what was never begun, and never is more called at once than Concurrency.
+func TestWaitingHoldsNoPlace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newFakeSession()
+		var now, most atomic.Int32
+		var failed [3]atomic.Bool
+		stop := start(t, s, Config{Concurrency: 3, Retry: Retry{Backoff: 10 * time.Second, Max: 10 * time.Second}}, func(_ context.Context, r Request) (any, error) {
+			raise(&most, now.Add(1))
+			defer now.Add(-1)
+			if n := number(r.Task); n < 3 && !failed[n].Swap(true) {
+				return nil, Transient(errors.New("busy"))
+			}
+			time.Sleep(time.Second)
+			return nil, nil
+		})
+		for n := range 3 {
+			s.deliver(testRecord(n, time.Now().Add(time.Minute)))
+		}
+		pass(100 * time.Millisecond)
+		for n := 3; n < 63; n++ {
+			s.deliver(testRecord(n, time.Now().Add(time.Minute)))
+		}
+		pass(9 * time.Second)
+		if got := len(s.acked); got < 24 {
+			t.Errorf("%d of 60 were done in 9 s while three others wait; with three places it is 27", got)
+		}
+		pass(4 * time.Second)
+		for n := range 3 {
+			if got := s.outcome(testID(n)); got != "completed" {
+				t.Errorf("o-%d has waited, and is called before what was never begun: %q", n, got)
+			}
+		}
+		pass(30 * time.Second)
+		stop()
+		if len(s.acked) != 63 || most.Load() != 3 {
+			t.Errorf("%d of 63 were replied, %d called at once", len(s.acked), most.Load())
+		}
+	})
+}
+
+// Requests that wait for a circuit are bounded. One that finds no room is replied with when to come again.
+func TestWaitsForACircuitAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newFakeSession()
+		down := atomic.Bool{}
+		down.Store(true)
+		stop := start(t, s, Config{Concurrency: 2, Breaker: Breaker{Failures: 2, OpenFor: 5 * time.Second}}, func(context.Context, Request) (any, error) {
+			if down.Load() {
+				return nil, errors.New("down")
+			}
+			return nil, nil
+		})
+		for n := range 20 {
+			s.deliver(testRecord(n, time.Now().Add(time.Minute)))
+		}
+		pass(time.Second)
+		down.Store(false)
+		pass(time.Minute)
+		stop()
+		got := map[string]int{}
+		for n := range 20 {
+			got[s.outcome(testID(n))]++
+		}
+		if got["failed"] != 2 || got["failed none"] != 18-parkedPerPlace*2 || got["completed"] != parkedPerPlace*2 {
+			t.Errorf("%v; want two calls that failed, %d that waited, and the others told when to come again", got, parkedPerPlace*2)
+		}
+	})
+}

@@ -1,0 +1,84 @@
+package instance
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/waybill-run/waybill/internal/kafka"
+)
+
+// An inbox stands still while records wait in it and its position doesn't move. It is told after three looks, and again at
+// intervals that double; nothing is left of one that moves, and a gap between looks counts for nothing.
+func TestStands(t *testing.T) {
+	const every = 10 * time.Second
+	a, b := inbox{"tasks", 0}, inbox{"replies", 4}
+	s, now := stands{every: every}, time.Unix(1000, 0)
+	look := func(waits map[inbox]int64) (still, due []string) {
+		now = now.Add(every)
+		s.look(now, waits)
+		for _, at := range s.still(now) {
+			still = append(still, at.String())
+			if at.due(now) {
+				due = append(due, at.String())
+			}
+		}
+		return still, due
+	}
+	var told []int
+	for i := range 30 {
+		still, due := look(map[inbox]int64{a: 7, b: int64(i)})
+		if len(due) > 0 {
+			told = append(told, i)
+		}
+		if want := i >= standingTold; want != slices.Equal(still, []string{"tasks/0"}) || !want && len(still) > 0 {
+			t.Errorf("look %d: %v stand still", i, still)
+		}
+	}
+	if !slices.Equal(told, []int{3, 6, 12, 24}) {
+		t.Errorf("told at looks %v", told)
+	}
+	if still, _ := look(map[inbox]int64{a: 8}); len(still) > 0 {
+		t.Errorf("%v stand still, and have moved", still)
+	}
+	for range standingTold {
+		look(map[inbox]int64{a: 8})
+	}
+	now = now.Add(10 * every)
+	if still, _ := look(map[inbox]int64{a: 8}); len(still) > 0 {
+		t.Errorf("%v stand still after a gap", still)
+	}
+	if look(nil); len(s.of) > 0 {
+		t.Errorf("of inboxes in which nothing waits is kept %v", s.of)
+	}
+}
+
+// Why an inbox stands still, and whether only the cluster can be helped.
+func TestReasonsForStandingStill(t *testing.T) {
+	at := inbox{"w.tasks", 9} // of three partitions, some were added
+	hang := func(topic string, p int32) []*kafka.HangingError {
+		return []*kafka.HangingError{{Topic: topic, Partition: p, Start: 5}}
+	}
+	for name, c := range map[string]struct {
+		why      standingReasons
+		reason   string
+		helpless bool
+	}{
+		"unknown":                 {standingReasons{}, "nothing is known", false},
+		"no leader":               {standingReasons{leaderless: map[string][]int32{"w.tasks": {9}}}, "no broker leads it", true},
+		"no leader of the events": {standingReasons{leaderless: map[string][]int32{"w.events": {0}}}, "no broker leads w.events/0", true},
+		"offsets":                 {standingReasons{unstable: []int32{0}}, "__consumer_offsets", false},
+		"others' offsets":         {standingReasons{unstable: []int32{1}, hanging: hang("__consumer_offsets", 7)}, "nothing is known", false},
+		"offsets that hang":       {standingReasons{unstable: []int32{0}, hanging: hang("__consumer_offsets", 7)}, "abort --topic __consumer_offsets --partition 7 --start-offset 5", true},
+		"events that hang":        {standingReasons{hanging: hang("w.events", 0)}, "abort --topic w.events --partition 0", true},
+		"others' events":          {standingReasons{hanging: hang("w.events", 1)}, "nothing is known", false},
+		"not looked at":           {standingReasons{unknown: errors.New("not authorized")}, "not authorized", false},
+	} {
+		c.why.events = "w.events"
+		if reason, helpless := c.why.of(at, 3); !strings.Contains(reason, c.reason) || helpless != c.helpless {
+			t.Errorf("%s: %q, helpless: %v", name, reason, helpless)
+		}
+	}
+}

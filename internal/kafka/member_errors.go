@@ -1,0 +1,194 @@
+package kafka
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+// What an error means to a member of a consumer group is the same for a worker, a follower and an agent's session,
+// and is said here, in one table. testdata/member_errors.txt has it of every error that Kafka knows.
+
+// fate is what follows from an error.
+type fate uint8
+
+const (
+	// retried: it passes, and the client joins again by itself.
+	retried fate = iota
+	// refused: the cluster doesn't permit it. Operators have to act: they are told at once. It is tried again, for
+	// credentials and ACLs are changed while programs run, and ends the process after refusedMost.
+	refused
+	// fenced: the group has another member under the instance id. See duplicateAfter.
+	fenced
+	// hopeless: no client of these settings is ever taken.
+	hopeless
+)
+
+func (f fate) String() string { return [...]string{"retried", "refused", "fenced", "hopeless"}[f] }
+
+// fates are those of the errors that aren't retried, the gravest first: of an error that wraps several that one counts.
+var fates = []struct {
+	err  error
+	fate fate
+}{
+	{kgo.ErrClientClosed, hopeless},
+	{kerr.InvalidSessionTimeout, hopeless},
+	{kerr.InvalidTransactionTimeout, hopeless},
+	{kerr.InconsistentGroupProtocol, hopeless},
+	{kerr.GroupMaxSizeReached, hopeless},
+	{kerr.InvalidGroupID, hopeless},
+	{kerr.UnsupportedVersion, hopeless},
+	{kerr.FencedInstanceID, fenced},
+	{kerr.SaslAuthenticationFailed, refused},
+	{kerr.UnsupportedSaslMechanism, refused},
+	{kerr.IllegalSaslState, refused},
+	{kerr.GroupAuthorizationFailed, refused},
+	{kerr.TopicAuthorizationFailed, refused},
+	{kerr.TransactionalIDAuthorizationFailed, refused},
+	{kerr.ClusterAuthorizationFailed, refused},
+}
+
+func fateOf(err error) fate {
+	for _, f := range fates {
+		if errors.Is(err, f.err) {
+			return f.fate
+		}
+	}
+	return retried
+}
+
+// refusedMost is for how long what the cluster doesn't permit is tried again. refusedGap: what wasn't refused for so
+// long was permitted meanwhile.
+const (
+	refusedMost = time.Minute
+	refusedGap  = 30 * time.Second
+)
+
+// RefusedError says that the cluster doesn't let this principal do what it has to: the credentials, or the ACLs, are
+// not what they should be, or aren't any more.
+type RefusedError struct {
+	Err error
+	// Lasts: it was tried again for refusedMost.
+	Lasts bool
+}
+
+func (e *RefusedError) Error() string {
+	s := fmt.Sprintf("the Kafka brokers don't permit it; check the credentials of this process and the ACLs of its principal: %v", e.Err)
+	if e.Lasts {
+		s += fmt.Sprintf(" (tried again for %v)", refusedMost)
+	}
+	return s
+}
+
+// Unwrap returns what the brokers said.
+func (e *RefusedError) Unwrap() error { return e.Err }
+
+// Permanent reports whether it was tried for long enough.
+func (e *RefusedError) Permanent() bool { return e.Lasts }
+
+// Refused reports true: operators have to act.
+func (e *RefusedError) Refused() bool { return true }
+
+// IsRefused reports whether an error says that the cluster doesn't permit something.
+func IsRefused(err error) bool { return fateOf(err) == refused }
+
+// episode is for how long one kind of error lasts, which is told of again and again.
+type episode struct{ since, last time.Time }
+
+// told takes in that there was one at now, and returns since when there were, with no longer gap than gap.
+func (e *episode) told(now time.Time, gap time.Duration) time.Time {
+	if e.since.IsZero() || now.Sub(e.last) > gap {
+		e.since = now
+	}
+	e.last = now
+	return e.since
+}
+
+// TimeoutError says that the brokers don't take a session's or a transaction's timeout:
+// it is outside of their bounds (group.min.session.timeout.ms and
+// group.max.session.timeout.ms, transaction.max.timeout.ms).
+type TimeoutError struct{ Err error }
+
+func (e *TimeoutError) Error() string { return e.Err.Error() }
+
+// Unwrap returns what the brokers said.
+func (e *TimeoutError) Unwrap() error { return e.Err }
+
+// Permanent reports true: they take it of no other client.
+func (e *TimeoutError) Permanent() bool { return true }
+
+// finalError marks an error that ends a client by what it means to the process.
+func finalError(err error) error {
+	var known *RefusedError
+	switch {
+	case errors.Is(err, kerr.InvalidSessionTimeout), errors.Is(err, kerr.InvalidTransactionTimeout):
+		return &TimeoutError{err}
+	case fateOf(err) == refused && !errors.As(err, &known):
+		return &RefusedError{Err: err}
+	}
+	return err
+}
+
+// FENCED_INSTANCE_ID doesn't say that another process has this one's name. A coordinator answers so, too, when it
+// has taken this process for the new holder of the name and couldn't store that: it goes back to the member id from
+// before, which nobody has any more ("Failed to persist metadata", in a broker's log). What tells the two apart is
+// life. Until it is closed the client goes on with the id that it has, which puts nobody out, and is answered the same for
+// as long as the other id is in the group. An id that nobody has leaves the group when its session times out; then the
+// client is taken. One that is there still has a process that heartbeats.
+
+// fencedSlack is how much longer than a session that lasts: coordinators look for silent members now and then, and
+// the client asks again after a backoff.
+const fencedSlack = 2 * time.Second
+
+// duplicateAfter is for how long a member is fenced before another process counts as the reason.
+func duplicateAfter(sessionTimeout time.Duration) time.Duration { return sessionTimeout + fencedSlack }
+
+// TwinError says that another process has joined a group under this one's instance name. Whoever joined
+// again would put that one out, and it this one, for ever, and neither would do any work.
+type TwinError struct {
+	Err error
+	// Holder is the member that has the name, and where it is; empty: that isn't known.
+	Holder string
+}
+
+func (e *TwinError) Error() string {
+	by := ""
+	if e.Holder != "" {
+		by = " (" + e.Holder + ")"
+	}
+	return fmt.Sprintf("another process has joined under the name of this instance%s, and has its partitions: this one ends; give each living one a name of its own (--instance): %v", by, e.Err)
+}
+
+// Unwrap returns what the brokers said.
+func (e *TwinError) Unwrap() error { return e.Err }
+
+// Permanent reports true: the name is the other one's.
+func (e *TwinError) Permanent() bool { return true }
+
+// describeWithin bounds the question who has a name.
+const describeWithin = 2 * time.Second
+
+// duplicateOf is the *TwinError of a member that has been fenced for long enough; nil: the group says that nobody else
+// has its name.
+func duplicateOf(client *kgo.Client, group, instance, member string, err error) error {
+	ctx, cancel := context.WithTimeout(context.Background(), describeWithin)
+	defer cancel()
+	described, failed := kadm.NewClient(client).DescribeGroups(ctx, group)
+	if failed != nil || described[group].Err != nil {
+		return &TwinError{Err: err} // who it is isn't told, that it lives is known
+	}
+	for _, m := range described[group].Members {
+		if m.InstanceID != nil && *m.InstanceID == instance {
+			if m.MemberID == member {
+				return nil
+			}
+			return &TwinError{Err: err, Holder: fmt.Sprintf("member %s at %s, client id %s", m.MemberID, m.ClientHost, m.ClientID)}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,108 @@
+package kafka
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+var updateFates = flag.Bool("update-fates", false, "rewrite testdata/member_errors.txt")
+
+// What each error that Kafka knows means to a member of a group is written down: one that a new version brings shows here.
+func TestFateOfEveryError(t *testing.T) {
+	const file = "testdata/member_errors.txt"
+	var b strings.Builder
+	for code := int16(-1); code < 1000; code++ {
+		if err, is := errors.AsType[*kerr.Error](kerr.ErrorForCode(code)); is && err.Code == code && (code == -1 || err != kerr.UnknownServerError) {
+			fmt.Fprintf(&b, "%-40s %s\n", err.Message, fateOf(fmt.Errorf("poll: %w", &kgo.ErrGroupSession{Err: err})))
+		}
+	}
+	fmt.Fprintf(&b, "%-40s %s\n", "a client that is closed", fateOf(kgo.ErrClientClosed))
+	fmt.Fprintf(&b, "%-40s %s\n", "anything else", fateOf(errors.New("connection refused")))
+	if *updateFates {
+		if err := os.WriteFile(file, []byte(b.String()), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if b.String() != string(want) {
+		t.Errorf("go test ./internal/kafka -run TestFateOfEveryError -update-fates writes\n%s", b.String())
+	}
+	for _, f := range fates {
+		if errors.Is(f.err, kgo.ErrClientClosed) {
+			continue
+		}
+		if !strings.Contains(b.String(), fmt.Sprintf("%-40s %s\n", errorName(f.err), f.fate)) {
+			t.Errorf("%v is %s in the table and something else in the file", f.err, f.fate)
+		}
+	}
+}
+
+func errorName(err error) string {
+	ke, _ := errors.AsType[*kerr.Error](err)
+	return ke.Message
+}
+
+// What the cluster doesn't permit is told of at once, tried again, and ends a session after a bound; one that was let
+// in meanwhile has as long again. What joining can't heal ends it at once.
+func TestRefusedSessionEndsAfterABound(t *testing.T) {
+	denied := fmt.Errorf("poll: %w", &kgo.ErrGroupSession{Err: kerr.GroupAuthorizationFailed})
+	s := &Session{}
+	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	for ; now.Minute() < 5; now = now.Add(5 * time.Second) {
+		if err := s.final(denied, now); err != nil {
+			t.Fatalf("refused for less than %v: %v", refusedMost, err)
+		}
+	}
+	now = now.Add(refusedGap + time.Second) // it was permitted
+	began := now
+	var err error
+	for ; err == nil; now = now.Add(5 * time.Second) {
+		err = s.final(denied, now)
+	}
+	over, is := errors.AsType[*RefusedError](err)
+	if took := now.Sub(began); !is || !over.Permanent() || !errors.Is(err, kerr.GroupAuthorizationFailed) || took < refusedMost || took > refusedMost+15*time.Second {
+		t.Errorf("after %v: %v", took, err)
+	}
+	if !IsRefused(denied) || IsRefused(kerr.NotCoordinator) {
+		t.Error("what operators have to act on isn't told from what passes")
+	}
+	if err := s.final(kerr.InvalidSessionTimeout, now); err == nil {
+		t.Error("a session timeout that brokers don't take is tried again")
+	}
+	if err := s.final(kerr.CoordinatorNotAvailable, now); err != nil {
+		t.Errorf("a coordinator that moves ends a session: %v", err)
+	}
+}
+
+// Replies that the cluster doesn't permit end the session after a bound, and not those that it takes again.
+func TestSessionWhoseRepliesArentPermittedEnds(t *testing.T) {
+	s := &Session{}
+	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	for range 100 {
+		s.notPermitted(kerr.NotEnoughReplicas, now)
+		now = now.Add(5 * time.Second)
+	}
+	s.notPermitted(kerr.TopicAuthorizationFailed, now)
+	if now = now.Add(refusedGap + time.Second); s.permitted() != nil {
+		t.Fatal("one reply that wasn't permitted ended the session")
+	}
+	for began := now; s.permitted() == nil; now = now.Add(5 * time.Second) {
+		if s.notPermitted(kerr.TopicAuthorizationFailed, now); now.Sub(began) > 2*refusedMost {
+			t.Fatal("it goes on for ever")
+		}
+	}
+	if err, is := errors.AsType[*RefusedError](s.permitted()); !is || !err.Permanent() {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,215 @@
+package scheduler
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/waybill-run/waybill/events"
+)
+
+// A commit that was acknowledged may be rolled back: a broker that dies can lose the markers of a transaction, and then an
+// operator aborts what is left open, or the next transaction of the same producer takes it along. What was accepted with it
+// is in no log. So a lane asks, beside its work, whether the log has what it has accepted. Until then no inbox is trimmed
+// of what led to it: the same records come again once the state is dropped.
+const (
+	// confirmEvery is how often it is asked about what was accepted since.
+	confirmEvery = 5 * time.Second
+	// confirmAgain is how often it is asked about a partition in which nothing happens: its log may be cut off.
+	confirmAgain = 30 * time.Second
+	// confirmMost bounds the transactions of a partition that are remembered: of more every second one is.
+	confirmMost = 512
+)
+
+// Accepted is the last event of a partition in a transaction that was accepted.
+type Accepted struct {
+	Offset int64
+	At     time.Time // of the event
+}
+
+// LogRange is what a log has: [Start, End), of which all below Stable is committed or rolled back.
+type LogRange struct{ Start, Stable, End int64 }
+
+// confirmation is what of a partition is not known to be in the log.
+type confirmation struct {
+	accepted []Accepted // ascending; the last one stays, to be asked about again
+	below    int64      // all that was accepted below is in the log
+	askedAt  time.Time
+	// suspect: a transaction was not settled when it was asked about, or one was rolled back since: all are looked for, and
+	// else only the last of those that are settled.
+	suspect bool
+	// flushed waits until all of it is confirmed; next 0: nothing does.
+	flushed     events.PartitionState
+	flushedNext int64
+}
+
+func (c *confirmation) add(a Accepted) {
+	if n := len(c.accepted); n > 0 && c.accepted[n-1].Offset < c.below {
+		c.accepted = c.accepted[:n-1] // it was confirmed
+	}
+	if len(c.accepted) >= confirmMost {
+		kept := c.accepted[:0]
+		for i := 1; i < len(c.accepted); i += 2 {
+			kept = append(kept, c.accepted[i])
+		}
+		c.accepted = kept
+	}
+	c.accepted = append(c.accepted, a)
+}
+
+// due is what is to be asked about now; nil: nothing.
+func (c *confirmation) due(now time.Time) []Accepted {
+	n := len(c.accepted)
+	if n == 0 || c.accepted[n-1].Offset < c.below && now.Sub(c.askedAt) < confirmAgain {
+		return nil
+	}
+	c.askedAt = now
+	return slices.Clone(c.accepted)
+}
+
+// Sought is what of accepted transactions is to be looked for in a log, and missing the first that lies behind its end,
+// nil: none. all: of those that are settled all, or else the last. A log may be about to grow: missing is told with all only.
+func Sought(accepted []Accepted, log LogRange, all bool) (seek []Accepted, missing *Accepted) {
+	for i := range accepted {
+		switch a := &accepted[i]; {
+		case a.Offset >= log.End && all:
+			return seek, a
+		case a.Offset >= log.Start && a.Offset < log.Stable:
+			seek = append(seek, *a)
+		}
+	}
+	if n := len(seek); n > 0 && !all {
+		seek = seek[n-1:]
+	}
+	return seek, nil
+}
+
+// NotFound is the first of those sought that a log hasn't; nil: it has all. found are the instants of the events that it has, by
+// offset; zero: one that can't be read.
+func NotFound(seek []Accepted, found map[int64]time.Time) *Accepted {
+	for i := range seek {
+		at, is := found[seek[i].Offset]
+		if !is || !at.IsZero() && !at.Equal(seek[i].At) {
+			return &seek[i]
+		}
+	}
+	return nil
+}
+
+// settled takes in that all that was asked about below an offset is in the log, and returns what may now count as flushed;
+// next 0: nothing.
+func (c *confirmation) settled(asked []Accepted, stable int64) (st events.PartitionState, next int64) {
+	c.suspect = false
+	for _, a := range asked {
+		if a.Offset >= stable {
+			c.suspect = true
+			break
+		}
+		c.below = max(c.below, a.Offset+1)
+	}
+	n := len(c.accepted)
+	c.accepted = slices.DeleteFunc(c.accepted, func(a Accepted) bool { return a.Offset < c.below && a != c.accepted[n-1] })
+	if st, next = c.flushed, c.flushedNext; next == 0 || next > c.below {
+		return st, 0
+	}
+	c.flushedNext = 0
+	return st, next
+}
+
+// missingError says that a log hasn't what was accepted. A fresh client restores the partition from the log.
+type missingError struct {
+	partition int32
+	Accepted
+}
+
+func (e *missingError) Error() string {
+	return fmt.Sprintf("the event at offset %d of partition %d, of %s, isn't in the log though its transaction was acknowledged: it was rolled back later, or the log was cut off",
+		e.Offset, e.partition, e.At.Format(events.TimeLayout))
+}
+
+// confirmed is an answer about a partition.
+type confirmed struct {
+	id         int32
+	generation uint64
+	asked      []Accepted
+	stable     int64
+	missing    *Accepted
+	err        error
+}
+
+// confirm asks beside the lane about partitions for which it is time.
+func (l *lane) confirm(ctx context.Context, now time.Time) {
+	if l.cfg.Confirm == nil || l.confirming || now.Sub(l.confirmedAt) < confirmEvery {
+		return
+	}
+	l.confirmedAt = now
+	var ask []confirmed
+	for _, p := range l.parts {
+		if !p.ready() {
+			continue
+		}
+		if due := p.confirmation.due(now); due != nil {
+			ask = append(ask, confirmed{id: p.id, generation: p.generation, asked: due})
+		}
+	}
+	if len(ask) == 0 {
+		return
+	}
+	suspect := map[int32]bool{}
+	for _, a := range ask {
+		suspect[a.id] = l.parts[a.id].confirmation.suspect
+	}
+	l.confirming = true
+	l.restoring.Go(func() {
+		for i := range ask {
+			a := &ask[i]
+			a.stable, a.missing, a.err = l.cfg.Confirm(ctx, a.id, a.asked, suspect[a.id])
+		}
+		select {
+		case l.confirms <- ask:
+		case <-ctx.Done():
+		}
+	})
+}
+
+// confirmedSome takes the answers in. A partition whose state isn't in the log is emptied, and the lane ends.
+func (l *lane) confirmedSome() error {
+	var answers []confirmed
+	select {
+	case answers = <-l.confirms:
+	default:
+		return nil
+	}
+	l.confirming = false
+	for _, a := range answers {
+		p := l.parts[a.id]
+		if p == nil || p.generation != a.generation || !p.ready() || a.err != nil {
+			continue // it is asked again
+		}
+		if a.missing != nil {
+			why := &missingError{a.id, *a.missing}
+			l.cfg.Listener.storeAhead(a.id, why)
+			l.cfg.views.drop(a.id)
+			if err := p.tasks.Wipe(); err != nil {
+				return &storeError{a.id, "empty", err}
+			}
+			return why
+		}
+		if st, next := p.confirmation.settled(a.asked, a.stable); next > 0 {
+			l.cfg.flushed.note(a.id, st, next)
+		}
+	}
+	return nil
+}
+
+// flushedTo takes note of what of a partition is on disk: its inboxes are trimmed of what led to it once the log is known to have it.
+func (l *lane) flushedTo(p *partition) {
+	st, next := p.tasks.FlushedState()
+	switch c := &p.confirmation; {
+	case l.cfg.Confirm == nil:
+		l.cfg.flushed.note(p.id, st, next)
+	case c.flushedNext == 0:
+		c.flushed, c.flushedNext = st, next
+	}
+}

@@ -1,0 +1,140 @@
+package scheduler
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+)
+
+// What is looked for in a log, and what is missing there.
+func TestWhatIsConfirmed(t *testing.T) {
+	at := time.Unix(1000, 0)
+	accepted := []Accepted{{3, at}, {7, at.Add(1)}, {9, at.Add(2)}, {15, at.Add(3)}}
+	log := LogRange{Start: 5, Stable: 10, End: 20}
+	if seek, missing := Sought(accepted, log, true); fmt.Sprint(offsetsOf(seek)) != "[7 9]" || missing != nil {
+		t.Errorf("all: sought %v, missing %v", offsetsOf(seek), missing)
+	}
+	if seek, missing := Sought(accepted, log, false); fmt.Sprint(offsetsOf(seek)) != "[9]" || missing != nil {
+		t.Errorf("the last: sought %v, missing %v", offsetsOf(seek), missing)
+	}
+	log.End = 15
+	if _, missing := Sought(accepted, log, true); missing == nil || missing.Offset != 15 {
+		t.Errorf("behind the end: missing %v", missing)
+	}
+	if _, missing := Sought(accepted, log, false); missing != nil {
+		t.Errorf("behind the end, which may be about to grow: missing %v", missing)
+	}
+	for name, c := range map[string]struct {
+		found map[int64]time.Time
+		want  int64 // offset; 0: none
+	}{
+		"all there":  {map[int64]time.Time{7: at.Add(1), 9: at.Add(2)}, 0},
+		"unreadable": {map[int64]time.Time{7: {}, 9: at.Add(2)}, 0},
+		"none":       {map[int64]time.Time{9: at.Add(2)}, 7},
+		"another":    {map[int64]time.Time{7: at.Add(1), 9: at}, 9},
+	} {
+		missing := NotFound(accepted[1:3], c.found)
+		if c.want == 0 && missing != nil || c.want > 0 && (missing == nil || missing.Offset != c.want) {
+			t.Errorf("%s: missing %v", name, missing)
+		}
+	}
+}
+
+func offsetsOf(as []Accepted) (offsets []int64) {
+	for _, a := range as {
+		offsets = append(offsets, a.Offset)
+	}
+	return offsets
+}
+
+// What is flushed counts once all of it is in the log; what isn't settled when it is asked about is suspect; the last is asked about again.
+func TestConfirmation(t *testing.T) {
+	now, c := time.Unix(1000, 0), confirmation{}
+	if c.due(now) != nil {
+		t.Error("asks about nothing")
+	}
+	for offset := range int64(4) {
+		c.add(Accepted{10 * (offset + 1), now})
+	}
+	c.flushedNext = 31
+	asked := c.due(now)
+	if len(asked) != 4 {
+		t.Fatalf("asks about %v", asked)
+	}
+	if _, next := c.settled(asked, 25); next != 0 || !c.suspect || c.below != 21 {
+		t.Errorf("settled below 25: flushed %d, suspect %v, below %d", next, c.suspect, c.below)
+	}
+	if _, next := c.settled(c.due(now), 50); next != 31 || c.suspect || c.below != 41 || len(c.accepted) != 1 {
+		t.Errorf("settled below 50: flushed %d, suspect %v, below %d, left %v", next, c.suspect, c.below, c.accepted)
+	}
+	if c.due(now.Add(confirmAgain/2)) != nil || len(c.due(now.Add(confirmAgain))) != 1 {
+		t.Error("one that is confirmed is asked about again, and not at once")
+	}
+	for offset := range int64(10 * confirmMost) {
+		c.add(Accepted{100 + offset, now})
+	}
+	if n := len(c.accepted); n > confirmMost || c.accepted[n-1].Offset != 100+10*confirmMost-1 {
+		t.Errorf("keeps %d, the last at %d", n, c.accepted[n-1].Offset)
+	}
+}
+
+// A transaction is rolled back after it was acknowledged: the lane finds that, empties the partition and ends, trims nothing of what led
+// to it, and the next one restores what the log has and decides about the same inputs again.
+func TestRolledBackAfterItsCommit(t *testing.T) {
+	s := newSite(t, 1)
+	w := s.snapshots(often)
+	kept := int64(1 << 40)
+	s.cfg.Confirm = func(_ context.Context, _ int32, accepted []Accepted, _ bool) (int64, *Accepted, error) {
+		if last := &accepted[len(accepted)-1]; last.Offset >= kept {
+			return kept, last, nil
+		}
+		return kept, nil, nil
+	}
+	l := s.lane(s.cluster.join(0))
+	for i := range 3 {
+		s.process(l, fmt.Sprintf("done-%d", i))
+	}
+	want := s.digest(l, 0)
+	kept = int64(len(s.cluster.all(ns.Events())))
+	s.cfg.flushed.take()
+	s.submit("w", "rolled-back")
+	s.drain(l)
+	var ahead []error
+	s.cfg.Listener.StoreAhead = func(_ int32, why error) { ahead = append(ahead, why) }
+	l.confirmedAt = time.Time{} // it is time
+	var missing *missingError
+	for range maxTurns {
+		if err := l.turn(t.Context()); err != nil {
+			if !errors.As(err, &missing) || isPermanent(err) {
+				t.Fatal(err)
+			}
+			break
+		}
+	}
+	if missing == nil || len(ahead) != 1 {
+		t.Fatalf("missing %v, told %v", missing, ahead)
+	}
+	if trimmed := s.cfg.flushedBeyond(); trimmed {
+		t.Error("an inbox is to be trimmed of what isn't in the log")
+	}
+	l.close(func() {})
+	s.cfg.Confirm, s.cfg.History = nil, without{s.cluster, kept}
+	r := s.cfg.restoreTasks(t.Context(), 0)
+	if r.err != nil {
+		t.Fatal(r.err)
+	}
+	if r.load != nil {
+		if err := errors.Join(r.load(t.Context()), r.tasks.Loaded()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got, err := r.tasks.(interface{ Digest() (string, error) }).Digest(); err != nil || got != want {
+		t.Errorf("restored to %s (%v), want %s; refused %v", got, err, want, w.refused)
+	}
+	r.giveBack()
+}
+
+// flushedBeyond reports whether an inbox is to be trimmed.
+func (c *Config) flushedBeyond() bool { return len(c.flushed.take()) > 0 }

@@ -1,0 +1,38 @@
+package scheduler
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+)
+
+type notPermitted struct{ error }
+
+func (notPermitted) Refused() bool { return true }
+
+// A lane whose clients the cluster doesn't permit is tried again for a bound, and not for ever; one that was permitted
+// for a while, or failed for another reason, begins to count anew.
+func TestLaneThatIsNotPermittedEndsAfterABound(t *testing.T) {
+	denied := fmt.Errorf("open lane: %w", notPermitted{errors.New("SASL_AUTHENTICATION_FAILED")})
+	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	var r refusals
+	try := func(err error, lived time.Duration) bool {
+		opened := now
+		now = now.Add(lived + reopenMost)
+		return r.last(err, opened, now)
+	}
+	for range 5 {
+		if try(denied, time.Second) {
+			t.Fatal("it ended within the bound")
+		}
+	}
+	if try(errors.New("away"), time.Second) || try(denied, time.Second) || try(denied, time.Hour) {
+		t.Fatal("what was permitted meanwhile counts")
+	}
+	for began := now; !try(denied, time.Second); {
+		if now.Sub(began) > 2*refusedMost {
+			t.Fatal("it is tried for ever")
+		}
+	}
+}
