@@ -267,13 +267,6 @@ func (l *fakeLog) Pause(p int32, topic string, why inboxgate.Reason, until time.
 	l.gate.Pause(inboxgate.Inbox{Topic: topic, Partition: p}, why, until)
 }
 
-// flows reports whether an inbox does.
-func (l *fakeLog) flows(topic string, p int32) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.gate.Flows(inboxgate.Inbox{Topic: topic, Partition: p})
-}
-
 // rewindPartition: a partition is read from the group's positions.
 func (l *fakeLog) rewindPartition(p int32) {
 	l.cluster.mu.Lock()
@@ -406,12 +399,7 @@ func (l *fakeLog) Commit(ctx context.Context, out []events.Record) (bool, error)
 			l.rewind()
 			return false, &tooLargeRefusal{refusal{i, true}}
 		}
-		refused := false
-		if refuse := l.refuse; refuse != nil {
-			l.mu.Unlock() // it may wait in a bubble, where nobody else may wait for the lock
-			refused = refuse(&out[i])
-			l.mu.Lock()
-		}
+		refused := l.refuses(&out[i])
 		if refused || l.cluster.missing[out[i].Topic] || clientBytes(&out[i]) > maxRecordBytes {
 			l.rewind()
 			return false, &refusal{i, !refused}

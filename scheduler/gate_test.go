@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/inboxgate"
 )
 
 // Two reasons pause the tasks inbox of a partition: its output was refused, and the definitions can't
@@ -42,4 +43,22 @@ func TestInboxesFlowAfterTwoReasons(t *testing.T) {
 			t.Errorf("the control has the answers %v", got)
 		}
 	})
+}
+
+// flows reports whether an inbox does.
+func (l *fakeLog) flows(topic string, p int32) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.gate.Flows(inboxgate.Inbox{Topic: topic, Partition: p})
+}
+
+// refuses asks refuse without the lock: it may wait in a bubble, where nobody else may wait for that.
+func (l *fakeLog) refuses(r *events.Record) bool {
+	refuse := l.refuse
+	if refuse == nil {
+		return false
+	}
+	l.mu.Unlock()
+	defer l.mu.Lock()
+	return refuse(r)
 }
