@@ -51,6 +51,18 @@ func Run(ctx context.Context, cfg Config, h Handler) error {
 	return nil
 }
 
+// recreatedTopic is an error of a session whose topic was deleted and created again: another session reads the
+// new one.
+type recreatedTopic interface {
+	error
+	Recreated() bool
+}
+
+func isRecreated(err error) bool {
+	var e recreatedTopic
+	return errors.As(err, &e) && e.Recreated()
+}
+
 // downstream names the circuit that a request goes through; fail: the handler panicked over
 // that, and nothing is called.
 func (r *runner) downstream(q Request) (name string, fail *Failure) {
@@ -99,7 +111,11 @@ func (r *runner) stay(ctx context.Context) error {
 	<-watched
 	running := m.drain(cancelHandlers)
 	cancelSends()
-	err = errors.Join(pollErr, errStillRunning(running), m.leave())
+	left := m.leave()
+	if isRecreated(pollErr) {
+		pollErr, left = nil, nil // there is nothing left to commit to: the next session reads the new topic
+	}
+	err = errors.Join(pollErr, errStillRunning(running), left)
 	r.cfg.Listener.left(context.Cause(polling))
 	return err
 }

@@ -108,6 +108,14 @@ func (s *fakeSession) deliverMalformed(recs ...events.Record) {
 	s.signal()
 }
 
+// breakDown ends the session by an error of Poll.
+func (s *fakeSession) breakDown(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.broken = err
+	s.signal()
+}
+
 func (s *fakeSession) signal() {
 	select {
 	case s.wake <- struct{}{}:

@@ -337,13 +337,16 @@ func decodeSubmission(r *Record) (string, Input, error) {
 		if err := checkType(ev.Type, TypeSubmission); err != nil {
 			return "", nil, err
 		}
-		data = ev.Data
+		var err error
+		if data, err = ev.body(); err != nil {
+			return "", nil, err
+		}
 		if s.Traceparent == "" {
 			s.Traceparent = ev.Traceparent
 		}
 	}
-	if err := decodeOutside(data, s, 0); err != nil {
-		return "", nil, badJSON(err)
+	if err := decodeSubmissionBody(data, s); err != nil {
+		return "", nil, err
 	}
 	if !validTraceparent(s.Traceparent) {
 		s.Traceparent = "" // as W3C Trace Context has it: no reason to refuse
@@ -364,12 +367,14 @@ type structured struct {
 	Type        string
 	Traceparent string
 	Data        json.RawMessage
+	DataBase64  string
 }
 
 func (s *structured) fields(c *codec) {
 	c.str("type", &s.Type)
 	c.str("traceparent", &s.Traceparent)
 	c.raw("data", &s.Data)
+	c.str("data_base64", &s.DataBase64)
 }
 
 func badJSON(err error) *Unusable {

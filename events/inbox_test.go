@@ -52,6 +52,12 @@ func TestInboxRefuses(t *testing.T) {
 		{"a long label", Tasks, Record{Value: []byte(`{"id":"a","workflow":"w","labels":{"k":"` + long + `"}}`)}, ReasonBadField},
 		{"a label of numbers", Tasks, Record{Value: []byte(`{"id":"a","workflow":"w","labels":{"k":1}}`)}, ReasonBadField},
 		{"a long reply_to", Tasks, Record{Value: []byte(`{"id":"a","workflow":"w","reply_to":"` + long + `"}`)}, ReasonBadReplyTo},
+		{"a member that isn't known", Tasks, Record{Value: []byte(`{"id":"a","workflow":"w","inputs":{"x":1}}`)}, ReasonBadField},
+		{"such a member with an escape", Tasks, Record{Value: []byte(`{"id":"a","workflow":"w","\u0069nputs":{"x":1}}`)}, ReasonBadField},
+		{"such a member of structured data", Tasks, structuredRecord(`"data":{"id":"a","workflow":"w","Input":1}`), ReasonBadField},
+		{"such a member of data_base64", Tasks, structuredRecord(`"data_base64":"eyJpZCI6ImEiLCJ3b3JrZmxvdyI6InciLCJpbnB1dHMiOjF9"`), ReasonBadField},
+		{"no base64", Tasks, structuredRecord(`"data_base64":"???"`), ReasonBadField},
+		{"data twice", Tasks, structuredRecord(`"data":{"id":"a","workflow":"w"},"data_base64":"eyJpZCI6ImEiLCJ3b3JrZmxvdyI6InciLCJpbnB1dCI6MX0="`), ReasonBadField},
 		{"structured without data", Tasks, Record{Value: []byte(`{"type":"` + TypeSubmission + `"}`),
 			Headers: []Header{{HeaderContentType, []byte("application/cloudevents+json")}}}, ReasonBadJSON},
 		{"a reply to nothing", Replies, Record{Value: []byte(`{}`)}, ReasonMissingHeader},
@@ -83,6 +89,39 @@ func TestInboxRefuses(t *testing.T) {
 	}
 }
 
+// structuredRecord is a submission in structured mode.
+func structuredRecord(members string) Record {
+	return Record{Value: []byte(`{"specversion":"1.0","type":"` + TypeSubmission + `","source":"s","id":"1",` + members + `}`),
+		Headers: []Header{{HeaderContentType, []byte("application/cloudevents+json")}}}
+}
+
+// A member that a submission doesn't have is named. Those of the writer's own are taken, as is data
+// in base64.
+func TestSubmissionMembers(t *testing.T) {
+	_, _, err := DecodeInput(Tasks, &Record{Value: []byte(`{"id":"a","workflow":"w","inputs":{"x":1}}`)})
+	if err == nil || !strings.Contains(err.Error(), `"inputs"`) || !strings.Contains(err.Error(), "reply_to") {
+		t.Errorf("an unknown member: %v", err)
+	}
+	own := Record{Value: []byte(`{"id":"a","workflow":"w","input":1,"x-trace":7}`)}
+	encoded := structuredRecord(`"data_base64":"eyJpZCI6ImEiLCJ3b3JrZmxvdyI6InciLCJpbnB1dCI6MX0="`)
+	for _, r := range []Record{own, encoded} {
+		task, in, err := DecodeInput(Tasks, &r)
+		if err != nil || task != "a" || string(in.(*Submission).Input) != "1" {
+			t.Errorf("%s is read as %+v, %v", r.Value, in, err)
+		}
+	}
+}
+
+// A reply_to may not be a topic of the namespace, nor one of Kafka's own.
+func TestReplyToIsAnApplications(t *testing.T) {
+	ns := Namespace(DefaultNamespace)
+	for topic, ok := range map[string]bool{"": true, "shop.replies": true, "_shop": true, "__consumer_offsets": false, "__transaction_state": false, ns.Events(): false, "a b": false} {
+		if u := ns.CheckReplyTo(topic); (u == nil) != ok {
+			t.Errorf("%q: %v", topic, u)
+		}
+	}
+}
+
 // TestTraceparent is passed on as it came if it can be one, else left out: it is
 // no reason to refuse an order, and a text that JSON can't hold would differ in
 // a replay.
@@ -108,7 +147,7 @@ func TestDigest(t *testing.T) {
 	}
 	const a = `{"id":"a","workflow":"w","input":{"x":1},"labels":{"k":"1","l":"2"},"complete_by":"2026-03-01T12:00:00.000Z"}`
 	for _, same := range []string{
-		"\n{ \"workflow\" : \"w\", \"id\":\"\\u0061\", \"labels\":{\"l\":\"2\",\"k\":\"1\"}, \"complete_by\":\"2026-03-01T13:00:00+01:00\", \"input\": { \"x\" : 1 }, \"new\": 1 }",
+		"\n{ \"workflow\" : \"w\", \"id\":\"\\u0061\", \"labels\":{\"l\":\"2\",\"k\":\"1\"}, \"complete_by\":\"2026-03-01T13:00:00+01:00\", \"input\": { \"x\" : 1 }, \"x-new\": 1 }",
 		strings.Replace(a, `"x":1`, `"\u0078":1.0`, 1),
 		strings.Replace(a, "2026-03-01T12", "2026-03-01T11", 1), // computed again, for another try
 		strings.Replace(a, `,"complete_by":"2026-03-01T12:00:00.000Z"`, "", 1),

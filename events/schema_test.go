@@ -209,6 +209,9 @@ func renderSchema(t *testing.T, typ string, all []sample) []byte {
 	if len(required) > 0 {
 		s.add("required", required)
 	}
+	if typ == TypeSubmission { // any other member is likely to be a mistake
+		s.add("propertyNames", ordered{{"pattern", "^(" + strings.ReplaceAll(submissionMembers, ", ", "|") + "|" + extensionPrefix + ".*)$"}})
+	}
 	data, err := json.Marshal(s)
 	if err != nil {
 		t.Fatal(err)
@@ -272,6 +275,7 @@ func TestSchemasRefuse(t *testing.T) {
 		{TypeSubmission, `{"id":"a","workflow":"w","labels":{"k":1}}`, "$.labels.k"},
 		{TypeSubmission, `{"id":"a","workflow":"w","complete_by":"tomorrow"}`, "$.complete_by"},
 		{TypeSubmission, `{"id":"a","workflow":"w","version":1.5}`, "$.version"},
+		{TypeSubmission, `{"id":"a","workflow":"w","inputs":{}}`, "$.inputs"},
 		{TypeSubmission, `[]`, "$"},
 		{TypeControl, `{"task":"a","command":"stop"}`, "$.command"},
 		{"waybill.task.received.v1", `{"at":"2026-03-01T12:00:00.000Z","cause":"tasks/1/2","epoch":1,"workflow":"w","plan":{"steps":[{"needs":["a"]}]}}`, "$.plan.steps[0].needs[0]"},
@@ -283,8 +287,8 @@ func TestSchemasRefuse(t *testing.T) {
 			t.Errorf("%s: %s: found %q, want a fault at %s", tc.typ, tc.value, faults, tc.want)
 		}
 	}
-	more := parseJSON(t, []byte(`{"id":"a","workflow":"w","added_later":true}`))
-	if faults := check(readSchema(t, TypeSubmission), more, "$"); len(faults) > 0 {
+	more := parseJSON(t, []byte(`{"task":"a","control":"1","added_later":true}`))
+	if faults := check(readSchema(t, TypeAnswer), more, "$"); len(faults) > 0 {
 		t.Errorf("an additive change is refused: %v", faults)
 	}
 }
@@ -353,6 +357,10 @@ func check(schema map[string]any, v any, at string) []string {
 		case "additionalProperties":
 			for name, member := range object {
 				faults = append(faults, check(s.(map[string]any), member, at+"."+name)...)
+			}
+		case "propertyNames":
+			for name := range object {
+				faults = append(faults, check(s.(map[string]any), name, at+"."+name)...)
 			}
 		case "items":
 			elements, _ := v.([]any)

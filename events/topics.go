@@ -137,6 +137,8 @@ func (n Namespace) CheckReplyTo(topic string) *Unusable {
 		return nil
 	case n.Owns(topic):
 		return unusable(ReasonBadReplyTo, "reply_to %q is a topic of the namespace %q; name one of your own", topic, n)
+	case strings.HasPrefix(topic, "__"):
+		return unusable(ReasonBadReplyTo, "reply_to %q is a topic of Kafka's own; name one of your own", topic)
 	case !TopicName(topic):
 		return unusable(ReasonBadReplyTo, "reply_to %q can't be a topic's name: that has letters, digits, dots, dashes and underscores", topic)
 	}

@@ -2,10 +2,12 @@ package scheduler
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
 
+	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/inboxgate"
 )
 
@@ -76,8 +78,36 @@ func (tx *transaction) unled() refusedRecord {
 	return nil
 }
 
+// tooLargeRequests are requests that their topics don't take, by attempt, with the reason. The same
+// inputs come again, and the decision on them fails the steps.
+type tooLargeRequests map[attemptID]string
+
+// attemptID names an attempt.
+type attemptID struct {
+	task, step string
+	kind       events.Kind
+	attempt    int
+}
+
+// note is for a request that was refused because of its size.
+func (rs tooLargeRequests) note(r *events.Record, refused tooLargeRecord) error {
+	id, _ := r.Header(events.HeaderRequest)
+	task, ref, _, err := events.ParseRequest(id)
+	if err != nil {
+		return fmt.Errorf("a request of this scheduler, which its topic does not take: %w: %w", err, refused)
+	}
+	bytes, most := refused.TooLarge()
+	takes := "takes less"
+	if most > 0 {
+		takes = fmt.Sprintf("takes at most %d", most)
+	}
+	rs[attemptID{task, ref.Step, ref.Kind, ref.Attempt}] = fmt.Sprintf("the request has %d bytes with its headers; its topic %s %s (max.message.bytes): raise that, and resubmit", bytes, r.Topic, takes)
+	return nil
+}
+
 // refused: the transaction was rolled back because of one record. If that was a
-// request, twice in a row, and the topic is at fault, the agent is taken to be missing for a while: its
+// request that is too large for its topic, its step fails when the same inputs are decided on again. If it was
+// a request, twice in a row, and the topic is at fault, the agent is taken to be missing for a while: its
 // attempts fail, nobody else waits. Once is what a topic costs that was made anew. Anything
 // else is tried again, and from the second time on its partition waits before, while the others
 // go on. A lane of which the cluster takes nothing for as long as one may stall gives up: a
@@ -93,9 +123,12 @@ func (l *lane) refused(ctx context.Context, tx *transaction, refused refusedReco
 	l.refusals[p]++
 	again := l.refusals[p] > 1
 	agent, request := l.cfg.Namespace.AgentOf(r.Topic)
+	large, tooLarge := errors.AsType[tooLargeRecord](refused)
 	switch {
+	case request && tooLarge:
+		return l.tooLarge.note(r, large)
 	case request && refused.Permanent() && again:
-		l.requests.bar(agent)
+		l.requests.bar(agent, refused.Error())
 		return nil
 	case now.Sub(l.refusing) > stallFactor*l.cfg.TransactionTimeout:
 		return fmt.Errorf("the cluster has taken nothing for %s: %w", now.Sub(l.refusing).Round(time.Second), refused)

@@ -3,6 +3,7 @@ package scheduler
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -77,6 +78,73 @@ func TestRefusedOnce(t *testing.T) {
 				t.Error("nothing was refused")
 			}
 		}
+	})
+}
+
+// A request is too large for its topic. Its step fails with that reason, its size and the bound;
+// the agent's other requests go on.
+func TestRequestThatIsTooLargeForItsTopic(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSite(t, 1)
+		log := s.cluster.join(0)
+		l := s.lane(log)
+		log.tooLarge = func(r *events.Record) bool { return r.Topic == ns.Requests("inventory") && string(r.Key) == "large" }
+		s.submit("w", "t-0", "large", "t-1")
+		s.drain(l)
+		for _, id := range []string{"t-2", "t-3"} {
+			s.submit("w", id)
+			s.drain(l)
+		}
+		if asked := s.cluster.all(ns.Requests("inventory")); len(asked) != 4 {
+			t.Errorf("%d requests of 4: %v", len(asked), asked)
+		}
+		why := ""
+		for _, r := range s.cluster.all(ns.Events()) {
+			e, err := events.DecodeEvent(&r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if f, errored := e.Fact.(*events.RunErrored); errored {
+				why += fmt.Sprintf("%s: %s: %s", e.Task, f.Error.Code, f.Error.Message)
+			}
+		}
+		if !strings.HasPrefix(why, "large: too_large: the request has 120000 bytes") || !strings.Contains(why, "at most 100000") {
+			t.Errorf("in error is %q", why)
+		}
+		for _, id := range []string{"t-0", "t-1", "t-2", "t-3"} {
+			if e := s.events(id); slices.Contains(e, "waybill.attempt.failed.v1") {
+				t.Errorf("%s failed, too: %v", id, e)
+			}
+		}
+		if len(l.tooLarge) > 0 {
+			t.Errorf("what was refused is still kept: %v", l.tooLarge)
+		}
+	})
+}
+
+// A request topic refuses for another reason: attempts fail with that, not with a topic that is
+// missing.
+func TestRequestTopicThatRefusesSaysWhy(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSite(t, 1)
+		log := s.cluster.join(0)
+		l := s.lane(log)
+		s.cluster.missing[ns.Requests("inventory")] = true // the fake refuses it for good
+		s.submit("w", "t-0")
+		s.drain(l)
+		for _, r := range s.cluster.all(ns.Events()) {
+			e, err := events.DecodeEvent(&r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if f, failed := e.Fact.(*events.AttemptFailed); failed {
+				if !strings.Contains(f.Error.Message, "can't be written to: record") {
+					t.Errorf("the attempt failed with %q", f.Error.Message)
+				}
+				return
+			}
+		}
+		t.Error("no attempt has failed")
 	})
 }
 

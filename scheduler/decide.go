@@ -46,6 +46,10 @@ type Env struct {
 	// Requests is the partition count of each agent's request topic, as
 	// metadata has shown it. An agent without one can't be asked.
 	Requests map[string]int32
+	// Barred are agents that Requests lacks since their topics can't be written to, with the reason.
+	Barred map[string]string
+	// tooLarge are requests that their topics refused because of their size.
+	tooLarge tooLargeRequests
 	// Leaderless are, by agent, those partitions of its request topic that no broker leads, ascending:
 	// what is written to them isn't acknowledged.
 	Leaderless map[string][]int32

@@ -157,6 +157,7 @@ type fakeLog struct {
 	polledSome   func()                                                   // after a poll that found records
 	beforeCommit func()                                                   //
 	end          func(commit func()) (committed, handled bool, err error) // instead of a commit
+	tooLarge     func(r *events.Record) bool                              // for its topic; nil: none
 	refuse       func(r *events.Record) bool                              // for now; nil: none
 	commits      int
 	aborts       int
@@ -367,6 +368,11 @@ func (r *refusal) Error() string    { return fmt.Sprintf("record %d was refused"
 func (r *refusal) RecordIndex() int { return r.index }
 func (r *refusal) Permanent() bool  { return r.permanent }
 
+// tooLargeRefusal is the error of a record that its topic does not take because of its size.
+type tooLargeRefusal struct{ refusal }
+
+func (r *tooLargeRefusal) TooLarge() (bytes, most int) { return 120_000, 100_000 }
+
 // clientBytes is no less than what a record has in a batch of its own, by which a client
 // refuses it: no length needs more than five bytes.
 func clientBytes(r *events.Record) int {
@@ -400,6 +406,10 @@ func (l *fakeLog) Commit(ctx context.Context, out []events.Record) (bool, error)
 		}
 	}
 	for i := range out {
+		if l.tooLarge != nil && l.tooLarge(&out[i]) {
+			l.rewind()
+			return false, &tooLargeRefusal{refusal{i, true}}
+		}
 		refused := l.refuse != nil && l.refuse(&out[i])
 		if refused || l.cluster.missing[out[i].Topic] || clientBytes(&out[i]) > maxRecordBytes {
 			l.rewind()

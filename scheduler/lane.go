@@ -41,6 +41,7 @@ type lane struct {
 	refusals  map[int32]int // of a partition's output, in a row
 	refusing  time.Time     // since when the cluster takes nothing; zero: it does
 	forgeries forgeries
+	tooLarge  tooLargeRequests
 	// records is memory for those of the next transaction, room for what they are made of.
 	records []events.Record
 	room    *events.Room
@@ -57,7 +58,7 @@ type lane struct {
 
 func newLane(cfg *Config, owner string, log Log, requests *requestTopics) *lane {
 	l := &lane{cfg: cfg, owner: owner, source: string(cfg.Namespace) + "scheduler/" + owner, log: log, requests: requests, voices: newVoices(),
-		inboxes: map[string]events.Inbox{}, parts: map[int32]*partition{}, refusals: map[int32]int{}, confirms: make(chan []confirmed, 1), restores: make(chan restored, cfg.Partitions), loads: make(chan loaded, cfg.Partitions)}
+		inboxes: map[string]events.Inbox{}, parts: map[int32]*partition{}, refusals: map[int32]int{}, tooLarge: tooLargeRequests{}, confirms: make(chan []confirmed, 1), restores: make(chan restored, cfg.Partitions), loads: make(chan loaded, cfg.Partitions)}
 	l.pace.began = time.Now()
 	for i, topic := range cfg.Namespace.InboxTopics() {
 		l.inboxes[topic] = events.Inbox(i)
@@ -250,6 +251,7 @@ func (l *lane) env(s *speculation) Env {
 	env := Env{Now: l.at(s), Namespace: l.cfg.Namespace, Source: l.source, Partition: s.partition.id, Epoch: s.state.Epoch,
 		Definitions: l.cfg.Catalog, ReplyToPrefixes: l.cfg.ReplyToPrefixes, Token: l.cfg.token}
 	env.Requests, env.Leaderless = l.requests.partitions()
+	env.Barred, env.tooLarge = l.requests.whyBarred(), l.tooLarge
 	if s.partition.flow != nil {
 		env.Slots = s.partition.flow
 	}

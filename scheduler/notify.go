@@ -13,11 +13,16 @@ import (
 // The bounds of the notifier.
 const (
 	notifyWithin      = 30 * time.Second // a reply_to that is silent for longer is given up
-	notifyAvoid       = 30 * time.Second // ... and not tried again for so long
+	notifyPatience    = 5 * time.Second  // ... as is one that refuses, or isn't there, for longer
+	retryReplyTo      = 250 * time.Millisecond
+	probeLeast        = time.Second // one that was given up is tried with one notification after this
+	probeMost         = 30 * time.Second
+	notifyAlertEvery  = 30 * time.Second // of one reply_to
 	notifyOutstanding = 20_000           // notifications that aren't finished with
 	notifyInFlight    = 4_000            // ... and on their way; an outbox has room for more, so none waits in it
 	notifyTopicMost   = 1_000            // ... of these to one topic
-	ensureWithin      = 5 * time.Second  // a reply_to is there, or isn't waited for
+	ensureWithin      = 5 * time.Second  // a reply_to is created, or is tried without
+	ensuresMost       = 16               // at once
 	rewriteLeast      = time.Second      // before a dead letter that could not be written is written again
 	rewriteMost       = 30 * time.Second
 	reopenNotifier    = time.Second
@@ -48,17 +53,25 @@ type NotifierConfig struct {
 	Open      func(ctx context.Context) (Notifications, error)
 	Outbox    Outbox
 	Clock     Clock
-	// Ensure creates a missing reply_to; nil: it is not created.
+	// Ensure creates a missing reply_to; nil: it is not created. It is called when writing to the
+	// topic has failed, from several goroutines.
 	Ensure   func(ctx context.Context, topic string) error
 	Listener *Listener
 }
 
 // Notify relays notifications to the topics that their tasks name, in order and
-// at least once, until ctx ends. A topic that is missing, refuses, or is silent
-// has its notifications dead-lettered with an alert; it delays no other, unless
-// more of its notifications than notifyOutstanding wait to be given up. Several that are
-// silent at once delay the others, for notifyWithin at most, once they have all of
-// notifyInFlight.
+// at least once, until ctx ends.
+//
+// A notification that its topic does not take because of its size is dead-lettered alone.
+// A topic that is missing or refuses has its notifications wait for notifyPatience: it may be
+// recreated, or be created by Ensure. After that, and at once if it was silent for
+// notifyWithin, it is given up: its notifications are dead-lettered with an alert. From time to
+// time (probeLeast, doubling to probeMost) one notification is tried, and the first that is
+// delivered ends this.
+//
+// Such a topic delays no other, unless more of its notifications than notifyOutstanding wait to
+// be given up. Several that are silent at once delay the others, for notifyWithin at most, once
+// they have all of notifyInFlight.
 func Notify(ctx context.Context, cfg NotifierConfig) error {
 	for ctx.Err() == nil {
 		if err := notifyOnce(ctx, &cfg); err != nil && ctx.Err() == nil {
@@ -83,20 +96,11 @@ type notifier struct {
 	outstanding int
 	paused      bool
 	ending      bool // nothing new is sent
+	ensures     chan struct{}
 
 	mu     sync.Mutex
 	posted []func() // what became of records, for the goroutine of run
 	signal chan struct{}
-}
-
-// replyTo is a topic that tasks name.
-type replyTo struct {
-	name     string
-	inFlight int
-	inTurn   bool
-	waiting  []*events.Record // for room, in order
-	avoid    time.Time        // it failed: not tried until then
-	ensure   time.Time        // whether it is there is not asked until then
 }
 
 // poll is what one poll of the notifications gave.
@@ -110,7 +114,7 @@ func notifyOnce(ctx context.Context, cfg *NotifierConfig) error {
 	if err != nil {
 		return fmt.Errorf("open the notifications: %w", err)
 	}
-	n := &notifier{cfg: cfg, in: in, topics: map[string]*replyTo{}, signal: make(chan struct{}, 1)}
+	n := &notifier{cfg: cfg, in: in, topics: map[string]*replyTo{}, signal: make(chan struct{}, 1), ensures: make(chan struct{}, ensuresMost)}
 	polling, stop := context.WithCancel(ctx)
 	polls, polled := make(chan poll), make(chan struct{})
 	go func() {
@@ -180,8 +184,8 @@ func (n *notifier) settle() {
 func (n *notifier) relay(ctx context.Context, r *events.Record) {
 	n.hold(1)
 	topic, ok := r.Header(events.HeaderReplyTo)
-	if !ok || topic == "" || n.cfg.Namespace.Owns(topic) {
-		n.deadletter(ctx, r, &events.Unusable{Reason: events.ReasonBadHeader, Detail: events.HeaderReplyTo + " names no topic outside the namespace"})
+	if !ok || topic == "" || len(topic) <= events.MaxReplyToBytes && n.cfg.Namespace.CheckReplyTo(topic) != nil {
+		n.deadletter(ctx, r, &events.Unusable{Reason: events.ReasonBadHeader, Detail: events.HeaderReplyTo + " names no topic of an application"})
 		return
 	}
 	if u := tooLargeToTell(r, topic); u != nil {
@@ -189,9 +193,15 @@ func (n *notifier) relay(ctx context.Context, r *events.Record) {
 		return
 	}
 	t := n.topic(topic)
-	t.waiting = append(t.waiting, r)
+	t.waiting = append(t.waiting, &notice{Record: r})
+	if len(t.waiting) > notifyTopicMost && (!t.failing.IsZero() || t.givenUp) {
+		n.giveUp(ctx, t, errTooMany)
+	}
 	n.flow(ctx, t)
 }
+
+// errTooMany: a topic fails, and more waits for it than may be kept from others' room.
+var errTooMany = fmt.Errorf("it fails, and more than %d notifications wait for it", notifyTopicMost)
 
 // tooLargeToTell: a stranger's notification may be what no client of ours writes, and so
 // may what would tell of it. It isn't the fault of the topic that it names.
@@ -212,7 +222,7 @@ func (n *notifier) topic(name string) *replyTo {
 	t := n.topics[name]
 	if t == nil {
 		if len(n.topics) >= maxReplyTos {
-			maps.DeleteFunc(n.topics, func(_ string, t *replyTo) bool { return t.inFlight == 0 && len(t.waiting) == 0 })
+			maps.DeleteFunc(n.topics, func(_ string, t *replyTo) bool { return t.inFlight == 0 && len(t.waiting) == 0 && !t.resting })
 		}
 		t = &replyTo{name: name}
 		n.topics[name] = t
@@ -229,13 +239,15 @@ func (n *notifier) flow(ctx context.Context, t *replyTo) {
 		t := n.turns[0]
 		n.turns = n.turns[1:]
 		t.inTurn = false
-		r := t.waiting[0]
+		if t.inFlight >= t.may() {
+			continue // it failed since
+		}
+		x := t.waiting[0]
 		t.waiting = t.waiting[1:]
-		if time.Now().Before(t.avoid) {
-			n.deadletter(ctx, r, &events.Unusable{Reason: events.ReasonUndeliverable, Detail: "reply_to " + quoted(t.name) + " failed a moment ago"})
+		if t.givenUp && time.Now().Before(t.probeAt) {
+			n.undeliverable(ctx, t, x, fmt.Errorf("it failed a moment ago: %w", t.why))
 		} else {
-			n.ensure(ctx, t)
-			n.send(ctx, t, r)
+			n.send(ctx, t, x)
 		}
 		n.turn(t)
 	}
@@ -243,15 +255,15 @@ func (n *notifier) flow(ctx context.Context, t *replyTo) {
 
 // turn has a topic wait for its turn to send, if it has something to.
 func (n *notifier) turn(t *replyTo) {
-	if !t.inTurn && len(t.waiting) > 0 && t.inFlight < notifyTopicMost {
+	if !t.inTurn && len(t.waiting) > 0 && t.inFlight < t.may() {
 		t.inTurn = true
 		n.turns = append(n.turns, t)
 	}
 }
 
-func (n *notifier) send(ctx context.Context, t *replyTo, r *events.Record) {
-	out := events.Record{Topic: t.name, Partition: -1, Key: r.Key, Value: r.Value}
-	for _, h := range r.Headers {
+func (n *notifier) send(ctx context.Context, t *replyTo, x *notice) {
+	out := events.Record{Topic: t.name, Partition: -1, Key: x.Key, Value: x.Value}
+	for _, h := range x.Headers {
 		if h.Key != events.HeaderReplyTo {
 			out.Headers = append(out.Headers, h)
 		}
@@ -259,6 +271,7 @@ func (n *notifier) send(ctx context.Context, t *replyTo, r *events.Record) {
 	t.inFlight++
 	n.inFlight++
 	bounded, cancel := context.WithTimeout(ctx, notifyWithin)
+	sent := time.Now()
 	n.cfg.Outbox.SendAsync(bounded, out, func(_ events.Record, err error) {
 		cancel()
 		n.post(func() {
@@ -266,12 +279,14 @@ func (n *notifier) send(ctx context.Context, t *replyTo, r *events.Record) {
 			n.inFlight--
 			switch {
 			case err == nil:
-				n.finish(r)
-				n.cfg.Listener.delivered()
+				n.delivered(t, x)
 			case n.ending || ctx.Err() != nil:
 				return // it comes again
 			default:
-				n.failed(ctx, t, r, err)
+				n.failed(ctx, t, x, time.Since(sent), err)
+			}
+			if t.inFlight == 0 {
+				n.landed(ctx, t)
 			}
 			n.flow(ctx, t)
 		})
@@ -294,38 +309,6 @@ func (n *notifier) hold(change int) {
 		n.paused = false
 		n.in.Resume()
 	}
-}
-
-// ensure creates a topic that is missing, where that is wanted. Whether it is
-// there is asked once, and again after a failure.
-func (n *notifier) ensure(ctx context.Context, t *replyTo) {
-	if n.cfg.Ensure == nil || time.Now().Before(t.ensure) {
-		return
-	}
-	bounded, cancel := context.WithTimeout(ctx, ensureWithin)
-	defer cancel()
-	if err := n.cfg.Ensure(bounded, t.name); err != nil {
-		t.ensure = time.Now().Add(notifyAvoid)
-		n.cfg.Listener.undelivered(t.name, err)
-		return
-	}
-	t.ensure = time.Now().Add(forEver)
-}
-
-// forEver is until a failure.
-const forEver = 100 * 365 * 24 * time.Hour
-
-// failed gives a topic up for a while, with one alert.
-func (n *notifier) failed(ctx context.Context, t *replyTo, r *events.Record, err error) {
-	first := !time.Now().Before(t.avoid)
-	t.avoid, t.ensure = time.Now().Add(notifyAvoid), time.Time{}
-	n.cfg.Listener.undelivered(t.name, err)
-	if first {
-		a := &events.Alert{Task: string(r.Key), Code: string(events.ReasonUndeliverable), At: events.Millis(n.cfg.Clock.Now()),
-			Message: fmt.Sprintf("reply_to %q can't be written to: %v; its notifications are dead-lettered", t.name, err)}
-		n.insist(ctx, a.Record(n.cfg.Namespace, n.cfg.Source, "undeliverable/"+events.Origin(r)), rewriteLeast, func() {})
-	}
-	n.deadletter(ctx, r, &events.Unusable{Reason: events.ReasonUndeliverable, Detail: fmt.Sprintf("reply_to %q: %v", t.name, err)})
 }
 
 // deadletter finishes with a notification once its dead letter is written.

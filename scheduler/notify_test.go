@@ -23,12 +23,13 @@ type outbox struct {
 	results chan func()
 	end     chan struct{}
 
-	mu      sync.Mutex
-	faults  map[string]error // topics that refuse at once
-	silent  map[string]bool  // topics that say nothing until the record's time is over
-	arrived map[string][]events.Record
-	at      map[string]time.Duration // when the last one arrived
-	began   time.Time
+	mu       sync.Mutex
+	faults   map[string]error // topics that refuse at once
+	tooLarge func(*events.Record) bool
+	silent   map[string]bool // topics that say nothing until the record's time is over
+	arrived  map[string][]events.Record
+	at       map[string]time.Duration // when the last one arrived
+	began    time.Time
 }
 
 // noticed is how long after a record's time is over a client notices.
@@ -69,6 +70,8 @@ func (o *outbox) SendAsync(ctx context.Context, r events.Record, done func(event
 	switch {
 	case clientBytes(&r) > maxRecordBytes:
 		finish(errors.New("too large for a client"))
+	case o.tooLarge != nil && o.tooLarge(&r):
+		finish(tooLargeRecordError{})
 	case o.silent[r.Topic]:
 		time.AfterFunc(notifyWithin+noticed, func() { finish(errors.New("not acknowledged in time")) })
 	case o.faults[r.Topic] != nil:
@@ -296,7 +299,7 @@ func TestUndeliverableDelaysNoOther(t *testing.T) {
 		t.Run(fault, func(t *testing.T) {
 			relaying(t, 5*notifyTopicMost, func(p *post) {
 				const told = 4 * notifyTopicMost
-				within := time.Second
+				within := notifyPatience + time.Second
 				if fault == "silent" {
 					p.out.silent["broken"], within = true, notifyWithin+time.Second
 				} else {
@@ -334,7 +337,7 @@ func TestUndeliverableDelaysNoOther(t *testing.T) {
 
 				// It works again, and after a while it is tried.
 				p.out.set(func() { clear(p.out.faults); clear(p.out.silent) })
-				p.pass(notifyAvoid)
+				p.pass(probeMost)
 				p.in.tell("broken", "late", "received")
 				p.pass(0)
 				if len(p.statuses("broken", "late")) != 1 {
@@ -495,36 +498,114 @@ func TestNotifierBeginsAnew(t *testing.T) {
 	})
 }
 
-// A reply_to is looked for once; one that can't be created doesn't hold others
-// up, nor does it keep what can be written from being written.
-func TestReplyToIsEnsured(t *testing.T) {
-	relaying(t, 64, func(p *post) {
+// Many topics are missing, and the controller is slow. Each is created by itself; what is there
+// isn't even asked for, and nothing waits for another's topic.
+func TestReplyToIsEnsuredBesideOthers(t *testing.T) {
+	const missing, each = 100, 4 * time.Second
+	relaying(t, 5*notifyTopicMost, func(p *post) {
 		asked := map[string]int{}
+		for i := range missing {
+			p.out.faults[fmt.Sprint("new-", i)] = errors.New("no such topic")
+		}
+		p.out.faults["never"] = errors.New("no such topic")
 		p.cfg.Ensure = func(ctx context.Context, topic string) error {
-			asked[topic]++
-			if topic == "stuck" {
+			p.out.set(func() { asked[topic]++ })
+			if topic == "never" {
 				<-ctx.Done()
 				return ctx.Err()
 			}
+			time.Sleep(each)
+			p.out.set(func() { delete(p.out.faults, topic) })
 			return nil
 		}
+		p.in.tell("never", "n", "received")
+		for i := range missing {
+			p.in.tell(fmt.Sprint("new-", i), "a", "received")
+			p.in.tell(fmt.Sprint("new-", i), "a", "processed")
+		}
 		p.start()
-		for i := range 5 {
-			p.in.tell("stuck", fmt.Sprint("s-", i), "received")
-			p.in.tell("fine", fmt.Sprint("f-", i), "received")
+		p.pass(time.Second)
+		p.in.tell("fine", "f", "received")
+		p.pass(0)
+		if len(p.out.got("fine")) != 1 {
+			p.Error("a topic that is there waits for others that are created")
 		}
-		p.pass(ensureWithin)
-		if a, b := len(p.out.got("fine")), len(p.out.got("stuck")); a != 5 || b != 5 || p.out.at["fine"] > ensureWithin {
-			p.Errorf("%d and %d of 5 arrived, the last after %s", a, b, p.out.at["fine"])
+		p.pass(time.Minute)
+		for i := range missing {
+			if got := p.statuses(fmt.Sprint("new-", i), "a"); !slices.Equal(got, []string{"received", "processed"}) {
+				p.Errorf("topic %d was told %v", i, got)
+			}
 		}
-		p.pass(notifyAvoid)
-		p.in.tell("stuck", "s-5", "received")
-		p.in.tell("fine", "f-5", "received")
-		p.pass(ensureWithin)
-		if want := (map[string]int{"stuck": 2, "fine": 1}); !maps.Equal(asked, want) {
-			p.Errorf("asked for %v, want %v", asked, want)
+		dead := p.out.got(ns.Deadletters())
+		if len(dead) != 1 || asked["fine"] != 0 || asked["never"] != 1 || p.in.unfinished() > 0 {
+			p.Fatalf("%d dead letters of 1; asked for %v; %d unfinished", len(dead), asked, p.in.unfinished())
+		}
+		if detail, _ := dead[0].Header(events.HeaderDetail); !strings.Contains(detail, "could not be created") {
+			p.Errorf("the dead letter says %q", detail)
 		}
 	})
+}
+
+// tooLargeRecordError is a Kafka client's, of a record that its topic does not take.
+type tooLargeRecordError struct{}
+
+func (tooLargeRecordError) Error() string               { return "the record has 5 bytes, the topic takes at most 4" }
+func (tooLargeRecordError) TooLarge() (bytes, most int) { return 5, 4 }
+
+// One notification is too large for its topic. It alone is dead-lettered, with one alert.
+func TestOneTooLargeNotificationStopsNoOther(t *testing.T) {
+	relaying(t, 64, func(p *post) {
+		p.out.tooLarge = func(r *events.Record) bool { return r.Topic == "narrow" && strings.HasPrefix(string(r.Key), "large") }
+		p.start()
+		for i := range 5 {
+			p.in.tell("narrow", fmt.Sprint("small-", i), "received")
+			p.in.tell("narrow", fmt.Sprint("large-", i), "received")
+			p.pass(time.Second)
+		}
+		if got, dead, alerts := len(p.out.got("narrow")), p.out.got(ns.Deadletters()), len(p.out.got(ns.Alerts())); got != 5 || len(dead) != 5 || alerts != 1 || p.in.unfinished() > 0 {
+			p.Fatalf("%d of 5 arrived, %d dead letters of 5, %d alerts of 1, %d unfinished", got, len(dead), alerts, p.in.unfinished())
+		}
+		if detail, _ := p.out.got(ns.Deadletters())[0].Header(events.HeaderDetail); !strings.Contains(detail, "5 bytes") || !strings.Contains(detail, "at most 4") {
+			p.Errorf("the dead letter says %q", detail)
+		}
+	})
+}
+
+// A topic is deleted and recreated. Its notifications wait for it, and come in order.
+func TestRecreatedReplyToIsWaitedFor(t *testing.T) {
+	for _, test := range []struct {
+		away time.Duration
+		lost int
+	}{{time.Second, 0}, {4 * time.Second, 0}, {12 * time.Second, 25}} {
+		t.Run(test.away.String(), func(t *testing.T) {
+			relaying(t, 64, func(p *post) {
+				p.start()
+				const tasks = 30
+				told := func(task int) {
+					p.in.tell("app", fmt.Sprint("t-", task), "received")
+					p.pass(250 * time.Millisecond)
+					p.in.tell("app", fmt.Sprint("t-", task), "processed")
+					p.pass(250 * time.Millisecond)
+				}
+				told(-1)
+				p.out.set(func() { p.out.faults["app"] = errors.New("no such topic") })
+				time.AfterFunc(test.away, func() { p.out.set(func() { delete(p.out.faults, "app") }) })
+				for i := range tasks {
+					told(i)
+				}
+				p.pass(probeMost)
+				whole := 0
+				for i := range tasks {
+					if slices.Equal(p.statuses("app", fmt.Sprint("t-", i)), []string{"received", "processed"}) {
+						whole++
+					}
+				}
+				if dead := len(p.out.got(ns.Deadletters())); whole < tasks-test.lost || test.lost == 0 && dead > 0 || p.in.unfinished() > 0 {
+					p.Errorf("%d of %d tasks were told of, in order; %d dead letters; %d unfinished", whole, tasks, dead, p.in.unfinished())
+				}
+			})
+		})
+	}
 }
 
 // Past its bound the notifier takes no more until there is room.

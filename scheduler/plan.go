@@ -235,7 +235,11 @@ func (d *decider) attempt(i int, k events.Kind) {
 	partitions := d.env.Requests[agent]
 	if partitions == 0 {
 		d.failed(i, &events.AttemptFailed{Step: step, Kind: k, Attempt: number, Effect: events.EffectNone,
-			Error: &events.Error{Code: events.CodeNoSuchAgent, Message: fmt.Sprintf("there is no topic %s", d.env.Namespace.Requests(agent))}})
+			Error: d.cannotAsk(agent)})
+		return
+	}
+	if why, refused := d.env.tooLarge[attemptID{d.Task.ID, step, k, number}]; refused {
+		d.errored(i, k, &events.Error{Code: events.CodeTooLarge, Message: why})
 		return
 	}
 	generation := 0
@@ -260,6 +264,15 @@ func (d *decider) attempt(i int, k events.Kind) {
 	q := &events.Request{Task: d.Task.ID, Ref: ref, Token: token, Operation: operation,
 		CompleteBy: by, IdempotencyKey: key, Traceparent: d.Task.Traceparent, Value: value}
 	d.Records = append(d.Records, q.RecordIn(d.env.Room, d.env.Namespace, d.env.Source, agent, requestPartition(d.Task.ID, number, partitions, d.env.Leaderless[agent])))
+}
+
+// cannotAsk is why an agent can't be asked.
+func (d *decider) cannotAsk(agent string) *events.Error {
+	topic := d.env.Namespace.Requests(agent)
+	if why, barred := d.env.Barred[agent]; barred {
+		return &events.Error{Code: events.CodeNoSuchAgent, Message: shortened(fmt.Sprintf("topic %s can't be written to: %s", topic, why))}
+	}
+	return &events.Error{Code: events.CodeNoSuchAgent, Message: fmt.Sprintf("there is no topic %s", topic)}
 }
 
 // RequestPartition is the partition of an agent's requests that an attempt's is in, while all of

@@ -3,6 +3,7 @@ package scheduler
 import (
 	"context"
 	"maps"
+	"slices"
 	"sync"
 	"time"
 )
@@ -16,6 +17,50 @@ type requestTopics struct {
 	leaderless map[string][]int32 // likewise
 	readAt     time.Time          // when the last reading began
 	barred     map[string]time.Time
+	// refusing is why agents are barred; never changed: replaced.
+	refusing map[string]string
+	counts   map[string]partitionCount
+}
+
+// addedAfter is how long nothing is sent to partitions that were added to an agent's topic: the agent's members
+// learn of them with their next metadata and share them out in a rebalance, and a request that waits for that
+// loses of its attempt's time. Waybill's agents read metadata every 5 s.
+const addedAfter = 30 * time.Second
+
+// partitionCount is how many partitions of a topic are used.
+type partitionCount struct {
+	used, seen int32
+	since      time.Time // when seen was first more than used
+}
+
+// next is the count at now, when metadata shows seen.
+func (c partitionCount) next(seen int32, now time.Time) partitionCount {
+	switch {
+	case c.used == 0, seen <= c.used: // new to this process, or recreated with fewer
+		return partitionCount{used: seen, seen: seen}
+	case seen != c.seen:
+		return partitionCount{c.used, seen, now}
+	case now.Sub(c.since) >= addedAfter:
+		return partitionCount{used: seen, seen: seen}
+	}
+	return c
+}
+
+// usable leaves out partitions that were added to topics a moment ago. It is called with the lock held.
+func (t *requestTopics) usable(known map[string]int32, leaderless map[string][]int32, now time.Time) {
+	counts := make(map[string]partitionCount, len(known))
+	for agent, seen := range known {
+		c := t.counts[agent].next(seen, now)
+		counts[agent], known[agent] = c, c.used
+		if c.used == seen {
+			continue
+		}
+		leaderless[agent] = slices.DeleteFunc(slices.Clone(leaderless[agent]), func(p int32) bool { return p >= c.used })
+		if len(leaderless[agent]) == 0 {
+			delete(leaderless, agent)
+		}
+	}
+	t.counts = counts
 }
 
 func (t *requestTopics) partitions() (known map[string]int32, leaderless map[string][]int32) {
@@ -32,11 +77,14 @@ func (t *requestTopics) read(ctx context.Context) error {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	t.usable(known, leaderless, began)
 	for agent, until := range t.barred {
 		if began.Before(until) {
 			delete(known, agent)
 		} else {
 			delete(t.barred, agent)
+			t.refusing = maps.Clone(t.refusing)
+			delete(t.refusing, agent)
 		}
 	}
 	t.known, t.leaderless, t.readAt = known, leaderless, began
@@ -57,9 +105,16 @@ func (t *requestTopics) refresh(ctx context.Context, since time.Time, had map[st
 	return !maps.Equal(had, known)
 }
 
+// whyBarred are the agents whose topics can't be written to, with the reason.
+func (t *requestTopics) whyBarred() map[string]string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.refusing
+}
+
 // bar takes an agent out for a while, whatever metadata shows: its topic can't
-// be written to.
-func (t *requestTopics) bar(agent string) {
+// be written to, for a reason.
+func (t *requestTopics) bar(agent, why string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	known := maps.Clone(t.known)
@@ -67,5 +122,10 @@ func (t *requestTopics) bar(agent string) {
 	if t.barred == nil {
 		t.barred = map[string]time.Time{}
 	}
-	t.known, t.barred[agent] = known, time.Now().Add(barFor)
+	refusing := maps.Clone(t.refusing)
+	if refusing == nil {
+		refusing = map[string]string{}
+	}
+	refusing[agent] = why
+	t.known, t.barred[agent], t.refusing = known, time.Now().Add(barFor), refusing
 }

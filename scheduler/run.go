@@ -89,9 +89,12 @@ func Run(ctx context.Context, cfg Config) error {
 	return g.Wait()
 }
 
+// LaneOwner is the owner that a lane of a process claims partitions as.
+func LaneOwner(process string, number int) string { return process + "/" + strconv.Itoa(number) }
+
 // runLane keeps one lane going, with a fresh client after each failure.
 func (c *Config) runLane(ctx context.Context, number int, requests *requestTopics) error {
-	owner := c.Owner + "/" + strconv.Itoa(number)
+	owner := LaneOwner(c.Owner, number)
 	wait := reopenLeast
 	var refusals refusals
 	for ctx.Err() == nil {

@@ -27,19 +27,24 @@ func (d *decider) tell(e *events.Event) {
 	d.notifyPresent(t.ReplyTo)
 }
 
-// notifyPresent tells the status that the task has now, under the ce_id of the
-// event that made it: whoever is told twice can see that it is the same.
+// notifyPresent writes the status that the task has now, under the ce_id of the
+// event that made it: a reader recognises a repetition by it. That a task was received is its
+// first event, whatever has happened to it since.
 func (d *decider) notifyPresent(replyTo string) {
 	t := d.Task
+	seq := t.StatusSeq
 	n := &events.Notification{Task: t.ID, Workflow: t.Workflow, Status: string(t.State), Output: t.Output, Error: t.Error, At: t.UpdatedAt}
 	if t.State == events.StatePending || t.State == events.StateProcessing {
-		n.Status = events.StatusReceived
+		n.Status, n.Error, n.At, seq = events.StatusReceived, nil, t.SubmittedAt, receivedSeq
 	}
 	if n.At.IsZero() {
 		n.At = d.now
 	}
-	d.Records = append(d.Records, n.Record(d.env.Namespace, d.env.Source, replyTo, events.TaskEventID(t.ID, t.StatusSeq)))
+	d.Records = append(d.Records, n.Record(d.env.Namespace, d.env.Source, replyTo, events.TaskEventID(t.ID, seq)))
 }
+
+// receivedSeq is that of a task's first event.
+const receivedSeq = 1
 
 func (d *decider) answer(x *events.Control, seq uint64, refusal string) {
 	a := &events.Answer{Task: x.Task, Control: x.ID, Accepted: refusal == "", Seq: seq, Reason: refusal}

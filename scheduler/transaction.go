@@ -317,6 +317,7 @@ func (tx *transaction) decide(ctx context.Context, s *speculation, task string, 
 				return d, errStale
 			}
 			env.Requests, env.Leaderless = l.requests.partitions()
+			env.Barred = l.requests.whyBarred()
 		default:
 			return d, nil
 		}
@@ -494,6 +495,7 @@ func (tx *transaction) accept() {
 		}
 	}
 	tx.lane.refusing = time.Time{}
+	clear(tx.lane.tooLarge)
 	tx.lane.voices.settle()
 	tx.acceptForgeries()
 	for id, s := range tx.parts {

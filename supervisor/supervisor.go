@@ -1,6 +1,7 @@
 package supervisor
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -160,7 +161,9 @@ type Config struct {
 	Clock   Clock
 	// SweepInterval is the longest sleep; zero: DefaultSweepInterval.
 	SweepInterval time.Duration
-	Listener      *Listener
+	// Loop is marked by each turn, for who watches it too; nil: a loop of its own.
+	Loop     *turns.Loop
+	Listener *Listener
 }
 
 // The bounds of Config.SweepInterval.
@@ -213,7 +216,7 @@ type Supervisor struct {
 	committed   map[int32]int64
 	committing  bool
 
-	turns turns.Loop // what Run watches
+	turns *turns.Loop // what Run watches
 
 	background sync.WaitGroup
 	sends      chan sent
@@ -242,7 +245,7 @@ func New(cfg Config) (*Supervisor, error) {
 		cfg.SweepInterval = DefaultSweepInterval
 	}
 	s := &Supervisor{cfg: cfg, held: map[int32]*partition{}, opening: map[int32]chan struct{}{}, committed: map[int32]int64{},
-		sends: make(chan sent, sentBuffer), commits: make(chan error, 1)}
+		sends: make(chan sent, sentBuffer), commits: make(chan error, 1), turns: cmp.Or(cfg.Loop, &turns.Loop{})}
 	s.closing, s.end = context.WithCancel(context.Background())
 	if cfg.Listener != nil {
 		s.listen = *cfg.Listener

@@ -183,7 +183,7 @@ func openConsole(ctx context.Context, n *instance.Instance, url string, tokens *
 	}
 	return &consoleServer{console.New(console.Config{
 		ClusterID: n.ClusterID, Namespace: n.Kafka.Namespace, Partitions: n.Partitions, History: n.History, Source: string(n.Kafka.Namespace) + "console/" + n.Name, URL: url,
-		Audit: consoleAudit{audit, audit.Store()}, Log: log, Cluster: &consoleCluster{n: n, definitions: definitions, url: url}, Tokens: tokens, Now: n.Clock.Now,
+		Audit: consoleAudit{audit, audit.Store()}, Log: log, Cluster: &consoleCluster{n: n, definitions: definitions, url: url}, Tokens: tokens, Health: n.Health(), Now: n.Clock.Now,
 		Failed: func(r *http.Request, err error) { n.Logger().Warn("console", "path", r.URL.Path, "error", err) },
 	}), log}, nil
 }

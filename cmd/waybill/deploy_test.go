@@ -16,6 +16,7 @@ import (
 	"github.com/goccy/go-yaml"
 
 	"github.com/waybill-run/waybill/deploy/kafka/node"
+	"github.com/waybill-run/waybill/internal/instance"
 )
 
 // What deploy/ starts is held against the program here: its command lines and settings are those
@@ -119,14 +120,37 @@ type container struct {
 		Name          string
 		ContainerPort int `yaml:"containerPort"`
 	}
-	ReadinessProbe struct {
-		HTTPGet   struct{ Path, Port string } `yaml:"httpGet"`
-		TCPSocket struct{ Port string }       `yaml:"tcpSocket"`
-	} `yaml:"readinessProbe"`
-	VolumeMounts []struct {
+	StartupProbe   probe `yaml:"startupProbe"`
+	LivenessProbe  probe `yaml:"livenessProbe"`
+	ReadinessProbe probe `yaml:"readinessProbe"`
+	VolumeMounts   []struct {
 		Name      string
 		MountPath string `yaml:"mountPath"`
 	} `yaml:"volumeMounts"`
+}
+
+type probe struct {
+	HTTPGet struct{ Path, Port string } `yaml:"httpGet"`
+}
+
+// probes are wrong unless each asks for its own path, of a port that there is; a container
+// that runs to its end, without ports, has none.
+func (c *container) probes(t *testing.T, where string) {
+	t.Helper()
+	ports := map[string]bool{}
+	for _, p := range c.Ports {
+		ports[p.Name] = true
+	}
+	for path, p := range map[string]probe{instance.StartedPath: c.StartupProbe, instance.LivePath: c.LivenessProbe, instance.ReadyPath: c.ReadinessProbe} {
+		get := p.HTTPGet
+		switch {
+		case len(ports) == 0 && get.Path == "":
+		case get.Path != path:
+			t.Errorf("%s: a probe asks for %q instead of %s", where, get.Path, path)
+		case !ports[get.Port]:
+			t.Errorf("%s: nothing answers at %s of port %q", where, get.Path, get.Port)
+		}
+	}
 }
 
 func inKubernetes(t *testing.T) (all []deployed) {
@@ -203,16 +227,7 @@ func (c *container) deployed(t *testing.T, where string, o object, config map[st
 	if c.Image != "waybill" {
 		t.Errorf("%s: image %s", where, c.Image)
 	}
-	ports := map[string]bool{"": true}
-	for _, p := range c.Ports {
-		ports[p.Name] = true
-	}
-	if get := c.ReadinessProbe.HTTPGet; !ports[get.Port] || get.Path != "" && get.Path != "/metrics" {
-		t.Errorf("%s: nothing answers at %s of port %q", where, get.Path, get.Port)
-	}
-	if port := c.ReadinessProbe.TCPSocket.Port; !ports[port] {
-		t.Errorf("%s: there is no port %q", where, port)
-	}
+	c.probes(t, where)
 	volumes := map[string]bool{}
 	for _, v := range o.Spec.Template.Spec.Volumes {
 		volumes[v.Name] = true
@@ -335,6 +350,23 @@ func TestDeployedVersions(t *testing.T) {
 	} {
 		if !regexp.MustCompile(want).MatchString(readFile(t, name)) {
 			t.Errorf("%s hasn't %s", name, want)
+		}
+	}
+}
+
+// What is deployed can be reached, may resolve names, and can be applied again and again.
+func TestDeployedSettings(t *testing.T) {
+	for name, all := range map[string]map[string]bool{ // a pattern, and whether it must be there
+		"deploy/compose.yaml":             {`(?m)^    ports: \["127\.0\.0\.1:8080:8080"\]$`: true},
+		"deploy/systemd/waybill@.service": {`(?m)^RestrictAddressFamilies=.*\bAF_NETLINK\b`: true},
+		"deploy/kubernetes/topics.yaml": {`(?m)^ +ttlSecondsAfterFinished:`: false,
+			`(?m)^ +argocd\.argoproj\.io/hook-delete-policy: BeforeHookCreation$`: true,
+			`(?m)^ +kustomize\.toolkit\.fluxcd\.io/force: enabled$`:               true},
+	} {
+		for pattern, want := range all {
+			if regexp.MustCompile(pattern).MatchString(readFile(t, name)) != want {
+				t.Errorf("%s: that it has %s must be %v", name, pattern, want)
+			}
 		}
 	}
 }

@@ -37,6 +37,7 @@ type condition struct {
 	// Partitions that no broker leads, by topic.
 	leaderless map[string][]int32
 	workflows  []string // name/version of those that can be used
+	positions  []kafka.PositionFinding
 	// Of roles and agents, and of the partitions of events.
 	scheduler, supervisor, notifier, audit groupCondition
 	agents                                 map[string]groupCondition
@@ -119,6 +120,7 @@ func diagnose(c *condition) []symptom {
 		return list // nothing else was looked at
 	}
 	list = append(list, topicSymptoms(c.topics)...)
+	list = append(list, positionSymptoms(c.positions)...)
 	if c.history {
 		return append(list, symptom{"namespace", note, "its events were imported, to be looked at: no role runs here but a console", ""})
 	}
@@ -167,14 +169,23 @@ func partitionsText(of map[string][]int32) string {
 		case i > 0:
 			text += ", "
 		}
-		text += fmt.Sprintf("%s %v", topic, of[topic])
+		text += topic + " " + numbersText(of[topic])
 	}
 	return text
 }
 
+// numbersText is the numbers of partitions, of the first ones.
+func numbersText(ps []int32) string {
+	const most = 12
+	if len(ps) <= most {
+		return fmt.Sprint(ps)
+	}
+	return fmt.Sprintf("%v and %d more", ps[:most], len(ps)-most)
+}
+
 func leaderSymptoms(leaderless map[string][]int32) (list []symptom) {
 	for _, topic := range slices.Sorted(maps.Keys(leaderless)) {
-		list = append(list, symptom{"brokers", fault, fmt.Sprintf("none leads partitions %v of %s: what is there waits, and isn't counted below", leaderless[topic], topic),
+		list = append(list, symptom{"brokers", fault, fmt.Sprintf("none leads partitions %s of %s: what is there waits, and isn't counted below", numbersText(leaderless[topic]), topic),
 			"start the brokers that have them: kafka-topics.sh --describe --unavailable-partitions names them"})
 	}
 	return list
@@ -191,12 +202,47 @@ func topicSymptoms(findings []kafka.Finding) []symptom {
 	return list
 }
 
+// positionSymptoms judges where schedulers go on reading their inboxes.
+func positionSymptoms(found []kafka.PositionFinding) (list []symptom) {
+	foreign := map[string][]int32{}
+	for _, f := range found {
+		at := fmt.Sprintf("%s/%d", f.Topic, f.Partition)
+		switch f.Fault {
+		case kafka.PositionCut:
+			list = append(list, symptom{"positions", fault, fmt.Sprintf("%s ends at %d, below %d, up to where it was read: its log was cut off or brought back from a copy, and schedulers don't read it", at, f.End, f.Offset),
+				"copy the records that are in the topic, delete it, run `waybill topics create`, and write the copies to the new one: it is read from its start, and what was used already changes nothing"})
+		case kafka.PositionTrimmed:
+			list = append(list, symptom{"positions", fault, fmt.Sprintf("%s begins at %d, above %d, up to where it was read: the records between were deleted before they were read", at, f.Start, f.Offset),
+				"who wrote them must write them again; see the retention of the topic: `waybill topics check`"})
+		case kafka.PositionForeign:
+			foreign[f.Topic] = append(foreign[f.Topic], f.Partition)
+		}
+	}
+	if len(foreign) > 0 {
+		list = append(list, symptom{"positions", note, "no scheduler committed the group's offsets of " + partitionsText(foreign) + ": they aren't used; these are read from their start, and what the log reflects is skipped",
+			"nothing: the next commit of a scheduler replaces them. The scheduler group needs no reset"})
+	}
+	return list
+}
+
 func workflowSymptom(workflows []string) symptom {
 	if len(workflows) == 0 {
 		return symptom{"workflows", fault, "none is applied: every order is refused", "run `waybill workflow apply FILE`"}
 	}
-	return symptom{"workflows", fine, strings.Join(workflows, ", "), ""}
+	const most = 3
+	list := make([]string, 0, most)
+	for _, w := range workflows[:min(most, len(workflows))] {
+		list = append(list, shorten(w, 30))
+	}
+	text := strings.Join(list, ", ")
+	if more := len(workflows) - most; more > 0 {
+		text += fmt.Sprintf(", and %d more", more)
+	}
+	return symptom{"workflows", fine, text, ""}
 }
+
+// restoringShown is how many partitions that are restored are named.
+const restoringShown = 5
 
 // schedulerSymptom judges schedulers: a partition waits while its tasks are read from the log.
 func schedulerSymptom(g groupCondition, restoring map[int32]float64) symptom {
@@ -204,6 +250,9 @@ func schedulerSymptom(g groupCondition, restoring map[int32]float64) symptom {
 		parts := make([]string, 0, len(restoring))
 		for _, p := range slices.Sorted(maps.Keys(restoring)) {
 			parts = append(parts, fmt.Sprintf("%d (%.0f%%)", p, 100*restoring[p]))
+		}
+		if more := len(parts) - restoringShown; more > 0 {
+			parts = append(parts[:restoringShown], fmt.Sprintf("and %d more", more))
 		}
 		return symptom{"scheduler", note, fmt.Sprintf("reads the tasks of partitions from the log before it goes on with them: %s; lag %d", strings.Join(parts, ", "), g.lag),
 			"wait; its log says how far it is, and what holds it up"}
@@ -230,7 +279,7 @@ func roleSymptom(role string, g groupCondition, without, start string) symptom {
 	case g.members == 0:
 		return symptom{role, fault, fmt.Sprintf("none runs: %s, lag %d", without, g.lag), "start one: " + start}
 	case len(g.unowned) > 0:
-		return symptom{role, fault, fmt.Sprintf("partitions %v have no owner", g.unowned), "look again in some seconds: they may be moving"}
+		return symptom{role, fault, fmt.Sprintf("partitions %s have no owner", numbersText(g.unowned)), "look again in some seconds: they may be moving"}
 	case g.lag > 0 && !g.moved:
 		return symptom{role, fault, fmt.Sprintf("lag %d, and nothing was done in %v", g.lag, lookAgain), "look at its log"}
 	case len(g.still) > 0:
@@ -243,6 +292,8 @@ func roleSymptom(role string, g groupCondition, without, start string) symptom {
 func agentSymptom(name string, g groupCondition) symptom {
 	check := "agent " + name
 	switch {
+	case g.members == 0 && g.lag == 0:
+		return symptom{check, note, "none runs, and nothing waits for it", "start it before its workflows have orders: waybill agent http --agent " + name + ", or a program of yours"}
 	case g.members == 0:
 		return symptom{check, fault, fmt.Sprintf("nobody reads its requests, lag %d", g.lag), "start it: waybill agent http --agent " + name + ", or a program of yours"}
 	case g.circuit == agent.CircuitOpen || g.circuit == agent.CircuitHalfOpen:

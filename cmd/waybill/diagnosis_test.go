@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -35,6 +36,15 @@ func TestDiagnosis(t *testing.T) {
 		{"an imported history", func(c *condition) { c.history = true }, "namespace note its events were imported"},
 		{"partitions without a leader", func(c *condition) { c.leaderless = map[string][]int32{"waybill.events": {1, 3}} },
 			"brokers fault none leads partitions [1 3] of waybill.events: what is there waits"},
+		{"an inbox that was cut off", func(c *condition) {
+			c.positions = []kafka.PositionFinding{{Position: kafka.Position{Topic: "waybill.tasks", Partition: 3, Offset: 57, End: 40}, Fault: kafka.PositionCut}}
+		}, "positions fault waybill.tasks/3 ends at 40, below 57"},
+		{"an inbox whose records were deleted", func(c *condition) {
+			c.positions = []kafka.PositionFinding{{Position: kafka.Position{Topic: "waybill.tasks", Partition: 3, Offset: 57, Start: 60}, Fault: kafka.PositionTrimmed}}
+		}, "positions fault waybill.tasks/3 begins at 60, above 57"},
+		{"a position that somebody has set", func(c *condition) {
+			c.positions = []kafka.PositionFinding{{Position: kafka.Position{Topic: "waybill.tasks", Partition: 3, Offset: 57}, Fault: kafka.PositionForeign}}
+		}, "positions note no scheduler committed the group's offsets of waybill.tasks [3]: they aren't used"},
 		{"no workflow", func(c *condition) { c.workflows = nil }, "workflows fault none is applied"},
 		{"no scheduler", func(c *condition) { c.scheduler = groupCondition{lag: 7} }, "scheduler fault none runs: orders and replies wait in the inboxes, lag 7"},
 		{"partitions without an owner", func(c *condition) { c.scheduler.unowned = []int32{3} }, "scheduler fault partitions [3] have no owner"},
@@ -50,6 +60,7 @@ func TestDiagnosis(t *testing.T) {
 		{"no supervisor", func(c *condition) { c.supervisor = groupCondition{} }, "supervisor fault none runs: nothing times out"},
 		{"notifications that wait", func(c *condition) { c.notifier.moved = false }, "notifier fault notifications wait, lag 5"},
 		{"no agent", func(c *condition) { c.agents["payments"] = groupCondition{lag: 2} }, "agent payments fault nobody reads its requests, lag 2"},
+		{"no agent, and nothing for it", func(c *condition) { c.agents["payments"] = groupCondition{} }, "agent payments note none runs, and nothing waits for it"},
 		{"an open circuit", func(c *condition) { c.agents["payments"] = groupCondition{members: 1, circuit: "open"} }, "agent payments fault a circuit of it is open"},
 		{"long calls", func(c *condition) { c.agents["payments"] = groupCondition{members: 1, lag: 2} }, "agent payments note lag 2, and nothing was done"},
 		{"no console", func(c *condition) { c.audit = groupCondition{} }, "console note none runs"},
@@ -78,6 +89,27 @@ func TestDiagnosis(t *testing.T) {
 		}
 		if got := strings.Join(found, "; "); x.want == "" && got != "" || !strings.HasPrefix(got, x.want) || len(found) > 1 {
 			t.Errorf("%s: found %q; want %q", x.name, got, x.want)
+		}
+	}
+}
+
+// A line of the doctor stays readable, however much there is.
+func TestDiagnosisIsNoWiderThanAScreen(t *testing.T) {
+	const most = 200
+	c := well()
+	c.restoring = map[int32]float64{}
+	c.copies.Behind, c.leaderless = map[string][]int32{}, map[string][]int32{"waybill.events": nil}
+	for i := range int32(200) {
+		c.workflows = append(c.workflows, fmt.Sprintf("a-workflow-with-a-name-%d/1", i))
+		c.restoring[i] = 0.5
+		c.leaderless["waybill.events"] = append(c.leaderless["waybill.events"], i)
+		c.copies.Behind["waybill.events"] = append(c.copies.Behind["waybill.events"], i)
+		c.scheduler.unowned = append(c.scheduler.unowned, i)
+		c.supervisor.unowned = append(c.supervisor.unowned, i)
+	}
+	for _, s := range diagnose(c) {
+		if n := len(s.Found); n > most {
+			t.Errorf("%s: %d columns: %s", s.Check, n, s.Found)
 		}
 	}
 }

@@ -122,6 +122,9 @@ func (d *doctor) examine(ctx context.Context) (c *condition, err error) {
 	if c.topics, err = d.admin.CheckTopics(ctx, agents...); err != nil {
 		return nil, err
 	}
+	if c.positions, err = d.admin.InboxPositions(ctx); err != nil {
+		return nil, err
+	}
 	if err := d.groups(ctx, c, agents, partitions); err != nil {
 		return nil, err
 	}
@@ -286,18 +289,47 @@ func (d *doctor) group(ctx context.Context, group string, topics []string, parti
 			g.unowned = append(g.unowned, p)
 		}
 	}
+	if g.commits, err = d.admin.Commits(ctx, group); err != nil {
+		return g, err
+	}
 	lags, err := d.admin.GroupLag(ctx, group, topics...)
 	if err != nil {
 		return g, err
 	}
+	g.waits = map[string]map[int32]int64{}
 	for topic, ps := range lags {
-		for _, lag := range ps {
-			if g.lag += lag; topic == d.ns.Inbox(events.Tasks) {
-				g.submissions += lag
+		g.waits[topic] = map[int32]int64{}
+		for p, lag := range ps {
+			n := d.records(ctx, topic, p, g.commits, lag)
+			g.waits[topic][p] = n
+			if g.lag += n; topic == d.ns.Inbox(events.Tasks) {
+				g.submissions += n
 			}
 		}
 	}
-	g.waits = lags
-	g.commits, err = d.admin.Commits(ctx, group)
-	return g, err
+	return g, nil
+}
+
+// lagReadMost is the longest lag whose records are counted. More offsets than that aren't left by
+// processes that were killed.
+const lagReadMost = 2000
+
+// records is how many records a group's lag in a partition is of. A transaction's markers, and
+// what was rolled back, have offsets too: after a kill they are all that lies behind the position of a group that has
+// done everything. Where they can't be read, it is the lag.
+func (d *doctor) records(ctx context.Context, topic string, p int32, commits map[string]map[int32]int64, lag int64) int64 {
+	from, committed := commits[topic][p]
+	if lag <= 0 || lag > lagReadMost || !committed || from < 0 {
+		return lag
+	}
+	n, unread := int64(0), false
+	incomplete := func() { unread = true }
+	_, err := d.reader.ReadAll(ctx, topic, kafka.Range{Partitions: []int32{p}, From: from, Lend: true,
+		Held: func(int32, int64, int64) { incomplete() }, Trimmed: func(int32, int64) { incomplete() },
+		Damaged: func(*kafka.DamagedError) { incomplete() }, Away: func(int32) { incomplete() }},
+		func(rs []events.Record) error { n += int64(len(rs)); return nil }, nil)
+	if err != nil || unread {
+		return lag
+	}
+	return n
 }

@@ -21,6 +21,7 @@ import (
 type roleFlags struct {
 	connection
 	instance      string
+	leaveOnStop   bool
 	dataDir       string
 	metricsListen string
 	logLevel      string
@@ -33,8 +34,11 @@ func (r *roleFlags) flags(cmd *cobra.Command, state bool) {
 	r.connection.flags(cmd)
 	f := cmd.Flags()
 	f.StringVar(&r.instance, "instance", "", "name of this instance: makes it a static member, so that a restart keeps its partitions")
-	f.StringVar(&r.metricsListen, "metrics-listen", "", "address to serve Prometheus metrics on, at /metrics")
+	f.StringVar(&r.metricsListen, "metrics-listen", "", "address to serve Prometheus metrics on, at /metrics, and probes, at /healthz, /readyz and /startupz")
 	f.StringVar(&r.logLevel, "log-level", "info", "debug, info, warn or error")
+	if !r.reads { // a console is no static member
+		f.BoolVar(&r.leaveOnStop, "leave-on-stop", true, "with --instance: leave the groups when stopped, so that others take the partitions at once; false: they wait for a restart, for the session timeout at most")
+	}
 	after := kafka.DefaultSessionTimeout
 	if !state {
 		after = kafka.DefaultAgentSessionTimeout
@@ -105,13 +109,13 @@ func (r *roleFlags) runRole(cmd *cobra.Command, role string, start func(context.
 		return err
 	}
 	ctx, m := cmd.Context(), instance.NewMetrics()
-	n, err := instance.Open(ctx, cfg, instance.Config{Name: r.instance, DataDir: r.dataDir, Metrics: m, Log: log, Session: r.session, Transaction: r.transaction, Reads: r.reads})
+	n, err := instance.Open(ctx, cfg, instance.Config{Name: r.instance, LeaveOnStop: r.leaveOnStop, DataDir: r.dataDir, Metrics: m, Log: log, Session: r.session, Transaction: r.transaction, Reads: r.reads})
 	if err != nil {
 		return orInterrupted(ctx, err)
 	}
 	defer n.Close()
 	if r.metricsListen != "" {
-		addr, err := m.Serve(ctx, r.metricsListen)
+		addr, err := m.Serve(ctx, r.metricsListen, log)
 		if err != nil {
 			return err
 		}

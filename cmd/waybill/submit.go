@@ -139,7 +139,7 @@ func runSubmit(cmd *cobra.Command, o *submitOptions) error {
 // submissions reads and checks what is to be sent.
 func (o *submitOptions) submissions(cmd *cobra.Command) ([]*submission, error) {
 	if o.file == "" {
-		return o.one()
+		return o.one(cmd.Flags().Changed("id"))
 	}
 	for _, name := range []string{"id", "workflow", "version", "input", "reply-to", "priority", "label", "complete-by"} {
 		if cmd.Flags().Changed(name) {
@@ -162,13 +162,16 @@ func (o *submitOptions) submissions(cmd *cobra.Command) ([]*submission, error) {
 	return subs, err
 }
 
-// one makes the submission of the flags.
-func (o *submitOptions) one() ([]*submission, error) {
+// one makes the submission of the flags. Without --id its id is made up.
+func (o *submitOptions) one(idGiven bool) ([]*submission, error) {
 	if o.workflow == "" {
 		return nil, usage("give -f FILE, or --workflow and --input for one task")
 	}
 	s := &events.Submission{ID: o.id, Workflow: o.workflow, Version: o.version, Input: json.RawMessage(o.input), ReplyTo: o.replyTo, Priority: o.priority, Labels: o.labels}
 	if s.ID == "" {
+		if idGiven {
+			return nil, usage("--id is empty: leave it out to have one made up")
+		}
 		id, err := uuid.NewV7()
 		if err != nil {
 			return nil, fmt.Errorf("make up an id: %w", err)
@@ -254,24 +257,11 @@ func readSubmissions(in io.Reader, name string, ns events.Namespace) ([]*submiss
 	return nil, usage("%s: %d lines can't be submitted, so none was; each line is one submission:\n  %s", name, n, strings.Join(faults, "\n  "))
 }
 
-// submissionMembers are those of a submission; a line with another one is
-// likely to be a slip, which the scheduler would pass over.
-var submissionMembers = map[string]bool{"id": true, "workflow": true, "version": true, "input": true, "reply_to": true, "priority": true, "labels": true, "complete_by": true}
-
 // checked is a submission as a scheduler would read it.
 func checked(line []byte, ns events.Namespace) (*submission, error) {
 	_, in, err := events.DecodeInput(events.Tasks, &events.Record{Value: line})
 	if err != nil {
 		return nil, err
-	}
-	var members map[string]json.RawMessage
-	if err := json.Unmarshal(line, &members); err != nil {
-		return nil, err
-	}
-	for m := range members {
-		if !submissionMembers[m] {
-			return nil, fmt.Errorf("no member %q: a submission has id, workflow, version, input, reply_to, priority, labels, complete_by", m)
-		}
 	}
 	s := in.(*events.Submission)
 	if u := ns.CheckReplyTo(s.ReplyTo); u != nil {

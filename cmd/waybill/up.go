@@ -73,7 +73,7 @@ func runUp(cmd *cobra.Command, o *upOptions) error {
 			return err
 		}
 		if o.metricsListen != "" {
-			addr, err := lo.metrics.Serve(ctx, o.metricsListen)
+			addr, err := lo.metrics.Serve(ctx, o.metricsListen, lo.log)
 			if err != nil {
 				return err
 			}

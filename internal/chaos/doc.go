@@ -9,6 +9,9 @@
 //     then it goes on, and does what it had in hand. Nothing of it may count.
 //   - TestTakeover, TestRestart, TestTimerLateness: how long a takeover, a restart and a timer
 //     take, against what is promised; -figures measures them for docs/performance.md.
+//   - TestRolls (rolls_*_test.go): processes and brokers of a three-node cluster are rolled under a
+//     steady load, and each partition's longest time without an event is printed. -rolls measures
+//     every roll, -waybill the binary of another build.
 //   - TestBrokersComeBack: what a broker acknowledged is there after a kill, on the same port.
 //
 // What comes of it is read from outside: the raw log, the ledger of the service that the agents

@@ -27,6 +27,8 @@ type Config struct {
 	Cluster Cluster
 	// Tokens that are accepted; nil: anybody may do anything, on loopback only.
 	Tokens *Tokens
+	// Health answers probes, without a token; nil: there are none.
+	Health http.Handler
 	// Now is the time, the brokers' where they keep it.
 	Now func() time.Time
 	// Failed is told of errors that are the console's own; may be nil.
@@ -56,6 +58,9 @@ type patience struct {
 var usualPatience = patience{read: 30 * time.Second, answer: 60 * time.Second, control: 30 * time.Second, turn: 10 * time.Second, write: 60 * time.Second,
 	silence: 3 * streamBeatEvery}
 
+// probePaths are what a platform asks of any role.
+var probePaths = []string{"/healthz", "/readyz", "/startupz"}
+
 // Console answers for the orders. It is safe for concurrent use.
 type Console struct {
 	cfg     Config
@@ -77,6 +82,11 @@ func New(cfg Config) *Console {
 	c.peers.console, c.peers.strangers = c, map[string]bool{}
 	for _, route := range routes {
 		c.mux.Handle(route.method+" "+route.path, c.serve(route))
+	}
+	if cfg.Health != nil {
+		for _, path := range probePaths { // platforms have no token
+			c.mux.Handle("GET "+path, cfg.Health)
+		}
 	}
 	c.mux.Handle("GET /{$}", c.page())
 	c.mux.Handle("GET "+pageFiles+"{file}", c.page())

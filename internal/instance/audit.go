@@ -80,6 +80,17 @@ func (a *Audit) Progress() map[int32]Progress {
 	return maps.Clone(a.progress)
 }
 
+// caughtUpRecords is how far behind its end a partition may be that counts as read.
+const caughtUpRecords = 1000
+
+// caughtUp reports whether a partition is read, and has been read to about its end.
+func (a *Audit) caughtUp(p int32) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	at, known := a.progress[p]
+	return known && at.End-at.Next <= caughtUpRecords
+}
+
 // Fresh saves what these partitions have in memory, so that what was applied before the call
 // is in the store. Callers share a save: there is one at a time, and all who come while it
 // lasts wait for the next. A partition that isn't read here is left out. The error is that of ctx, or why the
@@ -330,6 +341,8 @@ func (n *Instance) StartAudit(ctx context.Context, clientID string, observe func
 		return nil, err
 	}
 	a := newAudit(store)
+	n.metrics.health.member("audit", "audit", a.caughtUp)
+	n.metrics.health.loop("audit", &a.turns)
 	n.roles.Go(func() error {
 		err := n.again(ctx, "audit", func(ctx context.Context) error { return n.audit(ctx, a, clientID, observe) }, func(p int32) error {
 			v, err := store.Timelines(p)

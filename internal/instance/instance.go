@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -56,6 +57,10 @@ type Config struct {
 	// Name makes the instance a static member of its groups, so that a restart
 	// keeps its partitions; empty: dynamic members.
 	Name string
+	// LeaveOnStop has a static member leave its groups when the instance stops, so
+	// that others take its partitions at once. Without it they wait for it to come
+	// back, for as long as its session lasts.
+	LeaveOnStop bool
 	// DataDir holds the projections; empty: a temporary folder, which goes
 	// with the instance.
 	DataDir string
@@ -152,6 +157,7 @@ func Open(ctx context.Context, cfg kafka.Config, c Config) (*Instance, error) {
 		n.Admin.Close()
 		return nil, err
 	}
+	n.Kafka.Reached = true
 	if n.Producer, err = kafka.OpenProducer(n.Kafka); err != nil {
 		n.Admin.Close()
 		return nil, err
@@ -193,6 +199,9 @@ func (n *Instance) Run(ctx context.Context, start func(ctx context.Context) erro
 	n.roles = g
 	g.Go(func() error {
 		err := start(roles)
+		if err == nil && n.metrics != nil {
+			n.metrics.health.begun()
+		}
 		if ctx.Err() != nil {
 			return ctx.Err() // what was begun was cut off, and says so in its own words
 		}
@@ -207,6 +216,9 @@ func (n *Instance) Run(ctx context.Context, start func(ctx context.Context) erro
 
 // Go runs what belongs to the instance, from within Run: its error ends the rest.
 func (n *Instance) Go(fn func() error) { n.roles.Go(fn) }
+
+// Health answers probes about the instance.
+func (n *Instance) Health() http.Handler { return n.metrics.health }
 
 // Logger is where what happens is told.
 func (n *Instance) Logger() *slog.Logger { return n.log }
@@ -274,6 +286,16 @@ func (n *Instance) member(role string) string {
 	}
 	return string(n.Kafka.Namespace) + role + "." + n.c.Name
 }
+
+// leavesOnStop is for a member that may close and open again while the roles
+// run: then it stays. ctx ends when they stop.
+func (n *Instance) leavesOnStop(ctx context.Context) func() bool {
+	return func() bool { return n.c.LeaveOnStop && ctx.Err() != nil }
+}
+
+// leaves is for a member that closes when it stops, or can't work: others are to
+// have its partitions.
+func (n *Instance) leaves() bool { return n.c.LeaveOnStop }
 
 // store opens the projection store of a role; it is flushed and closed when
 // the roles end.

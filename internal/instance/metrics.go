@@ -5,15 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
-	"net/http"
 	"strconv"
 	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/waybill-run/waybill/agent"
 	"github.com/waybill-run/waybill/events"
@@ -26,6 +23,7 @@ import (
 // Metrics is what a process counts. Each name is one of the project's words.
 type Metrics struct {
 	registry     *prometheus.Registry
+	health       *Health // of the process, which the same server tells
 	kafka        kafka.Hook
 	ended        *prometheus.CounterVec
 	transactions *prometheus.CounterVec
@@ -62,7 +60,7 @@ type Metrics struct {
 func NewMetrics() *Metrics {
 	r := prometheus.NewRegistry()
 	r.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	m := &Metrics{registry: r, kafka: kafkametrics.Hook(r)}
+	m := &Metrics{registry: r, kafka: kafkametrics.Hook(r), health: newHealth()}
 	vec := func(name, help string, labels ...string) *prometheus.CounterVec {
 		v := prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
 		r.MustRegister(v)
@@ -144,27 +142,6 @@ func zero[L ~string](of *prometheus.CounterVec, values ...L) {
 
 func (m *Metrics) hooks() []kafka.Hook { return []kafka.Hook{m.kafka} }
 
-// Serve offers the metrics until ctx ends. It returns when it listens.
-func (m *Metrics) Serve(ctx context.Context, addr string) (net.Addr, error) {
-	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", addr)
-	if err != nil {
-		return nil, fmt.Errorf("--metrics-listen %s: %w; give another, port 0 for any", addr, err)
-	}
-	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{}))
-	s := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}
-	go func() {
-		<-ctx.Done()
-		_ = s.Close() // scrapes in flight may fail: the process ends
-	}()
-	go func() {
-		if err := s.Serve(l); !errors.Is(err, http.ErrServerClosed) {
-			panic(err) // the listener of our own process broke
-		}
-	}()
-	return l.Addr(), nil
-}
-
 func (n *Instance) schedulerListener(restoring *restoring) *scheduler.Listener {
 	m := n.metrics
 	m.beginScheduler()
@@ -222,6 +199,7 @@ func (n *Instance) observePartitions(l *scheduler.Listener, restoring *restoring
 	}
 	l.Restored = func(p int32, from scheduler.Source, took time.Duration) {
 		restoring.restored(p)
+		m.health.restored("scheduler", p)
 		restoring.loads(p, from == scheduler.FromSnapshot)
 		m.restores.WithLabelValues(string(from)).Observe(took.Seconds())
 		n.log.Debug("partition restored", "role", "scheduler", "partition", p, "from", from, "took", took)
@@ -240,11 +218,6 @@ func (n *Instance) observePartitions(l *scheduler.Listener, restoring *restoring
 		m.snapshots.WithLabelValues("failed").Inc()
 		n.log.Warn("no snapshot is written of a partition", "partition", p, "why", why)
 	}
-}
-
-func (n *Instance) inboxRecreated(p int32, topic string, reflected int64, was, is string) {
-	n.metrics.positions.WithLabelValues(topic, "recreated").Inc()
-	n.log.Warn("an inbox was deleted and created again; it is read from its start", "topic", topic, "partition", p, "reflected_before", reflected, "topic_id_before", was, "topic_id", is)
 }
 
 // admission tells that a lane pauses submissions, or takes them again.
@@ -292,18 +265,34 @@ func (m *Metrics) committed(c scheduler.Committed) {
 }
 
 func (n *Instance) laneListener(owner string) *kafka.LaneListener {
+	failed := n.groupGoesOn("scheduler " + owner)
+	for _, topic := range n.Kafka.Namespace.InboxTopics() {
+		for _, fault := range []kafka.PositionFault{"recreated", kafka.PositionForeign, kafka.PositionTrimmed, kafka.PositionCut} {
+			n.metrics.positions.WithLabelValues(topic, string(fault)) // begins at zero, for rates
+		}
+	}
 	return &kafka.LaneListener{
-		GroupFailed: n.groupGoesOn("scheduler " + owner),
+		Assigned: func(added, lost []int32) { n.metrics.health.assigned(laneName(owner), added, lost) },
+		GroupFailed: func(err error) {
+			n.metrics.health.left(laneName(owner))
+			failed(err)
+		},
 		Uneven: func(member string, topics []string) {
 			n.log.Warn("a member of the scheduler group reads other topics", "member", member, "topics", topics)
 		},
-		DataLost: func(err error) { n.log.Error("the broker lost data that it had acknowledged", "error", err) },
-		Damaged:  n.partitionStandsStill,
-		Position: n.positionFault,
+		DataLost:    func(err error) { n.log.Error("the broker lost data that it had acknowledged", "error", err) },
+		LeaveFailed: n.leaveFailed(owner),
+		Damaged:     n.partitionStandsStill,
+		Position:    n.positionFault,
 		Unsettled: func(ps []int32) {
 			n.log.Warn("an open transaction holds back the group's offsets, and with them the partitions; if it stays, `waybill doctor` says what to abort", "owner", owner, "partitions", ps)
 		},
 	}
+}
+
+func (n *Instance) inboxRecreated(p int32, topic string, reflected int64, was, is string) {
+	n.metrics.positions.WithLabelValues(topic, "recreated").Inc()
+	n.log.Warn("an inbox was deleted and created again; it is read from its start", "topic", topic, "partition", p, "reflected_before", reflected, "topic_id_before", was, "topic_id", is)
 }
 
 // positionFault logs and counts what is wrong with where an inbox was to be read from.
@@ -343,7 +332,18 @@ func (n *Instance) standsStill(err error) {
 }
 
 func (n *Instance) followerListener(who string) *kafka.FollowerListener {
-	return &kafka.FollowerListener{Damaged: n.partitionStandsStill, GroupFailed: n.groupGoesOn(who)}
+	health, goesOn := n.metrics.health, n.groupGoesOn(who)
+	return &kafka.FollowerListener{Damaged: n.partitionStandsStill, LeaveFailed: n.leaveFailed(who),
+		Assigned: func(added, lost []int32) { health.assigned(who, added, lost) },
+		GroupFailed: func(err error) {
+			health.left(who)
+			goesOn(err)
+		}}
+}
+
+// leaveFailed logs that the others wait for a member that doesn't come back.
+func (n *Instance) leaveFailed(who string) func(error) {
+	return func(err error) { n.log.Warn("stopped without leaving the group", "of", who, "error", err) }
 }
 
 // groupGoesOn tells of a membership that ended, or of brokers that are away: the client joins again.
@@ -379,6 +379,7 @@ func (n *Instance) supervisorListener() *supervisor.Listener {
 			owned.Dec()
 			m.armed.DeleteLabelValues(strconv.Itoa(int(p))) // its next owner counts them
 		},
+		Restored: func(p int32, _ time.Duration) { m.health.restored("supervisor", p) },
 		Snapshot: func(p int32, timers int) {
 			n.log.Info("deadlines taken from the scheduler's snapshot", "partition", p, "armed", timers)
 		},
@@ -404,6 +405,7 @@ func (n *Instance) supervisorListener() *supervisor.Listener {
 
 func (n *Instance) sessionListener(who string) kafka.SessionListener {
 	return kafka.SessionListener{
+		Joined:  func() { n.metrics.health.assigned(who, nil, nil) },
 		Trouble: n.groupGoesOn(who),
 	}
 }
@@ -414,7 +416,10 @@ func (n *Instance) agentListener(name string) agent.Listener {
 	count := func(result string) { n.metrics.requests.WithLabelValues(name, result).Inc() }
 	log := n.log.With("agent", name)
 	return agent.Listener{
-		Left:      func(reason error) { log.Info("left the group", "reason", reason) },
+		Left: func(reason error) {
+			n.metrics.health.left("agent." + name)
+			log.Info("left the group", "reason", reason)
+		},
 		Unhealthy: func(err error, failures int) { log.Warn("unhealthy", "failures", failures, "error", err) },
 		Finished:  func(_ agent.Request, o events.Outcome, _ time.Duration) { count(string(o)) },
 		Late:      func(agent.Request, time.Duration) { count("late") },

@@ -9,10 +9,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/waybill-run/waybill/agent"
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/instance"
 	"github.com/waybill-run/waybill/internal/kafka"
 	"github.com/waybill-run/waybill/internal/kafkatest"
+	"github.com/waybill-run/waybill/internal/verify"
 	"github.com/waybill-run/waybill/workflow"
 )
 
@@ -70,7 +72,12 @@ func newPositionsLog(t *testing.T, b *kafkatest.Broker) *positionsLog {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, d := range []*workflow.Definition{d, brief} {
+	prompt, err := workflow.New("prompt", 1).CompleteWithin(time.Hour).AttemptWithin(20 * time.Second).
+		Step(workflow.Step{ID: "a", Agent: "one", Operation: "do"}).Build()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, d := range []*workflow.Definition{d, brief, prompt} {
 		b.Produce(t, events.Record{Topic: l.cfg.Namespace.Definitions(), Key: []byte(d.Key()), Value: d.JSON()})
 	}
 	t.Cleanup(func() {
@@ -293,6 +300,7 @@ func TestRecreatedInboxes(t *testing.T) {
 		if !l.lines.has("an inbox was deleted and created again; it is read from its start") {
 			t.Error("the scheduler doesn't say that an inbox was recreated")
 		}
+		l.verify()
 	})
 }
 
@@ -333,4 +341,91 @@ func TestGroupResetByAnOperator(t *testing.T) {
 			t.Error("the scheduler doesn't say that the group's offsets were set by somebody else")
 		}
 	})
+}
+
+// TestAgentOfARecreatedTopic: the topic of an agent's requests is deleted and created again, twice, while the agent runs; it goes
+// on with the new one by itself. Then partitions are added: no attempt loses its time to a partition that nobody reads.
+func TestAgentOfARecreatedTopic(t *testing.T) {
+	kafkatest.Each(t, func(t *testing.T, b *kafkatest.Broker) {
+		l := newPositionsLog(t, b)
+		l.run()
+		l.agent()
+		n := 0
+		works := func(tasks int) {
+			t.Helper()
+			var ids []string
+			for range tasks {
+				n++
+				ids = append(ids, fmt.Sprintf("a-%d", n))
+			}
+			l.submit("prompt", ids...)
+			for _, id := range ids {
+				l.await(id+" is processed", of[*events.TaskProcessed](id))
+			}
+		}
+		works(2)
+		topic := l.cfg.Namespace.Requests("one")
+		for range 2 {
+			l.recreate(topic)
+			works(2)
+		}
+		expired := func(e *events.Event) bool { _, is := e.Fact.(*events.AttemptExpired); return is }
+		before := l.count(expired) // what was in the topic when it was deleted
+		b.AddPartitions(t, 4, topic)
+		works(12)
+		if got := l.count(expired); got != before {
+			t.Errorf("%d attempts expired after partitions were added", got-before)
+		}
+	})
+}
+
+// agent runs agent one, which completes everything.
+func (l *positionsLog) agent() {
+	l.t.Helper()
+	n, err := instance.Open(l.t.Context(), l.cfg, instance.Config{Metrics: instance.NewMetrics(), Log: slog.New(slog.NewTextHandler(l.lines, nil)), OwnClock: true})
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(l.t.Context())
+	ended := make(chan error, 1)
+	go func() {
+		ended <- n.Run(ctx, func(ctx context.Context) error {
+			n.StartAgent(ctx, "one", 4, agent.Breaker{}, agent.HandlerFunc(func(context.Context, agent.Request) (any, error) { return struct{}{}, nil }))
+			return nil
+		})
+	}()
+	l.t.Cleanup(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			l.t.Error(err)
+		}
+		n.Close()
+	})
+}
+
+// verify checks the log against its inboxes, as `waybill verify` does.
+func (l *positionsLog) verify() {
+	l.t.Helper()
+	ids, err := l.admin.InboxTopicIDs(l.t.Context())
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	c := verify.New(verify.Options{Namespace: l.cfg.Namespace, Partitions: 1, Inputs: true, Deadletters: true, TopicIDs: ids})
+	for i, topic := range l.cfg.Namespace.InboxTopics() {
+		records := l.broker.ReadTopic(l.t, topic)
+		if len(records) == 0 {
+			continue
+		}
+		for i := range records {
+			c.Input(&records[i])
+		}
+		c.InputsRead(events.Inbox(i), 0, records[0].Offset, records[len(records)-1].Offset+1)
+	}
+	records := l.broker.ReadTopic(l.t, l.cfg.Namespace.Events())
+	for i := range records {
+		c.Event(&records[i])
+	}
+	if report := c.Finish(time.Now()); report.Broken > 0 || report.Inputs == 0 {
+		l.t.Errorf("verify: %s", report)
+	}
 }

@@ -28,6 +28,10 @@ type SchedulerOptions struct {
 
 // StartScheduler runs a scheduler and its notifier until ctx ends.
 func (n *Instance) StartScheduler(ctx context.Context, o SchedulerOptions) error {
+	for i := range max(1, min(o.Lanes, int(n.Partitions))) {
+		n.metrics.health.member("scheduler", laneName(scheduler.LaneOwner(n.Name, i)), nil)
+	}
+	n.metrics.health.member("notifier", "notifier", nil)
 	if err := n.follow(ctx); err != nil {
 		return fmt.Errorf("read the workflow definitions: %w", err)
 	}
@@ -70,6 +74,15 @@ func (n *Instance) StartScheduler(ctx context.Context, o SchedulerOptions) error
 	return nil
 }
 
+// sessionTimeout is after how long the partitions of a silent scheduler are another's: its inboxes and
+// its notifications alike.
+func (n *Instance) sessionTimeout() time.Duration {
+	if n.c.Session > 0 {
+		return n.c.Session
+	}
+	return kafka.DefaultSessionTimeout
+}
+
 func (n *Instance) transactionTimeout() time.Duration {
 	if n.c.Transaction > 0 {
 		return n.c.Transaction
@@ -85,7 +98,7 @@ func (s *restoring) openLane(ctx context.Context, owner string, number int) (sch
 		SessionTimeout: n.c.Session, TransactionTimeout: n.c.Transaction, FetchMaxWait: n.c.FetchMaxWait, Listener: n.laneListener(owner),
 	}
 	if id := n.member("scheduler"); id != "" {
-		cfg.InstanceID = fmt.Sprintf("%s.%d", id, number)
+		cfg.InstanceID, cfg.LeaveOnClose = fmt.Sprintf("%s.%d", id, number), n.leavesOnStop(ctx)
 	}
 	tell := cfg.Listener.Damaged
 	cfg.Listener.Damaged = func(topic string, p int32, err error) {
@@ -104,8 +117,11 @@ func (s *restoring) openLane(ctx context.Context, owner string, number int) (sch
 		return nil, err // not a nil *Lane in an interface
 	}
 	s.opened(owner, l)
-	return through(n.c.Seams.Lane, scheduler.Log(l)), nil
+	return n.metrics.health.watched(laneName(owner), through(n.c.Seams.Lane, scheduler.Log(l))), nil
 }
+
+// laneName is what probes are told of a lane.
+func laneName(owner string) string { return "scheduler " + owner }
 
 func (n *Instance) openTasks(store *projections.Store, p int32) (scheduler.Tasks, error) {
 	t, err := store.Tasks(p)
@@ -128,7 +144,7 @@ func (n *Instance) notify(ctx context.Context, o SchedulerOptions, listener *sch
 	cfg := scheduler.NotifierConfig{Namespace: ns, Source: n.source("notifier"), Outbox: outbox, Clock: n.Clock, Listener: listener,
 		Open: func(ctx context.Context) (scheduler.Notifications, error) {
 			s, err := kafka.OpenSession(ctx, kafka.SessionConfig{Config: n.Kafka, Group: ns.NotifierGroup(), Topic: ns.Notifications(),
-				InstanceID: n.member("notifier"), SessionTimeout: n.c.Session, FetchMaxWait: n.c.FetchMaxWait,
+				InstanceID: n.member("notifier"), LeaveOnClose: n.leaves, SessionTimeout: n.sessionTimeout(), FetchMaxWait: n.c.FetchMaxWait,
 				Listener: n.sessionListener("notifier")})
 			if err != nil {
 				return nil, err
@@ -162,6 +178,7 @@ func closeStore(store *projections.Store) error {
 
 // StartSupervisor runs a supervisor until ctx ends.
 func (n *Instance) StartSupervisor(ctx context.Context, sweep time.Duration) error {
+	n.metrics.health.member("supervisor", "supervisor", nil)
 	store, err := n.store(ctx, projections.ViewDeadlines)
 	if err != nil {
 		return err
@@ -186,13 +203,17 @@ func (n *Instance) supervise(ctx context.Context, store *projections.Store, swee
 		return err
 	}
 	defer history.Close()
-	s, err := supervisor.New(supervisor.Config{Namespace: n.Kafka.Namespace, Source: n.source("supervisor"), Open: func(p int32) (supervisor.Deadlines, error) { return openDeadlines(store, p) },
+	var loop turns.Loop
+	n.metrics.health.loop("supervisor", &loop)
+	defer n.metrics.health.loop("supervisor", nil)
+	defer n.metrics.health.left("supervisor")
+	s, err := supervisor.New(supervisor.Config{Loop: &loop, Namespace: n.Kafka.Namespace, Source: n.source("supervisor"), Open: func(p int32) (supervisor.Deadlines, error) { return openDeadlines(store, p) },
 		History: history, Outbox: through(n.c.Seams.Outbox, supervisor.Outbox(n.Producer)), Clock: n.Clock, SweepInterval: sweep, Listener: n.supervisorListener()})
 	if err != nil {
 		return err
 	}
 	follower, err := kafka.OpenFollower(ctx, kafka.FollowerConfig{Config: n.Kafka, Group: n.Kafka.Namespace.SupervisorGroup(),
-		InstanceID: n.member("supervisor"), Topics: []string{n.Kafka.Namespace.Events()}, Partitions: n.Partitions, Start: s.Start, Again: true, SessionTimeout: n.c.Session, FetchMaxWait: n.c.FetchMaxWait,
+		InstanceID: n.member("supervisor"), LeaveOnClose: n.leavesOnStop(ctx), Topics: []string{n.Kafka.Namespace.Events()}, Partitions: n.Partitions, Start: s.Start, Again: true, SessionTimeout: n.c.Session, FetchMaxWait: n.c.FetchMaxWait,
 		Lend: true, Listener: n.followerListener("supervisor")})
 	if err != nil {
 		return err
@@ -338,11 +359,12 @@ var errStore = errors.New("the store failed")
 
 // StartAgent runs an agent until ctx ends.
 func (n *Instance) StartAgent(ctx context.Context, name string, concurrency int, breaker agent.Breaker, h agent.Handler) {
+	n.metrics.health.member("agent", "agent."+name, nil)
 	n.roles.Go(func() error {
 		return agent.Run(ctx, agent.Config{
 			Open: func(ctx context.Context) (agent.Session, error) {
 				s, err := kafka.OpenSession(ctx, kafka.SessionConfig{Config: n.Kafka, Group: n.Kafka.Namespace.AgentGroup(name),
-					Topic: n.Kafka.Namespace.Requests(name), InstanceID: n.member("agent." + name), SessionTimeout: n.c.Session, FetchMaxWait: n.c.FetchMaxWait,
+					Topic: n.Kafka.Namespace.Requests(name), InstanceID: n.member("agent." + name), LeaveOnClose: n.leaves, SessionTimeout: n.c.Session, FetchMaxWait: n.c.FetchMaxWait,
 					Listener: n.sessionListener("agent." + name)})
 				if err != nil {
 					return nil, err

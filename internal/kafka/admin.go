@@ -154,7 +154,8 @@ func (a *Admin) DeleteRecordsBefore(ctx context.Context, topic string, before ma
 }
 
 // TrimTopic is DeleteRecordsBefore of a topic that has an id; empty: whichever it has. If the topic was deleted and
-// created again, the offsets are positions in the first one, and nothing is deleted: a RecreatedError.
+// created again, the offsets are positions in the first one, and nothing is deleted: a RecreatedError. Nothing is deleted of
+// partitions whose logs were cut off below where the scheduler group read them: below that lies what nobody has read.
 func (a *Admin) TrimTopic(ctx context.Context, topic, id string, before map[int32]int64) error {
 	if id != "" {
 		listed, err := a.adm.ListTopics(ctx, topic)
@@ -168,7 +169,11 @@ func (a *Admin) TrimTopic(ctx context.Context, topic, id string, before map[int3
 			return fmt.Errorf("trim: %w", &RecreatedError{topic, id, is})
 		}
 	}
-	return a.DeleteRecordsBefore(ctx, topic, before)
+	safe, err := a.withoutCuts(ctx, topic, before)
+	if err != nil {
+		return fmt.Errorf("trim %s: %w", topic, err)
+	}
+	return a.DeleteRecordsBefore(ctx, topic, safe)
 }
 
 // InboxTopicIDs are the ids of the inboxes' topics; empty, where there is no such topic.

@@ -107,7 +107,7 @@ func checkTopics(specs []topicSpec, state map[string]topicState, brokers int) []
 	for _, spec := range specs {
 		s, ok := state[spec.name]
 		if !ok {
-			findings = append(findings, Finding{spec.name, "missing", "run `waybill topics create`"})
+			findings = append(findings, Finding{spec.name, "missing", missingFix(spec)})
 			continue
 		}
 		if s.partitions != spec.partitions && spec.inbox && spec.fits(s.partitions) {
@@ -127,6 +127,14 @@ func checkTopics(specs []topicSpec, state map[string]topicState, brokers int) []
 		findings = append(findings, checkSettings(spec, s, brokers)...)
 	}
 	return findings
+}
+
+func missingFix(spec topicSpec) string {
+	const create = "run `waybill topics create`"
+	if spec.inbox {
+		return create + ": schedulers read the new topic from its start. What waited in one that was deleted is gone: who wrote it must write it again"
+	}
+	return create
 }
 
 func checkSettings(spec topicSpec, s topicState, brokers int) []Finding {

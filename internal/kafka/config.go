@@ -28,6 +28,11 @@ type Config struct {
 	SASL []sasl.Mechanism
 	// Dial replaces the network; nil: TCP. TLS is spoken over what it returns.
 	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
+	// Reached: brokers have answered with this configuration. A connection that
+	// breaks off before its first answer is then a broker that stops, and is tried
+	// again. Without it a client takes that for a wrong TLS or SASL setting, and
+	// fails.
+	Reached bool
 	// Clock is corrected by what is read at the log's tail; nil: none is.
 	Clock *Clock
 	// OneBroker: the cluster is one broker, and stays so. See Lane.options for what
@@ -52,6 +57,11 @@ func (c Config) options() []kgo.Opt {
 		// KIP-511 fields; pushing metrics (KIP-714) to a cluster that is not
 		// ours is not for us to turn on.
 		kgo.DisableClientMetrics(),
+		kgo.RetryBackoffFn(retryBackoff),
+		kgo.RequestRetries(requestRetries),
+	}
+	if c.Reached {
+		opts = append(opts, kgo.AlwaysRetryEOF())
 	}
 	if c.ClientID != "" {
 		opts = append(opts, kgo.ClientID(c.ClientID))

@@ -39,6 +39,9 @@ type FollowerConfig struct {
 	Group string
 	// InstanceID makes a static member; empty: a dynamic one.
 	InstanceID string
+	// LeaveOnClose reports, when the follower closes, whether a static member
+	// leaves its group, so that others take its partitions at once. Nil: it stays.
+	LeaveOnClose func() bool
 	// Topics to read, co-partitioned if there are several; Partitions each.
 	Topics     []string
 	Partitions int32
@@ -73,6 +76,8 @@ type FollowerListener struct {
 	GroupFailed func(err error)
 	// Uneven: this member leads the group, and another reads other topics.
 	Uneven func(member string, topics []string)
+	// LeaveFailed: the follower closed and is still a member, until its session times out.
+	LeaveFailed func(err error)
 	// Reset: a committed offset is not in the log any more.
 	Reset func(topic string, partition int32, from, to int64)
 	// Damaged: what the broker has of a partition can't be read, for it isn't what was
@@ -96,6 +101,7 @@ type Follower struct {
 	life     context.Context // ends with Close
 	cut      context.CancelFunc
 	woken    chan struct{}
+	closing  sync.Once
 
 	mu     sync.Mutex
 	stands map[string]map[int32]standing // topic, partition
@@ -128,6 +134,7 @@ func OpenFollower(ctx context.Context, cfg FollowerConfig) (*Follower, error) {
 	if err != nil {
 		return nil, fmt.Errorf("follower of group %q: %w", cfg.Group, finalError(err))
 	}
+	cfg.Reached = true
 	f := &Follower{cfg: cfg, balancer: NewBalancer(cfg.Partitions), woken: make(chan struct{}, 1), stands: map[string]map[int32]standing{}}
 	for _, topic := range cfg.Topics {
 		f.stands[topic] = map[int32]standing{}
@@ -418,9 +425,14 @@ func (f *Follower) Wake() {
 	}
 }
 
-// Close leaves the group (a static member stays until its session times out)
-// and closes the client, within a few seconds.
-func (f *Follower) Close() {
-	closeClient(f.client, f.cut)
+// Close leaves the group (a static member only if LeaveOnClose says so) and
+// closes the client, within a few seconds. Calling it again does nothing.
+func (f *Follower) Close() { f.closing.Do(f.close) }
+
+func (f *Follower) close() {
+	err := closeClient(f.client, f.cut, membership{f.cfg.Group, f.cfg.InstanceID, f.cfg.LeaveOnClose})
+	if err != nil && f.cfg.Listener.LeaveFailed != nil {
+		f.cfg.Listener.LeaveFailed(err)
+	}
 	f.fetcher.asks.Wait()
 }

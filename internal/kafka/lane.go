@@ -42,9 +42,13 @@ const (
 	// metadataAgeMax how soon partitions are noticed that were added to one.
 	metadataAgeMin = 250 * time.Millisecond
 	metadataAgeMax = 30 * time.Second
+	// laneMetadataAgeMin is less: a lane's output waits for new metadata whenever a
+	// broker refuses it for now, as of a partition whose leader moves, or, with
+	// several brokers, while the markers of the transaction before are written.
+	laneMetadataAgeMin = 25 * time.Millisecond
 	// unknownTopicTries: a topic that was just created may be unknown to the
-	// broker asked first.
-	unknownTopicTries = 2
+	// broker asked first, for half a second.
+	unknownTopicTries = 20
 	// transactionBackoff is the wait for the broker to finish the transaction
 	// before.
 	transactionBackoff = 5 * time.Millisecond
@@ -84,6 +88,9 @@ type LaneConfig struct {
 	// InstanceID makes a static member, which gets its partitions back when it
 	// opens again within the session timeout; empty: a dynamic member.
 	InstanceID string
+	// LeaveOnClose reports, when the lane closes, whether a static member leaves
+	// its group, so that others take its partitions at once. Nil: it stays.
+	LeaveOnClose func() bool
 	// Topics are the inboxes: co-partitioned, Partitions each.
 	Topics     []string
 	Partitions int32
@@ -118,6 +125,8 @@ type LaneListener struct {
 	// was written. It stands still, the others don't; it is asked for again, and told of
 	// again, at intervals that double.
 	Damaged func(topic string, partition int32, err error)
+	// LeaveFailed: the lane closed and is still a member, until its session times out.
+	LeaveFailed func(err error)
 	// Unsettled: partitions came whose offsets an open transaction holds back, for
 	// longer than a restore takes to end it. The client waits for as long.
 	Unsettled func(partitions []int32)
@@ -223,6 +232,8 @@ type Lane struct {
 	broken error
 
 	inCommit sync.Mutex // held by Commit and Abort
+	// narrow are topics that refused a batch as too large; of the lane's goroutine.
+	narrow narrowTopics
 	// room is for the output of a transaction; nil where the client may have some of it.
 	room   []kgo.Record
 	closed atomic.Bool
@@ -246,8 +257,9 @@ func OpenLane(ctx context.Context, cfg LaneConfig) (*Lane, error) {
 	if err != nil {
 		return nil, fmt.Errorf("lane %q of group %q: %w", cfg.Owner, cfg.Group, finalError(err))
 	}
+	cfg.Reached = true
 	l := &Lane{cfg: cfg, balancer: NewBalancer(cfg.Partitions), restored: map[int32]uint64{}, polledFrom: map[int32]uint64{},
-		quarantines: quarantines{}, arrivals: arrivals{partitions: cfg.Partitions, waiting: map[int32]bool{}}}
+		narrow: narrowTopics{}, quarantines: quarantines{}, arrivals: arrivals{partitions: cfg.Partitions, waiting: map[int32]bool{}}}
 	l.gate = newLaneGate(l.balancer, cfg.Topics)
 	l.positions = positions{ids: map[string]string{}, fetched: map[topicPartition]committed{}}
 	for topic, id := range ids {
@@ -273,7 +285,7 @@ func OpenLane(ctx context.Context, cfg LaneConfig) (*Lane, error) {
 	// At once, not with the first output: what the one before left open with this
 	// id holds up whoever takes over from it, most often this lane itself.
 	if _, _, err := session.Client().ProducerID(ctx); err != nil {
-		closeClient(session.Client(), cut)
+		_ = closeClient(session.Client(), cut, staysMember) // it has hardly joined
 		return nil, fmt.Errorf("lane %q of group %q: take over its transactional id: %w", cfg.Owner, cfg.Group, finalError(err))
 	}
 	l.poller = poller{client: session.Client(), wait: cfg.FetchMaxWait, max: cfg.MaxPollRecords}
@@ -285,7 +297,7 @@ func (l *Lane) options(life context.Context) []kgo.Opt {
 	opts := []kgo.Opt{
 		kgo.WithContext(life),
 		kgo.WithHooks(l.balancer, l.tail.of(l.cfg.Config)),
-		kgo.MetadataMinAge(metadataAgeMin),
+		kgo.MetadataMinAge(laneMetadataAgeMin),
 		kgo.MetadataMaxAge(metadataAgeMax),
 
 		kgo.ConsumerGroup(l.cfg.Group),
@@ -445,8 +457,8 @@ func (l *Lane) Stalled(now time.Time) time.Duration {
 	return time.Duration(max(0, l.age(now)-since))
 }
 
-// Close ends an open transaction, leaves the group (a static member stays
-// until its session times out) and closes the client. It takes at most a few
+// Close ends an open transaction, leaves the group (a static member only if
+// LeaveOnClose says so) and closes the client. It takes at most a few
 // seconds, also when no broker answers. A Commit that is running fails.
 // Calling it again does nothing.
 func (l *Lane) Close() {
@@ -463,20 +475,24 @@ func (l *Lane) Close() {
 		_, _ = l.session.End(ctx, kgo.TryAbort)
 		l.inCommit.Unlock()
 	}
-	closeClient(l.session.Client(), l.cut)
+	err := closeClient(l.session.Client(), l.cut, membership{l.cfg.Group, l.cfg.InstanceID, l.cfg.LeaveOnClose})
+	if err != nil && l.cfg.Listener.LeaveFailed != nil {
+		l.cfg.Listener.LeaveFailed(err)
+	}
 }
 
 // closeClient leaves and closes within bounds: leaving waits for a rebalance
-// in progress, and cutting the client's context ends that wait.
-func closeClient(client *kgo.Client, cut context.CancelFunc) {
+// in progress, and cutting the client's context ends that wait. The error says
+// that the group has the member until its session times out.
+func closeClient(client *kgo.Client, cut context.CancelFunc, m membership) error {
 	ctx, cancel := context.WithTimeout(context.Background(), closeWait)
 	defer cancel()
 	client.AllowRebalance()
-	// A member that could not say goodbye is forgotten after its session.
-	_ = client.LeaveGroupContext(ctx)
+	err := m.leave(ctx, client)
 	cut()
 	client.CloseAllowingRebalance()
 	// A poll that the cut ended counts as one whose records are at work, and a
 	// goroutine of the client would wait for them for ever.
 	client.AllowRebalance()
+	return err
 }

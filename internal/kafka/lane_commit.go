@@ -24,7 +24,8 @@ type ProduceError struct {
 	// failed.
 	Index int
 	Topic string
-	Err   error
+	Err   error // a *TooLargeError if the topic does not take a record of that size
+	alone bool  // no other record to its topic was on its way
 }
 
 func (e *ProduceError) Error() string {
@@ -94,6 +95,11 @@ func (l *Lane) Commit(ctx context.Context, out []events.Record) (committed bool,
 		}
 		if topicGone(refused) && refused.Topic != l.cfg.Namespace.Events() { // nothing is on its way
 			l.session.Client().PurgeTopicsFromProducing(refused.Topic)
+		}
+		if isTooLarge(refused) {
+			if refused.Err = l.split(ctx, out, refused); refused.Err == nil {
+				return false, nil // it comes again, and is written in smaller batches
+			}
 		}
 		return false, refused
 	case errors.Is(err, kerr.TransactionAbortable):
@@ -222,11 +228,11 @@ func (l *Lane) fail(doing string, err error) error {
 type output struct {
 	room    []kgo.Record
 	records []*kgo.Record // those in room
-	done    chan struct{} // closed when all are acknowledged, or one failed
+	done    chan struct{} // closed when all of a wave are acknowledged, or one failed
 
 	mu     sync.Mutex
 	acked  []bool
-	left   int
+	left   int // of the wave
 	failed int // index of the first that failed, -1: none
 	err    error
 	closed bool
@@ -257,8 +263,8 @@ func (o *output) index(r *kgo.Record) int {
 }
 
 // outcome is the first failure; overdue is the error of what is not
-// acknowledged, if the time is over.
-func (o *output) outcome(overdue error) (index int, err error) {
+// acknowledged of a wave (nil: of all), if the time is over.
+func (o *output) outcome(wave []int, overdue error) (index int, err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.failed >= 0 {
@@ -266,12 +272,24 @@ func (o *output) outcome(overdue error) (index int, err error) {
 	}
 	if o.left > 0 {
 		for i, acked := range o.acked {
-			if !acked {
+			if !acked && (wave == nil || slices.Contains(wave, i)) {
 				return i, overdue
 			}
 		}
 	}
 	return -1, nil
+}
+
+// begin is before a wave of n records is sent.
+func (o *output) begin(n int) (done chan struct{}) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.left, o.done = n, make(chan struct{})
+	o.closed = n == 0
+	if o.closed {
+		close(o.done)
+	}
+	return o.done
 }
 
 // produce writes out and waits until the broker has all of it. Refused: one
@@ -282,35 +300,52 @@ func (l *Lane) produce(ctx context.Context, out []events.Record) (records []*kgo
 	}
 	bounded, cancel := context.WithTimeout(ctx, l.flushMax())
 	defer cancel()
-	o := &output{
-		room: slices.Grow(l.room[:0], len(out))[:len(out)], records: make([]*kgo.Record, len(out)), acked: make([]bool, len(out)),
-		left: len(out), failed: -1, done: make(chan struct{}),
-	}
+	o := &output{room: slices.Grow(l.room[:0], len(out))[:len(out)], records: make([]*kgo.Record, len(out)), acked: make([]bool, len(out)), failed: -1}
 	l.room = nil
-	client, settle := l.session.Client(), o.settle
 	for i := range out {
 		o.records[i] = &o.room[i]
 		toKgoAt(o.records[i], &out[i])
-		client.Produce(bounded, o.records[i], settle)
+	}
+	waves := l.narrow.waves(out, time.Now())
+	if waves == nil {
+		waves = [][]int{nil}
+	}
+	for _, wave := range waves {
+		index, err := l.produceWave(ctx, bounded, o, wave)
+		switch {
+		case ctx.Err() != nil:
+			return nil, nil, fmt.Errorf("stopped while output was on its way: %w", ctx.Err())
+		case err == nil:
+		case fatalToProducer(err):
+			return nil, nil, err
+		default:
+			return nil, &ProduceError{Index: index, Topic: out[index].Topic, Err: err, alone: l.narrow.alone(out, wave, index)}, nil
+		}
+	}
+	l.room = o.room // the client has done with it
+	return o.records, nil, nil
+}
+
+// produceWave sends the records of a wave (nil: all), and waits for them.
+func (l *Lane) produceWave(ctx, bounded context.Context, o *output, wave []int) (index int, err error) {
+	client, settle := l.session.Client(), o.settle
+	var done chan struct{}
+	if wave == nil {
+		done = o.begin(len(o.records))
+		for _, r := range o.records {
+			client.Produce(bounded, r, settle)
+		}
+	} else {
+		done = o.begin(len(wave))
+		for _, i := range wave {
+			client.Produce(bounded, o.records[i], settle)
+		}
 	}
 	select {
-	case <-o.done:
+	case <-done:
 	case <-bounded.Done():
 	}
-	if ctx.Err() != nil {
-		return nil, nil, fmt.Errorf("stopped while output was on its way: %w", ctx.Err())
-	}
-	overdue := fmt.Errorf("not acknowledged within %v: %w", l.flushMax(), context.DeadlineExceeded)
-	index, err := o.outcome(overdue)
-	switch {
-	case err == nil:
-		l.room = o.room // the client has done with it
-		return o.records, nil, nil
-	case fatalToProducer(err):
-		return nil, nil, err
-	default:
-		return nil, &ProduceError{Index: index, Topic: out[index].Topic, Err: err}, nil
-	}
+	return o.outcome(wave, fmt.Errorf("not acknowledged within %v: %w", l.flushMax(), context.DeadlineExceeded))
 }
 
 // fatalToProducer are the errors of a record that say something about the

@@ -82,7 +82,7 @@ func (l *Lane) Poll(ctx context.Context) ([]events.Record, error) {
 	l.lastPoll.Store(now)
 	err := fetchError(ctx, fetches, l.lostData, l.duplicate)
 	if err == nil {
-		err = errors.Join(l.sameTopics(fetches), l.positions.seen())
+		err = errors.Join(l.sameTopics(fetches), l.positions.why())
 	}
 	if err != nil {
 		l.broken = fmt.Errorf("lane %q: poll: %w", l.cfg.Owner, err)

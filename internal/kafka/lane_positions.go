@@ -40,6 +40,9 @@ func (e *RecreatedError) Error() string {
 	return fmt.Sprintf("topic %s was deleted and created again: its id was %s and is %s", e.Topic, e.Was, e.Is)
 }
 
+// Recreated reports true, for callers that know the error by its methods: a new client reads the new topic.
+func (e *RecreatedError) Recreated() bool { return true }
+
 // PositionFault is what is wrong with a position.
 type PositionFault string
 
@@ -79,8 +82,8 @@ type positions struct {
 	mu      sync.Mutex
 	fetched map[topicPartition]committed
 	rewound map[int32]bool // partitions whose inboxes are read from their starts; see Rewind
-	// recreated: a topic was, and what the client reads isn't there any more.
-	recreated error
+	// ended is why only another client can go on, as where a topic was recreated; nil: this one can.
+	ended error
 }
 
 // committed is a commit of the group.
@@ -157,7 +160,9 @@ func (l *Lane) place(ctx context.Context, offsets map[string]map[int32]kgo.Offse
 			switch {
 			case atStart:
 				ps[p] = kgo.NewOffset().AtStart()
-			case fault == PositionTrimmed:
+			case fault == PositionTrimmed, found.Start == c.offset:
+				// Nothing that was read is there any more, so the epoch of its leader says nothing: an embedded
+				// broker takes an empty log for one that was cut off at 0.
 				ps[p] = kgo.NewOffset().At(from)
 			default:
 				ps[p] = given
@@ -307,13 +312,28 @@ func (p *positions) isRewound(home int32) bool {
 	return p.rewound[home]
 }
 
-// lostData is told that the brokers no longer have what they had acknowledged: the log of an inbox was cut off
-// below where it was read. What was written behind the cut since has offsets that count as read.
+// lostData is called when the leader's epochs say that the log of an inbox was cut off below where it was read:
+// what was written behind the cut since has offsets that count as read. The client has gone back to the cut by then.
+// Where the log begins at or above the position, nothing of that is there any more, and a new client
+// goes on there; so it is where the brokers don't say where it begins.
 func (l *Lane) lostData(lost *kgo.ErrDataLoss) {
 	if f := l.cfg.Listener.DataLost; f != nil {
 		f(lost)
 	}
-	l.positionFault(Position{lost.Topic, lost.Partition, lost.ConsumedTo, -1, lost.ResetTo, ""}, PositionCut)
+	at := topicPartition{lost.Topic, lost.Partition}
+	starts, ends := l.bounds(context.Background(), []string{lost.Topic})
+	found := Position{lost.Topic, lost.Partition, lost.ConsumedTo, known(starts, at), known(ends, at), ""}
+	if found.cut() {
+		l.positionFault(found, PositionCut)
+		return
+	}
+	l.positions.end(fmt.Errorf("%w; a new client asks where the log is", lost))
+}
+
+// cut reports whether a log that was cut off, by its leader's epochs, has or may get records of which nobody knows below
+// a position.
+func (p Position) cut() bool {
+	return p.End >= 0 && p.End < p.Offset || p.Start >= 0 && p.Start < p.Offset
 }
 
 // topicsEvery is how often a lane looks whether its topics are still the same. A fetch says so at once, but
@@ -331,9 +351,7 @@ func (l *Lane) watchTopics(life context.Context) {
 		case <-again.C:
 		}
 		if err := l.topicsNow(life); err != nil {
-			l.positions.mu.Lock()
-			l.positions.recreated = err
-			l.positions.mu.Unlock()
+			l.positions.end(err)
 			l.Wake()
 			return
 		}
@@ -356,9 +374,16 @@ func (l *Lane) topicsNow(ctx context.Context) error {
 	return nil
 }
 
-// seen is what watchTopics found.
-func (p *positions) seen() error {
+// end has the next Poll fail: only another client can go on.
+func (p *positions) end(why error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.recreated
+	p.ended = errors.Join(p.ended, why)
+}
+
+// why is what end was given.
+func (p *positions) why() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.ended
 }

@@ -50,6 +50,21 @@ func (s *site) commitAs(t *testing.T, topic string, p int32, offset int64, metad
 	}
 }
 
+// positionsFound are those that the doctor names.
+func (s *site) positionsFound(t *testing.T) []kafka.PositionFinding {
+	t.Helper()
+	admin, err := kafka.OpenAdmin(s.config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer admin.Close()
+	found, err := admin.InboxPositions(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return found
+}
+
 // A worker's commit says which topic it is of. What anybody else commits, or a worker committed to another topic of
 // that name, isn't used, wherever it is.
 func TestCommitsOfOthersAreNotUsed(t *testing.T) {
@@ -82,6 +97,9 @@ func TestCommitsOfOthersAreNotUsed(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		if found := s.positionsFound(t); len(found) != 0 {
+			t.Errorf("the doctor finds %+v in what workers committed", found)
+		}
 		c, _ := commits.Lookup(topic, 4)
 		if c.At < 2 || c.Metadata != "waybill/1 "+id {
 			t.Fatalf("the worker committed %d with %q", c.At, c.Metadata)
@@ -98,6 +116,9 @@ func TestCommitsOfOthersAreNotUsed(t *testing.T) {
 
 		for i, metadata := range []string{"", "by hand", "waybill/1 anotherTopicsIdOf22Chars"} {
 			s.commitAs(t, topic, 4, 3, metadata)
+			if found := s.positionsFound(t); len(found) != 1 || found[0].Fault != kafka.PositionForeign {
+				t.Errorf("metadata %q: the doctor finds %+v", metadata, found)
+			}
 			l = openLane(t, cfg)
 			untilAssigned(t, l, testPartitions)
 			values(l, "a", "b", "c")
@@ -149,6 +170,12 @@ func TestInboxThatEndsBelowItsPositionIsNotRead(t *testing.T) {
 				commit(t, l, 2, nil)
 				if faults.count("cut "+topic+"/4 at 50") != 1 {
 					t.Errorf("reported %q", faults.all)
+				}
+				if by == "the log of events" {
+					return
+				}
+				if found := s.positionsFound(t); len(found) != 1 || found[0].Fault != kafka.PositionCut || found[0].Offset != 50 || found[0].End != 2 {
+					t.Errorf("the doctor finds %+v", found)
 				}
 			})
 		})

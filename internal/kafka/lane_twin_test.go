@@ -1,7 +1,10 @@
 package kafka_test
 
 import (
+	"context"
 	"errors"
+	"net"
+	"sync"
 	"testing"
 	"time"
 
@@ -66,6 +69,14 @@ func TestLaneThatJoinsAnewIsNotItsOwnTwin(t *testing.T) {
 	each(t, func(t *testing.T, s *site) {
 		cfg := s.lane("a")
 		cfg.InstanceID = string(s.ns) + "a"
+		var deaf sync.RWMutex // held: the lane gets no answers
+		cfg.Dial = func(ctx context.Context, network, addr string) (net.Conn, error) {
+			conn, err := (&net.Dialer{}).DialContext(ctx, network, addr)
+			if err != nil {
+				return nil, err
+			}
+			return &deafConn{conn, &deaf}, nil
+		}
 		frozen := openLane(t, cfg)
 		untilAssigned(t, frozen, testPartitions)
 
@@ -91,14 +102,17 @@ func TestLaneThatJoinsAnewIsNotItsOwnTwin(t *testing.T) {
 			}
 		}
 		admin := kadm.NewClient(s.outside(t))
+		deaf.Lock() // or it would join again before the other has heard
 		if _, err := admin.LeaveGroup(t.Context(), kadm.LeaveGroup(cfg.Group).InstanceIDs(cfg.InstanceID)); err != nil {
 			t.Fatal(err)
 		}
 		select {
 		case <-alone:
 		case <-time.After(20 * time.Second):
+			deaf.Unlock()
 			t.Fatal("the other member hasn't got all partitions")
 		}
+		deaf.Unlock()
 		if err := frozen.Unfenced(kerr.ProducerFenced); errors.Is(err, kerr.FencedInstanceID) {
 			t.Errorf("it has no twin: %v", err)
 		}
@@ -147,4 +161,17 @@ func TestNameThatNobodyHasIsNoTwin(t *testing.T) {
 			t.Error("it wasn't fenced: the test shows nothing")
 		}
 	})
+}
+
+// deafConn delivers nothing while its lock is held.
+type deafConn struct {
+	net.Conn
+	deaf *sync.RWMutex
+}
+
+func (c *deafConn) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	c.deaf.RLock()
+	defer c.deaf.RUnlock()
+	return n, err
 }

@@ -27,7 +27,9 @@ const (
 
 // Producer writes records outside of transactions: acknowledged by all in-sync
 // replicas, idempotent within the client's own retries, in order within a
-// partition. It is safe for concurrent use.
+// partition. A batch that its topic refuses as too large is split: only a record that is too
+// large by itself fails, with a *TooLargeError. Those that came after one of such a batch under
+// the same key may then be written twice. It is safe for concurrent use.
 type Producer struct {
 	cl      *kgo.Client
 	cfg     Config
@@ -37,6 +39,8 @@ type Producer struct {
 	// produce call block on the record's context, and that context could then
 	// fail the records of other callers: see Send.
 	slots chan struct{}
+	split splitter
+	end   context.CancelFunc
 }
 
 // ProducerOption changes how a Producer is opened.
@@ -70,7 +74,12 @@ func OpenProducer(c Config, opts ...ProducerOption) (*Producer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open producer: %w", err)
 	}
-	return &Producer{cl: cl, cfg: c, slots: make(chan struct{}, producerBufferRecords)}, nil
+	p := &Producer{cl: cl, cfg: c, slots: make(chan struct{}, producerBufferRecords)}
+	life, end := context.WithCancel(context.Background())
+	p.end = end
+	p.split = splitter{hand: p.hand, life: life, topics: map[string]*splitTopic{},
+		most: func(ctx context.Context, topic string) int { return maxMessageBytes(ctx, cl, topic) }}
+	return p, nil
 }
 
 // produceOptions are those of every client that produces outside transactions.
@@ -146,26 +155,51 @@ func (p *Producer) SendAsync(ctx context.Context, r events.Record, done func(eve
 		done(r, fmt.Errorf("write to %s: not attempted, %d records wait already: %w", r.Topic, producerBufferRecords, ctx.Err()))
 		return
 	}
-	number, ok := p.remade.begin(r.Topic)
+	p.split.send(&sending{record: r, done: done, bytes: recordBytesMost(&r)})
+}
+
+// hand gives a record to the client.
+func (p *Producer) hand(s *sending) {
+	topic := s.record.Topic
+	number, ok := p.remade.begin(topic)
 	if !ok {
-		<-p.slots
-		done(r, fmt.Errorf("write to %s: not attempted: it was deleted and made anew; try again", r.Topic))
+		p.answer(s, nil, fmt.Errorf("write to %s: not attempted: it was deleted and made anew; try again", topic))
 		return
 	}
 	sent := p.cfg.processTime()
-	p.cl.TryProduce(context.Background(), toKgo(&r), func(kr *kgo.Record, err error) {
-		<-p.slots
+	p.cl.TryProduce(context.Background(), toKgo(&s.record), func(kr *kgo.Record, err error) {
 		if isRemade(err) {
-			p.remade.failed(p.cl, r.Topic, number)
+			p.remade.failed(p.cl, topic, number)
 		}
-		if err != nil {
-			done(r, produceError(r.Topic, err))
-			return
+		if err == nil {
+			p.written.wrote(p.cfg, p.cl, kr, sent)
 		}
-		p.written.wrote(p.cfg, p.cl, kr, sent)
-		r.Partition, r.Offset, r.Time = kr.Partition, kr.Offset, kr.Timestamp
-		done(r, nil)
+		p.answer(s, kr, err)
 	})
+}
+
+// answer is for what became of a record.
+func (p *Producer) answer(s *sending, kr *kgo.Record, err error) {
+	if !p.split.answered(s, err) {
+		return
+	}
+	<-p.slots
+	r := s.record
+	switch {
+	case err == nil:
+		r.Partition, r.Offset, r.Time = kr.Partition, kr.Offset, kr.Timestamp
+		s.done(r, nil)
+	case kr == nil: // it says all
+		s.done(r, err)
+	case isTooLarge(err):
+		most := p.split.bound(r.Topic)
+		if recordBytesLeast(&r) > batchBytesMax && (most == 0 || most > batchBytesMax) {
+			most = batchBytesMax
+		}
+		s.done(r, &TooLargeError{Topic: r.Topic, Bytes: recordBytesLeast(&r), Most: most, Err: err})
+	default:
+		s.done(r, produceError(r.Topic, err))
+	}
 }
 
 // Flush waits until nothing is buffered.
@@ -177,7 +211,10 @@ func (p *Producer) Flush(ctx context.Context) error {
 }
 
 // Close ends the producer; what is still buffered fails. Flush first.
-func (p *Producer) Close() { p.cl.Close() }
+func (p *Producer) Close() {
+	p.end()
+	p.cl.Close()
+}
 
 var (
 	// ErrNoTopic is what writing to a topic that doesn't exist ends in.

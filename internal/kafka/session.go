@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -22,7 +23,9 @@ const (
 	// DefaultCommitEvery is how much finished work a killed agent repeats.
 	DefaultCommitEvery = 200 * time.Millisecond
 
-	sessionHeartbeats    = 3 // in a session timeout
+	// sessionMetadataAge is how soon partitions are noticed that were added to a topic. Schedulers send
+	// to them later than that and a rebalance take (scheduler's addedAfter).
+	sessionMetadataAge   = 5 * time.Second
 	sessionCommitTimeout = 5 * time.Second
 	// sessionCommitShare: a commit within a rebalance has this part of the session
 	// timeout, which is how long the others wait for it.
@@ -35,6 +38,9 @@ var ErrPartitionLost = errors.New("the partition has gone to another member")
 // SessionListener observes a session; any of its funcs may be nil. They are
 // called from the client's goroutines and must not block.
 type SessionListener struct {
+	// Joined: the group has taken the member in, or has divided the partitions
+	// again, whatever it got.
+	Joined func()
 	// Assigned and Lost tell which partitions came and went.
 	Assigned, Lost func(partitions []int32)
 	// Committed tells the lowest unfinished offset after each commit of it.
@@ -50,8 +56,11 @@ type SessionConfig struct {
 	// Group and Topic: those of one agent.
 	Group, Topic string
 	// InstanceID makes the member static: a restart within the session timeout
-	// keeps its partitions, and Close leaves them. Empty: dynamic.
+	// keeps its partitions. Empty: dynamic.
 	InstanceID string
+	// LeaveOnClose reports, when the session closes, whether a static member
+	// leaves its group, so that others take its partitions at once. Nil: it stays.
+	LeaveOnClose func() bool
 	// SessionTimeout after which a silent member's partitions go to others, and
 	// how long a rebalance waits for a member; 0: DefaultAgentSessionTimeout.
 	// Brokers refuse less than 6 s by default.
@@ -79,6 +88,7 @@ type Session struct {
 	written     writtenClock
 	quarantines quarantines // of Poll's goroutine
 	gone        absence     // likewise: of its topic
+	topicID     string      // of the topic that it reads
 	refused     episode     // likewise: of what the cluster doesn't permit
 
 	// life ends with Close, and then the commit loop.
@@ -90,6 +100,7 @@ type Session struct {
 
 	mu    sync.Mutex
 	owned map[int32]*ownedPartition
+	stale map[int32]bool // whose commit was to another topic
 	gate  *inboxgate.Gate
 	// fencedSince is since when the group says that another has its name; zero: it was taken since.
 	fencedSince time.Time
@@ -125,15 +136,16 @@ func OpenSession(ctx context.Context, cfg SessionConfig) (*Session, error) {
 	orDefault(&cfg.FetchMaxWait, DefaultFetchMaxWait)
 	orDefault(&cfg.CommitEvery, DefaultCommitEvery)
 	orDefault(&cfg.MaxPollRecords, DefaultMaxPollRecords)
-	if err := requireTopic(ctx, cfg.Config, cfg.Topic); err != nil {
+	id, err := requireTopic(ctx, cfg.Config, cfg.Topic)
+	if err != nil {
 		return nil, fmt.Errorf("open session of group %s: %w", cfg.Group, err)
 	}
-	s := &Session{cfg: cfg, owned: make(map[int32]*ownedPartition), quarantines: quarantines{}, committing: make(chan struct{}, 1),
+	cfg.Reached = true
+	s := &Session{cfg: cfg, topicID: id, owned: make(map[int32]*ownedPartition), stale: map[int32]bool{}, quarantines: quarantines{}, committing: make(chan struct{}, 1),
 		soon: make(chan struct{}, 1)}
 	s.replies.sending = cfg.processTime
 	s.replies.wrote = func(r *kgo.Record, sent time.Time) { s.written.wrote(cfg.Config, s.cl, r, sent) }
 	s.life, s.end = context.WithCancel(context.Background())
-	var err error
 	if s.cl, err = kgo.NewClient(append(cfg.Config.guardReplies(s.replies.overdue).options(), s.options()...)...); err != nil {
 		s.end()
 		return nil, fmt.Errorf("open session of group %s: %w", cfg.Group, err)
@@ -144,10 +156,11 @@ func OpenSession(ctx context.Context, cfg SessionConfig) (*Session, error) {
 	return s, nil
 }
 
-func requireTopic(ctx context.Context, c Config, topic string) error {
+// requireTopic returns the id of a topic.
+func requireTopic(ctx context.Context, c Config, topic string) (id string, err error) {
 	a, err := OpenAdmin(c)
 	if err != nil {
-		return err
+		return "", err
 	}
 	defer a.Close()
 	_, ok, err := a.TopicPartitions(ctx, topic)
@@ -158,7 +171,11 @@ func requireTopic(ctx context.Context, c Config, topic string) error {
 		}
 		err = fmt.Errorf("topic %s: %w; create it with %s", topic, ErrNoTopic, create)
 	}
-	return err
+	if err != nil {
+		return "", err
+	}
+	listed, err := a.adm.ListTopics(ctx, topic)
+	return topicID(listed[topic].ID), err
 }
 
 func (s *Session) options() []kgo.Opt {
@@ -168,7 +185,7 @@ func (s *Session) options() []kgo.Opt {
 		kgo.ConsumeTopics(s.cfg.Topic),
 		kgo.Balancers(kgo.CooperativeStickyBalancer()),
 		kgo.SessionTimeout(s.cfg.SessionTimeout),
-		kgo.HeartbeatInterval(s.cfg.SessionTimeout/sessionHeartbeats),
+		kgo.HeartbeatInterval(heartbeatInterval(s.cfg.SessionTimeout)),
 		// Nobody works within a rebalance here but for a commit (see onRevoked), so a
 		// group waits for a member no longer than for one that is silent. The client
 		// also gives up an answer to its join that doesn't come only after this and
@@ -186,6 +203,8 @@ func (s *Session) options() []kgo.Opt {
 		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
 		kgo.OnPartitionsAssigned(s.onAssigned),
 		kgo.OnOffsetsFetched(s.onOffsetsFetched),
+		kgo.AdjustFetchOffsetsFn(s.adjustOffsets),
+		kgo.MetadataMaxAge(sessionMetadataAge),
 		kgo.OnPartitionsRevoked(s.onRevoked),
 		kgo.OnPartitionsLost(s.onLost),
 		kgo.AllowIdempotentProduceCancellation(), // see Send
@@ -236,13 +255,10 @@ func (s *Session) faults(fetches kgo.Fetches) (gone bool, fatal error) {
 		err = fmt.Errorf("poll %s/%d as %s: %w", topic, p, s.cfg.Group, err)
 		switch {
 		case topicGone(err): // of each partition, again and again: told once
-			gone = true
-			switch first, lasts := s.gone.told(time.Now()); {
-			case first:
-				s.trouble(err)
-			case lasts:
-				fatal = fmt.Errorf("%w; the topic was deleted: if it wasn't made anew, create it with `waybill topics create`, and start again", err)
+			if !gone && s.gone.due(time.Now()) {
+				s.trouble(fmt.Errorf("%w; if the topic was deleted, create it with `waybill topics create`: the new one is read then", err))
 			}
+			gone = true
 		default:
 			final := s.final(err, time.Now())
 			if final == nil {
@@ -252,7 +268,22 @@ func (s *Session) faults(fetches kgo.Fetches) (gone bool, fatal error) {
 			}
 		}
 	})
+	if gone && fatal == nil {
+		fatal = s.recreated()
+	}
 	return gone, fatal
+}
+
+// recreated is an error if the topic is another one by now, which another session reads.
+func (s *Session) recreated() error {
+	ctx, cancel := context.WithTimeout(s.life, boundsWithin)
+	defer cancel()
+	listed, err := kadm.NewClient(s.cl).ListTopics(ctx, s.cfg.Topic)
+	d := listed[s.cfg.Topic]
+	if is := topicID(d.ID); err == nil && d.Err == nil && is != "" && is != s.topicID {
+		return &RecreatedError{s.cfg.Topic, s.topicID, is}
+	}
+	return nil // it isn't there, or nobody says: asked again with the next poll
 }
 
 // poll waits for the next requests, or until it is time to ask again for what can't be read.
@@ -393,8 +424,8 @@ func (s *Session) Resume() {
 	s.gate.Resume(inboxgate.Inbox{Topic: s.cfg.Topic, Partition: inboxgate.AllPartitions}, inboxgate.PausedForSlots)
 }
 
-// Close commits what is finished, leaves the group (a static member stays in it
-// for its session timeout) and ends the connections; replies that are still
+// Close commits what is finished, leaves the group (a static member only if
+// LeaveOnClose says so) and ends the connections; replies that are still
 // waiting fail. Within ctx; the error is that of the last commit or of leaving,
 // and the session is closed in any case. A commit that is refused because the
 // group has gone on meanwhile is told (Trouble) and no error: another member has
@@ -408,9 +439,7 @@ func (s *Session) Close(ctx context.Context) error {
 			s.trouble(err)
 			err = nil
 		}
-		if lerr := s.cl.LeaveGroupContext(ctx); lerr != nil {
-			err = errors.Join(err, fmt.Errorf("leave group %s: %w", s.cfg.Group, lerr))
-		}
+		err = errors.Join(err, membership{s.cfg.Group, s.cfg.InstanceID, s.cfg.LeaveOnClose}.leave(ctx, s.cl))
 		s.cl.Close()
 		s.lose(nil)
 	})
@@ -430,6 +459,9 @@ func (s *Session) trouble(err error) {
 }
 
 func (s *Session) onAssigned(_ context.Context, cl *kgo.Client, added map[string][]int32) {
+	if f := s.cfg.Listener.Joined; f != nil {
+		f()
+	}
 	s.mu.Lock()
 	s.fencedSince = time.Time{}
 	s.mu.Unlock()
@@ -477,6 +509,13 @@ func (s *Session) restore(partition int32, code int16, offset int64, metadata *s
 	if metadata != nil {
 		text = *metadata
 	}
+	if id := topicIn(text); id != "" && s.topicID != "" && id != s.topicID {
+		s.trouble(fmt.Errorf("partition %d of %s: the group's offset %d is of the topic before, with the id %s, and isn't used: the topic is read from its start", partition, s.cfg.Topic, offset, id))
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.stale[partition] = true
+		return
+	}
 	tracker, err := NewTracker(offset, text)
 	if err != nil {
 		s.trouble(fmt.Errorf("partition %d of %s: finished requests may be done again: %w", partition, s.cfg.Topic, err))
@@ -486,6 +525,19 @@ func (s *Session) restore(partition int32, code int16, offset int64, metadata *s
 	if o := s.owned[partition]; o != nil {
 		o.tracker, o.offset, o.metadata = tracker, offset, text
 	}
+}
+
+// adjustOffsets runs after onOffsetsFetched: what was committed to another topic isn't used.
+func (s *Session) adjustOffsets(_ context.Context, offsets map[string]map[int32]kgo.Offset) (map[string]map[int32]kgo.Offset, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for p := range offsets[s.cfg.Topic] {
+		if s.stale[p] {
+			offsets[s.cfg.Topic][p] = kgo.NewOffset().AtStart()
+			delete(s.stale, p)
+		}
+	}
+	return offsets, nil
 }
 
 // onRevoked runs before another member may have the partitions, so that what

@@ -15,6 +15,34 @@ const (
 	circuitMaxBytes = 32
 )
 
+// topicMark is before the id of the topic that a commit is of: one that was deleted and created again
+// has another, and offsets of its own.
+const (
+	topicMark     = ";topic="
+	topicMaxBytes = 32 // the mark included
+)
+
+// withTopic adds the id of a topic to metadata of a tracker; an empty one, nothing.
+func withTopic(metadata, id string) string {
+	if id == "" {
+		return metadata
+	}
+	if metadata == "" {
+		metadata = metadataVersion
+	}
+	return metadata + topicMark + id
+}
+
+// topicIn is the id in the metadata of a commit; empty: it says nothing of one.
+func topicIn(metadata string) string {
+	if !strings.HasPrefix(metadata, metadataVersion) {
+		return ""
+	}
+	_, rest, _ := strings.Cut(metadata, topicMark)
+	id, _, _ := strings.Cut(rest, ";")
+	return id
+}
+
 // withCircuit adds a state to metadata of a tracker; an empty one, nothing.
 func withCircuit(metadata, state string) string {
 	if state == "" || len(circuitMark)+len(state) > circuitMaxBytes {

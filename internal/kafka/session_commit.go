@@ -59,6 +59,9 @@ func (s *Session) commit(ctx context.Context, only []int32) error {
 	}
 	ctx = kgo.PreCommitFnContext(ctx, func(req *kmsg.OffsetCommitRequest) error {
 		for i := range req.Topics {
+			if is := topicID(req.Topics[i].TopicID); is != "" && s.topicID != "" && is != s.topicID {
+				return &RecreatedError{req.Topics[i].Topic, s.topicID, is}
+			}
 			for j := range req.Topics[i].Partitions {
 				p := &req.Topics[i].Partitions[j]
 				if c, ok := todo[p.Partition]; ok {
@@ -88,7 +91,7 @@ func (s *Session) changed(only []int32) map[int32]commitment {
 			continue
 		}
 		offset, metadata := o.tracker.Commit()
-		metadata = withCircuit(metadata, s.circuit)
+		metadata = withCircuit(withTopic(metadata, s.topicID), s.circuit)
 		if offset >= 0 && (offset != o.offset || metadata != o.metadata) {
 			todo[p] = commitment{o, offset, metadata}
 		}

@@ -66,4 +66,4 @@ func (t *Tail) Poll(ctx context.Context) ([]events.Record, error) {
 }
 
 // Close ends the client, and a Poll that waits.
-func (t *Tail) Close() { closeClient(t.client, t.cut) }
+func (t *Tail) Close() { _ = closeClient(t.client, t.cut, staysMember) } // it has no group to leave

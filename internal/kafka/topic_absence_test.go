@@ -8,24 +8,25 @@ import (
 // A broker may not know a topic for a moment, as after its restart. Where requests are few
 // nothing tells that it does again, and the next such moment, hours later, must not be taken
 // for the end of the topic.
-func TestAbsenceIsToldOfAgainAndAgain(t *testing.T) {
+func TestAbsenceIsReportedAtIntervalsThatDouble(t *testing.T) {
 	at := time.Unix(1_000_000, 0)
 	var a absence
-	for _, c := range []struct {
-		after       time.Duration
-		first, last bool
+	for i, c := range []struct {
+		after time.Duration
+		due   bool
 	}{
-		{0, true, false},
-		{time.Second, false, false},
-		{time.Hour, true, false},
-		{topicGoneAgain, false, false},
-		{topicGoneMost - topicGoneAgain, false, false},
-		{topicGoneAgain, false, true},
-		{topicGoneAgain, false, true},
+		{0, true},
+		{time.Second, false},
+		{time.Hour, true},
+		{topicGoneAgain, false},
+		{topicGoneMost - topicGoneAgain, true},
+		{topicGoneMost, false},
+		{topicGoneMost, true}, // twice as long after the second report as that was after the first
+		{topicGoneMost, false},
 	} {
 		at = at.Add(c.after)
-		if first, last := a.told(at); first != c.first || last != c.last {
-			t.Errorf("%v later: first %v, lasts %v; want %v, %v", c.after, first, last, c.first, c.last)
+		if due := a.due(at); due != c.due {
+			t.Errorf("%d, %v later: due %v", i, c.after, due)
 		}
 	}
 }

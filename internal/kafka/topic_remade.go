@@ -26,26 +26,33 @@ func topicGone(err error) bool {
 	return isRemade(err) || errors.Is(err, kerr.InconsistentTopicID) || errors.Is(err, kerr.UnknownTopicOrPartition)
 }
 
-// A topic that was deleted, and perhaps made anew, ends a session after topicGoneMost: the
-// client goes on asking for the one that it knows, as fast as it is polled. News of a
-// topic that is new takes a moment.
+// While a topic isn't there a session asks again after topicGoneAgain, and reports it first after nothing was
+// wrong for topicGoneMost, then at intervals that double up to topicGoneReport. News of a topic that is new takes
+// a moment.
 const (
-	topicGoneMost  = 5 * time.Second
-	topicGoneAgain = 250 * time.Millisecond
+	topicGoneMost   = 5 * time.Second
+	topicGoneAgain  = 250 * time.Millisecond
+	topicGoneReport = time.Minute
 )
 
-// absence is how long a topic isn't there. Nobody says that it is again, where nothing is
-// written to it; so it is for as long as it is told of again and again.
-type absence struct{ since, last time.Time }
+// absence is since when a topic isn't there. Nobody says that it is again, where nothing is
+// written to it; so it is for as long as that is seen again and again.
+type absence struct {
+	last, next time.Time
+	wait       time.Duration
+}
 
-// told takes note that a topic isn't there at now: for the first time, or by now for so long
-// that it won't come back.
-func (a *absence) told(now time.Time) (first, lasts bool) {
-	if first = now.Sub(a.last) > topicGoneMost; first {
-		a.since = now
+// due notes that a topic isn't there at now, and says whether that is to be reported.
+func (a *absence) due(now time.Time) bool {
+	if now.Sub(a.last) > topicGoneMost {
+		a.next, a.wait = now, topicGoneMost
 	}
 	a.last = now
-	return first, now.Sub(a.since) > topicGoneMost
+	if now.Before(a.next) {
+		return false
+	}
+	a.next, a.wait = now.Add(a.wait), min(2*a.wait, topicGoneReport)
+	return true
 }
 
 // remade has a client forget topics that were made anew, while others write to the same and

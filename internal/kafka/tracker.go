@@ -128,7 +128,7 @@ func encodeSpans(low int64, done []span) string {
 	if len(done) == 0 {
 		return ""
 	}
-	limit := base64.RawStdEncoding.DecodedLen(commitMetadataMaxBytes - len(metadataVersion) - circuitMaxBytes)
+	limit := base64.RawStdEncoding.DecodedLen(commitMetadataMaxBytes - len(metadataVersion) - topicMaxBytes - circuitMaxBytes)
 	buf := make([]byte, 0, min(limit, 4*len(done)))
 	at := low
 	for _, s := range done {
@@ -146,7 +146,7 @@ func decodeSpans(low int64, metadata string) ([]span, error) {
 	if !ok {
 		return nil, fmt.Errorf("%.40q is not of Waybill", metadata)
 	}
-	text, _, _ = strings.Cut(text, circuitMark)
+	text, _, _ = strings.Cut(text, ";") // what others than the tracker have added
 	buf, err := base64.RawStdEncoding.DecodeString(text)
 	if err != nil {
 		return nil, fmt.Errorf("%.40q: %w", metadata, err)

@@ -94,7 +94,7 @@ func TestTrackerMetadataKeepsTheNearestWhenItIsFull(t *testing.T) {
 		tr.Done(1_000_000 + i)
 	}
 	offset, metadata := tr.Commit()
-	const most = commitMetadataMaxBytes - circuitMaxBytes // that has its place, however much is finished
+	const most = commitMetadataMaxBytes - topicMaxBytes - circuitMaxBytes // these have their place, however much is finished
 	if len(metadata) > most || len(metadata) < most-8 {
 		t.Errorf("%d bytes of metadata, bound %d", len(metadata), most)
 	}

@@ -204,6 +204,23 @@ func (b *Broker) CreateTopicsWith(t testing.TB, partitions int32, config map[str
 	}
 }
 
+// AddPartitions adds partitions to a topic up to a count, as an operator may.
+func (b *Broker) AddPartitions(t testing.TB, count int, topic string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), adminDurationMax)
+	defer cancel()
+	admin := kadm.NewClient(b.Client(t))
+	_, err := admin.UpdatePartitions(ctx, count, topic)
+	if err == nil {
+		err = awaitTopics(ctx, admin, func(listed kadm.TopicDetails) bool {
+			return len(listed[topic].Partitions) == count && led(listed[topic])
+		})
+	}
+	if err != nil {
+		t.Fatalf("add partitions to %s on the %s broker: %v", topic, b.Kind, err)
+	}
+}
+
 // DeleteTopic deletes a topic of whoever's, as an operator does by mistake, and returns once
 // metadata doesn't show it any more.
 func DeleteTopic(brokers []string, topic string) error {

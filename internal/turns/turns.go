@@ -21,14 +21,36 @@ const (
 // Loop is one that goes round in turns, and waits between them. The zero value is before its first. One goroutine
 // takes the turns, and another watches.
 type Loop struct {
-	turn atomic.Uint64 // odd while the loop does something
+	turn  atomic.Uint64 // odd while the loop does something
+	begun atomic.Int64  // when the last turn began, in nanoseconds since epoch
 }
 
+// epoch is what begun counts from: by the monotonic clock, which nobody sets.
+var epoch = time.Now()
+
 // Begin begins a turn.
-func (l *Loop) Begin() { l.turn.Add(1) }
+func (l *Loop) Begin() {
+	l.begun.Store(int64(time.Since(epoch)))
+	l.turn.Add(1)
+}
 
 // End ends it.
 func (l *Loop) End() { l.turn.Add(1) }
+
+// hangsAfter is less than Watch waits, so that who asks is told first.
+const hangsAfter = look * looks * 2 / 3
+
+// Hangs is for how long the turn under way has lasted, if that is too long for a loop that moves;
+// 0: it moves, or waits for its next turn. Of a process that was stopped meanwhile it may say so
+// once.
+func (l *Loop) Hangs() time.Duration {
+	turn := l.turn.Load()
+	lasted := time.Since(epoch) - time.Duration(l.begun.Load())
+	if turn%2 == 0 || lasted < hangsAfter || turn != l.turn.Load() {
+		return 0
+	}
+	return lasted
+}
 
 // StalledError ends the process.
 type StalledError struct {

@@ -1,0 +1,47 @@
+package agent
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// recreated is what a session ends with whose topic was deleted and created again.
+type recreated struct{}
+
+func (recreated) Error() string   { return "the topic was created again" }
+func (recreated) Recreated() bool { return true }
+
+// A session whose topic was recreated is no end of the agent: another session reads the new topic. What was under way is
+// finished, and that the first one can't commit any more is no fault.
+func TestAgentOfARecreatedTopicGoesOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var sessions []*fakeSession
+		var left error
+		cfg := Config{
+			Open: func(context.Context) (Session, error) {
+				sessions = append(sessions, newFakeSession())
+				return sessions[len(sessions)-1], nil
+			},
+			Listener: Listener{Left: func(reason error) { left = reason }},
+		}
+		last := newFakeSession()
+		last.closed = true
+		stop := start(t, last, cfg, completes)
+		pass(time.Second)
+		sessions[0].deliver(testRecord(1, time.Now().Add(time.Minute)))
+		pass(time.Second)
+		sessions[0].breakDown(recreated{})
+		pass(time.Second)
+		if len(sessions) != 2 || !sessions[0].closed || !isRecreated(left) {
+			t.Fatalf("%d sessions, left by %v", len(sessions), left)
+		}
+		sessions[1].deliver(testRecord(2, time.Now().Add(time.Minute)))
+		pass(time.Second)
+		stop()
+		if sessions[0].outcome(testID(1)) != "completed" || sessions[1].outcome(testID(2)) != "completed" {
+			t.Error("a request wasn't completed")
+		}
+	})
+}

@@ -1,0 +1,61 @@
+package events
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"strings"
+)
+
+// extensionPrefix begins the names of members of a submission that are its writer's own, and are
+// ignored.
+const extensionPrefix = "x-"
+
+const submissionMembers = "id, workflow, version, input, reply_to, priority, labels, complete_by"
+
+// submissionBody reads a submission. A member that it doesn't have, such as "inputs", is more
+// likely a mistake than meant to be ignored: an order without its input would run.
+type submissionBody struct {
+	*Submission
+	unknown string
+}
+
+func (s *submissionBody) fields(c *codec) {
+	s.Submission.fields(c)
+	for i := range c.obj.members {
+		name := string(c.obj.name(i))
+		switch name {
+		case "id", "workflow", "version", "input", "reply_to", "priority", "labels", "complete_by":
+		default:
+			if s.unknown == "" && !strings.HasPrefix(name, extensionPrefix) {
+				s.unknown = name
+			}
+		}
+	}
+}
+
+// decodeSubmissionBody reads the object of a submission.
+func decodeSubmissionBody(data []byte, s *Submission) error {
+	body := submissionBody{Submission: s}
+	if err := decodeOutside(data, &body, 0); err != nil {
+		return badJSON(err)
+	}
+	if body.unknown != "" {
+		return unusable(ReasonBadField, "no member %q: a submission has %s; names of your own begin with %q", body.unknown, submissionMembers, extensionPrefix)
+	}
+	return nil
+}
+
+// body is what a CloudEvent in structured mode carries.
+func (s *structured) body() (json.RawMessage, error) {
+	if s.DataBase64 == "" {
+		return s.Data, nil
+	}
+	if len(s.Data) > 0 {
+		return nil, unusable(ReasonBadField, "data and data_base64: a CloudEvent has one of them")
+	}
+	data, err := base64.StdEncoding.DecodeString(s.DataBase64)
+	if err != nil {
+		return nil, unusable(ReasonBadField, "data_base64: %v", err)
+	}
+	return data, nil
+}

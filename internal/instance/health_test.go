@@ -1,0 +1,176 @@
+package instance
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/waybill-run/waybill/agent"
+	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/kafkatest"
+	"github.com/waybill-run/waybill/internal/turns"
+)
+
+// probe asks as a platform does.
+func probe(h http.Handler, path string) (status int, text string) {
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
+	return w.Code, strings.TrimSpace(w.Body.String())
+}
+
+func wantProbe(t *testing.T, h http.Handler, path string, status int, text string) {
+	t.Helper()
+	if got, said := probe(h, path); got != status || !strings.Contains(said, text) {
+		t.Errorf("%s: %d %q, want %d %q", path, got, said, status, text)
+	}
+}
+
+// A process is ready when each member has joined and each of its partitions is
+// restored; it lives as long as its loops move, whatever it waits for.
+func TestHealth(t *testing.T) {
+	const no, yes = http.StatusServiceUnavailable, http.StatusOK
+	h := newHealth()
+	h.member("scheduler", "lane", nil)
+	behind := map[int32]bool{1: true}
+	h.member("audit", "audit", func(p int32) bool { return !behind[p] })
+	wantProbe(t, h, StartedPath, no, "being started")
+	wantProbe(t, h, ReadyPath, no, "being started")
+	wantProbe(t, h, LivePath, yes, "ok")
+	h.begun()
+	wantProbe(t, h, StartedPath, yes, "ok")
+	wantProbe(t, h, ReadyPath, no, "lane: it has not joined its group")
+	h.assigned("audit", []int32{0, 1}, nil)
+	h.assigned("lane", []int32{0, 1, 2}, nil)
+	wantProbe(t, h, ReadyPath, no, "lane: it restores partitions [0 1 2]")
+	h.restored("supervisor", 0) // another role's
+	h.restored("scheduler", 0)
+	h.assigned("lane", nil, []int32{2})
+	wantProbe(t, h, ReadyPath, no, "[1]")
+	h.restored("scheduler", 1)
+	wantProbe(t, h, ReadyPath, no, "audit: it restores partitions [1]")
+	behind[1] = false
+	wantProbe(t, h, ReadyPath, yes, "ok")
+	behind[1] = true // under load it may be behind for a moment
+	wantProbe(t, h, ReadyPath, yes, "ok")
+	h.left("lane")
+	wantProbe(t, h, ReadyPath, no, "lane: it has not joined")
+	wantProbe(t, h, LivePath, yes, "ok")
+	wantProbe(t, h, "/", http.StatusNotFound, "")
+}
+
+// waits is a log whose brokers don't answer until it is let go on.
+type waits struct {
+	*kafka.Lane
+	release chan struct{}
+}
+
+func (w waits) Poll(context.Context) ([]events.Record, error) {
+	<-w.release
+	return nil, nil
+}
+
+func (w waits) Close() {}
+
+// A loop that hangs fails the liveness probe before its process ends itself; one
+// that waits for brokers doesn't, however long.
+func TestLiveness(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHealth()
+		log := waits{release: make(chan struct{})}
+		watched := h.watched("lane", log)
+		go func() { _, _ = watched.Poll(t.Context()) }()
+		time.Sleep(time.Hour)
+		wantProbe(t, h, LivePath, http.StatusOK, "ok")
+		close(log.release)
+		synctest.Wait()
+		wantProbe(t, h, LivePath, http.StatusOK, "ok")
+		time.Sleep(25 * time.Second)
+		wantProbe(t, h, LivePath, http.StatusServiceUnavailable, "lane: its loop has not moved for 25s")
+		watched.Close()
+		wantProbe(t, h, LivePath, http.StatusOK, "ok")
+
+		var supervisor turns.Loop
+		h.loop("supervisor", &supervisor)
+		supervisor.Begin()
+		time.Sleep(25 * time.Second)
+		wantProbe(t, h, LivePath, http.StatusServiceUnavailable, "supervisor")
+		supervisor.End()
+		time.Sleep(time.Hour)
+		wantProbe(t, h, LivePath, http.StatusOK, "ok")
+	})
+}
+
+// Every role says that it is started, and that it is ready once it has joined
+// and restored. A member that gets no partitions is ready, too.
+func TestRolesAreReady(t *testing.T) {
+	kafkatest.Each(t, func(t *testing.T, b *kafkatest.Broker) {
+		cfg := kafka.Config{Brokers: b.Addrs, Namespace: b.Namespace(t), ClientID: "test"}
+		admin, err := kafka.OpenAdmin(cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer admin.Close()
+		if _, err := admin.CreateTopics(t.Context(), kafka.Topics{Partitions: 2, Agents: map[string]int32{"shop": 1}}); err != nil {
+			t.Fatal(err)
+		}
+		roles := map[string]func(context.Context, *Instance) error{
+			"scheduler":  func(ctx context.Context, n *Instance) error { return n.StartScheduler(ctx, SchedulerOptions{Lanes: 2}) },
+			"supervisor": func(ctx context.Context, n *Instance) error { return n.StartSupervisor(ctx, 0) },
+			"audit":      func(ctx context.Context, n *Instance) error { _, err := n.StartAudit(ctx, "", nil); return err },
+			"agent": func(ctx context.Context, n *Instance) error {
+				n.StartAgent(ctx, "shop", 1, agent.Breaker{}, agent.HandlerFunc(func(context.Context, agent.Request) (any, error) { return nil, nil }))
+				return nil
+			},
+		}
+		for name, start := range roles {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				for range 3 { // the third agent has no partition, nor the third scheduler
+					becomesReady(t, b, cfg, start)
+				}
+			})
+		}
+	})
+}
+
+// becomesReady starts a process of one role, which ends with the test.
+func becomesReady(t *testing.T, b *kafkatest.Broker, cfg kafka.Config, start func(context.Context, *Instance) error) {
+	t.Helper()
+	n, err := Open(t.Context(), cfg, Config{DataDir: t.TempDir(), Metrics: NewMetrics(), Log: slog.New(slog.DiscardHandler), OwnClock: b.Kind == kafkatest.EmbeddedKind})
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantProbe(t, n.Health(), StartedPath, http.StatusServiceUnavailable, "")
+	ctx, stop := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- n.Run(ctx, func(ctx context.Context) error { return start(ctx, n) }) }()
+	t.Cleanup(func() {
+		stop()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+		n.Close()
+	})
+	again := time.NewTicker(10 * time.Millisecond) // a platform asks again, too
+	defer again.Stop()
+	for {
+		status, text := probe(n.Health(), ReadyPath)
+		if status == http.StatusOK {
+			break
+		}
+		select {
+		case <-again.C:
+		case err := <-ended:
+			ended <- err
+			t.Fatalf("it ended with %v; it was not ready: %s", err, text)
+		}
+	}
+	wantProbe(t, n.Health(), StartedPath, http.StatusOK, "ok")
+	wantProbe(t, n.Health(), LivePath, http.StatusOK, "ok")
+}

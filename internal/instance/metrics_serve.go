@@ -1,0 +1,69 @@
+package instance
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+)
+
+// How long the metrics wait until they are listened for again, after their listener broke; the wait
+// doubles.
+const (
+	listenAgainLeast = 100 * time.Millisecond
+	listenAgainMost  = 30 * time.Second
+)
+
+// Serve offers the metrics until ctx ends. It returns when it listens. A listener that breaks
+// later is replaced by another at the same address: orders don't depend on it.
+func (m *Metrics) Serve(ctx context.Context, addr string, log *slog.Logger) (net.Addr, error) {
+	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", addr)
+	if err != nil {
+		return nil, fmt.Errorf("--metrics-listen %s: %w; give another, port 0 for any", addr, err)
+	}
+	go m.keepServing(ctx, l, log)
+	return l.Addr(), nil
+}
+
+// keepServing serves until ctx ends.
+func (m *Metrics) keepServing(ctx context.Context, l net.Listener, log *slog.Logger) {
+	mux := http.NewServeMux()
+	m.health.mount(mux)
+	mux.Handle("GET /metrics", promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{}))
+	s := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}
+	stop := context.AfterFunc(ctx, func() { _ = s.Close() }) // scrapes in flight may fail: the process ends
+	defer stop()
+	addr := l.Addr().String()
+	for wait := listenAgainLeast; ; wait = min(2*wait, listenAgainMost) {
+		err := s.Serve(l)
+		if errors.Is(err, http.ErrServerClosed) {
+			return
+		}
+		log.Error("the metrics are not served; their listener is opened again", "listen", addr, "error", err, "wait", wait)
+		_ = l.Close() // it is of no use
+		if l = listenAgain(ctx, addr, wait, log); l == nil {
+			return
+		}
+	}
+}
+
+// listenAgain listens at an address after a wait, as often as it must; nil: ctx has ended.
+func listenAgain(ctx context.Context, addr string, wait time.Duration, log *slog.Logger) net.Listener {
+	for ; ; wait = min(2*wait, listenAgainMost) {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(wait):
+		}
+		l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", addr)
+		if err == nil {
+			return l
+		}
+		log.Error("the metrics can't be listened for", "listen", addr, "error", err)
+	}
+}

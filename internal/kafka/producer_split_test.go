@@ -1,0 +1,113 @@
+package kafka_test
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/kafka"
+)
+
+// incompressible is a value that no compression makes smaller.
+func incompressible(n int) []byte {
+	b := make([]byte, n)
+	_, _ = rand.Read(b)
+	return b
+}
+
+// tooLargeError is the error of a record that its topic does not take.
+type tooLargeError interface {
+	error
+	TooLarge() (bytes, most int)
+}
+
+// A topic takes less as one batch than the client makes. Each record that fits is written, in
+// order. Only the one that doesn't fit fails, with its size and the topic's bound.
+func TestProducerSplitsWhatATopicRefuses(t *testing.T) {
+	each(t, func(t *testing.T, s *site) {
+		const most = 100_000
+		topic := string(s.ns) + "narrow"
+		s.CreateTopicsWith(t, 1, map[string]string{"max.message.bytes": fmt.Sprint(most)}, topic)
+		p, err := kafka.OpenProducer(s.config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(p.Close)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		for round := range 2 { // the second time its bound is known
+			var rs []events.Record
+			var want []string
+			for i := range 12 {
+				value := append(fmt.Appendf(nil, "%d/%02d ", round, i), incompressible(40_000)...)
+				if i == 7 {
+					value = append(value, incompressible(80_000)...)
+				} else {
+					want = append(want, fmt.Sprintf("%d/%02d", round, i))
+				}
+				rs = append(rs, events.Record{Topic: topic, Partition: 0, Key: fmt.Append(nil, i%3), Value: value})
+			}
+			results := make([]chan error, len(rs))
+			for i := range rs {
+				results[i] = make(chan error, 1)
+				p.SendAsync(ctx, rs[i], func(_ events.Record, err error) { results[i] <- err })
+			}
+			for i := range results {
+				err := <-results[i]
+				var large tooLargeError
+				switch {
+				case i != 7 && err != nil:
+					t.Errorf("round %d: record %d: %v", round, i, err)
+				case i == 7 && !errors.As(err, &large):
+					t.Errorf("round %d: the record that doesn't fit: %v", round, err)
+				case i == 7:
+					if bytes, bound := large.TooLarge(); bytes < 120_000 || bytes > 121_000 || bound != most || !strings.Contains(err.Error(), fmt.Sprint(most)) {
+						t.Errorf("round %d: %d bytes, bound %d: %v", round, bytes, bound, err)
+					}
+				}
+			}
+			got := s.inOrder(t, topic)
+			got = slices.DeleteFunc(got, func(v string) bool { return !strings.HasPrefix(v, fmt.Sprint(round, "/")) })
+			if got = lastOfEach(got); !slices.Equal(got, want) {
+				t.Errorf("round %d: written %q, want %q", round, got, want)
+			}
+		}
+	})
+}
+
+// lastOfEach leaves out what is there again later.
+func lastOfEach(values []string) []string {
+	var last []string
+	for i, v := range values {
+		if !slices.Contains(values[i+1:], v) {
+			last = append(last, v)
+		}
+	}
+	slices.Sort(last)
+	return last
+}
+
+// inOrder are the first words of a topic's values.
+func (s *site) inOrder(t *testing.T, topic string) (got []string) {
+	t.Helper()
+	admin, err := kafka.OpenAdmin(s.config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer admin.Close()
+	err = admin.ReadCompacted(t.Context(), topic, func(r events.Record) error {
+		word, _, _ := strings.Cut(string(r.Value[:min(8, len(r.Value))]), " ")
+		got = append(got, word)
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return got
+}

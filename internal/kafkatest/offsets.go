@@ -1,0 +1,20 @@
+package kafkatest
+
+import (
+	"context"
+	"testing"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+)
+
+// CommitOffset sets the position of a group that has no members.
+func (b *Broker) CommitOffset(t testing.TB, group, topic string, partition int32, at int64) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), adminDurationMax)
+	defer cancel()
+	var offsets kadm.Offsets
+	offsets.Add(kadm.Offset{Topic: topic, Partition: partition, At: at, LeaderEpoch: -1})
+	if err := kadm.NewClient(b.Client(t)).CommitAllOffsets(ctx, group, offsets); err != nil {
+		t.Fatalf("commit an offset of group %s: %v", group, err)
+	}
+}
