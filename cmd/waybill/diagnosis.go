@@ -61,7 +61,7 @@ type groupCondition struct {
 	circuit     string
 
 	commits map[string]map[int32]int64
-	lags    map[string]map[int32]int64 // how many offsets are waiting, by topic and partition
+	waits   map[string]map[int32]int64 // how many offsets are waiting, by topic and partition
 	still   []string                   // topic/partition of what waits and didn't move between two looks
 }
 
@@ -97,11 +97,11 @@ func (g *groupCondition) since(before groupCondition) {
 	for topic, ps := range g.commits {
 		g.moved = g.moved || !maps.Equal(ps, before.commits[topic])
 	}
-	for topic, ps := range g.lags {
+	for topic, ps := range g.waits {
 		for p, lag := range ps {
 			at, committed := g.commits[topic][p]
 			was, before2 := before.commits[topic][p]
-			if lag > 0 && before.lags[topic][p] > 0 && committed == before2 && at == was {
+			if lag > 0 && before.waits[topic][p] > 0 && committed == before2 && at == was {
 				g.still = append(g.still, fmt.Sprintf("%s/%d", topic, p))
 			}
 		}

@@ -197,9 +197,6 @@ func (d *doctor) groups(ctx context.Context, c *condition, agents []string, part
 		}
 	}
 	second.since(first)
-	if err := d.leaveMarkers(ctx, second); err != nil {
-		return err
-	}
 	c.scheduler, c.supervisor, c.notifier, c.audit = second.scheduler, second.supervisor, second.notifier, second.audit
 	c.agents, c.held, c.restoring = second.agents, second.held, second.restoring
 	c.hanging, c.unhung, c.unstable = second.hanging, second.unhung, second.unstable
@@ -246,65 +243,6 @@ func (d *doctor) look(ctx context.Context, agents []string, partitions int32) (c
 		}
 	}
 	return c, err
-}
-
-// leaveMarkers takes from the lag of groups that don't move what is no record: markers of transactions, and what was
-// rolled back or isn't committed yet. Nobody can read those, and a log ends with them after a kill, or while a topic refuses
-// records.
-func (d *doctor) leaveMarkers(ctx context.Context, c *condition) error {
-	groups := []*groupCondition{&c.scheduler, &c.supervisor, &c.notifier, &c.audit}
-	for name := range c.agents {
-		g := c.agents[name]
-		groups = append(groups, &g)
-		defer func() { c.agents[name] = g }()
-	}
-	for _, g := range groups {
-		if g.lag == 0 || g.moved {
-			continue
-		}
-		for topic, ps := range g.lags {
-			for p, lag := range ps {
-				if lag == 0 {
-					continue
-				}
-				some, err := d.somethingToRead(ctx, topic, p, max(0, g.commits[topic][p]))
-				if err != nil {
-					return err
-				}
-				if !some {
-					ps[p] = 0
-				}
-			}
-		}
-		g.sum(d.ns)
-	}
-	return nil
-}
-
-// somethingToRead reports whether a partition has a committed record at an offset or above.
-func (d *doctor) somethingToRead(ctx context.Context, topic string, p int32, from int64) (some bool, err error) {
-	in := kafka.Range{Partitions: []int32{p}, From: from, Lend: true, Trimmed: func(int32, int64) {}, Away: func(int32) { some = true },
-		Damaged: func(*kafka.DamagedError) { some = true }}
-	_, err = d.reader.ReadAll(ctx, topic, in, func([]events.Record) error {
-		some = true
-		return errLookedEnough
-	}, nil)
-	if errors.Is(err, errLookedEnough) {
-		err = nil
-	}
-	return some, err
-}
-
-// sum adds the lags up.
-func (g *groupCondition) sum(ns events.Namespace) {
-	g.lag, g.submissions = 0, 0
-	for topic, ps := range g.lags {
-		for _, lag := range ps {
-			if g.lag += lag; topic == ns.Inbox(events.Tasks) {
-				g.submissions += lag
-			}
-		}
-	}
 }
 
 // restoring is how far schedulers are that don't act yet, by partition.
@@ -358,7 +296,40 @@ func (d *doctor) group(ctx context.Context, group string, topics []string, parti
 	if err != nil {
 		return g, err
 	}
-	g.lags = lags
-	g.sum(d.ns)
+	g.waits = map[string]map[int32]int64{}
+	for topic, ps := range lags {
+		g.waits[topic] = map[int32]int64{}
+		for p, lag := range ps {
+			n := d.records(ctx, topic, p, g.commits, lag)
+			g.waits[topic][p] = n
+			if g.lag += n; topic == d.ns.Inbox(events.Tasks) {
+				g.submissions += n
+			}
+		}
+	}
 	return g, nil
+}
+
+// lagReadMost is the longest lag whose records are counted. More offsets than that aren't left by
+// processes that were killed.
+const lagReadMost = 2000
+
+// records is how many records a group's lag in a partition is of. A transaction's markers, and
+// what was rolled back, have offsets too: after a kill they are all that lies behind the position of a group that has
+// done everything. Where they can't be read, it is the lag.
+func (d *doctor) records(ctx context.Context, topic string, p int32, commits map[string]map[int32]int64, lag int64) int64 {
+	from, committed := commits[topic][p]
+	if lag <= 0 || lag > lagReadMost || !committed || from < 0 {
+		return lag
+	}
+	n, unread := int64(0), false
+	incomplete := func() { unread = true }
+	_, err := d.reader.ReadAll(ctx, topic, kafka.Range{Partitions: []int32{p}, From: from, Lend: true,
+		Held: func(int32, int64, int64) { incomplete() }, Trimmed: func(int32, int64) { incomplete() },
+		Damaged: func(*kafka.DamagedError) { incomplete() }, Away: func(int32) { incomplete() }},
+		func(rs []events.Record) error { n += int64(len(rs)); return nil }, nil)
+	if err != nil || unread {
+		return lag
+	}
+	return n
 }

@@ -201,6 +201,7 @@ func (n *Instance) observePartitions(l *scheduler.Listener, restoring *restoring
 	}
 	l.Restored = func(p int32, from scheduler.Source, took time.Duration) {
 		restoring.restored(p)
+		m.health.restored("scheduler", p)
 		restoring.loads(p, from == scheduler.FromSnapshot)
 		m.health.restored("scheduler", p)
 		m.restores.WithLabelValues(string(from)).Observe(took.Seconds())

@@ -1,0 +1,44 @@
+package main
+
+import (
+	"testing"
+
+	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/kafkatest"
+)
+
+// A group has done everything, and behind its position lie what a killed process left: records that
+// were rolled back, and the marker. That is no lag. What is committed there is.
+func TestDoctorCountsRecordsNotMarkers(t *testing.T) {
+	kafkatest.Each(t, func(t *testing.T, b *kafkatest.Broker) {
+		ns := b.Namespace(t)
+		topic, group := ns.Requests("a"), ns.AgentGroup("a")
+		b.CreateTopics(t, 1, topic)
+		first := b.Produce(t, events.Record{Topic: topic, Value: []byte("done")})
+		b.CommitOffset(t, group, topic, 0, first.Offset+1)
+		b.OpenTransaction(t, string(ns)+"doctor", []events.Record{{Topic: topic, Value: []byte("rolled back")}})()
+		cfg := kafka.Config{Brokers: b.Addrs, Namespace: ns}
+		admin, err := kafka.OpenAdmin(cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(admin.Close)
+		reader, err := kafka.OpenRestorer(cfg, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(reader.Close)
+		d := doctor{admin, reader, ns}
+		lag := func(want int64) {
+			t.Helper()
+			g, err := d.group(t.Context(), group, []string{topic}, 0)
+			if err != nil || g.lag != want {
+				t.Errorf("lag %d, %v; want %d", g.lag, err, want)
+			}
+		}
+		lag(0)
+		b.Produce(t, events.Record{Topic: topic, Value: []byte("waits")})
+		lag(1)
+	})
+}
