@@ -99,6 +99,19 @@ func FuzzParseChunkKey(f *testing.F) {
 	})
 }
 
+// FuzzParseDefinitionKey: a key of a kept copy is that of its definition with a prefix, and none of both is the format record's.
+func FuzzParseDefinitionKey(f *testing.F) {
+	for _, key := range []string{"order/1", KeptDefinition("order/1"), "format", "deleted/1", "deleted/", ""} {
+		f.Add(key)
+	}
+	f.Fuzz(func(t *testing.T, key string) {
+		of, kept, is := ParseDefinitionKey(key)
+		if kept && (!is || KeptDefinition(of) != key) || !kept && of != key || is && !strings.Contains(of, "/") {
+			t.Fatalf("%q is read as the key %q, kept %v, of a definition %v", key, of, kept, is)
+		}
+	})
+}
+
 // FuzzDecodeAnswer: as asWritten says.
 func FuzzDecodeAnswer(f *testing.F) {
 	for _, r := range samplesOf(TypeAnswer) {

@@ -203,7 +203,7 @@ func (l *lane) confirmedSome() error {
 	return nil
 }
 
-// flushedTo takes note of what of a partition is on disk: its inboxes are trimmed of what led to it once the log is known to have it.
+// flushedTo records what of a partition is on disk: its inboxes are trimmed of what led to it once the log is known to have it.
 func (l *lane) flushedTo(p *partition) {
 	st, next := p.tasks.FlushedState()
 	switch c := &p.confirmation; {

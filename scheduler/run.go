@@ -370,7 +370,7 @@ type views struct {
 	dropped map[int32]bool
 }
 
-// drop takes note of a partition whose inboxes are to be rewound; rewound, that they were.
+// drop marks a partition whose inboxes are to be rewound; rewound removes the mark.
 func (v *views) drop(p int32) {
 	v.Lock()
 	defer v.Unlock()

@@ -44,7 +44,7 @@ func (tx *transaction) refusedToken(r *events.Record, u *events.Unusable) {
 		more = fmt.Sprintf(" (%d more since the last alert)", f.count)
 	}
 	a := &events.Alert{Task: task, Code: string(events.ReasonBadToken), At: events.Millis(now), Message: u.Detail + more +
-		". It is a dead letter and changed nothing. Either an agent doesn't copy " + events.HeaderRequest + ", or somebody else may write to " +
+		". It is a dead letter and changed nothing. Either an agent doesn't copy " + events.HeaderRequest + ", or another principal can write to " +
 		tx.lane.cfg.Namespace.Inbox(events.Replies) + ": see who, and `waybill deadletters list --reason bad_token`"}
 	tx.write(a.Record(tx.lane.cfg.Namespace, tx.lane.source, "bad_token/"+events.Origin(r)))
 }

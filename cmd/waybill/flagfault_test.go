@@ -14,7 +14,7 @@ func TestFlagFault(t *testing.T) {
 		{"agent http --breaker-failures -1", `--breaker-failures "-1": a whole number of 0 or more; `},
 		{"up --observe-capacity=perhaps", `--observe-capacity "perhaps": true or false; `},
 		{"up --agent-capacity x", `--agent-capacity "x": `},
-		{"release o-1 s --output {", `--output "{": no JSON in UTF-8, and no format: {; `},
+		{"release o-1 s --output {", `-o "{": table, json or jsonl`},
 	} {
 		root := newRoot()
 		root.SetArgs(strings.Fields(c.args))

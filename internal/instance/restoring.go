@@ -127,7 +127,7 @@ func (s *restoring) lost(p int32) {
 	maps.DeleteFunc(s.broken, func(at inbox, _ error) bool { return at.partition%s.n.Partitions == p })
 }
 
-// damaged takes note of what the broker has of a partition and can't be read.
+// damaged records what the broker has of a partition and can't be read.
 func (s *restoring) damaged(topic string, p int32, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -141,14 +141,14 @@ func (s *restoring) unreadable(topic string, p int32) error {
 	return cmp.Or(s.broken[inbox{topic, p}], s.broken[inbox{s.n.Kafka.Namespace.Events(), p % s.n.Partitions}])
 }
 
-// waitsFor takes note that a partition's inboxes wait, on purpose, for about so long.
+// waitsFor records that a partition's inboxes wait, on purpose, for about so long.
 func (s *restoring) waitsFor(p int32, wait time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.waits[p] = time.Now().Add(wait + s.n.standingEvery())
 }
 
-// loads takes note that finished tasks of a partition are to come, or have come.
+// loads records that finished tasks of a partition are to come, or have come.
 func (s *restoring) loads(p int32, loading bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -157,14 +157,14 @@ func (s *restoring) loads(p int32, loading bool) {
 	}
 }
 
-// definitionsUnread takes note that submissions of unknown workflows wait.
+// definitionsUnread records that submissions of unknown workflows wait.
 func (s *restoring) definitionsUnread() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.unread = time.Now()
 }
 
-// admission takes note whether a worker takes submissions.
+// admission records whether a worker takes submissions.
 func (s *restoring) admission(owner string, open bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -163,7 +163,7 @@ func (p *Producer) hand(s *sending) {
 	topic := s.record.Topic
 	number, ok := p.remade.begin(topic)
 	if !ok {
-		p.answer(s, nil, fmt.Errorf("write to %s: not attempted: it was deleted and made anew; try again", topic))
+		p.answer(s, nil, fmt.Errorf("write to %s: not attempted: it was deleted and recreated; try again", topic))
 		return
 	}
 	sent := p.cfg.processTime()

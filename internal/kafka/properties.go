@@ -92,7 +92,7 @@ func checkMode(file string, props map[string]string) error {
 // With is c where patch sets nothing, and patch where it does.
 func (c Config) With(patch Config) Config {
 	if len(patch.Brokers) > 0 {
-		c.Brokers, c.OneBroker = patch.Brokers, patch.OneBroker
+		c.Brokers, c.OneBroker, c.Reached = patch.Brokers, patch.OneBroker, patch.Reached
 	}
 	if patch.Namespace != "" {
 		c.Namespace = patch.Namespace

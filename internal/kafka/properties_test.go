@@ -262,7 +262,7 @@ func TestPropertiesNamesAllFaultsAtOnceWithTheirFix(t *testing.T) {
 // A field that With forgets is a setting without effect.
 func TestWithTakesEveryField(t *testing.T) {
 	full := Config{Brokers: []string{"b"}, Namespace: "n.", ClientID: "c", TLS: &tls.Config{}, SASL: make([]sasl.Mechanism, 1),
-		Dial: (&net.Dialer{}).DialContext, Clock: NewClock(), Hooks: make([]kgo.Hook, 1), OneBroker: true}
+		Dial: (&net.Dialer{}).DialContext, Clock: NewClock(), Hooks: make([]kgo.Hook, 1), OneBroker: true, Reached: true}
 	for name, merged := range map[string]Config{"patch": Config{}.With(full), "base": full.With(Config{})} {
 		v := reflect.ValueOf(merged)
 		for i := range v.NumField() {

@@ -19,7 +19,7 @@ var kafkaMutations = []mutation{
 		`if err := r.fence(ctx, id); err != nil {`, `if err := error(nil); err != nil {`,
 		"internal/kafka", "TestReadFencesADeadLaneAndNobodyElse"),
 	{name: "generation-in-offset-commit", pkg: "internal/kafka", fail: []string{"TestPositionsAreCommittedByAGeneration"}, edits: []edit{
-		{"internal/kafka/lane_commit.go", "	bounded, cancel := context.WithTimeout(ctx, l.cfg.TransactionTimeout)\n	defer cancel()\n	committed, err", `	bounded, cancel := context.WithTimeout(ctx, l.cfg.TransactionTimeout)
+		{"internal/kafka/lane_commit.go", "	bounded, cancel := context.WithTimeout(kgo.PreTxnCommitFnContext(ctx, l.mark), l.cfg.TransactionTimeout)\n	defer cancel()\n	committed, err", `	bounded, cancel := context.WithTimeout(ctx, l.cfg.TransactionTimeout)
 	defer cancel()
 	bounded = kgo.PreTxnCommitFnContext(bounded, func(req *kmsg.TxnOffsetCommitRequest) error {
 		req.Generation, req.MemberID, req.InstanceID = -1, "", nil
@@ -386,7 +386,7 @@ var readerMutations = []mutation{
 		`ended > u.beforeAt`, `ended >= u.beforeAt`,
 		"projections", "TestLookupsSeeWhatIsWritten"),
 	one("looked-for-while-it-is-loaded", "projections/snapshot_read.go",
-		`	v.unflushed.any(always) // until Loaded`, ``,
+		`	v.unflushed.any(always)        // until Loaded`, ``,
 		"projections", "TestLookupsSeeASnapshot"),
 	one("line-that-was-changed", "internal/replay/sum.go",
 		`return uint32(n) == of, nil`, `return uint32(n) == of || sum != "", nil`,

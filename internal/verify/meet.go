@@ -141,7 +141,7 @@ func (x *input) replied(cause events.Cause, l *lead) (promise, what string) {
 			events.RequestID(l.task, events.RequestRef{Step: l.slot.Step, Kind: l.slot.Kind, Attempt: l.attempt}))
 	}
 	if x.token != l.token {
-		return "P18", fmt.Sprintf("%s hasn't the token of %s, and led to %s: somebody else than its agent answered", cause, events.RequestID(x.task, x.ref), l.fact)
+		return "P18", fmt.Sprintf("%s hasn't the token of %s, and led to %s: another than its agent answered", cause, events.RequestID(x.task, x.ref), l.fact)
 	}
 	tooLarge := x.outcome == events.Completed && strings.Contains(l.fact, ".failed.")
 	if !tooLarge && !strings.Contains(l.fact, verbOf(x.outcome)) {
