@@ -242,7 +242,7 @@ func cooling(v events.TaskView) bool {
 func operate(t *testing.T, u *up) {
 	t.Helper()
 	by := func(args ...string) []string { return append(args, "--who", "operator", "--why", "golden data") }
-	u.tool(t, 0, by("release", "held-0", "charge", "--as", "completed", "--output", `{"charge":"by hand"}`)...)
+	u.tool(t, 0, by("release", "held-0", "charge", "--as", "completed", "--result", `{"charge":"by hand"}`)...)
 	u.tool(t, 0, by("resubmit", "held-1", "--request-id", "once")...)
 	u.await(t, "held-1 to be held again", func(tasks map[string]events.TaskView) bool {
 		return tasks["held-1"].State == events.StateError && tasks["held-1"].Steps[2].Attempt == 2
@@ -308,7 +308,7 @@ func leftOpen(t *testing.T, u *up) {
 			cooling(tasks["cools-0"]) && cooling(tasks["cools-1"]) &&
 			running(tasks["runs-0"]) && running(tasks["runs-1"]) && running(tasks["undoes-0"])
 	})
-	u.tool(t, 0, "task", "cancel", "undoes-0", "--who", "operator")
+	u.tool(t, 0, "task", "cancel", "undoes-0", "--who", "operator", "--why", "golden data")
 	u.awaitStates(t, map[string]events.TaskState{"undoes-0": events.StateUndoing})
 }
 

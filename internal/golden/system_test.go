@@ -120,10 +120,10 @@ func serveCourier(t *testing.T, u *up) {
 // settle is what an operator does about what an old build held.
 func settle(t *testing.T, u *up) {
 	t.Helper()
-	u.tool(t, 0, "release", "held-2", "charge", "--as", "completed", "--output", `{"charge":"by hand"}`)
-	u.tool(t, 0, "resubmit", "lost-1")
+	u.tool(t, 0, "release", "held-2", "charge", "--as", "completed", "--result", `{"charge":"by hand"}`, "--why", "golden data")
+	u.tool(t, 0, "resubmit", "lost-1", "--why", "golden data")
 	for {
-		u.tool(t, 0, "resubmit", "stuck-0")
+		u.tool(t, 0, "resubmit", "stuck-0", "--why", "golden data")
 		var state events.TaskState
 		u.await(t, "stuck-0 to be held again, or undone", func(tasks map[string]events.TaskView) bool {
 			state = tasks["stuck-0"].State
