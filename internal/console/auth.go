@@ -142,6 +142,9 @@ func (c *Console) guard(r *http.Request) (caller, error) {
 	if len(sent) == 0 && r.Header.Get(callerHeader) != "" && r.Header.Get(forwardedHeader) != "" {
 		return c.vouched(r)
 	}
+	if len(sent) == 0 { // a page that has no token yet; it guesses none, so it doesn't count as a failure
+		return caller{}, unauthorized("send a header Authorization: Bearer TOKEN")
+	}
 	if len(sent) != 1 {
 		return caller{}, c.denied(r, fmt.Sprintf("send one header Authorization: Bearer TOKEN; %d were sent", len(sent)))
 	}

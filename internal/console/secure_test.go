@@ -1,6 +1,7 @@
 package console
 
 import (
+	"io/fs"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -98,7 +99,7 @@ func TestFailedAuthenticationsAreThrottled(t *testing.T) {
 	if code := ask("10.0.0.1:97", bearer+viewerToken); code != http.StatusOK {
 		t.Errorf("a valid token of the same source is answered with %d", code)
 	}
-	if code := ask("10.0.0.2:99"); code != http.StatusUnauthorized {
+	if code := ask("10.0.0.2:99", bearer+"guess"); code != http.StatusUnauthorized {
 		t.Errorf("another source is answered with %d", code)
 	}
 	now = now.Add(failuresWithin)
@@ -118,10 +119,29 @@ func TestFailedAuthenticationsAreThrottled(t *testing.T) {
 		t.Errorf("%d failures were counted and %d logged; the last is %+v", len(all), logged, last)
 	}
 	for i := range 2 * sourcesMost {
-		ask("10.1." + string(rune('0'+i%10)) + "." + time.Duration(i).String() + ":1")
+		ask("10.1."+string(rune('0'+i%10))+"."+time.Duration(i).String()+":1", bearer+"guess")
 	}
 	if n := len(c.denials.sources); n > sourcesMost {
 		t.Errorf("%d sources are remembered", n)
+	}
+}
+
+// A request without a token is a page that asks for one, not a guess: however many come from one address, each is answered
+// with 401, none is counted, and the page asks for a token. It does so too where the address is throttled.
+func TestRequestsWithoutATokenAreNotThrottled(t *testing.T) {
+	denied := 0
+	c := configured(t, func(cfg *Config) { cfg.Denied = func(Denial) { denied++ } })
+	for i := range 2 * failuresMost {
+		if code := answers(c, http.MethodGet, api+"/workflows", "10.0.0.1:1").Code; code != http.StatusUnauthorized {
+			t.Fatalf("request %d is answered with %d", i, code)
+		}
+	}
+	if code := answers(c, http.MethodGet, api+"/workflows", "10.0.0.1:1", bearer+"guess").Code; code != http.StatusUnauthorized || denied != 1 {
+		t.Errorf("a first guess is answered with %d, and %d were counted", code, denied)
+	}
+	page, err := fs.ReadFile(web, "web/main.js")
+	if err != nil || !strings.Contains(string(page), "e.status === 401 || e.status === 429") {
+		t.Errorf("the page doesn't ask for a token at 401 and 429: %v", err)
 	}
 }
 

@@ -87,7 +87,7 @@ func (c *Console) denied(r *http.Request, reason string) error {
 		c.cfg.Denied(Denial{Source: source, Path: printable(r.URL.Path), Reason: reason, Log: log, Others: others})
 	}
 	if over {
-		return tooMany("more than %d requests without a valid token came from %s within %s", failuresMost, source, failuresWithin)
+		return tooMany("more than %d requests with an invalid token came from %s within %s", failuresMost, source, failuresWithin)
 	}
 	return unauthorized("%s", reason)
 }
