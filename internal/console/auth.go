@@ -49,9 +49,11 @@ type Tokens struct{ held atomic.Pointer[[]heldToken] }
 // Replace takes over other tokens: those that aren't among them are refused from now on, and their streams end.
 func (t *Tokens) Replace(with *Tokens) { t.held.Store(with.held.Load()) }
 
-// has reports whether a caller's token is still there.
+// has reports whether a caller's token is still there. A caller that another console vouches for is known by name only.
 func (t *Tokens) has(who caller) bool {
-	return slices.ContainsFunc(*t.held.Load(), func(h heldToken) bool { return h.name == who.name && h.role >= who.role })
+	return slices.ContainsFunc(*t.held.Load(), func(h heldToken) bool {
+		return h.name == who.name && h.role >= who.role && (who.vouched || h.digest == who.digest)
+	})
 }
 
 type heldToken struct {
@@ -107,8 +109,10 @@ func ParseTokens(in io.Reader) (*Tokens, error) {
 
 // caller is who asks.
 type caller struct {
-	name string
-	role Role
+	name    string
+	role    Role
+	digest  [sha256.Size]byte // of its token
+	vouched bool              // another console says who asks, and has checked its token
 }
 
 // find compares with every token, so that the time it takes tells nothing.
@@ -124,7 +128,7 @@ func (t *Tokens) find(token string) (caller, bool) {
 	if found == nil {
 		return caller{}, false
 	}
-	return caller{found.name, found.role}, true
+	return caller{name: found.name, role: found.role, digest: found.digest}, true
 }
 
 // guard finds out who asks, and refuses what wasn't meant for this console.
@@ -170,9 +174,9 @@ func (c *Console) unnamed(r *http.Request) (caller, error) {
 		}
 	}
 	if c.cfg.LoopbackOperator {
-		return caller{nobody, Operator}, nil
+		return caller{name: nobody, role: Operator}, nil
 	}
-	return caller{nobody, Viewer}, nil
+	return caller{name: nobody, role: Viewer}, nil
 }
 
 // guardHost keeps pages of the web from using a browser that can reach a console

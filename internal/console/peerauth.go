@@ -90,5 +90,5 @@ func (c *Console) vouched(r *http.Request) (caller, error) {
 	if now := c.now(); now.Unix() > claim.Until {
 		return caller{}, c.denied(r, "another console vouched for who asks, and that is over; are the clocks in step?")
 	}
-	return caller{claim.Name, claim.Role}, nil
+	return caller{name: claim.Name, role: claim.Role, vouched: true}, nil
 }

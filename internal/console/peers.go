@@ -129,6 +129,9 @@ func (c *call) forward(p int32) (done bool, err error) {
 // errPeerSilent is of a console that has a stream, and says nothing of it.
 var errPeerSilent = errors.New("it is silent")
 
+// errTokenRevoked ends a stream that another console sends.
+var errTokenRevoked = errors.New("the token of who reads the stream was removed")
+
 // pass has another console answer. Whoever takes nothing of what it says is given up, and so is a console
 // that says nothing: of a stream, which has no end of its own, for longer than one is silent.
 func (c *call) pass(proxy http.Handler) {
@@ -141,6 +144,7 @@ func (c *call) pass(proxy http.Handler) {
 		w.silent = time.AfterFunc(c.within.answer, func() { giveUp(errPeerSilent) })
 		defer w.silent.Stop()
 		w.take, w.silence, r = streamWriteWithin, c.within.silence, r.WithContext(ctx)
+		w.revoked = c.revoked // the other console knows the caller's name only, and not its token
 	}
 	proxy.ServeHTTP(w, r)
 }
@@ -152,9 +156,13 @@ type passed struct {
 	take    time.Duration // for the client to take a part of it
 	silence time.Duration // between two parts of a stream
 	silent  *time.Timer   // ends a stream of which nothing comes; nil: it is none
+	revoked func() bool   // the token of who reads the stream was removed; nil: it is no stream
 }
 
 func (p *passed) Write(part []byte) (int, error) {
+	if p.revoked != nil && p.revoked() {
+		return 0, errTokenRevoked
+	}
 	if err := p.out.SetWriteDeadline(time.Now().Add(p.take)); err != nil {
 		return 0, err
 	}

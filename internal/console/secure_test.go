@@ -4,9 +4,12 @@ import (
 	"io/fs"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/waybill-run/waybill/events"
 )
 
 // configured is a console with a changed configuration, and no listener.
@@ -264,5 +267,40 @@ func TestPeersGetNoToken(t *testing.T) {
 	b.cfg.Clock, b.cfg.Tokens = nil, other
 	if code := vouched(r.URL.RequestURI(), headers...); code != http.StatusUnauthorized {
 		t.Errorf("by a console with other tokens it is answered with %d", code)
+	}
+}
+
+// A stream ends when its token is replaced, also by another one of the same name, and also where another console sends the
+// stream: that one knows the name only.
+func TestStreamEndsWithItsToken(t *testing.T) {
+	for _, elsewhere := range []bool{false, true} {
+		w := newWorld(t)
+		tokens := someTokens(t)
+		task := w.some(t, events.StateError) // its stream goes on
+		a := w.console(t, tokens)
+		if p := events.Partition([]byte(task.ID), w.partitions); elsewhere {
+			w.console(t, someTokens(t), p)
+			a = w.console(t, tokens, (p+1)%w.partitions)
+		}
+		came, status := openStream(t, a, api+"/tasks/"+url.PathEscape(task.ID)+"/events", bearer+viewerToken)
+		if status != http.StatusOK {
+			t.Fatalf("status %d", status)
+		}
+		for range task.Seq {
+			if _, open := <-came; !open {
+				t.Fatal("the stream has ended before its token was replaced")
+			}
+		}
+		with, err := ParseTokens(strings.NewReader("viewer vera another-0123456789abcdef"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		tokens.Replace(with)
+		next := w.last(task.ID)
+		next.Offset += 100
+		w.comes(next)
+		if e, open := <-came; open {
+			t.Errorf("elsewhere %v: a replaced token is still sent %+v", elsewhere, e)
+		}
 	}
 }
