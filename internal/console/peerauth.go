@@ -27,7 +27,7 @@ const (
 type callerClaim struct {
 	Name  string `json:"name"`
 	Role  Role   `json:"role"`
-	Until int64  `json:"until"` // Unix time, in seconds
+	Until int64  `json:"until"` // Unix time, in seconds, of the brokers: consoles' own clocks may differ
 }
 
 // peerKey is made of all tokens: who holds some can't make it.
@@ -60,7 +60,7 @@ func (c *call) vouch(out *http.Request, body []byte) error {
 	if c.cfg.Tokens == nil {
 		return nil
 	}
-	claim, err := json.Marshal(callerClaim{c.who.name, c.who.role, c.now().Add(callerWithin).Unix()})
+	claim, err := json.Marshal(callerClaim{c.who.name, c.who.role, c.cfg.Now().Add(callerWithin).Unix()})
 	if err != nil {
 		return err
 	}
@@ -87,8 +87,8 @@ func (c *Console) vouched(r *http.Request) (caller, error) {
 	if !hmac.Equal([]byte(c.cfg.Tokens.sign(raw, r, body)), []byte(said)) || json.Unmarshal(raw, &claim) != nil {
 		return caller{}, c.denied(r, "another console vouches for who asks, and has another file of tokens")
 	}
-	if now := c.now(); now.Unix() > claim.Until {
-		return caller{}, c.denied(r, "another console vouched for who asks, and that is over; are the clocks in step?")
+	if c.cfg.Now().Unix() > claim.Until {
+		return caller{}, c.denied(r, "another console vouched for who asks more than a minute ago; ask again")
 	}
 	return caller{name: claim.Name, role: claim.Role, vouched: true}, nil
 }

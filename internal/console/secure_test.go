@@ -257,6 +257,11 @@ func TestPeersGetNoToken(t *testing.T) {
 		t.Errorf("for other partitions it is answered with %d", code)
 	}
 	b.cfg.Clock = func() time.Time { return time.Now().Add(2 * callerWithin) }
+	if code := vouched(r.URL.RequestURI(), headers...); code != http.StatusOK {
+		t.Errorf("by a console whose own clock is ahead it is answered with %d", code)
+	}
+	now := b.cfg.Now
+	b.cfg.Now = func() time.Time { return now().Add(2 * callerWithin) }
 	if code := vouched(r.URL.RequestURI(), headers...); code != http.StatusUnauthorized {
 		t.Errorf("two minutes later it is answered with %d", code)
 	}
@@ -264,7 +269,7 @@ func TestPeersGetNoToken(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b.cfg.Clock, b.cfg.Tokens = nil, other
+	b.cfg.Now, b.cfg.Tokens = now, other
 	if code := vouched(r.URL.RequestURI(), headers...); code != http.StatusUnauthorized {
 		t.Errorf("by a console with other tokens it is answered with %d", code)
 	}
