@@ -42,11 +42,18 @@ func (t *Tokens) peerKey() []byte {
 	return h.Sum(nil)
 }
 
+// askedURI is what a request asks for, without the path of a proxy that the console is behind: the proxy removes it.
+func askedURI(r *http.Request) string {
+	uri := r.URL.RequestURI()
+	path, _, _ := strings.Cut(uri, "?")
+	return uri[max(0, strings.LastIndex(path, api+"/")):]
+}
+
 // sign is a claim with its signature, which covers what is asked.
 func (t *Tokens) sign(claim []byte, r *http.Request, body []byte) string {
 	sum := sha256.Sum256(body)
 	m := hmac.New(sha256.New, t.peerKey())
-	for _, part := range []string{r.Method, r.URL.RequestURI(), r.Header.Get(partitionsHeader), hex.EncodeToString(sum[:]), string(claim)} {
+	for _, part := range []string{r.Method, askedURI(r), r.Header.Get(partitionsHeader), hex.EncodeToString(sum[:]), string(claim)} {
 		_, _ = io.WriteString(m, part)
 		_, _ = m.Write([]byte{0})
 	}

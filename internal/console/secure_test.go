@@ -309,3 +309,28 @@ func TestStreamEndsWithItsToken(t *testing.T) {
 		}
 	}
 }
+
+// A console may be announced with the path of a proxy before it, which the console doesn't see.
+func TestPeerBehindAProxyWithAPath(t *testing.T) {
+	w := newWorld(t)
+	task := w.some(t, events.StateUndone)
+	p := events.Partition([]byte(task.ID), w.partitions)
+	behind := w.console(t, someTokens(t), p)
+	proxy := httptest.NewServer(http.StripPrefix("/api/v1/c1", behind.Config.Handler))
+	t.Cleanup(proxy.Close)
+	w.mu.Lock()
+	w.urls[p] = proxy.URL + "/api/v1/c1"
+	w.mu.Unlock()
+	a := w.console(t, someTokens(t), (p+1)%w.partitions)
+	for _, path := range []string{"/tasks/" + url.PathEscape(task.ID), "/tasks?filter=" + url.QueryEscape("state:undone")} {
+		if answer := ask(t, a, http.MethodGet, api+path, "", bearer+viewerToken); answer.status != http.StatusOK {
+			t.Errorf("%s is answered with %d %s", path, answer.status, answer.body)
+		}
+	}
+	for uri, want := range map[string]string{"/c1/api/v1/tasks?filter=/api/v1/x": "/api/v1/tasks?filter=/api/v1/x", "/tasks?a=/api/v1/x": "/tasks?a=/api/v1/x",
+		"/api/v1/tasks/a%2Fapi%2Fv1%2Fb": "/api/v1/tasks/a%2Fapi%2Fv1%2Fb"} {
+		if got := askedURI(httptest.NewRequest(http.MethodGet, uri, nil)); got != want {
+			t.Errorf("%s asks for %s, want %s", uri, got, want)
+		}
+	}
+}
