@@ -160,7 +160,7 @@ func (o *consoleFlags) watchTokens(ctx context.Context, n *instance.Instance, to
 	files := &watchedFiles{paths: []string{o.tokens}, log: n.Logger(), what: "the console's tokens", load: func() error {
 		again, err := o.readTokens()
 		if err == nil {
-			tokens.Replace(again)
+			tokens.Replace(again, n.Clock.Now())
 		}
 		return err
 	}}

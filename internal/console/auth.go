@@ -2,6 +2,7 @@ package console
 
 import (
 	"bufio"
+	"bytes"
 	"crypto/sha256"
 	"crypto/subtle"
 	"fmt"
@@ -12,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"sync/atomic"
+	"time"
 	"unicode"
 )
 
@@ -44,14 +46,33 @@ const (
 
 // Tokens are the bearer tokens that a console accepts. Only their digests are
 // kept. It is safe for concurrent use.
-type Tokens struct{ held atomic.Pointer[[]heldToken] }
+type Tokens struct{ now atomic.Pointer[tokenSet] }
 
-// Replace takes over other tokens: those that aren't among them are refused from now on, and their streams end.
-func (t *Tokens) Replace(with *Tokens) { t.held.Store(with.held.Load()) }
+// tokenSet is the content of a file of tokens, and the keys of consoles for it.
+type tokenSet struct {
+	held []heldToken
+	key  []byte    // of peerKey
+	past []pastKey // of the files before, the last one first
+}
+
+// Replace takes over other tokens: those that aren't among them are refused from now on, and their streams end. The key of
+// consoles for the tokens before stays valid for pastKeyWithin from now on.
+func (t *Tokens) Replace(with *Tokens, now time.Time) {
+	for {
+		old, next := t.now.Load(), *with.now.Load()
+		next.past = old.past
+		if !bytes.Equal(old.key, next.key) {
+			next.past = append([]pastKey{{old.key, now.Add(pastKeyWithin)}}, old.past[:min(len(old.past), pastKeysMost-1)]...)
+		}
+		if t.now.CompareAndSwap(old, &next) {
+			return
+		}
+	}
+}
 
 // has reports whether a caller's token is still there. A caller that another console vouches for is known by name only.
 func (t *Tokens) has(who caller) bool {
-	return slices.ContainsFunc(*t.held.Load(), func(h heldToken) bool {
+	return slices.ContainsFunc(t.now.Load().held, func(h heldToken) bool {
 		return h.name == who.name && h.role >= who.role && (who.vouched || h.digest == who.digest)
 	})
 }
@@ -103,7 +124,7 @@ func ParseTokens(in io.Reader) (*Tokens, error) {
 		return nil, fmt.Errorf("it holds no token; a line is a role (viewer, submitter or operator), a name, and a token")
 	}
 	t := &Tokens{}
-	t.held.Store(&all)
+	t.now.Store(&tokenSet{held: all, key: peerKey(all)})
 	return t, nil
 }
 
@@ -119,7 +140,7 @@ type caller struct {
 func (t *Tokens) find(token string) (caller, bool) {
 	digest := sha256.Sum256([]byte(token))
 	var found *heldToken
-	held := *t.held.Load()
+	held := t.now.Load().held
 	for i := range held {
 		if subtle.ConstantTimeCompare(held[i].digest[:], digest[:]) == 1 {
 			found = &held[i]

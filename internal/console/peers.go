@@ -104,6 +104,9 @@ func (c *call) forward(p int32) (done bool, err error) {
 		FlushInterval: -1, // streams
 		ModifyResponse: func(r *http.Response) error {
 			err := c.same(urls[p], r.Header)
+			if err == nil && r.StatusCode == http.StatusUnauthorized { // the caller's token is valid here
+				err = errClaimRefused
+			}
 			for name := range c.w.Header() {
 				r.Header.Del(name) // or it would be there twice
 			}
@@ -128,6 +131,9 @@ func (c *call) forward(p int32) (done bool, err error) {
 
 // errPeerSilent is of a console that has a stream, and says nothing of it.
 var errPeerSilent = errors.New("it is silent")
+
+// errClaimRefused is of a console that doesn't believe this one who asks.
+var errClaimRefused = errors.New("it doesn't believe this console who asks; have both read the same file of tokens?")
 
 // errTokenRevoked ends a stream that another console sends.
 var errTokenRevoked = errors.New("the token of who reads the stream was removed")

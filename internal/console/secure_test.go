@@ -73,7 +73,7 @@ func TestTokensAreReplaced(t *testing.T) {
 	if asked(viewerToken) != http.StatusOK || asked("fedcba9876543210") != http.StatusUnauthorized {
 		t.Fatal("the tokens aren't those of the test")
 	}
-	c.cfg.Tokens.Replace(with)
+	c.cfg.Tokens.Replace(with, time.Now())
 	if asked(viewerToken) != http.StatusUnauthorized || asked("fedcba9876543210") != http.StatusOK {
 		t.Error("the old tokens still count")
 	}
@@ -300,7 +300,7 @@ func TestStreamEndsWithItsToken(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		tokens.Replace(with)
+		tokens.Replace(with, w.now)
 		next := w.last(task.ID)
 		next.Offset += 100
 		w.comes(next)
@@ -332,5 +332,54 @@ func TestPeerBehindAProxyWithAPath(t *testing.T) {
 		if got := askedURI(httptest.NewRequest(http.MethodGet, uri, nil)); got != want {
 			t.Errorf("%s asks for %s, want %s", uri, got, want)
 		}
+	}
+}
+
+// While a file of tokens is replaced, twice even, consoles with the new one and with the old believe each other, whichever asks,
+// for five minutes. Then they don't, and none of them is throttled, nor does who asks hear that his token isn't valid.
+func TestConsolesWhileTokensAreReplaced(t *testing.T) {
+	parsed := func(more string) *Tokens {
+		tokens, err := ParseTokens(strings.NewReader("viewer vera " + viewerToken + more))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return tokens
+	}
+	first, second, third := "", "\nviewer nina 0123456789abcdef", "\nviewer nils 123456789abcdef0"
+	w := newWorld(t)
+	task := w.some(t, events.StateUndone)
+	p := events.Partition([]byte(task.ID), w.partitions)
+	here, there := parsed(first), parsed(first)
+	w.console(t, there, p)
+	a := w.console(t, here, (p+1)%w.partitions)
+	code := func() int {
+		return ask(t, a, http.MethodGet, api+"/tasks/"+url.PathEscape(task.ID), "", bearer+viewerToken).status
+	}
+	start := w.now
+	for _, tt := range []struct {
+		name        string
+		after       time.Duration
+		here, there string
+		want        int
+	}{
+		{"the same file", 0, first, first, http.StatusOK},
+		{"who asks has the new one", time.Second, second, first, http.StatusOK},
+		{"who asks has a newer one", 2 * time.Second, third, first, http.StatusOK},
+		{"who is asked has skipped one", 3 * time.Second, third, third, http.StatusOK},
+		{"who is asked has a new one", time.Minute, third, first + second, http.StatusOK},
+		{"five minutes later", time.Minute + pastKeyWithin, third, second, http.StatusBadGateway},
+	} {
+		w.now = start.Add(tt.after)
+		here.Replace(parsed(tt.here), w.now)
+		there.Replace(parsed(tt.there), w.now)
+		for range failuresMost + 1 {
+			if got := code(); got != tt.want {
+				t.Fatalf("%s: answered with %d, want %d", tt.name, got, tt.want)
+			}
+		}
+	}
+	there.Replace(parsed(third), w.now)
+	if got := code(); got != http.StatusOK {
+		t.Errorf("with the same file again: answered with %d", got)
 	}
 }
