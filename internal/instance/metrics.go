@@ -113,7 +113,7 @@ func NewMetrics() *Metrics {
 	m.standing = gauge("waybill_partition_standing_seconds", "For how long records have waited in a partition while its worker stands still.", "topic", "partition")
 	m.dropped = vec("waybill_stores_dropped_total", "Stores of partitions that had what the log hasn't committed, and were dropped and restored, by role.", "role")
 	m.poison = vec("waybill_poison_total", "Events that a reader could not use: their task is stopped there.", "role")
-	m.denied = count("waybill_console_denied_total", "Requests to a console without a valid token.")
+	m.denied = count("waybill_console_denied_total", "Requests to a console with an invalid token.")
 	r.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "waybill_clock_offset_seconds",
 		Help: "How far this process's clock is ahead of the brokers', with what the fastest record of the last minute took; 0 before the first."}, m.clockOffset))
 	m.armed = gauge("waybill_timers_armed", "Armed timers that the supervisor watches, by partition.", "partition")
