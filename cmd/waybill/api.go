@@ -233,7 +233,7 @@ func (c *apiClient) refused(status int, body io.Reader) error {
 	switch status {
 	case http.StatusUnauthorized:
 		if c.token == "" {
-			e.Detail = "none was sent; --api-token-file names a file with one"
+			e.Detail = "none was sent; --api " + c.base + " --api-token-file FILE sends the one in FILE"
 		}
 	case http.StatusNotFound:
 		code = exitNotFound

@@ -39,7 +39,7 @@ func TestTokenIsAskedForByItsFlag(t *testing.T) {
 	t.Cleanup(service.Close)
 	c := &apiClient{base: service.URL}
 	err := c.get(t.Context(), "/tasks", nil, decode(new(any)))
-	if want := service.URL + ": A token is needed: none was sent; --api-token-file names a file with one"; err == nil || err.Error() != want {
+	if want := service.URL + ": A token is needed: none was sent; --api " + service.URL + " --api-token-file FILE sends the one in FILE"; err == nil || err.Error() != want {
 		t.Errorf("%v, want %s", err, want)
 	}
 }

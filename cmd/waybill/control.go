@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
@@ -9,12 +8,10 @@ import (
 	"io"
 	"os"
 	"os/user"
-	"strings"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/console"
@@ -206,24 +203,10 @@ func (o *controlOptions) run(cmd *cobra.Command, args []string, build func(*cobr
 
 // confirm asks on a terminal whether the command is meant.
 func (o *controlOptions) confirm(cmd *cobra.Command, x *events.Control) error {
-	in, ok := cmd.InOrStdin().(*os.File)
-	if o.yes || !ok || !term.IsTerminal(int(in.Fd())) {
+	if o.yes || !onTerminal(cmd.InOrStdin()) {
 		return nil
 	}
-	return confirmed(in, cmd.ErrOrStderr(), commandText(x))
-}
-
-// confirmed asks a question that is answered with y or yes; anything else means no.
-func confirmed(in io.Reader, out io.Writer, what string) error {
-	fmt.Fprintf(out, "%s? [y/N] ", what)
-	answer, err := bufio.NewReader(io.LimitReader(in, 64)).ReadString('\n')
-	if err != nil && !errors.Is(err, io.EOF) {
-		return fmt.Errorf("read the answer: %w; --yes doesn't ask", err)
-	}
-	if a := strings.ToLower(strings.TrimSpace(answer)); a != "y" && a != "yes" {
-		return exit(exitOther, "nothing was done: the answer wasn't y; --yes doesn't ask")
-	}
-	return nil
+	return confirmed(cmd.InOrStdin(), cmd.ErrOrStderr(), commandText(x))
 }
 
 // commandText is a command as a question puts it.

@@ -357,7 +357,8 @@ func TestDeployedVersions(t *testing.T) {
 // What is deployed can be reached, may resolve names, and can be applied again and again.
 func TestDeployedSettings(t *testing.T) {
 	for name, all := range map[string]map[string]bool{ // a pattern, and whether it must be there
-		"deploy/compose.yaml":             {`(?m)^    ports: \["127\.0\.0\.1:8080:8080"\]$`: true},
+		"deploy/compose.yaml": {`(?m)^    ports: \["127\.0\.0\.1:8080:8080"\]$`: true,
+			`(?m)^  console:\n    <<: \*waybill\n    read_only: false `: true}, // or its configs can't be copied into it
 		"deploy/systemd/waybill@.service": {`(?m)^RestrictAddressFamilies=.*\bAF_NETLINK\b`: true},
 		"deploy/kubernetes/topics.yaml": {`(?m)^ +ttlSecondsAfterFinished:`: false,
 			`(?m)^ +argocd\.argoproj\.io/hook-delete-policy: BeforeHookCreation$`: true,
@@ -368,6 +369,20 @@ func TestDeployedSettings(t *testing.T) {
 				t.Errorf("%s: that it has %s must be %v", name, pattern, want)
 			}
 		}
+	}
+}
+
+// What compose.yaml takes from the environment, for itself, is no unknown setting of the commands that run beside it.
+func TestComposeVariablesAreNoSettings(t *testing.T) {
+	found := regexp.MustCompile(`\$\{(WAYBILL_\w+)`).FindAllStringSubmatch(readFile(t, "deploy/compose.yaml"), -1)
+	if len(found) == 0 {
+		t.Fatal("compose.yaml takes nothing from the environment")
+	}
+	for _, name := range found {
+		t.Setenv(name[1], "a-token-of-an-operator")
+	}
+	if _, err := before(t, []string{"task", "list"}); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -19,7 +19,8 @@ import (
 const envPrefix = "WAYBILL_"
 
 // foreignEnv are variables of the prefix that are no settings of a command.
-var foreignEnv = map[string]bool{"WAYBILL_TEST": true, "WAYBILL_TEST_KAFKA": true, "WAYBILL_KAFKA_LIBS": true, "WAYBILL_CONFIG": true}
+var foreignEnv = map[string]bool{"WAYBILL_TEST": true, "WAYBILL_TEST_KAFKA": true, "WAYBILL_KAFKA_LIBS": true, "WAYBILL_CONFIG": true,
+	"WAYBILL_CONSOLE_TOKEN": true} // deploy/compose.yaml's
 
 // serviceLink matches what Kubernetes sets in each container for a Service whose name begins with
 // "waybill": WAYBILL_CONSOLE_SERVICE_HOST, WAYBILL_PORT_8080_TCP_ADDR and more.

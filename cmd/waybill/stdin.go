@@ -1,10 +1,38 @@
 package main
 
 import (
+	"bufio"
 	"cmp"
 	"context"
+	"errors"
+	"fmt"
 	"io"
+	"strings"
+
+	"golang.org/x/term"
 )
+
+// descriptor is what has a file descriptor: a file, or what reads one.
+type descriptor interface{ Fd() uintptr }
+
+// onTerminal reports whether a command can ask its user: whether what it reads is a terminal.
+func onTerminal(in io.Reader) bool {
+	f, is := in.(descriptor)
+	return is && term.IsTerminal(int(f.Fd()))
+}
+
+// confirmed asks a question that is answered with y or yes; anything else means no.
+func confirmed(in io.Reader, out io.Writer, what string) error {
+	fmt.Fprintf(out, "%s? [y/N] ", what)
+	answer, err := bufio.NewReader(io.LimitReader(in, 64)).ReadString('\n')
+	if err != nil && !errors.Is(err, io.EOF) {
+		return fmt.Errorf("read the answer: %w; --yes doesn't ask", err)
+	}
+	if a := strings.ToLower(strings.TrimSpace(answer)); a != "y" && a != "yes" {
+		return exit(exitOther, "nothing was done: the answer wasn't y; --yes doesn't ask")
+	}
+	return nil
+}
 
 // interruptible is standard input whose reading ends with the context: nothing else ends the Read of a terminal at
 // which nobody writes. What is read when that happens is lost; the process ends.
@@ -19,6 +47,14 @@ type interruptible struct {
 type chunk struct {
 	text []byte
 	err  error
+}
+
+// Fd is the descriptor of the file that is read; where that is no file it is none.
+func (i *interruptible) Fd() uintptr {
+	if f, is := i.in.(descriptor); is {
+		return f.Fd()
+	}
+	return ^uintptr(0)
 }
 
 func (i *interruptible) Read(p []byte) (int, error) {

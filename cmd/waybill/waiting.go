@@ -16,32 +16,81 @@ const waitingLookMost = 200_000
 // errLookedEnough ends a read that has found its record, or looked at as many as it may.
 var errLookedEnough = errors.New("enough was read")
 
-// findWaiting looks for a task's submission among those that no scheduler has taken; nil: there is none.
+// waitingLook looks for a task's submission among those that no scheduler has taken.
+type waitingLook struct {
+	topic, id string
+	looked    int // at as many
+	found     *console.Waiting
+}
+
+// findWaiting looks for a task's submission among those that no scheduler has taken; nil: there is none. It lies in the
+// task's own partition, unless a foreign client chose another, with the id as the key or without one.
 func findWaiting(ctx context.Context, admin *kafka.Admin, reader *kafka.Restorer, ns events.Namespace, partitions int32, id string) (*console.Waiting, error) {
-	topic, p := ns.Inbox(events.Tasks), events.Partition([]byte(id), partitions)
+	look := &waitingLook{topic: ns.Inbox(events.Tasks), id: id}
+	ends, err := admin.EndsKnown(ctx, look.topic)
+	if err != nil {
+		return nil, err
+	}
 	commits, err := admin.Commits(ctx, ns.SchedulerGroup())
 	if err != nil {
 		return nil, err
 	}
-	var found *console.Waiting
+	own := events.Partition([]byte(id), partitions)
+	var away []int32
+	for i := range partitions {
+		p := (own + i) % partitions
+		from := max(0, commits[look.topic][p])
+		end, led := ends[p]
+		switch {
+		case !led && p != own:
+			away = append(away, p)
+			continue
+		case led && end <= from:
+			continue // nothing waits there
+		}
+		if err := look.in(ctx, reader, p, from); err != nil || look.found != nil {
+			return look.found, err
+		}
+	}
+	if len(away) > 0 {
+		return nil, fmt.Errorf("no broker leads the partitions %v of %s, where a client with another partitioner may have written it", away, look.topic)
+	}
+	return nil, nil
+}
+
+// in looks in one partition.
+func (l *waitingLook) in(ctx context.Context, reader *kafka.Restorer, p int32, from int64) error {
 	before := int64(0)
-	in := kafka.Range{Partitions: []int32{p}, From: max(0, commits[topic][p]), Lend: true, Trimmed: func(int32, int64) {}, Damaged: func(*kafka.DamagedError) {}}
-	_, err = reader.ReadAll(ctx, topic, in, func(rs []events.Record) error {
+	in := kafka.Range{Partitions: []int32{p}, From: from, Lend: true, Trimmed: func(int32, int64) {}, Damaged: func(*kafka.DamagedError) {}}
+	_, err := reader.ReadAll(ctx, l.topic, in, func(rs []events.Record) error {
 		for i := range rs {
-			if string(rs[i].Key) == id {
-				found = &console.Waiting{Topic: topic, Partition: p, Offset: rs[i].Offset, Before: before}
+			if l.looked++; l.looked > waitingLookMost {
 				return errLookedEnough
 			}
-			if before++; before >= waitingLookMost {
+			if submits(&rs[i], l.id) {
+				l.found = &console.Waiting{Topic: l.topic, Partition: p, Offset: rs[i].Offset, Before: before}
 				return errLookedEnough
 			}
+			before++
 		}
 		return nil
 	}, nil)
-	if err != nil && !errors.Is(err, errLookedEnough) {
-		return nil, err
+	switch {
+	case !errors.Is(err, errLookedEnough):
+		return err
+	case l.found == nil:
+		return fmt.Errorf("it isn't among the first %d that wait, and no more are looked at", waitingLookMost)
 	}
-	return found, nil
+	return nil
+}
+
+// submits reports whether a record is the submission of a task: its key says so, or, of one without a key, its value.
+func submits(r *events.Record, id string) bool {
+	if len(r.Key) > 0 {
+		return string(r.Key) == id
+	}
+	task, _, err := events.DecodeInput(events.Tasks, r)
+	return err == nil && task == id
 }
 
 // notTaken says that a task isn't in the log, and whether its submission waits for a scheduler.

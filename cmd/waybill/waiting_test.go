@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -21,10 +22,20 @@ func TestWaitingSubmissionIsFound(t *testing.T) {
 		for _, id := range []string{"first", "second", "second"} {
 			produce(t, cfg, (&events.Submission{ID: id, Workflow: "w", Input: []byte("{}")}).Record(ns, "test"))
 		}
+		elsewhere := func(id string) int32 { return (events.Partition([]byte(id), 2) + 1) % 2 }
+		for _, id := range []string{"keyless", "keyless-at-home"} {
+			r := (&events.Submission{ID: id, Workflow: "w", Input: []byte("{}")}).Record(ns, "test")
+			if r.Key, r.Partition = nil, elsewhere(id); id == "keyless-at-home" {
+				r.Partition = events.Partition([]byte(id), 2)
+			}
+			produce(t, cfg, r)
+		}
 		for what, want := range map[string]string{
-			"second":   `task "second" isn't taken by a scheduler yet: its submission waits at ` + ns.Inbox(events.Tasks) + "/",
-			"nowhere":  `no task "nowhere" in the log`,
-			"nowhere2": `no task "nowhere2" in the log`,
+			"keyless":         fmt.Sprintf(`its submission waits at %s/%d/`, ns.Inbox(events.Tasks), elsewhere("keyless")),
+			"keyless-at-home": fmt.Sprintf(`its submission waits at %s/%d/`, ns.Inbox(events.Tasks), events.Partition([]byte("keyless-at-home"), 2)),
+			"second":          `task "second" isn't taken by a scheduler yet: its submission waits at ` + ns.Inbox(events.Tasks) + "/",
+			"nowhere":         `no task "nowhere" in the log`,
+			"nowhere2":        `no task "nowhere2" in the log`,
 		} {
 			for _, verb := range []string{"why", "get"} {
 				cmd := exec.Command(filepath.Join(binary(t), "waybill"), "task", verb, what, "--api", "off", "--brokers", cfg.Brokers[0], "--namespace", string(ns))

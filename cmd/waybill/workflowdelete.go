@@ -1,18 +1,13 @@
 package main
 
 import (
-	"bufio"
 	"context"
-	"errors"
 	"fmt"
-	"io"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/kafka"
@@ -54,7 +49,7 @@ func runWorkflowDelete(cmd *cobra.Command, o *workflowDeleteOptions, what string
 	if name == "" || err != nil || version < 1 {
 		return usage("%q: a definition is NAME/VERSION; `waybill workflow list` shows those in the log", what)
 	}
-	if err := o.meant(cmd.InOrStdin(), cmd.ErrOrStderr(), what); err != nil {
+	if err := o.confirm(cmd, what); err != nil {
 		return err
 	}
 	l, err := o.open(cmd)
@@ -72,23 +67,15 @@ func runWorkflowDelete(cmd *cobra.Command, o *workflowDeleteOptions, what string
 	return o.printApplied(cmd.OutOrStdout(), []applied{{name, version, "deleted", []string{}}})
 }
 
-// meant asks on a terminal whether the definition is to be deleted.
-func (o *workflowDeleteOptions) meant(in io.Reader, out io.Writer, what string) error {
-	if o.yes {
+// confirm asks on a terminal whether the definition is to be deleted, and refuses it where there is none.
+func (o *workflowDeleteOptions) confirm(cmd *cobra.Command, what string) error {
+	switch {
+	case o.yes:
 		return nil
+	case !onTerminal(cmd.InOrStdin()):
+		return usage("delete %s: standard input is no terminal to ask on; --yes deletes it", what)
 	}
-	if f, is := in.(*os.File); !is || !term.IsTerminal(int(f.Fd())) {
-		return usage("delete %s: there is no terminal to ask on; --yes deletes it", what)
-	}
-	fmt.Fprintf(out, "delete the definition %s, so that new orders of it are refused? [y/N] ", what)
-	answer, err := bufio.NewReader(io.LimitReader(in, 64)).ReadString('\n')
-	if err != nil && !errors.Is(err, io.EOF) {
-		return fmt.Errorf("read the answer: %w; --yes doesn't ask", err)
-	}
-	if a := strings.ToLower(strings.TrimSpace(answer)); a != "y" && a != "yes" {
-		return exit(exitOther, "nothing was done: the answer wasn't y")
-	}
-	return nil
+	return confirmed(cmd.InOrStdin(), cmd.ErrOrStderr(), fmt.Sprintf("delete the definition %s, so that new orders of it are refused", what))
 }
 
 // unused refuses a definition that open tasks have, as the log says now.

@@ -81,6 +81,7 @@ type Console struct {
 	claims  denials // what other consoles said of callers, and can't be believed
 	viewers viewers
 	reads   chan struct{} // bounds how many read a topic through
+	looks   chan struct{} // bounds how many look for a submission that waits
 
 	ending context.Context
 	end    context.CancelFunc
@@ -95,7 +96,7 @@ func CheckOrigin(origin string) error {
 // New makes a console. Close ends its streams. Origins that CheckOrigin refuses aren't trusted.
 func New(cfg Config) *Console {
 	c := &Console{cfg: cfg, within: usualPatience, mux: http.NewServeMux(), streams: make(chan struct{}, streamsMax), reads: make(chan struct{}, topicReadsMax),
-		origins: http.NewCrossOriginProtection()}
+		looks: make(chan struct{}, waitingLooksMax), origins: http.NewCrossOriginProtection()}
 	for _, origin := range cfg.TrustedOrigins {
 		_ = c.origins.AddTrustedOrigin(origin) // a bad one is trusted by nobody
 	}

@@ -111,6 +111,35 @@ func TestSubmissionThatWaits(t *testing.T) {
 	}
 }
 
+// So many look for submissions that wait at once. Who comes then gets the 404 without that, and lists go on meanwhile.
+func TestLooksForSubmissionsAreBounded(t *testing.T) {
+	w := newWorld(t)
+	w.waiting = map[string]*Waiting{"early": {Topic: "waybill.tasks", Partition: 1, Offset: 30, Before: 7}}
+	looking, on := make(chan bool), make(chan bool)
+	w.looking = func() { looking <- true; <-on }
+	s := w.console(t, nil, 0, 1, 2, 3)
+	early := func() reply { return ask(t, s, http.MethodGet, api+"/tasks/early", "") }
+	var asking sync.WaitGroup
+	for range waitingLooksMax {
+		asking.Go(func() {
+			if r := early(); r.status != http.StatusNotFound || !strings.Contains(r.body, "its submission waits") {
+				t.Errorf("%d %s", r.status, r.body)
+			}
+		})
+	}
+	for range waitingLooksMax {
+		<-looking
+	}
+	if got := problem(t, early(), http.StatusNotFound).Detail; !strings.Contains(got, `there is no task "early"`) {
+		t.Error(got)
+	}
+	if r := ask(t, s, http.MethodGet, api+"/deadletters", ""); r.status != http.StatusOK {
+		t.Errorf("%d %s", r.status, r.body)
+	}
+	close(on)
+	asking.Wait()
+}
+
 // last is the last event of a task.
 func (w *world) last(id string) events.Record {
 	rs := w.records[events.Partition([]byte(id), w.partitions)]
@@ -393,6 +422,11 @@ func TestCommands(t *testing.T) {
 		if x := in.(*events.Control); err != nil || string(x.Command) != verb || x.Why != "a test" || x.Who != "" || x.Claimed != nobody || x.RequestID != "r-1" {
 			t.Errorf("%s wrote %+v, %v", verb, in, err)
 		}
+	}
+	r := ask(t, s, http.MethodPost, path+"/release", `{"reason":"a test","step":"charge","as":"completed","output": null }`)
+	_, in, err := events.DecodeInput(events.Controls, &w.written[len(w.written)-1])
+	if x := in.(*events.Control); r.status != http.StatusOK || err != nil || x.Command != events.Release || len(x.Output) > 0 && string(x.Output) != "null" {
+		t.Errorf("released without an output: %d %s, %+v, %v", r.status, r.body, in, err)
 	}
 	w.answer = func(x *events.Control) (*events.Answer, error) {
 		return &events.Answer{Task: x.Task, Control: x.RequestID, Reason: "it is processed", State: events.StateProcessed}, nil

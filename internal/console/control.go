@@ -224,6 +224,9 @@ func (c *call) release() (any, error) {
 		if b.As != string(events.StepCompleted) && b.As != string(events.StepUndone) || b.Step == "" {
 			return nil, badRequest(`release needs "step", and "as": "completed" or "undone"`)
 		}
+		if b.As == string(events.StepCompleted) && b.Output == nil {
+			return nil, badRequest(`release as completed needs "output", which later steps read; "output": null says that there is none`)
+		}
 		return &events.Control{Command: events.Release, Step: b.Step, As: events.StepState(b.As), Output: b.Output}, nil
 	}, "step", "as", "output")
 }

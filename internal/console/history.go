@@ -176,6 +176,10 @@ func (h *history) line(r *events.Record) (events.Line, error) {
 	return events.TimelineLine(r)
 }
 
+// waitingLooksMax bounds how many look for a submission at once: each may read many records. Who comes then is told that
+// there is no such task, and not whether its submission waits.
+const waitingLooksMax = 2
+
 // noTask says that a task isn't there, or that it isn't known whether it is, or that its submission waits.
 func (c *call) noTask(id string, p int32) error {
 	if at := c.cfg.Audit.Progress()[p]; at.Behind {
@@ -184,8 +188,11 @@ func (c *call) noTask(id string, p int32) error {
 	if c.cfg.History {
 		return notFound("there is no task %q%s", printable(id), noTaskAdvice)
 	}
-	if err := c.readsTopic(); err != nil {
-		return err
+	select {
+	case c.looks <- struct{}{}:
+		defer func() { <-c.looks }()
+	default:
+		return notFound("there is no task %q%s", printable(id), noTaskAdvice)
 	}
 	w, err := c.cfg.Log.Waiting(c.r.Context(), id)
 	switch {

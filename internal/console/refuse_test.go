@@ -98,6 +98,7 @@ func TestRefusals(t *testing.T) {
 		{post, api + "/tasks/" + id + "/undo", `null`, 400, "no JSON object", nil},
 		{post, api + "/tasks/" + id + "/cancel", `{"reason":"x","keep":"yes"}`, 400, "keep is a string, and has to be a bool", nil},
 		{post, api + "/tasks/" + id + "/release", `{"reason":"x","step":"charge","as":"failed"}`, 400, `"as"`, nil},
+		{post, api + "/tasks/" + id + "/release", `{"reason":"x","step":"charge","as":"completed"}`, 400, `"output": null`, nil},
 		{post, api + "/tasks/" + id + "/undo", `{"reason":"` + strings.Repeat("x", 5000) + `"}`, 422, "why", nil},
 		{post, api + "/tasks/" + id + "/undo", `{"reason":"x","request_id":"` + strings.Repeat("x", 300) + `"}`, 422, "256", nil},
 		// Headers.

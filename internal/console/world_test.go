@@ -32,6 +32,7 @@ type world struct {
 	now        time.Time
 	history    bool
 	waiting    map[string]*Waiting // submissions that no scheduler has taken
+	looking    func()              // nil, or called by who looks for one
 	cluster    string
 	failed     func(error)   // what a console tells of; nil: nobody
 	more       int64         // records of each partition that nobody has read yet
@@ -330,6 +331,9 @@ func (w *world) Alerts(_ context.Context, since time.Time, fn func(*events.Recor
 }
 
 func (w *world) Waiting(_ context.Context, id string) (*Waiting, error) {
+	if w.looking != nil {
+		w.looking()
+	}
 	return w.waiting[id], nil
 }
 

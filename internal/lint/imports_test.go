@@ -70,6 +70,9 @@ var onlyIn = map[string][]string{
 // real store on one.
 const crashableFiles = "github.com/cockroachdb/pebble/v2/vfs"
 
+// terminals makes terminals: the tests of the commands open one, to be asked on it.
+const terminals = "golang.org/x/sys"
+
 // testOnly are libraries that no user's binary may hold.
 var testOnly = []string{"pgregory.net/rapid", "github.com/rogpeppe/go-internal", "testing"}
 
@@ -150,7 +153,7 @@ func libraryImport(f *file, p string) string {
 		}
 	}
 	switch {
-	case f.test && within(p, crashableFiles):
+	case f.test && within(p, crashableFiles), f.test && f.pkg == "cmd/waybill" && lib == terminals:
 		return ""
 	case lib == "" && strings.Contains(strings.SplitN(p, "/", 2)[0], "."):
 		return p + " is no library of this module: say in the commit why it beats writing it, and list it in internal/lint/imports_test.go with who may import it."

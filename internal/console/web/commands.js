@@ -26,7 +26,8 @@ function settled(task) {
   return [
     el('label', {}, 'Step', el('select', { name: 'step', required: true }, steps.map((s) => el('option', {}, s.id)))),
     el('label', {}, 'Counts as', el('select', { name: 'as' }, as.map((s) => el('option', {}, s)))),
-    el('label', {}, 'Its output, as JSON (none: leave it empty)', el('input', { name: 'output', spellcheck: 'false' })),
+    el('label', {}, 'As completed: its output, as JSON, which later steps read', el('input', { name: 'output', spellcheck: 'false' })),
+    el('label', { class: 'beside' }, el('input', { name: 'none', type: 'checkbox' }), 'As completed: it has no output (null)'),
   ];
 }
 
@@ -71,6 +72,9 @@ function members(form, request) {
   return b;
 }
 
+/** The output of a step that is released as completed: it is typed, or the box says that there is none. */
 function texts(form) {
-  return form.get('output') ? { output: typed('output', form.get('output')) } : {};
+  if (form.get('as') !== 'completed') return {};
+  if (form.has('none') === Boolean(form.get('output'))) throw new Error('Type the output, or tick that there is none.');
+  return { output: form.has('none') ? 'null' : typed('output', form.get('output')) };
 }

@@ -1,0 +1,81 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// pseudoTerminal is a terminal, and who types at it.
+func pseudoTerminal(t *testing.T) (terminal, keyboard *os.File) {
+	t.Helper()
+	keyboard, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = keyboard.Close() })
+	fd := int(keyboard.Fd())
+	if err := unix.IoctlSetPointerInt(fd, unix.TIOCSPTLCK, 0); err != nil {
+		t.Fatal(err)
+	}
+	number, err := unix.IoctlGetInt(fd, unix.TIOCGPTN)
+	if err != nil {
+		t.Fatal(err)
+	}
+	terminal, err = os.OpenFile(fmt.Sprintf("/dev/pts/%d", number), os.O_RDWR|unix.O_NOCTTY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = terminal.Close() })
+	return terminal, keyboard
+}
+
+// What changes a task or a definition asks on a terminal before it connects to anything. --yes doesn't ask, and where
+// there is no terminal a command is sent, and a definition isn't deleted.
+func TestAsksOnATerminal(t *testing.T) {
+	const question, opened = "? [y/N] ", "--kafka-config: "
+	waybill := func(in *os.File, args ...string) (int, string) {
+		cmd := exec.Command(filepath.Join(binary(t), "waybill"), append(args, "--kafka-config", filepath.Join(t.TempDir(), "absent"))...)
+		if in != nil {
+			cmd.Stdin = in
+		}
+		out, _ := cmd.CombinedOutput() // its exit code is looked at
+		return cmd.ProcessState.ExitCode(), string(out)
+	}
+	for _, args := range [][]string{
+		{"undo", "order-1", "--why", "a test"},
+		{"task", "cancel", "order-1", "--why", "a test"},
+		{"resubmit", "order-1", "--why", "a test"},
+		{"release", "order-1", "charge", "--as", "undone", "--why", "a test"},
+		{"workflow", "delete", "order/1"},
+	} {
+		terminal, keyboard := pseudoTerminal(t)
+		if _, err := keyboard.WriteString("n\n"); err != nil {
+			t.Fatal(err)
+		}
+		if code, out := waybill(terminal, args...); code != exitOther || !strings.Contains(out, question) || !strings.Contains(out, "nothing was done") {
+			t.Errorf("%v, answered n: exit code %d, %s", args, code, out)
+		}
+		if _, err := keyboard.WriteString("y\n"); err != nil {
+			t.Fatal(err)
+		}
+		if code, out := waybill(terminal, args...); code != exitUsage || !strings.Contains(out, question) || !strings.Contains(out, opened) {
+			t.Errorf("%v, answered y: exit code %d, %s", args, code, out)
+		}
+		if code, out := waybill(terminal, append(args, "--yes")...); code != exitUsage || strings.Contains(out, question) || !strings.Contains(out, opened) {
+			t.Errorf("%v --yes: exit code %d, %s", args, code, out)
+		}
+		says := opened
+		if args[0] == "workflow" {
+			says = "no terminal to ask on; --yes"
+		}
+		if code, out := waybill(nil, args...); code != exitUsage || strings.Contains(out, question) || !strings.Contains(out, says) {
+			t.Errorf("%v without a terminal: exit code %d, want %q: %s", args, code, says, out)
+		}
+	}
+}
