@@ -2,6 +2,7 @@ package instance
 
 import (
 	"errors"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -52,6 +53,20 @@ func TestStands(t *testing.T) {
 	}
 	if look(nil); len(s.of) > 0 {
 		t.Errorf("of inboxes in which nothing waits is kept %v", s.of)
+	}
+}
+
+// Records wait in an inbox where a reader of committed records has some to read after the group's position, or after the
+// log's start where that is above it. Other topics of the group don't count.
+func TestWaiting(t *testing.T) {
+	type offsets = map[string]map[int32]int64
+	topics := []string{"tasks", "replies"}
+	commits := offsets{"tasks": {0: 5, 1: 10, 2: 100, 3: 100, 4: 120}, "replies": {0: 3}, "others": {0: 1}}
+	starts := offsets{"tasks": {0: 0, 1: 0, 2: 150, 3: 150, 4: 0, 5: 0, 6: 7}, "replies": {0: 0}, "others": {0: 0}}
+	ends := offsets{"tasks": {0: 10, 1: 10, 2: 150, 3: 151, 4: 90, 5: 1, 6: 7}, "replies": {0: 3}, "others": {0: 9}}
+	want := map[inbox]int64{{"tasks", 0}: 5, {"tasks", 3}: 100, {"tasks", 5}: -1}
+	if got := waiting(topics, commits, starts, ends); !maps.Equal(got, want) {
+		t.Errorf("records wait in %v, want %v", got, want)
 	}
 }
 
