@@ -193,7 +193,10 @@ func (n *Instance) schedulerListener(restoring *restoring) *scheduler.Listener {
 // observePartitions has a listener tell of a scheduler's partitions, from where they come to where they go.
 func (n *Instance) observePartitions(l *scheduler.Listener, restoring *restoring) {
 	m, owned := n.metrics, n.metrics.partitions.WithLabelValues("scheduler")
-	l.Assigned = func(int32) { owned.Inc() }
+	l.Assigned = func(p int32) {
+		owned.Inc()
+		restoring.came(p)
+	}
 	l.Lost = func(p int32) {
 		owned.Dec()
 		m.snapshotAt.DeleteLabelValues(strconv.Itoa(int(p))) // its next owner tells of it
