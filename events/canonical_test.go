@@ -3,6 +3,7 @@ package events
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math/big"
 	"math/rand/v2"
@@ -271,7 +272,7 @@ func exactly(t *testing.T, data []byte) string {
 		switch v := v.(type) {
 		case json.Number:
 			if i := strings.IndexAny(string(v), "eE"); i >= 0 && len(strings.TrimLeft(string(v[i+1:]), "+-0")) > 3 {
-				if strings.IndexAny(string(v[:i]), "123456789") < 0 {
+				if !strings.ContainsAny(string(v[:i]), "123456789") {
 					return "0/1"
 				}
 				return "huge"
@@ -359,8 +360,8 @@ func TestOneReading(t *testing.T) {
 		for value, detail := range values {
 			r := Record{Value: []byte(strings.ReplaceAll(in.value, "%s", value)), Headers: in.headers}
 			_, _, err := DecodeInput(in.inbox, &r)
-			var u *Unusable
-			if u, _ = err.(*Unusable); u == nil {
+			u, _ := errors.AsType[*Unusable](err)
+			if u == nil {
 				t.Errorf("%s %q: taken", in.inbox, r.Value)
 			} else if u.Reason == ReasonBadJSON && !strings.Contains(u.Detail, detail) || u.Reason != ReasonBadJSON && u.Reason != ReasonBadField {
 				t.Errorf("%s %q: %v; want %s", in.inbox, r.Value, u, detail)

@@ -15,12 +15,12 @@ const submissionMembers = "id, workflow, version, input, reply_to, priority, lab
 // submissionBody reads a submission. A member that it doesn't have, such as "inputs", is more
 // likely a mistake than meant to be ignored: an order without its input would run.
 type submissionBody struct {
-	*Submission
+	of      *Submission
 	unknown string
 }
 
 func (s *submissionBody) fields(c *codec) {
-	s.Submission.fields(c)
+	s.of.fields(c)
 	for i := range c.obj.members {
 		name := string(c.obj.name(i))
 		switch name {
@@ -35,7 +35,7 @@ func (s *submissionBody) fields(c *codec) {
 
 // decodeSubmissionBody reads the object of a submission.
 func decodeSubmissionBody(data []byte, s *Submission) error {
-	body := submissionBody{Submission: s}
+	body := submissionBody{of: s}
 	if err := decodeOutside(data, &body, 0); err != nil {
 		return badJSON(err)
 	}

@@ -58,7 +58,7 @@ var families = [...]string{"requests.", "agent.", "scheduler."}
 func (n Namespace) Check() error {
 	text := string(n)
 	if !TopicName(text+"x") || len(text) > maxNamespaceBytes || !strings.ContainsAny(text[max(0, len(text)-1):], "._-") {
-		return errors.New("letters, digits, '.', '_' and '-', at most 100, ending in one of the last three, as " + DefaultNamespace)
+		return errors.New("letters, digits, '.', '_' and '-', at most 100, ending in one of the last three; the default is " + strconv.Quote(DefaultNamespace))
 	}
 	for _, f := range families {
 		for at := 0; ; at++ {

@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"compress/gzip"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -31,7 +32,7 @@ func TestBodiesInOtherEncodings(t *testing.T) {
 			w.Header().Set("Content-Encoding", encoding)
 		}
 		w.WriteHeader(status)
-		w.Write(body)
+		_, _ = w.Write(body)
 	})
 	a := newAgent(t, Config{URL: s.URL})
 	const want = `{"name":"é€😀"}`
@@ -179,8 +180,8 @@ func endless(head, text string, every time.Duration) func(io.Writer) error {
 func gzipped(n int) string {
 	var b bytes.Buffer
 	z := gzip.NewWriter(&b)
-	z.Write(make([]byte, n))
-	z.Close()
+	_, _ = z.Write(make([]byte, n)) // a buffer takes all
+	_ = z.Close()
 	return b.String()
 }
 
@@ -238,7 +239,7 @@ func TestAnswersThatDoNotEnd(t *testing.T) {
 			}()
 			select {
 			case e := <-ended:
-				f, _ := e.err.(*agent.Failure)
+				f, _ := errors.AsType[*agent.Failure](e.err)
 				if e.err != nil && f == nil {
 					t.Fatalf("%T %v", e.err, e.err)
 				}
