@@ -87,7 +87,7 @@ func (a attempt) refused(openFor time.Duration, downstream string, now time.Time
 	if a.last == nil {
 		a.last = &Failure{Code: CodeCircuitOpen, NoEffect: true,
 			Message: "the circuit of " + downstream + " is open: it failed too often to be called now"}
-	} else if !a.touched {
+	} else if a.tries > 0 && !a.touched {
 		later = 0 // it was called, and that is to count: see events.Run.Defers
 	}
 	n := a.wait(openFor, later, now)

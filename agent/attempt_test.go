@@ -119,6 +119,10 @@ func TestRefusedWaitsOnlyIfACallStillFits(t *testing.T) {
 			t.Errorf("%v left, open for %v: %s; want %s", c.left, c.openFor, describe(n), c.want)
 		}
 	}
+	again, _ := testAttempt(10*time.Second).refused(5*time.Second, "bank", t0)
+	if _, n := again.refused(5*time.Second, "bank", t0.Add(6*time.Second)); describe(n) != "failed none after 5s" {
+		t.Errorf("refused twice, and never called: %s", describe(n))
+	}
 	a, _ := testAttempt(6*time.Second).after(resultOf(nil, Transient(errors.New("boom"))), t0, false)
 	if _, n := a.refused(time.Minute, "bank", t0); describe(n) != "failed unknown after 1m0s" {
 		t.Errorf("an open circuit forgot the effect of the call before it: %s", describe(n))

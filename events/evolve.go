@@ -373,7 +373,7 @@ func (t *Task) attemptStarted(e *Event, f *AttemptStarted) error {
 		case f.TaskInput:
 			r.Input, r.TaskInput = t.Input, true
 		case len(f.Input) > 0:
-			r.Input = f.Input
+			r.Input, r.TaskInput = f.Input, false
 		}
 	})
 }

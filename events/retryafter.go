@@ -10,8 +10,20 @@ import (
 const MaxRetryAfter = 24 * time.Hour
 
 // MaxDeferrals bounds the attempts of a run that don't count as failures. A step has its task's
-// complete-by as well; an undo has no other bound.
-const MaxDeferrals = 1000
+// complete-by as well. An undo has none, and no operator can act on it while it waits: it waits
+// MaxUndoWait at most, and its failures count from so long after its first attempt on.
+const (
+	MaxDeferrals = 1000
+	MaxUndoWait  = time.Hour
+)
+
+// AskedWait is how long the next attempt of a run waits since its agent asked for it.
+func AskedWait(k Kind, retryAfter time.Duration) time.Duration {
+	if k == Undo {
+		return min(retryAfter, MaxUndoWait)
+	}
+	return retryAfter
+}
 
 // retryAfterDigits bounds the seconds that parseRetryAfter reads, and their decimals.
 const retryAfterDigits = 18
@@ -62,8 +74,9 @@ func appendSeconds(dst []byte, d time.Duration) []byte {
 
 // Defers reports whether a failure of the current attempt is no failure of the run: the agent did nothing,
 // and asks to be called later. Otherwise a service that is overloaded, or an open circuit, would use up the
-// attempts without one call. MaxDeferrals bounds it. (After a resubmit the failures before it count as
-// deferrals here, which only makes the bound smaller.)
-func (r *Run) Defers(effect Effect, retryAfter time.Duration) bool {
-	return effect == EffectNone && retryAfter > 0 && r.Attempt-r.FailureCount <= MaxDeferrals
+// attempts without one call. MaxDeferrals and MaxUndoWait bound it. (After a resubmit the failures before it
+// count as deferrals here, which only makes the bound smaller.)
+func (r *Run) Defers(k Kind, effect Effect, retryAfter time.Duration, at time.Time) bool {
+	return effect == EffectNone && retryAfter > 0 && r.Attempt-r.FailureCount <= MaxDeferrals &&
+		(k == Do || at.Sub(r.StartedAt) < MaxUndoWait)
 }

@@ -48,17 +48,21 @@ func TestRetryAfterInAReply(t *testing.T) {
 func TestDeferralsAreBounded(t *testing.T) {
 	for _, c := range []struct {
 		run    Run
+		kind   Kind
 		effect Effect
 		after  time.Duration
 		want   bool
 	}{
-		{Run{Attempt: 1}, EffectNone, time.Second, true},
-		{Run{Attempt: 1}, EffectNone, 0, false},
-		{Run{Attempt: 1}, EffectUnknown, time.Second, false},
-		{Run{Attempt: MaxDeferrals + 3, FailureCount: 3}, EffectNone, time.Second, true},
-		{Run{Attempt: MaxDeferrals + 3, FailureCount: 2}, EffectNone, time.Second, false},
+		{Run{Attempt: 1}, Do, EffectNone, time.Second, true},
+		{Run{Attempt: 1}, Do, EffectNone, 0, false},
+		{Run{Attempt: 1}, Do, EffectUnknown, time.Second, false},
+		{Run{Attempt: MaxDeferrals + 3, FailureCount: 3}, Do, EffectNone, time.Second, true},
+		{Run{Attempt: MaxDeferrals + 3, FailureCount: 2}, Do, EffectNone, time.Second, false},
+		{Run{Attempt: 2, StartedAt: epochStart.Add(-MaxUndoWait)}, Do, EffectNone, time.Second, true},
+		{Run{Attempt: 2, StartedAt: epochStart.Add(time.Second - MaxUndoWait)}, Undo, EffectNone, time.Second, true},
+		{Run{Attempt: 2, StartedAt: epochStart.Add(-MaxUndoWait)}, Undo, EffectNone, time.Second, false},
 	} {
-		if got := c.run.Defers(c.effect, c.after); got != c.want {
+		if got := c.run.Defers(c.kind, c.effect, c.after, epochStart); got != c.want {
 			t.Errorf("attempt %d after %d failures, effect %s, again after %v: deferred %v; want %v", c.run.Attempt, c.run.FailureCount, c.effect, c.after, got, c.want)
 		}
 	}

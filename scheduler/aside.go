@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -78,9 +79,15 @@ func (tx *transaction) unled() refusedRecord {
 	return nil
 }
 
-// tooLargeRequests are requests that their topics don't take, by attempt, with the reason. The same
-// inputs come again, and the decision on them fails the steps.
-type tooLargeRequests map[attemptID]string
+// tooLargeRequests are requests that their topics don't take, by attempt. The same inputs come again, and the
+// decision on them fails the steps. Until that is committed they are kept, whatever else is.
+type tooLargeRequests map[attemptID]tooLargeRequest
+
+// tooLargeRequest is one of them.
+type tooLargeRequest struct {
+	partition int32 // of its task
+	why       string
+}
 
 // attemptID names an attempt.
 type attemptID struct {
@@ -89,20 +96,53 @@ type attemptID struct {
 	attempt    int
 }
 
-// note is for a request that was refused because of its size.
-func (rs tooLargeRequests) note(r *events.Record, refused tooLargeRecord) error {
-	id, _ := r.Header(events.HeaderRequest)
-	task, ref, _, err := events.ParseRequest(id)
-	if err != nil {
-		return fmt.Errorf("a request of this scheduler, which its topic does not take: %w: %w", err, refused)
-	}
+// noteTooLarge takes note of a request that was refused because of its size, and of all others of the transaction to that
+// topic that are no smaller: each would be refused like it, with another transaction rolled back.
+func (tx *transaction) noteTooLarge(index int, refused tooLargeRecord) error {
+	r := &tx.out[index]
+	least := sizeOf(r)
 	bytes, most := refused.TooLarge()
 	takes := "takes less"
 	if most > 0 {
 		takes = fmt.Sprintf("takes at most %d", most)
 	}
-	rs[attemptID{task, ref.Step, ref.Kind, ref.Attempt}] = fmt.Sprintf("the request has %d bytes with its headers; its topic %s %s (max.message.bytes): raise that, and resubmit", bytes, r.Topic, takes)
+	for i := range tx.out {
+		other := &tx.out[i]
+		if other.Topic != r.Topic || sizeOf(other) < least {
+			continue
+		}
+		id, _ := other.Header(events.HeaderRequest)
+		task, ref, _, err := events.ParseRequest(id)
+		if err != nil {
+			return fmt.Errorf("a request of this scheduler, which its topic does not take: %w: %w", err, refused)
+		}
+		has := fmt.Sprint(bytes)
+		if i != index {
+			has = "at least " + has
+		}
+		tx.lane.tooLarge[attemptID{task, ref.Step, ref.Kind, ref.Attempt}] = tooLargeRequest{tx.partitionOf(i),
+			fmt.Sprintf("the request has %s bytes with its headers; its topic %s %s (max.message.bytes): raise that, and resubmit", has, r.Topic, takes)}
+	}
 	return nil
+}
+
+// sizeOf is the bytes of a record that are not its batch's: enough to compare records by.
+func sizeOf(r *events.Record) int {
+	n := len(r.Key) + len(r.Value)
+	for _, h := range r.Headers {
+		n += len(h.Key) + len(h.Value)
+	}
+	return n
+}
+
+// accepted removes the requests of tasks that a committed transaction has decided about.
+func (rs tooLargeRequests) accepted(tasks map[string]*events.Task) {
+	maps.DeleteFunc(rs, func(id attemptID, _ tooLargeRequest) bool { return tasks[id.task] != nil })
+}
+
+// drop removes the requests of a partition that went.
+func (rs tooLargeRequests) drop(p int32) {
+	maps.DeleteFunc(rs, func(_ attemptID, r tooLargeRequest) bool { return r.partition == p })
 }
 
 // refused: the transaction was rolled back because of one record. If that was a
@@ -126,7 +166,7 @@ func (l *lane) refused(ctx context.Context, tx *transaction, refused refusedReco
 	large, tooLarge := errors.AsType[tooLargeRecord](refused)
 	switch {
 	case request && tooLarge:
-		return l.tooLarge.note(r, large)
+		return tx.noteTooLarge(refused.RecordIndex(), large)
 	case request && refused.Permanent() && again:
 		l.requests.bar(agent, refused.Error())
 		return nil

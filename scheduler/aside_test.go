@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/inboxgate"
 )
 
 // acknowledging is what a broker takes to refuse, when nobody acknowledges.
@@ -120,6 +121,37 @@ func TestRequestThatIsTooLargeForItsTopic(t *testing.T) {
 			t.Errorf("what was refused is still kept: %v", l.tooLarge)
 		}
 	})
+}
+
+// Requests that are too large, and no smaller than the one that was refused, cost one rollback together. What is committed of
+// other partitions before they are decided about again costs none.
+func TestRequestsThatAreTooLargeCostOneRollback(t *testing.T) {
+	s := newSite(t, 2)
+	log := s.cluster.join(0, 1)
+	l := s.lane(log)
+	log.tooLarge = func(r *events.Record) bool {
+		return r.Topic == ns.Requests("inventory") && strings.HasPrefix(string(r.Key), "large")
+	}
+	s.until(l, "they are restored", func() bool { return l.parts[0].ok() && l.parts[1].ok() })
+	for i := range 5 {
+		s.submit("w", s.ofPartition(1, fmt.Sprint("large-", i)))
+	}
+	s.until(l, "they are refused", func() bool { return log.aborts == 1 })
+	log.Pause(1, ns.Inbox(events.Tasks), inboxgate.PausedForRetry, time.Time{})
+	s.submit("w", s.ofPartition(0, "other"))
+	s.until(l, "the other is asked for", func() bool { return len(s.asked("inventory")) == 1 })
+	log.Resume(1, inboxgate.PausedForRetry)
+	s.drain(l)
+	if log.aborts != 1 || len(l.tooLarge) != 0 {
+		t.Errorf("%d transactions were rolled back; still kept: %v", log.aborts, l.tooLarge)
+	}
+	s.submit("w", s.ofPartition(1, "large-5"))
+	s.until(l, "it is refused", func() bool { return log.aborts == 2 })
+	log.lose(1)
+	s.until(l, "its partition is dropped", func() bool { return l.parts[1] == nil })
+	if len(l.tooLarge) != 0 {
+		t.Errorf("of a partition that went is kept: %v", l.tooLarge)
+	}
 }
 
 // A request topic refuses for another reason: attempts fail with that, not with a topic that is

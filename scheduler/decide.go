@@ -284,7 +284,7 @@ func (d *decider) reply(r *events.Reply) {
 		d.completed(i, ref, instance, r)
 	case events.Failed:
 		d.failed(i, &events.AttemptFailed{Kind: ref.Kind, Step: ref.Step, Attempt: ref.Attempt, Instance: instance, Effect: r.Effect, Error: r.Failure(),
-			RetryAfter: r.RetryAfter, Deferred: run.Defers(r.Effect, r.RetryAfter)})
+			RetryAfter: events.AskedWait(ref.Kind, r.RetryAfter), Deferred: run.Defers(ref.Kind, r.Effect, r.RetryAfter, d.now)})
 	case events.Rejected:
 		err := r.Failure()
 		d.emit(&events.AttemptRejected{Kind: ref.Kind, Step: ref.Step, Attempt: ref.Attempt, Instance: instance, Error: err}, time.Time{}, nil)

@@ -110,6 +110,7 @@ func (l *lane) drop(p *partition) {
 	delete(l.parts, p.id)
 	delete(l.voices.flows, p.id)
 	delete(l.refusals, p.id)
+	l.tooLarge.drop(p.id)
 	l.cfg.Listener.lost(p.id)
 	if p.tasks != nil {
 		if p.loading != nil {

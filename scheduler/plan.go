@@ -239,8 +239,8 @@ func (d *decider) attempt(i int, k events.Kind) {
 			Error: d.cannotAsk(agent)})
 		return
 	}
-	if why, refused := d.env.tooLarge[attemptID{d.Task.ID, step, k, number}]; refused {
-		d.errored(i, k, &events.Error{Code: events.CodeTooLarge, Message: why})
+	if r, refused := d.env.tooLarge[attemptID{d.Task.ID, step, k, number}]; refused {
+		d.errored(i, k, &events.Error{Code: events.CodeTooLarge, Message: r.why})
 		return
 	}
 	generation := 0

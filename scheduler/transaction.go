@@ -495,11 +495,11 @@ func (tx *transaction) accept() {
 		}
 	}
 	tx.lane.refusing = time.Time{}
-	clear(tx.lane.tooLarge)
 	tx.lane.voices.settle()
 	tx.acceptForgeries()
 	for id, s := range tx.parts {
 		delete(tx.lane.refusals, id)
+		tx.lane.tooLarge.accepted(s.tasks)
 		s.partition.tell(s.told)
 		s.partition.started(s.started)
 		at, wrote := next[id]

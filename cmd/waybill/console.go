@@ -36,7 +36,7 @@ func (o *consoleFlags) flags(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringVar(&o.cert, "http-tls-cert", "", "PEM file of the console's certificate, with its chain; read again when it changes")
 	f.StringVar(&o.key, "http-tls-key", "", "PEM file of the key of --http-tls-cert")
-	f.StringArrayVar(&o.origins, "trusted-origin", nil, "scheme://host[:port] of a proxy before the console: its pages may post, whatever Host it passes on (repeatable)")
+	f.StringArrayVar(&o.origins, "trusted-origin", nil, "scheme://host[:port] of a proxy before the console: its pages may post, whatever Host it passes on; no effect without --tokens (repeatable)")
 	f.BoolVar(&o.operator, "allow-loopback-operator", o.operator, "without --tokens: whoever is on this machine may submit and command, and not only look")
 	f.StringVar(&o.listen, "listen", defaultConsole, "address to serve the HTTP API on; other than loopback only with --tokens")
 	f.StringVar(&o.advertise, "advertise", "", "URL at which other consoles reach this one (default: http:// and the address; one of loopback is reached from this machine only)")
@@ -160,7 +160,7 @@ func (o *consoleFlags) watchTokens(ctx context.Context, n *instance.Instance, to
 	files := &watchedFiles{paths: []string{o.tokens}, log: n.Logger(), what: "the console's tokens", load: func() error {
 		again, err := o.readTokens()
 		if err == nil {
-			tokens.Replace(again)
+			tokens.Replace(again, n.Clock.Now())
 		}
 		return err
 	}}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -149,6 +150,9 @@ func guarded(t *testing.T) map[string]*as {
 	}
 	c := kafkatest.KafkaCluster(t, kafkatest.Guarded(users...))
 	password := writeFile(t, "password", []byte(kafkatest.Password+"\n"))
+	if err := os.Chmod(password, 0o600); err != nil {
+		t.Fatal(err)
+	}
 	all := map[string]*as{}
 	for _, u := range users {
 		kafkatest.Of(c).Permit(t, u, rights[u]...)

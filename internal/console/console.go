@@ -78,6 +78,7 @@ type Console struct {
 	streams chan struct{} // bounds how many are open
 	origins *http.CrossOriginProtection
 	denials denials
+	claims  denials // what other consoles said of callers, and can't be believed
 	viewers viewers
 	reads   chan struct{} // bounds how many read a topic through
 	looks   chan struct{} // bounds how many look for a submission that waits

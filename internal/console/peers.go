@@ -104,6 +104,9 @@ func (c *call) forward(p int32) (done bool, err error) {
 		FlushInterval: -1, // streams
 		ModifyResponse: func(r *http.Response) error {
 			err := c.same(urls[p], r.Header)
+			if err == nil && r.StatusCode == http.StatusUnauthorized { // the caller's token is valid here
+				err = errClaimRefused
+			}
 			for name := range c.w.Header() {
 				r.Header.Del(name) // or it would be there twice
 			}
@@ -129,6 +132,12 @@ func (c *call) forward(p int32) (done bool, err error) {
 // errPeerSilent is of a console that has a stream, and says nothing of it.
 var errPeerSilent = errors.New("it is silent")
 
+// errClaimRefused is of a console that doesn't believe this one who asks.
+var errClaimRefused = errors.New("it doesn't believe this console who asks; have both read the same file of tokens?")
+
+// errTokenRevoked ends a stream that another console sends.
+var errTokenRevoked = errors.New("the token of who reads the stream was removed")
+
 // pass has another console answer. Whoever takes nothing of what it says is given up, and so is a console
 // that says nothing: of a stream, which has no end of its own, for longer than one is silent.
 func (c *call) pass(proxy http.Handler) {
@@ -141,6 +150,7 @@ func (c *call) pass(proxy http.Handler) {
 		w.silent = time.AfterFunc(c.within.answer, func() { giveUp(errPeerSilent) })
 		defer w.silent.Stop()
 		w.take, w.silence, r = streamWriteWithin, c.within.silence, r.WithContext(ctx)
+		w.revoked = c.revoked // the other console knows the caller's name only, and not its token
 	}
 	proxy.ServeHTTP(w, r)
 }
@@ -152,9 +162,13 @@ type passed struct {
 	take    time.Duration // for the client to take a part of it
 	silence time.Duration // between two parts of a stream
 	silent  *time.Timer   // ends a stream of which nothing comes; nil: it is none
+	revoked func() bool   // the token of who reads the stream was removed; nil: it is no stream
 }
 
 func (p *passed) Write(part []byte) (int, error) {
+	if p.revoked != nil && p.revoked() {
+		return 0, errTokenRevoked
+	}
 	if err := p.out.SetWriteDeadline(time.Now().Add(p.take)); err != nil {
 		return 0, err
 	}

@@ -41,7 +41,7 @@ var (
 	notJSON        = problemOf(http.StatusUnsupportedMediaType, "not_json", "The body must be JSON")
 	misdirected    = problemOf(http.StatusMisdirectedRequest, "misdirected", "Not the host that this console answers for")
 	otherSystem    = problemOf(http.StatusMisdirectedRequest, "other_system", "Meant for another system")
-	tooMany        = problemOf(http.StatusTooManyRequests, "too_many_failures", "Too many requests without a valid token")
+	tooMany        = problemOf(http.StatusTooManyRequests, "too_many_failures", "Too many requests with an invalid token")
 	unprocessable  = problemOf(http.StatusUnprocessableEntity, "unusable", "It can't be used")
 	unreadable     = problemOf(http.StatusInternalServerError, "unreadable", "The task's history can't be read")
 	internal       = problemOf(http.StatusInternalServerError, "internal", "It failed")

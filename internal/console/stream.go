@@ -151,6 +151,9 @@ func appendPoison(dst *bytes.Buffer, r *events.Record, why error) error {
 // oneLine is a name of others' making without what would end a field.
 func oneLine(s string) string { return strings.NewReplacer("\n", " ", "\r", " ").Replace(s) }
 
+// revoked reports whether the caller's token was removed since it asked.
+func (c *call) revoked() bool { return c.cfg.Tokens != nil && !c.cfg.Tokens.has(c.who) }
+
 // follow sends what comes until the client goes, the console ends, or take says
 // that there is nothing more to come.
 func (s *stream) follow(ctx context.Context, from Stream, take func(*bytes.Buffer, *events.Record) (done bool, err error)) error {
@@ -160,8 +163,8 @@ func (s *stream) follow(ctx context.Context, from Stream, take func(*bytes.Buffe
 		if err != nil {
 			return err
 		}
-		if t := s.cfg.Tokens; t != nil && !t.has(s.who) {
-			return nil // its token was taken away
+		if s.revoked() {
+			return nil
 		}
 		text.Reset()
 		done := false

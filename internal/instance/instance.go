@@ -220,7 +220,7 @@ func (n *Instance) Run(ctx context.Context, start func(ctx context.Context) erro
 // Go runs what belongs to the instance, from within Run: its error ends the rest.
 func (n *Instance) Go(fn func() error) { n.roles.Go(fn) }
 
-// CountDenied counts a request to a console without a valid token.
+// CountDenied counts a request to a console with an invalid token.
 func (n *Instance) CountDenied() { n.metrics.denied.Inc() }
 
 // Health answers probes about the instance.

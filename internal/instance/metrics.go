@@ -113,7 +113,7 @@ func NewMetrics() *Metrics {
 	m.standing = gauge("waybill_partition_standing_seconds", "For how long records have waited in a partition while its worker stands still.", "topic", "partition")
 	m.dropped = vec("waybill_stores_dropped_total", "Stores of partitions that had what the log hasn't committed, and were dropped and restored, by role.", "role")
 	m.poison = vec("waybill_poison_total", "Events that a reader could not use: their task is stopped there.", "role")
-	m.denied = count("waybill_console_denied_total", "Requests to a console without a valid token.")
+	m.denied = count("waybill_console_denied_total", "Requests to a console with an invalid token.")
 	r.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "waybill_clock_offset_seconds",
 		Help: "How far this process's clock is ahead of the brokers', with what the fastest record of the last minute took; 0 before the first."}, m.clockOffset))
 	m.armed = gauge("waybill_timers_armed", "Armed timers that the supervisor watches, by partition.", "partition")
@@ -193,7 +193,10 @@ func (n *Instance) schedulerListener(restoring *restoring) *scheduler.Listener {
 // observePartitions has a listener tell of a scheduler's partitions, from where they come to where they go.
 func (n *Instance) observePartitions(l *scheduler.Listener, restoring *restoring) {
 	m, owned := n.metrics, n.metrics.partitions.WithLabelValues("scheduler")
-	l.Assigned = func(int32) { owned.Inc() }
+	l.Assigned = func(p int32) {
+		owned.Inc()
+		restoring.came(p)
+	}
 	l.Lost = func(p int32) {
 		owned.Dec()
 		m.snapshotAt.DeleteLabelValues(strconv.Itoa(int(p))) // its next owner tells of it

@@ -36,6 +36,8 @@ type restoring struct {
 	waits   map[int32]time.Time
 	loading map[int32]bool // finished tasks of the partition are still to come
 	moving  map[int32]restoreMove
+	pending map[int32]bool // partitions that came and don't act yet: restored now, or once it's their turn
+	went    time.Time      // when a restore of this process went on, or ended, last
 	full    map[string]bool
 	broken  map[inbox]error // what can't be read
 	unread  time.Time       // when definitions couldn't be read last
@@ -55,7 +57,7 @@ type member interface {
 func newRestoring(n *Instance) *restoring {
 	return &restoring{n: n, write: n.Admin.ShowRestores, soon: make(chan struct{}, 1), lanes: map[string]member{},
 		logged: map[int32]time.Time{}, shown: map[int32]kafka.Restore{}, due: map[int32]kafka.Restore{}, past: map[int32]bool{},
-		waits: map[int32]time.Time{}, loading: map[int32]bool{}, moving: map[int32]restoreMove{}, broken: map[inbox]error{}, full: map[string]bool{}}
+		waits: map[int32]time.Time{}, loading: map[int32]bool{}, moving: map[int32]restoreMove{}, pending: map[int32]bool{}, broken: map[inbox]error{}, full: map[string]bool{}}
 }
 
 // opened takes note of the lane that an owner has now.
@@ -70,7 +72,8 @@ func (s *restoring) underWay(topic string, p int32, next, end int64, trouble err
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if move, is := s.moving[p]; !is || move.next != next {
-		s.moving[p] = restoreMove{next, time.Now()}
+		s.went = time.Now()
+		s.moving[p] = restoreMove{next, s.went}
 	}
 	if now := time.Now(); now.Sub(s.logged[p]) >= restoringLoggedEvery {
 		s.logged[p] = now
@@ -99,10 +102,19 @@ func (s *restoring) underWay(topic string, p int32, next, end int64, trouble err
 	}
 }
 
+// came: the partition is to be restored.
+func (s *restoring) came(p int32) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.pending[p] = true
+}
+
 // restored: the partition acts.
 func (s *restoring) restored(p int32) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	delete(s.pending, p)
+	s.went = time.Now()
 	if s.over(p) {
 		s.n.log.Info("the partition is restored", "partition", p)
 	}
@@ -124,6 +136,7 @@ func (s *restoring) lost(p int32) {
 	delete(s.due, p) // it is its next owner's to say
 	delete(s.waits, p)
 	delete(s.loading, p)
+	delete(s.pending, p)
 	maps.DeleteFunc(s.broken, func(at inbox, _ error) bool { return at.partition%s.n.Partitions == p })
 }
 
@@ -152,6 +165,7 @@ func (s *restoring) waitsFor(p int32, wait time.Duration) {
 func (s *restoring) loads(p int32, loading bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.went = time.Now()
 	if delete(s.loading, p); loading {
 		s.loading[p] = true
 	}
@@ -174,15 +188,18 @@ func (s *restoring) admission(owner string, open bool) {
 }
 
 // paused reports whether nothing is read of an inbox on purpose: it waits for its turn, or its partition is
-// being restored and that goes on.
+// being restored and that goes on, or waits until others are.
 func (s *restoring) paused(topic string, p int32) bool {
 	p %= s.n.Partitions
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	now := time.Now()
-	tasks := topic == s.n.Kafka.Namespace.Inbox(events.Tasks)
+	now, every := time.Now(), s.n.standingEvery()
+	if topic == s.n.Kafka.Namespace.Inbox(events.Tasks) && len(s.full) > 0 {
+		return true
+	}
 	move, restores := s.moving[p]
-	return tasks && (len(s.full) > 0 || s.loading[p] || now.Sub(s.unread) < standingTold*s.n.standingEvery()) || now.Before(s.waits[p]) || restores && now.Sub(move.at) < s.n.standingEvery()
+	return s.loading[p] || now.Sub(s.unread) < standingTold*every || now.Before(s.waits[p]) ||
+		restores && now.Sub(move.at) < every || s.pending[p] && now.Sub(s.went) < standingTold*every
 }
 
 // owner is the worker of this process that owns a partition.

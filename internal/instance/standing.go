@@ -150,28 +150,38 @@ func (w *standing) waits(ctx context.Context) (map[inbox]int64, error) {
 	ctx, cancel := context.WithTimeout(ctx, standingWithin)
 	defer cancel()
 	ns := w.n.Kafka.Namespace
-	lags, err := w.n.Admin.GroupLag(ctx, ns.SchedulerGroup(), ns.InboxTopics()...)
-	if err != nil {
-		return nil, err
-	}
 	commits, err := w.n.Admin.Commits(ctx, ns.SchedulerGroup())
 	if err != nil {
 		return nil, err
 	}
+	starts, ends, err := w.n.Admin.InboxLogs(ctx)
+	if err != nil {
+		return nil, err
+	}
+	waits := waiting(ns.InboxTopics(), commits, starts, ends)
+	maps.DeleteFunc(waits, func(at inbox, _ int64) bool {
+		_, owns := w.restoring.owner(at.partition % w.n.Partitions)
+		return !owns || w.restoring.paused(at.topic, at.partition)
+	})
+	return waits, nil
+}
+
+// waiting are the positions of those partitions of inboxes in which committed records wait; -1: nothing was committed. What was
+// deleted before it was read doesn't wait, nor what an open transaction holds back.
+func waiting(topics []string, commits, starts, ends map[string]map[int32]int64) map[inbox]int64 {
 	waits := map[inbox]int64{}
-	for topic, ps := range lags {
-		for p, lag := range ps {
-			if _, owns := w.restoring.owner(p % w.n.Partitions); !owns || lag == 0 || w.restoring.paused(topic, p) {
-				continue
-			}
+	for _, topic := range topics {
+		for p, end := range ends[topic] {
 			position, is := commits[topic][p]
 			if !is {
 				position = -1
 			}
-			waits[inbox{topic, p}] = position
+			if max(position, starts[topic][p]) < end {
+				waits[inbox{topic, p}] = position
+			}
 		}
 	}
-	return waits, nil
+	return waits
 }
 
 // judge tells of what stands still, gives workers new clients, and ends the process.

@@ -2,11 +2,15 @@ package instance
 
 import (
 	"errors"
+	"log/slog"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/kafka"
 )
 
@@ -53,6 +57,68 @@ func TestStands(t *testing.T) {
 	if look(nil); len(s.of) > 0 {
 		t.Errorf("of inboxes in which nothing waits is kept %v", s.of)
 	}
+}
+
+// Records wait in an inbox where a reader of committed records has some to read after the group's position, or after the
+// log's start where that is above it. Other topics of the group don't count.
+func TestWaiting(t *testing.T) {
+	type offsets = map[string]map[int32]int64
+	topics := []string{"tasks", "replies"}
+	commits := offsets{"tasks": {0: 5, 1: 10, 2: 100, 3: 100, 4: 120}, "replies": {0: 3}, "others": {0: 1}}
+	starts := offsets{"tasks": {0: 0, 1: 0, 2: 150, 3: 150, 4: 0, 5: 0, 6: 7}, "replies": {0: 0}, "others": {0: 0}}
+	ends := offsets{"tasks": {0: 10, 1: 10, 2: 150, 3: 151, 4: 90, 5: 1, 6: 7}, "replies": {0: 3}, "others": {0: 9}}
+	want := map[inbox]int64{{"tasks", 0}: 5, {"tasks", 3}: 100, {"tasks", 5}: -1}
+	if got := waiting(topics, commits, starts, ends); !maps.Equal(got, want) {
+		t.Errorf("records wait in %v, want %v", got, want)
+	}
+}
+
+// What pauses inboxes on purpose excuses those that it pauses, for as long as it does.
+func TestPausedOnPurpose(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := &Instance{Partitions: 3, metrics: NewMetrics(), Admin: &kafka.Admin{}, log: slog.New(slog.DiscardHandler)}
+		ns := n.Kafka.Namespace
+		s := newRestoring(n)
+		const every = standingEvery
+		expect := func(what string, tasks, replies, others bool) {
+			t.Helper()
+			if got := [...]bool{s.paused(ns.Inbox(events.Tasks), 4), s.paused(ns.Inbox(events.Replies), 4), s.paused(ns.Inbox(events.Replies), 2)}; got != [...]bool{tasks, replies, others} {
+				t.Errorf("%s: paused are (tasks, replies, another partition) %v", what, got)
+			}
+		}
+		time.Sleep(time.Hour)
+		expect("at work", false, false, false)
+		s.admission("s.0", false)
+		expect("no room for submissions", true, false, false)
+		s.admission("s.0", true)
+		s.loads(1, true)
+		expect("finished tasks are to come", true, true, false)
+		s.loads(1, false)
+		expect("they have come", false, false, false)
+		s.definitionsUnread()
+		expect("definitions can't be read", true, true, true)
+		time.Sleep(standingTold * every)
+		expect("they can", false, false, false)
+
+		s.came(1)
+		s.came(2)
+		expect("no restore goes on", false, false, false)
+		s.underWay(ns.Events(), 2, 5, 10, nil)
+		expect("the other's goes on", true, true, true)
+		time.Sleep(every)
+		expect("the other's stands still", true, true, true)
+		s.restored(2)
+		time.Sleep(2 * every)
+		expect("the other's has ended", true, true, false)
+		time.Sleep(every)
+		expect("its turn doesn't come", false, false, false)
+		s.underWay(ns.Events(), 1, 5, 10, nil)
+		s.restored(1)
+		expect("it is restored", false, false, false)
+		s.came(1)
+		s.lost(1)
+		expect("it came and went", false, false, false)
+	})
 }
 
 // Why an inbox stands still, and whether only the cluster can be helped.

@@ -158,8 +158,11 @@ func (l *Lane) place(ctx context.Context, offsets map[string]map[int32]kgo.Offse
 				atStart, fault = true, ""
 			}
 			switch {
-			case atStart:
+			case atStart && found.Start < 0:
 				ps[p] = kgo.NewOffset().AtStart()
+			case atStart:
+				// An offset, for an abort goes back to it: of "the start" the client knows none, and goes back to 0, which was trimmed.
+				ps[p] = kgo.NewOffset().At(found.Start)
 			case fault == PositionTrimmed, found.Start == c.offset:
 				// Nothing that was read is there any more, so the epoch of its leader says nothing: an embedded
 				// broker takes an empty log for one that was cut off at 0.

@@ -211,6 +211,36 @@ func TestRecordsDeletedBeforeTheyWereReadAreReported(t *testing.T) {
 	})
 }
 
+// An inbox that was trimmed, and of which the group has no commit, is read from its start again after an abort.
+func TestAbortGoesBackToTheStartOfATrimmedInbox(t *testing.T) {
+	each(t, func(t *testing.T, s *site) {
+		cl, topic := s.outside(t), s.inboxes[0]
+		submit(t, cl, input(topic, 4, "a"), input(topic, 4, "b"), input(topic, 4, "c"))
+		var before kadm.Offsets
+		before.AddOffset(topic, 4, 1, -1)
+		if _, err := kadm.NewClient(cl).DeleteRecords(t.Context(), before); err != nil {
+			t.Fatal(err)
+		}
+		l := openLane(t, s.lane("one"))
+		untilAssigned(t, l, testPartitions)
+		for range 3 {
+			var got []string
+			until(t, l, "what wasn't trimmed", func(rs []events.Record) bool {
+				for _, r := range rs {
+					got = append(got, string(r.Value))
+				}
+				return len(got) >= 2
+			})
+			if !slices.Equal(got, []string{"b", "c"}) {
+				t.Fatalf("polled %q", got)
+			}
+			if err := l.Abort(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+	})
+}
+
 // An inbox that is paused is fetched by nobody, and recreated all the same: the lane ends, so that a new one reads the new topic.
 func TestLaneEndsWhenAPausedInboxIsRecreated(t *testing.T) {
 	each(t, func(t *testing.T, s *site) {

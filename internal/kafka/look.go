@@ -1,7 +1,9 @@
 package kafka
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -37,6 +39,29 @@ func (a *Admin) Commits(ctx context.Context, group string) (map[string]map[int32
 		}
 	}
 	return commits, nil
+}
+
+// InboxLogs are where the committed records of the inboxes begin and end, by topic and partition: the log's start and its last
+// stable offset. Partitions of which the cluster doesn't say it are left out; it fails if that is all of them.
+func (a *Admin) InboxLogs(ctx context.Context) (starts, ends map[string]map[int32]int64, err error) {
+	topics := a.cfg.Namespace.InboxTopics()
+	listedEnds, failed := a.adm.ListCommittedOffsets(ctx, topics...) // the end first: a trim in between must not put the start above it
+	listedStarts, err := a.adm.ListStartOffsets(ctx, topics...)
+	starts, ends = map[string]map[int32]int64{}, map[string]map[int32]int64{}
+	known := false
+	for _, topic := range topics {
+		starts[topic], ends[topic] = map[int32]int64{}, map[int32]int64{}
+		for p, end := range listedEnds[topic] {
+			if start, is := listedStarts.Lookup(topic, p); is && start.Err == nil && end.Err == nil {
+				starts[topic][p], ends[topic][p] = start.Offset, end.Offset
+				known = true
+			}
+		}
+	}
+	if !known {
+		return nil, nil, fmt.Errorf("where the inboxes begin and end: %w", cmp.Or(errors.Join(failed, err), errors.New("the cluster says it of none")))
+	}
+	return starts, ends, nil
 }
 
 // Copies is what is wrong with the copies of the namespace's partitions.

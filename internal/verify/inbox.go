@@ -212,7 +212,7 @@ func (c *Checker) inputOf(kind events.Inbox, r *events.Record) *input {
 			x.poison = events.ReasonBadToken
 			return x
 		}
-		x.ref, x.outcome, x.effect, x.later, x.says = in.Ref, in.Outcome, in.Effect, in.RetryAfter, in.Source
+		x.ref, x.outcome, x.effect, x.later, x.says = in.Ref, in.Outcome, in.Effect, events.AskedWait(in.Ref.Kind, in.RetryAfter), in.Source
 		x.token = sumOfText(events.TokenHash(task, in.Ref, in.Token))
 		if x.body = sumOf(in.Body); x.outcome != events.Completed {
 			x.body = sumOfError(in.Failure())

@@ -76,7 +76,7 @@ async function refresh(view, problem, signal) {
     fill(freshness, 'as of ', instant(new Date().toISOString()));
   } catch (e) {
     if (signal.aborted) return;
-    if (e.status === 401) {
+    if (e.status === 401 || e.status === 429) { // 429: too many invalid tokens came from this address; a valid one is accepted
       await askToken(e, signal);
       return refresh(view, problem, signal);
     }
