@@ -6,6 +6,9 @@ import (
 	"fmt"
 	"testing"
 	"time"
+
+	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/inboxgate"
 )
 
 // What is looked for in a log, and what is missing there.
@@ -80,11 +83,17 @@ func TestConfirmation(t *testing.T) {
 	}
 }
 
-// A transaction is rolled back after it was acknowledged: the lane finds that, empties the partition and ends, trims nothing of what led
-// to it, and the next one restores what the log has and decides about the same inputs again.
+// A transaction is rolled back after it was acknowledged: the lane finds that, trims nothing of what led to it, restores what the log
+// has in the same assignment, and decides about the same inputs again. Where it can't rewind them it ends, and the next one does.
 func TestRolledBackAfterItsCommit(t *testing.T) {
+	for name, cannot := range map[string]error{"in the same assignment": nil, "in the next lane": errors.New("no coordinator")} {
+		t.Run(name, func(t *testing.T) { rolledBackAfterItsCommit(t, cannot) })
+	}
+}
+
+func rolledBackAfterItsCommit(t *testing.T, cannot error) {
 	s := newSite(t, 1)
-	w := s.snapshots(often)
+	s.snapshots(often)
 	kept := int64(1 << 40)
 	s.cfg.Confirm = func(_ context.Context, _ int32, accepted []Accepted, _ bool) (int64, *Accepted, error) {
 		if last := &accepted[len(accepted)-1]; last.Offset >= kept {
@@ -92,7 +101,8 @@ func TestRolledBackAfterItsCommit(t *testing.T) {
 		}
 		return kept, nil, nil
 	}
-	l := s.lane(s.cluster.join(0))
+	log := s.cluster.join(0)
+	l := s.lane(log)
 	for i := range 3 {
 		s.process(l, fmt.Sprintf("done-%d", i))
 	}
@@ -101,39 +111,38 @@ func TestRolledBackAfterItsCommit(t *testing.T) {
 	s.cfg.flushed.take()
 	s.submit("w", "rolled-back")
 	s.drain(l)
+	asked := len(s.asked("inventory"))
 	var ahead []error
 	s.cfg.Listener.StoreAhead = func(_ int32, why error) { ahead = append(ahead, why) }
+	s.cfg.History, log.cannotRewind = without{s.cluster, kept}, cannot
+	log.Pause(inboxgate.AllPartitions, ns.Inbox(events.Tasks), inboxgate.PausedForSlots, time.Time{})
 	l.confirmedAt = time.Time{} // it is time
-	var missing *missingError
-	for range maxTurns {
-		if err := l.turn(t.Context()); err != nil {
-			if !errors.As(err, &missing) || isPermanent(err) {
-				t.Fatal(err)
-			}
-			break
+	if cannot != nil {
+		var err error
+		for n := 0; n < maxTurns && err == nil; n++ {
+			err = l.turn(t.Context())
 		}
+		if !errors.Is(err, cannot) || isPermanent(err) || log.rewinds != 0 {
+			t.Fatalf("it ends with %v, rewound %d times", err, log.rewinds)
+		}
+		l.close(func() {})
+		log = s.cluster.join(0)
+		log.Pause(inboxgate.AllPartitions, ns.Inbox(events.Tasks), inboxgate.PausedForSlots, time.Time{})
+		l = s.lane(log)
 	}
-	if missing == nil || len(ahead) != 1 {
-		t.Fatalf("missing %v, told %v", missing, ahead)
+	s.until(l, "it is restored", func() bool { return log.rewinds == 1 && l.parts[0].ok() && l.parts[0].loading == nil })
+	if got := s.digest(l, 0); got != want || len(ahead) != 1 {
+		t.Errorf("restored to %s, want %s; told %v", got, want, ahead)
 	}
-	if trimmed := s.cfg.flushedBeyond(); trimmed {
+	if s.cfg.flushedBeyond() {
 		t.Error("an inbox is to be trimmed of what isn't in the log")
 	}
-	l.close(func() {})
-	s.cfg.Confirm, s.cfg.History = nil, without{s.cluster, kept}
-	r := s.cfg.restoreTasks(t.Context(), 0)
-	if r.err != nil {
-		t.Fatal(r.err)
+	s.cfg.Confirm = nil
+	log.Resume(inboxgate.AllPartitions, inboxgate.PausedForSlots, ns.Inbox(events.Tasks))
+	s.drain(l)
+	if n := len(s.asked("inventory")); n != asked+1 || s.cfg.views.isDropped(0) {
+		t.Errorf("%d requests, there were %d before; still to be rewound: %v", n, asked, s.cfg.views.isDropped(0))
 	}
-	if r.load != nil {
-		if err := errors.Join(r.load(t.Context()), r.tasks.Loaded()); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if got, err := r.tasks.(interface{ Digest() (string, error) }).Digest(); err != nil || got != want {
-		t.Errorf("restored to %s (%v), want %s; refused %v", got, err, want, w.refused)
-	}
-	r.giveBack()
 }
 
 // flushedBeyond reports whether an inbox is to be trimmed.
