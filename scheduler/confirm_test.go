@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -143,6 +145,74 @@ func rolledBackAfterItsCommit(t *testing.T, cannot error) {
 	if n := len(s.asked("inventory")); n != asked+1 || s.cfg.views.isDropped(0) {
 		t.Errorf("%d requests, there were %d before; still to be rewound: %v", n, asked, s.cfg.views.isDropped(0))
 	}
+}
+
+// loadingTasks loads finished tasks until it is told to end, and says when it is emptied meanwhile.
+type loadingTasks struct {
+	Tasks
+	t       *testing.T
+	loading *atomic.Int32
+}
+
+func (s *loadingTasks) TakeSnapshot(r *events.SnapshotReader) (func(context.Context) error, error) {
+	load, err := s.Tasks.TakeSnapshot(r)
+	if err != nil {
+		return nil, err
+	}
+	return func(ctx context.Context) error {
+		s.loading.Add(1)
+		defer s.loading.Add(-1)
+		<-ctx.Done()
+		runtime.Gosched() // it ends a little later
+		return errors.Join(ctx.Err(), load(context.WithoutCancel(ctx)))
+	}, nil
+}
+
+func (s *loadingTasks) Wipe() error {
+	if s.loading.Load() != 0 {
+		s.t.Error("it is emptied while it is loaded")
+	}
+	return s.Tasks.Wipe()
+}
+
+// A commit turns out to be rolled back while finished tasks are loaded: that ends before the partition is emptied, and what
+// it ends with is of no restore that comes after it.
+func TestRolledBackWhileFinishedTasksAreLoaded(t *testing.T) {
+	s := newSite(t, 1)
+	s.snapshots(often)
+	first := s.lane(s.cluster.join(0))
+	for i := range 6 {
+		s.process(first, fmt.Sprintf("done-%d", i))
+	}
+	first.close(func() {})
+	w := s.snapshots(often)
+	open, loading := s.cfg.Tasks, &atomic.Int32{}
+	s.cfg.Tasks = func(p int32) (Tasks, error) {
+		v, err := open(p)
+		return &loadingTasks{v, t, loading}, err
+	}
+	missing := true
+	s.cfg.Confirm = func(_ context.Context, _ int32, accepted []Accepted, _ bool) (int64, *Accepted, error) {
+		if missing {
+			missing = false
+			return 0, &accepted[0], nil
+		}
+		return 1 << 40, nil, nil
+	}
+	log := s.cluster.join(0)
+	l := s.lane(log)
+	s.until(l, "finished tasks are loaded", func() bool { return loading.Load() == 1 })
+	l.confirmedAt = time.Time{} // it is time
+	s.until(l, "it is restored again", func() bool { return log.rewinds == 1 && len(w.from) == 2 && loading.Load() == 1 })
+	for range 5 {
+		if err := l.turn(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(w.loaded) != 0 || l.parts[0].loading == nil {
+		t.Errorf("loaded %v", w.loaded)
+	}
+	l.close(func() {})
 }
 
 // flushedBeyond reports whether an inbox is to be trimmed.
