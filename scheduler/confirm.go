@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/inboxgate"
 )
 
 // A commit that was acknowledged may be rolled back: a broker that dies can lose the markers of a transaction, and then an
@@ -117,7 +118,7 @@ func (c *confirmation) settled(asked []Accepted, stable int64) (st events.Partit
 	return st, next
 }
 
-// missingError says that a log hasn't what was accepted. A fresh client restores the partition from the log.
+// missingError says that a log hasn't what was accepted. The partition is restored from the log.
 type missingError struct {
 	partition int32
 	Accepted
@@ -173,8 +174,8 @@ func (l *lane) confirm(ctx context.Context, now time.Time) {
 	})
 }
 
-// confirmedSome takes the answers in. A partition whose state isn't in the log is emptied, and the lane ends.
-func (l *lane) confirmedSome() error {
+// confirmedSome takes the answers in. A partition whose state isn't in the log is restored from it.
+func (l *lane) confirmedSome(ctx context.Context) error {
 	var answers []confirmed
 	select {
 	case answers = <-l.confirms:
@@ -188,19 +189,35 @@ func (l *lane) confirmedSome() error {
 			continue // it is asked again
 		}
 		if a.missing != nil {
-			why := &missingError{a.id, *a.missing}
-			l.cfg.Listener.storeAhead(a.id, why)
-			l.cfg.views.drop(a.id)
-			if err := p.tasks.Wipe(); err != nil {
-				return &storeError{a.id, "empty", err}
+			l.cfg.Listener.storeAhead(a.id, &missingError{a.id, *a.missing})
+			if err := l.restoreAgain(ctx, p); err != nil {
+				return err
 			}
-			return why
+			continue
 		}
 		if st, next := p.confirmation.settled(a.asked, a.stable); next > 0 {
 			l.cfg.flushed.note(a.id, st, next)
 		}
 	}
 	return nil
+}
+
+// restoreAgain empties a partition whose state isn't in the log, so that it is restored from there in the same assignment. Its
+// inboxes wait for that, and come again from their starts. Where they can't be rewound now, the lane ends, and the next one does that.
+func (l *lane) restoreAgain(ctx context.Context, p *partition) error {
+	for topic := range l.inboxes {
+		l.log.Pause(p.id, topic, inboxgate.PausedForRestore, time.Time{})
+	}
+	err := l.rewind(ctx, p.id)
+	p.cancel()
+	if p.loading != nil {
+		<-p.loading // it writes to the same store
+	}
+	if err := p.tasks.Wipe(); err != nil {
+		return &storeError{p.id, "empty", err}
+	}
+	l.drop(p)
+	return err
 }
 
 // flushedTo records what of a partition is on disk: its inboxes are trimmed of what led to it once the log is known to have it.

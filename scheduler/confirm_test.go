@@ -4,8 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
+	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/inboxgate"
 )
 
 // What is looked for in a log, and what is missing there.
@@ -80,11 +85,17 @@ func TestConfirmation(t *testing.T) {
 	}
 }
 
-// A transaction is rolled back after it was acknowledged: the lane finds that, empties the partition and ends, trims nothing of what led
-// to it, and the next one restores what the log has and decides about the same inputs again.
+// A transaction is rolled back after it was acknowledged: the lane finds that, trims nothing of what led to it, restores what the log
+// has in the same assignment, and decides about the same inputs again. Where it can't rewind them it ends, and the next one does.
 func TestRolledBackAfterItsCommit(t *testing.T) {
+	for name, cannot := range map[string]error{"in the same assignment": nil, "in the next lane": errors.New("no coordinator")} {
+		t.Run(name, func(t *testing.T) { rolledBackAfterItsCommit(t, cannot) })
+	}
+}
+
+func rolledBackAfterItsCommit(t *testing.T, cannot error) {
 	s := newSite(t, 1)
-	w := s.snapshots(often)
+	s.snapshots(often)
 	kept := int64(1 << 40)
 	s.cfg.Confirm = func(_ context.Context, _ int32, accepted []Accepted, _ bool) (int64, *Accepted, error) {
 		if last := &accepted[len(accepted)-1]; last.Offset >= kept {
@@ -92,7 +103,8 @@ func TestRolledBackAfterItsCommit(t *testing.T) {
 		}
 		return kept, nil, nil
 	}
-	l := s.lane(s.cluster.join(0))
+	log := s.cluster.join(0)
+	l := s.lane(log)
 	for i := range 3 {
 		s.process(l, fmt.Sprintf("done-%d", i))
 	}
@@ -101,39 +113,106 @@ func TestRolledBackAfterItsCommit(t *testing.T) {
 	s.cfg.flushed.take()
 	s.submit("w", "rolled-back")
 	s.drain(l)
+	asked := len(s.asked("inventory"))
 	var ahead []error
 	s.cfg.Listener.StoreAhead = func(_ int32, why error) { ahead = append(ahead, why) }
+	s.cfg.History, log.cannotRewind = without{s.cluster, kept}, cannot
+	log.Pause(inboxgate.AllPartitions, ns.Inbox(events.Tasks), inboxgate.PausedForSlots, time.Time{})
 	l.confirmedAt = time.Time{} // it is time
-	var missing *missingError
-	for range maxTurns {
-		if err := l.turn(t.Context()); err != nil {
-			if !errors.As(err, &missing) || isPermanent(err) {
-				t.Fatal(err)
-			}
-			break
+	if cannot != nil {
+		var err error
+		for n := 0; n < maxTurns && err == nil; n++ {
+			err = l.turn(t.Context())
 		}
+		if !errors.Is(err, cannot) || isPermanent(err) || log.rewinds != 0 {
+			t.Fatalf("it ends with %v, rewound %d times", err, log.rewinds)
+		}
+		l.close(func() {})
+		log = s.cluster.join(0)
+		log.Pause(inboxgate.AllPartitions, ns.Inbox(events.Tasks), inboxgate.PausedForSlots, time.Time{})
+		l = s.lane(log)
 	}
-	if missing == nil || len(ahead) != 1 {
-		t.Fatalf("missing %v, told %v", missing, ahead)
+	s.until(l, "it is restored", func() bool { return log.rewinds == 1 && l.parts[0].ok() && l.parts[0].loading == nil })
+	if got := s.digest(l, 0); got != want || len(ahead) != 1 {
+		t.Errorf("restored to %s, want %s; told %v", got, want, ahead)
 	}
-	if trimmed := s.cfg.flushedBeyond(); trimmed {
+	if s.cfg.flushedBeyond() {
 		t.Error("an inbox is to be trimmed of what isn't in the log")
 	}
-	l.close(func() {})
-	s.cfg.Confirm, s.cfg.History = nil, without{s.cluster, kept}
-	r := s.cfg.restoreTasks(t.Context(), 0)
-	if r.err != nil {
-		t.Fatal(r.err)
+	s.cfg.Confirm = nil
+	log.Resume(inboxgate.AllPartitions, inboxgate.PausedForSlots, ns.Inbox(events.Tasks))
+	s.drain(l)
+	if n := len(s.asked("inventory")); n != asked+1 || s.cfg.views.isDropped(0) {
+		t.Errorf("%d requests, there were %d before; still to be rewound: %v", n, asked, s.cfg.views.isDropped(0))
 	}
-	if r.load != nil {
-		if err := errors.Join(r.load(t.Context()), r.tasks.Loaded()); err != nil {
+}
+
+// loadingTasks loads finished tasks until it is told to end, and says when it is emptied meanwhile.
+type loadingTasks struct {
+	Tasks
+	t       *testing.T
+	loading *atomic.Int32
+}
+
+func (s *loadingTasks) TakeSnapshot(r *events.SnapshotReader) (func(context.Context) error, error) {
+	load, err := s.Tasks.TakeSnapshot(r)
+	if err != nil {
+		return nil, err
+	}
+	return func(ctx context.Context) error {
+		s.loading.Add(1)
+		defer s.loading.Add(-1)
+		<-ctx.Done()
+		runtime.Gosched() // it ends a little later
+		return errors.Join(ctx.Err(), load(context.WithoutCancel(ctx)))
+	}, nil
+}
+
+func (s *loadingTasks) Wipe() error {
+	if s.loading.Load() != 0 {
+		s.t.Error("it is emptied while it is loaded")
+	}
+	return s.Tasks.Wipe()
+}
+
+// A commit turns out to be rolled back while finished tasks are loaded: that ends before the partition is emptied, and what
+// it ends with is of no restore that comes after it.
+func TestRolledBackWhileFinishedTasksAreLoaded(t *testing.T) {
+	s := newSite(t, 1)
+	s.snapshots(often)
+	first := s.lane(s.cluster.join(0))
+	for i := range 6 {
+		s.process(first, fmt.Sprintf("done-%d", i))
+	}
+	first.close(func() {})
+	w := s.snapshots(often)
+	open, loading := s.cfg.Tasks, &atomic.Int32{}
+	s.cfg.Tasks = func(p int32) (Tasks, error) {
+		v, err := open(p)
+		return &loadingTasks{v, t, loading}, err
+	}
+	missing := true
+	s.cfg.Confirm = func(_ context.Context, _ int32, accepted []Accepted, _ bool) (int64, *Accepted, error) {
+		if missing {
+			missing = false
+			return 0, &accepted[0], nil
+		}
+		return 1 << 40, nil, nil
+	}
+	log := s.cluster.join(0)
+	l := s.lane(log)
+	s.until(l, "finished tasks are loaded", func() bool { return loading.Load() == 1 })
+	l.confirmedAt = time.Time{} // it is time
+	s.until(l, "it is restored again", func() bool { return log.rewinds == 1 && len(w.from) == 2 && loading.Load() == 1 })
+	for range 5 {
+		if err := l.turn(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if got, err := r.tasks.(interface{ Digest() (string, error) }).Digest(); err != nil || got != want {
-		t.Errorf("restored to %s (%v), want %s; refused %v", got, err, want, w.refused)
+	if len(w.loaded) != 0 || l.parts[0].loading == nil {
+		t.Errorf("loaded %v", w.loaded)
 	}
-	r.giveBack()
+	l.close(func() {})
 }
 
 // flushedBeyond reports whether an inbox is to be trimmed.

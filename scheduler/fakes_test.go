@@ -157,6 +157,8 @@ type fakeLog struct {
 	refuse       func(r *events.Record) bool                              // for now; nil: none
 	commits      int
 	aborts       int
+	rewinds      int
+	cannotRewind error
 	pauses       []string // topics, in order; "+" before those that flow again
 }
 
@@ -225,9 +227,16 @@ func (l *fakeLog) Reflected(_ context.Context, p int32, below map[string]int64) 
 func (l *fakeLog) Rewind(_ context.Context, p int32) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for _, at := range l.position {
-		at[p] = 0
+	if l.cannotRewind != nil {
+		return l.cannotRewind
 	}
+	l.cluster.mu.Lock()
+	defer l.cluster.mu.Unlock()
+	for _, topic := range ns.InboxTopics() {
+		delete(l.position[topic], p)
+		delete(l.cluster.committed[topic], p)
+	}
+	l.rewinds++
 	return nil
 }
 

@@ -108,7 +108,7 @@ func (l *lane) turn(ctx context.Context) error {
 	if err := l.reconcile(ctx); err != nil {
 		return err
 	}
-	if err := l.confirmedSome(); err != nil {
+	if err := l.confirmedSome(ctx); err != nil {
 		return err
 	}
 	l.confirm(ctx, time.Now())

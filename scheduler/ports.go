@@ -29,7 +29,8 @@ type Log interface {
 	Resume(p int32, why inboxgate.Reason, topics ...string)
 	// Poll returns inputs of inboxes that flow; nothing after a bounded wait. An error is final.
 	Poll(ctx context.Context) ([]events.Record, error)
-	// Rewind has the inboxes of a partition be read from their starts, before Resume.
+	// Rewind has the inboxes of a partition, which are paused, be read from their starts, by whoever owns it next, too. Any
+	// goroutine may call it.
 	Rewind(ctx context.Context, p int32) error
 	// PollAtMost bounds the records of the next polls; 0: the log's own bound, which
 	// is never passed.

@@ -33,6 +33,7 @@ type restored struct {
 type loaded struct {
 	id         int32
 	generation uint64
+	done       chan struct{} // the load's: a partition may be restored again in the same assignment
 	err        error
 }
 
@@ -43,7 +44,7 @@ func (l *lane) restore(ctx context.Context, id int32, gen uint64) {
 	l.parts[id] = p
 	l.cfg.Listener.assigned(id)
 	l.restoring.Go(func() {
-		r := l.cfg.restoreTasks(ctx, id)
+		r := l.cfg.restoreTasks(ctx, id, func(ctx context.Context) error { return l.rewind(ctx, id) })
 		if r.err == nil {
 			l.comparePositions(ctx, id, r.tasks.State())
 		}
@@ -55,6 +56,17 @@ func (l *lane) restore(ctx context.Context, id int32, gen uint64) {
 			r.giveBack()
 		}
 	})
+}
+
+// rewind has the inboxes of a partition be read from their starts, since the log of events hasn't what the group's offsets are of.
+// Until that is done the partition is marked: no lane of the process restores it before.
+func (l *lane) rewind(ctx context.Context, id int32) error {
+	l.cfg.views.drop(id)
+	if err := l.log.Rewind(ctx, id); err != nil {
+		return err
+	}
+	l.cfg.views.rewound(id)
+	return nil
 }
 
 func (r *restored) giveBack() {
@@ -76,12 +88,6 @@ func (l *lane) restoredOne(ctx context.Context, r restored) error {
 		return r.err
 	}
 	p.tasks, p.release = r.tasks, r.release
-	if l.cfg.views.isDropped(p.id) {
-		if err := l.log.Rewind(ctx, p.id); err != nil {
-			return err
-		}
-		l.cfg.views.rewound(p.id)
-	}
 	p.runnable, p.inherited = r.runnable, r.inherited
 	if next, at := r.tasks.Next(), r.tasks.State().At; next > 0 && !at.IsZero() {
 		p.confirmation.add(Accepted{next - 1, at})
@@ -119,7 +125,7 @@ func (l *lane) loadBeside(ctx context.Context, p *partition, load func(context.C
 	p.cancel = func() { before(); cancel() }
 	done := make(chan struct{})
 	p.loading = done
-	r := loaded{id: p.id, generation: p.generation}
+	r := loaded{id: p.id, generation: p.generation, done: done}
 	l.restoring.Go(func() {
 		r.err = load(ctx)
 		close(done)
@@ -133,7 +139,7 @@ func (l *lane) loadBeside(ctx context.Context, p *partition, load func(context.C
 
 func (l *lane) loadedOne(r loaded) error {
 	p := l.parts[r.id]
-	if p == nil || p.generation != r.generation {
+	if p == nil || p.generation != r.generation || p.loading != r.done {
 		return nil
 	}
 	if r.err == nil {
@@ -151,8 +157,8 @@ func (l *lane) loadedOne(r loaded) error {
 // restoreTasks opens a partition's tasks where the store left them, or takes a
 // snapshot if that is nearer to the end of the log, and reads on to the high
 // watermark. Another lane of the process may still have them open; that is waited
-// for.
-func (c *Config) restoreTasks(ctx context.Context, id int32) restored {
+// for. rewind is called before a store that is ahead of the log is emptied.
+func (c *Config) restoreTasks(ctx context.Context, id int32, rewind func(context.Context) error) restored {
 	r := restored{id: id}
 	release, err := c.views.acquire(ctx, id)
 	if err != nil {
@@ -167,7 +173,7 @@ func (c *Config) restoreTasks(ctx context.Context, id int32) restored {
 		}
 		return r
 	}
-	b := &bringing{cfg: c, id: id, tasks: tasks}
+	b := &bringing{cfg: c, id: id, tasks: tasks, rewind: rewind}
 	err = b.bring(ctx)
 	if err == nil {
 		err = b.lookThrough()
@@ -189,6 +195,8 @@ type bringing struct {
 	tasks Tasks
 	from  Source
 	load  func(context.Context) error
+	// rewind has the inboxes be read from their starts, for good.
+	rewind func(context.Context) error
 
 	runnable  runnable
 	flow      *flow
@@ -202,6 +210,11 @@ type bringing struct {
 // bring takes the nearest way that there is. A store that has what the log hasn't committed
 // is dropped.
 func (b *bringing) bring(ctx context.Context) error {
+	if b.cfg.views.isDropped(b.id) { // that failed when its state was emptied
+		if err := b.rewind(ctx); err != nil {
+			return err
+		}
+	}
 	if err := b.findSnapshot(ctx); err != nil {
 		return err
 	}
@@ -210,7 +223,10 @@ func (b *bringing) bring(ctx context.Context) error {
 		return err
 	}
 	b.cfg.Listener.storeAhead(b.id, err)
-	b.cfg.views.drop(b.id)
+	// First: a store that was emptied says no more that the group's offsets are ahead, too.
+	if err := b.rewind(ctx); err != nil {
+		return err
+	}
 	if err := b.tasks.Wipe(); err != nil {
 		return &storeError{b.id, "empty", err}
 	}

@@ -366,7 +366,7 @@ type views struct {
 	sync.Mutex
 	open    map[int32]chan struct{} // closed when given back
 	loading chan struct{}           // holds one for each that is being loaded
-	// dropped are the partitions whose state was ahead of the log: the group's offsets are, too. Their inboxes are still to be rewound.
+	// dropped are the partitions whose state is, or was, ahead of the log: the group's offsets are, too. Their inboxes are still to be rewound.
 	dropped map[int32]bool
 }
 

@@ -271,10 +271,11 @@ func TestStateOfAnotherLog(t *testing.T) {
 func (s *site) dropsStore(want string) {
 	s.t.Helper()
 	var ahead []error
+	rewound := 0
 	s.cfg.Listener.StoreAhead = func(_ int32, why error) { ahead = append(ahead, why) }
-	r := s.cfg.restoreTasks(s.t.Context(), 0)
-	if r.err != nil || r.from == FromDisk || len(ahead) != 1 || !isAhead(ahead[0]) {
-		s.t.Fatalf("restored from %q (%v); told %v", r.from, r.err, ahead)
+	r := s.cfg.restoreTasks(s.t.Context(), 0, func(context.Context) error { rewound++; return nil })
+	if r.err != nil || r.from == FromDisk || len(ahead) != 1 || !isAhead(ahead[0]) || rewound != 1 {
+		s.t.Fatalf("restored from %q (%v); told %v, its inboxes rewound %d times", r.from, r.err, ahead, rewound)
 	}
 	if r.load != nil {
 		if err := errors.Join(r.load(s.t.Context()), r.tasks.Loaded()); err != nil {

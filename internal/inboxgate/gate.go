@@ -5,7 +5,7 @@
 // clock and has no lock, so its owner serializes the calls.
 //
 //	reason                  begins                                  ends
-//	PausedForRestore        the partition is assigned               its state is restored (of tasks, and of inboxes
+//	PausedForRestore        it is assigned, or its state emptied    its state is restored (of tasks, and of inboxes
 //	                                                                with inputs about unknown tasks: finished tasks
 //	                                                                are loaded)
 //	PausedForRetry          the cluster refused output, repeatedly  at an instant, later each time

@@ -198,7 +198,7 @@ func orDefault[T comparable](v *T, d T) {
 // a partition that comes is paused for its restore before anything of it can be
 // fetched. An inbox flows only while no reason pauses it (inboxgate).
 //
-// One goroutine calls Poll, PollAtMost, Commit, Abort, Assigned, Pause and Resume; Member, TopicID, Reflected, Wake,
+// One goroutine calls Poll, PollAtMost, Commit, Abort, Assigned, Pause and Resume; Member, TopicID, Reflected, Rewind, Wake,
 // Stalled and Close may be called from any.
 type Lane struct {
 	cfg       LaneConfig

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
@@ -81,7 +82,7 @@ type positions struct {
 
 	mu      sync.Mutex
 	fetched map[topicPartition]committed
-	rewound map[int32]bool // partitions whose inboxes are read from their starts; see Rewind
+	rewound map[int32]uint64 // assignments of partitions whose inboxes are read from their starts; see Rewind
 	// ended is why only another client can go on, as where a topic was recreated; nil: this one can.
 	ended error
 }
@@ -154,7 +155,7 @@ func (l *Lane) place(ctx context.Context, offsets map[string]map[int32]kgo.Offse
 			c := l.positions.takeFetched(at)
 			found := Position{topic, p, c.offset, known(starts, at), known(ends, at), c.metadata}
 			from, atStart, fault := judge(c, l.positions.ids[topic], found.Start, found.End)
-			if l.positions.isRewound(l.home(p)) {
+			if l.isRewound(l.home(p)) {
 				atStart, fault = true, ""
 			}
 			switch {
@@ -232,16 +233,38 @@ func (l *Lane) TopicID(topic string) string { return l.positions.ids[topic] }
 func (l *Lane) mark(req *kmsg.TxnOffsetCommitRequest) error {
 	for i := range req.Topics {
 		t := &req.Topics[i]
-		id := l.positions.ids[t.Topic]
-		if read := topicID(t.TopicID); read != "" && read != id {
-			return &RecreatedError{t.Topic, id, read}
+		text, err := l.markOf(t.Topic, t.TopicID)
+		if err != nil {
+			return err
 		}
-		text := markPrefix + id
 		for j := range t.Partitions {
 			t.Partitions[j].Metadata = &text
 		}
 	}
 	return nil
+}
+
+// markPlain is mark, of a commit that belongs to no transaction.
+func (l *Lane) markPlain(req *kmsg.OffsetCommitRequest) error {
+	for i := range req.Topics {
+		t := &req.Topics[i]
+		text, err := l.markOf(t.Topic, t.TopicID)
+		if err != nil {
+			return err
+		}
+		for j := range t.Partitions {
+			t.Partitions[j].Metadata = &text
+		}
+	}
+	return nil
+}
+
+func (l *Lane) markOf(topic string, is [16]byte) (string, error) {
+	id := l.positions.ids[topic]
+	if read := topicID(is); read != "" && read != id {
+		return "", &RecreatedError{topic, id, read}
+	}
+	return markPrefix + id, nil
 }
 
 // sameTopics reports whether what was fetched is of the topics that the lane reads.
@@ -278,41 +301,82 @@ func (l *Lane) Reflected(ctx context.Context, p int32, below map[string]int64) {
 	}
 }
 
-// Rewind has the inboxes of p be read from their starts, before Resume: the state of p was dropped, and the group's offsets are of
-// transactions that the log of events doesn't have. What it reflects is skipped.
+// Rewind has the inboxes of p, which are paused, be read from their starts: the group's offsets are of transactions that the
+// log of events doesn't have. What it reflects is skipped. The starts are committed for the group, so that whoever owns p
+// next reads from there, too, whatever becomes of this process.
 func (l *Lane) Rewind(ctx context.Context, p int32) error {
+	generation, owned := l.balancer.Assigned()[p]
+	if !owned {
+		return fmt.Errorf("lane %q: partition %d went before its inboxes were read from their starts", l.cfg.Owner, p)
+	}
 	l.positions.mu.Lock()
 	if l.positions.rewound == nil {
-		l.positions.rewound = map[int32]bool{}
+		l.positions.rewound = map[int32]uint64{}
 	}
-	l.positions.rewound[p] = true // the client may not have fetched the group's offsets yet
+	l.positions.rewound[p] = generation // the client may not have placed this assignment yet
 	l.positions.mu.Unlock()
-	admin := kadm.NewClient(l.client())
-	starts, err := admin.ListStartOffsets(ctx, l.cfg.Topics...)
-	if err != nil {
-		return fmt.Errorf("lane %q: read the inboxes of partition %d from their starts: %w", l.cfg.Owner, p, err)
+	ctx, cancel := context.WithTimeout(ctx, l.flushMax())
+	defer cancel()
+	starts, err := l.startsOf(ctx, p)
+	if err == nil {
+		err = l.commitPlain(ctx, starts)
 	}
-	set := map[string]map[int32]kgo.EpochOffset{}
+	if err != nil {
+		return fmt.Errorf("lane %q: read the inboxes of partition %d from their starts: %w", l.cfg.Owner, p, finalError(err))
+	}
+	l.inCommit.Lock() // the end of a transaction sets offsets, too
+	defer l.inCommit.Unlock()
+	l.session.Client().SetOffsets(starts)
+	return nil
+}
+
+// startsOf are where the logs of p's inboxes begin, with what was added to them.
+func (l *Lane) startsOf(ctx context.Context, p int32) (map[string]map[int32]kgo.EpochOffset, error) {
+	starts, err := kadm.NewClient(l.client()).ListStartOffsets(ctx, l.cfg.Topics...)
+	if err != nil {
+		return nil, err
+	}
+	of := map[string]map[int32]kgo.EpochOffset{}
 	for topic, ps := range starts {
-		set[topic] = map[int32]kgo.EpochOffset{}
+		of[topic] = map[int32]kgo.EpochOffset{}
 		for q, start := range ps {
 			switch {
 			case l.home(q) != p:
 			case start.Err != nil:
-				return fmt.Errorf("lane %q: read %s/%d from its start: %w", l.cfg.Owner, topic, q, start.Err)
+				return nil, fmt.Errorf("%s/%d: %w", topic, q, start.Err)
 			default:
-				set[topic][q] = kgo.EpochOffset{Epoch: -1, Offset: start.Offset}
+				of[topic][q] = kgo.EpochOffset{Epoch: -1, Offset: start.Offset}
 			}
 		}
 	}
-	l.session.Client().SetOffsets(set)
-	return nil
+	return of, nil
 }
 
-func (p *positions) isRewound(home int32) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.rewound[home]
+// commitPlain commits offsets for the group, in no transaction. The group's generation fences it.
+func (l *Lane) commitPlain(ctx context.Context, offsets map[string]map[int32]kgo.EpochOffset) error {
+	var faults []error
+	l.session.Client().CommitOffsetsSync(kgo.PreCommitFnContext(ctx, l.markPlain), offsets,
+		func(_ *kgo.Client, _ *kmsg.OffsetCommitRequest, resp *kmsg.OffsetCommitResponse, err error) {
+			if faults = append(faults, err); err != nil {
+				return
+			}
+			for _, t := range resp.Topics {
+				for _, p := range t.Partitions {
+					if err := kerr.ErrorForCode(p.ErrorCode); err != nil {
+						faults = append(faults, fmt.Errorf("commit %s/%d: %w", t.Topic, p.Partition, err))
+					}
+				}
+			}
+		})
+	return errors.Join(faults...)
+}
+
+// isRewound reports whether Rewind was called for the assignment that there is of p.
+func (l *Lane) isRewound(p int32) bool {
+	generation, owned := l.balancer.Assigned()[p]
+	l.positions.mu.Lock()
+	defer l.positions.mu.Unlock()
+	return owned && l.positions.rewound[p] == generation
 }
 
 // lostData is called when the leader's epochs say that the log of an inbox was cut off below where it was read:

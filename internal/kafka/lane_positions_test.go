@@ -241,6 +241,57 @@ func TestAbortGoesBackToTheStartOfATrimmedInbox(t *testing.T) {
 	})
 }
 
+// What is rewound is read from its start: in the same assignment, after an abort, and by whoever owns it next.
+func TestRewindIsCommitted(t *testing.T) {
+	each(t, func(t *testing.T, s *site) {
+		cl, topic := s.outside(t), s.inboxes[0]
+		faults := &positionFaults{}
+		cfg := s.lane("one")
+		cfg.Listener = faults.listener()
+		l := openLane(t, cfg)
+		untilAssigned(t, l, testPartitions)
+		submit(t, cl, input(topic, 4, "a"), input(topic, 4, "b"), input(topic, 5, "other"))
+		reads := func(n int) {
+			t.Helper()
+			var got []string
+			until(t, l, fmt.Sprint(n, " records"), func(rs []events.Record) bool {
+				for _, r := range rs {
+					got = append(got, string(r.Value))
+				}
+				return len(got) >= n
+			})
+			if slices.Sort(got); !slices.Equal(got, []string{"a", "b", "other"}[:n]) {
+				t.Fatalf("polled %q", got)
+			}
+		}
+		reads(3)
+		commit(t, l, 3, nil)
+		for range 2 {
+			for _, inbox := range s.inboxes {
+				l.Pause(4, inbox, inboxgate.PausedForRestore, time.Time{})
+			}
+			if err := l.Rewind(t.Context(), 4); err != nil {
+				t.Fatal(err)
+			}
+			l.Resume(4, inboxgate.PausedForRestore)
+			reads(2)
+			if err := l.Abort(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		reads(2)
+		l.Close()
+		cfg.Owner = "two"
+		l = openLane(t, cfg)
+		untilAssigned(t, l, testPartitions)
+		reads(2)
+		commit(t, l, 2, nil)
+		if n := faults.count(""); n != 0 {
+			t.Errorf("faults of positions: %q", faults.all)
+		}
+	})
+}
+
 // An inbox that is paused is fetched by nobody, and recreated all the same: the lane ends, so that a new one reads the new topic.
 func TestLaneEndsWhenAPausedInboxIsRecreated(t *testing.T) {
 	each(t, func(t *testing.T, s *site) {
