@@ -67,6 +67,13 @@ func (s *restoring) opened(owner string, l member) {
 	s.lanes[owner] = l
 }
 
+// failed: an owner's lane ended. It owns nothing until another is opened.
+func (s *restoring) failed(owner string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.lanes, owner)
+}
+
 // underWay is a kafka.RestoreListener's.
 func (s *restoring) underWay(topic string, p int32, next, end int64, trouble error) {
 	s.mu.Lock()

@@ -45,6 +45,7 @@ type stand struct {
 	inbox
 	position int64
 	since    time.Time
+	seen     time.Time // of the last look that found it
 	told     time.Time // when it is to be told next
 	renewed  bool      // its worker got a new client
 }
@@ -57,26 +58,33 @@ type stands struct {
 }
 
 // look takes in the positions of the inboxes in which records wait. A gap between two looks counts for nothing: the process was
-// stopped, or the cluster didn't answer.
+// stopped, or the cluster didn't answer. One whose worker got a new client is remembered until that client has
+// joined its group, and the time until then counts for nothing.
 func (s *stands) look(now time.Time, waits map[inbox]int64) {
-	gap := now.Sub(s.last) > 3*s.every
+	last, gap := s.last, now.Sub(s.last) > 3*s.every
 	s.last = now
 	if s.of == nil {
 		s.of = map[inbox]*stand{}
 	}
-	maps.DeleteFunc(s.of, func(at inbox, _ *stand) bool { _, is := waits[at]; return !is })
 	for at, position := range waits {
-		if before := s.of[at]; before == nil || before.position != position || gap {
-			s.of[at] = &stand{inbox: at, position: position, since: now, told: now.Add(standingTold * s.every)}
+		before := s.of[at]
+		if before == nil || before.position != position || gap {
+			s.of[at] = &stand{inbox: at, position: position, since: now, seen: now, told: now.Add(standingTold * s.every)}
+			continue
 		}
+		absent := last.Sub(before.seen)
+		before.since, before.told, before.seen = before.since.Add(absent), before.told.Add(absent), now
 	}
+	maps.DeleteFunc(s.of, func(_ inbox, at *stand) bool {
+		return at.seen.Before(now) && !(at.renewed && now.Sub(at.seen) < standingRenewed*s.every)
+	})
 }
 
 // still are those that have stood for standingTold looks, the longest first.
 func (s *stands) still(now time.Time) []*stand {
 	var still []*stand
 	for _, at := range s.of {
-		if now.Sub(at.since) >= standingTold*s.every {
+		if at.seen.Equal(s.last) && now.Sub(at.since) >= standingTold*s.every {
 			still = append(still, at)
 		}
 	}

@@ -59,6 +59,59 @@ func TestStands(t *testing.T) {
 	}
 }
 
+// A worker that gets a new client owns nothing until that has joined. What stood still then doesn't begin anew, or the process
+// would never end, and the time between counts for nothing.
+func TestStandsOfAWorkerWithANewClient(t *testing.T) {
+	const every = 10 * time.Second
+	at := inbox{"tasks", 0}
+	s, now := stands{every: every}, time.Unix(1000, 0)
+	look := func(n int, waits map[inbox]int64) []*stand {
+		for range n {
+			now = now.Add(every)
+			s.look(now, waits)
+		}
+		return s.still(now)
+	}
+	if still := look(standingRenewed+1, map[inbox]int64{at: 7}); len(still) != 1 {
+		t.Fatalf("%v stand still", still)
+	}
+	s.of[at].renewed = true
+	if still := look(2, nil); len(still) != 0 {
+		t.Errorf("%v stand still, and are nobody's here", still)
+	}
+	still := look(1, map[inbox]int64{at: 7})
+	if len(still) != 1 || !still[0].renewed || now.Sub(still[0].since) != (standingRenewed+1)*every {
+		t.Errorf("with the new client %+v stand still", s.of[at])
+	}
+	if look(1, nil); len(s.of) != 1 {
+		t.Errorf("forgotten at once: %v", s.of)
+	}
+	if still := look(1, map[inbox]int64{at: 8}); len(still) != 0 || s.of[at].renewed {
+		t.Errorf("it has moved: %+v", s.of[at])
+	}
+	s.of[at].renewed = true
+	if look(standingRenewed, nil); len(s.of) != 0 {
+		t.Errorf("of what is another process's is kept %v", s.of)
+	}
+}
+
+// A lane that failed owns nothing, until another is opened.
+func TestOwnerOfAPartition(t *testing.T) {
+	n := &Instance{Partitions: 3, metrics: NewMetrics(), Admin: &kafka.Admin{}, log: slog.New(slog.DiscardHandler)}
+	s := newRestoring(n)
+	lost := n.schedulerListener(s).LaneFailed
+	for range 2 {
+		s.opened("s.0", laneOf{"m0", map[int32]bool{1: true}})
+		if owner, owns := s.owner(1); !owns || owner != "s.0" {
+			t.Errorf("its owner is %q", owner)
+		}
+		lost("s.0", errors.New("fenced"))
+		if owner, owns := s.owner(1); owns {
+			t.Errorf("%q owns it, and has failed", owner)
+		}
+	}
+}
+
 // Records wait in an inbox where a reader of committed records has some to read after the group's position, or after the
 // log's start where that is above it. Other topics of the group don't count.
 func TestWaiting(t *testing.T) {
