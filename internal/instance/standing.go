@@ -124,6 +124,7 @@ type standing struct {
 	n         *Instance
 	restoring *restoring
 	stands    stands
+	positions map[inbox]int64 // of the last look
 }
 
 // run watches until ctx ends, or until a worker stands still though it got a new client.
@@ -162,6 +163,7 @@ func (w *standing) waits(ctx context.Context) (map[inbox]int64, error) {
 	if err != nil {
 		return nil, err
 	}
+	w.take(commits)
 	starts, ends, err := w.n.Admin.InboxLogs(ctx)
 	if err != nil {
 		return nil, err
@@ -172,6 +174,21 @@ func (w *standing) waits(ctx context.Context) (map[inbox]int64, error) {
 		return !owns || w.restoring.paused(at.topic, at.partition)
 	})
 	return waits, nil
+}
+
+// take takes in the group's offsets: an inbox whose offset has moved is read.
+func (w *standing) take(commits map[string]map[int32]int64) {
+	before := w.positions
+	w.positions = map[inbox]int64{}
+	for topic, ps := range commits {
+		for p, position := range ps {
+			at := inbox{topic, p}
+			if was, is := before[at]; is && was != position {
+				w.restoring.committed(at)
+			}
+			w.positions[at] = position
+		}
+	}
 }
 
 // waiting are the positions of those partitions of inboxes in which committed records wait; -1: nothing was committed. What was

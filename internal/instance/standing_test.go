@@ -112,6 +112,50 @@ func TestOwnerOfAPartition(t *testing.T) {
 	}
 }
 
+// What can't be read is told of until it can, and no longer.
+func TestUnreadableInboxes(t *testing.T) {
+	n := &Instance{Partitions: 3, metrics: NewMetrics(), Admin: &kafka.Admin{}, log: slog.New(slog.DiscardHandler)}
+	topic, log := n.Kafka.Namespace.Inbox(events.Tasks), n.Kafka.Namespace.Events()
+	s := newRestoring(n)
+	w := &standing{n: n, restoring: s}
+	lane := n.laneListener("s.0")
+	s.observe(lane)
+	expect := func(what string, unreadable bool) {
+		t.Helper()
+		if err := s.unreadable(topic, 4); (err != nil) != unreadable {
+			t.Errorf("%s: unreadable is %v", what, err)
+		}
+	}
+	commit := func(position int64) { w.take(map[string]map[int32]int64{topic: {4: position}}) }
+	cut := kafka.Position{Topic: topic, Partition: 4, Offset: 50, End: 2}
+	commit(7)
+	expect("at work", false)
+	lane.Position(cut, kafka.PositionTrimmed)
+	expect("trimmed", false)
+	lane.Position(cut, kafka.PositionCut)
+	s.lost(1) // the lane sees later that it went before
+	expect("cut off when it came again", true)
+	commit(8)
+	expect("cut off, and what was read before is committed", true)
+	lane.Assigned([]int32{0, 2}, []int32{1})
+	expect("others came", true)
+	lane.Assigned([]int32{1}, nil)
+	expect("it came again", false)
+	lane.Damaged(topic, 4, errors.New("checksum"))
+	expect("damaged", true)
+	commit(8)
+	expect("still damaged", true)
+	commit(9)
+	expect("read again", false)
+	for what, heals := range map[string]func(){"restored": func() { s.restored(1) }, "read": func() { commit(10) }} {
+		commit(9)
+		s.damaged(log, 1, errors.New("checksum"))
+		expect("its events are damaged", true)
+		heals()
+		expect("its events are "+what, false)
+	}
+}
+
 // Records wait in an inbox where a reader of committed records has some to read after the group's position, or after the
 // log's start where that is above it. Other topics of the group don't count.
 func TestWaiting(t *testing.T) {
