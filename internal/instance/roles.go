@@ -152,6 +152,7 @@ func (n *Instance) notify(ctx context.Context, o SchedulerOptions, listener *sch
 	defer outbox.Close()
 	cfg := scheduler.NotifierConfig{Namespace: ns, Source: n.source("notifier"), Outbox: outbox, Clock: n.Clock, Listener: listener,
 		Open: func(ctx context.Context) (scheduler.Notifications, error) {
+			n.metrics.health.left("notifier") // until it has joined again
 			s, err := kafka.OpenSession(ctx, kafka.SessionConfig{Config: n.Kafka, Group: ns.NotifierGroup(), Topic: ns.Notifications(),
 				InstanceID: n.member("notifier"), LeaveOnClose: n.leaves, SessionTimeout: n.sessionTimeout(), FetchMaxWait: n.c.FetchMaxWait,
 				Listener: n.sessionListener("notifier")})
@@ -166,7 +167,10 @@ func (n *Instance) notify(ctx context.Context, o SchedulerOptions, listener *sch
 			return err
 		}
 	}
-	return scheduler.Notify(ctx, cfg)
+	if err := scheduler.Notify(ctx, cfg); err != nil {
+		return fmt.Errorf("notifier: %w", err)
+	}
+	return nil
 }
 
 // closeWithin is how long the end of a process waits for its store: a disk that
