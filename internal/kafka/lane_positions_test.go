@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/inboxgate"
@@ -207,6 +208,36 @@ func TestRecordsDeletedBeforeTheyWereReadAreReported(t *testing.T) {
 		commit(t, l, 1, nil)
 		if faults.count("trimmed "+topic+"/4 at 1 of a log that holds [2, 3)") != 1 {
 			t.Errorf("reported %q", faults.all)
+		}
+	})
+}
+
+// The committed records of inboxes begin at the log's start, and end before a transaction that is open.
+func TestWhereInboxesBeginAndEnd(t *testing.T) {
+	each(t, func(t *testing.T, s *site) {
+		cl, topic := s.outside(t), s.inboxes[0]
+		submit(t, cl, input(topic, 4, "a"), input(topic, 4, "b"), input(topic, 4, "c"))
+		var before kadm.Offsets
+		before.AddOffset(topic, 4, 2, -1)
+		if _, err := kadm.NewClient(cl).DeleteRecords(t.Context(), before); err != nil {
+			t.Fatal(err)
+		}
+		tx := s.outside(t, kgo.TransactionalID(string(s.ns)+"client"))
+		if err := tx.BeginTransaction(); err != nil {
+			t.Fatal(err)
+		}
+		submit(t, tx, input(topic, 4, "d"), input(s.inboxes[1], 5, "e"))
+		admin, err := kafka.OpenAdmin(s.config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer admin.Close()
+		starts, ends, err := admin.InboxLogs(t.Context())
+		if err != nil || len(starts) != len(s.inboxes) || len(ends[topic]) != testPartitions {
+			t.Fatalf("the inboxes hold %v to %v, %v", starts, ends, err)
+		}
+		if starts[topic][4] != 2 || ends[topic][4] != 3 || ends[s.inboxes[1]][5] != 0 {
+			t.Errorf("the inboxes hold %v to %v", starts, ends)
 		}
 	})
 }
