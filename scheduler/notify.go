@@ -60,7 +60,7 @@ type NotifierConfig struct {
 }
 
 // Notify relays notifications to the topics that their tasks name, in order and
-// at least once, until ctx ends.
+// at least once, until ctx ends, or until its membership ends with what no fresh client heals.
 //
 // A notification that its topic does not take because of its size is dead-lettered alone.
 // A topic that is missing or refuses has its notifications wait for notifyPatience: it may be
@@ -73,8 +73,13 @@ type NotifierConfig struct {
 // be given up. Several that are silent at once delay the others, for notifyWithin at most, once
 // they have all of notifyInFlight.
 func Notify(ctx context.Context, cfg NotifierConfig) error {
+	var refusals refusals
 	for ctx.Err() == nil {
+		opened := time.Now()
 		if err := notifyOnce(ctx, &cfg); err != nil && ctx.Err() == nil {
+			if isPermanent(err) || refusals.last(err, opened, time.Now()) {
+				return err
+			}
 			cfg.Listener.laneFailed(cfg.Source, err)
 			select {
 			case <-ctx.Done():

@@ -498,6 +498,35 @@ func TestNotifierBeginsAnew(t *testing.T) {
 	})
 }
 
+// What no fresh client heals ends the notifier, and with it the process, as it does a lane: also what the cluster
+// doesn't permit for long.
+func TestNotifierEndsWithWhatLasts(t *testing.T) {
+	for _, c := range []struct {
+		err    error
+		within time.Duration
+	}{{&pastEnd{}, time.Second}, {notPermitted{errors.New("denied")}, refusedMost + 5*time.Second}} {
+		relaying(t, 64, func(p *post) {
+			if c.within < refusedMost {
+				p.in.fail = c.err
+			} else {
+				p.cfg.Open = func(context.Context) (Notifications, error) { return nil, c.err }
+			}
+			p.start()
+			p.pass(c.within)
+			select {
+			case err := <-p.done:
+				if !errors.Is(err, c.err) {
+					p.Errorf("it ended with %v", err)
+				}
+				p.stop()
+				p.stop = nil
+			default:
+				p.Errorf("it goes on after %v", c.err)
+			}
+		})
+	}
+}
+
 // Many topics are missing, and the controller is slow. Each is created by itself; what is there
 // isn't even asked for, and nothing waits for another's topic.
 func TestReplyToIsEnsuredBesideOthers(t *testing.T) {

@@ -172,6 +172,7 @@ func (n *Instance) schedulerListener(restoring *restoring) *scheduler.Listener {
 			n.admission(owner, open, counted, busiest)
 		},
 		LaneFailed: func(owner string, err error) {
+			restoring.failed(owner)
 			restoring.admission(owner, true) // the next one says what it finds
 			m.transactions.WithLabelValues("failed").Inc()
 			n.log.Log(context.Background(), levelOf(err, slog.LevelWarn), "lane begins anew", "owner", owner, "error", err)

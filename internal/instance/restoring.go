@@ -3,7 +3,9 @@ package instance
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"maps"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -39,7 +41,8 @@ type restoring struct {
 	pending map[int32]bool // partitions that came and don't act yet: restored now, or once it's their turn
 	went    time.Time      // when a restore of this process went on, or ended, last
 	full    map[string]bool
-	broken  map[inbox]error // what can't be read
+	broken  map[inbox]error // what can't be read, until something of it is, or its partition is assigned again
+	cut     map[inbox]error // what isn't read, until its partition is assigned again
 	unread  time.Time       // when definitions couldn't be read last
 }
 
@@ -57,7 +60,7 @@ type member interface {
 func newRestoring(n *Instance) *restoring {
 	return &restoring{n: n, write: n.Admin.ShowRestores, soon: make(chan struct{}, 1), lanes: map[string]member{},
 		logged: map[int32]time.Time{}, shown: map[int32]kafka.Restore{}, due: map[int32]kafka.Restore{}, past: map[int32]bool{},
-		waits: map[int32]time.Time{}, loading: map[int32]bool{}, moving: map[int32]restoreMove{}, pending: map[int32]bool{}, broken: map[inbox]error{}, full: map[string]bool{}}
+		waits: map[int32]time.Time{}, loading: map[int32]bool{}, moving: map[int32]restoreMove{}, pending: map[int32]bool{}, broken: map[inbox]error{}, cut: map[inbox]error{}, full: map[string]bool{}}
 }
 
 // opened takes note of the lane that an owner has now.
@@ -65,6 +68,13 @@ func (s *restoring) opened(owner string, l member) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.lanes[owner] = l
+}
+
+// failed: an owner's lane ended. It owns nothing until another is opened.
+func (s *restoring) failed(owner string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.lanes, owner)
 }
 
 // underWay is a kafka.RestoreListener's.
@@ -114,6 +124,7 @@ func (s *restoring) restored(p int32) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.pending, p)
+	delete(s.broken, inbox{s.n.Kafka.Namespace.Events(), p})
 	s.went = time.Now()
 	if s.over(p) {
 		s.n.log.Info("the partition is restored", "partition", p)
@@ -137,7 +148,30 @@ func (s *restoring) lost(p int32) {
 	delete(s.waits, p)
 	delete(s.loading, p)
 	delete(s.pending, p)
-	maps.DeleteFunc(s.broken, func(at inbox, _ error) bool { return at.partition%s.n.Partitions == p })
+}
+
+// readable: partitions are assigned to a lane. What is wrong with their inboxes is told of again.
+func (s *restoring) readable(ps []int32) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, of := range []map[inbox]error{s.broken, s.cut} {
+		maps.DeleteFunc(of, func(at inbox, _ error) bool { return slices.Contains(ps, at.partition%s.n.Partitions) })
+	}
+}
+
+// committed: the group's offset of an inbox has moved, so it was read, and the events beside it.
+func (s *restoring) committed(at inbox) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.broken, at)
+	delete(s.broken, inbox{s.n.Kafka.Namespace.Events(), at.partition % s.n.Partitions})
+}
+
+// cutOff records an inbox whose log ends below what was read of it.
+func (s *restoring) cutOff(at kafka.Position) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.cut[inbox{at.Topic, at.Partition}] = fmt.Errorf("%s/%d ends at %d, below what was read of it: it was cut off, or brought back from a copy", at.Topic, at.Partition, at.End)
 }
 
 // damaged records what the broker has of a partition and can't be read.
@@ -151,7 +185,7 @@ func (s *restoring) damaged(topic string, p int32, err error) {
 func (s *restoring) unreadable(topic string, p int32) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return cmp.Or(s.broken[inbox{topic, p}], s.broken[inbox{s.n.Kafka.Namespace.Events(), p % s.n.Partitions}])
+	return cmp.Or(s.cut[inbox{topic, p}], s.broken[inbox{topic, p}], s.broken[inbox{s.n.Kafka.Namespace.Events(), p % s.n.Partitions}])
 }
 
 // waitsFor records that a partition's inboxes wait, on purpose, for about so long.

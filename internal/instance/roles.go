@@ -101,24 +101,32 @@ func (s *restoring) openLane(ctx context.Context, owner string, number int) (sch
 	if id := n.member("scheduler"); id != "" {
 		cfg.InstanceID, cfg.LeaveOnClose = fmt.Sprintf("%s.%d", id, number), n.leavesOnStop(ctx)
 	}
-	tell := cfg.Listener.Damaged
-	cfg.Listener.Damaged = func(topic string, p int32, err error) {
-		s.damaged(topic, p, err)
-		tell(topic, p, err)
-	}
-	position := cfg.Listener.Position
-	cfg.Listener.Position = func(at kafka.Position, fault kafka.PositionFault) {
-		if fault == kafka.PositionCut {
-			s.damaged(at.Topic, at.Partition, fmt.Errorf("%s/%d ends at %d, below what was read of it: it was cut off, or brought back from a copy", at.Topic, at.Partition, at.End))
-		}
-		position(at, fault)
-	}
+	s.observe(cfg.Listener)
 	l, err := kafka.OpenLane(ctx, cfg)
 	if err != nil {
 		return nil, err // not a nil *Lane in an interface
 	}
 	s.opened(owner, l)
 	return n.metrics.health.watched(laneName(owner), through(n.c.Seams.Lane, scheduler.Log(l))), nil
+}
+
+// observe takes note of which inboxes of a lane can't be read, and tells its listener.
+func (s *restoring) observe(l *kafka.LaneListener) {
+	assigned, damaged, position := l.Assigned, l.Damaged, l.Position
+	l.Assigned = func(added, lost []int32) {
+		s.readable(added) // before its positions are looked at
+		assigned(added, lost)
+	}
+	l.Damaged = func(topic string, p int32, err error) {
+		s.damaged(topic, p, err)
+		damaged(topic, p, err)
+	}
+	l.Position = func(at kafka.Position, fault kafka.PositionFault) {
+		if fault == kafka.PositionCut {
+			s.cutOff(at)
+		}
+		position(at, fault)
+	}
 }
 
 // laneName is what probes are told of a lane.
@@ -144,6 +152,7 @@ func (n *Instance) notify(ctx context.Context, o SchedulerOptions, listener *sch
 	defer outbox.Close()
 	cfg := scheduler.NotifierConfig{Namespace: ns, Source: n.source("notifier"), Outbox: outbox, Clock: n.Clock, Listener: listener,
 		Open: func(ctx context.Context) (scheduler.Notifications, error) {
+			n.metrics.health.left("notifier") // until it has joined again
 			s, err := kafka.OpenSession(ctx, kafka.SessionConfig{Config: n.Kafka, Group: ns.NotifierGroup(), Topic: ns.Notifications(),
 				InstanceID: n.member("notifier"), LeaveOnClose: n.leaves, SessionTimeout: n.sessionTimeout(), FetchMaxWait: n.c.FetchMaxWait,
 				Listener: n.sessionListener("notifier")})
@@ -158,7 +167,10 @@ func (n *Instance) notify(ctx context.Context, o SchedulerOptions, listener *sch
 			return err
 		}
 	}
-	return scheduler.Notify(ctx, cfg)
+	if err := scheduler.Notify(ctx, cfg); err != nil {
+		return fmt.Errorf("notifier: %w", err)
+	}
+	return nil
 }
 
 // closeWithin is how long the end of a process waits for its store: a disk that

@@ -45,6 +45,7 @@ type stand struct {
 	inbox
 	position int64
 	since    time.Time
+	seen     time.Time // of the last look that found it
 	told     time.Time // when it is to be told next
 	renewed  bool      // its worker got a new client
 }
@@ -57,26 +58,33 @@ type stands struct {
 }
 
 // look takes in the positions of the inboxes in which records wait. A gap between two looks counts for nothing: the process was
-// stopped, or the cluster didn't answer.
+// stopped, or the cluster didn't answer. One whose worker got a new client is remembered until that client has
+// joined its group, and the time until then counts for nothing.
 func (s *stands) look(now time.Time, waits map[inbox]int64) {
-	gap := now.Sub(s.last) > 3*s.every
+	last, gap := s.last, now.Sub(s.last) > 3*s.every
 	s.last = now
 	if s.of == nil {
 		s.of = map[inbox]*stand{}
 	}
-	maps.DeleteFunc(s.of, func(at inbox, _ *stand) bool { _, is := waits[at]; return !is })
 	for at, position := range waits {
-		if before := s.of[at]; before == nil || before.position != position || gap {
-			s.of[at] = &stand{inbox: at, position: position, since: now, told: now.Add(standingTold * s.every)}
+		before := s.of[at]
+		if before == nil || before.position != position || gap {
+			s.of[at] = &stand{inbox: at, position: position, since: now, seen: now, told: now.Add(standingTold * s.every)}
+			continue
 		}
+		absent := last.Sub(before.seen)
+		before.since, before.told, before.seen = before.since.Add(absent), before.told.Add(absent), now
 	}
+	maps.DeleteFunc(s.of, func(_ inbox, at *stand) bool {
+		return at.seen.Before(now) && !(at.renewed && now.Sub(at.seen) < standingRenewed*s.every)
+	})
 }
 
 // still are those that have stood for standingTold looks, the longest first.
 func (s *stands) still(now time.Time) []*stand {
 	var still []*stand
 	for _, at := range s.of {
-		if now.Sub(at.since) >= standingTold*s.every {
+		if at.seen.Equal(s.last) && now.Sub(at.since) >= standingTold*s.every {
 			still = append(still, at)
 		}
 	}
@@ -116,6 +124,7 @@ type standing struct {
 	n         *Instance
 	restoring *restoring
 	stands    stands
+	positions map[inbox]int64 // of the last look
 }
 
 // run watches until ctx ends, or until a worker stands still though it got a new client.
@@ -154,6 +163,7 @@ func (w *standing) waits(ctx context.Context) (map[inbox]int64, error) {
 	if err != nil {
 		return nil, err
 	}
+	w.take(commits)
 	starts, ends, err := w.n.Admin.InboxLogs(ctx)
 	if err != nil {
 		return nil, err
@@ -164,6 +174,21 @@ func (w *standing) waits(ctx context.Context) (map[inbox]int64, error) {
 		return !owns || w.restoring.paused(at.topic, at.partition)
 	})
 	return waits, nil
+}
+
+// take takes in the group's offsets: an inbox whose offset has moved is read.
+func (w *standing) take(commits map[string]map[int32]int64) {
+	before := w.positions
+	w.positions = map[inbox]int64{}
+	for topic, ps := range commits {
+		for p, position := range ps {
+			at := inbox{topic, p}
+			if was, is := before[at]; is && was != position {
+				w.restoring.committed(at)
+			}
+			w.positions[at] = position
+		}
+	}
 }
 
 // waiting are the positions of those partitions of inboxes in which committed records wait; -1: nothing was committed. What was

@@ -59,6 +59,103 @@ func TestStands(t *testing.T) {
 	}
 }
 
+// A worker that gets a new client owns nothing until that has joined. What stood still then doesn't begin anew, or the process
+// would never end, and the time between counts for nothing.
+func TestStandsOfAWorkerWithANewClient(t *testing.T) {
+	const every = 10 * time.Second
+	at := inbox{"tasks", 0}
+	s, now := stands{every: every}, time.Unix(1000, 0)
+	look := func(n int, waits map[inbox]int64) []*stand {
+		for range n {
+			now = now.Add(every)
+			s.look(now, waits)
+		}
+		return s.still(now)
+	}
+	if still := look(standingRenewed+1, map[inbox]int64{at: 7}); len(still) != 1 {
+		t.Fatalf("%v stand still", still)
+	}
+	s.of[at].renewed = true
+	if still := look(2, nil); len(still) != 0 {
+		t.Errorf("%v stand still, and are nobody's here", still)
+	}
+	still := look(1, map[inbox]int64{at: 7})
+	if len(still) != 1 || !still[0].renewed || now.Sub(still[0].since) != (standingRenewed+1)*every {
+		t.Errorf("with the new client %+v stand still", s.of[at])
+	}
+	if look(1, nil); len(s.of) != 1 {
+		t.Errorf("forgotten at once: %v", s.of)
+	}
+	if still := look(1, map[inbox]int64{at: 8}); len(still) != 0 || s.of[at].renewed {
+		t.Errorf("it has moved: %+v", s.of[at])
+	}
+	s.of[at].renewed = true
+	if look(standingRenewed, nil); len(s.of) != 0 {
+		t.Errorf("of what is another process's is kept %v", s.of)
+	}
+}
+
+// A lane that failed owns nothing, until another is opened.
+func TestOwnerOfAPartition(t *testing.T) {
+	n := &Instance{Partitions: 3, metrics: NewMetrics(), Admin: &kafka.Admin{}, log: slog.New(slog.DiscardHandler)}
+	s := newRestoring(n)
+	lost := n.schedulerListener(s).LaneFailed
+	for range 2 {
+		s.opened("s.0", laneOf{"m0", map[int32]bool{1: true}})
+		if owner, owns := s.owner(1); !owns || owner != "s.0" {
+			t.Errorf("its owner is %q", owner)
+		}
+		lost("s.0", errors.New("fenced"))
+		if owner, owns := s.owner(1); owns {
+			t.Errorf("%q owns it, and has failed", owner)
+		}
+	}
+}
+
+// What can't be read is told of until it can, and no longer.
+func TestUnreadableInboxes(t *testing.T) {
+	n := &Instance{Partitions: 3, metrics: NewMetrics(), Admin: &kafka.Admin{}, log: slog.New(slog.DiscardHandler)}
+	topic, log := n.Kafka.Namespace.Inbox(events.Tasks), n.Kafka.Namespace.Events()
+	s := newRestoring(n)
+	w := &standing{n: n, restoring: s}
+	lane := n.laneListener("s.0")
+	s.observe(lane)
+	expect := func(what string, unreadable bool) {
+		t.Helper()
+		if err := s.unreadable(topic, 4); (err != nil) != unreadable {
+			t.Errorf("%s: unreadable is %v", what, err)
+		}
+	}
+	commit := func(position int64) { w.take(map[string]map[int32]int64{topic: {4: position}}) }
+	cut := kafka.Position{Topic: topic, Partition: 4, Offset: 50, End: 2}
+	commit(7)
+	expect("at work", false)
+	lane.Position(cut, kafka.PositionTrimmed)
+	expect("trimmed", false)
+	lane.Position(cut, kafka.PositionCut)
+	s.lost(1) // the lane sees later that it went before
+	expect("cut off when it came again", true)
+	commit(8)
+	expect("cut off, and what was read before is committed", true)
+	lane.Assigned([]int32{0, 2}, []int32{1})
+	expect("others came", true)
+	lane.Assigned([]int32{1}, nil)
+	expect("it came again", false)
+	lane.Damaged(topic, 4, errors.New("checksum"))
+	expect("damaged", true)
+	commit(8)
+	expect("still damaged", true)
+	commit(9)
+	expect("read again", false)
+	for what, heals := range map[string]func(){"restored": func() { s.restored(1) }, "read": func() { commit(10) }} {
+		commit(9)
+		s.damaged(log, 1, errors.New("checksum"))
+		expect("its events are damaged", true)
+		heals()
+		expect("its events are "+what, false)
+	}
+}
+
 // Records wait in an inbox where a reader of committed records has some to read after the group's position, or after the
 // log's start where that is above it. Other topics of the group don't count.
 func TestWaiting(t *testing.T) {
