@@ -54,7 +54,13 @@ var forgedFields = []forgery{
 	{"claim: epoch", "", true, claim(func(f *forger, i int) bool { f.log[i].e.Epoch++; return true })},
 	{"claim: at", "", true, claim(func(f *forger, i int) bool { f.log[i].e.At = f.log[i].e.At.Add(24 * time.Hour); return true })},
 	{"claim: cause in another partition", "", true, claim(func(f *forger, i int) bool { f.log[i].e.Cause.Partition = 1 - f.log[i].e.Cause.Partition; return true })},
-	{"claim: cause comes later", "", true, claim(func(f *forger, i int) bool { f.log[i].e.Cause.Offset += 1 << 20; return true })},
+	{"claim: cause comes later", "", true, claim(func(f *forger, i int) bool {
+		if !f.goesOn(i) { // nothing in the log says where its inbox was
+			return false
+		}
+		f.log[i].e.Cause.Offset += 1 << 20
+		return true
+	})},
 	{"claim is gone", "", true, claim(func(f *forger, i int) bool { f.log = slices.Delete(f.log, i, i+1); return true })},
 	{"claim: number", "", true, claim(func(f *forger, i int) bool { f.log[i].e.Seq++; return true })},
 	{"claim twice", "", true, claim(func(f *forger, i int) bool { f.log = slices.Insert(f.log, i, entryOf(nil, f.log[i].r)); return true })},
@@ -320,6 +326,14 @@ func claim(change func(f *forger, i int) bool) func(*forger) string {
 		}
 		return ofNoTask
 	}
+}
+
+// goesOn reports whether an event after another one in its partition was caused by a record of the same inbox.
+func (f *forger) goesOn(i int) bool {
+	at := f.log[i]
+	return slices.ContainsFunc(f.log[i+1:], func(n *entry) bool {
+		return n.r.Partition == at.r.Partition && n.e.Cause.Inbox == at.e.Cause.Inbox
+	})
 }
 
 // letter changes the dead letter of an input that can't be used: one that led to nothing is made such a one first.
