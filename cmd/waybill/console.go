@@ -29,7 +29,7 @@ type consoleFlags struct {
 	tokens    string
 	cert, key string
 	origins   []string
-	operator  bool // without tokens: whoever is on this machine may command
+	operator  bool // without tokens: users of this machine may command
 }
 
 func (o *consoleFlags) flags(cmd *cobra.Command) {
@@ -37,7 +37,7 @@ func (o *consoleFlags) flags(cmd *cobra.Command) {
 	f.StringVar(&o.cert, "http-tls-cert", "", "PEM file of the console's certificate, with its chain; read again when it changes")
 	f.StringVar(&o.key, "http-tls-key", "", "PEM file of the key of --http-tls-cert")
 	f.StringArrayVar(&o.origins, "trusted-origin", nil, "scheme://host[:port] of a proxy before the console: its pages may post, whatever Host it passes on; no effect without --tokens (repeatable)")
-	f.BoolVar(&o.operator, "allow-loopback-operator", o.operator, "without --tokens: whoever is on this machine may submit and command, and not only look")
+	f.BoolVar(&o.operator, "allow-loopback-operator", o.operator, "without --tokens: users of this machine may submit and command, not only look")
 	f.StringVar(&o.listen, "listen", defaultConsole, "address to serve the HTTP API on; other than loopback only with --tokens")
 	f.StringVar(&o.advertise, "advertise", "", "URL at which other consoles reach this one (default: http:// and the address; one of loopback is reached from this machine only)")
 	f.StringVar(&o.tokens, "tokens", "", "file of bearer tokens: lines of a role (viewer, submitter, operator), a name, and a token; read again when it changes")
@@ -53,7 +53,7 @@ func newConsole() *cobra.Command {
 events, and the commands of operators. GET /api/v1/openapi.json describes it.
 
 Run as many as you like: they share the partitions, and each answers for all of them. Without
---tokens it listens on loopback only, and whoever is on this machine may look at everything; with
+--tokens it listens on loopback only, and users of this machine may look at everything; with
 --allow-loopback-operator they may submit and command too. On several machines
 they need --listen and --tokens, or --advertise: a loopback URL leads nobody else to them.
 
