@@ -25,8 +25,8 @@ func TestThatNothingHappenedIsCommittedSoon(t *testing.T) {
 			stop := start(t, s, Config{}, endsAs)
 			s.deliver(testRecord(n, time.Now().Add(time.Minute)))
 			pass(2 * time.Second)
-			if s.soon != want || s.dones[position{0, int64(n)}] != 1 {
-				t.Errorf("%s: %d commits asked for, want %d; done %v", s.outcome(testID(n)), s.soon, want, s.dones)
+			if s.seen().soon != want || s.seen().dones[position{0, int64(n)}] != 1 {
+				t.Errorf("%s: %d commits asked for, want %d; done %v", s.outcome(testID(n)), s.seen().soon, want, s.seen().dones)
 			}
 			stop()
 		})
@@ -53,7 +53,7 @@ func TestThatNothingHappenedIsNotSaidOfWhatAnotherHas(t *testing.T) {
 			s.held.Store(&gone)
 			pass(2 * time.Second)
 			stop()
-			done := s.dones[position{0, int64(n)}]
+			done := s.seen().dones[position{0, int64(n)}]
 			if s.outcome(testID(n)) != want || (done == 0) != (want == "") || (abandoned.Load() == 1) != (want == "") {
 				t.Errorf("ending %d: %q, want %q; done %d times, %d abandoned", n, s.outcome(testID(n)), want, done, abandoned.Load())
 			}
@@ -80,8 +80,8 @@ func TestThatNothingHappenedIsNotSaidOfWhatAnotherMayHaveBegun(t *testing.T) {
 				s.inherited.Store(10)
 				pass(2 * time.Second)
 				stop()
-				if s.outcome(testID(n)) != want || s.dones[position{0, int64(n)}] != 1 {
-					t.Errorf("ending %d: %q, want %q; done %v", n, s.outcome(testID(n)), want, s.dones)
+				if s.outcome(testID(n)) != want || s.seen().dones[position{0, int64(n)}] != 1 {
+					t.Errorf("ending %d: %q, want %q; done %v", n, s.outcome(testID(n)), want, s.seen().dones)
 				}
 			})
 		}

@@ -44,7 +44,7 @@ func startHandler(t *testing.T, s *fakeSession, cfg Config, h Handler) (stop fun
 		if err := <-ended; err != nil {
 			t.Errorf("Run: %v", err)
 		}
-		for _, f := range s.faults {
+		for _, f := range s.seen().faults {
 			t.Error(f)
 		}
 	}
@@ -136,7 +136,7 @@ func TestOpenCircuitSaysWhenToComeAgain(t *testing.T) {
 			1: {"failed", 4900 * time.Millisecond},               // it was called; when the circuit opened there was no time to wait for it
 			2: {"failed none", 4*time.Second + time.Millisecond}, // the circuit had been open for a second
 		} {
-			rec := s.acked[testID(n)]
+			rec := s.seen().acked[testID(n)]
 			_, in, err := events.DecodeInput(events.Replies, &rec)
 			if err != nil {
 				t.Fatalf("o-%d: %v", n, err)
@@ -173,7 +173,7 @@ func TestWaitingHoldsNoPlace(t *testing.T) {
 			s.deliver(testRecord(n, time.Now().Add(time.Minute)))
 		}
 		pass(9 * time.Second)
-		if got := len(s.acked); got < 24 {
+		if got := len(s.seen().acked); got < 24 {
 			t.Errorf("%d of 60 were done in 9 s while three others wait; with three places it is 27", got)
 		}
 		pass(4 * time.Second)
@@ -184,8 +184,8 @@ func TestWaitingHoldsNoPlace(t *testing.T) {
 		}
 		pass(30 * time.Second)
 		stop()
-		if len(s.acked) != 63 || most.Load() != 3 {
-			t.Errorf("%d of 63 were replied, %d called at once", len(s.acked), most.Load())
+		if len(s.seen().acked) != 63 || most.Load() != 3 {
+			t.Errorf("%d of 63 were replied, %d called at once", len(s.seen().acked), most.Load())
 		}
 	})
 }

@@ -137,12 +137,12 @@ func play(t *testing.T, bs []behaviour, concurrency int, latencies []int, failur
 		s.fault("Run: %v", err)
 	}
 	for i := range bs {
-		if n := s.dones[position{0, int64(i)}]; n != 1 {
+		if n := s.seen().dones[position{0, int64(i)}]; n != 1 {
 			s.fault("%s: done %d times", testID(i), n)
 		}
 	}
 	if int(most.Load()) > concurrency {
 		s.fault("%d handlers at once; the bound is %d", most.Load(), concurrency)
 	}
-	return s.faults
+	return s.seen().faults
 }

@@ -34,7 +34,7 @@ func TestAgentOfARecreatedTopicGoesOn(t *testing.T) {
 		pass(time.Second)
 		sessions[0].breakDown(recreated{})
 		pass(time.Second)
-		if len(sessions) != 2 || !sessions[0].closed || !isRecreated(left) {
+		if len(sessions) != 2 || !sessions[0].seen().closed || !isRecreated(left) {
 			t.Fatalf("%d sessions, left by %v", len(sessions), left)
 		}
 		sessions[1].deliver(testRecord(2, time.Now().Add(time.Minute)))

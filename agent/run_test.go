@@ -69,7 +69,7 @@ func TestRunReplies(t *testing.T) {
 		r.Headers = append(r.Headers, events.Header{Key: events.HeaderTraceparent, Value: []byte("00-1-2-03")})
 		s.deliver(r)
 		pass(time.Second)
-		reply := s.acked[testID(1)]
+		reply := s.seen().acked[testID(1)]
 		task, in, err := events.DecodeInput(events.Replies, &reply)
 		rep, _ := in.(*events.Reply)
 		if err != nil || task != "o-1" || rep.Outcome != events.Completed || string(rep.Body) != `{"ok":true}` ||
@@ -80,8 +80,8 @@ func TestRunReplies(t *testing.T) {
 			t.Errorf("traceparent %q", tp)
 		}
 		stop()
-		if s.dones[position{0, 1}] != 1 {
-			t.Errorf("done %v", s.dones)
+		if s.seen().dones[position{0, 1}] != 1 {
+			t.Errorf("done %v", s.seen().dones)
 		}
 	})
 }
@@ -102,8 +102,8 @@ func TestMalformedIsPassedOver(t *testing.T) {
 		s.deliver(testRecord(4, by))
 		pass(time.Second)
 		stop()
-		if malformed.Load() != 3 || len(s.dones) != 4 || s.outcome(testID(4)) != "completed" {
-			t.Errorf("%d malformed, done %v, %q", malformed.Load(), s.dones, s.outcome(testID(4)))
+		if malformed.Load() != 3 || len(s.seen().dones) != 4 || s.outcome(testID(4)) != "completed" {
+			t.Errorf("%d malformed, done %v, %q", malformed.Load(), s.seen().dones, s.outcome(testID(4)))
 		}
 	})
 }
@@ -134,8 +134,8 @@ func TestLateIsNotBegun(t *testing.T) {
 		s.deliverUntil(time.Now().Add(-time.Second), r)
 		pass(time.Second)
 		stop()
-		if late != time.Second || s.dones[position{0, 1}] != 1 {
-			t.Errorf("late by %v, done %v", late, s.dones)
+		if late != time.Second || s.seen().dones[position{0, 1}] != 1 {
+			t.Errorf("late by %v, done %v", late, s.seen().dones)
 		}
 	})
 }
@@ -187,8 +187,8 @@ func TestConcurrencyIsBoundedByPausing(t *testing.T) {
 		s.mu.Unlock()
 		pass(40 * time.Second)
 		stop()
-		if most.Load() != 3 || len(s.acked) != 60 || s.pauses < 5 {
-			t.Errorf("%d at once, %d replied, paused %d times", most.Load(), len(s.acked), s.pauses)
+		if most.Load() != 3 || len(s.seen().acked) != 60 || s.seen().pauses < 5 {
+			t.Errorf("%d at once, %d replied, paused %d times", most.Load(), len(s.seen().acked), s.seen().pauses)
 		}
 	})
 }
@@ -207,8 +207,8 @@ func TestHandlerThatIgnoresItsContextIsSilencedAndKeepsItsPlace(t *testing.T) {
 		s.deliver(testRecord(1, time.Now().Add(time.Second)), testRecord(2, time.Now().Add(time.Hour)))
 		pass(2 * time.Second)
 		s.mu.Lock()
-		if s.dones[position{0, 1}] != 1 || len(s.acked) != 0 {
-			t.Errorf("after complete-by: done %v, replied %v", s.dones, s.acked)
+		if s.seen().dones[position{0, 1}] != 1 || len(s.seen().acked) != 0 {
+			t.Errorf("after complete-by: done %v, replied %v", s.seen().dones, s.seen().acked)
 		}
 		s.mu.Unlock()
 		pass(time.Minute)
@@ -259,8 +259,8 @@ func TestStoppedProcessSendsNothing(t *testing.T) {
 		s.deliverUntil(time.Now(), testRecord(1, time.Now().Add(time.Minute)))
 		pass(time.Second)
 		stop()
-		if len(s.acked) != 0 || s.dones[position{0, 1}] != 1 || dropped.Load() != 1 {
-			t.Errorf("replied %v, done %v, dropped %d", s.acked, s.dones, dropped.Load())
+		if len(s.seen().acked) != 0 || s.seen().dones[position{0, 1}] != 1 || dropped.Load() != 1 {
+			t.Errorf("replied %v, done %v, dropped %d", s.seen().acked, s.seen().dones, dropped.Load())
 		}
 	})
 }
@@ -286,8 +286,8 @@ func TestClockThatFallsBackGivesNoTime(t *testing.T) {
 		s.deliver(testRecord(1, time.Now().Add(3*time.Second)))
 		pass(20 * time.Second)
 		stop()
-		if len(s.acked) != 0 || s.dones[position{0, 1}] != 1 {
-			t.Errorf("replied %v, done %v", s.acked, s.dones)
+		if len(s.seen().acked) != 0 || s.seen().dones[position{0, 1}] != 1 {
+			t.Errorf("replied %v, done %v", s.seen().acked, s.seen().dones)
 		}
 	})
 }
@@ -314,8 +314,8 @@ func TestClockThatIsBehindLeavesNoHour(t *testing.T) {
 		if got := time.Duration(ended.Load()); got != 3*time.Second {
 			t.Errorf("the handler's time was over after %v, want 3s", got)
 		}
-		if len(s.acked) != 0 || s.dones[position{0, 1}] != 1 {
-			t.Errorf("replied %v, done %v", s.acked, s.dones)
+		if len(s.seen().acked) != 0 || s.seen().dones[position{0, 1}] != 1 {
+			t.Errorf("replied %v, done %v", s.seen().acked, s.seen().dones)
 		}
 	})
 }
@@ -360,8 +360,8 @@ func TestCircuitOpensWaitsAndCloses(t *testing.T) {
 		if !slices.Equal(states, want) {
 			t.Errorf("circuit went %v; want %v", states, want)
 		}
-		if want := append([]string{"closed"}, want...); !slices.Equal(s.shown, want) {
-			t.Errorf("others were shown %v; want %v", s.shown, want)
+		if want := append([]string{"closed"}, want...); !slices.Equal(s.seen().shown, want) {
+			t.Errorf("others were shown %v; want %v", s.seen().shown, want)
 		}
 	})
 }
@@ -441,8 +441,8 @@ func TestShutdownFinishesWhatRunsAndLeavesTheRest(t *testing.T) {
 		if took := time.Since(began); took != 5*time.Second {
 			t.Errorf("left after %v; the grace is 5s", took)
 		}
-		if s.outcome(testID(0)) != "completed" || len(s.acked) != 1 || len(s.dones) != 1 || abandoned.Load() != 3 {
-			t.Errorf("replied %d, done %v, abandoned %d", len(s.acked), s.dones, abandoned.Load())
+		if s.outcome(testID(0)) != "completed" || len(s.seen().acked) != 1 || len(s.seen().dones) != 1 || abandoned.Load() != 3 {
+			t.Errorf("replied %d, done %v, abandoned %d", len(s.seen().acked), s.seen().dones, abandoned.Load())
 		}
 	})
 }
@@ -515,12 +515,12 @@ func TestSickInstanceLeavesAndReturns(t *testing.T) {
 		pass(10 * time.Second)
 		sick.Store(true)
 		pass(5 * time.Second)
-		if len(sessions) != 1 || !sessions[0].closed || left == nil {
-			t.Fatalf("%d sessions, closed %v, left by %v", len(sessions), sessions[0].closed, left)
+		if len(sessions) != 1 || !sessions[0].seen().closed || left == nil {
+			t.Fatalf("%d sessions, closed %v, left by %v", len(sessions), sessions[0].seen().closed, left)
 		}
 		sick.Store(false)
 		pass(2 * time.Second)
-		if len(sessions) != 2 || sessions[1].closed {
+		if len(sessions) != 2 || sessions[1].seen().closed {
 			t.Errorf("%d sessions after the instance was healthy again", len(sessions))
 		}
 		sessions[1].deliver(testRecord(1, time.Now().Add(time.Minute)))
@@ -559,13 +559,13 @@ func TestHealthCheckThatHangs(t *testing.T) {
 		hangs.Store(true)
 		before := calls.Load()
 		pass(10 * time.Second)
-		if len(sessions) != 1 || !sessions[0].closed || calls.Load() != before+1 {
-			t.Errorf("%d sessions, closed %v; %d checks hang", len(sessions), sessions[0].closed, calls.Load()-before)
+		if len(sessions) != 1 || !sessions[0].seen().closed || calls.Load() != before+1 {
+			t.Errorf("%d sessions, closed %v; %d checks hang", len(sessions), sessions[0].seen().closed, calls.Load()-before)
 		}
 		hangs.Store(false)
 		close(proceed)
 		pass(5 * time.Second)
-		if len(sessions) != 2 || sessions[1].closed {
+		if len(sessions) != 2 || sessions[1].seen().closed {
 			t.Errorf("%d sessions after the instance was healthy again", len(sessions))
 		}
 		proceed = make(chan struct{})
@@ -615,8 +615,8 @@ func TestBrokenSessionEndsTheRun(t *testing.T) {
 		fenced := errors.New("fenced")
 		s.broken = fenced
 		err := Run(t.Context(), Config{Source: "test", Open: func(context.Context) (Session, error) { return s, nil }}, HandlerFunc(completes))
-		if !errors.Is(err, fenced) || !s.closed {
-			t.Errorf("%v, closed %v", err, s.closed)
+		if !errors.Is(err, fenced) || !s.seen().closed {
+			t.Errorf("%v, closed %v", err, s.seen().closed)
 		}
 	})
 }
@@ -663,15 +663,15 @@ func TestPartitionGoesAndComesBack(t *testing.T) {
 		pass(100 * time.Millisecond)
 		s.held.Store(&gone)
 		pass(2 * time.Second)
-		if calls.Load() != 1 || abandoned.Load() != 1 || s.dones[position{0, 2}] != 0 {
-			t.Errorf("%d calls, %d abandoned, done %v", calls.Load(), abandoned.Load(), s.dones)
+		if calls.Load() != 1 || abandoned.Load() != 1 || s.seen().dones[position{0, 2}] != 0 {
+			t.Errorf("%d calls, %d abandoned, done %v", calls.Load(), abandoned.Load(), s.seen().dones)
 		}
 		s.held.Store(&here)
 		s.deliver(second)
 		pass(2 * time.Second)
 		stop()
-		if s.outcome(testID(2)) != "completed" || s.dones[position{0, 2}] != 1 {
-			t.Errorf("%q, done %v", s.outcome(testID(2)), s.dones)
+		if s.outcome(testID(2)) != "completed" || s.seen().dones[position{0, 2}] != 1 {
+			t.Errorf("%q, done %v", s.outcome(testID(2)), s.seen().dones)
 		}
 	})
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -22,17 +24,31 @@ type fakeSession struct {
 	mu     sync.Mutex
 	ready  []events.Record
 	wake   chan struct{}
-	byID   map[string]time.Time     // complete-by of each request
-	at     map[position]string      // request of each record
+	byID   map[string]time.Time // complete-by of each request
+	at     map[position]string  // request of each record
+	paused bool
+	broken error // what Poll returns
+	sessionCalls
+}
+
+// sessionCalls is what an agent has done with a session. While the agent runs, tests read a copy: fakeSession.seen.
+type sessionCalls struct {
 	acked  map[string]events.Record // replies, by request
 	dones  map[position]int
 	soon   int      // calls of CommitSoon
 	shown  []string // by ShowCircuit
-	paused bool
 	pauses int
 	closed bool
 	faults []string
-	broken error // what Poll returns
+}
+
+func (s *fakeSession) seen() sessionCalls {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c := s.sessionCalls
+	c.acked, c.dones = maps.Clone(c.acked), maps.Clone(c.dones)
+	c.shown, c.faults = slices.Clone(c.shown), slices.Clone(c.faults)
+	return c
 }
 
 // movingSession is a fakeSession whose partition can go to another member, or have come
@@ -51,7 +67,7 @@ func newFakeSession() *fakeSession {
 	return &fakeSession{
 		sendTook: func() time.Duration { return time.Millisecond }, sendErr: func() error { return nil },
 		wake: make(chan struct{}, 1), byID: map[string]time.Time{}, at: map[position]string{},
-		acked: map[string]events.Record{}, dones: map[position]int{},
+		sessionCalls: sessionCalls{acked: map[string]events.Record{}, dones: map[position]int{}},
 	}
 }
 
