@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"slices"
-	"sync"
 
 	"github.com/waybill-run/waybill/agent"
 	"github.com/waybill-run/waybill/internal/console"
@@ -33,24 +32,6 @@ func (a consoleAudit) Progress() map[int32]console.Progress {
 type consoleCluster struct {
 	n           *instance.Instance
 	definitions *scheduler.Compiled
-	url         string    // of the console
-	elsewhere   sync.Once // a console on another machine that has announced a loopback URL was told of
-}
-
-func (c *consoleCluster) Peers(ctx context.Context) (map[int32]string, error) {
-	ns := c.n.Kafka.Namespace
-	group, err := c.n.Admin.DescribeGroup(ctx, ns.AuditGroup())
-	if err != nil {
-		return nil, err
-	}
-	urls, elsewhere := peersOf(c.url, addrsHere(), group.Members, ns.Events())
-	if elsewhere != nil {
-		c.elsewhere.Do(func() {
-			c.n.Logger().Warn("a console on another machine has announced a loopback URL, by which nobody else reaches it: its partitions are missing in answers here; "+
-				"start it with --listen and --tokens, or with --advertise URL", "host", elsewhere.Host, "url", console.Announced(elsewhere.ClientID))
-		})
-	}
-	return urls, nil
 }
 
 func (c *consoleCluster) Agents(ctx context.Context) ([]console.AgentView, error) {

@@ -128,7 +128,7 @@ func (l *local) startRoles(ctx context.Context, o localOptions) error {
 // startAudit starts the audit, within a console where one is asked for.
 func (l *local) startAudit(ctx context.Context, o localOptions) (err error) {
 	if o.console == nil {
-		_, err = l.StartAudit(ctx, "", o.observe)
+		_, err = l.StartAudit(ctx, o.observe)
 		return err
 	}
 	l.console, err = o.console.start(ctx, l.Instance, o.anyPort, o.observe)

@@ -158,7 +158,6 @@ func (q *questions) serve(ctx context.Context, r *run, drive func(ctx context.Co
 		return err
 	}
 	err := q.site.serve(ctx, part, func(ctx context.Context, n *instance.Instance) error {
-		part.audit = true
 		if err := part.joined(ctx, n); err != nil {
 			return err
 		}

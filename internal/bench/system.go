@@ -240,7 +240,7 @@ func (r *roles) start(ctx context.Context, n *instance.Instance) error {
 		}
 	}
 	if r.audit {
-		if _, err := n.StartAudit(ctx, "", nil); err != nil {
+		if _, err := n.StartAudit(ctx, nil); err != nil {
 			return err
 		}
 	}
@@ -257,9 +257,6 @@ func (r *roles) joined(ctx context.Context, n *instance.Instance) error {
 	groups := []string{ns.SchedulerGroup()}
 	if r.supervisor {
 		groups = append(groups, ns.SupervisorGroup())
-	}
-	if r.audit {
-		groups = append(groups, ns.AuditGroup())
 	}
 	for name := range r.agents {
 		groups = append(groups, ns.AgentGroup(name))

@@ -137,7 +137,7 @@ func runRole(ctx context.Context, s childSpec, p *pauses) error {
 			n.StartAgent(ctx, s.Agent, agent.DefaultConcurrency, agent.Breaker{Failures: math.MaxUint32}, h)
 			return nil
 		case auditChild:
-			_, err := n.StartAudit(ctx, "", nil)
+			_, err := n.StartAudit(ctx, nil)
 			return err
 		}
 		return fmt.Errorf("no kind of child: %q", s.Kind)

@@ -1,12 +1,11 @@
 package instance
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"maps"
-	"slices"
+	"strconv"
 	"sync"
 	"time"
 
@@ -23,7 +22,7 @@ const (
 	auditSaveBytes = 2 << 20
 )
 
-// Audit is what a process knows of all tasks of the partitions that it reads: the
+// Audit is what a process knows of all tasks of all partitions: the
 // timelines and the task list. Answers come from its Store, which has what was saved,
 // every other second; Fresh and Wait say when that is enough. It may be used by several
 // goroutines.
@@ -33,21 +32,25 @@ type Audit struct {
 	mu       sync.Mutex // guards what follows; held while records are applied and saved
 	views    map[int32]*projections.Timelines
 	progress map[int32]Progress
-	passed   chan struct{} // closed, and another made, when the progress has changed
-	news     map[chan struct{}]bool
+	// leaderless are those that are read, and of which no broker has said where they end.
+	leaderless map[int32]bool
+	passed     chan struct{} // closed, and another made, when the progress has changed
+	news       map[chan struct{}]bool
 
 	saves sync.Mutex // guards next
 	next  *save      // that has not begun; nil: nobody waits for one
 	one   chan struct{}
 
-	turns turns.Loop // of the loop that reads the log
+	behind func(p int32, offsets int64) // is told how far a partition is behind
+	turns  turns.Loop                   // of the loop that reads the log
 }
 
 // Progress says how far a partition has been read.
 type Progress struct {
-	Next   int64 // everything below is applied
-	End    int64 // the end of the log, when it was last seen
-	Behind bool  // there is more than what is applied
+	Next      int64 // everything below is applied
+	End       int64 // the end of the log, when it was last seen
+	Behind    bool  // there is more than what is applied
+	Restoring bool  // it hasn't been read to where it ended when this process began to read it
 }
 
 // save is a save that is to come, and who waits for it.
@@ -59,41 +62,32 @@ type save struct {
 
 func newAudit(store *projections.Store) *Audit {
 	return &Audit{store: store, views: map[int32]*projections.Timelines{}, progress: map[int32]Progress{},
-		passed: make(chan struct{}), news: map[chan struct{}]bool{}, one: make(chan struct{}, 1)}
+		passed: make(chan struct{}), news: map[chan struct{}]bool{}, one: make(chan struct{}, 1), behind: func(int32, int64) {}}
 }
 
 // Store is where the answers are. It is closed when the audit ends.
 func (a *Audit) Store() *projections.Store { return a.store }
 
-// Owned lists the partitions that this process reads now, in order. The others are read by other
-// processes, or by none while the group is rearranged.
-func (a *Audit) Owned() []int32 {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return slices.Sorted(maps.Keys(a.progress))
-}
-
-// Progress says how far the partitions that this process reads have been read.
+// Progress says how far partitions have been read; one is missing until brokers have said where it
+// ends, which those can't that have no leader.
 func (a *Audit) Progress() map[int32]Progress {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return maps.Clone(a.progress)
 }
 
-// caughtUpRecords is how far behind its end a partition may be that counts as read.
-const caughtUpRecords = 1000
-
-// caughtUp reports whether a partition is read, and has been read to about its end.
-func (a *Audit) caughtUp(p int32) bool {
+// restored reports whether a partition has been read to where it ended when this process began to read it. One that no broker leads isn't
+// waited for: there is nothing to read.
+func (a *Audit) restored(p int32) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	at, known := a.progress[p]
-	return known && at.End-at.Next <= caughtUpRecords
+	return known && !at.Restoring || a.leaderless[p]
 }
 
 // Fresh saves what these partitions have in memory, so that what was applied before the call
 // is in the store. Callers share a save: there is one at a time, and all who come while it
-// lasts wait for the next. A partition that isn't read here is left out. The error is that of ctx, or why the
+// lasts wait for the next. The error is that of ctx, or why the
 // store failed.
 func (a *Audit) Fresh(ctx context.Context, ps ...int32) error {
 	a.saves.Lock()
@@ -126,9 +120,9 @@ func (a *Audit) run(s *save) {
 	close(s.done)
 }
 
-// Find is what is known of a task as of what was applied, saved or not; not here: this process
-// doesn't read the partition.
-func (a *Audit) Find(p int32, task string) (f projections.Found, here bool, err error) {
+// Find is what is known of a task as of what was applied, saved or not; not begun: this process
+// hasn't begun to read the partition.
+func (a *Audit) Find(p int32, task string) (f projections.Found, begun bool, err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	v := a.views[p]
@@ -149,22 +143,22 @@ func (a *Audit) Wait(ctx context.Context, p int32, offset int64) error {
 	return a.Fresh(ctx, p)
 }
 
-// Reach waits until everything of a partition below the offset is applied: Find then has it. Where this process doesn't read the partition it waits until it does. The error is
+// Reach waits until everything of a partition below the offset is applied: Find then has it. The error is
 // that of ctx, and says how far it was.
 func (a *Audit) Reach(ctx context.Context, p int32, offset int64) error {
 	for {
 		a.mu.Lock()
-		at, owned := a.progress[p]
+		at, known := a.progress[p]
 		passed := a.passed
 		a.mu.Unlock()
-		if owned && at.Next >= offset {
+		if known && at.Next >= offset {
 			return nil
 		}
 		select {
 		case <-passed:
 		case <-ctx.Done():
-			if !owned {
-				return fmt.Errorf("audit: partition %d isn't read here: %w", p, ctx.Err())
+			if !known {
+				return fmt.Errorf("audit: partition %d isn't read yet: %w", p, ctx.Err())
 			}
 			return fmt.Errorf("audit: partition %d is read up to offset %d, not %d: %w", p, at.Next, offset, ctx.Err())
 		}
@@ -187,7 +181,6 @@ func (a *Audit) Subscribe() (news <-chan struct{}, cancel func()) {
 
 // position is what an audit asks of its follower.
 type position interface {
-	Assigned() map[int32]uint64
 	Position(topic string, p int32) (offset int64, ok bool)
 	HighWatermark(topic string, p int32) (offset int64, ok bool)
 	Tail(topic string, p int32) (offset int64, ok bool)
@@ -195,17 +188,12 @@ type position interface {
 
 var _ position = (*kafka.Follower)(nil)
 
-// start says where to begin reading a partition that came. It is called from the
-// follower's goroutine.
+// start says where to begin reading a partition. It is called from the follower's goroutine.
 func (a *Audit) start(_ context.Context, _ string, p int32) (int64, bool, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if old := a.views[p]; old != nil {
-		if err := old.Save(); err != nil {
-			return 0, false, fmt.Errorf("%w: %w", errStore, err)
-		}
-		old.Close()
-		delete(a.views, p)
+	if v := a.views[p]; v != nil { // it is asked again where the log has grown meanwhile
+		return v.Next(), true, nil
 	}
 	v, err := a.store.Timelines(p)
 	if err != nil {
@@ -220,16 +208,6 @@ func (a *Audit) start(_ context.Context, _ string, p int32) (int64, bool, error)
 func (a *Audit) apply(at position, topic string, records []events.Record) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	assigned := at.Assigned()
-	for p, v := range a.views {
-		if _, ok := assigned[p]; !ok {
-			if err := v.Save(); err != nil {
-				return fmt.Errorf("%w: %w", errStore, err)
-			}
-			v.Close()
-			delete(a.views, p)
-		}
-	}
 	if err := a.applyRecords(records); err != nil {
 		return err
 	}
@@ -258,9 +236,6 @@ func (a *Audit) applyRecords(records []events.Record) error {
 	}()
 	for i := range records {
 		v := a.views[records[i].Partition]
-		if v == nil {
-			continue // it went; its next owner reads on from what was saved
-		}
 		if err := v.Apply(&records[i]); err != nil {
 			if otherLog(err) {
 				return err
@@ -278,7 +253,7 @@ func (a *Audit) applyRecords(records []events.Record) error {
 
 // advance notes how far the partitions are, and wakes who waits for it. It fails where a view is ahead of the log.
 func (a *Audit) advance(at position, topic string) error {
-	progress := map[int32]Progress{}
+	progress, leaderless := map[int32]Progress{}, map[int32]bool{}
 	for p, v := range a.views {
 		next, ok := at.Position(topic, p)
 		if ok {
@@ -286,14 +261,17 @@ func (a *Audit) advance(at position, topic string) error {
 				return err
 			}
 		}
-		end, known := at.HighWatermark(topic, p)
+		began, known := at.HighWatermark(topic, p)
 		if !ok || !known { // how far it is isn't known
+			leaderless[p] = ok
 			continue
 		}
 		tail, _ := at.Tail(topic, p)
-		end = max(end, tail, next)
-		progress[p] = Progress{Next: next, End: end, Behind: next < end}
+		end := max(began, tail, next)
+		progress[p] = Progress{Next: next, End: end, Behind: next < end, Restoring: next < began}
+		a.behind(p, end-next)
 	}
+	a.leaderless = leaderless
 	if !maps.Equal(progress, a.progress) {
 		a.progress = progress
 		close(a.passed)
@@ -329,22 +307,24 @@ func (a *Audit) close() {
 		}
 	}
 	clear(a.views)
-	a.progress = map[int32]Progress{}
+	a.progress, a.leaderless = map[int32]Progress{}, nil
 }
 
 // StartAudit keeps the timelines and the task list until ctx ends. observe, which may be nil, is
-// shown every record that the audit reads, from the start of an empty store, and may keep it. clientID is what the
-// group knows its member by; empty: the instance's.
-func (n *Instance) StartAudit(ctx context.Context, clientID string, observe func([]events.Record)) (*Audit, error) {
+// shown every record that the audit reads, from the start of an empty store, and may keep it.
+func (n *Instance) StartAudit(ctx context.Context, observe func([]events.Record)) (*Audit, error) {
 	store, err := n.store(ctx, projections.ViewTimelines)
 	if err != nil {
 		return nil, err
 	}
 	a := newAudit(store)
-	n.metrics.health.member("audit", "audit", a.caughtUp)
+	a.behind = func(p int32, offsets int64) {
+		n.metrics.indexBehind.WithLabelValues(strconv.Itoa(int(p))).Set(float64(offsets))
+	}
+	n.metrics.health.member("audit", "audit", a.restored)
 	n.metrics.health.loop("audit", &a.turns)
 	n.roles.Go(func() error {
-		err := n.again(ctx, "audit", func(ctx context.Context) error { return n.audit(ctx, a, clientID, observe) }, func(p int32) error {
+		err := n.again(ctx, "audit", func(ctx context.Context) error { return n.audit(ctx, a, observe) }, func(p int32) error {
 			v, err := store.Timelines(p)
 			if err != nil {
 				return err
@@ -357,22 +337,24 @@ func (n *Instance) StartAudit(ctx context.Context, clientID string, observe func
 	return a, nil
 }
 
-// audit follows events. A turn that hangs is not waited for.
-func (n *Instance) audit(ctx context.Context, a *Audit, clientID string, observe func([]events.Record)) error {
-	topic := n.Kafka.Namespace.Events()
-	cfg := n.Kafka
-	cfg.ClientID = cmp.Or(clientID, cfg.ClientID)
-	// It is no static member: a broker keeps the client id of the one before when such a member is back, and
-	// with it a URL that may be another by now.
-	follower, err := kafka.OpenFollower(ctx, kafka.FollowerConfig{Config: cfg, Group: n.Kafka.Namespace.AuditGroup(),
-		Topics: []string{topic}, Partitions: n.Partitions, Start: a.start, Again: true, SessionTimeout: n.c.Session, FetchMaxWait: n.c.FetchMaxWait,
-		Lend: observe == nil, Listener: n.followerListener("audit")})
+// audit follows events, of all partitions: it is a member of no group. A turn that hangs is not waited for.
+func (n *Instance) audit(ctx context.Context, a *Audit, observe func([]events.Record)) error {
+	topic, health := n.Kafka.Namespace.Events(), n.metrics.health
+	follower, err := kafka.OpenFollower(ctx, kafka.FollowerConfig{Config: n.Kafka, Topics: []string{topic}, Partitions: n.Partitions, Start: a.start, Again: true,
+		FetchMaxWait: n.c.FetchMaxWait, Lend: observe == nil, Listener: &kafka.FollowerListener{
+			Assigned: func(added, lost []int32) { health.assigned("audit", added, lost) },
+			Damaged:  n.partitionStandsStill,
+			ReadFailed: func(err error) {
+				n.log.Warn("the brokers don't answer; reading goes on when they do", "role", "audit", "error", err)
+			},
+		}})
 	if err != nil {
 		return err
 	}
 	return a.watch(func() error {
+		defer health.left("audit")
 		defer follower.Close()
-		return a.follow(ctx, follower, topic, observe, func(err error) { n.log.Warn("positions not committed", "role", "audit", "error", err) })
+		return a.follow(ctx, follower, topic, observe)
 	})
 }
 
@@ -393,13 +375,11 @@ func (a *Audit) watch(loop func() error) error {
 type log interface {
 	position
 	Poll(ctx context.Context) ([]events.Record, error)
-	Commit(ctx context.Context, offsets map[int32]int64) error
 }
 
 // follow reads the log until ctx ends.
-func (a *Audit) follow(ctx context.Context, from log, topic string, observe func([]events.Record), uncommitted func(error)) error {
+func (a *Audit) follow(ctx context.Context, from log, topic string, observe func([]events.Record)) error {
 	saved := time.Now()
-	var offsets groupOffsets
 	for {
 		records, err := from.Poll(ctx)
 		if err != nil {
@@ -414,57 +394,9 @@ func (a *Audit) follow(ctx context.Context, from log, topic string, observe func
 			err = a.save(nil)
 			saved = time.Now()
 		}
-		at := a.Progress()
 		a.turns.End()
 		if err != nil {
 			return err
 		}
-		if err := offsets.show(ctx, at, from.Commit); err != nil {
-			uncommitted(err)
-		}
 	}
-}
-
-// auditShowEvery is how old the group's offsets may be. They only show lag: where to go on is
-// in the store.
-const auditShowEvery = 5 * time.Second
-
-// groupOffsets are what the group's offsets say. One goroutine has them.
-type groupOffsets struct {
-	at    time.Time       // when they were written last
-	shown map[int32]int64 // what they say
-	done  chan error      // of the commit that is under way; nil: none is
-}
-
-// show has positions committed beside its caller, if they have moved and it is time. An error is
-// that of an earlier commit; what it was of is committed again.
-func (o *groupOffsets) show(ctx context.Context, at map[int32]Progress, commit func(context.Context, map[int32]int64) error) (err error) {
-	select {
-	case err = <-o.done:
-		if o.done = nil; err != nil {
-			o.shown = nil
-		}
-	default:
-	}
-	if o.done != nil || time.Since(o.at) < auditShowEvery {
-		return err
-	}
-	moved := map[int32]int64{}
-	for p, progress := range at {
-		if next, known := o.shown[p]; !known || next != progress.Next {
-			moved[p] = progress.Next
-		}
-	}
-	if len(moved) == 0 {
-		return err
-	}
-	if o.shown == nil {
-		o.shown = map[int32]int64{}
-	}
-	maps.Copy(o.shown, moved)
-	o.at = time.Now()
-	done := make(chan error, 1)
-	o.done = done
-	go func() { done <- commit(ctx, moved) }()
-	return err
 }

@@ -4,8 +4,11 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -95,7 +98,15 @@ func (l *auditLog) write(n, stages int) map[int32]int64 {
 // auditing is a process that runs the audit.
 type auditing struct {
 	*instance.Audit
-	stop func()
+	health http.Handler
+	stop   func()
+}
+
+// ready is what a platform is told that asks whether the process is ready.
+func (a *auditing) ready() (status int, why string) {
+	w := httptest.NewRecorder()
+	a.health.ServeHTTP(w, httptest.NewRequest(http.MethodGet, instance.ReadyPath, nil))
+	return w.Code, w.Body.String()
 }
 
 func (l *auditLog) audit(dir string, observe func([]events.Record)) *auditing {
@@ -108,7 +119,7 @@ func (l *auditLog) audit(dir string, observe func([]events.Record)) *auditing {
 	started, ended := make(chan *instance.Audit, 1), make(chan error, 1)
 	go func() {
 		ended <- n.Run(ctx, func(ctx context.Context) error {
-			a, err := n.StartAudit(ctx, "", observe)
+			a, err := n.StartAudit(ctx, observe)
 			started <- a
 			return err
 		})
@@ -121,7 +132,7 @@ func (l *auditLog) audit(dir string, observe func([]events.Record)) *auditing {
 		n.Close()
 	})
 	l.t.Cleanup(stop)
-	return &auditing{<-started, stop}
+	return &auditing{<-started, n.Health(), stop}
 }
 
 var everyPartition = []int32{0, 1, 2}
@@ -188,7 +199,7 @@ func TestAuditIsWaitedFor(t *testing.T) {
 			t.Error("nobody was told that something was applied")
 		}
 	}
-	if got := a.Owned(); fmt.Sprint(got) != fmt.Sprint(everyPartition) {
+	if got := a.Progress(); len(got) != len(everyPartition) {
 		t.Errorf("reads %v", got)
 	}
 	ctx, expired := context.WithTimeout(t.Context(), 50*time.Millisecond)
@@ -208,18 +219,20 @@ func TestAuditIsWaitedFor(t *testing.T) {
 }
 
 // TestAuditAnswersWhileItRebuilds: its directory is deleted, and while it reads the log again it
-// answers with what it has, and says how far that is.
+// answers with what it has, says how far that is, and isn't ready. Another, whose disk is whole, is.
 func TestAuditAnswersWhileItRebuilds(t *testing.T) {
 	l := newAuditLog(t)
 	ends := l.write(1500, 9)
-	dir := t.TempDir()
-	a := l.audit(dir, nil)
+	dir, whole := t.TempDir(), t.TempDir()
+	a, b := l.audit(dir, nil), l.audit(whole, nil)
 	l.waitAll(a, ends)
+	l.waitAll(b, ends)
 	want, _ := l.list(a, projections.Filter{States: []events.TaskState{events.StateProcessed}})
 	if len(want) != 1500 {
 		t.Fatalf("%d tasks of 1500", len(want))
 	}
 	a.stop()
+	b.stop()
 	timelines := filepath.Join(dir, projections.ViewTimelines)
 	if files, err := os.ReadDir(timelines); err != nil || len(files) == 0 {
 		t.Fatalf("%d files, %v: nothing to delete", len(files), err)
@@ -237,6 +250,14 @@ func TestAuditAnswersWhileItRebuilds(t *testing.T) {
 		}
 	})
 	<-some
+	if status, why := a.ready(); status != http.StatusServiceUnavailable || !strings.Contains(why, "it restores partitions") {
+		t.Errorf("ready in the middle of a rebuild: %d %s", status, why)
+	}
+	other := l.audit(whole, nil)
+	l.waitAll(other, ends)
+	if status, why := other.ready(); status != http.StatusOK {
+		t.Errorf("another isn't ready: %d %s", status, why)
+	}
 	if err := a.Fresh(t.Context(), everyPartition...); err != nil {
 		t.Fatal(err)
 	}
@@ -252,12 +273,18 @@ func TestAuditAnswersWhileItRebuilds(t *testing.T) {
 		if at.Behind {
 			behind++
 		}
+		if at.Restoring != at.Behind { // nothing is written meanwhile
+			t.Errorf("partition %d: %+v", p, at)
+		}
 	}
 	if behind == 0 {
 		t.Error("no partition is behind")
 	}
 	close(goOn)
 	l.waitAll(a, ends)
+	if status, why := a.ready(); status != http.StatusOK {
+		t.Errorf("not ready after the rebuild: %d %s", status, why)
+	}
 	got, _ = l.list(a, projections.Filter{States: []events.TaskState{events.StateProcessed}})
 	if len(got) != len(want) {
 		t.Fatalf("%d tasks after the rebuild, %d before", len(got), len(want))

@@ -122,7 +122,7 @@ func TestRolesAreReady(t *testing.T) {
 		roles := map[string]func(context.Context, *Instance) error{
 			"scheduler":  func(ctx context.Context, n *Instance) error { return n.StartScheduler(ctx, SchedulerOptions{Lanes: 2}) },
 			"supervisor": func(ctx context.Context, n *Instance) error { return n.StartSupervisor(ctx, 0) },
-			"audit":      func(ctx context.Context, n *Instance) error { _, err := n.StartAudit(ctx, "", nil); return err },
+			"audit":      func(ctx context.Context, n *Instance) error { _, err := n.StartAudit(ctx, nil); return err },
 			"agent": func(ctx context.Context, n *Instance) error {
 				n.StartAgent(ctx, "shop", 1, agent.Breaker{}, agent.HandlerFunc(func(context.Context, agent.Request) (any, error) { return nil, nil }))
 				return nil

@@ -188,7 +188,7 @@ func (l *auditLog) dropsStores(dir string) {
 		},
 		"supervisor": func(ctx context.Context, n *instance.Instance) error { return n.StartSupervisor(ctx, time.Second) },
 		"audit": func(ctx context.Context, n *instance.Instance) error {
-			_, err := n.StartAudit(ctx, "", nil)
+			_, err := n.StartAudit(ctx, nil)
 			return err
 		},
 	} {
