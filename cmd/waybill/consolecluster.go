@@ -14,15 +14,15 @@ import (
 	"github.com/waybill-run/waybill/scheduler"
 )
 
-// consoleAudit is the audit as a console asks it.
-type consoleAudit struct {
-	*instance.Audit
+// consoleIndex is the index as a console asks it.
+type consoleIndex struct {
+	*instance.Index
 	*projections.Store
 }
 
-func (a consoleAudit) Progress() map[int32]console.Progress {
+func (a consoleIndex) Progress() map[int32]console.Progress {
 	progress := map[int32]console.Progress{}
-	for p, at := range a.Audit.Progress() {
+	for p, at := range a.Index.Progress() {
 		progress[p] = console.Progress(at)
 	}
 	return progress

@@ -269,7 +269,7 @@ func (v *overview) printPartitions(out io.Writer, most int) error {
 		shown = slices.SortedStableFunc(slices.Values(shown), func(a, b console.PartitionView) int { return cmp.Compare(b.Lag, a.Lag) })[:most]
 		slices.SortFunc(shown, func(a, b console.PartitionView) int { return cmp.Compare(a.Partition, b.Partition) })
 	}
-	w := newTable(out, "PARTITION OWNER SCHEDULER LAG OPEN TASKS OLDEST-DUE AUDIT")
+	w := newTable(out, "PARTITION OWNER SCHEDULER LAG OPEN TASKS OLDEST-DUE INDEX")
 	for _, p := range shown {
 		owner := "-"
 		if p.Owner != nil {

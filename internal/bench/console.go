@@ -24,7 +24,7 @@ import (
 // ConsoleOptions say what is asked of a console.
 type ConsoleOptions struct {
 	Options
-	// Start starts a console in the bench's process, instead of an audit without
+	// Start starts a console in the bench's process, instead of an index without
 	// one, and returns its URL.
 	Start func(ctx context.Context, n *instance.Instance) (url string, err error)
 	// Questions of each kind are asked when the load has ended, one after another.
@@ -152,7 +152,7 @@ func (q *questions) run(ctx context.Context) error {
 func (q *questions) serve(ctx context.Context, r *run, drive func(ctx context.Context, n *instance.Instance) error) error {
 	r.site = q.site
 	part := r.roles()
-	part.audit = false // the console has it
+	part.index = false // the console has it
 	part.before = func(ctx context.Context, n *instance.Instance) (err error) {
 		q.url, err = q.o.Start(ctx, n)
 		return err

@@ -70,7 +70,7 @@ func (c *call) workflows() (any, error) {
 func cutVersion(key string) (name string, version int) {
 	for i := len(key) - 1; i >= 0; i-- {
 		if key[i] == '/' {
-			version, _ = strconv.Atoi(key[i+1:]) // the audit wrote a number
+			version, _ = strconv.Atoi(key[i+1:]) // the index wrote a number
 			return key[:i], version
 		}
 	}
@@ -85,13 +85,13 @@ func add(sum, more map[events.TaskState]int64) {
 
 // eachCounts gives fn what is counted of each partition that is read. progress is how far they were read before.
 func (c *call) eachCounts(fn func(p int32, counts projections.Counts, next int64)) (progress map[int32]Progress, err error) {
-	progress = c.cfg.Audit.Progress()
+	progress = c.cfg.Index.Progress()
 	ps := begun(progress)
-	if err := c.cfg.Audit.Fresh(c.r.Context(), ps...); err != nil {
+	if err := c.cfg.Index.Fresh(c.r.Context(), ps...); err != nil {
 		return nil, err
 	}
 	for _, p := range ps {
-		counts, next, err := c.cfg.Audit.Counts(p)
+		counts, next, err := c.cfg.Index.Counts(p)
 		if err != nil {
 			return nil, err
 		}
@@ -159,7 +159,7 @@ type PartitionView struct {
 	Tasks     int64   `json:"tasks"` // ever
 	OpenTasks int64   `json:"open_tasks"`
 	OldestDue *string `json:"oldest_due"` // the earliest timer that is armed
-	// Restored is how much of the partition the audit has read, from 0 to 1.
+	// Restored is how much of the partition the index has read, from 0 to 1.
 	Restored float64     `json:"restored"`
 	AsOf     events.AsOf `json:"as_of"`
 	End      string      `json:"end"` // where events of the partition end
@@ -179,7 +179,7 @@ func (c *call) partitions() (any, error) {
 		return nil, unavailable("the schedulers: %v", err)
 	}
 	l := &partitionList{Partitions: []PartitionView{}}
-	read := c.cfg.Audit.Progress()
+	read := c.cfg.Index.Progress()
 	progress, err := c.eachCounts(func(p int32, counts projections.Counts, next int64) {
 		l.Partitions = append(l.Partitions, partitionView(p, counts, next, read[p], scheduling[p]))
 	})

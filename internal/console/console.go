@@ -21,7 +21,7 @@ type Config struct {
 	Source     string // ce_source of what it writes
 	History    bool   // the namespace was imported: what would write to it is refused
 
-	Audit   Audit
+	Index   Index
 	Log     Log
 	Cluster Cluster
 	// Tokens that are accepted; nil: it answers on loopback only, and whoever is there may look.

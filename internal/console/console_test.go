@@ -458,7 +458,7 @@ func TestOrderOfAWorkflowThatWasJustApplied(t *testing.T) {
 	problem(t, submit("late"), http.StatusConflict)
 }
 
-// Alerts of holds come from the audit, whoever is asked and whatever their topic still
+// Alerts of holds come from the index, whoever is asked and whatever their topic still
 // has; those that no event is of come from the topic, once.
 func TestAlerts(t *testing.T) {
 	w := newWorld(t)

@@ -15,7 +15,7 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// seenWithin is how long a write is waited for to be seen by the audit, and what was applied by
+// seenWithin is how long a write is waited for to be seen by the index, and what was applied by
 // the console. A write that takes longer is answered without as_of.
 const seenWithin = 5 * time.Second
 
@@ -95,7 +95,7 @@ func (c *Console) knowsWorkflow(name string, version int) bool {
 
 // sameOrder reports whether the task that is there is of this order.
 func (c *call) sameOrder(id string, p int32, order *events.Submission) (bool, error) {
-	found, _, err := c.cfg.Audit.Find(p, id)
+	found, _, err := c.cfg.Index.Find(p, id)
 	if err != nil || len(found.Places) == 0 {
 		return false, err
 	}
@@ -118,20 +118,20 @@ func (c *call) sameOrder(id string, p int32, order *events.Submission) (bool, er
 	return ok && received.Digest == order.Digest(), nil
 }
 
-// sighting is a task as the audit sees it.
+// sighting is a task as the index sees it.
 type sighting struct {
 	State events.TaskState
 	asOf  *events.AsOf
 }
 
-// seen waits until the audit has seen an event of a task. nil: not in time.
+// seen waits until the index has seen an event of a task. nil: not in time.
 func (c *call) seen(id string, p int32, seq uint64) *sighting {
 	ctx, cancel := context.WithTimeout(c.r.Context(), seenWithin)
 	defer cancel()
-	news, stop := c.cfg.Audit.Subscribe()
+	news, stop := c.cfg.Index.Subscribe()
 	defer stop()
 	for {
-		found, begun, err := c.cfg.Audit.Find(p, id)
+		found, begun, err := c.cfg.Index.Find(p, id)
 		if err != nil || !begun {
 			return nil
 		}
@@ -185,7 +185,7 @@ type commanded struct {
 	RequestID string           `json:"request_id"`
 	Seq       uint64           `json:"seq"` // of the event that it led to
 	State     events.TaskState `json:"state"`
-	AsOf      *events.AsOf     `json:"as_of"` // null: the audit hasn't seen it yet
+	AsOf      *events.AsOf     `json:"as_of"` // null: the index hasn't seen it yet
 }
 
 func (c *call) cancel() (any, error) {

@@ -1,9 +1,9 @@
-// Package console answers for the orders: an HTTP API over the audit projection
+// Package console answers for the orders: an HTTP API over the index
 // and the log, for people and programs.
 //
 // # What it is made of
 //
-// A console is a member of the audit's consumer group: it reads its share of
+// A console is a member of the index's consumer group: it reads its share of
 // `waybill.events` into the projection (projections.Timelines), and answers from
 // there. Lists and counts come from the projection. A task, its timeline, its
 // export and why it stands are folded anew from its own events, which the

@@ -25,7 +25,7 @@ type history struct {
 	// than its offset.
 	records []events.Record
 	lost    map[int64]error // by offset; nil: none
-	ended   bool            // the task has, by what the audit read, which may be more than can be read now
+	ended   bool            // the task has, by what the index read, which may be more than can be read now
 }
 
 // history reads the events of the task that a request is about.
@@ -58,7 +58,7 @@ func (c *call) minOffset(p int32) (int64, error) {
 	case logEnd:
 		ends, err := c.ends()
 		if err == nil && !known(ends, p) {
-			err = c.lacking(c.noLeader(c.cfg.Audit.Progress(), p))
+			err = c.lacking(c.noLeader(c.cfg.Index.Progress(), p))
 		}
 		return ends[p], err
 	}
@@ -89,7 +89,7 @@ func known[T any](of map[int32]T, p int32) bool {
 
 // read reads the events of a task.
 func (c *call) read(id string, p int32) (*history, error) {
-	found, begun, err := c.cfg.Audit.Find(p, id)
+	found, begun, err := c.cfg.Index.Find(p, id)
 	switch {
 	case err != nil:
 		return nil, err
@@ -153,7 +153,7 @@ const waitingLooksMax = 2
 
 // noTask says that a task isn't there, or that it isn't known whether it is, or that its submission waits.
 func (c *call) noTask(id string, p int32) error {
-	if at := c.cfg.Audit.Progress()[p]; at.Behind {
+	if at := c.cfg.Index.Progress()[p]; at.Behind {
 		e := incomplete("nothing is known of task %q yet: its partition %d has been read to offset %d of %d", printable(id), p, at.Next, at.End)
 		e.Incomplete = []Incomplete{{p, Behind, at.restored()}}
 		return e

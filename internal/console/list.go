@@ -43,7 +43,7 @@ func (c *call) tasks() (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	listed, err := c.cfg.Audit.List(ctx, begun(progress), p.filter, p.after, p.size)
+	listed, err := c.cfg.Index.List(ctx, begun(progress), p.filter, p.after, p.size)
 	if err != nil {
 		return nil, err
 	}
@@ -168,20 +168,20 @@ func (c *call) await(ctx context.Context, floor map[int32]int64) (progress map[i
 			return nil, err
 		}
 	}
-	progress = c.cfg.Audit.Progress()
-	return progress, c.cfg.Audit.Fresh(ctx, begun(progress)...)
+	progress = c.cfg.Index.Progress()
+	return progress, c.cfg.Index.Fresh(ctx, begun(progress)...)
 }
 
 // awaitOffset waits until a partition was read to an offset, unless it isn't read yet.
 func (c *call) awaitOffset(ctx context.Context, p int32, offset int64) error {
-	if !known(c.cfg.Audit.Progress(), p) {
+	if !known(c.cfg.Index.Progress(), p) {
 		return c.incompleteTask(p)
 	}
 	within, cancel := context.WithTimeout(ctx, minOffsetWithin)
 	defer cancel()
-	err := c.cfg.Audit.Reach(within, p, offset)
+	err := c.cfg.Index.Reach(within, p, offset)
 	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
-		at := c.cfg.Audit.Progress()[p]
+		at := c.cfg.Index.Progress()[p]
 		e := incomplete("partition %d has not been read to offset %d within %s; it is at %d", p, offset, minOffsetWithin, at.Next)
 		e.Incomplete = []Incomplete{{p, Behind, at.restored()}}
 		return e

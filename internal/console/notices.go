@@ -65,7 +65,7 @@ func ViewAlert(a *events.Alert, r *events.Record) AlertView {
 		Partition: r.Partition, Offset: strconv.FormatInt(r.Offset, 10)}
 }
 
-// viewHold shows an alert that the audit keeps.
+// viewHold shows an alert that the index keeps.
 func viewHold(a *projections.Alert) AlertView {
 	return AlertView{At: events.InstantText(a.At), Task: a.Task, Seq: a.Seq, Code: a.Code, Step: a.Step, Message: a.Message,
 		Partition: a.Partition, Offset: strconv.FormatInt(a.Offset, 10), EndedAt: events.InstantText(a.EndedAt), EndedBy: a.EndedBy}
@@ -84,7 +84,7 @@ type alertList struct {
 	Incomplete    []Incomplete  `json:"incomplete"`
 }
 
-// alerts answers with those of held tasks, from the audit, which knows whether they are
+// alerts answers with those of held tasks, from the index, which knows whether they are
 // open, and with those that no event is of, from their topic.
 func (c *call) alerts() (any, error) {
 	if err := c.knows("since", "limit", "open", "page_token", "min_offset"); err != nil {
@@ -106,7 +106,7 @@ func (c *call) alerts() (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	held, err := c.cfg.Audit.Alerts(begun(progress), q)
+	held, err := c.cfg.Index.Alerts(begun(progress), q)
 	if err != nil {
 		return nil, err
 	}

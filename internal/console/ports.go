@@ -11,8 +11,8 @@ import (
 	"github.com/waybill-run/waybill/projections"
 )
 
-// Audit is the audit projection of this process, of all partitions. It is safe for concurrent use.
-type Audit interface {
+// Index is the index of this process, of all partitions. It is safe for concurrent use.
+type Index interface {
 	// Fresh brings what a query sees of partitions up to what was read.
 	Fresh(ctx context.Context, ps ...int32) error
 	// Reach returns when everything of a partition below an offset was read: Find
@@ -31,7 +31,7 @@ type Audit interface {
 	Alerts(ps []int32, q projections.AlertQuery) (projections.AlertList, error)
 }
 
-// Progress is how far the audit has read a partition, of where it ends.
+// Progress is how far the index has read a partition, of where it ends.
 type Progress struct {
 	Next, End int64
 	Behind    bool // there is more than what was read

@@ -131,7 +131,7 @@ func (w *world) console(t testing.TB, tokens *Tokens, read ...int32) *httptest.S
 	if err != nil {
 		t.Fatal(err)
 	}
-	a := &fakeAudit{w: w, Store: store, next: map[int32]int64{}}
+	a := &fakeIndex{w: w, Store: store, next: map[int32]int64{}}
 	for _, p := range read {
 		v, err := store.Timelines(p)
 		if err != nil {
@@ -150,7 +150,7 @@ func (w *world) console(t testing.TB, tokens *Tokens, read ...int32) *httptest.S
 	}
 	server := httptest.NewUnstartedServer(nil)
 	c := New(Config{ClusterID: w.cluster, Namespace: events.DefaultNamespace, Partitions: w.partitions, Source: "waybill.console/test",
-		Audit: a, Log: w, Cluster: w, Tokens: tokens, LoopbackOperator: true, History: w.history, Now: func() time.Time { return w.now },
+		Index: a, Log: w, Cluster: w, Tokens: tokens, LoopbackOperator: true, History: w.history, Now: func() time.Time { return w.now },
 		Failed: func(_ *http.Request, err error) {
 			if w.failed != nil {
 				w.failed(err)
@@ -169,16 +169,16 @@ func (w *world) console(t testing.TB, tokens *Tokens, read ...int32) *httptest.S
 	return server
 }
 
-// fakeAudit has read all that was recorded of some partitions.
-type fakeAudit struct {
+// fakeIndex has read all that was recorded of some partitions.
+type fakeIndex struct {
 	*projections.Store
 	w    *world
 	next map[int32]int64
 }
 
-func (a *fakeAudit) Fresh(context.Context, ...int32) error { return nil }
-func (a *fakeAudit) Subscribe() (<-chan struct{}, func())  { return nil, func() {} }
-func (a *fakeAudit) Progress() map[int32]Progress {
+func (a *fakeIndex) Fresh(context.Context, ...int32) error { return nil }
+func (a *fakeIndex) Subscribe() (<-chan struct{}, func())  { return nil, func() {} }
+func (a *fakeIndex) Progress() map[int32]Progress {
 	progress := map[int32]Progress{}
 	for p, next := range a.next {
 		progress[p] = Progress{Next: next, End: next}
@@ -189,7 +189,7 @@ func (a *fakeAudit) Progress() map[int32]Progress {
 	return progress
 }
 
-func (a *fakeAudit) Find(p int32, task string) (f projections.Found, begun bool, err error) {
+func (a *fakeIndex) Find(p int32, task string) (f projections.Found, begun bool, err error) {
 	if f.Summary, _, err = a.Store.Summary(p, task); err != nil {
 		return f, true, err
 	}
@@ -209,7 +209,7 @@ func (a *fakeAudit) Find(p int32, task string) (f projections.Found, begun bool,
 	return f, known(a.next, p), err
 }
 
-func (a *fakeAudit) Reach(ctx context.Context, p int32, offset int64) error {
+func (a *fakeIndex) Reach(ctx context.Context, p int32, offset int64) error {
 	if a.next[p] >= offset {
 		return nil
 	}

@@ -29,23 +29,23 @@ func (h *heard) Handle(ctx context.Context, r slog.Record) error {
 	return err
 }
 
-// A supervisor and an audit whose brokers go away say so: they go on without a word otherwise, and who
+// A supervisor and an index whose brokers go away say so: they go on without a word otherwise, and who
 // looks at their logs would take them for idle.
 func TestFollowersSayThatTheBrokersAreAway(t *testing.T) {
 	start := map[string]func(context.Context, *instance.Instance) error{
 		"supervisor": func(ctx context.Context, n *instance.Instance) error { return n.StartSupervisor(ctx, time.Second) },
-		"audit": func(ctx context.Context, n *instance.Instance) error {
-			_, err := n.StartAudit(ctx, nil)
+		"index": func(ctx context.Context, n *instance.Instance) error {
+			_, err := n.StartIndex(ctx, nil)
 			return err
 		},
 	}
 	for role, begin := range start {
 		t.Run(role, func(t *testing.T) {
 			part := "of=" + role
-			if role == "audit" {
+			if role == "index" {
 				part = "the brokers don't answer"
 			}
-			l := newAuditLog(t) // without events: no scheduler claimed its partitions, which a supervisor that reads some complains of
+			l := newEventLog(t) // without events: no scheduler claimed its partitions, which a supervisor that reads some complains of
 			h := &heard{told: told{Handler: slog.DiscardHandler}, part: part, came: make(chan struct{})}
 			n, err := instance.Open(t.Context(), l.cfg, instance.Config{DataDir: t.TempDir(), Metrics: instance.NewMetrics(), Log: slog.New(h), OwnClock: true, Session: time.Second})
 			if err != nil {

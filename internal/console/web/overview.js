@@ -31,7 +31,7 @@ const partitionColumns = [
   { head: 'Open tasks', kind: 'number', cell: (p) => text(p.open_tasks) },
   { head: 'Tasks', kind: 'number', cell: (p) => text(p.tasks) },
   { head: 'Earliest timer', cell: (p) => instant(p.oldest_due) },
-  { head: 'Audit has read', kind: 'number', cell: (p) => share(p.restored) },
+  { head: 'Index has read', kind: 'number', cell: (p) => share(p.restored) },
 ];
 
 export function overview(_, signal) {

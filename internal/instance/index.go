@@ -15,18 +15,18 @@ import (
 	"github.com/waybill-run/waybill/projections"
 )
 
-// When the audit saves by itself: by time, and by what a partition would write. A task that begins and
-// ends between two saves is written once; who asks doesn't wait for it (Audit.Fresh).
+// When the index saves by itself: by time, and by what a partition would write. A task that begins and
+// ends between two saves is written once; who asks doesn't wait for it (Index.Fresh).
 const (
-	auditSaveEvery = 2 * time.Second
-	auditSaveBytes = 2 << 20
+	indexSaveEvery = 2 * time.Second
+	indexSaveBytes = 2 << 20
 )
 
-// Audit is what a process knows of all tasks of all partitions: the
+// Index is what a process knows of all tasks of all partitions: the
 // timelines and the task list. Answers come from its Store, which has what was saved,
 // every other second; Fresh and Wait say when that is enough. It may be used by several
 // goroutines.
-type Audit struct {
+type Index struct {
 	store *projections.Store
 
 	mu       sync.Mutex // guards what follows; held while records are applied and saved
@@ -60,17 +60,17 @@ type save struct {
 	err  error
 }
 
-func newAudit(store *projections.Store) *Audit {
-	return &Audit{store: store, views: map[int32]*projections.Timelines{}, progress: map[int32]Progress{},
+func newIndex(store *projections.Store) *Index {
+	return &Index{store: store, views: map[int32]*projections.Timelines{}, progress: map[int32]Progress{},
 		passed: make(chan struct{}), news: map[chan struct{}]bool{}, one: make(chan struct{}, 1), behind: func(int32, int64) {}}
 }
 
-// Store is where the answers are. It is closed when the audit ends.
-func (a *Audit) Store() *projections.Store { return a.store }
+// Store is where the answers are. It is closed when the index ends.
+func (a *Index) Store() *projections.Store { return a.store }
 
 // Progress says how far partitions have been read; one is missing until brokers have said where it
 // ends, which those can't that have no leader.
-func (a *Audit) Progress() map[int32]Progress {
+func (a *Index) Progress() map[int32]Progress {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return maps.Clone(a.progress)
@@ -78,7 +78,7 @@ func (a *Audit) Progress() map[int32]Progress {
 
 // restored reports whether a partition has been read to where it ended when this process began to read it. One that no broker leads isn't
 // waited for: there is nothing to read.
-func (a *Audit) restored(p int32) bool {
+func (a *Index) restored(p int32) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	at, known := a.progress[p]
@@ -89,7 +89,7 @@ func (a *Audit) restored(p int32) bool {
 // is in the store. Callers share a save: there is one at a time, and all who come while it
 // lasts wait for the next. The error is that of ctx, or why the
 // store failed.
-func (a *Audit) Fresh(ctx context.Context, ps ...int32) error {
+func (a *Index) Fresh(ctx context.Context, ps ...int32) error {
 	a.saves.Lock()
 	s := a.next
 	if s == nil {
@@ -105,12 +105,12 @@ func (a *Audit) Fresh(ctx context.Context, ps ...int32) error {
 	case <-s.done:
 		return s.err
 	case <-ctx.Done():
-		return fmt.Errorf("audit: save the task list: %w", ctx.Err())
+		return fmt.Errorf("index: save the task list: %w", ctx.Err())
 	}
 }
 
 // run does a save once the one before is over.
-func (a *Audit) run(s *save) {
+func (a *Index) run(s *save) {
 	a.one <- struct{}{}
 	a.saves.Lock()
 	a.next = nil
@@ -122,7 +122,7 @@ func (a *Audit) run(s *save) {
 
 // Find is what is known of a task as of what was applied, saved or not; not begun: this process
 // hasn't begun to read the partition.
-func (a *Audit) Find(p int32, task string) (f projections.Found, begun bool, err error) {
+func (a *Index) Find(p int32, task string) (f projections.Found, begun bool, err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	v := a.views[p]
@@ -136,7 +136,7 @@ func (a *Audit) Find(p int32, task string) (f projections.Found, begun bool, err
 
 // Wait waits until everything of a partition below the offset is applied, then saves it: the
 // store then has it.
-func (a *Audit) Wait(ctx context.Context, p int32, offset int64) error {
+func (a *Index) Wait(ctx context.Context, p int32, offset int64) error {
 	if err := a.Reach(ctx, p, offset); err != nil {
 		return err
 	}
@@ -145,7 +145,7 @@ func (a *Audit) Wait(ctx context.Context, p int32, offset int64) error {
 
 // Reach waits until everything of a partition below the offset is applied: Find then has it. The error is
 // that of ctx, and says how far it was.
-func (a *Audit) Reach(ctx context.Context, p int32, offset int64) error {
+func (a *Index) Reach(ctx context.Context, p int32, offset int64) error {
 	for {
 		a.mu.Lock()
 		at, known := a.progress[p]
@@ -158,16 +158,16 @@ func (a *Audit) Reach(ctx context.Context, p int32, offset int64) error {
 		case <-passed:
 		case <-ctx.Done():
 			if !known {
-				return fmt.Errorf("audit: partition %d isn't read yet: %w", p, ctx.Err())
+				return fmt.Errorf("index: partition %d isn't read yet: %w", p, ctx.Err())
 			}
-			return fmt.Errorf("audit: partition %d is read up to offset %d, not %d: %w", p, at.Next, offset, ctx.Err())
+			return fmt.Errorf("index: partition %d is read up to offset %d, not %d: %w", p, at.Next, offset, ctx.Err())
 		}
 	}
 }
 
 // Subscribe returns a channel that receives when records were applied, once for all that were since it was
 // last received from. cancel ends it.
-func (a *Audit) Subscribe() (news <-chan struct{}, cancel func()) {
+func (a *Index) Subscribe() (news <-chan struct{}, cancel func()) {
 	c := make(chan struct{}, 1)
 	a.mu.Lock()
 	a.news[c] = true
@@ -179,7 +179,7 @@ func (a *Audit) Subscribe() (news <-chan struct{}, cancel func()) {
 	}
 }
 
-// position is what an audit asks of its follower.
+// position is what an index asks of its follower.
 type position interface {
 	Position(topic string, p int32) (offset int64, ok bool)
 	HighWatermark(topic string, p int32) (offset int64, ok bool)
@@ -189,7 +189,7 @@ type position interface {
 var _ position = (*kafka.Follower)(nil)
 
 // start says where to begin reading a partition. It is called from the follower's goroutine.
-func (a *Audit) start(_ context.Context, _ string, p int32) (int64, bool, error) {
+func (a *Index) start(_ context.Context, _ string, p int32) (int64, bool, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if v := a.views[p]; v != nil { // it is asked again where the log has grown meanwhile
@@ -205,7 +205,7 @@ func (a *Audit) start(_ context.Context, _ string, p int32) (int64, bool, error)
 }
 
 // apply takes in what was polled.
-func (a *Audit) apply(at position, topic string, records []events.Record) error {
+func (a *Index) apply(at position, topic string, records []events.Record) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if err := a.applyRecords(records); err != nil {
@@ -225,7 +225,7 @@ func (a *Audit) apply(at position, topic string, records []events.Record) error 
 	return nil
 }
 
-func (a *Audit) applyRecords(records []events.Record) error {
+func (a *Index) applyRecords(records []events.Record) error {
 	for _, v := range a.views {
 		v.BeginLookups()
 	}
@@ -242,7 +242,7 @@ func (a *Audit) applyRecords(records []events.Record) error {
 			}
 			return fmt.Errorf("%w: %w", errStore, err)
 		}
-		if v.ChangedBytes() > auditSaveBytes {
+		if v.ChangedBytes() > indexSaveBytes {
 			if err := v.Save(); err != nil {
 				return fmt.Errorf("%w: %w", errStore, err)
 			}
@@ -252,7 +252,7 @@ func (a *Audit) applyRecords(records []events.Record) error {
 }
 
 // advance notes how far the partitions are, and wakes who waits for it. It fails where a view is ahead of the log.
-func (a *Audit) advance(at position, topic string) error {
+func (a *Index) advance(at position, topic string) error {
 	progress, leaderless := map[int32]Progress{}, map[int32]bool{}
 	for p, v := range a.views {
 		next, ok := at.Position(topic, p)
@@ -281,7 +281,7 @@ func (a *Audit) advance(at position, topic string) error {
 }
 
 // save saves some partitions; nil: all.
-func (a *Audit) save(which func(int32) bool) error {
+func (a *Index) save(which func(int32) bool) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for p, v := range a.views {
@@ -295,8 +295,8 @@ func (a *Audit) save(which func(int32) bool) error {
 	return nil
 }
 
-// close lets go of all partitions. The audit may begin again.
-func (a *Audit) close() {
+// close lets go of all partitions. The index may begin again.
+func (a *Index) close() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, v := range a.views {
@@ -310,21 +310,21 @@ func (a *Audit) close() {
 	a.progress, a.leaderless = map[int32]Progress{}, nil
 }
 
-// StartAudit keeps the timelines and the task list until ctx ends. observe, which may be nil, is
-// shown every record that the audit reads, from the start of an empty store, and may keep it.
-func (n *Instance) StartAudit(ctx context.Context, observe func([]events.Record)) (*Audit, error) {
+// StartIndex keeps the timelines and the task list until ctx ends. observe, which may be nil, is
+// shown every record that the index reads, from the start of an empty store, and may keep it.
+func (n *Instance) StartIndex(ctx context.Context, observe func([]events.Record)) (*Index, error) {
 	store, err := n.store(ctx, projections.ViewTimelines)
 	if err != nil {
 		return nil, err
 	}
-	a := newAudit(store)
+	a := newIndex(store)
 	a.behind = func(p int32, offsets int64) {
 		n.metrics.indexBehind.WithLabelValues(strconv.Itoa(int(p))).Set(float64(offsets))
 	}
-	n.metrics.health.member("audit", "audit", a.restored)
-	n.metrics.health.loop("audit", &a.turns)
+	n.metrics.health.member("index", "index", a.restored)
+	n.metrics.health.loop("index", &a.turns)
 	n.roles.Go(func() error {
-		err := n.again(ctx, "audit", func(ctx context.Context) error { return n.audit(ctx, a, observe) }, func(p int32) error {
+		err := n.again(ctx, "index", func(ctx context.Context) error { return n.index(ctx, a, observe) }, func(p int32) error {
 			v, err := store.Timelines(p)
 			if err != nil {
 				return err
@@ -337,29 +337,29 @@ func (n *Instance) StartAudit(ctx context.Context, observe func([]events.Record)
 	return a, nil
 }
 
-// audit follows events, of all partitions: it is a member of no group. A turn that hangs is not waited for.
-func (n *Instance) audit(ctx context.Context, a *Audit, observe func([]events.Record)) error {
+// index follows events, of all partitions: it is a member of no group. A turn that hangs is not waited for.
+func (n *Instance) index(ctx context.Context, a *Index, observe func([]events.Record)) error {
 	topic, health := n.Kafka.Namespace.Events(), n.metrics.health
 	follower, err := kafka.OpenFollower(ctx, kafka.FollowerConfig{Config: n.Kafka, Topics: []string{topic}, Partitions: n.Partitions, Start: a.start, Again: true,
 		FetchMaxWait: n.c.FetchMaxWait, Lend: observe == nil, Listener: &kafka.FollowerListener{
-			Assigned: func(added, lost []int32) { health.assigned("audit", added, lost) },
+			Assigned: func(added, lost []int32) { health.assigned("index", added, lost) },
 			Damaged:  n.partitionStandsStill,
 			ReadFailed: func(err error) {
-				n.log.Warn("the brokers don't answer; reading goes on when they do", "role", "audit", "error", err)
+				n.log.Warn("the brokers don't answer; reading goes on when they do", "role", "index", "error", err)
 			},
 		}})
 	if err != nil {
 		return err
 	}
 	return a.watch(func() error {
-		defer health.left("audit")
+		defer health.left("index")
 		defer follower.Close()
 		return a.follow(ctx, follower, topic, observe)
 	})
 }
 
 // watch runs a loop, and lets go of all partitions at its end.
-func (a *Audit) watch(loop func() error) error {
+func (a *Index) watch(loop func() error) error {
 	ended := make(chan error, 1)
 	go func() {
 		err := loop()
@@ -368,17 +368,17 @@ func (a *Audit) watch(loop func() error) error {
 		a.turns.End()
 		ended <- err
 	}()
-	return a.turns.Watch("audit", ended)
+	return a.turns.Watch("index", ended)
 }
 
-// log is what an audit reads.
+// log is what an index reads.
 type log interface {
 	position
 	Poll(ctx context.Context) ([]events.Record, error)
 }
 
 // follow reads the log until ctx ends.
-func (a *Audit) follow(ctx context.Context, from log, topic string, observe func([]events.Record)) error {
+func (a *Index) follow(ctx context.Context, from log, topic string, observe func([]events.Record)) error {
 	saved := time.Now()
 	for {
 		records, err := from.Poll(ctx)
@@ -390,7 +390,7 @@ func (a *Audit) follow(ctx context.Context, from log, topic string, observe func
 		if err == nil && observe != nil {
 			observe(records)
 		}
-		if err == nil && time.Since(saved) > auditSaveEvery {
+		if err == nil && time.Since(saved) > indexSaveEvery {
 			err = a.save(nil)
 			saved = time.Now()
 		}

@@ -28,15 +28,15 @@ func (stillLog) Poll(ctx context.Context) ([]events.Record, error) {
 	}
 }
 
-// A turn that never ends, as of a save on a disk that hangs, keeps the audit's loop, and it would answer with what is old for ever: the
-// audit ends without waiting, so that the process is started again. So it does where it is told to end. Here
+// A turn that never ends, as of a save on a disk that hangs, keeps the index's loop, and it would answer with what is old for ever: the
+// index ends without waiting, so that the process is started again. So it does where it is told to end. Here
 // who is shown the records hangs: of a goroutine that waits for a lock the virtual time doesn't go on.
-func TestHangingDiskEndsTheAudit(t *testing.T) {
+func TestHangingDiskEndsTheIndex(t *testing.T) {
 	for name, told := range map[string]bool{"at work": false, "told to end": true} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				ctx, stop := context.WithCancel(t.Context())
-				a, ended := newAudit(nil), make(chan error, 1)
+				a, ended := newIndex(nil), make(chan error, 1)
 				begun, hanging, over := time.Now().Add(time.Hour), make(chan struct{}), make(chan struct{})
 				hang := func([]events.Record) {
 					if time.Now().Equal(begun) {
