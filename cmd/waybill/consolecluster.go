@@ -10,23 +10,8 @@ import (
 	"github.com/waybill-run/waybill/internal/instance"
 	"github.com/waybill-run/waybill/internal/kafka"
 	"github.com/waybill-run/waybill/internal/replay"
-	"github.com/waybill-run/waybill/projections"
 	"github.com/waybill-run/waybill/scheduler"
 )
-
-// consoleIndex is the index as a console asks it.
-type consoleIndex struct {
-	*instance.Index
-	*projections.Store
-}
-
-func (a consoleIndex) Progress() map[int32]console.Progress {
-	progress := map[int32]console.Progress{}
-	for p, at := range a.Index.Progress() {
-		progress[p] = console.Progress(at)
-	}
-	return progress
-}
 
 // consoleCluster is what Kafka knows, as a console asks for it.
 type consoleCluster struct {

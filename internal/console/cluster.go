@@ -6,6 +6,7 @@ import (
 	"strconv"
 
 	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/index"
 	"github.com/waybill-run/waybill/projections"
 )
 
@@ -84,7 +85,7 @@ func add(sum, more map[events.TaskState]int64) {
 }
 
 // eachCounts gives fn what is counted of each partition that is read. progress is how far they were read before.
-func (c *call) eachCounts(fn func(p int32, counts projections.Counts, next int64)) (progress map[int32]Progress, err error) {
+func (c *call) eachCounts(fn func(p int32, counts projections.Counts, next int64)) (progress map[int32]index.Progress, err error) {
 	progress = c.cfg.Index.Progress()
 	ps := begun(progress)
 	if err := c.cfg.Index.Fresh(c.r.Context(), ps...); err != nil {
@@ -190,7 +191,7 @@ func (c *call) partitions() (any, error) {
 	return l, err
 }
 
-func partitionView(p int32, counts projections.Counts, next int64, read Progress, by Scheduling) PartitionView {
+func partitionView(p int32, counts projections.Counts, next int64, read index.Progress, by Scheduling) PartitionView {
 	v := PartitionView{Partition: p, Epoch: counts.Epoch, Lag: by.Lag, Restored: 1, End: strconv.FormatInt(max(read.End, next), 10),
 		AsOf: events.AsOf{Partition: p, Offset: strconv.FormatInt(next, 10)}, OldestDue: events.InstantText(counts.OldestDue)}
 	if counts.Owner != "" {
@@ -206,7 +207,7 @@ func partitionView(p int32, counts projections.Counts, next int64, read Progress
 		}
 	}
 	if read.Behind {
-		v.Restored = read.restored()
+		v.Restored = read.Restored()
 	}
 	return v
 }

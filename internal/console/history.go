@@ -155,7 +155,7 @@ const waitingLooksMax = 2
 func (c *call) noTask(id string, p int32) error {
 	if at := c.cfg.Index.Progress()[p]; at.Behind {
 		e := incomplete("nothing is known of task %q yet: its partition %d has been read to offset %d of %d", printable(id), p, at.Next, at.End)
-		e.Incomplete = []Incomplete{{p, Behind, at.restored()}}
+		e.Incomplete = []Incomplete{{p, Behind, at.Restored()}}
 		return e
 	}
 	if c.cfg.History {

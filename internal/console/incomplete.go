@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+
+	"github.com/waybill-run/waybill/internal/index"
 )
 
 // Why an answer lacks something of a partition.
@@ -31,20 +33,12 @@ func (i Incomplete) String() string {
 	return fmt.Sprintf("the console is behind in partition %d", i.Partition)
 }
 
-// restored is how much of a partition was read.
-func (p Progress) restored() float64 {
-	if p.Next >= p.End {
-		return 1
-	}
-	return float64(p.Next) / float64(p.End)
-}
-
 // begun are the partitions that are read, in order.
-func begun(progress map[int32]Progress) []int32 { return slices.Sorted(maps.Keys(progress)) }
+func begun(progress map[int32]index.Progress) []int32 { return slices.Sorted(maps.Keys(progress)) }
 
 // incomplete is what an answer lacks, by how far partitions were read before it was made. leaderless are partitions
 // that the answer may lack something of, because no broker leads them.
-func (c *call) incomplete(progress map[int32]Progress, leaderless []int32) ([]Incomplete, error) {
+func (c *call) incomplete(progress map[int32]index.Progress, leaderless []int32) ([]Incomplete, error) {
 	lacks := []Incomplete{}
 	var ends map[int32]int64
 	for p := range c.cfg.Partitions {
@@ -53,7 +47,7 @@ func (c *call) incomplete(progress map[int32]Progress, leaderless []int32) ([]In
 		case slices.Contains(leaderless, p):
 			lacks = append(lacks, c.noLeader(progress, p))
 		case is && at.Restoring:
-			lacks = append(lacks, Incomplete{p, Restoring, at.restored()})
+			lacks = append(lacks, Incomplete{p, Restoring, at.Restored()})
 		case !is:
 			if ends == nil {
 				var err error
@@ -68,10 +62,10 @@ func (c *call) incomplete(progress map[int32]Progress, leaderless []int32) ([]In
 }
 
 // noLeader says that no broker leads a partition.
-func (c *call) noLeader(progress map[int32]Progress, p int32) Incomplete {
+func (c *call) noLeader(progress map[int32]index.Progress, p int32) Incomplete {
 	i := Incomplete{Partition: p, Why: NoLeader}
 	if at, is := progress[p]; is {
-		i.Restored = at.restored()
+		i.Restored = at.Restored()
 	}
 	return i
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/index"
 )
 
 // taskList is a page of tasks.
@@ -162,7 +163,7 @@ func formatOffsets(offsets map[int32]int64) string {
 }
 
 // await brings partitions up to date, and to the offsets that are asked for. progress is how far they were read then.
-func (c *call) await(ctx context.Context, floor map[int32]int64) (progress map[int32]Progress, err error) {
+func (c *call) await(ctx context.Context, floor map[int32]int64) (progress map[int32]index.Progress, err error) {
 	for p, offset := range floor {
 		if err := c.awaitOffset(ctx, p, offset); err != nil {
 			return nil, err
@@ -183,7 +184,7 @@ func (c *call) awaitOffset(ctx context.Context, p int32, offset int64) error {
 	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
 		at := c.cfg.Index.Progress()[p]
 		e := incomplete("partition %d has not been read to offset %d within %s; it is at %d", p, offset, minOffsetWithin, at.Next)
-		e.Incomplete = []Incomplete{{p, Behind, at.restored()}}
+		e.Incomplete = []Incomplete{{p, Behind, at.Restored()}}
 		return e
 	}
 	return err

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/index"
 	"github.com/waybill-run/waybill/internal/replay"
 	"github.com/waybill-run/waybill/projections"
 )
@@ -21,7 +22,7 @@ type Index interface {
 	// Find is what is known of a task, as of what was read; not begun: nothing of the partition was read by this process.
 	Find(p int32, task string) (f projections.Found, begun bool, err error)
 	// Progress is how far each partition was read, without those of which no broker has said where they end.
-	Progress() map[int32]Progress
+	Progress() map[int32]index.Progress
 	// Subscribe has a channel told, perhaps once for several, when something was
 	// read.
 	Subscribe() (news <-chan struct{}, cancel func())
@@ -29,13 +30,6 @@ type Index interface {
 	List(ctx context.Context, ps []int32, f projections.Filter, after projections.Cursor, limit int) (projections.Page, error)
 	Counts(p int32) (projections.Counts, int64, error)
 	Alerts(ps []int32, q projections.AlertQuery) (projections.AlertList, error)
-}
-
-// Progress is how far the index has read a partition, of where it ends.
-type Progress struct {
-	Next, End int64
-	Behind    bool // there is more than what was read
-	Restoring bool // it wasn't read yet to where it ended when this process began
 }
 
 // ErrAway is wrapped by errors of a Log where brokers don't give what was asked for, at the moment: mostly

@@ -18,6 +18,7 @@ import (
 
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/golden"
+	"github.com/waybill-run/waybill/internal/index"
 	"github.com/waybill-run/waybill/internal/replay"
 	"github.com/waybill-run/waybill/projections"
 )
@@ -178,12 +179,12 @@ type fakeIndex struct {
 
 func (a *fakeIndex) Fresh(context.Context, ...int32) error { return nil }
 func (a *fakeIndex) Subscribe() (<-chan struct{}, func())  { return nil, func() {} }
-func (a *fakeIndex) Progress() map[int32]Progress {
-	progress := map[int32]Progress{}
+func (a *fakeIndex) Progress() map[int32]index.Progress {
+	progress := map[int32]index.Progress{}
 	for p, next := range a.next {
-		progress[p] = Progress{Next: next, End: next}
+		progress[p] = index.Progress{Next: next, End: next}
 		if end := a.w.restoring[p]; end > 0 {
-			progress[p] = Progress{Next: next, End: end, Behind: true, Restoring: true}
+			progress[p] = index.Progress{Next: next, End: end, Behind: true, Restoring: true}
 		}
 	}
 	return progress

@@ -1,5 +1,5 @@
 // Package instance is one process of roles: it wires scheduler, supervisor,
-// agents and index to Kafka and to their stores. The binary runs it from flags,
+// agents and the index to Kafka and to their stores. The binary runs it from flags,
 // the simulation in a bubble of virtual time, the chaos tests in processes that
 // they kill: all three run the same wiring, or they would prove something else.
 //

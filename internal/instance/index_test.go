@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/index"
 	"github.com/waybill-run/waybill/internal/instance"
 	"github.com/waybill-run/waybill/internal/kafka"
 	"github.com/waybill-run/waybill/internal/kafkatest"
@@ -97,7 +98,7 @@ func (l *eventLog) write(n, stages int) map[int32]int64 {
 
 // indexing is a process that runs the index.
 type indexing struct {
-	*instance.Index
+	*index.Index
 	health http.Handler
 	stop   func()
 }
@@ -116,7 +117,7 @@ func (l *eventLog) index(dir string, observe func([]events.Record)) *indexing {
 		l.t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(l.t.Context())
-	started, ended := make(chan *instance.Index, 1), make(chan error, 1)
+	started, ended := make(chan *index.Index, 1), make(chan error, 1)
 	go func() {
 		ended <- n.Run(ctx, func(ctx context.Context) error {
 			a, err := n.StartIndex(ctx, observe)
@@ -141,7 +142,7 @@ var everyPartition = []int32{0, 1, 2}
 func (l *eventLog) list(a *indexing, f projections.Filter) (tasks []events.Summary, asOf map[int32]int64) {
 	l.t.Helper()
 	for after := (projections.Cursor{}); ; {
-		page, err := a.Store().List(l.t.Context(), everyPartition, f, after, 700)
+		page, err := a.List(l.t.Context(), everyPartition, f, after, 700)
 		if err != nil {
 			l.t.Fatal(err)
 		}
@@ -208,12 +209,12 @@ func TestIndexIsWaitedFor(t *testing.T) {
 	if err := a.Wait(ctx, 1, at+1); err == nil || ctx.Err() == nil {
 		t.Errorf("waited for what isn't there: %v", err)
 	}
-	c, _, err := a.Store().Counts(1)
+	c, _, err := a.Counts(1)
 	if err != nil || c.Tasks[events.StateProcessing] != int64(len(l.tasks[1])) || c.OldestDue.IsZero() {
 		t.Errorf("counts %+v, %v; want %d tasks", c, err, len(l.tasks[1]))
 	}
 	a.stop()
-	if _, _, err := a.Store().Counts(1); err == nil {
+	if _, _, err := a.Counts(1); err == nil {
 		t.Error("the store of an index that has ended answers")
 	}
 }
