@@ -40,7 +40,7 @@ type row struct {
 }
 
 func newRows() rows {
-	return rows{byTask: map[string]*row{}, tally: tally{Format: rowsFormat}}
+	return rows{byTask: map[string]*row{}}
 }
 
 // row finds the row of a task, in memory or in Pebble, or makes an empty one.
@@ -192,7 +192,6 @@ func (t *Timelines) saveRows(b *pebble.Batch) (*indexWriter, error) {
 	if err := t.prune(b, past); err != nil {
 		return nil, err
 	}
-	rs.tally.Next = t.v.next
 	if w.earliest != 0 {
 		rs.tally.DueFrom = min(rs.tally.DueFrom, w.earliest)
 	}
@@ -245,33 +244,6 @@ func (t *Timelines) passDue() error {
 		t.rows.tally.DueFrom = due
 		return nil
 	})
-}
-
-// openRows reads the tally. A partition of which the store has no rows, or others, is
-// emptied: all of it is read again from the log.
-func (t *Timelines) openRows() error {
-	v := t.v
-	var found tally
-	if err := v.get(kindTally, "", func(data []byte) error { return json.Unmarshal(data, &found) }); err != nil {
-		return err
-	}
-	if found.Format == rowsFormat && found.Next == v.next {
-		t.rows.tally = found
-		return nil
-	}
-	if v.next == 0 {
-		return nil
-	}
-	why := fmt.Sprintf("it was written by another build, up to offset %d: its task list has format %d and goes to offset %d, this build's is %d",
-		v.next, found.Format, found.Next, rowsFormat)
-	if err := v.deleteAll(nil); err != nil {
-		return err
-	}
-	clear(t.counts)
-	if f := v.s.o.Listener.Emptied; f != nil {
-		f(v.keys.partition, why)
-	}
-	return nil
 }
 
 // digestRows adds the rows, the index and the tally to a digest. Their order isn't the

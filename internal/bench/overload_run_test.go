@@ -142,14 +142,6 @@ func (p *OverloadPart) folder() string {
 	return p.What + "-observed"
 }
 
-// overloadFolders are those of the parts.
-func overloadFolders() (names []string) {
-	for _, p := range overloadParts(true) {
-		names = append(names, p.folder())
-	}
-	return names
-}
-
 // RunOverload offers an agent more than it can do, and then less; and with Away
 // something while it isn't there. Each part has a log of its own, which is verified.
 func RunOverload(ctx context.Context, o OverloadOptions) (*OverloadResult, error) {
