@@ -31,7 +31,9 @@ type Event struct {
 
 // Fact is what an event says. It is sealed: the vocabulary is this package's.
 type Fact interface {
-	Type() string // the ce_type
+	Type() string              // the ce_type
+	About() About              // what it says of itself
+	apply(*Task, *Event) error // folds it into its task
 	fields(*codec)
 }
 
@@ -204,8 +206,10 @@ func bytesOf(s string) []byte { return unsafe.Slice(unsafe.StringData(s), len(s)
 // opaque is a fact that this build doesn't know, by its type.
 type opaque string
 
-func (o opaque) Type() string  { return string(o) }
-func (opaque) fields(c *codec) {}
+func (o opaque) Type() string              { return string(o) }
+func (opaque) About() About                { return About{} }
+func (o opaque) apply(*Task, *Event) error { return fmt.Errorf("no rule for %s", string(o)) }
+func (opaque) fields(c *codec)             {}
 
 // cutLast cuts s at its last slash: ids may hold slashes, numbers don't.
 func cutLast(s string) (before, after string, ok bool) {

@@ -2,6 +2,7 @@ package events
 
 import (
 	"encoding/json"
+	"errors"
 	"time"
 )
 
@@ -11,7 +12,17 @@ type RunSkipped struct {
 }
 
 // Type is the ce_type.
-func (*RunSkipped) Type() string      { return "waybill.step.skipped.v1" }
+func (*RunSkipped) Type() string { return "waybill.step.skipped.v1" }
+
+// About is what it says of itself.
+func (f *RunSkipped) About() About {
+	return About{Verb: VerbSkipped, Step: f.Step, Kind: Do, Disarms: DisarmsOwn}
+}
+
+func (f *RunSkipped) apply(t *Task, e *Event) error {
+	return t.onRun(e, f.About(), func(s *Step, r *Run) { r.EndedAt = e.At })
+}
+
 func (f *RunSkipped) fields(c *codec) { c.few("step", &f.Step) }
 
 // RunReleased states what an operator settled by hand.
@@ -24,6 +35,25 @@ type RunReleased struct {
 
 // Type is the ce_type.
 func (*RunReleased) Type() string { return "waybill.step.released.v1" }
+
+// About is what it says of itself.
+func (f *RunReleased) About() About {
+	return About{Verb: VerbReleased, Step: f.Step, Kind: Do, As: f.As, Disarms: DisarmsStep, Raw: &f.Output, By: &f.By}
+}
+
+func (f *RunReleased) apply(t *Task, e *Event) error {
+	return t.onRun(e, f.About(), func(s *Step, r *Run) {
+		s.Unknown, s.Timer = false, Timer{}
+		r.Error, r.EndedAt = nil, e.At
+		if u := s.Undo; u != nil {
+			u.Error, u.EndedAt, u.Timer = nil, e.At, Timer{}
+		}
+		if f.As == StepCompleted {
+			s.Output, s.CompletedSeq = f.Output, e.Seq
+		}
+	})
+}
+
 func (f *RunReleased) fields(c *codec) {
 	c.few("step", &f.Step)
 	text(c, "as", &f.As)
@@ -60,6 +90,31 @@ type AttemptStarted struct {
 func (f *AttemptStarted) Type() string {
 	return attemptType(f.Kind, "waybill.step.started.v1", "waybill.undo.started.v1")
 }
+
+// About is what it says of itself.
+func (f *AttemptStarted) About() About {
+	return About{Verb: VerbStarted, Step: f.Step, Kind: f.Kind, Attempt: f.Attempt, Phase: PhaseStarted, Agent: f.Agent,
+		Arms: TimerAttempt, Disarms: DisarmsOwn, Raw: &f.Input}
+}
+
+func (f *AttemptStarted) apply(t *Task, e *Event) error {
+	if f.TaskInput && len(f.Input) > 0 {
+		return errors.New("it has an input, and says that its input is the task's")
+	}
+	return t.onRun(e, f.About(), func(s *Step, r *Run) {
+		if r.StartedAt.IsZero() {
+			r.StartedAt = e.At
+		}
+		r.Attempt, r.Key, r.CompleteBy, r.StartedSeq, r.TokenHash = f.Attempt, f.Key, e.Due, e.Seq, f.TokenHash
+		switch {
+		case f.TaskInput:
+			r.Input, r.TaskInput = t.Input, true
+		case len(f.Input) > 0:
+			r.Input, r.TaskInput = f.Input, false
+		}
+	})
+}
+
 func (f *AttemptStarted) fields(c *codec) {
 	c.few("step", &f.Step)
 	c.int("attempt", &f.Attempt)
@@ -86,6 +141,22 @@ type AttemptCompleted struct {
 func (f *AttemptCompleted) Type() string {
 	return attemptType(f.Kind, "waybill.step.completed.v1", "waybill.undo.completed.v1")
 }
+
+// About is what it says of itself.
+func (f *AttemptCompleted) About() About {
+	return About{Verb: VerbCompleted, Step: f.Step, Kind: f.Kind, Attempt: f.Attempt, Phase: PhaseReplied, Instance: f.Instance,
+		Disarms: DisarmsOwn, Raw: &f.Output}
+}
+
+func (f *AttemptCompleted) apply(t *Task, e *Event) error {
+	return t.onRun(e, f.About(), func(s *Step, r *Run) {
+		r.Error, r.EndedAt = nil, e.At
+		if f.Kind == Do {
+			s.Output, s.Unknown, s.CompletedSeq = f.Output, false, e.Seq
+		}
+	})
+}
+
 func (f *AttemptCompleted) fields(c *codec) {
 	c.few("step", &f.Step)
 	c.int("attempt", &f.Attempt)
@@ -124,6 +195,28 @@ type AttemptFailed struct {
 func (f *AttemptFailed) Type() string {
 	return attemptType(f.Kind, "waybill.step.failed.v1", "waybill.undo.failed.v1")
 }
+
+// About is what it says of itself.
+func (f *AttemptFailed) About() About {
+	return About{Verb: VerbFailed, Step: f.Step, Kind: f.Kind, Attempt: f.Attempt, Phase: PhaseReplied, Instance: f.Instance, Counts: !f.Deferred,
+		Arms: TimerFailed, Disarms: DisarmsOwn, Failure: &f.Error}
+}
+
+// An attempt that failed before a request was sent (no such agent) is an attempt too, with a number
+// of its own and without effect.
+func (f *AttemptFailed) apply(t *Task, e *Event) error {
+	return t.onRun(e, f.About(), func(s *Step, r *Run) {
+		if f.Attempt != r.Attempt { // no request was sent
+			r.TokenHash = ""
+		}
+		if f.Deferred {
+			r.CooledDown = false // the attempt past max_attempts wasn't made: it can be granted again
+		}
+		r.Attempt, r.Error = f.Attempt, f.Error
+		s.Unknown = s.Unknown || f.Kind == Do && f.Effect != EffectNone
+	})
+}
+
 func (f *AttemptFailed) fields(c *codec) {
 	c.few("step", &f.Step)
 	c.bool("deferred", &f.Deferred)
@@ -149,6 +242,17 @@ type AttemptRejected struct {
 func (f *AttemptRejected) Type() string {
 	return attemptType(f.Kind, "waybill.step.rejected.v1", "waybill.undo.rejected.v1")
 }
+
+// About is what it says of itself.
+func (f *AttemptRejected) About() About {
+	return About{Verb: VerbRejected, Step: f.Step, Kind: f.Kind, Attempt: f.Attempt, Phase: PhaseReplied, Instance: f.Instance,
+		Disarms: DisarmsOwn, Failure: &f.Error}
+}
+
+func (f *AttemptRejected) apply(t *Task, e *Event) error {
+	return t.onRun(e, f.About(), func(s *Step, r *Run) { r.Error, r.Rejected, r.EndedAt = f.Error, true, e.At })
+}
+
 func (f *AttemptRejected) fields(c *codec) {
 	c.few("step", &f.Step)
 	c.int("attempt", &f.Attempt)
@@ -167,6 +271,19 @@ type AttemptExpired struct {
 func (f *AttemptExpired) Type() string {
 	return attemptType(f.Kind, "waybill.step.expired.v1", "waybill.undo.expired.v1")
 }
+
+// About is what it says of itself.
+func (f *AttemptExpired) About() About {
+	return About{Verb: VerbExpired, Step: f.Step, Kind: f.Kind, Attempt: f.Attempt, Phase: PhaseExpired, Counts: true, Disarms: DisarmsOwn}
+}
+
+func (f *AttemptExpired) apply(t *Task, e *Event) error {
+	return t.onRun(e, f.About(), func(s *Step, r *Run) {
+		r.Error = &Error{Code: CodeExpired}
+		s.Unknown = s.Unknown || f.Kind == Do
+	})
+}
+
 func (f *AttemptExpired) fields(c *codec) {
 	c.few("step", &f.Step)
 	c.int("attempt", &f.Attempt)
@@ -185,6 +302,16 @@ type AttemptWaiting struct {
 func (f *AttemptWaiting) Type() string {
 	return attemptType(f.Kind, "waybill.step.waiting.v1", "waybill.undo.waiting.v1")
 }
+
+// About is what it says of itself.
+func (f *AttemptWaiting) About() About {
+	return About{Verb: VerbWaiting, Step: f.Step, Kind: f.Kind, Attempt: f.Attempt, Phase: PhaseWaiting, Arms: TimerWaiting, Disarms: DisarmsOwn}
+}
+
+func (f *AttemptWaiting) apply(t *Task, e *Event) error {
+	return t.onRun(e, f.About(), func(s *Step, r *Run) { r.CooledDown = r.CooledDown || f.CoolDown })
+}
+
 func (f *AttemptWaiting) fields(c *codec) {
 	c.few("step", &f.Step)
 	c.int("attempt", &f.Attempt)
@@ -203,6 +330,16 @@ type RunErrored struct {
 func (f *RunErrored) Type() string {
 	return attemptType(f.Kind, "waybill.step.errored.v1", "waybill.undo.errored.v1")
 }
+
+// About is what it says of itself.
+func (f *RunErrored) About() About {
+	return About{Verb: VerbErrored, Step: f.Step, Kind: f.Kind, Disarms: DisarmsOwn, Failure: &f.Error}
+}
+
+func (f *RunErrored) apply(t *Task, e *Event) error {
+	return t.onRun(e, f.About(), func(s *Step, r *Run) { r.Error, r.EndedAt = f.Error, e.At })
+}
+
 func (f *RunErrored) fields(c *codec) {
 	c.few("step", &f.Step)
 	c.errorField("error", &f.Error)

@@ -2,6 +2,8 @@ package events
 
 import (
 	"encoding/json"
+	"errors"
+	"fmt"
 	"time"
 )
 
@@ -30,6 +32,16 @@ type PartitionClaimed struct {
 
 // Type is the ce_type.
 func (*PartitionClaimed) Type() string { return "waybill.partition.claimed.v1" }
+
+// About is what it says of itself.
+func (*PartitionClaimed) About() About {
+	return About{Verb: VerbClaimed}
+}
+
+func (f *PartitionClaimed) apply(*Task, *Event) error {
+	return fmt.Errorf("no rule for %s", f.Type())
+}
+
 func (f *PartitionClaimed) fields(c *codec) {
 	c.str("owner", &f.Owner)
 	f.TopicIDs.fields(c)
@@ -71,6 +83,14 @@ type TaskReceived struct {
 
 // Type is the ce_type.
 func (*TaskReceived) Type() string { return "waybill.task.received.v1" }
+
+// About is what it says of itself.
+func (f *TaskReceived) About() About {
+	return About{Verb: VerbReceived, Raw: &f.Input}
+}
+
+func (*TaskReceived) apply(*Task, *Event) error { return errors.New("received again") }
+
 func (f *TaskReceived) fields(c *codec) {
 	c.few("workflow", &f.Workflow)
 	c.int("version", &f.Version)
@@ -119,7 +139,21 @@ func (c *codec) planIfAny(name string, v **Plan) {
 type TaskStarted struct{}
 
 // Type is the ce_type.
-func (*TaskStarted) Type() string    { return "waybill.task.started.v1" }
+func (*TaskStarted) Type() string { return "waybill.task.started.v1" }
+
+// About is what it says of itself.
+func (*TaskStarted) About() About {
+	return About{Verb: VerbStarted, Arms: TimerTask, Disarms: DisarmsOwn}
+}
+
+func (f *TaskStarted) apply(t *Task, e *Event) error {
+	if err := t.enter(e, f.About()); err != nil {
+		return err
+	}
+	t.CompleteBy = e.Due
+	return nil
+}
+
 func (*TaskStarted) fields(c *codec) {}
 
 // TaskProcessed ends a task as it should end.
@@ -128,7 +162,21 @@ type TaskProcessed struct {
 }
 
 // Type is the ce_type.
-func (*TaskProcessed) Type() string      { return "waybill.task.processed.v1" }
+func (*TaskProcessed) Type() string { return "waybill.task.processed.v1" }
+
+// About is what it says of itself.
+func (f *TaskProcessed) About() About {
+	return About{Verb: VerbProcessed, Disarms: DisarmsAll, Raw: &f.Output}
+}
+
+func (f *TaskProcessed) apply(t *Task, e *Event) error {
+	if err := t.enter(e, f.About()); err != nil {
+		return err
+	}
+	t.Output = f.Output
+	return nil
+}
+
 func (f *TaskProcessed) fields(c *codec) { c.raw("output", &f.Output) }
 
 // TaskUndoing is the decision to undo: nothing new starts, what waits ends.
@@ -141,6 +189,23 @@ type TaskUndoing struct {
 
 // Type is the ce_type.
 func (*TaskUndoing) Type() string { return "waybill.task.undoing.v1" }
+
+// About is what it says of itself.
+func (f *TaskUndoing) About() About {
+	return About{Verb: VerbUndoing, Disarms: DisarmsWaiting, Ending: f.Ending, Failure: &f.Error, By: &f.By}
+}
+
+func (f *TaskUndoing) apply(t *Task, e *Event) error {
+	if err := t.enter(e, f.About()); err != nil {
+		return err
+	}
+	t.Ending, t.Keep = f.Ending, f.Keep
+	if f.Error != nil {
+		t.Error = f.Error
+	}
+	return nil
+}
+
 func (f *TaskUndoing) fields(c *codec) {
 	text(c, "ending", &f.Ending)
 	c.bool("keep", &f.Keep)
@@ -152,14 +217,30 @@ func (f *TaskUndoing) fields(c *codec) {
 type TaskUndone struct{}
 
 // Type is the ce_type.
-func (*TaskUndone) Type() string    { return "waybill.task.undone.v1" }
+func (*TaskUndone) Type() string { return "waybill.task.undone.v1" }
+
+// About is what it says of itself.
+func (*TaskUndone) About() About {
+	return About{Verb: VerbUndone, Disarms: DisarmsAll}
+}
+
+func (f *TaskUndone) apply(t *Task, e *Event) error { return t.enter(e, f.About()) }
+
 func (*TaskUndone) fields(c *codec) {}
 
 // TaskCancelled ends a task that an operator cancelled.
 type TaskCancelled struct{ By }
 
 // Type is the ce_type.
-func (*TaskCancelled) Type() string      { return "waybill.task.cancelled.v1" }
+func (*TaskCancelled) Type() string { return "waybill.task.cancelled.v1" }
+
+// About is what it says of itself.
+func (f *TaskCancelled) About() About {
+	return About{Verb: VerbCancelled, Disarms: DisarmsAll, By: &f.By}
+}
+
+func (f *TaskCancelled) apply(t *Task, e *Event) error { return t.enter(e, f.About()) }
+
 func (f *TaskCancelled) fields(c *codec) { f.By.fields(c) }
 
 // TaskHeld is the decision to wait for an operator.
@@ -168,7 +249,21 @@ type TaskHeld struct {
 }
 
 // Type is the ce_type.
-func (*TaskHeld) Type() string      { return "waybill.task.held.v1" }
+func (*TaskHeld) Type() string { return "waybill.task.held.v1" }
+
+// About is what it says of itself.
+func (f *TaskHeld) About() About {
+	return About{Verb: VerbHeld, Disarms: DisarmsWaiting, Failure: &f.Error}
+}
+
+func (f *TaskHeld) apply(t *Task, e *Event) error {
+	if err := t.enter(e, f.About()); err != nil {
+		return err
+	}
+	t.Error = f.Error
+	return nil
+}
+
 func (f *TaskHeld) fields(c *codec) { c.errorField("error", &f.Error) }
 
 // TaskResumed ends a hold: by resubmit, or because the last step in error was
@@ -179,5 +274,23 @@ type TaskResumed struct {
 }
 
 // Type is the ce_type.
-func (*TaskResumed) Type() string      { return "waybill.task.resumed.v1" }
+func (*TaskResumed) Type() string { return "waybill.task.resumed.v1" }
+
+// About is what it says of itself.
+func (f *TaskResumed) About() About {
+	return About{Verb: VerbResumed, Arms: TimerTask, Disarms: DisarmsWaiting, By: &f.By}
+}
+
+// What a hold ended may start again, with a fresh failure count; an undo in error likewise.
+func (f *TaskResumed) apply(t *Task, e *Event) error {
+	if err := t.enter(e, f.About()); err != nil {
+		return err
+	}
+	t.Error = nil
+	if t.State == StateProcessing {
+		t.CompleteBy = e.Due
+	}
+	return nil
+}
+
 func (f *TaskResumed) fields(c *codec) { f.By.fields(c) }
