@@ -48,7 +48,7 @@ func (s stance) after(a *About, task TaskState) (stance, error) {
 		return s, fmt.Errorf("the table of steps has no %q while the task is %s", a.inTable(), task)
 	}
 	if s.step = r.To; r.To == "" {
-		return s.released(a, &r)
+		return s.released(a, r)
 	}
 	return s, nil
 }
@@ -92,13 +92,17 @@ func (s stance) ended() stance {
 
 // revived is where a step is in a task that goes on after a hold; false: it isn't among what a hold ended.
 func (s stance) revived(task TaskState) (stance, bool) {
-	if task != StateUndoing {
-		r, ok := row(StepTransitions, verbRevived, s.step)
-		return stance{r.To, s.undo}, ok
+	table := StepTransitions
+	if task == StateUndoing {
+		table = undoneSteps
+		u, ok := row(UndoTransitions, verbRevived, s.undo)
+		if !ok {
+			return s, false
+		}
+		s.undo = u.To
 	}
-	r, ok := row(undoneSteps, verbRevived, s.step)
-	u, ok2 := row(UndoTransitions, verbRevived, s.undo)
-	return stance{r.To, u.To}, ok && ok2
+	r, ok := row(table, verbRevived, s.step)
+	return stance{r.To, s.undo}, ok
 }
 
 // numbered checks the number of an attempt. last is that of the run's last one. What begins one counts on

@@ -7,8 +7,8 @@ import (
 )
 
 // Summary is what the audit keeps of a task: what a list shows, and what it can be
-// filtered by. It is a fold of its own, of what DecodeSummaryEvent reads of an event: no input, no
-// output, no plan. The zero value is a task of which no event came yet. It belongs to
+// filtered by. It goes through the same lifecycle as a Task (lifecycle.go), and holds a part of it: no
+// input, no output, no plan. The zero value is a task of which no event came yet. It belongs to
 // one goroutine.
 type Summary struct {
 	ID, Workflow string

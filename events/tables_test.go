@@ -124,7 +124,10 @@ func TestStepTable(t *testing.T) {
 			if f == nil || prefix+verb != r.Verb {
 				continue
 			}
-			u, _ := row(UndoTransitions, verb, "")
+			var u Transition[StepState]
+			if r, _ := row(UndoTransitions, verb, ""); r != nil {
+				u = *r
+			}
 			for _, during := range TaskStates {
 				for _, step := range StepStates {
 					for _, undo := range append([]StepState{""}, StepStates...) {

@@ -103,13 +103,13 @@ var UndoTransitions = []Transition[StepState]{
 }
 
 // row finds the row of a verb, if the table lets it happen in the state.
-func row[S ~string](table []Transition[S], verb Verb, from S) (Transition[S], bool) {
+func row[S ~string](table []Transition[S], verb Verb, from S) (r *Transition[S], ok bool) {
 	for i := range table {
-		if table[i].Verb == verb {
-			return table[i], slices.Contains(table[i].From, from)
+		if r = &table[i]; r.Verb == verb {
+			return r, slices.Contains(r.From, from)
 		}
 	}
-	return Transition[S]{}, false
+	return nil, false
 }
 
 // Command is an operator's command, by its name in the CLI.
