@@ -21,7 +21,7 @@ type rows struct {
 	bytes   int    // of the stored forms of those that are in memory beside them
 	steps   int    // of those that have changed since the last Save
 	tally   tally
-	reader  events.SummaryReader
+	reader  events.EventReader
 	look    *lookup // open within BeginLookups and EndLookups
 	looking bool
 }
@@ -108,7 +108,7 @@ func (rs *rows) touch(r *row) {
 
 // fold takes an event to a row. What can't be read stops the row (events.Summary.Stopped).
 func (rs *rows) fold(r *row, rec *events.Record, ceType string, seq uint64) {
-	e, err := rs.reader.DecodeNamed(rec, ceType, seq)
+	e, err := rs.reader.Decode(rec)
 	rs.remember(e, err)
 	was := events.TaskState("")
 	if r.sum != nil {
@@ -140,7 +140,7 @@ func (rs *rows) fold(r *row, rec *events.Record, ceType string, seq uint64) {
 
 // claim takes in an event about the partition.
 func (rs *rows) claim(rec *events.Record) {
-	e, err := rs.reader.DecodeSummaryEvent(rec)
+	e, err := rs.reader.Decode(rec)
 	if rs.remember(e, err); err == nil {
 		if f, ok := e.Fact.(*events.PartitionClaimed); ok {
 			rs.tally.Owner, rs.tally.Epoch = string([]byte(f.Owner)), e.Seq

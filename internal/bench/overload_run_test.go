@@ -308,16 +308,17 @@ func (x *overload) take(n int, _ string, r *kgo.Record) error {
 	if err != nil {
 		return err
 	}
-	switch e.Fact.(type) {
-	case *events.AttemptStarted:
+	a := e.Fact.About()
+	if a.Phase == events.PhaseExpired {
+		x.part.TimedOut++
+	}
+	switch {
+	case a.Phase == events.PhaseStarted:
 		x.part.Attempts++
 		x.attempts[n]++
 		x.part.MostOfTask = max(x.part.MostOfTask, x.attempts[n])
 		x.changes = append(x.changes, outstanding{e.At, 1})
-	case *events.AttemptExpired:
-		x.part.TimedOut++
-		x.changes = append(x.changes, outstanding{e.At, -1})
-	case *events.AttemptCompleted, *events.AttemptFailed, *events.AttemptRejected:
+	case a.Phase.Ends():
 		x.changes = append(x.changes, outstanding{e.At, -1})
 	}
 	return nil
