@@ -184,7 +184,7 @@ func (w *world) spoil(r *events.Record) {
 func (w *world) behave() {
 	w.say("from here on everybody behaves")
 	w.gone = false
-	w.free = anyRoom
+	w.free = slotsUnlimited
 	w.bodyBytes = 0
 	for i, a := range agents {
 		if w.requests[a] == 0 {

@@ -29,14 +29,14 @@ func TestWhatShowsThatAnAgentIsBehind(t *testing.T) {
 		"quick answers":        {time.Second, 30, 30, false},
 		"no answers":           {0, 0, 3, true},
 	} {
-		o, at := &observed{}, boundEpoch
+		o, at := &congestion{}, boundEpoch
 		behind := false
 		for i := range c.answered + c.expired {
 			at = at.Add(100 * time.Millisecond)
 			if i < c.answered {
-				o.answers(answer{began: at.Add(-c.took), written: at, within: within}, at)
+				o.onAnswer(answer{began: at.Add(-c.took), written: at, within: within}, at)
 			} else {
-				behind = o.expires(at.Add(-within), at, within)
+				behind = o.onTimeout(at.Add(-within), at, within)
 			}
 		}
 		if behind != c.behind {
@@ -46,34 +46,34 @@ func TestWhatShowsThatAnAgentIsBehind(t *testing.T) {
 }
 
 // A bound is what is answered in a third of an attempt's time, and no less than
-// leastSlots in each partition. That falls by half as long as attempts time out that
+// initialWindow in each partition. That falls by half as long as attempts time out that
 // began under it; those from before say nothing.
 func TestBoundIsWhatIsAnsweredInTime(t *testing.T) {
 	const within = 12 * time.Second
-	o, at := &observed{within: within}, boundEpoch
+	o, at := &congestion{attemptTime: within}, boundEpoch
 	for range 100 * 60 {
 		at = at.Add(10 * time.Millisecond)
-		o.answers(answer{began: at.Add(-within), written: at, within: within}, at)
+		o.onAnswer(answer{began: at.Add(-within), written: at, within: within}, at)
 	}
-	o.lower(at, 4)
-	if want := 400; o.bound < want*9/10 || o.bound > want*11/10 {
-		t.Errorf("100 are answered a second; the bound is %d, want about %d", o.bound, want)
+	o.decrease(at, 4)
+	if want := 400; o.windowMax < want*9/10 || o.windowMax > want*11/10 {
+		t.Errorf("100 are answered a second; the bound is %d, want about %d", o.windowMax, want)
 	}
 	at = at.Add(time.Minute) // nothing is answered any more
 	for _, least := range []int{1, 1} {
-		for range behindAfter {
-			if o.expires(o.since.Add(-1), at, within) {
+		for range timeoutsMin {
+			if o.onTimeout(o.changedAt.Add(-1), at, within) {
 				t.Error("attempts from before counted")
 			}
 		}
 		began, lost := at, 0
-		for at = at.Add(within); !o.expires(began, at, within); lost++ {
-			if lost > behindAfter {
+		for at = at.Add(within); !o.onTimeout(began, at, within); lost++ {
+			if lost > timeoutsMin {
 				t.Fatal("it isn't seen that the agent is behind")
 			}
 		}
-		if o.lower(at, 4); o.bound != 4*least {
-			t.Errorf("the bound is %d, want %d", o.bound, 4*least)
+		if o.decrease(at, 4); o.windowMax != 4*least {
+			t.Errorf("the bound is %d, want %d", o.windowMax, 4*least)
 		}
 	}
 }
@@ -82,17 +82,17 @@ func TestBoundIsWhatIsAnsweredInTime(t *testing.T) {
 // answers beside which they hung count no more.
 func TestBoundIsJudgedByWhatBeganUnderIt(t *testing.T) {
 	const within, hang = 20 * time.Second, 5
-	o, at := &observed{within: within}, boundEpoch
-	o.lower(at, 4)
+	o, at := &congestion{attemptTime: within}, boundEpoch
+	o.decrease(at, 4)
 	before := at.Add(time.Millisecond)
-	for begun := o.bound; o.bound == begun; { // so few that their rate says nothing
+	for begun := o.windowMax; o.windowMax == begun; { // so few that their rate says nothing
 		if at = at.Add(time.Second); at.Sub(boundEpoch) > within {
 			t.Fatal("quick answers didn't raise it")
 		}
-		o.answers(answer{began: at.Add(-time.Millisecond), written: at, within: within, waiting: true, outstanding: hang}, at)
+		o.onAnswer(answer{began: at.Add(-time.Millisecond), written: at, within: within, waiting: true, outstanding: hang}, at)
 	}
 	for range hang {
-		if at = at.Add(within); o.expires(before, at, within) {
+		if at = at.Add(within); o.onTimeout(before, at, within) {
 			t.Fatal("it was lowered")
 		}
 	}
@@ -101,16 +101,16 @@ func TestBoundIsJudgedByWhatBeganUnderIt(t *testing.T) {
 // A bound that nothing needs ends; one that keeps steps waiting doesn't.
 func TestBoundLapses(t *testing.T) {
 	for _, waiting := range []bool{false, true} {
-		o := &observed{within: time.Second}
-		o.lower(boundEpoch, 1)
+		o := &congestion{attemptTime: time.Second}
+		o.decrease(boundEpoch, 1)
 		at := boundEpoch
-		for ; at.Sub(boundEpoch) < boundLapses; at = at.Add(time.Second) {
-			if o.answers(answer{began: at.Add(-time.Second), written: at, within: time.Second, waiting: waiting}, at); o.bound == 0 {
+		for ; at.Sub(boundEpoch) < windowUnusedMax; at = at.Add(time.Second) {
+			if o.onAnswer(answer{began: at.Add(-time.Second), written: at, within: time.Second, waiting: waiting}, at); o.windowMax == 0 {
 				t.Errorf("the bound ended after %s", at.Sub(boundEpoch))
 			}
 		}
-		o.answers(answer{began: at.Add(-time.Second), written: at, within: time.Second, waiting: waiting}, at)
-		if lapsed := o.bound == 0; lapsed == waiting {
+		o.onAnswer(answer{began: at.Add(-time.Second), written: at, within: time.Second, waiting: waiting}, at)
+		if lapsed := o.windowMax == 0; lapsed == waiting {
 			t.Errorf("steps wait: %v; lapsed: %v", waiting, lapsed)
 		}
 	}
@@ -119,7 +119,7 @@ func TestBoundLapses(t *testing.T) {
 // model is an agent that answers so many a second, and a lane that knows nothing of it
 // but what it observes. Time goes in ticks.
 type model struct {
-	observed
+	congestion
 	dice       *dice   // it answers in no order; nil: in turn
 	rate       float64 // answers a second
 	within     time.Duration
@@ -136,15 +136,15 @@ const modelTick = 10 * time.Millisecond
 func (m *model) tick(offered float64) {
 	m.at = m.at.Add(modelTick)
 	m.waiting += offered * modelTick.Seconds()
-	for m.waiting >= 1 && len(m.out) < max(m.limit(m.partitions), m.partitions) {
+	for m.waiting >= 1 && len(m.out) < max(m.window(m.partitions), m.partitions) {
 		m.out = append(m.out, m.at)
 		m.waiting--
 	}
-	for len(m.out) > 0 && m.at.Sub(m.out[0]) >= m.observed.within && m.at.Sub(m.out[0]) >= m.within {
+	for len(m.out) > 0 && m.at.Sub(m.out[0]) >= m.congestion.attemptTime && m.at.Sub(m.out[0]) >= m.within {
 		m.lost++
 		m.waiting++ // it is tried again
-		if m.expires(m.out[0], m.at, m.within) {
-			m.lower(m.at, m.partitions)
+		if m.onTimeout(m.out[0], m.at, m.within) {
+			m.decrease(m.at, m.partitions)
 		}
 		m.out = m.out[1:]
 	}
@@ -154,7 +154,7 @@ func (m *model) tick(offered float64) {
 		if m.dice != nil {
 			next = m.dice.IntN(len(m.out))
 		}
-		m.answers(answer{began: m.out[next], written: m.at, within: m.within, waiting: m.waiting >= 1, outstanding: len(m.out)}, m.at)
+		m.onAnswer(answer{began: m.out[next], written: m.at, within: m.within, waiting: m.waiting >= 1, outstanding: len(m.out)}, m.at)
 		copy(m.out[1:next+1], m.out[:next])
 		m.out = m.out[1:]
 	}
@@ -198,9 +198,9 @@ func TestBoundOfRandomAgents(t *testing.T) {
 		if took, can := m.at.Sub(begin), time.Duration(backlog/m.rate*float64(time.Second)); took > 2*can+m.within {
 			t.Errorf("%s: the backlog was gone after %s; it could after %s", what, took, can)
 		}
-		m.run(2*boundLapses, m.rate/20)
-		if m.bound != 0 {
-			t.Errorf("%s: nothing waits, and there is a bound of %d", what, m.bound)
+		m.run(2*windowUnusedMax, m.rate/20)
+		if m.windowMax != 0 {
+			t.Errorf("%s: nothing waits, and there is a bound of %d", what, m.windowMax)
 		}
 	}
 	tally.Add(t, "random agents that lanes find the bound of", boundedAgents)
@@ -212,8 +212,8 @@ func TestFirstBurstFloodsNobody(t *testing.T) {
 	for n := range boundedAgents {
 		d := newDice(uint64(n))
 		m := &model{at: boundEpoch, partitions: d.between(1, 12), within: d.span(time.Second, 30*time.Second)}
-		// What it begins with must be done in openShare of its time, or it shows nothing.
-		m.rate = 2 * openShare * leastSlots * float64(m.partitions) / m.within.Seconds() * float64(d.between(1, 50))
+		// What it begins with must be done in slowStartShare of its time, or it shows nothing.
+		m.rate = 2 * slowStartShare * initialWindow * float64(m.partitions) / m.within.Seconds() * float64(d.between(1, 50))
 		all := math.Floor(20 * m.rate * m.within.Seconds())
 		what := fmt.Sprintf("agent %d: %.0f at once, %.2f a second, %s, %d partitions", n, all, m.rate, m.within, m.partitions)
 		m.waiting = all
@@ -237,9 +237,9 @@ func TestSlowCallsAreNoWantOfCapacity(t *testing.T) {
 		for c.tick(0, false); len(c.queue)+len(c.out) > 0; {
 			c.tick(0, false)
 		}
-		rounds := math.Log2(calls / (12 * leastSlots))
-		if took, most := c.at.Sub(boundEpoch), time.Duration((rounds+2)*float64(c.quick)); took > most || c.bound > 0 {
-			t.Errorf("calls of %s: done after %s, want %s; the bound is %d", c.quick, took, most, c.bound)
+		rounds := math.Log2(calls / (12 * initialWindow))
+		if took, most := c.at.Sub(boundEpoch), time.Duration((rounds+2)*float64(c.quick)); took > most || c.windowMax > 0 {
+			t.Errorf("calls of %s: done after %s, want %s; the bound is %d", c.quick, took, most, c.windowMax)
 		}
 	}
 }
@@ -249,15 +249,15 @@ func TestSlowCallsAreNoWantOfCapacity(t *testing.T) {
 func TestSteadyWorkGoesOn(t *testing.T) {
 	c := &clinic{at: boundEpoch, quick: time.Second, within: 10 * time.Second, partitions: 2, sick: math.MaxInt}
 	c.tick(5000, false)
-	for range 5 * boundLapses / modelTick {
+	for range 5 * windowUnusedMax / modelTick {
 		c.tick(1, false)
 	}
-	if len(c.queue) > 0 || c.proven > 2*int(c.quick/modelTick) {
-		t.Errorf("%d wait; %d more than at the start may be outstanding, and %d are", len(c.queue), c.proven, len(c.out))
+	if len(c.queue) > 0 || c.slowStart > 2*int(c.quick/modelTick) {
+		t.Errorf("%d wait; %d more than at the start may be outstanding, and %d are", len(c.queue), c.slowStart, len(c.out))
 	}
-	for range 2 * boundLapses / modelTick {
+	for range 2 * windowUnusedMax / modelTick {
 		if c.tick(1, false); len(c.queue) > 0 {
-			t.Fatalf("held up after %s: %d outstanding, limit %d", c.at.Sub(boundEpoch), len(c.out), c.limit(c.partitions))
+			t.Fatalf("held up after %s: %d outstanding, limit %d", c.at.Sub(boundEpoch), len(c.out), c.window(c.partitions))
 		}
 	}
 }
@@ -266,7 +266,7 @@ func TestSteadyWorkGoesOn(t *testing.T) {
 // many, each try of it again, three times. A lane knows nothing of it but what it
 // observes.
 type clinic struct {
-	observed
+	congestion
 	within     time.Duration
 	quick      time.Duration // what takes a call that doesn't hang
 	partitions int
@@ -292,7 +292,7 @@ func (c *clinic) tick(arrives float64, away bool) {
 		}
 		c.queue = append(c.queue, v)
 	}
-	for len(c.queue) > 0 && len(c.out) < max(c.limit(c.partitions), c.partitions) {
+	for len(c.queue) > 0 && len(c.out) < max(c.window(c.partitions), c.partitions) {
 		v := c.queue[0]
 		c.queue = c.queue[1:]
 		v.began, v.ends = c.at, c.at.Add(c.quick)
@@ -305,14 +305,14 @@ func (c *clinic) tick(arrives float64, away bool) {
 	for _, v := range c.out {
 		expired := c.at.Sub(v.began) >= c.within
 		switch {
-		case expired && c.expires(v.began, c.at, c.within):
-			c.lower(c.at, c.partitions)
+		case expired && c.onTimeout(v.began, c.at, c.within):
+			c.decrease(c.at, c.partitions)
 		case expired:
 		case away || c.at.Before(v.ends):
 			left = append(left, v)
 			continue
 		default:
-			c.answers(answer{began: v.began, written: c.at, within: c.within, waiting: len(c.queue) > 0, outstanding: len(c.out)}, c.at)
+			c.onAnswer(answer{began: v.began, written: c.at, within: c.within, waiting: len(c.queue) > 0, outstanding: len(c.out)}, c.at)
 		}
 		if expired || v.tries > 0 {
 			if v.tries--; v.tries != 0 {
@@ -343,9 +343,9 @@ func TestBoundIsRaisedBesideCallsThatHang(t *testing.T) {
 		}
 		run(2*c.within, false)
 		run(c.within+d.span(time.Second, 10*time.Second), true)
-		if c.restart(c.at); !silent {
-			c.observed.within = c.within
-			c.lower(c.at, c.partitions)
+		if c.reset(c.at); !silent {
+			c.congestion.attemptTime = c.within
+			c.decrease(c.at, c.partitions)
 		}
 		back := c.at
 		for len(c.queue) > 0 && c.at.Sub(back) < time.Hour {
@@ -377,7 +377,7 @@ func (s *site) many(n int, name string) (ids []string) {
 func (s *site) tenOfFifty(l *lane, answered, later time.Duration) []string {
 	s.t.Helper()
 	tasks := s.many(50, "a")
-	l.voices.change("inventory").proven = len(tasks)
+	l.health.modify("inventory").slowStart = len(tasks)
 	s.submit("w", tasks...)
 	s.drain(l)
 	if got := s.asked("inventory"); len(got) != len(tasks) {
@@ -452,7 +452,7 @@ func TestSilentAgentWithoutCapacityIsProbed(t *testing.T) {
 	s.answer("inventory", "q")
 	s.drain(l)
 	s.clock.pass(time.Second)
-	l.voices.change("inventory").proven = 100
+	l.health.modify("inventory").slowStart = 100
 	first := s.many(5, "a")
 	s.submit("w", first...)
 	s.drain(l)
@@ -461,11 +461,11 @@ func TestSilentAgentWithoutCapacityIsProbed(t *testing.T) {
 		s.due(id)
 	}
 	s.drain(l)
-	then := s.many(3*leastSlots, "b")
+	then := s.many(3*initialWindow, "b")
 	s.submit("w", then...)
 	s.drain(l)
-	if got := s.asked("inventory"); len(got) != 6 || !l.voices.silent("inventory") {
-		t.Fatalf("asked for %q, silent %v", got, l.voices.silent("inventory"))
+	if got := s.asked("inventory"); len(got) != 6 || !l.health.isSilent("inventory") {
+		t.Fatalf("asked for %q, silent %v", got, l.health.isSilent("inventory"))
 	}
 	for _, id := range first[silentAfter:] {
 		s.due(id)
@@ -481,8 +481,8 @@ func TestSilentAgentWithoutCapacityIsProbed(t *testing.T) {
 	s.answer("inventory", "b00")
 	s.drain(l)
 	// The probe was answered early: that is one more.
-	if got := s.asked("inventory"); l.voices.silent("inventory") || len(got) != 7+leastSlots+1 {
-		t.Errorf("silent %v; asked for %q", l.voices.silent("inventory"), got[7:])
+	if got := s.asked("inventory"); l.health.isSilent("inventory") || len(got) != 7+initialWindow+1 {
+		t.Errorf("silent %v; asked for %q", l.health.isSilent("inventory"), got[7:])
 	}
 	s.events("")
 }
@@ -499,7 +499,7 @@ func TestBoundOfARollbackAndOfARestore(t *testing.T) {
 	rolledBack := 3
 	log.end = func(func()) (bool, bool, error) {
 		if rolledBack--; rolledBack >= 0 {
-			if v := l.voices.agents["inventory"]; v.expired != 1 {
+			if v := l.health.agents["inventory"]; v.expired != 1 {
 				t.Errorf("%d time-outs counted before the commit, want 1", v.expired)
 			}
 		}
@@ -507,16 +507,16 @@ func TestBoundOfARollbackAndOfARestore(t *testing.T) {
 	}
 	s.due(first[0])
 	s.drain(l)
-	if v := l.voices.agents["inventory"]; v.expired != 1 || len(v.lost) != 1 {
+	if v := l.health.agents["inventory"]; v.expired != 1 || len(v.timedOut) != 1 {
 		t.Errorf("%d time-outs counted after three rollbacks, want 1", v.expired)
 	}
 	for _, id := range first[1:] {
 		s.due(id)
 	}
 	s.drain(l)
-	s.submit("w", s.many(3*leastSlots, "b")...)
+	s.submit("w", s.many(3*initialWindow, "b")...)
 	s.drain(l)
-	l.voices = newVoices() // another lane's
+	l.health = newAgentHealth() // another lane's
 	log.assign(0)
 	s.until(l, "the partition is there again", func() bool {
 		return l.parts[0] != nil && l.parts[0].generation == log.Assigned()[0] && l.parts[0].ready()
@@ -524,8 +524,8 @@ func TestBoundOfARollbackAndOfARestore(t *testing.T) {
 	before := len(s.asked("inventory"))
 	s.answer("inventory", first[0]) // any input
 	s.drain(l)
-	if got := len(s.asked("inventory")) - before; got == 0 || got > leastSlots {
-		t.Errorf("after a restore %d are asked for at once; at most %d", got, leastSlots)
+	if got := len(s.asked("inventory")) - before; got == 0 || got > initialWindow {
+		t.Errorf("after a restore %d are asked for at once; at most %d", got, initialWindow)
 	}
 	s.events("")
 }
@@ -537,13 +537,13 @@ func TestFlowEndsWithItsTasks(t *testing.T) {
 	s.submit("w", "a", "b")
 	s.drain(l)
 	f := l.parts[0].flow
-	if n := f.agent("inventory").outstanding; len(f.spots) != 2 || n != 2 {
-		t.Fatalf("%d spots, %d outstanding", len(f.spots), n)
+	if n := f.agent("inventory").outstanding; len(f.runs) != 2 || n != 2 {
+		t.Fatalf("%d spots, %d outstanding", len(f.runs), n)
 	}
 	s.complete("inventory")
 	s.drain(l)
-	if n := f.agent("inventory").outstanding; len(f.spots) != 0 || n != 0 {
-		t.Errorf("%d spots, %d outstanding after all has ended", len(f.spots), n)
+	if n := f.agent("inventory").outstanding; len(f.runs) != 0 || n != 0 {
+		t.Errorf("%d spots, %d outstanding after all has ended", len(f.runs), n)
 	}
 }
 
@@ -555,25 +555,25 @@ func TestFlowTakesBackAnUndoThatWasRolledBack(t *testing.T) {
 	before := &events.Task{ID: "o", State: events.StateUndoing, Plan: plan, Steps: []*events.Step{{Run: done}}}
 	after := before.Clone()
 	after.OwnStep(0).Undo = &events.Run{State: events.StepRunning, Attempt: 1}
-	f.restate(after, time.Now(), false)
+	f.refreshTask(after, time.Now(), false)
 	if n := f.agent("inventory").outstanding; n != 1 {
 		t.Fatalf("%d outstanding while the undo runs", n)
 	}
-	f.restate(before, time.Now(), true)
-	if n := f.agent("inventory").outstanding; n != 0 || len(f.spots) != 0 {
-		t.Errorf("%d outstanding, %d spots after the rollback", n, len(f.spots))
+	f.refreshTask(before, time.Now(), true)
+	if n := f.agent("inventory").outstanding; n != 0 || len(f.runs) != 0 {
+		t.Errorf("%d outstanding, %d spots after the rollback", n, len(f.runs))
 	}
 }
 
 // A partition may use what others don't of a bound, and has its share although another
 // used it.
 func TestBoundIsForAllPartitions(t *testing.T) {
-	vs := newVoices()
+	vs := newAgentHealth()
 	for id := range int32(2) {
-		vs.join(id, newFlow(Capacity{Observe: true}, id, 2))
+		vs.addPartition(id, newFlow(Capacity{Observe: true}, id, 2))
 	}
 	const share = 16
-	vs.change("inventory").bound = 2 * share
+	vs.modify("inventory").windowMax = 2 * share
 	a, b := vs.flows[0].agent("inventory"), vs.flows[1].agent("inventory")
 	a.outstanding = 2*share - 3
 	if got := vs.flows[0].Free("inventory", "t", boundEpoch); got != 3 {
@@ -592,10 +592,10 @@ func TestBoundIsForAllPartitions(t *testing.T) {
 
 // A lane that takes a partition over lets out no fewer requests than are outstanding there.
 func TestWhatIsOutstandingWasLetOut(t *testing.T) {
-	vs, f := newVoices(), newFlow(Capacity{Observe: true}, 0, 1)
+	vs, f := newAgentHealth(), newFlow(Capacity{Observe: true}, 0, 1)
 	f.agent("inventory").outstanding = 50
-	vs.join(0, f)
-	if got := vs.limit("inventory"); got != 50 {
+	vs.addPartition(0, f)
+	if got := vs.window("inventory"); got != 50 {
 		t.Errorf("%d are let out, want what is outstanding, 50", got)
 	}
 	if f.agent("inventory").outstanding = 49; f.Free("inventory", "t", boundEpoch) != 1 {
@@ -607,29 +607,29 @@ func TestWhatIsOutstandingWasLetOut(t *testing.T) {
 // each rebalance.
 func TestPartitionThatComesBackShowsNothing(t *testing.T) {
 	const there, here = 30, 12
-	vs := newVoices()
+	vs := newAgentHealth()
 	for id, n := range []int{there, here} {
 		f := newFlow(Capacity{Observe: true}, int32(id), 2)
 		f.agent("inventory").outstanding = n
-		vs.join(int32(id), f)
+		vs.addPartition(int32(id), f)
 	}
-	want := vs.agents["inventory"].proven
-	if limit := vs.limit("inventory"); limit != there+here {
+	want := vs.agents["inventory"].slowStart
+	if limit := vs.window("inventory"); limit != there+here {
 		t.Fatalf("%d are let out, want what is outstanding, %d", limit, there+here)
 	}
 	for range 5 {
 		f := vs.flows[1]
 		delete(vs.flows, 1)
-		vs.join(1, f)
-		if got := vs.agents["inventory"].proven; got != want {
+		vs.addPartition(1, f)
+		if got := vs.agents["inventory"].slowStart; got != want {
 			t.Fatalf("it has shown %d, and %d before", got, want)
 		}
 	}
-	vs.change("inventory").proven = 100 // by quick answers since
-	vs.settle()
+	vs.modify("inventory").slowStart = 100 // by quick answers since
+	vs.commit()
 	f := vs.flows[1]
 	delete(vs.flows, 1)
-	if vs.join(1, f); vs.agents["inventory"].proven != 100 {
-		t.Errorf("it has shown %d, and 100 before", vs.agents["inventory"].proven)
+	if vs.addPartition(1, f); vs.agents["inventory"].slowStart != 100 {
+		t.Errorf("it has shown %d, and 100 before", vs.agents["inventory"].slowStart)
 	}
 }

@@ -12,17 +12,17 @@ const (
 	// probePause is the longest wait of a probe that timed out for which no other
 	// takes its spot.
 	probePause = 2 * time.Second
-	// startsMost bounds what one input starts, beside what it is about.
-	startsMost = 64
-	// slotsLeast is the least share of a partition in what an agent may have: with
+	// startsPerInputMax bounds what one input starts, beside what it is about.
+	startsPerInputMax = 64
+	// partitionSlotsMin is the least share of a partition in what an agent may have: with
 	// nothing outstanding no reply would wake the queue.
-	slotsLeast = 1
+	partitionSlotsMin = 1
 	// probeSlots is for a probe beside what is outstanding from before the silence.
 	probeSlots = 1
-	// noRoom is less than any number of slots that a decision frees; anyRoom is what
+	// slotsNone is less than any number of slots that a decision frees; slotsUnlimited is what
 	// an agent has that nobody watches, and more than any other has.
-	noRoom  = -1 << 20
-	anyRoom = 1 << 20
+	slotsNone      = -1 << 20
+	slotsUnlimited = 1 << 20
 )
 
 // Capacity is how many requests agents may have outstanding.
@@ -42,11 +42,11 @@ type flow struct {
 	capacity   Capacity
 	number     int // of the partition
 	partitions int
-	voices     *voices // the lane's
+	health     *agentHealth // the lane's
 
 	agents map[string]*agentFlow
 	order  []*agentFlow // by name
-	spots  map[spotName]*spot
+	runs   map[runName]*agentRun
 	queued int
 }
 
@@ -59,19 +59,19 @@ type agentFlow struct {
 	waiting     map[string]int // the steps in the queue, by workflow
 	// probe is the request that was sent last while the agent was silent. What is
 	// outstanding from before says nothing of whether it is there now.
-	probe *spot
+	probe *agentRun
 	// pilot is what timed out last. While its timer is near nothing else probes
 	// a silent agent: its recovery is the input that comes.
-	pilot *spot
+	lastTimedOut *agentRun
 }
 
-// newFlow is one without tasks. The lane that owns the partition sets voices.
+// newFlow is one without tasks. The lane that owns the partition sets agentHealth.
 func newFlow(capacity Capacity, number, partitions int32) *flow {
 	if len(capacity.Agents) == 0 && !capacity.Observe {
 		return nil
 	}
-	return &flow{capacity: capacity, number: int(number), partitions: int(partitions), voices: newVoices(),
-		agents: map[string]*agentFlow{}, spots: map[spotName]*spot{}}
+	return &flow{capacity: capacity, number: int(number), partitions: int(partitions), health: newAgentHealth(),
+		agents: map[string]*agentFlow{}, runs: map[runName]*agentRun{}}
 }
 
 // agent is one that may have a bound; nil: it gets every request at once.
@@ -99,7 +99,7 @@ func (f *flow) share(capacity int) int {
 	if f.number < capacity%f.partitions {
 		n++
 	}
-	return max(n, slotsLeast)
+	return max(n, partitionSlotsMin)
 }
 
 // slots is the partition's share of how many requests of an agent may be outstanding.
@@ -107,79 +107,79 @@ func (f *flow) slots(a *agentFlow) int {
 	if a.capacity > 0 {
 		return a.capacity
 	}
-	return f.voices.share(a.name)
+	return f.health.windowShare(a.name)
 }
 
 // room is how many more requests an agent that isn't silent may be sent: what is left
 // of the partition's share, or of what other partitions don't use.
-func (f *flow) room(a *agentFlow) int {
+func (f *flow) freeSlots(a *agentFlow) int {
 	n := f.slots(a) - a.outstanding
 	if a.capacity == 0 && n <= 0 {
-		n = f.voices.spare(a.name)
+		n = f.health.unusedWindow(a.name)
 	}
 	return n
 }
 
 // near reports whether the pilot's recovery is about to come, for another task
 // than this.
-func (a *agentFlow) near(now time.Time, task string) bool {
-	p := a.pilot
-	return p != nil && p.state == spotLater && p.task != task && !p.due.After(now.Add(probePause))
+func (a *agentFlow) timerIsNear(now time.Time, task string) bool {
+	p := a.lastTimedOut
+	return p != nil && p.state == runBackingOff && p.task != task && !p.due.After(now.Add(probePause))
 }
 
 // probing reports whether a probe is under way.
-func (a *agentFlow) probing() bool { return a.probe != nil && a.probe.state == spotRunning }
+func (a *agentFlow) isProbing() bool { return a.probe != nil && a.probe.state == runOutstanding }
 
 // Free implements Slots: what waits goes first.
 func (f *flow) Free(agent, task string, now time.Time) int {
 	a := f.agent(agent)
 	if a == nil {
-		return anyRoom
+		return slotsUnlimited
 	}
 	switch {
 	case len(a.queue) > 0:
-		return noRoom
-	case !f.voices.silent(agent):
-		return f.room(a)
-	case a.near(now, task), a.probing():
-		return noRoom
+		return slotsNone
+	case !f.health.isSilent(agent):
+		return f.freeSlots(a)
+	case a.timerIsNear(now, task), a.isProbing():
+		return slotsNone
 	}
 	return min(1, f.slots(a)+probeSlots-a.outstanding)
 }
 
 // Waits implements Slots.
 func (f *flow) Waits(t *events.Task, step int, k events.Kind) bool {
-	p := f.spots[nameOf(t, step, k)]
-	return p != nil && p.state == spotQueued
+	p := f.runs[nameOf(t, step, k)]
+	return p != nil && p.state == runQueued
 }
 
 // next is the step to start now; nil: none may, or none waits. Either something
 // is outstanding then, or a timer is near: another input will come.
-func (f *flow) next(a *agentFlow, now time.Time) *spot {
+func (f *flow) nextToStart(a *agentFlow, now time.Time) *agentRun {
 	if len(a.queue) == 0 {
 		return nil
 	}
 	switch {
-	case !f.voices.silent(a.name):
-		if f.room(a) > 0 {
+	case !f.health.isSilent(a.name):
+		if f.freeSlots(a) > 0 {
 			return a.queue[0]
 		}
 		return nil
-	case a.probing() || a.near(now, ""):
+	case a.isProbing() || a.timerIsNear(now, ""):
 		return nil
 	case a.outstanding >= f.slots(a)+probeSlots:
 		return nil
 	}
-	return a.queue.probe()
+	return a.queue.bestProbe()
 }
 
-// hears: the agent has replied, to whatever it was.
-func (f *flow) hears(agent string, at time.Time) {
+// recordReply: the agent has replied, to whatever it was.
+func (f *flow) recordReply(agent string, at time.Time) {
 	if f == nil || f.agent(agent) == nil {
 		return
 	}
-	v := f.voices.change(agent)
-	v.heard, v.lost = at, nil
+	v := f.health.modify(agent)
+	v.lastReply, v.timedOut = at, nil
 }
 
 // observe learns from what a decision recorded of a task, before update takes it over.
@@ -189,55 +189,55 @@ func (f *flow) observe(t *events.Task, e *events.Event, written time.Time) {
 	switch x := e.Fact.(type) {
 	case *events.AttemptExpired:
 		if p := f.running(t, x.Step, x.Kind, x.Attempt); p != nil {
-			f.loses(p, e.At)
+			f.recordTimeout(p, e.At)
 		}
 	case *events.AttemptCompleted:
-		f.answers(f.running(t, x.Step, x.Kind, x.Attempt), written, e.At)
+		f.recordAnswer(f.running(t, x.Step, x.Kind, x.Attempt), written, e.At)
 	case *events.AttemptFailed:
-		f.answers(f.running(t, x.Step, x.Kind, x.Attempt), written, e.At)
+		f.recordAnswer(f.running(t, x.Step, x.Kind, x.Attempt), written, e.At)
 	case *events.AttemptRejected:
-		f.answers(f.running(t, x.Step, x.Kind, x.Attempt), written, e.At)
+		f.recordAnswer(f.running(t, x.Step, x.Kind, x.Attempt), written, e.At)
 	}
 }
 
 // answers: an attempt was answered.
-func (f *flow) answers(p *spot, written, at time.Time) {
+func (f *flow) recordAnswer(p *agentRun, written, at time.Time) {
 	if p == nil || f.agents[p.agent].capacity > 0 {
 		return
 	}
-	v, a := f.voices.change(p.agent), f.agents[p.agent]
+	v, a := f.health.modify(p.agent), f.agents[p.agent]
 	// Where no bound is to be judged the partition says enough, and is quick to ask.
 	got := answer{began: p.began, written: written, within: p.within, waiting: len(a.queue) > 0, outstanding: a.outstanding}
-	if v.bound > 0 || v.lapses(at) {
-		got.waiting, got.outstanding = f.voices.waiting(p.agent), f.voices.outstanding(p.agent)
+	if v.windowMax > 0 || v.isUnused(at) {
+		got.waiting, got.outstanding = f.health.hasWaiting(p.agent), f.health.outstanding(p.agent)
 	}
-	v.answers(got, at)
+	v.onAnswer(got, at)
 }
 
-// loses: an attempt timed out. If its agent is behind now it has a bound from here on. One
+// recordTimeout: an attempt timed out. If its agent is behind now it has a bound from here on. One
 // whose time was cut short by its task's says nothing of that.
-func (f *flow) loses(p *spot, at time.Time) {
-	v := f.voices.change(p.agent)
-	silent := v.silent()
-	v.loses(p.task, p.first)
+func (f *flow) recordTimeout(p *agentRun, at time.Time) {
+	v := f.health.modify(p.agent)
+	silent := v.isSilent()
+	v.recordTimeout(p.task, p.first)
 	if f.agents[p.agent].capacity > 0 {
 		return
 	}
-	switch behind := p.due.Sub(p.began) >= p.within && v.expires(p.began, at, p.within); {
-	case v.silent() && !silent:
-		v.restart(at)
+	switch behind := p.due.Sub(p.began) >= p.within && v.onTimeout(p.began, at, p.within); {
+	case v.isSilent() && !silent:
+		v.reset(at)
 	case behind:
-		v.lower(at, len(f.voices.flows))
+		v.decrease(at, len(f.health.flows))
 	}
 }
 
 // running finds the spot of an attempt that runs.
-func (f *flow) running(t *events.Task, step string, k events.Kind, attempt int) *spot {
+func (f *flow) running(t *events.Task, step string, k events.Kind, attempt int) *agentRun {
 	i, ok := t.Plan.Step(step)
 	if !ok {
 		return nil
 	}
-	if p := f.spots[nameOf(t, i, k)]; p != nil && p.state == spotRunning && p.attempt == attempt {
+	if p := f.runs[nameOf(t, i, k)]; p != nil && p.state == runOutstanding && p.attempt == attempt {
 		return p
 	}
 	return nil
@@ -247,16 +247,16 @@ func (f *flow) running(t *events.Task, step string, k events.Kind, attempt int) 
 // what needed it: a task of a thousand steps isn't looked through for each.
 func (f *flow) update(t *events.Task, es []*events.Event, now time.Time) {
 	if _, received := es[0].Fact.(*events.TaskReceived); received {
-		f.begin(t, now)
+		f.addTask(t, now)
 		return
 	}
 	if !t.Open() {
-		f.restate(t, now, false)
+		f.refreshTask(t, now, false)
 		return
 	}
 	for _, e := range es {
 		if s, one := e.Slot(); !one || s.Step == "" {
-			f.restate(t, now, false)
+			f.refreshTask(t, now, false)
 			return
 		}
 	}
@@ -267,33 +267,33 @@ func (f *flow) update(t *events.Task, es []*events.Event, now time.Time) {
 		if !ok {
 			continue
 		}
-		f.set(t, i, s.Kind, now, false)
-		further = isDone(t.Steps[i].State) && f.after(t, i, now) || further
+		f.setRun(t, i, s.Kind, now, false)
+		further = isDone(t.Steps[i].State) && f.updateDependents(t, i, now) || further
 	}
 	if further {
-		f.pending(t, now)
+		f.updatePending(t, now)
 	}
 }
 
 // after takes over what needs a step that is done. further: some of that is done
 // already, skipped or released, and what comes after it may start, too.
-func (f *flow) after(t *events.Task, i int, now time.Time) (further bool) {
+func (f *flow) updateDependents(t *events.Task, i int, now time.Time) (further bool) {
 	for j := range t.Steps {
 		state := t.Steps[j].State
 		if state != events.StepPending && !isDone(state) || !slices.Contains(t.Plan.Steps[j].Needs, i) {
 			continue
 		}
 		if further = further || isDone(state); state == events.StepPending {
-			f.set(t, j, events.Do, now, false)
+			f.setRun(t, j, events.Do, now, false)
 		}
 	}
 	return further
 }
 
-func (f *flow) pending(t *events.Task, now time.Time) {
+func (f *flow) updatePending(t *events.Task, now time.Time) {
 	for j := range t.Steps {
 		if t.Steps[j].State == events.StepPending {
-			f.set(t, j, events.Do, now, false)
+			f.setRun(t, j, events.Do, now, false)
 		}
 	}
 }
@@ -301,134 +301,134 @@ func (f *flow) pending(t *events.Task, now time.Time) {
 // restate takes over all that a task is now. What waits for a retry and is due by now
 // is what a supervisor has asked for, or is about to. restored: the task was
 // read, and not decided on.
-func (f *flow) restate(t *events.Task, now time.Time, restored bool) {
+func (f *flow) refreshTask(t *events.Task, now time.Time, restored bool) {
 	if f == nil {
 		return
 	}
 	for i := range t.Plan.Steps {
-		f.set(t, i, events.Do, now, restored)
+		f.setRun(t, i, events.Do, now, restored)
 		// An undo that hasn't begun has no spot, unless that it began was rolled back. An
 		// ended task may have forgotten its steps.
 		if t.Plan.Steps[i].Undo != nil && (restored || i >= len(t.Steps) || t.Run(i, events.Undo) != nil) {
-			f.set(t, i, events.Undo, now, restored)
+			f.setRun(t, i, events.Undo, now, restored)
 		}
 	}
 }
 
-// inherited is a step that waits for its agent, since who owned its partition before
+// unslottedStep is a step that waits for its agent, since who owned its partition before
 // counted the agent's requests. Here nobody does, so it has no place in a queue; and it
 // has no timer, for it was never tried.
-type inherited struct {
+type unslottedStep struct {
 	task string
 	step int
 }
 
 // inherit adds those of a task that was read.
-func (f *flow) inherit(all []inherited, t *events.Task, now time.Time) []inherited {
+func (f *flow) unslotted(all []unslottedStep, t *events.Task, now time.Time) []unslottedStep {
 	for i := range t.Steps {
 		if t.Steps[i].State != events.StepPending {
 			continue
 		}
-		p, is := spotOf(t, i, events.Do, now)
-		if is && p.state == spotQueued && (f == nil || f.agent(p.agent) == nil) {
-			all = append(all, inherited{t.ID, i})
+		p, is := agentRunOf(t, i, events.Do, now)
+		if is && p.state == runQueued && (f == nil || f.agent(p.agent) == nil) {
+			all = append(all, unslottedStep{t.ID, i})
 		}
 	}
 	return all
 }
 
 // begin takes over a new task: there is nothing that it leaves.
-func (f *flow) begin(t *events.Task, now time.Time) {
+func (f *flow) addTask(t *events.Task, now time.Time) {
 	for i := range t.Plan.Steps {
-		if _, is := spotOf(t, i, events.Do, now); is {
-			f.set(t, i, events.Do, now, false)
+		if _, is := agentRunOf(t, i, events.Do, now); is {
+			f.setRun(t, i, events.Do, now, false)
 		}
 	}
 }
 
 // ask takes over that the retry of a run was asked for, a little early perhaps.
-func (f *flow) ask(t *events.Task, of events.Slot, now time.Time) {
+func (f *flow) retryAsked(t *events.Task, of events.Slot, now time.Time) {
 	if i, ok := t.Plan.Step(of.Step); ok {
-		f.set(t, i, of.Kind, now.Add(clockTolerance), false)
+		f.setRun(t, i, of.Kind, now.Add(clockTolerance), false)
 	}
 }
 
 // set takes over what a run is now.
-func (f *flow) set(t *events.Task, i int, k events.Kind, now time.Time, restored bool) {
+func (f *flow) setRun(t *events.Task, i int, k events.Kind, now time.Time, restored bool) {
 	agent, _ := t.Plan.Agent(i, k)
 	a := f.agent(agent)
 	if a == nil {
 		return
 	}
 	name := nameOf(t, i, k)
-	old := f.spots[name]
-	what, is := spotOf(t, i, k, now)
+	old := f.runs[name]
+	what, is := agentRunOf(t, i, k, now)
 	switch {
-	case old == nil && !is && a.pilot == nil:
+	case old == nil && !is && a.lastTimedOut == nil:
 		return
-	case old != nil && is && old.same(&what):
+	case old != nil && is && old.equal(&what):
 		return
 	}
-	var next *spot
+	var next *agentRun
 	if is {
-		next = what.kept()
+		next = what.clone()
 	}
 	if old != nil {
-		f.leave(a, old)
+		f.removeRun(a, old)
 	}
-	piloted := a.pilot != nil && a.pilot.spotName == name
-	if next != nil && next.state == spotLater && (old != nil || piloted) {
-		a.pilot = next
+	piloted := a.lastTimedOut != nil && a.lastTimedOut.runName == name
+	if next != nil && next.state == runBackingOff && (old != nil || piloted) {
+		a.lastTimedOut = next
 	} else if piloted {
-		a.pilot = nil
+		a.lastTimedOut = nil
 	}
-	if next != nil && next.state != spotLater {
-		if next.state == spotRunning && !restored {
+	if next != nil && next.state != runBackingOff {
+		if next.state == runOutstanding && !restored {
 			next.began = now
 		}
-		f.enter(a, next, restored)
+		f.addRun(a, next, restored)
 	}
 }
 
 // same: nothing has changed.
-func (p *spot) same(q *spot) bool {
-	return p.state == q.state && p.attempt == q.attempt && p.agent == q.agent && p.turn.Equal(q.turn) && p.due.Equal(q.due)
+func (p *agentRun) equal(q *agentRun) bool {
+	return p.state == q.state && p.attempt == q.attempt && p.agent == q.agent && p.priorityTime.Equal(q.priorityTime) && p.due.Equal(q.due)
 }
 
-func (f *flow) enter(a *agentFlow, p *spot, restored bool) {
-	f.spots[p.spotName] = p
+func (f *flow) addRun(a *agentFlow, p *agentRun, restored bool) {
+	f.runs[p.runName] = p
 	switch p.state {
-	case spotRunning:
+	case runOutstanding:
 		a.outstanding++
-		if !restored && f.voices.silent(p.agent) {
+		if !restored && f.health.isSilent(p.agent) {
 			a.probe = p
 		}
-	case spotQueued:
+	case runQueued:
 		a.queue.add(p)
 		a.waiting[p.workflow]++
 		f.queued++
 	}
 }
 
-func (f *flow) leave(a *agentFlow, p *spot) {
+func (f *flow) removeRun(a *agentFlow, p *agentRun) {
 	switch p.state {
-	case spotRunning:
+	case runOutstanding:
 		a.outstanding--
-	case spotQueued:
+	case runQueued:
 		a.queue.remove(p)
 		decrement(a.waiting, p.workflow)
 		f.queued--
 	}
-	p.state = spotGone
-	delete(f.spots, p.spotName)
+	p.state = runRemoved
+	delete(f.runs, p.runName)
 }
 
 // drop takes a step out of the queue that can't start after all.
-func (f *flow) drop(p *spot) { f.leave(f.agents[p.agent], p) }
+func (f *flow) dropQueued(p *agentRun) { f.removeRun(f.agents[p.agent], p) }
 
-// spotOf is what a run does to its agent, if it does anything. It is asked for more often
+// agentRunOf is what a run does to its agent, if it does anything. It is asked for more often
 // than there is news.
-func spotOf(t *events.Task, i int, k events.Kind, now time.Time) (p spot, is bool) {
+func agentRunOf(t *events.Task, i int, k events.Kind, now time.Time) (p agentRun, is bool) {
 	if !t.Open() {
 		return p, false
 	}
@@ -436,20 +436,20 @@ func spotOf(t *events.Task, i int, k events.Kind, now time.Time) (p spot, is boo
 	if r == nil {
 		return p, false
 	}
-	p = spot{spotName: nameOf(t, i, k), workflow: t.Workflow, step: i, kind: k, attempt: r.Attempt, failures: r.FailureCount,
+	p = agentRun{runName: nameOf(t, i, k), workflow: t.Workflow, step: i, kind: k, attempt: r.Attempt, failures: r.FailureCount,
 		first: r.StartedAt, within: t.Plan.AttemptsOf(i, k).CompleteWithin}
 	switch since := r.Timer.Due; {
 	case r.State == events.StepRunning:
-		p.state, p.due = spotRunning, r.CompleteBy
+		p.state, p.due = runOutstanding, r.CompleteBy
 		p.began = r.CompleteBy.Add(-p.within)
 	case !goesOn(t, k):
 		return p, false
 	case r.State == events.StepPending && k == events.Do && satisfied(t, i):
-		p.state, p.turn = spotQueued, turnOf(readySince(t, i), t.Priority)
+		p.state, p.priorityTime = runQueued, priorityTimeOf(readySince(t, i), t.Priority)
 	case r.State == events.StepWaiting && !since.After(now):
-		p.state, p.turn = spotQueued, turnOf(since, t.Priority)
+		p.state, p.priorityTime = runQueued, priorityTimeOf(since, t.Priority)
 	case r.State == events.StepWaiting || r.State == events.StepFailed && r.Timer.Armed():
-		p.state, p.due = spotLater, since
+		p.state, p.due = runBackingOff, since
 	default:
 		return p, false
 	}
@@ -459,8 +459,8 @@ func spotOf(t *events.Task, i int, k events.Kind, now time.Time) (p spot, is boo
 
 // Ready reports whether a run of a step could begin an attempt at an instant, if its agent had room.
 func Ready(t *events.Task, i int, k events.Kind, now time.Time) bool {
-	p, is := spotOf(t, i, k, now)
-	return is && p.state == spotQueued
+	p, is := agentRunOf(t, i, k, now)
+	return is && p.state == runQueued
 }
 
 // readySince is when the last thing that a step needs was done.
