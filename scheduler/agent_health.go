@@ -3,54 +3,60 @@ package scheduler
 import (
 	"slices"
 	"time"
+
+	"github.com/waybill-run/waybill/internal/congestion"
 )
 
-// silentAfter so many tasks whose attempts timed out, one after another and with no
-// reply of the agent meanwhile, it is tried with one probe at a time.
+// silentAfter is the number of tasks in a row whose attempts timed out without any reply of the agent meanwhile. From
+// then on the agent is silent: it receives one probe at a time.
 const silentAfter = 3
 
-// voice is what a lane has heard of an agent.
+// agentRecord is what a worker knows about an agent.
 type agentRecord struct {
-	lastReply time.Time // the last reply; zero: none
-	timedOut  []string  // tasks whose attempts timed out since, at most silentAfter
-	congestion
+	lastReply time.Time // zero: none
+	timedOut  []string  // tasks whose attempts timed out since then, at most silentAfter
+	congestion.Window
 }
 
-func (v *agentRecord) isSilent() bool { return len(v.timedOut) >= silentAfter }
+func (r *agentRecord) isSilent() bool { return len(r.timedOut) >= silentAfter }
 
-// agentHealth are a lane's, by agent: what one partition recordReply, all know.
+// recordTimeout records that an attempt of a task timed out, whose step was first tried at an instant. A reply since then
+// shows that the agent is there: then the task itself may be the cause.
+func (r *agentRecord) recordTimeout(task string, first time.Time) {
+	if r.lastReply.After(first) || r.isSilent() || slices.Contains(r.timedOut, task) {
+		return
+	}
+	r.timedOut = append(slices.Clip(r.timedOut), task)
+}
+
+// agentHealth is what a worker knows about each agent. All partitions of the worker share it.
 type agentHealth struct {
 	agents            map[string]*agentRecord
-	beforeTransaction map[string]agentRecord // the transaction
-	flows             map[int32]*flow        // of the lane's partitions, which share the observed bounds
+	beforeTransaction map[string]agentRecord // the records that the transaction has changed
+	flows             map[int32]*flow        // by partition
 }
 
 func newAgentHealth() *agentHealth {
 	return &agentHealth{agents: map[string]*agentRecord{}, beforeTransaction: map[string]agentRecord{}, flows: map[int32]*flow{}}
 }
 
-// join takes in the flow of a partition that was restored. What is outstanding there has
-// been let out by the lane before it, or by this one: so the agent has shown no less than
-// what is outstanding in all, without what each partition begins with.
-func (vs *agentHealth) addPartition(id int32, f *flow) {
-	f.health, vs.flows[id] = vs, f
+// addPartition adds the flow of a restored partition.
+func (h *agentHealth) addPartition(id int32, f *flow) {
+	f.health, h.flows[id] = h, f
 	for _, a := range f.order {
 		if a.capacity == 0 && a.outstanding > 0 {
-			v := vs.modify(a.name)
-			v.slowStart = max(v.slowStart, vs.outstanding(a.name)-initialWindow*len(vs.flows))
+			h.modify(a.name).Adopt(h.outstanding(a.name), len(h.flows))
 		}
 	}
-	for _, v := range vs.agents {
-		if v.windowMax > 0 {
-			v.windowMax = max(v.windowMax, v.windowMin*len(vs.flows))
-		}
+	for _, r := range h.agents {
+		r.Widen(len(h.flows))
 	}
-	vs.commit()
+	h.commit()
 }
 
-// waiting reports whether steps wait for an agent.
-func (vs *agentHealth) hasWaiting(agent string) bool {
-	for _, f := range vs.flows {
+// hasWaiting reports whether steps wait for an agent.
+func (h *agentHealth) hasWaiting(agent string) bool {
+	for _, f := range h.flows {
 		if a := f.agents[agent]; a != nil && len(a.queue) > 0 {
 			return true
 		}
@@ -58,35 +64,35 @@ func (vs *agentHealth) hasWaiting(agent string) bool {
 	return false
 }
 
-// silent reports whether nothing was heard of an agent for too long.
-func (vs *agentHealth) isSilent(agent string) bool {
-	v := vs.agents[agent]
-	return v != nil && v.isSilent()
+func (h *agentHealth) isSilent(agent string) bool {
+	r := h.agents[agent]
+	return r != nil && r.isSilent()
 }
 
-// answers reports whether an agent has been heard of, and isn't silent.
-func (vs *agentHealth) isResponsive(agent string) bool {
-	v := vs.agents[agent]
-	return v != nil && !v.lastReply.IsZero() && !v.isSilent()
+// isResponsive reports whether an agent has replied and isn't silent.
+func (h *agentHealth) isResponsive(agent string) bool {
+	r := h.agents[agent]
+	return r != nil && !r.lastReply.IsZero() && !r.isSilent()
 }
 
-// limit is how many requests of an agent without a capacity may be outstanding.
-func (vs *agentHealth) window(agent string) int {
-	if v := vs.agents[agent]; v != nil {
-		return v.window(len(vs.flows))
+// window is how many requests may be outstanding of an agent without a configured capacity.
+func (h *agentHealth) window(agent string) int {
+	r := h.agents[agent]
+	if r == nil {
+		r = &agentRecord{}
 	}
-	return initialWindow * len(vs.flows)
+	return r.Size(len(h.flows))
 }
 
-// share is a partition's part of that, at least one.
-func (vs *agentHealth) windowShare(agent string) int {
-	n := max(len(vs.flows), 1)
-	return max((vs.window(agent)+n-1)/n, partitionSlotsMin)
+// windowShare is the share of one partition in the window.
+func (h *agentHealth) windowShare(agent string) int {
+	n := max(len(h.flows), 1)
+	return max((h.window(agent)+n-1)/n, congestion.SlotsMin)
 }
 
-// outstanding is how many requests of an agent are, of all partitions.
-func (vs *agentHealth) outstanding(agent string) (n int) {
-	for _, f := range vs.flows {
+// outstanding is the number of an agent's requests in all partitions.
+func (h *agentHealth) outstanding(agent string) (n int) {
+	for _, f := range h.flows {
 		if a := f.agents[agent]; a != nil {
 			n += a.outstanding
 		}
@@ -94,41 +100,28 @@ func (vs *agentHealth) outstanding(agent string) (n int) {
 	return n
 }
 
-// spare is how much of that no partition uses.
-func (vs *agentHealth) unusedWindow(agent string) int {
-	return vs.window(agent) - vs.outstanding(agent)
+// unusedWindow is the part of the window that no partition uses.
+func (h *agentHealth) unusedWindow(agent string) int { return h.window(agent) - h.outstanding(agent) }
+
+// modify returns the record of an agent for a change, and keeps what rollback needs.
+func (h *agentHealth) modify(agent string) *agentRecord {
+	r := h.agents[agent]
+	if r == nil {
+		r = &agentRecord{}
+		h.agents[agent] = r
+	}
+	if _, kept := h.beforeTransaction[agent]; !kept {
+		h.beforeTransaction[agent] = *r
+	}
+	return r
 }
 
-// change returns what is known of an agent, to be changed.
-func (vs *agentHealth) modify(agent string) *agentRecord {
-	v := vs.agents[agent]
-	if v == nil {
-		v = &agentRecord{}
-		vs.agents[agent] = v
-	}
-	if _, kept := vs.beforeTransaction[agent]; !kept {
-		vs.beforeTransaction[agent] = *v
-	}
-	return v
-}
+func (h *agentHealth) commit() { clear(h.beforeTransaction) }
 
-// settle: what was heard is true.
-func (vs *agentHealth) commit() { clear(vs.beforeTransaction) }
-
-// forget: the transaction was rolled back, and its inputs will be heard again.
-func (vs *agentHealth) rollback() {
-	for agent, v := range vs.beforeTransaction {
-		*vs.agents[agent] = v
+// rollback restores the records. The same inputs come again.
+func (h *agentHealth) rollback() {
+	for agent, r := range h.beforeTransaction {
+		*h.agents[agent] = r
 	}
-	vs.commit()
-}
-
-// recordTimeout: an attempt timed out of a task whose step was first tried then. It says
-// something of the agent only if that has said nothing meanwhile: else it is the
-// task's own fault, or may be.
-func (v *agentRecord) recordTimeout(task string, first time.Time) {
-	if v.lastReply.After(first) || v.isSilent() || slices.Contains(v.timedOut, task) {
-		return
-	}
-	v.timedOut = append(slices.Clip(v.timedOut), task)
+	h.commit()
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/congestion"
 )
 
 const (
@@ -14,15 +15,10 @@ const (
 	probePause = 2 * time.Second
 	// startsPerInputMax bounds what one input starts, beside what it is about.
 	startsPerInputMax = 64
-	// partitionSlotsMin is the least share of a partition in what an agent may have: with
-	// nothing outstanding no reply would wake the queue.
-	partitionSlotsMin = 1
 	// probeSlots is for a probe beside what is outstanding from before the silence.
 	probeSlots = 1
-	// slotsNone is less than any number of slots that a decision frees; slotsUnlimited is what
-	// an agent has that nobody watches, and more than any other has.
-	slotsNone      = -1 << 20
-	slotsUnlimited = 1 << 20
+	// slotsNone is less than any number of slots that one decision frees.
+	slotsNone = -1 << 20
 )
 
 // Capacity is how many requests agents may have outstanding.
@@ -99,7 +95,7 @@ func (f *flow) share(capacity int) int {
 	if f.number < capacity%f.partitions {
 		n++
 	}
-	return max(n, partitionSlotsMin)
+	return max(n, congestion.SlotsMin)
 }
 
 // slots is the partition's share of how many requests of an agent may be outstanding.
@@ -134,7 +130,7 @@ func (a *agentFlow) isProbing() bool { return a.probe != nil && a.probe.state ==
 func (f *flow) Free(agent, task string, now time.Time) int {
 	a := f.agent(agent)
 	if a == nil {
-		return slotsUnlimited
+		return congestion.Unlimited
 	}
 	switch {
 	case len(a.queue) > 0:
@@ -207,11 +203,11 @@ func (f *flow) recordAnswer(p *agentRun, written, at time.Time) {
 	}
 	v, a := f.health.modify(p.agent), f.agents[p.agent]
 	// Where no bound is to be judged the partition says enough, and is quick to ask.
-	got := answer{began: p.began, written: written, within: p.within, waiting: len(a.queue) > 0, outstanding: a.outstanding}
-	if v.windowMax > 0 || v.isUnused(at) {
-		got.waiting, got.outstanding = f.health.hasWaiting(p.agent), f.health.outstanding(p.agent)
+	got := congestion.Answer{Started: p.began, Written: written, Within: p.within, Waiting: len(a.queue) > 0, Outstanding: a.outstanding}
+	if v.Limited() || v.Unused(at) {
+		got.Waiting, got.Outstanding = f.health.hasWaiting(p.agent), f.health.outstanding(p.agent)
 	}
-	v.onAnswer(got, at)
+	v.Answered(got, at)
 }
 
 // recordTimeout: an attempt timed out. If its agent is behind now it has a bound from here on. One
@@ -223,11 +219,11 @@ func (f *flow) recordTimeout(p *agentRun, at time.Time) {
 	if f.agents[p.agent].capacity > 0 {
 		return
 	}
-	switch behind := p.due.Sub(p.began) >= p.within && v.onTimeout(p.began, at, p.within); {
+	switch overloaded := p.due.Sub(p.began) >= p.within && v.TimedOut(p.began, at, p.within); {
 	case v.isSilent() && !silent:
-		v.reset(at)
-	case behind:
-		v.decrease(at, len(f.health.flows))
+		v.Reset(at)
+	case overloaded:
+		v.Shrink(at, len(f.health.flows))
 	}
 }
 

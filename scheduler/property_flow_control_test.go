@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/congestion"
 	"github.com/waybill-run/waybill/internal/suite"
 	"github.com/waybill-run/waybill/internal/tally"
 	"github.com/waybill-run/waybill/internal/verify"
@@ -438,7 +439,7 @@ func (w *flowWorld) check() {
 			w.t.Fatal(err)
 		}
 		for _, a := range p.flow.order {
-			if a.capacity == 0 && p.flow.slots(a) < slotsUnlimited {
+			if a.capacity == 0 && p.flow.slots(a) < congestion.Unlimited {
 				w.counts["observed bounds"]++
 			}
 			w.checkAgent(a, fresh.agent(a.name), over, now)
@@ -522,7 +523,7 @@ func (w *flowWorld) checkWaits(generation uint64, f *flow, a *agentFlow, timers 
 	if most := max(a.capacity+probeSlots, w.found[key]); a.capacity > 0 && do > most {
 		w.t.Fatalf("seed %d: %s has %d requests outstanding; at most %d", w.seed, a.name, do, most)
 	}
-	if f.slots(a) < partitionSlotsMin {
+	if f.slots(a) < congestion.SlotsMin {
 		w.t.Fatalf("seed %d: %s may have %d requests", w.seed, a.name, f.slots(a))
 	}
 	if len(a.queue) > 0 && a.outstanding+timers == 0 {
