@@ -10,12 +10,11 @@ import (
 )
 
 const (
-	// probePause is the longest wait of a probe that timed out for which no other
-	// takes its spot.
+	// probePause: a probe that timed out and is retried within this time is not replaced by another.
 	probePause = 2 * time.Second
-	// startsPerInputMax bounds what one input starts, beside what it is about.
+	// startsPerInputMax bounds how many queued steps one input starts.
 	startsPerInputMax = 64
-	// probeSlots is for a probe beside what is outstanding from before the silence.
+	// probeSlots lets a probe out although requests from before the silence are outstanding.
 	probeSlots = 1
 	// slotsNone is less than any number of slots that one decision frees.
 	slotsNone = -1 << 20
@@ -23,22 +22,21 @@ const (
 
 // Capacity is how many requests agents may have outstanding.
 type Capacity struct {
-	// Agents is that of some, in all partitions together; at least one in each.
+	// Agents is configured, by agent: for all partitions together, and at least one in each.
 	Agents map[string]int
-	// Observe: of each other agent a lane finds out by itself how many. Without it, such an
-	// agent may have any number.
+	// Observe: for each other agent a worker measures a window (package congestion). Without it, such an agent has no
+	// limit.
 	Observe bool
 }
 
-// flow is how a partition uses the agents: which requests are outstanding, and which
-// steps wait until one is not. It follows from the tasks (update), so a restore has
-// it again, and a transaction that is rolled back leaves nothing. It reads no clock.
-// A nil flow, where no agent has a bound, holds nobody back.
+// flow is the flow control of a partition: which requests are outstanding at each agent, and which steps wait for a
+// slot. It is derived from the tasks (update), so a restore builds it again and a rollback leaves no trace. It reads no
+// clock. A nil flow delays nothing: no agent has a limit.
 type flow struct {
 	capacity   Capacity
 	number     int // of the partition
 	partitions int
-	health     *agentHealth // the lane's
+	health     *agentHealth // the worker's
 
 	agents map[string]*agentFlow
 	order  []*agentFlow // by name
@@ -49,19 +47,19 @@ type flow struct {
 // agentFlow is an agent within a partition.
 type agentFlow struct {
 	name        string
-	capacity    int // the partition's share of what is configured; 0: that isn't
+	capacity    int // the partition's share of the configured capacity; 0: not configured
 	outstanding int
 	queue       queue
-	waiting     map[string]int // the steps in the queue, by workflow
-	// probe is the request that was sent last while the agent was silent. What is
-	// outstanding from before says nothing of whether it is there now.
+	waiting     map[string]int // queued steps, by workflow
+	// probe is the last request that was sent while the agent was silent. Requests from before the silence don't show
+	// whether it is there now.
 	probe *agentRun
-	// pilot is what timed out last. While its timer is near nothing else probes
-	// a silent agent: its recovery is the input that comes.
+	// lastTimedOut is the run that timed out last. While its timer is near, no other run probes a silent agent: the
+	// recovery of that timer is the next input.
 	lastTimedOut *agentRun
 }
 
-// newFlow is one without tasks. The lane that owns the partition sets agentHealth.
+// newFlow has no tasks. agentHealth.addPartition sets the worker's health.
 func newFlow(capacity Capacity, number, partitions int32) *flow {
 	if len(capacity.Agents) == 0 && !capacity.Observe {
 		return nil
@@ -70,7 +68,7 @@ func newFlow(capacity Capacity, number, partitions int32) *flow {
 		agents: map[string]*agentFlow{}, runs: map[runName]*agentRun{}}
 }
 
-// agent is one that may have a bound; nil: it gets every request at once.
+// agent returns an agent that has a limit; nil: it receives every request at once.
 func (f *flow) agent(name string) *agentFlow {
 	if a := f.agents[name]; a != nil {
 		return a
@@ -89,7 +87,7 @@ func (f *flow) agent(name string) *agentFlow {
 	return a
 }
 
-// share is the partition's part of an agent's capacity, at least one.
+// share is the partition's share of an agent's capacity, at least one.
 func (f *flow) share(capacity int) int {
 	n := capacity / f.partitions
 	if f.number < capacity%f.partitions {
@@ -98,7 +96,7 @@ func (f *flow) share(capacity int) int {
 	return max(n, congestion.SlotsMin)
 }
 
-// slots is the partition's share of how many requests of an agent may be outstanding.
+// slots is how many requests of this partition may be outstanding at an agent.
 func (f *flow) slots(a *agentFlow) int {
 	if a.capacity > 0 {
 		return a.capacity
@@ -106,8 +104,8 @@ func (f *flow) slots(a *agentFlow) int {
 	return f.health.windowShare(a.name)
 }
 
-// room is how many more requests an agent that isn't silent may be sent: what is left
-// of the partition's share, or of what other partitions don't use.
+// freeSlots is how many more requests may be sent to an agent that isn't silent: the rest of the partition's slots, or
+// the part of the window that other partitions don't use.
 func (f *flow) freeSlots(a *agentFlow) int {
 	n := f.slots(a) - a.outstanding
 	if a.capacity == 0 && n <= 0 {
@@ -116,17 +114,16 @@ func (f *flow) freeSlots(a *agentFlow) int {
 	return n
 }
 
-// near reports whether the pilot's recovery is about to come, for another task
-// than this.
+// timerIsNear reports whether the recovery of lastTimedOut is about to come, and is for another task.
 func (a *agentFlow) timerIsNear(now time.Time, task string) bool {
 	p := a.lastTimedOut
 	return p != nil && p.state == runBackingOff && p.task != task && !p.due.After(now.Add(probePause))
 }
 
-// probing reports whether a probe is under way.
+// isProbing reports whether a probe is outstanding.
 func (a *agentFlow) isProbing() bool { return a.probe != nil && a.probe.state == runOutstanding }
 
-// Free implements Slots: what waits goes first.
+// Free implements Slots. Queued steps go first.
 func (f *flow) Free(agent, task string, now time.Time) int {
 	a := f.agent(agent)
 	if a == nil {
@@ -149,8 +146,8 @@ func (f *flow) Waits(t *events.Task, step int, k events.Kind) bool {
 	return p != nil && p.state == runQueued
 }
 
-// next is the step to start now; nil: none may, or none waits. Either something
-// is outstanding then, or a timer is near: another input will come.
+// nextToStart is the queued run to start now, or nil. If runs stay queued, another input will come: a request is
+// outstanding, or a timer is near.
 func (f *flow) nextToStart(a *agentFlow, now time.Time) *agentRun {
 	if len(a.queue) == 0 {
 		return nil
@@ -169,7 +166,7 @@ func (f *flow) nextToStart(a *agentFlow, now time.Time) *agentRun {
 	return a.queue.bestProbe()
 }
 
-// recordReply: the agent has replied, to whatever it was.
+// recordReply records that an agent has replied to any request.
 func (f *flow) recordReply(agent string, at time.Time) {
 	if f == nil || f.agent(agent) == nil {
 		return
@@ -178,9 +175,8 @@ func (f *flow) recordReply(agent string, at time.Time) {
 	v.lastReply, v.timedOut = at, nil
 }
 
-// observe learns from what a decision recorded of a task, before update takes it over.
-// written is when the reply was that it is about: what a busy lane takes to come to it
-// says nothing of the agent.
+// observe measures an agent by an event of a decision. It comes before update. written is when the reply was written:
+// the delay of a busy worker says nothing about the agent.
 func (f *flow) observe(t *events.Task, e *events.Event, written time.Time) {
 	switch x := e.Fact.(type) {
 	case *events.AttemptExpired:
@@ -196,13 +192,13 @@ func (f *flow) observe(t *events.Task, e *events.Event, written time.Time) {
 	}
 }
 
-// answers: an attempt was answered.
+// recordAnswer records that an attempt was answered.
 func (f *flow) recordAnswer(p *agentRun, written, at time.Time) {
 	if p == nil || f.agents[p.agent].capacity > 0 {
 		return
 	}
 	v, a := f.health.modify(p.agent), f.agents[p.agent]
-	// Where no bound is to be judged the partition says enough, and is quick to ask.
+	// In slow start the partition's own numbers are enough, and cheaper.
 	got := congestion.Answer{Started: p.began, Written: written, Within: p.within, Waiting: len(a.queue) > 0, Outstanding: a.outstanding}
 	if v.Limited() || v.Unused(at) {
 		got.Waiting, got.Outstanding = f.health.hasWaiting(p.agent), f.health.outstanding(p.agent)
@@ -210,8 +206,8 @@ func (f *flow) recordAnswer(p *agentRun, written, at time.Time) {
 	v.Answered(got, at)
 }
 
-// recordTimeout: an attempt timed out. If its agent is behind now it has a bound from here on. One
-// whose time was cut short by its task's says nothing of that.
+// recordTimeout records that an attempt timed out. It limits the window of an overloaded agent. An attempt that had less
+// than complete_within, since its task ended earlier, doesn't show an overload.
 func (f *flow) recordTimeout(p *agentRun, at time.Time) {
 	v := f.health.modify(p.agent)
 	silent := v.isSilent()
@@ -227,7 +223,7 @@ func (f *flow) recordTimeout(p *agentRun, at time.Time) {
 	}
 }
 
-// running finds the spot of an attempt that runs.
+// running finds the run of an outstanding attempt.
 func (f *flow) running(t *events.Task, step string, k events.Kind, attempt int) *agentRun {
 	i, ok := t.Plan.Step(step)
 	if !ok {
@@ -239,8 +235,8 @@ func (f *flow) running(t *events.Task, step string, k events.Kind, attempt int) 
 	return nil
 }
 
-// update takes over what events have made of a task. Most are about one step, and
-// what needed it: a task of a thousand steps isn't looked through for each.
+// update applies the events of one decision about a task. Most are about one step and its dependents, so a task of a
+// thousand steps isn't scanned for each.
 func (f *flow) update(t *events.Task, es []*events.Event, now time.Time) {
 	if _, received := es[0].Fact.(*events.TaskReceived); received {
 		f.addTask(t, now)
@@ -271,8 +267,8 @@ func (f *flow) update(t *events.Task, es []*events.Event, now time.Time) {
 	}
 }
 
-// after takes over what needs a step that is done. further: some of that is done
-// already, skipped or released, and what comes after it may start, too.
+// updateDependents updates the steps that need a done step. further: one of them is done already (skipped or released),
+// so its own dependents may start, too.
 func (f *flow) updateDependents(t *events.Task, i int, now time.Time) (further bool) {
 	for j := range t.Steps {
 		state := t.Steps[j].State
@@ -294,32 +290,30 @@ func (f *flow) updatePending(t *events.Task, now time.Time) {
 	}
 }
 
-// restate takes over all that a task is now. What waits for a retry and is due by now
-// is what a supervisor has asked for, or is about to. restored: the task was
-// read, and not decided on.
+// refreshTask updates all runs of a task. A run whose retry is due by now counts as queued: a supervisor has asked for
+// it, or is about to. restored: the task was read from the log or rolled back, not decided on.
 func (f *flow) refreshTask(t *events.Task, now time.Time, restored bool) {
 	if f == nil {
 		return
 	}
 	for i := range t.Plan.Steps {
 		f.setRun(t, i, events.Do, now, restored)
-		// An undo that hasn't begun has no spot, unless that it began was rolled back. An
-		// ended task may have forgotten its steps.
+		// An undo that hasn't started has no run, unless its start was rolled back. An ended task may have dropped its
+		// steps.
 		if t.Plan.Steps[i].Undo != nil && (restored || i >= len(t.Steps) || t.Run(i, events.Undo) != nil) {
 			f.setRun(t, i, events.Undo, now, restored)
 		}
 	}
 }
 
-// unslottedStep is a step that waits for its agent, since who owned its partition before
-// counted the agent's requests. Here nobody does, so it has no place in a queue; and it
-// has no timer, for it was never tried.
+// unslottedStep is a step that an earlier owner of the partition queued for its agent, in a partition whose owner has no
+// limit for that agent. So it is in no queue, and it has no timer: the worker starts it with its next inputs.
 type unslottedStep struct {
 	task string
 	step int
 }
 
-// inherit adds those of a task that was read.
+// unslotted appends the unslotted steps of a restored task.
 func (f *flow) unslotted(all []unslottedStep, t *events.Task, now time.Time) []unslottedStep {
 	for i := range t.Steps {
 		if t.Steps[i].State != events.StepPending {
@@ -333,7 +327,7 @@ func (f *flow) unslotted(all []unslottedStep, t *events.Task, now time.Time) []u
 	return all
 }
 
-// begin takes over a new task: there is nothing that it leaves.
+// addTask adds the runs of a new task.
 func (f *flow) addTask(t *events.Task, now time.Time) {
 	for i := range t.Plan.Steps {
 		if _, is := agentRunOf(t, i, events.Do, now); is {
@@ -342,14 +336,14 @@ func (f *flow) addTask(t *events.Task, now time.Time) {
 	}
 }
 
-// ask takes over that the retry of a run was asked for, a little early perhaps.
+// retryAsked updates a run whose retry was asked for, up to clockTolerance early.
 func (f *flow) retryAsked(t *events.Task, of events.Slot, now time.Time) {
 	if i, ok := t.Plan.Step(of.Step); ok {
 		f.setRun(t, i, of.Kind, now.Add(clockTolerance), false)
 	}
 }
 
-// set takes over what a run is now.
+// setRun updates one run.
 func (f *flow) setRun(t *events.Task, i int, k events.Kind, now time.Time, restored bool) {
 	agent, _ := t.Plan.Agent(i, k)
 	a := f.agent(agent)
@@ -386,7 +380,6 @@ func (f *flow) setRun(t *events.Task, i int, k events.Kind, now time.Time, resto
 	}
 }
 
-// same: nothing has changed.
 func (p *agentRun) equal(q *agentRun) bool {
 	return p.state == q.state && p.attempt == q.attempt && p.agent == q.agent && p.priorityTime.Equal(q.priorityTime) && p.due.Equal(q.due)
 }
@@ -419,11 +412,10 @@ func (f *flow) removeRun(a *agentFlow, p *agentRun) {
 	delete(f.runs, p.runName)
 }
 
-// drop takes a step out of the queue that can't start after all.
+// dropQueued removes a queued run that can't start after all.
 func (f *flow) dropQueued(p *agentRun) { f.removeRun(f.agents[p.agent], p) }
 
-// agentRunOf is what a run does to its agent, if it does anything. It is asked for more often
-// than there is news.
+// agentRunOf derives a run from its task. is: the run concerns its agent. It is called more often than anything changes.
 func agentRunOf(t *events.Task, i int, k events.Kind, now time.Time) (p agentRun, is bool) {
 	if !t.Open() {
 		return p, false
@@ -453,13 +445,13 @@ func agentRunOf(t *events.Task, i int, k events.Kind, now time.Time) (p agentRun
 	return p, true
 }
 
-// Ready reports whether a run of a step could begin an attempt at an instant, if its agent had room.
+// Ready reports whether a run of a step could start an attempt at an instant if its agent had a free slot.
 func Ready(t *events.Task, i int, k events.Kind, now time.Time) bool {
 	p, is := agentRunOf(t, i, k, now)
 	return is && p.state == runQueued
 }
 
-// readySince is when the last thing that a step needs was done.
+// readySince is when the last step that a step needs was done.
 func readySince(t *events.Task, i int) time.Time {
 	since := t.SubmittedAt
 	for _, n := range t.Plan.Steps[i].Needs {

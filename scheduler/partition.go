@@ -51,7 +51,7 @@ func (p *partition) tell(tasks map[string]bool) {
 	}
 }
 
-// started: so many of what was unslottedStep.
+// started removes the first n unslotted steps.
 func (p *partition) started(n int) {
 	if p.unslottedSteps = p.unslottedSteps[n:]; len(p.unslottedSteps) == 0 {
 		p.unslottedSteps = nil

@@ -76,7 +76,7 @@ type flowWorld struct {
 	dead   map[string]bool
 	old    []*events.Reply
 	n      int
-	// unslottedStep is how many steps were, by the assignment.
+	// inherited is the number of unslotted steps, by assignment.
 	inherited map[uint64]int
 	// found is how many requests an assignment found outstanding, by agent and number: more
 	// perhaps than may be by its flags.

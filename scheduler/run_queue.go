@@ -8,26 +8,24 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// ageOfPriority is how much longer than another a step must have waited to go
-// first although its task's priority is less by one: critical work overtakes, and
-// what has waited long goes anyway.
+// ageOfPriority is the waiting time that one level of priority is worth. Critical steps overtake others, and a step that
+// has waited long enough goes first whatever its priority.
 const ageOfPriority = 10 * time.Second
 
-// maxAging bounds what a priority is worth: a day of waiting.
+// maxAging is the waiting time that priorities are worth at most.
 const maxAging = 24 * time.Hour
 
-// spotState is what a run does to its agent.
+// runState is what a run means to its agent.
 type runState int
 
 const (
-	runOutstanding runState = iota // a request of it is outstanding
-	runQueued                      // it could start, and waits for its turn
-	runBackingOff                  // its timer will bring it back
-	runRemoved                     // none of them any more
+	runOutstanding runState = iota // its request is outstanding
+	runQueued                      // it could start, and waits for a slot
+	runBackingOff                  // it waits for a timer
+	runRemoved                     // it has ended
 )
 
-// spotName names the run of a step, or of its undo: short, for it is looked up for
-// every event.
+// runName names the run of a step or of its undo. It is looked up for every event.
 type runName struct {
 	task string
 	run  int // by step and kind
@@ -40,7 +38,7 @@ func nameOf(t *events.Task, i int, k events.Kind) runName {
 	return runName{t.ID, 2 * i}
 }
 
-// spot is such a run at its agent. What it says follows from its task.
+// agentRun is a run as its agent's flow control sees it. All of it follows from the task.
 type agentRun struct {
 	runName
 	workflow string
@@ -53,20 +51,19 @@ type agentRun struct {
 	within       time.Duration // an attempt may take
 	first        time.Time     // when the first attempt began; zero: none has
 	began        time.Time     // of the running attempt
-	priorityTime time.Time     // in the queue: the least goes first
+	priorityTime time.Time     // of a queued run: the earliest goes first
 	failures     int
 	due          time.Time // of the running attempt, or of the timer that brings it back
 	index        int       // in the queue
 }
 
-// kept is a spot to keep.
 func (p *agentRun) clone() *agentRun {
 	q := *p
 	return &q
 }
 
-// priorityTimeOf is when it is a step's turn: since when it waits, as if a higher
-// priority had waited longer.
+// priorityTimeOf is the instant since when a step waits, moved by its priority: a higher priority counts as a longer
+// wait.
 func priorityTimeOf(since time.Time, priority int) time.Time {
 	worth := maxAging
 	if n := int(maxAging / ageOfPriority); priority < n {
@@ -75,8 +72,7 @@ func priorityTimeOf(since time.Time, priority int) time.Time {
 	return since.Add(-worth)
 }
 
-// queue holds the steps of a partition that wait for an agent, the next one
-// first. It implements heap.Interface.
+// queue holds the runs of a partition that wait for an agent, as a heap by compareQueued.
 type queue []*agentRun
 
 func (q queue) Len() int           { return len(q) }
@@ -106,8 +102,7 @@ func (q *queue) Pop() any {
 func (q *queue) add(p *agentRun)    { heap.Push(q, p) }
 func (q *queue) remove(p *agentRun) { heap.Remove(q, p.index) }
 
-// probe is the one to try an agent with that may be dead: the one that has lost
-// the fewest attempts so far.
+// bestProbe is the run to try a silent agent with: the one with the fewest failures.
 func (q queue) bestProbe() *agentRun {
 	best := q[0]
 	for _, p := range q[1:] {
@@ -118,8 +113,7 @@ func (q queue) bestProbe() *agentRun {
 	return best
 }
 
-// compareQueued orders steps that wait; ties by name, so that everyone comes to
-// the same order.
+// compareQueued orders by priority time. Ties go by name, so a restore has the same order.
 func compareQueued(a, b *agentRun) int {
 	return cmp.Or(a.priorityTime.Compare(b.priorityTime), cmp.Compare(a.task, b.task), cmp.Compare(a.step, b.step), cmp.Compare(a.kind, b.kind))
 }

@@ -43,7 +43,7 @@ type speculation struct {
 	tasks     map[string]*events.Task
 	told      map[string]bool // stopped tasks of which it writes the first recovery's dead letter
 	snapshot  bool            // the transaction writes of its snapshot what is due
-	started   int             // of what the partition has unslottedStep
+	started   int             // of the partition's unslotted steps
 }
 
 // txCounts is what a listener is told once the transaction is committed.
