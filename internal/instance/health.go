@@ -28,8 +28,14 @@ const (
 type Health struct {
 	mu      sync.Mutex
 	started bool
-	loops   map[string]*turns.Loop
+	loops   map[string]watchedLoop
 	members map[string]*memberHealth
+}
+
+// watchedLoop is what a role does again and again.
+type watchedLoop interface {
+	// Hangs is how long it has stood still, if that is too long; 0: it moves.
+	Hangs() time.Duration
 }
 
 // memberHealth is one membership of a group.
@@ -43,7 +49,7 @@ type memberHealth struct {
 }
 
 func newHealth() *Health {
-	return &Health{loops: map[string]*turns.Loop{}, members: map[string]*memberHealth{}}
+	return &Health{loops: map[string]watchedLoop{}, members: map[string]*memberHealth{}}
 }
 
 // begun records that the roles have been started.
@@ -54,7 +60,7 @@ func (h *Health) begun() {
 }
 
 // loop has a loop watched, in place of the one that had its name; nil: none.
-func (h *Health) loop(name string, l *turns.Loop) {
+func (h *Health) loop(name string, l watchedLoop) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if l == nil {
