@@ -20,6 +20,9 @@ const (
 // clockExact is finer than the broker's time, which comes in whole milliseconds.
 const clockExact = time.Millisecond
 
+// shrunkBytesMax bounds what is left of an error's message in a reply that was too large.
+const shrunkBytesMax = 256
+
 // turn is a request that was begun, until its end.
 type turn struct {
 	*member
@@ -289,7 +292,7 @@ func (m *member) protect(ctx context.Context, r Request, returned chan<- result)
 // without effect is that of the calls made here, and nobody knows of those that were
 // made where the partition was before. A rejection is the service's word, by its key.
 func (t *turn) reply(reply events.Reply) {
-	rec := t.record(&reply)
+	rec, large := t.record(&reply), false
 	for wait := sendWaitMin; ; wait = min(2*wait, sendWaitMax) {
 		left := t.req.CompleteBy.Sub(t.clock.now())
 		if left <= 0 {
@@ -305,6 +308,16 @@ func (t *turn) reply(reply events.Reply) {
 			rec = t.record(&reply)
 		}
 		err := t.send(rec, left)
+		if smaller, is := shrunk(&reply, err, large); is {
+			t.cfg.Listener.sendFailed(t.req, err)
+			reply, rec, large = smaller, t.record(&smaller), true
+			continue
+		} else if large && isTooLarge(err) {
+			t.cfg.Listener.sendFailed(t.req, err)
+			t.cfg.Listener.dropped(t.req)
+			t.done(t.at)
+			return
+		}
 		if err == nil {
 			t.cfg.Listener.finished(t.req, reply.Outcome, time.Since(t.clock.start))
 			t.done(t.at)
@@ -331,6 +344,36 @@ func (t *turn) record(reply *events.Reply) events.Record {
 		rec.Headers = append(rec.Headers, events.Header{Key: events.HeaderTraceparent, Value: []byte(t.req.Traceparent)})
 	}
 	return rec
+}
+
+// tooLarge is the error of a session whose replies' topic doesn't take one, whatever becomes of others.
+type tooLarge interface {
+	error
+	TooLarge() (bytes, most int)
+}
+
+func isTooLarge(err error) bool {
+	_, large := errors.AsType[tooLarge](err)
+	return large
+}
+
+// shrunk is what is replied in place of a reply that its topic doesn't take. An output becomes a failure whose effect
+// is unknown, as one that no reply takes does: the work was done. An error loses its details. False: it is no such
+// error, or what was shrunk already.
+func shrunk(r *events.Reply, err error, already bool) (events.Reply, bool) {
+	large, is := errors.AsType[tooLarge](err)
+	if !is || already {
+		return *r, false
+	}
+	smaller := *r
+	if r.Outcome == events.Completed {
+		smaller.Outcome, smaller.Effect, smaller.RetryAfter = events.Failed, events.EffectUnknown, 0
+		smaller.Body = (&Failure{Code: events.CodeTooLarge, Message: "output: " + large.Error()}).body()
+		return smaller, true
+	}
+	was := r.Failure()
+	smaller.Body = (&Failure{Code: was.Code, Message: fmt.Sprintf("%s (shortened: %v)", cut(was.Message, shrunkBytesMax), large)}).body()
+	return smaller, true
 }
 
 // patient is patience, outside of the worker's turn.

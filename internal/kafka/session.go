@@ -149,7 +149,8 @@ func OpenSession(ctx context.Context, cfg SessionConfig) (*Session, error) {
 	cfg.Reached = true
 	s := &Session{cfg: cfg, topicID: id, owned: make(map[int32]*ownedPartition), stale: map[int32]bool{}, quarantines: quarantines{}, committing: make(chan struct{}, 1),
 		soon: make(chan struct{}, 1)}
-	s.replies.sending = cfg.processTime
+	s.replies.sending, s.replies.narrow = cfg.processTime, narrowTopics{}
+	s.replies.most = func(topic string) int { return maxMessageBytes(s.life, s.cl, topic) }
 	s.replies.wrote = func(r *kgo.Record, sent time.Time) { s.written.wrote(cfg.Config, s.cl, r, sent) }
 	s.life, s.end = context.WithCancel(context.Background())
 	if s.cl, err = kgo.NewClient(append(cfg.Config.guardReplies(s.replies.overdue).options(), s.options()...)...); err != nil {
