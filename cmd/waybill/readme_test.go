@@ -119,6 +119,19 @@ func TestPagesShowCommandsThatExist(t *testing.T) {
 	}
 }
 
+// Pages that everybody reads first stay short enough to be read.
+func TestPageLengths(t *testing.T) {
+	for name, most := range map[string]int{"README.md": 250, "CHANGELOG.md": 60} {
+		src, err := os.ReadFile(filepath.Join(repository, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := strings.Count(string(src), "\n"); n > most {
+			t.Errorf("%s has %d lines, at most %d: move details to a page of docs, and link it", name, n, most)
+		}
+	}
+}
+
 // commandsIn is what a block has the reader type: all of it, or the lines behind a dollar and those that continue them.
 func commandsIn(b block) string {
 	if b.language == "sh" {
