@@ -74,7 +74,7 @@ At the end the log is verified. Exit code 1, and no result, if it doesn't keep w
 	f.DurationVar(&l.AttemptWithin, "attempt-within", l.AttemptWithin, "complete_within of an attempt: how long a time-out takes")
 	f.BoolVar(&floor, "floor", false, "run the floor as well, and show the ratio")
 	f.BoolVar(&noAudit, "no-audit", false, "leave the timelines out")
-	cmd.AddCommand(newBenchOpen(), newBenchRestore(), newBenchTimers(), newBenchOverload(), newBenchConsole())
+	cmd.AddCommand(newBenchOpen(), newBenchRestore(), newBenchTimers())
 	return cmd
 }
 
