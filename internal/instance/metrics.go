@@ -154,15 +154,15 @@ func (n *Instance) schedulerListener(restoring *restoring) *scheduler.Listener {
 		Refused: func(topic string, err error) {
 			n.log.Warn("record refused; `waybill topics check` says whether its topic is as it should be", "topic", topic, "error", err)
 		},
-		Aside: func(p int32, wait time.Duration) {
+		PartitionPaused: func(p int32, wait time.Duration) {
 			m.aside.Inc()
 			restoring.waitsFor(p, wait)
 			n.log.Warn("partition waits, others go on: what follows from its inputs was refused again; `waybill doctor` says what has no leader", "partition", p, "wait", wait)
 		},
-		Unlisted: func(err error) {
+		RequestTopicsFailed: func(err error) {
 			n.log.Warn("the agents' topics can't be listed; those that were known are used", "error", err)
 		},
-		Unread: func(err error) {
+		DefinitionsReadFailed: func(err error) {
 			restoring.definitionsUnread()
 			n.log.Warn("definitions can't be read to their end; submissions of unknown workflows wait", "error", err)
 		},
