@@ -38,7 +38,7 @@ func (o *benchOptions) flags(cmd *cobra.Command) {
 
 func newBench() *cobra.Command {
 	var o benchOptions
-	var floor, noAudit bool
+	var floor, noIndex bool
 	cmd := &cobra.Command{
 		Use:   "bench",
 		Short: "Measure throughput and latency, on an embedded broker or on your cluster",
@@ -60,7 +60,7 @@ At the end the log is verified. Exit code 1, and no result, if it doesn't keep w
 			if err != nil {
 				return err
 			}
-			options.Floor, options.NoAudit = floor, noAudit
+			options.Floor, options.NoIndex = floor, noIndex
 			return runBench(cmd, &o, options, bench.Run, benchTable)
 		},
 	}
@@ -73,7 +73,7 @@ At the end the log is verified. Exit code 1, and no result, if it doesn't keep w
 	f.Float64Var(&l.UndoShare, "undo-share", 0, "share of the tasks, 0 to 1, whose last step is rejected, so that they are undone")
 	f.DurationVar(&l.AttemptWithin, "attempt-within", l.AttemptWithin, "complete_within of an attempt: how long a time-out takes")
 	f.BoolVar(&floor, "floor", false, "run the floor as well, and show the ratio")
-	f.BoolVar(&noAudit, "no-audit", false, "leave the timelines out")
+	f.BoolVar(&noIndex, "no-index", false, "leave the timelines out")
 	cmd.AddCommand(newBenchOpen(), newBenchRestore(), newBenchTimers())
 	return cmd
 }

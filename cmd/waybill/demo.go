@@ -168,7 +168,7 @@ func demoWorkflow() *workflow.Definition {
 
 func (r *demoRun) sayStart() {
 	d := demoDurations
-	fmt.Fprintf(r.note, "An embedded broker in %s; roles: scheduler, supervisor, audit and three agents, all in this process.\n", r.dir)
+	fmt.Fprintf(r.note, "An embedded broker in %s; roles: scheduler, supervisor, index and three agents, all in this process.\n", r.dir)
 	fmt.Fprintf(r.note, "Durations, shortened: task %s, attempt %s, %d attempts, backoff %s to %s, cool-down %s.\n", d.task, d.attempt, d.attempts, d.backoff, d.max, d.coolDown)
 }
 

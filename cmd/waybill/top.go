@@ -48,7 +48,7 @@ exit code 130; with --once, or where the output is no terminal or a dumb one, af
 	}
 	o.connection.flags(cmd)
 	o.api.flags(cmd)
-	cmd.Flags().Lookup("api").Usage = "URL of a console to ask instead of any broker; auto: one of the cluster, if it is on this machine or there is a token"
+	cmd.Flags().Lookup("api").Usage = "URL of a console to ask instead of any broker; auto: http://" + defaultConsole + " if it is the cluster's"
 	cmd.Flags().DurationVar(&o.every, "every", topDefaultEvery, "how often the view is drawn anew")
 	cmd.Flags().BoolVar(&o.once, "once", false, "show one view and end")
 	return cmd
@@ -181,8 +181,8 @@ type overview struct {
 	base      string
 	trouble   error // why there is nothing newer; nil: this is what it said when it was asked last
 	workflows struct {
-		Workflows         []console.WorkflowView `json:"workflows"`
-		MissingPartitions []int32                `json:"missing_partitions"`
+		Workflows  []console.WorkflowView `json:"workflows"`
+		Incomplete lacks                  `json:"incomplete"`
 	}
 	agents struct {
 		Agents []console.AgentView `json:"agents"`
@@ -219,8 +219,8 @@ func (v *overview) print(out io.Writer, before *overview, most int) error {
 	if v.trouble != nil {
 		fmt.Fprintf(out, "Nothing newer: %s\n\n", printable(v.trouble.Error()))
 	}
-	if len(v.workflows.MissingPartitions) > 0 {
-		fmt.Fprintf(out, "No console has the partitions %v: they are missing below.\n\n", v.workflows.MissingPartitions)
+	if err := v.workflows.Incomplete.partial(); err != nil {
+		fmt.Fprintf(out, "Not all is counted: %v.\n\n", err)
 	}
 	partitions := func(out io.Writer, _ *overview) error { return v.printPartitions(out, most) }
 	for _, part := range []func(io.Writer, *overview) error{v.printWorkflows, v.printAgents, partitions, v.printAlerts} {
@@ -269,7 +269,7 @@ func (v *overview) printPartitions(out io.Writer, most int) error {
 		shown = slices.SortedStableFunc(slices.Values(shown), func(a, b console.PartitionView) int { return cmp.Compare(b.Lag, a.Lag) })[:most]
 		slices.SortFunc(shown, func(a, b console.PartitionView) int { return cmp.Compare(a.Partition, b.Partition) })
 	}
-	w := newTable(out, "PARTITION OWNER SCHEDULER LAG OPEN TASKS OLDEST-DUE AUDIT")
+	w := newTable(out, "PARTITION OWNER SCHEDULER LAG OPEN TASKS OLDEST-DUE INDEX")
 	for _, p := range shown {
 		owner := "-"
 		if p.Owner != nil {

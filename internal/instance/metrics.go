@@ -39,6 +39,7 @@ type Metrics struct {
 	partitions   *prometheus.GaugeVec
 	restores     *prometheus.HistogramVec
 	restoring    *prometheus.GaugeVec
+	indexBehind  *prometheus.GaugeVec
 	loads        prometheus.Histogram
 	snapshots    *prometheus.CounterVec
 	written      *prometheus.CounterVec
@@ -87,6 +88,7 @@ func NewMetrics() *Metrics {
 	r.MustRegister(restores)
 	m.restores = restores
 	m.restoring = gauge("waybill_restore_remaining", "Offsets of events that a partition's restore has still to read, where it takes long.", "partition")
+	m.indexBehind = gauge("waybill_index_behind", "Offsets of events that the index has still to read, by partition.", "partition")
 	m.loads = seconds("waybill_restore_ids_seconds", "From the assignment of a partition to the first submission it may decide, where its tasks came from a snapshot.")
 	m.snapshots = vec("waybill_snapshots_total", "Snapshots of partitions, by what became of them.", "result")
 	m.written = vec("waybill_written_bytes_total", "Bytes of the values of events, and of snapshots, in committed transactions.", "what")
