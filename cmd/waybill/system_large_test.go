@@ -58,7 +58,7 @@ func TestOutputsThatFitAreDeliveredOneByOne(t *testing.T) {
 		replies := s.ns.Inbox(events.Replies)
 		b.SetTopic(t, replies, "max.message.bytes", bound)
 		service := writers(t, together)
-		s.start(t, "scheduler", "--lanes", "1")
+		s.start(t, "scheduler", "--workers", "1")
 		s.start(t, "supervisor")
 		s.start(t, "agent", "http", "--agent", "writer", "--url", service.URL+"/{operation}")
 		p, err := kafka.OpenProducer(s.config())
