@@ -52,11 +52,11 @@
 //
 // An agent may have so many requests outstanding, and no more (flow_control.go); what is more
 // waits as a state of its task, in a queue that follows from the tasks (run_queue.go). How
-// many is configured, or found out (congestion.go): few at first, more as answers come
+// many is configured, or found out (internal/congestion): few at first, more as answers come
 // early, and by the rate of its answers once attempts time out. Who says nothing is
-// probed (agentHealth.go). Start (start.go) is Decide for a step whose turn it is. An input
-// that freed a slot is the cause of what begins then. ARCHITECTURE.md, section 4, has
-// the rules.
+// probed (agent_health.go). Start (start.go) is Decide for a step whose turn it is. An input
+// that freed a slot is the cause of what begins then. docs/internals/flow.md
+// has the rules.
 //
 // # Admission
 //
