@@ -342,12 +342,6 @@ func (n *Instance) storeAhead(role string, p int32, why error) {
 	n.log.Error("the store of a partition has what the log hasn't committed; it is dropped, and restored from the log", "role", role, "partition", p, "why", why)
 }
 
-// otherLog reports whether a store found that the log isn't the one that it is of.
-func otherLog(err error) bool {
-	_, is := errors.AsType[*projections.OtherLogError](err)
-	return is
-}
-
 // isPermanent reports whether the brokers don't take a timeout, another process has this one's name, or
 // a role hangs.
 func isPermanent(err error) bool {
