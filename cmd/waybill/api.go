@@ -34,8 +34,8 @@ type apiFlags struct {
 
 func (a *apiFlags) flags(cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.StringVar(&a.url, "api", apiAuto, "URL of a console to ask instead of any broker; auto: one of the cluster on this machine, without the token, else the log; off: the log")
-	f.StringVar(&a.tokenFile, "api-token-file", "", "file with the bearer token for the console that --api names: it is sent to no other")
+	f.StringVar(&a.url, "api", apiAuto, "URL of a console to query instead of the brokers; auto: a console of this cluster on this machine, else the log; off: the log")
+	f.StringVar(&a.tokenFile, "api-token-file", "", "file that holds the bearer token for the console that --api names; it is sent to no other")
 }
 
 // apiClient asks a console.

@@ -18,15 +18,17 @@ func newBenchOpen() *cobra.Command {
 	var rounds int
 	cmd := &cobra.Command{
 		Use:   "open",
-		Short: "Measure the load while many tasks are open, and what each of those takes of memory",
-		Long: `Measure the load while many tasks are open: tasks whose agent doesn't answer. Level by level, on
-one log; before each, the first level is measured again on another, so that two loads are compared that
-ran one after the other. --rounds does so several times: the ratios to the first level, and the memory,
-are medians, and the rest is of the round with the median processor time. A level's load begins when the
-stores have put on disk, and in order, what was opened for it; ids have no order, as random ones. The
-memory is what the roles give back when they end; a part of it is bounded, however many tasks are open:
-caches, memtables, and what is kept decoded.`,
-		Args: noArguments,
+		Short: "Measure throughput and memory while many tasks are open",
+		Long: `Measure throughput while many tasks are open, and the memory of an open task. The agent of the open tasks
+doesn't answer. Levels run one after another on one log; before each, the first level is measured again on
+another log, so that two adjacent runs are compared.
+
+--rounds repeats this. Ratios to the first level and memory are medians; other figures are those of the round
+with the median processor time. A level starts when the stores have flushed and compacted what was opened for
+it. Task ids have no order. Memory is what the roles release when they end; caches, memtables and decoded tasks
+are bounded, however many tasks are open.`,
+		Example: `  waybill bench open --levels 0,100000 --tasks 100000 --rounds 3`,
+		Args:    noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			options, err := o.begin(cmd)
 			if err != nil {
@@ -37,8 +39,8 @@ caches, memtables, and what is kept decoded.`,
 	}
 	o.flags(cmd)
 	o.loadFlags(cmd, 20_000)
-	cmd.Flags().IntSliceVar(&levels, "levels", []int{0, 100_000, 1_000_000}, "numbers of open tasks, the lowest first")
-	cmd.Flags().IntVar(&rounds, "rounds", 1, "how often each level is measured, beside the first")
+	cmd.Flags().IntSliceVar(&levels, "levels", []int{0, 100_000, 1_000_000}, "numbers of open tasks, in ascending order")
+	cmd.Flags().IntVar(&rounds, "rounds", 1, "number of measurements of each level")
 	return cmd
 }
 
@@ -71,11 +73,12 @@ func newBenchRestore() *cobra.Command {
 	var open int
 	cmd := &cobra.Command{
 		Use:   "restore",
-		Short: "Measure how fast a scheduler restores its state, with an empty disk and from its store",
-		Long: `Fill a log, and start a scheduler on it, with submissions waiting: once with an empty disk,
-so from the newest snapshot and the events after it, or from all of the log where there is none yet,
-and once with the store that it left. Times count from the start.`,
-		Args: noArguments,
+		Short: "Measure how fast a scheduler restores its state",
+		Long: `Fill a log, then start a scheduler on it while submissions wait: once with an empty disk, from the newest
+snapshot and the events after it (or the whole log if there is no snapshot), and once with its own
+store. Times count from the start of the scheduler.`,
+		Example: `  waybill bench restore --tasks 100000`,
+		Args:    noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			options, err := o.begin(cmd)
 			if err != nil {
@@ -86,7 +89,7 @@ and once with the store that it left. Times count from the start.`,
 	}
 	o.flags(cmd)
 	o.loadFlags(cmd, 100_000)
-	cmd.Flags().IntVar(&open, "open", 10_000, "open tasks in the log, besides those that have ended")
+	cmd.Flags().IntVar(&open, "open", 10_000, "number of open tasks in the log, in addition to finished ones")
 	return cmd
 }
 
@@ -115,10 +118,11 @@ func newBenchTimers() *cobra.Command {
 	var t bench.TimersOptions
 	cmd := &cobra.Command{
 		Use:   "timers",
-		Short: "Measure what deadlines cost, and how late timers fire",
-		Long: `Measure what arming and disarming timers costs (the load without a supervisor and with one), and
-how late timers fire while many are armed: some due one after the other, and many at one instant.`,
-		Args: noArguments,
+		Short: "Measure the cost of timers, and how late they fire",
+		Long: `Measure the cost of timers (the load with and without a supervisor), and how late timers fire while many are
+armed: some one after another, and many at the same time.`,
+		Example: `  waybill bench timers --armed 1000000 --burst 100000`,
+		Args:    noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			options, err := o.begin(cmd)
 			if err != nil {
@@ -131,11 +135,11 @@ how late timers fire while many are armed: some due one after the other, and man
 	o.flags(cmd)
 	o.loadFlags(cmd, 20_000)
 	f := cmd.Flags()
-	f.IntVar(&t.Armed, "armed", 1_000_000, "timers that wait meanwhile; each open task has two")
-	f.IntVar(&t.Burst, "burst", 100_000, "timers that are due at one instant")
-	f.IntVar(&t.Spread, "spread", 10_000, "timers that are due one after the other")
-	f.Float64Var(&t.Rate, "timer-rate", 1000, "of those, so many a second")
-	f.DurationVar(&t.Within, "within", 30*time.Second, "from the first submission of timers that are to fire to the instant at which they do")
+	f.IntVar(&t.Armed, "armed", 1_000_000, "number of armed timers; each open task has two")
+	f.IntVar(&t.Burst, "burst", 100_000, "number of timers that are due at the same time")
+	f.IntVar(&t.Spread, "spread", 10_000, "number of timers that are due one after another")
+	f.Float64Var(&t.Rate, "timer-rate", 1000, "timers per second of --spread")
+	f.DurationVar(&t.Within, "within", 30*time.Second, "time from the submission of the first timer to when the timers fire")
 	return cmd
 }
 
@@ -168,14 +172,14 @@ func newBenchOverload() *cobra.Command {
 	var x bench.OverloadOptions
 	cmd := &cobra.Command{
 		Use:   "overload",
-		Short: "Measure what an agent that can't keep up, or isn't there, costs",
-		Long: `Offer an agent --times what it can do, for a while, and then half of what it can do for as long; and
-a quarter of it while it isn't there. Each is measured with a capacity that is said (--agent-capacity of
-a scheduler; here what the agent does in three tenths of --attempt-within), and with one that the
-scheduler finds out. What isn't let out waits in the scheduler: so few attempts should time out, and the
-rest should be done as soon as the agent can. The agent here needs --takes for a call. Tasks have one
-step, with five attempts.`,
-		Args: noArguments,
+		Short: "Measure an agent that is overloaded or absent",
+		Long: `Offer an agent --times what it can do for a while, then half of what it can do for as long, and a quarter
+while it is absent. Each is measured with a configured concurrency limit (--agent-capacity of a scheduler;
+here what the agent does in three tenths of --attempt-within) and with one that the scheduler finds
+itself. Steps that aren't sent wait in the scheduler: few attempts should time out, and the rest should finish
+as soon as the agent can. A call takes --takes. Tasks have one step with five attempts.`,
+		Example: `  waybill bench overload`,
+		Args:    noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			options, err := o.begin(cmd)
 			if err != nil {
@@ -189,11 +193,11 @@ step, with five attempts.`,
 	f := cmd.Flags()
 	_ = f.MarkHidden("steps") // it exists: flags has just added it
 	f.DurationVar(&o.load.AttemptWithin, "attempt-within", o.load.AttemptWithin, "complete_within of an attempt")
-	f.Float64Var(&x.Capacity, "capacity", 100, "calls a second that the agent can do")
-	f.DurationVar(&x.Takes, "takes", 400*time.Millisecond, "time of a call; capacity by takes is how many run at once")
-	f.Float64Var(&x.Times, "times", 2, "what is offered, by what the agent can do")
-	f.DurationVar(&x.For, "for", time.Minute, "how long that is offered, and then half of what the agent can do")
-	f.DurationVar(&x.Away, "away", time.Minute, "how long an agent isn't there (0: leave that out)")
+	f.Float64Var(&x.Capacity, "capacity", 100, "calls per second that the agent can do")
+	f.DurationVar(&x.Takes, "takes", 400*time.Millisecond, "duration of a call; with --capacity it gives the number of concurrent calls")
+	f.Float64Var(&x.Times, "times", 2, "offered load, as a multiple of --capacity")
+	f.DurationVar(&x.For, "for", time.Minute, "duration of the overload, and then of half the capacity")
+	f.DurationVar(&x.Away, "away", time.Minute, "time for which an agent is absent (0: skip that part)")
 	return cmd
 }
 
@@ -221,11 +225,12 @@ func newBenchConsole() *cobra.Command {
 	var c bench.ConsoleOptions
 	cmd := &cobra.Command{
 		Use:   "console",
-		Short: "Measure how long a console takes to answer, and how soon it shows what happens",
-		Long: `Run the load with a console. When all tasks have ended, ask it for lists, tasks and timelines,
-one after another. Then run tasks at a rate, and measure from where a reader of the log saw an event
-to the answer of the console that has it.`,
-		Args: noArguments,
+		Short: "Measure how fast a console answers, and how soon it shows an event",
+		Long: `Run the load with a console. When all tasks have ended, query lists, tasks and timelines one after another.
+Then run tasks at a rate, and measure the time from when a reader of the log has an event to when the
+console's answer has it.`,
+		Example: `  waybill bench console --tasks 1000000`,
+		Args:    noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			options, err := o.begin(cmd)
 			if err != nil {
@@ -241,9 +246,9 @@ to the answer of the console that has it.`,
 	o.flags(cmd)
 	o.loadFlags(cmd, 1_000_000)
 	f := cmd.Flags()
-	f.IntVar(&c.Questions, "questions", 1000, "of each kind")
-	f.Float64Var(&c.Rate, "visible-rate", 2500, "tasks a second while it is measured how soon events are shown")
-	f.IntVar(&c.Seconds, "visible-seconds", 10, "how long")
+	f.IntVar(&c.Questions, "questions", 1000, "number of queries of each kind")
+	f.Float64Var(&c.Rate, "visible-rate", 2500, "tasks per second while event visibility is measured")
+	f.IntVar(&c.Seconds, "visible-seconds", 10, "duration of that measurement in seconds")
 	return cmd
 }
 
