@@ -23,7 +23,7 @@ const repository = "../.."
 
 // pages are all of them; excerpted are those whose code is taken from files.
 var (
-	pages     = []string{"README.md", "ARCHITECTURE.md", "CHANGELOG.md", "deploy/README.md", "docs/guides/agents.md", "docs/reference/http-api.md", "docs/operate/security.md", "docs/performance.md", "docs/states.md", "docs/reference/workflow.md"}
+	pages     = []string{"README.md", "ARCHITECTURE.md", "CHANGELOG.md", "deploy/README.md", "docs/guides/agents.md", "docs/reference/http-api.md", "docs/operate/security.md", "docs/performance.md", "docs/reference/states.md", "docs/reference/workflow.md"}
 	excerpted = []string{"README.md", "docs/reference/workflow.md"}
 	sources   = []string{"docs/examples/*.*", "docs/examples/go/*.*", "workflow/order.yaml", "workflow/example_test.go"}
 )
