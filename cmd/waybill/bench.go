@@ -31,7 +31,7 @@ func (o *benchOptions) flags(cmd *cobra.Command) {
 	f.IntVar(&o.load.Payload, "payload", o.load.Payload, "size of a task's input in bytes")
 	f.IntVar(&o.load.Steps, "steps", o.load.Steps, "number of steps of a task")
 	f.Int32Var(&o.load.Partitions, "partitions", o.load.Partitions, "number of partitions of the inboxes and of events")
-	f.IntVar(&o.load.Lanes, "lanes", o.load.Lanes, "number of workers of the scheduler")
+	f.IntVar(&o.load.Lanes, "workers", o.load.Lanes, "number of workers of the scheduler")
 	f.StringVar(&o.logLevel, "log-level", "error", "log level of the roles: debug, info, warn or error")
 	o.profiles.flags(f, "the measured part's")
 }
@@ -74,7 +74,7 @@ At the end the log is verified. If it breaks a guarantee there is no result: exi
 	f.Float64Var(&l.UndoShare, "undo-share", 0, "share of tasks, 0 to 1, whose last step is rejected, so that they are undone")
 	f.DurationVar(&l.AttemptWithin, "attempt-within", l.AttemptWithin, "complete_within of an attempt: the length of a timeout")
 	f.BoolVar(&floor, "floor", false, "also run the floor, and show the ratio")
-	f.BoolVar(&noAudit, "no-audit", false, "run without an index")
+	f.BoolVar(&noAudit, "no-index", false, "run without an index")
 	cmd.AddCommand(newBenchOpen(), newBenchRestore(), newBenchTimers(), newBenchOverload(), newBenchConsole())
 	return cmd
 }

@@ -140,7 +140,7 @@ func checkScheduler(r *roleFlags, o *instance.SchedulerOptions) error {
 	case session >= transaction:
 		return usage("--session-timeout %s: shorter than --transaction-timeout, %s: who takes over would wait for the transaction of a dead one", session, transaction)
 	case o.Lanes < 1:
-		return usage("--lanes %d: 1 or more", o.Lanes)
+		return usage("--workers %d: 1 or more", o.Lanes)
 	}
 	return checkMaxRunnable(o.MaxRunnable)
 }
@@ -168,7 +168,7 @@ Run one or more processes: Kafka's consumer group protocol divides the partition
 	}
 	r.flags(cmd, true)
 	f := cmd.Flags()
-	f.IntVar(&o.Lanes, "lanes", runtime.GOMAXPROCS(0), "number of workers, each one group member with one transactional producer; no more than the inboxes have partitions take part")
+	f.IntVar(&o.Lanes, "workers", runtime.GOMAXPROCS(0), "number of workers, each one group member with one transactional producer; no more than the inboxes have partitions take part")
 	maxRunnableFlag(cmd, &o.MaxRunnable)
 	capacityFlags(cmd, &o.AgentCapacity, &o.ObserveCapacity)
 	f.StringSliceVar(&o.ReplyToPrefixes, "reply-to-prefix", nil, "accept a reply_to only if it begins with one of these prefixes")

@@ -132,7 +132,7 @@ func (s *rollSystem) start(name string) {
 	var args []string
 	switch role, _, _ := strings.Cut(name, "-"); role {
 	case "scheduler":
-		args = []string{"scheduler", "--instance", name, "--data-dir", filepath.Join(s.dir, name), "--lanes", rollLanes}
+		args = []string{"scheduler", "--instance", name, "--data-dir", filepath.Join(s.dir, name), "--workers", rollLanes}
 	case "supervisor":
 		args = []string{"supervisor", "--instance", name, "--data-dir", filepath.Join(s.dir, name)}
 	case "agent":
