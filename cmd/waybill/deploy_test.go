@@ -416,8 +416,11 @@ func TestAlertsSayWhatToDo(t *testing.T) {
 			if s := r.Labels["severity"]; s != "page" && s != "ticket" || len(r.Labels) != 1 {
 				t.Errorf("%s: labels %v, want a severity, page or ticket", r.Alert, r.Labels)
 			}
-			if r.Annotations["summary"] == "" || len(r.Annotations["description"]) < 80 || len(r.Annotations) != 2 {
-				t.Errorf("%s: annotations %v, want a summary, and a description with what it means and what to do", r.Alert, r.Annotations)
+			if r.Annotations["summary"] == "" || len(r.Annotations["description"]) < 80 || len(r.Annotations) != 3 {
+				t.Errorf("%s: annotations %v, want a summary, a description with what it means and what to do, and a runbook_url", r.Alert, r.Annotations)
+			}
+			if url := r.Annotations["runbook_url"]; !strings.HasSuffix(url, "/docs/operate/alerts.md#"+anchorOf(r.Alert)) {
+				t.Errorf("%s: runbook_url %q isn't its heading in docs/operate/alerts.md", r.Alert, url)
 			}
 			for _, m := range regexp.MustCompile("`waybill ([a-z][^`]*)`").FindAllStringSubmatch(r.Annotations["description"], -1) {
 				if err := tryCommand(strings.Fields(m[1]), false); err != nil {
