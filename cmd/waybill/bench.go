@@ -33,7 +33,7 @@ func (o *benchOptions) flags(cmd *cobra.Command) {
 	f.Int32Var(&o.load.Partitions, "partitions", o.load.Partitions, "number of partitions of the inboxes and of events")
 	f.IntVar(&o.load.Lanes, "workers", o.load.Lanes, "number of workers of the scheduler")
 	f.StringVar(&o.logLevel, "log-level", "error", "log level of the roles: debug, info, warn or error")
-	o.profiles.flags(f, "the measured part's")
+	o.profiles.flags(f, "the measured part")
 }
 
 func newBench() *cobra.Command {

@@ -87,7 +87,7 @@ func inCompose(t *testing.T) (all []deployed) {
 }
 
 // object is of Kubernetes: what of it must fit together. That its other keys are the API's is
-// tried by hand (deploy/README.md).
+// tried by hand (docs/operate/kubernetes.md).
 type object struct {
 	Kind     string
 	Metadata struct {
@@ -344,9 +344,9 @@ func TestDeployKeepsNameAndDisk(t *testing.T) {
 // The Kafka and the Go of the images are those of the tests.
 func TestDeployedVersions(t *testing.T) {
 	for name, want := range map[string]string{
-		"deploy/compose.yaml": `image: apache/kafka:` + regexp.QuoteMeta(node.Version) + `\n`,
-		"deploy/Dockerfile":   `FROM golang:` + regexp.MustCompile(`(?m)^go (\d+\.\d+)`).FindStringSubmatch(readFile(t, "go.mod"))[1] + ` AS build\n`,
-		"deploy/README.md":    regexp.QuoteMeta(regexp.MustCompile(`RUN (CGO_ENABLED=0 go build .*) -o`).FindStringSubmatch(readFile(t, "deploy/Dockerfile"))[1]),
+		"deploy/compose.yaml":     `image: apache/kafka:` + regexp.QuoteMeta(node.Version) + `\n`,
+		"deploy/Dockerfile":       `FROM golang:` + regexp.MustCompile(`(?m)^go (\d+\.\d+)`).FindStringSubmatch(readFile(t, "go.mod"))[1] + ` AS build\n`,
+		"docs/operate/systemd.md": regexp.QuoteMeta(regexp.MustCompile(`RUN (CGO_ENABLED=0 go build .*) -o`).FindStringSubmatch(readFile(t, "deploy/Dockerfile"))[1]),
 	} {
 		if !regexp.MustCompile(want).MatchString(readFile(t, name)) {
 			t.Errorf("%s hasn't %s", name, want)

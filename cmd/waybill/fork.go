@@ -74,7 +74,7 @@ Events that follow from an assumed answer are marked '?'.
 A step that waited for a busy agent starts no earlier than it did, and a late supervisor is equally late.
 Operators' commands after the fork are left out and listed. Under its own definition a task otherwise goes
 as it went. A fork inside a decision starts before that decision.`,
-		Example: `  waybill replay fork order-7 --at 6 --workflow checkout-2.yaml`,
+		Example: `  waybill replay fork order-7 --at 6 --workflow docs/examples/checkout-2.yaml`,
 		Args:    arguments("a task's id"),
 		RunE:    func(cmd *cobra.Command, args []string) error { return runFork(cmd, &o, args) },
 	}

@@ -45,8 +45,8 @@ is listed with the reason, and the exit code is not 0.
 Columns: NOW is the current state, OTHERWISE the final state under the task's own definition, THEN the final
 state under the new one. FIRST-DIFFERENCE is the first event that only one of them has. ASSUMED is the
 number of assumed answers.`,
-		Example: `  waybill replay plan --workflow checkout-2.yaml
-  waybill replay plan --workflow checkout-2.yaml --finished 500`,
+		Example: `  waybill replay plan --workflow docs/examples/checkout-2.yaml
+  waybill replay plan --workflow docs/examples/checkout-2.yaml --finished 500`,
 		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error { return runPlan(cmd, &o) },
 	}

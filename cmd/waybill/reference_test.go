@@ -148,8 +148,8 @@ func defaultOf(f *pflag.Flag, usage string) (text, byDefault string) {
 }
 
 var (
-	quotedCommand = regexp.MustCompile(`'(waybill [^']*|replay [^']*|order)'`)
-	namedFlag     = regexp.MustCompile("(^|[\\s(=])(--[a-z][a-z-]*)")
+	quotedCommand = regexp.MustCompile(`'(waybill [^']*|order)'`)
+	namedFlag     = regexp.MustCompile("`[^`]*`|--[a-z][a-z-]*")
 )
 
 // markdownText is a help text on a page: commands and flags are code.
@@ -157,7 +157,12 @@ func markdownText(s string) string {
 	s = strings.ReplaceAll(s, "|", "\\|")
 	s = strings.ReplaceAll(s, "<", "&lt;")
 	s = quotedCommand.ReplaceAllString(s, "`$1`")
-	return namedFlag.ReplaceAllString(s, "$1`$2`")
+	return namedFlag.ReplaceAllStringFunc(s, func(found string) string {
+		if strings.HasPrefix(found, "`") {
+			return found
+		}
+		return "`" + found + "`"
+	})
 }
 
 // markdownHelp is a command's Long on a page. What is indented stays as it is, in a block.
@@ -197,10 +202,10 @@ type settingRow struct {
 
 func TestReferenceSettings(t *testing.T) {
 	var rows []*settingRow
-	connects := 0
+	var connects []string
 	documented(newRoot(), func(c *cobra.Command) {
 		if c.Flags().Lookup("brokers") != nil {
-			connects++
+			connects = append(connects, strings.TrimPrefix(c.CommandPath(), "waybill "))
 		}
 		if hasSettings(c) {
 			c.LocalFlags().VisitAll(func(f *pflag.Flag) { rows = withSetting(rows, c, f) })
@@ -210,10 +215,7 @@ func TestReferenceSettings(t *testing.T) {
 	var b strings.Builder
 	b.WriteString(settingsHead)
 	for _, r := range rows {
-		commands := strings.Join(r.commands, ", ")
-		if len(r.commands) == connects {
-			commands = "all that connect to brokers"
-		}
+		commands := strings.Join(shortened(r.commands, connects), ", ")
 		variable := "`" + envName(r.flag.Name) + "`"
 		if narrows(r.flag) {
 			variable = "flag only"
@@ -222,6 +224,15 @@ func TestReferenceSettings(t *testing.T) {
 		fmt.Fprintf(&b, "| `%s` | %s | %s | %s | %s |\n", r.flag.Name, variable, markdownText(usage), byDefault, commands)
 	}
 	reference(t, "settings.md", b.String())
+}
+
+// shortened says in one word that all commands that connect are among these.
+func shortened(commands, connects []string) []string {
+	others := slices.DeleteFunc(slices.Clone(commands), func(c string) bool { return slices.Contains(connects, c) })
+	if len(commands)-len(others) < len(connects) {
+		return commands
+	}
+	return append([]string{"all that connect to brokers"}, others...)
 }
 
 func withSetting(rows []*settingRow, c *cobra.Command, f *pflag.Flag) []*settingRow {
@@ -259,7 +270,7 @@ A setting has one name in three places. The first that is set counts:
 | Settings that narrow a list (` + "`flag only`" + ` below) | taken from the command line only: a list must not be shortened by a variable that was meant for another command |
 | Kafka client settings | ` + "`--kafka-config client.properties`" + ` takes the names of Java clients; flags win over it |
 
-A colon and a line of YAML are a whole file:
+For example:
 
 ` + "```" + `
 brokers: [kafka-1:9092, kafka-2:9092, kafka-3:9092]

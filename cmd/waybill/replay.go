@@ -31,11 +31,11 @@ func newReplay() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "replay ID, or replay --at TIME",
 		Short: "Show how each event changed a task, or all tasks at a past time",
-		Long: `Show how the state of a task came about: 'replay ID' shows each event of the task and what it changed.
+		Long: `Show how the state of a task came about: 'waybill replay ID' shows each event of the task and what it changed.
 --until stops after an event's number (7), an offset (offset:42), or a time (2026-01-31T12:00:00Z, or 15m
 ago).
 
-'replay --at TIME' shows all tasks as they were at a past time: the number in each state, the owner of
+'waybill replay --at TIME' shows all tasks as they were at a past time: the number in each state, the owner of
 each partition, and the open tasks. Tasks with an event that can't be read because of corruption on a
 broker's disk are left out and named; the exit code is then 7.
 

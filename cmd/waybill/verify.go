@@ -79,7 +79,7 @@ log that is too large for memory in parts, with --partition, or with --since and
 	f.DurationVar(&o.latest, "late-timers", 0, "report a timer as a fault if it fires later than this (default: only show it)")
 	f.DurationVar(&o.tolerance, "late-replies", -1, "report a reply as a fault if it was written later than this after complete-by (default: only show it)")
 	hideDefault(f, "late-replies")
-	o.profiles.flags(f, "the reading's")
+	o.profiles.flags(f, "the reading")
 	for _, name := range []string{"cpuprofile", "memprofile"} { // for who makes it faster
 		_ = f.MarkHidden(name) // it exists: flags has just added it
 	}
