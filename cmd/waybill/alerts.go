@@ -235,7 +235,7 @@ func alertRow(a alert) []string {
 func (l *logbook) readAlert(r *events.Record) (alert, bool) {
 	a, err := events.DecodeAlert(r)
 	if err != nil {
-		fmt.Fprintf(l.note, "waybill: %s is no alert: %s\n", events.Origin(r), printable(err.Error()))
+		fmt.Fprintf(l.note, "waybill: %s is not an alert: %s\n", events.Origin(r), printable(err.Error()))
 		return alert{}, false
 	}
 	return console.ViewAlert(a, r), true

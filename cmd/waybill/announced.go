@@ -133,11 +133,11 @@ func (c *apiClient) checkSystem(answer http.Header) error {
 	of := console.Marked(answer)
 	switch {
 	case of == (console.System{}) && c.found && c.system != of:
-		return exit(exitUnreachable, "what answers at %s doesn't say which system it is of", c.base)
+		return exit(exitUnreachable, "%s doesn't say which system it belongs to", c.base)
 	case !of.Differs(c.system):
 		return nil
 	case c.found:
-		return exit(exitUnreachable, "what answers at %s is of another system, %s", c.base, of)
+		return exit(exitUnreachable, "%s belongs to another system, %s", c.base, of)
 	}
 	meant := console.System{ClusterID: cmp.Or(c.system.ClusterID, of.ClusterID), Namespace: c.system.Namespace}
 	return exit(exitUsage, "the console at %s answers for %s, and --brokers and --namespace name %s: leave --api away, or them", c.base, of, meant)

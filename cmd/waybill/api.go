@@ -153,7 +153,7 @@ func (c *apiClient) getWithin(ctx context.Context, path string, query url.Values
 		return c.refused(resp.StatusCode, body)
 	}
 	if err := take(body); err != nil {
-		return fmt.Errorf("what %s answers, as %s, can't be read: %w; is it a console?", c.base, printable(cmp.Or(resp.Header.Get("Content-Type"), "nothing")), err)
+		return fmt.Errorf("the answer of %s (%s) can't be read: %w; is it a console?", c.base, printable(cmp.Or(resp.Header.Get("Content-Type"), "nothing")), err)
 	}
 	return nil
 }
@@ -161,7 +161,7 @@ func (c *apiClient) getWithin(ctx context.Context, path string, query url.Values
 // nextPage is the token of the page that follows; an error: the console would give the same page for ever.
 func (c *apiClient) nextPage(q url.Values, next string) error {
 	if next != "" && next == q.Get("page_token") {
-		return exit(exitUnreachable, "the console at %s gives the same page again and again; --api off reads the log", c.base)
+		return exit(exitUnreachable, "the console at %s repeats the same page; --api off reads the log", c.base)
 	}
 	q.Set("page_token", next)
 	return nil
@@ -227,7 +227,7 @@ func (e *apiRefusal) Error() string {
 func (c *apiClient) refused(status int, body io.Reader) error {
 	e := &apiRefusal{status: status}
 	if err := json.NewDecoder(body).Decode(&e.Problem); err != nil || e.Title == "" {
-		return fmt.Errorf("what answers at %s is no console (status %d)", c.base, status)
+		return fmt.Errorf("%s is not a console (status %d)", c.base, status)
 	}
 	code := exitOther
 	switch status {
@@ -273,7 +273,7 @@ func (g *gaps) partial() error {
 		return nil
 	}
 	slices.Sort(*g)
-	return exit(exitUnreachable, "what is in the partitions %v is missing, or a part of it: no console has them at the moment, or no broker leads them, which `waybill doctor` says", slices.Compact(*g))
+	return exit(exitUnreachable, "partitions %v are missing or incomplete: no console has them at the moment, or no broker leads them; `waybill doctor` says which", slices.Compact(*g))
 }
 
 // fallBack reports whether the log is to be read instead, and says so, where it isn't a

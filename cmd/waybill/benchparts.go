@@ -64,7 +64,7 @@ func openTable(out io.Writer, r *bench.OpenResult) error {
 }
 
 func verifiedLine(out io.Writer, seconds float64) error {
-	_, err := fmt.Fprintf(out, "The log keeps what is promised (verified in %.1f s).\n", seconds)
+	_, err := fmt.Fprintf(out, "The log keeps all guarantees (verified in %.1f s).\n", seconds)
 	return err
 }
 

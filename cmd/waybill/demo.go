@@ -359,7 +359,7 @@ func (r *demoRun) report() error {
 		fmt.Fprintln(r.note, f)
 	}
 	if !res.Verified {
-		return fmt.Errorf("%d promises broken", len(faults))
+		return fmt.Errorf("%d guarantees broken", len(faults))
 	}
 	return nil
 }

@@ -177,7 +177,7 @@ func (x *exporting) run(cmd *cobra.Command, h eventSource, out io.Writer) (*inco
 		return nil, err
 	}
 	if more := again.beside(gone); more != nil {
-		return nil, fmt.Errorf("more can't be read than a moment ago, so begin anew: %w", more.Err)
+		return nil, fmt.Errorf("more can't be read than a moment ago, so run it again: %w", more.Err)
 	}
 	return left, p.end()
 }

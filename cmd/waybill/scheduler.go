@@ -138,7 +138,7 @@ func checkScheduler(r *roleFlags, o *instance.SchedulerOptions) error {
 	session, transaction := cmp.Or(r.session, kafka.DefaultSessionTimeout), cmp.Or(r.transaction, kafka.DefaultTransactionTimeout)
 	switch {
 	case session >= transaction:
-		return usage("--session-timeout %s: shorter than --transaction-timeout, %s: who takes over would wait for the transaction of a dead one", session, transaction)
+		return usage("--session-timeout %s must be shorter than --transaction-timeout, %s: the successor of a dead scheduler would wait for its transaction", session, transaction)
 	case o.Lanes < 1:
 		return usage("--workers %d: 1 or more", o.Lanes)
 	}

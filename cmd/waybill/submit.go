@@ -162,7 +162,7 @@ func checkWorkflows(ctx context.Context, l *logbook, subs []*submission) error {
 	case ctx.Err() != nil:
 		return ctx.Err()
 	case err != nil:
-		fmt.Fprintf(l.note, "waybill: submitting without a look at the workflows, which can't be read: %s\n", printable(err.Error()))
+		fmt.Fprintf(l.note, "waybill: submitting without checking the workflows, which can't be read: %s\n", printable(err.Error()))
 		return nil
 	}
 	var unknown []string

@@ -107,7 +107,7 @@ func (o *upOptions) check() error {
 		return err
 	}
 	if !isLoopback(o.listen) {
-		return usage("--kafka-listen %s can be reached from elsewhere: the embedded broker asks nobody who he is; listen on loopback (%s)", o.listen, embedded.DefaultListen)
+		return usage("--kafka-listen %s can be reached from elsewhere: the embedded broker has no authentication; listen on loopback (%s)", o.listen, embedded.DefaultListen)
 	}
 	return nil
 }

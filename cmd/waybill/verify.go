@@ -119,7 +119,7 @@ func runVerify(cmd *cobra.Command, o *verifyOptions) error {
 	}
 	err = o.printObject(cmd.OutOrStdout(), view, func(out io.Writer) error { return verifiedTable(out, view) })
 	if err == nil && view.Broken > 0 {
-		return fmt.Errorf("%d faults: the log doesn't keep what is promised", view.Broken)
+		return fmt.Errorf("%d faults: the log breaks a guarantee", view.Broken)
 	}
 	return err
 }
