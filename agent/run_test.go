@@ -31,12 +31,11 @@ func start(t *testing.T, s *fakeSession, cfg Config, h HandlerFunc) (stop func()
 		if err := <-ended; err != nil {
 			t.Errorf("Run: %v", err)
 		}
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		if !s.closed {
-			s.fault("not closed")
+		got := s.seen()
+		if !got.closed {
+			t.Error("not closed")
 		}
-		for _, f := range s.faults {
+		for _, f := range got.faults {
 			t.Error(f)
 		}
 	}
@@ -206,11 +205,9 @@ func TestHandlerThatIgnoresItsContextIsSilencedAndKeepsItsPlace(t *testing.T) {
 			})
 		s.deliver(testRecord(1, time.Now().Add(time.Second)), testRecord(2, time.Now().Add(time.Hour)))
 		pass(2 * time.Second)
-		s.mu.Lock()
 		if s.seen().dones[position{0, 1}] != 1 || len(s.seen().acked) != 0 {
 			t.Errorf("after complete-by: done %v, replied %v", s.seen().dones, s.seen().acked)
 		}
-		s.mu.Unlock()
 		pass(time.Minute)
 		stop()
 		if s.outcome(testID(1)) != "" || s.outcome(testID(2)) != "completed" || overran.Load() != 1 {
