@@ -55,8 +55,8 @@
 // many is configured, or found out (bound.go): few at first, more as answers come
 // early, and by the rate of its answers once attempts time out. Who says nothing is
 // probed (voices.go). Start (start.go) is Decide for a step whose turn it is. An input
-// that freed a slot is the cause of what begins then. ARCHITECTURE.md, section 4, has
-// the rules.
+// that freed a slot is the cause of what begins then. docs/internals/flow.md
+// has the rules.
 //
 // # Admission
 //

@@ -47,7 +47,8 @@ const (
 	// several brokers, while the markers of the transaction before are written.
 	laneMetadataAgeMin = 25 * time.Millisecond
 	// unknownTopicTries: a topic that was just created may be unknown to the
-	// broker asked first, for half a second.
+	// broker asked first, for half a second. With the client's default, a missing topic in
+	// a transaction blocks its flush forever.
 	unknownTopicTries = 20
 	// transactionBackoff is the wait for the broker to finish the transaction
 	// before.
