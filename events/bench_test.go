@@ -100,20 +100,6 @@ func BenchmarkReadEvent(b *testing.B) {
 	}
 }
 
-func BenchmarkDecodeSummaryEvent(b *testing.B) {
-	var d SummaryReader
-	for _, s := range eventSamples() {
-		b.Run(s.name, func(b *testing.B) {
-			b.ReportAllocs()
-			for b.Loop() {
-				if _, err := d.DecodeSummaryEvent(&s.record); err != nil {
-					b.Fatal(err)
-				}
-			}
-		})
-	}
-}
-
 func BenchmarkDecodeInput(b *testing.B) {
 	for _, s := range inputSamples() {
 		b.Run(s.name, func(b *testing.B) {
@@ -213,6 +199,18 @@ func BenchmarkEvolve(b *testing.B) {
 }
 
 // BenchmarkTimersEvolve is the supervisor's fold of the same history.
+// BenchmarkSummaryEvolve is BenchmarkEvolve of the row of a list.
+func BenchmarkSummaryEvolve(b *testing.B) {
+	es, _ := history(b)
+	b.ReportAllocs()
+	for b.Loop() {
+		var s Summary
+		for _, e := range es {
+			s.Evolve(e)
+		}
+	}
+}
+
 func BenchmarkTimersEvolve(b *testing.B) {
 	es, _ := history(b)
 	b.ReportAllocs()

@@ -138,7 +138,7 @@ func redriveInput(r Record, inbox Inbox, source string, letter *Record, kept map
 	case inbox == Recoveries:
 		return r, errors.New("a supervisor asks for a recovery again, as long as its timer is armed")
 	case inbox == Replies && kept == nil:
-		return r, errors.New("its headers, which say whose reply it is, are not kept: an older build wrote the dead letter")
+		return r, errors.New("the dead letter doesn't keep its headers, which say whose reply it is")
 	case Reason(reason) == ReasonIDConflict:
 		return r, errors.New("the id is another submission's; submit it under another id")
 	}
@@ -156,7 +156,7 @@ func redriveInput(r Record, inbox Inbox, source string, letter *Record, kept map
 
 func renotify(r Record, source string, letter *Record, kept map[string]string) (Record, error) {
 	if kept[HeaderReplyTo] == "" {
-		return r, errors.New("its headers, which say whom it tells, are not kept: an older build wrote the dead letter")
+		return r, errors.New("the dead letter doesn't keep its headers, which say whom it tells")
 	}
 	r.Headers = redriven(letter, source, TypeNotification, kept)
 	if n, err := DecodeNotification(&r); err != nil || n.Task != string(r.Key) {

@@ -37,8 +37,8 @@ func TestRedrive(t *testing.T) {
 		{"another task's key", Record{Topic: ns.Inbox(Tasks), Key: []byte("order-9"), Value: []byte(`{"id":"order-8","workflow":"w"}`)}, ReasonWrongKey, nil, `its key is "order-9"`},
 		{"cut", Record{Topic: ns.Inbox(Tasks), Value: bytes.Repeat([]byte(" "), MaxDeadletterBytes+1)}, ReasonTooLarge, nil, "262144 of 262145 bytes"},
 		{"edited", submission, ReasonUnknownWorkflow, func(l *Record) { l.Value = bytes.Replace(l.Value, []byte("w"), []byte("v"), 1) }, "hash differs"},
-		{"a reply of an older build's letter", reply, ReasonUnknownTask, withoutHeaders, "older build"},
-		{"a notification of an older build's letter", told, ReasonUndeliverable, withoutHeaders, "older build"},
+		{"a reply of an older build's letter", reply, ReasonUnknownTask, withoutHeaders, "keep its headers"},
+		{"a notification of an older build's letter", told, ReasonUndeliverable, withoutHeaders, "keep its headers"},
 		{"a submission of an older build's letter", submission, ReasonUnknownWorkflow, withoutHeaders, ""},
 	} {
 		tt.original.Partition, tt.original.Offset = 3, 88

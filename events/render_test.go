@@ -42,7 +42,7 @@ func diagram[S ~string](table []Transition[S], terminal func(S) bool) string {
 				if labels[arrow] == nil {
 					order = append(order, arrow)
 				}
-				labels[arrow] = append(labels[arrow], r.Verb)
+				labels[arrow] = append(labels[arrow], string(r.Verb))
 			}
 		}
 	}
@@ -78,12 +78,13 @@ func markdownTable[S ~string](table []Transition[S], prefix string, during bool)
 	}
 	b.WriteString("\n|---|---|---|" + map[bool]string{true: "---|"}[during] + "\n")
 	for _, r := range table {
-		name := "`waybill." + prefix + r.Verb + ".v1`"
-		if strings.HasPrefix(r.Verb, "undo.") {
-			name = "`waybill." + r.Verb + ".v1`"
+		verb := string(r.Verb)
+		name := "`waybill." + prefix + verb + ".v1`"
+		if strings.HasPrefix(verb, undoPrefix) {
+			name = "`waybill." + verb + ".v1`"
 		}
-		if r.Verb == "ended" || r.Verb == "revived" || r.Verb == "undo.revived" || prefix == "undo." && r.Verb == "released" {
-			name = "*" + r.Verb + "*"
+		if verb == "ended" || verb == "revived" || verb == "undo.revived" || prefix == "undo." && verb == "released" {
+			name = "*" + verb + "*"
 		}
 		fmt.Fprintf(&b, "| %s | %s | %s |", name, joined(r.From, ", "), joined(r.targets(), " or "))
 		if during {

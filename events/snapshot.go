@@ -18,10 +18,7 @@ const (
 	TypeSnapshotChunk = "waybill.snapshot.chunk.v1"
 
 	SnapshotMetaKey = "meta"
-	// SnapshotFormat is that of a snapshot without parts, and SnapshotFormatParts that of
-	// one that counts some (Part): builds before can't read it, and say so.
-	SnapshotFormat      = 1
-	SnapshotFormatParts = 2
+	SnapshotFormat  = 1
 )
 
 // The two kinds of chunk, as keys name them.
@@ -114,8 +111,8 @@ func DecodeSnapshot(r *Record) (*Snapshot, error) {
 		return nil, err
 	}
 	switch {
-	case s.Format > SnapshotFormatParts:
-		return nil, fmt.Errorf("%w: %d, this build knows %d", ErrSnapshotFormat, s.Format, SnapshotFormatParts)
+	case s.Format > SnapshotFormat:
+		return nil, fmt.Errorf("%w: %d, this build knows %d", ErrSnapshotFormat, s.Format, SnapshotFormat)
 	case s.Format < 1:
 		return nil, badValue("format", "missing")
 	case s.Next < 0 || s.Until < s.Next:

@@ -7,8 +7,8 @@ import (
 )
 
 // Summary is what the audit keeps of a task: what a list shows, and what it can be
-// filtered by. It is a fold of its own, of what DecodeSummaryEvent reads of an event: no input, no
-// output, no plan. The zero value is a task of which no event came yet. It belongs to
+// filtered by. It goes through the same lifecycle as a Task (lifecycle.go), and holds a part of it: no
+// input, no output, no plan. The zero value is a task of which no event came yet. It belongs to
 // one goroutine.
 type Summary struct {
 	ID, Workflow string
@@ -62,7 +62,8 @@ func (s *Summary) Evolve(e *Event) {
 	case ok && first:
 		ok = s.received(e, f)
 	case ok:
-		ok = s.apply(e)
+		a := e.Fact.About()
+		ok = s.apply(e, &a)
 	}
 	if !ok {
 		s.Stop(e.Seq)
@@ -94,46 +95,49 @@ func (s *Summary) received(e *Event, f *TaskReceived) bool {
 	return true
 }
 
-func (s *Summary) apply(e *Event) bool {
-	switch f := e.Fact.(type) {
-	case *TaskStarted:
-		if !s.enter(e, "started", "") {
-			return false
-		}
-		s.CompleteBy = e.Due
-		return true
-	case *TaskProcessed:
-		return s.enter(e, "processed", "")
-	case *TaskUndoing:
-		return s.undoing(e, f)
-	case *TaskUndone:
-		return s.enter(e, "undone", "")
-	case *TaskCancelled:
-		return s.enter(e, "cancelled", "")
-	case *TaskHeld:
-		if !s.enter(e, "held", "") {
-			return false
-		}
-		s.ErrorCode = codeOf(f.Error)
-		s.endWaiting()
-		return true
-	case *TaskResumed:
-		return s.resumed(e)
+func (s *Summary) apply(e *Event, a *About) bool {
+	if a.OfStep() {
+		return !s.State.Terminal() && s.onRun(e, a)
 	}
-	return !s.State.Terminal() && s.applyToStep(e)
-}
-
-func (s *Summary) undoing(e *Event, f *TaskUndoing) bool {
-	if f.Ending != StateUndone && f.Ending != StateCancelled || !s.enter(e, "undoing", "") {
+	to, err := a.taskAfter(s.State, s.Ending)
+	if err != nil {
 		return false
 	}
-	s.Ending = f.Ending
-	if f.Error != nil {
-		s.ErrorCode = codeOf(f.Error)
+	s.State, s.TaskDue = to, e.Due
+	if a.Arms == TimerTask && to == StateProcessing {
+		s.CompleteBy = e.Due
 	}
-	s.endWaiting()
+	if a.Ending != "" {
+		s.Ending = a.Ending
+	}
+	if a.Error() != nil || a.Verb == VerbHeld || a.Verb == VerbResumed {
+		s.ErrorCode = codeOf(a.Error())
+	}
+	for i := range s.Steps {
+		s.Steps[i].follow(a, to)
+	}
 	return true
 }
+
+// follow does to a step what a fact of its task does to it.
+func (p *StepSummary) follow(a *About, task TaskState) {
+	if a.Disarms == DisarmsWaiting {
+		if at := p.stance(); a.Verb != VerbResumed {
+			p.stand(at.ended())
+		} else if at, ok := at.revived(task); ok {
+			p.stand(at)
+		}
+	}
+	for _, k := range [...]Kind{Do, Undo} {
+		if _, due := p.run(k); a.Disarms == DisarmsAll || a.Disarms == DisarmsWaiting && !p.runs(k) {
+			*due = time.Time{}
+		}
+	}
+}
+
+func (p *StepSummary) stance() stance { return stance{p.State, p.Undo} }
+
+func (p *StepSummary) stand(at stance) { p.State, p.Undo = at.step, at.undo }
 
 // codeOf is a copy of an error's code; empty: there is none.
 func codeOf(e *Error) string {
@@ -141,33 +145,6 @@ func codeOf(e *Error) string {
 		return ""
 	}
 	return strings.Clone(e.Code)
-}
-
-// enter moves the task by the table, as Task.enter.
-func (s *Summary) enter(e *Event, verb string, either TaskState) bool {
-	r, ok := row(TaskTransitions, verb, s.State)
-	if !ok {
-		return false
-	}
-	if s.State = r.To; r.To == "" {
-		s.State = either
-	}
-	s.TaskDue = e.Due
-	if s.State.Terminal() {
-		s.disarm(false)
-	}
-	return true
-}
-
-func (s *Summary) disarm(keepRunning bool) {
-	for i := range s.Steps {
-		p := &s.Steps[i]
-		for _, k := range [...]Kind{Do, Undo} {
-			if _, due := p.run(k); !keepRunning || !p.runs(k) {
-				*due = time.Time{}
-			}
-		}
-	}
 }
 
 // run is the last attempt and the timer of a kind; those of an undo that has not begun
@@ -193,74 +170,6 @@ func (p *StepSummary) runs(k Kind) bool {
 // running reports whether an attempt is with the agent.
 func (p *StepSummary) running() bool { return p.runs(Do) || p.runs(Undo) }
 
-func (s *Summary) endWaiting() {
-	for i := range s.Steps {
-		p := &s.Steps[i]
-		if r, ok := row(StepTransitions, "ended", p.State); ok {
-			p.State = r.To
-		}
-		if r, ok := row(UndoTransitions, "ended", p.Undo); ok {
-			p.Undo = r.To
-		}
-	}
-	s.disarm(true)
-}
-
-func (s *Summary) resumed(e *Event) bool {
-	next := StateProcessing
-	if s.Ending != "" {
-		next = StateUndoing
-	}
-	if !s.enter(e, "resumed", next) {
-		return false
-	}
-	s.ErrorCode = ""
-	if next == StateProcessing {
-		s.CompleteBy = e.Due
-	}
-	for i := range s.Steps {
-		p := &s.Steps[i]
-		verb := "revived"
-		if next == StateUndoing {
-			verb = "undo.revived"
-		}
-		step, ok := row(StepTransitions, verb, p.State)
-		undo, ok2 := row(UndoTransitions, "revived", p.Undo)
-		switch {
-		case next == StateProcessing && ok:
-			p.State = step.To
-		case next == StateUndoing && ok && ok2:
-			p.State, p.Undo = step.To, undo.To
-		}
-	}
-	s.disarm(true)
-	return true
-}
-
-func (s *Summary) applyToStep(e *Event) bool {
-	switch f := e.Fact.(type) {
-	case *RunSkipped:
-		return s.onRun(e, Do, f.Step, "skipped", unnumbered)
-	case *RunReleased:
-		return s.released(f)
-	case *AttemptStarted:
-		return s.onRun(e, f.Kind, f.Step, "started", f.Attempt)
-	case *AttemptCompleted:
-		return s.onRun(e, f.Kind, f.Step, "completed", f.Attempt)
-	case *AttemptFailed:
-		return s.onRun(e, f.Kind, f.Step, "failed", f.Attempt)
-	case *AttemptExpired:
-		return s.onRun(e, f.Kind, f.Step, "expired", f.Attempt)
-	case *AttemptWaiting:
-		return s.onRun(e, f.Kind, f.Step, "waiting", f.Attempt)
-	case *AttemptRejected:
-		return s.onRun(e, f.Kind, f.Step, "rejected", f.Attempt)
-	case *RunErrored:
-		return s.onRun(e, f.Kind, f.Step, "errored", unnumbered)
-	}
-	return false
-}
-
 // step finds a step by its id.
 func (s *Summary) step(id string) *StepSummary {
 	for i := range s.Steps {
@@ -271,79 +180,35 @@ func (s *Summary) step(id string) *StepSummary {
 	return nil
 }
 
-// stepVerbs are the verbs of an undo as the table of steps has them.
-var stepVerbs = map[string]string{
-	"started": "undo.started", "completed": "undo.completed", "failed": "undo.failed", "expired": "undo.expired",
-	"waiting": "undo.waiting", "rejected": "undo.rejected", "errored": "undo.errored",
-}
-
 // onRun moves a step, or its undo and with it the step, as Task.onRun.
-func (s *Summary) onRun(e *Event, k Kind, step, verb string, attempt int) bool {
-	p := s.step(step)
+func (s *Summary) onRun(e *Event, a *About) bool {
+	p := s.step(a.Step)
 	if p == nil {
 		return false
 	}
-	inTable, undo := verb, p.Undo
-	if k == Undo {
-		r, ok := row(UndoTransitions, verb, p.Undo)
-		if !ok {
-			return false
-		}
-		inTable, undo = stepVerbs[verb], r.To
-	}
-	moved, ok := row(StepTransitions, inTable, p.State)
-	if !ok || !slices.Contains(moved.During, s.State) {
+	at, err := p.stance().after(a, s.State)
+	last, _ := p.run(a.Kind)
+	if err != nil || a.numbered(*last, p.runs(a.Kind)) != nil {
 		return false
 	}
-	if last, _ := p.run(k); attempt != unnumbered {
-		next := *last
-		if verb == "started" || verb == "failed" && !p.runs(k) {
-			next++
-		}
-		if attempt != next {
-			return false
-		}
-	}
-	if k == Undo && p.Kind == Do {
+	if a.Kind == Undo && p.Kind == Do {
 		p.Kind, p.Before, p.BeforeDue, p.Attempt = Undo, p.Attempt, p.Due, 0
 	}
-	p.State, p.Undo = moved.To, undo
-	last, due := p.run(k)
-	if *due = e.Due; attempt != unnumbered {
-		*last = attempt
+	p.stand(at)
+	if a.Disarms == DisarmsStep {
+		p.Due, p.BeforeDue = time.Time{}, time.Time{}
+		return true
 	}
-	if verb == "failed" && !deferred(e.Fact) || verb == "expired" {
+	last, due := p.run(a.Kind)
+	if *due = e.Due; a.Phase != PhaseNone {
+		*last = a.Attempt
+	}
+	if a.Counts {
 		s.FailureCount++
 	}
-	if f, ok := e.Fact.(*AttemptStarted); ok && f.Agent != p.Agent {
-		p.Agent = strings.Clone(f.Agent)
+	if a.Phase == PhaseStarted && a.Agent != p.Agent {
+		p.Agent = strings.Clone(a.Agent)
 	}
-	return true
-}
-
-func deferred(f Fact) bool {
-	failed, ok := f.(*AttemptFailed)
-	return ok && failed.Deferred
-}
-
-// released: an operator settled a step in error, or its undo.
-func (s *Summary) released(f *RunReleased) bool {
-	p := s.step(f.Step)
-	if p == nil {
-		return false
-	}
-	r, ok := row(StepTransitions, "released", p.State)
-	if !ok || !slices.Contains(r.During, s.State) || !slices.Contains(r.Either, f.As) {
-		return false
-	}
-	if p.Undo != "" {
-		r, ok := row(UndoTransitions, "released", p.Undo)
-		if !ok || f.As != StepUndone {
-			return false
-		}
-		p.Undo = r.To
-	}
-	p.State, p.Due, p.BeforeDue = f.As, time.Time{}, time.Time{}
 	return true
 }
 

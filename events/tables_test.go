@@ -11,7 +11,7 @@ import (
 
 // factOf makes the fact that a row of a table is about; nil where no event of
 // its own announces the row.
-func factOf(k Kind, verb string, attempt int) Fact {
+func factOf(k Kind, verb Verb, attempt int) Fact {
 	switch verb {
 	case "started":
 		return &AttemptStarted{Kind: k, Step: "s0", Attempt: attempt + 1}
@@ -35,7 +35,7 @@ func factOf(k Kind, verb string, attempt int) Fact {
 	return nil
 }
 
-func taskFactOf(verb string) Fact {
+func taskFactOf(verb Verb) Fact {
 	switch verb {
 	case "received":
 		return &TaskReceived{Plan: onePlan()}
@@ -113,7 +113,7 @@ func TestStepTable(t *testing.T) {
 	tried, allowed := 0, 0
 	for _, k := range []Kind{Do, Undo} {
 		for _, r := range StepTransitions {
-			verb, prefix := r.Verb, ""
+			verb, prefix := r.Verb, Verb("")
 			if k == Undo {
 				prefix = "undo."
 			}
@@ -124,7 +124,10 @@ func TestStepTable(t *testing.T) {
 			if f == nil || prefix+verb != r.Verb {
 				continue
 			}
-			u, _ := row(UndoTransitions, verb, "")
+			var u Transition[StepState]
+			if r, _ := row(UndoTransitions, verb, ""); r != nil {
+				u = *r
+			}
 			for _, during := range TaskStates {
 				for _, step := range StepStates {
 					for _, undo := range append([]StepState{""}, StepStates...) {
@@ -227,7 +230,7 @@ func TestTablesAreWhole(t *testing.T) {
 }
 
 func once[S ~string](t *testing.T, name string, table []Transition[S]) {
-	seen := map[string]bool{}
+	seen := map[Verb]bool{}
 	for _, r := range table {
 		if seen[r.Verb] {
 			t.Errorf("the table of %s has two rows %q: the second is never read", name, r.Verb)

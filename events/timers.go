@@ -42,24 +42,25 @@ type Timers struct {
 // reader of the same facts as the task's own fold; a test holds the two against
 // each other after every event of random histories.
 func (t *Timers) Evolve(e *Event) {
-	if s, attempt, one := e.slot(); one {
-		t.set(e, s, attempt)
-		return
-	}
-	switch f := e.Fact.(type) {
-	case *TaskReceived:
-		t.Task = e.Task
-	case *TaskProcessed, *TaskUndone, *TaskCancelled:
+	a := e.Fact.About()
+	switch a.Disarms {
+	case DisarmsNone:
+		if a.Verb == VerbReceived {
+			t.Task = e.Task
+		}
+	case DisarmsAll:
 		t.Armed = nil
-	case *TaskUndoing, *TaskHeld, *TaskResumed:
+	case DisarmsStep:
+		t.disarm(Slot{a.Step, Do})
+		t.disarm(Slot{a.Step, Undo})
+	case DisarmsWaiting:
 		t.endWaiting()
-		t.set(e, Slot{}, 0)
-		if _, resumed := f.(*TaskResumed); resumed && e.Policy != nil {
+		t.set(e, &a)
+		if a.Verb == VerbResumed && e.Policy != nil {
 			t.giveTime(e.Policy.CompleteBy)
 		}
-	case *RunReleased:
-		t.disarm(Slot{f.Step, Do})
-		t.disarm(Slot{f.Step, Undo})
+	case DisarmsOwn:
+		t.set(e, &a)
 	}
 }
 
@@ -67,40 +68,18 @@ func (t *Timers) Evolve(e *Event) {
 // change all. A task of a thousand steps has as many timers, and most events are
 // about one.
 func (e *Event) Slot() (s Slot, one bool) {
-	s, _, one = e.slot()
-	return s, one
-}
-
-// slot is Slot, with the attempt that the event is about.
-func (e *Event) slot() (s Slot, attempt int, one bool) {
-	switch f := e.Fact.(type) {
-	case *TaskStarted:
-		return Slot{}, 0, true
-	case *RunSkipped:
-		return Slot{f.Step, Do}, 0, true
-	case *AttemptStarted:
-		return Slot{f.Step, f.Kind}, f.Attempt, true
-	case *AttemptCompleted:
-		return Slot{f.Step, f.Kind}, f.Attempt, true
-	case *AttemptFailed:
-		return Slot{f.Step, f.Kind}, f.Attempt, true
-	case *AttemptRejected:
-		return Slot{f.Step, f.Kind}, f.Attempt, true
-	case *AttemptExpired:
-		return Slot{f.Step, f.Kind}, f.Attempt, true
-	case *AttemptWaiting:
-		return Slot{f.Step, f.Kind}, f.Attempt, true
-	case *RunErrored:
-		return Slot{f.Step, f.Kind}, 0, true
+	a := e.Fact.About()
+	if a.Disarms != DisarmsOwn {
+		return Slot{}, false
 	}
-	return Slot{}, 0, false
+	return a.Slot(), true
 }
 
-// set disarms the slot and arms it anew if the event does.
-func (t *Timers) set(e *Event, s Slot, attempt int) {
-	t.disarm(s)
+// set disarms the slot of what the event is about, and arms it again if the event does.
+func (t *Timers) set(e *Event, a *About) {
+	t.disarm(a.Slot())
 	if !e.Due.IsZero() && e.Policy != nil {
-		t.Armed = append(t.Armed, Armed{Slot: s, Timer: armed(e), Attempt: attempt, Policy: *e.Policy})
+		t.Armed = append(t.Armed, Armed{Slot: a.Slot(), Timer: armed(e), Attempt: a.Attempt, Policy: *e.Policy})
 	}
 }
 

@@ -1,6 +1,9 @@
 package events
 
-import "slices"
+import (
+	"slices"
+	"strings"
+)
 
 // The tables below are the only place that says what may follow what. Evolve
 // and the scheduler read them; the diagram in docs/reference/states.md is generated from
@@ -12,7 +15,7 @@ import "slices"
 // lists, for an event of a step, the states of its task in which it may happen;
 // a row without it is announced by no event of its own, or by one of the task.
 type Transition[S ~string] struct {
-	Verb   string
+	Verb   Verb
 	From   []S
 	To     S
 	Either []S
@@ -70,6 +73,20 @@ var StepTransitions = []Transition[StepState]{
 	{Verb: "undo.revived", From: []StepState{StepUndoing, StepError}, To: StepUndoing},
 }
 
+// undoPrefix is before the verbs of an undo in the table of steps.
+const undoPrefix = "undo."
+
+// undoneSteps are the rows of the table of steps that events of undos take, by the verbs of those.
+var undoneSteps = func() (rows []Transition[StepState]) {
+	for _, r := range StepTransitions {
+		if verb, undo := strings.CutPrefix(string(r.Verb), undoPrefix); undo {
+			r.Verb = Verb(verb)
+			rows = append(rows, r)
+		}
+	}
+	return rows
+}()
+
 // UndoTransitions is the table of a step's undo. From "" is an undo that hasn't
 // begun. During is the step table's: the same event moves both.
 var UndoTransitions = []Transition[StepState]{
@@ -86,13 +103,13 @@ var UndoTransitions = []Transition[StepState]{
 }
 
 // row finds the row of a verb, if the table lets it happen in the state.
-func row[S ~string](table []Transition[S], verb string, from S) (Transition[S], bool) {
+func row[S ~string](table []Transition[S], verb Verb, from S) (r *Transition[S], ok bool) {
 	for i := range table {
-		if table[i].Verb == verb {
-			return table[i], slices.Contains(table[i].From, from)
+		if r = &table[i]; r.Verb == verb {
+			return r, slices.Contains(r.From, from)
 		}
 	}
-	return Transition[S]{}, false
+	return nil, false
 }
 
 // Command is an operator's command, by its name in the CLI.

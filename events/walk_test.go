@@ -63,7 +63,7 @@ type walker struct {
 	replayed *Task
 	timers   Timers
 	summary  Summary
-	reader   SummaryReader
+	reader   EventReader
 	failures int
 	states   map[TaskState]int
 	written  func(*Event, []byte) // nil, or what else holds a record
@@ -317,7 +317,7 @@ func (w *walker) agree(e *Event) {
 // summarize holds the audit's fold against the task's, and has it refuse, without a
 // change, what the task refuses.
 func (w *walker) summarize(rec *Record) {
-	e, err := w.reader.DecodeSummaryEvent(rec)
+	e, err := w.reader.Decode(rec)
 	if err != nil {
 		w.Fatalf("%s: %v", rec.Value, err)
 	}

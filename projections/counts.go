@@ -25,16 +25,8 @@ type Counts struct {
 	OldestDue time.Time                             // of the armed timers of all tasks the earliest; zero: none is armed
 }
 
-// rowsFormat is that of the rows, the index, the alerts and the tally. A partition that has another,
-// or none, is read again from the log.
-const rowsFormat = 2
-
 // tally is what is counted of the rows, as it is stored.
 type tally struct {
-	Format int `json:"format"`
-	// Next is that of the Save. A build without rows moves the partition's and not this
-	// one, so that what it wrote isn't taken to be in the rows.
-	Next      int64                                 `json:"next"`
 	Workflows map[string]map[events.TaskState]int64 `json:"workflows"`
 	Agents    map[string]int64                      `json:"agents"`
 	Owner     string                                `json:"owner,omitempty"`

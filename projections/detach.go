@@ -44,29 +44,11 @@ func errorFields(e *events.Error, fn func(*json.RawMessage)) {
 	}
 }
 
-// detachFact copies the raw JSON that a fact brings.
+// detachFact copies the raw JSON that a fact brings, which was decoded and isn't shared yet.
 func detachFact(f events.Fact) {
-	switch f := f.(type) {
-	case *events.TaskReceived:
-		f.Input = clone(f.Input)
-	case *events.TaskProcessed:
-		f.Output = clone(f.Output)
-	case *events.TaskUndoing:
-		detachError(&f.Error, nil)
-	case *events.TaskHeld:
-		detachError(&f.Error, nil)
-	case *events.RunReleased:
-		f.Output = clone(f.Output)
-	case *events.AttemptStarted:
-		f.Input = clone(f.Input)
-	case *events.AttemptCompleted:
-		f.Output = clone(f.Output)
-	case *events.AttemptFailed:
-		detachError(&f.Error, nil)
-	case *events.AttemptRejected:
-		detachError(&f.Error, nil)
-	case *events.RunErrored:
-		detachError(&f.Error, nil)
+	a := f.About()
+	if raw := a.Carried(); raw != nil {
+		*raw = clone(*raw)
 	}
 }
 

@@ -65,9 +65,7 @@
 //   - A view whose last event isn't in the log any more, or is another, refuses the events
 //     behind it (OtherLogError) where its reader reads that event again (Rereads), and says so
 //     where the log was read past it (ReadTo). It is wiped, and restored from the log.
-//   - A directory that holds something else is refused, never wiped. A partition of
-//     timelines that a build without rows wrote is emptied and read again, and that is
-//     told (Listener.Emptied).
+//   - A directory that holds something else is refused, never wiped.
 //   - A page of a list takes a bounded time: past MostLooked entries of the index
 //     it ends, and says where to go on.
 //
@@ -100,7 +98,6 @@
 //	kind 'a' <task>     the armed timers of a task that has any (events.Timers.Encode)
 //	timelines:
 //	kind 'p' <task> 00 <seq, 8 bytes> <offset, 8 bytes>   events of a task from that one on, by seq and offset
-//	kind 'e' <task> 00 <seq, 8 bytes> <offset, 8 bytes>   an event, as builds before wrote it, with its type and value
 //	kind 'n'            number of events by type
 //	kind 'R' <task>     the row of a task (events.Summary.Encode)
 //	kind 'I' <facet> <instant> <task>   a task with a facet that comes and goes

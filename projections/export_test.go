@@ -109,12 +109,6 @@ func (s *Store) DiskUsage() (map[string]uint64, error) {
 	return sizes, err
 }
 
-// SaveAsOlderBuild moves the offset as a build does that knows of no rows.
-func (t *Timelines) SaveAsOlderBuild(next int64) error {
-	t.v.next = next
-	return t.v.save(1, func(*pebble.Batch) error { return nil })
-}
-
 // KeepPastAlerts changes how many past alerts are kept of a partition, until it is undone.
 func KeepPastAlerts(most int) (undo func()) {
 	was := mostPastAlerts

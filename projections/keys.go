@@ -15,7 +15,6 @@ const (
 	kindOpen     = 'o'
 	kindFinished = 'f'
 	kindArmed    = 'a'
-	kindEvent    = 'e' // of older builds
 	kindRun      = 'p'
 	kindCounts   = 'n'
 	kindLoading  = 'r'
@@ -68,8 +67,8 @@ func (k keyspace) all() (lower, upper []byte) {
 // appendEventKey appends the key of a run of a task's events, by the first. A task's
 // id holds no zero byte, so the events of one task are neighbours, in the order of
 // seq; the offset keeps two records of one seq apart.
-func (k keyspace) appendEventKey(dst []byte, kind byte, task string, first Place) []byte {
-	dst = append(k.appendKey(dst, kind, task), 0)
+func (k keyspace) appendEventKey(dst []byte, task string, first Place) []byte {
+	dst = append(k.appendKey(dst, kindRun, task), 0)
 	dst = binary.BigEndian.AppendUint64(dst, first.Seq)
 	return binary.BigEndian.AppendUint64(dst, uint64(first.Offset))
 }

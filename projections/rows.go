@@ -21,7 +21,7 @@ type rows struct {
 	bytes   int    // of the stored forms of those that are in memory beside them
 	steps   int    // of those that have changed since the last Save
 	tally   tally
-	reader  events.SummaryReader
+	reader  events.EventReader
 	look    *lookup // open within BeginLookups and EndLookups
 	looking bool
 }
@@ -40,7 +40,7 @@ type row struct {
 }
 
 func newRows() rows {
-	return rows{byTask: map[string]*row{}, tally: tally{Format: rowsFormat}}
+	return rows{byTask: map[string]*row{}}
 }
 
 // row finds the row of a task, in memory or in Pebble, or makes an empty one.
@@ -108,7 +108,7 @@ func (rs *rows) touch(r *row) {
 
 // fold takes an event to a row. What can't be read stops the row (events.Summary.Stopped).
 func (rs *rows) fold(r *row, rec *events.Record, ceType string, seq uint64) {
-	e, err := rs.reader.DecodeNamed(rec, ceType, seq)
+	e, err := rs.reader.Decode(rec)
 	rs.remember(e, err)
 	was := events.TaskState("")
 	if r.sum != nil {
@@ -140,7 +140,7 @@ func (rs *rows) fold(r *row, rec *events.Record, ceType string, seq uint64) {
 
 // claim takes in an event about the partition.
 func (rs *rows) claim(rec *events.Record) {
-	e, err := rs.reader.DecodeSummaryEvent(rec)
+	e, err := rs.reader.Decode(rec)
 	if rs.remember(e, err); err == nil {
 		if f, ok := e.Fact.(*events.PartitionClaimed); ok {
 			rs.tally.Owner, rs.tally.Epoch = string([]byte(f.Owner)), e.Seq
@@ -192,7 +192,6 @@ func (t *Timelines) saveRows(b *pebble.Batch) (*indexWriter, error) {
 	if err := t.prune(b, past); err != nil {
 		return nil, err
 	}
-	rs.tally.Next = t.v.next
 	if w.earliest != 0 {
 		rs.tally.DueFrom = min(rs.tally.DueFrom, w.earliest)
 	}
@@ -245,33 +244,6 @@ func (t *Timelines) passDue() error {
 		t.rows.tally.DueFrom = due
 		return nil
 	})
-}
-
-// openRows reads the tally. A partition of which the store has no rows, or others, is
-// emptied: all of it is read again from the log.
-func (t *Timelines) openRows() error {
-	v := t.v
-	var found tally
-	if err := v.get(kindTally, "", func(data []byte) error { return json.Unmarshal(data, &found) }); err != nil {
-		return err
-	}
-	if found.Format == rowsFormat && found.Next == v.next {
-		t.rows.tally = found
-		return nil
-	}
-	if v.next == 0 {
-		return nil
-	}
-	why := fmt.Sprintf("it was written by another build, up to offset %d: its task list has format %d and goes to offset %d, this build's is %d",
-		v.next, found.Format, found.Next, rowsFormat)
-	if err := v.deleteAll(nil); err != nil {
-		return err
-	}
-	clear(t.counts)
-	if f := v.s.o.Listener.Emptied; f != nil {
-		f(v.keys.partition, why)
-	}
-	return nil
 }
 
 // digestRows adds the rows, the index and the tally to a digest. Their order isn't the

@@ -335,13 +335,13 @@ func (v *Tasks) beginPass() {
 	p := &pass{meta: s.base, ended: len(s.ended), gone: s.gone}
 	each := v.open.eachListed
 	m := &p.meta
-	m.Format, m.Next, m.State, m.Tasks, m.IDs = max(m.Format, events.SnapshotFormat), v.next, v.state, v.open.len(), v.open.ids
+	m.Format, m.Next, m.State, m.Tasks, m.IDs = events.SnapshotFormat, v.next, v.state, v.open.len(), v.open.ids
 	m.Finished, m.FinishedTasks = s.finished, s.finishedN
 	if s.whole || v.rewrites() {
 		for n := m.Open.From; n < m.Open.To; n++ {
 			p.drop = append(p.drop, events.ChunkKey(events.ChunkOpen, n))
 		}
-		m.Format, m.Open, m.OpenBytes = events.SnapshotFormat, events.Chunks{From: m.Open.To, To: m.Open.To}, 0
+		m.Open, m.OpenBytes = events.Chunks{From: m.Open.To, To: m.Open.To}, 0
 		p.gone, each = nil, v.open.each
 	}
 	if s.whole {
@@ -374,7 +374,6 @@ func (v *Tasks) passOn(w *chunkWriter) error {
 	}
 	switch {
 	case tooLarge(k):
-		m.Format = events.SnapshotFormatParts
 		m.OpenBytes += int64(w.parts(&m.Open, p.todo[0], k.Tasks[0]))
 	case len(k.Tasks)+len(k.Ended) > 0:
 		size := w.chunk(events.ChunkOpen, &m.Open, k)

@@ -92,9 +92,8 @@ func TestLargeTasksAreInTheSnapshot(t *testing.T) {
 	}
 }
 
-// TestFormatOfPartsOnly: builds before read a snapshot without parts, so only one that
-// counts some has the later format, and that goes with the last of them.
-func TestFormatOfPartsOnly(t *testing.T) {
+// TestOnlyLargeTasksAreInParts: a snapshot has parts once a large task is open, and none before.
+func TestOnlyLargeTasksAreInParts(t *testing.T) {
 	h := newHistory(1)
 	s := openTiny(t, vfs.NewMem(), 2000)
 	defer closeStore(t, s)
@@ -103,8 +102,8 @@ func TestFormatOfPartsOnly(t *testing.T) {
 	var c topic
 	rnd := rand.New(rand.NewPCG(1, 1))
 	c.owner(t, rnd, v, h.records(300))
-	if m := c.base(t); m.Format != events.SnapshotFormat {
-		t.Fatalf("without a large task the format is %d, want %d", m.Format, events.SnapshotFormat)
+	if n := c.parts(t); n != 0 {
+		t.Fatalf("without a large task there are %d parts", n)
 	}
 	h.input = 1_500_000
 	big := h.submit()
@@ -116,17 +115,8 @@ func TestFormatOfPartsOnly(t *testing.T) {
 	for range 30 { // a pass that wrote so much waits for as much of events
 		c.write(t, v, 100_000)
 	}
-	if m := c.base(t); m.Format != events.SnapshotFormatParts || c.parts(t) == 0 {
-		t.Fatalf("with a large task the format is %d, with %d parts, want %d and some", m.Format, c.parts(t), events.SnapshotFormatParts)
-	}
-	over := func(f events.Fact) events.Record {
-		last := h.tasks[id]
-		return h.record(&events.Event{Task: id, Seq: last.Seq + 1, Prev: last.Prev, Epoch: h.state.Epoch, Fact: f})
-	}
-	undone := []events.Record{over(&events.TaskUndoing{Ending: events.StateUndone}), over(&events.TaskUndone{})}
-	c.owner(t, rnd, v, append(undone, h.records(1500)...))
-	if m := c.base(t); m.Format != events.SnapshotFormat {
-		t.Errorf("with the large task long over the format is %d, want %d", m.Format, events.SnapshotFormat)
+	if c.parts(t) == 0 {
+		t.Fatal("with a large task there are no parts")
 	}
 }
 

@@ -235,7 +235,7 @@ func TestDamagedSnapshotIsRefused(t *testing.T) {
 		t.Error("a snapshot that was refused has changed the view")
 	}
 	newer := *m
-	newer.Format = events.SnapshotFormatParts + 1
+	newer.Format = events.SnapshotFormat + 1
 	r := newer.Record(events.DefaultNamespace, "test", testPartition)
 	c = append(c, r)
 	if m, err := c.reader().Snapshot(); m != nil || !errors.Is(err, events.ErrSnapshotFormat) {

@@ -78,9 +78,6 @@ type Listener struct {
 	Flushed func(took time.Duration)
 	// Snapshot: a snapshot of a partition of tasks was committed.
 	Snapshot func(partition int32, of events.Snapshot)
-	// Emptied: a partition of timelines was emptied, to be read again from the log, since
-	// another build wrote it.
-	Emptied func(partition int32, why string)
 	// Background is an error of a flush or compaction, or one that Pebble
 	// would only have logged.
 	Background func(error)

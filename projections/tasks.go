@@ -187,11 +187,9 @@ func (s *Store) finishedTask(k keyspace, id string) (t *events.Task, err error) 
 	return t, err
 }
 
-// ownTask decodes a task that outlives data. Older builds stored finished tasks
-// whole; what is asked for is what Finished leaves, whoever stored it.
+// ownTask decodes a task that outlives data.
 func ownTask(data []byte) (*events.Task, error) {
-	t, err := events.DecodeTask(append(make([]byte, 0, len(data)), data...))
-	return t.Finished(), err
+	return events.DecodeTask(append(make([]byte, 0, len(data)), data...))
 }
 
 // BeginLookups makes Task cheaper until EndLookups: what it finds on disk it finds in

@@ -32,8 +32,7 @@ type Place struct {
 	Offset int64
 }
 
-// Timelines opens the timelines of a partition. One that a build wrote which kept no rows, or
-// others, is emptied first (Listener.Emptied): Next is then 0.
+// Timelines opens the timelines of a partition.
 func (s *Store) Timelines(p int32) (*Timelines, error) {
 	base, err := s.view(ViewTimelines, p)
 	if err != nil {
@@ -42,7 +41,7 @@ func (s *Store) Timelines(p int32) (*Timelines, error) {
 	v := &Timelines{v: base, counts: map[string]int64{}, rows: newRows()}
 	err = base.get(kindCounts, "", func(data []byte) error { return json.Unmarshal(data, &v.counts) })
 	if err == nil {
-		err = v.openRows()
+		err = base.get(kindTally, "", func(data []byte) error { return json.Unmarshal(data, &v.rows.tally) })
 	}
 	if err != nil {
 		base.release()
@@ -112,7 +111,7 @@ func (t *Timelines) Save() error {
 	err := t.v.save(t.events, func(b *pebble.Batch) (err error) {
 		var key, value []byte
 		for _, r := range t.rows.touched {
-			key = t.v.keys.appendEventKey(key[:0], kindRun, r.task, r.places[0])
+			key = t.v.keys.appendEventKey(key[:0], r.task, r.places[0])
 			value = appendPlaces(value[:0], r.places)
 			if err := b.Set(key, value, nil); err != nil {
 				return err
@@ -222,28 +221,22 @@ func (t *Timelines) Timeline(task string) ([]Place, error) {
 }
 
 func (s *Store) timeline(db pebble.Reader, k keyspace, task string) (places []Place, err error) {
-	for _, kind := range timelineKinds {
-		lower := append(k.key(kind, task), 0)
-		upper := append(k.key(kind, task), 1)
-		err := s.eachRun(db, k, kind, lower, upper, func(of string, at Place) {
-			if of == task { // and not of a task whose id holds a zero byte
-				places = append(places, at)
-			}
-		})
-		if err != nil {
-			return nil, err
+	lower := append(k.key(kindRun, task), 0)
+	upper := append(k.key(kindRun, task), 1)
+	err = s.eachRun(db, k, lower, upper, func(of string, at Place) {
+		if of == task { // and not of a task whose id holds a zero byte
+			places = append(places, at)
 		}
+	})
+	if err != nil {
+		return nil, err
 	}
 	slices.SortFunc(places, func(a, b Place) int { return cmp.Or(cmp.Compare(a.Seq, b.Seq), cmp.Compare(a.Offset, b.Offset)) })
 	return places, nil
 }
 
-// timelineKinds are the kinds of entry that hold places: what this build writes,
-// and what builds before wrote: an entry for each event, with all of it.
-var timelineKinds = [...]byte{kindRun, kindEvent}
-
-// eachRun calls fn with every place in a range of keys of one kind.
-func (s *Store) eachRun(db pebble.Reader, k keyspace, kind byte, lower, upper []byte, fn func(task string, at Place)) (err error) {
+// eachRun calls fn with every place in a range of keys of runs.
+func (s *Store) eachRun(db pebble.Reader, k keyspace, lower, upper []byte, fn func(task string, at Place)) (err error) {
 	it, err := db.NewIter(&pebble.IterOptions{LowerBound: lower, UpperBound: upper})
 	if err != nil {
 		return fmt.Errorf("projections: read the timelines of partition %d in %s: %w", k.partition, s.dir, err)
@@ -251,10 +244,6 @@ func (s *Store) eachRun(db pebble.Reader, k keyspace, kind byte, lower, upper []
 	defer func() { err = errors.Join(err, it.Close()) }()
 	for ok := it.First(); ok; ok = it.Next() {
 		task, first, err := cutEventKey(it.Key())
-		if err == nil && kind == kindEvent {
-			fn(task, first)
-			continue
-		}
 		if err == nil {
 			data, failed := it.ValueAndErr()
 			if failed != nil { // the disk, which may be well again
@@ -263,7 +252,7 @@ func (s *Store) eachRun(db pebble.Reader, k keyspace, kind byte, lower, upper []
 			err = readPlaces(first, data, func(at Place) { fn(task, at) })
 		}
 		if err != nil {
-			return s.unreadable(k, kind, string(it.Key()[prefixBytes:]), err)
+			return s.unreadable(k, kindRun, string(it.Key()[prefixBytes:]), err)
 		}
 	}
 	return it.Error()
@@ -282,16 +271,10 @@ func (t *Timelines) Digest() (string, error) {
 	// what is hashed is a sum over the events, which has none.
 	var sum sumDigest
 	err := t.v.s.use(func(db *pebble.DB) error {
-		for _, kind := range timelineKinds {
-			lower, upper := t.v.keys.bounds(kind)
-			err := t.v.s.eachRun(db, t.v.keys, kind, lower, upper, func(task string, at Place) {
-				sum.add(t.v.keys.appendEventKey(nil, kindEvent, task, at))
-			})
-			if err != nil {
-				return err
-			}
-		}
-		return nil
+		lower, upper := t.v.keys.bounds(kindRun)
+		return t.v.s.eachRun(db, t.v.keys, lower, upper, func(task string, at Place) {
+			sum.add(t.v.keys.appendEventKey(nil, task, at))
+		})
 	})
 	if err != nil {
 		return "", err

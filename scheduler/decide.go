@@ -214,30 +214,16 @@ func (d *decider) record(e *events.Event) *events.Event {
 // an event that no client writes would stop its partition for ever.
 func (d *decider) sealed(e *events.Event) (value []byte, hash string) {
 	value, hash = e.SealIn(d.env.Room, d.Task)
-	err := errorOf(e.Fact)
-	if err == nil || *err == nil || len(value) <= MaxFailureBytes {
+	if len(value) <= MaxFailureBytes {
+		return value, hash
+	}
+	err := e.Fact.About().Failure
+	if err == nil || *err == nil {
 		return value, hash
 	}
 	*err = &events.Error{Code: events.CodeTooLarge, Step: (*err).Step,
 		Message: fmt.Sprintf("the event of an error has %d bytes; at most %d: %s", len(value), MaxFailureBytes, shortened((*err).Code+": "+(*err).Message))}
 	return e.SealIn(d.env.Room, d.Task)
-}
-
-// errorOf is where a fact has an error; nil: it has none.
-func errorOf(f events.Fact) **events.Error {
-	switch f := f.(type) {
-	case *events.AttemptFailed:
-		return &f.Error
-	case *events.AttemptRejected:
-		return &f.Error
-	case *events.RunErrored:
-		return &f.Error
-	case *events.TaskHeld:
-		return &f.Error
-	case *events.TaskUndoing:
-		return &f.Error
-	}
-	return nil
 }
 
 func (d *decider) refuse(r events.Reason, detail string) {
@@ -317,7 +303,7 @@ func (d *decider) failed(i int, f *events.AttemptFailed) {
 		d.advance()
 		return
 	}
-	p := d.Task.Policy(i, f.Kind, events.TimerFailed)
+	p := d.policyOf(i, f)
 	if f.Deferred {
 		p.CooledDown = false
 	} else {
@@ -446,9 +432,16 @@ func (d *decider) soon(r *events.Recovery, ask events.Ask) bool {
 
 // wait arms the timer of a run's next attempt.
 func (d *decider) wait(i int, k events.Kind, ask events.Ask) {
-	p := d.Task.Policy(i, k, events.TimerWaiting)
+	f := &events.AttemptWaiting{Kind: k, Step: d.Task.Plan.Steps[i].ID, Attempt: d.Task.Run(i, k).Attempt, CoolDown: ask.CoolDown}
+	p := d.policyOf(i, f)
 	p.CooledDown = p.CooledDown || ask.CoolDown
-	d.emit(&events.AttemptWaiting{Kind: k, Step: d.Task.Plan.Steps[i].ID, Attempt: d.Task.Run(i, k).Attempt, CoolDown: ask.CoolDown}, ask.Until, p)
+	d.emit(f, ask.Until, p)
+}
+
+// policyOf is what a supervisor needs of the timer that a fact of a step arms.
+func (d *decider) policyOf(i int, f events.Fact) *events.Policy {
+	a := f.About()
+	return d.Task.Policy(i, a.Kind, a.Arms)
 }
 
 func exhausted(run *events.Run) *events.Error {

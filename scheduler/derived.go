@@ -17,21 +17,16 @@ type derived struct {
 
 // moved: the task is as it is after e.
 func (v *derived) moved(t *events.Task, e *events.Event) {
-	var step string
-	switch f := e.Fact.(type) {
-	case *events.AttemptStarted:
-		step = f.Step
-		if v.bytes >= 0 {
-			v.bytes += len(f.Input) // it had none before: see inputOf
-		}
-	case *events.RunSkipped:
-		step = f.Step
-	default:
+	a := e.Fact.About()
+	if begins := a.Phase == events.PhaseStarted || a.Verb == events.VerbSkipped; !begins {
 		*v = derived{bytes: -1, work: v.work}
 		v.work.Changed()
 		return
 	}
-	if i, ok := t.Plan.Step(step); ok && v.scoped {
+	if a.Raw != nil && v.bytes >= 0 {
+		v.bytes += len(*a.Raw) // it had none before: see inputOf
+	}
+	if i, ok := t.Plan.Step(a.Step); ok && v.scoped {
 		v.scope.Steps[i] = stepScope(t.Steps[i])
 	}
 }

@@ -188,17 +188,13 @@ func (f *flow) hears(agent string, at time.Time) {
 // written is when the reply was that it is about: what a busy lane takes to come to it
 // says nothing of the agent.
 func (f *flow) observe(t *events.Task, e *events.Event, written time.Time) {
-	switch x := e.Fact.(type) {
-	case *events.AttemptExpired:
-		if p := f.running(t, x.Step, x.Kind, x.Attempt); p != nil {
+	switch a := e.Fact.About(); a.Phase {
+	case events.PhaseExpired:
+		if p := f.running(t, a.Step, a.Kind, a.Attempt); p != nil {
 			f.loses(p, e.At)
 		}
-	case *events.AttemptCompleted:
-		f.answers(f.running(t, x.Step, x.Kind, x.Attempt), written, e.At)
-	case *events.AttemptFailed:
-		f.answers(f.running(t, x.Step, x.Kind, x.Attempt), written, e.At)
-	case *events.AttemptRejected:
-		f.answers(f.running(t, x.Step, x.Kind, x.Attempt), written, e.At)
+	case events.PhaseReplied:
+		f.answers(f.running(t, a.Step, a.Kind, a.Attempt), written, e.At)
 	}
 }
 

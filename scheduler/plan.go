@@ -264,7 +264,7 @@ func (d *decider) attempt(i int, k events.Kind) {
 		f.Input = input
 	}
 	by := d.attemptBy(i, k)
-	d.emit(f, by, d.Task.Policy(i, k, events.TimerAttempt))
+	d.emit(f, by, d.policyOf(i, f))
 	q := &events.Request{Task: d.Task.ID, Ref: ref, Token: token, Operation: operation,
 		CompleteBy: by, IdempotencyKey: key, Traceparent: d.Task.Traceparent, Value: value}
 	d.Records = append(d.Records, q.RecordIn(d.env.Room, d.env.Namespace, d.env.Source, agent, requestPartition(d.Task.ID, number, partitions, d.env.Leaderless[agent])))

@@ -97,7 +97,7 @@ func (w *world) rebuild() {
 	var timers events.Timers
 	var part events.PartitionState
 	var summary events.Summary
-	var reader events.SummaryReader
+	var reader events.EventReader
 	for i := range w.records {
 		r := &w.records[i]
 		e, err := events.DecodeEvent(r)
@@ -114,7 +114,7 @@ func (w *world) rebuild() {
 			w.failf("event %d: %v", i, err)
 		}
 		timers.Evolve(e)
-		brief, err := reader.DecodeSummaryEvent(r)
+		brief, err := reader.Decode(r)
 		if err != nil {
 			w.failf("event %d: %v", i, err)
 		}

@@ -64,17 +64,11 @@ func (d *decider) slots(f events.Fact) {
 	if d.env.Slots == nil {
 		return
 	}
-	switch f := f.(type) {
-	case *events.AttemptStarted:
-		d.free(f.Agent, -1)
-	case *events.AttemptCompleted:
-		d.ended(f.Step, f.Kind)
-	case *events.AttemptRejected:
-		d.ended(f.Step, f.Kind)
-	case *events.AttemptExpired:
-		d.ended(f.Step, f.Kind)
-	case *events.AttemptFailed:
-		d.ended(f.Step, f.Kind)
+	switch a := f.About(); {
+	case a.Phase == events.PhaseStarted:
+		d.free(a.Agent, -1)
+	case a.Phase.Ends():
+		d.ended(a.Step, a.Kind)
 	}
 }
 

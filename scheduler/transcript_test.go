@@ -382,7 +382,8 @@ func TestErrorsAreBounded(t *testing.T) {
 		s.run("workflow: w\nversion: 1\ncomplete_within: 1m\ndefaults: {complete_within: 1s}\nsteps:\n  a: {agent: inventory, operation: o}\n---\n> submit {}\n")
 		d := newDecider(s.task, events.Cause{Inbox: events.Replies, Offset: 9}, &Env{Token: testToken, Now: s.now, Namespace: events.DefaultNamespace, Source: "test", Epoch: 1})
 		d.emit(fact, time.Time{}, nil)
-		err := *errorOf(d.Events[0].Fact)
+		about := d.Events[0].Fact.About()
+		err := about.Error()
 		if err.Code != events.CodeTooLarge || !strings.Contains(err.Message, "at most") {
 			t.Errorf("%s: code %.20s", fact.Type(), err.Code)
 		}

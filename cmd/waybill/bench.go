@@ -75,7 +75,7 @@ At the end the log is verified. If it breaks a guarantee there is no result: exi
 	f.DurationVar(&l.AttemptWithin, "attempt-within", l.AttemptWithin, "complete_within of an attempt: the length of a timeout")
 	f.BoolVar(&floor, "floor", false, "also run the floor, and show the ratio")
 	f.BoolVar(&noAudit, "no-index", false, "run without an index")
-	cmd.AddCommand(newBenchOpen(), newBenchRestore(), newBenchTimers(), newBenchOverload(), newBenchConsole())
+	cmd.AddCommand(newBenchOpen(), newBenchRestore(), newBenchTimers())
 	return cmd
 }
 

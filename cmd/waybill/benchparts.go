@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"io"
 	"time"
@@ -9,7 +8,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/waybill-run/waybill/internal/bench"
-	"github.com/waybill-run/waybill/internal/instance"
 )
 
 func newBenchOpen() *cobra.Command {
@@ -159,107 +157,6 @@ func timersTable(out io.Writer, r *bench.TimersResult) error {
 		what string
 		q    bench.Quantiles
 	}{{"one after the other", r.Spread}, {"at once", r.Burst}} {
-		w.row(x.what, fmt.Sprint(x.q.Count), millis(x.q.P50), millis(x.q.P90), millis(x.q.P99), millis(x.q.P999), millis(x.q.Max))
-	}
-	if err := w.Flush(); err != nil {
-		return err
-	}
-	return verifiedLine(out, r.VerifySeconds)
-}
-
-func newBenchOverload() *cobra.Command {
-	var o benchOptions
-	var x bench.OverloadOptions
-	cmd := &cobra.Command{
-		Use:   "overload",
-		Short: "Measure an agent that is overloaded or absent",
-		Long: `Offer an agent --times what it can do for a while, then half of what it can do for as long, and a quarter
-while it is absent. Each is measured with a configured concurrency limit (--agent-capacity of a scheduler;
-here what the agent does in three tenths of --attempt-within) and with one that the scheduler finds
-itself. Steps that aren't sent wait in the scheduler: few attempts should time out, and the rest should finish
-as soon as the agent can. A call takes --takes. Tasks have one step with five attempts.`,
-		Example: `  waybill bench overload`,
-		Args:    noArguments,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			options, err := o.begin(cmd)
-			if err != nil {
-				return err
-			}
-			x.Options = options
-			return runBench(cmd, &o, x, bench.RunOverload, overloadTable)
-		},
-	}
-	o.flags(cmd)
-	f := cmd.Flags()
-	_ = f.MarkHidden("steps") // it exists: flags has just added it
-	f.DurationVar(&o.load.AttemptWithin, "attempt-within", o.load.AttemptWithin, "complete_within of an attempt")
-	f.Float64Var(&x.Capacity, "capacity", 100, "calls per second that the agent can do")
-	f.DurationVar(&x.Takes, "takes", 400*time.Millisecond, "duration of a call; with --capacity it gives the number of concurrent calls")
-	f.Float64Var(&x.Times, "times", 2, "offered load, as a multiple of --capacity")
-	f.DurationVar(&x.For, "for", time.Minute, "duration of the overload, and then of half the capacity")
-	f.DurationVar(&x.Away, "away", time.Minute, "time for which an agent is absent (0: skip that part)")
-	return cmd
-}
-
-func overloadTable(out io.Writer, r *bench.OverloadResult) error {
-	fmt.Fprintf(out, "An agent that can do %v tasks a second, on the %s broker; %d processors. Configured: %d requests outstanding.\n\n",
-		r.Capacity, r.Broker, r.Machine.CPUs, r.Configured)
-	w := newTable(out, "")
-	w.row("AGENT", "CAPACITY", "TASKS", "ATTEMPTS", "TIMED OUT", "MOST OF A TASK", "TASKS UNDONE", "OUTSTANDING AT MOST", "LAG AT MOST", "DRAINED, s", "AT LEAST, s")
-	for _, p := range r.Parts {
-		capacity := "found out"
-		if p.Configured {
-			capacity = "configured"
-		}
-		w.row(p.What, capacity, fmt.Sprint(p.Tasks), fmt.Sprint(p.Attempts), fmt.Sprint(p.TimedOut), fmt.Sprint(p.MostOfTask), fmt.Sprint(p.Undone),
-			fmt.Sprint(p.Outstanding), fmt.Sprint(p.Lag), fmt.Sprintf("%.1f", p.Drained), fmt.Sprintf("%.1f", p.Least))
-	}
-	if err := w.Flush(); err != nil {
-		return err
-	}
-	return verifiedLine(out, r.VerifySeconds)
-}
-
-func newBenchConsole() *cobra.Command {
-	var o benchOptions
-	var c bench.ConsoleOptions
-	cmd := &cobra.Command{
-		Use:   "console",
-		Short: "Measure how fast a console answers, and how soon it shows an event",
-		Long: `Run the load with a console. When all tasks have ended, query lists, tasks and timelines one after another.
-Then run tasks at a rate, and measure the time from when a reader of the log has an event to when the
-console's answer has it.`,
-		Example: `  waybill bench console --tasks 1000000`,
-		Args:    noArguments,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			options, err := o.begin(cmd)
-			if err != nil {
-				return err
-			}
-			c.Options = options
-			c.Start = func(ctx context.Context, n *instance.Instance) (string, error) {
-				return (&consoleFlags{listen: "127.0.0.1:0"}).start(ctx, n, true, nil)
-			}
-			return runBench(cmd, &o, c, bench.RunConsole, consoleTable)
-		},
-	}
-	o.flags(cmd)
-	o.loadFlags(cmd, 1_000_000)
-	f := cmd.Flags()
-	f.IntVar(&c.Questions, "questions", 1000, "number of queries of each kind")
-	f.Float64Var(&c.Rate, "visible-rate", 2500, "tasks per second while event visibility is measured")
-	f.IntVar(&c.Seconds, "visible-seconds", 10, "duration of that measurement in seconds")
-	return cmd
-}
-
-func consoleTable(out io.Writer, r *bench.ConsoleResult) error {
-	fmt.Fprintf(out, "%d finished tasks; %.0f bytes of index each; peak memory %s; %d processors.\n\n", r.Tasks, r.IndexPerTask, bytesText(float64(r.PeakMemory)), r.Machine.CPUs)
-	w := newTable(out, "")
-	w.row("LATENCY, ms", "COUNT", "P50", "P90", "P99", "P99.9", "MAX")
-	for _, x := range []struct {
-		what string
-		q    bench.Quantiles
-	}{{"list, a page of 50", r.List}, {"task", r.Get}, {"timeline", r.Timeline}, {fmt.Sprintf("event visible, at %.0f tasks/s", r.VisibleRate), r.Visible}} {
 		w.row(x.what, fmt.Sprint(x.q.Count), millis(x.q.P50), millis(x.q.P90), millis(x.q.P99), millis(x.q.P999), millis(x.q.Max))
 	}
 	if err := w.Flush(); err != nil {

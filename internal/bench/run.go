@@ -95,7 +95,7 @@ func folder(given string) (dir string, remove func(), err error) {
 		}
 		return dir, func() { _ = os.RemoveAll(dir) }, nil // what is left is the system's to sweep
 	}
-	for _, name := range slices.Concat([]string{"kafka", "state", "floor", beside}, timerFolders, overloadFolders()) {
+	for _, name := range slices.Concat([]string{"kafka", "state", "floor", beside}, timerFolders) {
 		if _, err := os.Stat(filepath.Join(given, name)); err == nil {
 			return "", nil, fmt.Errorf("%s holds a folder %s already; a bench begins with an empty one", given, name)
 		}

@@ -198,8 +198,7 @@ func (t *timers) lateness(ctx context.Context, s *site, n *instance.Instance, co
 		if e.Cause.Inbox != events.Recoveries {
 			return nil
 		}
-		switch e.Fact.(type) {
-		case *events.TaskUndoing, *events.AttemptExpired: // each ends a timer
+		if a := e.Fact.About(); a.Verb == events.VerbUndoing || a.Phase == events.PhaseExpired { // each ends a timer
 			h.Record(e.At.Sub(due(i)))
 			if left--; left == 0 {
 				close(fired)

@@ -7,8 +7,9 @@ import (
 	"maps"
 	"os"
 	"slices"
-	"strconv"
 	"strings"
+
+	"github.com/magiconair/properties"
 )
 
 // propertyFixes are the Java and librdkafka names that ParseProperties does
@@ -58,7 +59,7 @@ func ParseProperties(file string) (Config, error) {
 	if err != nil {
 		return Config{}, fmt.Errorf("Kafka client properties: %w", err)
 	}
-	props, err := scanProperties(string(text))
+	props, err := scanProperties(text)
 	if err == nil {
 		err = checkMode(file, props)
 	}
@@ -322,90 +323,18 @@ func jaasValue(s string) (value, rest string, ok bool) {
 	return "", "", false
 }
 
-// scanProperties reads the syntax of java.util.Properties: comments by # or !,
-// keys ended by =, : or white space, continued lines, \uXXXX; the last of two
-// equal keys wins.
-func scanProperties(text string) (map[string]string, error) {
-	props := make(map[string]string)
-	lines := strings.Split(strings.ReplaceAll(text, "\r\n", "\n"), "\n")
-	for i := 0; i < len(lines); i++ {
-		first := i + 1
-		line := strings.TrimLeft(lines[i], " \t\f")
-		if line == "" || line[0] == '#' || line[0] == '!' {
-			continue
-		}
-		for continued(line) && i+1 < len(lines) {
-			i++
-			line = line[:len(line)-1] + strings.TrimLeft(lines[i], " \t\f")
-		}
-		end := keyEnd(line)
-		value := strings.TrimLeft(line[end:], " \t\f")
-		if value != "" && (value[0] == '=' || value[0] == ':') {
-			value = strings.TrimLeft(value[1:], " \t\f")
-		}
-		key, err := unescape(line[:end])
-		if err == nil {
-			value, err = unescape(value)
-		}
-		if err != nil {
-			return nil, fmt.Errorf("line %d: %w", first, err)
-		}
+// scanProperties reads the syntax of java.util.Properties; the last of two
+// equal keys wins. ${ } is text, as in Java.
+func scanProperties(text []byte) (map[string]string, error) {
+	loader := properties.Loader{Encoding: properties.UTF8, DisableExpansion: true}
+	read, err := loader.LoadBytes(text)
+	if err != nil {
+		return nil, fmt.Errorf("it isn't a Java properties file: %w", err)
+	}
+	props := read.Map()
+	for name, value := range props {
 		// Java keeps trailing blanks, and nobody has ever meant one.
-		props[key] = strings.TrimRight(value, " \t")
+		props[name] = strings.TrimRight(value, " \t")
 	}
 	return props, nil
-}
-
-// continued reports whether a line ends in an odd number of backslashes.
-func continued(line string) bool {
-	return (len(line)-len(strings.TrimRight(line, `\`)))%2 == 1
-}
-
-func keyEnd(line string) int {
-	for i := 0; i < len(line); i++ {
-		switch line[i] {
-		case '\\':
-			i++
-		case '=', ':', ' ', '\t', '\f':
-			return i
-		}
-	}
-	return len(line)
-}
-
-func unescape(s string) (string, error) {
-	if !strings.Contains(s, `\`) {
-		return s, nil
-	}
-	var b strings.Builder
-	for i := 0; i < len(s); i++ {
-		if s[i] != '\\' || i+1 == len(s) {
-			b.WriteByte(s[i])
-			continue
-		}
-		i++
-		switch s[i] {
-		case 't':
-			b.WriteByte('\t')
-		case 'n':
-			b.WriteByte('\n')
-		case 'r':
-			b.WriteByte('\r')
-		case 'f':
-			b.WriteByte('\f')
-		case 'u':
-			if i+5 > len(s) {
-				return "", fmt.Errorf(`\u needs four hexadecimal digits, not %q`, s[i+1:])
-			}
-			n, err := strconv.ParseUint(s[i+1:i+5], 16, 16)
-			if err != nil {
-				return "", fmt.Errorf(`\u needs four hexadecimal digits, not %q`, s[i+1:i+5])
-			}
-			b.WriteRune(rune(n))
-			i += 4
-		default:
-			b.WriteByte(s[i])
-		}
-	}
-	return b.String(), nil
 }

@@ -53,15 +53,15 @@ func FuzzProperties(f *testing.F) {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
-		props, err := scanProperties(text)
+		props, err := scanProperties([]byte(text))
 		if err != nil {
-			if !strings.HasPrefix(err.Error(), "line ") {
+			if !strings.Contains(err.Error(), "Line ") {
 				t.Fatalf("a fault without its line: %v", err)
 			}
 			return
 		}
 		if utf8.ValidString(text) {
-			again, err := scanProperties(storeProperties(props))
+			again, err := scanProperties([]byte(storeProperties(props)))
 			if err != nil || !maps.Equal(again, props) {
 				t.Fatalf("%q\nread    %q\nwritten %q\nread    %q, %v", text, props, storeProperties(props), again, err)
 			}

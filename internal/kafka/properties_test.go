@@ -237,7 +237,7 @@ func TestPropertiesNamesAllFaultsAtOnceWithTheirFix(t *testing.T) {
 		"jaas":         {"security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\nsasl.jaas.config=com.sun.Krb5LoginModule required;", []string{"Krb5LoginModule", "ScramLoginModule required username"}},
 		"jaas, quote":  {"security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\nsasl.jaas.config=x.PlainLoginModule required username=\"a;", []string{"not closed"}},
 		"no password":  {"security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\nsasl.jaas.config=x.PlainLoginModule required username=\"a\";", []string{"a user and a password"}},
-		"bad escape":   {"client.id=\\u12", []string{"line 1", `\u needs four hexadecimal digits`}},
+		"bad escape":   {"client.id=\\u12", []string{"Line 1", "invalid unicode literal"}},
 		"missing file": {"security.protocol=SSL\nssl.ca.location=/nowhere/ca.pem", []string{"/nowhere/ca.pem"}},
 		"contradict":   {"security.protocol=SSL\nssl.ca.location=a\nssl.truststore.location=b", []string{"ssl.truststore.location and ssl.ca.location are set at once"}},
 	} {
@@ -278,9 +278,9 @@ func TestWithTakesEveryField(t *testing.T) {
 
 // The expectations are what java.util.Properties.load made of the same text.
 func TestScanPropertiesReadsJavasSyntax(t *testing.T) {
-	got, err := scanProperties("# c\n  ! c\n\na=1\nb : 2\nc 3\n d=x=y:z\ne\nf=a\\\n   b\\\\\ng=\\u00e9\\t\\q\nh\\ i\\==j\na=last\n")
+	got, err := scanProperties([]byte("# c\n  ! c\n\na=1\nb : 2\nc 3\n d=x=y:z\ne\nf=a\\\n   b\\\\\ng=\\u00e9\\t\\q\nh\\ i\\==j\na=last\npassword=${HOME}x\r\n"))
 	must(t, err)
-	want := map[string]string{"a": "last", "b": "2", "c": "3", "d": "x=y:z", "e": "", "f": `ab\`, "g": "é\tq", "h i=": "j"}
+	want := map[string]string{"a": "last", "b": "2", "c": "3", "d": "x=y:z", "e": "", "f": `ab\`, "g": "é\tq", "h i=": "j", "password": "${HOME}x"}
 	if !maps.Equal(got, want) {
 		t.Errorf("got  %q\nwant %q", got, want)
 	}

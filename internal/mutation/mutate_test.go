@@ -1,10 +1,15 @@
 package mutation
 
 import (
-	"bytes"
 	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/scanner"
+	"go/token"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 )
 
 // root is the module's root, from here.
@@ -20,18 +25,122 @@ var root = func() string {
 func (m *mutation) mutate() (map[string][]byte, error) {
 	files := map[string][]byte{}
 	for _, e := range m.edits {
-		path := filepath.Join(root, filepath.FromSlash(e.file))
-		src, ok := files[path]
-		if !ok {
-			var err error
-			if src, err = os.ReadFile(path); err != nil {
-				return nil, fmt.Errorf("mutation %s: %w", m.name, err)
-			}
+		if err := e.apply(files); err != nil {
+			return nil, fmt.Errorf("mutation %s: %w", m.name, err)
 		}
-		if n := bytes.Count(src, []byte(e.old)); n != 1 || e.old == e.new {
-			return nil, fmt.Errorf("mutation %s: the source changed: adapt the mutation; this is %d times in %s, not once:\n%s", m.name, n, e.file, e.old)
-		}
-		files[path] = bytes.Replace(src, []byte(e.old), []byte(e.new), 1)
 	}
 	return files, nil
+}
+
+// apply changes one of the files, or one of the module that isn't among them yet.
+func (e *edit) apply(files map[string][]byte) error {
+	path, src, from, to, err := e.find(files)
+	if err != nil {
+		return err
+	}
+	in, old := tokens(src[from:to]), tokens([]byte(e.old))
+	var found []int
+	for i := 0; i+len(old) <= len(in); i++ {
+		if slices.EqualFunc(in[i:i+len(old)], old, func(a, b lexeme) bool { return a.text == b.text }) {
+			found = append(found, i)
+		}
+	}
+	if len(found) != 1 || len(old) == 0 || e.old == e.new {
+		return fmt.Errorf("%s changed: adapt the mutation; this is in it %d times, not once:\n%s", e.in, len(found), e.old)
+	}
+	begin, end := from+in[found[0]].from, from+in[found[0]+len(old)-1].to
+	files[path] = slices.Concat(src[:begin], []byte(e.new), src[end:])
+	return nil
+}
+
+// find is where the function, or what else is declared, is.
+func (e *edit) find(files map[string][]byte) (path string, src []byte, from, to int, err error) {
+	slash := strings.LastIndexByte(e.in, '/') + 1
+	pkg, name, _ := strings.Cut(e.in[slash:], ".")
+	names, err := filepath.Glob(filepath.Join(root, filepath.FromSlash(e.in[:slash]+pkg), "*.go"))
+	if err != nil {
+		return "", nil, 0, 0, err
+	}
+	for _, path := range names {
+		if strings.HasSuffix(path, "_test.go") {
+			continue
+		}
+		src, ok := files[path]
+		if !ok {
+			if src, err = os.ReadFile(path); err != nil {
+				return "", nil, 0, 0, err
+			}
+		}
+		fset := token.NewFileSet()
+		f, err := parser.ParseFile(fset, path, src, parser.SkipObjectResolution)
+		if err != nil {
+			return "", nil, 0, 0, err
+		}
+		if n := declared(f, name); n != nil {
+			return path, src, fset.Position(n.Pos()).Offset, fset.Position(n.End()).Offset, nil
+		}
+	}
+	return "", nil, 0, 0, fmt.Errorf("there is no %s: name what does its work now", e.in)
+}
+
+// declared is the function F, the method T.F, or the constant, variable or type
+// that a file declares under a name.
+func declared(f *ast.File, name string) (found ast.Node) {
+	for _, d := range f.Decls {
+		switch d := d.(type) {
+		case *ast.FuncDecl:
+			if receiver(d)+d.Name.Name == name {
+				return d
+			}
+		case *ast.GenDecl:
+			for _, s := range d.Specs {
+				v, ok := s.(*ast.ValueSpec)
+				t, isType := s.(*ast.TypeSpec)
+				if ok && v.Names[0].Name == name || isType && t.Name.Name == name {
+					return s
+				}
+			}
+		}
+	}
+	return nil
+}
+
+func receiver(d *ast.FuncDecl) string {
+	if d.Recv == nil {
+		return ""
+	}
+	var name string
+	ast.Inspect(d.Recv.List[0].Type, func(n ast.Node) bool {
+		if id, ok := n.(*ast.Ident); ok && name == "" {
+			name = id.Name + "."
+		}
+		return true
+	})
+	return name
+}
+
+type lexeme struct {
+	text     string
+	from, to int
+}
+
+// tokens are those of a text, without comments, and without the semicolons that
+// ends of lines are.
+func tokens(src []byte) (all []lexeme) {
+	file := token.NewFileSet().AddFile("", -1, len(src))
+	var s scanner.Scanner
+	s.Init(file, src, func(token.Position, string) {}, 0)
+	for {
+		pos, t, text := s.Scan()
+		switch {
+		case t == token.EOF:
+			return all
+		case t == token.SEMICOLON && text == "\n":
+			continue
+		case text == "":
+			text = t.String()
+		}
+		from := file.Offset(pos)
+		all = append(all, lexeme{text, from, from + len(text)})
+	}
 }

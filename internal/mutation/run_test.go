@@ -58,9 +58,10 @@ type mutation struct {
 	fail []string
 }
 
-// edit replaces a text that occurs once in a file, by its path below the
-// module's root. Go refuses overlays of libraries.
-type edit struct{ file, old, new string }
+// edit replaces code that occurs once in a function, wherever in its package that
+// is, and however it is laid out: in is scheduler.flow.next for the method next of
+// flow in the folder scheduler, or names a constant, a variable or a type.
+type edit struct{ in, old, new string }
 
 // testsWithin bounds the run of one mutation's tests.
 const testsWithin = 2 * time.Minute

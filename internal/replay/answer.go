@@ -58,29 +58,45 @@ func newRecording() *recording {
 // add takes in an event. An operator's release says nothing of an agent.
 func (r *recording) add(e *events.Event, hash string) {
 	r.course.add(e, hash)
-	switch f := e.Fact.(type) {
-	case *events.TaskReceived:
+	if f, ok := e.Fact.(*events.TaskReceived); ok {
 		r.plan = f.Plan
-	case *events.AttemptStarted:
-		ref := events.RequestRef{Step: f.Step, Kind: f.Kind, Attempt: f.Attempt}
-		r.started[ref], r.asked[ref] = begun{e.At, e.Due}, asked{f.Agent, f.Operation}
-	case *events.AttemptCompleted:
-		if f.Kind == events.Do {
-			r.outputs[f.Step] = f.Output
+	}
+	a := e.Fact.About()
+	ref := a.Ref()
+	switch a.Phase {
+	case events.PhaseStarted:
+		r.started[ref] = begun{e.At, e.Due}
+		if f, ok := e.Fact.(*events.AttemptStarted); ok {
+			r.asked[ref] = asked{f.Agent, f.Operation}
 		}
-		r.answered(e, events.RequestRef{Step: f.Step, Kind: f.Kind, Attempt: f.Attempt}, answer{outcome: events.Completed, body: f.Output, from: f.Instance})
-	case *events.AttemptFailed:
-		ref := events.RequestRef{Step: f.Step, Kind: f.Kind, Attempt: f.Attempt}
+	case events.PhaseReplied:
+		r.replied(e, &a)
+	case events.PhaseExpired:
+		r.answered(e, ref, answer{})
+	}
+}
+
+// replied takes down what an agent replied, or that an attempt failed before it was asked.
+func (r *recording) replied(e *events.Event, a *events.About) {
+	ref := a.Ref()
+	says := answer{outcome: events.Outcome(a.Verb), from: a.Instance}
+	switch {
+	case a.Failure != nil:
+		says.body = errorBody(a.Error())
+	case a.Raw != nil:
+		says.body = *a.Raw
+	}
+	if f, ok := e.Fact.(*events.AttemptFailed); ok {
 		if _, sent := r.started[ref]; !sent {
 			r.unsent[ref] = r.agent(ref)
 			return
 		}
-		r.answered(e, ref, answer{outcome: events.Failed, effect: f.Effect, later: f.RetryAfter, body: errorBody(f.Error), from: f.Instance})
-	case *events.AttemptRejected:
-		r.answered(e, events.RequestRef{Step: f.Step, Kind: f.Kind, Attempt: f.Attempt}, answer{outcome: events.Rejected, body: errorBody(f.Error), from: f.Instance})
-	case *events.AttemptExpired:
-		r.answered(e, events.RequestRef{Step: f.Step, Kind: f.Kind, Attempt: f.Attempt}, answer{})
+		says.effect, says.later = f.Effect, f.RetryAfter
 	}
+	if a.Verb == events.VerbCompleted && a.Kind == events.Do {
+		r.outputs[a.Step] = says.body
+	}
+	r.answered(e, ref, says)
 }
 
 // agent is who was to be asked for an attempt; empty: the plan has no such run.

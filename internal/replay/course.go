@@ -196,8 +196,10 @@ func (c *course) end() {
 
 // letsGo reports whether steps may begin after an event.
 func letsGo(f events.Fact) bool {
-	switch f.(type) {
-	case *events.TaskStarted, *events.TaskResumed, *events.AttemptCompleted, *events.RunSkipped, *events.RunReleased:
+	switch a := f.About(); a.Verb {
+	case events.VerbStarted:
+		return !a.OfStep()
+	case events.VerbResumed, events.VerbCompleted, events.VerbSkipped, events.VerbReleased:
 		return true
 	}
 	return false

@@ -181,16 +181,12 @@ func (s *sandbox) took(e *events.Event) {
 		s.startedAt = e.At
 	case *events.TaskResumed:
 		s.startedAt, s.asked = e.At, time.Time{} // it has the whole time again
-	case *events.AttemptStarted:
-		s.running[events.RequestRef{Step: f.Step, Kind: f.Kind, Attempt: f.Attempt}] = e.At
-	case *events.AttemptCompleted:
-		delete(s.running, events.RequestRef{Step: f.Step, Kind: f.Kind, Attempt: f.Attempt})
-	case *events.AttemptFailed:
-		delete(s.running, events.RequestRef{Step: f.Step, Kind: f.Kind, Attempt: f.Attempt})
-	case *events.AttemptRejected:
-		delete(s.running, events.RequestRef{Step: f.Step, Kind: f.Kind, Attempt: f.Attempt})
-	case *events.AttemptExpired:
-		delete(s.running, events.RequestRef{Step: f.Step, Kind: f.Kind, Attempt: f.Attempt})
+	}
+	switch a := e.Fact.About(); {
+	case a.Phase == events.PhaseStarted:
+		s.running[a.Ref()] = e.At
+	case a.Phase.Ends():
+		delete(s.running, a.Ref())
 	}
 }
 

@@ -85,13 +85,11 @@ func (s *Since) Add(r *events.Record) {
 	if err != nil {
 		return
 	}
-	switch f := e.Fact.(type) {
-	case *events.TaskHeld:
+	switch a := e.Fact.About(); {
+	case a.Verb == events.VerbHeld:
 		s.held = e.At
-	case *events.AttemptStarted:
-		s.begins(events.Slot{Step: f.Step, Kind: f.Kind}, e.At)
-	case *events.AttemptWaiting:
-		s.begins(events.Slot{Step: f.Step, Kind: f.Kind}, e.At)
+	case a.Phase == events.PhaseStarted || a.Phase == events.PhaseWaiting:
+		s.begins(a.Slot(), e.At)
 	}
 }
 

@@ -34,32 +34,48 @@ func (s *turn) arms() (promise, what string) {
 
 // armed is the timer that an event has to arm, and when it is due; empty: none.
 func (s *turn) armed() (kind events.TimerKind, due time.Time) {
+	if s.rule.arms == nil {
+		return "", time.Time{}
+	}
+	return s.rule.arms(s)
+}
+
+func armsStarted(s *turn) (events.TimerKind, time.Time) {
 	t := s.t.open.state
-	switch f := s.e.Fact.(type) {
-	case *events.TaskStarted:
-		return events.TimerTask, earlier(events.Millis(s.e.At.Add(t.Plan.CompleteWithin)), t.CompleteBy)
-	case *events.TaskResumed:
-		if t.Ending == "" {
-			return events.TimerTask, events.Millis(s.e.At.Add(t.Plan.CompleteWithin))
-		}
-	case *events.AttemptStarted:
-		due = events.Millis(s.e.At.Add(t.Plan.AttemptsOf(s.index, f.Kind).CompleteWithin))
-		if f.Kind == events.Do {
-			due = earlier(due, t.CompleteBy)
-		}
-		return events.TimerAttempt, due
-	case *events.AttemptFailed:
-		if tooLarge := s.e.Policy == nil && s.run.running && f.Error != nil && f.Error.Code == events.CodeTooLarge; !tooLarge && s.goesOn() {
-			return events.TimerFailed, s.e.At.Add(f.RetryAfter)
-		}
-	case *events.AttemptWaiting:
-		due = s.run.notBefore
-		if s.e.At.After(due) { // it waits for its agent alone, if for anything
-			due = s.e.At
-		}
-		return events.TimerWaiting, due
+	return events.TimerTask, earlier(events.Millis(s.e.At.Add(t.Plan.CompleteWithin)), t.CompleteBy)
+}
+
+func armsResumed(s *turn) (kind events.TimerKind, due time.Time) {
+	if t := s.t.open.state; t.Ending == "" {
+		return events.TimerTask, events.Millis(s.e.At.Add(t.Plan.CompleteWithin))
 	}
 	return "", time.Time{}
+}
+
+func armsAttempt(s *turn) (events.TimerKind, time.Time) {
+	t := s.t.open.state
+	due := events.Millis(s.e.At.Add(t.Plan.AttemptsOf(s.index, s.about.Kind).CompleteWithin))
+	if s.about.Kind == events.Do {
+		due = earlier(due, t.CompleteBy)
+	}
+	return events.TimerAttempt, due
+}
+
+func armsFailed(s *turn) (kind events.TimerKind, due time.Time) {
+	err := s.about.Error()
+	tooLarge := s.e.Policy == nil && s.run.running && err != nil && err.Code == events.CodeTooLarge
+	if f, ok := s.e.Fact.(*events.AttemptFailed); ok && !tooLarge && s.goesOn() {
+		return events.TimerFailed, s.e.At.Add(f.RetryAfter)
+	}
+	return "", time.Time{}
+}
+
+func armsWaiting(s *turn) (events.TimerKind, time.Time) {
+	due := s.run.notBefore
+	if s.e.At.After(due) { // it waits for its agent alone, if for anything
+		due = s.e.At
+	}
+	return events.TimerWaiting, due
 }
 
 // earlier is the earlier of two instants; that of a task may not be set.

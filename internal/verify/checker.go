@@ -110,6 +110,7 @@ type Checker struct {
 	events int
 	others int // events of tasks that aren't between Since and Until
 	reader events.EventReader
+	turn   turn // of the event that is looked at
 
 	parts  map[int32]*partition
 	tasks  map[string]*task

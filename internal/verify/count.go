@@ -6,47 +6,44 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// count counts what happened, apart from the fold: the checkers must not lean on
-// the code that they check.
-func (s *turn) count() {
-	switch f := s.e.Fact.(type) {
-	case *events.AttemptStarted:
-		s.started(f)
-	case *events.AttemptCompleted:
-		s.end()
-		if s.run.done = s.e.Seq; f.Kind == events.Undo {
-			s.mark(undone)
-		} else {
-			s.unmark(unknown)
-			s.mark(completed)
-		}
-	case *events.AttemptRejected:
-		s.end()
-		s.run.rejected = true
-		s.errs(f.Kind, f.Error)
-	case *events.RunErrored:
-		s.errs(f.Kind, f.Error)
-	case *events.RunSkipped:
-		if i, ok := s.t.plan.Step(f.Step); ok {
-			s.index = i
-			s.mark(skipped)
-		}
-	case *events.AttemptFailed:
-		s.failed(f)
-	case *events.AttemptExpired:
-		due := s.t.attempts[s.run.index].due
-		s.end()
-		s.failure(time.UnixMilli(due))
-		if f.Kind == events.Do {
-			s.mark(unknown)
-		}
-	case *events.AttemptWaiting:
-		s.run.notBefore = s.e.Due
+// What happened is counted apart from the fold: the checkers must not lean on the code that they check.
+
+func (s *turn) completed() {
+	s.end()
+	if s.run.done = s.e.Seq; s.about.Kind == events.Undo {
+		s.mark(undone)
+	} else {
+		s.unmark(unknown)
+		s.mark(completed)
+	}
+}
+
+func (s *turn) rejected() {
+	s.end()
+	s.run.rejected = true
+	s.errored()
+}
+
+func (s *turn) skipped() {
+	if i, ok := s.t.plan.Step(s.about.Step); ok {
+		s.index = i
+		s.mark(skipped)
+	}
+}
+
+func (s *turn) expired() {
+	due := s.t.attempts[s.run.index].due
+	s.end()
+	s.failure(time.UnixMilli(due))
+	if s.about.Kind == events.Do {
+		s.mark(unknown)
+	}
+}
+
+func (s *turn) waits() {
+	s.run.notBefore = s.e.Due
+	if f, ok := s.e.Fact.(*events.AttemptWaiting); ok {
 		s.run.cooled = s.run.cooled || f.CoolDown
-	case *events.RunReleased:
-		s.released(f)
-	case *events.TaskResumed:
-		s.resumed()
 	}
 }
 
@@ -59,7 +56,11 @@ func (s *turn) mark(f flags) {
 }
 func (s *turn) unmark(f flags) { s.t.steps[s.index].flags &^= f }
 
-func (s *turn) started(f *events.AttemptStarted) {
+func (s *turn) started() {
+	f, ok := s.e.Fact.(*events.AttemptStarted)
+	if !ok {
+		return
+	}
 	r := s.run
 	r.attempt, r.running, r.began = f.Attempt, true, s.e.Seq
 	r.fresh++
@@ -74,8 +75,9 @@ func (s *turn) started(f *events.AttemptStarted) {
 	s.c.started(s.t, s.index, f)
 }
 
-// errs: a step is in error.
-func (s *turn) errs(k events.Kind, err *events.Error) {
+// errored: a step is in error.
+func (s *turn) errored() {
+	k, err := s.about.Kind, s.about.Error()
 	s.t.open.gaveUp = gaveUp{s.e.Seq, s.index, sumOfError(err), err == nil || err.Code == events.CodeTooLarge}
 	if k == events.Do && !s.t.steps[s.index].flags.has(erred) {
 		s.mark(erred)
@@ -99,7 +101,11 @@ func (s *turn) end() {
 }
 
 // failed: of a running attempt, or of a request that couldn't be sent.
-func (s *turn) failed(f *events.AttemptFailed) {
+func (s *turn) failed() {
+	f, ok := s.e.Fact.(*events.AttemptFailed)
+	if !ok {
+		return
+	}
 	if s.run.running {
 		s.end()
 	} else {
@@ -145,13 +151,13 @@ func (s *turn) failure(due time.Time) {
 	}
 }
 
-func (s *turn) released(f *events.RunReleased) {
-	i, ok := s.t.plan.Step(f.Step)
+func (s *turn) released() {
+	i, ok := s.t.plan.Step(s.about.Step)
 	if !ok {
 		return
 	}
 	s.index = i
-	if f.As == events.StepUndone {
+	if s.about.As == events.StepUndone {
 		s.mark(handUndone)
 		return
 	}

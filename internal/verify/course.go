@@ -13,35 +13,40 @@ const done = completed | handSettled | skipped
 
 // course holds an event against the plan's graph, and against what the plan says of a task that can't go on (P2).
 func (s *turn) course() (promise, what string) {
-	t := s.t.open.state
-	switch f := s.e.Fact.(type) {
-	case *events.RunSkipped:
-		i, ok := t.Plan.Step(f.Step)
-		if !ok {
-			return "", ""
-		}
-		if s.t.steps[i].flags.has(unknown) {
-			return "P6", fmt.Sprintf("step %q is skipped after an attempt that may have had an effect, which nothing would undo", f.Step)
-		}
-		return s.begins(i)
-	case *events.AttemptStarted:
-		if f.Kind == events.Do {
-			return s.begins(s.index)
-		}
-	case *events.AttemptFailed:
-		if f.Kind == events.Do && !s.run.running {
-			return s.begins(s.index)
-		}
-	case *events.RunErrored:
-		if f.Kind == events.Do && t.State == events.StateProcessing {
-			return s.begins(s.index)
-		}
-	case *events.TaskProcessed:
-		if i, ok := s.t.notDone(); ok {
-			return "P2", fmt.Sprintf("processed, and step %q is neither completed nor skipped", t.Plan.Steps[i].ID)
-		}
-	default:
-		return s.decided()
+	if s.rule.course == nil {
+		return "", ""
+	}
+	return s.rule.course(s)
+}
+
+func (s *turn) skips() (promise, what string) {
+	i, ok := s.t.open.state.Plan.Step(s.about.Step)
+	if !ok {
+		return "", ""
+	}
+	if s.t.steps[i].flags.has(unknown) {
+		return "P6", fmt.Sprintf("step %q is skipped after an attempt that may have had an effect, which nothing would undo", s.about.Step)
+	}
+	return s.begins(i)
+}
+
+func (s *turn) beginsAttempt() (promise, what string) { return s.beginsIf(true) }
+func (s *turn) beginsUnsent() (promise, what string)  { return s.beginsIf(!s.run.running) }
+func (s *turn) beginsErrored() (promise, what string) {
+	return s.beginsIf(s.t.open.state.State == events.StateProcessing)
+}
+
+// beginsIf is begins of a step's own operation.
+func (s *turn) beginsIf(begins bool) (promise, what string) {
+	if !begins || s.about.Kind != events.Do {
+		return "", ""
+	}
+	return s.begins(s.index)
+}
+
+func (s *turn) processed() (promise, what string) {
+	if i, ok := s.t.notDone(); ok {
+		return "P2", fmt.Sprintf("processed, and step %q is neither completed nor skipped", s.t.plan.Steps[i].ID)
 	}
 	return "", ""
 }
@@ -73,47 +78,60 @@ func (t *task) notDone() (step int, ok bool) {
 	return 0, false
 }
 
-// decided: how a task goes on, or ends, is what was decided of it, by its plan or by an operator.
-func (s *turn) decided() (promise, what string) {
+// How a task goes on, or ends, is what was decided of it, by its plan or by an operator: held to resumes.
+
+func (s *turn) held() (promise, what string) {
+	if t := s.t.open.state; t.State != events.StateUndoing && t.Plan.OnError != events.OnErrorHold {
+		return "P2", fmt.Sprintf("held, and the plan says %s", t.Plan.OnError)
+	}
+	return s.because(s.about.Error())
+}
+
+func (s *turn) undoing() (promise, what string) {
+	f, ok := s.e.Fact.(*events.TaskUndoing)
+	if !ok {
+		return "", ""
+	}
 	t := s.t.open.state
-	held := t.State == events.StateError
-	switch f := s.e.Fact.(type) {
-	case *events.TaskHeld:
-		if t.State != events.StateUndoing && t.Plan.OnError != events.OnErrorHold {
-			return "P2", fmt.Sprintf("held, and the plan says %s", t.Plan.OnError)
-		}
+	switch own := f.RequestID == ""; {
+	case t.State == events.StateError && t.Ending != "":
+		return "P2", "undoing again, while an undo of it is held"
+	case own && t.Plan.OnError != events.OnErrorUndo:
+		return "P2", fmt.Sprintf("undoing, which nobody asked for, and the plan says %s", t.Plan.OnError)
+	case own && (f.Ending != events.StateUndone || f.Keep):
+		return "P2", fmt.Sprintf("undoing to be %s (keep: %v), which nobody asked for", f.Ending, f.Keep)
+	case own:
 		return s.because(f.Error)
-	case *events.TaskUndoing:
-		switch own := f.RequestID == ""; {
-		case held && t.Ending != "":
-			return "P2", "undoing again, while an undo of it is held"
-		case own && t.Plan.OnError != events.OnErrorUndo:
-			return "P2", fmt.Sprintf("undoing, which nobody asked for, and the plan says %s", t.Plan.OnError)
-		case own && (f.Ending != events.StateUndone || f.Keep):
-			return "P2", fmt.Sprintf("undoing to be %s (keep: %v), which nobody asked for", f.Ending, f.Keep)
-		case own:
-			return s.because(f.Error)
-		}
-	case *events.TaskUndone:
-		return s.endsAs(events.StateUndone)
-	case *events.TaskCancelled:
-		if !held {
-			return s.endsAs(events.StateCancelled)
-		}
-		if t.Ending == "" {
-			return "P2", "cancelled in a hold, and it wasn't being undone: that would come first"
-		}
-	case *events.RunReleased:
-		if undoing := t.Ending != ""; undoing != (f.As == events.StepUndone) {
-			return "P2", fmt.Sprintf("step %q is released as %s; the task is being undone: %v", f.Step, f.As, undoing)
-		}
-	case *events.TaskResumed:
-		switch own := f.RequestID == ""; {
-		case own == s.first:
-			return "P10", fmt.Sprintf("resumed by the request %q; it is the first that %s led to: %v", f.RequestID, s.e.Cause, s.first)
-		case own && stillHeld(t):
-			return "P2", "resumed after a release, while another step is in error"
-		}
+	}
+	return "", ""
+}
+
+func (s *turn) endsUndone() (promise, what string) { return s.endsAs(events.StateUndone) }
+
+func (s *turn) cancelled() (promise, what string) {
+	switch t := s.t.open.state; {
+	case t.State != events.StateError:
+		return s.endsAs(events.StateCancelled)
+	case t.Ending == "":
+		return "P2", "cancelled in a hold, and it wasn't being undone: that would come first"
+	}
+	return "", ""
+}
+
+func (s *turn) releases() (promise, what string) {
+	undoing := s.t.open.state.Ending != ""
+	if undoing != (s.about.As == events.StepUndone) {
+		return "P2", fmt.Sprintf("step %q is released as %s; the task is being undone: %v", s.about.Step, s.about.As, undoing)
+	}
+	return "", ""
+}
+
+func (s *turn) resumes() (promise, what string) {
+	switch own := s.request() == ""; {
+	case own == s.first:
+		return "P10", fmt.Sprintf("resumed by the request %q; it is the first that %s led to: %v", s.request(), s.e.Cause, s.first)
+	case own && stillHeld(s.t.open.state):
+		return "P2", "resumed after a release, while another step is in error"
 	}
 	return "", ""
 }
@@ -191,8 +209,7 @@ func (d *decision) holds(e *events.Event) bool {
 // goOn takes the last event over.
 func (s *turn) goOn(d *decision) {
 	d.offset, d.fact, d.loose = s.r.Offset, s.e.Fact.Type(), false
-	switch s.e.Fact.(type) {
-	case *events.AttemptExpired, *events.AttemptFailed:
+	if s.rule.loose {
 		d.loose = s.e.Policy == nil && s.goesOn()
 	}
 }

@@ -243,7 +243,9 @@ func (c *Checker) ofTask(p *partition, t *task, e *events.Event, r *events.Recor
 		c.broken(t, "P2", r, fmt.Sprintf("%s after the task ended as %s", e.Fact.Type(), t.state))
 		return
 	}
-	s := turn{c: c, t: t, e: e, r: r, first: first, replied: p.next[events.Replies]}
+	s := &c.turn
+	*s = turn{c: c, t: t, e: e, r: r, first: first, replied: p.next[events.Replies], about: e.Fact.About()}
+	s.rule = ruleOf(&s.about)
 	if promise, what := s.before(); what != "" {
 		c.broken(t, promise, r, what)
 		return
@@ -260,7 +262,7 @@ func (c *Checker) ofTask(p *partition, t *task, e *events.Event, r *events.Recor
 	}
 	s.goOn(&p.doing)
 	if first {
-		c.led(p, &s)
+		c.led(p, s)
 	}
 	if in := e.Cause.Inbox; !e.Queued && (in == events.Tasks || in == events.Controls) {
 		t.askedAt = millis(e.At)

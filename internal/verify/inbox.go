@@ -238,21 +238,6 @@ func (c *Checker) hopped(kind events.Inbox, from string) {
 	}
 }
 
-// requestOf is the request id of the control that led to an event.
-func requestOf(f events.Fact) string {
-	switch f := f.(type) {
-	case *events.TaskUndoing:
-		return f.RequestID
-	case *events.TaskCancelled:
-		return f.RequestID
-	case *events.TaskResumed:
-		return f.RequestID
-	case *events.RunReleased:
-		return f.RequestID
-	}
-	return ""
-}
-
 // led holds the first event of a cause against its input, now or when that
 // comes.
 func (c *Checker) led(p *partition, s *turn) {

@@ -13,35 +13,56 @@ import (
 // lead says what an input led to, as far as the input can be held against it.
 func (s *turn) lead(l *lead, x *input) {
 	*l = lead{place: place{inboxPart{s.e.Cause.Inbox, s.e.Cause.Partition}, s.e.Cause.Offset}, task: s.t.id, offset: s.r.Offset,
-		fact: s.e.Fact.Type(), slot: s.slot, attempt: ended(s.e.Fact), timer: s.timer.Seq}
-	l.request, l.asks = requestOf(s.e.Fact), asking(s.e.Fact)
+		fact: s.e.Fact.Type(), slot: s.slot, attempt: ended(&s.about), timer: s.timer.Seq}
+	l.request, l.asks = s.request(), s.asking()
 	if s.run != nil {
 		l.agent, _ = s.t.plan.Agent(s.index, s.slot.Kind)
 		if s.run.index < len(s.t.attempts) {
 			l.token = s.t.attempts[s.run.index].token
 		}
 	}
-	switch f := s.e.Fact.(type) {
-	case *events.TaskReceived:
+	if s.rule.lead != nil {
+		s.rule.lead(s, l, x)
+	}
+}
+
+func leadReceived(s *turn, l *lead, x *input) {
+	if f, ok := s.e.Fact.(*events.TaskReceived); ok {
 		l.digest, l.by, l.due = f.Digest, sumOfText(f.Traceparent), millis(f.CompleteBy)
 		l.submitted(s.t.id, f, x)
-	case *events.AttemptCompleted:
-		l.body, l.written, l.from = sumOf(f.Output), f.Kind == events.Do, f.Instance
-	case *events.AttemptFailed:
-		l.effect, l.later, l.from = f.Effect, f.RetryAfter, f.Instance
-		l.failure(f.Error)
-	case *events.AttemptRejected:
-		l.from = f.Instance
-		l.failure(f.Error)
-	case *events.TaskUndoing:
-		l.by, l.ending, l.keep = sumOfBy(&f.By), f.Ending, f.Keep
-	case *events.TaskCancelled:
-		l.by, l.ending, l.keep = sumOfBy(&f.By), events.StateCancelled, true
-	case *events.TaskResumed:
-		l.by, l.erred = sumOfBy(&f.By), s.erred
-	case *events.RunReleased:
-		l.slot.Step, l.by, l.as, l.body, l.written = f.Step, sumOfBy(&f.By), f.As, sumOf(f.Output), true
 	}
+}
+
+func leadCompleted(s *turn, l *lead, _ *input) {
+	l.body, l.written, l.from = sumOf(*s.about.Raw), s.about.Kind == events.Do, s.about.Instance
+}
+
+func leadFailed(s *turn, l *lead, x *input) {
+	if f, ok := s.e.Fact.(*events.AttemptFailed); ok {
+		l.effect, l.later = f.Effect, f.RetryAfter
+	}
+	leadRejected(s, l, x)
+}
+
+func leadRejected(s *turn, l *lead, _ *input) {
+	l.from = s.about.Instance
+	l.failure(s.about.Error())
+}
+
+func leadUndoing(s *turn, l *lead, _ *input) {
+	if f, ok := s.e.Fact.(*events.TaskUndoing); ok {
+		l.by, l.ending, l.keep = sumOfBy(&f.By), f.Ending, f.Keep
+	}
+}
+
+func leadCancelled(s *turn, l *lead, _ *input) {
+	l.by, l.ending, l.keep = sumOfBy(s.about.By), events.StateCancelled, true
+}
+
+func leadResumed(s *turn, l *lead, _ *input) { l.by, l.erred = sumOfBy(s.about.By), s.erred }
+
+func leadReleased(s *turn, l *lead, _ *input) {
+	l.slot.Step, l.by, l.as, l.body, l.written = s.about.Step, sumOfBy(s.about.By), s.about.As, sumOf(*s.about.Raw), true
 }
 
 // failure is what an event says that an agent said. One that is too large is written as another.
@@ -72,22 +93,23 @@ var (
 
 // asking is what a recovery asks for that leads to an event as its first; nil: anything. To an attempt that ran
 // through a hold supervisors and scheduler may know other policies: what it is asked to give up may cool down.
-func asking(f events.Fact) []events.Action {
-	switch f := f.(type) {
-	case *events.AttemptStarted:
-		return toGoOn
-	case *events.AttemptWaiting:
-		if !f.CoolDown {
-			return toGoOn
-		}
-	case *events.RunErrored:
-		if f.Error != nil && f.Error.Code == events.CodeTriesExhausted {
-			return toGiveUp
-		}
-	case *events.TaskUndoing:
-		return toUndo
-	case *events.TaskHeld:
-		return toHold
+func (s *turn) asking() []events.Action {
+	if s.rule.asks == nil {
+		return nil
+	}
+	return s.rule.asks(s)
+}
+
+func asksWait(s *turn) []events.Action {
+	if f, ok := s.e.Fact.(*events.AttemptWaiting); ok && f.CoolDown {
+		return nil
+	}
+	return toGoOn
+}
+
+func asksErrored(s *turn) []events.Action {
+	if err := s.about.Error(); err != nil && err.Code == events.CodeTriesExhausted {
+		return toGiveUp
 	}
 	return nil
 }

@@ -1,6 +1,7 @@
 package verify
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
@@ -24,6 +25,9 @@ type turn struct {
 	run   *run        // of the slot; nil: the task's own
 	timer events.Timer
 	erred []string // steps in error that a resubmit may name
+
+	about events.About // what the event's fact says of itself
+	rule  *factRule    // of its verb
 }
 
 // before holds the event against the state before it. It returns the promise
@@ -37,10 +41,10 @@ func (s *turn) before() (promise, what string) {
 	if s.e.Seq != o.state.Seq+1 || s.e.Prev != o.state.Prev {
 		return "", "" // what lies between isn't known
 	}
-	if _, resumed := s.e.Fact.(*events.TaskResumed); resumed {
+	if s.about.Verb == events.VerbResumed {
 		s.erred = inError(o.state)
 	}
-	s.slot = slotOf(s.e.Fact)
+	s.slot = slotOf(&s.about)
 	if s.slot != (events.Slot{}) {
 		i, ok := o.state.Plan.Step(s.slot.Step)
 		if !ok || s.slot.Kind == events.Undo && o.state.Plan.Steps[i].Undo == nil {
@@ -80,38 +84,26 @@ func (s *turn) before() (promise, what string) {
 	return s.arms()
 }
 
-// slotOf is whose timer an event ends, and whose attempts it tells of.
-func slotOf(f events.Fact) events.Slot {
-	switch f := f.(type) {
-	case *events.AttemptStarted:
-		return events.Slot{Step: f.Step, Kind: f.Kind}
-	case *events.AttemptCompleted:
-		return events.Slot{Step: f.Step, Kind: f.Kind}
-	case *events.AttemptFailed:
-		return events.Slot{Step: f.Step, Kind: f.Kind}
-	case *events.AttemptRejected:
-		return events.Slot{Step: f.Step, Kind: f.Kind}
-	case *events.AttemptExpired:
-		return events.Slot{Step: f.Step, Kind: f.Kind}
-	case *events.AttemptWaiting:
-		return events.Slot{Step: f.Step, Kind: f.Kind}
-	case *events.RunErrored:
-		return events.Slot{Step: f.Step, Kind: f.Kind}
+// request is the request id of the control that led to the event.
+func (s *turn) request() string {
+	if s.about.By == nil {
+		return ""
 	}
-	return events.Slot{}
+	return s.about.By.RequestID
+}
+
+// slotOf is whose timer an event ends, and whose attempts it tells of: of a skip and a release the task's own.
+func slotOf(a *events.About) events.Slot {
+	if a.Phase == events.PhaseNone && a.Verb != events.VerbErrored {
+		return events.Slot{}
+	}
+	return a.Slot()
 }
 
 // ended is the attempt that an event ends; 0: none.
-func ended(f events.Fact) int {
-	switch f := f.(type) {
-	case *events.AttemptCompleted:
-		return f.Attempt
-	case *events.AttemptRejected:
-		return f.Attempt
-	case *events.AttemptExpired:
-		return f.Attempt
-	case *events.AttemptFailed:
-		return f.Attempt
+func ended(a *events.About) int {
+	if a.Phase.Ends() {
+		return a.Attempt
 	}
 	return 0
 }
@@ -119,7 +111,7 @@ func ended(f events.Fact) int {
 // current: what ends an attempt names the one that runs (P3), and it ends once
 // (P2).
 func (s *turn) current() (promise, what string) {
-	n := ended(s.e.Fact)
+	n := ended(&s.about)
 	if n == 0 || s.run == nil {
 		return "", ""
 	}
@@ -146,17 +138,10 @@ func (s *turn) recovered() (promise, what string) {
 	if s.fires() && !s.timer.Armed() {
 		return "P4", fmt.Sprintf("a recovery led to %s, but its timer was not armed", s.e.Fact.Type())
 	}
-	switch f := s.e.Fact.(type) {
-	case *events.AttemptWaiting:
-		if s.e.Cause.Inbox != events.Recoveries {
-			return "P4", fmt.Sprintf("%s comes of %s, and only a recovery can ask for it", f.Type(), s.e.Cause)
-		}
-	case *events.AttemptStarted, *events.RunErrored:
-	case *events.AttemptFailed:
-		if s.run.running {
-			return "", ""
-		}
-	default:
+	switch {
+	case s.rule.wait && s.e.Cause.Inbox != events.Recoveries:
+		return "P4", fmt.Sprintf("%s comes of %s, and only a recovery can ask for it", s.e.Fact.Type(), s.e.Cause)
+	case !s.rule.begins && !s.rule.wait || s.about.Phase.Ends() && s.run.running:
 		return "", ""
 	}
 	if s.timer.Armed() && !s.fires() && !s.e.Queued {
@@ -174,40 +159,66 @@ func (s *turn) attempted() (promise, what string) {
 	if s.run == nil {
 		return "", ""
 	}
-	rule := s.t.open.state.Plan.AttemptsOf(s.index, s.slot.Kind)
-	switch f := s.e.Fact.(type) {
-	case *events.AttemptWaiting:
-		if soonest := s.run.notBefore; s.e.Due.Before(soonest) {
-			return "P5", fmt.Sprintf("the wait after attempt %d of step %q ends %s before its backoff", f.Attempt, f.Step, soonest.Sub(s.e.Due))
-		}
-		used := s.run.failures >= rule.MaxAttempts
-		switch {
-		case f.CoolDown && s.run.cooled:
-			return "P5", fmt.Sprintf("step %q cools down a second time", f.Step)
-		case f.CoolDown && (rule.CoolDown == 0 || !used):
-			return "P5", fmt.Sprintf("step %q cools down after %d failures of %d, and has a cool-down of %s", f.Step, s.run.failures, rule.MaxAttempts, rule.CoolDown)
-		case !f.CoolDown && used:
-			return "P5", fmt.Sprintf("step %q waits for one more attempt after %d failures of %d", f.Step, s.run.failures, rule.MaxAttempts)
-		}
-	case *events.AttemptFailed:
-		if !s.run.running { // a request that couldn't be sent
-			return s.budget(rule, f.Kind, f.Step, f.Attempt)
-		}
-		return s.deferrable(f)
-	case *events.RunErrored:
-		if f.Error != nil && f.Error.Code == events.CodeTriesExhausted && s.run.failures < rule.MaxAttempts {
-			return "P5", fmt.Sprintf("step %q was given up after %d failures of %d", f.Step, s.run.failures, rule.MaxAttempts)
-		}
-	case *events.AttemptStarted:
-		if promise, what = s.budget(rule, f.Kind, f.Step, f.Attempt); what != "" {
-			return promise, what
-		}
-		if s.run.key != "" && (s.run.key == f.Key) == s.run.renewed {
-			return "P7", fmt.Sprintf("%s attempt %d of step %q has the key %s after %s; renewable: %v", f.Kind, f.Attempt, f.Step, f.Key, s.run.key, s.run.renewed)
-		}
-		return s.asked(f)
+	if s.rule.attempted == nil {
+		return "", ""
+	}
+	return s.rule.attempted(s, s.t.open.state.Plan.AttemptsOf(s.index, s.slot.Kind))
+}
+
+// waited: an attempt waits no shorter than its backoff, and no more often than its tries allow.
+func (s *turn) waited(attempts events.Attempts) (promise, what string) {
+	f, ok := s.e.Fact.(*events.AttemptWaiting)
+	if !ok {
+		return "", ""
+	}
+	if soonest := s.run.notBefore; s.e.Due.Before(soonest) {
+		return "P5", fmt.Sprintf("the wait after attempt %d of step %q ends %s before its backoff", f.Attempt, f.Step, soonest.Sub(s.e.Due))
+	}
+	used := s.run.failures >= attempts.MaxAttempts
+	switch {
+	case f.CoolDown && s.run.cooled:
+		return "P5", fmt.Sprintf("step %q cools down a second time", f.Step)
+	case f.CoolDown && (attempts.CoolDown == 0 || !used):
+		return "P5", fmt.Sprintf("step %q cools down after %d failures of %d, and has a cool-down of %s", f.Step, s.run.failures, attempts.MaxAttempts, attempts.CoolDown)
+	case !f.CoolDown && used:
+		return "P5", fmt.Sprintf("step %q waits for one more attempt after %d failures of %d", f.Step, s.run.failures, attempts.MaxAttempts)
 	}
 	return "", ""
+}
+
+// unsent: a failure of what doesn't run is that of a request that couldn't be sent.
+func (s *turn) unsent(attempts events.Attempts) (promise, what string) {
+	f, ok := s.e.Fact.(*events.AttemptFailed)
+	switch {
+	case !ok:
+		return "", ""
+	case !s.run.running:
+		return s.budget(attempts)
+	}
+	return s.deferrable(f)
+}
+
+// gaveUp: a run is given up for its tries only when they are used.
+func (s *turn) gaveUp(attempts events.Attempts) (promise, what string) {
+	if err := s.about.Error(); err != nil && err.Code == events.CodeTriesExhausted && s.run.failures < attempts.MaxAttempts {
+		return "P5", fmt.Sprintf("step %q was given up after %d failures of %d", s.about.Step, s.run.failures, attempts.MaxAttempts)
+	}
+	return "", ""
+}
+
+// begun: an attempt is within the budget, under its run's key, and of whom the plan names.
+func (s *turn) begun(attempts events.Attempts) (promise, what string) {
+	f, ok := s.e.Fact.(*events.AttemptStarted)
+	if !ok {
+		return "", ""
+	}
+	if promise, what = s.budget(attempts); what != "" {
+		return promise, what
+	}
+	if s.run.key != "" && (s.run.key == f.Key) == s.run.renewed {
+		return "P7", fmt.Sprintf("%s attempt %d of step %q has the key %s after %s; renewable: %v", f.Kind, f.Attempt, f.Step, f.Key, s.run.key, s.run.renewed)
+	}
+	return s.asked(f)
 }
 
 // deferrable: an attempt is left out of the count only where the agent did nothing and asked to be called later,
@@ -226,8 +237,9 @@ func (s *turn) deferrable(f *events.AttemptFailed) (promise, what string) {
 }
 
 // budget: one more attempt is allowed, and its wait is over.
-func (s *turn) budget(rule events.Attempts, k events.Kind, step string, attempt int) (promise, what string) {
-	most := rule.MaxAttempts
+func (s *turn) budget(attempts events.Attempts) (promise, what string) {
+	k, step, attempt := s.about.Kind, s.about.Step, s.about.Attempt
+	most := attempts.MaxAttempts
 	if s.run.cooled {
 		most++
 	}
@@ -297,7 +309,7 @@ func (s *turn) early() (promise, what string) {
 // once: a request of an operator, however often it is sent, is accepted once, as
 // far as the task remembers (P10).
 func (s *turn) once() (promise, what string) {
-	request := requestOf(s.e.Fact)
+	request := s.request()
 	for _, a := range s.t.open.state.Accepted {
 		if request != "" && a.RequestID == request {
 			return "P10", fmt.Sprintf("%s of the request %q, which was accepted as event %d", s.e.Fact.Type(), request, a.Seq)
@@ -306,45 +318,12 @@ func (s *turn) once() (promise, what string) {
 	return "", ""
 }
 
-// causes says which inboxes may lead to an event as their first, and whether it
-// can only be the first.
-func causes(f events.Fact) (from []events.Inbox, only bool) {
-	switch f.(type) {
-	case *events.TaskReceived:
-		return []events.Inbox{events.Tasks}, true
-	case *events.AttemptCompleted, *events.AttemptRejected:
-		return []events.Inbox{events.Replies}, true
-	case *events.AttemptExpired:
-		return []events.Inbox{events.Recoveries}, true
-	case *events.RunReleased:
-		return []events.Inbox{events.Controls}, true
-	case *events.AttemptFailed:
-		return []events.Inbox{events.Replies, events.Recoveries}, false
-	case *events.AttemptWaiting, *events.AttemptStarted, *events.RunErrored, *events.TaskHeld:
-		return []events.Inbox{events.Recoveries}, false
-	case *events.TaskUndoing:
-		return []events.Inbox{events.Recoveries, events.Controls}, false
-	case *events.TaskResumed, *events.TaskCancelled:
-		return []events.Inbox{events.Controls}, false
-	}
-	return nil, false
-}
-
-// waits reports whether an event can only be what an input asked for itself.
-func waits(f events.Fact) bool {
-	switch f.(type) {
-	case *events.TaskStarted, *events.TaskResumed, *events.AttemptWaiting:
-		return true
-	}
-	return false
-}
-
 // origin: an event comes from an input that can lead to it (P10; P3 of what
 // replies bring, P4 of what timers do).
 func (s *turn) origin() (promise, what string) {
-	from, only := causes(s.e.Fact)
+	from, only := s.rule.from, s.rule.only
 	switch {
-	case s.e.Queued && (only || waits(s.e.Fact)):
+	case s.e.Queued && (only || s.rule.own):
 		what = fmt.Sprintf("%s can't come of a slot that %s freed", s.e.Fact.Type(), s.e.Cause)
 	case s.first && !slices.Contains(from, s.e.Cause.Inbox):
 		what = fmt.Sprintf("%s can't come of %s", s.e.Fact.Type(), s.e.Cause)
@@ -353,13 +332,7 @@ func (s *turn) origin() (promise, what string) {
 	default:
 		return "", ""
 	}
-	switch s.e.Fact.(type) {
-	case *events.AttemptCompleted, *events.AttemptRejected:
-		return "P3", what
-	case *events.AttemptExpired, *events.AttemptWaiting:
-		return "P4", what
-	}
-	return "P10", what
+	return cmp.Or(s.rule.promise, "P10"), what
 }
 
 // inTime: a task leaves processing within its time and the bound of recovery
@@ -388,7 +361,9 @@ func (s *turn) after() (promise, what string) {
 	if s.fires() {
 		s.c.timing.fired(s.t, s.timer, s.e.At, s.r.Offset, s.c.o.LatestBy)
 	}
-	s.count()
+	if s.rule.count != nil {
+		s.rule.count(s)
+	}
 	armed := o.timers.Armed
 	if o.timers.Evolve(s.e); o.timers.Armed == nil {
 		o.timers.Armed = armed[:0] // the room
@@ -396,12 +371,12 @@ func (s *turn) after() (promise, what string) {
 	if promise, what := s.policy(); what != "" {
 		return promise, what
 	}
-	switch s.e.Fact.(type) {
-	case *events.TaskUndone, *events.TaskCancelled:
+	switch s.about.Verb {
+	case events.VerbUndone, events.VerbCancelled:
 		if promise, what := s.allUndone(was); what != "" {
 			return promise, what
 		}
-	case *events.TaskHeld:
+	case events.VerbHeld:
 		s.c.holds = append(s.c.holds, hold{s.t, s.e.Seq, s.r.Offset})
 	}
 	return s.inTime(was)

@@ -9,12 +9,7 @@ import (
 // undoOrder checks P6 at the first attempt of a step's undo: no attempt runs, no
 // other undo either, and it is this step's turn.
 func (s *turn) undoOrder() (promise, what string) {
-	if s.run == nil || s.slot.Kind != events.Undo || s.t.steps[s.index].flags.has(undoAsked) {
-		return "", ""
-	}
-	switch s.e.Fact.(type) {
-	case *events.AttemptStarted, *events.AttemptFailed, *events.RunErrored: // it began, or couldn't
-	default:
+	if s.run == nil || s.slot.Kind != events.Undo || s.t.steps[s.index].flags.has(undoAsked) || !s.rule.begins {
 		return "", ""
 	}
 	for i := range s.t.open.runs {

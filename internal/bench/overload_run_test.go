@@ -142,14 +142,6 @@ func (p *OverloadPart) folder() string {
 	return p.What + "-observed"
 }
 
-// overloadFolders are those of the parts.
-func overloadFolders() (names []string) {
-	for _, p := range overloadParts(true) {
-		names = append(names, p.folder())
-	}
-	return names
-}
-
 // RunOverload offers an agent more than it can do, and then less; and with Away
 // something while it isn't there. Each part has a log of its own, which is verified.
 func RunOverload(ctx context.Context, o OverloadOptions) (*OverloadResult, error) {
@@ -316,16 +308,17 @@ func (x *overload) take(n int, _ string, r *kgo.Record) error {
 	if err != nil {
 		return err
 	}
-	switch e.Fact.(type) {
-	case *events.AttemptStarted:
+	a := e.Fact.About()
+	if a.Phase == events.PhaseExpired {
+		x.part.TimedOut++
+	}
+	switch {
+	case a.Phase == events.PhaseStarted:
 		x.part.Attempts++
 		x.attempts[n]++
 		x.part.MostOfTask = max(x.part.MostOfTask, x.attempts[n])
 		x.changes = append(x.changes, outstanding{e.At, 1})
-	case *events.AttemptExpired:
-		x.part.TimedOut++
-		x.changes = append(x.changes, outstanding{e.At, -1})
-	case *events.AttemptCompleted, *events.AttemptFailed, *events.AttemptRejected:
+	case a.Phase.Ends():
 		x.changes = append(x.changes, outstanding{e.At, -1})
 	}
 	return nil

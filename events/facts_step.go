@@ -1,0 +1,346 @@
+package events
+
+import (
+	"encoding/json"
+	"errors"
+	"time"
+)
+
+// RunSkipped: the step's when was false.
+type RunSkipped struct {
+	Step string
+}
+
+// Type is the ce_type.
+func (*RunSkipped) Type() string { return "waybill.step.skipped.v1" }
+
+// About is what it says of itself.
+func (f *RunSkipped) About() About {
+	return About{Verb: VerbSkipped, Step: f.Step, Kind: Do, Disarms: DisarmsOwn}
+}
+
+func (f *RunSkipped) apply(t *Task, e *Event) error {
+	return t.onRun(e, f.About(), func(s *Step, r *Run) { r.EndedAt = e.At })
+}
+
+func (f *RunSkipped) fields(c *codec) { c.few("step", &f.Step) }
+
+// RunReleased states what an operator settled by hand.
+type RunReleased struct {
+	By
+	Step   string
+	As     StepState // completed or undone
+	Output json.RawMessage
+}
+
+// Type is the ce_type.
+func (*RunReleased) Type() string { return "waybill.step.released.v1" }
+
+// About is what it says of itself.
+func (f *RunReleased) About() About {
+	return About{Verb: VerbReleased, Step: f.Step, Kind: Do, As: f.As, Disarms: DisarmsStep, Raw: &f.Output, By: &f.By}
+}
+
+func (f *RunReleased) apply(t *Task, e *Event) error {
+	return t.onRun(e, f.About(), func(s *Step, r *Run) {
+		s.Unknown, s.Timer = false, Timer{}
+		r.Error, r.EndedAt = nil, e.At
+		if u := s.Undo; u != nil {
+			u.Error, u.EndedAt, u.Timer = nil, e.At, Timer{}
+		}
+		if f.As == StepCompleted {
+			s.Output, s.CompletedSeq = f.Output, e.Seq
+		}
+	})
+}
+
+func (f *RunReleased) fields(c *codec) {
+	c.few("step", &f.Step)
+	text(c, "as", &f.As)
+	c.raw("output", &f.Output)
+	f.By.fields(c)
+}
+
+// attemptType is the ce_type of an event about an attempt: at a step's operation, or at
+// its undo.
+func attemptType(k Kind, do, undo string) string {
+	if k == Undo {
+		return undo
+	}
+	return do
+}
+
+// AttemptStarted: a request was sent in the same transaction. Its due is the
+// attempt's complete-by. The input is written with the first attempt only.
+type AttemptStarted struct {
+	Kind      Kind
+	Step      string
+	Attempt   int
+	Agent     string
+	Operation string
+	Key       string // idempotency key
+	// TokenHash is what the log has of the attempt's token (see the function). The token itself is in the request only.
+	TokenHash string
+	Input     json.RawMessage
+	// TaskInput: the input is the task's, and isn't repeated here.
+	TaskInput bool
+}
+
+// Type is the ce_type.
+func (f *AttemptStarted) Type() string {
+	return attemptType(f.Kind, "waybill.step.started.v1", "waybill.undo.started.v1")
+}
+
+// About is what it says of itself.
+func (f *AttemptStarted) About() About {
+	return About{Verb: VerbStarted, Step: f.Step, Kind: f.Kind, Attempt: f.Attempt, Phase: PhaseStarted, Agent: f.Agent,
+		Arms: TimerAttempt, Disarms: DisarmsOwn, Raw: &f.Input}
+}
+
+func (f *AttemptStarted) apply(t *Task, e *Event) error {
+	if f.TaskInput && len(f.Input) > 0 {
+		return errors.New("it has an input, and says that its input is the task's")
+	}
+	return t.onRun(e, f.About(), func(s *Step, r *Run) {
+		if r.StartedAt.IsZero() {
+			r.StartedAt = e.At
+		}
+		r.Attempt, r.Key, r.CompleteBy, r.StartedSeq, r.TokenHash = f.Attempt, f.Key, e.Due, e.Seq, f.TokenHash
+		switch {
+		case f.TaskInput:
+			r.Input, r.TaskInput = t.Input, true
+		case len(f.Input) > 0:
+			r.Input, r.TaskInput = f.Input, false
+		}
+	})
+}
+
+func (f *AttemptStarted) fields(c *codec) {
+	c.few("step", &f.Step)
+	c.int("attempt", &f.Attempt)
+	c.few("agent", &f.Agent)
+	c.few("operation", &f.Operation)
+	c.str("idempotency_key", &f.Key)
+	c.str("token_hash", &f.TokenHash)
+	c.raw("input", &f.Input)
+	c.bool("task_input", &f.TaskInput)
+}
+
+// AttemptCompleted: the agent did it.
+type AttemptCompleted struct {
+	Kind    Kind
+	Step    string
+	Attempt int
+	// Instance is that of the agent that replied, as its ce_source has it; empty: it
+	// isn't said.
+	Instance string
+	Output   json.RawMessage
+}
+
+// Type is the ce_type.
+func (f *AttemptCompleted) Type() string {
+	return attemptType(f.Kind, "waybill.step.completed.v1", "waybill.undo.completed.v1")
+}
+
+// About is what it says of itself.
+func (f *AttemptCompleted) About() About {
+	return About{Verb: VerbCompleted, Step: f.Step, Kind: f.Kind, Attempt: f.Attempt, Phase: PhaseReplied, Instance: f.Instance,
+		Disarms: DisarmsOwn, Raw: &f.Output}
+}
+
+func (f *AttemptCompleted) apply(t *Task, e *Event) error {
+	return t.onRun(e, f.About(), func(s *Step, r *Run) {
+		r.Error, r.EndedAt = nil, e.At
+		if f.Kind == Do {
+			s.Output, s.Unknown, s.CompletedSeq = f.Output, false, e.Seq
+		}
+	})
+}
+
+func (f *AttemptCompleted) fields(c *codec) {
+	c.few("step", &f.Step)
+	c.int("attempt", &f.Attempt)
+	c.few("instance", &f.Instance)
+	c.raw("output", &f.Output)
+}
+
+// Effect is what an agent says that its call changed in the world.
+type Effect string
+
+// The effects of a failure.
+const (
+	EffectNone    Effect = "none"
+	EffectUnknown Effect = "unknown"
+)
+
+// AttemptFailed: the agent could not do it; it may be tried again. Its due, if
+// it has one, is now, or RetryAfter from now: the supervisor says how it goes on.
+type AttemptFailed struct {
+	Kind    Kind
+	Step    string
+	Attempt int
+	// Instance is that of the agent that replied, as its ce_source has it; empty: it
+	// isn't said.
+	Instance string
+	Effect   Effect
+	Error    *Error
+	// RetryAfter is how long the agent asked to wait: the event's due is so much later. 0: it didn't.
+	RetryAfter time.Duration
+	// Deferred: the agent did nothing and asked to be called later (Run.Defers). The attempt doesn't
+	// count as a failure.
+	Deferred bool
+}
+
+// Type is the ce_type.
+func (f *AttemptFailed) Type() string {
+	return attemptType(f.Kind, "waybill.step.failed.v1", "waybill.undo.failed.v1")
+}
+
+// About is what it says of itself.
+func (f *AttemptFailed) About() About {
+	return About{Verb: VerbFailed, Step: f.Step, Kind: f.Kind, Attempt: f.Attempt, Phase: PhaseReplied, Instance: f.Instance, Counts: !f.Deferred,
+		Arms: TimerFailed, Disarms: DisarmsOwn, Failure: &f.Error}
+}
+
+// An attempt that failed before a request was sent (no such agent) is an attempt too, with a number
+// of its own and without effect.
+func (f *AttemptFailed) apply(t *Task, e *Event) error {
+	return t.onRun(e, f.About(), func(s *Step, r *Run) {
+		if f.Attempt != r.Attempt { // no request was sent
+			r.TokenHash = ""
+		}
+		if f.Deferred {
+			r.CooledDown = false // the attempt past max_attempts wasn't made: it can be granted again
+		}
+		r.Attempt, r.Error = f.Attempt, f.Error
+		s.Unknown = s.Unknown || f.Kind == Do && f.Effect != EffectNone
+	})
+}
+
+func (f *AttemptFailed) fields(c *codec) {
+	c.few("step", &f.Step)
+	c.bool("deferred", &f.Deferred)
+	c.int("attempt", &f.Attempt)
+	c.few("instance", &f.Instance)
+	c.millis("retry_after_ms", &f.RetryAfter)
+	text(c, "effect", &f.Effect)
+	c.errorField("error", &f.Error)
+}
+
+// AttemptRejected: the agent won't ever do it.
+type AttemptRejected struct {
+	Kind    Kind
+	Step    string
+	Attempt int
+	// Instance is that of the agent that replied, as its ce_source has it; empty: it
+	// isn't said.
+	Instance string
+	Error    *Error
+}
+
+// Type is the ce_type.
+func (f *AttemptRejected) Type() string {
+	return attemptType(f.Kind, "waybill.step.rejected.v1", "waybill.undo.rejected.v1")
+}
+
+// About is what it says of itself.
+func (f *AttemptRejected) About() About {
+	return About{Verb: VerbRejected, Step: f.Step, Kind: f.Kind, Attempt: f.Attempt, Phase: PhaseReplied, Instance: f.Instance,
+		Disarms: DisarmsOwn, Failure: &f.Error}
+}
+
+func (f *AttemptRejected) apply(t *Task, e *Event) error {
+	return t.onRun(e, f.About(), func(s *Step, r *Run) { r.Error, r.Rejected, r.EndedAt = f.Error, true, e.At })
+}
+
+func (f *AttemptRejected) fields(c *codec) {
+	c.few("step", &f.Step)
+	c.int("attempt", &f.Attempt)
+	c.few("instance", &f.Instance)
+	c.errorField("error", &f.Error)
+}
+
+// AttemptExpired: complete-by passed without a reply. The effect is unknown.
+type AttemptExpired struct {
+	Kind    Kind
+	Step    string
+	Attempt int
+}
+
+// Type is the ce_type.
+func (f *AttemptExpired) Type() string {
+	return attemptType(f.Kind, "waybill.step.expired.v1", "waybill.undo.expired.v1")
+}
+
+// About is what it says of itself.
+func (f *AttemptExpired) About() About {
+	return About{Verb: VerbExpired, Step: f.Step, Kind: f.Kind, Attempt: f.Attempt, Phase: PhaseExpired, Counts: true, Disarms: DisarmsOwn}
+}
+
+func (f *AttemptExpired) apply(t *Task, e *Event) error {
+	return t.onRun(e, f.About(), func(s *Step, r *Run) {
+		r.Error = &Error{Code: CodeExpired}
+		s.Unknown = s.Unknown || f.Kind == Do
+	})
+}
+
+func (f *AttemptExpired) fields(c *codec) {
+	c.few("step", &f.Step)
+	c.int("attempt", &f.Attempt)
+}
+
+// AttemptWaiting: another attempt is made at due, after a backoff or the
+// cool-down.
+type AttemptWaiting struct {
+	Kind     Kind
+	Step     string
+	Attempt  int // the one before
+	CoolDown bool
+}
+
+// Type is the ce_type.
+func (f *AttemptWaiting) Type() string {
+	return attemptType(f.Kind, "waybill.step.waiting.v1", "waybill.undo.waiting.v1")
+}
+
+// About is what it says of itself.
+func (f *AttemptWaiting) About() About {
+	return About{Verb: VerbWaiting, Step: f.Step, Kind: f.Kind, Attempt: f.Attempt, Phase: PhaseWaiting, Arms: TimerWaiting, Disarms: DisarmsOwn}
+}
+
+func (f *AttemptWaiting) apply(t *Task, e *Event) error {
+	return t.onRun(e, f.About(), func(s *Step, r *Run) { r.CooledDown = r.CooledDown || f.CoolDown })
+}
+
+func (f *AttemptWaiting) fields(c *codec) {
+	c.few("step", &f.Step)
+	c.int("attempt", &f.Attempt)
+	c.bool("cool_down", &f.CoolDown)
+}
+
+// RunErrored: no further attempt is made: the tries are exhausted, an
+// expression failed, a record would be too large.
+type RunErrored struct {
+	Kind  Kind
+	Step  string
+	Error *Error
+}
+
+// Type is the ce_type.
+func (f *RunErrored) Type() string {
+	return attemptType(f.Kind, "waybill.step.errored.v1", "waybill.undo.errored.v1")
+}
+
+// About is what it says of itself.
+func (f *RunErrored) About() About {
+	return About{Verb: VerbErrored, Step: f.Step, Kind: f.Kind, Disarms: DisarmsOwn, Failure: &f.Error}
+}
+
+func (f *RunErrored) apply(t *Task, e *Event) error {
+	return t.onRun(e, f.About(), func(s *Step, r *Run) { r.Error, r.EndedAt = f.Error, e.At })
+}
+
+func (f *RunErrored) fields(c *codec) {
+	c.few("step", &f.Step)
+	c.errorField("error", &f.Error)
+}
