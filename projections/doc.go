@@ -5,7 +5,7 @@
 //	Tasks      what a scheduler knows: tasks to which something happens in
 //	           memory, of the other open ones the ids, all on disk
 //	Deadlines  what a supervisor knows: the armed timers, by the instant due
-//	Timelines  what the audit knows: where every event of every task stands, and
+//	Timelines  what the index knows: where every event of every task stands, and
 //	           the list of tasks, by what a list shows and is filtered by
 //
 // # The log is the write-ahead log

@@ -120,7 +120,7 @@ func (l *lane) workload() *workload {
 			slotted += a.outstanding
 			w.agents[a.name] += a.outstanding
 			w.waiting += len(a.queue)
-			if !l.voices.answers(a.name) {
+			if !l.health.isResponsive(a.name) {
 				continue // its queue may never drain
 			}
 			w.agents[a.name] += len(a.queue)

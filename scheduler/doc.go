@@ -22,7 +22,7 @@
 //		if commit(tx.records) { accept(tx) } else { forget(tx) }
 //	}
 //
-// Decide (decide.go, submit.go, plan.go, tell.go) is pure: state, input and
+// Decide (decide.go, submit.go, plan.go, task_notifications.go) is pure: state, input and
 // time go in, events and the records that they mean to others come out. The
 // loop (lane.go, transaction.go, forward.go, partition.go) acts, and runs under run.go.
 //
@@ -46,15 +46,15 @@
 // the state before them; nothing waits for one.
 //
 // What the cluster won't take is tried again; from the second time on only the partition
-// whose input led to it waits (aside.go).
+// whose input led to it waits (refused_output.go).
 //
 // # Flow to agents
 //
-// An agent may have so many requests outstanding, and no more (flow.go); what is more
-// waits as a state of its task, in a queue that follows from the tasks (queue.go). How
-// many is configured, or found out (bound.go): few at first, more as answers come
+// An agent may have so many requests outstanding, and no more (flow_control.go); what is more
+// waits as a state of its task, in a queue that follows from the tasks (run_queue.go). How
+// many is configured, or found out (internal/congestion): few at first, more as answers come
 // early, and by the rate of its answers once attempts time out. Who says nothing is
-// probed (voices.go). Start (start.go) is Decide for a step whose turn it is. An input
+// probed (agent_health.go). Start (start.go) is Decide for a step whose turn it is. An input
 // that freed a slot is the cause of what begins then. docs/internals/flow.md
 // has the rules.
 //

@@ -23,14 +23,14 @@ func TestInboxesFlowAfterTwoReasons(t *testing.T) {
 		// Output of replies is refused, and the unknown workflow can't be looked up.
 		refuses, waited := true, time.Duration(0)
 		log.refuse = func(r *events.Record) bool { return refuses && r.Topic == ns.Events() }
-		s.cfg.Listener.Aside = func(_ int32, wait time.Duration) { waited = wait }
+		s.cfg.Listener.PartitionPaused = func(_ int32, wait time.Duration) { waited = wait }
 		s.complete("inventory")
 		s.until(l, "its partition waits long", func() bool { return waited == 4*time.Second })
 		s.catalog.err = errors.New("no broker")
 		s.submit("typo", "unknown")
 		reads := s.catalog.reads
 		s.until(l, "the definitions were asked for", func() bool { return s.catalog.reads > reads })
-		s.until(l, "its partition waits longer than for the definitions", func() bool { return waited > definitionsAgain })
+		s.until(l, "its partition waits longer than for the definitions", func() bool { return waited > definitionsRetryAfter })
 		s.catalog.err, refuses = nil, false
 		s.drain(l)
 		s.submit("w", "next")

@@ -24,24 +24,24 @@ const snapshotsAgain = time.Minute
 // lane is one goroutine, one group member, one transactional producer. All its
 // fields belong to the goroutine of run.
 type lane struct {
-	cfg       *Config
-	owner     string
-	source    string
-	log       Log
-	inboxes   map[string]events.Inbox
-	topicIDs  events.TopicIDs // of the inboxes, as the log reads them
-	parts     map[int32]*partition
-	restores  chan restored
-	loads     chan loaded
-	restoring sync.WaitGroup
-	requests  *requestTopics
-	voices    *voices
-	full      bool // too much is at work (admission.go): tasks is paused
-	savedAt   time.Time
-	refusals  map[int32]int // of a partition's output, in a row
-	refusing  time.Time     // since when the cluster takes nothing; zero: it does
-	forgeries forgeries
-	tooLarge  tooLargeRequests
+	cfg           *Config
+	owner         string
+	source        string
+	log           Log
+	inboxes       map[string]events.Inbox
+	topicIDs      events.TopicIDs // of the inboxes, as the log reads them
+	parts         map[int32]*partition
+	restores      chan restored
+	loads         chan loaded
+	restoring     sync.WaitGroup
+	requests      *requestTopics
+	health        *agentHealth
+	full          bool // too much is at work (admission.go): tasks is paused
+	savedAt       time.Time
+	refusals      map[int32]int // of a partition's output, in a row
+	refusingSince time.Time     // since when the cluster takes nothing; zero: it does
+	forgeries     forgeries
+	tooLarge      tooLargeRequests
 	// records is memory for those of the next transaction, room for what they are made of.
 	records []events.Record
 	room    *events.Room
@@ -51,15 +51,15 @@ type lane struct {
 	confirms    chan []confirmed
 	confirming  bool // it is being asked
 	confirmedAt time.Time
-	pace        pace
+	sizing      transactionSizing
 	// definitionsFrom is the instant before which the definitions aren't read again: the last try failed.
 	definitionsFrom time.Time
 }
 
 func newLane(cfg *Config, owner string, log Log, requests *requestTopics) *lane {
-	l := &lane{cfg: cfg, owner: owner, source: string(cfg.Namespace) + "scheduler/" + owner, log: log, requests: requests, voices: newVoices(),
+	l := &lane{cfg: cfg, owner: owner, source: string(cfg.Namespace) + "scheduler/" + owner, log: log, requests: requests, health: newAgentHealth(),
 		inboxes: map[string]events.Inbox{}, parts: map[int32]*partition{}, refusals: map[int32]int{}, tooLarge: tooLargeRequests{}, confirms: make(chan []confirmed, 1), restores: make(chan restored, cfg.Partitions), loads: make(chan loaded, cfg.Partitions)}
-	l.pace.began = time.Now()
+	l.sizing.began = time.Now()
 	for i, topic := range cfg.Namespace.InboxTopics() {
 		l.inboxes[topic] = events.Inbox(i)
 		l.topicIDs[i] = log.TopicID(topic)
@@ -113,7 +113,7 @@ func (l *lane) turn(ctx context.Context) error {
 	}
 	l.confirm(ctx, time.Now())
 	l.admit()
-	l.log.PollAtMost(l.pace.most)
+	l.log.PollAtMost(l.sizing.pollMax)
 	records, err := l.log.Poll(ctx)
 	if err != nil {
 		return fmt.Errorf("poll: %w", err)
@@ -133,22 +133,22 @@ func (l *lane) turn(ctx context.Context) error {
 	case err != nil:
 		return err
 	case !decided:
-		l.pace.rolledBack = true
+		l.sizing.rolledBack = true
 		return l.abort(ctx, tx)
 	}
-	if nobody := tx.unled(); nobody != nil {
-		l.pace.rolledBack = true
+	if nobody := tx.findLeaderless(); nobody != nil {
+		l.sizing.rolledBack = true
 		if err := l.abort(ctx, tx); err != nil {
 			return err
 		}
-		return l.refused(ctx, tx, nobody)
+		return l.onRefused(ctx, tx, nobody)
 	}
 	took := time.Since(tx.began)
 	if err := l.commit(ctx, tx); err != nil {
 		return err
 	}
-	if l.pace.rolledBack = !tx.committed; tx.committed {
-		l.pace.more(took, l.cfg.decideMost())
+	if l.sizing.rolledBack = !tx.committed; tx.committed {
+		l.sizing.increase(took, l.cfg.decideMost())
 	}
 	return nil
 }
@@ -174,7 +174,7 @@ func (l *lane) commit(ctx context.Context, tx *transaction) error {
 		if err := tx.forget(); err != nil {
 			return err
 		}
-		return l.refused(ctx, tx, refused)
+		return l.onRefused(ctx, tx, refused)
 	case err != nil:
 		return fmt.Errorf("commit: %w", err)
 	case !committed:
@@ -228,7 +228,7 @@ func (l *lane) agents() []AgentFlow {
 			if !ok {
 				i = len(all)
 				at[a.name] = i
-				all = append(all, AgentFlow{Agent: a.name, Silent: l.voices.silent(a.name)})
+				all = append(all, AgentFlow{Agent: a.name, Silent: l.health.isSilent(a.name)})
 			}
 			all[i].Outstanding += a.outstanding
 			all[i].Bound += p.flow.slots(a)

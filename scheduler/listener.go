@@ -31,14 +31,14 @@ type Listener struct {
 	Aborted func()
 	// Refused: the cluster would not take a record.
 	Refused func(topic string, err error)
-	// Aside: a partition's inboxes wait, since the cluster refused twice or more in a row what follows
+	// PartitionPaused: a partition's inboxes wait, since the cluster refused twice or more in a row what follows
 	// from their records. The lane's other partitions go on.
-	Aside func(partition int32, wait time.Duration)
-	// Unlisted: the agents' topics can't be listed. Those that were known are used.
-	Unlisted func(err error)
-	// Unread: the definitions can't be read to their end. Submissions of workflows that
+	PartitionPaused func(partition int32, wait time.Duration)
+	// RequestTopicsFailed: the agents' topics can't be listed. Those that were known are used.
+	RequestTopicsFailed func(err error)
+	// DefinitionsReadFailed: the definitions can't be read to their end. Submissions of workflows that
 	// aren't known wait, with those behind them.
-	Unread func(err error)
+	DefinitionsReadFailed func(err error)
 	// Admission of a lane opens or closes, with so much counted against Config.MaxRunnable. busiest are the
 	// agents with most at work and waiting. A lane that ends opens it.
 	Admission func(owner string, open bool, counted int, busiest []string)
@@ -169,21 +169,21 @@ func (l *Listener) refusedRecord(topic string, err error) {
 	}
 }
 
-func (l *Listener) aside(p int32, wait time.Duration) {
-	if l != nil && l.Aside != nil {
-		l.Aside(p, wait)
+func (l *Listener) partitionPaused(p int32, wait time.Duration) {
+	if l != nil && l.PartitionPaused != nil {
+		l.PartitionPaused(p, wait)
 	}
 }
 
-func (l *Listener) unlisted(err error) {
-	if l != nil && l.Unlisted != nil {
-		l.Unlisted(err)
+func (l *Listener) requestTopicsFailed(err error) {
+	if l != nil && l.RequestTopicsFailed != nil {
+		l.RequestTopicsFailed(err)
 	}
 }
 
-func (l *Listener) unread(err error) {
-	if l != nil && l.Unread != nil {
-		l.Unread(err)
+func (l *Listener) definitionsReadFailed(err error) {
+	if l != nil && l.DefinitionsReadFailed != nil {
+		l.DefinitionsReadFailed(err)
 	}
 }
 

@@ -56,7 +56,7 @@ func TestReleasedStepIsInItsPlace(t *testing.T) {
 func TestFlowHasAReleasedStepInItsPlace(t *testing.T) {
 	s, _ := played(t, "${ true }", "")
 	f := newFlow(Capacity{Agents: map[string]int{"inventory": 1, "payments": 1, "shipping": 1}}, 0, 1)
-	f.restate(s.task, s.now, true)
+	f.refreshTask(s.task, s.now, true)
 	if n := len(f.agent("shipping").queue); n != 0 {
 		t.Fatalf("%d steps wait for shipping before a is done", n)
 	}

@@ -9,18 +9,18 @@ import (
 
 // partition is what a lane keeps of a partition that it owns.
 type partition struct {
-	id         int32
-	generation uint64 // of the assignment
-	cancel     context.CancelFunc
-	release    func() // gives the view back to other lanes of the process
-	tasks      Tasks  // nil until restored
-	flow       *flow  // likewise
-	inherited  []inherited
-	claimed    bool   // this assignment has committed its claim
-	claiming   uint64 // the epoch of a claim that is under way
-	runnable   runnable
-	told       map[string]struct{} // stopped tasks of whose recoveries one is a dead letter; nil: none
-	assignedAt time.Time
+	id             int32
+	generation     uint64 // of the assignment
+	cancel         context.CancelFunc
+	release        func() // gives the view back to other lanes of the process
+	tasks          Tasks  // nil until restored
+	flow           *flow  // likewise
+	unslottedSteps []unslottedStep
+	claimed        bool   // this assignment has committed its claim
+	claiming       uint64 // the epoch of a claim that is under way
+	runnable       runnable
+	told           map[string]struct{} // stopped tasks of whose recoveries one is a dead letter; nil: none
+	assignedAt     time.Time
 	// confirmation is what of it isn't known to be in the log.
 	confirmation confirmation
 	loading      chan struct{} // closed when the load of finished tasks has ended; nil: none
@@ -51,10 +51,10 @@ func (p *partition) tell(tasks map[string]bool) {
 	}
 }
 
-// started: so many of what was inherited.
+// started removes the first n unslotted steps.
 func (p *partition) started(n int) {
-	if p.inherited = p.inherited[n:]; len(p.inherited) == 0 {
-		p.inherited = nil
+	if p.unslottedSteps = p.unslottedSteps[n:]; len(p.unslottedSteps) == 0 {
+		p.unslottedSteps = nil
 	}
 }
 
@@ -108,7 +108,7 @@ func (l *lane) reconcile(ctx context.Context) error {
 func (l *lane) drop(p *partition) {
 	p.cancel()
 	delete(l.parts, p.id)
-	delete(l.voices.flows, p.id)
+	delete(l.health.flows, p.id)
 	delete(l.refusals, p.id)
 	l.tooLarge.drop(p.id)
 	l.cfg.Listener.lost(p.id)

@@ -11,7 +11,7 @@ import (
 // slotsOf are of agents that may have so many requests more, and for which some runs wait.
 type slotsOf struct {
 	free  int
-	waits map[spotName]bool
+	waits map[runName]bool
 }
 
 func (s slotsOf) Free(string, string, time.Time) int { return s.free }
@@ -21,15 +21,15 @@ func (s slotsOf) Waits(t *events.Task, step int, k events.Kind) bool {
 }
 
 // waiting are the runs that wait for their agent.
-func (w *world) waiting() map[spotName]bool {
-	waits := map[spotName]bool{}
+func (w *world) waiting() map[runName]bool {
+	waits := map[runName]bool{}
 	if w.task == nil {
 		return waits
 	}
 	for i := range w.task.Steps {
 		for _, k := range []events.Kind{events.Do, events.Undo} {
-			if p, is := spotOf(w.task, i, k, w.clock()); is && p.state == spotQueued {
-				waits[p.spotName] = true
+			if p, is := agentRunOf(w.task, i, k, w.clock()); is && p.state == runQueued {
+				waits[p.runName] = true
 			}
 		}
 	}
@@ -42,7 +42,7 @@ func (w *world) turn() bool {
 	if w.task == nil || !w.task.Open() || !w.h.busy {
 		return false
 	}
-	names := slices.SortedFunc(maps.Keys(w.waiting()), func(a, b spotName) int { return a.run - b.run })
+	names := slices.SortedFunc(maps.Keys(w.waiting()), func(a, b runName) int { return a.run - b.run })
 	if len(names) == 0 {
 		return false
 	}

@@ -9,6 +9,7 @@ import (
 	"strconv"
 
 	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/congestion"
 )
 
 func (w *world) anyControl() {
@@ -184,7 +185,7 @@ func (w *world) spoil(r *events.Record) {
 func (w *world) behave() {
 	w.say("from here on everybody behaves")
 	w.gone = false
-	w.free = anyRoom
+	w.free = congestion.Unlimited
 	w.bodyBytes = 0
 	for i, a := range agents {
 		if w.requests[a] == 0 {

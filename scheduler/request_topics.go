@@ -24,7 +24,7 @@ type requestTopics struct {
 
 // addedAfter is how long nothing is sent to partitions that were added to an agent's topic: the agent's members
 // learn of them with their next metadata and share them out in a rebalance, and a request that waits for that
-// loses of its attempt's time. Waybill's agents read metadata every 5 s.
+// recordTimeout of its attempt's time. Waybill's agents read metadata every 5 s.
 const addedAfter = 30 * time.Second
 
 // partitionCount is how many partitions of a topic are used.

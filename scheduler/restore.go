@@ -22,7 +22,7 @@ type restored struct {
 	tasks      Tasks
 	runnable   runnable // of them
 	flow       *flow    // nil: no agent has a bound
-	inherited  []inherited
+	inherited  []unslottedStep
 	from       Source
 	load       func(context.Context) error // what is still to come of a snapshot; nil: nothing
 	release    func()
@@ -88,12 +88,12 @@ func (l *lane) restoredOne(ctx context.Context, r restored) error {
 		return r.err
 	}
 	p.tasks, p.release = r.tasks, r.release
-	p.runnable, p.inherited = r.runnable, r.inherited
+	p.runnable, p.unslottedSteps = r.runnable, r.inherited
 	if next, at := r.tasks.Next(), r.tasks.State().At; next > 0 && !at.IsZero() {
 		p.confirmation.add(Accepted{next - 1, at})
 	}
 	if p.flow = r.flow; p.flow != nil {
-		l.voices.join(p.id, p.flow)
+		l.health.addPartition(p.id, p.flow)
 	}
 	if r.load == nil {
 		l.log.Resume(p.id, inboxgate.PausedForRestore)
@@ -200,7 +200,7 @@ type bringing struct {
 
 	runnable  runnable
 	flow      *flow
-	inherited []inherited
+	inherited []unslottedStep
 
 	last  *events.Snapshot // that the topic holds; nil: none
 	known bool             // that is so
@@ -279,8 +279,8 @@ func (b *bringing) lookThrough() error {
 	now := b.cfg.Clock.Now()
 	err := b.tasks.EachOpen(func(t *events.Task) {
 		b.runnable.set(t)
-		b.flow.restate(t, now, true)
-		b.inherited = b.flow.inherit(b.inherited, t, now)
+		b.flow.refreshTask(t, now, true)
+		b.inherited = b.flow.unslotted(b.inherited, t, now)
 	})
 	if err != nil {
 		return &storeError{b.id, "read the open tasks of", err}

@@ -257,7 +257,7 @@ func (c *Config) tend(ctx context.Context, requests *requestTopics) error {
 			return nil
 		case <-refresh.C:
 			if err := requests.read(ctx); err != nil && ctx.Err() == nil {
-				c.Listener.unlisted(err)
+				c.Listener.requestTopicsFailed(err)
 			}
 		case <-trim.C:
 			c.trim(ctx)

@@ -75,12 +75,12 @@ func TestForgedReplyEndsNoSilence(t *testing.T) {
 	s.silence(l, "a", "b", "c", "d", "e", "f")
 	s.cluster.write(doneBy("a", 1, "guess", events.Completed))
 	s.drain(l)
-	if !l.voices.silent("inventory") {
+	if !l.health.isSilent("inventory") {
 		t.Error("a forged reply has ended the silence of its agent")
 	}
 	s.answer("inventory", "a")
 	s.drain(l)
-	if l.voices.silent("inventory") {
+	if l.health.isSilent("inventory") {
 		t.Error("the agent replied, and counts as silent")
 	}
 }

@@ -43,7 +43,7 @@ type speculation struct {
 	tasks     map[string]*events.Task
 	told      map[string]bool // stopped tasks of which it writes the first recovery's dead letter
 	snapshot  bool            // the transaction writes of its snapshot what is due
-	started   int             // of what the partition has inherited
+	started   int             // of the partition's unslotted steps
 }
 
 // txCounts is what a listener is told once the transaction is committed.
@@ -115,7 +115,7 @@ func (tx *transaction) takeAll(ctx context.Context, records []events.Record) (de
 	}()
 	for i := range records {
 		if i > 0 && tx.long() {
-			tx.lane.pace.fewer(i, len(records))
+			tx.lane.sizing.decrease(i, len(records))
 			return false, errLong
 		}
 		p := tx.lane.parts[records[i].Partition%tx.lane.cfg.Partitions]
@@ -128,7 +128,7 @@ func (tx *transaction) takeAll(ctx context.Context, records []events.Record) (de
 			// Its inbox waits for that, in this partition.
 			tx.lane.log.Pause(p.id, records[i].Topic, inboxgate.PausedForRestore, time.Time{})
 			return false, nil
-		case errors.Is(err, errUnread):
+		case errors.Is(err, errDefinitionsUnread):
 			tx.lane.log.Pause(p.id, records[i].Topic, inboxgate.PausedForDefinitions, tx.lane.definitionsFrom)
 			return false, nil
 		case errors.Is(err, errStale):
@@ -136,7 +136,7 @@ func (tx *transaction) takeAll(ctx context.Context, records []events.Record) (de
 		case err != nil:
 			return false, err
 		}
-		tx.outputIs(p.id)
+		tx.attributeOutput(p.id)
 	}
 	return true, nil
 }
@@ -235,7 +235,7 @@ func (tx *transaction) hear(s *speculation, t *events.Task, in events.Input, now
 			return
 		}
 		agent, _ := t.Plan.Agent(i, r.Ref.Kind)
-		s.partition.flow.hears(agent, now)
+		s.partition.flow.recordReply(agent, now)
 	}
 }
 
@@ -251,12 +251,12 @@ func (tx *transaction) startQueued(ctx context.Context, s *speculation, r *event
 	for _, a := range f.order {
 		for n := 0; len(a.queue) > 0; n++ {
 			now := tx.lane.at(s)
-			x := f.next(a, now)
-			if enough := n >= startsMost || tx.long(); x == nil || enough && (a.outstanding > 0 || a.near(now, "")) {
+			x := f.nextToStart(a, now)
+			if enough := n >= startsPerInputMax || tx.long(); x == nil || enough && (a.outstanding > 0 || a.timerIsNear(now, "")) {
 				break
 			}
 			if _, stopped := s.partition.tasks.WhyStopped(x.task); stopped {
-				f.drop(x)
+				f.dropQueued(x)
 				continue
 			}
 			d, err := tx.decide(ctx, s, x.task, func(t *events.Task, env *Env) Decision { return Start(t, x.step, x.kind, cause, env) })
@@ -264,8 +264,8 @@ func (tx *transaction) startQueued(ctx context.Context, s *speculation, r *event
 				return err
 			}
 			tx.add(s, r, nil, d)
-			if x.state == spotQueued { // nothing came of it
-				f.drop(x)
+			if x.state == runQueued { // nothing came of it
+				f.dropQueued(x)
 			}
 		}
 	}
@@ -275,8 +275,8 @@ func (tx *transaction) startQueued(ctx context.Context, s *speculation, r *event
 // startInherited starts some of what waited for agents that nobody counts requests of any
 // more. Their replies are the inputs that start the rest.
 func (tx *transaction) startInherited(ctx context.Context, s *speculation, r *events.Record, cause events.Cause) error {
-	all := s.partition.inherited
-	for n := 0; n < startsMost && s.started < len(all) && (n == 0 || !tx.long()); n++ {
+	all := s.partition.unslottedSteps
+	for n := 0; n < startsPerInputMax && s.started < len(all) && (n == 0 || !tx.long()); n++ {
 		x := all[s.started]
 		s.started++
 		if _, stopped := s.partition.tasks.WhyStopped(x.task); stopped {
@@ -305,7 +305,7 @@ func (tx *transaction) decide(ctx context.Context, s *speculation, task string, 
 			return Decision{}, err
 		}
 		d := decide(t, env)
-		l.pace.decided(time.Now())
+		l.sizing.decided(time.Now())
 		switch {
 		case d.NeedDefinitions:
 			if err := tx.readDefinitions(ctx); err != nil {
@@ -369,7 +369,7 @@ func (tx *transaction) follow(s *speculation, r *events.Record, in events.Input,
 		return
 	}
 	if x, ok := in.(*events.Recovery); ok && d.Ignored == IgnoredQueued {
-		f.ask(d.Task, events.Slot{Step: x.Step, Kind: x.Kind}, tx.lane.at(s))
+		f.retryAsked(d.Task, events.Slot{Step: x.Step, Kind: x.Kind}, tx.lane.at(s))
 	}
 	if len(d.Events) == 0 {
 		return
@@ -465,7 +465,7 @@ func (tx *transaction) snapshots() {
 // again what it was; the rest of the state was never touched.
 func (tx *transaction) forget() error {
 	tx.lane.cfg.Listener.aborted()
-	tx.lane.voices.forget()
+	tx.lane.health.rollback()
 	for _, s := range tx.parts {
 		s.partition.confirmation.suspect = true
 		if s.partition.flow == nil {
@@ -479,7 +479,7 @@ func (tx *transaction) forget() error {
 			if t == nil { // it wasn't there: nothing of it runs, or waits
 				t = &events.Task{ID: id, State: events.StateCancelled, Plan: made.Plan}
 			}
-			s.partition.flow.restate(t, tx.lane.at(s), true)
+			s.partition.flow.refreshTask(t, tx.lane.at(s), true)
 		}
 	}
 	return nil
@@ -494,8 +494,8 @@ func (tx *transaction) accept() {
 			next[r.Partition] = r.Offset + 1
 		}
 	}
-	tx.lane.refusing = time.Time{}
-	tx.lane.voices.settle()
+	tx.lane.refusingSince = time.Time{}
+	tx.lane.health.commit()
 	tx.acceptForgeries()
 	for id, s := range tx.parts {
 		delete(tx.lane.refusals, id)

@@ -51,7 +51,7 @@ func TestAgentThatCameWithinATransaction(t *testing.T) {
 }
 
 // Two lanes miss an agent at once, and the first has read the topics anew when the second asks for that: the
-// second hears of it, and doesn't take the agent for one without a topic.
+// second recordReply of it, and doesn't take the agent for one without a topic.
 func TestTopicsThatAnotherLaneHasRead(t *testing.T) {
 	began := time.Now()
 	topics := &requestTopics{fetch: func(context.Context) (map[string]int32, map[string][]int32, error) {

@@ -130,10 +130,10 @@ func (l *limit) pages(c *apiClient, q url.Values, note io.Writer, what string, a
 
 // alertPage is a console's answer.
 type alertPage struct {
-	Alerts            []alert `json:"alerts"`
-	Left              int64   `json:"left_off"`
-	NextPageToken     string  `json:"next_page_token"`
-	MissingPartitions []int32 `json:"missing_partitions"`
+	Alerts        []alert              `json:"alerts"`
+	Left          int64                `json:"left_off"`
+	NextPageToken string               `json:"next_page_token"`
+	Incomplete    []console.Incomplete `json:"incomplete"`
 }
 
 // ask has a console answer.
@@ -144,12 +144,12 @@ func (o *alertsOptions) ask(cmd *cobra.Command, c *apiClient, from time.Time) er
 		q.Set("open", "true")
 	}
 	var all []alert
-	var missing gaps
+	var missing lacks
 	err := o.pages(c, q, cmd.ErrOrStderr(), "alerts", func() (int, int64, string, error) {
 		var page alertPage
 		err := c.get(cmd.Context(), "/alerts", q, decode(&page))
 		if err == nil {
-			err = missing.add(c, page.MissingPartitions)
+			err = missing.add(c, page.Incomplete)
 		}
 		all = append(all, page.Alerts...)
 		return len(page.Alerts), page.Left, page.NextPageToken, err

@@ -38,7 +38,7 @@ func (o *benchOptions) flags(cmd *cobra.Command) {
 
 func newBench() *cobra.Command {
 	var o benchOptions
-	var floor, noAudit bool
+	var floor, noIndex bool
 	cmd := &cobra.Command{
 		Use:   "bench",
 		Short: "Measure throughput and latency",
@@ -61,7 +61,7 @@ At the end the log is verified. If it breaks a guarantee there is no result: exi
 			if err != nil {
 				return err
 			}
-			options.Floor, options.NoAudit = floor, noAudit
+			options.Floor, options.NoIndex = floor, noIndex
 			return runBench(cmd, &o, options, bench.Run, benchTable)
 		},
 	}
@@ -74,7 +74,7 @@ At the end the log is verified. If it breaks a guarantee there is no result: exi
 	f.Float64Var(&l.UndoShare, "undo-share", 0, "share of tasks, 0 to 1, whose last step is rejected, so that they are undone")
 	f.DurationVar(&l.AttemptWithin, "attempt-within", l.AttemptWithin, "complete_within of an attempt: the length of a timeout")
 	f.BoolVar(&floor, "floor", false, "also run the floor, and show the ratio")
-	f.BoolVar(&noAudit, "no-index", false, "run without an index")
+	f.BoolVar(&noIndex, "no-index", false, "run without an index")
 	cmd.AddCommand(newBenchOpen(), newBenchRestore(), newBenchTimers())
 	return cmd
 }

@@ -85,20 +85,20 @@ func (o *deadletterOptions) ask(cmd *cobra.Command, c *apiClient, from time.Time
 		q.Set("reason", strings.Join(o.reasons, ","))
 	}
 	var all []deadletter
-	var missing gaps
+	var missing lacks
 	err := o.pages(c, q, cmd.ErrOrStderr(), "dead letters", func() (int, int64, string, error) {
 		var page struct {
-			Deadletters   []deadletter `json:"deadletters"`
-			Left          int64        `json:"left_off"`
-			NextPageToken string       `json:"next_page_token"`
-			Missing       []int32      `json:"missing_partitions"`
+			Deadletters   []deadletter         `json:"deadletters"`
+			Left          int64                `json:"left_off"`
+			NextPageToken string               `json:"next_page_token"`
+			Incomplete    []console.Incomplete `json:"incomplete"`
 		}
 		err := c.get(cmd.Context(), "/deadletters", q, decode(&page))
 		if err == nil && c.found && o.most == 0 && page.NextPageToken != "" {
 			err = errPart // it would read the topic for each page: reading it here is once
 		}
 		if err == nil {
-			err = missing.add(c, page.Missing)
+			err = missing.add(c, page.Incomplete)
 		}
 		all = append(all, page.Deadletters...)
 		return len(page.Deadletters), page.Left, page.NextPageToken, err

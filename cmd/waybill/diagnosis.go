@@ -39,14 +39,15 @@ type condition struct {
 	workflows  []string // name/version of those that can be used
 	positions  []kafka.PositionFinding
 	// Of roles and agents, and of the partitions of events.
-	scheduler, supervisor, notifier, audit groupCondition
-	agents                                 map[string]groupCondition
-	hanging                                []*kafka.HangingError
-	unhung                                 error             // why it isn't known what hangs
-	unstable                               []int32           // partitions whose offsets an open transaction holds back
-	held                                   map[int32]int64   // where readers of committed events stand, behind an open transaction
-	restoring                              map[int32]float64 // how far a scheduler is that doesn't act yet
-	deadletters, alerts, noAlerts          int               // in the last hour; noAlerts are records among the alerts that are none
+	scheduler, supervisor, notifier groupCondition
+	console                         string // the URL of the one on this machine; empty: none is found
+	agents                          map[string]groupCondition
+	hanging                         []*kafka.HangingError
+	unhung                          error             // why it isn't known what hangs
+	unstable                        []int32           // partitions whose offsets an open transaction holds back
+	held                            map[int32]int64   // where readers of committed events stand, behind an open transaction
+	restoring                       map[int32]float64 // how far a scheduler is that doesn't act yet
+	deadletters, alerts, noAlerts   int               // in the last hour; noAlerts are records among the alerts that are none
 }
 
 // groupCondition is how a consumer group is.
@@ -81,7 +82,6 @@ func (c *condition) since(before *condition) {
 	c.scheduler.taken = !maps.Equal(c.scheduler.commits[tasks], before.scheduler.commits[tasks])
 	c.supervisor.since(before.supervisor)
 	c.notifier.since(before.notifier)
-	c.audit.since(before.audit)
 	for name, a := range c.agents {
 		a.since(before.agents[name])
 		c.agents[name] = a
@@ -133,7 +133,7 @@ func diagnose(c *condition) []symptom {
 	for _, name := range slices.Sorted(maps.Keys(c.agents)) {
 		list = append(list, agentSymptom(name, c.agents[name]))
 	}
-	list = append(list, consoleSymptom(c.audit))
+	list = append(list, consoleSymptom(c.console))
 	return append(list, logSymptoms(c)...)
 }
 
@@ -304,11 +304,11 @@ func agentSymptom(name string, g groupCondition) symptom {
 	return symptom{check, fine, fmt.Sprintf("%d in the group, lag %d", g.members, g.lag), ""}
 }
 
-func consoleSymptom(g groupCondition) symptom {
-	if g.members == 0 {
-		return symptom{"console", note, "none runs: tools read the log instead, which takes longer", "start one: waybill console"}
+func consoleSymptom(url string) symptom {
+	if url == "" {
+		return symptom{"console", note, "none of this cluster answers at http://" + defaultConsole + ": tools without --api read the log instead, which takes longer", "start one: waybill console"}
 	}
-	return symptom{"console", fine, fmt.Sprintf("%d in the group, lag %d", g.members, g.lag), ""}
+	return symptom{"console", fine, url, ""}
 }
 
 // shownPartitions bounds a list of partitions.

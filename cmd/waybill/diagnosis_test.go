@@ -12,7 +12,7 @@ import (
 func well() *condition {
 	group := func() groupCondition { return groupCondition{members: 1, lag: 5, moved: true} }
 	return &condition{namespace: "waybill.", there: true, brokers: 3, workflows: []string{"order/1"},
-		scheduler: group(), supervisor: group(), notifier: group(), audit: group(), agents: map[string]groupCondition{"payments": group()}}
+		scheduler: group(), supervisor: group(), notifier: group(), console: "http://127.0.0.1:8080", agents: map[string]groupCondition{"payments": group()}}
 }
 
 func TestDiagnosis(t *testing.T) {
@@ -63,7 +63,7 @@ func TestDiagnosis(t *testing.T) {
 		{"no agent, and nothing for it", func(c *condition) { c.agents["payments"] = groupCondition{} }, "agent payments note none runs, and nothing waits for it"},
 		{"an open circuit", func(c *condition) { c.agents["payments"] = groupCondition{members: 1, circuit: "open"} }, "agent payments fault a circuit of it is open"},
 		{"long calls", func(c *condition) { c.agents["payments"] = groupCondition{members: 1, lag: 2} }, "agent payments note lag 2, and no progress in 6s"},
-		{"no console", func(c *condition) { c.audit = groupCondition{} }, "console note none runs"},
+		{"no console", func(c *condition) { c.console = "" }, "console note none of this cluster answers"},
 		{"an open transaction", func(c *condition) { c.held = map[int32]int64{4: 90} }, "events note partition 4: an open transaction holds readers at offset 90"},
 		{"a transaction that hangs", func(c *condition) {
 			c.hanging = []*kafka.HangingError{{Topic: "__consumer_offsets", Partition: 7, Producer: 3, Start: 90}}

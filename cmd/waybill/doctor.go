@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/console"
 	"github.com/waybill-run/waybill/internal/kafka"
 )
 
@@ -130,6 +131,11 @@ func (d *doctor) examine(ctx context.Context) (c *condition, err error) {
 	if err := d.groups(ctx, c, agents, partitions); err != nil {
 		return nil, err
 	}
+	cluster, err := d.admin.ClusterID(ctx)
+	if err != nil {
+		return nil, err
+	}
+	c.console = findConsole(ctx, defaultConsole, console.System{ClusterID: cluster, Namespace: d.ns})
 	since := time.Now().Add(-recently)
 	err = d.lately(ctx, d.ns.Deadletters(), since, c.leaderless[d.ns.Deadletters()], func(*events.Record) { c.deadletters++ })
 	if err != nil {
@@ -199,7 +205,7 @@ func (d *doctor) groups(ctx context.Context, c *condition, agents []string, part
 		}
 	}
 	second.since(first)
-	c.scheduler, c.supervisor, c.notifier, c.audit = second.scheduler, second.supervisor, second.notifier, second.audit
+	c.scheduler, c.supervisor, c.notifier = second.scheduler, second.supervisor, second.notifier
 	c.agents, c.held, c.restoring = second.agents, second.held, second.restoring
 	c.hanging, c.unhung, c.unstable = second.hanging, second.unhung, second.unstable
 	return nil
@@ -216,7 +222,6 @@ func (d *doctor) look(ctx context.Context, agents []string, partitions int32) (c
 		{&c.scheduler, d.ns.SchedulerGroup(), d.ns.InboxTopics()},
 		{&c.supervisor, d.ns.SupervisorGroup(), []string{d.ns.Events()}},
 		{&c.notifier, d.ns.NotifierGroup(), []string{d.ns.Notifications()}},
-		{&c.audit, d.ns.AuditGroup(), []string{d.ns.Events()}},
 	} {
 		if *role.into, err = d.group(ctx, role.group, role.topics, partitions); err != nil {
 			return nil, err

@@ -213,16 +213,16 @@ func (o *taskListOptions) filter(from time.Time) string {
 
 // summaries is a page of a console's list.
 type summaries struct {
-	Tasks             []events.SummaryView `json:"tasks"`
-	NextPageToken     string               `json:"next_page_token"`
-	MissingPartitions []int32              `json:"missing_partitions"`
+	Tasks         []events.SummaryView `json:"tasks"`
+	NextPageToken string               `json:"next_page_token"`
+	Incomplete    []console.Incomplete `json:"incomplete"`
 }
 
 // ask has a console make the list.
 func (o *taskListOptions) ask(cmd *cobra.Command, c *apiClient, from time.Time) error {
 	q := upToNow()
 	q.Set("filter", o.filter(from))
-	var missing gaps
+	var missing lacks
 	list, more, err := o.pages(cmd.Context(), c, q, &missing)
 	if err != nil {
 		return err
@@ -286,7 +286,7 @@ func (c *apiClient) tasks(ctx context.Context, list []events.SummaryView) ([]ask
 }
 
 // pages goes through the pages, to the limit.
-func (o *taskListOptions) pages(ctx context.Context, c *apiClient, q url.Values, missing *gaps) (list []events.SummaryView, more bool, err error) {
+func (o *taskListOptions) pages(ctx context.Context, c *apiClient, q url.Values, missing *lacks) (list []events.SummaryView, more bool, err error) {
 	for {
 		size := listPageSize
 		if o.most > 0 {
@@ -297,7 +297,7 @@ func (o *taskListOptions) pages(ctx context.Context, c *apiClient, q url.Values,
 		if err := c.get(ctx, "/tasks", q, decode(&page)); err != nil {
 			return nil, false, err
 		}
-		if err := missing.add(c, page.MissingPartitions); err != nil {
+		if err := missing.add(c, page.Incomplete); err != nil {
 			return nil, false, err
 		}
 		list = append(list, page.Tasks...)

@@ -52,7 +52,7 @@ output is no terminal, one view is printed.`,
 	}
 	o.connection.flags(cmd)
 	o.api.flags(cmd)
-	cmd.Flags().Lookup("api").Usage = "URL of a console to query instead of the brokers; auto: a console of this cluster, if it is on this machine or a token is given"
+	cmd.Flags().Lookup("api").Usage = "URL of a console to query instead of the brokers; auto: http://" + defaultConsole + " if it belongs to this cluster"
 	cmd.Flags().DurationVar(&o.every, "every", topDefaultEvery, "time between two refreshes")
 	cmd.Flags().BoolVar(&o.once, "once", false, "print one view and exit")
 	return cmd
@@ -185,8 +185,8 @@ type overview struct {
 	base      string
 	trouble   error // why there is nothing newer; nil: this is what it said when it was asked last
 	workflows struct {
-		Workflows         []console.WorkflowView `json:"workflows"`
-		MissingPartitions []int32                `json:"missing_partitions"`
+		Workflows  []console.WorkflowView `json:"workflows"`
+		Incomplete lacks                  `json:"incomplete"`
 	}
 	agents struct {
 		Agents []console.AgentView `json:"agents"`
@@ -223,8 +223,8 @@ func (v *overview) print(out io.Writer, before *overview, most int) error {
 	if v.trouble != nil {
 		fmt.Fprintf(out, "Nothing newer: %s\n\n", printable(v.trouble.Error()))
 	}
-	if len(v.workflows.MissingPartitions) > 0 {
-		fmt.Fprintf(out, "No console has the partitions %v: they are missing below.\n\n", v.workflows.MissingPartitions)
+	if err := v.workflows.Incomplete.partial(); err != nil {
+		fmt.Fprintf(out, "Not all is counted: %v.\n\n", err)
 	}
 	partitions := func(out io.Writer, _ *overview) error { return v.printPartitions(out, most) }
 	for _, part := range []func(io.Writer, *overview) error{v.printWorkflows, v.printAgents, partitions, v.printAlerts} {

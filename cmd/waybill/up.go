@@ -148,6 +148,9 @@ func (o *upOptions) sayUp(out io.Writer, sys *local) {
 	fmt.Fprintf(out, "Waybill is up, on an embedded broker: for one machine and for trying out.\n")
 	fmt.Fprintf(out, "  Kafka    %s (any client; topics %s*)\n  data     %s\n", sys.broker.Addr(), sys.Kafka.Namespace, o.dataDir)
 	fmt.Fprintf(out, "  console  %s (a page for browsers; the API: /api/v1/openapi.json)\n", sys.console)
+	if sys.console != "http://"+defaultConsole {
+		fmt.Fprintf(out, "           not where tools look for it: they ask it with --api %[1]s, or WAYBILL_API=%[1]s\n", sys.console)
+	}
 	if o.metricsListen != "" {
 		fmt.Fprintf(out, "  metrics  http://%s/metrics\n", o.metricsListen)
 	}

@@ -108,7 +108,7 @@ func (r *run) leave(ctx context.Context, s *site, open int) error {
 	o.Profile = nil // of the restore, not of this
 	r.o = &o
 	part := r.roles()
-	part.parked, part.audit = true, false
+	part.parked, part.index = true, false
 	p := s.park(open, r.o.Load.Payload)
 	return s.serve(ctx, part, func(ctx context.Context, n *instance.Instance) error {
 		if err := part.joined(ctx, n); err != nil {

@@ -122,7 +122,7 @@ func TestRunOfShares(t *testing.T) {
 func TestRunAtARate(t *testing.T) {
 	t.Parallel()
 	o := small(func(l *Load) { l.Rate, l.Inflight, l.Tasks = 400, 0, 200 })
-	o.NoAudit = true
+	o.NoIndex = true
 	r, err := Run(t.Context(), o)
 	if err != nil {
 		t.Fatal(err)

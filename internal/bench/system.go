@@ -179,7 +179,7 @@ type roles struct {
 	lanes       int
 	parked      bool // tasks wait on purpose for an agent that doesn't answer
 	supervisor  bool
-	audit       bool
+	index       bool
 	agents      map[string]agent.Handler
 	concurrency int
 	capacity    map[string]int // of agents, where it isn't to be found out
@@ -239,8 +239,8 @@ func (r *roles) start(ctx context.Context, n *instance.Instance) error {
 			return err
 		}
 	}
-	if r.audit {
-		if _, err := n.StartAudit(ctx, "", nil); err != nil {
+	if r.index {
+		if _, err := n.StartIndex(ctx, nil); err != nil {
 			return err
 		}
 	}
@@ -257,9 +257,6 @@ func (r *roles) joined(ctx context.Context, n *instance.Instance) error {
 	groups := []string{ns.SchedulerGroup()}
 	if r.supervisor {
 		groups = append(groups, ns.SupervisorGroup())
-	}
-	if r.audit {
-		groups = append(groups, ns.AuditGroup())
 	}
 	for name := range r.agents {
 		groups = append(groups, ns.AgentGroup(name))

@@ -133,7 +133,7 @@ func (t *timers) load(ctx context.Context, s *site, supervisor bool) (*Result, e
 	r := newRun(&t.o.Options)
 	r.site = s
 	part := r.roles()
-	part.supervisor, part.audit = supervisor, false
+	part.supervisor, part.index = supervisor, false
 	err := s.serve(ctx, part, func(ctx context.Context, n *instance.Instance) error {
 		if err := part.joined(ctx, n); err != nil {
 			return err

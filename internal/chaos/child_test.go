@@ -136,8 +136,8 @@ func runRole(ctx context.Context, s childSpec, p *pauses) error {
 			// The service isn't down when it fails where it is to fail.
 			n.StartAgent(ctx, s.Agent, agent.DefaultConcurrency, agent.Breaker{Failures: math.MaxUint32}, h)
 			return nil
-		case auditChild:
-			_, err := n.StartAudit(ctx, "", nil)
+		case indexChild:
+			_, err := n.StartIndex(ctx, nil)
 			return err
 		}
 		return fmt.Errorf("no kind of child: %q", s.Kind)

@@ -110,7 +110,7 @@ func (m *mix) roles(dir string) []childSpec {
 		one.Instance = "one"
 		all = append(all, one, two)
 	}
-	all = append(all, m.role(auditChild, "audit-1", dir))
+	all = append(all, m.role(indexChild, "index-1", dir))
 	for i, name := range demo.Services {
 		for n := range 2 - i/2 { // the last has one
 			s := m.role(agentChild, fmt.Sprintf("%s-%d", name, n+1), "")

@@ -32,12 +32,12 @@ type Health struct {
 	members map[string]*memberHealth
 }
 
-// memberHealth is one membership of a group.
+// memberHealth is one membership of a group, or a reader of all partitions.
 type memberHealth struct {
 	role    string // what restores its partitions
 	joined  bool
 	waiting map[int32]bool // partitions that it has and can't work in yet
-	// caughtUp reports that a partition has been read to about its end; nil: the
+	// caughtUp reports that a partition has been read to where it ended; nil: the
 	// role calls restored.
 	caughtUp func(p int32) bool
 }
@@ -149,6 +149,8 @@ func (h *Health) ready() error {
 		}
 		waiting := slices.Sorted(maps.Keys(m.waiting))
 		switch {
+		case !m.joined && m.caughtUp != nil:
+			faults = append(faults, fmt.Errorf("%s: it hasn't begun to read", name))
 		case !m.joined:
 			faults = append(faults, fmt.Errorf("%s: it has not joined its group", name))
 		case len(waiting) > 0:

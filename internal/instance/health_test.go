@@ -38,14 +38,14 @@ func TestHealth(t *testing.T) {
 	h := newHealth()
 	h.member("scheduler", "lane", nil)
 	behind := map[int32]bool{1: true}
-	h.member("audit", "audit", func(p int32) bool { return !behind[p] })
+	h.member("index", "index", func(p int32) bool { return !behind[p] })
 	wantProbe(t, h, StartedPath, no, "being started")
 	wantProbe(t, h, ReadyPath, no, "being started")
 	wantProbe(t, h, LivePath, yes, "ok")
 	h.begun()
 	wantProbe(t, h, StartedPath, yes, "ok")
 	wantProbe(t, h, ReadyPath, no, "lane: it has not joined its group")
-	h.assigned("audit", []int32{0, 1}, nil)
+	h.assigned("index", []int32{0, 1}, nil)
 	h.assigned("lane", []int32{0, 1, 2}, nil)
 	wantProbe(t, h, ReadyPath, no, "lane: it restores partitions [0 1 2]")
 	h.restored("supervisor", 0) // another role's
@@ -53,7 +53,7 @@ func TestHealth(t *testing.T) {
 	h.assigned("lane", nil, []int32{2})
 	wantProbe(t, h, ReadyPath, no, "[1]")
 	h.restored("scheduler", 1)
-	wantProbe(t, h, ReadyPath, no, "audit: it restores partitions [1]")
+	wantProbe(t, h, ReadyPath, no, "index: it restores partitions [1]")
 	behind[1] = false
 	wantProbe(t, h, ReadyPath, yes, "ok")
 	behind[1] = true // under load it may be behind for a moment
@@ -122,7 +122,7 @@ func TestRolesAreReady(t *testing.T) {
 		roles := map[string]func(context.Context, *Instance) error{
 			"scheduler":  func(ctx context.Context, n *Instance) error { return n.StartScheduler(ctx, SchedulerOptions{Lanes: 2}) },
 			"supervisor": func(ctx context.Context, n *Instance) error { return n.StartSupervisor(ctx, 0) },
-			"audit":      func(ctx context.Context, n *Instance) error { _, err := n.StartAudit(ctx, "", nil); return err },
+			"index":      func(ctx context.Context, n *Instance) error { _, err := n.StartIndex(ctx, nil); return err },
 			"agent": func(ctx context.Context, n *Instance) error {
 				n.StartAgent(ctx, "shop", 1, agent.Breaker{}, agent.HandlerFunc(func(context.Context, agent.Request) (any, error) { return nil, nil }))
 				return nil

@@ -340,10 +340,7 @@ func (n *Instance) store(ctx context.Context, view string) (*projections.Store, 
 	}
 	id := projections.Identity{ClusterID: n.ClusterID, Namespace: n.Kafka.Namespace, Partitions: n.Partitions, View: view}
 	s, err := projections.Open(filepath.Join(dir, view), id, projections.Options{FS: n.c.Seams.FS, HotBytes: n.c.HotBytes, Snapshots: n.c.Snapshots, Listener: &projections.Listener{
-		Fatal: func(err error) { n.log.Error("store stopped", "view", view, "error", err) },
-		Emptied: func(p int32, why string) {
-			n.log.Info("partition is read again from the log", "view", view, "partition", p, "why", why)
-		},
+		Fatal:      func(err error) { n.log.Error("store stopped", "view", view, "error", err) },
 		Background: func(err error) { n.log.Warn("store", "view", view, "error", err) },
 		Snapshot: func(p int32, of events.Snapshot) {
 			n.metrics.snapshotAt.WithLabelValues(strconv.Itoa(int(p))).Set(float64(of.State.At.UnixMilli()) / 1000)

@@ -39,6 +39,7 @@ type Metrics struct {
 	partitions   *prometheus.GaugeVec
 	restores     *prometheus.HistogramVec
 	restoring    *prometheus.GaugeVec
+	indexBehind  *prometheus.GaugeVec
 	loads        prometheus.Histogram
 	snapshots    *prometheus.CounterVec
 	written      *prometheus.CounterVec
@@ -87,6 +88,7 @@ func NewMetrics() *Metrics {
 	r.MustRegister(restores)
 	m.restores = restores
 	m.restoring = gauge("waybill_restore_remaining", "Offsets that the restore of a partition has still to read, once it has taken a second.", "partition")
+	m.indexBehind = gauge("waybill_index_behind", "Offsets of events that the index of this console has still to read.", "partition")
 	m.loads = seconds("waybill_restore_ids_seconds", "Time from the assignment of a partition to the first submission that it may decide, if its tasks came from a snapshot.")
 	m.snapshots = vec("waybill_snapshots_total", "Snapshots of partitions, by result.", "result")
 	m.written = vec("waybill_written_bytes_total", "Bytes of the values of events and of snapshots in committed transactions.", "what")
@@ -154,15 +156,15 @@ func (n *Instance) schedulerListener(restoring *restoring) *scheduler.Listener {
 		Refused: func(topic string, err error) {
 			n.log.Warn("record refused; `waybill topics check` says whether its topic is as it should be", "topic", topic, "error", err)
 		},
-		Aside: func(p int32, wait time.Duration) {
+		PartitionPaused: func(p int32, wait time.Duration) {
 			m.aside.Inc()
 			restoring.waitsFor(p, wait)
 			n.log.Warn("partition waits, others go on: what follows from its inputs was refused again; `waybill doctor` says what has no leader", "partition", p, "wait", wait)
 		},
-		Unlisted: func(err error) {
+		RequestTopicsFailed: func(err error) {
 			n.log.Warn("the agents' topics can't be listed; those that were known are used", "error", err)
 		},
-		Unread: func(err error) {
+		DefinitionsReadFailed: func(err error) {
 			restoring.definitionsUnread()
 			n.log.Warn("definitions can't be read to their end; submissions of unknown workflows wait", "error", err)
 		},

@@ -9,6 +9,7 @@ import (
 
 	"github.com/waybill-run/waybill/agent"
 	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/index"
 	"github.com/waybill-run/waybill/internal/kafka"
 	"github.com/waybill-run/waybill/internal/turns"
 	"github.com/waybill-run/waybill/projections"
@@ -272,7 +273,7 @@ func (n *Instance) again(ctx context.Context, role string, loop func(context.Con
 		if !ahead {
 			p, ahead = nothing.lasts(err)
 		}
-		if tries++; tries > againTries || errors.Is(err, errStore) || isPermanent(err) || !ahead && outOfRange(err) {
+		if tries++; tries > againTries || errors.Is(err, errStore) || errors.Is(err, index.ErrStore) || isPermanent(err) || !ahead && outOfRange(err) {
 			return fmt.Errorf("%s: %w", role, n.remedied(err))
 		}
 		if ahead {

@@ -17,7 +17,7 @@ import (
 // without an end. It is told which and why, the worker gets a new client, and the process ends with the reason.
 func TestSchedulerThatStandsStillEnds(t *testing.T) {
 	kafkatest.Each(t, func(t *testing.T, b *kafkatest.Broker) {
-		l := newAuditLogOn(t, b)
+		l := newEventLogOn(t, b)
 		ns := l.cfg.Namespace
 		b.Produce(t, events.Record{Topic: ns.Inbox(events.Tasks), Key: []byte("order-1"), Value: []byte(`{"id":"order-1","workflow":"w"}`)})
 		b.HoldOffsets(t, "somebody-"+string(ns), ns.SchedulerGroup(), ns.Inbox(events.Tasks), 0)

@@ -5,8 +5,8 @@
 //	Config       how to reach the cluster: flags, or a Java client.properties
 //	Admin        topics, their checks and their format; offsets, lag, groups
 //	Lane         a scheduler: inboxes in, and in one transaction events out
-//	Follower     a supervisor or an audit: a group's member that reads events, from where it
-//	             stands itself, and knows when it has caught up
+//	Follower     a supervisor, as a group's member, or an index, of all partitions: reads events
+//	             from its own positions, and knows when it has caught up
 //	Session      an agent: requests in any order, replies within their time
 //	Restorer     a partition, or a topic, to its end: restores, and the tools
 //	Tail         what comes from an offset on, without a group

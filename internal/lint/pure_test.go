@@ -9,7 +9,7 @@ import (
 )
 
 // pureNames are the files that decide and do nothing else.
-var pureNames = []string{"decide.go", "plan.go", "attempt.go", "start.go", "flow.go", "queue.go", "voices.go", "bound.go"}
+var pureNames = []string{"decide.go", "plan.go", "attempt.go", "start.go", "flow_control.go", "run_queue.go", "agent_health.go", "congestion.go"}
 
 // impureCalls are what a pure file may not call, by package; empty: nothing of
 // the package at all.

@@ -1,4 +1,4 @@
-package instance
+package index
 
 import (
 	"context"
@@ -15,11 +15,10 @@ import (
 // stillLog has no partitions, and nothing comes.
 type stillLog struct{}
 
-func (stillLog) Assigned() map[int32]uint64                    { return nil }
-func (stillLog) Position(string, int32) (int64, bool)          { return 0, false }
-func (stillLog) HighWatermark(string, int32) (int64, bool)     { return 0, false }
-func (stillLog) Tail(string, int32) (int64, bool)              { return 0, false }
-func (stillLog) Commit(context.Context, map[int32]int64) error { return nil }
+func (stillLog) Close()                                    {}
+func (stillLog) Position(string, int32) (int64, bool)      { return 0, false }
+func (stillLog) HighWatermark(string, int32) (int64, bool) { return 0, false }
+func (stillLog) Tail(string, int32) (int64, bool)          { return 0, false }
 
 func (stillLog) Poll(ctx context.Context) ([]events.Record, error) {
 	select {
@@ -30,15 +29,15 @@ func (stillLog) Poll(ctx context.Context) ([]events.Record, error) {
 	}
 }
 
-// A turn that never ends, as of a save on a disk that hangs, keeps the audit's loop, and its client goes on heartbeating: the
-// audit ends without waiting, so that other consoles can take its partitions. So it does where it is told to end. Here
+// A turn that never ends, as of a save on a disk that hangs, keeps the index's loop, and it would answer with what is old for ever: the
+// index ends without waiting, so that the process is started again. So it does where it is told to end. Here
 // who is shown the records hangs: of a goroutine that waits for a lock the virtual time doesn't go on.
-func TestHangingDiskEndsTheAudit(t *testing.T) {
+func TestHangingDiskEndsTheIndex(t *testing.T) {
 	for name, told := range map[string]bool{"at work": false, "told to end": true} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				ctx, stop := context.WithCancel(t.Context())
-				a, ended := newAudit(nil), make(chan error, 1)
+				x, ended := New(nil, nil), make(chan error, 1)
 				begun, hanging, over := time.Now().Add(time.Hour), make(chan struct{}), make(chan struct{})
 				hang := func([]events.Record) {
 					if time.Now().Equal(begun) {
@@ -47,7 +46,7 @@ func TestHangingDiskEndsTheAudit(t *testing.T) {
 					}
 				}
 				go func() {
-					ended <- a.watch(func() error { return a.follow(ctx, stillLog{}, "events", hang, nil) })
+					ended <- x.Run(ctx, stillLog{}, "events", hang)
 				}()
 				<-hanging
 				if told {
@@ -56,7 +55,7 @@ func TestHangingDiskEndsTheAudit(t *testing.T) {
 				var stalled *turns.StalledError
 				select {
 				case err := <-ended:
-					if !errors.As(err, &stalled) || !isPermanent(err) || !strings.Contains(err.Error(), "disk") {
+					if !errors.As(err, &stalled) || !strings.Contains(err.Error(), "disk") {
 						t.Errorf("it ended with %v", err)
 					}
 				case <-time.After(time.Hour):

@@ -8,9 +8,9 @@ import (
 // pace bounds how long a lane decides for one transaction. An expression may take
 // some 60 ms, and hundreds of inputs are polled at once: together they would take
 // longer than a lane may go without a commit.
-type pace struct {
+type transactionSizing struct {
 	// most is how many records are polled at once; 0: as many as the log gives.
-	most int
+	pollMax int
 	// rolledBack: what was decided last has come to nothing, and not for its length.
 	rolledBack bool
 	// decidedAt is when a decision was made last, as the time since began; 0: none was. The watchdog reads it.
@@ -18,12 +18,12 @@ type pace struct {
 	began     time.Time
 }
 
-// pollUnbound is when a poll is no longer bounded: above what a log gives at once.
-const pollUnbound = 1 << 10
+// pollUnlimited is when a poll is no longer bounded: above what a log gives at once.
+const pollUnlimited = 1 << 10
 
 // decided: a lane that decides doesn't hang. But one whose transactions are all rolled
 // back does no work, though it decides the same inputs again and again.
-func (p *pace) decided(now time.Time) {
+func (p *transactionSizing) decided(now time.Time) {
 	if !p.rolledBack {
 		p.decidedAt.Store(max(1, int64(now.Sub(p.began))))
 	}
@@ -31,16 +31,16 @@ func (p *pace) decided(now time.Time) {
 
 // fewer are polled after so many of what was polled took all the time that there is.
 // That ends: one record isn't divided.
-func (p *pace) fewer(decided, polled int) { p.most = max(1, min(decided, polled/2)) }
+func (p *transactionSizing) decrease(decided, polled int) { p.pollMax = max(1, min(decided, polled/2)) }
 
 // more are polled again once a transaction's inputs took a small part of that time: not as
 // soon as they fit, or every other transaction would be in vain.
-func (p *pace) more(took, bound time.Duration) {
-	if p.most == 0 || took > bound/decidePart {
+func (p *transactionSizing) increase(took, bound time.Duration) {
+	if p.pollMax == 0 || took > bound/decidePart {
 		return
 	}
-	if p.most *= 2; p.most >= pollUnbound {
-		p.most = 0
+	if p.pollMax *= 2; p.pollMax >= pollUnlimited {
+		p.pollMax = 0
 	}
 }
 
@@ -48,8 +48,8 @@ func (p *pace) more(took, bound time.Duration) {
 // decided.
 func (l *lane) stalled(now time.Time) time.Duration {
 	waited := l.log.Stalled(now)
-	if at := l.pace.decidedAt.Load(); at > 0 {
-		waited = min(waited, now.Sub(l.pace.began)-time.Duration(at))
+	if at := l.sizing.decidedAt.Load(); at > 0 {
+		waited = min(waited, now.Sub(l.sizing.began)-time.Duration(at))
 	}
 	return waited
 }

@@ -21,7 +21,7 @@ func TestPartitionThatIsRefusedWaitsAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSite(t, 2)
 		var waits []time.Duration
-		s.cfg.Listener.Aside = func(p int32, wait time.Duration) {
+		s.cfg.Listener.PartitionPaused = func(p int32, wait time.Duration) {
 			if waits = append(waits, wait); p != 1 {
 				t.Errorf("partition %d waits", p)
 			}
@@ -52,7 +52,7 @@ func TestPartitionThatIsRefusedWaitsAlone(t *testing.T) {
 			t.Errorf("it waited %v", waits)
 		}
 		log.refuse = nil
-		<-time.After(retryMost)
+		<-time.After(retryPauseMax)
 		s.until(l, waiting+" goes on", func() bool { return len(s.events(waiting)) > 0 })
 		if len(l.refusals) > 0 {
 			t.Errorf("what was refused is still kept: %v", l.refusals)
@@ -64,7 +64,7 @@ func TestPartitionThatIsRefusedWaitsAlone(t *testing.T) {
 func TestRefusedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSite(t, 1)
-		s.cfg.Listener.Aside = func(p int32, _ time.Duration) { t.Errorf("partition %d waits", p) }
+		s.cfg.Listener.PartitionPaused = func(p int32, _ time.Duration) { t.Errorf("partition %d waits", p) }
 		log := s.cluster.join(0)
 		l := s.lane(log)
 		for n := range 3 {
@@ -195,7 +195,7 @@ func TestRequestsGoWhereABrokerLeads(t *testing.T) {
 		}
 		began := time.Now()
 		s.drain(l)
-		if took := time.Since(began); took > retryLeast {
+		if took := time.Since(began); took > retryPauseMin {
 			t.Errorf("it took %v", took)
 		}
 		if asked := s.cluster.all(ns.Requests("inventory")); len(asked) != 6 || slices.ContainsFunc(asked, func(r events.Record) bool { return r.Partition != 1 }) {
@@ -228,13 +228,13 @@ func TestTopicWithoutAnyLeader(t *testing.T) {
 		s.submit("w", goes)
 		began := time.Now()
 		s.until(l, goes+" asks its agent", func() bool { return len(s.asked("inventory")) > 0 })
-		if took := time.Since(began); took > retryLeast {
+		if took := time.Since(began); took > retryPauseMin {
 			t.Errorf("it took %v", took)
 		}
 		<-time.After(time.Minute)
 		log.refuse, s.leaderless = nil, nil
 		for range 5 {
-			<-time.After(retryMost)
+			<-time.After(retryPauseMax)
 			if err := l.turn(t.Context()); err != nil {
 				t.Fatal(err)
 			}

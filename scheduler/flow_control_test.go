@@ -142,8 +142,8 @@ func TestSilentAgentIsProbed(t *testing.T) {
 	l := s.lane(s.cluster.join(0))
 	s.silence(l, "a", "b", "c", "d", "e", "f")
 	// a and b made room for d and e; c was the third.
-	if got := s.asked("inventory"); !slices.Equal(got, []string{"a", "b", "c", "d", "e"}) || !l.voices.silent("inventory") {
-		t.Fatalf("asked for %q, silent %v", got, l.voices.silent("inventory"))
+	if got := s.asked("inventory"); !slices.Equal(got, []string{"a", "b", "c", "d", "e"}) || !l.health.isSilent("inventory") {
+		t.Fatalf("asked for %q, silent %v", got, l.health.isSilent("inventory"))
 	}
 	s.clock.pass(10 * time.Second)
 	s.due("a") // its wait is over, its turn isn't
@@ -167,8 +167,8 @@ func TestSilentAgentIsProbed(t *testing.T) {
 	}
 	s.answer("inventory", "a") // a reply of an attempt that is over is one, too
 	s.drain(l)
-	if got := s.asked("inventory"); l.voices.silent("inventory") || len(got) != 5+silentAfter {
-		t.Errorf("silent %v; asked for %q", l.voices.silent("inventory"), got)
+	if got := s.asked("inventory"); l.health.isSilent("inventory") || len(got) != 5+silentAfter {
+		t.Errorf("silent %v; asked for %q", l.health.isSilent("inventory"), got)
 	}
 	for id, n := range map[string]int{"a": 2, "b": 2, "f": 1} {
 		if got := len(slices.DeleteFunc(s.asked("inventory"), func(x string) bool { return x != id })); got > n {
@@ -206,16 +206,16 @@ func TestSilenceIsOfTheAgent(t *testing.T) {
 	}
 	timeOut("a", "b", "c")
 	again("a", "b", "c")
-	if v := l.voices.agents["inventory"]; len(v.lost) != 0 {
-		t.Errorf("the agent replied to another since these were first tried; lost %q", v.lost)
+	if v := l.health.agents["inventory"]; len(v.timedOut) != 0 {
+		t.Errorf("the agent replied to another since these were first tried; lost %q", v.timedOut)
 	}
 	s.submit("w", "e")
 	s.drain(l)
 	timeOut("e")
 	again("e")
 	again("e")
-	if v := l.voices.agents["inventory"]; !slices.Equal(v.lost, []string{"e"}) {
-		t.Errorf("one task only timed out since; lost %q", v.lost)
+	if v := l.health.agents["inventory"]; !slices.Equal(v.timedOut, []string{"e"}) {
+		t.Errorf("one task only timed out since; lost %q", v.timedOut)
 	}
 }
 
@@ -268,8 +268,8 @@ func TestOldRequestsHoldBackNoProbe(t *testing.T) {
 	s.cfg.Capacity.Agents = map[string]int{"inventory": silentAfter + 2}
 	l := s.lane(s.cluster.join(0))
 	s.silence(l, "a", "b", "c", "d", "e", "f", "g", "h")
-	if a := l.parts[0].flow.agent("inventory"); !l.voices.silent("inventory") || a.outstanding != 4 {
-		t.Fatalf("silent %v, %d outstanding", l.voices.silent("inventory"), a.outstanding)
+	if a := l.parts[0].flow.agent("inventory"); !l.health.isSilent("inventory") || a.outstanding != 4 {
+		t.Fatalf("silent %v, %d outstanding", l.health.isSilent("inventory"), a.outstanding)
 	}
 	s.clock.pass(2 * time.Second)
 	s.due("c") // the last that timed out: its wait is over

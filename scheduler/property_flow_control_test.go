@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/congestion"
 	"github.com/waybill-run/waybill/internal/suite"
 	"github.com/waybill-run/waybill/internal/tally"
 	"github.com/waybill-run/waybill/internal/verify"
@@ -75,17 +76,17 @@ type flowWorld struct {
 	dead   map[string]bool
 	old    []*events.Reply
 	n      int
-	// inherited is how many steps were, by the assignment.
+	// inherited is the number of unslotted steps, by assignment.
 	inherited map[uint64]int
 	// found is how many requests an assignment found outstanding, by agent and number: more
 	// perhaps than may be by its flags.
-	found map[spotName]int
+	found map[runName]int
 }
 
 func newFlowWorld(t *testing.T, seed uint64) *flowWorld {
 	w := &flowWorld{dice: newDice(seed), site: newSite(t, flowPartitions), seed: seed, counts: map[string]int{}, states: map[string]*events.Task{},
 		timers: map[string]*events.Timers{}, asked: map[string]int{}, again: map[string]time.Time{}, seen: map[int32]int{},
-		taken: map[string]map[int32]int{}, inherited: map[uint64]int{}, found: map[spotName]int{}, open: map[string][]*events.Request{}, dead: map[string]bool{}}
+		taken: map[string]map[int32]int{}, inherited: map[uint64]int{}, found: map[runName]int{}, open: map[string][]*events.Request{}, dead: map[string]bool{}}
 	for _, a := range agents {
 		w.agents[a] = 2
 		w.taken[a] = map[int32]int{}
@@ -308,7 +309,7 @@ func (w *flowWorld) followOne(r *events.Record) {
 	if e.Queued {
 		w.counts["queued"]++
 	}
-	if f, ok := e.Fact.(*events.AttemptStarted); ok && w.lane.voices.silent(f.Agent) {
+	if f, ok := e.Fact.(*events.AttemptStarted); ok && w.lane.health.isSilent(f.Agent) {
 		w.counts["probes"]++
 	}
 }
@@ -426,9 +427,9 @@ func (w *flowWorld) check() {
 			continue
 		}
 		err := p.tasks.EachOpen(func(t *events.Task) {
-			fresh.restate(t, now, true)
-			eachSpot(t, now, func(s *spot) {
-				if s.state == spotLater && !s.due.After(now.Add(probePause)) || s.state == spotQueued && s.attempt > 0 {
+			fresh.refreshTask(t, now, true)
+			eachSpot(t, now, func(s *agentRun) {
+				if s.state == runBackingOff && !s.due.After(now.Add(probePause)) || s.state == runQueued && s.attempt > 0 {
 					near[s.agent]++
 				}
 			})
@@ -438,7 +439,7 @@ func (w *flowWorld) check() {
 			w.t.Fatal(err)
 		}
 		for _, a := range p.flow.order {
-			if a.capacity == 0 && p.flow.slots(a) < anyRoom {
+			if a.capacity == 0 && p.flow.slots(a) < congestion.Unlimited {
 				w.counts["observed bounds"]++
 			}
 			w.checkAgent(a, fresh.agent(a.name), over, now)
@@ -450,19 +451,19 @@ func (w *flowWorld) check() {
 // checkUncounted: for an agent that nobody counts requests of nothing waits, but for what
 // an owner before has left, until an input comes.
 func (w *flowWorld) checkUncounted(p *partition, now time.Time) {
-	left := map[inherited]bool{}
-	for _, x := range p.inherited {
+	left := map[unslottedStep]bool{}
+	for _, x := range p.unslottedSteps {
 		left[x] = true
 	}
 	if _, seen := w.inherited[p.generation]; !seen {
 		w.inherited[p.generation] = len(left)
 		w.counts["inherited"] += len(left)
 	}
-	if first := w.inherited[p.generation]; p.claimed && len(left) > max(0, first-startsMost) {
+	if first := w.inherited[p.generation]; p.claimed && len(left) > max(0, first-startsPerInputMax) {
 		w.t.Fatalf("seed %d: of %d steps that were inherited %d wait after an input", w.seed, first, len(left))
 	}
 	err := p.tasks.EachOpen(func(t *events.Task) {
-		for _, x := range p.flow.inherit(nil, t, now) {
+		for _, x := range p.flow.unslotted(nil, t, now) {
 			if !left[x] && p.tasks.State().At.Before(t.CompleteBy) {
 				w.t.Fatalf("seed %d: step %d of %s waits, and nothing will ever come", w.seed, x.step, t.ID)
 			}
@@ -477,7 +478,7 @@ func (w *flowWorld) checkAgent(a, fresh *agentFlow, over map[string]bool, now ti
 	if a.outstanding != fresh.outstanding {
 		w.t.Fatalf("seed %d: %s has %d outstanding, by the tasks %d", w.seed, a.name, a.outstanding, fresh.outstanding)
 	}
-	name := func(p *spot) string { return fmt.Sprint(p.task, "/", p.step, "/", p.kind) }
+	name := func(p *agentRun) string { return fmt.Sprint(p.task, "/", p.step, "/", p.kind) }
 	live, known := map[string]bool{}, map[string]bool{}
 	for _, p := range a.queue {
 		live[name(p)] = true
@@ -496,10 +497,10 @@ func (w *flowWorld) checkAgent(a, fresh *agentFlow, over map[string]bool, now ti
 }
 
 // eachSpot calls fn with what each run of a task does to its agent.
-func eachSpot(t *events.Task, now time.Time, fn func(*spot)) {
+func eachSpot(t *events.Task, now time.Time, fn func(*agentRun)) {
 	for i := range t.Steps {
 		for _, k := range []events.Kind{events.Do, events.Undo} {
-			if s, is := spotOf(t, i, k, now); is {
+			if s, is := agentRunOf(t, i, k, now); is {
 				fn(&s)
 			}
 		}
@@ -510,19 +511,19 @@ func eachSpot(t *events.Task, now time.Time, fn func(*spot)) {
 // start them.
 func (w *flowWorld) checkWaits(generation uint64, f *flow, a *agentFlow, timers int) {
 	do := 0
-	for _, p := range f.spots {
-		if p.agent == a.name && p.state == spotRunning && p.kind == events.Do {
+	for _, p := range f.runs {
+		if p.agent == a.name && p.state == runOutstanding && p.kind == events.Do {
 			do++
 		}
 	}
-	key := spotName{a.name, int(generation)}
+	key := runName{a.name, int(generation)}
 	if _, seen := w.found[key]; !seen {
 		w.found[key] = do
 	}
 	if most := max(a.capacity+probeSlots, w.found[key]); a.capacity > 0 && do > most {
 		w.t.Fatalf("seed %d: %s has %d requests outstanding; at most %d", w.seed, a.name, do, most)
 	}
-	if f.slots(a) < slotsLeast {
+	if f.slots(a) < congestion.SlotsMin {
 		w.t.Fatalf("seed %d: %s may have %d requests", w.seed, a.name, f.slots(a))
 	}
 	if len(a.queue) > 0 && a.outstanding+timers == 0 {

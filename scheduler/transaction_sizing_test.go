@@ -113,7 +113,7 @@ func TestDecisionsAreProgress(t *testing.T) {
 	if got := l.stalled(now); got != time.Minute {
 		t.Errorf("a lane that decided nothing: stalled for %v", got)
 	}
-	l.pace.decided(now)
+	l.sizing.decided(now)
 	if got := l.stalled(now.Add(time.Second)); got != time.Second {
 		t.Errorf("a second after a decision: stalled for %v", got)
 	}
@@ -144,27 +144,27 @@ func TestRolledBackForEverEndsRun(t *testing.T) {
 
 // How many are polled falls to what can be decided in time, and grows again.
 func TestPaceFallsAndGrows(t *testing.T) {
-	var p pace
-	p.fewer(40, 500)
-	if p.most != 40 {
-		t.Errorf("%d are polled after 40 took all the time", p.most)
+	var p transactionSizing
+	p.decrease(40, 500)
+	if p.pollMax != 40 {
+		t.Errorf("%d are polled after 40 took all the time", p.pollMax)
 	}
-	p.fewer(30, 40)
-	if p.most != 20 {
-		t.Errorf("%d are polled after 30 of 40, want half of what was polled", p.most)
+	p.decrease(30, 40)
+	if p.pollMax != 20 {
+		t.Errorf("%d are polled after 30 of 40, want half of what was polled", p.pollMax)
 	}
-	if p.more(time.Second, 2*time.Second); p.most != 20 {
-		t.Errorf("%d are polled, though 20 took half of the time", p.most)
+	if p.increase(time.Second, 2*time.Second); p.pollMax != 20 {
+		t.Errorf("%d are polled, though 20 took half of the time", p.pollMax)
 	}
 	for range 3 {
-		p.fewer(1, p.most)
+		p.decrease(1, p.pollMax)
 	}
-	if p.most != 1 {
-		t.Errorf("%d are polled, want one", p.most)
+	if p.pollMax != 1 {
+		t.Errorf("%d are polled, want one", p.pollMax)
 	}
 	for _, want := range []int{2, 4, 8, 16, 32, 64, 128, 256, 512, 0, 0} {
-		if p.more(0, time.Second); p.most != want {
-			t.Errorf("%d are polled, want %d", p.most, want)
+		if p.increase(0, time.Second); p.pollMax != want {
+			t.Errorf("%d are polled, want %d", p.pollMax, want)
 		}
 	}
 }

@@ -14,14 +14,14 @@ import (
 
 // What becomes of inputs whose output the cluster won't take.
 const (
-	// refusedPause is before the first time that inputs are tried again: a leader that moves is
+	// retryPauseFirst is before the first time that inputs are tried again: a leader that moves is
 	// mostly there by then.
-	refusedPause = 100 * time.Millisecond
-	// retryLeast is for how long they wait after the second time, and doubles up to retryMost.
-	retryLeast = time.Second
-	retryMost  = 30 * time.Second
-	// metadataMost is how long a lane waits to know who leads the request topics.
-	metadataMost = time.Second
+	retryPauseFirst = 100 * time.Millisecond
+	// retryPauseMin is for how long they wait after the second time, and doubles up to retryPauseMax.
+	retryPauseMin = time.Second
+	retryPauseMax = 30 * time.Second
+	// metadataWithin is how long a lane waits to know who leads the request topics.
+	metadataWithin = time.Second
 )
 
 // outputOf says that a transaction's output up to an index is of inputs of a partition, from where the
@@ -31,8 +31,8 @@ type outputOf struct {
 	end       int
 }
 
-// outputIs takes note that what was added to the output last is of a partition's inputs.
-func (tx *transaction) outputIs(p int32) {
+// attributeOutput takes note that what was added to the output last is of a partition's inputs.
+func (tx *transaction) attributeOutput(p int32) {
 	if n := len(tx.outputs); n > 0 && tx.outputs[n-1].partition == p {
 		tx.outputs[n-1].end = len(tx.out)
 		return
@@ -50,22 +50,22 @@ func (tx *transaction) partitionOf(index int) int32 {
 	panic(fmt.Sprintf("scheduler: record %d is of none of the inputs; %d were decided on", index, len(tx.out)))
 }
 
-// unledError is of a request that nobody would take.
-type unledError struct {
+// leaderlessError is of a request that nobody would take.
+type leaderlessError struct {
 	index     int
 	topic     string
 	partition int32
 }
 
-func (e *unledError) Error() string {
+func (e *leaderlessError) Error() string {
 	return fmt.Sprintf("no broker leads partition %d of %s, nor another", e.partition, e.topic)
 }
-func (e *unledError) RecordIndex() int { return e.index }
-func (e *unledError) Permanent() bool  { return false }
+func (e *leaderlessError) RecordIndex() int { return e.index }
+func (e *leaderlessError) Permanent() bool  { return false }
 
-// unled finds a request that can't be written, as far as is known: there is no need to wait until nobody
+// findLeaderless finds a request that can't be written, as far as is known: there is no need to wait until nobody
 // has acknowledged it. Where its topic has a partition that is led, it goes there.
-func (tx *transaction) unled() refusedRecord {
+func (tx *transaction) findLeaderless() refusedRecord {
 	_, leaderless := tx.lane.requests.partitions()
 	if len(leaderless) == 0 {
 		return nil
@@ -73,7 +73,7 @@ func (tx *transaction) unled() refusedRecord {
 	for i := range tx.out {
 		r := &tx.out[i]
 		if agent, request := tx.lane.cfg.Namespace.AgentOf(r.Topic); request && slices.Contains(leaderless[agent], r.Partition) {
-			return &unledError{i, r.Topic, r.Partition}
+			return &leaderlessError{i, r.Topic, r.Partition}
 		}
 	}
 	return nil
@@ -96,9 +96,9 @@ type attemptID struct {
 	attempt    int
 }
 
-// noteTooLarge takes note of a request that was refused because of its size, and of all others of the transaction to that
+// recordTooLarge takes note of a request that was refused because of its size, and of all others of the transaction to that
 // topic that are no smaller: each would be refused like it, with another transaction rolled back.
-func (tx *transaction) noteTooLarge(index int, refused tooLargeRecord) error {
+func (tx *transaction) recordTooLarge(index int, refused tooLargeRecord) error {
 	r := &tx.out[index]
 	least := sizeOf(r)
 	bytes, most := refused.TooLarge()
@@ -152,12 +152,12 @@ func (rs tooLargeRequests) drop(p int32) {
 // else is tried again, and from the second time on its partition waits before, while the others
 // go on. A lane of which the cluster takes nothing for as long as one may stall gives up: a
 // fresh client may do better.
-func (l *lane) refused(ctx context.Context, tx *transaction, refused refusedRecord) error {
+func (l *lane) onRefused(ctx context.Context, tx *transaction, refused refusedRecord) error {
 	r := &tx.out[refused.RecordIndex()]
 	l.cfg.Listener.refusedRecord(r.Topic, refused)
 	now := time.Now()
-	if l.refusing.IsZero() {
-		l.refusing = now
+	if l.refusingSince.IsZero() {
+		l.refusingSince = now
 	}
 	p := tx.partitionOf(refused.RecordIndex())
 	l.refusals[p]++
@@ -166,22 +166,22 @@ func (l *lane) refused(ctx context.Context, tx *transaction, refused refusedReco
 	large, tooLarge := errors.AsType[tooLargeRecord](refused)
 	switch {
 	case request && tooLarge:
-		return tx.noteTooLarge(refused.RecordIndex(), large)
+		return tx.recordTooLarge(refused.RecordIndex(), large)
 	case request && refused.Permanent() && again:
 		l.requests.bar(agent, refused.Error())
 		return nil
-	case now.Sub(l.refusing) > stallFactor*l.cfg.TransactionTimeout:
-		return fmt.Errorf("the cluster has taken nothing for %s: %w", now.Sub(l.refusing).Round(time.Second), refused)
+	case now.Sub(l.refusingSince) > stallFactor*l.cfg.TransactionTimeout:
+		return fmt.Errorf("the cluster has taken nothing for %s: %w", now.Sub(l.refusingSince).Round(time.Second), refused)
 	case again:
 		l.pauseForRetry(p, now)
 	default:
 		select {
 		case <-ctx.Done():
-		case <-time.After(refusedPause):
+		case <-time.After(retryPauseFirst):
 		}
 	}
 	if request { // it may go where a broker leads
-		bounded, cancel := context.WithTimeout(ctx, metadataMost)
+		bounded, cancel := context.WithTimeout(ctx, metadataWithin)
 		defer cancel()
 		l.requests.refresh(bounded, time.Now(), nil)
 	}
@@ -192,13 +192,13 @@ func (l *lane) refused(ctx context.Context, tx *transaction, refused refusedReco
 // transaction timeout, and all that was polled with it is rolled back: so a partition whose output goes
 // where no broker leads would stop the lane, if its inboxes didn't wait.
 func (l *lane) pauseForRetry(p int32, now time.Time) {
-	wait := retryLeast
-	for n := 2; n < l.refusals[p] && wait < retryMost; n++ {
+	wait := retryPauseMin
+	for n := 2; n < l.refusals[p] && wait < retryPauseMax; n++ {
 		wait *= 2
 	}
-	wait = min(wait, retryMost)
+	wait = min(wait, retryPauseMax)
 	for topic := range l.inboxes {
 		l.log.Pause(p, topic, inboxgate.PausedForRetry, now.Add(wait))
 	}
-	l.cfg.Listener.aside(p, wait)
+	l.cfg.Listener.partitionPaused(p, wait)
 }

@@ -8,12 +8,12 @@ import (
 
 // The definitions are asked for while a lane's other work waits.
 const (
-	definitionsMost  = time.Second     // that one reading takes, far below a stall
-	definitionsAgain = 5 * time.Second // until one that failed is tried again
+	definitionsReadWithin = time.Second     // that one reading takes, far below a stall
+	definitionsRetryAfter = 5 * time.Second // until one that failed is tried again
 )
 
-// errUnread: an input's workflow isn't known, and whether there is one can't be told now.
-var errUnread = errors.New("the definitions can't be read to their end")
+// errDefinitionsUnread: an input's workflow isn't known, and whether there is one can't be told now.
+var errDefinitionsUnread = errors.New("the definitions can't be read to their end")
 
 // readDefinitions reads them to the end, once for a transaction: its inputs were polled
 // before. What fails is not tried again for a while, or each partition's inputs would
@@ -21,9 +21,9 @@ var errUnread = errors.New("the definitions can't be read to their end")
 func (tx *transaction) readDefinitions(ctx context.Context) error {
 	l, now := tx.lane, time.Now()
 	if now.Before(l.definitionsFrom) {
-		return errUnread
+		return errDefinitionsUnread
 	}
-	bounded, cancel := context.WithTimeout(ctx, definitionsMost)
+	bounded, cancel := context.WithTimeout(ctx, definitionsReadWithin)
 	defer cancel()
 	err := l.cfg.Catalog.ReadToEndNow(bounded)
 	if err == nil {
@@ -33,7 +33,7 @@ func (tx *transaction) readDefinitions(ctx context.Context) error {
 	if ctx.Err() != nil || isPermanent(err) {
 		return err
 	}
-	l.cfg.Listener.unread(err)
-	l.definitionsFrom = time.Now().Add(definitionsAgain)
-	return errUnread
+	l.cfg.Listener.definitionsReadFailed(err)
+	l.definitionsFrom = time.Now().Add(definitionsRetryAfter)
+	return errDefinitionsUnread
 }

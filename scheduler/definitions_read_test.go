@@ -47,12 +47,12 @@ func unreadDefinitions(t *testing.T, hang bool) {
 
 	s.catalog.err, s.catalog.reads = errors.New("no broker"), 0
 	told := 0
-	s.cfg.Listener.Unread = func(error) { told++ }
+	s.cfg.Listener.DefinitionsReadFailed = func(error) { told++ }
 	s.submit("typo", unknown)
 	s.submit("w", behind)
 	began, reads := time.Now(), 0
 	s.until(l, "the definitions were asked for", func() bool { return s.catalog.reads > reads })
-	if took := time.Since(began); took > 2*definitionsMost {
+	if took := time.Since(began); took > 2*definitionsReadWithin {
 		t.Errorf("asking for them held the lane up for %v", took)
 	}
 	s.complete("inventory")
@@ -91,7 +91,7 @@ func TestTopicsThatCantBeListed(t *testing.T) {
 			t.Errorf("a record of %s is said to be refused: %v", topic, err)
 			cancel()
 		}
-		s.cfg.Listener.Unlisted = func(err error) {
+		s.cfg.Listener.RequestTopicsFailed = func(err error) {
 			if !errors.Is(err, away) {
 				t.Error(err)
 			}

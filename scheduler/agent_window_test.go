@@ -1,0 +1,289 @@
+package scheduler
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/congestion"
+)
+
+// windowEpoch is when tests of windows begin.
+var windowEpoch = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+
+// observes is a lane of one partition that finds out what agents can do.
+func (s *site) observes() (*lane, *fakeLog) {
+	s.cfg.Capacity.Observe = true
+	log := s.cluster.join(0)
+	return s.lane(log), log
+}
+
+func (s *site) many(n int, name string) (ids []string) {
+	for i := range n {
+		ids = append(ids, fmt.Sprintf("%s%02d", name, i))
+	}
+	return ids
+}
+
+// tenOfFifty asks an agent for fifty tasks. It answers ten after some time, which the
+// lane comes to some time later; then ten more time out.
+func (s *site) tenOfFifty(l *lane, answered, later time.Duration) []string {
+	s.t.Helper()
+	tasks := s.many(50, "a")
+	l.health.modify("inventory").Adopt(len(tasks)+congestion.InitialWindow, 1)
+	s.submit("w", tasks...)
+	s.drain(l)
+	if got := s.asked("inventory"); len(got) != len(tasks) {
+		s.t.Fatalf("asked for %d of %d", len(got), len(tasks))
+	}
+	s.clock.pass(answered)
+	for _, id := range tasks[:10] {
+		s.answer("inventory", id)
+	}
+	s.clock.pass(later)
+	s.drain(l)
+	s.clock.pass(time.Second)
+	for _, id := range tasks[10:20] {
+		s.due(id)
+	}
+	s.drain(l)
+	return tasks
+}
+
+// An agent that has shown what it can do gets all that. When it is behind, what it can't
+// do waits, and its replies bring it on.
+func TestAgentThatIsBehindHasABound(t *testing.T) {
+	s := newSite(t, 1)
+	l, _ := s.observes()
+	first := s.tenOfFifty(l, 9*time.Second, 0)
+	const bound = 5 // in a third of 10 s, where ten were answered in the last seconds
+	if got := l.parts[0].flow.slots(l.parts[0].flow.agent("inventory")); got != bound {
+		t.Fatalf("the bound is %d, want %d", got, bound)
+	}
+	s.submit("w", "new")
+	s.drain(l)
+	if got := s.asked("inventory"); slices.Contains(got, "new") {
+		t.Fatal("30 are outstanding, and another was asked for")
+	}
+	all := l.agents()
+	if want := []AgentFlow{{Agent: "inventory", Outstanding: 30, Bound: bound, Queued: 1}}; !slices.Equal(all, want) {
+		t.Errorf("agents %+v, want %+v", all, want)
+	}
+	for _, id := range first[20 : 50-bound] {
+		s.due(id)
+	}
+	s.drain(l)
+	if got := s.asked("inventory"); slices.Contains(got, "new") {
+		t.Fatal("as many are outstanding as may, and another was asked for")
+	}
+	s.due(first[50-bound])
+	s.drain(l)
+	if got := s.asked("inventory"); got[len(got)-1] != "new" {
+		t.Errorf("a slot is free; asked for %q last", got[len(got)-1])
+	}
+	s.events("")
+}
+
+// What a lane takes to come to a reply says nothing of the agent that wrote it.
+func TestAgentOfABusyLaneIsNotBehind(t *testing.T) {
+	s := newSite(t, 1)
+	l, _ := s.observes()
+	s.tenOfFifty(l, time.Second, 8*time.Second)
+	if got := l.agents(); len(got) != 1 || got[0].Bound < 50 {
+		t.Errorf("agents %+v, want the 50 that there were: they answered within a second", got)
+	}
+	s.events("")
+}
+
+// An agent without a capacity that falls silent, after quick answers, is probed like
+// any other, and isn't flooded when it is back.
+func TestSilentAgentWithoutCapacityIsProbed(t *testing.T) {
+	s := newSite(t, 1)
+	l, _ := s.observes()
+	s.submit("w", "q")
+	s.drain(l)
+	s.answer("inventory", "q")
+	s.drain(l)
+	s.clock.pass(time.Second)
+	l.health.modify("inventory").Adopt(100+congestion.InitialWindow, 1)
+	first := s.many(5, "a")
+	s.submit("w", first...)
+	s.drain(l)
+	s.clock.pass(10 * time.Second)
+	for _, id := range first[:silentAfter] {
+		s.due(id)
+	}
+	s.drain(l)
+	then := s.many(3*congestion.InitialWindow, "b")
+	s.submit("w", then...)
+	s.drain(l)
+	if got := s.asked("inventory"); len(got) != 6 || !l.health.isSilent("inventory") {
+		t.Fatalf("asked for %q, silent %v", got, l.health.isSilent("inventory"))
+	}
+	for _, id := range first[silentAfter:] {
+		s.due(id)
+	}
+	s.drain(l)
+	s.clock.pass(2 * time.Second)
+	s.due("a04") // its wait is over
+	s.drain(l)
+	got := s.asked("inventory")
+	if len(got) != 7 || got[6] != "b00" {
+		t.Fatalf("asked for %q, want b00 last", got)
+	}
+	s.answer("inventory", "b00")
+	s.drain(l)
+	// The probe was answered early: that is one more.
+	if got := s.asked("inventory"); l.health.isSilent("inventory") || len(got) != 7+congestion.InitialWindow+1 {
+		t.Errorf("silent %v; asked for %q", l.health.isSilent("inventory"), got[7:])
+	}
+	s.events("")
+}
+
+// What was observed in a transaction is taken back with it; and a lane that takes a
+// partition in which steps wait begins with a bound, instead of sending them all.
+func TestBoundOfARollbackAndOfARestore(t *testing.T) {
+	s := newSite(t, 1)
+	l, log := s.observes()
+	first := s.many(4, "a")
+	s.submit("w", first...)
+	s.drain(l)
+	s.clock.pass(10 * time.Second)
+	rolledBack := 3
+	log.end = func(func()) (bool, bool, error) {
+		if rolledBack--; rolledBack >= 0 {
+			if v := l.health.agents["inventory"]; len(v.timedOut) != 1 {
+				t.Errorf("time-outs of %q counted before the commit, want one", v.timedOut)
+			}
+		}
+		return false, rolledBack >= 0, nil
+	}
+	s.due(first[0])
+	s.drain(l)
+	if v := l.health.agents["inventory"]; len(v.timedOut) != 1 {
+		t.Errorf("time-outs of %q counted after three rollbacks, want one", v.timedOut)
+	}
+	for _, id := range first[1:] {
+		s.due(id)
+	}
+	s.drain(l)
+	s.submit("w", s.many(3*congestion.InitialWindow, "b")...)
+	s.drain(l)
+	l.health = newAgentHealth() // another lane's
+	log.assign(0)
+	s.until(l, "the partition is there again", func() bool {
+		return l.parts[0] != nil && l.parts[0].generation == log.Assigned()[0] && l.parts[0].ready()
+	})
+	before := len(s.asked("inventory"))
+	s.answer("inventory", first[0]) // any input
+	s.drain(l)
+	if got := len(s.asked("inventory")) - before; got == 0 || got > congestion.InitialWindow {
+		t.Errorf("after a restore %d are asked for at once; at most %d", got, congestion.InitialWindow)
+	}
+	s.events("")
+}
+
+// What a flow keeps of a task ends with it.
+func TestFlowEndsWithItsTasks(t *testing.T) {
+	s := newSite(t, 1)
+	l, _ := s.observes()
+	s.submit("w", "a", "b")
+	s.drain(l)
+	f := l.parts[0].flow
+	if n := f.agent("inventory").outstanding; len(f.runs) != 2 || n != 2 {
+		t.Fatalf("%d spots, %d outstanding", len(f.runs), n)
+	}
+	s.complete("inventory")
+	s.drain(l)
+	if n := f.agent("inventory").outstanding; len(f.runs) != 0 || n != 0 {
+		t.Errorf("%d spots, %d outstanding after all has ended", len(f.runs), n)
+	}
+}
+
+// That an undo began is rolled back: its request was never outstanding.
+func TestFlowTakesBackAnUndoThatWasRolledBack(t *testing.T) {
+	f := newFlow(Capacity{Agents: map[string]int{"inventory": 4}}, 0, 1)
+	plan := &events.Plan{Steps: []events.PlanStep{{ID: "reserve", Agent: "inventory", Undo: &events.PlanUndo{Agent: "inventory"}}}}
+	done := events.Run{State: events.StepCompleted, Attempt: 1}
+	before := &events.Task{ID: "o", State: events.StateUndoing, Plan: plan, Steps: []*events.Step{{Run: done}}}
+	after := before.Clone()
+	after.OwnStep(0).Undo = &events.Run{State: events.StepRunning, Attempt: 1}
+	f.refreshTask(after, time.Now(), false)
+	if n := f.agent("inventory").outstanding; n != 1 {
+		t.Fatalf("%d outstanding while the undo runs", n)
+	}
+	f.refreshTask(before, time.Now(), true)
+	if n := f.agent("inventory").outstanding; n != 0 || len(f.runs) != 0 {
+		t.Errorf("%d outstanding, %d spots after the rollback", n, len(f.runs))
+	}
+}
+
+// A partition may use what others don't of a bound, and has its share although another
+// used it.
+func TestBoundIsForAllPartitions(t *testing.T) {
+	vs := newAgentHealth()
+	for id := range int32(2) {
+		vs.addPartition(id, newFlow(Capacity{Observe: true}, id, 2))
+	}
+	const share = 16
+	vs.modify("inventory").Adopt(2*share, 2)
+	a, b := vs.flows[0].agent("inventory"), vs.flows[1].agent("inventory")
+	a.outstanding = 2*share - 3
+	if got := vs.flows[0].Free("inventory", "t", windowEpoch); got != 3 {
+		t.Errorf("nobody else uses the bound: %d are free, want 3", got)
+	}
+	if got := vs.flows[1].Free("inventory", "t", windowEpoch); got != share {
+		t.Errorf("%d are free of the other's share, want %d", got, share)
+	}
+	b.outstanding = share
+	for id, f := range vs.flows {
+		if got := f.Free("inventory", "t", windowEpoch); got > 0 {
+			t.Errorf("the bound is used up, and %d are free in partition %d", got, id)
+		}
+	}
+}
+
+// A lane that takes a partition over lets out no fewer requests than are outstanding there.
+func TestWhatIsOutstandingWasLetOut(t *testing.T) {
+	vs, f := newAgentHealth(), newFlow(Capacity{Observe: true}, 0, 1)
+	f.agent("inventory").outstanding = 50
+	vs.addPartition(0, f)
+	if got := vs.window("inventory"); got != 50 {
+		t.Errorf("%d are let out, want what is outstanding, 50", got)
+	}
+	if f.agent("inventory").outstanding = 49; f.Free("inventory", "t", windowEpoch) != 1 {
+		t.Error("an answer lets out none")
+	}
+}
+
+// What an agent has shown isn't counted again when a partition goes and comes back, as at
+// each rebalance.
+func TestPartitionThatComesBackShowsNothing(t *testing.T) {
+	const there, here = 30, 12
+	vs := newAgentHealth()
+	for id, n := range []int{there, here} {
+		f := newFlow(Capacity{Observe: true}, int32(id), 2)
+		f.agent("inventory").outstanding = n
+		vs.addPartition(int32(id), f)
+	}
+	if limit := vs.window("inventory"); limit != there+here {
+		t.Fatalf("%d are let out, want what is outstanding, %d", limit, there+here)
+	}
+	for range 5 {
+		f := vs.flows[1]
+		delete(vs.flows, 1)
+		vs.addPartition(1, f)
+		if got := vs.window("inventory"); got != there+here {
+			t.Fatalf("%d are let out, and %d before", got, there+here)
+		}
+	}
+	vs.modify("inventory").Adopt(100, 2) // as quick answers show since
+	vs.commit()
+	f := vs.flows[1]
+	delete(vs.flows, 1)
+	if vs.addPartition(1, f); vs.window("inventory") != 100 {
+		t.Errorf("%d are let out, and 100 before", vs.window("inventory"))
+	}
+}
