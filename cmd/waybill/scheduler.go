@@ -28,6 +28,7 @@ type roleFlags struct {
 	session       time.Duration
 	transaction   time.Duration
 	reads         bool // it may open an imported history
+	drains        bool // load balancers send requests to it
 }
 
 func (r *roleFlags) flags(cmd *cobra.Command, state bool) {
@@ -114,14 +115,21 @@ func (r *roleFlags) runRole(cmd *cobra.Command, role string, start func(context.
 		return orInterrupted(ctx, err)
 	}
 	defer n.Close()
+	serving, unserve := context.WithCancel(context.WithoutCancel(ctx)) // probes are answered until the role has stopped
+	defer unserve()
 	if r.metricsListen != "" {
-		addr, err := m.Serve(ctx, r.metricsListen, log)
+		addr, err := m.Serve(serving, r.metricsListen, log)
 		if err != nil {
 			return err
 		}
 		log.Info("metrics", "listen", "http://"+addr.String()+"/metrics")
 	}
 	log.Info("started", "role", role, "name", n.Name, "namespace", cfg.Namespace, "partitions", n.Partitions)
+	if r.drains {
+		var cancel context.CancelFunc
+		ctx, cancel = n.Drained(ctx)
+		defer cancel()
+	}
 	err = n.Run(ctx, func(ctx context.Context) error { return start(ctx, n) })
 	log.Info("stopped", "role", role)
 	if _, refused := errors.AsType[*kafka.TimeoutError](err); refused {

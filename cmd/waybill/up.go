@@ -67,6 +67,8 @@ func runUp(cmd *cobra.Command, o *upOptions) error {
 	}
 	lo.partitions, lo.anyPort = partitions, !cmd.Flags().Changed("listen")
 	ctx := cmd.Context()
+	serving, unserve := context.WithCancel(context.WithoutCancel(ctx)) // probes are answered until all has stopped
+	defer unserve()
 	sys, err := startLocal(ctx, lo)
 	if err != nil {
 		return orInterrupted(ctx, err)
@@ -76,7 +78,7 @@ func runUp(cmd *cobra.Command, o *upOptions) error {
 			return err
 		}
 		if o.metricsListen != "" {
-			addr, err := lo.metrics.Serve(ctx, o.metricsListen, lo.log)
+			addr, err := lo.metrics.Serve(serving, o.metricsListen, lo.log)
 			if err != nil {
 				return err
 			}

@@ -2,6 +2,7 @@ package instance
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -173,4 +174,81 @@ func becomesReady(t *testing.T, b *kafkatest.Broker, cfg kafka.Config, start fun
 	}
 	wantProbe(t, n.Health(), StartedPath, http.StatusOK, "ok")
 	wantProbe(t, n.Health(), LivePath, http.StatusOK, "ok")
+}
+
+// From the moment that a process begins to stop it isn't ready, for as long as what it does still needs; it lives.
+func TestNotReadyOnceItStops(t *testing.T) {
+	for name, fails := range map[string]bool{"told to stop": false, "a role failed": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				n := &Instance{metrics: NewMetrics()}
+				ctx, cancel := context.WithCancel(t.Context())
+				fail, release, ended := make(chan struct{}), make(chan struct{}), make(chan error, 1)
+				go func() {
+					ended <- n.Run(ctx, func(context.Context) error {
+						n.Go(func() error { <-release; return nil }) // an agent's handler
+						n.Go(func() error { <-fail; return errors.New("failed") })
+						return nil
+					})
+				}()
+				synctest.Wait()
+				wantProbe(t, n.Health(), ReadyPath, http.StatusOK, "ok")
+				if fails {
+					close(fail)
+				} else {
+					cancel()
+				}
+				synctest.Wait()
+				wantProbe(t, n.Health(), ReadyPath, http.StatusServiceUnavailable, "stops")
+				wantProbe(t, n.Health(), LivePath, http.StatusOK, "ok")
+				close(release)
+				if !fails {
+					close(fail)
+				}
+				<-ended
+				cancel()
+			})
+		})
+	}
+}
+
+// A console answers for as long as load balancers need to learn that it stops, within a bound; where nobody asks it
+// stops at once.
+func TestDrained(t *testing.T) {
+	for _, c := range []struct {
+		name         string
+		asked        time.Duration // before the stop; 0: nobody asked
+		every, lasts time.Duration
+	}{
+		{"nobody asks", 0, 0, 0},
+		{"asked long ago", time.Hour, 0, 0},
+		{"asked every 2 s", time.Second, 2 * time.Second, 6 * time.Second},
+		{"asked no more", time.Second, 0, drainMost},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				n := &Instance{metrics: NewMetrics()}
+				n.metrics.health.begun()
+				if c.asked > 0 {
+					wantProbe(t, n.Health(), ReadyPath, http.StatusOK, "ok")
+				}
+				time.Sleep(c.asked)
+				ctx, stop := context.WithCancel(t.Context())
+				drained, cancel := n.Drained(ctx)
+				defer cancel()
+				begun := time.Now()
+				stop()
+				synctest.Wait()
+				for c.every > 0 && drained.Err() == nil {
+					time.Sleep(c.every)
+					wantProbe(t, n.Health(), ReadyPath, http.StatusServiceUnavailable, "stops")
+					synctest.Wait()
+				}
+				<-drained.Done()
+				if took := time.Since(begun); took != c.lasts {
+					t.Errorf("it took %s, want %s", took, c.lasts)
+				}
+			})
+		})
+	}
 }

@@ -374,7 +374,10 @@ var errStore = errors.New("the store failed")
 // StartAgent runs an agent until ctx ends.
 func (n *Instance) StartAgent(ctx context.Context, name string, concurrency int, breaker agent.Breaker, h agent.Handler) {
 	n.metrics.health.member("agent", "agent."+name, nil)
+	var live agent.Liveness
+	n.metrics.health.loop("agent."+name, &live)
 	n.roles.Go(func() error {
+		defer n.metrics.health.loop("agent."+name, nil)
 		return agent.Run(ctx, agent.Config{
 			Open: func(ctx context.Context) (agent.Session, error) {
 				s, err := kafka.OpenSession(ctx, kafka.SessionConfig{Config: n.Kafka, Group: n.Kafka.Namespace.AgentGroup(name),
@@ -386,6 +389,7 @@ func (n *Instance) StartAgent(ctx context.Context, name string, concurrency int,
 				return through(n.c.Seams.Sessions, agent.Session(s)), nil
 			},
 			Namespace: n.Kafka.Namespace, Source: n.source("agent/" + name), Clock: n.Clock.Now, Concurrency: concurrency, Breaker: breaker, Listener: n.agentListener(name),
+			Liveness: &live,
 		}, h)
 	})
 }

@@ -8,7 +8,7 @@ import (
 )
 
 // A transaction's output goes to a topic in waves if the topic refused a batch (see
-// producer_split.go): the next wave is sent when the one before is acknowledged, and each has
+// producer_split.go), and an agent's replies go in smaller flights (see session_send.go): the next wave is sent when the one before is acknowledged, and each has
 // at most what the topic takes, so that no batch has more. One that is refused though it is its
 // topic's only record in a wave is too large itself.
 
@@ -20,13 +20,26 @@ type narrowed struct {
 	until time.Time
 }
 
-// waves are the indices of output by wave; nil: it goes at once.
-func (n narrowTopics) waves(out []events.Record, now time.Time) [][]int {
+// refused has smaller batches sent to a topic that refused one, and takes at most so many bytes as one; 0: not known.
+func (n narrowTopics) refused(topic string, most int, now time.Time) {
+	if known, narrow := n[topic]; narrow && most >= known.most {
+		most = 0 // it refused what that should allow
+	}
+	n[topic] = narrowed{most, now.Add(narrowFor)}
+}
+
+// widen has those forgotten whose time is over: their settings may have changed.
+func (n narrowTopics) widen(now time.Time) {
 	for topic, t := range n {
 		if now.After(t.until) {
 			delete(n, topic)
 		}
 	}
+}
+
+// waves are the indices of output by wave; nil: it goes at once.
+func (n narrowTopics) waves(out []events.Record, now time.Time) [][]int {
+	n.widen(now)
 	if len(n) == 0 {
 		return nil
 	}
@@ -77,10 +90,6 @@ func (l *Lane) split(ctx context.Context, out []events.Record, refused *ProduceE
 		}
 		return &TooLargeError{Topic: r.Topic, Bytes: recordBytesLeast(r), Most: bound, Err: refused.Err}
 	}
-	most := maxMessageBytes(ctx, l.session.Client(), r.Topic)
-	if narrow && most >= known.most {
-		most = 0 // it refused what that should allow
-	}
-	l.narrow[r.Topic] = narrowed{most, time.Now().Add(narrowFor)}
+	l.narrow.refused(r.Topic, maxMessageBytes(ctx, l.session.Client(), r.Topic), time.Now())
 	return nil
 }
