@@ -205,7 +205,9 @@ func TestNotReadyOnceItStops(t *testing.T) {
 				if !fails {
 					close(fail)
 				}
-				<-ended
+				if err := <-ended; err == nil && fails {
+					t.Errorf("it ended with %v", err)
+				}
 				cancel()
 			})
 		})
