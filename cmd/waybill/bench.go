@@ -31,7 +31,7 @@ func (o *benchOptions) flags(cmd *cobra.Command) {
 	f.IntVar(&o.load.Payload, "payload", o.load.Payload, "size of a task's input in bytes")
 	f.IntVar(&o.load.Steps, "steps", o.load.Steps, "number of steps of a task")
 	f.Int32Var(&o.load.Partitions, "partitions", o.load.Partitions, "number of partitions of the inboxes and of events")
-	f.IntVar(&o.load.Lanes, "workers", o.load.Lanes, "number of workers of the scheduler")
+	f.IntVar(&o.load.Workers, "workers", o.load.Workers, "number of workers of the scheduler")
 	f.StringVar(&o.logLevel, "log-level", "error", "log level of the roles: debug, info, warn or error")
 	o.profiles.flags(f, "the measured part")
 }

@@ -138,7 +138,7 @@ func (r *roleFlags) runRole(cmd *cobra.Command, role string, start func(context.
 	return err
 }
 
-// checkScheduler refuses what a lane would, each time that it is opened.
+// checkScheduler refuses what a worker would, each time that it is opened.
 func checkScheduler(r *roleFlags, o *instance.SchedulerOptions) error {
 	if err := r.check(); err != nil {
 		return err
@@ -147,8 +147,8 @@ func checkScheduler(r *roleFlags, o *instance.SchedulerOptions) error {
 	switch {
 	case session >= transaction:
 		return usage("--session-timeout %s must be shorter than --transaction-timeout, %s: the successor of a dead scheduler would wait for its transaction", session, transaction)
-	case o.Lanes < 1:
-		return usage("--workers %d: 1 or more", o.Lanes)
+	case o.Workers < 1:
+		return usage("--workers %d: 1 or more", o.Workers)
 	}
 	return checkMaxRunnable(o.MaxRunnable)
 }
@@ -176,7 +176,7 @@ Run one or more processes: Kafka's consumer group protocol divides the partition
 	}
 	r.flags(cmd, true)
 	f := cmd.Flags()
-	f.IntVar(&o.Lanes, "workers", runtime.GOMAXPROCS(0), "number of workers, each one group member with one transactional producer; no more than the inboxes have partitions take part")
+	f.IntVar(&o.Workers, "workers", runtime.GOMAXPROCS(0), "number of workers, each one group member with one transactional producer; no more than the inboxes have partitions take part")
 	maxRunnableFlag(cmd, &o.MaxRunnable)
 	capacityFlags(cmd, &o.AgentCapacity, &o.ObserveCapacity)
 	f.StringSliceVar(&o.ReplyToPrefixes, "reply-to-prefix", nil, "accept a reply_to only if it begins with one of these prefixes")

@@ -125,7 +125,7 @@ func (o *upOptions) local() (localOptions, error) {
 	}
 	lo := localOptions{console: &o.console, dataDir: o.dataDir, listen: o.listen, demo: o.demo,
 		ledger: filepath.Join(o.dataDir, "ledger.jsonl"), concurrency: demoConcurrency,
-		scheduler: instance.SchedulerOptions{Lanes: 2, MaxRunnable: o.maxRunnable, CreateReplyTo: true, AgentCapacity: o.capacity, ObserveCapacity: o.observe}, log: log, metrics: instance.NewMetrics()}
+		scheduler: instance.SchedulerOptions{Workers: 2, MaxRunnable: o.maxRunnable, CreateReplyTo: true, AgentCapacity: o.capacity, ObserveCapacity: o.observe}, log: log, metrics: instance.NewMetrics()}
 	if o.demo {
 		lo.definitions = append(lo.definitions, workflow.Order())
 	}

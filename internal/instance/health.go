@@ -242,7 +242,7 @@ func (h *Health) mount(mux *http.ServeMux) {
 	}
 }
 
-// watchedLog marks when a lane does something by itself: not while it waits for
+// watchedLog marks when a worker does something by itself: not while it waits for
 // brokers, which a restart doesn't bring back.
 type watchedLog struct {
 	scheduler.Log
@@ -251,7 +251,7 @@ type watchedLog struct {
 	loop   *turns.Loop
 }
 
-// watched begins to watch a lane that was opened.
+// watched begins to watch a worker that was opened.
 func (h *Health) watched(name string, log scheduler.Log) watchedLog {
 	w := watchedLog{log, h, name, &turns.Loop{}}
 	w.loop.Begin()

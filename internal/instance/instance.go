@@ -91,7 +91,7 @@ type Config struct {
 // kill it at a named point, or to give it another disk or clock. What is nil
 // changes nothing.
 type Seams struct {
-	Lane     func(scheduler.Log) scheduler.Log
+	Worker   func(scheduler.Log) scheduler.Log
 	History  func(scheduler.History) scheduler.History
 	Tasks    func(int32, scheduler.Tasks) scheduler.Tasks
 	Outbox   func(supervisor.Outbox) supervisor.Outbox

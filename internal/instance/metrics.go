@@ -173,11 +173,11 @@ func (n *Instance) schedulerListener(restoring *restoring) *scheduler.Listener {
 			restoring.admission(owner, open)
 			n.admission(owner, open, counted, busiest)
 		},
-		LaneFailed: func(owner string, err error) {
+		WorkerFailed: func(owner string, err error) {
 			restoring.failed(owner)
 			restoring.admission(owner, true) // the next one says what it finds
 			m.transactions.WithLabelValues("failed").Inc()
-			n.log.Log(context.Background(), levelOf(err, slog.LevelWarn), "lane begins anew", "owner", owner, "error", err)
+			n.log.Log(context.Background(), levelOf(err, slog.LevelWarn), "worker begins anew", "owner", owner, "error", err)
 		},
 		StoreFailed: func(err error) { n.log.Error("partition not saved; it will be read again", "error", err) },
 		Skew:        func(off time.Duration) { n.log.Warn("clock", "offset", off) },
@@ -229,7 +229,7 @@ func (n *Instance) observePartitions(l *scheduler.Listener, restoring *restoring
 	}
 }
 
-// admission tells that a lane pauses submissions, or takes them again.
+// admission tells that a worker pauses submissions, or takes them again.
 func (n *Instance) admission(owner string, open bool, counted int, busiest []string) {
 	if open {
 		n.metrics.paused.Dec()
@@ -273,17 +273,17 @@ func (m *Metrics) committed(c scheduler.Committed) {
 	}
 }
 
-func (n *Instance) laneListener(owner string) *kafka.LaneListener {
+func (n *Instance) workerListener(owner string) *kafka.WorkerListener {
 	failed := n.groupGoesOn("scheduler " + owner)
 	for _, topic := range n.Kafka.Namespace.InboxTopics() {
 		for _, fault := range []kafka.PositionFault{"recreated", kafka.PositionForeign, kafka.PositionTrimmed, kafka.PositionCut} {
 			n.metrics.positions.WithLabelValues(topic, string(fault)) // begins at zero, for rates
 		}
 	}
-	return &kafka.LaneListener{
-		Assigned: func(added, lost []int32) { n.metrics.health.assigned(laneName(owner), added, lost) },
+	return &kafka.WorkerListener{
+		Assigned: func(added, lost []int32) { n.metrics.health.assigned(workerName(owner), added, lost) },
 		GroupFailed: func(err error) {
-			n.metrics.health.left(laneName(owner))
+			n.metrics.health.left(workerName(owner))
 			failed(err)
 		},
 		Uneven: func(member string, topics []string) {

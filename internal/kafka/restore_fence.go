@@ -53,8 +53,8 @@ func (e *HangingError) Abort() string {
 }
 
 // release ends the transactions that hold back a partition, where their owner
-// is a lane of this namespace: by now it has lost the partition, or is dead.
-// What can't be found or isn't a lane's is left to the broker's timeout. tell is
+// is a worker of this namespace: by now it has lost the partition, or is dead.
+// What can't be found or isn't a worker's is left to the broker's timeout. tell is
 // false where the same was said a moment ago.
 func (r *Restorer) release(ctx context.Context, topic string, p int32, stable, end int64, tell bool) {
 	if tell && r.listener.HeldBack != nil {

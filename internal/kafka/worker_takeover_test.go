@@ -10,14 +10,14 @@ import (
 	"github.com/waybill-run/waybill/internal/kafka"
 )
 
-// dieCommitting has lane "one" die with input "a" of inbox 0, partition 4, in a
+// dieCommitting has worker "one" die with input "a" of inbox 0, partition 4, in a
 // transaction that has moved the group's positions. thaw lets it go on, to its end.
 func (s *site) dieCommitting(t *testing.T) (thaw func()) {
 	t.Helper()
 	ice := newIce()
-	cfg := s.lane("one")
+	cfg := s.worker("one")
 	cfg.TransactionTimeout, cfg.Dial = testOpenFor, ice.dial
-	dead := openLane(t, cfg)
+	dead := openWorker(t, cfg)
 	untilAssigned(t, dead, testPartitions)
 	submit(t, s.outside(t), input(s.inboxes[0], 4, "a"))
 	in := poll(t, dead)
@@ -34,14 +34,14 @@ func (s *site) dieCommitting(t *testing.T) (thaw func()) {
 	}
 }
 
-// A lane dies in a transaction that has moved the group's positions. Who opens the
-// same lane again ends it by that, and gets the same inputs: no restore, and no
+// A worker dies in a transaction that has moved the group's positions. Who opens the
+// same worker again ends it by that, and gets the same inputs: no restore, and no
 // timeout, has to do it.
-func TestOpeningALaneEndsWhatItLeftOpen(t *testing.T) {
+func TestOpeningAWorkerEndsWhatItLeftOpen(t *testing.T) {
 	each(t, func(t *testing.T, s *site) {
 		thaw := s.dieCommitting(t)
 
-		next := openLane(t, s.lane("one"))
+		next := openWorker(t, s.worker("one"))
 		if rs := poll(t, next); len(rs) != 1 || string(rs[0].Value) != "a" {
 			t.Errorf("the successor got %+v", rs)
 		}
@@ -50,16 +50,16 @@ func TestOpeningALaneEndsWhatItLeftOpen(t *testing.T) {
 	})
 }
 
-// Who comes after a lane that died like that, under another name, waits for the
+// Who comes after a worker that died like that, under another name, waits for the
 // broker to end it, and says so.
 func TestOffsetsThatAreHeldBackAreTold(t *testing.T) {
 	each(t, func(t *testing.T, s *site) {
 		thaw := s.dieCommitting(t)
 
 		told := make(chan []int32, 1)
-		cfg := s.lane("two")
-		cfg.Listener = &kafka.LaneListener{Unsettled: func(ps []int32) { told <- ps }}
-		openLane(t, cfg)
+		cfg := s.worker("two")
+		cfg.Listener = &kafka.WorkerListener{Unsettled: func(ps []int32) { told <- ps }}
+		openWorker(t, cfg)
 		select {
 		case ps := <-told:
 			if !slices.Contains(ps, 4) {

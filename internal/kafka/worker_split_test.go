@@ -13,12 +13,12 @@ import (
 
 // A transaction's requests fit their topic each by itself, but not together. All are written. Of
 // those with one that doesn't fit, that one is named, with its size and the topic's bound.
-func TestLaneSplitsWhatARequestTopicRefuses(t *testing.T) {
+func TestWorkerSplitsWhatARequestTopicRefuses(t *testing.T) {
 	each(t, func(t *testing.T, s *site) {
 		const most = 100_000
 		topic := s.ns.Requests("narrow")
 		s.CreateTopicsWith(t, 1, map[string]string{"max.message.bytes": fmt.Sprint(most)}, topic)
-		l := openLane(t, s.lane("one"))
+		l := openWorker(t, s.worker("one"))
 		untilAssigned(t, l, testPartitions)
 		submit(t, s.outside(t), input(s.inboxes[0], 1, "a"))
 		rs := poll(t, l)

@@ -16,14 +16,14 @@ import (
 	"github.com/waybill-run/waybill/internal/kafka"
 )
 
-// positionFaults are what a lane reports of its positions.
+// positionFaults are what a worker reports of its positions.
 type positionFaults struct {
 	mu  sync.Mutex
 	all []string
 }
 
-func (f *positionFaults) listener() *kafka.LaneListener {
-	return &kafka.LaneListener{Position: func(at kafka.Position, fault kafka.PositionFault) {
+func (f *positionFaults) listener() *kafka.WorkerListener {
+	return &kafka.WorkerListener{Position: func(at kafka.Position, fault kafka.PositionFault) {
 		f.mu.Lock()
 		defer f.mu.Unlock()
 		f.all = append(f.all, fmt.Sprintf("%s %s", fault, at))
@@ -71,7 +71,7 @@ func (s *site) positionsFound(t *testing.T) []kafka.PositionFinding {
 func TestCommitsOfOthersAreNotUsed(t *testing.T) {
 	each(t, func(t *testing.T, s *site) {
 		cl, topic := s.outside(t), s.inboxes[0]
-		values := func(l *kafka.Lane, want ...string) {
+		values := func(l *kafka.Worker, want ...string) {
 			t.Helper()
 			var got []string
 			until(t, l, fmt.Sprint(want), func(rs []events.Record) bool {
@@ -85,9 +85,9 @@ func TestCommitsOfOthersAreNotUsed(t *testing.T) {
 			}
 		}
 		faults := &positionFaults{}
-		cfg := s.lane("one")
+		cfg := s.worker("one")
 		cfg.Listener = faults.listener()
-		l := openLane(t, cfg)
+		l := openWorker(t, cfg)
 		untilAssigned(t, l, testPartitions)
 		submit(t, cl, input(topic, 4, "a"), input(topic, 4, "b"))
 		values(l, "a", "b")
@@ -109,7 +109,7 @@ func TestCommitsOfOthersAreNotUsed(t *testing.T) {
 			t.Fatalf("the worker committed %d with %q", c.At, c.Metadata)
 		}
 
-		l = openLane(t, cfg) // goes on after its own
+		l = openWorker(t, cfg) // goes on after its own
 		untilAssigned(t, l, testPartitions)
 		submit(t, cl, input(topic, 4, "c"))
 		values(l, "c")
@@ -123,7 +123,7 @@ func TestCommitsOfOthersAreNotUsed(t *testing.T) {
 			if found := s.positionsFound(t); len(found) != 1 || found[0].Fault != kafka.PositionForeign {
 				t.Errorf("metadata %q: the doctor finds %+v", metadata, found)
 			}
-			l = openLane(t, cfg)
+			l = openWorker(t, cfg)
 			untilAssigned(t, l, testPartitions)
 			values(l, "a", "b", "c")
 			l.Close()
@@ -142,16 +142,16 @@ func TestInboxThatEndsBelowItsPositionIsNotRead(t *testing.T) {
 			each(t, func(t *testing.T, s *site) {
 				cl, topic := s.outside(t), s.inboxes[0]
 				faults := &positionFaults{}
-				cfg := s.lane("one")
+				cfg := s.worker("one")
 				cfg.Listener = faults.listener()
-				l := openLane(t, cfg)
+				l := openWorker(t, cfg)
 				id := l.TopicID(topic)
 				l.Close()
 				submit(t, cl, input(topic, 4, "a"))
 				if by == "the group's commit" {
 					s.commitAs(t, topic, 4, 50, "waybill/1 "+id)
 				}
-				l = openLane(t, cfg)
+				l = openWorker(t, cfg)
 				if by == "the log of events" {
 					for len(l.Assigned()) < testPartitions { // what comes is paused until it is resumed
 						if _, err := l.Poll(t.Context()); err != nil {
@@ -191,9 +191,9 @@ func TestRecordsDeletedBeforeTheyWereReadAreReported(t *testing.T) {
 	each(t, func(t *testing.T, s *site) {
 		cl, topic := s.outside(t), s.inboxes[0]
 		faults := &positionFaults{}
-		cfg := s.lane("one")
+		cfg := s.worker("one")
 		cfg.Listener = faults.listener()
-		l := openLane(t, cfg)
+		l := openWorker(t, cfg)
 		id := l.TopicID(topic)
 		l.Close()
 		submit(t, cl, input(topic, 4, "a"), input(topic, 4, "b"), input(topic, 4, "c"))
@@ -203,7 +203,7 @@ func TestRecordsDeletedBeforeTheyWereReadAreReported(t *testing.T) {
 		if _, err := kadm.NewClient(cl).DeleteRecords(t.Context(), before); err != nil {
 			t.Fatal(err)
 		}
-		l = openLane(t, cfg)
+		l = openWorker(t, cfg)
 		untilAssigned(t, l, testPartitions)
 		if rs := poll(t, l); len(rs) != 1 || string(rs[0].Value) != "c" {
 			t.Errorf("polled %v", rs)
@@ -225,7 +225,7 @@ func TestAbortGoesBackToTheStartOfATrimmedInbox(t *testing.T) {
 		if _, err := kadm.NewClient(cl).DeleteRecords(t.Context(), before); err != nil {
 			t.Fatal(err)
 		}
-		l := openLane(t, s.lane("one"))
+		l := openWorker(t, s.worker("one"))
 		untilAssigned(t, l, testPartitions)
 		for range 3 {
 			var got []string
@@ -250,9 +250,9 @@ func TestRewindIsCommitted(t *testing.T) {
 	each(t, func(t *testing.T, s *site) {
 		cl, topic := s.outside(t), s.inboxes[0]
 		faults := &positionFaults{}
-		cfg := s.lane("one")
+		cfg := s.worker("one")
 		cfg.Listener = faults.listener()
-		l := openLane(t, cfg)
+		l := openWorker(t, cfg)
 		untilAssigned(t, l, testPartitions)
 		submit(t, cl, input(topic, 4, "a"), input(topic, 4, "b"), input(topic, 5, "other"))
 		reads := func(n int) {
@@ -286,7 +286,7 @@ func TestRewindIsCommitted(t *testing.T) {
 		reads(2)
 		l.Close()
 		cfg.Owner = "two"
-		l = openLane(t, cfg)
+		l = openWorker(t, cfg)
 		untilAssigned(t, l, testPartitions)
 		reads(2)
 		commit(t, l, 2, nil)
@@ -296,10 +296,10 @@ func TestRewindIsCommitted(t *testing.T) {
 	})
 }
 
-// An inbox that is paused is fetched by nobody, and recreated all the same: the lane ends, so that a new one reads the new topic.
-func TestLaneEndsWhenAPausedInboxIsRecreated(t *testing.T) {
+// An inbox that is paused is fetched by nobody, and recreated all the same: the worker ends, so that a new one reads the new topic.
+func TestWorkerEndsWhenAPausedInboxIsRecreated(t *testing.T) {
 	each(t, func(t *testing.T, s *site) {
-		l := openLane(t, s.lane("one"))
+		l := openWorker(t, s.worker("one"))
 		untilAssigned(t, l, testPartitions)
 		l.Pause(inboxgate.AllPartitions, s.inboxes[0], inboxgate.PausedForAdmission, time.Time{})
 		deleteTopic(t, s.Broker, s.inboxes[0])

@@ -62,7 +62,7 @@ func (e *ProduceError) Permanent() bool {
 // (true, nil): done. (false, nil): rolled back for certain; what was polled
 // comes again from Poll, so what was decided from it must be forgotten.
 // (false, *ProduceError): the same, because of one record. Any other error:
-// the outcome is unknown, or the lane was fenced; Close it, open a new one and
+// the outcome is unknown, or the worker was fenced; Close it, open a new one and
 // restore: only the log says what happened.
 //
 // Output is given a third of the transaction timeout to be acknowledged. ctx
@@ -70,14 +70,14 @@ func (e *ProduceError) Permanent() bool {
 //
 // Commit panics if nothing was polled: the group would not fence such a
 // transaction (measured: written after the takeover by 5 of 19 frozen owners).
-func (l *Lane) Commit(ctx context.Context, out []events.Record) (committed bool, err error) {
+func (l *Worker) Commit(ctx context.Context, out []events.Record) (committed bool, err error) {
 	l.inCommit.Lock()
 	defer l.inCommit.Unlock()
 	if err := l.ended(); err != nil {
 		return false, err
 	}
 	if l.polled == 0 {
-		panic(fmt.Sprintf("kafka: lane %q commits %d records but polled none", l.cfg.Owner, len(out)))
+		panic(fmt.Sprintf("kafka: worker %q commits %d records but polled none", l.cfg.Owner, len(out)))
 	}
 	if l.skipped || l.moved() {
 		return false, l.rewind(ctx, "a partition went since its records were polled")
@@ -141,7 +141,7 @@ func (l *Lane) Commit(ctx context.Context, out []events.Record) (committed bool,
 // pass commits the positions after markers that nothing has followed for a while: the next
 // transaction would, but without one the group seems to lag. It consumes the markers, so
 // the group's generation fences it, too.
-func (l *Lane) pass(ctx context.Context) error {
+func (l *Worker) pass(ctx context.Context) error {
 	l.inCommit.Lock()
 	defer l.inCommit.Unlock()
 	if err := l.ended(); err != nil {
@@ -167,7 +167,7 @@ func (l *Lane) pass(ctx context.Context) error {
 
 // Abort gives back everything polled since the last Commit or Abort: it comes
 // again from Poll. An error means the same as that of Commit.
-func (l *Lane) Abort(ctx context.Context) error {
+func (l *Worker) Abort(ctx context.Context) error {
 	l.inCommit.Lock()
 	defer l.inCommit.Unlock()
 	if err := l.ended(); err != nil {
@@ -178,7 +178,7 @@ func (l *Lane) Abort(ctx context.Context) error {
 
 // moved reports whether a partition was lost since records of it were polled,
 // even if it came back.
-func (l *Lane) moved() bool {
+func (l *Worker) moved() bool {
 	owned := l.balancer.Assigned()
 	for p, n := range l.polledFrom {
 		if now, ok := owned[p]; !ok || now != n {
@@ -189,7 +189,7 @@ func (l *Lane) moved() bool {
 }
 
 // rewind rolls back and sets the positions to the committed ones.
-func (l *Lane) rewind(ctx context.Context, why string) error {
+func (l *Worker) rewind(ctx context.Context, why string) error {
 	bounded, cancel := context.WithTimeout(ctx, l.cfg.TransactionTimeout)
 	defer cancel()
 	if _, err := l.session.End(bounded, kgo.TryAbort); err != nil {
@@ -199,28 +199,28 @@ func (l *Lane) rewind(ctx context.Context, why string) error {
 	return nil
 }
 
-func (l *Lane) settled(why string) {
+func (l *Worker) settled(why string) {
 	if l.cfg.Listener.Aborted != nil {
 		l.cfg.Listener.Aborted(l.polled, why)
 	}
 	l.clear()
 }
 
-func (l *Lane) clear() {
+func (l *Worker) clear() {
 	l.polled, l.skipped, l.passed = 0, false, false
 	clear(l.polledFrom)
 }
 
-// ended is why the lane can do nothing more, if so.
-func (l *Lane) ended() error {
+// ended is why the worker can do nothing more, if so.
+func (l *Worker) ended() error {
 	if l.broken == nil && l.closed.Load() {
-		l.broken = fmt.Errorf("lane %q is closed", l.cfg.Owner)
+		l.broken = fmt.Errorf("worker %q is closed", l.cfg.Owner)
 	}
 	return l.broken
 }
 
-func (l *Lane) fail(doing string, err error) error {
-	l.broken = fmt.Errorf("lane %q: %s: %w (outcome unknown: close the lane, open a new one, restore)", l.cfg.Owner, doing, finalError(l.unfenced(err)))
+func (l *Worker) fail(doing string, err error) error {
+	l.broken = fmt.Errorf("worker %q: %s: %w (outcome unknown: close the worker, open a new one, restore)", l.cfg.Owner, doing, finalError(l.unfenced(err)))
 	return l.broken
 }
 
@@ -239,7 +239,7 @@ type output struct {
 }
 
 // settle is the client's promise for each record. One for all: a function for each would
-// be the most of what a lane leaves to the collector.
+// be the most of what a worker leaves to the collector.
 func (o *output) settle(r *kgo.Record, err error) {
 	i := o.index(r)
 	o.mu.Lock()
@@ -294,7 +294,7 @@ func (o *output) begin(n int) (done chan struct{}) {
 
 // produce writes out and waits until the broker has all of it. Refused: one
 // record can't be written; err: the producer can't go on.
-func (l *Lane) produce(ctx context.Context, out []events.Record) (records []*kgo.Record, refused *ProduceError, err error) {
+func (l *Worker) produce(ctx context.Context, out []events.Record) (records []*kgo.Record, refused *ProduceError, err error) {
 	if len(out) == 0 {
 		return nil, nil, nil
 	}
@@ -327,7 +327,7 @@ func (l *Lane) produce(ctx context.Context, out []events.Record) (records []*kgo
 }
 
 // produceWave sends the records of a wave (nil: all), and waits for them.
-func (l *Lane) produceWave(ctx, bounded context.Context, o *output, wave []int) (index int, err error) {
+func (l *Worker) produceWave(ctx, bounded context.Context, o *output, wave []int) (index int, err error) {
 	client, settle := l.session.Client(), o.settle
 	var done chan struct{}
 	if wave == nil {

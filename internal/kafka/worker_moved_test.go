@@ -13,7 +13,7 @@ import (
 )
 
 // TestCommitOfAPartitionThatWentAndCameBack: between a poll and its commit a
-// partition was another's, and is the lane's again. The client sees no
+// partition was another's, and is the worker's again. The client sees no
 // difference; what was decided is of a state that others may have changed, so
 // the transaction is rolled back, and the record comes again.
 func TestCommitOfAPartitionThatWentAndCameBack(t *testing.T) {
@@ -25,7 +25,7 @@ func TestCommitOfAPartitionThatWentAndCameBack(t *testing.T) {
 	t.Cleanup(cluster.Close)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	l, err := OpenLane(ctx, LaneConfig{Config: Config{Brokers: cluster.ListenAddrs(), Namespace: "t."}, Group: "g", Owner: "o",
+	l, err := OpenWorker(ctx, WorkerConfig{Config: Config{Brokers: cluster.ListenAddrs(), Namespace: "t."}, Group: "g", Owner: "o",
 		Topics: []string{"in"}, Partitions: partitions, SessionTimeout: 5 * time.Second, TransactionTimeout: 10 * time.Second, FetchMaxWait: 50 * time.Millisecond})
 	if err != nil {
 		t.Fatal(err)

@@ -11,20 +11,20 @@ import (
 )
 
 const (
-	// twinWithin is how long who has taken a lane's transactional id may need to join its group,
+	// twinWithin is how long who has taken a worker's transactional id may need to join its group,
 	// which it begins to do at the same time.
 	twinWithin = 3 * time.Second
 	twinEvery  = 50 * time.Millisecond
 )
 
-// unfenced marks the error of a lane that was fenced if that was done by another process of this
-// one's name. Its lane takes the transactional id and joins the group, and what of both is noticed first is
-// chance; whoever took the fencing for that of a lane that had frozen, and joined again, would put
-// the newer process out. A lane that had frozen, and whose transaction was rolled back, has no twin: nobody
+// unfenced marks the error of a worker that was fenced if that was done by another process of this
+// one's name. Its worker takes the transactional id and joins the group, and what of both is noticed first is
+// chance; whoever took the fencing for that of a worker that had frozen, and joined again, would put
+// the newer process out. A worker that had frozen, and whose transaction was rolled back, has no twin: nobody
 // joins in its place. But it joins itself, and until it is answered the group takes the member that it was for
 // one that another has put out: then the answer to its joining says it. And that the group says it is no proof
 // before it has lasted: see duplicateAfter.
-func (l *Lane) unfenced(err error) error {
+func (l *Worker) unfenced(err error) error {
 	byName := errors.Is(err, kerr.FencedInstanceID)
 	if l.cfg.InstanceID == "" || !byName && !errors.Is(err, kerr.ProducerFenced) && !errors.Is(err, kerr.InvalidProducerEpoch) {
 		return err
@@ -65,13 +65,13 @@ func (l *Lane) unfenced(err error) error {
 	}
 }
 
-// duplicate is the error of a lane that another process has put out of the group; nil: it isn't known to be.
-func (l *Lane) duplicate(err error) error {
+// duplicate is the error of a worker that another process has put out of the group; nil: it isn't known to be.
+func (l *Worker) duplicate(err error) error {
 	return l.balancer.duplicate(l.session.Client(), l.cfg.Group, l.cfg.InstanceID, l.cfg.SessionTimeout, err)
 }
 
 // heartbeat is what the group's coordinator says to a member that says that it lives.
-func (l *Lane) heartbeat(ctx context.Context, member string) error {
+func (l *Worker) heartbeat(ctx context.Context, member string) error {
 	client := l.session.Client()
 	_, generation := client.GroupMetadata()
 	req := kmsg.NewPtrHeartbeatRequest()

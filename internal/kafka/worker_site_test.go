@@ -52,17 +52,17 @@ func each(t *testing.T, fn func(t *testing.T, s *site)) {
 	})
 }
 
-func (s *site) lane(owner string) kafka.LaneConfig {
-	return kafka.LaneConfig{
+func (s *site) worker(owner string) kafka.WorkerConfig {
+	return kafka.WorkerConfig{
 		Config: s.config, Group: s.ns.SchedulerGroup(), Owner: owner,
 		Topics: s.inboxes, Partitions: testPartitions,
 		SessionTimeout: 2 * time.Second, TransactionTimeout: 6 * time.Second, FetchMaxWait: 50 * time.Millisecond,
 	}
 }
 
-func openLane(t testing.TB, cfg kafka.LaneConfig) *kafka.Lane {
+func openWorker(t testing.TB, cfg kafka.WorkerConfig) *kafka.Worker {
 	t.Helper()
-	l, err := kafka.OpenLane(t.Context(), cfg)
+	l, err := kafka.OpenWorker(t.Context(), cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -88,7 +88,7 @@ func input(topic string, p int32, value string) *kgo.Record {
 }
 
 // until polls and resumes everything until ok, or fails.
-func until(t testing.TB, l *kafka.Lane, what string, ok func(rs []events.Record) bool) {
+func until(t testing.TB, l *kafka.Worker, what string, ok func(rs []events.Record) bool) {
 	t.Helper()
 	const longest = 3 * time.Minute // however busy the machine is
 	for deadline := time.Now().Add(longest); ; {
@@ -108,13 +108,13 @@ func until(t testing.TB, l *kafka.Lane, what string, ok func(rs []events.Record)
 	}
 }
 
-func untilAssigned(t testing.TB, l *kafka.Lane, n int) {
+func untilAssigned(t testing.TB, l *kafka.Worker, n int) {
 	t.Helper()
 	until(t, l, fmt.Sprintf("%d partitions", n), func([]events.Record) bool { return len(l.Assigned()) == n })
 }
 
 // poll waits for records.
-func poll(t testing.TB, l *kafka.Lane) (got []events.Record) {
+func poll(t testing.TB, l *kafka.Worker) (got []events.Record) {
 	t.Helper()
 	until(t, l, "a record", func(rs []events.Record) bool { got = rs; return len(rs) > 0 })
 	return got
@@ -135,7 +135,7 @@ func (s *site) reflect(rs []events.Record) []events.Record {
 // commit commits out with the n records that were polled. A broker may roll
 // any transaction back (its coordinator moves, the group rebalances); then the
 // records come again.
-func commit(t testing.TB, l *kafka.Lane, n int, out []events.Record) {
+func commit(t testing.TB, l *kafka.Worker, n int, out []events.Record) {
 	t.Helper()
 	const tries = 5
 	for range tries {
@@ -162,7 +162,7 @@ func (s *site) reflected(t testing.TB, n int) map[string]int {
 		// 6 ms to read: a fetch of everything would look like none at all.
 		kgo.FetchMaxPartitionBytes(8<<10))
 	seen := map[string]int{}
-	const patience = 30 * time.Second // with a busy machine, not with a stuck lane
+	const patience = 30 * time.Second // with a busy machine, not with a stuck worker
 	last := time.Now()
 	// A little past the last one, so that a doubled one shows.
 	for quiet := 0; len(seen) < n || quiet < 3; {

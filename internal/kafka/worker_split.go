@@ -12,7 +12,7 @@ import (
 // at most what the topic takes, so that no batch has more. One that is refused though it is its
 // topic's only record in a wave is too large itself.
 
-// narrowTopics are a lane's topics that refused a batch.
+// narrowTopics are a worker's topics that refused a batch.
 type narrowTopics map[string]narrowed
 
 type narrowed struct {
@@ -80,7 +80,7 @@ func (n narrowTopics) alone(out []events.Record, wave []int, index int) bool {
 
 // split is for a record that was refused as too large: the error of one that is too large
 // itself; nil: it was in a batch, and its topic gets smaller ones from now on.
-func (l *Lane) split(ctx context.Context, out []events.Record, refused *ProduceError) error {
+func (l *Worker) split(ctx context.Context, out []events.Record, refused *ProduceError) error {
 	r := &out[refused.Index]
 	known, narrow := l.narrow[r.Topic]
 	if refused.alone {

@@ -5,14 +5,14 @@ import (
 	"testing"
 )
 
-// TestOneBrokerIsAskedWhenPolled: what came while a lane was at work comes with its
+// TestOneBrokerIsAskedWhenPolled: what came while a worker was at work comes with its
 // next poll, all of it. A client that fetches ahead has the first record by then,
 // and waits with it.
 func TestOneBrokerIsAskedWhenPolled(t *testing.T) {
 	s := embedded(t)
-	cfg := s.lane("one")
+	cfg := s.worker("one")
 	cfg.OneBroker = true
-	l := openLane(t, cfg)
+	l := openWorker(t, cfg)
 	untilAssigned(t, l, testPartitions)
 	const rounds, records = 20, 8
 	cl, all := s.outside(t), 0

@@ -19,11 +19,11 @@ import (
 // A position is an offset of one topic's log. It says nothing of another log: of a topic that was deleted
 // and created again under the same name, of one whose end was cut off, or of what an operator chose.
 //
-// So each commit of a lane carries a mark in its metadata: that a lane committed it, and the id of the topic.
-// A lane goes on from such a commit only. Any other (kafka-consumer-groups --reset-offsets writes no metadata) is
+// So each commit of a worker carries a mark in its metadata: that a worker committed it, and the id of the topic.
+// A worker goes on from such a commit only. Any other (kafka-consumer-groups --reset-offsets writes no metadata) is
 // reported and not used: the inbox is read from its start, and what the log of events reflects is skipped.
 
-// markPrefix begins the metadata of a lane's commits; the topic's id follows.
+// markPrefix begins the metadata of a worker's commits; the topic's id follows.
 const markPrefix = "waybill/1 "
 
 // topicID is an id as Kafka's tools print it; empty: there is none.
@@ -76,7 +76,7 @@ func (p Position) String() string {
 	return s
 }
 
-// positions are what a lane knows of where it reads its inboxes. The client's goroutines and the lane's use it.
+// positions are what a worker knows of where it reads its inboxes. The client's goroutines and the worker's use it.
 type positions struct {
 	ids map[string]string // of the inboxes' topics, by name
 
@@ -143,7 +143,7 @@ func (p *positions) takeFetched(at topicPartition) committed {
 const boundsWithin = 2 * time.Second
 
 // place is called by the client when it has fetched offsets, before it fetches records.
-func (l *Lane) place(ctx context.Context, offsets map[string]map[int32]kgo.Offset) (map[string]map[int32]kgo.Offset, error) {
+func (l *Worker) place(ctx context.Context, offsets map[string]map[int32]kgo.Offset) (map[string]map[int32]kgo.Offset, error) {
 	topics := make([]string, 0, len(offsets))
 	for topic := range offsets {
 		topics = append(topics, topic)
@@ -178,7 +178,7 @@ func (l *Lane) place(ctx context.Context, offsets map[string]map[int32]kgo.Offse
 }
 
 // positionFault reports a fault of a position, and stops what can't be read.
-func (l *Lane) positionFault(at Position, fault PositionFault) {
+func (l *Worker) positionFault(at Position, fault PositionFault) {
 	if fault == "" {
 		return
 	}
@@ -198,19 +198,19 @@ func (l *Lane) positionFault(at Position, fault PositionFault) {
 }
 
 // cutOff reports whether an inbox isn't read, since its log ends below its position.
-func (l *Lane) cutOff(at topicPartition) (cut bool) {
+func (l *Worker) cutOff(at topicPartition) (cut bool) {
 	l.gate.locked(func(g *inboxgate.Gate) { cut = g.IsPausedFor(at.inbox(), inboxgate.PausedForPosition) })
 	return cut
 }
 
-// client is the lane's, also while the session that holds it is being opened.
-func (l *Lane) client() (client *kgo.Client) {
+// client is the worker's, also while the session that holds it is being opened.
+func (l *Worker) client() (client *kgo.Client) {
 	l.balancer.whileOpen(func(c *kgo.Client) { client = c })
 	return client
 }
 
 // bounds are where the logs of topics begin and end, as far as the brokers say so.
-func (l *Lane) bounds(ctx context.Context, topics []string) (starts, ends kadm.ListedOffsets) {
+func (l *Worker) bounds(ctx context.Context, topics []string) (starts, ends kadm.ListedOffsets) {
 	ctx, cancel := context.WithTimeout(ctx, boundsWithin)
 	defer cancel()
 	admin := kadm.NewClient(l.client())
@@ -226,11 +226,11 @@ func known(offsets kadm.ListedOffsets, at topicPartition) int64 {
 	return -1
 }
 
-// TopicID is the id of an inbox's topic, that the lane reads for as long as it lives; empty: the brokers know no ids.
-func (l *Lane) TopicID(topic string) string { return l.positions.ids[topic] }
+// TopicID is the id of an inbox's topic, that the worker reads for as long as it lives; empty: the brokers know no ids.
+func (l *Worker) TopicID(topic string) string { return l.positions.ids[topic] }
 
-// mark puts the mark of a lane on each position of a commit. It refuses those of another topic than the lane's.
-func (l *Lane) mark(req *kmsg.TxnOffsetCommitRequest) error {
+// mark puts the mark of a worker on each position of a commit. It refuses those of another topic than the worker's.
+func (l *Worker) mark(req *kmsg.TxnOffsetCommitRequest) error {
 	for i := range req.Topics {
 		t := &req.Topics[i]
 		text, err := l.markOf(t.Topic, t.TopicID)
@@ -245,7 +245,7 @@ func (l *Lane) mark(req *kmsg.TxnOffsetCommitRequest) error {
 }
 
 // markPlain is mark, of a commit that belongs to no transaction.
-func (l *Lane) markPlain(req *kmsg.OffsetCommitRequest) error {
+func (l *Worker) markPlain(req *kmsg.OffsetCommitRequest) error {
 	for i := range req.Topics {
 		t := &req.Topics[i]
 		text, err := l.markOf(t.Topic, t.TopicID)
@@ -259,7 +259,7 @@ func (l *Lane) markPlain(req *kmsg.OffsetCommitRequest) error {
 	return nil
 }
 
-func (l *Lane) markOf(topic string, is [16]byte) (string, error) {
+func (l *Worker) markOf(topic string, is [16]byte) (string, error) {
 	id := l.positions.ids[topic]
 	if read := topicID(is); read != "" && read != id {
 		return "", &RecreatedError{topic, id, read}
@@ -267,8 +267,8 @@ func (l *Lane) markOf(topic string, is [16]byte) (string, error) {
 	return markPrefix + id, nil
 }
 
-// sameTopics reports whether what was fetched is of the topics that the lane reads.
-func (l *Lane) sameTopics(fetches kgo.Fetches) error {
+// sameTopics reports whether what was fetched is of the topics that the worker reads.
+func (l *Worker) sameTopics(fetches kgo.Fetches) error {
 	var faults []error
 	fetches.EachTopic(func(t kgo.FetchTopic) {
 		id := l.positions.ids[t.Topic]
@@ -279,9 +279,9 @@ func (l *Lane) sameTopics(fetches kgo.Fetches) error {
 	return errors.Join(faults...)
 }
 
-// Reflected tells the lane, before Resume, below which offsets inboxes of p are reflected in the log of events,
+// Reflected tells the worker, before Resume, below which offsets inboxes of p are reflected in the log of events,
 // by topic. One whose log ends below that was cut off: it is not read, and that is reported.
-func (l *Lane) Reflected(ctx context.Context, p int32, below map[string]int64) {
+func (l *Worker) Reflected(ctx context.Context, p int32, below map[string]int64) {
 	topics := make([]string, 0, len(below))
 	for topic, offset := range below {
 		if offset > 0 {
@@ -304,10 +304,10 @@ func (l *Lane) Reflected(ctx context.Context, p int32, below map[string]int64) {
 // Rewind has the inboxes of p, which are paused, be read from their starts: the group's offsets are of transactions that the
 // log of events doesn't have. What it reflects is skipped. The starts are committed for the group, so that whoever owns p
 // next reads from there, too, whatever becomes of this process.
-func (l *Lane) Rewind(ctx context.Context, p int32) error {
+func (l *Worker) Rewind(ctx context.Context, p int32) error {
 	generation, owned := l.balancer.Assigned()[p]
 	if !owned {
-		return fmt.Errorf("lane %q: partition %d went before its inboxes were read from their starts", l.cfg.Owner, p)
+		return fmt.Errorf("worker %q: partition %d went before its inboxes were read from their starts", l.cfg.Owner, p)
 	}
 	l.positions.mu.Lock()
 	if l.positions.rewound == nil {
@@ -322,7 +322,7 @@ func (l *Lane) Rewind(ctx context.Context, p int32) error {
 		err = l.commitPlain(ctx, starts)
 	}
 	if err != nil {
-		return fmt.Errorf("lane %q: read the inboxes of partition %d from their starts: %w", l.cfg.Owner, p, finalError(err))
+		return fmt.Errorf("worker %q: read the inboxes of partition %d from their starts: %w", l.cfg.Owner, p, finalError(err))
 	}
 	l.inCommit.Lock() // the end of a transaction sets offsets, too
 	defer l.inCommit.Unlock()
@@ -331,7 +331,7 @@ func (l *Lane) Rewind(ctx context.Context, p int32) error {
 }
 
 // startsOf are where the logs of p's inboxes begin, with what was added to them.
-func (l *Lane) startsOf(ctx context.Context, p int32) (map[string]map[int32]kgo.EpochOffset, error) {
+func (l *Worker) startsOf(ctx context.Context, p int32) (map[string]map[int32]kgo.EpochOffset, error) {
 	starts, err := kadm.NewClient(l.client()).ListStartOffsets(ctx, l.cfg.Topics...)
 	if err != nil {
 		return nil, err
@@ -353,7 +353,7 @@ func (l *Lane) startsOf(ctx context.Context, p int32) (map[string]map[int32]kgo.
 }
 
 // commitPlain commits offsets for the group, in no transaction. The group's generation fences it.
-func (l *Lane) commitPlain(ctx context.Context, offsets map[string]map[int32]kgo.EpochOffset) error {
+func (l *Worker) commitPlain(ctx context.Context, offsets map[string]map[int32]kgo.EpochOffset) error {
 	var faults []error
 	l.session.Client().CommitOffsetsSync(kgo.PreCommitFnContext(ctx, l.markPlain), offsets,
 		func(_ *kgo.Client, _ *kmsg.OffsetCommitRequest, resp *kmsg.OffsetCommitResponse, err error) {
@@ -372,7 +372,7 @@ func (l *Lane) commitPlain(ctx context.Context, offsets map[string]map[int32]kgo
 }
 
 // isRewound reports whether Rewind was called for the assignment that there is of p.
-func (l *Lane) isRewound(p int32) bool {
+func (l *Worker) isRewound(p int32) bool {
 	generation, owned := l.balancer.Assigned()[p]
 	l.positions.mu.Lock()
 	defer l.positions.mu.Unlock()
@@ -383,7 +383,7 @@ func (l *Lane) isRewound(p int32) bool {
 // what was written behind the cut since has offsets that count as read. The client has gone back to the cut by then.
 // Where the log begins at or above the position, nothing of that is there any more, and a new client
 // goes on there; so it is where the brokers don't say where it begins.
-func (l *Lane) lostData(lost *kgo.ErrDataLoss) {
+func (l *Worker) lostData(lost *kgo.ErrDataLoss) {
 	if f := l.cfg.Listener.DataLost; f != nil {
 		f(lost)
 	}
@@ -403,12 +403,12 @@ func (p Position) cut() bool {
 	return p.End >= 0 && p.End < p.Offset || p.Start >= 0 && p.Start < p.Offset
 }
 
-// topicsEvery is how often a lane looks whether its topics are still the same. A fetch says so at once, but
+// topicsEvery is how often a worker looks whether its topics are still the same. A fetch says so at once, but
 // nothing is fetched of an inbox that is paused in all partitions.
 const topicsEvery = 5 * time.Second
 
-// watchTopics looks at the topics' ids until the lane ends, or one is another's.
-func (l *Lane) watchTopics(life context.Context) {
+// watchTopics looks at the topics' ids until the worker ends, or one is another's.
+func (l *Worker) watchTopics(life context.Context) {
 	again := time.NewTicker(topicsEvery)
 	defer again.Stop()
 	for {
@@ -426,7 +426,7 @@ func (l *Lane) watchTopics(life context.Context) {
 }
 
 // topicsNow is an error if a topic was created again.
-func (l *Lane) topicsNow(ctx context.Context) error {
+func (l *Worker) topicsNow(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, boundsWithin)
 	defer cancel()
 	listed, err := kadm.NewClient(l.client()).ListTopics(ctx, l.cfg.Topics...)

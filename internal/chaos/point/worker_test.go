@@ -26,9 +26,9 @@ type seen struct {
 	end, stable int64 // of events: with what is open, and without
 }
 
-// A lane's transaction on a real broker and on the embedded one: at produced the
+// A worker's transaction on a real broker and on the embedded one: at produced the
 // broker has the records and hasn't ended the transaction, at sent it has.
-func TestALanePassesProducedAndSent(t *testing.T) {
+func TestAWorkerPassesProducedAndSent(t *testing.T) {
 	suite.NeedAll(t, "processes that are started, stopped and killed")
 	kafkatest.Each(t, func(t *testing.T, b *kafkatest.Broker) {
 		ns := b.Namespace(t)
@@ -41,7 +41,7 @@ func TestALanePassesProducedAndSent(t *testing.T) {
 		defer admin.Close()
 		var passed []seen
 		cfg.Dial = point.Dial(b.Dial, func(p point.Point) {
-			// The lane waits meanwhile: what the broker does, it does without it.
+			// The worker waits meanwhile: what the broker does, it does without it.
 			passed = append(passed, await(t, admin, p, ns.Events()))
 		})
 		transact(t, cfg)
@@ -84,7 +84,7 @@ func await(t *testing.T, admin *kafka.Admin, p point.Point, topic string) seen {
 	}
 }
 
-// transact runs one transaction of a lane.
+// transact runs one transaction of a worker.
 func transact(t *testing.T, cfg kafka.Config) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), waitMax)
@@ -97,23 +97,23 @@ func transact(t *testing.T, cfg kafka.Config) {
 	if err := producer.Send(ctx, events.Record{Topic: cfg.Namespace.Inbox(events.Tasks), Key: []byte("k"), Value: []byte("{}")}); err != nil {
 		t.Fatal(err)
 	}
-	lane, err := kafka.OpenLane(ctx, kafka.LaneConfig{Config: cfg, Group: cfg.Namespace.SchedulerGroup(), Owner: "o", Topics: cfg.Namespace.InboxTopics(), Partitions: 1})
+	worker, err := kafka.OpenWorker(ctx, kafka.WorkerConfig{Config: cfg, Group: cfg.Namespace.SchedulerGroup(), Owner: "o", Topics: cfg.Namespace.InboxTopics(), Partitions: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer lane.Close()
+	defer worker.Close()
 	for {
-		if _, ok := lane.Assigned()[0]; ok {
-			lane.Resume(0, inboxgate.PausedForRestore)
+		if _, ok := worker.Assigned()[0]; ok {
+			worker.Resume(0, inboxgate.PausedForRestore)
 		}
-		records, err := lane.Poll(ctx)
+		records, err := worker.Poll(ctx)
 		if err != nil {
 			t.Fatal(err)
 		}
 		if len(records) == 0 {
 			continue
 		}
-		committed, err := lane.Commit(ctx, []events.Record{{Topic: cfg.Namespace.Events(), Key: []byte("k"), Value: []byte("{}")}})
+		committed, err := worker.Commit(ctx, []events.Record{{Topic: cfg.Namespace.Events(), Key: []byte("k"), Value: []byte("{}")}})
 		if err != nil {
 			t.Fatal(err)
 		}

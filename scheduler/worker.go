@@ -10,7 +10,7 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// How often, and after how much, a lane writes its partitions to the store. The
+// How often, and after how much, a worker writes its partitions to the store. The
 // log is what keeps them; the store only shortens a restart.
 const (
 	saveEvery     = time.Second
@@ -21,9 +21,9 @@ const (
 // one: work doesn't wait for them.
 const snapshotsAgain = time.Minute
 
-// lane is one goroutine, one group member, one transactional producer. All its
+// worker is one goroutine, one group member, one transactional producer. All its
 // fields belong to the goroutine of run.
-type lane struct {
+type worker struct {
 	cfg           *Config
 	owner         string
 	source        string
@@ -56,8 +56,8 @@ type lane struct {
 	definitionsFrom time.Time
 }
 
-func newLane(cfg *Config, owner string, log Log, requests *requestTopics) *lane {
-	l := &lane{cfg: cfg, owner: owner, source: string(cfg.Namespace) + "scheduler/" + owner, log: log, requests: requests, health: newAgentHealth(),
+func newWorker(cfg *Config, owner string, log Log, requests *requestTopics) *worker {
+	l := &worker{cfg: cfg, owner: owner, source: string(cfg.Namespace) + "scheduler/" + owner, log: log, requests: requests, health: newAgentHealth(),
 		inboxes: map[string]events.Inbox{}, parts: map[int32]*partition{}, refusals: map[int32]int{}, tooLarge: tooLargeRequests{}, confirms: make(chan []confirmed, 1), restores: make(chan restored, cfg.Partitions), loads: make(chan loaded, cfg.Partitions)}
 	l.sizing.began = time.Now()
 	for i, topic := range cfg.Namespace.InboxTopics() {
@@ -69,7 +69,7 @@ func newLane(cfg *Config, owner string, log Log, requests *requestTopics) *lane 
 
 // run is the loop. It returns when ctx ends (nil), or with the error that makes
 // a fresh client necessary.
-func (l *lane) run(ctx context.Context) error {
+func (l *worker) run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer l.close(cancel)
 	for {
@@ -83,7 +83,7 @@ func (l *lane) run(ctx context.Context) error {
 }
 
 // close drops all partitions; the client is closed by whoever opened it.
-func (l *lane) close(cancel context.CancelFunc) {
+func (l *worker) close(cancel context.CancelFunc) {
 	cancel()
 	for _, p := range l.parts {
 		l.drop(p)
@@ -104,7 +104,7 @@ func (l *lane) close(cancel context.CancelFunc) {
 }
 
 // turn is one round: reconcile, poll, decide, commit, accept.
-func (l *lane) turn(ctx context.Context) error {
+func (l *worker) turn(ctx context.Context) error {
 	if err := l.reconcile(ctx); err != nil {
 		return err
 	}
@@ -156,7 +156,7 @@ func (l *lane) turn(ctx context.Context) error {
 // errNotLoaded: an input's task can't be looked up yet.
 var errNotLoaded = errors.New("finished tasks are still being loaded")
 
-func (l *lane) commit(ctx context.Context, tx *transaction) error {
+func (l *worker) commit(ctx context.Context, tx *transaction) error {
 	start := time.Now()
 	decided := len(tx.out)
 	if start.After(l.snapshotsFrom) {
@@ -186,7 +186,7 @@ func (l *lane) commit(ctx context.Context, tx *transaction) error {
 	return l.save(time.Now())
 }
 
-func (l *lane) abort(ctx context.Context, tx *transaction) error {
+func (l *worker) abort(ctx context.Context, tx *transaction) error {
 	if err := tx.forget(); err != nil {
 		return err
 	}
@@ -197,7 +197,7 @@ func (l *lane) abort(ctx context.Context, tx *transaction) error {
 }
 
 // save writes what changed, by time and by size.
-func (l *lane) save(now time.Time) error {
+func (l *worker) save(now time.Time) error {
 	due := now.Sub(l.savedAt) >= saveEvery
 	for _, p := range l.parts {
 		if !p.ready() || p.tasks.Changed() == 0 || !due && p.tasks.ChangedBytes() < saveBytesMost {
@@ -215,8 +215,8 @@ func (l *lane) save(now time.Time) error {
 	return nil
 }
 
-// agents is how the lane's partitions use each agent.
-func (l *lane) agents() []AgentFlow {
+// agents is how the worker's partitions use each agent.
+func (l *worker) agents() []AgentFlow {
 	var all []AgentFlow
 	at := map[string]int{}
 	for _, p := range l.parts {
@@ -239,7 +239,7 @@ func (l *lane) agents() []AgentFlow {
 }
 
 // at is the instant of a decision in a partition: never before its last.
-func (l *lane) at(s *speculation) time.Time {
+func (l *worker) at(s *speculation) time.Time {
 	now := events.Millis(l.cfg.Clock.Now())
 	if now.Before(s.state.At) {
 		return s.state.At
@@ -247,7 +247,7 @@ func (l *lane) at(s *speculation) time.Time {
 	return now
 }
 
-func (l *lane) env(s *speculation) Env {
+func (l *worker) env(s *speculation) Env {
 	env := Env{Now: l.at(s), Namespace: l.cfg.Namespace, Source: l.source, Partition: s.partition.id, Epoch: s.state.Epoch,
 		Definitions: l.cfg.Catalog, ReplyToPrefixes: l.cfg.ReplyToPrefixes, Token: l.cfg.token}
 	env.Requests, env.Leaderless = l.requests.partitions()

@@ -18,11 +18,11 @@ import (
 // asks for stable ones: while a transaction is open that would move them, the
 // broker refuses, and the client asks again a second later. Who died in a
 // transaction left his successor to wait for up to three of these seconds. So a
-// lane waits by itself, asking more often, and only then lets its client ask.
+// worker waits by itself, asking more often, and only then lets its client ask.
 //
 // The client's request then no longer asks for stable ones: they are, and only
 // their new owner moves them. The embedded broker would refuse it still while any
-// member of the group has a transaction open, and with busy lanes there is always
+// member of the group has a transaction open, and with busy workers there is always
 // one. The client has no option for that, so the flag is changed where the bytes
 // leave.
 
@@ -35,7 +35,7 @@ const (
 	unsettledMax = 2 * time.Second
 )
 
-// arrivals are the partitions of a lane whose offsets its client is to fetch.
+// arrivals are the partitions of a worker whose offsets its client is to fetch.
 type arrivals struct {
 	partitions int32
 	mu         sync.Mutex
@@ -88,7 +88,7 @@ func (a *arrivals) takeSettled() bool {
 
 // settle waits until the offsets of what came are stable. The client calls it with
 // every assignment, before it fetches them.
-func (l *Lane) settle(ctx context.Context, client *kgo.Client, _ map[string][]int32) {
+func (l *Worker) settle(ctx context.Context, client *kgo.Client, _ map[string][]int32) {
 	open := l.arrivals.open(l.balancer.Assigned())
 	if len(open) == 0 {
 		return
@@ -107,11 +107,11 @@ func (l *Lane) settle(ctx context.Context, client *kgo.Client, _ map[string][]in
 // awaitStable asks until no transaction is about to move anything of open, and
 // takes from it what is stable. False: it gave up, or met what the client will
 // meet, too, and say.
-func (l *Lane) awaitStable(ctx context.Context, client *kgo.Client, open map[int32]bool) bool {
+func (l *Worker) awaitStable(ctx context.Context, client *kgo.Client, open map[int32]bool) bool {
 	again := time.NewTicker(unsettledInterval)
 	defer again.Stop()
 	for !l.closed.Load() {
-		// A partition that is stable stays so: from now on only this lane moves it.
+		// A partition that is stable stays so: from now on only this worker moves it.
 		if err := l.stable(ctx, client, open); err != nil {
 			return false
 		}
@@ -128,7 +128,7 @@ func (l *Lane) awaitStable(ctx context.Context, client *kgo.Client, open map[int
 }
 
 // stable takes from open what no transaction is about to move.
-func (l *Lane) stable(ctx context.Context, client *kgo.Client, open map[int32]bool) error {
+func (l *Worker) stable(ctx context.Context, client *kgo.Client, open map[int32]bool) error {
 	ps := slices.Sorted(maps.Keys(open))
 	req := kmsg.NewPtrOffsetFetchRequest()
 	req.RequireStable = true

@@ -37,13 +37,13 @@ func (s *site) addPartitions(t *testing.T, topic string, count int) *kgo.Client 
 	}
 }
 
-// Somebody adds partitions to an inbox while a lane runs: what is written to them is
-// polled by who has the partition that they go together with, once, by another lane
+// Somebody adds partitions to an inbox while a worker runs: what is written to them is
+// polled by who has the partition that they go together with, once, by another worker
 // too, and all that is beside them goes on.
 func TestPartitionsThatAreAddedToAnInbox(t *testing.T) {
 	each(t, func(t *testing.T, s *site) {
 		cl := s.outside(t)
-		l := openLane(t, s.lane("one"))
+		l := openWorker(t, s.worker("one"))
 		untilAssigned(t, l, testPartitions)
 		submit(t, cl, input(s.inboxes[0], 1, "before"))
 		commit(t, l, len(poll(t, l)), nil)
@@ -75,7 +75,7 @@ func TestPartitionsThatAreAddedToAnInbox(t *testing.T) {
 		values("a", "b", "c", "d")
 		l.Close()
 
-		l = openLane(t, s.lane("two")) // the topic is so when it comes
+		l = openWorker(t, s.worker("two")) // the topic is so when it comes
 		untilAssigned(t, l, testPartitions)
 		submit(t, cl, input(s.inboxes[0], added, "e"), input(s.inboxes[0], 1, "f"))
 		values("e", "f")
@@ -88,7 +88,7 @@ func TestAddedPartitionWaitsForResume(t *testing.T) {
 		const added = testPartitions // together with 0
 		cl := s.addPartitions(t, s.inboxes[0], added+1)
 		submit(t, cl, input(s.inboxes[0], added, "a"), input(s.inboxes[0], 1, "b"))
-		l := openLane(t, s.lane("one"))
+		l := openWorker(t, s.worker("one"))
 		var got []string
 		until := func(n int, resume ...int32) {
 			t.Helper()
@@ -121,7 +121,7 @@ func TestPauseStopsWhatWasAdded(t *testing.T) {
 	each(t, func(t *testing.T, s *site) {
 		const added = testPartitions + 1 // together with 1
 		cl := s.addPartitions(t, s.inboxes[0], added+1)
-		l := openLane(t, s.lane("one"))
+		l := openWorker(t, s.worker("one"))
 		untilAssigned(t, l, testPartitions)
 		l.Pause(1, s.inboxes[0], inboxgate.PausedForRetry, time.Time{})
 		submit(t, cl, input(s.inboxes[0], added, "paused"), input(s.inboxes[0], 1, "paused"))

@@ -18,27 +18,27 @@ import (
 	"github.com/waybill-run/waybill/internal/suite"
 )
 
-// The older of two lanes with one name ends for good also where it notices first that its producer is fenced. One
+// The older of two workers with one name ends for good also where it notices first that its producer is fenced. One
 // that is fenced and has no twin, as after it was frozen, goes on with a new client.
-func TestFencedLaneKnowsWhetherItHasATwin(t *testing.T) {
+func TestFencedWorkerKnowsWhetherItHasATwin(t *testing.T) {
 	suite.NeedAll(t, "seconds to minutes of waiting on the machine's own clock")
 	t.Parallel()
 	for name, twin := range map[string]bool{"by a twin": true, "by who takes its partitions": false} {
 		t.Run(name, func(t *testing.T) {
 			each(t, func(t *testing.T, s *site) {
-				cfg := s.lane("a")
+				cfg := s.worker("a")
 				cfg.InstanceID = string(s.ns) + "a"
-				older := openLane(t, cfg)
+				older := openWorker(t, cfg)
 				untilAssigned(t, older, testPartitions)
 				submit(t, s.outside(t), input(s.inboxes[0], 1, "x"))
 				in := poll(t, older)
 				if _, _, err := s.outside(t, kgo.TransactionalID(kafka.TransactionalID(s.config, "a"))).ProducerID(t.Context()); err != nil {
 					t.Fatal(err)
 				}
-				joined := make(chan *kafka.Lane, 1)
+				joined := make(chan *kafka.Worker, 1)
 				if twin {
 					go func() { // who takes the id joins, too; the older has noticed one before the other
-						newer, err := kafka.OpenLane(t.Context(), cfg)
+						newer, err := kafka.OpenWorker(t.Context(), cfg)
 						if err != nil {
 							t.Error(err)
 						}
@@ -63,13 +63,13 @@ func TestFencedLaneKnowsWhetherItHasATwin(t *testing.T) {
 	}
 }
 
-// A lane that had frozen joins its group anew under its name, which is another member's from then on: its own.
+// A worker that had frozen joins its group anew under its name, which is another member's from then on: its own.
 // Until it is answered, its heartbeats are refused as those of an older twin. It has none.
-func TestLaneThatJoinsAnewIsNotItsOwnTwin(t *testing.T) {
+func TestWorkerThatJoinsAnewIsNotItsOwnTwin(t *testing.T) {
 	each(t, func(t *testing.T, s *site) {
-		cfg := s.lane("a")
+		cfg := s.worker("a")
 		cfg.InstanceID = string(s.ns) + "a"
-		var deaf sync.RWMutex // held: the lane gets no answers
+		var deaf sync.RWMutex // held: the worker gets no answers
 		cfg.Dial = func(ctx context.Context, network, addr string) (net.Conn, error) {
 			conn, err := (&net.Dialer{}).DialContext(ctx, network, addr)
 			if err != nil {
@@ -77,25 +77,25 @@ func TestLaneThatJoinsAnewIsNotItsOwnTwin(t *testing.T) {
 			}
 			return &deafConn{conn, &deaf}, nil
 		}
-		frozen := openLane(t, cfg)
+		frozen := openWorker(t, cfg)
 		untilAssigned(t, frozen, testPartitions)
 
 		// The other member, once it has all partitions, hears of nothing more: who joins then waits for it.
 		release := make(chan struct{})
 		defer close(release)
 		alone := make(chan struct{})
-		beside := s.lane("b")
+		beside := s.worker("b")
 		beside.SessionTimeout, beside.TransactionTimeout = 5*time.Second, 10*time.Second
 		got := 0
-		beside.Listener = &kafka.LaneListener{Assigned: func(added, lost []int32) {
+		beside.Listener = &kafka.WorkerListener{Assigned: func(added, lost []int32) {
 			if got += len(added) - len(lost); got == testPartitions {
 				close(alone)
 				<-release
 			}
 		}}
-		other := openLane(t, beside)
+		other := openWorker(t, beside)
 		for len(other.Assigned()) == 0 || len(frozen.Assigned()) == testPartitions {
-			for _, l := range []*kafka.Lane{frozen, other} {
+			for _, l := range []*kafka.Worker{frozen, other} {
 				if _, err := l.Poll(t.Context()); err != nil {
 					t.Fatal(err)
 				}
@@ -125,16 +125,16 @@ func TestLaneThatJoinsAnewIsNotItsOwnTwin(t *testing.T) {
 func TestNameThatNobodyHasIsNoTwin(t *testing.T) {
 	t.Parallel()
 	each(t, func(t *testing.T, s *site) {
-		cfg := s.lane("a")
+		cfg := s.worker("a")
 		cfg.InstanceID = string(s.ns) + "a"
 		fenced := make(chan error, 100)
-		cfg.Listener = &kafka.LaneListener{GroupFailed: func(err error) {
+		cfg.Listener = &kafka.WorkerListener{GroupFailed: func(err error) {
 			select {
 			case fenced <- err:
 			default:
 			}
 		}}
-		l := openLane(t, cfg)
+		l := openWorker(t, cfg)
 		untilAssigned(t, l, testPartitions)
 		before, _ := l.Member(0)
 

@@ -20,10 +20,10 @@ import (
 	"github.com/waybill-run/waybill/internal/suite"
 )
 
-func TestLaneCommitsOutputAndPositionTogether(t *testing.T) {
+func TestWorkerCommitsOutputAndPositionTogether(t *testing.T) {
 	each(t, func(t *testing.T, s *site) {
 		cl := s.outside(t)
-		l := openLane(t, s.lane("one"))
+		l := openWorker(t, s.worker("one"))
 		untilAssigned(t, l, testPartitions)
 		submit(t, cl, input(s.inboxes[3], 4, "a"), input(s.inboxes[0], 7, "b"))
 
@@ -43,7 +43,7 @@ func TestLaneCommitsOutputAndPositionTogether(t *testing.T) {
 		}
 		l.Close()
 
-		l = openLane(t, s.lane("one"))
+		l = openWorker(t, s.worker("one"))
 		untilAssigned(t, l, testPartitions)
 		submit(t, cl, input(s.inboxes[3], 4, "c"))
 		if rs := poll(t, l); len(rs) != 1 || string(rs[0].Value) != "c" || rs[0].Offset != 1 {
@@ -56,9 +56,9 @@ func TestLaneCommitsOutputAndPositionTogether(t *testing.T) {
 	})
 }
 
-func TestLaneAbortGivesBackWhatWasPolled(t *testing.T) {
+func TestWorkerAbortGivesBackWhatWasPolled(t *testing.T) {
 	each(t, func(t *testing.T, s *site) {
-		l := openLane(t, s.lane("one"))
+		l := openWorker(t, s.worker("one"))
 		untilAssigned(t, l, testPartitions)
 		submit(t, s.outside(t), input(s.inboxes[3], 4, "a"))
 		first := poll(t, l)
@@ -75,9 +75,9 @@ func TestLaneAbortGivesBackWhatWasPolled(t *testing.T) {
 
 // What was too much for one transaction is given back, and comes again in parts: a commit
 // has the positions of its own part only.
-func TestLanePollsFewer(t *testing.T) {
+func TestWorkerPollsFewer(t *testing.T) {
 	each(t, func(t *testing.T, s *site) {
-		l := openLane(t, s.lane("one"))
+		l := openWorker(t, s.worker("one"))
 		untilAssigned(t, l, testPartitions)
 		cl := s.outside(t)
 		for range 5 {
@@ -112,9 +112,9 @@ func TestLanePollsFewer(t *testing.T) {
 	})
 }
 
-func TestLaneCommitWithoutPollPanics(t *testing.T) {
+func TestWorkerCommitWithoutPollPanics(t *testing.T) {
 	s := embedded(t)
-	l := openLane(t, s.lane("one"))
+	l := openWorker(t, s.worker("one"))
 	defer func() {
 		if recover() == nil {
 			t.Fatal("a transaction that consumed nothing was committed")
@@ -123,30 +123,30 @@ func TestLaneCommitWithoutPollPanics(t *testing.T) {
 	_, _ = l.Commit(t.Context(), nil)
 }
 
-func TestOpenLaneRefusesTopicsThatDiffer(t *testing.T) {
+func TestOpenWorkerRefusesTopicsThatDiffer(t *testing.T) {
 	s := embedded(t)
 	s.CreateTopics(t, 3, "odd")
-	cfg := s.lane("one")
+	cfg := s.worker("one")
 	cfg.Topics = append(slices.Clone(s.inboxes), "odd", "missing")
-	_, err := kafka.OpenLane(t.Context(), cfg)
+	_, err := kafka.OpenWorker(t.Context(), cfg)
 	for _, want := range []string{"topic odd has 3 partitions instead of 12", "topic missing"} {
 		if !contains(err, want) {
 			t.Errorf("error %v does not say %q", err, want)
 		}
 	}
-	cfg = s.lane("")
+	cfg = s.worker("")
 	cfg.SessionTimeout, cfg.TransactionTimeout = 10*time.Second, 10*time.Second
-	if _, err := kafka.OpenLane(t.Context(), cfg); !contains(err, "no owner") || !contains(err, "not shorter") {
+	if _, err := kafka.OpenWorker(t.Context(), cfg); !contains(err, "no owner") || !contains(err, "not shorter") {
 		t.Errorf("error %v does not name both faults", err)
 	}
 }
 
 func contains(err error, s string) bool { return err != nil && strings.Contains(err.Error(), s) }
 
-func TestLanePausesWhatMayNotAct(t *testing.T) {
+func TestWorkerPausesWhatMayNotAct(t *testing.T) {
 	each(t, func(t *testing.T, s *site) {
 		cl := s.outside(t)
-		l := openLane(t, s.lane("one"))
+		l := openWorker(t, s.worker("one"))
 		for len(l.Assigned()) < testPartitions {
 			if rs, err := l.Poll(t.Context()); err != nil || len(rs) > 0 {
 				t.Fatal(rs, err)
@@ -207,17 +207,17 @@ func TestLanePausesWhatMayNotAct(t *testing.T) {
 	})
 }
 
-// A named lane that restarts gets its partitions back, and the other one
+// A named worker that restarts gets its partitions back, and the other one
 // notices nothing.
-func TestNamedLaneKeepsItsPartitionsOverARestart(t *testing.T) {
+func TestNamedWorkerKeepsItsPartitionsOverARestart(t *testing.T) {
 	each(t, func(t *testing.T, s *site) {
-		named := func(owner string) kafka.LaneConfig {
-			cfg := s.lane(owner)
+		named := func(owner string) kafka.WorkerConfig {
+			cfg := s.worker(owner)
 			cfg.InstanceID = string(s.ns) + owner
 			cfg.SessionTimeout, cfg.TransactionTimeout = 20*time.Second, 30*time.Second
 			return cfg
 		}
-		a, b := openLane(t, named("a")), openLane(t, named("b"))
+		a, b := openWorker(t, named("a")), openWorker(t, named("b"))
 		until(t, a, "half", func([]events.Record) bool {
 			if _, err := b.Poll(t.Context()); err != nil {
 				t.Fatal(err)
@@ -226,24 +226,24 @@ func TestNamedLaneKeepsItsPartitionsOverARestart(t *testing.T) {
 		})
 		before, others := slices.Sorted(maps.Keys(a.Assigned())), b.Assigned()
 		a.Close()
-		a = openLane(t, named("a"))
+		a = openWorker(t, named("a"))
 		untilAssigned(t, a, testPartitions/2)
 		if after := slices.Sorted(maps.Keys(a.Assigned())); !slices.Equal(before, after) {
 			t.Errorf("had %v, has %v", before, after)
 		}
 		if !maps.Equal(others, b.Assigned()) {
-			t.Errorf("the other lane had %v, has %v", others, b.Assigned())
+			t.Errorf("the other worker had %v, has %v", others, b.Assigned())
 		}
 	})
 }
 
-func TestOlderOfTwoLanesWithOneNameEnds(t *testing.T) {
+func TestOlderOfTwoWorkersWithOneNameEnds(t *testing.T) {
 	each(t, func(t *testing.T, s *site) {
-		cfg := s.lane("a")
+		cfg := s.worker("a")
 		cfg.InstanceID = string(s.ns) + "a"
-		older := openLane(t, cfg)
+		older := openWorker(t, cfg)
 		untilAssigned(t, older, testPartitions)
-		newer := openLane(t, cfg)
+		newer := openWorker(t, cfg)
 		untilAssigned(t, newer, testPartitions)
 		for deadline := time.Now().Add(20 * time.Second); ; {
 			_, err := older.Poll(t.Context())
@@ -251,7 +251,7 @@ func TestOlderOfTwoLanesWithOneNameEnds(t *testing.T) {
 				return
 			}
 			if err != nil || time.Now().After(deadline) {
-				t.Fatalf("the older lane: %v", err)
+				t.Fatalf("the older worker: %v", err)
 			}
 		}
 	})
@@ -259,9 +259,9 @@ func TestOlderOfTwoLanesWithOneNameEnds(t *testing.T) {
 
 func TestWakeEndsAPoll(t *testing.T) {
 	s := embedded(t)
-	cfg := s.lane("one")
+	cfg := s.worker("one")
 	cfg.FetchMaxWait = 20 * time.Second
-	l := openLane(t, cfg)
+	l := openWorker(t, cfg)
 	l.Wake() // before the poll: not lost
 	begin := time.Now()
 	if _, err := l.Poll(t.Context()); err != nil {
@@ -277,10 +277,10 @@ func TestWakeEndsAPoll(t *testing.T) {
 }
 
 // echo is a scheduler without state: it reflects whatever comes, and opens a
-// new lane when the outcome is unknown.
+// new worker when the outcome is unknown.
 type echo struct {
 	site *site
-	cfg  kafka.LaneConfig
+	cfg  kafka.WorkerConfig
 	mu   sync.Mutex
 	bad  []error
 	tx   int
@@ -289,7 +289,7 @@ type echo struct {
 
 func (e *echo) run(ctx context.Context) {
 	for ctx.Err() == nil {
-		l, err := kafka.OpenLane(ctx, e.cfg)
+		l, err := kafka.OpenWorker(ctx, e.cfg)
 		if err != nil {
 			return
 		}
@@ -303,7 +303,7 @@ func (e *echo) run(ctx context.Context) {
 	}
 }
 
-func (e *echo) loop(ctx context.Context, l *kafka.Lane) error {
+func (e *echo) loop(ctx context.Context, l *kafka.Worker) error {
 	resumed := map[int32]uint64{}
 	for {
 		rs, err := l.Poll(ctx)
@@ -334,18 +334,18 @@ func (e *echo) loop(ctx context.Context, l *kafka.Lane) error {
 	}
 }
 
-// Lanes come and go while 20,000 records pass; each is reflected once.
+// Workers come and go while 20,000 records pass; each is reflected once.
 func TestEachInputIsReflectedOnceUnderRebalances(t *testing.T) {
 	suite.NeedAll(t, "seconds to minutes of waiting on the machine's own clock")
 	each(t, func(t *testing.T, s *site) {
 		const records = 20_000
 		ctx, stop := context.WithCancel(t.Context())
 		var running sync.WaitGroup
-		lanes := map[string]*echo{}
+		workers := map[string]*echo{}
 		start := func(ctx context.Context, owner string) {
-			e := &echo{site: s, cfg: s.lane(owner)}
+			e := &echo{site: s, cfg: s.worker(owner)}
 			e.cfg.MaxPollRecords = 50
-			lanes[owner] = e
+			workers[owner] = e
 			running.Go(func() { e.run(ctx) })
 		}
 		start(ctx, "a")
@@ -370,13 +370,13 @@ func TestEachInputIsReflectedOnceUnderRebalances(t *testing.T) {
 		running.Wait()
 
 		tx, back := 0, 0
-		for owner, e := range lanes {
+		for owner, e := range workers {
 			for _, err := range e.bad {
-				t.Logf("lane %s: %v", owner, err)
+				t.Logf("worker %s: %v", owner, err)
 			}
 			tx, back = tx+e.tx, back+e.back
 		}
-		t.Logf("%d lanes, %d transactions, %d of them rolled back", len(lanes), tx, back)
+		t.Logf("%d workers, %d transactions, %d of them rolled back", len(workers), tx, back)
 		for cause, n := range seen {
 			if n != 1 || !want[cause] {
 				t.Errorf("input %s is reflected %d times", cause, n)

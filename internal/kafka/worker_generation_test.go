@@ -12,11 +12,11 @@ import (
 // TestPositionsAreCommittedByAGeneration: the positions that a transaction
 // commits name the member and its generation. That is what fences an owner that
 // was away, wherever it stopped: its own client mostly notices first, so no
-// frozen lane shows it. Refused by its generation, the transaction is rolled
+// frozen worker shows it. Refused by its generation, the transaction is rolled
 // back, and is no success.
 func TestPositionsAreCommittedByAGeneration(t *testing.T) {
 	s := embedded(t)
-	l := openLane(t, s.lane("one"))
+	l := openWorker(t, s.worker("one"))
 	untilAssigned(t, l, testPartitions)
 	var mu sync.Mutex
 	var named []string

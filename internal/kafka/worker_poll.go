@@ -64,9 +64,9 @@ func (p *poller) wake() {
 // log's. A poll that waited in vain commits the positions after markers that came
 // since the last transaction.
 //
-// An error is final: ctx has ended, the lane is fenced or refused, or its
+// An error is final: ctx has ended, the worker is fenced or refused, or its
 // position is lost; Close it and open a new one.
-func (l *Lane) Poll(ctx context.Context) ([]events.Record, error) {
+func (l *Worker) Poll(ctx context.Context) ([]events.Record, error) {
 	if err := l.ended(); err != nil {
 		return nil, err
 	}
@@ -85,7 +85,7 @@ func (l *Lane) Poll(ctx context.Context) ([]events.Record, error) {
 		err = errors.Join(l.sameTopics(fetches), l.positions.why())
 	}
 	if err != nil {
-		l.broken = fmt.Errorf("lane %q: poll: %w", l.cfg.Owner, err)
+		l.broken = fmt.Errorf("worker %q: poll: %w", l.cfg.Owner, err)
 		return nil, l.broken
 	}
 	l.tail.observe(l.cfg.Config, fetches)
@@ -110,7 +110,7 @@ func (l *Lane) Poll(ctx context.Context) ([]events.Record, error) {
 }
 
 // quarantine pauses what can't be read, and says so.
-func (l *Lane) quarantine(found []unreadablePart, now time.Time) {
+func (l *Worker) quarantine(found []unreadablePart, now time.Time) {
 	for _, x := range found {
 		l.gate.locked(func(g *inboxgate.Gate) { l.quarantines.pause(g, x.at, now) })
 		if l.cfg.Listener.Damaged != nil {
@@ -123,7 +123,7 @@ func (l *Lane) quarantine(found []unreadablePart, now time.Time) {
 // newly assigned keeps the others from coming at all, but for what was
 // fetched before its partition went; the client counts those as read, so the
 // transaction must not commit.
-func (l *Lane) admit(fetches kgo.Fetches) []*kgo.Record {
+func (l *Worker) admit(fetches kgo.Fetches) []*kgo.Record {
 	rs := make([]*kgo.Record, 0, fetches.NumRecords())
 	owned := l.balancer.Assigned()
 	fetches.EachPartition(func(fp kgo.FetchTopicPartition) {

@@ -16,7 +16,7 @@ import (
 
 // The log of an inbox's partition is brought back from an older copy, and grows past where it was read. What was written
 // behind the cut has offsets that count as read: it isn't skipped in silence, the partition isn't read, and that is
-// reported. So it is for a lane that runs meanwhile, and for one that opens when the log has grown.
+// reported. So it is for a worker that runs meanwhile, and for one that opens when the log has grown.
 func TestInboxThatWasCutOffAndHasGrown(t *testing.T) {
 	c := kafkatest.KafkaNodes(t, 1, nil)
 	s := newSite(t, kafkatest.Of(c))
@@ -31,7 +31,7 @@ func TestInboxThatWasCutOffAndHasGrown(t *testing.T) {
 		}
 		submit(t, cl, records...)
 	}
-	take := func(l *kafka.Lane, n int) {
+	take := func(l *kafka.Worker, n int) {
 		t.Helper()
 		for n > 0 {
 			rs := poll(t, l)
@@ -46,9 +46,9 @@ func TestInboxThatWasCutOffAndHasGrown(t *testing.T) {
 		}
 	}
 	running, later := &positionFaults{}, &positionFaults{}
-	cfg := s.lane("running")
+	cfg := s.worker("running")
 	cfg.Listener = running.listener()
-	l := openLane(t, cfg)
+	l := openWorker(t, cfg)
 	untilAssigned(t, l, testPartitions)
 	write(0, 5)
 	take(l, 5)
@@ -62,7 +62,7 @@ func TestInboxThatWasCutOffAndHasGrown(t *testing.T) {
 	must(c.Restart(t.Context(), 0))
 	write(5, 5)
 	l.Close() // it may have lost its place while its broker was away, as a scheduler's may: another goes on
-	l = openLane(t, cfg)
+	l = openWorker(t, cfg)
 	untilAssigned(t, l, testPartitions)
 	take(l, 5)
 	must(c.Terminate(0))
@@ -72,14 +72,14 @@ func TestInboxThatWasCutOffAndHasGrown(t *testing.T) {
 	write(100, 20)
 
 	var read []string
-	until := func(l *kafka.Lane, faults *positionFaults) {
+	until := func(l *kafka.Worker, faults *positionFaults) {
 		t.Helper()
 		for faults.count("cut "+topic+"/4") == 0 {
 			rs, err := l.Poll(t.Context())
 			if err != nil {
-				t.Logf("the lane ends: %v", err)
+				t.Logf("the worker ends: %v", err)
 				l.Close()
-				l = openLane(t, cfg)
+				l = openWorker(t, cfg)
 				continue
 			}
 			for p := range l.Assigned() {
@@ -90,9 +90,9 @@ func TestInboxThatWasCutOffAndHasGrown(t *testing.T) {
 		l.Close()
 	}
 	until(l, running)
-	cfg = s.lane("later")
+	cfg = s.worker("later")
 	cfg.Listener = later.listener()
-	until(openLane(t, cfg), later)
+	until(openWorker(t, cfg), later)
 	if len(read) > 0 {
 		t.Errorf("read %q of a log that was cut off", read)
 	}

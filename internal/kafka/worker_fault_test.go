@@ -96,17 +96,17 @@ func (c *frozenConn) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// owner is a lane that restores a partition before it lets it act, as the
+// owner is a worker that restores a partition before it lets it act, as the
 // scheduler does, and reflects what comes.
 type owner struct {
 	site      *site
-	lane      *kafka.Lane
+	worker    *kafka.Worker
 	restorer  *kafka.Restorer
 	restored  map[int32]uint64
 	reflected []events.Record // inputs of committed transactions
 }
 
-func (s *site) open(t testing.TB, cfg kafka.LaneConfig) *owner {
+func (s *site) open(t testing.TB, cfg kafka.WorkerConfig) *owner {
 	t.Helper()
 	r, err := kafka.OpenRestorer(cfg.Config, &kafka.RestoreListener{
 		Fenced:    func(id string) { t.Logf("fenced %s", id) },
@@ -116,29 +116,29 @@ func (s *site) open(t testing.TB, cfg kafka.LaneConfig) *owner {
 		t.Fatal(err)
 	}
 	t.Cleanup(r.Close)
-	return &owner{site: s, lane: openLane(t, cfg), restorer: r, restored: map[int32]uint64{}}
+	return &owner{site: s, worker: openWorker(t, cfg), restorer: r, restored: map[int32]uint64{}}
 }
 
 // turn is one turn of the loop.
 func (o *owner) turn(ctx context.Context) error {
-	rs, err := o.lane.Poll(ctx)
+	rs, err := o.worker.Poll(ctx)
 	if err != nil {
 		return err
 	}
-	for p, n := range o.lane.Assigned() {
+	for p, n := range o.worker.Assigned() {
 		if o.restored[p] == n {
 			continue
 		}
 		if _, err := o.restorer.Read(ctx, o.site.ns.Events(), p, 0, func([]events.Record) error { return nil }); err != nil {
 			return err
 		}
-		o.lane.Resume(p, inboxgate.PausedForRestore)
+		o.worker.Resume(p, inboxgate.PausedForRestore)
 		o.restored[p] = n
 	}
 	if len(rs) == 0 {
 		return nil
 	}
-	committed, err := o.lane.Commit(ctx, o.site.reflect(rs))
+	committed, err := o.worker.Commit(ctx, o.site.reflect(rs))
 	if committed {
 		o.reflected = append(o.reflected, rs...)
 	}
@@ -153,14 +153,14 @@ func (o *owner) until(t testing.TB, what string, ok func() bool) {
 			t.Fatalf("%s: %v", what, err)
 		}
 		if time.Now().After(deadline) {
-			t.Fatalf("%s: not in time; assigned %v, reflected %d", what, o.lane.Assigned(), len(o.reflected))
+			t.Fatalf("%s: not in time; assigned %v, reflected %d", what, o.worker.Assigned(), len(o.reflected))
 		}
 	}
 }
 
-// A lane is frozen past its session, another takes over, the first goes on
+// A worker is frozen past its session, another takes over, the first goes on
 // where it was: its transaction does not count, wherever it stopped.
-func TestFrozenLaneDoesNotCommit(t *testing.T) {
+func TestFrozenWorkerDoesNotCommit(t *testing.T) {
 	suite.NeedAll(t, "seconds to minutes of waiting on the machine's own clock")
 	t.Parallel()
 	for _, at := range []struct {
@@ -176,10 +176,10 @@ func TestFrozenLaneDoesNotCommit(t *testing.T) {
 			each(t, func(t *testing.T, s *site) {
 				i := newIce()
 				defer i.thaw()
-				cfg := s.lane("frozen")
+				cfg := s.worker("frozen")
 				cfg.Dial = i.dial
 				cfg.TransactionTimeout = 15 * time.Second
-				frozen := openLane(t, cfg)
+				frozen := openWorker(t, cfg)
 				untilAssigned(t, frozen, testPartitions)
 				cl := s.outside(t)
 				submit(t, cl, input(s.inboxes[3], 4, "a"))
@@ -212,9 +212,9 @@ func TestFrozenLaneDoesNotCommit(t *testing.T) {
 				}
 				i.thaw()
 				if r := <-ended; r.committed {
-					t.Errorf("the frozen lane committed after the takeover")
+					t.Errorf("the frozen worker committed after the takeover")
 				} else {
-					t.Logf("the frozen lane: %v", r.err)
+					t.Logf("the frozen worker: %v", r.err)
 				}
 				if seen := s.reflected(t, 1); len(seen) != 1 || seen[s.inboxes[3]+"/4/0"] != 1 {
 					t.Errorf("events: %v", seen)
@@ -227,7 +227,7 @@ func TestFrozenLaneDoesNotCommit(t *testing.T) {
 // A partition moves between a poll and its commit.
 func TestCommitOfALostPartitionIsRolledBack(t *testing.T) {
 	each(t, func(t *testing.T, s *site) {
-		a := openLane(t, s.lane("a"))
+		a := openWorker(t, s.worker("a"))
 		untilAssigned(t, a, testPartitions)
 		cl := s.outside(t)
 		for p := range int32(testPartitions) {
@@ -236,10 +236,10 @@ func TestCommitOfALostPartitionIsRolledBack(t *testing.T) {
 		var polled []events.Record
 		until(t, a, "all inputs", func(rs []events.Record) bool { polled = append(polled, rs...); return len(polled) == testPartitions })
 
-		b := s.open(t, s.lane("b"))
-		b.until(t, "half the partitions", func() bool { return len(b.lane.Assigned()) == testPartitions/2 })
+		b := s.open(t, s.worker("b"))
+		b.until(t, "half the partitions", func() bool { return len(b.worker.Assigned()) == testPartitions/2 })
 		if committed, err := a.Commit(t.Context(), s.reflect(polled)); committed || err != nil {
-			t.Fatalf("committed %v, %v: half of it was another lane's", committed, err)
+			t.Fatalf("committed %v, %v: half of it was another worker's", committed, err)
 		}
 		kept := 0
 		until(t, a, "the own half again", func(rs []events.Record) bool {
@@ -261,7 +261,7 @@ func TestCommitOfALostPartitionIsRolledBack(t *testing.T) {
 // The broker ends the transaction but its answer does not arrive.
 func TestLostAnswerToEnd(t *testing.T) {
 	s := embedded(t)
-	l := openLane(t, s.lane("one"))
+	l := openWorker(t, s.worker("one"))
 	untilAssigned(t, l, testPartitions)
 	cl := s.outside(t)
 	submit(t, cl, input(s.inboxes[3], 4, "a"))
@@ -273,10 +273,10 @@ func TestLostAnswerToEnd(t *testing.T) {
 		t.Fatalf("a commit whose answer was lost is reported as %v for certain", committed)
 	}
 	if _, again := l.Poll(t.Context()); !errors.Is(again, kerr.RequestTimedOut) {
-		t.Fatalf("the lane goes on after an unknown outcome: %v", again)
+		t.Fatalf("the worker goes on after an unknown outcome: %v", again)
 	}
 	if _, again := l.Commit(t.Context(), nil); again == nil {
-		t.Fatal("the lane commits after an unknown outcome")
+		t.Fatal("the worker commits after an unknown outcome")
 	}
 }
 
@@ -298,8 +298,8 @@ func TestOutputThatCannotBeWritten(t *testing.T) {
 			good := events.Record{Topic: s.ns.Events(), Partition: 4, Value: []byte("good")}
 			refusedRecord := bad.record
 			refusedRecord.Topic = string(s.ns) + refusedRecord.Topic
-			cfg := s.lane("one")
-			l := openLane(t, cfg)
+			cfg := s.worker("one")
+			l := openWorker(t, cfg)
 			untilAssigned(t, l, testPartitions)
 			cl := s.outside(t)
 			submit(t, cl, input(s.inboxes[3], 4, "a"))
@@ -317,7 +317,7 @@ func TestOutputThatCannotBeWritten(t *testing.T) {
 					t.Fatalf("committed %v, %v", committed, err)
 				}
 				if took > cfg.TransactionTimeout/3+time.Second {
-					t.Errorf("it held the lane for %v", took)
+					t.Errorf("it held the worker for %v", took)
 				}
 				again := poll(t, l)
 				if len(again) != 1 || again[0].Offset != rs[0].Offset {
@@ -340,11 +340,11 @@ func TestOutputThatCannotBeWritten(t *testing.T) {
 	}
 }
 
-func TestFencedLaneSaysSo(t *testing.T) {
+func TestFencedWorkerSaysSo(t *testing.T) {
 	each(t, func(t *testing.T, s *site) {
-		cfg := s.lane("one")
+		cfg := s.worker("one")
 		cfg.TransactionTimeout = time.Minute // a busy broker's acknowledgement isn't what this is about
-		first := openLane(t, cfg)
+		first := openWorker(t, cfg)
 		untilAssigned(t, first, testPartitions)
 		cl := s.outside(t)
 		submit(t, cl, input(s.inboxes[3], 4, "a"))
@@ -368,7 +368,7 @@ func TestFencedLaneSaysSo(t *testing.T) {
 
 func TestCloseIsBoundedWithoutABroker(t *testing.T) {
 	s := embedded(t)
-	l := openLane(t, s.lane("one"))
+	l := openWorker(t, s.worker("one"))
 	untilAssigned(t, l, testPartitions)
 	s.Fake.Control(func(kmsg.Request) (kmsg.Response, error, bool) {
 		s.Fake.KeepControl()
@@ -383,11 +383,11 @@ func TestCloseIsBoundedWithoutABroker(t *testing.T) {
 
 func TestStalledTellsHowLongRecordsWait(t *testing.T) {
 	s := embedded(t)
-	l := openLane(t, s.lane("one"))
+	l := openWorker(t, s.worker("one"))
 	untilAssigned(t, l, testPartitions)
 	later := func() time.Time { return time.Now().Add(time.Hour) }
 	if d := l.Stalled(later()); d != 0 {
-		t.Fatalf("an idle lane is stalled for %v", d)
+		t.Fatalf("an idle worker is stalled for %v", d)
 	}
 	cl := s.outside(t)
 	submit(t, cl, input(s.inboxes[3], 4, "a"))
@@ -410,23 +410,23 @@ func TestAForgottenMemberGivesUpEverything(t *testing.T) {
 	suite.NeedAll(t, "seconds to minutes of waiting on the machine's own clock")
 	s := embedded(t)
 	failed := make(chan error, 10)
-	cfg := s.lane("a")
-	cfg.Listener = &kafka.LaneListener{GroupFailed: func(err error) { failed <- err }}
-	a := openLane(t, cfg)
+	cfg := s.worker("a")
+	cfg.Listener = &kafka.WorkerListener{GroupFailed: func(err error) { failed <- err }}
+	a := openWorker(t, cfg)
 	untilAssigned(t, a, testPartitions)
 	before := a.Assigned()
 	submit(t, s.outside(t), input(s.inboxes[3], 4, "a"))
 	polled := poll(t, a)
 
-	owns := func(req kmsg.Request) bool { // so it is the first lane that joins
+	owns := func(req kmsg.Request) bool { // so it is the first worker that joins
 		var meta kmsg.ConsumerMemberMetadata
 		protocols := req.(*kmsg.JoinGroupRequest).Protocols
 		return len(protocols) == 1 && meta.ReadFrom(protocols[0].Metadata) == nil && len(meta.OwnedPartitions) > 0
 	}
 	s.Fake.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.JoinGroup}, Err: kerr.UnknownMemberID, TopLevel: true, When: owns})
 	// Another member makes the first one join again.
-	b := s.open(t, s.lane("b"))
-	b.until(t, "half", func() bool { return len(b.lane.Assigned()) == testPartitions/2 })
+	b := s.open(t, s.worker("b"))
+	b.until(t, "half", func() bool { return len(b.worker.Assigned()) == testPartitions/2 })
 	if committed, err := a.Commit(t.Context(), s.reflect(polled)); committed || err != nil {
 		t.Fatalf("committed %v, %v", committed, err)
 	}

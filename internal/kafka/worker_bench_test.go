@@ -11,8 +11,8 @@ import (
 	"github.com/waybill-run/waybill/internal/kafkatest"
 )
 
-// Transactions of one lane: input already there, one output for each input.
-func BenchmarkLane(b *testing.B) {
+// Transactions of one worker: input already there, one output for each input.
+func BenchmarkWorker(b *testing.B) {
 	for _, kind := range []struct {
 		name string
 		open func(testing.TB) *kafkatest.Broker
@@ -22,20 +22,20 @@ func BenchmarkLane(b *testing.B) {
 	} {
 		for _, size := range []int{1, 500} {
 			b.Run(fmt.Sprintf("%s/records=%d", kind.name, size), func(b *testing.B) {
-				benchmarkLane(b, newSite(b, kind.open(b)), size)
+				benchmarkWorker(b, newSite(b, kind.open(b)), size)
 			})
 		}
 	}
 }
 
-func benchmarkLane(b *testing.B, s *site, size int) {
-	cfg := s.lane("bench")
+func benchmarkWorker(b *testing.B, s *site, size int) {
+	cfg := s.worker("bench")
 	cfg.MaxPollRecords = size
-	cfg.Listener = &kafka.LaneListener{
+	cfg.Listener = &kafka.WorkerListener{
 		Aborted:     func(polled int, why string) { b.Logf("%d records rolled back: %s", polled, why) },
 		GroupFailed: func(err error) { b.Logf("membership: %v", err) },
 	}
-	l := openLane(b, cfg)
+	l := openWorker(b, cfg)
 	untilAssigned(b, l, testPartitions)
 	cl := s.outside(b, kgo.ProducerBatchCompression(kgo.Lz4Compression()))
 	body := fmt.Sprintf("%0300d", 7)
@@ -74,10 +74,10 @@ func benchmarkLane(b *testing.B, s *site, size int) {
 }
 
 // The time from a record's submission to the commit of what it led to, in an
-// idle lane.
-func BenchmarkLaneLatency(b *testing.B) {
+// idle worker.
+func BenchmarkWorkerLatency(b *testing.B) {
 	s := newSite(b, kafkatest.Embedded(b))
-	l := openLane(b, s.lane("bench"))
+	l := openWorker(b, s.worker("bench"))
 	untilAssigned(b, l, testPartitions)
 	cl := s.outside(b, kgo.ProducerLinger(0))
 	var worst time.Duration

@@ -11,41 +11,41 @@ import (
 	"github.com/waybill-run/waybill/internal/kafka"
 )
 
-// TestIdleLanesKnowWhatTheyOwn: lanes that have nothing to commit see others
+// TestIdleWorkersKnowWhatTheyOwn: workers that have nothing to commit see others
 // come and go. What they say they own is what the group gave them, each
-// partition one lane's, although their client passes over the calls that would
+// partition one worker's, although their client passes over the calls that would
 // tell them (a transactional session tells of the first revocation since the
 // last transaction, and of no other).
-func TestIdleLanesKnowWhatTheyOwn(t *testing.T) {
+func TestIdleWorkersKnowWhatTheyOwn(t *testing.T) {
 	each(t, func(t *testing.T, s *site) {
-		var lanes []*kafka.Lane
+		var workers []*kafka.Worker
 		for i := range 4 {
-			lanes = append(lanes, openLane(t, s.lane(fmt.Sprint("idle", i))))
-			untilShared(t, lanes)
+			workers = append(workers, openWorker(t, s.worker(fmt.Sprint("idle", i))))
+			untilShared(t, workers)
 		}
-		lanes[1].Close()
-		lanes = append(lanes[:1], lanes[2:]...)
-		untilShared(t, lanes)
+		workers[1].Close()
+		workers = append(workers[:1], workers[2:]...)
+		untilShared(t, workers)
 	})
 }
 
-// untilShared polls all lanes, none of which gets anything, until they own all
+// untilShared polls all workers, none of which gets anything, until they own all
 // partitions, evenly, and none twice.
-func untilShared(t *testing.T, lanes []*kafka.Lane) {
+func untilShared(t *testing.T, workers []*kafka.Worker) {
 	t.Helper()
 	const longest = 20 * time.Second
 	for deadline := time.Now().Add(longest); ; {
 		owners, even := map[int32]int{}, true
-		for _, l := range lanes {
+		for _, l := range workers {
 			if rs, err := l.Poll(t.Context()); err != nil || len(rs) > 0 {
-				t.Fatalf("an idle lane polled %d records, %v", len(rs), err)
+				t.Fatalf("an idle worker polled %d records, %v", len(rs), err)
 			}
 			n := 0
 			for p := range l.Assigned() {
 				owners[p]++
 				n++
 			}
-			even = even && n >= testPartitions/len(lanes) && n <= (testPartitions+len(lanes)-1)/len(lanes)
+			even = even && n >= testPartitions/len(workers) && n <= (testPartitions+len(workers)-1)/len(workers)
 		}
 		once := len(owners) == testPartitions
 		for _, n := range owners {
@@ -55,14 +55,14 @@ func untilShared(t *testing.T, lanes []*kafka.Lane) {
 			return
 		}
 		if time.Now().After(deadline) {
-			t.Fatalf("%d idle lanes believe to own, after %s: %v", len(lanes), longest, owners)
+			t.Fatalf("%d idle workers believe to own, after %s: %v", len(workers), longest, owners)
 		}
 	}
 }
 
-// TestIdleLanesPassMarkers: who submits in transactions, or ended one that a kill had left open,
+// TestIdleWorkersPassMarkers: who submits in transactions, or ended one that a kill had left open,
 // wrote markers that nothing follows. The group doesn't lag by them.
-func TestIdleLanesPassMarkers(t *testing.T) {
+func TestIdleWorkersPassMarkers(t *testing.T) {
 	each(t, func(t *testing.T, s *site) {
 		tx := s.outside(t, kgo.TransactionalID(string(s.ns)+"client"))
 		transact := func(end kgo.TransactionEndTry, rs ...*kgo.Record) {
@@ -74,7 +74,7 @@ func TestIdleLanesPassMarkers(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		l := openLane(t, s.lane("one"))
+		l := openWorker(t, s.worker("one"))
 		untilAssigned(t, l, testPartitions)
 		transact(kgo.TryCommit, input(s.inboxes[0], 4, "a"), input(s.inboxes[1], 5, "b"))
 		var in []events.Record
@@ -91,7 +91,7 @@ func TestIdleLanesPassMarkers(t *testing.T) {
 			if len(rs) > 0 {
 				t.Fatalf("came %+v", rs)
 			}
-			lags, err := admin.GroupLag(t.Context(), s.lane("one").Group)
+			lags, err := admin.GroupLag(t.Context(), s.worker("one").Group)
 			if err != nil {
 				t.Fatal(err)
 			}

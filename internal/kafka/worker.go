@@ -15,7 +15,7 @@ import (
 	"github.com/waybill-run/waybill/internal/inboxgate"
 )
 
-// The defaults of a lane. A lane that froze is out of the group after the
+// The defaults of a worker. A worker that froze is out of the group after the
 // session timeout; what it left open is rolled back by the broker after the
 // transaction timeout, or at once by the next owner (see Restorer). The session
 // must be the shorter one: offsets stay unstable for as long as a transaction
@@ -35,17 +35,17 @@ const (
 	heartbeatsPerSession = 12
 	heartbeatIntervalMax = 250 * time.Millisecond
 	// flushPerTransaction: all output must be acknowledged within this part
-	// of the transaction timeout, so that one bad topic can't hold a lane
+	// of the transaction timeout, so that one bad topic can't hold a worker
 	// until the broker rolls back.
 	flushPerTransaction = 3
 	// metadataAgeMin is how soon a topic that is missing is looked for again, and
 	// metadataAgeMax how soon partitions are noticed that were added to one.
 	metadataAgeMin = 250 * time.Millisecond
 	metadataAgeMax = 30 * time.Second
-	// laneMetadataAgeMin is less: a lane's output waits for new metadata whenever a
+	// workerMetadataAgeMin is less: a worker's output waits for new metadata whenever a
 	// broker refuses it for now, as of a partition whose leader moves, or, with
 	// several brokers, while the markers of the transaction before are written.
-	laneMetadataAgeMin = 25 * time.Millisecond
+	workerMetadataAgeMin = 25 * time.Millisecond
 	// unknownTopicTries: a topic that was just created may be unknown to the
 	// broker asked first, for half a second. With the client's default, a missing topic in
 	// a transaction blocks its flush forever.
@@ -77,19 +77,19 @@ func heartbeatInterval(session time.Duration) time.Duration {
 	return min(session/heartbeatsPerSession, heartbeatIntervalMax)
 }
 
-// LaneConfig says which lane to open.
-type LaneConfig struct {
+// WorkerConfig says which worker to open.
+type WorkerConfig struct {
 	Config
 	// Group is the consumer group.
 	Group string
-	// Owner names the lane among all lanes of the namespace. Its transactional
-	// id is Namespace + "scheduler." + Owner: opening a lane fences the one
+	// Owner names the worker among all workers of the namespace. Its transactional
+	// id is Namespace + "scheduler." + Owner: opening a worker fences the one
 	// that had the same owner.
 	Owner string
 	// InstanceID makes a static member, which gets its partitions back when it
 	// opens again within the session timeout; empty: a dynamic member.
 	InstanceID string
-	// LeaveOnClose reports, when the lane closes, whether a static member leaves
+	// LeaveOnClose reports, when the worker closes, whether a static member leaves
 	// its group, so that others take its partitions at once. Nil: it stays.
 	LeaveOnClose func() bool
 	// Topics are the inboxes: co-partitioned, Partitions each.
@@ -103,18 +103,18 @@ type LaneConfig struct {
 	// MaxPollRecords bounds what one Poll returns; zero: the default.
 	MaxPollRecords int
 	// Listener is told what happens; nil, and nil fields, are fine.
-	Listener *LaneListener
+	Listener *WorkerListener
 }
 
-// LaneListener observes a lane. Assigned, GroupFailed and Uneven are called
-// from the client's goroutines, the others from that of the lane; none may
-// block or call the lane.
-type LaneListener struct {
+// WorkerListener observes a worker. Assigned, GroupFailed and Uneven are called
+// from the client's goroutines, the others from that of the worker; none may
+// block or call the worker.
+type WorkerListener struct {
 	// Assigned: partitions came anew or went.
 	Assigned func(added, lost []int32)
 	// GroupFailed: the membership ended by err; the client joins again.
 	GroupFailed func(err error)
-	// Uneven: this lane leads the group, and a member reads other topics.
+	// Uneven: this worker leads the group, and a member reads other topics.
 	Uneven func(member string, topics []string)
 	// Committed: a transaction of so many records read and written.
 	Committed func(polled, out int, took time.Duration)
@@ -126,7 +126,7 @@ type LaneListener struct {
 	// was written. It stands still, the others don't; it is asked for again, and told of
 	// again, at intervals that double.
 	Damaged func(topic string, partition int32, err error)
-	// LeaveFailed: the lane closed and is still a member, until its session times out.
+	// LeaveFailed: the worker closed and is still a member, until its session times out.
 	LeaveFailed func(err error)
 	// Unsettled: partitions came whose offsets an open transaction holds back, for
 	// longer than a restore takes to end it. The client waits for as long.
@@ -136,7 +136,7 @@ type LaneListener struct {
 	Position func(at Position, fault PositionFault)
 }
 
-// TransactionalID is that of an owner's lane.
+// TransactionalID is that of an owner's worker.
 func TransactionalID(c Config, owner string) string {
 	return fencePrefix(c) + owner
 }
@@ -144,14 +144,14 @@ func TransactionalID(c Config, owner string) string {
 // fencePrefix begins the ids that a new owner of a partition may fence.
 func fencePrefix(c Config) string { return string(c.Namespace) + "scheduler." }
 
-func (c *LaneConfig) complete() error {
+func (c *WorkerConfig) complete() error {
 	var faults []error
 	orDefault(&c.SessionTimeout, DefaultSessionTimeout)
 	orDefault(&c.TransactionTimeout, DefaultTransactionTimeout)
 	orDefault(&c.FetchMaxWait, DefaultFetchMaxWait)
 	orDefault(&c.MaxPollRecords, DefaultMaxPollRecords)
 	if c.Listener == nil {
-		c.Listener = &LaneListener{}
+		c.Listener = &WorkerListener{}
 	}
 	if c.Group == "" {
 		faults = append(faults, errors.New("no consumer group"))
@@ -180,29 +180,29 @@ func orDefault[T comparable](v *T, d T) {
 	}
 }
 
-// Lane is one transactional consumer-producer: a member of a group that reads
+// Worker is one transactional consumer-producer: a member of a group that reads
 // the same partition of several topics, and whose output and input positions
 // become visible together or not at all.
 //
 //	for {
-//		records, err := lane.Poll(ctx)     // of partitions that may act
-//		owned := lane.Assigned()           // drop the state of what went
+//		records, err := worker.Poll(ctx)     // of partitions that may act
+//		owned := worker.Assigned()           // drop the state of what went
 //		...                                // restore what came, then Resume it for PausedForRestore
 //		out := decide(records)
-//		committed, err := lane.Commit(ctx, out)
+//		committed, err := worker.Commit(ctx, out)
 //		...                                // accept the new state, or forget it
 //	}
 //
 // It guarantees: no transaction is committed that consumed nothing, so the
-// group's generation fences every write of a lane that lost its place; none is
+// group's generation fences every write of a worker that lost its place; none is
 // committed with records of a partition that was lost since they were polled;
 // a partition that comes is paused for its restore before anything of it can be
 // fetched. An inbox flows only while no reason pauses it (inboxgate).
 //
 // One goroutine calls Poll, PollAtMost, Commit, Abort, Assigned, Pause and Resume; Member, TopicID, Reflected, Rewind, Wake,
 // Stalled and Close may be called from any.
-type Lane struct {
-	cfg       LaneConfig
+type Worker struct {
+	cfg       WorkerConfig
 	session   *kgo.GroupTransactSession
 	balancer  *Balancer
 	poller    poller
@@ -215,53 +215,53 @@ type Lane struct {
 	seen map[int32]uint64
 	// restored are the assignments that Resume said were restored.
 	restored    map[int32]uint64
-	gate        *laneGate
+	gate        *workerGate
 	quarantines quarantines
 	// polled counts what was returned since the last commit or abort, by the
 	// number that each partition then had.
 	polled     int
 	polledFrom map[int32]uint64
 	// decidedBy is the clock's offset when the first of them was polled. Another
-	// lane of the process may find out meanwhile that it was wrong.
+	// worker of the process may find out meanwhile that it was wrong.
 	decidedBy time.Duration
 	// skipped: the client gave records that had to be kept back, and counts
 	// them as read. Only an abort brings them again.
 	skipped bool
 	// passed: it gave markers, and counts them as read.
 	passed bool
-	// broken is set when only a new lane can tell what the log says.
+	// broken is set when only a new worker can tell what the log says.
 	broken error
 
 	inCommit sync.Mutex // held by Commit and Abort
-	// narrow are topics that refused a batch as too large; of the lane's goroutine.
+	// narrow are topics that refused a batch as too large; of the worker's goroutine.
 	narrow narrowTopics
 	// room is for the output of a transaction; nil where the client may have some of it.
 	room   []kgo.Record
 	closed atomic.Bool
 
 	// opened is what the others count from, in nanoseconds: by the monotonic clock, which nobody
-	// sets. With instants of the wall, a busy lane whose clock was put forward seemed to hang.
+	// sets. With instants of the wall, a busy worker whose clock was put forward seemed to hang.
 	opened     time.Time
 	lastPoll   atomic.Int64
 	lastCommit atomic.Int64
 	waiting    atomic.Int64 // since when records wait for a commit; 0: none
 }
 
-// OpenLane joins the group. It fails if a topic is missing or has fewer
-// partitions, and when the cluster can't be reached within ctx. The lane
+// OpenWorker joins the group. It fails if a topic is missing or has fewer
+// partitions, and when the cluster can't be reached within ctx. The worker
 // lives until Close, whatever becomes of ctx.
-func OpenLane(ctx context.Context, cfg LaneConfig) (*Lane, error) {
+func OpenWorker(ctx context.Context, cfg WorkerConfig) (*Worker, error) {
 	if err := cfg.complete(); err != nil {
-		return nil, fmt.Errorf("lane %q of group %q: %w", cfg.Owner, cfg.Group, err)
+		return nil, fmt.Errorf("worker %q of group %q: %w", cfg.Owner, cfg.Group, err)
 	}
 	ids, err := copartitioned(ctx, cfg.Config, cfg.Topics, cfg.Partitions, true)
 	if err != nil {
-		return nil, fmt.Errorf("lane %q of group %q: %w", cfg.Owner, cfg.Group, finalError(err))
+		return nil, fmt.Errorf("worker %q of group %q: %w", cfg.Owner, cfg.Group, finalError(err))
 	}
 	cfg.Reached = true
-	l := &Lane{cfg: cfg, balancer: NewBalancer(cfg.Partitions), restored: map[int32]uint64{}, polledFrom: map[int32]uint64{},
+	l := &Worker{cfg: cfg, balancer: NewBalancer(cfg.Partitions), restored: map[int32]uint64{}, polledFrom: map[int32]uint64{},
 		narrow: narrowTopics{}, quarantines: quarantines{}, arrivals: arrivals{partitions: cfg.Partitions, waiting: map[int32]bool{}}}
-	l.gate = newLaneGate(l.balancer, cfg.Topics)
+	l.gate = newWorkerGate(l.balancer, cfg.Topics)
 	l.positions = positions{ids: map[string]string{}, fetched: map[topicPartition]committed{}}
 	for topic, id := range ids {
 		l.positions.ids[topic] = topicID(id)
@@ -280,25 +280,25 @@ func OpenLane(ctx context.Context, cfg LaneConfig) (*Lane, error) {
 	session, err := kgo.NewGroupTransactSession(append(cfg.unwaiting(l.arrivals.takeSettled).options(), l.options(life)...)...)
 	if err != nil {
 		cut()
-		return nil, fmt.Errorf("lane %q of group %q: client: %w", cfg.Owner, cfg.Group, err)
+		return nil, fmt.Errorf("worker %q of group %q: client: %w", cfg.Owner, cfg.Group, err)
 	}
 	l.session, l.cut = session, cut
 	// At once, not with the first output: what the one before left open with this
-	// id holds up whoever takes over from it, most often this lane itself.
+	// id holds up whoever takes over from it, most often this worker itself.
 	if _, _, err := session.Client().ProducerID(ctx); err != nil {
 		_ = closeClient(session.Client(), cut, staysMember) // it has hardly joined
-		return nil, fmt.Errorf("lane %q of group %q: take over its transactional id: %w", cfg.Owner, cfg.Group, finalError(err))
+		return nil, fmt.Errorf("worker %q of group %q: take over its transactional id: %w", cfg.Owner, cfg.Group, finalError(err))
 	}
 	l.poller = poller{client: session.Client(), wait: cfg.FetchMaxWait, max: cfg.MaxPollRecords}
 	go l.watchTopics(life)
 	return l, nil
 }
 
-func (l *Lane) options(life context.Context) []kgo.Opt {
+func (l *Worker) options(life context.Context) []kgo.Opt {
 	opts := []kgo.Opt{
 		kgo.WithContext(life),
 		kgo.WithHooks(l.balancer, l.tail.of(l.cfg.Config)),
-		kgo.MetadataMinAge(laneMetadataAgeMin),
+		kgo.MetadataMinAge(workerMetadataAgeMin),
 		kgo.MetadataMaxAge(metadataAgeMax),
 
 		kgo.ConsumerGroup(l.cfg.Group),
@@ -346,7 +346,7 @@ func (l *Lane) options(life context.Context) []kgo.Opt {
 	return opts
 }
 
-func (l *Lane) flushMax() time.Duration { return l.cfg.TransactionTimeout / flushPerTransaction }
+func (l *Worker) flushMax() time.Duration { return l.cfg.TransactionTimeout / flushPerTransaction }
 
 // copartitioned asks the cluster whether all topics have as many partitions, or more where
 // some may have been added, and for their ids.
@@ -380,27 +380,27 @@ func copartitioned(ctx context.Context, cfg Config, topics []string, partitions 
 
 // home is the partition that one goes together with: itself, but for one that was
 // added to an inbox.
-func (l *Lane) home(p int32) int32 { return p % l.cfg.Partitions }
+func (l *Worker) home(p int32) int32 { return p % l.cfg.Partitions }
 
-// Assigned is what the lane owns: partition -> a number that changes whenever
+// Assigned is what the worker owns: partition -> a number that changes whenever
 // the partition came after not having been owned. A partition whose number
 // changed may have been written by others meanwhile. The map must not be
 // changed.
-func (l *Lane) Assigned() map[int32]uint64 {
+func (l *Worker) Assigned() map[int32]uint64 {
 	l.seen = l.balancer.Assigned()
 	return l.seen
 }
 
-// Member is the lane's id in its group, and whether it owns a partition now. It may be called
+// Member is the worker's id in its group, and whether it owns a partition now. It may be called
 // from any goroutine.
-func (l *Lane) Member(p int32) (id string, owns bool) {
+func (l *Worker) Member(p int32) (id string, owns bool) {
 	return l.balancer.memberOf(p)
 }
 
 // Pause pauses an inbox of p, with what was added to it, for a reason: until an instant, or until Resume
 // if that is zero. p is meant as the last call of Assigned showed it. If it is gone since, or came anew,
 // nothing is done. inboxgate.AllPartitions pauses the whole topic, with partitions that come later.
-func (l *Lane) Pause(p int32, topic string, why inboxgate.Reason, until time.Time) {
+func (l *Worker) Pause(p int32, topic string, why inboxgate.Reason, until time.Time) {
 	if p == inboxgate.AllPartitions {
 		l.gate.locked(func(g *inboxgate.Gate) { g.Pause(inboxgate.Inbox{Topic: topic, Partition: p}, why, until) })
 		return
@@ -412,7 +412,7 @@ func (l *Lane) Pause(p int32, topic string, why inboxgate.Reason, until time.Tim
 
 // Resume ends a reason for inboxes of p, for all of them if none is named. Each flows if no other reason
 // pauses it. p is meant as for Pause.
-func (l *Lane) Resume(p int32, why inboxgate.Reason, topics ...string) {
+func (l *Worker) Resume(p int32, why inboxgate.Reason, topics ...string) {
 	if p == inboxgate.AllPartitions {
 		l.gate.locked(func(g *inboxgate.Gate) {
 			for _, topic := range topics {
@@ -428,7 +428,7 @@ func (l *Lane) Resume(p int32, why inboxgate.Reason, topics ...string) {
 
 // PollAtMost bounds what the next calls of Poll return, below MaxPollRecords; 0: by that
 // alone.
-func (l *Lane) PollAtMost(n int) {
+func (l *Worker) PollAtMost(n int) {
 	l.poller.max = l.cfg.MaxPollRecords
 	if n > 0 {
 		l.poller.max = min(n, l.poller.max)
@@ -436,18 +436,18 @@ func (l *Lane) PollAtMost(n int) {
 }
 
 // Wake makes a Poll that blocks return at once, and else the next one.
-func (l *Lane) Wake() { l.poller.wake() }
+func (l *Worker) Wake() { l.poller.wake() }
 
-// LastCommit is when the last transaction was committed, or the lane opened.
-func (l *Lane) LastCommit() time.Time { return l.opened.Add(time.Duration(l.lastCommit.Load())) }
+// LastCommit is when the last transaction was committed, or the worker opened.
+func (l *Worker) LastCommit() time.Time { return l.opened.Add(time.Duration(l.lastCommit.Load())) }
 
-// age is how old the lane is, in nanoseconds, at least one.
-func (l *Lane) age(now time.Time) int64 { return max(1, int64(now.Sub(l.opened))) }
+// age is how old the worker is, in nanoseconds, at least one.
+func (l *Worker) age(now time.Time) int64 { return max(1, int64(now.Sub(l.opened))) }
 
 // Stalled is for how long records have waited without a transaction being
 // committed: records that were polled, or that lie in the client while nobody
 // polls. Zero: none waits.
-func (l *Lane) Stalled(now time.Time) time.Duration {
+func (l *Worker) Stalled(now time.Time) time.Duration {
 	since := l.waiting.Load()
 	if since == 0 {
 		if l.session.Client().BufferedFetchRecords() == 0 {
@@ -462,7 +462,7 @@ func (l *Lane) Stalled(now time.Time) time.Duration {
 // LeaveOnClose says so) and closes the client. It takes at most a few
 // seconds, also when no broker answers. A Commit that is running fails.
 // Calling it again does nothing.
-func (l *Lane) Close() {
+func (l *Worker) Close() {
 	if l.closed.Swap(true) {
 		return
 	}
