@@ -21,7 +21,7 @@
 //		err = v.Apply(&r)
 //		if v.ChangedBytes() > RestoreSaveBytes { err = v.Save() }
 //	}
-//	for batch := range lane {             // live: states come decided
+//	for batch := range worker {             // live: states come decided
 //		v.Accept(batch.Tasks, batch.State, batch.Next)
 //		if v.ChangedBytes() > LiveSaveBytes { err = v.Save() }
 //	}

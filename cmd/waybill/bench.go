@@ -31,7 +31,7 @@ func (o *benchOptions) flags(cmd *cobra.Command) {
 	f.IntVar(&o.load.Payload, "payload", o.load.Payload, "bytes of a task's input")
 	f.IntVar(&o.load.Steps, "steps", o.load.Steps, "steps of a task")
 	f.Int32Var(&o.load.Partitions, "partitions", o.load.Partitions, "partitions of the inboxes and of events")
-	f.IntVar(&o.load.Lanes, "lanes", o.load.Lanes, "transactional lanes of the scheduler")
+	f.IntVar(&o.load.Workers, "workers", o.load.Workers, "transactional workers of the scheduler")
 	f.StringVar(&o.logLevel, "log-level", "error", "of the roles: debug, info, warn or error")
 	o.profiles.flags(f, "the measured part's")
 }

@@ -23,7 +23,7 @@ func capacityFlags(cmd *cobra.Command, into *map[string]int, observe *bool) {
 // maxRunnableFlag adds --max-runnable.
 func maxRunnableFlag(cmd *cobra.Command, into *int) {
 	cmd.Flags().IntVar(into, "max-runnable", 0, fmt.Sprintf(
-		"steps that agents are at work on, or that wait for agents that answer, before a lane pauses submissions; one agent or workflow counts for a quarter at most (default %d)", scheduler.DefaultMaxRunnable))
+		"steps that agents are at work on, or that wait for agents that answer, before a worker pauses submissions; one agent or workflow counts for a quarter at most (default %d)", scheduler.DefaultMaxRunnable))
 }
 
 func checkMaxRunnable(n int) error {

@@ -41,7 +41,7 @@ func (o *consoleFlags) flags(cmd *cobra.Command) {
 }
 
 func newConsole() *cobra.Command {
-	r := roleFlags{reads: true}
+	r := roleFlags{reads: true, drains: true}
 	var o consoleFlags
 	cmd := &cobra.Command{
 		Use:   "console",

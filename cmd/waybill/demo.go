@@ -29,7 +29,7 @@ var demoDurations = struct {
 // The bounds of a demo.
 const (
 	demoMaxTasks    = 5_000_000
-	demoRunnable    = 500 // tasks a lane has agents at work on: a short queue, short waits
+	demoRunnable    = 500 // tasks a worker has agents at work on: a short queue, short waits
 	demoConcurrency = 256
 	demoPatience    = 60 * time.Second // without any progress
 	demoRecord      = 500              // submissions handed over at once
@@ -122,7 +122,7 @@ func (r *demoRun) run(whole context.Context) error {
 	log := quietLog(r.note)
 	o := localOptions{dataDir: r.dir, partitions: events.DefaultPartitions, definitions: []*workflow.Definition{demoWorkflow()},
 		demo: true, ledger: filepath.Join(r.dir, "ledger.jsonl"), concurrency: demoConcurrency,
-		scheduler: instance.SchedulerOptions{Lanes: 2, MaxRunnable: demoRunnable, ObserveCapacity: true}, log: log, metrics: instance.NewMetrics(), observe: r.watch.take}
+		scheduler: instance.SchedulerOptions{Workers: 2, MaxRunnable: demoRunnable, ObserveCapacity: true}, log: log, metrics: instance.NewMetrics(), observe: r.watch.take}
 	var err error
 	if r.sys, err = startLocal(ctx, o); err != nil {
 		return orInterrupted(whole, err)

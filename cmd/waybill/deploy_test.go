@@ -77,13 +77,26 @@ func inCompose(t *testing.T) (all []deployed) {
 			continue
 		}
 		all = append(all, deployed{where, s.Command, s.Environment})
-		if health := s.Healthcheck.Test; len(health) > 2 && health[0] == "CMD" && health[1] == "/waybill" {
-			all = append(all, deployed{where + "'s health", health[2:], s.Environment})
-		} else if health != nil {
-			t.Errorf("%s: %q: the image has one program, /waybill, and no shell", where, health)
-		}
+		healthIsAsked(t, where, s.Command[0], s.Healthcheck.Test, s.Environment)
 	}
 	return all
+}
+
+// healthIsAsked is an error unless a role's health check runs a program that the image has, and asks the role's own probe.
+func healthIsAsked(t *testing.T, where, role string, check []string, env map[string]string) {
+	t.Helper()
+	if role == "topics" || role == "workflow" { // they run to their end
+		return
+	}
+	dockerfile := readFile(t, "deploy/Dockerfile")
+	switch {
+	case len(check) < 3 || check[0] != "CMD":
+		t.Errorf("%s has no health check: %q", where, check)
+	case !strings.Contains(dockerfile, " "+check[1]+"\n"):
+		t.Errorf("%s: %q: the image has no %s, and no shell", where, check, check[1])
+	case check[len(check)-1] != "http://127.0.0.1"+env["WAYBILL_METRICS_LISTEN"]+instance.ReadyPath:
+		t.Errorf("%s: its health check asks %q", where, check[len(check)-1])
+	}
 }
 
 // object is of Kubernetes: what of it must fit together. That its other keys are the API's is

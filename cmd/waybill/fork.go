@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -23,21 +24,31 @@ type forkFlags struct {
 }
 
 func (o *forkFlags) flags(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&o.workflow, "workflow", "", "the definition's file")
+	cmd.Flags().StringVar(&o.workflow, "workflow", "", "the definition: a file, or NAME/VERSION of one in the log, also of one that was deleted while tasks had it")
 	cmd.Flags().StringVar(&o.assume, "assume", string(replay.AssumeCompleted),
 		fmt.Sprintf("the answer to attempts of which none is recorded: one of %v", replay.Assumes))
 }
 
 // program checks the flags and compiles the definition.
-func (o *forkFlags) program() (*workflow.Program, error) {
+func (o *forkFlags) program(cmd *cobra.Command, c *connection) (*workflow.Program, error) {
 	if !slices.Contains(replay.Assumes, replay.Assume(o.assume)) {
 		return nil, usage("--assume %q: one of %v", o.assume, replay.Assumes)
 	}
 	if o.workflow == "" {
 		return nil, usage("--workflow FILE: the definition to run under")
 	}
-	return compileFile(o.workflow)
+	if _, err := os.Stat(o.workflow); err == nil || !inLog.MatchString(o.workflow) {
+		return compileFile(o.workflow)
+	}
+	d, err := c.definition(cmd, o.workflow)
+	if err != nil {
+		return nil, err
+	}
+	return workflow.Compile(d)
 }
+
+// inLog is the key of a definition.
+var inLog = regexp.MustCompile(`^[^/.]+/[0-9]+$`)
 
 // compileFile reads and compiles a definition.
 func compileFile(path string) (*workflow.Program, error) {
@@ -61,7 +72,7 @@ type forkOptions struct {
 func newReplayFork() *cobra.Command {
 	var o forkOptions
 	cmd := &cobra.Command{
-		Use:   "fork ID --at SEQ --workflow FILE",
+		Use:   "fork ID --at SEQ --workflow FILE|NAME/VERSION",
 		Short: "Run a task on under another definition, in a sandbox, and compare",
 		Long: `Run a task on from one of its events, under another definition, and show both courses side by
 side. The decisions are the scheduler's own, time passes at once, and nothing is written to any
@@ -88,7 +99,7 @@ func runFork(cmd *cobra.Command, o *forkOptions, args []string) error {
 	if err := o.output.check(); err != nil {
 		return err
 	}
-	program, err := o.program()
+	program, err := o.program(cmd, &o.connection)
 	if err != nil {
 		return err
 	}
@@ -134,7 +145,7 @@ func sameWorkflow(first *events.Record, p *workflow.Program) error {
 		return fmt.Errorf("%s: %w", events.Origin(first), err)
 	}
 	if f, ok := e.Fact.(*events.TaskReceived); ok && f.Workflow != p.Definition().Name {
-		return usage("task %q is of workflow %s, and the file defines %s", e.Task, f.Workflow, p.Definition().Name)
+		return usage("task %q is of workflow %s, and the definition is of %s", e.Task, f.Workflow, p.Definition().Name)
 	}
 	return nil
 }

@@ -76,7 +76,7 @@ func runPlan(cmd *cobra.Command, o *planOptions) error {
 	if err := o.output.check(); err != nil {
 		return err
 	}
-	program, err := o.program()
+	program, err := o.program(cmd, &o.connection)
 	if err != nil {
 		return err
 	}
@@ -194,7 +194,7 @@ func (o *planOptions) files() (map[string]*workflow.Program, error) {
 func definitionsOf(ctx context.Context, h eventSource, named map[string]*workflow.Program) func(string, int) (*workflow.Program, error) {
 	l, is := h.(*logHistory)
 	there := sync.OnceValues(func() (map[string]stored, error) {
-		list, err := l.definitions(ctx)
+		list, err := l.keptDefinitions(ctx)
 		if err != nil {
 			return nil, &endsPlan{err}
 		}

@@ -415,41 +415,6 @@ func TestExampleDefinitionsCompile(t *testing.T) {
 	}
 }
 
-// What ARCHITECTURE.md names is there: tests, files, and what it names of a package or a type.
-func TestArchitectureNamesWhatIsThere(t *testing.T) {
-	p := readPage(t, "ARCHITECTURE.md")
-	tests := testNames(t)
-	named := regexp.MustCompile("`(Test[A-Z]\\w+)`").FindAllStringSubmatch(p.prose, -1)
-	if len(named) < 20 {
-		t.Errorf("%d tests named: this proves nothing", len(named))
-	}
-	for _, m := range named {
-		if !tests[m[1]] {
-			t.Errorf("ARCHITECTURE.md names %s, which is no test", m[1])
-		}
-	}
-	for _, m := range regexp.MustCompile("`([a-z]+/[a-z/_]+\\.go)`").FindAllStringSubmatch(p.prose, -1) {
-		if _, err := os.Stat(filepath.Join(repository, m[1])); err != nil {
-			t.Errorf("ARCHITECTURE.md names a file: %v", err)
-		}
-	}
-	files, declared := whatIsThere(t)
-	for _, m := range regexp.MustCompile("`([a-z_]+\\.(?:go|js))`").FindAllStringSubmatch(p.prose, -1) {
-		if !files[m[1]] {
-			t.Errorf("ARCHITECTURE.md names %s, and no folder has such a file", m[1])
-		}
-	}
-	names := regexp.MustCompile("`(?:[A-Za-z]+\\.)+([A-Z][A-Za-z]+)`").FindAllStringSubmatch(p.prose, -1)
-	if len(names) < 10 {
-		t.Errorf("%d names of packages and types: this proves nothing", len(names))
-	}
-	for _, m := range names {
-		if !declared[m[1]] {
-			t.Errorf("ARCHITECTURE.md names %s, and nothing is declared as %s", m[0], m[1])
-		}
-	}
-}
-
 // whatIsThere is the names of all files, and what the Go files declare: functions, methods, types,
 // fields and members of groups.
 func whatIsThere(t *testing.T) (files, declared map[string]bool) {

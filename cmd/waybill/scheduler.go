@@ -28,6 +28,7 @@ type roleFlags struct {
 	session       time.Duration
 	transaction   time.Duration
 	reads         bool // it may open an imported history
+	drains        bool // load balancers send requests to it
 }
 
 func (r *roleFlags) flags(cmd *cobra.Command, state bool) {
@@ -114,14 +115,21 @@ func (r *roleFlags) runRole(cmd *cobra.Command, role string, start func(context.
 		return orInterrupted(ctx, err)
 	}
 	defer n.Close()
+	serving, unserve := context.WithCancel(context.WithoutCancel(ctx)) // probes are answered until the role has stopped
+	defer unserve()
 	if r.metricsListen != "" {
-		addr, err := m.Serve(ctx, r.metricsListen, log)
+		addr, err := m.Serve(serving, r.metricsListen, log)
 		if err != nil {
 			return err
 		}
 		log.Info("metrics", "listen", "http://"+addr.String()+"/metrics")
 	}
 	log.Info("started", "role", role, "name", n.Name, "namespace", cfg.Namespace, "partitions", n.Partitions)
+	if r.drains {
+		var cancel context.CancelFunc
+		ctx, cancel = n.Drained(ctx)
+		defer cancel()
+	}
 	err = n.Run(ctx, func(ctx context.Context) error { return start(ctx, n) })
 	log.Info("stopped", "role", role)
 	if _, refused := errors.AsType[*kafka.TimeoutError](err); refused {
@@ -130,7 +138,7 @@ func (r *roleFlags) runRole(cmd *cobra.Command, role string, start func(context.
 	return err
 }
 
-// checkScheduler refuses what a lane would, each time that it is opened.
+// checkScheduler refuses what a worker would, each time that it is opened.
 func checkScheduler(r *roleFlags, o *instance.SchedulerOptions) error {
 	if err := r.check(); err != nil {
 		return err
@@ -139,8 +147,8 @@ func checkScheduler(r *roleFlags, o *instance.SchedulerOptions) error {
 	switch {
 	case session >= transaction:
 		return usage("--session-timeout %s: shorter than --transaction-timeout, %s: who takes over would wait for the transaction of a dead one", session, transaction)
-	case o.Lanes < 1:
-		return usage("--lanes %d: 1 or more", o.Lanes)
+	case o.Workers < 1:
+		return usage("--workers %d: 1 or more", o.Workers)
 	}
 	return checkMaxRunnable(o.MaxRunnable)
 }
@@ -163,7 +171,7 @@ you like: Kafka's group protocol gives each its share of the partitions.`,
 	}
 	r.flags(cmd, true)
 	f := cmd.Flags()
-	f.IntVar(&o.Lanes, "lanes", runtime.GOMAXPROCS(0), "transactional lanes; at most as many as partitions count")
+	f.IntVar(&o.Workers, "workers", runtime.GOMAXPROCS(0), "transactional workers; at most as many as partitions count")
 	maxRunnableFlag(cmd, &o.MaxRunnable)
 	capacityFlags(cmd, &o.AgentCapacity, &o.ObserveCapacity)
 	f.StringSliceVar(&o.ReplyToPrefixes, "reply-to-prefix", nil, "permit reply_to only for topics with one of these prefixes")

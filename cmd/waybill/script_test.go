@@ -108,7 +108,7 @@ func startUpWith(t *testing.T, partitions int32, d *workflow.Definition) *local 
 	t.Helper()
 	dir := t.TempDir()
 	o := localOptions{dataDir: dir, listen: "127.0.0.1:0", partitions: partitions, definitions: []*workflow.Definition{d}, demo: true,
-		ledger: filepath.Join(dir, "ledger.jsonl"), concurrency: 16, console: &consoleFlags{listen: "127.0.0.1:0", operator: true}, scheduler: instance.SchedulerOptions{Lanes: 2, CreateReplyTo: true, ObserveCapacity: true},
+		ledger: filepath.Join(dir, "ledger.jsonl"), concurrency: 16, console: &consoleFlags{listen: "127.0.0.1:0", operator: true}, scheduler: instance.SchedulerOptions{Workers: 2, CreateReplyTo: true, ObserveCapacity: true},
 		log: slog.New(slog.NewTextHandler(io.Discard, nil)), metrics: instance.NewMetrics()}
 	ctx, stop := context.WithCancel(context.Background())
 	sys, err := startLocal(ctx, o)

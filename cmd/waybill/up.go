@@ -65,6 +65,8 @@ func runUp(cmd *cobra.Command, o *upOptions) error {
 	}
 	lo.partitions, lo.anyPort = partitions, !cmd.Flags().Changed("listen")
 	ctx := cmd.Context()
+	serving, unserve := context.WithCancel(context.WithoutCancel(ctx)) // probes are answered until all has stopped
+	defer unserve()
 	sys, err := startLocal(ctx, lo)
 	if err != nil {
 		return orInterrupted(ctx, err)
@@ -74,7 +76,7 @@ func runUp(cmd *cobra.Command, o *upOptions) error {
 			return err
 		}
 		if o.metricsListen != "" {
-			addr, err := lo.metrics.Serve(ctx, o.metricsListen, lo.log)
+			addr, err := lo.metrics.Serve(serving, o.metricsListen, lo.log)
 			if err != nil {
 				return err
 			}
@@ -121,7 +123,7 @@ func (o *upOptions) local() (localOptions, error) {
 	}
 	lo := localOptions{console: &o.console, dataDir: o.dataDir, listen: o.listen, demo: o.demo,
 		ledger: filepath.Join(o.dataDir, "ledger.jsonl"), concurrency: demoConcurrency,
-		scheduler: instance.SchedulerOptions{Lanes: 2, MaxRunnable: o.maxRunnable, CreateReplyTo: true, AgentCapacity: o.capacity, ObserveCapacity: o.observe}, log: log, metrics: instance.NewMetrics()}
+		scheduler: instance.SchedulerOptions{Workers: 2, MaxRunnable: o.maxRunnable, CreateReplyTo: true, AgentCapacity: o.capacity, ObserveCapacity: o.observe}, log: log, metrics: instance.NewMetrics()}
 	if o.demo {
 		lo.definitions = append(lo.definitions, workflow.Order())
 	}

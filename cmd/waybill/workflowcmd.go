@@ -176,8 +176,18 @@ type stored struct {
 	Definition *workflow.Definition `json:"definition"`
 }
 
-// definitions are those in the log, by name and version.
+// definitions are those in the log, by name and version, without those that were deleted.
 func (l *logbook) definitions(ctx context.Context) ([]stored, error) {
+	return l.storedDefinitions(ctx, false)
+}
+
+// keptDefinitions are those in the log, and those that were deleted and whose body schedulers keep for tasks that began
+// with it.
+func (l *logbook) keptDefinitions(ctx context.Context) ([]stored, error) {
+	return l.storedDefinitions(ctx, true)
+}
+
+func (l *logbook) storedDefinitions(ctx context.Context, deleted bool) ([]stored, error) {
 	last := map[string]events.Record{}
 	err := l.patiently(ctx, func(ctx context.Context) error {
 		clear(last)
@@ -191,8 +201,12 @@ func (l *logbook) definitions(ctx context.Context) ([]stored, error) {
 	}
 	var list []stored
 	for key, r := range last {
-		name, version, ok := strings.Cut(key, "/")                                 // a kept copy has no number after the first slash
-		if n, err := strconv.Atoi(version); ok && err == nil && len(r.Value) > 0 { // else the format record, or deleted
+		of, kept, is := events.ParseDefinitionKey(key)
+		if !is || kept && (!deleted || len(last[of].Value) > 0) { // the format record, or a copy that nobody asks for
+			continue
+		}
+		name, version, _ := strings.Cut(of, "/")
+		if n, err := strconv.Atoi(version); err == nil && len(r.Value) > 0 { // else deleted
 			s := stored{Workflow: name, Version: n, AppliedAt: events.InstantText(r.Time)}
 			if s.Definition, err = workflow.ParseJSON(r.Value); err != nil {
 				s.Fault, s.Definition = err.Error(), nil
@@ -281,7 +295,7 @@ func (c *connection) definition(cmd *cobra.Command, what string) (*workflow.Defi
 		return nil, err
 	}
 	defer l.close()
-	list, err := l.definitions(cmd.Context())
+	list, err := l.keptDefinitions(cmd.Context())
 	if err != nil {
 		return nil, err
 	}

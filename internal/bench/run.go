@@ -123,7 +123,7 @@ func newRun(o *Options) *run {
 // roles are all that `waybill up` has, with agents that answer at once.
 func (r *run) roles() roles {
 	w := &workers{&r.o.Load, r.orders, r.tally}
-	return roles{lanes: r.o.Load.Lanes, supervisor: true, index: !r.o.NoIndex, agents: w.handlers(), concurrency: w.concurrency()}
+	return roles{workers: r.o.Load.Workers, supervisor: true, index: !r.o.NoIndex, agents: w.handlers(), concurrency: w.concurrency()}
 }
 
 // waybill measures the roles and verifies the log.

@@ -176,7 +176,7 @@ func deleteAll(ctx context.Context, client *kgo.Client, ns events.Namespace) err
 
 // roles are those that a run has.
 type roles struct {
-	lanes       int
+	workers     int
 	parked      bool // tasks wait on purpose for an agent that doesn't answer
 	supervisor  bool
 	index       bool
@@ -193,8 +193,8 @@ type roles struct {
 func (s *site) serve(ctx context.Context, r roles, drive func(ctx context.Context, n *instance.Instance) error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	if r.seams.Lane == nil {
-		r.seams.Lane = func(log scheduler.Log) scheduler.Log { return &countedLane{log, s.meter} }
+	if r.seams.Worker == nil {
+		r.seams.Worker = func(log scheduler.Log) scheduler.Log { return &countedWorker{log, s.meter} }
 	}
 	name := "bench" // a static member, as `up` is
 	if s.broker == nil {
@@ -227,7 +227,7 @@ func (r *roles) start(ctx context.Context, n *instance.Instance) error {
 			return err
 		}
 	}
-	o := instance.SchedulerOptions{Lanes: r.lanes, AgentCapacity: r.capacity, ObserveCapacity: true}
+	o := instance.SchedulerOptions{Workers: r.workers, AgentCapacity: r.capacity, ObserveCapacity: true}
 	if r.parked {
 		o.MaxRunnable, o.ObserveCapacity = unbounded, false
 	}

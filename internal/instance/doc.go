@@ -6,7 +6,7 @@
 //	n, err := instance.Open(ctx, kafkaConfig, instance.Config{...})
 //	defer n.Close()
 //	err = n.Run(ctx, func(ctx context.Context) error {
-//		return n.StartScheduler(ctx, instance.SchedulerOptions{Lanes: 2, ObserveCapacity: true})
+//		return n.StartScheduler(ctx, instance.SchedulerOptions{Workers: 2, ObserveCapacity: true})
 //	})
 //
 // A role that loses its client begins anew by itself; Run ends only for what no

@@ -94,7 +94,7 @@ func NewMetrics() *Metrics {
 	m.written = vec("waybill_written_bytes_total", "Bytes of the values of events, and of snapshots, in committed transactions.", "what")
 	m.snapshotAt = gauge("waybill_snapshot_timestamp_seconds", "The instant of the last decision in a partition's newest snapshot.", "partition")
 	m.ended = vec("waybill_tasks_ended_total", "Tasks that reached a terminal state or a hold, by state.", "state")
-	m.transactions = vec("waybill_transactions_total", "Transactions of the scheduler's lanes, by result.", "result")
+	m.transactions = vec("waybill_transactions_total", "Transactions of the scheduler's workers, by result.", "result")
 	m.records = count("waybill_transaction_records_total", "Records written in committed transactions.")
 	m.inputs = vec("waybill_inputs_total", "Inputs that the scheduler consumed, by what became of them.", "result")
 	m.deadletters = vec("waybill_deadletters_total", "Records that could not be used, by reason.", "reason")
@@ -104,7 +104,7 @@ func NewMetrics() *Metrics {
 	m.aside = count("waybill_partitions_set_aside_total", "How often a partition's inputs were made to wait, since the cluster refused again what follows from them.")
 	m.positions = vec("waybill_inbox_position_faults_total", "Positions in partitions of inboxes that could not be used as they were, by topic and fault: recreated, foreign, trimmed or cut.", "topic", "fault")
 	m.paused = prometheus.NewGauge(prometheus.GaugeOpts{Name: "waybill_submissions_paused",
-		Help: "Lanes that take no submissions, since agents have as much at work as --max-runnable allows."})
+		Help: "Workers that take no submissions, since agents have as much at work as --max-runnable allows."})
 	r.MustRegister(m.paused)
 	m.partitions = gauge("waybill_partitions_owned", "Partitions that this process owns, by role.", "role")
 	m.commits = seconds("waybill_commit_seconds", "Duration of a transaction's commit.")
@@ -123,7 +123,7 @@ func NewMetrics() *Metrics {
 		outstanding: gauge("waybill_agent_outstanding", "Requests of an agent whose attempt runs, in this process.", "agent"),
 		bound:       gauge("waybill_agent_bound", "How many of an agent's requests may be outstanding, in this process.", "agent"),
 		queued:      gauge("waybill_agent_queued", "Steps that wait in the scheduler until their agent has a slot, in this process.", "agent"),
-		silent:      gauge("waybill_agent_silent", "Lanes of this process in which an agent has been silent: only probes go out.", "agent")}
+		silent:      gauge("waybill_agent_silent", "Workers of this process in which an agent has been silent: only probes go out.", "agent")}
 	return m
 }
 
@@ -173,11 +173,11 @@ func (n *Instance) schedulerListener(restoring *restoring) *scheduler.Listener {
 			restoring.admission(owner, open)
 			n.admission(owner, open, counted, busiest)
 		},
-		LaneFailed: func(owner string, err error) {
+		WorkerFailed: func(owner string, err error) {
 			restoring.failed(owner)
 			restoring.admission(owner, true) // the next one says what it finds
 			m.transactions.WithLabelValues("failed").Inc()
-			n.log.Log(context.Background(), levelOf(err, slog.LevelWarn), "lane begins anew", "owner", owner, "error", err)
+			n.log.Log(context.Background(), levelOf(err, slog.LevelWarn), "worker begins anew", "owner", owner, "error", err)
 		},
 		StoreFailed: func(err error) { n.log.Error("partition not saved; it will be read again", "error", err) },
 		Skew:        func(off time.Duration) { n.log.Warn("clock", "offset", off) },
@@ -229,7 +229,7 @@ func (n *Instance) observePartitions(l *scheduler.Listener, restoring *restoring
 	}
 }
 
-// admission tells that a lane pauses submissions, or takes them again.
+// admission tells that a worker pauses submissions, or takes them again.
 func (n *Instance) admission(owner string, open bool, counted int, busiest []string) {
 	if open {
 		n.metrics.paused.Dec()
@@ -273,17 +273,17 @@ func (m *Metrics) committed(c scheduler.Committed) {
 	}
 }
 
-func (n *Instance) laneListener(owner string) *kafka.LaneListener {
+func (n *Instance) workerListener(owner string) *kafka.WorkerListener {
 	failed := n.groupGoesOn("scheduler " + owner)
 	for _, topic := range n.Kafka.Namespace.InboxTopics() {
 		for _, fault := range []kafka.PositionFault{"recreated", kafka.PositionForeign, kafka.PositionTrimmed, kafka.PositionCut} {
 			n.metrics.positions.WithLabelValues(topic, string(fault)) // begins at zero, for rates
 		}
 	}
-	return &kafka.LaneListener{
-		Assigned: func(added, lost []int32) { n.metrics.health.assigned(laneName(owner), added, lost) },
+	return &kafka.WorkerListener{
+		Assigned: func(added, lost []int32) { n.metrics.health.assigned(workerName(owner), added, lost) },
 		GroupFailed: func(err error) {
-			n.metrics.health.left(laneName(owner))
+			n.metrics.health.left(workerName(owner))
 			failed(err)
 		},
 		Uneven: func(member string, topics []string) {

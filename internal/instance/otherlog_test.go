@@ -184,7 +184,7 @@ func (l *eventLog) dropsStores(dir string) {
 	t := l.t
 	for role, start := range map[string]func(context.Context, *instance.Instance) error{
 		"scheduler": func(ctx context.Context, n *instance.Instance) error {
-			return n.StartScheduler(ctx, instance.SchedulerOptions{Lanes: 1})
+			return n.StartScheduler(ctx, instance.SchedulerOptions{Workers: 1})
 		},
 		"supervisor": func(ctx context.Context, n *instance.Instance) error { return n.StartSupervisor(ctx, time.Second) },
 		"index": func(ctx context.Context, n *instance.Instance) error {
@@ -243,13 +243,13 @@ func TestCommitThatIsRolledBackLater(t *testing.T) {
 		dropped := &droppedStores{of: map[int64]bool{}, enough: func() {}}
 		var lost atomic.Bool
 		n, err := instance.Open(ctx, l.cfg, instance.Config{DataDir: t.TempDir(), Metrics: instance.NewMetrics(), Log: slog.New(dropped), OwnClock: true,
-			Seams: instance.Seams{Lane: func(log scheduler.Log) scheduler.Log { return &lostCommit{log, l, &lost} }}})
+			Seams: instance.Seams{Worker: func(log scheduler.Log) scheduler.Log { return &lostCommit{log, l, &lost} }}})
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer n.Close()
 		err = n.Run(ctx, func(ctx context.Context) error {
-			if err := n.StartScheduler(ctx, instance.SchedulerOptions{Lanes: 1}); err != nil {
+			if err := n.StartScheduler(ctx, instance.SchedulerOptions{Workers: 1}); err != nil {
 				return err
 			}
 			n.Go(func() error {

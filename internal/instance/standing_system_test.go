@@ -29,7 +29,7 @@ func TestSchedulerThatStandsStillEnds(t *testing.T) {
 		}
 		defer n.Close()
 		err = n.Run(t.Context(), func(ctx context.Context) error {
-			return n.StartScheduler(ctx, instance.SchedulerOptions{Lanes: 1})
+			return n.StartScheduler(ctx, instance.SchedulerOptions{Workers: 1})
 		})
 		var standing *instance.StandingError
 		if !errors.As(err, &standing) || standing.Inbox != ns.Inbox(events.Tasks)+"/0" || !strings.Contains(standing.Why, "__consumer_offsets") {

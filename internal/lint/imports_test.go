@@ -14,7 +14,7 @@ var mayImport = map[string][]string{
 	"workflow":                    {"events"},
 	"projections":                 {"events"},
 	"scheduler":                   {"events", "workflow", "internal/congestion", "internal/inboxgate"},
-	"agent":                       {"events"},
+	"agent":                       {"events", "internal/turns"},
 	"supervisor":                  {"events", "internal/turns"},
 	"internal/kafka":              {"events", "internal/inboxgate"},
 	"internal/congestion":         {},
