@@ -302,8 +302,8 @@ func TestShellCommands(t *testing.T) {
 // promised are pages that may be linked before they are written.
 var promised = []string{
 	"docs/explanation/flow-control.md", "docs/explanation/guarantees.md", "docs/contributing/running-tests.md",
-	"docs/operate/alerts.md", "docs/operate/cluster.md", "docs/operate/kubernetes.md", "docs/operate/systemd.md",
-	"docs/reference/cli.md", "docs/reference/exit-codes.md", "docs/reference/limits.md", "docs/reference/metrics.md",
+	"docs/operate/alerts.md", "docs/operate/backup.md", "docs/operate/cluster.md", "docs/operate/kubernetes.md", "docs/operate/systemd.md",
+	"docs/reference/cli.md", "docs/reference/events.md", "docs/reference/exit-codes.md", "docs/reference/limits.md", "docs/reference/metrics.md",
 	"docs/reference/settings.md", "docs/reference/states.md",
 }
 
