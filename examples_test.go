@@ -195,7 +195,7 @@ func awaitLine(t *testing.T, file, line string) {
 	}
 }
 
-// testKcat types the session of docs/agents.md, once as it is and once without
+// testKcat types the session of docs/guides/agents.md, once as it is and once without
 // the partitioner that librdkafka needs to hit the right partition.
 func testKcat(t *testing.T, s *system) {
 	s.Kcat(t, "", "-V") // skips the test in plain go test, and fails it where there is no kcat
@@ -249,7 +249,7 @@ func testKcat(t *testing.T, s *system) {
 // kcatSession is what the page has the reader type.
 func kcatSession(t *testing.T) (look, answer, replies, take string) {
 	t.Helper()
-	page, err := os.ReadFile("docs/agents.md")
+	page, err := os.ReadFile("docs/guides/agents.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -258,7 +258,7 @@ func kcatSession(t *testing.T) (look, answer, replies, take string) {
 	typed := regexp.MustCompile("(?s)```sh\n(.*?)\n```").FindAllStringSubmatch(session, -1)
 	group := regexp.MustCompile("(?s)`(kcat [^`]*? -G [^`]*)`").FindStringSubmatch(session)
 	if !ok || len(typed) != 3 || group == nil {
-		t.Fatalf("docs/agents.md: the session with kcat has %d commands and -G %v; this test types three and one", len(typed), group != nil)
+		t.Fatalf("docs/guides/agents.md: the session with kcat has %d commands and -G %v; this test types three and one", len(typed), group != nil)
 	}
 	return typed[0][1], typed[1][1], typed[2][1], strings.ReplaceAll(group[1], "\n", " ")
 }

@@ -93,6 +93,8 @@ type Config struct {
 	Breaker  Breaker
 	Health   Health
 	Listener Listener
+	// Liveness tells whether the run's loops move; nil: nobody asks.
+	Liveness *Liveness
 }
 
 // Retry is the backoff between the calls of one attempt. Zero fields have
@@ -143,6 +145,9 @@ func (c *Config) complete() error {
 	orDefault(&c.Health.Failures, DefaultHealthFailed)
 	if c.Clock == nil {
 		c.Clock = time.Now
+	}
+	if c.Liveness == nil {
+		c.Liveness = &Liveness{}
 	}
 	var faults []error
 	fault := func(bad bool, format string, args ...any) {

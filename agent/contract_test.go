@@ -61,7 +61,7 @@ func (c *contract) request(task string, kind events.Kind, attempt int, operation
 	return q.Record(c.ns, "test", "payments", 0)
 }
 
-// docToken is the token in the session of docs/agents.md.
+// docToken is the token in the session of docs/guides/agents.md.
 const docToken = "K5QW2MZT7C4NAXJ6RB3LDY5GHE"
 
 // awaitReplies waits until n replies are there, and returns what each says, by
@@ -186,7 +186,7 @@ func TestKcatSessionOfThePage(t *testing.T) {
 		_, err := exec.LookPath("kcat")
 		need(t, "kcat", err)
 		c := newContract(t, b)
-		page, err := os.ReadFile(filepath.Join("..", "docs", "agents.md"))
+		page, err := os.ReadFile(filepath.Join("..", "docs", "guides", "agents.md"))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,5 +1,5 @@
 // Package agent is the Go side of the contract between Waybill and whoever
-// does the work (docs/agents.md has it for any language): it consumes the
+// does the work (docs/guides/agents.md has it for any language): it consumes the
 // requests of one agent, calls a Handler for each, and replies.
 //
 //	for each request of the session {

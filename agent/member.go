@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/turns"
 )
 
 // position is where a record is; work names it so that one that is delivered
@@ -45,16 +46,34 @@ type member struct {
 	next      chan job // to one that is idle
 	paused    bool
 	closed    bool // nothing more is begun
+	waits     bool // requests wait although places are free
 	workers   sync.WaitGroup
+}
+
+// unlock releases m.mu after a change of queue, running or closed.
+func (m *member) unlock() {
+	free := &m.cfg.Liveness.free
+	switch waits := !m.closed && len(m.queue) > 0 && m.running < m.cfg.Concurrency; {
+	case waits && !m.waits:
+		m.waits = true
+		free.Begin()
+	case !waits && m.waits:
+		m.waits = false
+		free.End()
+	}
+	m.mu.Unlock()
 }
 
 // poll takes requests until ctx is done or the session fails.
 func (m *member) poll(ctx context.Context) error {
+	loop := &m.cfg.Liveness.poll
 	for {
+		loop.Begin()
 		records, err := m.session.Poll(ctx)
 		for i := range records {
 			m.take(&records[i])
 		}
+		loop.End()
 		if ctx.Err() != nil {
 			return nil
 		}
@@ -75,7 +94,7 @@ func (m *member) take(rec *events.Record) {
 		return
 	}
 	m.mu.Lock()
-	defer m.mu.Unlock()
+	defer m.unlock()
 	if _, ok := m.held[at]; ok {
 		return // delivered again after a rebalance; whoever has it will say Done
 	}
@@ -102,20 +121,28 @@ func (m *member) take(rec *events.Record) {
 
 // serve works on j, and then on what waits.
 func (m *member) serve(j job) {
+	loop := m.cfg.Liveness.worker()
+	defer m.cfg.Liveness.done(loop)
 	for ok := true; ok; {
-		if placed := m.lost(j) || m.work(j); !placed {
-			return
+		loop.Begin()
+		placed := m.lost(j) || m.work(j, loop)
+		if placed {
+			j, ok = m.following(loop)
+		} else {
+			ok = false
 		}
-		j, ok = m.following()
+		loop.End()
 	}
 }
 
 // following takes the next request that waits, or waits for one: a goroutine that
 // has worked has the stack for it. False: nothing more is begun, or enough goroutines wait.
-func (m *member) following() (job, bool) {
+func (m *member) following(loop *turns.Loop) (job, bool) {
 	j, ok, idle := m.queued()
 	if idle {
+		loop.End()
 		j, ok = <-m.next
+		loop.Begin()
 	}
 	return j, ok
 }
@@ -124,7 +151,7 @@ func (m *member) following() (job, bool) {
 // none, or a parked request gets the place, the goroutine counts as idle.
 func (m *member) queued() (j job, ok, idle bool) {
 	m.mu.Lock()
-	defer m.mu.Unlock()
+	defer m.unlock()
 	if len(m.returning) == 0 {
 		if j, ok = m.pop(); ok {
 			return j, true, false
@@ -162,7 +189,7 @@ func (m *member) drain(cancelHandlers context.CancelFunc) int {
 	close(m.next) // nothing is taken any more: the polling is over
 	waiting := m.queue
 	m.queue = nil
-	m.mu.Unlock()
+	m.unlock()
 	for _, j := range waiting {
 		m.cfg.Listener.abandoned(j.req)
 	}

@@ -12,7 +12,7 @@ const parkedPerPlace = 4
 // park gives the place of a request up. False: too many have parked already, and it keeps the place.
 func (m *member) park() bool {
 	m.mu.Lock()
-	defer m.mu.Unlock()
+	defer m.unlock()
 	if m.parked >= parkedPerPlace*m.cfg.Concurrency {
 		return false
 	}
@@ -42,7 +42,7 @@ func (m *member) unpark(d time.Duration) bool {
 	if m.running < m.cfg.Concurrency {
 		m.running++
 		m.parked--
-		m.mu.Unlock()
+		m.unlock()
 		return true
 	}
 	mine := make(chan struct{})

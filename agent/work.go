@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/turns"
 )
 
 // The waits between sends of a reply that isn't acknowledged.
@@ -19,6 +20,9 @@ const (
 // clockExact is finer than the broker's time, which comes in whole milliseconds.
 const clockExact = time.Millisecond
 
+// shrunkBytesMax bounds what is left of an error's message in a reply that was too large.
+const shrunkBytesMax = 256
+
 // turn is a request that was begun, until its end.
 type turn struct {
 	*member
@@ -26,6 +30,8 @@ type turn struct {
 	clock   clock
 	attempt attempt
 	placed  bool // it has a place of the pool
+	// loop is the worker's: its turn is suspended in what may take any time.
+	loop *turns.Loop
 	// ctx is the last call's, and then of the reply to it.
 	ctx    context.Context
 	cancel context.CancelFunc
@@ -33,8 +39,8 @@ type turn struct {
 
 // work takes one request to its end: a reply, silence, or another instance. It reports whether the request still
 // has its place.
-func (m *member) work(j job) (placed bool) {
-	t := turn{member: m, job: j, clock: m.clockFrom(j.appended), attempt: attempt{retry: &m.cfg.Retry}, placed: true}
+func (m *member) work(j job, loop *turns.Loop) (placed bool) {
+	t := turn{member: m, job: j, loop: loop, clock: m.clockFrom(j.appended), attempt: attempt{retry: &m.cfg.Retry}, placed: true}
 	t.attempt.req = &t.req
 	t.run()
 	t.endContext()
@@ -63,7 +69,9 @@ func (t *turn) run() {
 				m.cfg.Listener.overran(j.req)
 				m.cfg.Listener.dropped(j.req)
 				m.done(j.at)
+				t.loop.End()
 				<-overran // its place is taken for as long as it runs
+				t.loop.Begin()
 				return
 			}
 		case doWait:
@@ -125,7 +133,7 @@ func (t *turn) pause(n next, wake <-chan struct{}) next {
 	if t.placed && n.refused {
 		return next{do: doReply, reply: n.reply} // others could be called in its place
 	}
-	if !t.wait(n.at.Sub(t.clock.now()), wake) {
+	if !t.waited(n.at.Sub(t.clock.now()), wake) {
 		return next{do: doLeave}
 	}
 	if t.lostPartition() {
@@ -135,13 +143,28 @@ func (t *turn) pause(n next, wake <-chan struct{}) next {
 	if then.do != doCall || t.placed {
 		return then
 	}
-	if t.placed = t.unpark(t.req.CompleteBy.Sub(t.clock.now()) - tryDurationMin); t.placed {
+	if t.unparked(t.req.CompleteBy.Sub(t.clock.now()) - tryDurationMin) {
 		return t.attempt.begin(t.clock.now())
 	}
 	if t.handling.Err() != nil {
 		return next{do: doLeave}
 	}
 	return next{do: doReply, reply: n.reply}
+}
+
+// waited is wait, outside of the worker's turn.
+func (t *turn) waited(d time.Duration, wake <-chan struct{}) bool {
+	t.loop.End()
+	defer t.loop.Begin()
+	return t.wait(d, wake)
+}
+
+// unparked is unpark, outside of the worker's turn.
+func (t *turn) unparked(d time.Duration) bool {
+	t.loop.End()
+	defer t.loop.Begin()
+	t.placed = t.unpark(d)
+	return t.placed
 }
 
 // lostPartition reports whether the request's partition is another instance's.
@@ -167,7 +190,9 @@ func (m *member) wait(d time.Duration, wake <-chan struct{}) bool {
 // where the handler's result will come: it hadn't returned at complete-by.
 func (t *turn) call(now time.Time) (n next, wake <-chan struct{}, overran <-chan result) {
 	a := t.attempt
+	t.loop.End()
 	name, fail := t.downstream(*a.req)
+	t.loop.Begin()
 	if fail != nil {
 		t.attempt, n = a.after(result{fail: fail}, now, false)
 		return n, nil, nil
@@ -182,7 +207,9 @@ func (t *turn) call(now time.Time) (n next, wake <-chan struct{}, overran <-chan
 	t.beginContext(t.handling, left)
 	returned, from := make(chan result, 1), time.Now()
 	go t.protect(t.ctx, *a.req, returned)
+	t.loop.End()
 	r, ok := receive(t.ctx, returned, from.Add(left))
+	t.loop.Begin()
 	if !ok {
 		verdict(k.judge(call{result: result{fail: &Failure{}}, took: left, left: left})) // not returned is not answered
 		return next{do: doStop}, nil, returned
@@ -265,7 +292,7 @@ func (m *member) protect(ctx context.Context, r Request, returned chan<- result)
 // without effect is that of the calls made here, and nobody knows of those that were
 // made where the partition was before. A rejection is the service's word, by its key.
 func (t *turn) reply(reply events.Reply) {
-	rec := t.record(&reply)
+	rec, large := t.record(&reply), false
 	for wait := sendWaitMin; ; wait = min(2*wait, sendWaitMax) {
 		left := t.req.CompleteBy.Sub(t.clock.now())
 		if left <= 0 {
@@ -281,6 +308,16 @@ func (t *turn) reply(reply events.Reply) {
 			rec = t.record(&reply)
 		}
 		err := t.send(rec, left)
+		if smaller, is := shrunk(&reply, err, large); is {
+			t.cfg.Listener.sendFailed(t.req, err)
+			reply, rec, large = smaller, t.record(&smaller), true
+			continue
+		} else if large && isTooLarge(err) {
+			t.cfg.Listener.sendFailed(t.req, err)
+			t.cfg.Listener.dropped(t.req)
+			t.done(t.at)
+			return
+		}
 		if err == nil {
 			t.cfg.Listener.finished(t.req, reply.Outcome, time.Since(t.clock.start))
 			t.done(t.at)
@@ -293,7 +330,7 @@ func (t *turn) reply(reply events.Reply) {
 			continue // the call's context ended with the grace; a reply has until the end of sending
 		}
 		t.cfg.Listener.sendFailed(t.req, err)
-		if !t.patience(min(wait, t.req.CompleteBy.Sub(t.clock.now()))) {
+		if !t.patient(min(wait, t.req.CompleteBy.Sub(t.clock.now()))) {
 			t.abandon(t.job)
 			return
 		}
@@ -307,6 +344,43 @@ func (t *turn) record(reply *events.Reply) events.Record {
 		rec.Headers = append(rec.Headers, events.Header{Key: events.HeaderTraceparent, Value: []byte(t.req.Traceparent)})
 	}
 	return rec
+}
+
+// tooLarge is the error of a session whose replies' topic doesn't take one, whatever becomes of others.
+type tooLarge interface {
+	error
+	TooLarge() (bytes, most int)
+}
+
+func isTooLarge(err error) bool {
+	_, large := errors.AsType[tooLarge](err)
+	return large
+}
+
+// shrunk is what is replied in place of a reply that its topic doesn't take. An output becomes a failure whose effect
+// is unknown, as one that no reply takes does: the work was done. An error loses its details. False: it is no such
+// error, or what was shrunk already.
+func shrunk(r *events.Reply, err error, already bool) (events.Reply, bool) {
+	large, is := errors.AsType[tooLarge](err)
+	if !is || already {
+		return *r, false
+	}
+	smaller := *r
+	if r.Outcome == events.Completed {
+		smaller.Outcome, smaller.Effect, smaller.RetryAfter = events.Failed, events.EffectUnknown, 0
+		smaller.Body = (&Failure{Code: events.CodeTooLarge, Message: "output: " + large.Error()}).body()
+		return smaller, true
+	}
+	was := r.Failure()
+	smaller.Body = (&Failure{Code: was.Code, Message: fmt.Sprintf("%s (shortened: %v)", cut(was.Message, shrunkBytesMax), large)}).body()
+	return smaller, true
+}
+
+// patient is patience, outside of the worker's turn.
+func (t *turn) patient(d time.Duration) bool {
+	t.loop.End()
+	defer t.loop.Begin()
+	return t.patience(d)
 }
 
 // patience waits before another send; false: the process leaves.
@@ -327,7 +401,10 @@ func (t *turn) send(rec events.Record, left time.Duration) error {
 	if !t.endsWithin(left) {
 		t.beginContext(t.sending, left)
 	}
-	if err := t.session.Send(t.ctx, rec); err != nil {
+	t.loop.End()
+	err := t.session.Send(t.ctx, rec)
+	t.loop.Begin()
+	if err != nil {
 		return fmt.Errorf("agent: send a reply: %w", errors.Join(err, t.ctx.Err()))
 	}
 	return nil

@@ -24,7 +24,7 @@ func (b *By) fields(c *codec) {
 
 // PartitionClaimed begins an owner's first transaction in a partition.
 type PartitionClaimed struct {
-	Owner string // "<scheduler>/<lane>"
+	Owner string // "<scheduler>/<worker>"
 	// TopicIDs are those of the inboxes that the owner reads. Offsets of causes, from this
 	// event on, are positions in the topics with these ids.
 	TopicIDs TopicIDs

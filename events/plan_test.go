@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// The plan that a lane decides by is the one that everyone else reads from the log, where
+// The plan that a worker decides by is the one that everyone else reads from the log, where
 // times are whole milliseconds.
 func TestPlanIsTheOneOfTheLog(t *testing.T) {
 	odd := Attempts{CompleteWithin: 1500*time.Millisecond + 1, MaxAttempts: 9, Backoff: 1900 * time.Microsecond, Factor: 100,

@@ -21,7 +21,7 @@ const (
 	roomHeaders = 1 << 10 // at first
 	roomText    = 64 << 10
 	// What a Room keeps at most from one transaction to the next: above what the records
-	// usually take that a lane decides on at once.
+	// usually take that a worker decides on at once.
 	roomHeadersKept = 1 << 17
 	roomTextKept    = 16 << 20
 )

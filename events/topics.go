@@ -122,13 +122,12 @@ func ParseDefinitionKey(key string) (of string, kept, is bool) {
 	return key, false, strings.Contains(key, "/")
 }
 
-// SchedulerGroup, SupervisorGroup, NotifierGroup and AuditGroup are the
+// SchedulerGroup, SupervisorGroup and NotifierGroup are the
 // consumer groups of the roles; AgentGroup is that of one agent. RestoreGroup has
 // no members: in its offsets schedulers show how far long restores are.
 func (n Namespace) SchedulerGroup() string         { return string(n) + "scheduler" }
 func (n Namespace) SupervisorGroup() string        { return string(n) + "supervisor" }
 func (n Namespace) NotifierGroup() string          { return string(n) + "notifier" }
-func (n Namespace) AuditGroup() string             { return string(n) + "audit" }
 func (n Namespace) RestoreGroup() string           { return string(n) + "restore" }
 func (n Namespace) AgentGroup(agent string) string { return string(n) + "agent." + agent }
 

@@ -5,7 +5,7 @@
 //	Tasks      what a scheduler knows: tasks to which something happens in
 //	           memory, of the other open ones the ids, all on disk
 //	Deadlines  what a supervisor knows: the armed timers, by the instant due
-//	Timelines  what the audit knows: where every event of every task stands, and
+//	Timelines  what the index knows: where every event of every task stands, and
 //	           the list of tasks, by what a list shows and is filtered by
 //
 // # The log is the write-ahead log
@@ -21,7 +21,7 @@
 //		err = v.Apply(&r)
 //		if v.ChangedBytes() > RestoreSaveBytes { err = v.Save() }
 //	}
-//	for batch := range lane {             // live: states come decided
+//	for batch := range worker {             // live: states come decided
 //		v.Accept(batch.Tasks, batch.State, batch.Next)
 //		if v.ChangedBytes() > LiveSaveBytes { err = v.Save() }
 //	}

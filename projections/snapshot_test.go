@@ -115,7 +115,7 @@ func rebuilt(t testing.TB, rs []events.Record) string {
 	return digest(t, v)
 }
 
-// owner writes events and snapshots, as a lane does.
+// owner writes events and snapshots, as a worker does.
 func (c *topic) owner(t testing.TB, rnd *rand.Rand, v *projections.Tasks, rs []events.Record) {
 	t.Helper()
 	for len(rs) > 0 {

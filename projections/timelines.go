@@ -15,7 +15,7 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// Timelines is what the audit knows of a partition: where every event of every
+// Timelines is what the index knows of a partition: where every event of every
 // task stands in the log, and a row of each task for lists (rows.go). The events themselves are kept once, there. A place
 // is that of any event, also of one that this build can't fold; the row of its task is
 // then as it was before (events.Summary.Stopped). It belongs to one goroutine.

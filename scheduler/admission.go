@@ -14,7 +14,7 @@ const (
 	// admissionShare is the part of MaxRunnable with which one agent, or one workflow, counts at most.
 	// So the backlog of one leaves room for others.
 	admissionShare = 4
-	// waitingPerRunnable bounds the memory of a lane: it admits nothing while so many steps as this
+	// waitingPerRunnable bounds the memory of a worker: it admits nothing while so many steps as this
 	// times MaxRunnable wait for agents, whichever agents those are. A step that waits takes about 300 bytes.
 	waitingPerRunnable = 100
 	// admitAgainShare is the share of MaxRunnable at which tasks flow again; of a small one that is none.
@@ -72,7 +72,7 @@ func admits(flowed bool, counted, most int) bool {
 
 // admit pauses tasks while too much is at work: a submission that waits in the topic costs nothing. The
 // other inboxes go on, so work drains.
-func (l *lane) admit() {
+func (l *worker) admit() {
 	w := &workload{}
 	if l.full || l.atWork() >= l.cfg.MaxRunnable {
 		w = l.workload()
@@ -92,7 +92,7 @@ func (l *lane) admit() {
 }
 
 // atWork is no less than what can count: as long as that is below the bound nothing need be summed up.
-func (l *lane) atWork() (n int) {
+func (l *worker) atWork() (n int) {
 	for _, p := range l.parts {
 		if n += len(p.runnable.tasks); p.flow != nil {
 			n += p.flow.queued
@@ -104,8 +104,8 @@ func (l *lane) atWork() (n int) {
 	return n
 }
 
-// workload sums up the lane's partitions.
-func (l *lane) workload() *workload {
+// workload sums up the worker's partitions.
+func (l *worker) workload() *workload {
 	w := &workload{agents: map[string]int{}, workflows: map[string]int{}}
 	slotted, running := 0, 0
 	for _, p := range l.parts {

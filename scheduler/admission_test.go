@@ -10,7 +10,7 @@ import (
 )
 
 // An agent never ran, and many more tasks wait for it than --max-runnable. Orders of another workflow
-// are taken, through the whole lane.
+// are taken, through the whole worker.
 func TestAdmissionPastAnAgentThatNeverRan(t *testing.T) {
 	for name, capacity := range map[string]Capacity{
 		"configured": {Agents: map[string]int{"inventory": 5}}, "observed": {Observe: true}, "any number": {},
@@ -18,7 +18,7 @@ func TestAdmissionPastAnAgentThatNeverRan(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := newSite(t, 1)
 			s.cfg.Capacity, s.cfg.MaxRunnable = capacity, 40
-			l := s.lane(s.cluster.join(0))
+			l := s.worker(s.cluster.join(0))
 			for i := range 100 {
 				s.submit("w", fmt.Sprint("stuck-", i))
 			}
@@ -117,7 +117,7 @@ func TestAdmission(t *testing.T) {
 		s.cfg.MaxRunnable = most
 		log := s.cluster.join(0)
 		log.max = 1
-		l := s.lane(log)
+		l := s.worker(log)
 		ids := make([]string, 2*most)
 		for i := range ids {
 			ids[i] = fmt.Sprintf("t-%02d", i)

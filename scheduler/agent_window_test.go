@@ -13,11 +13,11 @@ import (
 // windowEpoch is when tests of windows begin.
 var windowEpoch = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
-// observes is a lane of one partition that finds out what agents can do.
-func (s *site) observes() (*lane, *fakeLog) {
+// observes is a worker of one partition that finds out what agents can do.
+func (s *site) observes() (*worker, *fakeLog) {
 	s.cfg.Capacity.Observe = true
 	log := s.cluster.join(0)
-	return s.lane(log), log
+	return s.worker(log), log
 }
 
 func (s *site) many(n int, name string) (ids []string) {
@@ -28,8 +28,8 @@ func (s *site) many(n int, name string) (ids []string) {
 }
 
 // tenOfFifty asks an agent for fifty tasks. It answers ten after some time, which the
-// lane comes to some time later; then ten more time out.
-func (s *site) tenOfFifty(l *lane, answered, later time.Duration) []string {
+// worker comes to some time later; then ten more time out.
+func (s *site) tenOfFifty(l *worker, answered, later time.Duration) []string {
 	s.t.Helper()
 	tasks := s.many(50, "a")
 	l.health.modify("inventory").Adopt(len(tasks)+congestion.InitialWindow, 1)
@@ -86,8 +86,8 @@ func TestAgentThatIsBehindHasABound(t *testing.T) {
 	s.events("")
 }
 
-// What a lane takes to come to a reply says nothing of the agent that wrote it.
-func TestAgentOfABusyLaneIsNotBehind(t *testing.T) {
+// What a worker takes to come to a reply says nothing of the agent that wrote it.
+func TestAgentOfABusyWorkerIsNotBehind(t *testing.T) {
 	s := newSite(t, 1)
 	l, _ := s.observes()
 	s.tenOfFifty(l, time.Second, 8*time.Second)
@@ -142,7 +142,7 @@ func TestSilentAgentWithoutCapacityIsProbed(t *testing.T) {
 	s.events("")
 }
 
-// What was observed in a transaction is taken back with it; and a lane that takes a
+// What was observed in a transaction is taken back with it; and a worker that takes a
 // partition in which steps wait begins with a bound, instead of sending them all.
 func TestBoundOfARollbackAndOfARestore(t *testing.T) {
 	s := newSite(t, 1)
@@ -171,7 +171,7 @@ func TestBoundOfARollbackAndOfARestore(t *testing.T) {
 	s.drain(l)
 	s.submit("w", s.many(3*congestion.InitialWindow, "b")...)
 	s.drain(l)
-	l.health = newAgentHealth() // another lane's
+	l.health = newAgentHealth() // another worker's
 	log.assign(0)
 	s.until(l, "the partition is there again", func() bool {
 		return l.parts[0] != nil && l.parts[0].generation == log.Assigned()[0] && l.parts[0].ready()
@@ -245,7 +245,7 @@ func TestBoundIsForAllPartitions(t *testing.T) {
 	}
 }
 
-// A lane that takes a partition over lets out no fewer requests than are outstanding there.
+// A worker that takes a partition over lets out no fewer requests than are outstanding there.
 func TestWhatIsOutstandingWasLetOut(t *testing.T) {
 	vs, f := newAgentHealth(), newFlow(Capacity{Observe: true}, 0, 1)
 	f.agent("inventory").outstanding = 50

@@ -59,7 +59,7 @@ func newBench(b testing.TB) *bench {
 func (x *bench) decide(b *testing.B, t *events.Task, in events.Input) Decision {
 	x.cause.Offset++
 	d := Decide(t, in, x.cause, &x.env)
-	x.env.Records = d.Records[:0] // as a lane has it
+	x.env.Records = d.Records[:0] // as a worker has it
 	x.env.Room.Reset()
 	if len(d.Events) == 0 {
 		b.Fatalf("%T led to nothing: %+v", in, d)
@@ -87,7 +87,7 @@ func BenchmarkSubmit(b *testing.B) {
 }
 
 // BenchmarkReply decides a reply that completes a step and starts the next; the
-// clone of the state is part of it, as it is of each decision of a lane.
+// clone of the state is part of it, as it is of each decision of a worker.
 func BenchmarkReply(b *testing.B) {
 	x := newBench(b)
 	t := x.decide(b, nil, submission(1)).Task

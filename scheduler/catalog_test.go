@@ -120,7 +120,7 @@ func TestRunningTaskOutlivesItsDefinition(t *testing.T) {
 		t.Fatal(err)
 	}
 	log := s.cluster.join(0)
-	l := s.lane(log)
+	l := s.worker(log)
 	s.submit("two", "running", "other")
 	s.drain(l)
 

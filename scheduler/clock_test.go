@@ -7,18 +7,18 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// TestAtNeverFalls: the clock runs back, within a lane's life and at a takeover
+// TestAtNeverFalls: the clock runs back, within a worker's life and at a takeover
 // by a process whose clock is behind. The instants of a partition's decisions
 // don't: what comes is dated at the last one, and goes on.
 func TestAtNeverFalls(t *testing.T) {
 	s := newSite(t, 1)
-	first := s.lane(s.cluster.join(0))
+	first := s.worker(s.cluster.join(0))
 	s.process(first, "t-1")
 	s.clock.pass(-time.Hour)
 	s.process(first, "t-2")
 	first.close(func() {})
 	s.clock.pass(-time.Hour)
-	second := s.lane(s.cluster.join(0))
+	second := s.worker(s.cluster.join(0))
 	s.process(second, "t-3")
 	s.clock.pass(3 * time.Hour)
 	s.process(second, "t-4")

@@ -12,7 +12,7 @@ import (
 
 // A commit that was acknowledged may be rolled back: a broker that dies can lose the markers of a transaction, and then an
 // operator aborts what is left open, or the next transaction of the same producer takes it along. What was accepted with it
-// is in no log. So a lane asks, beside its work, whether the log has what it has accepted. Until then no inbox is trimmed
+// is in no log. So a worker asks, beside its work, whether the log has what it has accepted. Until then no inbox is trimmed
 // of what led to it: the same records come again once the state is dropped.
 const (
 	// confirmEvery is how often it is asked about what was accepted since.
@@ -139,8 +139,8 @@ type confirmed struct {
 	err        error
 }
 
-// confirm asks beside the lane about partitions for which it is time.
-func (l *lane) confirm(ctx context.Context, now time.Time) {
+// confirm asks beside the worker about partitions for which it is time.
+func (l *worker) confirm(ctx context.Context, now time.Time) {
 	if l.cfg.Confirm == nil || l.confirming || now.Sub(l.confirmedAt) < confirmEvery {
 		return
 	}
@@ -175,7 +175,7 @@ func (l *lane) confirm(ctx context.Context, now time.Time) {
 }
 
 // confirmedSome takes the answers in. A partition whose state isn't in the log is restored from it.
-func (l *lane) confirmedSome(ctx context.Context) error {
+func (l *worker) confirmedSome(ctx context.Context) error {
 	var answers []confirmed
 	select {
 	case answers = <-l.confirms:
@@ -203,8 +203,8 @@ func (l *lane) confirmedSome(ctx context.Context) error {
 }
 
 // restoreAgain empties a partition whose state isn't in the log, so that it is restored from there in the same assignment. Its
-// inboxes wait for that, and come again from their starts. Where they can't be rewound now, the lane ends, and the next one does that.
-func (l *lane) restoreAgain(ctx context.Context, p *partition) error {
+// inboxes wait for that, and come again from their starts. Where they can't be rewound now, the worker ends, and the next one does that.
+func (l *worker) restoreAgain(ctx context.Context, p *partition) error {
 	for topic := range l.inboxes {
 		l.log.Pause(p.id, topic, inboxgate.PausedForRestore, time.Time{})
 	}
@@ -221,7 +221,7 @@ func (l *lane) restoreAgain(ctx context.Context, p *partition) error {
 }
 
 // flushedTo records what of a partition is on disk: its inboxes are trimmed of what led to it once the log is known to have it.
-func (l *lane) flushedTo(p *partition) {
+func (l *worker) flushedTo(p *partition) {
 	st, next := p.tasks.FlushedState()
 	switch c := &p.confirmation; {
 	case l.cfg.Confirm == nil:

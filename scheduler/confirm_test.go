@@ -85,10 +85,10 @@ func TestConfirmation(t *testing.T) {
 	}
 }
 
-// A transaction is rolled back after it was acknowledged: the lane finds that, trims nothing of what led to it, restores what the log
+// A transaction is rolled back after it was acknowledged: the worker finds that, trims nothing of what led to it, restores what the log
 // has in the same assignment, and decides about the same inputs again. Where it can't rewind them it ends, and the next one does.
 func TestRolledBackAfterItsCommit(t *testing.T) {
-	for name, cannot := range map[string]error{"in the same assignment": nil, "in the next lane": errors.New("no coordinator")} {
+	for name, cannot := range map[string]error{"in the same assignment": nil, "in the next worker": errors.New("no coordinator")} {
 		t.Run(name, func(t *testing.T) { rolledBackAfterItsCommit(t, cannot) })
 	}
 }
@@ -104,7 +104,7 @@ func rolledBackAfterItsCommit(t *testing.T, cannot error) {
 		return kept, nil, nil
 	}
 	log := s.cluster.join(0)
-	l := s.lane(log)
+	l := s.worker(log)
 	for i := range 3 {
 		s.process(l, fmt.Sprintf("done-%d", i))
 	}
@@ -130,7 +130,7 @@ func rolledBackAfterItsCommit(t *testing.T, cannot error) {
 		l.close(func() {})
 		log = s.cluster.join(0)
 		log.Pause(inboxgate.AllPartitions, ns.Inbox(events.Tasks), inboxgate.PausedForSlots, time.Time{})
-		l = s.lane(log)
+		l = s.worker(log)
 	}
 	s.until(l, "it is restored", func() bool { return log.rewinds == 1 && l.parts[0].ok() && l.parts[0].loading == nil })
 	if got := s.digest(l, 0); got != want || len(ahead) != 1 {
@@ -180,7 +180,7 @@ func (s *loadingTasks) Wipe() error {
 func TestRolledBackWhileFinishedTasksAreLoaded(t *testing.T) {
 	s := newSite(t, 1)
 	s.snapshots(often)
-	first := s.lane(s.cluster.join(0))
+	first := s.worker(s.cluster.join(0))
 	for i := range 6 {
 		s.process(first, fmt.Sprintf("done-%d", i))
 	}
@@ -200,7 +200,7 @@ func TestRolledBackWhileFinishedTasksAreLoaded(t *testing.T) {
 		return 1 << 40, nil, nil
 	}
 	log := s.cluster.join(0)
-	l := s.lane(log)
+	l := s.worker(log)
 	s.until(l, "finished tasks are loaded", func() bool { return loading.Load() == 1 })
 	l.confirmedAt = time.Time{} // it is time
 	s.until(l, "it is restored again", func() bool { return log.rewinds == 1 && len(w.from) == 2 && loading.Load() == 1 })

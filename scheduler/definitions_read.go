@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// The definitions are asked for while a lane's other work waits.
+// The definitions are asked for while a worker's other work waits.
 const (
 	definitionsReadWithin = time.Second     // that one reading takes, far below a stall
 	definitionsRetryAfter = 5 * time.Second // until one that failed is tried again
@@ -17,9 +17,9 @@ var errDefinitionsUnread = errors.New("the definitions can't be read to their en
 
 // readDefinitions reads them to the end, once for a transaction: its inputs were polled
 // before. What fails is not tried again for a while, or each partition's inputs would
-// hold up the lane.
+// hold up the worker.
 func (tx *transaction) readDefinitions(ctx context.Context) error {
-	l, now := tx.lane, time.Now()
+	l, now := tx.worker, time.Now()
 	if now.Before(l.definitionsFrom) {
 		return errDefinitionsUnread
 	}

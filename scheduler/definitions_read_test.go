@@ -40,7 +40,7 @@ func unreadDefinitions(t *testing.T, hang bool) {
 	s := newSite(t, 2)
 	hangs := hang
 	s.cfg.Catalog = hanging{s.catalog, &hangs}
-	l := s.lane(s.cluster.join(0, 1))
+	l := s.worker(s.cluster.join(0, 1))
 	known, unknown, behind := s.ofPartition(0, "known"), s.ofPartition(0, "unknown"), s.ofPartition(0, "behind")
 	s.submit("w", known)
 	s.drain(l)
@@ -53,7 +53,7 @@ func unreadDefinitions(t *testing.T, hang bool) {
 	began, reads := time.Now(), 0
 	s.until(l, "the definitions were asked for", func() bool { return s.catalog.reads > reads })
 	if took := time.Since(began); took > 2*definitionsReadWithin {
-		t.Errorf("asking for them held the lane up for %v", took)
+		t.Errorf("asking for them held the worker up for %v", took)
 	}
 	s.complete("inventory")
 	s.until(l, "replies of the partition flow", func() bool { return len(s.events(known)) == len(life) })

@@ -4,9 +4,9 @@
 //
 // # Overview
 //
-// A scheduler process runs lanes. A lane is one member of the scheduler group
+// A scheduler process runs workers. A worker is one member of the scheduler group
 // with one transactional producer, and one goroutine that owns the state of
-// the lane's partitions:
+// the worker's partitions:
 //
 //	for {
 //		reconcile()            // drop what went, restore what came
@@ -24,7 +24,7 @@
 //
 // Decide (decide.go, submit.go, plan.go, task_notifications.go) is pure: state, input and
 // time go in, events and the records that they mean to others come out. The
-// loop (lane.go, transaction.go, forward.go, partition.go) acts, and runs under run.go.
+// loop (worker.go, transaction.go, forward.go, partition.go) acts, and runs under run.go.
 //
 // # What it guarantees
 //
@@ -52,15 +52,15 @@
 //
 // An agent may have so many requests outstanding, and no more (flow_control.go); what is more
 // waits as a state of its task, in a queue that follows from the tasks (run_queue.go). How
-// many is configured, or found out (congestion.go): few at first, more as answers come
+// many is configured, or found out (internal/congestion): few at first, more as answers come
 // early, and by the rate of its answers once attempts time out. Who says nothing is
-// probed (agentHealth.go). Start (start.go) is Decide for a step whose turn it is. An input
-// that freed a slot is the cause of what begins then. ARCHITECTURE.md, section 4, has
-// the rules.
+// probed (agent_health.go). Start (start.go) is Decide for a step whose turn it is. An input
+// that freed a slot is the cause of what begins then. docs/internals/flow.md
+// has the rules.
 //
 // # Admission
 //
-// A lane pauses submissions while agents have too much at work (admission.go). A step counts if its
+// A worker pauses submissions while agents have too much at work (admission.go). A step counts if its
 // agent has been sent it, or if it waits for an agent that answers. Neither an agent nor a workflow
 // counts for more than a quarter of Config.MaxRunnable, so the backlog of one never stops others. What
 // an agent that never answered leaves waiting doesn't count, up to a bound of memory.

@@ -23,7 +23,7 @@ import (
 // ns is the namespace of these tests.
 const ns = events.Namespace(events.DefaultNamespace)
 
-// cluster is what a lane needs of Kafka: partitions of topics, the positions of
+// cluster is what a worker needs of Kafka: partitions of topics, the positions of
 // one group, transactions that happen at once or not at all. It says yes to
 // nothing that the broker wouldn't.
 type cluster struct {
@@ -131,7 +131,7 @@ func (c *cluster) ReadLast(ctx context.Context, topic string, p int32, n int64, 
 // pollWait bounds a poll that finds nothing.
 const pollWait = 20 * time.Millisecond
 
-// fakeLog is a lane's membership and producer. The fields that say what goes
+// fakeLog is a worker's membership and producer. The fields that say what goes
 // wrong are set between turns, or by its hooks.
 type fakeLog struct {
 	cluster   *cluster
@@ -139,7 +139,7 @@ type fakeLog struct {
 	atMost    int // by PollAtMost; 0: max
 	woken     chan struct{}
 	gone      chan struct{}              // closed by Close
-	reflected map[int32]map[string]int64 // what the lane said, by partition
+	reflected map[int32]map[string]int64 // what the worker said, by partition
 
 	mu       sync.Mutex
 	assigned map[int32]uint64
@@ -305,7 +305,7 @@ func (l *fakeLog) Poll(ctx context.Context) ([]events.Record, error) {
 		case <-ctx.Done():
 			return nil, ctx.Err()
 		case <-l.gone:
-			return nil, errors.New("the lane is closed")
+			return nil, errors.New("the worker is closed")
 		case <-l.woken:
 			return nil, nil
 		case <-bound.C:
@@ -500,7 +500,7 @@ type site struct {
 	leaderless map[string][]int32
 	committed  []Committed
 	mu         sync.Mutex
-	failed     []error // lanes
+	failed     []error // workers
 }
 
 // catalog is the definitions as far as they were read, and those that a read to
@@ -563,16 +563,16 @@ func newSite(t *testing.T, partitions int32) *site {
 	if err := s.catalog.ReadToEndNow(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	// No test's machine is so slow that a lane decides on less than it was given. What is about slow
+	// No test's machine is so slow that a worker decides on less than it was given. What is about slow
 	// decisions says how long they may take, in a bubble.
-	s.cfg = Config{Namespace: ns, Partitions: partitions, Owner: "s", Lanes: 1, MaxRunnable: 1000, TransactionTimeout: time.Hour,
+	s.cfg = Config{Namespace: ns, Partitions: partitions, Owner: "s", Workers: 1, MaxRunnable: 1000, TransactionTimeout: time.Hour,
 		History: s.cluster, Tasks: func(p int32) (Tasks, error) { return store.Tasks(p) }, Catalog: s.catalog, Clock: s.clock,
 		RequestTopics: func(context.Context) (map[string]int32, map[string][]int32, error) {
 			return maps.Clone(s.agents), maps.Clone(s.leaderless), nil
 		},
 		Listener: &Listener{
 			Committed: func(c Committed) { s.committed = append(s.committed, c) },
-			LaneFailed: func(_ string, err error) {
+			WorkerFailed: func(_ string, err error) {
 				s.mu.Lock()
 				defer s.mu.Unlock()
 				s.failed = append(s.failed, err)
@@ -595,23 +595,23 @@ func definition(t *testing.T, name, agent string) events.Record {
 	return events.Record{Key: []byte(d.Key()), Value: d.JSON()}
 }
 
-// lane makes a lane that a test drives turn by turn.
-func (s *site) lane(log *fakeLog) *lane {
+// worker makes a worker that a test drives turn by turn.
+func (s *site) worker(log *fakeLog) *worker {
 	s.t.Helper()
 	requests := &requestTopics{fetch: s.cfg.RequestTopics}
 	if err := requests.read(s.t.Context()); err != nil {
 		s.t.Fatal(err)
 	}
-	l := newLane(&s.cfg, "s/0", log, requests)
+	l := newWorker(&s.cfg, "s/0", log, requests)
 	s.t.Cleanup(func() { l.close(func() {}) })
 	return l
 }
 
-// maxTurns bounds how long a test waits for what a lane should do.
+// maxTurns bounds how long a test waits for what a worker should do.
 const maxTurns = 500
 
-// until turns a lane until something is so.
-func (s *site) until(l *lane, what string, so func() bool) {
+// until turns a worker until something is so.
+func (s *site) until(l *worker, what string, so func() bool) {
 	s.t.Helper()
 	for range maxTurns {
 		if so() {
@@ -638,7 +638,7 @@ func (s *site) drained() bool {
 	return true
 }
 
-func (s *site) drain(l *lane) { s.t.Helper(); s.until(l, "all inboxes are consumed", s.drained) }
+func (s *site) drain(l *worker) { s.t.Helper(); s.until(l, "all inboxes are consumed", s.drained) }
 
 // submit writes submissions.
 func (s *site) submit(workflow string, ids ...string) {

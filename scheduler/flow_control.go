@@ -87,7 +87,8 @@ func (f *flow) agent(name string) *agentFlow {
 	return a
 }
 
-// share is the partition's share of an agent's capacity, at least one.
+// share is the partition's share of an agent's capacity, at least one: a transaction needs an input of each
+// partition that it writes to, so only a reply in this partition can start its next step.
 func (f *flow) share(capacity int) int {
 	n := capacity / f.partitions
 	if f.number < capacity%f.partitions {

@@ -80,7 +80,7 @@ func (s *site) submitAs(priority int, ids ...string) {
 func TestQueueByPriority(t *testing.T) {
 	s := newSite(t, 1)
 	s.cfg.Capacity.Agents = map[string]int{"inventory": 1}
-	l := s.lane(s.cluster.join(0))
+	l := s.worker(s.cluster.join(0))
 	s.submitAs(0, "first", "low")
 	s.drain(l)
 	s.clock.pass(2 * ageOfPriority)
@@ -121,7 +121,7 @@ func TestCapacityIsShared(t *testing.T) {
 }
 
 // silence submits tasks and has the attempts of the first few time out.
-func (s *site) silence(l *lane, tasks ...string) {
+func (s *site) silence(l *worker, tasks ...string) {
 	s.t.Helper()
 	s.submit("w", tasks...)
 	s.drain(l)
@@ -139,7 +139,7 @@ func (s *site) silence(l *lane, tasks ...string) {
 func TestSilentAgentIsProbed(t *testing.T) {
 	s := newSite(t, 1)
 	s.cfg.Capacity.Agents = map[string]int{"inventory": silentAfter}
-	l := s.lane(s.cluster.join(0))
+	l := s.worker(s.cluster.join(0))
 	s.silence(l, "a", "b", "c", "d", "e", "f")
 	// a and b made room for d and e; c was the third.
 	if got := s.asked("inventory"); !slices.Equal(got, []string{"a", "b", "c", "d", "e"}) || !l.health.isSilent("inventory") {
@@ -183,7 +183,7 @@ func TestSilentAgentIsProbed(t *testing.T) {
 func TestSilenceIsOfTheAgent(t *testing.T) {
 	s := newSite(t, 1)
 	s.cfg.Capacity.Agents = map[string]int{"inventory": 100}
-	l := s.lane(s.cluster.join(0))
+	l := s.worker(s.cluster.join(0))
 	s.submit("w", "a", "b", "c", "d")
 	s.drain(l)
 	s.clock.pass(time.Second)
@@ -225,7 +225,7 @@ func TestFlowIsThatOfTheTasks(t *testing.T) {
 	s := newSite(t, 1)
 	s.cfg.Capacity.Agents = map[string]int{"inventory": 2}
 	log := s.cluster.join(0)
-	l := s.lane(log)
+	l := s.worker(log)
 	s.submit("w", "a", "b", "c", "d")
 	s.drain(l)
 	rolledBack := 2
@@ -266,7 +266,7 @@ func TestFlowIsThatOfTheTasks(t *testing.T) {
 func TestOldRequestsHoldBackNoProbe(t *testing.T) {
 	s := newSite(t, 1)
 	s.cfg.Capacity.Agents = map[string]int{"inventory": silentAfter + 2}
-	l := s.lane(s.cluster.join(0))
+	l := s.worker(s.cluster.join(0))
 	s.silence(l, "a", "b", "c", "d", "e", "f", "g", "h")
 	if a := l.parts[0].flow.agent("inventory"); !l.health.isSilent("inventory") || a.outstanding != 4 {
 		t.Fatalf("silent %v, %d outstanding", l.health.isSilent("inventory"), a.outstanding)
@@ -288,7 +288,7 @@ func TestOldRequestsHoldBackNoProbe(t *testing.T) {
 // Who has no capacity is asked for everything at once.
 func TestNoCapacityNoQueue(t *testing.T) {
 	s := newSite(t, 1)
-	l := s.lane(s.cluster.join(0))
+	l := s.worker(s.cluster.join(0))
 	s.silence(l, "a", "b", "c", "d", "e", "f")
 	if got := s.asked("inventory"); len(got) != 6 || l.parts[0].flow != nil {
 		t.Errorf("asked for %q", got)
@@ -305,7 +305,7 @@ func TestWaitingCountsForAdmission(t *testing.T) {
 		s.cfg.Capacity.Agents[fmt.Sprint("a", i)] = silentAfter
 	}
 	s.cfg.MaxRunnable = 5 * admissionShare
-	l := s.lane(s.cluster.join(0))
+	l := s.worker(s.cluster.join(0))
 	for i := range 10 * admissionShare {
 		s.submit(fmt.Sprint("w", i%admissionShare), fmt.Sprint("t", i))
 	}
@@ -337,7 +337,7 @@ func TestWaitingCountsForAdmission(t *testing.T) {
 func TestCancelledTaskLeavesTheQueue(t *testing.T) {
 	s := newSite(t, 1)
 	s.cfg.Capacity.Agents = map[string]int{"inventory": 1}
-	l := s.lane(s.cluster.join(0))
+	l := s.worker(s.cluster.join(0))
 	s.submit("w", "a", "b", "c")
 	s.drain(l)
 	s.cluster.write((&events.Control{Task: "b", ID: "x", Command: events.Cancel, By: events.By{Who: "op", RequestID: "x"}}).Record(ns, "test"))
@@ -359,7 +359,7 @@ func TestQueueOfAnOwnerThatCounted(t *testing.T) {
 			s := newSite(t, 1)
 			s.cfg.Capacity.Agents = map[string]int{"inventory": 1}
 			log := s.cluster.join(0)
-			l := s.lane(log)
+			l := s.worker(log)
 			s.submit("w", "a", "b", "c")
 			s.drain(l)
 			s.cfg.Capacity = capacity

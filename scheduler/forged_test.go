@@ -36,7 +36,7 @@ const (
 	forgedAll         = 500 // from so many on there is a place for each
 )
 
-// TestForgedHistoriesAreFound changes one thing of good logs, of random graphs that flowed through a lane, so that
+// TestForgedHistoriesAreFound changes one thing of good logs, of random graphs that flowed through a worker, so that
 // all hashes, numbers and offsets fit; verify names it, at its task. -graphs says how many graphs.
 func TestForgedHistoriesAreFound(t *testing.T) {
 	worlds, seed := forgedWorlds, rand.Uint64()>>16

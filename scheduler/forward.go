@@ -66,7 +66,7 @@ func forwarded(r *events.Record, task string, where int32) events.Record {
 // partition of events goes with it, so nothing can reflect it where it is. Once that is committed it is
 // done with there.
 func (tx *transaction) bring(r *events.Record) error {
-	inbox := tx.lane.inboxes[r.Topic]
+	inbox := tx.worker.inboxes[r.Topic]
 	if tx.brought == nil {
 		tx.brought = inboxOffsets{}
 	}
@@ -78,7 +78,7 @@ func (tx *transaction) bring(r *events.Record) error {
 	}
 	var where int32
 	if unusable == nil {
-		where, unusable = place(r, task, tx.lane.cfg.Partitions)
+		where, unusable = place(r, task, tx.worker.cfg.Partitions)
 	}
 	if unusable != nil {
 		tx.deadletter(r, unusable)

@@ -64,10 +64,10 @@ func TestPlacement(t *testing.T) {
 	}
 }
 
-// forRecordOf is a lane of all partitions, and the id of a task of the first one, which a record of an
+// forRecordOf is a worker of all partitions, and the id of a task of the first one, which a record of an
 // inbox may be about: it is there, unless that is to submit it. Nothing counts as committed yet.
-func (s *site) forRecordOf(inbox events.Inbox) (l *lane, task string) {
-	l, task = s.lane(s.cluster.join(0, 1)), s.ofPartition(0, "t")
+func (s *site) forRecordOf(inbox events.Inbox) (l *worker, task string) {
+	l, task = s.worker(s.cluster.join(0, 1)), s.ofPartition(0, "t")
 	if inbox != events.Tasks {
 		s.submit("w", task)
 		s.drain(l)
@@ -112,7 +112,7 @@ func (s *site) placed(r events.Record, task string, home bool, dead events.Reaso
 }
 
 // What is forwarded has the headers of a stranger, whose batches may be larger than any
-// record that a client writes. Past the bound it is a dead letter: the lane would meet
+// record that a client writes. Past the bound it is a dead letter: the worker would meet
 // it again for ever.
 func TestForwardIsBounded(t *testing.T) {
 	filler := func(n int) events.Header { return events.Header{Key: "x-own", Value: make([]byte, n)} }
@@ -149,7 +149,7 @@ func TestForwardIsBounded(t *testing.T) {
 // that it goes together with: neither passes the other's records over.
 func TestOffsetsOfAnAddedPartition(t *testing.T) {
 	s := newSite(t, 1)
-	l := s.lane(s.cluster.join(0))
+	l := s.worker(s.cluster.join(0))
 	write := func(task string, p int32) {
 		r := (&events.Submission{ID: task, Workflow: "w", Input: []byte("{}")}).Record(ns, "test")
 		r.Partition = p
@@ -175,7 +175,7 @@ func TestPoisonStopsNobody(t *testing.T) {
 	for inbox := range events.Inboxes {
 		s := newSite(t, 1)
 		log := s.cluster.join(0)
-		l := s.lane(log)
+		l := s.worker(log)
 		s.until(l, "it is restored", func() bool { return l.parts[0].ok() })
 		for _, value := range [][]byte{nil, []byte("{"), []byte("\xff\xfe"), []byte("null"), make([]byte, events.MaxSubmissionBytes+1)} {
 			s.cluster.write(events.Record{Topic: ns.Inbox(inbox), Value: value}, events.Record{Topic: ns.Inbox(inbox), Partition: 1, Value: value}) // that one was added
@@ -201,7 +201,7 @@ func TestAddedPartitionsAreTrimmed(t *testing.T) {
 		return nil
 	}
 	log := s.cluster.join(0)
-	l := s.lane(log)
+	l := s.worker(log)
 	rolledBack := 2
 	log.end = func(func()) (bool, bool, error) {
 		rolledBack--

@@ -16,7 +16,7 @@ func TestInboxesFlowAfterTwoReasons(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSite(t, 1)
 		log := s.cluster.join(0)
-		l := s.lane(log)
+		l := s.worker(log)
 		s.submit("w", "known")
 		s.drain(l)
 

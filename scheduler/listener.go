@@ -7,9 +7,9 @@ import (
 )
 
 // Listener observes a scheduler; a nil one, and nil fields, are fine. Its funcs
-// are called from the lanes' goroutines and must not block.
+// are called from the workers' goroutines and must not block.
 type Listener struct {
-	// Assigned, Restored and Lost tell a partition's way through a lane.
+	// Assigned, Restored and Lost tell a partition's way through a worker.
 	Assigned func(partition int32)
 	Restored func(partition int32, from Source, took time.Duration)
 	Lost     func(partition int32)
@@ -32,21 +32,21 @@ type Listener struct {
 	// Refused: the cluster would not take a record.
 	Refused func(topic string, err error)
 	// PartitionPaused: a partition's inboxes wait, since the cluster refused twice or more in a row what follows
-	// from their records. The lane's other partitions go on.
+	// from their records. The worker's other partitions go on.
 	PartitionPaused func(partition int32, wait time.Duration)
 	// RequestTopicsFailed: the agents' topics can't be listed. Those that were known are used.
 	RequestTopicsFailed func(err error)
 	// DefinitionsReadFailed: the definitions can't be read to their end. Submissions of workflows that
 	// aren't known wait, with those behind them.
 	DefinitionsReadFailed func(err error)
-	// Admission of a lane opens or closes, with so much counted against Config.MaxRunnable. busiest are the
-	// agents with most at work and waiting. A lane that ends opens it.
+	// Admission of a worker opens or closes, with so much counted against Config.MaxRunnable. busiest are the
+	// agents with most at work and waiting. A worker that ends opens it.
 	Admission func(owner string, open bool, counted int, busiest []string)
-	// Agents is what a lane knows of its agents, by owner, about once a second;
+	// Agents is what a worker knows of its agents, by owner, about once a second;
 	// none when it ends.
 	Agents func(owner string, agents []AgentFlow)
-	// LaneFailed: a lane closes its client and begins anew.
-	LaneFailed func(owner string, err error)
+	// WorkerFailed: a worker closes its client and begins anew.
+	WorkerFailed func(owner string, err error)
 	// StoreFailed: a partition that went could not be saved; it will be read
 	// from the log again.
 	StoreFailed func(err error)
@@ -73,7 +73,7 @@ const (
 	FromLog      Source = "log" // all of it
 )
 
-// AgentFlow is how the partitions of a lane use an agent.
+// AgentFlow is how the partitions of a worker use an agent.
 type AgentFlow struct {
 	Agent       string
 	Outstanding int  // requests whose attempt runs
@@ -199,9 +199,9 @@ func (l *Listener) agents(owner string, agents func() []AgentFlow) {
 	}
 }
 
-func (l *Listener) laneFailed(owner string, err error) {
-	if l != nil && l.LaneFailed != nil {
-		l.LaneFailed(owner, err)
+func (l *Listener) workerFailed(owner string, err error) {
+	if l != nil && l.WorkerFailed != nil {
+		l.WorkerFailed(owner, err)
 	}
 }
 

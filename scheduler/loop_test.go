@@ -25,7 +25,7 @@ func (s *site) lived(tasks ...string) {
 }
 
 // process submits tasks and has them done.
-func (s *site) process(l *lane, tasks ...string) {
+func (s *site) process(l *worker, tasks ...string) {
 	s.t.Helper()
 	s.submit("w", tasks...)
 	s.drain(l)
@@ -38,14 +38,14 @@ func (s *site) process(l *lane, tasks ...string) {
 // reflects is skipped.
 func TestInputsBelowReflectedAreSkipped(t *testing.T) {
 	s := newSite(t, 2)
-	first := s.lane(s.cluster.join(0, 1))
+	first := s.worker(s.cluster.join(0, 1))
 	s.process(first, "t-1", "t-2", "t-3")
 	first.close(func() {})
 	before := len(s.cluster.all(ns.Events()))
 	s.cluster.committed = map[string]map[int32]int64{}
 	s.committed = nil
 
-	s.drain(s.lane(s.cluster.join(0, 1)))
+	s.drain(s.worker(s.cluster.join(0, 1)))
 	skipped := 0
 	for _, c := range s.committed {
 		skipped += c.Reflected
@@ -59,12 +59,12 @@ func TestInputsBelowReflectedAreSkipped(t *testing.T) {
 }
 
 // A rolled-back transaction leaves nothing: neither in the log nor in the
-// lane's state. Its inputs come again.
+// worker's state. Its inputs come again.
 func TestAbortDropsTheSpeculativeState(t *testing.T) {
 	s := newSite(t, 1)
 	log := s.cluster.join(0)
 	aborts := 3
-	l := s.lane(log)
+	l := s.worker(log)
 	log.end = func(func()) (bool, bool, error) {
 		if aborts--; aborts < 0 {
 			return false, false, nil
@@ -87,13 +87,13 @@ func TestAbortDropsTheSpeculativeState(t *testing.T) {
 }
 
 // The commit happened and nobody was told, with all of the group's positions or
-// with none: a fresh lane finds out from the log, and nothing is doubled.
+// with none: a fresh worker finds out from the log, and nothing is doubled.
 func TestUncertainCommit(t *testing.T) {
 	for _, name := range []string{"positions committed too", "positions lost", "nothing happened"} {
 		t.Run(name, func(t *testing.T) {
 			s := newSite(t, 1)
 			log := s.cluster.join(0)
-			first := s.lane(log)
+			first := s.worker(log)
 			s.process(first, "t-1")
 			log.end = func(commit func()) (bool, bool, error) {
 				switch name {
@@ -115,11 +115,11 @@ func TestUncertainCommit(t *testing.T) {
 				}
 			}
 			if err == nil || !strings.Contains(err.Error(), "commit: coordinator") {
-				t.Fatalf("the lane goes on: %v", err)
+				t.Fatalf("the worker goes on: %v", err)
 			}
 			first.close(func() {})
 
-			second := s.lane(s.cluster.join(0))
+			second := s.worker(s.cluster.join(0))
 			s.drain(second)
 			s.complete("inventory")
 			s.drain(second)
@@ -134,8 +134,8 @@ func TestUncertainCommit(t *testing.T) {
 	}
 }
 
-// Run gives a lane whose commit was uncertain a fresh client, and goes on.
-func TestRunReopensALane(t *testing.T) {
+// Run gives a worker whose commit was uncertain a fresh client, and goes on.
+func TestRunReopensAWorker(t *testing.T) {
 	s := newSite(t, 1)
 	opened := 0
 	s.cfg.OpenLog = func(context.Context, string, int) (Log, error) {
@@ -163,8 +163,8 @@ func TestRunReopensALane(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.lived("t-1")
-	if opened != 3 || len(s.failed) != 2 || !strings.Contains(s.failed[1].Error(), "open lane s/0: no broker") {
-		t.Errorf("%d lanes opened; failures: %v", opened, s.failed)
+	if opened != 3 || len(s.failed) != 2 || !strings.Contains(s.failed[1].Error(), "open worker s/0: no broker") {
+		t.Errorf("%d workers opened; failures: %v", opened, s.failed)
 	}
 }
 
@@ -197,7 +197,7 @@ func TestPartitionLostBetweenPollAndCommit(t *testing.T) {
 				s := newSite(t, 2)
 				kept, lost := s.ofPartition(0, "kept"), s.ofPartition(1, "lost")
 				log := s.cluster.join(0, 1)
-				l := s.lane(log)
+				l := s.worker(log)
 				s.until(l, "both partitions are restored", func() bool { return l.parts[0].ok() && l.parts[1].ok() })
 				went := func() {
 					log.polledSome, log.beforeCommit = nil, nil
@@ -222,7 +222,7 @@ func TestPartitionLostBetweenPollAndCommit(t *testing.T) {
 					if l.parts[1] != nil {
 						t.Error("the partition that went is still here")
 					}
-					s.drain(s.lane(s.cluster.join(1)))
+					s.drain(s.worker(s.cluster.join(1)))
 				}
 				for _, id := range []string{kept, lost} {
 					if got := s.events(id); !slices.Equal(got, life[:3]) {
@@ -241,7 +241,7 @@ func (p *partition) ok() bool { return p != nil && p.ready() }
 func TestClaimOnceForEachAssignment(t *testing.T) {
 	s := newSite(t, 2)
 	log := s.cluster.join(0, 1)
-	l := s.lane(log)
+	l := s.worker(log)
 	here, there := s.ofPartition(0, "here"), s.ofPartition(1, "there")
 	s.process(l, here)
 	s.process(l, there)
@@ -266,7 +266,7 @@ func TestClaimOnceForEachAssignment(t *testing.T) {
 func TestRequestTopicGone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSite(t, 1)
-		l := s.lane(s.cluster.join(0))
+		l := s.worker(s.cluster.join(0))
 		s.until(l, "it is restored", func() bool { return l.parts[0].ok() })
 		s.cluster.missing[ns.Requests("payments")] = true
 		s.submit("pay", "broke")
@@ -299,7 +299,7 @@ func TestRequestTopicMadeAnew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSite(t, 1)
 		log := s.cluster.join(0)
-		l := s.lane(log)
+		l := s.worker(log)
 		s.until(l, "it is restored", func() bool { return l.parts[0].ok() })
 		s.cluster.missing[ns.Requests("payments")] = true
 		tries := 0
@@ -316,10 +316,10 @@ func TestRequestTopicMadeAnew(t *testing.T) {
 	})
 }
 
-// An agent that metadata shows only since the lane looked is found.
+// An agent that metadata shows only since the worker looked is found.
 func TestNewAgentIsFound(t *testing.T) {
 	s := newSite(t, 1)
-	l := s.lane(s.cluster.join(0))
+	l := s.worker(s.cluster.join(0))
 	s.catalog.unread = []events.Record{definition(t, "new", "newcomer")}
 	s.agents["newcomer"] = 1
 	s.submit("new", "t-1")
@@ -330,7 +330,7 @@ func TestNewAgentIsFound(t *testing.T) {
 }
 
 // recover is the supervisor: it asks for the step's timer.
-func (s *site) recover(l *lane, task string, action events.Action) {
+func (s *site) recover(l *worker, task string, action events.Action) {
 	s.t.Helper()
 	state, err := l.parts[events.Partition([]byte(task), s.cfg.Partitions)].tasks.Task(task)
 	if err != nil {
@@ -350,7 +350,7 @@ func TestRefusedForNow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSite(t, 1)
 		log := s.cluster.join(0)
-		l := s.lane(log)
+		l := s.worker(log)
 		s.cfg.TransactionTimeout = 10 * time.Second
 		log.refuse = func(*events.Record) bool { return true }
 		s.submit("w", "t-1")
@@ -369,7 +369,7 @@ func TestRefusedForNow(t *testing.T) {
 // before anybody is refused.
 func TestDefinitionsAreReadToTheirEnd(t *testing.T) {
 	s := newSite(t, 1)
-	l := s.lane(s.cluster.join(0))
+	l := s.worker(s.cluster.join(0))
 	s.catalog.unread, s.catalog.reads = []events.Record{definition(t, "new", "inventory")}, 0
 	s.submit("new", "t-1")
 	s.drain(l)
@@ -394,9 +394,9 @@ func TestDefinitionsAreReadToTheirEnd(t *testing.T) {
 	}
 }
 
-// Another lane of the process gets a partition: it restores it only when the
-// lane before has given it back.
-func TestOneLaneAtATimeHasAView(t *testing.T) {
+// Another worker of the process gets a partition: it restores it only when the
+// worker before has given it back.
+func TestOneWorkerAtATimeHasAView(t *testing.T) {
 	s := newSite(t, 1)
 	open, most := 0, 0
 	tasks := s.cfg.Tasks
@@ -410,18 +410,18 @@ func TestOneLaneAtATimeHasAView(t *testing.T) {
 		return &counted{v, func() { open-- }}, nil
 	}
 	before := s.cluster.join(0)
-	a := s.lane(before)
+	a := s.worker(before)
 	s.process(a, "t-1")
 
 	after := s.cluster.join(0)
-	b := s.lane(after)
+	b := s.worker(after)
 	for range 3 {
 		if err := b.turn(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 	}
 	if b.parts[0].ok() {
-		t.Fatal("two lanes have the partition")
+		t.Fatal("two workers have the partition")
 	}
 	before.lose(0)
 	s.until(a, "it has let go", func() bool { return a.parts[0] == nil })
@@ -464,12 +464,12 @@ func (h failingHistory) ReadLast(context.Context, string, int32, int64, func([]e
 	return true, nil
 }
 
-// A partition that can't be restored ends the lane with the reason.
+// A partition that can't be restored ends the worker with the reason.
 func TestRestoreErrorSurfaces(t *testing.T) {
 	s := newSite(t, 1)
 	gone := errors.New("offset out of range")
 	s.cfg.History = failingHistory{gone}
-	l := s.lane(s.cluster.join(0))
+	l := s.worker(s.cluster.join(0))
 	var err error
 	for range maxTurns {
 		if err = l.turn(t.Context()); err != nil {
@@ -481,7 +481,7 @@ func TestRestoreErrorSurfaces(t *testing.T) {
 	}
 	l.close(func() {})
 	s.cfg.History = s.cluster
-	s.process(s.lane(s.cluster.join(0)), "t-1")
+	s.process(s.worker(s.cluster.join(0)), "t-1")
 }
 
 // run runs a scheduler in a bubble of virtual time until it ends by itself.
@@ -490,9 +490,9 @@ func (s *site) run(log *fakeLog) error {
 	return Run(s.t.Context(), s.cfg)
 }
 
-// A lane that moves no more keeps its partitions from everyone: the process
+// A worker that moves no more keeps its partitions from everyone: the process
 // ends, and says why.
-func TestStalledLaneEndsRun(t *testing.T) {
+func TestStalledWorkerEndsRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSite(t, 1)
 		s.cfg.TransactionTimeout = time.Second
@@ -500,7 +500,7 @@ func TestStalledLaneEndsRun(t *testing.T) {
 		log.stalled = 4 * s.cfg.TransactionTimeout
 		err := s.run(log)
 		var stalled *stalledError
-		if !errors.As(err, &stalled) || !strings.Contains(err.Error(), "lane s/0 has finished no transaction for 4s while records wait") {
+		if !errors.As(err, &stalled) || !strings.Contains(err.Error(), "worker s/0 has finished no transaction for 4s while records wait") {
 			t.Errorf("%v", err)
 		}
 		select {
@@ -511,7 +511,7 @@ func TestStalledLaneEndsRun(t *testing.T) {
 	})
 }
 
-// A process that was stopped for a minute goes on: the minute is none in which its lanes moved no more. What
+// A process that was stopped for a minute goes on: the minute is none in which its workers moved no more. What
 // stalls after that is noticed as before.
 func TestStoppedProcessHasNotStalled(t *testing.T) {
 	const most = 10 * time.Second
@@ -545,8 +545,8 @@ func (w wedged) Poll(ctx context.Context) ([]events.Record, error) {
 	return nil, ctx.Err()
 }
 
-// Nor is a lane waited for that hangs where no context reaches.
-func TestWedgedLaneEndsRun(t *testing.T) {
+// Nor is a worker waited for that hangs where no context reaches.
+func TestWedgedWorkerEndsRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSite(t, 1)
 		w := wedged{s.cluster.join(0), make(chan struct{})}
@@ -591,7 +591,7 @@ func TestClockSkewEndsRun(t *testing.T) {
 // same seq.
 func TestNewerEventStopsItsTaskOnly(t *testing.T) {
 	s := newSite(t, 1)
-	first := s.lane(s.cluster.join(0))
+	first := s.worker(s.cluster.join(0))
 	s.until(first, "it is restored", func() bool { return first.parts[0].ok() })
 	s.submit("w", "t-1", "t-2")
 	s.drain(first)
@@ -601,7 +601,7 @@ func TestNewerEventStopsItsTaskOnly(t *testing.T) {
 	s.cluster.append(&newer)
 	first.close(func() {})
 
-	l := s.lane(s.cluster.join(0))
+	l := s.worker(s.cluster.join(0))
 	s.until(l, "it is restored", func() bool { return l.parts[0].ok() })
 	if st := l.parts[0].tasks.State(); st.Reflected[events.Tasks] != 78 || st.At.Year() != 2036 {
 		t.Errorf("what every event says was not taken from the newer one: %+v", st)

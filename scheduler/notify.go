@@ -80,7 +80,7 @@ func Notify(ctx context.Context, cfg NotifierConfig) error {
 			if isPermanent(err) || refusals.last(err, opened, time.Now()) {
 				return err
 			}
-			cfg.Listener.laneFailed(cfg.Source, err)
+			cfg.Listener.workerFailed(cfg.Source, err)
 			select {
 			case <-ctx.Done():
 			case <-time.After(reopenNotifier):

@@ -219,7 +219,7 @@ func relaying(t *testing.T, room int, test func(p *post)) {
 	synctest.Test(t, func(t *testing.T) {
 		p := &post{T: t, in: newMailbox(), out: newOutbox(t, room), done: make(chan error, 1)}
 		p.cfg = NotifierConfig{Namespace: ns, Source: "test", Open: p.in.open, Outbox: p.out, Clock: &testClock{now: time.Now()},
-			Listener: &Listener{LaneFailed: func(_ string, err error) { p.reopened = append(p.reopened, err) }}}
+			Listener: &Listener{WorkerFailed: func(_ string, err error) { p.reopened = append(p.reopened, err) }}}
 		test(p)
 		if p.stop != nil {
 			p.end()
@@ -498,7 +498,7 @@ func TestNotifierBeginsAnew(t *testing.T) {
 	})
 }
 
-// What no fresh client heals ends the notifier, and with it the process, as it does a lane: also what the cluster
+// What no fresh client heals ends the notifier, and with it the process, as it does a worker: also what the cluster
 // doesn't permit for long.
 func TestNotifierEndsWithWhatLasts(t *testing.T) {
 	for _, c := range []struct {

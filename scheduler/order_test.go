@@ -51,7 +51,7 @@ func TestReleasedStepIsInItsPlace(t *testing.T) {
 	}
 }
 
-// A lane's queue has the step that waits for its agent, and no other; it comes in when
+// A worker's queue has the step that waits for its agent, and no other; it comes in when
 // the last of those before it is done, by whichever way.
 func TestFlowHasAReleasedStepInItsPlace(t *testing.T) {
 	s, _ := played(t, "${ true }", "")

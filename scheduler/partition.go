@@ -7,12 +7,12 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// partition is what a lane keeps of a partition that it owns.
+// partition is what a worker keeps of a partition that it owns.
 type partition struct {
 	id             int32
 	generation     uint64 // of the assignment
 	cancel         context.CancelFunc
-	release        func() // gives the view back to other lanes of the process
+	release        func() // gives the view back to other workers of the process
 	tasks          Tasks  // nil until restored
 	flow           *flow  // likewise
 	unslottedSteps []unslottedStep
@@ -73,9 +73,9 @@ func runs(t *events.Task) bool {
 	return false
 }
 
-// reconcile makes the lane's partitions what the balancer's last word says.
+// reconcile makes the worker's partitions what the balancer's last word says.
 // What went, or came anew, is dropped before anything else is decided.
-func (l *lane) reconcile(ctx context.Context) error {
+func (l *worker) reconcile(ctx context.Context) error {
 	assigned := l.log.Assigned()
 	for id, p := range l.parts {
 		if gen, ok := assigned[id]; !ok || gen != p.generation {
@@ -105,7 +105,7 @@ func (l *lane) reconcile(ctx context.Context) error {
 
 // drop forgets a partition that went. What was accepted is true, whoever owns
 // it now, so it may stay on disk.
-func (l *lane) drop(p *partition) {
+func (l *worker) drop(p *partition) {
 	p.cancel()
 	delete(l.parts, p.id)
 	delete(l.health.flows, p.id)
@@ -122,8 +122,8 @@ func (l *lane) drop(p *partition) {
 }
 
 // keep saves a view and closes it. A store that can't save is no loss: the log
-// has it all; the error stops the lane at its next save.
-func (l *lane) keep(v Tasks) {
+// has it all; the error stops the worker at its next save.
+func (l *worker) keep(v Tasks) {
 	if err := v.Save(); err != nil {
 		l.cfg.Listener.storeFailed(err)
 		v.Discard()

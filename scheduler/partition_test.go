@@ -5,7 +5,7 @@ import (
 	"testing/synctest"
 )
 
-// A lane gets six partitions, and two may be loaded at once: the first act while
+// A worker gets six partitions, and two may be loaded at once: the first act while
 // the others are still being loaded.
 func TestFirstPartitionsActWhileOthersAreLoaded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -16,7 +16,7 @@ func TestFirstPartitionsActWhileOthersAreLoaded(t *testing.T) {
 			<-may
 			return open(p)
 		}
-		l := s.lane(s.cluster.join(0, 1, 2, 3, 4, 5))
+		l := s.worker(s.cluster.join(0, 1, 2, 3, 4, 5))
 		ready := func() (n int) {
 			for _, p := range l.parts {
 				if p.ready() {

@@ -8,7 +8,7 @@ import (
 	"github.com/waybill-run/waybill/internal/inboxgate"
 )
 
-// Log is a lane's side of Kafka: one member of the scheduler group with one
+// Log is a worker's side of Kafka: one member of the scheduler group with one
 // transactional producer. One goroutine uses it; TopicID, Reflected, Wake, Stalled and
 // Close may be called from any.
 type Log interface {

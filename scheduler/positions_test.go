@@ -8,12 +8,12 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// An inbox is deleted and created again, and the lane begins again with a fresh client. All that is
+// An inbox is deleted and created again, and the worker begins again with a fresh client. All that is
 // written to the new topic is decided, also where the offsets are below those of the first topic;
 // and once only, when the positions of the group are lost after that.
 func TestRecreatedInboxIsReadFromItsStart(t *testing.T) {
 	s := newSite(t, 1)
-	l := s.lane(s.cluster.join(0))
+	l := s.worker(s.cluster.join(0))
 	submit := func(ids ...string) {
 		for _, id := range ids {
 			s.cluster.write((&events.Submission{ID: id, Workflow: "w", Input: []byte("{}")}).Record(ns, "test"))
@@ -31,7 +31,7 @@ func TestRecreatedInboxIsReadFromItsStart(t *testing.T) {
 	submit("e-4", "e-5")
 	l.close(func() {})
 	log := s.cluster.join(0)
-	l = s.lane(log)
+	l = s.worker(log)
 	s.drain(l)
 	st := l.parts[0].tasks.State()
 	for _, id := range []string{"e-1", "e-2", "e-3", "e-4", "e-5"} {
@@ -52,7 +52,7 @@ func TestRecreatedInboxIsReadFromItsStart(t *testing.T) {
 	events1 := len(s.cluster.all(ns.Events()))
 	delete(s.cluster.committed, topic)
 	l.close(func() {})
-	l = s.lane(s.cluster.join(0))
+	l = s.worker(s.cluster.join(0))
 	s.drain(l)
 	if n := len(s.cluster.all(ns.Events())); n != events1 {
 		t.Errorf("%d events more after the group's positions were lost", n-events1)

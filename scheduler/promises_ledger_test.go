@@ -11,7 +11,7 @@ import (
 )
 
 // ledger is the world of the agents: one service that keeps the contract
-// (docs/agents.md). It knows what it did by idempotency key, answers a key that
+// (docs/guides/agents.md). It knows what it did by idempotency key, answers a key that
 // it has seen as it did before, and bars a key that was undone. Its calls may
 // fail before or after they have had their effect.
 type ledger struct {

@@ -121,7 +121,7 @@ func (w *world) claim() {
 	w.verify.Event(&r)
 }
 
-// clock is what a lane would decide by: never before the partition's last.
+// clock is what a worker would decide by: never before the partition's last.
 func (w *world) clock() time.Time {
 	if w.now.Before(w.part.At) {
 		return w.part.At

@@ -25,9 +25,9 @@ const (
 	flowPartitions  = 2
 )
 
-// TestFlowOfRandomGraphs plays tasks of random graphs against a lane whose agents
+// TestFlowOfRandomGraphs plays tasks of random graphs against a worker whose agents
 // have few slots, die, come back and answer late, whose transactions are rolled
-// back, and whose partitions go and come. After each move what the lane keeps of
+// back, and whose partitions go and come. After each move what the worker keeps of
 // its agents is what follows from the tasks, no agent has more requests than it
 // may have, and no step waits for nothing; at the end every task has ended or is
 // held, and the log breaks no promise.
@@ -53,16 +53,16 @@ func TestFlowOfRandomGraphs(t *testing.T) {
 			t.Errorf("no world had any %s: %v", what, counts)
 		}
 	}
-	tally.Add(t, "random graphs that flow through a lane", graphs)
+	tally.Add(t, "random graphs that flow through a worker", graphs)
 	t.Logf("%v", counts)
 }
 
-// flowWorld is a lane with everybody around it.
+// flowWorld is a worker with everybody around it.
 type flowWorld struct {
 	dice
 	*site
 	seed   uint64
-	lane   *lane
+	worker *worker
 	log    *fakeLog
 	counts map[string]int
 	tasks  []string
@@ -102,7 +102,7 @@ func newFlowWorld(t *testing.T, seed uint64) *flowWorld {
 		w.catalog.Apply(&events.Record{Key: []byte(d.Key()), Value: d.JSON()})
 	}
 	w.log = w.cluster.join(0, 1)
-	w.lane = w.site.lane(w.log)
+	w.worker = w.site.worker(w.log)
 	return w
 }
 
@@ -143,12 +143,12 @@ func (w *flowWorld) play() {
 	for _, id := range w.tasks {
 		t := w.states[id]
 		if t == nil || !t.State.Terminal() && t.State != events.StateError {
-			w.t.Fatalf("seed %d: task %s hasn't ended: %+v; flow %+v", w.seed, id, t, w.lane.agents())
+			w.t.Fatalf("seed %d: task %s hasn't ended: %+v; flow %+v", w.seed, id, t, w.worker.agents())
 		}
 		w.counts["ended "+string(t.State)]++
 	}
 	w.verified()
-	w.lane.close(func() {})
+	w.worker.close(func() {})
 }
 
 func (w *flowWorld) move() {
@@ -193,7 +193,7 @@ func (w *flowWorld) harm() {
 			w.counts["topics that came"]++
 		}
 		if w.coin() { // else it shows when an attempt needs it
-			if err := w.lane.requests.read(w.t.Context()); err != nil {
+			if err := w.worker.requests.read(w.t.Context()); err != nil {
 				w.t.Fatal(err)
 			}
 		}
@@ -253,17 +253,17 @@ func (w *flowWorld) stepOf(t *events.Task) string {
 	return t.Plan.Steps[of[0]].ID
 }
 
-// step has the lane take in what was written, takes in what it wrote, and checks.
+// step has the worker take in what was written, takes in what it wrote, and checks.
 func (w *flowWorld) step() {
-	w.until(w.lane, "the partitions are there", func() bool {
+	w.until(w.worker, "the partitions are there", func() bool {
 		for p, generation := range w.log.Assigned() {
-			if x := w.lane.parts[p]; x == nil || !x.ready() || x.generation != generation {
+			if x := w.worker.parts[p]; x == nil || !x.ready() || x.generation != generation {
 				return false
 			}
 		}
 		return true
 	})
-	w.drain(w.lane)
+	w.drain(w.worker)
 	w.follow()
 	w.check()
 }
@@ -309,7 +309,7 @@ func (w *flowWorld) followOne(r *events.Record) {
 	if e.Queued {
 		w.counts["queued"]++
 	}
-	if f, ok := e.Fact.(*events.AttemptStarted); ok && w.lane.health.isSilent(f.Agent) {
+	if f, ok := e.Fact.(*events.AttemptStarted); ok && w.worker.health.isSilent(f.Agent) {
 		w.counts["probes"]++
 	}
 }
@@ -411,14 +411,14 @@ func (w *flowWorld) settled() bool {
 	return true
 }
 
-// check holds what the lane keeps of its agents against its tasks.
+// check holds what the worker keeps of its agents against its tasks.
 func (w *flowWorld) check() {
 	for _, c := range w.committed {
 		w.counts["refused retries"] += c.Ignored[IgnoredQueued]
 	}
 	w.committed = nil
-	now := w.lane.cfg.Clock.Now()
-	for id, p := range w.lane.parts {
+	now := w.worker.cfg.Clock.Now()
+	for id, p := range w.worker.parts {
 		w.checkUncounted(p, now)
 		fresh := newFlow(w.cfg.Capacity, id, flowPartitions)
 		over := map[string]bool{} // tasks whose time is over: nothing of them starts

@@ -20,7 +20,7 @@ const (
 	// retryPauseMin is for how long they wait after the second time, and doubles up to retryPauseMax.
 	retryPauseMin = time.Second
 	retryPauseMax = 30 * time.Second
-	// metadataWithin is how long a lane waits to know who leads the request topics.
+	// metadataWithin is how long a worker waits to know who leads the request topics.
 	metadataWithin = time.Second
 )
 
@@ -66,13 +66,13 @@ func (e *leaderlessError) Permanent() bool  { return false }
 // findLeaderless finds a request that can't be written, as far as is known: there is no need to wait until nobody
 // has acknowledged it. Where its topic has a partition that is led, it goes there.
 func (tx *transaction) findLeaderless() refusedRecord {
-	_, leaderless := tx.lane.requests.partitions()
+	_, leaderless := tx.worker.requests.partitions()
 	if len(leaderless) == 0 {
 		return nil
 	}
 	for i := range tx.out {
 		r := &tx.out[i]
-		if agent, request := tx.lane.cfg.Namespace.AgentOf(r.Topic); request && slices.Contains(leaderless[agent], r.Partition) {
+		if agent, request := tx.worker.cfg.Namespace.AgentOf(r.Topic); request && slices.Contains(leaderless[agent], r.Partition) {
 			return &leaderlessError{i, r.Topic, r.Partition}
 		}
 	}
@@ -120,7 +120,7 @@ func (tx *transaction) recordTooLarge(index int, refused tooLargeRecord) error {
 		if i != index {
 			has = "at least " + has
 		}
-		tx.lane.tooLarge[attemptID{task, ref.Step, ref.Kind, ref.Attempt}] = tooLargeRequest{tx.partitionOf(i),
+		tx.worker.tooLarge[attemptID{task, ref.Step, ref.Kind, ref.Attempt}] = tooLargeRequest{tx.partitionOf(i),
 			fmt.Sprintf("the request has %s bytes with its headers; its topic %s %s (max.message.bytes): raise that, and resubmit", has, r.Topic, takes)}
 	}
 	return nil
@@ -150,9 +150,9 @@ func (rs tooLargeRequests) drop(p int32) {
 // a request, twice in a row, and the topic is at fault, the agent is taken to be missing for a while: its
 // attempts fail, nobody else waits. Once is what a topic costs that was made anew. Anything
 // else is tried again, and from the second time on its partition waits before, while the others
-// go on. A lane of which the cluster takes nothing for as long as one may stall gives up: a
+// go on. A worker of which the cluster takes nothing for as long as one may stall gives up: a
 // fresh client may do better.
-func (l *lane) onRefused(ctx context.Context, tx *transaction, refused refusedRecord) error {
+func (l *worker) onRefused(ctx context.Context, tx *transaction, refused refusedRecord) error {
 	r := &tx.out[refused.RecordIndex()]
 	l.cfg.Listener.refusedRecord(r.Topic, refused)
 	now := time.Now()
@@ -190,8 +190,8 @@ func (l *lane) onRefused(ctx context.Context, tx *transaction, refused refusedRe
 
 // pauseForRetry pauses all inboxes of a partition, longer each time. Each try may take a third of the
 // transaction timeout, and all that was polled with it is rolled back: so a partition whose output goes
-// where no broker leads would stop the lane, if its inboxes didn't wait.
-func (l *lane) pauseForRetry(p int32, now time.Time) {
+// where no broker leads would stop the worker, if its inboxes didn't wait.
+func (l *worker) pauseForRetry(p int32, now time.Time) {
 	wait := retryPauseMin
 	for n := 2; n < l.refusals[p] && wait < retryPauseMax; n++ {
 		wait *= 2

@@ -27,7 +27,7 @@ func TestPartitionThatIsRefusedWaitsAlone(t *testing.T) {
 			}
 		}
 		log := s.cluster.join(0, 1)
-		l := s.lane(log)
+		l := s.worker(log)
 		log.refuse = func(r *events.Record) bool {
 			none := r.Topic == ns.Events() && r.Partition == 1
 			if none {
@@ -66,7 +66,7 @@ func TestRefusedOnce(t *testing.T) {
 		s := newSite(t, 1)
 		s.cfg.Listener.PartitionPaused = func(p int32, _ time.Duration) { t.Errorf("partition %d waits", p) }
 		log := s.cluster.join(0)
-		l := s.lane(log)
+		l := s.worker(log)
 		for n := range 3 {
 			refusals := 0
 			log.refuse = func(*events.Record) bool {
@@ -88,7 +88,7 @@ func TestRequestThatIsTooLargeForItsTopic(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSite(t, 1)
 		log := s.cluster.join(0)
-		l := s.lane(log)
+		l := s.worker(log)
 		log.tooLarge = func(r *events.Record) bool { return r.Topic == ns.Requests("inventory") && string(r.Key) == "large" }
 		s.submit("w", "t-0", "large", "t-1")
 		s.drain(l)
@@ -128,7 +128,7 @@ func TestRequestThatIsTooLargeForItsTopic(t *testing.T) {
 func TestRequestsThatAreTooLargeCostOneRollback(t *testing.T) {
 	s := newSite(t, 2)
 	log := s.cluster.join(0, 1)
-	l := s.lane(log)
+	l := s.worker(log)
 	log.tooLarge = func(r *events.Record) bool {
 		return r.Topic == ns.Requests("inventory") && strings.HasPrefix(string(r.Key), "large")
 	}
@@ -160,7 +160,7 @@ func TestRequestTopicThatRefusesSaysWhy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSite(t, 1)
 		log := s.cluster.join(0)
-		l := s.lane(log)
+		l := s.worker(log)
 		s.cluster.missing[ns.Requests("inventory")] = true // the fake refuses it for good
 		s.submit("w", "t-0")
 		s.drain(l)
@@ -180,13 +180,13 @@ func TestRequestTopicThatRefusesSaysWhy(t *testing.T) {
 	})
 }
 
-// What isn't led gets no requests, once metadata shows it: the refusal has the lane look.
+// What isn't led gets no requests, once metadata shows it: the refusal has the worker look.
 func TestRequestsGoWhereABrokerLeads(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSite(t, 1)
 		s.agents["inventory"] = 3
 		log := s.cluster.join(0)
-		l := s.lane(log)
+		l := s.worker(log)
 		s.until(l, "it is restored", func() bool { return l.parts[0].ok() })
 		s.leaderless = map[string][]int32{"inventory": {0, 2}}
 		log.refuse = func(r *events.Record) bool { return r.Topic == ns.Requests("inventory") && r.Partition != 1 }
@@ -210,7 +210,7 @@ func TestTopicWithoutAnyLeader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSite(t, 2)
 		log := s.cluster.join(0, 1)
-		l := s.lane(log)
+		l := s.worker(log)
 		s.until(l, "they are restored", func() bool { return l.parts[0].ok() && l.parts[1].ok() })
 		s.leaderless = map[string][]int32{"payments": {0, 1}}
 		if err := l.requests.read(t.Context()); err != nil {
@@ -277,7 +277,7 @@ func TestRollbacksAreCounted(t *testing.T) {
 		aborted := 0
 		s.cfg.Listener.Aborted = func() { aborted++ }
 		log := s.cluster.join(0)
-		l := s.lane(log)
+		l := s.worker(log)
 		refusals := 0
 		log.refuse = func(*events.Record) bool {
 			refusals++

@@ -15,7 +15,7 @@ import (
 // (measured: 4.3 us an event with 64 MB, 16 us with 1 MB).
 const restoreSaveBytes = 64 << 20
 
-// restored is what a restore hands to the lane.
+// restored is what a restore hands to the worker.
 type restored struct {
 	id         int32
 	generation uint64
@@ -29,7 +29,7 @@ type restored struct {
 	err        error
 }
 
-// loaded is what the load of a partition's finished tasks hands to the lane.
+// loaded is what the load of a partition's finished tasks hands to the worker.
 type loaded struct {
 	id         int32
 	generation uint64
@@ -37,8 +37,8 @@ type loaded struct {
 	err        error
 }
 
-// restore begins to bring a partition to the end of its log, beside the lane.
-func (l *lane) restore(ctx context.Context, id int32, gen uint64) {
+// restore begins to bring a partition to the end of its log, beside the worker.
+func (l *worker) restore(ctx context.Context, id int32, gen uint64) {
 	ctx, cancel := context.WithCancel(ctx)
 	p := &partition{id: id, generation: gen, cancel: cancel, runnable: newRunnable(), assignedAt: time.Now()}
 	l.parts[id] = p
@@ -59,8 +59,8 @@ func (l *lane) restore(ctx context.Context, id int32, gen uint64) {
 }
 
 // rewind has the inboxes of a partition be read from their starts, since the log of events hasn't what the group's offsets are of.
-// Until that is done the partition is marked: no lane of the process restores it before.
-func (l *lane) rewind(ctx context.Context, id int32) error {
+// Until that is done the partition is marked: no worker of the process restores it before.
+func (l *worker) rewind(ctx context.Context, id int32) error {
 	l.cfg.views.drop(id)
 	if err := l.log.Rewind(ctx, id); err != nil {
 		return err
@@ -78,7 +78,7 @@ func (r *restored) giveBack() {
 
 // restoredOne lets a partition act. While finished tasks are still being loaded
 // tasks waits: whether a submission is new can't be said.
-func (l *lane) restoredOne(ctx context.Context, r restored) error {
+func (l *worker) restoredOne(ctx context.Context, r restored) error {
 	p := l.parts[r.id]
 	if p == nil || p.generation != r.generation || p.tasks != nil {
 		r.giveBack() // it went meanwhile
@@ -108,7 +108,7 @@ func (l *lane) restoredOne(ctx context.Context, r restored) error {
 
 // comparePositions tells the log what of the inboxes is reflected. Of one whose topic was deleted and created
 // again that is nothing, whatever the positions in the topic before were.
-func (l *lane) comparePositions(ctx context.Context, id int32, st events.PartitionState) {
+func (l *worker) comparePositions(ctx context.Context, id int32, st events.PartitionState) {
 	below := map[string]int64{}
 	for topic, inbox := range l.inboxes {
 		is := l.topicIDs[inbox]
@@ -119,7 +119,7 @@ func (l *lane) comparePositions(ctx context.Context, id int32, st events.Partiti
 	l.log.Reflected(ctx, id, below)
 }
 
-func (l *lane) loadBeside(ctx context.Context, p *partition, load func(context.Context) error) {
+func (l *worker) loadBeside(ctx context.Context, p *partition, load func(context.Context) error) {
 	ctx, cancel := context.WithCancel(ctx)
 	before := p.cancel
 	p.cancel = func() { before(); cancel() }
@@ -137,7 +137,7 @@ func (l *lane) loadBeside(ctx context.Context, p *partition, load func(context.C
 	})
 }
 
-func (l *lane) loadedOne(r loaded) error {
+func (l *worker) loadedOne(r loaded) error {
 	p := l.parts[r.id]
 	if p == nil || p.generation != r.generation || p.loading != r.done {
 		return nil
@@ -156,7 +156,7 @@ func (l *lane) loadedOne(r loaded) error {
 
 // restoreTasks opens a partition's tasks where the store left them, or takes a
 // snapshot if that is nearer to the end of the log, and reads on to the high
-// watermark. Another lane of the process may still have them open; that is waited
+// watermark. Another worker of the process may still have them open; that is waited
 // for. rewind is called before a store that is ahead of the log is emptied.
 func (c *Config) restoreTasks(ctx context.Context, id int32, rewind func(context.Context) error) restored {
 	r := restored{id: id}

@@ -13,7 +13,7 @@ func TestRoomOfATransaction(t *testing.T) {
 		records int
 		kept    bool
 	}{{3, true}, {recordsKept, true}, {recordsKept + 1, false}} {
-		l := &lane{}
+		l := &worker{}
 		tx := l.begin()
 		tx.out = make([]events.Record, 0, c.records)
 		for range c.records {
@@ -30,7 +30,7 @@ func TestRoomOfATransaction(t *testing.T) {
 		}
 		next := l.begin()
 		if (cap(next.out) == c.records) != c.kept || l.records != nil {
-			t.Fatalf("%d records: the next transaction has room for %d, the lane for %d", c.records, cap(next.out), cap(l.records))
+			t.Fatalf("%d records: the next transaction has room for %d, the worker for %d", c.records, cap(next.out), cap(l.records))
 		}
 	}
 }
@@ -59,7 +59,7 @@ func TestDecisionsShareRoom(t *testing.T) {
 // again when the log has them, and not when it was rolled back: a client may still be
 // about to send some.
 func TestRoomOfWhatWasRolledBack(t *testing.T) {
-	l := &lane{}
+	l := &worker{}
 	tx := l.begin()
 	room := tx.room
 	if tx.end(); l.room != nil {

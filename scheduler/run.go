@@ -26,7 +26,7 @@ const (
 	barFor             = 5 * time.Second // an agent whose topic can't be written to
 	reopenLeast        = 100 * time.Millisecond
 	reopenMost         = 5 * time.Second
-	refusedMost        = time.Minute // of a cluster that doesn't permit what a lane has to do
+	refusedMost        = time.Minute // of a cluster that doesn't permit what a worker has to do
 )
 
 // Config says what a scheduler process is made of.
@@ -34,18 +34,18 @@ type Config struct {
 	Namespace  events.Namespace
 	Partitions int32
 	// Owner names this process among the schedulers of the namespace: a
-	// lane's owner is "<Owner>/<lane>".
+	// worker's owner is "<Owner>/<worker>".
 	Owner string
-	// Lanes is how many lanes run; at most Partitions.
-	Lanes              int
+	// Workers is how many workers run; at most Partitions.
+	Workers            int
 	MaxRunnable        int // see admission.go; 0: DefaultMaxRunnable
 	TransactionTimeout time.Duration
 	ReplyToPrefixes    []string
 	// Capacity bounds the requests that agents have outstanding.
 	Capacity Capacity
 
-	// OpenLog opens the client of a lane.
-	OpenLog func(ctx context.Context, owner string, lane int) (Log, error)
+	// OpenLog opens the client of a worker.
+	OpenLog func(ctx context.Context, owner string, worker int) (Log, error)
 	History History
 	Tasks   func(p int32) (Tasks, error)
 	Catalog Catalog
@@ -66,11 +66,11 @@ type Config struct {
 	flushed *flushedInput
 }
 
-// Run runs the lanes until ctx ends (nil), or until one can't go on: the error
-// says why. A lane whose client must be thrown away gets a fresh one; that is
+// Run runs the workers until ctx ends (nil), or until one can't go on: the error
+// says why. A worker whose client must be thrown away gets a fresh one; that is
 // no reason to end.
 func Run(ctx context.Context, cfg Config) error {
-	cfg.Lanes = max(1, min(cfg.Lanes, int(cfg.Partitions)))
+	cfg.Workers = max(1, min(cfg.Workers, int(cfg.Partitions)))
 	if cfg.MaxRunnable == 0 {
 		cfg.MaxRunnable = DefaultMaxRunnable
 	}
@@ -82,31 +82,31 @@ func Run(ctx context.Context, cfg Config) error {
 		return fmt.Errorf("read the agents' request topics: %w", err)
 	}
 	g, ctx := errgroup.WithContext(ctx)
-	for i := range cfg.Lanes {
-		g.Go(func() error { return cfg.runLane(ctx, i, requests) })
+	for i := range cfg.Workers {
+		g.Go(func() error { return cfg.runWorker(ctx, i, requests) })
 	}
 	g.Go(func() error { return cfg.tend(ctx, requests) })
 	return g.Wait()
 }
 
-// LaneOwner is the owner that a lane of a process claims partitions as.
-func LaneOwner(process string, number int) string { return process + "/" + strconv.Itoa(number) }
+// WorkerOwner is the owner that a worker of a process claims partitions as.
+func WorkerOwner(process string, number int) string { return process + "/" + strconv.Itoa(number) }
 
-// runLane keeps one lane going, with a fresh client after each failure.
-func (c *Config) runLane(ctx context.Context, number int, requests *requestTopics) error {
-	owner := LaneOwner(c.Owner, number)
+// runWorker keeps one worker going, with a fresh client after each failure.
+func (c *Config) runWorker(ctx context.Context, number int, requests *requestTopics) error {
+	owner := WorkerOwner(c.Owner, number)
 	wait := reopenLeast
 	var refusals refusals
 	for ctx.Err() == nil {
 		start := time.Now()
-		err := c.oneLane(ctx, owner, number, requests)
+		err := c.oneWorker(ctx, owner, number, requests)
 		if err == nil || ctx.Err() != nil {
 			return nil
 		}
 		if isPermanent(err) || refusals.last(err, start, time.Now()) {
 			return err
 		}
-		c.Listener.laneFailed(owner, err)
+		c.Listener.workerFailed(owner, err)
 		if time.Since(start) > reopenMost {
 			wait = reopenLeast
 		}
@@ -119,7 +119,7 @@ func (c *Config) runLane(ctx context.Context, number int, requests *requestTopic
 	return nil
 }
 
-// refusals are clients of a lane that the cluster didn't permit, one after another.
+// refusals are clients of a worker that the cluster didn't permit, one after another.
 type refusals struct{ since time.Time }
 
 // last takes in how a client ended that was opened at an instant. It reports whether the cluster has permitted none
@@ -136,15 +136,15 @@ func (r *refusals) last(err error, opened, now time.Time) bool {
 	return now.Sub(r.since) > refusedMost
 }
 
-// oneLane is the life of one client.
-func (c *Config) oneLane(ctx context.Context, owner string, number int, requests *requestTopics) error {
+// oneWorker is the life of one client.
+func (c *Config) oneWorker(ctx context.Context, owner string, number int, requests *requestTopics) error {
 	log, err := c.OpenLog(ctx, owner, number)
 	if err != nil {
-		return fmt.Errorf("open lane %s: %w", owner, err)
+		return fmt.Errorf("open worker %s: %w", owner, err)
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	l := newLane(c, owner, log, requests)
+	l := newWorker(c, owner, log, requests)
 	unwatched := make(chan struct{})
 	go func() {
 		defer close(unwatched)
@@ -156,7 +156,7 @@ func (c *Config) oneLane(ctx context.Context, owner string, number int, requests
 	select {
 	case err = <-ended:
 	case <-ctx.Done():
-		// A lane that stalls may hang in a call that nothing ends (a disk):
+		// A worker that stalls may hang in a call that nothing ends (a disk):
 		// it isn't waited for.
 		if !errors.As(context.Cause(ctx), &stalled) {
 			err = <-ended
@@ -171,7 +171,7 @@ func (c *Config) oneLane(ctx context.Context, owner string, number int, requests
 	return err
 }
 
-// stalledError ends the process: a lane that doesn't move keeps its partitions
+// stalledError ends the process: a worker that doesn't move keeps its partitions
 // from everyone else, since its client goes on heartbeating.
 type stalledError struct {
 	owner  string
@@ -209,11 +209,11 @@ func (e *storeError) Error() string {
 func (e *storeError) Unwrap() error { return e.err }
 
 func (e *stalledError) Error() string {
-	return fmt.Sprintf("lane %s has finished no transaction for %s while records wait; its client was closed so that others can take its partitions", e.owner, e.waited.Round(time.Second))
+	return fmt.Sprintf("worker %s has finished no transaction for %s while records wait; its client was closed so that others can take its partitions", e.owner, e.waited.Round(time.Second))
 }
 
-// watch closes the client of a lane that stalls.
-func (c *Config) watch(ctx context.Context, l *lane, cancel context.CancelCauseFunc) {
+// watch closes the client of a worker that stalls.
+func (c *Config) watch(ctx context.Context, l *worker, cancel context.CancelCauseFunc) {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
 	var seen watched
@@ -231,11 +231,11 @@ func (c *Config) watch(ctx context.Context, l *lane, cancel context.CancelCauseF
 	}
 }
 
-// watched is since when a lane has been looked at without a gap. A process that was stopped, and goes on,
-// finds that its lanes have done nothing for as long: they couldn't, and get their time again.
+// watched is since when a worker has been looked at without a gap. A process that was stopped, and goes on,
+// finds that its workers have done nothing for as long: they couldn't, and get their time again.
 type watched struct{ from, last time.Time }
 
-// since is for how long a lane has stalled while it was watched; a gap of more than most is none of that.
+// since is for how long a worker has stalled while it was watched; a gap of more than most is none of that.
 func (w *watched) since(now time.Time, stalled, most time.Duration) time.Duration {
 	if w.last.IsZero() || now.Sub(w.last) > most {
 		w.from = now
@@ -244,7 +244,7 @@ func (w *watched) since(now time.Time, stalled, most time.Duration) time.Duratio
 	return min(stalled, now.Sub(w.from))
 }
 
-// tend does what is no lane's: it reads the request topics' metadata again,
+// tend does what is no worker's: it reads the request topics' metadata again,
 // trims the inboxes, and looks at the clock.
 func (c *Config) tend(ctx context.Context, requests *requestTopics) error {
 	refresh, trim, look := time.NewTicker(refreshEvery), time.NewTicker(trimEvery), time.NewTicker(time.Second)
@@ -306,7 +306,7 @@ func (o inboxOffsets) set(i events.Inbox, p int32, offset int64) {
 	o[i][p] = offset
 }
 
-// flushedInput collects, from all lanes, below which offset each inbox is
+// flushedInput collects, from all workers, below which offset each inbox is
 // reflected on disk, or done with.
 type flushedInput struct {
 	sync.Mutex
@@ -360,7 +360,7 @@ func (f *flushedInput) take() map[inboxTopic]map[int32]int64 {
 	return taken
 }
 
-// views lets one lane of the process at a time have a partition's tasks open:
+// views lets one worker of the process at a time have a partition's tasks open:
 // they belong to one goroutine.
 type views struct {
 	sync.Mutex

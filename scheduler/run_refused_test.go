@@ -11,10 +11,10 @@ type notPermitted struct{ error }
 
 func (notPermitted) Refused() bool { return true }
 
-// A lane whose clients the cluster doesn't permit is tried again for a bound, and not for ever; one that was permitted
+// A worker whose clients the cluster doesn't permit is tried again for a bound, and not for ever; one that was permitted
 // for a while, or failed for another reason, begins to count anew.
-func TestLaneThatIsNotPermittedEndsAfterABound(t *testing.T) {
-	denied := fmt.Errorf("open lane: %w", notPermitted{errors.New("SASL_AUTHENTICATION_FAILED")})
+func TestWorkerThatIsNotPermittedEndsAfterABound(t *testing.T) {
+	denied := fmt.Errorf("open worker: %w", notPermitted{errors.New("SASL_AUTHENTICATION_FAILED")})
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	var r refusals
 	try := func(err error, lived time.Duration) bool {

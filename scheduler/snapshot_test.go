@@ -53,8 +53,8 @@ func (s *site) snapshots(o projections.SnapshotOptions) *told {
 // often is a snapshot with nearly every transaction.
 var often = projections.SnapshotOptions{Share: 1, EventBytes: 1, ChunkBytes: 1 << 10}
 
-// digest is that of a lane's partition.
-func (s *site) digest(l *lane, p int32) string {
+// digest is that of a worker's partition.
+func (s *site) digest(l *worker, p int32) string {
 	s.t.Helper()
 	d, err := l.parts[p].tasks.(*projections.Tasks).Digest()
 	if err != nil {
@@ -68,7 +68,7 @@ func (s *site) digest(l *lane, p int32) string {
 func TestRestoreFromASnapshot(t *testing.T) {
 	s := newSite(t, 1)
 	s.snapshots(often)
-	first := s.lane(s.cluster.join(0))
+	first := s.worker(s.cluster.join(0))
 	for i := range 10 {
 		s.process(first, fmt.Sprintf("done-%d", i))
 	}
@@ -81,7 +81,7 @@ func TestRestoreFromASnapshot(t *testing.T) {
 	}
 
 	w := s.snapshots(often)
-	second := s.lane(s.cluster.join(0))
+	second := s.worker(s.cluster.join(0))
 	s.until(second, "the ids of finished tasks are there", func() bool { return len(w.loaded) > 0 })
 	if !slices.Equal(w.from, []Source{FromSnapshot}) || len(w.refused) > 0 {
 		t.Errorf("restored from %v, refused: %v", w.from, w.refused)
@@ -129,7 +129,7 @@ func TestInputsWhileFinishedTasksAreLoaded(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := newSite(t, 1)
 			s.snapshots(often)
-			first := s.lane(s.cluster.join(0))
+			first := s.worker(s.cluster.join(0))
 			s.process(first, "done")
 			s.submit("pay", "open")
 			for i := range 5 {
@@ -143,7 +143,7 @@ func TestInputsWhileFinishedTasksAreLoaded(t *testing.T) {
 				v, err := open(p)
 				return &slowTasks{v, gate}, err
 			}
-			l := s.lane(s.cluster.join(0))
+			l := s.worker(s.cluster.join(0))
 			s.submit("w", "done", name)
 			s.until(l, "the partition may act", func() bool { return len(w.from) > 0 })
 			letters := len(s.cluster.all(ns.Deadletters()))
@@ -191,7 +191,7 @@ func TestSnapshotsThatCantBeUsed(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := newSite(t, 1)
 			s.snapshots(often)
-			first := s.lane(s.cluster.join(0))
+			first := s.worker(s.cluster.join(0))
 			s.submit("pay", "open")
 			for i := range 8 {
 				s.process(first, fmt.Sprintf("done-%d", i))
@@ -200,7 +200,7 @@ func TestSnapshotsThatCantBeUsed(t *testing.T) {
 			want := harm(s.cluster)
 
 			w := s.snapshots(often)
-			l := s.lane(s.cluster.join(0))
+			l := s.worker(s.cluster.join(0))
 			s.until(l, "the partition may act", func() bool { return len(w.from) > 0 })
 			if !slices.Equal(w.from, []Source{FromLog}) {
 				t.Errorf("restored from %v", w.from)
@@ -221,7 +221,7 @@ func TestSnapshotsThatCantBeUsed(t *testing.T) {
 			l.close(func() {})
 
 			w = s.snapshots(often)
-			l = s.lane(s.cluster.join(0))
+			l = s.worker(s.cluster.join(0))
 			s.until(l, "the ids are there", func() bool { return len(w.loaded) > 0 })
 			if !slices.Equal(w.from, []Source{FromSnapshot}) || len(w.refused) > 0 {
 				t.Errorf("then restored from %v, refused %v", w.from, w.refused)
@@ -237,7 +237,7 @@ func TestSnapshotsThatCantBeUsed(t *testing.T) {
 func TestStateOfAnotherLog(t *testing.T) {
 	before := newSite(t, 1)
 	before.snapshots(often)
-	first := before.lane(before.cluster.join(0))
+	first := before.worker(before.cluster.join(0))
 	before.submit("pay", "lost")
 	for i := range 3 {
 		before.process(first, fmt.Sprintf("done-%d", i))
@@ -246,7 +246,7 @@ func TestStateOfAnotherLog(t *testing.T) {
 
 	s := newSite(t, 1)
 	s.clock.pass(time.Hour)
-	l := s.lane(s.cluster.join(0))
+	l := s.worker(s.cluster.join(0))
 	for i := range 20 {
 		s.process(l, fmt.Sprintf("other-%d", i))
 	}
@@ -257,7 +257,7 @@ func TestStateOfAnotherLog(t *testing.T) {
 
 	s.cluster.write(before.cluster.all(ns.Snapshots())...)
 	w := s.snapshots(often)
-	l = s.lane(s.cluster.join(0))
+	l = s.worker(s.cluster.join(0))
 	s.until(l, "the partition may act", func() bool { return len(w.from) > 0 })
 	if !slices.Equal(w.from, []Source{FromLog}) || len(w.refused) != 1 || !errors.Is(w.refused[0], projections.ErrForeign) {
 		t.Errorf("restored from %v, refused %v", w.from, w.refused)
@@ -310,7 +310,7 @@ func TestStoreAheadOfTheLog(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := newSite(t, 1)
 			s.snapshots(often)
-			l := s.lane(s.cluster.join(0))
+			l := s.worker(s.cluster.join(0))
 			for i := range 5 {
 				s.process(l, fmt.Sprintf("done-%d", i))
 			}
@@ -329,7 +329,7 @@ func TestRefusedSnapshots(t *testing.T) {
 	s := newSite(t, 1)
 	w := s.snapshots(often)
 	s.cluster.missing[ns.Snapshots()] = true
-	l := s.lane(s.cluster.join(0))
+	l := s.worker(s.cluster.join(0))
 	s.process(l, "t-1", "t-2")
 	if n := len(s.cluster.all(ns.Snapshots())); n > 0 || len(w.failed) > 0 {
 		t.Errorf("%d records of snapshots, failures %v", n, w.failed)
@@ -343,7 +343,7 @@ func TestRefusedSnapshots(t *testing.T) {
 	want = s.digest(l, 0)
 	l.close(func() {})
 	w = s.snapshots(often)
-	l = s.lane(s.cluster.join(0))
+	l = s.worker(s.cluster.join(0))
 	s.until(l, "the ids are there", func() bool { return len(w.loaded) > 0 })
 	if got := s.digest(l, 0); got != want {
 		t.Errorf("the digest is %s, was %s", got, want)

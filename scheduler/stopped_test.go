@@ -20,7 +20,7 @@ func (s *site) breakChain(task string) {
 // once that nothing comes of it, and says so again where that was rolled back.
 func TestRecoveriesOfAStoppedTaskAreOneDeadLetter(t *testing.T) {
 	s := newSite(t, 1)
-	first := s.lane(s.cluster.join(0))
+	first := s.worker(s.cluster.join(0))
 	s.submit("w", "t-1", "t-2")
 	s.drain(first)
 	s.breakChain("t-1")
@@ -28,7 +28,7 @@ func TestRecoveriesOfAStoppedTaskAreOneDeadLetter(t *testing.T) {
 	dead := func() []string { return s.headers(ns.Deadletters(), events.HeaderReason) }
 	for owners := 1; owners <= 2; owners++ {
 		log := s.cluster.join(0)
-		l := s.lane(log)
+		l := s.worker(log)
 		s.until(l, "it is restored", func() bool { return l.parts[0].ok() })
 		s.committed = nil
 		rolledBack := false
@@ -59,12 +59,12 @@ func TestRecoveriesOfAStoppedTaskAreOneDeadLetter(t *testing.T) {
 // his patience.
 func TestCommandOfAStoppedTaskIsAnswered(t *testing.T) {
 	s := newSite(t, 1)
-	first := s.lane(s.cluster.join(0))
+	first := s.worker(s.cluster.join(0))
 	s.submit("w", "t-1")
 	s.drain(first)
 	s.breakChain("t-1")
 	first.close(func() {})
-	l := s.lane(s.cluster.join(0))
+	l := s.worker(s.cluster.join(0))
 	x := &events.Control{Task: "t-1", Command: events.Cancel, By: events.By{Who: "olga", RequestID: "q-1"}}
 	s.cluster.write(x.Record(ns, "test"))
 	s.drain(l)

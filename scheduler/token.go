@@ -11,11 +11,11 @@ import (
 // newToken is Env.Token of a scheduler that runs: 130 random bits in letters and digits, which kcat and a shell take as they are.
 func newToken(string, events.RequestRef) string { return rand.Text() }
 
-// tokenAlertEvery is the least time between two alerts of a lane about replies without their token. Anyone who may write to
+// tokenAlertEvery is the least time between two alerts of a worker about replies without their token. Anyone who may write to
 // replies can write many: each is a dead letter and is counted, and operators get one alert a minute.
 const tokenAlertEvery = time.Minute
 
-// forgeries are the replies without their token that a lane has refused since its last alert about them.
+// forgeries are the replies without their token that a worker has refused since its last alert about them.
 type forgeries struct {
 	alerted time.Time
 	count   int
@@ -29,8 +29,8 @@ func (tx *transaction) refusedToken(r *events.Record, u *events.Unusable) {
 	if tx.forged++; tx.forged > 1 {
 		return
 	}
-	f := &tx.lane.forgeries
-	now := tx.lane.cfg.Clock.Now()
+	f := &tx.worker.forgeries
+	now := tx.worker.cfg.Clock.Now()
 	if now.Sub(f.alerted) < tokenAlertEvery {
 		return
 	}
@@ -45,13 +45,13 @@ func (tx *transaction) refusedToken(r *events.Record, u *events.Unusable) {
 	}
 	a := &events.Alert{Task: task, Code: string(events.ReasonBadToken), At: events.Millis(now), Message: u.Detail + more +
 		". It is a dead letter and changed nothing. Either an agent doesn't copy " + events.HeaderRequest + ", or another principal can write to " +
-		tx.lane.cfg.Namespace.Inbox(events.Replies) + ": see who, and `waybill deadletters list --reason bad_token`"}
-	tx.write(a.Record(tx.lane.cfg.Namespace, tx.lane.source, "bad_token/"+events.Origin(r)))
+		tx.worker.cfg.Namespace.Inbox(events.Replies) + ": see who, and `waybill deadletters list --reason bad_token`"}
+	tx.write(a.Record(tx.worker.cfg.Namespace, tx.worker.source, "bad_token/"+events.Origin(r)))
 }
 
 // acceptForgeries takes over what a committed transaction refused.
 func (tx *transaction) acceptForgeries() {
-	f := &tx.lane.forgeries
+	f := &tx.worker.forgeries
 	if !tx.alerted.IsZero() {
 		*f = forgeries{alerted: tx.alerted, count: tx.forged - 1}
 		return

@@ -31,7 +31,7 @@ func doneBy(task string, attempt int, token string, o events.Outcome) events.Rec
 // is ignored.
 func TestForgedReplyIsRefused(t *testing.T) {
 	s := newSite(t, 1)
-	l := s.lane(s.cluster.join(0))
+	l := s.worker(s.cluster.join(0))
 	s.submit("w", "t", "u")
 	s.drain(l)
 	token := func(task string, attempt int) string {
@@ -71,7 +71,7 @@ func TestForgedReplyIsRefused(t *testing.T) {
 func TestForgedReplyEndsNoSilence(t *testing.T) {
 	s := newSite(t, 1)
 	s.cfg.Capacity.Agents = map[string]int{"inventory": silentAfter}
-	l := s.lane(s.cluster.join(0))
+	l := s.worker(s.cluster.join(0))
 	s.silence(l, "a", "b", "c", "d", "e", "f")
 	s.cluster.write(doneBy("a", 1, "guess", events.Completed))
 	s.drain(l)
@@ -88,7 +88,7 @@ func TestForgedReplyEndsNoSilence(t *testing.T) {
 // Forged replies come as fast as somebody writes. Operators get one alert a minute, which counts those since the last.
 func TestForgedRepliesAlertOnceAMinute(t *testing.T) {
 	s := newSite(t, 1)
-	l := s.lane(s.cluster.join(0))
+	l := s.worker(s.cluster.join(0))
 	s.submit("w", "t")
 	s.drain(l)
 	forged := func(n int) {

@@ -12,8 +12,8 @@ import (
 // transaction is the speculative state of one transaction: what becomes true if
 // it commits. It is dropped if it doesn't.
 type transaction struct {
-	lane *lane
-	out  []events.Record
+	worker *worker
+	out    []events.Record
 	// decided is memory for the records of one decision after the other, room for what
 	// they are made of.
 	decided []events.Record
@@ -57,12 +57,12 @@ type txCounts struct {
 	snapshotBytes, snapshots     int
 }
 
-func (l *lane) begin() *transaction {
+func (l *worker) begin() *transaction {
 	out, room := l.records, l.room
 	if l.records, l.room = nil, nil; room == nil {
 		room = &events.Room{}
 	}
-	return &transaction{lane: l, out: out, room: room, began: time.Now(), parts: map[int32]*speculation{}, counts: txCounts{
+	return &transaction{worker: l, out: out, room: room, began: time.Now(), parts: map[int32]*speculation{}, counts: txCounts{
 		ended: map[events.TaskState]int{}, ignored: map[Ignored]int{}, deadletters: map[events.Reason]int{}}}
 }
 
@@ -115,10 +115,10 @@ func (tx *transaction) takeAll(ctx context.Context, records []events.Record) (de
 	}()
 	for i := range records {
 		if i > 0 && tx.long() {
-			tx.lane.sizing.decrease(i, len(records))
+			tx.worker.sizing.decrease(i, len(records))
 			return false, errLong
 		}
-		p := tx.lane.parts[records[i].Partition%tx.lane.cfg.Partitions]
+		p := tx.worker.parts[records[i].Partition%tx.worker.cfg.Partitions]
 		if p == nil || !p.ready() {
 			return false, nil
 		}
@@ -126,10 +126,10 @@ func (tx *transaction) takeAll(ctx context.Context, records []events.Record) (de
 		case errors.Is(err, errNotLoaded):
 			// What it is about may be a finished task whose id is still to come.
 			// Its inbox waits for that, in this partition.
-			tx.lane.log.Pause(p.id, records[i].Topic, inboxgate.PausedForRestore, time.Time{})
+			tx.worker.log.Pause(p.id, records[i].Topic, inboxgate.PausedForRestore, time.Time{})
 			return false, nil
 		case errors.Is(err, errDefinitionsUnread):
-			tx.lane.log.Pause(p.id, records[i].Topic, inboxgate.PausedForDefinitions, tx.lane.definitionsFrom)
+			tx.worker.log.Pause(p.id, records[i].Topic, inboxgate.PausedForDefinitions, tx.worker.definitionsFrom)
 			return false, nil
 		case errors.Is(err, errStale):
 			return false, nil
@@ -142,11 +142,11 @@ func (tx *transaction) takeAll(ctx context.Context, records []events.Record) (de
 }
 
 // long reports whether deciding has taken as long as it may.
-func (tx *transaction) long() bool { return time.Since(tx.began) > tx.lane.cfg.decideMost() }
+func (tx *transaction) long() bool { return time.Since(tx.began) > tx.worker.cfg.decideMost() }
 
 // take processes one input.
 func (tx *transaction) take(ctx context.Context, p *partition, r *events.Record) error {
-	l := tx.lane
+	l := tx.worker
 	tx.counts.inputs++
 	if r.Partition >= l.cfg.Partitions {
 		return tx.bring(r)
@@ -215,7 +215,7 @@ func (tx *transaction) refuse(s *speculation, r *events.Record, task string, in 
 		if t != nil { // else not even its first event can be read: there is no state to tell
 			a := &events.Answer{Task: task, Control: x.ID, State: t.State,
 				Reason: shortened("its history can't be used by this scheduler (" + why + "), so nothing is decided about it; the command is a dead letter")}
-			tx.write(a.Record(tx.lane.cfg.Namespace, tx.lane.source))
+			tx.write(a.Record(tx.worker.cfg.Namespace, tx.worker.source))
 		}
 	}
 	tx.deadletter(r, &events.Unusable{Reason: events.ReasonTaskStopped, Detail: why})
@@ -250,7 +250,7 @@ func (tx *transaction) startQueued(ctx context.Context, s *speculation, r *event
 	}
 	for _, a := range f.order {
 		for n := 0; len(a.queue) > 0; n++ {
-			now := tx.lane.at(s)
+			now := tx.worker.at(s)
 			x := f.nextToStart(a, now)
 			if enough := n >= startsPerInputMax || tx.long(); x == nil || enough && (a.outstanding > 0 || a.timerIsNear(now, "")) {
 				break
@@ -294,7 +294,7 @@ func (tx *transaction) startInherited(ctx context.Context, s *speculation, r *ev
 // decide asks Decide or Start, and again if it needs definitions or request topics
 // that may have come since they were last read.
 func (tx *transaction) decide(ctx context.Context, s *speculation, task string, decide func(*events.Task, *Env) Decision) (Decision, error) {
-	l := tx.lane
+	l := tx.worker
 	env := &tx.env
 	*env = l.env(s)
 	env.Records, env.Room, env.decider = tx.decided, tx.room, &tx.decider
@@ -369,7 +369,7 @@ func (tx *transaction) follow(s *speculation, r *events.Record, in events.Input,
 		return
 	}
 	if x, ok := in.(*events.Recovery); ok && d.Ignored == IgnoredQueued {
-		f.retryAsked(d.Task, events.Slot{Step: x.Step, Kind: x.Kind}, tx.lane.at(s))
+		f.retryAsked(d.Task, events.Slot{Step: x.Step, Kind: x.Kind}, tx.worker.at(s))
 	}
 	if len(d.Events) == 0 {
 		return
@@ -391,7 +391,7 @@ func writtenBy(in events.Input, r *events.Record, at time.Time) time.Time {
 
 func (tx *transaction) write(r events.Record) { tx.out = append(tx.out, r) }
 
-// recordsKept is for how many records of a transaction a lane keeps the room for
+// recordsKept is for how many records of a transaction a worker keeps the room for
 // the next: above what is polled at once, and what usually follows from that.
 const recordsKept = 1 << 14
 
@@ -401,42 +401,42 @@ const recordsKept = 1 << 14
 func (tx *transaction) end() {
 	if tx.committed {
 		tx.room.Reset()
-		tx.lane.room = tx.room
+		tx.worker.room = tx.room
 	}
 	tx.room = nil
 	if cap(tx.out) > recordsKept {
 		return
 	}
 	clear(tx.out)
-	tx.lane.records = tx.out[:0]
+	tx.worker.records = tx.out[:0]
 	tx.out = nil
 }
 
 func (tx *transaction) deadletter(r *events.Record, u *events.Unusable) {
 	tx.counts.deadletters[u.Reason]++
-	tx.write(events.Deadletter(tx.lane.cfg.Namespace, tx.lane.source, r, u))
+	tx.write(events.Deadletter(tx.worker.cfg.Namespace, tx.worker.source, r, u))
 	tx.refusedToken(r, u)
 }
 
 // claim begins an owner's first transaction in a partition.
 func (tx *transaction) claim(s *speculation, cause events.Cause) {
-	if s.partition.claimed || s.state.Owner == tx.lane.owner && s.state.Epoch == s.partition.claiming {
+	if s.partition.claimed || s.state.Owner == tx.worker.owner && s.state.Epoch == s.partition.claiming {
 		return
 	}
 	epoch := s.state.Epoch + 1
-	e := &events.Event{Seq: epoch, Epoch: epoch, At: tx.lane.at(s), Cause: cause, Fact: &events.PartitionClaimed{Owner: tx.lane.owner, TopicIDs: tx.lane.topicIDs}}
+	e := &events.Event{Seq: epoch, Epoch: epoch, At: tx.worker.at(s), Cause: cause, Fact: &events.PartitionClaimed{Owner: tx.worker.owner, TopicIDs: tx.worker.topicIDs}}
 	value := e.Seal(nil)
 	if err := s.state.Evolve(e); err != nil {
 		panic("scheduler: " + err.Error())
 	}
 	s.partition.claiming = epoch
-	tx.write(e.Record(tx.lane.cfg.Namespace, tx.lane.source, s.partition.id, value))
+	tx.write(e.Record(tx.worker.cfg.Namespace, tx.worker.source, s.partition.id, value))
 }
 
 // snapshots adds what is due of the snapshots of the partitions that the
 // transaction writes events of.
 func (tx *transaction) snapshots() {
-	topic, decided := tx.lane.cfg.Namespace.Events(), tx.out
+	topic, decided := tx.worker.cfg.Namespace.Events(), tx.out
 	bytes := map[int32]int{}
 	for i := range decided {
 		if decided[i].Topic == topic {
@@ -445,9 +445,9 @@ func (tx *transaction) snapshots() {
 	}
 	for id, n := range bytes {
 		tx.counts.eventBytes += n
-		rs, err := tx.parts[id].partition.tasks.Snapshot(tx.lane.source, n)
+		rs, err := tx.parts[id].partition.tasks.Snapshot(tx.worker.source, n)
 		if err != nil {
-			tx.lane.cfg.Listener.snapshotFailed(id, err)
+			tx.worker.cfg.Listener.snapshotFailed(id, err)
 			continue
 		}
 		tx.parts[id].snapshot = true
@@ -461,11 +461,11 @@ func (tx *transaction) snapshots() {
 	}
 }
 
-// forget: the transaction was rolled back. What the lane knows of its agents is
+// forget: the transaction was rolled back. What the worker knows of its agents is
 // again what it was; the rest of the state was never touched.
 func (tx *transaction) forget() error {
-	tx.lane.cfg.Listener.aborted()
-	tx.lane.health.rollback()
+	tx.worker.cfg.Listener.aborted()
+	tx.worker.health.rollback()
 	for _, s := range tx.parts {
 		s.partition.confirmation.suspect = true
 		if s.partition.flow == nil {
@@ -479,7 +479,7 @@ func (tx *transaction) forget() error {
 			if t == nil { // it wasn't there: nothing of it runs, or waits
 				t = &events.Task{ID: id, State: events.StateCancelled, Plan: made.Plan}
 			}
-			s.partition.flow.refreshTask(t, tx.lane.at(s), true)
+			s.partition.flow.refreshTask(t, tx.worker.at(s), true)
 		}
 	}
 	return nil
@@ -488,18 +488,18 @@ func (tx *transaction) forget() error {
 // accept makes the speculative state the partitions' own, after the commit.
 func (tx *transaction) accept() {
 	next := map[int32]int64{}
-	topic := tx.lane.cfg.Namespace.Events()
+	topic := tx.worker.cfg.Namespace.Events()
 	for i := range tx.out {
 		if r := &tx.out[i]; r.Topic == topic && r.Offset >= next[r.Partition] {
 			next[r.Partition] = r.Offset + 1
 		}
 	}
-	tx.lane.refusingSince = time.Time{}
-	tx.lane.health.commit()
+	tx.worker.refusingSince = time.Time{}
+	tx.worker.health.commit()
 	tx.acceptForgeries()
 	for id, s := range tx.parts {
-		delete(tx.lane.refusals, id)
-		tx.lane.tooLarge.accepted(s.tasks)
+		delete(tx.worker.refusals, id)
+		tx.worker.tooLarge.accepted(s.tasks)
 		s.partition.tell(s.told)
 		s.partition.started(s.started)
 		at, wrote := next[id]
@@ -512,6 +512,6 @@ func (tx *transaction) accept() {
 		}
 		s.partition.accept(s, at)
 	}
-	tx.lane.cfg.flushed.done(tx.brought, tx.lane.topicIDs)
-	tx.lane.cfg.Listener.committed(tx)
+	tx.worker.cfg.flushed.done(tx.brought, tx.worker.topicIDs)
+	tx.worker.cfg.Listener.committed(tx)
 }

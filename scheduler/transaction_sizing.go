@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// pace bounds how long a lane decides for one transaction. An expression may take
+// pace bounds how long a worker decides for one transaction. An expression may take
 // some 60 ms, and hundreds of inputs are polled at once: together they would take
-// longer than a lane may go without a commit.
+// longer than a worker may go without a commit.
 type transactionSizing struct {
 	// most is how many records are polled at once; 0: as many as the log gives.
 	pollMax int
@@ -21,7 +21,7 @@ type transactionSizing struct {
 // pollUnlimited is when a poll is no longer bounded: above what a log gives at once.
 const pollUnlimited = 1 << 10
 
-// decided: a lane that decides doesn't hang. But one whose transactions are all rolled
+// decided: a worker that decides doesn't hang. But one whose transactions are all rolled
 // back does no work, though it decides the same inputs again and again.
 func (p *transactionSizing) decided(now time.Time) {
 	if !p.rolledBack {
@@ -44,9 +44,9 @@ func (p *transactionSizing) increase(took, bound time.Duration) {
 	}
 }
 
-// stalled is for how long records have waited while the lane neither committed nor
+// stalled is for how long records have waited while the worker neither committed nor
 // decided.
-func (l *lane) stalled(now time.Time) time.Duration {
+func (l *worker) stalled(now time.Time) time.Duration {
 	waited := l.log.Stalled(now)
 	if at := l.sizing.decidedAt.Load(); at > 0 {
 		waited = min(waited, now.Sub(l.sizing.began)-time.Duration(at))
@@ -54,5 +54,5 @@ func (l *lane) stalled(now time.Time) time.Duration {
 	return waited
 }
 
-// decideMost is for how long a lane goes on to take inputs into a transaction.
+// decideMost is for how long a worker goes on to take inputs into a transaction.
 func (c *Config) decideMost() time.Duration { return c.TransactionTimeout / decidePart }

@@ -29,7 +29,7 @@ func (c slowly) Applied(name string, version int) (*workflow.Program, bool) {
 	return c.catalog.Applied(name, version)
 }
 
-// waitingLog tells for how long records have waited, as a lane's client does.
+// waitingLog tells for how long records have waited, as a worker's client does.
 type waitingLog struct {
 	*fakeLog
 	since atomic.Pointer[time.Time]
@@ -74,7 +74,7 @@ func (s *site) submitMany(n int) *waitingLog {
 	return log
 }
 
-// What is polled at once would take far longer to decide than a lane may go without a
+// What is polled at once would take far longer to decide than a worker may go without a
 // commit. It is decided in parts, and the process goes on.
 func TestSlowInputsAreDecidedInParts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -92,7 +92,7 @@ func TestSlowInputsAreDecidedInParts(t *testing.T) {
 			}
 		}
 		if err := Run(ctx, s.cfg); err != nil || decided != inputs || len(s.failed) > 0 {
-			t.Errorf("%d of %d inputs were decided: %v, lanes that failed: %v", decided, inputs, err, s.failed)
+			t.Errorf("%d of %d inputs were decided: %v, workers that failed: %v", decided, inputs, err, s.failed)
 		}
 		if took := time.Since(began); took < stallFactor*s.cfg.TransactionTimeout {
 			t.Errorf("all of it took %v: nothing would have stalled", took)
@@ -107,11 +107,11 @@ func TestSlowInputsAreDecidedInParts(t *testing.T) {
 func TestDecisionsAreProgress(t *testing.T) {
 	s := newSite(t, 1)
 	log := s.cluster.join(0)
-	l := s.lane(log)
+	l := s.worker(log)
 	now := time.Now()
 	log.stalled = time.Minute
 	if got := l.stalled(now); got != time.Minute {
-		t.Errorf("a lane that decided nothing: stalled for %v", got)
+		t.Errorf("a worker that decided nothing: stalled for %v", got)
 	}
 	l.sizing.decided(now)
 	if got := l.stalled(now.Add(time.Second)); got != time.Second {
@@ -119,7 +119,7 @@ func TestDecisionsAreProgress(t *testing.T) {
 	}
 }
 
-// A lane that decides the same again and again, and is rolled back each time, keeps its
+// A worker that decides the same again and again, and is rolled back each time, keeps its
 // partitions from everyone as one that hangs does.
 func TestRolledBackForEverEndsRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -138,7 +138,7 @@ func TestRolledBackForEverEndsRun(t *testing.T) {
 		if err := Run(t.Context(), s.cfg); !errors.As(err, &stalled) {
 			t.Errorf("%v", err)
 		}
-		synctest.Wait() // a lane that stalls isn't waited for
+		synctest.Wait() // a worker that stalls isn't waited for
 	})
 }
 

@@ -25,7 +25,7 @@ func TestAgentThatCameWithinATransaction(t *testing.T) {
 	}
 	s.catalog.Apply(&events.Record{Key: []byte(d.Key()), Value: d.JSON()})
 	log := s.cluster.join(0)
-	l := s.lane(log)
+	l := s.worker(log)
 	s.submit("forked", "x")
 	s.drain(l)
 	s.agents["late"] = 2
@@ -50,23 +50,23 @@ func TestAgentThatCameWithinATransaction(t *testing.T) {
 	}
 }
 
-// Two lanes miss an agent at once, and the first has read the topics anew when the second asks for that: the
+// Two workers miss an agent at once, and the first has read the topics anew when the second asks for that: the
 // second recordReply of it, and doesn't take the agent for one without a topic.
-func TestTopicsThatAnotherLaneHasRead(t *testing.T) {
+func TestTopicsThatAnotherWorkerHasRead(t *testing.T) {
 	began := time.Now()
 	topics := &requestTopics{fetch: func(context.Context) (map[string]int32, map[string][]int32, error) {
 		return map[string]int32{"shop": 3}, nil, nil
 	}}
 	had, _ := topics.partitions()
 	if !topics.refresh(t.Context(), began, had) {
-		t.Error("the first lane hears of nothing new")
+		t.Error("the first worker hears of nothing new")
 	}
 	topics.fetch = func(context.Context) (map[string]int32, map[string][]int32, error) {
 		t.Error("read once more")
 		return nil, nil, nil
 	}
 	if !topics.refresh(t.Context(), began, had) {
-		t.Error("the second lane hears of nothing new")
+		t.Error("the second worker hears of nothing new")
 	}
 	known, _ := topics.partitions()
 	if topics.refresh(t.Context(), began, known) {

@@ -34,8 +34,8 @@ type apiFlags struct {
 
 func (a *apiFlags) flags(cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.StringVar(&a.url, "api", apiAuto, "URL of a console to ask instead of any broker; auto: one of the cluster on this machine, without the token, else the log; off: the log")
-	f.StringVar(&a.tokenFile, "api-token-file", "", "file with the bearer token for the console that --api names: it is sent to no other")
+	f.StringVar(&a.url, "api", apiAuto, "URL of a console to query instead of the brokers; auto: http://"+defaultConsole+" if it belongs to this cluster, without the token, else the log; off: the log")
+	f.StringVar(&a.tokenFile, "api-token-file", "", "file that holds the bearer token for the console that --api names; it is sent to no other")
 }
 
 // apiClient asks a console.
@@ -59,7 +59,7 @@ func (a *apiFlags) named() (*apiClient, error) {
 	}
 	if a.url == apiAuto || a.url == apiOff {
 		if a.tokenFile != "" && a.url == apiAuto {
-			return nil, usage("--api-token-file needs --api URL: a token is sent only to an address that you name, not to one that was announced")
+			return nil, usage("--api-token-file needs --api URL: a token is sent only to an address that you name, not to one that was found")
 		}
 		return nil, nil
 	}
@@ -69,21 +69,22 @@ func (a *apiFlags) named() (*apiClient, error) {
 	return c, nil
 }
 
-// found is a console that runs on the cluster, where none was named; nil: none, so the
+// found is the console of the cluster on this machine, where none was named; nil: none, so the
 // log.
 func (a *apiFlags) found(ctx context.Context, l *logbook) *apiClient {
 	if a.url != apiAuto {
-		return nil
-	}
-	base := findConsole(ctx, l)
-	if base == "" {
 		return nil
 	}
 	cluster, err := l.admin.ClusterID(ctx)
 	if err != nil {
 		return nil // what answers couldn't be known
 	}
-	return &apiClient{base: base, found: true, system: console.System{ClusterID: cluster, Namespace: l.cfg.Namespace}}
+	of := console.System{ClusterID: cluster, Namespace: l.cfg.Namespace}
+	base := findConsole(ctx, defaultConsole, of)
+	if base == "" {
+		return nil
+	}
+	return &apiClient{base: base, found: true, system: of}
 }
 
 // consoleOrLog has ask ask a console: the one that is named, whose word is the last, else
@@ -118,23 +119,6 @@ func (a *apiFlags) noConsole(what string) error {
 	return usage("%s reads the log, not a console: leave --api away, or say --api off", what)
 }
 
-// findConsole is a console on this machine that has announced itself; empty: there is none to ask. Whoever is in the group
-// can announce any address, so what is asked there goes without a token, and to loopback only.
-func findConsole(ctx context.Context, l *logbook) string {
-	group, err := l.admin.DescribeGroup(ctx, l.cfg.Namespace.AuditGroup())
-	if err != nil {
-		return "" // without a right to look at groups there is the log
-	}
-	here := addrsHere()
-	for _, m := range group.Members {
-		at := console.Announced(m.ClientID)
-		if at != "" && loopbackURL(at) && mayBeHere(memberAddr(m.Host), here) {
-			return at
-		}
-	}
-	return ""
-}
-
 // get asks for a path under /api/v1, and gives take the body of the answer.
 func (c *apiClient) get(ctx context.Context, path string, query url.Values, take func(io.Reader) error) error {
 	within, cancel := context.WithTimeout(ctx, apiWithin)
@@ -153,7 +137,7 @@ func (c *apiClient) getWithin(ctx context.Context, path string, query url.Values
 		return c.refused(resp.StatusCode, body)
 	}
 	if err := take(body); err != nil {
-		return fmt.Errorf("what %s answers, as %s, can't be read: %w; is it a console?", c.base, printable(cmp.Or(resp.Header.Get("Content-Type"), "nothing")), err)
+		return fmt.Errorf("the answer of %s (%s) can't be read: %w; is it a console?", c.base, printable(cmp.Or(resp.Header.Get("Content-Type"), "nothing")), err)
 	}
 	return nil
 }
@@ -161,7 +145,7 @@ func (c *apiClient) getWithin(ctx context.Context, path string, query url.Values
 // nextPage is the token of the page that follows; an error: the console would give the same page for ever.
 func (c *apiClient) nextPage(q url.Values, next string) error {
 	if next != "" && next == q.Get("page_token") {
-		return exit(exitUnreachable, "the console at %s gives the same page again and again; --api off reads the log", c.base)
+		return exit(exitUnreachable, "the console at %s repeats the same page; --api off reads the log", c.base)
 	}
 	q.Set("page_token", next)
 	return nil
@@ -227,7 +211,7 @@ func (e *apiRefusal) Error() string {
 func (c *apiClient) refused(status int, body io.Reader) error {
 	e := &apiRefusal{status: status}
 	if err := json.NewDecoder(body).Decode(&e.Problem); err != nil || e.Title == "" {
-		return fmt.Errorf("what answers at %s is no console (status %d)", c.base, status)
+		return fmt.Errorf("%s is not a console (status %d)", c.base, status)
 	}
 	code := exitOther
 	switch status {
@@ -255,25 +239,37 @@ func decode(into any) func(io.Reader) error {
 // errPart says that a console has a part only of what was asked for, and the log all.
 var errPart = errors.New("the console has a part of it only")
 
-// gaps are partitions that a list of a console lacks, or has a part of.
-type gaps []int32
+// lacks are the partitions that a list of a console lacks something of.
+type lacks []console.Incomplete
 
-// add takes note of those of a page. They are an error of a console that was found, for then the log may tell.
-func (g *gaps) add(c *apiClient, missing []int32) error {
-	*g = append(*g, missing...)
+// add records those of a page. They are an error of a console that was found, for then the log may tell.
+func (l *lacks) add(c *apiClient, more []console.Incomplete) error {
+	*l = append(*l, more...)
 	if c.found {
-		return g.partial()
+		return l.partial()
 	}
 	return nil
 }
 
-// partial is the error of a list that was made without them; nil: it is whole.
-func (g *gaps) partial() error {
-	if len(*g) == 0 {
+// partial is the error of a list that lacks something; nil: it is whole.
+func (l *lacks) partial() error {
+	if len(*l) == 0 {
 		return nil
 	}
-	slices.Sort(*g)
-	return exit(exitUnreachable, "what is in the partitions %v is missing, or a part of it: no console has them at the moment, or no broker leads them, which `waybill doctor` says", slices.Compact(*g))
+	of := map[string][]int32{}
+	for _, i := range *l {
+		if !slices.Contains(of[i.Why], i.Partition) {
+			of[i.Why] = append(of[i.Why], i.Partition)
+		}
+	}
+	text := ""
+	for _, why := range []struct{ is, says string }{{console.NoLeader, "no broker leads partitions %v"}, {console.Restoring, "the console still restores partitions %v"}} {
+		if ps := of[why.is]; len(ps) > 0 {
+			slices.Sort(ps)
+			text += "; " + fmt.Sprintf(why.says, ps)
+		}
+	}
+	return exit(exitUnreachable, "the answer is incomplete%s; `waybill doctor` says what is wrong", text)
 }
 
 // fallBack reports whether the log is to be read instead, and says so, where it isn't a

@@ -16,7 +16,7 @@ func benchTable(out io.Writer, r *bench.Result) error {
 		shape = "fan-out"
 	}
 	w.row("Load", fmt.Sprintf("%d tasks of %d steps (%s), %d bytes of input; %s", r.Tasks, l.Steps, shape, l.Payload, benchArrivals(l)))
-	w.row("Where", fmt.Sprintf("%s broker, %d partitions, %d lanes; %d processors, %s %s/%s", r.Broker, l.Partitions, l.Lanes, r.Machine.CPUs, r.Machine.Go, r.Machine.OS, r.Machine.Arch))
+	w.row("Where", fmt.Sprintf("%s broker, %d partitions, %d workers; %d processors, %s %s/%s", r.Broker, l.Partitions, l.Workers, r.Machine.CPUs, r.Machine.Go, r.Machine.OS, r.Machine.Arch))
 	w.row("Throughput", fmt.Sprintf("%.0f tasks/s, %.0f events/s, %.0f records/s, %s/s (%s/s on the wire), in %.1f s",
 		r.TasksPerSecond, r.EventsPerSecond, r.RecordsPerSecond, bytesText(r.BytesPerSecond), bytesText(float64(r.WireBytes)/r.Seconds), r.Seconds))
 	w.row("Transactions", fmt.Sprintf("%.0f/s of %.1f records, %d rolled back", r.TransactionsPerSecond, r.MeanRecords, r.RolledBack))
@@ -26,7 +26,7 @@ func benchTable(out io.Writer, r *bench.Result) error {
 		w.row("Floor", fmt.Sprintf("%.0f tasks/s of %d records, %.0f µs of processor time a task", f.TasksPerSecond, f.PerTask, f.CPUSeconds*1e6/float64(f.Tasks)))
 		w.row("Ratio", fmt.Sprintf("%.2f of the floor", r.FloorRatio))
 	}
-	w.row("Verified", fmt.Sprintf("the log keeps what is promised: %d tasks processed, %d undone (%.1f s)", r.Processed, r.Undone, r.VerifySeconds))
+	w.row("Verified", fmt.Sprintf("the log keeps all guarantees: %d tasks processed, %d undone (%.1f s)", r.Processed, r.Undone, r.VerifySeconds))
 	if err := w.Flush(); err != nil {
 		return err
 	}

@@ -140,7 +140,7 @@ func (c *cluster) kill(name string) {
 }
 
 func (c *cluster) scheduler(name string) {
-	c.start(name, "scheduler", "--data-dir", filepath.Join(c.dir, name), "--lanes", "2", "--session-timeout", "3s", "--transaction-timeout", "5s")
+	c.start(name, "scheduler", "--data-dir", filepath.Join(c.dir, name), "--workers", "2", "--session-timeout", "3s", "--transaction-timeout", "5s")
 }
 
 func (c *cluster) supervisor(name string) {

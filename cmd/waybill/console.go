@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -25,7 +24,6 @@ const defaultConsole = "127.0.0.1:8080"
 // consoleFlags are those of a console.
 type consoleFlags struct {
 	listen    string
-	advertise string
 	tokens    string
 	cert, key string
 	origins   []string
@@ -34,30 +32,34 @@ type consoleFlags struct {
 
 func (o *consoleFlags) flags(cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.StringVar(&o.cert, "http-tls-cert", "", "PEM file of the console's certificate, with its chain; read again when it changes")
-	f.StringVar(&o.key, "http-tls-key", "", "PEM file of the key of --http-tls-cert")
-	f.StringArrayVar(&o.origins, "trusted-origin", nil, "scheme://host[:port] of a proxy before the console: its pages may post, whatever Host it passes on; no effect without --tokens (repeatable)")
-	f.BoolVar(&o.operator, "allow-loopback-operator", o.operator, "without --tokens: users of this machine may submit and command, not only look")
-	f.StringVar(&o.listen, "listen", defaultConsole, "address to serve the HTTP API on; other than loopback only with --tokens")
-	f.StringVar(&o.advertise, "advertise", "", "URL at which other consoles reach this one (default: http:// and the address; one of loopback is reached from this machine only)")
-	f.StringVar(&o.tokens, "tokens", "", "file of bearer tokens: lines of a role (viewer, submitter, operator), a name, and a token; read again when it changes")
+	f.StringVar(&o.cert, "http-tls-cert", "", "PEM file of the console's certificate chain; reloaded when it changes")
+	f.StringVar(&o.key, "http-tls-key", "", "PEM file of the private key of --http-tls-cert")
+	f.StringArrayVar(&o.origins, "trusted-origin", nil, "origin, scheme://host[:port], whose pages may post although a proxy passes on another Host; needs --tokens (repeatable)")
+	f.BoolVar(&o.operator, "allow-loopback-operator", o.operator, "without --tokens: let local users submit orders and send commands")
+	f.StringVar(&o.listen, "listen", defaultConsole, "address of the HTTP API; any address but loopback needs --tokens")
+	f.StringVar(&o.tokens, "tokens", "", "file of bearer tokens, one line each: role (viewer, submitter or operator), name, token; reloaded when it changes")
 }
 
 func newConsole() *cobra.Command {
-	r := roleFlags{reads: true}
+	r := roleFlags{reads: true, drains: true}
 	var o consoleFlags
 	cmd := &cobra.Command{
 		Use:   "console",
-		Short: "Answer for the orders: an HTTP API over the log, against a Kafka cluster",
-		Long: `Serve the HTTP API: lists of tasks with filters, timelines, agents, partitions, alerts, streams of
-events, and the commands of operators. GET /api/v1/openapi.json describes it.
+		Short: "Serve the HTTP API and the web console",
+		Long: `Serve the HTTP API and the web console of a namespace: task lists with filters, timelines, agents,
+partitions, alerts, event streams, and the commands of operators. GET /api/v1/openapi.json describes
+the API. A console keeps an index of the log in --data-dir, so that answers need not read the log.
 
-Run as many as you like: they share the partitions, and each answers for all of them. Without
---tokens it listens on loopback only, and users of this machine may look at everything; with
---allow-loopback-operator they may submit and command too. On several machines
-they need --listen and --tokens, or --advertise: a loopback URL leads nobody else to them.
+Run one or more processes, behind one address if you like: each has an index of all tasks and answers alone.
+With an empty --data-dir a console first reads the whole log; /readyz says when it is done.
 
-In a namespace that ` + "`waybill import`" + ` made it answers, and refuses what would be written.`,
+Without --tokens a console listens on loopback only, and local users may read everything. With
+--allow-loopback-operator they may also submit orders and send commands. To reach a console from other
+machines, give --listen and --tokens.
+
+In a namespace that 'waybill import' created, a console is read-only.`,
+		Example: `  waybill console --brokers kafka:9092 --data-dir /var/lib/waybill/c1
+  waybill console --brokers kafka:9092 --listen 0.0.0.0:8443 --tokens tokens --http-tls-cert cert.pem --http-tls-key key.pem`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if _, err := o.check(); err != nil {
@@ -73,7 +75,7 @@ In a namespace that ` + "`waybill import`" + ` made it answers, and refuses what
 		},
 	}
 	r.flags(cmd, true)
-	cmd.Flags().Lookup("instance").Usage = "name of this instance, in what it writes"
+	cmd.Flags().Lookup("instance").Usage = "name of this process, in the records that it writes"
 	o.flags(cmd)
 	return cmd
 }
@@ -83,9 +85,6 @@ In a namespace that ` + "`waybill import`" + ` made it answers, and refuses what
 func (o *consoleFlags) check() (*console.Tokens, error) {
 	if err := checkListen("listen", o.listen); err != nil {
 		return nil, err
-	}
-	if o.advertise != "" && console.Announced(console.Announce(o.advertise)) == "" {
-		return nil, usage("--advertise %q: the URL at which others reach this console (http://host:port)", o.advertise)
 	}
 	if (o.cert == "") != (o.key == "") {
 		return nil, usage("--http-tls-cert and --http-tls-key go together")
@@ -107,7 +106,7 @@ func (o *consoleFlags) check() (*console.Tokens, error) {
 	return tokens, err
 }
 
-// start listens, joins the audit's group, and answers until ctx ends. It returns
+// start listens, begins to read the log, and answers until ctx ends. It returns
 // the URL of the console. Where the default address is taken another port will do.
 func (o *consoleFlags) start(ctx context.Context, n *instance.Instance, anyPort bool, observe func([]events.Record)) (string, error) {
 	tokens, err := o.check()
@@ -118,8 +117,8 @@ func (o *consoleFlags) start(ctx context.Context, n *instance.Instance, anyPort 
 	if err != nil {
 		return "", err
 	}
-	url := cmp.Or(o.advertise, o.scheme()+"://"+reachable(listener.Addr()))
-	c, err := o.open(ctx, n, url, tokens, observe)
+	url := o.scheme() + "://" + reachable(listener.Addr())
+	c, err := o.open(ctx, n, tokens, observe)
 	if err == nil && o.cert != "" {
 		listener, err = o.secured(ctx, n, listener)
 	}
@@ -160,7 +159,7 @@ func (o *consoleFlags) watchTokens(ctx context.Context, n *instance.Instance, to
 	files := &watchedFiles{paths: []string{o.tokens}, log: n.Logger(), what: "the console's tokens", load: func() error {
 		again, err := o.readTokens()
 		if err == nil {
-			tokens.Replace(again, n.Clock.Now())
+			tokens.Replace(again)
 		}
 		return err
 	}}
@@ -232,12 +231,12 @@ type consoleServer struct {
 	log *consoleLog
 }
 
-func (o *consoleFlags) open(ctx context.Context, n *instance.Instance, url string, tokens *console.Tokens, observe func([]events.Record)) (*consoleServer, error) {
+func (o *consoleFlags) open(ctx context.Context, n *instance.Instance, tokens *console.Tokens, observe func([]events.Record)) (*consoleServer, error) {
 	definitions, err := n.Catalog(ctx)
 	if err != nil {
 		return nil, err
 	}
-	audit, err := n.StartAudit(ctx, console.Announce(url), observe)
+	index, err := n.StartIndex(ctx, observe)
 	if err != nil {
 		return nil, err
 	}
@@ -246,8 +245,8 @@ func (o *consoleFlags) open(ctx context.Context, n *instance.Instance, url strin
 		return nil, err
 	}
 	return &consoleServer{console.New(console.Config{
-		ClusterID: n.ClusterID, Namespace: n.Kafka.Namespace, Partitions: n.Partitions, History: n.History, Source: string(n.Kafka.Namespace) + "console/" + n.Name, URL: url,
-		Audit: consoleAudit{audit, audit.Store()}, Log: log, Cluster: &consoleCluster{n: n, definitions: definitions, url: url}, Tokens: tokens, Health: n.Health(), Now: n.Clock.Now,
+		ClusterID: n.ClusterID, Namespace: n.Kafka.Namespace, Partitions: n.Partitions, History: n.History, Source: string(n.Kafka.Namespace) + "console/" + n.Name,
+		Index: index, Log: log, Cluster: &consoleCluster{n: n, definitions: definitions}, Tokens: tokens, Health: n.Health(), Now: n.Clock.Now,
 		LoopbackOperator: o.operator, TrustedOrigins: o.origins, Denied: deniedLog(n.Logger(), n.CountDenied),
 		Failed: func(r *http.Request, err error) { n.Logger().Warn("console", "path", r.URL.Path, "error", err) },
 	}), log}, nil

@@ -4,53 +4,19 @@ import (
 	"cmp"
 	"context"
 	"slices"
-	"sync"
 
 	"github.com/waybill-run/waybill/agent"
 	"github.com/waybill-run/waybill/internal/console"
 	"github.com/waybill-run/waybill/internal/instance"
 	"github.com/waybill-run/waybill/internal/kafka"
 	"github.com/waybill-run/waybill/internal/replay"
-	"github.com/waybill-run/waybill/projections"
 	"github.com/waybill-run/waybill/scheduler"
 )
-
-// consoleAudit is the audit as a console asks it.
-type consoleAudit struct {
-	*instance.Audit
-	*projections.Store
-}
-
-func (a consoleAudit) Progress() map[int32]console.Progress {
-	progress := map[int32]console.Progress{}
-	for p, at := range a.Audit.Progress() {
-		progress[p] = console.Progress(at)
-	}
-	return progress
-}
 
 // consoleCluster is what Kafka knows, as a console asks for it.
 type consoleCluster struct {
 	n           *instance.Instance
 	definitions *scheduler.Compiled
-	url         string    // of the console
-	elsewhere   sync.Once // a console on another machine that has announced a loopback URL was told of
-}
-
-func (c *consoleCluster) Peers(ctx context.Context) (map[int32]string, error) {
-	ns := c.n.Kafka.Namespace
-	group, err := c.n.Admin.DescribeGroup(ctx, ns.AuditGroup())
-	if err != nil {
-		return nil, err
-	}
-	urls, elsewhere := peersOf(c.url, addrsHere(), group.Members, ns.Events())
-	if elsewhere != nil {
-		c.elsewhere.Do(func() {
-			c.n.Logger().Warn("a console on another machine has announced a loopback URL, by which nobody else reaches it: its partitions are missing in answers here; "+
-				"start it with --listen and --tokens, or with --advertise URL", "host", elsewhere.Host, "url", console.Announced(elsewhere.ClientID))
-		})
-	}
-	return urls, nil
 }
 
 func (c *consoleCluster) Agents(ctx context.Context) ([]console.AgentView, error) {

@@ -30,17 +30,21 @@ func newDeadletters() *cobra.Command {
 	var o deadletterOptions
 	cmd := &cobra.Command{
 		Use:   "deadletters",
-		Short: "Show the records that could not be used, the newest first, with the reason",
-		Long: `Show the records that could not be used, the newest first, with the reason. A console answers,
-where one runs; else they are read from their topic.`,
+		Short: "Show records that could not be processed",
+		Long: `Show dead letters, newest first: records that a role could not process, with the reason. -o json shows
+their bytes too. Fix the reason, then write them again with 'waybill deadletters redrive'.
+
+A console answers if one runs. Otherwise they are read from their topic.`,
+		Example: `  waybill deadletters --since 24h
+  waybill deadletters --reason unknown_workflow -o json`,
 		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error { return runDeadletters(cmd, &o) },
 	}
 	o.tool.flags(cmd)
-	o.since.flags(cmd, "only those since")
+	o.since.flags(cmd, "only dead letters since")
 	o.limit.flags(cmd)
 	o.api.flags(cmd)
-	cmd.Flags().StringSliceVar(&o.reasons, "reason", nil, "only those with one of these reasons")
+	cmd.Flags().StringSliceVar(&o.reasons, "reason", nil, "only dead letters with one of these reasons")
 	narrow(cmd.Flags(), "reason")
 	cmd.AddCommand(newRedrive())
 	return cmd
@@ -81,20 +85,20 @@ func (o *deadletterOptions) ask(cmd *cobra.Command, c *apiClient, from time.Time
 		q.Set("reason", strings.Join(o.reasons, ","))
 	}
 	var all []deadletter
-	var missing gaps
+	var missing lacks
 	err := o.pages(c, q, cmd.ErrOrStderr(), "dead letters", func() (int, int64, string, error) {
 		var page struct {
-			Deadletters   []deadletter `json:"deadletters"`
-			Left          int64        `json:"left_off"`
-			NextPageToken string       `json:"next_page_token"`
-			Missing       []int32      `json:"missing_partitions"`
+			Deadletters   []deadletter         `json:"deadletters"`
+			Left          int64                `json:"left_off"`
+			NextPageToken string               `json:"next_page_token"`
+			Incomplete    []console.Incomplete `json:"incomplete"`
 		}
 		err := c.get(cmd.Context(), "/deadletters", q, decode(&page))
 		if err == nil && c.found && o.most == 0 && page.NextPageToken != "" {
 			err = errPart // it would read the topic for each page: reading it here is once
 		}
 		if err == nil {
-			err = missing.add(c, page.Missing)
+			err = missing.add(c, page.Incomplete)
 		}
 		all = append(all, page.Deadletters...)
 		return len(page.Deadletters), page.Left, page.NextPageToken, err

@@ -98,7 +98,7 @@ func (r *demoRun) timelineOf() string {
 const timelineWithin = 10 * time.Second
 
 // readTimeline reads a timeline from the log, where the projection on disk says, as
-// it was left by the audit.
+// it was left by the index.
 func (r *demoRun) readTimeline(ctx context.Context) ([]events.Line, error) {
 	ctx, cancel := context.WithTimeout(ctx, timelineWithin)
 	defer cancel()

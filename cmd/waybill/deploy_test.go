@@ -77,17 +77,30 @@ func inCompose(t *testing.T) (all []deployed) {
 			continue
 		}
 		all = append(all, deployed{where, s.Command, s.Environment})
-		if health := s.Healthcheck.Test; len(health) > 2 && health[0] == "CMD" && health[1] == "/waybill" {
-			all = append(all, deployed{where + "'s health", health[2:], s.Environment})
-		} else if health != nil {
-			t.Errorf("%s: %q: the image has one program, /waybill, and no shell", where, health)
-		}
+		healthIsAsked(t, where, s.Command[0], s.Healthcheck.Test, s.Environment)
 	}
 	return all
 }
 
+// healthIsAsked is an error unless a role's health check runs a program that the image has, and asks the role's own probe.
+func healthIsAsked(t *testing.T, where, role string, check []string, env map[string]string) {
+	t.Helper()
+	if role == "topics" || role == "workflow" { // they run to their end
+		return
+	}
+	dockerfile := readFile(t, "deploy/Dockerfile")
+	switch {
+	case len(check) < 3 || check[0] != "CMD":
+		t.Errorf("%s has no health check: %q", where, check)
+	case !strings.Contains(dockerfile, " "+check[1]+"\n"):
+		t.Errorf("%s: %q: the image has no %s, and no shell", where, check, check[1])
+	case check[len(check)-1] != "http://127.0.0.1"+env["WAYBILL_METRICS_LISTEN"]+instance.ReadyPath:
+		t.Errorf("%s: its health check asks %q", where, check[len(check)-1])
+	}
+}
+
 // object is of Kubernetes: what of it must fit together. That its other keys are the API's is
-// tried by hand (deploy/README.md).
+// tried by hand (docs/operate/kubernetes.md).
 type object struct {
 	Kind     string
 	Metadata struct {
@@ -344,9 +357,9 @@ func TestDeployKeepsNameAndDisk(t *testing.T) {
 // The Kafka and the Go of the images are those of the tests.
 func TestDeployedVersions(t *testing.T) {
 	for name, want := range map[string]string{
-		"deploy/compose.yaml": `image: apache/kafka:` + regexp.QuoteMeta(node.Version) + `\n`,
-		"deploy/Dockerfile":   `FROM golang:` + regexp.MustCompile(`(?m)^go (\d+\.\d+)`).FindStringSubmatch(readFile(t, "go.mod"))[1] + ` AS build\n`,
-		"deploy/README.md":    regexp.QuoteMeta(regexp.MustCompile(`RUN (CGO_ENABLED=0 go build .*) -o`).FindStringSubmatch(readFile(t, "deploy/Dockerfile"))[1]),
+		"deploy/compose.yaml":     `image: apache/kafka:` + regexp.QuoteMeta(node.Version) + `\n`,
+		"deploy/Dockerfile":       `FROM golang:` + regexp.MustCompile(`(?m)^go (\d+\.\d+)`).FindStringSubmatch(readFile(t, "go.mod"))[1] + ` AS build\n`,
+		"docs/operate/systemd.md": regexp.QuoteMeta(regexp.MustCompile(`RUN (CGO_ENABLED=0 go build .*) -o`).FindStringSubmatch(readFile(t, "deploy/Dockerfile"))[1]),
 	} {
 		if !regexp.MustCompile(want).MatchString(readFile(t, name)) {
 			t.Errorf("%s hasn't %s", name, want)
@@ -416,8 +429,11 @@ func TestAlertsSayWhatToDo(t *testing.T) {
 			if s := r.Labels["severity"]; s != "page" && s != "ticket" || len(r.Labels) != 1 {
 				t.Errorf("%s: labels %v, want a severity, page or ticket", r.Alert, r.Labels)
 			}
-			if r.Annotations["summary"] == "" || len(r.Annotations["description"]) < 80 || len(r.Annotations) != 2 {
-				t.Errorf("%s: annotations %v, want a summary, and a description with what it means and what to do", r.Alert, r.Annotations)
+			if r.Annotations["summary"] == "" || len(r.Annotations["description"]) < 80 || len(r.Annotations) != 3 {
+				t.Errorf("%s: annotations %v, want a summary, a description with what it means and what to do, and a runbook_url", r.Alert, r.Annotations)
+			}
+			if url := r.Annotations["runbook_url"]; !strings.HasSuffix(url, "/docs/operate/alerts.md#"+anchorOf(r.Alert)) {
+				t.Errorf("%s: runbook_url %q isn't its heading in docs/operate/alerts.md", r.Alert, url)
 			}
 			for _, m := range regexp.MustCompile("`waybill ([a-z][^`]*)`").FindAllStringSubmatch(r.Annotations["description"], -1) {
 				if err := tryCommand(strings.Fields(m[1]), false); err != nil {

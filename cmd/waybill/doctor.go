@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/console"
 	"github.com/waybill-run/waybill/internal/kafka"
 )
 
@@ -30,13 +31,15 @@ func newDoctor() *cobra.Command {
 	var o doctorOptions
 	cmd := &cobra.Command{
 		Use:   "doctor",
-		Short: "Look whether everything is there that orders need, and say what to do where it isn't",
-		Long: `Look at the brokers, the namespace's topics, its workflows, the roles, the agents that workflows
-name, and what waits; say what to do where something is wrong. It looks twice, 6 s apart, to see
-what moves. It writes nothing. Exit code 1 if there is a fault: orders wait, or could be lost. A note
-is no fault.`,
-		Args: noArguments,
-		RunE: func(cmd *cobra.Command, _ []string) error { return runDoctor(cmd, &o) },
+		Short: "Check brokers, topics, workflows and consumer groups, and print how to fix faults",
+		Long: `Check brokers, topics, workflows, consumer groups, agents and open transactions. Print what was found, and
+how to fix what is wrong. Run it first when orders wait. It writes nothing.
+
+Groups are checked twice, 6 s apart, to see whether they make progress. A fault means that orders wait or
+could be lost: exit code 1. A note is not a fault.`,
+		Example: `  waybill doctor --brokers kafka:9092`,
+		Args:    noArguments,
+		RunE:    func(cmd *cobra.Command, _ []string) error { return runDoctor(cmd, &o) },
 	}
 	o.connection.flags(cmd)
 	o.output.flags(cmd)
@@ -128,6 +131,11 @@ func (d *doctor) examine(ctx context.Context) (c *condition, err error) {
 	if err := d.groups(ctx, c, agents, partitions); err != nil {
 		return nil, err
 	}
+	cluster, err := d.admin.ClusterID(ctx)
+	if err != nil {
+		return nil, err
+	}
+	c.console = findConsole(ctx, defaultConsole, console.System{ClusterID: cluster, Namespace: d.ns})
 	since := time.Now().Add(-recently)
 	err = d.lately(ctx, d.ns.Deadletters(), since, c.leaderless[d.ns.Deadletters()], func(*events.Record) { c.deadletters++ })
 	if err != nil {
@@ -197,7 +205,7 @@ func (d *doctor) groups(ctx context.Context, c *condition, agents []string, part
 		}
 	}
 	second.since(first)
-	c.scheduler, c.supervisor, c.notifier, c.audit = second.scheduler, second.supervisor, second.notifier, second.audit
+	c.scheduler, c.supervisor, c.notifier = second.scheduler, second.supervisor, second.notifier
 	c.agents, c.held, c.restoring = second.agents, second.held, second.restoring
 	c.hanging, c.unhung, c.unstable = second.hanging, second.unhung, second.unstable
 	return nil
@@ -214,7 +222,6 @@ func (d *doctor) look(ctx context.Context, agents []string, partitions int32) (c
 		{&c.scheduler, d.ns.SchedulerGroup(), d.ns.InboxTopics()},
 		{&c.supervisor, d.ns.SupervisorGroup(), []string{d.ns.Events()}},
 		{&c.notifier, d.ns.NotifierGroup(), []string{d.ns.Notifications()}},
-		{&c.audit, d.ns.AuditGroup(), []string{d.ns.Events()}},
 	} {
 		if *role.into, err = d.group(ctx, role.group, role.topics, partitions); err != nil {
 			return nil, err

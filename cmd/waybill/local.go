@@ -42,7 +42,7 @@ type localOptions struct {
 	transaction time.Duration
 	log         *slog.Logger
 	metrics     *instance.Metrics
-	observe     func([]events.Record) // is shown what the audit reads; may be nil
+	observe     func([]events.Record) // is shown what the index reads; may be nil
 	console     *consoleFlags         // nil: none
 	anyPort     bool                  // where the console's port is taken
 }
@@ -113,7 +113,7 @@ func (l *local) startRoles(ctx context.Context, o localOptions) error {
 	if err := l.StartSupervisor(ctx, 0); err != nil {
 		return err
 	}
-	if err := l.startAudit(ctx, o); err != nil {
+	if err := l.startIndex(ctx, o); err != nil {
 		return err
 	}
 	if l.world == nil {
@@ -125,10 +125,10 @@ func (l *local) startRoles(ctx context.Context, o localOptions) error {
 	return nil
 }
 
-// startAudit starts the audit, within a console where one is asked for.
-func (l *local) startAudit(ctx context.Context, o localOptions) (err error) {
+// startIndex starts the index, within a console where one is asked for.
+func (l *local) startIndex(ctx context.Context, o localOptions) (err error) {
 	if o.console == nil {
-		_, err = l.StartAudit(ctx, "", o.observe)
+		_, err = l.StartIndex(ctx, o.observe)
 		return err
 	}
 	l.console, err = o.console.start(ctx, l.Instance, o.anyPort, o.observe)

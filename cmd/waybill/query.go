@@ -332,7 +332,7 @@ func warnPoison(note io.Writer, poison map[string]error, shown func(id string) b
 type since struct{ text string }
 
 func (s *since) flags(cmd *cobra.Command, what string) {
-	cmd.Flags().StringVar(&s.text, "since", "", what+": a duration (10m) or an instant as in RFC 3339")
+	cmd.Flags().StringVar(&s.text, "since", "", what+": a duration back from now (10m), or an RFC 3339 time")
 	narrow(cmd.Flags(), "since")
 }
 

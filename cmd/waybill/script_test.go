@@ -101,12 +101,14 @@ func cmdDeleteTopic(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(kafkatest.DeleteTopic(strings.Split(ts.Getenv("WAYBILL_BROKERS"), ","), args[0]))
 }
 
-// startUp runs the system of `waybill up --demo`, with the demo's durations.
-func startUp(t *testing.T) *local {
+// startUp runs the system of `waybill up --demo`, with the demo's durations and fewer partitions.
+func startUp(t *testing.T) *local { return startUpWith(t, 4, demoWorkflow()) }
+
+func startUpWith(t *testing.T, partitions int32, d *workflow.Definition) *local {
 	t.Helper()
 	dir := t.TempDir()
-	o := localOptions{dataDir: dir, listen: "127.0.0.1:0", partitions: 4, definitions: []*workflow.Definition{demoWorkflow()}, demo: true,
-		ledger: filepath.Join(dir, "ledger.jsonl"), concurrency: 16, console: &consoleFlags{listen: "127.0.0.1:0", operator: true}, scheduler: instance.SchedulerOptions{Lanes: 2, CreateReplyTo: true, ObserveCapacity: true},
+	o := localOptions{dataDir: dir, listen: "127.0.0.1:0", partitions: partitions, definitions: []*workflow.Definition{d}, demo: true,
+		ledger: filepath.Join(dir, "ledger.jsonl"), concurrency: 16, console: &consoleFlags{listen: "127.0.0.1:0", operator: true}, scheduler: instance.SchedulerOptions{Workers: 2, CreateReplyTo: true, ObserveCapacity: true},
 		log: slog.New(slog.NewTextHandler(io.Discard, nil)), metrics: instance.NewMetrics()}
 	ctx, stop := context.WithCancel(context.Background())
 	sys, err := startLocal(ctx, o)

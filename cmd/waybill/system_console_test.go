@@ -8,6 +8,8 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -16,15 +18,15 @@ import (
 
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/demo"
-	"github.com/waybill-run/waybill/internal/kafka"
 	"github.com/waybill-run/waybill/internal/kafkatest"
 	"github.com/waybill-run/waybill/internal/suite"
 )
 
-// Two consoles share the partitions. An order that is submitted to one is found held
+// Two consoles each answer for all tasks. An order that is submitted to one is found held
 // at the other, resubmitted there, and processed; whoever was answered with an offset
 // reads what he wrote at either. A stream shows every event of it. When one console is
-// killed the other answers for all.
+// killed the other answers alone. One that comes back without its disk says what it lacks
+// until it has read the log again.
 func TestConsoles(t *testing.T) {
 	suite.NeedAll(t, "processes that are started, stopped and killed")
 	t.Parallel()
@@ -49,9 +51,12 @@ func consoles(t *testing.T, s *system, one *process) {
 	agents := s.agents(t, shop)
 	seen := observe(t, s)
 	first := consoleAt(t, one)
-	other := s.start(t, "console", "--listen", "127.0.0.1:0", "--allow-loopback-operator", "--session-timeout", shortSession)
+	dir := filepath.Join(t.TempDir(), "data")
+	startOther := func() *process {
+		return s.start(t, "console", "--listen", "127.0.0.1:0", "--allow-loopback-operator", "--data-dir", dir, "--session-timeout", shortSession)
+	}
+	other := startOther()
 	second := consoleAt(t, other)
-	first.awaitSharing(t, second)
 	stream := first.follow(t)
 
 	order := fmt.Sprintf(`{"id":%q,"workflow":"holding","labels":{"shop":"eu"},"input":{"items":[],"total":9.5,"card":%q,"address":"1 Harbour Road"}}`, blocked, demo.CardWorks)
@@ -101,50 +106,58 @@ func consoles(t *testing.T, s *system, one *process) {
 		}
 	}
 
-	s.awaitShown(t, s.ns.AuditGroup())
 	s.circuits(t, agents, first, second)
 
 	other.kill()
-	first.await(t, "all partitions", "/partitions", func(body string) bool {
-		return strings.Contains(body, `"missing_partitions":[]`) && !strings.Contains(body, second.url)
-	})
+	first.await(t, "all partitions", "/partitions", func(body string) bool { return strings.Contains(body, `"incomplete":[]`) })
 	first.await(t, "the task", "/tasks/"+blocked, func(body string) bool { return strings.Contains(body, `"state":"processed"`) })
-	if out := s.waybill(t, exitOK, "task", "list", "--label", "shop=eu"); !strings.Contains(out, blocked) {
+	if out := s.waybill(t, exitOK, "task", "list", "--label", "shop=eu", "--api", first.url); !strings.Contains(out, blocked) {
 		t.Errorf("task list: %s", out)
 	}
+	if err := os.RemoveAll(dir); err != nil {
+		t.Fatal(err)
+	}
+	consoleAt(t, startOther()).restores(t, blocked)
 	shop.end(t)
 }
 
-// awaitShown: a group's offsets say, to any tool of Kafka's, that it has read everything.
-func (s *system) awaitShown(t *testing.T, group string) {
+// restores asks a console that reads the log from its start: a list that hasn't a task says that it is incomplete, and the
+// console isn't ready before it has all.
+func (c *consoleClient) restores(t *testing.T, task string) {
 	t.Helper()
-	admin, err := kafka.OpenAdmin(s.config())
+	for deadline := time.Now().Add(patience); ; {
+		ready, _ := c.probe(t, "/readyz")
+		status, body := c.ask(t, http.MethodGet, "/tasks", "")
+		listed, whole := strings.Contains(body, `"id":"`+task+`"`), strings.Contains(body, `"incomplete":[]`)
+		switch {
+		case status == http.StatusOK && !listed && whole, ready == http.StatusOK && !whole:
+			t.Fatalf("readyz %d, tasks %d %s", ready, status, body)
+		case ready == http.StatusOK && listed:
+			c.get(t, http.StatusOK, "/tasks/"+task, nil)
+			return
+		case time.Now().After(deadline):
+			t.Fatalf("it isn't restored: %d %s", status, body)
+		}
+	}
+}
+
+// probe asks as a platform does.
+func (c *consoleClient) probe(t *testing.T, path string) (status int, text string) {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, c.url+path, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer admin.Close()
-	deadline := time.Now().Add(patience)
-	for {
-		lags, err := admin.GroupLag(t.Context(), group)
-		if err != nil {
-			t.Fatal(err)
-		}
-		committed, err := admin.Commits(t.Context(), group)
-		if err != nil {
-			t.Fatal(err)
-		}
-		var lag int64
-		for _, n := range lags[s.ns.Events()] {
-			lag += n
-		}
-		if lag == 0 && len(committed[s.ns.Events()]) > 0 {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("the offsets of group %s are %d behind, %v committed", group, lag, committed)
-		}
-		time.Sleep(100 * time.Millisecond) // nothing tells of commits
+	resp, err := http.DefaultClient.Do(r)
+	if err != nil {
+		t.Fatal(err)
 	}
+	defer func() { _ = resp.Body.Close() }()
+	raw, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp.StatusCode, string(raw)
 }
 
 // circuits: consoles know how the circuits of agents in other processes are.
@@ -196,8 +209,8 @@ func (c *consoleClient) ask(t *testing.T, method, path, body string) (int, strin
 	return resp.StatusCode, string(raw)
 }
 
-// want asks for an answer with a status. One that says to ask again is asked again:
-// partitions move between consoles.
+// want asks for an answer with a status. One that says to ask again is asked again: the
+// console may still restore.
 func (c *consoleClient) want(t *testing.T, status int, method, path, body string, into any) {
 	t.Helper()
 	deadline := time.Now().Add(patience)
@@ -205,6 +218,8 @@ func (c *consoleClient) want(t *testing.T, status int, method, path, body string
 		got, answer := c.ask(t, method, path, body)
 		switch {
 		case got == http.StatusServiceUnavailable && status != got && time.Now().Before(deadline):
+			continue
+		case got == http.StatusAccepted && status == http.StatusCreated && time.Now().Before(deadline): // no scheduler has taken it yet; the same again changes nothing
 			continue
 		case got != status:
 			t.Fatalf("%s %s%s: %d %s, want %d", method, c.url, path, got, answer, status)
@@ -240,14 +255,6 @@ func (c *consoleClient) await(t *testing.T, what, path string, ok func(body stri
 			t.Fatalf("%s doesn't show %s: %d %s", c.url, what, status, body)
 		}
 	}
-}
-
-// awaitSharing waits until each of two consoles has some of the partitions.
-func (c *consoleClient) awaitSharing(t *testing.T, other *consoleClient) {
-	t.Helper()
-	c.await(t, "two consoles", "/partitions", func(body string) bool {
-		return strings.Contains(body, `"missing_partitions":[]`) && strings.Contains(body, c.url) && strings.Contains(body, other.url)
-	})
 }
 
 // eventStream is what came of the stream of all events.

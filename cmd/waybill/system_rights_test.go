@@ -19,9 +19,12 @@ import (
 	"github.com/waybill-run/waybill/internal/kafkatest"
 )
 
-// The users of README's table of rights, by what its first column calls them; and one who has those
-// of a supervisor, but for the snapshots.
-var readmeUsers = map[string]string{
+// rightsPage holds the table of rights.
+const rightsPage = "docs/operate/security.md"
+
+// rightsUsers are the users of the table, by what its first column calls them. Another user has the rights of
+// a supervisor without those on snapshots.
+var rightsUsers = map[string]string{
 	"scheduler": "scheduler", "supervisor": "supervisor", "`agent http`": "agent", "an agent of yours": "mine", "console": "console", "who submits": "shop",
 	"operators": "operator", "`topics create`, `workflow apply`": "admin", "`workflow delete`": "deleter", "`import`, in its own namespace": importer,
 }
@@ -38,22 +41,22 @@ var (
 	quoted   = regexp.MustCompile("`([^`]+)`")
 )
 
-// readmeRights are the rights of the table, by user.
-func readmeRights(t *testing.T) map[string][]kafkatest.Right {
+// tableOfRights are the rights of the table, by user.
+func tableOfRights(t *testing.T) map[string][]kafkatest.Right {
 	t.Helper()
 	rights := map[string][]kafkatest.Right{}
-	_, table, found := strings.Cut(readPage(t, "README.md").prose, "| who | topics | groups, transactional ids |\n|---|---|---|\n")
+	_, table, found := strings.Cut(readPage(t, rightsPage).prose, "| who | topics | groups, transactional ids |\n|---|---|---|\n")
 	if !found {
-		t.Fatal("README has no table of rights")
+		t.Fatal(rightsPage + " has no table of rights")
 	}
 	for line := range strings.Lines(table) {
 		cells := strings.Split(strings.Trim(line, "| \n"), " | ")
 		if len(cells) != 3 {
 			break
 		}
-		user, known := readmeUsers[cells[0]]
+		user, known := rightsUsers[cells[0]]
 		if !known {
-			t.Errorf("README: the rights of %s are tried by nobody", cells[0])
+			t.Errorf("%s: no test tries the rights of %s", rightsPage, cells[0])
 		}
 		ns := events.DefaultNamespace
 		if user == importer {
@@ -135,17 +138,17 @@ func (a *as) waybill(t *testing.T, code int, args ...string) string {
 	return out
 }
 
-// guarded is a cluster where each user has the rights that README says, and no other.
+// guarded is a cluster where each user has the rights that the table says, and no other.
 func guarded(t *testing.T) map[string]*as {
 	t.Helper()
-	rights := readmeRights(t)
+	rights := tableOfRights(t)
 	for _, r := range rights["supervisor"] {
 		if r.Name != events.DefaultNamespace+"snapshots" {
 			rights[notOfSnapshots] = append(rights[notOfSnapshots], r)
 		}
 	}
 	users := []string{notOfSnapshots}
-	for _, u := range readmeUsers {
+	for _, u := range rightsUsers {
 		users = append(users, u)
 	}
 	c := kafkatest.KafkaCluster(t, kafkatest.Guarded(users...))
@@ -162,9 +165,9 @@ func guarded(t *testing.T) map[string]*as {
 	return all
 }
 
-// With the rights that README's table names, and no other, each of those in it does its work. A supervisor
+// With the rights that the table names, and no other, each user in it can do its work. A supervisor
 // on an empty disk begins with a snapshot; one that may not read them says so, and reads the log.
-func TestRightsOfTheReadmeAreEnough(t *testing.T) {
+func TestRightsOfThePageAreEnough(t *testing.T) {
 	t.Parallel() // its cluster is its own
 	by := guarded(t)
 	root, admin, shopper, operator := by["root"], by["admin"], by["shop"], by["operator"]

@@ -37,7 +37,7 @@ func TestTimelinesAfterKilledSchedulers(t *testing.T) {
 		}
 		s.waybill(t, exitOK, "submit", "-f", file, "--wait")
 		console := consoleAt(t, s.start(t, "console", "--listen", "127.0.0.1:0", "--allow-loopback-operator", "--session-timeout", shortSession))
-		console.await(t, "all partitions", "/partitions", func(body string) bool { return strings.Contains(body, `"missing_partitions":[]`) })
+		console.await(t, "all partitions", "/partitions", func(body string) bool { return strings.Contains(body, `"incomplete":[]`) })
 		console.hasWhatKcatReads(t, s, orders)
 		listed := s.waybill(t, exitOK, "task", "list", "--api", console.url, "--limit", strconv.Itoa(2*tasks), "-o", "jsonl")
 		if n := strings.Count(listed, "\n"); n != tasks {

@@ -29,7 +29,7 @@ func TestOlderOfTwoProcessesWithOneNameEnds(t *testing.T) {
 			group string
 			flags []string
 		}{
-			"scheduler":  {s.ns.SchedulerGroup(), []string{"--lanes", "2"}},
+			"scheduler":  {s.ns.SchedulerGroup(), []string{"--workers", "2"}},
 			"supervisor": {s.ns.SupervisorGroup(), nil},
 		} {
 			start := func() *process { return s.start(t, append([]string{role, "--instance", "one"}, c.flags...)...) }

@@ -70,7 +70,7 @@ func TestListOfSomePartitions(t *testing.T) {
 				return (&deadletterOptions{tool: shown, limit: limit{most: 10}}).ask(cmd, c, time.Time{})
 			},
 		} {
-			c := answering(t, `{"tasks":[{"id":"there"}],"alerts":[{"task":"there"}],"deadletters":[{"key":"there"}],"next_page_token":"","missing_partitions":[3]}`)
+			c := answering(t, `{"tasks":[{"id":"there"}],"alerts":[{"task":"there"}],"deadletters":[{"key":"there"}],"next_page_token":"","incomplete":[{"partition":3,"why":"no_leader","restored":0}]}`)
 			c.found = found
 			var out bytes.Buffer
 			cmd := &cobra.Command{}
@@ -89,7 +89,7 @@ func TestListOfSomePartitions(t *testing.T) {
 
 // A console that gives the same page for ever isn't asked for ever: before, the list grew until memory was full.
 func TestListWithoutAnEnd(t *testing.T) {
-	c := answering(t, `{"tasks":[{"id":"a"}],"alerts":[{"task":"a"}],"left_off":9,"next_page_token":"again","missing_partitions":[]}`)
+	c := answering(t, `{"tasks":[{"id":"a"}],"alerts":[{"task":"a"}],"left_off":9,"next_page_token":"again","incomplete":[]}`)
 	cmd := &cobra.Command{}
 	cmd.SetContext(t.Context())
 	cmd.SetOut(io.Discard)

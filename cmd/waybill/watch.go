@@ -8,7 +8,7 @@ import (
 	"github.com/waybill-run/waybill/internal/verify"
 )
 
-// watcher sees the events of the demo as the audit reads them, committed and in
+// watcher sees the events of the demo as the index reads them, committed and in
 // order, and checks them as they come.
 type watcher struct {
 	mu      sync.Mutex

@@ -38,6 +38,11 @@ func TestDeletedDefinitionComesBackAsItWas(t *testing.T) {
 		waybill(exitOK, "deleted", "workflow", "delete", "race/1", "--yes")
 		waybill(exitNotFound, "no definition race/1", "workflow", "delete", "race/1", "--yes")
 		produce(t, cfg, definitionRecord(cfg.Namespace, events.KeptDefinition(d.Key()), d.Stored())) // as a scheduler does
+		// Its tasks can still be forked under it, and looked at beside it.
+		waybill(exitOK, "flowchart", "workflow", "graph", "race/1", "--format", "mermaid")
+		waybill(exitUsage, "is of workflow pay, and the definition is of race", "replay", "fork", "good-7", "--workflow", "race/1")
+		waybill(exitNotFound, "race/2", "replay", "fork", "good-7", "--workflow", "race/2")
+		waybill(exitOK, "race/1", "replay", "plan", "--workflow", "race/1")
 		if err := applyDefinition(t.Context(), cfg, other); codeOf(err) != exitRefused || !strings.Contains(err.Error(), "was deleted, and had another body") {
 			t.Errorf("another body: %v", err)
 		}

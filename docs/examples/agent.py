@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A Waybill agent that charges cards, in memory (the contract: docs/agents.md; Debian: python3-confluent-kafka)."""
+"""A Waybill agent that charges cards, in memory (the contract: docs/guides/agents.md; Debian: python3-confluent-kafka)."""
 import argparse, json, os, signal, sys
 from datetime import datetime, timezone
 from confluent_kafka import Consumer, KafkaException, Producer

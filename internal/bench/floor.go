@@ -145,8 +145,8 @@ func (f *floor) run(ctx context.Context, drive func(context.Context) error) erro
 	outer := ctx
 	g, ctx := errgroup.WithContext(ctx)
 	ctx, cancel := context.WithCancel(ctx)
-	for i := range f.load.Lanes {
-		g.Go(func() error { return f.lane(ctx, i, stores.tasks) })
+	for i := range f.load.Workers {
+		g.Go(func() error { return f.worker(ctx, i, stores.tasks) })
 	}
 	for i := range min(len(agents), f.load.Steps) {
 		g.Go(func() error { return f.agent(ctx, agents[i]) })

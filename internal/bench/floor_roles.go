@@ -37,9 +37,9 @@ func groupOptions(group string, topics ...string) []kgo.Opt {
 		kgo.HeartbeatInterval(floorHeartbeat)}
 }
 
-// lane is the skeleton of a scheduler's lane: poll, write what follows, commit,
+// worker is the skeleton of a scheduler's worker: poll, write what follows, commit,
 // keep what ended.
-func (f *floor) lane(ctx context.Context, number int, db *pebble.DB) error {
+func (f *floor) worker(ctx context.Context, number int, db *pebble.DB) error {
 	ns := f.site.cfg.Namespace
 	opts := append(f.site.cfg.ClientOptions(), produceOptions()...)
 	opts = append(opts, groupOptions(ns.SchedulerGroup(), ns.InboxTopics()...)...)
@@ -47,26 +47,26 @@ func (f *floor) lane(ctx context.Context, number int, db *pebble.DB) error {
 		kgo.TransactionTimeout(kafka.DefaultTransactionTimeout), kgo.ConcurrentTransactionsBackoff(5*time.Millisecond))
 	session, err := kgo.NewGroupTransactSession(opts...)
 	if err != nil {
-		return fmt.Errorf("lane %d: %w", number, err)
+		return fmt.Errorf("worker %d: %w", number, err)
 	}
 	defer session.Close()
-	l := &floorLane{f: f, session: session, batch: db.NewBatch(), savedAt: time.Now()}
+	l := &floorWorker{f: f, session: session, batch: db.NewBatch(), savedAt: time.Now()}
 	for ctx.Err() == nil {
 		if err := l.turn(ctx); err != nil {
-			return ended(ctx, fmt.Errorf("lane %d: %w", number, err))
+			return ended(ctx, fmt.Errorf("worker %d: %w", number, err))
 		}
 	}
 	return l.batch.Close()
 }
 
-type floorLane struct {
+type floorWorker struct {
 	f       *floor
 	session *kgo.GroupTransactSession
 	batch   *pebble.Batch
 	savedAt time.Time
 }
 
-func (l *floorLane) turn(ctx context.Context) error {
+func (l *floorWorker) turn(ctx context.Context) error {
 	fetches := l.session.PollRecords(ctx, kafka.DefaultMaxPollRecords)
 	if err := fetches.Err0(); err != nil {
 		return fmt.Errorf("poll: %w", err)
@@ -117,7 +117,7 @@ func (l *floorLane) turn(ctx context.Context) error {
 
 // keep writes what the scheduler's store writes: each task once it has ended, in
 // batches.
-func (l *floorLane) keep(finished []int) error {
+func (l *floorWorker) keep(finished []int) error {
 	for _, n := range finished {
 		if err := l.batch.Set([]byte(l.f.orders.id(n)), l.f.scripts[n%len(l.f.scripts)].task, nil); err != nil {
 			return err

@@ -23,7 +23,7 @@ type Load struct {
 	Rate     float64 `json:"rate"`     // tasks a second; 0: as fast as they end
 
 	Partitions int32 `json:"partitions"`
-	Lanes      int   `json:"lanes"`
+	Workers    int   `json:"workers"`
 
 	// TimeoutShare of the tasks has a step whose first attempt isn't answered, and
 	// UndoShare one whose last step is rejected, so that the task is undone.
@@ -43,7 +43,7 @@ const (
 
 // DefaultLoad is what isn't said otherwise.
 func DefaultLoad() Load {
-	return Load{Tasks: 50_000, Warmup: 5_000, Steps: 3, Payload: 300, Inflight: 2_000, Partitions: 12, Lanes: 2, AttemptWithin: 10 * time.Second}
+	return Load{Tasks: 50_000, Warmup: 5_000, Steps: 3, Payload: 300, Inflight: 2_000, Partitions: 12, Workers: 2, AttemptWithin: 10 * time.Second}
 }
 
 // Check says all that is wrong with a load.
@@ -62,7 +62,7 @@ func (l *Load) Check() error {
 	fault(l.Inflight < 0 || l.Inflight == 0 && l.Rate == 0, "inflight %d: at least 1, or a rate", l.Inflight)
 	fault(!(l.Rate >= 0 && l.Rate <= maxRate), "rate %v: 0 to %v tasks a second", l.Rate, maxRate)
 	fault(l.Partitions < 1, "partitions %d: at least 1", l.Partitions)
-	fault(l.Lanes < 1, "lanes %d: at least 1", l.Lanes)
+	fault(l.Workers < 1, "workers %d: at least 1", l.Workers)
 	fault(l.UndoShare > 0 && l.Steps > undoStepsMost, "undo-share: %d steps; a task of more than %d has no undo here", l.Steps, undoStepsMost)
 	fault(!(l.TimeoutShare >= 0 && l.UndoShare >= 0 && l.TimeoutShare+l.UndoShare <= 1),
 		"shares: %v time out and %v are undone; each 0 to 1, and no more than 1 together", l.TimeoutShare, l.UndoShare)

@@ -16,7 +16,7 @@ func TestCheckNamesEveryFault(t *testing.T) {
 	}
 	bad := Load{Warmup: -1, FanOut: true, Inflight: -1, Rate: -1, UndoShare: 2}
 	err := bad.Check()
-	for _, word := range []string{"tasks", "warmup", "steps", "fan-out", "payload", "inflight", "rate", "partitions", "lanes", "shares", "attempt-within"} {
+	for _, word := range []string{"tasks", "warmup", "steps", "fan-out", "payload", "inflight", "rate", "partitions", "workers", "shares", "attempt-within"} {
 		if err == nil || !strings.Contains(err.Error(), word) {
 			t.Errorf("%q isn't among the faults: %v", word, err)
 		}

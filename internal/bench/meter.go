@@ -17,7 +17,7 @@ import (
 	"github.com/waybill-run/waybill/scheduler"
 )
 
-// meter counts what the clients of this process write and what the lanes commit.
+// meter counts what the clients of this process write and what the workers commit.
 // It is a hook of every client.
 type meter struct {
 	records, plainBytes, wireBytes  atomic.Int64 // written, before and after compression
@@ -82,14 +82,14 @@ func memory(line string) int64 {
 	return 0
 }
 
-// countedLane counts a lane's transactions.
-type countedLane struct {
+// countedWorker counts a worker's transactions.
+type countedWorker struct {
 	scheduler.Log
 	meter *meter
 }
 
-// Commit counts what the lane commits.
-func (l *countedLane) Commit(ctx context.Context, out []events.Record) (bool, error) {
+// Commit counts what the worker commits.
+func (l *countedWorker) Commit(ctx context.Context, out []events.Record) (bool, error) {
 	committed, err := l.Log.Commit(ctx, out)
 	switch {
 	case committed:

@@ -197,7 +197,7 @@ func (x *overload) run(ctx context.Context, dir string) (err error) {
 	if err := s.prepare(ctx, x.o.Load.Partitions, d); err != nil {
 		return err
 	}
-	part := roles{lanes: x.o.Load.Lanes, supervisor: true, concurrency: x.o.atOnce()}
+	part := roles{workers: x.o.Load.Workers, supervisor: true, concurrency: x.o.atOnce()}
 	if x.there {
 		part.agents = map[string]agent.Handler{overloadAgent: agent.HandlerFunc(x.work)}
 	}

@@ -76,7 +76,7 @@ func TestOverloadIsChecked(t *testing.T) {
 		"never there":    func(o *OverloadOptions) { o.Away = -1 },
 		"too many tasks": func(o *OverloadOptions) { o.For = 1000 * time.Hour },
 		"too fast":       func(o *OverloadOptions) { o.Times = 1e7 },
-		"load":           func(o *OverloadOptions) { o.Load.Lanes = 0 },
+		"load":           func(o *OverloadOptions) { o.Load.Workers = 0 },
 	} {
 		o := good
 		change(&o)

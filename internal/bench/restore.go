@@ -108,7 +108,7 @@ func (r *run) leave(ctx context.Context, s *site, open int) error {
 	o.Profile = nil // of the restore, not of this
 	r.o = &o
 	part := r.roles()
-	part.parked, part.audit = true, false
+	part.parked, part.index = true, false
 	p := s.park(open, r.o.Load.Payload)
 	return s.serve(ctx, part, func(ctx context.Context, n *instance.Instance) error {
 		if err := part.joined(ctx, n); err != nil {
@@ -131,8 +131,8 @@ func (s *site) restoreOnce(ctx context.Context, o *Options, profile func() (func
 	w := &restoreWatch{}
 	var began time.Time
 	var cpu time.Duration
-	part := roles{lanes: o.Load.Lanes, parked: true, seams: instance.Seams{
-		Lane:    func(log scheduler.Log) scheduler.Log { return &firstLane{log, w} },
+	part := roles{workers: o.Load.Workers, parked: true, seams: instance.Seams{
+		Worker:  func(log scheduler.Log) scheduler.Log { return &firstWorker{log, w} },
 		History: func(h scheduler.History) scheduler.History { return &watchedHistory{h, w} },
 	}}
 	stop := func() error { return nil }
@@ -239,14 +239,14 @@ func (h *watchedHistory) Read(ctx context.Context, topic string, p int32, from i
 	return next, err
 }
 
-// firstLane notes the first commit.
-type firstLane struct {
+// firstWorker notes the first commit.
+type firstWorker struct {
 	scheduler.Log
 	watch *restoreWatch
 }
 
 // Commit commits, and tells the watch.
-func (l *firstLane) Commit(ctx context.Context, out []events.Record) (bool, error) {
+func (l *firstWorker) Commit(ctx context.Context, out []events.Record) (bool, error) {
 	committed, err := l.Log.Commit(ctx, out)
 	if committed {
 		l.watch.committed()

@@ -37,8 +37,8 @@ type Options struct {
 	Dir string
 	// Floor runs the floor as well.
 	Floor bool
-	// NoAudit leaves the timelines out.
-	NoAudit bool
+	// NoIndex leaves the timelines out.
+	NoIndex bool
 	Log     *slog.Logger // nil: nothing is logged
 	// Progress is told how far each part is; nil: nobody is told.
 	Progress func(what string, done, total int64)
@@ -123,7 +123,7 @@ func newRun(o *Options) *run {
 // roles are all that `waybill up` has, with agents that answer at once.
 func (r *run) roles() roles {
 	w := &workers{&r.o.Load, r.orders, r.tally}
-	return roles{lanes: r.o.Load.Lanes, supervisor: true, audit: !r.o.NoAudit, agents: w.handlers(), concurrency: w.concurrency()}
+	return roles{workers: r.o.Load.Workers, supervisor: true, index: !r.o.NoIndex, agents: w.handlers(), concurrency: w.concurrency()}
 }
 
 // waybill measures the roles and verifies the log.

@@ -122,7 +122,7 @@ func TestRunOfShares(t *testing.T) {
 func TestRunAtARate(t *testing.T) {
 	t.Parallel()
 	o := small(func(l *Load) { l.Rate, l.Inflight, l.Tasks = 400, 0, 200 })
-	o.NoAudit = true
+	o.NoIndex = true
 	r, err := Run(t.Context(), o)
 	if err != nil {
 		t.Fatal(err)
@@ -283,7 +283,7 @@ func TestRunRestore(t *testing.T) {
 	if least := int64(9*o.Load.all() + 3*(o.Open+o.probes())); r.Empty.Events < least || !r.Verified {
 		t.Errorf("%d events with an empty disk, want %d; verified: %v", r.Empty.Events, least, r.Verified)
 	}
-	// A lane that a busy machine keeps from its group loses partitions, and what it decided since is read anew.
+	// A worker that a busy machine keeps from its group loses partitions, and what it decided since is read anew.
 	if moved := r.Store.Begun > int(o.Load.Partitions); r.Store.Events != 0 && !moved {
 		t.Errorf("%d events from the store, want none", r.Store.Events)
 	}

@@ -176,10 +176,10 @@ func deleteAll(ctx context.Context, client *kgo.Client, ns events.Namespace) err
 
 // roles are those that a run has.
 type roles struct {
-	lanes       int
+	workers     int
 	parked      bool // tasks wait on purpose for an agent that doesn't answer
 	supervisor  bool
-	audit       bool
+	index       bool
 	agents      map[string]agent.Handler
 	concurrency int
 	capacity    map[string]int // of agents, where it isn't to be found out
@@ -193,8 +193,8 @@ type roles struct {
 func (s *site) serve(ctx context.Context, r roles, drive func(ctx context.Context, n *instance.Instance) error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	if r.seams.Lane == nil {
-		r.seams.Lane = func(log scheduler.Log) scheduler.Log { return &countedLane{log, s.meter} }
+	if r.seams.Worker == nil {
+		r.seams.Worker = func(log scheduler.Log) scheduler.Log { return &countedWorker{log, s.meter} }
 	}
 	name := "bench" // a static member, as `up` is
 	if s.broker == nil {
@@ -227,7 +227,7 @@ func (r *roles) start(ctx context.Context, n *instance.Instance) error {
 			return err
 		}
 	}
-	o := instance.SchedulerOptions{Lanes: r.lanes, AgentCapacity: r.capacity, ObserveCapacity: true}
+	o := instance.SchedulerOptions{Workers: r.workers, AgentCapacity: r.capacity, ObserveCapacity: true}
 	if r.parked {
 		o.MaxRunnable, o.ObserveCapacity = unbounded, false
 	}
@@ -239,8 +239,8 @@ func (r *roles) start(ctx context.Context, n *instance.Instance) error {
 			return err
 		}
 	}
-	if r.audit {
-		if _, err := n.StartAudit(ctx, "", nil); err != nil {
+	if r.index {
+		if _, err := n.StartIndex(ctx, nil); err != nil {
 			return err
 		}
 	}
@@ -257,9 +257,6 @@ func (r *roles) joined(ctx context.Context, n *instance.Instance) error {
 	groups := []string{ns.SchedulerGroup()}
 	if r.supervisor {
 		groups = append(groups, ns.SupervisorGroup())
-	}
-	if r.audit {
-		groups = append(groups, ns.AuditGroup())
 	}
 	for name := range r.agents {
 		groups = append(groups, ns.AgentGroup(name))

@@ -133,7 +133,7 @@ func (t *timers) load(ctx context.Context, s *site, supervisor bool) (*Result, e
 	r := newRun(&t.o.Options)
 	r.site = s
 	part := r.roles()
-	part.supervisor, part.audit = supervisor, false
+	part.supervisor, part.index = supervisor, false
 	err := s.serve(ctx, part, func(ctx context.Context, n *instance.Instance) error {
 		if err := part.joined(ctx, n); err != nil {
 			return err
@@ -145,7 +145,7 @@ func (t *timers) load(ctx context.Context, s *site, supervisor bool) (*Result, e
 
 // fire arms timers, and has some of them fire.
 func (t *timers) fire(ctx context.Context, s *site) (map[events.TaskState]int, error) {
-	part := roles{lanes: t.o.Load.Lanes, parked: true, supervisor: true}
+	part := roles{workers: t.o.Load.Workers, parked: true, supervisor: true}
 	err := s.serve(ctx, part, func(ctx context.Context, n *instance.Instance) error {
 		if err := part.joined(ctx, n); err != nil {
 			return err

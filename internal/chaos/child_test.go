@@ -54,7 +54,7 @@ type childSpec struct {
 	Instance             string
 	OwnClock             bool
 	Session, Transaction time.Duration // 0: the defaults
-	Lanes, MaxRunnable   int           // of a scheduler
+	Workers, MaxRunnable int           // of a scheduler
 	// AnyNumber of requests goes to an agent, also to one that isn't there; else
 	// what is found out of it. Of a scheduler.
 	AnyNumber bool
@@ -125,7 +125,7 @@ func runRole(ctx context.Context, s childSpec, p *pauses) error {
 	return n.Run(ctx, func(ctx context.Context) error {
 		switch s.Kind {
 		case schedulerChild:
-			return n.StartScheduler(ctx, instance.SchedulerOptions{Lanes: s.Lanes, MaxRunnable: s.MaxRunnable, ObserveCapacity: !s.AnyNumber})
+			return n.StartScheduler(ctx, instance.SchedulerOptions{Workers: s.Workers, MaxRunnable: s.MaxRunnable, ObserveCapacity: !s.AnyNumber})
 		case supervisorChild:
 			return n.StartSupervisor(ctx, 0)
 		case agentChild:
@@ -136,8 +136,8 @@ func runRole(ctx context.Context, s childSpec, p *pauses) error {
 			// The service isn't down when it fails where it is to fail.
 			n.StartAgent(ctx, s.Agent, agent.DefaultConcurrency, agent.Breaker{Failures: math.MaxUint32}, h)
 			return nil
-		case auditChild:
-			_, err := n.StartAudit(ctx, "", nil)
+		case indexChild:
+			_, err := n.StartIndex(ctx, nil)
 			return err
 		}
 		return fmt.Errorf("no kind of child: %q", s.Kind)

@@ -78,7 +78,7 @@ func (s *bench) start(kind string) *process {
 
 func (s *bench) spec(kind string) childSpec {
 	return childSpec{Kind: kind, Name: kind, Instance: kind, Brokers: s.cfg.Brokers, Namespace: s.cfg.Namespace, DataDir: filepath.Join(s.dir, kind),
-		OwnClock: s.broker.Kind == kafkatest.EmbeddedKind, Lanes: systemPartitions / 2, MaxRunnable: figureRunnable, AnyNumber: true}
+		OwnClock: s.broker.Kind == kafkatest.EmbeddedKind, Workers: systemPartitions / 2, MaxRunnable: figureRunnable, AnyNumber: true}
 }
 
 // submit sends n tasks of a workflow evenly over a time; 0: at once. It returns

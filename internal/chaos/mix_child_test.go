@@ -15,8 +15,8 @@ import (
 	"github.com/waybill-run/waybill/projections"
 )
 
-// auditChild is the role that keeps timelines.
-const auditChild = "audit"
+// indexChild is the role that keeps timelines.
+const indexChild = "index"
 
 // handler is what an agent does: Service is the folder of a service, or the URL
 // of one.

@@ -98,7 +98,7 @@ func openMix(t *testing.T, o mixOptions) *mix {
 // role is what every role's process of the run has.
 func (m *mix) role(kind, name, dir string) childSpec {
 	return childSpec{Kind: kind, Name: name, Brokers: addresses(m.site.doors), Namespace: m.ns, DataDir: filepath.Join(dir, name),
-		OwnClock: m.broker == embeddedBroker, Session: mixSession, Transaction: mixTransaction, Lanes: 2, FullDisk: m.disk}
+		OwnClock: m.broker == embeddedBroker, Session: mixSession, Transaction: mixTransaction, Workers: 2, FullDisk: m.disk}
 }
 
 // roles are two of each that there may be several of; the first has a name that
@@ -110,7 +110,7 @@ func (m *mix) roles(dir string) []childSpec {
 		one.Instance = "one"
 		all = append(all, one, two)
 	}
-	all = append(all, m.role(auditChild, "audit-1", dir))
+	all = append(all, m.role(indexChild, "index-1", dir))
 	for i, name := range demo.Services {
 		for n := range 2 - i/2 { // the last has one
 			s := m.role(agentChild, fmt.Sprintf("%s-%d", name, n+1), "")

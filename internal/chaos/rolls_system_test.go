@@ -29,7 +29,7 @@ const (
 	rollAgent      = "shop"
 	rollPartitions = events.DefaultPartitions
 	rollSchedulers = 3
-	rollLanes      = "2"
+	rollWorkers    = "2"
 	rollWorkflow   = `
 workflow: shop
 version: 1
@@ -132,7 +132,7 @@ func (s *rollSystem) start(name string) {
 	var args []string
 	switch role, _, _ := strings.Cut(name, "-"); role {
 	case "scheduler":
-		args = []string{"scheduler", "--instance", name, "--data-dir", filepath.Join(s.dir, name), "--lanes", rollLanes}
+		args = []string{"scheduler", "--instance", name, "--data-dir", filepath.Join(s.dir, name), "--workers", rollWorkers}
 	case "supervisor":
 		args = []string{"supervisor", "--instance", name, "--data-dir", filepath.Join(s.dir, name)}
 	case "agent":

@@ -91,7 +91,7 @@ func newSystem(t *testing.T, b *kafkatest.Broker, session, txn time.Duration) *s
 // spec is a child of this system; static makes it a static member.
 func (s *system) spec(kind, name string, static bool) childSpec {
 	spec := childSpec{Kind: kind, Name: name, Brokers: s.cfg.Brokers, Namespace: s.cfg.Namespace, DataDir: filepath.Join(s.dir, name),
-		OwnClock: s.broker.Kind == kafkatest.EmbeddedKind, Session: s.session, Transaction: s.txn, Lanes: 1, Agent: systemAgent, Service: s.service.dir}
+		OwnClock: s.broker.Kind == kafkatest.EmbeddedKind, Session: s.session, Transaction: s.txn, Workers: 1, Agent: systemAgent, Service: s.service.dir}
 	if static {
 		spec.Instance = name
 	}

@@ -118,7 +118,7 @@ func TestBoundLapses(t *testing.T) {
 	}
 }
 
-// model is an agent that answers so many a second, and a lane that knows nothing of it
+// model is an agent that answers so many a second, and a worker that knows nothing of it
 // but what it observes. Time goes in ticks.
 type model struct {
 	Window
@@ -171,7 +171,7 @@ func (m *model) run(d time.Duration, offered float64) (lost, done int) {
 }
 
 // TestBoundOfRandomAgents: an agent of any speed is offered twice what it can do. Once
-// a lane has found that out few attempts time out (of one that answers in no order, so that
+// a worker has found that out few attempts time out (of one that answers in no order, so that
 // some take much longer than others, one in fourteen), and the agent is kept busy. When it
 // becomes ten times as fast its backlog is gone as quickly as it can be, and when
 // nothing waits any more the bound ends.
@@ -265,7 +265,7 @@ func TestSteadyWorkGoesOn(t *testing.T) {
 }
 
 // clinic is an agent that is quick, but for calls that hang by themselves: one in so
-// many, each try of it again, three times. A lane knows nothing of it but what it
+// many, each try of it again, three times. A worker knows nothing of it but what it
 // observes.
 type clinic struct {
 	Window

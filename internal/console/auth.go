@@ -2,7 +2,6 @@ package console
 
 import (
 	"bufio"
-	"bytes"
 	"crypto/sha256"
 	"crypto/subtle"
 	"fmt"
@@ -13,7 +12,6 @@ import (
 	"slices"
 	"strings"
 	"sync/atomic"
-	"time"
 	"unicode"
 )
 
@@ -46,34 +44,15 @@ const (
 
 // Tokens are the bearer tokens that a console accepts. Only their digests are
 // kept. It is safe for concurrent use.
-type Tokens struct{ now atomic.Pointer[tokenSet] }
+type Tokens struct{ now atomic.Pointer[[]heldToken] }
 
-// tokenSet is the content of a file of tokens, and the keys of consoles for it.
-type tokenSet struct {
-	held []heldToken
-	key  []byte    // of peerKey
-	past []pastKey // of the files before, the last one first
-}
+// Replace takes over other tokens: those that aren't among them are refused from now on, and their streams end.
+func (t *Tokens) Replace(with *Tokens) { t.now.Store(with.now.Load()) }
 
-// Replace takes over other tokens: those that aren't among them are refused from now on, and their streams end. The key of
-// consoles for the tokens before stays valid for pastKeyWithin from now on.
-func (t *Tokens) Replace(with *Tokens, now time.Time) {
-	for {
-		old, next := t.now.Load(), *with.now.Load()
-		next.past = old.past
-		if !bytes.Equal(old.key, next.key) {
-			next.past = append([]pastKey{{old.key, now.Add(pastKeyWithin)}}, old.past[:min(len(old.past), pastKeysMost-1)]...)
-		}
-		if t.now.CompareAndSwap(old, &next) {
-			return
-		}
-	}
-}
-
-// has reports whether a caller's token is still there. A caller that another console vouches for is known by name only.
+// has reports whether a caller's token is still there.
 func (t *Tokens) has(who caller) bool {
-	return slices.ContainsFunc(t.now.Load().held, func(h heldToken) bool {
-		return h.name == who.name && h.role >= who.role && (who.vouched || h.digest == who.digest)
+	return slices.ContainsFunc(*t.now.Load(), func(h heldToken) bool {
+		return h.name == who.name && h.role >= who.role && h.digest == who.digest
 	})
 }
 
@@ -124,23 +103,22 @@ func ParseTokens(in io.Reader) (*Tokens, error) {
 		return nil, fmt.Errorf("it holds no token; a line is a role (viewer, submitter or operator), a name, and a token")
 	}
 	t := &Tokens{}
-	t.now.Store(&tokenSet{held: all, key: peerKey(all)})
+	t.now.Store(&all)
 	return t, nil
 }
 
 // caller is who asks.
 type caller struct {
-	name    string
-	role    Role
-	digest  [sha256.Size]byte // of its token
-	vouched bool              // another console says who asks, and has checked its token
+	name   string
+	role   Role
+	digest [sha256.Size]byte // of its token
 }
 
 // find compares with every token, so that the time it takes tells nothing.
 func (t *Tokens) find(token string) (caller, bool) {
 	digest := sha256.Sum256([]byte(token))
 	var found *heldToken
-	held := t.now.Load().held
+	held := *t.now.Load()
 	for i := range held {
 		if subtle.ConstantTimeCompare(held[i].digest[:], digest[:]) == 1 {
 			found = &held[i]
@@ -164,9 +142,6 @@ func (c *Console) guard(r *http.Request) (caller, error) {
 		return c.unnamed(r)
 	}
 	sent := r.Header.Values("Authorization")
-	if len(sent) == 0 && r.Header.Get(callerHeader) != "" && r.Header.Get(forwardedHeader) != "" {
-		return c.vouched(r)
-	}
 	if len(sent) == 0 { // a page that has no token yet; it guesses none, so it doesn't count as a failure
 		return caller{}, unauthorized("send a header Authorization: Bearer TOKEN")
 	}

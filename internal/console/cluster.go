@@ -6,6 +6,7 @@ import (
 	"strconv"
 
 	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/index"
 	"github.com/waybill-run/waybill/projections"
 )
 
@@ -19,19 +20,15 @@ type WorkflowView struct {
 }
 
 type workflowList struct {
-	Workflows         []WorkflowView `json:"workflows"`
-	AsOf              []events.AsOf  `json:"as_of"`
-	MissingPartitions []int32        `json:"missing_partitions"`
+	Workflows  []WorkflowView `json:"workflows"`
+	AsOf       []events.AsOf  `json:"as_of"`
+	Incomplete []Incomplete   `json:"incomplete"`
 }
 
 // workflows lists what was applied, and what tasks there are of. A version that has
 // tasks is there though its definition isn't any more.
 func (c *call) workflows() (any, error) {
 	if err := c.knows(); err != nil {
-		return nil, err
-	}
-	share, err := c.shares()
-	if err != nil {
 		return nil, err
 	}
 	views, reflected := map[string]*WorkflowView{}, map[int32]int64{}
@@ -46,7 +43,7 @@ func (c *call) workflows() (any, error) {
 		v := of(w.Name, w.Version)
 		v.Steps, v.Agents = w.Steps, w.Agents
 	}
-	err = c.eachCounts(share.own, func(p int32, counts projections.Counts, next int64) {
+	progress, err := c.eachCounts(func(p int32, counts projections.Counts, next int64) {
 		reflected[p] = next
 		for key, states := range counts.Workflows {
 			name, version := cutVersion(key)
@@ -56,20 +53,11 @@ func (c *call) workflows() (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	err = gather(c, share.at, func(l workflowList) {
-		for _, w := range l.Workflows {
-			add(of(w.Workflow, w.Version).Tasks, w.Tasks)
-		}
-		addAsOf(reflected, l.AsOf)
-	})
+	lacks, err := c.incomplete(progress, nil)
 	if err != nil {
 		return nil, err
 	}
-	missing, err := c.missing(reflected, nil)
-	if err != nil {
-		return nil, err
-	}
-	l := &workflowList{Workflows: []WorkflowView{}, AsOf: asOf(reflected), MissingPartitions: missing}
+	l := &workflowList{Workflows: []WorkflowView{}, AsOf: asOf(reflected), Incomplete: lacks}
 	for _, v := range views {
 		l.Workflows = append(l.Workflows, *v)
 	}
@@ -83,7 +71,7 @@ func (c *call) workflows() (any, error) {
 func cutVersion(key string) (name string, version int) {
 	for i := len(key) - 1; i >= 0; i-- {
 		if key[i] == '/' {
-			version, _ = strconv.Atoi(key[i+1:]) // the audit wrote a number
+			version, _ = strconv.Atoi(key[i+1:]) // the index wrote a number
 			return key[:i], version
 		}
 	}
@@ -96,27 +84,21 @@ func add(sum, more map[events.TaskState]int64) {
 	}
 }
 
-func addAsOf(reflected map[int32]int64, list []events.AsOf) {
-	for _, at := range list {
-		if next, err := strconv.ParseInt(at.Offset, 10, 64); err == nil {
-			reflected[at.Partition] = next
-		}
+// eachCounts gives fn what is counted of each partition that is read. progress is how far they were read before.
+func (c *call) eachCounts(fn func(p int32, counts projections.Counts, next int64)) (progress map[int32]index.Progress, err error) {
+	progress = c.cfg.Index.Progress()
+	ps := begun(progress)
+	if err := c.cfg.Index.Fresh(c.r.Context(), ps...); err != nil {
+		return nil, err
 	}
-}
-
-// eachCounts gives fn what is counted of each partition that is answered for here.
-func (c *call) eachCounts(own []int32, fn func(p int32, counts projections.Counts, next int64)) error {
-	if err := c.cfg.Audit.Fresh(c.r.Context(), own...); err != nil {
-		return err
-	}
-	for _, p := range own {
-		counts, next, err := c.cfg.Audit.Counts(p)
+	for _, p := range ps {
+		counts, next, err := c.cfg.Index.Counts(p)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		fn(p, counts, next)
 	}
-	return nil
+	return progress, nil
 }
 
 // AgentView is an agent.
@@ -133,25 +115,21 @@ type AgentView struct {
 }
 
 type agentList struct {
-	Agents            []AgentView   `json:"agents"`
-	AsOf              []events.AsOf `json:"as_of"` // of in_flight
-	MissingPartitions []int32       `json:"missing_partitions"`
+	Agents     []AgentView   `json:"agents"`
+	AsOf       []events.AsOf `json:"as_of"`      // of in_flight
+	Incomplete []Incomplete  `json:"incomplete"` // likewise
 }
 
 func (c *call) agents() (any, error) {
 	if err := c.knows(); err != nil {
 		return nil, err
 	}
-	share, err := c.shares()
+	list, err := c.cfg.Cluster.Agents(c.r.Context())
 	if err != nil {
-		return nil, err
-	}
-	l := &agentList{}
-	if l.Agents, err = c.cfg.Cluster.Agents(c.r.Context()); err != nil {
 		return nil, unavailable("the agents: %v", err)
 	}
 	reflected, inFlight := map[int32]int64{}, map[string]int64{}
-	err = c.eachCounts(share.own, func(p int32, counts projections.Counts, next int64) {
+	progress, err := c.eachCounts(func(p int32, counts projections.Counts, next int64) {
 		reflected[p] = next
 		for agent, n := range counts.Agents {
 			inFlight[agent] += n
@@ -160,21 +138,11 @@ func (c *call) agents() (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	err = gather(c, share.at, func(other agentList) {
-		addAsOf(reflected, other.AsOf)
-		for _, a := range other.Agents {
-			inFlight[a.Agent] += a.InFlight
-		}
-	})
-	if err != nil {
-		return nil, err
+	for i := range list {
+		list[i].InFlight = inFlight[list[i].Agent]
 	}
-	for i := range l.Agents {
-		l.Agents[i].InFlight = inFlight[l.Agents[i].Agent]
-	}
-	l.AsOf = asOf(reflected)
-	l.MissingPartitions, err = c.missing(reflected, nil)
-	return l, err
+	lacks, err := c.incomplete(progress, nil)
+	return &agentList{list, asOf(reflected), lacks}, err
 }
 
 // PartitionView is a partition.
@@ -192,24 +160,19 @@ type PartitionView struct {
 	Tasks     int64   `json:"tasks"` // ever
 	OpenTasks int64   `json:"open_tasks"`
 	OldestDue *string `json:"oldest_due"` // the earliest timer that is armed
-	// Restored is how much of the partition the audit has read, from 0 to 1.
+	// Restored is how much of the partition the index has read, from 0 to 1.
 	Restored float64     `json:"restored"`
 	AsOf     events.AsOf `json:"as_of"`
-	End      string      `json:"end"`     // where events of the partition end
-	Console  string      `json:"console"` // the URL of the one that has it
+	End      string      `json:"end"` // where events of the partition end
 }
 
 type partitionList struct {
-	Partitions        []PartitionView `json:"partitions"`
-	MissingPartitions []int32         `json:"missing_partitions"`
+	Partitions []PartitionView `json:"partitions"`
+	Incomplete []Incomplete    `json:"incomplete"`
 }
 
 func (c *call) partitions() (any, error) {
 	if err := c.knows(); err != nil {
-		return nil, err
-	}
-	share, err := c.shares()
-	if err != nil {
 		return nil, err
 	}
 	scheduling, err := c.cfg.Cluster.Scheduling(c.r.Context())
@@ -217,31 +180,20 @@ func (c *call) partitions() (any, error) {
 		return nil, unavailable("the schedulers: %v", err)
 	}
 	l := &partitionList{Partitions: []PartitionView{}}
-	reflected, progress := map[int32]int64{}, c.cfg.Audit.Progress()
-	err = c.eachCounts(share.own, func(p int32, counts projections.Counts, next int64) {
-		reflected[p] = next
-		l.Partitions = append(l.Partitions, c.partition(p, counts, next, progress[p], scheduling[p]))
+	read := c.cfg.Index.Progress()
+	progress, err := c.eachCounts(func(p int32, counts projections.Counts, next int64) {
+		l.Partitions = append(l.Partitions, partitionView(p, counts, next, read[p], scheduling[p]))
 	})
 	if err != nil {
 		return nil, err
 	}
-	err = gather(c, share.at, func(other partitionList) {
-		for _, v := range other.Partitions {
-			addAsOf(reflected, []events.AsOf{v.AsOf})
-			l.Partitions = append(l.Partitions, v)
-		}
-	})
-	if err != nil {
-		return nil, err
-	}
-	slices.SortFunc(l.Partitions, func(a, b PartitionView) int { return cmp.Compare(a.Partition, b.Partition) })
-	l.MissingPartitions, err = c.missing(reflected, nil)
+	l.Incomplete, err = c.incomplete(progress, nil)
 	return l, err
 }
 
-func (c *Console) partition(p int32, counts projections.Counts, next int64, read Progress, by Scheduling) PartitionView {
+func partitionView(p int32, counts projections.Counts, next int64, read index.Progress, by Scheduling) PartitionView {
 	v := PartitionView{Partition: p, Epoch: counts.Epoch, Lag: by.Lag, Restored: 1, End: strconv.FormatInt(max(read.End, next), 10),
-		AsOf: events.AsOf{Partition: p, Offset: strconv.FormatInt(next, 10)}, OldestDue: events.InstantText(counts.OldestDue), Console: c.cfg.URL}
+		AsOf: events.AsOf{Partition: p, Offset: strconv.FormatInt(next, 10)}, OldestDue: events.InstantText(counts.OldestDue)}
 	if counts.Owner != "" {
 		v.Owner = &counts.Owner
 	}
@@ -254,8 +206,8 @@ func (c *Console) partition(p int32, counts projections.Counts, next int64, read
 			v.OpenTasks += n
 		}
 	}
-	if read.Behind && read.End > 0 {
-		v.Restored = min(1, float64(read.Next)/float64(read.End))
+	if read.Behind {
+		v.Restored = read.Restored()
 	}
 	return v
 }

@@ -19,10 +19,9 @@ type Config struct {
 	Namespace  events.Namespace
 	Partitions int32
 	Source     string // ce_source of what it writes
-	URL        string // of this console, as others reach it; Announce tells them
 	History    bool   // the namespace was imported: what would write to it is refused
 
-	Audit   Audit
+	Index   Index
 	Log     Log
 	Cluster Cluster
 	// Tokens that are accepted; nil: it answers on loopback only, and whoever is there may look.
@@ -60,11 +59,9 @@ type patience struct {
 	control time.Duration // for a scheduler to answer a command
 	turn    time.Duration // for room to read a topic through
 	write   time.Duration // for a client to take an answer
-	silence time.Duration // for another console to say something of a stream that has begun
 }
 
-var usualPatience = patience{read: 30 * time.Second, answer: 60 * time.Second, control: 30 * time.Second, turn: 10 * time.Second, write: 60 * time.Second,
-	silence: 3 * streamBeatEvery}
+var usualPatience = patience{read: 30 * time.Second, answer: 60 * time.Second, control: 30 * time.Second, turn: 10 * time.Second, write: 60 * time.Second}
 
 // probePaths are what a platform asks of any role.
 var probePaths = []string{"/healthz", "/readyz", "/startupz"}
@@ -74,11 +71,9 @@ type Console struct {
 	cfg     Config
 	within  patience
 	mux     *http.ServeMux
-	peers   peers
 	streams chan struct{} // bounds how many are open
 	origins *http.CrossOriginProtection
 	denials denials
-	claims  denials // what other consoles said of callers, and can't be believed
 	viewers viewers
 	reads   chan struct{} // bounds how many read a topic through
 	looks   chan struct{} // bounds how many look for a submission that waits
@@ -101,7 +96,6 @@ func New(cfg Config) *Console {
 		_ = c.origins.AddTrustedOrigin(origin) // a bad one is trusted by nobody
 	}
 	c.ending, c.end = context.WithCancel(context.Background())
-	c.peers.console, c.peers.strangers = c, map[string]bool{}
 	for _, route := range routes {
 		c.mux.Handle(route.method+" "+route.path, c.serve(route))
 	}
@@ -188,8 +182,7 @@ type call struct {
 	w       http.ResponseWriter
 	r       *http.Request
 	who     caller
-	sent    []byte // the body of a request that is passed on
-	reading bool   // it has room among those that read a topic through, until it is answered
+	reading bool // it has room among those that read a topic through, until it is answered
 }
 
 // serve is the handler of a route.

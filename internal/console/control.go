@@ -1,7 +1,6 @@
 package console
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -16,7 +15,7 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// seenWithin is how long a write is waited for to be seen by the audit, and what was applied by
+// seenWithin is how long a write is waited for to be seen by the index, and what was applied by
 // the console. A write that takes longer is answered without as_of.
 const seenWithin = 5 * time.Second
 
@@ -50,16 +49,10 @@ func (c *call) submit() (any, error) {
 		return nil, err
 	}
 	p := events.Partition([]byte(id), c.cfg.Partitions)
-	if c.handOver(p, body) {
-		return nil, nil
-	}
 	if err := c.cfg.Log.Submit(c.r.Context(), order.Record(c.cfg.Namespace, c.cfg.Source)); err != nil {
 		return nil, unavailable("the order may not have been written; submit it again, it isn't run twice: %v; `waybill doctor` says what is wrong", err)
 	}
 	answer := &answered{http.StatusAccepted, api + TaskPath(id), &submitted{ID: id}}
-	if !c.has(p) {
-		return answer, nil // who has the partition can tell; here it isn't seen
-	}
 	s := c.seen(id, p, 1)
 	if s == nil {
 		return answer, nil
@@ -100,17 +93,9 @@ func (c *Console) knowsWorkflow(name string, version int) bool {
 	return false
 }
 
-// handOver has the console answer that will see what a write led to. Where there is
-// none, the write is done here, and answered without as_of.
-func (c *call) handOver(p int32, body []byte) bool {
-	c.r.Body, c.r.ContentLength, c.sent = io.NopCloser(bytes.NewReader(body)), int64(len(body)), body
-	done, err := c.forward(p)
-	return done && err == nil
-}
-
 // sameOrder reports whether the task that is there is of this order.
 func (c *call) sameOrder(id string, p int32, order *events.Submission) (bool, error) {
-	found, _, err := c.cfg.Audit.Find(p, id)
+	found, _, err := c.cfg.Index.Find(p, id)
 	if err != nil || len(found.Places) == 0 {
 		return false, err
 	}
@@ -133,21 +118,21 @@ func (c *call) sameOrder(id string, p int32, order *events.Submission) (bool, er
 	return ok && received.Digest == order.Digest(), nil
 }
 
-// sighting is a task as the audit sees it.
+// sighting is a task as the index sees it.
 type sighting struct {
 	State events.TaskState
 	asOf  *events.AsOf
 }
 
-// seen waits until the audit has seen an event of a task. nil: not in time.
+// seen waits until the index has seen an event of a task. nil: not in time.
 func (c *call) seen(id string, p int32, seq uint64) *sighting {
 	ctx, cancel := context.WithTimeout(c.r.Context(), seenWithin)
 	defer cancel()
-	news, stop := c.cfg.Audit.Subscribe()
+	news, stop := c.cfg.Index.Subscribe()
 	defer stop()
 	for {
-		found, here, err := c.cfg.Audit.Find(p, id)
-		if err != nil || !here {
+		found, begun, err := c.cfg.Index.Find(p, id)
+		if err != nil || !begun {
 			return nil
 		}
 		if sum := found.Summary; sum != nil && sum.Seq >= seq {
@@ -200,7 +185,7 @@ type commanded struct {
 	RequestID string           `json:"request_id"`
 	Seq       uint64           `json:"seq"` // of the event that it led to
 	State     events.TaskState `json:"state"`
-	AsOf      *events.AsOf     `json:"as_of"` // null: the audit hasn't seen it yet
+	AsOf      *events.AsOf     `json:"as_of"` // null: the index hasn't seen it yet
 }
 
 func (c *call) cancel() (any, error) {
@@ -254,12 +239,6 @@ func (c *call) control(build func(*command) (*events.Control, error), fields ...
 		return nil, err
 	}
 	p := events.Partition([]byte(id), c.cfg.Partitions)
-	if raw, err = withRequestID(raw, b.RequestID); err != nil {
-		return nil, err
-	}
-	if c.handOver(p, raw) {
-		return nil, nil
-	}
 	x.Task, x.By = id, c.by(b)
 	record := x.Record(c.cfg.Namespace, c.cfg.Source)
 	if _, _, err := events.DecodeInput(events.Controls, &record); err != nil {
@@ -281,10 +260,8 @@ func (c *call) control(build func(*command) (*events.Control, error), fields ...
 		return nil, refused("%s (request %s)", a.Reason, x.RequestID)
 	}
 	done := &commanded{Task: id, Command: x.Command, RequestID: x.RequestID, Seq: a.Seq, State: a.State}
-	if c.has(p) {
-		if s := c.seen(id, p, a.Seq); s != nil {
-			done.AsOf = s.asOf
-		}
+	if s := c.seen(id, p, a.Seq); s != nil {
+		done.AsOf = s.asOf
 	}
 	return done, nil
 }
@@ -321,25 +298,6 @@ func readCommand(raw []byte, fields []string) (*command, error) {
 		b.RequestID = id.String()
 	}
 	return b, nil
-}
-
-// withRequestID is the body with the id that the command has: who gets it handed over may have done it
-// though its answer doesn't count, and then it is done here as the same command, not as another.
-func withRequestID(raw []byte, id string) ([]byte, error) {
-	var body map[string]json.RawMessage
-	if err := json.Unmarshal(raw, &body); err != nil {
-		return nil, badRequest("the body is no JSON that can be used: %v", err)
-	}
-	text, err := json.Marshal(id)
-	if err != nil {
-		return nil, err
-	}
-	body["request_id"] = text
-	var out bytes.Buffer
-	e := json.NewEncoder(&out)
-	e.SetEscapeHTML(false) // or it might be larger than a body may be
-	err = e.Encode(body)
-	return out.Bytes(), err
 }
 
 // onlyFields refuses fields that nothing would come of.

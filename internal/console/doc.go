@@ -1,27 +1,21 @@
-// Package console answers for the orders: an HTTP API over the audit projection
-// and the log, for people and programs.
+// Package console serves the HTTP API and the web page, for people and programs. It
+// answers from an index of all tasks (internal/index) and from the log.
 //
 // # What it is made of
 //
-// A console is a member of the audit's consumer group: it reads its share of
-// `waybill.events` into the projection (projections.Timelines), and answers from
-// there. Lists and counts come from the projection. A task, its timeline, its
-// export and why it stands are folded anew from its own events, which the
-// projection knows the offsets of: only these are read. Alerts of held tasks come from
-// the projection, too, which knows whether they are over. Dead letters, and alerts that
-// no event is of, are read from their topics. Nothing is stored that can't be rebuilt.
+// Lists and counts come from the index. A task, its timeline, its export and why it
+// doesn't advance are folded again from its own events: the index knows their offsets, and
+// only these are read. Alerts of held tasks come from the index, too, which knows whether
+// they are over. Dead letters, and alerts that no event is of, are read from their
+// topics. Nothing is stored that can't be rebuilt.
 //
 //	request -> guard (host, origin, token, role)
-//	        -> route -> the partition's owner?
-//	             here:      bring the projection up to date, answer
-//	             elsewhere: forward to the console that has it; a list is asked of
-//	                        all of them and merged
-//	        -> JSON, with as_of: the offsets that the answer reflects
+//	        -> route: bring the index up to date, answer
+//	        -> JSON, with as_of: the offsets that the answer reflects,
+//	           and incomplete: the partitions that it lacks something of
 //
-// Which console has which partition is what Kafka's group coordinator says: each
-// announces its URL in the client id of its membership (Announce). No console
-// keeps a list of the others. What answers at such a URL counts only if it says that
-// it is of the same system (System).
+// Each console indexes all partitions. It asks no other console and knows of none: any replica
+// answers any question, also while another is down.
 //
 // Commands are written to the inboxes like anybody's, with who, why and a request
 // id, and the scheduler's answer is waited for. So a console needs no right that
@@ -46,6 +40,6 @@
 //
 //   - A list isn't a snapshot: tasks whose state changes between two pages come or
 //     don't come by their state as of the page.
-//   - While a partition's projection is rebuilt, answers have what was read so far;
-//     /api/v1/partitions says how far that is.
+//   - An answer can be incomplete: while the index is restored, and of a partition that no
+//     broker leads. It says so (Incomplete).
 package console

@@ -103,15 +103,6 @@ func TestPageTokens(t *testing.T) {
 	}
 }
 
-// A page that another console ends at a place which can't be read isn't taken for its last.
-func TestPageOfAPeerWithoutAPlace(t *testing.T) {
-	m := merging{size: 10}
-	m.add(projections.Page{})
-	if m.addPeer(taskList{NextPageToken: "?"}); m.err == nil {
-		t.Error("it is taken for the last")
-	}
-}
-
 func FuzzFilter(f *testing.F) {
 	for _, text := range []string{"", "state:error,undone workflow:order/2", `label:a="b c" agent:x`, "since:10m until:2026-01-01T00:00:00Z due_within:1h step_in_error:s"} {
 		f.Add(text)

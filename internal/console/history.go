@@ -25,28 +25,27 @@ type history struct {
 	// than its offset.
 	records []events.Record
 	lost    map[int64]error // by offset; nil: none
-	ended   bool            // the task has, by what the audit read, which may be more than can be read now
+	ended   bool            // the task has, by what the index read, which may be more than can be read now
 }
 
-// history reads the events of the task that a request is about. done: another
-// console has answered.
-func (c *call) history(params ...string) (h *history, done bool, err error) {
-	if err := c.knows(append(params, "min_offset")...); err != nil {
-		return nil, false, err
+// history reads the events of the task that a request is about.
+func (c *call) history() (*history, error) {
+	if err := c.knows("min_offset"); err != nil {
+		return nil, err
 	}
-	id, p, done, err := c.taskHere()
-	if done || err != nil {
-		return nil, done, err
+	id := c.r.PathValue("id")
+	if err := events.CheckTaskID(id); err != nil {
+		return nil, badRequest("task %v", err)
 	}
+	p := events.Partition([]byte(id), c.cfg.Partitions)
 	offset, err := c.minOffset(p)
 	if err == nil && offset > 0 {
 		err = c.awaitOffset(c.r.Context(), p, offset)
 	}
 	if err != nil {
-		return nil, false, err
+		return nil, err
 	}
-	h, err = c.read(id, p)
-	return h, false, err
+	return c.read(id, p)
 }
 
 // minOffset reads min_offset of a question about one task, which is in a partition: an
@@ -59,7 +58,7 @@ func (c *call) minOffset(p int32) (int64, error) {
 	case logEnd:
 		ends, err := c.ends()
 		if err == nil && !known(ends, p) {
-			err = c.leaderless(p)
+			err = c.lacking(c.noLeader(c.cfg.Index.Progress(), p))
 		}
 		return ends[p], err
 	}
@@ -88,42 +87,14 @@ func known[T any](of map[int32]T, p int32) bool {
 	return is
 }
 
-// leaderless says that a partition of events can't be read now, and what to look at.
-func (c *Console) leaderless(p int32) error {
-	return unavailable("where partition %d of the log ends can't be told: no broker leads it at the moment; start the brokers that have partition %d of %s "+
-		"(kafka-topics.sh --describe --unavailable-partitions names them), `waybill doctor` says what else is wrong", p, p, c.cfg.Namespace.Events())
-}
-
-// absent says why nobody answers for a partition: brokers, or consoles.
-func (c *call) absent(p int32) error {
-	if ends, err := c.ends(); err != nil {
-		return err
-	} else if !known(ends, p) {
-		return c.leaderless(p)
-	}
-	return unavailable("no console has partition %d at the moment; ask again", p)
-}
-
-// taskHere is the task that a request is about, if its partition is read here. done:
-// another console has answered.
-func (c *call) taskHere() (id string, p int32, done bool, err error) {
-	id = c.r.PathValue("id")
-	if err := events.CheckTaskID(id); err != nil {
-		return "", 0, false, badRequest("task %v", err)
-	}
-	p = events.Partition([]byte(id), c.cfg.Partitions)
-	done, err = c.forward(p)
-	return id, p, done, err
-}
-
-// read reads the events of a task that is here.
+// read reads the events of a task.
 func (c *call) read(id string, p int32) (*history, error) {
-	found, here, err := c.cfg.Audit.Find(p, id)
+	found, begun, err := c.cfg.Index.Find(p, id)
 	switch {
 	case err != nil:
 		return nil, err
-	case !here:
-		return nil, unavailable("partition %d isn't here any more; ask again", p)
+	case !begun:
+		return nil, c.incompleteTask(p)
 	case len(found.Places) == 0 && found.NoEvent == nil:
 		return nil, c.noTask(id, p)
 	}
@@ -182,8 +153,10 @@ const waitingLooksMax = 2
 
 // noTask says that a task isn't there, or that it isn't known whether it is, or that its submission waits.
 func (c *call) noTask(id string, p int32) error {
-	if at := c.cfg.Audit.Progress()[p]; at.Behind {
-		return behind("nothing is known of task %q yet: its partition %d has been read to offset %d of %d", printable(id), p, at.Next, at.End)
+	if at := c.cfg.Index.Progress()[p]; at.Behind {
+		e := incomplete("nothing is known of task %q yet: its partition %d has been read to offset %d of %d", printable(id), p, at.Next, at.End)
+		e.Incomplete = []Incomplete{{p, Behind, at.Restored()}}
+		return e
 	}
 	if c.cfg.History {
 		return notFound("there is no task %q%s", printable(id), noTaskAdvice)
@@ -254,8 +227,8 @@ type taskView struct {
 // task shows a task. One whose history can't be read to its end is shown as of the
 // last event that could, and that is said.
 func (c *call) task() (any, error) {
-	h, done, err := c.history()
-	if done || err != nil {
+	h, err := c.history()
+	if err != nil {
 		return nil, err
 	}
 	task, poison, err := h.fold()
@@ -279,8 +252,8 @@ type timelineView struct {
 }
 
 func (c *call) timeline() (any, error) {
-	h, done, err := c.history()
-	if done || err != nil {
+	h, err := c.history()
+	if err != nil {
 		return nil, err
 	}
 	v := timelineView{Task: h.id, Lines: make([]events.Line, 0, len(h.records)), Poison: []Poison{}, AsOf: h.asOf()}
@@ -301,8 +274,8 @@ func (h *history) asOf() events.AsOf {
 
 // why says why a task doesn't advance.
 func (c *call) why() (any, error) {
-	h, done, err := c.history()
-	if done || err != nil {
+	h, err := c.history()
+	if err != nil {
 		return nil, err
 	}
 	task, poison, err := h.fold()
@@ -327,8 +300,8 @@ func (c *call) why() (any, error) {
 
 // export is the task's events, as `waybill export` writes them.
 func (c *call) export() (any, error) {
-	h, done, err := c.history()
-	if done || err != nil {
+	h, err := c.history()
+	if err != nil {
 		return nil, err
 	}
 	for i := range h.records {

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/waybill-run/waybill/events"
-	"github.com/waybill-run/waybill/projections"
+	"github.com/waybill-run/waybill/internal/index"
 )
 
 // taskList is a page of tasks.
@@ -22,9 +22,7 @@ type taskList struct {
 	// short, or empty, and not the last: then the work of a page was bounded.
 	NextPageToken string        `json:"next_page_token"`
 	AsOf          []events.AsOf `json:"as_of"`
-	// MissingPartitions are those that the list has nothing of, as no console reads them at the moment, or not all
-	// of what was asked for, as no broker leads them.
-	MissingPartitions []int32 `json:"missing_partitions"`
+	Incomplete    []Incomplete  `json:"incomplete"`
 }
 
 // tasks answers with a page of the tasks that a filter lets through, the newest
@@ -38,34 +36,27 @@ func (c *call) tasks() (any, error) {
 		return nil, err
 	}
 	ctx := c.r.Context()
-	floor, unled, err := c.minOffsets()
+	floor, leaderless, err := c.minOffsets()
 	if err != nil {
 		return nil, err
 	}
-	share, err := c.shares()
+	progress, err := c.await(ctx, floor)
 	if err != nil {
 		return nil, err
 	}
-	if err := c.await(ctx, share.own, floor); err != nil {
-		return nil, err
-	}
-	listed, err := c.cfg.Audit.List(ctx, share.own, p.filter, p.after, p.size)
+	listed, err := c.cfg.Index.List(ctx, begun(progress), p.filter, p.after, p.size)
 	if err != nil {
 		return nil, err
 	}
-	m := merging{size: p.size}
-	m.add(listed)
-	if err := gather(c, share.at, m.addPeer); err != nil {
-		return nil, err
-	}
-	if m.err != nil {
-		return nil, m.err
-	}
-	missing, err := c.missing(m.asOf, floor, unled...)
+	lacks, err := c.incomplete(progress, leaderless)
 	if err != nil {
 		return nil, err
 	}
-	return m.list(p, missing), nil
+	l := &taskList{make([]events.SummaryView, len(listed.Tasks)), p.next(listed.Next), asOf(listed.AsOf), lacks}
+	for i := range listed.Tasks {
+		l.Tasks[i] = listed.Tasks[i].View()
+	}
+	return l, nil
 }
 
 // page reads what is asked for.
@@ -112,9 +103,9 @@ func (c *call) knows(names ...string) error {
 }
 
 // minOffsets reads min_offset of a list: PARTITION:OFFSET, several with commas, or the
-// log's end as of now, of all partitions. unled are those of which the end can't be told, since no broker
+// log's end as of now, of all partitions. leaderless are those of which the end can't be told, since no broker
 // leads them.
-func (c *call) minOffsets() (floor map[int32]int64, unled []int32, err error) {
+func (c *call) minOffsets() (floor map[int32]int64, leaderless []int32, err error) {
 	text := c.r.URL.Query().Get("min_offset")
 	switch text {
 	case "":
@@ -125,10 +116,10 @@ func (c *call) minOffsets() (floor map[int32]int64, unled []int32, err error) {
 		}
 		for p := range c.cfg.Partitions {
 			if !known(floor, p) {
-				unled = append(unled, p)
+				leaderless = append(leaderless, p)
 			}
 		}
-		return floor, unled, nil
+		return floor, leaderless, nil
 	}
 	floor, err = parseOffsets(text, c.cfg.Partitions)
 	if err != nil {
@@ -171,111 +162,32 @@ func formatOffsets(offsets map[int32]int64) string {
 	return strings.Join(parts, ",")
 }
 
-// await brings partitions up to date, and to the offsets that are asked for.
-func (c *call) await(ctx context.Context, own []int32, floor map[int32]int64) error {
+// await brings partitions up to date, and to the offsets that are asked for. progress is how far they were read then.
+func (c *call) await(ctx context.Context, floor map[int32]int64) (progress map[int32]index.Progress, err error) {
 	for p, offset := range floor {
-		if !slices.Contains(own, p) {
-			continue // whoever has it waits
-		}
 		if err := c.awaitOffset(ctx, p, offset); err != nil {
-			return err
+			return nil, err
 		}
 	}
-	return c.cfg.Audit.Fresh(ctx, own...)
+	progress = c.cfg.Index.Progress()
+	return progress, c.cfg.Index.Fresh(ctx, begun(progress)...)
 }
 
-func (c *Console) awaitOffset(ctx context.Context, p int32, offset int64) error {
+// awaitOffset waits until a partition was read to an offset, unless it isn't read yet.
+func (c *call) awaitOffset(ctx context.Context, p int32, offset int64) error {
+	if !known(c.cfg.Index.Progress(), p) {
+		return c.incompleteTask(p)
+	}
 	within, cancel := context.WithTimeout(ctx, minOffsetWithin)
 	defer cancel()
-	err := c.cfg.Audit.Reach(within, p, offset)
+	err := c.cfg.Index.Reach(within, p, offset)
 	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
-		return behind("partition %d has not been read to offset %d within %s; it is at %d", p, offset, minOffsetWithin, c.cfg.Audit.Progress()[p].Next)
+		at := c.cfg.Index.Progress()[p]
+		e := incomplete("partition %d has not been read to offset %d within %s; it is at %d", p, offset, minOffsetWithin, at.Next)
+		e.Incomplete = []Incomplete{{p, Behind, at.Restored()}}
+		return e
 	}
 	return err
-}
-
-// merging makes one page of several.
-type merging struct {
-	size  int
-	tasks []events.SummaryView
-	more  bool
-	// until is the earliest place at which one of the pages stopped: what comes
-	// after it may not be known yet.
-	until *projections.Cursor
-	asOf  map[int32]int64
-	err   error // of an answer that can't be merged
-}
-
-func (m *merging) add(p projections.Page) {
-	for i := range p.Tasks {
-		m.tasks = append(m.tasks, p.Tasks[i].View())
-	}
-	m.stop(p.Next)
-	if m.asOf == nil {
-		m.asOf = map[int32]int64{}
-	}
-	for p, next := range p.AsOf {
-		m.asOf[p] = next
-	}
-}
-
-func (m *merging) addPeer(l taskList) {
-	m.tasks = append(m.tasks, l.Tasks...)
-	if l.NextPageToken != "" {
-		t, err := parseTokenOf(l.NextPageToken)
-		if err != nil { // without the place, what comes after it would be passed over
-			m.err = peerUnanswered("the page of another console ends at a place that can't be read; bring all consoles to the same build")
-		}
-		c := t.cursor()
-		m.stop(&c)
-	}
-	addAsOf(m.asOf, l.AsOf)
-}
-
-func (m *merging) stop(at *projections.Cursor) {
-	if at == nil {
-		return
-	}
-	m.more = true
-	if m.until == nil || compareCursors(*at, *m.until) < 0 {
-		m.until = at
-	}
-}
-
-// list is the page: what is before the first place at which any page stopped.
-func (m *merging) list(p *page, missing []int32) *taskList {
-	slices.SortFunc(m.tasks, func(a, b events.SummaryView) int { return compareCursors(cursorOf(a), cursorOf(b)) })
-	m.tasks = slices.CompactFunc(m.tasks, func(a, b events.SummaryView) bool { return a.ID == b.ID })
-	if m.until != nil {
-		m.tasks = slices.DeleteFunc(m.tasks, func(v events.SummaryView) bool { return compareCursors(cursorOf(v), *m.until) > 0 })
-	}
-	next := m.until
-	if len(m.tasks) > m.size {
-		m.tasks = m.tasks[:m.size]
-		last := cursorOf(m.tasks[m.size-1])
-		next = &last
-	}
-	l := &taskList{Tasks: m.tasks, NextPageToken: p.next(next), AsOf: asOf(m.asOf), MissingPartitions: missing}
-	if l.Tasks == nil {
-		l.Tasks = []events.SummaryView{}
-	}
-	return l
-}
-
-// cursorOf is the place of a task in the list.
-func cursorOf(v events.SummaryView) projections.Cursor {
-	c := projections.Cursor{Task: v.ID}
-	if v.SubmittedAt != nil {
-		if at, err := time.Parse(events.TimeLayout, *v.SubmittedAt); err == nil {
-			c.Submitted = at.UnixMilli()
-		}
-	}
-	return c
-}
-
-// compareCursors orders places as the list does: the newest first, then by id.
-func compareCursors(a, b projections.Cursor) int {
-	return cmp.Or(cmp.Compare(b.Submitted, a.Submitted), strings.Compare(a.Task, b.Task))
 }
 
 // asOf is what an answer reflects, by partition.

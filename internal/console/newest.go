@@ -148,8 +148,7 @@ func (n *newest[T]) add(at noticePlace, bytes int, thing T) {
 	}
 }
 
-// stop ends the page at a place, or before: another console's page ended there, and what it has
-// after that isn't known here.
+// stop ends the page at a place, or before.
 func (n *newest[T]) stop(at noticePlace) {
 	if n.until == nil || at.compare(*n.until) < 0 {
 		n.until = &at

@@ -181,7 +181,7 @@ func TestTopicReadsAreBounded(t *testing.T) {
 			t.Errorf("%s: %d %s", path, r.status, r.body)
 		}
 	}
-	if r := ask(t, s, http.MethodGet, api+"/alerts?open=true", ""); r.status != http.StatusOK { // of the audit alone
+	if r := ask(t, s, http.MethodGet, api+"/alerts?open=true", ""); r.status != http.StatusOK { // of the index alone
 		t.Errorf("%d %s", r.status, r.body)
 	}
 	close(on)

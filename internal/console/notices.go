@@ -65,7 +65,7 @@ func ViewAlert(a *events.Alert, r *events.Record) AlertView {
 		Partition: r.Partition, Offset: strconv.FormatInt(r.Offset, 10)}
 }
 
-// viewHold shows an alert that the audit keeps.
+// viewHold shows an alert that the index keeps.
 func viewHold(a *projections.Alert) AlertView {
 	return AlertView{At: events.InstantText(a.At), Task: a.Task, Seq: a.Seq, Code: a.Code, Step: a.Step, Message: a.Message,
 		Partition: a.Partition, Offset: strconv.FormatInt(a.Offset, 10), EndedAt: events.InstantText(a.EndedAt), EndedBy: a.EndedBy}
@@ -79,12 +79,12 @@ type alertList struct {
 	Alerts []AlertView `json:"alerts"`
 	Left   int64       `json:"left_off"` // how many more there are
 	// NextPageToken continues the list; empty: there is no more.
-	NextPageToken     string        `json:"next_page_token"`
-	AsOf              []events.AsOf `json:"as_of"`
-	MissingPartitions []int32       `json:"missing_partitions"`
+	NextPageToken string        `json:"next_page_token"`
+	AsOf          []events.AsOf `json:"as_of"`
+	Incomplete    []Incomplete  `json:"incomplete"`
 }
 
-// alerts answers with those of held tasks, from the audit, which knows whether they are
+// alerts answers with those of held tasks, from the index, which knows whether they are
 // open, and with those that no event is of, from their topic.
 func (c *call) alerts() (any, error) {
 	if err := c.knows("since", "limit", "open", "page_token", "min_offset"); err != nil {
@@ -98,51 +98,37 @@ func (c *call) alerts() (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	floor, unled, err := c.minOffsets()
+	floor, leaderless, err := c.minOffsets()
 	if err != nil {
 		return nil, err
 	}
-	share, err := c.shares()
+	progress, err := c.await(c.r.Context(), floor)
 	if err != nil {
 		return nil, err
 	}
-	if err := c.await(c.r.Context(), share.own, floor); err != nil {
-		return nil, err
-	}
-	held, err := c.cfg.Audit.Alerts(share.own, q)
+	held, err := c.cfg.Index.Alerts(begun(progress), q)
 	if err != nil {
 		return nil, err
 	}
-	found, reflected := newest[AlertView]{window: asked}, held.AsOf
+	found := newest[AlertView]{window: asked}
 	for i := range held.Alerts {
 		v := viewHold(&held.Alerts[i])
 		found.add(placeOfHold(&held.Alerts[i]), v.bytes(), v)
 	}
 	found.seen = held.Count
-	err = gather(c, share.at, func(l alertList) {
-		for _, v := range l.Alerts {
-			found.add(placeOfAlert(&v), v.bytes(), v)
+	if !q.OpenOnly {
+		of, err := c.alertsOfNoEvent(asked.since, &found)
+		if err != nil {
+			return nil, err
 		}
-		if n := len(l.Alerts); n > 0 && l.Left > 0 {
-			found.stop(placeOfAlert(&l.Alerts[n-1]))
-		}
-		found.seen += l.Left
-		addAsOf(reflected, l.AsOf)
-	})
-	if err == nil && !q.OpenOnly && !c.forwarded() { // who was asked first reads the topic
-		var unread []int32
-		unread, err = c.alertsOfNoEvent(asked.since, &found)
-		unled = append(unled, unread...)
+		leaderless = append(leaderless, of...)
 	}
-	if err != nil {
-		return nil, err
-	}
-	missing, err := c.missing(reflected, floor, unled...)
+	lacks, err := c.incomplete(progress, leaderless)
 	if err != nil {
 		return nil, err
 	}
 	list, left, next := found.page()
-	return alertList{list, left, next, asOf(reflected), missing}, nil
+	return alertList{list, left, next, asOf(held.AsOf), lacks}, nil
 }
 
 // alertQuery reads open. Without since open alerts of any age are asked for.
@@ -166,12 +152,12 @@ func (c *call) alertQuery(asked *window) (q projections.AlertQuery, err error) {
 }
 
 // alertsOfNoEvent adds those that no event is of: of definitions and topics that can't be
-// used. unread are partitions of which there may be more.
-func (c *call) alertsOfNoEvent(since time.Time, found *newest[AlertView]) (unread []int32, err error) {
+// used. leaderless are partitions of which there may be more.
+func (c *call) alertsOfNoEvent(since time.Time, found *newest[AlertView]) (leaderless []int32, err error) {
 	if err := c.readsTopic(); err != nil {
 		return nil, err
 	}
-	unread, err = c.cfg.Log.Alerts(c.r.Context(), since, func(r *events.Record) {
+	leaderless, err = c.cfg.Log.Alerts(c.r.Context(), since, func(r *events.Record) {
 		a, err := events.DecodeAlert(r)
 		if err != nil || a.Seq != 0 {
 			return // `waybill alerts` tells of what is none
@@ -182,7 +168,7 @@ func (c *call) alertsOfNoEvent(since time.Time, found *newest[AlertView]) (unrea
 	if err != nil {
 		return nil, unavailable("the alerts: %v", err)
 	}
-	return unread, nil
+	return leaderless, nil
 }
 
 // DeadletterView is a record that could not be used. Value is the original, as far
@@ -214,8 +200,7 @@ type deadletterList struct {
 	Deadletters   []DeadletterView `json:"deadletters"`
 	Left          int64            `json:"left_off"`
 	NextPageToken string           `json:"next_page_token"`
-	// MissingPartitions are those of the topic that the list has nothing of: no broker leads them.
-	MissingPartitions []int32 `json:"missing_partitions"`
+	Incomplete    []Incomplete     `json:"incomplete"` // of partitions of the topic of dead letters
 }
 
 func (c *call) deadletters() (any, error) {
@@ -239,7 +224,7 @@ func (c *call) deadletters() (any, error) {
 		return nil, err
 	}
 	found := newest[DeadletterView]{window: asked}
-	unread, err := c.cfg.Log.Deadletters(c.r.Context(), asked.since, func(r *events.Record) {
+	leaderless, err := c.cfg.Log.Deadletters(c.r.Context(), asked.since, func(r *events.Record) {
 		if d := ViewDeadletter(r); len(reasons) == 0 || slices.Contains(reasons, d.Reason) {
 			found.add(noticePlace{r.Time.UnixMilli(), false, r.Partition, r.Offset}, d.bytes(), d)
 		}
@@ -248,7 +233,11 @@ func (c *call) deadletters() (any, error) {
 		return nil, unavailable("the dead letters: %v", err)
 	}
 	list, left, next := found.page()
-	return deadletterList{list, left, next, append([]int32{}, unread...)}, nil
+	lacks := make([]Incomplete, len(leaderless))
+	for i, p := range leaderless {
+		lacks[i] = Incomplete{p, NoLeader, 0}
+	}
+	return deadletterList{list, left, next, lacks}, nil
 }
 
 // ViewDeadletter shows a record of the dead letters.

@@ -19,7 +19,7 @@ import (
 
 // hasty is the patience of a console that gives a client less time to send a request than itself
 // to answer it, as the usual one does.
-var hasty = patience{read: 500 * time.Millisecond, answer: 1500 * time.Millisecond, control: time.Second, turn: time.Second, write: 10 * time.Second, silence: 10 * time.Second}
+var hasty = patience{read: 500 * time.Millisecond, answer: 1500 * time.Millisecond, control: time.Second, turn: time.Second, write: 10 * time.Second}
 
 // readTimePasses returns when a console that takes a request's body for hasty.read has given one up.
 func readTimePasses(t *testing.T, s server) {
@@ -147,12 +147,12 @@ func TestCommandThatIsNotWritten(t *testing.T) {
 	}
 }
 
-// A stream has no end of its own, at the console that has the partition and at one that hasn't.
+// A stream has no end of its own.
 func TestStreamOutlastsTheReadTime(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.within = hasty
-	consoles := []server{w.console(t, nil, 0, 1), w.console(t, nil, 2, 3)}
+	consoles := []server{w.console(t, nil), w.console(t, nil)}
 	task := w.some(t, events.StateError)
 	for _, s := range consoles {
 		for _, path := range []string{"/tasks/" + url.PathEscape(task.ID) + "/events", "/events"} {

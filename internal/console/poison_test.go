@@ -29,7 +29,7 @@ func TestTaskWithWhatIsNoEvent(t *testing.T) {
 				n++
 			}
 		}
-		consoles := []server{w.console(t, nil, 0, 1), w.console(t, nil, 2, 3)}
+		consoles := []server{w.console(t, nil), w.console(t, nil)}
 		path, route := api+"/tasks/"+url.PathEscape(task.ID), api+"/tasks/{id}"
 		for _, s := range consoles {
 			line := get[timelineView](t, w, s, route+"/timeline", path+"/timeline")
@@ -139,7 +139,7 @@ func TestTaskStreamOfADamagedEnd(t *testing.T) {
 	last := w.last(task.ID)
 	w.damagedIn, w.damage = last.Partition, Damage{From: last.Offset, Next: last.Offset + 1, Err: errors.New("its checksum is another")}
 	path := api + TaskPath(task.ID) + "/events"
-	for _, s := range []server{w.console(t, nil, 0, 1), w.console(t, nil, 2, 3)} {
+	for _, s := range []server{w.console(t, nil), w.console(t, nil)} {
 		came, _ := openStream(t, s, path)
 		for n := range task.Seq {
 			if e := <-came; (e.name == PoisonEvent) != (n == task.Seq-1) || e.id == "" {

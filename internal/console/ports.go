@@ -7,24 +7,22 @@ import (
 	"time"
 
 	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/index"
 	"github.com/waybill-run/waybill/internal/replay"
 	"github.com/waybill-run/waybill/projections"
 )
 
-// Audit is the audit projection of this process. It is safe for concurrent use.
-type Audit interface {
-	// Owned are the partitions that this process reads.
-	Owned() []int32
+// Index is the index of this process, of all partitions. It is safe for concurrent use.
+type Index interface {
 	// Fresh brings what a query sees of partitions up to what was read.
 	Fresh(ctx context.Context, ps ...int32) error
 	// Reach returns when everything of a partition below an offset was read: Find
 	// has it, and what Fresh brings up to date.
 	Reach(ctx context.Context, p int32, offset int64) error
-	// Find is what is known of a task, as of what was read; not here: the partition
-	// is read elsewhere.
-	Find(p int32, task string) (f projections.Found, here bool, err error)
-	// Progress is how far each partition was read.
-	Progress() map[int32]Progress
+	// Find is what is known of a task, as of what was read; not begun: nothing of the partition was read by this process.
+	Find(p int32, task string) (f projections.Found, begun bool, err error)
+	// Progress is how far each partition was read, without those of which no broker has said where they end.
+	Progress() map[int32]index.Progress
 	// Subscribe has a channel told, perhaps once for several, when something was
 	// read.
 	Subscribe() (news <-chan struct{}, cancel func())
@@ -32,12 +30,6 @@ type Audit interface {
 	List(ctx context.Context, ps []int32, f projections.Filter, after projections.Cursor, limit int) (projections.Page, error)
 	Counts(p int32) (projections.Counts, int64, error)
 	Alerts(ps []int32, q projections.AlertQuery) (projections.AlertList, error)
-}
-
-// Progress is how far the audit has read a partition, of where it ends.
-type Progress struct {
-	Next, End int64
-	Behind    bool
 }
 
 // ErrAway is wrapped by errors of a Log where brokers don't give what was asked for, at the moment: mostly
@@ -66,10 +58,10 @@ type Log interface {
 	Settled(ctx context.Context) (map[int32]int64, error)
 	// Follow reads the events of some partitions from offsets on, or FromEnd.
 	Follow(from map[int32]int64) (Stream, error)
-	// Alerts and Deadletters give fn the records of their topics since an instant. unread are
+	// Alerts and Deadletters give fn the records of their topics since an instant. leaderless are
 	// partitions that no broker leads at the moment.
-	Alerts(ctx context.Context, since time.Time, fn func(*events.Record)) (unread []int32, err error)
-	Deadletters(ctx context.Context, since time.Time, fn func(*events.Record)) (unread []int32, err error)
+	Alerts(ctx context.Context, since time.Time, fn func(*events.Record)) (leaderless []int32, err error)
+	Deadletters(ctx context.Context, since time.Time, fn func(*events.Record)) (leaderless []int32, err error)
 	// Waiting is a task's submission that no scheduler has taken yet; nil: none is known.
 	Waiting(ctx context.Context, id string) (*Waiting, error)
 	// Submit writes a submission, and returns when it is acknowledged. It waits some seconds for that (ErrUnwritten).
@@ -105,8 +97,6 @@ type Stream interface {
 
 // Cluster is what Kafka knows of who is there. It is safe for concurrent use.
 type Cluster interface {
-	// Peers are the URLs of the consoles, by the partitions that they have.
-	Peers(ctx context.Context) (map[int32]string, error)
 	// Agents lists those that have a request topic, by name.
 	Agents(ctx context.Context) ([]AgentView, error)
 	// Agent is what is known of one.

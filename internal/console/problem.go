@@ -14,6 +14,8 @@ type Problem struct {
 	Status   int    `json:"status"`
 	Detail   string `json:"detail"`
 	Instance string `json:"instance,omitempty"`
+	// Incomplete is what an answer would lack, of a problem that is about that.
+	Incomplete []Incomplete `json:"incomplete,omitempty"`
 
 	retryAfter int // seconds; 0: none
 	challenge  bool
@@ -30,25 +32,24 @@ func (p *Problem) NoTask() (what string, is bool) { return strings.CutSuffix(p.D
 
 // The problems, by what the last part of their type says.
 var (
-	badRequest     = problemOf(http.StatusBadRequest, "bad_request", "The request can't be understood")
-	unauthorized   = problemOf(http.StatusUnauthorized, "unauthorized", "A token is needed")
-	forbidden      = problemOf(http.StatusForbidden, "forbidden", "Not permitted")
-	notFound       = problemOf(http.StatusNotFound, "not_found", "Not there")
-	badMethod      = problemOf(http.StatusMethodNotAllowed, "method_not_allowed", "Not with this method")
-	refused        = problemOf(http.StatusConflict, "refused", "Refused by the task's state")
-	forReading     = problemOf(http.StatusConflict, "for_reading", "A history is for reading")
-	tooLarge       = problemOf(http.StatusRequestEntityTooLarge, "too_large", "The body is too large")
-	notJSON        = problemOf(http.StatusUnsupportedMediaType, "not_json", "The body must be JSON")
-	misdirected    = problemOf(http.StatusMisdirectedRequest, "misdirected", "Not the host that this console answers for")
-	otherSystem    = problemOf(http.StatusMisdirectedRequest, "other_system", "Meant for another system")
-	tooMany        = problemOf(http.StatusTooManyRequests, "too_many_failures", "Too many requests with an invalid token")
-	unprocessable  = problemOf(http.StatusUnprocessableEntity, "unusable", "It can't be used")
-	unreadable     = problemOf(http.StatusInternalServerError, "unreadable", "The task's history can't be read")
-	internal       = problemOf(http.StatusInternalServerError, "internal", "It failed")
-	unavailable    = problemOf(http.StatusServiceUnavailable, "unavailable", "Not now")
-	behind         = problemOf(http.StatusServiceUnavailable, "behind", "The audit hasn't come that far")
-	noAnswer       = problemOf(http.StatusGatewayTimeout, "no_answer", "No scheduler answered")
-	peerUnanswered = problemOf(http.StatusBadGateway, "peer", "Another console didn't answer")
+	badRequest    = problemOf(http.StatusBadRequest, "bad_request", "The request can't be understood")
+	unauthorized  = problemOf(http.StatusUnauthorized, "unauthorized", "A token is needed")
+	forbidden     = problemOf(http.StatusForbidden, "forbidden", "Not permitted")
+	notFound      = problemOf(http.StatusNotFound, "not_found", "Not there")
+	badMethod     = problemOf(http.StatusMethodNotAllowed, "method_not_allowed", "Not with this method")
+	refused       = problemOf(http.StatusConflict, "refused", "Refused by the task's state")
+	forReading    = problemOf(http.StatusConflict, "for_reading", "A history is for reading")
+	tooLarge      = problemOf(http.StatusRequestEntityTooLarge, "too_large", "The body is too large")
+	notJSON       = problemOf(http.StatusUnsupportedMediaType, "not_json", "The body must be JSON")
+	misdirected   = problemOf(http.StatusMisdirectedRequest, "misdirected", "Not the host that this console answers for")
+	otherSystem   = problemOf(http.StatusMisdirectedRequest, "other_system", "Meant for another system")
+	tooMany       = problemOf(http.StatusTooManyRequests, "too_many_failures", "Too many requests with an invalid token")
+	unprocessable = problemOf(http.StatusUnprocessableEntity, "unusable", "It can't be used")
+	unreadable    = problemOf(http.StatusInternalServerError, "unreadable", "The task's history can't be read")
+	internal      = problemOf(http.StatusInternalServerError, "internal", "It failed")
+	unavailable   = problemOf(http.StatusServiceUnavailable, "unavailable", "Not now")
+	incomplete    = problemOf(http.StatusServiceUnavailable, "incomplete", "The answer would lack something")
+	noAnswer      = problemOf(http.StatusGatewayTimeout, "no_answer", "No scheduler answered")
 )
 
 // problemTypes begins the type of each problem.

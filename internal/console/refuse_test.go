@@ -199,7 +199,7 @@ func FuzzParseTokens(f *testing.F) {
 	f.Add("viewer vera 0123456789abcdef\n# x\noperator o 0123456789abcdefg")
 	f.Fuzz(func(t *testing.T, text string) {
 		tokens, err := ParseTokens(strings.NewReader(text))
-		if err == nil && len(tokens.now.Load().held) == 0 {
+		if err == nil && len(*tokens.now.Load()) == 0 {
 			t.Errorf("%q: no token, and no error", text)
 		}
 	})

@@ -73,7 +73,7 @@ func TestTokensAreReplaced(t *testing.T) {
 	if asked(viewerToken) != http.StatusOK || asked("fedcba9876543210") != http.StatusUnauthorized {
 		t.Fatal("the tokens aren't those of the test")
 	}
-	c.cfg.Tokens.Replace(with, time.Now())
+	c.cfg.Tokens.Replace(with)
 	if asked(viewerToken) != http.StatusUnauthorized || asked("fedcba9876543210") != http.StatusOK {
 		t.Error("the old tokens still count")
 	}
@@ -215,171 +215,30 @@ func TestStreamsOfOneToken(t *testing.T) {
 	}
 }
 
-// Another console is told who asks, and gets no token: anybody in the group can announce an address. What it is told is good
-// for that request only.
-func TestPeersGetNoToken(t *testing.T) {
+// A stream ends when its token is replaced, also by another one of the same name.
+func TestStreamEndsWithItsToken(t *testing.T) {
 	w := newWorld(t)
 	tokens := someTokens(t)
-	a := w.console(t, tokens, 0)
-	got := make(chan *http.Request, 1)
-	peer := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { got <- r }))
-	t.Cleanup(peer.Close)
-	w.mu.Lock()
-	for p := int32(1); p < w.partitions; p++ {
-		w.urls[p] = peer.URL
+	task := w.some(t, events.StateError) // its stream goes on
+	s := w.console(t, tokens)
+	came, status := openStream(t, s, api+"/tasks/"+url.PathEscape(task.ID)+"/events", bearer+viewerToken)
+	if status != http.StatusOK {
+		t.Fatalf("status %d", status)
 	}
-	w.mu.Unlock()
-	ask(t, a, http.MethodGet, api+"/tasks", "", bearer+viewerToken)
-	r := <-got
-	if sent := r.Header.Get("Authorization"); sent != "" {
-		t.Errorf("the other console got %q", sent)
-	}
-	said := r.Header.Get(callerHeader)
-	b := configured(t, func(cfg *Config) { cfg.Tokens = tokens })
-	headers := []string{callerHeader + ": " + said, forwardedHeader + ": 1", partitionsHeader + ": " + r.Header.Get(partitionsHeader)}
-	vouched := func(path string, headers ...string) int {
-		q := httptest.NewRequest(http.MethodGet, path, http.NoBody)
-		for _, h := range headers {
-			name, value, _ := strings.Cut(h, ": ")
-			q.Header.Set(name, value)
+	for range task.Seq {
+		if _, open := <-came; !open {
+			t.Fatal("the stream has ended before its token was replaced")
 		}
-		w := httptest.NewRecorder()
-		b.ServeHTTP(w, q)
-		return w.Code
 	}
-	if code := vouched(r.URL.RequestURI(), headers...); code != http.StatusOK {
-		t.Errorf("what a console says of who asks is answered with %d", code)
-	}
-	if code := vouched(api+"/deadletters", headers...); code != http.StatusUnauthorized {
-		t.Errorf("for another request it is answered with %d", code)
-	}
-	if code := vouched(r.URL.RequestURI(), headers[:2]...); code != http.StatusUnauthorized {
-		t.Errorf("for other partitions it is answered with %d", code)
-	}
-	b.cfg.Clock = func() time.Time { return time.Now().Add(2 * callerWithin) }
-	if code := vouched(r.URL.RequestURI(), headers...); code != http.StatusOK {
-		t.Errorf("by a console whose own clock is ahead it is answered with %d", code)
-	}
-	now := b.cfg.Now
-	b.cfg.Now = func() time.Time { return now().Add(2 * callerWithin) }
-	if code := vouched(r.URL.RequestURI(), headers...); code != http.StatusUnauthorized {
-		t.Errorf("two minutes later it is answered with %d", code)
-	}
-	other, err := ParseTokens(strings.NewReader("viewer vera " + viewerToken))
+	with, err := ParseTokens(strings.NewReader("viewer vera another-0123456789abcdef"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	b.cfg.Now, b.cfg.Tokens = now, other
-	if code := vouched(r.URL.RequestURI(), headers...); code != http.StatusUnauthorized {
-		t.Errorf("by a console with other tokens it is answered with %d", code)
-	}
-}
-
-// A stream ends when its token is replaced, also by another one of the same name, and also where another console sends the
-// stream: that one knows the name only.
-func TestStreamEndsWithItsToken(t *testing.T) {
-	for _, elsewhere := range []bool{false, true} {
-		w := newWorld(t)
-		tokens := someTokens(t)
-		task := w.some(t, events.StateError) // its stream goes on
-		a := w.console(t, tokens)
-		if p := events.Partition([]byte(task.ID), w.partitions); elsewhere {
-			w.console(t, someTokens(t), p)
-			a = w.console(t, tokens, (p+1)%w.partitions)
-		}
-		came, status := openStream(t, a, api+"/tasks/"+url.PathEscape(task.ID)+"/events", bearer+viewerToken)
-		if status != http.StatusOK {
-			t.Fatalf("status %d", status)
-		}
-		for range task.Seq {
-			if _, open := <-came; !open {
-				t.Fatal("the stream has ended before its token was replaced")
-			}
-		}
-		with, err := ParseTokens(strings.NewReader("viewer vera another-0123456789abcdef"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		tokens.Replace(with, w.now)
-		next := w.last(task.ID)
-		next.Offset += 100
-		w.comes(next)
-		if e, open := <-came; open {
-			t.Errorf("elsewhere %v: a replaced token is still sent %+v", elsewhere, e)
-		}
-	}
-}
-
-// A console may be announced with the path of a proxy before it, which the console doesn't see.
-func TestPeerBehindAProxyWithAPath(t *testing.T) {
-	w := newWorld(t)
-	task := w.some(t, events.StateUndone)
-	p := events.Partition([]byte(task.ID), w.partitions)
-	behind := w.console(t, someTokens(t), p)
-	proxy := httptest.NewServer(http.StripPrefix("/api/v1/c1", behind.Config.Handler))
-	t.Cleanup(proxy.Close)
-	w.mu.Lock()
-	w.urls[p] = proxy.URL + "/api/v1/c1"
-	w.mu.Unlock()
-	a := w.console(t, someTokens(t), (p+1)%w.partitions)
-	for _, path := range []string{"/tasks/" + url.PathEscape(task.ID), "/tasks?filter=" + url.QueryEscape("state:undone")} {
-		if answer := ask(t, a, http.MethodGet, api+path, "", bearer+viewerToken); answer.status != http.StatusOK {
-			t.Errorf("%s is answered with %d %s", path, answer.status, answer.body)
-		}
-	}
-	for uri, want := range map[string]string{"/c1/api/v1/tasks?filter=/api/v1/x": "/api/v1/tasks?filter=/api/v1/x", "/tasks?a=/api/v1/x": "/tasks?a=/api/v1/x",
-		"/api/v1/tasks/a%2Fapi%2Fv1%2Fb": "/api/v1/tasks/a%2Fapi%2Fv1%2Fb"} {
-		if got := askedURI(httptest.NewRequest(http.MethodGet, uri, nil)); got != want {
-			t.Errorf("%s asks for %s, want %s", uri, got, want)
-		}
-	}
-}
-
-// While a file of tokens is replaced, twice even, consoles with the new one and with the old believe each other, whichever asks,
-// for five minutes. Then they don't, and none of them is throttled, nor does who asks hear that his token isn't valid.
-func TestConsolesWhileTokensAreReplaced(t *testing.T) {
-	parsed := func(more string) *Tokens {
-		tokens, err := ParseTokens(strings.NewReader("viewer vera " + viewerToken + more))
-		if err != nil {
-			t.Fatal(err)
-		}
-		return tokens
-	}
-	first, second, third := "", "\nviewer nina 0123456789abcdef", "\nviewer nils 123456789abcdef0"
-	w := newWorld(t)
-	task := w.some(t, events.StateUndone)
-	p := events.Partition([]byte(task.ID), w.partitions)
-	here, there := parsed(first), parsed(first)
-	w.console(t, there, p)
-	a := w.console(t, here, (p+1)%w.partitions)
-	code := func() int {
-		return ask(t, a, http.MethodGet, api+"/tasks/"+url.PathEscape(task.ID), "", bearer+viewerToken).status
-	}
-	start := w.now
-	for _, tt := range []struct {
-		name        string
-		after       time.Duration
-		here, there string
-		want        int
-	}{
-		{"the same file", 0, first, first, http.StatusOK},
-		{"who asks has the new one", time.Second, second, first, http.StatusOK},
-		{"who asks has a newer one", 2 * time.Second, third, first, http.StatusOK},
-		{"who is asked has skipped one", 3 * time.Second, third, third, http.StatusOK},
-		{"who is asked has a new one", time.Minute, third, first + second, http.StatusOK},
-		{"five minutes later", time.Minute + pastKeyWithin, third, second, http.StatusBadGateway},
-	} {
-		w.now = start.Add(tt.after)
-		here.Replace(parsed(tt.here), w.now)
-		there.Replace(parsed(tt.there), w.now)
-		for range failuresMost + 1 {
-			if got := code(); got != tt.want {
-				t.Fatalf("%s: answered with %d, want %d", tt.name, got, tt.want)
-			}
-		}
-	}
-	there.Replace(parsed(third), w.now)
-	if got := code(); got != http.StatusOK {
-		t.Errorf("with the same file again: answered with %d", got)
+	tokens.Replace(with)
+	next := w.last(task.ID)
+	next.Offset += 100
+	w.comes(next)
+	if e, open := <-came; open {
+		t.Errorf("a replaced token is still sent %+v", e)
 	}
 }

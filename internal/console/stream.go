@@ -208,8 +208,8 @@ func (c *call) taskEvents() (any, error) {
 			return nil, badRequest("%s %q: an id that this stream gave", lastEventID, printable(text))
 		}
 	}
-	h, done, err := c.history()
-	if done || err != nil {
+	h, err := c.history()
+	if err != nil {
 		return nil, err
 	}
 	last := h.records[len(h.records)-1]

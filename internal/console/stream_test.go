@@ -66,7 +66,7 @@ func openStream(t *testing.T, s server, path string, headers ...string) (<-chan 
 // cut off goes on after the id that came last, and one that has all isn't begun again.
 func TestTaskStream(t *testing.T) {
 	w := newWorld(t)
-	consoles := []server{w.console(t, nil, 0, 1), w.console(t, nil, 2, 3)}
+	consoles := []server{w.console(t, nil), w.console(t, nil)}
 	task := w.some(t, events.StateUndone)
 	path := api + "/tasks/" + url.PathEscape(task.ID) + "/events"
 	for _, s := range consoles {
@@ -203,7 +203,7 @@ func TestTaskStreamOfAHistory(t *testing.T) {
 	w := newWorld(t)
 	w.history = true
 	task := w.some(t, events.StateError)
-	for _, s := range []server{w.console(t, nil, 0, 1), w.console(t, nil, 2, 3)} {
+	for _, s := range []server{w.console(t, nil), w.console(t, nil)} {
 		path := api + "/tasks/" + url.PathEscape(task.ID) + "/events"
 		came, status := openStream(t, s, path)
 		var last string
@@ -234,7 +234,7 @@ func TestTaskStreamPassesWhatIsNoEvent(t *testing.T) {
 			break
 		}
 	}
-	consoles := []server{w.console(t, nil, 0, 1), w.console(t, nil, 2, 3)}
+	consoles := []server{w.console(t, nil), w.console(t, nil)}
 	path := api + "/tasks/" + url.PathEscape(task.ID) + "/events"
 	for _, s := range consoles {
 		came, status := openStream(t, s, path)

@@ -78,30 +78,18 @@ func (d *denials) makeRoom() {
 
 // denied counts a failed authentication, and is its problem.
 func (c *Console) denied(r *http.Request, reason string) error {
-	if source, over := c.deny(&c.denials, r, reason); over {
-		return tooMany("more than %d requests with an invalid token came from %s within %s", failuresMost, source, failuresWithin)
-	}
-	return unauthorized("%s", reason)
-}
-
-// refusedClaim is the problem of what another console says of a caller and can't be believed. It doesn't throttle its source:
-// nobody guesses a signature, and a console whose file of tokens is an old one is no attacker.
-func (c *Console) refusedClaim(r *http.Request, reason string) error {
-	_, _ = c.deny(&c.claims, r, reason)
-	return unauthorized("%s", reason)
-}
-
-// deny counts a failed authentication among others. over: its source has had more than it may have.
-func (c *Console) deny(among *denials, r *http.Request, reason string) (source string, over bool) {
 	source, _, err := net.SplitHostPort(r.RemoteAddr)
 	if err != nil {
 		source = r.RemoteAddr
 	}
-	log, others, over := among.add(source, c.now())
+	log, others, over := c.denials.add(source, c.now())
 	if c.cfg.Denied != nil {
 		c.cfg.Denied(Denial{Source: source, Path: printable(r.URL.Path), Reason: reason, Log: log, Others: others})
 	}
-	return source, over
+	if over {
+		return tooMany("more than %d requests with an invalid token came from %s within %s", failuresMost, source, failuresWithin)
+	}
+	return unauthorized("%s", reason)
 }
 
 // now is this machine's time: what it bounds is between two requests.

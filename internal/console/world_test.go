@@ -18,12 +18,12 @@ import (
 
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/golden"
+	"github.com/waybill-run/waybill/internal/index"
 	"github.com/waybill-run/waybill/internal/replay"
 	"github.com/waybill-run/waybill/projections"
 )
 
-// world is a recorded system that consoles answer for, each with its share of the
-// partitions in a store of its own.
+// world is a recorded system that consoles answer for, each from a store of its own.
 type world struct {
 	partitions int32
 	records    map[int32][]events.Record // events
@@ -34,10 +34,11 @@ type world struct {
 	waiting    map[string]*Waiting // submissions that no scheduler has taken
 	looking    func()              // nil, or called by who looks for one
 	cluster    string
-	failed     func(error)   // what a console tells of; nil: nobody
-	more       int64         // records of each partition that nobody has read yet
-	leaderless []int32       // partitions of all topics that no broker leads
-	unsettled  map[int32]int // how many of the last records are of a transaction that goes on
+	failed     func(error)     // what a console tells of; nil: nobody
+	more       int64           // records of each partition that nobody has read yet
+	restoring  map[int32]int64 // where partitions end that aren't read yet to there
+	leaderless []int32         // partitions of all topics that no broker leads
+	unsettled  map[int32]int   // how many of the last records are of a transaction that goes on
 	within     patience
 	stuck      func(context.Context) error // what reading a task's events waits for; nil: nothing
 	damage     Damage                      // what can't be read of a partition, damagedIn
@@ -48,7 +49,6 @@ type world struct {
 	applied []Workflow // not read yet
 	read    []Workflow
 	unread  error // why they can't be read
-	urls    map[int32]string
 	written []events.Record
 	answer  func(*events.Control) (*events.Answer, error)
 	streams []chan []events.Record // what each stream is given after what was recorded
@@ -73,7 +73,7 @@ func newWorld(t testing.TB) *world {
 		t.Fatal(err)
 	}
 	w := &world{cluster: "c", partitions: recordedPartitions, records: map[int32][]events.Record{}, other: map[string][]events.Record{}, tasks: map[string]*events.Task{},
-		within: usualPatience, unsettled: map[int32]int{}, urls: map[int32]string{}}
+		within: usualPatience, unsettled: map[int32]int{}}
 	ns := events.Namespace(events.DefaultNamespace)
 	for _, r := range all {
 		if r.Topic != ns.Events() {
@@ -119,12 +119,12 @@ func (w *world) some(t testing.TB, state events.TaskState) *events.Task {
 	return nil
 }
 
-// console serves some partitions, all if none are named.
-func (w *world) console(t testing.TB, tokens *Tokens, own ...int32) *httptest.Server {
+// console has read some partitions, all if none are named.
+func (w *world) console(t testing.TB, tokens *Tokens, read ...int32) *httptest.Server {
 	t.Helper()
-	if len(own) == 0 {
+	if len(read) == 0 {
 		for p := range w.partitions {
-			own = append(own, p)
+			read = append(read, p)
 		}
 	}
 	id := projections.Identity{ClusterID: w.cluster, Namespace: events.DefaultNamespace, Partitions: w.partitions, View: projections.ViewTimelines}
@@ -132,8 +132,8 @@ func (w *world) console(t testing.TB, tokens *Tokens, own ...int32) *httptest.Se
 	if err != nil {
 		t.Fatal(err)
 	}
-	a := &fakeAudit{w: w, own: own, Store: store, next: map[int32]int64{}}
-	for _, p := range own {
+	a := &fakeIndex{w: w, Store: store, next: map[int32]int64{}}
+	for _, p := range read {
 		v, err := store.Timelines(p)
 		if err != nil {
 			t.Fatal(err)
@@ -150,9 +150,8 @@ func (w *world) console(t testing.TB, tokens *Tokens, own ...int32) *httptest.Se
 		v.Close()
 	}
 	server := httptest.NewUnstartedServer(nil)
-	url := "http://" + server.Listener.Addr().String()
-	c := New(Config{ClusterID: w.cluster, Namespace: events.DefaultNamespace, Partitions: w.partitions, Source: "waybill.console/test", URL: url,
-		Audit: a, Log: w, Cluster: w, Tokens: tokens, LoopbackOperator: true, History: w.history, Now: func() time.Time { return w.now },
+	c := New(Config{ClusterID: w.cluster, Namespace: events.DefaultNamespace, Partitions: w.partitions, Source: "waybill.console/test",
+		Index: a, Log: w, Cluster: w, Tokens: tokens, LoopbackOperator: true, History: w.history, Now: func() time.Time { return w.now },
 		Failed: func(_ *http.Request, err error) {
 			if w.failed != nil {
 				w.failed(err)
@@ -161,11 +160,6 @@ func (w *world) console(t testing.TB, tokens *Tokens, own ...int32) *httptest.Se
 	c.within = w.within
 	server.Config = c.server()
 	server.Start()
-	w.mu.Lock()
-	for _, p := range own {
-		w.urls[p] = url
-	}
-	w.mu.Unlock()
 	t.Cleanup(func() {
 		c.Close()
 		server.Close()
@@ -176,26 +170,27 @@ func (w *world) console(t testing.TB, tokens *Tokens, own ...int32) *httptest.Se
 	return server
 }
 
-// fakeAudit has read all that was recorded.
-type fakeAudit struct {
+// fakeIndex has read all that was recorded of some partitions.
+type fakeIndex struct {
 	*projections.Store
 	w    *world
-	own  []int32
 	next map[int32]int64
 }
 
-func (a *fakeAudit) Owned() []int32                        { return a.own }
-func (a *fakeAudit) Fresh(context.Context, ...int32) error { return nil }
-func (a *fakeAudit) Subscribe() (<-chan struct{}, func())  { return nil, func() {} }
-func (a *fakeAudit) Progress() map[int32]Progress {
-	progress := map[int32]Progress{}
-	for _, p := range a.own {
-		progress[p] = Progress{Next: a.next[p], End: a.next[p]}
+func (a *fakeIndex) Fresh(context.Context, ...int32) error { return nil }
+func (a *fakeIndex) Subscribe() (<-chan struct{}, func())  { return nil, func() {} }
+func (a *fakeIndex) Progress() map[int32]index.Progress {
+	progress := map[int32]index.Progress{}
+	for p, next := range a.next {
+		progress[p] = index.Progress{Next: next, End: next}
+		if end := a.w.restoring[p]; end > 0 {
+			progress[p] = index.Progress{Next: next, End: end, Behind: true, Restoring: true}
+		}
 	}
 	return progress
 }
 
-func (a *fakeAudit) Find(p int32, task string) (f projections.Found, here bool, err error) {
+func (a *fakeIndex) Find(p int32, task string) (f projections.Found, begun bool, err error) {
 	if f.Summary, _, err = a.Store.Summary(p, task); err != nil {
 		return f, true, err
 	}
@@ -212,10 +207,10 @@ func (a *fakeAudit) Find(p int32, task string) (f projections.Found, here bool, 
 		}
 	}
 	f.Places, f.Next, err = a.Store.Places(p, task)
-	return f, slices.Contains(a.own, p), err
+	return f, known(a.next, p), err
 }
 
-func (a *fakeAudit) Reach(ctx context.Context, p int32, offset int64) error {
+func (a *fakeIndex) Reach(ctx context.Context, p int32, offset int64) error {
 	if a.next[p] >= offset {
 		return nil
 	}
@@ -376,12 +371,6 @@ func (w *world) writes() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return len(w.written)
-}
-
-func (w *world) Peers(context.Context) (map[int32]string, error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return maps.Clone(w.urls), nil
 }
 
 func (w *world) Agents(context.Context) ([]AgentView, error) {

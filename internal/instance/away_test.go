@@ -3,6 +3,8 @@ package instance_test
 import (
 	"context"
 	"log/slog"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"sync"
 	"testing"
@@ -27,20 +29,24 @@ func (h *heard) Handle(ctx context.Context, r slog.Record) error {
 	return err
 }
 
-// A supervisor and an audit whose brokers go away say so: they go on without a word otherwise, and who
+// A supervisor and an index whose brokers go away say so: they go on without a word otherwise, and who
 // looks at their logs would take them for idle.
 func TestFollowersSayThatTheBrokersAreAway(t *testing.T) {
 	start := map[string]func(context.Context, *instance.Instance) error{
 		"supervisor": func(ctx context.Context, n *instance.Instance) error { return n.StartSupervisor(ctx, time.Second) },
-		"audit": func(ctx context.Context, n *instance.Instance) error {
-			_, err := n.StartAudit(ctx, "", nil)
+		"index": func(ctx context.Context, n *instance.Instance) error {
+			_, err := n.StartIndex(ctx, nil)
 			return err
 		},
 	}
 	for role, begin := range start {
 		t.Run(role, func(t *testing.T) {
-			l := newAuditLog(t) // without events: no scheduler claimed its partitions, which a supervisor that reads some complains of
-			h := &heard{told: told{Handler: slog.DiscardHandler}, part: "of=" + role, came: make(chan struct{})}
+			part := "of=" + role
+			if role == "index" {
+				part = "the brokers don't answer"
+			}
+			l := newEventLog(t) // without events: no scheduler claimed its partitions, which a supervisor that reads some complains of
+			h := &heard{told: told{Handler: slog.DiscardHandler}, part: part, came: make(chan struct{})}
 			n, err := instance.Open(t.Context(), l.cfg, instance.Config{DataDir: t.TempDir(), Metrics: instance.NewMetrics(), Log: slog.New(h), OwnClock: true, Session: time.Second})
 			if err != nil {
 				t.Fatal(err)
@@ -49,15 +55,13 @@ func TestFollowersSayThatTheBrokersAreAway(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			ended := make(chan error, 1)
 			go func() { ended <- n.Run(ctx, func(ctx context.Context) error { return begin(ctx, n) }) }()
-			group := l.cfg.Namespace.SupervisorGroup()
-			if role == "audit" {
-				group = l.cfg.Namespace.AuditGroup()
-			}
 			for deadline := time.Now().Add(30 * time.Second); ; {
-				if g, err := l.admin.DescribeGroup(t.Context(), group); err == nil && len(g.Members) == 1 {
+				w := httptest.NewRecorder()
+				n.Health().ServeHTTP(w, httptest.NewRequest(http.MethodGet, instance.ReadyPath, nil))
+				if w.Code == http.StatusOK {
 					break
 				} else if time.Now().After(deadline) {
-					t.Fatalf("it is no member: %+v, %v", g, err)
+					t.Fatalf("it isn't ready: %s", w.Body)
 				}
 			}
 			l.broker.Fake.Close()

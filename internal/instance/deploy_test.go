@@ -115,6 +115,12 @@ func TestRulesAndDashboardAreOfMetricsThatAreThere(t *testing.T) {
 	if err != nil {
 		t.Fatal(dashboardFile, err)
 	}
+	for name := range m.labels {
+		library := strings.HasPrefix(name, "waybill_kafka_") // the client's own
+		if strings.HasPrefix(name, "waybill_") && !library && !strings.Contains(string(src), name) {
+			t.Errorf("the dashboard doesn't show %s", name)
+		}
+	}
 	if len(dashboard.Panels) < 10 {
 		t.Errorf("%d panels found: the test proves nothing", len(dashboard.Panels))
 	}

@@ -8,7 +8,7 @@ import (
 	"github.com/waybill-run/waybill/scheduler"
 )
 
-// flows sums up how the lanes of a process use the agents.
+// flows sums up how the workers of a process use the agents.
 type flows struct {
 	outstanding, bound, queued, silent *prometheus.GaugeVec
 
@@ -16,7 +16,7 @@ type flows struct {
 	of map[string][]scheduler.AgentFlow // by owner
 }
 
-// take is what a lane says of its agents.
+// take is what a worker says of its agents.
 func (f *flows) take(owner string, agents []scheduler.AgentFlow) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -26,8 +26,8 @@ func (f *flows) take(owner string, agents []scheduler.AgentFlow) {
 		sums[a.Agent] = scheduler.AgentFlow{} // its share may be all that there was
 	}
 	f.of[owner] = agents
-	for _, lane := range f.of {
-		for _, a := range lane {
+	for _, worker := range f.of {
+		for _, a := range worker {
 			s := sums[a.Agent]
 			s.Outstanding, s.Bound, s.Queued = s.Outstanding+a.Outstanding, s.Bound+a.Bound, s.Queued+a.Queued
 			sums[a.Agent] = s

@@ -11,7 +11,7 @@ import (
 
 // Who keeps nothing on a disk needs none: an agent runs in an image that is empty, or can't be written to.
 func TestOnlyAStoreNeedsAFolder(t *testing.T) {
-	l := newAuditLog(t)
+	l := newEventLog(t)
 	temporary := filepath.Join(t.TempDir(), "tmp")
 	t.Setenv("TMPDIR", temporary)
 	n, err := instance.Open(t.Context(), l.cfg, instance.Config{Metrics: instance.NewMetrics(), Log: slog.New(slog.DiscardHandler), OwnClock: true})
@@ -23,7 +23,7 @@ func TestOnlyAStoreNeedsAFolder(t *testing.T) {
 	if err := os.Mkdir(temporary, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	a := l.audit("", nil)
+	a := l.index("", nil)
 	if made, err := filepath.Glob(filepath.Join(temporary, "*")); err != nil || len(made) != 1 {
 		t.Errorf("a store made %q (%v)", made, err)
 	}

@@ -19,31 +19,49 @@ import (
 // The paths of probes. They need no token.
 const (
 	LivePath    = "/healthz"  // the loops of the roles move
-	ReadyPath   = "/readyz"   // all members have joined their groups, and their partitions are restored
+	ReadyPath   = "/readyz"   // all members have joined their groups, their partitions are restored, and nothing stops
 	StartedPath = "/startupz" // the roles have been started
+)
+
+// How long a console goes on answering once it is told to stop, so that load balancers learn it: until drainProbes of
+// them were told, for drainMost at most. It doesn't wait if nobody has asked whether it is ready for drainUnasked.
+const (
+	drainProbes  = 3
+	drainMost    = 15 * time.Second
+	drainUnasked = time.Minute
 )
 
 // Health is what probes ask of a process. Liveness says nothing about brokers:
 // a restart doesn't bring them back.
 type Health struct {
-	mu      sync.Mutex
-	started bool
-	loops   map[string]*turns.Loop
-	members map[string]*memberHealth
+	mu       sync.Mutex
+	started  bool
+	stopping bool
+	asked    time.Time     // when it was asked last whether the process is ready
+	told     int           // probes that heard that it stops
+	drained  chan struct{} // closed when drainProbes were
+	loops    map[string]watchedLoop
+	members  map[string]*memberHealth
 }
 
-// memberHealth is one membership of a group.
+// watchedLoop is what a role does again and again.
+type watchedLoop interface {
+	// Hangs is how long it has stood still, if that is too long; 0: it moves.
+	Hangs() time.Duration
+}
+
+// memberHealth is one membership of a group, or a reader of all partitions.
 type memberHealth struct {
 	role    string // what restores its partitions
 	joined  bool
 	waiting map[int32]bool // partitions that it has and can't work in yet
-	// caughtUp reports that a partition has been read to about its end; nil: the
+	// caughtUp reports that a partition has been read to where it ended; nil: the
 	// role calls restored.
 	caughtUp func(p int32) bool
 }
 
 func newHealth() *Health {
-	return &Health{loops: map[string]*turns.Loop{}, members: map[string]*memberHealth{}}
+	return &Health{drained: make(chan struct{}), loops: map[string]watchedLoop{}, members: map[string]*memberHealth{}}
 }
 
 // begun records that the roles have been started.
@@ -53,8 +71,45 @@ func (h *Health) begun() {
 	h.started = true
 }
 
+// stops records that the process begins to stop: it is not ready any more, and lives until it has ended.
+func (h *Health) stops() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.stopping = true
+}
+
+// drain waits until load balancers know that the process stops.
+func (h *Health) drain() {
+	h.mu.Lock()
+	asked := !h.asked.IsZero() && time.Since(h.asked) < drainUnasked
+	h.mu.Unlock()
+	if !asked {
+		return
+	}
+	within := time.NewTimer(drainMost)
+	defer within.Stop()
+	select {
+	case <-h.drained:
+	case <-within.C:
+	}
+}
+
+// probed records that it was asked whether the process is ready. It reports whether it stops.
+func (h *Health) probed() (stopping bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.asked = time.Now()
+	if !h.stopping {
+		return false
+	}
+	if h.told++; h.told == drainProbes {
+		close(h.drained)
+	}
+	return true
+}
+
 // loop has a loop watched, in place of the one that had its name; nil: none.
-func (h *Health) loop(name string, l *turns.Loop) {
+func (h *Health) loop(name string, l watchedLoop) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if l == nil {
@@ -136,6 +191,9 @@ func (h *Health) startedUp() error {
 
 // ready is what the process still waits for, or nil.
 func (h *Health) ready() error {
+	if h.probed() {
+		return errors.New("the process stops")
+	}
 	if err := h.startedUp(); err != nil {
 		return err
 	}
@@ -149,6 +207,8 @@ func (h *Health) ready() error {
 		}
 		waiting := slices.Sorted(maps.Keys(m.waiting))
 		switch {
+		case !m.joined && m.caughtUp != nil:
+			faults = append(faults, fmt.Errorf("%s: it hasn't begun to read", name))
 		case !m.joined:
 			faults = append(faults, fmt.Errorf("%s: it has not joined its group", name))
 		case len(waiting) > 0:
@@ -182,7 +242,7 @@ func (h *Health) mount(mux *http.ServeMux) {
 	}
 }
 
-// watchedLog marks when a lane does something by itself: not while it waits for
+// watchedLog marks when a worker does something by itself: not while it waits for
 // brokers, which a restart doesn't bring back.
 type watchedLog struct {
 	scheduler.Log
@@ -191,7 +251,7 @@ type watchedLog struct {
 	loop   *turns.Loop
 }
 
-// watched begins to watch a lane that was opened.
+// watched begins to watch a worker that was opened.
 func (h *Health) watched(name string, log scheduler.Log) watchedLog {
 	w := watchedLog{log, h, name, &turns.Loop{}}
 	w.loop.Begin()

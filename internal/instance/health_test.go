@@ -2,6 +2,7 @@ package instance
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -36,37 +37,37 @@ func wantProbe(t *testing.T, h http.Handler, path string, status int, text strin
 func TestHealth(t *testing.T) {
 	const no, yes = http.StatusServiceUnavailable, http.StatusOK
 	h := newHealth()
-	h.member("scheduler", "lane", nil)
+	h.member("scheduler", "worker", nil)
 	behind := map[int32]bool{1: true}
-	h.member("audit", "audit", func(p int32) bool { return !behind[p] })
+	h.member("index", "index", func(p int32) bool { return !behind[p] })
 	wantProbe(t, h, StartedPath, no, "being started")
 	wantProbe(t, h, ReadyPath, no, "being started")
 	wantProbe(t, h, LivePath, yes, "ok")
 	h.begun()
 	wantProbe(t, h, StartedPath, yes, "ok")
-	wantProbe(t, h, ReadyPath, no, "lane: it has not joined its group")
-	h.assigned("audit", []int32{0, 1}, nil)
-	h.assigned("lane", []int32{0, 1, 2}, nil)
-	wantProbe(t, h, ReadyPath, no, "lane: it restores partitions [0 1 2]")
+	wantProbe(t, h, ReadyPath, no, "worker: it has not joined its group")
+	h.assigned("index", []int32{0, 1}, nil)
+	h.assigned("worker", []int32{0, 1, 2}, nil)
+	wantProbe(t, h, ReadyPath, no, "worker: it restores partitions [0 1 2]")
 	h.restored("supervisor", 0) // another role's
 	h.restored("scheduler", 0)
-	h.assigned("lane", nil, []int32{2})
+	h.assigned("worker", nil, []int32{2})
 	wantProbe(t, h, ReadyPath, no, "[1]")
 	h.restored("scheduler", 1)
-	wantProbe(t, h, ReadyPath, no, "audit: it restores partitions [1]")
+	wantProbe(t, h, ReadyPath, no, "index: it restores partitions [1]")
 	behind[1] = false
 	wantProbe(t, h, ReadyPath, yes, "ok")
 	behind[1] = true // under load it may be behind for a moment
 	wantProbe(t, h, ReadyPath, yes, "ok")
-	h.left("lane")
-	wantProbe(t, h, ReadyPath, no, "lane: it has not joined")
+	h.left("worker")
+	wantProbe(t, h, ReadyPath, no, "worker: it has not joined")
 	wantProbe(t, h, LivePath, yes, "ok")
 	wantProbe(t, h, "/", http.StatusNotFound, "")
 }
 
 // waits is a log whose brokers don't answer until it is let go on.
 type waits struct {
-	*kafka.Lane
+	*kafka.Worker
 	release chan struct{}
 }
 
@@ -83,7 +84,7 @@ func TestLiveness(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHealth()
 		log := waits{release: make(chan struct{})}
-		watched := h.watched("lane", log)
+		watched := h.watched("worker", log)
 		go func() { _, _ = watched.Poll(t.Context()) }()
 		time.Sleep(time.Hour)
 		wantProbe(t, h, LivePath, http.StatusOK, "ok")
@@ -91,7 +92,7 @@ func TestLiveness(t *testing.T) {
 		synctest.Wait()
 		wantProbe(t, h, LivePath, http.StatusOK, "ok")
 		time.Sleep(25 * time.Second)
-		wantProbe(t, h, LivePath, http.StatusServiceUnavailable, "lane: its loop has not moved for 25s")
+		wantProbe(t, h, LivePath, http.StatusServiceUnavailable, "worker: its loop has not moved for 25s")
 		watched.Close()
 		wantProbe(t, h, LivePath, http.StatusOK, "ok")
 
@@ -120,9 +121,11 @@ func TestRolesAreReady(t *testing.T) {
 			t.Fatal(err)
 		}
 		roles := map[string]func(context.Context, *Instance) error{
-			"scheduler":  func(ctx context.Context, n *Instance) error { return n.StartScheduler(ctx, SchedulerOptions{Lanes: 2}) },
+			"scheduler": func(ctx context.Context, n *Instance) error {
+				return n.StartScheduler(ctx, SchedulerOptions{Workers: 2})
+			},
 			"supervisor": func(ctx context.Context, n *Instance) error { return n.StartSupervisor(ctx, 0) },
-			"audit":      func(ctx context.Context, n *Instance) error { _, err := n.StartAudit(ctx, "", nil); return err },
+			"index":      func(ctx context.Context, n *Instance) error { _, err := n.StartIndex(ctx, nil); return err },
 			"agent": func(ctx context.Context, n *Instance) error {
 				n.StartAgent(ctx, "shop", 1, agent.Breaker{}, agent.HandlerFunc(func(context.Context, agent.Request) (any, error) { return nil, nil }))
 				return nil
@@ -173,4 +176,83 @@ func becomesReady(t *testing.T, b *kafkatest.Broker, cfg kafka.Config, start fun
 	}
 	wantProbe(t, n.Health(), StartedPath, http.StatusOK, "ok")
 	wantProbe(t, n.Health(), LivePath, http.StatusOK, "ok")
+}
+
+// From the moment that a process begins to stop it isn't ready, for as long as what it does still needs; it lives.
+func TestNotReadyOnceItStops(t *testing.T) {
+	for name, fails := range map[string]bool{"told to stop": false, "a role failed": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				n := &Instance{metrics: NewMetrics()}
+				ctx, cancel := context.WithCancel(t.Context())
+				fail, release, ended := make(chan struct{}), make(chan struct{}), make(chan error, 1)
+				go func() {
+					ended <- n.Run(ctx, func(context.Context) error {
+						n.Go(func() error { <-release; return nil }) // an agent's handler
+						n.Go(func() error { <-fail; return errors.New("failed") })
+						return nil
+					})
+				}()
+				synctest.Wait()
+				wantProbe(t, n.Health(), ReadyPath, http.StatusOK, "ok")
+				if fails {
+					close(fail)
+				} else {
+					cancel()
+				}
+				synctest.Wait()
+				wantProbe(t, n.Health(), ReadyPath, http.StatusServiceUnavailable, "stops")
+				wantProbe(t, n.Health(), LivePath, http.StatusOK, "ok")
+				close(release)
+				if !fails {
+					close(fail)
+				}
+				if err := <-ended; err == nil && fails {
+					t.Errorf("it ended with %v", err)
+				}
+				cancel()
+			})
+		})
+	}
+}
+
+// A console answers for as long as load balancers need to learn that it stops, within a bound; where nobody asks it
+// stops at once.
+func TestDrained(t *testing.T) {
+	for _, c := range []struct {
+		name         string
+		asked        time.Duration // before the stop; 0: nobody asked
+		every, lasts time.Duration
+	}{
+		{"nobody asks", 0, 0, 0},
+		{"asked long ago", time.Hour, 0, 0},
+		{"asked every 2 s", time.Second, 2 * time.Second, 6 * time.Second},
+		{"asked no more", time.Second, 0, drainMost},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				n := &Instance{metrics: NewMetrics()}
+				n.metrics.health.begun()
+				if c.asked > 0 {
+					wantProbe(t, n.Health(), ReadyPath, http.StatusOK, "ok")
+				}
+				time.Sleep(c.asked)
+				ctx, stop := context.WithCancel(t.Context())
+				drained, cancel := n.Drained(ctx)
+				defer cancel()
+				begun := time.Now()
+				stop()
+				synctest.Wait()
+				for c.every > 0 && drained.Err() == nil {
+					time.Sleep(c.every)
+					wantProbe(t, n.Health(), ReadyPath, http.StatusServiceUnavailable, "stops")
+					synctest.Wait()
+				}
+				<-drained.Done()
+				if took := time.Since(begun); took != c.lasts {
+					t.Errorf("it took %s, want %s", took, c.lasts)
+				}
+			})
+		})
+	}
 }

@@ -91,7 +91,7 @@ type Config struct {
 // kill it at a named point, or to give it another disk or clock. What is nil
 // changes nothing.
 type Seams struct {
-	Lane     func(scheduler.Log) scheduler.Log
+	Worker   func(scheduler.Log) scheduler.Log
 	History  func(scheduler.History) scheduler.History
 	Tasks    func(int32, scheduler.Tasks) scheduler.Tasks
 	Outbox   func(supervisor.Outbox) supervisor.Outbox
@@ -200,6 +200,9 @@ func processName(instance string) string {
 func (n *Instance) Run(ctx context.Context, start func(ctx context.Context) error) error {
 	g, roles := errgroup.WithContext(ctx)
 	n.roles = g
+	if n.metrics != nil {
+		defer context.AfterFunc(roles, n.metrics.health.stops)()
+	}
 	g.Go(func() error {
 		err := start(roles)
 		if err == nil && n.metrics != nil {
@@ -215,6 +218,21 @@ func (n *Instance) Run(ctx context.Context, start func(ctx context.Context) erro
 		err = nil
 	}
 	return err
+}
+
+// Drained is a context that ends some time after ctx: the instance isn't ready from the end of ctx on, and what
+// runs under Drained goes on until those that balance requests between instances know. Nobody waits if nobody asks.
+func (n *Instance) Drained(ctx context.Context) (context.Context, context.CancelFunc) {
+	drained, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, func() {
+		n.metrics.health.stops()
+		n.metrics.health.drain()
+		cancel()
+	})
+	return drained, func() {
+		stop()
+		cancel()
+	}
 }
 
 // Go runs what belongs to the instance, from within Run: its error ends the rest.

@@ -43,14 +43,14 @@ func (d *droppedStores) Handle(_ context.Context, r slog.Record) error {
 		}
 		return true
 	})
-	if len(d.of) == auditPartitions {
+	if len(d.of) == logPartitions {
 		d.enough()
 	}
 	return nil
 }
 
 // keep folds the log into the stores of all roles, as they leave them when they end.
-func (l *auditLog) keep(dir string) {
+func (l *eventLog) keep(dir string) {
 	l.t.Helper()
 	cluster, err := l.admin.ClusterID(l.t.Context())
 	if err != nil {
@@ -62,11 +62,11 @@ func (l *auditLog) keep(dir string) {
 	}
 	defer reader.Close()
 	for _, view := range []string{projections.ViewTasks, projections.ViewDeadlines, projections.ViewTimelines} {
-		store, err := projections.Open(filepath.Join(dir, view), projections.Identity{ClusterID: cluster, Namespace: l.cfg.Namespace, Partitions: auditPartitions, View: view}, projections.Options{})
+		store, err := projections.Open(filepath.Join(dir, view), projections.Identity{ClusterID: cluster, Namespace: l.cfg.Namespace, Partitions: logPartitions, View: view}, projections.Options{})
 		if err != nil {
 			l.t.Fatal(err)
 		}
-		for p := range int32(auditPartitions) {
+		for p := range int32(logPartitions) {
 			var v interface {
 				Apply(*events.Record) error
 				Close()
@@ -106,9 +106,9 @@ func (l *auditLog) keep(dir string) {
 }
 
 // claim begins each partition, as a scheduler does.
-func (l *auditLog) claim() {
+func (l *eventLog) claim() {
 	l.t.Helper()
-	for p := range int32(auditPartitions) {
+	for p := range int32(logPartitions) {
 		l.at = l.at.Add(time.Millisecond)
 		e := &events.Event{Seq: 1, Epoch: 1, At: events.Millis(l.at), Cause: events.Cause{Inbox: events.Tasks, Partition: p}, Fact: &events.PartitionClaimed{Owner: "s/0"}}
 		l.out.SendAsync(l.t.Context(), e.Record(l.cfg.Namespace, "s", p, e.Value()), func(_ events.Record, err error) {
@@ -120,10 +120,10 @@ func (l *auditLog) claim() {
 }
 
 // remake deletes the topic of events, and makes it anew.
-func (l *auditLog) remake() {
+func (l *eventLog) remake() {
 	l.t.Helper()
 	l.broker.DeleteTopic(l.t, l.cfg.Namespace.Events())
-	if _, err := l.admin.CreateTopics(l.t.Context(), kafka.Topics{Partitions: auditPartitions, Replication: 1}); err != nil {
+	if _, err := l.admin.CreateTopics(l.t.Context(), kafka.Topics{Partitions: logPartitions, Replication: 1}); err != nil {
 		l.t.Fatal(err)
 	}
 	l.out.Close() // it holds on to the topic that was
@@ -136,10 +136,10 @@ func (l *auditLog) remake() {
 
 // rollBack writes an event to each partition in transactions, has stores keep them as if the transactions
 // had been committed, and rolls them back.
-func (l *auditLog) rollBack(keep func()) {
+func (l *eventLog) rollBack(keep func()) {
 	l.t.Helper()
 	var open []func()
-	for p := range int32(auditPartitions) {
+	for p := range int32(logPartitions) {
 		l.at = l.at.Add(time.Millisecond)
 		e := &events.Event{Seq: 2, Epoch: 2, At: events.Millis(l.at), Cause: events.Cause{Inbox: events.Tasks, Partition: p}, Fact: &events.PartitionClaimed{Owner: "s/1"}}
 		rs := []events.Record{e.Record(l.cfg.Namespace, "s", p, e.Value())}
@@ -157,7 +157,7 @@ func (l *auditLog) rollBack(keep func()) {
 // what it has of each partition, and restores it from the log.
 func TestStoresAheadOfTheLog(t *testing.T) {
 	t.Run("another log", func(t *testing.T) {
-		l := newAuditLogOn(t, kafkatest.Embedded(t))
+		l := newEventLogOn(t, kafkatest.Embedded(t))
 		dir := t.TempDir()
 		l.claim()
 		l.write(40, 3)
@@ -169,7 +169,7 @@ func TestStoresAheadOfTheLog(t *testing.T) {
 	})
 	t.Run("rolled back", func(t *testing.T) {
 		kafkatest.Each(t, func(t *testing.T, b *kafkatest.Broker) {
-			l := newAuditLogOn(t, b)
+			l := newEventLogOn(t, b)
 			dir := t.TempDir()
 			l.claim()
 			l.write(40, 3)
@@ -180,15 +180,15 @@ func TestStoresAheadOfTheLog(t *testing.T) {
 }
 
 // dropsStores runs the roles on stores that are ahead of the log.
-func (l *auditLog) dropsStores(dir string) {
+func (l *eventLog) dropsStores(dir string) {
 	t := l.t
 	for role, start := range map[string]func(context.Context, *instance.Instance) error{
 		"scheduler": func(ctx context.Context, n *instance.Instance) error {
-			return n.StartScheduler(ctx, instance.SchedulerOptions{Lanes: 1})
+			return n.StartScheduler(ctx, instance.SchedulerOptions{Workers: 1})
 		},
 		"supervisor": func(ctx context.Context, n *instance.Instance) error { return n.StartSupervisor(ctx, time.Second) },
-		"audit": func(ctx context.Context, n *instance.Instance) error {
-			_, err := n.StartAudit(ctx, "", nil)
+		"index": func(ctx context.Context, n *instance.Instance) error {
+			_, err := n.StartIndex(ctx, nil)
 			return err
 		},
 	} {
@@ -202,8 +202,8 @@ func (l *auditLog) dropsStores(dir string) {
 			}
 			defer n.Close()
 			err = n.Run(ctx, func(ctx context.Context) error { return start(ctx, n) })
-			if err != nil || len(dropped.of) != auditPartitions {
-				t.Errorf("it ends with %v, and has dropped the stores of %d partitions of %d", err, len(dropped.of), auditPartitions)
+			if err != nil || len(dropped.of) != logPartitions {
+				t.Errorf("it ends with %v, and has dropped the stores of %d partitions of %d", err, len(dropped.of), logPartitions)
 			}
 		})
 	}
@@ -212,7 +212,7 @@ func (l *auditLog) dropsStores(dir string) {
 // lostCommit is a worker's log whose first commit is acknowledged, and rolled back afterwards.
 type lostCommit struct {
 	scheduler.Log
-	l    *auditLog
+	l    *eventLog
 	done *atomic.Bool
 }
 
@@ -222,7 +222,7 @@ func (c *lostCommit) Commit(ctx context.Context, out []events.Record) (bool, err
 	}
 	for i := range out {
 		if out[i].Partition < 0 {
-			out[i].Partition = events.Partition(out[i].Key, auditPartitions)
+			out[i].Partition = events.Partition(out[i].Key, logPartitions)
 		}
 	}
 	c.l.broker.OpenTransaction(c.l.t, "lost-"+string(c.l.cfg.Namespace), out)()
@@ -233,23 +233,23 @@ func (c *lostCommit) Commit(ctx context.Context, out []events.Record) (bool, err
 // has accepted, and decides about the same records again: the log has it all once.
 func TestCommitThatIsRolledBackLater(t *testing.T) {
 	kafkatest.Each(t, func(t *testing.T, b *kafkatest.Broker) {
-		l := newAuditLogOn(t, b)
+		l := newEventLogOn(t, b)
 		ns := l.cfg.Namespace
 		r := events.Record{Topic: ns.Inbox(events.Tasks), Key: []byte("order-1"), Value: []byte(`{"id":"order-1","workflow":"nobody-has"}`)}
-		r.Partition = events.Partition(r.Key, auditPartitions)
+		r.Partition = events.Partition(r.Key, logPartitions)
 		b.Produce(t, r)
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		dropped := &droppedStores{of: map[int64]bool{}, enough: func() {}}
 		var lost atomic.Bool
 		n, err := instance.Open(ctx, l.cfg, instance.Config{DataDir: t.TempDir(), Metrics: instance.NewMetrics(), Log: slog.New(dropped), OwnClock: true,
-			Seams: instance.Seams{Lane: func(log scheduler.Log) scheduler.Log { return &lostCommit{log, l, &lost} }}})
+			Seams: instance.Seams{Worker: func(log scheduler.Log) scheduler.Log { return &lostCommit{log, l, &lost} }}})
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer n.Close()
 		err = n.Run(ctx, func(ctx context.Context) error {
-			if err := n.StartScheduler(ctx, instance.SchedulerOptions{Lanes: 1}); err != nil {
+			if err := n.StartScheduler(ctx, instance.SchedulerOptions{Workers: 1}); err != nil {
 				return err
 			}
 			n.Go(func() error {

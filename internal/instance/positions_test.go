@@ -256,7 +256,7 @@ func (l *positionsLog) run() (stop func()) {
 			if err := n.StartSupervisor(ctx, 100*time.Millisecond); err != nil {
 				return err
 			}
-			return n.StartScheduler(ctx, instance.SchedulerOptions{Lanes: 1})
+			return n.StartScheduler(ctx, instance.SchedulerOptions{Workers: 1})
 		})
 	}()
 	stop = sync.OnceFunc(func() {

@@ -276,7 +276,7 @@ func (h *past) restore(b *testing.B, cfg kafka.Config, from scheduler.Source) {
 	runtime.GC()
 	w := &watch{ns: h.ns, began: time.Now(), answered: make(chan time.Duration, benchPartitions), loaded: make(chan time.Duration, benchPartitions)}
 	seams := instance.Seams{
-		Lane: func(l scheduler.Log) scheduler.Log { return &watchedLane{l, w} },
+		Worker: func(l scheduler.Log) scheduler.Log { return &watchedWorker{l, w} },
 		Tasks: func(_ int32, t scheduler.Tasks) scheduler.Tasks {
 			w.assigned.CompareAndSwap(0, int64(time.Since(w.began)))
 			return &watchedTasks{t, w}
@@ -294,7 +294,7 @@ func (h *past) restore(b *testing.B, cfg kafka.Config, from scheduler.Source) {
 	ended := make(chan error, 1)
 	go func() {
 		ended <- n.Run(ctx, func(ctx context.Context) error {
-			return n.StartScheduler(ctx, instance.SchedulerOptions{Lanes: runtime.NumCPU()})
+			return n.StartScheduler(ctx, instance.SchedulerOptions{Workers: runtime.NumCPU()})
 		})
 	}()
 	wait := func(from chan time.Duration, n int) (first, last time.Duration) {
@@ -345,12 +345,12 @@ type watch struct {
 	taken, assigned  atomic.Int64
 }
 
-type watchedLane struct {
+type watchedWorker struct {
 	scheduler.Log
 	w *watch
 }
 
-func (l *watchedLane) Commit(ctx context.Context, out []events.Record) (bool, error) {
+func (l *watchedWorker) Commit(ctx context.Context, out []events.Record) (bool, error) {
 	committed, err := l.Log.Commit(ctx, out)
 	for i := range out {
 		if committed && out[i].Topic == l.w.ns.Answers() {

@@ -28,12 +28,12 @@ type restoring struct {
 	write func(context.Context, map[int32]kafka.Restore) error
 	soon  chan struct{} // holds one while something is due
 
-	mu     sync.Mutex
-	lanes  map[string]member       // by owner
-	logged map[int32]time.Time     // by partition; of those whose restore has taken long so far
-	shown  map[int32]kafka.Restore // what was said last of those whose end was not
-	due    map[int32]kafka.Restore // what is to be said
-	past   map[int32]bool          // partitions that act, or read events: more of their snapshots may come beside
+	mu      sync.Mutex
+	workers map[string]member       // by owner
+	logged  map[int32]time.Time     // by partition; of those whose restore has taken long so far
+	shown   map[int32]kafka.Restore // what was said last of those whose end was not
+	due     map[int32]kafka.Restore // what is to be said
+	past    map[int32]bool          // partitions that act, or read events: more of their snapshots may come beside
 	// waits are the inboxes that are paused on purpose, until when; see paused. full: workers that take no submissions.
 	waits   map[int32]time.Time
 	loading map[int32]bool // finished tasks of the partition are still to come
@@ -52,29 +52,29 @@ type restoreMove struct {
 	at   time.Time
 }
 
-// member is a lane, as its group knows it.
+// member is a worker, as its group knows it.
 type member interface {
 	Member(partition int32) (id string, owns bool)
 }
 
 func newRestoring(n *Instance) *restoring {
-	return &restoring{n: n, write: n.Admin.ShowRestores, soon: make(chan struct{}, 1), lanes: map[string]member{},
+	return &restoring{n: n, write: n.Admin.ShowRestores, soon: make(chan struct{}, 1), workers: map[string]member{},
 		logged: map[int32]time.Time{}, shown: map[int32]kafka.Restore{}, due: map[int32]kafka.Restore{}, past: map[int32]bool{},
 		waits: map[int32]time.Time{}, loading: map[int32]bool{}, moving: map[int32]restoreMove{}, pending: map[int32]bool{}, broken: map[inbox]error{}, cut: map[inbox]error{}, full: map[string]bool{}}
 }
 
-// opened takes note of the lane that an owner has now.
+// opened takes note of the worker that an owner has now.
 func (s *restoring) opened(owner string, l member) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.lanes[owner] = l
+	s.workers[owner] = l
 }
 
-// failed: an owner's lane ended. It owns nothing until another is opened.
+// failed: an owner's worker ended. It owns nothing until another is opened.
 func (s *restoring) failed(owner string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	delete(s.lanes, owner)
+	delete(s.workers, owner)
 }
 
 // underWay is a kafka.RestoreListener's.
@@ -104,7 +104,7 @@ func (s *restoring) underWay(topic string, p int32, next, end int64, trouble err
 		s.n.metrics.restoring.WithLabelValues(strconv.Itoa(int(p))).Set(float64(end - next))
 		s.past[p] = true
 	}
-	for _, l := range s.lanes {
+	for _, l := range s.workers {
 		if id, owns := l.Member(p); owns {
 			s.shown[p] = kafka.Restore{Member: id, Next: next, End: end}
 			s.say(p, s.shown[p])
@@ -150,7 +150,7 @@ func (s *restoring) lost(p int32) {
 	delete(s.pending, p)
 }
 
-// readable: partitions are assigned to a lane. What is wrong with their inboxes is told of again.
+// readable: partitions are assigned to a worker. What is wrong with their inboxes is told of again.
 func (s *restoring) readable(ps []int32) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -240,7 +240,7 @@ func (s *restoring) paused(topic string, p int32) bool {
 func (s *restoring) owner(p int32) (owner string, owns bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for owner, l := range s.lanes {
+	for owner, l := range s.workers {
 		if _, owns := l.Member(p); owns {
 			return owner, true
 		}
@@ -251,7 +251,7 @@ func (s *restoring) owner(p int32) (owner string, owns bool) {
 // close closes the client of a worker, which ends its loop with an error.
 func (s *restoring) close(owner string) {
 	s.mu.Lock()
-	l, is := s.lanes[owner].(interface{ Close() })
+	l, is := s.workers[owner].(interface{ Close() })
 	s.mu.Unlock()
 	if is {
 		l.Close()
@@ -320,7 +320,7 @@ func (s *restoring) commit(ctx context.Context) error {
 
 // owns reports whether a member of this process has a partition.
 func (s *restoring) owns(p int32, id string) bool {
-	for _, l := range s.lanes {
+	for _, l := range s.workers {
 		if now, owns := l.Member(p); owns && now == id {
 			return true
 		}

@@ -13,13 +13,13 @@ import (
 	"github.com/waybill-run/waybill/internal/kafka"
 )
 
-// laneOf is a lane with an id and the partitions that it owns.
-type laneOf struct {
+// workerOf is a worker with an id and the partitions that it owns.
+type workerOf struct {
 	id    string
 	owned map[int32]bool
 }
 
-func (l laneOf) Member(p int32) (string, bool) { return l.id, l.owned[p] }
+func (l workerOf) Member(p int32) (string, bool) { return l.id, l.owned[p] }
 
 // What is said of restores is what is so: of partitions that are owned here, by the member that
 // owns them, to the end once it was begun, and again after it could not be said.
@@ -50,8 +50,8 @@ func TestLongRestoresAreShown(t *testing.T) {
 		}
 		none := map[int32]kafka.Restore{}
 
-		s.opened("s.0", laneOf{"m0", map[int32]bool{1: true}})
-		s.opened("s.1", laneOf{"m1", map[int32]bool{2: true}})
+		s.opened("s.0", workerOf{"m0", map[int32]bool{1: true}})
+		s.opened("s.1", workerOf{"m1", map[int32]bool{2: true}})
 		s.restored(1)
 		wait("a short restore", none)
 		s.underWay(events, 1, 3, 10, nil)
@@ -73,10 +73,10 @@ func TestLongRestoresAreShown(t *testing.T) {
 		s.restored(1)
 		wait("the next restore, a short one", none)
 		s.lost(2)
-		s.opened("s.1", laneOf{"m2", map[int32]bool{2: true}})
+		s.opened("s.1", workerOf{"m2", map[int32]bool{2: true}})
 		wait("a partition that went", none)
 
-		s.opened("s.3", laneOf{"m3", map[int32]bool{4: true}})
+		s.opened("s.3", workerOf{"m3", map[int32]bool{4: true}})
 		s.underWay("snapshots", 4, 8, 9, errors.New("no leader"))
 		wait("one that waits for its snapshot", map[int32]kafka.Restore{4: {Member: "m3", Next: 0, End: 1}})
 		s.underWay(events, 4, 5, 12, nil)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/waybill-run/waybill/agent"
 	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/index"
 	"github.com/waybill-run/waybill/internal/kafka"
 	"github.com/waybill-run/waybill/internal/turns"
 	"github.com/waybill-run/waybill/projections"
@@ -18,7 +19,7 @@ import (
 
 // SchedulerOptions are the flags of a scheduler.
 type SchedulerOptions struct {
-	Lanes           int            // transactional lanes, at most as many as partitions count
+	Workers         int            // transactional workers, at most as many as partitions count
 	MaxRunnable     int            // steps at work before submissions wait; 0: the default
 	AgentCapacity   map[string]int // requests that agents may have outstanding
 	ObserveCapacity bool           // find out that of the others; else any number
@@ -28,8 +29,8 @@ type SchedulerOptions struct {
 
 // StartScheduler runs a scheduler and its notifier until ctx ends.
 func (n *Instance) StartScheduler(ctx context.Context, o SchedulerOptions) error {
-	for i := range max(1, min(o.Lanes, int(n.Partitions))) {
-		n.metrics.health.member("scheduler", laneName(scheduler.LaneOwner(n.Name, i)), nil)
+	for i := range max(1, min(o.Workers, int(n.Partitions))) {
+		n.metrics.health.member("scheduler", workerName(scheduler.WorkerOwner(n.Name, i)), nil)
 	}
 	n.metrics.health.member("notifier", "notifier", nil)
 	if err := n.follow(ctx); err != nil {
@@ -47,9 +48,9 @@ func (n *Instance) StartScheduler(ctx context.Context, o SchedulerOptions) error
 	}
 	listener := n.schedulerListener(restoring)
 	cfg := scheduler.Config{
-		Namespace: n.Kafka.Namespace, Partitions: n.Partitions, Owner: n.Name, Lanes: o.Lanes, MaxRunnable: o.MaxRunnable,
+		Namespace: n.Kafka.Namespace, Partitions: n.Partitions, Owner: n.Name, Workers: o.Workers, MaxRunnable: o.MaxRunnable,
 		TransactionTimeout: n.transactionTimeout(), ReplyToPrefixes: o.ReplyToPrefixes, Capacity: scheduler.Capacity{Agents: o.AgentCapacity, Observe: o.ObserveCapacity},
-		OpenLog: restoring.openLane, History: through(n.c.Seams.History, scheduler.History(history)), Catalog: n.catalog, Clock: n.Clock,
+		OpenLog: restoring.openWorker, History: through(n.c.Seams.History, scheduler.History(history)), Catalog: n.catalog, Clock: n.Clock,
 		Tasks:         func(p int32) (scheduler.Tasks, error) { return n.openTasks(store, p) },
 		RequestTopics: n.Admin.RequestTopics, Trim: n.Admin.TrimTopic, Confirm: n.confirmer(history), Listener: listener,
 	}
@@ -91,27 +92,27 @@ func (n *Instance) transactionTimeout() time.Duration {
 	return kafka.DefaultTransactionTimeout
 }
 
-// openLane opens a lane, and takes note of it.
-func (s *restoring) openLane(ctx context.Context, owner string, number int) (scheduler.Log, error) {
+// openWorker opens a worker, and takes note of it.
+func (s *restoring) openWorker(ctx context.Context, owner string, number int) (scheduler.Log, error) {
 	n := s.n
-	cfg := kafka.LaneConfig{
+	cfg := kafka.WorkerConfig{
 		Config: n.Kafka, Group: n.Kafka.Namespace.SchedulerGroup(), Owner: owner, Topics: n.Kafka.Namespace.InboxTopics(), Partitions: n.Partitions,
-		SessionTimeout: n.c.Session, TransactionTimeout: n.c.Transaction, FetchMaxWait: n.c.FetchMaxWait, Listener: n.laneListener(owner),
+		SessionTimeout: n.c.Session, TransactionTimeout: n.c.Transaction, FetchMaxWait: n.c.FetchMaxWait, Listener: n.workerListener(owner),
 	}
 	if id := n.member("scheduler"); id != "" {
 		cfg.InstanceID, cfg.LeaveOnClose = fmt.Sprintf("%s.%d", id, number), n.leavesOnStop(ctx)
 	}
 	s.observe(cfg.Listener)
-	l, err := kafka.OpenLane(ctx, cfg)
+	l, err := kafka.OpenWorker(ctx, cfg)
 	if err != nil {
-		return nil, err // not a nil *Lane in an interface
+		return nil, err // not a nil *Worker in an interface
 	}
 	s.opened(owner, l)
-	return n.metrics.health.watched(laneName(owner), through(n.c.Seams.Lane, scheduler.Log(l))), nil
+	return n.metrics.health.watched(workerName(owner), through(n.c.Seams.Worker, scheduler.Log(l))), nil
 }
 
-// observe takes note of which inboxes of a lane can't be read, and tells its listener.
-func (s *restoring) observe(l *kafka.LaneListener) {
+// observe takes note of which inboxes of a worker can't be read, and tells its listener.
+func (s *restoring) observe(l *kafka.WorkerListener) {
 	assigned, damaged, position := l.Assigned, l.Damaged, l.Position
 	l.Assigned = func(added, lost []int32) {
 		s.readable(added) // before its positions are looked at
@@ -129,8 +130,8 @@ func (s *restoring) observe(l *kafka.LaneListener) {
 	}
 }
 
-// laneName is what probes are told of a lane.
-func laneName(owner string) string { return "scheduler " + owner }
+// workerName is what probes are told of a worker.
+func workerName(owner string) string { return "scheduler " + owner }
 
 func (n *Instance) openTasks(store *projections.Store, p int32) (scheduler.Tasks, error) {
 	t, err := store.Tasks(p)
@@ -272,7 +273,7 @@ func (n *Instance) again(ctx context.Context, role string, loop func(context.Con
 		if !ahead {
 			p, ahead = nothing.lasts(err)
 		}
-		if tries++; tries > againTries || errors.Is(err, errStore) || isPermanent(err) || !ahead && outOfRange(err) {
+		if tries++; tries > againTries || errors.Is(err, errStore) || errors.Is(err, index.ErrStore) || isPermanent(err) || !ahead && outOfRange(err) {
 			return fmt.Errorf("%s: %w", role, n.remedied(err))
 		}
 		if ahead {
@@ -341,12 +342,6 @@ func (n *Instance) storeAhead(role string, p int32, why error) {
 	n.log.Error("the store of a partition has what the log hasn't committed; it is dropped, and restored from the log", "role", role, "partition", p, "why", why)
 }
 
-// otherLog reports whether a store found that the log isn't the one that it is of.
-func otherLog(err error) bool {
-	_, is := errors.AsType[*projections.OtherLogError](err)
-	return is
-}
-
 // isPermanent reports whether the brokers don't take a timeout, another process has this one's name, or
 // a role hangs.
 func isPermanent(err error) bool {
@@ -373,7 +368,10 @@ var errStore = errors.New("the store failed")
 // StartAgent runs an agent until ctx ends.
 func (n *Instance) StartAgent(ctx context.Context, name string, concurrency int, breaker agent.Breaker, h agent.Handler) {
 	n.metrics.health.member("agent", "agent."+name, nil)
+	var live agent.Liveness
+	n.metrics.health.loop("agent."+name, &live)
 	n.roles.Go(func() error {
+		defer n.metrics.health.loop("agent."+name, nil)
 		return agent.Run(ctx, agent.Config{
 			Open: func(ctx context.Context) (agent.Session, error) {
 				s, err := kafka.OpenSession(ctx, kafka.SessionConfig{Config: n.Kafka, Group: n.Kafka.Namespace.AgentGroup(name),
@@ -385,6 +383,7 @@ func (n *Instance) StartAgent(ctx context.Context, name string, concurrency int,
 				return through(n.c.Seams.Sessions, agent.Session(s)), nil
 			},
 			Namespace: n.Kafka.Namespace, Source: n.source("agent/" + name), Clock: n.Clock.Now, Concurrency: concurrency, Breaker: breaker, Listener: n.agentListener(name),
+			Liveness: &live,
 		}, h)
 	})
 }

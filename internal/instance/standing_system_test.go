@@ -17,7 +17,7 @@ import (
 // without an end. It is told which and why, the worker gets a new client, and the process ends with the reason.
 func TestSchedulerThatStandsStillEnds(t *testing.T) {
 	kafkatest.Each(t, func(t *testing.T, b *kafkatest.Broker) {
-		l := newAuditLogOn(t, b)
+		l := newEventLogOn(t, b)
 		ns := l.cfg.Namespace
 		b.Produce(t, events.Record{Topic: ns.Inbox(events.Tasks), Key: []byte("order-1"), Value: []byte(`{"id":"order-1","workflow":"w"}`)})
 		b.HoldOffsets(t, "somebody-"+string(ns), ns.SchedulerGroup(), ns.Inbox(events.Tasks), 0)
@@ -29,7 +29,7 @@ func TestSchedulerThatStandsStillEnds(t *testing.T) {
 		}
 		defer n.Close()
 		err = n.Run(t.Context(), func(ctx context.Context) error {
-			return n.StartScheduler(ctx, instance.SchedulerOptions{Lanes: 1})
+			return n.StartScheduler(ctx, instance.SchedulerOptions{Workers: 1})
 		})
 		var standing *instance.StandingError
 		if !errors.As(err, &standing) || standing.Inbox != ns.Inbox(events.Tasks)+"/0" || !strings.Contains(standing.Why, "__consumer_offsets") {

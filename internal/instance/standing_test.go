@@ -95,13 +95,13 @@ func TestStandsOfAWorkerWithANewClient(t *testing.T) {
 	}
 }
 
-// A lane that failed owns nothing, until another is opened.
+// A worker that failed owns nothing, until another is opened.
 func TestOwnerOfAPartition(t *testing.T) {
 	n := &Instance{Partitions: 3, metrics: NewMetrics(), Admin: &kafka.Admin{}, log: slog.New(slog.DiscardHandler)}
 	s := newRestoring(n)
-	lost := n.schedulerListener(s).LaneFailed
+	lost := n.schedulerListener(s).WorkerFailed
 	for range 2 {
-		s.opened("s.0", laneOf{"m0", map[int32]bool{1: true}})
+		s.opened("s.0", workerOf{"m0", map[int32]bool{1: true}})
 		if owner, owns := s.owner(1); !owns || owner != "s.0" {
 			t.Errorf("its owner is %q", owner)
 		}
@@ -118,8 +118,8 @@ func TestUnreadableInboxes(t *testing.T) {
 	topic, log := n.Kafka.Namespace.Inbox(events.Tasks), n.Kafka.Namespace.Events()
 	s := newRestoring(n)
 	w := &standing{n: n, restoring: s}
-	lane := n.laneListener("s.0")
-	s.observe(lane)
+	worker := n.workerListener("s.0")
+	s.observe(worker)
 	expect := func(what string, unreadable bool) {
 		t.Helper()
 		if err := s.unreadable(topic, 4); (err != nil) != unreadable {
@@ -130,18 +130,18 @@ func TestUnreadableInboxes(t *testing.T) {
 	cut := kafka.Position{Topic: topic, Partition: 4, Offset: 50, End: 2}
 	commit(7)
 	expect("at work", false)
-	lane.Position(cut, kafka.PositionTrimmed)
+	worker.Position(cut, kafka.PositionTrimmed)
 	expect("trimmed", false)
-	lane.Position(cut, kafka.PositionCut)
-	s.lost(1) // the lane sees later that it went before
+	worker.Position(cut, kafka.PositionCut)
+	s.lost(1) // the worker sees later that it went before
 	expect("cut off when it came again", true)
 	commit(8)
 	expect("cut off, and what was read before is committed", true)
-	lane.Assigned([]int32{0, 2}, []int32{1})
+	worker.Assigned([]int32{0, 2}, []int32{1})
 	expect("others came", true)
-	lane.Assigned([]int32{1}, nil)
+	worker.Assigned([]int32{1}, nil)
 	expect("it came again", false)
-	lane.Damaged(topic, 4, errors.New("checksum"))
+	worker.Damaged(topic, 4, errors.New("checksum"))
 	expect("damaged", true)
 	commit(8)
 	expect("still damaged", true)

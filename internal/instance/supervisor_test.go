@@ -19,14 +19,14 @@ import (
 )
 
 // snapshot writes a snapshot of every partition, as the schedulers do, and returns where each goes on from.
-func (l *auditLog) snapshot() map[int32]int64 {
+func (l *eventLog) snapshot() map[int32]int64 {
 	l.t.Helper()
 	reader, err := kafka.OpenRestorer(l.cfg, nil)
 	if err != nil {
 		l.t.Fatal(err)
 	}
 	defer reader.Close()
-	store, err := projections.Open("tasks", projections.Identity{ClusterID: "c", Namespace: l.cfg.Namespace, Partitions: auditPartitions, View: projections.ViewTasks},
+	store, err := projections.Open("tasks", projections.Identity{ClusterID: "c", Namespace: l.cfg.Namespace, Partitions: logPartitions, View: projections.ViewTasks},
 		projections.Options{FS: vfs.NewMem(), Snapshots: projections.SnapshotOptions{EventBytes: 1}})
 	if err != nil {
 		l.t.Fatal(err)
@@ -37,7 +37,7 @@ func (l *auditLog) snapshot() map[int32]int64 {
 		}
 	}()
 	next := map[int32]int64{}
-	for p := range int32(auditPartitions) {
+	for p := range int32(logPartitions) {
 		v, err := store.Tasks(p)
 		if err != nil {
 			l.t.Fatal(err)
@@ -69,7 +69,7 @@ func (l *auditLog) snapshot() map[int32]int64 {
 }
 
 // supervise runs a supervisor on an empty disk until it has asked for so many tasks, and returns whose.
-func (l *auditLog) supervise(want int, log *slog.Logger) (asked []string) {
+func (l *eventLog) supervise(want int, log *slog.Logger) (asked []string) {
 	l.t.Helper()
 	n, err := instance.Open(l.t.Context(), l.cfg, instance.Config{DataDir: l.t.TempDir(), Metrics: instance.NewMetrics(), Log: log, OwnClock: true})
 	if err != nil {
@@ -81,7 +81,7 @@ func (l *auditLog) supervise(want int, log *slog.Logger) (asked []string) {
 	go func() {
 		ended <- n.Run(ctx, func(ctx context.Context) error { return n.StartSupervisor(ctx, 100*time.Millisecond) })
 	}()
-	follower, err := kafka.OpenFollower(l.t.Context(), kafka.FollowerConfig{Config: l.cfg, Group: string(l.cfg.Namespace) + "test", Partitions: auditPartitions,
+	follower, err := kafka.OpenFollower(l.t.Context(), kafka.FollowerConfig{Config: l.cfg, Group: string(l.cfg.Namespace) + "test", Partitions: logPartitions,
 		Topics: []string{l.cfg.Namespace.Inbox(events.Recoveries)},
 		Start:  func(context.Context, string, int32) (int64, bool, error) { return 0, true, nil }})
 	if err != nil {
@@ -144,7 +144,7 @@ func (h *told) count(part string) (n int) {
 // the events after it. It needs none of what is below: that isn't there any more. A snapshot of another log is
 // told, and not taken.
 func TestSupervisorBeginsWithASnapshot(t *testing.T) {
-	l := newAuditLog(t)
+	l := newEventLog(t)
 	l.due = time.Now().Add(-time.Minute)
 	l.claim()
 	l.write(200, 3)
@@ -164,7 +164,7 @@ func TestSupervisorBeginsWithASnapshot(t *testing.T) {
 	if !slices.Equal(asked, want) {
 		t.Errorf("asked for %d tasks, want %d", len(asked), len(want))
 	}
-	if n := h.count("taken from the scheduler's snapshot"); n != auditPartitions {
+	if n := h.count("taken from the scheduler's snapshot"); n != logPartitions {
 		t.Errorf("%d snapshots were taken: %q", n, h.all)
 	}
 
@@ -175,7 +175,7 @@ func TestSupervisorBeginsWithASnapshot(t *testing.T) {
 	l.write(300, 3)
 	h = &told{Handler: slog.DiscardHandler}
 	l.supervise(550, slog.New(h)) // with those before, whose recoveries are still there
-	if n := h.count("snapshot not used"); n != auditPartitions {
+	if n := h.count("snapshot not used"); n != logPartitions {
 		t.Errorf("%d snapshots of another log were refused: %q", n, h.all)
 	}
 }

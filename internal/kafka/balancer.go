@@ -112,6 +112,17 @@ func (b *Balancer) Assigned() map[int32]uint64 {
 	return b.owned
 }
 
+// ownAll has a reader without a group own all partitions.
+func (b *Balancer) ownAll() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	owned := map[int32]uint64{}
+	for p := range b.partitions {
+		owned[p] = 1
+	}
+	b.owned = owned
+}
+
 // memberOf is the member's id at the last assignment, and whether it owns p.
 func (b *Balancer) memberOf(p int32) (id string, owns bool) {
 	b.mu.Lock()

@@ -52,7 +52,7 @@ func (w *offsetWindow) fresh(local time.Time) bool {
 // asked. A process that has just started knows its own clock only. So the
 // broker is asked when it appended what was just written: between when that was
 // sent and when the answer came, however long it took.
-func (l *Lane) timeTold(ctx context.Context, records []*kgo.Record, sent time.Time) (bool, error) {
+func (l *Worker) timeTold(ctx context.Context, records []*kgo.Record, sent time.Time) (bool, error) {
 	clock := l.cfg.Clock
 	if clock == nil || len(records) == 0 || !l.cfg.Namespace.Owns(records[0].Topic) {
 		return true, nil

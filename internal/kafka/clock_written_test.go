@@ -20,9 +20,9 @@ func TestNothingIsCommittedThatAWrongClockDecided(t *testing.T) {
 	for _, wrong := range []time.Duration{time.Hour, -time.Hour, 0} {
 		t.Run(wrong.String(), func(t *testing.T) {
 			each(t, func(t *testing.T, s *site) {
-				cfg := s.lane("one")
+				cfg := s.worker("one")
 				cfg.Clock = kafka.NewClockOf(func() time.Time { return time.Now().Add(wrong) })
-				l := openLane(t, cfg)
+				l := openWorker(t, cfg)
 				untilAssigned(t, l, testPartitions)
 				submit(t, s.outside(t), input(s.inboxes[0], 7, "a"))
 				in := poll(t, l)
@@ -68,7 +68,7 @@ func TestWhatIsWrittenTellsTheTime(t *testing.T) {
 			}
 		}
 		t.Run("producer", func(t *testing.T) {
-			cfg := s.lane("one").Config
+			cfg := s.worker("one").Config
 			cfg.Clock = clock()
 			p, err := kafka.OpenProducer(cfg)
 			if err != nil {
@@ -78,7 +78,7 @@ func TestWhatIsWrittenTellsTheTime(t *testing.T) {
 			told(t, cfg.Clock, func() error { return p.Send(t.Context(), reply) })
 		})
 		t.Run("session", func(t *testing.T) {
-			cfg := kafka.SessionConfig{Config: s.lane("one").Config, Group: "told", Topic: s.inboxes[1]}
+			cfg := kafka.SessionConfig{Config: s.worker("one").Config, Group: "told", Topic: s.inboxes[1]}
 			cfg.Clock = clock()
 			m, err := kafka.OpenSession(t.Context(), cfg)
 			if err != nil {
@@ -101,9 +101,9 @@ func TestAWrongClockIsFoundByAnyRecordOfItsInstant(t *testing.T) {
 	for _, wrong := range []time.Duration{time.Hour, -time.Hour, 0} {
 		t.Run(wrong.String(), func(t *testing.T) {
 			s := embedded(t)
-			cfg := s.lane("one")
+			cfg := s.worker("one")
 			cfg.Clock = kafka.NewClockOf(func() time.Time { return time.Now().Add(wrong) })
-			l := openLane(t, cfg)
+			l := openWorker(t, cfg)
 			untilAssigned(t, l, testPartitions)
 			submit(t, s.outside(t), input(s.inboxes[0], 7, "a"))
 			in := poll(t, l)
@@ -123,9 +123,9 @@ func TestNoRecordTellsNoTime(t *testing.T) {
 	for _, wrong := range []time.Duration{time.Hour, 0} {
 		t.Run(wrong.String(), func(t *testing.T) {
 			s := embedded(t)
-			cfg := s.lane("one")
+			cfg := s.worker("one")
 			cfg.Clock = kafka.NewClockOf(func() time.Time { return time.Now().Add(wrong) })
-			l := openLane(t, cfg)
+			l := openWorker(t, cfg)
 			untilAssigned(t, l, testPartitions)
 			submit(t, s.outside(t), input(s.inboxes[0], 7, "a"))
 			in := poll(t, l)

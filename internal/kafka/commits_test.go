@@ -31,7 +31,7 @@ func TestCommits(t *testing.T) {
 		if got := consumed(); len(got) != 0 {
 			t.Errorf("before anybody: %v", got)
 		}
-		l := openLane(t, s.lane("one"))
+		l := openWorker(t, s.worker("one"))
 		untilAssigned(t, l, testPartitions)
 		submit(t, s.outside(t), input(s.inboxes[3], 4, "a"))
 		commit(t, l, len(poll(t, l)), nil)

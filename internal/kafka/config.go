@@ -35,7 +35,7 @@ type Config struct {
 	Reached bool
 	// Clock is corrected by what is read at the log's tail; nil: none is.
 	Clock *Clock
-	// OneBroker: the cluster is one broker, and stays so. See Lane.options for what
+	// OneBroker: the cluster is one broker, and stays so. See Worker.options for what
 	// that allows.
 	OneBroker bool
 	// Hooks observe the client (metrics).

@@ -52,7 +52,8 @@ func KeysOf(batch []byte) (keys []string) {
 }
 
 // keysOf is KeysOf. all: of events, there is a key for each offset that the batch takes, and what
-// names the event names the same task.
+// names the event names the same task. A change of any single bit then leaves the true keys among
+// them. Without all, any open task of the partition may have lost an event.
 func keysOf(batch []byte) (keys []string, all bool) {
 	answer := kmsg.NewFetchResponseTopicPartition()
 	answer.RecordBatches = batch

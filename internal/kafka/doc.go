@@ -4,9 +4,9 @@
 //
 //	Config       how to reach the cluster: flags, or a Java client.properties
 //	Admin        topics, their checks and their format; offsets, lag, groups
-//	Lane         a scheduler: inboxes in, and in one transaction events out
-//	Follower     a supervisor or an audit: a group's member that reads events, from where it
-//	             stands itself, and knows when it has caught up
+//	Worker         a scheduler: inboxes in, and in one transaction events out
+//	Follower     a supervisor, as a group's member, or an index, of all partitions: reads events
+//	             from its own positions, and knows when it has caught up
 //	Session      an agent: requests in any order, replies within their time
 //	Restorer     a partition, or a topic, to its end: restores, and the tools
 //	Tail         what comes from an offset on, without a group
@@ -20,8 +20,8 @@
 //
 // # Files
 //
-// A type has a file of its name, and more where it does more: lane_poll.go, lane_commit.go,
-// lane_offsets.go (offsets that an open transaction holds back), lane_twin.go (another
+// A type has a file of its name, and more where it does more: worker_poll.go, worker_commit.go,
+// worker_offsets.go (offsets that an open transaction holds back), worker_twin.go (another
 // process with the same owner). What several share:
 //
 //	balancer.go, balancer_plan.go  which member of a group has which partition number

@@ -1,10 +1,10 @@
 package kafka
 
-// RefreshMetadata has a lane look for partitions that were added now, and not in
+// RefreshMetadata has a worker look for partitions that were added now, and not in
 // metadataAgeMax.
-func (l *Lane) RefreshMetadata() { l.session.Client().ForceMetadataRefresh() }
-
-// Unfenced is what a lane makes of the error of a fenced producer.
-func (l *Lane) Unfenced(err error) error { return l.unfenced(err) }
+func (l *Worker) RefreshMetadata() { l.session.Client().ForceMetadataRefresh() }
 
 func (f fate) String() string { return [...]string{"retried", "refused", "fenced", "hopeless"}[f] }
+
+// Unfenced is what a worker makes of the error of a fenced producer.
+func (l *Worker) Unfenced(err error) error { return l.unfenced(err) }

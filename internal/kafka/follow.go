@@ -30,12 +30,18 @@ const (
 	learnInterval = time.Second
 	// endUnknown is where such a partition ended when it came.
 	endUnknown = -1
+	// readFailedEvery is how often a listener is told that no broker answers.
+	readFailedEvery = 10 * time.Second
+	// noCommit is the committed offset where there is none.
+	noCommit = -1
 )
 
 // FollowerConfig says what to follow.
 type FollowerConfig struct {
 	Config
-	// Group is the consumer group.
+	// Group is the consumer group; empty: none. Then the follower reads all
+	// partitions for as long as it lives, and needs Start. Nothing is assigned to
+	// it or taken from it, and it needs no right to a group.
 	Group string
 	// InstanceID makes a static member; empty: a dynamic one.
 	InstanceID string
@@ -80,15 +86,18 @@ type FollowerListener struct {
 	LeaveFailed func(err error)
 	// Reset: a committed offset is not in the log any more.
 	Reset func(topic string, partition int32, from, to int64)
+	// ReadFailed: no broker answered for what it leads; it is asked again. It is told at
+	// most every readFailedEvery.
+	ReadFailed func(err error)
 	// Damaged: what the broker has of a partition can't be read, for it isn't what was
 	// written. The partition stands still, the others don't; it is asked for again, and told
 	// of again, at intervals that double.
 	Damaged func(topic string, partition int32, err error)
 }
 
-// Follower is a member of a consumer group that reads committed records, from
-// positions of its own, and knows when it has caught up. It commits nothing
-// unless told to.
+// Follower reads committed records, from positions of its own, and knows when it
+// has caught up. It is a member of a consumer group, or reads all partitions
+// without one. It commits nothing unless told to.
 //
 // One goroutine calls Poll; the other methods may be called from any. While
 // the caller works between two polls no partition is given to another member,
@@ -102,6 +111,7 @@ type Follower struct {
 	cut      context.CancelFunc
 	woken    chan struct{}
 	closing  sync.Once
+	placing  sync.WaitGroup // readAll
 
 	mu     sync.Mutex
 	stands map[string]map[int32]standing // topic, partition
@@ -112,6 +122,7 @@ type Follower struct {
 	readings [][]*reading // by the number of the topic in cfg.Topics, and partition; nil: never owned
 	first    int          // the reading that gives first, the next time
 	polled   []events.Record
+	told     time.Time // when ReadFailed was called last
 }
 
 // standing is where a follower is in a partition.
@@ -127,12 +138,12 @@ func OpenFollower(ctx context.Context, cfg FollowerConfig) (*Follower, error) {
 	if cfg.Listener == nil {
 		cfg.Listener = &FollowerListener{}
 	}
-	if cfg.Group == "" || len(cfg.Topics) == 0 || cfg.Partitions <= 0 {
-		return nil, fmt.Errorf("follower of group %q: needs a group, topics (%d) and partitions (%d)", cfg.Group, len(cfg.Topics), cfg.Partitions)
+	if cfg.Group == "" && cfg.Start == nil || len(cfg.Topics) == 0 || cfg.Partitions <= 0 {
+		return nil, fmt.Errorf("%s: needs a group or a start, topics (%d) and partitions (%d)", cfg.name(), len(cfg.Topics), cfg.Partitions)
 	}
 	ids, err := copartitioned(ctx, cfg.Config, cfg.Topics, cfg.Partitions, false)
 	if err != nil {
-		return nil, fmt.Errorf("follower of group %q: %w", cfg.Group, finalError(err))
+		return nil, fmt.Errorf("%s: %w", cfg.name(), finalError(err))
 	}
 	cfg.Reached = true
 	f := &Follower{cfg: cfg, balancer: NewBalancer(cfg.Partitions), woken: make(chan struct{}, 1), stands: map[string]map[int32]standing{}}
@@ -147,12 +158,42 @@ func OpenFollower(ctx context.Context, cfg FollowerConfig) (*Follower, error) {
 	client, err := kgo.NewClient(append(cfg.options(), f.options()...)...)
 	if err != nil {
 		f.cut()
-		return nil, fmt.Errorf("follower of group %q: client: %w", cfg.Group, err)
+		return nil, fmt.Errorf("%s: client: %w", cfg.name(), err)
 	}
 	f.client = client
 	f.fetcher = fetcher{client: client, ids: ids, wait: cfg.FetchMaxWait, bytes: fetchPartitionBytes(len(cfg.Topics) * int(cfg.Partitions)),
 		answers: make(chan answer), leaders: map[int32]*leader{}, ended: f.life}
+	if cfg.Group == "" {
+		client.PauseFetchTopics(cfg.Topics...) // the client only knows who leads them: to fetch is the fetcher's to do
+		client.AddConsumeTopics(cfg.Topics...)
+		f.placing.Go(f.readAll)
+	}
 	return f, nil
+}
+
+// name says in errors which follower it is.
+func (c *FollowerConfig) name() string {
+	if c.Group == "" {
+		return fmt.Sprintf("follower of %v", c.Topics)
+	}
+	return fmt.Sprintf("follower of group %q", c.Group)
+}
+
+// readAll begins to read all partitions, of a follower without a group.
+func (f *Follower) readAll() {
+	all := make([]int32, f.cfg.Partitions)
+	offsets := map[string]map[int32]kgo.Offset{}
+	for _, topic := range f.cfg.Topics {
+		offsets[topic] = map[int32]kgo.Offset{}
+		for p := range all {
+			all[p] = int32(p)
+			offsets[topic][int32(p)] = kgo.NewOffset().At(noCommit)
+		}
+	}
+	f.balancer.ownAll()
+	if _, err := f.place(f.life, offsets); err == nil && f.cfg.Listener.Assigned != nil {
+		f.cfg.Listener.Assigned(all, nil)
+	}
 }
 
 func (f *Follower) options() []kgo.Opt {
@@ -160,7 +201,11 @@ func (f *Follower) options() []kgo.Opt {
 		kgo.WithContext(f.life),
 		kgo.WithHooks(f.balancer),
 		kgo.MetadataMinAge(metadataAgeMin),
-
+	}
+	if f.cfg.Group == "" {
+		return opts
+	}
+	opts = append(opts,
 		kgo.ConsumerGroup(f.cfg.Group),
 		kgo.Balancers(f.balancer),
 		kgo.ConsumeTopics(f.cfg.Topics...),
@@ -175,7 +220,7 @@ func (f *Follower) options() []kgo.Opt {
 		kgo.SessionTimeout(f.cfg.SessionTimeout),
 		kgo.HeartbeatInterval(heartbeatInterval(f.cfg.SessionTimeout)),
 		kgo.RebalanceTimeout(busyMax),
-	}
+	)
 	if f.cfg.InstanceID != "" {
 		opts = append(opts, kgo.InstanceID(f.cfg.InstanceID))
 	}
@@ -328,7 +373,7 @@ func (f *Follower) fail(ctx context.Context, err error) error {
 	defer f.mu.Unlock()
 	f.Wake()
 	if f.broken == nil {
-		f.broken = fmt.Errorf("follower of group %q: %w", f.cfg.Group, err)
+		f.broken = fmt.Errorf("%s: %w", f.cfg.name(), err)
 	}
 	return f.broken
 }
@@ -434,5 +479,6 @@ func (f *Follower) close() {
 	if err != nil && f.cfg.Listener.LeaveFailed != nil {
 		f.cfg.Listener.LeaveFailed(err)
 	}
+	f.placing.Wait()
 	f.fetcher.asks.Wait()
 }

@@ -23,7 +23,9 @@ import (
 // position (*OffsetRangeError) or what was read before it (*LostError), or the group
 // refuses the member. Close the follower and open a new one.
 func (f *Follower) Poll(ctx context.Context) ([]events.Record, error) {
-	f.client.AllowRebalance()
+	if f.cfg.Group != "" {
+		f.client.AllowRebalance()
+	}
 	clear(f.polled) // a poll that waits holds on to no batch
 	f.polled = f.polled[:0]
 	if err := f.member(ctx); err != nil {
@@ -170,6 +172,7 @@ func (f *Follower) takeOne(ctx context.Context, got fetched) error {
 	case errors.Is(got.err, kerr.OffsetOutOfRange):
 		return f.ranged(ctx, r, got.err)
 	case got.err != nil:
+		f.readFailed(got.err)
 		return f.fetcher.retry(r, got.err, time.Now())
 	case p == nil:
 		r.failed(time.Now()) // nothing was said of it, for want of a quota perhaps
@@ -194,6 +197,16 @@ func (f *Follower) takeOne(ctx context.Context, got fetched) error {
 		stand.tail = max(stand.tail, p.LastStableOffset) // who has just come to lead may know of less
 	})
 	return nil
+}
+
+// readFailed tells that no broker answers.
+func (f *Follower) readFailed(err error) {
+	_, answered := errors.AsType[*kerr.Error](err)
+	if answered || f.cfg.Listener.ReadFailed == nil || time.Since(f.told) < readFailedEvery {
+		return
+	}
+	f.told = time.Now()
+	f.cfg.Listener.ReadFailed(err)
 }
 
 // ranged says where the log is that doesn't hold the position of a reading.
@@ -270,6 +283,9 @@ func (f *Follower) give() {
 // would fall into another assignment. To the client a poll whose context has ended
 // is one whose records are at work.
 func (f *Follower) hold() {
+	if f.cfg.Group == "" {
+		return
+	}
 	ended, end := context.WithCancel(context.Background())
 	end()
 	f.client.PollRecords(ended, 0)

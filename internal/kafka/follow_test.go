@@ -351,3 +351,45 @@ func TestFollowerWakes(t *testing.T) {
 		t.Fatalf("a woken poll took %v", took)
 	}
 }
+
+// Followers without a group read all partitions each, from where Start says, and know when they have caught up.
+func TestFollowersWithoutAGroup(t *testing.T) {
+	each(t, func(t *testing.T, s *site) {
+		s.transact(t, 0, kgo.TryCommit, "a", "b", "c") // 0 1 2, marker 3
+		cl := s.outside(t)
+		submit(t, cl, input(s.ns.Events(), 2, "d"), input(s.ns.Events(), 2, "e"))
+		cfg := s.follower()
+		cfg.Group = ""
+		if _, err := kafka.OpenFollower(t.Context(), cfg); err == nil {
+			t.Error("it opens without a start")
+		}
+		cfg.Start = func(_ context.Context, _ string, p int32) (int64, bool, error) { return 1, p == 0, nil }
+		followers := []*kafka.Follower{openFollower(t, cfg), openFollower(t, cfg)}
+		for _, f := range followers {
+			got := map[string]bool{}
+			follow(t, f, "the end", func(rs []events.Record) bool {
+				for _, r := range rs {
+					got[string(r.Value)] = true
+				}
+				return caughtUp(f, s.ns.Events(), testPartitions)
+			})
+			if fmt.Sprint(got) != "map[b:true c:true d:true e:true]" {
+				t.Errorf("read %v", got)
+			}
+		}
+		submit(t, cl, input(s.ns.Events(), 3, "later"))
+		for _, f := range followers {
+			follow(t, f, "what comes later", func(rs []events.Record) bool { return len(rs) > 0 && string(rs[0].Value) == "later" })
+		}
+		cfg.Start = func(context.Context, string, int32) (int64, bool, error) { return 1000, true, nil }
+		f := openFollower(t, cfg)
+		for {
+			if _, err := f.Poll(t.Context()); err != nil {
+				if out, is := errors.AsType[*kafka.OffsetRangeError](err); !is || out.Offset != 1000 {
+					t.Errorf("it begins past the end: %v", err)
+				}
+				break
+			}
+		}
+	})
+}

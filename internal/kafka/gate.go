@@ -35,20 +35,20 @@ func (at topicPartition) inbox() inboxgate.Inbox {
 	return inboxgate.Inbox{Topic: at.topic, Partition: at.partition}
 }
 
-// laneGate is the gate of a lane. The client's goroutines pause what is assigned, so the balancer's lock
+// workerGate is the gate of a worker. The client's goroutines pause what is assigned, so the balancer's lock
 // guards it, under which an assignment can't change.
-type laneGate struct {
+type workerGate struct {
 	balancer *Balancer
 	topics   []string // the inboxes
 	gate     *inboxgate.Gate
 }
 
-func newLaneGate(b *Balancer, topics []string) *laneGate {
-	return &laneGate{b, topics, inboxgate.New(gatedClient{func() *kgo.Client { return b.client }})}
+func newWorkerGate(b *Balancer, topics []string) *workerGate {
+	return &workerGate{b, topics, inboxgate.New(gatedClient{func() *kgo.Client { return b.client }})}
 }
 
 // inboxes calls fn for topics of partitions, and for what was added to them. The caller holds the lock.
-func (g *laneGate) inboxes(topics []string, ps []int32, fn func(inboxgate.Inbox)) {
+func (g *workerGate) inboxes(topics []string, ps []int32, fn func(inboxgate.Inbox)) {
 	for topic, all := range g.balancer.flow(topics, ps...) {
 		for _, p := range all {
 			fn(inboxgate.Inbox{Topic: topic, Partition: p})
@@ -57,19 +57,19 @@ func (g *laneGate) inboxes(topics []string, ps []int32, fn func(inboxgate.Inbox)
 }
 
 // assigned pauses partitions that came, before anything of them can be fetched. The caller holds the lock.
-func (g *laneGate) assigned(added []int32) {
+func (g *workerGate) assigned(added []int32) {
 	g.inboxes(g.topics, added, func(in inboxgate.Inbox) { g.gate.PauseOnly(in, inboxgate.PausedForRestore) })
 }
 
 // pause pauses an inbox of a partition in an assignment.
-func (g *laneGate) pause(p int32, assignment uint64, topic string, why inboxgate.Reason, until time.Time) {
+func (g *workerGate) pause(p int32, assignment uint64, topic string, why inboxgate.Reason, until time.Time) {
 	g.balancer.whileOwned(p, assignment, func(*kgo.Client) {
 		g.inboxes([]string{topic}, []int32{p}, func(in inboxgate.Inbox) { g.gate.Pause(in, why, until) })
 	})
 }
 
 // resume ends a reason for inboxes of a partition in an assignment, and reports whether that still is.
-func (g *laneGate) resume(p int32, assignment uint64, why inboxgate.Reason, topics []string) bool {
+func (g *workerGate) resume(p int32, assignment uint64, why inboxgate.Reason, topics []string) bool {
 	if len(topics) == 0 {
 		topics = g.topics
 	}
@@ -79,6 +79,6 @@ func (g *laneGate) resume(p int32, assignment uint64, why inboxgate.Reason, topi
 }
 
 // locked calls fn with the gate, whoever owns what.
-func (g *laneGate) locked(fn func(*inboxgate.Gate)) {
+func (g *workerGate) locked(fn func(*inboxgate.Gate)) {
 	g.balancer.whileOpen(func(*kgo.Client) { fn(g.gate) })
 }

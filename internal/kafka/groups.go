@@ -21,7 +21,7 @@ import (
 // Member is one process of a consumer group.
 type Member struct {
 	ID, InstanceID, ClientID, Host string
-	// Owner is who it is as an owner of partitions, of a lane; empty: it doesn't say.
+	// Owner is who it is as an owner of partitions, of a worker; empty: it doesn't say.
 	Owner string
 	// Partitions that it owns, by topic, ascending.
 	Partitions map[string][]int32

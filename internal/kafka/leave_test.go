@@ -24,16 +24,16 @@ func yes() bool { return true }
 // 6.8 to 7.3 s of silence by default.
 func TestStaticMemberLeaves(t *testing.T) {
 	each(t, func(t *testing.T, s *site) {
-		cfg := func(name string) kafka.LaneConfig {
-			c := s.lane(name)
+		cfg := func(name string) kafka.WorkerConfig {
+			c := s.worker(name)
 			c.InstanceID, c.LeaveOnClose = string(s.ns)+name, yes
 			c.SessionTimeout, c.TransactionTimeout = longSession, longTransaction
-			c.Listener = &kafka.LaneListener{LeaveFailed: func(err error) { t.Errorf("%s: %v", name, err) }}
+			c.Listener = &kafka.WorkerListener{LeaveFailed: func(err error) { t.Errorf("%s: %v", name, err) }}
 			return c
 		}
-		goes := openLane(t, cfg("goes"))
+		goes := openWorker(t, cfg("goes"))
 		untilAssigned(t, goes, testPartitions)
-		stays := openLane(t, cfg("stays"))
+		stays := openWorker(t, cfg("stays"))
 		shared := make(chan struct{})
 		go func() { // it gives up half only while it polls
 			defer close(shared)
@@ -46,17 +46,17 @@ func TestStaticMemberLeaves(t *testing.T) {
 	})
 }
 
-// A lane whose instance name another process has taken doesn't put that one out
+// A worker whose instance name another process has taken doesn't put that one out
 // of the group when it leaves. The embedded broker takes a static member's
 // instance name for it, whatever its id.
 func TestStaticMemberLeavesItsTwinAlone(t *testing.T) {
 	s := newSite(t, kafkatest.Kafka(t))
-	cfg := s.lane("one")
+	cfg := s.worker("one")
 	cfg.InstanceID, cfg.LeaveOnClose = string(s.ns)+"one", yes
-	older := openLane(t, cfg)
+	older := openWorker(t, cfg)
 	untilAssigned(t, older, testPartitions)
 	cfg.Owner = "two" // or it would be fenced, and close
-	twin := openLane(t, cfg)
+	twin := openWorker(t, cfg)
 	untilAssigned(t, twin, testPartitions)
 	before, _ := twin.Member(0)
 	older.Close()

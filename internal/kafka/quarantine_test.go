@@ -124,10 +124,10 @@ func TestDamageStopsItsPartition(t *testing.T) {
 			return rs
 		}, told)
 	})
-	t.Run("lane", func(t *testing.T) {
+	t.Run("worker", func(t *testing.T) {
 		d, told := openDamaged(t, c, "test.tasks"), make(chan string, 100)
-		l := openLane(t, kafka.LaneConfig{Config: d.cfg, Group: "test.scheduler", Owner: "one", Topics: []string{d.topic}, Partitions: 2,
-			Listener: &kafka.LaneListener{Damaged: func(topic string, p int32, err error) { told <- fmt.Sprintf("%s/%d: %v", topic, p, err) }}})
+		l := openWorker(t, kafka.WorkerConfig{Config: d.cfg, Group: "test.scheduler", Owner: "one", Topics: []string{d.topic}, Partitions: 2,
+			Listener: &kafka.WorkerListener{Damaged: func(topic string, p int32, err error) { told <- fmt.Sprintf("%s/%d: %v", topic, p, err) }}})
 		untilAssigned(t, l, 2)
 		for p := range l.Assigned() {
 			l.Resume(p, inboxgate.PausedForRestore)

@@ -208,7 +208,8 @@ func (e *unansweredError) Error() string {
 }
 
 // answered is what a broker says of the partition. Apache Kafka answers a client that has
-// used up its quota without an error, and leaves all partitions out.
+// used up its quota without an error, and leaves all partitions out (KIP-219). A reader that
+// took this for the end of the log would skip all events of the partition.
 func (r *reader) answered(answer *kmsg.FetchResponse) (*kmsg.FetchResponseTopicPartition, error) {
 	if err := kerr.ErrorForCode(answer.ErrorCode); err != nil {
 		return nil, err
@@ -226,7 +227,8 @@ func (r *reader) answered(answer *kmsg.FetchResponse) (*kmsg.FetchResponseTopicP
 	case p.PreferredReadReplica >= 0:
 		err = &unansweredError{why: fmt.Sprintf("gave no records, and names broker %d", p.PreferredReadReplica)}
 	case p.LastStableOffset < r.position():
-		// One that has just come to lead may not know yet how far it was replicated.
+		// A new leader may not know yet how far the log is replicated, and reports no error. It refuses
+		// only lists of offsets until it knows (KIP-207).
 		err = &unansweredError{why: fmt.Sprintf("knows of committed records below %d only", p.LastStableOffset)}
 	}
 	return p, err

@@ -199,7 +199,7 @@ func (e *unreadableError) Unwrap() error { return e.err }
 func (e *unreadableError) Permanent() bool { return true }
 
 // awaitBounds is bounds, and waits while the cluster doesn't tell them, as of a partition that no
-// broker leads: a lane that began anew for it would never go on with the others that it has.
+// broker leads: a worker that began anew for it would never go on with the others that it has.
 // Meanwhile UnderWay is told that the read stands at from.
 func (r *Restorer) awaitBounds(ctx context.Context, topic string, p int32, from int64) (start, end int64, err error) {
 	for toldAt := time.Now(); ; {

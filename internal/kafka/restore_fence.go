@@ -22,8 +22,13 @@ const (
 
 // HangingError is of a transaction that its coordinator has ended, or doesn't
 // know, and that is open in a partition: its marker is lost, and nobody can read
-// on there. A single node of Apache Kafka that dies or ends in the middle of
-// transactions does that (seen with 4.3.1). Only an operator can end it.
+// on there. Only an operator can end it.
+//
+// A single node of Apache Kafka that dies or stops in the middle of transactions does
+// that (seen with 4.3.1). When it is back, it leads everything by its old metadata until the
+// controller gives up the broker that it was before. Then no partition has a leader. The
+// transaction coordinator takes such partitions for deleted, skips their markers, and writes that
+// the transaction is complete. A commit can be lost in the same way.
 type HangingError struct {
 	Topic     string
 	Partition int32
@@ -48,8 +53,8 @@ func (e *HangingError) Abort() string {
 }
 
 // release ends the transactions that hold back a partition, where their owner
-// is a lane of this namespace: by now it has lost the partition, or is dead.
-// What can't be found or isn't a lane's is left to the broker's timeout. tell is
+// is a worker of this namespace: by now it has lost the partition, or is dead.
+// What can't be found or isn't a worker's is left to the broker's timeout. tell is
 // false where the same was said a moment ago.
 func (r *Restorer) release(ctx context.Context, topic string, p int32, stable, end int64, tell bool) {
 	if tell && r.listener.HeldBack != nil {

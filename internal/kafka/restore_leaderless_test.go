@@ -12,7 +12,7 @@ import (
 	"github.com/waybill-run/waybill/internal/kafka"
 )
 
-// A partition that no broker leads is waited for, and that is said: a lane that began anew for
+// A partition that no broker leads is waited for, and that is said: a worker that began anew for
 // it would never go on with the others that it has.
 func TestRestoreWaitsForAPartitionWithoutALeader(t *testing.T) {
 	s := embedded(t)

@@ -97,11 +97,11 @@ func TestRestoresAreShownInTheirGroup(t *testing.T) {
 		if must(t, err); len(shown) > 0 {
 			t.Errorf("before anything was shown: %v", shown)
 		}
-		l := openLane(t, s.lane("s1.0"))
+		l := openWorker(t, s.worker("s1.0"))
 		untilAssigned(t, l, testPartitions)
 		member, owns := l.Member(1)
 		if !owns {
-			t.Error("the lane doesn't own what was assigned to it")
+			t.Error("the worker doesn't own what was assigned to it")
 		}
 		want := map[int32]kafka.Restore{1: {Member: member, Next: 3, End: 12}, 2: {Member: member, Next: 7, End: 7}}
 		must(t, admin.ShowRestores(t.Context(), want))
@@ -112,7 +112,7 @@ func TestRestoresAreShownInTheirGroup(t *testing.T) {
 		group, err := admin.DescribeGroup(t.Context(), s.ns.SchedulerGroup())
 		must(t, err)
 		if len(group.Members) != 1 || group.Members[0].Owner != "s1.0" || group.Members[0].ID != member {
-			t.Errorf("%+v, the lane is %s", group.Members, member)
+			t.Errorf("%+v, the worker is %s", group.Members, member)
 		}
 	})
 }

@@ -188,7 +188,7 @@ func TestReadWaitsForATransactionThatIsEnding(t *testing.T) {
 	})
 }
 
-func TestReadFencesADeadLaneAndNobodyElse(t *testing.T) {
+func TestReadFencesADeadWorkerAndNobodyElse(t *testing.T) {
 	each(t, func(t *testing.T, s *site) {
 		var mu sync.Mutex
 		var fenced []string
@@ -228,7 +228,7 @@ func TestReadFencesADeadLaneAndNobodyElse(t *testing.T) {
 			t.Errorf("the read took %v", took)
 		}
 		if err := cl.EndTransaction(t.Context(), kgo.TryCommit); err == nil {
-			t.Error("the dead lane committed after it was fenced")
+			t.Error("the dead worker committed after it was fenced")
 		}
 		if !slices.Equal(fenced, []string{dead}) || len(complaints) != 0 {
 			t.Errorf("fenced %v, complaints %v", fenced, complaints)
@@ -338,7 +338,7 @@ func TestReadAll(t *testing.T) {
 			}
 		}
 		if err := open.EndTransaction(t.Context(), kgo.TryCommit); err != nil {
-			t.Errorf("ReadAll fenced a live lane: %v", err)
+			t.Errorf("ReadAll fenced a live worker: %v", err)
 		}
 		ends, err := r.EndOffsets(t.Context(), s.ns.Events())
 		if err != nil || ends[0] != 12 || ends[2] != 10 || len(ends) != testPartitions {

@@ -25,7 +25,10 @@ const (
 
 	// sessionMetadataAge is how soon partitions are noticed that were added to a topic. Schedulers send
 	// to them later than that and a rebalance take (scheduler's addedAfter).
-	sessionMetadataAge   = 5 * time.Second
+	sessionMetadataAge = 5 * time.Second
+	// defaultPollWait is less than what a health check takes for a loop that hangs (internal/turns), by a look whether
+	// the topic is there.
+	defaultPollWait      = 5 * time.Second
 	sessionCommitTimeout = 5 * time.Second
 	// sessionCommitShare: a commit within a rebalance has this part of the session
 	// timeout, which is how long the others wait for it.
@@ -73,7 +76,9 @@ type SessionConfig struct {
 	FetchMaxWait time.Duration
 	// MaxPollRecords bounds what one Poll returns; 0: DefaultMaxPollRecords.
 	MaxPollRecords int
-	Listener       SessionListener
+	// PollWait is after how long a Poll returns without records; 0: 5 s.
+	PollWait time.Duration
+	Listener SessionListener
 }
 
 // Session is one agent's membership in the consumer group of its requests, and
@@ -136,6 +141,7 @@ func OpenSession(ctx context.Context, cfg SessionConfig) (*Session, error) {
 	orDefault(&cfg.FetchMaxWait, DefaultFetchMaxWait)
 	orDefault(&cfg.CommitEvery, DefaultCommitEvery)
 	orDefault(&cfg.MaxPollRecords, DefaultMaxPollRecords)
+	orDefault(&cfg.PollWait, defaultPollWait)
 	id, err := requireTopic(ctx, cfg.Config, cfg.Topic)
 	if err != nil {
 		return nil, fmt.Errorf("open session of group %s: %w", cfg.Group, err)
@@ -143,7 +149,8 @@ func OpenSession(ctx context.Context, cfg SessionConfig) (*Session, error) {
 	cfg.Reached = true
 	s := &Session{cfg: cfg, topicID: id, owned: make(map[int32]*ownedPartition), stale: map[int32]bool{}, quarantines: quarantines{}, committing: make(chan struct{}, 1),
 		soon: make(chan struct{}, 1)}
-	s.replies.sending = cfg.processTime
+	s.replies.sending, s.replies.narrow = cfg.processTime, narrowTopics{}
+	s.replies.most = func(topic string) int { return maxMessageBytes(s.life, s.cl, topic) }
 	s.replies.wrote = func(r *kgo.Record, sent time.Time) { s.written.wrote(cfg.Config, s.cl, r, sent) }
 	s.life, s.end = context.WithCancel(context.Background())
 	if s.cl, err = kgo.NewClient(append(cfg.Config.guardReplies(s.replies.overdue).options(), s.options()...)...); err != nil {
@@ -216,14 +223,15 @@ func (s *Session) options() []kgo.Opt {
 }
 
 // Poll waits for the next requests and returns them, at most MaxPollRecords, those
-// left out that an earlier owner finished. An error is final: close the session
+// left out that an earlier owner finished; none after PollWait, whatever the brokers do: a Poll
+// that takes much longer hangs. An error is final: close the session
 // and open another; what may pass is told to the Listener instead.
 func (s *Session) Poll(ctx context.Context) ([]events.Record, error) {
-	for {
+	for until := time.Now().Add(s.cfg.PollWait); ; {
 		if err := s.permitted(); err != nil {
 			return nil, fmt.Errorf("replies of %s: %w", s.cfg.Group, err)
 		}
-		fetches := s.poll(ctx)
+		fetches := s.poll(ctx, until)
 		if err := ctx.Err(); err != nil && fetches.NumRecords() == 0 {
 			return nil, err
 		}
@@ -235,6 +243,9 @@ func (s *Session) Poll(ctx context.Context) ([]events.Record, error) {
 		if records := s.delivered(fetches.Records()); len(records) > 0 {
 			s.gone = absence{}
 			return records, nil
+		}
+		if !time.Now().Before(until) {
+			return nil, nil
 		}
 		if gone {
 			select {
@@ -286,17 +297,18 @@ func (s *Session) recreated() error {
 	return nil // it isn't there, or nobody says: asked again with the next poll
 }
 
-// poll waits for the next requests, or until it is time to ask again for what can't be read.
-func (s *Session) poll(ctx context.Context) kgo.Fetches {
+// poll waits for the next requests, but not longer than until, nor than it is time to ask again for what can't be
+// read.
+func (s *Session) poll(ctx context.Context, until time.Time) kgo.Fetches {
 	s.mu.Lock()
 	s.gate.ResumeDue(time.Now())
 	next := s.gate.NextDue()
 	s.mu.Unlock()
-	if !next.IsZero() {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithDeadline(ctx, next)
-		defer cancel()
+	if !next.IsZero() && next.Before(until) {
+		until = next
 	}
+	ctx, cancel := context.WithDeadline(ctx, until)
+	defer cancel()
 	fetches := s.cl.PollRecords(ctx, s.cfg.MaxPollRecords)
 	found := takeUnreadable(fetches)
 	for _, x := range found {

@@ -11,7 +11,7 @@ import (
 // A rebalance is noticed by the next heartbeat, and a handover takes two. So a session's heartbeats
 // are as frequent as those of a scheduler's workers: with three in a session timeout,
 // notifications came back 6 s after events did.
-func TestSessionsHeartbeatAsOftenAsLanes(t *testing.T) {
+func TestSessionsHeartbeatAsOftenAsWorkers(t *testing.T) {
 	_, cfg := fake(t, kfake.SeedTopics(1, "t"))
 	s, err := OpenSession(bounded(t), SessionConfig{Config: cfg, Group: "g", Topic: "t", SessionTimeout: DefaultSessionTimeout})
 	must(t, err)

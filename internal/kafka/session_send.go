@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waybill-run/waybill/events"
@@ -25,12 +26,18 @@ const repliesPerFlight = 1024
 // waits, waits here, where a reply whose time ends is dropped alone; and a
 // flight ends with the earliest time of those in it, those with time left fly
 // again. Two flights at once would share a batch, and one's context.
+//
+// A topic that refuses a batch as too large gets smaller ones (see producer_split.go): while it is narrow, a flight has
+// no more bytes than the topic takes as one batch, or one reply. A reply that is refused though it flew alone is too
+// large itself.
 type replies struct {
 	cl *kgo.Client
 	// sending gives the instant of the process's clock at which a flight begins;
 	// wrote is told of the first record of it that is acknowledged.
 	sending func() time.Time
 	wrote   func(r *kgo.Record, sent time.Time)
+	// most asks what a topic takes as one batch; 0: that can't be found out.
+	most func(topic string) int
 	// landedBefore are replies whose result was taken: nobody else knows of them.
 	landedBefore sync.Pool
 
@@ -38,12 +45,15 @@ type replies struct {
 	waiting []*reply
 	flying  bool
 	by      time.Time // the flight's; zero: it has all the time
+	narrow  narrowTopics
 }
 
 // reply is one that Send waits for.
 type reply struct {
 	ctx    context.Context
 	record kgo.Record
+	least  int        // bytes of it, before compression
+	bytes  int        // that it takes in a batch, at most
 	result chan error // of one place
 	flight *flight    // that it is in
 	land   func(*kgo.Record, error)
@@ -56,7 +66,7 @@ func (q *replies) reply(ctx context.Context, rec *events.Record) *reply {
 		p = &reply{result: make(chan error, 1)}
 		p.land = func(r *kgo.Record, err error) { p.flight.land(p, r, err) }
 	}
-	p.ctx = ctx
+	p.ctx, p.least, p.bytes = ctx, recordBytesLeast(rec), recordBytesMost(rec)
 	toKgoAt(&p.record, rec)
 	return p
 }
@@ -106,11 +116,19 @@ func (q *replies) fly() {
 // board takes what waits and still has time; who has none has gone.
 func (q *replies) board() []*reply {
 	var boarded []*reply
-	n := 0
+	q.narrow.widen(time.Now())
+	n, bytes := 0, batchOverhead
 	for ; n < len(q.waiting) && len(boarded) < repliesPerFlight; n++ {
-		if timeOver(q.waiting[n].ctx) == nil {
-			boarded = append(boarded, q.waiting[n])
+		p := q.waiting[n]
+		if timeOver(p.ctx) != nil {
+			continue
 		}
+		if t, narrow := q.narrow[p.record.Topic]; narrow {
+			if bytes += p.bytes; len(boarded) > 0 && bytes > t.most {
+				break
+			}
+		}
+		boarded = append(boarded, p)
 	}
 	if q.waiting = q.waiting[n:]; len(q.waiting) == 0 {
 		q.waiting = nil
@@ -124,6 +142,7 @@ type flight struct {
 	ctx    context.Context // until the earliest time of those in it
 	cancel context.CancelFunc
 	sent   time.Time
+	alone  bool // it has one reply
 
 	mu   sync.Mutex
 	left int
@@ -131,11 +150,13 @@ type flight struct {
 	// remade is their topic where it isn't the one that the client knows, else "".
 	remade string
 	again  []*reply
+	// large are refused as too large: one that flew alone, or those that may have been in a batch with others.
+	large []*reply
 }
 
 // produce hands a flight to the client, until by if that isn't zero.
 func (q *replies) produce(boarded []*reply, by time.Time) {
-	f := &flight{of: q, sent: q.sending(), left: len(boarded)}
+	f := &flight{of: q, sent: q.sending(), left: len(boarded), alone: len(boarded) == 1}
 	f.ctx, f.cancel = flightContext(by)
 	for _, p := range boarded {
 		p.flight = f
@@ -155,15 +176,48 @@ func (f *flight) land(p *reply, r *kgo.Record, err error) {
 	if isRemade(err) {
 		f.remade = r.Topic
 	}
-	if err != nil && timeOver(f.ctx) != nil && timeOver(p.ctx) == nil && !errors.Is(err, kgo.ErrClientClosed) {
+	switch {
+	case isTooLarge(err):
+		f.large = append(f.large, p)
+	case err != nil && timeOver(f.ctx) != nil && timeOver(p.ctx) == nil && !errors.Is(err, kgo.ErrClientClosed):
 		f.again = append(f.again, p) // another's time ended
-	} else {
+	default:
 		p.result <- err
 	}
 	if f.left--; f.left == 0 {
 		f.cancel()
-		go f.of.landed(f.again, f.remade)
+		go f.landed()
 	}
+}
+
+// landed is for a flight that has ended.
+func (f *flight) landed() {
+	if len(f.large) > 0 {
+		f.again = append(f.of.split(f.large, f.alone), f.again...)
+	}
+	f.of.landed(f.again, f.remade)
+}
+
+// split is for replies that were refused as too large: it has smaller flights, and returns those that are to fly again. One that
+// was alone gets its error.
+func (q *replies) split(large []*reply, alone bool) (again []*reply) {
+	topic := large[0].record.Topic
+	q.mu.Lock()
+	known, narrow := q.narrow[topic]
+	q.mu.Unlock()
+	if !alone || !narrow {
+		most := q.most(topic)
+		q.mu.Lock()
+		q.narrow.refused(topic, most, time.Now())
+		known = q.narrow[topic]
+		q.mu.Unlock()
+	}
+	if !alone {
+		return large
+	}
+	p := large[0]
+	p.result <- &TooLargeError{Topic: topic, Bytes: p.least, Most: known.most, Err: kerr.MessageTooLarge}
+	return nil
 }
 
 // landed lets the next flight go; what has time left goes first. A topic that was made anew
@@ -226,6 +280,8 @@ func timeOver(ctx context.Context) error {
 //   - What has been may arrive, as anything that is on its way; the error is
 //     then that of ctx although the reply is in the log. The scheduler judges
 //     by the order of the log.
+//   - A batch that the topic refuses as too large is split. Only a reply that the topic doesn't take by itself
+//     fails, with a *TooLargeError: no other try can help.
 //   - When the time of one reply ends unacknowledged, others that were handed
 //     over with it may be written twice: the client can't take back one alone.
 //     The second is not current and is counted, no more.
@@ -239,6 +295,9 @@ func (s *Session) Send(ctx context.Context, rec events.Record) error {
 	}
 	if over := timeOver(ctx); over != nil {
 		return fmt.Errorf("reply to %s: its time ended before it was acknowledged: %w", rec.Topic, over)
+	}
+	if large, is := errors.AsType[*TooLargeError](err); is {
+		return large
 	}
 	s.notPermitted(err, time.Now())
 	return produceError(rec.Topic, err)

@@ -42,12 +42,12 @@ func (s *site) values(t *testing.T, topic string) (got []string) {
 	return got
 }
 
-// Somebody deletes an agent's topic while a lane writes to it, and makes it anew: its
+// Somebody deletes an agent's topic while a worker writes to it, and makes it anew: its
 // requests are refused meanwhile, nothing else is, and then they are written again, once.
-func TestLaneWritesToATopicThatIsMadeAnew(t *testing.T) {
+func TestWorkerWritesToATopicThatIsMadeAnew(t *testing.T) {
 	each(t, func(t *testing.T, s *site) {
 		cl, topic := s.outside(t), s.ns.Requests("a")
-		l := openLane(t, s.lane("one"))
+		l := openWorker(t, s.worker("one"))
 		untilAssigned(t, l, testPartitions)
 		request := func(value string) error {
 			t.Helper()

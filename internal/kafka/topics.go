@@ -70,7 +70,7 @@ type topicSpec struct {
 	// inPartition: a task's records are in the same partition number as its
 	// events, so the count must be that of events.
 	inPartition bool
-	// inbox: a lane brings what is in partitions that were added to where it belongs.
+	// inbox: a worker brings what is in partitions that were added to where it belongs.
 	inbox bool
 	// kept: no time and no size may end its records.
 	kept     bool
@@ -110,7 +110,7 @@ const definitionsLag = "604800000"
 
 // topicSpecs are all topics of a namespace. Those that a scheduler writes in
 // transactions have the partition count of events though only the inboxes
-// must: by the same key a lane's transaction then touches one partition number
+// must: by the same key a worker's transaction then touches one partition number
 // of each, and a partition that is down stops the tasks of that number only.
 // definitions has one partition: its reader wants one order and one end.
 func topicSpecs(ns events.Namespace, partitions int32, agents map[string]int32) []topicSpec {

@@ -204,6 +204,22 @@ func (b *Broker) CreateTopicsWith(t testing.TB, partitions int32, config map[str
 	}
 }
 
+// SetTopic sets one value of a topic's configuration, as an operator may.
+func (b *Broker) SetTopic(t testing.TB, topic, key, value string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), adminDurationMax)
+	defer cancel()
+	responses, err := kadm.NewClient(b.Client(t)).AlterTopicConfigs(ctx, []kadm.AlterConfig{{Op: kadm.SetConfig, Name: key, Value: &value}}, topic)
+	for _, r := range responses {
+		if err == nil {
+			err = r.Err
+		}
+	}
+	if err != nil {
+		t.Fatalf("set %s=%s of %s on the %s broker: %v", key, value, topic, b.Kind, err)
+	}
+}
+
 // AddPartitions adds partitions to a topic up to a count, as an operator may.
 func (b *Broker) AddPartitions(t testing.TB, count int, topic string) {
 	t.Helper()

@@ -37,11 +37,11 @@ func TestNoMarks(t *testing.T) {
 // TestStatesPage: the page of states names every state and every verb. That it
 // is what the tables make is held by the tests of package events.
 func TestStatesPage(t *testing.T) {
-	page, err := os.ReadFile(filepath.Join(root, "docs/states.md"))
+	page, err := os.ReadFile(filepath.Join(root, "docs/reference/states.md"))
 	if err != nil {
 		t.Fatalf("%v: go generate ./events writes it", err)
 	}
 	if !strings.Contains(string(page), "```mermaid\nstateDiagram-v2") {
-		t.Error("docs/states.md has no diagram: go generate ./events")
+		t.Error("docs/reference/states.md has no diagram: go generate ./events")
 	}
 }

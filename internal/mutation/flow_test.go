@@ -27,7 +27,7 @@ var flowMutations = []mutation{
 		`s.partition.flow.recordReply(agent, now)`, `_ = agent`,
 		"scheduler", "TestSilentAgentIsProbed"),
 	one("flow-of-a-rollback", "scheduler.transaction.forget",
-		`s.partition.flow.refreshTask(t, tx.lane.at(s), true)`, `_ = t`,
+		`s.partition.flow.refreshTask(t, tx.worker.at(s), true)`, `_ = t`,
 		"scheduler", "TestFlowIsThatOfTheTasks"),
 	one("refused-retry-waits-for-its-turn", "scheduler.decider.recoverRun",
 		`Ignored = IgnoredQueued`, `Ignored = IgnoredOutsidePolicy`,
@@ -56,9 +56,9 @@ var flowMutations = []mutation{
 	one("attempts-from-before-a-raise", "internal/congestion.Window.raiseBy",
 		`(at)`, `(w.changedAt)`,
 		"internal/congestion", "TestBoundIsJudgedByWhatBeganUnderIt"),
-	one("lag-of-a-busy-lane", "scheduler.writtenBy",
+	one("lag-of-a-busy-worker", "scheduler.writtenBy",
 		`!r.Time.IsZero() && r.Time.Before`, `r.Time.After`,
-		"scheduler", "TestAgentOfABusyLaneIsNotBehind"),
+		"scheduler", "TestAgentOfABusyWorkerIsNotBehind"),
 	one("bound-that-is-needed", "internal/congestion.Window.raiseLimit",
 		`if a.Waiting {
 		w.neededAt = at

@@ -4,7 +4,7 @@ import "slices"
 
 // mutations are all there are, by what they break.
 func mutations() []mutation {
-	return slices.Concat(kafkaMutations, logMutations, decisionMutations, tokenMutations, laneMutations, flowMutations, readerMutations)
+	return slices.Concat(kafkaMutations, logMutations, decisionMutations, tokenMutations, workerMutations, flowMutations, readerMutations)
 }
 
 // one is a mutation of one place.
@@ -12,43 +12,43 @@ func one(name, in, old, new, pkg string, fail ...string) mutation {
 	return mutation{name: name, edits: []edit{{in, old, new}}, pkg: pkg, fail: fail}
 }
 
-// kafkaMutations: what makes a lane's transaction one with its input, and its
+// kafkaMutations: what makes a worker's transaction one with its input, and its
 // owner the only one.
 var kafkaMutations = []mutation{
 	one("fence", "internal/kafka.Restorer.fenceOnce",
 		`r.fence(ctx, id)`, `error(nil)`,
-		"internal/kafka", "TestReadFencesADeadLaneAndNobodyElse"),
-	one("generation-in-offset-commit", "internal/kafka.Lane.mark",
+		"internal/kafka", "TestReadFencesADeadWorkerAndNobodyElse"),
+	one("generation-in-offset-commit", "internal/kafka.Worker.mark",
 		"return nil\n}", `req.Generation, req.MemberID, req.InstanceID = -1, "", nil
 	return nil
 }`,
 		"internal/kafka", "TestPositionsAreCommittedByAGeneration"),
-	one("offsets-in-transaction", "internal/kafka.Lane.Commit",
+	one("offsets-in-transaction", "internal/kafka.Worker.Commit",
 		`committed, err = l.session.End(bounded, kgo.TryCommit)`,
 		`err = l.session.Client().EndTransaction(bounded, kgo.TryCommit); committed = err == nil`,
-		"internal/kafka", "TestLaneCommitsOutputAndPositionTogether"),
-	one("partition-that-moved", "internal/kafka.Lane.Commit",
+		"internal/kafka", "TestWorkerCommitsOutputAndPositionTogether"),
+	one("partition-that-moved", "internal/kafka.Worker.Commit",
 		`|| l.moved()`, ``,
 		"internal/kafka", "TestCommitOfAPartitionThatWentAndCameBack"),
-	one("lane-passes-markers", "internal/kafka.Lane.Poll",
+	one("worker-passes-markers", "internal/kafka.Worker.Poll",
 		`l.passed`, `false`,
-		"internal/kafka", "TestIdleLanesPassMarkers"),
-	one("partitions-that-were-added", "internal/kafka.OpenLane",
+		"internal/kafka", "TestIdleWorkersPassMarkers"),
+	one("partitions-that-were-added", "internal/kafka.OpenWorker",
 		`l.balancer.takeAdded = true`, ``,
 		"internal/kafka", "TestPartitionsThatAreAddedToAnInbox"),
 	one("comes-anew-with-an-added-one", "internal/kafka.Balancer.accept",
 		`&& slices.Equal(b.beside[p], beside[p])`, ``,
 		"internal/kafka", "TestPartitionWithAnAddedOneComesAnew"),
-	one("lane-forgets-a-topic-made-anew", "internal/kafka.Lane.Commit",
+	one("worker-forgets-a-topic-made-anew", "internal/kafka.Worker.Commit",
 		`l.session.Client().PurgeTopicsFromProducing(refused.Topic)`, ``,
-		"internal/kafka", "TestLaneWritesToATopicThatIsMadeAnew"),
+		"internal/kafka", "TestWorkerWritesToATopicThatIsMadeAnew"),
 	one("producer-forgets-a-topic-made-anew", "internal/kafka.Producer.hand",
 		`isRemade(err)`, `false`,
 		"internal/kafka", "TestProducerWritesToATopicThatIsMadeAnew"),
 	one("replies-to-a-topic-made-anew", "internal/kafka.replies.landed",
 		`remade != ""`, `false`,
 		"internal/kafka", "TestRepliesToATopicThatIsMadeAnew"),
-	one("a-refusal-bars-an-agent", "scheduler.lane.onRefused",
+	one("a-refusal-bars-an-agent", "scheduler.worker.onRefused",
 		`&& again:`, `:`,
 		"scheduler", "TestRequestTopicMadeAnew"),
 	one("session-passes-markers", "internal/kafka.Session.delivered",
@@ -66,10 +66,10 @@ var kafkaMutations = []mutation{
 	one("leader-that-moved", "internal/kafka.fetcher.retry",
 		`f.client.ForceMetadataRefresh()`, ``,
 		"internal/kafka", "TestFollowerGoesWhereItsPartitionsAreLed"),
-	one("transaction-without-input", "internal/kafka.Lane.Commit",
+	one("transaction-without-input", "internal/kafka.Worker.Commit",
 		`polled == 0`, `polled < 0`,
-		"internal/kafka", "TestLaneCommitWithoutPollPanics"),
-	one("outcome-in-doubt", "internal/kafka.Lane.Commit",
+		"internal/kafka", "TestWorkerCommitWithoutPollPanics"),
+	one("outcome-in-doubt", "internal/kafka.Worker.Commit",
 		`l.fail("end a transaction", err)`, `nil`,
 		"internal/kafka", "TestLostAnswerToEnd"),
 	one("high-watermark", "internal/kafka.Restorer.bounds",
@@ -84,12 +84,12 @@ var kafkaMutations = []mutation{
 	one("restore-of-a-dead-member", "cmd/waybill.restoredBy",
 		`Member != member || r.Next`, `Next`,
 		"cmd/waybill", "TestSchedulingOfPartitions"),
-	{name: "ownership-by-callbacks", pkg: "internal/kafka", fail: []string{"TestIdleLanesKnowWhatTheyOwn"}, edits: []edit{
-		{"internal/kafka.Lane.options", `(l.balancer),`, `(l.balancer),
+	{name: "ownership-by-callbacks", pkg: "internal/kafka", fail: []string{"TestIdleWorkersKnowWhatTheyOwn"}, edits: []edit{
+		{"internal/kafka.Worker.options", `(l.balancer),`, `(l.balancer),
 		kgo.OnPartitionsAssigned(func(_ context.Context, _ *kgo.Client, m map[string][]int32) { l.called(m, true) }),
 		kgo.OnPartitionsRevoked(func(_ context.Context, _ *kgo.Client, m map[string][]int32) { l.called(m, false) }),
 		kgo.OnPartitionsLost(func(_ context.Context, _ *kgo.Client, m map[string][]int32) { l.called(m, false) }),`},
-		{"internal/kafka.Lane.flushMax", `flushMax()`, `called(m map[string][]int32, came bool) {
+		{"internal/kafka.Worker.flushMax", `flushMax()`, `called(m map[string][]int32, came bool) {
 	l.callMu.Lock()
 	defer l.callMu.Unlock()
 	for _, ps := range m {
@@ -104,13 +104,13 @@ var kafkaMutations = []mutation{
 	}
 }
 
-func (l *Lane) flushMax()`},
-		{"internal/kafka.Lane", `sync.Mutex`, `sync.Mutex // held by Commit and Abort
+func (l *Worker) flushMax()`},
+		{"internal/kafka.Worker", `sync.Mutex`, `sync.Mutex // held by Commit and Abort
 	callMu   sync.Mutex
 	byCall   map[int32]uint64
 	calls    uint64`},
-		{"internal/kafka.OpenLane", `restored: map`, `byCall: map[int32]uint64{}, restored: map`},
-		{"internal/kafka.Lane.Assigned", `seen = l.balancer.Assigned()`, `callMu.Lock()
+		{"internal/kafka.OpenWorker", `restored: map`, `byCall: map[int32]uint64{}, restored: map`},
+		{"internal/kafka.Worker.Assigned", `seen = l.balancer.Assigned()`, `callMu.Lock()
 	defer l.callMu.Unlock()
 	l.seen = map[int32]uint64{}
 	for p, n := range l.byCall {
@@ -120,9 +120,9 @@ func (l *Lane) flushMax()`},
 	one("member-forgotten-by-the-group", "internal/kafka.Balancer.accept",
 		`before != b.member && len(b.owned) > 0`, `false && before != b.member`,
 		"internal/kafka", "TestAForgottenMemberGivesUpEverything"),
-	one("paused-until-restored", "internal/kafka.OpenLane",
+	one("paused-until-restored", "internal/kafka.OpenWorker",
 		`l.gate.assigned(added)`, `_ = added`,
-		"internal/kafka", "TestLanePausesWhatMayNotAct"),
+		"internal/kafka", "TestWorkerPausesWhatMayNotAct"),
 	one("open-at-a-kill", "internal/kafka/embedded.Start",
 		`if !clean`, `if !clean && o.DataDir == ""`,
 		"internal/kafka/embedded", "TestKilledInATransaction"),
@@ -239,15 +239,15 @@ var tokenMutations = []mutation{
 		"scheduler", "TestForgedRepliesAlertOnceAMinute"),
 }
 
-// laneMutations: the scheduler's loop.
-var laneMutations = []mutation{
+// workerMutations: the scheduler's loop.
+var workerMutations = []mutation{
 	one("brings-what-is-in-added-partitions", "scheduler.transaction.take",
 		`r.Partition >= l.cfg.Partitions`, `false`,
 		"scheduler", "TestOffsetsOfAnAddedPartition"),
 	one("skip-by-cause", "scheduler.transaction.take",
 		`s.state.ReflectedIn(inbox, l.topicIDs[inbox])`, `0`,
 		"scheduler", "TestInputsBelowReflectedAreSkipped"),
-	one("at-never-falls", "scheduler.lane.at",
+	one("at-never-falls", "scheduler.worker.at",
 		`Before(s.state.At)`, `IsZero()`,
 		"scheduler", "TestAtNeverFalls"),
 	one("epoch-of-a-claim", "scheduler.transaction.claim",
@@ -274,13 +274,13 @@ var laneMutations = []mutation{
 	one("room-of-what-was-rolled-back", "scheduler.transaction.end",
 		`tx.committed`, `tx.room != nil`,
 		"scheduler", "TestRoomOfWhatWasRolledBack"),
-	one("rolled-back-is-forgotten", "scheduler.lane.commit",
+	one("rolled-back-is-forgotten", "scheduler.worker.commit",
 		`:
 		return tx.forget()`, `:
 		tx.accept()
 		return nil`,
 		"scheduler", "TestAbortDropsTheSpeculativeState"),
-	one("state-of-an-assignment-before", "scheduler.lane.reconcile",
+	one("state-of-an-assignment-before", "scheduler.worker.reconcile",
 		`!= p.generation`, `== 0`,
 		"scheduler", "TestClaimOnceForEachAssignment"),
 }
@@ -387,9 +387,9 @@ var readerMutations = []mutation{
 	one("dead-letter-taken-by-its-owner", "internal/verify.Checker.takenAgain",
 		`p.claims[i].at > l.at`, `l.at > 0`,
 		"internal/verify", "TestInputsAndWhatTheyLedTo"),
-	one("waited-for-what-is-polled", "internal/instance.Audit.Reach",
+	one("waited-for-what-is-polled", "internal/index.Index.Reach",
 		`Next >= offset`, `End >= offset`,
-		"internal/instance", "TestAuditAnswersWhileItRebuilds"),
+		"internal/instance", "TestIndexAnswersWhileItRebuilds"),
 	one("who-may-command", "internal/console.Console.serve",
 		`< route.role`, `< Viewer`,
 		"internal/console", "TestTokens"),
@@ -399,9 +399,12 @@ var readerMutations = []mutation{
 	one("page-of-another-filter", "internal/console.parseToken",
 		`!= filterDigest(filter)`, `== ""`,
 		"internal/console", "TestPageTokens"),
-	one("merged-past-the-first-stop", "internal/console.merging.list",
-		`(cursorOf(v), *m.until) > 0`, `(cursorOf(v), *m.until) > 2`,
-		"internal/console", "TestMergedPageEndsAtTheFirstStop"),
+	one("ready-before-restored", "internal/index.Index.Restored",
+		`&& !at.Restoring`, ``,
+		"internal/instance", "TestIndexAnswersWhileItRebuilds"),
+	one("whole-while-restoring", "internal/console.call.incomplete",
+		`is && at.Restoring`, `is && at.Next < 0`,
+		"internal/console", "TestListsWhileRestoring"),
 	one("stream-that-worked", "cmd/waybill.breaks.last",
 		`|| !opened.IsZero() && ended.Sub(opened) > streamSteady`, ``,
 		"cmd/waybill", "TestBrokenStreams"),
@@ -411,18 +414,12 @@ var readerMutations = []mutation{
 	one("meant-for-another-system", "internal/console.Console.guardSystem",
 		`(c.system())`, `(c.system()) && r == nil`,
 		"internal/console", "TestMeantForAnotherSystem"),
-	one("answer-of-another-system", "internal/console.Console.same",
-		`!= c.system()`, `== (System{})`,
-		"internal/console", "TestPeerOfAnotherSystem"),
+	one("found-of-another-system", "cmd/waybill.findConsole",
+		`!= of`, `== (console.System{})`,
+		"cmd/waybill", "TestFindConsole"),
 	one("console-of-another-system", "cmd/waybill.apiClient.checkSystem",
 		`(c.system)`, `(c.system) || c.found`,
 		"cmd/waybill", "TestCheckSystem"),
-	one("missing-by-the-coordinator", "internal/console.call.missing",
-		`[p]; ok`, `[p]; ok || c.peers.urls[p] != ""`,
-		"internal/console", "TestPartitionThatNobodyReadsIsMissing", "TestMinOffsetOfAPartitionThatNobodyReads"),
-	one("counted-by-two", "internal/console.call.shares",
-		`!slices.Contains(wanted, partitionText(p))`, `wanted == nil`,
-		"internal/console", "TestPartitionThatTwoRead"),
 	one("asked-before-caught-up", "supervisor.partition.due",
 		`!p.restored ||`, ``,
 		"supervisor", "TestNothingIsAskedBeforeCaughtUp"),

@@ -63,7 +63,7 @@ type flowRun struct {
 }
 
 // TestFlow: an agent that is offered twice what it can do, and one that is away; with
-// a capacity that is configured, and one that lanes find out.
+// a capacity that is configured, and one that workers find out.
 func TestFlow(t *testing.T) {
 	suite.NeedAll(t, "much computing")
 	t.Run("overload", func(t *testing.T) { synctest.Test(t, overload) })
@@ -196,7 +196,7 @@ func (f *flowRun) start(ctx context.Context, away time.Duration) (stop func()) {
 	}}
 	scheduler := schedulerRole
 	scheduler.start = func(ctx context.Context, _ *world, n *instance.Instance) error {
-		return n.StartScheduler(ctx, instance.SchedulerOptions{Lanes: 2, AgentCapacity: f.capacity, ObserveCapacity: f.observe})
+		return n.StartScheduler(ctx, instance.SchedulerOptions{Workers: 2, AgentCapacity: f.capacity, ObserveCapacity: f.observe})
 	}
 	var group sync.WaitGroup
 	for i, r := range []role{scheduler, supervisorRole, ant} {

@@ -155,7 +155,7 @@ func definitionRecord(ns events.Namespace, d *workflow.Definition) events.Record
 // The roles.
 var (
 	schedulerRole = role{"scheduler", point.OfScheduler, func(ctx context.Context, w *world, n *instance.Instance) error {
-		return n.StartScheduler(ctx, instance.SchedulerOptions{Lanes: 2, ObserveCapacity: true})
+		return n.StartScheduler(ctx, instance.SchedulerOptions{Workers: 2, ObserveCapacity: true})
 	}}
 	supervisorRole = role{"supervisor", point.OfSupervisor, func(ctx context.Context, _ *world, n *instance.Instance) error {
 		return n.StartSupervisor(ctx, 0)

@@ -2,7 +2,7 @@
 // would keep its partitions from everyone else: the process has to end, without waiting for the call.
 //
 //	go func() { ended <- run(&loop) }() // which calls Begin and End about each turn
-//	return loop.Watch("audit", ended)
+//	return loop.Watch("index", ended)
 package turns
 
 import (

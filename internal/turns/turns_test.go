@@ -12,7 +12,7 @@ func TestWatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var l Loop
 		ended, seen := make(chan error, 1), make(chan error, 1)
-		go func() { seen <- l.Watch("audit", ended) }()
+		go func() { seen <- l.Watch("index", ended) }()
 		for range 3 {
 			l.Begin()
 			time.Sleep((looks - 2) * look)
@@ -29,11 +29,11 @@ func TestWatch(t *testing.T) {
 			t.Errorf("it ended with %v", err)
 		}
 
-		go func() { seen <- l.Watch("audit", ended) }()
+		go func() { seen <- l.Watch("index", ended) }()
 		l.Begin()
 		begun := time.Now()
 		var stalled *StalledError
-		if err := <-seen; !errors.As(err, &stalled) || stalled.Role != "audit" {
+		if err := <-seen; !errors.As(err, &stalled) || stalled.Role != "index" {
 			t.Errorf("one that hangs ended with %v", err)
 		}
 		if took := time.Since(begun); took < looks*look || took > (looks+2)*look {

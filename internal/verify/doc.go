@@ -1,5 +1,5 @@
-// Package verify holds the checkers of what Waybill promises (P1 to P18, in
-// ARCHITECTURE.md). They are pure: what was written and what was seen goes in,
+// Package verify holds the checkers of what Waybill promises (P1 to P18 and P24, in
+// docs/explanation/guarantees.md). They are pure: what was written and what was seen goes in,
 // what is broken comes out. Every ring of tests uses them, the demo, and
 // `waybill verify`.
 //

@@ -12,6 +12,6 @@
 //
 // An agent passes polled and taken, a supervisor due.
 //
-// The hook may be called by several goroutines at once: a process has lanes, and
+// The hook may be called by several goroutines at once: a process has workers, and
 // an agent has workers.
 package point

@@ -17,16 +17,16 @@ type Point string
 const (
 	// Assigned: a partition came to a scheduler, and nothing of it is read yet.
 	Assigned Point = "assigned"
-	// Polled: Poll has given records to a lane or an agent, and nothing was done
+	// Polled: Poll has given records to a worker or an agent, and nothing was done
 	// about them.
 	Polled Point = "polled"
-	// Produced: all of a lane's transaction is written and acknowledged, its
+	// Produced: all of a worker's transaction is written and acknowledged, its
 	// offsets too, and the request that commits it isn't sent. Needs Dial.
 	Produced Point = "produced"
-	// Sent: that request is written, and the lane doesn't know the answer. Needs
+	// Sent: that request is written, and the worker doesn't know the answer. Needs
 	// Dial.
 	Sent Point = "sent"
-	// Committed: the lane knows that its transaction is committed, and hasn't
+	// Committed: the worker knows that its transaction is committed, and hasn't
 	// accepted the new state.
 	Committed Point = "committed"
 	// Applied: the new state of a partition is accepted, and not flushed.
@@ -50,7 +50,7 @@ type Hook func(Point)
 // Seams are all points but Produced and Sent, which Dial sees.
 func Seams(hook Hook) instance.Seams {
 	return instance.Seams{
-		Lane:    func(l scheduler.Log) scheduler.Log { return &lane{l, hook} },
+		Worker:  func(l scheduler.Log) scheduler.Log { return &worker{l, hook} },
 		History: func(h scheduler.History) scheduler.History { return &history{h, hook} },
 		Tasks:   func(_ int32, t scheduler.Tasks) scheduler.Tasks { return &tasks{t, hook} },
 		Outbox:  func(o supervisor.Outbox) supervisor.Outbox { return &outbox{o, hook} },
@@ -64,12 +64,12 @@ func Seams(hook Hook) instance.Seams {
 	}
 }
 
-type lane struct {
+type worker struct {
 	scheduler.Log
 	hook Hook
 }
 
-func (l *lane) Poll(ctx context.Context) ([]events.Record, error) {
+func (l *worker) Poll(ctx context.Context) ([]events.Record, error) {
 	records, err := l.Log.Poll(ctx)
 	if len(records) > 0 {
 		l.hook(Polled)
@@ -77,7 +77,7 @@ func (l *lane) Poll(ctx context.Context) ([]events.Record, error) {
 	return records, err
 }
 
-func (l *lane) Commit(ctx context.Context, out []events.Record) (bool, error) {
+func (l *worker) Commit(ctx context.Context, out []events.Record) (bool, error) {
 	committed, err := l.Log.Commit(ctx, out)
 	if committed {
 		l.hook(Committed)

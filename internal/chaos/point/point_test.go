@@ -88,12 +88,12 @@ func TestEachSeamIsWhereItSays(t *testing.T) {
 		want []string
 	}{
 		{"a poll with records", func(c *calls) {
-			_, _ = Seams(c.hook).Lane(&fakeLog{calls: c, records: make([]events.Record, 1)}).Poll(ctx)
+			_, _ = Seams(c.hook).Worker(&fakeLog{calls: c, records: make([]events.Record, 1)}).Poll(ctx)
 		}, []string{"poll", "polled"}},
-		{"a poll without", func(c *calls) { _, _ = Seams(c.hook).Lane(&fakeLog{calls: c}).Poll(ctx) }, []string{"poll"}},
-		{"a commit", func(c *calls) { _, _ = Seams(c.hook).Lane(&fakeLog{calls: c, committed: true}).Commit(ctx, nil) },
+		{"a poll without", func(c *calls) { _, _ = Seams(c.hook).Worker(&fakeLog{calls: c}).Poll(ctx) }, []string{"poll"}},
+		{"a commit", func(c *calls) { _, _ = Seams(c.hook).Worker(&fakeLog{calls: c, committed: true}).Commit(ctx, nil) },
 			[]string{"commit", "committed"}},
-		{"a rollback", func(c *calls) { _, _ = Seams(c.hook).Lane(&fakeLog{calls: c}).Commit(ctx, nil) }, []string{"commit"}},
+		{"a rollback", func(c *calls) { _, _ = Seams(c.hook).Worker(&fakeLog{calls: c}).Commit(ctx, nil) }, []string{"commit"}},
 		{"a restore", func(c *calls) { _, _ = Seams(c.hook).History(fakeHistory{calls: c}).Read(ctx, "", 0, 0, nil) },
 			[]string{"assigned", "read"}},
 		{"new state", func(c *calls) { Seams(c.hook).Tasks(0, fakeTasks{calls: c}).Accept(nil, events.PartitionState{}, 0) },

@@ -2,7 +2,7 @@
 
 import { ask } from './api.js';
 import { el, fill, instant, table, taskLink } from './dom.js';
-import { missingNotice } from './overview.js';
+import { incompleteNotice } from './overview.js';
 
 const columns = [
   { head: 'At', cell: (a) => instant(a.at) },
@@ -25,7 +25,7 @@ export function alerts(params, signal) {
     async refresh() {
       const answer = await ask('/alerts', { open: open || '', page_token: page, limit: 50 }, signal);
       const query = new URLSearchParams({ page_token: answer.next_page_token, ...(open && { open }) });
-      fill(list, missingNotice(answer), table(columns, answer.alerts, 'None: nothing waits for an operator.'),
+      fill(list, incompleteNotice(answer), table(columns, answer.alerts, 'None: nothing waits for an operator.'),
         answer.next_page_token && el('a', { href: `#/alerts?${query}`, rel: 'next' }, `Older (${answer.left_off})`));
     },
   };

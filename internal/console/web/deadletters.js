@@ -2,7 +2,7 @@
 
 import { ask } from './api.js';
 import { el, fill, instant, table } from './dom.js';
-import { missingNotice } from './overview.js';
+import { incompleteNotice } from './overview.js';
 
 const columns = [
   { head: 'At', cell: (d) => instant(d.at) },
@@ -27,7 +27,7 @@ export function deadletters(params, signal) {
       if (now === seen) return; // what somebody has opened stays open
       seen = now;
       const query = new URLSearchParams({ page_token: answer.next_page_token, ...(reason && { reason }) });
-      fill(list, missingNotice(answer), table(columns, answer.deadletters, 'None.'),
+      fill(list, incompleteNotice(answer), table(columns, answer.deadletters, 'None.'),
         answer.next_page_token && el('a', { href: `#/deadletters?${query}`, rel: 'next' }, `Older (${answer.left_off})`));
     },
   };

@@ -31,18 +31,18 @@ const partitionColumns = [
   { head: 'Open tasks', kind: 'number', cell: (p) => text(p.open_tasks) },
   { head: 'Tasks', kind: 'number', cell: (p) => text(p.tasks) },
   { head: 'Earliest timer', cell: (p) => instant(p.oldest_due) },
-  { head: 'Audit has read', kind: 'number', cell: (p) => share(p.restored) },
+  { head: 'Index has read', kind: 'number', cell: (p) => share(p.restored) },
 ];
 
 export function overview(_, signal) {
   const counts = el('ul', { class: 'counts' });
-  const [workflows, agents, partitions, missing] = [el('div'), el('div'), el('div'), el('div')];
+  const [workflows, agents, partitions, incomplete] = [el('div'), el('div'), el('div'), el('div')];
   return {
     title: 'Overview',
-    content: el('div', {}, missing, counts, el('h2', {}, 'Workflows'), workflows, el('h2', {}, 'Agents'), agents, el('h2', {}, 'Partitions'), partitions),
+    content: el('div', {}, incomplete, counts, el('h2', {}, 'Workflows'), workflows, el('h2', {}, 'Agents'), agents, el('h2', {}, 'Partitions'), partitions),
     async refresh() {
       const [w, a, p] = await Promise.all(['/workflows', '/agents', '/partitions'].map((path) => ask(path, {}, signal)));
-      fill(missing, missingNotice(w));
+      fill(incomplete, incompleteNotice(w));
       fill(counts, states.map((s) => el('li', {}, el('a', { href: tasksOf(`state:${s}`) },
         el('b', {}, String(w.workflows.reduce((n, x) => n + (x.tasks[s] ?? 0), 0))), state(s)))));
       fill(workflows, table(workflowColumns, w.workflows, 'No definition was applied yet: waybill workflow apply FILE'));
@@ -52,10 +52,15 @@ export function overview(_, signal) {
   };
 }
 
-/** What to say where an answer lacks partitions. */
-export function missingNotice(answer) {
-  const p = answer.missing_partitions ?? [];
-  return p.length > 0 && el('p', { class: 'problem' }, `Partitions of which nothing is here, for no console reads them at the moment or no broker leads them: ${p.join(', ')}`);
+const lacks = {
+  no_leader: (i) => `no broker leads partition ${i.partition}`,
+  restoring: (i) => `partition ${i.partition} is being read, ${share(i.restored)} so far`,
+};
+
+/** What to say where an answer is incomplete. */
+export function incompleteNotice(answer) {
+  const list = answer.incomplete ?? [];
+  return list.length > 0 && el('p', { class: 'problem' }, `Not all is shown: ${list.map((i) => (lacks[i.why] ?? lacks.restoring)(i)).join('; ')}.`);
 }
 
 const tasksOf = (filter) => `#/tasks?${new URLSearchParams({ filter })}`;

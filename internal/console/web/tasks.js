@@ -2,7 +2,7 @@
 
 import { ask } from './api.js';
 import { el, fill, instant, state, table, taskLink } from './dom.js';
-import { missingNotice } from './overview.js';
+import { incompleteNotice } from './overview.js';
 
 const columns = [
   { head: 'Task', kind: 'name', cell: (t) => taskLink(t.id) },
@@ -33,7 +33,7 @@ export function tasks(params, signal) {
     async refresh() {
       const answer = await ask('/tasks', { filter, page_token: page, page_size: 50 }, signal);
       const next = answer.next_page_token;
-      fill(list, missingNotice(answer), table(columns, answer.tasks, next ? 'None on this page; there are further ones.' : 'None.'),
+      fill(list, incompleteNotice(answer), table(columns, answer.tasks, next ? 'None on this page; there are further ones.' : 'None.'),
         el('div', { class: 'buttons' },
           page && el('a', { href: address(filter, '') }, 'The newest'),
           next && el('a', { href: address(filter, next), rel: 'next' }, 'Older')));

@@ -1,0 +1,155 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/waybill-run/waybill/events"
+)
+
+// hangingPoll is a session whose Poll doesn't return once it has handed out what was there.
+type hangingPoll struct {
+	*fakeSession
+	release chan struct{}
+}
+
+func (s hangingPoll) Poll(context.Context) ([]events.Record, error) {
+	<-s.release
+	return nil, errors.New("released")
+}
+
+// A Poll that doesn't return within its bound is told, and so is a loop that doesn't take what it returned.
+func TestPollThatHangsIsTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var live Liveness
+		s := hangingPoll{newFakeSession(), make(chan struct{})}
+		ended := make(chan error, 1)
+		go func() {
+			ended <- Run(t.Context(), Config{Source: "test", Liveness: &live, Open: func(context.Context) (Session, error) { return s, nil }}, HandlerFunc(completes))
+		}()
+		pass(10 * time.Second)
+		if d := live.Hangs(); d != 0 {
+			t.Errorf("after 10s: %v", d)
+		}
+		pass(15 * time.Second)
+		if d := live.Hangs(); d != 25*time.Second {
+			t.Errorf("after 25s: %v", d)
+		}
+		close(s.release)
+		if err := <-ended; err == nil {
+			t.Error("it has not ended")
+		}
+		pass(time.Hour)
+		if d := live.Hangs(); d != 0 {
+			t.Errorf("it hangs after its end: %v", d)
+		}
+	})
+}
+
+// pollsQuickly is a session that keeps Poll's bound.
+type pollsQuickly struct{ *fakeSession }
+
+func (s pollsQuickly) Poll(ctx context.Context) ([]events.Record, error) {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	records, err := s.fakeSession.Poll(ctx)
+	if errors.Is(err, context.DeadlineExceeded) {
+		err = nil
+	}
+	return records, err
+}
+
+// A handler may take its time, also one that ignores its context, and the replies may wait for a broker that is
+// unreachable, while more requests wait than there are places: that is no reason to restart.
+func TestHandlersAndBrokersMayTakeTheirTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var live Liveness
+		s := pollsQuickly{newFakeSession()}
+		release := make(chan struct{})
+		unreachable := true
+		s.sendErr = func() error {
+			if unreachable {
+				return errors.New("no broker")
+			}
+			return nil
+		}
+		stop := start(t, s.fakeSession, Config{Concurrency: 2, Liveness: &live, Open: func(context.Context) (Session, error) { return s, nil }},
+			func(_ context.Context, r Request) (any, error) {
+				switch r.Task {
+				case "o-0":
+					<-release
+				case "o-2":
+					return nil, &Failure{Code: "later", Transient: true, After: time.Minute}
+				}
+				return nil, nil
+			})
+		s.deliver(testRecord(0, time.Now().Add(time.Minute)))
+		for n := range 5 {
+			s.deliver(testRecord(n+1, time.Now().Add(time.Hour)))
+		}
+		for range 30 {
+			pass(10 * time.Second)
+			if d := live.Hangs(); d != 0 {
+				t.Fatalf("it hangs: %v", d)
+			}
+		}
+		s.mu.Lock()
+		unreachable = false
+		s.mu.Unlock()
+		close(release)
+		pass(time.Hour)
+		stop()
+	})
+}
+
+// A worker that doesn't go on holds a request, which nobody answers: here in a listener, as in a bug of ours.
+func TestWorkerThatStandsStillIsTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var live Liveness
+		s := pollsQuickly{newFakeSession()}
+		release := make(chan struct{})
+		stop := start(t, s.fakeSession, Config{Concurrency: 2, Liveness: &live, Open: func(context.Context) (Session, error) { return s, nil },
+			Listener: Listener{Started: func(r Request) {
+				if r.Task == "o-0" {
+					<-release
+				}
+			}}}, completes)
+		s.deliver(testRecord(0, time.Now().Add(time.Hour)))
+		for i := range 5 { // others go on
+			pass(5 * time.Second)
+			s.deliver(testRecord(i+1, time.Now().Add(time.Hour)))
+		}
+		if d := live.Hangs(); d != 25*time.Second {
+			t.Errorf("after 25s: %v", d)
+		}
+		close(release)
+		pass(time.Second)
+		if d := live.Hangs(); d != 0 {
+			t.Errorf("it goes on, and is said to hang: %v", d)
+		}
+		stop()
+	})
+}
+
+// Requests that wait although places are free are a bug, and told.
+func TestRequestsThatWaitForNothingAreTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var live Liveness
+		m := member{runner: &runner{cfg: Config{Concurrency: 1, Liveness: &live}}, queue: []job{{}}}
+		m.mu.Lock()
+		m.unlock()
+		time.Sleep(25 * time.Second)
+		if d := live.Hangs(); d != 25*time.Second {
+			t.Errorf("after 25s: %v", d)
+		}
+		m.mu.Lock()
+		m.running = 1
+		m.unlock()
+		if d := live.Hangs(); d != 0 {
+			t.Errorf("one was taken: %v", d)
+		}
+	})
+}

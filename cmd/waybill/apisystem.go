@@ -1,0 +1,95 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"net"
+	"net/http"
+	"net/url"
+	"slices"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/console"
+	"github.com/waybill-run/waybill/internal/instance"
+	"github.com/waybill-run/waybill/internal/kafka"
+)
+
+// loopbackURL reports whether a URL leads to the machine that uses it.
+func loopbackURL(text string) bool {
+	u, err := url.Parse(text)
+	return err == nil && isLoopback(net.JoinHostPort(u.Hostname(), "0"))
+}
+
+// findConsole is the URL of the console at an address, if it is of a system; empty: there is none.
+// Whatever listens there is asked without a token.
+func findConsole(ctx context.Context, addr string, of console.System) string {
+	ctx, cancel := context.WithTimeout(ctx, systemWithin)
+	defer cancel()
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+addr+instance.LivePath, nil)
+	if err != nil {
+		return ""
+	}
+	resp, err := apiHTTP.Do(r)
+	if err != nil {
+		return ""
+	}
+	_ = resp.Body.Close() // its headers say what there is to know
+	if console.Marked(resp.Header) != of {
+		return ""
+	}
+	return "http://" + addr
+}
+
+// systemWithin is how long it is asked which system a console is of, and which a named one should be of. Neither the
+// console nor the brokers need be there.
+const systemWithin = time.Second
+
+// expect has a console that the user named refused, if it isn't of the system that the command
+// knows of besides, by its brokers or its namespace.
+func (c *connection) expect(cmd *cobra.Command, a *apiClient) {
+	brokers := len(c.brokers) > 0 || c.properties != ""
+	if brokers || cmd.Flags().Changed("namespace") {
+		a.system.Namespace = events.Namespace(c.namespace)
+	}
+	if cfg, err := c.kafka("waybill"); err == nil && brokers {
+		a.system.ClusterID = clusterOf(cmd.Context(), cfg)
+	}
+}
+
+// clusterOf is the id of a cluster; empty: it can't be told at once.
+func clusterOf(ctx context.Context, cfg kafka.Config) string {
+	ctx, cancel := context.WithTimeout(ctx, systemWithin)
+	defer cancel()
+	if !slices.ContainsFunc(cfg.Brokers, func(addr string) bool {
+		conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", addr)
+		return err == nil && conn.Close() == nil
+	}) {
+		return "" // a client would try for as long as it may
+	}
+	admin, err := kafka.OpenAdmin(cfg)
+	if err != nil {
+		return ""
+	}
+	defer admin.Close()
+	id, _ := admin.ClusterID(ctx) // likewise
+	return id
+}
+
+// checkSystem refuses an answer of another system than the one that is meant. One that doesn't say
+// of which it is is taken from a console that was named: it may be of an older build.
+func (c *apiClient) checkSystem(answer http.Header) error {
+	of := console.Marked(answer)
+	switch {
+	case of == (console.System{}) && c.found && c.system != of:
+		return exit(exitUnreachable, "what answers at %s doesn't say which system it is of", c.base)
+	case !of.Differs(c.system):
+		return nil
+	case c.found:
+		return exit(exitUnreachable, "what answers at %s is of another system, %s", c.base, of)
+	}
+	meant := console.System{ClusterID: cmp.Or(c.system.ClusterID, of.ClusterID), Namespace: c.system.Namespace}
+	return exit(exitUsage, "the console at %s answers for %s, and --brokers and --namespace name %s: leave --api away, or them", c.base, of, meant)
+}

@@ -1,0 +1,128 @@
+package main
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/kafkatest"
+	"github.com/waybill-run/waybill/internal/suite"
+)
+
+// writers answer with text of the size that the order asks for; those of a gate once all of them have been called, so that
+// their replies are sent together.
+func writers(t *testing.T, together int) *httptest.Server {
+	t.Helper()
+	var gate sync.WaitGroup
+	gate.Add(together)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var order struct{ Bytes, Gate int }
+		if err := json.NewDecoder(r.Body).Decode(&order); err != nil {
+			http.Error(w, err.Error(), http.StatusBadRequest)
+			return
+		}
+		if order.Gate > 0 {
+			gate.Done()
+			gate.Wait()
+		}
+		text := make([]byte, order.Bytes/2)
+		_, _ = rand.Read(text)
+		_ = json.NewEncoder(w).Encode(map[string]string{"text": hex.EncodeToString(text)})
+	}))
+	t.Cleanup(server.Close)
+	return server
+}
+
+// Orders with outputs of 40 KB end, and their notices come, where replies and reply_to take 100,000 bytes as one batch: each
+// fits. One of 120 KB doesn't fit its reply_to: it is a dead letter, and comes once the topic takes more and it is redriven.
+func TestOutputsThatFitAreDeliveredOneByOne(t *testing.T) {
+	suite.NeedAll(t, "processes that are started, stopped and killed")
+	kafkatest.Each(t, func(t *testing.T, b *kafkatest.Broker) {
+		const bound, together = "100000", 4
+		file, err := filepath.Abs("testdata/large.yaml")
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := onBroker(t, b, file)
+		replyTo := string(s.ns[:len(s.ns)-1]) + "-told"
+		b.CreateTopicsWith(t, 1, map[string]string{"max.message.bytes": bound}, replyTo)
+		replies := s.ns.Inbox(events.Replies)
+		b.SetTopic(t, replies, "max.message.bytes", bound)
+		service := writers(t, together)
+		s.start(t, "scheduler", "--workers", "1")
+		s.start(t, "supervisor")
+		s.start(t, "agent", "http", "--agent", "writer", "--url", service.URL+"/{operation}")
+		p, err := kafka.OpenProducer(s.config())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(p.Close)
+		submit := func(id string, size, gate int) {
+			produceOne(t.Context(), t, p, (&events.Submission{ID: id, Workflow: "large", ReplyTo: replyTo, Input: fmt.Appendf(nil, `{"bytes":%d,"gate":%d}`, size, gate)}).Record(s.ns, "shop"))
+		}
+		var ids []string
+		for i := 0; len(ids) < together; i++ { // their replies are for one partition
+			if id := fmt.Sprintf("l-%d", i); events.Partition([]byte(id), s.partitions) == 0 {
+				ids = append(ids, id)
+				submit(id, 40_000, 1)
+			}
+		}
+		for _, id := range ids {
+			s.waybill(t, exitOK, "task", "wait", id, "--timeout", "2m")
+		}
+		toldOf(t, s, replyTo, ids...)
+		if n := s.waybill(t, exitOK, "deadletters", "-o", "jsonl"); n != "" {
+			t.Errorf("there are dead letters: %s", n)
+		}
+
+		b.SetTopic(t, replies, "max.message.bytes", "1000000")
+		submit("larger", 120_000, 0)
+		s.waybill(t, exitOK, "task", "wait", "larger", "--timeout", "2m")
+		awaitDeadletters(t.Context(), t, s, func(dead []events.Record) bool { return len(dead) == 1 })
+		b.SetTopic(t, replyTo, "max.message.bytes", "1000000")
+		s.waybill(t, exitOK, "deadletters", "redrive", "--since", "1h", "--execute")
+		toldOf(t, s, replyTo, "larger")
+	})
+}
+
+// toldOf waits until a reply_to was told that tasks are processed, each with its output.
+func toldOf(t *testing.T, s *system, topic string, ids ...string) {
+	t.Helper()
+	admin, err := kafka.OpenAdmin(s.config())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer admin.Close()
+	for deadline := time.Now().Add(patience); ; {
+		told := map[string]int{}
+		if err := admin.ReadCompacted(t.Context(), topic, func(r events.Record) error {
+			n, err := events.DecodeNotification(&r)
+			if err == nil && n.Status == string(events.StateProcessed) {
+				told[n.Task] = len(n.Output)
+			}
+			return err
+		}); err != nil {
+			t.Fatal(err)
+		}
+		missing := false
+		for _, id := range ids {
+			missing = missing || told[id] < 40_000
+		}
+		if !missing {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%s was told %v, want %v", topic, told, ids)
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+}

@@ -1,0 +1,89 @@
+package console
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/suite"
+)
+
+// restoringWorld is a console that has begun to read its partitions: 2 isn't read to its end yet, and of 3 nothing is.
+func restoringWorld(t *testing.T) (*world, server) {
+	w := newWorld(t)
+	w.restoring = map[int32]int64{2: 4 * (w.records[2][len(w.records[2])-1].Offset + 1)}
+	return w, w.console(t, nil, 0, 1, 2)
+}
+
+// incompleteLists are what all lists say that they lack.
+func incompleteLists(t *testing.T, w *world, s server) map[string][]Incomplete {
+	return map[string][]Incomplete{
+		"/tasks":      get[taskList](t, w, s, api+"/tasks", api+"/tasks?page_size=1000").Incomplete,
+		"/alerts":     get[alertList](t, w, s, api+"/alerts", api+"/alerts?open=true").Incomplete,
+		"/workflows":  get[workflowList](t, w, s, api+"/workflows", api+"/workflows").Incomplete,
+		"/agents":     get[agentList](t, w, s, api+"/agents", api+"/agents").Incomplete,
+		"/partitions": get[partitionList](t, w, s, api+"/partitions", api+"/partitions").Incomplete,
+	}
+}
+
+// Every answer about all partitions says what it lacks while the console restores, and why.
+func TestListsWhileRestoring(t *testing.T) {
+	w, s := restoringWorld(t)
+	for path, got := range incompleteLists(t, w, s) {
+		if want := []Incomplete{{2, Restoring, 0.25}, {3, Restoring, 0}}; !slices.Equal(got, want) {
+			t.Errorf("%s lacks %v, want %v", path, got, want)
+		}
+	}
+	w.leaderless = []int32{3}
+	for path, got := range incompleteLists(t, w, s) {
+		if want := []Incomplete{{2, Restoring, 0.25}, {3, NoLeader, 0}}; !slices.Equal(got, want) {
+			t.Errorf("%s lacks %v, want %v", path, got, want)
+		}
+	}
+	for _, v := range get[partitionList](t, w, s, api+"/partitions", api+"/partitions").Partitions {
+		if want := map[int32]float64{0: 1, 1: 1, 2: 0.25}[v.Partition]; v.Restored != want {
+			t.Errorf("of partition %d %v is restored, want %v", v.Partition, v.Restored, want)
+		}
+	}
+}
+
+// A task of a partition that isn't read yet isn't said not to be there: the error says what the answer would lack.
+func TestTasksWhileRestoring(t *testing.T) {
+	w, s := restoringWorld(t)
+	for i := range 40 {
+		id := fmt.Sprint("nobody-", i)
+		r := ask(t, s, http.MethodGet, api+TaskPath(id), "")
+		switch p := events.Partition([]byte(id), w.partitions); p {
+		case 2, 3:
+			got := problem(t, r, http.StatusServiceUnavailable)
+			if got.Type != problemTypes+"incomplete" || len(got.Incomplete) != 1 || got.Incomplete[0].Partition != p || r.header.Get("Retry-After") == "" {
+				t.Errorf("a task of partition %d: %s", p, r.body)
+			}
+		default:
+			problem(t, r, http.StatusNotFound)
+		}
+	}
+}
+
+// Who asks for what a partition holds isn't answered without it.
+func TestMinOffsetWhileRestoring(t *testing.T) {
+	suite.NeedAll(t, "seconds of waiting on the machine's own clock")
+	_, s := restoringWorld(t)
+	for _, path := range []string{"/tasks?min_offset=3:1", "/alerts?min_offset=0:1,3:1"} {
+		begun := time.Now()
+		r := ask(t, s, http.MethodGet, api+path, "")
+		if p := problem(t, r, http.StatusServiceUnavailable); p.Type != problemTypes+"incomplete" || !strings.Contains(p.Detail, "partition 3") || r.header.Get("Retry-After") == "" {
+			t.Errorf("%s: %+v", path, p)
+		}
+		if took := time.Since(begun); took > minOffsetWithin {
+			t.Errorf("%s: after %v", path, took)
+		}
+	}
+	if r := ask(t, s, http.MethodGet, api+"/tasks?min_offset=0:1,1:1,2:1", ""); r.status != http.StatusOK {
+		t.Errorf("the others: %d %s", r.status, r.body)
+	}
+}

@@ -1,0 +1,73 @@
+package index
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/turns"
+)
+
+// stillLog has no partitions, and nothing comes.
+type stillLog struct{}
+
+func (stillLog) Close()                                    {}
+func (stillLog) Position(string, int32) (int64, bool)      { return 0, false }
+func (stillLog) HighWatermark(string, int32) (int64, bool) { return 0, false }
+func (stillLog) Tail(string, int32) (int64, bool)          { return 0, false }
+
+func (stillLog) Poll(ctx context.Context) ([]events.Record, error) {
+	select {
+	case <-time.After(time.Second):
+		return nil, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// A turn that never ends, as of a save on a disk that hangs, keeps the index's loop, and it would answer with what is old for ever: the
+// index ends without waiting, so that the process is started again. So it does where it is told to end. Here
+// who is shown the records hangs: of a goroutine that waits for a lock the virtual time doesn't go on.
+func TestHangingDiskEndsTheIndex(t *testing.T) {
+	for name, told := range map[string]bool{"at work": false, "told to end": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ctx, stop := context.WithCancel(t.Context())
+				x, ended := New(nil, nil), make(chan error, 1)
+				begun, hanging, over := time.Now().Add(time.Hour), make(chan struct{}), make(chan struct{})
+				hang := func([]events.Record) {
+					if time.Now().Equal(begun) {
+						close(hanging)
+						<-over
+					}
+				}
+				go func() {
+					ended <- x.Run(ctx, stillLog{}, "events", hang)
+				}()
+				<-hanging
+				if told {
+					stop()
+				}
+				var stalled *turns.StalledError
+				select {
+				case err := <-ended:
+					if !errors.As(err, &stalled) || !strings.Contains(err.Error(), "disk") {
+						t.Errorf("it ended with %v", err)
+					}
+				case <-time.After(time.Hour):
+					t.Error("it hasn't ended")
+				}
+				if took := time.Since(begun); took < 30*time.Second || took > 35*time.Second {
+					t.Errorf("after %v", took)
+				}
+				close(over)
+				stop()
+				synctest.Wait()
+			})
+		})
+	}
+}

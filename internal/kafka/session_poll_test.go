@@ -1,0 +1,39 @@
+package kafka_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/kafkatest"
+)
+
+// A Poll returns within its bound without records, paused and with a broker that is unreachable, too: one that
+// doesn't hangs, and a health check may say so.
+func TestPollReturnsWithinItsBound(t *testing.T) {
+	b := kafkatest.Embedded(t)
+	r := newRequests(t, b, 1)
+	s := r.open(func(c *kafka.SessionConfig) { c.PollWait = 300 * time.Millisecond })
+	r.write(0, 0, 1)
+	r.poll(s, 1)
+	returns := func(when string) {
+		t.Helper()
+		begun := time.Now()
+		if rs, err := s.Poll(r.ctx); err != nil || len(rs) > 0 {
+			t.Errorf("%s: %v, %v", when, rs, err)
+		}
+		if took := time.Since(begun); took > 20*time.Second {
+			t.Errorf("%s: it took %s", when, took)
+		}
+	}
+	returns("nothing to read")
+	s.Pause()
+	r.write(0, 1, 2)
+	returns("paused")
+	s.Resume()
+	r.poll(s, 1)
+	b.Fake.Close()
+	for range 3 {
+		returns("no broker")
+	}
+}

@@ -1,0 +1,73 @@
+package kafka_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/kafkatest"
+)
+
+// The topic of the replies takes less as one batch than the client makes. Each reply that fits is written; only the
+// one that doesn't fit fails, with its size and the topic's bound, as often as it is tried.
+func TestSessionSplitsRepliesThatAreRefusedAsABatch(t *testing.T) {
+	kafkatest.Each(t, func(t *testing.T, b *kafkatest.Broker) {
+		const most = 100_000
+		r := newRequests(t, b, 1)
+		topic := string(r.cfg.Namespace) + "narrow"
+		b.CreateTopicsWith(t, 1, map[string]string{"max.message.bytes": fmt.Sprint(most)}, topic)
+		s := r.open()
+		admin, err := kafka.OpenAdmin(r.cfg)
+		must(t, err)
+		defer admin.Close()
+		ctx, cancel := context.WithTimeout(r.ctx, time.Minute)
+		defer cancel()
+		for round := range 2 { // the second time its bound is known
+			var wg sync.WaitGroup
+			var want []string
+			for i := range 12 {
+				value := append(fmt.Appendf(nil, "%d/%02d ", round, i), incompressible(40_000)...)
+				fits := i != 7
+				if fits {
+					want = append(want, fmt.Sprintf("%d/%02d", round, i))
+				} else {
+					value = append(value, incompressible(80_000)...)
+				}
+				wg.Go(func() {
+					err := s.Send(ctx, events.Record{Topic: topic, Partition: -1, Key: fmt.Append(nil, i), Value: value})
+					large, is := errors.AsType[tooLargeError](err)
+					switch {
+					case fits && err != nil:
+						t.Errorf("round %d: reply %d: %v", round, i, err)
+					case !fits && !is:
+						t.Errorf("round %d: the reply that doesn't fit: %v", round, err)
+					case !fits:
+						if bytes, bound := large.TooLarge(); bytes < 120_000 || bytes > 121_000 || bound != most {
+							t.Errorf("round %d: %d bytes, bound %d: %v", round, bytes, bound, err)
+						}
+					}
+				})
+			}
+			wg.Wait()
+			var got []string
+			must(t, admin.ReadCompacted(ctx, topic, func(rec events.Record) error {
+				if word := string(rec.Value[:4]); word[0] == byte('0'+round) {
+					got = append(got, word)
+				}
+				return nil
+			}))
+			slices.Sort(got)
+			if got = slices.Compact(got); !slices.Equal(got, want) {
+				t.Errorf("round %d: written %q, want %q", round, got, want)
+			}
+		}
+	})
+}
+
+var _ tooLargeError = (*kafka.TooLargeError)(nil)

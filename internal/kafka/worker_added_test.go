@@ -1,0 +1,152 @@
+package kafka_test
+
+import (
+	"maps"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/inboxgate"
+)
+
+// addPartitions adds partitions to a topic up to a count, and returns a client that knows
+// them.
+func (s *site) addPartitions(t *testing.T, topic string, count int) *kgo.Client {
+	t.Helper()
+	cl := s.outside(t)
+	admin := kadm.NewClient(cl)
+	if _, err := admin.UpdatePartitions(t.Context(), count, topic); err != nil {
+		t.Fatal(err)
+	}
+	again := time.NewTicker(20 * time.Millisecond) // a cluster tells nobody when all its brokers know
+	defer again.Stop()
+	for {
+		topics, err := admin.ListTopics(t.Context(), topic)
+		if err != nil {
+			t.Fatal(err)
+		}
+		led := slices.DeleteFunc(topics[topic].Partitions.Sorted(), func(p kadm.PartitionDetail) bool { return p.Err != nil || p.Leader < 0 })
+		if len(led) == count {
+			return s.outside(t)
+		}
+		<-again.C
+	}
+}
+
+// Somebody adds partitions to an inbox while a worker runs: what is written to them is
+// polled by who has the partition that they go together with, once, by another worker
+// too, and all that is beside them goes on.
+func TestPartitionsThatAreAddedToAnInbox(t *testing.T) {
+	each(t, func(t *testing.T, s *site) {
+		cl := s.outside(t)
+		l := openWorker(t, s.worker("one"))
+		untilAssigned(t, l, testPartitions)
+		submit(t, cl, input(s.inboxes[0], 1, "before"))
+		commit(t, l, len(poll(t, l)), nil)
+
+		const added = testPartitions + 1 // together with 1
+		cl = s.addPartitions(t, s.inboxes[0], added+1)
+		l.RefreshMetadata()
+		submit(t, cl, input(s.inboxes[0], added, "a"), input(s.inboxes[0], 1, "b"), input(s.inboxes[1], 1, "c"), input(s.inboxes[0], 3, "d"))
+		values := func(want ...string) {
+			t.Helper()
+			var in []events.Record
+			got := map[string]int32{}
+			until(t, l, "all records", func(rs []events.Record) bool {
+				in = append(in, rs...)
+				l.RefreshMetadata() // one that was under way before the partitions came counts as this
+				return len(in) >= len(want)
+			})
+			for _, r := range in {
+				got[string(r.Value)] = r.Partition
+			}
+			if !slices.Equal(slices.Sorted(maps.Keys(got)), want) || len(in) != len(want) || got["a"] != added && got["e"] != added {
+				t.Fatalf("polled %v of %v", got, want)
+			}
+			if len(l.Assigned()) != testPartitions {
+				t.Fatalf("assigned %v", l.Assigned())
+			}
+			commit(t, l, len(in), nil)
+		}
+		values("a", "b", "c", "d")
+		l.Close()
+
+		l = openWorker(t, s.worker("two")) // the topic is so when it comes
+		untilAssigned(t, l, testPartitions)
+		submit(t, cl, input(s.inboxes[0], added, "e"), input(s.inboxes[0], 1, "f"))
+		values("e", "f")
+	})
+}
+
+// Before its partition is resumed nothing of an added one comes.
+func TestAddedPartitionWaitsForResume(t *testing.T) {
+	each(t, func(t *testing.T, s *site) {
+		const added = testPartitions // together with 0
+		cl := s.addPartitions(t, s.inboxes[0], added+1)
+		submit(t, cl, input(s.inboxes[0], added, "a"), input(s.inboxes[0], 1, "b"))
+		l := openWorker(t, s.worker("one"))
+		var got []string
+		until := func(n int, resume ...int32) {
+			t.Helper()
+			for len(got) < n {
+				rs, err := l.Poll(t.Context())
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, r := range rs {
+					got = append(got, string(r.Value))
+				}
+				if len(l.Assigned()) == testPartitions {
+					for _, p := range resume {
+						l.Resume(p, inboxgate.PausedForRestore)
+					}
+				}
+			}
+		}
+		until(1, 1)
+		until(2, 0)
+		if !slices.Equal(got, []string{"b", "a"}) {
+			t.Errorf("polled %v", got)
+		}
+		commit(t, l, 2, nil)
+	})
+}
+
+// An inbox that is paused gives nothing of what was added to it, until it is resumed.
+func TestPauseStopsWhatWasAdded(t *testing.T) {
+	each(t, func(t *testing.T, s *site) {
+		const added = testPartitions + 1 // together with 1
+		cl := s.addPartitions(t, s.inboxes[0], added+1)
+		l := openWorker(t, s.worker("one"))
+		untilAssigned(t, l, testPartitions)
+		l.Pause(1, s.inboxes[0], inboxgate.PausedForRetry, time.Time{})
+		submit(t, cl, input(s.inboxes[0], added, "paused"), input(s.inboxes[0], 1, "paused"))
+		var got []string
+		take := func(values ...string) {
+			t.Helper()
+			for len(got) < len(values) {
+				rs, err := l.Poll(t.Context())
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, r := range rs {
+					got = append(got, string(r.Value))
+				}
+			}
+			if slices.Sort(got); !slices.Equal(got, values) {
+				t.Fatalf("polled %v, want %v", got, values)
+			}
+		}
+		submit(t, cl, input(s.inboxes[0], 3, "a"))
+		take("a")
+		submit(t, cl, input(s.inboxes[1], 1, "b")) // another inbox of it flows
+		take("a", "b")
+		l.Resume(1, inboxgate.PausedForRetry, s.inboxes[0])
+		take("a", "b", "paused", "paused")
+		commit(t, l, len(got), nil)
+	})
+}

@@ -1,0 +1,117 @@
+package kafka_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/inboxgate"
+	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/kafkatest"
+)
+
+// The log of an inbox's partition is brought back from an older copy, and grows past where it was read. What was written
+// behind the cut has offsets that count as read: it isn't skipped in silence, the partition isn't read, and that is
+// reported. So it is for a worker that runs meanwhile, and for one that opens when the log has grown.
+func TestInboxThatWasCutOffAndHasGrown(t *testing.T) {
+	c := kafkatest.KafkaNodes(t, 1, nil)
+	s := newSite(t, kafkatest.Of(c))
+	topic, p := s.inboxes[0], int32(4)
+	write := func(from, n int) {
+		t.Helper()
+		cl := s.outside(t)
+		defer cl.Close()
+		records := make([]*kgo.Record, 0, n)
+		for i := range n {
+			records = append(records, input(topic, p, fmt.Sprint(from+i)))
+		}
+		submit(t, cl, records...)
+	}
+	take := func(l *kafka.Worker, n int) {
+		t.Helper()
+		for n > 0 {
+			rs := poll(t, l)
+			commit(t, l, len(rs), nil)
+			n -= len(rs)
+		}
+	}
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	running, later := &positionFaults{}, &positionFaults{}
+	cfg := s.worker("running")
+	cfg.Listener = running.listener()
+	l := openWorker(t, cfg)
+	untilAssigned(t, l, testPartitions)
+	write(0, 5)
+	take(l, 5)
+	must(c.Terminate(0))
+	dirs, err := filepath.Glob(filepath.Join(c.Dir(), "node1", "*", fmt.Sprintf("%s-%d", topic, p)))
+	if err != nil || len(dirs) != 1 {
+		t.Fatalf("folders of the partition: %q, %v", dirs, err)
+	}
+	older := filepath.Join(t.TempDir(), "older")
+	must(os.CopyFS(older, os.DirFS(dirs[0])))
+	must(c.Restart(t.Context(), 0))
+	write(5, 5)
+	l.Close() // it may have lost its place while its broker was away, as a scheduler's may: another goes on
+	l = openWorker(t, cfg)
+	untilAssigned(t, l, testPartitions)
+	take(l, 5)
+	must(c.Terminate(0))
+	must(os.RemoveAll(dirs[0]))
+	must(os.CopyFS(dirs[0], os.DirFS(older)))
+	must(c.Restart(t.Context(), 0))
+	write(100, 20)
+
+	var read []string
+	until := func(l *kafka.Worker, faults *positionFaults) {
+		t.Helper()
+		for faults.count("cut "+topic+"/4") == 0 {
+			rs, err := l.Poll(t.Context())
+			if err != nil {
+				t.Logf("the worker ends: %v", err)
+				l.Close()
+				l = openWorker(t, cfg)
+				continue
+			}
+			for p := range l.Assigned() {
+				l.Resume(p, inboxgate.PausedForRestore)
+			}
+			read = append(read, values(rs)...)
+		}
+		l.Close()
+	}
+	until(l, running)
+	cfg = s.worker("later")
+	cfg.Listener = later.listener()
+	until(openWorker(t, cfg), later)
+	if len(read) > 0 {
+		t.Errorf("read %q of a log that was cut off", read)
+	}
+	if found := s.positionsFound(t); len(found) != 1 || found[0].Fault != kafka.PositionCut || found[0].Partition != p {
+		t.Errorf("the doctor finds %+v", found)
+	}
+	admin, err := kafka.OpenAdmin(s.config)
+	must(err)
+	defer admin.Close()
+	must(admin.TrimTopic(t.Context(), topic, "", map[int32]int64{p: 10, 5: 0}))
+	if starts, err := admin.StartOffsets(t.Context(), topic); err != nil || starts[p] != 0 {
+		t.Errorf("trimmed up to %d (%v), with records that nobody has read", starts[p], err)
+	}
+	t.Logf("%q, %q", running.all, later.all)
+}
+
+func values(rs []events.Record) (all []string) {
+	for _, r := range rs {
+		all = append(all, string(r.Value))
+	}
+	return all
+}

@@ -1,0 +1,111 @@
+package kafka_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/kafka"
+)
+
+// TestIdleWorkersKnowWhatTheyOwn: workers that have nothing to commit see others
+// come and go. What they say they own is what the group gave them, each
+// partition one worker's, although their client passes over the calls that would
+// tell them (a transactional session tells of the first revocation since the
+// last transaction, and of no other).
+func TestIdleWorkersKnowWhatTheyOwn(t *testing.T) {
+	each(t, func(t *testing.T, s *site) {
+		var workers []*kafka.Worker
+		for i := range 4 {
+			workers = append(workers, openWorker(t, s.worker(fmt.Sprint("idle", i))))
+			untilShared(t, workers)
+		}
+		workers[1].Close()
+		workers = append(workers[:1], workers[2:]...)
+		untilShared(t, workers)
+	})
+}
+
+// untilShared polls all workers, none of which gets anything, until they own all
+// partitions, evenly, and none twice.
+func untilShared(t *testing.T, workers []*kafka.Worker) {
+	t.Helper()
+	const longest = 20 * time.Second
+	for deadline := time.Now().Add(longest); ; {
+		owners, even := map[int32]int{}, true
+		for _, l := range workers {
+			if rs, err := l.Poll(t.Context()); err != nil || len(rs) > 0 {
+				t.Fatalf("an idle worker polled %d records, %v", len(rs), err)
+			}
+			n := 0
+			for p := range l.Assigned() {
+				owners[p]++
+				n++
+			}
+			even = even && n >= testPartitions/len(workers) && n <= (testPartitions+len(workers)-1)/len(workers)
+		}
+		once := len(owners) == testPartitions
+		for _, n := range owners {
+			once = once && n == 1
+		}
+		if even && once {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%d idle workers believe to own, after %s: %v", len(workers), longest, owners)
+		}
+	}
+}
+
+// TestIdleWorkersPassMarkers: who submits in transactions, or ended one that a kill had left open,
+// wrote markers that nothing follows. The group doesn't lag by them.
+func TestIdleWorkersPassMarkers(t *testing.T) {
+	each(t, func(t *testing.T, s *site) {
+		tx := s.outside(t, kgo.TransactionalID(string(s.ns)+"client"))
+		transact := func(end kgo.TransactionEndTry, rs ...*kgo.Record) {
+			if err := tx.BeginTransaction(); err != nil {
+				t.Fatal(err)
+			}
+			submit(t, tx, rs...)
+			if err := tx.EndTransaction(t.Context(), end); err != nil {
+				t.Fatal(err)
+			}
+		}
+		l := openWorker(t, s.worker("one"))
+		untilAssigned(t, l, testPartitions)
+		transact(kgo.TryCommit, input(s.inboxes[0], 4, "a"), input(s.inboxes[1], 5, "b"))
+		var in []events.Record
+		until(t, l, "both records", func(rs []events.Record) bool { in = append(in, rs...); return len(in) == 2 })
+		commit(t, l, len(in), s.reflect(in))
+		transact(kgo.TryAbort, input(s.inboxes[0], 4, "c"), input(s.inboxes[2], 6, "d"))
+
+		admin, err := kafka.OpenAdmin(s.config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer admin.Close()
+		until(t, l, "the end of the lag", func(rs []events.Record) bool {
+			if len(rs) > 0 {
+				t.Fatalf("came %+v", rs)
+			}
+			lags, err := admin.GroupLag(t.Context(), s.worker("one").Group)
+			if err != nil {
+				t.Fatal(err)
+			}
+			sum := int64(0)
+			for _, ps := range lags {
+				for _, lag := range ps {
+					sum += lag
+				}
+			}
+			return sum == 0
+		})
+		transact(kgo.TryCommit, input(s.inboxes[0], 4, "e"))
+		if rs := poll(t, l); len(rs) != 1 || string(rs[0].Value) != "e" || rs[0].Offset != 4 {
+			t.Fatalf("then came %+v", rs)
+		}
+	})
+}

@@ -1,0 +1,77 @@
+package kafka
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/inboxgate"
+)
+
+// TestCommitOfAPartitionThatWentAndCameBack: between a poll and its commit a
+// partition was another's, and is the worker's again. The client sees no
+// difference; what was decided is of a state that others may have changed, so
+// the transaction is rolled back, and the record comes again.
+func TestCommitOfAPartitionThatWentAndCameBack(t *testing.T) {
+	const partitions = 2
+	cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.GroupMinSessionTimeout(time.Second), kfake.SeedTopics(partitions, "in", "out"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(cluster.Close)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	l, err := OpenWorker(ctx, WorkerConfig{Config: Config{Brokers: cluster.ListenAddrs(), Namespace: "t."}, Group: "g", Owner: "o",
+		Topics: []string{"in"}, Partitions: partitions, SessionTimeout: 5 * time.Second, TransactionTimeout: 10 * time.Second, FetchMaxWait: 50 * time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(l.Close)
+	cl, err := kgo.NewClient(kgo.SeedBrokers(cluster.ListenAddrs()...), kgo.RecordPartitioner(kgo.ManualPartitioner()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(cl.Close)
+	if err := cl.ProduceSync(ctx, &kgo.Record{Topic: "in", Partition: 1, Value: []byte("v")}).FirstErr(); err != nil {
+		t.Fatal(err)
+	}
+	poll := func() events.Record {
+		t.Helper()
+		for {
+			rs, err := l.Poll(ctx)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for p := range l.Assigned() {
+				l.Resume(p, inboxgate.PausedForRestore)
+			}
+			if len(rs) > 0 {
+				return rs[0]
+			}
+		}
+	}
+	first := poll()
+	before := l.Assigned()[1]
+	for _, owned := range []map[int32]bool{{0: true}, {0: true, 1: true}} { // as two assignments of the group's leader
+		if _, _, err := l.balancer.accept(owned, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if after := l.Assigned()[1]; after == before {
+		t.Fatalf("the partition's number is %d still", after)
+	}
+	out := []events.Record{{Topic: "out", Partition: 1, Value: []byte("decided")}}
+	if committed, err := l.Commit(ctx, out); committed || err != nil {
+		t.Fatalf("committed %v, %v: what was polled is of an assignment that is over", committed, err)
+	}
+	if again := poll(); again.Offset != first.Offset {
+		t.Fatalf("offset %d came after the rollback, want %d again", again.Offset, first.Offset)
+	}
+	if committed, err := l.Commit(ctx, out); !committed || err != nil {
+		t.Fatalf("committed %v, %v", committed, err)
+	}
+}

@@ -1,0 +1,202 @@
+package kafka
+
+import (
+	"context"
+	"encoding/binary"
+	"maps"
+	"net"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// The client fetches the group's offsets of the partitions that came to it, and
+// asks for stable ones: while a transaction is open that would move them, the
+// broker refuses, and the client asks again a second later. Who died in a
+// transaction left his successor to wait for up to three of these seconds. So a
+// worker waits by itself, asking more often, and only then lets its client ask.
+//
+// The client's request then no longer asks for stable ones: they are, and only
+// their new owner moves them. The embedded broker would refuse it still while any
+// member of the group has a transaction open, and with busy workers there is always
+// one. The client has no option for that, so the flag is changed where the bytes
+// leave.
+
+const (
+	// unsettledInterval is how often it is asked whether offsets are stable.
+	unsettledInterval = 20 * time.Millisecond
+	// unsettledMax bounds the wait, which holds up the next rebalance. A restore
+	// begins with the wait and fences what is open well within it. What is left
+	// is for the client to wait for.
+	unsettledMax = 2 * time.Second
+)
+
+// arrivals are the partitions of a worker whose offsets its client is to fetch.
+type arrivals struct {
+	partitions int32
+	mu         sync.Mutex
+	waiting    map[int32]bool
+	// settled: all of them are stable, and the client's next request need not ask
+	// for that.
+	settled bool
+}
+
+func (a *arrivals) add(ps []int32) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, p := range ps {
+		a.waiting[p] = true
+	}
+}
+
+// placed is called by the client when it has fetched offsets.
+func (a *arrivals) placed(_ context.Context, offsets map[string]map[int32]kgo.Offset) (map[string]map[int32]kgo.Offset, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, ps := range offsets {
+		for p := range ps {
+			delete(a.waiting, p%a.partitions) // one that was added comes with it
+		}
+	}
+	return offsets, nil
+}
+
+// open is what waits and is still owned.
+func (a *arrivals) open(owned map[int32]uint64) map[int32]bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.settled = false
+	maps.DeleteFunc(a.waiting, func(p int32, _ bool) bool {
+		_, ok := owned[p]
+		return !ok
+	})
+	return maps.Clone(a.waiting)
+}
+
+// takeSettled reports, once, that a request need not ask for stable offsets.
+func (a *arrivals) takeSettled() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	settled := a.settled
+	a.settled = false
+	return settled
+}
+
+// settle waits until the offsets of what came are stable. The client calls it with
+// every assignment, before it fetches them.
+func (l *Worker) settle(ctx context.Context, client *kgo.Client, _ map[string][]int32) {
+	open := l.arrivals.open(l.balancer.Assigned())
+	if len(open) == 0 {
+		return
+	}
+	bounded, cancel := context.WithTimeout(ctx, unsettledMax)
+	defer cancel()
+	if l.awaitStable(bounded, client, open) {
+		l.arrivals.mu.Lock()
+		l.arrivals.settled = true
+		l.arrivals.mu.Unlock()
+	} else if bounded.Err() != nil && ctx.Err() == nil && l.cfg.Listener.Unsettled != nil {
+		l.cfg.Listener.Unsettled(slices.Sorted(maps.Keys(open)))
+	}
+}
+
+// awaitStable asks until no transaction is about to move anything of open, and
+// takes from it what is stable. False: it gave up, or met what the client will
+// meet, too, and say.
+func (l *Worker) awaitStable(ctx context.Context, client *kgo.Client, open map[int32]bool) bool {
+	again := time.NewTicker(unsettledInterval)
+	defer again.Stop()
+	for !l.closed.Load() {
+		// A partition that is stable stays so: from now on only this worker moves it.
+		if err := l.stable(ctx, client, open); err != nil {
+			return false
+		}
+		if len(open) == 0 {
+			return true
+		}
+		select {
+		case <-ctx.Done():
+			return false
+		case <-again.C:
+		}
+	}
+	return false
+}
+
+// stable takes from open what no transaction is about to move.
+func (l *Worker) stable(ctx context.Context, client *kgo.Client, open map[int32]bool) error {
+	ps := slices.Sorted(maps.Keys(open))
+	req := kmsg.NewPtrOffsetFetchRequest()
+	req.RequireStable = true
+	group := kmsg.NewOffsetFetchRequestGroup()
+	group.Group = l.cfg.Group
+	for _, name := range l.cfg.Topics {
+		topic := kmsg.NewOffsetFetchRequestGroupTopic()
+		topic.Topic, topic.Partitions = name, ps
+		group.Topics = append(group.Topics, topic)
+	}
+	req.Groups = append(req.Groups, group)
+	resp, err := req.RequestWith(ctx, client)
+	if err != nil {
+		return err
+	}
+	moving := map[int32]bool{}
+	for _, g := range resp.Groups {
+		if err := kerr.ErrorForCode(g.ErrorCode); err != nil {
+			return err
+		}
+		for _, t := range g.Topics {
+			for _, p := range t.Partitions {
+				if p.ErrorCode == kerr.UnstableOffsetCommit.Code {
+					moving[p.Partition] = true
+				} else if err := kerr.ErrorForCode(p.ErrorCode); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	maps.DeleteFunc(open, func(p int32, _ bool) bool { return !moving[p] })
+	return nil
+}
+
+// unwaiting is c for a client whose next OffsetFetch doesn't ask for stable
+// offsets if settled says so.
+func (c Config) unwaiting(settled func() bool) Config {
+	return c.wrapped(func(conn net.Conn) net.Conn { return &unwaitingConn{conn, settled} })
+}
+
+type unwaitingConn struct {
+	net.Conn
+	settled func() bool
+}
+
+// Write writes a request, which the client hands over whole.
+func (u *unwaitingConn) Write(b []byte) (int, error) {
+	if asksForStable(b) && u.settled() {
+		b = append([]byte(nil), b...) // not ours to change
+		b[len(b)-2] = 0
+	}
+	return u.Conn.Write(b)
+}
+
+const (
+	requestSizeBytes    = 4 // what a request begins with: the bytes that follow
+	requestVersionEnd   = requestKeyEnd + 2
+	offsetFetchFlexible = 7 // the first version with the flag, which stands before the tags
+)
+
+// asksForStable reports whether a request is an OffsetFetch for stable offsets.
+// That flag is the last field in all versions that have it; none of them has tags,
+// whose number, 0, is the last byte. What looks otherwise is left as it is: then
+// the client waits, no more.
+func asksForStable(b []byte) bool {
+	n := len(b)
+	return n >= requestVersionEnd+2 && int(binary.BigEndian.Uint32(b)) == n-requestSizeBytes &&
+		binary.BigEndian.Uint16(b[requestKeyAt:]) == uint16(kmsg.OffsetFetch) &&
+		binary.BigEndian.Uint16(b[requestKeyEnd:]) >= offsetFetchFlexible &&
+		b[n-2] == 1 && b[n-1] == 0
+}

@@ -1,0 +1,456 @@
+package kafka
+
+import (
+	"context"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/waybill-run/waybill/internal/inboxgate"
+)
+
+// A position is an offset of one topic's log. It says nothing of another log: of a topic that was deleted
+// and created again under the same name, of one whose end was cut off, or of what an operator chose.
+//
+// So each commit of a worker carries a mark in its metadata: that a worker committed it, and the id of the topic.
+// A worker goes on from such a commit only. Any other (kafka-consumer-groups --reset-offsets writes no metadata) is
+// reported and not used: the inbox is read from its start, and what the log of events reflects is skipped.
+
+// markPrefix begins the metadata of a worker's commits; the topic's id follows.
+const markPrefix = "waybill/1 "
+
+// topicID is an id as Kafka's tools print it; empty: there is none.
+func topicID(id [16]byte) string {
+	if id == ([16]byte{}) {
+		return ""
+	}
+	return base64.RawURLEncoding.EncodeToString(id[:])
+}
+
+// RecreatedError says that a topic was deleted and created again: the client reads the first one.
+type RecreatedError struct{ Topic, Was, Is string }
+
+func (e *RecreatedError) Error() string {
+	return fmt.Sprintf("topic %s was deleted and created again: its id was %s and is %s", e.Topic, e.Was, e.Is)
+}
+
+// Recreated reports true, for callers that know the error by its methods: a new client reads the new topic.
+func (e *RecreatedError) Recreated() bool { return true }
+
+// PositionFault is what is wrong with a position.
+type PositionFault string
+
+// The faults of a position.
+const (
+	// PositionForeign: no worker committed it to this topic. It is not used.
+	PositionForeign PositionFault = "foreign"
+	// PositionTrimmed: the records from it to the log's start were deleted before they were read.
+	PositionTrimmed PositionFault = "trimmed"
+	// PositionCut: the log ends below it. The inbox is not read.
+	PositionCut PositionFault = "cut"
+)
+
+// Position is a position of an inbox's partition, and where its log begins and ends.
+type Position struct {
+	Topic      string
+	Partition  int32
+	Offset     int64
+	Start, End int64 // negative: not known
+	// Metadata of the commit; empty: there was none, or it is the position that events reflect.
+	Metadata string
+}
+
+// String says where it is.
+func (p Position) String() string {
+	s := fmt.Sprintf("%s/%d at %d", p.Topic, p.Partition, p.Offset)
+	if p.Start >= 0 && p.End >= 0 {
+		s += fmt.Sprintf(" of a log that holds [%d, %d)", p.Start, p.End)
+	}
+	return s
+}
+
+// positions are what a worker knows of where it reads its inboxes. The client's goroutines and the worker's use it.
+type positions struct {
+	ids map[string]string // of the inboxes' topics, by name
+
+	mu      sync.Mutex
+	fetched map[topicPartition]committed
+	rewound map[int32]uint64 // assignments of partitions whose inboxes are read from their starts; see Rewind
+	// ended is why only another client can go on, as where a topic was recreated; nil: this one can.
+	ended error
+}
+
+// committed is a commit of the group.
+type committed struct {
+	offset   int64 // negative: none
+	metadata string
+}
+
+// judge says where to read from, by a commit and the bounds of the log; negative bounds: not known. start: from
+// the log's start. fault is empty if nothing is wrong.
+func judge(c committed, id string, start, end int64) (from int64, atStart bool, fault PositionFault) {
+	switch {
+	case c.offset < 0:
+		return 0, true, ""
+	case id == "" || c.metadata != markPrefix+id:
+		return 0, true, PositionForeign
+	case end >= 0 && c.offset > end:
+		return 0, true, PositionCut
+	case start >= 0 && c.offset < start:
+		return start, false, PositionTrimmed
+	}
+	return c.offset, false, ""
+}
+
+// take remembers what the client fetched, with the metadata that it doesn't hand on.
+func (p *positions) take(resp *kmsg.OffsetFetchResponse) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, g := range resp.Groups {
+		for _, t := range g.Topics {
+			for _, q := range t.Partitions {
+				c := committed{offset: q.Offset}
+				if q.Metadata != nil {
+					c.metadata = *q.Metadata
+				}
+				p.fetched[topicPartition{t.Topic, q.Partition}] = c
+			}
+		}
+	}
+}
+
+// takeFetched takes what was fetched of a partition, once.
+func (p *positions) takeFetched(at topicPartition) committed {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	c, ok := p.fetched[at]
+	delete(p.fetched, at)
+	if !ok {
+		c.offset = -1
+	}
+	return c
+}
+
+// boundsWithin is how long the client's assignment waits for where logs begin and end. What isn't known by then
+// is found out by the fetch, which fails outside of the log.
+const boundsWithin = 2 * time.Second
+
+// place is called by the client when it has fetched offsets, before it fetches records.
+func (l *Worker) place(ctx context.Context, offsets map[string]map[int32]kgo.Offset) (map[string]map[int32]kgo.Offset, error) {
+	topics := make([]string, 0, len(offsets))
+	for topic := range offsets {
+		topics = append(topics, topic)
+	}
+	starts, ends := l.bounds(ctx, topics)
+	for topic, ps := range offsets {
+		for p, given := range ps {
+			at := topicPartition{topic, p}
+			c := l.positions.takeFetched(at)
+			found := Position{topic, p, c.offset, known(starts, at), known(ends, at), c.metadata}
+			from, atStart, fault := judge(c, l.positions.ids[topic], found.Start, found.End)
+			if l.isRewound(l.home(p)) {
+				atStart, fault = true, ""
+			}
+			switch {
+			case atStart && found.Start < 0:
+				ps[p] = kgo.NewOffset().AtStart()
+			case atStart:
+				// An offset, for an abort goes back to it: of "the start" the client knows none, and goes back to 0, which was trimmed.
+				ps[p] = kgo.NewOffset().At(found.Start)
+			case fault == PositionTrimmed, found.Start == c.offset:
+				// Nothing that was read is there any more, so the epoch of its leader says nothing: an embedded
+				// broker takes an empty log for one that was cut off at 0.
+				ps[p] = kgo.NewOffset().At(from)
+			default:
+				ps[p] = given
+			}
+			l.positionFault(found, fault)
+		}
+	}
+	return l.arrivals.placed(ctx, offsets)
+}
+
+// positionFault reports a fault of a position, and stops what can't be read.
+func (l *Worker) positionFault(at Position, fault PositionFault) {
+	if fault == "" {
+		return
+	}
+	if fault == PositionCut {
+		in, known := topicPartition{at.Topic, at.Partition}.inbox(), false
+		l.gate.locked(func(g *inboxgate.Gate) {
+			known = g.IsPausedFor(in, inboxgate.PausedForPosition)
+			g.Pause(in, inboxgate.PausedForPosition, time.Time{})
+		})
+		if known {
+			return
+		}
+	}
+	if f := l.cfg.Listener.Position; f != nil {
+		f(at, fault)
+	}
+}
+
+// cutOff reports whether an inbox isn't read, since its log ends below its position.
+func (l *Worker) cutOff(at topicPartition) (cut bool) {
+	l.gate.locked(func(g *inboxgate.Gate) { cut = g.IsPausedFor(at.inbox(), inboxgate.PausedForPosition) })
+	return cut
+}
+
+// client is the worker's, also while the session that holds it is being opened.
+func (l *Worker) client() (client *kgo.Client) {
+	l.balancer.whileOpen(func(c *kgo.Client) { client = c })
+	return client
+}
+
+// bounds are where the logs of topics begin and end, as far as the brokers say so.
+func (l *Worker) bounds(ctx context.Context, topics []string) (starts, ends kadm.ListedOffsets) {
+	ctx, cancel := context.WithTimeout(ctx, boundsWithin)
+	defer cancel()
+	admin := kadm.NewClient(l.client())
+	ends, _ = admin.ListEndOffsets(ctx, topics...) // the end first: a trim in between must not put the start above it
+	starts, _ = admin.ListStartOffsets(ctx, topics...)
+	return starts, ends
+}
+
+func known(offsets kadm.ListedOffsets, at topicPartition) int64 {
+	if o, ok := offsets.Lookup(at.topic, at.partition); ok && o.Err == nil {
+		return o.Offset
+	}
+	return -1
+}
+
+// TopicID is the id of an inbox's topic, that the worker reads for as long as it lives; empty: the brokers know no ids.
+func (l *Worker) TopicID(topic string) string { return l.positions.ids[topic] }
+
+// mark puts the mark of a worker on each position of a commit. It refuses those of another topic than the worker's.
+func (l *Worker) mark(req *kmsg.TxnOffsetCommitRequest) error {
+	for i := range req.Topics {
+		t := &req.Topics[i]
+		text, err := l.markOf(t.Topic, t.TopicID)
+		if err != nil {
+			return err
+		}
+		for j := range t.Partitions {
+			t.Partitions[j].Metadata = &text
+		}
+	}
+	return nil
+}
+
+// markPlain is mark, of a commit that belongs to no transaction.
+func (l *Worker) markPlain(req *kmsg.OffsetCommitRequest) error {
+	for i := range req.Topics {
+		t := &req.Topics[i]
+		text, err := l.markOf(t.Topic, t.TopicID)
+		if err != nil {
+			return err
+		}
+		for j := range t.Partitions {
+			t.Partitions[j].Metadata = &text
+		}
+	}
+	return nil
+}
+
+func (l *Worker) markOf(topic string, is [16]byte) (string, error) {
+	id := l.positions.ids[topic]
+	if read := topicID(is); read != "" && read != id {
+		return "", &RecreatedError{topic, id, read}
+	}
+	return markPrefix + id, nil
+}
+
+// sameTopics reports whether what was fetched is of the topics that the worker reads.
+func (l *Worker) sameTopics(fetches kgo.Fetches) error {
+	var faults []error
+	fetches.EachTopic(func(t kgo.FetchTopic) {
+		id := l.positions.ids[t.Topic]
+		if read := topicID(t.TopicID); read != "" && id != "" && read != id {
+			faults = append(faults, &RecreatedError{t.Topic, id, read})
+		}
+	})
+	return errors.Join(faults...)
+}
+
+// Reflected tells the worker, before Resume, below which offsets inboxes of p are reflected in the log of events,
+// by topic. One whose log ends below that was cut off: it is not read, and that is reported.
+func (l *Worker) Reflected(ctx context.Context, p int32, below map[string]int64) {
+	topics := make([]string, 0, len(below))
+	for topic, offset := range below {
+		if offset > 0 {
+			topics = append(topics, topic)
+		}
+	}
+	if len(topics) == 0 {
+		return
+	}
+	starts, ends := l.bounds(ctx, topics)
+	for _, topic := range topics {
+		at := topicPartition{topic, p}
+		found := Position{topic, p, below[topic], known(starts, at), known(ends, at), ""}
+		if found.End >= 0 && found.Offset > found.End {
+			l.positionFault(found, PositionCut)
+		}
+	}
+}
+
+// Rewind has the inboxes of p, which are paused, be read from their starts: the group's offsets are of transactions that the
+// log of events doesn't have. What it reflects is skipped. The starts are committed for the group, so that whoever owns p
+// next reads from there, too, whatever becomes of this process.
+func (l *Worker) Rewind(ctx context.Context, p int32) error {
+	generation, owned := l.balancer.Assigned()[p]
+	if !owned {
+		return fmt.Errorf("worker %q: partition %d went before its inboxes were read from their starts", l.cfg.Owner, p)
+	}
+	l.positions.mu.Lock()
+	if l.positions.rewound == nil {
+		l.positions.rewound = map[int32]uint64{}
+	}
+	l.positions.rewound[p] = generation // the client may not have placed this assignment yet
+	l.positions.mu.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, l.flushMax())
+	defer cancel()
+	starts, err := l.startsOf(ctx, p)
+	if err == nil {
+		err = l.commitPlain(ctx, starts)
+	}
+	if err != nil {
+		return fmt.Errorf("worker %q: read the inboxes of partition %d from their starts: %w", l.cfg.Owner, p, finalError(err))
+	}
+	l.inCommit.Lock() // the end of a transaction sets offsets, too
+	defer l.inCommit.Unlock()
+	l.session.Client().SetOffsets(starts)
+	return nil
+}
+
+// startsOf are where the logs of p's inboxes begin, with what was added to them.
+func (l *Worker) startsOf(ctx context.Context, p int32) (map[string]map[int32]kgo.EpochOffset, error) {
+	starts, err := kadm.NewClient(l.client()).ListStartOffsets(ctx, l.cfg.Topics...)
+	if err != nil {
+		return nil, err
+	}
+	of := map[string]map[int32]kgo.EpochOffset{}
+	for topic, ps := range starts {
+		of[topic] = map[int32]kgo.EpochOffset{}
+		for q, start := range ps {
+			switch {
+			case l.home(q) != p:
+			case start.Err != nil:
+				return nil, fmt.Errorf("%s/%d: %w", topic, q, start.Err)
+			default:
+				of[topic][q] = kgo.EpochOffset{Epoch: -1, Offset: start.Offset}
+			}
+		}
+	}
+	return of, nil
+}
+
+// commitPlain commits offsets for the group, in no transaction. The group's generation fences it.
+func (l *Worker) commitPlain(ctx context.Context, offsets map[string]map[int32]kgo.EpochOffset) error {
+	var faults []error
+	l.session.Client().CommitOffsetsSync(kgo.PreCommitFnContext(ctx, l.markPlain), offsets,
+		func(_ *kgo.Client, _ *kmsg.OffsetCommitRequest, resp *kmsg.OffsetCommitResponse, err error) {
+			if faults = append(faults, err); err != nil {
+				return
+			}
+			for _, t := range resp.Topics {
+				for _, p := range t.Partitions {
+					if err := kerr.ErrorForCode(p.ErrorCode); err != nil {
+						faults = append(faults, fmt.Errorf("commit %s/%d: %w", t.Topic, p.Partition, err))
+					}
+				}
+			}
+		})
+	return errors.Join(faults...)
+}
+
+// isRewound reports whether Rewind was called for the assignment that there is of p.
+func (l *Worker) isRewound(p int32) bool {
+	generation, owned := l.balancer.Assigned()[p]
+	l.positions.mu.Lock()
+	defer l.positions.mu.Unlock()
+	return owned && l.positions.rewound[p] == generation
+}
+
+// lostData is called when the leader's epochs say that the log of an inbox was cut off below where it was read:
+// what was written behind the cut since has offsets that count as read. The client has gone back to the cut by then.
+// Where the log begins at or above the position, nothing of that is there any more, and a new client
+// goes on there; so it is where the brokers don't say where it begins.
+func (l *Worker) lostData(lost *kgo.ErrDataLoss) {
+	if f := l.cfg.Listener.DataLost; f != nil {
+		f(lost)
+	}
+	at := topicPartition{lost.Topic, lost.Partition}
+	starts, ends := l.bounds(context.Background(), []string{lost.Topic})
+	found := Position{lost.Topic, lost.Partition, lost.ConsumedTo, known(starts, at), known(ends, at), ""}
+	if found.cut() {
+		l.positionFault(found, PositionCut)
+		return
+	}
+	l.positions.end(fmt.Errorf("%w; a new client asks where the log is", lost))
+}
+
+// cut reports whether a log that was cut off, by its leader's epochs, has or may get records of which nobody knows below
+// a position.
+func (p Position) cut() bool {
+	return p.End >= 0 && p.End < p.Offset || p.Start >= 0 && p.Start < p.Offset
+}
+
+// topicsEvery is how often a worker looks whether its topics are still the same. A fetch says so at once, but
+// nothing is fetched of an inbox that is paused in all partitions.
+const topicsEvery = 5 * time.Second
+
+// watchTopics looks at the topics' ids until the worker ends, or one is another's.
+func (l *Worker) watchTopics(life context.Context) {
+	again := time.NewTicker(topicsEvery)
+	defer again.Stop()
+	for {
+		select {
+		case <-life.Done():
+			return
+		case <-again.C:
+		}
+		if err := l.topicsNow(life); err != nil {
+			l.positions.end(err)
+			l.Wake()
+			return
+		}
+	}
+}
+
+// topicsNow is an error if a topic was created again.
+func (l *Worker) topicsNow(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, boundsWithin)
+	defer cancel()
+	listed, err := kadm.NewClient(l.client()).ListTopics(ctx, l.cfg.Topics...)
+	if err != nil {
+		return nil // whoever doesn't answer says nothing of a topic; the next look will
+	}
+	for topic, d := range listed {
+		if is, was := topicID(d.ID), l.positions.ids[topic]; d.Err == nil && is != "" && is != was {
+			return &RecreatedError{topic, was, is}
+		}
+	}
+	return nil
+}
+
+// end has the next Poll fail: only another client can go on.
+func (p *positions) end(why error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.ended = errors.Join(p.ended, why)
+}
+
+// why is what end was given.
+func (p *positions) why() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.ended
+}

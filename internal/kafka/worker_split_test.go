@@ -1,0 +1,56 @@
+package kafka_test
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/kafka"
+)
+
+// A transaction's requests fit their topic each by itself, but not together. All are written. Of
+// those with one that doesn't fit, that one is named, with its size and the topic's bound.
+func TestWorkerSplitsWhatARequestTopicRefuses(t *testing.T) {
+	each(t, func(t *testing.T, s *site) {
+		const most = 100_000
+		topic := s.ns.Requests("narrow")
+		s.CreateTopicsWith(t, 1, map[string]string{"max.message.bytes": fmt.Sprint(most)}, topic)
+		l := openWorker(t, s.worker("one"))
+		untilAssigned(t, l, testPartitions)
+		submit(t, s.outside(t), input(s.inboxes[0], 1, "a"))
+		rs := poll(t, l)
+		out := s.reflect(rs)
+		var want []string
+		for i := range 5 {
+			out = append(out, events.Record{Topic: topic, Partition: 0, Key: []byte("k"), Value: append(fmt.Appendf(nil, "%02d ", i), incompressible(40_000)...)})
+			want = append(want, fmt.Sprintf("%02d", i))
+		}
+		large := events.Record{Topic: topic, Partition: 0, Key: []byte("k"), Value: incompressible(120_000)}
+		const at = 3
+		const tries = 10
+		for try := range tries {
+			committed, err := l.Commit(t.Context(), slices.Insert(slices.Clone(out), at, large))
+			if err == nil && !committed { // its topic's bound is known now, or the group rebalanced
+				rs = poll(t, l)
+				continue
+			}
+			var tooLarge tooLargeError
+			var refused *kafka.ProduceError
+			if !errors.As(err, &tooLarge) || !errors.As(err, &refused) || refused.Index != at || !refused.Permanent() {
+				t.Fatalf("try %d: committed %v, %v", try, committed, err)
+			}
+			if bytes, bound := tooLarge.TooLarge(); bytes != 120_001 || bound != most || !strings.Contains(err.Error(), fmt.Sprint(most)) {
+				t.Errorf("%d bytes, bound %d: %v", bytes, bound, err)
+			}
+			rs = poll(t, l)
+			break
+		}
+		commit(t, l, len(rs), out)
+		if got := s.inOrder(t, topic); !slices.Equal(got, want) {
+			t.Errorf("written %q, want %q", got, want)
+		}
+	})
+}

@@ -1,0 +1,177 @@
+package kafka_test
+
+import (
+	"context"
+	"errors"
+	"net"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/suite"
+)
+
+// The older of two workers with one name ends for good also where it notices first that its producer is fenced. One
+// that is fenced and has no twin, as after it was frozen, goes on with a new client.
+func TestFencedWorkerKnowsWhetherItHasATwin(t *testing.T) {
+	suite.NeedAll(t, "seconds to minutes of waiting on the machine's own clock")
+	t.Parallel()
+	for name, twin := range map[string]bool{"by a twin": true, "by who takes its partitions": false} {
+		t.Run(name, func(t *testing.T) {
+			each(t, func(t *testing.T, s *site) {
+				cfg := s.worker("a")
+				cfg.InstanceID = string(s.ns) + "a"
+				older := openWorker(t, cfg)
+				untilAssigned(t, older, testPartitions)
+				submit(t, s.outside(t), input(s.inboxes[0], 1, "x"))
+				in := poll(t, older)
+				if _, _, err := s.outside(t, kgo.TransactionalID(kafka.TransactionalID(s.config, "a"))).ProducerID(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				joined := make(chan *kafka.Worker, 1)
+				if twin {
+					go func() { // who takes the id joins, too; the older has noticed one before the other
+						newer, err := kafka.OpenWorker(t.Context(), cfg)
+						if err != nil {
+							t.Error(err)
+						}
+						joined <- newer
+					}()
+					defer func() {
+						if newer := <-joined; newer != nil {
+							untilAssigned(t, newer, testPartitions) // it isn't put out
+							newer.Close()
+						}
+					}()
+				}
+				committed, err := older.Commit(t.Context(), s.reflect(in))
+				if committed || !errors.Is(err, kerr.ProducerFenced) && !errors.Is(err, kerr.InvalidProducerEpoch) {
+					t.Fatalf("committed %v, %v; want that it is fenced", committed, err)
+				}
+				if _, is := errors.AsType[*kafka.TwinError](err); is != twin {
+					t.Errorf("has a twin: %v, says %v", twin, err)
+				}
+			})
+		})
+	}
+}
+
+// A worker that had frozen joins its group anew under its name, which is another member's from then on: its own.
+// Until it is answered, its heartbeats are refused as those of an older twin. It has none.
+func TestWorkerThatJoinsAnewIsNotItsOwnTwin(t *testing.T) {
+	each(t, func(t *testing.T, s *site) {
+		cfg := s.worker("a")
+		cfg.InstanceID = string(s.ns) + "a"
+		var deaf sync.RWMutex // held: the worker gets no answers
+		cfg.Dial = func(ctx context.Context, network, addr string) (net.Conn, error) {
+			conn, err := (&net.Dialer{}).DialContext(ctx, network, addr)
+			if err != nil {
+				return nil, err
+			}
+			return &deafConn{conn, &deaf}, nil
+		}
+		frozen := openWorker(t, cfg)
+		untilAssigned(t, frozen, testPartitions)
+
+		// The other member, once it has all partitions, hears of nothing more: who joins then waits for it.
+		release := make(chan struct{})
+		defer close(release)
+		alone := make(chan struct{})
+		beside := s.worker("b")
+		beside.SessionTimeout, beside.TransactionTimeout = 5*time.Second, 10*time.Second
+		got := 0
+		beside.Listener = &kafka.WorkerListener{Assigned: func(added, lost []int32) {
+			if got += len(added) - len(lost); got == testPartitions {
+				close(alone)
+				<-release
+			}
+		}}
+		other := openWorker(t, beside)
+		for len(other.Assigned()) == 0 || len(frozen.Assigned()) == testPartitions {
+			for _, l := range []*kafka.Worker{frozen, other} {
+				if _, err := l.Poll(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		admin := kadm.NewClient(s.outside(t))
+		deaf.Lock() // or it would join again before the other has heard
+		if _, err := admin.LeaveGroup(t.Context(), kadm.LeaveGroup(cfg.Group).InstanceIDs(cfg.InstanceID)); err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case <-alone:
+		case <-time.After(20 * time.Second):
+			deaf.Unlock()
+			t.Fatal("the other member hasn't got all partitions")
+		}
+		deaf.Unlock()
+		if err := frozen.Unfenced(kerr.ProducerFenced); errors.Is(err, kerr.FencedInstanceID) {
+			t.Errorf("it has no twin: %v", err)
+		}
+	})
+}
+
+// A coordinator that has taken a member for the new holder of a name, and couldn't store that, goes back to the one
+// from before, which nobody has any more: as here somebody joins under the name once, and never again. Whoever is fenced
+// by that isn't told of another process, and is a member again once that id's session is over.
+func TestNameThatNobodyHasIsNoTwin(t *testing.T) {
+	t.Parallel()
+	each(t, func(t *testing.T, s *site) {
+		cfg := s.worker("a")
+		cfg.InstanceID = string(s.ns) + "a"
+		fenced := make(chan error, 100)
+		cfg.Listener = &kafka.WorkerListener{GroupFailed: func(err error) {
+			select {
+			case fenced <- err:
+			default:
+			}
+		}}
+		l := openWorker(t, cfg)
+		untilAssigned(t, l, testPartitions)
+		before, _ := l.Member(0)
+
+		balancer := kafka.NewBalancer(testPartitions)
+		join := kmsg.NewPtrJoinGroupRequest()
+		join.Group, join.InstanceID, join.ProtocolType = cfg.Group, &cfg.InstanceID, "consumer"
+		join.SessionTimeoutMillis, join.RebalanceTimeoutMillis = int32(cfg.SessionTimeout.Milliseconds()), int32(cfg.TransactionTimeout.Milliseconds())
+		protocol := kmsg.NewJoinGroupRequestProtocol()
+		protocol.Name, protocol.Metadata = balancer.ProtocolName(), balancer.JoinGroupMetadata(cfg.Topics, nil, 0)
+		join.Protocols = append(join.Protocols, protocol)
+		resp, err := join.RequestWith(t.Context(), s.outside(t))
+		if err != nil || resp.ErrorCode != 0 {
+			t.Fatalf("join under the name: %v, %v", err, kerr.ErrorForCode(resp.ErrorCode))
+		}
+		told := false
+		until(t, l, "another member id", func([]events.Record) bool {
+			for len(fenced) > 0 {
+				told = errors.Is(<-fenced, kerr.FencedInstanceID) || told
+			}
+			now, owns := l.Member(0)
+			return owns && now != before
+		})
+		if !told {
+			t.Error("it wasn't fenced: the test shows nothing")
+		}
+	})
+}
+
+// deafConn delivers nothing while its lock is held.
+type deafConn struct {
+	net.Conn
+	deaf *sync.RWMutex
+}
+
+func (c *deafConn) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	c.deaf.RLock()
+	defer c.deaf.RUnlock()
+	return n, err
+}
