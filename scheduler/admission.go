@@ -17,8 +17,8 @@ const (
 	// waitingPerRunnable bounds the memory of a worker: it admits nothing while so many steps as this
 	// times MaxRunnable wait for agents, whichever agents those are. A step that waits takes about 300 bytes.
 	waitingPerRunnable = 100
-	// admitAgainShare is the share of MaxRunnable at which tasks flow again; of a small one that is none.
-	admitAgainShare = 0.9
+	// reopenShare is the share of MaxRunnable at which tasks flow again; of a small one that is none.
+	reopenShare = 0.9
 )
 
 // workload is what counts against MaxRunnable.
@@ -36,7 +36,7 @@ type workload struct {
 // counted is the workload as it counts against most. Neither an agent nor a workflow counts for more than
 // its share: the lesser of both sums counts, so a workflow of many agents is one workflow, and an agent of
 // many workflows one agent.
-func (w *workload) counted(most int) int {
+func (w *workload) admissionLoad(most int) int {
 	if w.waiting >= waitingPerRunnable*most {
 		return max(w.waiting, most)
 	}
@@ -51,39 +51,39 @@ func (w *workload) counted(most int) int {
 	return min(agents, workflows)
 }
 
-// busiestNamed is how many agents are named when submissions wait.
-const busiestNamed = admissionShare
+// busiestMax is how many agents are named when submissions wait.
+const busiestMax = admissionShare
 
 // busiest are the agents with most steps, those first.
 func (w *workload) busiest() []string {
 	names := slices.SortedFunc(maps.Keys(w.agents), func(a, b string) int {
 		return cmp.Or(cmp.Compare(w.agents[b], w.agents[a]), cmp.Compare(a, b))
 	})
-	return names[:min(len(names), busiestNamed)]
+	return names[:min(len(names), busiestMax)]
 }
 
-// admits decides whether submissions flow, when so much counts against most and they did so before.
-func admits(flowed bool, counted, most int) bool {
+// admissionOpen decides whether submissions flow, when so much counts against most and they did so before.
+func admissionOpen(flowed bool, counted, most int) bool {
 	if flowed {
 		return counted < most
 	}
-	return counted <= int(admitAgainShare*float64(most))
+	return counted <= int(reopenShare*float64(most))
 }
 
 // admit pauses tasks while too much is at work: a submission that waits in the topic costs nothing. The
 // other inboxes go on, so work drains.
-func (l *worker) admit() {
+func (l *worker) updateAdmission() {
 	w := &workload{}
-	if l.full || l.atWork() >= l.cfg.MaxRunnable {
-		w = l.workload()
+	if l.admissionClosed || l.loadUpperBound() >= l.cfg.MaxRunnable {
+		w = l.sumWorkload()
 	}
-	counted := w.counted(l.cfg.MaxRunnable)
-	open := admits(!l.full, counted, l.cfg.MaxRunnable)
-	if open == !l.full {
+	counted := w.admissionLoad(l.cfg.MaxRunnable)
+	open := admissionOpen(!l.admissionClosed, counted, l.cfg.MaxRunnable)
+	if open == !l.admissionClosed {
 		return
 	}
 	tasks := l.cfg.Namespace.Inbox(events.Tasks)
-	if l.full = !open; l.full {
+	if l.admissionClosed = !open; l.admissionClosed {
 		l.log.Pause(inboxgate.AllPartitions, tasks, inboxgate.PausedForAdmission, time.Time{})
 	} else {
 		l.log.Resume(inboxgate.AllPartitions, inboxgate.PausedForAdmission, tasks)
@@ -91,9 +91,9 @@ func (l *worker) admit() {
 	l.cfg.Listener.admission(l.owner, open, counted, w.busiest())
 }
 
-// atWork is no less than what can count: as long as that is below the bound nothing need be summed up.
-func (l *worker) atWork() (n int) {
-	for _, p := range l.parts {
+// loadUpperBound is no less than what can count: as long as that is below the bound nothing need be summed up.
+func (w *worker) loadUpperBound() (n int) {
+	for _, p := range w.partitions {
 		if n += len(p.runnable.tasks); p.flow != nil {
 			n += p.flow.queued
 			for _, a := range p.flow.order {
@@ -105,10 +105,10 @@ func (l *worker) atWork() (n int) {
 }
 
 // workload sums up the worker's partitions.
-func (l *worker) workload() *workload {
+func (l *worker) sumWorkload() *workload {
 	w := &workload{agents: map[string]int{}, workflows: map[string]int{}}
 	slotted, running := 0, 0
-	for _, p := range l.parts {
+	for _, p := range l.partitions {
 		running += len(p.runnable.tasks)
 		for workflow, n := range p.runnable.workflows {
 			w.workflows[workflow] += n
@@ -142,9 +142,9 @@ type runnable struct {
 func newRunnable() runnable { return runnable{map[string]string{}, map[string]int{}} }
 
 // set takes over what a task is now.
-func (r *runnable) set(t *events.Task) {
+func (r *runnable) update(t *events.Task) {
 	workflow, was := r.tasks[t.ID]
-	switch is := runs(t); {
+	switch is := hasRunningAttempt(t); {
 	case is && !was:
 		r.tasks[t.ID] = t.Workflow
 		r.workflows[t.Workflow]++

@@ -18,16 +18,16 @@ func TestAdmissionPastAnAgentThatNeverRan(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := newSite(t, 1)
 			s.cfg.Capacity, s.cfg.MaxRunnable = capacity, 40
-			l := s.worker(s.cluster.join(0))
+			w := s.worker(s.cluster.join(0))
 			for i := range 100 {
 				s.submit("w", fmt.Sprint("stuck-", i))
 			}
 			s.submit("pay", "other")
-			s.drain(l)
+			s.drain(w)
 			if got := s.asked("payments"); len(got) != 1 {
 				t.Errorf("asked for %q", got)
 			}
-			if l.full {
+			if w.admissionClosed {
 				t.Error("and submissions wait")
 			}
 		})
@@ -53,7 +53,7 @@ func TestOneBacklogNeverClosesAdmission(t *testing.T) {
 				one.agents[fmt.Sprint(i)] = huge.Draw(t, "steps")
 			}
 		}
-		if n := one.counted(most); !admits(true, n, most) || n > most/admissionShare {
+		if n := one.admissionLoad(most); !admissionOpen(true, n, most) || n > most/admissionShare {
 			t.Fatalf("%+v counts as %d of %d", one, n, most)
 		}
 		// More work never counts for less.
@@ -65,7 +65,7 @@ func TestOneBacklogNeverClosesAdmission(t *testing.T) {
 			more.workflows[name] = n
 		}
 		more.unslotted = one.unslotted
-		if more.counted(most) < one.counted(most) {
+		if more.admissionLoad(most) < one.admissionLoad(most) {
 			t.Fatalf("%+v counts for less than %+v", more, one)
 		}
 	})
@@ -88,11 +88,11 @@ func TestWorkloadCounts(t *testing.T) {
 		{"agents whose requests nobody counts", workload{unslotted: 100, workflows: four(25)}, 100, false},
 		{"memory", workload{waiting: 100 * waitingPerRunnable}, 100 * waitingPerRunnable, false},
 	} {
-		if got := c.load.counted(100); got != c.want || admits(true, got, 100) != c.open {
-			t.Errorf("%s: %d counts, admits %v; want %d, %v", c.name, got, admits(true, got, 100), c.want, c.open)
+		if got := c.load.admissionLoad(100); got != c.want || admissionOpen(true, got, 100) != c.open {
+			t.Errorf("%s: %d counts, admits %v; want %d, %v", c.name, got, admissionOpen(true, got, 100), c.want, c.open)
 		}
 	}
-	if admits(false, 91, 100) || !admits(false, 90, 100) || admits(false, 1, 1) || !admits(false, 0, 1) {
+	if admissionOpen(false, 91, 100) || !admissionOpen(false, 90, 100) || admissionOpen(false, 1, 1) || !admissionOpen(false, 0, 1) {
 		t.Error("admission opens again at another part of the bound")
 	}
 }
@@ -117,15 +117,15 @@ func TestAdmission(t *testing.T) {
 		s.cfg.MaxRunnable = most
 		log := s.cluster.join(0)
 		log.max = 1
-		l := s.worker(log)
+		w := s.worker(log)
 		ids := make([]string, 2*most)
 		for i := range ids {
 			ids[i] = fmt.Sprintf("t-%02d", i)
 			s.submit(fmt.Sprint("w", i%admissionShare), ids[i])
 		}
 		answered := map[string]bool{}
-		s.until(l, "all tasks are through", func() bool {
-			if n := len(l.parts[0].runs()); n > most+admissionShare {
+		s.until(w, "all tasks are through", func() bool {
+			if n := len(w.partitions[0].runs()); n > most+admissionShare {
 				t.Fatalf("%d tasks are worked on; at most %d", n, most)
 			}
 			if !log.flows(ns.Inbox(events.Tasks), 0) || s.drained() {

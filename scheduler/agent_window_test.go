@@ -29,12 +29,12 @@ func (s *site) many(n int, name string) (ids []string) {
 
 // tenOfFifty asks an agent for fifty tasks. It answers ten after some time, which the
 // worker comes to some time later; then ten more time out.
-func (s *site) tenOfFifty(l *worker, answered, later time.Duration) []string {
+func (s *site) tenOfFifty(w *worker, answered, later time.Duration) []string {
 	s.t.Helper()
 	tasks := s.many(50, "a")
-	l.health.modify("inventory").Adopt(len(tasks)+congestion.InitialWindow, 1)
+	w.health.modify("inventory").Adopt(len(tasks)+congestion.InitialWindow, 1)
 	s.submit("w", tasks...)
-	s.drain(l)
+	s.drain(w)
 	if got := s.asked("inventory"); len(got) != len(tasks) {
 		s.t.Fatalf("asked for %d of %d", len(got), len(tasks))
 	}
@@ -43,12 +43,12 @@ func (s *site) tenOfFifty(l *worker, answered, later time.Duration) []string {
 		s.answer("inventory", id)
 	}
 	s.clock.pass(later)
-	s.drain(l)
+	s.drain(w)
 	s.clock.pass(time.Second)
 	for _, id := range tasks[10:20] {
 		s.due(id)
 	}
-	s.drain(l)
+	s.drain(w)
 	return tasks
 }
 
@@ -56,30 +56,30 @@ func (s *site) tenOfFifty(l *worker, answered, later time.Duration) []string {
 // do waits, and its replies bring it on.
 func TestAgentThatIsBehindHasABound(t *testing.T) {
 	s := newSite(t, 1)
-	l, _ := s.observes()
-	first := s.tenOfFifty(l, 9*time.Second, 0)
+	w, _ := s.observes()
+	first := s.tenOfFifty(w, 9*time.Second, 0)
 	const bound = 5 // in a third of 10 s, where ten were answered in the last seconds
-	if got := l.parts[0].flow.slots(l.parts[0].flow.agent("inventory")); got != bound {
+	if got := w.partitions[0].flow.slots(w.partitions[0].flow.agent("inventory")); got != bound {
 		t.Fatalf("the bound is %d, want %d", got, bound)
 	}
 	s.submit("w", "new")
-	s.drain(l)
+	s.drain(w)
 	if got := s.asked("inventory"); slices.Contains(got, "new") {
 		t.Fatal("30 are outstanding, and another was asked for")
 	}
-	all := l.agents()
-	if want := []AgentFlow{{Agent: "inventory", Outstanding: 30, Bound: bound, Queued: 1}}; !slices.Equal(all, want) {
+	all := w.agentFlows()
+	if want := []AgentFlow{{Agent: "inventory", Outstanding: 30, Limit: bound, Queued: 1}}; !slices.Equal(all, want) {
 		t.Errorf("agents %+v, want %+v", all, want)
 	}
 	for _, id := range first[20 : 50-bound] {
 		s.due(id)
 	}
-	s.drain(l)
+	s.drain(w)
 	if got := s.asked("inventory"); slices.Contains(got, "new") {
 		t.Fatal("as many are outstanding as may, and another was asked for")
 	}
 	s.due(first[50-bound])
-	s.drain(l)
+	s.drain(w)
 	if got := s.asked("inventory"); got[len(got)-1] != "new" {
 		t.Errorf("a slot is free; asked for %q last", got[len(got)-1])
 	}
@@ -89,9 +89,9 @@ func TestAgentThatIsBehindHasABound(t *testing.T) {
 // What a worker takes to come to a reply says nothing of the agent that wrote it.
 func TestAgentOfABusyWorkerIsNotBehind(t *testing.T) {
 	s := newSite(t, 1)
-	l, _ := s.observes()
-	s.tenOfFifty(l, time.Second, 8*time.Second)
-	if got := l.agents(); len(got) != 1 || got[0].Bound < 50 {
+	w, _ := s.observes()
+	s.tenOfFifty(w, time.Second, 8*time.Second)
+	if got := w.agentFlows(); len(got) != 1 || got[0].Limit < 50 {
 		t.Errorf("agents %+v, want the 50 that there were: they answered within a second", got)
 	}
 	s.events("")
@@ -101,43 +101,43 @@ func TestAgentOfABusyWorkerIsNotBehind(t *testing.T) {
 // any other, and isn't flooded when it is back.
 func TestSilentAgentWithoutCapacityIsProbed(t *testing.T) {
 	s := newSite(t, 1)
-	l, _ := s.observes()
+	w, _ := s.observes()
 	s.submit("w", "q")
-	s.drain(l)
+	s.drain(w)
 	s.answer("inventory", "q")
-	s.drain(l)
+	s.drain(w)
 	s.clock.pass(time.Second)
-	l.health.modify("inventory").Adopt(100+congestion.InitialWindow, 1)
+	w.health.modify("inventory").Adopt(100+congestion.InitialWindow, 1)
 	first := s.many(5, "a")
 	s.submit("w", first...)
-	s.drain(l)
+	s.drain(w)
 	s.clock.pass(10 * time.Second)
 	for _, id := range first[:silentAfter] {
 		s.due(id)
 	}
-	s.drain(l)
+	s.drain(w)
 	then := s.many(3*congestion.InitialWindow, "b")
 	s.submit("w", then...)
-	s.drain(l)
-	if got := s.asked("inventory"); len(got) != 6 || !l.health.isSilent("inventory") {
-		t.Fatalf("asked for %q, silent %v", got, l.health.isSilent("inventory"))
+	s.drain(w)
+	if got := s.asked("inventory"); len(got) != 6 || !w.health.isSilent("inventory") {
+		t.Fatalf("asked for %q, silent %v", got, w.health.isSilent("inventory"))
 	}
 	for _, id := range first[silentAfter:] {
 		s.due(id)
 	}
-	s.drain(l)
+	s.drain(w)
 	s.clock.pass(2 * time.Second)
 	s.due("a04") // its wait is over
-	s.drain(l)
+	s.drain(w)
 	got := s.asked("inventory")
 	if len(got) != 7 || got[6] != "b00" {
 		t.Fatalf("asked for %q, want b00 last", got)
 	}
 	s.answer("inventory", "b00")
-	s.drain(l)
+	s.drain(w)
 	// The probe was answered early: that is one more.
-	if got := s.asked("inventory"); l.health.isSilent("inventory") || len(got) != 7+congestion.InitialWindow+1 {
-		t.Errorf("silent %v; asked for %q", l.health.isSilent("inventory"), got[7:])
+	if got := s.asked("inventory"); w.health.isSilent("inventory") || len(got) != 7+congestion.InitialWindow+1 {
+		t.Errorf("silent %v; asked for %q", w.health.isSilent("inventory"), got[7:])
 	}
 	s.events("")
 }
@@ -146,39 +146,39 @@ func TestSilentAgentWithoutCapacityIsProbed(t *testing.T) {
 // partition in which steps wait begins with a bound, instead of sending them all.
 func TestBoundOfARollbackAndOfARestore(t *testing.T) {
 	s := newSite(t, 1)
-	l, log := s.observes()
+	w, log := s.observes()
 	first := s.many(4, "a")
 	s.submit("w", first...)
-	s.drain(l)
+	s.drain(w)
 	s.clock.pass(10 * time.Second)
 	rolledBack := 3
 	log.end = func(func()) (bool, bool, error) {
 		if rolledBack--; rolledBack >= 0 {
-			if v := l.health.agents["inventory"]; len(v.timedOut) != 1 {
+			if v := w.health.agents["inventory"]; len(v.timedOut) != 1 {
 				t.Errorf("time-outs of %q counted before the commit, want one", v.timedOut)
 			}
 		}
 		return false, rolledBack >= 0, nil
 	}
 	s.due(first[0])
-	s.drain(l)
-	if v := l.health.agents["inventory"]; len(v.timedOut) != 1 {
+	s.drain(w)
+	if v := w.health.agents["inventory"]; len(v.timedOut) != 1 {
 		t.Errorf("time-outs of %q counted after three rollbacks, want one", v.timedOut)
 	}
 	for _, id := range first[1:] {
 		s.due(id)
 	}
-	s.drain(l)
+	s.drain(w)
 	s.submit("w", s.many(3*congestion.InitialWindow, "b")...)
-	s.drain(l)
-	l.health = newAgentHealth() // another worker's
+	s.drain(w)
+	w.health = newAgentHealth() // another worker's
 	log.assign(0)
-	s.until(l, "the partition is there again", func() bool {
-		return l.parts[0] != nil && l.parts[0].generation == log.Assigned()[0] && l.parts[0].ready()
+	s.until(w, "the partition is there again", func() bool {
+		return w.partitions[0] != nil && w.partitions[0].generation == log.Assigned()[0] && w.partitions[0].ready()
 	})
 	before := len(s.asked("inventory"))
 	s.answer("inventory", first[0]) // any input
-	s.drain(l)
+	s.drain(w)
 	if got := len(s.asked("inventory")) - before; got == 0 || got > congestion.InitialWindow {
 		t.Errorf("after a restore %d are asked for at once; at most %d", got, congestion.InitialWindow)
 	}
@@ -188,15 +188,15 @@ func TestBoundOfARollbackAndOfARestore(t *testing.T) {
 // What a flow keeps of a task ends with it.
 func TestFlowEndsWithItsTasks(t *testing.T) {
 	s := newSite(t, 1)
-	l, _ := s.observes()
+	w, _ := s.observes()
 	s.submit("w", "a", "b")
-	s.drain(l)
-	f := l.parts[0].flow
+	s.drain(w)
+	f := w.partitions[0].flow
 	if n := f.agent("inventory").outstanding; len(f.runs) != 2 || n != 2 {
 		t.Fatalf("%d spots, %d outstanding", len(f.runs), n)
 	}
 	s.complete("inventory")
-	s.drain(l)
+	s.drain(w)
 	if n := f.agent("inventory").outstanding; len(f.runs) != 0 || n != 0 {
 		t.Errorf("%d spots, %d outstanding after all has ended", len(f.runs), n)
 	}

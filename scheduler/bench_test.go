@@ -50,17 +50,17 @@ func newBench(b testing.TB) *bench {
 	if err != nil {
 		b.Fatal(err)
 	}
-	c := &Compiled{Rejected: func(key string, err error) { b.Fatalf("%s: %v", key, err) }}
+	c := &CompiledDefinitions{Rejected: func(key string, err error) { b.Fatalf("%s: %v", key, err) }}
 	c.Apply(&events.Record{Key: []byte(d.Key()), Value: d.JSON()})
 	return &bench{env: Env{Token: testToken, Now: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), Namespace: events.DefaultNamespace, Source: "bench", Epoch: 1,
-		Definitions: c, DefinitionsRead: true, Room: &events.Room{}, Requests: map[string]int32{"inventory": 12, "payments": 12, "shipping": 12}}}
+		Definitions: c, DefinitionsRead: true, Arena: &events.Room{}, Requests: map[string]int32{"inventory": 12, "payments": 12, "shipping": 12}}}
 }
 
 func (x *bench) decide(b *testing.B, t *events.Task, in events.Input) Decision {
 	x.cause.Offset++
 	d := Decide(t, in, x.cause, &x.env)
 	x.env.Records = d.Records[:0] // as a worker has it
-	x.env.Room.Reset()
+	x.env.Arena.Reset()
 	if len(d.Events) == 0 {
 		b.Fatalf("%T led to nothing: %+v", in, d)
 	}
@@ -122,8 +122,8 @@ func BenchmarkForward(b *testing.B) {
 	}
 	b.ReportAllocs()
 	for b.Loop() {
-		where, u := place(&r, "order-1", 12)
-		if f := forwarded(&r, "order-1", where); u != nil || f.Partition != home {
+		where, u := targetPartition(&r, "order-1", 12)
+		if f := forwardedCopy(&r, "order-1", where); u != nil || f.Partition != home {
 			b.Fatalf("forwarded to %d, want %d: %v", f.Partition, home, u)
 		}
 	}

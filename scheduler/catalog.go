@@ -11,14 +11,14 @@ import (
 	"github.com/waybill-run/waybill/workflow"
 )
 
-// programsMost bounds the compiled definitions that a process keeps. One takes a few hundred KiB at
+// programsMax bounds the compiled definitions that a process keeps. One takes a few hundred KiB at
 // most, and a few milliseconds to compile again.
-const programsMost = 200
+const programsMax = 200
 
-// Compiled is the workflow definitions that were read from the definitions topic. Each is compiled when it
+// CompiledDefinitions is the workflow definitions that were read from the definitions topic. Each is compiled when it
 // is first used, and those that weren't used for longest are forgotten again. A definition that was
 // deleted stays for the tasks that began with it. It is safe for concurrent use; the zero value has no definitions.
-type Compiled struct {
+type CompiledDefinitions struct {
 	// Rejected is told of a definition that can't be used; it is ignored.
 	Rejected func(key string, err error)
 	// Deleted is told of a definition that was deleted, and of which the log has no copy yet
@@ -31,39 +31,39 @@ type Compiled struct {
 	programs    int            // that are kept
 }
 
-// catalogEntry is one version of a workflow. All but used is guarded by the lock of Compiled.
+// catalogEntry is one version of a workflow. All but used is guarded by the lock of CompiledDefinitions.
 type catalogEntry struct {
 	def     *workflow.Definition
 	applied bool // new tasks may have it: it wasn't deleted since
-	kept    bool // the log has a copy of its own
-	faulty  bool // it doesn't compile
+	hasCopy bool // the log has a copy of its own
+	invalid bool // it doesn't compile
 	program *workflow.Program
 	used    atomic.Bool // since programs were last looked through
 }
 
 // Program returns a compiled definition, also one that was deleted: tasks that began with it go on with it.
-func (c *Compiled) Program(name string, version int) (*workflow.Program, bool) {
-	p := c.compiled(events.DefinitionKey(name, version))
+func (c *CompiledDefinitions) Program(name string, version int) (*workflow.Program, bool) {
+	p := c.programOf(events.DefinitionKey(name, version))
 	return p, p != nil
 }
 
 // Applied returns the definition that new tasks have; version 0 asks for the newest. nil: there is none,
 // and deleted says that there was one.
-func (c *Compiled) Applied(name string, version int) (p *workflow.Program, deleted bool) {
+func (c *CompiledDefinitions) Applied(name string, version int) (p *workflow.Program, deleted bool) {
 	for {
-		key, applied, deleted := c.lookUp(name, version)
+		key, applied, deleted := c.findApplied(name, version)
 		if !applied {
 			return nil, deleted
 		}
-		if p := c.compiled(key); p != nil || version != 0 {
+		if p := c.programOf(key); p != nil || version != 0 {
 			return p, false
 		}
 		// The newest doesn't compile, and isn't the newest any more.
 	}
 }
 
-// lookUp finds what new tasks of a workflow have.
-func (c *Compiled) lookUp(name string, version int) (key string, applied, deleted bool) {
+// findApplied finds what new tasks of a workflow have.
+func (c *CompiledDefinitions) findApplied(name string, version int) (key string, applied, deleted bool) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	newest := version
@@ -72,7 +72,7 @@ func (c *Compiled) lookUp(name string, version int) (key string, applied, delete
 	}
 	key = events.DefinitionKey(name, newest)
 	if d := c.definitions[key]; d != nil {
-		return key, d.applied && !d.faulty, !d.applied
+		return key, d.applied && !d.invalid, !d.applied
 	}
 	for _, d := range c.definitions {
 		deleted = deleted || version == 0 && d.def.Name == name && !d.applied
@@ -81,7 +81,7 @@ func (c *Compiled) lookUp(name string, version int) (key string, applied, delete
 }
 
 // compiled returns the program of a definition; nil: there is none that can be used.
-func (c *Compiled) compiled(key string) *workflow.Program {
+func (c *CompiledDefinitions) programOf(key string) *workflow.Program {
 	c.mu.RLock()
 	d := c.definitions[key]
 	if d != nil && d.program != nil {
@@ -102,20 +102,20 @@ func (c *Compiled) compiled(key string) *workflow.Program {
 }
 
 // compile compiles a definition, if no other goroutine has meanwhile. The error is told once.
-func (c *Compiled) compile(d *catalogEntry) (*workflow.Program, error) {
+func (c *CompiledDefinitions) compile(d *catalogEntry) (*workflow.Program, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if d.program != nil || d.faulty {
+	if d.program != nil || d.invalid {
 		return d.program, nil
 	}
 	p, err := workflow.Compile(d.def)
 	if err != nil {
-		d.faulty = true
-		c.renew(d.def.Name)
+		d.invalid = true
+		c.updateNewest(d.def.Name)
 		return nil, err
 	}
-	if c.programs++; c.programs > programsMost {
-		c.forget()
+	if c.programs++; c.programs > programsMax {
+		c.evictProgram()
 	}
 	d.program = p
 	d.used.Store(true)
@@ -123,7 +123,7 @@ func (c *Compiled) compile(d *catalogEntry) (*workflow.Program, error) {
 }
 
 // forget forgets a program that wasn't used since it last looked for one.
-func (c *Compiled) forget() {
+func (c *CompiledDefinitions) evictProgram() {
 	for range 2 { // after the first round nothing counts as used
 		for _, d := range c.definitions {
 			if d.program != nil && !d.used.Swap(false) {
@@ -136,10 +136,10 @@ func (c *Compiled) forget() {
 }
 
 // renew finds the newest version of a workflow that new tasks may have.
-func (c *Compiled) renew(name string) {
+func (c *CompiledDefinitions) updateNewest(name string) {
 	newest := 0
 	for _, d := range c.definitions {
-		if d.def.Name == name && d.applied && !d.faulty {
+		if d.def.Name == name && d.applied && !d.invalid {
 			newest = max(newest, d.def.Version)
 		}
 	}
@@ -147,25 +147,25 @@ func (c *Compiled) renew(name string) {
 }
 
 // All lists the definitions that new tasks may have.
-func (c *Compiled) All() []*workflow.Definition {
+func (c *CompiledDefinitions) All() []*workflow.Definition {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	all := make([]*workflow.Definition, 0, len(c.definitions))
 	for _, d := range c.definitions {
-		if d.applied && !d.faulty {
+		if d.applied && !d.invalid {
 			all = append(all, d.def)
 		}
 	}
 	return all
 }
 
-// Unkept lists the deleted definitions of which the log has no copy of its own.
-func (c *Compiled) Unkept() []*workflow.Definition {
+// DeletedWithoutCopy lists the deleted definitions of which the log has no copy of its own.
+func (c *CompiledDefinitions) DeletedWithoutCopy() []*workflow.Definition {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	var unkept []*workflow.Definition
 	for _, d := range c.definitions {
-		if !d.applied && !d.kept {
+		if !d.applied && !d.hasCopy {
 			unkept = append(unkept, d.def)
 		}
 	}
@@ -173,7 +173,7 @@ func (c *Compiled) Unkept() []*workflow.Definition {
 }
 
 // Apply takes in a record of the definitions topic. One goroutine calls it.
-func (c *Compiled) Apply(r *events.Record) {
+func (c *CompiledDefinitions) Apply(r *events.Record) {
 	key, kept, is := events.ParseDefinitionKey(string(r.Key))
 	if !is { // the namespace's format record
 		return
@@ -190,7 +190,7 @@ func (c *Compiled) Apply(r *events.Record) {
 }
 
 // delete takes in a tombstone, and returns the definition if no copy of it is kept.
-func (c *Compiled) delete(key string, kept bool) (unkept *workflow.Definition) {
+func (c *CompiledDefinitions) delete(key string, kept bool) (unkept *workflow.Definition) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	d := c.definitions[key]
@@ -198,12 +198,12 @@ func (c *Compiled) delete(key string, kept bool) (unkept *workflow.Definition) {
 	case d == nil:
 		return nil
 	case kept:
-		d.kept = false
+		d.hasCopy = false
 	default:
 		d.applied = false
-		c.renew(d.def.Name)
+		c.updateNewest(d.def.Name)
 	}
-	if d.applied || d.kept {
+	if d.applied || d.hasCopy {
 		return nil
 	}
 	return d.def
@@ -211,7 +211,7 @@ func (c *Compiled) delete(key string, kept bool) (unkept *workflow.Definition) {
 
 // apply takes in a definition, or the copy of one that was deleted. The first body of a version stays; a
 // copy is of the first.
-func (c *Compiled) apply(key string, kept bool, value []byte) error {
+func (c *CompiledDefinitions) apply(key string, kept bool, value []byte) error {
 	def, err := workflow.ParseJSON(value)
 	if err != nil {
 		return err
@@ -236,18 +236,18 @@ func (c *Compiled) apply(key string, kept bool, value []byte) error {
 		}
 		d = &catalogEntry{def: def}
 		c.definitions[key] = d
-		d.kept = true
-		c.renew(def.Name)
+		d.hasCopy = true
+		c.updateNewest(def.Name)
 		return fmt.Errorf("%s was deleted, and applied again with another body: tasks keep the one that was there before; apply the change as a new version", key)
 	case !same:
 		return fmt.Errorf("%s was changed; tasks keep the one that was there before: apply the change as a new version", key)
 	}
 	if kept {
-		d.kept = true
+		d.hasCopy = true
 	} else {
 		d.applied = true
 	}
-	c.renew(def.Name)
+	c.updateNewest(def.Name)
 	return nil
 }
 

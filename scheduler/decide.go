@@ -49,8 +49,8 @@ type Env struct {
 	// Requests is the partition count of each agent's request topic, as
 	// metadata has shown it. An agent without one can't be asked.
 	Requests map[string]int32
-	// Barred are agents that Requests lacks since their topics can't be written to, with the reason.
-	Barred map[string]string
+	// Unwritable are agents that Requests lacks since their topics can't be written to, with the reason.
+	Unwritable map[string]string
 	// tooLarge are requests that their topics refused because of their size.
 	tooLarge tooLargeRequests
 	// Leaderless are, by agent, those partitions of its request topic that no broker leads, ascending:
@@ -69,7 +69,7 @@ type Env struct {
 	Records []events.Record
 	// Room is memory for what those are made of: they are good until it is reset. nil:
 	// they may be kept.
-	Room *events.Room
+	Arena *events.Room
 	// decider is memory for the decision: its Events are good until the next one that has
 	// it. nil: they may be kept.
 	decider *decider
@@ -125,13 +125,13 @@ func Decide(t *events.Task, in events.Input, cause events.Cause, env *Env) Decis
 	d := newDecider(t, cause, env)
 	switch in := in.(type) {
 	case *events.Submission:
-		d.submit(in)
+		d.handleSubmission(in)
 	case *events.Reply:
-		d.reply(in)
+		d.handleReply(in)
 	case *events.Recovery:
-		d.recover(in)
+		d.handleRecovery(in)
 	case *events.Control:
-		d.control(in)
+		d.handleControl(in)
 	}
 	return d.decision()
 }
@@ -139,23 +139,23 @@ func Decide(t *events.Task, in events.Input, cause events.Cause, env *Env) Decis
 // decider carries one decision while it is made.
 type decider struct {
 	Decision
-	env             *Env
-	cause           events.Cause
-	now             time.Time
-	needDefinitions bool
-	program         *workflow.Program
-	changed         bool // there is one under the task's name, and it is another
-	derived         derived
+	env               *Env
+	cause             events.Cause
+	now               time.Time
+	needDefinitions   bool
+	program           *workflow.Program
+	definitionChanged bool // there is one under the task's name, and it is another
+	derived           derived
 	// queued: what is decided on had to wait for its agent, and is its turn.
-	queued bool
-	freed  []freed
+	fromQueue   bool
+	slotChanges []slotChange
 	// What most decisions need no more than.
-	events [usualEvents]*events.Event
-	made   [usualEvents]events.Event
-	slot   [1]freed
+	events      [inlineEvents]*events.Event
+	eventMemory [inlineEvents]events.Event
+	slotMemory  [1]slotChange
 }
 
-const usualEvents = 4
+const inlineEvents = 4
 
 func newDecider(t *events.Task, cause events.Cause, env *Env) *decider {
 	d := env.decider
@@ -163,7 +163,7 @@ func newDecider(t *events.Task, cause events.Cause, env *Env) *decider {
 		d = &decider{}
 	}
 	*d = decider{Decision: Decision{Task: t, Records: env.Records[:0]}, env: env, cause: cause, now: events.Millis(env.Now), derived: derived{bytes: -1}}
-	d.Events, d.freed = d.events[:0], d.slot[:0]
+	d.Events, d.slotChanges = d.events[:0], d.slotMemory[:0]
 	return d
 }
 
@@ -175,9 +175,9 @@ func (d *decider) decision() Decision {
 }
 
 // event is memory for the next event.
-func (d *decider) event() *events.Event {
-	if n := len(d.Events); n < usualEvents {
-		return &d.made[n]
+func (d *decider) newEvent() *events.Event {
+	if n := len(d.Events); n < inlineEvents {
+		return &d.eventMemory[n]
 	}
 	return &events.Event{}
 }
@@ -185,35 +185,35 @@ func (d *decider) event() *events.Event {
 // emit records a fact: the task moves on, and what the fact means to others is
 // written with it.
 func (d *decider) emit(f events.Fact, due time.Time, p *events.Policy) *events.Event {
-	e := d.event()
-	*e = events.Event{At: d.now, Cause: d.cause, Epoch: d.env.Epoch, Queued: d.queued, Due: events.Millis(due), Policy: p, Fact: f, Seq: 1}
+	e := d.newEvent()
+	*e = events.Event{At: d.now, Cause: d.cause, Epoch: d.env.Epoch, Queued: d.fromQueue, Due: events.Millis(due), Policy: p, Fact: f, Seq: 1}
 	if d.Task != nil {
 		e.Task, e.Seq, e.Prev = d.Task.ID, d.Task.Seq+1, d.Task.Prev
 	}
-	return d.record(e)
+	return d.appendEvent(e)
 }
 
-func (d *decider) record(e *events.Event) *events.Event {
-	value, hash := d.sealed(e)
-	d.slots(e.Fact)
+func (d *decider) appendEvent(e *events.Event) *events.Event {
+	value, hash := d.sealBounded(e)
+	d.recordSlots(e.Fact)
 	next, err := events.Evolve(d.Task, e, hash)
 	if err != nil {
 		// The decision made an event that its own table forbids.
 		panic("scheduler: " + err.Error())
 	}
 	d.Task = next
-	d.derived.moved(next, e)
+	d.derived.applyEvent(next, e)
 	d.Events = append(d.Events, e)
-	d.Records = append(d.Records, e.RecordIn(d.env.Room, d.env.Namespace, d.env.Source, d.env.Partition, value))
-	d.tell(e)
+	d.Records = append(d.Records, e.RecordIn(d.env.Arena, d.env.Namespace, d.env.Source, d.env.Partition, value))
+	d.notifyStatus(e)
 	return e
 }
 
 // sealed is an event's value, and its hash. Whatever is in an event has a bound where it is read or
 // made; this is for the errors among it, which have most makers, should one have none:
 // an event that no client writes would stop its partition for ever.
-func (d *decider) sealed(e *events.Event) (value []byte, hash string) {
-	value, hash = e.SealIn(d.env.Room, d.Task)
+func (d *decider) sealBounded(e *events.Event) (value []byte, hash string) {
+	value, hash = e.SealIn(d.env.Arena, d.Task)
 	if len(value) <= MaxFailureBytes {
 		return value, hash
 	}
@@ -223,21 +223,21 @@ func (d *decider) sealed(e *events.Event) (value []byte, hash string) {
 	}
 	*err = &events.Error{Code: events.CodeTooLarge, Step: (*err).Step,
 		Message: fmt.Sprintf("the event of an error has %d bytes; at most %d: %s", len(value), MaxFailureBytes, shortened((*err).Code+": "+(*err).Message))}
-	return e.SealIn(d.env.Room, d.Task)
+	return e.SealIn(d.env.Arena, d.Task)
 }
 
-func (d *decider) refuse(r events.Reason, detail string) {
+func (d *decider) markUnusable(r events.Reason, detail string) {
 	d.Unusable = &events.Unusable{Reason: r, Detail: detail}
 }
 
-func (d *decider) reply(r *events.Reply) {
+func (d *decider) handleReply(r *events.Reply) {
 	t := d.Task
 	if r.Token == "" {
-		d.refuse(events.ReasonBadToken, events.HeaderRequest+" of the reply has no token: an agent must copy the request's whole")
+		d.markUnusable(events.ReasonBadToken, events.HeaderRequest+" of the reply has no token: an agent must copy the request's whole")
 		return
 	}
 	if t == nil {
-		d.refuse(events.ReasonUnknownTask, "no task "+quoted(r.Task)+" is known here")
+		d.markUnusable(events.ReasonUnknownTask, "no task "+quoted(r.Task)+" is known here")
 		return
 	}
 	if !t.Open() { // its steps may be forgotten: see events.Task.Finished
@@ -246,7 +246,7 @@ func (d *decider) reply(r *events.Reply) {
 	}
 	i, ok := t.Plan.Step(r.Ref.Step)
 	if !ok {
-		d.refuse(events.ReasonUnknownStep, "task "+quoted(r.Task)+" has no step "+quoted(r.Ref.Step))
+		d.markUnusable(events.ReasonUnknownStep, "task "+quoted(r.Task)+" has no step "+quoted(r.Ref.Step))
 		return
 	}
 	run := t.Run(i, r.Ref.Kind)
@@ -257,7 +257,7 @@ func (d *decider) reply(r *events.Reply) {
 	ref := r.Ref
 	agent, _ := t.Plan.Agent(i, ref.Kind)
 	if !r.TokenMatches(run.TokenHash) {
-		d.refuse(events.ReasonBadToken, "the reply to "+quoted(events.RequestID(t.ID, ref))+" hasn't the token that agent "+quoted(agent)+" was sent")
+		d.markUnusable(events.ReasonBadToken, "the reply to "+quoted(events.RequestID(t.ID, ref))+" hasn't the token that agent "+quoted(agent)+" was sent")
 		return
 	}
 	if run.State != events.StepRunning {
@@ -267,24 +267,24 @@ func (d *decider) reply(r *events.Reply) {
 	instance := d.env.Namespace.InstanceOf(agent, r.Source)
 	switch r.Outcome {
 	case events.Completed:
-		d.completed(i, ref, instance, r)
+		d.completeAttempt(i, ref, instance, r)
 	case events.Failed:
-		d.failed(i, &events.AttemptFailed{Kind: ref.Kind, Step: ref.Step, Attempt: ref.Attempt, Instance: instance, Effect: r.Effect, Error: r.Failure(),
+		d.failAttempt(i, &events.AttemptFailed{Kind: ref.Kind, Step: ref.Step, Attempt: ref.Attempt, Instance: instance, Effect: r.Effect, Error: r.Failure(),
 			RetryAfter: events.AskedWait(ref.Kind, r.RetryAfter), Deferred: run.Defers(ref.Kind, r.Effect, r.RetryAfter, d.now)})
 	case events.Rejected:
 		err := r.Failure()
 		d.emit(&events.AttemptRejected{Kind: ref.Kind, Step: ref.Step, Attempt: ref.Attempt, Instance: instance, Error: err}, time.Time{}, nil)
-		d.giveUp(ref.Step, ref.Kind, err)
+		d.onRunError(ref.Step, ref.Kind, err)
 	}
 }
 
-func (d *decider) completed(i int, ref events.RequestRef, instance string, r *events.Reply) {
-	if n := len(r.Body); ref.Kind == events.Do && (n > MaxOutputBytes || d.derived.size(d.Task)+n > MaxTaskBytes) {
+func (d *decider) completeAttempt(i int, ref events.RequestRef, instance string, r *events.Reply) {
+	if n := len(r.Body); ref.Kind == events.Do && (n > MaxOutputBytes || d.derived.taskBytes(d.Task)+n > MaxTaskBytes) {
 		// It did happen: the effect stays unknown to the task, so that an
 		// undo reaches it, and it isn't tried again.
-		err := &events.Error{Code: events.CodeTooLarge, Message: tooLarge("the output of step "+quoted(ref.Step), n, MaxOutputBytes, d.derived.size(d.Task)+n)}
+		err := &events.Error{Code: events.CodeTooLarge, Message: tooLarge("the output of step "+quoted(ref.Step), n, MaxOutputBytes, d.derived.taskBytes(d.Task)+n)}
 		d.emit(&events.AttemptFailed{Kind: ref.Kind, Step: ref.Step, Attempt: ref.Attempt, Instance: instance, Effect: events.EffectUnknown, Error: err}, time.Time{}, nil)
-		d.errored(i, ref.Kind, err)
+		d.failRun(i, ref.Kind, err)
 		return
 	}
 	f := &events.AttemptCompleted{Kind: ref.Kind, Step: ref.Step, Attempt: ref.Attempt, Instance: instance}
@@ -297,8 +297,8 @@ func (d *decider) completed(i int, ref events.RequestRef, instance string, r *ev
 
 // failed records a failed attempt. While the run may go on, a timer hands it to the supervisor: it is due at
 // once, or when the agent asked to be called again.
-func (d *decider) failed(i int, f *events.AttemptFailed) {
-	if !d.goesOn(f.Kind) {
+func (d *decider) failAttempt(i int, f *events.AttemptFailed) {
+	if !d.canContinue(f.Kind) {
 		d.emit(f, time.Time{}, nil)
 		d.advance()
 		return
@@ -312,21 +312,21 @@ func (d *decider) failed(i int, f *events.AttemptFailed) {
 	d.emit(f, d.now.Add(f.RetryAfter), p)
 }
 
-// goesOn reports whether a run of the kind may have further attempts: a step's
+// canContinue reports whether a run of the kind may have further attempts: a step's
 // while the task is processed, an undo's while it is undone.
-func (d *decider) goesOn(k events.Kind) bool { return goesOn(d.Task, k) }
+func (d *decider) canContinue(k events.Kind) bool { return canContinue(d.Task, k) }
 
-func goesOn(t *events.Task, k events.Kind) bool {
+func canContinue(t *events.Task, k events.Kind) bool {
 	if k == events.Undo {
 		return t.State == events.StateUndoing
 	}
 	return t.State == events.StateProcessing
 }
 
-func (d *decider) recover(r *events.Recovery) {
+func (d *decider) handleRecovery(r *events.Recovery) {
 	t := d.Task
 	if t == nil {
-		d.refuse(events.ReasonUnknownTask, "no task "+quoted(r.Task)+" is known here")
+		d.markUnusable(events.ReasonUnknownTask, "no task "+quoted(r.Task)+" is known here")
 		return
 	}
 	if !t.Open() {
@@ -350,7 +350,7 @@ func (d *decider) recover(r *events.Recovery) {
 			d.Ignored = IgnoredOutsidePolicy
 			return
 		}
-		d.fail(&events.Error{Code: events.CodeExpired, Message: "the task's complete-by has passed"})
+		d.failTask(&events.Error{Code: events.CodeExpired, Message: "the task's complete-by has passed"})
 		return
 	}
 	d.recoverRun(i, r)
@@ -378,15 +378,15 @@ func (d *decider) timerOf(r *events.Recovery) (events.Timer, int, bool) {
 func (d *decider) recoverRun(i int, r *events.Recovery) {
 	run := d.Task.Run(i, r.Kind)
 	kind := run.State.TimerKind()
-	if !d.goesOn(r.Kind) { // held, or about to be undone: only the attempt ends
-		d.expire(i, r.Kind)
+	if !d.canContinue(r.Kind) { // held, or about to be undone: only the attempt ends
+		d.expireAttempt(i, r.Kind)
 		d.advance()
 		return
 	}
 	p := d.Task.Policy(i, r.Kind, kind)
 	next := func() events.Ask { return p.Next(d.Task.ID, r.Step, r.Kind, run.Attempt, run.Timer.Due, d.now) }
 	ask := next()
-	if d.soon(r, ask) {
+	if d.isAlmostDue(r, ask) {
 		d.now = ask.Until
 		ask = next()
 	}
@@ -405,33 +405,33 @@ func (d *decider) recoverRun(i int, r *events.Recovery) {
 		return
 	}
 	if kind == events.TimerAttempt {
-		d.expire(i, r.Kind)
+		d.expireAttempt(i, r.Kind)
 	}
 	switch ask.Action {
 	case events.ActionRetry:
 		switch {
-		case d.room(i, r.Kind):
-			d.attempt(i, r.Kind)
+		case d.hasSlot(i, r.Kind):
+			d.startAttempt(i, r.Kind)
 		case kind == events.TimerWaiting:
 			d.Ignored = IgnoredQueued
 		default: // it waits no longer than until its turn
-			d.wait(i, r.Kind, events.Ask{Until: d.now})
+			d.armRetry(i, r.Kind, events.Ask{Until: d.now})
 		}
 	case events.ActionWait:
-		d.wait(i, r.Kind, ask)
+		d.armRetry(i, r.Kind, ask)
 	default:
-		d.errored(i, r.Kind, exhausted(d.Task.Run(i, r.Kind))) // as the time-out has left it
+		d.failRun(i, r.Kind, triesExhausted(d.Task.Run(i, r.Kind))) // as the time-out has left it
 	}
 }
 
 // soon reports whether a retry is asked for whose wait ends within what clocks may differ by.
 // Refused, it would be asked for again only a second later.
-func (d *decider) soon(r *events.Recovery, ask events.Ask) bool {
+func (d *decider) isAlmostDue(r *events.Recovery, ask events.Ask) bool {
 	return r.Action == events.ActionRetry && ask.Action == events.ActionWait && !ask.CoolDown && ask.Until.Sub(d.env.Now) <= clockTolerance
 }
 
 // wait arms the timer of a run's next attempt.
-func (d *decider) wait(i int, k events.Kind, ask events.Ask) {
+func (d *decider) armRetry(i int, k events.Kind, ask events.Ask) {
 	f := &events.AttemptWaiting{Kind: k, Step: d.Task.Plan.Steps[i].ID, Attempt: d.Task.Run(i, k).Attempt, CoolDown: ask.CoolDown}
 	p := d.policyOf(i, f)
 	p.CooledDown = p.CooledDown || ask.CoolDown
@@ -444,7 +444,7 @@ func (d *decider) policyOf(i int, f events.Fact) *events.Policy {
 	return d.Task.Policy(i, a.Kind, a.Arms)
 }
 
-func exhausted(run *events.Run) *events.Error {
+func triesExhausted(run *events.Run) *events.Error {
 	e := &events.Error{Code: events.CodeTriesExhausted, Message: "no attempt is left"}
 	if run.Error != nil {
 		e.Message += "; the last: " + run.Error.Code
@@ -456,32 +456,32 @@ func exhausted(run *events.Run) *events.Error {
 }
 
 // expire ends a running attempt whose time is over.
-func (d *decider) expire(i int, k events.Kind) {
+func (d *decider) expireAttempt(i int, k events.Kind) {
 	run := d.Task.Run(i, k)
 	d.emit(&events.AttemptExpired{Kind: k, Step: d.Task.Plan.Steps[i].ID, Attempt: run.Attempt}, time.Time{}, nil)
 }
 
-// errored ends a run for good, and with it the task's going on.
-func (d *decider) errored(i int, k events.Kind, err *events.Error) {
+// failRun ends a run for good, and with it the task's going on.
+func (d *decider) failRun(i int, k events.Kind, err *events.Error) {
 	step := d.Task.Plan.Steps[i].ID
 	d.emit(&events.RunErrored{Kind: k, Step: step, Error: err}, time.Time{}, nil)
-	d.giveUp(step, k, err)
+	d.onRunError(step, k, err)
 }
 
-// giveUp is what a step in error means to its task.
-func (d *decider) giveUp(step string, k events.Kind, err *events.Error) {
-	if !d.goesOn(k) {
+// onRunError is what a step in error means to its task.
+func (d *decider) onRunError(step string, k events.Kind, err *events.Error) {
+	if !d.canContinue(k) {
 		d.advance()
 		return
 	}
 	e := *err
 	e.Step = step
-	d.fail(&e)
+	d.failTask(&e)
 }
 
 // fail ends the going on of a task: undone or held, as its plan says. An undo
 // that fails is held: nothing is dropped.
-func (d *decider) fail(err *events.Error) {
+func (d *decider) failTask(err *events.Error) {
 	if d.Task.State == events.StateUndoing || d.Task.Plan.OnError == events.OnErrorHold {
 		d.emit(&events.TaskHeld{Error: err}, time.Time{}, nil)
 		return

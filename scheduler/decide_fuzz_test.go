@@ -103,7 +103,7 @@ func FuzzDefinitions(f *testing.F) {
 	f.Add("w/1", bytes.Replace(base.JSON(), []byte(`"on_error":"undo"`), []byte(`"on_error":"hold"`), 1))
 	f.Fuzz(func(t *testing.T, key string, value []byte) {
 		told := 0
-		c := &Compiled{Rejected: func(string, error) { told++ }}
+		c := &CompiledDefinitions{Rejected: func(string, error) { told++ }}
 		c.Apply(&events.Record{Key: []byte(base.Key()), Value: base.JSON()})
 		was, _ := c.Program(base.Name, base.Version)
 		r := events.Record{Key: []byte(key), Value: value}
@@ -119,7 +119,7 @@ func FuzzDefinitions(f *testing.F) {
 		}
 		if d := c.definitions[key]; d != nil && n > 1 {
 			p, _ := c.Applied(d.def.Name, 0)
-			if one, _ := c.Applied(d.def.Name, d.def.Version); one != p || d.def.Key() != key || (p == nil) != d.faulty {
+			if one, _ := c.Applied(d.def.Name, d.def.Version); one != p || d.def.Key() != key || (p == nil) != d.invalid {
 				t.Fatalf("%s under %q can't be found", d.def.Key(), key)
 			}
 		}

@@ -19,13 +19,13 @@ var errDefinitionsUnread = errors.New("the definitions can't be read to their en
 // before. What fails is not tried again for a while, or each partition's inputs would
 // hold up the worker.
 func (tx *transaction) readDefinitions(ctx context.Context) error {
-	l, now := tx.worker, time.Now()
-	if now.Before(l.definitionsFrom) {
+	w, now := tx.worker, time.Now()
+	if now.Before(w.definitionsRetryAt) {
 		return errDefinitionsUnread
 	}
 	bounded, cancel := context.WithTimeout(ctx, definitionsReadWithin)
 	defer cancel()
-	err := l.cfg.Catalog.ReadToEndNow(bounded)
+	err := w.cfg.Catalog.ReadToEndNow(bounded)
 	if err == nil {
 		tx.definitionsRead = true
 		return nil
@@ -33,7 +33,7 @@ func (tx *transaction) readDefinitions(ctx context.Context) error {
 	if ctx.Err() != nil || isPermanent(err) {
 		return err
 	}
-	l.cfg.Listener.definitionsReadFailed(err)
-	l.definitionsFrom = time.Now().Add(definitionsRetryAfter)
+	w.cfg.Listener.definitionsReadFailed(err)
+	w.definitionsRetryAt = time.Now().Add(definitionsRetryAfter)
 	return errDefinitionsUnread
 }

@@ -506,7 +506,7 @@ type site struct {
 // catalog is the definitions as far as they were read, and those that a read to
 // the end would find.
 type catalog struct {
-	Compiled
+	CompiledDefinitions
 	unread []events.Record
 	reads  int
 	err    error
@@ -599,25 +599,25 @@ func definition(t *testing.T, name, agent string) events.Record {
 func (s *site) worker(log *fakeLog) *worker {
 	s.t.Helper()
 	requests := &requestTopics{fetch: s.cfg.RequestTopics}
-	if err := requests.read(s.t.Context()); err != nil {
+	if err := requests.readMetadata(s.t.Context()); err != nil {
 		s.t.Fatal(err)
 	}
-	l := newWorker(&s.cfg, "s/0", log, requests)
-	s.t.Cleanup(func() { l.close(func() {}) })
-	return l
+	w := newWorker(&s.cfg, "s/0", log, requests)
+	s.t.Cleanup(func() { w.close(func() {}) })
+	return w
 }
 
 // maxTurns bounds how long a test waits for what a worker should do.
 const maxTurns = 500
 
 // until turns a worker until something is so.
-func (s *site) until(l *worker, what string, so func() bool) {
+func (s *site) until(w *worker, what string, so func() bool) {
 	s.t.Helper()
 	for range maxTurns {
 		if so() {
 			return
 		}
-		if err := l.turn(s.t.Context()); err != nil {
+		if err := w.runOnce(s.t.Context()); err != nil {
 			s.t.Fatalf("waiting until %s: %v", what, err)
 		}
 	}
@@ -638,7 +638,7 @@ func (s *site) drained() bool {
 	return true
 }
 
-func (s *site) drain(l *worker) { s.t.Helper(); s.until(l, "all inboxes are consumed", s.drained) }
+func (s *site) drain(w *worker) { s.t.Helper(); s.until(w, "all inboxes are consumed", s.drained) }
 
 // submit writes submissions.
 func (s *site) submit(workflow string, ids ...string) {

@@ -26,7 +26,7 @@ func fanOut(b *testing.B, n int) *bench {
 		b.Fatal(err)
 	}
 	x := newBench(b)
-	c := &Compiled{Rejected: func(key string, err error) { b.Fatalf("%s: %v", key, err) }}
+	c := &CompiledDefinitions{Rejected: func(key string, err error) { b.Fatalf("%s: %v", key, err) }}
 	c.Apply(&events.Record{Key: []byte(d.Key()), Value: d.Stored()})
 	x.env.Definitions = c
 	return x

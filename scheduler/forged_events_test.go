@@ -256,7 +256,7 @@ var forgedEvents = []forgery{
 			return false
 		}
 		for k := range t.Steps {
-			if t.Steps[k].State == events.StepPending && satisfied(t, k) {
+			if t.Steps[k].State == events.StepPending && ancestorsDone(t, k) {
 				f.startIn(n, t, k)
 				return true
 			}

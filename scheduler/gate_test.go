@@ -16,28 +16,28 @@ func TestInboxesFlowAfterTwoReasons(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSite(t, 1)
 		log := s.cluster.join(0)
-		l := s.worker(log)
+		w := s.worker(log)
 		s.submit("w", "known")
-		s.drain(l)
+		s.drain(w)
 
 		// Output of replies is refused, and the unknown workflow can't be looked up.
 		refuses, waited := true, time.Duration(0)
 		log.refuse = func(r *events.Record) bool { return refuses && r.Topic == ns.Events() }
 		s.cfg.Listener.PartitionPaused = func(_ int32, wait time.Duration) { waited = wait }
 		s.complete("inventory")
-		s.until(l, "its partition waits long", func() bool { return waited == 4*time.Second })
+		s.until(w, "its partition waits long", func() bool { return waited == 4*time.Second })
 		s.catalog.err = errors.New("no broker")
 		s.submit("typo", "unknown")
 		reads := s.catalog.reads
-		s.until(l, "the definitions were asked for", func() bool { return s.catalog.reads > reads })
-		s.until(l, "its partition waits longer than for the definitions", func() bool { return waited > definitionsRetryAfter })
+		s.until(w, "the definitions were asked for", func() bool { return s.catalog.reads > reads })
+		s.until(w, "its partition waits longer than for the definitions", func() bool { return waited > definitionsRetryAfter })
 		s.catalog.err, refuses = nil, false
-		s.drain(l)
+		s.drain(w)
 		s.submit("w", "next")
-		s.drain(l)
+		s.drain(w)
 		s.cluster.write((&events.Control{Task: "next", ID: "x", Command: events.Cancel, By: events.By{Who: "op", RequestID: "x"}}).Record(ns, "test"))
 		s.complete("inventory")
-		s.drain(l)
+		s.drain(w)
 		s.lived("known")
 		if got := s.headers(ns.Answers(), events.HeaderType); len(got) != 1 {
 			t.Errorf("the control has the answers %v", got)

@@ -14,7 +14,7 @@ type Listener struct {
 	Restored func(partition int32, from Source, took time.Duration)
 	Lost     func(partition int32)
 	// Loaded: the ids of finished tasks have come too, for which tasks waited.
-	Loaded func(partition int32, took time.Duration)
+	FinishedLoaded func(partition int32, took time.Duration)
 	// SnapshotRefused: a partition's snapshot can't be used, and why; the log is
 	// read instead.
 	SnapshotRefused func(partition int32, why error)
@@ -26,11 +26,11 @@ type Listener struct {
 	// Committed is called after each transaction.
 	Committed func(Committed)
 	// Took is how long a transaction of so many records took to commit.
-	Took func(records int, took time.Duration)
+	CommitTook func(records int, took time.Duration)
 	// Aborted: a transaction was rolled back; its inputs come again.
 	Aborted func()
 	// Refused: the cluster would not take a record.
-	Refused func(topic string, err error)
+	RecordRefused func(topic string, err error)
 	// PartitionPaused: a partition's inboxes wait, since the cluster refused twice or more in a row what follows
 	// from their records. The worker's other partitions go on.
 	PartitionPaused func(partition int32, wait time.Duration)
@@ -77,7 +77,7 @@ const (
 type AgentFlow struct {
 	Agent       string
 	Outstanding int  // requests whose attempt runs
-	Bound       int  // of those, at most, beside the first attempts of undos
+	Limit       int  // of those, at most, beside the first attempts of undos
 	Queued      int  // steps that wait for a slot
 	Silent      bool // only probes go out
 }
@@ -111,9 +111,9 @@ func (l *Listener) restored(p int32, from Source, took time.Duration) {
 	}
 }
 
-func (l *Listener) loaded(p int32, took time.Duration) {
-	if l != nil && l.Loaded != nil {
-		l.Loaded(p, took)
+func (l *Listener) finishedLoaded(p int32, took time.Duration) {
+	if l != nil && l.FinishedLoaded != nil {
+		l.FinishedLoaded(p, took)
 	}
 }
 
@@ -151,9 +151,9 @@ func (l *Listener) committed(tx *transaction) {
 		Recoveries: c.recoveries, Ended: c.ended, Ignored: c.ignored, Deadletters: c.deadletters})
 }
 
-func (l *Listener) took(records int, took time.Duration) {
-	if l != nil && l.Took != nil {
-		l.Took(records, took)
+func (l *Listener) commitTook(records int, took time.Duration) {
+	if l != nil && l.CommitTook != nil {
+		l.CommitTook(records, took)
 	}
 }
 
@@ -163,9 +163,9 @@ func (l *Listener) aborted() {
 	}
 }
 
-func (l *Listener) refusedRecord(topic string, err error) {
-	if l != nil && l.Refused != nil {
-		l.Refused(topic, err)
+func (l *Listener) recordRefused(topic string, err error) {
+	if l != nil && l.RecordRefused != nil {
+		l.RecordRefused(topic, err)
 	}
 }
 

@@ -25,12 +25,12 @@ func (s *site) lived(tasks ...string) {
 }
 
 // process submits tasks and has them done.
-func (s *site) process(l *worker, tasks ...string) {
+func (s *site) process(w *worker, tasks ...string) {
 	s.t.Helper()
 	s.submit("w", tasks...)
-	s.drain(l)
+	s.drain(w)
 	s.complete("inventory")
-	s.drain(l)
+	s.drain(w)
 	s.lived(tasks...)
 }
 
@@ -64,24 +64,24 @@ func TestAbortDropsTheSpeculativeState(t *testing.T) {
 	s := newSite(t, 1)
 	log := s.cluster.join(0)
 	aborts := 3
-	l := s.worker(log)
+	w := s.worker(log)
 	log.end = func(func()) (bool, bool, error) {
 		if aborts--; aborts < 0 {
 			return false, false, nil
 		}
-		if n := len(l.parts[0].runnable.tasks); n != 0 {
+		if n := len(w.partitions[0].runnable.tasks); n != 0 {
 			t.Errorf("%d tasks are believed in before their commit", n)
 		}
-		if task, err := l.parts[0].tasks.Task("t-1"); task != nil || err != nil {
+		if task, err := w.partitions[0].tasks.Task("t-1"); task != nil || err != nil {
 			t.Errorf("task %v, %v before its commit", task, err)
 		}
 		return false, true, nil
 	}
-	s.process(l, "t-1")
+	s.process(w, "t-1")
 	if log.aborts != 3 {
 		t.Errorf("%d aborts", log.aborts)
 	}
-	if st := l.parts[0].tasks.State(); st.Epoch != 1 || st.Owner != "s/0" {
+	if st := w.partitions[0].tasks.State(); st.Epoch != 1 || st.Owner != "s/0" {
 		t.Errorf("three aborts and a commit claim the partition as %+v", st)
 	}
 }
@@ -110,7 +110,7 @@ func TestUncertainCommit(t *testing.T) {
 			s.submit("w", "t-2", "t-3")
 			var err error
 			for range maxTurns {
-				if err = first.turn(t.Context()); err != nil {
+				if err = first.runOnce(t.Context()); err != nil {
 					break
 				}
 			}
@@ -197,8 +197,8 @@ func TestPartitionLostBetweenPollAndCommit(t *testing.T) {
 				s := newSite(t, 2)
 				kept, lost := s.ofPartition(0, "kept"), s.ofPartition(1, "lost")
 				log := s.cluster.join(0, 1)
-				l := s.worker(log)
-				s.until(l, "both partitions are restored", func() bool { return l.parts[0].ok() && l.parts[1].ok() })
+				w := s.worker(log)
+				s.until(w, "both partitions are restored", func() bool { return w.partitions[0].ok() && w.partitions[1].ok() })
 				went := func() {
 					log.polledSome, log.beforeCommit = nil, nil
 					if log.lose(1); back {
@@ -211,15 +211,15 @@ func TestPartitionLostBetweenPollAndCommit(t *testing.T) {
 					log.beforeCommit = went
 				}
 				s.submit("w", kept, lost)
-				s.until(l, "the transaction is rolled back", func() bool { return log.aborts > 0 })
+				s.until(w, "the transaction is rolled back", func() bool { return log.aborts > 0 })
 				if n := len(s.cluster.all(ns.Events())); n != 0 {
 					t.Fatalf("%d events were written", n)
 				}
 				if back {
-					s.drain(l)
+					s.drain(w)
 				} else {
-					s.until(l, "the partition that stayed goes on", func() bool { return len(s.cluster.all(ns.Requests("inventory"))) == 1 })
-					if l.parts[1] != nil {
+					s.until(w, "the partition that stayed goes on", func() bool { return len(s.cluster.all(ns.Requests("inventory"))) == 1 })
+					if w.partitions[1] != nil {
 						t.Error("the partition that went is still here")
 					}
 					s.drain(s.worker(s.cluster.join(1)))
@@ -241,21 +241,21 @@ func (p *partition) ok() bool { return p != nil && p.ready() }
 func TestClaimOnceForEachAssignment(t *testing.T) {
 	s := newSite(t, 2)
 	log := s.cluster.join(0, 1)
-	l := s.worker(log)
+	w := s.worker(log)
 	here, there := s.ofPartition(0, "here"), s.ofPartition(1, "there")
-	s.process(l, here)
-	s.process(l, there)
+	s.process(w, here)
+	s.process(w, there)
 	if got := s.events(""); len(got) != 2 {
 		t.Errorf("two partitions, in several transactions, were claimed %d times", len(got))
 	}
 	log.assign(0)
-	s.until(l, "it is restored anew", func() bool { return l.parts[0].generation == log.assigned[0] && l.parts[0].ok() })
+	s.until(w, "it is restored anew", func() bool { return w.partitions[0].generation == log.assigned[0] && w.partitions[0].ok() })
 	if got := s.events(""); len(got) != 2 {
 		t.Error("a partition without work is claimed")
 	}
-	s.process(l, s.ofPartition(0, "again"))
+	s.process(w, s.ofPartition(0, "again"))
 	for p, want := range []events.PartitionState{{Epoch: 2}, {Epoch: 1}} {
-		if st := l.parts[int32(p)].tasks.State(); st.Epoch != want.Epoch || st.Owner != "s/0" {
+		if st := w.partitions[int32(p)].tasks.State(); st.Epoch != want.Epoch || st.Owner != "s/0" {
 			t.Errorf("partition %d: epoch %d of %s, want %d", p, st.Epoch, st.Owner, want.Epoch)
 		}
 	}
@@ -266,27 +266,27 @@ func TestClaimOnceForEachAssignment(t *testing.T) {
 func TestRequestTopicGone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSite(t, 1)
-		l := s.worker(s.cluster.join(0))
-		s.until(l, "it is restored", func() bool { return l.parts[0].ok() })
+		w := s.worker(s.cluster.join(0))
+		s.until(w, "it is restored", func() bool { return w.partitions[0].ok() })
 		s.cluster.missing[ns.Requests("payments")] = true
 		s.submit("pay", "broke")
 		s.submit("w", "fine")
-		s.drain(l)
+		s.drain(w)
 		if got, want := s.events("broke"), []string{life[0], life[1], "waybill.step.failed.v1"}; !slices.Equal(got, want) {
 			t.Errorf("the task whose agent is gone: %v", got)
 		}
 		s.complete("inventory")
-		s.drain(l)
+		s.drain(w)
 		s.lived("fine")
 
 		// It can be written to again; after a while that is tried.
 		s.cluster.missing = nil
-		time.Sleep(barFor)
-		s.recover(l, "broke", events.ActionWait)
+		time.Sleep(unwritableFor)
+		s.recover(w, "broke", events.ActionWait)
 		s.clock.pass(time.Second)
-		s.recover(l, "broke", events.ActionRetry)
+		s.recover(w, "broke", events.ActionRetry)
 		s.complete("payments")
-		s.drain(l)
+		s.drain(w)
 		if got := s.events("broke"); got[len(got)-1] != life[4] {
 			t.Errorf("the task whose agent came: %v", got)
 		}
@@ -299,8 +299,8 @@ func TestRequestTopicMadeAnew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSite(t, 1)
 		log := s.cluster.join(0)
-		l := s.worker(log)
-		s.until(l, "it is restored", func() bool { return l.parts[0].ok() })
+		w := s.worker(log)
+		s.until(w, "it is restored", func() bool { return w.partitions[0].ok() })
 		s.cluster.missing[ns.Requests("payments")] = true
 		tries := 0
 		log.beforeCommit = func() {
@@ -309,9 +309,9 @@ func TestRequestTopicMadeAnew(t *testing.T) {
 			}
 		}
 		s.submit("pay", "t-1")
-		s.drain(l)
+		s.drain(w)
 		s.complete("payments")
-		s.drain(l)
+		s.drain(w)
 		s.lived("t-1")
 	})
 }
@@ -319,27 +319,27 @@ func TestRequestTopicMadeAnew(t *testing.T) {
 // An agent that metadata shows only since the worker looked is found.
 func TestNewAgentIsFound(t *testing.T) {
 	s := newSite(t, 1)
-	l := s.worker(s.cluster.join(0))
+	w := s.worker(s.cluster.join(0))
 	s.catalog.unread = []events.Record{definition(t, "new", "newcomer")}
 	s.agents["newcomer"] = 1
 	s.submit("new", "t-1")
-	s.drain(l)
+	s.drain(w)
 	s.complete("newcomer")
-	s.drain(l)
+	s.drain(w)
 	s.lived("t-1")
 }
 
 // recover is the supervisor: it asks for the step's timer.
-func (s *site) recover(l *worker, task string, action events.Action) {
+func (s *site) recover(w *worker, task string, action events.Action) {
 	s.t.Helper()
-	state, err := l.parts[events.Partition([]byte(task), s.cfg.Partitions)].tasks.Task(task)
+	state, err := w.partitions[events.Partition([]byte(task), s.cfg.Partitions)].tasks.Task(task)
 	if err != nil {
 		s.t.Fatal(err)
 	}
 	r := &events.Recovery{Task: task, Timer: state.Steps[0].Timer.Seq, Step: "a", Kind: events.Do, Action: action}
 	s.cluster.write(r.Record(ns, "test", -1))
 	before := len(s.events(task))
-	s.drain(l)
+	s.drain(w)
 	if len(s.events(task)) == before {
 		s.t.Fatalf("%s of task %s led to nothing", action, task)
 	}
@@ -350,18 +350,18 @@ func TestRefusedForNow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSite(t, 1)
 		log := s.cluster.join(0)
-		l := s.worker(log)
+		w := s.worker(log)
 		s.cfg.TransactionTimeout = 10 * time.Second
 		log.refuse = func(*events.Record) bool { return true }
 		s.submit("w", "t-1")
 		var err error
 		for err == nil {
-			err = l.turn(t.Context())
+			err = w.runOnce(t.Context())
 		}
 		if !strings.Contains(err.Error(), "the cluster has taken nothing for 31s: record 0 was refused") {
 			t.Errorf("%v", err)
 		}
-		l.close(func() {})
+		w.close(func() {})
 	})
 }
 
@@ -369,16 +369,16 @@ func TestRefusedForNow(t *testing.T) {
 // before anybody is refused.
 func TestDefinitionsAreReadToTheirEnd(t *testing.T) {
 	s := newSite(t, 1)
-	l := s.worker(s.cluster.join(0))
+	w := s.worker(s.cluster.join(0))
 	s.catalog.unread, s.catalog.reads = []events.Record{definition(t, "new", "inventory")}, 0
 	s.submit("new", "t-1")
-	s.drain(l)
+	s.drain(w)
 	if got := s.events("t-1"); !slices.Equal(got, life[:3]) || s.catalog.reads != 1 {
 		t.Errorf("after %d reads: %v", s.catalog.reads, got)
 	}
 	refused := &events.Submission{ID: "t-2", Workflow: "nowhere", ReplyTo: "app"}
 	s.cluster.write(refused.Record(ns, "test"))
-	s.drain(l)
+	s.drain(w)
 	if got := s.headers(ns.Deadletters(), events.HeaderReason); !slices.Equal(got, []string{"unknown_workflow"}) || s.catalog.reads != 2 {
 		t.Errorf("after %d reads: dead letters %v", s.catalog.reads, got)
 	}
@@ -388,7 +388,7 @@ func TestDefinitionsAreReadToTheirEnd(t *testing.T) {
 
 	// Once for all that was polled at once.
 	s.submit("nowhere", "t-3", "t-4", "t-5", "t-6")
-	s.drain(l)
+	s.drain(w)
 	if n := len(s.cluster.all(ns.Deadletters())); n != 5 || s.catalog.reads != 3 {
 		t.Errorf("after %d reads: %d dead letters", s.catalog.reads, n)
 	}
@@ -416,15 +416,15 @@ func TestOneWorkerAtATimeHasAView(t *testing.T) {
 	after := s.cluster.join(0)
 	b := s.worker(after)
 	for range 3 {
-		if err := b.turn(t.Context()); err != nil {
+		if err := b.runOnce(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if b.parts[0].ok() {
+	if b.partitions[0].ok() {
 		t.Fatal("two workers have the partition")
 	}
 	before.lose(0)
-	s.until(a, "it has let go", func() bool { return a.parts[0] == nil })
+	s.until(a, "it has let go", func() bool { return a.partitions[0] == nil })
 	s.process(b, "t-2")
 	if most != 1 {
 		t.Errorf("%d views of a partition at once", most)
@@ -432,11 +432,11 @@ func TestOneWorkerAtATimeHasAView(t *testing.T) {
 
 	// What waits for a view lets go when it isn't wanted any more.
 	before.assign(0)
-	if err := a.turn(t.Context()); err != nil {
+	if err := a.runOnce(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	before.lose(0)
-	if err := a.turn(t.Context()); err != nil {
+	if err := a.runOnce(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	a.close(func() {})
@@ -469,17 +469,17 @@ func TestRestoreErrorSurfaces(t *testing.T) {
 	s := newSite(t, 1)
 	gone := errors.New("offset out of range")
 	s.cfg.History = failingHistory{gone}
-	l := s.worker(s.cluster.join(0))
+	w := s.worker(s.cluster.join(0))
 	var err error
 	for range maxTurns {
-		if err = l.turn(t.Context()); err != nil {
+		if err = w.runOnce(t.Context()); err != nil {
 			break
 		}
 	}
 	if !errors.Is(err, gone) || !strings.Contains(err.Error(), "restore partition 0: ") {
 		t.Fatalf("%v", err)
 	}
-	l.close(func() {})
+	w.close(func() {})
 	s.cfg.History = s.cluster
 	s.process(s.worker(s.cluster.join(0)), "t-1")
 }
@@ -516,8 +516,8 @@ func TestStalledWorkerEndsRun(t *testing.T) {
 func TestStoppedProcessHasNotStalled(t *testing.T) {
 	const most = 10 * time.Second
 	began := time.Now()
-	var seen watched
-	since := func(at time.Duration) time.Duration { return seen.since(began.Add(at), at, most) } // stalled from the start
+	var seen watchWindow
+	since := func(at time.Duration) time.Duration { return seen.stalledFor(began.Add(at), at, most) } // stalled from the start
 	for at := time.Duration(0); at <= 5*time.Second; at += time.Second {
 		if got := since(at); got != at {
 			t.Fatalf("after %s: stalled for %s", at, got)
@@ -592,7 +592,7 @@ func TestClockSkewEndsRun(t *testing.T) {
 func TestNewerEventStopsItsTaskOnly(t *testing.T) {
 	s := newSite(t, 1)
 	first := s.worker(s.cluster.join(0))
-	s.until(first, "it is restored", func() bool { return first.parts[0].ok() })
+	s.until(first, "it is restored", func() bool { return first.partitions[0].ok() })
 	s.submit("w", "t-1", "t-2")
 	s.drain(first)
 	newer := s.cluster.all(ns.Events())[0]
@@ -601,13 +601,13 @@ func TestNewerEventStopsItsTaskOnly(t *testing.T) {
 	s.cluster.append(&newer)
 	first.close(func() {})
 
-	l := s.worker(s.cluster.join(0))
-	s.until(l, "it is restored", func() bool { return l.parts[0].ok() })
-	if st := l.parts[0].tasks.State(); st.Reflected[events.Tasks] != 78 || st.At.Year() != 2036 {
+	w := s.worker(s.cluster.join(0))
+	s.until(w, "it is restored", func() bool { return w.partitions[0].ok() })
+	if st := w.partitions[0].tasks.State(); st.Reflected[events.Tasks] != 78 || st.At.Year() != 2036 {
 		t.Errorf("what every event says was not taken from the newer one: %+v", st)
 	}
 	s.complete("inventory")
-	s.drain(l)
+	s.drain(w)
 	if got := s.headers(ns.Deadletters(), events.HeaderReason); !slices.Equal(got, []string{string(events.ReasonTaskStopped)}) {
 		t.Errorf("dead letters: %v", got)
 	}

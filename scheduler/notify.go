@@ -12,21 +12,21 @@ import (
 
 // The bounds of the notifier.
 const (
-	notifyWithin      = 30 * time.Second // a reply_to that is silent for longer is given up
-	notifyPatience    = 5 * time.Second  // ... as is one that refuses, or isn't there, for longer
-	retryReplyTo      = 250 * time.Millisecond
-	probeLeast        = time.Second // one that was given up is tried with one notification after this
-	probeMost         = 30 * time.Second
-	notifyAlertEvery  = 30 * time.Second // of one reply_to
-	notifyOutstanding = 20_000           // notifications that aren't finished with
-	notifyInFlight    = 4_000            // ... and on their way; an outbox has room for more, so none waits in it
-	notifyTopicMost   = 1_000            // ... of these to one topic
-	ensureWithin      = 5 * time.Second  // a reply_to is created, or is tried without
-	ensuresMost       = 16               // at once
-	rewriteLeast      = time.Second      // before a dead letter that could not be written is written again
-	rewriteMost       = 30 * time.Second
-	reopenNotifier    = time.Second
-	maxReplyTos       = 10_000 // topics that are remembered while nothing goes to them
+	sendWithin          = 30 * time.Second // a reply_to that is silent for longer is given up
+	failingMax          = 5 * time.Second  // ... as is one that refuses, or isn't there, for longer
+	retryReplyToAfter   = 250 * time.Millisecond
+	probeWaitMin        = time.Second // one that was given up is tried with one notification after this
+	probeWaitMax        = 30 * time.Second
+	notifyAlertEvery    = 30 * time.Second // of one reply_to
+	outstandingMax      = 20_000           // notifications that aren't finished with
+	inFlightMax         = 4_000            // ... and on their way; an outbox has room for more, so none waits in it
+	notifyTopicMax      = 1_000            // ... of these to one topic
+	ensureWithin        = 5 * time.Second  // a reply_to is created, or is tried without
+	ensuresMax          = 16               // at once
+	rewriteWaitMin      = time.Second      // before a dead letter that could not be written is written again
+	rewriteWaitMax      = 30 * time.Second
+	reopenNotifierAfter = time.Second
+	maxReplyTos         = 10_000 // topics that are remembered while nothing goes to them
 )
 
 // Notifications is the notifier's side of the notifications topic: a member of
@@ -63,27 +63,27 @@ type NotifierConfig struct {
 // at least once, until ctx ends, or until its membership ends with what no fresh client heals.
 //
 // A notification that its topic does not take because of its size is dead-lettered alone.
-// A topic that is missing or refuses has its notifications wait for notifyPatience: it may be
+// A topic that is missing or refuses has its notifications wait for failingMax: it may be
 // recreated, or be created by Ensure. After that, and at once if it was silent for
-// notifyWithin, it is given up: its notifications are dead-lettered with an alert. From time to
-// time (probeLeast, doubling to probeMost) one notification is tried, and the first that is
+// sendWithin, it is given up: its notifications are dead-lettered with an alert. From time to
+// time (probeWaitMin, doubling to probeWaitMax) one notification is tried, and the first that is
 // delivered ends this.
 //
-// Such a topic delays no other, unless more of its notifications than notifyOutstanding wait to
-// be given up. Several that are silent at once delay the others, for notifyWithin at most, once
-// they have all of notifyInFlight.
+// Such a topic delays no other, unless more of its notifications than outstandingMax wait to
+// be given up. Several that are silent at once delay the others, for sendWithin at most, once
+// they have all of inFlightMax.
 func Notify(ctx context.Context, cfg NotifierConfig) error {
-	var refusals refusals
+	var refusals permissionFailures
 	for ctx.Err() == nil {
 		opened := time.Now()
-		if err := notifyOnce(ctx, &cfg); err != nil && ctx.Err() == nil {
-			if isPermanent(err) || refusals.last(err, opened, time.Now()) {
+		if err := runNotifier(ctx, &cfg); err != nil && ctx.Err() == nil {
+			if isPermanent(err) || refusals.tooLong(err, opened, time.Now()) {
 				return err
 			}
 			cfg.Listener.workerFailed(cfg.Source, err)
 			select {
 			case <-ctx.Done():
-			case <-time.After(reopenNotifier):
+			case <-time.After(reopenNotifierAfter):
 			}
 		}
 	}
@@ -96,12 +96,12 @@ type notifier struct {
 	cfg         *NotifierConfig
 	in          Notifications
 	topics      map[string]*replyTo
-	turns       []*replyTo // that may send, in turn: each has room of its own, and waits for that of all
+	sendQueue   []*replyTo // that may send, in turn: each has room of its own, and waits for that of all
 	inFlight    int        // to all topics
 	outstanding int
 	paused      bool
-	ending      bool // nothing new is sent
-	ensures     chan struct{}
+	closing     bool // nothing new is sent
+	creating    chan struct{}
 
 	mu     sync.Mutex
 	posted []func() // what became of records, for the goroutine of run
@@ -114,12 +114,12 @@ type poll struct {
 	err     error
 }
 
-func notifyOnce(ctx context.Context, cfg *NotifierConfig) error {
+func runNotifier(ctx context.Context, cfg *NotifierConfig) error {
 	in, err := cfg.Open(ctx)
 	if err != nil {
 		return fmt.Errorf("open the notifications: %w", err)
 	}
-	n := &notifier{cfg: cfg, in: in, topics: map[string]*replyTo{}, signal: make(chan struct{}, 1), ensures: make(chan struct{}, ensuresMost)}
+	n := &notifier{cfg: cfg, in: in, topics: map[string]*replyTo{}, signal: make(chan struct{}, 1), creating: make(chan struct{}, ensuresMax)}
 	polling, stop := context.WithCancel(ctx)
 	polls, polled := make(chan poll), make(chan struct{})
 	go func() {
@@ -135,8 +135,8 @@ func notifyOnce(ctx context.Context, cfg *NotifierConfig) error {
 	err = n.run(ctx, polls)
 	stop()
 	<-polled
-	n.ending = true
-	n.settle() // what arrived is finished with
+	n.closing = true
+	n.runPosted() // what arrived is finished with
 	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
 	// What was not confirmed is relayed again: at least once.
@@ -157,7 +157,7 @@ func (n *notifier) run(ctx context.Context, polls <-chan poll) error {
 				n.relay(ctx, &p.records[i])
 			}
 		case <-n.signal:
-			n.settle()
+			n.runPosted()
 		}
 	}
 }
@@ -175,7 +175,7 @@ func (n *notifier) post(do func()) {
 }
 
 // settle does what was posted.
-func (n *notifier) settle() {
+func (n *notifier) runPosted() {
 	n.mu.Lock()
 	posted := n.posted
 	n.posted = nil
@@ -187,30 +187,30 @@ func (n *notifier) settle() {
 
 // relay takes one notification.
 func (n *notifier) relay(ctx context.Context, r *events.Record) {
-	n.hold(1)
+	n.countOutstanding(1)
 	topic, ok := r.Header(events.HeaderReplyTo)
 	if !ok || topic == "" || len(topic) <= events.MaxReplyToBytes && n.cfg.Namespace.CheckReplyTo(topic) != nil {
 		n.deadletter(ctx, r, &events.Unusable{Reason: events.ReasonBadHeader, Detail: events.HeaderReplyTo + " names no topic of an application"})
 		return
 	}
-	if u := tooLargeToTell(r, topic); u != nil {
+	if u := checkNotification(r, topic); u != nil {
 		n.deadletter(ctx, r, u)
 		return
 	}
 	t := n.topic(topic)
-	t.waiting = append(t.waiting, &notice{Record: r})
-	if len(t.waiting) > notifyTopicMost && (!t.failing.IsZero() || t.givenUp) {
-		n.giveUp(ctx, t, errTooMany)
+	t.waiting = append(t.waiting, &pendingNotification{Record: r})
+	if len(t.waiting) > notifyTopicMax && (!t.failingSince.IsZero() || t.givenUp) {
+		n.giveUp(ctx, t, errTooManyWaiting)
 	}
-	n.flow(ctx, t)
+	n.sendWaiting(ctx, t)
 }
 
-// errTooMany: a topic fails, and more waits for it than may be kept from others' room.
-var errTooMany = fmt.Errorf("it fails, and more than %d notifications wait for it", notifyTopicMost)
+// errTooManyWaiting: a topic fails, and more waits for it than may be kept from others' room.
+var errTooManyWaiting = fmt.Errorf("it fails, and more than %d notifications wait for it", notifyTopicMax)
 
-// tooLargeToTell: a stranger's notification may be what no client of ours writes, and so
+// checkNotification: a stranger's notification may be what no client of ours writes, and so
 // may what would tell of it. It isn't the fault of the topic that it names.
-func tooLargeToTell(r *events.Record, topic string) *events.Unusable {
+func checkNotification(r *events.Record, topic string) *events.Unusable {
 	switch bytes := recordBytes(r); {
 	case len(topic) > events.MaxReplyToBytes:
 		return &events.Unusable{Reason: events.ReasonBadHeader,
@@ -227,7 +227,7 @@ func (n *notifier) topic(name string) *replyTo {
 	t := n.topics[name]
 	if t == nil {
 		if len(n.topics) >= maxReplyTos {
-			maps.DeleteFunc(n.topics, func(_ string, t *replyTo) bool { return t.inFlight == 0 && len(t.waiting) == 0 && !t.resting })
+			maps.DeleteFunc(n.topics, func(_ string, t *replyTo) bool { return t.inFlight == 0 && len(t.waiting) == 0 && !t.backingOff })
 		}
 		t = &replyTo{name: name}
 		n.topics[name] = t
@@ -238,35 +238,35 @@ func (n *notifier) topic(name string) *replyTo {
 // flow sends what waits for a topic on its way, as far as there is room: one
 // that is silent must leave some to others. What waits for room waits here, where the
 // time of its topic has not begun.
-func (n *notifier) flow(ctx context.Context, t *replyTo) {
-	n.turn(t)
-	for len(n.turns) > 0 && n.inFlight < notifyInFlight && !n.ending {
-		t := n.turns[0]
-		n.turns = n.turns[1:]
-		t.inTurn = false
-		if t.inFlight >= t.may() {
+func (n *notifier) sendWaiting(ctx context.Context, t *replyTo) {
+	n.enqueue(t)
+	for len(n.sendQueue) > 0 && n.inFlight < inFlightMax && !n.closing {
+		t := n.sendQueue[0]
+		n.sendQueue = n.sendQueue[1:]
+		t.isQueued = false
+		if t.inFlight >= t.inFlightLimit() {
 			continue // it failed since
 		}
 		x := t.waiting[0]
 		t.waiting = t.waiting[1:]
 		if t.givenUp && time.Now().Before(t.probeAt) {
-			n.undeliverable(ctx, t, x, fmt.Errorf("it failed a moment ago: %w", t.why))
+			n.deadletterUndelivered(ctx, t, x, fmt.Errorf("it failed a moment ago: %w", t.lastError))
 		} else {
 			n.send(ctx, t, x)
 		}
-		n.turn(t)
+		n.enqueue(t)
 	}
 }
 
 // turn has a topic wait for its turn to send, if it has something to.
-func (n *notifier) turn(t *replyTo) {
-	if !t.inTurn && len(t.waiting) > 0 && t.inFlight < t.may() {
-		t.inTurn = true
-		n.turns = append(n.turns, t)
+func (n *notifier) enqueue(t *replyTo) {
+	if !t.isQueued && len(t.waiting) > 0 && t.inFlight < t.inFlightLimit() {
+		t.isQueued = true
+		n.sendQueue = append(n.sendQueue, t)
 	}
 }
 
-func (n *notifier) send(ctx context.Context, t *replyTo, x *notice) {
+func (n *notifier) send(ctx context.Context, t *replyTo, x *pendingNotification) {
 	out := events.Record{Topic: t.name, Partition: -1, Key: x.Key, Value: x.Value}
 	for _, h := range x.Headers {
 		if h.Key != events.HeaderReplyTo {
@@ -275,7 +275,7 @@ func (n *notifier) send(ctx context.Context, t *replyTo, x *notice) {
 	}
 	t.inFlight++
 	n.inFlight++
-	bounded, cancel := context.WithTimeout(ctx, notifyWithin)
+	bounded, cancel := context.WithTimeout(ctx, sendWithin)
 	sent := time.Now()
 	n.cfg.Outbox.SendAsync(bounded, out, func(_ events.Record, err error) {
 		cancel()
@@ -284,33 +284,33 @@ func (n *notifier) send(ctx context.Context, t *replyTo, x *notice) {
 			n.inFlight--
 			switch {
 			case err == nil:
-				n.delivered(t, x)
-			case n.ending || ctx.Err() != nil:
+				n.onDelivered(t, x)
+			case n.closing || ctx.Err() != nil:
 				return // it comes again
 			default:
-				n.failed(ctx, t, x, time.Since(sent), err)
+				n.onFailed(ctx, t, x, time.Since(sent), err)
 			}
 			if t.inFlight == 0 {
-				n.landed(ctx, t)
+				n.onIdle(ctx, t)
 			}
-			n.flow(ctx, t)
+			n.sendWaiting(ctx, t)
 		})
 	})
 }
 
 func (n *notifier) finish(r *events.Record) {
 	n.in.Done(r.Partition, r.Offset)
-	n.hold(-1)
+	n.countOutstanding(-1)
 }
 
 // hold counts what isn't finished with, and stops taking more past the bound.
-func (n *notifier) hold(change int) {
+func (n *notifier) countOutstanding(change int) {
 	n.outstanding += change
 	switch {
-	case !n.paused && n.outstanding >= notifyOutstanding:
+	case !n.paused && n.outstanding >= outstandingMax:
 		n.paused = true
 		n.in.Pause()
-	case n.paused && n.outstanding < notifyOutstanding/2:
+	case n.paused && n.outstanding < outstandingMax/2:
 		n.paused = false
 		n.in.Resume()
 	}
@@ -318,13 +318,13 @@ func (n *notifier) hold(change int) {
 
 // deadletter finishes with a notification once its dead letter is written.
 func (n *notifier) deadletter(ctx context.Context, r *events.Record, u *events.Unusable) {
-	n.insist(ctx, events.Deadletter(n.cfg.Namespace, n.cfg.Source, r, u), rewriteLeast, func() { n.finish(r) })
+	n.sendUntilWritten(ctx, events.Deadletter(n.cfg.Namespace, n.cfg.Source, r, u), rewriteWaitMin, func() { n.finish(r) })
 }
 
 // insist writes a record, again and again if it must: what tells that something
 // could not be delivered isn't given up itself. The membership's end does end
 // it; the notification then comes again.
-func (n *notifier) insist(ctx context.Context, r events.Record, wait time.Duration, written func()) {
+func (n *notifier) sendUntilWritten(ctx context.Context, r events.Record, wait time.Duration, written func()) {
 	n.cfg.Outbox.SendAsync(ctx, r, func(_ events.Record, err error) {
 		n.post(func() {
 			switch {
@@ -333,7 +333,7 @@ func (n *notifier) insist(ctx context.Context, r events.Record, wait time.Durati
 			case ctx.Err() == nil:
 				n.cfg.Listener.undelivered(r.Topic, err)
 				time.AfterFunc(wait, func() {
-					n.post(func() { n.insist(ctx, r, min(2*wait, rewriteMost), written) })
+					n.post(func() { n.sendUntilWritten(ctx, r, min(2*wait, rewriteWaitMax), written) })
 				})
 			}
 		})

@@ -73,7 +73,7 @@ func (o *outbox) SendAsync(ctx context.Context, r events.Record, done func(event
 	case o.tooLarge != nil && o.tooLarge(&r):
 		finish(tooLargeRecordError{})
 	case o.silent[r.Topic]:
-		time.AfterFunc(notifyWithin+noticed, func() { finish(errors.New("not acknowledged in time")) })
+		time.AfterFunc(sendWithin+noticed, func() { finish(errors.New("not acknowledged in time")) })
 	case o.faults[r.Topic] != nil:
 		finish(o.faults[r.Topic])
 	default:
@@ -266,14 +266,14 @@ func (p *post) statuses(topic, task string) []string {
 func TestNotificationsInOrder(t *testing.T) {
 	relaying(t, 64, func(p *post) {
 		statuses := []string{"received", "error", "undoing", "undone"}
-		for i := range 3 * notifyTopicMost {
+		for i := range 3 * notifyTopicMax {
 			for _, s := range statuses {
 				p.in.tell(fmt.Sprint("app.", i%3), fmt.Sprint("t-", i), s)
 			}
 		}
 		p.start()
 		p.pass(time.Second)
-		for i := range 3 * notifyTopicMost {
+		for i := range 3 * notifyTopicMax {
 			if got := p.statuses(fmt.Sprint("app.", i%3), fmt.Sprint("t-", i)); !slices.Equal(got, statuses) {
 				p.Fatalf("task %d was told %v", i, got)
 			}
@@ -297,11 +297,11 @@ func TestNotificationsInOrder(t *testing.T) {
 func TestUndeliverableDelaysNoOther(t *testing.T) {
 	for _, fault := range []string{"missing", "refuses", "silent"} {
 		t.Run(fault, func(t *testing.T) {
-			relaying(t, 5*notifyTopicMost, func(p *post) {
-				const told = 4 * notifyTopicMost
-				within := notifyPatience + time.Second
+			relaying(t, 5*notifyTopicMax, func(p *post) {
+				const told = 4 * notifyTopicMax
+				within := failingMax + time.Second
 				if fault == "silent" {
-					p.out.silent["broken"], within = true, notifyWithin+time.Second
+					p.out.silent["broken"], within = true, sendWithin+time.Second
 				} else {
 					p.out.faults["broken"] = errors.New(fault)
 				}
@@ -337,7 +337,7 @@ func TestUndeliverableDelaysNoOther(t *testing.T) {
 
 				// It works again, and after a while it is tried.
 				p.out.set(func() { clear(p.out.faults); clear(p.out.silent) })
-				p.pass(probeMost)
+				p.pass(probeWaitMax)
 				p.in.tell("broken", "late", "received")
 				p.pass(0)
 				if len(p.statuses("broken", "late")) != 1 {
@@ -351,18 +351,18 @@ func TestUndeliverableDelaysNoOther(t *testing.T) {
 // More than the outbox has room for goes to a silent topic: that one goroutine
 // of the outbox is never made to wait, and what else there is gets through.
 func TestSilentTopicsFillTheOutbox(t *testing.T) {
-	relaying(t, 2*notifyTopicMost, func(p *post) {
+	relaying(t, 2*notifyTopicMax, func(p *post) {
 		p.out.silent["a"], p.out.silent["b"] = true, true
-		for i := range 3 * notifyTopicMost {
+		for i := range 3 * notifyTopicMax {
 			p.in.tell("a", fmt.Sprint("a-", i), "received")
 			p.in.tell("b", fmt.Sprint("b-", i), "received")
 		}
 		p.start()
 		p.pass(time.Second) // its time must not end with theirs, at the instant that makes room
 		p.in.tell("fine", "f", "received")
-		p.pass(2 * notifyWithin)
-		if n := len(p.out.got(ns.Deadletters())); n != 6*notifyTopicMost {
-			p.Errorf("%d dead letters of %d", n, 6*notifyTopicMost)
+		p.pass(2 * sendWithin)
+		if n := len(p.out.got(ns.Deadletters())); n != 6*notifyTopicMax {
+			p.Errorf("%d dead letters of %d", n, 6*notifyTopicMax)
 		}
 		if n := len(p.out.got("fine")); n != 1 || p.in.unfinished() > 0 {
 			p.Errorf("%d of 1 arrived, %d are not finished with", n, p.in.unfinished())
@@ -374,7 +374,7 @@ func TestSilentTopicsFillTheOutbox(t *testing.T) {
 // waits for theirs waits where its own topic's time has not begun, and arrives.
 func TestSilentTopicsLeaveRoomInTheOutbox(t *testing.T) {
 	const topics = 8
-	relaying(t, topics*notifyTopicMost, func(p *post) {
+	relaying(t, topics*notifyTopicMax, func(p *post) {
 		silent := func(n int) {
 			for i := range topics {
 				topic := fmt.Sprint("silent-", i)
@@ -384,16 +384,16 @@ func TestSilentTopicsLeaveRoomInTheOutbox(t *testing.T) {
 				}
 			}
 		}
-		silent(notifyTopicMost)
+		silent(notifyTopicMax)
 		p.in.tell("fine", "f", "received")
-		silent(notifyTopicMost / 2)
+		silent(notifyTopicMax / 2)
 		p.start()
-		p.pass(notifyWithin + 2*noticed)
+		p.pass(sendWithin + 2*noticed)
 		if n := len(p.out.got("fine")); n != 1 {
 			p.Errorf("%d of 1 arrived", n)
 		}
-		p.pass(notifyWithin) // what went to one as another had just been given up
-		if n, all := len(p.out.got(ns.Deadletters())), topics*notifyTopicMost*3/2; n != all || p.in.unfinished() > 0 {
+		p.pass(sendWithin) // what went to one as another had just been given up
+		if n, all := len(p.out.got(ns.Deadletters())), topics*notifyTopicMax*3/2; n != all || p.in.unfinished() > 0 {
 			p.Errorf("%d dead letters of %d, %d are not finished with", n, all, p.in.unfinished())
 		}
 	})
@@ -418,7 +418,7 @@ func TestDeadLetterIsInsistedOn(t *testing.T) {
 			p.Errorf("within 5 minutes %v, want %v", tries, want)
 		}
 		p.out.set(func() { clear(p.out.faults) })
-		p.pass(rewriteMost)
+		p.pass(rewriteWaitMax)
 		if n := p.in.unfinished(); n > 0 || len(p.out.got(ns.Deadletters())) != 1 || len(p.out.got(ns.Alerts())) != 1 {
 			p.Errorf("%d unfinished, dead letters %v, alerts %v", n, p.out.got(ns.Deadletters()), p.out.got(ns.Alerts()))
 		}
@@ -479,7 +479,7 @@ func TestNotifierBeginsAnew(t *testing.T) {
 		p.in.mu.Unlock()
 		p.out.set(func() { clear(p.out.silent) })
 		p.in.tell("fine", "t-3", "received")
-		p.pass(2 * reopenNotifier)
+		p.pass(2 * reopenNotifierAfter)
 		if p.in.opened != 2 || len(p.reopened) != 1 || !strings.Contains(p.reopened[0].Error(), "poll the notifications: fenced") {
 			p.Errorf("opened %d times: %v", p.in.opened, p.reopened)
 		}
@@ -504,9 +504,9 @@ func TestNotifierEndsWithWhatLasts(t *testing.T) {
 	for _, c := range []struct {
 		err    error
 		within time.Duration
-	}{{&pastEnd{}, time.Second}, {notPermitted{errors.New("denied")}, refusedMost + 5*time.Second}} {
+	}{{&pastEnd{}, time.Second}, {notPermitted{errors.New("denied")}, notPermittedMax + 5*time.Second}} {
 		relaying(t, 64, func(p *post) {
-			if c.within < refusedMost {
+			if c.within < notPermittedMax {
 				p.in.fail = c.err
 			} else {
 				p.cfg.Open = func(context.Context) (Notifications, error) { return nil, c.err }
@@ -531,7 +531,7 @@ func TestNotifierEndsWithWhatLasts(t *testing.T) {
 // isn't even asked for, and nothing waits for another's topic.
 func TestReplyToIsEnsuredBesideOthers(t *testing.T) {
 	const missing, each = 100, 4 * time.Second
-	relaying(t, 5*notifyTopicMost, func(p *post) {
+	relaying(t, 5*notifyTopicMax, func(p *post) {
 		asked := map[string]int{}
 		for i := range missing {
 			p.out.faults[fmt.Sprint("new-", i)] = errors.New("no such topic")
@@ -622,7 +622,7 @@ func TestRecreatedReplyToIsWaitedFor(t *testing.T) {
 				for i := range tasks {
 					told(i)
 				}
-				p.pass(probeMost)
+				p.pass(probeWaitMax)
 				whole := 0
 				for i := range tasks {
 					if slices.Equal(p.statuses("app", fmt.Sprint("t-", i)), []string{"received", "processed"}) {
@@ -639,9 +639,9 @@ func TestRecreatedReplyToIsWaitedFor(t *testing.T) {
 
 // Past its bound the notifier takes no more until there is room.
 func TestNotifierTakesNoMoreThanItsBound(t *testing.T) {
-	relaying(t, 4*notifyTopicMost, func(p *post) {
+	relaying(t, 4*notifyTopicMax, func(p *post) {
 		p.out.silent["silent"] = true
-		for i := range notifyOutstanding {
+		for i := range outstandingMax {
 			p.in.tell("silent", fmt.Sprint("s-", i), "received")
 		}
 		p.start()
@@ -651,7 +651,7 @@ func TestNotifierTakesNoMoreThanItsBound(t *testing.T) {
 		if p.in.pauses != 1 || len(p.out.got("fine")) != 0 {
 			p.Errorf("paused %d times; %d arrived past the bound", p.in.pauses, len(p.out.got("fine")))
 		}
-		p.pass(notifyWithin)
+		p.pass(sendWithin)
 		if n := len(p.out.got("fine")); n != 1 || p.in.paused || p.in.unfinished() > 0 {
 			p.Errorf("%d of 1 arrived; %d unfinished", n, p.in.unfinished())
 		}

@@ -185,7 +185,7 @@ func TestConditionIsLookedAtOnce(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &Compiled{Rejected: func(key string, err error) { t.Fatalf("%s: %v", key, err) }}
+	c := &CompiledDefinitions{Rejected: func(key string, err error) { t.Fatalf("%s: %v", key, err) }}
 	c.Apply(&events.Record{Key: []byte(def.Key()), Value: def.Stored()})
 	in := &events.Submission{ID: "t", Workflow: "w", Input: []byte(`{"items":[` + strings.Repeat("1,", 5000) + `1]}`)}
 	env := &Env{Token: testToken, Now: time.Unix(0, 0), Namespace: ns, Definitions: c, DefinitionsRead: true, Requests: map[string]int32{"inventory": 1}, Epoch: 1, Slots: noSlots{}}

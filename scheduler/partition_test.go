@@ -16,9 +16,9 @@ func TestFirstPartitionsActWhileOthersAreLoaded(t *testing.T) {
 			<-may
 			return open(p)
 		}
-		l := s.worker(s.cluster.join(0, 1, 2, 3, 4, 5))
+		w := s.worker(s.cluster.join(0, 1, 2, 3, 4, 5))
 		ready := func() (n int) {
-			for _, p := range l.parts {
+			for _, p := range w.partitions {
 				if p.ready() {
 					n++
 				}
@@ -26,11 +26,11 @@ func TestFirstPartitionsActWhileOthersAreLoaded(t *testing.T) {
 			return n
 		}
 		for loaded := range 6 {
-			if err := l.reconcile(t.Context()); err != nil {
+			if err := w.reconcile(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 			synctest.Wait()
-			if err := l.reconcile(t.Context()); err != nil {
+			if err := w.reconcile(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 			if want := min(loaded+2, 6); len(began) != want || ready() != loaded {
@@ -39,6 +39,6 @@ func TestFirstPartitionsActWhileOthersAreLoaded(t *testing.T) {
 			may <- struct{}{}
 			synctest.Wait()
 		}
-		s.until(l, "all are ready", func() bool { return ready() == 6 })
+		s.until(w, "all are ready", func() bool { return ready() == 6 })
 	})
 }

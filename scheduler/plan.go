@@ -18,33 +18,33 @@ import (
 var plans sync.Map // *workflow.Program -> *planned
 
 // planned is the plan of a program.
-type planned struct {
+type cachedPlan struct {
 	*events.Plan
 	// fits is the plan that was last found to be of the same steps. Tasks that
 	// were read from a log share one, so it is mostly the next task's.
-	fits atomic.Pointer[events.Plan]
+	lastMatch atomic.Pointer[events.Plan]
 }
 
 // PlanOf is what the fold needs of a definition.
-func PlanOf(p *workflow.Program) *events.Plan { return plannedOf(p).Plan }
+func PlanOf(p *workflow.Program) *events.Plan { return cachedPlanOf(p).Plan }
 
-func plannedOf(p *workflow.Program) *planned {
+func cachedPlanOf(p *workflow.Program) *cachedPlan {
 	plan, ok := plans.Load(p)
 	if !ok {
-		plan, _ = plans.LoadOrStore(p, &planned{Plan: planOf(p)})
+		plan, _ = plans.LoadOrStore(p, &cachedPlan{Plan: planOf(p)})
 	}
-	return plan.(*planned)
+	return plan.(*cachedPlan)
 }
 
 // suits reports whether a task of this plan can be evaluated with the program.
-func (p *planned) suits(plan *events.Plan) bool {
-	if plan == p.Plan || plan == p.fits.Load() {
+func (p *cachedPlan) matches(plan *events.Plan) bool {
+	if plan == p.Plan || plan == p.lastMatch.Load() {
 		return true
 	}
 	if !slices.EqualFunc(plan.Steps, p.Steps, sameStep) {
 		return false
 	}
-	p.fits.Store(plan)
+	p.lastMatch.Store(plan)
 	return true
 }
 
@@ -114,7 +114,7 @@ func (d *decider) advance() {
 // complete-by none starts: an agent would drop the request, and its effect
 // would be taken to be unknown. The task's timer is due, and decides.
 func (d *decider) advanceSteps() {
-	var known ancestry
+	var known doneAncestors
 	var held [workflow.MaxSteps]bool
 	for progress := d.now.Before(d.Task.CompleteBy); progress; {
 		progress = false
@@ -122,25 +122,25 @@ func (d *decider) advanceSteps() {
 			if d.Task.State != events.StateProcessing || d.needDefinitions {
 				return
 			}
-			if d.Task.Steps[i].State == events.StepPending && known.satisfied(d.Task, i) {
-				d.begin(i, &held)
+			if d.Task.Steps[i].State == events.StepPending && known.allDone(d.Task, i) {
+				d.startOrSkip(i, &held)
 				progress = progress || d.Task.Steps[i].State == events.StepSkipped
 			}
 		}
 	}
-	if d.Task.State == events.StateProcessing && finished(d.Task) {
-		d.process()
+	if d.Task.State == events.StateProcessing && stepsDone(d.Task) {
+		d.completeTask()
 	}
 }
 
 // ancestry is which steps of a task are known to be done with all that they come
 // after: no step is undone while others start, so it stays so.
-type ancestry [workflow.MaxSteps]bool
+type doneAncestors [workflow.MaxSteps]bool
 
 // satisfied reports whether all that a step comes after is done: what it needs, what
 // that needs, and so on. That a need is done doesn't say so: an operator may release a
 // step as completed that has never run, before those that it needs.
-func (a *ancestry) satisfied(t *events.Task, i int) bool {
+func (a *doneAncestors) allDone(t *events.Task, i int) bool {
 	needs := t.Plan.Steps[i].Needs
 	for _, n := range needs {
 		if !isDone(t.Steps[n].State) {
@@ -151,7 +151,7 @@ func (a *ancestry) satisfied(t *events.Task, i int) bool {
 		if n < len(a) && a[n] {
 			continue
 		}
-		if !a.satisfied(t, n) {
+		if !a.allDone(t, n) {
 			return false
 		}
 		if n < len(a) {
@@ -161,14 +161,14 @@ func (a *ancestry) satisfied(t *events.Task, i int) bool {
 	return true
 }
 
-func satisfied(t *events.Task, i int) bool {
-	var known ancestry
-	return known.satisfied(t, i)
+func ancestorsDone(t *events.Task, i int) bool {
+	var known doneAncestors
+	return known.allDone(t, i)
 }
 
 func isDone(s events.StepState) bool { return s == events.StepCompleted || s == events.StepSkipped }
 
-func finished(t *events.Task) bool {
+func stepsDone(t *events.Task) bool {
 	for i := range t.Steps {
 		if !isDone(t.Steps[i].State) {
 			return false
@@ -179,9 +179,9 @@ func finished(t *events.Task) bool {
 
 // begin starts a step, or skips it. held are those whose condition was seen to hold: in
 // this decision it goes on to.
-func (d *decider) begin(i int, held *[workflow.MaxSteps]bool) {
+func (d *decider) startOrSkip(i int, held *[workflow.MaxSteps]bool) {
 	if !d.loadProgram() {
-		d.errored(i, events.Do, d.programGone())
+		d.failRun(i, events.Do, d.definitionError())
 		return
 	}
 	// Of one that waits for its agent the condition held when it came to wait, and is of
@@ -191,23 +191,23 @@ func (d *decider) begin(i int, held *[workflow.MaxSteps]bool) {
 	}
 	// What was tried may have had an effect: it isn't skipped any more, for nothing
 	// would undo it then.
-	if d.Task.Steps[i].Attempt == 0 && !d.holds(i, held) {
+	if d.Task.Steps[i].Attempt == 0 && !d.conditionHolds(i, held) {
 		return
 	}
-	if d.room(i, events.Do) { // else it stays pending, until it is its turn
-		d.attempt(i, events.Do)
+	if d.hasSlot(i, events.Do) { // else it stays pending, until it is its turn
+		d.startAttempt(i, events.Do)
 	}
 }
 
 // holds reports whether a step's condition holds. If not, the step is skipped, or in error.
-func (d *decider) holds(i int, held *[workflow.MaxSteps]bool) bool {
+func (d *decider) conditionHolds(i int, held *[workflow.MaxSteps]bool) bool {
 	if i < len(held) && held[i] {
 		return true
 	}
 	when, err := d.program.When(i, d.evaluationScope())
 	switch {
 	case err != nil:
-		d.errored(i, events.Do, expressionFailed(err))
+		d.failRun(i, events.Do, expressionFailed(err))
 	case !when:
 		d.emit(&events.RunSkipped{Step: d.Task.Plan.Steps[i].ID}, time.Time{}, nil)
 	case i < len(held):
@@ -218,29 +218,29 @@ func (d *decider) holds(i int, held *[workflow.MaxSteps]bool) bool {
 
 // attempt starts the next attempt of a run: the request goes out with the
 // event.
-func (d *decider) attempt(i int, k events.Kind) {
+func (d *decider) startAttempt(i int, k events.Kind) {
 	agent, operation := d.Task.Plan.Agent(i, k)
 	step, number := d.Task.Plan.Steps[i].ID, 1
 	run := d.Task.Run(i, k)
 	if run != nil {
 		number = run.Attempt + 1
 	}
-	input, fresh, ferr := d.inputOf(i, k, run)
+	input, fresh, ferr := d.runInput(i, k, run)
 	if d.needDefinitions {
 		return
 	}
 	if ferr != nil {
-		d.errored(i, k, ferr)
+		d.failRun(i, k, ferr)
 		return
 	}
 	partitions := d.env.Requests[agent]
 	if partitions == 0 {
-		d.failed(i, &events.AttemptFailed{Step: step, Kind: k, Attempt: number, Effect: events.EffectNone,
-			Error: d.cannotAsk(agent)})
+		d.failAttempt(i, &events.AttemptFailed{Step: step, Kind: k, Attempt: number, Effect: events.EffectNone,
+			Error: d.noSuchAgent(agent)})
 		return
 	}
 	if r, refused := d.env.tooLarge[attemptID{d.Task.ID, step, k, number}]; refused {
-		d.errored(i, k, &events.Error{Code: events.CodeTooLarge, Message: r.why})
+		d.failRun(i, k, &events.Error{Code: events.CodeTooLarge, Message: r.why})
 		return
 	}
 	generation := 0
@@ -250,7 +250,7 @@ func (d *decider) attempt(i int, k events.Kind) {
 	key := events.IdempotencyKey(d.env.Namespace, d.Task.ID, step, k, generation)
 	value, err := d.requestValue(i, k, input)
 	if err != nil {
-		d.errored(i, k, err)
+		d.failRun(i, k, err)
 		return
 	}
 	ref := events.RequestRef{Step: step, Kind: k, Attempt: number}
@@ -258,22 +258,22 @@ func (d *decider) attempt(i int, k events.Kind) {
 	f := &events.AttemptStarted{Kind: k, Step: step, Attempt: number, Agent: agent, Operation: operation, Key: key,
 		TokenHash: events.TokenHash(d.Task.ID, ref, token)}
 	switch {
-	case fresh && sameAsTask(d.Task, input):
+	case fresh && isTaskInput(d.Task, input):
 		f.TaskInput = true
 	case fresh:
 		f.Input = input
 	}
-	by := d.attemptBy(i, k)
+	by := d.attemptDeadline(i, k)
 	d.emit(f, by, d.policyOf(i, f))
 	q := &events.Request{Task: d.Task.ID, Ref: ref, Token: token, Operation: operation,
 		CompleteBy: by, IdempotencyKey: key, Traceparent: d.Task.Traceparent, Value: value}
-	d.Records = append(d.Records, q.RecordIn(d.env.Room, d.env.Namespace, d.env.Source, agent, requestPartition(d.Task.ID, number, partitions, d.env.Leaderless[agent])))
+	d.Records = append(d.Records, q.RecordIn(d.env.Arena, d.env.Namespace, d.env.Source, agent, requestPartition(d.Task.ID, number, partitions, d.env.Leaderless[agent])))
 }
 
-// cannotAsk is why an agent can't be asked.
-func (d *decider) cannotAsk(agent string) *events.Error {
+// noSuchAgent is why an agent can't be asked.
+func (d *decider) noSuchAgent(agent string) *events.Error {
 	topic := d.env.Namespace.Requests(agent)
-	if why, barred := d.env.Barred[agent]; barred {
+	if why, barred := d.env.Unwritable[agent]; barred {
 		return &events.Error{Code: events.CodeNoSuchAgent, Message: shortened(fmt.Sprintf("topic %s can't be written to: %s", topic, why))}
 	}
 	return &events.Error{Code: events.CodeNoSuchAgent, Message: fmt.Sprintf("there is no topic %s", topic)}
@@ -320,9 +320,9 @@ func gcd(a, b int64) int64 {
 	return a
 }
 
-// attemptBy bounds an attempt by its own time and the task's. An undo has its
+// attemptDeadline bounds an attempt by its own time and the task's. An undo has its
 // own deadlines only.
-func (d *decider) attemptBy(i int, k events.Kind) time.Time {
+func (d *decider) attemptDeadline(i int, k events.Kind) time.Time {
 	by := events.Millis(d.now.Add(d.Task.Plan.AttemptsOf(i, k).CompleteWithin))
 	if k == events.Do && d.Task.CompleteBy.Before(by) {
 		by = d.Task.CompleteBy
@@ -330,16 +330,16 @@ func (d *decider) attemptBy(i int, k events.Kind) time.Time {
 	return by
 }
 
-// inputOf is a run's input: what the log holds, or for the first attempt what
+// runInput is a run's input: what the log holds, or for the first attempt what
 // the definition's expressions give (fresh).
-func (d *decider) inputOf(i int, k events.Kind, run *events.Run) (input json.RawMessage, fresh bool, err *events.Error) {
+func (d *decider) runInput(i int, k events.Kind, run *events.Run) (input json.RawMessage, fresh bool, err *events.Error) {
 	// An undo without undo.input has none to keep. An attempt whose agent was
 	// gone kept nothing either: StartedSeq says that a request was sent.
 	if run != nil && (len(run.Input) > 0 || k == events.Undo && run.StartedSeq > 0) {
 		return run.Input, false, nil
 	}
 	if !d.loadProgram() {
-		return nil, false, d.programGone()
+		return nil, false, d.definitionError()
 	}
 	if d.needDefinitions {
 		return nil, false, nil
@@ -355,10 +355,10 @@ func (d *decider) inputOf(i int, k events.Kind, run *events.Run) (input json.Raw
 		return nil, false, expressionFailed(failure)
 	}
 	if fresh && !events.ValidJSON(input) {
-		return nil, false, tooDeep("the input of step " + quoted(d.Task.Plan.Steps[i].ID))
+		return nil, false, nestsTooDeep("the input of step " + quoted(d.Task.Plan.Steps[i].ID))
 	}
-	n, total := len(input), d.derived.size(d.Task)
-	if !sameAsTask(d.Task, input) {
+	n, total := len(input), d.derived.taskBytes(d.Task)
+	if !isTaskInput(d.Task, input) {
 		total += n
 	}
 	if n > MaxStepInputBytes || total > MaxTaskBytes {
@@ -372,8 +372,8 @@ func (d *decider) inputOf(i int, k events.Kind, run *events.Run) (input json.Raw
 // event can be read by itself.
 const minSharedBytes = 256
 
-// sameAsTask reports whether a step's input is the task's. Then it is counted and stored once.
-func sameAsTask(t *events.Task, input json.RawMessage) bool {
+// isTaskInput reports whether a step's input is the task's. Then it is counted and stored once.
+func isTaskInput(t *events.Task, input json.RawMessage) bool {
 	return len(input) >= minSharedBytes && bytes.Equal(input, t.Input)
 }
 
@@ -410,17 +410,17 @@ func (d *decider) advanceUndo() {
 			case events.StepRunning, events.StepFailed, events.StepWaiting:
 				return
 			case events.StepPending: // resubmitted
-				d.attempt(i, events.Undo)
+				d.startAttempt(i, events.Undo)
 				return
 			}
 		}
 	}
 	if i, ok := nextUndo(d.Task); ok {
-		d.attempt(i, events.Undo)
+		d.startAttempt(i, events.Undo)
 		return
 	}
 	if i, ok := skippedUnknown(d.Task); ok {
-		d.fail(cannotUndo(d.Task.Plan.Steps[i].ID))
+		d.failTask(cannotUndo(d.Task.Plan.Steps[i].ID))
 		return
 	}
 	if d.Task.Ending == events.StateCancelled {
@@ -475,9 +475,9 @@ func nextUndo(t *events.Task) (int, bool) {
 }
 
 // process ends a task whose steps are all done.
-func (d *decider) process() {
+func (d *decider) completeTask() {
 	if !d.loadProgram() {
-		d.fail(d.programGone())
+		d.failTask(d.definitionError())
 		return
 	}
 	if d.needDefinitions {
@@ -485,15 +485,15 @@ func (d *decider) process() {
 	}
 	out, err := d.program.Output(d.evaluationScope())
 	if err != nil {
-		d.fail(expressionFailed(err))
+		d.failTask(expressionFailed(err))
 		return
 	}
 	if !events.ValidJSON(out) {
-		d.fail(tooDeep("the task's output"))
+		d.failTask(nestsTooDeep("the task's output"))
 		return
 	}
-	if n := len(out); n > MaxOutputBytes || d.derived.size(d.Task)+n > MaxTaskBytes {
-		d.fail(&events.Error{Code: events.CodeTooLarge, Message: tooLarge("the task's output", n, MaxOutputBytes, d.derived.size(d.Task)+n)})
+	if n := len(out); n > MaxOutputBytes || d.derived.taskBytes(d.Task)+n > MaxTaskBytes {
+		d.failTask(&events.Error{Code: events.CodeTooLarge, Message: tooLarge("the task's output", n, MaxOutputBytes, d.derived.taskBytes(d.Task)+n)})
 		return
 	}
 	d.emit(&events.TaskProcessed{Output: out}, time.Time{}, nil)
@@ -514,24 +514,24 @@ func (d *decider) loadProgram() bool {
 	if !ok {
 		return false
 	}
-	if d.changed = !plannedOf(p).suits(d.Task.Plan); d.changed {
+	if d.definitionChanged = !cachedPlanOf(p).matches(d.Task.Plan); d.definitionChanged {
 		return false
 	}
 	d.program = p
 	return true
 }
 
-func (d *decider) programGone() *events.Error {
+func (d *decider) definitionError() *events.Error {
 	what := "is gone; apply it again and resubmit"
-	if d.changed {
+	if d.definitionChanged {
 		what = "is another than the task began with; undo or cancel the task"
 	}
 	return &events.Error{Code: events.CodeNoSuchWorkflow, Message: fmt.Sprintf("the definition %s/%d %s", d.Task.Workflow, d.Task.Version, what)}
 }
 
-// tooDeep: each step may nest what it was given a little deeper, so the bound of
+// nestsTooDeep: each step may nest what it was given a little deeper, so the bound of
 // what can be read back is checked where a value is made.
-func tooDeep(what string) *events.Error {
+func nestsTooDeep(what string) *events.Error {
 	return &events.Error{Code: events.CodeExpressionFailed, Message: fmt.Sprintf("%s nests deeper than %d levels", what, events.MaxJSONDepth)}
 }
 
@@ -541,7 +541,7 @@ func expressionFailed(err error) *events.Error {
 
 // evaluationScope is what expressions can see now.
 func (d *decider) evaluationScope() workflow.Scope {
-	if d.derived.scoped {
+	if d.derived.hasScope {
 		return d.derived.scope
 	}
 	t := d.Task
@@ -550,6 +550,6 @@ func (d *decider) evaluationScope() workflow.Scope {
 	for i := range t.Steps {
 		s.Steps[i] = stepScope(t.Steps[i])
 	}
-	d.derived.scope, d.derived.scoped = s, true
+	d.derived.scope, d.derived.hasScope = s, true
 	return s
 }

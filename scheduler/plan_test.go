@@ -24,7 +24,7 @@ func (s *script) apply(body string) {
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	s.catalog = &Compiled{Rejected: func(key string, err error) { s.t.Fatalf("%s: %v", key, err) }}
+	s.catalog = &CompiledDefinitions{Rejected: func(key string, err error) { s.t.Fatalf("%s: %v", key, err) }}
 	s.catalog.Apply(&events.Record{Key: []byte(d.Key()), Value: d.JSON()})
 }
 

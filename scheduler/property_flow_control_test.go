@@ -143,7 +143,7 @@ func (w *flowWorld) play() {
 	for _, id := range w.tasks {
 		t := w.states[id]
 		if t == nil || !t.State.Terminal() && t.State != events.StateError {
-			w.t.Fatalf("seed %d: task %s hasn't ended: %+v; flow %+v", w.seed, id, t, w.worker.agents())
+			w.t.Fatalf("seed %d: task %s hasn't ended: %+v; flow %+v", w.seed, id, t, w.worker.agentFlows())
 		}
 		w.counts["ended "+string(t.State)]++
 	}
@@ -193,7 +193,7 @@ func (w *flowWorld) harm() {
 			w.counts["topics that came"]++
 		}
 		if w.coin() { // else it shows when an attempt needs it
-			if err := w.worker.requests.read(w.t.Context()); err != nil {
+			if err := w.worker.requests.readMetadata(w.t.Context()); err != nil {
 				w.t.Fatal(err)
 			}
 		}
@@ -257,7 +257,7 @@ func (w *flowWorld) stepOf(t *events.Task) string {
 func (w *flowWorld) step() {
 	w.until(w.worker, "the partitions are there", func() bool {
 		for p, generation := range w.log.Assigned() {
-			if x := w.worker.parts[p]; x == nil || !x.ready() || x.generation != generation {
+			if x := w.worker.partitions[p]; x == nil || !x.ready() || x.generation != generation {
 				return false
 			}
 		}
@@ -418,7 +418,7 @@ func (w *flowWorld) check() {
 	}
 	w.committed = nil
 	now := w.worker.cfg.Clock.Now()
-	for id, p := range w.worker.parts {
+	for id, p := range w.worker.partitions {
 		w.checkUncounted(p, now)
 		fresh := newFlow(w.cfg.Capacity, id, flowPartitions)
 		over := map[string]bool{} // tasks whose time is over: nothing of them starts

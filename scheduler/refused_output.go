@@ -24,25 +24,25 @@ const (
 	metadataWithin = time.Second
 )
 
-// outputOf says that a transaction's output up to an index is of inputs of a partition, from where the
+// outputRange says that a transaction's output up to an index is of inputs of a partition, from where the
 // one before ends.
-type outputOf struct {
+type outputRange struct {
 	partition int32
 	end       int
 }
 
 // attributeOutput takes note that what was added to the output last is of a partition's inputs.
 func (tx *transaction) attributeOutput(p int32) {
-	if n := len(tx.outputs); n > 0 && tx.outputs[n-1].partition == p {
-		tx.outputs[n-1].end = len(tx.out)
+	if n := len(tx.outputRanges); n > 0 && tx.outputRanges[n-1].partition == p {
+		tx.outputRanges[n-1].end = len(tx.out)
 		return
 	}
-	tx.outputs = append(tx.outputs, outputOf{p, len(tx.out)})
+	tx.outputRanges = append(tx.outputRanges, outputRange{p, len(tx.out)})
 }
 
 // partitionOf is of which partition's inputs a record of the output is.
 func (tx *transaction) partitionOf(index int) int32 {
-	for _, o := range tx.outputs {
+	for _, o := range tx.outputRanges {
 		if index < o.end {
 			return o.partition
 		}
@@ -136,12 +136,12 @@ func sizeOf(r *events.Record) int {
 }
 
 // accepted removes the requests of tasks that a committed transaction has decided about.
-func (rs tooLargeRequests) accepted(tasks map[string]*events.Task) {
+func (rs tooLargeRequests) removeDecided(tasks map[string]*events.Task) {
 	maps.DeleteFunc(rs, func(id attemptID, _ tooLargeRequest) bool { return tasks[id.task] != nil })
 }
 
 // drop removes the requests of a partition that went.
-func (rs tooLargeRequests) drop(p int32) {
+func (rs tooLargeRequests) removePartition(p int32) {
 	maps.DeleteFunc(rs, func(_ attemptID, r tooLargeRequest) bool { return r.partition == p })
 }
 
@@ -152,28 +152,28 @@ func (rs tooLargeRequests) drop(p int32) {
 // else is tried again, and from the second time on its partition waits before, while the others
 // go on. A worker of which the cluster takes nothing for as long as one may stall gives up: a
 // fresh client may do better.
-func (l *worker) onRefused(ctx context.Context, tx *transaction, refused refusedRecord) error {
+func (w *worker) onRefused(ctx context.Context, tx *transaction, refused refusedRecord) error {
 	r := &tx.out[refused.RecordIndex()]
-	l.cfg.Listener.refusedRecord(r.Topic, refused)
+	w.cfg.Listener.recordRefused(r.Topic, refused)
 	now := time.Now()
-	if l.refusingSince.IsZero() {
-		l.refusingSince = now
+	if w.refusingSince.IsZero() {
+		w.refusingSince = now
 	}
 	p := tx.partitionOf(refused.RecordIndex())
-	l.refusals[p]++
-	again := l.refusals[p] > 1
-	agent, request := l.cfg.Namespace.AgentOf(r.Topic)
+	w.refusedInRow[p]++
+	again := w.refusedInRow[p] > 1
+	agent, request := w.cfg.Namespace.AgentOf(r.Topic)
 	large, tooLarge := errors.AsType[tooLargeRecord](refused)
 	switch {
 	case request && tooLarge:
 		return tx.recordTooLarge(refused.RecordIndex(), large)
 	case request && refused.Permanent() && again:
-		l.requests.bar(agent, refused.Error())
+		w.requests.markUnwritable(agent, refused.Error())
 		return nil
-	case now.Sub(l.refusingSince) > stallFactor*l.cfg.TransactionTimeout:
-		return fmt.Errorf("the cluster has taken nothing for %s: %w", now.Sub(l.refusingSince).Round(time.Second), refused)
+	case now.Sub(w.refusingSince) > stallFactor*w.cfg.TransactionTimeout:
+		return fmt.Errorf("the cluster has taken nothing for %s: %w", now.Sub(w.refusingSince).Round(time.Second), refused)
 	case again:
-		l.pauseForRetry(p, now)
+		w.pauseForRetry(p, now)
 	default:
 		select {
 		case <-ctx.Done():
@@ -183,7 +183,7 @@ func (l *worker) onRefused(ctx context.Context, tx *transaction, refused refused
 	if request { // it may go where a broker leads
 		bounded, cancel := context.WithTimeout(ctx, metadataWithin)
 		defer cancel()
-		l.requests.refresh(bounded, time.Now(), nil)
+		w.requests.refreshMetadata(bounded, time.Now(), nil)
 	}
 	return nil
 }
@@ -191,14 +191,14 @@ func (l *worker) onRefused(ctx context.Context, tx *transaction, refused refused
 // pauseForRetry pauses all inboxes of a partition, longer each time. Each try may take a third of the
 // transaction timeout, and all that was polled with it is rolled back: so a partition whose output goes
 // where no broker leads would stop the worker, if its inboxes didn't wait.
-func (l *worker) pauseForRetry(p int32, now time.Time) {
+func (w *worker) pauseForRetry(p int32, now time.Time) {
 	wait := retryPauseMin
-	for n := 2; n < l.refusals[p] && wait < retryPauseMax; n++ {
+	for n := 2; n < w.refusedInRow[p] && wait < retryPauseMax; n++ {
 		wait *= 2
 	}
 	wait = min(wait, retryPauseMax)
-	for topic := range l.inboxes {
-		l.log.Pause(p, topic, inboxgate.PausedForRetry, now.Add(wait))
+	for topic := range w.inboxes {
+		w.log.Pause(p, topic, inboxgate.PausedForRetry, now.Add(wait))
 	}
-	l.cfg.Listener.partitionPaused(p, wait)
+	w.cfg.Listener.partitionPaused(p, wait)
 }

@@ -27,7 +27,7 @@ func TestPartitionThatIsRefusedWaitsAlone(t *testing.T) {
 			}
 		}
 		log := s.cluster.join(0, 1)
-		l := s.worker(log)
+		w := s.worker(log)
 		log.refuse = func(r *events.Record) bool {
 			none := r.Topic == ns.Events() && r.Partition == 1
 			if none {
@@ -41,7 +41,7 @@ func TestPartitionThatIsRefusedWaitsAlone(t *testing.T) {
 		for ; time.Since(began) < 5*time.Minute; done++ {
 			id := s.ofPartition(0, fmt.Sprint("going-", done))
 			s.submit("w", id)
-			s.until(l, id+" asks its agent", func() bool { return len(s.asked("inventory")) > done })
+			s.until(w, id+" asks its agent", func() bool { return len(s.asked("inventory")) > done })
 			<-time.After(time.Second)
 		}
 		if len(s.events(waiting)) > 0 {
@@ -53,9 +53,9 @@ func TestPartitionThatIsRefusedWaitsAlone(t *testing.T) {
 		}
 		log.refuse = nil
 		<-time.After(retryPauseMax)
-		s.until(l, waiting+" goes on", func() bool { return len(s.events(waiting)) > 0 })
-		if len(l.refusals) > 0 {
-			t.Errorf("what was refused is still kept: %v", l.refusals)
+		s.until(w, waiting+" goes on", func() bool { return len(s.events(waiting)) > 0 })
+		if len(w.refusedInRow) > 0 {
+			t.Errorf("what was refused is still kept: %v", w.refusedInRow)
 		}
 	})
 }
@@ -66,7 +66,7 @@ func TestRefusedOnce(t *testing.T) {
 		s := newSite(t, 1)
 		s.cfg.Listener.PartitionPaused = func(p int32, _ time.Duration) { t.Errorf("partition %d waits", p) }
 		log := s.cluster.join(0)
-		l := s.worker(log)
+		w := s.worker(log)
 		for n := range 3 {
 			refusals := 0
 			log.refuse = func(*events.Record) bool {
@@ -74,7 +74,7 @@ func TestRefusedOnce(t *testing.T) {
 				return refusals == 1
 			}
 			s.submit("w", fmt.Sprint("t-", n))
-			s.drain(l)
+			s.drain(w)
 			if refusals < 2 {
 				t.Error("nothing was refused")
 			}
@@ -88,13 +88,13 @@ func TestRequestThatIsTooLargeForItsTopic(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSite(t, 1)
 		log := s.cluster.join(0)
-		l := s.worker(log)
+		w := s.worker(log)
 		log.tooLarge = func(r *events.Record) bool { return r.Topic == ns.Requests("inventory") && string(r.Key) == "large" }
 		s.submit("w", "t-0", "large", "t-1")
-		s.drain(l)
+		s.drain(w)
 		for _, id := range []string{"t-2", "t-3"} {
 			s.submit("w", id)
-			s.drain(l)
+			s.drain(w)
 		}
 		if asked := s.cluster.all(ns.Requests("inventory")); len(asked) != 4 {
 			t.Errorf("%d requests of 4: %v", len(asked), asked)
@@ -117,8 +117,8 @@ func TestRequestThatIsTooLargeForItsTopic(t *testing.T) {
 				t.Errorf("%s failed, too: %v", id, e)
 			}
 		}
-		if len(l.tooLarge) > 0 {
-			t.Errorf("what was refused is still kept: %v", l.tooLarge)
+		if len(w.tooLarge) > 0 {
+			t.Errorf("what was refused is still kept: %v", w.tooLarge)
 		}
 	})
 }
@@ -128,29 +128,29 @@ func TestRequestThatIsTooLargeForItsTopic(t *testing.T) {
 func TestRequestsThatAreTooLargeCostOneRollback(t *testing.T) {
 	s := newSite(t, 2)
 	log := s.cluster.join(0, 1)
-	l := s.worker(log)
+	w := s.worker(log)
 	log.tooLarge = func(r *events.Record) bool {
 		return r.Topic == ns.Requests("inventory") && strings.HasPrefix(string(r.Key), "large")
 	}
-	s.until(l, "they are restored", func() bool { return l.parts[0].ok() && l.parts[1].ok() })
+	s.until(w, "they are restored", func() bool { return w.partitions[0].ok() && w.partitions[1].ok() })
 	for i := range 5 {
 		s.submit("w", s.ofPartition(1, fmt.Sprint("large-", i)))
 	}
-	s.until(l, "they are refused", func() bool { return log.aborts == 1 })
+	s.until(w, "they are refused", func() bool { return log.aborts == 1 })
 	log.Pause(1, ns.Inbox(events.Tasks), inboxgate.PausedForRetry, time.Time{})
 	s.submit("w", s.ofPartition(0, "other"))
-	s.until(l, "the other is asked for", func() bool { return len(s.asked("inventory")) == 1 })
+	s.until(w, "the other is asked for", func() bool { return len(s.asked("inventory")) == 1 })
 	log.Resume(1, inboxgate.PausedForRetry)
-	s.drain(l)
-	if log.aborts != 1 || len(l.tooLarge) != 0 {
-		t.Errorf("%d transactions were rolled back; still kept: %v", log.aborts, l.tooLarge)
+	s.drain(w)
+	if log.aborts != 1 || len(w.tooLarge) != 0 {
+		t.Errorf("%d transactions were rolled back; still kept: %v", log.aborts, w.tooLarge)
 	}
 	s.submit("w", s.ofPartition(1, "large-5"))
-	s.until(l, "it is refused", func() bool { return log.aborts == 2 })
+	s.until(w, "it is refused", func() bool { return log.aborts == 2 })
 	log.lose(1)
-	s.until(l, "its partition is dropped", func() bool { return l.parts[1] == nil })
-	if len(l.tooLarge) != 0 {
-		t.Errorf("of a partition that went is kept: %v", l.tooLarge)
+	s.until(w, "its partition is dropped", func() bool { return w.partitions[1] == nil })
+	if len(w.tooLarge) != 0 {
+		t.Errorf("of a partition that went is kept: %v", w.tooLarge)
 	}
 }
 
@@ -160,10 +160,10 @@ func TestRequestTopicThatRefusesSaysWhy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSite(t, 1)
 		log := s.cluster.join(0)
-		l := s.worker(log)
+		w := s.worker(log)
 		s.cluster.missing[ns.Requests("inventory")] = true // the fake refuses it for good
 		s.submit("w", "t-0")
-		s.drain(l)
+		s.drain(w)
 		for _, r := range s.cluster.all(ns.Events()) {
 			e, err := events.DecodeEvent(&r)
 			if err != nil {
@@ -186,15 +186,15 @@ func TestRequestsGoWhereABrokerLeads(t *testing.T) {
 		s := newSite(t, 1)
 		s.agents["inventory"] = 3
 		log := s.cluster.join(0)
-		l := s.worker(log)
-		s.until(l, "it is restored", func() bool { return l.parts[0].ok() })
+		w := s.worker(log)
+		s.until(w, "it is restored", func() bool { return w.partitions[0].ok() })
 		s.leaderless = map[string][]int32{"inventory": {0, 2}}
 		log.refuse = func(r *events.Record) bool { return r.Topic == ns.Requests("inventory") && r.Partition != 1 }
 		for n := range 6 {
 			s.submit("w", fmt.Sprint("t-", n))
 		}
 		began := time.Now()
-		s.drain(l)
+		s.drain(w)
 		if took := time.Since(began); took > retryPauseMin {
 			t.Errorf("it took %v", took)
 		}
@@ -210,10 +210,10 @@ func TestTopicWithoutAnyLeader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSite(t, 2)
 		log := s.cluster.join(0, 1)
-		l := s.worker(log)
-		s.until(l, "they are restored", func() bool { return l.parts[0].ok() && l.parts[1].ok() })
+		w := s.worker(log)
+		s.until(w, "they are restored", func() bool { return w.partitions[0].ok() && w.partitions[1].ok() })
 		s.leaderless = map[string][]int32{"payments": {0, 1}}
-		if err := l.requests.read(t.Context()); err != nil {
+		if err := w.requests.readMetadata(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		log.refuse = func(r *events.Record) bool {
@@ -227,7 +227,7 @@ func TestTopicWithoutAnyLeader(t *testing.T) {
 		s.submit("pay", stands)
 		s.submit("w", goes)
 		began := time.Now()
-		s.until(l, goes+" asks its agent", func() bool { return len(s.asked("inventory")) > 0 })
+		s.until(w, goes+" asks its agent", func() bool { return len(s.asked("inventory")) > 0 })
 		if took := time.Since(began); took > retryPauseMin {
 			t.Errorf("it took %v", took)
 		}
@@ -235,7 +235,7 @@ func TestTopicWithoutAnyLeader(t *testing.T) {
 		log.refuse, s.leaderless = nil, nil
 		for range 5 {
 			<-time.After(retryPauseMax)
-			if err := l.turn(t.Context()); err != nil {
+			if err := w.runOnce(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -277,7 +277,7 @@ func TestRollbacksAreCounted(t *testing.T) {
 		aborted := 0
 		s.cfg.Listener.Aborted = func() { aborted++ }
 		log := s.cluster.join(0)
-		l := s.worker(log)
+		w := s.worker(log)
 		refusals := 0
 		log.refuse = func(*events.Record) bool {
 			refusals++
@@ -290,7 +290,7 @@ func TestRollbacksAreCounted(t *testing.T) {
 			return false, first, nil
 		}
 		s.submit("w", "a")
-		s.drain(l)
+		s.drain(w)
 		if aborted != log.aborts || aborted != 3 {
 			t.Errorf("%d transactions were rolled back, and %d are counted; want 3", log.aborts, aborted)
 		}

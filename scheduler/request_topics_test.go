@@ -18,7 +18,7 @@ func TestAddedPartitionsOfAnAgentAreUsedLater(t *testing.T) {
 		}}
 		used := func(agent string, want int32, led ...int32) {
 			t.Helper()
-			if err := topics.read(t.Context()); err != nil {
+			if err := topics.readMetadata(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 			if known, leaderless := topics.partitions(); known[agent] != want || !slices.Equal(leaderless[agent], led) {
@@ -28,11 +28,11 @@ func TestAddedPartitionsOfAnAgentAreUsedLater(t *testing.T) {
 		used("a", 2)
 		shown["a"], leaderless["a"] = 4, []int32{1, 3}
 		used("a", 2, 1)
-		time.Sleep(addedAfter - time.Second)
+		time.Sleep(newPartitionDelay - time.Second)
 		used("a", 2, 1)
 		shown["a"] = 5 // once more: from then on it counts
 		used("a", 2, 1)
-		time.Sleep(addedAfter - time.Second)
+		time.Sleep(newPartitionDelay - time.Second)
 		used("a", 2, 1)
 		used("b", 3)
 		time.Sleep(time.Second)

@@ -16,21 +16,21 @@ import (
 const restoreSaveBytes = 64 << 20
 
 // restored is what a restore hands to the worker.
-type restored struct {
-	id         int32
-	generation uint64
-	tasks      Tasks
-	runnable   runnable // of them
-	flow       *flow    // nil: no agent has a bound
-	inherited  []unslottedStep
-	from       Source
-	load       func(context.Context) error // what is still to come of a snapshot; nil: nothing
-	release    func()
-	err        error
+type restoreResult struct {
+	id             int32
+	generation     uint64
+	tasks          Tasks
+	runnable       runnable // of them
+	flow           *flow    // nil: no agent has a bound
+	unslottedSteps []unslottedStep
+	from           Source
+	loadFinished   func(context.Context) error // what is still to come of a snapshot; nil: nothing
+	releaseView    func()
+	err            error
 }
 
 // loaded is what the load of a partition's finished tasks hands to the worker.
-type loaded struct {
+type loadResult struct {
 	id         int32
 	generation uint64
 	done       chan struct{} // the load's: a partition may be restored again in the same assignment
@@ -38,107 +38,107 @@ type loaded struct {
 }
 
 // restore begins to bring a partition to the end of its log, beside the worker.
-func (l *worker) restore(ctx context.Context, id int32, gen uint64) {
+func (w *worker) startRestore(ctx context.Context, id int32, gen uint64) {
 	ctx, cancel := context.WithCancel(ctx)
 	p := &partition{id: id, generation: gen, cancel: cancel, runnable: newRunnable(), assignedAt: time.Now()}
-	l.parts[id] = p
-	l.cfg.Listener.assigned(id)
-	l.restoring.Go(func() {
-		r := l.cfg.restoreTasks(ctx, id, func(ctx context.Context) error { return l.rewind(ctx, id) })
+	w.partitions[id] = p
+	w.cfg.Listener.assigned(id)
+	w.background.Go(func() {
+		r := w.cfg.restoreTasks(ctx, id, func(ctx context.Context) error { return w.rewindInboxes(ctx, id) })
 		if r.err == nil {
-			l.comparePositions(ctx, id, r.tasks.State())
+			w.reportReflected(ctx, id, r.tasks.State())
 		}
 		r.generation = gen
 		select {
-		case l.restores <- r:
-			l.log.Wake()
+		case w.restoreResults <- r:
+			w.log.Wake()
 		case <-ctx.Done():
-			r.giveBack()
+			r.discard()
 		}
 	})
 }
 
 // rewind has the inboxes of a partition be read from their starts, since the log of events hasn't what the group's offsets are of.
 // Until that is done the partition is marked: no worker of the process restores it before.
-func (l *worker) rewind(ctx context.Context, id int32) error {
-	l.cfg.views.drop(id)
-	if err := l.log.Rewind(ctx, id); err != nil {
+func (w *worker) rewindInboxes(ctx context.Context, id int32) error {
+	w.cfg.views.markForRewind(id)
+	if err := w.log.Rewind(ctx, id); err != nil {
 		return err
 	}
-	l.cfg.views.rewound(id)
+	w.cfg.views.clearRewind(id)
 	return nil
 }
 
-func (r *restored) giveBack() {
+func (r *restoreResult) discard() {
 	if r.tasks != nil {
 		r.tasks.Discard()
-		r.release()
+		r.releaseView()
 	}
 }
 
-// restoredOne lets a partition act. While finished tasks are still being loaded
+// finishRestore lets a partition act. While finished tasks are still being loaded
 // tasks waits: whether a submission is new can't be said.
-func (l *worker) restoredOne(ctx context.Context, r restored) error {
-	p := l.parts[r.id]
+func (w *worker) finishRestore(ctx context.Context, r restoreResult) error {
+	p := w.partitions[r.id]
 	if p == nil || p.generation != r.generation || p.tasks != nil {
-		r.giveBack() // it went meanwhile
+		r.discard() // it went meanwhile
 		return nil
 	}
 	if r.err != nil {
 		return r.err
 	}
-	p.tasks, p.release = r.tasks, r.release
-	p.runnable, p.unslottedSteps = r.runnable, r.inherited
+	p.tasks, p.releaseView = r.tasks, r.releaseView
+	p.runnable, p.unslottedSteps = r.runnable, r.unslottedSteps
 	if next, at := r.tasks.Next(), r.tasks.State().At; next > 0 && !at.IsZero() {
 		p.confirmation.add(Accepted{next - 1, at})
 	}
 	if p.flow = r.flow; p.flow != nil {
-		l.health.addPartition(p.id, p.flow)
+		w.health.addPartition(p.id, p.flow)
 	}
-	if r.load == nil {
-		l.log.Resume(p.id, inboxgate.PausedForRestore)
+	if r.loadFinished == nil {
+		w.log.Resume(p.id, inboxgate.PausedForRestore)
 	} else {
-		l.loadBeside(ctx, p, r.load)
-		ns := l.cfg.Namespace
-		l.log.Resume(p.id, inboxgate.PausedForRestore, ns.Inbox(events.Replies), ns.Inbox(events.Recoveries), ns.Inbox(events.Controls))
+		w.startLoad(ctx, p, r.loadFinished)
+		ns := w.cfg.Namespace
+		w.log.Resume(p.id, inboxgate.PausedForRestore, ns.Inbox(events.Replies), ns.Inbox(events.Recoveries), ns.Inbox(events.Controls))
 	}
-	l.cfg.Listener.restored(p.id, r.from, time.Since(p.assignedAt))
+	w.cfg.Listener.restored(p.id, r.from, time.Since(p.assignedAt))
 	return nil
 }
 
-// comparePositions tells the log what of the inboxes is reflected. Of one whose topic was deleted and created
+// reportReflected tells the log what of the inboxes is reflected. Of one whose topic was deleted and created
 // again that is nothing, whatever the positions in the topic before were.
-func (l *worker) comparePositions(ctx context.Context, id int32, st events.PartitionState) {
+func (w *worker) reportReflected(ctx context.Context, id int32, st events.PartitionState) {
 	below := map[string]int64{}
-	for topic, inbox := range l.inboxes {
-		is := l.topicIDs[inbox]
+	for topic, inbox := range w.inboxes {
+		is := w.topicIDs[inbox]
 		if below[topic] = st.ReflectedIn(inbox, is); below[topic] != st.Reflected[inbox] {
-			l.cfg.Listener.recreated(id, topic, st.Reflected[inbox], st.TopicIDs[inbox], is)
+			w.cfg.Listener.recreated(id, topic, st.Reflected[inbox], st.TopicIDs[inbox], is)
 		}
 	}
-	l.log.Reflected(ctx, id, below)
+	w.log.Reflected(ctx, id, below)
 }
 
-func (l *worker) loadBeside(ctx context.Context, p *partition, load func(context.Context) error) {
+func (w *worker) startLoad(ctx context.Context, p *partition, load func(context.Context) error) {
 	ctx, cancel := context.WithCancel(ctx)
 	before := p.cancel
 	p.cancel = func() { before(); cancel() }
 	done := make(chan struct{})
 	p.loading = done
-	r := loaded{id: p.id, generation: p.generation, done: done}
-	l.restoring.Go(func() {
+	r := loadResult{id: p.id, generation: p.generation, done: done}
+	w.background.Go(func() {
 		r.err = load(ctx)
 		close(done)
 		select {
-		case l.loads <- r:
-			l.log.Wake()
+		case w.loadResults <- r:
+			w.log.Wake()
 		case <-ctx.Done():
 		}
 	})
 }
 
-func (l *worker) loadedOne(r loaded) error {
-	p := l.parts[r.id]
+func (w *worker) finishLoad(r loadResult) error {
+	p := w.partitions[r.id]
 	if p == nil || p.generation != r.generation || p.loading != r.done {
 		return nil
 	}
@@ -149,8 +149,8 @@ func (l *worker) loadedOne(r loaded) error {
 		return &storeError{p.id, "load", r.err}
 	}
 	p.loading = nil
-	l.log.Resume(p.id, inboxgate.PausedForRestore)
-	l.cfg.Listener.loaded(p.id, time.Since(p.assignedAt))
+	w.log.Resume(p.id, inboxgate.PausedForRestore)
+	w.cfg.Listener.finishedLoaded(p.id, time.Since(p.assignedAt))
 	return nil
 }
 
@@ -158,14 +158,14 @@ func (l *worker) loadedOne(r loaded) error {
 // snapshot if that is nearer to the end of the log, and reads on to the high
 // watermark. Another worker of the process may still have them open; that is waited
 // for. rewind is called before a store that is ahead of the log is emptied.
-func (c *Config) restoreTasks(ctx context.Context, id int32, rewind func(context.Context) error) restored {
-	r := restored{id: id}
+func (c *Config) restoreTasks(ctx context.Context, id int32, rewind func(context.Context) error) restoreResult {
+	r := restoreResult{id: id}
 	release, err := c.views.acquire(ctx, id)
 	if err != nil {
 		r.err = err
 		return r
 	}
-	tasks, err := c.views.load(ctx, id, c.Tasks)
+	tasks, err := c.views.openTasks(ctx, id, c.Tasks)
 	if err != nil {
 		release()
 		if r.err = ctx.Err(); r.err == nil {
@@ -173,10 +173,10 @@ func (c *Config) restoreTasks(ctx context.Context, id int32, rewind func(context
 		}
 		return r
 	}
-	b := &bringing{cfg: c, id: id, tasks: tasks, rewind: rewind}
-	err = b.bring(ctx)
+	b := &restoration{cfg: c, id: id, tasks: tasks, rewind: rewind}
+	err = b.run(ctx)
 	if err == nil {
-		err = b.lookThrough()
+		err = b.scanOpenTasks()
 	}
 	if err != nil {
 		tasks.Discard()
@@ -184,33 +184,33 @@ func (c *Config) restoreTasks(ctx context.Context, id int32, rewind func(context
 		r.err = fmt.Errorf("restore partition %d: %w", id, err)
 		return r
 	}
-	r.tasks, r.runnable, r.flow, r.inherited, r.release, r.from, r.load = tasks, b.runnable, b.flow, b.inherited, release, b.from, b.load
+	r.tasks, r.runnable, r.flow, r.unslottedSteps, r.releaseView, r.from, r.loadFinished = tasks, b.runnable, b.flow, b.unslottedSteps, release, b.from, b.loadFinished
 	return r
 }
 
 // bringing is one restore.
-type bringing struct {
-	cfg   *Config
-	id    int32
-	tasks Tasks
-	from  Source
-	load  func(context.Context) error
+type restoration struct {
+	cfg          *Config
+	id           int32
+	tasks        Tasks
+	from         Source
+	loadFinished func(context.Context) error
 	// rewind has the inboxes be read from their starts, for good.
 	rewind func(context.Context) error
 
-	runnable  runnable
-	flow      *flow
-	inherited []unslottedStep
+	runnable       runnable
+	flow           *flow
+	unslottedSteps []unslottedStep
 
-	last  *events.Snapshot // that the topic holds; nil: none
-	known bool             // that is so
-	good  bool             // and nothing is wrong with it
+	snapshot       *events.Snapshot // that the topic holds; nil: none
+	snapshotKnown  bool             // that is so
+	snapshotUsable bool             // and nothing is wrong with it
 }
 
 // bring takes the nearest way that there is. A store that has what the log hasn't committed
 // is dropped.
-func (b *bringing) bring(ctx context.Context) error {
-	if b.cfg.views.isDropped(b.id) { // that failed when its state was emptied
+func (b *restoration) run(ctx context.Context) error {
+	if b.cfg.views.needsRewind(b.id) { // that failed when its state was emptied
 		if err := b.rewind(ctx); err != nil {
 			return err
 		}
@@ -218,7 +218,7 @@ func (b *bringing) bring(ctx context.Context) error {
 	if err := b.findSnapshot(ctx); err != nil {
 		return err
 	}
-	err := b.nearest(ctx)
+	err := b.fromNearest(ctx)
 	if !isAhead(err) {
 		return err
 	}
@@ -230,7 +230,7 @@ func (b *bringing) bring(ctx context.Context) error {
 	if err := b.tasks.Wipe(); err != nil {
 		return &storeError{b.id, "empty", err}
 	}
-	return b.nearest(ctx)
+	return b.fromNearest(ctx)
 }
 
 // aheadError is of a position, or of a state, that the log hasn't come to.
@@ -246,9 +246,9 @@ func isAhead(err error) bool {
 
 // nearest restores from the store, from the snapshot or from the log. What is wrong with a snapshot is
 // told, and the log read instead: it has everything.
-func (b *bringing) nearest(ctx context.Context) error {
-	if m := b.last; m != nil && m.ShorterThan(b.tasks.Next(), int64(m.Tasks)+m.FinishedTasks) {
-		done, err := b.bySnapshot(ctx)
+func (b *restoration) fromNearest(ctx context.Context) error {
+	if m := b.snapshot; m != nil && m.ShorterThan(b.tasks.Next(), int64(m.Tasks)+m.FinishedTasks) {
+		done, err := b.fromSnapshot(ctx)
 		if done || err != nil {
 			return err
 		}
@@ -256,11 +256,11 @@ func (b *bringing) nearest(ctx context.Context) error {
 	if b.from = FromDisk; b.tasks.Next() == 0 {
 		b.from = FromLog
 	}
-	why, err := b.byLog(ctx)
+	why, err := b.fromLog(ctx)
 	if why == "" || err != nil {
 		return err
 	}
-	b.refuse(errors.New(why))
+	b.refuseSnapshot(errors.New(why))
 	if b.from == FromLog {
 		return nil
 	}
@@ -269,18 +269,18 @@ func (b *bringing) nearest(ctx context.Context) error {
 		return &storeError{b.id, "empty", err}
 	}
 	b.from = FromLog
-	_, err = b.byLog(ctx)
+	_, err = b.fromLog(ctx)
 	return err
 }
 
-// lookThrough finds in all that is open what runs, and what waits for agents.
-func (b *bringing) lookThrough() error {
+// scanOpenTasks finds in all that is open what runs, and what waits for agents.
+func (b *restoration) scanOpenTasks() error {
 	b.runnable, b.flow = newRunnable(), newFlow(b.cfg.Capacity, b.id, b.cfg.Partitions)
 	now := b.cfg.Clock.Now()
 	err := b.tasks.EachOpen(func(t *events.Task) {
-		b.runnable.set(t)
+		b.runnable.update(t)
 		b.flow.refreshTask(t, now, true)
-		b.inherited = b.flow.unslotted(b.inherited, t, now)
+		b.unslottedSteps = b.flow.unslotted(b.unslottedSteps, t, now)
 	})
 	if err != nil {
 		return &storeError{b.id, "read the open tasks of", err}
@@ -289,14 +289,14 @@ func (b *bringing) lookThrough() error {
 }
 
 // refuse tells why the snapshot isn't used. It isn't written on, either.
-func (b *bringing) refuse(why error) {
-	b.good = false
+func (b *restoration) refuseSnapshot(why error) {
+	b.snapshotUsable = false
 	b.cfg.Listener.snapshotRefused(b.id, why)
 }
 
 // findSnapshot looks for the last one that the topic holds. Where that can't be
 // said none may be written either, over what may be a newer build's.
-func (b *bringing) findSnapshot(ctx context.Context) error {
+func (b *restoration) findSnapshot(ctx context.Context) error {
 	for n := int64(events.SnapshotLook); ; n *= events.SnapshotLookFactor {
 		r := &events.SnapshotReader{}
 		all, err := b.cfg.History.ReadLast(ctx, b.cfg.Namespace.Snapshots(), b.id, n, func(rs []events.Record) error {
@@ -309,31 +309,31 @@ func (b *bringing) findSnapshot(ctx context.Context) error {
 		})
 		readable := err == nil
 		if readable {
-			b.last, err = r.Snapshot()
+			b.snapshot, err = r.Snapshot()
 		}
 		switch {
 		case ctx.Err() != nil:
 			return ctx.Err()
 		case err == nil:
-			b.known, b.good = true, true
+			b.snapshotKnown, b.snapshotUsable = true, true
 			return nil
 		case errors.Is(err, events.ErrNoSnapshot) && !all:
 			continue
 		case errors.Is(err, events.ErrNoSnapshot):
-			b.known, b.good = true, true
+			b.snapshotKnown, b.snapshotUsable = true, true
 			return nil
 		case !readable && !isPermanent(err):
 			return err
 		}
-		b.refuse(err)
-		b.known = readable && !errors.Is(err, events.ErrSnapshotFormat)
+		b.refuseSnapshot(err)
+		b.snapshotKnown = readable && !errors.Is(err, events.ErrSnapshotFormat)
 		return nil
 	}
 }
 
-// bySnapshot takes the topic's snapshot and the events after it. done is false
+// fromSnapshot takes the topic's snapshot and the events after it. done is false
 // where it can't be used: the partition is empty then, or as it was.
-func (b *bringing) bySnapshot(ctx context.Context) (done bool, err error) {
+func (b *restoration) fromSnapshot(ctx context.Context) (done bool, err error) {
 	load, err := b.takeSnapshot(ctx)
 	taken := err == nil
 	if taken {
@@ -341,7 +341,7 @@ func (b *bringing) bySnapshot(ctx context.Context) (done bool, err error) {
 		if next, err = b.read(ctx, b.tasks.Rereads()); err == nil {
 			why := b.tasks.SnapshotReached(next)
 			if why == "" {
-				b.from, b.load = FromSnapshot, load
+				b.from, b.loadFinished = FromSnapshot, load
 				return true, nil
 			}
 			err = fmt.Errorf("%w: %s", events.ErrSnapshot, why)
@@ -354,7 +354,7 @@ func (b *bringing) bySnapshot(ctx context.Context) (done bool, err error) {
 	case errors.As(err, &store), !errors.Is(err, events.ErrSnapshot) && !isPermanent(err):
 		return false, err
 	}
-	b.refuse(err)
+	b.refuseSnapshot(err)
 	if !taken {
 		return false, nil
 	}
@@ -366,8 +366,8 @@ func (b *bringing) bySnapshot(ctx context.Context) (done bool, err error) {
 
 // takeSnapshot reads the topic. As many are read at once as there are processors,
 // for each is a good part of memory until it is taken.
-func (b *bringing) takeSnapshot(ctx context.Context) (load func(context.Context) error, err error) {
-	release, err := b.cfg.views.turn(ctx)
+func (b *restoration) takeSnapshot(ctx context.Context) (load func(context.Context) error, err error) {
+	release, err := b.cfg.views.acquireLoadSlot(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -392,21 +392,21 @@ func (b *bringing) takeSnapshot(ctx context.Context) (load func(context.Context)
 // maxOffset asks for all of a topic.
 const maxOffset = 1 << 62
 
-// byLog reads on from where the store is, or from the snapshot if that is
+// fromLog reads on from where the store is, or from the snapshot if that is
 // earlier. why says that the snapshot isn't of this log.
-func (b *bringing) byLog(ctx context.Context) (why string, err error) {
+func (b *restoration) fromLog(ctx context.Context) (why string, err error) {
 	from := b.tasks.Rereads()
-	if b.known {
-		from = min(from, b.tasks.SnapshotBase(b.last, b.good))
+	if b.snapshotKnown {
+		from = min(from, b.tasks.SnapshotBase(b.snapshot, b.snapshotUsable))
 	}
 	next, err := b.read(ctx, from)
-	if err != nil || !b.known {
+	if err != nil || !b.snapshotKnown {
 		return "", err
 	}
 	return b.tasks.SnapshotReached(next), nil
 }
 
-func (b *bringing) read(ctx context.Context, from int64) (next int64, err error) {
+func (b *restoration) read(ctx context.Context, from int64) (next int64, err error) {
 	next, err = b.readFrom(ctx, from)
 	if at := b.tasks.Next(); err == nil && next < at { // the log ends before the last event that is known
 		next, err = b.readFrom(ctx, at)
@@ -417,7 +417,7 @@ func (b *bringing) read(ctx context.Context, from int64) (next int64, err error)
 	return next, err
 }
 
-func (b *bringing) readFrom(ctx context.Context, from int64) (next int64, err error) {
+func (b *restoration) readFrom(ctx context.Context, from int64) (next int64, err error) {
 	return b.cfg.History.Read(ctx, b.cfg.Namespace.Events(), b.id, from, func(rs []events.Record) error {
 		for i := range rs {
 			if err := b.tasks.Apply(&rs[i]); err != nil {

@@ -18,15 +18,15 @@ import (
 const (
 	DefaultMaxRunnable = 10_000 // see admission.go
 	stallFactor        = 3      // transaction timeouts without a commit end the process
-	decidePart         = 4      // of the transaction timeout, for the inputs of one transaction
+	decideShare        = 4      // of the transaction timeout, for the inputs of one transaction
 	skewWarn           = 2 * time.Second
-	skewMost           = 30 * time.Second
+	skewMax            = 30 * time.Second
 	trimEvery          = 30 * time.Second
 	refreshEvery       = 5 * time.Second // of the request topics' metadata
-	barFor             = 5 * time.Second // an agent whose topic can't be written to
-	reopenLeast        = 100 * time.Millisecond
-	reopenMost         = 5 * time.Second
-	refusedMost        = time.Minute // of a cluster that doesn't permit what a worker has to do
+	unwritableFor      = 5 * time.Second // an agent whose topic can't be written to
+	reopenWaitMin      = 100 * time.Millisecond
+	reopenWaitMax      = 5 * time.Second
+	notPermittedMax    = time.Minute // of a cluster that doesn't permit what a worker has to do
 )
 
 // Config says what a scheduler process is made of.
@@ -78,14 +78,14 @@ func Run(ctx context.Context, cfg Config) error {
 	cfg.views = newViews(runtime.GOMAXPROCS(0))
 	cfg.flushed = &flushedInput{}
 	requests := &requestTopics{fetch: cfg.RequestTopics}
-	if err := requests.read(ctx); err != nil {
+	if err := requests.readMetadata(ctx); err != nil {
 		return fmt.Errorf("read the agents' request topics: %w", err)
 	}
 	g, ctx := errgroup.WithContext(ctx)
 	for i := range cfg.Workers {
 		g.Go(func() error { return cfg.runWorker(ctx, i, requests) })
 	}
-	g.Go(func() error { return cfg.tend(ctx, requests) })
+	g.Go(func() error { return cfg.runMaintenance(ctx, requests) })
 	return g.Wait()
 }
 
@@ -95,63 +95,63 @@ func WorkerOwner(process string, number int) string { return process + "/" + str
 // runWorker keeps one worker going, with a fresh client after each failure.
 func (c *Config) runWorker(ctx context.Context, number int, requests *requestTopics) error {
 	owner := WorkerOwner(c.Owner, number)
-	wait := reopenLeast
-	var refusals refusals
+	wait := reopenWaitMin
+	var refusals permissionFailures
 	for ctx.Err() == nil {
 		start := time.Now()
-		err := c.oneWorker(ctx, owner, number, requests)
+		err := c.runClient(ctx, owner, number, requests)
 		if err == nil || ctx.Err() != nil {
 			return nil
 		}
-		if isPermanent(err) || refusals.last(err, start, time.Now()) {
+		if isPermanent(err) || refusals.tooLong(err, start, time.Now()) {
 			return err
 		}
 		c.Listener.workerFailed(owner, err)
-		if time.Since(start) > reopenMost {
-			wait = reopenLeast
+		if time.Since(start) > reopenWaitMax {
+			wait = reopenWaitMin
 		}
 		select {
 		case <-ctx.Done():
 		case <-time.After(wait):
-			wait = min(2*wait, reopenMost)
+			wait = min(2*wait, reopenWaitMax)
 		}
 	}
 	return nil
 }
 
 // refusals are clients of a worker that the cluster didn't permit, one after another.
-type refusals struct{ since time.Time }
+type permissionFailures struct{ since time.Time }
 
 // last takes in how a client ended that was opened at an instant. It reports whether the cluster has permitted none
-// for refusedMost: credentials and ACLs are changed while programs run, and nobody waits for ever for that.
-func (r *refusals) last(err error, opened, now time.Time) bool {
+// for notPermittedMax: credentials and ACLs are changed while programs run, and nobody waits for ever for that.
+func (r *permissionFailures) tooLong(err error, opened, now time.Time) bool {
 	var refused interface{ Refused() bool }
 	if !errors.As(err, &refused) || !refused.Refused() {
 		r.since = time.Time{}
 		return false
 	}
-	if r.since.IsZero() || now.Sub(opened) > refusedMost { // it was permitted for a while
+	if r.since.IsZero() || now.Sub(opened) > notPermittedMax { // it was permitted for a while
 		r.since = now
 	}
-	return now.Sub(r.since) > refusedMost
+	return now.Sub(r.since) > notPermittedMax
 }
 
-// oneWorker is the life of one client.
-func (c *Config) oneWorker(ctx context.Context, owner string, number int, requests *requestTopics) error {
+// runClient is the life of one client.
+func (c *Config) runClient(ctx context.Context, owner string, number int, requests *requestTopics) error {
 	log, err := c.OpenLog(ctx, owner, number)
 	if err != nil {
 		return fmt.Errorf("open worker %s: %w", owner, err)
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	l := newWorker(c, owner, log, requests)
+	w := newWorker(c, owner, log, requests)
 	unwatched := make(chan struct{})
 	go func() {
 		defer close(unwatched)
-		c.watch(ctx, l, cancel)
+		c.endOnStall(ctx, w, cancel)
 	}()
 	ended := make(chan error, 1)
-	go func() { ended <- l.run(ctx) }()
+	go func() { ended <- w.run(ctx) }()
 	var stalled *stalledError
 	select {
 	case err = <-ended:
@@ -213,18 +213,18 @@ func (e *stalledError) Error() string {
 }
 
 // watch closes the client of a worker that stalls.
-func (c *Config) watch(ctx context.Context, l *worker, cancel context.CancelCauseFunc) {
+func (c *Config) endOnStall(ctx context.Context, w *worker, cancel context.CancelCauseFunc) {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
-	var seen watched
+	var seen watchWindow
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case now := <-tick.C:
-			if d := seen.since(now, l.stalled(now), c.TransactionTimeout); d > stallFactor*c.TransactionTimeout {
-				cancel(&stalledError{l.owner, d})
-				l.log.Close()
+			if d := seen.stalledFor(now, w.stalledFor(now), c.TransactionTimeout); d > stallFactor*c.TransactionTimeout {
+				cancel(&stalledError{w.owner, d})
+				w.log.Close()
 				return
 			}
 		}
@@ -233,10 +233,10 @@ func (c *Config) watch(ctx context.Context, l *worker, cancel context.CancelCaus
 
 // watched is since when a worker has been looked at without a gap. A process that was stopped, and goes on,
 // finds that its workers have done nothing for as long: they couldn't, and get their time again.
-type watched struct{ from, last time.Time }
+type watchWindow struct{ from, last time.Time }
 
 // since is for how long a worker has stalled while it was watched; a gap of more than most is none of that.
-func (w *watched) since(now time.Time, stalled, most time.Duration) time.Duration {
+func (w *watchWindow) stalledFor(now time.Time, stalled, most time.Duration) time.Duration {
 	if w.last.IsZero() || now.Sub(w.last) > most {
 		w.from = now
 	}
@@ -246,7 +246,7 @@ func (w *watched) since(now time.Time, stalled, most time.Duration) time.Duratio
 
 // tend does what is no worker's: it reads the request topics' metadata again,
 // trims the inboxes, and looks at the clock.
-func (c *Config) tend(ctx context.Context, requests *requestTopics) error {
+func (c *Config) runMaintenance(ctx context.Context, requests *requestTopics) error {
 	refresh, trim, look := time.NewTicker(refreshEvery), time.NewTicker(trimEvery), time.NewTicker(time.Second)
 	defer refresh.Stop()
 	defer trim.Stop()
@@ -256,7 +256,7 @@ func (c *Config) tend(ctx context.Context, requests *requestTopics) error {
 		case <-ctx.Done():
 			return nil
 		case <-refresh.C:
-			if err := requests.read(ctx); err != nil && ctx.Err() == nil {
+			if err := requests.readMetadata(ctx); err != nil && ctx.Err() == nil {
 				c.Listener.requestTopicsFailed(err)
 			}
 		case <-trim.C:
@@ -266,8 +266,8 @@ func (c *Config) tend(ctx context.Context, requests *requestTopics) error {
 			if off < 0 {
 				off = -off
 			}
-			if off > skewMost {
-				return fmt.Errorf("the local clock is %s from the broker's, past %s: this scheduler gives up its partitions; set the clock (NTP) and start it again", off, skewMost)
+			if off > skewMax {
+				return fmt.Errorf("the local clock is %s from the broker's, past %s: this scheduler gives up its partitions; set the clock (NTP) and start it again", off, skewMax)
 			}
 			if off > skewWarn {
 				c.Listener.skew(c.Clock.Offset())
@@ -282,7 +282,7 @@ func (c *Config) trim(ctx context.Context) {
 	if c.Trim == nil {
 		return
 	}
-	for in, before := range c.flushed.take() {
+	for in, before := range c.flushed.drain() {
 		topic := c.Namespace.Inbox(in.inbox)
 		if err := c.Trim(ctx, topic, in.topicID, before); err != nil && ctx.Err() == nil {
 			c.Listener.trimFailed(topic, err)
@@ -313,7 +313,7 @@ type flushedInput struct {
 	offsets map[inboxTopic]map[int32]int64
 }
 
-func (f *flushedInput) note(p int32, st events.PartitionState, next int64) {
+func (f *flushedInput) add(p int32, st events.PartitionState, next int64) {
 	if next == 0 {
 		return
 	}
@@ -339,7 +339,7 @@ func (f *flushedInput) set(in inboxTopic, p int32, offset int64) {
 
 // done notes partitions that were added to inboxes: what was in them is written elsewhere, and
 // their positions are committed with that.
-func (f *flushedInput) done(brought inboxOffsets, ids events.TopicIDs) {
+func (f *flushedInput) addForwarded(brought inboxOffsets, ids events.TopicIDs) {
 	if len(brought) == 0 {
 		return
 	}
@@ -352,7 +352,7 @@ func (f *flushedInput) done(brought inboxOffsets, ids events.TopicIDs) {
 	}
 }
 
-func (f *flushedInput) take() map[inboxTopic]map[int32]int64 {
+func (f *flushedInput) drain() map[inboxTopic]map[int32]int64 {
 	f.Lock()
 	defer f.Unlock()
 	taken := f.offsets
@@ -364,44 +364,44 @@ func (f *flushedInput) take() map[inboxTopic]map[int32]int64 {
 // they belong to one goroutine.
 type views struct {
 	sync.Mutex
-	open    map[int32]chan struct{} // closed when given back
-	loading chan struct{}           // holds one for each that is being loaded
+	open      map[int32]chan struct{} // closed when given back
+	loadSlots chan struct{}           // holds one for each that is being loaded
 	// dropped are the partitions whose state is, or was, ahead of the log: the group's offsets are, too. Their inboxes are still to be rewound.
-	dropped map[int32]bool
+	rewindPending map[int32]bool
 }
 
 // drop marks a partition whose inboxes are to be rewound; rewound removes the mark.
-func (v *views) drop(p int32) {
+func (v *views) markForRewind(p int32) {
 	v.Lock()
 	defer v.Unlock()
-	if v.dropped == nil {
-		v.dropped = map[int32]bool{}
+	if v.rewindPending == nil {
+		v.rewindPending = map[int32]bool{}
 	}
-	v.dropped[p] = true
+	v.rewindPending[p] = true
 }
 
-func (v *views) isDropped(p int32) bool {
+func (v *views) needsRewind(p int32) bool {
 	v.Lock()
 	defer v.Unlock()
-	return v.dropped[p]
+	return v.rewindPending[p]
 }
 
-func (v *views) rewound(p int32) {
+func (v *views) clearRewind(p int32) {
 	v.Lock()
 	defer v.Unlock()
-	delete(v.dropped, p)
+	delete(v.rewindPending, p)
 }
 
 // newViews lets so many be loaded at once.
 func newViews(atOnce int) *views {
-	return &views{open: map[int32]chan struct{}{}, loading: make(chan struct{}, atOnce)}
+	return &views{open: map[int32]chan struct{}{}, loadSlots: make(chan struct{}, atOnce)}
 }
 
 // load opens tasks. That is work for a processor, so there are as many at once as
 // there are processors: then the first partitions act while the rest is loaded,
 // instead of all at the end.
-func (v *views) load(ctx context.Context, p int32, open func(int32) (Tasks, error)) (Tasks, error) {
-	release, err := v.turn(ctx)
+func (v *views) openTasks(ctx context.Context, p int32, open func(int32) (Tasks, error)) (Tasks, error) {
+	release, err := v.acquireLoadSlot(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -410,10 +410,10 @@ func (v *views) load(ctx context.Context, p int32, open func(int32) (Tasks, erro
 }
 
 // turn waits for one of the turns that there are at once.
-func (v *views) turn(ctx context.Context) (release func(), err error) {
+func (v *views) acquireLoadSlot(ctx context.Context) (release func(), err error) {
 	select {
-	case v.loading <- struct{}{}:
-		return func() { <-v.loading }, nil
+	case v.loadSlots <- struct{}{}:
+		return func() { <-v.loadSlots }, nil
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}

@@ -40,7 +40,7 @@ func (s *site) snapshots(o projections.SnapshotOptions) *told {
 	w := &told{}
 	l := s.cfg.Listener
 	l.Restored = func(_ int32, from Source, _ time.Duration) { w.from = append(w.from, from) }
-	l.Loaded = func(p int32, _ time.Duration) { w.loaded = append(w.loaded, p) }
+	l.FinishedLoaded = func(p int32, _ time.Duration) { w.loaded = append(w.loaded, p) }
 	l.SnapshotRefused = func(_ int32, why error) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
@@ -54,9 +54,9 @@ func (s *site) snapshots(o projections.SnapshotOptions) *told {
 var often = projections.SnapshotOptions{Share: 1, EventBytes: 1, ChunkBytes: 1 << 10}
 
 // digest is that of a worker's partition.
-func (s *site) digest(l *worker, p int32) string {
+func (s *site) digest(w *worker, p int32) string {
 	s.t.Helper()
-	d, err := l.parts[p].tasks.(*projections.Tasks).Digest()
+	d, err := w.partitions[p].tasks.(*projections.Tasks).Digest()
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -277,15 +277,15 @@ func (s *site) dropsStore(want string) {
 	if r.err != nil || r.from == FromDisk || len(ahead) != 1 || !isAhead(ahead[0]) || rewound != 1 {
 		s.t.Fatalf("restored from %q (%v); told %v, its inboxes rewound %d times", r.from, r.err, ahead, rewound)
 	}
-	if r.load != nil {
-		if err := errors.Join(r.load(s.t.Context()), r.tasks.Loaded()); err != nil {
+	if r.loadFinished != nil {
+		if err := errors.Join(r.loadFinished(s.t.Context()), r.tasks.Loaded()); err != nil {
 			s.t.Fatal(err)
 		}
 	}
 	if got, err := r.tasks.(*projections.Tasks).Digest(); err != nil || got != want {
 		s.t.Errorf("the digest is %s (%v), of the log alone it is %s", got, err, want)
 	}
-	r.giveBack()
+	r.discard()
 }
 
 // without is a history in which the transactions of some offsets were rolled back.
@@ -310,14 +310,14 @@ func TestStoreAheadOfTheLog(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := newSite(t, 1)
 			s.snapshots(often)
-			l := s.worker(s.cluster.join(0))
+			w := s.worker(s.cluster.join(0))
 			for i := range 5 {
-				s.process(l, fmt.Sprintf("done-%d", i))
+				s.process(w, fmt.Sprintf("done-%d", i))
 			}
-			want, kept := s.digest(l, 0), int64(len(s.cluster.all(ns.Events())))
+			want, kept := s.digest(w, 0), int64(len(s.cluster.all(ns.Events())))
 			s.submit("w", "rolled-back")
-			s.drain(l)
-			l.close(func() {})
+			s.drain(w)
+			w.close(func() {})
 			s.cfg.History = without{s.cluster, kept}
 			s.dropsStore(want)
 		})
@@ -335,7 +335,7 @@ func TestRefusedSnapshots(t *testing.T) {
 		t.Errorf("%d records of snapshots, failures %v", n, w.failed)
 	}
 	delete(s.cluster.missing, ns.Snapshots())
-	l.snapshotsFrom = time.Time{} // the while is over
+	l.snapshotsResumeAt = time.Time{} // the while is over
 	want := ""
 	for i := range 5 {
 		s.process(l, fmt.Sprintf("t-%d", 3+i))

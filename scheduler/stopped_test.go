@@ -28,8 +28,8 @@ func TestRecoveriesOfAStoppedTaskAreOneDeadLetter(t *testing.T) {
 	dead := func() []string { return s.headers(ns.Deadletters(), events.HeaderReason) }
 	for owners := 1; owners <= 2; owners++ {
 		log := s.cluster.join(0)
-		l := s.worker(log)
-		s.until(l, "it is restored", func() bool { return l.parts[0].ok() })
+		w := s.worker(log)
+		s.until(w, "it is restored", func() bool { return w.partitions[0].ok() })
 		s.committed = nil
 		rolledBack := false
 		log.end = func(func()) (bool, bool, error) {
@@ -39,7 +39,7 @@ func TestRecoveriesOfAStoppedTaskAreOneDeadLetter(t *testing.T) {
 		}
 		for range 5 {
 			s.due("t-1")
-			s.drain(l)
+			s.drain(w)
 		}
 		if got := dead(); !rolledBack || !slices.Equal(got, slices.Repeat([]string{string(events.ReasonTaskStopped)}, owners)) {
 			t.Errorf("%d owners were asked five times each (rolled back: %v), dead letters: %v", owners, rolledBack, got)
@@ -51,7 +51,7 @@ func TestRecoveriesOfAStoppedTaskAreOneDeadLetter(t *testing.T) {
 		if ignored != 4 {
 			t.Errorf("%d of five recoveries were ignored: %+v", ignored, s.committed)
 		}
-		l.close(func() {})
+		w.close(func() {})
 	}
 }
 
@@ -64,10 +64,10 @@ func TestCommandOfAStoppedTaskIsAnswered(t *testing.T) {
 	s.drain(first)
 	s.breakChain("t-1")
 	first.close(func() {})
-	l := s.worker(s.cluster.join(0))
+	w := s.worker(s.cluster.join(0))
 	x := &events.Control{Task: "t-1", Command: events.Cancel, By: events.By{Who: "olga", RequestID: "q-1"}}
 	s.cluster.write(x.Record(ns, "test"))
-	s.drain(l)
+	s.drain(w)
 	answers := s.cluster.all(ns.Answers())
 	if len(answers) != 1 {
 		t.Fatalf("answers: %v", answers)

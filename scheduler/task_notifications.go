@@ -9,7 +9,7 @@ import (
 
 // tell writes what an event means to others: the notification of a status, the
 // alert of a hold.
-func (d *decider) tell(e *events.Event) {
+func (d *decider) notifyStatus(e *events.Event) {
 	t := d.Task
 	if t.StatusSeq != e.Seq {
 		return
@@ -46,7 +46,7 @@ func (d *decider) notifyPresent(replyTo string) {
 // receivedSeq is that of a task's first event.
 const receivedSeq = 1
 
-func (d *decider) answer(x *events.Control, seq uint64, refusal string) {
+func (d *decider) answerControl(x *events.Control, seq uint64, refusal string) {
 	a := &events.Answer{Task: x.Task, Control: x.ID, Accepted: refusal == "", Seq: seq, Reason: refusal}
 	if d.Task != nil {
 		a.State = d.Task.State

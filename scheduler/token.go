@@ -16,25 +16,25 @@ func newToken(string, events.RequestRef) string { return rand.Text() }
 const tokenAlertEvery = time.Minute
 
 // forgeries are the replies without their token that a worker has refused since its last alert about them.
-type forgeries struct {
+type tokenRefusals struct {
 	alerted time.Time
 	count   int
 }
 
 // refusedToken notes a reply that was refused for its token.
-func (tx *transaction) refusedToken(r *events.Record, u *events.Unusable) {
+func (tx *transaction) alertBadToken(r *events.Record, u *events.Unusable) {
 	if u.Reason != events.ReasonBadToken {
 		return
 	}
-	if tx.forged++; tx.forged > 1 {
+	if tx.tokensRefused++; tx.tokensRefused > 1 {
 		return
 	}
-	f := &tx.worker.forgeries
+	f := &tx.worker.tokenRefusals
 	now := tx.worker.cfg.Clock.Now()
 	if now.Sub(f.alerted) < tokenAlertEvery {
 		return
 	}
-	tx.alerted = now
+	tx.tokenAlertAt = now
 	task := ""
 	if in, _, err := events.DecodeInput(events.Replies, r); err == nil {
 		task = in
@@ -50,11 +50,11 @@ func (tx *transaction) refusedToken(r *events.Record, u *events.Unusable) {
 }
 
 // acceptForgeries takes over what a committed transaction refused.
-func (tx *transaction) acceptForgeries() {
-	f := &tx.worker.forgeries
-	if !tx.alerted.IsZero() {
-		*f = forgeries{alerted: tx.alerted, count: tx.forged - 1}
+func (tx *transaction) acceptTokenRefusals() {
+	f := &tx.worker.tokenRefusals
+	if !tx.tokenAlertAt.IsZero() {
+		*f = tokenRefusals{alerted: tx.tokenAlertAt, count: tx.tokensRefused - 1}
 		return
 	}
-	f.count += tx.forged
+	f.count += tx.tokensRefused
 }

@@ -16,34 +16,34 @@ type transaction struct {
 	out    []events.Record
 	// decided is memory for the records of one decision after the other, room for what
 	// they are made of.
-	decided []events.Record
-	room    *events.Room
-	env     Env // of the decision that is made
-	decider decider
-	parts   map[int32]*speculation
-	counts  txCounts
-	began   time.Time
+	decisionRecords []events.Record
+	arena           *events.Room
+	env             Env // of the decision that is made
+	decider         decider
+	partitions      map[int32]*speculation
+	counts          txCounts
+	began           time.Time
 	// outputs say of which partition's inputs the output is.
-	outputs []outputOf
+	outputRanges []outputRange
 	// brought is below which offsets partitions that were added to inboxes are done with.
-	brought inboxOffsets
+	addedOffsets inboxOffsets
 	// definitionsRead: to their end, since the inputs were polled.
 	definitionsRead bool
 	// forged are the replies that are refused for their token; alerted is when operators are told of them.
-	forged  int
-	alerted time.Time
+	tokensRefused int
+	tokenAlertAt  time.Time
 	// committed: the log has all of it, and its client nothing more.
 	committed bool
 }
 
 // speculation is a partition's state within a transaction.
 type speculation struct {
-	partition *partition
-	state     events.PartitionState
-	tasks     map[string]*events.Task
-	told      map[string]bool // stopped tasks of which it writes the first recovery's dead letter
-	snapshot  bool            // the transaction writes of its snapshot what is due
-	started   int             // of the partition's unslotted steps
+	partition        *partition
+	state            events.PartitionState
+	tasks            map[string]*events.Task
+	stopsReported    map[string]bool // stopped tasks of which it writes the first recovery's dead letter
+	wroteSnapshot    bool            // the transaction writes of its snapshot what is due
+	unslottedStarted int             // of the partition's unslotted steps
 }
 
 // txCounts is what a listener is told once the transaction is committed.
@@ -57,20 +57,20 @@ type txCounts struct {
 	snapshotBytes, snapshots     int
 }
 
-func (l *worker) begin() *transaction {
-	out, room := l.records, l.room
-	if l.records, l.room = nil, nil; room == nil {
+func (w *worker) beginTransaction() *transaction {
+	out, room := w.records, w.arena
+	if w.records, w.arena = nil, nil; room == nil {
 		room = &events.Room{}
 	}
-	return &transaction{worker: l, out: out, room: room, began: time.Now(), parts: map[int32]*speculation{}, counts: txCounts{
+	return &transaction{worker: w, out: out, arena: room, began: time.Now(), partitions: map[int32]*speculation{}, counts: txCounts{
 		ended: map[events.TaskState]int{}, ignored: map[Ignored]int{}, deadletters: map[events.Reason]int{}}}
 }
 
 func (tx *transaction) speculate(p *partition) *speculation {
-	s := tx.parts[p.id]
+	s := tx.partitions[p.id]
 	if s == nil {
 		s = &speculation{partition: p, state: p.tasks.State(), tasks: map[string]*events.Task{}}
-		tx.parts[p.id] = s
+		tx.partitions[p.id] = s
 		p.tasks.BeginLookups()
 	}
 	return s
@@ -92,13 +92,13 @@ func (s *speculation) task(id string, defs Definitions) (t *events.Task, own boo
 	return t, true, nil
 }
 
-// errStale: a decision rested on old metadata, and changed the task on the way.
-var errStale = errors.New("the request topics were others")
+// errStaleMetadata: a decision rested on old metadata, and changed the task on the way.
+var errStaleMetadata = errors.New("the request topics were others")
 
-// errLong: deciding took too long, and the rest is left to another transaction.
-var errLong = errors.New("the inputs take too long for one transaction")
+// errOutOfTime: deciding took too long, and the rest is left to another transaction.
+var errOutOfTime = errors.New("the inputs take too long for one transaction")
 
-// takeAll decides on all that was polled. decided is false, and err nil, if that can't be done
+// decideAll decides on all that was polled. decided is false, and err nil, if that can't be done
 // now: the transaction is to be rolled back, and the same records come again. That is so where
 //   - a record's partition went while it was on its way;
 //   - the finished tasks that it may be about, or the definitions, can't be looked up yet: its
@@ -106,32 +106,32 @@ var errLong = errors.New("the inputs take too long for one transaction")
 //   - a decision rested on request topics as they were before.
 //
 // A commit has the positions of all that was polled, so a part can't be given back. What takes
-// too long is rolled back whole (errLong), and fewer records are polled the next time.
-func (tx *transaction) takeAll(ctx context.Context, records []events.Record) (decided bool, err error) {
+// too long is rolled back whole (errOutOfTime), and fewer records are polled the next time.
+func (tx *transaction) decideAll(ctx context.Context, records []events.Record) (decided bool, err error) {
 	defer func() { // before the commit, which may take long
-		for _, s := range tx.parts {
+		for _, s := range tx.partitions {
 			s.partition.tasks.EndLookups()
 		}
 	}()
 	for i := range records {
-		if i > 0 && tx.long() {
+		if i > 0 && tx.outOfTime() {
 			tx.worker.sizing.decrease(i, len(records))
-			return false, errLong
+			return false, errOutOfTime
 		}
-		p := tx.worker.parts[records[i].Partition%tx.worker.cfg.Partitions]
+		p := tx.worker.partitions[records[i].Partition%tx.worker.cfg.Partitions]
 		if p == nil || !p.ready() {
 			return false, nil
 		}
-		switch err := tx.take(ctx, p, &records[i]); {
-		case errors.Is(err, errNotLoaded):
+		switch err := tx.decideInput(ctx, p, &records[i]); {
+		case errors.Is(err, errTasksNotLoaded):
 			// What it is about may be a finished task whose id is still to come.
 			// Its inbox waits for that, in this partition.
 			tx.worker.log.Pause(p.id, records[i].Topic, inboxgate.PausedForRestore, time.Time{})
 			return false, nil
 		case errors.Is(err, errDefinitionsUnread):
-			tx.worker.log.Pause(p.id, records[i].Topic, inboxgate.PausedForDefinitions, tx.worker.definitionsFrom)
+			tx.worker.log.Pause(p.id, records[i].Topic, inboxgate.PausedForDefinitions, tx.worker.definitionsRetryAt)
 			return false, nil
-		case errors.Is(err, errStale):
+		case errors.Is(err, errStaleMetadata):
 			return false, nil
 		case err != nil:
 			return false, err
@@ -142,22 +142,22 @@ func (tx *transaction) takeAll(ctx context.Context, records []events.Record) (de
 }
 
 // long reports whether deciding has taken as long as it may.
-func (tx *transaction) long() bool { return time.Since(tx.began) > tx.worker.cfg.decideMost() }
+func (tx *transaction) outOfTime() bool { return time.Since(tx.began) > tx.worker.cfg.decideWithin() }
 
 // take processes one input.
-func (tx *transaction) take(ctx context.Context, p *partition, r *events.Record) error {
-	l := tx.worker
+func (tx *transaction) decideInput(ctx context.Context, p *partition, r *events.Record) error {
+	w := tx.worker
 	tx.counts.inputs++
-	if r.Partition >= l.cfg.Partitions {
-		return tx.bring(r)
+	if r.Partition >= w.cfg.Partitions {
+		return tx.forwardFromAdded(r)
 	}
-	inbox, s := l.inboxes[r.Topic], tx.speculate(p)
-	if r.Offset < s.state.ReflectedIn(inbox, l.topicIDs[inbox]) {
+	inbox, s := w.inboxes[r.Topic], tx.speculate(p)
+	if r.Offset < s.state.ReflectedIn(inbox, w.topicIDs[inbox]) {
 		tx.counts.reflected++
 		return nil
 	}
 	cause := events.Cause{Inbox: inbox, Partition: r.Partition, Offset: r.Offset}
-	tx.claim(s, cause)
+	tx.claimPartition(s, cause)
 	task, in, err := events.DecodeInput(inbox, r)
 	if err != nil {
 		unusable, ok := errors.AsType[*events.Unusable](err)
@@ -167,7 +167,7 @@ func (tx *transaction) take(ctx context.Context, p *partition, r *events.Record)
 		tx.deadletter(r, unusable)
 		return nil
 	}
-	switch where, u := place(r, task, l.cfg.Partitions); {
+	switch where, u := targetPartition(r, task, w.cfg.Partitions); {
 	case u != nil:
 		tx.deadletter(r, u)
 		return nil
@@ -176,19 +176,19 @@ func (tx *transaction) take(ctx context.Context, p *partition, r *events.Record)
 		return nil
 	}
 	if _, ok := s.tasks[task]; !ok && !p.tasks.Knows(task) {
-		return errNotLoaded
+		return errTasksNotLoaded
 	}
 	if why, stopped := p.tasks.WhyStopped(task); stopped {
-		return tx.refuse(s, r, task, in, why)
+		return tx.refuseStopped(s, r, task, in, why)
 	}
 	d, err := tx.decide(ctx, s, task, func(t *events.Task, env *Env) Decision {
-		tx.hear(s, t, in, env.Now)
+		tx.recordAgentReply(s, t, in, env.Now)
 		return Decide(t, in, cause, env)
 	})
 	if err != nil {
 		return err
 	}
-	tx.add(s, r, in, d)
+	tx.addDecision(s, r, in, d)
 	return tx.startQueued(ctx, s, r, cause)
 }
 
@@ -196,16 +196,16 @@ func (tx *transaction) take(ctx context.Context, p *partition, r *events.Record)
 // the task's history. A supervisor asks for a recovery until an event disarms the timer, and
 // none will: only the first that an owner of the partition takes is told of. Who commands
 // the task waits for an answer, and has it.
-func (tx *transaction) refuse(s *speculation, r *events.Record, task string, in events.Input, why string) error {
+func (tx *transaction) refuseStopped(s *speculation, r *events.Record, task string, in events.Input, why string) error {
 	if _, asked := in.(*events.Recovery); asked {
-		if _, told := s.partition.told[task]; told || s.told[task] {
+		if _, told := s.partition.stopsReported[task]; told || s.stopsReported[task] {
 			tx.counts.ignored[IgnoredTaskStopped]++
 			return nil
 		}
-		if s.told == nil {
-			s.told = map[string]bool{}
+		if s.stopsReported == nil {
+			s.stopsReported = map[string]bool{}
 		}
-		s.told[task] = true
+		s.stopsReported[task] = true
 	}
 	if x, commanded := in.(*events.Control); commanded {
 		t, err := s.partition.tasks.Task(task)
@@ -224,7 +224,7 @@ func (tx *transaction) refuse(s *speculation, r *events.Record, task string, in 
 
 // hear: a reply with the token of the last attempt that it can be about says that its agent is there, also where that
 // is over. Who hasn't the token needn't be the agent.
-func (tx *transaction) hear(s *speculation, t *events.Task, in events.Input, now time.Time) {
+func (tx *transaction) recordAgentReply(s *speculation, t *events.Task, in events.Input, now time.Time) {
 	r, ok := in.(*events.Reply)
 	if !ok || t == nil || !t.Open() {
 		return
@@ -241,7 +241,7 @@ func (tx *transaction) hear(s *speculation, t *events.Task, in events.Input, now
 
 // startQueued starts the steps whose turn it is, now that an input was decided on.
 func (tx *transaction) startQueued(ctx context.Context, s *speculation, r *events.Record, cause events.Cause) error {
-	if err := tx.startInherited(ctx, s, r, cause); err != nil {
+	if err := tx.startUnslotted(ctx, s, r, cause); err != nil {
 		return err
 	}
 	f := s.partition.flow
@@ -250,9 +250,9 @@ func (tx *transaction) startQueued(ctx context.Context, s *speculation, r *event
 	}
 	for _, a := range f.order {
 		for n := 0; len(a.queue) > 0; n++ {
-			now := tx.worker.at(s)
+			now := tx.worker.decisionTime(s)
 			x := f.nextToStart(a, now)
-			if enough := n >= startsPerInputMax || tx.long(); x == nil || enough && (a.outstanding > 0 || a.timerIsNear(now, "")) {
+			if enough := n >= startsPerInputMax || tx.outOfTime(); x == nil || enough && (a.outstanding > 0 || a.timerIsNear(now, "")) {
 				break
 			}
 			if _, stopped := s.partition.tasks.WhyStopped(x.task); stopped {
@@ -263,7 +263,7 @@ func (tx *transaction) startQueued(ctx context.Context, s *speculation, r *event
 			if err != nil {
 				return err
 			}
-			tx.add(s, r, nil, d)
+			tx.addDecision(s, r, nil, d)
 			if x.state == runQueued { // nothing came of it
 				f.dropQueued(x)
 			}
@@ -272,13 +272,13 @@ func (tx *transaction) startQueued(ctx context.Context, s *speculation, r *event
 	return nil
 }
 
-// startInherited starts some of what waited for agents that nobody counts requests of any
+// startUnslotted starts some of what waited for agents that nobody counts requests of any
 // more. Their replies are the inputs that start the rest.
-func (tx *transaction) startInherited(ctx context.Context, s *speculation, r *events.Record, cause events.Cause) error {
+func (tx *transaction) startUnslotted(ctx context.Context, s *speculation, r *events.Record, cause events.Cause) error {
 	all := s.partition.unslottedSteps
-	for n := 0; n < startsPerInputMax && s.started < len(all) && (n == 0 || !tx.long()); n++ {
-		x := all[s.started]
-		s.started++
+	for n := 0; n < startsPerInputMax && s.unslottedStarted < len(all) && (n == 0 || !tx.outOfTime()); n++ {
+		x := all[s.unslottedStarted]
+		s.unslottedStarted++
 		if _, stopped := s.partition.tasks.WhyStopped(x.task); stopped {
 			continue
 		}
@@ -286,7 +286,7 @@ func (tx *transaction) startInherited(ctx context.Context, s *speculation, r *ev
 		if err != nil {
 			return err
 		}
-		tx.add(s, r, nil, d)
+		tx.addDecision(s, r, nil, d)
 	}
 	return nil
 }
@@ -294,30 +294,30 @@ func (tx *transaction) startInherited(ctx context.Context, s *speculation, r *ev
 // decide asks Decide or Start, and again if it needs definitions or request topics
 // that may have come since they were last read.
 func (tx *transaction) decide(ctx context.Context, s *speculation, task string, decide func(*events.Task, *Env) Decision) (Decision, error) {
-	l := tx.worker
+	w := tx.worker
 	env := &tx.env
-	*env = l.env(s)
-	env.Records, env.Room, env.decider = tx.decided, tx.room, &tx.decider
+	*env = w.decisionEnv(s)
+	env.Records, env.Arena, env.decider = tx.decisionRecords, tx.arena, &tx.decider
 	env.DefinitionsRead = tx.definitionsRead
 	for {
-		t, own, err := s.task(task, l.cfg.Catalog)
+		t, own, err := s.task(task, w.cfg.Catalog)
 		if err != nil {
 			return Decision{}, err
 		}
 		d := decide(t, env)
-		l.sizing.decided(time.Now())
+		w.sizing.recordDecision(time.Now())
 		switch {
 		case d.NeedDefinitions:
 			if err := tx.readDefinitions(ctx); err != nil {
 				return d, err
 			}
 			env.DefinitionsRead = true
-		case missesAgent(d) && l.requests.refresh(ctx, tx.began, env.Requests):
+		case missesAgent(d) && w.requests.refreshMetadata(ctx, tx.began, env.Requests):
 			if own { // the whole transaction is made again
-				return d, errStale
+				return d, errStaleMetadata
 			}
-			env.Requests, env.Leaderless = l.requests.partitions()
-			env.Barred = l.requests.whyBarred()
+			env.Requests, env.Leaderless = w.requests.partitions()
+			env.Unwritable = w.requests.unwritable()
 		default:
 			return d, nil
 		}
@@ -335,8 +335,8 @@ func missesAgent(d Decision) bool {
 
 // add takes a decision into the transaction. in is nil if it is about a step that
 // waited.
-func (tx *transaction) add(s *speculation, r *events.Record, in events.Input, d Decision) {
-	tx.follow(s, r, in, d)
+func (tx *transaction) addDecision(s *speculation, r *events.Record, in events.Input, d Decision) {
+	tx.updateFlow(s, r, in, d)
 	for _, e := range d.Events {
 		if err := s.state.Evolve(e); err != nil {
 			panic("scheduler: " + err.Error()) // a decision of ours
@@ -356,20 +356,20 @@ func (tx *transaction) add(s *speculation, r *events.Record, in events.Input, d 
 		tx.counts.ignored[d.Ignored]++
 	}
 	tx.out = append(tx.out, d.Records...)
-	tx.decided = d.Records[:0]
+	tx.decisionRecords = d.Records[:0]
 	if d.Unusable != nil {
 		tx.deadletter(r, d.Unusable)
 	}
 }
 
 // follow takes a decision over into the partition's flow.
-func (tx *transaction) follow(s *speculation, r *events.Record, in events.Input, d Decision) {
+func (tx *transaction) updateFlow(s *speculation, r *events.Record, in events.Input, d Decision) {
 	f := s.partition.flow
 	if f == nil {
 		return
 	}
 	if x, ok := in.(*events.Recovery); ok && d.Ignored == IgnoredQueued {
-		f.retryAsked(d.Task, events.Slot{Step: x.Step, Kind: x.Kind}, tx.worker.at(s))
+		f.retryAsked(d.Task, events.Slot{Step: x.Step, Kind: x.Kind}, tx.worker.decisionTime(s))
 	}
 	if len(d.Events) == 0 {
 		return
@@ -391,20 +391,20 @@ func writtenBy(in events.Input, r *events.Record, at time.Time) time.Time {
 
 func (tx *transaction) write(r events.Record) { tx.out = append(tx.out, r) }
 
-// recordsKept is for how many records of a transaction a worker keeps the room for
+// reusedRecordsMax is for how many records of a transaction a worker keeps the room for
 // the next: above what is polled at once, and what usually follows from that.
-const recordsKept = 1 << 14
+const reusedRecordsMax = 1 << 14
 
 // end gives the memory of the transaction's records to the next one. The log has let
 // go of them when it says what became of the transaction. What they are made of is its
 // client's for longer if it was rolled back: that may still be about to send it.
-func (tx *transaction) end() {
+func (tx *transaction) releaseMemory() {
 	if tx.committed {
-		tx.room.Reset()
-		tx.worker.room = tx.room
+		tx.arena.Reset()
+		tx.worker.arena = tx.arena
 	}
-	tx.room = nil
-	if cap(tx.out) > recordsKept {
+	tx.arena = nil
+	if cap(tx.out) > reusedRecordsMax {
 		return
 	}
 	clear(tx.out)
@@ -415,27 +415,27 @@ func (tx *transaction) end() {
 func (tx *transaction) deadletter(r *events.Record, u *events.Unusable) {
 	tx.counts.deadletters[u.Reason]++
 	tx.write(events.Deadletter(tx.worker.cfg.Namespace, tx.worker.source, r, u))
-	tx.refusedToken(r, u)
+	tx.alertBadToken(r, u)
 }
 
 // claim begins an owner's first transaction in a partition.
-func (tx *transaction) claim(s *speculation, cause events.Cause) {
-	if s.partition.claimed || s.state.Owner == tx.worker.owner && s.state.Epoch == s.partition.claiming {
+func (tx *transaction) claimPartition(s *speculation, cause events.Cause) {
+	if s.partition.claimed || s.state.Owner == tx.worker.owner && s.state.Epoch == s.partition.claimEpoch {
 		return
 	}
 	epoch := s.state.Epoch + 1
-	e := &events.Event{Seq: epoch, Epoch: epoch, At: tx.worker.at(s), Cause: cause, Fact: &events.PartitionClaimed{Owner: tx.worker.owner, TopicIDs: tx.worker.topicIDs}}
+	e := &events.Event{Seq: epoch, Epoch: epoch, At: tx.worker.decisionTime(s), Cause: cause, Fact: &events.PartitionClaimed{Owner: tx.worker.owner, TopicIDs: tx.worker.topicIDs}}
 	value := e.Seal(nil)
 	if err := s.state.Evolve(e); err != nil {
 		panic("scheduler: " + err.Error())
 	}
-	s.partition.claiming = epoch
+	s.partition.claimEpoch = epoch
 	tx.write(e.Record(tx.worker.cfg.Namespace, tx.worker.source, s.partition.id, value))
 }
 
 // snapshots adds what is due of the snapshots of the partitions that the
 // transaction writes events of.
-func (tx *transaction) snapshots() {
+func (tx *transaction) addSnapshots() {
 	topic, decided := tx.worker.cfg.Namespace.Events(), tx.out
 	bytes := map[int32]int{}
 	for i := range decided {
@@ -445,12 +445,12 @@ func (tx *transaction) snapshots() {
 	}
 	for id, n := range bytes {
 		tx.counts.eventBytes += n
-		rs, err := tx.parts[id].partition.tasks.Snapshot(tx.worker.source, n)
+		rs, err := tx.partitions[id].partition.tasks.Snapshot(tx.worker.source, n)
 		if err != nil {
 			tx.worker.cfg.Listener.snapshotFailed(id, err)
 			continue
 		}
-		tx.parts[id].snapshot = true
+		tx.partitions[id].wroteSnapshot = true
 		for i := range rs {
 			tx.counts.snapshotBytes += len(rs[i].Value)
 			if string(rs[i].Key) == events.SnapshotMetaKey {
@@ -463,11 +463,11 @@ func (tx *transaction) snapshots() {
 
 // forget: the transaction was rolled back. What the worker knows of its agents is
 // again what it was; the rest of the state was never touched.
-func (tx *transaction) forget() error {
+func (tx *transaction) rollback() error {
 	tx.worker.cfg.Listener.aborted()
 	tx.worker.health.rollback()
-	for _, s := range tx.parts {
-		s.partition.confirmation.suspect = true
+	for _, s := range tx.partitions {
+		s.partition.confirmation.checkAll = true
 		if s.partition.flow == nil {
 			continue
 		}
@@ -479,7 +479,7 @@ func (tx *transaction) forget() error {
 			if t == nil { // it wasn't there: nothing of it runs, or waits
 				t = &events.Task{ID: id, State: events.StateCancelled, Plan: made.Plan}
 			}
-			s.partition.flow.refreshTask(t, tx.worker.at(s), true)
+			s.partition.flow.refreshTask(t, tx.worker.decisionTime(s), true)
 		}
 	}
 	return nil
@@ -496,22 +496,22 @@ func (tx *transaction) accept() {
 	}
 	tx.worker.refusingSince = time.Time{}
 	tx.worker.health.commit()
-	tx.acceptForgeries()
-	for id, s := range tx.parts {
-		delete(tx.worker.refusals, id)
-		tx.worker.tooLarge.accepted(s.tasks)
-		s.partition.tell(s.told)
-		s.partition.started(s.started)
+	tx.acceptTokenRefusals()
+	for id, s := range tx.partitions {
+		delete(tx.worker.refusedInRow, id)
+		tx.worker.tooLarge.removeDecided(s.tasks)
+		s.partition.addStopsReported(s.stopsReported)
+		s.partition.dropUnslotted(s.unslottedStarted)
 		at, wrote := next[id]
 		if !wrote {
 			continue
 		}
 		s.partition.claimed = true
-		if s.snapshot {
+		if s.wroteSnapshot {
 			s.partition.tasks.SnapshotWritten()
 		}
 		s.partition.accept(s, at)
 	}
-	tx.worker.cfg.flushed.done(tx.brought, tx.worker.topicIDs)
+	tx.worker.cfg.flushed.addForwarded(tx.addedOffsets, tx.worker.topicIDs)
 	tx.worker.cfg.Listener.committed(tx)
 }

@@ -23,7 +23,7 @@ const pollUnlimited = 1 << 10
 
 // decided: a worker that decides doesn't hang. But one whose transactions are all rolled
 // back does no work, though it decides the same inputs again and again.
-func (p *transactionSizing) decided(now time.Time) {
+func (p *transactionSizing) recordDecision(now time.Time) {
 	if !p.rolledBack {
 		p.decidedAt.Store(max(1, int64(now.Sub(p.began))))
 	}
@@ -36,7 +36,7 @@ func (p *transactionSizing) decrease(decided, polled int) { p.pollMax = max(1, m
 // more are polled again once a transaction's inputs took a small part of that time: not as
 // soon as they fit, or every other transaction would be in vain.
 func (p *transactionSizing) increase(took, bound time.Duration) {
-	if p.pollMax == 0 || took > bound/decidePart {
+	if p.pollMax == 0 || took > bound/decideShare {
 		return
 	}
 	if p.pollMax *= 2; p.pollMax >= pollUnlimited {
@@ -46,13 +46,13 @@ func (p *transactionSizing) increase(took, bound time.Duration) {
 
 // stalled is for how long records have waited while the worker neither committed nor
 // decided.
-func (l *worker) stalled(now time.Time) time.Duration {
-	waited := l.log.Stalled(now)
-	if at := l.sizing.decidedAt.Load(); at > 0 {
-		waited = min(waited, now.Sub(l.sizing.began)-time.Duration(at))
+func (w *worker) stalledFor(now time.Time) time.Duration {
+	waited := w.log.Stalled(now)
+	if at := w.sizing.decidedAt.Load(); at > 0 {
+		waited = min(waited, now.Sub(w.sizing.began)-time.Duration(at))
 	}
 	return waited
 }
 
-// decideMost is for how long a worker goes on to take inputs into a transaction.
-func (c *Config) decideMost() time.Duration { return c.TransactionTimeout / decidePart }
+// decideWithin is for how long a worker goes on to take inputs into a transaction.
+func (c *Config) decideWithin() time.Duration { return c.TransactionTimeout / decideShare }

@@ -107,14 +107,14 @@ func TestSlowInputsAreDecidedInParts(t *testing.T) {
 func TestDecisionsAreProgress(t *testing.T) {
 	s := newSite(t, 1)
 	log := s.cluster.join(0)
-	l := s.worker(log)
+	w := s.worker(log)
 	now := time.Now()
 	log.stalled = time.Minute
-	if got := l.stalled(now); got != time.Minute {
+	if got := w.stalledFor(now); got != time.Minute {
 		t.Errorf("a worker that decided nothing: stalled for %v", got)
 	}
-	l.sizing.decided(now)
-	if got := l.stalled(now.Add(time.Second)); got != time.Second {
+	w.sizing.recordDecision(now)
+	if got := w.stalledFor(now.Add(time.Second)); got != time.Second {
 		t.Errorf("a second after a decision: stalled for %v", got)
 	}
 }

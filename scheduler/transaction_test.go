@@ -25,12 +25,12 @@ func TestAgentThatCameWithinATransaction(t *testing.T) {
 	}
 	s.catalog.Apply(&events.Record{Key: []byte(d.Key()), Value: d.JSON()})
 	log := s.cluster.join(0)
-	l := s.worker(log)
+	w := s.worker(log)
 	s.submit("forked", "x")
-	s.drain(l)
+	s.drain(w)
 	s.agents["late"] = 2
 	s.complete("inventory")
-	s.drain(l)
+	s.drain(w)
 	started, completed, failed := 0, 0, 0
 	for _, what := range s.events("x") {
 		switch {
@@ -58,18 +58,18 @@ func TestTopicsThatAnotherWorkerHasRead(t *testing.T) {
 		return map[string]int32{"shop": 3}, nil, nil
 	}}
 	had, _ := topics.partitions()
-	if !topics.refresh(t.Context(), began, had) {
+	if !topics.refreshMetadata(t.Context(), began, had) {
 		t.Error("the first worker hears of nothing new")
 	}
 	topics.fetch = func(context.Context) (map[string]int32, map[string][]int32, error) {
 		t.Error("read once more")
 		return nil, nil, nil
 	}
-	if !topics.refresh(t.Context(), began, had) {
+	if !topics.refreshMetadata(t.Context(), began, had) {
 		t.Error("the second worker hears of nothing new")
 	}
 	known, _ := topics.partitions()
-	if topics.refresh(t.Context(), began, known) {
+	if topics.refreshMetadata(t.Context(), began, known) {
 		t.Error("there is nothing new any more")
 	}
 }

@@ -65,7 +65,7 @@ func at(lines []string, i int) string {
 // from the events.
 type script struct {
 	t        *testing.T
-	catalog  *Compiled
+	catalog  *CompiledDefinitions
 	requests map[string]int32
 	start    time.Time
 	now      time.Time
@@ -78,7 +78,7 @@ type script struct {
 
 func newScript(t *testing.T) *script {
 	start := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-	return &script{t: t, catalog: &Compiled{}, start: start, now: start,
+	return &script{t: t, catalog: &CompiledDefinitions{}, start: start, now: start,
 		requests: map[string]int32{"inventory": 4, "payments": 4, "shipping": 4}}
 }
 

@@ -402,7 +402,7 @@ func (n *Instance) confirmer(reader *kafka.Restorer) func(context.Context, int32
 		if log.Start, log.Stable, log.End, err = reader.Bounds(ctx, topic, p); err != nil {
 			return 0, nil, err
 		}
-		seek, missing := scheduler.Sought(accepted, log, all)
+		seek, missing := scheduler.EventsToCheck(accepted, log, all)
 		if missing != nil || len(seek) == 0 {
 			return log.Stable, missing, nil
 		}
@@ -428,6 +428,6 @@ func (n *Instance) confirmer(reader *kafka.Restorer) func(context.Context, int32
 				found[records[i].Offset] = e.At
 			}
 		}
-		return log.Stable, scheduler.NotFound(seek, found), nil
+		return log.Stable, scheduler.FirstMissing(seek, found), nil
 	}
 }

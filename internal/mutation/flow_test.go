@@ -2,7 +2,7 @@ package mutation
 
 // flowMutations: how many requests an agent has, and which step is next.
 var flowMutations = []mutation{
-	one("condition-of-who-waits", "scheduler.decider.begin",
+	one("condition-of-who-waits", "scheduler.decider.startOrSkip",
 		`|| d.env.Slots != nil && d.env.Slots.Waits(d.Task, i, events.Do)`, ``,
 		"scheduler", "TestConditionOfAStepThatWaits"),
 	one("bound-of-an-agent", "scheduler.flow.nextToStart",
@@ -23,11 +23,11 @@ var flowMutations = []mutation{
 	one("undo-rolled-back", "scheduler.flow.refreshTask",
 		`restored || i`, `i`,
 		"scheduler", "TestFlowTakesBackAnUndoThatWasRolledBack"),
-	one("any-reply-ends-silence", "scheduler.transaction.hear",
+	one("any-reply-ends-silence", "scheduler.transaction.recordAgentReply",
 		`s.partition.flow.recordReply(agent, now)`, `_ = agent`,
 		"scheduler", "TestSilentAgentIsProbed"),
-	one("flow-of-a-rollback", "scheduler.transaction.forget",
-		`s.partition.flow.refreshTask(t, tx.worker.at(s), true)`, `_ = t`,
+	one("flow-of-a-rollback", "scheduler.transaction.rollback",
+		`s.partition.flow.refreshTask(t, tx.worker.decisionTime(s), true)`, `_ = t`,
 		"scheduler", "TestFlowIsThatOfTheTasks"),
 	one("refused-retry-waits-for-its-turn", "scheduler.decider.recoverRun",
 		`Ignored = IgnoredQueued`, `Ignored = IgnoredOutsidePolicy`,
