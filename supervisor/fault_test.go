@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/waybill-run/waybill/events"
-	"github.com/waybill-run/waybill/internal/turns"
+	"github.com/waybill-run/waybill/internal/watchdog"
 	"github.com/waybill-run/waybill/supervisor"
 )
 
@@ -154,7 +154,7 @@ func TestHangingDiskEndsTheSupervisor(t *testing.T) {
 				} else {
 					r.log.append(0, completed("order-1", 4))
 				}
-				var stalled *turns.StalledError
+				var stalled *watchdog.StalledError
 				if err := <-r.ended; !errors.As(err, &stalled) || !strings.Contains(err.Error(), "disk") {
 					t.Errorf("it ended with %v", err)
 				}

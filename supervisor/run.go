@@ -14,7 +14,7 @@ import (
 // Run follows the log until ctx ends, and then returns nil, or until something
 // fails that no waiting heals. Before it returns, what was applied is saved,
 // except of a partition whose projection failed, and all are closed. A turn that
-// hangs is not waited for: *turns.StalledError. A supervisor runs once; after an error,
+// hangs is not waited for: *watchdog.StalledError. A supervisor runs once; after an error,
 // start the process again.
 func (s *Supervisor) Run(ctx context.Context, log Log) error {
 	sending, stop := context.WithCancel(ctx)
@@ -28,7 +28,7 @@ func (s *Supervisor) Run(ctx context.Context, log Log) error {
 		s.background.Wait()
 		ended <- errors.Join(err, s.close())
 	}()
-	return s.turns.Watch("supervisor", ended)
+	return s.watchdog.Watch("supervisor", ended)
 }
 
 func (s *Supervisor) loop(ctx context.Context, log Log, alarm *time.Timer) error {
@@ -58,8 +58,8 @@ var ErrClock = errors.New("the clock was ahead")
 func (s *Supervisor) step(ctx context.Context, log Log, rs []events.Record, local time.Time) (time.Duration, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.turns.Begin()
-	defer s.turns.End()
+	s.watchdog.Begin()
+	defer s.watchdog.End()
 	ps, err := s.assign(log.Assigned(), local)
 	if err != nil {
 		return 0, err
@@ -331,8 +331,8 @@ func (s *Supervisor) close() error {
 	s.starts.Wait()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.turns.Begin()
-	defer s.turns.End()
+	s.watchdog.Begin()
+	defer s.watchdog.End()
 	var faults []error
 	for _, p := range s.held {
 		faults = append(faults, s.drop(p))

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/waybill-run/waybill/events"
-	"github.com/waybill-run/waybill/internal/turns"
+	"github.com/waybill-run/waybill/internal/watchdog"
 )
 
 // Log is a consumer group's member on the events topic.
@@ -162,7 +162,7 @@ type Config struct {
 	// SweepInterval is the longest sleep; zero: DefaultSweepInterval.
 	SweepInterval time.Duration
 	// Loop is marked by each turn, for who watches it too; nil: a loop of its own.
-	Loop     *turns.Loop
+	Loop     *watchdog.Loop
 	Listener *Listener
 }
 
@@ -216,7 +216,7 @@ type Supervisor struct {
 	committed   map[int32]int64
 	committing  bool
 
-	turns *turns.Loop // what Run watches
+	watchdog *watchdog.Loop // what Run watches
 
 	background sync.WaitGroup
 	sends      chan sent
@@ -245,7 +245,7 @@ func New(cfg Config) (*Supervisor, error) {
 		cfg.SweepInterval = DefaultSweepInterval
 	}
 	s := &Supervisor{cfg: cfg, held: map[int32]*partition{}, opening: map[int32]chan struct{}{}, committed: map[int32]int64{},
-		sends: make(chan sent, sentBuffer), commits: make(chan error, 1), turns: cmp.Or(cfg.Loop, &turns.Loop{})}
+		sends: make(chan sent, sentBuffer), commits: make(chan error, 1), watchdog: cmp.Or(cfg.Loop, &watchdog.Loop{})}
 	s.closing, s.end = context.WithCancel(context.Background())
 	if cfg.Listener != nil {
 		s.listen = *cfg.Listener

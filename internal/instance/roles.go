@@ -11,7 +11,7 @@ import (
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/index"
 	"github.com/waybill-run/waybill/internal/kafka"
-	"github.com/waybill-run/waybill/internal/turns"
+	"github.com/waybill-run/waybill/internal/watchdog"
 	"github.com/waybill-run/waybill/projections"
 	"github.com/waybill-run/waybill/scheduler"
 	"github.com/waybill-run/waybill/supervisor"
@@ -217,7 +217,7 @@ func (n *Instance) supervise(ctx context.Context, store *projections.Store, swee
 		return err
 	}
 	defer history.Close()
-	var loop turns.Loop
+	var loop watchdog.Loop
 	n.metrics.health.loop("supervisor", &loop)
 	defer n.metrics.health.loop("supervisor", nil)
 	defer n.metrics.health.left("supervisor")
@@ -347,7 +347,7 @@ func (n *Instance) storeAhead(role string, p int32, why error) {
 func isPermanent(err error) bool {
 	_, refused := errors.AsType[*kafka.TimeoutError](err)
 	_, twin := errors.AsType[*kafka.TwinError](err)
-	_, stalled := errors.AsType[*turns.StalledError](err)
+	_, stalled := errors.AsType[*watchdog.StalledError](err)
 	denied, is := errors.AsType[*kafka.RefusedError](err)
 	return refused || twin || stalled || is && denied.Permanent()
 }
