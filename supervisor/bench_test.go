@@ -60,7 +60,7 @@ func BenchmarkSweep(b *testing.B) {
 		rs[i].Offset = int64(i)
 	}
 	turn := func(rs []events.Record) {
-		if _, err := s.step(b.Context(), q, rs, time.Now()); err != nil {
+		if _, err := s.runOnce(b.Context(), q, rs, time.Now()); err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -69,8 +69,8 @@ func BenchmarkSweep(b *testing.B) {
 	q.sent = 0
 	n := 0
 	for b.Loop() {
-		turn(nil)                               // what was sent is written
-		clock.now = clock.now.Add(2 * MaxPause) // the snoozes count from the acknowledgement
+		turn(nil)                                  // what was sent is written
+		clock.now = clock.now.Add(2 * AskAgainMax) // the snoozes count from the acknowledgement
 		turn(nil)
 		s.background.Wait()
 		n += due
@@ -93,7 +93,7 @@ func BenchmarkTurn(b *testing.B) {
 				b.Fatal("due")
 			}
 		}
-		if sleep(ps, now, now, time.Second) != time.Second {
+		if sleepAtMost(ps, now, now, time.Second) != time.Second {
 			b.Fatal("awake")
 		}
 	}

@@ -64,18 +64,18 @@ func TestDecideRandomTimers(t *testing.T) {
 	})
 }
 
-func checkAsked(t *rapid.T, d events.Due, a ask, now time.Time) {
-	if a.pause < FirstPause || a.pause > MaxPause || a.recovery == nil && a.pause != MaxPause {
-		t.Fatalf("asked %d times, %+v pauses for %s", d.Asked, a.recovery, a.pause)
+func checkAsked(t *rapid.T, d events.Due, a timerAsk, now time.Time) {
+	if a.snooze < AskAgainMin || a.snooze > AskAgainMax || a.recovery == nil && a.snooze != AskAgainMax {
+		t.Fatalf("asked %d times, %+v pauses for %s", d.Asked, a.recovery, a.snooze)
 	}
 	next := d
 	next.Asked++
-	if later := decide([]events.Due{next}, now)[0]; later.pause < a.pause {
-		t.Fatalf("a pause of %s, then of %s", a.pause, later.pause)
+	if later := decide([]events.Due{next}, now)[0]; later.snooze < a.snooze {
+		t.Fatalf("a pause of %s, then of %s", a.snooze, later.snooze)
 	}
 	want := d.Armed.Policy.Next(d.Task, d.Armed.Slot.Step, d.Armed.Slot.Kind, d.Armed.Attempt, d.Armed.Timer.Due, now)
 	if a.recovery == nil {
-		if known(want.Action) {
+		if canBeAsked(want.Action) {
 			t.Fatalf("the policy calls for %s, and nothing is asked for", want.Action)
 		}
 		return
@@ -115,8 +115,8 @@ func FuzzDecide(f *testing.F) {
 		now := e.Due.Add(time.Duration(laterMillis%1e9) * time.Millisecond)
 		for _, armed := range timers.Armed {
 			got := decide([]events.Due{{Task: "t", Armed: armed, Asked: asked & 0xff}}, now)[0]
-			if got.pause < FirstPause || got.pause > MaxPause {
-				t.Fatalf("pauses for %s", got.pause)
+			if got.snooze < AskAgainMin || got.snooze > AskAgainMax {
+				t.Fatalf("pauses for %s", got.snooze)
 			}
 			if got.recovery == nil {
 				continue

@@ -82,7 +82,7 @@ func runTranscript(script string) (string, error) {
 	return out.String(), nil
 }
 
-func describe(a ask) string {
+func describe(a timerAsk) string {
 	s := fmt.Sprintf("%s timer %d: ", a.due.Task, a.due.Armed.Timer.Seq)
 	if r := a.recovery; r == nil {
 		s += "nothing"
@@ -98,7 +98,7 @@ func describe(a ask) string {
 			s += fmt.Sprintf(" until %v", r.Until.Sub(epoch))
 		}
 	}
-	return s + fmt.Sprintf("; again after %v", a.pause)
+	return s + fmt.Sprintf("; again after %v", a.snooze)
 }
 
 // args are the name=value words of a line.
@@ -174,11 +174,11 @@ func (a *args) due(p events.Policy) events.Due {
 func TestPauseDoublesToItsLimit(t *testing.T) {
 	want := []time.Duration{1, 2, 4, 8, 16, 30, 30, 30}
 	for asked, w := range want {
-		if got := pause(asked); got != w*time.Second {
+		if got := askAgainAfter(asked); got != w*time.Second {
 			t.Errorf("pause(%d) = %v, want %v", asked, got, w*time.Second)
 		}
 	}
-	if got := pause(1 << 30); got != MaxPause {
+	if got := askAgainAfter(1 << 30); got != AskAgainMax {
 		t.Errorf("pause of a timer asked about 2^30 times: %v", got)
 	}
 }

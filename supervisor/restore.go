@@ -23,44 +23,44 @@ func (s *Supervisor) Start(ctx context.Context, topic string, p int32) (offset i
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(s.closing, cancel)()
-	done, err := s.begin(ctx, p)
+	done, err := s.lockOpening(ctx, p)
 	if err != nil {
 		return 0, false, err
 	}
 	defer done()
-	part, err := s.hold(ctx, p)
+	part, err := s.openPartition(ctx, p)
 	if err != nil {
 		return 0, false, err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.ended {
-		return 0, false, errEnded
+		return 0, false, errRunReturned
 	}
 	part.deadlines.Rereads()
 	return part.deadlines.Next(), true, nil
 }
 
-// errEnded is what a log hears that goes on after its supervisor ended.
-var errEnded = errors.New("supervisor: start after Run has returned; close the log as well")
+// errRunReturned is what a log hears that goes on after its supervisor ended.
+var errRunReturned = errors.New("supervisor: start after Run has returned; close the log as well")
 
 // begin waits until nobody else opens the partition. done lets the next one.
-func (s *Supervisor) begin(ctx context.Context, p int32) (done func(), err error) {
+func (s *Supervisor) lockOpening(ctx context.Context, p int32) (done func(), err error) {
 	for {
 		s.mu.Lock()
 		if s.ended {
 			s.mu.Unlock()
-			return nil, errEnded
+			return nil, errRunReturned
 		}
-		before, busy := s.opening[p]
+		before, busy := s.openings[p]
 		if !busy {
 			mine := make(chan struct{})
-			s.opening[p] = mine
+			s.openings[p] = mine
 			s.starts.Add(1)
 			s.mu.Unlock()
 			return func() {
 				s.mu.Lock()
-				delete(s.opening, p)
+				delete(s.openings, p)
 				s.mu.Unlock()
 				close(mine)
 				s.starts.Done()
@@ -76,9 +76,9 @@ func (s *Supervisor) begin(ctx context.Context, p int32) (done func(), err error
 }
 
 // hold returns the partition, opened if it wasn't. Nobody else opens it.
-func (s *Supervisor) hold(ctx context.Context, p int32) (*partition, error) {
+func (s *Supervisor) openPartition(ctx context.Context, p int32) (*partition, error) {
 	s.mu.Lock()
-	part, ok := s.held[p]
+	part, ok := s.partitions[p]
 	s.mu.Unlock()
 	if ok {
 		// One that was lost and came back before the loop looked is still held:
@@ -96,13 +96,13 @@ func (s *Supervisor) hold(ctx context.Context, p int32) (*partition, error) {
 	part = &partition{id: p, deadlines: d, savedAt: time.Now()}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.held[p] = part // close waits for Start, and drops it
+	s.partitions[p] = part // close waits for Start, and drops it
 	return part, nil
 }
 
-// lookWithin bounds the first look for a snapshot: while no broker leads its partition, timers
+// snapshotReadMax bounds the first look for a snapshot: while no broker leads its partition, timers
 // go on by the log. It bounds a look at the log, too.
-const lookWithin = 10 * time.Second
+const snapshotReadMax = 10 * time.Second
 
 // restore takes the newest snapshot of a partition, if the projection is empty or so late that this is nearer to
 // the end of the log. What is wrong with a snapshot is told, and the log read instead: it has everything.
@@ -110,7 +110,7 @@ func (s *Supervisor) restore(ctx context.Context, p int32, d Deadlines) error {
 	if s.cfg.History == nil {
 		return nil
 	}
-	r, err := s.snapshot(ctx, p, d.Next())
+	r, err := s.findSnapshot(ctx, p, d.Next())
 	if err == nil && r == nil {
 		return nil
 	}
@@ -120,10 +120,10 @@ func (s *Supervisor) restore(ctx context.Context, p int32, d Deadlines) error {
 	var final interface{ Permanent() bool }
 	switch {
 	case err == nil:
-		s.listen.Snapshot(p, d.Armed())
+		s.listener.Snapshot(p, d.Armed())
 		return nil
 	case errors.Is(err, events.ErrSnapshot), errors.As(err, &final) && final.Permanent():
-		s.listen.SnapshotRefused(p, err)
+		s.listener.SnapshotRefused(p, err)
 		return nil
 	}
 	return err
@@ -131,7 +131,7 @@ func (s *Supervisor) restore(ctx context.Context, p int32, d Deadlines) error {
 
 // snapshot reads the newest snapshot of a partition, so far as it holds open tasks; nil: there is none that is
 // nearer to the end of the log than next.
-func (s *Supervisor) snapshot(ctx context.Context, p int32, next int64) (*events.SnapshotReader, error) {
+func (s *Supervisor) findSnapshot(ctx context.Context, p int32, next int64) (*events.SnapshotReader, error) {
 	for n := int64(events.SnapshotLook); ; n *= events.SnapshotLookFactor {
 		r := &events.SnapshotReader{}
 		all, err := s.readLast(ctx, p, n, r)
@@ -152,7 +152,7 @@ func (s *Supervisor) snapshot(ctx context.Context, p int32, next int64) (*events
 		if _, err = r.Counted(events.ChunkOpen, m.Open); err != nil && !all {
 			continue // TakeSnapshot says what is missing in all of it
 		}
-		return r, s.within(ctx, func(ctx context.Context) error { return s.ofThisLog(ctx, p, m) })
+		return r, s.boundedLook(ctx, func(ctx context.Context) error { return s.checkSnapshotInLog(ctx, p, m) })
 	}
 }
 
@@ -169,26 +169,26 @@ func (s *Supervisor) readLast(ctx context.Context, p int32, n int64, r *events.S
 	if n > events.SnapshotLook {
 		err = read(ctx)
 	} else {
-		err = s.within(ctx, read)
+		err = s.boundedLook(ctx, read)
 	}
 	return all, err
 }
 
 // within bounds a look. Where the brokers say nothing so long the snapshot can't be used.
-func (s *Supervisor) within(ctx context.Context, look func(context.Context) error) error {
-	bounded, stop := context.WithTimeout(ctx, lookWithin)
+func (s *Supervisor) boundedLook(ctx context.Context, look func(context.Context) error) error {
+	bounded, stop := context.WithTimeout(ctx, snapshotReadMax)
 	defer stop()
 	err := look(bounded)
 	if err != nil && bounded.Err() != nil && ctx.Err() == nil {
-		err = fmt.Errorf("%w: the brokers didn't say within %s what there is: %w", events.ErrSnapshot, lookWithin, err)
+		err = fmt.Errorf("%w: the brokers didn't say within %s what there is: %w", events.ErrSnapshot, snapshotReadMax, err)
 	}
 	return err
 }
 
-// ofThisLog holds a snapshot against the log: the last event that it reflects is there, and no other in its
+// checkSnapshotInLog holds a snapshot against the log: the last event that it reflects is there, and no other in its
 // place, and the log goes as far.
-func (s *Supervisor) ofThisLog(ctx context.Context, p int32, m *events.Snapshot) error {
-	last, _, err := s.first(ctx, p, m.Next-1)
+func (s *Supervisor) checkSnapshotInLog(ctx context.Context, p int32, m *events.Snapshot) error {
+	last, _, err := s.firstEvent(ctx, p, m.Next-1)
 	if err != nil {
 		return err
 	}
@@ -199,7 +199,7 @@ func (s *Supervisor) ofThisLog(ctx context.Context, p int32, m *events.Snapshot)
 	if m.Until <= m.Next {
 		return nil
 	}
-	last, end, err := s.first(ctx, p, m.Until-1)
+	last, end, err := s.firstEvent(ctx, p, m.Until-1)
 	if err == nil && (last == nil || last.offset != m.Until-1) {
 		err = fmt.Errorf("%w: it is of events up to offset %d, and the log, which ends at %d, has none right before", events.ErrSnapshot, m.Until, end)
 	}
@@ -207,24 +207,24 @@ func (s *Supervisor) ofThisLog(ctx context.Context, p int32, m *events.Snapshot)
 }
 
 // place is where an event stands in the log.
-type place struct {
+type eventPosition struct {
 	offset int64
 	at     time.Time // zero: it can't be read
 }
 
-// errSeen ends a read that has seen enough.
-var errSeen = errors.New("seen")
+// errFound ends a read that has seen enough.
+var errFound = errors.New("seen")
 
 // first finds the first event at an offset or above; nil: there is none below end.
-func (s *Supervisor) first(ctx context.Context, p int32, from int64) (one *place, end int64, err error) {
+func (s *Supervisor) firstEvent(ctx context.Context, p int32, from int64) (one *eventPosition, end int64, err error) {
 	end, err = s.cfg.History.Read(ctx, s.cfg.Namespace.Events(), p, from, func(rs []events.Record) error {
-		one = &place{offset: rs[0].Offset}
+		one = &eventPosition{offset: rs[0].Offset}
 		if e, err := events.DecodeEnvelope(&rs[0]); err == nil {
 			one.at = e.At
 		}
-		return errSeen
+		return errFound
 	})
-	if errors.Is(err, errSeen) {
+	if errors.Is(err, errFound) {
 		err = nil
 	}
 	return one, end, err

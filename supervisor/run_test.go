@@ -237,7 +237,7 @@ func TestBurstDoesNotStarveOthers(t *testing.T) {
 		var pages atomic.Int32
 		r.out.deliver = func(_ context.Context, p int32, n int) error {
 			time.Sleep(sendTime)
-			if n > supervisor.PageTimers {
+			if n > supervisor.PageSize {
 				t.Errorf("a batch of %d", n)
 			}
 			pages.Add(1)
@@ -256,10 +256,10 @@ func TestBurstDoesNotStarveOthers(t *testing.T) {
 		expect(t, "due with the burst", r.out.since(due, "left"), "5ms")
 		expect(t, "due amid the burst", r.out.since(due, "right"), "17ms")
 		all := r.out.since(due, "")
-		if len(all) != burst+2 || pages.Load() != burst/supervisor.PageTimers+2 {
+		if len(all) != burst+2 || pages.Load() != burst/supervisor.PageSize+2 {
 			t.Errorf("%d asked about in %d pages, want %d, each once", len(all), pages.Load(), burst+2)
 		}
-		if last := slices.Max(all); last != burst/supervisor.PageTimers*sendTime {
+		if last := slices.Max(all); last != burst/supervisor.PageSize*sendTime {
 			t.Errorf("the burst took %v, want one page each %v", last, sendTime)
 		}
 		r.end()
@@ -551,7 +551,7 @@ func TestGroupOffsetsAreForShow(t *testing.T) {
 		r.log.commitErr = errDown
 		r.log.append(0, completed("x", 4))
 		r.log.appendRecord(0, nil)
-		time.Sleep(2 * supervisor.CommitInterval)
+		time.Sleep(2 * supervisor.CommitEvery)
 		synctest.Wait()
 		if failed == 0 {
 			t.Error("a commit failed and nobody was told")
@@ -559,7 +559,7 @@ func TestGroupOffsetsAreForShow(t *testing.T) {
 		r.log.mu.Lock()
 		r.log.commitErr, r.log.commits = nil, nil
 		r.log.mu.Unlock()
-		time.Sleep(10 * supervisor.CommitInterval)
+		time.Sleep(10 * supervisor.CommitEvery)
 		synctest.Wait()
 		if got := fmt.Sprint(r.log.commits); got != "[map[0:2 1:0]]" {
 			t.Errorf("committed %s, want each position once, the marker included", got)
@@ -567,7 +567,7 @@ func TestGroupOffsetsAreForShow(t *testing.T) {
 		// Another member had partition 0 and may have committed something else.
 		r.assign(1)
 		r.assign(0, 1)
-		time.Sleep(2 * supervisor.CommitInterval)
+		time.Sleep(2 * supervisor.CommitEvery)
 		synctest.Wait()
 		if got := fmt.Sprint(r.log.commits[1:]); got != "[map[0:2]]" {
 			t.Errorf("after partition 0 came back, committed %s", got)

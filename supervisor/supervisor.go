@@ -143,7 +143,7 @@ type Listener struct {
 	// that the timer is looked at.
 	Poison func(p int32, err error)
 	// Skew: the local clock is off by more than WarnSkew; positive: behind.
-	// Told at most once in WarnInterval.
+	// Told at most once in WarnEvery.
 	Skew func(skew time.Duration)
 }
 
@@ -196,45 +196,45 @@ func (c *Config) Validate() error {
 
 // Supervisor asks for recoveries in the partitions that its Log is assigned.
 type Supervisor struct {
-	cfg    Config
-	listen Listener
+	cfg      Config
+	listener Listener
 
 	// mu guards what follows. The loop holds it except while it polls; the
 	// only other taker is Start, which comes on a goroutine of the log's.
-	mu      sync.Mutex
-	held    map[int32]*partition
-	opening map[int32]chan struct{} // closed when Start has opened it, or couldn't
-	ended   bool                    // Run closes everything
-	starts  sync.WaitGroup
-	closing context.Context // ends with it
-	end     context.CancelFunc
+	mu            sync.Mutex
+	partitions    map[int32]*partition
+	openings      map[int32]chan struct{} // closed when Start has opened it, or couldn't
+	ended         bool                    // Run closes everything
+	starts        sync.WaitGroup
+	closing       context.Context // ends with it
+	cancelClosing context.CancelFunc
 
-	latest      time.Time // of the corrected clock
-	warnedAt    time.Time // local, of the last warning of skew
-	countedAt   time.Time // local, when Listener.Armed was last told
-	committedAt time.Time // local
-	committed   map[int32]int64
-	committing  bool
+	latestNow        time.Time // of the corrected clock
+	warnedAt         time.Time // local, of the last warning of skew
+	countedAt        time.Time // local, when Listener.Armed was last told
+	committedAt      time.Time // local
+	committedOffsets map[int32]int64
+	committing       bool
 
 	watchdog *watchdog.Loop // what Run watches
 
-	background sync.WaitGroup
-	sends      chan sent
-	commits    chan error
+	background   sync.WaitGroup
+	endedSends   chan batch
+	endedCommits chan error
 }
 
 // sent is how the sending of a batch ended.
-type sent struct {
+type batch struct {
 	to   *partition
-	asks []ask
+	asks []timerAsk
 	at   time.Time // corrected, when it was decided
 	took time.Duration
 	err  error
 }
 
-// sentBuffer is how many ended sends wait for the loop before their goroutines
+// endedSendsMax is how many ended sends wait for the loop before their goroutines
 // do.
-const sentBuffer = 64
+const endedSendsMax = 64
 
 // New makes a supervisor that holds no partition yet.
 func New(cfg Config) (*Supervisor, error) {
@@ -244,39 +244,39 @@ func New(cfg Config) (*Supervisor, error) {
 	if cfg.SweepInterval == 0 {
 		cfg.SweepInterval = DefaultSweepInterval
 	}
-	s := &Supervisor{cfg: cfg, held: map[int32]*partition{}, opening: map[int32]chan struct{}{}, committed: map[int32]int64{},
-		sends: make(chan sent, sentBuffer), commits: make(chan error, 1), watchdog: cmp.Or(cfg.Loop, &watchdog.Loop{})}
-	s.closing, s.end = context.WithCancel(context.Background())
+	s := &Supervisor{cfg: cfg, partitions: map[int32]*partition{}, openings: map[int32]chan struct{}{}, committedOffsets: map[int32]int64{},
+		endedSends: make(chan batch, endedSendsMax), endedCommits: make(chan error, 1), watchdog: cmp.Or(cfg.Loop, &watchdog.Loop{})}
+	s.closing, s.cancelClosing = context.WithCancel(context.Background())
 	if cfg.Listener != nil {
-		s.listen = *cfg.Listener
+		s.listener = *cfg.Listener
 	}
-	s.listen.fill()
+	s.listener.setDefaults()
 	return s, nil
 }
 
 // fill puts a function that does nothing where there is none.
-func (l *Listener) fill() {
-	orNothing1(&l.Assigned)
-	orNothing1(&l.Lost)
-	orNothing2(&l.Restored)
-	orNothing2(&l.Snapshot)
-	orNothing2(&l.SnapshotRefused)
-	orNothing2(&l.Armed)
-	orNothing1(&l.Asked)
-	orNothing1(&l.Late)
-	orNothing2(&l.SendFailed)
-	orNothing1(&l.CommitFailed)
-	orNothing2(&l.Poison)
-	orNothing1(&l.Skew)
+func (l *Listener) setDefaults() {
+	defaultNoop1(&l.Assigned)
+	defaultNoop1(&l.Lost)
+	defaultNoop2(&l.Restored)
+	defaultNoop2(&l.Snapshot)
+	defaultNoop2(&l.SnapshotRefused)
+	defaultNoop2(&l.Armed)
+	defaultNoop1(&l.Asked)
+	defaultNoop1(&l.Late)
+	defaultNoop2(&l.SendFailed)
+	defaultNoop1(&l.CommitFailed)
+	defaultNoop2(&l.Poison)
+	defaultNoop1(&l.Skew)
 }
 
-func orNothing1[A any](f *func(A)) {
+func defaultNoop1[A any](f *func(A)) {
 	if *f == nil {
 		*f = func(A) {}
 	}
 }
 
-func orNothing2[A, B any](f *func(A, B)) {
+func defaultNoop2[A, B any](f *func(A, B)) {
 	if *f == nil {
 		*f = func(A, B) {}
 	}

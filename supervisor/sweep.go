@@ -19,18 +19,18 @@ const (
 	SaveInterval = time.Second
 	SaveRecords  = 10_000
 
-	// CommitInterval is how old the group's offsets may be. They only show lag.
-	CommitInterval = 5 * time.Second
+	// CommitEvery is how old the group's offsets may be. They only show lag.
+	CommitEvery = 5 * time.Second
 
-	// After a failed send a partition pauses for FirstSendPause, then for
-	// twice as long each time, at most MaxSendPause.
-	FirstSendPause = 100 * time.Millisecond
-	MaxSendPause   = 5 * time.Second
+	// After a failed send a partition pauses for SendPauseMin, then for
+	// twice as long each time, at most SendPauseMax.
+	SendPauseMin = 100 * time.Millisecond
+	SendPauseMax = 5 * time.Second
 
 	// WarnSkew is the correction of the clock beyond which Listener.Skew is
-	// told, at most once in WarnInterval.
-	WarnSkew     = 2 * time.Second
-	WarnInterval = time.Minute
+	// told, at most once in WarnEvery.
+	WarnSkew  = 2 * time.Second
+	WarnEvery = time.Minute
 )
 
 // partition is what the loop keeps of one partition of events.
@@ -60,7 +60,7 @@ type partition struct {
 // reassigned begins a new assignment. What was applied stays: it is the log's.
 // But others may have written since, so the partition is to be read to the end
 // again before anything is asked.
-func (p *partition) reassigned(generation uint64, local time.Time) {
+func (p *partition) beginAssignment(generation uint64, local time.Time) {
 	p.generation, p.since, p.restored = generation, local, false
 }
 
@@ -68,7 +68,7 @@ func (p *partition) reassigned(generation uint64, local time.Time) {
 // else that of the last event applied. Without it, a supervisor that falls
 // behind asks about every attempt that has long been answered, and the answers
 // to that put it further behind.
-func (p *partition) asOf(now time.Time) time.Time {
+func (p *partition) knownUntil(now time.Time) time.Time {
 	if at := p.deadlines.At(); p.behind && at.Before(now) {
 		return at
 	}
@@ -80,16 +80,16 @@ func (p *partition) due(now, local time.Time) []events.Due {
 	if !p.restored || p.sending || local.Before(p.resumeAt) {
 		return nil
 	}
-	known := p.asOf(now)
+	known := p.knownUntil(now)
 	if at, ok := p.deadlines.Earliest(); !ok || at.After(known) {
 		return nil
 	}
-	return p.deadlines.Due(known, PageTimers)
+	return p.deadlines.Due(known, PageSize)
 }
 
 // failed makes the partition pause after a batch that wasn't written.
-func (p *partition) failed(local time.Time) {
-	p.resumeAt = local.Add(doubled(FirstSendPause, MaxSendPause, p.failures))
+func (p *partition) pauseAfterFailure(local time.Time) {
+	p.resumeAt = local.Add(exponential(SendPauseMin, SendPauseMax, p.failures))
 	p.failures++
 }
 
@@ -100,7 +100,7 @@ func (p *partition) saveDue(local time.Time) bool {
 
 // sleep is how long nothing is to be done for the partition unless a record
 // comes or a send ends, at most limit.
-func (p *partition) sleep(now, local time.Time, limit time.Duration) time.Duration {
+func (p *partition) sleepAtMost(now, local time.Time, limit time.Duration) time.Duration {
 	d := limit
 	if p.unsaved > 0 {
 		d = min(d, p.savedAt.Add(SaveInterval).Sub(local))
@@ -115,10 +115,10 @@ func (p *partition) sleep(now, local time.Time, limit time.Duration) time.Durati
 }
 
 // sleep is how long the loop may wait for records.
-func sleep(ps []*partition, now, local time.Time, limit time.Duration) time.Duration {
+func sleepAtMost(ps []*partition, now, local time.Time, limit time.Duration) time.Duration {
 	d := limit
 	for _, p := range ps {
-		d = p.sleep(now, local, d)
+		d = p.sleepAtMost(now, local, d)
 	}
 	return max(d, MinSleep)
 }

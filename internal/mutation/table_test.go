@@ -423,11 +423,11 @@ var readerMutations = []mutation{
 	one("asked-before-caught-up", "supervisor.partition.due",
 		`!p.restored ||`, ``,
 		"supervisor", "TestNothingIsAskedBeforeCaughtUp"),
-	one("behind-goes-by-the-logs-time", "supervisor.partition.asOf",
+	one("behind-goes-by-the-logs-time", "supervisor.partition.knownUntil",
 		`Before(now)`, `IsZero()`,
 		"supervisor", "TestWhoIsBehindGoesByTheLogsTime"),
 	one("asked-again", "supervisor.decide",
-		`pause(d.Asked)`, `1000 * MaxPause`,
+		`askAgainAfter(d.Asked)`, `1000 * AskAgainMax`,
 		"supervisor", "TestLostRecoveryIsAskedForAgain"),
 	one("late-request-is-not-begun", "agent.attempt.begin",
 		`if !now.Before(a.req.CompleteBy) {
