@@ -11,44 +11,44 @@ import (
 	"github.com/waybill-run/waybill/workflow"
 )
 
-// programsMax bounds the compiled definitions that a process keeps. One takes a few hundred KiB at
-// most, and a few milliseconds to compile again.
+// programsMax bounds the compiled definitions that a process keeps. One takes up to a few hundred KiB, and a few
+// milliseconds to compile.
 const programsMax = 200
 
-// CompiledDefinitions is the workflow definitions that were read from the definitions topic. Each is compiled when it
-// is first used, and those that weren't used for longest are forgotten again. A definition that was
-// deleted stays for the tasks that began with it. It is safe for concurrent use; the zero value has no definitions.
+// CompiledDefinitions is the workflow definitions that were read from the definitions topic. Each is compiled at its
+// first use. The least recently used programs are evicted. A deleted definition stays for the tasks that began with
+// it. CompiledDefinitions is safe for concurrent use; the zero value has no definitions.
 type CompiledDefinitions struct {
-	// Rejected is told of a definition that can't be used; it is ignored.
+	// Rejected receives each definition that can't be used. It is ignored otherwise.
 	Rejected func(key string, err error)
-	// Deleted is told of a definition that was deleted, and of which the log has no copy yet
-	// (events.KeptDefinition) that outlives compaction. nil: nobody is told.
+	// Deleted receives a definition that was deleted if the log has no copy of it (events.KeptDefinition) that
+	// outlives compaction. May be nil.
 	Deleted func(d *workflow.Definition)
 
 	mu          sync.RWMutex
 	definitions map[string]*catalogEntry
-	newest      map[string]int // version of those that new tasks may have, by name
-	programs    int            // that are kept
+	newest      map[string]int // newest usable version of each workflow, for new tasks
+	programs    int            // number of compiled programs
 }
 
-// catalogEntry is one version of a workflow. All but used is guarded by the lock of CompiledDefinitions.
+// catalogEntry is one version of a workflow. The lock of CompiledDefinitions guards all fields but used.
 type catalogEntry struct {
 	def     *workflow.Definition
-	applied bool // new tasks may have it: it wasn't deleted since
+	applied bool // new tasks may use it: it isn't deleted
 	hasCopy bool // the log has a copy of its own
 	invalid bool // it doesn't compile
 	program *workflow.Program
-	used    atomic.Bool // since programs were last looked through
+	used    atomic.Bool // since the last eviction scan (CLOCK)
 }
 
-// Program returns a compiled definition, also one that was deleted: tasks that began with it go on with it.
+// Program returns a compiled definition. Deleted definitions are included, for the tasks that began with them.
 func (c *CompiledDefinitions) Program(name string, version int) (*workflow.Program, bool) {
 	p := c.programOf(events.DefinitionKey(name, version))
 	return p, p != nil
 }
 
-// Applied returns the definition that new tasks have; version 0 asks for the newest. nil: there is none,
-// and deleted says that there was one.
+// Applied returns the definition for new tasks. Version 0 means the newest. If p is nil, deleted reports whether the
+// definition existed.
 func (c *CompiledDefinitions) Applied(name string, version int) (p *workflow.Program, deleted bool) {
 	for {
 		key, applied, deleted := c.findApplied(name, version)
@@ -58,11 +58,11 @@ func (c *CompiledDefinitions) Applied(name string, version int) (p *workflow.Pro
 		if p := c.programOf(key); p != nil || version != 0 {
 			return p, false
 		}
-		// The newest doesn't compile, and isn't the newest any more.
+		// The newest version doesn't compile. Try the next one.
 	}
 }
 
-// findApplied finds what new tasks of a workflow have.
+// findApplied finds the definition for new tasks of a workflow.
 func (c *CompiledDefinitions) findApplied(name string, version int) (key string, applied, deleted bool) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
@@ -80,7 +80,7 @@ func (c *CompiledDefinitions) findApplied(name string, version int) (key string,
 	return key, false, deleted
 }
 
-// compiled returns the program of a definition; nil: there is none that can be used.
+// programOf returns the program of a definition; nil: there is no usable one.
 func (c *CompiledDefinitions) programOf(key string) *workflow.Program {
 	c.mu.RLock()
 	d := c.definitions[key]
@@ -101,7 +101,7 @@ func (c *CompiledDefinitions) programOf(key string) *workflow.Program {
 	return p
 }
 
-// compile compiles a definition, if no other goroutine has meanwhile. The error is told once.
+// compile compiles a definition unless another goroutine already did. The error is returned once.
 func (c *CompiledDefinitions) compile(d *catalogEntry) (*workflow.Program, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -122,9 +122,9 @@ func (c *CompiledDefinitions) compile(d *catalogEntry) (*workflow.Program, error
 	return p, nil
 }
 
-// forget forgets a program that wasn't used since it last looked for one.
+// evictProgram evicts a program that wasn't used since the last scan.
 func (c *CompiledDefinitions) evictProgram() {
-	for range 2 { // after the first round nothing counts as used
+	for range 2 { // after the first scan no program counts as used
 		for _, d := range c.definitions {
 			if d.program != nil && !d.used.Swap(false) {
 				d.program = nil
@@ -135,7 +135,7 @@ func (c *CompiledDefinitions) evictProgram() {
 	}
 }
 
-// renew finds the newest version of a workflow that new tasks may have.
+// updateNewest finds the newest version of a workflow that new tasks may use.
 func (c *CompiledDefinitions) updateNewest(name string) {
 	newest := 0
 	for _, d := range c.definitions {
@@ -146,7 +146,7 @@ func (c *CompiledDefinitions) updateNewest(name string) {
 	c.newest[name] = newest
 }
 
-// All lists the definitions that new tasks may have.
+// All lists the definitions that new tasks may use.
 func (c *CompiledDefinitions) All() []*workflow.Definition {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
@@ -159,7 +159,7 @@ func (c *CompiledDefinitions) All() []*workflow.Definition {
 	return all
 }
 
-// DeletedWithoutCopy lists the deleted definitions of which the log has no copy of its own.
+// DeletedWithoutCopy lists the deleted definitions of which the log has no copy.
 func (c *CompiledDefinitions) DeletedWithoutCopy() []*workflow.Definition {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
@@ -172,7 +172,7 @@ func (c *CompiledDefinitions) DeletedWithoutCopy() []*workflow.Definition {
 	return unkept
 }
 
-// Apply takes in a record of the definitions topic. One goroutine calls it.
+// Apply applies a record of the definitions topic. One goroutine calls it.
 func (c *CompiledDefinitions) Apply(r *events.Record) {
 	key, kept, is := events.ParseDefinitionKey(string(r.Key))
 	if !is { // the namespace's format record
@@ -189,7 +189,7 @@ func (c *CompiledDefinitions) Apply(r *events.Record) {
 	}
 }
 
-// delete takes in a tombstone, and returns the definition if no copy of it is kept.
+// delete applies a tombstone. It returns the definition if the log now has no copy of it.
 func (c *CompiledDefinitions) delete(key string, kept bool) (unkept *workflow.Definition) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -209,8 +209,8 @@ func (c *CompiledDefinitions) delete(key string, kept bool) (unkept *workflow.De
 	return d.def
 }
 
-// apply takes in a definition, or the copy of one that was deleted. The first body of a version stays; a
-// copy is of the first.
+// apply applies a definition, or the copy of a deleted one. The first body of a version wins; a copy has the first
+// body.
 func (c *CompiledDefinitions) apply(key string, kept bool, value []byte) error {
 	def, err := workflow.ParseJSON(value)
 	if err != nil {
@@ -230,7 +230,7 @@ func (c *CompiledDefinitions) apply(key string, kept bool, value []byte) error {
 	case d == nil:
 		d = &catalogEntry{def: def}
 		c.definitions[key] = d
-	case !same && kept: // what compaction left before it isn't what its tasks began with
+	case !same && kept: // compaction removed the body that tasks began with
 		if d.program != nil {
 			c.programs--
 		}
@@ -251,7 +251,7 @@ func (c *CompiledDefinitions) apply(key string, kept bool, value []byte) error {
 	return nil
 }
 
-// unknownOrDeleted says why no task of a workflow can begin.
+// unknownOrDeleted says why no task of a workflow can be created.
 func unknownOrDeleted(s *events.Submission, deleted bool) string {
 	what, version := "no workflow "+quoted(s.Workflow), ""
 	if s.Version > 0 {

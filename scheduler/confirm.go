@@ -10,44 +10,44 @@ import (
 	"github.com/waybill-run/waybill/internal/inboxgate"
 )
 
-// A commit that was acknowledged may be rolled back: a broker that dies can lose the markers of a transaction, and then an
-// operator aborts what is left open, or the next transaction of the same producer takes it along. What was accepted with it
-// is in no log. So a worker asks, beside its work, whether the log has what it has accepted. Until then no inbox is trimmed
-// of what led to it: the same records come again once the state is dropped.
+// An acknowledged commit may still be rolled back. A broker that crashes can lose the end markers of a transaction.
+// Then an operator aborts the open transaction, or the next transaction of the same producer includes it. So a worker
+// checks, concurrently with its work, whether the log has the events that it accepted. Until then no inbox is trimmed
+// of the inputs that caused them: if the state is dropped, the same inputs are read again.
 const (
-	// confirmEvery is how often it is asked about what was accepted since.
+	// confirmEvery is how often new accepted transactions are checked.
 	confirmEvery = 5 * time.Second
-	// confirmIdleEvery is how often it is asked about a partition in which nothing happens: its log may be cut off.
+	// confirmIdleEvery is how often an idle partition is checked: its log may be truncated.
 	confirmIdleEvery = 30 * time.Second
-	// acceptedMax bounds the transactions of a partition that are remembered: of more every second one is.
+	// acceptedMax bounds the transactions of a partition that are remembered. Past it, every second one is kept.
 	acceptedMax = 512
 )
 
-// Accepted is the last event of a partition in a transaction that was accepted.
+// Accepted is the last event of a partition in an accepted transaction.
 type Accepted struct {
 	Offset int64
 	At     time.Time // of the event
 }
 
-// LogRange is what a log has: [Start, End), of which all below Stable is committed or rolled back.
+// LogRange is the range [Start, End) of a log. All transactions below Stable are committed or rolled back.
 type LogRange struct{ Start, Stable, End int64 }
 
-// confirmation is what of a partition is not known to be in the log.
+// confirmation tracks which accepted events of a partition aren't known to be in the log.
 type confirmation struct {
-	accepted       []Accepted // ascending; the last one stays, to be asked about again
-	confirmedBelow int64      // all that was accepted below is in the log
+	accepted       []Accepted // ascending; the last one stays, to be checked again
+	confirmedBelow int64      // all accepted events below are in the log
 	askedAt        time.Time
-	// suspect: a transaction was not settled when it was asked about, or one was rolled back since: all are looked for, and
-	// else only the last of those that are settled.
+	// checkAll: a transaction was not settled at the last check, or one was rolled back since. All accepted events
+	// are checked, otherwise only the last settled one.
 	checkAll bool
-	// flushed waits until all of it is confirmed; next 0: nothing does.
+	// flushed is the state on disk that waits to be confirmed; flushedNext 0: none.
 	flushed     events.PartitionState
 	flushedNext int64
 }
 
 func (c *confirmation) add(a Accepted) {
 	if n := len(c.accepted); n > 0 && c.accepted[n-1].Offset < c.confirmedBelow {
-		c.accepted = c.accepted[:n-1] // it was confirmed
+		c.accepted = c.accepted[:n-1] // it is confirmed
 	}
 	if len(c.accepted) >= acceptedMax {
 		kept := c.accepted[:0]
@@ -59,7 +59,7 @@ func (c *confirmation) add(a Accepted) {
 	c.accepted = append(c.accepted, a)
 }
 
-// due is what is to be asked about now; nil: nothing.
+// due is the accepted events to check now; nil: none.
 func (c *confirmation) due(now time.Time) []Accepted {
 	n := len(c.accepted)
 	if n == 0 || c.accepted[n-1].Offset < c.confirmedBelow && now.Sub(c.askedAt) < confirmIdleEvery {
@@ -69,8 +69,9 @@ func (c *confirmation) due(now time.Time) []Accepted {
 	return slices.Clone(c.accepted)
 }
 
-// EventsToCheck is what of accepted transactions is to be looked for in a log, and missing the first that lies behind its end,
-// nil: none. all: of those that are settled all, or else the last. A log may be about to grow: missing is told with all only.
+// EventsToCheck selects the accepted events to look for in a log: all settled ones, or without all only the last.
+// missing is the first event beyond the end of the log; nil: none. Without all it is never set, since the log may be
+// about to grow.
 func EventsToCheck(accepted []Accepted, log LogRange, all bool) (seek []Accepted, missing *Accepted) {
 	for i := range accepted {
 		switch a := &accepted[i]; {
@@ -86,8 +87,8 @@ func EventsToCheck(accepted []Accepted, log LogRange, all bool) (seek []Accepted
 	return seek, nil
 }
 
-// FirstMissing is the first of those sought that a log hasn't; nil: it has all. found are the instants of the events that it has, by
-// offset; zero: one that can't be read.
+// FirstMissing is the first of the events that isn't in found; nil: all are. found has the instants of the log's
+// events by offset; zero: the event is unreadable.
 func FirstMissing(seek []Accepted, found map[int64]time.Time) *Accepted {
 	for i := range seek {
 		at, is := found[seek[i].Offset]
@@ -98,8 +99,8 @@ func FirstMissing(seek []Accepted, found map[int64]time.Time) *Accepted {
 	return nil
 }
 
-// settled takes in that all that was asked about below an offset is in the log, and returns what may now count as flushed;
-// next 0: nothing.
+// confirmBelow records that the checked events below an offset are in the log. It returns the state that now counts
+// as flushed; next 0: none.
 func (c *confirmation) confirmBelow(asked []Accepted, stable int64) (st events.PartitionState, next int64) {
 	c.checkAll = false
 	for _, a := range asked {
@@ -118,7 +119,7 @@ func (c *confirmation) confirmBelow(asked []Accepted, stable int64) (st events.P
 	return st, next
 }
 
-// missingError says that a log hasn't what was accepted. The partition is restored from the log.
+// missingError says that the log lacks an accepted event. The partition is restored from the log.
 type missingError struct {
 	partition int32
 	Accepted
@@ -129,7 +130,7 @@ func (e *missingError) Error() string {
 		e.Offset, e.partition, e.At.Format(events.TimeLayout))
 }
 
-// confirmed is an answer about a partition.
+// confirmAnswer is the result of a check of one partition.
 type confirmAnswer struct {
 	id         int32
 	generation uint64
@@ -139,7 +140,7 @@ type confirmAnswer struct {
 	err        error
 }
 
-// confirm asks beside the worker about partitions for which it is time.
+// startConfirm starts a concurrent check of the partitions that are due.
 func (w *worker) startConfirm(ctx context.Context, now time.Time) {
 	if w.cfg.Confirm == nil || w.confirming || now.Sub(w.confirmStartedAt) < confirmEvery {
 		return
@@ -174,7 +175,7 @@ func (w *worker) startConfirm(ctx context.Context, now time.Time) {
 	})
 }
 
-// handleConfirmAnswers takes the answers in. A partition whose state isn't in the log is restored from it.
+// handleConfirmAnswers handles the results of a check. A partition whose state isn't in the log is restored from it.
 func (w *worker) handleConfirmAnswers(ctx context.Context) error {
 	var answers []confirmAnswer
 	select {
@@ -186,7 +187,7 @@ func (w *worker) handleConfirmAnswers(ctx context.Context) error {
 	for _, a := range answers {
 		p := w.partitions[a.id]
 		if p == nil || p.generation != a.generation || !p.ready() || a.err != nil {
-			continue // it is asked again
+			continue // it is checked again
 		}
 		if a.missing != nil {
 			w.cfg.Listener.storeAhead(a.id, &missingError{a.id, *a.missing})
@@ -202,8 +203,9 @@ func (w *worker) handleConfirmAnswers(ctx context.Context) error {
 	return nil
 }
 
-// restoreAgain empties a partition whose state isn't in the log, so that it is restored from there in the same assignment. Its
-// inboxes wait for that, and come again from their starts. Where they can't be rewound now, the worker ends, and the next one does that.
+// restoreAgain empties a partition whose state isn't in the log and restores it within the same assignment. Its
+// inboxes are paused until then, and rewound to their starts. If the rewind fails, the worker ends, and its successor
+// rewinds them.
 func (w *worker) restoreAgain(ctx context.Context, p *partition) error {
 	for topic := range w.inboxes {
 		w.log.Pause(p.id, topic, inboxgate.PausedForRestore, time.Time{})
@@ -220,7 +222,8 @@ func (w *worker) restoreAgain(ctx context.Context, p *partition) error {
 	return err
 }
 
-// recordFlushed records what of a partition is on disk: its inboxes are trimmed of what led to it once the log is known to have it.
+// recordFlushed records the state of a partition that is on disk. The inputs that it reflects are trimmed once the
+// log is confirmed to have it.
 func (w *worker) recordFlushed(p *partition) {
 	st, next := p.tasks.FlushedState()
 	switch c := &p.confirmation; {

@@ -8,11 +8,10 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// A record about a task belongs in the partition that the task's id says. One that somebody wrote
-// elsewhere is forwarded there, once, in the transaction that consumes it.
+// A task's id determines the partition of its records. A record in another partition is forwarded once, in the
+// transaction that consumes it.
 
-// place says in which partition a record about a task belongs, or why it can't
-// be used at all.
+// targetPartition is the partition of a task's record, or why the record is unusable.
 func targetPartition(r *events.Record, task string, partitions int32) (int32, *events.Unusable) {
 	if len(r.Key) > 0 && string(r.Key) != task {
 		return 0, &events.Unusable{Reason: events.ReasonWrongKey, Detail: "the key names " + quoted(string(r.Key)) + ", the record " + quoted(task)}
@@ -26,9 +25,8 @@ func targetPartition(r *events.Record, task string, partitions int32) (int32, *e
 	return where, nil
 }
 
-// forward writes the record under the right key, in the right partition. Its value is
-// bounded, its headers are whatever a stranger's client could write; past the bound it is
-// a dead letter, which has its value and says what it is, so it can be redriven.
+// forward writes the record to the right partition with the right key. Its value is bounded, but a foreign client may
+// have written any headers. A record above the limit becomes a dead letter, which has the value and can be redriven.
 func (tx *transaction) forward(r *events.Record, task string, where int32) {
 	f := forwardedCopy(r, task, where)
 	if n := recordBytes(&f); n > MaxForwardBytes {
@@ -40,11 +38,11 @@ func (tx *transaction) forward(r *events.Record, task string, where int32) {
 	tx.write(f)
 }
 
-// headerOverheadMax is what a header has in a record besides its name and its value: their
-// lengths. A batch holds a million headers of nothing.
+// headerOverheadMax is the bytes of a header besides its name and value: their lengths. One batch can hold a million
+// empty headers.
 const headerOverheadMax = 10
 
-// recordBytes is no less than what a record has, uncompressed.
+// recordBytes is an upper bound of a record's uncompressed size.
 func recordBytes(r *events.Record) int {
 	n := len(r.Key) + len(r.Value)
 	for i := range r.Headers {
@@ -53,8 +51,7 @@ func recordBytes(r *events.Record) int {
 	return n
 }
 
-// forwarded is the record as it is written again: a header names where it was found, so that it
-// is forwarded once only.
+// forwardedCopy is the record to write. Its hop header names the origin, so a record is forwarded only once.
 func forwardedCopy(r *events.Record, task string, where int32) events.Record {
 	f := events.Record{Topic: r.Topic, Partition: where, Key: []byte(task), Value: r.Value}
 	f.Headers = append(append(make([]events.Header, 0, len(r.Headers)+1), r.Headers...),
@@ -62,9 +59,8 @@ func forwardedCopy(r *events.Record, task string, where int32) events.Record {
 	return f
 }
 
-// bring forwards a record out of a partition that somebody has added to an inbox: no
-// partition of events goes with it, so nothing can reflect it where it is. Once that is committed it is
-// done with there.
+// forwardFromAdded forwards a record from a partition that was added to an inbox. There is no partition of events
+// with its number, so no state can reflect the input. Once the forward is committed, the record may be trimmed.
 func (tx *transaction) forwardFromAdded(r *events.Record) error {
 	inbox := tx.worker.inboxes[r.Topic]
 	if tx.addedOffsets == nil {

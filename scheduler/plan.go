@@ -13,19 +13,19 @@ import (
 	"github.com/waybill-run/waybill/workflow"
 )
 
-// plans holds the plan of each program: tasks of one definition share it, as
-// they do when they are read from the log. Programs are kept for ever too.
-var plans sync.Map // *workflow.Program -> *planned
+// plans caches the plan of each program: tasks of one definition share it, as tasks do that are read from the log.
+// Entries are never removed.
+var plans sync.Map // *workflow.Program -> *cachedPlan
 
-// planned is the plan of a program.
+// cachedPlan is the plan of a program.
 type cachedPlan struct {
 	*events.Plan
-	// fits is the plan that was last found to be of the same steps. Tasks that
-	// were read from a log share one, so it is mostly the next task's.
+	// lastMatch is the last plan that was found to match. Tasks that are read from a log share a plan, so it mostly
+	// matches the next task, too.
 	lastMatch atomic.Pointer[events.Plan]
 }
 
-// PlanOf is what the fold needs of a definition.
+// PlanOf is the plan of a definition, as the fold needs it.
 func PlanOf(p *workflow.Program) *events.Plan { return cachedPlanOf(p).Plan }
 
 func cachedPlanOf(p *workflow.Program) *cachedPlan {
@@ -36,7 +36,7 @@ func cachedPlanOf(p *workflow.Program) *cachedPlan {
 	return plan.(*cachedPlan)
 }
 
-// suits reports whether a task of this plan can be evaluated with the program.
+// matches reports whether tasks with this plan can be evaluated with the program.
 func (p *cachedPlan) matches(plan *events.Plan) bool {
 	if plan == p.Plan || plan == p.lastMatch.Load() {
 		return true
@@ -48,8 +48,8 @@ func (p *cachedPlan) matches(plan *events.Plan) bool {
 	return true
 }
 
-// sameStep: attempts and times aren't compared, for a task goes by those of its
-// plan. Nor are the stored forms, which another build may write differently.
+// sameStep compares two steps, without attempts and times: a task uses those of its own plan. Stored forms aren't
+// compared either, since another build may write them differently.
 func sameStep(a, b events.PlanStep) bool {
 	if a.ID != b.ID || a.Agent != b.Agent || a.Operation != b.Operation || !slices.Equal(a.Needs, b.Needs) {
 		return false
@@ -89,17 +89,16 @@ func attempts(within time.Duration, r workflow.Retry) events.Attempts {
 		Factor: r.Factor, Max: time.Duration(r.Max), CoolDown: time.Duration(r.CoolDown)}
 }
 
-// Advance is what a task's state allows without any input. Of a task that was
-// decided by Decide that is nothing; it is for one whose plan was changed since
-// (internal/replay). Like Decide it changes t, which must be the caller's own copy.
+// Advance decides what a task's state allows without an input. After Decide that is nothing; internal/replay uses it
+// for tasks with a changed plan. Like Decide it changes t, which must be the caller's own copy.
 func Advance(t *events.Task, cause events.Cause, env *Env) Decision {
 	d := newDecider(t, cause, env)
 	d.advance()
 	return d.decision()
 }
 
-// advance does what the state allows next: starts what is ready, ends what is
-// done, undoes what is to be undone. In a hold nothing starts.
+// advance starts the steps that are ready, completes the task, or continues its undo. While the task is held nothing
+// starts.
 func (d *decider) advance() {
 	switch d.Task.State {
 	case events.StateProcessing:
@@ -109,10 +108,9 @@ func (d *decider) advance() {
 	}
 }
 
-// advanceSteps starts every step before which all is done, in the plan's
-// order; a step that is skipped may satisfy the next. Past the task's
-// complete-by none starts: an agent would drop the request, and its effect
-// would be taken to be unknown. The task's timer is due, and decides.
+// advanceSteps starts every step that is ready, in the plan's order. A skipped step may make others ready. Past the
+// task's complete-by none starts: an agent would drop the request, and its effect would count as unknown. The task's
+// timer is due then, and decides.
 func (d *decider) advanceSteps() {
 	var known doneAncestors
 	var held [workflow.MaxSteps]bool
@@ -133,13 +131,12 @@ func (d *decider) advanceSteps() {
 	}
 }
 
-// ancestry is which steps of a task are known to be done with all that they come
-// after: no step is undone while others start, so it stays so.
+// doneAncestors caches the steps that are done with all their ancestors. No step is undone while others start, so the
+// cache stays valid for a decision.
 type doneAncestors [workflow.MaxSteps]bool
 
-// satisfied reports whether all that a step comes after is done: what it needs, what
-// that needs, and so on. That a need is done doesn't say so: an operator may release a
-// step as completed that has never run, before those that it needs.
+// allDone reports whether all ancestors of a step are done. Its direct needs aren't enough: an operator may release a
+// step as completed before the steps that it needs have run.
 func (a *doneAncestors) allDone(t *events.Task, i int) bool {
 	needs := t.Plan.Steps[i].Needs
 	for _, n := range needs {
@@ -177,29 +174,27 @@ func stepsDone(t *events.Task) bool {
 	return true
 }
 
-// begin starts a step, or skips it. held are those whose condition was seen to hold: in
-// this decision it goes on to.
+// startOrSkip starts a step, or skips it. held caches the conditions that hold, for this decision.
 func (d *decider) startOrSkip(i int, held *[workflow.MaxSteps]bool) {
 	if !d.loadProgram() {
 		d.failRun(i, events.Do, d.definitionError())
 		return
 	}
-	// Of one that waits for its agent the condition held when it came to wait, and is of
-	// what doesn't change any more: of many beside each other it isn't looked at for each input.
+	// The condition of a queued step held when it was queued, and its inputs can't change. It isn't evaluated for
+	// each input.
 	if d.needDefinitions || d.env.Slots != nil && d.env.Slots.Waits(d.Task, i, events.Do) {
 		return
 	}
-	// What was tried may have had an effect: it isn't skipped any more, for nothing
-	// would undo it then.
+	// A step with an earlier attempt may have had an effect. It isn't skipped, since a skipped step isn't undone.
 	if d.Task.Steps[i].Attempt == 0 && !d.conditionHolds(i, held) {
 		return
 	}
-	if d.hasSlot(i, events.Do) { // else it stays pending, until it is its turn
+	if d.hasSlot(i, events.Do) { // otherwise the step stays pending, in the queue
 		d.startAttempt(i, events.Do)
 	}
 }
 
-// holds reports whether a step's condition holds. If not, the step is skipped, or in error.
+// conditionHolds evaluates a step's condition. If it doesn't hold, the step is skipped or ends in error.
 func (d *decider) conditionHolds(i int, held *[workflow.MaxSteps]bool) bool {
 	if i < len(held) && held[i] {
 		return true
@@ -216,8 +211,7 @@ func (d *decider) conditionHolds(i int, held *[workflow.MaxSteps]bool) bool {
 	return when && err == nil
 }
 
-// attempt starts the next attempt of a run: the request goes out with the
-// event.
+// startAttempt starts the next attempt of a run. The request is written in the same transaction as the event.
 func (d *decider) startAttempt(i int, k events.Kind) {
 	agent, operation := d.Task.Plan.Agent(i, k)
 	step, number := d.Task.Plan.Steps[i].ID, 1
@@ -270,7 +264,7 @@ func (d *decider) startAttempt(i int, k events.Kind) {
 	d.Records = append(d.Records, q.RecordIn(d.env.Arena, d.env.Namespace, d.env.Source, agent, requestPartition(d.Task.ID, number, partitions, d.env.Leaderless[agent])))
 }
 
-// noSuchAgent is why an agent can't be asked.
+// noSuchAgent is the error of an attempt whose agent can't be asked.
 func (d *decider) noSuchAgent(agent string) *events.Error {
 	topic := d.env.Namespace.Requests(agent)
 	if why, barred := d.env.Unwritable[agent]; barred {
@@ -279,24 +273,21 @@ func (d *decider) noSuchAgent(agent string) *events.Error {
 	return &events.Error{Code: events.CodeNoSuchAgent, Message: fmt.Sprintf("there is no topic %s", topic)}
 }
 
-// RequestPartition is the partition of an agent's requests that an attempt's is in, while all of
-// them have a leader.
+// RequestPartition is the partition of an attempt's request while all partitions have a leader.
 func RequestPartition(task string, attempt int, partitions int32) int32 {
 	return requestPartition(task, attempt, partitions, nil)
 }
 
-// requestPartition spreads tasks over an agent's partitions, and sends each
-// retry to another one than the attempt before, so that a sick instance isn't
-// met again. Instances tend to own neighbouring partitions, or every k-th: the
-// stride is about n over the golden ratio, so it leaves either kind of set, and
-// has no divisor in common with n, so every partition has its turn. Those that no broker
-// leads have none, unless there is no other.
+// requestPartition spreads tasks over an agent's partitions. Each retry goes to another partition than the attempt
+// before, to avoid a faulty instance. Instances tend to own adjacent partitions, or every k-th. The stride is about n
+// divided by the golden ratio, so it leaves both kinds of sets. It has no common divisor with n, so every partition
+// is used. Partitions without a leader are used only if no partition has one.
 func requestPartition(task string, attempt int, partitions int32, leaderless []int32) int32 {
 	if len(leaderless) >= int(partitions) {
 		leaderless = nil
 	}
 	first, n := int64(events.Partition([]byte(task), partitions)), int64(partitions)-int64(len(leaderless))
-	p := int32((first + int64(attempt-1)*stride(n)) % n) // of those that are led
+	p := int32((first + int64(attempt-1)*stride(n)) % n) // among those with a leader
 	for _, none := range leaderless {
 		if none <= p {
 			p++
@@ -320,8 +311,7 @@ func gcd(a, b int64) int64 {
 	return a
 }
 
-// attemptDeadline bounds an attempt by its own time and the task's. An undo has its
-// own deadlines only.
+// attemptDeadline is limited by the attempt's own time and by the task's complete-by. An undo has its own time only.
 func (d *decider) attemptDeadline(i int, k events.Kind) time.Time {
 	by := events.Millis(d.now.Add(d.Task.Plan.AttemptsOf(i, k).CompleteWithin))
 	if k == events.Do && d.Task.CompleteBy.Before(by) {
@@ -330,11 +320,11 @@ func (d *decider) attemptDeadline(i int, k events.Kind) time.Time {
 	return by
 }
 
-// runInput is a run's input: what the log holds, or for the first attempt what
-// the definition's expressions give (fresh).
+// runInput is a run's input: from the log, or for the first attempt the result of the definition's expressions
+// (fresh).
 func (d *decider) runInput(i int, k events.Kind, run *events.Run) (input json.RawMessage, fresh bool, err *events.Error) {
-	// An undo without undo.input has none to keep. An attempt whose agent was
-	// gone kept nothing either: StartedSeq says that a request was sent.
+	// An undo without undo.input keeps none, and neither does an attempt whose agent didn't exist. StartedSeq shows
+	// that a request was sent.
 	if run != nil && (len(run.Input) > 0 || k == events.Undo && run.StartedSeq > 0) {
 		return run.Input, false, nil
 	}
@@ -368,17 +358,16 @@ func (d *decider) runInput(i int, k events.Kind, run *events.Run) (input json.Ra
 	return input, fresh, nil
 }
 
-// minSharedBytes is how long an input is that isn't repeated in the event of its step: a shorter one is, so that the
-// event can be read by itself.
+// minSharedBytes is the least size of an input that the event of its step doesn't repeat. A smaller input is
+// repeated, so the event is readable by itself.
 const minSharedBytes = 256
 
-// isTaskInput reports whether a step's input is the task's. Then it is counted and stored once.
+// isTaskInput reports whether a step's input is the task's input. Then it is counted and stored once.
 func isTaskInput(t *events.Task, input json.RawMessage) bool {
 	return len(input) >= minSharedBytes && bytes.Equal(input, t.Input)
 }
 
-// requestValue is what the agent gets: the input, or for an undo what is to be
-// undone.
+// requestValue is what the agent receives: the input, or for an undo the step to undo.
 func (d *decider) requestValue(i int, k events.Kind, input json.RawMessage) (json.RawMessage, *events.Error) {
 	if k == events.Do {
 		return input, nil
@@ -398,7 +387,7 @@ func (d *decider) requestValue(i int, k events.Kind, input json.RawMessage) (jso
 	return value, nil
 }
 
-// advanceUndo: undo begins when nothing runs, and goes one step at a time.
+// advanceUndo continues an undo. It begins when nothing runs, and undoes one step at a time.
 func (d *decider) advanceUndo() {
 	for i := range d.Task.Steps {
 		s := d.Task.Steps[i]
@@ -430,9 +419,8 @@ func (d *decider) advanceUndo() {
 	}
 }
 
-// skippedUnknown finds a step that may have had an effect and was skipped. Builds
-// before made such histories (see begin), and the table has no way from there: an
-// operator must look, and can end the task.
+// skippedUnknown finds a step that was skipped although it may have had an effect. Older builds wrote such histories.
+// No transition leads on from there: an operator must check the effect, and can cancel the task.
 func skippedUnknown(t *events.Task) (int, bool) {
 	for i, s := range t.Steps {
 		if s.State == events.StepSkipped && s.Unknown && t.Plan.Steps[i].Undo != nil {
@@ -447,9 +435,8 @@ func cannotUndo(step string) *events.Error {
 		Message: "step " + quoted(step) + " was skipped after an attempt that may have had an effect, and can't be undone; see what it did, and cancel the task with --keep"}
 }
 
-// nextUndo chooses the step to undo next: first those whose effect is unknown,
-// the last started first, then the completed ones, the last completed first. A
-// step without an undo is passed over, and one that was skipped (skippedUnknown).
+// nextUndo chooses the next step to undo: first the steps with an unknown effect, the last started first; then the
+// completed steps, the last completed first. Steps without an undo and skipped steps (skippedUnknown) are ignored.
 func nextUndo(t *events.Task) (int, bool) {
 	best, unknown, order := -1, false, uint64(0)
 	for i := range t.Steps {
@@ -474,7 +461,7 @@ func nextUndo(t *events.Task) (int, bool) {
 	return best, best >= 0
 }
 
-// process ends a task whose steps are all done.
+// completeTask ends a task whose steps are all done.
 func (d *decider) completeTask() {
 	if !d.loadProgram() {
 		d.failTask(d.definitionError())
@@ -499,9 +486,8 @@ func (d *decider) completeTask() {
 	d.emit(&events.TaskProcessed{Output: out}, time.Time{}, nil)
 }
 
-// loadProgram finds the definition that the task keeps. false: it is gone, or there
-// is another under its name, whose expressions aren't those of the task's steps; a
-// definition that may only not have been read yet asks for that instead.
+// loadProgram finds the definition of the task. false: it doesn't exist, or its steps differ from the task's plan. If
+// the definitions haven't been read to their end, it sets needDefinitions instead.
 func (d *decider) loadProgram() bool {
 	if d.program != nil {
 		return true
@@ -529,8 +515,7 @@ func (d *decider) definitionError() *events.Error {
 	return &events.Error{Code: events.CodeNoSuchWorkflow, Message: fmt.Sprintf("the definition %s/%d %s", d.Task.Workflow, d.Task.Version, what)}
 }
 
-// nestsTooDeep: each step may nest what it was given a little deeper, so the bound of
-// what can be read back is checked where a value is made.
+// nestsTooDeep: each step may nest its input a little deeper, so the depth is checked where a value is made.
 func nestsTooDeep(what string) *events.Error {
 	return &events.Error{Code: events.CodeExpressionFailed, Message: fmt.Sprintf("%s nests deeper than %d levels", what, events.MaxJSONDepth)}
 }
@@ -539,7 +524,7 @@ func expressionFailed(err error) *events.Error {
 	return &events.Error{Code: events.CodeExpressionFailed, Message: shortened(err.Error())}
 }
 
-// evaluationScope is what expressions can see now.
+// evaluationScope is what expressions can refer to.
 func (d *decider) evaluationScope() workflow.Scope {
 	if d.derived.hasScope {
 		return d.derived.scope
