@@ -12,18 +12,18 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// notice is a notification that isn't finished with.
+// pendingNotification is a notification that isn't finished.
 type pendingNotification struct {
 	*events.Record
 	delivered bool
 }
 
-// replyTo is a topic that tasks name. It is in one of three states:
+// replyTo is a topic that tasks name. It has three states:
 //
-//   - It takes what it is sent: failing is zero, and givenUp is false.
-//   - It fails, since failing: what failed is kept in again until nothing is in flight, then goes
-//     back to the front of waiting. After a rest one notification is tried.
-//   - It is givenUp: its notifications are dead-lettered, but for one at probeAt.
+//   - Healthy: failingSince is zero and givenUp is false.
+//   - Failing since failingSince: failed notifications collect in retries until nothing is in flight. Then they move
+//     to the front of waiting, and after a pause one of them is sent.
+//   - Given up: its notifications become dead letters, except for one at probeAt, which is sent.
 type replyTo struct {
 	name     string
 	inFlight int
@@ -31,20 +31,20 @@ type replyTo struct {
 	waiting  []*pendingNotification // in order
 
 	failingSince time.Time
-	retries      []*pendingNotification // failed, or delivered after one of the same key that failed
-	backingOff   bool                   // until it is tried again, or Ensure has answered
-	ensureTried  bool                   // Ensure was asked since it failed first
-	// ensureError is why Ensure could not create it.
+	retries      []*pendingNotification // failed, or delivered after a failed one of the same key
+	backingOff   bool                   // until the pause is over, or Ensure has returned
+	ensureTried  bool                   // Ensure was called since the first failure
+	// ensureError is the result of Ensure.
 	ensureError error
 
 	givenUp   bool
 	lastError error
 	probeAt   time.Time
 	probeWait time.Duration
-	alertAt   time.Time // no alert of it before
+	alertAt   time.Time // no alert before
 }
 
-// may is how many notifications may be in flight to a topic.
+// inFlightLimit is how many notifications may be in flight to the topic.
 func (t *replyTo) inFlightLimit() int {
 	switch {
 	case t.backingOff:
@@ -55,13 +55,13 @@ func (t *replyTo) inFlightLimit() int {
 	return notifyTopicMax
 }
 
-// ok is for a topic that takes what it is sent.
+// markHealthy ends the other states.
 func (t *replyTo) markHealthy() {
 	t.failingSince, t.givenUp, t.ensureTried, t.ensureError = time.Time{}, false, false, nil
 }
 
-// delivered is for a notification that its topic has. One of the same task that came before and
-// failed goes after it, so it is sent again: the last that a reader finds is the last status.
+// onDelivered handles a delivery. If an earlier notification of the same task has failed, this one is sent again
+// after it: the last record that a reader finds must be the last status.
 func (n *notifier) onDelivered(t *replyTo, x *pendingNotification) {
 	if !x.delivered {
 		n.cfg.Listener.delivered()
@@ -77,13 +77,13 @@ func (n *notifier) onDelivered(t *replyTo, x *pendingNotification) {
 	n.finish(x.Record)
 }
 
-// tooLargeRecord is the error of a record that its topic does not take, whatever becomes of others.
+// tooLargeRecord is the error of a record that is too large for its topic.
 type tooLargeRecord interface {
 	error
 	TooLarge() (bytes, most int)
 }
 
-// failed is for a notification that was not delivered after it had waited for some time.
+// onFailed handles a notification that was not delivered within waited.
 func (n *notifier) onFailed(ctx context.Context, t *replyTo, x *pendingNotification, waited time.Duration, err error) {
 	now := time.Now()
 	if _, large := errors.AsType[tooLargeRecord](err); large {
@@ -93,7 +93,7 @@ func (n *notifier) onFailed(ctx context.Context, t *replyTo, x *pendingNotificat
 	}
 	switch {
 	case t.givenUp:
-		if t.inFlight == 0 { // it was tried alone
+		if t.inFlight == 0 { // it was the probe
 			t.probeWait = min(2*t.probeWait, probeWaitMax)
 			t.probeAt, t.lastError = now.Add(t.probeWait), err
 			n.alertFailing(ctx, t, x, err, "its notifications are dead-lettered")
@@ -110,7 +110,7 @@ func (n *notifier) onFailed(ctx context.Context, t *replyTo, x *pendingNotificat
 	}
 }
 
-// giveUp has what waits for a topic dead-lettered, with one alert.
+// giveUp turns the waiting notifications of a topic into dead letters, with one alert.
 func (n *notifier) giveUp(ctx context.Context, t *replyTo, err error) {
 	if t.ensureError != nil {
 		err = fmt.Errorf("%w; it could not be created: %w", err, t.ensureError)
@@ -131,8 +131,7 @@ func (n *notifier) giveUp(ctx context.Context, t *replyTo, err error) {
 	}
 }
 
-// landed is for a topic to which nothing is in flight any more. What failed goes first when it is
-// tried again.
+// onIdle is called when nothing is in flight to a topic. Failed notifications move to the front.
 func (n *notifier) onIdle(ctx context.Context, t *replyTo) {
 	if len(t.retries) == 0 {
 		if !t.givenUp {
@@ -157,15 +156,15 @@ func (n *notifier) onIdle(ctx context.Context, t *replyTo) {
 		err := n.ensure(ctx, t.name)
 		n.post(func() {
 			if t.ensureError = err; err == nil {
-				t.failingSince = time.Now() // from now on it should be there
+				t.failingSince = time.Now() // the topic exists now: failingMax begins again
 			}
 			rested()
 		})
 	}()
 }
 
-// ensure creates a topic that is missing. Few are created at once: each may take long, and
-// keeps nothing else waiting.
+// ensure creates a missing topic. The number of concurrent calls is limited: each may take long, and nothing else
+// waits for it.
 func (n *notifier) ensure(ctx context.Context, topic string) error {
 	select {
 	case n.creating <- struct{}{}:
@@ -178,7 +177,7 @@ func (n *notifier) ensure(ctx context.Context, topic string) error {
 	return n.cfg.Ensure(bounded, topic)
 }
 
-// alert says that a topic fails, once in a while.
+// alertFailing writes an alert about a topic, at most one per notifyAlertEvery.
 func (n *notifier) alertFailing(ctx context.Context, t *replyTo, x *pendingNotification, err error, then string) {
 	now := time.Now()
 	if now.Before(t.alertAt) {
@@ -190,7 +189,7 @@ func (n *notifier) alertFailing(ctx context.Context, t *replyTo, x *pendingNotif
 	n.sendUntilWritten(ctx, a.Record(n.cfg.Namespace, n.cfg.Source, "undeliverable/"+events.Origin(x.Record)), rewriteWaitMin, func() {})
 }
 
-// undeliverable dead-letters a notification, unless its topic has it.
+// deadletterUndelivered writes a dead letter of a notification, unless it was delivered.
 func (n *notifier) deadletterUndelivered(ctx context.Context, t *replyTo, x *pendingNotification, err error) {
 	if x.delivered {
 		n.finish(x.Record)

@@ -8,32 +8,32 @@ import (
 	"time"
 )
 
-// requestTopics is what metadata has shown of the agents' topics.
+// requestTopics is the metadata of the agents' request topics.
 type requestTopics struct {
 	fetch func(ctx context.Context) (map[string]int32, map[string][]int32, error)
 
 	mu              sync.Mutex
-	known           map[string]int32   // never changed: replaced
-	leaderless      map[string][]int32 // likewise
-	readAt          time.Time          // when the last reading began
+	known           map[string]int32   // replaced, never changed
+	leaderless      map[string][]int32 // replaced, never changed
+	readAt          time.Time          // start of the last read
 	unwritableUntil map[string]time.Time
-	// refusing is why agents are barred; never changed: replaced.
+	// unwritableReasons is by agent; replaced, never changed.
 	unwritableReasons map[string]string
 	usedCounts        map[string]partitionCount
 }
 
-// newPartitionDelay is how long nothing is sent to partitions that were added to an agent's topic: the agent's members
-// learn of them with their next metadata and share them out in a rebalance, and a request that waits for that
-// recordTimeout of its attempt's time. Waybill's agents read metadata every 5 s.
+// newPartitionDelay is how long no request goes to a partition that was added to an agent's topic. The agent's
+// members see the partition at their next metadata refresh (Waybill's agents: 5 s) and assign it in a rebalance. A
+// request that waits for that loses time of its attempt.
 const newPartitionDelay = 30 * time.Second
 
 // partitionCount is how many partitions of a topic are used.
 type partitionCount struct {
 	used, seen int32
-	since      time.Time // when seen was first more than used
+	since      time.Time // when seen first exceeded used
 }
 
-// next is the count at now, when metadata shows seen.
+// update is the count after metadata showed seen partitions at now.
 func (c partitionCount) update(seen int32, now time.Time) partitionCount {
 	switch {
 	case c.used == 0, seen <= c.used: // new to this process, or recreated with fewer
@@ -46,7 +46,7 @@ func (c partitionCount) update(seen int32, now time.Time) partitionCount {
 	return c
 }
 
-// usable leaves out partitions that were added to topics a moment ago. It is called with the lock held.
+// hideNewPartitions removes partitions that were added within newPartitionDelay. The caller holds the lock.
 func (t *requestTopics) hideNewPartitions(known map[string]int32, leaderless map[string][]int32, now time.Time) {
 	counts := make(map[string]partitionCount, len(known))
 	for agent, seen := range known {
@@ -91,9 +91,8 @@ func (t *requestTopics) readMetadata(ctx context.Context) error {
 	return nil
 }
 
-// refresh reads the metadata again, unless that was done since an instant, and
-// reports whether anything is new to one who has seen had. A failure is none: the attempt fails and is
-// retried.
+// refreshMetadata reads the metadata, unless it was read after since. It reports whether the partition counts differ
+// from had. A failed read counts as no change: the attempt fails and is retried.
 func (t *requestTopics) refreshMetadata(ctx context.Context, since time.Time, had map[string]int32) bool {
 	t.mu.Lock()
 	fresh := t.readAt.After(since)
@@ -105,15 +104,14 @@ func (t *requestTopics) refreshMetadata(ctx context.Context, since time.Time, ha
 	return !maps.Equal(had, known)
 }
 
-// unwritable are the agents whose topics can't be written to, with the reason.
+// unwritable is why agents' topics can't be written to, by agent.
 func (t *requestTopics) unwritable() map[string]string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.unwritableReasons
 }
 
-// bar takes an agent out for a while, whatever metadata shows: its topic can't
-// be written to, for a reason.
+// markUnwritable removes an agent for unwritableFor, whatever the metadata shows.
 func (t *requestTopics) markUnwritable(agent, why string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -10,34 +10,33 @@ import (
 	"github.com/waybill-run/waybill/internal/inboxgate"
 )
 
-// restoreSaveBytes bounds what a restore keeps in memory beside the open tasks.
-// Large batches cost least: most tasks of a long history are finished within one
-// (measured: 4.3 us an event with 64 MB, 16 us with 1 MB).
+// restoreSaveBytes bounds the memory of a restore besides the open tasks. Large batches are cheapest, since most
+// tasks of a long history finish within one batch: 4.3 us per event with 64 MB, 16 us with 1 MB (measured).
 const restoreSaveBytes = 64 << 20
 
-// restored is what a restore hands to the worker.
+// restoreResult is passed to the worker at the end of a restore.
 type restoreResult struct {
 	id             int32
 	generation     uint64
 	tasks          Tasks
-	runnable       runnable // of them
-	flow           *flow    // nil: no agent has a bound
+	runnable       runnable
+	flow           *flow // nil: no agent has a limit
 	unslottedSteps []unslottedStep
 	from           Source
-	loadFinished   func(context.Context) error // what is still to come of a snapshot; nil: nothing
+	loadFinished   func(context.Context) error // loads the finished tasks of a snapshot; nil: nothing to load
 	releaseView    func()
 	err            error
 }
 
-// loaded is what the load of a partition's finished tasks hands to the worker.
+// loadResult is passed to the worker when the finished tasks of a partition are loaded.
 type loadResult struct {
 	id         int32
 	generation uint64
-	done       chan struct{} // the load's: a partition may be restored again in the same assignment
+	done       chan struct{} // identifies the load: a partition may be restored again within the assignment
 	err        error
 }
 
-// restore begins to bring a partition to the end of its log, beside the worker.
+// startRestore starts to restore a partition to the end of its log, concurrently with the worker.
 func (w *worker) startRestore(ctx context.Context, id int32, gen uint64) {
 	ctx, cancel := context.WithCancel(ctx)
 	p := &partition{id: id, generation: gen, cancel: cancel, runnable: newRunnable(), assignedAt: time.Now()}
@@ -58,8 +57,8 @@ func (w *worker) startRestore(ctx context.Context, id int32, gen uint64) {
 	})
 }
 
-// rewind has the inboxes of a partition be read from their starts, since the log of events hasn't what the group's offsets are of.
-// Until that is done the partition is marked: no worker of the process restores it before.
+// rewindInboxes rewinds the inboxes of a partition to their starts, since the log of events lacks what the group's
+// offsets reflect. The partition is marked until that is done, so no worker of the process restores it before.
 func (w *worker) rewindInboxes(ctx context.Context, id int32) error {
 	w.cfg.views.markForRewind(id)
 	if err := w.log.Rewind(ctx, id); err != nil {
@@ -76,12 +75,12 @@ func (r *restoreResult) discard() {
 	}
 }
 
-// finishRestore lets a partition act. While finished tasks are still being loaded
-// tasks waits: whether a submission is new can't be said.
+// finishRestore lets a restored partition act. While finished tasks are loaded, the tasks inbox stays paused: it is
+// unknown whether a submission is new.
 func (w *worker) finishRestore(ctx context.Context, r restoreResult) error {
 	p := w.partitions[r.id]
 	if p == nil || p.generation != r.generation || p.tasks != nil {
-		r.discard() // it went meanwhile
+		r.discard() // it was reassigned meanwhile
 		return nil
 	}
 	if r.err != nil {
@@ -106,8 +105,8 @@ func (w *worker) finishRestore(ctx context.Context, r restoreResult) error {
 	return nil
 }
 
-// reportReflected tells the log what of the inboxes is reflected. Of one whose topic was deleted and created
-// again that is nothing, whatever the positions in the topic before were.
+// reportReflected passes the reflected offsets of the inboxes to the log. If an inbox's topic was recreated, its
+// reflected offset is 0.
 func (w *worker) reportReflected(ctx context.Context, id int32, st events.PartitionState) {
 	below := map[string]int64{}
 	for topic, inbox := range w.inboxes {
@@ -154,10 +153,9 @@ func (w *worker) finishLoad(r loadResult) error {
 	return nil
 }
 
-// restoreTasks opens a partition's tasks where the store left them, or takes a
-// snapshot if that is nearer to the end of the log, and reads on to the high
-// watermark. Another worker of the process may still have them open; that is waited
-// for. rewind is called before a store that is ahead of the log is emptied.
+// restoreTasks opens the stored tasks of a partition, or takes a snapshot if that is nearer to the end of the log,
+// and then reads the log to the high watermark. It waits until no other worker of the process has the tasks open.
+// rewind is called before a store that is ahead of the log is emptied.
 func (c *Config) restoreTasks(ctx context.Context, id int32, rewind func(context.Context) error) restoreResult {
 	r := restoreResult{id: id}
 	release, err := c.views.acquire(ctx, id)
@@ -188,29 +186,28 @@ func (c *Config) restoreTasks(ctx context.Context, id int32, rewind func(context
 	return r
 }
 
-// bringing is one restore.
+// restoration is one restore.
 type restoration struct {
 	cfg          *Config
 	id           int32
 	tasks        Tasks
 	from         Source
 	loadFinished func(context.Context) error
-	// rewind has the inboxes be read from their starts, for good.
+	// rewind rewinds the inboxes to their starts and commits that.
 	rewind func(context.Context) error
 
 	runnable       runnable
 	flow           *flow
 	unslottedSteps []unslottedStep
 
-	snapshot       *events.Snapshot // that the topic holds; nil: none
-	snapshotKnown  bool             // that is so
-	snapshotUsable bool             // and nothing is wrong with it
+	snapshot       *events.Snapshot // the topic's snapshot; nil: none
+	snapshotKnown  bool             // snapshot is valid
+	snapshotUsable bool             // no fault was found in it
 }
 
-// bring takes the nearest way that there is. A store that has what the log hasn't committed
-// is dropped.
+// run restores from the nearest source. A store with events that the log hasn't committed is emptied first.
 func (b *restoration) run(ctx context.Context) error {
-	if b.cfg.views.needsRewind(b.id) { // that failed when its state was emptied
+	if b.cfg.views.needsRewind(b.id) { // the rewind of an earlier restore failed
 		if err := b.rewind(ctx); err != nil {
 			return err
 		}
@@ -223,7 +220,7 @@ func (b *restoration) run(ctx context.Context) error {
 		return err
 	}
 	b.cfg.Listener.storeAhead(b.id, err)
-	// First: a store that was emptied says no more that the group's offsets are ahead, too.
+	// Rewind first: an empty store no longer shows that the group's offsets are ahead of the log.
 	if err := b.rewind(ctx); err != nil {
 		return err
 	}
@@ -233,7 +230,7 @@ func (b *restoration) run(ctx context.Context) error {
 	return b.fromNearest(ctx)
 }
 
-// aheadError is of a position, or of a state, that the log hasn't come to.
+// aheadError is the error of a position or state beyond the end of the log.
 type aheadError interface {
 	error
 	Ahead() bool
@@ -244,8 +241,8 @@ func isAhead(err error) bool {
 	return errors.As(err, &a) && a.Ahead()
 }
 
-// nearest restores from the store, from the snapshot or from the log. What is wrong with a snapshot is
-// told, and the log read instead: it has everything.
+// fromNearest restores from the store, the snapshot or the log. If the snapshot has a fault, it is reported and the
+// log is read instead.
 func (b *restoration) fromNearest(ctx context.Context) error {
 	if m := b.snapshot; m != nil && m.ShorterThan(b.tasks.Next(), int64(m.Tasks)+m.FinishedTasks) {
 		done, err := b.fromSnapshot(ctx)
@@ -264,7 +261,7 @@ func (b *restoration) fromNearest(ctx context.Context) error {
 	if b.from == FromLog {
 		return nil
 	}
-	// The store or the snapshot is wrong: only the log can be believed.
+	// Either the store or the snapshot is wrong. Only the log is trusted.
 	if err := b.tasks.Wipe(); err != nil {
 		return &storeError{b.id, "empty", err}
 	}
@@ -273,7 +270,7 @@ func (b *restoration) fromNearest(ctx context.Context) error {
 	return err
 }
 
-// scanOpenTasks finds in all that is open what runs, and what waits for agents.
+// scanOpenTasks finds the running attempts and the queued steps of all open tasks.
 func (b *restoration) scanOpenTasks() error {
 	b.runnable, b.flow = newRunnable(), newFlow(b.cfg.Capacity, b.id, b.cfg.Partitions)
 	now := b.cfg.Clock.Now()
@@ -288,14 +285,14 @@ func (b *restoration) scanOpenTasks() error {
 	return nil
 }
 
-// refuse tells why the snapshot isn't used. It isn't written on, either.
+// refuseSnapshot reports why the snapshot isn't used. It isn't continued, either.
 func (b *restoration) refuseSnapshot(why error) {
 	b.snapshotUsable = false
 	b.cfg.Listener.snapshotRefused(b.id, why)
 }
 
-// findSnapshot looks for the last one that the topic holds. Where that can't be
-// said none may be written either, over what may be a newer build's.
+// findSnapshot finds the last snapshot of the topic. If that fails, none is written either: it might overwrite the
+// snapshot of a newer build.
 func (b *restoration) findSnapshot(ctx context.Context) error {
 	for n := int64(events.SnapshotLook); ; n *= events.SnapshotLookFactor {
 		r := &events.SnapshotReader{}
@@ -331,8 +328,8 @@ func (b *restoration) findSnapshot(ctx context.Context) error {
 	}
 }
 
-// fromSnapshot takes the topic's snapshot and the events after it. done is false
-// where it can't be used: the partition is empty then, or as it was.
+// fromSnapshot restores from the snapshot and the events after it. done is false if the snapshot can't be used; the
+// partition is then empty or unchanged.
 func (b *restoration) fromSnapshot(ctx context.Context) (done bool, err error) {
 	load, err := b.takeSnapshot(ctx)
 	taken := err == nil
@@ -364,8 +361,8 @@ func (b *restoration) fromSnapshot(ctx context.Context) (done bool, err error) {
 	return false, nil
 }
 
-// takeSnapshot reads the topic. As many are read at once as there are processors,
-// for each is a good part of memory until it is taken.
+// takeSnapshot reads the snapshot. The number of concurrent reads is the number of processors, since a snapshot takes
+// much memory until it is taken.
 func (b *restoration) takeSnapshot(ctx context.Context) (load func(context.Context) error, err error) {
 	release, err := b.cfg.views.acquireLoadSlot(ctx)
 	if err != nil {
@@ -389,11 +386,11 @@ func (b *restoration) takeSnapshot(ctx context.Context) (load func(context.Conte
 	return load, err
 }
 
-// maxOffset asks for all of a topic.
+// maxOffset reads a whole topic.
 const maxOffset = 1 << 62
 
-// fromLog reads on from where the store is, or from the snapshot if that is
-// earlier. why says that the snapshot isn't of this log.
+// fromLog reads the log from the store's position, or from the snapshot's if that is earlier. why says that the
+// snapshot isn't of this log.
 func (b *restoration) fromLog(ctx context.Context) (why string, err error) {
 	from := b.tasks.Rereads()
 	if b.snapshotKnown {
@@ -408,7 +405,7 @@ func (b *restoration) fromLog(ctx context.Context) (why string, err error) {
 
 func (b *restoration) read(ctx context.Context, from int64) (next int64, err error) {
 	next, err = b.readFrom(ctx, from)
-	if at := b.tasks.Next(); err == nil && next < at { // the log ends before the last event that is known
+	if at := b.tasks.Next(); err == nil && next < at { // the log ends before the last known event
 		next, err = b.readFrom(ctx, at)
 	}
 	if err == nil {

@@ -4,9 +4,8 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// Start decides what follows when it is the turn of a run that waited for its
-// agent: its attempt begins. cause is the input that freed the slot. Where the run
-// can't begin (any more) nothing follows. It is as pure as Decide.
+// Start decides what follows when a queued run gets a slot: its attempt begins. cause is the input that freed the
+// slot. If the run can't begin any more, nothing follows. Start is as pure as Decide.
 func Start(t *events.Task, step int, k events.Kind, cause events.Cause, env *Env) Decision {
 	free := *env
 	if env.Slots != nil {
@@ -41,25 +40,25 @@ func (d *decider) startWaiting(i int, k events.Kind) {
 	}
 }
 
-// turn lets one step pass, whoever else waits.
+// grantedSlot gives one run a slot, whatever else waits.
 type grantedSlot struct {
 	Slots
 	step int
 	kind events.Kind
 }
 
-// Waits is of the others.
+// Waits is false for the run with the slot.
 func (u grantedSlot) Waits(t *events.Task, step int, k events.Kind) bool {
 	return (step != u.step || k != u.kind) && u.Slots.Waits(t, step, k)
 }
 
-// freed is what a decision has done so far to the slots of an agent.
+// slotChange is how a decision has changed the free slots of an agent so far.
 type slotChange struct {
 	agent string
 	slots int
 }
 
-// slots counts what an event takes or frees.
+// recordSlots counts the slots that an event takes or frees.
 func (d *decider) recordSlots(f events.Fact) {
 	if d.env.Slots == nil {
 		return
@@ -90,8 +89,7 @@ func (d *decider) addSlots(agent string, slots int) {
 	d.slotChanges = append(d.slotChanges, slotChange{agent, slots})
 }
 
-// room reports whether an attempt of a run may begin. An agent that isn't there
-// has room: the attempt fails at once.
+// hasSlot reports whether an attempt may start. A missing agent has a slot: the attempt fails at once.
 func (d *decider) hasSlot(i int, k events.Kind) bool {
 	agent, _ := d.Task.Plan.Agent(i, k)
 	if d.env.Slots == nil || d.env.Requests[agent] == 0 {

@@ -19,11 +19,10 @@ func tooLarge(what string, n, most, total int) string {
 	return fmt.Sprintf("with %s of %d bytes the task would hold %d; at most %d", what, n, total, MaxTaskBytes)
 }
 
-// submit takes a submission: a new task, the answer to one that is there
-// already, or a refusal.
+// handleSubmission creates a task, answers for an existing one, or refuses the submission.
 func (d *decider) handleSubmission(s *events.Submission) {
 	if u := d.checkReplyTo(s.ReplyTo); u != nil {
-		d.Unusable = u // and nobody to tell: the topic is the fault
+		d.Unusable = u // no notification: the topic is at fault
 		return
 	}
 	if d.Task != nil {
@@ -72,8 +71,7 @@ func (d *decider) createTask(s *events.Submission, p *workflow.Program, plan *ev
 	d.advance()
 }
 
-// submitDuplicate: the same submission is answered with the present status;
-// another body under a used id is refused.
+// submitDuplicate answers the same submission with the present status. Another body under a used id is refused.
 func (d *decider) submitDuplicate(s *events.Submission) {
 	if s.Digest() != d.Task.Digest {
 		d.refuseSubmission(s, events.ReasonIDConflict, "task "+quoted(s.ID)+" is there already, with another body")
@@ -94,7 +92,7 @@ func (d *decider) refuseSubmission(s *events.Submission, r events.Reason, detail
 	d.Records = append(d.Records, n.Record(d.env.Namespace, d.env.Source, s.ReplyTo, "refused/"+d.cause.String()))
 }
 
-// checkReplyTo also holds a reply_to against the prefixes that an operator permits.
+// checkReplyTo checks a reply_to, also against the prefixes that the operator permits.
 func (d *decider) checkReplyTo(topic string) *events.Unusable {
 	u := d.env.Namespace.CheckReplyTo(topic)
 	if u != nil || topic == "" || len(d.env.ReplyToPrefixes) == 0 {
@@ -109,8 +107,7 @@ func (d *decider) checkReplyTo(topic string) *events.Unusable {
 		Detail: fmt.Sprintf("reply_to %q begins with none of the permitted prefixes %q", topic, d.env.ReplyToPrefixes)}
 }
 
-// control does what an operator commands, or says why not. Every control is
-// answered.
+// handleControl applies an operator's command, or refuses it with a reason. Every control is answered.
 func (d *decider) handleControl(x *events.Control) {
 	t := d.Task
 	if t == nil {
@@ -152,10 +149,10 @@ func (d *decider) handleControl(x *events.Control) {
 	d.answerControl(x, seq, "")
 }
 
-// undoHeld reports whether a task is held with an undo of it under way.
+// undoHeld reports whether a task is held during its undo.
 func undoHeld(t *events.Task) bool { return t.State == events.StateError && t.Ending != "" }
 
-// undoHeldReason answers what would begin another undo.
+// undoHeldReason refuses a second undo.
 const undoHeldReason = "its undo is held; resubmit or release it, or cancel with --keep to leave what can't be undone"
 
 func (d *decider) cancelTask(x *events.Control) (why string) {
@@ -185,7 +182,7 @@ func (d *decider) resubmitTask(x *events.Control) (why string) {
 	return ""
 }
 
-// resume ends a hold, with a new complete-by if the task is to be processed.
+// resumeTask ends a hold. A task that isn't being undone gets a new complete-by.
 func (d *decider) resumeTask(by events.By) {
 	if d.Task.Ending != "" {
 		d.emit(&events.TaskResumed{By: by}, time.Time{}, nil)
@@ -196,8 +193,7 @@ func (d *decider) resumeTask(by events.By) {
 	d.advance()
 }
 
-// stillHeld reports whether another step holds the task: one in error while it
-// is processed, one whose undo is in error while it is undone.
+// stillHeld reports whether a step in error still holds the task: during the undo, a step whose undo is in error.
 func stillHeld(t *events.Task) bool {
 	for i := range t.Steps {
 		s := t.Steps[i]

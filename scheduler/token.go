@@ -8,20 +8,22 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// newToken is Env.Token of a scheduler that runs: 130 random bits in letters and digits, which kcat and a shell take as they are.
+// newToken is the Env.Token of a running scheduler: 130 random bits in letters and digits, which kcat and a shell
+// accept as they are.
 func newToken(string, events.RequestRef) string { return rand.Text() }
 
-// tokenAlertEvery is the least time between two alerts of a worker about replies without their token. Anyone who may write to
-// replies can write many: each is a dead letter and is counted, and operators get one alert a minute.
+// tokenAlertEvery is the least time between two alerts of a worker about replies without their token. Any principal
+// that may write to replies can write many. Each becomes a dead letter and is counted, but operators receive one
+// alert a minute.
 const tokenAlertEvery = time.Minute
 
-// forgeries are the replies without their token that a worker has refused since its last alert about them.
+// tokenRefusals counts the replies without their token since a worker's last alert about them.
 type tokenRefusals struct {
 	alerted time.Time
 	count   int
 }
 
-// refusedToken notes a reply that was refused for its token.
+// alertBadToken counts a reply that was refused for its token, and writes an alert if one is due.
 func (tx *transaction) alertBadToken(r *events.Record, u *events.Unusable) {
 	if u.Reason != events.ReasonBadToken {
 		return
@@ -49,7 +51,7 @@ func (tx *transaction) alertBadToken(r *events.Record, u *events.Unusable) {
 	tx.write(a.Record(tx.worker.cfg.Namespace, tx.worker.source, "bad_token/"+events.Origin(r)))
 }
 
-// acceptForgeries takes over what a committed transaction refused.
+// acceptTokenRefusals applies the count of a committed transaction.
 func (tx *transaction) acceptTokenRefusals() {
 	f := &tx.worker.tokenRefusals
 	if !tx.tokenAlertAt.IsZero() {

@@ -9,30 +9,30 @@ import (
 	"github.com/waybill-run/waybill/internal/inboxgate"
 )
 
-// transaction is the speculative state of one transaction: what becomes true if
-// it commits. It is dropped if it doesn't.
+// transaction is the speculative state of one transaction. It is applied if the transaction commits, and dropped
+// otherwise.
 type transaction struct {
 	worker *worker
 	out    []events.Record
-	// decided is memory for the records of one decision after the other, room for what
-	// they are made of.
+	// decisionRecords is memory for the records of each decision, arena for their values.
 	decisionRecords []events.Record
 	arena           *events.Room
-	env             Env // of the decision that is made
+	env             Env // of the current decision
 	decider         decider
 	partitions      map[int32]*speculation
 	counts          txCounts
 	began           time.Time
-	// outputs say of which partition's inputs the output is.
+	// outputRanges attribute the output to the partitions of its inputs.
 	outputRanges []outputRange
-	// brought is below which offsets partitions that were added to inboxes are done with.
+	// addedOffsets are the offsets below which added partitions were forwarded.
 	addedOffsets inboxOffsets
-	// definitionsRead: to their end, since the inputs were polled.
+	// definitionsRead: the definitions were read to their end after the inputs were polled.
 	definitionsRead bool
-	// forged are the replies that are refused for their token; alerted is when operators are told of them.
+	// tokensRefused counts replies that were refused for their token. tokenAlertAt is the instant of an alert about
+	// them; zero: none.
 	tokensRefused int
 	tokenAlertAt  time.Time
-	// committed: the log has all of it, and its client nothing more.
+	// committed: the log has the transaction, and the client no longer uses its memory.
 	committed bool
 }
 
@@ -41,12 +41,12 @@ type speculation struct {
 	partition        *partition
 	state            events.PartitionState
 	tasks            map[string]*events.Task
-	stopsReported    map[string]bool // stopped tasks of which it writes the first recovery's dead letter
-	wroteSnapshot    bool            // the transaction writes of its snapshot what is due
-	unslottedStarted int             // of the partition's unslotted steps
+	stopsReported    map[string]bool // stopped tasks whose first recovery becomes a dead letter
+	wroteSnapshot    bool            // the transaction contains the due part of its snapshot
+	unslottedStarted int             // number of unslotted steps that were started
 }
 
-// txCounts is what a listener is told once the transaction is committed.
+// txCounts is reported to the listener after the commit.
 type txCounts struct {
 	inputs, reflected, forwarded int
 	ended                        map[events.TaskState]int
@@ -76,10 +76,9 @@ func (tx *transaction) speculate(p *partition) *speculation {
 	return s
 }
 
-// task returns a task that a decision may change: a copy, or what this transaction
-// made of it before, which nobody else has (own): a copy for each of a thousand
-// steps' replies takes time, though it shares what isn't changed. Where the decision
-// may have to be made again, since its definition hasn't been read, it is a copy.
+// task returns a task that a decision may change. own: it is the result of an earlier decision of this transaction,
+// which nothing else refers to, so it isn't copied; a copy for each of a thousand replies takes time. If the
+// definition isn't loaded, the decision may be repeated, and the task is copied.
 func (s *speculation) task(id string, defs Definitions) (t *events.Task, own bool, err error) {
 	t, own = s.tasks[id]
 	if !own {
@@ -92,21 +91,21 @@ func (s *speculation) task(id string, defs Definitions) (t *events.Task, own boo
 	return t, true, nil
 }
 
-// errStaleMetadata: a decision rested on old metadata, and changed the task on the way.
+// errStaleMetadata: a decision used old metadata and has changed the task.
 var errStaleMetadata = errors.New("the request topics were others")
 
-// errOutOfTime: deciding took too long, and the rest is left to another transaction.
+// errOutOfTime: deciding took too long. Fewer records are polled next.
 var errOutOfTime = errors.New("the inputs take too long for one transaction")
 
-// decideAll decides on all that was polled. decided is false, and err nil, if that can't be done
-// now: the transaction is to be rolled back, and the same records come again. That is so where
-//   - a record's partition went while it was on its way;
-//   - the finished tasks that it may be about, or the definitions, can't be looked up yet: its
-//     inbox is paused until they can;
-//   - a decision rested on request topics as they were before.
+// decideAll decides on all records. If decided is false and err nil, the transaction must be rolled back, and the
+// same records are read again. The causes:
 //
-// A commit has the positions of all that was polled, so a part can't be given back. What takes
-// too long is rolled back whole (errOutOfTime), and fewer records are polled the next time.
+//   - The partition of a record was reassigned meanwhile.
+//   - The finished tasks or the definitions can't be looked up yet. The inbox of the record is paused until then.
+//   - A decision used old metadata of the request topics.
+//
+// A commit includes the positions of all polled records, so no part can be put back. If deciding takes too long, the
+// whole transaction is rolled back (errOutOfTime), and fewer records are polled next.
 func (tx *transaction) decideAll(ctx context.Context, records []events.Record) (decided bool, err error) {
 	defer func() { // before the commit, which may take long
 		for _, s := range tx.partitions {
@@ -124,8 +123,7 @@ func (tx *transaction) decideAll(ctx context.Context, records []events.Record) (
 		}
 		switch err := tx.decideInput(ctx, p, &records[i]); {
 		case errors.Is(err, errTasksNotLoaded):
-			// What it is about may be a finished task whose id is still to come.
-			// Its inbox waits for that, in this partition.
+			// The input may be about a finished task whose id isn't loaded yet. Its inbox waits for that.
 			tx.worker.log.Pause(p.id, records[i].Topic, inboxgate.PausedForRestore, time.Time{})
 			return false, nil
 		case errors.Is(err, errDefinitionsUnread):
@@ -141,10 +139,10 @@ func (tx *transaction) decideAll(ctx context.Context, records []events.Record) (
 	return true, nil
 }
 
-// long reports whether deciding has taken as long as it may.
+// outOfTime reports whether deciding has taken as long as it may.
 func (tx *transaction) outOfTime() bool { return time.Since(tx.began) > tx.worker.cfg.decideWithin() }
 
-// take processes one input.
+// decideInput decides on one input.
 func (tx *transaction) decideInput(ctx context.Context, p *partition, r *events.Record) error {
 	w := tx.worker
 	tx.counts.inputs++
@@ -192,10 +190,9 @@ func (tx *transaction) decideInput(ctx context.Context, p *partition, r *events.
 	return tx.startQueued(ctx, s, r, cause)
 }
 
-// refuse is for an input of a stopped task: a dead letter, for whoever has a build that can read
-// the task's history. A supervisor asks for a recovery until an event disarms the timer, and
-// none will: only the first that an owner of the partition takes is told of. Who commands
-// the task waits for an answer, and has it.
+// refuseStopped writes a dead letter of an input of a stopped task, to be redriven with a build that can read the
+// task's history. A supervisor repeats a recovery until an event disarms the timer, which never happens here, so an
+// owner writes only one dead letter of a recovery per task. A control is also answered.
 func (tx *transaction) refuseStopped(s *speculation, r *events.Record, task string, in events.Input, why string) error {
 	if _, asked := in.(*events.Recovery); asked {
 		if _, told := s.partition.stopsReported[task]; told || s.stopsReported[task] {
@@ -212,7 +209,7 @@ func (tx *transaction) refuseStopped(s *speculation, r *events.Record, task stri
 		if err != nil {
 			return err
 		}
-		if t != nil { // else not even its first event can be read: there is no state to tell
+		if t != nil { // otherwise the first event is unreadable, too: there is no state to answer with
 			a := &events.Answer{Task: task, Control: x.ID, State: t.State,
 				Reason: shortened("its history can't be used by this scheduler (" + why + "), so nothing is decided about it; the command is a dead letter")}
 			tx.write(a.Record(tx.worker.cfg.Namespace, tx.worker.source))
@@ -222,8 +219,8 @@ func (tx *transaction) refuseStopped(s *speculation, r *events.Record, task stri
 	return nil
 }
 
-// hear: a reply with the token of the last attempt that it can be about says that its agent is there, also where that
-// is over. Who hasn't the token needn't be the agent.
+// recordAgentReply records that an agent is alive: the reply has the token of the run's current attempt. The run may
+// have ended. A reply without the token may come from somebody else.
 func (tx *transaction) recordAgentReply(s *speculation, t *events.Task, in events.Input, now time.Time) {
 	r, ok := in.(*events.Reply)
 	if !ok || t == nil || !t.Open() {
@@ -239,7 +236,7 @@ func (tx *transaction) recordAgentReply(s *speculation, t *events.Task, in event
 	}
 }
 
-// startQueued starts the steps whose turn it is, now that an input was decided on.
+// startQueued starts the queued steps that have a slot now.
 func (tx *transaction) startQueued(ctx context.Context, s *speculation, r *events.Record, cause events.Cause) error {
 	if err := tx.startUnslotted(ctx, s, r, cause); err != nil {
 		return err
@@ -264,7 +261,7 @@ func (tx *transaction) startQueued(ctx context.Context, s *speculation, r *event
 				return err
 			}
 			tx.addDecision(s, r, nil, d)
-			if x.state == runQueued { // nothing came of it
+			if x.state == runQueued { // it can't start any more
 				f.dropQueued(x)
 			}
 		}
@@ -272,8 +269,8 @@ func (tx *transaction) startQueued(ctx context.Context, s *speculation, r *event
 	return nil
 }
 
-// startUnslotted starts some of what waited for agents that nobody counts requests of any
-// more. Their replies are the inputs that start the rest.
+// startUnslotted starts some of the steps that were queued for agents that no longer have a limit. Their replies are
+// the inputs that start the rest.
 func (tx *transaction) startUnslotted(ctx context.Context, s *speculation, r *events.Record, cause events.Cause) error {
 	all := s.partition.unslottedSteps
 	for n := 0; n < startsPerInputMax && s.unslottedStarted < len(all) && (n == 0 || !tx.outOfTime()); n++ {
@@ -291,8 +288,7 @@ func (tx *transaction) startUnslotted(ctx context.Context, s *speculation, r *ev
 	return nil
 }
 
-// decide asks Decide or Start, and again if it needs definitions or request topics
-// that may have come since they were last read.
+// decide calls Decide or Start, and repeats it if definitions or request topics were missing that may exist now.
 func (tx *transaction) decide(ctx context.Context, s *speculation, task string, decide func(*events.Task, *Env) Decision) (Decision, error) {
 	w := tx.worker
 	env := &tx.env
@@ -313,7 +309,7 @@ func (tx *transaction) decide(ctx context.Context, s *speculation, task string, 
 			}
 			env.DefinitionsRead = true
 		case missesAgent(d) && w.requests.refreshMetadata(ctx, tx.began, env.Requests):
-			if own { // the whole transaction is made again
+			if own { // the whole transaction is repeated
 				return d, errStaleMetadata
 			}
 			env.Requests, env.Leaderless = w.requests.partitions()
@@ -333,13 +329,12 @@ func missesAgent(d Decision) bool {
 	return false
 }
 
-// add takes a decision into the transaction. in is nil if it is about a step that
-// waited.
+// addDecision adds a decision to the transaction. in is nil for a queued step.
 func (tx *transaction) addDecision(s *speculation, r *events.Record, in events.Input, d Decision) {
 	tx.updateFlow(s, r, in, d)
 	for _, e := range d.Events {
 		if err := s.state.Evolve(e); err != nil {
-			panic("scheduler: " + err.Error()) // a decision of ours
+			panic("scheduler: " + err.Error()) // the decision is this scheduler's own
 		}
 		if _, ok := in.(*events.Recovery); ok {
 			tx.counts.recoveries++
@@ -362,7 +357,7 @@ func (tx *transaction) addDecision(s *speculation, r *events.Record, in events.I
 	}
 }
 
-// follow takes a decision over into the partition's flow.
+// updateFlow applies a decision to the partition's flow control.
 func (tx *transaction) updateFlow(s *speculation, r *events.Record, in events.Input, d Decision) {
 	f := s.partition.flow
 	if f == nil {
@@ -380,8 +375,8 @@ func (tx *transaction) updateFlow(s *speculation, r *events.Record, in events.In
 	f.update(d.Task, d.Events, d.Events[len(d.Events)-1].At)
 }
 
-// writtenBy is when an input that came in a record was written, if it is a reply. It is
-// decided on at an instant, by a clock that the broker's may be ahead of.
+// writtenBy is when a reply was written, at most at; for other inputs at. The broker's clock may be ahead of the
+// clock of at.
 func writtenBy(in events.Input, r *events.Record, at time.Time) time.Time {
 	if _, ok := in.(*events.Reply); ok && !r.Time.IsZero() && r.Time.Before(at) {
 		return r.Time
@@ -391,13 +386,11 @@ func writtenBy(in events.Input, r *events.Record, at time.Time) time.Time {
 
 func (tx *transaction) write(r events.Record) { tx.out = append(tx.out, r) }
 
-// reusedRecordsMax is for how many records of a transaction a worker keeps the room for
-// the next: above what is polled at once, and what usually follows from that.
+// reusedRecordsMax limits the memory of records that is reused: above what one poll usually leads to.
 const reusedRecordsMax = 1 << 14
 
-// end gives the memory of the transaction's records to the next one. The log has let
-// go of them when it says what became of the transaction. What they are made of is its
-// client's for longer if it was rolled back: that may still be about to send it.
+// releaseMemory passes the memory of the records to the next transaction: the log no longer uses it. The arena is
+// reused only after a commit, since the client may still send records of a transaction that was rolled back.
 func (tx *transaction) releaseMemory() {
 	if tx.committed {
 		tx.arena.Reset()
@@ -418,7 +411,7 @@ func (tx *transaction) deadletter(r *events.Record, u *events.Unusable) {
 	tx.alertBadToken(r, u)
 }
 
-// claim begins an owner's first transaction in a partition.
+// claimPartition writes the claim of a new owner in its first transaction in a partition.
 func (tx *transaction) claimPartition(s *speculation, cause events.Cause) {
 	if s.partition.claimed || s.state.Owner == tx.worker.owner && s.state.Epoch == s.partition.claimEpoch {
 		return
@@ -433,8 +426,7 @@ func (tx *transaction) claimPartition(s *speculation, cause events.Cause) {
 	tx.write(e.Record(tx.worker.cfg.Namespace, tx.worker.source, s.partition.id, value))
 }
 
-// snapshots adds what is due of the snapshots of the partitions that the
-// transaction writes events of.
+// addSnapshots adds the due parts of the snapshots of partitions with new events.
 func (tx *transaction) addSnapshots() {
 	topic, decided := tx.worker.cfg.Namespace.Events(), tx.out
 	bytes := map[int32]int{}
@@ -461,8 +453,8 @@ func (tx *transaction) addSnapshots() {
 	}
 }
 
-// forget: the transaction was rolled back. What the worker knows of its agents is
-// again what it was; the rest of the state was never touched.
+// rollback restores flow control and the agents' health after the transaction was rolled back. No other state has
+// changed.
 func (tx *transaction) rollback() error {
 	tx.worker.cfg.Listener.aborted()
 	tx.worker.health.rollback()
@@ -476,7 +468,7 @@ func (tx *transaction) rollback() error {
 			if err != nil {
 				return err
 			}
-			if t == nil { // it wasn't there: nothing of it runs, or waits
+			if t == nil { // the transaction created it: nothing of it runs or waits
 				t = &events.Task{ID: id, State: events.StateCancelled, Plan: made.Plan}
 			}
 			s.partition.flow.refreshTask(t, tx.worker.decisionTime(s), true)
@@ -485,7 +477,7 @@ func (tx *transaction) rollback() error {
 	return nil
 }
 
-// accept makes the speculative state the partitions' own, after the commit.
+// accept applies the speculative state after the commit.
 func (tx *transaction) accept() {
 	next := map[int32]int64{}
 	topic := tx.worker.cfg.Namespace.Events()

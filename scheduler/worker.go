@@ -10,19 +10,17 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// How often, and after how much, a worker writes its partitions to the store. The
-// log is what keeps them; the store only shortens a restart.
+// How often, and after how many bytes, a worker saves its partitions. The log is authoritative; the store only makes
+// restarts faster.
 const (
 	saveEvery    = time.Second
-	saveBytesMax = 1 << 20 // of a partition
+	saveBytesMax = 1 << 20 // per partition
 )
 
-// snapshotsRetryAfter is how long no snapshots are written after the cluster refused
-// one: work doesn't wait for them.
+// snapshotsRetryAfter is how long no snapshot is written after the cluster refused one. Work continues.
 const snapshotsRetryAfter = time.Minute
 
-// worker is one goroutine, one group member, one transactional producer. All its
-// fields belong to the goroutine of run.
+// worker is one goroutine, one group member and one transactional producer. The goroutine of run owns all fields.
 type worker struct {
 	cfg             *Config
 	owner           string
@@ -36,23 +34,23 @@ type worker struct {
 	background      sync.WaitGroup
 	requests        *requestTopics
 	health          *agentHealth
-	admissionClosed bool // too much is at work (admission.go): tasks is paused
+	admissionClosed bool // too much is at work: the tasks inbox is paused (admission.go)
 	savedAt         time.Time
-	refusedInRow    map[int32]int // of a partition's output, in a row
-	refusingSince   time.Time     // since when the cluster takes nothing; zero: it does
+	refusedInRow    map[int32]int // refusals of a partition's output in a row
+	refusingSince   time.Time     // since when the cluster refuses everything; zero: it doesn't
 	tokenRefusals   tokenRefusals
 	tooLarge        tooLargeRequests
-	// records is memory for those of the next transaction, room for what they are made of.
+	// records is memory for the next transaction's records, arena for their values.
 	records []events.Record
 	arena   *events.Room
 
-	snapshotsResumeAt time.Time // none are written before
+	snapshotsResumeAt time.Time // no snapshots before
 
 	confirmAnswers   chan []confirmAnswer
-	confirming       bool // it is being asked
+	confirming       bool // a check is running
 	confirmStartedAt time.Time
 	sizing           transactionSizing
-	// definitionsRetryAt is the instant before which the definitions aren't read again: the last try failed.
+	// definitionsRetryAt: the last read of the definitions failed, and the next is not before this instant.
 	definitionsRetryAt time.Time
 }
 
@@ -67,8 +65,7 @@ func newWorker(cfg *Config, owner string, log Log, requests *requestTopics) *wor
 	return w
 }
 
-// run is the loop. It returns when ctx ends (nil), or with the error that makes
-// a fresh client necessary.
+// run is the loop. It returns nil when ctx ends, or an error that requires a new client.
 func (w *worker) run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer w.close(cancel)
@@ -82,7 +79,7 @@ func (w *worker) run(ctx context.Context) error {
 	}
 }
 
-// close drops all partitions; the client is closed by whoever opened it.
+// close drops all partitions. The caller of newWorker closes the client.
 func (w *worker) close(cancel context.CancelFunc) {
 	cancel()
 	for _, p := range w.partitions {
@@ -103,7 +100,7 @@ func (w *worker) close(cancel context.CancelFunc) {
 	}
 }
 
-// turn is one round: reconcile, poll, decide, commit, accept.
+// runOnce is one iteration: reconcile, poll, decide, commit, accept.
 func (w *worker) runOnce(ctx context.Context) error {
 	if err := w.reconcile(ctx); err != nil {
 		return err
@@ -153,7 +150,7 @@ func (w *worker) runOnce(ctx context.Context) error {
 	return nil
 }
 
-// errTasksNotLoaded: an input's task can't be looked up yet.
+// errTasksNotLoaded: it is unknown whether an input's task exists.
 var errTasksNotLoaded = errors.New("finished tasks are still being loaded")
 
 func (w *worker) commit(ctx context.Context, tx *transaction) error {
@@ -166,7 +163,7 @@ func (w *worker) commit(ctx context.Context, tx *transaction) error {
 	var refused refusedRecord
 	switch {
 	case errors.As(err, &refused) && refused.RecordIndex() >= decided:
-		// Work goes on without snapshots for a while.
+		// Work continues without snapshots for a while.
 		w.cfg.Listener.recordRefused(w.cfg.Namespace.Snapshots(), refused)
 		w.snapshotsResumeAt = start.Add(snapshotsRetryAfter)
 		return tx.rollback()
@@ -196,7 +193,7 @@ func (w *worker) abort(ctx context.Context, tx *transaction) error {
 	return nil
 }
 
-// save writes what changed, by time and by size.
+// save saves the partitions that are due by time or by size.
 func (w *worker) save(now time.Time) error {
 	due := now.Sub(w.savedAt) >= saveEvery
 	for _, p := range w.partitions {
@@ -215,7 +212,7 @@ func (w *worker) save(now time.Time) error {
 	return nil
 }
 
-// agents is how the worker's partitions use each agent.
+// agentFlows is the flow to each agent, summed over the worker's partitions.
 func (w *worker) agentFlows() []AgentFlow {
 	var all []AgentFlow
 	at := map[string]int{}
@@ -238,7 +235,7 @@ func (w *worker) agentFlows() []AgentFlow {
 	return all
 }
 
-// at is the instant of a decision in a partition: never before its last.
+// decisionTime is the time of a decision in a partition. It never goes back.
 func (w *worker) decisionTime(s *speculation) time.Time {
 	now := events.Millis(w.cfg.Clock.Now())
 	if now.Before(s.state.At) {
