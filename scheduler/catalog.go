@@ -217,7 +217,7 @@ func (c *CompiledDefinitions) apply(key string, kept bool, value []byte) error {
 		return err
 	}
 	if def.Key() != key {
-		return fmt.Errorf("the definition under the key %q calls itself %q", key, def.Key())
+		return fmt.Errorf("the definition under the key %q has the key %q", key, def.Key())
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -238,9 +238,9 @@ func (c *CompiledDefinitions) apply(key string, kept bool, value []byte) error {
 		c.definitions[key] = d
 		d.hasCopy = true
 		c.updateNewest(def.Name)
-		return fmt.Errorf("%s was deleted, and applied again with another body: tasks keep the one that was there before; apply the change as a new version", key)
+		return fmt.Errorf("%s was deleted and applied again with another body: its tasks keep the first body; apply the change as a new version", key)
 	case !same:
-		return fmt.Errorf("%s was changed; tasks keep the one that was there before: apply the change as a new version", key)
+		return fmt.Errorf("%s was applied again with another body: tasks keep the first body; apply the change as a new version", key)
 	}
 	if kept {
 		d.hasCopy = true

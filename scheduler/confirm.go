@@ -126,7 +126,7 @@ type missingError struct {
 }
 
 func (e *missingError) Error() string {
-	return fmt.Sprintf("the event at offset %d of partition %d, of %s, isn't in the log though its transaction was acknowledged: it was rolled back later, or the log was cut off",
+	return fmt.Sprintf("the event at offset %d of partition %d, of %s, isn't in the log although its transaction was acknowledged: it was rolled back later, or the log was truncated",
 		e.Offset, e.partition, e.At.Format(events.TimeLayout))
 }
 

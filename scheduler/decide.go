@@ -226,7 +226,7 @@ func (d *decider) markUnusable(r events.Reason, detail string) {
 func (d *decider) handleReply(r *events.Reply) {
 	t := d.Task
 	if r.Token == "" {
-		d.markUnusable(events.ReasonBadToken, events.HeaderRequest+" of the reply has no token: an agent must copy the request's whole")
+		d.markUnusable(events.ReasonBadToken, events.HeaderRequest+" of the reply has no token: an agent must copy the request's header unchanged")
 		return
 	}
 	if t == nil {
@@ -250,7 +250,7 @@ func (d *decider) handleReply(r *events.Reply) {
 	ref := r.Ref
 	agent, _ := t.Plan.Agent(i, ref.Kind)
 	if !r.TokenMatches(run.TokenHash) {
-		d.markUnusable(events.ReasonBadToken, "the reply to "+quoted(events.RequestID(t.ID, ref))+" hasn't the token that agent "+quoted(agent)+" was sent")
+		d.markUnusable(events.ReasonBadToken, "the reply to "+quoted(events.RequestID(t.ID, ref))+" doesn't have the token that was sent to agent "+quoted(agent)+" was sent")
 		return
 	}
 	if run.State != events.StepRunning {

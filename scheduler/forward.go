@@ -31,7 +31,7 @@ func (tx *transaction) forward(r *events.Record, task string, where int32) {
 	f := forwardedCopy(r, task, where)
 	if n := recordBytes(&f); n > MaxForwardBytes {
 		tx.deadletter(r, &events.Unusable{Reason: events.ReasonTooLarge,
-			Detail: fmt.Sprintf("it lies in the wrong partition, and has %d bytes with its headers; at most %d are forwarded", n, MaxForwardBytes)})
+			Detail: fmt.Sprintf("it is in the wrong partition, and has %d bytes with its headers; at most %d are forwarded", n, MaxForwardBytes)})
 		return
 	}
 	tx.counts.forwarded++

@@ -358,7 +358,7 @@ func TestRefusedForNow(t *testing.T) {
 		for err == nil {
 			err = w.runOnce(t.Context())
 		}
-		if !strings.Contains(err.Error(), "the cluster has taken nothing for 31s: record 0 was refused") {
+		if !strings.Contains(err.Error(), "the cluster has refused all output for 31s: record 0 was refused") {
 			t.Errorf("%v", err)
 		}
 		w.close(func() {})
@@ -500,7 +500,7 @@ func TestStalledWorkerEndsRun(t *testing.T) {
 		log.stalled = 4 * s.cfg.TransactionTimeout
 		err := s.run(log)
 		var stalled *stalledError
-		if !errors.As(err, &stalled) || !strings.Contains(err.Error(), "worker s/0 has finished no transaction for 4s while records wait") {
+		if !errors.As(err, &stalled) || !strings.Contains(err.Error(), "worker s/0 has committed no transaction for 4s while records wait") {
 			t.Errorf("%v", err)
 		}
 		select {

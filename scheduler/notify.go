@@ -186,7 +186,7 @@ func (n *notifier) relay(ctx context.Context, r *events.Record) {
 	n.countOutstanding(1)
 	topic, ok := r.Header(events.HeaderReplyTo)
 	if !ok || topic == "" || len(topic) <= events.MaxReplyToBytes && n.cfg.Namespace.CheckReplyTo(topic) != nil {
-		n.deadletter(ctx, r, &events.Unusable{Reason: events.ReasonBadHeader, Detail: events.HeaderReplyTo + " names no topic of an application"})
+		n.deadletter(ctx, r, &events.Unusable{Reason: events.ReasonBadHeader, Detail: events.HeaderReplyTo + " is not a topic of an application"})
 		return
 	}
 	if u := checkNotification(r, topic); u != nil {
@@ -214,7 +214,7 @@ func checkNotification(r *events.Record, topic string) *events.Unusable {
 	case len(r.Key) > events.MaxTaskIDBytes:
 		return &events.Unusable{Reason: events.ReasonWrongKey, Detail: fmt.Sprintf("%d bytes; a task's id has at most %d", len(r.Key), events.MaxTaskIDBytes)}
 	case bytes > MaxForwardBytes:
-		return &events.Unusable{Reason: events.ReasonTooLarge, Detail: fmt.Sprintf("%d bytes with its headers; at most %d are passed on", bytes, MaxForwardBytes)}
+		return &events.Unusable{Reason: events.ReasonTooLarge, Detail: fmt.Sprintf("%d bytes with its headers; at most %d are relayed", bytes, MaxForwardBytes)}
 	}
 	return nil
 }
@@ -245,7 +245,7 @@ func (n *notifier) sendWaiting(ctx context.Context, t *replyTo) {
 		x := t.waiting[0]
 		t.waiting = t.waiting[1:]
 		if t.givenUp && time.Now().Before(t.probeAt) {
-			n.deadletterUndelivered(ctx, t, x, fmt.Errorf("it failed a moment ago: %w", t.lastError))
+			n.deadletterUndelivered(ctx, t, x, fmt.Errorf("its last error: %w", t.lastError))
 		} else {
 			n.send(ctx, t, x)
 		}

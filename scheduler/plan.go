@@ -379,7 +379,7 @@ func (d *decider) requestValue(i int, k events.Kind, input json.RawMessage) (jso
 	}
 	value, err := events.UndoValue(u, input)
 	if err != nil {
-		return nil, &events.Error{Code: events.CodeExpressionFailed, Message: "undo.input is no object: " + err.Error()}
+		return nil, &events.Error{Code: events.CodeExpressionFailed, Message: "undo.input is not an object: " + err.Error()}
 	}
 	if n := len(value); n > MaxRequestBytes {
 		return nil, &events.Error{Code: events.CodeTooLarge, Message: fmt.Sprintf("the request has %d bytes; at most %d", n, MaxRequestBytes)}
@@ -508,9 +508,9 @@ func (d *decider) loadProgram() bool {
 }
 
 func (d *decider) definitionError() *events.Error {
-	what := "is gone; apply it again and resubmit"
+	what := "doesn't exist any more; apply it again and resubmit"
 	if d.definitionChanged {
-		what = "is another than the task began with; undo or cancel the task"
+		what = "differs from the one that the task began with; undo or cancel the task"
 	}
 	return &events.Error{Code: events.CodeNoSuchWorkflow, Message: fmt.Sprintf("the definition %s/%d %s", d.Task.Workflow, d.Task.Version, what)}
 }

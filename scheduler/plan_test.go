@@ -47,7 +47,7 @@ func TestDefinitionIsAnother(t *testing.T) {
 		s.command("w", strings.Fields("reply a/do/1 completed"), "reply a/do/1 completed")
 		s.state()
 		if got := s.out.String(); !strings.Contains(got, "= error failures=0 a:completed b:error") ||
-			!strings.Contains(got, "alert no_such_workflow b: the definition w/1 is another than the task began with") {
+			!strings.Contains(got, "alert no_such_workflow b: the definition w/1 differs from the one that the task began with") {
 			t.Errorf("%s:\n%s", what, got)
 		}
 		s.apply(bodyFirst)

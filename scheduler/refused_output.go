@@ -47,7 +47,7 @@ func (tx *transaction) partitionOf(index int) int32 {
 			return o.partition
 		}
 	}
-	panic(fmt.Sprintf("scheduler: record %d is of none of the inputs; %d were decided on", index, len(tx.out)))
+	panic(fmt.Sprintf("scheduler: record %d belongs to no input; the transaction has %d records", index, len(tx.out)))
 }
 
 // leaderlessError says that no partition of a request topic has a leader.
@@ -113,7 +113,7 @@ func (tx *transaction) recordTooLarge(index int, refused tooLargeRecord) error {
 		id, _ := other.Header(events.HeaderRequest)
 		task, ref, _, err := events.ParseRequest(id)
 		if err != nil {
-			return fmt.Errorf("a request of this scheduler, which its topic does not take: %w: %w", err, refused)
+			return fmt.Errorf("a request that its topic refuses: %w: %w", err, refused)
 		}
 		has := fmt.Sprint(bytes)
 		if i != index {
@@ -173,7 +173,7 @@ func (w *worker) onRefused(ctx context.Context, tx *transaction, refused refused
 		w.requests.markUnwritable(agent, refused.Error())
 		return nil
 	case now.Sub(w.refusingSince) > stallFactor*w.cfg.TransactionTimeout:
-		return fmt.Errorf("the cluster has taken nothing for %s: %w", now.Sub(w.refusingSince).Round(time.Second), refused)
+		return fmt.Errorf("the cluster has refused all output for %s: %w", now.Sub(w.refusingSince).Round(time.Second), refused)
 	case again:
 		w.pauseForRetry(p, now)
 	default:

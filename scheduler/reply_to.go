@@ -87,7 +87,7 @@ type tooLargeRecord interface {
 func (n *notifier) onFailed(ctx context.Context, t *replyTo, x *pendingNotification, waited time.Duration, err error) {
 	now := time.Now()
 	if _, large := errors.AsType[tooLargeRecord](err); large {
-		n.alertFailing(ctx, t, x, err, "this notification is dead-lettered, smaller ones are delivered")
+		n.alertFailing(ctx, t, x, err, "this notification is a dead letter; smaller ones are delivered")
 		n.deadletterUndelivered(ctx, t, x, err)
 		return
 	}
@@ -96,7 +96,7 @@ func (n *notifier) onFailed(ctx context.Context, t *replyTo, x *pendingNotificat
 		if t.inFlight == 0 { // it was the probe
 			t.probeWait = min(2*t.probeWait, probeWaitMax)
 			t.probeAt, t.lastError = now.Add(t.probeWait), err
-			n.alertFailing(ctx, t, x, err, "its notifications are dead-lettered")
+			n.alertFailing(ctx, t, x, err, "its notifications become dead letters")
 		}
 		n.deadletterUndelivered(ctx, t, x, err)
 	case waited >= sendWithin, !t.failingSince.IsZero() && now.Sub(t.failingSince) >= failingMax:
@@ -125,7 +125,7 @@ func (n *notifier) giveUp(ctx context.Context, t *replyTo, err error) {
 	t.waiting = nil
 	for i, x := range failed {
 		if i == 0 {
-			n.alertFailing(ctx, t, x, err, "its notifications are dead-lettered")
+			n.alertFailing(ctx, t, x, err, "its notifications become dead letters")
 		}
 		n.deadletterUndelivered(ctx, t, x, err)
 	}

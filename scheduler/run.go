@@ -199,13 +199,13 @@ type storeError struct {
 }
 
 func (e *storeError) Error() string {
-	return fmt.Sprintf("%s the tasks of partition %d: %v; mend the data directory, or delete it: it is rebuilt from the log", e.doing, e.partition, e.err)
+	return fmt.Sprintf("%s the tasks of partition %d: %v; repair the data directory, or delete it: it is rebuilt from the log", e.doing, e.partition, e.err)
 }
 
 func (e *storeError) Unwrap() error { return e.err }
 
 func (e *stalledError) Error() string {
-	return fmt.Sprintf("worker %s has finished no transaction for %s while records wait; its client was closed so that others can take its partitions", e.owner, e.waited.Round(time.Second))
+	return fmt.Sprintf("worker %s has committed no transaction for %s while records wait; its client was closed so that its partitions are reassigned", e.owner, e.waited.Round(time.Second))
 }
 
 // endOnStall closes the client of a worker that stalls.
@@ -262,7 +262,7 @@ func (c *Config) runMaintenance(ctx context.Context, requests *requestTopics) er
 				off = -off
 			}
 			if off > skewMax {
-				return fmt.Errorf("the local clock is %s from the broker's, past %s: this scheduler gives up its partitions; set the clock (NTP) and start it again", off, skewMax)
+				return fmt.Errorf("the local clock differs from the broker's by %s (at most %s): the scheduler stops; synchronize the clock (NTP) and restart it", off, skewMax)
 			}
 			if off > skewWarn {
 				c.Listener.skew(c.Clock.Offset())

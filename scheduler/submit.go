@@ -219,7 +219,7 @@ func (d *decider) releaseStep(x *events.Control) (why string) {
 	case t.Ending != "" && (s.Undo == nil || s.Undo.State != events.StepError):
 		return fmt.Sprintf("step %q is %s; only an undo in error can be released", x.Step, s.State)
 	case s.State != events.StepError && s.State != events.StepFailed && s.State != events.StepCancelled:
-		return fmt.Sprintf("step %q is %s; only what is in error can be released", x.Step, s.State)
+		return fmt.Sprintf("step %q is %s; only a step in error can be released", x.Step, s.State)
 	case len(x.Output) > MaxOutputBytes || t.Bytes()+len(x.Output) > MaxTaskBytes:
 		return tooLarge("the output", len(x.Output), MaxOutputBytes, t.Bytes()+len(x.Output))
 	}

@@ -47,7 +47,7 @@ func (tx *transaction) alertBadToken(r *events.Record, u *events.Unusable) {
 	}
 	a := &events.Alert{Task: task, Code: string(events.ReasonBadToken), At: events.Millis(now), Message: u.Detail + more +
 		". It is a dead letter and changed nothing. Either an agent doesn't copy " + events.HeaderRequest + ", or another principal can write to " +
-		tx.worker.cfg.Namespace.Inbox(events.Replies) + ": see who, and `waybill deadletters list --reason bad_token`"}
+		tx.worker.cfg.Namespace.Inbox(events.Replies) + ": check its ACLs, and see `waybill deadletters list --reason bad_token`"}
 	tx.write(a.Record(tx.worker.cfg.Namespace, tx.worker.source, "bad_token/"+events.Origin(r)))
 }
 

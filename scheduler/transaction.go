@@ -92,7 +92,7 @@ func (s *speculation) task(id string, defs Definitions) (t *events.Task, own boo
 }
 
 // errStaleMetadata: a decision used old metadata and has changed the task.
-var errStaleMetadata = errors.New("the request topics were others")
+var errStaleMetadata = errors.New("the request topics have changed")
 
 // errOutOfTime: deciding took too long. Fewer records are polled next.
 var errOutOfTime = errors.New("the inputs take too long for one transaction")
@@ -211,7 +211,7 @@ func (tx *transaction) refuseStopped(s *speculation, r *events.Record, task stri
 		}
 		if t != nil { // otherwise the first event is unreadable, too: there is no state to answer with
 			a := &events.Answer{Task: task, Control: x.ID, State: t.State,
-				Reason: shortened("its history can't be used by this scheduler (" + why + "), so nothing is decided about it; the command is a dead letter")}
+				Reason: shortened("this scheduler can't read its history (" + why + "), so it can't be controlled; the command is a dead letter")}
 			tx.write(a.Record(tx.worker.cfg.Namespace, tx.worker.source))
 		}
 	}

@@ -6,29 +6,27 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// PageSize is the most timers that one batch of recoveries answers. What is
-// due beyond it waits for the batch to be written; other partitions don't.
+// PageSize is the most timers of one batch of recoveries. The rest waits until the batch is written; other partitions
+// don't wait.
 const PageSize = 500
 
-// A recovery that nothing followed is asked for again after AskAgainMin, then
-// after twice as long each time, at most AskAgainMax.
+// A recovery without an effect is asked for again after AskAgainMin. The pause doubles each time, up to AskAgainMax.
 const (
 	AskAgainMin = time.Second
 	AskAgainMax = 30 * time.Second
 )
 
-// ask is what to do about one due timer.
+// timerAsk is what to do about one due timer.
 type timerAsk struct {
 	due events.Due
-	// recovery is nil if the policy calls for nothing that a scheduler knows.
+	// recovery is nil if the policy calls for an action that no scheduler knows.
 	recovery *events.Recovery
-	// pause is how long the timer then stays out of what is due.
+	// snooze is how long the timer then isn't due.
 	snooze time.Duration
 }
 
-// decide says what to ask for each of the timers, which are due at now. It asks
-// even for what looks beside the point, such as a retry whose task has no time
-// left: how a timer ends is written by the scheduler, or not at all.
+// decide decides what to ask for each due timer. It asks even for a retry whose task has no time left: only the
+// scheduler decides how a timer ends.
 func decide(due []events.Due, now time.Time) []timerAsk {
 	asks := make([]timerAsk, len(due))
 	for i, d := range due {
@@ -44,8 +42,7 @@ func decide(due []events.Due, now time.Time) []timerAsk {
 	return asks
 }
 
-// known reports whether a scheduler can do it. Anything else would be
-// dead-lettered each time that it is asked for.
+// canBeAsked reports whether a scheduler knows the action. Others would become dead letters, each time.
 func canBeAsked(a events.Action) bool {
 	switch a {
 	case events.ActionRetry, events.ActionWait, events.ActionUndo, events.ActionHold:
@@ -54,10 +51,10 @@ func canBeAsked(a events.Action) bool {
 	return false
 }
 
-// pause is how long to wait for an event after asking for the asked+1st time.
+// askAgainAfter is the pause after asked asks before this one.
 func askAgainAfter(asked int) time.Duration { return exponential(AskAgainMin, AskAgainMax, asked) }
 
-// exponential is first, exponential times times, at most limit.
+// exponential is first, doubled times times, at most limit.
 func exponential(first, limit time.Duration, times int) time.Duration {
 	d := first
 	for range times {

@@ -9,13 +9,11 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// Start says where to begin reading a partition that was assigned: after what
-// its projection holds. The record before it is to come as well. ok is true whenever err is nil, for an empty projection
-// too: the group's offsets are for show, and a reader that began there without
-// the state would never know of the timers below. It opens the projection, which takes the
-// longer the more timers are armed, and where that is empty or late takes the snapshot of the
-// partition's scheduler. It may be called from any goroutine, also beside Run, which
-// goes on with other partitions meanwhile.
+// Start opens an assigned partition and returns the offset to read from: the end of its projection. The reader must
+// also return the record before it. ok is true whenever err is nil, even for an empty projection: a reader that began
+// at the group's offset would miss the timers below it. The time to open grows with the number of armed timers. If
+// the projection is empty or late, Start takes the snapshot of the partition's scheduler. Any goroutine may call it,
+// concurrently with Run, which continues with other partitions.
 func (s *Supervisor) Start(ctx context.Context, topic string, p int32) (offset int64, ok bool, err error) {
 	if topic != s.cfg.Namespace.Events() {
 		return 0, false, fmt.Errorf("supervisor: start in %s: only %s is followed; check the namespace", topic, s.cfg.Namespace.Events())
@@ -41,10 +39,10 @@ func (s *Supervisor) Start(ctx context.Context, topic string, p int32) (offset i
 	return part.deadlines.Next(), true, nil
 }
 
-// errRunReturned is what a log hears that goes on after its supervisor ended.
-var errRunReturned = errors.New("supervisor: start after Run has returned; close the log as well")
+// errRunReturned is the error of a Start after Run has returned.
+var errRunReturned = errors.New("supervisor: start after Run has returned; close the log, too")
 
-// begin waits until nobody else opens the partition. done lets the next one.
+// lockOpening waits until no other call opens the partition. done ends that.
 func (s *Supervisor) lockOpening(ctx context.Context, p int32) (done func(), err error) {
 	for {
 		s.mu.Lock()
@@ -75,14 +73,14 @@ func (s *Supervisor) lockOpening(ctx context.Context, p int32) (done func(), err
 	}
 }
 
-// hold returns the partition, opened if it wasn't. Nobody else opens it.
+// openPartition returns the partition, and opens it if necessary. The caller has lockOpening.
 func (s *Supervisor) openPartition(ctx context.Context, p int32) (*partition, error) {
 	s.mu.Lock()
 	part, ok := s.partitions[p]
 	s.mu.Unlock()
 	if ok {
-		// One that was lost and came back before the loop looked is still held:
-		// what it has applied is a prefix of the log and goes on from there.
+		// The partition was revoked and assigned again between two iterations. Its state is a prefix of the log and
+		// continues from there.
 		return part, nil
 	}
 	d, err := s.cfg.Open(p)
@@ -96,16 +94,16 @@ func (s *Supervisor) openPartition(ctx context.Context, p int32) (*partition, er
 	part = &partition{id: p, deadlines: d, savedAt: time.Now()}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.partitions[p] = part // close waits for Start, and drops it
+	s.partitions[p] = part // closeAll waits for Start, and closes it
 	return part, nil
 }
 
-// snapshotReadMax bounds the first look for a snapshot: while no broker leads its partition, timers
-// go on by the log. It bounds a look at the log, too.
+// snapshotReadMax is the timeout of the first read of a snapshot, and of a check of the log. While the partition has
+// no leader, timers are restored from the log.
 const snapshotReadMax = 10 * time.Second
 
-// restore takes the newest snapshot of a partition, if the projection is empty or so late that this is nearer to
-// the end of the log. What is wrong with a snapshot is told, and the log read instead: it has everything.
+// restore takes the newest snapshot of a partition if the projection is empty, or so late that the snapshot is nearer
+// to the end of the log. If the snapshot has a fault, it is reported and the log is read instead.
 func (s *Supervisor) restore(ctx context.Context, p int32, d Deadlines) error {
 	if s.cfg.History == nil {
 		return nil
@@ -129,8 +127,7 @@ func (s *Supervisor) restore(ctx context.Context, p int32, d Deadlines) error {
 	return err
 }
 
-// snapshot reads the newest snapshot of a partition, so far as it holds open tasks; nil: there is none that is
-// nearer to the end of the log than next.
+// findSnapshot reads the open tasks of the newest snapshot; nil: none is nearer to the end of the log than next.
 func (s *Supervisor) findSnapshot(ctx context.Context, p int32, next int64) (*events.SnapshotReader, error) {
 	for n := int64(events.SnapshotLook); ; n *= events.SnapshotLookFactor {
 		r := &events.SnapshotReader{}
@@ -150,7 +147,7 @@ func (s *Supervisor) findSnapshot(ctx context.Context, p int32, next int64) (*ev
 			return nil, nil
 		}
 		if _, err = r.Counted(events.ChunkOpen, m.Open); err != nil && !all {
-			continue // TakeSnapshot says what is missing in all of it
+			continue // TakeSnapshot reports what is missing if nothing more can be read
 		}
 		return r, s.boundedLook(ctx, func(ctx context.Context) error { return s.checkSnapshotInLog(ctx, p, m) })
 	}
@@ -174,19 +171,19 @@ func (s *Supervisor) readLast(ctx context.Context, p int32, n int64, r *events.S
 	return all, err
 }
 
-// within bounds a look. Where the brokers say nothing so long the snapshot can't be used.
+// boundedLook bounds a read. After the timeout the snapshot can't be used.
 func (s *Supervisor) boundedLook(ctx context.Context, look func(context.Context) error) error {
 	bounded, stop := context.WithTimeout(ctx, snapshotReadMax)
 	defer stop()
 	err := look(bounded)
 	if err != nil && bounded.Err() != nil && ctx.Err() == nil {
-		err = fmt.Errorf("%w: the brokers didn't say within %s what there is: %w", events.ErrSnapshot, snapshotReadMax, err)
+		err = fmt.Errorf("%w: the brokers didn't answer within %s: %w", events.ErrSnapshot, snapshotReadMax, err)
 	}
 	return err
 }
 
-// checkSnapshotInLog holds a snapshot against the log: the last event that it reflects is there, and no other in its
-// place, and the log goes as far.
+// checkSnapshotInLog checks a snapshot against the log: the log has the last event that the snapshot reflects, with
+// the same time, and reaches as far as the snapshot.
 func (s *Supervisor) checkSnapshotInLog(ctx context.Context, p int32, m *events.Snapshot) error {
 	last, _, err := s.firstEvent(ctx, p, m.Next-1)
 	if err != nil {
@@ -194,28 +191,28 @@ func (s *Supervisor) checkSnapshotInLog(ctx context.Context, p int32, m *events.
 	}
 	same := last != nil && last.offset == m.Next-1 && (last.at.IsZero() || last.at.Equal(m.State.At))
 	if !same {
-		return fmt.Errorf("%w: the event before offset %d, of %s, is another in this log or isn't there", events.ErrSnapshot, m.Next, m.State.At.Format(events.TimeLayout))
+		return fmt.Errorf("%w: the event before offset %d, of %s, differs in this log or is missing", events.ErrSnapshot, m.Next, m.State.At.Format(events.TimeLayout))
 	}
 	if m.Until <= m.Next {
 		return nil
 	}
 	last, end, err := s.firstEvent(ctx, p, m.Until-1)
 	if err == nil && (last == nil || last.offset != m.Until-1) {
-		err = fmt.Errorf("%w: it is of events up to offset %d, and the log, which ends at %d, has none right before", events.ErrSnapshot, m.Until, end)
+		err = fmt.Errorf("%w: it reflects events up to offset %d, but the log, which ends at %d, has no event right before that", events.ErrSnapshot, m.Until, end)
 	}
 	return err
 }
 
-// place is where an event stands in the log.
+// eventPosition is an event's offset and time.
 type eventPosition struct {
 	offset int64
-	at     time.Time // zero: it can't be read
+	at     time.Time // zero: the event is unreadable
 }
 
-// errFound ends a read that has seen enough.
+// errFound ends a read early.
 var errFound = errors.New("seen")
 
-// first finds the first event at an offset or above; nil: there is none below end.
+// firstEvent finds the first event at or above an offset; nil: there is none below end.
 func (s *Supervisor) firstEvent(ctx context.Context, p int32, from int64) (one *eventPosition, end int64, err error) {
 	end, err = s.cfg.History.Read(ctx, s.cfg.Namespace.Events(), p, from, func(rs []events.Record) error {
 		one = &eventPosition{offset: rs[0].Offset}

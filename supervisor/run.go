@@ -11,11 +11,9 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// Run follows the log until ctx ends, and then returns nil, or until something
-// fails that no waiting heals. Before it returns, what was applied is saved,
-// except of a partition whose projection failed, and all are closed. A turn that
-// hangs is not waited for: *watchdog.StalledError. A supervisor runs once; after an error,
-// start the process again.
+// Run follows the log until ctx ends (nil), or until an error that waiting doesn't fix. Before it returns, it saves
+// and closes all partitions. A partition whose projection failed isn't saved. If an iteration hangs, Run returns a
+// *watchdog.StalledError without waiting for it. Run may be called once; after an error, restart the process.
 func (s *Supervisor) Run(ctx context.Context, log Log) error {
 	sending, stop := context.WithCancel(ctx)
 	defer stop()
@@ -48,13 +46,12 @@ func (s *Supervisor) loop(ctx context.Context, log Log, alarm *time.Timer) error
 	}
 }
 
-// ErrClock: the clock was found to have been ahead. A timer that was asked for
-// then would be asked for again only when that time comes. Run again: what is
-// armed is asked for by the right time.
+// ErrClock: the clock was ahead. Timers that were asked for too early are snoozed too long. A new Run asks by the
+// right clock.
 var ErrClock = errors.New("the clock was ahead")
 
-// step is one turn of the loop; local is when its records were read. It returns
-// how long the next poll may wait.
+// runOnce is one iteration of the loop. local is when its records were read. It returns how long the next poll may
+// wait.
 func (s *Supervisor) runOnce(ctx context.Context, log Log, rs []events.Record, local time.Time) (time.Duration, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -73,7 +70,7 @@ func (s *Supervisor) runOnce(ctx context.Context, log Log, rs []events.Record, l
 	s.handleResults()
 	now, local := s.cfg.Clock.Now(), time.Now()
 	if ahead := s.latestNow.Sub(now); ahead > WarnSkew {
-		return 0, fmt.Errorf("supervisor: %w by %v: what was asked for, and when to ask again, went by it", ErrClock, ahead)
+		return 0, fmt.Errorf("supervisor: %w by %v: recoveries were asked for, and repeated, by that clock", ErrClock, ahead)
 	}
 	s.latestNow = now
 	s.askDue(ctx, log, ps, now, local)
@@ -86,8 +83,8 @@ func (s *Supervisor) runOnce(ctx context.Context, log Log, rs []events.Record, l
 	return sleepAtMost(ps, s.cfg.Clock.Now(), time.Now(), s.cfg.SweepInterval), nil
 }
 
-// assign drops the partitions that went and begins those that came. It returns
-// what is held then, by number.
+// updateAssignment closes revoked partitions and begins new assignments. It returns the assigned partitions, by
+// number.
 func (s *Supervisor) updateAssignment(assigned map[int32]uint64, local time.Time) ([]*partition, error) {
 	for id, p := range s.partitions {
 		if _, ok := assigned[id]; ok {
@@ -101,7 +98,7 @@ func (s *Supervisor) updateAssignment(assigned map[int32]uint64, local time.Time
 	for id, generation := range assigned {
 		p, ok := s.partitions[id]
 		if !ok {
-			continue // it is being opened: nothing of it is read before Start has returned
+			continue // Start is opening it: no record of it is read before
 		}
 		if p.generation != generation {
 			p.beginAssignment(generation, local)
@@ -113,7 +110,7 @@ func (s *Supervisor) updateAssignment(assigned map[int32]uint64, local time.Time
 	return ps, nil
 }
 
-// drop lets a partition go.
+// closePartition saves and closes a partition.
 func (s *Supervisor) closePartition(p *partition) error {
 	delete(s.partitions, p.id)
 	delete(s.committedOffsets, p.id)
@@ -125,13 +122,12 @@ func (s *Supervisor) closePartition(p *partition) error {
 		return nil
 	}
 	if err := p.deadlines.Save(); err != nil {
-		return fmt.Errorf("supervisor: save deadlines of partition %d, which went: %w", p.id, err)
+		return fmt.Errorf("supervisor: save deadlines of partition %d, which was reassigned: %w", p.id, err)
 	}
 	return nil
 }
 
-// abandon lets go of a partition whose projection failed. What it holds is
-// unknown, so it isn't saved.
+// discardPartition closes a partition whose projection failed. Its state is unknown, so it isn't saved.
 func (s *Supervisor) discardPartition(p *partition) {
 	delete(s.partitions, p.id)
 	p.deadlines.Discard()
@@ -154,7 +150,7 @@ func (s *Supervisor) apply(rs []events.Record) error {
 	return nil
 }
 
-// warn tells, now and then, of a local clock that is far off.
+// warnOfSkew reports a skew of the local clock, at most once per WarnEvery.
 func (s *Supervisor) warnOfSkew(local time.Time) {
 	skew := time.Until(s.cfg.Clock.Now())
 	if skew.Abs() > WarnSkew && (s.warnedAt.IsZero() || local.Sub(s.warnedAt) >= WarnEvery) {
@@ -163,8 +159,8 @@ func (s *Supervisor) warnOfSkew(local time.Time) {
 	}
 }
 
-// reach finds the partitions that have been read far enough to ask, and those
-// that are behind. It fails where the projection of one is ahead of the log.
+// updatePositions sets which partitions are restored and which are behind. It fails if a projection is ahead of the
+// log.
 func (s *Supervisor) updatePositions(log Log, ps []*partition, local time.Time) error {
 	topic := s.cfg.Namespace.Events()
 	for _, p := range ps {
@@ -188,7 +184,7 @@ func (s *Supervisor) updatePositions(log Log, ps []*partition, local time.Time) 
 	return nil
 }
 
-// collect takes in what has become of sends and commits.
+// handleResults handles the ended sends and commits.
 func (s *Supervisor) handleResults() {
 	for {
 		select {
@@ -206,8 +202,7 @@ func (s *Supervisor) handleResults() {
 	}
 }
 
-// settle ends a batch: what was written isn't due again for a while, what
-// wasn't stays due.
+// finishBatch ends a batch. Written recoveries snooze their timers; after a failure all stay due.
 func (s *Supervisor) finishBatch(done batch) {
 	p := done.to
 	p.sending = false
@@ -234,9 +229,8 @@ func (s *Supervisor) finishBatch(done batch) {
 	}
 }
 
-// sweep asks about one page of what is due in each partition that may ask. The
-// next page of a burst comes when the first is written, and with it the turn of
-// whatever has become due elsewhere.
+// askDue asks about one page of due timers in each partition that may ask. The next page follows when this one is
+// written.
 func (s *Supervisor) askDue(ctx context.Context, log Log, ps []*partition, now, local time.Time) {
 	for _, p := range ps {
 		due := p.due(now, local)
@@ -248,20 +242,19 @@ func (s *Supervisor) askDue(ctx context.Context, log Log, ps []*partition, now, 
 	}
 }
 
-// send writes a batch beside the loop, so that a partition that can't be
-// written to holds up neither the log nor the other partitions.
+// send writes a batch concurrently with the loop. A partition that can't be written to delays neither the loop nor
+// other partitions.
 func (s *Supervisor) send(ctx context.Context, log Log, batch batch) {
 	rs := make([]events.Record, 0, len(batch.asks))
 	for i := range batch.asks {
 		a := &batch.asks[i]
 		if a.recovery == nil {
 			t := &a.due.Armed
-			s.listener.Poison(batch.to.id, fmt.Errorf("task %q: timer %d, step %q: its policy (timer %q, on_error %q) calls for nothing that this build knows; run the newest",
+			s.listener.Poison(batch.to.id, fmt.Errorf("task %q: timer %d, step %q: its policy (timer %q, on_error %q) calls for an action that this build doesn't know; run the newest build",
 				a.due.Task, t.Timer.Seq, t.Slot.Step, t.Policy.Timer, t.Policy.OnError))
 			continue
 		}
-		// The same partition number as the events: the inboxes are
-		// co-partitioned with them.
+		// The inboxes have the same partitions as the events.
 		rs = append(rs, a.recovery.Record(s.cfg.Namespace, s.cfg.Source, batch.to.id))
 	}
 	s.background.Go(func() {
@@ -292,7 +285,7 @@ func (s *Supervisor) save(ps []*partition, local time.Time) error {
 	return nil
 }
 
-// commit stores the group's offsets beside the loop, where they have moved.
+// commitOffsets commits changed positions as the group's offsets, concurrently with the loop.
 func (s *Supervisor) commitOffsets(ctx context.Context, log Log, ps []*partition, local time.Time) {
 	if s.committing || local.Sub(s.committedAt) < CommitEvery {
 		return
@@ -322,7 +315,7 @@ func (s *Supervisor) reportArmed(ps []*partition, local time.Time) {
 	}
 }
 
-// close saves and lets go of everything, and returns all that failed.
+// closeAll saves and closes all partitions, and returns all errors.
 func (s *Supervisor) closeAll() error {
 	s.mu.Lock()
 	s.ended = true

@@ -50,7 +50,7 @@ func TestInboxFlowsOnlyWithoutReasons(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		client := &paused{t, map[Inbox]bool{}}
 		g, model, now := New(client), map[hold]time.Time{}, time.Unix(0, 0).UTC()
-		in, why := rapid.SampledFrom(inboxes()), rapid.IntRange(0, int(reasons)-1)
+		in, why := rapid.SampledFrom(inboxes()), rapid.IntRange(0, int(reasonCount)-1)
 		t.Repeat(map[string]func(*rapid.T){
 			"hold": func(t *rapid.T) {
 				h, until := hold{in.Draw(t, "inbox"), Reason(why.Draw(t, "why"))}, time.Time{}
@@ -108,9 +108,9 @@ func compare(t *rapid.T, g *Gate, client *paused, model map[hold]time.Time) {
 // All reasons hold one inbox. In each order in which they end, it flows when the last one ended, and not before.
 func TestEachOrderOfReasons(t *testing.T) {
 	in, orders := Inbox{"tasks", 0}, 0
-	for subset := 1; subset < 1<<reasons; subset++ {
+	for subset := 1; subset < 1<<reasonCount; subset++ {
 		var set []Reason
-		for r := range reasons {
+		for r := range reasonCount {
 			if subset>>r&1 == 1 {
 				set = append(set, r)
 			}
@@ -151,7 +151,7 @@ func permute(set []Reason, from int, each func([]Reason)) {
 }
 
 func TestReasonsHaveNames(t *testing.T) {
-	for r := range reasons {
+	for r := range reasonCount {
 		if r.String() == "" {
 			t.Errorf("reason %d has no name", r)
 		}
