@@ -30,7 +30,7 @@
 //
 // # The tables
 //
-// Generated from transitions.go; a test compares them. docs/states.md has the
+// Generated from transitions.go; a test compares them. docs/reference/states.md has the
 // diagrams.
 //
 // Tasks:

@@ -14,7 +14,7 @@ import (
 	"testing"
 )
 
-var update = flag.Bool("update", false, "write what is generated: new golden files, schemas, docs/states.md, the tables in doc.go")
+var update = flag.Bool("update", false, "write what is generated: new golden files, schemas, docs/reference/states.md, the tables in doc.go")
 
 const (
 	goldenDir      = "testdata/golden"

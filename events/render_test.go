@@ -8,7 +8,7 @@ import (
 )
 
 const (
-	statesPage = "../docs/states.md"
+	statesPage = "../docs/reference/states.md"
 	packageDoc = "doc.go"
 	tablesMark = "// # The tables\n"
 )
@@ -121,37 +121,40 @@ func commandTable() string {
 	return b.String()
 }
 
-// renderPage is docs/states.md.
+// renderPage is docs/reference/states.md.
 func renderPage() string {
 	stepEnd := func(s StepState) bool { return s == StepSkipped || s == StepUndone }
 	undoEnd := func(s StepState) bool { return s == StepCompleted }
 	return `# States
 
 Generated from ` + "`events/transitions.go`" + ` by ` + "`go generate ./events`" + `; a test compares them and walks every pair.
-Whatever isn't an arrow here is refused by ` + "`events.Evolve`" + ` and changes nothing.
+Any other transition is refused by ` + "`events.Evolve`" + ` and changes nothing. A task in state ` + "`error`" + ` is *held*: it waits for an
+operator. The names in these tables are those of events and JSON.
 
 ## Task
 
 ` + diagram(TaskTransitions, TaskState.Terminal) + `
 ` + markdownTable(TaskTransitions, "task.", false) + `
-*resumed* goes on with undoing if the task was held while undoing, else with processing. *error* is a hold: the task
-waits for an operator, running attempts stay current until their reply or complete-by.
+After *resumed* a task that was held while undoing goes on undoing; any other goes on processing. While a task is held,
+running attempts stay current until their reply or complete-by.
 
 ## Step
 
 ` + diagram(StepTransitions, stepEnd) + `
 ` + markdownTable(StepTransitions, "step.", true) + `
-No event announces the rows in italics: *ended* is what a decision to undo or hold (` + "`task.undoing`, `task.held`" + `)
-does to a step that waits, *revived* and *undo.revived* what ` + "`task.resumed`" + ` does to one that ended so.
+The rows in italics have no event of their own. *ended*: a decision to undo or hold (` + "`task.undoing`, `task.held`" + `) ends a
+step that waits. *revived*, *undo.revived*: ` + "`task.resumed`" + ` starts such a step again.
 
 ## Undo of a step
 
 ` + diagram(UndoTransitions, undoEnd) + `
 ` + markdownTable(UndoTransitions, "undo.", false) + `
-An event of an undo moves the step too, by the rows ` + "`undo.`" + ` above, and only where both tables have it. *released* is
+An event of an undo also changes the step, by the ` + "`undo.`" + ` rows above; both tables must allow it. *released* is
 ` + "`step.released`" + ` as undone.
 
-## Operator's commands
+## Operators' commands
+
+Which command a task accepts in which state. Any other is refused: exit code 8, or 409 from the HTTP API.
 
 ` + commandTable()
 }
@@ -159,7 +162,7 @@ An event of an undo moves the step too, by the rows ` + "`undo.`" + ` above, and
 // renderTables is the part of the package doc that is generated.
 func renderTables() string {
 	var b strings.Builder
-	b.WriteString(tablesMark + "//\n// Generated from transitions.go; a test compares them. docs/states.md has the\n// diagrams.\n//\n// Tasks:\n//\n")
+	b.WriteString(tablesMark + "//\n// Generated from transitions.go; a test compares them. docs/reference/states.md has the\n// diagrams.\n//\n// Tasks:\n//\n")
 	docTable(&b, TaskTransitions)
 	b.WriteString("//\n// Steps (ended: by a decision to undo or hold; revived: by a resubmit):\n//\n")
 	docTable(&b, StepTransitions)
@@ -188,7 +191,7 @@ func docTable[S ~string](b *strings.Builder, table []Transition[S]) {
 	}
 }
 
-// TestGenerated: docs/states.md and the tables of the package doc say what the
+// TestGenerated: docs/reference/states.md and the tables of the package doc say what the
 // tables of transitions.go say.
 func TestGenerated(t *testing.T) {
 	doc, err := os.ReadFile(packageDoc)

@@ -6,7 +6,7 @@ import (
 )
 
 // The tables below are the only place that says what may follow what. Evolve
-// and the scheduler read them; the diagram in docs/states.md is generated from
+// and the scheduler read them; the diagram in docs/reference/states.md is generated from
 // them; a test walks every pair.
 
 // Transition is one row: an event's verb, the states in which it may happen,

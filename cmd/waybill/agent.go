@@ -13,7 +13,7 @@ import (
 )
 
 func newAgent() *cobra.Command {
-	cmd := &cobra.Command{Use: "agent", Short: "Run a built-in agent against a Kafka cluster"}
+	cmd := &cobra.Command{Use: "agent", Short: "Run a built-in agent"}
 	cmd.AddCommand(newAgentHTTP())
 	return cmd
 }
@@ -37,13 +37,20 @@ func newAgentHTTP() *cobra.Command {
 	var o agentHTTPOptions
 	cmd := &cobra.Command{
 		Use:   "http --agent NAME --url URL",
-		Short: "Serve an agent's requests by calling a URL",
-		Long: `Serve an agent's requests by calling a URL: a POST of the operation's input as JSON, with
-Idempotency-Key, X-Waybill-Complete-By and others as headers; {operation} in the URL's path stands
-for the operation. 2xx: completed. 408, 409, 425, 429, 5xx and network errors: tried again until
-complete-by, Retry-After honoured. Other 4xx: rejected. Redirects: failed, not followed.
+		Short: "Serve the requests of an agent by calling an HTTP service",
+		Long: `Serve the requests of an agent by calling an HTTP service. Each request becomes a POST of the
+operation's input as JSON. Headers carry the idempotency key (Idempotency-Key), the deadline
+(X-Waybill-Complete-By) and more. {operation} in the path of --url stands for the operation.
 
-Run as many as you like: they share the requests of the agent.`,
+The response decides how the attempt ends:
+
+  2xx                                      completed
+  408, 409, 425, 429, 5xx, network error   retried until complete-by; Retry-After is honoured
+  other 4xx                                rejected
+  3xx                                      failed: redirects are not followed
+
+Use it for a service that speaks HTTP: the service then needs no Kafka client. Run one or more
+processes: they share the requests of the agent.`,
 		Example: `  waybill agent http --agent payments --url http://127.0.0.1:9001/{operation}`,
 		Args:    noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -59,16 +66,16 @@ Run as many as you like: they share the requests of the agent.`,
 	}
 	o.roleFlags.flags(cmd, false)
 	f := cmd.Flags()
-	f.StringVar(&o.agent, "agent", "", "name of the agent, as workflows have it")
-	f.StringVar(&o.service.URL, "url", "", "absolute URL; {operation} in its path stands for the operation")
-	f.IntVar(&o.concurrency, "concurrency", agent.DefaultConcurrency, "calls at the same time, at most")
-	f.StringVar(&o.service.HeaderFile, "header-file", "", "file of 'Name: value' lines to send with each call, such as credentials; read again when it changes")
-	f.StringVar(&o.service.CAFile, "ca", "", "PEM file of the authorities to trust for the service (default: the system's)")
-	f.StringVar(&o.service.Proxy, "proxy", "", "URL of an HTTP proxy (default: none, whatever the environment says)")
-	f.DurationVar(&o.service.Timeout, "call-timeout", 0, "bound of one call (default: complete-by only)")
-	f.Int64Var(&o.service.MaxResponseBytes, "max-response-bytes", httpagent.DefaultMaxResponseBytes, "bound of an answer's body")
-	f.Uint32Var(&o.breaker.Failures, "breaker-failures", agent.DefaultFailures, "failures in a row that open the circuit of the service")
-	f.DurationVar(&o.breaker.OpenFor, "breaker-open-for", agent.DefaultOpenFor, "how long an open circuit lets nothing through")
+	f.StringVar(&o.agent, "agent", "", "name of the agent, as workflow definitions name it")
+	f.StringVar(&o.service.URL, "url", "", "absolute URL of the service; {operation} in its path is replaced")
+	f.IntVar(&o.concurrency, "concurrency", agent.DefaultConcurrency, "maximum number of concurrent calls")
+	f.StringVar(&o.service.HeaderFile, "header-file", "", "file of 'Name: value' lines to send as headers, such as credentials; reloaded when it changes")
+	f.StringVar(&o.service.CAFile, "ca", "", "PEM file of the CA certificates to trust for the service (default: those of the system)")
+	f.StringVar(&o.service.Proxy, "proxy", "", "URL of an HTTP proxy; proxy variables of the environment are ignored")
+	f.DurationVar(&o.service.Timeout, "call-timeout", 0, "time limit of one call (default: complete-by alone)")
+	f.Int64Var(&o.service.MaxResponseBytes, "max-response-bytes", httpagent.DefaultMaxResponseBytes, "maximum size of a response body")
+	f.Uint32Var(&o.breaker.Failures, "breaker-failures", agent.DefaultFailures, "consecutive failures that open the circuit breaker of an operation")
+	f.DurationVar(&o.breaker.OpenFor, "breaker-open-for", agent.DefaultOpenFor, "time for which an open circuit breaker blocks calls")
 	return cmd
 }
 

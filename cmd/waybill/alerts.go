@@ -32,23 +32,25 @@ func newAlerts() *cobra.Command {
 	var o alertsOptions
 	cmd := &cobra.Command{
 		Use:   "alerts",
-		Short: "Show what waits for an operator, the newest first",
-		Long: `Show the alerts, the newest first: tasks that are held, definitions and topics that can't be used.
-They are events of the past: what was done about them is in the task's timeline, and --open shows
-those of tasks that are held still. A console answers, where one runs: it keeps the alerts of held
-tasks for as long as they are. Else they are read from their topic, which keeps them for 30 days, and
-with --open from the events. With --follow they are shown in their order, and new ones as they come,
-until interrupted.`,
+		Short: "Show alerts: held tasks, and definitions and topics that can't be used",
+		Long: `Show alerts, newest first. An alert says that a task is held, or that a definition or a reply_to topic
+can't be used. Look here for what needs a person; --open shows only the tasks that are still held.
+
+A console answers if one runs. Otherwise alerts are read from their topic, which keeps them for 30 days,
+and with --open from the events. --follow shows alerts in the order of the log, and new ones as they
+arrive, until interrupted.`,
+		Example: `  waybill alerts --open
+  waybill alerts --follow -o jsonl`,
 		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error { return runAlerts(cmd, &o) },
 	}
 	o.tool.flags(cmd)
-	o.since.flags(cmd, "only those since")
+	o.since.flags(cmd, "only alerts since")
 	o.limit.flags(cmd)
 	o.api.flags(cmd)
-	cmd.Flags().BoolVar(&o.open, "open", false, "only those of tasks that are held still")
+	cmd.Flags().BoolVar(&o.open, "open", false, "only alerts of tasks that are still held")
 	narrow(cmd.Flags(), "open")
-	cmd.Flags().BoolVar(&o.follow, "follow", false, "go on, with new ones as they come (as table or jsonl)")
+	cmd.Flags().BoolVar(&o.follow, "follow", false, "continue with new alerts as they arrive (table or jsonl)")
 	return cmd
 }
 
@@ -233,7 +235,7 @@ func alertRow(a alert) []string {
 func (l *logbook) readAlert(r *events.Record) (alert, bool) {
 	a, err := events.DecodeAlert(r)
 	if err != nil {
-		fmt.Fprintf(l.note, "waybill: %s is no alert: %s\n", events.Origin(r), printable(err.Error()))
+		fmt.Fprintf(l.note, "waybill: %s is not an alert: %s\n", events.Origin(r), printable(err.Error()))
 		return alert{}, false
 	}
 	return console.ViewAlert(a, r), true

@@ -34,8 +34,8 @@ type apiFlags struct {
 
 func (a *apiFlags) flags(cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.StringVar(&a.url, "api", apiAuto, "URL of a console to ask instead of any broker; auto: http://"+defaultConsole+" if it is the cluster's, without the token, else the log; off: the log")
-	f.StringVar(&a.tokenFile, "api-token-file", "", "file with the bearer token for the console that --api names: it is sent to no other")
+	f.StringVar(&a.url, "api", apiAuto, "URL of a console to query instead of the brokers; auto: http://"+defaultConsole+" if it belongs to this cluster, without the token, else the log; off: the log")
+	f.StringVar(&a.tokenFile, "api-token-file", "", "file that holds the bearer token for the console that --api names; it is sent to no other")
 }
 
 // apiClient asks a console.
@@ -137,7 +137,7 @@ func (c *apiClient) getWithin(ctx context.Context, path string, query url.Values
 		return c.refused(resp.StatusCode, body)
 	}
 	if err := take(body); err != nil {
-		return fmt.Errorf("what %s answers, as %s, can't be read: %w; is it a console?", c.base, printable(cmp.Or(resp.Header.Get("Content-Type"), "nothing")), err)
+		return fmt.Errorf("the answer of %s (%s) can't be read: %w; is it a console?", c.base, printable(cmp.Or(resp.Header.Get("Content-Type"), "nothing")), err)
 	}
 	return nil
 }
@@ -145,7 +145,7 @@ func (c *apiClient) getWithin(ctx context.Context, path string, query url.Values
 // nextPage is the token of the page that follows; an error: the console would give the same page for ever.
 func (c *apiClient) nextPage(q url.Values, next string) error {
 	if next != "" && next == q.Get("page_token") {
-		return exit(exitUnreachable, "the console at %s gives the same page again and again; --api off reads the log", c.base)
+		return exit(exitUnreachable, "the console at %s repeats the same page; --api off reads the log", c.base)
 	}
 	q.Set("page_token", next)
 	return nil
@@ -211,7 +211,7 @@ func (e *apiRefusal) Error() string {
 func (c *apiClient) refused(status int, body io.Reader) error {
 	e := &apiRefusal{status: status}
 	if err := json.NewDecoder(body).Decode(&e.Problem); err != nil || e.Title == "" {
-		return fmt.Errorf("what answers at %s is no console (status %d)", c.base, status)
+		return fmt.Errorf("%s is not a console (status %d)", c.base, status)
 	}
 	code := exitOther
 	switch status {
@@ -306,7 +306,7 @@ func warnAsked(note io.Writer, tasks ...askedTask) {
 			poison[tasks[i].ID] = fmt.Errorf("offset %s of partition %d of the events: %s", p.Offset, p.Partition, p.Error)
 		}
 	}
-	warnPoison(note, poison, func(string) bool { return true })
+	warnUnreadable(note, poison, func(string) bool { return true })
 }
 
 // task asks for one task's view.

@@ -27,13 +27,13 @@ func (o *benchOptions) flags(cmd *cobra.Command) {
 	o.output.flags(cmd)
 	f := cmd.Flags()
 	_ = f.MarkHidden("namespace") // it exists: connection has just added it
-	f.StringVar(&o.dataDir, "data-dir", "", "keep the embedded broker's log and the projections there (default: a temporary folder)")
-	f.IntVar(&o.load.Payload, "payload", o.load.Payload, "bytes of a task's input")
-	f.IntVar(&o.load.Steps, "steps", o.load.Steps, "steps of a task")
-	f.Int32Var(&o.load.Partitions, "partitions", o.load.Partitions, "partitions of the inboxes and of events")
-	f.IntVar(&o.load.Workers, "workers", o.load.Workers, "transactional workers of the scheduler")
-	f.StringVar(&o.logLevel, "log-level", "error", "of the roles: debug, info, warn or error")
-	o.profiles.flags(f, "the measured part's")
+	f.StringVar(&o.dataDir, "data-dir", "", "directory that keeps the embedded broker's log and the local state (default: a temporary directory)")
+	f.IntVar(&o.load.Payload, "payload", o.load.Payload, "size of a task's input in bytes")
+	f.IntVar(&o.load.Steps, "steps", o.load.Steps, "number of steps of a task")
+	f.Int32Var(&o.load.Partitions, "partitions", o.load.Partitions, "number of partitions of the inboxes and of events")
+	f.IntVar(&o.load.Workers, "workers", o.load.Workers, "number of workers of the scheduler")
+	f.StringVar(&o.logLevel, "log-level", "error", "log level of the roles: debug, info, warn or error")
+	o.profiles.flags(f, "the measured part")
 }
 
 func newBench() *cobra.Command {
@@ -41,19 +41,20 @@ func newBench() *cobra.Command {
 	var floor, noIndex bool
 	cmd := &cobra.Command{
 		Use:   "bench",
-		Short: "Measure throughput and latency, on an embedded broker or on your cluster",
-		Long: `Measure how many tasks a second end, and how long each takes: on an embedded broker in this
-process, or with --brokers on your cluster, in a namespace of its own that is deleted at the end.
-All roles and agents that answer at once run in this process, as 'waybill up' has them.
+		Short: "Measure throughput and latency",
+		Long: `Measure how many tasks end per second, and how long each takes. The embedded broker runs in the process; with
+--brokers the bench runs on your cluster, in a namespace of its own that is deleted at the end. All roles
+and agents run in this process; agents reply at once.
 
-Without --rate the next task is sent when another has ended, --inflight at once. With --rate tasks
-come at fixed instants, whatever the system does, and times count from those. --inflight 1 shows
-how long one task takes alone.
+Without --rate a new task is sent when another has ended, with --inflight open at a time. With --rate tasks are sent
+at fixed times, and latency counts from those times. --inflight 1 measures a single task alone.
 
---floor runs in the same process, right after, what only moves the same records through the same
-topics in transactions: the ratio says what Waybill itself costs.
+--floor then runs a program that only moves the same records through the same topics in transactions. The
+ratio shows what Waybill costs on top of Kafka.
 
-At the end the log is verified. Exit code 1, and no result, if it doesn't keep what is promised.`,
+At the end the log is verified. If it breaks a guarantee there is no result: exit code 1.`,
+		Example: `  waybill bench --tasks 60000 --inflight 2000 --floor
+  waybill bench --tasks 5000 --inflight 1`,
 		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			options, err := o.begin(cmd)
@@ -68,12 +69,12 @@ At the end the log is verified. Exit code 1, and no result, if it doesn't keep w
 	o.loadFlags(cmd, o.load.Tasks)
 	f := cmd.Flags()
 	l := &o.load
-	f.StringVar(&o.shape, "shape", "chain", "chain: one step after the other; fan-out: one, then all but one at once, then one")
-	f.Float64Var(&l.TimeoutShare, "timeout-share", 0, "share of the tasks, 0 to 1, with an attempt that isn't answered and is tried again")
-	f.Float64Var(&l.UndoShare, "undo-share", 0, "share of the tasks, 0 to 1, whose last step is rejected, so that they are undone")
-	f.DurationVar(&l.AttemptWithin, "attempt-within", l.AttemptWithin, "complete_within of an attempt: how long a time-out takes")
-	f.BoolVar(&floor, "floor", false, "run the floor as well, and show the ratio")
-	f.BoolVar(&noIndex, "no-index", false, "leave the timelines out")
+	f.StringVar(&o.shape, "shape", "chain", "chain: steps one after another; fan-out: one step, then all others but one in parallel, then one")
+	f.Float64Var(&l.TimeoutShare, "timeout-share", 0, "share of tasks, 0 to 1, with an attempt that times out and is retried")
+	f.Float64Var(&l.UndoShare, "undo-share", 0, "share of tasks, 0 to 1, whose last step is rejected, so that they are undone")
+	f.DurationVar(&l.AttemptWithin, "attempt-within", l.AttemptWithin, "complete_within of an attempt: the length of a timeout")
+	f.BoolVar(&floor, "floor", false, "also run the floor, and show the ratio")
+	f.BoolVar(&noIndex, "no-index", false, "run without an index")
 	cmd.AddCommand(newBenchOpen(), newBenchRestore(), newBenchTimers())
 	return cmd
 }
@@ -81,11 +82,11 @@ At the end the log is verified. Exit code 1, and no result, if it doesn't keep w
 // loadFlags say how the load comes.
 func (o *benchOptions) loadFlags(cmd *cobra.Command, tasks int) {
 	f, l := cmd.Flags(), &o.load
-	f.IntVar(&l.Tasks, "tasks", tasks, "tasks to measure")
-	f.IntVar(&l.Warmup, "warmup", -1, "tasks before those, not measured (default a tenth)")
+	f.IntVar(&l.Tasks, "tasks", tasks, "number of tasks to measure")
+	f.IntVar(&l.Warmup, "warmup", -1, "number of tasks before those, not measured (default: a tenth)")
 	hideDefault(f, "warmup")
-	f.IntVar(&l.Inflight, "inflight", l.Inflight, "tasks at once (with --rate: no bound, unless given)")
-	f.Float64Var(&l.Rate, "rate", 0, "tasks a second, at fixed instants (default: as fast as they end)")
+	f.IntVar(&l.Inflight, "inflight", l.Inflight, "number of open tasks (with --rate: unlimited unless given)")
+	f.Float64Var(&l.Rate, "rate", 0, "tasks per second, sent at fixed times (default: as fast as they end)")
 }
 
 // begin makes options of the flags.

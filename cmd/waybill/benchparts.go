@@ -16,15 +16,17 @@ func newBenchOpen() *cobra.Command {
 	var rounds int
 	cmd := &cobra.Command{
 		Use:   "open",
-		Short: "Measure the load while many tasks are open, and what each of those takes of memory",
-		Long: `Measure the load while many tasks are open: tasks whose agent doesn't answer. Level by level, on
-one log; before each, the first level is measured again on another, so that two loads are compared that
-ran one after the other. --rounds does so several times: the ratios to the first level, and the memory,
-are medians, and the rest is of the round with the median processor time. A level's load begins when the
-stores have put on disk, and in order, what was opened for it; ids have no order, as random ones. The
-memory is what the roles give back when they end; a part of it is bounded, however many tasks are open:
-caches, memtables, and what is kept decoded.`,
-		Args: noArguments,
+		Short: "Measure throughput and memory while many tasks are open",
+		Long: `Measure throughput while many tasks are open, and the memory of an open task. The agent of the open tasks
+doesn't answer. Levels run one after another on one log; before each, the first level is measured again on
+another log, so that two adjacent runs are compared.
+
+--rounds repeats this. Ratios to the first level and memory are medians; other figures are those of the round
+with the median processor time. A level starts when the stores have flushed and compacted what was opened for
+it. Task ids have no order. Memory is what the roles release when they end; caches, memtables and decoded tasks
+are bounded, however many tasks are open.`,
+		Example: `  waybill bench open --levels 0,100000 --tasks 100000 --rounds 3`,
+		Args:    noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			options, err := o.begin(cmd)
 			if err != nil {
@@ -35,8 +37,8 @@ caches, memtables, and what is kept decoded.`,
 	}
 	o.flags(cmd)
 	o.loadFlags(cmd, 20_000)
-	cmd.Flags().IntSliceVar(&levels, "levels", []int{0, 100_000, 1_000_000}, "numbers of open tasks, the lowest first")
-	cmd.Flags().IntVar(&rounds, "rounds", 1, "how often each level is measured, beside the first")
+	cmd.Flags().IntSliceVar(&levels, "levels", []int{0, 100_000, 1_000_000}, "numbers of open tasks, in ascending order")
+	cmd.Flags().IntVar(&rounds, "rounds", 1, "number of measurements of each level")
 	return cmd
 }
 
@@ -60,7 +62,7 @@ func openTable(out io.Writer, r *bench.OpenResult) error {
 }
 
 func verifiedLine(out io.Writer, seconds float64) error {
-	_, err := fmt.Fprintf(out, "The log keeps what is promised (verified in %.1f s).\n", seconds)
+	_, err := fmt.Fprintf(out, "The log keeps all guarantees (verified in %.1f s).\n", seconds)
 	return err
 }
 
@@ -69,11 +71,12 @@ func newBenchRestore() *cobra.Command {
 	var open int
 	cmd := &cobra.Command{
 		Use:   "restore",
-		Short: "Measure how fast a scheduler restores its state, with an empty disk and from its store",
-		Long: `Fill a log, and start a scheduler on it, with submissions waiting: once with an empty disk,
-so from the newest snapshot and the events after it, or from all of the log where there is none yet,
-and once with the store that it left. Times count from the start.`,
-		Args: noArguments,
+		Short: "Measure how fast a scheduler restores its state",
+		Long: `Fill a log, then start a scheduler on it while submissions wait: once with an empty disk, from the newest
+snapshot and the events after it (or the whole log if there is no snapshot), and once with its own
+store. Times count from the start of the scheduler.`,
+		Example: `  waybill bench restore --tasks 100000`,
+		Args:    noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			options, err := o.begin(cmd)
 			if err != nil {
@@ -84,7 +87,7 @@ and once with the store that it left. Times count from the start.`,
 	}
 	o.flags(cmd)
 	o.loadFlags(cmd, 100_000)
-	cmd.Flags().IntVar(&open, "open", 10_000, "open tasks in the log, besides those that have ended")
+	cmd.Flags().IntVar(&open, "open", 10_000, "number of open tasks in the log, in addition to finished ones")
 	return cmd
 }
 
@@ -113,10 +116,11 @@ func newBenchTimers() *cobra.Command {
 	var t bench.TimersOptions
 	cmd := &cobra.Command{
 		Use:   "timers",
-		Short: "Measure what deadlines cost, and how late timers fire",
-		Long: `Measure what arming and disarming timers costs (the load without a supervisor and with one), and
-how late timers fire while many are armed: some due one after the other, and many at one instant.`,
-		Args: noArguments,
+		Short: "Measure the cost of timers, and how late they fire",
+		Long: `Measure the cost of timers (the load with and without a supervisor), and how late timers fire while many are
+armed: some one after another, and many at the same time.`,
+		Example: `  waybill bench timers --armed 1000000 --burst 100000`,
+		Args:    noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			options, err := o.begin(cmd)
 			if err != nil {
@@ -129,11 +133,11 @@ how late timers fire while many are armed: some due one after the other, and man
 	o.flags(cmd)
 	o.loadFlags(cmd, 20_000)
 	f := cmd.Flags()
-	f.IntVar(&t.Armed, "armed", 1_000_000, "timers that wait meanwhile; each open task has two")
-	f.IntVar(&t.Burst, "burst", 100_000, "timers that are due at one instant")
-	f.IntVar(&t.Spread, "spread", 10_000, "timers that are due one after the other")
-	f.Float64Var(&t.Rate, "timer-rate", 1000, "of those, so many a second")
-	f.DurationVar(&t.Within, "within", 30*time.Second, "from the first submission of timers that are to fire to the instant at which they do")
+	f.IntVar(&t.Armed, "armed", 1_000_000, "number of armed timers; each open task has two")
+	f.IntVar(&t.Burst, "burst", 100_000, "number of timers that are due at the same time")
+	f.IntVar(&t.Spread, "spread", 10_000, "number of timers that are due one after another")
+	f.Float64Var(&t.Rate, "timer-rate", 1000, "timers per second of --spread")
+	f.DurationVar(&t.Within, "within", 30*time.Second, "time from the submission of the first timer to when the timers fire")
 	return cmd
 }
 

@@ -26,7 +26,7 @@ func benchTable(out io.Writer, r *bench.Result) error {
 		w.row("Floor", fmt.Sprintf("%.0f tasks/s of %d records, %.0f µs of processor time a task", f.TasksPerSecond, f.PerTask, f.CPUSeconds*1e6/float64(f.Tasks)))
 		w.row("Ratio", fmt.Sprintf("%.2f of the floor", r.FloorRatio))
 	}
-	w.row("Verified", fmt.Sprintf("the log keeps what is promised: %d tasks processed, %d undone (%.1f s)", r.Processed, r.Undone, r.VerifySeconds))
+	w.row("Verified", fmt.Sprintf("the log keeps all guarantees: %d tasks processed, %d undone (%.1f s)", r.Processed, r.Undone, r.VerifySeconds))
 	if err := w.Flush(); err != nil {
 		return err
 	}

@@ -15,15 +15,15 @@ import (
 // capacityFlags adds --agent-capacity and --observe-capacity.
 func capacityFlags(cmd *cobra.Command, into *map[string]int, observe *bool) {
 	cmd.Flags().BoolVar(observe, "observe-capacity", true,
-		"find out how many requests an agent without --agent-capacity may have: a few at first, and more while it answers them in time; =false: any number, always")
+		"limit the outstanding requests of agents that --agent-capacity does not name: few at first, more while replies come in time; false: no limit")
 	cmd.Flags().Var((*capacities)(into), "agent-capacity",
-		"requests that an agent may have outstanding, as `NAME=N`; at least one in each partition; what is beyond waits in the scheduler (repeatable; of others see --observe-capacity)")
+		"maximum number of outstanding requests of an agent, as `NAME=N`; further steps wait in the scheduler; each partition has at least one (repeatable)")
 }
 
 // maxRunnableFlag adds --max-runnable.
 func maxRunnableFlag(cmd *cobra.Command, into *int) {
 	cmd.Flags().IntVar(into, "max-runnable", 0, fmt.Sprintf(
-		"steps that agents are at work on, or that wait for agents that answer, before a worker pauses submissions; one agent or workflow counts for a quarter at most (default %d)", scheduler.DefaultMaxRunnable))
+		"number of running steps, or steps that wait for a live agent, at which a worker pauses submissions; one agent or workflow counts for a quarter at most (default %d)", scheduler.DefaultMaxRunnable))
 }
 
 func checkMaxRunnable(n int) error {

@@ -31,17 +31,17 @@ type connection struct {
 
 func (c *connection) flags(cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.StringSliceVar(&c.brokers, "brokers", nil, "Kafka brokers, host:port (default "+defaultBroker+")")
-	f.StringVar(&c.namespace, "namespace", events.DefaultNamespace, "prefix of topics, groups and ids")
-	f.StringVar(&c.config, "config", "", "YAML file of settings, one for each flag")
-	f.StringVar(&c.properties, "kafka-config", "", "client.properties with Java's names (security.protocol, sasl.mechanism ...)")
-	f.BoolVar(&c.tls, "tls", false, "speak TLS with the brokers")
-	f.StringVar(&c.ca, "tls-ca", "", "PEM file of the certificates to trust (turns TLS on)")
-	f.StringVar(&c.cert, "tls-cert", "", "PEM file of the client's certificate")
-	f.StringVar(&c.key, "tls-key", "", "PEM file of the client's key")
-	f.StringVar(&c.mechanism, "sasl-mechanism", "", "PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512")
-	f.StringVar(&c.user, "sasl-user", "", "SASL user")
-	f.StringVar(&c.passFile, "sasl-password-file", "", "file with the SASL password")
+	f.StringSliceVar(&c.brokers, "brokers", nil, "Kafka brokers, host:port, comma-separated or repeated (default "+defaultBroker+")")
+	f.StringVar(&c.namespace, "namespace", events.DefaultNamespace, "prefix of topics, consumer groups and transactional ids")
+	f.StringVar(&c.config, "config", "", "YAML file of settings; its keys are flag names")
+	f.StringVar(&c.properties, "kafka-config", "", "client.properties file with the names of Java clients (security.protocol, sasl.mechanism, ...)")
+	f.BoolVar(&c.tls, "tls", false, "use TLS to connect to the brokers")
+	f.StringVar(&c.ca, "tls-ca", "", "PEM file of the CA certificates to trust (implies --tls)")
+	f.StringVar(&c.cert, "tls-cert", "", "PEM file of the client certificate (implies --tls)")
+	f.StringVar(&c.key, "tls-key", "", "PEM file of the client key (implies --tls)")
+	f.StringVar(&c.mechanism, "sasl-mechanism", "", "SASL mechanism: PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512")
+	f.StringVar(&c.user, "sasl-user", "", "SASL user name")
+	f.StringVar(&c.passFile, "sasl-password-file", "", "file that holds the SASL password")
 }
 
 // kafka makes the configuration of a client.

@@ -32,12 +32,12 @@ type consoleFlags struct {
 
 func (o *consoleFlags) flags(cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.StringVar(&o.cert, "http-tls-cert", "", "PEM file of the console's certificate, with its chain; read again when it changes")
-	f.StringVar(&o.key, "http-tls-key", "", "PEM file of the key of --http-tls-cert")
-	f.StringArrayVar(&o.origins, "trusted-origin", nil, "scheme://host[:port] of a proxy before the console: its pages may post, whatever Host it passes on; no effect without --tokens (repeatable)")
-	f.BoolVar(&o.operator, "allow-loopback-operator", o.operator, "without --tokens: users of this machine may submit and command, not only look")
-	f.StringVar(&o.listen, "listen", defaultConsole, "address to serve the HTTP API on; other than loopback only with --tokens")
-	f.StringVar(&o.tokens, "tokens", "", "file of bearer tokens: lines of a role (viewer, submitter, operator), a name, and a token; read again when it changes")
+	f.StringVar(&o.cert, "http-tls-cert", "", "PEM file of the console's certificate chain; reloaded when it changes")
+	f.StringVar(&o.key, "http-tls-key", "", "PEM file of the private key of --http-tls-cert")
+	f.StringArrayVar(&o.origins, "trusted-origin", nil, "origin, scheme://host[:port], whose pages may post although a proxy passes on another Host; needs --tokens (repeatable)")
+	f.BoolVar(&o.operator, "allow-loopback-operator", o.operator, "without --tokens: let local users submit orders and send commands")
+	f.StringVar(&o.listen, "listen", defaultConsole, "address of the HTTP API; any address but loopback needs --tokens")
+	f.StringVar(&o.tokens, "tokens", "", "file of bearer tokens, one line each: role (viewer, submitter or operator), name, token; reloaded when it changes")
 }
 
 func newConsole() *cobra.Command {
@@ -45,16 +45,21 @@ func newConsole() *cobra.Command {
 	var o consoleFlags
 	cmd := &cobra.Command{
 		Use:   "console",
-		Short: "Answer for the orders: an HTTP API over the log, against a Kafka cluster",
-		Long: `Serve the HTTP API: lists of tasks with filters, timelines, agents, partitions, alerts, streams of
-events, and the commands of operators. GET /api/v1/openapi.json describes it.
+		Short: "Serve the HTTP API and the web console",
+		Long: `Serve the HTTP API and the web console of a namespace: task lists with filters, timelines, agents,
+partitions, alerts, event streams, and the commands of operators. GET /api/v1/openapi.json describes
+the API. A console keeps an index of the log in --data-dir, so that answers need not read the log.
 
-Each console keeps an index of all tasks, in --data-dir, and answers alone: run as many as you
-like, behind one address. With an empty --data-dir it first reads the whole log; /readyz says when it
-is done. Without --tokens it listens on loopback only, and users of this machine may look at
-everything; with --allow-loopback-operator they may submit and command too.
+Run one or more processes, behind one address if you like: each has an index of all tasks and answers alone.
+With an empty --data-dir a console first reads the whole log; /readyz says when it is done.
 
-In a namespace that ` + "`waybill import`" + ` made it answers, and refuses what would be written.`,
+Without --tokens a console listens on loopback only, and local users may read everything. With
+--allow-loopback-operator they may also submit orders and send commands. To reach a console from other
+machines, give --listen and --tokens.
+
+In a namespace that 'waybill import' created, a console is read-only.`,
+		Example: `  waybill console --brokers kafka:9092 --data-dir /var/lib/waybill/c1
+  waybill console --brokers kafka:9092 --listen 0.0.0.0:8443 --tokens tokens --http-tls-cert cert.pem --http-tls-key key.pem`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if _, err := o.check(); err != nil {
@@ -70,7 +75,7 @@ In a namespace that ` + "`waybill import`" + ` made it answers, and refuses what
 		},
 	}
 	r.flags(cmd, true)
-	cmd.Flags().Lookup("instance").Usage = "name of this instance, in what it writes"
+	cmd.Flags().Lookup("instance").Usage = "name of this process, in the records that it writes"
 	o.flags(cmd)
 	return cmd
 }

@@ -32,11 +32,11 @@ type controlOptions struct {
 func (o *controlOptions) flags(cmd *cobra.Command) {
 	o.tool.flags(cmd)
 	f := cmd.Flags()
-	f.StringVar(&o.who, "who", "", "who commands it, as claimed (by_claimed in the log): Kafka doesn't tell which principal wrote a record (default: the user and the host)")
-	f.StringVar(&o.why, "why", "", "why, for the log (required)")
-	f.BoolVar(&o.yes, "yes", false, "don't ask for a confirmation on a terminal")
-	f.StringVar(&o.requestID, "request-id", "", "the same request again has no second effect and gets the same answer (default: a new UUID)")
-	f.DurationVar(&o.timeout, "timeout", defaultAnswerTimeout, "how long to wait for the scheduler's answer")
+	f.StringVar(&o.who, "who", "", "who sends the command (default: user and host); recorded as by_claimed, because Kafka doesn't tell which principal wrote a record")
+	f.StringVar(&o.why, "why", "", "reason, recorded in the log (required)")
+	f.BoolVar(&o.yes, "yes", false, "don't ask for confirmation on a terminal")
+	f.StringVar(&o.requestID, "request-id", "", "id of the command; repeating it has no second effect and returns the same answer (default: a new UUID)")
+	f.DurationVar(&o.timeout, "timeout", defaultAnswerTimeout, "time to wait for the scheduler's answer")
 }
 
 func newResubmit() *cobra.Command {
@@ -44,8 +44,15 @@ func newResubmit() *cobra.Command {
 	var step string
 	cmd := &cobra.Command{
 		Use:   "resubmit ID",
-		Short: "Run the step in error of a held task again, with a fresh failure count",
-		Args:  arguments("a task's id"),
+		Short: "Run the failed step of a held task again",
+		Long: `Run the failed step of a held task again, with a failure count of zero. Use it when the cause is fixed: the
+service is back, the account has money. A held undo is tried again in the same way. Attempts go on
+counting, and the idempotency key stays the same unless the step was rejected.
+
+The command is recorded in the log with who, why and its request id, and the scheduler answers it. If the
+task's state doesn't allow it, it is refused: exit code 8.`,
+		Example: `  waybill resubmit order-7 --why 'the bank is back'`,
+		Args:    arguments("a task's id"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return o.run(cmd, args, func(*cobra.Command) (*events.Control, error) {
 				return &events.Control{Command: events.Resubmit, Step: step}, nil
@@ -53,7 +60,7 @@ func newResubmit() *cobra.Command {
 		},
 	}
 	o.flags(cmd)
-	cmd.Flags().StringVar(&step, "step", "", "only if this step is in error")
+	cmd.Flags().StringVar(&step, "step", "", "only if this step is held")
 	return cmd
 }
 
@@ -61,8 +68,15 @@ func newUndo() *cobra.Command {
 	var o controlOptions
 	cmd := &cobra.Command{
 		Use:   "undo ID",
-		Short: "Undo what a task has done",
-		Args:  arguments("a task's id"),
+		Short: "Undo the completed steps of a task",
+		Long: `Undo a task: its steps are undone in reverse order of completion, and the task ends as undone. Use it for a
+held task that nobody wants to go on with. First, running attempts end; steps whose outcome is unknown
+are undone before completed ones.
+
+The command is recorded in the log with who, why and its request id, and the scheduler answers it. If the
+task's state doesn't allow it, it is refused: exit code 8.`,
+		Example: `  waybill undo order-7 --why 'the customer withdrew'`,
+		Args:    arguments("a task's id"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return o.run(cmd, args, func(*cobra.Command) (*events.Control, error) {
 				return &events.Control{Command: events.UndoTask}, nil
@@ -78,8 +92,15 @@ func newCancel() *cobra.Command {
 	var keep bool
 	cmd := &cobra.Command{
 		Use:   "cancel ID",
-		Short: "Start nothing more of a task, undo what it has done, and end it",
-		Args:  arguments("a task's id"),
+		Short: "Cancel a task: start no more steps, undo completed ones",
+		Long: `Cancel a task. No further step starts, completed steps are undone (with --keep they are left as they
+are), and the task ends as cancelled.
+
+The command is recorded in the log with who, why and its request id, and the scheduler answers it. If the
+task's state doesn't allow it, it is refused: exit code 8.`,
+		Example: `  waybill task cancel order-7 --why 'the customer withdrew'
+  waybill task cancel order-7 --keep --why 'shipped by hand'`,
+		Args: arguments("a task's id"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return o.run(cmd, args, func(*cobra.Command) (*events.Control, error) {
 				return &events.Control{Command: events.Cancel, Keep: keep}, nil
@@ -87,7 +108,7 @@ func newCancel() *cobra.Command {
 		},
 	}
 	o.flags(cmd)
-	cmd.Flags().BoolVar(&keep, "keep", false, "leave what completed")
+	cmd.Flags().BoolVar(&keep, "keep", false, "leave completed steps as they are")
 	return cmd
 }
 
@@ -98,8 +119,16 @@ func newRelease() *cobra.Command {
 	var noResult bool
 	cmd := &cobra.Command{
 		Use:   "release ID STEP --as completed|undone",
-		Short: "State what was settled by hand: a step in error counts as completed, or as undone",
-		Args:  arguments("a task's id", "a step"),
+		Short: "Settle a held step by hand, as completed or undone",
+		Long: `Settle a step of a held task by hand. Use it when a person did what the service could not do. With
+--as completed the task goes on with the output of --result, or with null by --no-result. With
+--as undone the step counts as undone.
+
+The command is recorded in the log with who, why and its request id, and the scheduler answers it. If the
+task's state doesn't allow it, it is refused: exit code 8.`,
+		Example: `  waybill release order-7 charge --as completed --result '{"receipt":"r-12"}' --why 'paid by bank transfer'
+  waybill release order-7 reserve --as undone --why 'released in the warehouse'`,
+		Args: arguments("a task's id", "a step"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return o.run(cmd, args[:1], func(*cobra.Command) (*events.Control, error) {
 				if as != string(events.StepCompleted) && as != string(events.StepUndone) {
@@ -114,9 +143,9 @@ func newRelease() *cobra.Command {
 		},
 	}
 	o.flags(cmd)
-	cmd.Flags().StringVar(&as, "as", "", "completed or undone")
-	cmd.Flags().StringVar(&result, "result", "", "with --as completed: the step's output, as JSON; later steps read it")
-	cmd.Flags().BoolVar(&noResult, "no-result", false, "with --as completed: the step's output is null")
+	cmd.Flags().StringVar(&as, "as", "", "outcome of the step: completed or undone")
+	cmd.Flags().StringVar(&result, "result", "", "with --as completed: output of the step, as JSON; later steps can read it")
+	cmd.Flags().BoolVar(&noResult, "no-result", false, "with --as completed: the output of the step is null")
 	return cmd
 }
 

@@ -30,17 +30,21 @@ func newDeadletters() *cobra.Command {
 	var o deadletterOptions
 	cmd := &cobra.Command{
 		Use:   "deadletters",
-		Short: "Show the records that could not be used, the newest first, with the reason",
-		Long: `Show the records that could not be used, the newest first, with the reason. A console answers,
-where one runs; else they are read from their topic.`,
+		Short: "Show records that could not be processed",
+		Long: `Show dead letters, newest first: records that a role could not process, with the reason. -o json shows
+their bytes too. Fix the reason, then write them again with 'waybill deadletters redrive'.
+
+A console answers if one runs. Otherwise they are read from their topic.`,
+		Example: `  waybill deadletters --since 24h
+  waybill deadletters --reason unknown_workflow -o json`,
 		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error { return runDeadletters(cmd, &o) },
 	}
 	o.tool.flags(cmd)
-	o.since.flags(cmd, "only those since")
+	o.since.flags(cmd, "only dead letters since")
 	o.limit.flags(cmd)
 	o.api.flags(cmd)
-	cmd.Flags().StringSliceVar(&o.reasons, "reason", nil, "only those with one of these reasons")
+	cmd.Flags().StringSliceVar(&o.reasons, "reason", nil, "only dead letters with one of these reasons")
 	narrow(cmd.Flags(), "reason")
 	cmd.AddCommand(newRedrive())
 	return cmd

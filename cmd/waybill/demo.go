@@ -47,28 +47,32 @@ func newDemo() *cobra.Command {
 	var o demoOptions
 	cmd := &cobra.Command{
 		Use:   "demo",
-		Short: "Run the whole system in one process: orders, misbehaving agents, a summary, one timeline",
-		Long: `Run the whole system in one process, on an embedded broker in a temporary folder: orders of the
-sample workflow (reserve, charge, ship), and three simulated services that misbehave where an
-order's card asks for it:
+		Short: "Run everything in one process: sample orders, faulty services, a summary",
+		Long: `Run the whole system in one process on an embedded broker in a temporary directory. It submits orders of
+the sample workflow (reserve, charge, ship) to three simulated services, and prints progress, a summary
+and one timeline. Use it to see what Waybill does; nothing is installed and nothing remains.
+
+The services fail where the card of an order asks for it:
 
   tok             works
   tok_declined    the charge is rejected: the order is undone
-  tok_slow        the first charge takes effect after its time is over: retried under the same key
-  tok_down        the charge fails often before it works: backoff, then the cool-down
-  tok_stuck_undo  the charge can't be undone at first: held, for an operator to resubmit
+  tok_slow        the first charge takes effect after its deadline: it is retried under the same key
+  tok_down        the charge fails several times before it works: backoff, then cool-down
+  tok_stuck_undo  the charge can't be undone at first: held, then resubmitted by an operator
 
-Exit code 0 only if every order ended as it had to and the log verifies.`,
+Exit code 0 means that every order ended as it should and that the log verifies.`,
+		Example: `  waybill demo
+  waybill demo --tasks 5000 --seed 7 -o json`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return runDemo(cmd, &o) },
 	}
 	f := cmd.Flags()
 	f.IntVar(&o.tasks, "tasks", 200, "number of orders")
-	f.Uint64Var(&o.seed, "seed", 1, "the same seed makes the same orders")
-	f.StringVar(&o.faults, "faults", "on", "on: a quarter of the orders misbehaves; off: none")
-	f.StringVarP(&o.output, "output", "o", "table", "table or json")
-	f.StringVar(&o.keep, "data-dir", "", "keep the broker's log, the projections and the ledger there")
-	f.String("config", "", "YAML file of settings, one for each flag")
+	f.Uint64Var(&o.seed, "seed", 1, "seed of the orders; the same seed makes the same orders")
+	f.StringVar(&o.faults, "faults", "on", "on: services fail for a quarter of the orders; off: for none")
+	f.StringVarP(&o.output, "output", "o", "table", "output format: table or json")
+	f.StringVar(&o.keep, "data-dir", "", "directory that keeps the broker's log, the local state and the ledger (default: a temporary directory)")
+	f.String("config", "", "YAML file of settings; its keys are flag names")
 	return cmd
 }
 
@@ -355,7 +359,7 @@ func (r *demoRun) report() error {
 		fmt.Fprintln(r.note, f)
 	}
 	if !res.Verified {
-		return fmt.Errorf("%d promises broken", len(faults))
+		return fmt.Errorf("%d guarantees broken", len(faults))
 	}
 	return nil
 }

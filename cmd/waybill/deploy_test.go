@@ -100,7 +100,7 @@ func healthIsAsked(t *testing.T, where, role string, check []string, env map[str
 }
 
 // object is of Kubernetes: what of it must fit together. That its other keys are the API's is
-// tried by hand (deploy/README.md).
+// tried by hand (docs/operate/kubernetes.md).
 type object struct {
 	Kind     string
 	Metadata struct {
@@ -357,9 +357,9 @@ func TestDeployKeepsNameAndDisk(t *testing.T) {
 // The Kafka and the Go of the images are those of the tests.
 func TestDeployedVersions(t *testing.T) {
 	for name, want := range map[string]string{
-		"deploy/compose.yaml": `image: apache/kafka:` + regexp.QuoteMeta(node.Version) + `\n`,
-		"deploy/Dockerfile":   `FROM golang:` + regexp.MustCompile(`(?m)^go (\d+\.\d+)`).FindStringSubmatch(readFile(t, "go.mod"))[1] + ` AS build\n`,
-		"deploy/README.md":    regexp.QuoteMeta(regexp.MustCompile(`RUN (CGO_ENABLED=0 go build .*) -o`).FindStringSubmatch(readFile(t, "deploy/Dockerfile"))[1]),
+		"deploy/compose.yaml":     `image: apache/kafka:` + regexp.QuoteMeta(node.Version) + `\n`,
+		"deploy/Dockerfile":       `FROM golang:` + regexp.MustCompile(`(?m)^go (\d+\.\d+)`).FindStringSubmatch(readFile(t, "go.mod"))[1] + ` AS build\n`,
+		"docs/operate/systemd.md": regexp.QuoteMeta(regexp.MustCompile(`RUN (CGO_ENABLED=0 go build .*) -o`).FindStringSubmatch(readFile(t, "deploy/Dockerfile"))[1]),
 	} {
 		if !regexp.MustCompile(want).MatchString(readFile(t, name)) {
 			t.Errorf("%s hasn't %s", name, want)
@@ -429,8 +429,11 @@ func TestAlertsSayWhatToDo(t *testing.T) {
 			if s := r.Labels["severity"]; s != "page" && s != "ticket" || len(r.Labels) != 1 {
 				t.Errorf("%s: labels %v, want a severity, page or ticket", r.Alert, r.Labels)
 			}
-			if r.Annotations["summary"] == "" || len(r.Annotations["description"]) < 80 || len(r.Annotations) != 2 {
-				t.Errorf("%s: annotations %v, want a summary, and a description with what it means and what to do", r.Alert, r.Annotations)
+			if r.Annotations["summary"] == "" || len(r.Annotations["description"]) < 80 || len(r.Annotations) != 3 {
+				t.Errorf("%s: annotations %v, want a summary, a description with what it means and what to do, and a runbook_url", r.Alert, r.Annotations)
+			}
+			if url := r.Annotations["runbook_url"]; !strings.HasSuffix(url, "/docs/operate/alerts.md#"+anchorOf(r.Alert)) {
+				t.Errorf("%s: runbook_url %q isn't its heading in docs/operate/alerts.md", r.Alert, url)
 			}
 			for _, m := range regexp.MustCompile("`waybill ([a-z][^`]*)`").FindAllStringSubmatch(r.Annotations["description"], -1) {
 				if err := tryCommand(strings.Fields(m[1]), false); err != nil {

@@ -122,13 +122,13 @@ func diagnose(c *condition) []symptom {
 	list = append(list, topicSymptoms(c.topics)...)
 	list = append(list, positionSymptoms(c.positions)...)
 	if c.history {
-		return append(list, symptom{"namespace", note, "its events were imported, to be looked at: no role runs here but a console", ""})
+		return append(list, symptom{"namespace", note, "its events were imported and are read-only: no role runs here but a console", ""})
 	}
 	list = append(list, workflowSymptom(c.workflows),
 		unstableSymptom(schedulerSymptom(c.scheduler, c.restoring), c.unstable),
 		roleSymptom("supervisor", c.supervisor, "nothing times out or is tried again", "waybill supervisor"))
 	if c.notifier.lag > 0 && (c.notifier.members == 0 || !c.notifier.moved) {
-		list = append(list, symptom{"notifier", fault, fmt.Sprintf("notifications wait, lag %d", c.notifier.lag), "it is part of a scheduler: look at the log of one"})
+		list = append(list, symptom{"notifier", fault, fmt.Sprintf("notifications wait, lag %d", c.notifier.lag), "it is part of a scheduler: read the log of one"})
 	}
 	for _, name := range slices.Sorted(maps.Keys(c.agents)) {
 		list = append(list, agentSymptom(name, c.agents[name]))
@@ -141,18 +141,18 @@ func brokerSymptoms(n int, copies *kafka.Copies) (list []symptom) {
 	const under = "kafka-topics.sh --describe --under-replicated-partitions names them"
 	switch {
 	case len(copies.Gone) > 0:
-		list = append(list, symptom{"brokers", note, fmt.Sprintf("%d, and %v that should be there are gone: what they have copies of has fewer", n, copies.Gone),
-			"start them; of one that is lost for good move the copies to another, with kafka-reassign-partitions.sh"})
+		list = append(list, symptom{"brokers", note, fmt.Sprintf("%d; %v are unavailable, so the partitions that they replicate have fewer copies", n, copies.Gone),
+			"start them; move the replicas of one that is lost for good, with kafka-reassign-partitions.sh"})
 	case n == 1:
 		list = append(list, symptom{"brokers", note, "1: its disk has the only copy of each order", "in production, three"})
 	default:
 		list = append(list, symptom{"brokers", fine, fmt.Sprint(n), ""})
 	}
 	if len(copies.Behind) > 0 && len(copies.Gone) == 0 {
-		list = append(list, symptom{"brokers", note, "of some partitions a copy is behind: " + partitionsText(copies.Behind), "it may be catching up; else look at the brokers that have them: " + under})
+		list = append(list, symptom{"brokers", note, "some replicas are behind: " + partitionsText(copies.Behind), "they may be catching up; otherwise check the brokers that have them: " + under})
 	}
 	if len(copies.Short) > 0 {
-		list = append(list, symptom{"brokers", fault, "of some partitions too few copies are in sync, so that nothing can be written there: " + partitionsText(copies.Short), "start the brokers that have them: " + under})
+		list = append(list, symptom{"brokers", fault, "too few replicas are in sync, so nothing can be written to " + partitionsText(copies.Short), "start the brokers that have them: " + under})
 	}
 	return list
 }
@@ -185,7 +185,7 @@ func numbersText(ps []int32) string {
 
 func leaderSymptoms(leaderless map[string][]int32) (list []symptom) {
 	for _, topic := range slices.Sorted(maps.Keys(leaderless)) {
-		list = append(list, symptom{"brokers", fault, fmt.Sprintf("none leads partitions %s of %s: what is there waits, and isn't counted below", numbersText(leaderless[topic]), topic),
+		list = append(list, symptom{"brokers", fault, fmt.Sprintf("partitions %s of %s have no leader: their records wait, and aren't counted below", numbersText(leaderless[topic]), topic),
 			"start the brokers that have them: kafka-topics.sh --describe --unavailable-partitions names them"})
 	}
 	return list
@@ -209,11 +209,11 @@ func positionSymptoms(found []kafka.PositionFinding) (list []symptom) {
 		at := fmt.Sprintf("%s/%d", f.Topic, f.Partition)
 		switch f.Fault {
 		case kafka.PositionCut:
-			list = append(list, symptom{"positions", fault, fmt.Sprintf("%s ends at %d, below %d, up to where it was read: its log was cut off or brought back from a copy, and schedulers don't read it", at, f.End, f.Offset),
+			list = append(list, symptom{"positions", fault, fmt.Sprintf("%s ends at %d, but was read up to %d: its log was truncated or restored from a copy, and schedulers don't read it", at, f.End, f.Offset),
 				"copy the records that are in the topic, delete it, run `waybill topics create`, and write the copies to the new one: it is read from its start, and what was used already changes nothing"})
 		case kafka.PositionTrimmed:
-			list = append(list, symptom{"positions", fault, fmt.Sprintf("%s begins at %d, above %d, up to where it was read: the records between were deleted before they were read", at, f.Start, f.Offset),
-				"who wrote them must write them again; see the retention of the topic: `waybill topics check`"})
+			list = append(list, symptom{"positions", fault, fmt.Sprintf("%s begins at %d, but was read only up to %d: the records between were deleted unread", at, f.Start, f.Offset),
+				"whoever wrote them must write them again; check the topic's retention: `waybill topics check`"})
 		case kafka.PositionForeign:
 			foreign[f.Topic] = append(foreign[f.Topic], f.Partition)
 		}
@@ -254,12 +254,12 @@ func schedulerSymptom(g groupCondition, restoring map[int32]float64) symptom {
 		if more := len(parts) - restoringShown; more > 0 {
 			parts = append(parts[:restoringShown], fmt.Sprintf("and %d more", more))
 		}
-		return symptom{"scheduler", note, fmt.Sprintf("reads the tasks of partitions from the log before it goes on with them: %s; lag %d", strings.Join(parts, ", "), g.lag),
+		return symptom{"scheduler", note, fmt.Sprintf("restores partitions from the log before it continues: %s; lag %d", strings.Join(parts, ", "), g.lag),
 			"wait; its log says how far it is, and what holds it up"}
 	}
 	if g.members > 0 && len(g.unowned) == 0 && g.submissions > 0 && !g.taken && (g.moved || g.lag == g.submissions) {
-		return symptom{"scheduler", fault, fmt.Sprintf("%d submissions wait, and none was taken in %v; lag %d", g.submissions, lookAgain, g.lag),
-			"too much may be at work for --max-runnable: waybill_submissions_paused is 1 or more then, and its log says which agents have most; start agents that are missing; else look at its log"}
+		return symptom{"scheduler", fault, fmt.Sprintf("%d submissions wait, and none was consumed in %v; lag %d", g.submissions, lookAgain, g.lag),
+			"agents may have as much to do as --max-runnable allows: waybill_submissions_paused is then above 0, and its log names the busiest agents; start missing agents, or read its log"}
 	}
 	return roleSymptom("scheduler", g, "orders and replies wait in the inboxes", "waybill scheduler")
 }
@@ -279,12 +279,12 @@ func roleSymptom(role string, g groupCondition, without, start string) symptom {
 	case g.members == 0:
 		return symptom{role, fault, fmt.Sprintf("none runs: %s, lag %d", without, g.lag), "start one: " + start}
 	case len(g.unowned) > 0:
-		return symptom{role, fault, fmt.Sprintf("partitions %s have no owner", numbersText(g.unowned)), "look again in some seconds: they may be moving"}
+		return symptom{role, fault, fmt.Sprintf("partitions %s have no owner", numbersText(g.unowned)), "run this again in some seconds: they may be moving"}
 	case g.lag > 0 && !g.moved:
-		return symptom{role, fault, fmt.Sprintf("lag %d, and nothing was done in %v", g.lag, lookAgain), "look at its log"}
+		return symptom{role, fault, fmt.Sprintf("lag %d, and no progress in %v", g.lag, lookAgain), "read its log"}
 	case len(g.still) > 0:
-		return symptom{role, note, fmt.Sprintf("in %v nothing was done of %s, where records wait", lookAgain, shortList(g.still)),
-			"look again; if they stay, its log says since when, and why; waybill_partition_standing_seconds shows it, too"}
+		return symptom{role, note, fmt.Sprintf("no progress in %v in %s, where records wait", lookAgain, shortList(g.still)),
+			"run this again; if they stay, its log says since when and why, and so does waybill_partition_standing_seconds"}
 	}
 	return symptom{role, fine, fmt.Sprintf("%d in the group, lag %d", g.members, g.lag), ""}
 }
@@ -297,16 +297,16 @@ func agentSymptom(name string, g groupCondition) symptom {
 	case g.members == 0:
 		return symptom{check, fault, fmt.Sprintf("nobody reads its requests, lag %d", g.lag), "start it: waybill agent http --agent " + name + ", or a program of yours"}
 	case g.circuit == agent.CircuitOpen || g.circuit == agent.CircuitHalfOpen:
-		return symptom{check, fault, "a circuit of it is " + g.circuit + ": an operation that it calls fails", "look at the service behind it; the agent's log names the operation (circuit), and so does waybill_agent_circuit"}
+		return symptom{check, fault, "a circuit of it is " + g.circuit + ": an operation that it calls fails", "check the service behind it; the agent's log (circuit) and waybill_agent_circuit name the operation"}
 	case g.lag > 0 && !g.moved:
-		return symptom{check, note, fmt.Sprintf("lag %d, and nothing was done in %v", g.lag, lookAgain), "calls may take longer than that; else look at its log"}
+		return symptom{check, note, fmt.Sprintf("lag %d, and no progress in %v", g.lag, lookAgain), "calls may take longer than that; otherwise read its log"}
 	}
 	return symptom{check, fine, fmt.Sprintf("%d in the group, lag %d", g.members, g.lag), ""}
 }
 
 func consoleSymptom(url string) symptom {
 	if url == "" {
-		return symptom{"console", note, "none of this cluster answers at http://" + defaultConsole + ": where no --api names one the tools read the log instead, and take longer", "start one: waybill console"}
+		return symptom{"console", note, "none of this cluster answers at http://" + defaultConsole + ": tools without --api read the log instead, which takes longer", "start one: waybill console"}
 	}
 	return symptom{"console", fine, url, ""}
 }
@@ -329,7 +329,7 @@ func transactionSymptoms(c *condition) (list []symptom) {
 			"abort each that is listed here, then look again: " + h.Abort()})
 	}
 	if c.unhung != nil && (len(c.held) > 0 || len(c.unstable) > 0) {
-		list = append(list, symptom{"transactions", note, fmt.Sprintf("which of them hang can't be told: %v", c.unhung), "ask as a user who may read these topics, or see kafka-transactions.sh find-hanging, also of __consumer_offsets"})
+		list = append(list, symptom{"transactions", note, fmt.Sprintf("it is unknown which of them hang: %v", c.unhung), "ask as a user who may read these topics, or see kafka-transactions.sh find-hanging, also of __consumer_offsets"})
 	}
 	return list
 }
@@ -338,7 +338,7 @@ func transactionSymptoms(c *condition) (list []symptom) {
 func logSymptoms(c *condition) (list []symptom) {
 	list = append(list, transactionSymptoms(c)...)
 	for _, p := range slices.Sorted(maps.Keys(c.held)) {
-		list = append(list, symptom{"events", note, fmt.Sprintf("partition %d: readers stand at offset %d, behind a transaction that is open", p, c.held[p]),
+		list = append(list, symptom{"events", note, fmt.Sprintf("partition %d: an open transaction holds readers at offset %d", p, c.held[p]),
 			"it ends after 10 s by itself; one that doesn't is listed as hanging, with what to abort"})
 	}
 	if c.deadletters > 0 {

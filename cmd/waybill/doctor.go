@@ -31,13 +31,15 @@ func newDoctor() *cobra.Command {
 	var o doctorOptions
 	cmd := &cobra.Command{
 		Use:   "doctor",
-		Short: "Look whether everything is there that orders need, and say what to do where it isn't",
-		Long: `Look at the brokers, the namespace's topics, its workflows, the roles, the agents that workflows
-name, and what waits; say what to do where something is wrong. It looks twice, 6 s apart, to see
-what moves. It writes nothing. Exit code 1 if there is a fault: orders wait, or could be lost. A note
-is no fault.`,
-		Args: noArguments,
-		RunE: func(cmd *cobra.Command, _ []string) error { return runDoctor(cmd, &o) },
+		Short: "Check brokers, topics, workflows and consumer groups, and print how to fix faults",
+		Long: `Check brokers, topics, workflows, consumer groups, agents and open transactions. Print what was found, and
+how to fix what is wrong. Run it first when orders wait. It writes nothing.
+
+Groups are checked twice, 6 s apart, to see whether they make progress. A fault means that orders wait or
+could be lost: exit code 1. A note is not a fault.`,
+		Example: `  waybill doctor --brokers kafka:9092`,
+		Args:    noArguments,
+		RunE:    func(cmd *cobra.Command, _ []string) error { return runDoctor(cmd, &o) },
 	}
 	o.connection.flags(cmd)
 	o.output.flags(cmd)

@@ -23,7 +23,7 @@ type historyTool struct {
 
 func (t *historyTool) flags(cmd *cobra.Command) {
 	t.tool.flags(cmd)
-	cmd.Flags().StringVar(&t.file, "file", "", "read what 'waybill export' wrote (-: standard input) instead of the log")
+	cmd.Flags().StringVar(&t.file, "file", "", "read a file of 'waybill export' (-: standard input) instead of the log")
 }
 
 // askingTool is one about one task, of which a console knows the events.

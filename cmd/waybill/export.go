@@ -25,23 +25,23 @@ func newExport() *cobra.Command {
 	var o exportOptions
 	cmd := &cobra.Command{
 		Use:   "export [ID...]",
-		Short: "Write the events of tasks to a file, for replay without a broker",
-		Long: `Write events as lines of JSON: all, whatever is wrong with them, those of some tasks, or those of
-tasks submitted between --since and --until, with all that happened to them. The claims of
-partitions are among them. Every byte of a record is kept, so that its chain of hashes can be
-checked. Each line has a checksum, and the last one says how many there are, so that a file that was
-edited or cut off is known.
+		Short: "Write events to a file, to replay them without a broker",
+		Long: `Write events to a file as JSON lines: all events, those of some tasks, or those of tasks submitted between
+--since and --until. The claims of partitions are included. 'waybill replay', 'waybill timeline' and
+'waybill verify' read the file with --file; 'waybill import' writes it to another cluster.
 
-A task of which an event can't be read, because a broker's disk has changed it, is left out whole. It is
-named, by the file's first line too, and so by what reads the file, and the exit code is 7.
+Every byte of a record is kept, so that hashes can be checked. Each line has a checksum, and the last line
+has the number of lines: an edited or truncated file is detected.
 
-  waybill export order-1 --out order-1.jsonl
+If an event of a task can't be read because of corruption on a broker's disk, the whole task is left out and
+named, also in the file's first line. The exit code is then 7.`,
+		Example: `  waybill export order-1 --out order-1.jsonl
   waybill replay order-1 --file order-1.jsonl`,
 		RunE: func(cmd *cobra.Command, args []string) error { return runExport(cmd, &o, args) },
 	}
 	o.connection.flags(cmd)
 	o.span.flags(cmd, "only tasks submitted")
-	cmd.Flags().StringVar(&o.out, "out", "", "the file to write; it must not be there (default: standard output)")
+	cmd.Flags().StringVar(&o.out, "out", "", "file to write; it must not exist (default: standard output)")
 	return cmd
 }
 
@@ -177,7 +177,7 @@ func (x *exporting) run(cmd *cobra.Command, h eventSource, out io.Writer) (*inco
 		return nil, err
 	}
 	if more := again.beside(gone); more != nil {
-		return nil, fmt.Errorf("more can't be read than a moment ago, so begin anew: %w", more.Err)
+		return nil, fmt.Errorf("more can't be read than a moment ago, so run it again: %w", more.Err)
 	}
 	return left, p.end()
 }

@@ -24,9 +24,9 @@ type forkFlags struct {
 }
 
 func (o *forkFlags) flags(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&o.workflow, "workflow", "", "the definition: a file, or NAME/VERSION of one in the log, also of one that was deleted while tasks had it")
+	cmd.Flags().StringVar(&o.workflow, "workflow", "", "workflow definition: a file, or NAME/VERSION of one in the log, also of a deleted one that tasks had")
 	cmd.Flags().StringVar(&o.assume, "assume", string(replay.AssumeCompleted),
-		fmt.Sprintf("the answer to attempts of which none is recorded: one of %v", replay.Assumes))
+		fmt.Sprintf("answer to attempts without a recorded answer: one of %v", replay.Assumes))
 }
 
 // program checks the flags and compiles the definition.
@@ -73,25 +73,25 @@ func newReplayFork() *cobra.Command {
 	var o forkOptions
 	cmd := &cobra.Command{
 		Use:   "fork ID --at SEQ --workflow FILE|NAME/VERSION",
-		Short: "Run a task on under another definition, in a sandbox, and compare",
-		Long: `Run a task on from one of its events, under another definition, and show both courses side by
-side. The decisions are the scheduler's own, time passes at once, and nothing is written to any
-topic: the task itself isn't touched.
+		Short: "Run a task from one of its events under another definition, and compare",
+		Long: `Run a task from one of its events on, under another definition, in a sandbox, and compare the result with
+what happened. Use it to see whether a changed definition would have helped. The decisions are the
+scheduler's own code on simulated time. Nothing is written to any topic; the task is not changed.
 
-Agents give the answers that are recorded, after the time that they took, also to another input;
-what waited for an agent with enough to do begins no earlier than it did, and a supervisor that was
-late is as late again. Who else has an agent's slots is known of the past only: what the log doesn't
-have begins at once. --assume says what is answered where nothing is recorded: to an attempt that
-wasn't made, or at another agent or operation, or past the time that an agent was silent for. Events
-that follow from that are marked. So under the task's own definition it goes as it went, but for
-operators' commands after the fork: they are left out, and it is said which. In the midst of a
-decision the fork is before it.`,
-		Args: arguments("a task's id"),
-		RunE: func(cmd *cobra.Command, args []string) error { return runFork(cmd, &o, args) },
+Agents give their recorded answers, after the recorded time. --assume gives the answer where none is
+recorded: an attempt that was not made, another agent or operation, or a time when the agent was silent.
+Events that follow from an assumed answer are marked '?'.
+
+A step that waited for a busy agent starts no earlier than it did, and a late supervisor is equally late.
+Operators' commands after the fork are left out and listed. Under its own definition a task otherwise goes
+as it went. A fork inside a decision starts before that decision.`,
+		Example: `  waybill replay fork order-7 --at 6 --workflow docs/examples/checkout-2.yaml`,
+		Args:    arguments("a task's id"),
+		RunE:    func(cmd *cobra.Command, args []string) error { return runFork(cmd, &o, args) },
 	}
 	o.askingTool.flags(cmd)
 	o.forkFlags.flags(cmd)
-	cmd.Flags().Uint64Var(&o.at, "at", 0, "the last event that both courses have (default: the task's last)")
+	cmd.Flags().Uint64Var(&o.at, "at", 0, "number of the last event to keep (default: the last event of the task)")
 	return cmd
 }
 
@@ -140,9 +140,9 @@ func runFork(cmd *cobra.Command, o *forkOptions, args []string) error {
 
 // sameWorkflow refuses a definition of something else.
 func sameWorkflow(first *events.Record, p *workflow.Program) error {
-	e, err := events.DecodeEvent(first)
+	e, err := events.ReadEvent(first)
 	if err != nil {
-		return fmt.Errorf("%s: %w", events.Origin(first), err)
+		return err
 	}
 	if f, ok := e.Fact.(*events.TaskReceived); ok && f.Workflow != p.Definition().Name {
 		return usage("task %q is of workflow %s, and the definition is of %s", e.Task, f.Workflow, p.Definition().Name)

@@ -32,26 +32,24 @@ func newImport() *cobra.Command {
 	var o importOptions
 	cmd := &cobra.Command{
 		Use:   "import FILE --namespace NAMESPACE",
-		Short: "Bring exported events into a namespace of their own, to look at them there",
-		Long: `Write the events of a file that ` + "`waybill export`" + ` wrote into a namespace of their own, on any
-cluster: each in its partition, with every byte and its timestamp, all in one transaction. The
-namespace is created, with as many partitions as the one that they are from. Then what was written
-is read back and compared.
+		Short: "Write an exported file into a namespace of its own",
+		Long: `Write the events of a file of 'waybill export' into a namespace of their own, on any cluster. Use it to
+look at the history of one cluster on another, with every Waybill command that reads. Each event keeps its
+partition, its bytes and its timestamp. The namespace is created with the number of partitions that the
+events come from. Everything is written in one transaction, then read back and compared.
 
-Every command that only reads works on it: task list, task get, task why, timeline, replay, verify,
-export. Nothing can be submitted to it, and no role runs in it, so no old task goes on. A namespace
-that was created for anything else, or that has events, is refused; so is a file that doesn't
-verify, or that isn't whole, without --broken.
-
-  waybill export --since 24h --out day.jsonl
-  waybill import day.jsonl --namespace day. --brokers 127.0.0.1:9092
-  waybill task list --namespace day. --brokers 127.0.0.1:9092`,
+The namespace is read-only: no role runs in it but a console, and nothing can be submitted to it. The
+command refuses a namespace that exists for another purpose or has events. It also refuses a file that
+is incomplete or doesn't verify, unless --broken is given.`,
+		Example: `  waybill export --since 24h --out day.jsonl
+  waybill import day.jsonl --namespace day.
+  waybill task list --namespace day.`,
 		Args: arguments("a file that `waybill export` wrote"),
 		RunE: func(cmd *cobra.Command, args []string) error { return runImport(cmd, &o, args[0]) },
 	}
 	o.tool.flags(cmd)
-	cmd.Flags().BoolVar(&o.broken, "broken", false, "also a history that doesn't verify, or isn't whole")
-	cmd.Flags().Int32Var(&o.partitions, "max-partitions", importPartitions, "refuse a file of a namespace with more partitions: each topic gets as many")
+	cmd.Flags().BoolVar(&o.broken, "broken", false, "accept a history that is incomplete or doesn't verify")
+	cmd.Flags().Int32Var(&o.partitions, "max-partitions", importPartitions, "refuse a file whose namespace has more partitions; each topic gets as many")
 	return cmd
 }
 

@@ -123,7 +123,7 @@ func orInterrupted(ctx context.Context, err error) error {
 func newRoot() *cobra.Command {
 	root := &cobra.Command{
 		Use:           "waybill",
-		Short:         "Orders that get through services that fail, event-sourced on Apache Kafka",
+		Short:         "Run multi-step tasks through services that fail, event-sourced on Apache Kafka",
 		Long:          rootHelp,
 		Version:       versionLine(), // of --version, which people try first
 		SilenceErrors: true,
@@ -148,19 +148,17 @@ func newRoot() *cobra.Command {
 	return root
 }
 
-const rootHelp = `Waybill carries multi-step tasks (an order: reserve, charge, ship) through services
-that fail. It is the Scheduler-Agent-Supervisor pattern, event-sourced on Apache Kafka:
-every state transition is an event on a topic, every state is a projection of those
-events, every role is a consumer group.
+const rootHelp = `Waybill runs multi-step tasks (an order: reserve, charge, ship) through services that fail. It is
+the Scheduler-Agent-Supervisor pattern, event-sourced on Apache Kafka: every state transition is an
+event on a topic, every state is folded from those events, and every role is a consumer group.
 
 Try it:            waybill demo
-Keep it running:   waybill up --demo --data-dir ./waybill-data
-On your cluster:   waybill topics create --brokers HOST:9092, then one scheduler,
-                   supervisor and agent process, or as many as you like
+Keep it running:   waybill up --demo
+On your cluster:   waybill topics create --brokers HOST:9092, then run one or more
+                   'waybill scheduler', 'waybill supervisor', agents and 'waybill console'
 
-Settings are taken from the flag, then from the environment (WAYBILL_BROKERS for
---brokers), then from the file that --config names; what narrows a list from the flag only.
+Each setting comes from its flag, else from the environment (WAYBILL_BROKERS for --brokers), else from
+the YAML file that --config names. Flags that narrow a list are taken from the command line only.
 
-Exit codes: 0 ok, 1 other, 2 usage, 3 not found, 4 task ended in error, 5 task undone
-or cancelled, 6 wait timed out, 7 broker or API unreachable, 8 refused by state,
-130 interrupted.`
+Exit codes: 0 ok, 1 other failure, 2 usage, 3 not found, 4 task held, 5 task undone or cancelled,
+6 wait timed out, 7 broker or API unreachable or answer incomplete, 8 refused, 130 interrupted.`

@@ -27,7 +27,7 @@ const (
 type output struct{ format string }
 
 func (o *output) flags(cmd *cobra.Command) {
-	cmd.Flags().StringVarP(&o.format, "output", "o", formatTable, "table, json or jsonl")
+	cmd.Flags().StringVarP(&o.format, "output", "o", formatTable, "output format: table, json or jsonl")
 }
 
 func (o *output) check() error {

@@ -31,28 +31,31 @@ func newReplayPlan() *cobra.Command {
 	var o planOptions
 	cmd := &cobra.Command{
 		Use:   "plan --workflow FILE",
-		Short: "Say whose path a new definition would change",
-		Long: `Run every open task of the workflow on, in a sandbox, under its own definition and under the new
-one, and list those whose path would change or stall. With --finished N the last N tasks that
-ended are run again from their start, with the answers that are recorded of their agents and without
-what operators commanded: a task that needed it ends otherwise. A wait before another attempt, more
-or less, is no other path. Nothing is written to any topic. One that
-can't be run, for want of its own definition perhaps, is listed with the reason; the exit code is
-then not 0. So is one of which an event can't be read, because a broker's disk has changed it.
+		Short: "Show which tasks a new definition would change",
+		Long: `Run all open tasks of a workflow to their end in a sandbox, under their own definition and under a new one,
+and list the tasks whose path would differ or stall. Use it before 'waybill workflow apply'. With
+--finished N it runs the last N finished tasks again from their start, with the recorded answers of their
+agents. Nothing is written to any topic.
 
-What isn't recorded, and of an open task that is all that comes, is answered as --assume says. Of
-each task NOW is its state, OTHERWISE the state that it comes to without the new definition, and THEN
-with it; FIRST-DIFFERENCE is the first event that only one of these courses has, and which; ASSUMED is
-how many answers aren't recorded.`,
+Answers that are not recorded are those of --assume; for open tasks that is everything to come. The waits
+between attempts are not compared. Operators' commands are left out, so a task that needed one ends
+otherwise. A task that can't be run, because its definition is missing or one of its events can't be read,
+is listed with the reason, and the exit code is not 0.
+
+Columns: NOW is the current state, OTHERWISE the final state under the task's own definition, THEN the final
+state under the new one. FIRST-DIFFERENCE is the first event that only one of them has. ASSUMED is the
+number of assumed answers.`,
+		Example: `  waybill replay plan --workflow docs/examples/checkout-2.yaml
+  waybill replay plan --workflow docs/examples/checkout-2.yaml --finished 500`,
 		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error { return runPlan(cmd, &o) },
 	}
 	o.historyTool.flags(cmd)
 	o.forkFlags.flags(cmd)
 	f := cmd.Flags()
-	f.IntVar(&o.finished, "finished", 0, "the last so many tasks that ended, instead of the open ones")
-	f.StringArrayVar(&o.old, "old", nil, "the file of a definition that open tasks have, once for each (else: that in the log)")
-	f.BoolVar(&o.all, "all", false, "list also those whose path stays the same")
+	f.IntVar(&o.finished, "finished", 0, "run this number of the last finished tasks instead of the open ones")
+	f.StringArrayVar(&o.old, "old", nil, "file of a definition that open tasks have, in place of the one in the log (repeatable)")
+	f.BoolVar(&o.all, "all", false, "also list tasks whose path stays the same")
 	return cmd
 }
 

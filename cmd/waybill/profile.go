@@ -14,8 +14,8 @@ import (
 type profiles struct{ cpu, memory string }
 
 func (o *profiles) flags(f *pflag.FlagSet, whose string) {
-	f.StringVar(&o.cpu, "cpuprofile", "", "write a profile of "+whose+" processor time to this file")
-	f.StringVar(&o.memory, "memprofile", "", "write a profile of "+whose+" allocations to this file")
+	f.StringVar(&o.cpu, "cpuprofile", "", "write a CPU profile of "+whose+" to this file")
+	f.StringVar(&o.memory, "memprofile", "", "write an allocation profile of "+whose+" to this file")
 }
 
 // begin begins what was asked for, and returns how to end it.

@@ -26,23 +26,28 @@ func newRedrive() *cobra.Command {
 	var o redriveOptions
 	cmd := &cobra.Command{
 		Use:   "redrive [PARTITION/OFFSET...]",
-		Short: "Write dead letters again to where they came from, once their reason is gone",
-		Long: `Write the originals of dead letters again to the inboxes, or the notifications, that they came
-from: those that are named by their place (partition and offset, as -o json shows them), or those
-with a --reason or --since. Without --execute it only shows what it would do.
+		Short: "Write dead letters to their original topics again",
+		Long: `Write the original records of dead letters to the inboxes, or the notifications, that they came from. Do
+this when the reason is fixed: when a missing workflow has been applied, for example. Select dead
+letters by PARTITION/OFFSET, as 'waybill deadletters -o json' shows them, or by --reason or --since.
+Without --execute the command only shows what it would do.
 
-The bytes are the original's, and the headers that say what it is. What would be a dead letter again
-is refused: bytes that were cut or can't be read, a key that names another task, an id that another
-submission has. So is one that was redriven and is another dead letter since: that one counts. With
---execute the exit code is 8 if one that was named by its place is refused. One that is redriven
-twice changes nothing the second time: a task's id, an attempt and a request id count once, as ever.`,
+The value and the CloudEvents headers are those of the original. A record that would become a dead letter
+again is refused: its bytes were cut or can't be read, its key names another task, its id belongs to
+another submission, or it was redriven before and became a later dead letter, which counts instead. If a
+record that was named by PARTITION/OFFSET is refused, --execute exits with 8.
+
+A second redrive changes nothing: a task id, an attempt and a request id count once.`,
+		Example: `  waybill deadletters redrive --reason unknown_workflow
+  waybill deadletters redrive --reason unknown_workflow --execute
+  waybill deadletters redrive 4/17 --execute`,
 		RunE: func(cmd *cobra.Command, args []string) error { return runRedrive(cmd, &o, args) },
 	}
 	o.tool.flags(cmd)
-	o.since.flags(cmd, "only those since")
-	cmd.Flags().StringSliceVar(&o.reasons, "reason", nil, "only those with one of these reasons")
+	o.since.flags(cmd, "only dead letters since")
+	cmd.Flags().StringSliceVar(&o.reasons, "reason", nil, "only dead letters with one of these reasons")
 	narrow(cmd.Flags(), "reason")
-	cmd.Flags().BoolVar(&o.execute, "execute", false, "write them; else only what would be done is shown")
+	cmd.Flags().BoolVar(&o.execute, "execute", false, "write the records; without it, only show what would be written")
 	return cmd
 }
 

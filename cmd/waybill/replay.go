@@ -30,28 +30,28 @@ func newReplay() *cobra.Command {
 	var o replayOptions
 	cmd := &cobra.Command{
 		Use:   "replay ID, or replay --at TIME",
-		Short: "Go through a task's states event by event, or look at all tasks as of an instant",
-		Long: `Fold the log again, and show what it made.
+		Short: "Show how each event changed a task, or all tasks at a past time",
+		Long: `Show how the state of a task came about: 'waybill replay ID' shows each event of the task and what it changed.
+--until stops after an event's number (7), an offset (offset:42), or a time (2026-01-31T12:00:00Z, or 15m
+ago).
 
-replay ID shows each event of a task and what it changed in the task's state. --until ends it
-after an event's seq (7), an offset (offset:42) or an instant (2026-01-31T12:00:00Z, or 15m, which is
-so long ago).
+'waybill replay --at TIME' shows all tasks as they were at a past time: the number in each state, the owner of
+each partition, and the open tasks. Tasks with an event that can't be read because of corruption on a
+broker's disk are left out and named; the exit code is then 7.
 
-replay --at TIME shows all tasks as they were at an instant: how many were in which state, who
-owned which partition, and those that were open. Tasks of which an event can't be read, because a
-broker's disk has changed it, are left out and named; the exit code is then 7.
-
-With --file it reads what ` + "`waybill export`" + ` wrote, and needs no broker. Nothing is changed.`,
+Nothing is written. With --file the events come from a file of 'waybill export'; no broker is needed.`,
+		Example: `  waybill replay order-1 --until 6
+  waybill replay --at 15m`,
 		Args: replayArguments,
 		RunE: func(cmd *cobra.Command, args []string) error { return runReplay(cmd, &o, args) },
 	}
 	o.askingTool.flags(cmd)
 	o.limit.flags(cmd)
 	f := cmd.Flags()
-	f.StringVar(&o.until, "until", "", "with ID: end after SEQ, offset:N, a duration back from now (15m), or an instant as in RFC 3339")
-	f.BoolVar(&o.states, "states", false, "with ID: the whole state after each event, too (json and jsonl)")
-	f.StringVar(&o.at, "at", "", "all tasks as of a duration back from now (15m), or of an instant as in RFC 3339")
-	f.StringSliceVar(&o.state, "state", nil, "with --at: list those in one of these states (default: the open ones)")
+	f.StringVar(&o.until, "until", "", "with ID: stop after an event number, offset:N, a duration back from now (15m), or an RFC 3339 time")
+	f.BoolVar(&o.states, "states", false, "with ID: include the whole state after each event (json and jsonl)")
+	f.StringVar(&o.at, "at", "", "show all tasks as of a duration back from now (15m), or an RFC 3339 time")
+	f.StringSliceVar(&o.state, "state", nil, "with --at: list tasks in one of these states (default: open tasks)")
 	narrow(f, "until", "state")
 	cmd.AddCommand(newReplayFork(), newReplayPlan())
 	return cmd

@@ -34,19 +34,19 @@ type roleFlags struct {
 func (r *roleFlags) flags(cmd *cobra.Command, state bool) {
 	r.connection.flags(cmd)
 	f := cmd.Flags()
-	f.StringVar(&r.instance, "instance", "", "name of this instance: makes it a static member, so that a restart keeps its partitions")
-	f.StringVar(&r.metricsListen, "metrics-listen", "", "address to serve Prometheus metrics on, at /metrics, and probes, at /healthz, /readyz and /startupz")
-	f.StringVar(&r.logLevel, "log-level", "info", "debug, info, warn or error")
+	f.StringVar(&r.instance, "instance", "", "name of this process; makes it a static group member, which keeps its partitions across a restart")
+	f.StringVar(&r.metricsListen, "metrics-listen", "", "address of Prometheus metrics (/metrics) and probes (/healthz, /readyz, /startupz)")
+	f.StringVar(&r.logLevel, "log-level", "info", "log level: debug, info, warn or error")
 	if !r.reads { // a console is no static member
-		f.BoolVar(&r.leaveOnStop, "leave-on-stop", true, "with --instance: leave the groups when stopped, so that others take the partitions at once; false: they wait for a restart, for the session timeout at most")
+		f.BoolVar(&r.leaveOnStop, "leave-on-stop", true, "with --instance: leave the consumer groups on a normal stop, so that other members take over at once; false: the partitions wait for a restart, for --session-timeout at most")
 	}
 	after := kafka.DefaultSessionTimeout
 	if !state {
 		after = kafka.DefaultAgentSessionTimeout
 	}
-	f.DurationVar(&r.session, "session-timeout", 0, fmt.Sprintf("after which a silent member's partitions go to others; the brokers have bounds for it (default %s)", after))
+	f.DurationVar(&r.session, "session-timeout", 0, fmt.Sprintf("time after which a member that sends no heartbeat loses its partitions; brokers limit the value (default %s)", after))
 	if state {
-		f.StringVar(&r.dataDir, "data-dir", "", "directory of the projections, to restart from; without one they are read from the log at each start")
+		f.StringVar(&r.dataDir, "data-dir", "", "directory of the local state; without it, the state is restored from the log at each start")
 	}
 }
 
@@ -146,7 +146,7 @@ func checkScheduler(r *roleFlags, o *instance.SchedulerOptions) error {
 	session, transaction := cmp.Or(r.session, kafka.DefaultSessionTimeout), cmp.Or(r.transaction, kafka.DefaultTransactionTimeout)
 	switch {
 	case session >= transaction:
-		return usage("--session-timeout %s: shorter than --transaction-timeout, %s: who takes over would wait for the transaction of a dead one", session, transaction)
+		return usage("--session-timeout %s must be shorter than --transaction-timeout, %s: the successor of a dead scheduler would wait for its transaction", session, transaction)
 	case o.Workers < 1:
 		return usage("--workers %d: 1 or more", o.Workers)
 	}
@@ -158,10 +158,15 @@ func newScheduler() *cobra.Command {
 	var o instance.SchedulerOptions
 	cmd := &cobra.Command{
 		Use:   "scheduler",
-		Short: "Run a scheduler (and notifier) against a Kafka cluster",
-		Long: `Run a scheduler: the role that owns tasks and is the only writer of events. Run as many as
-you like: Kafka's group protocol gives each its share of the partitions.`,
-		Args: cobra.NoArgs,
+		Short: "Run a scheduler: it owns tasks and writes events",
+		Long: `Run a scheduler. It consumes the inboxes, decides what happens next to each task, and writes events
+and requests in Kafka transactions. It is the only writer of events. It also runs the notifier, which
+tells each task's reply_to topic how the task goes.
+
+Run one or more processes: Kafka's consumer group protocol divides the partitions among them. With
+--instance and --data-dir a restarted process keeps its partitions and its state.`,
+		Example: `  waybill scheduler --brokers kafka:9092 --instance s1 --data-dir /var/lib/waybill/s1 --metrics-listen :9101`,
+		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := checkScheduler(&r, &o); err != nil {
 				return err
@@ -171,11 +176,11 @@ you like: Kafka's group protocol gives each its share of the partitions.`,
 	}
 	r.flags(cmd, true)
 	f := cmd.Flags()
-	f.IntVar(&o.Workers, "workers", runtime.GOMAXPROCS(0), "transactional workers; at most as many as partitions count")
+	f.IntVar(&o.Workers, "workers", runtime.GOMAXPROCS(0), "number of workers, each one group member with one transactional producer; no more than the inboxes have partitions take part")
 	maxRunnableFlag(cmd, &o.MaxRunnable)
 	capacityFlags(cmd, &o.AgentCapacity, &o.ObserveCapacity)
-	f.StringSliceVar(&o.ReplyToPrefixes, "reply-to-prefix", nil, "permit reply_to only for topics with one of these prefixes")
-	f.BoolVar(&o.CreateReplyTo, "create-reply-to", false, "create the topic of a reply_to if it is missing")
-	f.DurationVar(&r.transaction, "transaction-timeout", 0, fmt.Sprintf("after which the broker rolls back what a dead scheduler left open; longer than --session-timeout (default %s)", kafka.DefaultTransactionTimeout))
+	f.StringSliceVar(&o.ReplyToPrefixes, "reply-to-prefix", nil, "accept a reply_to only if it begins with one of these prefixes")
+	f.BoolVar(&o.CreateReplyTo, "create-reply-to", false, "create a reply_to topic that does not exist")
+	f.DurationVar(&r.transaction, "transaction-timeout", 0, fmt.Sprintf("time after which brokers abort the open transaction of a dead scheduler; must exceed --session-timeout (default %s)", kafka.DefaultTransactionTimeout))
 	return cmd
 }

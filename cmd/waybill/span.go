@@ -14,7 +14,7 @@ type span struct {
 
 func (s *span) flags(cmd *cobra.Command, what string) {
 	s.since.flags(cmd, what+" since")
-	cmd.Flags().StringVar(&s.until, "until", "", what+" until: a duration back from now (10m) or an instant as in RFC 3339")
+	cmd.Flags().StringVar(&s.until, "until", "", what+" before: a duration back from now (10m), or an RFC 3339 time")
 	narrow(cmd.Flags(), "until")
 }
 

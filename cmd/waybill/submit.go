@@ -50,21 +50,21 @@ func newSubmit() *cobra.Command {
 	var o submitOptions
 	cmd := &cobra.Command{
 		Use:   "submit",
-		Short: "Submit tasks: JSON lines of a file, or one by flags",
-		Long: `Submit tasks. With -f each line of a file (or of standard input: -f -) is one submission:
+		Short: "Submit tasks: one by flags, or many from a file",
+		Long: `Submit tasks. Without -f the flags describe one submission. With -f each line of a file (-: standard input)
+is one submission:
 
   {"id", "workflow", "version"?, "input", "reply_to"?, "priority"?, "labels"?, "complete_by"?}
 
-All lines are checked before the first is sent. The id is the idempotency key: submitting the
-same again is harmless, another body under a used id is refused. Without -f the flags make one
-submission; its id is made up if --id is missing.
+All lines are checked before the first is sent. The id is the idempotency key: submitting the same order
+again has no effect, and another order under a used id is refused.
 
-It prints where each submission is in the log, as soon as all in-sync replicas have it. With
---wait it waits for the end of every task: exit code 4 if one ended in error, 5 if one was
-undone or cancelled, 6 if --timeout passed before, 8 if a submission was refused.
+The command prints the partition and offset of each submission as soon as all in-sync replicas have it.
+With --wait it waits for the end of every task. Exit code 4: a task is held. 5: undone or cancelled.
+6: --timeout passed. 8: a submission was refused.
 
-Without --wait it reads the definitions first, and exits with 8 if a workflow isn't there: nothing is
-submitted then. --no-check leaves that to the scheduler, which dead-letters such a submission.`,
+Without --wait it first checks that the workflows exist, and submits nothing if one doesn't (exit code
+8). --no-check skips that: the scheduler then makes such a submission a dead letter.`,
 		Example: `  waybill submit -f orders.jsonl --wait
   waybill submit --workflow order --id order-7 --input '{"items":[],"total":9.5,"card":"tok","address":"x"}'`,
 		Args: noArguments,
@@ -72,19 +72,19 @@ submitted then. --no-check leaves that to the scheduler, which dead-letters such
 	}
 	o.tool.flags(cmd)
 	f := cmd.Flags()
-	f.StringVarP(&o.file, "file", "f", "", "JSON lines, one submission each; -: standard input")
+	f.StringVarP(&o.file, "file", "f", "", "file of JSON lines, one submission each (-: standard input)")
 	f.StringVar(&o.id, "id", "", "task id (default: a new UUID)")
-	f.StringVar(&o.workflow, "workflow", "", "workflow")
+	f.StringVar(&o.workflow, "workflow", "", "name of the workflow")
 	f.IntVar(&o.version, "version", 0, "version of the workflow (default: the newest)")
-	f.StringVar(&o.input, "input", "null", "the order itself: JSON, or @FILE")
-	f.StringVar(&o.replyTo, "reply-to", "", "topic to notify")
-	f.IntVar(&o.priority, "priority", 0, "where steps wait for an agent, the higher goes first; expressions see it, too")
-	f.Var(&o.labels, "label", "a label, `NAME=VALUE` (repeatable)")
+	f.StringVar(&o.input, "input", "null", "input of the task: JSON, or @FILE")
+	f.StringVar(&o.replyTo, "reply-to", "", "topic to send status notifications to")
+	f.IntVar(&o.priority, "priority", 0, "priority when steps wait for an agent; higher goes first")
+	f.Var(&o.labels, "label", "label of the task, as `NAME=VALUE` (repeatable)")
 	hideDefault(f, "label")
-	f.StringVar(&o.completeBy, "complete-by", "", "instant (RFC 3339) by which the task must be finished")
-	f.BoolVar(&o.wait, "wait", false, "wait for the end of every task")
-	f.BoolVar(&o.noCheck, "no-check", false, "don't look first whether the workflows are there")
-	f.DurationVar(&o.timeout, "timeout", 0, "with --wait: give up after (default: never)")
+	f.StringVar(&o.completeBy, "complete-by", "", "deadline of the task, an RFC 3339 time")
+	f.BoolVar(&o.wait, "wait", false, "wait until every task has ended or is held")
+	f.BoolVar(&o.noCheck, "no-check", false, "don't check first that the workflows exist")
+	f.DurationVar(&o.timeout, "timeout", 0, "with --wait: give up after this time (default: never)")
 	return cmd
 }
 
@@ -162,7 +162,7 @@ func checkWorkflows(ctx context.Context, l *logbook, subs []*submission) error {
 	case ctx.Err() != nil:
 		return ctx.Err()
 	case err != nil:
-		fmt.Fprintf(l.note, "waybill: submitting without a look at the workflows, which can't be read: %s\n", printable(err.Error()))
+		fmt.Fprintf(l.note, "waybill: submitting without checking the workflows, which can't be read: %s\n", printable(err.Error()))
 		return nil
 	}
 	var unknown []string
@@ -487,7 +487,7 @@ func (w *waiter) verdict() error {
 		switch t := w.fold.tasks[id]; {
 		case a.refused != "":
 			refused++
-		case w.fold.poison[id] != nil || exitOf(t.State) == exitError:
+		case w.fold.unreadable[id] != nil || exitOf(t.State) == exitError:
 			failed++
 		case exitOf(t.State) == exitUndone:
 			undone++

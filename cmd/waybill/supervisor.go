@@ -15,10 +15,14 @@ func newSupervisor() *cobra.Command {
 	var sweep time.Duration
 	cmd := &cobra.Command{
 		Use:   "supervisor",
-		Short: "Run a supervisor against a Kafka cluster",
-		Long: `Run a supervisor: the role that watches deadlines and failures, and asks the scheduler for
-recovery. Run as many as you like: each partition is watched by one of them.`,
-		Args: cobra.NoArgs,
+		Short: "Run a supervisor: it watches deadlines and asks for recovery",
+		Long: `Run a supervisor. It watches the deadlines of all attempts and tasks, and the attempts that failed. When
+one is due, it asks the scheduler for recovery: retry, wait, undo or hold. It knows nothing about the
+workflow and writes no events. Without a supervisor nothing times out and nothing is retried.
+
+Run one or more processes: Kafka's consumer group protocol divides the partitions among them.`,
+		Example: `  waybill supervisor --brokers kafka:9092 --instance v1 --data-dir /var/lib/waybill/v1 --metrics-listen :9102`,
+		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if sweep < supervisor.MinSweepInterval || sweep > supervisor.MaxSweepInterval {
 				return usage("--sweep-interval %s: %s to %s", sweep, supervisor.MinSweepInterval, supervisor.MaxSweepInterval)
@@ -27,6 +31,6 @@ recovery. Run as many as you like: each partition is watched by one of them.`,
 		},
 	}
 	r.flags(cmd, true)
-	cmd.Flags().DurationVar(&sweep, "sweep-interval", supervisor.DefaultSweepInterval, "longest sleep between two looks at the timers, 10ms to 1m")
+	cmd.Flags().DurationVar(&sweep, "sweep-interval", supervisor.DefaultSweepInterval, "longest time between two checks of the timers, 10ms to 1m")
 	return cmd
 }

@@ -22,7 +22,7 @@ import (
 const tableLimit = 50
 
 func newTask() *cobra.Command {
-	cmd := &cobra.Command{Use: "task", Short: "List, show, explain, await and cancel tasks"}
+	cmd := &cobra.Command{Use: "task", Short: "List, show, explain, wait for and cancel tasks"}
 	cmd.AddCommand(newTaskList(), newTaskGet(), newTaskWhy(), newTaskWait(), newCancel())
 	return cmd
 }
@@ -34,7 +34,7 @@ type limit struct{ most int }
 const limitNotGiven = math.MinInt
 
 func (l *limit) flags(cmd *cobra.Command) {
-	cmd.Flags().IntVar(&l.most, "limit", limitNotGiven, fmt.Sprintf("show at most so many, the newest; 0: all (default %d as table, all as json and jsonl)", tableLimit))
+	cmd.Flags().IntVar(&l.most, "limit", limitNotGiven, fmt.Sprintf("maximum number to show, newest first; 0: all (default %d as table, all as json and jsonl)", tableLimit))
 	hideDefault(cmd.Flags(), "limit")
 }
 
@@ -87,9 +87,13 @@ func newTaskGet() *cobra.Command {
 	var o taskGetOptions
 	cmd := &cobra.Command{
 		Use:   "get ID",
-		Short: "Show a task: its state, its steps, its order",
-		Args:  arguments("a task's id"),
-		RunE:  func(cmd *cobra.Command, args []string) error { return runTaskGet(cmd, &o, args) },
+		Short: "Show a task: state, steps, input and output",
+		Long: `Show a task: its state, its steps with attempts and failures, its input and output. A console answers if
+one runs. Otherwise the task is folded from its partition of the log.`,
+		Example: `  waybill task get order-7
+  waybill task get order-7 -o json`,
+		Args: arguments("a task's id"),
+		RunE: func(cmd *cobra.Command, args []string) error { return runTaskGet(cmd, &o, args) },
 	}
 	o.tool.flags(cmd)
 	o.api.flags(cmd)
@@ -134,7 +138,7 @@ func (o *taskGetOptions) ask(cmd *cobra.Command, c *apiClient, id string) error 
 func (t *tool) printTask(cmd *cobra.Command, w *waiter, id string) error {
 	task, p := w.fold.tasks[id], w.log.partition(id)
 	switch {
-	case task == nil && w.fold.poison[id] != nil:
+	case task == nil && w.fold.unreadable[id] != nil:
 		return fmt.Errorf("task %q can't be shown: its first event can't be used", id)
 	case task == nil:
 		return w.log.notTaken(cmd.Context(), id)
@@ -192,13 +196,14 @@ func newTaskWait() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "wait ID",
 		Short: "Wait until a task has ended or is held, and show it",
-		Long: `Wait until a task has ended or is held, and show it. Exit codes: 0 processed, 4 in error,
-5 undone or cancelled, 6 --timeout passed, 3 no such task, 8 its submission was refused.`,
-		Args: arguments("a task's id"),
-		RunE: func(cmd *cobra.Command, args []string) error { return runTaskWait(cmd, &o, args) },
+		Long: `Wait until a task has ended or is held, then show it. Exit code 0: processed. 3: no such task. 4: held.
+5: undone or cancelled. 6: --timeout passed. 8: its submission was refused.`,
+		Example: `  waybill task wait order-7 --timeout 1m`,
+		Args:    arguments("a task's id"),
+		RunE:    func(cmd *cobra.Command, args []string) error { return runTaskWait(cmd, &o, args) },
 	}
 	o.flags(cmd)
-	cmd.Flags().DurationVar(&o.timeout, "timeout", 0, "give up after (default: never)")
+	cmd.Flags().DurationVar(&o.timeout, "timeout", 0, "give up after this time (default: never)")
 	return cmd
 }
 
@@ -240,7 +245,7 @@ func runTaskWait(cmd *cobra.Command, o *taskWaitOptions, args []string) error {
 	if err := o.printTask(cmd, w, id); err != nil {
 		return err
 	}
-	if w.fold.poison[id] != nil {
+	if w.fold.unreadable[id] != nil {
 		return fmt.Errorf("what became of task %q can't be told: an event of it can't be used", id)
 	}
 	if code := exitOf(w.fold.tasks[id].State); code != exitOK {

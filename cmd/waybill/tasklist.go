@@ -40,27 +40,30 @@ func newTaskList() *cobra.Command {
 	var o taskListOptions
 	cmd := &cobra.Command{
 		Use:   "list",
-		Short: "List tasks, the newest first",
-		Long: `List tasks, the newest first. A table is asked of a console, where one runs. Else, and as json
-and jsonl with everything about each task, it is read from the events topic, from its start. A
-console that --api names is asked for json and jsonl too, task by task.
+		Short: "List tasks, newest first",
+		Long: `List tasks, newest first. The flags select tasks by state, workflow, label, agent and time. A console
+answers if one runs. Otherwise, and for json and jsonl, the tasks are read from the log. With --api URL the
+console answers json and jsonl too, task by task.
 
-A task of which an event can't be read, because a broker's disk has changed it, is left out and named; the
-exit code is then 7, as where a partition can't be read.`,
+A task with an event that can't be read because of corruption on a broker's disk is left out and named. The
+exit code is then 7, and likewise if a partition can't be read.`,
+		Example: `  waybill task list --state error
+  waybill task list --workflow order --since 1h --limit 10
+  waybill task list --label region=eu -o jsonl`,
 		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error { return runTaskList(cmd, &o) },
 	}
 	o.tool.flags(cmd)
-	o.since.flags(cmd, "only those submitted since")
+	o.since.flags(cmd, "only tasks submitted since")
 	o.limit.flags(cmd)
 	o.api.flags(cmd)
 	f := cmd.Flags()
-	f.StringSliceVar(&o.states, "state", nil, "only those in one of these states")
-	f.StringVar(&o.workflow, "workflow", "", "only those of a workflow: NAME or NAME/VERSION")
-	f.Var(&o.labels, "label", "only those with this label, `NAME=VALUE` (repeatable: with all of them)")
-	f.StringVar(&o.inError, "step-in-error", "", "only those of which this step is in error")
-	f.StringVar(&o.agent, "agent", "", "only those of which an attempt is with this agent")
-	f.DurationVar(&o.within, "due-within", 0, "only open ones whose complete-by is nearer than this, or past")
+	f.StringSliceVar(&o.states, "state", nil, "only tasks in one of these states; error: held")
+	f.StringVar(&o.workflow, "workflow", "", "only tasks of a workflow: NAME or NAME/VERSION")
+	f.Var(&o.labels, "label", "only tasks with this label, `NAME=VALUE` (repeatable: all must match)")
+	f.StringVar(&o.inError, "step-in-error", "", "only tasks in which this step is held")
+	f.StringVar(&o.agent, "agent", "", "only tasks with an attempt at this agent")
+	f.DurationVar(&o.within, "due-within", 0, "only open tasks whose complete-by is within this time, or past")
 	narrow(f, "state", "workflow", "label", "step-in-error", "agent", "due-within")
 	return cmd
 }
@@ -262,7 +265,7 @@ func warnStopped(note io.Writer, list []events.SummaryView) {
 			poison[list[i].ID] = fmt.Errorf("event %d; `waybill timeline` shows where it is", seq)
 		}
 	}
-	warnPoison(note, poison, func(string) bool { return true })
+	warnUnreadable(note, poison, func(string) bool { return true })
 }
 
 // askedAtOnce is how many tasks are asked for at the same time.

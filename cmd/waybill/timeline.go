@@ -21,19 +21,24 @@ func newTimeline() *cobra.Command {
 	var o timelineOptions
 	cmd := &cobra.Command{
 		Use:   "timeline ID",
-		Short: "Show every event of a task, as it stands in the log",
-		Long: `Show every event of a task, as it stands in the log. WAIT is how long an attempt was to come: since
-all that it needs was done, or since the attempt before it ended, its backoff included, but no hold.
-WORK is how long the agent had it, LEFT what was left of its time, INSTANCE the process of the agent
-that replied. A record of the task that is no event is a line, too, of the type
-poison, and a note says why it is none; likewise one that can't be read because the broker's disk has
-changed it. With --follow what comes is shown, too, until the task has ended
-or is held.`,
+		Short: "Show every event of a task, in the order of the log",
+		Long: `Show every event of a task, in the order of the log, with partition and offset. Use it to see what happened
+and when.
+
+WAIT is the time from when an attempt could start to its start: its backoff is part of it, a hold is not.
+WORK is the time that the agent took, LEFT what was left until the deadline, and INSTANCE the process of the
+agent that replied.
+
+A record of the task that is not a valid event is shown with type 'poison', with a note that says why; so is
+one that can't be read because of corruption on a broker's disk. Other lines are not affected. --follow
+continues with new events until the task has ended or is held.`,
+		Example: `  waybill timeline order-7
+  waybill timeline order-7 --follow`,
 		Args: arguments("a task's id"),
 		RunE: func(cmd *cobra.Command, args []string) error { return runTimeline(cmd, &o, args) },
 	}
 	o.flags(cmd)
-	cmd.Flags().BoolVar(&o.follow, "follow", false, "go on, with events as they come (as table or jsonl)")
+	cmd.Flags().BoolVar(&o.follow, "follow", false, "continue with new events as they arrive (table or jsonl)")
 	return cmd
 }
 

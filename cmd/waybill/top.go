@@ -37,20 +37,24 @@ func newTop() *cobra.Command {
 	var o topOptions
 	cmd := &cobra.Command{
 		Use:   "top",
-		Short: "Watch the whole system: tasks by state, rates, agents, partitions, alerts",
-		Long: `Watch the whole system: tasks of each workflow by state and how fast they end, the agents, the
-partitions with their owners and lag, and the newest alerts. It asks a console; start one with
-waybill up or waybill console. On a terminal the view is made to fit: of partitions those with the
-greatest lag are shown. It goes on while the console doesn't answer, and ends when interrupted, with
-exit code 130; with --once, or where the output is no terminal or a dumb one, after one view.`,
+		Short: "Watch the whole system live: workflows, agents, partitions, alerts",
+		Long: `Watch the whole system: tasks of each workflow by state and how fast they end, agents, partitions with
+their owners and lag, and the newest alerts. It queries a console; start one with 'waybill up' or
+'waybill console'.
+
+On a terminal the view is refreshed until interrupted (exit code 130) and cut to fit: partitions with
+the greatest lag are shown. While the console doesn't answer, the last view stays. With --once, or if the
+output is no terminal, one view is printed.`,
+		Example: `  waybill top
+  waybill top --once --api https://console.example:8443 --api-token-file token`,
 		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error { return runTop(cmd, &o) },
 	}
 	o.connection.flags(cmd)
 	o.api.flags(cmd)
-	cmd.Flags().Lookup("api").Usage = "URL of a console to ask instead of any broker; auto: http://" + defaultConsole + " if it is the cluster's"
-	cmd.Flags().DurationVar(&o.every, "every", topDefaultEvery, "how often the view is drawn anew")
-	cmd.Flags().BoolVar(&o.once, "once", false, "show one view and end")
+	cmd.Flags().Lookup("api").Usage = "URL of a console to query instead of the brokers; auto: http://" + defaultConsole + " if it belongs to this cluster"
+	cmd.Flags().DurationVar(&o.every, "every", topDefaultEvery, "time between two refreshes")
+	cmd.Flags().BoolVar(&o.once, "once", false, "print one view and exit")
 	return cmd
 }
 

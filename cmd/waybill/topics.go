@@ -26,12 +26,15 @@ func newTopicsCreate() *cobra.Command {
 	var agentPartitions int32
 	cmd := &cobra.Command{
 		Use:   "create",
-		Short: "Create what is missing of the namespace's topics",
-		Long: `Create what is missing of the namespace's topics, those of agents that workflows name among
-them: replication 3 and min ISR 2 (1 and 1 on a single broker, said aloud), LogAppendTime,
-inboxes kept until consumed. What exists is left as it is; 'waybill topics check' says whether
-it is good enough. It may be run again.`,
-		Args: cobra.NoArgs,
+		Short: "Create the topics of a namespace that don't exist",
+		Long: `Create the topics of a namespace that don't exist, with the request topics of agents that workflows name.
+Run it once before the first role, and again when you like: existing topics are not changed.
+
+Replication is 3 with 2 in-sync replicas; on a cluster with fewer brokers it is lower, and the output says
+so. Timestamps are LogAppendTime. Inboxes keep records until they are consumed. 'waybill topics check' says
+whether existing topics are good enough.`,
+		Example: `  waybill topics create --brokers kafka:9092 --partitions 12`,
+		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			partitions, err := partitionsAsked(cmd, partitions)
 			if err != nil {
@@ -70,10 +73,10 @@ it is good enough. It may be run again.`,
 	}
 	conn.flags(cmd)
 	f := cmd.Flags()
-	f.Int32Var(&partitions, "partitions", events.DefaultPartitions, "partitions of the inboxes and of events, when the namespace is new; can't be changed later")
-	f.Int16Var(&replication, "replication", 0, "replication factor (default 3, or as many as there are brokers)")
-	f.StringSliceVar(&agents, "agent", nil, "agents whose request topics are wanted too")
-	f.Int32Var(&agentPartitions, "agent-partitions", events.DefaultPartitions, "partitions of those request topics")
+	f.Int32Var(&partitions, "partitions", events.DefaultPartitions, "number of partitions of the inboxes and of events in a new namespace; it can't be changed later")
+	f.Int16Var(&replication, "replication", 0, "replication factor (default 3, or the number of brokers if there are fewer)")
+	f.StringSliceVar(&agents, "agent", nil, "further agents whose request topics to create")
+	f.Int32Var(&agentPartitions, "agent-partitions", events.DefaultPartitions, "number of partitions of request topics")
 	return cmd
 }
 
@@ -109,8 +112,12 @@ func newTopicsCheck() *cobra.Command {
 	var conn connection
 	cmd := &cobra.Command{
 		Use:   "check",
-		Short: "Compare the namespace's topics with what they should be; exit 1 on anything weaker",
-		Args:  cobra.NoArgs,
+		Short: "Compare topics with what they should be",
+		Long: `Compare the topics of a namespace with what they should be: partitions, replication, in-sync replicas,
+retention, timestamps, leader election. Print each finding with its fix. Exit code 1 if a topic is weaker
+than it should be.`,
+		Example: `  waybill topics check --brokers kafka:9092`,
+		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			admin, err := openAdmin(cmd, &conn)
 			if err != nil {

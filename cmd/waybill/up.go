@@ -31,26 +31,28 @@ func newUp() *cobra.Command {
 	var o upOptions
 	cmd := &cobra.Command{
 		Use:   "up",
-		Short: "Run the whole system in one process, persistent, with Kafka on a loopback port",
-		Long: `Run every role in one process on an embedded broker, persistent in --data-dir, with Kafka's
-protocol on a loopback port for any client. It is for one machine and for trying out: in
-production the roles run against your own Kafka cluster.`,
+		Short: "Run everything in one process, with persistent data and a Kafka port",
+		Long: `Run all roles in one process on an embedded broker, with data in --data-dir. It serves the web console, and
+the Kafka protocol on a loopback port for any client. Use it for development and trying out, on one
+machine. In production, run the roles against your own Kafka cluster.`,
+		Example: `  waybill up --demo
+  waybill up --workflow docs/examples/notice.yaml --data-dir ./waybill-data`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return runUp(cmd, &o) },
 	}
 	f := cmd.Flags()
-	f.StringVar(&o.dataDir, "data-dir", "waybill-data", "directory of the broker's log and the projections")
+	f.StringVar(&o.dataDir, "data-dir", "waybill-data", "directory of the broker's log and the local state")
 	o.console.operator = true // for laptops
 	o.console.flags(cmd)
 	f.StringVar(&o.listen, "kafka-listen", embedded.DefaultListen, "loopback address for Kafka clients")
-	f.BoolVar(&o.demo, "demo", false, "with the sample workflow 'order' and its three simulated services")
-	f.StringArrayVar(&o.workflows, "workflow", nil, "workflow definition to apply (repeatable)")
-	f.Int32Var(&o.partitions, "partitions", events.DefaultPartitions, "partitions of the inboxes and of events, when the data directory is new; can't be changed later")
+	f.BoolVar(&o.demo, "demo", false, "run the sample workflow 'order' and its three simulated services")
+	f.StringArrayVar(&o.workflows, "workflow", nil, "file of a workflow definition to apply (repeatable)")
+	f.Int32Var(&o.partitions, "partitions", events.DefaultPartitions, "number of partitions of the inboxes and of events in a new data directory; it can't be changed later")
 	maxRunnableFlag(cmd, &o.maxRunnable)
 	capacityFlags(cmd, &o.capacity, &o.observe)
-	f.StringVar(&o.metricsListen, "metrics-listen", "", "address to serve Prometheus metrics on, at /metrics")
-	f.StringVar(&o.logLevel, "log-level", "warn", "debug, info, warn or error")
-	f.StringVar(&o.config, "config", "", "YAML file of settings, one for each flag")
+	f.StringVar(&o.metricsListen, "metrics-listen", "", "address of Prometheus metrics (/metrics)")
+	f.StringVar(&o.logLevel, "log-level", "warn", "log level: debug, info, warn or error")
+	f.StringVar(&o.config, "config", "", "YAML file of settings; its keys are flag names")
 	return cmd
 }
 
@@ -107,7 +109,7 @@ func (o *upOptions) check() error {
 		return err
 	}
 	if !isLoopback(o.listen) {
-		return usage("--kafka-listen %s can be reached from elsewhere: the embedded broker asks nobody who he is; listen on loopback (%s)", o.listen, embedded.DefaultListen)
+		return usage("--kafka-listen %s can be reached from elsewhere: the embedded broker has no authentication; listen on loopback (%s)", o.listen, embedded.DefaultListen)
 	}
 	return nil
 }

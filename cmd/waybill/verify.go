@@ -34,48 +34,52 @@ func newVerify() *cobra.Command {
 	var o verifyOptions
 	cmd := &cobra.Command{
 		Use:   "verify",
-		Short: "Check that the log keeps what Waybill promises",
-		Long: `Read the log to its end as of now, and check that it keeps what Waybill promises: each transition
-once and by the table, no late reply accepted, one recovery for each timer, no attempt past its
-budget or before its backoff, undo in its order and whole, every input used once, nothing that was
-changed or lost since it was written.
+		Short: "Check that the log keeps the guarantees",
+		Long: `Read the log to its current end, and check that it keeps Waybill's guarantees:
 
-Events are held against the records of the inboxes as far as these are still there: they are
-trimmed once they are consumed, and what is gone is no fault. Nothing is changed, and the system
-may be running.
+  - each transition happens once and is one that the table of states allows
+  - no late reply is accepted, and each timer has one recovery
+  - no attempt is past its budget or before its backoff
+  - undo is complete and in its order
+  - each input is used once
+  - no event was changed or lost after it was written
 
---since and --until check the tasks that were submitted between them, each to its end or as far as
-it is. The log is read from --since on, so of the others nothing can be said: how many events they
-have is shown, and a task whose first event was lost counts as one of them.
+Exit code 0: all are kept. 1: one is broken; the faults and the timeline of the first broken task are shown.
+Nothing is written, and the system may be running. Events are compared with the records of the inboxes as
+far as those still exist: inboxes are trimmed after consumption.
 
-The hash of an event is in the next one of its task, and in itself where none need follow. So what can't
-be seen is a change of the newest event of a task at work, until the next one comes, and of any
-event if all hashes were made anew.
+--since and --until select tasks by the time of their submission. Each is checked from its first event to its
+current end. The log is read from --since on; events of other tasks are only counted, and so is a task whose
+first event was lost.
 
-With --data-dir it checks the log in the directory of a ` + "`waybill up`" + ` that isn't running, or in a copy of
-one, down to the checksum of each batch of records: what was changed on the disk is named by its partition,
-offset, task and file. What a kill left open there is rolled back first, as ` + "`up`" + ` does. Where
-settings name a directory and brokers, for other commands, the brokers' log is checked.
+The hash of an event is in the next event of its task, or in itself if none has to follow. Two changes can't be
+seen: one of the newest event of an open task, until the next event is written, and one by somebody who
+computes all hashes again.
 
-With --file it checks the events that ` + "`waybill export`" + ` wrote, without what only the log can
-tell, each line by its checksum, and whether the file is whole. A task that has ended takes about 500
-bytes of memory. Partitions are checked side by side, by all processors (GOMAXPROCS). A log that is
-too large for memory is checked a few partitions at a time (--partition), or by --since and --until.
+With --data-dir it checks the directory of a 'waybill up' that isn't running, or a copy of it, down to the
+checksum of each batch. Corruption on the disk is reported with partition, offset, task and file. A
+transaction that a kill left open is aborted first, as 'waybill up' does. If settings name both a directory and brokers,
+the brokers' log is checked.
 
-Exit code 0 if no promise is broken. 1 if one is: then the faults are shown, and the timeline of the
-first broken task.`,
+With --file it checks a file of 'waybill export': each line by its checksum, and that the file is complete.
+
+A finished task takes about 500 bytes of memory. Partitions are checked in parallel, one for each processor. Check a
+log that is too large for memory in parts, with --partition, or with --since and --until.`,
+		Example: `  waybill verify
+  waybill verify --since 24h --late-timers 1s
+  waybill verify --data-dir copy-of-data`,
 		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error { return runVerify(cmd, &o) },
 	}
 	o.historyTool.flags(cmd)
 	o.span.flags(cmd, "only tasks submitted")
 	f := cmd.Flags()
-	f.StringVar(&o.dataDir, "data-dir", "", "check the log in this directory of 'waybill up', which isn't running")
-	f.IntSliceVar(&o.partitions, "partition", nil, "only these partitions (default all)")
-	f.DurationVar(&o.latest, "late-timers", 0, "a timer that fires later after its due is a fault (default: shown only)")
-	f.DurationVar(&o.tolerance, "late-replies", -1, "a reply that was written later after its attempt's complete-by is a fault (default: shown only)")
+	f.StringVar(&o.dataDir, "data-dir", "", "check the log in the directory of a 'waybill up' that isn't running")
+	f.IntSliceVar(&o.partitions, "partition", nil, "only these partitions (default: all)")
+	f.DurationVar(&o.latest, "late-timers", 0, "report a timer as a fault if it fires later than this (default: only show it)")
+	f.DurationVar(&o.tolerance, "late-replies", -1, "report a reply as a fault if it was written later than this after complete-by (default: only show it)")
 	hideDefault(f, "late-replies")
-	o.profiles.flags(f, "the reading's")
+	o.profiles.flags(f, "the reading")
 	for _, name := range []string{"cpuprofile", "memprofile"} { // for who makes it faster
 		_ = f.MarkHidden(name) // it exists: flags has just added it
 	}
@@ -115,7 +119,7 @@ func runVerify(cmd *cobra.Command, o *verifyOptions) error {
 	}
 	err = o.printObject(cmd.OutOrStdout(), view, func(out io.Writer) error { return verifiedTable(out, view) })
 	if err == nil && view.Broken > 0 {
-		return fmt.Errorf("%d faults: the log doesn't keep what is promised", view.Broken)
+		return fmt.Errorf("%d faults: the log breaks a guarantee", view.Broken)
 	}
 	return err
 }

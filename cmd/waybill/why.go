@@ -17,16 +17,25 @@ func newTaskWhy() *cobra.Command {
 	var t askingTool
 	cmd := &cobra.Command{
 		Use:   "why ID",
-		Short: "Say why a task doesn't advance, since when, and what would move it",
-		Long: `Say why a task doesn't advance. The reason is one of: poison, hold, no_live_agent, cool_down,
-waiting_retry, capacity, queue, at_work, upstream_step, ended. What could start by now, a wait that
-is over among it, and hasn't, is no_live_agent where nobody reads the agent's requests, else
-capacity. An attempt of which the agent's group has other requests beside it in its partition is queue,
-for it may not have been taken yet; else it is at_work. Of several steps it is that of the one that is
-hindered most; the others are listed.
-With --file, and in a namespace that was imported, nothing is known of agents.`,
-		Args: arguments("a task's id"),
-		RunE: func(cmd *cobra.Command, args []string) error { return runTaskWhy(cmd, &t, args) },
+		Short: "Show why a task doesn't advance, since when, and what would unblock it",
+		Long: `Show why a task doesn't advance, since when, and what would unblock it. If several steps wait, the reason
+is that of the step that is blocked most; the others are listed.
+
+  poison         an event of the task is unreadable
+  hold           the task is held: an operator has to decide
+  no_live_agent  a step could start, but nobody reads the agent's requests
+  cool_down      a step waits for its cool-down
+  waiting_retry  a step waits for its backoff
+  capacity       a step could start, but the agent has enough to do
+  queue          the agent's group may not have read the request yet
+  at_work        the agent has the request
+  upstream_step  a step waits for other steps
+  ended          the task has ended
+
+With --file, and in an imported namespace, the state of agents is unknown.`,
+		Example: `  waybill task why order-7`,
+		Args:    arguments("a task's id"),
+		RunE:    func(cmd *cobra.Command, args []string) error { return runTaskWhy(cmd, &t, args) },
 	}
 	t.flags(cmd)
 	return cmd
@@ -60,7 +69,7 @@ func runTaskWhy(cmd *cobra.Command, t *askingTool, args []string) error {
 		return err
 	}
 	task, poison := f.tasks[id], ""
-	if err := f.poison[id]; err != nil {
+	if err := f.unreadable[id]; err != nil {
 		poison = err.Error()
 	}
 	switch {
@@ -151,7 +160,7 @@ func whyTable(out io.Writer, y *replay.Why) error {
 	if y.Error != nil {
 		w.row("Error", shorten(errorText(y.Error), 200))
 	}
-	w.row("Moved by", y.Moves)
+	w.row("Unblocked by", y.Moves)
 	if err := w.Flush(); err != nil || len(y.Steps) < 2 {
 		return err
 	}

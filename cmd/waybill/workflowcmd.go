@@ -18,7 +18,7 @@ import (
 )
 
 func newWorkflow() *cobra.Command {
-	cmd := &cobra.Command{Use: "workflow", Short: "Check, apply, list, draw and delete workflow definitions"}
+	cmd := &cobra.Command{Use: "workflow", Short: "Validate, apply, list, draw and delete workflow definitions"}
 	cmd.AddCommand(newWorkflowValidate(), newWorkflowApply(), newWorkflowList(), newWorkflowGraph(), newWorkflowDelete())
 	return cmd
 }
@@ -26,8 +26,11 @@ func newWorkflow() *cobra.Command {
 func newWorkflowValidate() *cobra.Command {
 	return &cobra.Command{
 		Use:   "validate FILE...",
-		Short: "Check definitions without a cluster; exit 2 with file, line and column of each fault",
-		Args:  atLeastOneFile,
+		Short: "Check definition files without a cluster",
+		Long: `Check definition files without a cluster. Each fault is printed with file, line, column and how to fix it.
+Exit code 2 if there is one.`,
+		Example: `  waybill workflow validate docs/examples/notice.yaml`,
+		Args:    atLeastOneFile,
 		RunE: func(cmd *cobra.Command, files []string) error {
 			definitions, err := parseFiles(cmd.InOrStdin(), files)
 			for i, d := range definitions {
@@ -113,10 +116,12 @@ func newWorkflowApply() *cobra.Command {
 	var t tool
 	cmd := &cobra.Command{
 		Use:   "apply FILE...",
-		Short: "Write definitions to the log, and create the request topics that agents lack",
-		Long: `Write definitions to the log, and create the request topics that agents lack. All files are checked
-first. A version that is there already is left as it is; with another body it is refused (exit 8):
-tasks keep the version that they started with, so a change needs a new one.`,
+		Short: "Write definitions to the log, and create request topics",
+		Long: `Write workflow definitions to the log, and create the request topics that their agents lack. All files are
+checked first. A version that exists already stays as it is; the same version with another body is refused
+(exit code 8). Tasks keep the version they started with, so a changed definition needs a new version.`,
+		Example: `  waybill workflow apply docs/examples/notice.yaml
+  waybill workflow apply - < docs/examples/notice.yaml`,
 		Args: atLeastOneFile,
 		RunE: func(cmd *cobra.Command, files []string) error { return runApply(cmd, &t, files) },
 	}
@@ -228,8 +233,11 @@ func newWorkflowList() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "List the definitions in the log",
-		Args:  noArguments,
-		RunE:  func(cmd *cobra.Command, _ []string) error { return runWorkflowList(cmd, &t) },
+		Long: `List the workflow definitions in the log, with their agents. New tasks get the newest version unless
+they name one.`,
+		Example: `  waybill workflow list`,
+		Args:    noArguments,
+		RunE:    func(cmd *cobra.Command, _ []string) error { return runWorkflowList(cmd, &t) },
 	}
 	t.flags(cmd)
 	return cmd
@@ -262,8 +270,12 @@ func newWorkflowGraph() *cobra.Command {
 	var format string
 	cmd := &cobra.Command{
 		Use:   "graph FILE|NAME[/VERSION]",
-		Short: "Draw the steps of a definition: of a file, or of the log (by default the newest version)",
-		Args:  arguments("a file, or a workflow's name"),
+		Short: "Draw the steps of a definition",
+		Long: `Draw the steps of a definition and the order between them: of a file, or of a definition in the log
+(its newest version unless one is given).`,
+		Example: `  waybill workflow graph workflow/order.yaml
+  waybill workflow graph order/1 --format mermaid`,
+		Args: arguments("a file, or a workflow's name"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			d, err := conn.definition(cmd, args[0])
 			if err != nil {
@@ -278,7 +290,7 @@ func newWorkflowGraph() *cobra.Command {
 		},
 	}
 	conn.flags(cmd)
-	cmd.Flags().StringVar(&format, "format", workflow.GraphText, "text, mermaid or dot")
+	cmd.Flags().StringVar(&format, "format", workflow.GraphText, "output format: text, mermaid or dot")
 	return cmd
 }
 

@@ -25,18 +25,19 @@ func newWorkflowDelete() *cobra.Command {
 	var o workflowDeleteOptions
 	cmd := &cobra.Command{
 		Use:   "delete NAME/VERSION",
-		Short: "Delete a definition that no open task has: new orders of it are refused",
-		Long: `Delete a definition. It is refused (exit 8) while open tasks have that version. Afterwards orders that
-name the version are refused, and orders without a version get the newest that is left. A task that
-was submitted at the same moment goes on: schedulers keep a copy for it. The version can be applied
-again with the same body only.
+		Short: "Delete a definition that no open task has",
+		Long: `Delete a workflow definition. New submissions that name the version are refused afterwards, and submissions
+without a version get the newest one that is left. The command is refused (exit code 8) while open tasks have the
+version. A task that was submitted at the same moment goes on: schedulers keep a copy for it. The version can
+be applied again with the same body only.
 
-It asks on a terminal. Elsewhere --yes is required.`,
-		Args: arguments("a definition, NAME/VERSION"),
-		RunE: func(cmd *cobra.Command, args []string) error { return runWorkflowDelete(cmd, &o, args[0]) },
+On a terminal it asks for confirmation; elsewhere --yes is required.`,
+		Example: `  waybill workflow delete notice/1 --yes`,
+		Args:    arguments("a definition, NAME/VERSION"),
+		RunE:    func(cmd *cobra.Command, args []string) error { return runWorkflowDelete(cmd, &o, args[0]) },
 	}
 	o.tool.flags(cmd)
-	cmd.Flags().BoolVar(&o.yes, "yes", false, "don't ask")
+	cmd.Flags().BoolVar(&o.yes, "yes", false, "don't ask for confirmation")
 	return cmd
 }
 

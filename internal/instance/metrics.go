@@ -20,7 +20,7 @@ import (
 	"github.com/waybill-run/waybill/supervisor"
 )
 
-// Metrics is what a process counts. Each name is one of the project's words.
+// Metrics is what a process counts. docs/reference/metrics.md is generated from these names and help texts.
 type Metrics struct {
 	registry     *prometheus.Registry
 	health       *Health // of the process, which the same server tells
@@ -84,46 +84,46 @@ func NewMetrics() *Metrics {
 		return h
 	}
 	restores := prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "waybill_restore_seconds",
-		Help: "From the assignment of a partition to the first input it may decide, by where its tasks came from.", Buckets: prometheus.ExponentialBuckets(0.001, 2, 16)}, []string{"from"})
+		Help: "Time from the assignment of a partition to the first input that it may decide, by where its tasks came from.", Buckets: prometheus.ExponentialBuckets(0.001, 2, 16)}, []string{"from"})
 	r.MustRegister(restores)
 	m.restores = restores
-	m.restoring = gauge("waybill_restore_remaining", "Offsets of events that a partition's restore has still to read, where it takes long.", "partition")
-	m.indexBehind = gauge("waybill_index_behind", "Offsets of events that the index has still to read, by partition.", "partition")
-	m.loads = seconds("waybill_restore_ids_seconds", "From the assignment of a partition to the first submission it may decide, where its tasks came from a snapshot.")
-	m.snapshots = vec("waybill_snapshots_total", "Snapshots of partitions, by what became of them.", "result")
-	m.written = vec("waybill_written_bytes_total", "Bytes of the values of events, and of snapshots, in committed transactions.", "what")
-	m.snapshotAt = gauge("waybill_snapshot_timestamp_seconds", "The instant of the last decision in a partition's newest snapshot.", "partition")
-	m.ended = vec("waybill_tasks_ended_total", "Tasks that reached a terminal state or a hold, by state.", "state")
+	m.restoring = gauge("waybill_restore_remaining", "Offsets that the restore of a partition has still to read, once it has taken a second.", "partition")
+	m.indexBehind = gauge("waybill_index_behind", "Offsets of events that the index of this console has still to read.", "partition")
+	m.loads = seconds("waybill_restore_ids_seconds", "Time from the assignment of a partition to the first submission that it may decide, if its tasks came from a snapshot.")
+	m.snapshots = vec("waybill_snapshots_total", "Snapshots of partitions, by result.", "result")
+	m.written = vec("waybill_written_bytes_total", "Bytes of the values of events and of snapshots in committed transactions.", "what")
+	m.snapshotAt = gauge("waybill_snapshot_timestamp_seconds", "Unix time of the last decision in the newest snapshot of a partition.", "partition")
+	m.ended = vec("waybill_tasks_ended_total", "Tasks that ended or were held (state error), by state.", "state")
 	m.transactions = vec("waybill_transactions_total", "Transactions of the scheduler's workers, by result.", "result")
 	m.records = count("waybill_transaction_records_total", "Records written in committed transactions.")
-	m.inputs = vec("waybill_inputs_total", "Inputs that the scheduler consumed, by what became of them.", "result")
-	m.deadletters = vec("waybill_deadletters_total", "Records that could not be used, by reason.", "reason")
+	m.inputs = vec("waybill_inputs_total", "Records that the scheduler consumed from the inboxes: decided, forwarded, or reflected already.", "result")
+	m.deadletters = vec("waybill_deadletters_total", "Records that could not be processed and became dead letters, by reason.", "reason")
 	m.asked = vec("waybill_recoveries_asked_total", "Recoveries that the supervisor asked for, by action.", "action")
 	m.accepted = count("waybill_recoveries_accepted_total", "Recoveries that the scheduler accepted.")
-	m.ignored = vec("waybill_inputs_ignored_total", "Inputs that changed nothing and are no fault, by why.", "why")
-	m.aside = count("waybill_partitions_set_aside_total", "How often a partition's inputs were made to wait, since the cluster refused again what follows from them.")
-	m.positions = vec("waybill_inbox_position_faults_total", "Positions in partitions of inboxes that could not be used as they were, by topic and fault: recreated, foreign, trimmed or cut.", "topic", "fault")
+	m.ignored = vec("waybill_inputs_ignored_total", "Inputs that were late, repeated or early and changed nothing, by reason.", "why")
+	m.aside = count("waybill_partitions_set_aside_total", "Times that a partition's inputs had to wait because the cluster refused the records that follow from them: no leader, or too few replicas.")
+	m.positions = vec("waybill_inbox_position_faults_total", "Positions in inboxes that could not be used, by topic and fault. recreated: the topic is a new one. foreign: not committed by a scheduler. trimmed: records were deleted before they were read. cut: the log ends below the position, and the inbox isn't read.", "topic", "fault")
 	m.paused = prometheus.NewGauge(prometheus.GaugeOpts{Name: "waybill_submissions_paused",
-		Help: "Workers that take no submissions, since agents have as much at work as --max-runnable allows."})
+		Help: "Workers that consume no submissions, because agents have as much to do as --max-runnable allows."})
 	r.MustRegister(m.paused)
 	m.partitions = gauge("waybill_partitions_owned", "Partitions that this process owns, by role.", "role")
 	m.commits = seconds("waybill_commit_seconds", "Duration of a transaction's commit.")
-	m.lateness = seconds("waybill_timer_lateness_seconds", "From a timer's due to the recovery that was asked for it.")
-	m.requests = vec("waybill_requests_total", "Requests that an agent finished with, by agent and result.", "agent", "result")
-	m.circuits = gauge("waybill_agent_circuit", "Circuits of this process's agents that have opened, by what they protect: 0 closed, 1 half-open, 2 open.", "agent", "circuit")
-	m.notified = vec("waybill_notifications_total", "Notifications, by result.", "result")
-	m.standing = gauge("waybill_partition_standing_seconds", "For how long records have waited in a partition while its worker stands still.", "topic", "partition")
-	m.dropped = vec("waybill_stores_dropped_total", "Stores of partitions that had what the log hasn't committed, and were dropped and restored, by role.", "role")
-	m.poison = vec("waybill_poison_total", "Events that a reader could not use: their task is stopped there.", "role")
+	m.lateness = seconds("waybill_timer_lateness_seconds", "Time from when a timer is due to when its recovery is sent.")
+	m.requests = vec("waybill_requests_total", "Requests that an agent finished, by agent and result.", "agent", "result")
+	m.circuits = gauge("waybill_agent_circuit", "Circuit breakers of this agent process that have opened, by operation: 0 closed, 1 half-open, 2 open.", "agent", "circuit")
+	m.notified = vec("waybill_notifications_total", "Notifications to reply_to topics, by result.", "result")
+	m.standing = gauge("waybill_partition_standing_seconds", "Time for which records have waited in a partition while its worker makes no progress.", "topic", "partition")
+	m.dropped = vec("waybill_stores_dropped_total", "Local stores of partitions that reflected more than the log has committed; they were dropped and restored from the log.", "role")
+	m.poison = vec("waybill_poison_total", "Unreadable events: their tasks stop there, others go on.", "role")
 	m.denied = count("waybill_console_denied_total", "Requests to a console with an invalid token.")
 	r.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "waybill_clock_offset_seconds",
-		Help: "How far this process's clock is ahead of the brokers', with what the fastest record of the last minute took; 0 before the first."}, m.clockOffset))
-	m.armed = gauge("waybill_timers_armed", "Armed timers that the supervisor watches, by partition.", "partition")
+		Help: "Seconds by which this process's clock is ahead of the brokers', including the delay of the fastest record of the last minute; 0 before the first."}, m.clockOffset))
+	m.armed = gauge("waybill_timers_armed", "Timers that the supervisor watches.", "partition")
 	m.flows = flows{of: map[string][]scheduler.AgentFlow{},
-		outstanding: gauge("waybill_agent_outstanding", "Requests of an agent whose attempt runs, in this process.", "agent"),
-		bound:       gauge("waybill_agent_bound", "How many of an agent's requests may be outstanding, in this process.", "agent"),
-		queued:      gauge("waybill_agent_queued", "Steps that wait in the scheduler until their agent has a slot, in this process.", "agent"),
-		silent:      gauge("waybill_agent_silent", "Workers of this process in which an agent has been silent: only probes go out.", "agent")}
+		outstanding: gauge("waybill_agent_outstanding", "Requests of an agent whose attempts run, in this scheduler process.", "agent"),
+		bound:       gauge("waybill_agent_bound", "Concurrency limit of an agent: how many of its requests may be outstanding, in this scheduler process.", "agent"),
+		queued:      gauge("waybill_agent_queued", "Steps that wait until their agent has a free slot, in this scheduler process.", "agent"),
+		silent:      gauge("waybill_agent_silent", "Workers of this process that send only probes to an agent, because it has been silent.", "agent")}
 	return m
 }
 
@@ -276,7 +276,7 @@ func (m *Metrics) committed(c scheduler.Committed) {
 func (n *Instance) workerListener(owner string) *kafka.WorkerListener {
 	failed := n.groupGoesOn("scheduler " + owner)
 	for _, topic := range n.Kafka.Namespace.InboxTopics() {
-		for _, fault := range []kafka.PositionFault{"recreated", kafka.PositionForeign, kafka.PositionTrimmed, kafka.PositionCut} {
+		for _, fault := range []kafka.PositionFault{"recreated", kafka.PositionForeign, kafka.PositionTrimmed, kafka.PositionCut, kafka.PositionRolledBack} {
 			n.metrics.positions.WithLabelValues(topic, string(fault)) // begins at zero, for rates
 		}
 	}
@@ -313,6 +313,8 @@ func (n *Instance) positionFault(at kafka.Position, fault kafka.PositionFault) {
 		log.Warn("a position of the scheduler group was not committed by a scheduler to this topic; it is not used: the inbox is read from its start, and what events reflect is skipped", "metadata", at.Metadata)
 	case kafka.PositionTrimmed:
 		log.Error("records of an inbox were deleted before they were read; `waybill topics check` says whether its retention is wrong, and who sent them must send them again")
+	case kafka.PositionRolledBack:
+		log.Error("a position of the scheduler group is of a transaction that was rolled back in the log of events; it is not used: the inbox is read from its start, and what events reflect is skipped", "metadata", at.Metadata)
 	case kafka.PositionCut:
 		log.Error("an inbox is not read: its log ends below what was read of it, so it was cut off or brought back from a copy, and new records there can't be told from old ones; `waybill doctor` says what to do")
 	}

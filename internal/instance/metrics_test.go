@@ -1,11 +1,14 @@
 package instance
 
 import (
+	"flag"
+	"fmt"
 	"log/slog"
 	"maps"
 	"os"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -13,6 +16,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/scheduler"
 )
 
 // What a process says of a partition ends when the partition goes: its next owner says it then,
@@ -58,6 +62,8 @@ func TestPartitionsThatWentAreNotMeasured(t *testing.T) {
 type measured struct {
 	labels map[string][]string
 	values map[string]map[string]bool // by metric and label, with a space between
+	help   map[string]string
+	kinds  map[string]string // of those that have series
 }
 
 func allMetrics(t *testing.T) measured {
@@ -72,16 +78,24 @@ func allMetrics(t *testing.T) measured {
 	n.supervisorListener()
 	n.agentListener("mailer")
 
-	m := measured{map[string][]string{"up": nil}, map[string]map[string]bool{}} // up is Prometheus's own
+	for _, from := range []scheduler.Source{scheduler.FromDisk, scheduler.FromSnapshot, scheduler.FromLog} {
+		n.metrics.restores.WithLabelValues(string(from)) // a histogram without series isn't gathered
+	}
+	m := measured{map[string][]string{"up": nil}, map[string]map[string]bool{}, map[string]string{}, map[string]string{}} // up is Prometheus's own
 	descriptions := make(chan *prometheus.Desc)
 	go func() {
 		n.metrics.registry.Describe(descriptions)
 		close(descriptions)
 	}()
-	described := regexp.MustCompile(`fqName: "(\w+)".*variableLabels: \{([\w,]*)\}`)
+	described := regexp.MustCompile(`fqName: "(\w+)", help: ("(?:[^"\\]|\\.)*").*variableLabels: \{([\w,]*)\}`)
 	for d := range descriptions {
 		if f := described.FindStringSubmatch(d.String()); f != nil {
-			m.labels[f[1]] = append(m.labels[f[1]], strings.FieldsFunc(f[2], func(r rune) bool { return r == ',' })...)
+			m.labels[f[1]] = append(m.labels[f[1]], strings.FieldsFunc(f[3], func(r rune) bool { return r == ',' })...)
+			help, err := strconv.Unquote(f[2])
+			if err != nil {
+				t.Error(f[2], err)
+			}
+			m.help[f[1]] = help
 		} else {
 			t.Errorf("%s isn't described as it was: this test doesn't know how", d)
 		}
@@ -91,6 +105,7 @@ func allMetrics(t *testing.T) measured {
 		t.Fatal(err)
 	}
 	for _, f := range families {
+		m.kinds[f.GetName()] = strings.ToLower(f.GetType().String())
 		for _, series := range f.GetMetric() {
 			for _, l := range series.GetLabel() {
 				key := f.GetName() + " " + l.GetName()
@@ -104,27 +119,67 @@ func allMetrics(t *testing.T) measured {
 	return m
 }
 
-func TestReadmeHasTheMetrics(t *testing.T) {
-	src, err := os.ReadFile("../../README.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+var updateMetrics = flag.Bool("update", false, "write docs/reference/metrics.md")
+
+const metricsPage = "../../docs/reference/metrics.md"
+
+// metricsHead begins the page; the table follows.
+const metricsHead = `<!-- Generated: go test ./internal/instance -run TestReferenceMetrics -update -->
+
+# Metrics
+
+` + "`--metrics-listen ADDRESS` serves Prometheus text at `/metrics`, and [probes](../operate/cluster.md#probes)." + `
+[Alerts](../operate/alerts.md) has rules on these metrics, and a dashboard. ` + "`waybill_kafka_*`" + ` are those of the Kafka client,
+` + "`go_*` and `process_*`" + ` those of the Go runtime and the process.
+
+Each process exports what its role measures. Partitions are counted by their owner only, so that a sum over processes counts
+each partition once. Agents that ` + "`--observe-capacity=false`" + ` leaves unlimited have no ` + "`waybill_agent_*`" + ` metrics.
+
+| metric | type | counts | values of labels |
+|---|---|---|---|
+`
+
+// The page has every metric of every role, with its help text.
+func TestReferenceMetrics(t *testing.T) {
 	m := allMetrics(t)
-	named := map[string]bool{}
-	for _, s := range regexp.MustCompile("`(waybill_[a-z_]+)(?:\\{([a-z,]+)\\})?`").FindAllStringSubmatch(string(src), -1) {
-		labels, there := m.labels[s[1]]
-		if strings.HasSuffix(s[1], "_") {
-			continue // a prefix
-		}
-		if named[s[1]] = true; !there || s[2] != "" && s[2] != strings.Join(labels, ",") {
-			t.Errorf("README has %s{%s}, the roles %v with %v", s[1], s[2], there, labels)
-		}
-	}
+	var b strings.Builder
+	b.WriteString(metricsHead)
 	for _, name := range slices.Sorted(maps.Keys(m.labels)) {
-		if strings.HasPrefix(name, "waybill_") && !strings.HasPrefix(name, "waybill_kafka_") && !named[name] {
-			t.Errorf("README doesn't say what %s counts", name)
+		if !strings.HasPrefix(name, "waybill_") || strings.HasPrefix(name, "waybill_kafka_") {
+			continue
 		}
+		shown, values := name, []string{}
+		if labels := m.labels[name]; len(labels) > 0 {
+			shown += "{" + strings.Join(labels, ",") + "}"
+			for _, l := range labels {
+				if known := slices.Sorted(maps.Keys(m.values[name+" "+l])); len(known) > 0 && l != "agent" {
+					values = append(values, l+": "+strings.Join(known, ", "))
+				}
+			}
+		}
+		fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", shown, m.kind(name), m.help[name], strings.Join(values, "; "))
 	}
+	if *updateMetrics {
+		if err := os.WriteFile(metricsPage, []byte(b.String()), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	got, err := os.ReadFile(metricsPage)
+	if err != nil || string(got) != b.String() {
+		t.Errorf("docs/reference/metrics.md isn't what the metrics say (%v): go test ./internal/instance -run TestReferenceMetrics -update, then review the change", err)
+	}
+}
+
+// kind is a metric's type. A vector that has no series yet isn't gathered: its name tells.
+func (m measured) kind(name string) string {
+	switch {
+	case m.kinds[name] != "":
+		return m.kinds[name]
+	case strings.HasSuffix(name, "_total"):
+		return "counter"
+	}
+	return "gauge"
 }
 
 // The first of something is an increase only if it was counted from zero.
