@@ -11,7 +11,7 @@ import (
 
 // An agent never ran, and many more tasks wait for it than --max-runnable. Orders of another workflow
 // are taken, through the whole worker.
-func TestAdmissionPastAnAgentThatNeverRan(t *testing.T) {
+func TestAdmissionIgnoresAgentsThatNeverAnswered(t *testing.T) {
 	for name, capacity := range map[string]Capacity{
 		"configured": {Agents: map[string]int{"inventory": 5}}, "observed": {Observe: true}, "any number": {},
 	} {
@@ -36,7 +36,7 @@ func TestAdmissionPastAnAgentThatNeverRan(t *testing.T) {
 
 // However large the backlog of one agent or one workflow is, it doesn't close admission by itself. What
 // several agents and workflows have at work does.
-func TestOneBacklogNeverClosesAdmission(t *testing.T) {
+func TestBacklogOfOneAgentLeavesAdmissionOpen(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		most := rapid.IntRange(admissionShare, 20_000).Draw(t, "most")
 		huge := rapid.IntRange(0, 50*most)
@@ -71,7 +71,7 @@ func TestOneBacklogNeverClosesAdmission(t *testing.T) {
 	})
 }
 
-func TestWorkloadCounts(t *testing.T) {
+func TestAdmissionLoad(t *testing.T) {
 	four := func(n int) map[string]int { return map[string]int{"a": n, "b": n, "c": n, "d": n} }
 	for _, c := range []struct {
 		name string

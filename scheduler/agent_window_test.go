@@ -54,7 +54,7 @@ func (s *site) tenOfFifty(w *worker, answered, later time.Duration) []string {
 
 // An agent that has shown what it can do gets all that. When it is behind, what it can't
 // do waits, and its replies bring it on.
-func TestAgentThatIsBehindHasABound(t *testing.T) {
+func TestOverloadedAgentGetsALimit(t *testing.T) {
 	s := newSite(t, 1)
 	w, _ := s.observes()
 	first := s.tenOfFifty(w, 9*time.Second, 0)
@@ -87,7 +87,7 @@ func TestAgentThatIsBehindHasABound(t *testing.T) {
 }
 
 // What a worker takes to come to a reply says nothing of the agent that wrote it.
-func TestAgentOfABusyWorkerIsNotBehind(t *testing.T) {
+func TestBusyWorkerDoesNotMakeAgentsSlow(t *testing.T) {
 	s := newSite(t, 1)
 	w, _ := s.observes()
 	s.tenOfFifty(w, time.Second, 8*time.Second)
@@ -144,7 +144,7 @@ func TestSilentAgentWithoutCapacityIsProbed(t *testing.T) {
 
 // What was observed in a transaction is taken back with it; and a worker that takes a
 // partition in which steps wait begins with a bound, instead of sending them all.
-func TestBoundOfARollbackAndOfARestore(t *testing.T) {
+func TestWindowAfterRollbackAndRestore(t *testing.T) {
 	s := newSite(t, 1)
 	w, log := s.observes()
 	first := s.many(4, "a")
@@ -203,7 +203,7 @@ func TestFlowEndsWithItsTasks(t *testing.T) {
 }
 
 // That an undo began is rolled back: its request was never outstanding.
-func TestFlowTakesBackAnUndoThatWasRolledBack(t *testing.T) {
+func TestFlowDropsUndoAfterRollback(t *testing.T) {
 	f := newFlow(Capacity{Agents: map[string]int{"inventory": 4}}, 0, 1)
 	plan := &events.Plan{Steps: []events.PlanStep{{ID: "reserve", Agent: "inventory", Undo: &events.PlanUndo{Agent: "inventory"}}}}
 	done := events.Run{State: events.StepCompleted, Attempt: 1}
@@ -222,7 +222,7 @@ func TestFlowTakesBackAnUndoThatWasRolledBack(t *testing.T) {
 
 // A partition may use what others don't of a bound, and has its share although another
 // used it.
-func TestBoundIsForAllPartitions(t *testing.T) {
+func TestWindowIsSharedByPartitions(t *testing.T) {
 	vs := newAgentHealth()
 	for id := range int32(2) {
 		vs.addPartition(id, newFlow(Capacity{Observe: true}, id, 2))
@@ -246,7 +246,7 @@ func TestBoundIsForAllPartitions(t *testing.T) {
 }
 
 // A worker that takes a partition over lets out no fewer requests than are outstanding there.
-func TestWhatIsOutstandingWasLetOut(t *testing.T) {
+func TestWindowCoversOutstandingRequests(t *testing.T) {
 	vs, f := newAgentHealth(), newFlow(Capacity{Observe: true}, 0, 1)
 	f.agent("inventory").outstanding = 50
 	vs.addPartition(0, f)
@@ -260,7 +260,7 @@ func TestWhatIsOutstandingWasLetOut(t *testing.T) {
 
 // What an agent has shown isn't counted again when a partition goes and comes back, as at
 // each rebalance.
-func TestPartitionThatComesBackShowsNothing(t *testing.T) {
+func TestReassignedPartitionKeepsNoHealth(t *testing.T) {
 	const there, here = 30, 12
 	vs := newAgentHealth()
 	for id, n := range []int{there, here} {

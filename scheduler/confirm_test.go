@@ -14,7 +14,7 @@ import (
 )
 
 // What is looked for in a log, and what is missing there.
-func TestWhatIsConfirmed(t *testing.T) {
+func TestEventsToCheck(t *testing.T) {
 	at := time.Unix(1000, 0)
 	accepted := []Accepted{{3, at}, {7, at.Add(1)}, {9, at.Add(2)}, {15, at.Add(3)}}
 	log := LogRange{Start: 5, Stable: 10, End: 20}
@@ -87,7 +87,7 @@ func TestConfirmation(t *testing.T) {
 
 // A transaction is rolled back after it was acknowledged: the worker finds that, trims nothing of what led to it, restores what the log
 // has in the same assignment, and decides about the same inputs again. Where it can't rewind them it ends, and the next one does.
-func TestRolledBackAfterItsCommit(t *testing.T) {
+func TestRollbackAfterAcknowledgedCommit(t *testing.T) {
 	for name, cannot := range map[string]error{"in the same assignment": nil, "in the next worker": errors.New("no coordinator")} {
 		t.Run(name, func(t *testing.T) { rolledBackAfterItsCommit(t, cannot) })
 	}
@@ -177,7 +177,7 @@ func (s *loadingTasks) Wipe() error {
 
 // A commit turns out to be rolled back while finished tasks are loaded: that ends before the partition is emptied, and what
 // it ends with is of no restore that comes after it.
-func TestRolledBackWhileFinishedTasksAreLoaded(t *testing.T) {
+func TestRollbackWhileFinishedTasksLoad(t *testing.T) {
 	s := newSite(t, 1)
 	s.snapshots(often)
 	first := s.worker(s.cluster.join(0))

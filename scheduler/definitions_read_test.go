@@ -28,7 +28,7 @@ func (c hanging) ReadToEndNow(ctx context.Context) error {
 
 // While the definitions can't be read, an unknown workflow is neither refused nor does it
 // stop more than the submissions of its partition.
-func TestUnreadDefinitionsStopTasksOfOnePartition(t *testing.T) {
+func TestUnreadDefinitionsPauseTasksOfOnePartition(t *testing.T) {
 	for name, hang := range map[string]bool{"err": false, "hang": true} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) { unreadDefinitions(t, hang) })
@@ -74,7 +74,7 @@ func unreadDefinitions(t *testing.T, hang bool) {
 }
 
 // Brokers that are away refuse no record: what can't be done is said.
-func TestTopicsThatCantBeListed(t *testing.T) {
+func TestRequestTopicsCannotBeListed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSite(t, 1)
 		s.submitMany(1)

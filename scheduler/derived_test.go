@@ -10,9 +10,9 @@ import (
 	"github.com/waybill-run/waybill/workflow"
 )
 
-// TestDerivedFollowsTheTask: what a decision carries on from step to step is what
+// TestDerivedMatchesTheTask: what a decision carries on from step to step is what
 // it would work out anew, after each kind of event.
-func TestDerivedFollowsTheTask(t *testing.T) {
+func TestDerivedMatchesTheTask(t *testing.T) {
 	w := workflow.New("fan", 1).CompleteWithin(time.Hour).AttemptWithin(10 * time.Second).
 		Step(workflow.Step{ID: "first", Agent: "a", Operation: "work", Input: "${ input }"})
 	for i := range 6 {

@@ -180,7 +180,7 @@ func TestSilentAgentIsProbed(t *testing.T) {
 
 // Time-outs say nothing of an agent that has replied since those steps were first
 // tried, nor do several of one task.
-func TestSilenceIsOfTheAgent(t *testing.T) {
+func TestSilenceIsPerAgent(t *testing.T) {
 	s := newSite(t, 1)
 	s.cfg.Capacity.Agents = map[string]int{"inventory": 100}
 	w := s.worker(s.cluster.join(0))
@@ -221,7 +221,7 @@ func TestSilenceIsOfTheAgent(t *testing.T) {
 
 // What a transaction made of the queue is forgotten with it; what a restore finds
 // is what there was.
-func TestFlowIsThatOfTheTasks(t *testing.T) {
+func TestFlowIsDerivedFromTasks(t *testing.T) {
 	s := newSite(t, 1)
 	s.cfg.Capacity.Agents = map[string]int{"inventory": 2}
 	log := s.cluster.join(0)
@@ -263,7 +263,7 @@ func TestFlowIsThatOfTheTasks(t *testing.T) {
 
 // What an agent was asked before it fell silent may be outstanding for a day yet: it
 // is probed all the same.
-func TestOldRequestsHoldBackNoProbe(t *testing.T) {
+func TestOldRequestsDelayNoProbe(t *testing.T) {
 	s := newSite(t, 1)
 	s.cfg.Capacity.Agents = map[string]int{"inventory": silentAfter + 2}
 	w := s.worker(s.cluster.join(0))
@@ -286,7 +286,7 @@ func TestOldRequestsHoldBackNoProbe(t *testing.T) {
 }
 
 // Who has no capacity is asked for everything at once.
-func TestNoCapacityNoQueue(t *testing.T) {
+func TestWithoutCapacityNothingIsQueued(t *testing.T) {
 	s := newSite(t, 1)
 	w := s.worker(s.cluster.join(0))
 	s.silence(w, "a", "b", "c", "d", "e", "f")
@@ -351,7 +351,7 @@ func TestCancelledTaskLeavesTheQueue(t *testing.T) {
 
 // What waited for its agent starts with the next input where nobody counts requests any
 // more: no timer brings a first attempt.
-func TestQueueOfAnOwnerThatCounted(t *testing.T) {
+func TestUnslottedStepsStart(t *testing.T) {
 	for name, capacity := range map[string]Capacity{
 		"none is counted": {}, "this agent isn't": {Agents: map[string]int{"payments": 1}}, "all are": {Observe: true},
 	} {

@@ -171,7 +171,7 @@ func TestOffsetsOfAnAddedPartition(t *testing.T) {
 
 // What is poison in one inbox is a dead letter, and the next record is decided
 // in the same transaction.
-func TestPoisonStopsNobody(t *testing.T) {
+func TestUnusableInputsBecomeDeadLetters(t *testing.T) {
 	for inbox := range events.Inboxes {
 		s := newSite(t, 1)
 		log := s.cluster.join(0)

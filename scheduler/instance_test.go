@@ -6,9 +6,9 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// TestInstanceOfAReply: the event of a reply says which instance of the agent it was,
+// TestReplyNamesItsInstance: the event of a reply says which instance of the agent it was,
 // and no event says it of what follows from the reply.
-func TestInstanceOfAReply(t *testing.T) {
+func TestReplyNamesItsInstance(t *testing.T) {
 	for source, want := range map[string]string{
 		"waybill.agent/inventory/till-2": "till-2",
 		"waybill.agent/inventory/a/b":    "a/b",

@@ -263,7 +263,7 @@ func TestClaimOnceForEachAssignment(t *testing.T) {
 
 // The topic of an agent is deleted while metadata still shows it: the attempt
 // fails, and nobody else waits for it.
-func TestRequestTopicGone(t *testing.T) {
+func TestMissingRequestTopic(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSite(t, 1)
 		w := s.worker(s.cluster.join(0))
@@ -295,7 +295,7 @@ func TestRequestTopicGone(t *testing.T) {
 
 // The topic of an agent was deleted and made anew: that its first request is refused costs no
 // attempt.
-func TestRequestTopicMadeAnew(t *testing.T) {
+func TestRecreatedRequestTopic(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSite(t, 1)
 		log := s.cluster.join(0)
@@ -346,7 +346,7 @@ func (s *site) recover(w *worker, task string, action events.Action) {
 }
 
 // What the cluster won't take for now is tried again, and not for ever.
-func TestRefusedForNow(t *testing.T) {
+func TestTemporaryRefusalIsRetried(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSite(t, 1)
 		log := s.cluster.join(0)
@@ -513,7 +513,7 @@ func TestStalledWorkerEndsRun(t *testing.T) {
 
 // A process that was stopped for a minute goes on: the minute is none in which its workers moved no more. What
 // stalls after that is noticed as before.
-func TestStoppedProcessHasNotStalled(t *testing.T) {
+func TestStoppedProcessIsNotStalled(t *testing.T) {
 	const most = 10 * time.Second
 	began := time.Now()
 	var seen watchWindow
@@ -546,7 +546,7 @@ func (w wedged) Poll(ctx context.Context) ([]events.Record, error) {
 }
 
 // Nor is a worker waited for that hangs where no context reaches.
-func TestWedgedWorkerEndsRun(t *testing.T) {
+func TestHangingWorkerEndsRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSite(t, 1)
 		w := wedged{s.cluster.join(0), make(chan struct{})}

@@ -294,7 +294,7 @@ func TestNotificationsInOrder(t *testing.T) {
 
 // A topic that is missing, refuses or is silent has its notifications
 // dead-lettered, with one alert, and delays no other.
-func TestUndeliverableDelaysNoOther(t *testing.T) {
+func TestFailingReplyToDelaysNoOther(t *testing.T) {
 	for _, fault := range []string{"missing", "refuses", "silent"} {
 		t.Run(fault, func(t *testing.T) {
 			relaying(t, 5*notifyTopicMax, func(p *post) {
@@ -401,7 +401,7 @@ func TestSilentTopicsLeaveRoomInTheOutbox(t *testing.T) {
 
 // A dead letter, and an alert, that can't be written are written later; until
 // then the notification isn't finished with.
-func TestDeadLetterIsInsistedOn(t *testing.T) {
+func TestDeadLetterIsRetriedUntilWritten(t *testing.T) {
 	relaying(t, 64, func(p *post) {
 		down := errors.New("not enough replicas")
 		p.out.faults = map[string]error{"broken": down, ns.Deadletters(): down, ns.Alerts(): down}
@@ -466,7 +466,7 @@ func TestNotificationsAreBounded(t *testing.T) {
 
 // The membership is lost: what wasn't confirmed comes again, and what was
 // doesn't. When the notifier is told to end, it says what it has done.
-func TestNotifierBeginsAnew(t *testing.T) {
+func TestNotifierReopensItsClient(t *testing.T) {
 	relaying(t, 64, func(p *post) {
 		p.start()
 		p.in.tell("fine", "t-1", "received")
@@ -500,7 +500,7 @@ func TestNotifierBeginsAnew(t *testing.T) {
 
 // What no fresh client heals ends the notifier, and with it the process, as it does a worker: also what the cluster
 // doesn't permit for long.
-func TestNotifierEndsWithWhatLasts(t *testing.T) {
+func TestNotifierEndsAfterPermanentErrors(t *testing.T) {
 	for _, c := range []struct {
 		err    error
 		within time.Duration
@@ -529,7 +529,7 @@ func TestNotifierEndsWithWhatLasts(t *testing.T) {
 
 // Many topics are missing, and the controller is slow. Each is created by itself; what is there
 // isn't even asked for, and nothing waits for another's topic.
-func TestReplyToIsEnsuredBesideOthers(t *testing.T) {
+func TestReplyToIsEnsuredConcurrently(t *testing.T) {
 	const missing, each = 100, 4 * time.Second
 	relaying(t, 5*notifyTopicMax, func(p *post) {
 		asked := map[string]int{}
@@ -582,7 +582,7 @@ func (tooLargeRecordError) Error() string               { return "the record has
 func (tooLargeRecordError) TooLarge() (bytes, most int) { return 5, 4 }
 
 // One notification is too large for its topic. It alone is dead-lettered, with one alert.
-func TestOneTooLargeNotificationStopsNoOther(t *testing.T) {
+func TestTooLargeNotificationDelaysNoOther(t *testing.T) {
 	relaying(t, 64, func(p *post) {
 		p.out.tooLarge = func(r *events.Record) bool { return r.Topic == "narrow" && strings.HasPrefix(string(r.Key), "large") }
 		p.start()
@@ -638,7 +638,7 @@ func TestRecreatedReplyToIsWaitedFor(t *testing.T) {
 }
 
 // Past its bound the notifier takes no more until there is room.
-func TestNotifierTakesNoMoreThanItsBound(t *testing.T) {
+func TestNotifierPausesAtItsLimit(t *testing.T) {
 	relaying(t, 4*notifyTopicMax, func(p *post) {
 		p.out.silent["silent"] = true
 		for i := range outstandingMax {

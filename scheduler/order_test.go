@@ -35,7 +35,7 @@ func played(t *testing.T, when, commands string) (s *script, out string) {
 
 // A step that was released without having run doesn't let those after it start before
 // those before it: their conditions and inputs are of what those did.
-func TestReleasedStepIsInItsPlace(t *testing.T) {
+func TestReleasedStepWaitsForItsAncestors(t *testing.T) {
 	s, got := played(t, "${ steps.a.output != null }", "> state\n> reply a/do/2 completed 7\n> state\n")
 	if !strings.Contains(got, "= processing failures=0 a:running b:completed c:pending d:pending\n") {
 		t.Errorf("c starts with a, or is skipped:\n%s", got)
@@ -53,7 +53,7 @@ func TestReleasedStepIsInItsPlace(t *testing.T) {
 
 // A worker's queue has the step that waits for its agent, and no other; it comes in when
 // the last of those before it is done, by whichever way.
-func TestFlowHasAReleasedStepInItsPlace(t *testing.T) {
+func TestFlowQueuesReleasedStepAfterItsAncestors(t *testing.T) {
 	s, _ := played(t, "${ true }", "")
 	f := newFlow(Capacity{Agents: map[string]int{"inventory": 1, "payments": 1, "shipping": 1}}, 0, 1)
 	f.refreshTask(s.task, s.now, true)
@@ -87,7 +87,7 @@ func (q queued) Waits(_ *events.Task, step int, _ events.Kind) bool { return ste
 // The condition of a step that waits for its agent is not looked at again for each input:
 // of a thousand that wait, each of a thousand replies would look at them all. It is looked at
 // when it is its turn.
-func TestConditionOfAStepThatWaits(t *testing.T) {
+func TestConditionOfAQueuedStep(t *testing.T) {
 	s, _ := played(t, "${ steps.a.output / 0 == 1 }", "")
 	of := map[bool]Slots{true: queued{step: 2}, false: noSlots{}}
 	for waits, slots := range of {
@@ -168,7 +168,7 @@ func (s *script) decideBy(decide func(*decider)) {
 // A decision looks at a condition once, however many others are skipped one after another:
 // forty that wait for their agent, beside a chain of forty that are skipped, would cost what no
 // decision may.
-func TestConditionIsLookedAtOnce(t *testing.T) {
+func TestConditionIsEvaluatedOnce(t *testing.T) {
 	const n = 40
 	b := workflow.New("w", 1).CompleteWithin(time.Minute).AttemptWithin(time.Second)
 	for i := range n {

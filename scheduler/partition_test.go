@@ -7,7 +7,7 @@ import (
 
 // A worker gets six partitions, and two may be loaded at once: the first act while
 // the others are still being loaded.
-func TestFirstPartitionsActWhileOthersAreLoaded(t *testing.T) {
+func TestFirstPartitionsActWhileOthersLoad(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSite(t, 6)
 		open, began, may := s.cfg.Tasks, make(chan int32, 6), make(chan struct{})

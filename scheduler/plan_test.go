@@ -31,7 +31,7 @@ func (s *script) apply(body string) {
 // A task goes on with the definition that it began with. If there is another under its
 // name and version now, it is held as if there were none: with fewer steps the process
 // would end, with others a step would get the input of another one.
-func TestDefinitionIsAnother(t *testing.T) {
+func TestDefinitionWithOtherSteps(t *testing.T) {
 	for what, other := range map[string]string{
 		"fewer steps":   bodyShort,
 		"another order": bodyOrdered,
@@ -65,7 +65,7 @@ func TestDefinitionIsAnother(t *testing.T) {
 
 // A body that differs in what the plan keeps of it, as times and attempts, is the same:
 // so is one that another build wrote.
-func TestDefinitionIsTheSame(t *testing.T) {
+func TestDefinitionWithTheSameSteps(t *testing.T) {
 	s := newScript(t)
 	s.run(bodyFirst + "\n---\n> submit 1\n")
 	s.apply(strings.Replace(bodyFirst, "complete_within: 1s", "complete_within: 2s, retry: {max_attempts: 9}", 1))

@@ -60,7 +60,7 @@ func TestRecreatedInboxIsReadFromItsStart(t *testing.T) {
 }
 
 // What was flushed of a topic is never trimmed in another one of its name.
-func TestTrimNamesTheTopicThatItsOffsetsAreOf(t *testing.T) {
+func TestTrimNamesTheTopicOfItsOffsets(t *testing.T) {
 	f := &flushedInput{}
 	st := events.PartitionState{TopicIDs: events.TopicIDs{events.Tasks: "a"}}
 	st.Reflected[events.Tasks] = 7

@@ -17,7 +17,7 @@ const acknowledging = 3 * time.Second
 
 // No broker leads a partition of the events. Orders of the others go on, though they are polled
 // together, and its own when it is led again.
-func TestPartitionThatIsRefusedWaitsAlone(t *testing.T) {
+func TestRefusedPartitionPausesAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSite(t, 2)
 		var waits []time.Duration
@@ -61,7 +61,7 @@ func TestPartitionThatIsRefusedWaitsAlone(t *testing.T) {
 }
 
 // A leader that moves costs one more try.
-func TestRefusedOnce(t *testing.T) {
+func TestFirstRefusalPausesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSite(t, 1)
 		s.cfg.Listener.PartitionPaused = func(p int32, _ time.Duration) { t.Errorf("partition %d waits", p) }
@@ -84,7 +84,7 @@ func TestRefusedOnce(t *testing.T) {
 
 // A request is too large for its topic. Its step fails with that reason, its size and the bound;
 // the agent's other requests go on.
-func TestRequestThatIsTooLargeForItsTopic(t *testing.T) {
+func TestTooLargeRequestFailsItsStep(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSite(t, 1)
 		log := s.cluster.join(0)
@@ -125,7 +125,7 @@ func TestRequestThatIsTooLargeForItsTopic(t *testing.T) {
 
 // Requests that are too large, and no smaller than the one that was refused, cost one rollback together. What is committed of
 // other partitions before they are decided about again costs none.
-func TestRequestsThatAreTooLargeCostOneRollback(t *testing.T) {
+func TestTooLargeRequestsCostOneRollback(t *testing.T) {
 	s := newSite(t, 2)
 	log := s.cluster.join(0, 1)
 	w := s.worker(log)
@@ -156,7 +156,7 @@ func TestRequestsThatAreTooLargeCostOneRollback(t *testing.T) {
 
 // A request topic refuses for another reason: attempts fail with that, not with a topic that is
 // missing.
-func TestRequestTopicThatRefusesSaysWhy(t *testing.T) {
+func TestUnwritableRequestTopicSaysWhy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSite(t, 1)
 		log := s.cluster.join(0)
@@ -181,7 +181,7 @@ func TestRequestTopicThatRefusesSaysWhy(t *testing.T) {
 }
 
 // What isn't led gets no requests, once metadata shows it: the refusal has the worker look.
-func TestRequestsGoWhereABrokerLeads(t *testing.T) {
+func TestRequestsAvoidLeaderlessPartitions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSite(t, 1)
 		s.agents["inventory"] = 3

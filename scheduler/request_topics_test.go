@@ -10,7 +10,7 @@ import (
 )
 
 // Somebody adds partitions to an agent's topic. Its members learn of that some time later, so nothing is sent there before.
-func TestAddedPartitionsOfAnAgentAreUsedLater(t *testing.T) {
+func TestNewPartitionsOfAnAgentAreUsedLater(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		shown, leaderless := map[string]int32{"a": 2, "b": 3}, map[string][]int32{}
 		topics := &requestTopics{fetch: func(context.Context) (map[string]int32, map[string][]int32, error) {

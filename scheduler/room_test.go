@@ -6,9 +6,9 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// TestRoomOfATransaction: the next transaction has the room of the last one's
+// TestArenaOfATransaction: the next transaction has the room of the last one's
 // records, and nothing of what was in it. Very much room isn't kept.
-func TestRoomOfATransaction(t *testing.T) {
+func TestArenaOfATransaction(t *testing.T) {
 	for _, c := range []struct {
 		records int
 		kept    bool
@@ -35,9 +35,9 @@ func TestRoomOfATransaction(t *testing.T) {
 	}
 }
 
-// TestDecisionsShareRoom: the records of a decision are in the room that it was
+// TestDecisionsShareMemory: the records of a decision are in the room that it was
 // given, and are the same as without.
-func TestDecisionsShareRoom(t *testing.T) {
+func TestDecisionsShareMemory(t *testing.T) {
 	x := newBench(t)
 	alone := Decide(nil, submission(1), x.cause, &x.env)
 	x.env.Records, x.env.Arena = make([]events.Record, 0, 16), &events.Room{}
@@ -55,10 +55,10 @@ func TestDecisionsShareRoom(t *testing.T) {
 	}
 }
 
-// TestRoomOfWhatWasRolledBack: what the records of a transaction are made of is used
+// TestArenaIsNotReusedAfterRollback: what the records of a transaction are made of is used
 // again when the log has them, and not when it was rolled back: a client may still be
 // about to send some.
-func TestRoomOfWhatWasRolledBack(t *testing.T) {
+func TestArenaIsNotReusedAfterRollback(t *testing.T) {
 	w := &worker{}
 	tx := w.beginTransaction()
 	room := tx.arena

@@ -13,7 +13,7 @@ func (notPermitted) Refused() bool { return true }
 
 // A worker whose clients the cluster doesn't permit is tried again for a bound, and not for ever; one that was permitted
 // for a while, or failed for another reason, begins to count anew.
-func TestWorkerThatIsNotPermittedEndsAfterABound(t *testing.T) {
+func TestUnauthorizedWorkerEndsAfterALimit(t *testing.T) {
 	denied := fmt.Errorf("open worker: %w", notPermitted{errors.New("SASL_AUTHENTICATION_FAILED")})
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	var r permissionFailures

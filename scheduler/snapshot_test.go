@@ -121,7 +121,7 @@ func (s *slowTasks) TakeSnapshot(r *events.SnapshotReader) (func(context.Context
 // While the ids of finished tasks are still on their way, replies of open tasks
 // are decided; a submission waits, and so does what is about a task that may have
 // finished: neither is taken for one that was never there.
-func TestInputsWhileFinishedTasksAreLoaded(t *testing.T) {
+func TestInputsWhileFinishedTasksLoad(t *testing.T) {
 	for name, late := range map[string]events.Record{
 		"reply":   (&events.Reply{Task: "done", Ref: events.RequestRef{Step: "a", Kind: events.Do, Attempt: 1}, Token: testToken("done", events.RequestRef{Step: "a", Kind: events.Do, Attempt: 1}), Outcome: events.Completed, Body: []byte("{}")}).Record(ns, "test"),
 		"control": (&events.Control{Task: "done", Command: events.Cancel, By: events.By{Who: "me", RequestID: "r"}}).Record(ns, "test"),
@@ -177,7 +177,7 @@ func TestInputsWhileFinishedTasksAreLoaded(t *testing.T) {
 
 // Whatever is wrong with a snapshot: it is told once, the log is read instead, and
 // the next snapshots are good again.
-func TestSnapshotsThatCantBeUsed(t *testing.T) {
+func TestUnusableSnapshots(t *testing.T) {
 	for name, harm := range map[string]func(*cluster) error{
 		"a chunk is missing":    func(c *cluster) error { c.drop(ns.Snapshots(), events.ChunkOpen); return events.ErrSnapshot },
 		"ids are missing":       func(c *cluster) error { c.drop(ns.Snapshots(), events.ChunkFinished); return events.ErrSnapshot },
@@ -234,7 +234,7 @@ func TestSnapshotsThatCantBeUsed(t *testing.T) {
 }
 
 // A snapshot, or a store, of a log that is gone isn't gone on with in another one that has grown past it.
-func TestStateOfAnotherLog(t *testing.T) {
+func TestStoreOfAnotherLog(t *testing.T) {
 	before := newSite(t, 1)
 	before.snapshots(often)
 	first := before.worker(before.cluster.join(0))

@@ -18,7 +18,7 @@ func (s *site) breakChain(task string) {
 
 // A supervisor asks for ever for what a stopped task's timer calls for. Who owns the partition says
 // once that nothing comes of it, and says so again where that was rolled back.
-func TestRecoveriesOfAStoppedTaskAreOneDeadLetter(t *testing.T) {
+func TestStoppedTaskHasOneDeadRecovery(t *testing.T) {
 	s := newSite(t, 1)
 	first := s.worker(s.cluster.join(0))
 	s.submit("w", "t-1", "t-2")
@@ -57,7 +57,7 @@ func TestRecoveriesOfAStoppedTaskAreOneDeadLetter(t *testing.T) {
 
 // Whoever commands a stopped task is told why nothing comes of it, and need not wait for the end of
 // his patience.
-func TestCommandOfAStoppedTaskIsAnswered(t *testing.T) {
+func TestControlOfAStoppedTaskIsAnswered(t *testing.T) {
 	s := newSite(t, 1)
 	first := s.worker(s.cluster.join(0))
 	s.submit("w", "t-1")

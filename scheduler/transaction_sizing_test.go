@@ -121,7 +121,7 @@ func TestDecisionsAreProgress(t *testing.T) {
 
 // A worker that decides the same again and again, and is rolled back each time, keeps its
 // partitions from everyone as one that hangs does.
-func TestRolledBackForEverEndsRun(t *testing.T) {
+func TestEndlessRollbacksEndRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSite(t, 1)
 		s.cfg.TransactionTimeout = time.Second
@@ -143,7 +143,7 @@ func TestRolledBackForEverEndsRun(t *testing.T) {
 }
 
 // How many are polled falls to what can be decided in time, and grows again.
-func TestPaceFallsAndGrows(t *testing.T) {
+func TestTransactionSizing(t *testing.T) {
 	var p transactionSizing
 	p.decrease(40, 500)
 	if p.pollMax != 40 {

@@ -10,10 +10,10 @@ import (
 	"github.com/waybill-run/waybill/workflow"
 )
 
-// TestAgentThatCameWithinATransaction: the second of two replies of a task begins a
+// TestAgentAddedDuringATransaction: the second of two replies of a task begins a
 // step whose agent has a topic since the transaction began. The first has changed the
 // task by then, so the transaction is made again: nothing fails, nothing is doubled.
-func TestAgentThatCameWithinATransaction(t *testing.T) {
+func TestAgentAddedDuringATransaction(t *testing.T) {
 	s := newSite(t, 1)
 	step := func(id, agent string, needs ...string) workflow.Step {
 		return workflow.Step{ID: id, Agent: agent, Operation: "do", Needs: needs}
@@ -52,7 +52,7 @@ func TestAgentThatCameWithinATransaction(t *testing.T) {
 
 // Two workers miss an agent at once, and the first has read the topics anew when the second asks for that: the
 // second recordReply of it, and doesn't take the agent for one without a topic.
-func TestTopicsThatAnotherWorkerHasRead(t *testing.T) {
+func TestRequestTopicsReadByAnotherWorker(t *testing.T) {
 	began := time.Now()
 	topics := &requestTopics{fetch: func(context.Context) (map[string]int32, map[string][]int32, error) {
 		return map[string]int32{"shop": 3}, nil, nil

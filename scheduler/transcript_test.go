@@ -397,7 +397,7 @@ func TestErrorsAreBounded(t *testing.T) {
 
 // An input that is passed on whole is counted once and written once: each step that has it says so, and it is there again
 // after a restore. Its undo has it too, and may add any number of members.
-func TestInputPassedOnCountsOnce(t *testing.T) {
+func TestSharedInputCountsOnce(t *testing.T) {
 	input := `{"rows":"` + strings.Repeat("x", 360_000) + `","many":{`
 	for i := range 600 {
 		input += fmt.Sprintf(`"m%d":%d,`, i, i)

@@ -171,7 +171,7 @@ func (a *args) due(p events.Policy) events.Due {
 	}}
 }
 
-func TestPauseDoublesToItsLimit(t *testing.T) {
+func TestAskAgainDoublesToItsLimit(t *testing.T) {
 	want := []time.Duration{1, 2, 4, 8, 16, 30, 30, 30}
 	for asked, w := range want {
 		if got := askAgainAfter(asked); got != w*time.Second {
@@ -184,7 +184,7 @@ func TestPauseDoublesToItsLimit(t *testing.T) {
 }
 
 // What is asked for can be read by the scheduler, whatever the policy.
-func TestEveryRecoveryCanBeRead(t *testing.T) {
+func TestRecoveriesAreReadable(t *testing.T) {
 	ns := events.Namespace(events.DefaultNamespace)
 	for _, timer := range []events.TimerKind{events.TimerTask, events.TimerAttempt, events.TimerFailed, events.TimerWaiting} {
 		for _, onError := range []string{events.OnErrorUndo, events.OnErrorHold, "", "explode"} {

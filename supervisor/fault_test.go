@@ -85,7 +85,7 @@ func TestHangingSend(t *testing.T) {
 	})
 }
 
-func TestWhatEndsTheLoop(t *testing.T) {
+func TestErrorsThatEndTheLoop(t *testing.T) {
 	for name, c := range map[string]struct {
 		break_ func(r *rig)
 		says   []string
@@ -168,7 +168,7 @@ func TestHangingDiskEndsTheSupervisor(t *testing.T) {
 	}
 }
 
-func TestStartElsewhere(t *testing.T) {
+func TestStartInAnotherTopic(t *testing.T) {
 	r := newRig(t, 1)
 	s, err := supervisor.New(supervisor.Config{Namespace: "other.", Source: "test", Open: r.disk.Deadlines, Outbox: r.out, Clock: r.clock})
 	if err != nil {
@@ -190,7 +190,7 @@ func TestValidateListsAllFaults(t *testing.T) {
 
 // What can't be read stops its own task only, and a policy of a newer build is
 // told of and looked at as rarely as can be.
-func TestPoisonIsHarmless(t *testing.T) {
+func TestUnreadableRecordsAreHarmless(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, 1)
 		var told []time.Duration

@@ -142,7 +142,7 @@ func TestDisarmedTimerIsNotAskedAbout(t *testing.T) {
 // A supervisor that is behind doesn't ask about what the log may have settled
 // already: it goes by the instant up to which it has read. Asking would put it,
 // and the scheduler, further behind.
-func TestWhoIsBehindGoesByTheLogsTime(t *testing.T) {
+func TestBehindPartitionUsesTheLogsTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, 1)
 		r.log.pollLimit = 1 // one record a poll: the rest waits in the log
@@ -216,7 +216,7 @@ func TestNothingIsAskedBeforeCaughtUp(t *testing.T) {
 
 // The end of the log is markers only: no record will ever come that reaches the
 // high watermark.
-func TestCaughtUpByMarkers(t *testing.T) {
+func TestEndMarkersCountAsCaughtUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, 1)
 		r.log.append(0, r.started("open", 3, r.start.Add(-time.Hour)))
@@ -293,7 +293,7 @@ func TestLateness(t *testing.T) {
 	})
 }
 
-func TestPartitionThatWentIsNotAskedAbout(t *testing.T) {
+func TestLostPartitionIsNotAskedAbout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, 2)
 		var lost []int32
@@ -326,7 +326,7 @@ func TestPartitionThatWentIsNotAskedAbout(t *testing.T) {
 
 // A partition goes and comes back before the loop has looked. It goes on from
 // what it holds, and reads to the end before it asks again.
-func TestPartitionThatCameBackUnseen(t *testing.T) {
+func TestPartitionReassignedBetweenIterations(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, 1)
 		r.run()
@@ -350,7 +350,7 @@ func TestPartitionThatCameBackUnseen(t *testing.T) {
 
 // One whose clock was a little ahead goes on: what it asked for too early it asks for again a second after it
 // was due.
-func TestAClockThatWasALittleAhead(t *testing.T) {
+func TestClockSlightlyAhead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, 1)
 		r.clock.offset.Store(int64(supervisor.WarnSkew))
@@ -369,7 +369,7 @@ func TestAClockThatWasALittleAhead(t *testing.T) {
 // A supervisor that starts on a machine whose clock is an hour ahead asks for
 // what isn't due, and is refused. When it learns the time it must not wait for
 // that hour before it asks again.
-func TestAClockThatWasAheadIsNoReasonToWait(t *testing.T) {
+func TestClockThatWasAheadDelaysNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, 1)
 		r.clock.offset.Store(int64(time.Hour))
@@ -397,7 +397,7 @@ func TestAClockThatWasAheadIsNoReasonToWait(t *testing.T) {
 	})
 }
 
-func TestRestartGoesOnFromWhatWasSaved(t *testing.T) {
+func TestRestartContinuesFromSavedState(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, 1)
 		r.run()
@@ -471,7 +471,7 @@ func TestSlowSend(t *testing.T) {
 
 // A partition goes while its recoveries are on their way: what has become of
 // them concerns nobody here any more.
-func TestPartitionThatWentWhileSending(t *testing.T) {
+func TestPartitionLostWhileSending(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, 1)
 		r.out.deliver = func(context.Context, int32, int) error { time.Sleep(700 * time.Millisecond); return nil }
@@ -491,7 +491,7 @@ func TestPartitionThatWentWhileSending(t *testing.T) {
 
 // A partition that went again before the loop ever saw it is let go of, and
 // nobody is told: nobody was told that it came.
-func TestPartitionThatNeverCame(t *testing.T) {
+func TestPartitionRevokedBeforeFirstIteration(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, 1)
 		r.listen.Lost = func(p int32) { t.Errorf("told of the loss of %d", p) }
@@ -508,7 +508,7 @@ func TestPartitionThatNeverCame(t *testing.T) {
 
 // What is due is due by the broker's time, and a clock that is far off is told
 // of once a minute.
-func TestClockThatIsOff(t *testing.T) {
+func TestClockSkewIsReported(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, 1)
 		var skews []time.Duration
@@ -541,7 +541,7 @@ func TestClockThatIsOff(t *testing.T) {
 	})
 }
 
-func TestGroupOffsetsAreForShow(t *testing.T) {
+func TestGroupOffsetsAreNotRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, 2)
 		failed := 0
