@@ -9,8 +9,7 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// An agent never ran, and many more tasks wait for it than --max-runnable. Orders of another workflow
-// are taken, through the whole worker.
+// More tasks than --max-runnable wait for an agent that never answered. Tasks of another workflow are admitted.
 func TestAdmissionIgnoresAgentsThatNeverAnswered(t *testing.T) {
 	for name, capacity := range map[string]Capacity{
 		"configured": {Agents: map[string]int{"inventory": 5}}, "observed": {Observe: true}, "any number": {},
@@ -34,8 +33,7 @@ func TestAdmissionIgnoresAgentsThatNeverAnswered(t *testing.T) {
 	}
 }
 
-// However large the backlog of one agent or one workflow is, it doesn't close admission by itself. What
-// several agents and workflows have at work does.
+// The backlog of one agent or one workflow never closes admission. The work of several agents and workflows does.
 func TestBacklogOfOneAgentLeavesAdmissionOpen(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		most := rapid.IntRange(admissionShare, 20_000).Draw(t, "most")
@@ -56,7 +54,7 @@ func TestBacklogOfOneAgentLeavesAdmissionOpen(t *testing.T) {
 		if n := one.admissionLoad(most); !admissionOpen(true, n, most) || n > most/admissionShare {
 			t.Fatalf("%+v counts as %d of %d", one, n, most)
 		}
-		// More work never counts for less.
+		// More work never lowers the load.
 		more := &workload{agents: map[string]int{"another": huge.Draw(t, "more steps")}, workflows: map[string]int{"another": huge.Draw(t, "more tasks")}}
 		for name, n := range one.agents {
 			more.agents[name] = n
@@ -97,7 +95,7 @@ func TestAdmissionLoad(t *testing.T) {
 	}
 }
 
-// several gives the site so many workflows, w0 and so on, each with an agent of its own: a0 and so on.
+// several adds n workflows w0, w1, ..., each with its own agent a0, a1, ...
 func (s *site) several(n int) {
 	for i := range n {
 		agent := fmt.Sprint("a", i)
@@ -109,7 +107,7 @@ func (s *site) several(n int) {
 	}
 }
 
-// Admission closes tasks and no other inbox, and opens it again as work drains.
+// Admission pauses the tasks inbox only, and resumes it as work drains.
 func TestAdmission(t *testing.T) {
 	for _, most := range []int{4, 12, 40} {
 		s := newSite(t, 1)
@@ -151,7 +149,7 @@ func TestAdmission(t *testing.T) {
 	}
 }
 
-// answerAll completes the requests of an agent that weren't answered yet.
+// answerAll completes an agent's requests that have no answer yet.
 func (s *site) answerAll(agent string, answered map[string]bool) {
 	s.t.Helper()
 	for _, r := range s.cluster.all(ns.Requests(agent)) {

@@ -6,8 +6,8 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// TestArenaOfATransaction: the next transaction has the room of the last one's
-// records, and nothing of what was in it. Very much room isn't kept.
+// TestArenaOfATransaction: the next transaction reuses the memory of the last one, cleared. Very large memory isn't
+// kept.
 func TestArenaOfATransaction(t *testing.T) {
 	for _, c := range []struct {
 		records int
@@ -35,8 +35,8 @@ func TestArenaOfATransaction(t *testing.T) {
 	}
 }
 
-// TestDecisionsShareMemory: the records of a decision are in the room that it was
-// given, and are the same as without.
+// TestDecisionsShareMemory: the records of a decision use the memory that it was given, and are the same as without
+// it.
 func TestDecisionsShareMemory(t *testing.T) {
 	x := newBench(t)
 	alone := Decide(nil, submission(1), x.cause, &x.env)
@@ -55,9 +55,8 @@ func TestDecisionsShareMemory(t *testing.T) {
 	}
 }
 
-// TestArenaIsNotReusedAfterRollback: what the records of a transaction are made of is used
-// again when the log has them, and not when it was rolled back: a client may still be
-// about to send some.
+// TestArenaIsNotReusedAfterRollback: the arena of a transaction is reused after a commit, but not after a rollback: a
+// client may still send its records.
 func TestArenaIsNotReusedAfterRollback(t *testing.T) {
 	w := &worker{}
 	tx := w.beginTransaction()

@@ -11,7 +11,7 @@ import (
 	"github.com/waybill-run/waybill/workflow"
 )
 
-// version is a definition of two steps as it is on the definitions topic.
+// version is a record of a definition with two steps.
 func version(t *testing.T, name string, n int, agents ...string) events.Record {
 	t.Helper()
 	b := workflow.New(name, n).CompleteWithin(time.Hour).AttemptWithin(time.Minute)
@@ -31,7 +31,7 @@ func version(t *testing.T, name string, n int, agents ...string) events.Record {
 
 func tombstone(key string) *events.Record { return &events.Record{Key: []byte(key)} }
 
-// Compiled programs are bounded, however many versions there ever were, and each is there when it is asked for.
+// The number of compiled programs is bounded for any number of versions, and each version can be used.
 func TestProgramsAreBounded(t *testing.T) {
 	const versions = programsMax + 50
 	c := &CompiledDefinitions{Rejected: func(key string, err error) { t.Errorf("%s: %v", key, err) }}
@@ -63,8 +63,8 @@ func TestProgramsAreBounded(t *testing.T) {
 	}
 }
 
-// A definition that was deleted is one for the tasks that have it, and none for new ones, in whatever way
-// the log came to it: with all records, or as compaction leaves them.
+// Tasks that have a deleted definition can still use it, new tasks can't: whether all records are read or only those
+// that compaction leaves.
 func TestDeletedDefinition(t *testing.T) {
 	one, two := version(t, "w", 1, "a"), version(t, "w", 2, "a")
 	other := version(t, "w", 1, "b")
@@ -110,8 +110,8 @@ func TestDeletedDefinition(t *testing.T) {
 	}
 }
 
-// The definition of a running order is deleted, and compacted away. The order goes on, by a scheduler that
-// starts then, too, and new ones are refused with the reason.
+// The definition of a running task is deleted and compacted. The task continues, also in a scheduler that starts
+// later. New tasks are refused with the reason.
 func TestRunningTaskOutlivesItsDefinition(t *testing.T) {
 	s := newSite(t, 1)
 	def := version(t, "two", 1, "inventory", "payments")
@@ -136,7 +136,7 @@ func TestRunningTaskOutlivesItsDefinition(t *testing.T) {
 		t.Errorf("asked payments for %q", got)
 	}
 
-	// Another process reads what compaction left.
+	// Another process reads the compacted topic.
 	next := newSite(t, 1)
 	next.catalog.unread = kept
 	if err := next.catalog.ReadToEndNow(t.Context()); err != nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/waybill-run/waybill/internal/inboxgate"
 )
 
-// What is looked for in a log, and what is missing there.
+// Which events are looked for in a log, and which one is missing.
 func TestEventsToCheck(t *testing.T) {
 	at := time.Unix(1000, 0)
 	accepted := []Accepted{{3, at}, {7, at.Add(1)}, {9, at.Add(2)}, {15, at.Add(3)}}
@@ -54,7 +54,8 @@ func offsetsOf(as []Accepted) (offsets []int64) {
 	return offsets
 }
 
-// What is flushed counts once all of it is in the log; what isn't settled when it is asked about is suspect; the last is asked about again.
+// A state counts as flushed once the log has all of its events. An unsettled transaction sets checkAll. The last
+// event is checked again.
 func TestConfirmation(t *testing.T) {
 	now, c := time.Unix(1000, 0), confirmation{}
 	if c.due(now) != nil {
@@ -85,8 +86,9 @@ func TestConfirmation(t *testing.T) {
 	}
 }
 
-// A transaction is rolled back after it was acknowledged: the worker finds that, trims nothing of what led to it, restores what the log
-// has in the same assignment, and decides about the same inputs again. Where it can't rewind them it ends, and the next one does.
+// A transaction is rolled back after it was acknowledged. The worker detects that, trims none of its inputs, restores
+// the partition from the log in the same assignment, and decides on the same inputs again. If the rewind fails, it
+// ends, and the next worker rewinds.
 func TestRollbackAfterAcknowledgedCommit(t *testing.T) {
 	for name, cannot := range map[string]error{"in the same assignment": nil, "in the next worker": errors.New("no coordinator")} {
 		t.Run(name, func(t *testing.T) { rolledBackAfterItsCommit(t, cannot) })
@@ -118,7 +120,7 @@ func rolledBackAfterItsCommit(t *testing.T, cannot error) {
 	s.cfg.Listener.StoreAhead = func(_ int32, why error) { ahead = append(ahead, why) }
 	s.cfg.History, log.cannotRewind = without{s.cluster, kept}, cannot
 	log.Pause(inboxgate.AllPartitions, ns.Inbox(events.Tasks), inboxgate.PausedForSlots, time.Time{})
-	w.confirmStartedAt = time.Time{} // it is time
+	w.confirmStartedAt = time.Time{} // a check is due
 	if cannot != nil {
 		var err error
 		for n := 0; n < maxTurns && err == nil; n++ {
@@ -147,7 +149,7 @@ func rolledBackAfterItsCommit(t *testing.T, cannot error) {
 	}
 }
 
-// loadingTasks loads finished tasks until it is told to end, and says when it is emptied meanwhile.
+// loadingTasks loads finished tasks until it is told to end, and detects a concurrent Wipe.
 type loadingTasks struct {
 	Tasks
 	t       *testing.T
@@ -175,8 +177,8 @@ func (s *loadingTasks) Wipe() error {
 	return s.Tasks.Wipe()
 }
 
-// A commit turns out to be rolled back while finished tasks are loaded: that ends before the partition is emptied, and what
-// it ends with is of no restore that comes after it.
+// A rollback is detected while finished tasks are loaded. The load ends before the partition is emptied, and a later
+// restore ignores its result.
 func TestRollbackWhileFinishedTasksLoad(t *testing.T) {
 	s := newSite(t, 1)
 	s.snapshots(often)
@@ -202,7 +204,7 @@ func TestRollbackWhileFinishedTasksLoad(t *testing.T) {
 	log := s.cluster.join(0)
 	l := s.worker(log)
 	s.until(l, "finished tasks are loaded", func() bool { return loading.Load() == 1 })
-	l.confirmStartedAt = time.Time{} // it is time
+	l.confirmStartedAt = time.Time{} // a check is due
 	s.until(l, "it is restored again", func() bool { return log.rewinds == 1 && len(w.from) == 2 && loading.Load() == 1 })
 	for range 5 {
 		if err := l.runOnce(t.Context()); err != nil {

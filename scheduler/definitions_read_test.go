@@ -11,7 +11,7 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// hanging is definitions that can't be read to their end: the reading hangs.
+// hanging is definitions whose read to the end hangs.
 type hanging struct {
 	*catalog
 	hangs *bool
@@ -26,8 +26,7 @@ func (c hanging) ReadToEndNow(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// While the definitions can't be read, an unknown workflow is neither refused nor does it
-// stop more than the submissions of its partition.
+// While the definitions can't be read, an unknown workflow isn't refused, and only submissions of its partition wait.
 func TestUnreadDefinitionsPauseTasksOfOnePartition(t *testing.T) {
 	for name, hang := range map[string]bool{"err": false, "hang": true} {
 		t.Run(name, func(t *testing.T) {
@@ -73,7 +72,7 @@ func unreadDefinitions(t *testing.T, hang bool) {
 	w.close(func() {})
 }
 
-// Brokers that are away refuse no record: what can't be done is said.
+// Unavailable brokers refuse no record. The failure is reported.
 func TestRequestTopicsCannotBeListed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSite(t, 1)

@@ -10,8 +10,7 @@ import (
 	"github.com/waybill-run/waybill/workflow"
 )
 
-// TestDerivedMatchesTheTask: what a decision carries on from step to step is what
-// it would work out anew, after each kind of event.
+// TestDerivedMatchesTheTask: after each kind of event the cache equals a new computation.
 func TestDerivedMatchesTheTask(t *testing.T) {
 	w := workflow.New("fan", 1).CompleteWithin(time.Hour).AttemptWithin(10 * time.Second).
 		Step(workflow.Step{ID: "first", Agent: "a", Operation: "work", Input: "${ input }"})

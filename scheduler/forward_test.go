@@ -10,7 +10,7 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// inboxRecords are one usable record for each inbox, about a task.
+// inboxRecords has a usable record about a task for each inbox.
 func inboxRecords(task string) map[events.Inbox]events.Record {
 	control := &events.Control{Task: task, Command: events.Cancel, By: events.By{Who: "op", RequestID: "r-1"}}
 	ref := events.RequestRef{Step: "a", Kind: events.Do, Attempt: 1}
@@ -22,9 +22,9 @@ func inboxRecords(task string) map[events.Inbox]events.Record {
 	}
 }
 
-// A record is worked on where its task lives. One that lies elsewhere goes
-// there once, under the task's key; whatever else its key says is a dead letter. So
-// does one in a partition that was added to its inbox, which no events go with.
+// A record is decided in the partition of its task. A record elsewhere is forwarded once, with the task's key. A
+// record with another key becomes a dead letter. A record in an added partition, which has no events, is forwarded,
+// too.
 func TestPlacement(t *testing.T) {
 	hop := events.Header{Key: events.HeaderHop, Value: []byte("1/7")}
 	for _, tt := range []struct {
@@ -64,8 +64,8 @@ func TestPlacement(t *testing.T) {
 	}
 }
 
-// forRecordOf is a worker of all partitions, and the id of a task of the first one, which a record of an
-// inbox may be about: it is there, unless that is to submit it. Nothing counts as committed yet.
+// forRecordOf returns a worker of all partitions and the id of a task of the first one. The task exists, unless the
+// inbox is for submissions. No offset is committed yet.
 func (s *site) forRecordOf(inbox events.Inbox) (w *worker, task string) {
 	w, task = s.worker(s.cluster.join(0, 1)), s.ofPartition(0, "t")
 	if inbox != events.Tasks {
@@ -76,7 +76,7 @@ func (s *site) forRecordOf(inbox events.Inbox) (w *worker, task string) {
 	return w, task
 }
 
-// placed checks what became of a record.
+// placed checks the result of a record.
 func (s *site) placed(r events.Record, task string, home bool, dead events.Reason) {
 	s.t.Helper()
 	forwarded, decided := 0, 0
@@ -111,9 +111,8 @@ func (s *site) placed(r events.Record, task string, home bool, dead events.Reaso
 	}
 }
 
-// What is forwarded has the headers of a stranger, whose batches may be larger than any
-// record that a client writes. Past the bound it is a dead letter: the worker would meet
-// it again for ever.
+// A foreign client's record may be larger than any record that a client of ours can write. Above the limit it becomes
+// a dead letter; otherwise the worker would fail on it forever.
 func TestForwardIsBounded(t *testing.T) {
 	filler := func(n int) events.Header { return events.Header{Key: "x-own", Value: make([]byte, n)} }
 	for _, tt := range []struct {
@@ -145,8 +144,8 @@ func TestForwardIsBounded(t *testing.T) {
 	}
 }
 
-// Offsets of a partition that was added to an inbox say nothing about those of the one
-// that it goes together with: neither passes the other's records over.
+// Offsets of an added partition are independent of those of the partition that it is assigned with: no record of
+// either is skipped.
 func TestOffsetsOfAnAddedPartition(t *testing.T) {
 	s := newSite(t, 1)
 	w := s.worker(s.cluster.join(0))
@@ -169,8 +168,7 @@ func TestOffsetsOfAnAddedPartition(t *testing.T) {
 	}
 }
 
-// What is poison in one inbox is a dead letter, and the next record is decided
-// in the same transaction.
+// An unusable input becomes a dead letter, and the next record is decided in the same transaction.
 func TestUnusableInputsBecomeDeadLetters(t *testing.T) {
 	for inbox := range events.Inboxes {
 		s := newSite(t, 1)

@@ -576,7 +576,7 @@ func TestClockSkewEndsRun(t *testing.T) {
 				}
 			}
 			err := s.run(s.cluster.join(0))
-			if err == nil || !strings.Contains(err.Error(), "the local clock is 31s from the broker's") {
+			if err == nil || !strings.Contains(err.Error(), "the local clock differs from the broker's by 31s") {
 				t.Errorf("%v", err)
 			}
 			if len(told) != 3 || told[0] != sign*20*time.Second {

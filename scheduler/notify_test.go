@@ -261,8 +261,7 @@ func (p *post) statuses(topic, task string) []string {
 	return got
 }
 
-// What a task's application is told comes in order, whole, and once where
-// nothing fails.
+// Notifications of a task arrive in order and completely, and once if nothing fails.
 func TestNotificationsInOrder(t *testing.T) {
 	relaying(t, 64, func(p *post) {
 		statuses := []string{"received", "error", "undoing", "undone"}
@@ -292,8 +291,8 @@ func TestNotificationsInOrder(t *testing.T) {
 	})
 }
 
-// A topic that is missing, refuses or is silent has its notifications
-// dead-lettered, with one alert, and delays no other.
+// The notifications of a topic that is missing, refuses or doesn't respond become dead letters, with one alert. No
+// other topic is delayed.
 func TestFailingReplyToDelaysNoOther(t *testing.T) {
 	for _, fault := range []string{"missing", "refuses", "silent"} {
 		t.Run(fault, func(t *testing.T) {
@@ -335,7 +334,7 @@ func TestFailingReplyToDelaysNoOther(t *testing.T) {
 					p.Errorf("%d notifications were dead-lettered, of %d", len(origins), told)
 				}
 
-				// It works again, and after a while it is tried.
+				// The topic works again, and is probed after a while.
 				p.out.set(func() { clear(p.out.faults); clear(p.out.silent) })
 				p.pass(probeWaitMax)
 				p.in.tell("broken", "late", "received")
@@ -348,8 +347,8 @@ func TestFailingReplyToDelaysNoOther(t *testing.T) {
 	}
 }
 
-// More than the outbox has room for goes to a silent topic: that one goroutine
-// of the outbox is never made to wait, and what else there is gets through.
+// More notifications than the outbox holds go to a topic that doesn't respond. The outbox's goroutine never blocks,
+// and other topics receive theirs.
 func TestSilentTopicsFillTheOutbox(t *testing.T) {
 	relaying(t, 2*notifyTopicMax, func(p *post) {
 		p.out.silent["a"], p.out.silent["b"] = true, true
@@ -370,8 +369,8 @@ func TestSilentTopicsFillTheOutbox(t *testing.T) {
 	})
 }
 
-// Topics are silent whose notifications would fill the outbox: they leave room in it. So what
-// waits for theirs waits where its own topic's time has not begun, and arrives.
+// Topics don't respond, and their notifications would fill the outbox. They leave room in it. Notifications of other
+// topics wait before their timeout begins, and arrive.
 func TestSilentTopicsLeaveRoomInTheOutbox(t *testing.T) {
 	const topics = 8
 	relaying(t, topics*notifyTopicMax, func(p *post) {
@@ -399,8 +398,7 @@ func TestSilentTopicsLeaveRoomInTheOutbox(t *testing.T) {
 	})
 }
 
-// A dead letter, and an alert, that can't be written are written later; until
-// then the notification isn't finished with.
+// Dead letters and alerts are retried until they are written. The notification isn't finished before.
 func TestDeadLetterIsRetriedUntilWritten(t *testing.T) {
 	relaying(t, 64, func(p *post) {
 		down := errors.New("not enough replicas")
@@ -425,7 +423,7 @@ func TestDeadLetterIsRetriedUntilWritten(t *testing.T) {
 	})
 }
 
-// What names no topic outside of the namespace isn't relayed.
+// A topic within the namespace, or no topic at all, receives no notification.
 func TestNotificationToTheNamespace(t *testing.T) {
 	relaying(t, 64, func(p *post) {
 		p.start()
@@ -439,8 +437,8 @@ func TestNotificationToTheNamespace(t *testing.T) {
 	})
 }
 
-// A stranger's notification may be larger than what a client of ours writes. That is no
-// fault of the topic that it names, and what tells of it must be written.
+// A foreign client's notification may be larger than ours. The topic that it names isn't at fault, and the dead
+// letter must be small enough to be written.
 func TestNotificationsAreBounded(t *testing.T) {
 	large := strings.Repeat("x", 1_010_000)
 	relaying(t, 64, func(p *post) {
@@ -464,8 +462,8 @@ func TestNotificationsAreBounded(t *testing.T) {
 	})
 }
 
-// The membership is lost: what wasn't confirmed comes again, and what was
-// doesn't. When the notifier is told to end, it says what it has done.
+// The membership is lost: unfinished notifications are relayed again, finished ones aren't. At its end the notifier
+// finishes what was delivered.
 func TestNotifierReopensItsClient(t *testing.T) {
 	relaying(t, 64, func(p *post) {
 		p.start()
@@ -498,8 +496,8 @@ func TestNotifierReopensItsClient(t *testing.T) {
 	})
 }
 
-// What no fresh client heals ends the notifier, and with it the process, as it does a worker: also what the cluster
-// doesn't permit for long.
+// An error that no new client fixes ends the notifier and the process, as for a worker. So does a long refusal of
+// authorization.
 func TestNotifierEndsAfterPermanentErrors(t *testing.T) {
 	for _, c := range []struct {
 		err    error
@@ -527,8 +525,8 @@ func TestNotifierEndsAfterPermanentErrors(t *testing.T) {
 	}
 }
 
-// Many topics are missing, and the controller is slow. Each is created by itself; what is there
-// isn't even asked for, and nothing waits for another's topic.
+// Many topics are missing, and the controller is slow. Each is created independently. Ensure isn't called for
+// existing topics, and no topic waits for another.
 func TestReplyToIsEnsuredConcurrently(t *testing.T) {
 	const missing, each = 100, 4 * time.Second
 	relaying(t, 5*notifyTopicMax, func(p *post) {
@@ -575,13 +573,13 @@ func TestReplyToIsEnsuredConcurrently(t *testing.T) {
 	})
 }
 
-// tooLargeRecordError is a Kafka client's, of a record that its topic does not take.
+// tooLargeRecordError is a Kafka client's error of a record that is too large for its topic.
 type tooLargeRecordError struct{}
 
 func (tooLargeRecordError) Error() string               { return "the record has 5 bytes, the topic takes at most 4" }
 func (tooLargeRecordError) TooLarge() (bytes, most int) { return 5, 4 }
 
-// One notification is too large for its topic. It alone is dead-lettered, with one alert.
+// One notification is too large for its topic. Only this one becomes a dead letter, with one alert.
 func TestTooLargeNotificationDelaysNoOther(t *testing.T) {
 	relaying(t, 64, func(p *post) {
 		p.out.tooLarge = func(r *events.Record) bool { return r.Topic == "narrow" && strings.HasPrefix(string(r.Key), "large") }
@@ -600,7 +598,7 @@ func TestTooLargeNotificationDelaysNoOther(t *testing.T) {
 	})
 }
 
-// A topic is deleted and recreated. Its notifications wait for it, and come in order.
+// A topic is recreated. Its notifications wait, and arrive in order.
 func TestRecreatedReplyToIsWaitedFor(t *testing.T) {
 	for _, test := range []struct {
 		away time.Duration
@@ -637,7 +635,7 @@ func TestRecreatedReplyToIsWaitedFor(t *testing.T) {
 	}
 }
 
-// Past its bound the notifier takes no more until there is room.
+// At its limit the notifier pauses its consumer until there is room.
 func TestNotifierPausesAtItsLimit(t *testing.T) {
 	relaying(t, 4*notifyTopicMax, func(p *post) {
 		p.out.silent["silent"] = true

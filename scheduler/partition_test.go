@@ -5,8 +5,7 @@ import (
 	"testing/synctest"
 )
 
-// A worker gets six partitions, and two may be loaded at once: the first act while
-// the others are still being loaded.
+// A worker is assigned six partitions, and two may load at the same time. The first ones act while the others load.
 func TestFirstPartitionsActWhileOthersLoad(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSite(t, 6)

@@ -8,9 +8,8 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// An inbox is deleted and created again, and the worker begins again with a fresh client. All that is
-// written to the new topic is decided, also where the offsets are below those of the first topic;
-// and once only, when the positions of the group are lost after that.
+// An inbox is recreated, and the worker opens a new client. All records of the new topic are decided, even at offsets
+// below those of the old topic, and only once, even if the group's positions are lost later.
 func TestRecreatedInboxIsReadFromItsStart(t *testing.T) {
 	s := newSite(t, 1)
 	w := s.worker(s.cluster.join(0))
@@ -59,7 +58,7 @@ func TestRecreatedInboxIsReadFromItsStart(t *testing.T) {
 	}
 }
 
-// What was flushed of a topic is never trimmed in another one of its name.
+// Flushed offsets of a topic never trim a recreated topic of the same name.
 func TestTrimNamesTheTopicOfItsOffsets(t *testing.T) {
 	f := &flushedInput{}
 	st := events.PartitionState{TopicIDs: events.TopicIDs{events.Tasks: "a"}}

@@ -12,11 +12,11 @@ import (
 	"github.com/waybill-run/waybill/internal/inboxgate"
 )
 
-// acknowledging is what a broker takes to refuse, when nobody acknowledges.
+// acknowledging is how long a broker takes to refuse a record without a leader.
 const acknowledging = 3 * time.Second
 
-// No broker leads a partition of the events. Orders of the others go on, though they are polled
-// together, and its own when it is led again.
+// A partition of events has no leader. Tasks of other partitions continue although they are polled together. Its own
+// continue when it has a leader again.
 func TestRefusedPartitionPausesAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSite(t, 2)
@@ -60,7 +60,7 @@ func TestRefusedPartitionPausesAlone(t *testing.T) {
 	})
 }
 
-// A leader that moves costs one more try.
+// A change of the leader costs one retry.
 func TestFirstRefusalPausesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSite(t, 1)
@@ -82,8 +82,8 @@ func TestFirstRefusalPausesNothing(t *testing.T) {
 	})
 }
 
-// A request is too large for its topic. Its step fails with that reason, its size and the bound;
-// the agent's other requests go on.
+// A request is too large for its topic. Its step fails with that reason, the size and the limit. Other requests of
+// the agent are sent.
 func TestTooLargeRequestFailsItsStep(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSite(t, 1)
@@ -123,8 +123,8 @@ func TestTooLargeRequestFailsItsStep(t *testing.T) {
 	})
 }
 
-// Requests that are too large, and no smaller than the one that was refused, cost one rollback together. What is committed of
-// other partitions before they are decided about again costs none.
+// All requests that are at least as large as a refused one cost one rollback together. Commits of other partitions in
+// between cost none.
 func TestTooLargeRequestsCostOneRollback(t *testing.T) {
 	s := newSite(t, 2)
 	log := s.cluster.join(0, 1)
@@ -154,14 +154,13 @@ func TestTooLargeRequestsCostOneRollback(t *testing.T) {
 	}
 }
 
-// A request topic refuses for another reason: attempts fail with that, not with a topic that is
-// missing.
+// A request topic refuses for another reason. Attempts fail with that reason, not as if the topic were missing.
 func TestUnwritableRequestTopicSaysWhy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSite(t, 1)
 		log := s.cluster.join(0)
 		w := s.worker(log)
-		s.cluster.missing[ns.Requests("inventory")] = true // the fake refuses it for good
+		s.cluster.missing[ns.Requests("inventory")] = true // the fake refuses it permanently
 		s.submit("w", "t-0")
 		s.drain(w)
 		for _, r := range s.cluster.all(ns.Events()) {
@@ -180,7 +179,7 @@ func TestUnwritableRequestTopicSaysWhy(t *testing.T) {
 	})
 }
 
-// What isn't led gets no requests, once metadata shows it: the refusal has the worker look.
+// Leaderless partitions receive no requests once the metadata shows them. A refusal refreshes the metadata.
 func TestRequestsAvoidLeaderlessPartitions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSite(t, 1)
@@ -204,8 +203,8 @@ func TestRequestsAvoidLeaderlessPartitions(t *testing.T) {
 	})
 }
 
-// Where no broker leads any partition of an agent's topic, nobody waits for an acknowledgement: orders of
-// other partitions go on at once.
+// No partition of an agent's topic has a leader. Nothing waits for an acknowledgement, and tasks of other partitions
+// continue at once.
 func TestTopicWithoutAnyLeader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSite(t, 2)
@@ -245,7 +244,7 @@ func TestTopicWithoutAnyLeader(t *testing.T) {
 	})
 }
 
-// Each attempt goes to another partition than the one before, and to one that is led, while there are two.
+// Each attempt uses another partition than the one before, and one with a leader, if there are two.
 func TestRequestPartitions(t *testing.T) {
 	for n := int32(1); n <= 13; n++ {
 		for mask := range 1 << n {
@@ -270,7 +269,7 @@ func TestRequestPartitions(t *testing.T) {
 	}
 }
 
-// Each transaction that is rolled back is counted, whatever the reason.
+// Each rollback is counted, whatever its reason.
 func TestRollbacksAreCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSite(t, 1)

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Somebody adds partitions to an agent's topic. Its members learn of that some time later, so nothing is sent there before.
+// Partitions are added to an agent's topic. Its members detect them later, so no request is sent there before.
 func TestNewPartitionsOfAnAgentAreUsedLater(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		shown, leaderless := map[string]int32{"a": 2, "b": 3}, map[string][]int32{}

@@ -8,7 +8,7 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// breakChain writes an event of a task that doesn't follow the one before it.
+// breakChain writes an event of a task that doesn't follow its last one.
 func (s *site) breakChain(task string) {
 	e := &events.Event{Task: task, Seq: uint64(len(s.events(task)) + 1), Prev: "of another history", At: s.clock.Now(), Epoch: 1,
 		Cause: events.Cause{Inbox: events.Tasks},
@@ -16,8 +16,8 @@ func (s *site) breakChain(task string) {
 	s.cluster.write(e.Record(ns, "test", events.Partition([]byte(task), s.cfg.Partitions), e.Value()))
 }
 
-// A supervisor asks for ever for what a stopped task's timer calls for. Who owns the partition says
-// once that nothing comes of it, and says so again where that was rolled back.
+// A supervisor repeats the recovery of a stopped task forever. An owner writes one dead letter, and another one only
+// if the first was rolled back.
 func TestStoppedTaskHasOneDeadRecovery(t *testing.T) {
 	s := newSite(t, 1)
 	first := s.worker(s.cluster.join(0))
@@ -55,8 +55,7 @@ func TestStoppedTaskHasOneDeadRecovery(t *testing.T) {
 	}
 }
 
-// Whoever commands a stopped task is told why nothing comes of it, and need not wait for the end of
-// his patience.
+// A control of a stopped task is answered with the reason at once.
 func TestControlOfAStoppedTaskIsAnswered(t *testing.T) {
 	s := newSite(t, 1)
 	first := s.worker(s.cluster.join(0))

@@ -8,7 +8,7 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// testToken is Env.Token of tests: another for each attempt, and the same each time it is asked for.
+// testToken is Env.Token of tests: a function of the attempt.
 func testToken(task string, ref events.RequestRef) string {
 	return events.Hash("token", []byte(events.RequestID(task, ref)))
 }
@@ -27,8 +27,8 @@ func doneBy(task string, attempt int, token string, o events.Outcome) events.Rec
 	return (&events.Reply{Task: task, Ref: ref, Token: token, Outcome: o, Body: []byte("{}"), Effect: events.EffectNone}).Record(ns, "mallory")
 }
 
-// A reply without the token of its attempt changes nothing and is a dead letter, whatever it says. One with it that comes late
-// is ignored.
+// A reply without its attempt's token changes nothing and becomes a dead letter. A late reply with the token is
+// ignored.
 func TestForgedReplyIsRefused(t *testing.T) {
 	s := newSite(t, 1)
 	w := s.worker(s.cluster.join(0))
@@ -67,7 +67,7 @@ func TestForgedReplyIsRefused(t *testing.T) {
 	}
 }
 
-// An agent is silent until it replies, and not until somebody else does.
+// Only a reply of the agent itself ends its silence.
 func TestForgedReplyEndsNoSilence(t *testing.T) {
 	s := newSite(t, 1)
 	s.cfg.Capacity.Agents = map[string]int{"inventory": silentAfter}
@@ -85,7 +85,7 @@ func TestForgedReplyEndsNoSilence(t *testing.T) {
 	}
 }
 
-// Forged replies come as fast as somebody writes. Operators get one alert a minute, which counts those since the last.
+// Forged replies come at any rate. Operators receive one alert a minute, with the number since the last.
 func TestForgedRepliesAlertOnceAMinute(t *testing.T) {
 	s := newSite(t, 1)
 	w := s.worker(s.cluster.join(0))

@@ -10,9 +10,9 @@ import (
 	"github.com/waybill-run/waybill/workflow"
 )
 
-// TestAgentAddedDuringATransaction: the second of two replies of a task begins a
-// step whose agent has a topic since the transaction began. The first has changed the
-// task by then, so the transaction is made again: nothing fails, nothing is doubled.
+// TestAgentAddedDuringATransaction: the second of two replies of a task starts a step whose agent's topic was created
+// during the transaction. The first reply has changed the task, so the transaction is repeated. Nothing fails, and
+// nothing is written twice.
 func TestAgentAddedDuringATransaction(t *testing.T) {
 	s := newSite(t, 1)
 	step := func(id, agent string, needs ...string) workflow.Step {
@@ -50,8 +50,8 @@ func TestAgentAddedDuringATransaction(t *testing.T) {
 	}
 }
 
-// Two workers miss an agent at once, and the first has read the topics anew when the second asks for that: the
-// second recordReply of it, and doesn't take the agent for one without a topic.
+// Two workers miss an agent at the same time. The first has refreshed the topics when the second needs them. The
+// second uses that result, and doesn't treat the agent as missing.
 func TestRequestTopicsReadByAnotherWorker(t *testing.T) {
 	began := time.Now()
 	topics := &requestTopics{fetch: func(context.Context) (map[string]int32, map[string][]int32, error) {

@@ -11,8 +11,8 @@ type notPermitted struct{ error }
 
 func (notPermitted) Refused() bool { return true }
 
-// A worker whose clients the cluster doesn't permit is tried again for a bound, and not for ever; one that was permitted
-// for a while, or failed for another reason, begins to count anew.
+// A worker that the cluster doesn't authorize retries for a limited time. The time restarts after a client that was
+// authorized for a while, or that failed for another reason.
 func TestUnauthorizedWorkerEndsAfterALimit(t *testing.T) {
 	denied := fmt.Errorf("open worker: %w", notPermitted{errors.New("SASL_AUTHENTICATION_FAILED")})
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)

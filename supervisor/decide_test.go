@@ -19,9 +19,8 @@ var rewrite = flag.Bool("rewrite", false, "write the transcripts anew; read the 
 // epoch is 0s in the transcripts.
 var epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// TestDecideTranscripts runs testdata/decide/*.txt: a policy, the timers that
-// are due under it, and at each "now" what is asked for, in lines that begin
-// with ">". Instants are seconds after an epoch.
+// TestDecideTranscripts runs testdata/decide/*.txt: a policy, the timers that are due under it, and after each "now"
+// the recoveries, in lines that begin with ">". Instants are seconds after epoch.
 func TestDecideTranscripts(t *testing.T) {
 	files, err := filepath.Glob("testdata/decide/*.txt")
 	if err != nil || len(files) == 0 {
@@ -183,7 +182,7 @@ func TestAskAgainDoublesToItsLimit(t *testing.T) {
 	}
 }
 
-// What is asked for can be read by the scheduler, whatever the policy.
+// The scheduler can read all recoveries, whatever the policy.
 func TestRecoveriesAreReadable(t *testing.T) {
 	ns := events.Namespace(events.DefaultNamespace)
 	for _, timer := range []events.TimerKind{events.TimerTask, events.TimerAttempt, events.TimerFailed, events.TimerWaiting} {

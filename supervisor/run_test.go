@@ -15,7 +15,7 @@ import (
 	"github.com/waybill-run/waybill/supervisor"
 )
 
-// rig is a supervisor with its surroundings, on the virtual clock of a bubble.
+// rig is a supervisor with fakes, on the virtual clock of a bubble.
 type rig struct {
 	t      *testing.T
 	log    *brokerLog
@@ -33,7 +33,7 @@ func newRig(t *testing.T, partitions int32) *rig {
 	return &rig{t: t, log: newBrokerLog(partitions), out: &outbox{}, disk: newDisk(t, partitions), clock: &brokerClock{}, start: time.Now()}
 }
 
-// run starts the loop with no partition assigned.
+// run starts the loop without partitions.
 func (r *rig) run() {
 	r.t.Helper()
 	s, err := supervisor.New(supervisor.Config{Namespace: testNamespace, Source: "test", Open: r.disk.Deadlines, Outbox: r.out, Clock: r.clock, Listener: &r.listen})
@@ -52,7 +52,7 @@ func (r *rig) assign(ps ...int32) {
 	synctest.Wait()
 }
 
-// end stops the loop cleanly.
+// end stops the loop and checks its result.
 func (r *rig) end() {
 	r.t.Helper()
 	r.stop()
@@ -62,7 +62,7 @@ func (r *rig) end() {
 	r.closed()
 }
 
-// closed checks that nothing is left open.
+// closed checks that no projection is open.
 func (r *rig) closed() {
 	r.t.Helper()
 	r.disk.mu.Lock()
@@ -74,7 +74,7 @@ func (r *rig) closed() {
 	}
 }
 
-// started arms the timer of an attempt, as the task's event seq.
+// started is an event that arms the timer of an attempt.
 func (r *rig) started(task string, seq uint64, due time.Time) *events.Event {
 	return &events.Event{Task: task, Seq: seq, At: due, Due: events.Millis(due),
 		Policy: &events.Policy{Timer: events.TimerAttempt, OnError: events.OnErrorUndo,
@@ -139,19 +139,18 @@ func TestDisarmedTimerIsNotAskedAbout(t *testing.T) {
 	})
 }
 
-// A supervisor that is behind doesn't ask about what the log may have settled
-// already: it goes by the instant up to which it has read. Asking would put it,
-// and the scheduler, further behind.
+// A supervisor that is behind doesn't ask about timers that unread events may disarm. Such asks would put it, and the
+// scheduler, further behind.
 func TestBehindPartitionUsesTheLogsTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, 1)
-		r.log.pollLimit = 1 // one record a poll: the rest waits in the log
+		r.log.pollLimit = 1 // one record per poll
 		r.run()
 		r.assign(0)
 		synctest.Wait()
 		due := r.start.Add(5 * time.Second)
 		time.Sleep(10 * time.Second) // the timers are long due when they are read
-		r.log.setStable(0, 0)        // nothing is to be read before all is there
+		r.log.setStable(0, 0)        // nothing is readable until all is written
 		r.log.appendAt(r.start.Add(time.Second), 0, r.started("answered", 3, due), r.started("silent", 3, due))
 		for i := range 200 {
 			r.log.appendAt(r.start.Add(2*time.Second), 0, completed(fmt.Sprint("other ", i), 4))
@@ -168,8 +167,7 @@ func TestBehindPartitionUsesTheLogsTime(t *testing.T) {
 	})
 }
 
-// An event that disarms a timer while its recovery is on the way must not be
-// undone by the snooze that follows.
+// An event disarms a timer while its recovery is in flight. The later snooze must not arm it again.
 func TestDisarmedWhileSending(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, 1)
@@ -192,8 +190,7 @@ func TestNothingIsAskedBeforeCaughtUp(t *testing.T) {
 		var restored []time.Duration
 		r.listen.Restored = func(p int32, took time.Duration) { restored = append(restored, took) }
 		r.log.append(0, r.started("done", 3, r.start.Add(-time.Hour)), r.started("open", 3, r.start.Add(-time.Hour)))
-		// A dead owner's transaction is open: what it wrote, a marker at the
-		// end, can't be read yet.
+		// The transaction of a crashed owner is open: its records and the end marker aren't readable yet.
 		r.log.append(0, completed("done", 4))
 		r.log.appendRecord(0, nil)
 		r.log.setStable(0, 2)
@@ -214,8 +211,7 @@ func TestNothingIsAskedBeforeCaughtUp(t *testing.T) {
 	})
 }
 
-// The end of the log is markers only: no record will ever come that reaches the
-// high watermark.
+// The end of the log has end markers only: no record will reach the high watermark.
 func TestEndMarkersCountAsCaughtUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, 1)
@@ -266,7 +262,7 @@ func TestBurstDoesNotStarveOthers(t *testing.T) {
 	})
 }
 
-// Records that come all the time must not hold a timer up.
+// A steady stream of records must not delay a timer.
 func TestLateness(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, 2)
@@ -312,7 +308,7 @@ func TestLostPartitionIsNotAskedAbout(t *testing.T) {
 			t.Errorf("told of the loss of %v", lost)
 		}
 
-		// Back again: read on from where it was, and asked about at once.
+		// Assigned again: it continues from its position and asks at once.
 		r.log.append(0, r.started("meanwhile", 3, r.start.Add(5*time.Second)))
 		back := time.Now()
 		r.assign(0, 1)
@@ -324,8 +320,8 @@ func TestLostPartitionIsNotAskedAbout(t *testing.T) {
 	})
 }
 
-// A partition goes and comes back before the loop has looked. It goes on from
-// what it holds, and reads to the end before it asks again.
+// A partition is revoked and assigned again between two iterations. It keeps its state, and is read to the end before
+// it asks again.
 func TestPartitionReassignedBetweenIterations(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, 1)
@@ -348,8 +344,8 @@ func TestPartitionReassignedBetweenIterations(t *testing.T) {
 	})
 }
 
-// One whose clock was a little ahead goes on: what it asked for too early it asks for again a second after it
-// was due.
+// The clock was slightly ahead. The supervisor continues, and repeats an early recovery one second after the timer is
+// due.
 func TestClockSlightlyAhead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, 1)
@@ -366,9 +362,8 @@ func TestClockSlightlyAhead(t *testing.T) {
 	})
 }
 
-// A supervisor that starts on a machine whose clock is an hour ahead asks for
-// what isn't due, and is refused. When it learns the time it must not wait for
-// that hour before it asks again.
+// A supervisor starts on a machine whose clock is an hour ahead. It asks early, and is refused. When the clock is
+// corrected, it must not wait an hour to ask again.
 func TestClockThatWasAheadDelaysNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, 1)
@@ -451,7 +446,7 @@ func TestSavesByTimeAndBySize(t *testing.T) {
 	})
 }
 
-// A pause counts from the acknowledgement, and so does lateness.
+// The pause and the lateness count from the acknowledgement.
 func TestSlowSend(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, 1)
@@ -469,8 +464,7 @@ func TestSlowSend(t *testing.T) {
 	})
 }
 
-// A partition goes while its recoveries are on their way: what has become of
-// them concerns nobody here any more.
+// A partition is reassigned while its recoveries are in flight. Their result is ignored.
 func TestPartitionLostWhileSending(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, 1)
@@ -481,7 +475,7 @@ func TestPartitionLostWhileSending(t *testing.T) {
 		time.Sleep(1100 * time.Millisecond)
 		r.assign()
 		time.Sleep(200 * time.Millisecond)
-		r.assign(0) // opened anew, while the first batch is still on its way
+		r.assign(0) // opened again while the first batch is in flight
 		time.Sleep(time.Second)
 		synctest.Wait()
 		expect(t, "order-1", r.out.since(r.start, ""), "1.7s 2s")
@@ -489,8 +483,7 @@ func TestPartitionLostWhileSending(t *testing.T) {
 	})
 }
 
-// A partition that went again before the loop ever saw it is let go of, and
-// nobody is told: nobody was told that it came.
+// A partition is revoked before the loop has seen it. It is closed, and neither Assigned nor Lost is called.
 func TestPartitionRevokedBeforeFirstIteration(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, 1)
@@ -506,8 +499,7 @@ func TestPartitionRevokedBeforeFirstIteration(t *testing.T) {
 	})
 }
 
-// What is due is due by the broker's time, and a clock that is far off is told
-// of once a minute.
+// Timers are due by the broker's time. A large skew is reported once a minute.
 func TestClockSkewIsReported(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, 1)
@@ -524,8 +516,7 @@ func TestClockSkewIsReported(t *testing.T) {
 		if len(skews) != 3 || skews[0] != -time.Hour {
 			t.Errorf("warned of %v, want of an hour in each minute begun", skews)
 		}
-		// The correction turns out to have been wrong: nothing wakes the loop,
-		// but its sweep interval does.
+		// The correction was wrong. Only the sweep interval wakes the loop.
 		r.clock.offset.Store(int64(-supervisor.WarnSkew))
 		time.Sleep(supervisor.DefaultSweepInterval)
 		synctest.Wait()
@@ -564,7 +555,7 @@ func TestGroupOffsetsAreNotRead(t *testing.T) {
 		if got := fmt.Sprint(r.log.commits); got != "[map[0:2 1:0]]" {
 			t.Errorf("committed %s, want each position once, the marker included", got)
 		}
-		// Another member had partition 0 and may have committed something else.
+		// Another member owned partition 0 and may have committed another position.
 		r.assign(1)
 		r.assign(0, 1)
 		time.Sleep(2 * supervisor.CommitEvery)

@@ -39,8 +39,7 @@ func TestSleep(t *testing.T) {
 	}
 }
 
-// The clock that says what is due and the one that spaces the loop's own work
-// are not the same.
+// Due timers use the corrected clock, the loop's own work the local one.
 func TestSleepWithACorrectedClock(t *testing.T) {
 	local, now := epoch, epoch.Add(-time.Hour)
 	p := &partition{restored: true, deadlines: still{now.Add(300 * time.Millisecond)}, savedAt: local, resumeAt: local.Add(-time.Minute)}

@@ -9,7 +9,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// paused is a client that keeps what is paused, and refuses what was done already.
+// paused is a client that records pauses, and fails on a repeated pause or resume.
 type paused struct {
 	t  rapid.TB
 	in map[Inbox]bool
@@ -29,13 +29,13 @@ func (p *paused) Resume(in Inbox) {
 	delete(p.in, in)
 }
 
-// hold is one reason that the model has for one inbox.
+// hold is one reason for one inbox in the model.
 type hold struct {
 	in  Inbox
 	why Reason
 }
 
-// inboxes of the tests: two topics with two partitions each, and both as a whole.
+// inboxes are two topics with two partitions each, and both topics as a whole.
 func inboxes() (all []Inbox) {
 	for _, topic := range []string{"tasks", "replies"} {
 		for p := AllPartitions; p < 2; p++ {
@@ -45,7 +45,7 @@ func inboxes() (all []Inbox) {
 	return all
 }
 
-// In whatever order reasons begin and end, an inbox is paused exactly while one of them holds it.
+// In any order in which reasons begin and end, an inbox is paused exactly while at least one reason pauses it.
 func TestInboxFlowsOnlyWithoutReasons(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		client := &paused{t, map[Inbox]bool{}}
@@ -105,7 +105,7 @@ func compare(t *rapid.T, g *Gate, client *paused, model map[hold]time.Time) {
 	}
 }
 
-// All reasons hold one inbox. In each order in which they end, it flows when the last one ended, and not before.
+// All reasons pause one inbox. In each order of their ends, it flows after the last one, and not before.
 func TestEachOrderOfReasons(t *testing.T) {
 	in, orders := Inbox{"tasks", 0}, 0
 	for subset := 1; subset < 1<<reasonCount; subset++ {
