@@ -9,8 +9,7 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// asked are the tasks whose attempts an agent was asked for, in the order of the
-// log.
+// asked are the tasks of an agent's requests, in the order of the log.
 func (s *site) asked(agent string) []string {
 	s.t.Helper()
 	var ids []string
@@ -45,7 +44,7 @@ func (s *site) answer(agent, task string) {
 	s.t.Fatalf("%s was not asked for %s", agent, task)
 }
 
-// due asks for what a task's step calls for by now.
+// due asks for the recovery that a task's step is due for.
 func (s *site) due(task string) {
 	s.t.Helper()
 	timers := &events.Timers{}
@@ -74,9 +73,8 @@ func (s *site) submitAs(priority int, ids ...string) {
 	}
 }
 
-// What an agent can't do yet waits in the scheduler, the higher priority first,
-// the longest wait first within one; and who has waited long enough goes before
-// a higher priority.
+// Steps wait while the agent has no free slot: the higher priority first, within a priority the longest wait first. A
+// step that has waited long enough goes before a higher priority.
 func TestQueueByPriority(t *testing.T) {
 	s := newSite(t, 1)
 	s.cfg.Capacity.Agents = map[string]int{"inventory": 1}
@@ -97,7 +95,7 @@ func TestQueueByPriority(t *testing.T) {
 		}
 		s.answer("inventory", want[len(want)-1])
 		s.drain(w)
-		// low has waited longer than high by 21 s: more than two priorities.
+		// low has waited 21 s longer than high: more than two priorities.
 		want = append(want, []string{"critical", "low", "high", "middle"}[len(want)-1])
 	}
 	s.answer("inventory", "middle")
@@ -108,8 +106,7 @@ func TestQueueByPriority(t *testing.T) {
 	}
 }
 
-// The capacity is that of all partitions together, and at least one request may be
-// outstanding in each.
+// The capacity is shared by all partitions, with at least one request in each.
 func TestCapacityIsShared(t *testing.T) {
 	for capacity, want := range map[int][]int{1: {1, 1, 1}, 5: {2, 2, 1}, 9: {3, 3, 3}} {
 		for p, n := range want {
@@ -120,7 +117,7 @@ func TestCapacityIsShared(t *testing.T) {
 	}
 }
 
-// silence submits tasks and has the attempts of the first few time out.
+// silence submits tasks, and the attempts of the first few time out.
 func (s *site) silence(w *worker, tasks ...string) {
 	s.t.Helper()
 	s.submit("w", tasks...)
@@ -132,24 +129,22 @@ func (s *site) silence(w *worker, tasks ...string) {
 	}
 }
 
-// An agent that lets three attempts time out, one after another, is probed by one
-// step at a time, and by those first that have lost nothing yet. The others keep
-// their attempts, also if a supervisor asks for them. Any reply of the agent ends
-// that.
+// After three time-outs in a row an agent is probed by one step at a time, and first by steps without a time-out.
+// Other steps keep their attempts, even if a supervisor asks for them. Any reply of the agent ends that.
 func TestSilentAgentIsProbed(t *testing.T) {
 	s := newSite(t, 1)
 	s.cfg.Capacity.Agents = map[string]int{"inventory": silentAfter}
 	w := s.worker(s.cluster.join(0))
 	s.silence(w, "a", "b", "c", "d", "e", "f")
-	// a and b made room for d and e; c was the third.
+	// The time-outs of a and b freed slots for d and e; c was the third.
 	if got := s.asked("inventory"); !slices.Equal(got, []string{"a", "b", "c", "d", "e"}) || !w.health.isSilent("inventory") {
 		t.Fatalf("asked for %q, silent %v", got, w.health.isSilent("inventory"))
 	}
 	s.clock.pass(10 * time.Second)
-	s.due("a") // its wait is over, its turn isn't
+	s.due("a") // its wait is over, but it has no slot
 	s.due("d")
 	s.drain(w)
-	s.due("e") // nothing is outstanding any more, but e's timer is near
+	s.due("e") // nothing is outstanding, but e's timer is near
 	s.drain(w)
 	if got := s.asked("inventory"); len(got) != 5 {
 		t.Fatalf("asked for %q", got)
@@ -165,7 +160,7 @@ func TestSilentAgentIsProbed(t *testing.T) {
 	if got := s.asked("inventory"); len(got) != 6 {
 		t.Fatalf("f runs; asked for %q", got[6:])
 	}
-	s.answer("inventory", "a") // a reply of an attempt that is over is one, too
+	s.answer("inventory", "a") // a reply of an ended attempt counts, too
 	s.drain(w)
 	if got := s.asked("inventory"); w.health.isSilent("inventory") || len(got) != 5+silentAfter {
 		t.Errorf("silent %v; asked for %q", w.health.isSilent("inventory"), got)
@@ -178,8 +173,8 @@ func TestSilentAgentIsProbed(t *testing.T) {
 	s.events("")
 }
 
-// Time-outs say nothing of an agent that has replied since those steps were first
-// tried, nor do several of one task.
+// Time-outs don't count if the agent has replied since those steps were first tried. Several time-outs of one task
+// count once.
 func TestSilenceIsPerAgent(t *testing.T) {
 	s := newSite(t, 1)
 	s.cfg.Capacity.Agents = map[string]int{"inventory": 100}
@@ -196,7 +191,7 @@ func TestSilenceIsPerAgent(t *testing.T) {
 			s.drain(w)
 		}
 	}
-	again := func(tasks ...string) { // their next attempts begin, and time out
+	again := func(tasks ...string) { // their next attempts start, and time out
 		s.clock.pass(5 * time.Second)
 		for _, id := range tasks {
 			s.due(id)
@@ -219,8 +214,7 @@ func TestSilenceIsPerAgent(t *testing.T) {
 	}
 }
 
-// What a transaction made of the queue is forgotten with it; what a restore finds
-// is what there was.
+// A rollback undoes a transaction's changes of the queue, and a restore builds the same queue.
 func TestFlowIsDerivedFromTasks(t *testing.T) {
 	s := newSite(t, 1)
 	s.cfg.Capacity.Agents = map[string]int{"inventory": 2}
@@ -261,8 +255,7 @@ func TestFlowIsDerivedFromTasks(t *testing.T) {
 	}
 }
 
-// What an agent was asked before it fell silent may be outstanding for a day yet: it
-// is probed all the same.
+// Requests from before the silence may be outstanding for a day. The agent is probed nevertheless.
 func TestOldRequestsDelayNoProbe(t *testing.T) {
 	s := newSite(t, 1)
 	s.cfg.Capacity.Agents = map[string]int{"inventory": silentAfter + 2}
@@ -285,7 +278,7 @@ func TestOldRequestsDelayNoProbe(t *testing.T) {
 	s.events("")
 }
 
-// Who has no capacity is asked for everything at once.
+// An agent without a capacity receives every request at once.
 func TestWithoutCapacityNothingIsQueued(t *testing.T) {
 	s := newSite(t, 1)
 	w := s.worker(s.cluster.join(0))
@@ -295,8 +288,8 @@ func TestWithoutCapacityNothingIsQueued(t *testing.T) {
 	}
 }
 
-// Steps that wait for agents that answer count against admission. Those that wait for an agent that never
-// answered, or is silent, don't: its tasks must not keep others out.
+// Steps that wait for agents that answer count for admission. Steps that wait for an agent that never answered or is
+// silent don't: they must not keep other tasks out.
 func TestWaitingCountsForAdmission(t *testing.T) {
 	s := newSite(t, 1)
 	s.several(admissionShare)
@@ -333,7 +326,7 @@ func TestWaitingCountsForAdmission(t *testing.T) {
 	}
 }
 
-// A task that is cancelled while its step waits leaves the queue.
+// A task that is cancelled while its step is queued leaves the queue.
 func TestCancelledTaskLeavesTheQueue(t *testing.T) {
 	s := newSite(t, 1)
 	s.cfg.Capacity.Agents = map[string]int{"inventory": 1}
@@ -349,8 +342,8 @@ func TestCancelledTaskLeavesTheQueue(t *testing.T) {
 	}
 }
 
-// What waited for its agent starts with the next input where nobody counts requests any
-// more: no timer brings a first attempt.
+// Steps that were queued for an agent that no longer has a limit start with the next input: no timer starts a first
+// attempt.
 func TestUnslottedStepsStart(t *testing.T) {
 	for name, capacity := range map[string]Capacity{
 		"none is counted": {}, "this agent isn't": {Agents: map[string]int{"payments": 1}}, "all are": {Observe: true},
@@ -365,7 +358,7 @@ func TestUnslottedStepsStart(t *testing.T) {
 			s.cfg.Capacity = capacity
 			log.assign(0)
 			rolledBack := 1
-			log.end = func(func()) (committed, handled bool, err error) { // and nothing is forgotten
+			log.end = func(func()) (committed, handled bool, err error) { // without a rollback
 				rolledBack--
 				return false, rolledBack >= 0, nil
 			}

@@ -12,7 +12,7 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// life is that of a task of one step whose agent does it.
+// life is the events of a task with one step that completes.
 var life = []string{"waybill.task.received.v1", "waybill.task.started.v1", "waybill.step.started.v1", "waybill.step.completed.v1", "waybill.task.processed.v1"}
 
 func (s *site) lived(tasks ...string) {
@@ -24,7 +24,7 @@ func (s *site) lived(tasks ...string) {
 	}
 }
 
-// process submits tasks and has them done.
+// process submits tasks and completes them.
 func (s *site) process(w *worker, tasks ...string) {
 	s.t.Helper()
 	s.submit("w", tasks...)
@@ -34,8 +34,7 @@ func (s *site) process(w *worker, tasks ...string) {
 	s.lived(tasks...)
 }
 
-// The group's offsets expire, and everything comes again: what the state
-// reflects is skipped.
+// The group's offsets expire, and all inputs are read again. Those that the state reflects are skipped.
 func TestInputsBelowReflectedAreSkipped(t *testing.T) {
 	s := newSite(t, 2)
 	first := s.worker(s.cluster.join(0, 1))
@@ -58,8 +57,7 @@ func TestInputsBelowReflectedAreSkipped(t *testing.T) {
 	}
 }
 
-// A rolled-back transaction leaves nothing: neither in the log nor in the
-// worker's state. Its inputs come again.
+// A rolled-back transaction changes neither the log nor the worker's state. Its inputs are read again.
 func TestAbortDropsTheSpeculativeState(t *testing.T) {
 	s := newSite(t, 1)
 	log := s.cluster.join(0)
@@ -86,8 +84,8 @@ func TestAbortDropsTheSpeculativeState(t *testing.T) {
 	}
 }
 
-// The commit happened and nobody was told, with all of the group's positions or
-// with none: a fresh worker finds out from the log, and nothing is doubled.
+// A commit succeeded but its answer was lost, with all of the group's positions or with none. A new worker learns the
+// outcome from the log, and nothing is written twice.
 func TestUncertainCommit(t *testing.T) {
 	for _, name := range []string{"positions committed too", "positions lost", "nothing happened"} {
 		t.Run(name, func(t *testing.T) {
@@ -134,7 +132,7 @@ func TestUncertainCommit(t *testing.T) {
 	}
 }
 
-// Run gives a worker whose commit was uncertain a fresh client, and goes on.
+// After an uncertain commit, Run opens a new client and continues.
 func TestRunReopensAWorker(t *testing.T) {
 	s := newSite(t, 1)
 	opened := 0
@@ -168,7 +166,7 @@ func TestRunReopensAWorker(t *testing.T) {
 	}
 }
 
-// await waits for what the roles write to make something so.
+// await waits until a condition on the log holds.
 func (s *site) await(so func() bool) {
 	s.t.Helper()
 	for !so() {
@@ -188,8 +186,8 @@ func (s *site) await(so func() bool) {
 	}
 }
 
-// A partition goes after its records were polled: nothing is written, also not
-// of the other one, whose records come again.
+// A partition is reassigned after its records were polled. The transaction is rolled back, and the records of the
+// other partition are read again.
 func TestPartitionLostBetweenPollAndCommit(t *testing.T) {
 	for _, when := range []string{"before deciding", "before the commit"} {
 		for _, back := range []bool{false, true} {
@@ -236,8 +234,8 @@ func TestPartitionLostBetweenPollAndCommit(t *testing.T) {
 
 func (p *partition) ok() bool { return p != nil && p.ready() }
 
-// An owner's first transaction in a partition, and only that one, begins with a
-// claim; a partition that went and came is claimed anew.
+// Only an owner's first transaction in a partition begins with a claim. A partition that is assigned again is claimed
+// again.
 func TestClaimOnceForEachAssignment(t *testing.T) {
 	s := newSite(t, 2)
 	log := s.cluster.join(0, 1)
@@ -261,8 +259,7 @@ func TestClaimOnceForEachAssignment(t *testing.T) {
 	}
 }
 
-// The topic of an agent is deleted while metadata still shows it: the attempt
-// fails, and nobody else waits for it.
+// An agent's topic is deleted while the metadata still shows it. The attempt fails, and no other task waits.
 func TestMissingRequestTopic(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSite(t, 1)
@@ -279,7 +276,7 @@ func TestMissingRequestTopic(t *testing.T) {
 		s.drain(w)
 		s.lived("fine")
 
-		// It can be written to again; after a while that is tried.
+		// The topic can be written to again, which is tried after a while.
 		s.cluster.missing = nil
 		time.Sleep(unwritableFor)
 		s.recover(w, "broke", events.ActionWait)
@@ -293,8 +290,7 @@ func TestMissingRequestTopic(t *testing.T) {
 	})
 }
 
-// The topic of an agent was deleted and made anew: that its first request is refused costs no
-// attempt.
+// An agent's topic was recreated. The refusal of the first request costs no attempt.
 func TestRecreatedRequestTopic(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSite(t, 1)
@@ -316,7 +312,7 @@ func TestRecreatedRequestTopic(t *testing.T) {
 	})
 }
 
-// An agent that metadata shows only since the worker looked is found.
+// An agent is found whose topic was created after the last metadata read.
 func TestNewAgentIsFound(t *testing.T) {
 	s := newSite(t, 1)
 	w := s.worker(s.cluster.join(0))
@@ -329,7 +325,7 @@ func TestNewAgentIsFound(t *testing.T) {
 	s.lived("t-1")
 }
 
-// recover is the supervisor: it asks for the step's timer.
+// recover asks for a recovery of the step's timer, as a supervisor does.
 func (s *site) recover(w *worker, task string, action events.Action) {
 	s.t.Helper()
 	state, err := w.partitions[events.Partition([]byte(task), s.cfg.Partitions)].tasks.Task(task)
@@ -345,7 +341,7 @@ func (s *site) recover(w *worker, task string, action events.Action) {
 	}
 }
 
-// What the cluster won't take for now is tried again, and not for ever.
+// Output that the cluster refuses temporarily is retried, but not forever.
 func TestTemporaryRefusalIsRetried(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSite(t, 1)
@@ -365,8 +361,7 @@ func TestTemporaryRefusalIsRetried(t *testing.T) {
 	})
 }
 
-// A workflow that isn't known is looked for at the end of the definitions
-// before anybody is refused.
+// Before an unknown workflow is refused, the definitions are read to their end.
 func TestDefinitionsAreReadToTheirEnd(t *testing.T) {
 	s := newSite(t, 1)
 	w := s.worker(s.cluster.join(0))
@@ -386,7 +381,7 @@ func TestDefinitionsAreReadToTheirEnd(t *testing.T) {
 		t.Errorf("told: %v", told)
 	}
 
-	// Once for all that was polled at once.
+	// Once for all records of a poll.
 	s.submit("nowhere", "t-3", "t-4", "t-5", "t-6")
 	s.drain(w)
 	if n := len(s.cluster.all(ns.Deadletters())); n != 5 || s.catalog.reads != 3 {
@@ -394,8 +389,8 @@ func TestDefinitionsAreReadToTheirEnd(t *testing.T) {
 	}
 }
 
-// Another worker of the process gets a partition: it restores it only when the
-// worker before has given it back.
+// A partition moves to another worker of the process, which restores it only after the previous worker has released
+// it.
 func TestOneWorkerAtATimeHasAView(t *testing.T) {
 	s := newSite(t, 1)
 	open, most := 0, 0
@@ -405,7 +400,7 @@ func TestOneWorkerAtATimeHasAView(t *testing.T) {
 		if err != nil {
 			return nil, err
 		}
-		open++ // the views order these: one has them at a time
+		open++ // guarded by views: one worker at a time
 		most = max(most, open)
 		return &counted{v, func() { open-- }}, nil
 	}
@@ -430,7 +425,7 @@ func TestOneWorkerAtATimeHasAView(t *testing.T) {
 		t.Errorf("%d views of a partition at once", most)
 	}
 
-	// What waits for a view lets go when it isn't wanted any more.
+	// A wait for a view ends when the partition is reassigned.
 	before.assign(0)
 	if err := a.runOnce(t.Context()); err != nil {
 		t.Fatal(err)
@@ -444,7 +439,7 @@ func TestOneWorkerAtATimeHasAView(t *testing.T) {
 	s.process(b, "t-3")
 }
 
-// counted tells when a view is given back.
+// counted reports the release of a view.
 type counted struct {
 	Tasks
 	back func()
@@ -453,7 +448,7 @@ type counted struct {
 func (c *counted) Close()   { c.back(); c.Tasks.Close() }
 func (c *counted) Discard() { c.back(); c.Tasks.Discard() }
 
-// failingHistory can't be read.
+// failingHistory fails each read.
 type failingHistory struct{ err error }
 
 func (h failingHistory) Read(context.Context, string, int32, int64, func([]events.Record) error) (int64, error) {
@@ -464,7 +459,7 @@ func (h failingHistory) ReadLast(context.Context, string, int32, int64, func([]e
 	return true, nil
 }
 
-// A partition that can't be restored ends the worker with the reason.
+// A partition can't be restored: the worker ends with the reason.
 func TestRestoreErrorSurfaces(t *testing.T) {
 	s := newSite(t, 1)
 	gone := errors.New("offset out of range")
@@ -484,14 +479,13 @@ func TestRestoreErrorSurfaces(t *testing.T) {
 	s.process(s.worker(s.cluster.join(0)), "t-1")
 }
 
-// run runs a scheduler in a bubble of virtual time until it ends by itself.
+// run runs a scheduler in a bubble until it ends.
 func (s *site) run(log *fakeLog) error {
 	s.cfg.OpenLog = func(context.Context, string, int) (Log, error) { return log, nil }
 	return Run(s.t.Context(), s.cfg)
 }
 
-// A worker that moves no more keeps its partitions from everyone: the process
-// ends, and says why.
+// A stalled worker keeps its partitions. The process ends with the reason.
 func TestStalledWorkerEndsRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSite(t, 1)
@@ -511,8 +505,7 @@ func TestStalledWorkerEndsRun(t *testing.T) {
 	})
 }
 
-// A process that was stopped for a minute goes on: the minute is none in which its workers moved no more. What
-// stalls after that is noticed as before.
+// A process is stopped for a minute. That minute doesn't count as a stall; a later stall is detected.
 func TestStoppedProcessIsNotStalled(t *testing.T) {
 	const most = 10 * time.Second
 	began := time.Now()
@@ -534,7 +527,7 @@ func TestStoppedProcessIsNotStalled(t *testing.T) {
 	}
 }
 
-// wedged hangs in a call that nothing ends, until it is let go.
+// wedged hangs in a call that no context ends.
 type wedged struct {
 	*fakeLog
 	letGo chan struct{}
@@ -545,7 +538,7 @@ func (w wedged) Poll(ctx context.Context) ([]events.Record, error) {
 	return nil, ctx.Err()
 }
 
-// Nor is a worker waited for that hangs where no context reaches.
+// A worker that hangs in such a call isn't waited for.
 func TestHangingWorkerEndsRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSite(t, 1)
@@ -561,7 +554,7 @@ func TestHangingWorkerEndsRun(t *testing.T) {
 	})
 }
 
-// A clock too far off ends the process; one that is a little off is told.
+// A large clock skew ends the process; a small one is reported.
 func TestClockSkewEndsRun(t *testing.T) {
 	for _, sign := range []time.Duration{1, -1} {
 		synctest.Test(t, func(t *testing.T) {
@@ -586,9 +579,8 @@ func TestClockSkewEndsRun(t *testing.T) {
 	}
 }
 
-// An event of a newer version is in the log: nothing is decided about its task,
-// visibly, and the others go on. Deciding would write a second event under the
-// same seq.
+// The log has an event of a newer version. Its task is stopped and reported, other tasks continue. A decision would
+// write a second event with the same sequence number.
 func TestNewerEventStopsItsTaskOnly(t *testing.T) {
 	s := newSite(t, 1)
 	first := s.worker(s.cluster.join(0))

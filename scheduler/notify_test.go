@@ -15,9 +15,8 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// outbox has room for so many records, and one goroutine that says what became
-// of them, as a Kafka client has: whoever makes that one wait for room waits
-// for ever.
+// outbox buffers a number of records, and one goroutine reports their results, as in a Kafka client. If that
+// goroutine waits for the buffer, it waits forever.
 type outbox struct {
 	slots   chan struct{}
 	results chan func()
@@ -26,13 +25,13 @@ type outbox struct {
 	mu       sync.Mutex
 	faults   map[string]error // topics that refuse at once
 	tooLarge func(*events.Record) bool
-	silent   map[string]bool // topics that say nothing until the record's time is over
+	silent   map[string]bool // topics that don't respond within the record's timeout
 	arrived  map[string][]events.Record
-	at       map[string]time.Duration // when the last one arrived
+	at       map[string]time.Duration // arrival of the last one
 	began    time.Time
 }
 
-// noticed is how long after a record's time is over a client notices.
+// noticed is the delay of a client's timeout.
 const noticed = 500 * time.Millisecond
 
 func newOutbox(t *testing.T, room int) *outbox {
@@ -95,7 +94,7 @@ func (o *outbox) set(change func()) {
 	change()
 }
 
-// mailbox is the notifications topic, and the group's position in it.
+// mailbox is the notifications topic and the group's position in it.
 type mailbox struct {
 	mu      sync.Mutex
 	log     []events.Record
@@ -126,7 +125,7 @@ func (m *mailbox) write(r events.Record) {
 	}
 }
 
-// open joins: it begins at what isn't done.
+// open joins the group at the first unfinished notification.
 func (m *mailbox) open(context.Context) (Notifications, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -134,7 +133,7 @@ func (m *mailbox) open(context.Context) (Notifications, error) {
 	return &reader{mailbox: m, given: map[int64]bool{}}, nil
 }
 
-// unfinished are the notifications that would come again.
+// unfinished counts the notifications that would be relayed again.
 func (m *mailbox) unfinished() int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -203,7 +202,7 @@ func (r *reader) Close(context.Context) error {
 	return nil
 }
 
-// post is a notifier between a mailbox and an outbox.
+// post is a notifier with a mailbox and an outbox.
 type post struct {
 	*testing.T
 	in       *mailbox
@@ -214,7 +213,7 @@ type post struct {
 	done     chan error
 }
 
-// relaying runs a test with a notifier in a bubble of virtual time.
+// relaying runs a test with a notifier in a bubble.
 func relaying(t *testing.T, room int, test func(p *post)) {
 	synctest.Test(t, func(t *testing.T) {
 		p := &post{T: t, in: newMailbox(), out: newOutbox(t, room), done: make(chan error, 1)}
@@ -242,13 +241,13 @@ func (p *post) end() {
 	}
 }
 
-// pass lets time pass, until everyone waits again.
+// pass advances the time until all goroutines wait.
 func (p *post) pass(d time.Duration) {
 	time.Sleep(d)
 	synctest.Wait()
 }
 
-// statuses are what a topic was told of a task.
+// statuses are a task's statuses in a topic.
 func (p *post) statuses(topic, task string) []string {
 	var got []string
 	for _, r := range p.out.got(topic) {
