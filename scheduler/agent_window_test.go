@@ -10,10 +10,10 @@ import (
 	"github.com/waybill-run/waybill/internal/congestion"
 )
 
-// windowEpoch is when tests of windows begin.
+// windowEpoch is the start time of the window tests.
 var windowEpoch = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
-// observes is a worker of one partition that finds out what agents can do.
+// observes returns a worker of one partition that measures windows.
 func (s *site) observes() (*worker, *fakeLog) {
 	s.cfg.Capacity.Observe = true
 	log := s.cluster.join(0)
@@ -27,8 +27,8 @@ func (s *site) many(n int, name string) (ids []string) {
 	return ids
 }
 
-// tenOfFifty asks an agent for fifty tasks. It answers ten after some time, which the
-// worker comes to some time later; then ten more time out.
+// tenOfFifty sends fifty requests to an agent. Ten are answered after some time, and the worker reads the replies
+// later. Then ten more time out.
 func (s *site) tenOfFifty(w *worker, answered, later time.Duration) []string {
 	s.t.Helper()
 	tasks := s.many(50, "a")
@@ -52,13 +52,13 @@ func (s *site) tenOfFifty(w *worker, answered, later time.Duration) []string {
 	return tasks
 }
 
-// An agent that has shown what it can do gets all that. When it is behind, what it can't
-// do waits, and its replies bring it on.
+// An agent receives as many requests as its window allows. When it is overloaded, the rest waits, and its replies
+// start it.
 func TestOverloadedAgentGetsALimit(t *testing.T) {
 	s := newSite(t, 1)
 	w, _ := s.observes()
 	first := s.tenOfFifty(w, 9*time.Second, 0)
-	const bound = 5 // in a third of 10 s, where ten were answered in the last seconds
+	const bound = 5 // a third of 10 s, at the rate of ten answers in the last seconds
 	if got := w.partitions[0].flow.slots(w.partitions[0].flow.agent("inventory")); got != bound {
 		t.Fatalf("the bound is %d, want %d", got, bound)
 	}
@@ -86,7 +86,7 @@ func TestOverloadedAgentGetsALimit(t *testing.T) {
 	s.events("")
 }
 
-// What a worker takes to come to a reply says nothing of the agent that wrote it.
+// The delay of a worker that reads a reply late doesn't count as the agent's.
 func TestBusyWorkerDoesNotMakeAgentsSlow(t *testing.T) {
 	s := newSite(t, 1)
 	w, _ := s.observes()
@@ -97,8 +97,8 @@ func TestBusyWorkerDoesNotMakeAgentsSlow(t *testing.T) {
 	s.events("")
 }
 
-// An agent without a capacity that falls silent, after quick answers, is probed like
-// any other, and isn't flooded when it is back.
+// An agent without a capacity falls silent after quick answers. It is probed like any other, and isn't flooded when
+// it is back.
 func TestSilentAgentWithoutCapacityIsProbed(t *testing.T) {
 	s := newSite(t, 1)
 	w, _ := s.observes()
@@ -135,15 +135,15 @@ func TestSilentAgentWithoutCapacityIsProbed(t *testing.T) {
 	}
 	s.answer("inventory", "b00")
 	s.drain(w)
-	// The probe was answered early: that is one more.
+	// The probe was answered early, so the window grows by one.
 	if got := s.asked("inventory"); w.health.isSilent("inventory") || len(got) != 7+congestion.InitialWindow+1 {
 		t.Errorf("silent %v; asked for %q", w.health.isSilent("inventory"), got[7:])
 	}
 	s.events("")
 }
 
-// What was observed in a transaction is taken back with it; and a worker that takes a
-// partition in which steps wait begins with a bound, instead of sending them all.
+// A rollback undoes what a transaction observed. A worker that restores a partition with waiting steps begins with a
+// window, instead of sending all of them.
 func TestWindowAfterRollbackAndRestore(t *testing.T) {
 	s := newSite(t, 1)
 	w, log := s.observes()
@@ -185,7 +185,7 @@ func TestWindowAfterRollbackAndRestore(t *testing.T) {
 	s.events("")
 }
 
-// What a flow keeps of a task ends with it.
+// The flow keeps nothing of a task that has ended.
 func TestFlowEndsWithItsTasks(t *testing.T) {
 	s := newSite(t, 1)
 	w, _ := s.observes()
@@ -202,7 +202,7 @@ func TestFlowEndsWithItsTasks(t *testing.T) {
 	}
 }
 
-// That an undo began is rolled back: its request was never outstanding.
+// The start of an undo is rolled back: its request doesn't count as outstanding.
 func TestFlowDropsUndoAfterRollback(t *testing.T) {
 	f := newFlow(Capacity{Agents: map[string]int{"inventory": 4}}, 0, 1)
 	plan := &events.Plan{Steps: []events.PlanStep{{ID: "reserve", Agent: "inventory", Undo: &events.PlanUndo{Agent: "inventory"}}}}
@@ -220,7 +220,7 @@ func TestFlowDropsUndoAfterRollback(t *testing.T) {
 	}
 }
 
-// A partition may use what others don't of a bound, and has its share although another
+// A partition may use the part of a window that others don't use. It keeps its share even if another partition has
 // used it.
 func TestWindowIsSharedByPartitions(t *testing.T) {
 	vs := newAgentHealth()
@@ -245,7 +245,7 @@ func TestWindowIsSharedByPartitions(t *testing.T) {
 	}
 }
 
-// A worker that takes a partition over lets out no fewer requests than are outstanding there.
+// After a takeover the window is at least the number of outstanding requests.
 func TestWindowCoversOutstandingRequests(t *testing.T) {
 	vs, f := newAgentHealth(), newFlow(Capacity{Observe: true}, 0, 1)
 	f.agent("inventory").outstanding = 50
@@ -258,8 +258,7 @@ func TestWindowCoversOutstandingRequests(t *testing.T) {
 	}
 }
 
-// What an agent has shown isn't counted again when a partition goes and comes back, as at
-// each rebalance.
+// A rebalance doesn't make an agent's results count twice.
 func TestReassignedPartitionKeepsNoHealth(t *testing.T) {
 	const there, here = 30, 12
 	vs := newAgentHealth()
@@ -279,7 +278,7 @@ func TestReassignedPartitionKeepsNoHealth(t *testing.T) {
 			t.Fatalf("%d are let out, and %d before", got, there+here)
 		}
 	}
-	vs.modify("inventory").Adopt(100, 2) // as quick answers show since
+	vs.modify("inventory").Adopt(100, 2) // as quick answers have shown since
 	vs.commit()
 	f := vs.flows[1]
 	delete(vs.flows, 1)

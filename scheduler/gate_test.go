@@ -10,8 +10,8 @@ import (
 	"github.com/waybill-run/waybill/internal/inboxgate"
 )
 
-// Two reasons pause the tasks inbox of a partition: its output was refused, and the definitions can't
-// be read. The end of one doesn't end the other, and when both have ended all its inboxes flow.
+// Two reasons pause the tasks inbox of a partition: its output was refused, and the definitions can't be read. The
+// end of one reason doesn't end the other. When both have ended, all inboxes flow.
 func TestInboxesFlowAfterTwoReasons(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSite(t, 1)
@@ -20,7 +20,7 @@ func TestInboxesFlowAfterTwoReasons(t *testing.T) {
 		s.submit("w", "known")
 		s.drain(w)
 
-		// Output of replies is refused, and the unknown workflow can't be looked up.
+		// Output of replies is refused, and the definitions can't be read.
 		refuses, waited := true, time.Duration(0)
 		log.refuse = func(r *events.Record) bool { return refuses && r.Topic == ns.Events() }
 		s.cfg.Listener.PartitionPaused = func(_ int32, wait time.Duration) { waited = wait }
@@ -45,14 +45,14 @@ func TestInboxesFlowAfterTwoReasons(t *testing.T) {
 	})
 }
 
-// flows reports whether an inbox does.
+// flows reports whether an inbox flows.
 func (l *fakeLog) flows(topic string, p int32) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.gate.Flows(inboxgate.Inbox{Topic: topic, Partition: p})
 }
 
-// refuses asks refuse without the lock: it may wait in a bubble, where nobody else may wait for that.
+// refuses calls refuse without the lock: it may wait in a bubble, in which a wait for a mutex isn't durable.
 func (l *fakeLog) refuses(r *events.Record) bool {
 	refuse := l.refuse
 	if refuse == nil {
