@@ -7,7 +7,7 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// checkRequest finds the one request of an attempt that started.
+// checkRequest finds the one request of a started attempt.
 func (w *world) checkRequest(d *Decision, f *events.AttemptStarted, e *events.Event) {
 	ref := events.RequestRef{Step: f.Step, Kind: f.Kind, Attempt: f.Attempt}
 	id := events.RequestID("t", ref)
@@ -45,8 +45,7 @@ func (w *world) checkRequest(d *Decision, f *events.AttemptStarted, e *events.Ev
 	w.checkValue(q)
 }
 
-// checkValue: under one key an agent is asked for one thing, and an undo says
-// what is to be undone.
+// checkValue: all requests with one key have the same value, and an undo names what to undo.
 func (w *world) checkValue(q *events.Request) {
 	for _, before := range w.sent {
 		if before.IdempotencyKey == q.IdempotencyKey && !bytes.Equal(before.Value, q.Value) {
@@ -70,7 +69,7 @@ func (w *world) checkValue(q *events.Request) {
 	if w.effects[q.Ref.Step].completed {
 		outcome = "completed"
 	}
-	of, _ := w.definition.Steps[w.index(q.Ref.Step)].Undo.Input.(map[string]any) // nil: none
+	of, _ := w.definition.Steps[w.index(q.Ref.Step)].Undo.Input.(map[string]any) // may be nil
 	if key := w.run(events.Slot{Step: q.Ref.Step, Kind: events.Do}).key; v.UndoOf.Key != key || v.UndoOf.Outcome != outcome {
 		w.failf("the undo of step %q, which is %s under the key %s, is asked for by %s", q.Ref.Step, outcome, key, q.Value)
 	}

@@ -7,8 +7,8 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// checkState holds the state after a decision against the fold of the records,
-// and against what every state must have.
+// checkState compares the state after a decision with the fold of the records, and checks the invariants of every
+// state.
 func (w *world) checkState(wrote bool) {
 	got := encode(w.task)
 	if !wrote {
@@ -44,7 +44,7 @@ func (w *world) checkState(wrote bool) {
 	}
 }
 
-// checkStored: what the projections keep reads back as it was stored.
+// checkStored: the stored forms of the projections read back unchanged.
 func (w *world) checkStored() {
 	t, err := events.DecodeTask([]byte(w.encoded))
 	if err != nil || encode(t) != w.encoded {
@@ -60,8 +60,7 @@ func (w *world) checkStored() {
 	}
 }
 
-// ownTimers are the timers that the task has armed; every running attempt has
-// one, at its complete-by.
+// ownTimers are the task's armed timers. Every running attempt has one, at its complete-by.
 func (w *world) ownTimers() map[events.Slot]events.Timer {
 	own := map[events.Slot]events.Timer{}
 	if w.task.Timer.Armed() {
@@ -89,8 +88,8 @@ func (w *world) ownTimers() map[events.Slot]events.Timer {
 	return own
 }
 
-// rebuild folds all records from zero: the task, a supervisor's timers, the audit's
-// row and the partition's state are the live ones.
+// rebuild folds all records from the start: the task, a supervisor's timers, the index's row and the partition's
+// state equal the live ones.
 func (w *world) rebuild() {
 	w.counts["rebuilds from zero"]++
 	var t *events.Task
