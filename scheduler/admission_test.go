@@ -83,7 +83,7 @@ func TestAdmissionLoad(t *testing.T) {
 		{"four agents, one workflow", workload{agents: four(900), workflows: map[string]int{"w": 900}}, 25, true},
 		{"one agent, four workflows", workload{agents: map[string]int{"a": 900}, workflows: four(900)}, 25, true},
 		{"four and four", workload{agents: four(25), workflows: four(25)}, 100, false},
-		{"agents whose requests nobody counts", workload{unslotted: 100, workflows: four(25)}, 100, false},
+		{"agents without a limit", workload{unslotted: 100, workflows: four(25)}, 100, false},
 		{"memory", workload{waiting: 100 * waitingPerRunnable}, 100 * waitingPerRunnable, false},
 	} {
 		if got := c.load.admissionLoad(100); got != c.want || admissionOpen(true, got, 100) != c.open {

@@ -232,7 +232,7 @@ func TestWindowIsSharedByPartitions(t *testing.T) {
 	a, b := vs.flows[0].agent("inventory"), vs.flows[1].agent("inventory")
 	a.outstanding = 2*share - 3
 	if got := vs.flows[0].Free("inventory", "t", windowEpoch); got != 3 {
-		t.Errorf("nobody else uses the bound: %d are free, want 3", got)
+		t.Errorf("no other partition uses the window: %d slots are free, want 3", got)
 	}
 	if got := vs.flows[1].Free("inventory", "t", windowEpoch); got != share {
 		t.Errorf("%d are free of the other's share, want %d", got, share)

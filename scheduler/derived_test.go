@@ -53,6 +53,6 @@ func TestDerivedMatchesTheTask(t *testing.T) {
 	carried := x.evaluationScope()
 	x.derived.hasScope = false
 	if anew := x.evaluationScope(); !reflect.DeepEqual(carried, anew) {
-		t.Errorf("it carries the scope\n%+v\nwhich anew is\n%+v", carried, anew)
+		t.Errorf("the cached scope is\n%+v\nwant\n%+v", carried, anew)
 	}
 }

@@ -113,7 +113,7 @@ func TestUncertainCommit(t *testing.T) {
 				}
 			}
 			if err == nil || !strings.Contains(err.Error(), "commit: coordinator") {
-				t.Fatalf("the worker goes on: %v", err)
+				t.Fatalf("the worker continues: %v", err)
 			}
 			first.close(func() {})
 
@@ -216,9 +216,9 @@ func TestPartitionLostBetweenPollAndCommit(t *testing.T) {
 				if back {
 					s.drain(w)
 				} else {
-					s.until(w, "the partition that stayed goes on", func() bool { return len(s.cluster.all(ns.Requests("inventory"))) == 1 })
+					s.until(w, "the partition that stayed continues", func() bool { return len(s.cluster.all(ns.Requests("inventory"))) == 1 })
 					if w.partitions[1] != nil {
-						t.Error("the partition that went is still here")
+						t.Error("the lost partition is still open")
 					}
 					s.drain(s.worker(s.cluster.join(1)))
 				}
@@ -247,7 +247,7 @@ func TestClaimOnceForEachAssignment(t *testing.T) {
 		t.Errorf("two partitions, in several transactions, were claimed %d times", len(got))
 	}
 	log.assign(0)
-	s.until(w, "it is restored anew", func() bool { return w.partitions[0].generation == log.assigned[0] && w.partitions[0].ok() })
+	s.until(w, "it is restored again", func() bool { return w.partitions[0].generation == log.assigned[0] && w.partitions[0].ok() })
 	if got := s.events(""); len(got) != 2 {
 		t.Error("a partition without work is claimed")
 	}
@@ -522,7 +522,7 @@ func TestStoppedProcessIsNotStalled(t *testing.T) {
 	const on = 74 * time.Second
 	for at := on; at <= on+31*time.Second; at += time.Second {
 		if got := since(at); got != at-on {
-			t.Fatalf("%s after it went on: stalled for %s", at-on, got)
+			t.Fatalf("%s after it continued: stalled for %s", at-on, got)
 		}
 	}
 }

@@ -518,7 +518,7 @@ func TestNotifierEndsAfterPermanentErrors(t *testing.T) {
 				p.stop()
 				p.stop = nil
 			default:
-				p.Errorf("it goes on after %v", c.err)
+				p.Errorf("the notifier continues after %v", c.err)
 			}
 		})
 	}

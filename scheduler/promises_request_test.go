@@ -38,7 +38,7 @@ func (w *world) checkRequest(d *Decision, f *events.AttemptStarted, e *events.Ev
 		w.failf("attempt %s goes to partition %d of %d", id, r.Partition, n)
 	}
 	if n > 1 && n == last.of && f.Attempt == last.last+1 && r.Partition == last.partition {
-		w.failf("attempt %s goes where the one before went: to partition %d of %d", id, r.Partition, n)
+		w.failf("attempt %s goes to the same partition as the one before: %d of %d", id, r.Partition, n)
 	}
 	last.last, last.partition, last.of = f.Attempt, r.Partition, n
 	w.sent = append(w.sent, q)

@@ -32,7 +32,7 @@ func (w *world) checkState(wrote bool) {
 		w.failf("a supervisor knows the timers %v, the task has %v", armed, own)
 	}
 	if of := w.task.Timers(); !bytes.Equal(of.Encode(), w.timers.Encode()) {
-		w.failf("a supervisor that has read the events knows the timers\n%s\none that goes on from the task's state knows\n%s", w.timers.Encode(), of.Encode())
+		w.failf("a supervisor that has read the events knows the timers\n%s\none that continues from the state of the task knows\n%s", w.timers.Encode(), of.Encode())
 	}
 	switch state := w.task.State; {
 	case state == events.StateProcessing && !w.task.Timer.Armed(), state != events.StateProcessing && w.task.Timer.Armed():
@@ -123,7 +123,7 @@ func (w *world) rebuild() {
 		w.failf("the rebuild differs from the live state:\n%s\n%s", got, w.encoded)
 	}
 	if got, want := summary.Encode(), t.Summary().Encode(); !bytes.Equal(got, want) {
-		w.failf("the row that the audit keeps isn't the task's:\n%s\n%s", got, want)
+		w.failf("the row of the index isn't the task's:\n%s\n%s", got, want)
 	}
 	if !bytes.Equal(timers.Encode(), w.timers.Encode()) || part != w.part {
 		w.failf("the rebuild differs from the live timers and partition:\n%s %+v\n%s %+v", timers.Encode(), part, w.timers.Encode(), w.part)

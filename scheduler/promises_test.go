@@ -373,7 +373,7 @@ func (w *world) control(x *events.Control) Decision {
 			w.failf("control %s was accepted as %d; its events: %v", x.ID, a.Seq, d.Events)
 		}
 		if x.Command == events.Release && others && len(d.Events) != 1 {
-			w.failf("step %q was released, another is in error, and the task goes on: %v", x.Step, d.Events)
+			w.failf("step %q was released, another is in error, and the task continues: %v", x.Step, d.Events)
 		}
 		w.counts["controls accepted"]++
 		w.accepted = append(w.accepted, events.Accepted{RequestID: x.RequestID, Seq: a.Seq})

@@ -330,7 +330,7 @@ func (w *world) replied(r *events.Reply) {
 	}
 	switch {
 	case !known && (d.Unusable == nil || len(d.Records) > 0):
-		w.failf("a reply to %v, which nobody knows: %+v", r.Ref, d)
+		w.failf("a reply to %v, which is unknown: %+v", r.Ref, d)
 	case known && !current && (d.Ignored != IgnoredStaleReply || len(d.Records) > 0):
 		w.failf("a reply to %v, which isn't current: %+v", r.Ref, d)
 	case current && len(d.Events) == 0:

@@ -45,7 +45,7 @@ func TestRefusedPartitionPausesAlone(t *testing.T) {
 			<-time.After(time.Second)
 		}
 		if len(s.events(waiting)) > 0 {
-			t.Errorf("%s goes on: %v", waiting, s.events(waiting))
+			t.Errorf("%s continues: %v", waiting, s.events(waiting))
 		}
 		want := []time.Duration{time.Second, 2 * time.Second, 4 * time.Second, 8 * time.Second, 16 * time.Second, 30 * time.Second, 30 * time.Second}
 		if len(waits) < len(want) || len(waits) > 15 || !slices.Equal(waits[:len(want)], want) {
@@ -53,7 +53,7 @@ func TestRefusedPartitionPausesAlone(t *testing.T) {
 		}
 		log.refuse = nil
 		<-time.After(retryPauseMax)
-		s.until(w, waiting+" goes on", func() bool { return len(s.events(waiting)) > 0 })
+		s.until(w, waiting+" continues", func() bool { return len(s.events(waiting)) > 0 })
 		if len(w.refusedInRow) > 0 {
 			t.Errorf("what was refused is still kept: %v", w.refusedInRow)
 		}
@@ -150,7 +150,7 @@ func TestTooLargeRequestsCostOneRollback(t *testing.T) {
 	log.lose(1)
 	s.until(w, "its partition is dropped", func() bool { return w.partitions[1] == nil })
 	if len(w.tooLarge) != 0 {
-		t.Errorf("of a partition that went is kept: %v", w.tooLarge)
+		t.Errorf("requests of a lost partition are kept: %v", w.tooLarge)
 	}
 }
 
@@ -218,7 +218,7 @@ func TestTopicWithoutAnyLeader(t *testing.T) {
 		log.refuse = func(r *events.Record) bool {
 			none := r.Topic == ns.Requests("payments")
 			if none {
-				t.Error("a request was written where nobody takes it")
+				t.Error("a request was written to a partition without a leader")
 			}
 			return none
 		}

@@ -153,7 +153,7 @@ func TestInputsWhileFinishedTasksLoad(t *testing.T) {
 				s.until(l, "other inboxes flow", func() bool { return len(s.committed) > n })
 			} else {
 				s.complete("payments")
-				s.until(l, "the open task goes on", func() bool { return slices.Equal(s.events("open"), life) })
+				s.until(l, "the open task continues", func() bool { return slices.Equal(s.events("open"), life) })
 			}
 			if s.drained() || len(s.events(name)) > 0 {
 				t.Error("what can't be looked up was decided")

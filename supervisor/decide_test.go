@@ -14,7 +14,7 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-var rewrite = flag.Bool("rewrite", false, "write the transcripts anew; read the difference as a change of design")
+var rewrite = flag.Bool("rewrite", false, "rewrite the transcripts; review the difference as a change of design")
 
 // epoch is 0s in the transcripts.
 var epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
@@ -41,7 +41,7 @@ func TestDecideTranscripts(t *testing.T) {
 					t.Fatal(err)
 				}
 			} else if got != string(want) {
-				t.Errorf("%s no longer says what is decided; got:\n%s\nIf the change is meant, run go test -run Transcripts -rewrite", file, got)
+				t.Errorf("%s differs from the decisions; got:\n%s\nIf the change is intended, run go test -run Transcripts -rewrite", file, got)
 			}
 		})
 	}
@@ -174,7 +174,7 @@ func TestAskAgainDoublesToItsLimit(t *testing.T) {
 	want := []time.Duration{1, 2, 4, 8, 16, 30, 30, 30}
 	for asked, w := range want {
 		if got := askAgainAfter(asked); got != w*time.Second {
-			t.Errorf("pause(%d) = %v, want %v", asked, got, w*time.Second)
+			t.Errorf("askAgainAfter(%d) = %v, want %v", asked, got, w*time.Second)
 		}
 	}
 	if got := askAgainAfter(1 << 30); got != AskAgainMax {

@@ -125,16 +125,16 @@ func TestDisarmedTimerIsNotAskedAbout(t *testing.T) {
 		r.run()
 		r.assign(0)
 		due := r.start.Add(5 * time.Second)
-		r.log.append(0, r.started("before", 3, due), r.started("after", 3, due), r.started("anew", 3, due))
+		r.log.append(0, r.started("before", 3, due), r.started("after", 3, due), r.started("again", 3, due))
 		time.Sleep(2 * time.Second)
 		r.log.append(0, completed("before", 4))
 		time.Sleep(5500 * time.Millisecond) // two asks later
-		r.log.append(0, completed("after", 4), r.started("anew", 5, r.start.Add(time.Minute)))
+		r.log.append(0, completed("after", 4), r.started("again", 5, r.start.Add(time.Minute)))
 		time.Sleep(2 * time.Minute)
 		synctest.Wait()
 		expect(t, "disarmed before it was due", r.out.since(due, "before"), "")
 		expect(t, "disarmed after two asks", r.out.since(due, "after"), "0s 1s")
-		expect(t, "armed anew", r.out.since(due, "anew"), "0s 1s 55s 56s 58s 1m2s 1m10s 1m26s 1m56s")
+		expect(t, "armed again", r.out.since(due, "again"), "0s 1s 55s 56s 58s 1m2s 1m10s 1m26s 1m56s")
 		r.end()
 	})
 }
@@ -296,16 +296,16 @@ func TestLostPartitionIsNotAskedAbout(t *testing.T) {
 		r.listen.Lost = func(p int32) { lost = append(lost, p) }
 		r.run()
 		r.assign(0, 1)
-		r.log.append(0, r.started("went", 3, r.start.Add(5*time.Second)))
+		r.log.append(0, r.started("lost", 3, r.start.Add(5*time.Second)))
 		r.log.append(1, r.started("stayed", 3, r.start.Add(5*time.Second)))
 		time.Sleep(4900 * time.Millisecond)
 		r.assign(1)
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		expect(t, "went", r.out.since(r.start, "went"), "")
+		expect(t, "lost", r.out.since(r.start, "lost"), "")
 		expect(t, "stayed", r.out.since(r.start, "stayed"), "5s 6s 8s 12s 20s 36s")
 		if !slices.Equal(lost, []int32{0}) {
-			t.Errorf("told of the loss of %v", lost)
+			t.Errorf("Lost was called for %v", lost)
 		}
 
 		// Assigned again: it continues from its position and asks at once.
@@ -314,7 +314,7 @@ func TestLostPartitionIsNotAskedAbout(t *testing.T) {
 		r.assign(0, 1)
 		time.Sleep(500 * time.Millisecond)
 		synctest.Wait()
-		expect(t, "came back", r.out.since(back, "went"), "0s")
+		expect(t, "came back", r.out.since(back, "lost"), "0s")
 		expect(t, "written meanwhile", r.out.since(back, "meanwhile"), "0s")
 		r.end()
 	})
@@ -487,7 +487,7 @@ func TestPartitionLostWhileSending(t *testing.T) {
 func TestPartitionRevokedBeforeFirstIteration(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, 1)
-		r.listen.Lost = func(p int32) { t.Errorf("told of the loss of %d", p) }
+		r.listen.Lost = func(p int32) { t.Errorf("Lost was called for %d", p) }
 		r.run()
 		if _, _, err := r.s.Start(t.Context(), testNamespace.Events(), 0); err != nil {
 			t.Fatal(err)
@@ -545,7 +545,7 @@ func TestGroupOffsetsAreNotRead(t *testing.T) {
 		time.Sleep(2 * supervisor.CommitEvery)
 		synctest.Wait()
 		if failed == 0 {
-			t.Error("a commit failed and nobody was told")
+			t.Error("a failed commit was not reported")
 		}
 		r.log.mu.Lock()
 		r.log.commitErr, r.log.commits = nil, nil
