@@ -31,11 +31,11 @@ func TestPollThatHangsIsTold(t *testing.T) {
 			ended <- Run(t.Context(), Config{Source: "test", Liveness: &live, Open: func(context.Context) (Session, error) { return s, nil }}, HandlerFunc(completes))
 		}()
 		pass(10 * time.Second)
-		if d := live.Hangs(); d != 0 {
+		if d := live.HungFor(); d != 0 {
 			t.Errorf("after 10s: %v", d)
 		}
 		pass(15 * time.Second)
-		if d := live.Hangs(); d != 25*time.Second {
+		if d := live.HungFor(); d != 25*time.Second {
 			t.Errorf("after 25s: %v", d)
 		}
 		close(s.release)
@@ -43,7 +43,7 @@ func TestPollThatHangsIsTold(t *testing.T) {
 			t.Error("it has not ended")
 		}
 		pass(time.Hour)
-		if d := live.Hangs(); d != 0 {
+		if d := live.HungFor(); d != 0 {
 			t.Errorf("it hangs after its end: %v", d)
 		}
 	})
@@ -92,7 +92,7 @@ func TestHandlersAndBrokersMayTakeTheirTime(t *testing.T) {
 		}
 		for range 30 {
 			pass(10 * time.Second)
-			if d := live.Hangs(); d != 0 {
+			if d := live.HungFor(); d != 0 {
 				t.Fatalf("it hangs: %v", d)
 			}
 		}
@@ -122,12 +122,12 @@ func TestWorkerThatStandsStillIsTold(t *testing.T) {
 			pass(5 * time.Second)
 			s.deliver(testRecord(i+1, time.Now().Add(time.Hour)))
 		}
-		if d := live.Hangs(); d != 25*time.Second {
+		if d := live.HungFor(); d != 25*time.Second {
 			t.Errorf("after 25s: %v", d)
 		}
 		close(release)
 		pass(time.Second)
-		if d := live.Hangs(); d != 0 {
+		if d := live.HungFor(); d != 0 {
 			t.Errorf("it goes on, and is said to hang: %v", d)
 		}
 		stop()
@@ -142,13 +142,13 @@ func TestRequestsThatWaitForNothingAreTold(t *testing.T) {
 		m.mu.Lock()
 		m.unlock()
 		time.Sleep(25 * time.Second)
-		if d := live.Hangs(); d != 25*time.Second {
+		if d := live.HungFor(); d != 25*time.Second {
 			t.Errorf("after 25s: %v", d)
 		}
 		m.mu.Lock()
 		m.running = 1
 		m.unlock()
-		if d := live.Hangs(); d != 0 {
+		if d := live.HungFor(); d != 0 {
 			t.Errorf("one was taken: %v", d)
 		}
 	})

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/waybill-run/waybill/events"
-	"github.com/waybill-run/waybill/internal/turns"
+	"github.com/waybill-run/waybill/internal/watchdog"
 )
 
 // position is where a record is; work names it so that one that is delivered
@@ -137,7 +137,7 @@ func (m *member) serve(j job) {
 
 // following takes the next request that waits, or waits for one: a goroutine that
 // has worked has the stack for it. False: nothing more is begun, or enough goroutines wait.
-func (m *member) following(loop *turns.Loop) (job, bool) {
+func (m *member) following(loop *watchdog.Loop) (job, bool) {
 	j, ok, idle := m.queued()
 	if idle {
 		loop.End()

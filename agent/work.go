@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/waybill-run/waybill/events"
-	"github.com/waybill-run/waybill/internal/turns"
+	"github.com/waybill-run/waybill/internal/watchdog"
 )
 
 // The waits between sends of a reply that isn't acknowledged.
@@ -31,7 +31,7 @@ type turn struct {
 	attempt attempt
 	placed  bool // it has a place of the pool
 	// loop is the worker's: its turn is suspended in what may take any time.
-	loop *turns.Loop
+	loop *watchdog.Loop
 	// ctx is the last call's, and then of the reply to it.
 	ctx    context.Context
 	cancel context.CancelFunc
@@ -39,7 +39,7 @@ type turn struct {
 
 // work takes one request to its end: a reply, silence, or another instance. It reports whether the request still
 // has its place.
-func (m *member) work(j job, loop *turns.Loop) (placed bool) {
+func (m *member) work(j job, loop *watchdog.Loop) (placed bool) {
 	t := turn{member: m, job: j, loop: loop, clock: m.clockFrom(j.appended), attempt: attempt{retry: &m.cfg.Retry}, placed: true}
 	t.attempt.req = &t.req
 	t.run()

@@ -16,7 +16,7 @@ import (
 // consoleCluster is what Kafka knows, as a console asks for it.
 type consoleCluster struct {
 	n           *instance.Instance
-	definitions *scheduler.Compiled
+	definitions *scheduler.CompiledDefinitions
 }
 
 func (c *consoleCluster) Agents(ctx context.Context) ([]console.AgentView, error) {

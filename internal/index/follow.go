@@ -166,12 +166,12 @@ func (x *Index) watch(loop func() error) error {
 	ended := make(chan error, 1)
 	go func() {
 		err := loop()
-		x.turns.Begin()
+		x.watchdog.Begin()
 		x.close()
-		x.turns.End()
+		x.watchdog.End()
 		ended <- err
 	}()
-	return x.turns.Watch("index", ended)
+	return x.watchdog.Watch("index", ended)
 }
 
 // follow reads the log until ctx ends.
@@ -182,7 +182,7 @@ func (x *Index) follow(ctx context.Context, from Log, topic string, observe func
 		if err != nil {
 			return err
 		}
-		x.turns.Begin()
+		x.watchdog.Begin()
 		err = x.apply(from, topic, records)
 		if err == nil && observe != nil {
 			observe(records)
@@ -191,7 +191,7 @@ func (x *Index) follow(ctx context.Context, from Log, topic string, observe func
 			err = x.save(nil)
 			saved = time.Now()
 		}
-		x.turns.End()
+		x.watchdog.End()
 		if err != nil {
 			return err
 		}

@@ -15,7 +15,7 @@ import (
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/kafka"
 	"github.com/waybill-run/waybill/internal/kafkatest"
-	"github.com/waybill-run/waybill/internal/turns"
+	"github.com/waybill-run/waybill/internal/watchdog"
 )
 
 // probe asks as a platform does.
@@ -96,7 +96,7 @@ func TestLiveness(t *testing.T) {
 		watched.Close()
 		wantProbe(t, h, LivePath, http.StatusOK, "ok")
 
-		var supervisor turns.Loop
+		var supervisor watchdog.Loop
 		h.loop("supervisor", &supervisor)
 		supervisor.Begin()
 		time.Sleep(25 * time.Second)

@@ -150,10 +150,10 @@ func (n *Instance) schedulerListener(restoring *restoring) *scheduler.Listener {
 	m := n.metrics
 	m.beginScheduler()
 	l := &scheduler.Listener{
-		Committed: m.committed,
-		Took:      func(_ int, took time.Duration) { m.commits.Observe(took.Seconds()) },
-		Aborted:   func() { m.transactions.WithLabelValues("aborted").Inc() },
-		Refused: func(topic string, err error) {
+		Committed:  m.committed,
+		CommitTook: func(_ int, took time.Duration) { m.commits.Observe(took.Seconds()) },
+		Aborted:    func() { m.transactions.WithLabelValues("aborted").Inc() },
+		RecordRefused: func(topic string, err error) {
 			n.log.Warn("record refused; `waybill topics check` says whether its topic is as it should be", "topic", topic, "error", err)
 		},
 		PartitionPaused: func(p int32, wait time.Duration) {
@@ -213,7 +213,7 @@ func (n *Instance) observePartitions(l *scheduler.Listener, restoring *restoring
 		m.restores.WithLabelValues(string(from)).Observe(took.Seconds())
 		n.log.Debug("partition restored", "role", "scheduler", "partition", p, "from", from, "took", took)
 	}
-	l.Loaded = func(p int32, took time.Duration) {
+	l.FinishedLoaded = func(p int32, took time.Duration) {
 		restoring.loads(p, false)
 		m.loads.Observe(took.Seconds())
 		n.log.Debug("finished tasks loaded", "partition", p, "took", took)

@@ -11,7 +11,7 @@ import (
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/index"
 	"github.com/waybill-run/waybill/internal/kafka"
-	"github.com/waybill-run/waybill/internal/turns"
+	"github.com/waybill-run/waybill/internal/watchdog"
 	"github.com/waybill-run/waybill/projections"
 	"github.com/waybill-run/waybill/scheduler"
 	"github.com/waybill-run/waybill/supervisor"
@@ -221,7 +221,7 @@ func (n *Instance) supervise(ctx context.Context, store *projections.Store, swee
 		return err
 	}
 	defer history.Close()
-	var loop turns.Loop
+	var loop watchdog.Loop
 	n.metrics.health.loop("supervisor", &loop)
 	defer n.metrics.health.loop("supervisor", nil)
 	defer n.metrics.health.left("supervisor")
@@ -370,7 +370,7 @@ func (n *Instance) storeAhead(role string, p int32, why error) {
 func isPermanent(err error) bool {
 	_, refused := errors.AsType[*kafka.TimeoutError](err)
 	_, twin := errors.AsType[*kafka.TwinError](err)
-	_, stalled := errors.AsType[*turns.StalledError](err)
+	_, stalled := errors.AsType[*watchdog.StalledError](err)
 	denied, is := errors.AsType[*kafka.RefusedError](err)
 	return refused || twin || stalled || is && denied.Permanent()
 }
@@ -425,7 +425,7 @@ func (n *Instance) confirmer(reader *kafka.Restorer) func(context.Context, int32
 		if log.Start, log.Stable, log.End, err = reader.Bounds(ctx, topic, p); err != nil {
 			return 0, nil, err
 		}
-		seek, missing := scheduler.Sought(accepted, log, all)
+		seek, missing := scheduler.EventsToCheck(accepted, log, all)
 		if missing != nil || len(seek) == 0 {
 			return log.Stable, missing, nil
 		}
@@ -451,6 +451,6 @@ func (n *Instance) confirmer(reader *kafka.Restorer) func(context.Context, int32
 				found[records[i].Offset] = e.At
 			}
 		}
-		return log.Stable, scheduler.NotFound(seek, found), nil
+		return log.Stable, scheduler.FirstMissing(seek, found), nil
 	}
 }

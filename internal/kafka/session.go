@@ -26,7 +26,7 @@ const (
 	// sessionMetadataAge is how soon partitions are noticed that were added to a topic. Schedulers send
 	// to them later than that and a rebalance take (scheduler's addedAfter).
 	sessionMetadataAge = 5 * time.Second
-	// defaultPollWait is less than what a health check takes for a loop that hangs (internal/turns), by a look whether
+	// defaultPollWait is less than what a health check takes for a loop that hangs (internal/watchdog), by a look whether
 	// the topic is there.
 	defaultPollWait      = 5 * time.Second
 	sessionCommitTimeout = 5 * time.Second

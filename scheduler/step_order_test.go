@@ -33,9 +33,9 @@ func played(t *testing.T, when, commands string) (s *script, out string) {
 	return s, s.run(strings.Replace(chainOf, "WHEN", when, 1) + commands)
 }
 
-// A step that was released without having run doesn't let those after it start before
-// those before it: their conditions and inputs are of what those did.
-func TestReleasedStepIsInItsPlace(t *testing.T) {
+// A step was released before it ran. Later steps still wait for earlier ones, whose results their conditions and
+// inputs use.
+func TestReleasedStepWaitsForItsAncestors(t *testing.T) {
 	s, got := played(t, "${ steps.a.output != null }", "> state\n> reply a/do/2 completed 7\n> state\n")
 	if !strings.Contains(got, "= processing failures=0 a:running b:completed c:pending d:pending\n") {
 		t.Errorf("c starts with a, or is skipped:\n%s", got)
@@ -51,9 +51,9 @@ func TestReleasedStepIsInItsPlace(t *testing.T) {
 	}
 }
 
-// A worker's queue has the step that waits for its agent, and no other; it comes in when
-// the last of those before it is done, by whichever way.
-func TestFlowHasAReleasedStepInItsPlace(t *testing.T) {
+// A worker queues only the step that waits for its agent. A later step is queued when all of its ancestors are done,
+// in any way.
+func TestFlowQueuesReleasedStepAfterItsAncestors(t *testing.T) {
 	s, _ := played(t, "${ true }", "")
 	f := newFlow(Capacity{Agents: map[string]int{"inventory": 1, "payments": 1, "shipping": 1}}, 0, 1)
 	f.refreshTask(s.task, s.now, true)
@@ -69,14 +69,14 @@ func TestFlowHasAReleasedStepInItsPlace(t *testing.T) {
 	}
 }
 
-// noSlots are of agents that are busy.
+// noSlots: all agents are busy.
 type noSlots struct{}
 
 func (noSlots) Free(string, string, time.Time) int { return 0 }
 
 func (noSlots) Waits(*events.Task, int, events.Kind) bool { return false }
 
-// queued are of an agent for which one step waits already.
+// queued: one step is queued for an agent.
 type queued struct {
 	noSlots
 	step int
@@ -84,10 +84,9 @@ type queued struct {
 
 func (q queued) Waits(_ *events.Task, step int, _ events.Kind) bool { return step == q.step }
 
-// The condition of a step that waits for its agent is not looked at again for each input:
-// of a thousand that wait, each of a thousand replies would look at them all. It is looked at
-// when it is its turn.
-func TestConditionOfAStepThatWaits(t *testing.T) {
+// The condition of a queued step isn't evaluated again for each input: with a thousand queued steps, each of a
+// thousand replies would evaluate them all. It is evaluated when the step starts.
+func TestConditionOfAQueuedStep(t *testing.T) {
 	s, _ := played(t, "${ steps.a.output / 0 == 1 }", "")
 	of := map[bool]Slots{true: queued{step: 2}, false: noSlots{}}
 	for waits, slots := range of {
@@ -107,8 +106,7 @@ func TestConditionOfAStepThatWaits(t *testing.T) {
 	}
 }
 
-// What may have happened isn't skipped: a step that has had an attempt is tried again
-// whatever its condition says by now, or nothing would undo it.
+// A step with an earlier attempt isn't skipped, whatever its condition is now: a skipped step would never be undone.
 func TestTriedStepIsNotSkipped(t *testing.T) {
 	s, _ := played(t, "${ true }", "")
 	s.command("w", strings.Fields("reply a/do/2 completed 1"), "reply a/do/2 completed 1")
@@ -121,9 +119,8 @@ func TestTriedStepIsNotSkipped(t *testing.T) {
 	}
 }
 
-// A log may hold a step that was skipped after an attempt, by a build before. No row
-// lets it be undone: all else is, and then the task is held, for what it did may be
-// there. It isn't a panic, which would stop the partition.
+// An older build skipped a step after an attempt. No transition undoes it: all other steps are undone, and then the
+// task is held. It must not panic, which would stop the partition.
 func TestSkippedStepWithUnknownEffect(t *testing.T) {
 	s, _ := played(t, "${ true }", "")
 	for _, c := range []string{"reply a/do/2 completed 1", "advance 11s"} {
@@ -152,7 +149,7 @@ func TestSkippedStepWithUnknownEffect(t *testing.T) {
 	}
 }
 
-// decideBy takes in what a build before decided.
+// decideBy applies a decision of an older build.
 func (s *script) decideBy(decide func(*decider)) {
 	s.offset++
 	env := &Env{Token: testToken, Now: s.now, Namespace: events.DefaultNamespace, Source: "test", Definitions: s.catalog, DefinitionsRead: true, Requests: s.requests, Epoch: 1}
@@ -165,10 +162,9 @@ func (s *script) decideBy(decide func(*decider)) {
 	s.rebuild()
 }
 
-// A decision looks at a condition once, however many others are skipped one after another:
-// forty that wait for their agent, beside a chain of forty that are skipped, would cost what no
-// decision may.
-func TestConditionIsLookedAtOnce(t *testing.T) {
+// A decision evaluates a condition once, however many other steps are skipped: forty queued steps next to a chain of
+// forty skipped ones would otherwise take too long.
+func TestConditionIsEvaluatedOnce(t *testing.T) {
 	const n = 40
 	b := workflow.New("w", 1).CompleteWithin(time.Minute).AttemptWithin(time.Second)
 	for i := range n {
@@ -185,7 +181,7 @@ func TestConditionIsLookedAtOnce(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &Compiled{Rejected: func(key string, err error) { t.Fatalf("%s: %v", key, err) }}
+	c := &CompiledDefinitions{Rejected: func(key string, err error) { t.Fatalf("%s: %v", key, err) }}
 	c.Apply(&events.Record{Key: []byte(def.Key()), Value: def.Stored()})
 	in := &events.Submission{ID: "t", Workflow: "w", Input: []byte(`{"items":[` + strings.Repeat("1,", 5000) + `1]}`)}
 	env := &Env{Token: testToken, Now: time.Unix(0, 0), Namespace: ns, Definitions: c, DefinitionsRead: true, Requests: map[string]int32{"inventory": 1}, Epoch: 1, Slots: noSlots{}}

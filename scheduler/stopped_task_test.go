@@ -8,7 +8,7 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// breakChain writes an event of a task that doesn't follow the one before it.
+// breakChain writes an event of a task that doesn't follow its last one.
 func (s *site) breakChain(task string) {
 	e := &events.Event{Task: task, Seq: uint64(len(s.events(task)) + 1), Prev: "of another history", At: s.clock.Now(), Epoch: 1,
 		Cause: events.Cause{Inbox: events.Tasks},
@@ -16,9 +16,9 @@ func (s *site) breakChain(task string) {
 	s.cluster.write(e.Record(ns, "test", events.Partition([]byte(task), s.cfg.Partitions), e.Value()))
 }
 
-// A supervisor asks for ever for what a stopped task's timer calls for. Who owns the partition says
-// once that nothing comes of it, and says so again where that was rolled back.
-func TestRecoveriesOfAStoppedTaskAreOneDeadLetter(t *testing.T) {
+// A supervisor repeats the recovery of a stopped task forever. An owner writes one dead letter, and another one only
+// if the first was rolled back.
+func TestStoppedTaskHasOneDeadRecovery(t *testing.T) {
 	s := newSite(t, 1)
 	first := s.worker(s.cluster.join(0))
 	s.submit("w", "t-1", "t-2")
@@ -28,8 +28,8 @@ func TestRecoveriesOfAStoppedTaskAreOneDeadLetter(t *testing.T) {
 	dead := func() []string { return s.headers(ns.Deadletters(), events.HeaderReason) }
 	for owners := 1; owners <= 2; owners++ {
 		log := s.cluster.join(0)
-		l := s.worker(log)
-		s.until(l, "it is restored", func() bool { return l.parts[0].ok() })
+		w := s.worker(log)
+		s.until(w, "it is restored", func() bool { return w.partitions[0].ok() })
 		s.committed = nil
 		rolledBack := false
 		log.end = func(func()) (bool, bool, error) {
@@ -39,7 +39,7 @@ func TestRecoveriesOfAStoppedTaskAreOneDeadLetter(t *testing.T) {
 		}
 		for range 5 {
 			s.due("t-1")
-			s.drain(l)
+			s.drain(w)
 		}
 		if got := dead(); !rolledBack || !slices.Equal(got, slices.Repeat([]string{string(events.ReasonTaskStopped)}, owners)) {
 			t.Errorf("%d owners were asked five times each (rolled back: %v), dead letters: %v", owners, rolledBack, got)
@@ -51,23 +51,22 @@ func TestRecoveriesOfAStoppedTaskAreOneDeadLetter(t *testing.T) {
 		if ignored != 4 {
 			t.Errorf("%d of five recoveries were ignored: %+v", ignored, s.committed)
 		}
-		l.close(func() {})
+		w.close(func() {})
 	}
 }
 
-// Whoever commands a stopped task is told why nothing comes of it, and need not wait for the end of
-// his patience.
-func TestCommandOfAStoppedTaskIsAnswered(t *testing.T) {
+// A control of a stopped task is answered with the reason at once.
+func TestControlOfAStoppedTaskIsAnswered(t *testing.T) {
 	s := newSite(t, 1)
 	first := s.worker(s.cluster.join(0))
 	s.submit("w", "t-1")
 	s.drain(first)
 	s.breakChain("t-1")
 	first.close(func() {})
-	l := s.worker(s.cluster.join(0))
+	w := s.worker(s.cluster.join(0))
 	x := &events.Control{Task: "t-1", Command: events.Cancel, By: events.By{Who: "olga", RequestID: "q-1"}}
 	s.cluster.write(x.Record(ns, "test"))
-	s.drain(l)
+	s.drain(w)
 	answers := s.cluster.all(ns.Answers())
 	if len(answers) != 1 {
 		t.Fatalf("answers: %v", answers)
