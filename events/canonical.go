@@ -34,7 +34,7 @@ func withCanonical(raw []byte, use func([]byte)) {
 		raw = c.buf
 	}
 	use(raw)
-	if cap(c.buf)+cap(c.sorted) <= maxRoomBytes && cap(c.members) <= maxRoom {
+	if cap(c.buf)+cap(c.sorted) <= pooledBytesMax && cap(c.members) <= pooledMembersMax {
 		canonicalizers.Put(c)
 	}
 }
@@ -73,7 +73,7 @@ func (c *canonicalizer) text(data []byte, i int) (end int, ok bool) {
 	if raw := data[i:end]; bytes.IndexByte(raw, '\\') < 0 {
 		c.buf = append(c.buf, raw...)
 	} else {
-		c.buf = appendEscaped(c.buf, aliased(unescape(raw[1:len(raw)-1])))
+		c.buf = appendEscaped(c.buf, aliasString(unescape(raw[1:len(raw)-1])))
 	}
 	return end, true
 }
@@ -173,7 +173,7 @@ func appendCanonicalNumber(dst, text []byte) []byte {
 // wholeNumber reads a JSON value as a whole number of 64 bits. 1.0 and 1e0 are
 // 1, as in JSON Schema: some serializers write all numbers so.
 func wholeNumber(value []byte) (int64, bool) {
-	if n, err := strconv.ParseInt(aliased(value), 10, 64); err == nil {
+	if n, err := strconv.ParseInt(aliasString(value), 10, 64); err == nil {
 		return n, true
 	}
 	if end, err := skipNumber(value, 0); err != nil || end != len(value) {

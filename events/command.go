@@ -232,9 +232,9 @@ func (*Recovery) input() {}
 func (r *Recovery) fields(c *codec) {
 	c.str("task", &r.Task)
 	c.seq("timer", &r.Timer)
-	text(c, "action", &r.Action)
+	knownText(c, "action", &r.Action)
 	c.str("step", &r.Step)
-	text(c, "kind", &r.Kind)
+	knownText(c, "kind", &r.Kind)
 	c.time("complete_by", &r.CompleteBy)
 	c.time("until", &r.Until)
 }
@@ -254,10 +254,10 @@ type Control struct {
 func (*Control) input() {}
 func (x *Control) fields(c *codec) {
 	c.str("task", &x.Task)
-	text(c, "command", &x.Command)
+	knownText(c, "command", &x.Command)
 	c.bool("keep", &x.Keep)
 	c.str("step", &x.Step)
-	text(c, "as", &x.As)
+	knownText(c, "as", &x.As)
 	c.raw("output", &x.Output)
 	x.By.fields(c)
 }
@@ -340,8 +340,8 @@ func checkType(got, want string) *Unusable {
 	return unusable(ReasonUnknownType, "type %q; expected %q", got, want)
 }
 
-// checkTypeOf is checkType of a record, where it has one.
-func checkTypeOf(r *Record, want string) *Unusable {
+// checkRecordType is checkType of a record, where it has one.
+func checkRecordType(r *Record, want string) *Unusable {
 	got, ok := r.lookup(HeaderType)
 	if !ok || string(got) == want {
 		return nil
@@ -354,13 +354,13 @@ func checkTypeOf(r *Record, want string) *Unusable {
 func decodeSubmission(r *Record) (string, Input, error) {
 	s := &Submission{}
 	s.Traceparent, _ = r.Header(HeaderTraceparent)
-	if err := checkTypeOf(r, TypeSubmission); err != nil {
+	if err := checkRecordType(r, TypeSubmission); err != nil {
 		return "", nil, err
 	}
 	data := r.Value
 	if bytes.HasPrefix(r.header(HeaderContentType), []byte("application/cloudevents+json")) {
-		var ev structured
-		if err := decodeOutside(r.Value, &ev, -1); err != nil {
+		var ev structuredEvent
+		if err := decodeUntrusted(r.Value, &ev, -1); err != nil {
 			return "", nil, badJSON(err)
 		}
 		if err := checkType(ev.Type, TypeSubmission); err != nil {
@@ -392,14 +392,14 @@ func validTraceparent(s string) bool {
 }
 
 // structured is a CloudEvent in structured mode, as far as it is read.
-type structured struct {
+type structuredEvent struct {
 	Type        string
 	Traceparent string
 	Data        json.RawMessage
 	DataBase64  string
 }
 
-func (s *structured) fields(c *codec) {
+func (s *structuredEvent) fields(c *codec) {
 	c.str("type", &s.Type)
 	c.str("traceparent", &s.Traceparent)
 	c.raw("data", &s.Data)
@@ -428,12 +428,12 @@ func CheckTaskID(id string) error {
 
 // length is a text with the bound of its bytes. What is bounded here is repeated
 // in what is written: without a bound there would be none on that.
-type length struct {
+type boundedText struct {
 	name, text string
 	mostBytes  int
 }
 
-func checkLengths(ls ...length) error {
+func checkLengths(ls ...boundedText) error {
 	for _, l := range ls {
 		if len(l.text) > l.mostBytes {
 			return unusable(ReasonBadField, "%s: %d bytes; at most %d", l.name, len(l.text), l.mostBytes)
@@ -447,7 +447,7 @@ func (s *Submission) check() error {
 		return err
 	}
 	for k, v := range s.Labels {
-		if err := checkLengths(length{"labels", k, MaxNameBytes}, length{"labels", v, MaxNameBytes}); err != nil {
+		if err := checkLengths(boundedText{"labels", k, MaxNameBytes}, boundedText{"labels", v, MaxNameBytes}); err != nil {
 			return err
 		}
 	}
@@ -455,7 +455,7 @@ func (s *Submission) check() error {
 	case s.Workflow == "":
 		return unusable(ReasonBadField, "workflow: missing")
 	case len(s.Workflow) > MaxNameBytes:
-		return checkLengths(length{"workflow", s.Workflow, MaxNameBytes})
+		return checkLengths(boundedText{"workflow", s.Workflow, MaxNameBytes})
 	case s.Version < 0:
 		return unusable(ReasonBadField, "version: %d", s.Version)
 	case len(s.Labels) > MaxLabels:
@@ -470,9 +470,9 @@ func (s *Submission) check() error {
 // written: encoding would replace a text that isn't UTF-8, and leave out an
 // instant that counts as none. DecodeInput checks the rest of what was written.
 func (s *Submission) Check() error {
-	texts := []text8{{"id", s.ID}, {"workflow", s.Workflow}, {"reply_to", s.ReplyTo}}
+	texts := []utf8Text{{"id", s.ID}, {"workflow", s.Workflow}, {"reply_to", s.ReplyTo}}
 	for k, v := range s.Labels {
-		texts = append(texts, text8{"labels", k}, text8{"labels", v})
+		texts = append(texts, utf8Text{"labels", k}, utf8Text{"labels", v})
 	}
 	if err := checkUTF8(texts...); err != nil {
 		return err
@@ -486,10 +486,10 @@ func (s *Submission) Check() error {
 	return nil
 }
 
-// text8 is a text that must be UTF-8.
-type text8 struct{ name, text string }
+// utf8Text is a text that must be UTF-8.
+type utf8Text struct{ name, text string }
 
-func checkUTF8(texts ...text8) error {
+func checkUTF8(texts ...utf8Text) error {
 	for _, t := range texts {
 		if !utf8.ValidString(t.text) {
 			return unusable(ReasonBadField, "%s: %q is not UTF-8", t.name, cut([]byte(t.text), MaxNameBytes))
@@ -514,7 +514,7 @@ func decodeReply(r *Record) (string, Input, error) {
 	if !ok {
 		return "", nil, unusable(ReasonMissingHeader, "a reply needs %s", HeaderRequest)
 	}
-	if err := checkTypeOf(r, TypeReply); err != nil {
+	if err := checkRecordType(r, TypeReply); err != nil {
 		return "", nil, err
 	}
 	task, ref, token, err := ParseRequest(id)
@@ -586,7 +586,7 @@ func decodeRecovery(r *Record) (string, Input, error) {
 		return "", nil, err
 	}
 	rec := &Recovery{}
-	if err := decodeOutside(r.Value, rec, 0); err != nil {
+	if err := decodeUntrusted(r.Value, rec, 0); err != nil {
 		return "", nil, badJSON(err)
 	}
 	if err := CheckTaskID(rec.Task); err != nil {
@@ -617,7 +617,7 @@ func decodeControl(r *Record) (string, Input, error) {
 	}
 	x := &Control{}
 	x.ID, _ = r.Header(HeaderID)
-	if err := decodeOutside(r.Value, x, 0); err != nil {
+	if err := decodeUntrusted(r.Value, x, 0); err != nil {
 		return "", nil, badJSON(err)
 	}
 	if err := CheckTaskID(x.Task); err != nil {
@@ -633,8 +633,8 @@ func decodeControl(r *Record) (string, Input, error) {
 	case x.Command == Release && (x.Step == "" || x.As != StepCompleted && x.As != StepUndone):
 		return "", nil, unusable(ReasonBadField, "release needs a step and as: completed or undone")
 	}
-	if err := checkLengths(length{"by", x.Who, MaxNameBytes}, length{"by_claimed", x.Claimed, MaxNameBytes}, length{"why", x.Why, MaxWhyBytes},
-		length{"request_id", x.RequestID, MaxNameBytes}, length{"step", x.Step, MaxNameBytes}); err != nil {
+	if err := checkLengths(boundedText{"by", x.Who, MaxNameBytes}, boundedText{"by_claimed", x.Claimed, MaxNameBytes}, boundedText{"why", x.Why, MaxWhyBytes},
+		boundedText{"request_id", x.RequestID, MaxNameBytes}, boundedText{"step", x.Step, MaxNameBytes}); err != nil {
 		return "", nil, err
 	}
 	if x.RequestID == "" {
@@ -645,7 +645,7 @@ func decodeControl(r *Record) (string, Input, error) {
 
 // Check is as Submission.Check.
 func (x *Control) Check() error {
-	return checkUTF8(text8{"task", x.Task}, text8{"step", x.Step}, text8{"by", x.Who}, text8{"by_claimed", x.Claimed}, text8{"why", x.Why}, text8{"request_id", x.RequestID})
+	return checkUTF8(utf8Text{"task", x.Task}, utf8Text{"step", x.Step}, utf8Text{"by", x.Who}, utf8Text{"by_claimed", x.Claimed}, utf8Text{"why", x.Why}, utf8Text{"request_id", x.RequestID})
 }
 
 // Record makes the control's record. Its ce_id is the request id.

@@ -91,11 +91,11 @@ func (e *Event) ID(partition int32) string {
 }
 
 // idIn is ID in m.
-func (e *Event) idIn(m *Room, partition int32) []byte {
+func (e *Event) idIn(m *Arena, partition int32) []byte {
 	if e.Task == "" || m == nil {
 		return bytesOf(e.ID(partition))
 	}
-	dst := append(append(m.bytes(len(e.Task)+1+numberBytes), e.Task...), '/')
+	dst := append(append(m.newBytes(len(e.Task)+1+numberBytes), e.Task...), '/')
 	return strconv.AppendUint(dst, e.Seq, 10)
 }
 
@@ -111,37 +111,37 @@ func (e *Event) fields(c *codec) {
 	c.time("at", &e.At)
 	c.cause(&e.Cause, e.Fact)
 	c.seq("epoch", &e.Epoch)
-	c.lent("prev", &e.Prev)
+	c.borrowed("prev", &e.Prev)
 	c.bool("queued", &e.Queued)
 	c.time("due", &e.Due)
 	c.policy("policy", &e.Policy)
 	e.Fact.fields(c)
-	c.lent("sum", &e.Sum)
+	c.borrowed("sum", &e.Sum)
 }
 
 // policy is a member that is a policy, or absent. A reader's room takes it.
 func (c *codec) policy(name string, v **Policy) {
-	if c.straight.on {
-		if c.enter(name) {
-			p := c.room
+	if c.inOrder.active {
+		if c.enterObject(name) {
+			p := c.reusedPolicy
 			if p == nil {
 				p = &Policy{}
 			}
 			*p, *v = Policy{}, p
-			c.ruleStraight(p)
-			p.rest(c)
-			c.leave()
+			c.readRule(p)
+			p.restFields(c)
+			c.leaveObject()
 		}
 		return
 	}
-	if c.room == nil {
+	if c.reusedPolicy == nil {
 		optional(c, name, v, func(c *codec, p *Policy) { p.fields(c) })
 		return
 	}
 	if val, ok := c.find(name); ok {
-		p := c.room
+		p := c.reusedPolicy
 		*p, *v = Policy{}, p
-		c.into(name, val, p.fields)
+		c.decodeNested(name, val, p.fields)
 	}
 }
 
@@ -173,9 +173,9 @@ func (e *Event) Record(ns Namespace, source string, partition int32, value []byt
 }
 
 // RecordIn is Record with the headers in m.
-func (e *Event) RecordIn(m *Room, ns Namespace, source string, partition int32, value []byte) Record {
-	r := Record{Topic: m.eventsOf(ns), Partition: partition, Value: value,
-		Headers: cloudHeaders(m.list(cloudHeaderCount), e.Fact.Type(), source, e.idIn(m, partition))}
+func (e *Event) RecordIn(m *Arena, ns Namespace, source string, partition int32, value []byte) Record {
+	r := Record{Topic: m.eventsTopic(ns), Partition: partition, Value: value,
+		Headers: cloudHeaders(m.newHeaders(cloudHeaderCount), e.Fact.Type(), source, e.idIn(m, partition))}
 	if e.Task != "" {
 		r.Key = bytesOf(e.Task)
 	}
@@ -222,10 +222,10 @@ func cutLast(s string) (before, after string, ok bool) {
 
 // factKind is a type of event that this build can read.
 type factKind struct {
-	name   string
-	number int         // of them, from 0 on, in this process
-	make   func() Fact // an empty one
-	blank  func(Fact)  // makes one empty again
+	name    string
+	number  int         // of them, from 0 on, in this process
+	newFact func() Fact // an empty one
+	reset   func(Fact)  // makes one empty again
 }
 
 // facts are all of them, by name. A type that was ever written stays here.
@@ -233,12 +233,12 @@ var facts = map[string]*factKind{}
 
 func init() {
 	kinds := []*factKind{
-		kindOf(PartitionClaimed{}), kindOf(TaskReceived{}), kindOf(TaskStarted{}), kindOf(TaskProcessed{}), kindOf(TaskUndoing{}),
-		kindOf(TaskUndone{}), kindOf(TaskCancelled{}), kindOf(TaskHeld{}), kindOf(TaskResumed{}), kindOf(RunSkipped{}), kindOf(RunReleased{}),
+		newFactKind(PartitionClaimed{}), newFactKind(TaskReceived{}), newFactKind(TaskStarted{}), newFactKind(TaskProcessed{}), newFactKind(TaskUndoing{}),
+		newFactKind(TaskUndone{}), newFactKind(TaskCancelled{}), newFactKind(TaskHeld{}), newFactKind(TaskResumed{}), newFactKind(RunSkipped{}), newFactKind(RunReleased{}),
 	}
 	for _, k := range []Kind{Do, Undo} {
-		kinds = append(kinds, kindOf(AttemptStarted{Kind: k}), kindOf(AttemptCompleted{Kind: k}), kindOf(AttemptFailed{Kind: k}),
-			kindOf(AttemptRejected{Kind: k}), kindOf(AttemptExpired{Kind: k}), kindOf(AttemptWaiting{Kind: k}), kindOf(RunErrored{Kind: k}))
+		kinds = append(kinds, newFactKind(AttemptStarted{Kind: k}), newFactKind(AttemptCompleted{Kind: k}), newFactKind(AttemptFailed{Kind: k}),
+			newFactKind(AttemptRejected{Kind: k}), newFactKind(AttemptExpired{Kind: k}), newFactKind(AttemptWaiting{Kind: k}), newFactKind(RunErrored{Kind: k}))
 	}
 	for i, k := range kinds {
 		k.number = i
@@ -246,8 +246,8 @@ func init() {
 	}
 }
 
-// kindOf is the type of an empty fact.
-func kindOf[T any, F interface {
+// newFactKind is the type of an empty fact.
+func newFactKind[T any, F interface {
 	*T
 	Fact
 }](empty T) *factKind {
@@ -255,7 +255,7 @@ func kindOf[T any, F interface {
 		f := empty
 		return F(&f)
 	}
-	return &factKind{name: made().Type(), make: made, blank: func(f Fact) { *f.(F) = empty }}
+	return &factKind{name: made().Type(), newFact: made, reset: func(f Fact) { *f.(F) = empty }}
 }
 
 // Types lists every event type that this build can read, in order.

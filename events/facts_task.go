@@ -92,7 +92,7 @@ func (f *TaskReceived) About() About {
 func (*TaskReceived) apply(*Task, *Event) error { return errors.New("received again") }
 
 func (f *TaskReceived) fields(c *codec) {
-	c.few("workflow", &f.Workflow)
+	c.interned("workflow", &f.Workflow)
 	c.int("version", &f.Version)
 	c.raw("input", &f.Input)
 	c.str("reply_to", &f.ReplyTo)
@@ -117,8 +117,8 @@ func (c *codec) planIfAny(name string, v **Plan) {
 		}
 		return
 	}
-	if c.straight.on {
-		if *v = c.planStraight(name); *v != nil {
+	if c.inOrder.active {
+		if *v = c.reuseLastPlan(name); *v != nil {
 			return
 		}
 	}
@@ -147,7 +147,7 @@ func (*TaskStarted) About() About {
 }
 
 func (f *TaskStarted) apply(t *Task, e *Event) error {
-	if err := t.enter(e, f.About()); err != nil {
+	if err := t.enterState(e, f.About()); err != nil {
 		return err
 	}
 	t.CompleteBy = e.Due
@@ -170,7 +170,7 @@ func (f *TaskProcessed) About() About {
 }
 
 func (f *TaskProcessed) apply(t *Task, e *Event) error {
-	if err := t.enter(e, f.About()); err != nil {
+	if err := t.enterState(e, f.About()); err != nil {
 		return err
 	}
 	t.Output = f.Output
@@ -196,7 +196,7 @@ func (f *TaskUndoing) About() About {
 }
 
 func (f *TaskUndoing) apply(t *Task, e *Event) error {
-	if err := t.enter(e, f.About()); err != nil {
+	if err := t.enterState(e, f.About()); err != nil {
 		return err
 	}
 	t.Ending, t.Keep = f.Ending, f.Keep
@@ -207,7 +207,7 @@ func (f *TaskUndoing) apply(t *Task, e *Event) error {
 }
 
 func (f *TaskUndoing) fields(c *codec) {
-	text(c, "ending", &f.Ending)
+	knownText(c, "ending", &f.Ending)
 	c.bool("keep", &f.Keep)
 	c.errorField("error", &f.Error)
 	f.By.fields(c)
@@ -224,7 +224,7 @@ func (*TaskUndone) About() About {
 	return About{Verb: VerbUndone, Disarms: DisarmsAll}
 }
 
-func (f *TaskUndone) apply(t *Task, e *Event) error { return t.enter(e, f.About()) }
+func (f *TaskUndone) apply(t *Task, e *Event) error { return t.enterState(e, f.About()) }
 
 func (*TaskUndone) fields(c *codec) {}
 
@@ -239,7 +239,7 @@ func (f *TaskCancelled) About() About {
 	return About{Verb: VerbCancelled, Disarms: DisarmsAll, By: &f.By}
 }
 
-func (f *TaskCancelled) apply(t *Task, e *Event) error { return t.enter(e, f.About()) }
+func (f *TaskCancelled) apply(t *Task, e *Event) error { return t.enterState(e, f.About()) }
 
 func (f *TaskCancelled) fields(c *codec) { f.By.fields(c) }
 
@@ -257,7 +257,7 @@ func (f *TaskHeld) About() About {
 }
 
 func (f *TaskHeld) apply(t *Task, e *Event) error {
-	if err := t.enter(e, f.About()); err != nil {
+	if err := t.enterState(e, f.About()); err != nil {
 		return err
 	}
 	t.Error = f.Error
@@ -283,7 +283,7 @@ func (f *TaskResumed) About() About {
 
 // What a hold ended may start again, with a fresh failure count; an undo in error likewise.
 func (f *TaskResumed) apply(t *Task, e *Event) error {
-	if err := t.enter(e, f.About()); err != nil {
+	if err := t.enterState(e, f.About()); err != nil {
 		return err
 	}
 	t.Error = nil

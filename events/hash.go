@@ -22,18 +22,18 @@ var hashers = sync.Pool{New: func() any { return &Hasher{} }}
 // Hasher makes one hash after another, and copies nothing of what it is given. The zero value
 // is ready; one goroutine uses it.
 type Hasher struct {
-	sum  hash.Hash
-	room [sha256.Size]byte
+	sum hash.Hash
+	buf [sha256.Size]byte
 }
 
 // Hash is the function Hash.
 func (h *Hasher) Hash(ceType string, value []byte) string {
-	h.begin(ceType, value)
-	return h.text(h.sum)
+	h.start(ceType, value)
+	return h.encode(h.sum)
 }
 
 // begin takes a type and where a value begins.
-func (h *Hasher) begin(ceType string, value []byte) {
+func (h *Hasher) start(ceType string, value []byte) {
 	if h.sum == nil {
 		h.sum = sha256.New()
 	}
@@ -45,28 +45,28 @@ func (h *Hasher) begin(ceType string, value []byte) {
 }
 
 // unsealed is the sum of a value that has none yet, which open is but for its last brace.
-func (h *Hasher) unsealed(ceType string, open []byte) (sum string) {
-	h.begin(ceType, open)
+func (h *Hasher) hashOpen(ceType string, open []byte) (sum string) {
+	h.start(ceType, open)
 	without, err := h.sum.(hash.Cloner).Clone()
 	if err != nil {
 		panic("events: SHA-256 can't be cloned: " + err.Error())
 	}
 	_, _ = without.Write(brace)
-	return h.text(without)
+	return h.encode(without)
 }
 
 // sealed is the Hash of that value with its sum, after unsealed: rest is what stands behind open. What both
 // hashes cover is read once.
-func (h *Hasher) sealed(rest []byte) string {
+func (h *Hasher) hashRest(rest []byte) string {
 	_, _ = h.sum.Write(rest)
-	return h.text(h.sum)
+	return h.encode(h.sum)
 }
 
 // text is the hash of what was written to sum.
-func (h *Hasher) text(sum hash.Hash) string { return hashText(sum.Sum(h.room[:0])) }
+func (h *Hasher) encode(sum hash.Hash) string { return encodeHash(sum.Sum(h.buf[:0])) }
 
-// hashText is a hash as prev has it.
-func hashText(sum []byte) string {
+// encodeHash is a hash as prev has it.
+func encodeHash(sum []byte) string {
 	var text [hashBytes]byte
 	writeHash(&text, sum)
 	return string(text[:])

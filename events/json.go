@@ -26,7 +26,7 @@ const (
 
 // outside is the level at which a value from outside is read, so that as many
 // are left as it may have.
-const outside = maxStoredDepth - MaxJSONDepth
+const untrustedLevel = maxStoredDepth - MaxJSONDepth
 
 // object is the members of a JSON object, as they stand in its text.
 type object struct {
@@ -36,15 +36,15 @@ type object struct {
 	// needn't be compared with all before them.
 	seen uint64
 	// noting: names is told of those within the values.
-	noting bool
-	names  nameCheck
+	checkNames bool
+	names      nameCheck
 }
 
 // nameCheck is what a pass over a JSON value notes of the names in its objects.
 type nameCheck struct {
 	// alike: two names in one object may be equal, and checkNames says whether they are. It is false where each name differs
 	// from all before it in one of two bits, as mostly.
-	alike bool
+	maybeDuplicate bool
 }
 
 // objectNames are the names that an object has so far, as bits.
@@ -57,7 +57,7 @@ func (o *objectNames) add(c *nameCheck, name []byte) {
 		middle <<= (uint(name[n/2]) + 7*uint(name[1]) + 13*n) & 63
 	}
 	if o.ends&end != 0 && o.middles&middle != 0 {
-		c.alike = true
+		c.maybeDuplicate = true
 	}
 	o.ends, o.middles = o.ends|end, o.middles|middle
 }
@@ -83,7 +83,7 @@ func (o *object) name(i int) []byte {
 func (o *object) value(i int) []byte { return o.data[o.members[i].start:o.members[i].end] }
 
 // is reports whether member i has a name.
-func (o *object) is(i int, name string) bool {
+func (o *object) hasName(i int, name string) bool {
 	m := &o.members[i]
 	if m.escaped {
 		return string(o.name(i)) == name
@@ -158,15 +158,15 @@ func (o *object) scanMember(i, level int) (int, error) {
 	}
 	i = skipSpace(o.data, i+1)
 	var names *nameCheck
-	if o.noting {
+	if o.checkNames {
 		names = &o.names
 	}
-	end, err := skipNoting(o.data, i, level+1, names)
+	end, err := skipCheckingNames(o.data, i, level+1, names)
 	if err != nil {
 		return end, err
 	}
 	m.start, m.end = int32(i), int32(end)
-	return end, o.put(m)
+	return end, o.addMember(m)
 }
 
 // scanName reads the name at i; most have no escapes.
@@ -182,7 +182,7 @@ func scanName(data []byte, i int) (m member, end int, err error) {
 }
 
 // put adds a member, unless there is one of its name.
-func (o *object) put(m member) error {
+func (o *object) addMember(m member) error {
 	o.members = append(o.members, m)
 	last := len(o.members) - 1
 	name := o.name(last)
@@ -192,8 +192,8 @@ func (o *object) put(m member) error {
 		return nil
 	}
 	for i := range last {
-		if o.is(i, string(name)) {
-			return twice(name)
+		if o.hasName(i, string(name)) {
+			return duplicateNameError(name)
 		}
 	}
 	return nil
@@ -287,11 +287,11 @@ func CheckJSON(data []byte) error {
 		return errNotUTF8
 	}
 	var names nameCheck
-	end, err := skipNoting(data, skipSpace(data, 0), outside, &names)
+	end, err := skipCheckingNames(data, skipSpace(data, 0), untrustedLevel, &names)
 	if err != nil {
 		return err
 	}
-	if err := atEnd(data, end); err != nil || !names.alike {
+	if err := atEnd(data, end); err != nil || !names.maybeDuplicate {
 		return err
 	}
 	return checkNames(data)
@@ -343,13 +343,13 @@ func checkDistinct(names [][]byte) error {
 	slices.SortFunc(names, bytes.Compare)
 	for i := range names[1:] {
 		if bytes.Equal(names[i], names[i+1]) {
-			return twice(names[i])
+			return duplicateNameError(names[i])
 		}
 	}
 	return nil
 }
 
-func twice(name []byte) error {
+func duplicateNameError(name []byte) error {
 	return fmt.Errorf("JSON: two members are named %q", cut(name, MaxNameBytes))
 }
 
@@ -388,10 +388,10 @@ func trimSpace(data []byte) []byte {
 
 // skipValue returns the end of the value that begins at i, at a depth of so many
 // arrays and objects around it.
-func skipValue(data []byte, i, depth int) (int, error) { return skipNoting(data, i, depth, nil) }
+func skipValue(data []byte, i, depth int) (int, error) { return skipCheckingNames(data, i, depth, nil) }
 
-// skipNoting is skipValue; it notes the names of members, unless names is nil.
-func skipNoting(data []byte, i, depth int, names *nameCheck) (int, error) {
+// skipCheckingNames is skipValue; it notes the names of members, unless names is nil.
+func skipCheckingNames(data []byte, i, depth int, names *nameCheck) (int, error) {
 	if i >= len(data) {
 		return i, syntax(data, i)
 	}
@@ -436,7 +436,7 @@ func skipNested(data []byte, i, depth int, names *nameCheck) (int, error) {
 			}
 			i = skipSpace(data, i+1)
 		}
-		if i, err = skipNoting(data, i, depth+1, names); err != nil {
+		if i, err = skipCheckingNames(data, i, depth+1, names); err != nil {
 			return i, err
 		}
 		if i = skipSpace(data, i); i >= len(data) {
@@ -461,7 +461,7 @@ func (o *objectNames) skip(data []byte, i int, names *nameCheck) (int, error) {
 	switch {
 	case err != nil:
 	case m.escaped: // it may be equal to one that is written otherwise
-		names.alike = true
+		names.maybeDuplicate = true
 	default:
 		o.add(names, data[m.nameStart:m.nameEnd])
 	}

@@ -11,7 +11,7 @@ import (
 // timers (timers.go) follow the same facts by their About alone.
 
 // taskAfter is the state that a fact of the task makes. ending is what it is being undone to; empty: it isn't.
-func (a *About) taskAfter(from, ending TaskState) (TaskState, error) {
+func (a *About) nextTaskState(from, ending TaskState) (TaskState, error) {
 	if a.Verb == VerbUndoing && a.Ending != StateUndone && a.Ending != StateCancelled {
 		return "", fmt.Errorf("undoing ends in %q: neither undone nor cancelled", a.Ending)
 	}
@@ -28,10 +28,10 @@ func (a *About) taskAfter(from, ending TaskState) (TaskState, error) {
 }
 
 // stance is where a step and its undo stand. An empty undo hasn't begun.
-type stance struct{ step, undo StepState }
+type stepStates struct{ step, undo StepState }
 
 // after is where a fact of the step takes it, in a task of some state.
-func (s stance) after(a *About, task TaskState) (stance, error) {
+func (s stepStates) next(a *About, task TaskState) (stepStates, error) {
 	table := StepTransitions
 	if a.Kind == Undo {
 		r, ok := row(UndoTransitions, a.Verb, s.undo)
@@ -43,18 +43,18 @@ func (s stance) after(a *About, task TaskState) (stance, error) {
 	r, ok := row(table, a.Verb, s.step)
 	switch {
 	case !ok:
-		return s, fmt.Errorf("the table of steps has no %q in state %s", a.inTable(), s.step)
+		return s, fmt.Errorf("the table of steps has no %q in state %s", a.tableVerb(), s.step)
 	case !slices.Contains(r.During, task):
-		return s, fmt.Errorf("the table of steps has no %q while the task is %s", a.inTable(), task)
+		return s, fmt.Errorf("the table of steps has no %q while the task is %s", a.tableVerb(), task)
 	}
 	if s.step = r.To; r.To == "" {
-		return s.released(a, r)
+		return s.afterRelease(a, r)
 	}
 	return s, nil
 }
 
 // released is where a step, or the undo that holds it, is by an operator's word.
-func (s stance) released(a *About, r *Transition[StepState]) (stance, error) {
+func (s stepStates) afterRelease(a *About, r *Transition[StepState]) (stepStates, error) {
 	if !slices.Contains(r.Either, a.As) {
 		return s, fmt.Errorf("released as %q", a.As)
 	}
@@ -71,7 +71,7 @@ func (s stance) released(a *About, r *Transition[StepState]) (stance, error) {
 }
 
 // inTable is the verb as the table of steps has it.
-func (a *About) inTable() Verb {
+func (a *About) tableVerb() Verb {
 	if a.Kind == Undo {
 		return undoPrefix + a.Verb
 	}
@@ -80,7 +80,7 @@ func (a *About) inTable() Verb {
 
 // ended is where a step is after a decision to undo or hold: what waits ends, an undo too; running attempts
 // stay current.
-func (s stance) ended() stance {
+func (s stepStates) afterEnd() stepStates {
 	if r, ok := row(StepTransitions, verbEnded, s.step); ok {
 		s.step = r.To
 	}
@@ -91,7 +91,7 @@ func (s stance) ended() stance {
 }
 
 // revived is where a step is in a task that goes on after a hold; false: it isn't among what a hold ended.
-func (s stance) revived(task TaskState) (stance, bool) {
+func (s stepStates) afterRevive(task TaskState) (stepStates, bool) {
 	table := StepTransitions
 	if task == StateUndoing {
 		table = undoneSteps
@@ -102,13 +102,13 @@ func (s stance) revived(task TaskState) (stance, bool) {
 		s.undo = u.To
 	}
 	r, ok := row(table, verbRevived, s.step)
-	return stance{r.To, s.undo}, ok
+	return stepStates{r.To, s.undo}, ok
 }
 
 // numbered checks the number of an attempt. last is that of the run's last one. What begins one counts on
 // from there; all else is about the last. A failure of what isn't running is that of a request that could
 // not be sent: an attempt with a number of its own.
-func (a *About) numbered(last int, running bool) error {
+func (a *About) checkAttempt(last int, running bool) error {
 	switch {
 	case a.Phase == PhaseNone:
 	case a.Phase == PhaseStarted || a.Verb == VerbFailed && !running:

@@ -51,17 +51,17 @@ func (q *Request) Record(ns Namespace, source, agent string, partition int32) Re
 }
 
 // RecordIn is Record with the headers in m.
-func (q *Request) RecordIn(m *Room, ns Namespace, source, agent string, partition int32) Record {
-	request, n := appendRequest(m.bytes(requestBytes(q.Task, q.Ref, q.Token)), q.Task, q.Ref, q.Token)
-	h := append(cloudHeaders(m.list(10), TypeRequest, source, request[:n:n]), // its ce_id has no token
+func (q *Request) RecordIn(m *Arena, ns Namespace, source, agent string, partition int32) Record {
+	request, n := appendRequest(m.newBytes(requestBytes(q.Task, q.Ref, q.Token)), q.Task, q.Ref, q.Token)
+	h := append(cloudHeaders(m.newHeaders(10), TypeRequest, source, request[:n:n]), // its ce_id has no token
 		Header{HeaderOperation, bytesOf(q.Operation)},
-		Header{HeaderCompleteBy, appendInstant(m.bytes(len(TimeLayout)), q.CompleteBy)},
+		Header{HeaderCompleteBy, appendInstant(m.newBytes(len(TimeLayout)), q.CompleteBy)},
 		Header{HeaderIdempotencyKey, bytesOf(q.IdempotencyKey)},
 		Header{HeaderRequest, request})
 	if q.Traceparent != "" {
 		h = append(h, Header{HeaderTraceparent, bytesOf(q.Traceparent)})
 	}
-	return Record{Topic: m.requestsOf(ns, agent), Partition: partition, Key: bytesOf(q.Task), Value: q.Value, Headers: h}
+	return Record{Topic: m.requestsTopic(ns, agent), Partition: partition, Key: bytesOf(q.Task), Value: q.Value, Headers: h}
 }
 
 // DecodeRequest reads a record of a request topic. Its value is the record's; texts are
@@ -172,7 +172,7 @@ func (a *Answer) fields(c *codec) {
 	c.bool("accepted", &a.Accepted)
 	c.seq("seq", &a.Seq)
 	c.str("reason", &a.Reason)
-	text(c, "state", &a.State)
+	knownText(c, "state", &a.State)
 }
 
 // Record makes the answer's record.

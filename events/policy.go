@@ -32,21 +32,21 @@ const (
 )
 
 func (p *Policy) fields(c *codec) {
-	p.rule(c)
-	p.rest(c)
+	p.ruleFields(c)
+	p.restFields(c)
 }
 
 // rule is what most policies of a kind of event have alike, and rest is what they don't.
-func (p *Policy) rule(c *codec) {
-	text(c, "timer", &p.Timer)
+func (p *Policy) ruleFields(c *codec) {
+	knownText(c, "timer", &p.Timer)
 	c.int("failure_count", &p.FailureCount)
 	if p.Timer != TimerTask {
 		p.Attempts.fields(c)
 	}
-	c.few("on_error", &p.OnError)
+	c.interned("on_error", &p.OnError)
 }
 
-func (p *Policy) rest(c *codec) {
+func (p *Policy) restFields(c *codec) {
 	c.time("complete_by", &p.CompleteBy)
 	c.bool("cooled_down", &p.CooledDown)
 }

@@ -45,8 +45,8 @@ func (p *Part) encodedBytes() int {
 	return base64.StdEncoding.EncodedLen(len(p.Data)) + len(p.Task) + 64
 }
 
-// PartsOf cuts a stored form, which is longer, into pieces of so many bytes.
-func PartsOf(task string, stored []byte, each int) []*Part {
+// SplitParts cuts a stored form, which is longer, into pieces of so many bytes.
+func SplitParts(task string, stored []byte, each int) []*Part {
 	n := (len(stored) + each - 1) / each
 	parts := make([]*Part, n)
 	for i := range parts {
@@ -66,7 +66,7 @@ type PartsReader struct {
 var ErrParts = errors.New("parts of a task are missing, or of another")
 
 // Take takes the next part, and returns the whole with the last; nil: there are more.
-func (r *PartsReader) Take(p *Part) (stored []byte, err error) {
+func (r *PartsReader) Add(p *Part) (stored []byte, err error) {
 	if p.Number == 1 && r.of == 0 {
 		r.task, r.of = p.Task, p.Of
 	}
@@ -83,7 +83,7 @@ func (r *PartsReader) Take(p *Part) (stored []byte, err error) {
 }
 
 // End is called where something else than a part comes, or nothing.
-func (r *PartsReader) End() error {
+func (r *PartsReader) CheckComplete() error {
 	if r.of > 0 {
 		return fmt.Errorf("%w: %d of %d of %q", ErrParts, r.have, r.of, r.task)
 	}

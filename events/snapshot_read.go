@@ -6,22 +6,22 @@ import (
 )
 
 // How a reader finds the newest snapshot of a partition. The record that makes it count
-// (SnapshotMetaKey) is written last. So the last SnapshotLook offsets of the topic are read
-// first, and as long as it isn't among them, SnapshotLookFactor times as many.
+// (SnapshotMetaKey) is written last. So the last SnapshotReadBack offsets of the topic are read
+// first, and as long as it isn't among them, SnapshotReadBackFactor times as many.
 const (
-	SnapshotLook       = 64
-	SnapshotLookFactor = 32
+	SnapshotReadBack       = 64
+	SnapshotReadBackFactor = 32
 )
 
-// behindEvents is by how many events more than it costs a snapshot must be ahead to be taken.
+// snapshotLeadMin is by how many events more than it costs a snapshot must be ahead to be taken.
 // Within that, reading on from where one is takes a second or two, and throws nothing away.
-const behindEvents = 100_000
+const snapshotLeadMin = 100_000
 
 // ShorterThan reports whether taking the snapshot, with so many of its tasks, is a shorter way
 // to the end of the log than reading events from an offset on; from offset 0, where nothing is
 // there to go on from, it always is. A task costs about what an event costs.
 func (s *Snapshot) ShorterThan(next, tasks int64) bool {
-	return next == 0 && s.Next > 0 || s.Next-next > behindEvents+tasks
+	return next == 0 && s.Next > 0 || s.Next-next > snapshotLeadMin+tasks
 }
 
 // SnapshotReader gathers the records of a partition of the snapshots topic. Only
@@ -33,15 +33,15 @@ type SnapshotReader struct {
 	metaErr error
 }
 
-// TakeOpen is Take, but for finished tasks, which are most of a topic.
-func (r *SnapshotReader) TakeOpen(rec *Record) {
+// AddOpen is Take, but for finished tasks, which are most of a topic.
+func (r *SnapshotReader) AddOpen(rec *Record) {
 	if kind, _, ok := ParseChunkKey(string(rec.Key)); !ok || kind != ChunkFinished {
-		r.Take(rec)
+		r.Add(rec)
 	}
 }
 
 // Take takes the next record.
-func (r *SnapshotReader) Take(rec *Record) {
+func (r *SnapshotReader) Add(rec *Record) {
 	key := string(rec.Key)
 	if key == SnapshotMetaKey {
 		r.meta, r.metaErr = nil, nil
@@ -85,7 +85,7 @@ var (
 
 // Counted are the values of the chunks of a kind that the snapshot counts. An
 // error names what is missing or damaged.
-func (r *SnapshotReader) Counted(kind string, of Chunks) ([][]byte, error) {
+func (r *SnapshotReader) ChunkValues(kind string, of Chunks) ([][]byte, error) {
 	var values [][]byte
 	sum := uint64(0)
 	for n := of.From; n < of.To; n++ {

@@ -99,7 +99,7 @@ func (s *Summary) apply(e *Event, a *About) bool {
 	if a.OfStep() {
 		return !s.State.Terminal() && s.onRun(e, a)
 	}
-	to, err := a.taskAfter(s.State, s.Ending)
+	to, err := a.nextTaskState(s.State, s.Ending)
 	if err != nil {
 		return false
 	}
@@ -114,30 +114,30 @@ func (s *Summary) apply(e *Event, a *About) bool {
 		s.ErrorCode = codeOf(a.Error())
 	}
 	for i := range s.Steps {
-		s.Steps[i].follow(a, to)
+		s.Steps[i].applyTaskFact(a, to)
 	}
 	return true
 }
 
 // follow does to a step what a fact of its task does to it.
-func (p *StepSummary) follow(a *About, task TaskState) {
+func (p *StepSummary) applyTaskFact(a *About, task TaskState) {
 	if a.Disarms == DisarmsWaiting {
-		if at := p.stance(); a.Verb != VerbResumed {
-			p.stand(at.ended())
-		} else if at, ok := at.revived(task); ok {
-			p.stand(at)
+		if at := p.states(); a.Verb != VerbResumed {
+			p.setStates(at.afterEnd())
+		} else if at, ok := at.afterRevive(task); ok {
+			p.setStates(at)
 		}
 	}
 	for _, k := range [...]Kind{Do, Undo} {
-		if _, due := p.run(k); a.Disarms == DisarmsAll || a.Disarms == DisarmsWaiting && !p.runs(k) {
+		if _, due := p.run(k); a.Disarms == DisarmsAll || a.Disarms == DisarmsWaiting && !p.isRunning(k) {
 			*due = time.Time{}
 		}
 	}
 }
 
-func (p *StepSummary) stance() stance { return stance{p.State, p.Undo} }
+func (p *StepSummary) states() stepStates { return stepStates{p.State, p.Undo} }
 
-func (p *StepSummary) stand(at stance) { p.State, p.Undo = at.step, at.undo }
+func (p *StepSummary) setStates(at stepStates) { p.State, p.Undo = at.step, at.undo }
 
 // codeOf is a copy of an error's code; empty: there is none.
 func codeOf(e *Error) string {
@@ -160,7 +160,7 @@ func (p *StepSummary) run(k Kind) (attempt *int, due *time.Time) {
 }
 
 // runs reports whether an attempt of a kind is with the agent.
-func (p *StepSummary) runs(k Kind) bool {
+func (p *StepSummary) isRunning(k Kind) bool {
 	if k == Undo {
 		return p.Undo == StepRunning
 	}
@@ -168,7 +168,7 @@ func (p *StepSummary) runs(k Kind) bool {
 }
 
 // running reports whether an attempt is with the agent.
-func (p *StepSummary) running() bool { return p.runs(Do) || p.runs(Undo) }
+func (p *StepSummary) hasRunning() bool { return p.isRunning(Do) || p.isRunning(Undo) }
 
 // step finds a step by its id.
 func (s *Summary) step(id string) *StepSummary {
@@ -186,15 +186,15 @@ func (s *Summary) onRun(e *Event, a *About) bool {
 	if p == nil {
 		return false
 	}
-	at, err := p.stance().after(a, s.State)
+	at, err := p.states().next(a, s.State)
 	last, _ := p.run(a.Kind)
-	if err != nil || a.numbered(*last, p.runs(a.Kind)) != nil {
+	if err != nil || a.checkAttempt(*last, p.isRunning(a.Kind)) != nil {
 		return false
 	}
 	if a.Kind == Undo && p.Kind == Do {
 		p.Kind, p.Before, p.BeforeDue, p.Attempt = Undo, p.Attempt, p.Due, 0
 	}
-	p.stand(at)
+	p.setStates(at)
 	if a.Disarms == DisarmsStep {
 		p.Due, p.BeforeDue = time.Time{}, time.Time{}
 		return true
@@ -227,7 +227,7 @@ func (s *Summary) InError() []string {
 func (s *Summary) WaitingFor() []string {
 	var agents []string
 	for i := range s.Steps {
-		if s.Steps[i].running() {
+		if s.Steps[i].hasRunning() {
 			agents = append(agents, s.Steps[i].Agent)
 		}
 	}
@@ -272,7 +272,7 @@ func (s *Summary) fields(c *codec) {
 	c.str("id", &s.ID)
 	c.str("workflow", &s.Workflow)
 	c.int("version", &s.Version)
-	text(c, "state", &s.State)
+	knownText(c, "state", &s.State)
 	c.int("priority", &s.Priority)
 	c.labels("labels", &s.Labels)
 	c.time("submitted_at", &s.SubmittedAt)
@@ -282,7 +282,7 @@ func (s *Summary) fields(c *codec) {
 	c.seq("seq", &s.Seq)
 	c.str("error_code", &s.ErrorCode)
 	c.time("due", &s.TaskDue)
-	text(c, "ending", &s.Ending)
+	knownText(c, "ending", &s.Ending)
 	objects(c, "steps", &s.Steps, func(c *codec, p *StepSummary) { p.fields(c) })
 	c.seq("stopped", &s.Stopped)
 }
@@ -290,11 +290,11 @@ func (s *Summary) fields(c *codec) {
 func (p *StepSummary) fields(c *codec) {
 	c.str("id", &p.ID)
 	c.str("agent", &p.Agent)
-	text(c, "state", &p.State)
-	text(c, "kind", &p.Kind)
+	knownText(c, "state", &p.State)
+	knownText(c, "kind", &p.Kind)
 	c.int("attempt", &p.Attempt)
 	c.time("due", &p.Due)
-	text(c, "undo", &p.Undo)
+	knownText(c, "undo", &p.Undo)
 	c.int("before", &p.Before)
 	c.time("before_due", &p.BeforeDue)
 }

@@ -79,7 +79,7 @@ func (e *Event) Slot() (s Slot, one bool) {
 func (t *Timers) set(e *Event, a *About) {
 	t.disarm(a.Slot())
 	if !e.Due.IsZero() && e.Policy != nil {
-		t.Armed = append(t.Armed, Armed{Slot: a.Slot(), Timer: armed(e), Attempt: a.Attempt, Policy: *e.Policy})
+		t.Armed = append(t.Armed, Armed{Slot: a.Slot(), Timer: timerOf(e), Attempt: a.Attempt, Policy: *e.Policy})
 	}
 }
 
@@ -178,7 +178,7 @@ func (t *Timers) fields(c *codec) {
 	c.str("task", &t.Task)
 	objects(c, "armed", &t.Armed, func(c *codec, a *Armed) {
 		c.str("step", &a.Slot.Step)
-		text(c, "kind", &a.Slot.Kind)
+		knownText(c, "kind", &a.Slot.Kind)
 		a.Timer.fields(c)
 		c.int("attempt", &a.Attempt)
 		optionalValue(c, "policy", &a.Policy)

@@ -17,18 +17,18 @@ import (
 )
 
 const (
-	// MostPastAlerts is how many alerts that are over are kept of a partition: those of
+	// MaxPastAlerts is how many alerts that are over are kept of a partition: those of
 	// the newest holds. An open one is kept while its task is held.
-	MostPastAlerts = 10_000
-	// MostAlertsCounted bounds how many of a partition a query counts.
-	MostAlertsCounted = 100_000
+	MaxPastAlerts = 10_000
+	// MaxAlertsCounted bounds how many of a partition a query counts.
+	MaxAlertsCounted = 100_000
 	// MaxAlertTextBytes is what is kept of a code or a message. Agents may send as much as a reply
 	// holds; all of it is in the event.
 	MaxAlertTextBytes = 4 << 10
 )
 
-// mostPastAlerts is MostPastAlerts, but for tests.
-var mostPastAlerts int64 = MostPastAlerts
+// maxPastAlerts is MaxPastAlerts, but for tests.
+var maxPastAlerts int64 = MaxPastAlerts
 
 // Alert is a hold that operators were told of, and what became of it. It is made of the
 // task's events alone.
@@ -60,16 +60,16 @@ type holds struct {
 
 // note takes over what an event made of a hold: of the state before it, and what it is
 // now. by is the event's type.
-func (r *row) note(e *events.Event, was events.TaskState, offset int64, by string) {
+func (r *taskRow) noteHold(e *events.Event, was events.TaskState, offset int64, by string) {
 	if f, ok := e.Fact.(*events.TaskHeld); ok {
-		a := events.AlertOfHold(e, f, r.sum.Ending)
-		r.holds().begun = append(r.held.begun, Alert{Task: r.task, Seq: a.Seq, Offset: offset, At: a.At, Code: cutText(a.Code), Step: a.Step, Message: cutText(a.Message)})
+		a := events.AlertOfHold(e, f, r.summary.Ending)
+		r.getHolds().begun = append(r.holds.begun, Alert{Task: r.task, Seq: a.Seq, Offset: offset, At: a.At, Code: cutText(a.Code), Step: a.Step, Message: cutText(a.Message)})
 		return
 	}
-	if was != events.StateError || r.sum.State == events.StateError {
+	if was != events.StateError || r.summary.State == events.StateError {
 		return
 	}
-	h := r.holds()
+	h := r.getHolds()
 	if n := len(h.begun); n > 0 {
 		h.begun[n-1].EndedAt, h.begun[n-1].EndedBy = e.At, by
 		return
@@ -85,11 +85,11 @@ func cutText(text string) string {
 	return strings.ToValidUTF8(text[:MaxAlertTextBytes], "")
 }
 
-func (r *row) holds() *holds {
-	if r.held == nil {
-		r.held = &holds{}
+func (r *taskRow) getHolds() *holds {
+	if r.holds == nil {
+		r.holds = &holds{}
 	}
-	return r.held
+	return r.holds
 }
 
 // appendAlertKey appends the key of an alert: the newest hold comes first.
@@ -123,12 +123,12 @@ func decodeAlert(data []byte) (a Alert, err error) {
 
 // saveHolds writes the alerts of a row. It adds the offsets of those that are over to
 // past.
-func (t *Timelines) saveHolds(b *pebble.Batch, r *row, past []int64) ([]int64, error) {
-	h := r.held
+func (t *Timelines) saveHolds(b *pebble.Batch, r *taskRow, past []int64) ([]int64, error) {
+	h := r.holds
 	if h == nil {
 		return past, nil
 	}
-	r.held = nil
+	r.holds = nil
 	if h.ended != nil {
 		a, err := t.openAlert(r.task)
 		if err != nil || a == nil {
@@ -194,7 +194,7 @@ func (t *Timelines) openAlert(task string) (a *Alert, err error) {
 func (t *Timelines) prune(b *pebble.Batch, added []int64) error {
 	tally := &t.rows.tally
 	tally.PastAlerts += int64(len(added))
-	if len(added) == 0 || tally.PastAlerts <= mostPastAlerts {
+	if len(added) == 0 || tally.PastAlerts <= maxPastAlerts {
 		return nil
 	}
 	slices.Sort(added)
@@ -204,7 +204,7 @@ func (t *Timelines) prune(b *pebble.Batch, added []int64) error {
 		if err != nil {
 			return fmt.Errorf("projections: read the alerts of partition %d in %s: %w", t.v.keys.partition, t.v.s.dir, err)
 		}
-		for ok := it.Last(); tally.PastAlerts > mostPastAlerts && err == nil; {
+		for ok := it.Last(); tally.PastAlerts > maxPastAlerts && err == nil; {
 			oldest := int64(math.MaxInt64)
 			if ok {
 				oldest, err = cutAlertKey(it.Key())
@@ -249,7 +249,7 @@ func (p AlertPlace) Compare(q AlertPlace) int {
 }
 
 // passed reports whether what has a key and an instant, in Unix ms, comes at After or before.
-func (q *AlertQuery) passed(partition int32, key []byte, at int64) (bool, error) {
+func (q *AlertQuery) isBefore(partition int32, key []byte, at int64) (bool, error) {
 	if q.After == nil || at < q.After.At.UnixMilli() {
 		return false, nil
 	}
@@ -260,7 +260,7 @@ func (q *AlertQuery) passed(partition int32, key []byte, at int64) (bool, error)
 // AlertList is what an AlertQuery finds.
 type AlertList struct {
 	Alerts []Alert
-	Count  int64           // of those after After, with those left out; of a partition up to MostAlertsCounted of each kind are counted
+	Count  int64           // of those after After, with those left out; of a partition up to MaxAlertsCounted of each kind are counted
 	AsOf   map[int32]int64 // partition -> the offset below which all of it is reflected
 }
 
@@ -307,7 +307,7 @@ func (s *Store) alerts(db pebble.Reader, k keyspace, kind byte, since time.Time,
 	if err != nil {
 		return reading(err)
 	}
-	for ok := it.First(); ok && scan.n < MostAlertsCounted; ok = it.Next() {
+	for ok := it.First(); ok && scan.n < MaxAlertsCounted; ok = it.Next() {
 		if scan.onlyCounts() {
 			scan.n++
 			continue
@@ -355,7 +355,7 @@ func (a *alertScan) take(key, data []byte) (over bool, err error) {
 	}
 	at := int64(binary.BigEndian.Uint64(data))
 	if a.passing {
-		if a.passing, err = a.q.passed(a.partition, key, at); a.passing || err != nil {
+		if a.passing, err = a.q.isBefore(a.partition, key, at); a.passing || err != nil {
 			return false, err
 		}
 	}

@@ -59,7 +59,7 @@ func alertsOf(t *testing.T, rs []events.Record, keptPast int) []projections.Aler
 // many as are kept.
 func TestAlertsAreThoseOfTheLog(t *testing.T) {
 	for seed := range seeds(6) {
-		kept := []int{projections.MostPastAlerts, 7}[seed%2]
+		kept := []int{projections.MaxPastAlerts, 7}[seed%2]
 		undo := projections.KeepPastAlerts(kept)
 		rnd := rand.New(rand.NewPCG(seed, 9))
 		h := newHistory(seed)

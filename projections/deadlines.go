@@ -20,13 +20,13 @@ type Deadlines struct {
 	*view
 	tasks   map[string]*taskTimers // that have an armed timer, or had one at the last Save
 	changed []*taskTimers
-	wakes   wakes
+	heap    timerHeap
 	armed   int
 	// Below until, of a snapshot, an event of a task may be in its state already: those are by seq. nil: none.
-	until  int64
-	seqs   map[string]uint64
-	reader events.EventReader
-	room   []events.Armed // for the timers of one task at a time
+	until     int64
+	seqs      map[string]uint64
+	reader    events.EventReader
+	timersBuf []events.Armed // for the timers of one task at a time
 }
 
 // Deadlines loads the armed timers of a partition.
@@ -67,7 +67,7 @@ func (v *Deadlines) Apply(r *events.Record) error {
 			v.reconcile(tt, nil)
 			v.mark(tt)
 		}
-		return v.unreadable(r, err)
+		return v.stopUnreadable(r, err)
 	}
 	if err := v.evolvePartition(r, e); err != nil {
 		return err
@@ -105,13 +105,13 @@ func (v *Deadlines) fold(tt *taskTimers, e *events.Event) (changed bool) {
 		timers.Evolve(e)
 		return v.reconcile(tt, timers.Armed)
 	}
-	before := tt.at(slot)
-	timers := events.Timers{Task: tt.task, Armed: v.room[:0]}
+	before := tt.find(slot)
+	timers := events.Timers{Task: tt.task, Armed: v.timersBuf[:0]}
 	if before != nil {
 		timers.Armed = append(timers.Armed, before.timer())
 	}
 	timers.Evolve(e)
-	v.room = timers.Armed[:0]
+	v.timersBuf = timers.Armed[:0]
 	if before != nil {
 		v.disarm(before)
 	}
@@ -126,13 +126,13 @@ func (v *Deadlines) arm(tt *taskTimers, fold *events.Armed) {
 	a := newArmedTimer(tt, fold)
 	tt.add(a)
 	v.armed++
-	v.wakes.push(wake{at: a.due, timer: a})
+	v.heap.push(heapEntry{at: a.due, timer: a})
 }
 
 func (v *Deadlines) disarm(a *armedTimer) {
-	a.of.remove(a)
+	a.owner.remove(a)
 	v.armed--
-	v.wakes.drop()
+	v.heap.countStale()
 }
 
 // mark notes that Save has to write the task, or to forget it.
@@ -145,11 +145,11 @@ func (v *Deadlines) mark(tt *taskTimers) {
 
 // timers are a task's in the form of the fold, until the next call.
 func (v *Deadlines) timers(tt *taskTimers) events.Timers {
-	v.room = v.room[:0]
+	v.timersBuf = v.timersBuf[:0]
 	for a := tt.first; a != nil; a = a.next {
-		v.room = append(v.room, a.timer())
+		v.timersBuf = append(v.timersBuf, a.timer())
 	}
-	return events.Timers{Task: tt.task, Armed: v.room}
+	return events.Timers{Task: tt.task, Armed: v.timersBuf}
 }
 
 // reconcile brings a task's timers in line with the fold's, and reports whether they
@@ -159,8 +159,8 @@ func (v *Deadlines) reconcile(tt *taskTimers, fold []events.Armed) (changed bool
 	kept := 0
 	for a := tt.first; a != nil; {
 		next := a.next
-		if kept < len(fold) && a.is(fold[kept]) {
-			changed = a.giveTime(fold[kept].Policy.CompleteBy) || changed
+		if kept < len(fold) && a.matches(fold[kept]) {
+			changed = a.setCompleteBy(fold[kept].Policy.CompleteBy) || changed
 			kept++
 		} else {
 			v.disarm(a)
@@ -187,18 +187,18 @@ func (v *Deadlines) Armed() int { return v.armed }
 // Snooze puts them off. The cost is that of what is due, not of what is armed.
 func (v *Deadlines) Due(now time.Time, max int) []Due {
 	var due []Due
-	var taken []wake
+	var taken []heapEntry
 	limit := now.UnixMilli()
 	for len(due) < max {
-		w, ok := v.wakes.first()
+		w, ok := v.heap.first()
 		if !ok || w.at > limit {
 			break
 		}
-		taken = append(taken, v.wakes.pop())
-		due = append(due, Due{Task: w.timer.of.task, Armed: w.timer.timer(), Asked: int(w.timer.asked)})
+		taken = append(taken, v.heap.pop())
+		due = append(due, Due{Task: w.timer.owner.task, Armed: w.timer.timer(), Asked: int(w.timer.asked)})
 	}
 	for _, w := range taken {
-		v.wakes.push(w)
+		v.heap.push(w)
 	}
 	return due
 }
@@ -211,17 +211,17 @@ func (v *Deadlines) Snooze(d Due, until time.Time) {
 	if tt == nil {
 		return
 	}
-	if a := tt.at(d.Armed.Slot); a != nil && a.is(d.Armed) {
+	if a := tt.find(d.Armed.Slot); a != nil && a.matches(d.Armed) {
 		a.asked++
-		v.wakes.push(wake{until.Add(time.Millisecond - 1).UnixMilli(), a.asked, a}) // not before until
-		v.wakes.drop()
+		v.heap.push(heapEntry{until.Add(time.Millisecond - 1).UnixMilli(), a.asked, a}) // not before until
+		v.heap.countStale()
 	}
 }
 
 // Earliest is the first instant at which a timer is due, or due again; false:
 // none is armed.
 func (v *Deadlines) Earliest() (time.Time, bool) {
-	w, ok := v.wakes.first()
+	w, ok := v.heap.first()
 	if !ok {
 		return time.Time{}, false
 	}
@@ -305,5 +305,5 @@ func (v *Deadlines) Close() {
 // Discard drops the memory and what wasn't saved, as Tasks.Discard.
 func (v *Deadlines) Discard() {
 	v.release()
-	v.tasks, v.changed, v.wakes, v.room = nil, nil, wakes{}, nil
+	v.tasks, v.changed, v.heap, v.timersBuf = nil, nil, timerHeap{}, nil
 }

@@ -8,18 +8,18 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// TakeSnapshot replaces what the view holds by the timers of a snapshot's open tasks, which
-// the owner of the partition has written (Tasks.Snapshot): Rereads says where to read on. Only
+// LoadSnapshot replaces what the view holds by the timers of a snapshot's open tasks, which
+// the owner of the partition has written (Tasks.Snapshot): ExpectLastEvent says where to read on. Only
 // the chunks of open tasks need have been read. An error that wraps events.ErrSnapshot says
 // that the snapshot can't be used; then nothing was changed.
-func (v *Deadlines) TakeSnapshot(r *events.SnapshotReader) error {
+func (v *Deadlines) LoadSnapshot(r *events.SnapshotReader) error {
 	if err := v.usable(); err != nil {
 		return err
 	}
 	m, err := r.Snapshot()
 	armed, seqs := map[string][]events.Armed{}, map[string]uint64{}
 	if err == nil {
-		_, err = snapshotTasks(r, m, func(t *stored, task *events.Task) {
+		_, err = snapshotTasks(r, m, func(t *snapshotTask, task *events.Task) {
 			seqs[t.id] = task.Seq
 			if timers := task.Timers(); len(timers.Armed) > 0 {
 				armed[t.id] = timers.Armed
@@ -51,6 +51,6 @@ func (v *Deadlines) Wipe() error {
 	if err := v.deleteAll(nil); err != nil {
 		return err
 	}
-	v.tasks, v.changed, v.wakes, v.armed, v.until, v.seqs = map[string]*taskTimers{}, nil, wakes{}, 0, 0, nil
+	v.tasks, v.changed, v.heap, v.armed, v.until, v.seqs = map[string]*taskTimers{}, nil, timerHeap{}, 0, 0, nil
 	return nil
 }

@@ -14,7 +14,7 @@ import (
 // takes for granted: that a file system keeps the order of changes to a
 // directory over a crash, that the process may end when a directory can't be
 // synced (vfs/atomicfs, Marker.Move panics), that it may when a file of values
-// is lost or has lost its end (see values.go), and that a disk that refuses something
+// is lost or has lost its end (see value_files.go), and that a disk that refuses something
 // takes it soon after: Pebble repeats a flush that failed at once and for ever,
 // and its Open waits for that.
 //
@@ -36,7 +36,7 @@ const markerPrefix = "marker."
 func (d disk) Unwrap() vfs.FS { return d.FS }
 
 // refused stops the store for a change that failed.
-func (s *Store) refused(doing, name string, err error) {
+func (s *Store) stopRefused(doing, name string, err error) {
 	s.fail(fmt.Errorf("projections: %s %s: %w; see to the disk, then start again: nothing is lost, the log is replayed", doing, name, err))
 }
 
@@ -46,7 +46,7 @@ func (d disk) change(doing, name string, do func() error) error {
 		return nil
 	}
 	if err := do(); err != nil {
-		d.s.refused(doing, name, err)
+		d.s.stopRefused(doing, name, err)
 	}
 	return nil
 }
@@ -59,7 +59,7 @@ func (d disk) create(name string, do func() (vfs.File, error)) (vfs.File, error)
 		return err
 	})
 	if f == nil {
-		return nowhere{}, err
+		return nullFile{}, err
 	}
 	return file{f, d.s, name}, err
 }
@@ -67,7 +67,7 @@ func (d disk) create(name string, do func() (vfs.File, error)) (vfs.File, error)
 // Create puts what a marker names on disk before the marker.
 func (d disk) Create(name string, c vfs.DiskWriteCategory) (vfs.File, error) {
 	return d.create(name, func() (vfs.File, error) {
-		if err := d.settle(name); err != nil {
+		if err := d.syncMarkerDir(name); err != nil {
 			return nil, err
 		}
 		return d.FS.Create(name, c)
@@ -84,7 +84,7 @@ func (d disk) ReuseForWrite(from, to string, c vfs.DiskWriteCategory) (vfs.File,
 func (d disk) Remove(name string) error {
 	var missing error
 	return errors.Join(d.change("remove", name, func() error {
-		if err := d.settle(name); err != nil {
+		if err := d.syncMarkerDir(name); err != nil {
 			return err
 		}
 		err := d.FS.Remove(name)
@@ -105,7 +105,7 @@ func (d disk) Link(from, to string) error {
 	return d.change("link", from, func() error { return d.FS.Link(from, to) })
 }
 
-func (d disk) settle(name string) error {
+func (d disk) syncMarkerDir(name string) error {
 	if !strings.HasPrefix(d.PathBase(name), markerPrefix) {
 		return nil
 	}
@@ -142,7 +142,7 @@ func (f file) change(doing string, do func() error) {
 		return
 	}
 	if err := do(); err != nil {
-		f.s.refused(doing, f.name, err)
+		f.s.stopRefused(doing, f.name, err)
 	}
 }
 
@@ -188,24 +188,24 @@ func (f file) Preallocate(offset, n int64) error {
 // Close gives the descriptor back, whatever became of the store.
 func (f file) Close() error {
 	if err := f.File.Close(); err != nil && !f.s.faulty.Load() {
-		f.s.refused("close", f.name, err)
+		f.s.stopRefused("close", f.name, err)
 	}
 	return nil
 }
 
 // nowhere is the file that is created when the store has stopped: it takes
 // everything and keeps nothing.
-type nowhere struct{}
+type nullFile struct{}
 
-func (nowhere) Close() error                            { return nil }
-func (nowhere) Read([]byte) (int, error)                { return 0, io.EOF }
-func (nowhere) ReadAt([]byte, int64) (int, error)       { return 0, io.EOF }
-func (nowhere) Write(b []byte) (int, error)             { return len(b), nil }
-func (nowhere) WriteAt(b []byte, _ int64) (int, error)  { return len(b), nil }
-func (nowhere) Preallocate(_, _ int64) error            { return nil }
-func (nowhere) Stat() (vfs.FileInfo, error)             { return nil, fs.ErrNotExist }
-func (nowhere) Sync() error                             { return nil }
-func (nowhere) SyncTo(int64) (fullSync bool, err error) { return true, nil }
-func (nowhere) SyncData() error                         { return nil }
-func (nowhere) Prefetch(_, _ int64) error               { return nil }
-func (nowhere) Fd() uintptr                             { return vfs.InvalidFd }
+func (nullFile) Close() error                            { return nil }
+func (nullFile) Read([]byte) (int, error)                { return 0, io.EOF }
+func (nullFile) ReadAt([]byte, int64) (int, error)       { return 0, io.EOF }
+func (nullFile) Write(b []byte) (int, error)             { return len(b), nil }
+func (nullFile) WriteAt(b []byte, _ int64) (int, error)  { return len(b), nil }
+func (nullFile) Preallocate(_, _ int64) error            { return nil }
+func (nullFile) Stat() (vfs.FileInfo, error)             { return nil, fs.ErrNotExist }
+func (nullFile) Sync() error                             { return nil }
+func (nullFile) SyncTo(int64) (fullSync bool, err error) { return true, nil }
+func (nullFile) SyncData() error                         { return nil }
+func (nullFile) Prefetch(_, _ int64) error               { return nil }
+func (nullFile) Fd() uintptr                             { return vfs.InvalidFd }

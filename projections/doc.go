@@ -17,7 +17,7 @@
 // the offset that it holds, and the reader goes on from there:
 //
 //	v, err := store.Tasks(p)              // the state as of v.Next()
-//	for r := range log.From(v.Rereads()) { // restore: the last event comes once more
+//	for r := range log.From(v.ExpectLastEvent()) { // restore: the last event comes once more
 //		err = v.Apply(&r)
 //		if v.ChangedBytes() > RestoreSaveBytes { err = v.Save() }
 //	}
@@ -35,12 +35,12 @@
 //	rs, err := v.Snapshot(source, eventBytes) // often none; to be written with the events
 //	v.SnapshotWritten()                       // if that was committed, before Accept
 //
-//	load, err := v.TakeSnapshot(reader)       // instead of what the store has
+//	load, err := v.LoadSnapshot(reader)       // instead of what the store has
 //	...                                       // Apply what follows, and act
 //	err = load(ctx)                           // beside: the finished tasks
 //	err = v.Loaded()
 //
-//	err := deadlines.TakeSnapshot(reader)     // the timers of its open tasks; then Apply what follows
+//	err := deadlines.LoadSnapshot(reader)     // the timers of its open tasks; then Apply what follows
 //
 // The list is read beside that, from any goroutine, from what was saved:
 //
@@ -63,10 +63,10 @@
 //   - A store that Pebble can't go on with stops: every later call returns the
 //     reason (Err), the process goes on.
 //   - A view whose last event isn't in the log any more, or is another, refuses the events
-//     behind it (OtherLogError) where its reader reads that event again (Rereads), and says so
-//     where the log was read past it (ReadTo). It is wiped, and restored from the log.
+//     behind it (LogMismatchError) where its reader reads that event again (ExpectLastEvent), and says so
+//     where the log was read past it (CheckReadTo). It is wiped, and restored from the log.
 //   - A directory that holds something else is refused, never wiped.
-//   - A page of a list takes a bounded time: past MostLooked entries of the index
+//   - A page of a list takes a bounded time: past MaxLooked entries of the index
 //     it ends, and says where to go on.
 //
 // # What isn't

@@ -246,7 +246,7 @@ func (f *deafFile) ReadAt(p []byte, at int64) (int, error) {
 // asked.
 func settle(t *testing.T, s *projections.Store) {
 	t.Helper()
-	if err := s.Settle(t.Context()); err != nil {
+	if err := s.WaitCompacted(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -531,7 +531,7 @@ func TestDamagedValuesStopAnOpenStore(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			if err := s.Settle(t.Context()); err != nil { // no file comes or goes now
+			if err := s.WaitCompacted(t.Context()); err != nil { // no file comes or goes now
 				t.Fatal(err)
 			}
 			for _, name := range valueFiles(t, fs) {

@@ -95,7 +95,7 @@ const remedy = "give another --data-dir, or delete this one: what it holds is re
 
 // admit decides whether the directory may be opened under id. fresh: it holds
 // no finished store, and Pebble may create one.
-func (id Identity) admit(fs vfs.FS, dir string) (fresh bool, err error) {
+func (id Identity) checkDir(fs vfs.FS, dir string) (fresh bool, err error) {
 	names, err := fs.List(dir)
 	if err != nil {
 		return false, fmt.Errorf("projections: list %s: %w", dir, err)
@@ -153,7 +153,7 @@ func readIdentity(fs vfs.FS, path string) (Identity, error) {
 }
 
 // announce leaves word that a store is being created.
-func (id Identity) announce(fs vfs.FS, dir string) error {
+func (id Identity) markCreating(fs vfs.FS, dir string) error {
 	data, err := json.MarshalIndent(id, "", "  ")
 	if err != nil {
 		return fmt.Errorf("projections: identity: %w", err)
@@ -165,7 +165,7 @@ func (id Identity) announce(fs vfs.FS, dir string) error {
 }
 
 // confirm makes the created store one that is to be found again.
-func (id Identity) confirm(fs vfs.FS, dir string) error {
+func (id Identity) markCreated(fs vfs.FS, dir string) error {
 	if err := fs.Rename(fs.PathJoin(dir, creatingFile), fs.PathJoin(dir, identityFile)); err != nil {
 		return fmt.Errorf("projections: name the identity of %s: %w", dir, err)
 	}

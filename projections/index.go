@@ -162,15 +162,15 @@ var errNoEntry = errors.New("not an entry of the index")
 
 // standing is what an index says of a task that comes and goes. It is that of the row
 // as it was saved.
-type standing struct {
+type indexState struct {
 	state   events.TaskState // empty: the index has nothing of the task
 	due     int64            // Unix milliseconds; 0: no timer is armed
 	agents  []string         // that it waits for
 	inError []string         // steps
 }
 
-func standingOf(s *events.Summary) standing {
-	st := standing{state: s.State, inError: s.InError()}
+func indexStateOf(s *events.Summary) indexState {
+	st := indexState{state: s.State, inError: s.InError()}
 	if due := s.Due(); s.Open() && !due.IsZero() {
 		st.due = due.UnixMilli()
 	}
@@ -181,7 +181,7 @@ func standingOf(s *events.Summary) standing {
 }
 
 // own are the facets of which a task has entries of its own.
-func (st *standing) own() []facet {
+func (st *indexState) own() []facet {
 	var fs []facet
 	if st.state != "" && !st.state.Terminal() {
 		fs = append(fs, stateFacet(st.state))
@@ -220,8 +220,8 @@ type indexWriter struct {
 }
 
 // write takes in what a row has become.
-func (w *indexWriter) write(was *standing, stored bool, s *events.Summary) (standing, error) {
-	is, at := standingOf(s), cursorOf(s)
+func (w *indexWriter) write(was *indexState, stored bool, s *events.Summary) (indexState, error) {
+	is, at := indexStateOf(s), cursorOf(s)
 	first, ended := posted(s)
 	if !stored {
 		for _, f := range first {
@@ -254,7 +254,7 @@ func (w *indexWriter) write(was *standing, stored bool, s *events.Summary) (stan
 	return is, w.set(w.key, nil)
 }
 
-func (w *indexWriter) writeOwn(was, is *standing, at Cursor) error {
+func (w *indexWriter) writeOwn(was, is *indexState, at Cursor) error {
 	before, after := was.own(), is.own()
 	for _, f := range before {
 		if !slices.Contains(after, f) {

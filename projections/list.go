@@ -14,17 +14,17 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// The bounds of a page. Past MostLooked a page ends where it stands, with what it has, so that
+// The bounds of a page. Past MaxLooked a page ends where it stands, with what it has, so that
 // the time of one is bounded whatever is asked for.
 const (
-	MaxPageTasks = 1000
-	MostLooked   = 20_000 // entries of the index and rows, in all partitions
-	leastLooked  = 64     // of them for each partition, so that a page goes on
-	looksToBegin = 2      // beside these, for each facet
-	rowLooks     = 4      // what the look at a row counts for, which takes so much longer
-	// MostPageBytes bounds the stored forms of a page's tasks, but for one: a task of a thousand
+	MaxPageTasks      = 1000
+	MaxLooked         = 20_000 // entries of the index and rows, in all partitions
+	partitionLooksMin = 64     // of them for each partition, so that a page goes on
+	openLooks         = 2      // beside these, for each facet
+	rowLookCost       = 4      // what the look at a row counts for, which takes so much longer
+	// MaxPageBytes bounds the stored forms of a page's tasks, but for one: a task of a thousand
 	// steps takes some 100 KB, and twice as much in memory.
-	MostPageBytes = 8 << 20
+	MaxPageBytes = 8 << 20
 )
 
 // Filter says which tasks a list has. The zero Filter: all.
@@ -43,8 +43,8 @@ type Filter struct {
 type Page struct {
 	Tasks []events.Summary
 	// Next is where the list goes on; nil: there is no more. A page that has looked at
-	// MostLooked entries has a Next, and fewer tasks than were asked for, or none; so has one of
-	// MostPageBytes.
+	// MaxLooked entries has a Next, and fewer tasks than were asked for, or none; so has one of
+	// MaxPageBytes.
 	Next *Cursor
 	AsOf map[int32]int64 // partition -> the offset below which all of it is reflected
 }
@@ -53,7 +53,7 @@ type Page struct {
 // newest submission first, that come after a place in the list. It answers from what was saved, on
 // one snapshot, and may be called from several goroutines.
 func (s *Store) List(ctx context.Context, partitions []int32, f Filter, after Cursor, limit int) (Page, error) {
-	return s.list(ctx, partitions, &f, after, limit, max(leastLooked, MostLooked/max(1, len(partitions))))
+	return s.list(ctx, partitions, &f, after, limit, max(partitionLooksMin, MaxLooked/max(1, len(partitions))))
 }
 
 // list is List; looks are the entries that it may look at in each partition.
@@ -122,13 +122,13 @@ type lister struct {
 
 // head is where the list stands in a partition.
 type head struct {
-	source
-	tasks intersection
-	at    Cursor          // of the next task; or, where it is spent, nothing is left before
-	row   *events.Summary // of the next task
-	bytes int             // of its stored form
-	spent bool
-	over  bool // there is nothing, and nothing to look for
+	indexReader
+	tasks     intersectIterator
+	at        Cursor          // of the next task; or, where it is spent, nothing is left before
+	row       *events.Summary // of the next task
+	bytes     int             // of its stored form
+	spent     bool
+	exhausted bool // there is nothing, and nothing to look for
 }
 
 func (l *lister) open(partitions []int32, first Cursor, asOf map[int32]int64) error {
@@ -137,7 +137,7 @@ func (l *lister) open(partitions []int32, first Cursor, asOf map[int32]int64) er
 		if err != nil {
 			return err
 		}
-		h := &head{source: source{s: l.s, db: l.db, keys: k, left: l.looks}}
+		h := &head{indexReader: indexReader{s: l.s, db: l.db, keys: k, looksLeft: l.looks}}
 		l.heads = append(l.heads, h)
 		asOf[p] = 0 // nothing was read yet
 		err = l.s.getFrom(l.db, k, kindMeta, "", func(data []byte) (err error) {
@@ -145,13 +145,13 @@ func (l *lister) open(partitions []int32, first Cursor, asOf map[int32]int64) er
 			return err
 		})
 		if err == nil {
-			err = l.streams(h)
+			err = l.openIterators(h)
 		}
 		if err != nil {
 			return err
 		}
 		if h.at = first; first.Submitted < 0 { // before the first instant that the index has
-			h.over = true
+			h.exhausted = true
 		}
 		if !l.f.Since.IsZero() {
 			h.tasks.oldest = ceilMillis(l.f.Since)
@@ -161,37 +161,37 @@ func (l *lister) open(partitions []int32, first Cursor, asOf map[int32]int64) er
 }
 
 // streams opens what the list of a partition is the intersection of.
-func (l *lister) streams(h *head) error {
+func (l *lister) openIterators(h *head) error {
 	f := l.f
-	add := func(fs []facet, open func(facet) (stream, error)) error {
-		u := union{}
+	add := func(fs []facet, open func(facet) (indexIterator, error)) error {
+		u := unionIterator{}
 		for _, f := range fs {
 			s, err := open(f)
 			if err != nil {
 				return errors.Join(err, u.close())
 			}
-			u.of = append(u.of, &member{stream: s})
-			h.left += looksToBegin
+			u.of = append(u.of, &unionMember{indexIterator: s})
+			h.looksLeft += openLooks
 		}
 		h.tasks.of = append(h.tasks.of, u)
 		return nil
 	}
 	var err error
 	if f.StepInError != "" {
-		err = add([]facet{errorFacet(f.StepInError)}, h.entries)
+		err = add([]facet{errorFacet(f.StepInError)}, h.entryIterator)
 	}
 	if f.Agent != "" && err == nil {
-		err = add([]facet{agentFacet(f.Agent)}, h.entries)
+		err = add([]facet{agentFacet(f.Agent)}, h.entryIterator)
 	}
 	for k, v := range f.Labels {
 		if err == nil {
-			err = add([]facet{labelFacet(k, v)}, h.posts)
+			err = add([]facet{labelFacet(k, v)}, h.postingIterator)
 		}
 	}
 	if f.Workflow != "" && err == nil {
 		var versions []facet
 		if versions, err = l.versions(h); err == nil {
-			err = add(versions, h.posts)
+			err = add(versions, h.postingIterator)
 		}
 	}
 	states := f.states()
@@ -205,17 +205,17 @@ func (l *lister) streams(h *head) error {
 	for _, st := range states {
 		fs = append(fs, stateFacet(st))
 	}
-	return add(fs, h.ofState)
+	return add(fs, h.stateIterator)
 }
 
 // ofState is the stream of a state: of one that ends a task it is posted.
-func (s *source) ofState(f facet) (stream, error) {
+func (s *indexReader) stateIterator(f facet) (indexIterator, error) {
 	for _, st := range events.TaskStates {
 		if st.Terminal() && f == stateFacet(st) {
-			return s.posts(f)
+			return s.postingIterator(f)
 		}
 	}
-	return s.entries(f)
+	return s.entryIterator(f)
 }
 
 // versions are the facets of the workflow's versions that the filter lets pass.
@@ -238,12 +238,12 @@ func (l *lister) versions(h *head) ([]facet, error) {
 
 // advance goes to the first task of a partition at or after h.at; ok: there may be more.
 func (l *lister) advance(h *head) (ok bool, err error) {
-	if h.over {
+	if h.exhausted {
 		return false, nil
 	}
 	for h.row = nil; ; h.at.Task += "\x00" {
 		at, found, err := h.tasks.seek(h.at)
-		if errors.Is(err, errSpent) {
+		if errors.Is(err, errPageBound) {
 			h.at, h.spent = h.tasks.at, true
 			return true, nil
 		}
@@ -251,21 +251,21 @@ func (l *lister) advance(h *head) (ok bool, err error) {
 			return false, err
 		}
 		h.at = at
-		if h.spend(rowLooks) != nil {
+		if h.countLooks(rowLookCost) != nil {
 			h.spent = true
 			return true, nil
 		}
 		if err := l.read(h); err != nil {
 			return false, err
 		}
-		if l.f.passes(h.row) {
+		if l.f.matches(h.row) {
 			return true, nil
 		}
 	}
 }
 
 // passes checks what the index doesn't say.
-func (f *Filter) passes(s *events.Summary) bool {
+func (f *Filter) matches(s *events.Summary) bool {
 	return f.DueBefore.IsZero() || !s.CompleteBy.IsZero() && s.CompleteBy.Before(f.DueBefore)
 }
 
@@ -305,7 +305,7 @@ func (l *lister) page(ctx context.Context, page *Page, limit int) error {
 			page.Next = &next
 			return nil
 		}
-		if bytes += first.bytes; n == limit || n > 0 && bytes > MostPageBytes {
+		if bytes += first.bytes; n == limit || n > 0 && bytes > MaxPageBytes {
 			next := cursorOf(&page.Tasks[n-1])
 			page.Next = &next
 			return nil

@@ -17,22 +17,22 @@ type lookup struct {
 	s         *Store
 	keys      keyspace
 	kind      byte
-	unflushed *unflushed       // nil: the disk may lack any key
+	recent    *recentKeys      // nil: the disk may lack any key
 	disk, all *pebble.Iterator // nil: none was wanted yet
 	key       []byte
 }
 
 // openLookup enters the store until the lookup is closed. Nothing of the kind may be written
 // meanwhile, unless u says of all keys that the disk may lack them.
-func (s *Store) openLookup(k keyspace, kind byte, u *unflushed) (*lookup, error) {
+func (s *Store) openLookup(k keyspace, kind byte, u *recentKeys) (*lookup, error) {
 	if err := s.enter(); err != nil {
 		return nil, err
 	}
-	return &lookup{s: s, keys: k, kind: kind, unflushed: u}, nil
+	return &lookup{s: s, keys: k, kind: kind, recent: u}, nil
 }
 
 // reuse returns the lookup that was opened before, or opens it.
-func (s *Store) reuse(l **lookup, k keyspace, kind byte, u *unflushed) (*lookup, error) {
+func (s *Store) reuse(l **lookup, k keyspace, kind byte, u *recentKeys) (*lookup, error) {
 	if *l != nil {
 		return *l, nil
 	}
@@ -46,7 +46,7 @@ func (s *Store) reuse(l **lookup, k keyspace, kind byte, u *unflushed) (*lookup,
 
 // iterator returns that which sees an id if it is there.
 func (l *lookup) iterator(id string) (*pebble.Iterator, error) {
-	it, onDisk := &l.all, l.unflushed != nil && !l.unflushed.has(id)
+	it, onDisk := &l.all, l.recent != nil && !l.recent.mayBeUnflushed(id)
 	if onDisk {
 		it = &l.disk
 	}

@@ -41,24 +41,24 @@ const (
 )
 
 const (
-	// chunkMostBytes is below what Kafka takes by default as one record.
-	chunkMostBytes = 990_000
+	// chunkBytesMax is below what Kafka takes by default as one record.
+	chunkBytesMax = 990_000
 	// partBytes is of a task that a chunk can't hold.
-	partBytes = chunkMostBytes / 4 * 3 * 9 / 10
-	// endedMostBytes bounds what is kept of finished tasks until it is written.
+	partBytes = chunkBytesMax / 4 * 3 * 9 / 10
+	// endedBytesMax bounds what is kept of finished tasks until it is written.
 	// Past it they are read from Pebble, all of them.
-	endedMostBytes = 32 << 20
-	// scanLookBytes is what a scan looks at of finished tasks in a transaction. It is more
+	endedBytesMax = 32 << 20
+	// scanReadBytesMax is what a scan looks at of finished tasks in a transaction. It is more
 	// than a transaction ends, or a scan may never come past those that ended since it began.
-	scanLookBytes = 4 << 20
+	scanReadBytesMax = 4 << 20
 	// rewriteChunks is from how many chunks on, and rewriteFactor from how many
 	// times the size of what is open, the open tasks are written anew.
 	rewriteChunks = 8
 	rewriteFactor = 2
-	// paceOf is the part of the events that pay for a pass over which it is spread:
+	// paceShare is the part of the events that pay for a pass over which it is spread:
 	// one in so many. All at once it would take as much of the broker as the work does,
 	// for as long as a large one lasts; the longer it lasts, the more events follow it.
-	paceOf = 5
+	paceShare = 5
 )
 
 func (o *SnapshotOptions) setDefaults() {
@@ -76,27 +76,27 @@ func (o *SnapshotOptions) setDefaults() {
 // snapshots is what a view knows of its partition's snapshot. It is off until
 // SnapshotBase was called.
 type snapshots struct {
-	on   bool
-	base events.Snapshot // what the topic holds
+	enabled bool
+	base    events.Snapshot // what the topic holds
 	// awaited: the base is ahead of the store; what changed counts from there.
-	awaited bool
-	strange bool // and holds other tasks
+	awaited  bool
+	mismatch bool // and holds other tasks
 	// whole: what changed isn't known, so everything is written anew, by a scan of the
 	// store. scanning: a transaction with some of it was committed. cursor is the finished
 	// task that it has come to; what has ended after the instant scanFrom is in ended.
-	whole, scanning bool
-	cursor          string
-	scanFrom        time.Time
+	full, scanning bool
+	cursor         string
+	scanFrom       time.Time
 
 	// Open tasks that the base has otherwise, or not, are listed in Tasks.open.
 	changedBytes int
-	gone         []string // tasks of the base's open chunks that ended
+	removed      []string // tasks of the base's open chunks that ended
 	ended        [][]byte // encodings of tasks that ended, not in a chunk yet
 	endedBytes   int
 	marked       map[string]struct{} // finished tasks that mark has met
 
 	credit     int64 // bytes that snapshots may take by now
-	ahead      int64 // bytes of a pass or scan that were written before their turn
+	debt       int64 // bytes of a pass or scan that were written before their turn
 	eventBytes int64 // written since the last pass began
 	finished   events.Chunks
 	finishedN  int64
@@ -106,11 +106,11 @@ type snapshots struct {
 
 // pass is a snapshot that is being written, perhaps over several transactions.
 type pass struct {
-	meta  events.Snapshot
-	ended int // tasks at the front of snapshots.ended that count with it
-	gone  []string
-	todo  []string // open tasks, in the order of ids
-	drop  []string // keys of chunks that count no more with it
+	meta    events.Snapshot
+	ended   int // tasks at the front of snapshots.ended that count with it
+	removed []string
+	todo    []string // open tasks, in the order of ids
+	drop    []string // keys of chunks that count no more with it
 }
 
 // SnapshotBase tells the view which snapshot of the partition the topic holds;
@@ -121,7 +121,7 @@ func (v *Tasks) SnapshotBase(m *events.Snapshot, good bool) (from int64) {
 	s := &v.snap
 	s.reset(m)
 	if m == nil || !good {
-		s.whole = m != nil || v.next > 0
+		s.full = m != nil || v.next > 0
 		v.creditLog(v.next)
 		return v.next
 	}
@@ -135,7 +135,7 @@ func (v *Tasks) SnapshotBase(m *events.Snapshot, good bool) (from int64) {
 
 // reset begins anew with a base; nil: none.
 func (s *snapshots) reset(m *events.Snapshot) {
-	*s = snapshots{on: true, marked: map[string]struct{}{}}
+	*s = snapshots{enabled: true, marked: map[string]struct{}{}}
 	if m != nil {
 		s.base, s.finished, s.finishedN = *m, m.Finished, m.FinishedTasks
 	}
@@ -163,9 +163,9 @@ func (v *Tasks) SnapshotReached(next int64) (why string) {
 		why = fmt.Sprintf("it holds tasks as of the event at offset %d, and the log has none there", v.until-1)
 	case s.awaited:
 		why = fmt.Sprintf("it is of offset %d, and the log ends at %d", s.base.Next, next)
-		s.awaited, s.whole = false, true
+		s.awaited, s.full = false, true
 		v.creditLog(next)
-	case s.strange:
+	case s.mismatch:
 		why = fmt.Sprintf("at offset %d it holds other tasks than the log comes to", s.base.Next)
 	}
 	return why
@@ -179,8 +179,8 @@ func (v *Tasks) reach(offset int64) {
 		return
 	}
 	s.awaited = false
-	s.strange = v.open.len() != s.base.Tasks || v.open.ids != s.base.IDs
-	if s.whole = s.strange; s.whole {
+	s.mismatch = v.open.len() != s.base.Tasks || v.open.ids != s.base.IDs
+	if s.full = s.mismatch; s.full {
 		v.creditLog(offset)
 	}
 	v.open.each(v.open.inSnapshot)
@@ -211,7 +211,7 @@ func (v *Tasks) mark(r *events.Record) error {
 }
 
 // counts reports whether changes are counted.
-func (s *snapshots) counts() bool { return s.on && !s.awaited && (!s.whole || s.scanning) }
+func (s *snapshots) counts() bool { return s.enabled && !s.awaited && (!s.full || s.scanning) }
 
 // read takes events into account that were read, and not written just now.
 func (s *snapshots) read(bytes, share int) {
@@ -233,22 +233,22 @@ func (v *Tasks) ended(id string, encoded []byte, held bool) {
 		return
 	}
 	if held {
-		s.gone = append(s.gone, id)
+		s.removed = append(s.removed, id)
 	}
 	s.ended = append(s.ended, encoded)
 	s.endedBytes += len(encoded)
-	if s.endedBytes > endedMostBytes {
-		v.forget()
+	if s.endedBytes > endedBytesMax {
+		v.restartFull()
 	}
 }
 
 // forget gives up counting changes: the next snapshot is written whole. A pass or a
 // scan begins anew: what memory had for it is gone.
-func (v *Tasks) forget() {
+func (v *Tasks) restartFull() {
 	s := &v.snap
 	v.open.unlist()
-	s.whole, s.scanning, s.cursor, s.pass = true, false, "", nil
-	s.changedBytes, s.gone, s.ended, s.endedBytes = 0, nil, nil, 0
+	s.full, s.scanning, s.cursor, s.pass = true, false, "", nil
+	s.changedBytes, s.removed, s.ended, s.endedBytes = 0, nil, nil, 0
 	clear(s.marked)
 }
 
@@ -263,30 +263,30 @@ func (v *Tasks) Snapshot(source string, eventBytes int) ([]events.Record, error)
 	s.read(eventBytes, o.Share)
 	// What stopped a task may be readable to another build, which finds it in the
 	// log, and would not in a snapshot.
-	if !s.on || s.awaited || v.loading || len(v.stops) > 0 {
+	if !s.enabled || s.awaited || v.loading || len(v.stops) > 0 {
 		return nil, nil
 	}
 	w := &chunkWriter{ns: v.s.id.Namespace, source: source, partition: v.keys.partition, most: o.ChunkBytes,
 		finished: s.finished, finishedN: s.finishedN}
-	turn := s.turn(eventBytes, max(1, o.Share/paceOf))
-	if turn && s.pass == nil && !s.whole && s.eventBytes >= o.EventBytes && s.credit >= v.passBytes() {
+	turn := s.mayContinue(eventBytes, max(1, o.Share/paceShare))
+	if turn && s.pass == nil && !s.full && s.eventBytes >= o.EventBytes && s.credit >= v.passBytes() {
 		v.beginPass()
 	}
 	s.pending = append(s.pending, func() { s.finished, s.finishedN = w.finished, w.finishedN })
-	v.endedOn(w, eventBytes)
+	v.writeEnded(w, eventBytes)
 	var err error
 	switch {
 	case !turn:
 	case s.pass != nil:
-		err = v.passOn(w)
-	case s.whole && s.eventBytes >= o.EventBytes && s.credit >= int64(o.ChunkBytes)+int64(v.open.bytes):
+		err = v.continuePass(w)
+	case s.full && s.eventBytes >= o.EventBytes && s.credit >= int64(o.ChunkBytes)+int64(v.open.bytes):
 		err = v.scan(w)
 	}
 	if err != nil {
 		return nil, err
 	}
 	if w.err != nil {
-		s.on = false
+		s.enabled = false
 		return nil, fmt.Errorf("projections: snapshot of partition %d at %d: %w", v.keys.partition, v.next, w.err)
 	}
 	return w.records, nil
@@ -295,15 +295,15 @@ func (v *Tasks) Snapshot(source string, eventBytes int) ([]events.Record, error)
 // turn reports whether a pass or a scan may go on in a transaction with so many bytes
 // of events: pace bytes of them come to one of it, unless what ended meanwhile takes
 // too much of memory.
-func (s *snapshots) turn(eventBytes, pace int) bool {
-	s.ahead = max(0, s.ahead-int64(eventBytes/pace))
-	return s.ahead == 0 || s.endedBytes > endedMostBytes/2
+func (s *snapshots) mayContinue(eventBytes, pace int) bool {
+	s.debt = max(0, s.debt-int64(eventBytes/pace))
+	return s.debt == 0 || s.endedBytes > endedBytesMax/2
 }
 
 // spend takes account of what a pass or a scan wrote.
-func (s *snapshots) spend(bytes int) {
+func (s *snapshots) charge(bytes int) {
 	s.credit -= int64(bytes)
-	s.ahead += int64(bytes)
+	s.debt += int64(bytes)
 }
 
 // SnapshotWritten says that what Snapshot returned last is committed.
@@ -332,19 +332,19 @@ func (v *Tasks) passBytes() int64 {
 // beginPass fixes what the next snapshot is of: the state as it is now.
 func (v *Tasks) beginPass() {
 	s := &v.snap
-	p := &pass{meta: s.base, ended: len(s.ended), gone: s.gone}
+	p := &pass{meta: s.base, ended: len(s.ended), removed: s.removed}
 	each := v.open.eachListed
 	m := &p.meta
 	m.Format, m.Next, m.State, m.Tasks, m.IDs = events.SnapshotFormat, v.next, v.state, v.open.len(), v.open.ids
 	m.Finished, m.FinishedTasks = s.finished, s.finishedN
-	if s.whole || v.rewrites() {
+	if s.full || v.rewrites() {
 		for n := m.Open.From; n < m.Open.To; n++ {
 			p.drop = append(p.drop, events.ChunkKey(events.ChunkOpen, n))
 		}
 		m.Open, m.OpenBytes = events.Chunks{From: m.Open.To, To: m.Open.To}, 0
-		p.gone, each = nil, v.open.each
+		p.removed, each = nil, v.open.each
 	}
-	if s.whole {
+	if s.full {
 		for n := s.base.Finished.From; n < s.base.Finished.To; n++ {
 			p.drop = append(p.drop, events.ChunkKey(events.ChunkFinished, n))
 		}
@@ -355,20 +355,20 @@ func (v *Tasks) beginPass() {
 	})
 	slices.Sort(p.todo) // as Pebble has them
 	v.open.unlist()
-	s.changedBytes, s.gone = 0, nil
-	s.eventBytes, s.whole, s.scanning, s.pass = 0, false, false, p
+	s.changedBytes, s.removed = 0, nil
+	s.eventBytes, s.full, s.scanning, s.pass = 0, false, false, p
 	clear(s.marked)
 }
 
-// passOn writes the next part of what is open, once endedOn has written the finished
+// continuePass writes the next part of what is open, once writeEnded has written the finished
 // tasks, and with the last of it what makes all of them count.
-func (v *Tasks) passOn(w *chunkWriter) error {
+func (v *Tasks) continuePass(w *chunkWriter) error {
 	s, p := &v.snap, v.snap.pass
 	if p.ended > 0 {
 		return nil
 	}
 	m, before := p.meta, w.bytes
-	k, gone, todo, err := v.cut(p, w.most)
+	k, gone, todo, err := v.nextChunk(p, w.most)
 	if err != nil {
 		return err
 	}
@@ -379,11 +379,11 @@ func (v *Tasks) passOn(w *chunkWriter) error {
 		size := w.chunk(events.ChunkOpen, &m.Open, k)
 		m.OpenBytes += int64(size)
 	}
-	if len(p.gone) > gone || len(p.todo) > todo {
+	if len(p.removed) > gone || len(p.todo) > todo {
 		written := w.bytes - before
 		s.pending = append(s.pending, func() {
-			p.meta, p.gone, p.todo = m, p.gone[gone:], p.todo[todo:]
-			s.spend(written)
+			p.meta, p.removed, p.todo = m, p.removed[gone:], p.todo[todo:]
+			s.charge(written)
 		})
 		return nil
 	}
@@ -392,7 +392,7 @@ func (v *Tasks) passOn(w *chunkWriter) error {
 	written := w.bytes - before
 	s.pending = append(s.pending, func() {
 		s.base, s.pass = m, nil
-		s.spend(written)
+		s.charge(written)
 		if f := v.s.o.Listener.Snapshot; f != nil {
 			f(v.keys.partition, m)
 		}
@@ -403,17 +403,17 @@ func (v *Tasks) passOn(w *chunkWriter) error {
 // cut takes the beginning of what is left of a pass. A task that has ended since
 // the pass began is written as what is left of it: the events that ended it come
 // after the snapshot.
-func (v *Tasks) cut(p *pass, most int) (k *events.Chunk, gone, todo int, err error) {
+func (v *Tasks) nextChunk(p *pass, most int) (k *events.Chunk, gone, todo int, err error) {
 	k = &events.Chunk{}
 	size := 0
-	for ; gone < len(p.gone) && size < most; gone++ {
-		size += len(p.gone[gone]) + 3
+	for ; gone < len(p.removed) && size < most; gone++ {
+		size += len(p.removed[gone]) + 3
 	}
-	k.Ended = p.gone[:gone]
+	k.Ended = p.removed[:gone]
 	var cold *lookup
 	for ; todo < len(p.todo) && size < most && err == nil; todo++ {
 		var data []byte
-		if data, err = v.storedForm(p.todo[todo], &cold); size > 0 && size+len(data) > chunkMostBytes-chunkMostBytes/10 {
+		if data, err = v.storedForm(p.todo[todo], &cold); size > 0 && size+len(data) > chunkBytesMax-chunkBytesMax/10 {
 			break
 		}
 		k.Tasks = append(k.Tasks, data)
@@ -428,7 +428,7 @@ func (v *Tasks) cut(p *pass, most int) (k *events.Chunk, gone, todo int, err err
 // tooLarge reports whether a chunk is of one task that is written in parts, in one
 // transaction: it may change in the next.
 func tooLarge(k *events.Chunk) bool {
-	return len(k.Tasks) == 1 && len(k.Ended) == 0 && len(k.Tasks[0]) > chunkMostBytes-chunkMostBytes/100
+	return len(k.Tasks) == 1 && len(k.Ended) == 0 && len(k.Tasks[0]) > chunkBytesMax-chunkBytesMax/100
 }
 
 // storedForm is that of a task that is open, or was when a pass began. A cold one
@@ -457,11 +457,11 @@ func (v *Tasks) storedForm(id string, cold **lookup) (data []byte, err error) {
 	return data, err
 }
 
-// endedOn writes chunks of tasks that ended: all that the pass is of, and of others as
+// writeEnded writes chunks of tasks that ended: all that the pass is of, and of others as
 // soon as they fill one. It waits for no turn, and writes as many bytes as the transaction
 // has of events: so they become no more, whatever ends. They count with the first pass
 // that begins after them.
-func (v *Tasks) endedOn(w *chunkWriter, eventBytes int) {
+func (v *Tasks) writeEnded(w *chunkWriter, eventBytes int) {
 	s := &v.snap
 	upto, least := len(s.ended), w.most
 	if s.pass != nil && s.pass.ended > 0 {
@@ -470,7 +470,7 @@ func (v *Tasks) endedOn(w *chunkWriter, eventBytes int) {
 	}
 	n, bytes := 0, 0
 	for n < upto && s.endedBytes-bytes >= least && (n == 0 || w.bytes < eventBytes) {
-		k, size := front(s.ended[n:upto], w.most)
+		k, size := countForChunk(s.ended[n:upto], w.most)
 		w.ended(s.ended[n : n+k])
 		n, bytes = n+k, bytes+size
 	}
@@ -488,8 +488,8 @@ func (v *Tasks) endedOn(w *chunkWriter, eventBytes int) {
 }
 
 // front is how many tasks make a chunk, and what they take.
-func front(list [][]byte, most int) (n, bytes int) {
-	for size := 0; n < len(list) && size < most && (n == 0 || size+len(list[n]) < chunkMostBytes-chunkMostBytes/10); n++ {
+func countForChunk(list [][]byte, most int) (n, bytes int) {
+	for size := 0; n < len(list) && size < most && (n == 0 || size+len(list[n]) < chunkBytesMax-chunkBytesMax/10); n++ {
 		size += len(list[n]) + 4
 		bytes += len(list[n])
 	}
@@ -508,13 +508,13 @@ func (v *Tasks) scan(w *chunkWriter) error {
 		s.finished, s.finishedN = events.Chunks{From: s.base.Finished.To, To: s.base.Finished.To}, 0
 		w.finished, w.finishedN = s.finished, s.finishedN
 	}
-	tasks, last, more, err := v.finishedPast(w.most)
+	tasks, last, more, err := v.nextFinished(w.most)
 	if err != nil {
 		return fmt.Errorf("projections: read the finished tasks of partition %d in %s: %w", v.keys.partition, v.s.dir, err)
 	}
 	if len(tasks) == 0 && !more {
 		v.beginPass()
-		return v.passOn(w)
+		return v.continuePass(w)
 	}
 	before := w.bytes
 	if len(tasks) > 0 {
@@ -525,25 +525,25 @@ func (v *Tasks) scan(w *chunkWriter) error {
 		// From here on changes count: the cursor may be past a task that ends now. Not
 		// before: where nothing is committed nothing would take them from memory.
 		s.scanning, s.cursor = true, last
-		s.spend(written)
+		s.charge(written)
 	})
 	return nil
 }
 
-// finishedPast reads the next finished tasks for a scan, the id that it came to, and
+// nextFinished reads the next finished tasks for a scan, the id that it came to, and
 // whether there are more. Those that ended since the scan began are in memory, or were:
 // without them it has an end, whatever ends meanwhile.
-func (v *Tasks) finishedPast(most int) (tasks [][]byte, last string, more bool, err error) {
+func (v *Tasks) nextFinished(most int) (tasks [][]byte, last string, more bool, err error) {
 	s := &v.snap
 	last = s.cursor
 	err = v.s.use(func(db *pebble.DB) error {
 		_, upper := v.keys.bounds(kindFinished)
-		it, err := db.NewIter(&pebble.IterOptions{LowerBound: v.keys.key(kindFinished, s.after()), UpperBound: upper})
+		it, err := db.NewIter(&pebble.IterOptions{LowerBound: v.keys.key(kindFinished, s.scanStart()), UpperBound: upper})
 		if err != nil {
 			return err
 		}
 		size, looked := 0, 0
-		for more = it.First(); more && size < most && looked < scanLookBytes && err == nil; more = it.Next() {
+		for more = it.First(); more && size < most && looked < scanReadBytesMax && err == nil; more = it.Next() {
 			var data []byte
 			var t *events.Task
 			if data, err = it.ValueAndErr(); err == nil {
@@ -564,7 +564,7 @@ func (v *Tasks) finishedPast(most int) (tasks [][]byte, last string, more bool, 
 }
 
 // after is the first id past the cursor.
-func (s *snapshots) after() string {
+func (s *snapshots) scanStart() string {
 	if s.cursor == "" {
 		return ""
 	}
@@ -594,8 +594,8 @@ func (w *chunkWriter) ended(tasks [][]byte) {
 // chunk makes a chunk the last of those, and returns its length.
 func (w *chunkWriter) chunk(kind string, of *events.Chunks, k *events.Chunk) int {
 	key, value := events.ChunkKey(kind, of.To), k.Encode()
-	if len(value) > chunkMostBytes {
-		w.err = fmt.Errorf("%s has %d bytes, at most %d: a task is too large to be written", key, len(value), chunkMostBytes)
+	if len(value) > chunkBytesMax {
+		w.err = fmt.Errorf("%s has %d bytes, at most %d: a task is too large to be written", key, len(value), chunkBytesMax)
 	}
 	of.To++
 	of.Sum += events.ChunkSum(key, value)
@@ -606,7 +606,7 @@ func (w *chunkWriter) chunk(kind string, of *events.Chunks, k *events.Chunk) int
 
 // parts makes a task the last of the chunks, in parts, and returns their length.
 func (w *chunkWriter) parts(of *events.Chunks, id string, stored []byte) (size int) {
-	for _, p := range events.PartsOf(id, stored, partBytes) {
+	for _, p := range events.SplitParts(id, stored, partBytes) {
 		size += w.chunk(events.ChunkOpen, of, &events.Chunk{Part: p})
 	}
 	return size

@@ -12,7 +12,7 @@ import (
 )
 
 // stored is a task of a snapshot.
-type stored struct {
+type snapshotTask struct {
 	id   string
 	data []byte
 	open bool
@@ -21,19 +21,19 @@ type stored struct {
 
 // snapshotTasks are the tasks of the open chunks. Some may have ended since the
 // snapshot's offset. Each is decoded, to see that it can be, and shown to look.
-func snapshotTasks(r *events.SnapshotReader, m *events.Snapshot, look func(*stored, *events.Task)) (map[string]stored, error) {
-	values, err := r.Counted(events.ChunkOpen, m.Open)
+func snapshotTasks(r *events.SnapshotReader, m *events.Snapshot, look func(*snapshotTask, *events.Task)) (map[string]snapshotTask, error) {
+	values, err := r.ChunkValues(events.ChunkOpen, m.Open)
 	if err != nil {
 		return nil, err
 	}
-	all := make(map[string]stored, m.Tasks)
+	all := make(map[string]snapshotTask, m.Tasks)
 	var parts events.PartsReader
 	for i, value := range values {
 		if err := takeChunk(all, &parts, value); err != nil {
 			return nil, fmt.Errorf("chunk %d of the open tasks: %w", i, err)
 		}
 	}
-	if err := parts.End(); err != nil {
+	if err := parts.CheckComplete(); err != nil {
 		return nil, fmt.Errorf("after the last chunk of the open tasks: %w", err)
 	}
 	ids := uint64(0)
@@ -53,9 +53,9 @@ func snapshotTasks(r *events.SnapshotReader, m *events.Snapshot, look func(*stor
 	return all, nil
 }
 
-// keepAtMost keeps open tasks decoded, of so many bytes of stored forms.
-func keepAtMost(most int) func(*stored, *events.Task) {
-	return func(t *stored, task *events.Task) {
+// keepDecoded keeps open tasks decoded, of so many bytes of stored forms.
+func keepDecoded(most int) func(*snapshotTask, *events.Task) {
+	return func(t *snapshotTask, task *events.Task) {
 		if most -= len(t.data); t.open && most >= 0 {
 			detachFrom(task, t.data)
 			t.task = task
@@ -64,15 +64,15 @@ func keepAtMost(most int) func(*stored, *events.Task) {
 }
 
 // takeChunk takes the next chunk of open tasks.
-func takeChunk(all map[string]stored, parts *events.PartsReader, value []byte) error {
+func takeChunk(all map[string]snapshotTask, parts *events.PartsReader, value []byte) error {
 	k, err := events.DecodeChunk(value)
 	if err != nil {
 		return err
 	}
 	tasks := k.Tasks
 	if k.Part == nil {
-		err = parts.End()
-	} else if whole, e := parts.Take(k.Part); e != nil || whole == nil {
+		err = parts.CheckComplete()
+	} else if whole, e := parts.Add(k.Part); e != nil || whole == nil {
 		return e
 	} else {
 		tasks = [][]byte{whole}
@@ -88,29 +88,29 @@ func takeChunk(all map[string]stored, parts *events.PartsReader, value []byte) e
 		if err != nil {
 			return err
 		}
-		all[id] = stored{id: id, data: data}
+		all[id] = snapshotTask{id: id, data: data}
 	}
 	return nil
 }
 
-// TakeSnapshot replaces what the view holds by a snapshot. Its open tasks are
+// LoadSnapshot replaces what the view holds by a snapshot. Its open tasks are
 // there when it returns; load puts the finished ones into the store, beside the
 // view, in any goroutine: it returns early when its context ends, and must have
 // returned before the view is closed. Until Loaded a crash leaves nothing behind:
 // the next view of the partition is empty. An error that wraps events.ErrSnapshot
 // says that the snapshot can't be used; then nothing was changed.
-func (v *Tasks) TakeSnapshot(r *events.SnapshotReader) (load func(context.Context) error, err error) {
+func (v *Tasks) LoadSnapshot(r *events.SnapshotReader) (load func(context.Context) error, err error) {
 	if err := v.usable(); err != nil {
 		return nil, err
 	}
 	m, err := r.Snapshot()
-	var tasks map[string]stored
+	var tasks map[string]snapshotTask
 	if err == nil {
-		tasks, err = snapshotTasks(r, m, keepAtMost(v.s.hotMost()))
+		tasks, err = snapshotTasks(r, m, keepDecoded(v.s.hotBytesMax()))
 	}
 	var finished [][]byte
 	if err == nil {
-		finished, err = r.Counted(events.ChunkFinished, m.Finished)
+		finished, err = r.ChunkValues(events.ChunkFinished, m.Finished)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("projections: partition %d: %w: %w", v.keys.partition, events.ErrSnapshot, err)
@@ -119,16 +119,16 @@ func (v *Tasks) TakeSnapshot(r *events.SnapshotReader) (load func(context.Contex
 		return nil, err
 	}
 	v.next, v.until, v.state, v.loading = m.Next, m.Until, m.State, true
-	v.lacksLast = m.Until > m.Next // else Rereads looks for it
-	v.unflushed.any(always)        // until Loaded
+	v.lacksLast = m.Until > m.Next      // else ExpectLastEvent looks for it
+	v.recent.markAllDirty(neverFlushed) // until Loaded
 	v.snap.reset(m)
-	batch := make([]stored, 0, loadTasks)
+	batch := make([]snapshotTask, 0, loadTasks)
 	for _, id := range slices.Sorted(maps.Keys(tasks)) { // so equal snapshots are taken equally
 		t := tasks[id]
 		if t.open {
 			v.open.add(id, coldTask{bytes: int32(len(t.data)), snapshot: true})
 			if t.task != nil {
-				v.open.warm(id, t.task)
+				v.open.load(id, t.task)
 			}
 		} else {
 			v.ended(id, t.data, true)
@@ -150,7 +150,7 @@ func (v *Tasks) TakeSnapshot(r *events.SnapshotReader) (load func(context.Contex
 const loadTasks = 500
 
 // store puts tasks into Pebble as the snapshot has them.
-func (v *Tasks) store(tasks []stored) error {
+func (v *Tasks) store(tasks []snapshotTask) error {
 	size, err := v.s.write(func(b *pebble.Batch) error {
 		var key []byte
 		for _, t := range tasks {
@@ -166,7 +166,7 @@ func (v *Tasks) store(tasks []stored) error {
 		return nil
 	})
 	if err == nil {
-		err = v.s.noteLoaded(size)
+		err = v.s.recordLoaded(size)
 	}
 	if err != nil {
 		return fmt.Errorf("projections: store the snapshot of partition %d: %w", v.keys.partition, err)
@@ -255,25 +255,25 @@ func (l *loader) load(k *events.Chunk) error {
 	if err != nil {
 		return err
 	}
-	return l.s.noteLoaded(size)
+	return l.s.recordLoaded(size)
 }
 
-// noteLoaded takes note of a batch that no offset goes with.
-func (s *Store) noteLoaded(bytes int) error {
+// recordLoaded takes note of a batch that no offset goes with.
+func (s *Store) recordLoaded(bytes int) error {
 	s.mu.Lock()
-	s.unflushed += bytes
-	unflushed := s.unflushed
+	s.unflushedBytes += bytes
+	unflushed := s.unflushedBytes
 	s.mu.Unlock()
-	if unflushed >= unflushedMemtables*s.o.MemtableBytes {
+	if unflushed >= unflushedMemtablesMax*s.o.MemtableBytes {
 		return s.Flush()
 	}
 	return nil
 }
 
-// Loaded says that what TakeSnapshot returned has come to its end, and the log has been applied
+// Loaded says that what LoadSnapshot returned has come to its end, and the log has been applied
 // to its own: every task is known. It saves, and from here on a crash leaves what
 // was saved.
-func (v *Tasks) Loaded() error {
+func (v *Tasks) FinishLoad() error {
 	v.loading, v.loaded = false, true
 	return v.Save()
 }

@@ -41,9 +41,9 @@ const MinMemtableBytes = 256 << 10
 // (measured, BenchmarkUnknownTask: 5.9 us of processor time, and 1.8 with a cache).
 const memtablesKept = 2
 
-// unflushedMemtables is how many memtables may be saved and not yet flushed;
+// unflushedMemtablesMax is how many memtables may be saved and not yet flushed;
 // past it Save waits for a flush.
-const unflushedMemtables = 4
+const unflushedMemtablesMax = 4
 
 // neverStall is past every count of memtables and files at which Pebble would
 // hold a write back. A write that Pebble holds can't be called off when the
@@ -102,23 +102,23 @@ type Store struct {
 	o   Options
 	db  *pebble.DB
 
-	stopped  atomic.Pointer[stopReason]
-	faulty   atomic.Bool                // something failed: nothing more reaches the disk
-	late     atomic.Pointer[stopReason] // what failed while Close went on
-	decoded  atomic.Int64               // bytes of Held.Decoded
-	failed   chan struct{}              // closed when stopped is set
-	gone     chan struct{}              // closed when Pebble is closed
-	full     chan struct{}              // holds one: a flush by size is due
-	flushing sync.Mutex
+	stopped      atomic.Pointer[stopReason]
+	faulty       atomic.Bool                // something failed: nothing more reaches the disk
+	lateFailure  atomic.Pointer[stopReason] // what failed while Close went on
+	decoded      atomic.Int64               // bytes of Held.Decoded
+	failed       chan struct{}              // closed when stopped is set
+	pebbleClosed chan struct{}              // closed when Pebble is closed
+	flushDue     chan struct{}              // holds one: a flush by size is due
+	flushing     sync.Mutex
 
-	mu        sync.Mutex
-	users     int // calls inside Pebble
-	ending    bool
-	closeErr  error
-	views     map[int32]bool // partitions with an open view
-	saved     map[int32]mark
-	flushed   map[int32]mark
-	unflushed int // bytes
+	mu             sync.Mutex
+	users          int // calls inside Pebble
+	closing        bool
+	closeErr       error
+	views          map[int32]bool // partitions with an open view
+	saved          map[int32]mark
+	flushed        map[int32]mark
+	unflushedBytes int // bytes
 
 	flushesBegun, flushesEnded uint64 // they begin and end one after the other
 }
@@ -176,7 +176,7 @@ func Open(dir string, id Identity, o Options) (*Store, error) {
 	}
 	s := &Store{
 		dir: dir, id: id, o: o,
-		failed: make(chan struct{}), gone: make(chan struct{}), full: make(chan struct{}, 1),
+		failed: make(chan struct{}), pebbleClosed: make(chan struct{}), flushDue: make(chan struct{}, 1),
 		views: map[int32]bool{}, saved: map[int32]mark{}, flushed: map[int32]mark{},
 	}
 	err = s.open(lock)
@@ -189,12 +189,12 @@ func Open(dir string, id Identity, o Options) (*Store, error) {
 }
 
 func (s *Store) open(lock *pebble.Lock) error {
-	fresh, err := s.id.admit(s.o.FS, s.dir)
+	fresh, err := s.id.checkDir(s.o.FS, s.dir)
 	if err != nil {
 		return err
 	}
 	if fresh {
-		if err := s.id.announce(s.o.FS, s.dir); err != nil {
+		if err := s.id.markCreating(s.o.FS, s.dir); err != nil {
 			return err
 		}
 	}
@@ -205,28 +205,28 @@ func (s *Store) open(lock *pebble.Lock) error {
 	}
 	db, err := pebble.Open(s.dir, s.pebbleOptions(lock, fresh))
 	if err != nil {
-		return s.unopened(err)
+		return s.openError(err)
 	}
 	s.mu.Lock()
 	s.db = db
 	s.mu.Unlock()
 	if fresh {
-		err = s.id.confirm(s.o.FS, s.dir)
+		err = s.id.markCreated(s.o.FS, s.dir)
 	}
 	if err == nil {
 		err = s.Err()
 	}
 	if err != nil {
 		s.fail(err)
-		s.end() // it may have failed before there was anything to close
-		<-s.gone
+		s.closeIfIdle() // it may have failed before there was anything to close
+		<-s.pebbleClosed
 		return errors.Join(err, s.closeErr)
 	}
 	return nil
 }
 
-// unopened says what Pebble's refusal to open means.
-func (s *Store) unopened(err error) error {
+// openError says what Pebble's refusal to open means.
+func (s *Store) openError(err error) error {
 	if errors.Is(err, pebble.ErrDBDoesNotExist) || errors.Is(err, os.ErrNotExist) || pebble.IsCorruptionError(err) {
 		return fmt.Errorf("projections: open %s: %w; %s: %w", s.dir, err, remedy, ErrDamaged)
 	}
@@ -248,7 +248,7 @@ func (s *Store) pebbleOptions(lock *pebble.Lock, fresh bool) *pebble.Options {
 		EventListener: &pebble.EventListener{
 			BackgroundError: func(err error) {
 				s.background(err)
-				s.fail(s.interrupted(err))
+				s.fail(s.backgroundError(err))
 			},
 			DataCorruption: func(info pebble.DataCorruptionInfo) {
 				s.fail(s.damaged(info.Details))
@@ -265,7 +265,7 @@ func (s *Store) pebbleOptions(lock *pebble.Lock, fresh bool) *pebble.Options {
 
 // interrupted says why Pebble couldn't flush or compact. A damaged value is told of
 // here alone, damaged keys by DataCorruption as well.
-func (s *Store) interrupted(err error) error {
+func (s *Store) backgroundError(err error) error {
 	if pebble.IsCorruptionError(err) {
 		return s.damaged(err)
 	}
@@ -308,27 +308,27 @@ func (l pebbleLogger) Fatalf(format string, args ...any) {
 func (s *Store) fail(err error) {
 	s.faulty.Store(true)
 	if !s.stopped.CompareAndSwap(nil, &stopReason{err}) {
-		s.late.CompareAndSwap(nil, &stopReason{err})
+		s.lateFailure.CompareAndSwap(nil, &stopReason{err})
 		return
 	}
 	close(s.failed)
 	if f := s.o.Listener.Fatal; f != nil {
 		f(err)
 	}
-	s.end()
+	s.closeIfIdle()
 }
 
 // end closes Pebble once no call is inside.
-func (s *Store) end() {
+func (s *Store) closeIfIdle() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.stopped.Load() == nil || s.users > 0 || s.ending || s.db == nil {
+	if s.stopped.Load() == nil || s.users > 0 || s.closing || s.db == nil {
 		return
 	}
-	s.ending = true
+	s.closing = true
 	go func() {
 		s.closeErr = s.db.Close()
-		close(s.gone)
+		close(s.pebbleClosed)
 	}()
 }
 
@@ -358,7 +358,7 @@ func (s *Store) leave() {
 	s.users--
 	s.mu.Unlock()
 	if s.Err() != nil {
-		s.end()
+		s.closeIfIdle()
 	}
 }
 
@@ -392,28 +392,28 @@ func (s *Store) write(fill func(*pebble.Batch) error) (size int, err error) {
 	return size, err
 }
 
-// hotMost is the share of HotBytes that a view has.
-func (s *Store) hotMost() int {
+// hotBytesMax is the share of HotBytes that a view has.
+func (s *Store) hotBytesMax() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.o.HotBytes / max(1, len(s.views))
 }
 
-// noteSaved takes note of what a partition's batch reflects, and waits for a
+// recordSaved takes note of what a partition's batch reflects, and waits for a
 // flush where too much has gathered.
-func (s *Store) noteSaved(p int32, m mark, bytes int) error {
+func (s *Store) recordSaved(p int32, m mark, bytes int) error {
 	s.mu.Lock()
 	s.saved[p] = m
-	s.unflushed += bytes
-	unflushed := s.unflushed
+	s.unflushedBytes += bytes
+	unflushed := s.unflushedBytes
 	s.mu.Unlock()
 	if unflushed >= s.o.MemtableBytes/2 {
 		select {
-		case s.full <- struct{}{}:
+		case s.flushDue <- struct{}{}:
 		default: // it is due already
 		}
 	}
-	if unflushed >= unflushedMemtables*s.o.MemtableBytes {
+	if unflushed >= unflushedMemtablesMax*s.o.MemtableBytes {
 		return s.Flush()
 	}
 	return nil
@@ -427,7 +427,7 @@ func (s *Store) Flush() error {
 	start := time.Now()
 	err := s.use(func(db *pebble.DB) error {
 		s.mu.Lock()
-		saved, bytes := maps.Clone(s.saved), s.unflushed
+		saved, bytes := maps.Clone(s.saved), s.unflushedBytes
 		s.flushesBegun++
 		number := s.flushesBegun
 		s.mu.Unlock()
@@ -445,7 +445,7 @@ func (s *Store) Flush() error {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		maps.Copy(s.flushed, saved)
-		s.unflushed -= bytes
+		s.unflushedBytes -= bytes
 		s.flushesEnded = number
 		return nil
 	})
@@ -474,10 +474,10 @@ func (s *Store) Run(ctx context.Context) error {
 		case <-s.failed:
 			return s.Err()
 		case <-tick.C:
-		case <-s.full:
+		case <-s.flushDue:
 		}
 		s.mu.Lock()
-		idle := s.unflushed == 0
+		idle := s.unflushedBytes == 0
 		s.mu.Unlock()
 		if idle {
 			continue
@@ -496,9 +496,9 @@ func (s *Store) Close() error {
 	if s.stopped.CompareAndSwap(nil, &stopReason{fmt.Errorf("projections: %s: %w", s.dir, ErrClosed)}) {
 		close(s.failed)
 	}
-	s.end()
-	<-s.gone
-	if late := s.late.Load(); late != nil {
+	s.closeIfIdle()
+	<-s.pebbleClosed
+	if late := s.lateFailure.Load(); late != nil {
 		err = errors.Join(err, late.err)
 	}
 	return errors.Join(err, s.closeErr)

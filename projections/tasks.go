@@ -62,8 +62,8 @@ type entry struct {
 	bytes   int  // about what its stored form takes
 	saved   int  // what Save has just written of it
 
-	touched bool // asked for since its last turn in openTasks
-	queued  bool // it has a turn there
+	referenced bool // asked for since its last turn in openTasks
+	inClock    bool // it has a turn there
 
 	encoded  []byte // of a finished task, until it is saved
 	snapshot bool   // an open chunk of the snapshot may hold it
@@ -84,12 +84,12 @@ func (s *Store) Tasks(p int32) (*Tasks, error) {
 	}
 	err = v.each(kindOpen, func(id string, data []byte) error {
 		v.open.add(id, coldTask{bytes: int32(len(data))})
-		if v.open.hotBytes+len(data) > v.s.hotMost() {
+		if v.open.hotBytes+len(data) > v.s.hotBytesMax() {
 			return nil
 		}
 		t, err := decodeOpen(data)
 		if err == nil {
-			v.open.warm(id, t)
+			v.open.load(id, t)
 		}
 		return err
 	})
@@ -119,7 +119,7 @@ func (v *Tasks) Task(id string) (*events.Task, error) {
 	if !v.lookups {
 		return v.s.finishedTask(v.keys, id)
 	}
-	l, err := v.s.reuse(&v.lookup, v.keys, kindFinished, &v.unflushed)
+	l, err := v.s.reuse(&v.lookup, v.keys, kindFinished, &v.recent)
 	if err != nil {
 		return nil, err
 	}
@@ -130,7 +130,7 @@ func (v *Tasks) Task(id string) (*events.Task, error) {
 // no such task is open.
 func (v *Tasks) openTask(id string) (*entry, error) {
 	if en := v.open.hot[id]; en != nil {
-		en.touched = true
+		en.referenced = true
 		return en, nil
 	}
 	c, _, ok := v.open.findCold(id)
@@ -139,12 +139,12 @@ func (v *Tasks) openTask(id string) (*entry, error) {
 	}
 	// Those that leave are in Pebble since the last Save, and so are they to lookups:
 	// these began after it.
-	v.open.evict(v.s.hotMost() - int(c.bytes))
+	v.open.shrink(v.s.hotBytesMax() - int(c.bytes))
 	t, err := v.readOpen(id)
 	if err != nil {
 		return nil, err
 	}
-	return v.open.warm(id, t), nil
+	return v.open.load(id, t), nil
 }
 
 // readOpen reads an open task that Pebble has.
@@ -226,7 +226,7 @@ func (v *Tasks) Apply(r *events.Record) error {
 	v.snap.read(len(r.Value), v.s.o.Snapshots.Share)
 	e, err := v.reader.Decode(r)
 	if err != nil {
-		return v.unreadable(r, err)
+		return v.stopUnreadable(r, err)
 	}
 	if err := v.evolvePartition(r, e); err != nil {
 		return err
@@ -281,27 +281,27 @@ func (v *Tasks) put(en *entry, t *events.Task) {
 		v.changed = append(v.changed, en)
 	}
 	if t.Open() {
-		v.hold(en, t, taskOverheadBytes+stepOverheadBytes*len(t.Steps)+t.Bytes())
+		v.setOpen(en, t, taskOverheadBytes+stepOverheadBytes*len(t.Steps)+t.Bytes())
 		v.change(t.ID)
 	} else {
-		v.end(en, t.Finished())
+		v.setFinished(en, t.Finished())
 	}
 	v.bytes += en.bytes
 }
 
 // hold makes a task one of the open ones.
-func (v *Tasks) hold(en *entry, t *events.Task, bytes int) {
+func (v *Tasks) setOpen(en *entry, t *events.Task, bytes int) {
 	if !en.open {
 		en.open, en.bytes = true, 0
 		v.open.hot[t.ID] = en
 		v.open.ids += events.IDSum(t.ID)
 	}
 	en.task = t
-	v.weigh(en, bytes)
+	v.setBytes(en, bytes)
 }
 
 // weigh says what an open task takes.
-func (v *Tasks) weigh(en *entry, bytes int) {
+func (v *Tasks) setBytes(en *entry, bytes int) {
 	more := bytes - en.bytes
 	en.bytes = bytes
 	v.open.bytes += more
@@ -312,9 +312,9 @@ func (v *Tasks) weigh(en *entry, bytes int) {
 }
 
 // end makes a task one of the finished.
-func (v *Tasks) end(en *entry, t *events.Task) {
+func (v *Tasks) setFinished(en *entry, t *events.Task) {
 	if en.open {
-		v.weigh(en, 0)
+		v.setBytes(en, 0)
 		en.open, en.listed = false, false
 		delete(v.open.hot, t.ID)
 		v.open.ids -= events.IDSum(t.ID)
@@ -332,7 +332,7 @@ func (v *Tasks) Accept(tasks []*events.Task, st events.PartitionState, next int6
 	for _, t := range tasks {
 		en := v.open.hot[t.ID]
 		if en == nil {
-			en = v.open.take(t.ID)
+			en = v.open.promote(t.ID)
 		}
 		if en == nil {
 			en = v.finished[t.ID]
@@ -360,7 +360,7 @@ func (v *Tasks) EachOpen(fn func(*events.Task)) error {
 	for _, en := range v.open.hot {
 		fn(en.task)
 	}
-	most := v.s.hotMost()
+	most := v.s.hotBytesMax()
 	return v.each(kindOpen, func(id string, data []byte) error {
 		c, _, cold := v.open.findCold(id)
 		if !cold {
@@ -371,7 +371,7 @@ func (v *Tasks) EachOpen(fn func(*events.Task)) error {
 			return err
 		}
 		if v.open.hotBytes+int(c.bytes) <= most {
-			v.open.warm(id, t)
+			v.open.load(id, t)
 		}
 		fn(t)
 		return nil
@@ -397,7 +397,7 @@ func (v *Tasks) Save() error {
 	if err := v.save(entries, v.fill); err != nil {
 		return err
 	}
-	v.wasSaved()
+	v.afterSave()
 	return nil
 }
 
@@ -413,7 +413,7 @@ func (v *Tasks) fill(b *pebble.Batch) error {
 		kind := byte(kindOpen)
 		if !en.task.Open() {
 			kind = kindFinished
-			v.unflushed.add(en.task.ID)
+			v.recent.add(en.task.ID)
 			if en.stored {
 				key = v.keys.appendKey(key[:0], kindOpen, en.task.ID)
 				if err := b.Delete(key, nil); err != nil {
@@ -434,26 +434,26 @@ func (v *Tasks) fill(b *pebble.Batch) error {
 	return nil
 }
 
-// wasSaved takes note that Pebble has all that had changed: nothing finished is kept, and what
+// afterSave takes note that Pebble has all that had changed: nothing finished is kept, and what
 // is open may leave memory.
-func (v *Tasks) wasSaved() {
+func (v *Tasks) afterSave() {
 	if v.loaded {
 		begun, _ := v.s.flushes()
-		v.unflushed.any(begun)
+		v.recent.markAllDirty(begun)
 		v.loaded = false
 	}
 	for _, en := range v.changed {
 		en.changed, en.stored, en.encoded = false, en.open, nil
 		if en.open {
-			v.weigh(en, en.saved)
-			v.open.queue(en)
+			v.setBytes(en, en.saved)
+			v.open.addToClock(en)
 		}
 	}
 	clear(v.changed)
 	clear(v.finished)
 	v.changed, v.bytes = v.changed[:0], 0
-	v.open.evict(v.s.hotMost())
-	v.holds(int64(v.open.hotBytes))
+	v.open.shrink(v.s.hotBytesMax())
+	v.setDecodedBytes(int64(v.open.hotBytes))
 }
 
 // Each saves, then calls fn with every task, in the order of ids, until it

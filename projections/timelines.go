@@ -16,13 +16,13 @@ import (
 )
 
 // Timelines is what the index knows of a partition: where every event of every
-// task stands in the log, and a row of each task for lists (rows.go). The events themselves are kept once, there. A place
+// task stands in the log, and a row of each task for lists (task_rows.go). The events themselves are kept once, there. A place
 // is that of any event, also of one that this build can't fold; the row of its task is
 // then as it was before (events.Summary.Stopped). It belongs to one goroutine.
 type Timelines struct {
 	v      *view
 	counts map[string]int64
-	rows   rows
+	rows   taskRows
 	events int // not saved yet
 }
 
@@ -70,7 +70,7 @@ func (t *Timelines) Apply(r *events.Record) error {
 		t.v.stop(string(r.Key), r.Offset, err)
 		return nil
 	}
-	var row *row
+	var row *taskRow
 	if len(r.Key) > 0 {
 		if row, err = t.row(r.Key); err != nil {
 			return err
@@ -82,7 +82,7 @@ func (t *Timelines) Apply(r *events.Record) error {
 		t.rows.claim(r)
 		return nil
 	}
-	t.rows.touch(row)
+	t.rows.markTouched(row)
 	t.rows.fold(row, r, ceType, seq)
 	row.places = append(row.places, Place{seq, r.Offset})
 	t.events++
@@ -129,10 +129,10 @@ func (t *Timelines) Save() error {
 	if err != nil || index == nil {
 		return err
 	}
-	t.saved()
-	t.v.holds(int64(t.rows.bytes))
+	t.afterSave()
+	t.v.setDecodedBytes(int64(t.rows.bytes))
 	if index.due {
-		return t.passDue()
+		return t.advanceDueFrom()
 	}
 	return nil
 }
@@ -197,8 +197,8 @@ func (t *Timelines) Find(task string) (f Found, err error) {
 	})
 	if r := t.rows.byTask[task]; r != nil && err == nil {
 		f.Places = append(f.Places, r.places...)
-		if r.sum != nil {
-			sum := *r.sum
+		if r.summary != nil {
+			sum := *r.summary
 			sum.Steps = slices.Clone(sum.Steps) // the fold goes on in them
 			f.Summary = &sum
 		}
@@ -221,9 +221,9 @@ func (t *Timelines) Timeline(task string) ([]Place, error) {
 }
 
 func (s *Store) timeline(db pebble.Reader, k keyspace, task string) (places []Place, err error) {
-	lower := append(k.key(kindRun, task), 0)
-	upper := append(k.key(kindRun, task), 1)
-	err = s.eachRun(db, k, lower, upper, func(of string, at Place) {
+	lower := append(k.key(kindPlaces, task), 0)
+	upper := append(k.key(kindPlaces, task), 1)
+	err = s.eachPlace(db, k, lower, upper, func(of string, at Place) {
 		if of == task { // and not of a task whose id holds a zero byte
 			places = append(places, at)
 		}
@@ -235,8 +235,8 @@ func (s *Store) timeline(db pebble.Reader, k keyspace, task string) (places []Pl
 	return places, nil
 }
 
-// eachRun calls fn with every place in a range of keys of runs.
-func (s *Store) eachRun(db pebble.Reader, k keyspace, lower, upper []byte, fn func(task string, at Place)) (err error) {
+// eachPlace calls fn with every place in a range of keys of runs.
+func (s *Store) eachPlace(db pebble.Reader, k keyspace, lower, upper []byte, fn func(task string, at Place)) (err error) {
 	it, err := db.NewIter(&pebble.IterOptions{LowerBound: lower, UpperBound: upper})
 	if err != nil {
 		return fmt.Errorf("projections: read the timelines of partition %d in %s: %w", k.partition, s.dir, err)
@@ -252,7 +252,7 @@ func (s *Store) eachRun(db pebble.Reader, k keyspace, lower, upper []byte, fn fu
 			err = readPlaces(first, data, func(at Place) { fn(task, at) })
 		}
 		if err != nil {
-			return s.unreadable(k, kindRun, string(it.Key()[prefixBytes:]), err)
+			return s.unreadable(k, kindPlaces, string(it.Key()[prefixBytes:]), err)
 		}
 	}
 	return it.Error()
@@ -271,8 +271,8 @@ func (t *Timelines) Digest() (string, error) {
 	// what is hashed is a sum over the events, which has none.
 	var sum sumDigest
 	err := t.v.s.use(func(db *pebble.DB) error {
-		lower, upper := t.v.keys.bounds(kindRun)
-		return t.v.s.eachRun(db, t.v.keys, lower, upper, func(task string, at Place) {
+		lower, upper := t.v.keys.bounds(kindPlaces)
+		return t.v.s.eachPlace(db, t.v.keys, lower, upper, func(task string, at Place) {
 			sum.add(t.v.keys.appendEventKey(nil, task, at))
 		})
 	})
@@ -312,7 +312,7 @@ func (t *Timelines) Wipe() error {
 	t.EndLookups()
 	clear(t.counts)
 	t.rows, t.events = newRows(), 0
-	t.v.holds(0)
+	t.v.setDecodedBytes(0)
 	return nil
 }
 
@@ -328,5 +328,5 @@ func (t *Timelines) Close() {
 func (t *Timelines) Discard() {
 	t.EndLookups()
 	t.v.release()
-	t.rows, t.events = rows{}, 0
+	t.rows, t.events = taskRows{}, 0
 }

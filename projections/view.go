@@ -17,20 +17,20 @@ import (
 // view is what the three views of a partition have in common: the offset, the
 // partition's state, and the tasks that were stopped.
 type view struct {
-	s      *Store
-	keys   keyspace
-	next   int64
-	state  events.PartitionState
-	stops  map[string]*Stop
-	marked int64 // next as of the last Save
-	held   int64 // of Store.decoded
-	closed bool
+	s            *Store
+	keys         keyspace
+	next         int64
+	state        events.PartitionState
+	stops        map[string]*Stop
+	savedNext    int64 // next as of the last Save
+	decodedBytes int64 // of Store.decoded
+	closed       bool
 
-	unflushed unflushed // of the keys that lookups are about
+	recent recentKeys // of the keys that lookups are about
 
 	// rereading: the last event that was applied, of the instant last, is to come once more.
-	rereading, final bool
-	last             time.Time
+	awaitingLast, inOrder bool
+	lastAt                time.Time
 }
 
 // Stop says that a task was stopped: an event of it can't be folded, so what
@@ -60,7 +60,7 @@ func (s *Store) view(name string, p int32) (*view, error) {
 	if taken {
 		return nil, fmt.Errorf("projections: %s: partition %d: %w", s.dir, p, errViewOpen)
 	}
-	v := &view{s: s, keys: k, stops: map[string]*Stop{}, unflushed: newUnflushed()}
+	v := &view{s: s, keys: k, stops: map[string]*Stop{}, recent: newRecentKeys()}
 	if err := v.load(); err != nil {
 		v.release()
 		return nil, err
@@ -71,7 +71,7 @@ func (s *Store) view(name string, p int32) (*view, error) {
 func (v *view) load() error {
 	if err := v.get(kindMeta, "", func(data []byte) error {
 		next, state, err := decodeMeta(data)
-		v.next, v.marked, v.state = next, next, state
+		v.next, v.savedNext, v.state = next, next, state
 		return err
 	}); err != nil {
 		return err
@@ -81,7 +81,7 @@ func (v *view) load() error {
 	if _, known := v.s.saved[v.keys.partition]; !known {
 		v.s.flushed[v.keys.partition] = mark{v.next, v.state}
 	} else {
-		v.unflushed.any(v.s.flushesBegun)
+		v.recent.markAllDirty(v.s.flushesBegun)
 	}
 	v.s.mu.Unlock()
 	return v.each(kindStopped, func(rest string, data []byte) error {
@@ -237,7 +237,7 @@ func (v *view) accepts(r *events.Record) (bool, error) {
 	if r.Partition != v.keys.partition {
 		return false, fmt.Errorf("projections: a record of partition %d was given to the view of partition %d", r.Partition, v.keys.partition)
 	}
-	if err := v.follows(r); err != nil {
+	if err := v.checkLog(r); err != nil {
 		return false, err
 	}
 	return r.Offset >= v.next, nil
@@ -252,7 +252,7 @@ func (v *view) usable() error {
 
 // unreadable is for an event that this build can't read: its task stops, and what
 // every event says counts for the partition.
-func (v *view) unreadable(r *events.Record, why error) error {
+func (v *view) stopUnreadable(r *events.Record, why error) error {
 	v.stop(string(r.Key), r.Offset, why)
 	v.next = r.Offset + 1
 	e, err := events.DecodeEnvelope(r)
@@ -277,7 +277,7 @@ func (v *view) save(entries int, fill func(*pebble.Batch) error) error {
 	if err := v.usable(); err != nil {
 		return err
 	}
-	if entries == 0 && v.marked == v.next {
+	if entries == 0 && v.savedNext == v.next {
 		return nil
 	}
 	size, err := v.s.write(func(b *pebble.Batch) error {
@@ -307,15 +307,15 @@ func (v *view) save(entries int, fill func(*pebble.Batch) error) error {
 		}
 		return err
 	}
-	v.unflushed.written(v.s.flushes())
+	v.recent.afterWrite(v.s.flushes())
 	for _, stop := range v.stops {
 		stop.changed = false
 	}
-	v.marked = v.next
+	v.savedNext = v.next
 	if f := v.s.o.Listener.Saved; f != nil {
 		f(Saved{Partition: v.keys.partition, Next: v.next, Entries: entries, Bytes: size})
 	}
-	return v.s.noteSaved(v.keys.partition, mark{v.next, v.state}, size)
+	return v.s.recordSaved(v.keys.partition, mark{v.next, v.state}, size)
 }
 
 // deleteAll deletes the partition's keys, and puts into the same batch what instead adds, if it is given.
@@ -330,25 +330,25 @@ func (v *view) deleteAll(instead func(*pebble.Batch) error) error {
 	if err != nil {
 		return fmt.Errorf("projections: empty partition %d in %s: %w", v.keys.partition, v.s.dir, err)
 	}
-	v.emptied()
+	v.reset()
 	return nil
 }
 
 // emptied begins anew, after all of the partition's keys were deleted.
-func (v *view) emptied() {
+func (v *view) reset() {
 	v.s.mu.Lock()
 	v.s.flushed[v.keys.partition] = mark{}
 	v.s.saved[v.keys.partition] = mark{}
-	v.unflushed.any(v.s.flushesBegun)
+	v.recent.markAllDirty(v.s.flushesBegun)
 	v.s.mu.Unlock()
-	v.next, v.marked, v.state, v.rereading = 0, 0, events.PartitionState{}, false
+	v.next, v.savedNext, v.state, v.awaitingLast = 0, 0, events.PartitionState{}, false
 	clear(v.stops)
 }
 
 // holds says how many bytes of stored forms the view keeps decoded.
-func (v *view) holds(bytes int64) {
-	v.s.decoded.Add(bytes - v.held)
-	v.held = bytes
+func (v *view) setDecodedBytes(bytes int64) {
+	v.s.decoded.Add(bytes - v.decodedBytes)
+	v.decodedBytes = bytes
 }
 
 // release lets the partition be opened again.
@@ -357,7 +357,7 @@ func (v *view) release() {
 		return
 	}
 	v.closed = true
-	v.holds(0)
+	v.setDecodedBytes(0)
 	v.s.mu.Lock()
 	delete(v.s.views, v.keys.partition)
 	v.s.mu.Unlock()

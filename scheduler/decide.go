@@ -69,7 +69,7 @@ type Env struct {
 	Records []events.Record
 	// Room is memory for what those are made of: they are good until it is reset. nil:
 	// they may be kept.
-	Room *events.Room
+	Room *events.Arena
 	// decider is memory for the decision: its Events are good until the next one that has
 	// it. nil: they may be kept.
 	decider *decider

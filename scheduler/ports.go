@@ -78,12 +78,12 @@ type Tasks interface {
 	WhyStopped(id string) (why string, stopped bool)
 	State() events.PartitionState
 	Next() int64
-	// Rereads is where the log is to be read from so that Apply sees whether it is the one
+	// ExpectLastEvent is where the log is to be read from so that Apply sees whether it is the one
 	// that the state is of: the last event that is in it, or Next where there is none.
-	Rereads() (from int64)
-	// ReadTo says that the log was read up to an offset. The error is Ahead where the last event that the state
+	ExpectLastEvent() (from int64)
+	// CheckReadTo says that the log was read up to an offset. The error is Ahead where the last event that the state
 	// is of lies below it, and didn't come again.
-	ReadTo(offset int64) error
+	CheckReadTo(offset int64) error
 	Apply(r *events.Record) error
 	Accept(tasks []*events.Task, st events.PartitionState, next int64)
 	// EachOpen reads what isn't in memory.
@@ -112,10 +112,10 @@ type Snapshots interface {
 	// isn't of this log, if so.
 	SnapshotBase(m *events.Snapshot, good bool) (from int64)
 	SnapshotReached(next int64) (why string)
-	// TakeSnapshot replaces what the store has. load brings the finished tasks,
+	// LoadSnapshot replaces what the store has. load brings the finished tasks,
 	// beside the owner, and Loaded ends that. events.ErrSnapshot is wrapped where
 	// the snapshot can't be used, and nothing was changed.
-	TakeSnapshot(r *events.SnapshotReader) (load func(context.Context) error, err error)
+	LoadSnapshot(r *events.SnapshotReader) (load func(context.Context) error, err error)
 	Loaded() error
 	// Knows reports whether Task can tell: not of a task that isn't open while
 	// finished ones are being loaded.

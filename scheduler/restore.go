@@ -297,12 +297,12 @@ func (b *bringing) refuse(why error) {
 // findSnapshot looks for the last one that the topic holds. Where that can't be
 // said none may be written either, over what may be a newer build's.
 func (b *bringing) findSnapshot(ctx context.Context) error {
-	for n := int64(events.SnapshotLook); ; n *= events.SnapshotLookFactor {
+	for n := int64(events.SnapshotReadBack); ; n *= events.SnapshotReadBackFactor {
 		r := &events.SnapshotReader{}
 		all, err := b.cfg.History.ReadLast(ctx, b.cfg.Namespace.Snapshots(), b.id, n, func(rs []events.Record) error {
 			for i := range rs {
 				if string(rs[i].Key) == events.SnapshotMetaKey {
-					r.Take(&rs[i])
+					r.Add(&rs[i])
 				}
 			}
 			return nil
@@ -338,7 +338,7 @@ func (b *bringing) bySnapshot(ctx context.Context) (done bool, err error) {
 	taken := err == nil
 	if taken {
 		var next int64
-		if next, err = b.read(ctx, b.tasks.Rereads()); err == nil {
+		if next, err = b.read(ctx, b.tasks.ExpectLastEvent()); err == nil {
 			why := b.tasks.SnapshotReached(next)
 			if why == "" {
 				b.from, b.load = FromSnapshot, load
@@ -375,14 +375,14 @@ func (b *bringing) takeSnapshot(ctx context.Context) (load func(context.Context)
 	r := &events.SnapshotReader{}
 	take := func(rs []events.Record) error {
 		for i := range rs {
-			r.Take(&rs[i])
+			r.Add(&rs[i])
 		}
 		return nil
 	}
 	if _, err := b.cfg.History.ReadLast(ctx, b.cfg.Namespace.Snapshots(), b.id, maxOffset, take); err != nil {
 		return nil, err
 	}
-	load, err = b.tasks.TakeSnapshot(r)
+	load, err = b.tasks.LoadSnapshot(r)
 	if err != nil && !errors.Is(err, events.ErrSnapshot) {
 		err = &storeError{b.id, "load a snapshot into", err}
 	}
@@ -395,7 +395,7 @@ const maxOffset = 1 << 62
 // byLog reads on from where the store is, or from the snapshot if that is
 // earlier. why says that the snapshot isn't of this log.
 func (b *bringing) byLog(ctx context.Context) (why string, err error) {
-	from := b.tasks.Rereads()
+	from := b.tasks.ExpectLastEvent()
 	if b.known {
 		from = min(from, b.tasks.SnapshotBase(b.last, b.good))
 	}
@@ -412,7 +412,7 @@ func (b *bringing) read(ctx context.Context, from int64) (next int64, err error)
 		next, err = b.readFrom(ctx, at)
 	}
 	if err == nil {
-		err = b.tasks.ReadTo(next)
+		err = b.tasks.CheckReadTo(next)
 	}
 	return next, err
 }

@@ -103,8 +103,8 @@ type slowTasks struct {
 	gate chan struct{}
 }
 
-func (s *slowTasks) TakeSnapshot(r *events.SnapshotReader) (func(context.Context) error, error) {
-	load, err := s.Tasks.TakeSnapshot(r)
+func (s *slowTasks) LoadSnapshot(r *events.SnapshotReader) (func(context.Context) error, error) {
+	load, err := s.Tasks.LoadSnapshot(r)
 	if err != nil {
 		return nil, err
 	}

@@ -17,7 +17,7 @@ type transaction struct {
 	// decided is memory for the records of one decision after the other, room for what
 	// they are made of.
 	decided []events.Record
-	room    *events.Room
+	room    *events.Arena
 	env     Env // of the decision that is made
 	decider decider
 	parts   map[int32]*speculation
@@ -60,7 +60,7 @@ type txCounts struct {
 func (l *worker) begin() *transaction {
 	out, room := l.records, l.room
 	if l.records, l.room = nil, nil; room == nil {
-		room = &events.Room{}
+		room = &events.Arena{}
 	}
 	return &transaction{worker: l, out: out, room: room, began: time.Now(), parts: map[int32]*speculation{}, counts: txCounts{
 		ended: map[events.TaskState]int{}, ignored: map[Ignored]int{}, deadletters: map[events.Reason]int{}}}

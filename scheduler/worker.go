@@ -44,7 +44,7 @@ type worker struct {
 	tooLarge      tooLargeRequests
 	// records is memory for those of the next transaction, room for what they are made of.
 	records []events.Record
-	room    *events.Room
+	room    *events.Arena
 
 	snapshotsFrom time.Time // none are written before
 

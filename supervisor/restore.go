@@ -37,7 +37,7 @@ func (s *Supervisor) Start(ctx context.Context, topic string, p int32) (offset i
 	if s.ended {
 		return 0, false, errEnded
 	}
-	part.deadlines.Rereads()
+	part.deadlines.ExpectLastEvent()
 	return part.deadlines.Next(), true, nil
 }
 
@@ -115,7 +115,7 @@ func (s *Supervisor) restore(ctx context.Context, p int32, d Deadlines) error {
 		return nil
 	}
 	if err == nil {
-		err = d.TakeSnapshot(r)
+		err = d.LoadSnapshot(r)
 	}
 	var final interface{ Permanent() bool }
 	switch {
@@ -132,7 +132,7 @@ func (s *Supervisor) restore(ctx context.Context, p int32, d Deadlines) error {
 // snapshot reads the newest snapshot of a partition, so far as it holds open tasks; nil: there is none that is
 // nearer to the end of the log than next.
 func (s *Supervisor) snapshot(ctx context.Context, p int32, next int64) (*events.SnapshotReader, error) {
-	for n := int64(events.SnapshotLook); ; n *= events.SnapshotLookFactor {
+	for n := int64(events.SnapshotReadBack); ; n *= events.SnapshotReadBackFactor {
 		r := &events.SnapshotReader{}
 		all, err := s.readLast(ctx, p, n, r)
 		if err != nil {
@@ -149,8 +149,8 @@ func (s *Supervisor) snapshot(ctx context.Context, p int32, next int64) (*events
 		case !m.ShorterThan(next, int64(m.Tasks)):
 			return nil, nil
 		}
-		if _, err = r.Counted(events.ChunkOpen, m.Open); err != nil && !all {
-			continue // TakeSnapshot says what is missing in all of it
+		if _, err = r.ChunkValues(events.ChunkOpen, m.Open); err != nil && !all {
+			continue // LoadSnapshot says what is missing in all of it
 		}
 		return r, s.within(ctx, func(ctx context.Context) error { return s.ofThisLog(ctx, p, m) })
 	}
@@ -160,13 +160,13 @@ func (s *Supervisor) readLast(ctx context.Context, p int32, n int64, r *events.S
 	read := func(ctx context.Context) error {
 		all, err = s.cfg.History.ReadLast(ctx, s.cfg.Namespace.Snapshots(), p, n, func(rs []events.Record) error {
 			for i := range rs {
-				r.TakeOpen(&rs[i])
+				r.AddOpen(&rs[i])
 			}
 			return nil
 		})
 		return err
 	}
-	if n > events.SnapshotLook {
+	if n > events.SnapshotReadBack {
 		err = read(ctx)
 	} else {
 		err = s.within(ctx, read)

@@ -170,7 +170,7 @@ func (s *Supervisor) reach(log Log, ps []*partition, local time.Time) error {
 	for _, p := range ps {
 		position, ok2 := log.Position(topic, p.id)
 		if ok2 {
-			if err := p.deadlines.ReadTo(position); err != nil {
+			if err := p.deadlines.CheckReadTo(position); err != nil {
 				s.abandon(p)
 				return fmt.Errorf("supervisor: partition %d: %w", p.id, err)
 			}

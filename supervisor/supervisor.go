@@ -66,17 +66,17 @@ type Fold interface {
 	// instant.
 	Next() int64
 	At() time.Time
-	// Rereads says that the last record applied comes once more, so that Apply sees whether the
+	// ExpectLastEvent says that the last record applied comes once more, so that Apply sees whether the
 	// log is the one that it was of.
-	Rereads() (from int64)
-	// ReadTo says that the log was read up to an offset. The error says that the last record applied lies below it
+	ExpectLastEvent() (from int64)
+	// CheckReadTo says that the log was read up to an offset. The error says that the last record applied lies below it
 	// and didn't come again: the partition can't go on with what it holds.
-	ReadTo(offset int64) error
+	CheckReadTo(offset int64) error
 	// Save stores what was applied, with Next, as one.
 	Save() error
-	// TakeSnapshot replaces everything by the timers of a snapshot's open tasks, Next and At by
+	// LoadSnapshot replaces everything by the timers of a snapshot's open tasks, Next and At by
 	// its own. An error that wraps events.ErrSnapshot says that nothing was changed.
-	TakeSnapshot(r *events.SnapshotReader) error
+	LoadSnapshot(r *events.SnapshotReader) error
 	// Discard frees the memory, and drops what isn't saved.
 	Discard()
 }

@@ -365,8 +365,8 @@ type watchedTasks struct {
 	w *watch
 }
 
-func (t *watchedTasks) TakeSnapshot(r *events.SnapshotReader) (func(context.Context) error, error) {
-	load, err := t.Tasks.TakeSnapshot(r)
+func (t *watchedTasks) LoadSnapshot(r *events.SnapshotReader) (func(context.Context) error, error) {
+	load, err := t.Tasks.LoadSnapshot(r)
 	if err == nil {
 		t.w.taken.Add(1)
 	}

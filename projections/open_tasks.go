@@ -23,8 +23,8 @@ type openTasks struct {
 	ids      uint64 // the sum of events.IDSum
 	bytes    int    // about what the stored forms take
 	hotBytes int    // of those that are hot
-	turns    []*entry
-	passed   int // turns below it are over
+	clock    []*entry
+	hand     int // turns below it are over
 }
 
 // coldTask is what memory holds of a task beside its id.
@@ -65,7 +65,7 @@ func (o *openTasks) add(id string, c coldTask) {
 
 // take makes a cold task hot, but for the task itself, which is the caller's to
 // set; nil: there is none.
-func (o *openTasks) take(id string) *entry {
+func (o *openTasks) promote(id string) *entry {
 	c, listed, ok := o.findCold(id)
 	if !ok {
 		return nil
@@ -82,16 +82,16 @@ func (o *openTasks) take(id string) *entry {
 }
 
 // warm makes a cold task hot, with its turn and a second chance.
-func (o *openTasks) warm(id string, t *events.Task) *entry {
-	en := o.take(id)
+func (o *openTasks) load(id string, t *events.Task) *entry {
+	en := o.promote(id)
 	en.task = t
-	o.queue(en)
-	en.touched = true
+	o.addToClock(en)
+	en.referenced = true
 	return en
 }
 
 // cool leaves a task to Pebble.
-func (o *openTasks) cool(en *entry) {
+func (o *openTasks) evict(en *entry) {
 	id, c := en.task.ID, coldTask{int32(en.bytes), en.snapshot}
 	if en.listed {
 		o.coldListed.put(id, c)
@@ -103,52 +103,52 @@ func (o *openTasks) cool(en *entry) {
 }
 
 // queue gives a task that is as Pebble has it a turn to go.
-func (o *openTasks) queue(en *entry) {
-	en.touched = false
-	if !en.queued {
-		en.queued = true
-		o.turns = append(o.turns, en)
+func (o *openTasks) addToClock(en *entry) {
+	en.referenced = false
+	if !en.inClock {
+		en.inClock = true
+		o.clock = append(o.clock, en)
 	}
 }
 
 // evict leaves tasks to Pebble until those that are hot take at most so many bytes,
 // or only what changed, or was asked for just now, is left.
-func (o *openTasks) evict(most int) {
-	o.tidy()
-	for n := len(o.turns) - o.passed; n > 0 && o.hotBytes > most; n-- {
-		en := o.turns[o.passed]
-		o.turns[o.passed] = nil
-		o.passed++
-		en.queued = false
+func (o *openTasks) shrink(most int) {
+	o.compactClock()
+	for n := len(o.clock) - o.hand; n > 0 && o.hotBytes > most; n-- {
+		en := o.clock[o.hand]
+		o.clock[o.hand] = nil
+		o.hand++
+		en.inClock = false
 		switch {
 		case !en.open || en.changed: // over, or to have a turn after the next Save
-		case en.touched:
-			o.queue(en)
+		case en.referenced:
+			o.addToClock(en)
 		default:
-			o.cool(en)
+			o.evict(en)
 		}
 	}
 }
 
-// keepTurns is a number of turns that isn't worth a look.
-const keepTurns = 1024
+// clockCompactMin is a number of turns that isn't worth a look.
+const clockCompactMin = 1024
 
 // tidy drops the turns of what has ended meanwhile, when that is half of them: so
 // a turn is moved a constant number of times for it.
-func (o *openTasks) tidy() {
-	if len(o.turns) < 2*len(o.hot)+keepTurns {
+func (o *openTasks) compactClock() {
+	if len(o.clock) < 2*len(o.hot)+clockCompactMin {
 		return
 	}
-	kept := o.turns[:0]
-	for _, en := range o.turns[o.passed:] {
+	kept := o.clock[:0]
+	for _, en := range o.clock[o.hand:] {
 		if en.open && !en.changed {
 			kept = append(kept, en)
 		} else {
-			en.queued = false
+			en.inClock = false
 		}
 	}
-	clear(o.turns[len(kept):])
-	o.turns, o.passed = kept, 0
+	clear(o.clock[len(kept):])
+	o.clock, o.hand = kept, 0
 }
 
 // each calls fn with every id, in no order.

@@ -20,18 +20,18 @@ func DecodeEvent(r *Record) (*Event, error) {
 	if err != nil {
 		return nil, err
 	}
-	e := &Event{Fact: kind.make()}
+	e := &Event{Fact: kind.newFact()}
 	c := codecs.Get().(*codec)
-	read := c.readStraight(r.Value, e)
+	read := c.readInOrder(r.Value, e)
 	c.release()
 	if read {
-		return e.named(r, false)
+		return e.setIdentity(r, false)
 	}
-	e = &Event{Fact: kind.make()}
-	if err := decodeWith(r.Value, e, nil); err != nil {
-		return nil, undecoded(r, err)
+	e = &Event{Fact: kind.newFact()}
+	if err := decodeReusing(r.Value, e, nil); err != nil {
+		return nil, decodeError(r, err)
 	}
-	return e.named(r, false)
+	return e.setIdentity(r, false)
 }
 
 // EventReader decodes event after event into the same memory, and remembers names, rules
@@ -39,15 +39,15 @@ func DecodeEvent(r *Record) (*Event, error) {
 // hold until the next Decode. Task, Prev and Sum alias the record, as raw JSON does: who keeps
 // them copies them. The zero value is ready; one goroutine uses it.
 type EventReader struct {
-	event  Event
-	policy Policy
-	facts  []Fact // by the number of the kind
-	codec  codec
-	hasher Hasher
-	hash   string // of the event's record, if CheckSum made it
-	names  names
-	rules  []rule
-	kinds  kinds
+	event     Event
+	policy    Policy
+	facts     []Fact // by the number of the kind
+	codec     codec
+	hasher    Hasher
+	hash      string // of the event's record, if CheckSum made it
+	interner  interner
+	lastRules []cachedRule
+	kinds     kindCache
 }
 
 // Hash is Hash of the event's record, which Decode has read.
@@ -67,33 +67,33 @@ func (d *EventReader) CheckSum(r *Record) (err error) {
 // Decode is DecodeEvent.
 func (d *EventReader) Decode(r *Record) (*Event, error) {
 	d.hash = ""
-	kind, err := d.kinds.of(r)
+	kind, err := d.kinds.get(r)
 	if err != nil {
 		return nil, err
 	}
 	if d.facts == nil {
-		d.facts, d.rules = make([]Fact, len(facts)), make([]rule, len(facts))
-		d.codec.straight.names = &d.names
+		d.facts, d.lastRules = make([]Fact, len(facts)), make([]cachedRule, len(facts))
+		d.codec.inOrder.interner = &d.interner
 	}
 	fact := d.facts[kind.number]
 	if fact == nil {
-		fact = kind.make()
+		fact = kind.newFact()
 		d.facts[kind.number] = fact
 	}
-	kind.blank(fact)
+	kind.reset(fact)
 	d.event = Event{Fact: fact}
-	d.codec.room, d.codec.straight.rule = &d.policy, &d.rules[kind.number]
-	if !d.codec.readStraight(r.Value, &d.event) {
-		kind.blank(fact)
+	d.codec.reusedPolicy, d.codec.inOrder.lastRule = &d.policy, &d.lastRules[kind.number]
+	if !d.codec.readInOrder(r.Value, &d.event) {
+		kind.reset(fact)
 		d.event = Event{Fact: fact}
-		if err := decodeWith(r.Value, &d.event, &d.policy); err != nil {
-			return nil, undecoded(r, err)
+		if err := decodeReusing(r.Value, &d.event, &d.policy); err != nil {
+			return nil, decodeError(r, err)
 		}
 	}
 	if f, first := fact.(*TaskReceived); first {
-		d.codec.straight.plan = f.Plan
+		d.codec.inOrder.lastPlan = f.Plan
 	}
-	return d.event.named(r, true)
+	return d.event.setIdentity(r, true)
 }
 
 func factKindOf(r *Record) (*factKind, error) {
@@ -105,14 +105,14 @@ func factKindOf(r *Record) (*factKind, error) {
 	return kind, nil
 }
 
-// undecoded says which event can't be read.
-func undecoded(r *Record, err error) error {
+// decodeError says which event can't be read.
+func decodeError(r *Record, err error) error {
 	return fmt.Errorf("event %s %q: %w", r.header(HeaderType), r.header(HeaderID), err)
 }
 
 // named sets what the headers and the key say of an event: its task, and its number. The
 // task's id aliases the key, or is a copy.
-func (e *Event) named(r *Record, alias bool) (*Event, error) {
+func (e *Event) setIdentity(r *Record, alias bool) (*Event, error) {
 	id := r.header(HeaderID)
 	at := bytes.LastIndexByte(id, '/')
 	n, ok := parseNumber(id[at+1:])
@@ -130,7 +130,7 @@ func (e *Event) named(r *Record, alias bool) (*Event, error) {
 	if !bytes.Equal(r.Key, id[:at]) {
 		return nil, fmt.Errorf("event %s: key %q is not the task of ce_id %q", r.header(HeaderType), r.Key, id)
 	}
-	if e.Task = aliased(r.Key); !alias {
+	if e.Task = aliasString(r.Key); !alias {
 		e.Task = string(r.Key)
 	}
 	return e, nil

@@ -12,7 +12,7 @@ import (
 //
 // A write is on disk once a flush has ended that began after it, so each set remembers how
 // many had begun when the last of it was written (Store.flushes).
-type unflushed struct {
+type recentKeys struct {
 	seed        maphash.Seed
 	now, before map[uint64]struct{} // hashes of ids
 	nowAt       uint64              // flushes that had begun
@@ -22,17 +22,17 @@ type unflushed struct {
 }
 
 // always is past every flush.
-const always = math.MaxUint64
+const neverFlushed = math.MaxUint64
 
-func newUnflushed() unflushed {
-	return unflushed{seed: maphash.MakeSeed(), now: map[uint64]struct{}{}, before: map[uint64]struct{}{}}
+func newRecentKeys() recentKeys {
+	return recentKeys{seed: maphash.MakeSeed(), now: map[uint64]struct{}{}, before: map[uint64]struct{}{}}
 }
 
 // add is told of an id whose key is about to be written.
-func (u *unflushed) add(id string) { u.now[maphash.String(u.seed, id)] = struct{}{} }
+func (u *recentKeys) add(id string) { u.now[maphash.String(u.seed, id)] = struct{}{} }
 
 // has reports whether the disk may lack an id.
-func (u *unflushed) has(id string) bool {
+func (u *recentKeys) mayBeUnflushed(id string) bool {
 	if u.all {
 		return true
 	}
@@ -45,11 +45,11 @@ func (u *unflushed) has(id string) bool {
 }
 
 // any says that the disk may lack every key until a flush has ended that begins after so many.
-func (u *unflushed) any(begun uint64) { u.all, u.allAt = true, begun }
+func (u *recentKeys) markAllDirty(begun uint64) { u.all, u.allAt = true, begun }
 
 // written is told, after a write, how many flushes had begun then, and the number of the last
 // that has ended: what that one and those before it put on disk is forgotten.
-func (u *unflushed) written(begun, ended uint64) {
+func (u *recentKeys) afterWrite(begun, ended uint64) {
 	u.nowAt = begun
 	if u.all && ended > u.allAt {
 		u.all = false

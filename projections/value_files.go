@@ -25,7 +25,7 @@ const (
 	// Pebble writes no file of values anew by itself, whatever is in it: where such a one is
 	// damaged it panics, in a goroutine of its own (in v2.1.7 runBlobFileRewriteLocked names
 	// no file, and reportCorruption wants one).
-	neverRewrite = 1.0
+	garbageRatioNever = 1.0
 )
 
 // valuesSuffix ends the names of the files that hold values.
@@ -34,7 +34,7 @@ const valuesSuffix = ".blob"
 func (o *Options) values() pebble.ValueSeparationPolicy {
 	return pebble.ValueSeparationPolicy{
 		Enabled: true, MinimumSize: separateBytes,
-		MaxBlobReferenceDepth: cmp.Or(o.valueFiles, valueFilesReferred), TargetGarbageRatio: neverRewrite,
+		MaxBlobReferenceDepth: cmp.Or(o.valueFiles, valueFilesReferred), TargetGarbageRatio: garbageRatioNever,
 	}
 }
 
@@ -46,7 +46,7 @@ func (s *Store) checkValues(lock *pebble.Lock) error {
 	o.ReadOnly = true
 	db, err := pebble.Open(s.dir, o)
 	if err != nil {
-		return s.unopened(err)
+		return s.openError(err)
 	}
 	levels, err := db.SSTables()
 	seen := map[string]bool{}
@@ -63,7 +63,7 @@ func (s *Store) checkValues(lock *pebble.Lock) error {
 		}
 	}
 	if err = errors.Join(err, db.Close()); err != nil {
-		return s.unopened(err)
+		return s.openError(err)
 	}
 	return nil
 }

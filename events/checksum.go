@@ -26,26 +26,26 @@ func (e *Event) Seal(before *Task) []byte {
 }
 
 // SealIn is Seal with the value in m, and its Hash.
-func (e *Event) SealIn(m *Room, before *Task) (value []byte, hash string) {
+func (e *Event) SealIn(m *Arena, before *Task) (value []byte, hash string) {
 	e.Sum = ""
 	value = encodeObjectIn(m, e)
-	h := m.hashes()
+	h := m.getHasher()
 	if !MayBeLast(before, e.Fact) {
 		return value, h.Hash(e.Fact.Type(), value)
 	}
 	open := value[:len(value)-len(brace)]
-	e.Sum = h.unsealed(e.Fact.Type(), open)
-	sealed := append(append(m.bytes(len(open)+sumBytes), open...), sumBegins...)
-	sealed = append(append(sealed, e.Sum...), sumEnds...)
-	return sealed, h.sealed(sealed[len(open):])
+	e.Sum = h.hashOpen(e.Fact.Type(), open)
+	sealed := append(append(m.newBytes(len(open)+sumBytes), open...), sumPrefix...)
+	sealed = append(append(sealed, e.Sum...), sumSuffix...)
+	return sealed, h.hashRest(sealed[len(open):])
 }
 
 // A sum is the last member of a value: what stands before it is what it is the hash of.
 const (
-	sumBegins = `,"sum":"`
-	sumEnds   = `"}`
+	sumPrefix = `,"sum":"`
+	sumSuffix = `"}`
 	hashBytes = 22 // what Hash returns
-	sumBytes  = len(sumBegins) + hashBytes + len(sumEnds)
+	sumBytes  = len(sumPrefix) + hashBytes + len(sumSuffix)
 )
 
 // CheckSum holds a record of the events topic, which was read as e, against the sum in
@@ -59,18 +59,18 @@ func (e *Event) CheckSum(r *Record) error {
 // checkSum is CheckSum, and returns the Hash of the record if it had to make it.
 func (e *Event) checkSum(r *Record, h *Hasher) (hash string, err error) {
 	v := r.Value
-	ends := len(v) - len(sumEnds)   // of the text of a sum
+	ends := len(v) - len(sumSuffix) // of the text of a sum
 	text := ends - hashBytes        // where it begins
-	begins := text - len(sumBegins) // with its name
-	there := begins > 0 && v[text-1] == '"' && string(v[ends:]) == sumEnds
+	begins := text - len(sumPrefix) // with its name
+	there := begins > 0 && v[text-1] == '"' && string(v[ends:]) == sumSuffix
 	switch {
 	case !there && e.Sum == "":
 		return "", nil
-	case !there || e.Sum != "" && (e.Sum != string(v[text:ends]) || string(v[begins:text]) != sumBegins):
+	case !there || e.Sum != "" && (e.Sum != string(v[text:ends]) || string(v[begins:text]) != sumPrefix):
 		return "", errors.New("its sum isn't as it was written: the event was changed afterwards")
 	}
-	sum := h.unsealed(e.Fact.Type(), v[:begins])
-	hash = h.sealed(v[begins:])
+	sum := h.hashOpen(e.Fact.Type(), v[:begins])
+	hash = h.hashRest(v[begins:])
 	switch {
 	case e.Sum != "" && e.Sum != sum:
 		return hash, fmt.Errorf("it hashes to %q, and its sum says %q: it was changed after it was written", sum, e.Sum)

@@ -17,11 +17,11 @@ func byList(r *Record) (*Event, error) {
 	if err != nil {
 		return nil, err
 	}
-	e := &Event{Fact: kind.make()}
-	if err := decodeWith(r.Value, e, nil); err != nil {
-		return nil, undecoded(r, err)
+	e := &Event{Fact: kind.newFact()}
+	if err := decodeReusing(r.Value, e, nil); err != nil {
+		return nil, decodeError(r, err)
 	}
-	return e.named(r, false)
+	return e.setIdentity(r, false)
 }
 
 // straightOn reads a value straight on; nil: it can't be.
@@ -30,13 +30,13 @@ func straightOn(r *Record) *Event {
 	if err != nil {
 		return nil
 	}
-	e := &Event{Fact: kind.make()}
+	e := &Event{Fact: kind.newFact()}
 	c := codecs.Get().(*codec)
 	defer c.release()
-	if !c.readStraight(r.Value, e) {
+	if !c.readInOrder(r.Value, e) {
 		return nil
 	}
-	if e, err = e.named(r, false); err != nil {
+	if e, err = e.setIdentity(r, false); err != nil {
 		return nil
 	}
 	return e
@@ -174,7 +174,7 @@ func TestCausesAreThoseOfParseCause(t *testing.T) {
 // Whoever makes a hash, and whatever was hashed before: it is that of SHA-256.
 func TestHashes(t *testing.T) {
 	var h Hasher
-	var m Room
+	var m Arena
 	var d EventReader
 	held := &Task{State: StateError}
 	for _, s := range eventSamples() {

@@ -94,7 +94,7 @@ func TestLookupsSeeASnapshot(t *testing.T) {
 	s := openTiny(t, vfs.NewMem(), 2000)
 	defer closeStore(t, s)
 	v := tasksOf(t, s)
-	load, err := v.TakeSnapshot(c.reader())
+	load, err := v.LoadSnapshot(c.reader())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -106,7 +106,7 @@ func TestLookupsSeeASnapshot(t *testing.T) {
 		}
 	}
 	sees(t, v, h.tasks)
-	if err := v.Loaded(); err != nil {
+	if err := v.FinishLoad(); err != nil {
 		t.Fatal(err)
 	}
 	sees(t, v, h.tasks)

@@ -14,35 +14,35 @@ import (
 // accepted that it wouldn't accept, and what is read is the same.
 
 // straight is where a codec is that reads straight on.
-type straight struct {
-	on   bool
-	lost bool
+type inOrder struct {
+	active bool
+	failed bool
 	// at is the mark before the next member, { or a comma, or the } after the last.
-	at    int
-	depth int  // of arrays and objects around a member's value
-	plain bool // the value that was found last is a text without escapes
+	at        int
+	depth     int  // of arrays and objects around a member's value
+	lastPlain bool // the value that was found last is a text without escapes
 	// Of a reader of many; nil: none.
-	names *names
-	plan  *Plan // of the first event before
-	rule  *rule // of the event before of this kind
+	interner *interner
+	lastPlan *Plan       // of the first event before
+	lastRule *cachedRule // of the event before of this kind
 }
 
-// readStraight reads an object, and reports whether it could. If not, v may hold some of it.
-func (c *codec) readStraight(data []byte, v fielded) bool {
+// readInOrder reads an object, and reports whether it could. If not, v may hold some of it.
+func (c *codec) readInOrder(data []byte, v fielded) bool {
 	if len(data) == 0 || data[0] != '{' || len(data) > math.MaxInt32 || !utf8.Valid(data) {
 		return false
 	}
 	c.decoding, c.err, c.obj.data = true, nil, data
-	s := &c.straight
-	s.on, s.lost, s.at, s.depth = true, false, 0, 1
+	s := &c.inOrder
+	s.active, s.failed, s.at, s.depth = true, false, 0, 1
 	v.fields(c)
-	s.on, c.obj.data = false, nil
-	return !s.lost && c.err == nil && s.at == len(data)-1 && data[s.at] == '}'
+	s.active, c.obj.data = false, nil
+	return !s.failed && c.err == nil && s.at == len(data)-1 && data[s.at] == '}'
 }
 
 // follows reports whether the next member has a name, and where its value stands.
-func (c *codec) follows(name string) (start int, ok bool) {
-	d, at, n := c.obj.data, c.straight.at, len(name)
+func (c *codec) nextMember(name string) (start int, ok bool) {
+	d, at, n := c.obj.data, c.inOrder.at, len(name)
 	// Where it isn't there, mostly one letter tells.
 	if at+n+4 >= len(d) || d[at+2] != name[0] || d[at+n+2] != '"' || d[at+1] != '"' || d[at+n+3] != ':' || d[at] == '}' || string(d[at+2:at+2+n]) != name {
 		return 0, false
@@ -51,120 +51,120 @@ func (c *codec) follows(name string) (start int, ok bool) {
 }
 
 // pass goes on after a value that ends before end.
-func (c *codec) pass(end int) bool {
-	d, s := c.obj.data, &c.straight
+func (c *codec) advance(end int) bool {
+	d, s := c.obj.data, &c.inOrder
 	if end >= len(d) || d[end] != ',' && d[end] != '}' {
-		s.lost = true
+		s.failed = true
 		return false
 	}
 	s.at = end
 	return true
 }
 
-// findStraight is find.
-func (c *codec) findStraight(name string) ([]byte, bool) {
-	start, ok := c.follows(name)
+// findInOrder is find.
+func (c *codec) findInOrder(name string) ([]byte, bool) {
+	start, ok := c.nextMember(name)
 	if !ok {
 		return nil, false
 	}
 	d := c.obj.data
 	if d[start] == '"' { // mostly a text without escapes
-		if end := skipPlain(d, start+1); end < len(d) && d[end] == '"' && c.pass(end+1) {
-			c.straight.plain = true
+		if end := skipPlain(d, start+1); end < len(d) && d[end] == '"' && c.advance(end+1) {
+			c.inOrder.lastPlain = true
 			return d[start : end+1], true
 		}
 	}
-	c.straight.plain = false
-	end, err := skipValue(d, start, c.straight.depth)
-	if err != nil || !c.pass(end) {
-		c.straight.lost = true
+	c.inOrder.lastPlain = false
+	end, err := skipValue(d, start, c.inOrder.depth)
+	if err != nil || !c.advance(end) {
+		c.inOrder.failed = true
 		return nil, false
 	}
 	return d[start:end], d[start] != 'n' // null
 }
 
 // enter begins to read a member that is an object; leave ends it.
-func (c *codec) enter(name string) bool {
-	start, ok := c.follows(name)
+func (c *codec) enterObject(name string) bool {
+	start, ok := c.nextMember(name)
 	if !ok {
 		return false
 	}
 	if c.obj.data[start] != '{' {
-		c.straight.lost = true // null, or no object
+		c.inOrder.failed = true // null, or no object
 		return false
 	}
-	c.straight.at = start
-	c.straight.depth++
+	c.inOrder.at = start
+	c.inOrder.depth++
 	return true
 }
 
-func (c *codec) leave() {
-	c.straight.depth--
-	if c.obj.data[c.straight.at] != '}' {
-		c.straight.lost = true
+func (c *codec) leaveObject() {
+	c.inOrder.depth--
+	if c.obj.data[c.inOrder.at] != '}' {
+		c.inOrder.failed = true
 		return
 	}
-	c.pass(c.straight.at + 1)
+	c.advance(c.inOrder.at + 1)
 }
 
-// planStraight reads a plan that is the one of the first event before, as most are: it
+// reuseLastPlan reads a plan that is the one of the first event before, as most are: it
 // needn't be looked at again.
-func (c *codec) planStraight(name string) *Plan {
-	p := c.straight.plan
+func (c *codec) reuseLastPlan(name string) *Plan {
+	p := c.inOrder.lastPlan
 	if p == nil {
 		return nil
 	}
-	start, ok := c.follows(name)
+	start, ok := c.nextMember(name)
 	if !ok {
 		return nil
 	}
 	end := start + len(p.raw)
-	if end > len(c.obj.data) || string(c.obj.data[start:end]) != string(p.raw) || !c.pass(end) {
+	if end > len(c.obj.data) || string(c.obj.data[start:end]) != string(p.raw) || !c.advance(end) {
 		return nil
 	}
 	return p
 }
 
 // rule is the first part of a policy, which most events of a kind have alike.
-type rule struct {
+type cachedRule struct {
 	text   []byte // as it stands, from { on
 	policy Policy
 }
 
-// ruleMost is the longest that is kept, in bytes.
-const ruleMost = 512
+// cachedRuleMaxBytes is the longest that is kept, in bytes.
+const cachedRuleMaxBytes = 512
 
-// ruleStraight reads the first part of a policy: that of the event before, or what is there.
-func (c *codec) ruleStraight(p *Policy) {
-	d, from, was := c.obj.data, c.straight.at, c.straight.rule
+// readRule reads the first part of a policy: that of the event before, or what is there.
+func (c *codec) readRule(p *Policy) {
+	d, from, was := c.obj.data, c.inOrder.at, c.inOrder.lastRule
 	if was != nil && len(was.text) > 0 {
 		// What follows is another member, or the end: else it isn't all of the rule.
-		if end := from + len(was.text); end < len(d) && string(d[from:end]) == string(was.text) && c.pass(end) {
+		if end := from + len(was.text); end < len(d) && string(d[from:end]) == string(was.text) && c.advance(end) {
 			*p = was.policy
 			return
 		}
 	}
-	p.rule(c)
-	if was != nil && !c.straight.lost && c.err == nil && c.straight.at-from <= ruleMost {
-		was.text, was.policy = append(was.text[:0], d[from:c.straight.at]...), *p
+	p.ruleFields(c)
+	if was != nil && !c.inOrder.failed && c.err == nil && c.inOrder.at-from <= cachedRuleMaxBytes {
+		was.text, was.policy = append(was.text[:0], d[from:c.inOrder.at]...), *p
 	}
 }
 
 // kinds are those of the types that were read before, by where a type's name has its place.
 // Two with the same place take turns.
-type kinds [kindPlaces]*factKind
+type kindCache [kindSlots]*factKind
 
-const kindPlaces = 64
+const kindSlots = 64
 
 // of is factKindOf.
-func (k *kinds) of(r *Record) (*factKind, error) {
+func (k *kindCache) get(r *Record) (*factKind, error) {
 	name := r.header(HeaderType)
 	n := len(name)
-	if n < kindNameLeast {
+	if n < kindNameMinBytes {
 		return factKindOf(r)
 	}
 	// waybill.step.started.v1: a letter of the entity, two of the verb.
-	place := &k[(uint(n)+5*uint(name[9])+3*uint(name[14])+7*uint(name[kindNameLeast-1]))%kindPlaces]
+	place := &k[(uint(n)+5*uint(name[9])+3*uint(name[14])+7*uint(name[kindNameMinBytes-1]))%kindSlots]
 	if *place == nil || (*place).name != string(name) {
 		kind, err := factKindOf(r)
 		if err != nil {
@@ -175,26 +175,26 @@ func (k *kinds) of(r *Record) (*factKind, error) {
 	return *place, nil
 }
 
-// kindNameLeast is how long the name of a type is at least, in bytes.
-const kindNameLeast = 16
+// kindNameMinBytes is how long the name of a type is at least, in bytes.
+const kindNameMinBytes = 16
 
 // names are texts that were read before: those of steps, agents and operations are
 // few, and aren't made anew for each event. Two with the same place take turns.
-type names [namePlaces]string
+type interner [internSlots]string
 
 const (
-	namePlaces  = 256
-	nameMost    = 64 // bytes: a longer text isn't kept
-	namesStride = 31
+	internSlots    = 256
+	internMaxBytes = 64 // bytes: a longer text isn't kept
+	internStride   = 31
 )
 
 // of is a text that outlives b.
-func (n *names) of(b []byte) string {
-	if n == nil || len(b) == 0 || len(b) > nameMost {
+func (n *interner) intern(b []byte) string {
+	if n == nil || len(b) == 0 || len(b) > internMaxBytes {
 		return string(b)
 	}
 	last := len(b) - 1
-	s := &n[(uint(last)+5*uint(b[0])+namesStride*uint(b[last])+3*uint(b[last/2]))%namePlaces]
+	s := &n[(uint(last)+5*uint(b[0])+internStride*uint(b[last])+3*uint(b[last/2]))%internSlots]
 	if *s != string(b) {
 		*s = string(b)
 	}
@@ -202,7 +202,7 @@ func (n *names) of(b []byte) string {
 }
 
 // aliased is a text that shares its bytes.
-func aliased(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }
+func aliasString(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }
 
 // parseCause reads what Cause.String writes; what is written in another way, or is
 // none, is left to ParseCause.

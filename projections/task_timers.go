@@ -17,22 +17,22 @@ import (
 type taskTimers struct {
 	task        string
 	first, last *armedTimer // nil: none
-	// bySlot finds them where there are more than slotsLookedThrough; nil: nowhere.
+	// bySlot finds them where there are more than linearSearchMax; nil: nowhere.
 	bySlot  map[events.Slot]*armedTimer
 	changed bool
 	stored  bool // Pebble has an entry
 }
 
-// slotsLookedThrough is how many timers of a task are looked through for one of
+// linearSearchMax is how many timers of a task are looked through for one of
 // them. A task of a thousand steps beside each other has as many.
-const slotsLookedThrough = 16
+const linearSearchMax = 16
 
 // armedTimer is one armed timer in memory. Instants are in Unix milliseconds, which
 // is as exact as the log is.
 type armedTimer struct {
-	of           *taskTimers
+	owner        *taskTimers
 	prev, next   *armedTimer // of the same task
-	rule         unique.Handle[rule]
+	rule         unique.Handle[timerRule]
 	seq          uint64
 	due          int64
 	completeBy   int64
@@ -40,11 +40,11 @@ type armedTimer struct {
 	failureCount int
 	asked        int32 // how often; counts the snoozes
 	cooledDown   bool
-	dead         bool // disarmed
+	disarmed     bool // disarmed
 }
 
 // at is the timer of a slot; nil: none is armed.
-func (tt *taskTimers) at(slot events.Slot) *armedTimer {
+func (tt *taskTimers) find(slot events.Slot) *armedTimer {
 	if tt.bySlot != nil {
 		return tt.bySlot[slot]
 	}
@@ -73,7 +73,7 @@ func (tt *taskTimers) add(a *armedTimer) {
 	for b := tt.first; b != nil; b = b.next {
 		n++
 	}
-	if n <= slotsLookedThrough {
+	if n <= linearSearchMax {
 		return
 	}
 	tt.bySlot = make(map[events.Slot]*armedTimer, 2*n)
@@ -100,11 +100,11 @@ func (tt *taskTimers) remove(a *armedTimer) {
 	if tt.first == nil {
 		tt.bySlot = nil
 	}
-	a.prev, a.next, a.dead = nil, nil, true
+	a.prev, a.next, a.disarmed = nil, nil, true
 }
 
 // rule is the part of a timer that its workflow says.
-type rule struct {
+type timerRule struct {
 	slot     events.Slot
 	timer    events.TimerKind
 	attempts events.Attempts
@@ -112,7 +112,7 @@ type rule struct {
 }
 
 // giveTime takes over the complete-by of its task, and reports whether it is another.
-func (a *armedTimer) giveTime(completeBy time.Time) bool {
+func (a *armedTimer) setCompleteBy(completeBy time.Time) bool {
 	before := a.completeBy
 	a.completeBy = completeBy.UnixMilli()
 	return a.completeBy != before
@@ -121,7 +121,7 @@ func (a *armedTimer) giveTime(completeBy time.Time) bool {
 func newArmedTimer(of *taskTimers, a *events.Armed) *armedTimer {
 	p := &a.Policy
 	return &armedTimer{
-		of: of, rule: unique.Make(rule{a.Slot, p.Timer, p.Attempts, p.OnError}), seq: a.Timer.Seq, due: a.Timer.Due.UnixMilli(),
+		owner: of, rule: unique.Make(timerRule{a.Slot, p.Timer, p.Attempts, p.OnError}), seq: a.Timer.Seq, due: a.Timer.Due.UnixMilli(),
 		completeBy: p.CompleteBy.UnixMilli(), attempt: a.Attempt, failureCount: p.FailureCount, cooledDown: p.CooledDown,
 	}
 }
@@ -143,6 +143,6 @@ func (a *armedTimer) slot() events.Slot { return a.rule.Value().slot }
 
 // is reports whether the fold means this timer: the event that armed it and
 // the slot name it.
-func (a *armedTimer) is(o events.Armed) bool {
+func (a *armedTimer) matches(o events.Armed) bool {
 	return a.seq == o.Timer.Seq && a.slot() == o.Slot
 }

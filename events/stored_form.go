@@ -34,7 +34,7 @@ func (t *Task) fields(c *codec) {
 	c.str("id", &t.ID)
 	c.str("workflow", &t.Workflow)
 	c.int("version", &t.Version)
-	text(c, "state", &t.State)
+	knownText(c, "state", &t.State)
 	c.time("complete_by", &t.CompleteBy)
 	c.int("failure_count", &t.FailureCount)
 	c.int("priority", &t.Priority)
@@ -55,7 +55,7 @@ func (t *Task) fields(c *codec) {
 		(*s).fields(c)
 	})
 	t.Timer.fields(c)
-	text(c, "ending", &t.Ending)
+	knownText(c, "ending", &t.Ending)
 	c.bool("keep", &t.Keep)
 	c.seq("seq", &t.Seq)
 	c.str("prev", &t.Prev)
@@ -80,7 +80,7 @@ func (s *Step) fields(c *codec) {
 }
 
 func (r *Run) fields(c *codec) {
-	text(c, "state", &r.State)
+	knownText(c, "state", &r.State)
 	c.int("attempt", &r.Attempt)
 	c.int("failure_count", &r.FailureCount)
 	c.time("complete_by", &r.CompleteBy)
