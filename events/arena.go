@@ -1,32 +1,30 @@
 package events
 
-// Room is memory for what the records of one transaction are made of and nothing else
-// has: their headers, and the texts in them. What is made in it is good until Reset. A nil
-// Room is none: what is made without has memory of its own, and may be kept.
+// Arena holds the headers and texts of the records of one transaction. They are valid until Reset.
+// With a nil Arena each record has memory of its own, and may be kept.
 //
-// A task of three steps writes twelve records, and each was four objects; with a Room they
-// are none, once it has grown to what a transaction takes.
+// A task of three steps writes twelve records of four objects each. With an Arena that has grown to
+// the size of a transaction they allocate nothing.
 //
-// It is not safe for concurrent use.
+// An Arena is not safe for concurrent use.
 type Arena struct {
 	headers       []Header
 	text          []byte
-	ns            Namespace // whose topics these are
+	ns            Namespace // of the cached names of topics
 	eventsName    string
-	requestTopics map[string]string // the request topics, by agent
+	requestTopics map[string]string // request topics by agent
 	hasher        Hasher
 }
 
 const (
-	arenaHeadersFirst = 1 << 10 // at first
+	arenaHeadersFirst = 1 << 10 // the first block
 	arenaTextFirst    = 64 << 10
-	// What a Room keeps at most from one transaction to the next: above what the records
-	// usually take that a worker decides on at once.
+	// Reset keeps at most these. They exceed what a worker usually writes in one transaction.
 	arenaHeadersKeptMax = 1 << 17
 	arenaTextKeptMax    = 16 << 20
 )
 
-// Reset takes back all that was made in a Room.
+// Reset makes the memory free again. Everything that was made in the Arena becomes invalid.
 func (m *Arena) Reset() {
 	clear(m.headers)
 	m.headers, m.text = m.headers[:0], m.text[:0]
@@ -38,7 +36,7 @@ func (m *Arena) Reset() {
 	}
 }
 
-// list is an empty list with room for n headers.
+// newHeaders returns an empty list with the capacity of n headers.
 func (m *Arena) newHeaders(n int) []Header {
 	if m == nil {
 		return make([]Header, 0, n)
@@ -51,7 +49,7 @@ func (m *Arena) newHeaders(n int) []Header {
 	return m.headers[begin:begin:len(m.headers)]
 }
 
-// bytes is an empty text with room for n bytes.
+// newBytes returns an empty text with the capacity of n bytes.
 func (m *Arena) newBytes(n int) []byte {
 	if m == nil {
 		return make([]byte, 0, n)
@@ -64,7 +62,7 @@ func (m *Arena) newBytes(n int) []byte {
 	return m.text[begin:begin:len(m.text)]
 }
 
-// hashes is who hashes what is made in m.
+// getHasher returns the Arena's Hasher, or a new one without an Arena.
 func (m *Arena) getHasher() *Hasher {
 	if m == nil {
 		return &Hasher{}
@@ -72,7 +70,7 @@ func (m *Arena) getHasher() *Hasher {
 	return &m.hasher
 }
 
-// names are the names of topics, which stay good.
+// cacheTopics makes ns the namespace of the cached names of topics. Reset keeps them.
 func (m *Arena) cacheTopics(ns Namespace) *Arena {
 	if m.ns != ns || m.requestTopics == nil {
 		m.ns, m.eventsName, m.requestTopics = ns, ns.Events(), map[string]string{}
@@ -80,7 +78,7 @@ func (m *Arena) cacheTopics(ns Namespace) *Arena {
 	return m
 }
 
-// eventsOf is the events topic of a namespace.
+// eventsTopic returns the events topic of a namespace.
 func (m *Arena) eventsTopic(ns Namespace) string {
 	if m == nil {
 		return ns.Events()
@@ -88,7 +86,7 @@ func (m *Arena) eventsTopic(ns Namespace) string {
 	return m.cacheTopics(ns).eventsName
 }
 
-// requestsOf is the request topic of an agent.
+// requestsTopic returns the request topic of an agent.
 func (m *Arena) requestsTopic(ns Namespace, agent string) string {
 	if m == nil {
 		return ns.Requests(agent)

@@ -5,11 +5,10 @@ import (
 	"fmt"
 )
 
-// MayBeLast reports whether an event can be the last that is ever written of its task, or
-// is about no task: it ends the task, holds it, comes while it is held, or claims a
-// partition. before is the task's state before it; nil: there is none. No later event
-// need hold its hash, so it holds its own (Event.Sum). Any other event leaves a timer
-// armed, which leads to another event.
+// MayBeLast reports whether no later event of the task need follow. Such an event holds its own
+// hash (Event.Sum), since no later event holds it. It ends or holds the task, comes while the task
+// is held, or claims a partition. Any other event leaves a timer armed, which leads to another
+// event. before is the state before the event; nil: there is none.
 func MayBeLast(before *Task, f Fact) bool {
 	switch f.(type) {
 	case *PartitionClaimed, *TaskProcessed, *TaskUndone, *TaskCancelled, *TaskHeld:
@@ -18,14 +17,14 @@ func MayBeLast(before *Task, f Fact) bool {
 	return before != nil && before.State == StateError
 }
 
-// Seal is Value for an event that is written for the first time, on the task's state
-// before it: one that may be the last gets its Sum.
+// Seal returns the value of an event that is written for the first time, on the state before it. It
+// sets Sum if the event may be the last.
 func (e *Event) Seal(before *Task) []byte {
 	value, _ := e.SealIn(nil, before)
 	return value
 }
 
-// SealIn is Seal with the value in m, and its Hash.
+// SealIn is Seal with the value in m. It returns the Hash too.
 func (e *Event) SealIn(m *Arena, before *Task) (value []byte, hash string) {
 	e.Sum = ""
 	value = encodeObjectIn(m, e)
@@ -40,23 +39,22 @@ func (e *Event) SealIn(m *Arena, before *Task) (value []byte, hash string) {
 	return sealed, h.hashRest(sealed[len(open):])
 }
 
-// A sum is the last member of a value: what stands before it is what it is the hash of.
+// The sum is the last member of a value. It is the hash of the value without that member.
 const (
 	sumPrefix = `,"sum":"`
 	sumSuffix = `"}`
-	hashBytes = 22 // what Hash returns
+	hashBytes = 22 // the length of what Hash returns
 	sumBytes  = len(sumPrefix) + hashBytes + len(sumSuffix)
 )
 
-// CheckSum holds a record of the events topic, which was read as e, against the sum in
-// it. Without one there is nothing to hold it against. The error says that the record
-// isn't as it was written.
+// CheckSum compares the sum in a record of the events topic, which was read as e, with the record.
+// A record without a sum passes. The error says that the record was changed.
 func (e *Event) CheckSum(r *Record) error {
 	_, err := e.checkSum(r, &Hasher{})
 	return err
 }
 
-// checkSum is CheckSum, and returns the Hash of the record if it had to make it.
+// checkSum is CheckSum. It returns the record's Hash if it had to compute it.
 func (e *Event) checkSum(r *Record, h *Hasher) (hash string, err error) {
 	v := r.Value
 	ends := len(v) - len(sumSuffix) // of the text of a sum

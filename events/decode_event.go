@@ -7,14 +7,12 @@ import (
 	"strconv"
 )
 
-// ErrUnknownType is wrapped by DecodeEvent for a type, or a version of a type,
-// that this build doesn't know. A reader must not go on with that task: what it
-// doesn't understand may have changed it.
+// ErrUnknownType is wrapped by DecodeEvent for a type, or a version of a type, that this build
+// doesn't know. A reader must stop the task there, since the event may have changed it.
 var ErrUnknownType = errors.New("unknown event type")
 
-// DecodeEvent reads a record of the events topic. Raw JSON in the event
-// aliases the record's value. The error wraps ErrUnknownType, or says what is
-// malformed.
+// DecodeEvent reads a record of the events topic. Raw JSON in the event aliases the record's value.
+// The error wraps ErrUnknownType, or says what is malformed.
 func DecodeEvent(r *Record) (*Event, error) {
 	kind, err := factKindOf(r)
 	if err != nil {
@@ -34,23 +32,23 @@ func DecodeEvent(r *Record) (*Event, error) {
 	return e.setIdentity(r, false)
 }
 
-// EventReader decodes event after event into the same memory, and remembers names, rules
-// and plans, which mostly come again. What it returns, and the fact and the policy in it,
-// hold until the next Decode. Task, Prev and Sum alias the record, as raw JSON does: who keeps
-// them copies them. The zero value is ready; one goroutine uses it.
+// EventReader decodes one event after another into the same memory. It caches names, rules and
+// plans, which mostly repeat. The event, its fact and its policy are valid until the next Decode.
+// Task, Prev, Sum and raw JSON alias the record: callers copy what they retain. The zero value is
+// ready. It is for one goroutine.
 type EventReader struct {
 	event     Event
 	policy    Policy
-	facts     []Fact // by the number of the kind
+	facts     []Fact // by factKind.number
 	codec     codec
 	hasher    Hasher
-	hash      string // of the event's record, if CheckSum made it
+	hash      string // of the event's record, if CheckSum computed it
 	interner  interner
 	lastRules []cachedRule
 	kinds     kindCache
 }
 
-// Hash is Hash of the event's record, which Decode has read.
+// Hash is the Hash of the last record that Decode read.
 func (d *EventReader) Hash(r *Record) string {
 	if d.hash != "" {
 		return d.hash
@@ -58,7 +56,7 @@ func (d *EventReader) Hash(r *Record) string {
 	return d.hasher.Hash(d.event.Fact.Type(), r.Value)
 }
 
-// CheckSum is CheckSum of the event that Decode has read, of the same record.
+// CheckSum is Event.CheckSum of the last record that Decode read.
 func (d *EventReader) CheckSum(r *Record) (err error) {
 	d.hash, err = d.event.checkSum(r, &d.hasher)
 	return err
@@ -105,13 +103,13 @@ func factKindOf(r *Record) (*factKind, error) {
 	return kind, nil
 }
 
-// decodeError says which event can't be read.
+// decodeError adds the event to an error.
 func decodeError(r *Record, err error) error {
 	return fmt.Errorf("event %s %q: %w", r.header(HeaderType), r.header(HeaderID), err)
 }
 
-// named sets what the headers and the key say of an event: its task, and its number. The
-// task's id aliases the key, or is a copy.
+// setIdentity sets the task and the number from the headers and the key. The task's id aliases the
+// key if alias is true, else it is a copy.
 func (e *Event) setIdentity(r *Record, alias bool) (*Event, error) {
 	id := r.header(HeaderID)
 	at := bytes.LastIndexByte(id, '/')
@@ -136,9 +134,8 @@ func (e *Event) setIdentity(r *Record, alias bool) (*Event, error) {
 	return e, nil
 }
 
-// DecodeEnvelope reads what every event says, whatever its type: at, cause and
-// epoch. A reader that stops the task of an event that it doesn't understand
-// still has to know how far the partition has come. The fact is opaque.
+// DecodeEnvelope reads what every event has, whatever its type: at, cause and epoch. A reader that
+// stops a task at an unknown event needs it for the partition's state. The fact is opaque.
 func DecodeEnvelope(r *Record) (*Event, error) {
 	ceType, _ := r.Header(HeaderType)
 	id, _ := r.Header(HeaderID)

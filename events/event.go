@@ -18,18 +18,18 @@ type Event struct {
 	Cause Cause     // the record that led to it
 	Epoch uint64    // of the claim of the owner who wrote it
 	Prev  string    // Hash of the task's event before; empty in the first
-	// Queued: a step had to wait for its agent, and the cause, which may be about
-	// another task, freed the slot that it took.
+	// Queued: a step had to wait for its agent. The cause may be about another task: it freed the
+	// slot.
 	Queued bool
 	Due    time.Time // zero: the event arms no timer
 	Policy *Policy   // with Due: what a supervisor needs
 	Fact   Fact
-	// Sum, in an event that may be the last (MayBeLast), is the Hash of its own type
-	// and value, as that is without it. Seal sets it; older builds wrote none.
+	// Sum, in an event that may be the last (MayBeLast), is the Hash of its type and of its value
+	// without Sum. Seal sets it. Events of older builds have none.
 	Sum string
 }
 
-// Fact is what an event says. It is sealed: the vocabulary is this package's.
+// Fact is what an event says. The set of facts is closed.
 type Fact interface {
 	Type() string              // the ce_type
 	About() About              // what it says of itself
@@ -90,7 +90,7 @@ func (e *Event) ID(partition int32) string {
 	return TaskEventID(e.Task, e.Seq)
 }
 
-// idIn is ID in m.
+// idIn is ID with its text in m.
 func (e *Event) idIn(m *Arena, partition int32) []byte {
 	if e.Task == "" || m == nil {
 		return bytesOf(e.ID(partition))
@@ -99,7 +99,7 @@ func (e *Event) idIn(m *Arena, partition int32) []byte {
 	return strconv.AppendUint(dst, e.Seq, 10)
 }
 
-// numberBytes is the most that a number of 64 bits has.
+// numberBytes is the longest decimal number of 64 bits, with its sign.
 const numberBytes = 20
 
 // TaskEventID is the ce_id of a task's event.
@@ -119,7 +119,7 @@ func (e *Event) fields(c *codec) {
 	c.borrowed("sum", &e.Sum)
 }
 
-// policy is a member that is a policy, or absent. A reader's room takes it.
+// policy is a member that is a policy, or absent.
 func (c *codec) policy(name string, v **Policy) {
 	if c.inOrder.active {
 		if c.enterObject(name) {
@@ -162,8 +162,8 @@ func (c *codec) cause(v *Cause, fact Fact) {
 	*v = cause
 }
 
-// Value is the event's record value, as it was written or read; Seal makes that of a new
-// one.
+// Value is the event's record value, as it was written or read. Seal makes the value of a new
+// event.
 func (e *Event) Value() []byte { return encodeObject(e) }
 
 // Record makes the event's record. value is what Value returned; source is the
@@ -172,7 +172,7 @@ func (e *Event) Record(ns Namespace, source string, partition int32, value []byt
 	return e.RecordIn(nil, ns, source, partition, value)
 }
 
-// RecordIn is Record with the headers in m.
+// RecordIn is Record with its headers in m.
 func (e *Event) RecordIn(m *Arena, ns Namespace, source string, partition int32, value []byte) Record {
 	r := Record{Topic: m.eventsTopic(ns), Partition: partition, Value: value,
 		Headers: cloudHeaders(m.newHeaders(cloudHeaderCount), e.Fact.Type(), source, e.idIn(m, partition))}
@@ -189,7 +189,7 @@ func CloudHeaders(ceType, source, id string) []Header {
 
 const cloudHeaderCount = 5
 
-// cloudHeaders appends them to dst.
+// cloudHeaders appends CloudHeaders to dst.
 func cloudHeaders(dst []Header, ceType, source string, id []byte) []Header {
 	return append(dst,
 		Header{HeaderSpecVersion, bytesOf(SpecVersion)},
@@ -199,11 +199,11 @@ func cloudHeaders(dst []Header, ceType, source string, id []byte) []Header {
 		Header{HeaderContentType, bytesOf(ContentType)})
 }
 
-// bytesOf is a text as the value of a header or a key, without a copy: nobody may
-// change those of a Record.
+// bytesOf returns the bytes of s without a copy, as the value of a header or a key. They must not
+// be changed.
 func bytesOf(s string) []byte { return unsafe.Slice(unsafe.StringData(s), len(s)) }
 
-// opaque is a fact that this build doesn't know, by its type.
+// opaque is a fact of a type that this build doesn't know.
 type opaque string
 
 func (o opaque) Type() string              { return string(o) }
@@ -223,12 +223,12 @@ func cutLast(s string) (before, after string, ok bool) {
 // factKind is a type of event that this build can read.
 type factKind struct {
 	name    string
-	number  int         // of them, from 0 on, in this process
-	newFact func() Fact // an empty one
-	reset   func(Fact)  // makes one empty again
+	number  int         // from 0 on; differs between builds
+	newFact func() Fact // makes an empty fact
+	reset   func(Fact)  // empties a fact
 }
 
-// facts are all of them, by name. A type that was ever written stays here.
+// facts are all types by name. A type that was ever written stays here.
 var facts = map[string]*factKind{}
 
 func init() {
@@ -246,7 +246,7 @@ func init() {
 	}
 }
 
-// newFactKind is the type of an empty fact.
+// newFactKind makes the factKind of an empty fact.
 func newFactKind[T any, F interface {
 	*T
 	Fact

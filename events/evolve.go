@@ -6,13 +6,12 @@ import (
 	"time"
 )
 
-// Evolve is the fold: it takes a task's state (nil before the first event) and
-// its next event, and returns the state after it. It changes t and the result
-// shares its memory: Clone first if the state before is still wanted. hash is
-// Hash of the event's record, which the next event names as prev.
+// Evolve is the fold. It takes the state of a task (nil before the first event) and its next event,
+// and returns the next state. It changes t, and the result shares its memory: Clone first to keep
+// the state before. hash is the Hash of the event's record, which the next event names as prev.
 //
-// An error means that the log isn't a task's history: a gap in seq, a broken
-// chain, a transition that the table doesn't have. t is then unchanged.
+// An error means that the log isn't the history of a task: a gap in seq, a broken chain, a
+// transition that the table doesn't have. t is then unchanged.
 func Evolve(t *Task, e *Event, hash string) (*Task, error) {
 	if err := checkNext(t, e); err != nil {
 		return t, fmt.Errorf("event %s: %w", TaskEventID(e.Task, e.Seq), err)
@@ -71,7 +70,7 @@ func fold(t *Task, e *Event) error {
 	return e.Fact.apply(t, e)
 }
 
-// enter moves the task by the table, and its steps with it.
+// enterState applies a fact of the task, by the table, to the task and its steps.
 func (t *Task) enterState(e *Event, a About) error {
 	to, err := a.nextTaskState(t.State, t.Ending)
 	if err != nil {
@@ -97,8 +96,7 @@ func (t *Task) enterState(e *Event, a About) error {
 	return nil
 }
 
-// disarm ends the timers of the steps; those of running attempts stay if they
-// are to be kept.
+// disarm disarms the timers of the steps. keepRunning keeps those of running attempts.
 func (t *Task) disarm(keepRunning bool) {
 	armed := func(r *Run) bool { return r != nil && r.Timer != Timer{} && (!keepRunning || r.State != StepRunning) }
 	for i, s := range t.Steps {
@@ -111,7 +109,7 @@ func (t *Task) disarm(keepRunning bool) {
 	}
 }
 
-// armed is the timer that an event arms; none disarms.
+// timerOf is the timer that an event arms; the zero Timer: none.
 func timerOf(e *Event) Timer {
 	if e.Due.IsZero() {
 		return Timer{}
@@ -129,7 +127,7 @@ func (t *Task) recordAccepted(e *Event, by By) {
 	}
 }
 
-// stance is where a step and its undo stand.
+// states returns the states of the step and of its undo.
 func (s *Step) states() stepStates {
 	if s.Undo == nil {
 		return stepStates{step: s.State}
@@ -137,7 +135,7 @@ func (s *Step) states() stepStates {
 	return stepStates{s.State, s.Undo.State}
 }
 
-// stand moves a step and its undo, which has begun if it has a state.
+// setStates sets the states of the step and of its undo. An undo with a state has begun.
 func (s *Step) setStates(at stepStates) {
 	s.State = at.step
 	if at.undo != "" {
@@ -168,9 +166,9 @@ func (t *Task) revive(i int) {
 	}
 }
 
-// revive makes a run that ended ready for another attempt. Attempts go on
-// counting; the key is renewed only after a rejection, since only then is it
-// settled that the old one had no effect.
+// revive makes a run that ended ready for another attempt. The number of attempts goes on. The
+// idempotency key is renewed only after a rejection: only then is it certain that the old one had
+// no effect.
 func (r *Run) revive() {
 	r.FailureCount, r.CooledDown, r.Error = 0, false, nil
 	r.EndedAt = time.Time{}
@@ -180,9 +178,8 @@ func (r *Run) revive() {
 	}
 }
 
-// onRun moves a step, or its undo and with it the step, by the tables, and then
-// lets change set what the event brings. Everything is checked before anything
-// is changed.
+// onRun applies a fact of a run, by the tables, to the run and its step. Then change sets the
+// event's values. Everything is checked before anything is changed.
 func (t *Task) onRun(e *Event, a About, change func(*Step, *Run)) error {
 	i, ok := t.Plan.Step(a.Step)
 	if !ok {
@@ -239,8 +236,7 @@ func (p *PartitionState) Evolve(e *Event) error {
 	return nil
 }
 
-// read takes over the ids of the inboxes that the owner reads. The offsets of a topic that was
-// deleted and created again begin at 0.
+// adoptTopicIDs adopts the ids of the owner's inboxes. The offset of a recreated topic begins at 0.
 func (p *PartitionState) adoptTopicIDs(ids *TopicIDs) {
 	for i, id := range ids {
 		if id == "" {

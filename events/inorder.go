@@ -6,28 +6,29 @@ import (
 	"unsafe"
 )
 
-// Waybill writes the members of an object in the order in which fields names them,
-// with no white space between. So of what Waybill wrote, the member that is asked for
-// stands next, or it isn't there: it can be read straight on, without a list of the
-// members. A codec that finds anything else is lost. Then the object is read again by
-// the list, which takes members in any order, and says what is wrong: nothing is
-// accepted that it wouldn't accept, and what is read is the same.
+// The in-order fast path. Waybill writes the members of an object in the order in which fields
+// names them, without white space. So a member either comes next or is absent, and no list of
+// members is needed. If the codec finds anything else it fails, and the object is read again by
+// the list. That accepts any order, and reports the errors. The fast path accepts nothing that the
+// list doesn't, and reads the same.
 
-// straight is where a codec is that reads straight on.
+// inOrder is the state of a codec on the fast path.
 type inOrder struct {
 	active bool
 	failed bool
-	// at is the mark before the next member, { or a comma, or the } after the last.
+	// at is the index of the byte before the next member: {, a comma, or the } after the last
+	// member.
 	at        int
-	depth     int  // of arrays and objects around a member's value
-	lastPlain bool // the value that was found last is a text without escapes
-	// Of a reader of many; nil: none.
+	depth     int  // levels of nesting around a member's value
+	lastPlain bool // the value found last is a string without escapes
+	// An EventReader sets these; nil: none.
 	interner *interner
-	lastPlan *Plan       // of the first event before
-	lastRule *cachedRule // of the event before of this kind
+	lastPlan *Plan       // of the last task's first event
+	lastRule *cachedRule // of the last event of this type
 }
 
-// readInOrder reads an object, and reports whether it could. If not, v may hold some of it.
+// readInOrder reads an object, and reports whether the fast path could. If not, v may hold some of
+// it.
 func (c *codec) readInOrder(data []byte, v fielded) bool {
 	if len(data) == 0 || data[0] != '{' || len(data) > math.MaxInt32 || !utf8.Valid(data) {
 		return false
@@ -40,17 +41,17 @@ func (c *codec) readInOrder(data []byte, v fielded) bool {
 	return !s.failed && c.err == nil && s.at == len(data)-1 && data[s.at] == '}'
 }
 
-// follows reports whether the next member has a name, and where its value stands.
+// nextMember reports whether the next member has a name, and where its value begins.
 func (c *codec) nextMember(name string) (start int, ok bool) {
 	d, at, n := c.obj.data, c.inOrder.at, len(name)
-	// Where it isn't there, mostly one letter tells.
+	// If it is absent, the first letter usually differs.
 	if at+n+4 >= len(d) || d[at+2] != name[0] || d[at+n+2] != '"' || d[at+1] != '"' || d[at+n+3] != ':' || d[at] == '}' || string(d[at+2:at+2+n]) != name {
 		return 0, false
 	}
 	return at + n + 4, true
 }
 
-// pass goes on after a value that ends before end.
+// advance moves past a value that ends before end.
 func (c *codec) advance(end int) bool {
 	d, s := c.obj.data, &c.inOrder
 	if end >= len(d) || d[end] != ',' && d[end] != '}' {
@@ -61,7 +62,7 @@ func (c *codec) advance(end int) bool {
 	return true
 }
 
-// findInOrder is find.
+// findInOrder is find on the fast path.
 func (c *codec) findInOrder(name string) ([]byte, bool) {
 	start, ok := c.nextMember(name)
 	if !ok {
@@ -83,7 +84,7 @@ func (c *codec) findInOrder(name string) ([]byte, bool) {
 	return d[start:end], d[start] != 'n' // null
 }
 
-// enter begins to read a member that is an object; leave ends it.
+// enterObject moves into a member that is an object. leaveObject moves out of it.
 func (c *codec) enterObject(name string) bool {
 	start, ok := c.nextMember(name)
 	if !ok {
@@ -107,8 +108,8 @@ func (c *codec) leaveObject() {
 	c.advance(c.inOrder.at + 1)
 }
 
-// reuseLastPlan reads a plan that is the one of the first event before, as most are: it
-// needn't be looked at again.
+// reuseLastPlan returns the plan of the last task if this plan has the same bytes, as most have.
+// Such a plan isn't decoded again. nil: it has other bytes.
 func (c *codec) reuseLastPlan(name string) *Plan {
 	p := c.inOrder.lastPlan
 	if p == nil {
@@ -125,16 +126,17 @@ func (c *codec) reuseLastPlan(name string) *Plan {
 	return p
 }
 
-// rule is the first part of a policy, which most events of a kind have alike.
+// cachedRule is the first part of a policy. Most events of a type have the same one.
 type cachedRule struct {
-	text   []byte // as it stands, from { on
+	text   []byte // as it was written, from { on
 	policy Policy
 }
 
-// cachedRuleMaxBytes is the longest that is kept, in bytes.
+// cachedRuleMaxBytes is the longest text that is cached.
 const cachedRuleMaxBytes = 512
 
-// readRule reads the first part of a policy: that of the event before, or what is there.
+// readRule reads the first part of a policy. It copies that of the last event if it has the same
+// bytes.
 func (c *codec) readRule(p *Policy) {
 	d, from, was := c.obj.data, c.inOrder.at, c.inOrder.lastRule
 	if was != nil && len(was.text) > 0 {
@@ -150,13 +152,13 @@ func (c *codec) readRule(p *Policy) {
 	}
 }
 
-// kinds are those of the types that were read before, by where a type's name has its place.
-// Two with the same place take turns.
+// kindCache caches the types of events by a hash of their names. A type replaces another with the
+// same hash.
 type kindCache [kindSlots]*factKind
 
 const kindSlots = 64
 
-// of is factKindOf.
+// get is factKindOf with the cache.
 func (k *kindCache) get(r *Record) (*factKind, error) {
 	name := r.header(HeaderType)
 	n := len(name)
@@ -175,20 +177,20 @@ func (k *kindCache) get(r *Record) (*factKind, error) {
 	return *place, nil
 }
 
-// kindNameMinBytes is how long the name of a type is at least, in bytes.
+// kindNameMinBytes is the length of the shortest name of a type.
 const kindNameMinBytes = 16
 
-// names are texts that were read before: those of steps, agents and operations are
-// few, and aren't made anew for each event. Two with the same place take turns.
+// interner caches short strings by a hash. The names of steps, agents and operations repeat, and
+// aren't allocated for each event. A string replaces another with the same hash.
 type interner [internSlots]string
 
 const (
 	internSlots    = 256
-	internMaxBytes = 64 // bytes: a longer text isn't kept
+	internMaxBytes = 64 // longer strings aren't cached
 	internStride   = 31
 )
 
-// of is a text that outlives b.
+// intern returns b as a string that doesn't alias b.
 func (n *interner) intern(b []byte) string {
 	if n == nil || len(b) == 0 || len(b) > internMaxBytes {
 		return string(b)
@@ -201,11 +203,11 @@ func (n *interner) intern(b []byte) string {
 	return *s
 }
 
-// aliased is a text that shares its bytes.
+// aliasString returns a string that shares the bytes of b.
 func aliasString(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }
 
-// parseCause reads what Cause.String writes; what is written in another way, or is
-// none, is left to ParseCause.
+// parseCause reads what Cause.String writes. ok is false for anything else, which ParseCause
+// handles.
 func parseCause(s []byte) (c Cause, ok bool) {
 	for i, name := range inboxNames {
 		if len(s) > len(name) && s[len(name)] == '/' && string(s[:len(name)]) == name {
@@ -229,11 +231,11 @@ func parseCause(s []byte) (c Cause, ok bool) {
 	return c, ok1 && ok2 && p <= math.MaxInt32
 }
 
-// numberDigits are as many as any int64 has room for.
+// numberDigits is how many decimal digits always fit an int64.
 const numberDigits = 18
 
-// parseNumber reads a number of some digits and no sign. Any other is left to the
-// standard library.
+// parseNumber reads decimal digits without a sign. ok is false for anything else, which the
+// standard library handles.
 func parseNumber(s []byte) (n int64, ok bool) {
 	if len(s) == 0 || len(s) > numberDigits {
 		return 0, false

@@ -5,12 +5,13 @@ import (
 	"slices"
 )
 
-// A task goes through one life, whoever follows it: the fold of the task itself (evolve.go) and the
-// row of a list (summary.go) hold different parts of it, and both move it by the functions below.
-// They hold no state: they say where a fact takes what stands in a state. A supervisor's
-// timers (timers.go) follow the same facts by their About alone.
+// The lifecycle of a task is the same for every reader. The fold of the task (evolve.go) and the
+// row of a list (summary.go) hold different parts of it. Both call the functions below, which map
+// a fact and a state to the next state, and hold no state. A supervisor's timers (timers.go) follow
+// the same facts by their About alone.
 
-// taskAfter is the state that a fact of the task makes. ending is what it is being undone to; empty: it isn't.
+// nextTaskState returns the state of the task after a fact about it. ending is the state in which
+// the task's undo ends; empty: the task isn't undone.
 func (a *About) nextTaskState(from, ending TaskState) (TaskState, error) {
 	if a.Verb == VerbUndoing && a.Ending != StateUndone && a.Ending != StateCancelled {
 		return "", fmt.Errorf("undoing ends in %q: neither undone nor cancelled", a.Ending)
@@ -21,16 +22,17 @@ func (a *About) nextTaskState(from, ending TaskState) (TaskState, error) {
 		return "", fmt.Errorf("the table of tasks has no %q here", a.Verb)
 	case r.To != "":
 		return r.To, nil
-	case ending != "": // what was held goes on where it was
+	case ending != "": // a resumed task continues what was held
 		return StateUndoing, nil
 	}
 	return StateProcessing, nil
 }
 
-// stance is where a step and its undo stand. An empty undo hasn't begun.
+// stepStates are the states of a step and of its undo. An undo that hasn't begun has the empty
+// state.
 type stepStates struct{ step, undo StepState }
 
-// after is where a fact of the step takes it, in a task of some state.
+// next returns the states after a fact about the step. task is the state of the task.
 func (s stepStates) next(a *About, task TaskState) (stepStates, error) {
 	table := StepTransitions
 	if a.Kind == Undo {
@@ -53,7 +55,7 @@ func (s stepStates) next(a *About, task TaskState) (stepStates, error) {
 	return s, nil
 }
 
-// released is where a step, or the undo that holds it, is by an operator's word.
+// afterRelease returns the states after an operator released the step, or the undo that holds it.
 func (s stepStates) afterRelease(a *About, r *Transition[StepState]) (stepStates, error) {
 	if !slices.Contains(r.Either, a.As) {
 		return s, fmt.Errorf("released as %q", a.As)
@@ -70,7 +72,7 @@ func (s stepStates) afterRelease(a *About, r *Transition[StepState]) (stepStates
 	return s, nil
 }
 
-// inTable is the verb as the table of steps has it.
+// tableVerb is the verb in the table of steps.
 func (a *About) tableVerb() Verb {
 	if a.Kind == Undo {
 		return undoPrefix + a.Verb
@@ -78,8 +80,8 @@ func (a *About) tableVerb() Verb {
 	return a.Verb
 }
 
-// ended is where a step is after a decision to undo or hold: what waits ends, an undo too; running attempts
-// stay current.
+// afterEnd returns the states after a decision to undo or hold: waiting attempts end, those of an
+// undo too. Running attempts stay current.
 func (s stepStates) afterEnd() stepStates {
 	if r, ok := row(StepTransitions, verbEnded, s.step); ok {
 		s.step = r.To
@@ -90,7 +92,8 @@ func (s stepStates) afterEnd() stepStates {
 	return s
 }
 
-// revived is where a step is in a task that goes on after a hold; false: it isn't among what a hold ended.
+// afterRevive returns the states in a task that continues after a hold; false: the hold hadn't
+// ended the step.
 func (s stepStates) afterRevive(task TaskState) (stepStates, bool) {
 	table := StepTransitions
 	if task == StateUndoing {
@@ -105,9 +108,9 @@ func (s stepStates) afterRevive(task TaskState) (stepStates, bool) {
 	return stepStates{r.To, s.undo}, ok
 }
 
-// numbered checks the number of an attempt. last is that of the run's last one. What begins one counts on
-// from there; all else is about the last. A failure of what isn't running is that of a request that could
-// not be sent: an attempt with a number of its own.
+// checkAttempt checks the number of the fact's attempt. last is the number of the run's last
+// attempt. A fact that begins an attempt has the next number; any other has the last. A failure of
+// a run that isn't running begins an attempt too: its request could not be sent.
 func (a *About) checkAttempt(last int, running bool) error {
 	switch {
 	case a.Phase == PhaseNone:

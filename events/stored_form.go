@@ -8,8 +8,8 @@ package events
 // Encode is the task's stored form.
 func (t *Task) Encode() []byte { return encodeObject(t) }
 
-// DecodeTask is the inverse of Encode. Raw JSON aliases data. Only a task that
-// has ended may lack its plan (see Finished).
+// DecodeTask is the inverse of Encode. Raw JSON aliases data. Only a task that has ended may have
+// no plan (see Finished).
 func DecodeTask(data []byte) (*Task, error) {
 	t := &Task{}
 	if err := decodeObject(data, t); err != nil {
@@ -99,7 +99,7 @@ func (r *Run) fields(c *codec) {
 	c.bool("cooled_down", &r.CooledDown)
 }
 
-// shareInput gives a run the input of its task, where it has that.
+// shareInput sets the input of a run whose input is the task's.
 func (r *Run) shareInput(t *Task) {
 	if r.TaskInput {
 		r.Input = t.Input

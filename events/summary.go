@@ -6,10 +6,9 @@ import (
 	"time"
 )
 
-// Summary is what the audit keeps of a task: what a list shows, and what it can be
-// filtered by. It goes through the same lifecycle as a Task (lifecycle.go), and holds a part of it: no
-// input, no output, no plan. The zero value is a task of which no event came yet. It belongs to
-// one goroutine.
+// Summary is what the index keeps of a task: what a list shows, and what it can be filtered by. It
+// has the same lifecycle as a Task (lifecycle.go), and holds a part of it: no input, no output, no
+// plan. The zero value is a task before its first event. It is for one goroutine.
 type Summary struct {
 	ID, Workflow string
 	Version      int
@@ -20,15 +19,15 @@ type Summary struct {
 	UpdatedAt    time.Time
 	CompleteBy   time.Time // of the task; zero: none
 	FailureCount int
-	Seq          uint64    // of the last event that is in it
+	Seq          uint64    // of the last event that was folded
 	ErrorCode    string    // of the task's error; empty: none
 	TaskDue      time.Time // of the task's own timer; zero: not armed
 	Ending       TaskState // as Task.Ending
-	// Steps are those of the plan, in its order; of a task that has ended only those that
-	// are in error, since a list asks for no other then.
+	// Steps has the steps in the plan's order. Of a task that has ended it has only those in error,
+	// since a list shows no others.
 	Steps []StepSummary
-	// Stopped is the seq of the first event that can't be folded: the rest is as it was
-	// before, whatever followed. 0: none.
+	// Stopped is the seq of the first event that can't be folded. The rest is as of the event
+	// before. 0: none.
 	Stopped uint64
 }
 
@@ -37,21 +36,21 @@ type StepSummary struct {
 	ID    string
 	Agent string // of the last attempt; before one, that which the plan has for the operation
 	State StepState
-	// Kind says what Attempt and Due are of: Undo once an undo of the step has begun.
+	// Kind says what Attempt and Due belong to: Undo once an undo of the step has begun, else Do.
 	Kind    Kind
 	Attempt int       // the last one; 0: none yet
 	Due     time.Time // of its armed timer; zero: none
 	Undo    StepState // of its undo; empty: not begun
-	// Before are the attempts of the operation where Kind is Undo, and BeforeDue is their
-	// timer, of which the scheduler leaves none armed.
+	// Before is the number of attempts of the operation if Kind is Undo, and BeforeDue its timer.
+	// The scheduler leaves that disarmed.
 	Before    int
 	BeforeDue time.Time
 }
 
-// Evolve folds an event. What can't be folded stops the summary (Stopped), as the same
-// event stops the task elsewhere; but a broken chain (Event.Prev) isn't noticed. It keeps nothing
-// of the event's memory but Labels, and the names in the plan. A test holds it against Evolve of
-// tasks after every event of random histories.
+// Evolve folds an event. An event that can't be folded stops the summary (Stopped), as it stops the
+// task elsewhere. A broken chain (Event.Prev) isn't noticed. Of the event's memory it keeps only
+// Labels and the names in the plan. A test compares it with the fold of tasks after every event of
+// random histories.
 func (s *Summary) Evolve(e *Event) {
 	if s.Stopped != 0 {
 		return
@@ -75,7 +74,7 @@ func (s *Summary) Evolve(e *Event) {
 	}
 }
 
-// Stop notes that an event, by its seq, can't be folded.
+// Stop records that the event with this seq can't be folded.
 func (s *Summary) Stop(seq uint64) {
 	if s.Stopped == 0 {
 		s.Stopped = seq
@@ -119,7 +118,7 @@ func (s *Summary) apply(e *Event, a *About) bool {
 	return true
 }
 
-// follow does to a step what a fact of its task does to it.
+// applyTaskFact applies a fact of the task to one of its steps.
 func (p *StepSummary) applyTaskFact(a *About, task TaskState) {
 	if a.Disarms == DisarmsWaiting {
 		if at := p.states(); a.Verb != VerbResumed {
@@ -147,8 +146,8 @@ func codeOf(e *Error) string {
 	return strings.Clone(e.Code)
 }
 
-// run is the last attempt and the timer of a kind; those of an undo that has not begun
-// are nobody's.
+// run returns the last attempt and the timer of a kind. Those of an undo that hasn't begun are
+// scratch variables.
 func (p *StepSummary) run(k Kind) (attempt *int, due *time.Time) {
 	switch {
 	case k == p.Kind:
@@ -159,7 +158,7 @@ func (p *StepSummary) run(k Kind) (attempt *int, due *time.Time) {
 	return new(int), new(time.Time)
 }
 
-// runs reports whether an attempt of a kind is with the agent.
+// isRunning reports whether an agent has an attempt of this kind.
 func (p *StepSummary) isRunning(k Kind) bool {
 	if k == Undo {
 		return p.Undo == StepRunning
@@ -167,7 +166,7 @@ func (p *StepSummary) isRunning(k Kind) bool {
 	return p.State == StepRunning
 }
 
-// running reports whether an attempt is with the agent.
+// hasRunning reports whether an agent has an attempt of the step.
 func (p *StepSummary) hasRunning() bool { return p.isRunning(Do) || p.isRunning(Undo) }
 
 // step finds a step by its id.
@@ -180,7 +179,7 @@ func (s *Summary) step(id string) *StepSummary {
 	return nil
 }
 
-// onRun moves a step, or its undo and with it the step, as Task.onRun.
+// onRun applies a fact of a run to the run and its step, as Task.onRun.
 func (s *Summary) onRun(e *Event, a *About) bool {
 	p := s.step(a.Step)
 	if p == nil {
@@ -223,7 +222,7 @@ func (s *Summary) InError() []string {
 	return ids
 }
 
-// WaitingFor lists the agents that an attempt is with, in order, each once.
+// WaitingFor lists the agents that have an attempt of the task, sorted, each once.
 func (s *Summary) WaitingFor() []string {
 	var agents []string
 	for i := range s.Steps {
@@ -235,8 +234,8 @@ func (s *Summary) WaitingFor() []string {
 	return slices.Compact(agents)
 }
 
-// Due is the earliest instant at which a timer of the task or of a step is due; zero:
-// none is armed.
+// Due is the earliest instant at which a timer of the task or of a step is due; zero: none is
+// armed.
 func (s *Summary) Due() time.Time {
 	due := s.TaskDue
 	for i := range s.Steps {
@@ -245,7 +244,7 @@ func (s *Summary) Due() time.Time {
 	return due
 }
 
-// earlier is the earlier of two instants, where zero is none.
+// earlier returns the earlier of two instants. Zero means none.
 func earlier(a, b time.Time) time.Time {
 	if a.IsZero() || !b.IsZero() && b.Before(a) {
 		return b
@@ -259,7 +258,7 @@ func (s *Summary) Open() bool { return !s.State.Terminal() }
 // Encode is the stored form: equal summaries have equal bytes.
 func (s *Summary) Encode() []byte { return encodeObject(s) }
 
-// DecodeSummary is the inverse of Encode. Nothing of data is kept.
+// DecodeSummary is the inverse of Encode. The result doesn't alias data.
 func DecodeSummary(data []byte) (*Summary, error) {
 	s := &Summary{}
 	if err := decodeObject(data, s); err != nil {
@@ -315,8 +314,8 @@ type SummaryView struct {
 	ErrorCode    *string           `json:"error_code"`
 	StepsInError []string          `json:"steps_in_error"`
 	WaitingFor   []string          `json:"waiting_for"`
-	// StoppedSeq is that of the first event that this build can't fold: the task is shown
-	// as it was before.
+	// StoppedSeq is the seq of the first event that this build can't fold. The task is shown as of
+	// the event before.
 	StoppedSeq uint64 `json:"stopped_seq,omitempty"`
 }
 
@@ -342,8 +341,8 @@ func (s *Summary) View() SummaryView {
 	return v
 }
 
-// Summary is what a Summary's own fold says of the task, made from the task's. It is
-// nil for what Finished leaves, which has lost it.
+// Summary returns the Summary of the task's events, made from the task. It is nil for what Finished
+// leaves.
 func (t *Task) Summary() *Summary {
 	if t == nil || t.Plan == nil {
 		return nil

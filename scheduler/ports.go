@@ -113,10 +113,10 @@ type Snapshots interface {
 	SnapshotBase(m *events.Snapshot, good bool) (from int64)
 	SnapshotReached(next int64) (why string)
 	// LoadSnapshot replaces what the store has. load brings the finished tasks,
-	// beside the owner, and Loaded ends that. events.ErrSnapshot is wrapped where
+	// beside the owner, and FinishLoad ends that. events.ErrSnapshot is wrapped where
 	// the snapshot can't be used, and nothing was changed.
 	LoadSnapshot(r *events.SnapshotReader) (load func(context.Context) error, err error)
-	Loaded() error
+	FinishLoad() error
 	// Knows reports whether Task can tell: not of a task that isn't open while
 	// finished ones are being loaded.
 	Knows(id string) bool

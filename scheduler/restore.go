@@ -143,7 +143,7 @@ func (l *worker) loadedOne(r loaded) error {
 		return nil
 	}
 	if r.err == nil {
-		r.err = p.tasks.Loaded()
+		r.err = p.tasks.FinishLoad()
 	}
 	if r.err != nil {
 		return &storeError{p.id, "load", r.err}

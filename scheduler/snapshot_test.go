@@ -278,7 +278,7 @@ func (s *site) dropsStore(want string) {
 		s.t.Fatalf("restored from %q (%v); told %v, its inboxes rewound %d times", r.from, r.err, ahead, rewound)
 	}
 	if r.load != nil {
-		if err := errors.Join(r.load(s.t.Context()), r.tasks.Loaded()); err != nil {
+		if err := errors.Join(r.load(s.t.Context()), r.tasks.FinishLoad()); err != nil {
 			s.t.Fatal(err)
 		}
 	}
