@@ -10,32 +10,28 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// disk stands between Pebble and the file system for four things that Pebble
-// takes for granted: that a file system keeps the order of changes to a
-// directory over a crash, that the process may end when a directory can't be
-// synced (vfs/atomicfs, Marker.Move panics), that it may when a file of values
-// is lost or has lost its end (see value_files.go), and that a disk that refuses something
-// takes it soon after: Pebble repeats a flush that failed at once and for ever,
-// and its Open waits for that.
+// disk is a layer between Pebble and the file system. Pebble makes four assumptions that it
+// removes: a file system keeps the order of changes to a directory over a crash; the process may
+// end if a directory can't be synced (vfs/atomicfs, Marker.Move panics); it may end if a file of
+// values is lost or truncated (see value_files.go); and a failing disk soon works again, since
+// Pebble repeats a failed flush at once and forever, and its Open waits for that.
 //
-// So a change that fails stops the store, and Pebble is told that it was done;
-// so it is of all that come after, and nothing more reaches the disk. Pebble
-// comes to its end, and the disk keeps what a crash at that moment would have
-// left. Nothing counts as flushed in a store that has stopped.
+// A change that fails stops the store, and Pebble sees a success. From then on no change reaches
+// the disk, and Pebble sees successes only. So Pebble can close, and the disk has what a crash at
+// that moment would have left. A stopped store never counts anything as flushed.
 type disk struct {
 	vfs.FS
 	s *Store
 }
 
-// markerPrefix begins the names of the empty files that say which MANIFEST
-// counts. Pebble makes the new one, removes the old one and then syncs the
-// directory once.
+// markerPrefix begins the names of the empty files that name the current MANIFEST. Pebble creates
+// the new one, removes the old one, and then syncs the directory once.
 const markerPrefix = "marker."
 
 // Unwrap returns the file system below, as vfs.Root wants it.
 func (d disk) Unwrap() vfs.FS { return d.FS }
 
-// refused stops the store for a change that failed.
+// stopRefused stops the store for a change that failed.
 func (s *Store) stopRefused(doing, name string, err error) {
 	s.fail(fmt.Errorf("projections: %s %s: %w; see to the disk, then start again: nothing is lost, the log is replayed", doing, name, err))
 }
@@ -51,7 +47,7 @@ func (d disk) change(doing, name string, do func() error) error {
 	return nil
 }
 
-// create makes a file, one that goes nowhere if the store has stopped.
+// create creates a file. In a stopped store it returns a nullFile.
 func (d disk) create(name string, do func() (vfs.File, error)) (vfs.File, error) {
 	var f vfs.File
 	err := d.change("create", name, func() (err error) {
@@ -64,7 +60,7 @@ func (d disk) create(name string, do func() (vfs.File, error)) (vfs.File, error)
 	return file{f, d.s, name}, err
 }
 
-// Create puts what a marker names on disk before the marker.
+// Create syncs what a marker names before it creates the marker.
 func (d disk) Create(name string, c vfs.DiskWriteCategory) (vfs.File, error) {
 	return d.create(name, func() (vfs.File, error) {
 		if err := d.syncMarkerDir(name); err != nil {
@@ -74,13 +70,13 @@ func (d disk) Create(name string, c vfs.DiskWriteCategory) (vfs.File, error) {
 	})
 }
 
-// ReuseForWrite is Create with the space of a file that isn't needed any more.
+// ReuseForWrite is Create with the space of an obsolete file.
 func (d disk) ReuseForWrite(from, to string, c vfs.DiskWriteCategory) (vfs.File, error) {
 	return d.create(to, func() (vfs.File, error) { return d.FS.ReuseForWrite(from, to, c) })
 }
 
-// Remove puts the marker that replaces another on disk before that goes. What
-// isn't there is told: it is no fault of the disk.
+// Remove syncs a new marker before it removes the old one. It returns the error of a missing file:
+// that is no fault of the disk.
 func (d disk) Remove(name string) error {
 	var missing error
 	return errors.Join(d.change("remove", name, func() error {
@@ -127,10 +123,10 @@ type directory struct {
 	name string
 }
 
-// Sync never fails for Pebble, as no change does.
+// Sync never returns an error, as no change does.
 func (d directory) Sync() error { return file(d).Sync() }
 
-// file is one that Pebble writes.
+// file is a file that Pebble writes.
 type file struct {
 	vfs.File
 	s    *Store
@@ -185,7 +181,7 @@ func (f file) Preallocate(offset, n int64) error {
 	return nil
 }
 
-// Close gives the descriptor back, whatever became of the store.
+// Close closes the descriptor, also in a stopped store.
 func (f file) Close() error {
 	if err := f.File.Close(); err != nil && !f.s.faulty.Load() {
 		f.s.stopRefused("close", f.name, err)
@@ -193,8 +189,7 @@ func (f file) Close() error {
 	return nil
 }
 
-// nowhere is the file that is created when the store has stopped: it takes
-// everything and keeps nothing.
+// nullFile is the file that a stopped store creates. It drops all writes.
 type nullFile struct{}
 
 func (nullFile) Close() error                            { return nil }

@@ -10,25 +10,25 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 )
 
-// stream goes through places of the list, forwards only.
+// indexIterator iterates over places of the task list, forwards only.
 type indexIterator interface {
-	// seek goes to the first place at or after c, and returns it; not ok: there is none.
+	// seek moves to the first place at or after c, and returns it. ok is false if there is none.
 	seek(c Cursor) (at Cursor, ok bool, err error)
 	close() error
 }
 
-// errPageBound: as many entries were looked at as a page may.
+// errPageBound: the page has looked at as many entries as it may.
 var errPageBound = errors.New("the page's bound of entries is reached")
 
-// source makes the streams of one partition, on one snapshot.
+// indexReader opens the iterators of one partition, on one Pebble snapshot.
 type indexReader struct {
 	s         *Store
 	db        pebble.Reader
 	keys      keyspace
-	looksLeft int // entries that may still be looked at
+	looksLeft int // entries that the page may still look at
 }
 
-// spend counts entries that are looked at.
+// countLooks counts entries that are looked at.
 func (s *indexReader) countLooks(looks int) error {
 	if s.looksLeft -= looks; s.looksLeft < 0 {
 		return errPageBound
@@ -45,14 +45,14 @@ func (s *indexReader) iterator(kind byte, f facet) (it *pebble.Iterator, prefix 
 	return it, prefix, err
 }
 
-// entries is the stream of a facet of which each task has an entry.
+// entryIterator iterates over a facet with an entry for each task.
 type entryIterator struct {
 	from   *indexReader
 	it     *pebble.Iterator
 	prefix []byte
 	key    []byte
 	at     Cursor
-	ok     bool // at is where it is
+	ok     bool // at is valid
 }
 
 func (s *indexReader) entryIterator(f facet) (indexIterator, error) {
@@ -86,7 +86,7 @@ func (e *entryIterator) seek(c Cursor) (Cursor, bool, error) {
 
 func (e *entryIterator) close() error { return e.it.Close() }
 
-// posts is the stream of a facet that is posted. It holds the tasks of one second.
+// postingIterator iterates over a posted facet. It holds the tasks of one second.
 type postingIterator struct {
 	from   *indexReader
 	it     *pebble.Iterator
@@ -95,7 +95,7 @@ type postingIterator struct {
 	bucket int64
 	loaded bool
 	tasks  []Cursor // of the bucket, in order
-	next   int      // in tasks
+	next   int      // index in tasks
 }
 
 func (s *indexReader) postingIterator(f facet) (indexIterator, error) {
@@ -125,7 +125,7 @@ func (p *postingIterator) seek(c Cursor) (Cursor, bool, error) {
 	}
 }
 
-// load reads the newest second at or before a bucket of which there are any.
+// load reads the newest second at or before a bucket that has postings.
 func (p *postingIterator) load(bucket int64) (ok bool, err error) {
 	p.key = binary.BigEndian.AppendUint64(append(p.key[:0], p.prefix...), newestFirst(bucket))
 	p.tasks, p.next, p.loaded = p.tasks[:0], 0, false
@@ -157,12 +157,12 @@ func (p *postingIterator) damaged(err error) error {
 
 func (p *postingIterator) close() error { return p.it.Close() }
 
-// union goes through the places of any of its streams.
+// unionIterator iterates over the places of any of its iterators.
 type unionIterator struct {
 	of []*unionMember
 }
 
-// member is a stream and where it is.
+// unionMember is an iterator and its place.
 type unionMember struct {
 	indexIterator
 	at    Cursor
@@ -193,12 +193,12 @@ func (u unionIterator) close() (err error) {
 	return err
 }
 
-// intersection goes through the places that all of its streams have. at is how far it has
-// come: nothing before it is left.
+// intersectIterator iterates over the places that all of its iterators have. No place before at is
+// left.
 type intersectIterator struct {
 	of     []indexIterator
 	at     Cursor
-	oldest int64 // submissions before it are left out
+	oldest int64 // iteration ends before it
 }
 
 func (x *intersectIterator) seek(c Cursor) (Cursor, bool, error) {

@@ -7,21 +7,24 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// A store knows its log by an offset alone. A log that was cut off below it, since a cluster was brought
-// back from a copy or topics were made anew, may have grown past it before the store is opened again: what
-// comes behind the offset would be folded into the state of another log. So who goes on with a view reads
-// the last event that it has applied once more (ExpectLastEvent), and the view compares its instant with the one
-// that it remembers: no later log has an event of the same. Once the log was read past that offset, the event must have
-// come (CheckReadTo): a commit that was acknowledged may have been rolled back since, and then nothing comes there.
+// How a view recognizes its log. A store knows the log by an offset. The log may have been cut off
+// below that offset and have grown past it again: a cluster was restored from a copy, or topics were
+// recreated. Then the view would fold later events into the state of another log. So a reader begins
+// with the last event that the view applied (ExpectLastEvent), and the view compares the instant with
+// the one it remembers: no other log has an event of the same instant there. When the reader has
+// passed that offset, the event must have come (CheckReadTo). It is missing if an acknowledged commit
+// was rolled back.
 
-// LogMismatchError says that a view can't go on: what it has applied isn't what the log has. Nothing that
-// came was applied. It wraps ErrForeign.
+// LogMismatchError says that a view can't continue: the log doesn't have the event that the view
+// applied last. Nothing of the new records was applied. It wraps ErrForeign.
 type LogMismatchError struct {
 	Partition int32
 	Offset    int64 // of the last event that was applied
-	// At is the instant of that event, Found that of the one which is there now; zero: there is none.
+	// At is the instant of that event. Found is the instant of the event which is at its offset
+	// now; zero: none is.
 	At, Found time.Time
 
+	// final is the result of Permanent.
 	final bool
 }
 
@@ -36,15 +39,15 @@ func (e *LogMismatchError) Error() string {
 
 func (e *LogMismatchError) Unwrap() error { return ErrForeign }
 
-// Permanent reports whether no new reader finds anything else. A follower may still have had in hand, of
-// an assignment before, what comes behind the event.
+// Permanent reports whether every new reader finds the same. If false, the reader may have had
+// later records of an earlier assignment in hand.
 func (e *LogMismatchError) Permanent() bool { return e.final }
 
-// Ahead reports true where the store is certain to have what the log doesn't have.
+// StoreIsAhead reports whether the store certainly has events that the log doesn't have.
 func (e *LogMismatchError) StoreIsAhead() bool { return e.final }
 
-// rereads expects the last event that was applied, of an instant. final: what comes is read by one reader, in
-// order, so that one who begins behind it has passed it.
+// expectLastEvent expects the last applied event, of instant last, once more. inOrder: one reader
+// reads the records in order, so it has passed the event if it begins with a later one.
 func (v *view) expectLastEvent(last time.Time, final bool) (from int64) {
 	v.lastAt, v.inOrder = last, final
 	if v.awaitingLast = v.next > 0 && !last.IsZero(); v.awaitingLast {
@@ -53,13 +56,13 @@ func (v *view) expectLastEvent(last time.Time, final bool) (from int64) {
 	return v.next
 }
 
-// ExpectLastEvent says that the log is read on from the last event that was applied, at the offset that it returns:
-// Apply returns an *LogMismatchError where another comes first, or one behind it. Where none was applied, or
-// nothing is known of it, the offset is Next, and any goes.
+// ExpectLastEvent returns the offset from which the log must be read: that of the last event
+// applied. Apply returns a *LogMismatchError if another event, or a later one, comes first. If no
+// event was applied, or its instant is unknown, the offset is Next and any event may come.
 func (v *Tasks) ExpectLastEvent() (from int64) { return v.expectLastEvent(v.state.At, true) }
 
-// ExpectLastEvent is Tasks.ExpectLastEvent, for a reader who may still have records in hand that come behind: the error of
-// those isn't Permanent.
+// ExpectLastEvent is Tasks.ExpectLastEvent for a reader that may have later records in hand. The
+// error for those isn't Permanent.
 func (v *Deadlines) ExpectLastEvent() (from int64) { return v.expectLastEvent(v.state.At, false) }
 
 // ExpectLastEvent is Deadlines.ExpectLastEvent.
@@ -70,8 +73,9 @@ func (t *Timelines) ExpectLastEvent() (from int64) {
 	return t.v.expectLastEvent(instant(t.rows.tally.LastAt), false)
 }
 
-// CheckReadTo says that the committed records of the log were read up to an offset. It returns an *LogMismatchError where
-// the last event that was applied lies below it and didn't come again (see ExpectLastEvent).
+// CheckReadTo must be called when the committed records of the log were read up to an offset. It
+// returns a *LogMismatchError if the event that ExpectLastEvent expects is below that offset and
+// hasn't come.
 func (v *view) CheckReadTo(offset int64) error {
 	if !v.awaitingLast || offset < v.next {
 		return nil
@@ -82,7 +86,7 @@ func (v *view) CheckReadTo(offset int64) error {
 // CheckReadTo is view.CheckReadTo.
 func (t *Timelines) CheckReadTo(offset int64) error { return t.v.CheckReadTo(offset) }
 
-// follows checks that a record is of the log that the view knows.
+// checkLog checks that a record is of the log that the view knows.
 func (v *view) checkLog(r *events.Record) error {
 	if !v.awaitingLast || r.Offset < v.next-1 {
 		return nil
@@ -91,7 +95,7 @@ func (v *view) checkLog(r *events.Record) error {
 	if r.Offset == v.next-1 {
 		e, err := events.DecodeEnvelope(r)
 		if err != nil || e.At.Equal(v.lastAt) {
-			v.awaitingLast = false // what can't be read couldn't then
+			v.awaitingLast = false // an unreadable event was unreadable before
 			return nil
 		}
 		other.Found, other.final = e.At, true

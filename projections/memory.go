@@ -7,19 +7,19 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 )
 
-// Held is what a store holds in memory that has a bound, whatever it holds on disk; in
-// bytes.
+// MemoryUse is the bounded memory of a store, in bytes. It doesn't depend on the size of the data
+// on disk.
 type MemoryUse struct {
 	Cache     int64 // blocks of Pebble's files
-	Memtables int64 // what was saved and isn't flushed, with the memtable that Pebble keeps for the next
-	Decoded   int64 // stored forms of the open tasks, or rows, that are kept decoded as well
+	Memtables int64 // saved and not flushed, with the memtable that Pebble keeps for reuse
+	Decoded   int64 // stored size of the open tasks, or rows, that are also decoded in memory
 }
 
-// Sum is that of the parts.
+// Sum adds the parts.
 func (h MemoryUse) Sum() int64 { return h.Cache + h.Memtables + h.Decoded }
 
-// Held says how much of its bounds a store uses, as of the last Save, and what they are. Decoded, a task takes
-// about two to three times its stored form, which no part counts.
+// MemoryUse returns the memory in use as of the last Save, and its bounds. A decoded task takes
+// about two to three times its stored size; Decoded counts the stored size.
 func (s *Store) MemoryUse() (held, most MemoryUse, err error) {
 	err = s.use(func(db *pebble.DB) error {
 		m := db.Metrics()
@@ -34,15 +34,15 @@ func (s *Store) MemoryUse() (held, most MemoryUse, err error) {
 }
 
 const (
-	// idlePollEvery is how often Settle looks at Pebble, and idlePollsMin how often in a row
-	// nothing is to be compacted then: one compaction follows another at once.
+	// WaitCompacted polls Pebble this often. It returns after idlePollsMin polls in a row without
+	// work, since one compaction starts another at once.
 	idlePollEvery = 20 * time.Millisecond
 	idlePollsMin  = 5
 )
 
-// Settle flushes what was saved, and returns when nothing is being compacted any more and the
-// statistics of all tables are read, or the error of ctx. It is for who measures, or has the disk
-// fail for one reader: Pebble tells nobody that it is done.
+// WaitCompacted flushes what was saved. It returns when no compaction runs and the statistics of
+// all tables are read, or the error of ctx. Pebble has no event for that. It is for measurements,
+// and for tests whose disk must fail for one reader only.
 func (s *Store) WaitCompacted(ctx context.Context) error {
 	if err := s.Flush(); err != nil {
 		return err
@@ -69,7 +69,7 @@ func (s *Store) WaitCompacted(ctx context.Context) error {
 	return nil
 }
 
-// busy says whether Pebble reads or writes tables in the background.
+// hasBackgroundWork reports whether Pebble reads or writes tables in the background.
 func hasBackgroundWork(m *pebble.Metrics) bool {
 	return m.Compact.NumInProgress > 0 || m.Flush.NumInProgress > 0 ||
 		!m.Table.InitialStatsCollectionComplete || m.Table.PendingStatsCollectionCount > 0

@@ -5,33 +5,33 @@ import (
 	"math"
 )
 
-// unflushed are the keys of a view's lookups that the disk may lack: those that were written
-// since a flush. A lookup of any other passes Pebble's memtables by, which have no filters: to
-// search them took six sevenths of the time of lookups (docs/performance.md). It may hold more
-// than there are, never fewer, and belongs to the view's goroutine.
+// recentKeys are the keys that were written since a flush, so the disk may lack them. A lookup of
+// any other key skips Pebble's memtables, which have no filters: searching them took six sevenths
+// of the time of lookups (docs/performance.md). The set may have too many keys, never too few. It
+// is for the view's goroutine.
 //
-// A write is on disk once a flush has ended that began after it, so each set remembers how
-// many had begun when the last of it was written (Store.flushes).
+// A write is on disk once a flush has ended that began after it. So each set has the number of
+// flushes that had begun (Store.flushes) when its last key was written.
 type recentKeys struct {
 	seed        maphash.Seed
-	now, before map[uint64]struct{} // hashes of ids
-	nowAt       uint64              // flushes that had begun
+	now, before map[uint64]struct{} // hashes of ids; before is the older set
+	nowAt       uint64              // flushes begun at the last write of now
 	beforeAt    uint64
-	all         bool // the disk may lack any key
-	allAt       uint64
+	all         bool   // the disk may lack any key
+	allAt       uint64 // flushes begun when all was set
 }
 
-// always is past every flush.
+// neverFlushed is greater than every number of flushes.
 const neverFlushed = math.MaxUint64
 
 func newRecentKeys() recentKeys {
 	return recentKeys{seed: maphash.MakeSeed(), now: map[uint64]struct{}{}, before: map[uint64]struct{}{}}
 }
 
-// add is told of an id whose key is about to be written.
+// add adds an id. It must be called before the key is written.
 func (u *recentKeys) add(id string) { u.now[maphash.String(u.seed, id)] = struct{}{} }
 
-// has reports whether the disk may lack an id.
+// mayBeUnflushed reports whether the disk may lack the key of an id.
 func (u *recentKeys) mayBeUnflushed(id string) bool {
 	if u.all {
 		return true
@@ -44,11 +44,12 @@ func (u *recentKeys) mayBeUnflushed(id string) bool {
 	return ok
 }
 
-// any says that the disk may lack every key until a flush has ended that begins after so many.
+// markAllDirty sets that the disk may lack every key, until a flush has ended that begins after
+// begun flushes.
 func (u *recentKeys) markAllDirty(begun uint64) { u.all, u.allAt = true, begun }
 
-// written is told, after a write, how many flushes had begun then, and the number of the last
-// that has ended: what that one and those before it put on disk is forgotten.
+// afterWrite must be called after a write. begun is the number of flushes that have begun, ended
+// that of the last one that has ended. It forgets the keys that ended flushes have put on disk.
 func (u *recentKeys) afterWrite(begun, ended uint64) {
 	u.nowAt = begun
 	if u.all && ended > u.allAt {

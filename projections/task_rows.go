@@ -11,30 +11,30 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// rows are the summaries of a partition's tasks, as far as they are in memory: those to
-// which something happened since the last Save, and of the other open ones as many as
-// HotBytes allows. All others are in Pebble, and are read when an event names them.
+// taskRows are the rows of a partition that are in memory: those of tasks that changed since the
+// last Save, and those of other open tasks as far as HotBytes allows. The others are read from
+// Pebble when an event names them.
 type taskRows struct {
 	byTask    map[string]*taskRow
-	touched   []*taskRow // since the last Save
-	last      *taskRow   // that was found; a decision leaves several events of a task, one after the other
+	touched   []*taskRow // had events since the last Save
+	last      *taskRow   // found last; a decision makes several events of one task in a row
 	bytes     int        // of the stored forms of those that are in memory beside them
-	steps     int        // of those that have changed since the last Save
+	steps     int        // number of steps of the rows that changed since the last Save
 	tally     tally
 	reader    events.EventReader
-	lookup    *lookup // open within BeginLookups and EndLookups
+	lookup    *lookup // open between BeginLookups and EndLookups
 	lookupsOn bool
 }
 
-// row is what is known of one task.
+// taskRow is what is known of one task.
 type taskRow struct {
 	task    string
-	summary *events.Summary // nil: the log has no beginning of it, so that no list has it
-	places  []Place         // since the last Save
+	summary *events.Summary // nil: the log lacks the beginning of the task, so no list has it
+	places  []Place         // of events since the last Save
 	indexed indexState      // as of the last Save
-	stored  bool            // Pebble has it
+	stored  bool            // Pebble has the row
 	touched bool
-	changed bool // sum has, since the last Save
+	changed bool // summary changed since the last Save
 	bytes   int  // of the stored form
 	holds   *holds
 }
@@ -43,7 +43,7 @@ func newRows() taskRows {
 	return taskRows{byTask: map[string]*taskRow{}}
 }
 
-// row finds the row of a task, in memory or in Pebble, or makes an empty one.
+// row returns the row of a task from memory or Pebble, or an empty one.
 func (t *Timelines) row(task []byte) (*taskRow, error) {
 	if r := t.rows.last; r != nil && r.task == string(task) {
 		return r, nil
@@ -76,9 +76,8 @@ func (t *Timelines) row(task []byte) (*taskRow, error) {
 	return r, nil
 }
 
-// BeginLookups makes what Apply reads of tasks that aren't in memory cheaper, until
-// EndLookups, which must be called before the goroutine waits for anything: the store
-// can't be closed before.
+// BeginLookups makes Apply's reads of Pebble cheaper until EndLookups. The store can't be closed in
+// between, so the goroutine must call EndLookups before it waits for anything.
 func (t *Timelines) BeginLookups() { t.rows.lookupsOn = true }
 
 // EndLookups ends what BeginLookups began.
@@ -94,10 +93,10 @@ func (rs *taskRows) dropLookup() {
 	}
 }
 
-// placesCapacity is the room for the events of a task of three steps.
+// placesCapacity fits the events of a task of three steps.
 const placesCapacity = 9
 
-// touch notes that Save has to look at a row.
+// markTouched has the next Save write the row's places.
 func (rs *taskRows) markTouched(r *taskRow) {
 	if !r.touched {
 		r.touched = true
@@ -106,7 +105,8 @@ func (rs *taskRows) markTouched(r *taskRow) {
 	}
 }
 
-// fold takes an event to a row. What can't be read stops the row (events.Summary.Stopped).
+// fold folds an event into a row. An event that can't be read stops the row
+// (events.Summary.Stopped).
 func (rs *taskRows) fold(r *taskRow, rec *events.Record, ceType string, seq uint64) {
 	e, err := rs.reader.Decode(rec)
 	rs.recordLastAt(e, err)
@@ -138,7 +138,7 @@ func (rs *taskRows) fold(r *taskRow, rec *events.Record, ceType string, seq uint
 	}
 }
 
-// claim takes in an event about the partition.
+// claim applies an event about the partition.
 func (rs *taskRows) claim(rec *events.Record) {
 	e, err := rs.reader.Decode(rec)
 	if rs.recordLastAt(e, err); err == nil {
@@ -148,7 +148,7 @@ func (rs *taskRows) claim(rec *events.Record) {
 	}
 }
 
-// remember notes the instant of an event that was applied, if it can be read.
+// recordLastAt records the instant of an applied event, or 0 if it can't be read.
 func (rs *taskRows) recordLastAt(e *events.Event, err error) {
 	if rs.tally.LastAt = 0; err == nil {
 		rs.tally.LastAt = e.At.UnixMilli()
@@ -202,7 +202,7 @@ func (t *Timelines) saveRows(b *pebble.Batch) (*indexWriter, error) {
 	return w, b.Set(t.v.keys.key(kindTally, ""), data, nil)
 }
 
-// saved lets go of what memory needn't hold after a Save.
+// afterSave drops rows that memory needn't hold after a Save.
 func (t *Timelines) afterSave() {
 	rs := &t.rows
 	rs.dropLookup()
@@ -219,7 +219,7 @@ func (t *Timelines) afterSave() {
 	if rs.bytes <= most {
 		return
 	}
-	for _, r := range rs.byTask { // whichever come first: an event reads them again
+	for _, r := range rs.byTask { // in any order: an event reads a dropped row again
 		if rs.drop(r); rs.bytes <= most-most/4 {
 			return
 		}
@@ -231,7 +231,7 @@ func (rs *taskRows) drop(r *taskRow) {
 	rs.bytes -= r.bytes
 }
 
-// passDue moves the bound below which no timer is due past what was deleted.
+// advanceDueFrom moves DueFrom past the deleted entries, to the earliest timer.
 func (t *Timelines) advanceDueFrom() error {
 	return t.v.s.use(func(db *pebble.DB) error {
 		due, err := t.v.s.firstDue(db, t.v.keys, t.rows.tally.DueFrom)
@@ -246,8 +246,8 @@ func (t *Timelines) advanceDueFrom() error {
 	})
 }
 
-// digestRows adds the rows, the index and the tally to a digest. Their order isn't the
-// same however they were saved, so what is hashed is a sum.
+// digestRows adds the rows, the index and the tally to a digest. It hashes a sum, since the order
+// depends on how they were saved.
 func (t *Timelines) digestRows(d digest) error {
 	var sum sumDigest
 	err := t.v.each(kindRow, func(rest string, data []byte) error {

@@ -1,17 +1,15 @@
 package projections
 
-// wake is an entry of the heap. It is stale once its timer was disarmed, or
-// snoozed since.
+// heapEntry is an entry of the heap. It is stale once its timer was disarmed or snoozed.
 type heapEntry struct {
 	at    int64 // when the timer is due, or due again; Unix milliseconds
-	asked int32 // as the timer's when it was put there
+	asked int32 // the timer's count when the entry was pushed
 	timer *armedTimer
 }
 
 func (w heapEntry) stale() bool { return w.timer.disarmed || w.timer.asked != w.asked }
 
-// before orders by instant, then by names, so that equal histories are told in
-// equal order.
+// before orders by instant, then by names, so that equal histories give equal orders.
 func (w heapEntry) before(o heapEntry) bool {
 	switch {
 	case w.at != o.at:
@@ -22,16 +20,16 @@ func (w heapEntry) before(o heapEntry) bool {
 	return w.timer.seq < o.timer.seq
 }
 
-// wakes is a heap of wakes, the earliest first, that deletes lazily: most
-// timers are disarmed long before they are due, and then it costs nothing to
-// find their entries. Once more than half are stale they are thrown out, so
-// that an entry is moved a constant number of times for it.
+// timerHeap is a heap of timers, the earliest first. It deletes lazily: most timers are disarmed
+// long before they are due, and finding their entries would cost more than keeping them. When more
+// than half of the entries are stale, all stale ones are removed. So removals move each entry a
+// constant number of times.
 type timerHeap struct {
 	entries []heapEntry
 	stale   int
 }
 
-// staleEntriesMin is a number of stale entries that isn't worth a sweep.
+// staleEntriesMin is the number of stale entries below which none are removed.
 const staleEntriesMin = 64
 
 func (h *timerHeap) push(w heapEntry) {
@@ -39,7 +37,7 @@ func (h *timerHeap) push(w heapEntry) {
 	h.up(len(h.entries) - 1)
 }
 
-// drop counts an entry that has become stale.
+// countStale counts an entry that became stale, and removes the stale entries if they are too many.
 func (h *timerHeap) countStale() {
 	h.stale++
 	if h.stale <= staleEntriesMin || h.stale <= len(h.entries)/2 {
@@ -70,7 +68,7 @@ func (h *timerHeap) first() (heapEntry, bool) {
 	return heapEntry{}, false
 }
 
-// pop takes the top out.
+// pop removes the first entry.
 func (h *timerHeap) pop() heapEntry {
 	top, last := h.entries[0], len(h.entries)-1
 	h.entries[0] = h.entries[last]

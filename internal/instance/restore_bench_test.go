@@ -373,8 +373,8 @@ func (t *watchedTasks) LoadSnapshot(r *events.SnapshotReader) (func(context.Cont
 	return load, err
 }
 
-func (t *watchedTasks) Loaded() error {
-	err := t.Tasks.Loaded()
+func (t *watchedTasks) FinishLoad() error {
+	err := t.Tasks.FinishLoad()
 	t.w.loaded <- time.Since(t.w.began)
 	return err
 }
