@@ -8,9 +8,9 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// LoadSnapshot replaces what the view holds by the timers of a snapshot's open tasks, which
-// the owner of the partition has written (Tasks.Snapshot): ExpectLastEvent says where to read on. Only
-// the chunks of open tasks need have been read. An error that wraps events.ErrSnapshot says
+// LoadSnapshot replaces the view's content by the timers of a snapshot's open tasks, which the
+// owner of the partition has written (Tasks.Snapshot). ExpectLastEvent returns where to read on.
+// Only the chunks of open tasks must have been read. An error that wraps events.ErrSnapshot says
 // that the snapshot can't be used; then nothing was changed.
 func (v *Deadlines) LoadSnapshot(r *events.SnapshotReader) error {
 	if err := v.usable(); err != nil {
@@ -45,8 +45,8 @@ func (v *Deadlines) LoadSnapshot(r *events.SnapshotReader) error {
 	return nil
 }
 
-// Wipe drops what the view and the store hold of the partition, so that it is restored
-// from a snapshot, or read from the start of the log.
+// Wipe deletes what the view and the store have of the partition, so that it is restored from a
+// snapshot or read from the start of the log.
 func (v *Deadlines) Wipe() error {
 	if err := v.deleteAll(nil); err != nil {
 		return err

@@ -21,15 +21,15 @@ import (
 // events from the snapshot's offset on, and marks what they name: so no store has
 // to agree with the topic, whoever wrote the last snapshot.
 
-// SnapshotOptions say when a snapshot is due. The zero value is good.
+// SnapshotOptions say when a snapshot is due. The zero value has the defaults.
 type SnapshotOptions struct {
-	// Share of the bytes of events that open tasks in snapshots may take: one in
-	// so many. A finished task is written once, whatever the share.
+	// Snapshots may write at most 1/Share of the bytes of events for open tasks. A finished task is
+	// written once, whatever the share.
 	Share int
-	// EventBytes is what a snapshot waits for at least.
+	// EventBytes is the least number of bytes of events between two snapshots.
 	EventBytes int64
-	// ChunkBytes is about how long a chunk is, and what a transaction writes of a
-	// snapshot beside tasks that ended.
+	// ChunkBytes is about the size of a chunk, and what one transaction writes of a snapshot
+	// besides finished tasks.
 	ChunkBytes int
 }
 
@@ -41,23 +41,24 @@ const (
 )
 
 const (
-	// chunkBytesMax is below what Kafka takes by default as one record.
+	// chunkBytesMax is below the size of a record that Kafka accepts by default.
 	chunkBytesMax = 990_000
-	// partBytes is of a task that a chunk can't hold.
+	// partBytes is the size of a part of a task that doesn't fit a chunk.
 	partBytes = chunkBytesMax / 4 * 3 * 9 / 10
-	// endedBytesMax bounds what is kept of finished tasks until it is written.
-	// Past it they are read from Pebble, all of them.
+	// endedBytesMax bounds the finished tasks that memory keeps until they are written. Above it
+	// all finished tasks are read from Pebble.
 	endedBytesMax = 32 << 20
-	// scanReadBytesMax is what a scan looks at of finished tasks in a transaction. It is more
-	// than a transaction ends, or a scan may never come past those that ended since it began.
+	// scanReadBytesMax is how much of finished tasks a scan reads in one transaction. It exceeds
+	// what a transaction finishes. Otherwise a scan might never get past the tasks that finished
+	// since it began.
 	scanReadBytesMax = 4 << 20
-	// rewriteChunks is from how many chunks on, and rewriteFactor from how many
-	// times the size of what is open, the open tasks are written anew.
+	// All open tasks are written again once there are rewriteChunks chunks and these are
+	// rewriteFactor times the size of the open tasks.
 	rewriteChunks = 8
 	rewriteFactor = 2
-	// paceShare is the part of the events that pay for a pass over which it is spread:
-	// one in so many. All at once it would take as much of the broker as the work does,
-	// for as long as a large one lasts; the longer it lasts, the more events follow it.
+	// A pass is spread over the events that pay for it: it takes 1/paceShare of them. A pass at
+	// once would load the broker as much as the work does. The longer a pass takes, the more events
+	// must be read after it.
 	paceShare = 5
 )
 
@@ -73,50 +74,49 @@ func (o *SnapshotOptions) setDefaults() {
 	}
 }
 
-// snapshots is what a view knows of its partition's snapshot. It is off until
-// SnapshotBase was called.
+// snapshots is what a view knows of its partition's snapshot. It is disabled until SnapshotBase is
+// called.
 type snapshots struct {
 	enabled bool
-	base    events.Snapshot // what the topic holds
-	// awaited: the base is ahead of the store; what changed counts from there.
+	base    events.Snapshot // what the topic has
+	// awaited: the base is ahead of the store. Changes count from the base on.
 	awaited  bool
-	mismatch bool // and holds other tasks
-	// whole: what changed isn't known, so everything is written anew, by a scan of the
-	// store. scanning: a transaction with some of it was committed. cursor is the finished
-	// task that it has come to; what has ended after the instant scanFrom is in ended.
+	mismatch bool // the base has other tasks than the store
+	// full: the changes since the base are unknown, so everything is written again by a scan of the
+	// store. scanning: a transaction with a part of the scan was committed. cursor is the last
+	// finished task of the scan. Tasks that finished after scanFrom are in ended.
 	full, scanning bool
 	cursor         string
 	scanFrom       time.Time
 
-	// Open tasks that the base has otherwise, or not, are listed in Tasks.open.
+	// Open tasks that differ from the base are listed in Tasks.open.
 	changedBytes int
 	removed      []string // tasks of the base's open chunks that ended
-	ended        [][]byte // encodings of tasks that ended, not in a chunk yet
+	ended        [][]byte // stored forms of tasks that ended and aren't in a chunk yet
 	endedBytes   int
-	marked       map[string]struct{} // finished tasks that mark has met
+	marked       map[string]struct{} // finished tasks that mark has handled
 
-	credit     int64 // bytes that snapshots may take by now
-	debt       int64 // bytes of a pass or scan that were written before their turn
+	credit     int64 // bytes that snapshots may write by now
+	debt       int64 // bytes of a pass or scan that were written ahead of its pace
 	eventBytes int64 // written since the last pass began
 	finished   events.Chunks
 	finishedN  int64
 	pass       *pass
-	pending    []func() // what becomes true if the records that were given out do
+	pending    []func() // run if the records that Snapshot returned are committed
 }
 
 // pass is a snapshot that is being written, perhaps over several transactions.
 type pass struct {
 	meta    events.Snapshot
-	ended   int // tasks at the front of snapshots.ended that count with it
+	ended   int // number of tasks at the front of snapshots.ended that belong to it
 	removed []string
-	todo    []string // open tasks, in the order of ids
-	drop    []string // keys of chunks that count no more with it
+	todo    []string // open tasks to write, in the order of ids
+	drop    []string // keys of chunks that it makes obsolete
 }
 
-// SnapshotBase tells the view which snapshot of the partition the topic holds;
-// nil: none. Changes count from there, so records must be applied from the offset
-// that it returns, which may be below Next. One that is not good is not written
-// on: the next one is whole.
+// SnapshotBase sets the snapshot of the partition that the topic has; nil: none. Changes count from
+// there, so records must be applied from the returned offset on, which may be below Next. If good
+// is false the next snapshot is a full one.
 func (v *Tasks) SnapshotBase(m *events.Snapshot, good bool) (from int64) {
 	s := &v.snap
 	s.reset(m)
@@ -133,7 +133,7 @@ func (v *Tasks) SnapshotBase(m *events.Snapshot, good bool) (from int64) {
 	return m.Next
 }
 
-// reset begins anew with a base; nil: none.
+// reset sets the base and forgets everything else; nil: no base.
 func (s *snapshots) reset(m *events.Snapshot) {
 	*s = snapshots{enabled: true, marked: map[string]struct{}{}}
 	if m != nil {
@@ -141,18 +141,17 @@ func (s *snapshots) reset(m *events.Snapshot) {
 	}
 }
 
-// assumedEventBytes is a guess at what an event takes that wasn't read.
+// assumedEventBytes estimates the size of an event that wasn't read.
 const assumedEventBytes = 400
 
-// creditLog lets a log that has no snapshot pay for the first one.
+// creditLog credits the events of a log without a snapshot, so that the first one is paid for.
 func (v *Tasks) creditLog(next int64) {
 	v.snap.credit = next * assumedEventBytes / int64(v.s.o.Snapshots.Share)
 }
 
-// SnapshotReached says that the log was read to an offset. Where the snapshot is
-// of events past it, or of other tasks than the store has, it is not of this log,
-// and why says so: then it must not be restored from, and the next one is written
-// whole.
+// SnapshotReached must be called when the log was read to its end. why is set if the snapshot isn't
+// of this log: it has later events, or other tasks than the store. Then it must not be restored
+// from, and the next one is a full one.
 func (v *Tasks) SnapshotReached(next int64) (why string) {
 	s := &v.snap
 	v.reach(next)
@@ -171,8 +170,8 @@ func (v *Tasks) SnapshotReached(next int64) (why string) {
 	return why
 }
 
-// reach begins to count changes, where the log has come to the base. The store
-// must then hold what the base says.
+// reach begins to count changes once the log has come to the base. It compares the store with the
+// base.
 func (v *Tasks) reach(offset int64) {
 	s := &v.snap
 	if !s.awaited || offset < s.base.Next {
@@ -186,7 +185,7 @@ func (v *Tasks) reach(offset int64) {
 	v.open.each(v.open.inSnapshot)
 }
 
-// mark notes what an event below Next changed since the base.
+// mark records what an event below Next changed since the base.
 func (v *Tasks) mark(r *events.Record) error {
 	s := &v.snap
 	if !s.counts() || r.Offset < s.base.Next {
@@ -213,20 +212,20 @@ func (v *Tasks) mark(r *events.Record) error {
 // counts reports whether changes are counted.
 func (s *snapshots) counts() bool { return s.enabled && !s.awaited && (!s.full || s.scanning) }
 
-// read takes events into account that were read, and not written just now.
+// read counts the bytes of events.
 func (s *snapshots) read(bytes, share int) {
 	s.eventBytes += int64(bytes)
 	s.credit += int64(bytes / share)
 }
 
-// change notes that an open task isn't as the base has it.
+// change records that an open task differs from the base.
 func (v *Tasks) change(id string) {
 	if v.snap.counts() {
 		v.snap.changedBytes += v.open.list(id)
 	}
 }
 
-// ended notes that a task has ended, and whether an open chunk may hold it.
+// ended records that a task has ended. held: an open chunk may have it.
 func (v *Tasks) ended(id string, encoded []byte, held bool) {
 	s := &v.snap
 	if !s.counts() {
@@ -242,8 +241,8 @@ func (v *Tasks) ended(id string, encoded []byte, held bool) {
 	}
 }
 
-// forget gives up counting changes: the next snapshot is written whole. A pass or a
-// scan begins anew: what memory had for it is gone.
+// restartFull gives up counting changes: the next snapshot is a full one. A pass or scan begins
+// again, since memory lost what belongs to it.
 func (v *Tasks) restartFull() {
 	s := &v.snap
 	v.open.unlist()
@@ -252,11 +251,10 @@ func (v *Tasks) restartFull() {
 	clear(s.marked)
 }
 
-// Snapshot returns what a transaction that writes so many bytes of events is to
-// write of the partition's snapshot beside them: often nothing. It is of the state
-// before that transaction. If the transaction is committed, SnapshotWritten must
-// be called; else the next call returns it again. An error means that no snapshot
-// can be written of the partition any more.
+// Snapshot returns the records of the partition's snapshot that a transaction must write with
+// eventBytes bytes of events: often none. They are of the state before that transaction. If the
+// transaction is committed, SnapshotWritten must be called; otherwise the next call returns them
+// again. An error means that no snapshot of the partition can be written any more.
 func (v *Tasks) Snapshot(source string, eventBytes int) ([]events.Record, error) {
 	s, o := &v.snap, &v.s.o.Snapshots
 	s.pending = nil
@@ -292,21 +290,20 @@ func (v *Tasks) Snapshot(source string, eventBytes int) ([]events.Record, error)
 	return w.records, nil
 }
 
-// turn reports whether a pass or a scan may go on in a transaction with so many bytes
-// of events: pace bytes of them come to one of it, unless what ended meanwhile takes
-// too much of memory.
+// mayContinue reports whether a pass or scan may continue in a transaction. Each of its bytes needs
+// pace bytes of events, unless the finished tasks take too much memory.
 func (s *snapshots) mayContinue(eventBytes, pace int) bool {
 	s.debt = max(0, s.debt-int64(eventBytes/pace))
 	return s.debt == 0 || s.endedBytes > endedBytesMax/2
 }
 
-// spend takes account of what a pass or a scan wrote.
+// charge accounts for what a pass or scan wrote.
 func (s *snapshots) charge(bytes int) {
 	s.credit -= int64(bytes)
 	s.debt += int64(bytes)
 }
 
-// SnapshotWritten says that what Snapshot returned last is committed.
+// SnapshotWritten must be called once the records that Snapshot returned last are committed.
 func (v *Tasks) SnapshotWritten() {
 	for _, f := range v.snap.pending {
 		f()
@@ -314,14 +311,13 @@ func (v *Tasks) SnapshotWritten() {
 	v.snap.pending = nil
 }
 
-// rewrites reports whether the next pass writes all that is open: the chunks have
-// too much in them that is open no more, or is written again in a later one.
+// rewrites reports whether the next pass writes all open tasks: too much of the chunks is obsolete.
 func (v *Tasks) rewrites() bool {
 	s := &v.snap
 	return s.base.Open.To-s.base.Open.From >= rewriteChunks && s.base.OpenBytes+int64(s.changedBytes) > rewriteFactor*int64(v.open.bytes)
 }
 
-// passBytes is about what the next pass writes of open tasks.
+// passBytes is about how much the next pass writes of open tasks.
 func (v *Tasks) passBytes() int64 {
 	if v.rewrites() {
 		return int64(v.open.bytes)
@@ -329,7 +325,7 @@ func (v *Tasks) passBytes() int64 {
 	return int64(v.snap.changedBytes)
 }
 
-// beginPass fixes what the next snapshot is of: the state as it is now.
+// beginPass fixes the state that the next snapshot is of: the present one.
 func (v *Tasks) beginPass() {
 	s := &v.snap
 	p := &pass{meta: s.base, ended: len(s.ended), removed: s.removed}
@@ -360,8 +356,8 @@ func (v *Tasks) beginPass() {
 	clear(s.marked)
 }
 
-// continuePass writes the next part of what is open, once writeEnded has written the finished
-// tasks, and with the last of it what makes all of them count.
+// continuePass writes the next part of the open tasks, after writeEnded has written the finished
+// ones. With the last part it writes the record that makes all of them valid.
 func (v *Tasks) continuePass(w *chunkWriter) error {
 	s, p := &v.snap, v.snap.pass
 	if p.ended > 0 {
@@ -400,9 +396,8 @@ func (v *Tasks) continuePass(w *chunkWriter) error {
 	return nil
 }
 
-// cut takes the beginning of what is left of a pass. A task that has ended since
-// the pass began is written as what is left of it: the events that ended it come
-// after the snapshot.
+// nextChunk takes the beginning of what is left of a pass. A task that has ended since the pass
+// began is written as what Finished leaves: the events that ended it come after the snapshot.
 func (v *Tasks) nextChunk(p *pass, most int) (k *events.Chunk, gone, todo int, err error) {
 	k = &events.Chunk{}
 	size := 0
@@ -425,14 +420,14 @@ func (v *Tasks) nextChunk(p *pass, most int) (k *events.Chunk, gone, todo int, e
 	return k, gone, todo, err
 }
 
-// tooLarge reports whether a chunk is of one task that is written in parts, in one
-// transaction: it may change in the next.
+// tooLarge reports whether a chunk is of one task that must be written in parts. One transaction
+// writes all of them, since the task may change in the next.
 func tooLarge(k *events.Chunk) bool {
 	return len(k.Tasks) == 1 && len(k.Ended) == 0 && len(k.Tasks[0]) > chunkBytesMax-chunkBytesMax/100
 }
 
-// storedForm is that of a task that is open, or was when a pass began. A cold one
-// isn't decoded. cold is for several calls; it is the caller's to close.
+// storedForm returns the stored form of a task that is open, or was when a pass began. A cold one
+// isn't decoded. cold is reused by several calls; the caller closes it.
 func (v *Tasks) storedForm(id string, cold **lookup) (data []byte, err error) {
 	if en := v.open.hot[id]; en != nil {
 		return en.task.Encode(), nil
@@ -457,10 +452,9 @@ func (v *Tasks) storedForm(id string, cold **lookup) (data []byte, err error) {
 	return data, err
 }
 
-// writeEnded writes chunks of tasks that ended: all that the pass is of, and of others as
-// soon as they fill one. It waits for no turn, and writes as many bytes as the transaction
-// has of events: so they become no more, whatever ends. They count with the first pass
-// that begins after them.
+// writeEnded writes chunks of finished tasks: all that belong to the pass, and others once they
+// fill a chunk. It ignores the pace, and writes as many bytes as the transaction has of events, so
+// that they don't accumulate. They belong to the first pass that begins after them.
 func (v *Tasks) writeEnded(w *chunkWriter, eventBytes int) {
 	s := &v.snap
 	upto, least := len(s.ended), w.most
@@ -487,7 +481,7 @@ func (v *Tasks) writeEnded(w *chunkWriter, eventBytes int) {
 	})
 }
 
-// front is how many tasks make a chunk, and what they take.
+// countForChunk returns how many tasks make a chunk, and their size.
 func countForChunk(list [][]byte, most int) (n, bytes int) {
 	for size := 0; n < len(list) && size < most && (n == 0 || size+len(list[n]) < chunkBytesMax-chunkBytesMax/10); n++ {
 		size += len(list[n]) + 4
@@ -496,8 +490,8 @@ func countForChunk(list [][]byte, most int) (n, bytes int) {
 	return n, bytes
 }
 
-// scan writes the next finished tasks of the store, all of which the topic lacks.
-// After the last of them a pass begins.
+// scan writes the next finished tasks of the store. The topic has none of them. After the last one
+// a pass begins.
 func (v *Tasks) scan(w *chunkWriter) error {
 	s := &v.snap
 	if !s.scanning {
@@ -530,9 +524,9 @@ func (v *Tasks) scan(w *chunkWriter) error {
 	return nil
 }
 
-// nextFinished reads the next finished tasks for a scan, the id that it came to, and
-// whether there are more. Those that ended since the scan began are in memory, or were:
-// without them it has an end, whatever ends meanwhile.
+// nextFinished reads the next finished tasks for a scan, the last id, and whether there are more.
+// It leaves out tasks that finished since the scan began: they are or were in memory. So the scan
+// ends, however many tasks finish meanwhile.
 func (v *Tasks) nextFinished(most int) (tasks [][]byte, last string, more bool, err error) {
 	s := &v.snap
 	last = s.cursor
@@ -563,7 +557,7 @@ func (v *Tasks) nextFinished(most int) (tasks [][]byte, last string, more bool, 
 	return tasks, last, more, err
 }
 
-// after is the first id past the cursor.
+// scanStart is the first id after the cursor.
 func (s *snapshots) scanStart() string {
 	if s.cursor == "" {
 		return ""
@@ -571,7 +565,7 @@ func (s *snapshots) scanStart() string {
 	return s.cursor + "\x00"
 }
 
-// chunkWriter makes the records of one transaction's part of a snapshot.
+// chunkWriter makes the records of a snapshot in one transaction.
 type chunkWriter struct {
 	ns        events.Namespace
 	source    string
@@ -585,13 +579,13 @@ type chunkWriter struct {
 	finishedN int64
 }
 
-// ended makes a chunk of finished tasks.
+// ended appends a chunk of finished tasks.
 func (w *chunkWriter) ended(tasks [][]byte) {
 	w.chunk(events.ChunkFinished, &w.finished, &events.Chunk{Tasks: tasks})
 	w.finishedN += int64(len(tasks))
 }
 
-// chunk makes a chunk the last of those, and returns its length.
+// chunk appends a chunk, and returns its size.
 func (w *chunkWriter) chunk(kind string, of *events.Chunks, k *events.Chunk) int {
 	key, value := events.ChunkKey(kind, of.To), k.Encode()
 	if len(value) > chunkBytesMax {
@@ -604,7 +598,7 @@ func (w *chunkWriter) chunk(kind string, of *events.Chunks, k *events.Chunk) int
 	return len(value)
 }
 
-// parts makes a task the last of the chunks, in parts, and returns their length.
+// parts appends a task in parts, and returns their size.
 func (w *chunkWriter) parts(of *events.Chunks, id string, stored []byte) (size int) {
 	for _, p := range events.SplitParts(id, stored, partBytes) {
 		size += w.chunk(events.ChunkOpen, of, &events.Chunk{Part: p})

@@ -11,16 +11,16 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// stored is a task of a snapshot.
+// snapshotTask is a task of a snapshot.
 type snapshotTask struct {
 	id   string
 	data []byte
 	open bool
-	task *events.Task // of an open one that is to be in memory
+	task *events.Task // of an open task that stays in memory
 }
 
-// snapshotTasks are the tasks of the open chunks. Some may have ended since the
-// snapshot's offset. Each is decoded, to see that it can be, and shown to look.
+// snapshotTasks returns the tasks of the open chunks. Some may have ended since the snapshot's
+// offset. It decodes each one, to verify it, and passes it to look.
 func snapshotTasks(r *events.SnapshotReader, m *events.Snapshot, look func(*snapshotTask, *events.Task)) (map[string]snapshotTask, error) {
 	values, err := r.ChunkValues(events.ChunkOpen, m.Open)
 	if err != nil {
@@ -53,7 +53,7 @@ func snapshotTasks(r *events.SnapshotReader, m *events.Snapshot, look func(*snap
 	return all, nil
 }
 
-// keepDecoded keeps open tasks decoded, of so many bytes of stored forms.
+// keepDecoded keeps open tasks decoded, up to most bytes of stored forms.
 func keepDecoded(most int) func(*snapshotTask, *events.Task) {
 	return func(t *snapshotTask, task *events.Task) {
 		if most -= len(t.data); t.open && most >= 0 {
@@ -63,7 +63,7 @@ func keepDecoded(most int) func(*snapshotTask, *events.Task) {
 	}
 }
 
-// takeChunk takes the next chunk of open tasks.
+// takeChunk adds the next chunk of open tasks.
 func takeChunk(all map[string]snapshotTask, parts *events.PartsReader, value []byte) error {
 	k, err := events.DecodeChunk(value)
 	if err != nil {
@@ -93,11 +93,10 @@ func takeChunk(all map[string]snapshotTask, parts *events.PartsReader, value []b
 	return nil
 }
 
-// LoadSnapshot replaces what the view holds by a snapshot. Its open tasks are
-// there when it returns; load puts the finished ones into the store, beside the
-// view, in any goroutine: it returns early when its context ends, and must have
-// returned before the view is closed. Until Loaded a crash leaves nothing behind:
-// the next view of the partition is empty. An error that wraps events.ErrSnapshot
+// LoadSnapshot replaces the view's content by a snapshot. The open tasks are loaded when it
+// returns. load writes the finished ones into the store, concurrently with the view, in any
+// goroutine. It returns early when its context ends, and must have returned before the view is
+// closed. A crash before FinishLoad empties the partition. An error that wraps events.ErrSnapshot
 // says that the snapshot can't be used; then nothing was changed.
 func (v *Tasks) LoadSnapshot(r *events.SnapshotReader) (load func(context.Context) error, err error) {
 	if err := v.usable(); err != nil {
@@ -119,8 +118,8 @@ func (v *Tasks) LoadSnapshot(r *events.SnapshotReader) (load func(context.Contex
 		return nil, err
 	}
 	v.next, v.until, v.state, v.loading = m.Next, m.Until, m.State, true
-	v.lacksLast = m.Until > m.Next      // else ExpectLastEvent looks for it
-	v.recent.markAllDirty(neverFlushed) // until Loaded
+	v.lacksLast = m.Until > m.Next      // else ExpectLastEvent checks it
+	v.recent.markAllDirty(neverFlushed) // until FinishLoad
 	v.snap.reset(m)
 	batch := make([]snapshotTask, 0, loadTasks)
 	for _, id := range slices.Sorted(maps.Keys(tasks)) { // so equal snapshots are taken equally
@@ -146,10 +145,10 @@ func (v *Tasks) LoadSnapshot(r *events.SnapshotReader) (load func(context.Contex
 	return (&loader{s: v.s, keys: v.keys, chunks: finished}).run, nil
 }
 
-// loadTasks is how many open tasks are stored at once, of a snapshot.
+// loadTasks is the number of open tasks in one batch.
 const loadTasks = 500
 
-// store puts tasks into Pebble as the snapshot has them.
+// store writes tasks of a snapshot to Pebble.
 func (v *Tasks) store(tasks []snapshotTask) error {
 	size, err := v.s.write(func(b *pebble.Batch) error {
 		var key []byte
@@ -174,8 +173,8 @@ func (v *Tasks) store(tasks []snapshotTask) error {
 	return nil
 }
 
-// Wipe drops what the view and the store hold of the partition, so that it is
-// read from the start of the log.
+// Wipe deletes what the view and the store have of the partition, so that it is read from the start
+// of the log.
 func (v *Tasks) Wipe() error {
 	if err := v.usable(); err != nil {
 		return err
@@ -183,8 +182,8 @@ func (v *Tasks) Wipe() error {
 	return v.wipe(false)
 }
 
-// wipe drops the partition's keys, and with loading puts in their place the mark
-// of a partition that is being loaded.
+// wipe deletes the partition's keys. With loading it adds the key of a partition that is being
+// loaded.
 func (v *Tasks) wipe(loading bool) error {
 	var mark func(*pebble.Batch) error
 	if loading {
@@ -200,8 +199,7 @@ func (v *Tasks) wipe(loading bool) error {
 	return nil
 }
 
-// dropHalfLoaded empties a partition whose loading was cut short: it lacks
-// finished tasks.
+// dropHalfLoaded empties a partition whose loading was interrupted: it lacks finished tasks.
 func (v *Tasks) dropHalfLoaded() error {
 	half := false
 	if err := v.get(kindLoading, "", func([]byte) error { half = true; return nil }); err != nil || !half {
@@ -210,7 +208,7 @@ func (v *Tasks) dropHalfLoaded() error {
 	return v.wipe(false)
 }
 
-// loader puts the finished tasks of a snapshot into the store.
+// loader writes the finished tasks of a snapshot into the store.
 type loader struct {
 	s      *Store
 	keys   keyspace
@@ -258,7 +256,7 @@ func (l *loader) load(k *events.Chunk) error {
 	return l.s.recordLoaded(size)
 }
 
-// recordLoaded takes note of a batch that no offset goes with.
+// recordLoaded counts a batch that belongs to no offset.
 func (s *Store) recordLoaded(bytes int) error {
 	s.mu.Lock()
 	s.unflushedBytes += bytes
@@ -270,16 +268,15 @@ func (s *Store) recordLoaded(bytes int) error {
 	return nil
 }
 
-// Loaded says that what LoadSnapshot returned has come to its end, and the log has been applied
-// to its own: every task is known. It saves, and from here on a crash leaves what
-// was saved.
+// FinishLoad must be called when load has returned and the log was read to its end: every task is
+// known. It saves. From here on a crash leaves what was saved.
 func (v *Tasks) FinishLoad() error {
 	v.loading, v.loaded = false, true
 	return v.Save()
 }
 
-// Knows reports whether the view can tell what task has an id: not while finished
-// tasks are being loaded and the id isn't an open one's.
+// Knows reports whether the view can tell if a task with this id exists. It can't while finished
+// tasks are being loaded, unless the id is an open task's.
 func (v *Tasks) Knows(id string) bool {
 	return !v.loading || v.open.has(id) || v.finished[id] != nil
 }
