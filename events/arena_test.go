@@ -10,7 +10,7 @@ import (
 
 // What is made in a Room is what is made without, however it grows, until it is reset; and
 // then its memory is used again.
-func TestRoom(t *testing.T) {
+func TestArena(t *testing.T) {
 	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	records := func(m *Arena, round int) (all []Record) {
 		for i := range 3 * arenaHeadersFirst { // more than there is room for at first
@@ -55,7 +55,7 @@ func TestRoom(t *testing.T) {
 
 // One text's end isn't another's beginning: who appends to what was made in a Room changes
 // nothing else in it.
-func TestRoomsTextsAreApart(t *testing.T) {
+func TestArenaTextsDontOverlap(t *testing.T) {
 	m := &Arena{}
 	a, b := append(m.newBytes(2), "ab"...), append(m.newBytes(2), "cd"...)
 	_ = append(a, 'x')

@@ -329,9 +329,9 @@ func TestWholeNumbers(t *testing.T) {
 	}
 }
 
-// TestOneReading: what decoders read in different ways is refused in every
+// TestAcceptedJSONHasOneReading: what decoders read in different ways is refused in every
 // inbox, at any depth, and the reason says where.
-func TestOneReading(t *testing.T) {
+func TestAcceptedJSONHasOneReading(t *testing.T) {
 	reply := []Header{{HeaderRequest, []byte("a/s/do/1")}, {HeaderOutcome, []byte("completed")}}
 	control := []Header{{HeaderType, []byte(TypeControl)}, {HeaderID, []byte("c")}}
 	recovery := []Header{{HeaderType, []byte(TypeRecovery)}}

@@ -7,12 +7,12 @@ import (
 	"time"
 )
 
-// By says who asked for what an operator asked, and why.
+// By is the operator of a command, and the reason given.
 type By struct {
 	Who       string // by a console's token; at most MaxNameBytes
-	Claimed   string // who says so himself: Kafka doesn't tell which principal wrote a record; at most MaxNameBytes
+	Claimed   string // an unverified claim: Kafka doesn't tell which principal wrote a record; at most MaxNameBytes
 	Why       string // at most MaxWhyBytes
-	RequestID string // the same again has the same answer and no second effect; empty: of no request
+	RequestID string // a repeated request has the same answer and no second effect; empty: none
 }
 
 func (b *By) fields(c *codec) {
@@ -66,8 +66,7 @@ func (ids *TopicIDs) fields(c *codec) {
 	}
 }
 
-// TaskReceived is a task's first event: the submission as it was accepted, and
-// the plan.
+// TaskReceived is a task's first event: the accepted submission, and the plan.
 type TaskReceived struct {
 	Workflow    string
 	Version     int

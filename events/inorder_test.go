@@ -24,8 +24,8 @@ func byList(r *Record) (*Event, error) {
 	return e.setIdentity(r, false)
 }
 
-// straightOn reads a value straight on; nil: it can't be.
-func straightOn(r *Record) *Event {
+// readFast reads a value straight on; nil: it can't be.
+func readFast(r *Record) *Event {
 	kind, err := factKindOf(r)
 	if err != nil {
 		return nil
@@ -43,10 +43,10 @@ func straightOn(r *Record) *Event {
 }
 
 // What this build writes is read straight on: else every event would be read twice.
-func TestWhatIsWrittenIsReadStraight(t *testing.T) {
+func TestWrittenEventsTakeTheFastPath(t *testing.T) {
 	for _, s := range eventSamples() {
 		own := s.event.Record(sampleNS, "s", 3, s.event.Value())
-		e := straightOn(&own)
+		e := readFast(&own)
 		if want, err := byList(&own); err != nil || !reflect.DeepEqual(e, want) {
 			t.Errorf("%s: read straight on %+v, by the list %+v (%v)", s.name, e, want, err)
 		}
@@ -55,7 +55,7 @@ func TestWhatIsWrittenIsReadStraight(t *testing.T) {
 
 // What is written in any other way is left to the list, which takes members in any
 // order, the last of those of one name, and what it doesn't know.
-func TestOtherWaysAreLeftToTheList(t *testing.T) {
+func TestOtherEncodingsFallBackToTheList(t *testing.T) {
 	const head, tail = `{"at":"2026-01-02T03:04:05.000Z","cause":"replies/3/17","epoch":4`, `,"step":"a","attempt":1}`
 	for name, value := range map[string]string{
 		"white space":            head + ` ,"step":"a","attempt":1}`,
@@ -81,7 +81,7 @@ func TestOtherWaysAreLeftToTheList(t *testing.T) {
 		"no object":              `[]`,
 	} {
 		r := Record{Key: []byte("t"), Value: []byte(value), Headers: CloudHeaders("waybill.step.expired.v1", "s", "t/2")}
-		if e := straightOn(&r); e != nil {
+		if e := readFast(&r); e != nil {
 			t.Errorf("%s: %s was read straight on: %+v", name, value, e)
 		}
 		want, wantErr := byList(&r)
@@ -92,9 +92,9 @@ func TestOtherWaysAreLeftToTheList(t *testing.T) {
 	}
 }
 
-// FuzzStraight: what is read straight on is what the list reads, and all readers read the
+// FuzzInOrder: what is read straight on is what the list reads, and all readers read the
 // same.
-func FuzzStraight(f *testing.F) {
+func FuzzInOrder(f *testing.F) {
 	for _, s := range eventSamples() {
 		f.Add(s.event.Fact.Type(), s.event.ID(3), s.record.Key, s.record.Value)
 		f.Add(s.event.Fact.Type(), s.event.ID(3), s.record.Key, s.event.Value())
@@ -102,7 +102,7 @@ func FuzzStraight(f *testing.F) {
 	f.Fuzz(func(t *testing.T, ceType, id string, key, value []byte) {
 		r := Record{Key: key, Value: value, Headers: CloudHeaders(ceType, "s", id)}
 		want, wantErr := byList(&r)
-		if e := straightOn(&r); e != nil && (wantErr != nil || !reflect.DeepEqual(e, want)) {
+		if e := readFast(&r); e != nil && (wantErr != nil || !reflect.DeepEqual(e, want)) {
 			t.Fatalf("%s is read straight on as %+v %+v, by the list as %+v (%v)", value, e, e.Fact, want, wantErr)
 		}
 		var d EventReader
@@ -120,7 +120,7 @@ func FuzzStraight(f *testing.F) {
 
 // A first event with another plan than the one before is read as it is, also where one
 // plan is the beginning of the other's text.
-func TestPlanOfTheEventBeforeIsTheSameText(t *testing.T) {
+func TestReusedPlanHasTheSameText(t *testing.T) {
 	var d EventReader
 	first := firstEvent()
 	if _, err := d.Decode(&first.record); err != nil {
@@ -142,7 +142,7 @@ func TestPlanOfTheEventBeforeIsTheSameText(t *testing.T) {
 }
 
 // Instants are those of the standard library, from the first to the last that is written.
-func TestInstantsAreTheStandardLibrarys(t *testing.T) {
+func TestParseInstantAgreesWithTimeParse(t *testing.T) {
 	at := time.Date(firstYear, 1, 1, 0, 0, 0, 0, time.UTC)
 	for at.Year() < 10_000 {
 		text := at.Format(TimeLayout)
@@ -154,7 +154,7 @@ func TestInstantsAreTheStandardLibrarys(t *testing.T) {
 }
 
 // A cause is read as ParseCause reads it, in whatever way it is written.
-func TestCausesAreThoseOfParseCause(t *testing.T) {
+func TestFastParseCauseAgreesWithParseCause(t *testing.T) {
 	for _, inbox := range []string{"tasks", "replies", "recoveries", "controls", "task", "tasksx", ""} {
 		for _, p := range []string{"0", "7", "07", "-1", "+3", "", "x", strconv.Itoa(math.MaxInt32), strconv.Itoa(math.MaxInt32 + 1), "4294967297"} {
 			for _, offset := range []string{"0", "123456789012345678", "1234567890123456789", "9223372036854775807", "9223372036854775808", "-1", "", "1/2", "1 "} {

@@ -9,7 +9,7 @@ import (
 
 // The plan that a worker decides by is the one that everyone else reads from the log, where
 // times are whole milliseconds.
-func TestPlanIsTheOneOfTheLog(t *testing.T) {
+func TestPlanSurvivesItsEncoding(t *testing.T) {
 	odd := Attempts{CompleteWithin: 1500*time.Millisecond + 1, MaxAttempts: 9, Backoff: 1900 * time.Microsecond, Factor: 100,
 		Max: time.Minute + time.Microsecond, CoolDown: 1001 * time.Microsecond}
 	p := NewPlan(OnErrorUndo, time.Minute+999*time.Microsecond, []PlanStep{

@@ -105,11 +105,11 @@ func (k *keeper) all(ids []string) (said []string) {
 	return said
 }
 
-// TestWhatIsInMemoryChangesNothing holds a store that keeps hardly a task in memory
+// TestEvictionDoesNotChangeResults holds a store that keeps hardly a task in memory
 // against one that keeps all: over random histories, commits that are rolled back,
 // saves, flushes, ends of the process and of the machine, and snapshots, they say
 // the same, and write the same snapshots.
-func TestWhatIsInMemoryChangesNothing(t *testing.T) {
+func TestEvictionDoesNotChangeResults(t *testing.T) {
 	t.Parallel()
 	cold := 0
 	for seed := range seeds(8) {

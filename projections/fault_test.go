@@ -301,9 +301,9 @@ func TestSaveThatFailsStopsTheStore(t *testing.T) {
 	}
 }
 
-// TestLookForTimersThatFails: where only the look for the earliest timer fails, which comes after the batch of
+// TestFailedReadOfTheEarliestTimer: where only the look for the earliest timer fails, which comes after the batch of
 // a Save, nothing is lost, that timer neither.
-func TestLookForTimersThatFails(t *testing.T) {
+func TestFailedReadOfTheEarliestTimer(t *testing.T) {
 	h := newHistory(1)
 	rs := h.records(3000)
 	fs := &deafFS{FS: vfs.NewCrashableMem()}
@@ -338,9 +338,9 @@ func TestLookForTimersThatFails(t *testing.T) {
 	closeStore(t, s)
 }
 
-// TestAlertsThatCantBeReadForAMoment: a disk that fails for a moment is no damage: who asked is told, and the
+// TestTransientFailureOfAlertReads: a disk that fails for a moment is no damage: who asked is told, and the
 // store goes on.
-func TestAlertsThatCantBeReadForAMoment(t *testing.T) {
+func TestTransientFailureOfAlertReads(t *testing.T) {
 	h := newHistory(1)
 	fs := &deafFS{FS: vfs.NewCrashableMem()}
 	s := open(t, fs, projections.ViewTimelines)

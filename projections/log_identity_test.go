@@ -150,9 +150,9 @@ func TestLastEventMustCome(t *testing.T) {
 	}
 }
 
-// TestLastEventOfABuildBefore: of what a build before wrote of timelines nothing is known that could be compared, nor of a
+// TestLastEventOfAnOlderBuild: of what a build before wrote of timelines nothing is known that could be compared, nor of a
 // record that can't be read.
-func TestLastEventOfABuildBefore(t *testing.T) {
+func TestLastEventOfAnOlderBuild(t *testing.T) {
 	rs := newHistory(3).records(100)
 	rs[99].Value = []byte(`{"at":`)
 	a := &audited{t: t, fs: vfs.NewCrashableMem()}

@@ -58,7 +58,7 @@ func opened(o *openTasks, id string, bytes int) *entry {
 	return en
 }
 
-func TestWhatWasAskedForStaysLonger(t *testing.T) {
+func TestReferencedTasksStayInMemory(t *testing.T) {
 	o := newOpenTasks()
 	for i := range 10 {
 		opened(&o, fmt.Sprint("t", i), 100)
@@ -81,7 +81,7 @@ func TestWhatWasAskedForStaysLonger(t *testing.T) {
 }
 
 // What comes and goes leaves nothing behind, though no bound is ever passed.
-func TestTurnsAndIDsOfWhatWentAreFreed(t *testing.T) {
+func TestMemoryOfRemovedTasksIsFreed(t *testing.T) {
 	o := newOpenTasks()
 	for i := range 100_000 {
 		id := fmt.Sprintf("task-%08d", i)

@@ -143,11 +143,11 @@ func (c *topic) owner(t testing.TB, rnd *rand.Rand, v *projections.Tasks, rs []e
 	}
 }
 
-// TestSnapshotAndTailAreTheRebuild is P8's third form: whatever owners wrote,
+// TestSnapshotAndTailEqualARebuild is P8's third form: whatever owners wrote,
 // were kept from writing, lost of their disks or took over with old ones, and
 // whatever compaction took, a snapshot and the events after it are what the log
 // folds to.
-func TestSnapshotAndTailAreTheRebuild(t *testing.T) {
+func TestSnapshotAndTailEqualARebuild(t *testing.T) {
 	t.Parallel()
 	snapshots, chunks := 0, 0
 	for seed := range seeds(15) {
