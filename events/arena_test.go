@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// What is made in a Room is what is made without, however it grows, until it is reset; and
-// then its memory is used again.
+// Records made in an Arena equal those made without, however it grows. After Reset its memory is
+// used again.
 func TestArena(t *testing.T) {
 	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	records := func(m *Arena, round int) (all []Record) {
@@ -53,8 +53,7 @@ func TestArena(t *testing.T) {
 	}
 }
 
-// One text's end isn't another's beginning: who appends to what was made in a Room changes
-// nothing else in it.
+// Texts and headers from an Arena don't overlap: appending to one changes no other.
 func TestArenaTextsDontOverlap(t *testing.T) {
 	m := &Arena{}
 	a, b := append(m.newBytes(2), "ab"...), append(m.newBytes(2), "cd"...)

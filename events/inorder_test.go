@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// byList is DecodeEvent as it was before there was another way: by the list of members.
+// byList is DecodeEvent without the fast path.
 func byList(r *Record) (*Event, error) {
 	kind, err := factKindOf(r)
 	if err != nil {
@@ -24,7 +24,7 @@ func byList(r *Record) (*Event, error) {
 	return e.setIdentity(r, false)
 }
 
-// readFast reads a value straight on; nil: it can't be.
+// readFast is DecodeEvent without the list of members; nil: the fast path can't read the record.
 func readFast(r *Record) *Event {
 	kind, err := factKindOf(r)
 	if err != nil {
@@ -42,7 +42,7 @@ func readFast(r *Record) *Event {
 	return e
 }
 
-// What this build writes is read straight on: else every event would be read twice.
+// What this build writes takes the fast path. Otherwise every event would be read twice.
 func TestWrittenEventsTakeTheFastPath(t *testing.T) {
 	for _, s := range eventSamples() {
 		own := s.event.Record(sampleNS, "s", 3, s.event.Value())
@@ -53,8 +53,8 @@ func TestWrittenEventsTakeTheFastPath(t *testing.T) {
 	}
 }
 
-// What is written in any other way is left to the list, which takes members in any
-// order, the last of those of one name, and what it doesn't know.
+// Any other encoding falls back to the list. It accepts members in any order, the last of duplicate
+// ones, and unknown ones.
 func TestOtherEncodingsFallBackToTheList(t *testing.T) {
 	const head, tail = `{"at":"2026-01-02T03:04:05.000Z","cause":"replies/3/17","epoch":4`, `,"step":"a","attempt":1}`
 	for name, value := range map[string]string{
@@ -92,8 +92,7 @@ func TestOtherEncodingsFallBackToTheList(t *testing.T) {
 	}
 }
 
-// FuzzInOrder: what is read straight on is what the list reads, and all readers read the
-// same.
+// FuzzInOrder: the fast path reads what the list reads, and all readers agree.
 func FuzzInOrder(f *testing.F) {
 	for _, s := range eventSamples() {
 		f.Add(s.event.Fact.Type(), s.event.ID(3), s.record.Key, s.record.Value)
@@ -118,8 +117,8 @@ func FuzzInOrder(f *testing.F) {
 	})
 }
 
-// A first event with another plan than the one before is read as it is, also where one
-// plan is the beginning of the other's text.
+// A first event with another plan than the last one gets its own plan, also if one plan's text is a
+// prefix of the other's.
 func TestReusedPlanHasTheSameText(t *testing.T) {
 	var d EventReader
 	first := firstEvent()
@@ -141,7 +140,7 @@ func TestReusedPlanHasTheSameText(t *testing.T) {
 	}
 }
 
-// Instants are those of the standard library, from the first to the last that is written.
+// Instants agree with the standard library, from the first to the last year.
 func TestParseInstantAgreesWithTimeParse(t *testing.T) {
 	at := time.Date(firstYear, 1, 1, 0, 0, 0, 0, time.UTC)
 	for at.Year() < 10_000 {
@@ -153,7 +152,7 @@ func TestParseInstantAgreesWithTimeParse(t *testing.T) {
 	}
 }
 
-// A cause is read as ParseCause reads it, in whatever way it is written.
+// parseCause agrees with ParseCause where it accepts a text.
 func TestFastParseCauseAgreesWithParseCause(t *testing.T) {
 	for _, inbox := range []string{"tasks", "replies", "recoveries", "controls", "task", "tasksx", ""} {
 		for _, p := range []string{"0", "7", "07", "-1", "+3", "", "x", strconv.Itoa(math.MaxInt32), strconv.Itoa(math.MaxInt32 + 1), "4294967297"} {
@@ -171,7 +170,7 @@ func TestFastParseCauseAgreesWithParseCause(t *testing.T) {
 	}
 }
 
-// Whoever makes a hash, and whatever was hashed before: it is that of SHA-256.
+// Every way to compute a hash agrees with SHA-256, whatever was hashed before.
 func TestHashes(t *testing.T) {
 	var h Hasher
 	var m Arena

@@ -28,8 +28,8 @@ func TestPlanSurvivesItsEncoding(t *testing.T) {
 	}
 }
 
-// A plan that nobody wrote so isn't read: whose event one of a step without a name is
-// can't be told, nor which of two of one name.
+// A plan with a step without a name, or with two of one name, is refused: events couldn't be
+// assigned to a step.
 func TestPlanOfNamelessStepsIsNotRead(t *testing.T) {
 	for _, raw := range []string{
 		`{"steps":[{"id":"a"},{"id":"a"}]}`,

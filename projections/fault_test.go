@@ -338,8 +338,8 @@ func TestFailedReadOfTheEarliestTimer(t *testing.T) {
 	closeStore(t, s)
 }
 
-// TestTransientFailureOfAlertReads: a disk that fails for a moment is no damage: who asked is told, and the
-// store goes on.
+// TestTransientFailureOfAlertReads: a transient failure of the disk is no corruption. The caller
+// gets the error, and the store continues.
 func TestTransientFailureOfAlertReads(t *testing.T) {
 	h := newHistory(1)
 	fs := &deafFS{FS: vfs.NewCrashableMem()}

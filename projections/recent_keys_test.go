@@ -30,8 +30,8 @@ func sees(t *testing.T, v *projections.Tasks, tasks map[string]*events.Task) {
 	}
 }
 
-// TestLookupsSeeWhatIsWritten: whatever of it is on disk, with flushes beside, and after the
-// partition was left and taken again, emptied, or opened anew.
+// TestLookupsSeeWhatIsWritten: lookups see every written task, whatever of it is on disk, with
+// concurrent flushes, and after the partition was released, reopened or emptied.
 func TestLookupsSeeWhatIsWritten(t *testing.T) {
 	t.Parallel()
 	for seed := range seeds(12) {
