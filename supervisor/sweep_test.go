@@ -53,8 +53,8 @@ func TestSleepWithACorrectedClock(t *testing.T) {
 type still struct{ at time.Time }
 
 func (still) Apply(*events.Record) error                { return nil }
-func (still) ExpectLastEvent() int64                            { return 0 }
-func (still) CheckReadTo(int64) error                        { return nil }
+func (still) ExpectLastEvent() int64                    { return 0 }
+func (still) CheckReadTo(int64) error                   { return nil }
 func (still) Next() int64                               { return 0 }
 func (still) At() time.Time                             { return time.Time{} }
 func (still) Save() error                               { return nil }
