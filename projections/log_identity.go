@@ -29,11 +29,11 @@ type LogMismatchError struct {
 }
 
 func (e *LogMismatchError) Error() string {
-	found := "which isn't there any more"
+	found := "isn't in the log any more"
 	if !e.Found.IsZero() {
-		found = "and now there is one of " + e.Found.Format(events.TimeLayout)
+		found = "was replaced by an event of " + e.Found.Format(events.TimeLayout)
 	}
-	return fmt.Sprintf("events/%d/%d was an event of %s, %s: what was made of it is of another log, of a part that the log has lost, or of a transaction that was rolled back",
+	return fmt.Sprintf("the last applied event, events/%d/%d of %s, %s: the log is another one, has lost events, or rolled back a transaction",
 		e.Partition, e.Offset, e.At.Format(events.TimeLayout), found)
 }
 

@@ -261,7 +261,7 @@ func (v *view) stopUnreadable(r *events.Record, why error) error {
 // task: two owners wrote (an epoch falls), or time ran backwards.
 func (v *view) evolvePartition(r *events.Record, e *events.Event) error {
 	if err := v.state.Evolve(e); err != nil {
-		return fmt.Errorf("projections: events/%d/%d: %w: the log isn't one writer's; run waybill verify", v.keys.partition, r.Offset, err)
+		return fmt.Errorf("projections: events/%d/%d: %w: two owners wrote to the log, or its time ran backwards; run waybill verify", v.keys.partition, r.Offset, err)
 	}
 	return nil
 }
