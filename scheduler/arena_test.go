@@ -40,7 +40,7 @@ func TestArenaOfATransaction(t *testing.T) {
 func TestDecisionsShareMemory(t *testing.T) {
 	x := newBench(t)
 	alone := Decide(nil, submission(1), x.cause, &x.env)
-	x.env.Records, x.env.Arena = make([]events.Record, 0, 16), &events.Room{}
+	x.env.Records, x.env.Arena = make([]events.Record, 0, 16), &events.Arena{}
 	for range 2 {
 		x.env.Arena.Reset()
 		d := Decide(nil, submission(1), x.cause, &x.env)

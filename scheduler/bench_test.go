@@ -53,7 +53,7 @@ func newBench(b testing.TB) *bench {
 	c := &CompiledDefinitions{Rejected: func(key string, err error) { b.Fatalf("%s: %v", key, err) }}
 	c.Apply(&events.Record{Key: []byte(d.Key()), Value: d.JSON()})
 	return &bench{env: Env{Token: testToken, Now: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), Namespace: events.DefaultNamespace, Source: "bench", Epoch: 1,
-		Definitions: c, DefinitionsRead: true, Arena: &events.Room{}, Requests: map[string]int32{"inventory": 12, "payments": 12, "shipping": 12}}}
+		Definitions: c, DefinitionsRead: true, Arena: &events.Arena{}, Requests: map[string]int32{"inventory": 12, "payments": 12, "shipping": 12}}}
 }
 
 func (x *bench) decide(b *testing.B, t *events.Task, in events.Input) Decision {

@@ -156,8 +156,8 @@ type loadingTasks struct {
 	loading *atomic.Int32
 }
 
-func (s *loadingTasks) TakeSnapshot(r *events.SnapshotReader) (func(context.Context) error, error) {
-	load, err := s.Tasks.TakeSnapshot(r)
+func (s *loadingTasks) LoadSnapshot(r *events.SnapshotReader) (func(context.Context) error, error) {
+	load, err := s.Tasks.LoadSnapshot(r)
 	if err != nil {
 		return nil, err
 	}

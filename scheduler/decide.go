@@ -66,7 +66,7 @@ type Env struct {
 	// decision. May be nil.
 	Records []events.Record
 	// Arena is memory for the values of Records: they are valid until it is reset. nil: they may be retained.
-	Arena *events.Room
+	Arena *events.Arena
 	// decider is memory for the decision: its Events are valid until the next decision that uses it. nil: they may be
 	// retained.
 	decider *decider

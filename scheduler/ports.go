@@ -72,12 +72,12 @@ type Tasks interface {
 	WhyStopped(id string) (why string, stopped bool)
 	State() events.PartitionState
 	Next() int64
-	// Rereads is the offset to read from so that Apply detects another log: the last event of the state, or Next if
+	// ExpectLastEvent is the offset to read from so that Apply detects another log: the last event of the state, or Next if
 	// there is none.
-	Rereads() (from int64)
+	ExpectLastEvent() (from int64)
 	// ReadTo says that the log was read up to an offset. The error is Ahead if the last event of the state is below
 	// it and wasn't read again.
-	ReadTo(offset int64) error
+	CheckReadTo(offset int64) error
 	Apply(r *events.Record) error
 	Accept(tasks []*events.Task, st events.PartitionState, next int64)
 	// EachOpen reads from disk.
@@ -104,11 +104,11 @@ type Snapshots interface {
 	// the snapshot isn't of this log.
 	SnapshotBase(m *events.Snapshot, good bool) (from int64)
 	SnapshotReached(next int64) (why string)
-	// TakeSnapshot replaces the store's content. load loads the finished tasks, concurrently with the owner, and
+	// LoadSnapshot replaces the store's content. load loads the finished tasks, concurrently with the owner, and
 	// Loaded ends that. An error that wraps events.ErrSnapshot means that the snapshot can't be used and nothing was
 	// changed.
-	TakeSnapshot(r *events.SnapshotReader) (load func(context.Context) error, err error)
-	Loaded() error
+	LoadSnapshot(r *events.SnapshotReader) (load func(context.Context) error, err error)
+	FinishLoad() error
 	// Knows reports whether Task has an answer. While finished tasks are loaded, it knows only open tasks.
 	Knows(id string) bool
 	// Wipe empties the partition, so that it is read from the start of the log.

@@ -142,7 +142,7 @@ func (w *worker) finishLoad(r loadResult) error {
 		return nil
 	}
 	if r.err == nil {
-		r.err = p.tasks.Loaded()
+		r.err = p.tasks.FinishLoad()
 	}
 	if r.err != nil {
 		return &storeError{p.id, "load", r.err}
@@ -294,12 +294,12 @@ func (b *restoration) refuseSnapshot(why error) {
 // findSnapshot finds the last snapshot of the topic. If that fails, none is written either: it might overwrite the
 // snapshot of a newer build.
 func (b *restoration) findSnapshot(ctx context.Context) error {
-	for n := int64(events.SnapshotLook); ; n *= events.SnapshotLookFactor {
+	for n := int64(events.SnapshotReadBack); ; n *= events.SnapshotReadBackFactor {
 		r := &events.SnapshotReader{}
 		all, err := b.cfg.History.ReadLast(ctx, b.cfg.Namespace.Snapshots(), b.id, n, func(rs []events.Record) error {
 			for i := range rs {
 				if string(rs[i].Key) == events.SnapshotMetaKey {
-					r.Take(&rs[i])
+					r.Add(&rs[i])
 				}
 			}
 			return nil
@@ -335,7 +335,7 @@ func (b *restoration) fromSnapshot(ctx context.Context) (done bool, err error) {
 	taken := err == nil
 	if taken {
 		var next int64
-		if next, err = b.read(ctx, b.tasks.Rereads()); err == nil {
+		if next, err = b.read(ctx, b.tasks.ExpectLastEvent()); err == nil {
 			why := b.tasks.SnapshotReached(next)
 			if why == "" {
 				b.from, b.loadFinished = FromSnapshot, load
@@ -372,14 +372,14 @@ func (b *restoration) takeSnapshot(ctx context.Context) (load func(context.Conte
 	r := &events.SnapshotReader{}
 	take := func(rs []events.Record) error {
 		for i := range rs {
-			r.Take(&rs[i])
+			r.Add(&rs[i])
 		}
 		return nil
 	}
 	if _, err := b.cfg.History.ReadLast(ctx, b.cfg.Namespace.Snapshots(), b.id, maxOffset, take); err != nil {
 		return nil, err
 	}
-	load, err = b.tasks.TakeSnapshot(r)
+	load, err = b.tasks.LoadSnapshot(r)
 	if err != nil && !errors.Is(err, events.ErrSnapshot) {
 		err = &storeError{b.id, "load a snapshot into", err}
 	}
@@ -392,7 +392,7 @@ const maxOffset = 1 << 62
 // fromLog reads the log from the store's position, or from the snapshot's if that is earlier. why says that the
 // snapshot isn't of this log.
 func (b *restoration) fromLog(ctx context.Context) (why string, err error) {
-	from := b.tasks.Rereads()
+	from := b.tasks.ExpectLastEvent()
 	if b.snapshotKnown {
 		from = min(from, b.tasks.SnapshotBase(b.snapshot, b.snapshotUsable))
 	}
@@ -409,7 +409,7 @@ func (b *restoration) read(ctx context.Context, from int64) (next int64, err err
 		next, err = b.readFrom(ctx, at)
 	}
 	if err == nil {
-		err = b.tasks.ReadTo(next)
+		err = b.tasks.CheckReadTo(next)
 	}
 	return next, err
 }

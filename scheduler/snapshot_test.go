@@ -103,8 +103,8 @@ type slowTasks struct {
 	gate chan struct{}
 }
 
-func (s *slowTasks) TakeSnapshot(r *events.SnapshotReader) (func(context.Context) error, error) {
-	load, err := s.Tasks.TakeSnapshot(r)
+func (s *slowTasks) LoadSnapshot(r *events.SnapshotReader) (func(context.Context) error, error) {
+	load, err := s.Tasks.LoadSnapshot(r)
 	if err != nil {
 		return nil, err
 	}
@@ -276,7 +276,7 @@ func (s *site) dropsStore(want string) {
 		s.t.Fatalf("restored from %q (%v); told %v, its inboxes rewound %d times", r.from, r.err, ahead, rewound)
 	}
 	if r.loadFinished != nil {
-		if err := errors.Join(r.loadFinished(s.t.Context()), r.tasks.Loaded()); err != nil {
+		if err := errors.Join(r.loadFinished(s.t.Context()), r.tasks.FinishLoad()); err != nil {
 			s.t.Fatal(err)
 		}
 	}

@@ -16,7 +16,7 @@ type transaction struct {
 	out    []events.Record
 	// decisionRecords is memory for the records of each decision, arena for their values.
 	decisionRecords []events.Record
-	arena           *events.Room
+	arena           *events.Arena
 	env             Env // of the current decision
 	decider         decider
 	partitions      map[int32]*speculation
@@ -60,7 +60,7 @@ type txCounts struct {
 func (w *worker) beginTransaction() *transaction {
 	out, room := w.records, w.arena
 	if w.records, w.arena = nil, nil; room == nil {
-		room = &events.Room{}
+		room = &events.Arena{}
 	}
 	return &transaction{worker: w, out: out, arena: room, began: time.Now(), partitions: map[int32]*speculation{}, counts: txCounts{
 		ended: map[events.TaskState]int{}, ignored: map[Ignored]int{}, deadletters: map[events.Reason]int{}}}

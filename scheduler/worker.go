@@ -42,7 +42,7 @@ type worker struct {
 	tooLarge        tooLargeRequests
 	// records is memory for the next transaction's records, arena for their values.
 	records []events.Record
-	arena   *events.Room
+	arena   *events.Arena
 
 	snapshotsResumeAt time.Time // no snapshots before
 

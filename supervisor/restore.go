@@ -35,7 +35,7 @@ func (s *Supervisor) Start(ctx context.Context, topic string, p int32) (offset i
 	if s.ended {
 		return 0, false, errRunReturned
 	}
-	part.deadlines.Rereads()
+	part.deadlines.ExpectLastEvent()
 	return part.deadlines.Next(), true, nil
 }
 
@@ -113,7 +113,7 @@ func (s *Supervisor) restore(ctx context.Context, p int32, d Deadlines) error {
 		return nil
 	}
 	if err == nil {
-		err = d.TakeSnapshot(r)
+		err = d.LoadSnapshot(r)
 	}
 	var final interface{ Permanent() bool }
 	switch {
@@ -129,7 +129,7 @@ func (s *Supervisor) restore(ctx context.Context, p int32, d Deadlines) error {
 
 // findSnapshot reads the open tasks of the newest snapshot; nil: none is nearer to the end of the log than next.
 func (s *Supervisor) findSnapshot(ctx context.Context, p int32, next int64) (*events.SnapshotReader, error) {
-	for n := int64(events.SnapshotLook); ; n *= events.SnapshotLookFactor {
+	for n := int64(events.SnapshotReadBack); ; n *= events.SnapshotReadBackFactor {
 		r := &events.SnapshotReader{}
 		all, err := s.readLast(ctx, p, n, r)
 		if err != nil {
@@ -146,8 +146,8 @@ func (s *Supervisor) findSnapshot(ctx context.Context, p int32, next int64) (*ev
 		case !m.ShorterThan(next, int64(m.Tasks)):
 			return nil, nil
 		}
-		if _, err = r.Counted(events.ChunkOpen, m.Open); err != nil && !all {
-			continue // TakeSnapshot reports what is missing if nothing more can be read
+		if _, err = r.ChunkValues(events.ChunkOpen, m.Open); err != nil && !all {
+			continue // LoadSnapshot reports what is missing if nothing more can be read
 		}
 		return r, s.boundedLook(ctx, func(ctx context.Context) error { return s.checkSnapshotInLog(ctx, p, m) })
 	}
@@ -157,13 +157,13 @@ func (s *Supervisor) readLast(ctx context.Context, p int32, n int64, r *events.S
 	read := func(ctx context.Context) error {
 		all, err = s.cfg.History.ReadLast(ctx, s.cfg.Namespace.Snapshots(), p, n, func(rs []events.Record) error {
 			for i := range rs {
-				r.TakeOpen(&rs[i])
+				r.AddOpen(&rs[i])
 			}
 			return nil
 		})
 		return err
 	}
-	if n > events.SnapshotLook {
+	if n > events.SnapshotReadBack {
 		err = read(ctx)
 	} else {
 		err = s.boundedLook(ctx, read)

@@ -166,7 +166,7 @@ func (s *Supervisor) updatePositions(log Log, ps []*partition, local time.Time) 
 	for _, p := range ps {
 		position, ok2 := log.Position(topic, p.id)
 		if ok2 {
-			if err := p.deadlines.ReadTo(position); err != nil {
+			if err := p.deadlines.CheckReadTo(position); err != nil {
 				s.discardPartition(p)
 				return fmt.Errorf("supervisor: partition %d: %w", p.id, err)
 			}

@@ -59,16 +59,16 @@ type Fold interface {
 	// Next is the offset after the last applied record, At its time.
 	Next() int64
 	At() time.Time
-	// Rereads announces that the last applied record is applied again, so that Apply detects another log.
-	Rereads() (from int64)
+	// ExpectLastEvent announces that the last applied record is applied again, so that Apply detects another log.
+	ExpectLastEvent() (from int64)
 	// ReadTo says that the log was read up to an offset. It fails if the last applied record is below it and wasn't
 	// read again: the partition can't continue with its state.
-	ReadTo(offset int64) error
+	CheckReadTo(offset int64) error
 	// Save stores the applied state and Next atomically.
 	Save() error
-	// TakeSnapshot replaces the content with the timers of a snapshot's open tasks, and its Next and At. An error
+	// LoadSnapshot replaces the content with the timers of a snapshot's open tasks, and its Next and At. An error
 	// that wraps events.ErrSnapshot means that nothing was changed.
-	TakeSnapshot(r *events.SnapshotReader) error
+	LoadSnapshot(r *events.SnapshotReader) error
 	// Discard frees the memory without saving.
 	Discard()
 }

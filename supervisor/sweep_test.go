@@ -52,13 +52,13 @@ func TestSleepWithACorrectedClock(t *testing.T) {
 type still struct{ at time.Time }
 
 func (still) Apply(*events.Record) error                { return nil }
-func (still) Rereads() int64                            { return 0 }
-func (still) ReadTo(int64) error                        { return nil }
+func (still) ExpectLastEvent() int64                    { return 0 }
+func (still) CheckReadTo(int64) error                   { return nil }
 func (still) Next() int64                               { return 0 }
 func (still) At() time.Time                             { return time.Time{} }
 func (still) Save() error                               { return nil }
 func (still) Discard()                                  {}
-func (still) TakeSnapshot(*events.SnapshotReader) error { return nil }
+func (still) LoadSnapshot(*events.SnapshotReader) error { return nil }
 func (still) Due(time.Time, int) []events.Due           { return nil }
 func (still) Snooze(events.Due, time.Time)              {}
 func (s still) Earliest() (time.Time, bool)             { return s.at, true }

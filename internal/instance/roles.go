@@ -327,7 +327,7 @@ type lastEvent struct {
 // lasts takes what a reader ended with, and reports whether no other will find anything either, and of which
 // partition. A store that has gone on meanwhile has another last event.
 func (n *nothingThere) lasts(err error) (p int32, lasts bool) {
-	other, is := errors.AsType[*projections.OtherLogError](err)
+	other, is := errors.AsType[*projections.LogMismatchError](err)
 	if !is {
 		return 0, false
 	}
@@ -347,7 +347,7 @@ func aheadOfLog(err error) (p int32, ahead bool) {
 	if lost, is := errors.AsType[*kafka.LostError](err); is {
 		return lost.Partition, true
 	}
-	if other, is := errors.AsType[*projections.OtherLogError](err); is && other.Ahead() {
+	if other, is := errors.AsType[*projections.LogMismatchError](err); is && other.StoreIsAhead() {
 		return other.Partition, true
 	}
 	return 0, false

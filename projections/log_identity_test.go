@@ -13,10 +13,10 @@ import (
 // TestLastEventComesAgain: a view that is read on from its last event goes on where that is the one it knows,
 // however it was opened, and refuses a log that has another there, or none.
 func TestLastEventComesAgain(t *testing.T) {
-	type rereader interface {
+	type lastEventChecker interface {
 		applier
 		Next() int64
-		Rereads() int64
+		ExpectLastEvent() int64
 		Save() error
 		Close()
 	}
@@ -29,10 +29,10 @@ func TestLastEventComesAgain(t *testing.T) {
 		others[i].Offset = rs[i].Offset
 	}
 	without := append(append([]record(nil), rs[:known-1]...), rs[known:]...)
-	for view, open1 := range map[string]func(*projections.Store) (rereader, error){
-		projections.ViewTasks:     func(s *projections.Store) (rereader, error) { return s.Tasks(testPartition) },
-		projections.ViewDeadlines: func(s *projections.Store) (rereader, error) { return s.Deadlines(testPartition) },
-		projections.ViewTimelines: func(s *projections.Store) (rereader, error) { return s.Timelines(testPartition) },
+	for view, open1 := range map[string]func(*projections.Store) (lastEventChecker, error){
+		projections.ViewTasks:     func(s *projections.Store) (lastEventChecker, error) { return s.Tasks(testPartition) },
+		projections.ViewDeadlines: func(s *projections.Store) (lastEventChecker, error) { return s.Deadlines(testPartition) },
+		projections.ViewTimelines: func(s *projections.Store) (lastEventChecker, error) { return s.Timelines(testPartition) },
 	} {
 		t.Run(view, func(t *testing.T) {
 			fs := vfs.NewCrashableMem()
@@ -41,14 +41,14 @@ func TestLastEventComesAgain(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if from := v.Rereads(); from != 0 {
+			if from := v.ExpectLastEvent(); from != 0 {
 				t.Errorf("an empty view is read from %d", from)
 			}
 			apply(t, v, rs[:known])
 			v.Close()
 			closeStore(t, s)
 			next := rs[known-1].Offset + 1
-			reopened := func(log []record, from int64) (rereader, error) {
+			reopened := func(log []record, from int64) (lastEventChecker, error) {
 				s := open(t, fs.CrashClone(vfs.CrashCloneCfg{}), view)
 				t.Cleanup(func() { closeStore(t, s) })
 				v, err := open1(s)
@@ -56,7 +56,7 @@ func TestLastEventComesAgain(t *testing.T) {
 					t.Fatal(err)
 				}
 				t.Cleanup(v.Close)
-				if got := v.Rereads(); got != next-1 {
+				if got := v.ExpectLastEvent(); got != next-1 {
 					t.Errorf("is read from %d, want %d", got, next-1)
 				}
 				for i := range log {
@@ -77,7 +77,7 @@ func TestLastEventComesAgain(t *testing.T) {
 					final bool
 				}{"another": {others, true}, "none": {without, view == projections.ViewTasks}} {
 					v, err := reopened(c.log, from)
-					var e *projections.OtherLogError
+					var e *projections.LogMismatchError
 					if !errors.As(err, &e) || !errors.Is(err, projections.ErrForeign) || e.Permanent() != c.final || e.Offset != next-1 || v.Next() != next {
 						t.Errorf("from %d on in a log with %s there: %v, at %d", from, name, err, v.Next())
 					}
@@ -96,8 +96,8 @@ func TestLastEventMustCome(t *testing.T) {
 	type wiped interface {
 		applier
 		Next() int64
-		Rereads() int64
-		ReadTo(int64) error
+		ExpectLastEvent() int64
+		CheckReadTo(int64) error
 		Wipe() error
 		Save() error
 		Digest() (string, error)
@@ -119,12 +119,12 @@ func TestLastEventMustCome(t *testing.T) {
 				}
 				apply(t, v, rs[:before])
 				if before > 0 {
-					v.Rereads()
-					if err := v.ReadTo(v.Next() - 1); err != nil {
+					v.ExpectLastEvent()
+					if err := v.CheckReadTo(v.Next() - 1); err != nil {
 						t.Errorf("read to its last event: %v", err)
 					}
-					var e *projections.OtherLogError
-					if err := v.ReadTo(v.Next()); !errors.As(err, &e) || !e.Ahead() || e.Offset != v.Next()-1 {
+					var e *projections.LogMismatchError
+					if err := v.CheckReadTo(v.Next()); !errors.As(err, &e) || !e.StoreIsAhead() || e.Offset != v.Next()-1 {
 						t.Errorf("read past its last event, which didn't come: %v", err)
 					}
 					if err := errors.Join(v.Save(), v.Wipe()); err != nil || v.Next() != 0 {
@@ -132,7 +132,7 @@ func TestLastEventMustCome(t *testing.T) {
 					}
 				}
 				apply(t, v, rs)
-				if err := v.ReadTo(v.Next() + 1); err != nil {
+				if err := v.CheckReadTo(v.Next() + 1); err != nil {
 					t.Errorf("read from the start: %v", err)
 				}
 				d, err := v.Digest()
@@ -150,15 +150,15 @@ func TestLastEventMustCome(t *testing.T) {
 	}
 }
 
-// TestLastEventOfABuildBefore: of what a build before wrote of timelines nothing is known that could be compared, nor of a
+// TestLastEventOfAnOlderBuild: of what a build before wrote of timelines nothing is known that could be compared, nor of a
 // record that can't be read.
-func TestLastEventOfABuildBefore(t *testing.T) {
+func TestLastEventOfAnOlderBuild(t *testing.T) {
 	rs := newHistory(3).records(100)
 	rs[99].Value = []byte(`{"at":`)
 	a := &audited{t: t, fs: vfs.NewCrashableMem()}
 	a.open()
 	apply(t, a.v, rs)
-	if from := a.v.Rereads(); from != a.v.Next() {
+	if from := a.v.ExpectLastEvent(); from != a.v.Next() {
 		t.Errorf("is read from %d, want %d", from, a.v.Next())
 	}
 	a.v.Close()
@@ -167,7 +167,7 @@ func TestLastEventOfABuildBefore(t *testing.T) {
 		s := open(t, vfs.NewMem(), view)
 		var v interface {
 			applier
-			Rereads() int64
+			ExpectLastEvent() int64
 			Close()
 		}
 		var err error
@@ -178,7 +178,7 @@ func TestLastEventOfABuildBefore(t *testing.T) {
 			t.Fatal(err)
 		}
 		apply(t, v, rs)
-		v.Rereads()
+		v.ExpectLastEvent()
 		for _, r := range []events.Record{rs[99], newHistory(3).records(101)[100]} {
 			if err := v.Apply(&r); err != nil {
 				t.Errorf("%s: %v", view, err)

@@ -15,7 +15,7 @@ func (o *openTasks) check(s *snapshots) string {
 		if en.task.ID != id || !en.open {
 			return fmt.Sprintf("under %q is %q, open: %v", id, en.task.ID, en.open)
 		}
-		if en.stored && !en.changed && !en.queued {
+		if en.stored && !en.changed && !en.inClock {
 			return fmt.Sprintf("%q can go, and never gets a turn", id)
 		}
 		bytes, hot = bytes+en.bytes, hot+en.bytes
@@ -54,50 +54,50 @@ func opened(o *openTasks, id string, bytes int) *entry {
 	o.hot[id] = en
 	o.ids += events.IDSum(id)
 	o.bytes, o.hotBytes = o.bytes+bytes, o.hotBytes+bytes
-	o.queue(en)
+	o.addToClock(en)
 	return en
 }
 
-func TestWhatWasAskedForStaysLonger(t *testing.T) {
+func TestReferencedTasksStayInMemory(t *testing.T) {
 	o := newOpenTasks()
 	for i := range 10 {
 		opened(&o, fmt.Sprint("t", i), 100)
 	}
-	o.hot["t0"].touched = true
+	o.hot["t0"].referenced = true
 	o.hot["t1"].changed = true
-	o.evict(500)
+	o.shrink(500)
 	for i, hot := range []bool{true, true, false, false, false, false, false, true, true, true} {
 		if id := fmt.Sprint("t", i); (o.hot[id] != nil) != hot || !o.has(id) {
 			t.Errorf("%s is hot: %v, want %v; known: %v", id, !hot, hot, o.has(id))
 		}
 	}
-	o.evict(0)
+	o.shrink(0)
 	if o.hotBytes != 100 || o.hot["t1"] == nil {
 		t.Errorf("%d bytes are hot; only what changed may be", o.hotBytes)
 	}
-	if en := o.take("t5"); en == nil || en.bytes != 100 || o.take("t5") != nil || o.take("nobody") != nil {
+	if en := o.promote("t5"); en == nil || en.bytes != 100 || o.promote("t5") != nil || o.promote("nobody") != nil {
 		t.Error("a cold task is to be had once")
 	}
 }
 
 // What comes and goes leaves nothing behind, though no bound is ever passed.
-func TestTurnsAndIDsOfWhatWentAreFreed(t *testing.T) {
+func TestMemoryOfRemovedTasksIsFreed(t *testing.T) {
 	o := newOpenTasks()
 	for i := range 100_000 {
 		id := fmt.Sprintf("task-%08d", i)
 		en := opened(&o, id, 100)
-		o.evict(1 << 40)
-		o.cool(en)
+		o.shrink(1 << 40)
+		o.evict(en)
 		en.open = false // as if it had ended: its turn is over
 		if i >= 10 {
 			id := fmt.Sprintf("task-%08d", i-10)
-			if o.take(id) == nil {
+			if o.promote(id) == nil {
 				t.Fatalf("%s is gone", id)
 			}
 			delete(o.hot, id)
 		}
 	}
-	if n := len(o.turns); n > 3*keepTurns {
+	if n := len(o.clock); n > 3*clockCompactMin {
 		t.Errorf("%d turns are kept, of %d tasks", n, o.len())
 	}
 	if o.len() != 10 || o.cold.dead > 20*idBlockBytes {

@@ -8,8 +8,8 @@ package events
 // Encode is the task's stored form.
 func (t *Task) Encode() []byte { return encodeObject(t) }
 
-// DecodeTask is the inverse of Encode. Raw JSON aliases data. Only a task that
-// has ended may lack its plan (see Finished).
+// DecodeTask is the inverse of Encode. Raw JSON aliases data. Only a task that has ended may have
+// no plan (see Finished).
 func DecodeTask(data []byte) (*Task, error) {
 	t := &Task{}
 	if err := decodeObject(data, t); err != nil {
@@ -34,7 +34,7 @@ func (t *Task) fields(c *codec) {
 	c.str("id", &t.ID)
 	c.str("workflow", &t.Workflow)
 	c.int("version", &t.Version)
-	text(c, "state", &t.State)
+	knownText(c, "state", &t.State)
 	c.time("complete_by", &t.CompleteBy)
 	c.int("failure_count", &t.FailureCount)
 	c.int("priority", &t.Priority)
@@ -55,7 +55,7 @@ func (t *Task) fields(c *codec) {
 		(*s).fields(c)
 	})
 	t.Timer.fields(c)
-	text(c, "ending", &t.Ending)
+	knownText(c, "ending", &t.Ending)
 	c.bool("keep", &t.Keep)
 	c.seq("seq", &t.Seq)
 	c.str("prev", &t.Prev)
@@ -80,7 +80,7 @@ func (s *Step) fields(c *codec) {
 }
 
 func (r *Run) fields(c *codec) {
-	text(c, "state", &r.State)
+	knownText(c, "state", &r.State)
 	c.int("attempt", &r.Attempt)
 	c.int("failure_count", &r.FailureCount)
 	c.time("complete_by", &r.CompleteBy)
@@ -99,7 +99,7 @@ func (r *Run) fields(c *codec) {
 	c.bool("cooled_down", &r.CooledDown)
 }
 
-// shareInput gives a run the input of its task, where it has that.
+// shareInput sets the input of a run whose input is the task's.
 func (r *Run) shareInput(t *Task) {
 	if r.TaskInput {
 		r.Input = t.Input

@@ -11,51 +11,51 @@ import (
 	"time"
 )
 
-// byList is DecodeEvent as it was before there was another way: by the list of members.
+// byList is DecodeEvent without the fast path.
 func byList(r *Record) (*Event, error) {
 	kind, err := factKindOf(r)
 	if err != nil {
 		return nil, err
 	}
-	e := &Event{Fact: kind.make()}
-	if err := decodeWith(r.Value, e, nil); err != nil {
-		return nil, undecoded(r, err)
+	e := &Event{Fact: kind.newFact()}
+	if err := decodeReusing(r.Value, e, nil); err != nil {
+		return nil, decodeError(r, err)
 	}
-	return e.named(r, false)
+	return e.setIdentity(r, false)
 }
 
-// straightOn reads a value straight on; nil: it can't be.
-func straightOn(r *Record) *Event {
+// readFast is DecodeEvent without the list of members; nil: the fast path can't read the record.
+func readFast(r *Record) *Event {
 	kind, err := factKindOf(r)
 	if err != nil {
 		return nil
 	}
-	e := &Event{Fact: kind.make()}
+	e := &Event{Fact: kind.newFact()}
 	c := codecs.Get().(*codec)
 	defer c.release()
-	if !c.readStraight(r.Value, e) {
+	if !c.readInOrder(r.Value, e) {
 		return nil
 	}
-	if e, err = e.named(r, false); err != nil {
+	if e, err = e.setIdentity(r, false); err != nil {
 		return nil
 	}
 	return e
 }
 
-// What this build writes is read straight on: else every event would be read twice.
-func TestWhatIsWrittenIsReadStraight(t *testing.T) {
+// What this build writes takes the fast path. Otherwise every event would be read twice.
+func TestWrittenEventsTakeTheFastPath(t *testing.T) {
 	for _, s := range eventSamples() {
 		own := s.event.Record(sampleNS, "s", 3, s.event.Value())
-		e := straightOn(&own)
+		e := readFast(&own)
 		if want, err := byList(&own); err != nil || !reflect.DeepEqual(e, want) {
 			t.Errorf("%s: read straight on %+v, by the list %+v (%v)", s.name, e, want, err)
 		}
 	}
 }
 
-// What is written in any other way is left to the list, which takes members in any
-// order, the last of those of one name, and what it doesn't know.
-func TestOtherWaysAreLeftToTheList(t *testing.T) {
+// Any other encoding falls back to the list. It accepts members in any order, the last of duplicate
+// ones, and unknown ones.
+func TestOtherEncodingsFallBackToTheList(t *testing.T) {
 	const head, tail = `{"at":"2026-01-02T03:04:05.000Z","cause":"replies/3/17","epoch":4`, `,"step":"a","attempt":1}`
 	for name, value := range map[string]string{
 		"white space":            head + ` ,"step":"a","attempt":1}`,
@@ -81,7 +81,7 @@ func TestOtherWaysAreLeftToTheList(t *testing.T) {
 		"no object":              `[]`,
 	} {
 		r := Record{Key: []byte("t"), Value: []byte(value), Headers: CloudHeaders("waybill.step.expired.v1", "s", "t/2")}
-		if e := straightOn(&r); e != nil {
+		if e := readFast(&r); e != nil {
 			t.Errorf("%s: %s was read straight on: %+v", name, value, e)
 		}
 		want, wantErr := byList(&r)
@@ -92,9 +92,8 @@ func TestOtherWaysAreLeftToTheList(t *testing.T) {
 	}
 }
 
-// FuzzStraight: what is read straight on is what the list reads, and all readers read the
-// same.
-func FuzzStraight(f *testing.F) {
+// FuzzInOrder: the fast path reads what the list reads, and all readers agree.
+func FuzzInOrder(f *testing.F) {
 	for _, s := range eventSamples() {
 		f.Add(s.event.Fact.Type(), s.event.ID(3), s.record.Key, s.record.Value)
 		f.Add(s.event.Fact.Type(), s.event.ID(3), s.record.Key, s.event.Value())
@@ -102,7 +101,7 @@ func FuzzStraight(f *testing.F) {
 	f.Fuzz(func(t *testing.T, ceType, id string, key, value []byte) {
 		r := Record{Key: key, Value: value, Headers: CloudHeaders(ceType, "s", id)}
 		want, wantErr := byList(&r)
-		if e := straightOn(&r); e != nil && (wantErr != nil || !reflect.DeepEqual(e, want)) {
+		if e := readFast(&r); e != nil && (wantErr != nil || !reflect.DeepEqual(e, want)) {
 			t.Fatalf("%s is read straight on as %+v %+v, by the list as %+v (%v)", value, e, e.Fact, want, wantErr)
 		}
 		var d EventReader
@@ -118,9 +117,9 @@ func FuzzStraight(f *testing.F) {
 	})
 }
 
-// A first event with another plan than the one before is read as it is, also where one
-// plan is the beginning of the other's text.
-func TestPlanOfTheEventBeforeIsTheSameText(t *testing.T) {
+// A first event with another plan than the last one gets its own plan, also if one plan's text is a
+// prefix of the other's.
+func TestReusedPlanHasTheSameText(t *testing.T) {
 	var d EventReader
 	first := firstEvent()
 	if _, err := d.Decode(&first.record); err != nil {
@@ -141,8 +140,8 @@ func TestPlanOfTheEventBeforeIsTheSameText(t *testing.T) {
 	}
 }
 
-// Instants are those of the standard library, from the first to the last that is written.
-func TestInstantsAreTheStandardLibrarys(t *testing.T) {
+// Instants agree with the standard library, from the first to the last year.
+func TestParseInstantAgreesWithTimeParse(t *testing.T) {
 	at := time.Date(firstYear, 1, 1, 0, 0, 0, 0, time.UTC)
 	for at.Year() < 10_000 {
 		text := at.Format(TimeLayout)
@@ -153,8 +152,8 @@ func TestInstantsAreTheStandardLibrarys(t *testing.T) {
 	}
 }
 
-// A cause is read as ParseCause reads it, in whatever way it is written.
-func TestCausesAreThoseOfParseCause(t *testing.T) {
+// parseCause agrees with ParseCause where it accepts a text.
+func TestFastParseCauseAgreesWithParseCause(t *testing.T) {
 	for _, inbox := range []string{"tasks", "replies", "recoveries", "controls", "task", "tasksx", ""} {
 		for _, p := range []string{"0", "7", "07", "-1", "+3", "", "x", strconv.Itoa(math.MaxInt32), strconv.Itoa(math.MaxInt32 + 1), "4294967297"} {
 			for _, offset := range []string{"0", "123456789012345678", "1234567890123456789", "9223372036854775807", "9223372036854775808", "-1", "", "1/2", "1 "} {
@@ -171,10 +170,10 @@ func TestCausesAreThoseOfParseCause(t *testing.T) {
 	}
 }
 
-// Whoever makes a hash, and whatever was hashed before: it is that of SHA-256.
+// Every way to compute a hash agrees with SHA-256, whatever was hashed before.
 func TestHashes(t *testing.T) {
 	var h Hasher
-	var m Room
+	var m Arena
 	var d EventReader
 	held := &Task{State: StateError}
 	for _, s := range eventSamples() {

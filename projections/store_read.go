@@ -9,7 +9,7 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// AsOf says what an answer reflects of its partition: everything below Next.
+// AsOf is what an answer reflects of its partition: everything below Next.
 type AsOf struct {
 	State events.PartitionState
 	Next  int64
@@ -19,9 +19,8 @@ type AsOf struct {
 // called from any goroutine beside the one that owns the partition's view.
 // Within a process AsOf never goes back.
 
-// ReadTask returns a task, nil if the partition has none of that id. It is the
-// caller's. Of a finished task it is what events.Task.Finished leaves; the whole
-// of it is the fold of its timeline.
+// ReadTask returns a task; nil: the partition has none of that id. It belongs to the caller. Of a
+// finished task it is what events.Task.Finished leaves; its timeline has all of it.
 func (s *Store) ReadTask(p int32, id string) (t *events.Task, asOf AsOf, err error) {
 	asOf, err = s.onSnapshot(ViewTasks, p, func(db pebble.Reader, k keyspace) error {
 		for _, kind := range [...]byte{kindOpen, kindFinished} {
@@ -38,17 +37,17 @@ func (s *Store) ReadTask(p int32, id string) (t *events.Task, asOf AsOf, err err
 	return t, asOf, err
 }
 
-// ReadTasks calls fn with every task of the partition, in the order of ids,
-// until it returns an error, which ReadTasks returns. The tasks are the
-// caller's; finished ones are what events.Task.Finished leaves.
+// ReadTasks calls fn with every task of the partition, in the order of ids, until fn returns an
+// error, which ReadTasks returns. The tasks belong to the caller. Finished ones are what
+// events.Task.Finished leaves.
 func (s *Store) ReadTasks(p int32, fn func(*events.Task) error) (AsOf, error) {
 	return s.onSnapshot(ViewTasks, p, func(db pebble.Reader, k keyspace) error {
 		return s.eachTask(db, k, fn)
 	})
 }
 
-// ReadTimeline lists where the events of a task stand, by seq; none if the partition
-// has none of it. A timeline's AsOf has no State.
+// ReadTimeline lists the places of a task's events, by seq. It is empty if the partition has none.
+// A timeline's AsOf has no State.
 func (s *Store) ReadTimeline(p int32, task string) (places []Place, asOf AsOf, err error) {
 	asOf, err = s.onSnapshot(ViewTimelines, p, func(db pebble.Reader, k keyspace) (err error) {
 		places, err = s.timeline(db, k, task)
@@ -76,7 +75,7 @@ func (s *Store) onSnapshot(name string, p int32, fn func(pebble.Reader, keyspace
 	return asOf, err
 }
 
-// keyspaceOf checks that the store holds the partition of the view.
+// keyspaceOf checks that the store has the partition and the view.
 func (s *Store) keyspaceOf(name string, p int32) (keyspace, error) {
 	if s.id.View != name {
 		return keyspace{}, fmt.Errorf("projections: %s holds %s, not %s", s.dir, s.id.View, name)

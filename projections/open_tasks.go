@@ -6,36 +6,34 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// openTasks are the open tasks of a partition. Those that changed since the last
-// Save, and of the others those that were asked for lately, are there decoded: they
-// are hot. Of a cold one memory holds its id and a few bytes (measured: 60), and
-// Pebble the rest. An entry goes cold only while it is as Pebble has it, so what
-// a crash of the process may lose is what it could lose before.
+// openTasks are the open tasks of a partition. Hot tasks are in memory, decoded: those that changed
+// since the last Save, and recently used ones. Cold tasks are in Pebble; memory has their ids and a
+// few bytes (measured: 60). Only a task that Pebble has as it is may become cold, so a crash of the
+// process loses no more than it would otherwise.
 //
-// Which one goes is decided by a second chance: in the order of Save, but not what
-// was asked for since its last turn.
+// The CLOCK algorithm chooses the task to evict. Save adds tasks to the clock. The hand passes over
+// a task once if it was referenced since it was added.
 type openTasks struct {
 	hot map[string]*entry
-	// Two sets, so that those that the next snapshot writes are found without a look
-	// at all the others.
+	// Two sets, so that the tasks of the next snapshot are found without a scan of all others.
 	cold, coldListed coldTasks
 
-	ids      uint64 // the sum of events.IDSum
+	ids      uint64 // sum of events.IDSum
 	bytes    int    // about what the stored forms take
-	hotBytes int    // of those that are hot
-	turns    []*entry
-	passed   int // turns below it are over
+	hotBytes int    // of the hot tasks
+	clock    []*entry
+	hand     int // index in clock; entries below it are done
 }
 
-// coldTask is what memory holds of a task beside its id.
+// coldTask is what memory has of a cold task besides its id.
 type coldTask struct {
-	bytes    int32 // of its stored form
+	bytes    int32 // stored size
 	snapshot bool  // as entry.snapshot
 }
 
 func newOpenTasks() openTasks { return openTasks{hot: map[string]*entry{}} }
 
-// len is the number of open tasks.
+// len returns the number of open tasks.
 func (o *openTasks) len() int { return len(o.hot) + len(o.cold.tasks) + len(o.coldListed.tasks) }
 
 // has reports whether a task is open.
@@ -47,7 +45,7 @@ func (o *openTasks) has(id string) bool {
 	return ok
 }
 
-// findCold finds a cold task, and whether the next snapshot writes it.
+// findCold finds a cold task. listed: the next snapshot writes it.
 func (o *openTasks) findCold(id string) (c coldTask, listed, ok bool) {
 	if c, ok = o.cold.tasks[id]; !ok {
 		c, listed = o.coldListed.tasks[id]
@@ -56,16 +54,15 @@ func (o *openTasks) findCold(id string) (c coldTask, listed, ok bool) {
 	return c, listed, ok
 }
 
-// add takes in a task that Pebble holds, cold.
+// add adds a task that Pebble has, cold.
 func (o *openTasks) add(id string, c coldTask) {
 	o.cold.put(id, c)
 	o.ids += events.IDSum(id)
 	o.bytes += int(c.bytes)
 }
 
-// take makes a cold task hot, but for the task itself, which is the caller's to
-// set; nil: there is none.
-func (o *openTasks) take(id string) *entry {
+// promote makes a cold task hot. The caller sets the entry's task. nil: there is no such task.
+func (o *openTasks) promote(id string) *entry {
 	c, listed, ok := o.findCold(id)
 	if !ok {
 		return nil
@@ -81,17 +78,17 @@ func (o *openTasks) take(id string) *entry {
 	return en
 }
 
-// warm makes a cold task hot, with its turn and a second chance.
-func (o *openTasks) warm(id string, t *events.Task) *entry {
-	en := o.take(id)
+// load makes a cold task hot and referenced, and adds it to the clock.
+func (o *openTasks) load(id string, t *events.Task) *entry {
+	en := o.promote(id)
 	en.task = t
-	o.queue(en)
-	en.touched = true
+	o.addToClock(en)
+	en.referenced = true
 	return en
 }
 
-// cool leaves a task to Pebble.
-func (o *openTasks) cool(en *entry) {
+// evict makes a hot task cold. Pebble must have it as it is.
+func (o *openTasks) evict(en *entry) {
 	id, c := en.task.ID, coldTask{int32(en.bytes), en.snapshot}
 	if en.listed {
 		o.coldListed.put(id, c)
@@ -102,53 +99,53 @@ func (o *openTasks) cool(en *entry) {
 	o.hotBytes -= en.bytes
 }
 
-// queue gives a task that is as Pebble has it a turn to go.
-func (o *openTasks) queue(en *entry) {
-	en.touched = false
-	if !en.queued {
-		en.queued = true
-		o.turns = append(o.turns, en)
+// addToClock makes a task that Pebble has as it is evictable.
+func (o *openTasks) addToClock(en *entry) {
+	en.referenced = false
+	if !en.inClock {
+		en.inClock = true
+		o.clock = append(o.clock, en)
 	}
 }
 
-// evict leaves tasks to Pebble until those that are hot take at most so many bytes,
-// or only what changed, or was asked for just now, is left.
-func (o *openTasks) evict(most int) {
-	o.tidy()
-	for n := len(o.turns) - o.passed; n > 0 && o.hotBytes > most; n-- {
-		en := o.turns[o.passed]
-		o.turns[o.passed] = nil
-		o.passed++
-		en.queued = false
+// shrink evicts tasks until the hot ones take at most most bytes, or until only changed or
+// referenced ones are left.
+func (o *openTasks) shrink(most int) {
+	o.compactClock()
+	for n := len(o.clock) - o.hand; n > 0 && o.hotBytes > most; n-- {
+		en := o.clock[o.hand]
+		o.clock[o.hand] = nil
+		o.hand++
+		en.inClock = false
 		switch {
-		case !en.open || en.changed: // over, or to have a turn after the next Save
-		case en.touched:
-			o.queue(en)
+		case !en.open || en.changed: // ended, or added again by the next Save
+		case en.referenced:
+			o.addToClock(en)
 		default:
-			o.cool(en)
+			o.evict(en)
 		}
 	}
 }
 
-// keepTurns is a number of turns that isn't worth a look.
-const keepTurns = 1024
+// clockCompactMin is the size of a clock that isn't worth compacting.
+const clockCompactMin = 1024
 
-// tidy drops the turns of what has ended meanwhile, when that is half of them: so
-// a turn is moved a constant number of times for it.
-func (o *openTasks) tidy() {
-	if len(o.turns) < 2*len(o.hot)+keepTurns {
+// compactClock removes the entries of tasks that ended or changed, once they are half of the clock.
+// So each entry is moved a constant number of times.
+func (o *openTasks) compactClock() {
+	if len(o.clock) < 2*len(o.hot)+clockCompactMin {
 		return
 	}
-	kept := o.turns[:0]
-	for _, en := range o.turns[o.passed:] {
+	kept := o.clock[:0]
+	for _, en := range o.clock[o.hand:] {
 		if en.open && !en.changed {
 			kept = append(kept, en)
 		} else {
-			en.queued = false
+			en.inClock = false
 		}
 	}
-	clear(o.turns[len(kept):])
-	o.turns, o.passed = kept, 0
+	clear(o.clock[len(kept):])
+	o.clock, o.hand = kept, 0
 }
 
 // each calls fn with every id, in no order.
@@ -176,7 +173,7 @@ func (o *openTasks) eachListed(fn func(id string)) {
 	}
 }
 
-// list has the next snapshot write a task, and returns what that takes; 0: it does
+// list has the next snapshot write a task. It returns the task's size, or 0 if the task was listed
 // already.
 func (o *openTasks) list(id string) (bytes int) {
 	if en := o.hot[id]; en != nil {
@@ -194,7 +191,7 @@ func (o *openTasks) list(id string) (bytes int) {
 	return int(c.bytes)
 }
 
-// unlist has the next snapshot write none.
+// unlist has the next snapshot write no task.
 func (o *openTasks) unlist() {
 	for _, en := range o.hot {
 		en.listed = false
@@ -209,7 +206,7 @@ func (o *openTasks) unlist() {
 	o.coldListed = coldTasks{}
 }
 
-// inSnapshot notes that an open chunk of the snapshot may hold a task.
+// inSnapshot records that an open chunk of the snapshot may have a task.
 func (o *openTasks) inSnapshot(id string) {
 	if en := o.hot[id]; en != nil {
 		en.snapshot = true
@@ -223,15 +220,15 @@ func (o *openTasks) inSnapshot(id string) {
 	}
 }
 
-// coldTasks are cold tasks by id. The ids are cut from blocks of a few kilobytes,
-// so that a million of them are some thousand objects to the garbage collector.
+// coldTasks are cold tasks by id. The ids are slices of blocks of a few kilobytes, so a million of
+// them are some thousand objects for the garbage collector.
 type coldTasks struct {
 	tasks      map[string]coldTask
 	block      *strings.Builder
-	live, dead int // bytes of ids, of those that are there and those that went
+	live, dead int // bytes of ids: of those in the set, and of removed ones in the blocks
 }
 
-// idBlockBytes is how long a block of ids is: one that is left keeps so many.
+// idBlockBytes is the size of a block of ids. One id keeps its whole block alive.
 const idBlockBytes = 4 << 10
 
 func (c *coldTasks) put(id string, t coldTask) {

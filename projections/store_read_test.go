@@ -11,9 +11,9 @@ import (
 	"github.com/waybill-run/waybill/projections"
 )
 
-// TestReadsAreOfOneMoment reads beside the goroutine that applies: every answer
-// is the fold at the offset that it names, and offsets never go back.
-func TestReadsAreOfOneMoment(t *testing.T) {
+// TestReadsAreConsistent reads concurrently with the goroutine that applies. Every answer is of one
+// offset.
+func TestReadsAreConsistent(t *testing.T) {
 	const seed = 8
 	rs := newHistory(seed).records(1200)
 	// at[next][task] is what a reader may see.

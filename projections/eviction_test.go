@@ -105,11 +105,11 @@ func (k *keeper) all(ids []string) (said []string) {
 	return said
 }
 
-// TestWhatIsInMemoryChangesNothing holds a store that keeps hardly a task in memory
+// TestEvictionDoesNotChangeResults holds a store that keeps hardly a task in memory
 // against one that keeps all: over random histories, commits that are rolled back,
 // saves, flushes, ends of the process and of the machine, and snapshots, they say
 // the same, and write the same snapshots.
-func TestWhatIsInMemoryChangesNothing(t *testing.T) {
+func TestEvictionDoesNotChangeResults(t *testing.T) {
 	t.Parallel()
 	cold := 0
 	for seed := range seeds(8) {
@@ -166,7 +166,7 @@ func TestWhatIsInMemoryChangesNothing(t *testing.T) {
 			}
 			k.checkHeld(k == all)
 			k.v.Close()
-			if held, _, err := k.s.Held(); err != nil || held.Decoded != 0 {
+			if held, _, err := k.s.MemoryUse(); err != nil || held.Decoded != 0 {
 				t.Errorf("%d bytes are kept decoded of no view, %v", held.Decoded, err)
 			}
 			closeStore(t, k.s)
@@ -180,10 +180,10 @@ func TestWhatIsInMemoryChangesNothing(t *testing.T) {
 // checkHeld holds what the store says of its memory against its bounds.
 func (k *keeper) checkHeld(all bool) {
 	k.t.Helper()
-	if err := k.s.Settle(k.t.Context()); err != nil {
+	if err := k.s.WaitCompacted(k.t.Context()); err != nil {
 		k.t.Fatal(err)
 	}
-	held, most, err := k.s.Held()
+	held, most, err := k.s.MemoryUse()
 	if err != nil || held.Decoded > most.Decoded || held.Cache > most.Cache || most.Decoded != int64(k.o.HotBytes) {
 		k.t.Errorf("held %+v of at most %+v, %v", held, most, err)
 	}

@@ -11,40 +11,40 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// rows are the summaries of a partition's tasks, as far as they are in memory: those to
-// which something happened since the last Save, and of the other open ones as many as
-// HotBytes allows. All others are in Pebble, and are read when an event names them.
-type rows struct {
-	byTask  map[string]*row
-	touched []*row // since the last Save
-	last    *row   // that was found; a decision leaves several events of a task, one after the other
-	bytes   int    // of the stored forms of those that are in memory beside them
-	steps   int    // of those that have changed since the last Save
-	tally   tally
-	reader  events.EventReader
-	look    *lookup // open within BeginLookups and EndLookups
-	looking bool
+// taskRows are the rows of a partition that are in memory: those of tasks that changed since the
+// last Save, and those of other open tasks as far as HotBytes allows. The others are read from
+// Pebble when an event names them.
+type taskRows struct {
+	byTask    map[string]*taskRow
+	touched   []*taskRow // had events since the last Save
+	last      *taskRow   // found last; a decision makes several events of one task in a row
+	bytes     int        // of the stored forms of those that are in memory beside them
+	steps     int        // number of steps of the rows that changed since the last Save
+	tally     tally
+	reader    events.EventReader
+	lookup    *lookup // open between BeginLookups and EndLookups
+	lookupsOn bool
 }
 
-// row is what is known of one task.
-type row struct {
+// taskRow is what is known of one task.
+type taskRow struct {
 	task    string
-	sum     *events.Summary // nil: the log has no beginning of it, so that no list has it
-	places  []Place         // since the last Save
-	was     standing        // as of the last Save
-	stored  bool            // Pebble has it
+	summary *events.Summary // nil: the log lacks the beginning of the task, so no list has it
+	places  []Place         // of events since the last Save
+	indexed indexState      // as of the last Save
+	stored  bool            // Pebble has the row
 	touched bool
-	changed bool // sum has, since the last Save
+	changed bool // summary changed since the last Save
 	bytes   int  // of the stored form
-	held    *holds
+	holds   *holds
 }
 
-func newRows() rows {
-	return rows{byTask: map[string]*row{}}
+func newRows() taskRows {
+	return taskRows{byTask: map[string]*taskRow{}}
 }
 
-// row finds the row of a task, in memory or in Pebble, or makes an empty one.
-func (t *Timelines) row(task []byte) (*row, error) {
+// row returns the row of a task from memory or Pebble, or an empty one.
+func (t *Timelines) row(task []byte) (*taskRow, error) {
 	if r := t.rows.last; r != nil && r.task == string(task) {
 		return r, nil
 	}
@@ -52,17 +52,17 @@ func (t *Timelines) row(task []byte) (*row, error) {
 		t.rows.last = r
 		return r, nil
 	}
-	r := &row{task: string(task)}
+	r := &taskRow{task: string(task)}
 	load := func(data []byte) (err error) {
-		if r.sum, err = events.DecodeSummary(data); err == nil {
-			r.stored, r.was, r.bytes = true, standingOf(r.sum), len(data)
+		if r.summary, err = events.DecodeSummary(data); err == nil {
+			r.stored, r.indexed, r.bytes = true, indexStateOf(r.summary), len(data)
 		}
 		return err
 	}
 	var err error
-	if t.rows.looking {
+	if t.rows.lookupsOn {
 		var l *lookup
-		if l, err = t.v.s.reuse(&t.rows.look, t.v.keys, kindRow, &t.v.unflushed); err == nil {
+		if l, err = t.v.s.reuse(&t.rows.lookup, t.v.keys, kindRow, &t.v.recent); err == nil {
 			err = l.get(r.task, load)
 		}
 	} else {
@@ -76,80 +76,80 @@ func (t *Timelines) row(task []byte) (*row, error) {
 	return r, nil
 }
 
-// BeginLookups makes what Apply reads of tasks that aren't in memory cheaper, until
-// EndLookups, which must be called before the goroutine waits for anything: the store
-// can't be closed before.
-func (t *Timelines) BeginLookups() { t.rows.looking = true }
+// BeginLookups makes Apply's reads of Pebble cheaper until EndLookups. The store can't be closed in
+// between, so the goroutine must call EndLookups before it waits for anything.
+func (t *Timelines) BeginLookups() { t.rows.lookupsOn = true }
 
 // EndLookups ends what BeginLookups began.
 func (t *Timelines) EndLookups() {
-	t.rows.looking = false
+	t.rows.lookupsOn = false
 	t.rows.dropLookup()
 }
 
-func (rs *rows) dropLookup() {
-	if rs.look != nil {
-		rs.look.close()
-		rs.look = nil
+func (rs *taskRows) dropLookup() {
+	if rs.lookup != nil {
+		rs.lookup.close()
+		rs.lookup = nil
 	}
 }
 
-// likelyPlaces is the room for the events of a task of three steps.
-const likelyPlaces = 9
+// placesCapacity fits the events of a task of three steps.
+const placesCapacity = 9
 
-// touch notes that Save has to look at a row.
-func (rs *rows) touch(r *row) {
+// markTouched has the next Save write the row's places.
+func (rs *taskRows) markTouched(r *taskRow) {
 	if !r.touched {
 		r.touched = true
 		rs.touched = append(rs.touched, r)
-		r.places = make([]Place, 0, likelyPlaces)
+		r.places = make([]Place, 0, placesCapacity)
 	}
 }
 
-// fold takes an event to a row. What can't be read stops the row (events.Summary.Stopped).
-func (rs *rows) fold(r *row, rec *events.Record, ceType string, seq uint64) {
+// fold folds an event into a row. An event that can't be read stops the row
+// (events.Summary.Stopped).
+func (rs *taskRows) fold(r *taskRow, rec *events.Record, ceType string, seq uint64) {
 	e, err := rs.reader.Decode(rec)
-	rs.remember(e, err)
+	rs.recordLastAt(e, err)
 	was := events.TaskState("")
-	if r.sum != nil {
-		was = r.sum.State
+	if r.summary != nil {
+		was = r.summary.State
 	}
 	switch {
-	case r.sum == nil && (err != nil || seq != 1):
+	case r.summary == nil && (err != nil || seq != 1):
 		return
-	case r.sum == nil:
+	case r.summary == nil:
 		sum := &events.Summary{}
 		if sum.Evolve(e); sum.Stopped != 0 {
 			return
 		}
-		r.sum = sum
-	case r.sum.Stopped != 0:
+		r.summary = sum
+	case r.summary.Stopped != 0:
 		return
 	case err != nil:
-		r.sum.Stop(seq)
+		r.summary.Stop(seq)
 	default:
-		if r.sum.Evolve(e); r.sum.Stopped == 0 {
-			r.note(e, was, rec.Offset, ceType)
+		if r.summary.Evolve(e); r.summary.Stopped == 0 {
+			r.noteHold(e, was, rec.Offset, ceType)
 		}
 	}
 	if !r.changed {
 		r.changed = true
-		rs.steps += len(r.sum.Steps)
+		rs.steps += len(r.summary.Steps)
 	}
 }
 
-// claim takes in an event about the partition.
-func (rs *rows) claim(rec *events.Record) {
+// claim applies an event about the partition.
+func (rs *taskRows) claim(rec *events.Record) {
 	e, err := rs.reader.Decode(rec)
-	if rs.remember(e, err); err == nil {
+	if rs.recordLastAt(e, err); err == nil {
 		if f, ok := e.Fact.(*events.PartitionClaimed); ok {
 			rs.tally.Owner, rs.tally.Epoch = string([]byte(f.Owner)), e.Seq
 		}
 	}
 }
 
-// remember notes the instant of an event that was applied, if it can be read.
-func (rs *rows) remember(e *events.Event, err error) {
+// recordLastAt records the instant of an applied event, or 0 if it can't be read.
+func (rs *taskRows) recordLastAt(e *events.Event, err error) {
 	if rs.tally.LastAt = 0; err == nil {
 		rs.tally.LastAt = e.At.UnixMilli()
 	}
@@ -171,20 +171,20 @@ func (t *Timelines) saveRows(b *pebble.Batch) (*indexWriter, error) {
 		if past, err = t.saveHolds(b, r, past); err != nil {
 			return nil, err
 		}
-		data := r.sum.Encode()
-		t.v.unflushed.add(r.task)
+		data := r.summary.Encode()
+		t.v.recent.add(r.task)
 		key = t.v.keys.appendKey(key[:0], kindRow, r.task)
 		if err := b.Set(key, data, nil); err != nil {
 			return nil, err
 		}
-		is, err := w.write(&r.was, r.stored, r.sum)
+		is, err := w.write(&r.indexed, r.stored, r.summary)
 		if err != nil {
 			return nil, err
 		}
-		rs.tally.move(r.sum, r.was.state)
-		rs.tally.moveAgents(r.was.agents, is.agents)
+		rs.tally.move(r.summary, r.indexed.state)
+		rs.tally.moveAgents(r.indexed.agents, is.agents)
 		rs.bytes += len(data) - r.bytes
-		r.was, r.stored, r.changed, r.bytes = is, true, false, len(data)
+		r.indexed, r.stored, r.changed, r.bytes = is, true, false, len(data)
 	}
 	if err := w.finish(t.v.next); err != nil {
 		return nil, err
@@ -202,37 +202,37 @@ func (t *Timelines) saveRows(b *pebble.Batch) (*indexWriter, error) {
 	return w, b.Set(t.v.keys.key(kindTally, ""), data, nil)
 }
 
-// saved lets go of what memory needn't hold after a Save.
-func (t *Timelines) saved() {
+// afterSave drops rows that memory needn't hold after a Save.
+func (t *Timelines) afterSave() {
 	rs := &t.rows
 	rs.dropLookup()
 	for i, r := range rs.touched {
 		r.touched, r.places = false, nil
-		if r.sum == nil || !r.sum.Open() {
+		if r.summary == nil || !r.summary.Open() {
 			rs.drop(r)
 		}
 		rs.touched[i] = nil
 	}
 	rs.touched, rs.last, rs.steps = rs.touched[:0], nil, 0 // last may be dropped
 	t.events = 0
-	most := t.v.s.hotMost()
+	most := t.v.s.hotBytesMax()
 	if rs.bytes <= most {
 		return
 	}
-	for _, r := range rs.byTask { // whichever come first: an event reads them again
+	for _, r := range rs.byTask { // in any order: an event reads a dropped row again
 		if rs.drop(r); rs.bytes <= most-most/4 {
 			return
 		}
 	}
 }
 
-func (rs *rows) drop(r *row) {
+func (rs *taskRows) drop(r *taskRow) {
 	delete(rs.byTask, r.task)
 	rs.bytes -= r.bytes
 }
 
-// passDue moves the bound below which no timer is due past what was deleted.
-func (t *Timelines) passDue() error {
+// advanceDueFrom moves DueFrom past the deleted entries, to the earliest timer.
+func (t *Timelines) advanceDueFrom() error {
 	return t.v.s.use(func(db *pebble.DB) error {
 		due, err := t.v.s.firstDue(db, t.v.keys, t.rows.tally.DueFrom)
 		if err != nil {
@@ -246,8 +246,8 @@ func (t *Timelines) passDue() error {
 	})
 }
 
-// digestRows adds the rows, the index and the tally to a digest. Their order isn't the
-// same however they were saved, so what is hashed is a sum.
+// digestRows adds the rows, the index and the tally to a digest. It hashes a sum, since the order
+// depends on how they were saved.
 func (t *Timelines) digestRows(d digest) error {
 	var sum sumDigest
 	err := t.v.each(kindRow, func(rest string, data []byte) error {

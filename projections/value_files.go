@@ -14,39 +14,39 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// Values from separateBytes on, most of them of open tasks, are in files of values, and
-// a compaction of their keys moves references to them instead: so tasks that wait cost those
-// that don't less (docs/performance.md, Open tasks).
+// Values of at least separateBytes, mostly open tasks, are in files of values. A compaction of their
+// keys moves references instead. So waiting tasks slow down the others less (docs/performance.md,
+// Open tasks).
 const (
 	separateBytes = 256
-	// Where keys that lie together refer to more files of values than this, a compaction
-	// writes the values anew. That bounds what the files hold of tasks that are no more.
+	// If adjacent keys refer to more files of values than this, a compaction rewrites the values.
+	// That bounds the space of values of deleted keys.
 	valueFilesReferred = 64
-	// Pebble writes no file of values anew by itself, whatever is in it: where such a one is
-	// damaged it panics, in a goroutine of its own (in v2.1.7 runBlobFileRewriteLocked names
-	// no file, and reportCorruption wants one).
-	neverRewrite = 1.0
+	// Pebble never rewrites a file of values by itself, whatever its garbage. If such a file is
+	// corrupt, that panics in a goroutine of Pebble (in v2.1.7 runBlobFileRewriteLocked names no
+	// file, and reportCorruption requires one).
+	garbageRatioNever = 1.0
 )
 
-// valuesSuffix ends the names of the files that hold values.
+// valuesSuffix ends the names of files of values.
 const valuesSuffix = ".blob"
 
 func (o *Options) values() pebble.ValueSeparationPolicy {
 	return pebble.ValueSeparationPolicy{
 		Enabled: true, MinimumSize: separateBytes,
-		MaxBlobReferenceDepth: cmp.Or(o.valueFiles, valueFilesReferred), TargetGarbageRatio: neverRewrite,
+		MaxBlobReferenceDepth: cmp.Or(o.valueFiles, valueFilesReferred), TargetGarbageRatio: garbageRatioNever,
 	}
 }
 
-// checkValues looks for the files of values that the keys in a directory refer to, and at
-// their ends. Pebble looks for those of keys alone, and panics once it wants a value, perhaps
-// in a compaction that begins when it opens: so it opens to read first.
+// checkValues checks that the files of values to which the keys refer exist and have their ends.
+// Pebble checks only the files of keys, and panics when it needs a missing value, perhaps in a
+// compaction at its start. So checkValues opens the store for reading first.
 func (s *Store) checkValues(lock *pebble.Lock) error {
 	o := s.pebbleOptions(lock, false)
 	o.ReadOnly = true
 	db, err := pebble.Open(s.dir, o)
 	if err != nil {
-		return s.unopened(err)
+		return s.openError(err)
 	}
 	levels, err := db.SSTables()
 	seen := map[string]bool{}
@@ -63,7 +63,7 @@ func (s *Store) checkValues(lock *pebble.Lock) error {
 		}
 	}
 	if err = errors.Join(err, db.Close()); err != nil {
-		return s.unopened(err)
+		return s.openError(err)
 	}
 	return nil
 }
@@ -76,7 +76,7 @@ func (s *Store) checkValuesIn(name string) error {
 	return f.Close()
 }
 
-// openValues opens a file of values whose end is as it was written.
+// openValues opens a file of values, and checks that its end is as it was written.
 func openValues(on FS, name string, opts ...vfs.OpenOption) (vfs.File, error) {
 	f, err := on.Open(name, opts...)
 	if err != nil {
@@ -92,9 +92,8 @@ func openValues(on FS, name string, opts ...vfs.OpenOption) (vfs.File, error) {
 	return f, nil
 }
 
-// Open stops the store where a file of values is gone or has a damaged end, as it can be
-// while the store is open. To Pebble that is an error of no kind: at one of damage it panics
-// (in v2.1.7 findOrCreateBlob names no file).
+// Open stops the store if a file of values is missing or has a corrupt end. Pebble gets an error
+// that isn't a corruption: at a corruption it panics (in v2.1.7 findOrCreateBlob names no file).
 func (d disk) Open(name string, opts ...vfs.OpenOption) (vfs.File, error) {
 	if !strings.HasSuffix(name, valuesSuffix) {
 		return d.FS.Open(name, opts...)

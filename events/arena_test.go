@@ -8,13 +8,13 @@ import (
 	"time"
 )
 
-// What is made in a Room is what is made without, however it grows, until it is reset; and
-// then its memory is used again.
-func TestRoom(t *testing.T) {
+// Records made in an Arena equal those made without, however it grows. After Reset its memory is
+// used again.
+func TestArena(t *testing.T) {
 	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-	records := func(m *Room, round int) (all []Record) {
-		for i := range 3 * roomHeaders { // more than there is room for at first
-			ns := Namespace(fmt.Sprintf("ns%d.", i/roomHeaders))
+	records := func(m *Arena, round int) (all []Record) {
+		for i := range 3 * arenaHeadersFirst { // more than there is room for at first
+			ns := Namespace(fmt.Sprintf("ns%d.", i/arenaHeadersFirst))
 			task := strings.Repeat("t", 1+i%50) + fmt.Sprint(round)
 			e := &Event{Task: task, Seq: uint64(i + 1), At: at, Fact: &TaskProcessed{}}
 			if i%7 == 0 {
@@ -27,7 +27,7 @@ func TestRoom(t *testing.T) {
 		}
 		return all
 	}
-	m := &Room{}
+	m := &Arena{}
 	for round := range 3 {
 		headers, text := cap(m.headers), cap(m.text)
 		got, want := records(m, round), records(nil, round)
@@ -46,20 +46,19 @@ func TestRoom(t *testing.T) {
 			}
 		}
 	}
-	m.list(roomHeadersKept + 1)
-	m.bytes(roomTextKept + 1)
+	m.newHeaders(arenaHeadersKeptMax + 1)
+	m.newBytes(arenaTextKeptMax + 1)
 	if m.Reset(); m.headers != nil || m.text != nil {
 		t.Errorf("room for %d headers and %d bytes was kept", cap(m.headers), cap(m.text))
 	}
 }
 
-// One text's end isn't another's beginning: who appends to what was made in a Room changes
-// nothing else in it.
-func TestRoomsTextsAreApart(t *testing.T) {
-	m := &Room{}
-	a, b := append(m.bytes(2), "ab"...), append(m.bytes(2), "cd"...)
+// Texts and headers from an Arena don't overlap: appending to one changes no other.
+func TestArenaTextsDontOverlap(t *testing.T) {
+	m := &Arena{}
+	a, b := append(m.newBytes(2), "ab"...), append(m.newBytes(2), "cd"...)
 	_ = append(a, 'x')
-	h, k := append(m.list(1), Header{Key: "h"}), append(m.list(1), Header{Key: "k"})
+	h, k := append(m.newHeaders(1), Header{Key: "h"}), append(m.newHeaders(1), Header{Key: "k"})
 	_ = append(h, Header{Key: "x"})
 	if string(b) != "cd" || k[0].Key != "k" {
 		t.Errorf("%q, %q", b, k[0].Key)

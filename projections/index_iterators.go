@@ -10,33 +10,33 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 )
 
-// stream goes through places of the list, forwards only.
-type stream interface {
-	// seek goes to the first place at or after c, and returns it; not ok: there is none.
+// indexIterator iterates over places of the task list, forwards only.
+type indexIterator interface {
+	// seek moves to the first place at or after c, and returns it. ok is false if there is none.
 	seek(c Cursor) (at Cursor, ok bool, err error)
 	close() error
 }
 
-// errSpent: as many entries were looked at as a page may.
-var errSpent = errors.New("the page's bound of entries is reached")
+// errPageBound: the page has looked at as many entries as it may.
+var errPageBound = errors.New("the page's bound of entries is reached")
 
-// source makes the streams of one partition, on one snapshot.
-type source struct {
-	s    *Store
-	db   pebble.Reader
-	keys keyspace
-	left int // entries that may still be looked at
+// indexReader opens the iterators of one partition, on one Pebble snapshot.
+type indexReader struct {
+	s         *Store
+	db        pebble.Reader
+	keys      keyspace
+	looksLeft int // entries that the page may still look at
 }
 
-// spend counts entries that are looked at.
-func (s *source) spend(looks int) error {
-	if s.left -= looks; s.left < 0 {
-		return errSpent
+// countLooks counts entries that are looked at.
+func (s *indexReader) countLooks(looks int) error {
+	if s.looksLeft -= looks; s.looksLeft < 0 {
+		return errPageBound
 	}
 	return nil
 }
 
-func (s *source) iterator(kind byte, f facet) (it *pebble.Iterator, prefix []byte, err error) {
+func (s *indexReader) iterator(kind byte, f facet) (it *pebble.Iterator, prefix []byte, err error) {
 	prefix = s.keys.key(kind, string(f))
 	upper := append(bytes.Clone(prefix), bytes.Repeat([]byte{0xff}, 9)...) // places begin with eight bytes, and of these the first isn't all ones after 1970
 	if it, err = s.db.NewIter(&pebble.IterOptions{LowerBound: prefix, UpperBound: upper}); err != nil {
@@ -45,29 +45,29 @@ func (s *source) iterator(kind byte, f facet) (it *pebble.Iterator, prefix []byt
 	return it, prefix, err
 }
 
-// entries is the stream of a facet of which each task has an entry.
-type entries struct {
-	from   *source
+// entryIterator iterates over a facet with an entry for each task.
+type entryIterator struct {
+	from   *indexReader
 	it     *pebble.Iterator
 	prefix []byte
 	key    []byte
 	at     Cursor
-	ok     bool // at is where it is
+	ok     bool // at is valid
 }
 
-func (s *source) entries(f facet) (stream, error) {
+func (s *indexReader) entryIterator(f facet) (indexIterator, error) {
 	it, prefix, err := s.iterator(kindIndex, f)
 	if err != nil {
 		return nil, err
 	}
-	return &entries{from: s, it: it, prefix: prefix}, nil
+	return &entryIterator{from: s, it: it, prefix: prefix}, nil
 }
 
-func (e *entries) seek(c Cursor) (Cursor, bool, error) {
+func (e *entryIterator) seek(c Cursor) (Cursor, bool, error) {
 	if e.ok && e.at.compare(c) >= 0 {
 		return e.at, true, nil
 	}
-	if err := e.from.spend(1); err != nil {
+	if err := e.from.countLooks(1); err != nil {
 		return e.at, false, err
 	}
 	e.key = binary.BigEndian.AppendUint64(append(e.key[:0], e.prefix...), newestFirst(c.Submitted))
@@ -84,32 +84,32 @@ func (e *entries) seek(c Cursor) (Cursor, bool, error) {
 	return at, true, nil
 }
 
-func (e *entries) close() error { return e.it.Close() }
+func (e *entryIterator) close() error { return e.it.Close() }
 
-// posts is the stream of a facet that is posted. It holds the tasks of one second.
-type posts struct {
-	from   *source
+// postingIterator iterates over a posted facet. It holds the tasks of one second.
+type postingIterator struct {
+	from   *indexReader
 	it     *pebble.Iterator
 	prefix []byte
 	key    []byte
 	bucket int64
 	loaded bool
 	tasks  []Cursor // of the bucket, in order
-	next   int      // in tasks
+	next   int      // index in tasks
 }
 
-func (s *source) posts(f facet) (stream, error) {
+func (s *indexReader) postingIterator(f facet) (indexIterator, error) {
 	it, prefix, err := s.iterator(kindPosting, f)
 	if err != nil {
 		return nil, err
 	}
-	return &posts{from: s, it: it, prefix: prefix}, nil
+	return &postingIterator{from: s, it: it, prefix: prefix}, nil
 }
 
-func (p *posts) seek(c Cursor) (Cursor, bool, error) {
+func (p *postingIterator) seek(c Cursor) (Cursor, bool, error) {
 	for want := c.Submitted / bucketMillis; ; want = p.bucket - 1 {
 		if !p.loaded || p.bucket > want {
-			if err := p.from.spend(1); err != nil {
+			if err := p.from.countLooks(1); err != nil {
 				return Cursor{}, false, err
 			}
 			if ok, err := p.load(want); err != nil || !ok {
@@ -125,8 +125,8 @@ func (p *posts) seek(c Cursor) (Cursor, bool, error) {
 	}
 }
 
-// load reads the newest second at or before a bucket of which there are any.
-func (p *posts) load(bucket int64) (ok bool, err error) {
+// load reads the newest second at or before a bucket that has postings.
+func (p *postingIterator) load(bucket int64) (ok bool, err error) {
 	p.key = binary.BigEndian.AppendUint64(append(p.key[:0], p.prefix...), newestFirst(bucket))
 	p.tasks, p.next, p.loaded = p.tasks[:0], 0, false
 	for ok = p.it.SeekGE(p.key); ok; ok = p.it.Next() {
@@ -151,26 +151,26 @@ func (p *posts) load(bucket int64) (ok bool, err error) {
 	return p.loaded, p.it.Error()
 }
 
-func (p *posts) damaged(err error) error {
+func (p *postingIterator) damaged(err error) error {
 	return p.from.s.unreadable(p.from.keys, kindPosting, string(p.it.Key()[prefixBytes:]), err)
 }
 
-func (p *posts) close() error { return p.it.Close() }
+func (p *postingIterator) close() error { return p.it.Close() }
 
-// union goes through the places of any of its streams.
-type union struct {
-	of []*member
+// unionIterator iterates over the places of any of its iterators.
+type unionIterator struct {
+	of []*unionMember
 }
 
-// member is a stream and where it is.
-type member struct {
-	stream
+// unionMember is an iterator and its place.
+type unionMember struct {
+	indexIterator
 	at    Cursor
 	begun bool
 	over  bool
 }
 
-func (u union) seek(c Cursor) (first Cursor, ok bool, err error) {
+func (u unionIterator) seek(c Cursor) (first Cursor, ok bool, err error) {
 	for _, m := range u.of {
 		if !m.over && (!m.begun || m.at.compare(c) < 0) {
 			var found bool
@@ -186,22 +186,22 @@ func (u union) seek(c Cursor) (first Cursor, ok bool, err error) {
 	return first, ok, nil
 }
 
-func (u union) close() (err error) {
+func (u unionIterator) close() (err error) {
 	for _, m := range u.of {
 		err = errors.Join(err, m.close())
 	}
 	return err
 }
 
-// intersection goes through the places that all of its streams have. at is how far it has
-// come: nothing before it is left.
-type intersection struct {
-	of     []stream
+// intersectIterator iterates over the places that all of its iterators have. No place before at is
+// left.
+type intersectIterator struct {
+	of     []indexIterator
 	at     Cursor
-	oldest int64 // submissions before it are left out
+	oldest int64 // iteration ends before it
 }
 
-func (x *intersection) seek(c Cursor) (Cursor, bool, error) {
+func (x *intersectIterator) seek(c Cursor) (Cursor, bool, error) {
 	x.at = c
 	for agreed := 0; ; {
 		for _, s := range x.of {
@@ -223,7 +223,7 @@ func (x *intersection) seek(c Cursor) (Cursor, bool, error) {
 	}
 }
 
-func (x *intersection) close() (err error) {
+func (x *intersectIterator) close() (err error) {
 	for _, s := range x.of {
 		err = errors.Join(err, s.close())
 	}

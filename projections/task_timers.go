@@ -7,44 +7,42 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// A partition may have many armed timers, most of which are disarmed without ever
-// having been looked at. So a timer in memory is short: what it has in common with
-// those of other tasks, which is all that a workflow says, is there once, and
-// instants are numbers (measured: a task with two timers took 1 KB as the fold has
-// them, and takes a third of that).
+// A partition may have many armed timers, and most are disarmed unused. So a timer is small in
+// memory: timers share what comes from the workflow, and instants are numbers. A task with two
+// timers took 1 KB in the form of the fold, and takes a third of that (measured).
 
 // taskTimers are the armed timers of one task, in the order of the fold.
 type taskTimers struct {
 	task        string
 	first, last *armedTimer // nil: none
-	// bySlot finds them where there are more than slotsLookedThrough; nil: nowhere.
+	// bySlot is an index, for more than linearSearchMax timers; nil: none.
 	bySlot  map[events.Slot]*armedTimer
 	changed bool
 	stored  bool // Pebble has an entry
 }
 
-// slotsLookedThrough is how many timers of a task are looked through for one of
-// them. A task of a thousand steps beside each other has as many.
-const slotsLookedThrough = 16
+// linearSearchMax is the number of timers up to which one is found by a linear search. A task of a
+// thousand parallel steps has a thousand timers.
+const linearSearchMax = 16
 
-// armedTimer is one armed timer in memory. Instants are in Unix milliseconds, which
-// is as exact as the log is.
+// armedTimer is one armed timer in memory. Instants are in Unix milliseconds, the precision of the
+// log.
 type armedTimer struct {
-	of           *taskTimers
+	owner        *taskTimers
 	prev, next   *armedTimer // of the same task
-	rule         unique.Handle[rule]
+	rule         unique.Handle[timerRule]
 	seq          uint64
 	due          int64
 	completeBy   int64
 	attempt      int
 	failureCount int
-	asked        int32 // how often; counts the snoozes
+	asked        int32 // number of recoveries asked for; counts the snoozes
 	cooledDown   bool
-	dead         bool // disarmed
+	disarmed     bool
 }
 
-// at is the timer of a slot; nil: none is armed.
-func (tt *taskTimers) at(slot events.Slot) *armedTimer {
+// find returns the timer of a slot; nil: none is armed.
+func (tt *taskTimers) find(slot events.Slot) *armedTimer {
 	if tt.bySlot != nil {
 		return tt.bySlot[slot]
 	}
@@ -56,7 +54,7 @@ func (tt *taskTimers) at(slot events.Slot) *armedTimer {
 	return nil
 }
 
-// add puts a timer behind the others.
+// add appends a timer.
 func (tt *taskTimers) add(a *armedTimer) {
 	a.prev = tt.last
 	if a.prev == nil {
@@ -73,7 +71,7 @@ func (tt *taskTimers) add(a *armedTimer) {
 	for b := tt.first; b != nil; b = b.next {
 		n++
 	}
-	if n <= slotsLookedThrough {
+	if n <= linearSearchMax {
 		return
 	}
 	tt.bySlot = make(map[events.Slot]*armedTimer, 2*n)
@@ -82,7 +80,7 @@ func (tt *taskTimers) add(a *armedTimer) {
 	}
 }
 
-// remove takes a timer out, for good.
+// remove removes a timer and marks it disarmed.
 func (tt *taskTimers) remove(a *armedTimer) {
 	if a.prev == nil {
 		tt.first = a.next
@@ -100,19 +98,20 @@ func (tt *taskTimers) remove(a *armedTimer) {
 	if tt.first == nil {
 		tt.bySlot = nil
 	}
-	a.prev, a.next, a.dead = nil, nil, true
+	a.prev, a.next, a.disarmed = nil, nil, true
 }
 
-// rule is the part of a timer that its workflow says.
-type rule struct {
+// timerRule is the part of a timer that comes from the workflow. Timers with the same rule share
+// one copy.
+type timerRule struct {
 	slot     events.Slot
 	timer    events.TimerKind
 	attempts events.Attempts
 	onError  string
 }
 
-// giveTime takes over the complete-by of its task, and reports whether it is another.
-func (a *armedTimer) giveTime(completeBy time.Time) bool {
+// setCompleteBy sets the complete-by of the timer's task, and reports whether it changed.
+func (a *armedTimer) setCompleteBy(completeBy time.Time) bool {
 	before := a.completeBy
 	a.completeBy = completeBy.UnixMilli()
 	return a.completeBy != before
@@ -121,12 +120,12 @@ func (a *armedTimer) giveTime(completeBy time.Time) bool {
 func newArmedTimer(of *taskTimers, a *events.Armed) *armedTimer {
 	p := &a.Policy
 	return &armedTimer{
-		of: of, rule: unique.Make(rule{a.Slot, p.Timer, p.Attempts, p.OnError}), seq: a.Timer.Seq, due: a.Timer.Due.UnixMilli(),
+		owner: of, rule: unique.Make(timerRule{a.Slot, p.Timer, p.Attempts, p.OnError}), seq: a.Timer.Seq, due: a.Timer.Due.UnixMilli(),
 		completeBy: p.CompleteBy.UnixMilli(), attempt: a.Attempt, failureCount: p.FailureCount, cooledDown: p.CooledDown,
 	}
 }
 
-// timer is the timer as the fold has it.
+// timer returns the timer in the form of the fold.
 func (a *armedTimer) timer() events.Armed {
 	r := a.rule.Value()
 	return events.Armed{
@@ -136,13 +135,12 @@ func (a *armedTimer) timer() events.Armed {
 	}
 }
 
-// instant is the inverse of Time.UnixMilli, of the zero Time too.
+// instant is the inverse of Time.UnixMilli, also for the zero Time.
 func instant(ms int64) time.Time { return time.UnixMilli(ms).UTC() }
 
 func (a *armedTimer) slot() events.Slot { return a.rule.Value().slot }
 
-// is reports whether the fold means this timer: the event that armed it and
-// the slot name it.
-func (a *armedTimer) is(o events.Armed) bool {
+// matches reports whether o is this timer: the same slot, armed by the same event.
+func (a *armedTimer) matches(o events.Armed) bool {
 	return a.seq == o.Timer.Seq && a.slot() == o.Slot
 }

@@ -30,8 +30,8 @@ func sees(t *testing.T, v *projections.Tasks, tasks map[string]*events.Task) {
 	}
 }
 
-// TestLookupsSeeWhatIsWritten: whatever of it is on disk, with flushes beside, and after the
-// partition was left and taken again, emptied, or opened anew.
+// TestLookupsSeeWhatIsWritten: lookups see every written task, whatever of it is on disk, with
+// concurrent flushes, and after the partition was released, reopened or emptied.
 func TestLookupsSeeWhatIsWritten(t *testing.T) {
 	t.Parallel()
 	for seed := range seeds(12) {
@@ -94,7 +94,7 @@ func TestLookupsSeeASnapshot(t *testing.T) {
 	s := openTiny(t, vfs.NewMem(), 2000)
 	defer closeStore(t, s)
 	v := tasksOf(t, s)
-	load, err := v.TakeSnapshot(c.reader())
+	load, err := v.LoadSnapshot(c.reader())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -106,7 +106,7 @@ func TestLookupsSeeASnapshot(t *testing.T) {
 		}
 	}
 	sees(t, v, h.tasks)
-	if err := v.Loaded(); err != nil {
+	if err := v.FinishLoad(); err != nil {
 		t.Fatal(err)
 	}
 	sees(t, v, h.tasks)
