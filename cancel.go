@@ -40,7 +40,7 @@ func (c *Client) Cancel(ctx context.Context, id string, o CancelOptions) error {
 	if o.RequestID == "" {
 		o.RequestID = uuid.NewString()
 	}
-	answer, err := c.command(ctx, &events.Control{Task: id, Command: events.Cancel, Keep: o.Keep,
+	answer, err := c.sendControl(ctx, &events.Control{Task: id, Command: events.Cancel, Keep: o.Keep,
 		By: events.By{Claimed: o.By, Why: o.Why, RequestID: o.RequestID}})
 	switch {
 	case err != nil:
@@ -54,8 +54,8 @@ func (c *Client) Cancel(ctx context.Context, id string, o CancelOptions) error {
 }
 
 // command writes a control and waits for its answer.
-func (c *Client) command(ctx context.Context, x *events.Control) (*events.Answer, error) {
-	ctx, cancel := c.within(ctx)
+func (c *Client) sendControl(ctx context.Context, x *events.Control) (*events.Answer, error) {
+	ctx, cancel := c.untilClosed(ctx)
 	defer cancel()
 	if err := x.Check(); err != nil {
 		return nil, err
@@ -66,9 +66,9 @@ func (c *Client) command(ctx context.Context, x *events.Control) (*events.Answer
 	}
 	topic, log := c.cfg.Namespace.Answers(), c.log()
 	// Before the control is written: its answer comes after this.
-	ends, err := log.ends(ctx, topic)
+	ends, err := log.endOffsets(ctx, topic)
 	if err != nil {
-		return nil, c.why(ctx, err)
+		return nil, c.withCause(ctx, err)
 	}
 	asked := make(chan struct{}, 1)
 	failed := make(chan error, 1)
@@ -81,21 +81,21 @@ func (c *Client) command(ctx context.Context, x *events.Control) (*events.Answer
 	})
 	select {
 	case err := <-failed:
-		return nil, c.why(ctx, err)
+		return nil, c.withCause(ctx, err)
 	case <-ctx.Done():
 		return nil, c.closedOr(ctx.Err())
 	case <-asked:
 		p := events.Partition(r.Key, int32(len(ends)))
-		return c.answer(ctx, log, p, ends[p], x.RequestID)
+		return c.waitForAnswer(ctx, log, p, ends[p], x.RequestID)
 	}
 }
 
 // answer waits for the answer to a control, from an offset of the answers on. What passes is
 // waited out: the control is written.
-func (c *Client) answer(ctx context.Context, log records, p int32, next int64, control string) (found *events.Answer, err error) {
+func (c *Client) waitForAnswer(ctx context.Context, log eventLog, p int32, next int64, control string) (found *events.Answer, err error) {
 	topic, good := c.cfg.Namespace.Answers(), time.Now()
-	for pause := lookPauseLeast; ; pause = min(2*pause, lookPauseMost) {
-		ends, err := log.ends(ctx, topic)
+	for pause := pollPauseMin; ; pause = min(2*pause, pollPauseMax) {
+		ends, err := log.endOffsets(ctx, topic)
 		if err == nil && ends[p] > next {
 			var unread error
 			var reached int64
@@ -115,14 +115,14 @@ func (c *Client) answer(ctx context.Context, log records, p int32, next int64, c
 			}
 		}
 		switch {
-		case c.ending.Err() != nil:
+		case c.closing.Err() != nil:
 			return nil, ErrClosed
 		case found != nil:
 			return found, nil
 		case err == nil:
 			good = time.Now()
-		case ctx.Err() == nil && time.Since(good) > patience:
-			return nil, fmt.Errorf("written, but its answer can't be read: %w", lasting(err))
+		case ctx.Err() == nil && time.Since(good) > brokerSilenceMax:
+			return nil, fmt.Errorf("written, but its answer can't be read: %w", persistentError(err))
 		}
 		select {
 		case <-ctx.Done():

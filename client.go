@@ -13,13 +13,13 @@ import (
 
 const (
 	// reachWithin bounds the wait for a first answer of the brokers.
-	reachWithin = 10 * time.Second
+	connectTimeout = 10 * time.Second
 	// answerWithin bounds the question whether any broker answers, after a call that failed.
-	answerWithin = 5 * time.Second
+	probeTimeout = 5 * time.Second
 	// flushWithin bounds what Close waits for.
-	flushWithin = 10 * time.Second
+	flushTimeout = 10 * time.Second
 	// faultsMax is how many faults of one Submit are spelled out.
-	faultsMax = 10
+	orderErrorsMax = 10
 )
 
 // Client submits orders and asks for tasks. It is safe for concurrent use; one
@@ -31,23 +31,23 @@ type Client struct {
 	admin      *kafka.Admin
 	reader     *kafka.Restorer
 	producer   *kafka.Producer
-	watch      *watch
+	waiter     *waiter
 
-	ending context.Context // ends with Close
-	end    context.CancelFunc
-	close  sync.Once
+	closing     context.Context // ends with Close
+	cancelCalls context.CancelFunc
+	closeOnce   sync.Once
 }
 
 // Open connects and reads the namespace's format, within ctx and 10 s at most.
 // It fails if the configuration is wrong, no broker answers (ErrUnreachable),
 // or the namespace was not created. It creates nothing.
 func Open(ctx context.Context, cfg Config) (*Client, error) {
-	kcfg, err := cfg.kafka()
+	kcfg, err := cfg.kafkaConfig()
 	if err != nil {
 		return nil, err
 	}
 	c := &Client{cfg: kcfg, source: string(kcfg.Namespace) + "client/" + kcfg.ClientID}
-	c.ending, c.end = context.WithCancel(context.Background())
+	c.closing, c.cancelCalls = context.WithCancel(context.Background())
 	if err := c.open(ctx); err != nil {
 		return nil, fmt.Errorf("waybill: open: %w", errors.Join(err, c.Close()))
 	}
@@ -55,10 +55,10 @@ func Open(ctx context.Context, cfg Config) (*Client, error) {
 }
 
 func (c *Client) open(ctx context.Context) (err error) {
-	if c.admin, err = reach(ctx, c.cfg); err != nil {
+	if c.admin, err = connect(ctx, c.cfg); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, reachWithin)
+	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()
 	format, err := c.admin.Format(ctx)
 	if err != nil {
@@ -81,17 +81,17 @@ func (c *Client) open(ctx context.Context) (err error) {
 	if c.producer, err = kafka.OpenProducer(c.cfg); err != nil {
 		return err
 	}
-	c.watch = newWatch(c.cfg.Namespace, c.partitions, ends, c.log())
+	c.waiter = newWaiter(c.cfg.Namespace, c.partitions, ends, c.log())
 	return nil
 }
 
 // reach opens an Admin that has had an answer.
-func reach(ctx context.Context, cfg kafka.Config) (*kafka.Admin, error) {
+func connect(ctx context.Context, cfg kafka.Config) (*kafka.Admin, error) {
 	admin, err := kafka.OpenAdmin(cfg)
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, reachWithin)
+	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()
 	if err := admin.Ping(ctx); err != nil {
 		admin.Close()
@@ -112,14 +112,14 @@ func reach(ctx context.Context, cfg kafka.Config) (*kafka.Admin, error) {
 // broker answered for half a minute. Submit all of them again: an order that is there
 // already isn't run twice.
 func (c *Client) Submit(ctx context.Context, orders ...Order) error {
-	if c.ending.Err() != nil {
+	if c.closing.Err() != nil {
 		return fmt.Errorf("waybill: submit: %w", ErrClosed)
 	}
 	records := make([]events.Record, len(orders))
 	digests := make([]string, len(orders))
-	var wrong faults
+	var wrong orderErrors
 	for i := range orders {
-		r, s, err := orders[i].record(c.cfg.Namespace, c.source)
+		r, s, err := orders[i].encode(c.cfg.Namespace, c.source)
 		if err != nil {
 			wrong.add(err)
 			continue
@@ -136,15 +136,15 @@ func (c *Client) Submit(ctx context.Context, orders ...Order) error {
 	results := make(chan written, len(orders))
 	for i := range records {
 		id, digest := orders[i].ID, digests[i]
-		c.watch.expect(id)
+		c.waiter.recordPosition(id)
 		c.producer.SendAsync(ctx, records[i], func(r events.Record, err error) {
 			if err == nil { // maybe after this call has ended
-				c.watch.acknowledged(id, digest, &r)
+				c.waiter.recordAcknowledged(id, digest, &r)
 			}
 			results <- written{i, err}
 		})
 	}
-	var missing faults
+	var missing orderErrors
 	for range records {
 		select {
 		case w := <-results:
@@ -156,24 +156,24 @@ func (c *Client) Submit(ctx context.Context, orders ...Order) error {
 		}
 	}
 	if err := missing.err(len(orders)); err != nil {
-		return fmt.Errorf("waybill: submit: not all acknowledged; submit them again, none is run twice: %w", c.why(ctx, err))
+		return fmt.Errorf("waybill: submit: not all acknowledged; submit them again, none is run twice: %w", c.withCause(ctx, err))
 	}
 	return nil
 }
 
 // faults are errors of many orders, of which the first are kept.
-type faults struct {
+type orderErrors struct {
 	n     int
 	first []error
 }
 
-func (f *faults) add(err error) {
-	if f.n++; f.n <= faultsMax {
+func (f *orderErrors) add(err error) {
+	if f.n++; f.n <= orderErrorsMax {
 		f.first = append(f.first, err)
 	}
 }
 
-func (f *faults) err(of int) error {
+func (f *orderErrors) err(of int) error {
 	switch {
 	case f.n == 0:
 		return nil
@@ -206,7 +206,7 @@ func (c *Client) Wait(ctx context.Context, id string) (Task, error) {
 	if err := events.CheckTaskID(id); err != nil {
 		return Task{}, fmt.Errorf("waybill: wait: %w", err)
 	}
-	t, err := c.watch.wait(ctx, id)
+	t, err := c.waiter.wait(ctx, id)
 	if err != nil {
 		return t, fmt.Errorf("waybill: wait for task %q: %w", id, err)
 	}
@@ -229,15 +229,15 @@ func (c *Client) Get(ctx context.Context, id string) (Task, error) {
 }
 
 func (c *Client) get(ctx context.Context, id string) (Task, error) {
-	ctx, cancel := c.within(ctx)
+	ctx, cancel := c.untilClosed(ctx)
 	defer cancel()
-	p := c.watch.partition(id)
-	s := story{}
+	p := c.waiter.partitionOf(id)
+	s := taskFold{}
 	owner := ""
-	next, err := c.log().all(ctx, c.cfg.Namespace.Events(), p, func(rs []events.Record) error {
+	next, err := c.log().readAll(ctx, c.cfg.Namespace.Events(), p, func(rs []events.Record) error {
 		for i := range rs {
 			if string(rs[i].Key) == id {
-				s.add(&rs[i])
+				s.apply(&rs[i])
 			}
 			owner = ownerOf(c.cfg.Namespace, &rs[i], owner)
 		}
@@ -245,7 +245,7 @@ func (c *Client) get(ctx context.Context, id string) (Task, error) {
 	})
 	switch {
 	case err != nil:
-		return Task{}, c.why(ctx, err)
+		return Task{}, c.withCause(ctx, err)
 	case s.err != nil:
 		return Task{}, s.err
 	case s.task == nil:
@@ -255,14 +255,14 @@ func (c *Client) get(ctx context.Context, id string) (Task, error) {
 }
 
 // within is ctx, which ends with the client too.
-func (c *Client) within(ctx context.Context) (context.Context, context.CancelFunc) {
+func (c *Client) untilClosed(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(ctx)
-	stop := context.AfterFunc(c.ending, cancel)
+	stop := context.AfterFunc(c.closing, cancel)
 	return ctx, func() { stop(); cancel() }
 }
 
 func (c *Client) closedOr(err error) error {
-	if c.ending.Err() != nil {
+	if c.closing.Err() != nil {
 		return ErrClosed
 	}
 	return err
@@ -270,14 +270,14 @@ func (c *Client) closedOr(err error) error {
 
 // why is what a call failed by, with what a program can tell it by: the client was closed
 // meanwhile, or no broker answers any more.
-func (c *Client) why(ctx context.Context, err error) error {
+func (c *Client) withCause(ctx context.Context, err error) error {
 	switch {
-	case c.ending.Err() != nil:
+	case c.closing.Err() != nil:
 		return fmt.Errorf("%w: %w", ErrClosed, err)
-	case ctx.Err() != nil || errors.Is(err, ErrUnreachable) || !away(err):
+	case ctx.Err() != nil || errors.Is(err, ErrUnreachable) || !isNoAnswer(err):
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, answerWithin)
+	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
 	if silent := c.admin.Ping(ctx); silent == nil || errors.Is(silent, kafka.ErrLogin) {
 		return err
@@ -285,21 +285,21 @@ func (c *Client) why(ctx context.Context, err error) error {
 	return fmt.Errorf("%w: %w", ErrUnreachable, err)
 }
 
-func (c *Client) log() *logReader { return &logReader{c.cfg.Namespace, c.admin, c.reader} }
+func (c *Client) log() *kafkaLog { return &kafkaLog{c.cfg.Namespace, c.admin, c.reader} }
 
 // Close ends the client, after what is still to be acknowledged, for 10 s at
 // most. Calls that wait end with ErrClosed. Calling it again does nothing.
 func (c *Client) Close() error {
 	var err error
-	c.close.Do(func() {
+	c.closeOnce.Do(func() {
 		if c.producer != nil {
-			ctx, cancel := context.WithTimeout(context.Background(), flushWithin)
+			ctx, cancel := context.WithTimeout(context.Background(), flushTimeout)
 			defer cancel()
 			err = c.producer.Flush(ctx)
 		}
-		c.end()
-		if c.watch != nil {
-			c.watch.close()
+		c.cancelCalls()
+		if c.waiter != nil {
+			c.waiter.close()
 		}
 		if c.producer != nil {
 			c.producer.Close()

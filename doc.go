@@ -43,8 +43,8 @@
 //
 // # Files
 //
-// waybill.go is the configuration and the errors; task.go what is submitted and
-// returned; client.go and cancel.go the client; serve.go an agent. log.go reads
-// the log and knows where it is in it, story.go folds a task's events, watch.go
-// and look.go are the one reader behind all calls of Wait.
+// waybill.go has the configuration and the errors, task.go orders and tasks,
+// client.go and cancel.go the client, serve.go the agent. eventlog.go reads the
+// log, fold.go folds a task's events, and waiter.go and waiter_read.go are the one
+// reader behind all calls of Wait.
 package waybill

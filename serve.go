@@ -15,9 +15,9 @@ import (
 )
 
 // ServeOption changes how Serve runs an agent.
-type ServeOption func(*serving)
+type ServeOption func(*serveOptions)
 
-type serving struct {
+type serveOptions struct {
 	instance string
 	tune     []func(*agent.Config)
 }
@@ -33,14 +33,14 @@ func Concurrency(n int) ServeOption {
 // live processes with one name end each other. Without it, or empty, a process is a
 // member for as long as it lives.
 func Instance(name string) ServeOption {
-	return func(s *serving) { s.instance = name }
+	return func(s *serveOptions) { s.instance = name }
 }
 
 // Tune changes the agent's configuration: retry, circuit breaker, health check,
 // listener (see package agent). What leads to Kafka, and the clock, are
 // replaced afterwards.
 func Tune(f func(*agent.Config)) ServeOption {
-	return func(s *serving) { s.tune = append(s.tune, f) }
+	return func(s *serveOptions) { s.tune = append(s.tune, f) }
 }
 
 var agentPattern = regexp.MustCompile(`^[a-zA-Z0-9._-]{1,100}$`)
@@ -59,14 +59,14 @@ var agentPattern = regexp.MustCompile(`^[a-zA-Z0-9._-]{1,100}$`)
 // agent. Later it fails if the group or the cluster refuses the process; what
 // passes is waited out.
 func Serve(ctx context.Context, cfg Config, agentName string, h agent.Handler, options ...ServeOption) error {
-	kcfg, err := cfg.kafka()
+	kcfg, err := cfg.kafkaConfig()
 	if err != nil {
 		return err
 	}
 	if !agentPattern.MatchString(agentName) {
 		return fmt.Errorf("waybill: serve: agent %q: letters, digits, '.', '_' and '-', 1 to 100", agentName)
 	}
-	var s serving
+	var s serveOptions
 	for _, o := range options {
 		o(&s)
 	}
@@ -77,7 +77,7 @@ func Serve(ctx context.Context, cfg Config, agentName string, h agent.Handler, o
 	if s.instance != "" {
 		session.InstanceID = session.Group + "." + s.instance
 	}
-	if err := requests(ctx, session); err != nil {
+	if err := checkRequestTopic(ctx, session); err != nil {
 		if ctx.Err() != nil {
 			return nil
 		}
@@ -88,7 +88,7 @@ func Serve(ctx context.Context, cfg Config, agentName string, h agent.Handler, o
 		f(&a)
 	}
 	a.Namespace, a.Clock = ns, clock.Now
-	a.Source = string(ns) + "agent/" + agentName + "/" + s.name()
+	a.Source = string(ns) + "agent/" + agentName + "/" + s.sourceName()
 	a.Open = func(ctx context.Context) (agent.Session, error) {
 		m, err := kafka.OpenSession(ctx, session)
 		if err != nil {
@@ -103,7 +103,7 @@ func Serve(ctx context.Context, cfg Config, agentName string, h agent.Handler, o
 }
 
 // name is the process's in ce_source.
-func (s *serving) name() string {
+func (s *serveOptions) sourceName() string {
 	if s.instance != "" {
 		return s.instance
 	}
@@ -115,13 +115,13 @@ func (s *serving) name() string {
 }
 
 // requests reports why an agent's requests can't be consumed.
-func requests(ctx context.Context, session kafka.SessionConfig) error {
-	admin, err := reach(ctx, session.Config)
+func checkRequestTopic(ctx context.Context, session kafka.SessionConfig) error {
+	admin, err := connect(ctx, session.Config)
 	if err != nil {
 		return err
 	}
 	defer admin.Close()
-	ctx, cancel := context.WithTimeout(ctx, reachWithin)
+	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()
 	_, ok, err := admin.TopicPartitions(ctx, session.Topic)
 	if err == nil && !ok {

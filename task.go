@@ -57,7 +57,7 @@ type Order struct {
 
 // record makes the order's record, and reads it as the scheduler will: what
 // that one would refuse for its form is an error here already.
-func (o *Order) record(ns events.Namespace, source string) (events.Record, *events.Submission, error) {
+func (o *Order) encode(ns events.Namespace, source string) (events.Record, *events.Submission, error) {
 	s := &events.Submission{ID: o.ID, Workflow: o.Workflow, Version: o.Version, ReplyTo: o.ReplyTo,
 		Priority: o.Priority, Labels: o.Labels, CompleteBy: o.CompleteBy, Traceparent: o.Traceparent}
 	if o.Input != nil {

@@ -44,12 +44,12 @@ type SASL struct {
 // Validate says what is wrong with the configuration, all of it at once; nil if
 // nothing is. It reads PropertiesFile and asks no broker.
 func (c Config) Validate() error {
-	_, err := c.kafka()
+	_, err := c.kafkaConfig()
 	return err
 }
 
 // kafka is the configuration as the clients take it.
-func (c Config) kafka() (kafka.Config, error) {
+func (c Config) kafkaConfig() (kafka.Config, error) {
 	var faults []error
 	fault := func(format string, args ...any) { faults = append(faults, fmt.Errorf(format, args...)) }
 

@@ -24,9 +24,9 @@ func TestThatNothingHappenedIsCommittedSoon(t *testing.T) {
 			s := newFakeSession()
 			stop := start(t, s, Config{}, endsAs)
 			s.deliver(testRecord(n, time.Now().Add(time.Minute)))
-			pass(2 * time.Second)
-			if s.seen().soon != want || s.seen().dones[position{0, int64(n)}] != 1 {
-				t.Errorf("%s: %d commits asked for, want %d; done %v", s.outcome(testID(n)), s.seen().soon, want, s.seen().dones)
+			advance(2 * time.Second)
+			if s.calls().commitsAsked != want || s.calls().done[position{0, int64(n)}] != 1 {
+				t.Errorf("%s: %d commits asked for, want %d; done %v", s.outcome(testID(n)), s.calls().commitsAsked, want, s.calls().done)
 			}
 			stop()
 		})
@@ -49,11 +49,11 @@ func TestThatNothingHappenedIsNotSaidOfWhatAnotherHas(t *testing.T) {
 				Listener: Listener{Abandoned: func(Request) { abandoned.Add(1) }},
 			}, endsAs)
 			s.deliver(testRecord(n, time.Now().Add(time.Minute)))
-			pass(100 * time.Millisecond)
+			advance(100 * time.Millisecond)
 			s.held.Store(&gone)
-			pass(2 * time.Second)
+			advance(2 * time.Second)
 			stop()
-			done := s.seen().dones[position{0, int64(n)}]
+			done := s.calls().done[position{0, int64(n)}]
 			if s.outcome(testID(n)) != want || (done == 0) != (want == "") || (abandoned.Load() == 1) != (want == "") {
 				t.Errorf("ending %d: %q, want %q; done %d times, %d abandoned", n, s.outcome(testID(n)), want, done, abandoned.Load())
 			}
@@ -72,16 +72,16 @@ func TestThatNothingHappenedIsNotSaidOfWhatAnotherMayHaveBegun(t *testing.T) {
 				here := t.Context()
 				s.held.Store(&here)
 				if !backAgain {
-					s.inherited.Store(10)
+					s.startedBelow.Store(10)
 				}
 				stop := start(t, s.fakeSession, Config{Open: func(context.Context) (Session, error) { return s, nil }}, endsAs)
 				s.deliver(testRecord(n, time.Now().Add(time.Minute)))
-				pass(100 * time.Millisecond)
-				s.inherited.Store(10)
-				pass(2 * time.Second)
+				advance(100 * time.Millisecond)
+				s.startedBelow.Store(10)
+				advance(2 * time.Second)
 				stop()
-				if s.outcome(testID(n)) != want || s.seen().dones[position{0, int64(n)}] != 1 {
-					t.Errorf("ending %d: %q, want %q; done %v", n, s.outcome(testID(n)), want, s.seen().dones)
+				if s.outcome(testID(n)) != want || s.calls().done[position{0, int64(n)}] != 1 {
+					t.Errorf("ending %d: %q, want %q; done %v", n, s.outcome(testID(n)), want, s.calls().done)
 				}
 			})
 		}
@@ -90,10 +90,10 @@ func TestThatNothingHappenedIsNotSaidOfWhatAnotherMayHaveBegun(t *testing.T) {
 		s := &movingSession{fakeSession: newFakeSession()}
 		here := t.Context()
 		s.held.Store(&here)
-		s.inherited.Store(3)
+		s.startedBelow.Store(3)
 		stop := start(t, s.fakeSession, Config{Open: func(context.Context) (Session, error) { return s, nil }}, endsAs)
 		s.deliver(testRecord(3, time.Now().Add(time.Minute)))
-		pass(2 * time.Second)
+		advance(2 * time.Second)
 		stop()
 		if got := s.outcome(testID(3)); got != "failed none" {
 			t.Errorf("%q of a request that came when the partition was here", got)

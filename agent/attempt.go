@@ -14,93 +14,93 @@ import (
 const tryDurationMin = 20 * time.Millisecond
 
 // move is what the shell is to do next.
-type move uint8
+type action uint8
 
 const (
-	doCall  move = iota // call the handler
-	doWait              // wait until next.at, then begin again
-	doReply             // send next.reply; then the request is done
-	doStop              // send nothing: the time is over; the request is done
-	doLeave             // send nothing, and leave the request to another instance
+	actCall    action = iota // call the handler
+	actWait                  // wait until next.at, then begin again
+	actReply                 // send next.reply; then the request is done
+	actDrop                  // send nothing: the time is over; the request is done
+	actAbandon               // send nothing, and leave the request to another instance
 )
 
 // next is a decision.
-type next struct {
-	do      move
-	at      time.Time    // of doWait
-	reply   events.Reply // of doReply; of doWait, what to reply if the request can't wait, or can't be called after it
-	refused bool         // the wait is for a circuit
+type decision struct {
+	action     action
+	until      time.Time    // of doWait
+	reply      events.Reply // of doReply; of doWait, what to reply if the request can't wait, or can't be called after it
+	forCircuit bool         // the wait is for a circuit
 }
 
 // attempt is what is known of a request that is being worked on.
 type attempt struct {
-	req     *Request
-	retry   *Retry
-	tries   int  // calls that have ended
-	touched bool // one of them may have had an effect
-	last    *Failure
+	req           *Request
+	retry         *Retry
+	tries         int  // calls that have ended
+	mayHaveEffect bool // one of them may have had an effect
+	lastFailure   *Failure
 }
 
 // begin says what to do at now if nothing stands in the way.
-func (a attempt) begin(now time.Time) next {
+func (a attempt) start(now time.Time) decision {
 	if !now.Before(a.req.CompleteBy) {
-		return next{do: doStop}
+		return decision{action: actDrop}
 	}
-	return next{do: doCall}
+	return decision{action: actCall}
 }
 
 // after says what follows a call that ended at now. leaving: the process's
 // grace is over and the call was cut short.
-func (a attempt) after(r result, now time.Time, leaving bool) (attempt, next) {
+func (a attempt) afterCall(r result, now time.Time, leaving bool) (attempt, decision) {
 	a.tries++
 	switch {
 	case !now.Before(a.req.CompleteBy):
-		return a, next{do: doStop}
+		return a, decision{action: actDrop}
 	case r.fail == nil:
-		return a, a.answer(events.Reply{Outcome: events.Completed, Body: r.output})
-	case r.fail.Rejected && !a.touched:
-		return a, a.answer(events.Reply{Outcome: events.Rejected, Body: r.fail.body()})
+		return a, a.replyWith(events.Reply{Outcome: events.Completed, Body: r.output})
+	case r.fail.Rejected && !a.mayHaveEffect:
+		return a, a.replyWith(events.Reply{Outcome: events.Rejected, Body: r.fail.errorObject()})
 	}
-	a.last = r.fail
+	a.lastFailure = r.fail
 	// A rejection settles nothing about the calls before it.
-	a.touched = a.touched || !r.fail.NoEffect && !r.fail.Rejected
+	a.mayHaveEffect = a.mayHaveEffect || !r.fail.NoEffect && !r.fail.Rejected
 	if r.fail.Rejected {
-		return a, a.failed(0)
+		return a, a.failedReply(0)
 	}
 	if leaving {
-		return a, next{do: doLeave}
+		return a, decision{action: actAbandon}
 	}
 	later := r.fail.After
 	if !r.fail.Transient || a.tries >= a.retry.MaxTries {
-		return a, a.failed(later)
+		return a, a.failedReply(later)
 	}
-	return a, a.wait(max(a.backoff(), later), later, now)
+	return a, a.waitOrFail(max(a.backoff(), later), later, now)
 }
 
 // refused says what follows when the circuit of the downstream lets no call
 // through at now, and none before openFor has passed.
-func (a attempt) refused(openFor time.Duration, downstream string, now time.Time) (attempt, next) {
+func (a attempt) circuitOpen(openFor time.Duration, downstream string, now time.Time) (attempt, decision) {
 	if !now.Before(a.req.CompleteBy) {
-		return a, next{do: doStop}
+		return a, decision{action: actDrop}
 	}
 	later := openFor
-	if a.last == nil {
-		a.last = &Failure{Code: CodeCircuitOpen, NoEffect: true,
+	if a.lastFailure == nil {
+		a.lastFailure = &Failure{Code: CodeCircuitOpen, NoEffect: true,
 			Message: "the circuit of " + downstream + " is open: it failed too often to be called now"}
-	} else if a.tries > 0 && !a.touched {
+	} else if a.tries > 0 && !a.mayHaveEffect {
 		later = 0 // it was called, and that is to count: see events.Run.Defers
 	}
-	n := a.wait(openFor, later, now)
-	n.refused = n.do == doWait
+	n := a.waitOrFail(openFor, later, now)
+	n.forCircuit = n.action == actWait
 	return a, n
 }
 
 // wait is for d, or, where no call would fit in after it, a failure at once, which says
 // that the next attempt should come later: the sooner it is known, the sooner another attempt begins.
-func (a attempt) wait(d, later time.Duration, now time.Time) next {
-	n := a.failed(later)
+func (a attempt) waitOrFail(d, later time.Duration, now time.Time) decision {
+	n := a.failedReply(later)
 	if left := a.req.CompleteBy.Sub(now); d <= left-tryDurationMin {
-		n.do, n.at = doWait, now.Add(d)
+		n.action, n.until = actWait, now.Add(d)
 	}
 	return n
 }
@@ -114,22 +114,22 @@ func (a attempt) backoff() time.Duration {
 
 // failed is the reply that the last failure leads to: without effect only if no
 // call had one. The next attempt should come after later; 0: as the workflow says.
-func (a attempt) failed(later time.Duration) next {
-	r := events.Reply{Outcome: events.Failed, Effect: events.EffectUnknown, Body: a.last.body(), RetryAfter: later}
-	if !a.touched {
+func (a attempt) failedReply(later time.Duration) decision {
+	r := events.Reply{Outcome: events.Failed, Effect: events.EffectUnknown, Body: a.lastFailure.errorObject(), RetryAfter: later}
+	if !a.mayHaveEffect {
 		r.Effect = events.EffectNone
 	}
-	return a.answer(r)
+	return a.replyWith(r)
 }
 
-func (a attempt) answer(r events.Reply) next {
+func (a attempt) replyWith(r events.Reply) decision {
 	r.Task, r.Token = a.req.Task, a.req.token
 	r.Ref = events.RequestRef{Step: a.req.Step, Kind: a.req.Kind, Attempt: a.req.Attempt}
-	return next{do: doReply, reply: r}
+	return decision{action: actReply, reply: r}
 }
 
 // nothingHappened reports whether a reply says that the attempt had no effect:
 // whoever believes it undoes nothing, so the attempt must not be made again.
-func nothingHappened(r *events.Reply) bool {
+func reportsNoEffect(r *events.Reply) bool {
 	return r.Outcome == events.Rejected || r.Outcome == events.Failed && r.Effect == events.EffectNone
 }

@@ -17,18 +17,18 @@ const (
 	circuitsMax = 1024
 	// probeWait is how often a request looks again while another one's call
 	// finds out whether the downstream has recovered.
-	probeWait = 100 * time.Millisecond
+	probePollInterval = 100 * time.Millisecond
 	// otherDownstreams names the circuit that is shared.
-	otherDownstreams = "others"
+	sharedCircuitName = "others"
 	// undoSuffix is behind the name of the circuit of undos.
 	undoSuffix = " (undo)"
 	// answersKept is of how many answers it is remembered what they took.
-	answersKept = 64
+	answerTimesKept = 64
 	// usualOneOf: one of so many answers may be slower than usual.
-	usualOneOf = 16
+	slowAnswersOneIn = 16
 	// silentTimes times what answers take without one, though calls were under way, are not for
 	// want of time any more.
-	silentTimes = 10
+	unansweredFactor = 10
 )
 
 // The states of a circuit.
@@ -40,7 +40,7 @@ const (
 
 var (
 	errDownstream = errors.New("the downstream failed")
-	errNoVerdict  = errors.New("says nothing of the downstream")
+	errNotCounted = errors.New("says nothing of the downstream")
 )
 
 // circuits holds the breaker of each downstream. Safe for concurrent use.
@@ -49,46 +49,46 @@ type circuits struct {
 	listener *Listener
 	byName   sync.Map // of *circuit: asked at each call, and rarely added to
 	mu       sync.Mutex
-	n        int // of those in byName
+	count    int // of those in byName
 
-	worst worst
+	worst worstState
 }
 
 // worst is the worst state of all circuits, for who looks at the agent from outside. Safe for
 // concurrent use.
-type worst struct {
-	mu   sync.Mutex
-	not  map[string]string  // circuits that aren't closed, and what they are
-	show func(state string) // nil: there is nobody to show it to
+type worstState struct {
+	mu        sync.Mutex
+	notClosed map[string]string  // circuits that aren't closed, and what they are
+	notify    func(state string) // nil: there is nobody to show it to
 }
 
 // to has show told, now and at each change, until it is told of another one.
-func (w *worst) to(show func(string)) {
+func (w *worstState) subscribe(show func(string)) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.show = show; show != nil {
+	if w.notify = show; show != nil {
 		show(w.state())
 	}
 }
 
-func (w *worst) changed(name, state string) {
+func (w *worstState) update(name, state string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.not == nil {
-		w.not = map[string]string{}
+	if w.notClosed == nil {
+		w.notClosed = map[string]string{}
 	}
 	before := w.state()
-	if w.not[name] = state; state == CircuitClosed {
-		delete(w.not, name)
+	if w.notClosed[name] = state; state == CircuitClosed {
+		delete(w.notClosed, name)
 	}
-	if now := w.state(); now != before && w.show != nil {
-		w.show(now)
+	if now := w.state(); now != before && w.notify != nil {
+		w.notify(now)
 	}
 }
 
-func (w *worst) state() string {
+func (w *worstState) state() string {
 	state := CircuitClosed
-	for _, s := range w.not {
+	for _, s := range w.notClosed {
 		if state = s; s == CircuitOpen {
 			break
 		}
@@ -99,23 +99,23 @@ func (w *worst) state() string {
 // circuit is one downstream's breaker, and what gobreaker doesn't tell: until
 // when it is open, and that it changed.
 type circuit struct {
-	name    string
-	breaker *gobreaker.TwoStepCircuitBreaker[struct{}]
-	mu      sync.Mutex
-	until   time.Time     // open until then
-	changed chan struct{} // closed at the next change of state
+	name      string
+	breaker   *gobreaker.TwoStepCircuitBreaker[struct{}]
+	mu        sync.Mutex
+	openUntil time.Time     // open until then
+	changed   chan struct{} // closed at the next change of state
 
-	answers [answersKept]time.Duration // what the last ones took
-	n       int                        // how many there were
+	answerTimes [answerTimesKept]time.Duration // what the last ones took
+	answerCount int                            // how many there were
 	// vain is for how long, up to vainTo, calls have been under way since the last answer that
 	// ended for want of time, those beside each other counted once.
-	vain   time.Duration
-	vainTo time.Time
+	unanswered      time.Duration
+	unansweredUntil time.Time
 }
 
 // of is the circuit of a downstream. Undos have one of their own: that a service can't do an operation now
 // doesn't say that it can't undo what it did before.
-func (c *circuits) of(name string, kind events.Kind) *circuit {
+func (c *circuits) forDownstream(name string, kind events.Kind) *circuit {
 	if kind == Undo {
 		name += undoSuffix
 	}
@@ -125,36 +125,36 @@ func (c *circuits) of(name string, kind events.Kind) *circuit {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	k, ok := c.byName.Load(name) // by now
-	if !ok && c.n >= circuitsMax {
-		if name = otherDownstreams; kind == Undo {
+	if !ok && c.count >= circuitsMax {
+		if name = sharedCircuitName; kind == Undo {
 			name += undoSuffix
 		}
 		k, ok = c.byName.Load(name)
 	}
 	if !ok {
-		k = c.open(name)
+		k = c.newCircuit(name)
 		c.byName.Store(name, k)
-		c.n++
+		c.count++
 	}
 	return k.(*circuit)
 }
 
-func (c *circuits) open(name string) *circuit {
+func (c *circuits) newCircuit(name string) *circuit {
 	k := &circuit{name: name, changed: make(chan struct{})}
 	k.breaker = gobreaker.NewTwoStepCircuitBreaker[struct{}](gobreaker.Settings{
 		Name:        name,
 		Timeout:     c.breaker.OpenFor,
 		ReadyToTrip: func(n gobreaker.Counts) bool { return n.ConsecutiveFailures >= c.breaker.Failures },
-		IsExcluded:  func(err error) bool { return errors.Is(err, errNoVerdict) },
+		IsExcluded:  func(err error) bool { return errors.Is(err, errNotCounted) },
 		OnStateChange: func(_ string, from, to gobreaker.State) {
 			k.mu.Lock()
 			if to == gobreaker.StateOpen {
-				k.until = time.Now().Add(c.breaker.OpenFor)
+				k.openUntil = time.Now().Add(c.breaker.OpenFor)
 			}
 			close(k.changed)
 			k.changed = make(chan struct{})
 			k.mu.Unlock()
-			c.worst.changed(name, to.String())
+			c.worst.update(name, to.String())
 			c.listener.circuitChanged(name, from.String(), to.String())
 		},
 	})
@@ -174,17 +174,17 @@ func (k *circuit) allow() (verdict func(error), openFor time.Duration, changed <
 	}
 	if errors.Is(err, gobreaker.ErrOpenState) {
 		k.mu.Lock()
-		openFor = time.Until(k.until) + time.Millisecond // gobreaker wants it strictly past
+		openFor = time.Until(k.openUntil) + time.Millisecond // gobreaker wants it strictly past
 		k.mu.Unlock()
 	}
 	if openFor <= 0 {
-		openFor = probeWait
+		openFor = probePollInterval
 	}
 	return nil, openFor, changed
 }
 
 // call is how a call of the handler went.
-type call struct {
+type finishedCall struct {
 	result
 	took, left time.Duration // left: of complete-by, when it began
 	leaving    bool          // the process's grace was over
@@ -194,44 +194,44 @@ type call struct {
 // was given less time than answers take, and ended for want of it, says nothing: so
 // it is with requests that waited for long, while the downstream is well. When nothing was
 // answered for much longer than that, it isn't.
-func (k *circuit) judge(c call) error {
+func (k *circuit) classify(c finishedCall) error {
 	now := time.Now()
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	switch {
 	case c.fail == nil || c.fail.Rejected:
-		k.answers[k.n%answersKept] = c.took
-		k.n++
-		k.vain, k.vainTo = 0, now
+		k.answerTimes[k.answerCount%answerTimesKept] = c.took
+		k.answerCount++
+		k.unanswered, k.unansweredUntil = 0, now
 		return nil
 	case c.leaving || c.fail.Neutral:
-		return errNoVerdict
+		return errNotCounted
 	case c.took < c.left:
 		return errDownstream
 	}
-	usual := k.usual()
+	usual := k.usualAnswerTime()
 	if c.left >= usual {
 		return errDownstream
 	}
 	began := now.Add(-c.took)
-	if began.Before(k.vainTo) {
-		began = k.vainTo
+	if began.Before(k.unansweredUntil) {
+		began = k.unansweredUntil
 	}
-	k.vain, k.vainTo = k.vain+now.Sub(began), now
-	if usual > 0 && k.vain > silentTimes*usual {
+	k.unanswered, k.unansweredUntil = k.unanswered+now.Sub(began), now
+	if usual > 0 && k.unanswered > unansweredFactor*usual {
 		return errDownstream
 	}
-	return errNoVerdict
+	return errNotCounted
 }
 
 // usual is what answers take, but for a few that are slower: one of them would have the
 // downstream be forgiven for long after it died.
-func (k *circuit) usual() time.Duration {
-	kept := min(k.n, answersKept)
+func (k *circuit) usualAnswerTime() time.Duration {
+	kept := min(k.answerCount, answerTimesKept)
 	if kept == 0 {
 		return 0
 	}
-	took := k.answers
+	took := k.answerTimes
 	slices.Sort(took[:kept])
-	return took[kept-1-kept/usualOneOf]
+	return took[kept-1-kept/slowAnswersOneIn]
 }

@@ -28,9 +28,9 @@ func requestOf(n int, step string, k events.Kind, by time.Time) events.Request {
 }
 
 // oneHost is a handler whose operations are all of one downstream.
-type oneHost struct{ HandlerFunc }
+type sharedHostHandler struct{ HandlerFunc }
 
-func (oneHost) Downstream(r Request) string { return "host/" + r.Operation }
+func (sharedHostHandler) Downstream(r Request) string { return "host/" + r.Operation }
 
 func startHandler(t *testing.T, s *fakeSession, cfg Config, h Handler) (stop func()) {
 	t.Helper()
@@ -44,7 +44,7 @@ func startHandler(t *testing.T, s *fakeSession, cfg Config, h Handler) (stop fun
 		if err := <-ended; err != nil {
 			t.Errorf("Run: %v", err)
 		}
-		for _, f := range s.seen().faults {
+		for _, f := range s.calls().faults {
 			t.Error(f)
 		}
 	}
@@ -55,7 +55,7 @@ func startHandler(t *testing.T, s *fakeSession, cfg Config, h Handler) (stop fun
 func TestFailingOperationLeavesTheOthers(t *testing.T) {
 	for name, wrap := range map[string]func(HandlerFunc) Handler{
 		"a handler without downstreams": func(h HandlerFunc) Handler { return h },
-		"one host":                      func(h HandlerFunc) Handler { return oneHost{h} },
+		"one host":                      func(h HandlerFunc) Handler { return sharedHostHandler{h} },
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -71,13 +71,13 @@ func TestFailingOperationLeavesTheOthers(t *testing.T) {
 				for n := range 50 {
 					s.deliver(operationRecord(2*n, requestOf(n, "charge", Do, by)), operationRecord(2*n+1, requestOf(n, "reserve", Do, by)))
 				}
-				pass(4 * time.Second)
+				advance(4 * time.Second)
 				for n := range 50 {
 					if got := s.outcome(fmt.Sprintf("o-%d/reserve/do/1", n)); got != "completed" {
 						t.Errorf("reserve of o-%d, 4 s later: %q", n, got)
 					}
 				}
-				pass(10 * time.Second)
+				advance(10 * time.Second)
 				stop()
 			})
 		})
@@ -98,11 +98,11 @@ func TestUndoIsCalledUnderTheOpenCircuitOfADo(t *testing.T) {
 		for n := range 3 {
 			s.deliver(operationRecord(n, requestOf(n, "charge", Do, by)))
 		}
-		pass(100 * time.Millisecond)
+		advance(100 * time.Millisecond)
 		for n := range 60 {
 			s.deliver(operationRecord(10+n, requestOf(n, "charge", Undo, by)))
 		}
-		pass(100 * time.Millisecond)
+		advance(100 * time.Millisecond)
 		for n := range 60 {
 			if got := s.outcome(fmt.Sprintf("o-%d/charge/undo/1", n)); got != "completed" {
 				t.Errorf("the undo of o-%d: %q", n, got)
@@ -124,9 +124,9 @@ func TestOpenCircuitSaysWhenToComeAgain(t *testing.T) {
 			return nil, Transient(errors.New("down"))
 		})
 		s.deliver(testRecord(0, time.Now().Add(2*time.Second)), testRecord(1, time.Now().Add(2*time.Second)))
-		pass(time.Second)
+		advance(time.Second)
 		s.deliver(testRecord(2, time.Now().Add(2*time.Second)))
-		pass(time.Second)
+		advance(time.Second)
 		stop()
 		for n, want := range map[int]struct {
 			outcome string
@@ -136,7 +136,7 @@ func TestOpenCircuitSaysWhenToComeAgain(t *testing.T) {
 			1: {"failed", 4900 * time.Millisecond},               // it was called; when the circuit opened there was no time to wait for it
 			2: {"failed none", 4*time.Second + time.Millisecond}, // the circuit had been open for a second
 		} {
-			rec := s.seen().acked[testID(n)]
+			rec := s.calls().replies[testID(n)]
 			_, in, err := events.DecodeInput(events.Replies, &rec)
 			if err != nil {
 				t.Fatalf("o-%d: %v", n, err)
@@ -157,7 +157,7 @@ func TestWaitingHoldsNoPlace(t *testing.T) {
 		var now, most atomic.Int32
 		var failed [3]atomic.Bool
 		stop := start(t, s, Config{Concurrency: 3, Retry: Retry{Backoff: 10 * time.Second, Max: 10 * time.Second}}, func(_ context.Context, r Request) (any, error) {
-			raise(&most, now.Add(1))
+			storeMax(&most, now.Add(1))
 			defer now.Add(-1)
 			if n := number(r.Task); n < 3 && !failed[n].Swap(true) {
 				return nil, Transient(errors.New("busy"))
@@ -168,24 +168,24 @@ func TestWaitingHoldsNoPlace(t *testing.T) {
 		for n := range 3 {
 			s.deliver(testRecord(n, time.Now().Add(time.Minute)))
 		}
-		pass(100 * time.Millisecond)
+		advance(100 * time.Millisecond)
 		for n := 3; n < 63; n++ {
 			s.deliver(testRecord(n, time.Now().Add(time.Minute)))
 		}
-		pass(9 * time.Second)
-		if got := len(s.seen().acked); got < 24 {
+		advance(9 * time.Second)
+		if got := len(s.calls().replies); got < 24 {
 			t.Errorf("%d of 60 were done in 9 s while three others wait; with three places it is 27", got)
 		}
-		pass(4 * time.Second)
+		advance(4 * time.Second)
 		for n := range 3 {
 			if got := s.outcome(testID(n)); got != "completed" {
 				t.Errorf("o-%d has waited, and is called before what was never begun: %q", n, got)
 			}
 		}
-		pass(30 * time.Second)
+		advance(30 * time.Second)
 		stop()
-		if len(s.seen().acked) != 63 || most.Load() != 3 {
-			t.Errorf("%d of 63 were replied, %d called at once", len(s.seen().acked), most.Load())
+		if len(s.calls().replies) != 63 || most.Load() != 3 {
+			t.Errorf("%d of 63 were replied, %d called at once", len(s.calls().replies), most.Load())
 		}
 	})
 }
@@ -205,16 +205,16 @@ func TestWaitsForACircuitAreBounded(t *testing.T) {
 		for n := range 20 {
 			s.deliver(testRecord(n, time.Now().Add(time.Minute)))
 		}
-		pass(time.Second)
+		advance(time.Second)
 		down.Store(false)
-		pass(time.Minute)
+		advance(time.Minute)
 		stop()
 		got := map[string]int{}
 		for n := range 20 {
 			got[s.outcome(testID(n))]++
 		}
-		if got["failed"] != 2 || got["failed none"] != 18-parkedPerPlace*2 || got["completed"] != parkedPerPlace*2 {
-			t.Errorf("%v; want two calls that failed, %d that waited, and the others told when to come again", got, parkedPerPlace*2)
+		if got["failed"] != 2 || got["failed none"] != 18-parkedPerSlot*2 || got["completed"] != parkedPerSlot*2 {
+			t.Errorf("%v; want two calls that failed, %d that waited, and the others told when to come again", got, parkedPerSlot*2)
 		}
 	})
 }

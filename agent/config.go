@@ -48,25 +48,25 @@ type Session interface {
 	Close(ctx context.Context) error
 }
 
-// Holder is a Session that knows which partitions it has. Once its partition is
+// PartitionHolder is a Session that knows which partitions it has. Once its partition is
 // another's, a request that waits for its turn is not begun, and that nothing
 // happened is not said of one that runs.
-type Holder interface {
+type PartitionHolder interface {
 	// Held is a context that has ended if the session doesn't have the
 	// partition.
-	Held(partition int32) context.Context
+	HeldContext(partition int32) context.Context
 	// Inherited reports whether whoever had the partition before may have begun a
 	// request, and have died or left without a word. A call of it may have had an
 	// effect, so a failure of this instance's isn't said to have had none.
-	Inherited(partition int32, offset int64) bool
+	MayHaveStarted(partition int32, offset int64) bool
 }
 
-// Shower is a Session that shows operators how an agent's downstreams are.
-type Shower interface {
-	// ShowCircuit is told the worst state of all circuits, CircuitClosed, CircuitHalfOpen or
+// CircuitReporter is a Session that shows operators how an agent's downstreams are.
+type CircuitReporter interface {
+	// ReportCircuit is told the worst state of all circuits, CircuitClosed, CircuitHalfOpen or
 	// CircuitOpen: when a stay begins, and at each change. It must not block, and may come
 	// after Close.
-	ShowCircuit(state string)
+	ReportCircuit(state string)
 }
 
 // Config says how an agent runs. Open and Source must be set.
@@ -82,7 +82,7 @@ type Config struct {
 	Clock func() time.Time
 	// Concurrency bounds the handlers that run at once, 1 to ConcurrencyMax; 0:
 	// DefaultConcurrency. As many again and what one Poll returns may wait for their first call, and
-	// parkedPerPlace times as many for another one.
+	// parkedPerSlot times as many for another one.
 	Concurrency int
 	// Grace is how long running handlers may go on after the end of ctx before
 	// theirs ends too; 0: DefaultGrace.
@@ -131,7 +131,7 @@ func orDefault[T comparable](v *T, d T) {
 }
 
 // complete fills in the defaults. Its error lists all faults.
-func (c *Config) complete() error {
+func (c *Config) applyDefaults() error {
 	orDefault(&c.Namespace, events.DefaultNamespace)
 	orDefault(&c.Concurrency, DefaultConcurrency)
 	orDefault(&c.Grace, DefaultGrace)

@@ -61,7 +61,7 @@
 //
 // handler.go and failure.go are what a service writes against; attempt.go
 // decides, purely, what follows each call; circuit.go keeps a breaker for each
-// downstream; member.go is the bounded pool of one stay in the consumer group, and
-// place.go what waits outside of it;
-// work.go takes one request through; run.go joins, watches health and leaves.
+// downstream; membership.go is the bounded pool of one stay in the consumer group, and
+// slots.go what waits outside of it;
+// execution.go takes one request through; run.go joins, watches health and leaves.
 package agent

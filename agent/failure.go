@@ -71,22 +71,22 @@ func Rejected(code, message string) error {
 // there is nothing to undo. Should the same request, by its ID, come again, it
 // must change nothing either. NoEffect(nil) is nil.
 func NoEffect(err error) error {
-	return with(err, func(f *Failure) { f.NoEffect = true })
+	return annotate(err, func(f *Failure) { f.NoEffect = true })
 }
 
 // Transient says that err is worth another try within complete-by, after a
 // backoff. Transient(nil) is nil.
 func Transient(err error) error {
-	return with(err, func(f *Failure) { f.Transient = true })
+	return annotate(err, func(f *Failure) { f.Transient = true })
 }
 
 // RetryAfter is Transient, no sooner than after d, also if that is past complete-by: the next attempt at the step waits
 // so long. With NoEffect the attempt then doesn't count as one of max_attempts. RetryAfter(nil, d) is nil.
 func RetryAfter(err error, d time.Duration) error {
-	return with(err, func(f *Failure) { f.Transient, f.After = true, d })
+	return annotate(err, func(f *Failure) { f.Transient, f.After = true, d })
 }
 
-func with(err error, change func(*Failure)) error {
+func annotate(err error, change func(*Failure)) error {
 	if err == nil {
 		return nil
 	}
@@ -112,8 +112,8 @@ func failureOf(err error) *Failure {
 
 // body is the error object of a reply, within its bounds. Details that would
 // take it past them are left out: a reply that can't be read tells nothing.
-func (f *Failure) body() json.RawMessage {
-	e := events.Error{Code: cut(f.Code, codeBytesMax), Message: cut(f.Error(), messageBytesMax)}
+func (f *Failure) errorObject() json.RawMessage {
+	e := events.Error{Code: truncate(f.Code, codeBytesMax), Message: truncate(f.Error(), messageBytesMax)}
 	if len(f.Details) <= detailsBytesMax && events.ValidJSON(f.Details) {
 		e.Details = f.Details
 		if b := encode(&e); events.ValidJSON(b) {
@@ -133,7 +133,7 @@ func encode(e *events.Error) json.RawMessage {
 }
 
 // cut shortens s to at most n bytes of UTF-8.
-func cut(s string, n int) string {
+func truncate(s string, n int) string {
 	if len(s) > n {
 		s = s[:n]
 	}

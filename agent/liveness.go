@@ -13,9 +13,9 @@ import (
 type Liveness struct {
 	poll turns.Loop // a turn is one Poll, and what is done with its records
 
-	mu      sync.Mutex
-	workers map[*turns.Loop]struct{}
-	free    turns.Loop // a turn is a time in which requests wait although places are free
+	mu        sync.Mutex
+	workers   map[*turns.Loop]struct{}
+	idleSlots turns.Loop // a turn is a time in which requests wait although places are free
 }
 
 // Hangs is how long the poll loop or a worker has stood still, or requests have waited although places are free,
@@ -23,7 +23,7 @@ type Liveness struct {
 func (l *Liveness) Hangs() time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	longest := max(l.poll.Hangs(), l.free.Hangs())
+	longest := max(l.poll.Hangs(), l.idleSlots.Hangs())
 	for w := range l.workers {
 		longest = max(longest, w.Hangs())
 	}
@@ -31,7 +31,7 @@ func (l *Liveness) Hangs() time.Duration {
 }
 
 // worker is watched until done.
-func (l *Liveness) worker() *turns.Loop {
+func (l *Liveness) addWorker() *turns.Loop {
 	w := &turns.Loop{}
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -42,7 +42,7 @@ func (l *Liveness) worker() *turns.Loop {
 	return w
 }
 
-func (l *Liveness) done(w *turns.Loop) {
+func (l *Liveness) removeWorker(w *turns.Loop) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	delete(l.workers, w)

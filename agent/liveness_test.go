@@ -30,11 +30,11 @@ func TestPollThatHangsIsTold(t *testing.T) {
 		go func() {
 			ended <- Run(t.Context(), Config{Source: "test", Liveness: &live, Open: func(context.Context) (Session, error) { return s, nil }}, HandlerFunc(completes))
 		}()
-		pass(10 * time.Second)
+		advance(10 * time.Second)
 		if d := live.Hangs(); d != 0 {
 			t.Errorf("after 10s: %v", d)
 		}
-		pass(15 * time.Second)
+		advance(15 * time.Second)
 		if d := live.Hangs(); d != 25*time.Second {
 			t.Errorf("after 25s: %v", d)
 		}
@@ -42,7 +42,7 @@ func TestPollThatHangsIsTold(t *testing.T) {
 		if err := <-ended; err == nil {
 			t.Error("it has not ended")
 		}
-		pass(time.Hour)
+		advance(time.Hour)
 		if d := live.Hangs(); d != 0 {
 			t.Errorf("it hangs after its end: %v", d)
 		}
@@ -91,7 +91,7 @@ func TestHandlersAndBrokersMayTakeTheirTime(t *testing.T) {
 			s.deliver(testRecord(n+1, time.Now().Add(time.Hour)))
 		}
 		for range 30 {
-			pass(10 * time.Second)
+			advance(10 * time.Second)
 			if d := live.Hangs(); d != 0 {
 				t.Fatalf("it hangs: %v", d)
 			}
@@ -100,7 +100,7 @@ func TestHandlersAndBrokersMayTakeTheirTime(t *testing.T) {
 		unreachable = false
 		s.mu.Unlock()
 		close(release)
-		pass(time.Hour)
+		advance(time.Hour)
 		stop()
 	})
 }
@@ -119,14 +119,14 @@ func TestWorkerThatStandsStillIsTold(t *testing.T) {
 			}}}, completes)
 		s.deliver(testRecord(0, time.Now().Add(time.Hour)))
 		for i := range 5 { // others go on
-			pass(5 * time.Second)
+			advance(5 * time.Second)
 			s.deliver(testRecord(i+1, time.Now().Add(time.Hour)))
 		}
 		if d := live.Hangs(); d != 25*time.Second {
 			t.Errorf("after 25s: %v", d)
 		}
 		close(release)
-		pass(time.Second)
+		advance(time.Second)
 		if d := live.Hangs(); d != 0 {
 			t.Errorf("it goes on, and is said to hang: %v", d)
 		}
@@ -138,7 +138,7 @@ func TestWorkerThatStandsStillIsTold(t *testing.T) {
 func TestRequestsThatWaitForNothingAreTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var live Liveness
-		m := member{runner: &runner{cfg: Config{Concurrency: 1, Liveness: &live}}, queue: []job{{}}}
+		m := membership{runner: &runner{cfg: Config{Concurrency: 1, Liveness: &live}}, queue: []job{{}}}
 		m.mu.Lock()
 		m.unlock()
 		time.Sleep(25 * time.Second)
@@ -146,7 +146,7 @@ func TestRequestsThatWaitForNothingAreTold(t *testing.T) {
 			t.Errorf("after 25s: %v", d)
 		}
 		m.mu.Lock()
-		m.running = 1
+		m.slotsUsed = 1
 		m.unlock()
 		if d := live.Hangs(); d != 0 {
 			t.Errorf("one was taken: %v", d)

@@ -11,9 +11,9 @@ import (
 const (
 	// returnWait is how long handlers have to return, and to have their replies
 	// sent, once their contexts have ended.
-	returnWait = time.Second
+	returnTimeout = time.Second
 	// closeWait bounds the last commit and leaving the group.
-	closeWait = 10 * time.Second
+	closeTimeout = 10 * time.Second
 )
 
 // runner is what lasts longer than one stay in the group.
@@ -32,7 +32,7 @@ type runner struct {
 // other return is an error: of the configuration, of joining, polling or leaving
 // the group, or of handlers that don't return.
 func Run(ctx context.Context, cfg Config, h Handler) error {
-	if err := cfg.complete(); err != nil {
+	if err := cfg.applyDefaults(); err != nil {
 		return err
 	}
 	if h == nil {
@@ -41,10 +41,10 @@ func Run(ctx context.Context, cfg Config, h Handler) error {
 	r := &runner{cfg: cfg, handler: h}
 	r.circuits = &circuits{breaker: cfg.Breaker, listener: &r.cfg.Listener}
 	for ctx.Err() == nil {
-		if !r.healthyAgain(ctx) {
+		if !r.waitUntilHealthy(ctx) {
 			return nil
 		}
-		if err := r.stay(ctx); err != nil {
+		if err := r.joinAndServe(ctx); err != nil {
 			return err
 		}
 	}
@@ -65,7 +65,7 @@ func isRecreated(err error) bool {
 
 // downstream names the circuit that a request goes through; fail: the handler panicked over
 // that, and nothing is called.
-func (r *runner) downstream(q Request) (name string, fail *Failure) {
+func (r *runner) downstreamOf(q Request) (name string, fail *Failure) {
 	d, ok := r.handler.(Downstreamer)
 	if !ok {
 		return q.Operation, nil
@@ -81,7 +81,7 @@ func (r *runner) downstream(q Request) (name string, fail *Failure) {
 
 // stay is one membership: from joining the group until ctx is done, the session
 // fails or the instance is sick, which is no error.
-func (r *runner) stay(ctx context.Context) error {
+func (r *runner) joinAndServe(ctx context.Context) error {
 	session, err := r.cfg.Open(ctx)
 	if err != nil {
 		if ctx.Err() != nil {
@@ -93,20 +93,20 @@ func (r *runner) stay(ctx context.Context) error {
 	defer cancelHandlers()
 	sending, cancelSends := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancelSends()
-	m := &member{runner: r, session: session, handling: handling, sending: sending, held: map[position]struct{}{},
-		next: make(chan job, r.cfg.Concurrency)}
+	m := &membership{runner: r, session: session, handling: handling, sending: sending, requests: map[position]struct{}{},
+		handoff: make(chan job, r.cfg.Concurrency)}
 	r.cfg.Listener.joined()
-	if s, ok := session.(Shower); ok {
-		r.circuits.worst.to(s.ShowCircuit)
+	if s, ok := session.(CircuitReporter); ok {
+		r.circuits.worst.subscribe(s.ReportCircuit)
 	}
 
 	polling, stop := context.WithCancelCause(ctx)
 	watched := make(chan struct{})
 	go func() {
 		defer close(watched)
-		r.watch(polling, stop)
+		r.watchHealth(polling, stop)
 	}()
-	pollErr := m.poll(polling)
+	pollErr := m.pollLoop(polling)
 	stop(pollErr) // nil: context.Canceled
 	<-watched
 	running := m.drain(cancelHandlers)
@@ -115,13 +115,13 @@ func (r *runner) stay(ctx context.Context) error {
 	if isRecreated(pollErr) {
 		pollErr, left = nil, nil // there is nothing left to commit to: the next session reads the new topic
 	}
-	err = errors.Join(pollErr, errStillRunning(running), left)
+	err = errors.Join(pollErr, stillRunningError(running), left)
 	r.cfg.Listener.left(context.Cause(polling))
 	return err
 }
 
 // watch calls stop when the health check has failed too often in a row.
-func (r *runner) watch(ctx context.Context, stop context.CancelCauseFunc) {
+func (r *runner) watchHealth(ctx context.Context, stop context.CancelCauseFunc) {
 	if r.cfg.Health.Check == nil {
 		return
 	}
@@ -133,7 +133,7 @@ func (r *runner) watch(ctx context.Context, stop context.CancelCauseFunc) {
 			return
 		case <-tick.C:
 		}
-		err := r.check(ctx)
+		err := r.checkHealth(ctx)
 		if err == nil || ctx.Err() != nil {
 			failures = 0
 			continue
@@ -148,14 +148,14 @@ func (r *runner) watch(ctx context.Context, stop context.CancelCauseFunc) {
 }
 
 // healthyAgain waits for a check that succeeds; false if ctx is done before.
-func (r *runner) healthyAgain(ctx context.Context) bool {
+func (r *runner) waitUntilHealthy(ctx context.Context) bool {
 	if r.cfg.Health.Check == nil {
 		return true
 	}
 	tick := time.NewTicker(r.cfg.Health.Every)
 	defer tick.Stop()
 	for failures := 1; ; failures++ {
-		err := r.check(ctx)
+		err := r.checkHealth(ctx)
 		if err == nil {
 			return true
 		}
@@ -170,7 +170,7 @@ func (r *runner) healthyAgain(ctx context.Context) bool {
 
 // check is one health check. One that doesn't return, as on a disk that hangs, has failed,
 // and is not called again until it does.
-func (r *runner) check(ctx context.Context) error {
+func (r *runner) checkHealth(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, r.cfg.Health.Every)
 	defer cancel()
 	if r.checking == nil {

@@ -18,8 +18,8 @@ import (
 // and obeys its context, and whatever the contract of Session forbids becomes a
 // fault.
 type fakeSession struct {
-	sendTook func() time.Duration
-	sendErr  func() error // asked when a send would be acknowledged
+	sendDelay func() time.Duration
+	sendErr   func() error // asked when a send would be acknowledged
 
 	mu     sync.Mutex
 	ready  []events.Record
@@ -33,21 +33,21 @@ type fakeSession struct {
 
 // sessionCalls is what an agent has done with a session. While the agent runs, tests read a copy: fakeSession.seen.
 type sessionCalls struct {
-	acked  map[string]events.Record // replies, by request
-	dones  map[position]int
-	soon   int      // calls of CommitSoon
-	shown  []string // by ShowCircuit
-	pauses int
-	closed bool
-	faults []string
+	replies       map[string]events.Record // replies, by request
+	done          map[position]int
+	commitsAsked  int      // calls of CommitSoon
+	circuitStates []string // by ReportCircuit
+	pauses        int
+	closed        bool
+	faults        []string
 }
 
-func (s *fakeSession) seen() sessionCalls {
+func (s *fakeSession) calls() sessionCalls {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	c := s.sessionCalls
-	c.acked, c.dones = maps.Clone(c.acked), maps.Clone(c.dones)
-	c.shown, c.faults = slices.Clone(c.shown), slices.Clone(c.faults)
+	c.replies, c.done = maps.Clone(c.replies), maps.Clone(c.done)
+	c.circuitStates, c.faults = slices.Clone(c.circuitStates), slices.Clone(c.faults)
 	return c
 }
 
@@ -55,26 +55,28 @@ func (s *fakeSession) seen() sessionCalls {
 // from one with what lies below an offset.
 type movingSession struct {
 	*fakeSession
-	held      atomic.Pointer[context.Context]
-	inherited atomic.Int64
+	held         atomic.Pointer[context.Context]
+	startedBelow atomic.Int64
 }
 
-func (s *movingSession) Held(int32) context.Context { return *s.held.Load() }
+func (s *movingSession) HeldContext(int32) context.Context { return *s.held.Load() }
 
-func (s *movingSession) Inherited(_ int32, offset int64) bool { return offset < s.inherited.Load() }
+func (s *movingSession) MayHaveStarted(_ int32, offset int64) bool {
+	return offset < s.startedBelow.Load()
+}
 
 func newFakeSession() *fakeSession {
 	return &fakeSession{
-		sendTook: func() time.Duration { return time.Millisecond }, sendErr: func() error { return nil },
+		sendDelay: func() time.Duration { return time.Millisecond }, sendErr: func() error { return nil },
 		wake: make(chan struct{}, 1), byID: map[string]time.Time{}, at: map[position]string{},
-		sessionCalls: sessionCalls{acked: map[string]events.Record{}, dones: map[position]int{}},
+		sessionCalls: sessionCalls{replies: map[string]events.Record{}, done: map[position]int{}},
 	}
 }
 
-func (s *fakeSession) ShowCircuit(state string) {
+func (s *fakeSession) ReportCircuit(state string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.shown = append(s.shown, state)
+	s.circuitStates = append(s.circuitStates, state)
 }
 
 func (s *fakeSession) fault(format string, args ...any) {
@@ -125,7 +127,7 @@ func (s *fakeSession) deliverMalformed(recs ...events.Record) {
 }
 
 // breakDown ends the session by an error of Poll.
-func (s *fakeSession) breakDown(err error) {
+func (s *fakeSession) failPoll(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.broken = err
@@ -166,23 +168,23 @@ func (s *fakeSession) Done(p int32, o int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	at := position{p, o}
-	s.dones[at]++
+	s.done[at]++
 	id, ok := s.at[at]
 	if !ok {
 		return // malformed
 	}
-	if _, acked := s.acked[id]; !acked && time.Now().Before(s.byID[id]) {
+	if _, acked := s.replies[id]; !acked && time.Now().Before(s.byID[id]) {
 		s.fault("%s: done %v before its time is over, and without a reply", id, time.Until(s.byID[id]))
 	}
-	if s.dones[at] > 1 {
-		s.fault("%s: done %d times", id, s.dones[at])
+	if s.done[at] > 1 {
+		s.fault("%s: done %d times", id, s.done[at])
 	}
 }
 
 func (s *fakeSession) CommitSoon() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.soon++
+	s.commitsAsked++
 }
 
 func (s *fakeSession) Send(ctx context.Context, rec events.Record) error {
@@ -198,7 +200,7 @@ func (s *fakeSession) Send(ctx context.Context, rec events.Record) error {
 	if s.closed {
 		s.fault("%s: sent after Close", id)
 	}
-	took := s.sendTook()
+	took := s.sendDelay()
 	s.mu.Unlock()
 	t := time.NewTimer(took)
 	defer t.Stop()
@@ -215,10 +217,10 @@ func (s *fakeSession) Send(ctx context.Context, rec events.Record) error {
 	if err := s.sendErr(); err != nil {
 		return err
 	}
-	if _, ok := s.acked[id]; ok {
+	if _, ok := s.replies[id]; ok {
 		s.fault("%s: replied twice", id)
 	}
-	s.acked[id] = rec
+	s.replies[id] = rec
 	return nil
 }
 
@@ -256,7 +258,7 @@ func (s *fakeSession) Close(context.Context) error {
 func (s *fakeSession) outcome(id string) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	r, ok := s.acked[id]
+	r, ok := s.replies[id]
 	if !ok {
 		return ""
 	}

@@ -189,10 +189,10 @@ func (d *Definition) checkNeeds(f *faults) {
 		seen := map[string]bool{}
 		for n, id := range s.Needs {
 			if _, ok := at[id]; !ok {
-				f.add(index(path, n), fmt.Sprintf("no step has the id %q", id), suggest(id, ids))
+				f.add(indexPath(path, n), fmt.Sprintf("no step has the id %q", id), suggest(id, ids))
 			}
 			if seen[id] {
-				f.add(index(path, n), id+" is given twice", "remove one of them")
+				f.add(indexPath(path, n), id+" is given twice", "remove one of them")
 			}
 			seen[id] = true
 		}
@@ -216,16 +216,16 @@ type cycles struct {
 type visit uint8
 
 const (
-	unseen visit = iota
-	open
-	done
+	notVisited visit = iota
+	onWalk
+	visited
 )
 
 func (c *cycles) visit(i int) {
-	if c.state[i] != unseen {
+	if c.state[i] != notVisited {
 		return
 	}
-	c.state[i] = open
+	c.state[i] = onWalk
 	id := c.d.Steps[i].ID
 	c.walk = append(c.walk, id)
 	for n, need := range c.d.Steps[i].Needs {
@@ -233,15 +233,15 @@ func (c *cycles) visit(i int) {
 		if !ok || slices.Index(c.d.Steps[i].Needs, need) < n {
 			continue
 		}
-		if c.state[j] == open {
+		if c.state[j] == onWalk {
 			cycle := append(slices.Clone(c.walk[slices.Index(c.walk, need):]), need)
-			c.f.add(index(stepPath(id)+".needs", n), "a cycle: "+strings.Join(cycle, " needs "), "remove one of these needs")
+			c.f.add(indexPath(stepPath(id)+".needs", n), "a cycle: "+strings.Join(cycle, " needs "), "remove one of these needs")
 			continue
 		}
 		c.visit(j)
 	}
 	c.walk = c.walk[:len(c.walk)-1]
-	c.state[i] = done
+	c.state[i] = visited
 }
 
 // ancestors gives for each step the set of those it needs, directly or through
@@ -331,13 +331,13 @@ func normalPlain(v any, path string, f *faults, depth int) any {
 	case []any:
 		list := make([]any, len(v))
 		for i, e := range v {
-			list[i] = normalPlain(e, index(path, i), f, depth+1)
+			list[i] = normalPlain(e, indexPath(path, i), f, depth+1)
 		}
 		return list
 	case map[string]any:
 		object := make(map[string]any, len(v))
 		for k, e := range v {
-			object[k] = normalPlain(e, join(path, k), f, depth+1)
+			object[k] = normalPlain(e, memberPath(path, k), f, depth+1)
 		}
 		return object
 	}

@@ -100,7 +100,7 @@ type Retry struct {
 }
 
 // over fills what r leaves out from the next outer retry rule.
-func (r Retry) over(outer *Retry) Retry {
+func (r Retry) fallBackTo(outer *Retry) Retry {
 	if outer == nil {
 		return r
 	}
@@ -134,7 +134,7 @@ func (d *Definition) Effective(step int) (completeWithin time.Duration, r Retry)
 	if s.CompleteWithin != nil {
 		within = *s.CompleteWithin
 	}
-	return time.Duration(within), resolve(s.Retry, d.Defaults.Retry)
+	return time.Duration(within), mergeRetry(s.Retry, d.Defaults.Retry)
 }
 
 // EffectiveUndo is Effective of a step's undo: what the undo doesn't say is
@@ -148,16 +148,16 @@ func (d *Definition) EffectiveUndo(step int) (completeWithin time.Duration, r Re
 	if s.Undo.CompleteWithin != nil {
 		completeWithin = time.Duration(*s.Undo.CompleteWithin)
 	}
-	return completeWithin, resolve(s.Undo.Retry, s.Retry, d.Defaults.Retry)
+	return completeWithin, mergeRetry(s.Undo.Retry, s.Retry, d.Defaults.Retry)
 }
 
 // resolve folds the rules from the inside out, DefaultRetry last.
-func resolve(rules ...*Retry) Retry {
+func mergeRetry(rules ...*Retry) Retry {
 	var r Retry
 	for _, outer := range rules {
-		r = r.over(outer)
+		r = r.fallBackTo(outer)
 	}
-	r = r.over(&DefaultRetry)
+	r = r.fallBackTo(&DefaultRetry)
 	// A backoff given without max, and longer than the default max, is its own max.
 	r.Max = max(r.Max, r.Backoff)
 	return r

@@ -28,9 +28,9 @@ type writer struct {
 	first bool
 }
 
-func (w *writer) open() { w.b, w.first = append(w.b, '{'), true }
+func (w *writer) openObject() { w.b, w.first = append(w.b, '{'), true }
 
-func (w *writer) close() { w.b, w.first = append(w.b, '}'), false }
+func (w *writer) closeObject() { w.b, w.first = append(w.b, '}'), false }
 
 func (w *writer) field(name string) {
 	if !w.first {
@@ -60,7 +60,7 @@ func (w *writer) duration(name string, v Duration) {
 	}
 }
 
-func (w *writer) within(name string, v *Duration) {
+func (w *writer) optionalDuration(name string, v *Duration) {
 	if v != nil {
 		w.duration(name, *v)
 	}
@@ -78,7 +78,7 @@ func (w *writer) retry(r *Retry) {
 		return
 	}
 	w.field("retry")
-	w.open()
+	w.openObject()
 	w.integer("max_attempts", r.MaxAttempts)
 	w.duration("backoff", r.Backoff)
 	if r.Factor != 0 {
@@ -87,40 +87,40 @@ func (w *writer) retry(r *Retry) {
 	}
 	w.duration("max", r.Max)
 	w.duration("cool_down", r.CoolDown)
-	w.close()
+	w.closeObject()
 }
 
 func (d *Definition) encode(stored bool) []byte {
 	w := &writer{}
-	w.open()
+	w.openObject()
 	w.text("workflow", d.Name)
 	w.integer("version", d.Version)
 	w.duration("complete_within", d.CompleteWithin)
 	w.text("on_error", d.OnError)
 	if d.Defaults != (Defaults{}) {
 		w.field("defaults")
-		w.open()
+		w.openObject()
 		w.duration("complete_within", d.Defaults.CompleteWithin)
 		w.retry(d.Defaults.Retry)
-		w.close()
+		w.closeObject()
 	}
 	w.field("steps")
-	w.open()
+	w.openObject()
 	for i := range d.Steps {
 		w.step(&d.Steps[i])
 	}
-	w.close()
+	w.closeObject()
 	w.tree("output", d.Output)
 	if stored {
 		w.source(&d.source)
 	}
-	w.close()
+	w.closeObject()
 	return w.b
 }
 
 func (w *writer) step(s *Step) {
 	w.field(s.ID)
-	w.open()
+	w.openObject()
 	w.text("agent", s.Agent)
 	w.text("operation", s.Operation)
 	if len(s.Needs) > 0 {
@@ -136,19 +136,19 @@ func (w *writer) step(s *Step) {
 	}
 	w.text("when", s.When)
 	w.tree("input", s.Input)
-	w.within("complete_within", s.CompleteWithin)
+	w.optionalDuration("complete_within", s.CompleteWithin)
 	w.retry(s.Retry)
 	if u := s.Undo; u != nil {
 		w.field("undo")
-		w.open()
+		w.openObject()
 		w.text("operation", u.Operation)
 		w.text("agent", u.Agent)
 		w.tree("input", u.Input)
-		w.within("complete_within", u.CompleteWithin)
+		w.optionalDuration("complete_within", u.CompleteWithin)
 		w.retry(u.Retry)
-		w.close()
+		w.closeObject()
 	}
-	w.close()
+	w.closeObject()
 }
 
 // appendTree appends a normalized tree, the keys of its objects sorted.

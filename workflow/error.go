@@ -79,7 +79,7 @@ func (e Errors) Unwrap() []error {
 const maxWhatBytes = 4 << 10
 
 // shortened is the beginning of a text that is too long, in whole characters.
-func shortened(s string) string {
+func truncate(s string) string {
 	n := maxWhatBytes
 	if len(s) <= n {
 		return s
@@ -102,12 +102,12 @@ type faults struct {
 
 // add records a fault at the position of the path, or of the nearest of its
 // parents that has one.
-func (f *faults) add(path, what, fix string) { f.at(f.src.find(path), path, what, fix) }
+func (f *faults) add(path, what, fix string) { f.addAt(f.src.find(path), path, what, fix) }
 
-func (f *faults) at(p position, path, what, fix string) {
+func (f *faults) addAt(p position, path, what, fix string) {
 	if len(f.list) < maxFaults {
 		f.list = append(f.list, &Error{
-			File: f.src.file, Line: p.line, Column: p.column, Path: path, What: shortened(what), Fix: fix,
+			File: f.src.file, Line: p.line, Column: p.column, Path: path, What: truncate(what), Fix: fix,
 		})
 	}
 }

@@ -18,34 +18,34 @@ import (
 // expression is one compiled "${ ... }". It is immutable and safe for
 // concurrent use.
 type expression struct {
-	place
+	location
 	text    string // between the braces, trimmed
 	program cel.Program
 	info    *ast.SourceInfo
 	// fast is set if the expression is a plain path: its value is then copied
 	// from the raw JSON, and only what fails there is left to the program.
-	fast *rawPath
+	raw *rawPath
 }
 
 // place is where an expression stands.
-type place struct {
-	file  string
-	path  string
-	at    position // of the whole string; zero if unknown
-	whole string   // the whole string
-	begin int      // of the expression's text in it, in bytes
+type location struct {
+	file       string
+	path       string
+	position   position // of the whole string; zero if unknown
+	value      string   // the whole string
+	textOffset int      // of the expression's text in it, in bytes
 }
 
 // locate fills in an error's line and column for a place within the
 // expression's text, given as CEL counts: lines from 1, columns in runes from 0.
-func (p place) locate(e *Error, text string, at common.Location) {
+func (p location) setPosition(e *Error, text string, at common.Location) {
 	offset := offsetOf(text, at)
 	e.File, e.Path = p.file, p.path
-	if p.at.line == 0 {
+	if p.position.line == 0 {
 		e.File, e.Column = "", 1+utf8.RuneCountInString(text[:offset])
 		return
 	}
-	within := p.at.within(p.whole, p.begin+offset)
+	within := p.position.locate(p.value, p.textOffset+offset)
 	e.Line, e.Column = within.line, within.column
 }
 
@@ -68,7 +68,7 @@ func offsetOf(text string, at common.Location) int {
 
 // scope says which steps an expression may name.
 type scope struct {
-	own     int // the step that it belongs to; -1: none
+	step    int // the step that it belongs to; -1: none
 	visible func(step int) bool
 }
 
@@ -81,13 +81,13 @@ type compiler struct {
 }
 
 // expression compiles one, or reports its faults and returns nil.
-func (c *compiler) expression(pl place, text string, sc scope, boolean bool) *expression {
+func (c *compiler) expression(pl location, text string, sc scope, boolean bool) *expression {
 	fault := func(at common.Location, what, fix string) {
 		if len(c.f.list) >= maxFaults {
 			return
 		}
-		e := &Error{What: shortened(what), Fix: fix}
-		pl.locate(e, text, at)
+		e := &Error{What: truncate(what), Fix: fix}
+		pl.setPosition(e, text, at)
 		c.f.list = append(c.f.list, e)
 	}
 	start := common.NewLocation(1, 0)
@@ -128,9 +128,9 @@ func (c *compiler) expression(pl place, text string, sc scope, boolean bool) *ex
 		return nil
 	}
 	return &expression{
-		place: pl, text: text, program: program,
+		location: pl, text: text, program: program,
 		info: checked.NativeRep().SourceInfo(),
-		fast: c.rawPath(tree.NativeRep().Expr()),
+		raw:  c.rawPath(tree.NativeRep().Expr()),
 	}
 }
 
@@ -182,19 +182,19 @@ func firstLine(s string) string {
 
 // eval gives the expression's value, or an *Error.
 func (x *expression) eval(a *activation) (ref.Val, error) {
-	if err := a.s.Work.over(); err != nil {
-		return nil, x.fail(err)
+	if err := a.s.Work.exceeded(); err != nil {
+		return nil, x.errorOf(err)
 	}
 	v, details, err := x.program.Eval(a)
-	a.s.Work.spend(details)
+	a.s.Work.addCost(details)
 	if err != nil {
-		return nil, x.fail(err)
+		return nil, x.errorOf(err)
 	}
 	return v, nil
 }
 
 // fail tells which expression failed, where and why.
-func (x *expression) fail(err error) *Error {
+func (x *expression) errorOf(err error) *Error {
 	at := common.NewLocation(1, 0)
 	if cause := (*types.Err)(nil); errors.As(err, &cause) {
 		if l := x.info.GetStartLocation(cause.NodeID()); cause.NodeID() > 0 && l.Line() > 0 {
@@ -206,16 +206,16 @@ func (x *expression) fail(err error) *Error {
 	if len(text) > shown {
 		text = strings.ToValidUTF8(text[:shown], "") + " ..."
 	}
-	e := &Error{What: fmt.Sprintf("${ %s } failed: %s", text, shortened(firstLine(err.Error())))}
+	e := &Error{What: fmt.Sprintf("${ %s } failed: %s", text, truncate(firstLine(err.Error())))}
 	switch cancelled := (interpreter.EvalCancelledError{}); {
 	case errors.As(err, &cancelled) && cancelled.Cause == interpreter.CostLimitExceeded:
 		e.What = fmt.Sprintf("${ %s } failed: it costs more than %d", text, MaxCost)
 		e.Fix = "simplify it, or give it less data"
-	case errors.Is(err, errWork):
+	case errors.Is(err, errWorkCost):
 		e.Fix = "simplify the conditions and inputs of steps that start at once, or give them less data"
 	case strings.Contains(e.What, "no such key"):
 		e.Fix = "see to it that it is sent, or ask first with has(...)"
 	}
-	x.locate(e, x.text, at)
+	x.setPosition(e, x.text, at)
 	return e
 }

@@ -15,7 +15,7 @@ import (
 // stored they are kept; else errors name lines and columns of the JSON while
 // it is read, and paths after that. It returns Errors with every fault.
 func ParseJSON(src []byte) (*Definition, error) {
-	s := source{file: "definition", at: map[string]position{"": {line: 1, column: 1}}}
+	s := source{file: "definition", positions: map[string]position{"": {line: 1, column: 1}}}
 	f := &faults{src: &s}
 	root := readJSON(src, f)
 	if root == nil {
@@ -33,10 +33,10 @@ func readJSON(src []byte, f *faults) *node {
 	top := position{line: 1, column: 1}
 	switch {
 	case len(src) > 2*MaxDefinitionBytes: // stored positions take their share
-		f.at(top, "", fmt.Sprintf("the definition has %d bytes, the limit is %d", len(src), 2*MaxDefinitionBytes), "split the workflow")
+		f.addAt(top, "", fmt.Sprintf("the definition has %d bytes, the limit is %d", len(src), 2*MaxDefinitionBytes), "split the workflow")
 		return nil
 	case !utf8.Valid(src):
-		f.at(top, "", "the definition is not UTF-8 text", "store it again with waybill workflow apply")
+		f.addAt(top, "", "the definition is not UTF-8 text", "store it again with waybill workflow apply")
 		return nil
 	}
 	r := &jsonReader{src: src, dec: json.NewDecoder(bytes.NewReader(src)), at: position{line: 1, column: 1}}
@@ -49,7 +49,7 @@ func readJSON(src []byte, f *faults) *node {
 			return root
 		}
 	}
-	f.at(r.here(), "", "not a JSON object: "+err.Error(), "store it again with waybill workflow apply")
+	f.addAt(r.nextPosition(), "", "not a JSON object: "+err.Error(), "store it again with waybill workflow apply")
 	return nil
 }
 
@@ -62,7 +62,7 @@ type jsonReader struct {
 }
 
 // here is the place of the next token, or of the end.
-func (r *jsonReader) here() position {
+func (r *jsonReader) nextPosition() position {
 	end := int(r.dec.InputOffset())
 	for end < len(r.src) && bytes.IndexByte([]byte(" \t\r\n,:"), r.src[end]) >= 0 {
 		end++
@@ -82,7 +82,7 @@ func (r *jsonReader) read(depth int) (*node, error) {
 	if depth > 2*MaxDepth {
 		return nil, fmt.Errorf("nested more than %d deep", 2*MaxDepth)
 	}
-	n := &node{at: r.here()}
+	n := &node{at: r.nextPosition()}
 	t, err := r.token()
 	if err != nil {
 		return nil, err
@@ -133,7 +133,7 @@ func (r *jsonReader) items(n *node, depth int) error {
 
 func (r *jsonReader) members(n *node, depth int) error {
 	for r.dec.More() {
-		m := member{at: r.here()}
+		m := member{at: r.nextPosition()}
 		t, err := r.token()
 		if err != nil {
 			return err

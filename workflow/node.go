@@ -50,7 +50,7 @@ type position struct {
 }
 
 // within is the place of text[offset:], for a text that starts at p.
-func (p position) within(text string, offset int) position {
+func (p position) locate(text string, offset int) position {
 	if !p.exact {
 		return p
 	}
@@ -64,19 +64,19 @@ func (p position) within(text string, offset int) position {
 // source remembers where the parts of a definition stood, by path.
 type source struct {
 	file        string
-	at          map[string]position
+	positions   map[string]position
 	expressions map[string]bool // the paths of strings that hold any
 }
 
 // find gives the place of a path, or of the nearest of its parents that has one.
 func (s *source) find(path string) position {
 	for {
-		if p, ok := s.at[path]; ok {
+		if p, ok := s.positions[path]; ok {
 			return p
 		}
 		cut := strings.LastIndexAny(path, ".[")
 		if cut < 0 {
-			return s.at[""]
+			return s.positions[""]
 		}
 		path = path[:cut]
 	}
@@ -85,7 +85,7 @@ func (s *source) find(path string) position {
 var simpleKey = regexp.MustCompile(`^[A-Za-z0-9_-]+$`)
 
 // join is the path of a member.
-func join(path, key string) string {
+func memberPath(path, key string) string {
 	switch {
 	case !simpleKey.MatchString(key):
 		return path + "[" + strconv.Quote(key) + "]"
@@ -96,4 +96,4 @@ func join(path, key string) string {
 }
 
 // index is the path of a list's element.
-func index(path string, i int) string { return path + "[" + strconv.Itoa(i) + "]" }
+func indexPath(path string, i int) string { return path + "[" + strconv.Itoa(i) + "]" }

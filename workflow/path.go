@@ -116,7 +116,7 @@ func (p *rawPath) follow(document []byte, work *Work) ([]byte, bool) {
 	for i, l := range p.links {
 		var end int
 		if i == 0 && !l.isIndex {
-			if d := work.document(p.from); d != nil {
+			if d := work.sharedDocument(p.from); d != nil {
 				if raw = d.member(document, l.name); raw == nil {
 					return nil, false
 				}

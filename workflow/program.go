@@ -93,7 +93,7 @@ func compile(d *Definition, f *faults) *Program {
 	for i := range d.Steps {
 		s := &d.Steps[i]
 		path := stepPath(s.ID)
-		before := scope{own: i, visible: ancestors[i].has}
+		before := scope{step: i, visible: ancestors[i].has}
 		sp := stepProgram{}
 		if s.When != "" {
 			sp.when = c.when(s.When, path+".when", before)
@@ -103,12 +103,12 @@ func compile(d *Definition, f *faults) *Program {
 		}
 		if s.Undo != nil && s.Undo.Input != nil {
 			c.wantObject(s.Undo.Input, path+".undo.input")
-			sp.undo = c.template(s.Undo.Input, path+".undo.input", scope{own: i, visible: func(j int) bool { return j == i || before.visible(j) }})
+			sp.undo = c.template(s.Undo.Input, path+".undo.input", scope{step: i, visible: func(j int) bool { return j == i || before.visible(j) }})
 		}
 		p.steps = append(p.steps, sp)
 	}
 	if d.Output != nil {
-		p.output = c.template(d.Output, "output", scope{own: -1, visible: func(int) bool { return true }})
+		p.output = c.template(d.Output, "output", scope{step: -1, visible: func(int) bool { return true }})
 	}
 	return p
 }
@@ -142,7 +142,7 @@ func (p *Program) When(step int, s Scope) (bool, error) {
 	}
 	b, ok := v.(types.Bool)
 	if !ok {
-		return false, x.fail(fmt.Errorf("it gives a value of type %s, want a boolean", v.Type().TypeName()))
+		return false, x.errorOf(fmt.Errorf("it gives a value of type %s, want a boolean", v.Type().TypeName()))
 	}
 	return bool(b), nil
 }
@@ -170,7 +170,7 @@ func (p *Program) UndoInput(step int, s Scope) (json []byte, has bool, err error
 		return nil, true, err
 	}
 	if json[0] != '{' { // then it is one expression
-		return nil, true, t.parts[0].x.fail(fmt.Errorf("an undo's input must be an object"))
+		return nil, true, t.parts[0].x.errorOf(fmt.Errorf("an undo's input must be an object"))
 	}
 	return json, true, nil
 }
@@ -187,13 +187,13 @@ func (p *Program) Output(s Scope) ([]byte, error) {
 // activation gives an evaluation its variables, decoded when first used. It
 // is for one goroutine.
 type activation struct {
-	p     *Program
-	s     Scope
-	known []known
+	p       *Program
+	s       Scope
+	decoded []decodedVariable
 }
 
 // known is a variable that was decoded. Few are, so a list finds them fastest.
-type known struct {
+type decodedVariable struct {
 	v     variable
 	value ref.Val
 }
@@ -213,13 +213,13 @@ func (a *activation) ResolveName(name string) (any, bool) {
 	if !ok {
 		return nil, false
 	}
-	for _, k := range a.known {
+	for _, k := range a.decoded {
 		if k.v == v {
 			return k.value, true
 		}
 	}
 	got := a.resolve(v, name)
-	a.known = append(a.known, known{v, got})
+	a.decoded = append(a.decoded, decodedVariable{v, got})
 	return got, true
 }
 
@@ -248,8 +248,8 @@ func (a *activation) resolve(v variable, name string) ref.Val {
 }
 
 func (a *activation) document(v variable, raw []byte, what string) ref.Val {
-	if d := a.s.Work.document(v); d != nil {
-		return d.decoded(raw, what)
+	if d := a.s.Work.sharedDocument(v); d != nil {
+		return d.decodedValue(raw, what)
 	}
 	return document(raw, what)
 }
@@ -281,17 +281,17 @@ func (c *compiler) when(text, path string, sc scope) *expression {
 		}
 		c.f.add(path, "this is not one expression", fix)
 	default:
-		pl.begin = parts[0].offset
+		pl.textOffset = parts[0].offset
 		return c.expression(pl, parts[0].text, sc, true)
 	}
 	return nil
 }
 
-func (c *compiler) place(path, text string) place {
-	return place{file: c.f.src.file, path: path, at: c.f.src.at[path], whole: text}
+func (c *compiler) place(path, text string) location {
+	return location{file: c.f.src.file, path: path, position: c.f.src.positions[path], value: text}
 }
 
-func (c *compiler) unclosed(pl place, at int) {
-	p := pl.at.within(pl.whole, at)
-	c.f.at(p, pl.path, "the expression that begins here has no end", "close it with }, or write $${ for the characters ${")
+func (c *compiler) unclosed(pl location, at int) {
+	p := pl.position.locate(pl.value, at)
+	c.f.addAt(p, pl.path, "the expression that begins here has no end", "close it with }, or write $${ for the characters ${")
 }

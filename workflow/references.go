@@ -78,10 +78,10 @@ func (r *references) check(e ast.Expr) {
 		}
 		switch s.root {
 		case variableTask:
-			r.task(e, s)
+			r.checkTask(e, s)
 			return
 		case variableSteps:
-			r.step(e, s)
+			r.checkStep(e, s)
 			return
 		}
 	}
@@ -125,7 +125,7 @@ func (r *references) comprehension(e ast.Expr) {
 	r.locals = outer
 }
 
-func (r *references) task(e ast.Expr, s selection) {
+func (r *references) checkTask(e ast.Expr, s selection) {
 	var names []string
 	for _, f := range taskFields {
 		names = append(names, f.name)
@@ -142,7 +142,7 @@ func (r *references) task(e ast.Expr, s selection) {
 	}
 }
 
-func (r *references) step(e ast.Expr, s selection) {
+func (r *references) checkStep(e ast.Expr, s selection) {
 	var names []string
 	for _, f := range stepFields {
 		names = append(names, f.name)
@@ -164,7 +164,7 @@ func (r *references) step(e ast.Expr, s selection) {
 		r.fault(e, fmt.Sprintf("steps.%s has no field %q", id, s.links[1].name), suggest(s.links[1].name, names))
 	case s.links[1].testOnly:
 		r.fault(e, "steps."+id+"."+s.links[1].name+" is always there", "compare it with null instead of has(...)")
-	case step == r.own && !r.visible(step):
+	case step == r.step && !r.visible(step):
 		r.fault(e, "a step's own "+s.links[1].name+" isn't there before it ran", "only its undo.input can use it")
 	case !r.visible(step):
 		r.fault(e, fmt.Sprintf("steps.%s is used, but %s isn't in needs, neither directly nor through others", id, id),

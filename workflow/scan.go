@@ -13,7 +13,7 @@ const maxJSONDepth = 200
 // skip gives the index behind the JSON value that begins at b[i] (behind
 // white space), or -1 if there is none. It accepts what encoding/json accepts,
 // up to depth levels deep.
-func skip(b []byte, i, depth int) int {
+func skipValue(b []byte, i, depth int) int {
 	if i >= len(b) || depth < 0 {
 		return -1
 	}
@@ -179,7 +179,7 @@ func walkObject(b []byte, i, depth int, each func(key, value []byte), end *int) 
 			return false
 		}
 		v := skipSpace(b, i+1)
-		if i = skip(b, v, depth); i < 0 {
+		if i = skipValue(b, v, depth); i < 0 {
 			return false
 		}
 		each(key, b[v:i])
@@ -210,7 +210,7 @@ func walkList(b []byte, i, depth int, each func(value []byte), end *int) bool {
 	}
 	for {
 		v := i
-		if i = skip(b, i, depth); i < 0 {
+		if i = skipValue(b, i, depth); i < 0 {
 			return false
 		}
 		each(b[v:i])
@@ -232,7 +232,7 @@ func walkList(b []byte, i, depth int, each func(value []byte), end *int) bool {
 // trim cuts the white space around the only value in b; nil if b isn't one.
 func trim(b []byte) []byte {
 	i := skipSpace(b, 0)
-	end := skip(b, i, maxJSONDepth)
+	end := skipValue(b, i, maxJSONDepth)
 	if end < 0 || skipSpace(b, end) != len(b) {
 		return nil
 	}

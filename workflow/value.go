@@ -65,11 +65,11 @@ func document(raw []byte, what string) ref.Val {
 // Its keys are visited in sorted order, so that results don't depend on the
 // order in which a sender wrote them.
 type object struct {
-	raw    []byte
-	asked  bool // a member was asked for before
-	loaded bool
-	keys   []string
-	values map[string]ref.Val
+	raw      []byte
+	lookedUp bool // a member was asked for before
+	loaded   bool
+	keys     []string
+	values   map[string]ref.Val
 }
 
 func (o *object) load() {
@@ -86,8 +86,8 @@ func (o *object) load() {
 // FindStringKey is what a selection by a constant name calls. Most objects are
 // asked for one member; the second question, perhaps in a macro's loop, decodes all.
 func (o *object) FindStringKey(name string) (any, bool) {
-	if !o.asked && !o.loaded {
-		o.asked = true
+	if !o.lookedUp && !o.loaded {
+		o.lookedUp = true
 		raw, _ := memberOf(o.raw, name)
 		if raw == nil {
 			return nil, false
@@ -165,7 +165,7 @@ type list struct {
 	lister traits.Lister
 }
 
-func (l *list) load() traits.Lister {
+func (l *list) elements() traits.Lister {
 	if l.lister == nil {
 		var elements []ref.Val
 		end := -1
@@ -175,12 +175,12 @@ func (l *list) load() traits.Lister {
 	return l.lister
 }
 
-func (l *list) Add(other ref.Val) ref.Val        { return l.load().Add(other) }
-func (l *list) Contains(v ref.Val) ref.Val       { return l.load().Contains(v) }
-func (l *list) Equal(other ref.Val) ref.Val      { return l.load().Equal(other) }
-func (l *list) Get(i ref.Val) ref.Val            { return l.load().Get(i) }
-func (l *list) Iterator() traits.Iterator        { return l.load().Iterator() }
-func (l *list) Size() ref.Val                    { return l.load().Size() }
+func (l *list) Add(other ref.Val) ref.Val        { return l.elements().Add(other) }
+func (l *list) Contains(v ref.Val) ref.Val       { return l.elements().Contains(v) }
+func (l *list) Equal(other ref.Val) ref.Val      { return l.elements().Equal(other) }
+func (l *list) Get(i ref.Val) ref.Val            { return l.elements().Get(i) }
+func (l *list) Iterator() traits.Iterator        { return l.elements().Iterator() }
+func (l *list) Size() ref.Val                    { return l.elements().Size() }
 func (l *list) ConvertToType(t ref.Type) ref.Val { return convert(l, types.ListType, t) }
 func (l *list) ConvertToNative(t reflect.Type) (any, error) {
 	return toNative(l, l.raw, t)

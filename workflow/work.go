@@ -19,45 +19,45 @@ const MaxWorkCost = 30 * MaxCost
 // goroutine, and for scopes of one task.
 type Work struct {
 	spent uint64
-	docs  [sharedDocuments]shared
+	docs  [sharedDocumentsMax]sharedDocument
 }
 
 const (
 	// sharedDocuments is how many documents are decoded once for all: the first that are asked for.
-	sharedDocuments = 2
+	sharedDocumentsMax = 2
 	// sharedAfter so many questions a document is decoded: for few it is quicker to look for
 	// the one member.
-	sharedAfter = 4
+	sharedAfterLookups = 4
 )
 
 // shared is a document that expressions ask for.
-type shared struct {
-	of      variable
-	asked   int
-	value   ref.Val           // nil: not decoded
-	members map[string][]byte // of an object; nil: not looked for
-	broken  bool              // it is no object, or not valid
+type sharedDocument struct {
+	variable variable
+	lookups  int
+	value    ref.Val           // nil: not decoded
+	members  map[string][]byte // of an object; nil: not looked for
+	invalid  bool              // it is no object, or not valid
 }
 
 // Changed tells that the scopes that follow have another input or other outputs. What was
 // spent stays.
-func (w *Work) Changed() { w.docs = [sharedDocuments]shared{} }
+func (w *Work) DocumentsChanged() { w.docs = [sharedDocumentsMax]sharedDocument{} }
 
 // document notes a question. It returns nil for a document that isn't shared, or of which
 // little was asked so far.
-func (w *Work) document(v variable) *shared {
+func (w *Work) sharedDocument(v variable) *sharedDocument {
 	if w == nil {
 		return nil
 	}
 	for i := range w.docs {
 		d := &w.docs[i]
-		if d.asked == 0 {
-			d.of = v
+		if d.lookups == 0 {
+			d.variable = v
 		}
-		if d.of != v {
+		if d.variable != v {
 			continue
 		}
-		if d.asked++; d.asked > sharedAfter {
+		if d.lookups++; d.lookups > sharedAfterLookups {
 			return d
 		}
 		return nil
@@ -66,7 +66,7 @@ func (w *Work) document(v variable) *shared {
 }
 
 // decoded is the value of the document.
-func (d *shared) decoded(raw []byte, what string) ref.Val {
+func (d *sharedDocument) decodedValue(raw []byte, what string) ref.Val {
 	if d.value == nil {
 		v := document(raw, what)
 		if types.IsError(v) {
@@ -78,28 +78,28 @@ func (d *shared) decoded(raw []byte, what string) ref.Val {
 }
 
 // member gives the value of a member of the document; nil: it has none, or is no object.
-func (d *shared) member(raw []byte, name string) []byte {
-	if d.members == nil && !d.broken {
+func (d *sharedDocument) member(raw []byte, name string) []byte {
+	if d.members == nil && !d.invalid {
 		members, end := map[string][]byte{}, -1
 		ok := walkObject(raw, skipSpace(raw, 0), maxJSONDepth, func(key, v []byte) { members[unquote(key)] = v }, &end)
-		if d.broken = !ok || skipSpace(raw, end) != len(raw); !d.broken {
+		if d.invalid = !ok || skipSpace(raw, end) != len(raw); !d.invalid {
 			d.members = members
 		}
 	}
 	return d.members[name]
 }
 
-var errWork = fmt.Errorf("what is evaluated at once for the task costs more than %d", MaxWorkCost)
+var errWorkCost = fmt.Errorf("what is evaluated at once for the task costs more than %d", MaxWorkCost)
 
 // over is errWork where nothing is left to spend.
-func (w *Work) over() error {
+func (w *Work) exceeded() error {
 	if w == nil || w.spent <= MaxWorkCost {
 		return nil
 	}
-	return errWork
+	return errWorkCost
 }
 
-func (w *Work) spend(d *cel.EvalDetails) {
+func (w *Work) addCost(d *cel.EvalDetails) {
 	if w == nil {
 		return
 	}

@@ -30,7 +30,7 @@ const maxNesting = 500
 func ParseYAML(file string, src []byte) (*Definition, error) {
 	src = bytes.TrimPrefix(src, []byte(byteOrderMark))
 	src = bytes.ReplaceAll(src, []byte("\r\n"), []byte("\n")) // the parser folds no other lines within quotes
-	s := source{file: file, at: map[string]position{"": {line: 1, column: 1}}}
+	s := source{file: file, positions: map[string]position{"": {line: 1, column: 1}}}
 	f := &faults{src: &s}
 	root := readYAML(src, f)
 	if root == nil {
@@ -49,13 +49,13 @@ func readYAML(src []byte, f *faults) *node {
 	top := position{line: 1, column: 1}
 	switch {
 	case len(src) > MaxDefinitionBytes:
-		f.at(top, "", fmt.Sprintf("the definition has %d bytes, the limit is %d", len(src), MaxDefinitionBytes), "split the workflow")
+		f.addAt(top, "", fmt.Sprintf("the definition has %d bytes, the limit is %d", len(src), MaxDefinitionBytes), "split the workflow")
 		return nil
 	case !utf8.Valid(src):
-		f.at(top, "", "the file is not UTF-8 text", "save it as UTF-8")
+		f.addAt(top, "", "the file is not UTF-8 text", "save it as UTF-8")
 		return nil
 	case nesting(src) > maxNesting:
-		f.at(top, "", fmt.Sprintf("lists and objects are nested more than %d deep", maxNesting), "flatten them")
+		f.addAt(top, "", fmt.Sprintf("lists and objects are nested more than %d deep", maxNesting), "flatten them")
 		return nil
 	}
 	file, err := parseBytes(src)
@@ -70,19 +70,19 @@ func readYAML(src []byte, f *faults) *node {
 			continue
 		}
 		if doc.Body.Type() == ast.DirectiveType {
-			f.at(r.start(doc.Body), "", "YAML directives are not supported", "remove the line that begins with %")
+			f.addAt(r.positionOf(doc.Body), "", "YAML directives are not supported", "remove the line that begins with %")
 			return nil
 		}
 		bodies = append(bodies, doc.Body)
 	}
 	switch len(bodies) {
 	case 0:
-		f.at(top, "", "the file is empty", "write at least workflow, version, complete_within and steps")
+		f.addAt(top, "", "the file is empty", "write at least workflow, version, complete_within and steps")
 		return nil
 	case 1:
 		return r.read(bodies[0], 0)
 	}
-	f.at(r.start(bodies[1]), "", "the file holds more than one document", "write one definition a file, without a --- between")
+	f.addAt(r.positionOf(bodies[1]), "", "the file holds more than one document", "write one definition a file, without a --- between")
 	return nil
 }
 
@@ -138,14 +138,14 @@ type yamlReader struct {
 	f     *faults
 }
 
-func (r *yamlReader) start(n ast.Node) position {
+func (r *yamlReader) positionOf(n ast.Node) position {
 	switch n := n.(type) {
 	case *ast.MappingNode:
 		if !n.IsFlowStyle && len(n.Values) > 0 {
-			return r.start(n.Values[0].Key)
+			return r.positionOf(n.Values[0].Key)
 		}
 	case *ast.MappingValueNode:
-		return r.start(n.Key)
+		return r.positionOf(n.Key)
 	}
 	if t := n.GetToken(); t != nil && t.Position != nil {
 		return position{line: t.Position.Line, column: t.Position.Column}
@@ -159,7 +159,7 @@ func (r *yamlReader) read(n ast.Node, depth int) *node {
 	if n == nil {
 		return &node{}
 	}
-	out := &node{at: r.start(n)}
+	out := &node{at: r.positionOf(n)}
 	if depth > 2*MaxDepth {
 		out.kind, out.text = kindRefused, fmt.Sprintf("nested more than %d deep; flatten it", 2*MaxDepth)
 		return out
@@ -186,7 +186,7 @@ func (r *yamlReader) read(n ast.Node, depth int) *node {
 	case *ast.StringNode:
 		r.text(out, n)
 	case *ast.LiteralNode:
-		out.kind, out.text, out.at = kindString, n.Value.Value, r.block(n)
+		out.kind, out.text, out.at = kindString, n.Value.Value, r.blockPosition(n)
 	default:
 		out.kind, out.text = kindRefused, refusal(n)
 	}
@@ -224,7 +224,7 @@ func (r *yamlReader) text(out *node, n *ast.StringNode) {
 	if quoted {
 		out.at.column++
 	}
-	out.at.exact = r.stands(out.at, n.Value)
+	out.at.exact = r.isVerbatim(out.at, n.Value)
 }
 
 // notCharacter refuses a text with an escape that stands for no character.
@@ -243,7 +243,7 @@ func (r *yamlReader) replaced(n *ast.StringNode) bool {
 	if n.Token.Type != token.DoubleQuoteType || !strings.Contains(n.Value, "\ufffd") {
 		return false
 	}
-	at := r.start(n)
+	at := r.positionOf(n)
 	source := strings.Join(r.lines[at.line-1:], "\n")
 	for range at.column { // the quote too
 		_, size := utf8.DecodeRuneInString(source)
@@ -260,7 +260,7 @@ func (r *yamlReader) replaced(n *ast.StringNode) bool {
 }
 
 // block gives the place of the first line of a block scalar's text.
-func (r *yamlReader) block(n *ast.LiteralNode) position {
+func (r *yamlReader) blockPosition(n *ast.LiteralNode) position {
 	at := position{line: n.Start.Position.Line, column: n.Start.Position.Column}
 	first, _, _ := strings.Cut(n.Value.Value, "\n")
 	if at.line >= len(r.lines) || first == "" {
@@ -269,12 +269,12 @@ func (r *yamlReader) block(n *ast.LiteralNode) position {
 	line := r.lines[at.line]
 	p := position{line: at.line + 1, column: 1 + len(line) - len(strings.TrimLeft(line, " "))}
 	folded := strings.HasPrefix(n.Start.Value, ">") && strings.Contains(strings.TrimSuffix(n.Value.Value, "\n"), "\n")
-	p.exact = !folded && r.stands(p, first)
+	p.exact = !folded && r.isVerbatim(p, first)
 	return p
 }
 
 // stands tells whether the text stands in the source at p, character for character.
-func (r *yamlReader) stands(p position, text string) bool {
+func (r *yamlReader) isVerbatim(p position, text string) bool {
 	if p.line < 1 || p.line > len(r.lines) {
 		return false
 	}
@@ -287,7 +287,7 @@ func (r *yamlReader) stands(p position, text string) bool {
 }
 
 func (r *yamlReader) member(out *node, n *ast.MappingValueNode, depth int) {
-	m := member{at: r.start(n.Key)}
+	m := member{at: r.positionOf(n.Key)}
 	var key ast.Node = n.Key
 	if k, ok := key.(*ast.MappingKeyNode); ok {
 		key = k.Value
@@ -296,7 +296,7 @@ func (r *yamlReader) member(out *node, n *ast.MappingValueNode, depth int) {
 	case *ast.StringNode:
 		if m.key = k.Value; r.replaced(k) {
 			what, fix, _ := strings.Cut(notCharacter, "; ")
-			r.f.at(m.at, "", what, fix)
+			r.f.addAt(m.at, "", what, fix)
 			return
 		}
 	case *ast.IntegerNode, *ast.FloatNode, *ast.BoolNode, *ast.NullNode:
@@ -304,7 +304,7 @@ func (r *yamlReader) member(out *node, n *ast.MappingValueNode, depth int) {
 		m.key = k.GetToken().Value
 	default:
 		what, fix, _ := strings.Cut(refusal(key), "; ")
-		r.f.at(m.at, "", what, fix)
+		r.f.addAt(m.at, "", what, fix)
 		return
 	}
 	m.value = r.read(n.Value, depth+1)

@@ -62,10 +62,10 @@ func (a *Agent) Handle(ctx context.Context, r agent.Request) (any, error) {
 	}
 	resp, err := a.client.Do(req)
 	if err != nil {
-		return nil, a.unanswered(err, connected.Load())
+		return nil, a.callFailed(err, connected.Load())
 	}
 	body, err := readBody(ctx, resp, a.cfg.MaxResponseBytes+1)
-	return a.answered(r, answer{
+	return a.interpret(r, response{
 		status: resp.StatusCode, header: resp.Header, body: body, readErr: err, now: time.Now(),
 	})
 }
@@ -131,7 +131,7 @@ func (a *Agent) request(ctx context.Context, r agent.Request) (*http.Request, er
 
 // expand puts an operation into a URL, within its path segment.
 func expand(template, operation string) (string, error) {
-	target := strings.ReplaceAll(template, operationMark, url.PathEscape(operation))
+	target := strings.ReplaceAll(template, operationPlaceholder, url.PathEscape(operation))
 	u, err := url.Parse(target)
 	if err != nil {
 		return "", fmt.Errorf("operation %q makes no URL", operation)
@@ -146,7 +146,7 @@ func expand(template, operation string) (string, error) {
 }
 
 // unanswered says what it means that no answer came.
-func (a *Agent) unanswered(err error, connected bool) error {
+func (a *Agent) callFailed(err error, connected bool) error {
 	var u *url.Error
 	if errors.As(err, &u) {
 		err = u.Err // the URL, which may hold secrets, stays out of the log

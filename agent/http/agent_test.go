@@ -442,7 +442,7 @@ func TestConfigNamesEveryFault(t *testing.T) {
 // reply says what is wrong with it.
 func TestAnswerWithTwoReadings(t *testing.T) {
 	for _, body := range []string{`{"a":1,"a":2}`, `["\ud83d"]`} {
-		got, err := output(agent.Request{}, answer{body: []byte(body)})
+		got, err := outputOf(agent.Request{}, response{body: []byte(body)})
 		if raw, ok := got.(json.RawMessage); err != nil || !ok || string(raw) != body {
 			t.Errorf("%s becomes %v, %v", body, got, err)
 		}

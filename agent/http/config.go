@@ -16,7 +16,7 @@ import (
 )
 
 // operationMark is where a URL names the operation.
-const operationMark = "{operation}"
+const operationPlaceholder = "{operation}"
 
 // The defaults and bounds of Config.
 const (
@@ -29,7 +29,7 @@ const (
 )
 
 // dialMost bounds the making of a connection, and the handshake of TLS after it. Tests have less.
-var dialMost = 10 * time.Second
+var dialTimeout = 10 * time.Second
 
 // Config says which service is called. URL must be set.
 type Config struct {
@@ -83,7 +83,7 @@ func checkURL(template string) (host string, err error) {
 	if template == "" {
 		return "", errors.New("no URL: give one such as http://127.0.0.1:9001/{operation}")
 	}
-	u, err := url.Parse(strings.ReplaceAll(template, operationMark, operationMarkPlain))
+	u, err := url.Parse(strings.ReplaceAll(template, operationPlaceholder, operationPlaceholderPlain))
 	if err != nil {
 		return "", errors.New("the URL can't be parsed: give one such as http://127.0.0.1:9001/{operation}") // err repeats the URL
 	}
@@ -94,29 +94,29 @@ func checkURL(template string) (host string, err error) {
 		return "", errors.New("the URL holds credentials: put an Authorization line into the header file instead")
 	case u.Fragment != "":
 		return "", errors.New("the URL has a fragment, which no server gets")
-	case strings.Contains(u.Host+u.RawQuery, operationMarkPlain):
-		return "", fmt.Errorf("%s stands in the URL's host or query: only its path may hold it", operationMark)
+	case strings.Contains(u.Host+u.RawQuery, operationPlaceholderPlain):
+		return "", fmt.Errorf("%s stands in the URL's host or query: only its path may hold it", operationPlaceholder)
 	}
 	path, _, _ := strings.Cut(template, "?")
-	if rest := strings.ReplaceAll(path, operationMark, ""); strings.ContainsAny(rest, "{}") {
-		return "", fmt.Errorf("the URL's path holds a brace that is no part of %s: nothing else is filled in; write %%7B or %%7D if a brace is meant", operationMark)
+	if rest := strings.ReplaceAll(path, operationPlaceholder, ""); strings.ContainsAny(rest, "{}") {
+		return "", fmt.Errorf("the URL's path holds a brace that is no part of %s: nothing else is filled in; write %%7B or %%7D if a brace is meant", operationPlaceholder)
 	}
-	if _, err := expand(template, operationMarkPlain); err != nil {
+	if _, err := expand(template, operationPlaceholderPlain); err != nil {
 		return "", errors.New("the URL's path holds a segment . or ..: write the path that is meant")
 	}
 	return u.Host, nil
 }
 
 // operationMarkPlain stands for the mark where a URL is checked.
-const operationMarkPlain = "waybill-operation-mark"
+const operationPlaceholderPlain = "waybill-operation-mark"
 
 func newTransport(cfg Config) (*http.Transport, error) {
 	// A call ends with its context, and what dials for it does not: net/http goes on, for
 	// others. So a host that takes connections and says nothing would have one for each call.
-	dialer := &net.Dialer{Timeout: dialMost}
+	dialer := &net.Dialer{Timeout: dialTimeout}
 	t := &http.Transport{
 		DialContext:            dialer.DialContext,
-		TLSHandshakeTimeout:    dialMost,
+		TLSHandshakeTimeout:    dialTimeout,
 		MaxIdleConns:           idleConnectionsMax,
 		MaxIdleConnsPerHost:    idleConnectionsMax,
 		IdleConnTimeout:        idleConnectionMax,

@@ -39,7 +39,7 @@ func decode(h http.Header, raw []byte) (body, error) {
 }
 
 // The byte order marks. That of UTF-32 begins with that of UTF-16, so it comes before it.
-var marks = []struct {
+var byteOrderMarks = []struct {
 	mark string
 	name string // empty: UTF-8
 	of   encoding.Encoding
@@ -54,7 +54,7 @@ var marks = []struct {
 // toUTF8 decodes text. A byte order mark says more than a charset, as in the WHATWG Encoding Standard; without
 // either the zeros at the beginning of JSON tell (RFC 4627, section 3), else it is UTF-8.
 func toUTF8(raw []byte, charset string) ([]byte, error) {
-	for _, m := range marks {
+	for _, m := range byteOrderMarks {
 		if rest, ok := bytes.CutPrefix(raw, []byte(m.mark)); ok {
 			return fromEncoding(rest, m.name, m.of)
 		}
@@ -62,7 +62,7 @@ func toUTF8(raw []byte, charset string) ([]byte, error) {
 	charset = strings.ToLower(strings.TrimSpace(charset))
 	switch charset {
 	case "", "utf-8", "utf8", "us-ascii", "ascii", "utf-16", "utf-32":
-		if zeros := byZeros(raw); zeros != "" {
+		if zeros := detectByZeros(raw); zeros != "" {
 			charset = zeros
 		}
 	}
@@ -74,7 +74,7 @@ func toUTF8(raw []byte, charset string) ([]byte, error) {
 	case "utf-32":
 		charset = "utf-32be"
 	}
-	for _, m := range marks {
+	for _, m := range byteOrderMarks {
 		if m.name == charset {
 			return fromEncoding(raw, charset, m.of)
 		}
@@ -87,7 +87,7 @@ func toUTF8(raw []byte, charset string) ([]byte, error) {
 }
 
 // byZeros tells the encoding of text that begins with two characters of ASCII, as JSON does; empty: UTF-8.
-func byZeros(raw []byte) string {
+func detectByZeros(raw []byte) string {
 	if len(raw) < 4 || len(raw)%2 != 0 {
 		if len(raw) != 2 {
 			return ""
@@ -125,7 +125,7 @@ func fromEncoding(raw []byte, name string, enc encoding.Encoding) ([]byte, error
 }
 
 // bad says why a body can't be an output; nil: it can.
-func (b *body) bad() error {
+func (b *body) outputError() error {
 	if b.json && len(bytes.TrimSpace(b.text)) > 0 && !events.ValidJSON(bytes.TrimSpace(b.text)) {
 		return errors.New("its Content-Type says JSON, and it is none (or is nested deeper than Waybill reads)")
 	}

@@ -21,10 +21,10 @@ var ownHeaders = []string{"Idempotency-Key", "Content-Type", "Content-Length", "
 // headerFile is a file of headers, read again when it changes. Its errors
 // never hold what it holds. Safe for concurrent use.
 type headerFile struct {
-	path string // empty: no file
-	mu   sync.Mutex
-	seen fs.FileInfo // of what was read last
-	last http.Header // not changed once it is here
+	path     string // empty: no file
+	mu       sync.Mutex
+	readInfo fs.FileInfo // of what was read last
+	headers  http.Header // not changed once it is here
 }
 
 // read returns the headers as they are now. They must not be changed.
@@ -38,15 +38,15 @@ func (h *headerFile) read() (http.Header, error) {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.seen != nil && os.SameFile(info, h.seen) && info.ModTime().Equal(h.seen.ModTime()) &&
-		info.Size() == h.seen.Size() && info.Mode() == h.seen.Mode() {
-		return h.last, nil
+	if h.readInfo != nil && os.SameFile(info, h.readInfo) && info.ModTime().Equal(h.readInfo.ModTime()) &&
+		info.Size() == h.readInfo.Size() && info.Mode() == h.readInfo.Mode() {
+		return h.headers, nil
 	}
 	headers, seen, err := readHeaders(h.path)
 	if err != nil {
 		return nil, fmt.Errorf("header file %s: %w", h.path, err)
 	}
-	h.last, h.seen = headers, seen
+	h.headers, h.readInfo = headers, seen
 	return headers, nil
 }
 

@@ -19,7 +19,7 @@ type Order struct {
 }
 
 // Ends is the state in which the order must end.
-func (o Order) Ends() events.TaskState {
+func (o Order) WantState() events.TaskState {
 	switch {
 	case o.Card == CardDeclined:
 		return events.StateUndone
@@ -36,7 +36,7 @@ func (o Order) Ends() events.TaskState {
 var misbehaving = []string{CardDeclined, CardSlow, CardDown, CardStuckUndo, CardStuckUndo}
 
 // faultyShare is one order in so many.
-const faultyShare = 4
+const faultyOneIn = 4
 
 // Orders makes n orders. The same seed makes the same ones. With faults, a
 // quarter of them goes wrong, each kind at least once if n allows it.
@@ -46,7 +46,7 @@ func Orders(n int, seed uint64, faults bool) []Order {
 	bad := 0
 	for i := range orders {
 		o := Order{ID: fmt.Sprintf("order-%d-%06d", seed, i+1), Card: CardWorks}
-		if faults && i%faultyShare == faultyShare-1 {
+		if faults && i%faultyOneIn == faultyOneIn-1 {
 			o.Card = misbehaving[bad%len(misbehaving)]
 			o.Resubmit = bad%len(misbehaving) == len(misbehaving)-1
 			bad++

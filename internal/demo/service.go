@@ -32,10 +32,10 @@ const downFailures = 5
 const stuckUndoFailures = 20
 
 // latencyMost bounds the time that a call takes where nothing goes wrong.
-const latencyMost = 10 * time.Millisecond
+const latencyMax = 10 * time.Millisecond
 
 // lateBy is how long after its caller's deadline a slow effect happens.
-const lateBy = 30 * time.Millisecond
+const lateEffectDelay = 30 * time.Millisecond
 
 // Call is one call of a service.
 type Call struct {
@@ -62,14 +62,14 @@ func (f *Failure) Error() string { return f.Code + ": " + f.Message }
 type World struct {
 	ledger *Ledger
 
-	mu      sync.Mutex
-	effects map[string]bool // by key: happened
-	barred  map[string]bool // by key: undone before it could happen, or after
-	undone  map[string]bool // by the undo's own key
-	tries   map[string]int  // by key
-	fixed   bool
-	pending sync.WaitGroup
-	failed  error
+	mu         sync.Mutex
+	effects    map[string]bool // by key: happened
+	undoneKeys map[string]bool // by key: undone before it could happen, or after
+	undosDone  map[string]bool // by the undo's own key
+	tries      map[string]int  // by key
+	repaired   bool
+	pending    sync.WaitGroup
+	ledgerErr  error
 }
 
 // NewWorld opens the world whose ledger is at path; what the ledger holds has
@@ -79,7 +79,7 @@ func NewWorld(path string) (*World, error) {
 	if err != nil {
 		return nil, err
 	}
-	w := &World{ledger: l, effects: map[string]bool{}, barred: map[string]bool{}, undone: map[string]bool{}, tries: map[string]int{}}
+	w := &World{ledger: l, effects: map[string]bool{}, undoneKeys: map[string]bool{}, undosDone: map[string]bool{}, tries: map[string]int{}}
 	for _, e := range had {
 		switch e.What {
 		case Called:
@@ -87,7 +87,7 @@ func NewWorld(path string) (*World, error) {
 		case Effect:
 			w.effects[e.Key] = true
 		case Undone, Nothing:
-			w.barred[e.UndoOf], w.undone[e.Key] = true, true
+			w.undoneKeys[e.UndoOf], w.undosDone[e.Key] = true, true
 		}
 	}
 	return w, nil
@@ -98,17 +98,17 @@ func (w *World) Close() error {
 	w.pending.Wait()
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if err := w.ledger.Close(); w.failed == nil {
-		w.failed = err
+	if err := w.ledger.Close(); w.ledgerErr == nil {
+		w.ledgerErr = err
 	}
-	return w.failed
+	return w.ledgerErr
 }
 
 // Repair makes undos of tok_stuck_undo work from now on: the cause is gone.
 func (w *World) Repair() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.fixed = true
+	w.repaired = true
 }
 
 // Do performs a call. The error is a *Failure, or that of ctx: the caller gave
@@ -131,7 +131,7 @@ func (w *World) Do(ctx context.Context, c Call) (json.RawMessage, error) {
 func latency(key string) time.Duration {
 	h := fnv.New64a()
 	h.Write([]byte(key))
-	return time.Duration(h.Sum64() % uint64(latencyMost))
+	return time.Duration(h.Sum64() % uint64(latencyMax))
 }
 
 func (w *World) do(ctx context.Context, c Call) (json.RawMessage, error) {
@@ -144,15 +144,15 @@ func (w *World) do(ctx context.Context, c Call) (json.RawMessage, error) {
 		card = cardOf(c.Input)
 		switch {
 		case card == CardDeclined:
-			w.note(c, Called)
+			w.appendCall(c, Called)
 			return nil, &Failure{Permanent: true, Code: "card_declined", Message: "the bank declined the card"}
 		case card == CardSlow && try == 1:
-			w.note(c, Called)
+			w.appendCall(c, Called)
 			w.effectLater(c)
 			<-ctx.Done()
 			return nil, ctx.Err()
 		case card == CardDown && try <= downFailures:
-			w.note(c, Called)
+			w.appendCall(c, Called)
 			return nil, &Failure{Code: "unavailable", Message: fmt.Sprintf("the bank is down (call %d)", try)}
 		}
 	}
@@ -183,13 +183,13 @@ func output(c Call) json.RawMessage {
 // effectLater is the effect that comes when nobody waits for it any more.
 func (w *World) effectLater(c Call) {
 	w.pending.Go(func() {
-		time.Sleep(time.Until(c.Deadline) + lateBy)
+		time.Sleep(time.Until(c.Deadline) + lateEffectDelay)
 		if err := w.effect(c, true); err != nil {
 			w.mu.Lock()
 			defer w.mu.Unlock()
 			var refused *Failure // the key was undone meanwhile
-			if !errors.As(err, &refused) && w.failed == nil {
-				w.failed = err
+			if !errors.As(err, &refused) && w.ledgerErr == nil {
+				w.ledgerErr = err
 			}
 		}
 	})
@@ -203,7 +203,7 @@ func (w *World) effect(c Call, late bool) error {
 	if !late {
 		entries = append(entries, entry(c, Called))
 	}
-	barred := w.barred[c.Key]
+	barred := w.undoneKeys[c.Key]
 	if !barred && !w.effects[c.Key] {
 		w.effects[c.Key] = true
 		e := entry(c, Effect)
@@ -225,12 +225,12 @@ func (w *World) undo(c Call) (json.RawMessage, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.tries[c.Key]++
-	if c.Operation == "refund" && cardOf(c.UndoInput) == CardStuckUndo && !w.fixed && w.tries[c.Key] <= stuckUndoFailures {
-		return nil, w.append(entry(c, Called), &Failure{Code: "refund_unavailable", Message: "refunds are down"})
+	if c.Operation == "refund" && cardOf(c.UndoInput) == CardStuckUndo && !w.repaired && w.tries[c.Key] <= stuckUndoFailures {
+		return nil, w.appendAndFail(entry(c, Called), &Failure{Code: "refund_unavailable", Message: "refunds are down"})
 	}
 	entries := []Entry{entry(c, Called)}
-	if !w.undone[c.Key] {
-		w.undone[c.Key], w.barred[c.UndoKey] = true, true
+	if !w.undosDone[c.Key] {
+		w.undosDone[c.Key], w.undoneKeys[c.UndoKey] = true, true
 		what := Nothing
 		if w.effects[c.UndoKey] {
 			what = Undone
@@ -243,18 +243,18 @@ func (w *World) undo(c Call) (json.RawMessage, error) {
 	return json.RawMessage(`{"undone":true}`), nil
 }
 
-func (w *World) append(e Entry, then error) error {
+func (w *World) appendAndFail(e Entry, then error) error {
 	if err := w.ledger.Append(e); err != nil {
 		return err
 	}
 	return then
 }
 
-func (w *World) note(c Call, what What) {
+func (w *World) appendCall(c Call, what What) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if err := w.ledger.Append(entry(c, what)); err != nil && w.failed == nil {
-		w.failed = err
+	if err := w.ledger.Append(entry(c, what)); err != nil && w.ledgerErr == nil {
+		w.ledgerErr = err
 	}
 }
 

@@ -111,7 +111,7 @@ type Session struct {
 	fencedSince time.Time
 	unsent      episode // of replies that the cluster doesn't permit
 	denied      error   // it hasn't for too long
-	// circuit is what ShowCircuit was told last.
+	// circuit is what ReportCircuit was told last.
 	circuit string
 	// committing holds one while a commit is under way: two must not cross, or
 	// the older would win. No mutex, since who waits for it has a limit.
@@ -388,7 +388,7 @@ func (s *Session) delivered(fetched []*kgo.Record) []events.Record {
 // session no longer has the partition: work on its requests is then another's,
 // and is to be abandoned without Done. Of a partition that the session doesn't
 // have it has ended already.
-func (s *Session) Held(partition int32) context.Context {
+func (s *Session) HeldContext(partition int32) context.Context {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if o := s.owned[partition]; o != nil {

@@ -17,7 +17,7 @@ const inheritAgain = time.Second
 // without a word of it: it was there when its partition came to this one, or that isn't known
 // yet. What came since, nobody else has had, unless a member goes on for a while that the group
 // has given up.
-func (s *Session) Inherited(partition int32, offset int64) bool {
+func (s *Session) MayHaveStarted(partition int32, offset int64) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	o := s.owned[partition]

@@ -56,7 +56,7 @@ func Seams(hook Hook) instance.Seams {
 		Outbox:  func(o supervisor.Outbox) supervisor.Outbox { return &outbox{o, hook} },
 		Sessions: func(s agent.Session) agent.Session {
 			at := &session{s, hook}
-			if h, ok := s.(agent.Holder); ok {
+			if h, ok := s.(agent.PartitionHolder); ok {
 				return &holder{at, h} // or the agent would take it for one that can't tell
 			}
 			return at
@@ -135,5 +135,5 @@ func (s *session) Send(ctx context.Context, reply events.Record) error {
 
 type holder struct {
 	*session
-	agent.Holder
+	agent.PartitionHolder
 }

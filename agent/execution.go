@@ -18,18 +18,18 @@ const (
 )
 
 // clockExact is finer than the broker's time, which comes in whole milliseconds.
-const clockExact = time.Millisecond
+const clockResolution = time.Millisecond
 
 // shrunkBytesMax bounds what is left of an error's message in a reply that was too large.
-const shrunkBytesMax = 256
+const shortenedMessageMax = 256
 
 // turn is a request that was begun, until its end.
-type turn struct {
-	*member
+type execution struct {
+	*membership
 	job
 	clock   clock
 	attempt attempt
-	placed  bool // it has a place of the pool
+	hasSlot bool // it has a place of the pool
 	// loop is the worker's: its turn is suspended in what may take any time.
 	loop *turns.Loop
 	// ctx is the last call's, and then of the reply to it.
@@ -39,57 +39,57 @@ type turn struct {
 
 // work takes one request to its end: a reply, silence, or another instance. It reports whether the request still
 // has its place.
-func (m *member) work(j job, loop *turns.Loop) (placed bool) {
-	t := turn{member: m, job: j, loop: loop, clock: m.clockFrom(j.appended), attempt: attempt{retry: &m.cfg.Retry}, placed: true}
+func (m *membership) execute(j job, loop *turns.Loop) (placed bool) {
+	t := execution{membership: m, job: j, loop: loop, clock: m.newClock(j.appended), attempt: attempt{retry: &m.cfg.Retry}, hasSlot: true}
 	t.attempt.req = &t.req
 	t.run()
 	t.endContext()
-	if !t.placed {
+	if !t.hasSlot {
 		m.endParked()
 	}
-	return t.placed
+	return t.hasSlot
 }
 
-func (t *turn) run() {
-	m, j := t.member, t.job
-	now := t.clock.began
-	n := t.attempt.begin(now)
-	if n.do == doStop {
+func (t *execution) run() {
+	m, j := t.membership, t.job
+	now := t.clock.startBroker
+	n := t.attempt.start(now)
+	if n.action == actDrop {
 		m.cfg.Listener.late(j.req, now.Sub(j.req.CompleteBy))
-		m.done(j.at)
+		m.finish(j.at)
 		return
 	}
 	m.cfg.Listener.started(j.req)
 	var wake <-chan struct{}
 	for {
-		switch n.do {
-		case doCall:
+		switch n.action {
+		case actCall:
 			var overran <-chan result
 			if n, wake, overran = t.call(now); overran != nil {
 				m.cfg.Listener.overran(j.req)
 				m.cfg.Listener.dropped(j.req)
-				m.done(j.at)
+				m.finish(j.at)
 				t.loop.End()
 				<-overran // its place is taken for as long as it runs
 				t.loop.Begin()
 				return
 			}
-		case doWait:
-			if n = t.pause(n, wake); n.do == doCall {
+		case actWait:
+			if n = t.waitForNextCall(n, wake); n.action == actCall {
 				now = t.clock.now()
 			}
-		case doReply:
-			t.reply(n.reply)
+		case actReply:
+			t.sendReply(n.reply)
 			return
-		case doStop:
+		case actDrop:
 			m.cfg.Listener.dropped(j.req)
-			m.done(j.at)
+			m.finish(j.at)
 			return
-		case doLeave:
+		case actAbandon:
 			m.abandon(j)
 			return
 		default:
-			panic(fmt.Sprintf("agent: move %d of request %s", n.do, j.req.ID))
+			panic(fmt.Sprintf("agent: move %d of request %s", n.action, j.req.ID))
 		}
 	}
 }
@@ -101,24 +101,26 @@ func (t *turn) run() {
 // instant at which the broker took the request: a process that has just started
 // on a machine whose clock is behind would leave its handlers that much time.
 type clock struct {
-	corrected func() time.Time
-	began     time.Time // the broker's time, when
-	start     time.Time // the process's was this
+	corrected   func() time.Time
+	startBroker time.Time // the broker's time, when
+	startLocal  time.Time // the process's was this
 }
 
-func (m *member) clockFrom(appended time.Time) clock {
+func (m *membership) newClock(appended time.Time) clock {
 	c := clock{m.cfg.Clock, m.cfg.Clock(), time.Now()}
-	if c.began.Before(appended) {
-		c.began = appended
+	if c.startBroker.Before(appended) {
+		c.startBroker = appended
 	}
 	return c
 }
 
 // left is the time until an instant if nothing has been corrected since it began.
-func (c *clock) left(until time.Time) time.Duration { return until.Sub(c.began) - time.Since(c.start) }
+func (c *clock) timeLeft(until time.Time) time.Duration {
+	return until.Sub(c.startBroker) - time.Since(c.startLocal)
+}
 
 func (c *clock) now() time.Time {
-	at := c.began.Add(time.Since(c.start))
+	at := c.startBroker.Add(time.Since(c.startLocal))
 	if corrected := c.corrected(); corrected.After(at) {
 		return corrected
 	}
@@ -126,55 +128,55 @@ func (c *clock) now() time.Time {
 }
 
 // pause waits, without a place where that can be done. It says what is to be done then: the next call, with a place.
-func (t *turn) pause(n next, wake <-chan struct{}) next {
-	if t.placed {
-		t.placed = !t.park()
+func (t *execution) waitForNextCall(n decision, wake <-chan struct{}) decision {
+	if t.hasSlot {
+		t.hasSlot = !t.park()
 	}
-	if t.placed && n.refused {
-		return next{do: doReply, reply: n.reply} // others could be called in its place
+	if t.hasSlot && n.forCircuit {
+		return decision{action: actReply, reply: n.reply} // others could be called in its place
 	}
-	if !t.waited(n.at.Sub(t.clock.now()), wake) {
-		return next{do: doLeave}
+	if !t.waitUnwatched(n.until.Sub(t.clock.now()), wake) {
+		return decision{action: actAbandon}
 	}
-	if t.lostPartition() {
-		return next{do: doLeave}
+	if t.partitionLost() {
+		return decision{action: actAbandon}
 	}
-	then := t.attempt.begin(t.clock.now())
-	if then.do != doCall || t.placed {
+	then := t.attempt.start(t.clock.now())
+	if then.action != actCall || t.hasSlot {
 		return then
 	}
-	if t.unparked(t.req.CompleteBy.Sub(t.clock.now()) - tryDurationMin) {
-		return t.attempt.begin(t.clock.now())
+	if t.unparkUnwatched(t.req.CompleteBy.Sub(t.clock.now()) - tryDurationMin) {
+		return t.attempt.start(t.clock.now())
 	}
 	if t.handling.Err() != nil {
-		return next{do: doLeave}
+		return decision{action: actAbandon}
 	}
-	return next{do: doReply, reply: n.reply}
+	return decision{action: actReply, reply: n.reply}
 }
 
 // waited is wait, outside of the worker's turn.
-func (t *turn) waited(d time.Duration, wake <-chan struct{}) bool {
+func (t *execution) waitUnwatched(d time.Duration, wake <-chan struct{}) bool {
 	t.loop.End()
 	defer t.loop.Begin()
-	return t.wait(d, wake)
+	return t.waitOrLeave(d, wake)
 }
 
 // unparked is unpark, outside of the worker's turn.
-func (t *turn) unparked(d time.Duration) bool {
+func (t *execution) unparkUnwatched(d time.Duration) bool {
 	t.loop.End()
 	defer t.loop.Begin()
-	t.placed = t.unpark(d)
-	return t.placed
+	t.hasSlot = t.unpark(d)
+	return t.hasSlot
 }
 
 // lostPartition reports whether the request's partition is another instance's.
-func (t *turn) lostPartition() bool {
-	h, ok := t.session.(Holder)
-	return ok && h.Held(t.at.partition).Err() != nil
+func (t *execution) partitionLost() bool {
+	h, ok := t.session.(PartitionHolder)
+	return ok && h.HeldContext(t.at.partition).Err() != nil
 }
 
 // wait is for d or until wake is closed; false: the process leaves.
-func (m *member) wait(d time.Duration, wake <-chan struct{}) bool {
+func (m *membership) waitOrLeave(d time.Duration, wake <-chan struct{}) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()
 	select {
@@ -188,39 +190,39 @@ func (m *member) wait(d time.Duration, wake <-chan struct{}) bool {
 
 // call asks the circuit and, at now, calls the handler once. overran, if not nil, is
 // where the handler's result will come: it hadn't returned at complete-by.
-func (t *turn) call(now time.Time) (n next, wake <-chan struct{}, overran <-chan result) {
+func (t *execution) call(now time.Time) (n decision, wake <-chan struct{}, overran <-chan result) {
 	a := t.attempt
 	t.loop.End()
-	name, fail := t.downstream(*a.req)
+	name, fail := t.downstreamOf(*a.req)
 	t.loop.Begin()
 	if fail != nil {
-		t.attempt, n = a.after(result{fail: fail}, now, false)
+		t.attempt, n = a.afterCall(result{fail: fail}, now, false)
 		return n, nil, nil
 	}
-	k := t.circuits.of(name, a.req.Kind)
+	k := t.circuits.forDownstream(name, a.req.Kind)
 	verdict, openFor, changed := k.allow()
 	if verdict == nil {
-		t.attempt, n = a.refused(openFor, k.name, now)
+		t.attempt, n = a.circuitOpen(openFor, k.name, now)
 		return n, changed, nil
 	}
-	left := min(a.req.CompleteBy.Sub(now), t.clock.left(a.req.CompleteBy)) // what came between took time
+	left := min(a.req.CompleteBy.Sub(now), t.clock.timeLeft(a.req.CompleteBy)) // what came between took time
 	t.beginContext(t.handling, left)
 	returned, from := make(chan result, 1), time.Now()
-	go t.protect(t.ctx, *a.req, returned)
+	go t.callHandler(t.ctx, *a.req, returned)
 	t.loop.End()
-	r, ok := receive(t.ctx, returned, from.Add(left))
+	r, ok := awaitResult(t.ctx, returned, from.Add(left))
 	t.loop.Begin()
 	if !ok {
-		verdict(k.judge(call{result: result{fail: &Failure{}}, took: left, left: left})) // not returned is not answered
-		return next{do: doStop}, nil, returned
+		verdict(k.classify(finishedCall{result: result{fail: &Failure{}}, took: left, left: left})) // not returned is not answered
+		return decision{action: actDrop}, nil, returned
 	}
 	leaving := t.handling.Err() != nil
-	verdict(k.judge(call{result: r, took: time.Since(from), left: left, leaving: leaving}))
+	verdict(k.classify(finishedCall{result: r, took: time.Since(from), left: left, leaving: leaving}))
 	now = t.clock.now()
-	if t.attempt, n = a.after(r, now, leaving); n.do == doWait {
-		t.cfg.Listener.retried(*a.req, r.fail, t.attempt.tries, n.at.Sub(now))
+	if t.attempt, n = a.afterCall(r, now, leaving); n.action == actWait {
+		t.cfg.Listener.retried(*a.req, r.fail, t.attempt.tries, n.until.Sub(now))
 	}
-	if n.do != doReply {
+	if n.action != actReply {
 		t.endContext()
 	}
 	return n, nil, nil
@@ -228,12 +230,12 @@ func (t *turn) call(now time.Time) (n next, wake <-chan struct{}, overran <-chan
 
 // beginContext makes the context of what comes next: it ends with its parent, and when
 // the time that is left has passed.
-func (t *turn) beginContext(parent context.Context, left time.Duration) {
+func (t *execution) beginContext(parent context.Context, left time.Duration) {
 	t.endContext()
 	t.ctx, t.cancel = context.WithTimeout(parent, left)
 }
 
-func (t *turn) endContext() {
+func (t *execution) endContext() {
 	if t.cancel != nil {
 		t.cancel()
 	}
@@ -242,7 +244,7 @@ func (t *turn) endContext() {
 // receive waits for a result until ctx, that of the call, is over: that is at until, unless
 // the process's grace ends before, and then it still waits until then. At the last instant the
 // result comes first.
-func receive(ctx context.Context, returned <-chan result, until time.Time) (result, bool) {
+func awaitResult(ctx context.Context, returned <-chan result, until time.Time) (result, bool) {
 	select {
 	case r := <-returned:
 		return r, true
@@ -266,7 +268,7 @@ func receive(ctx context.Context, returned <-chan result, until time.Time) (resu
 }
 
 // protect calls the handler and survives it.
-func (m *member) protect(ctx context.Context, r Request, returned chan<- result) {
+func (m *membership) callHandler(ctx context.Context, r Request, returned chan<- result) {
 	var res result
 	survived := false
 	defer func() {
@@ -291,37 +293,37 @@ func (m *member) protect(ctx context.Context, r Request, returned chan<- result)
 // at once, so that nobody makes the attempt again if this process dies. A failure
 // without effect is that of the calls made here, and nobody knows of those that were
 // made where the partition was before. A rejection is the service's word, by its key.
-func (t *turn) reply(reply events.Reply) {
-	rec, large := t.record(&reply), false
+func (t *execution) sendReply(reply events.Reply) {
+	rec, large := t.replyRecord(&reply), false
 	for wait := sendWaitMin; ; wait = min(2*wait, sendWaitMax) {
 		left := t.req.CompleteBy.Sub(t.clock.now())
 		if left <= 0 {
 			t.cfg.Listener.dropped(t.req)
-			t.done(t.at)
+			t.finish(t.at)
 			return
 		}
-		if nothingHappened(&reply) && t.lost(t.job) {
+		if reportsNoEffect(&reply) && t.abandonIfLost(t.job) {
 			return
 		}
-		if reply.Effect == events.EffectNone && t.inherited(t.at) {
+		if reply.Effect == events.EffectNone && t.mayHaveStarted(t.at) {
 			reply.Effect = events.EffectUnknown
-			rec = t.record(&reply)
+			rec = t.replyRecord(&reply)
 		}
 		err := t.send(rec, left)
-		if smaller, is := shrunk(&reply, err, large); is {
+		if smaller, is := shrinkReply(&reply, err, large); is {
 			t.cfg.Listener.sendFailed(t.req, err)
-			reply, rec, large = smaller, t.record(&smaller), true
+			reply, rec, large = smaller, t.replyRecord(&smaller), true
 			continue
 		} else if large && isTooLarge(err) {
 			t.cfg.Listener.sendFailed(t.req, err)
 			t.cfg.Listener.dropped(t.req)
-			t.done(t.at)
+			t.finish(t.at)
 			return
 		}
 		if err == nil {
-			t.cfg.Listener.finished(t.req, reply.Outcome, time.Since(t.clock.start))
-			t.done(t.at)
-			if nothingHappened(&reply) {
+			t.cfg.Listener.finished(t.req, reply.Outcome, time.Since(t.clock.startLocal))
+			t.finish(t.at)
+			if reportsNoEffect(&reply) {
 				t.session.CommitSoon()
 			}
 			return
@@ -330,7 +332,7 @@ func (t *turn) reply(reply events.Reply) {
 			continue // the call's context ended with the grace; a reply has until the end of sending
 		}
 		t.cfg.Listener.sendFailed(t.req, err)
-		if !t.patient(min(wait, t.req.CompleteBy.Sub(t.clock.now()))) {
+		if !t.waitToResendUnwatched(min(wait, t.req.CompleteBy.Sub(t.clock.now()))) {
 			t.abandon(t.job)
 			return
 		}
@@ -338,7 +340,7 @@ func (t *turn) reply(reply events.Reply) {
 }
 
 // record is a reply's.
-func (t *turn) record(reply *events.Reply) events.Record {
+func (t *execution) replyRecord(reply *events.Reply) events.Record {
 	rec := reply.Record(t.cfg.Namespace, t.cfg.Source)
 	if t.req.Traceparent != "" {
 		rec.Headers = append(rec.Headers, events.Header{Key: events.HeaderTraceparent, Value: []byte(t.req.Traceparent)})
@@ -360,7 +362,7 @@ func isTooLarge(err error) bool {
 // shrunk is what is replied in place of a reply that its topic doesn't take. An output becomes a failure whose effect
 // is unknown, as one that no reply takes does: the work was done. An error loses its details. False: it is no such
 // error, or what was shrunk already.
-func shrunk(r *events.Reply, err error, already bool) (events.Reply, bool) {
+func shrinkReply(r *events.Reply, err error, already bool) (events.Reply, bool) {
 	large, is := errors.AsType[tooLarge](err)
 	if !is || already {
 		return *r, false
@@ -368,23 +370,23 @@ func shrunk(r *events.Reply, err error, already bool) (events.Reply, bool) {
 	smaller := *r
 	if r.Outcome == events.Completed {
 		smaller.Outcome, smaller.Effect, smaller.RetryAfter = events.Failed, events.EffectUnknown, 0
-		smaller.Body = (&Failure{Code: events.CodeTooLarge, Message: "output: " + large.Error()}).body()
+		smaller.Body = (&Failure{Code: events.CodeTooLarge, Message: "output: " + large.Error()}).errorObject()
 		return smaller, true
 	}
 	was := r.Failure()
-	smaller.Body = (&Failure{Code: was.Code, Message: fmt.Sprintf("%s (shortened: %v)", cut(was.Message, shrunkBytesMax), large)}).body()
+	smaller.Body = (&Failure{Code: was.Code, Message: fmt.Sprintf("%s (shortened: %v)", truncate(was.Message, shortenedMessageMax), large)}).errorObject()
 	return smaller, true
 }
 
 // patient is patience, outside of the worker's turn.
-func (t *turn) patient(d time.Duration) bool {
+func (t *execution) waitToResendUnwatched(d time.Duration) bool {
 	t.loop.End()
 	defer t.loop.Begin()
-	return t.patience(d)
+	return t.waitToResend(d)
 }
 
 // patience waits before another send; false: the process leaves.
-func (m *member) patience(d time.Duration) bool {
+func (m *membership) waitToResend(d time.Duration) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()
 	select {
@@ -397,8 +399,8 @@ func (m *member) patience(d time.Duration) bool {
 
 // send goes by the context of the call that is replied to, if that ends in time: to
 // make another would cost as much as the call.
-func (t *turn) send(rec events.Record, left time.Duration) error {
-	if !t.endsWithin(left) {
+func (t *execution) send(rec events.Record, left time.Duration) error {
+	if !t.contextEndsWithin(left) {
 		t.beginContext(t.sending, left)
 	}
 	t.loop.End()
@@ -413,10 +415,10 @@ func (t *turn) send(rec events.Record, left time.Duration) error {
 // endsWithin reports whether there is a context, not at its end, that ends when the
 // time that is left has passed, or before: the clock may have been corrected since
 // the call began, by more than it is ever exact to.
-func (t *turn) endsWithin(left time.Duration) bool {
+func (t *execution) contextEndsWithin(left time.Duration) bool {
 	if t.ctx == nil || t.ctx.Err() != nil {
 		return false
 	}
 	by, ok := t.ctx.Deadline()
-	return ok && time.Until(by) <= left+clockExact
+	return ok && time.Until(by) <= left+clockResolution
 }

@@ -16,10 +16,10 @@ func (e *Entry) Effect() (verify.Effect, bool) {
 	return verify.Effect{}, false
 }
 
-// Audit holds a ledger against the states that the log gives its tasks, from
+// CheckLedger holds a ledger against the states that the log gives its tasks, from
 // outside: P6 and P7, and P1 of a task that isn't there. It returns what is
 // broken.
-func Audit(ledger []Entry, task func(id string) *events.Task, ids []string) []string {
+func CheckLedger(ledger []Entry, task func(id string) *events.Task, ids []string) []string {
 	l := verify.NewLedger()
 	for i := range ledger {
 		if e, ok := ledger[i].Effect(); ok {

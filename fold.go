@@ -9,17 +9,17 @@ import (
 )
 
 // story is a task as far as its events were read.
-type story struct {
+type taskFold struct {
 	task *events.Task
 	// late: the first event that was read isn't the task's first.
-	late  bool
-	err   error // what can't be understood; nothing is folded after it
-	bytes int   // of the events that were folded: about what the task takes
+	startMissing bool
+	err          error // what can't be understood; nothing is folded after it
+	bytes        int   // of the events that were folded: about what the task takes
 }
 
 // add folds one of the task's records. One that was folded before changes
 // nothing.
-func (s *story) add(r *events.Record) {
+func (s *taskFold) apply(r *events.Record) {
 	if s.err != nil {
 		return
 	}
@@ -31,7 +31,7 @@ func (s *story) add(r *events.Record) {
 		s.err = fmt.Errorf("its history can't be read at %s: %w; is this build older than the scheduler?", events.Origin(r), err)
 	case s.task != nil && e.Seq <= s.task.Seq:
 	case s.task == nil && e.Seq != 1:
-		s.late = true
+		s.startMissing = true
 	default:
 		t, err := events.Evolve(s.task, e, events.Hash(e.Fact.Type(), own.Value))
 		if err != nil {
@@ -44,8 +44,8 @@ func (s *story) add(r *events.Record) {
 }
 
 // whole says that everything the log has was added.
-func (s *story) whole() {
-	if s.task == nil && s.late && s.err == nil {
+func (s *taskFold) checkComplete() {
+	if s.task == nil && s.startMissing && s.err == nil {
 		s.err = fmt.Errorf("the log no longer holds its first events: was retention set on the events topic?")
 	}
 }

@@ -13,26 +13,26 @@ import (
 
 // A partition that has no leader stops those that wait for its tasks, and nobody else.
 func TestWaitBesideAPartitionWithoutALeader(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		b := newBook(2)
-		w := b.open(t)
+	withVirtualClock(t, func(t *testing.T) {
+		b := newFakeLog(2)
+		w := b.openWaiter(t)
 		defer w.close()
 		ids := map[int32]string{}
 		for i := 0; len(ids) < 2; i++ {
-			ids[w.partition(fmt.Sprint(i))] = fmt.Sprint(i)
+			ids[w.partitionOf(fmt.Sprint(i))] = fmt.Sprint(i)
 		}
 		b.mu.Lock()
 		b.leaderless = map[int32]bool{1: true}
 		b.mu.Unlock()
 		for _, id := range ids {
-			w.submitted(id, "", 0, time.Now())
+			w.submit(id, "", 0, time.Now())
 			b.task(id).write(received(""), started, finished)
 		}
 		var g sync.WaitGroup
 		g.Go(func() {
 			begun := time.Now()
-			_, err := w.wait(hours(t), ids[1])
-			if took := time.Since(begun); !errors.Is(err, errNoEnd) || took < patience || took > 2*patience {
+			_, err := w.wait(withinAnHour(t), ids[1])
+			if took := time.Since(begun); !errors.Is(err, errEndUnknown) || took < brokerSilenceMax || took > 2*brokerSilenceMax {
 				t.Errorf("after %v: %v", took, err)
 			}
 		})
@@ -44,7 +44,7 @@ func TestWaitBesideAPartitionWithoutALeader(t *testing.T) {
 		g.Wait()
 		short, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		if _, err := w.wait(short, ids[1]); !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, errNoEnd) {
+		if _, err := w.wait(short, ids[1]); !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, errEndUnknown) {
 			t.Errorf("got %v", err)
 		}
 		b.mu.Lock()
@@ -56,10 +56,10 @@ func TestWaitBesideAPartitionWithoutALeader(t *testing.T) {
 
 // That a partition could not be read once, an hour ago, doesn't count against the brokers now.
 func TestWaitForgetsWhatFailedLongAgo(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		b := newBook(1)
+	withVirtualClock(t, func(t *testing.T) {
+		b := newFakeLog(1)
 		b.task("o").write(received(""), started, finished)
-		w := b.open(t)
+		w := b.openWaiter(t)
 		defer w.close()
 		away := errors.New("away for a moment")
 		var until atomic.Int64
@@ -69,14 +69,14 @@ func TestWaitForgetsWhatFailedLongAgo(t *testing.T) {
 			}
 			return nil
 		}
-		until.Store(time.Now().Add(patience / 2).UnixNano())
+		until.Store(time.Now().Add(brokerSilenceMax / 2).UnixNano())
 		short, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		if _, err := w.wait(short, "o"); !errors.Is(err, away) || !strings.Contains(err.Error(), "not ended in time") {
 			t.Errorf("got %v", err)
 		}
 		time.Sleep(time.Hour)
-		until.Store(time.Now().Add(patience / 2).UnixNano())
+		until.Store(time.Now().Add(brokerSilenceMax / 2).UnixNano())
 		mustEnd(t, w, "o", Processed)
 	})
 }

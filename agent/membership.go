@@ -27,7 +27,7 @@ type job struct {
 
 // member is one stay in the group: a session and the bounded pool that works on
 // its requests.
-type member struct {
+type membership struct {
 	*runner
 	session Session
 	// handling ends the handlers' contexts when the grace is over; sending ends
@@ -35,43 +35,43 @@ type member struct {
 	handling context.Context
 	sending  context.Context
 
-	mu      sync.Mutex
-	held    map[position]struct{} // queued or running
-	queue   []job                 // at most Concurrency and one poll
-	running int                   // requests that have a place, at most Concurrency
-	idle    int                   // goroutines that wait for a job, at most Concurrency
-	parked  int                   // requests that gave their place up: see park
+	mu          sync.Mutex
+	requests    map[position]struct{} // queued or running
+	queue       []job                 // at most Concurrency and one poll
+	slotsUsed   int                   // requests that have a place, at most Concurrency
+	idleWorkers int                   // goroutines that wait for a job, at most Concurrency
+	parked      int                   // requests that gave their place up: see park
 	// returning are the parked requests that wait for a place, each until its channel is closed.
-	returning []chan struct{}
-	next      chan job // to one that is idle
-	paused    bool
-	closed    bool // nothing more is begun
-	waits     bool // requests wait although places are free
-	workers   sync.WaitGroup
+	slotWaiters []chan struct{}
+	handoff     chan job // to one that is idle
+	paused      bool
+	closed      bool // nothing more is begun
+	starved     bool // requests wait although places are free
+	workers     sync.WaitGroup
 }
 
 // unlock releases m.mu after a change of queue, running or closed.
-func (m *member) unlock() {
-	free := &m.cfg.Liveness.free
-	switch waits := !m.closed && len(m.queue) > 0 && m.running < m.cfg.Concurrency; {
-	case waits && !m.waits:
-		m.waits = true
+func (m *membership) unlock() {
+	free := &m.cfg.Liveness.idleSlots
+	switch waits := !m.closed && len(m.queue) > 0 && m.slotsUsed < m.cfg.Concurrency; {
+	case waits && !m.starved:
+		m.starved = true
 		free.Begin()
-	case !waits && m.waits:
-		m.waits = false
+	case !waits && m.starved:
+		m.starved = false
 		free.End()
 	}
 	m.mu.Unlock()
 }
 
 // poll takes requests until ctx is done or the session fails.
-func (m *member) poll(ctx context.Context) error {
+func (m *membership) pollLoop(ctx context.Context) error {
 	loop := &m.cfg.Liveness.poll
 	for {
 		loop.Begin()
 		records, err := m.session.Poll(ctx)
 		for i := range records {
-			m.take(&records[i])
+			m.accept(&records[i])
 		}
 		loop.End()
 		if ctx.Err() != nil {
@@ -85,7 +85,7 @@ func (m *member) poll(ctx context.Context) error {
 
 // take begins a request or queues it, and pauses the session when as many wait
 // as run.
-func (m *member) take(rec *events.Record) {
+func (m *membership) accept(rec *events.Record) {
 	at := position{rec.Partition, rec.Offset}
 	req, err := newRequest(rec)
 	if err != nil {
@@ -95,21 +95,21 @@ func (m *member) take(rec *events.Record) {
 	}
 	m.mu.Lock()
 	defer m.unlock()
-	if _, ok := m.held[at]; ok {
+	if _, ok := m.requests[at]; ok {
 		return // delivered again after a rebalance; whoever has it will say Done
 	}
-	m.held[at] = struct{}{}
+	m.requests[at] = struct{}{}
 	j := job{at, req, rec.Time}
 	switch {
-	case m.idle > 0 && m.running < m.cfg.Concurrency:
-		m.idle--
-		m.running++
-		m.next <- j // there is room for every goroutine
+	case m.idleWorkers > 0 && m.slotsUsed < m.cfg.Concurrency:
+		m.idleWorkers--
+		m.slotsUsed++
+		m.handoff <- j // there is room for every goroutine
 		return
-	case m.running < m.cfg.Concurrency:
-		m.running++
+	case m.slotsUsed < m.cfg.Concurrency:
+		m.slotsUsed++
 		first := j // so that j stays on the stack
-		m.workers.Go(func() { m.serve(first) })
+		m.workers.Go(func() { m.runWorker(first) })
 		return
 	}
 	m.queue = append(m.queue, j)
@@ -120,14 +120,14 @@ func (m *member) take(rec *events.Record) {
 }
 
 // serve works on j, and then on what waits.
-func (m *member) serve(j job) {
-	loop := m.cfg.Liveness.worker()
-	defer m.cfg.Liveness.done(loop)
+func (m *membership) runWorker(j job) {
+	loop := m.cfg.Liveness.addWorker()
+	defer m.cfg.Liveness.removeWorker(loop)
 	for ok := true; ok; {
 		loop.Begin()
-		placed := m.lost(j) || m.work(j, loop)
+		placed := m.abandonIfLost(j) || m.execute(j, loop)
 		if placed {
-			j, ok = m.following(loop)
+			j, ok = m.nextJob(loop)
 		} else {
 			ok = false
 		}
@@ -137,11 +137,11 @@ func (m *member) serve(j job) {
 
 // following takes the next request that waits, or waits for one: a goroutine that
 // has worked has the stack for it. False: nothing more is begun, or enough goroutines wait.
-func (m *member) following(loop *turns.Loop) (job, bool) {
-	j, ok, idle := m.queued()
+func (m *membership) nextJob(loop *turns.Loop) (job, bool) {
+	j, ok, idle := m.takeQueuedOrIdle()
 	if idle {
 		loop.End()
-		j, ok = <-m.next
+		j, ok = <-m.handoff
 		loop.Begin()
 	}
 	return j, ok
@@ -149,25 +149,25 @@ func (m *member) following(loop *turns.Loop) (job, bool) {
 
 // queued takes the next request that waits, for the place of a goroutine that has ended another. If there is
 // none, or a parked request gets the place, the goroutine counts as idle.
-func (m *member) queued() (j job, ok, idle bool) {
+func (m *membership) takeQueuedOrIdle() (j job, ok, idle bool) {
 	m.mu.Lock()
 	defer m.unlock()
-	if len(m.returning) == 0 {
-		if j, ok = m.pop(); ok {
+	if len(m.slotWaiters) == 0 {
+		if j, ok = m.popQueue(); ok {
 			return j, true, false
 		}
 	}
-	m.vacate()
-	if m.running+m.idle >= m.cfg.Concurrency {
+	m.releaseSlot()
+	if m.slotsUsed+m.idleWorkers >= m.cfg.Concurrency {
 		return j, false, false // those that are parked have goroutines beside these
 	}
-	m.idle++
+	m.idleWorkers++
 	return j, false, true
 }
 
 // pop takes the first request of the queue. It resumes the session when half of the room is free again.
 // m.mu is held.
-func (m *member) pop() (job, bool) {
+func (m *membership) popQueue() (job, bool) {
 	if m.closed || len(m.queue) == 0 {
 		return job{}, false
 	}
@@ -183,10 +183,10 @@ func (m *member) pop() (job, bool) {
 // drain begins nothing more and waits for what runs: for the grace, and then,
 // with the handlers' contexts at an end, a little longer. It returns how many
 // still run.
-func (m *member) drain(cancelHandlers context.CancelFunc) int {
+func (m *membership) drain(cancelHandlers context.CancelFunc) int {
 	m.mu.Lock()
 	m.closed = true
-	close(m.next) // nothing is taken any more: the polling is over
+	close(m.handoff) // nothing is taken any more: the polling is over
 	waiting := m.queue
 	m.queue = nil
 	m.unlock()
@@ -198,15 +198,15 @@ func (m *member) drain(cancelHandlers context.CancelFunc) int {
 		m.workers.Wait()
 		close(idle)
 	}()
-	within(idle, m.cfg.Grace)
+	waitAtMost(idle, m.cfg.Grace)
 	cancelHandlers()
-	within(idle, returnWait)
+	waitAtMost(idle, returnTimeout)
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.running
+	return m.slotsUsed
 }
 
-func within(done <-chan struct{}, d time.Duration) {
+func waitAtMost(done <-chan struct{}, d time.Duration) {
 	t := time.NewTimer(d)
 	defer t.Stop()
 	select {
@@ -219,33 +219,33 @@ func within(done <-chan struct{}, d time.Duration) {
 // unless the stay is over. Both at once: a request that is delivered again, since
 // its partition went and came back, must find either that it is still held and
 // will be done, or that it is not.
-func (m *member) done(at position) {
+func (m *membership) finish(at position) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	delete(m.held, at)
+	delete(m.requests, at)
 	if m.sending.Err() == nil {
 		m.session.Done(at.partition, at.offset)
 	}
 }
 
 // abandon lets go of a request that is left to another instance.
-func (m *member) abandon(j job) {
+func (m *membership) abandon(j job) {
 	m.mu.Lock()
-	delete(m.held, j.at)
+	delete(m.requests, j.at)
 	m.mu.Unlock()
 	m.cfg.Listener.abandoned(j.req)
 }
 
 // lost lets go of a request whose partition has gone to another instance.
-func (m *member) lost(j job) bool {
-	h, ok := m.session.(Holder)
+func (m *membership) abandonIfLost(j job) bool {
+	h, ok := m.session.(PartitionHolder)
 	if !ok {
 		return false
 	}
 	m.mu.Lock()
-	gone := h.Held(j.at.partition).Err() != nil
+	gone := h.HeldContext(j.at.partition).Err() != nil
 	if gone {
-		delete(m.held, j.at)
+		delete(m.requests, j.at)
 	}
 	m.mu.Unlock()
 	if gone {
@@ -255,13 +255,13 @@ func (m *member) lost(j job) bool {
 }
 
 // inherited reports whether another instance may have begun a request before.
-func (m *member) inherited(at position) bool {
-	h, ok := m.session.(Holder)
-	return ok && h.Inherited(at.partition, at.offset)
+func (m *membership) mayHaveStarted(at position) bool {
+	h, ok := m.session.(PartitionHolder)
+	return ok && h.MayHaveStarted(at.partition, at.offset)
 }
 
 // errStillRunning is part of a stay's error.
-func errStillRunning(n int) error {
+func stillRunningError(n int) error {
 	if n == 0 {
 		return nil
 	}
@@ -269,8 +269,8 @@ func errStillRunning(n int) error {
 }
 
 // leave closes the session.
-func (m *member) leave() error {
-	ctx, cancel := context.WithTimeout(context.Background(), closeWait)
+func (m *membership) leave() error {
+	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 	defer cancel()
 	if err := m.session.Close(ctx); err != nil {
 		return fmt.Errorf("agent: leave the group: %w", errors.Join(err, ctx.Err()))

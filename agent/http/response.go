@@ -18,7 +18,7 @@ import (
 const retryAfterMax = 365 * 24 * time.Hour
 
 // answer is what a service said.
-type answer struct {
+type response struct {
 	status  int
 	header  http.Header
 	body    []byte // at most one byte more than its bound
@@ -27,7 +27,7 @@ type answer struct {
 }
 
 // answered says what an answer means. It is pure.
-func (a *Agent) answered(r agent.Request, w answer) (any, error) {
+func (a *Agent) interpret(r agent.Request, w response) (any, error) {
 	tooLarge := int64(len(w.body)) > a.cfg.MaxResponseBytes
 	if w.status >= 200 && w.status < 300 {
 		switch {
@@ -38,7 +38,7 @@ func (a *Agent) answered(r agent.Request, w answer) (any, error) {
 			return nil, &agent.Failure{Code: CodeNoAnswer, Transient: true,
 				Err: fmt.Errorf("%s answered %d, and the body ended too early: %w", r.Operation, w.status, w.readErr)}
 		}
-		return output(r, w)
+		return outputOf(r, w)
 	}
 	if tooLarge || w.readErr != nil {
 		w.body = nil // the status says enough
@@ -47,7 +47,7 @@ func (a *Agent) answered(r agent.Request, w answer) (any, error) {
 		Code:    "http_" + strconv.Itoa(w.status),
 		Message: fmt.Sprintf("%s answered %d %s", r.Operation, w.status, http.StatusText(w.status)),
 	}
-	describe(f, w)
+	addErrorBody(f, w)
 	switch {
 	case w.status == http.StatusTooEarly || w.status == http.StatusTooManyRequests:
 		f.Transient, f.NoEffect = true, true
@@ -73,10 +73,10 @@ func (a *Agent) answered(r agent.Request, w answer) (any, error) {
 
 // output is the body of a 2xx: the work is done, whatever was said of it. What can't be read is no output, and the
 // same call would answer the same: the effect stays unknown, so that an undo reaches it.
-func output(r agent.Request, w answer) (any, error) {
+func outputOf(r agent.Request, w response) (any, error) {
 	b, err := decode(w.header, w.body)
 	if err == nil {
-		err = b.bad()
+		err = b.outputError()
 	}
 	if err != nil {
 		return nil, &agent.Failure{Code: CodeBadResponse, Neutral: true, Message: fmt.Sprintf("%s answered %d with a body that can't be read: %v", r.Operation, w.status, err)}
@@ -93,7 +93,7 @@ func output(r agent.Request, w answer) (any, error) {
 
 // describe takes what an error's body says: its code and message if it is an
 // object that has them, and all of it as details.
-func describe(f *agent.Failure, w answer) {
+func addErrorBody(f *agent.Failure, w response) {
 	b, err := decode(w.header, w.body)
 	if err != nil {
 		f.Message += " with a body that can't be read: " + err.Error()
