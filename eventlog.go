@@ -13,27 +13,27 @@ import (
 )
 
 const (
-	// patience is how long brokers that have answered before may be silent:
-	// longer than a fail-over or a restart takes.
+	// brokerSilenceMax is how long brokers that have answered before may be silent before a call
+	// fails. A fail-over or a restart takes less.
 	brokerSilenceMax = time.Minute
-	// clockSpread is by how much the clocks of brokers may differ.
+	// clockSkewMax is the most that the clocks of two brokers are assumed to differ.
 	clockSkewMax = time.Minute
 )
 
-// records is the log as it is read here: committed records only.
+// eventLog reads committed records. kafkaLog implements it; tests use a log in memory.
 type eventLog interface {
-	// ends is the offset after the last record of each partition of a topic, as far as it is
-	// known: one that has no leader is left out. It fails if none is.
+	// endOffsets returns the offset after the last committed record of each partition of a topic. It
+	// omits partitions whose end is unknown, such as one without a leader, and fails if all are.
 	endOffsets(ctx context.Context, topic string) (map[int32]int64, error)
-	// read gives fn what a partition holds, as of the call, in order, without what lies below
-	// an offset, and what is older than since (zero: none is). It returns the offset that it reached.
+	// read calls fn with the records that a partition has as of the call, in order. It leaves out those
+	// below offset from, and those older than since unless that is zero. It returns the offset it reached.
 	read(ctx context.Context, topic string, p int32, from int64, since time.Time, fn func([]events.Record) error) (next int64, err error)
-	// consumed is below which offset schedulers have consumed each partition of the orders, as far as
-	// it is known.
+	// consumedOffsets returns the offset that schedulers have committed for each partition of
+	// `waybill.tasks`. It omits partitions without a commit.
 	consumedOffsets(ctx context.Context) (map[int32]int64, error)
 }
 
-// logReader is the log on Kafka.
+// kafkaLog is the eventLog of a namespace.
 type kafkaLog struct {
 	ns     events.Namespace
 	admin  *kafka.Admin
@@ -50,8 +50,8 @@ func (l *kafkaLog) endOffsets(ctx context.Context, topic string) (map[int32]int6
 	return ends, err
 }
 
-// read ends when the brokers are silent for too long: below, it would go on
-// trying for as long as ctx lasts.
+// read fails once the brokers are silent for brokerSilenceMax. The reader itself would retry for
+// as long as ctx lasts.
 func (l *kafkaLog) read(ctx context.Context, topic string, p int32, from int64, since time.Time, fn func([]events.Record) error) (int64, error) {
 	within, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -67,26 +67,26 @@ func (l *kafkaLog) read(ctx context.Context, topic string, p int32, from int64, 
 	return reached[p], err
 }
 
-// silent says that brokers that had answered don't any more.
+// unreachableError wraps an error of brokers that have stopped answering.
 func unreachableError(err error) error {
 	return fmt.Errorf("%w, no answer for %s (%w); check that the brokers are up", ErrUnreachable, brokerSilenceMax, err)
 }
 
-// lasting says that an error lasted for longer than there is patience. It wraps
-// ErrUnreachable, unless the brokers answered with it.
+// persistentError wraps an error that has lasted for brokerSilenceMax. It wraps ErrUnreachable too,
+// unless the brokers answered with the error.
 func persistentError(err error) error {
 	switch {
 	case errors.Is(err, ErrUnreachable):
-		return err // one call was without an answer for as long
+		return err // a single call got no answer for that long
 	case isNoAnswer(err):
 		return unreachableError(err)
 	}
 	return fmt.Errorf("the log could not be read for %s: %w", brokerSilenceMax, err)
 }
 
-// away reports whether an error is that of a broker that didn't answer.
+// isNoAnswer reports whether an error means that a broker didn't answer.
 func isNoAnswer(err error) bool {
-	var network net.Error // a time that ran out is one, too
+	var network net.Error // a timeout is one too
 	return errors.As(err, &network) || errors.Is(err, io.EOF) || errors.Is(err, net.ErrClosed) || errors.Is(err, kafka.ErrNotAcknowledged)
 }
 

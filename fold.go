@@ -2,40 +2,41 @@ package waybill
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"strings"
 
 	"github.com/waybill-run/waybill/events"
 )
 
-// story is a task as far as its events were read.
+// taskFold is a task as of the events that were read.
 type taskFold struct {
 	task *events.Task
-	// late: the first event that was read isn't the task's first.
+	// startMissing: an event was read whose predecessors were not.
 	startMissing bool
 	err          error // what can't be understood; nothing is folded after it
 	bytes        int   // of the events that were folded: about what the task takes
 }
 
-// add folds one of the task's records. One that was folded before changes
+// apply folds one of the task's records. A record that was folded before changes
 // nothing.
 func (s *taskFold) apply(r *events.Record) {
 	if s.err != nil {
 		return
 	}
 	own := *r
-	own.Value = bytes.Clone(r.Value) // or the task would keep whole batches in memory
+	own.Value = bytes.Clone(r.Value) // the record's value aliases its whole batch
 	e, err := events.DecodeEvent(&own)
 	switch {
 	case err != nil:
-		s.err = fmt.Errorf("its history can't be read at %s: %w; is this build older than the scheduler?", events.Origin(r), err)
+		s.err = fmt.Errorf("its event at %s can't be decoded: %w; this build may be older than the scheduler, upgrade it", events.Origin(r), err)
 	case s.task != nil && e.Seq <= s.task.Seq:
 	case s.task == nil && e.Seq != 1:
 		s.startMissing = true
 	default:
 		t, err := events.Evolve(s.task, e, events.Hash(e.Fact.Type(), own.Value))
 		if err != nil {
-			s.err = fmt.Errorf("its history can't be followed at %s: %w", events.Origin(r), err)
+			s.err = fmt.Errorf("its event at %s can't be applied: %w; run `waybill verify`", events.Origin(r), err)
 			return
 		}
 		s.task = t
@@ -43,15 +44,15 @@ func (s *taskFold) apply(r *events.Record) {
 	}
 }
 
-// whole says that everything the log has was added.
+// checkComplete is called once the log was read from its start: a missing first event is an error then.
 func (s *taskFold) checkComplete() {
 	if s.task == nil && s.startMissing && s.err == nil {
-		s.err = fmt.Errorf("the log no longer holds its first events: was retention set on the events topic?")
+		s.err = errors.New("the log no longer has its first events; check that the events topic has no retention")
 	}
 }
 
-// ownerOf is the owner of a partition as of one of its records: whoever wrote
-// it, or the one before.
+// ownerOf returns the owner of a partition as of one of its records: the scheduler that wrote it,
+// or before if the record names none.
 func ownerOf(ns events.Namespace, r *events.Record, before string) string {
 	source, _ := r.Header(events.HeaderSource)
 	if owner, ok := strings.CutPrefix(source, string(ns)+"scheduler/"); ok {

@@ -12,121 +12,125 @@ import (
 )
 
 const (
-	// trackedMax is how many tasks that nobody waits for are remembered.
+	// trackedMax bounds the tasks that are remembered although no call waits for them.
 	trackedMax = 10_000
-	// keptBytes bounds what is kept of them. Of more than that only is known where
-	// they begin.
+	// idleTasksBytesMax bounds the memory of their folded events. Past it only the offset of a task's
+	// first event is kept.
 	idleTasksBytesMax = 64 << 20
-	// forgetMax is how many of them are looked at for one to forget, each time
-	// one is added.
+	// forgetTriesMax bounds how many tracked tasks are examined for one to forget, each time
+	// a task is added.
 	forgetTriesMax = 4
-	// silence is how long a submitted task may show no event before the dead letters are
-	// looked through: it may have been refused. It may have ended before it was submitted, too:
-	// its history is looked for where it shows none for as long after schedulers have
-	// consumed it. Before that there is nothing to look for.
+	// silentAfter is how long a submitted task may have no event before the dead letters are
+	// read: the order may have been refused. The task may also have existed before the
+	// submission; its history is searched once it has had no event for as long after schedulers
+	// consumed the order. Before they consume it there is nothing to find.
 	silentAfter = time.Second
-	// consumedEvery is how often it is asked what schedulers have consumed.
+	// consumedInterval is the pause between reads of the schedulers' committed offsets.
 	consumedInterval = time.Second
-	// backFirst is how far back, in offsets, a task is looked for first; then each time so many times
-	// as far.
+	// searchFirst is how many offsets the first search goes back. Each further one goes
+	// searchGrowth times as far.
 	searchFirst, searchGrowth = 1 << 16, 8
-	// searchRest times what a look took is the pause before the next one for silent tasks.
+	// searchPauseFactor times the duration of a search is the pause before the next one for
+	// silent tasks: searches take at most a tenth of the time.
 	searchPauseFactor = 9
-	// refusalsEvery is how often the dead letters are looked through for
-	// what stays silent.
+	// refusalsInterval is the pause between reads of the dead letters.
 	refusalsInterval = 5 * time.Second
-	// pollPauseMin and pollPauseMax bound the pause between two questions
-	// for what is new: short after news, then doubling.
+	// pollPauseMin and pollPauseMax bound the pause between two reads of the log's end. It
+	// starts over when records arrive, and doubles otherwise.
 	pollPauseMin = 5 * time.Millisecond
 	pollPauseMax = 100 * time.Millisecond
-	// readsMax is how many partitions are read at once.
+	// concurrentReadsMax bounds the partitions that are read at once.
 	concurrentReadsMax = 8
 )
 
-// watch is the one reader of the log behind all calls of Wait.
+// waiter is the one reader of the log behind all calls of Wait.
 //
-// It remembers the tasks that were submitted or waited for, and folds their
-// events. It reads only partitions in which somebody waits, each from the offset
-// where it stopped, the first time from the log's end as it was when the client
-// was opened: a task that this client submitted begins after that. Any other
-// task, and one of which schedulers have made nothing, is looked for from there back, once, as far
-// as it takes. What is folded is bounded in bytes: of a task that had to go the
-// partition is read again, from its first event on.
+// It tracks the tasks that were submitted or waited for, and folds their events. It
+// reads only partitions with a waiting call, each from the offset where it stopped. The
+// first read begins at the log's end as of Open, because a task that this client submits
+// has no earlier event. Other tasks, and orders that schedulers consumed without an event,
+// are searched once, backwards from there.
+//
+// Folded events are bounded in bytes. A task that was evicted is read again from its first
+// event on.
 type waiter struct {
 	ns             events.Namespace
 	partitionCount int32
 	log            eventLog
 	ctx            context.Context
 	cancel         context.CancelFunc
-	wake           chan struct{} // something is to be looked at
+	wake           chan struct{} // makes readLoop poll now
 	jobs           sync.WaitGroup
-	readSlots      chan struct{} // bounds what is read at once
+	readSlots      chan struct{} // bounds concurrent reads
 
 	mu         sync.Mutex
-	running    bool
+	running    bool // readLoop was started
 	closed     bool
 	partitions []partitionReader
 	tasks      map[string]*trackedTask
-	recent     list.List // *tracked, the oldest first
-	waiting    int       // tasks that are waited for
-	// Those of which something was folded and that nobody waits for, the longest first;
-	// what they take, and at most.
+	recent     list.List // *trackedTask, the oldest first
+	waiting    int       // tasks with a waiting call
+	// idle are the tasks with folded events and no waiting call, the longest idle first.
+	// idleBytes is what they take, and idleBytesMax its bound.
 	idle                    list.List
 	idleBytes, idleBytesMax int
 
-	endsErr    error     // since the last answer of the brokers
-	endsReadAt time.Time // the last answer of the brokers
+	endsErr    error     // of the last read of the log's ends; nil: it succeeded
+	endsReadAt time.Time // the last read that succeeded
 
-	refusalsDue     time.Time // when the dead letters are due to be looked at
+	refusalsDue     time.Time // when the dead letters are to be read next
 	readingRefusals bool
 	refusalsErr     error
 
-	consumedDue     time.Time // when it is due to be asked what was consumed
+	consumedDue     time.Time // when the consumed offsets are to be read next
 	readingConsumed bool
 }
 
-// part is what is known of a partition. While it is busy a goroutine reads it.
+// partitionReader is the state of one partition of the events.
 type partitionReader struct {
-	next         int64 // below it everything was read
+	next         int64 // records below this offset were read
 	owner        string
-	reading      bool
-	gotRecords   bool      // the last read brought something
-	failingSince time.Time // since when reads fail; zero: they don't
-	readErr      error     // of the last that failed since
-	asOf         time.Time // what was read reflects the log as it was then, at least
-	nextSearch   time.Time // silent tasks aren't looked for before
+	reading      bool      // a goroutine reads the partition
+	gotRecords   bool      // a read returned records since pollState asked last
+	failingSince time.Time // zero: the last read succeeded
+	readErr      error     // of the last read that failed since
+	asOf         time.Time // what was read reflects the log at this instant, or later
+	nextSearch   time.Time // silent tasks aren't searched before
 	waiting      map[*trackedTask]struct{}
 }
 
-// well: it was read, or need not be.
+// markHealthy records that the partition was read, or need not be.
 func (p *partitionReader) markHealthy() { p.failingSince, p.readErr = time.Time{}, nil }
 
-// tracked is a task that was submitted or waited for.
+// trackedTask is a task that was submitted or waited for.
 type trackedTask struct {
 	taskFold
 	id        string
 	partition int32
-	// expected: its events come after the offset where the partition's reader
-	// was when it was submitted. searched: it was looked for, as far back as it takes.
-	submittedHere, searched bool
-	idleElement             *list.Element // in watch.idle; nil: it isn't there
-	idleBytes               int           // what it is counted with there
-	evicted                 bool          // since a search for it began
-	firstKnown              bool          // it is known where its first event is
-	firstOffset             int64         // there
-	submittedDigest         string        // of the order that was acknowledged last; empty: none was
-	submission              events.Record // the submission as it was acknowledged, without its contents
-	consumedAt              time.Time     // when it was found that a scheduler has consumed that; zero: it wasn't
-	refusal                 *RefusedError
-	pending                 *pendingWait // what is waited for; nil: nobody waits
-	lastJoined              time.Time
-	waitingSince            time.Time // when the first of those that wait joined
+	// submittedHere: the task was submitted by this client, so its events come after the
+	// partition's next offset at that time, unless it existed before.
+	submittedHere bool
+	searched      bool          // the log was searched for it, to its start or to its first event
+	idleElement   *list.Element // in waiter.idle; nil: it isn't there
+	idleBytes     int           // its share of waiter.idleBytes
+	evicted       bool          // since the present search began
+	firstKnown    bool          // firstOffset is set
+	firstOffset   int64         // of the task's first event that was folded
+
+	submittedDigest string        // of the order that was acknowledged last; empty: none was
+	submission      events.Record // where that order was written; without key, value and headers
+	consumedAt      time.Time     // when schedulers were seen to have consumed it; zero: they weren't
+	refusal         *RefusedError
+
+	pending      *pendingWait // nil: no call waits
+	lastJoined   time.Time    // when the last call of Wait began
+	waitingSince time.Time    // when the first of the calls that wait began
 }
 
-// verdict is what calls of Wait for one task share.
+// pendingWait is shared by all calls of Wait for one task.
 type pendingWait struct {
 	callers int
-	done    chan struct{} // closed when task and err are set
+	done    chan struct{} // closed once task and err are set
 	task    Task
 	err     error
 }
@@ -143,9 +147,9 @@ func newWaiter(ns events.Namespace, partitions int32, ends map[int32]int64, log 
 
 func (w *waiter) partitionOf(id string) int32 { return events.Partition([]byte(id), w.partitionCount) }
 
-// expect remembers where the log is before an order is submitted: the events of a new task come after.
-// Nothing else is known of an order until it is acknowledged: one that wasn't written says nothing of the
-// task that is there under its id.
+// recordPosition is called before an order is written: the events of a new task come after the
+// partition's present offset. Nothing else changes until the order is acknowledged, because an order
+// that wasn't written says nothing about an existing task with its id.
 func (w *waiter) recordPosition(id string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -154,7 +158,7 @@ func (w *waiter) recordPosition(id string) {
 	}
 }
 
-// acknowledged remembers which order was written, and where: a dead letter would name it.
+// recordAcknowledged keeps which order was written, and where: a dead letter names that offset.
 func (w *waiter) recordAcknowledged(id, digest string, r *events.Record) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -163,8 +167,7 @@ func (w *waiter) recordAcknowledged(id, digest string, r *events.Record) {
 	t.submission = events.Record{Topic: r.Topic, Partition: r.Partition, Offset: r.Offset, Time: r.Time}
 }
 
-// track finds a task, or remembers it from now on; the oldest that nobody
-// waits for are forgotten.
+// track finds a task or adds it. It forgets the oldest tasks without a waiting call past trackedMax.
 func (w *waiter) track(id string) *trackedTask {
 	if t := w.tasks[id]; t != nil {
 		return t
@@ -188,12 +191,12 @@ func (w *waiter) track(id string) *trackedTask {
 	return t
 }
 
-// fold adds a record to its task.
+// applyRecord folds a record into its task.
 func (w *waiter) applyRecord(t *trackedTask, r *events.Record) {
 	before := t.bytes
 	t.apply(r)
 	if t.task != nil {
-		t.refusal = nil // the dead letter was written again since
+		t.refusal = nil // the order was redriven and accepted
 	}
 	if before == 0 && t.bytes > 0 {
 		t.firstKnown, t.firstOffset = true, r.Offset
@@ -202,7 +205,8 @@ func (w *waiter) applyRecord(t *trackedTask, r *events.Record) {
 	w.evictIdle()
 }
 
-// weigh counts what is kept of a task while nobody waits for it.
+// updateIdleBytes adds a task to the idle ones, or removes it, as it has folded events and no
+// waiting call.
 func (w *waiter) updateIdleBytes(t *trackedTask) {
 	bytes := t.bytes
 	if t.pending != nil {
@@ -219,20 +223,20 @@ func (w *waiter) updateIdleBytes(t *trackedTask) {
 	}
 }
 
-// shed empties tasks that nobody waits for, while they take too much.
+// evictIdle evicts idle tasks, the longest idle first, until they fit into idleBytesMax.
 func (w *waiter) evictIdle() {
 	for w.idleBytes > w.idleBytesMax {
 		w.evict(w.idle.Front().Value.(*trackedTask))
 	}
 }
 
-// empty forgets what was folded of a task. Who waits for it later has it read anew.
+// evict drops the folded events of a task. A later Wait reads them again.
 func (w *waiter) evict(t *trackedTask) {
 	t.evicted, t.taskFold = true, taskFold{startMissing: true}
 	w.updateIdleBytes(t)
 }
 
-// wait waits for a task's end or hold.
+// wait blocks until the task has ended or is held.
 func (w *waiter) wait(ctx context.Context, id string) (Task, error) {
 	t, v, err := w.startWait(id)
 	if err != nil {
@@ -268,7 +272,7 @@ func (w *waiter) startWait(id string) (*trackedTask, *pendingWait, error) {
 		w.waiting++
 		part := &w.partitions[t.partition]
 		if len(part.waiting) == 0 {
-			part.markHealthy() // nobody has read it meanwhile
+			part.markHealthy() // earlier errors say nothing about now: it wasn't read meanwhile
 		}
 		part.waiting[t] = struct{}{}
 		if w.waiting == 1 {
@@ -288,7 +292,7 @@ func (w *waiter) startWait(id string) (*trackedTask, *pendingWait, error) {
 	return t, v, nil
 }
 
-// look has the reader look at once.
+// wakeReader makes readLoop poll now.
 func (w *waiter) wakeReader() {
 	select {
 	case w.wake <- struct{}{}:
@@ -315,25 +319,25 @@ func (w *waiter) stopWaiting(t *trackedTask) {
 func (w *waiter) timeoutError(t *trackedTask, err error) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	seen := "nothing of it was seen; does a scheduler run?"
+	seen := "no event of it was found; check that a scheduler runs"
 	if t.task != nil {
 		seen = "it is " + string(t.task.State)
 	} else if t.firstKnown {
-		seen = "its events are to be read again"
+		seen = "its state is unknown: its events must be read again"
 	} else if w.refusalsErr != nil {
-		seen += " (whether it was refused is not known: " + w.refusalsErr.Error() + ")"
+		seen += " (the dead letters could not be read, so it may have been refused: " + w.refusalsErr.Error() + ")"
 	}
 	for _, trouble := range []error{w.endsErr, w.partitions[t.partition].readErr} {
 		if trouble != nil {
 			err = errors.Join(err, trouble)
 		}
 	}
-	return fmt.Errorf("not ended in time, %s: %w", seen, err)
+	return fmt.Errorf("it has not ended yet, %s: %w", seen, err)
 }
 
-// settle gives those that wait for a task their answer, if there is one. What
-// was read reflects the log as it was at the instant asOf, at least: a hold, or a refusal,
-// counts only if it was there after they came, for it may have ended since it was seen.
+// resolve completes the calls that wait for a task, if it has a result. The log was read as of
+// the instant asOf or later. A hold or a refusal counts only if it was read after the last call
+// began: an older one may be over by now.
 func (w *waiter) resolve(t *trackedTask, asOf time.Time) {
 	v := t.pending
 	if v == nil {
@@ -344,7 +348,7 @@ func (w *waiter) resolve(t *trackedTask, asOf time.Time) {
 		v.err = t.err
 	case t.task != nil && t.submittedDigest != "" && t.task.Digest != t.submittedDigest:
 		v.err = &RefusedError{Task: t.id, State: t.task.State,
-			Reason: string(events.ReasonIDConflict) + ": a task with this id is there already, with another body"}
+			Reason: string(events.ReasonIDConflict) + ": a task with this id and another body exists already"}
 	case t.refusal != nil && asOf.After(t.lastJoined):
 		v.err = t.refusal
 	case t.task != nil && (t.task.State.Terminal() || t.task.State == Held && asOf.After(t.lastJoined)):
@@ -356,7 +360,7 @@ func (w *waiter) resolve(t *trackedTask, asOf time.Time) {
 	w.stopWaiting(t)
 }
 
-// close ends the reader; those that wait are told.
+// close ends the reader and all waiting calls, which return ErrClosed.
 func (w *waiter) close() {
 	w.mu.Lock()
 	w.closed = true
@@ -366,7 +370,7 @@ func (w *waiter) close() {
 	w.jobs.Wait()
 }
 
-// fail tells everybody that waits.
+// failAll ends all waiting calls with an error.
 func (w *waiter) failAll(err error) {
 	for p := range w.partitions {
 		w.failPartition(&w.partitions[p], err)

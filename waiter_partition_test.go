@@ -72,7 +72,7 @@ func TestWaitForgetsWhatFailedLongAgo(t *testing.T) {
 		until.Store(time.Now().Add(brokerSilenceMax / 2).UnixNano())
 		short, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		if _, err := w.wait(short, "o"); !errors.Is(err, away) || !strings.Contains(err.Error(), "not ended in time") {
+		if _, err := w.wait(short, "o"); !errors.Is(err, away) || !strings.Contains(err.Error(), "has not ended yet") {
 			t.Errorf("got %v", err)
 		}
 		time.Sleep(time.Hour)

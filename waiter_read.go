@@ -9,7 +9,7 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// run looks for what is new for as long as somebody waits.
+// readLoop polls the log's ends and starts reads, for as long as a call waits.
 func (w *waiter) readLoop() {
 	pause := pollPauseMin
 	timer := time.NewTimer(0)
@@ -23,11 +23,11 @@ func (w *waiter) readLoop() {
 		case <-timer.C:
 			pause = min(2*pause, pollPauseMax)
 		}
-		rests, news := w.pollState()
-		if rests {
+		idle, gotRecords := w.pollState()
+		if idle {
 			continue // until woken
 		}
-		if news {
+		if gotRecords {
 			pause = pollPauseMin
 		}
 		started := time.Now()
@@ -41,19 +41,20 @@ func (w *waiter) readLoop() {
 	}
 }
 
-// rests reports whether nobody waits, and whether reads have brought something
-// since it was asked before.
-func (w *waiter) pollState() (rests, news bool) {
+// pollState reports whether no call waits, and whether reads have returned records since
+// the last call of pollState.
+func (w *waiter) pollState() (idle, gotRecords bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for p := range w.partitions {
-		news = news || w.partitions[p].gotRecords
+		gotRecords = gotRecords || w.partitions[p].gotRecords
 		w.partitions[p].gotRecords = false
 	}
-	return w.waiting == 0, news
+	return w.waiting == 0, gotRecords
 }
 
-// failed takes note that the brokers did not say where the log ends. What passes is waited out.
+// endsFailed records that the log's ends could not be read. Calls fail only once that has lasted
+// for brokerSilenceMax.
 func (w *waiter) endsFailed(err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -63,8 +64,8 @@ func (w *waiter) endsFailed(err error) {
 	}
 }
 
-// dispatch begins to read the partitions that have news for somebody. ends are
-// those of the events, at started or later.
+// startReads starts a read of each partition that has new records for a waiting call, or a task
+// to search. ends are the end offsets of the events at the instant started or later.
 func (w *waiter) startReads(started time.Time, ends map[int32]int64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -100,8 +101,8 @@ func (w *waiter) startReads(started time.Time, ends map[int32]int64) {
 	}
 }
 
-// errNoEnd is of a partition that can't be read at the moment, while others can.
-var errEndUnknown = errors.New("the brokers don't say where the task's partition of the log ends; has it a leader? `waybill doctor` tells")
+// errEndUnknown is reported for a partition that can't be read while others can.
+var errEndUnknown = errors.New("the end offset of the task's partition is unknown, it may have no leader; run `waybill doctor`")
 
 func (w *waiter) resolveAll(part *partitionReader, asOf time.Time) {
 	part.asOf = asOf
@@ -110,13 +111,15 @@ func (w *waiter) resolveAll(part *partitionReader, asOf time.Time) {
 	}
 }
 
-// looks are what is to be looked for in a partition.
+// searchPlan is what a partition must be searched for.
 type searchPlan struct {
-	// search are the tasks whose first event is, with those that could become such.
+	// tasks are those whose first event is to be found. If one is due, all that may become due
+	// are included, because they share the read.
 	tasks map[string]*trackedTask
-	// silent: a submitted one shows no event. unknown: it isn't known either whether a scheduler has
-	// consumed it.
-	silent, consumptionUnknown bool
+	// silent: a submitted task has had no event for silentAfter.
+	silent bool
+	// consumptionUnknown: for such a task it isn't known either whether schedulers have consumed it.
+	consumptionUnknown bool
 }
 
 func (p *partitionReader) planSearch(now time.Time) searchPlan {
@@ -142,7 +145,7 @@ func (p *partitionReader) planSearch(now time.Time) searchPlan {
 	return l
 }
 
-// catchUp reads a partition: what is new, and of the tasks to search what lies before that.
+// catchUp reads the new records of a partition, and goes back as far as the search for tasks needs.
 func (w *waiter) catchUp(p int32, end int64, search map[string]*trackedTask, started time.Time) {
 	w.readSlots <- struct{}{}
 	defer func() { <-w.readSlots }()
@@ -152,14 +155,14 @@ func (w *waiter) catchUp(p int32, end int64, search map[string]*trackedTask, sta
 	from := at
 	searched, lost := len(search) > 0, false
 	for _, t := range search {
-		if t.evicted = false; t.firstKnown { // it was emptied
+		if t.evicted = false; t.firstKnown { // it was evicted before
 			from = min(from, t.firstOffset)
 		} else {
 			lost = true
 		}
 	}
 	w.mu.Unlock()
-	if end <= at && lost { // nothing is new
+	if end <= at && lost { // no new records: the search begins at once
 		from = max(0, min(from, at-back))
 	}
 	to, err := w.readRange(p, from, at, search)
@@ -175,8 +178,8 @@ func (w *waiter) catchUp(p int32, end int64, search map[string]*trackedTask, sta
 	}
 	if err != nil {
 		for _, t := range search {
-			// What was folded ends in the middle, below the place from which
-			// the partition is read on: the search begins anew.
+			// Its events were folded up to some offset below the partition's next one, where
+			// reading goes on. The search must start again.
 			if t.task != nil || t.startMissing {
 				w.evict(t)
 			}
@@ -185,8 +188,8 @@ func (w *waiter) catchUp(p int32, end int64, search map[string]*trackedTask, sta
 	}
 }
 
-// pass reads a partition from an offset on, and folds what is of tasks to search, and from at on what
-// is of any.
+// readRange reads a partition from an offset to its end. It folds the events of the tasks in search, and
+// from offset at on those of all tracked tasks.
 func (w *waiter) readRange(p int32, from, at int64, search map[string]*trackedTask) (to int64, err error) {
 	part := &w.partitions[p]
 	to, err = w.log.read(w.ctx, w.ns.Events(), p, from, time.Time{}, func(rs []events.Record) error {
@@ -208,15 +211,15 @@ func (w *waiter) readRange(p int32, from, at int64, search map[string]*trackedTa
 	return to, nil
 }
 
-// passed takes in that a partition was read from an offset to its end. It reports whether tasks to search
-// are left, which were not found above that offset; those that were go out of search.
+// rangeRead records that a partition was read from an offset to its end, and removes the tasks that
+// were found from search. It reports whether any are left.
 func (w *waiter) rangeRead(part *partitionReader, from, to int64, search map[string]*trackedTask, started time.Time) (more bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	part.next = max(part.next, to)
 	for id, t := range search {
 		switch {
-		case t.evicted: // it begins anew
+		case t.evicted: // a later search starts again
 			delete(search, id)
 		case from == 0, t.task != nil, t.err != nil:
 			t.searched = true
@@ -233,7 +236,8 @@ func (w *waiter) rangeRead(part *partitionReader, from, to int64, search map[str
 	return len(search) > 0
 }
 
-// readFailed takes note that a partition could not be read.
+// readFailed records that a partition could not be read. Its calls fail once that has lasted for
+// brokerSilenceMax.
 func (w *waiter) readFailed(part *partitionReader, err error) {
 	part.readErr = err
 	if part.failingSince.IsZero() {
@@ -245,8 +249,7 @@ func (w *waiter) readFailed(part *partitionReader, err error) {
 	}
 }
 
-// lookForRefusals looks through the dead letters for orders of which nothing is
-// seen.
+// checkRefusals reads the dead letters for submitted orders without an event.
 func (w *waiter) checkRefusals() {
 	origins := map[string]*trackedTask{}
 	var since time.Time
@@ -268,7 +271,7 @@ func (w *waiter) checkRefusals() {
 	w.readingRefusals, w.refusalsErr = false, err
 	w.refusalsDue = time.Now().Add(refusalsInterval)
 	for _, t := range origins {
-		if t.task == nil { // else it is being folded, perhaps
+		if t.task == nil { // otherwise the reader of its partition resolves it
 			w.resolve(t, w.partitions[t.partition].asOf)
 		}
 	}
@@ -290,7 +293,7 @@ func (w *waiter) readDeadLetters(ctx context.Context, origins map[string]*tracke
 			defer w.mu.Unlock()
 			for i := range rs {
 				origin, _ := rs[i].Header(events.HeaderOrigin)
-				// It may have been submitted again meanwhile.
+				// Compare again: it may have been submitted again meanwhile.
 				if t := origins[origin]; t != nil && t.task == nil && events.Origin(&t.submission) == origin {
 					reason, _ := rs[i].Header(events.HeaderReason)
 					detail, _ := rs[i].Header(events.HeaderDetail)
@@ -299,14 +302,14 @@ func (w *waiter) readDeadLetters(ctx context.Context, origins map[string]*tracke
 			}
 			return nil
 		}); err != nil {
-			return fmt.Errorf("look for dead letters: %w", err)
+			return fmt.Errorf("read the dead letters: %w", err)
 		}
 	}
 	return nil
 }
 
-// lookForConsumed finds out which of the orders that nothing is heard of schedulers have consumed. Where that
-// can't be told they are taken to have.
+// checkConsumed records which orders without an event schedulers have consumed. If their committed
+// offsets can't be read, the orders count as consumed.
 func (w *waiter) checkConsumed() {
 	consumed, err := w.log.consumedOffsets(w.ctx)
 	w.mu.Lock()

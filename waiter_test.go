@@ -347,7 +347,7 @@ func TestWaitEndsWithItsContextAndTheClient(t *testing.T) {
 		w := b.openWaiter(t)
 		w.submit("o", "", 0, time.Now())
 		b.task("o").write(received(""), started)
-		for id, want := range map[string]string{"o": "it is processing", "nobody": "nothing of it was seen"} {
+		for id, want := range map[string]string{"o": "it is processing", "nobody": "no event of it was found"} {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			if _, err := w.wait(ctx, id); !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), want) {
 				t.Errorf("got %v", err)
@@ -384,7 +384,7 @@ func TestWaitForWhatCannotBeUnderstood(t *testing.T) {
 		b.task("fine").write(received(""), started, finished)
 		w := b.openWaiter(t)
 		defer w.close()
-		for id, want := range map[string]string{"trimmed": "no longer holds its first events", "broken": "can't be followed at t.events/0/", "later": "unknown event type"} {
+		for id, want := range map[string]string{"trimmed": "no longer has its first events", "broken": "can't be applied", "later": "unknown event type"} {
 			if _, err := w.wait(withinAnHour(t), id); err == nil || !strings.Contains(err.Error(), want) {
 				t.Errorf("%s: got %v, want %q", id, err, want)
 			}

@@ -124,7 +124,7 @@ type ownedPartition struct {
 	tracker *Tracker
 	ctx     context.Context
 	lose    context.CancelCauseFunc
-	// inherited: below it lies what was there when the partition came; see Inherited.
+	// inherited: below it lies what was there when the partition was assigned; see MayHaveStarted.
 	inherited int64
 	// The last commit.
 	offset   int64
@@ -384,7 +384,7 @@ func (s *Session) delivered(fetched []*kgo.Record) []events.Record {
 	return fromKgo(work, make([]events.Record, 0, len(work)))
 }
 
-// Held is a context that ends, with the cause ErrPartitionLost, when the
+// HeldContext is a context that ends, with the cause ErrPartitionLost, when the
 // session no longer has the partition: work on its requests is then another's,
 // and is to be abandoned without Done. Of a partition that the session doesn't
 // have it has ended already.
