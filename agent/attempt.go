@@ -6,42 +6,42 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// This file decides what follows each step of an attempt. It is pure: time is an
-// argument, and what is decided is a value.
+// This file decides what follows each event of an attempt. It is pure: time is an
+// argument, and a decision is a value.
 
-// tryDurationMin is the least time before complete-by that is worth another
-// call, and a reply after it.
+// tryDurationMin is the least time before complete-by in which another call, and the reply to it,
+// are worth trying.
 const tryDurationMin = 20 * time.Millisecond
 
-// move is what the shell is to do next.
+// action is what the caller of a decision must do next.
 type action uint8
 
 const (
 	actCall    action = iota // call the handler
-	actWait                  // wait until next.at, then begin again
-	actReply                 // send next.reply; then the request is done
-	actDrop                  // send nothing: the time is over; the request is done
-	actAbandon               // send nothing, and leave the request to another instance
+	actWait                  // wait until decision.until, then ask start
+	actReply                 // send decision.reply; the request is finished then
+	actDrop                  // send nothing, since complete-by is over; the request is finished
+	actAbandon               // send nothing; another instance gets the request
 )
 
-// next is a decision.
+// decision is what follows from the state of an attempt.
 type decision struct {
 	action     action
-	until      time.Time    // of doWait
-	reply      events.Reply // of doReply; of doWait, what to reply if the request can't wait, or can't be called after it
-	forCircuit bool         // the wait is for a circuit
+	until      time.Time    // of actWait
+	reply      events.Reply // of actReply; of actWait, the reply if the request can't wait or can't be called afterwards
+	forCircuit bool         // of actWait: a circuit is open
 }
 
-// attempt is what is known of a request that is being worked on.
+// attempt is the state of a request between its calls.
 type attempt struct {
 	req           *Request
 	retry         *Retry
 	tries         int  // calls that have ended
-	mayHaveEffect bool // one of them may have had an effect
+	mayHaveEffect bool // a call may have had an effect
 	lastFailure   *Failure
 }
 
-// begin says what to do at now if nothing stands in the way.
+// start decides whether the handler may be called at now.
 func (a attempt) start(now time.Time) decision {
 	if !now.Before(a.req.CompleteBy) {
 		return decision{action: actDrop}
@@ -49,8 +49,8 @@ func (a attempt) start(now time.Time) decision {
 	return decision{action: actCall}
 }
 
-// after says what follows a call that ended at now. leaving: the process's
-// grace is over and the call was cut short.
+// afterCall decides what follows a call that ended at now. leaving: the call was cancelled because
+// the process's grace is over.
 func (a attempt) afterCall(r result, now time.Time, leaving bool) (attempt, decision) {
 	a.tries++
 	switch {
@@ -62,7 +62,7 @@ func (a attempt) afterCall(r result, now time.Time, leaving bool) (attempt, deci
 		return a, a.replyWith(events.Reply{Outcome: events.Rejected, Body: r.fail.errorObject()})
 	}
 	a.lastFailure = r.fail
-	// A rejection settles nothing about the calls before it.
+	// A rejection says nothing about the effects of earlier calls.
 	a.mayHaveEffect = a.mayHaveEffect || !r.fail.NoEffect && !r.fail.Rejected
 	if r.fail.Rejected {
 		return a, a.failedReply(0)
@@ -77,8 +77,8 @@ func (a attempt) afterCall(r result, now time.Time, leaving bool) (attempt, deci
 	return a, a.waitOrFail(max(a.backoff(), later), later, now)
 }
 
-// refused says what follows when the circuit of the downstream lets no call
-// through at now, and none before openFor has passed.
+// circuitOpen decides what follows if the downstream's circuit refuses calls at now, and for openFor
+// from now.
 func (a attempt) circuitOpen(openFor time.Duration, downstream string, now time.Time) (attempt, decision) {
 	if !now.Before(a.req.CompleteBy) {
 		return a, decision{action: actDrop}
@@ -86,17 +86,17 @@ func (a attempt) circuitOpen(openFor time.Duration, downstream string, now time.
 	later := openFor
 	if a.lastFailure == nil {
 		a.lastFailure = &Failure{Code: CodeCircuitOpen, NoEffect: true,
-			Message: "the circuit of " + downstream + " is open: it failed too often to be called now"}
+			Message: "not called: the circuit of " + downstream + " is open after too many failures"}
 	} else if a.tries > 0 && !a.mayHaveEffect {
-		later = 0 // it was called, and that is to count: see events.Run.Defers
+		later = 0 // it was called, so the attempt must count: see events.Run.Defers
 	}
 	n := a.waitOrFail(openFor, later, now)
 	n.forCircuit = n.action == actWait
 	return a, n
 }
 
-// wait is for d, or, where no call would fit in after it, a failure at once, which says
-// that the next attempt should come later: the sooner it is known, the sooner another attempt begins.
+// waitOrFail waits for d. If no call would fit in afterwards it fails at once, so that the next attempt
+// can be scheduled; the reply asks for it after later.
 func (a attempt) waitOrFail(d, later time.Duration, now time.Time) decision {
 	n := a.failedReply(later)
 	if left := a.req.CompleteBy.Sub(now); d <= left-tryDurationMin {
@@ -105,15 +105,15 @@ func (a attempt) waitOrFail(d, later time.Duration, now time.Time) decision {
 	return n
 }
 
-// backoff is the wait before another call. Its jitter is derived from the names,
-// never random.
+// backoff is the wait before another call. Its jitter is derived from the attempt's names and is
+// not random.
 func (a attempt) backoff() time.Duration {
 	p := events.Attempts{Backoff: a.retry.Backoff, Factor: a.retry.Factor, Max: a.retry.Max}
 	return p.Delay(a.req.Task, a.req.Step, a.req.Kind, a.req.Attempt, a.tries)
 }
 
-// failed is the reply that the last failure leads to: without effect only if no
-// call had one. The next attempt should come after later; 0: as the workflow says.
+// failedReply replies with the last failure. The reply says "no effect" only if no call may have had
+// one. It asks for the next attempt after later; 0: as the workflow says.
 func (a attempt) failedReply(later time.Duration) decision {
 	r := events.Reply{Outcome: events.Failed, Effect: events.EffectUnknown, Body: a.lastFailure.errorObject(), RetryAfter: later}
 	if !a.mayHaveEffect {
@@ -128,8 +128,8 @@ func (a attempt) replyWith(r events.Reply) decision {
 	return decision{action: actReply, reply: r}
 }
 
-// nothingHappened reports whether a reply says that the attempt had no effect:
-// whoever believes it undoes nothing, so the attempt must not be made again.
+// reportsNoEffect reports whether a reply says that the attempt had no effect. The scheduler then
+// undoes nothing, so the attempt must not be called again.
 func reportsNoEffect(r *events.Reply) bool {
 	return r.Outcome == events.Rejected || r.Outcome == events.Failed && r.Effect == events.EffectNone
 }

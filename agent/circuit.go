@@ -12,57 +12,56 @@ import (
 )
 
 const (
-	// circuitsMax is how many downstreams have a circuit of their own; those
-	// named later share one.
+	// circuitsMax bounds the circuits. Downstreams that are named later share one for their kind.
 	circuitsMax = 1024
-	// probeWait is how often a request looks again while another one's call
-	// finds out whether the downstream has recovered.
+	// probePollInterval is how often a request asks a half-open circuit again, while the call of
+	// another request probes the downstream.
 	probePollInterval = 100 * time.Millisecond
-	// otherDownstreams names the circuit that is shared.
+	// sharedCircuitName names the circuit of the downstreams past circuitsMax.
 	sharedCircuitName = "others"
-	// undoSuffix is behind the name of the circuit of undos.
+	// undoSuffix ends the name of a circuit for undos.
 	undoSuffix = " (undo)"
-	// answersKept is of how many answers it is remembered what they took.
+	// answerTimesKept is the number of answers whose durations are kept.
 	answerTimesKept = 64
-	// usualOneOf: one of so many answers may be slower than usual.
+	// slowAnswersOneIn: one in so many answers is ignored as slow by usualAnswerTime.
 	slowAnswersOneIn = 16
-	// silentTimes times what answers take without one, though calls were under way, are not for
-	// want of time any more.
+	// unansweredFactor times the usual answer time without an answer, while calls were running, means
+	// that the downstream fails. Before that, short calls may just have had too little time.
 	unansweredFactor = 10
 )
 
 // The states of a circuit.
 const (
-	CircuitClosed   = "closed"    // calls go through
-	CircuitHalfOpen = "half-open" // a few do, to find out
-	CircuitOpen     = "open"      // none does
+	CircuitClosed   = "closed"    // calls are allowed
+	CircuitHalfOpen = "half-open" // one call probes the downstream
+	CircuitOpen     = "open"      // no call is allowed
 )
 
 var (
 	errDownstream = errors.New("the downstream failed")
-	errNotCounted = errors.New("says nothing of the downstream")
+	errNotCounted = errors.New("not counted: says nothing about the downstream")
 )
 
-// circuits holds the breaker of each downstream. Safe for concurrent use.
+// circuits has a circuit for each downstream, created by its first call. Safe for concurrent use.
 type circuits struct {
 	breaker  Breaker
 	listener *Listener
-	byName   sync.Map // of *circuit: asked at each call, and rarely added to
+	byName   sync.Map // name to *circuit; read by each call, rarely written
 	mu       sync.Mutex
 	count    int // of those in byName
 
 	worst worstState
 }
 
-// worst is the worst state of all circuits, for who looks at the agent from outside. Safe for
+// worstState is the worst state of all circuits: open, then half-open, then closed. Safe for
 // concurrent use.
 type worstState struct {
 	mu        sync.Mutex
-	notClosed map[string]string  // circuits that aren't closed, and what they are
-	notify    func(state string) // nil: there is nobody to show it to
+	notClosed map[string]string  // state of each circuit that isn't closed
+	notify    func(state string) // nil: no subscriber
 }
 
-// to has show told, now and at each change, until it is told of another one.
+// subscribe calls show now and at each change. It replaces the subscriber before it; nil removes it.
 func (w *worstState) subscribe(show func(string)) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -96,25 +95,25 @@ func (w *worstState) state() string {
 	return state
 }
 
-// circuit is one downstream's breaker, and what gobreaker doesn't tell: until
-// when it is open, and that it changed.
+// circuit is the breaker of a downstream. It adds what gobreaker doesn't expose: when an open circuit
+// becomes half-open, and a signal for changes of state.
 type circuit struct {
 	name      string
 	breaker   *gobreaker.TwoStepCircuitBreaker[struct{}]
 	mu        sync.Mutex
-	openUntil time.Time     // open until then
+	openUntil time.Time     // when an open circuit becomes half-open
 	changed   chan struct{} // closed at the next change of state
 
-	answerTimes [answerTimesKept]time.Duration // what the last ones took
-	answerCount int                            // how many there were
-	// vain is for how long, up to vainTo, calls have been under way since the last answer that
-	// ended for want of time, those beside each other counted once.
+	answerTimes [answerTimesKept]time.Duration // ring of the last durations
+	answerCount int                            // answers so far
+	// unanswered is the time since the last answer in which calls ran that timed out, up to
+	// unansweredUntil. Concurrent calls count once.
 	unanswered      time.Duration
 	unansweredUntil time.Time
 }
 
-// of is the circuit of a downstream. Undos have one of their own: that a service can't do an operation now
-// doesn't say that it can't undo what it did before.
+// forDownstream returns the circuit of a downstream, or of its undos. Undos have a circuit of their own,
+// because a service that can't do an operation may still be able to undo it.
 func (c *circuits) forDownstream(name string, kind events.Kind) *circuit {
 	if kind == Undo {
 		name += undoSuffix
@@ -124,7 +123,7 @@ func (c *circuits) forDownstream(name string, kind events.Kind) *circuit {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	k, ok := c.byName.Load(name) // by now
+	k, ok := c.byName.Load(name) // another goroutine may have added it
 	if !ok && c.count >= circuitsMax {
 		if name = sharedCircuitName; kind == Undo {
 			name += undoSuffix
@@ -161,9 +160,9 @@ func (c *circuits) newCircuit(name string) *circuit {
 	return k
 }
 
-// allow asks for a call. verdict, if not nil, must be told how it went. Else
-// the circuit lets no call through for openFor; changed is closed if that turns
-// out otherwise.
+// allow asks for permission to call. If it is granted, verdict isn't nil and must be called with the
+// call's result. Otherwise the circuit allows no call for openFor, unless its state changes: that closes
+// changed.
 func (k *circuit) allow() (verdict func(error), openFor time.Duration, changed <-chan struct{}) {
 	k.mu.Lock()
 	changed = k.changed // before Allow, so that no change is missed
@@ -174,7 +173,7 @@ func (k *circuit) allow() (verdict func(error), openFor time.Duration, changed <
 	}
 	if errors.Is(err, gobreaker.ErrOpenState) {
 		k.mu.Lock()
-		openFor = time.Until(k.openUntil) + time.Millisecond // gobreaker wants it strictly past
+		openFor = time.Until(k.openUntil) + time.Millisecond // gobreaker opens strictly after its timeout
 		k.mu.Unlock()
 	}
 	if openFor <= 0 {
@@ -183,17 +182,17 @@ func (k *circuit) allow() (verdict func(error), openFor time.Duration, changed <
 	return nil, openFor, changed
 }
 
-// call is how a call of the handler went.
+// finishedCall is the result of a call of the handler, and its timing.
 type finishedCall struct {
 	result
-	took, left time.Duration // left: of complete-by, when it began
+	took, left time.Duration // left: until complete-by when the call began
 	leaving    bool          // the process's grace was over
 }
 
-// judge is what a call says of the downstream. A rejection is an answer. A call that
-// was given less time than answers take, and ended for want of it, says nothing: so
-// it is with requests that waited for long, while the downstream is well. When nothing was
-// answered for much longer than that, it isn't.
+// classify says what a call means for the circuit: nil is a success, errDownstream a failure,
+// errNotCounted neither. A rejection is a success, because the downstream answered. A call that timed out
+// after less than the usual answer time isn't counted, because its request had waited for too long.
+// If such calls run without any answer for unansweredFactor times that, the downstream has failed.
 func (k *circuit) classify(c finishedCall) error {
 	now := time.Now()
 	k.mu.Lock()
@@ -224,8 +223,8 @@ func (k *circuit) classify(c finishedCall) error {
 	return errNotCounted
 }
 
-// usual is what answers take, but for a few that are slower: one of them would have the
-// downstream be forgiven for long after it died.
+// usualAnswerTime is the duration of the slowest kept answer, without the slowest few. With them, one slow
+// answer would excuse a downstream long after it stopped answering. 0: nothing was answered yet.
 func (k *circuit) usualAnswerTime() time.Duration {
 	kept := min(k.answerCount, answerTimesKept)
 	if kept == 0 {

@@ -17,28 +17,28 @@ const (
 	sendWaitMax = time.Second
 )
 
-// clockExact is finer than the broker's time, which comes in whole milliseconds.
+// clockResolution is that of the brokers' timestamps.
 const clockResolution = time.Millisecond
 
-// shrunkBytesMax bounds what is left of an error's message in a reply that was too large.
+// shortenedMessageMax bounds the message of an error in a reply that was too large, in bytes.
 const shortenedMessageMax = 256
 
-// turn is a request that was begun, until its end.
+// execution is a request in progress, from its start to its reply or its end.
 type execution struct {
 	*membership
 	job
 	clock   clock
 	attempt attempt
-	hasSlot bool // it has a place of the pool
-	// loop is the worker's: its turn is suspended in what may take any time.
+	hasSlot bool // false while it is parked
+	// loop is the worker's watchdog. It is suspended, by End and Begin, in code that may take any time.
 	loop *turns.Loop
-	// ctx is the last call's, and then of the reply to it.
+	// ctx is that of the last call, and then of its reply.
 	ctx    context.Context
 	cancel context.CancelFunc
 }
 
-// work takes one request to its end: a reply, silence, or another instance. It reports whether the request still
-// has its place.
+// execute works on a request until its reply is acknowledged, its complete-by is over, or it is left to another
+// instance. It reports whether the request still has its slot.
 func (m *membership) execute(j job, loop *turns.Loop) (placed bool) {
 	t := execution{membership: m, job: j, loop: loop, clock: m.newClock(j.appended), attempt: attempt{retry: &m.cfg.Retry}, hasSlot: true}
 	t.attempt.req = &t.req
@@ -70,7 +70,7 @@ func (t *execution) run() {
 				m.cfg.Listener.dropped(j.req)
 				m.finish(j.at)
 				t.loop.End()
-				<-overran // its place is taken for as long as it runs
+				<-overran // its slot is used for as long as it runs
 				t.loop.Begin()
 				return
 			}
@@ -94,16 +94,16 @@ func (t *execution) run() {
 	}
 }
 
-// clock is the broker's time for one request: as it is corrected, but never
-// behind what has passed here since it began. A process that was stopped can find
-// requests from before its stop first, and take their age for a difference of
-// clocks; its attempts would then seem to have time left. And never behind the
-// instant at which the broker took the request: a process that has just started
-// on a machine whose clock is behind would leave its handlers that much time.
+// clock is the brokers' time for one request. It follows the corrected clock, with two lower bounds:
+//
+//   - the local time since the request started. A process that was stopped first reads old requests and
+//     may take their age for a difference of clocks, so that its attempts seem to have time left.
+//   - the instant at which the broker appended the request. A process that has just started on a machine
+//     whose clock is behind would otherwise give its handlers too much time.
 type clock struct {
 	corrected   func() time.Time
-	startBroker time.Time // the broker's time, when
-	startLocal  time.Time // the process's was this
+	startBroker time.Time // brokers' time at the start
+	startLocal  time.Time // local time at the start
 }
 
 func (m *membership) newClock(appended time.Time) clock {
@@ -114,7 +114,7 @@ func (m *membership) newClock(appended time.Time) clock {
 	return c
 }
 
-// left is the time until an instant if nothing has been corrected since it began.
+// timeLeft is the time until an instant, without corrections since the start.
 func (c *clock) timeLeft(until time.Time) time.Duration {
 	return until.Sub(c.startBroker) - time.Since(c.startLocal)
 }
@@ -127,13 +127,14 @@ func (c *clock) now() time.Time {
 	return at
 }
 
-// pause waits, without a place where that can be done. It says what is to be done then: the next call, with a place.
+// waitForNextCall waits as n says, parked if possible, and decides what follows. For another call the request has a
+// slot again.
 func (t *execution) waitForNextCall(n decision, wake <-chan struct{}) decision {
 	if t.hasSlot {
 		t.hasSlot = !t.park()
 	}
 	if t.hasSlot && n.forCircuit {
-		return decision{action: actReply, reply: n.reply} // others could be called in its place
+		return decision{action: actReply, reply: n.reply} // it would block the slot for other downstreams
 	}
 	if !t.waitUnwatched(n.until.Sub(t.clock.now()), wake) {
 		return decision{action: actAbandon}
@@ -154,14 +155,14 @@ func (t *execution) waitForNextCall(n decision, wake <-chan struct{}) decision {
 	return decision{action: actReply, reply: n.reply}
 }
 
-// waited is wait, outside of the worker's turn.
+// waitUnwatched is waitOrLeave with the watchdog suspended.
 func (t *execution) waitUnwatched(d time.Duration, wake <-chan struct{}) bool {
 	t.loop.End()
 	defer t.loop.Begin()
 	return t.waitOrLeave(d, wake)
 }
 
-// unparked is unpark, outside of the worker's turn.
+// unparkUnwatched is unpark with the watchdog suspended.
 func (t *execution) unparkUnwatched(d time.Duration) bool {
 	t.loop.End()
 	defer t.loop.Begin()
@@ -169,13 +170,13 @@ func (t *execution) unparkUnwatched(d time.Duration) bool {
 	return t.hasSlot
 }
 
-// lostPartition reports whether the request's partition is another instance's.
+// partitionLost reports whether the request's partition was reassigned.
 func (t *execution) partitionLost() bool {
 	h, ok := t.session.(PartitionHolder)
 	return ok && h.HeldContext(t.at.partition).Err() != nil
 }
 
-// wait is for d or until wake is closed; false: the process leaves.
+// waitOrLeave waits for d or until wake is closed. False: the process leaves the group.
 func (m *membership) waitOrLeave(d time.Duration, wake <-chan struct{}) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()
@@ -188,8 +189,8 @@ func (m *membership) waitOrLeave(d time.Duration, wake <-chan struct{}) bool {
 	return true
 }
 
-// call asks the circuit and, at now, calls the handler once. overran, if not nil, is
-// where the handler's result will come: it hadn't returned at complete-by.
+// call asks the circuit and calls the handler once. If overran isn't nil, the handler had not returned at
+// complete-by; overran receives its result. wake, if not nil, is closed when the circuit changes.
 func (t *execution) call(now time.Time) (n decision, wake <-chan struct{}, overran <-chan result) {
 	a := t.attempt
 	t.loop.End()
@@ -205,7 +206,7 @@ func (t *execution) call(now time.Time) (n decision, wake <-chan struct{}, overr
 		t.attempt, n = a.circuitOpen(openFor, k.name, now)
 		return n, changed, nil
 	}
-	left := min(a.req.CompleteBy.Sub(now), t.clock.timeLeft(a.req.CompleteBy)) // what came between took time
+	left := min(a.req.CompleteBy.Sub(now), t.clock.timeLeft(a.req.CompleteBy)) // code since the clock was read took time too
 	t.beginContext(t.handling, left)
 	returned, from := make(chan result, 1), time.Now()
 	go t.callHandler(t.ctx, *a.req, returned)
@@ -213,7 +214,7 @@ func (t *execution) call(now time.Time) (n decision, wake <-chan struct{}, overr
 	r, ok := awaitResult(t.ctx, returned, from.Add(left))
 	t.loop.Begin()
 	if !ok {
-		verdict(k.classify(finishedCall{result: result{fail: &Failure{}}, took: left, left: left})) // not returned is not answered
+		verdict(k.classify(finishedCall{result: result{fail: &Failure{}}, took: left, left: left})) // a handler that hasn't returned counts as timed out
 		return decision{action: actDrop}, nil, returned
 	}
 	leaving := t.handling.Err() != nil
@@ -228,8 +229,7 @@ func (t *execution) call(now time.Time) (n decision, wake <-chan struct{}, overr
 	return n, nil, nil
 }
 
-// beginContext makes the context of what comes next: it ends with its parent, and when
-// the time that is left has passed.
+// beginContext replaces the execution's context by one that is done with its parent, or after left.
 func (t *execution) beginContext(parent context.Context, left time.Duration) {
 	t.endContext()
 	t.ctx, t.cancel = context.WithTimeout(parent, left)
@@ -241,9 +241,9 @@ func (t *execution) endContext() {
 	}
 }
 
-// receive waits for a result until ctx, that of the call, is over: that is at until, unless
-// the process's grace ends before, and then it still waits until then. At the last instant the
-// result comes first.
+// awaitResult waits for a result until the instant until, at which ctx, the call's context, is done. If ctx was
+// cancelled before, because the process's grace is over, it still waits until then. At the last instant a
+// result wins.
 func awaitResult(ctx context.Context, returned <-chan result, until time.Time) (result, bool) {
 	select {
 	case r := <-returned:
@@ -267,7 +267,7 @@ func awaitResult(ctx context.Context, returned <-chan result, until time.Time) (
 	}
 }
 
-// protect calls the handler and survives it.
+// callHandler calls the handler and recovers from panics and from runtime.Goexit.
 func (m *membership) callHandler(ctx context.Context, r Request, returned chan<- result) {
 	var res result
 	survived := false
@@ -285,14 +285,17 @@ func (m *membership) callHandler(ctx context.Context, r Request, returned chan<-
 	survived = true
 }
 
-// reply sends until it is acknowledged or the time is over. The clock is read
-// right before each send: a process that was stopped in between sends nothing.
+// sendReply sends a reply until it is acknowledged or complete-by is over. The clock is read right before each
+// send, so that a process that was stopped in between sends nothing late.
 //
-// That nothing happened is for the last one who has the attempt to say. So it is
-// not said once the partition is another's, who may be at it; and it is committed
-// at once, so that nobody makes the attempt again if this process dies. A failure
-// without effect is that of the calls made here, and nobody knows of those that were
-// made where the partition was before. A rejection is the service's word, by its key.
+// A reply without effect must come from the last instance that works on the attempt:
+//
+//   - It is not sent once the partition was reassigned, because the new owner may be calling the handler.
+//   - After it is acknowledged, its offset is committed at once. Otherwise another instance would repeat the
+//     attempt if this process dies.
+//   - A failure without effect only covers the calls of this instance. If a previous owner may have started the
+//     request, the effect is reported as unknown. A rejection is an answer of the service for the key, and
+//     covers those calls too.
 func (t *execution) sendReply(reply events.Reply) {
 	rec, large := t.replyRecord(&reply), false
 	for wait := sendWaitMin; ; wait = min(2*wait, sendWaitMax) {
@@ -329,7 +332,7 @@ func (t *execution) sendReply(reply events.Reply) {
 			return
 		}
 		if errors.Is(t.ctx.Err(), context.Canceled) && t.sending.Err() == nil {
-			continue // the call's context ended with the grace; a reply has until the end of sending
+			continue // the grace is over, which ends the call's context; replies may be sent until sending is done
 		}
 		t.cfg.Listener.sendFailed(t.req, err)
 		if !t.waitToResendUnwatched(min(wait, t.req.CompleteBy.Sub(t.clock.now()))) {
@@ -339,7 +342,7 @@ func (t *execution) sendReply(reply events.Reply) {
 	}
 }
 
-// record is a reply's.
+// replyRecord encodes a reply.
 func (t *execution) replyRecord(reply *events.Reply) events.Record {
 	rec := reply.Record(t.cfg.Namespace, t.cfg.Source)
 	if t.req.Traceparent != "" {
@@ -348,7 +351,7 @@ func (t *execution) replyRecord(reply *events.Reply) events.Record {
 	return rec
 }
 
-// tooLarge is the error of a session whose replies' topic doesn't take one, whatever becomes of others.
+// tooLarge is the error of a session for a record that is too large for its topic, in bytes.
 type tooLarge interface {
 	error
 	TooLarge() (bytes, most int)
@@ -359,9 +362,9 @@ func isTooLarge(err error) bool {
 	return large
 }
 
-// shrunk is what is replied in place of a reply that its topic doesn't take. An output becomes a failure whose effect
-// is unknown, as one that no reply takes does: the work was done. An error loses its details. False: it is no such
-// error, or what was shrunk already.
+// shrinkReply returns a smaller reply in place of one that is too large for its topic. An output becomes a failure
+// with unknown effect, because the work was done. An error loses its details. False: err is another error, or the
+// reply was shrunk before.
 func shrinkReply(r *events.Reply, err error, already bool) (events.Reply, bool) {
 	large, is := errors.AsType[tooLarge](err)
 	if !is || already {
@@ -378,14 +381,14 @@ func shrinkReply(r *events.Reply, err error, already bool) (events.Reply, bool) 
 	return smaller, true
 }
 
-// patient is patience, outside of the worker's turn.
+// waitToResendUnwatched is waitToResend with the watchdog suspended.
 func (t *execution) waitToResendUnwatched(d time.Duration) bool {
 	t.loop.End()
 	defer t.loop.Begin()
 	return t.waitToResend(d)
 }
 
-// patience waits before another send; false: the process leaves.
+// waitToResend waits for d before another send. False: sending is over.
 func (m *membership) waitToResend(d time.Duration) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()
@@ -397,8 +400,8 @@ func (m *membership) waitToResend(d time.Duration) bool {
 	}
 }
 
-// send goes by the context of the call that is replied to, if that ends in time: to
-// make another would cost as much as the call.
+// send sends within left. It reuses the context of the call if that ends in time: a new one would cost as
+// much as the call.
 func (t *execution) send(rec events.Record, left time.Duration) error {
 	if !t.contextEndsWithin(left) {
 		t.beginContext(t.sending, left)
@@ -412,9 +415,8 @@ func (t *execution) send(rec events.Record, left time.Duration) error {
 	return nil
 }
 
-// endsWithin reports whether there is a context, not at its end, that ends when the
-// time that is left has passed, or before: the clock may have been corrected since
-// the call began, by more than it is ever exact to.
+// contextEndsWithin reports whether the execution's context is not done and will be after left, or before. Its
+// deadline may be later than that, because the clock was corrected since the call began.
 func (t *execution) contextEndsWithin(left time.Duration) bool {
 	if t.ctx == nil || t.ctx.Err() != nil {
 		return false

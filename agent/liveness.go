@@ -7,19 +7,19 @@ import (
 	"github.com/waybill-run/waybill/internal/turns"
 )
 
-// Liveness tells whether a run's poll loop and workers move, for whoever restarts processes that don't. A worker
-// is watched only while it runs code of this package: a handler, a send, a backoff and a circuit may take any time,
-// and so may a broker that is unreachable. The zero value is ready for use, by one Run.
+// Liveness reports whether a run's poll loop and workers make progress, so that a platform can restart a stalled
+// process. A worker is watched only while it runs code of this package. Handlers, sends, backoffs, open circuits and
+// unreachable brokers may take any time. The zero value is ready for use, by one Run. Safe for concurrent use.
 type Liveness struct {
-	poll turns.Loop // a turn is one Poll, and what is done with its records
+	poll turns.Loop // a turn is one Poll and the queueing of its records
 
 	mu        sync.Mutex
 	workers   map[*turns.Loop]struct{}
-	idleSlots turns.Loop // a turn is a time in which requests wait although places are free
+	idleSlots turns.Loop // a turn is a period in which requests wait although slots are free
 }
 
-// Hangs is how long the poll loop or a worker has stood still, or requests have waited although places are free,
-// if that is too long; 0: all move.
+// Hangs returns how long the poll loop or a worker has been stalled, or how long requests have waited although slots
+// are free. It returns 0 while that is short enough.
 func (l *Liveness) Hangs() time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -30,7 +30,7 @@ func (l *Liveness) Hangs() time.Duration {
 	return longest
 }
 
-// worker is watched until done.
+// addWorker watches a worker until removeWorker.
 func (l *Liveness) addWorker() *turns.Loop {
 	w := &turns.Loop{}
 	l.mu.Lock()

@@ -11,46 +11,45 @@ import (
 	"github.com/waybill-run/waybill/internal/turns"
 )
 
-// position is where a record is; work names it so that one that is delivered
-// again while it is still worked on isn't begun twice.
+// position identifies a record. A record that is delivered again while its request is in progress is
+// recognized by it.
 type position struct {
 	partition int32
 	offset    int64
 }
 
-// job is a request that waits for its turn, or has it.
+// job is a request that is queued or in progress.
 type job struct {
 	at       position
 	req      Request
-	appended time.Time // when the broker took it
+	appended time.Time // by the broker, its clock
 }
 
-// member is one stay in the group: a session and the bounded pool that works on
-// its requests.
+// membership is a session in the group, and the bounded pool of workers for its requests.
 type membership struct {
 	*runner
 	session Session
-	// handling ends the handlers' contexts when the grace is over; sending ends
-	// the produce calls right before the session is closed.
+	// handling is the parent of the handlers' contexts and is done when the grace is over. sending is the
+	// parent of the sends' contexts and is done right before the session is closed.
 	handling context.Context
 	sending  context.Context
 
 	mu          sync.Mutex
-	requests    map[position]struct{} // queued or running
-	queue       []job                 // at most Concurrency and one poll
-	slotsUsed   int                   // requests that have a place, at most Concurrency
-	idleWorkers int                   // goroutines that wait for a job, at most Concurrency
-	parked      int                   // requests that gave their place up: see park
-	// returning are the parked requests that wait for a place, each until its channel is closed.
+	requests    map[position]struct{} // queued or in progress
+	queue       []job                 // at most Concurrency, and the records of one Poll
+	slotsUsed   int                   // at most Concurrency
+	idleWorkers int                   // workers that wait for a job, at most Concurrency
+	parked      int                   // requests that wait without a slot: see park
+	// slotWaiters are the parked requests that wait for a slot. Closing the channel gives it to them.
 	slotWaiters []chan struct{}
-	handoff     chan job // to one that is idle
+	handoff     chan job // to an idle worker
 	paused      bool
-	closed      bool // nothing more is begun
-	starved     bool // requests wait although places are free
+	closed      bool // no further request is started
+	starved     bool // requests wait although slots are free
 	workers     sync.WaitGroup
 }
 
-// unlock releases m.mu after a change of queue, running or closed.
+// unlock updates starved and unlocks m.mu. It must be used after a change of queue, slotsUsed or closed.
 func (m *membership) unlock() {
 	free := &m.cfg.Liveness.idleSlots
 	switch waits := !m.closed && len(m.queue) > 0 && m.slotsUsed < m.cfg.Concurrency; {
@@ -64,7 +63,7 @@ func (m *membership) unlock() {
 	m.mu.Unlock()
 }
 
-// poll takes requests until ctx is done or the session fails.
+// pollLoop accepts requests until ctx is done or the session fails.
 func (m *membership) pollLoop(ctx context.Context) error {
 	loop := &m.cfg.Liveness.poll
 	for {
@@ -83,8 +82,8 @@ func (m *membership) pollLoop(ctx context.Context) error {
 	}
 }
 
-// take begins a request or queues it, and pauses the session when as many wait
-// as run.
+// accept starts a request, or queues it if no slot is free. It pauses the session once Concurrency
+// requests are queued.
 func (m *membership) accept(rec *events.Record) {
 	at := position{rec.Partition, rec.Offset}
 	req, err := newRequest(rec)
@@ -96,7 +95,7 @@ func (m *membership) accept(rec *events.Record) {
 	m.mu.Lock()
 	defer m.unlock()
 	if _, ok := m.requests[at]; ok {
-		return // delivered again after a rebalance; whoever has it will say Done
+		return // delivered again after a rebalance; the worker that has it calls Done
 	}
 	m.requests[at] = struct{}{}
 	j := job{at, req, rec.Time}
@@ -104,11 +103,11 @@ func (m *membership) accept(rec *events.Record) {
 	case m.idleWorkers > 0 && m.slotsUsed < m.cfg.Concurrency:
 		m.idleWorkers--
 		m.slotsUsed++
-		m.handoff <- j // there is room for every goroutine
+		m.handoff <- j // never blocks: it has room for every worker
 		return
 	case m.slotsUsed < m.cfg.Concurrency:
 		m.slotsUsed++
-		first := j // so that j stays on the stack
+		first := j // keeps j on the stack
 		m.workers.Go(func() { m.runWorker(first) })
 		return
 	}
@@ -119,7 +118,7 @@ func (m *membership) accept(rec *events.Record) {
 	}
 }
 
-// serve works on j, and then on what waits.
+// runWorker executes j, and then queued requests.
 func (m *membership) runWorker(j job) {
 	loop := m.cfg.Liveness.addWorker()
 	defer m.cfg.Liveness.removeWorker(loop)
@@ -135,8 +134,8 @@ func (m *membership) runWorker(j job) {
 	}
 }
 
-// following takes the next request that waits, or waits for one: a goroutine that
-// has worked has the stack for it. False: nothing more is begun, or enough goroutines wait.
+// nextJob returns the next queued request, or waits for one. Workers are reused because their stacks have
+// grown. False: the worker must end, since the membership does or enough workers are idle.
 func (m *membership) nextJob(loop *turns.Loop) (job, bool) {
 	j, ok, idle := m.takeQueuedOrIdle()
 	if idle {
@@ -147,8 +146,8 @@ func (m *membership) nextJob(loop *turns.Loop) (job, bool) {
 	return j, ok
 }
 
-// queued takes the next request that waits, for the place of a goroutine that has ended another. If there is
-// none, or a parked request gets the place, the goroutine counts as idle.
+// takeQueuedOrIdle returns the next queued request, which takes over the worker's slot. If there is none, or a
+// parked request gets the slot, the worker counts as idle.
 func (m *membership) takeQueuedOrIdle() (j job, ok, idle bool) {
 	m.mu.Lock()
 	defer m.unlock()
@@ -159,13 +158,13 @@ func (m *membership) takeQueuedOrIdle() (j job, ok, idle bool) {
 	}
 	m.releaseSlot()
 	if m.slotsUsed+m.idleWorkers >= m.cfg.Concurrency {
-		return j, false, false // those that are parked have goroutines beside these
+		return j, false, false // parked requests have goroutines of their own
 	}
 	m.idleWorkers++
 	return j, false, true
 }
 
-// pop takes the first request of the queue. It resumes the session when half of the room is free again.
+// popQueue removes the first request of the queue. It resumes the session once the queue is at most half full.
 // m.mu is held.
 func (m *membership) popQueue() (job, bool) {
 	if m.closed || len(m.queue) == 0 {
@@ -180,13 +179,12 @@ func (m *membership) popQueue() (job, bool) {
 	return j, true
 }
 
-// drain begins nothing more and waits for what runs: for the grace, and then,
-// with the handlers' contexts at an end, a little longer. It returns how many
-// still run.
+// drain starts no further requests and waits for running ones, first for the grace. Then it cancels the
+// handlers' contexts and waits for returnTimeout. It returns the number of slots still used.
 func (m *membership) drain(cancelHandlers context.CancelFunc) int {
 	m.mu.Lock()
 	m.closed = true
-	close(m.handoff) // nothing is taken any more: the polling is over
+	close(m.handoff) // polling is over, so accept sends no more
 	waiting := m.queue
 	m.queue = nil
 	m.unlock()
@@ -215,10 +213,9 @@ func waitAtMost(done <-chan struct{}, d time.Duration) {
 	}
 }
 
-// done lets go of a request that needs no more work, and says so to the session
-// unless the stay is over. Both at once: a request that is delivered again, since
-// its partition went and came back, must find either that it is still held and
-// will be done, or that it is not.
+// finish removes a request that needs no more work, and calls the session's Done unless sending is over.
+// Both happen under the lock: a request that is delivered again, after its partition was reassigned and
+// came back, finds either that Done will be called for it or that it is not in progress.
 func (m *membership) finish(at position) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -228,7 +225,7 @@ func (m *membership) finish(at position) {
 	}
 }
 
-// abandon lets go of a request that is left to another instance.
+// abandon removes a request that is left to another instance.
 func (m *membership) abandon(j job) {
 	m.mu.Lock()
 	delete(m.requests, j.at)
@@ -236,7 +233,7 @@ func (m *membership) abandon(j job) {
 	m.cfg.Listener.abandoned(j.req)
 }
 
-// lost lets go of a request whose partition has gone to another instance.
+// abandonIfLost removes a request whose partition was reassigned, and reports whether it was.
 func (m *membership) abandonIfLost(j job) bool {
 	h, ok := m.session.(PartitionHolder)
 	if !ok {
@@ -254,18 +251,18 @@ func (m *membership) abandonIfLost(j job) bool {
 	return gone
 }
 
-// inherited reports whether another instance may have begun a request before.
+// mayHaveStarted reports whether another instance may have started the request before.
 func (m *membership) mayHaveStarted(at position) bool {
 	h, ok := m.session.(PartitionHolder)
 	return ok && h.MayHaveStarted(at.partition, at.offset)
 }
 
-// errStillRunning is part of a stay's error.
+// stillRunningError reports handlers that did not return; nil if there are none.
 func stillRunningError(n int) error {
 	if n == 0 {
 		return nil
 	}
-	return fmt.Errorf("agent: %d handlers ignore the end of their context; their requests go to another instance", n)
+	return fmt.Errorf("agent: %d handlers did not return after their context was cancelled; their requests are left to another instance", n)
 }
 
 // leave closes the session.

@@ -2,14 +2,14 @@ package agent
 
 import "time"
 
-// A place is the right to run one handler; a member has Concurrency of them. A request that waits, for a backoff
-// or for a circuit, parks: it gives its place up and gets one again for its next call, before requests that were
-// never begun. So requests of an operation that fails don't keep others from being called.
+// A slot is the right to run one handler; a membership has Concurrency of them. A request that waits for a backoff
+// or for a circuit is parked: it releases its slot and gets one for its next call, before requests that were not
+// started yet. So the requests of a failing operation don't block those of others.
 
-// parkedPerSlot bounds the parked requests, each of which has a goroutine, by the number of places.
+// parkedPerSlot bounds the parked requests, per slot. Each has a goroutine.
 const parkedPerSlot = 4
 
-// park gives the place of a request up. False: too many have parked already, and it keeps the place.
+// park releases the slot of a request. False: too many requests are parked, and it keeps the slot.
 func (m *membership) park() bool {
 	m.mu.Lock()
 	defer m.unlock()
@@ -21,7 +21,7 @@ func (m *membership) park() bool {
 	return true
 }
 
-// vacate passes a place on: to a parked request that wants to be called, else to the next one of the queue.
+// releaseSlot gives a slot to the first of slotWaiters, otherwise to the next queued request.
 // m.mu is held.
 func (m *membership) releaseSlot() {
 	if len(m.slotWaiters) > 0 {
@@ -36,7 +36,7 @@ func (m *membership) releaseSlot() {
 	m.slotsUsed--
 }
 
-// unpark gets a place for a parked request within d. False: there was none, or the process leaves.
+// unpark gets a slot for a parked request within d. False: none was free, or the process leaves the group.
 func (m *membership) unpark(d time.Duration) bool {
 	m.mu.Lock()
 	if m.slotsUsed < m.cfg.Concurrency {
@@ -61,7 +61,7 @@ func (m *membership) unpark(d time.Duration) bool {
 	return true
 }
 
-// endParked counts a parked request out that has ended.
+// endParked is called when a request ends while it is parked.
 func (m *membership) endParked() {
 	m.mu.Lock()
 	m.parked--
