@@ -13,28 +13,27 @@ import (
 // The cards, and how the payment service behaves for each.
 const (
 	CardWorks     = "tok"
-	CardDeclined  = "tok_declined"   // charge is refused for good
-	CardSlow      = "tok_slow"       // the first charge takes effect after its caller gave up
+	CardDeclined  = "tok_declined"   // charge is rejected
+	CardSlow      = "tok_slow"       // the first charge takes effect after its caller's deadline
 	CardDown      = "tok_down"       // charge fails several times before it works
 	CardStuckUndo = "tok_stuck_undo" // charges, but says that it failed; and can't be refunded at first
 )
 
-// Services are the names of the three.
+// Services are the names of the services.
 var Services = []string{"inventory", "payments", "shipping"}
 
-// downFailures is how often a charge of tok_down fails: past the tries that the
-// demo's workflow has before its cool-down.
+// downFailures is how often a charge of tok_down fails: more often than the demo's workflow tries before its
+// cool-down.
 const downFailures = 5
 
-// stuckUndoFailures is how often a refund of tok_stuck_undo fails, unless the
-// world is repaired before: more often than a workflow tries before it holds the
-// order, so that somebody has to come and resubmit it, a few times.
+// stuckUndoFailures is how often a refund of tok_stuck_undo fails without Repair: more often than a workflow
+// tries before it holds the order, so that an operator must resubmit it, several times.
 const stuckUndoFailures = 20
 
-// latencyMost bounds the time that a call takes where nothing goes wrong.
+// latencyMax bounds the duration of a call without faults.
 const latencyMax = 10 * time.Millisecond
 
-// lateBy is how long after its caller's deadline a slow effect happens.
+// lateEffectDelay is the time from the caller's deadline to a late effect.
 const lateEffectDelay = 30 * time.Millisecond
 
 // Call is one call of a service.
@@ -44,12 +43,12 @@ type Call struct {
 	Request            string // for the ledger
 	Deadline           time.Time
 	Input              json.RawMessage
-	// Undo of these; UndoKey is empty if the call is no undo.
+	// UndoKey and UndoInput are those of the call that this one undoes; empty: it is no undo.
 	UndoKey   string
 	UndoInput json.RawMessage
 }
 
-// Failure is how a service says no.
+// Failure is the error that a service answers.
 type Failure struct {
 	Permanent bool
 	Code      string
@@ -58,22 +57,21 @@ type Failure struct {
 
 func (f *Failure) Error() string { return f.Code + ": " + f.Message }
 
-// World is the services and what they remember. It is safe for concurrent use.
+// World is the services and their state. It is safe for concurrent use.
 type World struct {
 	ledger *Ledger
 
 	mu         sync.Mutex
-	effects    map[string]bool // by key: happened
-	undoneKeys map[string]bool // by key: undone before it could happen, or after
-	undosDone  map[string]bool // by the undo's own key
+	effects    map[string]bool // by key: took effect
+	undoneKeys map[string]bool // by key: undone, before or after its effect
+	undosDone  map[string]bool // by the undo's own key: done
 	tries      map[string]int  // by key
 	repaired   bool
 	pending    sync.WaitGroup
 	ledgerErr  error
 }
 
-// NewWorld opens the world whose ledger is at path; what the ledger holds has
-// happened.
+// NewWorld opens the world whose ledger is at path, with the state that the ledger has.
 func NewWorld(path string) (*World, error) {
 	l, had, err := OpenLedger(path)
 	if err != nil {
@@ -93,7 +91,7 @@ func NewWorld(path string) (*World, error) {
 	return w, nil
 }
 
-// Close waits for effects that are still to come and closes the ledger.
+// Close waits for pending late effects and closes the ledger. It returns the first error of the ledger.
 func (w *World) Close() error {
 	w.pending.Wait()
 	w.mu.Lock()
@@ -104,15 +102,14 @@ func (w *World) Close() error {
 	return w.ledgerErr
 }
 
-// Repair makes undos of tok_stuck_undo work from now on: the cause is gone.
+// Repair makes undos of tok_stuck_undo succeed from now on.
 func (w *World) Repair() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.repaired = true
 }
 
-// Do performs a call. The error is a *Failure, or that of ctx: the caller gave
-// up, and never learns what became of it.
+// Do performs a call. The error is a *Failure, or that of ctx: the call may still take effect then.
 func (w *World) Do(ctx context.Context, c Call) (json.RawMessage, error) {
 	timer := time.NewTimer(latency(c.Key))
 	defer timer.Stop()
@@ -127,7 +124,7 @@ func (w *World) Do(ctx context.Context, c Call) (json.RawMessage, error) {
 	return w.do(ctx, c)
 }
 
-// latency is derived from the key, so that a demo with a seed repeats.
+// latency is derived from the key, so that a demo with the same seed repeats.
 func latency(key string) time.Duration {
 	h := fnv.New64a()
 	h.Write([]byte(key))
@@ -160,7 +157,7 @@ func (w *World) do(ctx context.Context, c Call) (json.RawMessage, error) {
 		return nil, err
 	}
 	if card == CardStuckUndo {
-		return nil, &Failure{Code: "connection_reset", Message: "the answer was lost on its way"}
+		return nil, &Failure{Code: "connection_reset", Message: "the connection was reset before the answer"}
 	}
 	return output(c), nil
 }
@@ -180,7 +177,7 @@ func output(c Call) json.RawMessage {
 	return fmt.Appendf(nil, `{%q:"%s-%08x"}`, name, c.Operation, h.Sum32())
 }
 
-// effectLater is the effect that comes when nobody waits for it any more.
+// effectLater takes effect after the caller's deadline.
 func (w *World) effectLater(c Call) {
 	w.pending.Go(func() {
 		time.Sleep(time.Until(c.Deadline) + lateEffectDelay)
@@ -195,7 +192,7 @@ func (w *World) effectLater(c Call) {
 	})
 }
 
-// effect changes the world, once for each key, and never after its undo.
+// effect takes effect, once for each key and not after its undo.
 func (w *World) effect(c Call, late bool) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
