@@ -9,12 +9,11 @@ import (
 	"strings"
 )
 
-// decoder turns nodes into a Definition. It records where everything stood
-// and every field that is unknown, given twice or of the wrong kind; whether
-// the values make sense is checked afterwards, on the Definition.
+// decoder converts nodes to a Definition. It records the position of each field, and a fault for each field that
+// is unknown, repeated or of the wrong kind. Values are checked later, by checkStructure.
 type decoder struct {
 	f      *faults
-	stored bool // JSON of the topic: may hold source
+	stored bool // the JSON of the definitions topic, which may have source
 }
 
 func decodeDefinition(root *node, f *faults, stored bool) *Definition {
@@ -48,7 +47,7 @@ func decodeDefinition(root *node, f *faults, stored bool) *Definition {
 	switch {
 	case given != nil:
 		d.source = c.source(given)
-	case !stored: // places in JSON of one line would tell nobody anything later
+	case !stored: // positions in stored JSON, a single line, are useless later
 		d.source = *f.src
 	}
 	normalize(d, f)
@@ -67,8 +66,8 @@ func fieldsOf[T any]() []string {
 	return names
 }
 
-// object calls set for each known member. Whatever a member holds, its place
-// is recorded first: its own if it is a string, else that of its key.
+// object calls set for each known member. It first records the member's position: that of the value if it is a
+// string, otherwise that of the key.
 func (c *decoder) object(n *node, path string, known []string, set func(member, string)) {
 	if n.kind != kindObject {
 		fix := ""
@@ -103,7 +102,7 @@ func (c *decoder) recordPosition(path string, m member) {
 	c.f.src.positions[path] = p
 }
 
-// kindFault is of a value of another kind than is wanted; fix says what to write instead.
+// kindFault reports a value of the wrong kind. fix says what to write instead.
 func (c *decoder) kindFault(n *node, path string, want kind, fix string) {
 	if c.f.unusable == nil {
 		c.f.unusable = map[string]bool{}
@@ -136,7 +135,7 @@ func (c *decoder) text(n *node, path string) string {
 	return n.text
 }
 
-// integer is of a field that is 1 or more; where it is something else, fix says what to write.
+// integer decodes a whole number of at least 1. fix says what to write instead of another value.
 func (c *decoder) integer(n *node, path, fix string) int {
 	if n.kind != kindNumber {
 		c.kindFault(n, path, kindNumber, fix)
@@ -147,7 +146,7 @@ func (c *decoder) integer(n *node, path, fix string) int {
 		c.f.addAt(n.at, path, n.text+" is out of range", "write a whole number")
 		return 0
 	}
-	if i == 0 { // a zero field means "not given": say it here, where it was
+	if i == 0 { // zero would mean "absent" later
 		c.f.addAt(n.at, path, "0 is out of range", fix)
 	}
 	return int(i)
@@ -305,7 +304,7 @@ func (c *decoder) needs(n *node, path string) []string {
 	return needs
 }
 
-// tree reads a value that may hold expressions.
+// tree decodes a value that may contain expressions.
 func (c *decoder) tree(n *node, path string, depth int) any {
 	if depth > MaxDepth {
 		c.f.addAt(n.at, path, fmt.Sprintf("nested more than %d deep", MaxDepth), "flatten it")

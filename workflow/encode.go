@@ -10,19 +10,18 @@ import (
 	"unicode/utf8"
 )
 
-// JSON is the canonical body: the same bytes for the same meaning, whatever
-// the layout of the YAML was. A changed body needs a new version.
+// JSON returns the canonical body: the same bytes for the same meaning, independent of the layout of the YAML. A
+// changed body needs a new version.
 func (d *Definition) JSON() []byte { return d.encode(false) }
 
-// Stored is JSON with one more member, source: the file and the places of the
-// expressions in it, so that a failure at run time can name them. It is what
-// the definitions topic holds; ParseJSON(Stored()).JSON() equals JSON().
+// Stored returns JSON with a further member, source: the file and the positions of its expressions, for errors at
+// run time. It is the value on the definitions topic. ParseJSON(Stored()).JSON() equals JSON().
 func (d *Definition) Stored() []byte { return d.encode(true) }
 
-// MarshalJSON gives JSON, so that a definition within other data is canonical too.
+// MarshalJSON returns JSON, so that a definition within other data is canonical too.
 func (d *Definition) MarshalJSON() ([]byte, error) { return d.JSON(), nil }
 
-// writer appends JSON. open and field keep the commas.
+// writer appends JSON. openObject and field write the commas.
 type writer struct {
 	b     []byte
 	first bool
@@ -183,8 +182,7 @@ func appendTree(b []byte, v any) []byte {
 	return append(b, "null"...)
 }
 
-// appendString appends a JSON string. Only what JSON demands is escaped; what
-// is not UTF-8 becomes U+FFFD.
+// appendString appends a JSON string. It escapes only what JSON requires, and replaces invalid UTF-8 by U+FFFD.
 func appendString(b []byte, s string) []byte {
 	return append(appendInner(append(b, '"'), s), '"')
 }
@@ -227,8 +225,8 @@ func appendInner(b []byte, s string) []byte {
 	return append(b, s[start:]...)
 }
 
-// appendDouble appends a finite double as encoding/json and JavaScript do:
-// the shortest text that reads back as it, without an exponent from 1e-6 up to 1e21.
+// appendDouble appends a finite double as encoding/json and JavaScript do: the shortest text that parses to it,
+// without an exponent from 1e-6 up to 1e21.
 func appendDouble(b []byte, v float64) []byte {
 	if abs := math.Abs(v); abs != 0 && (abs < 1e-6 || abs >= 1e21) {
 		s := strconv.FormatFloat(v, 'e', -1, 64)

@@ -19,25 +19,25 @@ import (
 // concurrent use.
 type expression struct {
 	location
-	text    string // between the braces, trimmed
+	text    string // the CEL text between the braces, trimmed
 	program cel.Program
 	info    *ast.SourceInfo
-	// fast is set if the expression is a plain path: its value is then copied
-	// from the raw JSON, and only what fails there is left to the program.
+	// raw is set if the expression is a plain path. Its value is then copied from the raw JSON; the program
+	// only runs if that fails, for the error.
 	raw *rawPath
 }
 
-// place is where an expression stands.
+// location is where an expression is in the source.
 type location struct {
 	file       string
 	path       string
-	position   position // of the whole string; zero if unknown
-	value      string   // the whole string
-	textOffset int      // of the expression's text in it, in bytes
+	position   position // of the string around it; zero if unknown
+	value      string   // the string around it
+	textOffset int      // of the expression's text in value, in bytes
 }
 
-// locate fills in an error's line and column for a place within the
-// expression's text, given as CEL counts: lines from 1, columns in runes from 0.
+// setPosition sets an error's line and column, for a position within the expression's text as CEL counts it: lines
+// from 1, columns in characters from 0.
 func (p location) setPosition(e *Error, text string, at common.Location) {
 	offset := offsetOf(text, at)
 	e.File, e.Path = p.file, p.path
@@ -49,7 +49,7 @@ func (p location) setPosition(e *Error, text string, at common.Location) {
 	e.Line, e.Column = within.line, within.column
 }
 
-// offsetOf turns CEL's place into an index of the text.
+// offsetOf converts a position of CEL to an offset in the text, in bytes.
 func offsetOf(text string, at common.Location) int {
 	offset := 0
 	for line := 1; line < at.Line(); line++ {
@@ -66,13 +66,13 @@ func offsetOf(text string, at common.Location) int {
 	return offset
 }
 
-// scope says which steps an expression may name.
+// scope says which steps an expression may use.
 type scope struct {
-	step    int // the step that it belongs to; -1: none
+	step    int // the expression's own step; -1: none
 	visible func(step int) bool
 }
 
-// compiler turns a definition's strings into expressions.
+// compiler compiles the expressions of a definition.
 type compiler struct {
 	d    *Definition
 	f    *faults
@@ -80,7 +80,7 @@ type compiler struct {
 	vars map[string]variable
 }
 
-// expression compiles one, or reports its faults and returns nil.
+// expression compiles an expression, or reports its faults and returns nil.
 func (c *compiler) expression(pl location, text string, sc scope, boolean bool) *expression {
 	fault := func(at common.Location, what, fix string) {
 		if len(c.f.list) >= maxFaults {
@@ -134,7 +134,7 @@ func (c *compiler) expression(pl location, text string, sc scope, boolean bool) 
 	}
 }
 
-// rootOf is where a chain of selections begins: better to point at than its dot.
+// rootOf returns the start of a chain of selections. An error points at it rather than at a dot.
 func rootOf(e ast.Expr) ast.Expr {
 	for {
 		switch e.Kind() {
@@ -153,7 +153,7 @@ func rootOf(e ast.Expr) ast.Expr {
 
 var undeclared = regexp.MustCompile(`^undeclared reference to '([^']*)'`)
 
-// issues passes CEL's findings on, in our words where they have a usual cause.
+// issues reports CEL's findings, with messages of its own for usual causes.
 func (c *compiler) issues(issues *cel.Issues, text string, fault func(common.Location, string, string)) {
 	for _, e := range issues.Errors() {
 		what, fix := firstLine(e.Message), ""
@@ -180,7 +180,7 @@ func firstLine(s string) string {
 	return s
 }
 
-// eval gives the expression's value, or an *Error.
+// eval returns the expression's value, or an *Error.
 func (x *expression) eval(a *activation) (ref.Val, error) {
 	if err := a.s.Work.exceeded(); err != nil {
 		return nil, x.errorOf(err)
@@ -193,7 +193,7 @@ func (x *expression) eval(a *activation) (ref.Val, error) {
 	return v, nil
 }
 
-// fail tells which expression failed, where and why.
+// errorOf returns the Error of a failed evaluation, with its position.
 func (x *expression) errorOf(err error) *Error {
 	at := common.NewLocation(1, 0)
 	if cause := (*types.Err)(nil); errors.As(err, &cause) {
@@ -214,7 +214,7 @@ func (x *expression) errorOf(err error) *Error {
 	case errors.Is(err, errWorkCost):
 		e.Fix = "simplify the conditions and inputs of steps that start at once, or give them less data"
 	case strings.Contains(e.What, "no such key"):
-		e.Fix = "see to it that it is sent, or ask first with has(...)"
+		e.Fix = "send the member, or test it first with has(...)"
 	}
 	x.setPosition(e, x.text, at)
 	return e

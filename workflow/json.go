@@ -10,10 +10,9 @@ import (
 	"unicode/utf8"
 )
 
-// ParseJSON reads a definition as JSON or Stored wrote it, and checks all but
-// its expressions, which Compile does. Where the positions of the YAML were
-// stored they are kept; else errors name lines and columns of the JSON while
-// it is read, and paths after that. It returns Errors with every fault.
+// ParseJSON parses a definition that JSON or Stored wrote. It checks everything but the expressions, which Compile
+// checks. It keeps stored positions of the YAML. Without them, errors have lines and columns of the JSON while it is
+// parsed, and only paths later. It returns Errors with every fault.
 func ParseJSON(src []byte) (*Definition, error) {
 	s := source{file: "definition", positions: map[string]position{"": {line: 1, column: 1}}}
 	f := &faults{src: &s}
@@ -32,7 +31,7 @@ func ParseJSON(src []byte) (*Definition, error) {
 func readJSON(src []byte, f *faults) *node {
 	top := position{line: 1, column: 1}
 	switch {
-	case len(src) > 2*MaxDefinitionBytes: // stored positions take their share
+	case len(src) > 2*MaxDefinitionBytes: // twice, for the stored positions
 		f.addAt(top, "", fmt.Sprintf("the definition has %d bytes, the limit is %d", len(src), 2*MaxDefinitionBytes), "split the workflow")
 		return nil
 	case !utf8.Valid(src):
@@ -53,7 +52,7 @@ func readJSON(src []byte, f *faults) *node {
 	return nil
 }
 
-// jsonReader turns tokens into nodes. It counts lines as it goes.
+// jsonReader converts tokens to nodes, and counts lines and columns.
 type jsonReader struct {
 	src    []byte
 	dec    *json.Decoder
@@ -61,7 +60,7 @@ type jsonReader struct {
 	at     position
 }
 
-// here is the place of the next token, or of the end.
+// nextPosition returns the position of the next token, or of the end.
 func (r *jsonReader) nextPosition() position {
 	end := int(r.dec.InputOffset())
 	for end < len(r.src) && bytes.IndexByte([]byte(" \t\r\n,:"), r.src[end]) >= 0 {
@@ -108,7 +107,7 @@ func (r *jsonReader) read(depth int) (*node, error) {
 	return n, nil
 }
 
-// token is the next token. A text that the decoder had to change is refused.
+// token returns the next token. It refuses a string that the decoder had to change.
 func (r *jsonReader) token() (json.Token, error) {
 	start := r.dec.InputOffset()
 	t, err := r.dec.Token()

@@ -11,9 +11,8 @@ import (
 //
 //	{"file": "order.yaml", "at": {"steps.charge.when": [18, 12], ...}}
 //
-// at holds the line and column of each string with an expression, with a third
-// element 0 where the text doesn't stand in the file as it is (it is escaped
-// or folded), so that columns can't be counted within it.
+// at has the line and column of each string with an expression. A third element, 0, means that the text is not verbatim
+// in the file, because it is escaped or folded: columns can't be counted within it.
 
 func (w *writer) source(s *source) {
 	var paths []string
@@ -45,7 +44,7 @@ func (w *writer) source(s *source) {
 	w.closeObject()
 }
 
-// source reads the places of the original file that were stored in the JSON.
+// source decodes the member source.
 func (c *decoder) source(n *node) source {
 	stored := source{positions: map[string]position{}}
 	c.object(n, "source", []string{"file", "at"}, func(m member, path string) {
@@ -81,8 +80,7 @@ func storedPosition(n *node) (position, bool) {
 	return position{line: at[0], column: at[1], exact: len(n.items) == fields}, true
 }
 
-// markExpressions notes the paths of the strings with expressions: the places
-// that are worth storing.
+// markExpressions records the paths of strings with expressions. Only their positions are stored.
 func (s *source) markExpressions(d *Definition) {
 	s.expressions = map[string]bool{}
 	var walk func(v any, path string)
@@ -116,9 +114,8 @@ func (s *source) markExpressions(d *Definition) {
 
 func stepPath(id string) string { return memberPath("steps", id) }
 
-// normalize fills in single defaults and brings trees that were built in Go to
-// the few types that Definition.Output names. It replaces trees, it doesn't
-// change them.
+// normalize fills in the defaults of single fields and converts trees to the types of Definition.Output. It replaces
+// trees and doesn't change them.
 func normalize(d *Definition, f *faults) {
 	if d.OnError == "" {
 		d.OnError = OnErrorUndo

@@ -7,19 +7,19 @@ import (
 	"strings"
 )
 
-// template is a tree in which expressions are left open: literal JSON and
-// expressions by turns. It is immutable and safe for concurrent use.
+// template is a compiled tree: literal JSON and expressions, alternating. It is immutable and safe for concurrent
+// use.
 type template struct {
 	path  string
 	parts []templatePart
 	size  int // of the literals, in bytes
 }
 
-// templatePart is literal JSON, and an expression behind it.
+// templatePart is literal JSON, followed by an expression.
 type templatePart struct {
 	literal []byte
 	x       *expression // nil in the last one
-	text    bool        // x stands inside a JSON string
+	text    bool        // x is inside a JSON string
 }
 
 // template compiles a tree, or reports its faults.
@@ -102,11 +102,11 @@ func (b *templateBuilder) expression(pl location, p part, text bool) {
 	}
 }
 
-// render evaluates the template. The bytes are the caller's.
+// render evaluates the template. The caller owns the result.
 func (t *template) render(p *Program, s *Scope) (json.RawMessage, error) {
 	const guess = 96 // bytes of a value
 	out := make([]byte, 0, t.size+guess*len(t.parts))
-	var a *activation // made when the first expression needs it
+	var a *activation // created for the first expression that needs it
 	for i := range t.parts {
 		part := &t.parts[i]
 		out = append(out, part.literal...)

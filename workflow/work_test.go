@@ -80,7 +80,7 @@ func TestWorkIsBounded(t *testing.T) {
 	for range 2 {
 		w.spent += MaxWorkCost / 2
 	}
-	if _, err := p.Input(3, s); err == nil || !strings.Contains(err.Error(), "what is evaluated at once for the task costs more than 30000000; simplify") {
+	if _, err := p.Input(3, s); err == nil || !strings.Contains(err.Error(), "the evaluations of one decision together cost more than 30000000; simplify") {
 		t.Errorf("%v", err)
 	}
 	s.Work = &Work{}
