@@ -26,20 +26,18 @@ func (s *taskFold) apply(r *events.Record) {
 	}
 	own := *r
 	own.Value = bytes.Clone(r.Value) // the record's value aliases its whole batch
-	e, err := events.DecodeEvent(&own)
+	e, err := events.ReadEvent(&own)
 	switch {
 	case err != nil:
-		s.err = fmt.Errorf("its event at %s can't be decoded: %w; this build may be older than the scheduler, upgrade it", events.Origin(r), err)
+		s.err = fmt.Errorf("its events can't be decoded: %w; this build may be older than the scheduler, upgrade it", err)
 	case s.task != nil && e.Seq <= s.task.Seq:
 	case s.task == nil && e.Seq != 1:
 		s.startMissing = true
 	default:
-		t, err := events.Evolve(s.task, e, events.Hash(e.Fact.Type(), own.Value))
-		if err != nil {
-			s.err = fmt.Errorf("its event at %s can't be applied: %w; run `waybill verify`", events.Origin(r), err)
+		if s.task, err = events.FoldEvent(s.task, e, &own); err != nil {
+			s.err = fmt.Errorf("its events can't be applied: %w; run `waybill verify`", err)
 			return
 		}
-		s.task = t
 		s.bytes += len(own.Value)
 	}
 }

@@ -30,11 +30,14 @@ func (m *membership) releaseSlot() {
 		return
 	}
 	if j, ok := m.popQueue(); ok {
-		m.workers.Go(func() { m.runWorker(j) })
+		m.startWorker(j)
 		return
 	}
 	m.slotsUsed--
 }
+
+// startWorker is separate from releaseSlot, which runs for each request, because its closure moves j to the heap.
+func (m *membership) startWorker(j job) { m.workers.Go(func() { m.runWorker(j) }) }
 
 // unpark gets a slot for a parked request within d. False: none was free, or the process leaves the group.
 func (m *membership) unpark(d time.Duration) bool {

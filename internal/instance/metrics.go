@@ -276,7 +276,7 @@ func (m *Metrics) committed(c scheduler.Committed) {
 func (n *Instance) workerListener(owner string) *kafka.WorkerListener {
 	failed := n.groupGoesOn("scheduler " + owner)
 	for _, topic := range n.Kafka.Namespace.InboxTopics() {
-		for _, fault := range []kafka.PositionFault{"recreated", kafka.PositionForeign, kafka.PositionTrimmed, kafka.PositionCut} {
+		for _, fault := range []kafka.PositionFault{"recreated", kafka.PositionForeign, kafka.PositionTrimmed, kafka.PositionCut, kafka.PositionRolledBack} {
 			n.metrics.positions.WithLabelValues(topic, string(fault)) // begins at zero, for rates
 		}
 	}
@@ -313,6 +313,8 @@ func (n *Instance) positionFault(at kafka.Position, fault kafka.PositionFault) {
 		log.Warn("a position of the scheduler group was not committed by a scheduler to this topic; it is not used: the inbox is read from its start, and what events reflect is skipped", "metadata", at.Metadata)
 	case kafka.PositionTrimmed:
 		log.Error("records of an inbox were deleted before they were read; `waybill topics check` says whether its retention is wrong, and who sent them must send them again")
+	case kafka.PositionRolledBack:
+		log.Error("a position of the scheduler group is of a transaction that was rolled back in the log of events; it is not used: the inbox is read from its start, and what events reflect is skipped", "metadata", at.Metadata)
 	case kafka.PositionCut:
 		log.Error("an inbox is not read: its log ends below what was read of it, so it was cut off or brought back from a copy, and new records there can't be told from old ones; `waybill doctor` says what to do")
 	}

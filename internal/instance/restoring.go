@@ -26,7 +26,9 @@ const (
 type restoring struct {
 	n     *Instance
 	write func(context.Context, map[int32]kafka.Restore) error
-	soon  chan struct{} // holds one while something is due
+	// committedEvents says which events of a partition the log has.
+	committedEvents func(ctx context.Context, p int32, offsets []int64) (has map[int64]bool, stable int64, err error)
+	soon            chan struct{} // holds one while something is due
 
 	mu      sync.Mutex
 	workers map[string]member       // by owner
