@@ -14,7 +14,7 @@ import (
 	"github.com/waybill-run/waybill/internal/kafkatest"
 )
 
-// impatient is a client of brokers that gives up a record after a second.
+// newQuickClient returns a client that gives up a record after a second.
 func newQuickClient(t *testing.T, cfg kafka.Config) *Client {
 	t.Helper()
 	c := &Client{cfg: cfg, source: "test"}
@@ -31,7 +31,7 @@ func newQuickClient(t *testing.T, cfg kafka.Config) *Client {
 	return c
 }
 
-// nobody is an address where nobody listens any more.
+// closedAddress returns an address without a listener.
 func closedAddress(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -42,17 +42,17 @@ func closedAddress(t *testing.T) string {
 	return l.Addr().String()
 }
 
-// A program can tell that no broker answers from that they don't take what it writes.
-func TestSubmitSaysThatNoBrokerAnswers(t *testing.T) {
+// Errors distinguish unreachable brokers from brokers that refuse a record.
+func TestSubmitReportsUnreachableBrokers(t *testing.T) {
 	order := Order{ID: "o", Workflow: "w"}
 	c := newQuickClient(t, kafka.Config{Brokers: []string{closedAddress(t)}, Namespace: testNamespace})
 	if err := c.Submit(t.Context(), order); !errors.Is(err, ErrUnreachable) || !errors.Is(err, kafka.ErrNotAcknowledged) {
-		t.Errorf("nobody is there: %v", err)
+		t.Errorf("no broker listens: %v", err)
 	}
 	ended, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
 	if err := c.Submit(ended, order); !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, ErrUnreachable) {
-		t.Errorf("out of time: %v", err)
+		t.Errorf("ctx is done: %v", err)
 	}
 
 	b := kafkatest.Embedded(t)
@@ -62,11 +62,11 @@ func TestSubmitSaysThatNoBrokerAnswers(t *testing.T) {
 	}
 	inSync := fmt.Errorf("write: %w: NOT_ENOUGH_REPLICAS", kafka.ErrNotAcknowledged)
 	if err := c.withCause(t.Context(), inSync); !errors.Is(err, inSync) || errors.Is(err, ErrUnreachable) {
-		t.Errorf("brokers answer, and don't take it: %v", err)
+		t.Errorf("brokers answer and refuse it: %v", err)
 	}
 }
 
-// What waits for an acknowledgement when the client is closed says that it was closed.
+// A Submit that waits for acknowledgements returns ErrClosed when the client is closed.
 func TestSubmitEndsWithTheClient(t *testing.T) {
 	c := newQuickClient(t, kafka.Config{Brokers: []string{closedAddress(t)}, Namespace: testNamespace})
 	submitted := make(chan error, 1)
@@ -80,8 +80,8 @@ func TestSubmitEndsWithTheClient(t *testing.T) {
 	}
 }
 
-// A command that is written has its answer waited for, also while brokers are away.
-func TestAnswerIsWaitedForWhileBrokersAreAway(t *testing.T) {
+// After a command was written, its answer is waited for while brokers are unavailable.
+func TestCancelWaitsWhileBrokersAreUnavailable(t *testing.T) {
 	for _, c := range []struct{ away, limit time.Duration }{{30 * time.Second, time.Minute}, {time.Hour, 3 * time.Minute}} {
 		withVirtualClock(t, func(t *testing.T) {
 			b := newFakeLog(1)

@@ -13,19 +13,19 @@ import (
 
 const testNamespace = events.Namespace("t.")
 
-// book is a log in memory.
+// fakeLog is an eventLog in memory.
 type fakeLog struct {
 	mu         sync.Mutex
 	partitions map[string][][]events.Record // topic, partition
-	// fault, if set, is asked before each answer, for "ends" or "read".
+	// fault, if set, returns the error of each call: of "ends", "read" or "consumed".
 	fault func(what string) error
-	// answered, if set, is called after each answer about ends.
+	// afterEnds, if set, is called after each endOffsets.
 	afterEnds  func()
-	leaderless map[int32]bool // partitions of which no end is known
-	endsCalls  int            // for ends
+	leaderless map[int32]bool // partitions whose end is unknown
+	endsCalls  int            // calls of endOffsets
 	reads      []string       // "<topic>/<partition> from <offset>"
-	noDelay    bool           // reading takes no time
-	// taken, if set, is what schedulers have consumed of the orders; else that is all.
+	noDelay    bool           // read doesn't sleep
+	// consumedByScheduler, if set, has the consumed offsets; otherwise all orders count as consumed.
 	consumedByScheduler map[int32]int64
 }
 
@@ -81,7 +81,7 @@ func (b *fakeLog) read(ctx context.Context, topic string, p int32, least int64, 
 	b.mu.Unlock()
 	for len(rs) > 0 {
 		if !b.noDelay {
-			time.Sleep(time.Millisecond) // others come in between
+			time.Sleep(time.Millisecond) // lets other goroutines run in between
 		}
 		if fault != nil {
 			if err := fault("read"); err != nil {
@@ -128,7 +128,7 @@ func (b *fakeLog) append(topic string, p int32, r events.Record) {
 	b.partitions[topic][p] = append(b.partitions[topic][p], r)
 }
 
-// writer writes the history of a task.
+// historyWriter appends the events of a task.
 type historyWriter struct {
 	log  *fakeLog
 	id   string

@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// A partition that has no leader stops those that wait for its tasks, and nobody else.
-func TestWaitBesideAPartitionWithoutALeader(t *testing.T) {
+// A partition without a leader blocks waits for its tasks only.
+func TestWaitWithoutALeaderOfAnotherPartition(t *testing.T) {
 	withVirtualClock(t, func(t *testing.T) {
 		b := newFakeLog(2)
 		w := b.openWaiter(t)
@@ -39,7 +39,7 @@ func TestWaitBesideAPartitionWithoutALeader(t *testing.T) {
 		begun := time.Now()
 		mustEnd(t, w, ids[0], Processed)
 		if took := time.Since(begun); took > time.Second {
-			t.Errorf("beside it a task took %v", took)
+			t.Errorf("a task of the other partition took %v", took)
 		}
 		g.Wait()
 		short, cancel := context.WithTimeout(t.Context(), time.Second)
@@ -54,14 +54,14 @@ func TestWaitBesideAPartitionWithoutALeader(t *testing.T) {
 	})
 }
 
-// That a partition could not be read once, an hour ago, doesn't count against the brokers now.
-func TestWaitForgetsWhatFailedLongAgo(t *testing.T) {
+// A read error of an hour ago doesn't shorten how long errors are retried now.
+func TestWaitIgnoresOldReadErrors(t *testing.T) {
 	withVirtualClock(t, func(t *testing.T) {
 		b := newFakeLog(1)
 		b.task("o").write(received(""), started, finished)
 		w := b.openWaiter(t)
 		defer w.close()
-		away := errors.New("away for a moment")
+		away := errors.New("unavailable for a moment")
 		var until atomic.Int64
 		b.fault = func(what string) error {
 			if what == "read" && time.Now().UnixNano() < until.Load() {

@@ -12,9 +12,9 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// An order that no scheduler has consumed yet has no history to look for, however long it waits, and however many
-// wait: their partition is read on from where it was.
-func TestWaitReadsNoHistoryOfWhatWaitsToBeConsumed(t *testing.T) {
+// Orders that no scheduler has consumed are not searched, however long and however many wait: their partition is
+// only read from its next offset.
+func TestWaitSearchesNoUnconsumedOrders(t *testing.T) {
 	withVirtualClock(t, func(t *testing.T) {
 		b := newFakeLog(1)
 		b.task("old").write(received(""), started, finished)
@@ -44,15 +44,15 @@ func TestWaitReadsNoHistoryOfWhatWaitsToBeConsumed(t *testing.T) {
 				t.Errorf("read the log from its start: %q", b.reads)
 			}
 		}
-		// One that was there before has been consumed, and left nothing.
+		// The order of a task that existed before was consumed without an event.
 		w.submit("old", "", 19, time.Now())
 		mustEnd(t, w, "old", Processed)
 	})
 }
 
-// Where it can't be told what was consumed, a silent order is taken to be. Then what reading the log for such takes
-// is bounded in time.
-func TestWaitRestsBetweenSearches(t *testing.T) {
+// If the consumed offsets can't be read, silent orders count as consumed. Searches for them take a bounded share of the
+// time.
+func TestWaitPausesBetweenSearches(t *testing.T) {
 	withVirtualClock(t, func(t *testing.T) {
 		b := newFakeLog(1)
 		for i := range 900 {
@@ -85,8 +85,8 @@ func TestWaitRestsBetweenSearches(t *testing.T) {
 	})
 }
 
-// A task that is looked for costs what lies after its first event, and not the log.
-func TestSearchCostsTheTasksAge(t *testing.T) {
+// A search reads back to the task's first event, not to the start of the log.
+func TestSearchReadsBackToTheFirstEvent(t *testing.T) {
 	withVirtualClock(t, func(t *testing.T) {
 		b := newFakeLog(1)
 		b.noDelay = true

@@ -17,7 +17,7 @@ import (
 	"github.com/waybill-run/waybill/internal/kafka"
 )
 
-// open is a watch of a client that is opened now.
+// openWaiter returns the waiter of a client that is opened now.
 func (b *fakeLog) openWaiter(t *testing.T) *waiter {
 	t.Helper()
 	b.mu.Lock()
@@ -32,16 +32,16 @@ func (b *fakeLog) openWaiter(t *testing.T) *waiter {
 	return newWaiter(testNamespace, int32(len(ends)), ends, b)
 }
 
-// submitted is a task that the watch's client submits now.
+// submit acknowledges an order of the waiter's client.
 func (w *waiter) submit(id, digest string, offset int64, at time.Time) {
 	w.recordPosition(id)
 	w.recordAcknowledged(id, digest, &events.Record{Topic: testNamespace.Inbox(events.Tasks), Partition: w.partitionOf(id), Offset: offset, Time: at})
 }
 
-// bubble runs a test on a virtual clock.
+// withVirtualClock runs a test on a virtual clock.
 func withVirtualClock(t *testing.T, fn func(t *testing.T)) { t.Helper(); synctest.Test(t, fn) }
 
-// hours bounds a wait that must not end so: the virtual clock would run on.
+// withinAnHour bounds a wait, because the virtual clock would never stop it.
 func withinAnHour(t *testing.T) context.Context {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 	t.Cleanup(cancel)
@@ -57,7 +57,7 @@ func mustEnd(t *testing.T, w *waiter, id string, want State) Task {
 	return task
 }
 
-func TestWaitFindsAnEndThatCameBefore(t *testing.T) {
+func TestWaitFindsAnEarlierEnd(t *testing.T) {
 	withVirtualClock(t, func(t *testing.T) {
 		b := newFakeLog(1)
 		var g sync.WaitGroup
@@ -80,7 +80,7 @@ func TestWaitFindsAnEndThatCameBefore(t *testing.T) {
 	})
 }
 
-func TestWaitReadsNoHistoryOfWhatWasSubmittedHere(t *testing.T) {
+func TestWaitReadsNoHistoryOfOwnOrders(t *testing.T) {
 	withVirtualClock(t, func(t *testing.T) {
 		b := newFakeLog(1)
 		for i := range 100 {
@@ -126,7 +126,7 @@ func TestWaitDoesNotTrustClocks(t *testing.T) {
 	}
 }
 
-func TestWaitForAnOrderThatHadEndedBefore(t *testing.T) {
+func TestWaitForAnOrderSubmittedAfterItsEnd(t *testing.T) {
 	withVirtualClock(t, func(t *testing.T) {
 		b := newFakeLog(1)
 		b.task("o").write(received("d"), started, undoing(), undone())
@@ -171,7 +171,7 @@ func TestWaitForAnOrderThatIsRefused(t *testing.T) {
 		at := time.Now()
 		w.submit("o", "d", 17, at)
 		go func() {
-			time.Sleep(8 * time.Second) // the scheduler was away
+			time.Sleep(8 * time.Second) // no scheduler runs
 			b.deadletter(w, "o", 17)
 		}()
 		var refused *RefusedError

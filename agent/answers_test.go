@@ -18,7 +18,7 @@ func endsAs(_ context.Context, r Request) (any, error) {
 // Whoever has died with a reply acknowledged and its offset not committed leaves
 // the attempt to be done again. Where the reply says that nothing happened the
 // commit is not waited for.
-func TestThatNothingHappenedIsCommittedSoon(t *testing.T) {
+func TestReplyWithoutEffectIsCommittedSoon(t *testing.T) {
 	for n, want := range []int{0, 0, 1, 1} {
 		synctest.Test(t, func(t *testing.T) {
 			s := newFakeSession()
@@ -35,7 +35,7 @@ func TestThatNothingHappenedIsCommittedSoon(t *testing.T) {
 
 // Once its partition is another's, an instance no longer says of an attempt that
 // nothing happened: it may be happening there.
-func TestThatNothingHappenedIsNotSaidOfWhatAnotherHas(t *testing.T) {
+func TestReplyWithoutEffectIsNotSentAfterReassignment(t *testing.T) {
 	for n, want := range []string{"completed", "failed", "", ""} {
 		synctest.Test(t, func(t *testing.T) {
 			s := &movingSession{fakeSession: newFakeSession()}
@@ -64,7 +64,7 @@ func TestThatNothingHappenedIsNotSaidOfWhatAnotherHas(t *testing.T) {
 // Whoever had the partition before may have begun an attempt, and have died with what it
 // knew. So a failure here isn't said to be without effect, as the attempt may have had one. It
 // is the same with one that was begun here, when the partition went meanwhile and came back.
-func TestThatNothingHappenedIsNotSaidOfWhatAnotherMayHaveBegun(t *testing.T) {
+func TestFailureHasUnknownEffectIfAnotherMayHaveStarted(t *testing.T) {
 	for _, backAgain := range []bool{false, true} {
 		for n, want := range []string{"completed", "failed", "rejected", "failed"} {
 			synctest.Test(t, func(t *testing.T) {

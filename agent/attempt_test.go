@@ -45,7 +45,7 @@ func describe(n decision) (text string) {
 
 // An attempt is a history of calls, each with how it ended; what follows the
 // last one is decided. All within the same instant.
-func TestAfter(t *testing.T) {
+func TestAfterCall(t *testing.T) {
 	boom := errors.New("boom")
 	reject := Rejected("no_stock", "none left")
 	for _, c := range []struct {
@@ -93,7 +93,7 @@ func TestAfter(t *testing.T) {
 	}
 }
 
-func TestLeavingKeepsWhatIsSettled(t *testing.T) {
+func TestFinishedCallIsRepliedWhileLeaving(t *testing.T) {
 	for _, c := range []struct {
 		err  error
 		want string

@@ -27,7 +27,7 @@ func requestOf(n int, step string, k events.Kind, by time.Time) events.Request {
 	return events.Request{Task: fmt.Sprintf("o-%d", n), Ref: events.RequestRef{Step: step, Kind: k, Attempt: 1}, Token: testToken, Operation: step, CompleteBy: by}
 }
 
-// oneHost is a handler whose operations are all of one downstream.
+// sharedHostHandler is a handler whose downstreams are on one host.
 type sharedHostHandler struct{ HandlerFunc }
 
 func (sharedHostHandler) Downstream(r Request) string { return "host/" + r.Operation }
@@ -50,8 +50,8 @@ func startHandler(t *testing.T, s *fakeSession, cfg Config, h Handler) (stop fun
 	}
 }
 
-// Fifty requests of an operation that is well, beside an operation of the same service that fails each time and
-// has more requests than there are places: all complete, and none waits for the other's circuit.
+// A failing operation with more requests than slots doesn't delay the fifty requests of another operation of the
+// same service: none waits for the other's circuit.
 func TestFailingOperationLeavesTheOthers(t *testing.T) {
 	for name, wrap := range map[string]func(HandlerFunc) Handler{
 		"a handler without downstreams": func(h HandlerFunc) Handler { return h },
@@ -84,7 +84,7 @@ func TestFailingOperationLeavesTheOthers(t *testing.T) {
 	}
 }
 
-// An undo isn't refused by the circuit of the operation that fails, also where both have one name.
+// The open circuit of an operation doesn't refuse its undos, even if both have the same name.
 func TestUndoIsCalledUnderTheOpenCircuitOfADo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newFakeSession()
@@ -112,9 +112,9 @@ func TestUndoIsCalledUnderTheOpenCircuitOfADo(t *testing.T) {
 	})
 }
 
-// What an open circuit lets no call of through in time is replied with when to come again, so that no attempt is
-// used up. A call that was made counts.
-func TestOpenCircuitSaysWhenToComeAgain(t *testing.T) {
+// A request that an open circuit refuses until complete-by is replied with retry-after, so that its attempt doesn't
+// count. An attempt with a call counts.
+func TestOpenCircuitRepliesRetryAfter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newFakeSession()
 		stop := start(t, s, Config{Breaker: Breaker{Failures: 2, OpenFor: 5 * time.Second}}, func(_ context.Context, r Request) (any, error) {
@@ -149,9 +149,9 @@ func TestOpenCircuitSaysWhenToComeAgain(t *testing.T) {
 	})
 }
 
-// What waits has no place: neither for a circuit nor for a backoff. What it needs to be called again it gets
-// before what was never begun, and never is more called at once than Concurrency.
-func TestWaitingHoldsNoPlace(t *testing.T) {
+// A request that waits for a circuit or a backoff has no slot. It gets one for its next call before requests that were
+// not started, and at most Concurrency handlers run at once.
+func TestWaitingReleasesTheSlot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newFakeSession()
 		var now, most atomic.Int32
@@ -174,12 +174,12 @@ func TestWaitingHoldsNoPlace(t *testing.T) {
 		}
 		advance(9 * time.Second)
 		if got := len(s.calls().replies); got < 24 {
-			t.Errorf("%d of 60 were done in 9 s while three others wait; with three places it is 27", got)
+			t.Errorf("%d of 60 were finished in 9 s while three others wait; three slots allow 27", got)
 		}
 		advance(4 * time.Second)
 		for n := range 3 {
 			if got := s.outcome(testID(n)); got != "completed" {
-				t.Errorf("o-%d has waited, and is called before what was never begun: %q", n, got)
+				t.Errorf("o-%d has waited and must be called before requests that were not started: %q", n, got)
 			}
 		}
 		advance(30 * time.Second)
@@ -190,7 +190,7 @@ func TestWaitingHoldsNoPlace(t *testing.T) {
 	})
 }
 
-// Requests that wait for a circuit are bounded. One that finds no room is replied with when to come again.
+// The requests that wait for a circuit are bounded. Further ones are replied with retry-after.
 func TestWaitsForACircuitAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newFakeSession()
@@ -214,7 +214,7 @@ func TestWaitsForACircuitAreBounded(t *testing.T) {
 			got[s.outcome(testID(n))]++
 		}
 		if got["failed"] != 2 || got["failed none"] != 18-parkedPerSlot*2 || got["completed"] != parkedPerSlot*2 {
-			t.Errorf("%v; want two calls that failed, %d that waited, and the others told when to come again", got, parkedPerSlot*2)
+			t.Errorf("%v; want two failed calls, %d requests that waited, and retry-after for the others", got, parkedPerSlot*2)
 		}
 	})
 }

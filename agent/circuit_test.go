@@ -38,7 +38,7 @@ func TestCircuitsAreBounded(t *testing.T) {
 
 // Who looks from outside is shown the worst of all circuits, at the beginning of a stay and
 // when it changes.
-func TestWorstOfAllCircuitsIsShown(t *testing.T) {
+func TestWorstCircuitStateIsReported(t *testing.T) {
 	var w worstState
 	var first, second []string
 	w.update("a", CircuitOpen) // before anybody looks

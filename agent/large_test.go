@@ -32,7 +32,7 @@ func (s *limitedSession) Send(ctx context.Context, rec events.Record) error {
 
 // What the replies' topic doesn't take is replied as an output that no reply takes, at once; what it doesn't take then either
 // is not tried again.
-func TestReplyThatItsTopicDoesNotTake(t *testing.T) {
+func TestReplyTooLargeForItsTopic(t *testing.T) {
 	large := strings.Repeat("x", 40_000)
 	for name, c := range map[string]struct {
 		most     int

@@ -22,7 +22,7 @@ func (s hangingPoll) Poll(context.Context) ([]events.Record, error) {
 }
 
 // A Poll that doesn't return within its bound is told, and so is a loop that doesn't take what it returned.
-func TestPollThatHangsIsTold(t *testing.T) {
+func TestStalledPollIsReported(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var live Liveness
 		s := hangingPoll{newFakeSession(), make(chan struct{})}
@@ -64,7 +64,7 @@ func (s pollsQuickly) Poll(ctx context.Context) ([]events.Record, error) {
 
 // A handler may take its time, also one that ignores its context, and the replies may wait for a broker that is
 // unreachable, while more requests wait than there are places: that is no reason to restart.
-func TestHandlersAndBrokersMayTakeTheirTime(t *testing.T) {
+func TestSlowHandlersAndBrokersAreNotStalled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var live Liveness
 		s := pollsQuickly{newFakeSession()}
@@ -106,7 +106,7 @@ func TestHandlersAndBrokersMayTakeTheirTime(t *testing.T) {
 }
 
 // A worker that doesn't go on holds a request, which nobody answers: here in a listener, as in a bug of ours.
-func TestWorkerThatStandsStillIsTold(t *testing.T) {
+func TestStalledWorkerIsReported(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var live Liveness
 		s := pollsQuickly{newFakeSession()}
@@ -135,7 +135,7 @@ func TestWorkerThatStandsStillIsTold(t *testing.T) {
 }
 
 // Requests that wait although places are free are a bug, and told.
-func TestRequestsThatWaitForNothingAreTold(t *testing.T) {
+func TestStarvedRequestsAreReported(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var live Liveness
 		m := membership{runner: &runner{cfg: Config{Concurrency: 1, Liveness: &live}}, queue: []job{{}}}

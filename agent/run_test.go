@@ -85,7 +85,7 @@ func TestRunReplies(t *testing.T) {
 	})
 }
 
-func TestMalformedIsPassedOver(t *testing.T) {
+func TestMalformedIsSkipped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newFakeSession()
 		var malformed atomic.Int32
@@ -121,7 +121,7 @@ func TestUndoOfIsParsed(t *testing.T) {
 	}
 }
 
-func TestLateIsNotBegun(t *testing.T) {
+func TestLateRequestIsNotStarted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newFakeSession()
 		var late time.Duration
@@ -192,7 +192,7 @@ func TestConcurrencyIsBoundedByPausing(t *testing.T) {
 	})
 }
 
-func TestHandlerThatIgnoresItsContextIsSilencedAndKeepsItsPlace(t *testing.T) {
+func TestHandlerThatIgnoresItsContextKeepsItsSlot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newFakeSession()
 		var overran atomic.Int32
@@ -292,7 +292,7 @@ func TestClockThatFallsBackGivesNoTime(t *testing.T) {
 // A process that has just started on a machine whose clock is an hour behind:
 // what waits for its request's time to be over must not wait for that hour, or
 // a few such handlers take every place.
-func TestClockThatIsBehindLeavesNoHour(t *testing.T) {
+func TestClockThatIsBehindGivesNoExtraTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newFakeSession()
 		var ended atomic.Int64
@@ -365,7 +365,7 @@ func TestCircuitOpensWaitsAndCloses(t *testing.T) {
 
 // What waited until almost none of its time was left can't be answered in it, and
 // that is not the downstream's fault.
-func TestCircuitForgivesCallsWithoutTime(t *testing.T) {
+func TestCircuitIgnoresCallsWithTooLittleTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newFakeSession()
 		var states []string
@@ -488,7 +488,7 @@ func TestReplyOutlivesTheGrace(t *testing.T) {
 	})
 }
 
-func TestSickInstanceLeavesAndReturns(t *testing.T) {
+func TestUnhealthyInstanceLeavesAndReturns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var sessions []*fakeSession
 		var sick atomic.Bool
@@ -618,7 +618,7 @@ func TestBrokenSessionEndsTheRun(t *testing.T) {
 	})
 }
 
-func TestDeliveredTwiceIsHandledOnce(t *testing.T) {
+func TestRedeliveredRequestIsHandledOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newFakeSession()
 		var calls atomic.Int32
@@ -639,7 +639,7 @@ func TestDeliveredTwiceIsHandledOnce(t *testing.T) {
 
 // What waits when its partition goes is left to the new owner, without Done;
 // when the partition comes back, it is done here after all.
-func TestPartitionGoesAndComesBack(t *testing.T) {
+func TestPartitionIsReassignedAndComesBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &movingSession{fakeSession: newFakeSession()}
 		here := t.Context()

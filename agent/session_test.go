@@ -14,9 +14,8 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// fakeSession is honest: Poll hands out each record once, Send takes its time
-// and obeys its context, and whatever the contract of Session forbids becomes a
-// fault.
+// fakeSession is a Session that records a fault for every call that its contract forbids. Poll returns each record once,
+// Send takes sendDelay and obeys its context.
 type fakeSession struct {
 	sendDelay func() time.Duration
 	sendErr   func() error // asked when a send would be acknowledged
@@ -51,8 +50,8 @@ func (s *fakeSession) calls() sessionCalls {
 	return c
 }
 
-// movingSession is a fakeSession whose partition can go to another member, or have come
-// from one with what lies below an offset.
+// movingSession is a fakeSession whose partition can be reassigned, and whose requests below an offset a previous owner
+// may have started.
 type movingSession struct {
 	*fakeSession
 	held         atomic.Pointer[context.Context]
@@ -96,7 +95,7 @@ func (s *fakeSession) deliver(recs ...events.Record) {
 	s.signal()
 }
 
-// attempt is the one that a request or a reply is of; that has its token.
+// attempt returns the id of the attempt of a request or a reply, and checks its token.
 func (s *fakeSession) attempt(r events.Record) string {
 	request, _ := r.Header(events.HeaderRequest)
 	id, ok := strings.CutSuffix(request, "/"+testToken)
@@ -108,7 +107,7 @@ func (s *fakeSession) attempt(r events.Record) string {
 	return id
 }
 
-// deliverUntil delivers a request whose time is over at by, whatever it says.
+// deliverUntil delivers a request whose complete-by is by, whatever its header says.
 func (s *fakeSession) deliverUntil(by time.Time, r events.Record) {
 	id := s.attempt(r)
 	s.mu.Lock()
@@ -118,7 +117,7 @@ func (s *fakeSession) deliverUntil(by time.Time, r events.Record) {
 	s.signal()
 }
 
-// deliverMalformed delivers records of which nobody expects a reply.
+// deliverMalformed delivers records that get no reply.
 func (s *fakeSession) deliverMalformed(recs ...events.Record) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -126,7 +125,7 @@ func (s *fakeSession) deliverMalformed(recs ...events.Record) {
 	s.signal()
 }
 
-// breakDown ends the session by an error of Poll.
+// failPoll makes Poll return an error.
 func (s *fakeSession) failPoll(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -433,7 +433,7 @@ var readerMutations = []mutation{
 		`if !now.Before(a.req.CompleteBy) {
 		return decision{action: actDrop}
 	}`, ``,
-		"agent", "TestLateIsNotBegun"),
+		"agent", "TestLateRequestIsNotStarted"),
 	{name: "late-reply-is-not-sent", pkg: "agent", fail: []string{"TestUnacknowledgedReplyIsSentAgainUntilItsTimeIsOver"}, edits: []edit{
 		{"agent.execution.sendReply", `left <= 0`, `left <= -time.Hour`},
 		{"agent.execution.send", `sending, left`, `sending, left+time.Hour`},
@@ -470,11 +470,11 @@ var readerMutations = []mutation{
 		`!now.Before(a.req.CompleteBy):
 		return a, decision{action: actDrop}
 	case`, ``,
-		"agent", "TestAfter"),
+		"agent", "TestAfterCall"),
 	one("time-goes-on-while-stopped", "agent.clock.now",
 		`time.Since`, `0 * time.Since`,
 		"agent", "TestClockThatFallsBackGivesNoTime"),
 	one("rejection-after-an-effect", "agent.attempt.afterCall",
 		`&& !a.mayHaveEffect`, ``,
-		"agent", "TestAfter"),
+		"agent", "TestAfterCall"),
 }
