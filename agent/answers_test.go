@@ -15,9 +15,8 @@ func endsAs(_ context.Context, r Request) (any, error) {
 	return nil, []error{nil, errors.New("lost"), Rejected("no", "never"), NoEffect(errors.New("refused"))}[number(r.Task)]
 }
 
-// Whoever has died with a reply acknowledged and its offset not committed leaves
-// the attempt to be done again. Where the reply says that nothing happened the
-// commit is not waited for.
+// If an instance dies after a reply was acknowledged and before its offset is committed, the attempt is repeated. So
+// a reply without effect is followed by a commit at once.
 func TestReplyWithoutEffectIsCommittedSoon(t *testing.T) {
 	for n, want := range []int{0, 0, 1, 1} {
 		synctest.Test(t, func(t *testing.T) {
@@ -33,8 +32,8 @@ func TestReplyWithoutEffectIsCommittedSoon(t *testing.T) {
 	}
 }
 
-// Once its partition is another's, an instance no longer says of an attempt that
-// nothing happened: it may be happening there.
+// Once its partition was reassigned, an instance sends no reply without effect: the new owner may be calling the
+// handler.
 func TestReplyWithoutEffectIsNotSentAfterReassignment(t *testing.T) {
 	for n, want := range []string{"completed", "failed", "", ""} {
 		synctest.Test(t, func(t *testing.T) {
@@ -61,9 +60,8 @@ func TestReplyWithoutEffectIsNotSentAfterReassignment(t *testing.T) {
 	}
 }
 
-// Whoever had the partition before may have begun an attempt, and have died with what it
-// knew. So a failure here isn't said to be without effect, as the attempt may have had one. It
-// is the same with one that was begun here, when the partition went meanwhile and came back.
+// A previous owner of the partition may have started an attempt and died. So a failure here has an unknown effect. The
+// same holds for an attempt that was started here before the partition was reassigned and came back.
 func TestFailureHasUnknownEffectIfAnotherMayHaveStarted(t *testing.T) {
 	for _, backAgain := range []bool{false, true} {
 		for n, want := range []string{"completed", "failed", "rejected", "failed"} {

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// A handler that names ever new downstreams has so many circuits, and one for all the
-// others; each name keeps its own, whoever asks first.
+// A handler that names ever new downstreams gets circuitsMax circuits and a shared one. Concurrent first calls for a
+// name get the same circuit.
 func TestCircuitsAreBounded(t *testing.T) {
 	c := &circuits{listener: &Listener{}}
 	var asking sync.WaitGroup
@@ -36,8 +36,7 @@ func TestCircuitsAreBounded(t *testing.T) {
 	}
 }
 
-// Who looks from outside is shown the worst of all circuits, at the beginning of a stay and
-// when it changes.
+// A subscriber receives the worst state of all circuits, at once and at each change.
 func TestWorstCircuitStateIsReported(t *testing.T) {
 	var w worstState
 	var first, second []string
@@ -56,13 +55,13 @@ func TestWorstCircuitStateIsReported(t *testing.T) {
 	}
 }
 
-// cutOff is a call that was given some time, and ended for want of it.
+// timedOutCall returns a call that timed out after left.
 func timedOutCall(left time.Duration) finishedCall {
 	return finishedCall{result: result{fail: &Failure{}}, took: left, left: left}
 }
 
-// One answer that was very slow doesn't have a downstream be forgiven that died after it, among quick ones at
-// once, and alone when nothing was answered for long. A burst of calls without time says nothing.
+// One very slow answer doesn't excuse a downstream that died after it. Among quick answers the circuit counts timeouts at
+// once, otherwise after a long time without an answer. A burst of calls with too little time isn't counted.
 func TestCircuitOfADownstreamThatDiedAfterASlowAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		quick := &circuit{}

@@ -10,7 +10,7 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// narrow is a session whose replies' topic takes no large ones.
+// limitedSession is a session whose topic for replies refuses large records.
 type limitedSession struct {
 	*fakeSession
 	most  int
@@ -30,8 +30,8 @@ func (s *limitedSession) Send(ctx context.Context, rec events.Record) error {
 	return s.fakeSession.Send(ctx, rec)
 }
 
-// What the replies' topic doesn't take is replied as an output that no reply takes, at once; what it doesn't take then either
-// is not tried again.
+// A reply that is too large for its topic is shrunk and sent at once. If the topic refuses that too, it is not sent
+// again.
 func TestReplyTooLargeForItsTopic(t *testing.T) {
 	large := strings.Repeat("x", 40_000)
 	for name, c := range map[string]struct {

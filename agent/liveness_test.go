@@ -21,7 +21,7 @@ func (s hangingPoll) Poll(context.Context) ([]events.Record, error) {
 	return nil, errors.New("released")
 }
 
-// A Poll that doesn't return within its bound is told, and so is a loop that doesn't take what it returned.
+// A Poll that doesn't return is reported as stalled, and so is a loop that doesn't accept its records.
 func TestStalledPollIsReported(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var live Liveness
@@ -62,8 +62,8 @@ func (s pollsQuickly) Poll(ctx context.Context) ([]events.Record, error) {
 	return records, err
 }
 
-// A handler may take its time, also one that ignores its context, and the replies may wait for a broker that is
-// unreachable, while more requests wait than there are places: that is no reason to restart.
+// Slow handlers, handlers that ignore their context, unreachable brokers and more requests than slots are not
+// reported as stalled.
 func TestSlowHandlersAndBrokersAreNotStalled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var live Liveness
@@ -105,7 +105,7 @@ func TestSlowHandlersAndBrokersAreNotStalled(t *testing.T) {
 	})
 }
 
-// A worker that doesn't go on holds a request, which nobody answers: here in a listener, as in a bug of ours.
+// A worker that hangs outside of the handler is reported as stalled. Here a listener hangs.
 func TestStalledWorkerIsReported(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var live Liveness
@@ -134,7 +134,7 @@ func TestStalledWorkerIsReported(t *testing.T) {
 	})
 }
 
-// Requests that wait although places are free are a bug, and told.
+// Requests that wait although slots are free are reported as stalled.
 func TestStarvedRequestsAreReported(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var live Liveness

@@ -13,8 +13,8 @@ type recreated struct{}
 func (recreated) Error() string   { return "the topic was created again" }
 func (recreated) Recreated() bool { return true }
 
-// A session whose topic was recreated is no end of the agent: another session reads the new topic. What was under way is
-// finished, and that the first one can't commit any more is no fault.
+// After the topic was recreated, the agent goes on with a new session. Requests in progress are finished; that the old
+// session can't commit is no error.
 func TestAgentOfARecreatedTopicGoesOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var sessions []*fakeSession

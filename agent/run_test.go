@@ -238,8 +238,7 @@ func TestUnacknowledgedReplyIsSentAgainUntilItsTimeIsOver(t *testing.T) {
 	})
 }
 
-// A process that is stopped past complete-by and continued finds that wall time
-// has gone on while its contexts have not ended yet.
+// A process that was stopped past complete-by sends nothing, although its contexts are not done yet.
 func TestStoppedProcessSendsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newFakeSession()
@@ -262,8 +261,8 @@ func TestStoppedProcessSendsNothing(t *testing.T) {
 	})
 }
 
-// A correction of the clock never gives an attempt time that it had used up: a
-// process that was stopped takes what waited for it for a difference of clocks.
+// A correction of the clock never gives an attempt more time. A process that was stopped takes the age of its first
+// records for a difference of clocks.
 func TestClockThatFallsBackGivesNoTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newFakeSession()
@@ -289,9 +288,8 @@ func TestClockThatFallsBackGivesNoTime(t *testing.T) {
 	})
 }
 
-// A process that has just started on a machine whose clock is an hour behind:
-// what waits for its request's time to be over must not wait for that hour, or
-// a few such handlers take every place.
+// On a machine whose clock is an hour behind, the handlers of a process that has just started don't get an hour more:
+// a few of them would use all slots.
 func TestClockThatIsBehindGivesNoExtraTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newFakeSession()
@@ -363,8 +361,7 @@ func TestCircuitOpensWaitsAndCloses(t *testing.T) {
 	})
 }
 
-// What waited until almost none of its time was left can't be answered in it, and
-// that is not the downstream's fault.
+// Timeouts of requests that had almost no time left don't open the circuit.
 func TestCircuitIgnoresCallsWithTooLittleTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newFakeSession()
@@ -444,8 +441,7 @@ func TestShutdownFinishesWhatRunsAndLeavesTheRest(t *testing.T) {
 	})
 }
 
-// What a handler has begun under its context ends when it fails, and not only when it
-// is called again.
+// The context of a call is cancelled when the call fails, not only when the handler is called again.
 func TestContextOfACallEndsWithIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newFakeSession()
@@ -467,8 +463,7 @@ func TestContextOfACallEndsWithIt(t *testing.T) {
 	})
 }
 
-// A reply goes by the context of its call, and that ends with the grace: the reply has
-// until the end of sending.
+// The context of a call is done when the grace is over, but its reply may be sent until sending is over.
 func TestReplyOutlivesTheGrace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newFakeSession()
@@ -529,8 +524,8 @@ func TestUnhealthyInstanceLeavesAndReturns(t *testing.T) {
 	})
 }
 
-// A check that hangs and ignores its context, as one of a disk that is lost does, has failed.
-// It keeps the instance neither in its group nor from ending, and isn't called again meanwhile.
+// A health check that hangs and ignores its context has failed. The instance leaves its group and can end, and the check
+// is not called again before it returns.
 func TestHealthCheckThatHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var sessions []*fakeSession
@@ -583,7 +578,7 @@ func (panickingDownstream) Downstream(r Request) string {
 	return "host"
 }
 
-// It costs that request, and neither the process nor the others.
+// A panic of Downstream fails the request, and affects neither the process nor other requests.
 func TestDownstreamThatPanics(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newFakeSession()
@@ -637,8 +632,8 @@ func TestRedeliveredRequestIsHandledOnce(t *testing.T) {
 	})
 }
 
-// What waits when its partition goes is left to the new owner, without Done;
-// when the partition comes back, it is done here after all.
+// A request that waits when its partition is reassigned is left to the new owner, without Done. If the partition
+// comes back, the request is handled here.
 func TestPartitionIsReassignedAndComesBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &movingSession{fakeSession: newFakeSession()}
