@@ -37,7 +37,7 @@ var endings = []func(callBehaviour) error{
 	func(callBehaviour) error { panic("boom") },
 }
 
-// raise lifts most to n if it is lower.
+// storeMax lifts most to n if it is lower.
 func storeMax(most *atomic.Int32, n int32) {
 	for {
 		if was := most.Load(); n <= was || most.CompareAndSwap(was, n) {

@@ -41,7 +41,7 @@ func start(t *testing.T, s *fakeSession, cfg Config, h HandlerFunc) (stop func()
 	}
 }
 
-// pass lets d go by, and then everything come to rest.
+// advance lets d go by, and then everything come to rest.
 func advance(d time.Duration) {
 	time.Sleep(d)
 	synctest.Wait()
@@ -568,7 +568,7 @@ func TestHealthCheckThatHangs(t *testing.T) {
 	})
 }
 
-// picky is a handler whose Downstream panics.
+// panickingDownstream is a handler whose Downstream panics.
 type panickingDownstream struct{ HandlerFunc }
 
 func (panickingDownstream) Downstream(r Request) string {

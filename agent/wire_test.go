@@ -41,7 +41,7 @@ func TestMain(m *testing.M) {
 	kafkatest.Main(m)
 }
 
-// wired configures an agent on a real session.
+// kafkaConfig configures an agent on a real session.
 func kafkaConfig(brokers []string, ns events.Namespace) agent.Config {
 	clock := kafka.NewClock()
 	return agent.Config{Source: "test", Namespace: ns, Clock: clock.Now,
@@ -51,7 +51,7 @@ func kafkaConfig(brokers []string, ns events.Namespace) agent.Config {
 		}}
 }
 
-// child serves until SIGTERM. Its handler says "handling <task>" and waits for a
+// runChild serves until SIGTERM. Its handler says "handling <task>" and waits for a
 // line that names the task: a request may come twice, and which handler is told to
 // go on must not depend on which reads first.
 func runChild(where string) error {
@@ -68,7 +68,7 @@ func runChild(where string) error {
 		}))
 }
 
-// told is which tasks' handlers may return.
+// childOutput is which tasks' handlers may return.
 type childOutput struct {
 	mu    sync.Mutex
 	tasks map[string]chan struct{} // closed once its line was read
