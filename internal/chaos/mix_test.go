@@ -52,12 +52,12 @@ type mix struct {
 
 	brokers sync.Mutex // held by whoever does something to a broker
 
-	mu      sync.Mutex
-	rng     *rand.Rand
-	history []action
-	counts  map[string]int
-	kills   []time.Time // of the embedded broker
-	delayPeriods  []period    // of held bytes
+	mu           sync.Mutex
+	rng          *rand.Rand
+	history      []action
+	counts       map[string]int
+	kills        []time.Time // of the embedded broker
+	delayPeriods []period    // of held bytes
 }
 
 // action is a line of what was done, or came of it.
