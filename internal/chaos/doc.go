@@ -11,7 +11,8 @@
 //   - TestRolls (rolls_*_test.go): processes and brokers of a three-node cluster are rolled under a
 //     steady load, and each partition's longest time without an event is printed. -rolls measures
 //     every roll, -waybill the binary of another build.
-//   - TestBrokersKeepAcknowledgedRecords: a broker that was killed has its acknowledged records after a restart on the same port.
+//   - TestBrokersKeepAcknowledgedRecords: after a kill and a restart on the same port, a broker has all acknowledged
+//     records.
 //
 // The tests check the raw log and the ledger of the service that the agents call. The load and that service
 // are in load_*_test.go, the network in proxy.go.
