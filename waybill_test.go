@@ -125,7 +125,7 @@ func TestSubmitRefusesAllOrNothing(t *testing.T) {
 		// No scheduler runs: what waits for one says so.
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		if err := c.Cancel(ctx, "good", waybill.CancelOptions{}); !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "does a scheduler run?") {
+		if err := c.Cancel(ctx, "good", waybill.CancelOptions{}); !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "check that a scheduler runs") {
 			t.Errorf("got %v", err)
 		}
 		if err := c.Close(); err != nil {

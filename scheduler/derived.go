@@ -19,7 +19,7 @@ func (v *derived) applyEvent(t *events.Task, e *events.Event) {
 	a := e.Fact.About()
 	if begins := a.Phase == events.PhaseStarted || a.Verb == events.VerbSkipped; !begins {
 		*v = derived{bytes: -1, work: v.work}
-		v.work.Changed()
+		v.work.DocumentsChanged()
 		return
 	}
 	if a.Raw != nil && v.bytes >= 0 {

@@ -130,7 +130,7 @@ func TestRolls(t *testing.T) {
 	s := newRollSystem(t, builtOrGiven(t), dir, access, c.Brokers())
 	t.Cleanup(func() {
 		if t.Failed() {
-			t.Log(s.complaints())
+			t.Log(s.warnings())
 		}
 	})
 	s.steadily(*rollRate)
@@ -147,11 +147,11 @@ func TestRolls(t *testing.T) {
 		s.seen.await(t, "each partition has an event after "+w.what, rollWithin, func() bool { return s.seen.allAfter(w.to) })
 	}
 	s.drained()
-	s.tell(windows)
+	s.report(windows)
 }
 
-// tell prints a line for each window.
-func (s *rollSystem) tell(windows []window) {
+// report prints a line for each window.
+func (s *rollSystem) report(windows []window) {
 	s.seen.mu.Lock()
 	defer s.seen.mu.Unlock()
 	for _, w := range windows {

@@ -222,7 +222,7 @@ func checkLog(t *testing.T, dir string, old []events.Record, tasks int) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, f := range demo.Audit(entries, log.Task, ids) {
+	for _, f := range demo.CheckLedger(entries, log.Task, ids) {
 		t.Error(f)
 	}
 }

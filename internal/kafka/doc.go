@@ -42,7 +42,7 @@
 //	for {
 //		requests := session.Poll(ctx)                  // committed ones only
 //		for each request, concurrently:
-//			ctx := session.Held(partition)             // ends if it goes to another
+//			ctx := session.HeldContext(partition)      // ends when the partition is reassigned
 //			work(ctx, until complete-by)
 //			session.Send(until complete-by, reply)     // acknowledged, or its time is over
 //			session.Done(partition, offset)            // in any order

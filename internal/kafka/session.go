@@ -111,7 +111,7 @@ type Session struct {
 	fencedSince time.Time
 	unsent      episode // of replies that the cluster doesn't permit
 	denied      error   // it hasn't for too long
-	// circuit is what ShowCircuit was told last.
+	// circuit is what ReportCircuit was told last.
 	circuit string
 	// committing holds one while a commit is under way: two must not cross, or
 	// the older would win. No mutex, since who waits for it has a limit.
@@ -124,7 +124,7 @@ type ownedPartition struct {
 	tracker *Tracker
 	ctx     context.Context
 	lose    context.CancelCauseFunc
-	// inherited: below it lies what was there when the partition came; see Inherited.
+	// inherited: below it lies what was there when the partition was assigned; see MayHaveStarted.
 	inherited int64
 	// The last commit.
 	offset   int64
@@ -384,11 +384,11 @@ func (s *Session) delivered(fetched []*kgo.Record) []events.Record {
 	return fromKgo(work, make([]events.Record, 0, len(work)))
 }
 
-// Held is a context that ends, with the cause ErrPartitionLost, when the
+// HeldContext is a context that ends, with the cause ErrPartitionLost, when the
 // session no longer has the partition: work on its requests is then another's,
 // and is to be abandoned without Done. Of a partition that the session doesn't
 // have it has ended already.
-func (s *Session) Held(partition int32) context.Context {
+func (s *Session) HeldContext(partition int32) context.Context {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if o := s.owned[partition]; o != nil {

@@ -63,9 +63,9 @@ func circuitIn(metadata string) string {
 	return state
 }
 
-// ShowCircuit has the next commits say how the agent's circuits are, and asks for one. It
+// ReportCircuit has the next commits say how the agent's circuits are, and asks for one. It
 // returns at once. A partition of which nothing was ever read has no commit, and says nothing.
-func (s *Session) ShowCircuit(state string) {
+func (s *Session) ReportCircuit(state string) {
 	s.mu.Lock()
 	s.circuit = state
 	s.mu.Unlock()

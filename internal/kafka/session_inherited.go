@@ -13,11 +13,11 @@ import (
 // inheritAgain is the pause before the ends of partitions that came are asked for again.
 const inheritAgain = time.Second
 
-// Inherited reports whether another member may have begun a request, and have died or left
-// without a word of it: it was there when its partition came to this one, or that isn't known
-// yet. What came since, nobody else has had, unless a member goes on for a while that the group
-// has given up.
-func (s *Session) Inherited(partition int32, offset int64) bool {
+// MayHaveStarted reports whether a previous owner of the partition may have started the
+// request and died before it replied. That holds for requests below the log's end at
+// assignment, and for all of them until that end is known. Later requests were delivered to this member
+// only, unless a member that the group has removed is still running.
+func (s *Session) MayHaveStarted(partition int32, offset int64) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	o := s.owned[partition]

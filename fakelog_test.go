@@ -11,46 +11,46 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-const testSpace = events.Namespace("t.")
+const testNamespace = events.Namespace("t.")
 
-// book is a log in memory.
-type book struct {
-	mu    sync.Mutex
-	parts map[string][][]events.Record // topic, partition
-	// fault, if set, is asked before each answer, for "ends" or "read".
+// fakeLog is an eventLog in memory.
+type fakeLog struct {
+	mu         sync.Mutex
+	partitions map[string][][]events.Record // topic, partition
+	// fault, if set, returns the error of each call: of "ends", "read" or "consumed".
 	fault func(what string) error
-	// answered, if set, is called after each answer about ends.
-	answered   func()
-	leaderless map[int32]bool // partitions of which no end is known
-	asked      int            // for ends
+	// afterEnds, if set, is called after each endOffsets.
+	afterEnds  func()
+	leaderless map[int32]bool // partitions whose end is unknown
+	endsCalls  int            // calls of endOffsets
 	reads      []string       // "<topic>/<partition> from <offset>"
-	quick      bool           // reading takes no time
-	// taken, if set, is what schedulers have consumed of the orders; else that is all.
-	taken map[int32]int64
+	noDelay    bool           // read doesn't sleep
+	// consumedByScheduler, if set, has the consumed offsets; otherwise all orders count as consumed.
+	consumedByScheduler map[int32]int64
 }
 
-func newBook(partitions int) *book {
-	b := &book{parts: map[string][][]events.Record{}}
-	for _, topic := range []string{testSpace.Events(), testSpace.Deadletters()} {
-		b.parts[topic] = make([][]events.Record, partitions)
+func newFakeLog(partitions int) *fakeLog {
+	b := &fakeLog{partitions: map[string][][]events.Record{}}
+	for _, topic := range []string{testNamespace.Events(), testNamespace.Deadletters()} {
+		b.partitions[topic] = make([][]events.Record, partitions)
 	}
 	return b
 }
 
-func (b *book) ends(_ context.Context, topic string) (map[int32]int64, error) {
+func (b *fakeLog) endOffsets(_ context.Context, topic string) (map[int32]int64, error) {
 	b.mu.Lock()
-	if b.answered != nil {
-		defer b.answered()
+	if b.afterEnds != nil {
+		defer b.afterEnds()
 	}
 	defer b.mu.Unlock()
-	b.asked++
+	b.endsCalls++
 	if b.fault != nil {
 		if err := b.fault("ends"); err != nil {
 			return nil, err
 		}
 	}
 	ends := map[int32]int64{}
-	for p, rs := range b.parts[topic] {
+	for p, rs := range b.partitions[topic] {
 		if b.leaderless[int32(p)] {
 			continue
 		}
@@ -62,9 +62,9 @@ func (b *book) ends(_ context.Context, topic string) (map[int32]int64, error) {
 	return ends, nil
 }
 
-func (b *book) read(ctx context.Context, topic string, p int32, least int64, since time.Time, fn func([]events.Record) error) (int64, error) {
+func (b *fakeLog) read(ctx context.Context, topic string, p int32, least int64, since time.Time, fn func([]events.Record) error) (int64, error) {
 	b.mu.Lock()
-	rs, next := b.parts[topic][p], int64(0)
+	rs, next := b.partitions[topic][p], int64(0)
 	if n := len(rs); n > 0 {
 		next = rs[n-1].Offset + 2
 	}
@@ -80,8 +80,8 @@ func (b *book) read(ctx context.Context, topic string, p int32, least int64, sin
 	fault := b.fault
 	b.mu.Unlock()
 	for len(rs) > 0 {
-		if !b.quick {
-			time.Sleep(time.Millisecond) // others come in between
+		if !b.noDelay {
+			time.Sleep(time.Millisecond) // lets other goroutines run in between
 		}
 		if fault != nil {
 			if err := fault("read"); err != nil {
@@ -97,7 +97,7 @@ func (b *book) read(ctx context.Context, topic string, p int32, least int64, sin
 	return next, ctx.Err()
 }
 
-func (b *book) consumed(context.Context) (map[int32]int64, error) {
+func (b *fakeLog) consumedOffsets(context.Context) (map[int32]int64, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.fault != nil {
@@ -105,32 +105,32 @@ func (b *book) consumed(context.Context) (map[int32]int64, error) {
 			return nil, err
 		}
 	}
-	if b.taken != nil {
-		return maps.Clone(b.taken), nil
+	if b.consumedByScheduler != nil {
+		return maps.Clone(b.consumedByScheduler), nil
 	}
 	all := map[int32]int64{}
-	for p := range b.parts[testSpace.Events()] {
+	for p := range b.partitions[testNamespace.Events()] {
 		all[int32(p)] = math.MaxInt64
 	}
 	return all, nil
 }
 
-func (b *book) append(topic string, p int32, r events.Record) {
+func (b *fakeLog) append(topic string, p int32, r events.Record) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	r.Topic, r.Partition = topic, p
-	if n := len(b.parts[topic][p]); n > 0 {
-		r.Offset = b.parts[topic][p][n-1].Offset + 2 // each in a transaction
+	if n := len(b.partitions[topic][p]); n > 0 {
+		r.Offset = b.partitions[topic][p][n-1].Offset + 2 // each in a transaction
 	}
 	if r.Time.IsZero() {
 		r.Time = time.Now()
 	}
-	b.parts[topic][p] = append(b.parts[topic][p], r)
+	b.partitions[topic][p] = append(b.partitions[topic][p], r)
 }
 
-// writer writes the history of a task.
-type writer struct {
-	book *book
+// historyWriter appends the events of a task.
+type historyWriter struct {
+	log  *fakeLog
 	id   string
 	p    int32
 	seq  uint64
@@ -138,19 +138,19 @@ type writer struct {
 	skew time.Duration // of the broker's clock
 }
 
-func (b *book) task(id string) *writer {
-	return &writer{book: b, id: id, p: events.Partition([]byte(id), int32(len(b.parts[testSpace.Events()])))}
+func (b *fakeLog) task(id string) *historyWriter {
+	return &historyWriter{log: b, id: id, p: events.Partition([]byte(id), int32(len(b.partitions[testNamespace.Events()])))}
 }
 
-func (w *writer) write(facts ...events.Fact) *writer {
+func (w *historyWriter) write(facts ...events.Fact) *historyWriter {
 	for _, f := range facts {
 		w.seq++
 		e := &events.Event{Task: w.id, Seq: w.seq, At: time.Now(), Epoch: 1, Prev: w.prev, Fact: f}
 		value := e.Value()
 		w.prev = events.Hash(f.Type(), value)
-		r := e.Record(testSpace, string(testSpace)+"scheduler/s1/0", w.p, value)
+		r := e.Record(testNamespace, string(testNamespace)+"scheduler/s1/0", w.p, value)
 		r.Time = time.Now().Add(w.skew)
-		w.book.append(testSpace.Events(), w.p, r)
+		w.log.append(testNamespace.Events(), w.p, r)
 	}
 	return w
 }

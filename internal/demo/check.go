@@ -5,7 +5,7 @@ import (
 	"github.com/waybill-run/waybill/internal/verify"
 )
 
-// Effect is what a line of a ledger says to the checkers; false: nothing.
+// Effect converts an entry for the checkers of package verify; false: they don't need it.
 func (e *Entry) Effect() (verify.Effect, bool) {
 	switch e.What {
 	case Effect:
@@ -16,10 +16,9 @@ func (e *Entry) Effect() (verify.Effect, bool) {
 	return verify.Effect{}, false
 }
 
-// Audit holds a ledger against the states that the log gives its tasks, from
-// outside: P6 and P7, and P1 of a task that isn't there. It returns what is
-// broken.
-func Audit(ledger []Entry, task func(id string) *events.Task, ids []string) []string {
+// CheckLedger compares a ledger with the tasks of the log: promises P6 and P7, and P1 for a task that the log
+// doesn't have. It returns the violations.
+func CheckLedger(ledger []Entry, task func(id string) *events.Task, ids []string) []string {
 	l := verify.NewLedger()
 	for i := range ledger {
 		if e, ok := ledger[i].Effect(); ok {

@@ -12,27 +12,27 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// An order that no scheduler has consumed yet has no history to look for, however long it waits, and however many
-// wait: their partition is read on from where it was.
-func TestWaitReadsNoHistoryOfWhatWaitsToBeConsumed(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		b := newBook(1)
+// Orders that no scheduler has consumed are not searched, however long and however many wait: their partition is
+// only read from its next offset.
+func TestWaitSearchesNoUnconsumedOrders(t *testing.T) {
+	withVirtualClock(t, func(t *testing.T) {
+		b := newFakeLog(1)
 		b.task("old").write(received(""), started, finished)
-		w := b.open(t)
+		w := b.openWaiter(t)
 		defer w.close()
-		b.taken = map[int32]int64{0: 0}
+		b.consumedByScheduler = map[int32]int64{0: 0}
 		var ids []string
 		for i := range 20 {
 			ids = append(ids, fmt.Sprint("new-", i))
-			w.submitted(ids[i], "d", int64(i), time.Now())
+			w.submit(ids[i], "d", int64(i), time.Now())
 		}
 		go func() {
 			for i, id := range ids {
 				time.Sleep(3 * time.Second)
 				b.mu.Lock()
-				b.taken[0] = int64(i + 1)
+				b.consumedByScheduler[0] = int64(i + 1)
 				b.mu.Unlock()
-				time.Sleep(silence / 2) // an event may be seen later than what its order's consumption leaves
+				time.Sleep(silentAfter / 2) // an event may be seen later than what its order's consumption leaves
 				b.task(id).write(received("d"), started, finished)
 			}
 		}()
@@ -40,25 +40,25 @@ func TestWaitReadsNoHistoryOfWhatWaitsToBeConsumed(t *testing.T) {
 			mustEnd(t, w, id, Processed)
 		}
 		for _, read := range b.reads {
-			if strings.HasPrefix(read, testSpace.Events()) && strings.HasSuffix(read, " from 0") {
+			if strings.HasPrefix(read, testNamespace.Events()) && strings.HasSuffix(read, " from 0") {
 				t.Errorf("read the log from its start: %q", b.reads)
 			}
 		}
-		// One that was there before has been consumed, and left nothing.
-		w.submitted("old", "", 19, time.Now())
+		// The order of a task that existed before was consumed without an event.
+		w.submit("old", "", 19, time.Now())
 		mustEnd(t, w, "old", Processed)
 	})
 }
 
-// Where it can't be told what was consumed, a silent order is taken to be. Then what reading the log for such takes
-// is bounded in time.
-func TestWaitRestsBetweenSearches(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		b := newBook(1)
+// If the consumed offsets can't be read, silent orders count as consumed. Searches for them take a bounded share of the
+// time.
+func TestWaitPausesBetweenSearches(t *testing.T) {
+	withVirtualClock(t, func(t *testing.T) {
+		b := newFakeLog(1)
 		for i := range 900 {
 			b.task(fmt.Sprint("old-", i)).write(received("")) // 300 ms to read, and more
 		}
-		w := b.open(t)
+		w := b.openWaiter(t)
 		defer w.close()
 		b.fault = func(what string) error {
 			if what == "consumed" {
@@ -69,13 +69,13 @@ func TestWaitRestsBetweenSearches(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		for i := range 600 { // ten a second, and each waits for a while
-			w.submitted(fmt.Sprint("new-", i), "d", int64(i), time.Now())
+			w.submit(fmt.Sprint("new-", i), "d", int64(i), time.Now())
 			go func() { _, _ = w.wait(ctx, fmt.Sprint("new-", i)) }()
 			time.Sleep(100 * time.Millisecond)
 		}
 		searches := 0
 		for _, read := range b.reads {
-			if strings.HasPrefix(read, testSpace.Events()) && strings.HasSuffix(read, " from 0") {
+			if strings.HasPrefix(read, testNamespace.Events()) && strings.HasSuffix(read, " from 0") {
 				searches++
 			}
 		}
@@ -85,39 +85,39 @@ func TestWaitRestsBetweenSearches(t *testing.T) {
 	})
 }
 
-// A task that is looked for costs what lies after its first event, and not the log.
-func TestSearchCostsTheTasksAge(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		b := newBook(1)
-		b.quick = true
+// A search reads back to the task's first event, not to the start of the log.
+func TestSearchReadsBackToTheFirstEvent(t *testing.T) {
+	withVirtualClock(t, func(t *testing.T) {
+		b := newFakeLog(1)
+		b.noDelay = true
 		b.task("ancient").write(received(""), started, finished)
 		fill := func(to int64) { // a marker takes a place, too
-			b.parts[testSpace.Events()][0] = append(b.parts[testSpace.Events()][0], events.Record{Topic: testSpace.Events(), Offset: to, Time: time.Now()})
+			b.partitions[testNamespace.Events()][0] = append(b.partitions[testNamespace.Events()][0], events.Record{Topic: testNamespace.Events(), Offset: to, Time: time.Now()})
 		}
 		fill(3 << 20)
 		old := b.task("old").write(received(""), started)
-		fill(3<<20 + 3*backFirst)
+		fill(3<<20 + 3*searchFirst)
 		young := b.task("young").write(received(""), started)
-		fill(3<<20 + 3*backFirst + 1000)
-		w := b.open(t)
+		fill(3<<20 + 3*searchFirst + 1000)
+		w := b.openWaiter(t)
 		defer w.close()
 		young.write(finished)
 		old.write(finished)
 		for _, c := range []struct {
 			id   string
 			most int64 // offsets of a read
-		}{{"young", backFirst}, {"old", backFirst * backTimes}} {
+		}{{"young", searchFirst}, {"old", searchFirst * searchGrowth}} {
 			b.reads = nil
 			mustEnd(t, w, c.id, Processed)
 			for _, read := range b.reads {
 				var from int64
-				if _, err := fmt.Sscanf(strings.TrimPrefix(read, testSpace.Events()+"/0 "), "from %d", &from); err != nil || from < 3<<20+3*backFirst-c.most {
+				if _, err := fmt.Sscanf(strings.TrimPrefix(read, testNamespace.Events()+"/0 "), "from %d", &from); err != nil || from < 3<<20+3*searchFirst-c.most {
 					t.Errorf("%s: %q, %v", c.id, b.reads, err)
 				}
 			}
 		}
 		mustEnd(t, w, "ancient", Processed)
-		if !slices.Contains(b.reads, testSpace.Events()+"/0 from 0") {
+		if !slices.Contains(b.reads, testNamespace.Events()+"/0 from 0") {
 			t.Errorf("%q", b.reads)
 		}
 	})

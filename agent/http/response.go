@@ -13,12 +13,11 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// retryAfterMax is the longest Retry-After that is told apart; no attempt has so
-// much time.
+// retryAfterMax bounds Retry-After. It is longer than any attempt.
 const retryAfterMax = 365 * 24 * time.Hour
 
-// answer is what a service said.
-type answer struct {
+// response is what a service answered.
+type response struct {
 	status  int
 	header  http.Header
 	body    []byte // at most one byte more than its bound
@@ -26,44 +25,44 @@ type answer struct {
 	now     time.Time
 }
 
-// answered says what an answer means. It is pure.
-func (a *Agent) answered(r agent.Request, w answer) (any, error) {
+// interpret converts a response into an output or a Failure. It is pure.
+func (a *Agent) interpret(r agent.Request, w response) (any, error) {
 	tooLarge := int64(len(w.body)) > a.cfg.MaxResponseBytes
 	if w.status >= 200 && w.status < 300 {
 		switch {
-		case tooLarge: // the same call would answer the same
+		case tooLarge: // another call would get the same answer
 			return nil, &agent.Failure{Code: CodeResponseTooLarge, Neutral: true,
 				Message: fmt.Sprintf("%s answered %d with more than %d bytes", r.Operation, w.status, a.cfg.MaxResponseBytes)}
 		case w.readErr != nil:
 			return nil, &agent.Failure{Code: CodeNoAnswer, Transient: true,
 				Err: fmt.Errorf("%s answered %d, and the body ended too early: %w", r.Operation, w.status, w.readErr)}
 		}
-		return output(r, w)
+		return outputOf(r, w)
 	}
 	if tooLarge || w.readErr != nil {
-		w.body = nil // the status says enough
+		w.body = nil // the status is enough
 	}
 	f := &agent.Failure{
 		Code:    "http_" + strconv.Itoa(w.status),
 		Message: fmt.Sprintf("%s answered %d %s", r.Operation, w.status, http.StatusText(w.status)),
 	}
-	describe(f, w)
+	addErrorBody(f, w)
 	switch {
 	case w.status == http.StatusTooEarly || w.status == http.StatusTooManyRequests:
 		f.Transient, f.NoEffect = true, true
 		f.Neutral = w.status == http.StatusTooEarly
 	case w.status == http.StatusRequestTimeout || w.status == http.StatusConflict:
-		f.Transient, f.Neutral = true, true // this request's matter, not the service's health
+		f.Transient, f.Neutral = true, true // about this request, not the service's health
 	case w.status >= 500:
 		f.Transient = true
 	case w.status >= 400:
 		f.Rejected = true
 	case w.status >= 300:
-		// Redirects aren't followed; a 303 often means that the work is
-		// done. So it isn't called again here, and its effect is unknown.
+		// Redirects aren't followed. A 303 often means that the work is done, so the effect is unknown and
+		// the service isn't called again.
 		f.Neutral = true
-	default: // 1xx as a final answer: no service speaks so
-		f.Message = fmt.Sprintf("%s answered %d, which ends no call", r.Operation, w.status)
+	default: // 1xx as a final answer
+		f.Message = fmt.Sprintf("%s answered %d, which is not a final status", r.Operation, w.status)
 	}
 	if f.Transient {
 		f.After = retryAfter(w.header, w.now)
@@ -71,12 +70,12 @@ func (a *Agent) answered(r agent.Request, w answer) (any, error) {
 	return nil, f
 }
 
-// output is the body of a 2xx: the work is done, whatever was said of it. What can't be read is no output, and the
-// same call would answer the same: the effect stays unknown, so that an undo reaches it.
-func output(r agent.Request, w answer) (any, error) {
+// outputOf converts the body of a 2xx. The work is done, so a body that can't be decoded is a failure with unknown
+// effect: another call would get the same answer, and an undo must reach the service.
+func outputOf(r agent.Request, w response) (any, error) {
 	b, err := decode(w.header, w.body)
 	if err == nil {
-		err = b.bad()
+		err = b.outputError()
 	}
 	if err != nil {
 		return nil, &agent.Failure{Code: CodeBadResponse, Neutral: true, Message: fmt.Sprintf("%s answered %d with a body that can't be read: %v", r.Operation, w.status, err)}
@@ -85,15 +84,15 @@ func output(r agent.Request, w answer) (any, error) {
 	switch {
 	case len(text) == 0:
 		return nil, nil
-	case json.Valid(text): // one that decoders read in different ways is no text: the agent says what is wrong with it
+	case json.Valid(text): // JSON that is ambiguous or too deep is rejected by package agent, with its reason
 		return json.RawMessage(text), nil
 	}
 	return map[string]string{"body": string(text)}, nil
 }
 
-// describe takes what an error's body says: its code and message if it is an
-// object that has them, and all of it as details.
-func describe(f *agent.Failure, w answer) {
+// addErrorBody adds the body of an error to its Failure: code and message if it is an object with them, and
+// all of it as details.
+func addErrorBody(f *agent.Failure, w response) {
 	b, err := decode(w.header, w.body)
 	if err != nil {
 		f.Message += " with a body that can't be read: " + err.Error()
@@ -110,7 +109,7 @@ func describe(f *agent.Failure, w answer) {
 	f.Details = body
 	var e struct{ Code, Message any }
 	if json.Unmarshal(body, &e) != nil {
-		return // JSON, but no object: it is in the details
+		return // JSON, but not an object
 	}
 	if code, ok := e.Code.(string); ok && code != "" {
 		f.Code = code
@@ -120,8 +119,8 @@ func describe(f *agent.Failure, w answer) {
 	}
 }
 
-// retryAfter reads RFC 9110, section 10.2.3: seconds, or a date, which is
-// measured by the service's own clock where it tells it.
+// retryAfter decodes Retry-After (RFC 9110, section 10.2.3): seconds, or a date. A date is relative to the
+// response's Date, so that the service's clock counts, or to now without one.
 func retryAfter(h http.Header, now time.Time) time.Duration {
 	v := strings.TrimSpace(h.Get("Retry-After"))
 	if v == "" {
@@ -136,7 +135,7 @@ func retryAfter(h http.Header, now time.Time) time.Duration {
 	}
 	at, err := http.ParseTime(v)
 	if err != nil {
-		return 0 // neither form: the backoff decides
+		return 0 // malformed: the backoff decides
 	}
 	if date, err := http.ParseTime(h.Get("Date")); err == nil {
 		now = date

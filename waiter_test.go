@@ -17,54 +17,54 @@ import (
 	"github.com/waybill-run/waybill/internal/kafka"
 )
 
-// open is a watch of a client that is opened now.
-func (b *book) open(t *testing.T) *watch {
+// openWaiter returns the waiter of a client that is opened now.
+func (b *fakeLog) openWaiter(t *testing.T) *waiter {
 	t.Helper()
 	b.mu.Lock()
 	fault := b.fault
 	b.fault = nil
 	b.mu.Unlock()
-	ends, err := b.ends(t.Context(), testSpace.Events())
+	ends, err := b.endOffsets(t.Context(), testNamespace.Events())
 	if err != nil {
 		t.Fatal(err)
 	}
-	b.fault, b.asked = fault, 0
-	return newWatch(testSpace, int32(len(ends)), ends, b)
+	b.fault, b.endsCalls = fault, 0
+	return newWaiter(testNamespace, int32(len(ends)), ends, b)
 }
 
-// submitted is a task that the watch's client submits now.
-func (w *watch) submitted(id, digest string, offset int64, at time.Time) {
-	w.expect(id)
-	w.acknowledged(id, digest, &events.Record{Topic: testSpace.Inbox(events.Tasks), Partition: w.partition(id), Offset: offset, Time: at})
+// submit acknowledges an order of the waiter's client.
+func (w *waiter) submit(id, digest string, offset int64, at time.Time) {
+	w.recordPosition(id)
+	w.recordAcknowledged(id, digest, &events.Record{Topic: testNamespace.Inbox(events.Tasks), Partition: w.partitionOf(id), Offset: offset, Time: at})
 }
 
-// bubble runs a test on a virtual clock.
-func bubble(t *testing.T, fn func(t *testing.T)) { t.Helper(); synctest.Test(t, fn) }
+// withVirtualClock runs a test on a virtual clock.
+func withVirtualClock(t *testing.T, fn func(t *testing.T)) { t.Helper(); synctest.Test(t, fn) }
 
-// hours bounds a wait that must not end so: the virtual clock would run on.
-func hours(t *testing.T) context.Context {
+// withinAnHour bounds a wait, because the virtual clock would never stop it.
+func withinAnHour(t *testing.T) context.Context {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 	t.Cleanup(cancel)
 	return ctx
 }
 
-func mustEnd(t *testing.T, w *watch, id string, want State) Task {
+func mustEnd(t *testing.T, w *waiter, id string, want State) Task {
 	t.Helper()
-	task, err := w.wait(hours(t), id)
+	task, err := w.wait(withinAnHour(t), id)
 	if err != nil || task.State != want {
 		t.Errorf("task %s: %s, %v; want %s", id, task.State, err, want)
 	}
 	return task
 }
 
-func TestWaitFindsAnEndThatCameBefore(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		b := newBook(1)
+func TestWaitFindsAnEarlierEnd(t *testing.T) {
+	withVirtualClock(t, func(t *testing.T) {
+		b := newFakeLog(1)
 		var g sync.WaitGroup
 		for i := range 50 {
 			b.task(fmt.Sprint("old-", i)).write(received(""), started, finished)
 		}
-		w := b.open(t)
+		w := b.openWaiter(t)
 		defer w.close()
 		for i := range 50 {
 			g.Go(func() { mustEnd(t, w, fmt.Sprint("old-", i), Processed) })
@@ -80,18 +80,18 @@ func TestWaitFindsAnEndThatCameBefore(t *testing.T) {
 	})
 }
 
-func TestWaitReadsNoHistoryOfWhatWasSubmittedHere(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		b := newBook(1)
+func TestWaitReadsNoHistoryOfOwnOrders(t *testing.T) {
+	withVirtualClock(t, func(t *testing.T) {
+		b := newFakeLog(1)
 		for i := range 100 {
 			b.task(fmt.Sprint("old-", i)).write(received(""), started, finished)
 		}
 		time.Sleep(24 * time.Hour)
-		w := b.open(t)
+		w := b.openWaiter(t)
 		defer w.close()
 		for i := range 20 {
 			id := fmt.Sprint("new-", i)
-			w.submitted(id, "", int64(i), time.Now())
+			w.submit(id, "", int64(i), time.Now())
 			if i%2 == 0 {
 				time.Sleep(2 * time.Second) // it ends before it is waited for
 				b.task(id).write(received(""), started, finished)
@@ -110,14 +110,14 @@ func TestWaitReadsNoHistoryOfWhatWasSubmittedHere(t *testing.T) {
 
 func TestWaitDoesNotTrustClocks(t *testing.T) {
 	for _, skew := range []time.Duration{-time.Hour, time.Hour} {
-		bubble(t, func(t *testing.T) {
-			b := newBook(1)
+		withVirtualClock(t, func(t *testing.T) {
+			b := newFakeLog(1)
 			history := b.task("before")
 			history.skew = skew
 			history.write(received(""), started, finished)
-			w := b.open(t)
+			w := b.openWaiter(t)
 			defer w.close()
-			w.submitted("new", "", 0, time.Now()) // by another broker's clock
+			w.submit("new", "", 0, time.Now()) // by another broker's clock
 			next := b.task("new")
 			next.skew = skew
 			next.write(received(""), started, finished)
@@ -126,18 +126,18 @@ func TestWaitDoesNotTrustClocks(t *testing.T) {
 	}
 }
 
-func TestWaitForAnOrderThatHadEndedBefore(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		b := newBook(1)
+func TestWaitForAnOrderSubmittedAfterItsEnd(t *testing.T) {
+	withVirtualClock(t, func(t *testing.T) {
+		b := newFakeLog(1)
 		b.task("o").write(received("d"), started, undoing(), undone())
 		b.task("p").write(received("d"), started, finished)
-		w := b.open(t)
+		w := b.openWaiter(t)
 		defer w.close()
-		w.submitted("o", "d", 0, time.Now()) // and nothing comes of it
+		w.submit("o", "d", 0, time.Now()) // and nothing comes of it
 		mustEnd(t, w, "o", Undone)
-		w.submitted("p", "another", 1, time.Now())
+		w.submit("p", "another", 1, time.Now())
 		var refused *RefusedError
-		if _, err := w.wait(hours(t), "p"); !errors.As(err, &refused) || !strings.Contains(refused.Reason, "id_conflict") || refused.State != Processed {
+		if _, err := w.wait(withinAnHour(t), "p"); !errors.As(err, &refused) || !strings.Contains(refused.Reason, "id_conflict") || refused.State != Processed {
 			t.Errorf("got %v", err)
 		}
 	})
@@ -146,63 +146,63 @@ func TestWaitForAnOrderThatHadEndedBefore(t *testing.T) {
 // TestWaitAfterASubmitThatFailed: an order that wasn't written says nothing of the task that is there under its id, nor of
 // the order that was written before.
 func TestWaitAfterASubmitThatFailed(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		b := newBook(2)
+	withVirtualClock(t, func(t *testing.T) {
+		b := newFakeLog(2)
 		b.task("there").write(received("d"), started, finished)
-		w := b.open(t)
+		w := b.openWaiter(t)
 		defer w.close()
-		w.expect("there") // with another body, and it is never acknowledged
+		w.recordPosition("there") // with another body, and it is never acknowledged
 		mustEnd(t, w, "there", Processed)
-		w.submitted("refused", "d", 3, time.Now())
+		w.submit("refused", "d", 3, time.Now())
 		b.deadletter(w, "refused", 3)
-		w.expect("refused") // again, and it isn't acknowledged
+		w.recordPosition("refused") // again, and it isn't acknowledged
 		var refused *RefusedError
-		if _, err := w.wait(hours(t), "refused"); !errors.As(err, &refused) || !strings.Contains(refused.Reason, "unknown_workflow") {
+		if _, err := w.wait(withinAnHour(t), "refused"); !errors.As(err, &refused) || !strings.Contains(refused.Reason, "unknown_workflow") {
 			t.Errorf("the order that was written before: %v", err)
 		}
 	})
 }
 
 func TestWaitForAnOrderThatIsRefused(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		b := newBook(3)
-		w := b.open(t)
+	withVirtualClock(t, func(t *testing.T) {
+		b := newFakeLog(3)
+		w := b.openWaiter(t)
 		defer w.close()
 		at := time.Now()
-		w.submitted("o", "d", 17, at)
+		w.submit("o", "d", 17, at)
 		go func() {
-			time.Sleep(8 * time.Second) // the scheduler was away
+			time.Sleep(8 * time.Second) // no scheduler runs
 			b.deadletter(w, "o", 17)
 		}()
 		var refused *RefusedError
-		if _, err := w.wait(hours(t), "o"); !errors.As(err, &refused) || refused.Reason != "unknown_workflow: no workflow" {
+		if _, err := w.wait(withinAnHour(t), "o"); !errors.As(err, &refused) || refused.Reason != "unknown_workflow: no workflow" {
 			t.Errorf("got %v", err)
 		}
-		if took := time.Since(at); took > 8*time.Second+2*refusalsEvery {
+		if took := time.Since(at); took > 8*time.Second+2*refusalsInterval {
 			t.Errorf("took %v", took)
 		}
 	})
 }
 
 // deadletter refuses the submission of an order at an offset.
-func (b *book) deadletter(w *watch, id string, offset int64) {
-	p := w.partition(id)
-	r := events.Record{Topic: testSpace.Inbox(events.Tasks), Partition: p, Offset: offset, Key: []byte(id), Value: []byte("{}")}
-	b.append(testSpace.Deadletters(), p, events.Deadletter(testSpace, "s", &r, &events.Unusable{Reason: events.ReasonUnknownWorkflow, Detail: "no workflow"}))
+func (b *fakeLog) deadletter(w *waiter, id string, offset int64) {
+	p := w.partitionOf(id)
+	r := events.Record{Topic: testNamespace.Inbox(events.Tasks), Partition: p, Offset: offset, Key: []byte(id), Value: []byte("{}")}
+	b.append(testNamespace.Deadletters(), p, events.Deadletter(testNamespace, "s", &r, &events.Unusable{Reason: events.ReasonUnknownWorkflow, Detail: "no workflow"}))
 }
 
 // An order that was refused goes on when its dead letter is written again, the workflow being
 // there by then.
 func TestWaitForAnOrderThatIsNoLongerRefused(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		b := newBook(1)
-		w := b.open(t)
+	withVirtualClock(t, func(t *testing.T) {
+		b := newFakeLog(1)
+		w := b.openWaiter(t)
 		defer w.close()
-		w.submitted("o", "d", 17, time.Now())
+		w.submit("o", "d", 17, time.Now())
 		b.deadletter(w, "o", 17)
 		var refused *RefusedError
 		for range 2 {
-			if _, err := w.wait(hours(t), "o"); !errors.As(err, &refused) {
+			if _, err := w.wait(withinAnHour(t), "o"); !errors.As(err, &refused) {
 				t.Errorf("got %v", err)
 			}
 		}
@@ -219,17 +219,17 @@ func TestWaitForAnOrderThatIsNoLongerRefused(t *testing.T) {
 // An order is submitted again while the dead letters are looked through, and what is found is
 // of the first time.
 func TestWaitForAnOrderThatWasSubmittedAgain(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		b := newBook(1)
-		w := b.open(t)
+	withVirtualClock(t, func(t *testing.T) {
+		b := newFakeLog(1)
+		w := b.openWaiter(t)
 		defer w.close()
-		w.submitted("o", "d", 17, time.Now())
+		w.submit("o", "d", 17, time.Now())
 		b.deadletter(w, "o", 17)
 		var once sync.Once
 		b.fault = func(what string) error {
 			if what == "read" {
 				once.Do(func() {
-					w.submitted("o", "d", 18, time.Now())
+					w.submit("o", "d", 18, time.Now())
 					go func() {
 						time.Sleep(time.Minute)
 						b.task("o").write(received("d"), started, finished)
@@ -243,11 +243,11 @@ func TestWaitForAnOrderThatWasSubmittedAgain(t *testing.T) {
 }
 
 func TestWaitForAHoldIsAboutNow(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		b := newBook(1)
-		w := b.open(t)
+	withVirtualClock(t, func(t *testing.T) {
+		b := newFakeLog(1)
+		w := b.openWaiter(t)
 		defer w.close()
-		w.submitted("o", "", 0, time.Now())
+		w.submit("o", "", 0, time.Now())
 		task := b.task("o").write(received(""), started, held())
 		mustEnd(t, w, "o", Held)
 		mustEnd(t, w, "o", Held)
@@ -262,20 +262,20 @@ func TestWaitForAHoldIsAboutNow(t *testing.T) {
 
 // A hold that ends while the log is looked at, before the call, isn't returned.
 func TestWaitForAHoldIsNotOfALookBegunBefore(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		b := newBook(1)
-		w := b.open(t)
+	withVirtualClock(t, func(t *testing.T) {
+		b := newFakeLog(1)
+		w := b.openWaiter(t)
 		defer w.close()
-		w.submitted("o", "", 0, time.Now())
+		w.submit("o", "", 0, time.Now())
 		task := b.task("o").write(received(""), started, held())
 		mustEnd(t, w, "o", Held)
-		w.submitted("another", "", 1, time.Now())
+		w.submit("another", "", 1, time.Now())
 		var g sync.WaitGroup
 		g.Go(func() { mustEnd(t, w, "another", Processed) }) // keeps it looking
 		time.Sleep(time.Minute)
 		var once sync.Once
 		b.mu.Lock()
-		b.answered = func() {
+		b.afterEnds = func() {
 			once.Do(func() {
 				task.write(resumed)
 				g.Go(func() { mustEnd(t, w, "o", Processed) })
@@ -292,8 +292,8 @@ func TestWaitForAHoldIsNotOfALookBegunBefore(t *testing.T) {
 }
 
 func TestWaitSurvivesBrokersThatAreAway(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		b := newBook(1)
+	withVirtualClock(t, func(t *testing.T) {
+		b := newFakeLog(1)
 		away := errors.New("connection refused")
 		begun := time.Now()
 		b.fault = func(string) error {
@@ -302,18 +302,18 @@ func TestWaitSurvivesBrokersThatAreAway(t *testing.T) {
 			}
 			return nil
 		}
-		w := b.open(t)
+		w := b.openWaiter(t)
 		defer w.close()
-		w.submitted("o", "", 0, time.Now())
+		w.submit("o", "", 0, time.Now())
 		task := b.task("o").write(received(""), started)
 		go func() {
 			time.Sleep(30 * time.Second)
 			task.write(finished)
 		}()
 		mustEnd(t, w, "o", Processed)
-		w.submitted("p", "", 1, time.Now())
+		w.submit("p", "", 1, time.Now())
 		from := time.Now()
-		_, err := w.wait(hours(t), "p")
+		_, err := w.wait(withinAnHour(t), "p")
 		if took := time.Since(from); !errors.Is(err, away) || took < 4*time.Minute || took > 7*time.Minute {
 			t.Errorf("after %v: %v", took, err)
 		}
@@ -323,10 +323,10 @@ func TestWaitSurvivesBrokersThatAreAway(t *testing.T) {
 // A partition that can't be read, while the brokers answer, ends those that
 // wait for its tasks only.
 func TestWaitForAPartitionThatCannotBeRead(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		b := newBook(1)
+	withVirtualClock(t, func(t *testing.T) {
+		b := newFakeLog(1)
 		b.task("o").write(received(""))
-		w := b.open(t)
+		w := b.openWaiter(t)
 		defer w.close()
 		denied := errors.New("not permitted")
 		b.fault = func(what string) error {
@@ -335,36 +335,36 @@ func TestWaitForAPartitionThatCannotBeRead(t *testing.T) {
 			}
 			return nil
 		}
-		if _, err := w.wait(hours(t), "o"); !errors.Is(err, denied) {
+		if _, err := w.wait(withinAnHour(t), "o"); !errors.Is(err, denied) {
 			t.Errorf("got %v", err)
 		}
 	})
 }
 
 func TestWaitEndsWithItsContextAndTheClient(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		b := newBook(2)
-		w := b.open(t)
-		w.submitted("o", "", 0, time.Now())
+	withVirtualClock(t, func(t *testing.T) {
+		b := newFakeLog(2)
+		w := b.openWaiter(t)
+		w.submit("o", "", 0, time.Now())
 		b.task("o").write(received(""), started)
-		for id, want := range map[string]string{"o": "it is processing", "nobody": "nothing of it was seen"} {
+		for id, want := range map[string]string{"o": "it is processing", "nobody": "no event of it was found"} {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			if _, err := w.wait(ctx, id); !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), want) {
 				t.Errorf("got %v", err)
 			}
 			cancel()
 		}
-		asked := b.asked
+		asked := b.endsCalls
 		time.Sleep(time.Hour)
-		if b.asked > asked+1 {
-			t.Errorf("asked %d times while nobody waits", b.asked-asked)
+		if b.endsCalls > asked+1 {
+			t.Errorf("asked %d times while nobody waits", b.endsCalls-asked)
 		}
 		go func() {
 			time.Sleep(time.Second)
 			w.close()
 		}()
 		for range 2 { // while it waits, and after
-			if _, err := w.wait(hours(t), "o"); !errors.Is(err, ErrClosed) {
+			if _, err := w.wait(withinAnHour(t), "o"); !errors.Is(err, ErrClosed) {
 				t.Errorf("got %v", err)
 			}
 		}
@@ -372,20 +372,20 @@ func TestWaitEndsWithItsContextAndTheClient(t *testing.T) {
 }
 
 func TestWaitForWhatCannotBeUnderstood(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		b := newBook(1)
+	withVirtualClock(t, func(t *testing.T) {
+		b := newFakeLog(1)
 		b.task("trimmed").write(received(""), started, finished)
-		all := &b.parts[testSpace.Events()][0]
+		all := &b.partitions[testNamespace.Events()][0]
 		*all = (*all)[1:]
 		b.task("broken").write(received(""), finished) // never started
 		b.task("later").write(received(""))
 		later := events.Record{Key: []byte("later"), Value: []byte("{}"), Headers: events.CloudHeaders("waybill.task.teleported.v1", "s", "later/2")}
-		b.append(testSpace.Events(), 0, later)
+		b.append(testNamespace.Events(), 0, later)
 		b.task("fine").write(received(""), started, finished)
-		w := b.open(t)
+		w := b.openWaiter(t)
 		defer w.close()
-		for id, want := range map[string]string{"trimmed": "no longer holds its first events", "broken": "can't be followed at t.events/0/", "later": "unknown event type"} {
-			if _, err := w.wait(hours(t), id); err == nil || !strings.Contains(err.Error(), want) {
+		for id, want := range map[string]string{"trimmed": "no longer has its first events", "broken": "can't be applied", "later": "unknown event type"} {
+			if _, err := w.wait(withinAnHour(t), id); err == nil || !strings.Contains(err.Error(), want) {
 				t.Errorf("%s: got %v, want %q", id, err, want)
 			}
 		}
@@ -394,9 +394,9 @@ func TestWaitForWhatCannotBeUnderstood(t *testing.T) {
 }
 
 func TestWatchForgetsTheOldest(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		b := newBook(1)
-		w := b.open(t)
+	withVirtualClock(t, func(t *testing.T) {
+		b := newFakeLog(1)
+		w := b.openWaiter(t)
 		defer w.close()
 		ctx, cancel := context.WithCancel(t.Context())
 		var g sync.WaitGroup
@@ -407,7 +407,7 @@ func TestWatchForgetsTheOldest(t *testing.T) {
 		})
 		synctest.Wait()
 		for i := range 3 * trackedMax {
-			w.expect(fmt.Sprint(i))
+			w.recordPosition(fmt.Sprint(i))
 		}
 		if n := len(w.tasks); n > trackedMax+1 || n != w.recent.Len() {
 			t.Errorf("%d tasks are remembered, %d in order", n, w.recent.Len())
@@ -426,14 +426,14 @@ func TestWatchForgetsTheOldest(t *testing.T) {
 // What is kept of tasks that nobody waits for is bounded in bytes. Of those that had to go
 // the log is read again when somebody asks, from where the first of them begins.
 func TestWatchKeepsFewBytes(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	withVirtualClock(t, func(t *testing.T) {
 		const tasks, large = 60, 50_000
-		b := newBook(1)
+		b := newFakeLog(1)
 		b.task("old").write(received(""), started, finished)
 		time.Sleep(24 * time.Hour)
-		w := b.open(t)
+		w := b.openWaiter(t)
 		defer w.close()
-		w.keep = 10 * large
+		w.idleBytesMax = 10 * large
 		bounded := func() {
 			t.Helper()
 			w.mu.Lock()
@@ -444,17 +444,17 @@ func TestWatchKeepsFewBytes(t *testing.T) {
 					kept += tracked.task.Bytes()
 				}
 			}
-			if kept > w.keep || w.idleBytes > w.keep || w.idleBytes < kept {
-				t.Errorf("%d bytes of tasks are kept, counted as %d, at most %d", kept, w.idleBytes, w.keep)
+			if kept > w.idleBytesMax || w.idleBytes > w.idleBytesMax || w.idleBytes < kept {
+				t.Errorf("%d bytes of tasks are kept, counted as %d, at most %d", kept, w.idleBytes, w.idleBytesMax)
 			}
 		}
 		input := []byte(`"` + strings.Repeat("x", large) + `"`)
-		w.submitted("last", "", 0, time.Now())
+		w.submit("last", "", 0, time.Now())
 		var g sync.WaitGroup
 		g.Go(func() { mustEnd(t, w, "last", Processed) }) // keeps it reading
 		for i := range tasks {
 			id := fmt.Sprint(i)
-			w.submitted(id, "", 0, time.Now())
+			w.submit(id, "", 0, time.Now())
 			b.task(id).write(&events.TaskReceived{Workflow: "w", Version: 1, Input: input, Plan: events.NewPlan(events.OnErrorUndo, time.Hour, nil)},
 				started, &events.TaskProcessed{Output: input})
 			if i%7 == 0 {
@@ -484,14 +484,14 @@ func TestWatchKeepsFewBytes(t *testing.T) {
 func TestWaitAlwaysReturnsTheEnd(t *testing.T) {
 	for seed := range uint64(40) {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
-			bubble(t, func(t *testing.T) { randomWaits(t, rand.New(rand.NewPCG(seed, 1))) })
+			withVirtualClock(t, func(t *testing.T) { randomWaits(t, rand.New(rand.NewPCG(seed, 1))) })
 		})
 	}
 }
 
 func randomWaits(t *testing.T, r *rand.Rand) {
 	const tasks = 60
-	b := newBook(3)
+	b := newFakeLog(3)
 	var chance sync.Mutex // the generator's
 	under := func(n int) int {
 		chance.Lock()
@@ -537,15 +537,15 @@ func randomWaits(t *testing.T, r *rand.Rand) {
 	for i := range tasks / 3 {
 		write(fmt.Sprint(i), true)
 	}
-	w := b.open(t)
+	w := b.openWaiter(t)
 	defer w.close()
-	w.keep = under(2) * under(5000)
+	w.idleBytesMax = under(2) * under(5000)
 	for i := range tasks {
 		id := fmt.Sprint(i)
 		g.Go(func() {
 			time.Sleep(time.Duration(under(5000)) * time.Millisecond)
 			if under(2) == 0 {
-				w.submitted(id, "d", int64(i), time.Now())
+				w.submit(id, "d", int64(i), time.Now())
 			}
 			if i >= tasks/3 {
 				g.Go(func() { write(id, false) })
@@ -566,7 +566,7 @@ func gone(t *testing.T) error {
 	if err != nil {
 		t.Fatal(err)
 	}
-	admin, err := kafka.OpenAdmin(kafka.Config{Brokers: []string{l.Addr().String()}, Namespace: testSpace})
+	admin, err := kafka.OpenAdmin(kafka.Config{Brokers: []string{l.Addr().String()}, Namespace: testNamespace})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -589,7 +589,7 @@ func TestWaitSaysThatNoBrokerAnswers(t *testing.T) {
 	}{
 		"away":                   {"ends", away, true},
 		"away while it reads":    {"read", away, true},
-		"silent":                 {"ends", silent(away), true},
+		"silent":                 {"ends", unreachableError(away), true},
 		"cut off":                {"ends", fmt.Errorf("list: %w", io.EOF), true},
 		"out of time":            {"ends", fmt.Errorf("list: %w", context.DeadlineExceeded), true},
 		"refused":                {"ends", errors.New("TOPIC_AUTHORIZATION_FAILED"), false},
@@ -597,10 +597,10 @@ func TestWaitSaysThatNoBrokerAnswers(t *testing.T) {
 		"damaged":                {"read", &kafka.DamagedError{Topic: "t"}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				b := newBook(1)
+			withVirtualClock(t, func(t *testing.T) {
+				b := newFakeLog(1)
 				b.task("o").write(received(""))
-				w := b.open(t)
+				w := b.openWaiter(t)
 				defer w.close()
 				b.fault = func(what string) error {
 					if what == c.what {
@@ -609,8 +609,8 @@ func TestWaitSaysThatNoBrokerAnswers(t *testing.T) {
 					return nil
 				}
 				from := time.Now()
-				_, err := w.wait(hours(t), "o")
-				if took := time.Since(from); took < patience || took > 2*patience {
+				_, err := w.wait(withinAnHour(t), "o")
+				if took := time.Since(from); took < brokerSilenceMax || took > 2*brokerSilenceMax {
 					t.Errorf("took %v", took)
 				}
 				if !errors.Is(err, c.err) || errors.Is(err, ErrUnreachable) != c.unreachable {
