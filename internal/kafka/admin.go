@@ -72,7 +72,7 @@ func (a *Admin) ClusterID(ctx context.Context) (string, error) {
 // TopicPartitions is a topic's partition count, and whether there is such a
 // topic.
 func (a *Admin) TopicPartitions(ctx context.Context, topic string) (int32, bool, error) {
-	t, err := a.topic(ctx, topic)
+	t, err := a.topicDetail(ctx, topic)
 	if errors.Is(err, kerr.UnknownTopicOrPartition) {
 		return 0, false, nil
 	}
@@ -89,7 +89,7 @@ func metadata(ctx context.Context, adm *kadm.Client, topics ...string) (kadm.Met
 	return adm.Metadata(kadm.WithAuthorizedOps(ctx), topics...)
 }
 
-func (a *Admin) topic(ctx context.Context, topic string) (kadm.TopicDetail, error) {
+func (a *Admin) topicDetail(ctx context.Context, topic string) (kadm.TopicDetail, error) {
 	meta, err := metadata(ctx, a.adm, topic)
 	if err == nil {
 		err = meta.Topics[topic].Err
@@ -111,7 +111,7 @@ func (a *Admin) RequestTopics(ctx context.Context) (partitions map[string]int32,
 	for name, t := range meta.Topics {
 		if agent, ok := a.cfg.Namespace.AgentOf(name); ok && t.Err == nil {
 			partitions[agent] = int32(len(t.Partitions))
-			if none := leaderlessOf(t); len(none) > 0 {
+			if none := leaderlessPartitions(t); len(none) > 0 {
 				leaderless[agent] = none
 			}
 		}
@@ -124,7 +124,7 @@ func (a *Admin) RequestTopics(ctx context.Context) (partitions map[string]int32,
 // changes nothing, and a partition of which the cluster doesn't say where it starts,
 // such as one without a leader, stays as it is.
 func (a *Admin) DeleteRecordsBefore(ctx context.Context, topic string, before map[int32]int64) error {
-	starts, err := a.startsKnown(ctx, topic)
+	starts, err := a.knownStartOffsets(ctx, topic)
 	if err != nil {
 		return fmt.Errorf("trim %s: %w", topic, err)
 	}
@@ -191,45 +191,45 @@ func (a *Admin) InboxTopicIDs(ctx context.Context) (ids events.TopicIDs, err err
 // StartOffsets is the first offset of each partition of a topic.
 func (a *Admin) StartOffsets(ctx context.Context, topic string) (map[int32]int64, error) {
 	listed, err := a.adm.ListStartOffsets(ctx, topic)
-	return offsetsOf(topic, "start", listed, err)
+	return allOffsets(topic, "start", listed, err)
 }
 
 // EndOffsets is the offset after the last record of each partition of a topic:
 // the high watermark.
 func (a *Admin) EndOffsets(ctx context.Context, topic string) (map[int32]int64, error) {
 	listed, err := a.adm.ListEndOffsets(ctx, topic)
-	return offsetsOf(topic, "end", listed, err)
+	return allOffsets(topic, "end", listed, err)
 }
 
 // CommittedEndOffsets is where a reader of committed records ends: the last
 // stable offset of each partition of a topic.
 func (a *Admin) CommittedEndOffsets(ctx context.Context, topic string) (map[int32]int64, error) {
 	listed, err := a.adm.ListCommittedOffsets(ctx, topic)
-	return offsetsOf(topic, "committed end", listed, err)
+	return allOffsets(topic, "committed end", listed, err)
 }
 
-// CommittedEndsKnown is CommittedEndOffsets without the partitions of which the cluster doesn't
+// KnownCommittedEndOffsets is CommittedEndOffsets without the partitions of which the cluster doesn't
 // say it, such as those that have no leader. It fails if that is none.
-func (a *Admin) CommittedEndsKnown(ctx context.Context, topic string) (map[int32]int64, error) {
+func (a *Admin) KnownCommittedEndOffsets(ctx context.Context, topic string) (map[int32]int64, error) {
 	listed, err := a.adm.ListCommittedOffsets(ctx, topic)
-	return offsetsKnown(topic, "committed end", listed, err)
+	return knownOffsets(topic, "committed end", listed, err)
 }
 
-// EndsKnown is EndOffsets of those partitions.
-func (a *Admin) EndsKnown(ctx context.Context, topic string) (map[int32]int64, error) {
+// KnownEndOffsets is EndOffsets of those partitions.
+func (a *Admin) KnownEndOffsets(ctx context.Context, topic string) (map[int32]int64, error) {
 	listed, err := a.adm.ListEndOffsets(ctx, topic)
-	return offsetsKnown(topic, "end", listed, err)
+	return knownOffsets(topic, "end", listed, err)
 }
 
-// startsKnown is StartOffsets of those partitions.
-func (a *Admin) startsKnown(ctx context.Context, topic string) (map[int32]int64, error) {
+// knownStartOffsets is StartOffsets of those partitions.
+func (a *Admin) knownStartOffsets(ctx context.Context, topic string) (map[int32]int64, error) {
 	listed, err := a.adm.ListStartOffsets(ctx, topic)
-	return offsetsKnown(topic, "start", listed, err)
+	return knownOffsets(topic, "start", listed, err)
 }
 
-// offsetsKnown is offsetsOf without the partitions of which the cluster doesn't say it, unless
+// knownOffsets is allOffsets without the partitions of which the cluster doesn't say it, unless
 // that is all of them.
-func offsetsKnown(topic, which string, listed kadm.ListedOffsets, err error) (map[int32]int64, error) {
+func knownOffsets(topic, which string, listed kadm.ListedOffsets, err error) (map[int32]int64, error) {
 	offsets := make(map[int32]int64, len(listed[topic]))
 	for p, o := range listed[topic] {
 		if o.Err == nil {
@@ -239,11 +239,11 @@ func offsetsKnown(topic, which string, listed kadm.ListedOffsets, err error) (ma
 	if len(offsets) > 0 {
 		return offsets, nil
 	}
-	return offsetsOf(topic, which, listed, err)
+	return allOffsets(topic, which, listed, err)
 }
 
-// offsetsOfSome is offsetsOf of some partitions; what is wrong with others is nothing to them.
-func offsetsOfSome(topic, which string, partitions []int32, listed kadm.ListedOffsets, err error) (map[int32]int64, error) {
+// offsetsOfPartitions is allOffsets of some partitions; what is wrong with others is nothing to them.
+func offsetsOfPartitions(topic, which string, partitions []int32, listed kadm.ListedOffsets, err error) (map[int32]int64, error) {
 	offsets := make(map[int32]int64, len(partitions))
 	for _, p := range partitions {
 		switch o, ok := listed.Lookup(topic, p); {
@@ -252,7 +252,7 @@ func offsetsOfSome(topic, which string, partitions []int32, listed kadm.ListedOf
 		case ok:
 			return nil, fmt.Errorf("list %s offsets of %s/%d: %w", which, topic, p, o.Err)
 		case err != nil || listed.Error() != nil || len(listed[topic]) == 0:
-			return offsetsOf(topic, which, listed, err)
+			return allOffsets(topic, which, listed, err)
 		default:
 			return nil, fmt.Errorf("topic %s has no partition %d, the last one is %d", topic, p, len(listed[topic])-1)
 		}
@@ -260,7 +260,7 @@ func offsetsOfSome(topic, which string, partitions []int32, listed kadm.ListedOf
 	return offsets, nil
 }
 
-func offsetsOf(topic, which string, listed kadm.ListedOffsets, err error) (map[int32]int64, error) {
+func allOffsets(topic, which string, listed kadm.ListedOffsets, err error) (map[int32]int64, error) {
 	if err == nil {
 		err = listed.Error()
 	}
@@ -295,7 +295,7 @@ func (a *Admin) ReadCompacted(ctx context.Context, topic string, fn func(events.
 		for r.position() < ends[p] {
 			batch, err := r.next(ctx)
 			if err != nil {
-				return errors.Join(err, r.trouble)
+				return errors.Join(err, r.lastErr)
 			}
 			for _, record := range batch {
 				if record.Offset >= ends[p] {

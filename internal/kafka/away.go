@@ -13,15 +13,15 @@ import (
 // ErrNoLeader is the error of a partition that no broker leads.
 var ErrNoLeader error = kerr.LeaderNotAvailable
 
-// AwayError says that brokers don't give what some partitions of a topic hold, at the moment: mostly because
+// UnavailableError says that brokers don't give what some partitions of a topic hold, at the moment: mostly because
 // none leads them.
-type AwayError struct {
+type UnavailableError struct {
 	Topic      string
 	Partitions []int32 // ascending
 	Err        error
 }
 
-func (e *AwayError) Error() string {
+func (e *UnavailableError) Error() string {
 	if errors.Is(e.Err, ErrNoLeader) {
 		return fmt.Sprintf("no broker leads partition %s of %s at the moment: start the brokers that have it, which kafka-topics.sh --describe --unavailable-partitions names", partitionList(e.Partitions), e.Topic)
 	}
@@ -29,7 +29,7 @@ func (e *AwayError) Error() string {
 }
 
 // Unwrap is what the brokers said.
-func (e *AwayError) Unwrap() error { return e.Err }
+func (e *UnavailableError) Unwrap() error { return e.Err }
 
 // partitionList is partitions as a text, with commas.
 func partitionList(ps []int32) string {
@@ -40,9 +40,9 @@ func partitionList(ps []int32) string {
 	return text
 }
 
-// leaderless is the *AwayError of those of some partitions of a topic (nil: of all) that no broker leads; if
+// leaderless is the *UnavailableError of those of some partitions of a topic (nil: of all) that no broker leads; if
 // there are none, err as it is.
-func leaderless(ctx context.Context, adm *kadm.Client, topic string, partitions []int32, err error) error {
+func leaderlessError(ctx context.Context, adm *kadm.Client, topic string, partitions []int32, err error) error {
 	meta, failed := metadata(ctx, adm, topic)
 	if failed != nil {
 		return err
@@ -57,5 +57,5 @@ func leaderless(ctx context.Context, adm *kadm.Client, topic string, partitions 
 		return err
 	}
 	slices.Sort(without)
-	return &AwayError{Topic: topic, Partitions: without, Err: ErrNoLeader}
+	return &UnavailableError{Topic: topic, Partitions: without, Err: ErrNoLeader}
 }

@@ -23,7 +23,7 @@ const protocolName = "waybill-copartitioned"
 // topic-partitions and tears co-partitioned topics apart.
 //
 // Where somebody has added partitions to an inbox, records are written to them by
-// the keys' hash. With them (takeAdded) partition p goes together with p+n, p+2n and
+// the keys' hash. With them (includeAdded) partition p goes together with p+n, p+2n and
 // so on of each topic that has them, n being the number there should be.
 //
 // It also knows what its member owns. Callbacks of the client do not: a
@@ -36,9 +36,9 @@ const protocolName = "waybill-copartitioned"
 // kgo.Balancers and among kgo.WithHooks. All methods may be called from any
 // goroutine.
 type Balancer struct {
-	partitions int32
-	takeAdded  bool   // partitions that were added to a topic
-	owner      string // who the member is, for those who look at the group
+	partitions   int32
+	includeAdded bool   // partitions that were added to a topic
+	owner        string // who the member is, for those who look at the group
 
 	// onAdded is called for partitions that come anew, under the balancer's
 	// lock, before the client can fetch any of them. A partition with which another
@@ -48,43 +48,43 @@ type Balancer struct {
 	onChanged func(added, lost []int32)
 	// onError is called with what ended a group session.
 	onError func(error)
-	// onUneven is called on the leader for a member whose topics are not
+	// onSubscriptionMismatch is called on the leader for a member whose topics are not
 	// those of the first member.
-	onUneven func(member string, topics []string)
+	onSubscriptionMismatch func(member string, topics []string)
 
-	mu     sync.Mutex
-	client *kgo.Client
-	member string // member id at the last assignment
-	joins  bool   // it has asked to join since: its id may be another by now
+	mu      sync.Mutex
+	client  *kgo.Client
+	member  string // member id at the last assignment
+	joining bool   // it has asked to join since: its id may be another by now
 	// fencedSince is since when the group says that another has its instance's name; zero: it was taken since.
-	fencedSince time.Time
-	last        uint64 // number given last
+	fencedSince    time.Time
+	lastAssignment uint64 // number given last
 	// owned is replaced, never changed, so that it can be handed out.
 	owned map[int32]uint64
 	// beside are partitions that were added to topics, by the owned one that they go
 	// together with; sorted.
-	beside map[int32][]topicPartition
+	addedWith map[int32][]topicPartition
 	// given is what this leader gave to each instance id, for static members
 	// that come back without memory.
-	given map[string][]int32
+	lastPlan map[string][]int32
 }
 
 // NewBalancer places the partition numbers [0, partitions).
 func NewBalancer(partitions int32) *Balancer {
 	return &Balancer{
-		partitions: partitions,
-		onAdded:    func(*kgo.Client, []int32) {},
-		onChanged:  func(_, _ []int32) {},
-		onError:    func(error) {},
-		onUneven:   func(string, []string) {},
-		owned:      map[int32]uint64{},
-		given:      map[string][]int32{},
+		partitions:             partitions,
+		onAdded:                func(*kgo.Client, []int32) {},
+		onChanged:              func(_, _ []int32) {},
+		onError:                func(error) {},
+		onSubscriptionMismatch: func(string, []string) {},
+		owned:                  map[int32]uint64{},
+		lastPlan:               map[string][]int32{},
 	}
 }
 
 // observe sets the hooks that are not nil. It is called before the client is
 // opened.
-func (b *Balancer) observe(changed func(added, lost []int32), failed func(error), uneven func(string, []string)) {
+func (b *Balancer) setHooks(changed func(added, lost []int32), failed func(error), uneven func(string, []string)) {
 	if changed != nil {
 		b.onChanged = changed
 	}
@@ -92,7 +92,7 @@ func (b *Balancer) observe(changed func(added, lost []int32), failed func(error)
 		b.onError = failed
 	}
 	if uneven != nil {
-		b.onUneven = uneven
+		b.onSubscriptionMismatch = uneven
 	}
 }
 
@@ -143,8 +143,8 @@ func (b *Balancer) whileOwned(p int32, n uint64, fn func(*kgo.Client)) bool {
 	return true
 }
 
-// whileOpen calls fn with the client, which is there before it joins.
-func (b *Balancer) whileOpen(fn func(*kgo.Client)) {
+// withClient calls fn with the client, which is there before it joins.
+func (b *Balancer) withClient(fn func(*kgo.Client)) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	fn(b.client)
@@ -160,7 +160,7 @@ func (b *Balancer) OnNewClient(client *kgo.Client) {
 // OnGroupManageError is a kgo hook: the client has lost everything and joins
 // again.
 func (b *Balancer) OnGroupManageError(err error) {
-	b.keepOnly(nil)
+	b.retainOwned(nil)
 	b.mu.Lock()
 	if b.fencedSince.IsZero() && errors.Is(err, kerr.FencedInstanceID) {
 		b.fencedSince = time.Now()
@@ -171,15 +171,15 @@ func (b *Balancer) OnGroupManageError(err error) {
 
 // standing is the member's id at the last assignment, whether it is joining anew, and since when the
 // group says, without having taken it meanwhile, that another has its name; zero: it doesn't.
-func (b *Balancer) standing() (member string, joins bool, fencedSince time.Time) {
+func (b *Balancer) memberState() (member string, joins bool, fencedSince time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.member, b.joins, b.fencedSince
+	return b.member, b.joining, b.fencedSince
 }
 
 // duplicate is the error of a member that another process has put out of the group; nil: it isn't known to be.
 func (b *Balancer) duplicate(client *kgo.Client, group, instance string, session time.Duration, err error) error {
-	member, _, since := b.standing()
+	member, _, since := b.memberState()
 	if since.IsZero() || time.Since(since) <= duplicateAfter(session) {
 		return nil
 	}
@@ -195,10 +195,10 @@ func (b *Balancer) IsCooperative() bool { return true }
 // JoinGroupMetadata is part of kgo.GroupBalancer. What current does not name
 // any more was lost.
 func (b *Balancer) JoinGroupMetadata(topics []string, current map[string][]int32, generation int32) []byte {
-	still, _ := b.numbers(current)
-	b.keepOnly(still)
+	still, _ := b.partitionNumbers(current)
+	b.retainOwned(still)
 	b.mu.Lock()
-	b.joins = true
+	b.joining = true
 	b.mu.Unlock()
 	meta := kmsg.NewConsumerMemberMetadata()
 	meta.Version = 3
@@ -213,7 +213,7 @@ func (b *Balancer) JoinGroupMetadata(topics []string, current map[string][]int32
 	return meta.AppendTo(nil)
 }
 
-func (b *Balancer) keepOnly(still map[int32]bool) {
+func (b *Balancer) retainOwned(still map[int32]bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	kept := make(map[int32]uint64, len(b.owned))
@@ -226,7 +226,7 @@ func (b *Balancer) keepOnly(still map[int32]bool) {
 }
 
 // numbers are the partitions of any topic, and which others go together with them.
-func (b *Balancer) numbers(assigned map[string][]int32) (set map[int32]bool, beside map[int32][]topicPartition) {
+func (b *Balancer) partitionNumbers(assigned map[string][]int32) (set map[int32]bool, beside map[int32][]topicPartition) {
 	set, beside = map[int32]bool{}, map[int32][]topicPartition{}
 	for _, topic := range slices.Sorted(maps.Keys(assigned)) {
 		for _, p := range slices.Sorted(slices.Values(assigned[topic])) {
@@ -242,12 +242,12 @@ func (b *Balancer) numbers(assigned map[string][]int32) (set map[int32]bool, bes
 
 // flow are partitions of topics, with what goes together with them. The caller holds
 // the lock, as onAdded and whileOwned have it.
-func (b *Balancer) flow(topics []string, ps ...int32) map[string][]int32 {
+func (b *Balancer) withAddedPartitions(topics []string, ps ...int32) map[string][]int32 {
 	flow := make(map[string][]int32, len(topics))
 	for _, topic := range topics {
 		flow[topic] = ps
 		for _, p := range ps {
-			for _, at := range b.beside[p] {
+			for _, at := range b.addedWith[p] {
 				if at.topic == topic {
 					flow[topic] = append(slices.Clip(flow[topic]), at.partition)
 				}
@@ -270,7 +270,7 @@ func (b *Balancer) ParseSyncAssignment(assignment []byte) (map[string][]int32, e
 	if err != nil {
 		return nil, fmt.Errorf("assignment of the group's leader can't be read: %w", err)
 	}
-	added, lost, err := b.accept(b.numbers(assigned))
+	added, lost, err := b.acceptAssignment(b.partitionNumbers(assigned))
 	if err != nil {
 		return nil, err
 	}
@@ -278,11 +278,11 @@ func (b *Balancer) ParseSyncAssignment(assignment []byte) (map[string][]int32, e
 	return assigned, nil
 }
 
-func (b *Balancer) accept(now map[int32]bool, beside map[int32][]topicPartition) (added, lost []int32, err error) {
+func (b *Balancer) acceptAssignment(now map[int32]bool, beside map[int32][]topicPartition) (added, lost []int32, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	before := b.member
-	b.joins, b.fencedSince = false, time.Time{}
+	b.joining, b.fencedSince = false, time.Time{}
 	if b.client != nil {
 		b.member, _ = b.client.GroupMetadata()
 	}
@@ -293,12 +293,12 @@ func (b *Balancer) accept(now map[int32]bool, beside map[int32][]topicPartition)
 	}
 	owned := make(map[int32]uint64, len(now))
 	for p := range now {
-		if n, ok := b.owned[p]; ok && slices.Equal(b.beside[p], beside[p]) {
+		if n, ok := b.owned[p]; ok && slices.Equal(b.addedWith[p], beside[p]) {
 			owned[p] = n
 			continue
 		}
-		b.last++
-		owned[p] = b.last
+		b.lastAssignment++
+		owned[p] = b.lastAssignment
 		added = append(added, p)
 	}
 	for p := range b.owned {
@@ -308,7 +308,7 @@ func (b *Balancer) accept(now map[int32]bool, beside map[int32][]topicPartition)
 	}
 	slices.Sort(added)
 	slices.Sort(lost)
-	b.beside = beside
+	b.addedWith = beside
 	if len(added) > 0 {
 		b.onAdded(b.client, added)
 	}
@@ -330,10 +330,10 @@ func (b *Balancer) MemberBalancer(members []kmsg.JoinGroupResponseMember) (kgo.G
 // during an upgrade) gets its partitions of the topics that it reads; failing
 // would stop the whole group for one member's sake.
 func (b *Balancer) Balance(cb *kgo.ConsumerBalancer, topics map[string]int32) kgo.IntoSyncAssignment {
-	claimants, first := make([]claimant, 0, len(cb.Members())), []string(nil)
+	claimants, first := make([]memberClaim, 0, len(cb.Members())), []string(nil)
 	b.mu.Lock()
 	cb.EachMember(func(m *kmsg.JoinGroupResponseMember, meta *kmsg.ConsumerMemberMetadata) {
-		c := claimant{generation: meta.Generation}
+		c := memberClaim{generation: meta.Generation}
 		owned := map[int32]bool{}
 		for _, t := range meta.OwnedPartitions {
 			for _, p := range t.Partitions {
@@ -342,13 +342,13 @@ func (b *Balancer) Balance(cb *kgo.ConsumerBalancer, topics map[string]int32) kg
 		}
 		c.owned = slices.Sorted(maps.Keys(owned))
 		if m.InstanceID != nil {
-			c.prior = b.given[*m.InstanceID]
+			c.previous = b.lastPlan[*m.InstanceID]
 		}
 		claimants = append(claimants, c)
 	})
 	b.mu.Unlock()
 
-	now, withheld := place(claimants, b.partitions)
+	now, withheld := planPartitions(claimants, b.partitions)
 	plan := cb.NewPlan()
 	given := map[string][]int32{}
 	for i, ps := range now {
@@ -356,16 +356,16 @@ func (b *Balancer) Balance(cb *kgo.ConsumerBalancer, topics map[string]int32) kg
 		if first == nil {
 			first = meta.Topics
 		} else if !slices.Equal(first, meta.Topics) {
-			b.onUneven(m.MemberID, meta.Topics)
+			b.onSubscriptionMismatch(m.MemberID, meta.Topics)
 		}
-		b.mirror(plan, m, meta.Topics, topics, ps)
+		b.addToPlan(plan, m, meta.Topics, topics, ps)
 		if m.InstanceID != nil {
 			given[*m.InstanceID] = ps
 		}
 	}
 	if withheld == 0 {
 		b.mu.Lock()
-		b.given = given
+		b.lastPlan = given
 		b.mu.Unlock()
 	}
 	return plan
@@ -373,12 +373,12 @@ func (b *Balancer) Balance(cb *kgo.ConsumerBalancer, topics map[string]int32) kg
 
 // mirror gives m its partition numbers of each of its topics that has them, and what
 // was added to a topic with them.
-func (b *Balancer) mirror(plan *kgo.BalancePlan, m *kmsg.JoinGroupResponseMember, topics []string, counts map[string]int32, ps []int32) {
+func (b *Balancer) addToPlan(plan *kgo.BalancePlan, m *kmsg.JoinGroupResponseMember, topics []string, counts map[string]int32, ps []int32) {
 	for _, topic := range topics {
 		for _, p := range ps {
 			for ; p < counts[topic]; p += b.partitions {
 				plan.AddPartition(m, topic, p)
-				if !b.takeAdded {
+				if !b.includeAdded {
 					break
 				}
 			}

@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// claimant is a member of the group as a plan sees it.
-type claimant struct {
+// memberClaim is a member of the group as a plan sees it.
+type memberClaim struct {
 	// owned are the partition numbers that the member says it has, as of
 	// generation.
 	owned      []int32
@@ -14,7 +14,7 @@ type claimant struct {
 	// prior are the numbers that it is known to have had before it restarted
 	// without any memory of its own (static members). They are a wish, not
 	// possession: nothing has to be revoked to give them away.
-	prior []int32
+	previous []int32
 }
 
 const (
@@ -29,14 +29,14 @@ const (
 // keeps the cooperative rule: what one member has and another is to get is
 // given to nobody in this round, so that the first gives it up before the
 // second can start; the rebalance that follows the revocation places it.
-func place(members []claimant, partitions int32) (now [][]int32, withheld int) {
+func planPartitions(members []memberClaim, partitions int32) (now [][]int32, withheld int) {
 	now = make([][]int32, len(members))
 	if len(members) == 0 {
 		return now, 0
 	}
-	owner := owners(members, partitions)
-	wish := wishes(members, owner)
-	plan := divide(len(members), wish)
+	owner := currentOwners(members, partitions)
+	wish := preferredOwners(members, owner)
+	plan := distribute(len(members), wish)
 	for p, m := range plan {
 		// A stale claim (of an older generation) does not make an owner, but
 		// whoever makes it may still be fetching until this round's answer
@@ -52,7 +52,7 @@ func place(members []claimant, partitions int32) (now [][]int32, withheld int) {
 }
 
 // owners finds for each partition the member with the newest claim.
-func owners(members []claimant, partitions int32) []int {
+func currentOwners(members []memberClaim, partitions int32) []int {
 	owner := make([]int, partitions)
 	newest := make([]int32, partitions)
 	for p := range owner {
@@ -72,14 +72,14 @@ func owners(members []claimant, partitions int32) []int {
 	return owner
 }
 
-// wishes is owner with the free partitions given to whoever had them before.
-func wishes(members []claimant, owner []int) []int {
+// preferredOwners is owner with the free partitions given to whoever had them before.
+func preferredOwners(members []memberClaim, owner []int) []int {
 	wish := slices.Clone(owner)
 	for m, c := range members {
 		if len(c.owned) > 0 {
 			continue
 		}
-		for _, p := range c.prior {
+		for _, p := range c.previous {
 			if p >= 0 && int(p) < len(wish) && wish[p] == unclaimed {
 				wish[p] = m
 			}
@@ -90,7 +90,7 @@ func wishes(members []claimant, owner []int) []int {
 
 // divide gives every partition to one of n members: to whom wish says as far
 // as the quotas allow, else to one that has room.
-func divide(n int, wish []int) []int {
+func distribute(n int, wish []int) []int {
 	count := make([]int, n)
 	for _, m := range wish {
 		if m >= 0 {

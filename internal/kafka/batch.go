@@ -42,8 +42,8 @@ const (
 	// chunkRecords is how many records next returns at least, where there are more: a
 	// call has its price, and what a few hundred take stays in a processor's cache.
 	chunkRecords = 128
-	// lentMost is the largest room, in bytes, that is used again.
-	lentMost = 4 << 20
+	// arenaMaxBytes is the largest room, in bytes, that is used again.
+	arenaMaxBytes = 4 << 20
 )
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
@@ -56,58 +56,58 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 // Which transactions were rolled back follows from the list in the answer and from the markers that were
 // read since the offset that was fetched. So batches own the position: seek moves it, and every marker
 // of an answer is read, also one that lies below the position by then.
-type batches struct {
+type batchReader struct {
 	topic     string
 	partition int32
 	// position is the offset that is read next. Only seek and next change it.
-	position int64
-	fetched  int64 // the position when rest was fetched: the list of what was rolled back is as of there
-	rest     []byte
-	read     bool // what was fetched has led on: so what can't be read comes again, as the first
+	position    int64
+	fetchOffset int64 // the position when rest was fetched: the list of what was rolled back is as of there
+	rest        []byte
+	advanced    bool // what was fetched has led on: so what can't be read comes again, as the first
 	// aborted are the first offsets of the transactions that were rolled back and have not ended below
 	// rest, by producer, ascending.
 	aborted map[int64][]int64
 	// lend: what is returned holds until the next chunk is asked for.
-	lend       bool
-	decompress kgo.Decompressor
-	room       *room // nil: don't lend
+	reuseBuffers bool
+	decompress   kgo.Decompressor
+	arena        *arena // nil: don't lend
 	// epoch is that of the leader that wrote the last batch that was read; negative: unknown.
 	epoch int32
 	// observe, which may be nil, is told of each batch that was read, as the client's hooks are.
-	observe func(kgo.FetchBatchMetrics)
+	onBatch func(kgo.FetchBatchMetrics)
 
-	records []events.Record
-	headers []events.Header
-	names   []string // of the headers of the record before, in their order
+	records     []events.Record
+	headers     []events.Header
+	headerNames []string // of the headers of the record before, in their order
 }
 
-// newBatches begins at an offset.
-func newBatches(topic string, partition int32, from int64, lend bool) *batches {
-	b := &batches{topic: topic, partition: partition, position: from, lend: lend, epoch: -1}
+// newBatchReader begins at an offset.
+func newBatchReader(topic string, partition int32, from int64, lend bool) *batchReader {
+	b := &batchReader{topic: topic, partition: partition, position: from, reuseBuffers: lend, epoch: -1}
 	if !lend {
 		b.decompress = kgo.DefaultDecompressor()
 		return b
 	}
-	b.room = &room{}
-	b.decompress = kgo.DefaultDecompressor(b.room)
+	b.arena = &arena{}
+	b.decompress = kgo.DefaultDecompressor(b.arena)
 	return b
 }
 
 // room is what batches are decompressed into. It is a pool to the client: of one.
-type room struct {
+type arena struct {
 	bytes  []byte
 	used   int
 	wanted int // bytes; what would have been enough
 }
 
 // GetDecompressBytes lends what is left.
-func (m *room) GetDecompressBytes([]byte, kgo.CompressionCodecType) []byte { return m.bytes[m.used:] }
+func (m *arena) GetDecompressBytes([]byte, kgo.CompressionCodecType) []byte { return m.bytes[m.used:] }
 
 // PutDecompressBytes is called for what couldn't be decompressed.
-func (m *room) PutDecompressBytes([]byte) {}
+func (m *arena) PutDecompressBytes([]byte) {}
 
 // take notes that text was decompressed: into the room, or where there was too little, elsewhere.
-func (m *room) take(text []byte) {
+func (m *arena) claim(text []byte) {
 	m.wanted += len(text)
 	if left := m.bytes[m.used:]; len(text) > 0 && len(left) >= len(text) && &left[0] == &text[0] {
 		m.used += len(text)
@@ -115,16 +115,16 @@ func (m *room) take(text []byte) {
 }
 
 // reset gives all of it back.
-func (m *room) reset() {
-	if m.wanted > len(m.bytes) && len(m.bytes) < lentMost {
-		m.bytes = make([]byte, min(lentMost, m.wanted+m.wanted/4))
+func (m *arena) reset() {
+	if m.wanted > len(m.bytes) && len(m.bytes) < arenaMaxBytes {
+		m.bytes = make([]byte, min(arenaMaxBytes, m.wanted+m.wanted/4))
 	}
 	m.used, m.wanted = 0, 0
 }
 
 // take begins to read the answer to a fetch at the position.
-func (b *batches) take(answer *kmsg.FetchResponseTopicPartition) {
-	b.rest, b.read, b.aborted, b.fetched = answer.RecordBatches, false, nil, b.position
+func (b *batchReader) startResponse(answer *kmsg.FetchResponseTopicPartition) {
+	b.rest, b.advanced, b.aborted, b.fetchOffset = answer.RecordBatches, false, nil, b.position
 	for _, a := range answer.AbortedTransactions {
 		if b.aborted == nil {
 			b.aborted = map[int64][]int64{}
@@ -137,22 +137,22 @@ func (b *batches) take(answer *kmsg.FetchResponseTopicPartition) {
 }
 
 // drop forgets what wasn't read.
-func (b *batches) drop() { b.rest = nil }
+func (b *batchReader) discardRest() { b.rest = nil }
 
 // seek has an offset read next. What was fetched is kept if the offset lies ahead.
-func (b *batches) seek(offset int64) {
+func (b *batchReader) seek(offset int64) {
 	if offset < b.position {
-		b.drop() // some of it was read already, and markers with it
+		b.discardRest() // some of it was read already, and markers with it
 	}
 	b.position = offset
 }
 
 // idle gives back the memory that is used again. Of many partitions few have something to
 // read at once, once all were read to their ends.
-func (b *batches) idle() {
-	b.drop()
-	if b.lend {
-		b.room.bytes, b.records, b.headers = nil, nil, nil
+func (b *batchReader) releaseBuffers() {
+	b.discardRest()
+	if b.reuseBuffers {
+		b.arena.bytes, b.records, b.headers = nil, nil, nil
 	}
 }
 
@@ -160,42 +160,42 @@ func (b *batches) idle() {
 // behind them. There may be none, where only markers and what was rolled back
 // follow. It is called until nothing is left of the fetch. An error leaves the position where
 // it is, and drops the rest.
-func (b *batches) next() ([]events.Record, error) {
-	b.begin()
+func (b *batchReader) next() ([]events.Record, error) {
+	b.resetChunk()
 	for len(b.rest) > 0 && len(b.records) < chunkRecords {
 		before := b.position
-		if err := b.batch(); err != nil {
-			b.drop()
+		if err := b.readBatch(); err != nil {
+			b.discardRest()
 			if len(b.records) > 0 {
 				return b.records, nil // it comes again, as the first
 			}
 			return nil, err
 		}
-		b.read = b.read || b.position > before
+		b.advanced = b.advanced || b.position > before
 	}
 	return b.records, nil
 }
 
 // begin makes room for a chunk.
-func (b *batches) begin() {
-	if !b.lend {
+func (b *batchReader) resetChunk() {
+	if !b.reuseBuffers {
 		b.records, b.headers = nil, nil
 		return
 	}
-	b.room.reset()
+	b.arena.reset()
 	b.records, b.headers = b.records[:0], b.headers[:0]
 }
 
 // batch reads one, and moves the position behind it.
-func (b *batches) batch() error {
+func (b *batchReader) readBatch() error {
 	in := b.rest
 	if len(in) <= batchCRC {
-		b.drop()
+		b.discardRest()
 		return nil // cut off: it comes whole, with the next fetch
 	}
 	size := int(int32(binary.BigEndian.Uint32(in[batchLength:]))) + batchEpoch
 	if size < 0 || size > len(in) {
-		b.drop()
+		b.discardRest()
 		return nil
 	}
 	magic := in[batchMagic]
@@ -203,77 +203,77 @@ func (b *batches) batch() error {
 		return errors.New("a record batch is too short for its head")
 	}
 	if magic != 2 {
-		return b.old(size)
+		return b.readMessageSet(size)
 	}
 	b.rest, in = in[size:], in[:size]
 	if sum := binary.BigEndian.Uint32(in[batchCRC:]); sum != crc32.Checksum(in[batchAttributes:], castagnoli) {
-		h := headOf(in)
+		h := parseHeader(in)
 		keys, all := keysOf(in)
 		return &DamagedError{Topic: b.topic, Partition: b.partition, Offset: h.first, Next: h.last + 1, Keys: keys, AllKeys: all}
 	}
-	h := headOf(in)
-	if h.last < b.position && (h.last < b.fetched || !h.control) {
+	h := parseHeader(in)
+	if h.last < b.position && (h.last < b.fetchOffset || !h.control) {
 		return nil // what it holds lies before what was asked for, or sought, and it ends no transaction
 	}
 	text := in[batchRecords:]
 	if codec := kgo.CompressionCodecType(h.attributes & attributeCodec); codec != kgo.CodecNone {
 		var err error
 		if text, err = b.decompress.Decompress(text, codec); err != nil {
-			if b.read {
-				b.drop()
+			if b.advanced {
+				b.discardRest()
 				return nil // cut off, perhaps: it comes again, as the first
 			}
 			return fmt.Errorf("decompress the record batch at %d: %w", h.first, err)
 		}
-		if b.lend {
-			b.room.take(text)
+		if b.reuseBuffers {
+			b.arena.claim(text)
 		}
 	}
-	if err := b.unpack(&h, text); err != nil {
+	if err := b.parseRecords(&h, text); err != nil {
 		return err
 	}
 	b.epoch = h.epoch
-	if b.observe != nil {
-		b.observe(kgo.FetchBatchMetrics{NumRecords: h.count, UncompressedBytes: len(text), CompressedBytes: size - batchRecords, CompressionType: uint8(h.attributes & attributeCodec)})
+	if b.onBatch != nil {
+		b.onBatch(kgo.FetchBatchMetrics{NumRecords: h.count, UncompressedBytes: len(text), CompressedBytes: size - batchRecords, CompressionType: uint8(h.attributes & attributeCodec)})
 	}
 	return nil
 }
 
 // The bytes of a record batch: its head, and where what its checksum sums up begins.
 const (
-	BatchHeadBytes = batchRecords
-	BatchSummed    = batchAttributes
+	BatchHeaderBytes   = batchRecords
+	BatchChecksumStart = batchAttributes
 )
 
-// BatchHead is what a record batch says of itself, as far as one who looks through a log
+// BatchHeader is what a record batch says of itself, as far as one who looks through a log
 // needs it.
-type BatchHead struct {
+type BatchHeader struct {
 	Size        int64 // bytes of the batch, this head's among them
 	First, Last int64 // offsets
 	Magic       byte  // 2, or it isn't a batch of today's
 	Sum         uint32
 }
 
-// HeadOfBatch reads BatchHeadBytes of a batch; there must be as many. What they say may be
+// ParseBatchHeader reads BatchHeaderBytes of a batch; there must be as many. What they say may be
 // anything.
-func HeadOfBatch(in []byte) BatchHead {
-	h := headOf(in)
-	return BatchHead{batchEpoch + int64(int32(binary.BigEndian.Uint32(in[batchLength:]))), h.first, h.last, in[batchMagic], binary.BigEndian.Uint32(in[batchCRC:])}
+func ParseBatchHeader(in []byte) BatchHeader {
+	h := parseHeader(in)
+	return BatchHeader{batchEpoch + int64(int32(binary.BigEndian.Uint32(in[batchLength:]))), h.first, h.last, in[batchMagic], binary.BigEndian.Uint32(in[batchCRC:])}
 }
 
 // head is what is needed of a batch's.
-type head struct {
-	first, last         int64 // offsets
-	firstTime, maxTime  int64 // ms
-	producer            int64
-	count               int
-	epoch               int32 // of the leader that wrote it
-	attributes          uint16
-	control, rolledBack bool
+type batchHeader struct {
+	first, last        int64 // offsets
+	firstTime, maxTime int64 // ms
+	producer           int64
+	count              int
+	epoch              int32 // of the leader that wrote it
+	attributes         uint16
+	control, aborted   bool
 }
 
-func headOf(in []byte) head {
-	h := head{first: int64(binary.BigEndian.Uint64(in)), attributes: binary.BigEndian.Uint16(in[batchAttributes:]),
+func parseHeader(in []byte) batchHeader {
+	h := batchHeader{first: int64(binary.BigEndian.Uint64(in)), attributes: binary.BigEndian.Uint16(in[batchAttributes:]),
 		firstTime: int64(binary.BigEndian.Uint64(in[batchFirstTime:])), maxTime: int64(binary.BigEndian.Uint64(in[batchMaxTime:])),
 		producer: int64(binary.BigEndian.Uint64(in[batchProducer:])), epoch: int32(binary.BigEndian.Uint32(in[batchEpoch:])), count: int(int32(binary.BigEndian.Uint32(in[batchCount:])))}
 	h.last = h.first + int64(int32(binary.BigEndian.Uint32(in[batchLastDelta:])))
@@ -282,7 +282,7 @@ func headOf(in []byte) head {
 }
 
 // unpack reads the records of a batch.
-func (b *batches) unpack(h *head, text []byte) error {
+func (b *batchReader) parseRecords(h *batchHeader, text []byte) error {
 	switch {
 	case h.count < 0:
 		return fmt.Errorf("the record batch at %d says that it holds %d records", h.first, h.count)
@@ -290,27 +290,27 @@ func (b *batches) unpack(h *head, text []byte) error {
 		return fmt.Errorf("the record batch at %d says that it holds %d records, and holds none", h.first, h.count)
 	}
 	if first := b.aborted[h.producer]; len(first) > 0 && h.attributes&attributeTransactional != 0 && h.first >= first[0] {
-		h.rolledBack = true
+		h.aborted = true
 	}
 	count := min(h.count, len(text)) // each takes a byte at least
-	if !h.control && !h.rolledBack {
+	if !h.control && !h.aborted {
 		b.records = slices.Grow(b.records, count)
 	}
 	read, ended := 0, false
 	for ; read < count; read++ {
-		r, taken := b.record(h, text)
+		r, taken := b.parseRecord(h, text)
 		if taken == 0 {
 			break
 		}
 		text = text[taken:]
 		if r.Offset >= b.position {
 			b.position = r.Offset + 1
-			if !h.control && !h.rolledBack {
+			if !h.control && !h.aborted {
 				b.records = append(b.records, r)
 			}
 		}
 		// A marker has the number of its kind in its key: 0 ends what is rolled back.
-		if h.control && h.rolledBack && !ended && len(r.Key) >= 4 && r.Key[2] == 0 && r.Key[3] == 0 {
+		if h.control && h.aborted && !ended && len(r.Key) >= 4 && r.Key[2] == 0 && r.Key[3] == 0 {
 			b.aborted[h.producer] = b.aborted[h.producer][1:]
 			ended = true
 		}
@@ -323,16 +323,16 @@ func (b *batches) unpack(h *head, text []byte) error {
 }
 
 // record reads the first record of text; taken is how many bytes of it, 0: it is cut off.
-func (b *batches) record(h *head, text []byte) (r events.Record, taken int) {
+func (b *batchReader) parseRecord(h *batchHeader, text []byte) (r events.Record, taken int) {
 	length, used := kbin.Varint(text)
 	if used <= 0 || length < 1 || len(text)-used < int(length) {
 		return r, 0
 	}
-	in := fields{rest: text[used+1 : used+int(length)]} // the first byte is for attributes, of which there are none
-	later, offset := in.long(), in.number()
+	in := recordFields{rest: text[used+1 : used+int(length)]} // the first byte is for attributes, of which there are none
+	later, offset := in.varlong(), in.varint()
 	r.Topic, r.Partition, r.Key, r.Value = b.topic, b.partition, in.bytes(), in.bytes()
-	r.Headers = b.headersOf(&in)
-	if in.short {
+	r.Headers = b.parseHeaders(&in)
+	if in.truncated {
 		return r, 0
 	}
 	r.Offset = h.first + int64(offset)
@@ -345,50 +345,50 @@ func (b *batches) record(h *head, text []byte) (r events.Record, taken int) {
 }
 
 // fields are those of a record, one after another.
-type fields struct {
-	rest  []byte
-	short bool // it ended too early, or a number has no end
+type recordFields struct {
+	rest      []byte
+	truncated bool // it ended too early, or a number has no end
 }
 
 // number reads one of 32 bits. Most have one byte.
-func (f *fields) number() int32 {
+func (f *recordFields) varint() int32 {
 	if len(f.rest) > 0 && f.rest[0] < 0x80 {
 		x := f.rest[0]
 		f.rest = f.rest[1:]
 		return int32(x>>1) ^ -int32(x&1)
 	}
-	return f.wide()
+	return f.varintSlow()
 }
 
-func (f *fields) wide() int32 {
+func (f *recordFields) varintSlow() int32 {
 	x, used := kbin.Varint(f.rest)
 	f.skip(used)
 	return x
 }
 
 // long reads a number of 64 bits.
-func (f *fields) long() int64 {
+func (f *recordFields) varlong() int64 {
 	x, used := kbin.Varlong(f.rest)
 	f.skip(used)
 	return x
 }
 
-func (f *fields) skip(used int) {
+func (f *recordFields) skip(used int) {
 	if used <= 0 {
-		f.short, f.rest = true, nil
+		f.truncated, f.rest = true, nil
 		return
 	}
 	f.rest = f.rest[used:]
 }
 
 // bytes reads how many, and those; nil: there are none, not even an empty text.
-func (f *fields) bytes() []byte {
-	n := int(f.number())
+func (f *recordFields) bytes() []byte {
+	n := int(f.varint())
 	switch {
 	case n < 0:
 		return nil
 	case n > len(f.rest):
-		f.short, f.rest = true, nil
+		f.truncated, f.rest = true, nil
 		return nil
 	}
 	b := f.rest[:n:n]
@@ -396,36 +396,36 @@ func (f *fields) bytes() []byte {
 	return b
 }
 
-// headersOf reads the headers of a record. Those of the next record mostly have the same
+// parseHeaders reads the headers of a record. Those of the next record mostly have the same
 // names.
-func (b *batches) headersOf(in *fields) []events.Header {
-	n := int(in.number())
+func (b *batchReader) parseHeaders(in *recordFields) []events.Header {
+	n := int(in.varint())
 	if n > len(in.rest) { // each takes two bytes at least
-		in.short = true
+		in.truncated = true
 	}
-	if n <= 0 || in.short {
+	if n <= 0 || in.truncated {
 		return nil
 	}
 	from := len(b.headers)
 	for i := range n {
 		name, value := in.bytes(), in.bytes()
-		if in.short {
+		if in.truncated {
 			return nil
 		}
-		if i == len(b.names) {
-			b.names = append(b.names, "")
+		if i == len(b.headerNames) {
+			b.headerNames = append(b.headerNames, "")
 		}
-		if b.names[i] != string(name) {
-			b.names[i] = string(name)
+		if b.headerNames[i] != string(name) {
+			b.headerNames[i] = string(name)
 		}
-		b.headers = append(b.headers, events.Header{Key: b.names[i], Value: value})
+		b.headers = append(b.headers, events.Header{Key: b.headerNames[i], Value: value})
 	}
 	return b.headers[from:len(b.headers):len(b.headers)]
 }
 
 // old reads a message set as the client does: a topic that came from a cluster before Kafka
 // 0.11 may still hold some.
-func (b *batches) old(size int) error {
+func (b *batchReader) readMessageSet(size int) error {
 	answer := kmsg.NewFetchResponseTopicPartition()
 	answer.Partition, answer.RecordBatches = b.partition, b.rest[:size]
 	fetched, next := kgo.ProcessFetchPartition(kgo.ProcessFetchPartitionOpts{

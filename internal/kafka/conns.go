@@ -17,7 +17,7 @@ const (
 
 // wrapped is c with its connections wrapped where requests can be told apart: above
 // TLS.
-func (c Config) wrapped(wrap func(net.Conn) net.Conn) Config {
+func (c Config) wrapConns(wrap func(net.Conn) net.Conn) Config {
 	dial := c.Dial
 	if dial == nil {
 		dial = (&net.Dialer{Timeout: dialTimeout}).DialContext

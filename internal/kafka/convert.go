@@ -45,12 +45,12 @@ func recordOf(r *kgo.Record) events.Record {
 // settled by whoever produces (see Producer).
 func toKgo(r *events.Record) *kgo.Record {
 	var out kgo.Record
-	toKgoAt(&out, r)
+	fillKgo(&out, r)
 	return &out
 }
 
-// toKgoAt is toKgo into room that there is already.
-func toKgoAt(out *kgo.Record, r *events.Record) {
+// fillKgo is toKgo into room that there is already.
+func fillKgo(out *kgo.Record, r *events.Record) {
 	*out = kgo.Record{Topic: r.Topic, Partition: r.Partition, Key: r.Key, Value: r.Value}
 	if len(r.Headers) > 0 {
 		out.Headers = headersToKgo(r.Headers)

@@ -18,15 +18,15 @@ import (
 )
 
 const (
-	// After a fetch that failed a partition is asked for again after fetchWaitLeast, then
-	// after twice as long each time, at most fetchWaitMost.
-	fetchWaitLeast = 50 * time.Millisecond
-	fetchWaitMost  = time.Second
+	// After a fetch that failed a partition is asked for again after fetchRetryMin, then
+	// after twice as long each time, at most fetchRetryMax.
+	fetchRetryMin = 50 * time.Millisecond
+	fetchRetryMax = time.Second
 	// fetchMissingTries in a row that found no topic, or another of its name, which is 15 s:
 	// it was deleted. News of a topic travels, but not as long.
 	fetchMissingTries = 18
-	// fetchIdle is how long a partition has nothing new before its memory is given back.
-	fetchIdle = time.Second
+	// fetchIdleAfter is how long a partition has nothing new before its memory is given back.
+	fetchIdleAfter = time.Second
 )
 
 // fetcher asks the leaders of a follower's partitions for what follows in them: each leader
@@ -44,111 +44,113 @@ type fetcher struct {
 	wait   time.Duration       // of the broker, for the first record
 	bytes  int32               // of a partition in an answer, unless its first batch is larger
 
-	answers chan answer
-	leaders map[int32]*leader
-	soonest time.Time       // of those that wait after a failure, the first that is asked for again
-	ended   context.Context // when the follower is closed
-	asks    sync.WaitGroup
+	responses chan leaderResponse
+	leaders   map[int32]*leader
+	nextRetry time.Time       // of those that wait after a failure, the first that is asked for again
+	life      context.Context // when the follower is closed
+	requests  sync.WaitGroup
 }
 
 // leader is a broker that leads partitions.
 type leader struct {
-	asked  bool // it was, and hasn't answered
-	unread bool // something of its last answer is left
-	wanted []*reading
+	outstanding bool // it was, and hasn't answered
+	unread      bool // something of its last answer is left
+	wanted      []*partitionReader
 }
 
 // reading is how far a partition was read in one assignment.
-type reading struct {
-	at     topicPartition
-	number uint64 // of the assignment
-	in     *batches
+type partitionReader struct {
+	at         topicPartition
+	assignment uint64 // of the assignment
+	batches    *batchReader
 	// records of in's last chunk that weren't given out.
 	records []events.Record
 
-	asked  int   // counts the questions; only the answer to the last one counts
-	leader int32 // that was asked; none: nobody is being asked
+	requestNumber int   // counts the questions; only the answer to the last one counts
+	leader        int32 // that was asked; none: nobody is being asked
 	// Of the last answer: whose it is, where the log ended, when it was asked for and when it came.
-	from       int32
-	end        int64
-	sent, came time.Time
-	fed        time.Time // when the last one came that had something
+	respondedBy int32
+	end         int64
+	sent, came  time.Time
+	lastData    time.Time // when the last one came that had something
 	// passed counts the last answers that had nothing of it though there was something.
-	passed int
+	passedOver int
 
 	// After failures in a row: how long it waits, and until when; missing: the topic was.
-	wait    time.Duration
-	again   time.Time
+	backoff time.Duration
+	retryAt time.Time
 	missing int
 }
 
-const none = -1
+const noBroker = -1
 
 // left reports whether something of what was fetched wasn't given out.
-func (r *reading) left() bool { return len(r.records) > 0 || len(r.in.rest) > 0 }
+func (r *partitionReader) hasUnread() bool { return len(r.records) > 0 || len(r.batches.rest) > 0 }
 
 // more reads the next records of what was fetched, unless some are left.
-func (r *reading) more() (err error) {
-	for len(r.records) == 0 && len(r.in.rest) > 0 && err == nil {
-		r.records, err = r.in.next()
+func (r *partitionReader) readMore() (err error) {
+	for len(r.records) == 0 && len(r.batches.rest) > 0 && err == nil {
+		r.records, err = r.batches.next()
 	}
-	if len(r.in.rest) == 0 {
-		r.in.drop() // an empty end of an answer keeps all of it
+	if len(r.batches.rest) == 0 {
+		r.batches.discardRest() // an empty end of an answer keeps all of it
 	}
 	return err
 }
 
 // position is the offset after everything that was given out or passed over.
-func (r *reading) position() int64 {
+func (r *partitionReader) position() int64 {
 	if len(r.records) > 0 {
 		return r.records[0].Offset
 	}
-	return r.in.position
+	return r.batches.position
 }
 
 // failed has a partition wait, longer each time, as long as it hasn't been well between.
-func (r *reading) failed(now time.Time) { r.rest(now, fetchWaitLeast, fetchWaitMost) }
+func (r *partitionReader) backOff(now time.Time) { r.backOffWithin(now, fetchRetryMin, fetchRetryMax) }
 
 // stands has a partition wait, of which something can't be read: see quarantines.
-func (r *reading) stands(now time.Time) { r.rest(now, quarantineLeast, quarantineMost) }
+func (r *partitionReader) backOffQuarantined(now time.Time) {
+	r.backOffWithin(now, quarantineLeast, quarantineMost)
+}
 
-func (r *reading) rest(now time.Time, least, most time.Duration) {
-	r.wait = min(max(2*r.wait, least), most)
-	r.again = now.Add(r.wait)
+func (r *partitionReader) backOffWithin(now time.Time, least, most time.Duration) {
+	r.backoff = min(max(2*r.backoff, least), most)
+	r.retryAt = now.Add(r.backoff)
 }
 
 // well ends that.
-func (r *reading) well() { r.wait, r.again, r.missing = 0, time.Time{}, 0 }
+func (r *partitionReader) resetBackoff() { r.backoff, r.retryAt, r.missing = 0, time.Time{}, 0 }
 
 // question is what was asked for a partition.
-type question struct {
-	of     *reading
+type partitionRequest struct {
+	of     *partitionReader
 	number int // of.asked, when it was
 }
 
 // answer is a leader's.
-type answer struct {
+type leaderResponse struct {
 	of         int32 // its node
-	questions  []question
+	questions  []partitionRequest
 	sent, came time.Time
 	response   *kmsg.FetchResponse
 	err        error
 }
 
 // want says that a partition is to be read on, at its leader.
-func (f *fetcher) want(r *reading, now time.Time) {
+func (f *fetcher) queueRequest(r *partitionReader, now time.Time) {
 	node, _, _ := f.client.PartitionLeader(r.at.topic, r.at.partition) // why it isn't known the client tells those who poll it
 	switch {
-	case r.left():
+	case r.hasUnread():
 		f.leaderOf(node).unread = true
-	case node != none && r.leader == node:
+	case node != noBroker && r.leader == node:
 		// Is being asked.
-	case now.Before(r.again):
-		f.soonest = earlier(f.soonest, r.again)
-	case node == none:
-		r.leader = none
-		r.failed(now)
-		f.soonest = earlier(f.soonest, r.again)
+	case now.Before(r.retryAt):
+		f.nextRetry = earlier(f.nextRetry, r.retryAt)
+	case node == noBroker:
+		r.leader = noBroker
+		r.backOff(now)
+		f.nextRetry = earlier(f.nextRetry, r.retryAt)
 		f.client.ForceMetadataRefresh()
 	default:
 		l := f.leaderOf(node)
@@ -175,34 +177,34 @@ func (f *fetcher) leaderOf(node int32) *leader {
 
 // ask asks for all that is wanted of leaders who have nothing else to do. local is the
 // process's clock.
-func (f *fetcher) ask(local func() time.Time) {
+func (f *fetcher) sendRequests(local func() time.Time) {
 	for node, l := range f.leaders {
-		if len(l.wanted) > 0 && !l.asked && !l.unread {
-			l.asked = true
+		if len(l.wanted) > 0 && !l.outstanding && !l.unread {
+			l.outstanding = true
 			f.send(node, l.wanted, local)
 		}
 		l.unread, l.wanted = false, l.wanted[:0]
 	}
 }
 
-func (f *fetcher) send(node int32, wanted []*reading, local func() time.Time) {
-	a := answer{of: node, questions: make([]question, len(wanted))}
+func (f *fetcher) send(node int32, wanted []*partitionReader, local func() time.Time) {
+	a := leaderResponse{of: node, questions: make([]partitionRequest, len(wanted))}
 	for i, r := range wanted {
-		r.asked++
+		r.requestNumber++
 		r.leader = node
-		a.questions[i] = question{r, r.asked}
+		a.questions[i] = partitionRequest{r, r.requestNumber}
 	}
-	request := f.request(wanted)
-	f.asks.Go(func() {
+	request := f.buildRequest(wanted)
+	f.requests.Go(func() {
 		a.sent = local()
-		response, err := f.client.Broker(int(node)).Request(f.ended, request)
+		response, err := f.client.Broker(int(node)).Request(f.life, request)
 		a.came, a.err = local(), err
 		if err == nil {
 			a.response = response.(*kmsg.FetchResponse)
 		}
 		select {
-		case f.answers <- a:
-		case <-f.ended.Done():
+		case f.responses <- a:
+		case <-f.life.Done():
 		}
 	})
 }
@@ -224,8 +226,8 @@ func fetchRequest(wait time.Duration) *kmsg.FetchRequest {
 // leader gives a batch that is larger than its partition's share only to the first that has
 // something. One that has had its turn is behind all that wait for theirs, so each has it
 // after as many answers as there are partitions, at the latest.
-func (f *fetcher) request(wanted []*reading) *kmsg.FetchRequest {
-	slices.SortStableFunc(wanted, func(a, b *reading) int { return cmp.Compare(b.passed, a.passed) })
+func (f *fetcher) buildRequest(wanted []*partitionReader) *kmsg.FetchRequest {
+	slices.SortStableFunc(wanted, func(a, b *partitionReader) int { return cmp.Compare(b.passedOver, a.passedOver) })
 	request := fetchRequest(f.wait)
 	for _, r := range wanted {
 		i := slices.IndexFunc(request.Topics, func(t kmsg.FetchRequestTopic) bool { return t.Topic == r.at.topic })
@@ -237,50 +239,50 @@ func (f *fetcher) request(wanted []*reading) *kmsg.FetchRequest {
 		}
 		topic := &request.Topics[i]
 		p := kmsg.NewFetchRequestTopicPartition()
-		p.Partition, p.FetchOffset, p.PartitionMaxBytes = r.at.partition, r.in.position, f.bytes
+		p.Partition, p.FetchOffset, p.PartitionMaxBytes = r.at.partition, r.batches.position, f.bytes
 		// Which leader is meant, and who led when the last record that was read was written:
 		// one that has lost it says so (KIP-320, and KIP-595, "Fetch").
 		_, p.CurrentLeaderEpoch, _ = f.client.PartitionLeader(r.at.topic, r.at.partition)
-		p.LastFetchedEpoch = r.in.epoch
+		p.LastFetchedEpoch = r.batches.epoch
 		topic.Partitions = append(topic.Partitions, p)
 	}
 	return request
 }
 
 // fetched is what a leader has answered for a partition: what there is of it, or why not.
-type fetched struct {
-	*reading
+type partitionResponse struct {
+	*partitionReader
 	partition *kmsg.FetchResponseTopicPartition // nil: there is none
 	err       error
 }
 
 // take takes an answer in, and tells of each partition for which it is the last that was
 // asked for.
-func (f *fetcher) take(a *answer, tell func(fetched)) {
-	f.leaderOf(a.of).asked = false
+func (f *fetcher) handleResponse(a *leaderResponse, tell func(partitionResponse)) {
+	f.leaderOf(a.of).outstanding = false
 	err := a.err
 	if err == nil {
 		err = kerr.ErrorForCode(a.response.ErrorCode)
 	}
 	for _, q := range a.questions {
 		r := q.of
-		if r.asked != q.number || r.leader != a.of {
+		if r.requestNumber != q.number || r.leader != a.of {
 			continue // another leader was asked since
 		}
-		r.leader, r.from, r.sent, r.came = none, a.of, a.sent, a.came
+		r.leader, r.respondedBy, r.sent, r.came = noBroker, a.of, a.sent, a.came
 		p, err := (*kmsg.FetchResponseTopicPartition)(nil), err
 		if err == nil {
-			p = f.find(a.response, r.at) // of who has used up a quota all are left out (KIP-219)
+			p = f.findPartition(a.response, r.at) // of who has used up a quota all are left out (KIP-219)
 		}
 		if p != nil {
 			err = kerr.ErrorForCode(p.ErrorCode)
 		}
-		tell(fetched{r, p, err})
+		tell(partitionResponse{r, p, err})
 	}
 }
 
 // find looks a partition up in an answer.
-func (f *fetcher) find(response *kmsg.FetchResponse, at topicPartition) *kmsg.FetchResponseTopicPartition {
+func (f *fetcher) findPartition(response *kmsg.FetchResponse, at topicPartition) *kmsg.FetchResponseTopicPartition {
 	for i := range response.Topics {
 		t := &response.Topics[i]
 		// From version 13 on there are only ids.
@@ -298,7 +300,7 @@ func (f *fetcher) find(response *kmsg.FetchResponse, at topicPartition) *kmsg.Fe
 
 // retry has a partition asked for again after a while, by what is then its leader; an error
 // that no waiting heals it returns.
-func (f *fetcher) retry(r *reading, err error, now time.Time) error {
+func (f *fetcher) retryLater(r *partitionReader, err error, now time.Time) error {
 	ke, fromBroker := errors.AsType[*kerr.Error](err)
 	switch {
 	case errors.Is(err, kgo.ErrClientClosed), fromBroker && !ke.Retriable:
@@ -308,7 +310,7 @@ func (f *fetcher) retry(r *reading, err error, now time.Time) error {
 			return fmt.Errorf("topic %s partition %d: %w", r.at.topic, r.at.partition, err)
 		}
 	}
-	r.failed(now)
+	r.backOff(now)
 	f.client.ForceMetadataRefresh()
 	return nil
 }

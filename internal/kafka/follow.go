@@ -19,19 +19,19 @@ import (
 )
 
 const (
-	// busyMax is how long a group waits for a member that is busy between two
+	// rebalanceTimeout is how long a group waits for a member that is busy between two
 	// polls before it goes on without it.
-	busyMax = 30 * time.Second
-	// placeTries, placeInterval: how often the ends of new partitions are asked
+	rebalanceTimeout = 30 * time.Second
+	// boundsTries, boundsRetryInterval: how often the ends of new partitions are asked
 	// for before the member joins anew.
-	placeTries    = 5
-	placeInterval = 100 * time.Millisecond
-	// learnInterval: for those of which the cluster says nothing, also later.
-	learnInterval = time.Second
+	boundsTries         = 5
+	boundsRetryInterval = 100 * time.Millisecond
+	// awaitEndsInterval: for those of which the cluster says nothing, also later.
+	awaitEndsInterval = time.Second
 	// endUnknown is where such a partition ended when it came.
 	endUnknown = -1
-	// readFailedEvery is how often a listener is told that no broker answers.
-	readFailedEvery = 10 * time.Second
+	// readFailedInterval is how often a listener is told that no broker answers.
+	readFailedInterval = 10 * time.Second
 	// noCommit is the committed offset where there is none.
 	noCommit = -1
 )
@@ -61,14 +61,14 @@ type FollowerConfig struct {
 	Start func(ctx context.Context, topic string, p int32) (offset int64, ok bool, err error)
 	// Again: the record before an offset of Start's is given, too, if the log has it, so that who
 	// follows sees whether it is the one that he knows.
-	Again bool
+	IncludePrevious bool
 	// SessionTimeout, FetchMaxWait, MaxPollRecords: zero means the default.
 	SessionTimeout time.Duration
 	FetchMaxWait   time.Duration
 	MaxPollRecords int
 	// Lend: what Poll returns, keys, values and headers too, is good until the next Poll.
 	// Without it they may be kept, and are made anew for each record.
-	Lend bool
+	ReuseBuffers bool
 	// Listener is told what happens; nil, and nil fields, are fine.
 	Listener *FollowerListener
 }
@@ -80,14 +80,14 @@ type FollowerListener struct {
 	Assigned func(added, lost []int32)
 	// GroupFailed: the membership ended by err; the client joins again.
 	GroupFailed func(err error)
-	// Uneven: this member leads the group, and another reads other topics.
-	Uneven func(member string, topics []string)
+	// SubscriptionMismatch: this member leads the group, and another reads other topics.
+	SubscriptionMismatch func(member string, topics []string)
 	// LeaveFailed: the follower closed and is still a member, until its session times out.
 	LeaveFailed func(err error)
 	// Reset: a committed offset is not in the log any more.
 	Reset func(topic string, partition int32, from, to int64)
 	// ReadFailed: no broker answered for what it leads; it is asked again. It is told at
-	// most every readFailedEvery.
+	// most every readFailedInterval.
 	ReadFailed func(err error)
 	// Damaged: what the broker has of a partition can't be read, for it isn't what was
 	// written. The partition stands still, the others don't; it is asked for again, and told
@@ -103,30 +103,30 @@ type FollowerListener struct {
 // the caller works between two polls no partition is given to another member,
 // for half a minute: then the group goes on without this one.
 type Follower struct {
-	cfg      FollowerConfig
-	client   *kgo.Client
-	balancer *Balancer
-	tail     tailClock
-	life     context.Context // ends with Close
-	cut      context.CancelFunc
-	woken    chan struct{}
-	closing  sync.Once
-	placing  sync.WaitGroup // readAll
+	cfg        FollowerConfig
+	client     *kgo.Client
+	balancer   *Balancer
+	tail       tailClock
+	life       context.Context // ends with Close
+	cancelLife context.CancelFunc
+	woken      chan struct{}
+	closing    sync.Once
+	assignAll  sync.WaitGroup // readAll
 
-	mu     sync.Mutex
-	stands map[string]map[int32]standing // topic, partition
-	broken error
+	mu       sync.Mutex
+	progress map[string]map[int32]partitionProgress // topic, partition
+	broken   error
 
 	// Of Poll's goroutine.
-	fetcher  fetcher
-	readings [][]*reading // by the number of the topic in cfg.Topics, and partition; nil: never owned
-	first    int          // the reading that gives first, the next time
-	polled   []events.Record
-	told     time.Time // when ReadFailed was called last
+	fetcher      fetcher
+	readers      [][]*partitionReader // by the number of the topic in cfg.Topics, and partition; nil: never owned
+	nextReader   int                  // the reading that gives first, the next time
+	polled       []events.Record
+	readFailedAt time.Time // when ReadFailed was called last
 }
 
 // standing is where a follower is in a partition.
-type standing struct{ position, highWatermark, tail int64 }
+type partitionProgress struct{ position, highWatermark, tail int64 }
 
 // OpenFollower joins the group. It fails if a topic is missing or has another
 // partition count, and when the cluster can't be reached within ctx. The
@@ -143,30 +143,30 @@ func OpenFollower(ctx context.Context, cfg FollowerConfig) (*Follower, error) {
 	}
 	ids, err := copartitioned(ctx, cfg.Config, cfg.Topics, cfg.Partitions, false)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", cfg.name(), finalError(err))
+		return nil, fmt.Errorf("%s: %w", cfg.name(), markFinal(err))
 	}
 	cfg.Reached = true
-	f := &Follower{cfg: cfg, balancer: NewBalancer(cfg.Partitions), woken: make(chan struct{}, 1), stands: map[string]map[int32]standing{}}
+	f := &Follower{cfg: cfg, balancer: NewBalancer(cfg.Partitions), woken: make(chan struct{}, 1), progress: map[string]map[int32]partitionProgress{}}
 	for _, topic := range cfg.Topics {
-		f.stands[topic] = map[int32]standing{}
-		f.readings = append(f.readings, make([]*reading, cfg.Partitions))
+		f.progress[topic] = map[int32]partitionProgress{}
+		f.readers = append(f.readers, make([]*partitionReader, cfg.Partitions))
 	}
-	f.balancer.observe(cfg.Listener.Assigned, cfg.Listener.GroupFailed, cfg.Listener.Uneven)
-	f.balancer.onAdded = f.forget
-	f.tail.of(cfg.Config)
-	f.life, f.cut = context.WithCancel(context.Background())
+	f.balancer.setHooks(cfg.Listener.Assigned, cfg.Listener.GroupFailed, cfg.Listener.SubscriptionMismatch)
+	f.balancer.onAdded = f.forgetPartitions
+	f.tail.attach(cfg.Config)
+	f.life, f.cancelLife = context.WithCancel(context.Background())
 	client, err := kgo.NewClient(append(cfg.options(), f.options()...)...)
 	if err != nil {
-		f.cut()
+		f.cancelLife()
 		return nil, fmt.Errorf("%s: client: %w", cfg.name(), err)
 	}
 	f.client = client
 	f.fetcher = fetcher{client: client, ids: ids, wait: cfg.FetchMaxWait, bytes: fetchPartitionBytes(len(cfg.Topics) * int(cfg.Partitions)),
-		answers: make(chan answer), leaders: map[int32]*leader{}, ended: f.life}
+		responses: make(chan leaderResponse), leaders: map[int32]*leader{}, life: f.life}
 	if cfg.Group == "" {
 		client.PauseFetchTopics(cfg.Topics...) // the client only knows who leads them: to fetch is the fetcher's to do
 		client.AddConsumeTopics(cfg.Topics...)
-		f.placing.Go(f.readAll)
+		f.assignAll.Go(f.readAll)
 	}
 	return f, nil
 }
@@ -191,7 +191,7 @@ func (f *Follower) readAll() {
 		}
 	}
 	f.balancer.ownAll()
-	if _, err := f.place(f.life, offsets); err == nil && f.cfg.Listener.Assigned != nil {
+	if _, err := f.placePartitions(f.life, offsets); err == nil && f.cfg.Listener.Assigned != nil {
 		f.cfg.Listener.Assigned(all, nil)
 	}
 }
@@ -213,13 +213,13 @@ func (f *Follower) options() []kgo.Opt {
 		// A partition must not go and come back between a poll and what is
 		// made of it: its records would fall into another assignment.
 		kgo.BlockRebalanceOnPoll(),
-		kgo.AdjustFetchOffsetsFn(f.place),
+		kgo.AdjustFetchOffsetsFn(f.placePartitions),
 		// Only place says where to be; out of range later is an error.
 		kgo.ConsumeResetOffset(kgo.NoResetOffset()),
 		kgo.ConsumeStartOffset(kgo.NewOffset().AtStart()),
 		kgo.SessionTimeout(f.cfg.SessionTimeout),
 		kgo.HeartbeatInterval(heartbeatInterval(f.cfg.SessionTimeout)),
-		kgo.RebalanceTimeout(busyMax),
+		kgo.RebalanceTimeout(rebalanceTimeout),
 	)
 	if f.cfg.InstanceID != "" {
 		opts = append(opts, kgo.InstanceID(f.cfg.InstanceID))
@@ -229,12 +229,12 @@ func (f *Follower) options() []kgo.Opt {
 
 // forget is called when partitions come anew, before the client can fetch: that is the
 // fetcher's to do. Where they stood says nothing.
-func (f *Follower) forget(client *kgo.Client, added []int32) {
+func (f *Follower) forgetPartitions(client *kgo.Client, added []int32) {
 	client.PauseFetchTopics(f.cfg.Topics...)
 	f.tail.forget(added)
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	for _, stands := range f.stands {
+	for _, stands := range f.progress {
 		for _, p := range added {
 			delete(stands, p)
 		}
@@ -245,28 +245,28 @@ func (f *Follower) forget(client *kgo.Client, added []int32) {
 // it with the committed offsets, before it fetches. A partition of which the cluster says
 // nothing, for want of a leader perhaps, must not keep the others from beginning: it begins where
 // Start says, and a broker that leads it later says whether the log holds that.
-func (f *Follower) place(ctx context.Context, offsets map[string]map[int32]kgo.Offset) (map[string]map[int32]kgo.Offset, error) {
+func (f *Follower) placePartitions(ctx context.Context, offsets map[string]map[int32]kgo.Offset) (map[string]map[int32]kgo.Offset, error) {
 	for topic, ps := range offsets {
-		starts, ends, unknown := f.logs(ctx, topic, slices.Collect(maps.Keys(ps)))
+		starts, ends, unknown := f.logBounds(ctx, topic, slices.Collect(maps.Keys(ps)))
 		if unknown != nil && (f.cfg.Start == nil || ctx.Err() != nil) {
 			return nil, unknown
 		}
 		var later []int32
 		for p, committed := range ps {
 			start, end := starts[p], int64(math.MaxInt64)
-			stand := standing{highWatermark: endUnknown}
+			stand := partitionProgress{highWatermark: endUnknown}
 			if known, ok := ends[p]; ok {
 				end, stand.highWatermark = known, known
 			} else {
 				later = append(later, p)
 			}
 			var err error
-			stand.position, err = f.begin(ctx, topic, p, committed.EpochOffset().Offset, start, end)
+			stand.position, err = f.startOffset(ctx, topic, p, committed.EpochOffset().Offset, start, end)
 			if out, is := errors.AsType[*OffsetRangeError](err); is && out.Offset > end {
 				// Start took its time, and knows what has come since.
-				if _, ends, _ := f.logs(ctx, topic, []int32{p}); ends[p] > end {
+				if _, ends, _ := f.logBounds(ctx, topic, []int32{p}); ends[p] > end {
 					stand.highWatermark = ends[p]
-					stand.position, err = f.begin(ctx, topic, p, committed.EpochOffset().Offset, start, ends[p])
+					stand.position, err = f.startOffset(ctx, topic, p, committed.EpochOffset().Offset, start, ends[p])
 				}
 			}
 			if err != nil {
@@ -274,11 +274,11 @@ func (f *Follower) place(ctx context.Context, offsets map[string]map[int32]kgo.O
 			}
 			ps[p] = kgo.NewOffset().At(stand.position)
 			f.mu.Lock()
-			f.stands[topic][p] = stand
+			f.progress[topic][p] = stand
 			f.mu.Unlock()
 		}
 		if len(later) > 0 {
-			go f.learn(topic, later) // until it is known, or Close
+			go f.awaitEnds(topic, later) // until it is known, or Close
 		}
 	}
 	f.Wake()
@@ -286,20 +286,20 @@ func (f *Follower) place(ctx context.Context, offsets map[string]map[int32]kgo.O
 }
 
 // learn asks where partitions ended of which the cluster said nothing when they came.
-func (f *Follower) learn(topic string, ps []int32) {
+func (f *Follower) awaitEnds(topic string, ps []int32) {
 	for len(ps) > 0 {
 		select {
-		case <-time.After(learnInterval):
+		case <-time.After(awaitEndsInterval):
 		case <-f.life.Done():
 			return
 		}
-		_, ends, _ := f.logs(f.life, topic, ps)
+		_, ends, _ := f.logBounds(f.life, topic, ps)
 		f.mu.Lock()
 		ps = slices.DeleteFunc(ps, func(p int32) bool {
 			end, known := ends[p]
-			if stand, here := f.stands[topic][p]; known && here && stand.highWatermark == endUnknown {
+			if stand, here := f.progress[topic][p]; known && here && stand.highWatermark == endUnknown {
 				stand.highWatermark = end
-				f.stands[topic][p] = stand
+				f.progress[topic][p] = stand
 			}
 			return known
 		})
@@ -310,7 +310,7 @@ func (f *Follower) learn(topic string, ps []int32) {
 
 // begin is the offset to begin at in a log that holds [start, end); committed
 // is negative if there is none.
-func (f *Follower) begin(ctx context.Context, topic string, p int32, committed, start, end int64) (int64, error) {
+func (f *Follower) startOffset(ctx context.Context, topic string, p int32, committed, start, end int64) (int64, error) {
 	if f.cfg.Start != nil {
 		at, ok, err := f.cfg.Start(ctx, topic, p)
 		switch {
@@ -318,7 +318,7 @@ func (f *Follower) begin(ctx context.Context, topic string, p int32, committed, 
 			return 0, err
 		case ok && (at < start || at > end):
 			return 0, &OffsetRangeError{Topic: topic, Partition: p, Offset: at, Start: start, End: end}
-		case ok && f.cfg.Again && at > start:
+		case ok && f.cfg.IncludePrevious && at > start:
 			return at - 1, nil
 		case ok:
 			return at, nil
@@ -336,30 +336,30 @@ func (f *Follower) begin(ctx context.Context, topic string, p int32, committed, 
 
 // logs are the starts and the high watermarks of a topic's partitions; err: of some they are
 // missing.
-func (f *Follower) logs(ctx context.Context, topic string, ps []int32) (starts, ends map[int32]int64, err error) {
+func (f *Follower) logBounds(ctx context.Context, topic string, ps []int32) (starts, ends map[int32]int64, err error) {
 	// The group's goroutine may be here before OpenFollower has the client.
 	var admin *kadm.Client
-	f.balancer.whileOpen(func(client *kgo.Client) { admin = kadm.NewClient(client) })
+	f.balancer.withClient(func(client *kgo.Client) { admin = kadm.NewClient(client) })
 	for try := 1; ; try++ {
 		// The end first: a trim in between must not put the start above it.
 		last, endErr := admin.ListEndOffsets(ctx, topic)
 		first, startErr := admin.ListStartOffsets(ctx, topic)
 		ends, starts = map[int32]int64{}, map[int32]int64{}
-		_, endErr = offsetsOfSome(topic, "end", ps, last, endErr)
-		_, startErr = offsetsOfSome(topic, "start", ps, first, startErr)
+		_, endErr = offsetsOfPartitions(topic, "end", ps, last, endErr)
+		_, startErr = offsetsOfPartitions(topic, "start", ps, first, startErr)
 		for _, p := range ps {
 			end, ended := last.Lookup(topic, p)
 			if start, began := first.Lookup(topic, p); ended && began && end.Err == nil && start.Err == nil {
 				starts[p], ends[p] = start.Offset, end.Offset
 			}
 		}
-		if err = errors.Join(endErr, startErr); err == nil || try == placeTries || ctx.Err() != nil {
+		if err = errors.Join(endErr, startErr); err == nil || try == boundsTries || ctx.Err() != nil {
 			return starts, ends, err
 		}
 		select {
 		case <-ctx.Done():
 			return starts, ends, ctx.Err()
-		case <-time.After(placeInterval):
+		case <-time.After(boundsRetryInterval):
 		}
 	}
 }
@@ -393,7 +393,7 @@ func (f *Follower) Assigned() map[int32]uint64 { return f.balancer.Assigned() }
 // it is not assigned, or no broker has said it yet. A reader whose Position
 // has reached it has seen all that was written before it became the owner.
 func (f *Follower) HighWatermark(topic string, p int32) (offset int64, ok bool) {
-	stand, ok := f.stand(topic, p)
+	stand, ok := f.progressOf(topic, p)
 	if !ok || stand.highWatermark == endUnknown {
 		return 0, false
 	}
@@ -403,24 +403,24 @@ func (f *Follower) HighWatermark(topic string, p int32) (offset int64, ok bool) 
 // Position is the offset after everything that Poll returned or passed over
 // (markers, rolled back records) in a partition; not ok: it is not assigned, or not begun.
 func (f *Follower) Position(topic string, p int32) (offset int64, ok bool) {
-	stand, ok := f.stand(topic, p)
+	stand, ok := f.progressOf(topic, p)
 	return stand.position, ok
 }
 
 // Tail is where committed records ended when the partition was asked for last: a
 // Position below it is behind. Not ok as of Position.
 func (f *Follower) Tail(topic string, p int32) (offset int64, ok bool) {
-	stand, ok := f.stand(topic, p)
+	stand, ok := f.progressOf(topic, p)
 	return stand.tail, ok
 }
 
-func (f *Follower) stand(topic string, p int32) (standing, bool) {
+func (f *Follower) progressOf(topic string, p int32) (partitionProgress, bool) {
 	if _, ok := f.balancer.Assigned()[p]; !ok {
-		return standing{}, false
+		return partitionProgress{}, false
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	stand, ok := f.stands[topic][p]
+	stand, ok := f.progress[topic][p]
 	return stand, ok
 }
 
@@ -475,10 +475,10 @@ func (f *Follower) Wake() {
 func (f *Follower) Close() { f.closing.Do(f.close) }
 
 func (f *Follower) close() {
-	err := closeClient(f.client, f.cut, membership{f.cfg.Group, f.cfg.InstanceID, f.cfg.LeaveOnClose})
+	err := closeClient(f.client, f.cancelLife, membership{f.cfg.Group, f.cfg.InstanceID, f.cfg.LeaveOnClose})
 	if err != nil && f.cfg.Listener.LeaveFailed != nil {
 		f.cfg.Listener.LeaveFailed(err)
 	}
-	f.placing.Wait()
-	f.fetcher.asks.Wait()
+	f.assignAll.Wait()
+	f.fetcher.requests.Wait()
 }

@@ -28,21 +28,21 @@ func (f *Follower) Poll(ctx context.Context) ([]events.Record, error) {
 	}
 	clear(f.polled) // a poll that waits holds on to no batch
 	f.polled = f.polled[:0]
-	if err := f.member(ctx); err != nil {
+	if err := f.checkMembership(ctx); err != nil {
 		return nil, err
 	}
-	left := f.ask(time.Now())
-	if err := f.answers(ctx, !left); err != nil {
+	left := f.requestPartitions(time.Now())
+	if err := f.receiveResponses(ctx, !left); err != nil {
 		return nil, err
 	}
-	if f.give(); len(f.polled) == 0 {
+	if f.collect(); len(f.polled) == 0 {
 		return nil, nil
 	}
 	return f.polled, nil
 }
 
 // member fails if the follower can't be one of its group any more.
-func (f *Follower) member(ctx context.Context) error {
+func (f *Follower) checkMembership(ctx context.Context) error {
 	// The client has no records, but tells here of what has become of the group.
 	told := f.client.PollRecords(nil, 0) //nolint:staticcheck // nil: what there is, without a wait
 	// A start that failed shows as an error of the group, too: it says less.
@@ -62,43 +62,45 @@ func (f *Follower) duplicate(err error) error {
 
 // ask has the leaders asked for what follows in the partitions that are assigned. It
 // reports whether something is left of what they have answered.
-func (f *Follower) ask(now time.Time) (left bool) {
+func (f *Follower) requestPartitions(now time.Time) (left bool) {
 	owned := f.balancer.Assigned()
-	f.fetcher.soonest = time.Time{}
+	f.fetcher.nextRetry = time.Time{}
 	for i, topic := range f.cfg.Topics {
-		for p, r := range f.readings[i] {
+		for p, r := range f.readers[i] {
 			p := int32(p)
 			number, ok := owned[p]
 			switch {
 			case !ok:
-				f.readings[i][p] = nil
+				f.readers[i][p] = nil
 				continue
-			case r == nil || r.number != number:
-				if r = f.begun(topic, p, number); r == nil {
+			case r == nil || r.assignment != number:
+				if r = f.newPartitionReader(topic, p, number); r == nil {
 					continue
 				}
-				f.readings[i][p] = r
+				f.readers[i][p] = r
 			}
-			left = left || r.left()
-			f.fetcher.want(r, now)
+			left = left || r.hasUnread()
+			f.fetcher.queueRequest(r, now)
 		}
 	}
-	f.fetcher.ask(f.cfg.processTime)
+	f.fetcher.sendRequests(f.cfg.processNow)
 	return left
 }
 
 // begun begins to read a partition; nil: it isn't known yet from where on.
-func (f *Follower) begun(topic string, p int32, number uint64) *reading {
+func (f *Follower) newPartitionReader(topic string, p int32, number uint64) *partitionReader {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	stand, placed := f.stands[topic][p]
+	stand, placed := f.progress[topic][p]
 	if !placed {
 		return nil
 	}
-	r := &reading{at: topicPartition{topic, p}, number: number, in: newBatches(topic, p, stand.position, f.cfg.Lend), leader: none}
+	r := &partitionReader{at: topicPartition{topic, p}, assignment: number, batches: newBatchReader(topic, p, stand.position, f.cfg.ReuseBuffers), leader: noBroker}
 	for _, hook := range f.cfg.Hooks {
 		if hook, ok := hook.(kgo.HookFetchBatchRead); ok {
-			r.in.observe = func(m kgo.FetchBatchMetrics) { hook.OnFetchBatchRead(kgo.BrokerMetadata{NodeID: r.from}, topic, p, m) }
+			r.batches.onBatch = func(m kgo.FetchBatchMetrics) {
+				hook.OnFetchBatchRead(kgo.BrokerMetadata{NodeID: r.respondedBy}, topic, p, m)
+			}
 		}
 	}
 	return r
@@ -106,12 +108,12 @@ func (f *Follower) begun(topic string, p int32, number uint64) *reading {
 
 // answers takes in what leaders have answered; if it is to wait, for the first of them, for
 // FetchMaxWait, or until woken.
-func (f *Follower) answers(ctx context.Context, wait bool) error {
+func (f *Follower) receiveResponses(ctx context.Context, wait bool) error {
 	for {
 		select {
-		case a := <-f.fetcher.answers:
+		case a := <-f.fetcher.responses:
 			wait = false
-			if err := f.take(ctx, &a); err != nil {
+			if err := f.handleResponse(ctx, &a); err != nil {
 				return err
 			}
 			continue
@@ -121,40 +123,40 @@ func (f *Follower) answers(ctx context.Context, wait bool) error {
 			return ctx.Err()
 		}
 		wait = false
-		a, err := f.await(ctx)
+		a, err := f.awaitResponse(ctx)
 		if a == nil || err != nil {
 			return err
 		}
-		if err := f.take(ctx, a); err != nil {
+		if err := f.handleResponse(ctx, a); err != nil {
 			return err
 		}
 	}
 }
 
-func (f *Follower) await(ctx context.Context) (*answer, error) {
+func (f *Follower) awaitResponse(ctx context.Context) (*leaderResponse, error) {
 	wait := f.cfg.FetchMaxWait
-	if soonest := f.fetcher.soonest; !soonest.IsZero() {
+	if soonest := f.fetcher.nextRetry; !soonest.IsZero() {
 		wait = min(wait, time.Until(soonest))
 	}
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
 	select {
-	case a := <-f.fetcher.answers:
+	case a := <-f.fetcher.responses:
 		return &a, nil
 	case <-f.woken:
 	case <-timer.C:
 	case <-ctx.Done():
 		return nil, ctx.Err()
-	case <-f.fetcher.ended.Done():
+	case <-f.fetcher.life.Done():
 		return nil, kgo.ErrClientClosed
 	}
 	return nil, nil
 }
 
 // take takes in what a leader has answered.
-func (f *Follower) take(ctx context.Context, a *answer) (err error) {
-	f.fetcher.take(a, func(got fetched) {
-		if failed := f.takeOne(ctx, got); failed != nil {
+func (f *Follower) handleResponse(ctx context.Context, a *leaderResponse) (err error) {
+	f.fetcher.handleResponse(a, func(got partitionResponse) {
+		if failed := f.handlePartition(ctx, got); failed != nil {
 			err = errors.Join(err, failed)
 		}
 	})
@@ -164,36 +166,36 @@ func (f *Follower) take(ctx context.Context, a *answer) (err error) {
 	return nil
 }
 
-func (f *Follower) takeOne(ctx context.Context, got fetched) error {
-	r, p := got.reading, got.partition
+func (f *Follower) handlePartition(ctx context.Context, got partitionResponse) error {
+	r, p := got.partitionReader, got.partition
 	switch {
-	case f.balancer.Assigned()[r.at.partition] != r.number:
+	case f.balancer.Assigned()[r.at.partition] != r.assignment:
 		return nil // it went; what has become of its log is its next owner's to find out
 	case errors.Is(got.err, kerr.OffsetOutOfRange):
-		return f.ranged(ctx, r, got.err)
+		return f.rangeError(ctx, r, got.err)
 	case got.err != nil:
 		f.readFailed(got.err)
-		return f.fetcher.retry(r, got.err, time.Now())
+		return f.fetcher.retryLater(r, got.err, time.Now())
 	case p == nil:
-		r.failed(time.Now()) // nothing was said of it, for want of a quota perhaps
+		r.backOff(time.Now()) // nothing was said of it, for want of a quota perhaps
 		return nil
 	case p.DivergingEpoch.EndOffset >= 0:
-		return &LostError{Topic: r.at.topic, Partition: r.at.partition, From: min(r.in.position, p.DivergingEpoch.EndOffset), To: r.in.position}
+		return &LostError{Topic: r.at.topic, Partition: r.at.partition, From: min(r.batches.position, p.DivergingEpoch.EndOffset), To: r.batches.position}
 	}
 	r.end = p.HighWatermark
-	if r.passed++; len(p.RecordBatches) > 0 || p.LastStableOffset <= r.in.position {
-		r.passed = 0
+	if r.passedOver++; len(p.RecordBatches) > 0 || p.LastStableOffset <= r.batches.position {
+		r.passedOver = 0
 	}
-	switch r.in.take(p); {
+	switch r.batches.startResponse(p); {
 	case len(p.RecordBatches) > 0:
-		r.fed = r.came
-	case r.came.Sub(r.fed) > fetchIdle:
-		r.in.idle()
+		r.lastData = r.came
+	case r.came.Sub(r.lastData) > fetchIdleAfter:
+		r.batches.releaseBuffers()
 		fallthrough
 	default:
-		r.well()
+		r.resetBackoff()
 	}
-	f.stood(r, func(stand *standing) {
+	f.updateProgress(r, func(stand *partitionProgress) {
 		stand.tail = max(stand.tail, p.LastStableOffset) // who has just come to lead may know of less
 	})
 	return nil
@@ -202,22 +204,22 @@ func (f *Follower) takeOne(ctx context.Context, got fetched) error {
 // readFailed tells that no broker answers.
 func (f *Follower) readFailed(err error) {
 	_, answered := errors.AsType[*kerr.Error](err)
-	if answered || f.cfg.Listener.ReadFailed == nil || time.Since(f.told) < readFailedEvery {
+	if answered || f.cfg.Listener.ReadFailed == nil || time.Since(f.readFailedAt) < readFailedInterval {
 		return
 	}
-	f.told = time.Now()
+	f.readFailedAt = time.Now()
 	f.cfg.Listener.ReadFailed(err)
 }
 
 // ranged says where the log is that doesn't hold the position of a reading.
-func (f *Follower) ranged(ctx context.Context, r *reading, err error) error {
+func (f *Follower) rangeError(ctx context.Context, r *partitionReader, err error) error {
 	err = fmt.Errorf("topic %s partition %d: %w", r.at.topic, r.at.partition, err)
 	p := r.at.partition
-	starts, ends, listErr := f.logs(ctx, r.at.topic, []int32{p})
+	starts, ends, listErr := f.logBounds(ctx, r.at.topic, []int32{p})
 	if listErr != nil {
 		return errors.Join(err, listErr)
 	}
-	return errors.Join(err, &OffsetRangeError{Topic: r.at.topic, Partition: p, Offset: r.in.position, Start: starts[p], End: ends[p]})
+	return errors.Join(err, &OffsetRangeError{Topic: r.at.topic, Partition: p, Offset: r.batches.position, Start: starts[p], End: ends[p]})
 }
 
 // LostError says that what was read is not in the log any more: a broker came to lead
@@ -242,20 +244,20 @@ func (e *LostError) Permanent() bool { return true }
 func (e *LostError) Ahead() bool { return true }
 
 // stood changes where a partition stands, if it still does in this assignment.
-func (f *Follower) stood(r *reading, change func(*standing)) {
+func (f *Follower) updateProgress(r *partitionReader, change func(*partitionProgress)) {
 	owned := f.balancer.Assigned()
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	stand, placed := f.stands[r.at.topic][r.at.partition]
-	if !placed || owned[r.at.partition] != r.number {
+	stand, placed := f.progress[r.at.topic][r.at.partition]
+	if !placed || owned[r.at.partition] != r.assignment {
 		return
 	}
 	change(&stand)
-	f.stands[r.at.topic][r.at.partition] = stand
+	f.progress[r.at.topic][r.at.partition] = stand
 }
 
 // give fills polled from what was fetched, some of each partition in turn.
-func (f *Follower) give() {
+func (f *Follower) collect() {
 	var owned map[int32]uint64
 	n := int(f.cfg.Partitions)
 	total := n * len(f.cfg.Topics)
@@ -263,17 +265,17 @@ func (f *Follower) give() {
 		if len(f.polled) == f.cfg.MaxPollRecords {
 			return
 		}
-		r := f.readings[f.first/n][f.first%n]
-		f.first = (f.first + 1) % total
-		if r == nil || !r.left() {
+		r := f.readers[f.nextReader/n][f.nextReader%n]
+		f.nextReader = (f.nextReader + 1) % total
+		if r == nil || !r.hasUnread() {
 			continue
 		}
 		if owned == nil {
-			f.hold()
+			f.blockRebalance()
 			owned = f.balancer.Assigned()
 		}
-		if owned[r.at.partition] == r.number { // not of an assignment before this one
-			f.read(r)
+		if owned[r.at.partition] == r.assignment { // not of an assignment before this one
+			f.collectPartition(r)
 		}
 	}
 }
@@ -282,7 +284,7 @@ func (f *Follower) give() {
 // Poll: it must not go and come back between a poll and what is made of it, its records
 // would fall into another assignment. To the client a poll whose context has ended
 // is one whose records are at work.
-func (f *Follower) hold() {
+func (f *Follower) blockRebalance() {
 	if f.cfg.Group == "" {
 		return
 	}
@@ -292,21 +294,21 @@ func (f *Follower) hold() {
 }
 
 // read gives some records of a partition.
-func (f *Follower) read(r *reading) {
-	err := r.more()
+func (f *Follower) collectPartition(r *partitionReader) {
+	err := r.readMore()
 	if err != nil {
-		r.stands(time.Now())
+		r.backOffQuarantined(time.Now())
 		if f.cfg.Listener.Damaged != nil {
 			f.cfg.Listener.Damaged(r.at.topic, r.at.partition, err)
 		}
 	} else {
-		r.well()
+		r.resetBackoff()
 	}
 	n := min(len(r.records), f.cfg.MaxPollRecords-len(f.polled))
 	f.polled = append(f.polled, r.records[:n]...)
-	if n > 0 && n == len(r.records) && len(r.in.rest) == 0 {
+	if n > 0 && n == len(r.records) && len(r.batches.rest) == 0 {
 		f.tail.observeLast(f.cfg.Config, &r.records[n-1], tailEnd{r.end, r.sent}, r.came)
 	}
 	r.records = r.records[n:]
-	f.stood(r, func(stand *standing) { stand.position = r.position() })
+	f.updateProgress(r, func(stand *partitionProgress) { stand.position = r.position() })
 }

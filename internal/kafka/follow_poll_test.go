@@ -55,7 +55,7 @@ func TestFollowerGivesAFewAtATime(t *testing.T) {
 		submit(t, s.outside(t), s.numbered(1, 0, records)...)
 		for _, lend := range []bool{true, false} {
 			cfg, read := s.follower(), &batchesRead{}
-			cfg.MaxPollRecords, cfg.Lend, cfg.Hooks = most, lend, []kafka.Hook{read}
+			cfg.MaxPollRecords, cfg.ReuseBuffers, cfg.Hooks = most, lend, []kafka.Hook{read}
 			f := openFollower(t, cfg)
 			var kept []events.Record
 			next := 0

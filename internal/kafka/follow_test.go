@@ -124,7 +124,7 @@ func TestFollowerReadsAgain(t *testing.T) {
 		s.trim(t, 1, 1)
 		for begin, want := range map[int64]string{1: "[1 2 3]", 2: "[1 2 3]", 4: "[3]"} {
 			cfg := s.follower()
-			cfg.Again, cfg.Start = true, func(_ context.Context, _ string, p int32) (int64, bool, error) { return begin, p == 1, nil }
+			cfg.IncludePrevious, cfg.Start = true, func(_ context.Context, _ string, p int32) (int64, bool, error) { return begin, p == 1, nil }
 			f := openFollower(t, cfg)
 			var got []string
 			follow(t, f, "the end", func(rs []events.Record) bool {
@@ -139,7 +139,7 @@ func TestFollowerReadsAgain(t *testing.T) {
 			f.Close()
 		}
 		cfg := s.follower()
-		cfg.Again, cfg.Start = true, func(_ context.Context, _ string, p int32) (int64, bool, error) { return 5, p == 1, nil }
+		cfg.IncludePrevious, cfg.Start = true, func(_ context.Context, _ string, p int32) (int64, bool, error) { return 5, p == 1, nil }
 		var out *kafka.OffsetRangeError
 		if err := endOf(t, openFollower(t, cfg), func([]events.Record) {}); !errors.As(err, &out) || out.Offset != 5 || out.End != 4 {
 			t.Errorf("past the end: %v", err)
@@ -153,7 +153,7 @@ func TestFollowerStartsAtWhatCameMeanwhile(t *testing.T) {
 		cl := s.outside(t)
 		submit(t, cl, input(s.ns.Events(), 1, "before"))
 		cfg := s.follower()
-		cfg.Again, cfg.Start = true, func(_ context.Context, _ string, p int32) (int64, bool, error) {
+		cfg.IncludePrevious, cfg.Start = true, func(_ context.Context, _ string, p int32) (int64, bool, error) {
 			if p != 1 {
 				return 0, true, nil
 			}

@@ -48,8 +48,8 @@ func newWorkerGate(b *Balancer, topics []string) *workerGate {
 }
 
 // inboxes calls fn for topics of partitions, and for what was added to them. The caller holds the lock.
-func (g *workerGate) inboxes(topics []string, ps []int32, fn func(inboxgate.Inbox)) {
-	for topic, all := range g.balancer.flow(topics, ps...) {
+func (g *workerGate) forEachInbox(topics []string, ps []int32, fn func(inboxgate.Inbox)) {
+	for topic, all := range g.balancer.withAddedPartitions(topics, ps...) {
 		for _, p := range all {
 			fn(inboxgate.Inbox{Topic: topic, Partition: p})
 		}
@@ -57,14 +57,14 @@ func (g *workerGate) inboxes(topics []string, ps []int32, fn func(inboxgate.Inbo
 }
 
 // assigned pauses partitions that came, before anything of them can be fetched. The caller holds the lock.
-func (g *workerGate) assigned(added []int32) {
-	g.inboxes(g.topics, added, func(in inboxgate.Inbox) { g.gate.PauseOnly(in, inboxgate.PausedForRestore) })
+func (g *workerGate) pauseAssigned(added []int32) {
+	g.forEachInbox(g.topics, added, func(in inboxgate.Inbox) { g.gate.PauseOnly(in, inboxgate.PausedForRestore) })
 }
 
 // pause pauses an inbox of a partition in an assignment.
 func (g *workerGate) pause(p int32, assignment uint64, topic string, why inboxgate.Reason, until time.Time) {
 	g.balancer.whileOwned(p, assignment, func(*kgo.Client) {
-		g.inboxes([]string{topic}, []int32{p}, func(in inboxgate.Inbox) { g.gate.Pause(in, why, until) })
+		g.forEachInbox([]string{topic}, []int32{p}, func(in inboxgate.Inbox) { g.gate.Pause(in, why, until) })
 	})
 }
 
@@ -74,11 +74,11 @@ func (g *workerGate) resume(p int32, assignment uint64, why inboxgate.Reason, to
 		topics = g.topics
 	}
 	return g.balancer.whileOwned(p, assignment, func(*kgo.Client) {
-		g.inboxes(topics, []int32{p}, func(in inboxgate.Inbox) { g.gate.Resume(in, why) })
+		g.forEachInbox(topics, []int32{p}, func(in inboxgate.Inbox) { g.gate.Resume(in, why) })
 	})
 }
 
 // locked calls fn with the gate, whoever owns what.
-func (g *workerGate) locked(fn func(*inboxgate.Gate)) {
-	g.balancer.whileOpen(func(*kgo.Client) { fn(g.gate) })
+func (g *workerGate) withGate(fn func(*inboxgate.Gate)) {
+	g.balancer.withClient(func(*kgo.Client) { fn(g.gate) })
 }

@@ -152,7 +152,7 @@ func underWay(d kadm.DescribedProducer, known map[int64]kadm.DescribedTransactio
 // Unstable are the partitions of the inboxes whose offsets an open transaction of the schedulers' group holds back,
 // ascending. No worker begins to read them before it has ended. The embedded broker says it of all while any
 // transaction of the group is open.
-func (a *Admin) Unstable(ctx context.Context, partitions int32) ([]int32, error) {
+func (a *Admin) UnstablePartitions(ctx context.Context, partitions int32) ([]int32, error) {
 	req := kmsg.NewPtrOffsetFetchRequest()
 	req.RequireStable = true
 	group := kmsg.NewOffsetFetchRequestGroup()

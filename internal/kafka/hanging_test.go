@@ -26,7 +26,7 @@ func TestOpenTransactionsDoNotHang(t *testing.T) {
 		if hanging, err := a.Hanging(t.Context()); err != nil || len(hanging) > 0 {
 			t.Errorf("%v hang, %v", hanging, err)
 		}
-		if unstable, err := a.Unstable(t.Context(), testPartitions); err != nil || !slices.Contains(unstable, 1) || s.Fake == nil && len(unstable) > 1 {
+		if unstable, err := a.UnstablePartitions(t.Context(), testPartitions); err != nil || !slices.Contains(unstable, 1) || s.Fake == nil && len(unstable) > 1 {
 			t.Errorf("the offsets of %v are held back, %v; want 1", unstable, err)
 		}
 	})

@@ -12,12 +12,12 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// historyWithin bounds the transaction in which a history is written: below the
+// historyTransactionTimeout bounds the transaction in which a history is written: below the
 // longest that brokers permit by default (transaction.max.timeout.ms, 15 minutes).
-const historyWithin = 10 * time.Minute
+const historyTransactionTimeout = 10 * time.Minute
 
-// rollbackWithin bounds how long one who gives up waits for the broker.
-const rollbackWithin = 10 * time.Second
+// rollbackTimeout bounds how long one who gives up waits for the broker.
+const rollbackTimeout = 10 * time.Second
 
 // ErrNotForHistory is wrapped where a namespace can't take an imported history.
 var ErrNotForHistory = errors.New("a history is imported into a namespace of its own")
@@ -59,7 +59,7 @@ func (a *Admin) CreateHistory(ctx context.Context, partitions int32) error {
 	case !have.History:
 		return historyError(a.cfg.Namespace, have)
 	}
-	_, err = a.CreateTopics(ctx, Topics{Partitions: partitions, History: true})
+	_, err = a.CreateTopics(ctx, CreateTopicsOptions{Partitions: partitions, History: true})
 	return err
 }
 
@@ -77,7 +77,7 @@ type HistoryWriter struct {
 // what isn't committed.
 func OpenHistoryWriter(ctx context.Context, c Config) (*HistoryWriter, error) {
 	cl, err := kgo.NewClient(append(c.options(), append(produceOptions(),
-		kgo.TransactionalID(string(c.Namespace)+"import"), kgo.TransactionTimeout(historyWithin))...)...)
+		kgo.TransactionalID(string(c.Namespace)+"import"), kgo.TransactionTimeout(historyTransactionTimeout))...)...)
 	if err == nil {
 		err = cl.BeginTransaction()
 	}
@@ -99,10 +99,10 @@ func (w *HistoryWriter) Write(ctx context.Context, r *events.Record) error {
 			w.err = fmt.Errorf("write to %s: %w", r.Topic, err)
 		}
 	})
-	return w.failed()
+	return w.firstError()
 }
 
-func (w *HistoryWriter) failed() error {
+func (w *HistoryWriter) firstError() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.err
@@ -113,14 +113,14 @@ func (w *HistoryWriter) failed() error {
 func (w *HistoryWriter) Commit(ctx context.Context) error {
 	err := w.cl.Flush(ctx)
 	if err == nil {
-		err = w.failed()
+		err = w.firstError()
 	}
 	if err == nil {
 		w.ended = true
 		err = w.cl.EndTransaction(ctx, kgo.TryCommit)
 	}
 	if err != nil {
-		return fmt.Errorf("commit a history, which may take %s: %w", historyWithin, err)
+		return fmt.Errorf("commit a history, which may take %s: %w", historyTransactionTimeout, err)
 	}
 	return nil
 }
@@ -131,14 +131,14 @@ func (w *HistoryWriter) Close() error {
 	if w.ended {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), rollbackWithin)
+	ctx, cancel := context.WithTimeout(context.Background(), rollbackTimeout)
 	defer cancel()
 	err := w.cl.AbortBufferedRecords(ctx)
 	if err == nil {
 		err = w.cl.EndTransaction(ctx, kgo.TryAbort)
 	}
 	if err != nil {
-		return fmt.Errorf("roll back, which the brokers do by themselves within %s: %w", historyWithin, err)
+		return fmt.Errorf("roll back, which the brokers do by themselves within %s: %w", historyTransactionTimeout, err)
 	}
 	return nil
 }

@@ -13,11 +13,11 @@ import (
 // membership is that of a client in a group, and how it ends.
 type membership struct {
 	group, instance string
-	leaves          func() bool // whether a static member leaves; nil: it stays
+	leavesOnClose   func() bool // whether a static member leaves; nil: it stays
 }
 
-// staysMember is for clients that are no static members of a group.
-var staysMember membership
+// noMembership is for clients that are no static members of a group.
+var noMembership membership
 
 // leave ends a membership. A dynamic member leaves. A static one stays, so that
 // a restart keeps its partitions, unless it is known not to come back: the
@@ -26,7 +26,7 @@ var staysMember membership
 func (m membership) leave(ctx context.Context, client *kgo.Client) error {
 	member, _ := client.GroupMetadata()
 	err := client.LeaveGroupContext(ctx) // ends heartbeats, too
-	if err == nil && m.instance != "" && member != "" && m.leaves != nil && m.leaves() {
+	if err == nil && m.instance != "" && member != "" && m.leavesOnClose != nil && m.leavesOnClose() {
 		err = removeStatic(ctx, client, m.group, m.instance, member)
 	}
 	if err != nil {

@@ -24,7 +24,7 @@ func (a *Admin) Brokers(ctx context.Context) (int, error) {
 // Commits is, by topic and partition, what a group has committed. A group that was never seen
 // has nothing. It needs the right to describe the group.
 func (a *Admin) Commits(ctx context.Context, group string) (map[string]map[int32]int64, error) {
-	fetched, err := a.committed(ctx, group)
+	fetched, err := a.committedOffsets(ctx, group)
 	if noSuchGroup(err) {
 		return nil, nil
 	}
@@ -41,9 +41,9 @@ func (a *Admin) Commits(ctx context.Context, group string) (map[string]map[int32
 	return commits, nil
 }
 
-// InboxLogs are where the committed records of the inboxes begin and end, by topic and partition: the log's start and its last
+// InboxBounds are where the committed records of the inboxes begin and end, by topic and partition: the log's start and its last
 // stable offset. Partitions of which the cluster doesn't say it are left out; it fails if that is all of them.
-func (a *Admin) InboxLogs(ctx context.Context) (starts, ends map[string]map[int32]int64, err error) {
+func (a *Admin) InboxBounds(ctx context.Context) (starts, ends map[string]map[int32]int64, err error) {
 	topics := a.cfg.Namespace.InboxTopics()
 	listedEnds, failed := a.adm.ListCommittedOffsets(ctx, topics...) // the end first: a trim in between must not put the start above it
 	listedStarts, err := a.adm.ListStartOffsets(ctx, topics...)
@@ -64,49 +64,49 @@ func (a *Admin) InboxLogs(ctx context.Context) (starts, ends map[string]map[int3
 	return starts, ends, nil
 }
 
-// Copies is what is wrong with the copies of the namespace's partitions.
-type Copies struct {
+// ReplicaStatus is what is wrong with the copies of the namespace's partitions.
+type ReplicaStatus struct {
 	// Gone are the brokers that have copies and aren't among those of the cluster at the moment, ascending.
-	Gone []int32
+	MissingBrokers []int32
 	// Behind are the partitions that a broker leads and of which a copy isn't in sync, by topic, ascending.
-	Behind map[string][]int32
+	UnderReplicated map[string][]int32
 	// Short are those of them of which fewer are in sync than what is written there needs: it is refused.
-	Short map[string][]int32
+	UnderMinISR map[string][]int32
 }
 
-// Copies looks at the copies of the partitions of the namespace's topics.
-func (a *Admin) Copies(ctx context.Context) (Copies, error) {
+// ReplicaStatus looks at the copies of the partitions of the namespace's topics.
+func (a *Admin) ReplicaStatus(ctx context.Context) (ReplicaStatus, error) {
 	meta, err := metadata(ctx, a.adm)
 	if err != nil {
-		return Copies{}, fmt.Errorf("list topics: %w", err)
+		return ReplicaStatus{}, fmt.Errorf("list topics: %w", err)
 	}
-	copies := copiesOf(meta, a.cfg.Namespace.Owns)
-	if len(copies.Behind) == 0 {
+	copies := replicaStatusOf(meta, a.cfg.Namespace.Owns)
+	if len(copies.UnderReplicated) == 0 {
 		return copies, nil
 	}
-	described, err := a.adm.DescribeTopicConfigs(ctx, slices.Sorted(maps.Keys(copies.Behind))...)
+	described, err := a.adm.DescribeTopicConfigs(ctx, slices.Sorted(maps.Keys(copies.UnderReplicated))...)
 	if err != nil {
-		return Copies{}, fmt.Errorf("describe topic settings: %w", err)
+		return ReplicaStatus{}, fmt.Errorf("describe topic settings: %w", err)
 	}
 	for _, d := range described {
 		if d.Err != nil {
-			return Copies{}, fmt.Errorf("describe settings of topic %s: %w %s", d.Name, d.Err, d.ErrMessage)
+			return ReplicaStatus{}, fmt.Errorf("describe settings of topic %s: %w %s", d.Name, d.Err, d.ErrMessage)
 		}
 		for _, c := range d.Configs {
 			if c.Key != "min.insync.replicas" {
 				continue
 			}
 			if least, err := strconv.Atoi(c.MaybeValue()); err == nil {
-				copies.shorten(meta, d.Name, least)
+				copies.addUnderMinISR(meta, d.Name, least)
 			}
 		}
 	}
 	return copies, nil
 }
 
-// copiesOf is what metadata says of the copies of some topics.
-func copiesOf(meta kadm.Metadata, ours func(topic string) bool) Copies {
-	c := Copies{Behind: map[string][]int32{}, Short: map[string][]int32{}}
+// replicaStatusOf is what metadata says of the copies of some topics.
+func replicaStatusOf(meta kadm.Metadata, ours func(topic string) bool) ReplicaStatus {
+	c := ReplicaStatus{UnderReplicated: map[string][]int32{}, UnderMinISR: map[string][]int32{}}
 	here, gone := meta.Brokers.NodeIDs(), map[int32]bool{}
 	for name, t := range meta.Topics {
 		if !ours(name) || t.Err != nil {
@@ -119,29 +119,29 @@ func copiesOf(meta kadm.Metadata, ours func(topic string) bool) Copies {
 				}
 			}
 			if state.Leader >= 0 && len(state.ISR) < len(state.Replicas) {
-				c.Behind[name] = append(c.Behind[name], p)
+				c.UnderReplicated[name] = append(c.UnderReplicated[name], p)
 			}
 		}
 	}
-	for _, ps := range c.Behind {
+	for _, ps := range c.UnderReplicated {
 		slices.Sort(ps)
 	}
-	c.Gone = slices.Sorted(maps.Keys(gone))
+	c.MissingBrokers = slices.Sorted(maps.Keys(gone))
 	return c
 }
 
 // shorten takes note of what of a topic can't be written to, if so many copies are needed at least.
-func (c *Copies) shorten(meta kadm.Metadata, topic string, least int) {
-	for _, p := range c.Behind[topic] {
+func (c *ReplicaStatus) addUnderMinISR(meta kadm.Metadata, topic string, least int) {
+	for _, p := range c.UnderReplicated[topic] {
 		if len(meta.Topics[topic].Partitions[p].ISR) < least {
-			c.Short[topic] = append(c.Short[topic], p)
+			c.UnderMinISR[topic] = append(c.UnderMinISR[topic], p)
 		}
 	}
 }
 
 // Leaderless are the partitions of the namespace's topics that no broker leads at the moment, by
 // topic, ascending: they can be neither read nor written to.
-func (a *Admin) Leaderless(ctx context.Context) (map[string][]int32, error) {
+func (a *Admin) LeaderlessPartitions(ctx context.Context) (map[string][]int32, error) {
 	meta, err := metadata(ctx, a.adm)
 	if err != nil {
 		return nil, fmt.Errorf("list topics: %w", err)
@@ -151,15 +151,15 @@ func (a *Admin) Leaderless(ctx context.Context) (map[string][]int32, error) {
 		if !a.cfg.Namespace.Owns(name) || t.Err != nil {
 			continue
 		}
-		if none := leaderlessOf(t); len(none) > 0 {
+		if none := leaderlessPartitions(t); len(none) > 0 {
 			leaderless[name] = none
 		}
 	}
 	return leaderless, nil
 }
 
-// leaderlessOf are the partitions of a topic that no broker leads, ascending.
-func leaderlessOf(t kadm.TopicDetail) (none []int32) {
+// leaderlessPartitions are the partitions of a topic that no broker leads, ascending.
+func leaderlessPartitions(t kadm.TopicDetail) (none []int32) {
 	for p, state := range t.Partitions {
 		if state.Leader < 0 {
 			none = append(none, p)

@@ -31,15 +31,15 @@ func TestCopies(t *testing.T) {
 		"waybill.tasks": topic("waybill.tasks", kadm.PartitionDetail{Leader: 1, Replicas: []int32{1}, ISR: []int32{1}}),
 		"other":         topic("other", kadm.PartitionDetail{Leader: 1, Replicas: []int32{1, 9}, ISR: []int32{1}}),
 	}}
-	c := copiesOf(meta, events.Namespace(events.DefaultNamespace).Owns)
-	if !slices.Equal(c.Gone, []int32{3}) {
-		t.Errorf("gone: %v", c.Gone)
+	c := replicaStatusOf(meta, events.Namespace(events.DefaultNamespace).Owns)
+	if !slices.Equal(c.MissingBrokers, []int32{3}) {
+		t.Errorf("gone: %v", c.MissingBrokers)
 	}
-	if !maps.EqualFunc(c.Behind, map[string][]int32{"waybill.events": {1, 2}}, slices.Equal) {
-		t.Errorf("behind: %v", c.Behind)
+	if !maps.EqualFunc(c.UnderReplicated, map[string][]int32{"waybill.events": {1, 2}}, slices.Equal) {
+		t.Errorf("behind: %v", c.UnderReplicated)
 	}
-	c.shorten(meta, "waybill.events", 2)
-	if !maps.EqualFunc(c.Short, map[string][]int32{"waybill.events": {2}}, slices.Equal) {
-		t.Errorf("too few: %v", c.Short)
+	c.addUnderMinISR(meta, "waybill.events", 2)
+	if !maps.EqualFunc(c.UnderMinISR, map[string][]int32{"waybill.events": {2}}, slices.Equal) {
+		t.Errorf("too few: %v", c.UnderMinISR)
 	}
 }

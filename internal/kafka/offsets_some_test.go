@@ -40,7 +40,7 @@ func TestOnePartitionThatSaysNothingStopsNoOther(t *testing.T) {
 	admin, err := kafka.OpenAdmin(r.cfg)
 	must(t, err)
 	t.Cleanup(admin.Close)
-	if ends, err := admin.CommittedEndsKnown(r.ctx, r.topic); err != nil || !maps.Equal(ends, map[int32]int64{0: 3}) {
+	if ends, err := admin.KnownCommittedEndOffsets(r.ctx, r.topic); err != nil || !maps.Equal(ends, map[int32]int64{0: 3}) {
 		t.Errorf("what is known of the ends: %v, %v", ends, err)
 	}
 	if _, err := admin.CommittedEndOffsets(r.ctx, r.topic); !errors.Is(err, kerr.UnknownServerError) {

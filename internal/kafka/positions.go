@@ -20,7 +20,7 @@ func (a *Admin) InboxPositions(ctx context.Context) ([]PositionFinding, error) {
 	if err != nil {
 		return nil, err
 	}
-	commits, err := a.committed(ctx, a.cfg.Namespace.SchedulerGroup())
+	commits, err := a.committedOffsets(ctx, a.cfg.Namespace.SchedulerGroup())
 	if noSuchGroup(err) {
 		return nil, nil
 	}
@@ -35,9 +35,9 @@ func (a *Admin) InboxPositions(ctx context.Context) ([]PositionFinding, error) {
 	for i, topic := range topics {
 		for _, c := range (kadm.OffsetResponses{topic: commits[topic]}).Sorted() {
 			at := topicPartition{topic, c.Partition}
-			p := Position{topic, c.Partition, c.At, known(starts, at), known(ends, at), c.Metadata}
-			_, _, fault := judge(committed{c.At, c.Metadata}, ids[i], p.Start, p.End)
-			if end, cut := cuts[at]; cut && fault == "" && p.cut() {
+			p := Position{topic, c.Partition, c.At, offsetOrUnknown(starts, at), offsetOrUnknown(ends, at), c.Metadata}
+			_, _, fault := judgePosition(committed{c.At, c.Metadata}, ids[i], p.Start, p.End)
+			if end, cut := cuts[at]; cut && fault == "" && p.isCut() {
 				p.End, fault = end, PositionCut
 			}
 			if fault != "" && p.End >= 0 {
@@ -74,18 +74,18 @@ func (a *Admin) cuts(ctx context.Context, commits kadm.OffsetResponses) map[topi
 
 // withoutCuts leaves out of offsets the partitions of an inbox whose logs were cut off below the scheduler group's commits.
 func (a *Admin) withoutCuts(ctx context.Context, topic string, offsets map[int32]int64) (map[int32]int64, error) {
-	commits, err := a.committed(ctx, a.cfg.Namespace.SchedulerGroup())
+	commits, err := a.committedOffsets(ctx, a.cfg.Namespace.SchedulerGroup())
 	if noSuchGroup(err) {
 		return offsets, nil
 	}
 	if err != nil {
 		return nil, err
 	}
-	ends, err := a.EndsKnown(ctx, topic)
+	ends, err := a.KnownEndOffsets(ctx, topic)
 	if err != nil {
 		return nil, err
 	}
-	starts, err := a.startsKnown(ctx, topic)
+	starts, err := a.knownStartOffsets(ctx, topic)
 	if err != nil {
 		return nil, err
 	}
@@ -94,7 +94,7 @@ func (a *Admin) withoutCuts(ctx context.Context, topic string, offsets map[int32
 	for p, offset := range offsets {
 		_, cut := cuts[topicPartition{topic, p}]
 		c, ok := commits.Lookup(topic, p)
-		if at := (Position{topic, p, c.At, starts[p], ends[p], ""}); ok && (c.At > ends[p] || cut && at.cut()) {
+		if at := (Position{topic, p, c.At, starts[p], ends[p], ""}); ok && (c.At > ends[p] || cut && at.isCut()) {
 			continue
 		}
 		whole[p] = offset

@@ -146,7 +146,7 @@ func TestDamageStopsItsPartition(t *testing.T) {
 	t.Run("session", func(t *testing.T) {
 		d, told := openDamaged(t, c, "test.requests.agent"), make(chan string, 100)
 		s, err := kafka.OpenSession(t.Context(), kafka.SessionConfig{Config: d.cfg, Group: "test.agent.agent", Topic: d.topic,
-			Listener: kafka.SessionListener{Trouble: func(err error) { told <- err.Error() }}})
+			Listener: kafka.SessionListener{TransientError: func(err error) { told <- err.Error() }}})
 		if err != nil {
 			t.Fatal(err)
 		}

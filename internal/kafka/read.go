@@ -48,14 +48,14 @@ type reader struct {
 	compacted bool
 	empty     int
 
-	leader   int32
-	topicID  [16]byte
-	leaderOK bool
-	batches  *batches // of the last fetch, those that weren't read yet; they know the position
+	leader      int32
+	topicID     [16]byte
+	leaderKnown bool
+	batches     *batchReader // of the last fetch, those that weren't read yet; they know the position
 
 	// trouble is why the last call of next returned nothing, nil if the
 	// brokers were well; missing counts the last calls that found no topic.
-	trouble error
+	lastErr error
 	missing int
 
 	// tell, which may be nil, is told of what is damaged. strict: it isn't waited for: the
@@ -67,14 +67,14 @@ type reader struct {
 }
 
 func newReader(cl *kgo.Client, topic string, partition int32, from int64) *reader {
-	return &reader{cl: cl, adm: kadm.NewClient(cl), topic: topic, partition: partition, bytesMax: readerMaxBytes, batches: newBatches(topic, partition, from, false)}
+	return &reader{cl: cl, adm: kadm.NewClient(cl), topic: topic, partition: partition, bytesMax: readerMaxBytes, batches: newBatchReader(topic, partition, from, false)}
 }
 
-// newLender is newReader of one who lends: the records that next returns, and all that
+// newReusingReader is newReader of one who lends: the records that next returns, and all that
 // they hold, are good until the next call of it.
-func newLender(cl *kgo.Client, topic string, partition int32, from int64) *reader {
+func newReusingReader(cl *kgo.Client, topic string, partition int32, from int64) *reader {
 	r := newReader(cl, topic, partition, from)
-	r.batches = newBatches(topic, partition, from, true)
+	r.batches = newBatchReader(topic, partition, from, true)
 	return r
 }
 
@@ -89,9 +89,9 @@ func (r *reader) seek(offset int64) { r.batches.seek(offset) }
 // that may pass: then it is to be called again, until ctx ends, and trouble
 // says what it was. Other errors are final.
 func (r *reader) next(ctx context.Context) ([]events.Record, error) {
-	records, err := r.some(ctx)
+	records, err := r.readChunk(ctx)
 	if err == nil {
-		r.trouble, r.missing, r.damaged = nil, 0, 0
+		r.lastErr, r.missing, r.damaged = nil, 0, 0
 		return records, nil
 	}
 	r.empty = 0
@@ -102,7 +102,7 @@ func (r *reader) next(ctx context.Context) ([]events.Record, error) {
 		switch r.damaged++; {
 		case r.damaged < readerDamagedTries:
 		case r.strict:
-			return nil, r.pass(d)
+			return nil, r.skipBatch(d)
 		case r.tell != nil && r.damaged&(r.damaged-1) == 0:
 			r.tell(d)
 		}
@@ -114,10 +114,10 @@ func (r *reader) next(ctx context.Context) ([]events.Record, error) {
 	switch {
 	case r.missing > readerMissingTries:
 		return nil, fmt.Errorf("%w; it was deleted, or the cluster has lost its data: `waybill topics create` makes it anew, without what it held", err)
-	case final(err):
+	case isFinal(err):
 		return nil, err
 	}
-	r.trouble, r.leaderOK = err, false
+	r.lastErr, r.leaderKnown = err, false
 	select {
 	case <-time.After(readerBackoff):
 		return nil, nil
@@ -127,7 +127,7 @@ func (r *reader) next(ctx context.Context) ([]events.Record, error) {
 }
 
 // pass goes on behind what is damaged, if somebody is told.
-func (r *reader) pass(d *DamagedError) error {
+func (r *reader) skipBatch(d *DamagedError) error {
 	if r.tell == nil || d.Next <= r.position() {
 		return d
 	}
@@ -138,7 +138,7 @@ func (r *reader) pass(d *DamagedError) error {
 }
 
 // final reports whether an error is one that no waiting heals.
-func final(err error) bool {
+func isFinal(err error) bool {
 	if ke, ok := errors.AsType[*kerr.Error](err); ok {
 		return !ke.Retriable
 	}
@@ -149,7 +149,7 @@ func final(err error) bool {
 }
 
 // some reads on in the last fetch, or begins another.
-func (r *reader) some(ctx context.Context) ([]events.Record, error) {
+func (r *reader) readChunk(ctx context.Context) ([]events.Record, error) {
 	for fetched := false; ; fetched = true {
 		before := r.position()
 		records, err := r.batches.next()
@@ -170,7 +170,7 @@ func (r *reader) some(ctx context.Context) ([]events.Record, error) {
 
 // fetch asks the broker for what follows.
 func (r *reader) fetch(ctx context.Context) error {
-	if err := r.locate(ctx); err != nil {
+	if err := r.findLeader(ctx); err != nil {
 		return err
 	}
 	req := fetchRequest(readerMaxWait)
@@ -185,22 +185,22 @@ func (r *reader) fetch(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	fetched, err := r.answered(resp.(*kmsg.FetchResponse))
+	fetched, err := r.checkResponse(resp.(*kmsg.FetchResponse))
 	if err != nil {
 		return err
 	}
-	r.batches.take(fetched)
-	return r.passEmpty(fetched)
+	r.batches.startResponse(fetched)
+	return r.skipEmpty(fetched)
 }
 
 // unansweredError is of an answer without an error that doesn't say what a partition holds.
 // It must not be taken for one that says that there is nothing.
-type unansweredError struct {
+type noDataError struct {
 	why   string
 	pause time.Duration // that the broker asked for, and the client keeps
 }
 
-func (e *unansweredError) Error() string {
+func (e *noDataError) Error() string {
 	if e.pause > 0 {
 		return fmt.Sprintf("the broker %s, and asks for a pause of %v, as of a client that has used up its quota", e.why, e.pause)
 	}
@@ -210,26 +210,26 @@ func (e *unansweredError) Error() string {
 // answered is what a broker says of the partition. Apache Kafka answers a client that has
 // used up its quota without an error, and leaves all partitions out (KIP-219). A reader that
 // took this for the end of the log would skip all events of the partition.
-func (r *reader) answered(answer *kmsg.FetchResponse) (*kmsg.FetchResponseTopicPartition, error) {
+func (r *reader) checkResponse(answer *kmsg.FetchResponse) (*kmsg.FetchResponseTopicPartition, error) {
 	if err := kerr.ErrorForCode(answer.ErrorCode); err != nil {
 		return nil, err
 	}
 	pause := time.Duration(answer.ThrottleMillis) * time.Millisecond
 	if len(answer.Topics) != 1 || len(answer.Topics[0].Partitions) != 1 || answer.Topics[0].Partitions[0].Partition != r.partition {
-		return nil, &unansweredError{"left the partition out of its answer", pause}
+		return nil, &noDataError{"left the partition out of its answer", pause}
 	}
 	p := &answer.Topics[0].Partitions[0]
 	err := kerr.ErrorForCode(p.ErrorCode)
 	switch {
 	case err != nil || len(p.RecordBatches) > 0:
 	case pause > 0:
-		err = &unansweredError{"gave no records", pause}
+		err = &noDataError{"gave no records", pause}
 	case p.PreferredReadReplica >= 0:
-		err = &unansweredError{why: fmt.Sprintf("gave no records, and names broker %d", p.PreferredReadReplica)}
+		err = &noDataError{why: fmt.Sprintf("gave no records, and names broker %d", p.PreferredReadReplica)}
 	case p.LastStableOffset < r.position():
 		// A new leader may not know yet how far the log is replicated, and reports no error. It refuses
 		// only lists of offsets until it knows (KIP-207).
-		err = &unansweredError{why: fmt.Sprintf("knows of committed records below %d only", p.LastStableOffset)}
+		err = &noDataError{why: fmt.Sprintf("knows of committed records below %d only", p.LastStableOffset)}
 	}
 	return p, err
 }
@@ -237,7 +237,7 @@ func (r *reader) answered(answer *kmsg.FetchResponse) (*kmsg.FetchResponseTopicP
 // passEmpty judges an answer without records. Markers, and what was rolled back, come as
 // batches. So where committed records end further on, they were taken out, and that is
 // compaction's to do alone: elsewhere they are lost.
-func (r *reader) passEmpty(p *kmsg.FetchResponseTopicPartition) error {
+func (r *reader) skipEmpty(p *kmsg.FetchResponseTopicPartition) error {
 	switch {
 	case len(p.RecordBatches) > 0 || p.LastStableOffset <= r.position():
 		r.empty = 0
@@ -253,8 +253,8 @@ func (r *reader) passEmpty(p *kmsg.FetchResponseTopicPartition) error {
 }
 
 // locate finds the partition's leader, unless it is known.
-func (r *reader) locate(ctx context.Context) error {
-	if r.leaderOK {
+func (r *reader) findLeader(ctx context.Context) error {
+	if r.leaderKnown {
 		return nil
 	}
 	meta, err := metadata(ctx, r.adm, r.topic)
@@ -274,6 +274,6 @@ func (r *reader) locate(ctx context.Context) error {
 	case p.Err != nil && !kerr.IsRetriable(p.Err):
 		return p.Err
 	}
-	r.leader, r.topicID, r.leaderOK = p.Leader, [16]byte(t.ID), true
+	r.leader, r.topicID, r.leaderKnown = p.Leader, [16]byte(t.ID), true
 	return nil
 }

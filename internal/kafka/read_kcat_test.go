@@ -145,7 +145,7 @@ func (s *site) readersFrom(t *testing.T, r *kafka.Restorer) map[string]func(from
 			return err
 		}),
 		"ReadAll, lent": reader(func(ctx context.Context, from int64, take func([]events.Record) error) error {
-			_, err := r.ReadAll(ctx, topic, kafka.Range{Partitions: []int32{0}, From: from, Lend: true}, take, nil)
+			_, err := r.ReadAll(ctx, topic, kafka.Range{Partitions: []int32{0}, From: from, ReuseBuffers: true}, take, nil)
 			return err
 		}),
 		"Tail": reader(func(ctx context.Context, from int64, take func([]events.Record) error) error {

@@ -18,16 +18,16 @@ import (
 )
 
 const (
-	// heldBackGrace is how long the end of a transaction may take to arrive
+	// openTransactionGrace is how long the end of a transaction may take to arrive
 	// before it counts as left open.
-	heldBackGrace = 500 * time.Millisecond
+	openTransactionGrace = 500 * time.Millisecond
 	// stableInterval is how often the broker is asked for the last stable
 	// offset while a transaction holds it back.
 	stableInterval = 25 * time.Millisecond
 	// readAllPartitionsMax is how many partitions ReadAll reads at once.
 	readAllPartitionsMax = 4
-	// underWayEvery is how often it is told how far a long read is.
-	underWayEvery = time.Second
+	// progressInterval is how often it is told how far a long read is.
+	progressInterval = time.Second
 )
 
 // OffsetRangeError says that a position is not in the log: the log was trimmed
@@ -56,10 +56,10 @@ func (e *OffsetRangeError) Ahead() bool { return e.Offset > e.End }
 // RestoreListener observes a Restorer. Its functions may be called from
 // several goroutines at once.
 type RestoreListener struct {
-	// HeldBack: a transaction has been open below end for longer than the
+	// Blocked: a transaction has been open below end for longer than the
 	// grace; the records from stable on can't be read yet. It is said again, with
 	// NotFenced, at intervals that double.
-	HeldBack func(topic string, partition int32, stable, end int64)
+	Blocked func(topic string, partition int32, stable, end int64)
 	// Fenced: a transactional id was fenced, and its transaction rolled back.
 	Fenced func(transactionalID string)
 	// NotFenced: what is open could not be found or fenced, or hangs (see
@@ -68,26 +68,26 @@ type RestoreListener struct {
 	// Damaged: records aren't as they were written. The read goes on asking for them, for
 	// another replica may have them, and says so again at intervals that double.
 	Damaged func(*DamagedError)
-	// UnderWay: a read has taken a second, since it began or since that was said last, and
+	// Progress: a read has taken a second, since it began or since that was said last, and
 	// has come to next of end. trouble is why it isn't going on at the moment: brokers that are
 	// away, a quota that is used up; nil: it is.
-	UnderWay func(topic string, partition int32, next, end int64, trouble error)
+	Progress func(topic string, partition int32, next, end int64, trouble error)
 }
 
 // Restorer reads committed records of given partitions to their end. Its
 // methods may be called from many goroutines; they share one client.
 type Restorer struct {
-	cfg       Config
-	listener  RestoreListener
-	bystander bool
-	client    *kgo.Client
-	admin     *kadm.Client
+	cfg      Config
+	listener RestoreListener
+	readOnly bool
+	client   *kgo.Client
+	admin    *kadm.Client
 
 	// fencing holds one while an id is being fenced, and guards what follows. No
 	// mutex: who waits for it waits for an answer of the broker, and may give up.
 	fencing  chan struct{}
 	fenced   map[producer]time.Time // when
-	stranded map[producer]time.Time // since when
+	orphaned map[producer]time.Time // since when
 }
 
 // producer is one incarnation of a transactional id.
@@ -102,19 +102,19 @@ func OpenRestorer(cfg Config, listener *RestoreListener) (*Restorer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("restorer: client: %w", err)
 	}
-	r := &Restorer{cfg: cfg, client: client, admin: kadm.NewClient(client), fenced: map[producer]time.Time{}, stranded: map[producer]time.Time{}, fencing: make(chan struct{}, 1)}
+	r := &Restorer{cfg: cfg, client: client, admin: kadm.NewClient(client), fenced: map[producer]time.Time{}, orphaned: map[producer]time.Time{}, fencing: make(chan struct{}, 1)}
 	if listener != nil {
 		r.listener = *listener
 	}
 	return r, nil
 }
 
-// OpenBystander is OpenRestorer for who takes over nothing: its reads fence nobody, and end where a
+// OpenReadOnlyRestorer is OpenRestorer for who takes over nothing: its reads fence nobody, and end where a
 // transaction stays open for longer than half a second.
-func OpenBystander(cfg Config, listener *RestoreListener) (*Restorer, error) {
+func OpenReadOnlyRestorer(cfg Config, listener *RestoreListener) (*Restorer, error) {
 	r, err := OpenRestorer(cfg, listener)
 	if err == nil {
-		r.bystander = true
+		r.readOnly = true
 	}
 	return r, err
 }
@@ -125,7 +125,7 @@ func (r *Restorer) Close() { r.client.Close() }
 // EndOffsets are the high watermarks of a topic's partitions.
 func (r *Restorer) EndOffsets(ctx context.Context, topic string) (map[int32]int64, error) {
 	listed, err := r.admin.ListEndOffsets(ctx, topic)
-	return offsetsOf(topic, "end", listed, err)
+	return allOffsets(topic, "end", listed, err)
 }
 
 // Read gives fn the committed records of a partition, from offset from to the
@@ -146,7 +146,7 @@ func (r *Restorer) EndOffsets(ctx context.Context, topic string) (map[int32]int6
 // waited for. If from is not in the log, the error is an *OffsetRangeError. An error of
 // fn ends the read and is returned as it is, wrapped.
 func (r *Restorer) Read(ctx context.Context, topic string, p int32, from int64, fn func([]events.Record) error) (next int64, err error) {
-	return r.read(ctx, newLender(r.client, topic, p, from), fn)
+	return r.read(ctx, newReusingReader(r.client, topic, p, from), fn)
 }
 
 func (r *Restorer) read(ctx context.Context, in *reader, fn func([]events.Record) error) (next int64, err error) {
@@ -159,15 +159,15 @@ func (r *Restorer) read(ctx context.Context, in *reader, fn func([]events.Record
 	if from < start || from > end {
 		return from, &OffsetRangeError{Topic: topic, Partition: p, Offset: from, Start: start, End: end}
 	}
-	s := r.scan(in, end, fn)
-	s.underWay = r.listener.UnderWay
+	s := r.newScan(in, end, fn)
+	s.progress = r.listener.Progress
 	waits := 0
 	err = s.run(ctx, func(ctx context.Context) (giveUp bool) {
-		if r.bystander {
+		if r.readOnly {
 			return true
 		}
 		waits++
-		r.release(ctx, topic, p, s.stable, end, waits&(waits-1) == 0)
+		r.endBlocking(ctx, topic, p, s.stable, end, waits&(waits-1) == 0)
 		return false
 	})
 	return s.reader.position(), err
@@ -200,19 +200,19 @@ func (e *unreadableError) Permanent() bool { return true }
 
 // awaitBounds is bounds, and waits while the cluster doesn't tell them, as of a partition that no
 // broker leads: a worker that began anew for it would never go on with the others that it has.
-// Meanwhile UnderWay is told that the read stands at from.
+// Meanwhile Progress is told that the read stands at from.
 func (r *Restorer) awaitBounds(ctx context.Context, topic string, p int32, from int64) (start, end int64, err error) {
 	for toldAt := time.Now(); ; {
 		start, end, err = r.bounds(ctx, topic, p)
 		switch {
 		case ctx.Err() != nil:
 			return start, end, ctx.Err()
-		case err == nil, final(err), errors.Is(err, kerr.UnknownTopicOrPartition):
+		case err == nil, isFinal(err), errors.Is(err, kerr.UnknownTopicOrPartition):
 			return start, end, err
 		}
-		if r.listener.UnderWay != nil && time.Since(toldAt) >= underWayEvery {
+		if r.listener.Progress != nil && time.Since(toldAt) >= progressInterval {
 			toldAt = time.Now()
-			r.listener.UnderWay(topic, p, from, from+1, err) // there is something to do, nobody knows how much
+			r.listener.Progress(topic, p, from, from+1, err) // there is something to do, nobody knows how much
 		}
 		select {
 		case <-ctx.Done():
@@ -228,14 +228,14 @@ func (r *Restorer) bounds(ctx context.Context, topic string, p int32) (start, en
 		list func(context.Context, ...string) (kadm.ListedOffsets, error)
 		to   *int64
 	}{{"end", r.admin.ListEndOffsets, &end}, {"start", r.admin.ListStartOffsets, &start}} {
-		if *ask.to, err = listed(ctx, ask.list, topic, p); err != nil {
+		if *ask.to, err = listOffset(ctx, ask.list, topic, p); err != nil {
 			return 0, 0, fmt.Errorf("%s of topic %s partition %d: %w", ask.what, topic, p, err)
 		}
 	}
 	return start, max(start, end), nil
 }
 
-func listed(ctx context.Context, list func(context.Context, ...string) (kadm.ListedOffsets, error), topic string, p int32) (int64, error) {
+func listOffset(ctx context.Context, list func(context.Context, ...string) (kadm.ListedOffsets, error), topic string, p int32) (int64, error) {
 	offsets, err := list(ctx, topic)
 	o, ok := offsets.Lookup(topic, p)
 	switch {
@@ -248,36 +248,36 @@ func listed(ctx context.Context, list func(context.Context, ...string) (kadm.Lis
 }
 
 // scan is one read of one partition.
-type scan struct {
+type partitionScan struct {
 	r      *Restorer
 	reader *reader
 	end    int64
 	stable int64 // last stable offset, as known
 	fn     func([]events.Record) error
 
-	trimmed  func(partition int32, start int64)                                  // nil: that ends the read
-	underWay func(topic string, partition int32, next, end int64, trouble error) // nil: nobody is told
-	toldAt   time.Time                                                           // or began
+	trimmed    func(partition int32, start int64)                                  // nil: that ends the read
+	progress   func(topic string, partition int32, next, end int64, trouble error) // nil: nobody is told
+	reportedAt time.Time                                                           // or began
 }
 
-func (r *Restorer) scan(in *reader, end int64, fn func([]events.Record) error) *scan {
+func (r *Restorer) newScan(in *reader, end int64, fn func([]events.Record) error) *partitionScan {
 	in.compacted = compacted(r.cfg.Namespace, in.topic)
-	return &scan{r: r, reader: in, end: end, fn: fn}
+	return &partitionScan{r: r, reader: in, end: end, fn: fn}
 }
 
 // run reads to the end. Where a transaction holds it back for longer than the
 // grace it calls held, again after each further grace, until held gives up.
-func (s *scan) run(ctx context.Context, held func(context.Context) (giveUp bool)) error {
-	for s.toldAt = time.Now(); s.reader.position() < s.end; s.tell(s.reader.trouble) {
+func (s *partitionScan) run(ctx context.Context, held func(context.Context) (giveUp bool)) error {
+	for s.reportedAt = time.Now(); s.reader.position() < s.end; s.reportProgress(s.reader.lastErr) {
 		if s.reader.position() >= s.stable {
-			gaveUp, err := s.await(ctx, held)
+			gaveUp, err := s.awaitStable(ctx, held)
 			if gaveUp || err != nil {
 				return err
 			}
 		}
 		records, err := s.reader.next(ctx)
 		if err != nil {
-			if err = s.ranged(ctx, err); !s.skips(err) {
+			if err = s.rangeError(ctx, err); !s.skipTrimmed(err) {
 				return err
 			}
 		}
@@ -291,16 +291,16 @@ func (s *scan) run(ctx context.Context, held func(context.Context) (giveUp bool)
 }
 
 // tell says how far the read is, if that is due.
-func (s *scan) tell(trouble error) {
-	if s.underWay == nil || time.Since(s.toldAt) < underWayEvery {
+func (s *partitionScan) reportProgress(trouble error) {
+	if s.progress == nil || time.Since(s.reportedAt) < progressInterval {
 		return
 	}
-	s.toldAt = time.Now()
-	s.underWay(s.reader.topic, s.reader.partition, s.reader.position(), max(s.end, s.reader.position()), trouble)
+	s.reportedAt = time.Now()
+	s.progress(s.reader.topic, s.reader.partition, s.reader.position(), max(s.end, s.reader.position()), trouble)
 }
 
 // ranged says where the log is, if an error is that we are not in it.
-func (s *scan) ranged(ctx context.Context, err error) error {
+func (s *partitionScan) rangeError(ctx context.Context, err error) error {
 	if !errors.Is(err, kerr.OffsetOutOfRange) {
 		return err
 	}
@@ -312,7 +312,7 @@ func (s *scan) ranged(ctx context.Context, err error) error {
 }
 
 // skips reports whether the read goes on past what was trimmed before it came there.
-func (s *scan) skips(err error) bool {
+func (s *partitionScan) skipTrimmed(err error) bool {
 	gone, is := errors.AsType[*OffsetRangeError](err)
 	if !is || s.trimmed == nil || gone.Start <= gone.Offset {
 		return false
@@ -325,17 +325,17 @@ func (s *scan) skips(err error) bool {
 // await waits until there is something stable to read. It asks for the offset
 // instead of waiting in a fetch, which would block the fetches of the other
 // partitions on the connection.
-func (s *scan) await(ctx context.Context, held func(context.Context) (giveUp bool)) (gaveUp bool, err error) {
-	grace := time.NewTimer(heldBackGrace)
+func (s *partitionScan) awaitStable(ctx context.Context, held func(context.Context) (giveUp bool)) (gaveUp bool, err error) {
+	grace := time.NewTimer(openTransactionGrace)
 	defer grace.Stop()
 	again := time.NewTicker(stableInterval)
 	defer again.Stop()
 	for {
-		stable, err := listed(ctx, s.r.admin.ListCommittedOffsets, s.reader.topic, s.reader.partition)
+		stable, err := listOffset(ctx, s.r.admin.ListCommittedOffsets, s.reader.topic, s.reader.partition)
 		switch {
 		case ctx.Err() != nil:
 			return false, ctx.Err()
-		case err != nil && final(err):
+		case err != nil && isFinal(err):
 			return false, fmt.Errorf("stable offset of topic %s partition %d: %w", s.reader.topic, s.reader.partition, err)
 		case err == nil:
 			if s.stable = stable; s.reader.position() < stable {
@@ -347,11 +347,11 @@ func (s *scan) await(ctx context.Context, held func(context.Context) (giveUp boo
 			return false, ctx.Err()
 		case <-grace.C:
 			if err != nil { // who doesn't answer says nothing of a transaction
-				s.tell(err)
+				s.reportProgress(err)
 			} else if held(ctx) {
 				return true, nil
 			}
-			grace.Reset(heldBackGrace)
+			grace.Reset(openTransactionGrace)
 		case <-again.C:
 		}
 	}
@@ -367,38 +367,38 @@ type Range struct {
 	From int64
 	// Apart lets fn be called for several partitions at once: for one partition it
 	// is one goroutine still.
-	Apart bool
+	Concurrent bool
 	// Lend: the records that fn is given, and all that they hold, are good until it
 	// returns. It takes half of the processor time, and little memory (BenchmarkReadLog).
-	Lend bool
+	ReuseBuffers bool
 	// Damaged is told of records that aren't as they were written, and that fn isn't given,
 	// in its place among them; several partitions' at once. nil: they end the read.
 	Damaged func(*DamagedError)
 	// Held is told of a partition that can't be read to its end: of what is committed there at next
 	// and above, below end, a transaction that stays open holds back all. Several partitions' at
 	// once; nil: nobody is told.
-	Held func(partition int32, next, end int64)
+	Blocked func(partition int32, next, end int64)
 	// Trimmed is told of a partition that was trimmed above where its read was: of what lay below start perhaps
 	// not all was given, and the read goes on there. Several partitions' at once; nil: it is an *OffsetRangeError.
 	Trimmed func(partition int32, start int64)
 	// Away is told, before anything is read, of a partition that is left out because the cluster doesn't
 	// say where it begins and ends, as of one that no broker leads. nil: one such ends the read, and so do
 	// all.
-	Away func(partition int32)
+	Unavailable func(partition int32)
 }
 
 func (in *Range) reader(cl *kgo.Client, topic string, p int32, from int64) *reader {
 	r := newReader(cl, topic, p, from)
-	if in.Lend {
-		r = newLender(cl, topic, p, from)
+	if in.ReuseBuffers {
+		r = newReusingReader(cl, topic, p, from)
 	}
 	r.strict, r.tell = true, in.Damaged
 	return r
 }
 
 // atOnce is how many partitions are read at a time.
-func (in *Range) atOnce() int {
-	if in.Apart {
+func (in *Range) concurrency() int {
+	if in.Concurrent {
 		return max(readAllPartitionsMax, runtime.GOMAXPROCS(0))
 	}
 	return readAllPartitionsMax
@@ -414,7 +414,7 @@ func (in *Range) atOnce() int {
 // half a second, which Range.Held is told. progress, which may be nil, is told how many offsets of all
 // are done.
 func (r *Restorer) ReadAll(ctx context.Context, topic string, in Range, fn func([]events.Record) error, progress func(done, total int64)) (map[int32]int64, error) {
-	starts, ends, err := r.span(ctx, topic, in)
+	starts, ends, err := r.readBounds(ctx, topic, in)
 	if err != nil {
 		return nil, err
 	}
@@ -434,17 +434,17 @@ func (r *Restorer) ReadAll(ctx context.Context, topic string, in Range, fn func(
 			progress(min(done, total), total)
 		}
 	}
-	readers.SetLimit(in.atOnce())
+	readers.SetLimit(in.concurrency())
 	for p, end := range ends {
 		readers.Go(func() error {
 			last := starts[p]
-			s := r.scan(in.reader(r.client, topic, p, last), end, nil)
+			s := r.newScan(in.reader(r.client, topic, p, last), end, nil)
 			s.trimmed = in.Trimmed
 			s.fn = func(rs []events.Record) error {
 				mu.Lock()
 				report(s.reader.position() - last)
 				last = s.reader.position()
-				if in.Apart {
+				if in.Concurrent {
 					mu.Unlock()
 					return fn(rs)
 				}
@@ -452,8 +452,8 @@ func (r *Restorer) ReadAll(ctx context.Context, topic string, in Range, fn func(
 				return fn(rs)
 			}
 			err := s.run(ctx, func(context.Context) bool {
-				if in.Held != nil {
-					in.Held(p, s.reader.position(), end)
+				if in.Blocked != nil {
+					in.Blocked(p, s.reader.position(), end)
 				}
 				return true
 			})
@@ -468,18 +468,18 @@ func (r *Restorer) ReadAll(ctx context.Context, topic string, in Range, fn func(
 }
 
 // span is where each partition is to be read from and to.
-func (r *Restorer) span(ctx context.Context, topic string, in Range) (starts, ends map[int32]int64, err error) {
+func (r *Restorer) readBounds(ctx context.Context, topic string, in Range) (starts, ends map[int32]int64, err error) {
 	wanted := func(which string, listed kadm.ListedOffsets, err error) (offsets map[int32]int64, _ error) {
 		switch {
-		case in.Away != nil:
-			offsets, err = offsetsKnown(topic, which, listed, err)
+		case in.Unavailable != nil:
+			offsets, err = knownOffsets(topic, which, listed, err)
 		case in.Partitions == nil:
-			offsets, err = offsetsOf(topic, which, listed, err)
+			offsets, err = allOffsets(topic, which, listed, err)
 		default:
-			offsets, err = offsetsOfSome(topic, which, in.Partitions, listed, err)
+			offsets, err = offsetsOfPartitions(topic, which, in.Partitions, listed, err)
 		}
 		if err != nil {
-			err = leaderless(ctx, r.admin, topic, in.Partitions, err)
+			err = leaderlessError(ctx, r.admin, topic, in.Partitions, err)
 		}
 		return offsets, err
 	}
@@ -499,15 +499,15 @@ func (r *Restorer) span(ctx context.Context, topic string, in Range) (starts, en
 	for p, start := range starts {
 		starts[p] = max(start, in.From)
 	}
-	if in.Away != nil {
-		err = r.leaveOut(ctx, topic, in, starts, ends)
+	if in.Unavailable != nil {
+		err = r.omitUnavailable(ctx, topic, in, starts, ends)
 	}
 	return starts, ends, err
 }
 
 // leaveOut takes out the partitions that aren't wanted, and those of which one of the bounds isn't known, which
 // Range.Away is told.
-func (r *Restorer) leaveOut(ctx context.Context, topic string, in Range, starts, ends map[int32]int64) error {
+func (r *Restorer) omitUnavailable(ctx context.Context, topic string, in Range, starts, ends map[int32]int64) error {
 	meta, err := metadata(ctx, r.admin, topic)
 	if err == nil {
 		err = meta.Topics[topic].Err
@@ -523,7 +523,7 @@ func (r *Restorer) leaveOut(ctx context.Context, topic string, in Range, starts,
 		case wanted && begins && ended:
 			continue
 		case wanted:
-			in.Away(p)
+			in.Unavailable(p)
 		}
 		delete(starts, p)
 		delete(ends, p)

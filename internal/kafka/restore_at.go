@@ -14,30 +14,30 @@ import (
 // four times as much took twice as long, a quarter no less (BenchmarkReadAt).
 const readAtBytes = 64 << 10
 
-// readAtWithin is how long ReadAt asks brokers that give nothing: somebody waits for the answer. A
+// readAtTimeout is how long ReadAt asks brokers that give nothing: somebody waits for the answer. A
 // leader that was stopped in good order has a successor before that.
-const readAtWithin = 5 * time.Second
+const readAtTimeout = 5 * time.Second
 
 // ReadAt returns the committed records at some offsets of a partition, in order. An
 // offset at which there is none is left out: of a marker, of what was rolled back
 // or isn't committed yet, or past the end. One below the log's start is an
-// *OffsetRangeError. Where brokers give nothing for 5 s the error is an *AwayError.
+// *OffsetRangeError. Where brokers give nothing for 5 s the error is an *UnavailableError.
 //
 // damaged is told of records that aren't as they were written, and that are left out; nil: they are
 // an error, a *DamagedError.
 func (r *Restorer) ReadAt(ctx context.Context, topic string, p int32, offsets []int64, damaged func(*DamagedError)) ([]events.Record, error) {
 	within, giveUp := context.WithCancel(ctx)
 	defer giveUp()
-	silent := time.AfterFunc(readAtWithin, giveUp)
+	silent := time.AfterFunc(readAtTimeout, giveUp)
 	defer silent.Stop()
 	var trouble error
 	found, err := r.readAt(within, topic, p, offsets, damaged, func(on bool, of error) {
 		if trouble = of; on {
-			silent.Reset(readAtWithin)
+			silent.Reset(readAtTimeout)
 		}
 	})
 	if err != nil && within.Err() != nil && ctx.Err() == nil {
-		return nil, &AwayError{Topic: topic, Partitions: []int32{p}, Err: cmp.Or(trouble, err)}
+		return nil, &UnavailableError{Topic: topic, Partitions: []int32{p}, Err: cmp.Or(trouble, err)}
 	}
 	return found, err
 }
@@ -49,23 +49,23 @@ func (r *Restorer) readAt(ctx context.Context, topic string, p int32, offsets []
 	slices.Sort(offsets)
 	rd := newReader(r.client, topic, p, 0)
 	rd.bytesMax, rd.strict, rd.tell = readAtBytes, true, damaged
-	s := r.scan(rd, 0, nil)
+	s := r.newScan(rd, 0, nil)
 	var found []events.Record
 	for len(offsets) > 0 {
 		rd.seek(max(rd.position(), offsets[0]))
 		before := rd.position()
 		records, err := rd.next(ctx)
 		if err != nil {
-			return found, s.ranged(ctx, err)
+			return found, s.rangeError(ctx, err)
 		}
-		went(rd.position() > before, rd.trouble)
+		went(rd.position() > before, rd.lastErr)
 		for _, record := range records {
 			if _, sought := slices.BinarySearch(offsets, record.Offset); sought {
 				found = append(found, record)
 			}
 		}
 		if rd.position() == before {
-			if over, err := s.over(ctx); over || err != nil {
+			if over, err := s.atCommittedEnd(ctx); over || err != nil {
 				return found, err // nothing is readable there, and so nothing above
 			}
 			continue
@@ -78,12 +78,12 @@ func (r *Restorer) readAt(ctx context.Context, topic string, p int32, offsets []
 // over reports whether the reader is where nothing is committed. A fetch doesn't tell: a
 // broker that has just come to lead may know of less. Of what it lists it says that it
 // doesn't know (KIP-207).
-func (s *scan) over(ctx context.Context) (bool, error) {
-	stable, err := listed(ctx, s.r.admin.ListCommittedOffsets, s.reader.topic, s.reader.partition)
+func (s *partitionScan) atCommittedEnd(ctx context.Context) (bool, error) {
+	stable, err := listOffset(ctx, s.r.admin.ListCommittedOffsets, s.reader.topic, s.reader.partition)
 	switch {
 	case ctx.Err() != nil:
 		return false, ctx.Err()
-	case err != nil && final(err):
+	case err != nil && isFinal(err):
 		return false, fmt.Errorf("stable offset of topic %s partition %d: %w", s.reader.topic, s.reader.partition, err)
 	}
 	return err == nil && s.reader.position() >= stable, nil
@@ -94,7 +94,7 @@ func (r *Restorer) Bounds(ctx context.Context, topic string, p int32) (start, st
 	if start, end, err = r.bounds(ctx, topic, p); err != nil {
 		return 0, 0, 0, err
 	}
-	if stable, err = listed(ctx, r.admin.ListCommittedOffsets, topic, p); err != nil {
+	if stable, err = listOffset(ctx, r.admin.ListCommittedOffsets, topic, p); err != nil {
 		return 0, 0, 0, fmt.Errorf("stable offset of topic %s partition %d: %w", topic, p, err)
 	}
 	return start, stable, end, nil

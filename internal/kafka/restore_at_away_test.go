@@ -30,7 +30,7 @@ func TestReadAtOfBrokersThatGiveNothing(t *testing.T) {
 	})
 	began := time.Now()
 	_, err := r.ReadAt(t.Context(), s.ns.Events(), 1, []int64{0}, nil)
-	away, is := errors.AsType[*kafka.AwayError](err)
+	away, is := errors.AsType[*kafka.UnavailableError](err)
 	if !is || away.Topic != s.ns.Events() || !slices.Equal(away.Partitions, []int32{1}) || time.Since(began) > 20*time.Second {
 		t.Errorf("after %v: %v", time.Since(began), err)
 	}
@@ -46,7 +46,7 @@ func TestReadAllBesideAPartitionWithoutALeader(t *testing.T) {
 	s.awaitEnd(t, r, 1, 2)
 	s.Fake.ControlKey(int16(kmsg.ListOffsets), func(k kmsg.Request) (kmsg.Response, error, bool) { //nolint:revive,staticcheck // kfake's signature
 		s.Fake.KeepControl()
-		response := leaderless(k.(*kmsg.ListOffsetsRequest))
+		response := leaderlessError(k.(*kmsg.ListOffsetsRequest))
 		for i := range response.Topics {
 			for j := range response.Topics[i].Partitions {
 				if p := &response.Topics[i].Partitions[j]; p.Partition != 1 {
@@ -67,7 +67,7 @@ func TestReadAllBesideAPartitionWithoutALeader(t *testing.T) {
 		return nil
 	}
 	var away []int32
-	places, err := r.ReadAll(t.Context(), s.ns.Events(), kafka.Range{Away: func(p int32) { away = append(away, p) }}, take, nil)
+	places, err := r.ReadAll(t.Context(), s.ns.Events(), kafka.Range{Unavailable: func(p int32) { away = append(away, p) }}, take, nil)
 	_, there := places[1]
 	if err != nil || !slices.Equal(values, []string{"a"}) || !slices.Equal(away, []int32{1}) || there || places[0] != 2 {
 		t.Errorf("%q, without %v, to %v: %v", values, away, places, err)

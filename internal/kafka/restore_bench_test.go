@@ -27,7 +27,7 @@ func BenchmarkReadLog(b *testing.B) {
 	topic, r := s.ns.Events(), s.restorer(b, nil)
 	readAll := func(b *testing.B, lend bool) (n int) {
 		counts := make(chan int, 1<<20)
-		if _, err := r.ReadAll(b.Context(), topic, kafka.Range{Apart: true, Lend: lend}, func(rs []events.Record) error {
+		if _, err := r.ReadAll(b.Context(), topic, kafka.Range{Concurrent: true, ReuseBuffers: lend}, func(rs []events.Record) error {
 			counts <- len(rs)
 			return nil
 		}, nil); err != nil {

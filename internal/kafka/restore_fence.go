@@ -56,9 +56,9 @@ func (e *HangingError) Abort() string {
 // is a worker of this namespace: by now it has lost the partition, or is dead.
 // What can't be found or isn't a worker's is left to the broker's timeout. tell is
 // false where the same was said a moment ago.
-func (r *Restorer) release(ctx context.Context, topic string, p int32, stable, end int64, tell bool) {
-	if tell && r.listener.HeldBack != nil {
-		r.listener.HeldBack(topic, p, stable, end)
+func (r *Restorer) endBlocking(ctx context.Context, topic string, p int32, stable, end int64, tell bool) {
+	if tell && r.listener.Blocked != nil {
+		r.listener.Blocked(topic, p, stable, end)
 	}
 	if err := r.fenceOpen(ctx, topic, p, end); err != nil && tell && r.listener.NotFenced != nil {
 		r.listener.NotFenced(topic, p, err)
@@ -91,7 +91,7 @@ func (r *Restorer) fenceOpen(ctx context.Context, topic string, p int32, end int
 		if o == nil {
 			continue // not asked for
 		}
-		if gone, err := r.goneOn(ctx, t.TxnID, o.Epoch); err != nil {
+		if gone, err := r.hasMovedOn(ctx, t.TxnID, o.Epoch); err != nil {
 			return err
 		} else if gone {
 			continue // nothing is left to fence but who has the id now
@@ -110,7 +110,7 @@ func (r *Restorer) fenceOpen(ctx context.Context, topic string, p int32, end int
 		}
 	}
 	for _, o := range open {
-		if r.strandedFor(ctx, producer{o.Producer, o.Epoch}) > hangingAfter {
+		if r.orphanedFor(ctx, producer{o.Producer, o.Epoch}) > hangingAfter {
 			faults = append(faults, o)
 		}
 	}
@@ -142,7 +142,7 @@ func (r *Restorer) fenceOnce(ctx context.Context, id string, who producer) (befo
 
 // goneOn reports whether a transactional id is past the transaction of an epoch: an
 // end and a fence each add one (KIP-890), as nothing does before.
-func (r *Restorer) goneOn(ctx context.Context, id string, epoch int16) (bool, error) {
+func (r *Restorer) hasMovedOn(ctx context.Context, id string, epoch int16) (bool, error) {
 	described, err := r.admin.DescribeTransactions(ctx, id)
 	if err != nil {
 		return false, fmt.Errorf("describe the transaction of %q: %w", id, err)
@@ -151,19 +151,19 @@ func (r *Restorer) goneOn(ctx context.Context, id string, epoch int16) (bool, er
 	return t.Err == nil && t.ProducerEpoch > epoch+1, nil
 }
 
-// strandedFor is for how long no coordinator has known the transaction of a
+// orphanedFor is for how long no coordinator has known the transaction of a
 // producer: one that loads its log knows none.
-func (r *Restorer) strandedFor(ctx context.Context, who producer) time.Duration {
+func (r *Restorer) orphanedFor(ctx context.Context, who producer) time.Duration {
 	select {
 	case r.fencing <- struct{}{}:
 		defer func() { <-r.fencing }()
 	case <-ctx.Done():
 		return 0
 	}
-	if _, met := r.stranded[who]; !met {
-		r.stranded[who] = time.Now()
+	if _, met := r.orphaned[who]; !met {
+		r.orphaned[who] = time.Now()
 	}
-	return time.Since(r.stranded[who])
+	return time.Since(r.orphaned[who])
 }
 
 // fence takes a producer id for a transactional id, as a client does that

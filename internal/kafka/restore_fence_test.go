@@ -46,8 +46,8 @@ func hangs(t *testing.T, key kmsg.Key, wantFenced int, answer func(kmsg.Response
 	fenced, heldBack := 0, 0
 	var told []error
 	r := s.restorer(t, &kafka.RestoreListener{
-		HeldBack: func(string, int32, int64, int64) { heldBack++ },
-		Fenced:   func(string) { fenced++ },
+		Blocked: func(string, int32, int64, int64) { heldBack++ },
+		Fenced:  func(string) { fenced++ },
 		NotFenced: func(_ string, _ int32, err error) {
 			told = append(told, err)
 			cancel()

@@ -18,7 +18,7 @@ func TestRestoreWaitsForAPartitionWithoutALeader(t *testing.T) {
 	s := embedded(t)
 	var leads atomic.Bool
 	said := 0
-	r := s.restorer(t, &kafka.RestoreListener{UnderWay: func(topic string, p int32, next, end int64, trouble error) {
+	r := s.restorer(t, &kafka.RestoreListener{Progress: func(topic string, p int32, next, end int64, trouble error) {
 		if topic != s.ns.Events() || p != 1 || next >= end || trouble == nil {
 			t.Errorf("said of %s/%d: %d of %d, %v", topic, p, next, end, trouble)
 		}
@@ -32,7 +32,7 @@ func TestRestoreWaitsForAPartitionWithoutALeader(t *testing.T) {
 		if leads.Load() {
 			return nil, nil, false
 		}
-		return leaderless(k.(*kmsg.ListOffsetsRequest)), nil, true
+		return leaderlessError(k.(*kmsg.ListOffsetsRequest)), nil, true
 	})
 	for way, read := range map[string]func(func([]events.Record) error) error{
 		"Read": func(fn func([]events.Record) error) error {

@@ -255,7 +255,7 @@ func (s *site) readApart(t *testing.T, r *kafka.Restorer) {
 	taken := make([]atomic.Int64, testPartitions)
 	var both sync.WaitGroup
 	both.Add(2)
-	_, err := r.ReadAll(t.Context(), s.ns.Events(), kafka.Range{Partitions: []int32{1, 2}, Apart: true}, func(rs []events.Record) error {
+	_, err := r.ReadAll(t.Context(), s.ns.Events(), kafka.Range{Partitions: []int32{1, 2}, Concurrent: true}, func(rs []events.Record) error {
 		if taken[rs[0].Partition].Add(int64(len(rs))) == int64(len(rs)) {
 			both.Done()
 			both.Wait()
@@ -306,7 +306,7 @@ func TestReadAll(t *testing.T) {
 			return values, as, done, total
 		}
 		var held []int64
-		values, as, done, total := read(kafka.Range{Held: func(p int32, next, end int64) { held = append(held, int64(p), next, end) }})
+		values, as, done, total := read(kafka.Range{Blocked: func(p int32, next, end int64) { held = append(held, int64(p), next, end) }})
 		if len(values) != 10*testPartitions || as[0] != 12 || as[1] != 10 || as[2] != 10 {
 			t.Errorf("%d records, as of %v", len(values), as)
 		}

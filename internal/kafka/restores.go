@@ -15,7 +15,7 @@ import (
 // shows it, and nothing is read from it again.
 
 // Restore is how far a partition's restore is.
-type Restore struct {
+type RestoreProgress struct {
 	// Member is the id in the scheduler group of who restores, which no other process ever
 	// has, so that what a dead one said last can be told from what is so.
 	Member string
@@ -23,8 +23,8 @@ type Restore struct {
 	Next, End int64
 }
 
-// ShowRestores says how far restores are, by partition.
-func (a *Admin) ShowRestores(ctx context.Context, restores map[int32]Restore) error {
+// PublishRestoreProgress says how far restores are, by partition.
+func (a *Admin) PublishRestoreProgress(ctx context.Context, restores map[int32]RestoreProgress) error {
 	group := a.cfg.Namespace.RestoreGroup()
 	offsets := kadm.Offsets{}
 	for p, r := range restores {
@@ -41,18 +41,18 @@ func (a *Admin) ShowRestores(ctx context.Context, restores map[int32]Restore) er
 }
 
 // Restores is what was said last of restores, by partition.
-func (a *Admin) Restores(ctx context.Context) (map[int32]Restore, error) {
+func (a *Admin) RestoreProgress(ctx context.Context) (map[int32]RestoreProgress, error) {
 	group := a.cfg.Namespace.RestoreGroup()
-	commits, err := a.committed(ctx, group)
+	commits, err := a.committedOffsets(ctx, group)
 	if noSuchGroup(err) {
 		return nil, nil
 	}
 	if err != nil {
 		return nil, fmt.Errorf("commits of group %s: %w", group, err)
 	}
-	restores := map[int32]Restore{}
+	restores := map[int32]RestoreProgress{}
 	for p, c := range commits[a.cfg.Namespace.Events()] {
-		if r, ok := parseRestore(c.Metadata); ok {
+		if r, ok := parseRestoreProgress(c.Metadata); ok {
 			r.Next = c.At
 			restores[p] = r
 		}
@@ -61,9 +61,9 @@ func (a *Admin) Restores(ctx context.Context) (map[int32]Restore, error) {
 }
 
 // metadata is "<end> <member>".
-func (r Restore) metadata() string { return fmt.Sprintf("%d %s", r.End, r.Member) }
+func (r RestoreProgress) metadata() string { return fmt.Sprintf("%d %s", r.End, r.Member) }
 
-func parseRestore(metadata string) (r Restore, ok bool) {
+func parseRestoreProgress(metadata string) (r RestoreProgress, ok bool) {
 	end, member, ok := strings.Cut(metadata, " ")
 	if ok {
 		var err error

@@ -12,19 +12,19 @@ import (
 // committed. requestRetries times the longest backoff is more than the library's
 // bound of one request, 30 s, and more than a transaction has.
 const (
-	retryBackoffLeast = 20 * time.Millisecond
-	retryBackoffMost  = 400 * time.Millisecond
-	requestRetries    = 200
+	retryBackoffMin = 20 * time.Millisecond
+	retryBackoffMax = 400 * time.Millisecond
+	requestRetries  = 200
 )
 
 // retryBackoff is the wait before the try after so many that failed, 1 or more.
 // Up to half of it is by chance, so that the clients of a broker that is back
 // don't all ask at once.
 func retryBackoff(failed int) time.Duration {
-	backoff := retryBackoffLeast
+	backoff := retryBackoffMin
 	for range failed - 1 {
-		if backoff = 2 * backoff; backoff >= retryBackoffMost {
-			backoff = retryBackoffMost
+		if backoff = 2 * backoff; backoff >= retryBackoffMax {
+			backoff = retryBackoffMax
 			break
 		}
 	}

@@ -14,22 +14,22 @@ import (
 // wrote late when it went on: 3 of 12 agents that were stopped with a reply in
 // hand. So the time is looked at once more where the bytes leave.
 
-// guardReplies is c with a last look at the time on its connections.
-func (c Config) guardReplies(over func() bool) Config {
-	return c.wrapped(func(conn net.Conn) net.Conn { return &guarded{conn, over} })
+// enforceReplyDeadlines is c with a last look at the time on its connections.
+func (c Config) enforceReplyDeadlines(over func() bool) Config {
+	return c.wrapConns(func(conn net.Conn) net.Conn { return &deadlineConn{conn, over} })
 }
 
 // guarded is a connection that doesn't write a flight whose time is over.
-type guarded struct {
+type deadlineConn struct {
 	net.Conn
-	over func() bool
+	overdue func() bool
 }
 
 // Write refuses a flight whose time is over. The client takes that for a broken
 // connection, which it has not written to, looks at the context once more, and
 // gives the flight up.
-func (g *guarded) Write(b []byte) (int, error) {
-	if len(b) >= requestKeyEnd && binary.BigEndian.Uint16(b[requestKeyAt:]) == uint16(kmsg.Produce) && g.over() {
+func (g *deadlineConn) Write(b []byte) (int, error) {
+	if len(b) >= requestKeyEnd && binary.BigEndian.Uint16(b[requestKeyAt:]) == uint16(kmsg.Produce) && g.overdue() {
 		return 0, fmt.Errorf("the time of a reply is over, not written: %w", net.ErrClosed)
 	}
 	return g.Conn.Write(b)
@@ -39,5 +39,5 @@ func (g *guarded) Write(b []byte) (int, error) {
 func (q *replies) overdue() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return q.flying && !q.by.IsZero() && !time.Now().Before(q.by)
+	return q.inFlight && !q.deadline.IsZero() && !time.Now().Before(q.deadline)
 }

@@ -14,7 +14,7 @@ import (
 )
 
 // remade is how long a client may take to write to a topic that was made anew.
-const remade = 20 * time.Second
+const recreatedTopics = 20 * time.Second
 
 func deleteTopic(t *testing.T, b *kafkatest.Broker, topic string) {
 	t.Helper()
@@ -83,10 +83,10 @@ func TestWorkerWritesToATopicThatIsMadeAnew(t *testing.T) {
 				t.Error("a request was written to a topic that isn't there")
 			}
 			s.CreateTopics(t, testPartitions, topic)
-			deadline := time.Now().Add(remade)
+			deadline := time.Now().Add(recreatedTopics)
 			for request("first") != nil {
 				if time.Now().After(deadline) {
-					t.Fatalf("round %d: no request was written within %v of the topic's return", round, remade)
+					t.Fatalf("round %d: no request was written within %v of the topic's return", round, recreatedTopics)
 				}
 			}
 			for _, value := range []string{"second", "third"} {
@@ -108,7 +108,7 @@ func TestProducerWritesToATopicThatIsMadeAnew(t *testing.T) {
 		const topic, other = "remade", "beside"
 		topics := []string{string(s.ns) + topic, string(s.ns) + other}
 		s.CreateTopics(t, 1, topics...)
-		p, err := kafka.OpenProducer(s.config, kafka.DeliverWithin(5*time.Second))
+		p, err := kafka.OpenProducer(s.config, kafka.WithDeliveryTimeout(5*time.Second))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -138,10 +138,10 @@ func TestProducerWritesToATopicThatIsMadeAnew(t *testing.T) {
 			}
 			beside()
 			s.CreateTopics(t, 1, topics[0])
-			for deadline := time.Now().Add(remade); send(topics[0], "first") != nil; {
+			for deadline := time.Now().Add(recreatedTopics); send(topics[0], "first") != nil; {
 				beside()
 				if time.Now().After(deadline) {
-					t.Fatalf("nothing was written within %v of the topic's return", remade)
+					t.Fatalf("nothing was written within %v of the topic's return", recreatedTopics)
 				}
 			}
 			if err := send(topics[0], "second"); err != nil {

@@ -108,7 +108,7 @@ type WorkerConfig struct {
 	Listener *WorkerListener
 }
 
-// WorkerListener observes a worker. Assigned, GroupFailed and Uneven are called
+// WorkerListener observes a worker. Assigned, GroupFailed and SubscriptionMismatch are called
 // from the client's goroutines, the others from that of the worker; none may
 // block or call the worker.
 type WorkerListener struct {
@@ -116,8 +116,8 @@ type WorkerListener struct {
 	Assigned func(added, lost []int32)
 	// GroupFailed: the membership ended by err; the client joins again.
 	GroupFailed func(err error)
-	// Uneven: this worker leads the group, and a member reads other topics.
-	Uneven func(member string, topics []string)
+	// SubscriptionMismatch: this worker leads the group, and a member reads other topics.
+	SubscriptionMismatch func(member string, topics []string)
 	// Committed: a transaction of so many records read and written.
 	Committed func(polled, out int, took time.Duration)
 	// Aborted: a transaction was rolled back; what was polled comes again.
@@ -130,9 +130,9 @@ type WorkerListener struct {
 	Damaged func(topic string, partition int32, err error)
 	// LeaveFailed: the worker closed and is still a member, until its session times out.
 	LeaveFailed func(err error)
-	// Unsettled: partitions came whose offsets an open transaction holds back, for
+	// OffsetsUnstable: partitions came whose offsets an open transaction holds back, for
 	// longer than a restore takes to end it. The client waits for as long.
-	Unsettled func(partitions []int32)
+	OffsetsUnstable func(partitions []int32)
 	// Position: something is wrong with where an inbox was to be read from. It is called from the
 	// client's goroutines, too.
 	Position func(at Position, fault PositionFault)
@@ -146,7 +146,7 @@ func TransactionalID(c Config, owner string) string {
 // fencePrefix begins the ids that a new owner of a partition may fence.
 func fencePrefix(c Config) string { return string(c.Namespace) + "scheduler." }
 
-func (c *WorkerConfig) complete() error {
+func (c *WorkerConfig) validate() error {
 	var faults []error
 	orDefault(&c.SessionTimeout, DefaultSessionTimeout)
 	orDefault(&c.TransactionTimeout, DefaultTransactionTimeout)
@@ -204,17 +204,17 @@ func orDefault[T comparable](v *T, d T) {
 // One goroutine calls Poll, PollAtMost, Commit, Abort, Assigned, Pause and Resume; Member, TopicID, Reflected, Rewind, Wake,
 // Stalled and Close may be called from any.
 type Worker struct {
-	cfg       WorkerConfig
-	session   *kgo.GroupTransactSession
-	balancer  *Balancer
-	poller    poller
-	tail      tailClock
-	arrivals  arrivals
-	positions positions
-	cut       context.CancelFunc // ends whatever the client waits for
+	cfg            WorkerConfig
+	session        *kgo.GroupTransactSession
+	balancer       *Balancer
+	poller         poller
+	tail           tailClock
+	pendingOffsets pendingOffsets
+	positions      positions
+	cancelLife     context.CancelFunc // ends whatever the client waits for
 
 	// seen is what Assigned said last: Pause and Resume mean a partition of that.
-	seen map[int32]uint64
+	lastAssigned map[int32]uint64
 	// restored are the assignments that Resume said were restored.
 	restored    map[int32]uint64
 	gate        *workerGate
@@ -228,17 +228,17 @@ type Worker struct {
 	decidedBy time.Duration
 	// skipped: the client gave records that had to be kept back, and counts
 	// them as read. Only an abort brings them again.
-	skipped bool
+	mustAbort bool
 	// passed: it gave markers, and counts them as read.
-	passed bool
+	sawMarkers bool
 	// broken is set when only a new worker can tell what the log says.
-	broken error
+	failure error
 
 	inCommit sync.Mutex // held by Commit and Abort
 	// narrow are topics that refused a batch as too large; of the worker's goroutine.
 	narrow narrowTopics
 	// room is for the output of a transaction; nil where the client may have some of it.
-	room   []kgo.Record
+	arena  []kgo.Record
 	closed atomic.Bool
 
 	// opened is what the others count from, in nanoseconds: by the monotonic clock, which nobody
@@ -253,44 +253,44 @@ type Worker struct {
 // partitions, and when the cluster can't be reached within ctx. The worker
 // lives until Close, whatever becomes of ctx.
 func OpenWorker(ctx context.Context, cfg WorkerConfig) (*Worker, error) {
-	if err := cfg.complete(); err != nil {
+	if err := cfg.validate(); err != nil {
 		return nil, fmt.Errorf("worker %q of group %q: %w", cfg.Owner, cfg.Group, err)
 	}
 	ids, err := copartitioned(ctx, cfg.Config, cfg.Topics, cfg.Partitions, true)
 	if err != nil {
-		return nil, fmt.Errorf("worker %q of group %q: %w", cfg.Owner, cfg.Group, finalError(err))
+		return nil, fmt.Errorf("worker %q of group %q: %w", cfg.Owner, cfg.Group, markFinal(err))
 	}
 	cfg.Reached = true
 	l := &Worker{cfg: cfg, balancer: NewBalancer(cfg.Partitions), restored: map[int32]uint64{}, polledFrom: map[int32]uint64{},
-		narrow: narrowTopics{}, quarantines: quarantines{}, arrivals: arrivals{partitions: cfg.Partitions, waiting: map[int32]bool{}}}
+		narrow: narrowTopics{}, quarantines: quarantines{}, pendingOffsets: pendingOffsets{partitions: cfg.Partitions, waiting: map[int32]bool{}}}
 	l.gate = newWorkerGate(l.balancer, cfg.Topics)
 	l.positions = positions{ids: map[string]string{}, fetched: map[topicPartition]committed{},
-		witness: witness{last: map[int32]int64{}, open: map[int32][]int64{}}}
+		events: lastEvents{committed: map[int32]int64{}, unconfirmed: map[int32][]int64{}}}
 	for topic, id := range ids {
 		l.positions.ids[topic] = topicID(id)
 	}
-	l.balancer.observe(cfg.Listener.Assigned, cfg.Listener.GroupFailed, cfg.Listener.Uneven)
+	l.balancer.setHooks(cfg.Listener.Assigned, cfg.Listener.GroupFailed, cfg.Listener.SubscriptionMismatch)
 	l.balancer.onAdded = func(_ *kgo.Client, added []int32) {
 		l.tail.forget(added)
-		l.arrivals.add(added)
-		l.gate.assigned(added)
+		l.pendingOffsets.add(added)
+		l.gate.pauseAssigned(added)
 	}
-	l.balancer.takeAdded = true
+	l.balancer.includeAdded = true
 	l.balancer.owner = cfg.Owner
 	l.opened = time.Now()
 
 	life, cut := context.WithCancel(context.Background())
-	session, err := kgo.NewGroupTransactSession(append(cfg.unwaiting(l.arrivals.takeSettled).options(), l.options(life)...)...)
+	session, err := kgo.NewGroupTransactSession(append(cfg.clearStableFlag(l.pendingOffsets.takeStable).options(), l.options(life)...)...)
 	if err != nil {
 		cut()
 		return nil, fmt.Errorf("worker %q of group %q: client: %w", cfg.Owner, cfg.Group, err)
 	}
-	l.session, l.cut = session, cut
+	l.session, l.cancelLife = session, cut
 	// At once, not with the first output: what the one before left open with this
 	// id holds up whoever takes over from it, most often this worker itself.
 	if _, _, err := session.Client().ProducerID(ctx); err != nil {
-		_ = closeClient(session.Client(), cut, staysMember) // it has hardly joined
-		return nil, fmt.Errorf("worker %q of group %q: take over its transactional id: %w", cfg.Owner, cfg.Group, finalError(err))
+		_ = closeClient(session.Client(), cut, noMembership) // it has hardly joined
+		return nil, fmt.Errorf("worker %q of group %q: take over its transactional id: %w", cfg.Owner, cfg.Group, markFinal(err))
 	}
 	l.poller = poller{client: session.Client(), wait: cfg.FetchMaxWait, max: cfg.MaxPollRecords}
 	go l.watchTopics(life)
@@ -300,7 +300,7 @@ func OpenWorker(ctx context.Context, cfg WorkerConfig) (*Worker, error) {
 func (l *Worker) options(life context.Context) []kgo.Opt {
 	opts := []kgo.Opt{
 		kgo.WithContext(life),
-		kgo.WithHooks(l.balancer, l.tail.of(l.cfg.Config)),
+		kgo.WithHooks(l.balancer, l.tail.attach(l.cfg.Config)),
 		kgo.MetadataMinAge(workerMetadataAgeMin),
 		kgo.MetadataMaxAge(metadataAgeMax),
 
@@ -309,12 +309,12 @@ func (l *Worker) options(life context.Context) []kgo.Opt {
 		kgo.ConsumeTopics(l.cfg.Topics...),
 		kgo.FetchIsolationLevel(kgo.ReadCommitted()),
 		kgo.KeepControlRecords(), // see pass
-		kgo.OnPartitionsAssigned(l.settle),
+		kgo.OnPartitionsAssigned(l.awaitOffsets),
 		kgo.OnOffsetsFetched(func(_ context.Context, _ *kgo.Client, resp *kmsg.OffsetFetchResponse) error {
-			l.positions.take(resp)
+			l.positions.recordFetched(resp)
 			return nil
 		}),
-		kgo.AdjustFetchOffsetsFn(l.place),
+		kgo.AdjustFetchOffsetsFn(l.placeOffsets),
 		// Group offsets expire. What is read twice is known by its cause.
 		kgo.ConsumeStartOffset(kgo.NewOffset().AtStart()),
 		kgo.ConsumeResetOffset(kgo.NoResetOffset()), // outside of the log a new client asks where it is: see judge
@@ -390,8 +390,8 @@ func (l *Worker) home(p int32) int32 { return p % l.cfg.Partitions }
 // changed may have been written by others meanwhile. The map must not be
 // changed.
 func (l *Worker) Assigned() map[int32]uint64 {
-	l.seen = l.balancer.Assigned()
-	return l.seen
+	l.lastAssigned = l.balancer.Assigned()
+	return l.lastAssigned
 }
 
 // Member is the worker's id in its group, and whether it owns a partition now. It may be called
@@ -405,10 +405,10 @@ func (l *Worker) Member(p int32) (id string, owns bool) {
 // nothing is done. inboxgate.AllPartitions pauses the whole topic, with partitions that come later.
 func (l *Worker) Pause(p int32, topic string, why inboxgate.Reason, until time.Time) {
 	if p == inboxgate.AllPartitions {
-		l.gate.locked(func(g *inboxgate.Gate) { g.Pause(inboxgate.Inbox{Topic: topic, Partition: p}, why, until) })
+		l.gate.withGate(func(g *inboxgate.Gate) { g.Pause(inboxgate.Inbox{Topic: topic, Partition: p}, why, until) })
 		return
 	}
-	if n, ok := l.seen[p]; ok {
+	if n, ok := l.lastAssigned[p]; ok {
 		l.gate.pause(p, n, topic, why, until)
 	}
 }
@@ -417,14 +417,14 @@ func (l *Worker) Pause(p int32, topic string, why inboxgate.Reason, until time.T
 // pauses it. p is meant as for Pause.
 func (l *Worker) Resume(p int32, why inboxgate.Reason, topics ...string) {
 	if p == inboxgate.AllPartitions {
-		l.gate.locked(func(g *inboxgate.Gate) {
+		l.gate.withGate(func(g *inboxgate.Gate) {
 			for _, topic := range topics {
 				g.Resume(inboxgate.Inbox{Topic: topic, Partition: p}, why)
 			}
 		})
 		return
 	}
-	if n, ok := l.seen[p]; ok && l.gate.resume(p, n, why, topics) && why == inboxgate.PausedForRestore {
+	if n, ok := l.lastAssigned[p]; ok && l.gate.resume(p, n, why, topics) && why == inboxgate.PausedForRestore {
 		l.restored[p] = n
 	}
 }
@@ -445,7 +445,7 @@ func (l *Worker) Wake() { l.poller.wake() }
 func (l *Worker) LastCommit() time.Time { return l.opened.Add(time.Duration(l.lastCommit.Load())) }
 
 // age is how old the worker is, in nanoseconds, at least one.
-func (l *Worker) age(now time.Time) int64 { return max(1, int64(now.Sub(l.opened))) }
+func (l *Worker) sinceOpened(now time.Time) int64 { return max(1, int64(now.Sub(l.opened))) }
 
 // Stalled is for how long records have waited without a transaction being
 // committed: records that were polled, or that lie in the client while nobody
@@ -458,7 +458,7 @@ func (l *Worker) Stalled(now time.Time) time.Duration {
 		}
 		since = l.lastPoll.Load()
 	}
-	return time.Duration(max(0, l.age(now)-since))
+	return time.Duration(max(0, l.sinceOpened(now)-since))
 }
 
 // Close ends an open transaction, leaves the group (a static member only if
@@ -479,7 +479,7 @@ func (l *Worker) Close() {
 		_, _ = l.session.End(ctx, kgo.TryAbort)
 		l.inCommit.Unlock()
 	}
-	err := closeClient(l.session.Client(), l.cut, membership{l.cfg.Group, l.cfg.InstanceID, l.cfg.LeaveOnClose})
+	err := closeClient(l.session.Client(), l.cancelLife, membership{l.cfg.Group, l.cfg.InstanceID, l.cfg.LeaveOnClose})
 	if err != nil && l.cfg.Listener.LeaveFailed != nil {
 		l.cfg.Listener.LeaveFailed(err)
 	}

@@ -73,70 +73,70 @@ func (e *ProduceError) Permanent() bool {
 func (l *Worker) Commit(ctx context.Context, out []events.Record) (committed bool, err error) {
 	l.inCommit.Lock()
 	defer l.inCommit.Unlock()
-	if err := l.ended(); err != nil {
+	if err := l.checkOpen(); err != nil {
 		return false, err
 	}
 	if l.polled == 0 {
 		panic(fmt.Sprintf("kafka: worker %q commits %d records but polled none", l.cfg.Owner, len(out)))
 	}
-	if l.skipped || l.moved() {
-		return false, l.rewind(ctx, "a partition went since its records were polled")
+	if l.mustAbort || l.assignmentChanged() {
+		return false, l.rollBack(ctx, "a partition went since its records were polled")
 	}
 	began := time.Now()
-	sent := l.cfg.processTime()
+	sent := l.cfg.processNow()
 	if err := l.session.Begin(); err != nil {
 		return false, l.fail("begin a transaction", err)
 	}
 	written, refused, err := l.produce(ctx, out)
 	switch {
 	case refused != nil:
-		if err := l.rewind(ctx, refused.Error()); err != nil {
+		if err := l.rollBack(ctx, refused.Error()); err != nil {
 			return false, err
 		}
-		if topicGone(refused) && refused.Topic != l.cfg.Namespace.Events() { // nothing is on its way
+		if isTopicMissing(refused) && refused.Topic != l.cfg.Namespace.Events() { // nothing is on its way
 			l.session.Client().PurgeTopicsFromProducing(refused.Topic)
 		}
 		if isTooLarge(refused) {
-			if refused.Err = l.split(ctx, out, refused); refused.Err == nil {
+			if refused.Err = l.narrowTopic(ctx, out, refused); refused.Err == nil {
 				return false, nil // it comes again, and is written in smaller batches
 			}
 		}
 		return false, refused
 	case errors.Is(err, kerr.TransactionAbortable):
-		return false, l.rewind(ctx, err.Error())
+		return false, l.rollBack(ctx, err.Error())
 	case err != nil:
 		return false, l.fail("write the transaction's output", err)
 	}
 
-	if told, err := l.timeTold(ctx, written, sent); err != nil {
-		return false, l.rewind(ctx, err.Error())
+	if told, err := l.clockWasRight(ctx, written, sent); err != nil {
+		return false, l.rollBack(ctx, err.Error())
 	} else if !told {
-		return false, l.rewind(ctx, fmt.Sprintf("it was decided by a clock that was wrong; it is off by %v", l.cfg.Clock.Offset()))
+		return false, l.rollBack(ctx, fmt.Sprintf("it was decided by a clock that was wrong; it is off by %v", l.cfg.Clock.Offset()))
 	}
 
-	l.positions.writes(l.lastEvents(written))
-	bounded, cancel := context.WithTimeout(kgo.PreTxnCommitFnContext(ctx, l.mark), l.cfg.TransactionTimeout)
+	l.positions.beginCommit(l.lastEvents(written))
+	bounded, cancel := context.WithTimeout(kgo.PreTxnCommitFnContext(ctx, l.markCommit), l.cfg.TransactionTimeout)
 	defer cancel()
 	committed, err = l.session.End(bounded, kgo.TryCommit)
-	l.positions.wrote(err == nil && committed)
+	l.positions.endCommit(err == nil && committed)
 	if err != nil {
 		return false, l.fail("end a transaction", err)
 	}
 	if !committed {
-		l.settled("the group rebalanced, or the broker rolled back")
+		l.onAborted("the group rebalanced, or the broker rolled back")
 		return false, nil
 	}
 	for i := range out {
 		out[i].Partition, out[i].Offset = written[i].Partition, written[i].Offset
 	}
-	clear(l.room[:len(out)])
+	clear(l.arena[:len(out)])
 	now := time.Now()
-	l.lastCommit.Store(l.age(now))
+	l.lastCommit.Store(l.sinceOpened(now))
 	l.waiting.Store(0)
 	if l.cfg.Listener.Committed != nil {
 		l.cfg.Listener.Committed(l.polled, len(out), now.Sub(began))
 	}
-	l.clear()
+	l.resetPolled()
 	return true, nil
 }
 
@@ -154,27 +154,27 @@ func (l *Worker) lastEvents(written []*kgo.Record) map[int32]int64 {
 // pass commits the positions after markers that nothing has followed for a while: the next
 // transaction would, but without one the group seems to lag. It consumes the markers, so
 // the group's generation fences it, too.
-func (l *Worker) pass(ctx context.Context) error {
+func (l *Worker) commitMarkers(ctx context.Context) error {
 	l.inCommit.Lock()
 	defer l.inCommit.Unlock()
-	if err := l.ended(); err != nil {
+	if err := l.checkOpen(); err != nil {
 		return err
 	}
-	if l.moved() {
-		return l.rewind(ctx, "a partition went since its markers were passed")
+	if l.assignmentChanged() {
+		return l.rollBack(ctx, "a partition went since its markers were passed")
 	}
 	if err := l.session.Begin(); err != nil {
 		return l.fail("begin a transaction", err)
 	}
-	bounded, cancel := context.WithTimeout(kgo.PreTxnCommitFnContext(ctx, l.mark), l.cfg.TransactionTimeout)
+	bounded, cancel := context.WithTimeout(kgo.PreTxnCommitFnContext(ctx, l.markCommit), l.cfg.TransactionTimeout)
 	defer cancel()
 	if committed, err := l.session.End(bounded, kgo.TryCommit); err != nil {
 		return l.fail("end a transaction", err)
 	} else if !committed {
-		l.settled("the group rebalanced, or the broker rolled back") // the markers come again
+		l.onAborted("the group rebalanced, or the broker rolled back") // the markers come again
 		return nil
 	}
-	l.clear()
+	l.resetPolled()
 	return nil
 }
 
@@ -183,15 +183,15 @@ func (l *Worker) pass(ctx context.Context) error {
 func (l *Worker) Abort(ctx context.Context) error {
 	l.inCommit.Lock()
 	defer l.inCommit.Unlock()
-	if err := l.ended(); err != nil {
+	if err := l.checkOpen(); err != nil {
 		return err
 	}
-	return l.rewind(ctx, "the caller gave it back")
+	return l.rollBack(ctx, "the caller gave it back")
 }
 
 // moved reports whether a partition was lost since records of it were polled,
 // even if it came back.
-func (l *Worker) moved() bool {
+func (l *Worker) assignmentChanged() bool {
 	owned := l.balancer.Assigned()
 	for p, n := range l.polledFrom {
 		if now, ok := owned[p]; !ok || now != n {
@@ -202,44 +202,44 @@ func (l *Worker) moved() bool {
 }
 
 // rewind rolls back and sets the positions to the committed ones.
-func (l *Worker) rewind(ctx context.Context, why string) error {
+func (l *Worker) rollBack(ctx context.Context, why string) error {
 	bounded, cancel := context.WithTimeout(ctx, l.cfg.TransactionTimeout)
 	defer cancel()
 	if _, err := l.session.End(bounded, kgo.TryAbort); err != nil {
 		return l.fail("roll back a transaction", err)
 	}
-	l.settled(why)
+	l.onAborted(why)
 	return nil
 }
 
-func (l *Worker) settled(why string) {
+func (l *Worker) onAborted(why string) {
 	if l.cfg.Listener.Aborted != nil {
 		l.cfg.Listener.Aborted(l.polled, why)
 	}
-	l.clear()
+	l.resetPolled()
 }
 
-func (l *Worker) clear() {
-	l.polled, l.skipped, l.passed = 0, false, false
+func (l *Worker) resetPolled() {
+	l.polled, l.mustAbort, l.sawMarkers = 0, false, false
 	clear(l.polledFrom)
 }
 
 // ended is why the worker can do nothing more, if so.
-func (l *Worker) ended() error {
-	if l.broken == nil && l.closed.Load() {
-		l.broken = fmt.Errorf("worker %q is closed", l.cfg.Owner)
+func (l *Worker) checkOpen() error {
+	if l.failure == nil && l.closed.Load() {
+		l.failure = fmt.Errorf("worker %q is closed", l.cfg.Owner)
 	}
-	return l.broken
+	return l.failure
 }
 
 func (l *Worker) fail(doing string, err error) error {
-	l.broken = fmt.Errorf("worker %q: %s: %w (outcome unknown: close the worker, open a new one, restore)", l.cfg.Owner, doing, finalError(l.unfenced(err)))
-	return l.broken
+	l.failure = fmt.Errorf("worker %q: %s: %w (outcome unknown: close the worker, open a new one, restore)", l.cfg.Owner, doing, markFinal(l.unfenced(err)))
+	return l.failure
 }
 
 // output is the records of one transaction on their way.
 type output struct {
-	room    []kgo.Record
+	arena   []kgo.Record
 	records []*kgo.Record // those in room
 	done    chan struct{} // closed when all of a wave are acknowledged, or one failed
 
@@ -253,7 +253,7 @@ type output struct {
 
 // settle is the client's promise for each record. One for all: a function for each would
 // be the most of what a worker leaves to the collector.
-func (o *output) settle(r *kgo.Record, err error) {
+func (o *output) onProduced(r *kgo.Record, err error) {
 	i := o.index(r)
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -272,7 +272,7 @@ func (o *output) settle(r *kgo.Record, err error) {
 
 // index of a record in the room.
 func (o *output) index(r *kgo.Record) int {
-	return int((uintptr(unsafe.Pointer(r)) - uintptr(unsafe.Pointer(unsafe.SliceData(o.room)))) / unsafe.Sizeof(*r))
+	return int((uintptr(unsafe.Pointer(r)) - uintptr(unsafe.Pointer(unsafe.SliceData(o.arena)))) / unsafe.Sizeof(*r))
 }
 
 // outcome is the first failure; overdue is the error of what is not
@@ -294,7 +294,7 @@ func (o *output) outcome(wave []int, overdue error) (index int, err error) {
 }
 
 // begin is before a wave of n records is sent.
-func (o *output) begin(n int) (done chan struct{}) {
+func (o *output) startWave(n int) (done chan struct{}) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.left, o.done = n, make(chan struct{})
@@ -313,11 +313,11 @@ func (l *Worker) produce(ctx context.Context, out []events.Record) (records []*k
 	}
 	bounded, cancel := context.WithTimeout(ctx, l.flushMax())
 	defer cancel()
-	o := &output{room: slices.Grow(l.room[:0], len(out))[:len(out)], records: make([]*kgo.Record, len(out)), acked: make([]bool, len(out)), failed: -1}
-	l.room = nil
+	o := &output{arena: slices.Grow(l.arena[:0], len(out))[:len(out)], records: make([]*kgo.Record, len(out)), acked: make([]bool, len(out)), failed: -1}
+	l.arena = nil
 	for i := range out {
-		o.records[i] = &o.room[i]
-		toKgoAt(o.records[i], &out[i])
+		o.records[i] = &o.arena[i]
+		fillKgo(o.records[i], &out[i])
 	}
 	waves := l.narrow.waves(out, time.Now())
 	if waves == nil {
@@ -332,24 +332,24 @@ func (l *Worker) produce(ctx context.Context, out []events.Record) (records []*k
 		case fatalToProducer(err):
 			return nil, nil, err
 		default:
-			return nil, &ProduceError{Index: index, Topic: out[index].Topic, Err: err, alone: l.narrow.alone(out, wave, index)}, nil
+			return nil, &ProduceError{Index: index, Topic: out[index].Topic, Err: err, alone: l.narrow.isAlone(out, wave, index)}, nil
 		}
 	}
-	l.room = o.room // the client has done with it
+	l.arena = o.arena // the client has done with it
 	return o.records, nil, nil
 }
 
 // produceWave sends the records of a wave (nil: all), and waits for them.
 func (l *Worker) produceWave(ctx, bounded context.Context, o *output, wave []int) (index int, err error) {
-	client, settle := l.session.Client(), o.settle
+	client, settle := l.session.Client(), o.onProduced
 	var done chan struct{}
 	if wave == nil {
-		done = o.begin(len(o.records))
+		done = o.startWave(len(o.records))
 		for _, r := range o.records {
 			client.Produce(bounded, r, settle)
 		}
 	} else {
-		done = o.begin(len(wave))
+		done = o.startWave(len(wave))
 		for _, i := range wave {
 			client.Produce(bounded, o.records[i], settle)
 		}

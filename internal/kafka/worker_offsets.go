@@ -27,25 +27,25 @@ import (
 // leave.
 
 const (
-	// unsettledInterval is how often it is asked whether offsets are stable.
-	unsettledInterval = 20 * time.Millisecond
-	// unsettledMax bounds the wait, which holds up the next rebalance. A restore
+	// unstableInterval is how often it is asked whether offsets are stable.
+	unstableInterval = 20 * time.Millisecond
+	// unstableWaitMax bounds the wait, which holds up the next rebalance. A restore
 	// begins with the wait and fences what is open well within it. What is left
 	// is for the client to wait for.
-	unsettledMax = 2 * time.Second
+	unstableWaitMax = 2 * time.Second
 )
 
 // arrivals are the partitions of a worker whose offsets its client is to fetch.
-type arrivals struct {
+type pendingOffsets struct {
 	partitions int32
 	mu         sync.Mutex
 	waiting    map[int32]bool
 	// settled: all of them are stable, and the client's next request need not ask
 	// for that.
-	settled bool
+	stable bool
 }
 
-func (a *arrivals) add(ps []int32) {
+func (a *pendingOffsets) add(ps []int32) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, p := range ps {
@@ -54,7 +54,7 @@ func (a *arrivals) add(ps []int32) {
 }
 
 // placed is called by the client when it has fetched offsets.
-func (a *arrivals) placed(_ context.Context, offsets map[string]map[int32]kgo.Offset) (map[string]map[int32]kgo.Offset, error) {
+func (a *pendingOffsets) onFetched(_ context.Context, offsets map[string]map[int32]kgo.Offset) (map[string]map[int32]kgo.Offset, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, ps := range offsets {
@@ -66,10 +66,10 @@ func (a *arrivals) placed(_ context.Context, offsets map[string]map[int32]kgo.Of
 }
 
 // open is what waits and is still owned.
-func (a *arrivals) open(owned map[int32]uint64) map[int32]bool {
+func (a *pendingOffsets) pending(owned map[int32]uint64) map[int32]bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.settled = false
+	a.stable = false
 	maps.DeleteFunc(a.waiting, func(p int32, _ bool) bool {
 		_, ok := owned[p]
 		return !ok
@@ -78,29 +78,29 @@ func (a *arrivals) open(owned map[int32]uint64) map[int32]bool {
 }
 
 // takeSettled reports, once, that a request need not ask for stable offsets.
-func (a *arrivals) takeSettled() bool {
+func (a *pendingOffsets) takeStable() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	settled := a.settled
-	a.settled = false
+	settled := a.stable
+	a.stable = false
 	return settled
 }
 
 // settle waits until the offsets of what came are stable. The client calls it with
 // every assignment, before it fetches them.
-func (l *Worker) settle(ctx context.Context, client *kgo.Client, _ map[string][]int32) {
-	open := l.arrivals.open(l.balancer.Assigned())
+func (l *Worker) awaitOffsets(ctx context.Context, client *kgo.Client, _ map[string][]int32) {
+	open := l.pendingOffsets.pending(l.balancer.Assigned())
 	if len(open) == 0 {
 		return
 	}
-	bounded, cancel := context.WithTimeout(ctx, unsettledMax)
+	bounded, cancel := context.WithTimeout(ctx, unstableWaitMax)
 	defer cancel()
 	if l.awaitStable(bounded, client, open) {
-		l.arrivals.mu.Lock()
-		l.arrivals.settled = true
-		l.arrivals.mu.Unlock()
-	} else if bounded.Err() != nil && ctx.Err() == nil && l.cfg.Listener.Unsettled != nil {
-		l.cfg.Listener.Unsettled(slices.Sorted(maps.Keys(open)))
+		l.pendingOffsets.mu.Lock()
+		l.pendingOffsets.stable = true
+		l.pendingOffsets.mu.Unlock()
+	} else if bounded.Err() != nil && ctx.Err() == nil && l.cfg.Listener.OffsetsUnstable != nil {
+		l.cfg.Listener.OffsetsUnstable(slices.Sorted(maps.Keys(open)))
 	}
 }
 
@@ -108,11 +108,11 @@ func (l *Worker) settle(ctx context.Context, client *kgo.Client, _ map[string][]
 // takes from it what is stable. False: it gave up, or met what the client will
 // meet, too, and say.
 func (l *Worker) awaitStable(ctx context.Context, client *kgo.Client, open map[int32]bool) bool {
-	again := time.NewTicker(unsettledInterval)
+	again := time.NewTicker(unstableInterval)
 	defer again.Stop()
 	for !l.closed.Load() {
 		// A partition that is stable stays so: from now on only this worker moves it.
-		if err := l.stable(ctx, client, open); err != nil {
+		if err := l.removeStable(ctx, client, open); err != nil {
 			return false
 		}
 		if len(open) == 0 {
@@ -128,7 +128,7 @@ func (l *Worker) awaitStable(ctx context.Context, client *kgo.Client, open map[i
 }
 
 // stable takes from open what no transaction is about to move.
-func (l *Worker) stable(ctx context.Context, client *kgo.Client, open map[int32]bool) error {
+func (l *Worker) removeStable(ctx context.Context, client *kgo.Client, open map[int32]bool) error {
 	ps := slices.Sorted(maps.Keys(open))
 	req := kmsg.NewPtrOffsetFetchRequest()
 	req.RequireStable = true
@@ -165,18 +165,18 @@ func (l *Worker) stable(ctx context.Context, client *kgo.Client, open map[int32]
 
 // unwaiting is c for a client whose next OffsetFetch doesn't ask for stable
 // offsets if settled says so.
-func (c Config) unwaiting(settled func() bool) Config {
-	return c.wrapped(func(conn net.Conn) net.Conn { return &unwaitingConn{conn, settled} })
+func (c Config) clearStableFlag(settled func() bool) Config {
+	return c.wrapConns(func(conn net.Conn) net.Conn { return &stableFlagConn{conn, settled} })
 }
 
-type unwaitingConn struct {
+type stableFlagConn struct {
 	net.Conn
-	settled func() bool
+	stable func() bool
 }
 
 // Write writes a request, which the client hands over whole.
-func (u *unwaitingConn) Write(b []byte) (int, error) {
-	if asksForStable(b) && u.settled() {
+func (u *stableFlagConn) Write(b []byte) (int, error) {
+	if asksForStable(b) && u.stable() {
 		b = append([]byte(nil), b...) // not ours to change
 		b[len(b)-2] = 0
 	}

@@ -34,9 +34,9 @@ func TestSettledOffsetsAreFetchedAsTheyAre(t *testing.T) {
 		req.Groups = append(req.Groups, group)
 		return format.AppendRequest(nil, req, 1)
 	}
-	a := &arrivals{waiting: map[int32]bool{}}
+	a := &pendingOffsets{waiting: map[int32]bool{}}
 	to := &sink{}
-	conn := &unwaitingConn{to, a.takeSettled}
+	conn := &stableFlagConn{to, a.takeStable}
 	write := func(what string, b, want []byte) {
 		t.Helper()
 		before := string(b)
@@ -51,15 +51,15 @@ func TestSettledOffsetsAreFetchedAsTheyAre(t *testing.T) {
 		}
 	}
 	for version := range kmsg.NewPtrOffsetFetchRequest().MaxVersion() + 1 {
-		a.settled = true
+		a.stable = true
 		write("settled", ask(version, true), ask(version, false))
-		if flagged := version >= offsetFetchFlexible; a.settled == flagged {
-			t.Errorf("version %d: settled is %v afterwards", version, a.settled)
+		if flagged := version >= offsetFetchFlexible; a.stable == flagged {
+			t.Errorf("version %d: settled is %v afterwards", version, a.stable)
 		}
-		a.settled = false
+		a.stable = false
 		write("not settled", ask(version, true), ask(version, true))
 	}
-	a.settled = true
+	a.stable = true
 	end := kmsg.NewPtrEndTxnRequest()
 	end.Version, end.TransactionalID, end.Commit = 3, "x", true
 	lookalike := format.AppendRequest(nil, end, 1)

@@ -37,29 +37,29 @@ func parseMark(metadata string) (topic string, event int64, ok bool) {
 }
 
 // witness is what a worker knows of the last events of its partitions. positions.mu guards it.
-type witness struct {
-	last    map[int32]int64   // of the transactions that were committed, and of the commits that it goes on from
+type lastEvents struct {
+	committed    map[int32]int64   // of the transactions that were committed, and of the commits that it goes on from
 	pending map[int32]int64   // of the transaction that is being committed
-	open    map[int32][]int64 // events of commits that the worker goes on from, though whether the log has them wasn't known
+	unconfirmed    map[int32][]int64 // events of commits that the worker goes on from, though whether the log has them wasn't known
 }
 
 // writes remembers the last events of the transaction that is about to be committed.
-func (p *positions) writes(events map[int32]int64) {
+func (p *positions) beginCommit(events map[int32]int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.witness.pending = events
+	p.events.pending = events
 }
 
 // wrote says what became of it.
-func (p *positions) wrote(committed bool) {
+func (p *positions) endCommit(committed bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if committed {
-		for q, event := range p.witness.pending {
-			p.witness.last[q] = max(p.witness.last[q], event)
+		for q, event := range p.events.pending {
+			p.events.committed[q] = max(p.events.committed[q], event)
 		}
 	}
-	p.witness.pending = nil
+	p.events.pending = nil
 }
 
 // lastEvent is what a commit of a partition's inboxes names; negative: nothing.
@@ -67,48 +67,48 @@ func (p *positions) lastEvent(of int32) int64 {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	event := int64(-1)
-	if last, ok := p.witness.last[of]; ok {
+	if last, ok := p.events.committed[of]; ok {
 		event = last
 	}
-	if pending, ok := p.witness.pending[of]; ok {
+	if pending, ok := p.events.pending[of]; ok {
 		event = max(event, pending)
 	}
 	return event
 }
 
 // forget is for a partition whose events aren't those that its commits name.
-func (p *positions) forget(of int32) {
+func (p *positions) forgetEvents(of int32) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	delete(p.witness.last, of)
-	delete(p.witness.open, of)
+	delete(p.events.committed, of)
+	delete(p.events.unconfirmed, of)
 }
 
 // goesOn takes over the event that a commit names: its successors do so, too. known: the log has it.
-func (p *positions) goesOn(of int32, event int64, known bool) {
+func (p *positions) useEvent(of int32, event int64, known bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.witness.last[of] = max(p.witness.last[of], event)
+	p.events.committed[of] = max(p.events.committed[of], event)
 	if known {
-		p.witness.open[of] = slices.DeleteFunc(p.witness.open[of], func(open int64) bool { return open == event })
+		p.events.unconfirmed[of] = slices.DeleteFunc(p.events.unconfirmed[of], func(open int64) bool { return open == event })
 	}
 }
 
 // opened is called before it is looked whether the log has events: who takes them meanwhile (takeOpen) looks, too.
-func (p *positions) opened(named map[int32][]int64) {
+func (p *positions) setUnconfirmed(named map[int32][]int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for of, events := range named {
-		p.witness.open[of] = slices.Clone(events)
+		p.events.unconfirmed[of] = slices.Clone(events)
 	}
 }
 
 // takeOpen takes the events of a partition of which it isn't known whether the log has them.
-func (p *positions) takeOpen(of int32) []int64 {
+func (p *positions) takeUnconfirmed(of int32) []int64 {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	open := p.witness.open[of]
-	delete(p.witness.open, of)
+	open := p.events.unconfirmed[of]
+	delete(p.events.unconfirmed, of)
 	return open
 }
 
@@ -122,11 +122,11 @@ const (
 )
 
 // lookUp says of the events that commits name which of them the log has.
-func (l *Worker) lookUp(ctx context.Context, named map[int32][]int64) map[int32]map[int64]presence {
+func (l *Worker) lookUpEvents(ctx context.Context, named map[int32][]int64) map[int32]map[int64]presence {
 	if l.cfg.Committed == nil || len(named) == 0 {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, boundsWithin)
+	ctx, cancel := context.WithTimeout(ctx, boundsTimeout)
 	defer cancel()
 	var mu sync.Mutex
 	found := map[int32]map[int64]presence{}
@@ -154,8 +154,8 @@ func (l *Worker) lookUp(ctx context.Context, named map[int32][]int64) map[int32]
 
 // confirmOpen looks again for events of which it wasn't known whether the log has them, now that it was read to its end. Where one
 // isn't there the inboxes of the partition, which are paused, are read from their starts; a client that can't do that ends.
-func (l *Worker) confirmOpen(ctx context.Context, p int32) {
-	open := l.positions.takeOpen(p)
+func (l *Worker) confirmEvents(ctx context.Context, p int32) {
+	open := l.positions.takeUnconfirmed(p)
 	if len(open) == 0 {
 		return
 	}
@@ -163,7 +163,7 @@ func (l *Worker) confirmOpen(ctx context.Context, p int32) {
 		return
 	}
 	var err error
-	for event, found := range l.lookUp(ctx, map[int32][]int64{p: open})[p] {
+	for event, found := range l.lookUpEvents(ctx, map[int32][]int64{p: open})[p] {
 		switch found {
 		case undecided:
 			err = fmt.Errorf("whether events/%d has offset %d, which a commit names, can't be told", p, event)
@@ -174,7 +174,7 @@ func (l *Worker) confirmOpen(ctx context.Context, p int32) {
 			err = l.Rewind(ctx, p)
 		}
 		if err != nil && ctx.Err() == nil {
-			l.positions.end(fmt.Errorf("%w; a new client looks again", err))
+			l.positions.endWith(fmt.Errorf("%w; a new client looks again", err))
 			l.Wake()
 		}
 		if err != nil || found == absent {

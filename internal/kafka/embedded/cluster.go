@@ -17,15 +17,15 @@ type Network struct {
 }
 
 // Cluster is kfake's, without the faults of it that Waybill met: what its fetches
-// leave out (mendFetch), and whom its groups forget (waiters).
+// leave out (fixFetch), and whom its groups forget (waiters).
 type Cluster struct {
 	*kfake.Cluster
-	waiters *waiters
+	watchdog *joinWatchdog
 }
 
 // NewCluster starts a cluster. The network is given here, and not as one of opts.
 func NewCluster(n Network, opts ...kfake.Opt) (*Cluster, error) {
-	w := newWaiters()
+	w := newJoinWatchdog()
 	listen := func(network, address string) (net.Listener, error) {
 		l, err := n.Listen(network, address)
 		if err != nil {
@@ -37,7 +37,7 @@ func NewCluster(n Network, opts ...kfake.Opt) (*Cluster, error) {
 	if err != nil {
 		return nil, err
 	}
-	mendFetch(fake)
+	fixFetch(fake)
 	if err := w.start(fake, n.Dial); err != nil {
 		fake.Close()
 		return nil, err
@@ -47,11 +47,11 @@ func NewCluster(n Network, opts ...kfake.Opt) (*Cluster, error) {
 
 // Close ends the cluster with its connections.
 func (c *Cluster) Close() {
-	c.waiters.close()
+	c.watchdog.close()
 	c.Cluster.Close()
 }
 
-// mendFetch mends two things of kfake's fetches:
+// fixFetch mends two things of kfake's fetches:
 //
 //   - The bound of a whole fetch is lifted; those of its partitions stay. kfake ends
 //     an answer that reaches it in the middle of a partition without the list of
@@ -62,7 +62,7 @@ func (c *Cluster) Close() {
 //     one before a restart was answered from another client's, and read a part of
 //     its topics, or none, for as long as it lived: partitions of a scheduler stood
 //     still.
-func mendFetch(c *kfake.Cluster) {
+func fixFetch(c *kfake.Cluster) {
 	c.ControlKey(int16(kmsg.Fetch), func(req kmsg.Request) (kmsg.Response, error, bool) { //nolint:revive,staticcheck // kfake's signature
 		fetch := req.(*kmsg.FetchRequest)
 		fetch.MaxBytes = math.MaxInt32
@@ -71,7 +71,7 @@ func mendFetch(c *kfake.Cluster) {
 			answer.ErrorCode = kerr.FetchSessionIDNotFound.Code
 			return answer, nil, true
 		}
-		fetch.SessionID, fetch.SessionEpoch = 0, noSession
+		fetch.SessionID, fetch.SessionEpoch = 0, noFetchSession
 		return nil, nil, false
 	})
 }

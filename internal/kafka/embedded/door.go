@@ -14,9 +14,9 @@ const acceptBackoff = 50 * time.Millisecond
 // door is the broker's listener: clients of the process come in at any time,
 // through memory; those outside once it is open. Until then their connections
 // wait in the kernel's queue.
-type door struct {
+type gatedListener struct {
 	inside  chan net.Conn
-	passed  chan net.Conn // accepted from outside
+	accepted  chan net.Conn // accepted from outside
 	outside net.Listener  // nil: none
 	closed  chan struct{}
 	// advertised is what clients are told; empty: where outside listens.
@@ -24,21 +24,21 @@ type door struct {
 	once       struct{ open, close sync.Once }
 }
 
-func newDoor(outside net.Listener) *door {
-	return &door{inside: make(chan net.Conn), passed: make(chan net.Conn), outside: outside,
+func newGatedListener(outside net.Listener) *gatedListener {
+	return &gatedListener{inside: make(chan net.Conn), accepted: make(chan net.Conn), outside: outside,
 		closed: make(chan struct{})}
 }
 
-func (d *door) open() {
+func (d *gatedListener) open() {
 	d.once.open.Do(func() {
 		if d.outside != nil {
-			go d.admit()
+			go d.acceptOutside()
 		}
 	})
 }
 
 // admit passes connections from outside on, until the listener is closed.
-func (d *door) admit() {
+func (d *gatedListener) acceptOutside() {
 	for {
 		conn, err := d.outside.Accept()
 		if errors.Is(err, net.ErrClosed) {
@@ -53,7 +53,7 @@ func (d *door) admit() {
 			}
 		}
 		select {
-		case d.passed <- conn:
+		case d.accepted <- conn:
 		case <-d.closed:
 			_ = conn.Close()
 			return
@@ -62,11 +62,11 @@ func (d *door) admit() {
 }
 
 // Accept implements net.Listener.
-func (d *door) Accept() (net.Conn, error) {
+func (d *gatedListener) Accept() (net.Conn, error) {
 	select {
 	case conn := <-d.inside:
 		return conn, nil
-	case conn := <-d.passed:
+	case conn := <-d.accepted:
 		return conn, nil
 	case <-d.closed:
 		return nil, net.ErrClosed
@@ -74,7 +74,7 @@ func (d *door) Accept() (net.Conn, error) {
 }
 
 // dial is the way in from within the process, whatever the address.
-func (d *door) dial(ctx context.Context, _, _ string) (net.Conn, error) {
+func (d *gatedListener) dial(ctx context.Context, _, _ string) (net.Conn, error) {
 	ours, theirs := net.Pipe()
 	select {
 	case d.inside <- theirs:
@@ -88,7 +88,7 @@ func (d *door) dial(ctx context.Context, _, _ string) (net.Conn, error) {
 
 // Close implements net.Listener. The connections are the broker's to end: it
 // closes its listener first and then writes what is under way.
-func (d *door) Close() error {
+func (d *gatedListener) Close() error {
 	var err error
 	d.once.close.Do(func() {
 		close(d.closed)
@@ -100,23 +100,23 @@ func (d *door) Close() error {
 }
 
 // Addr implements net.Listener; it is what the broker tells clients.
-func (d *door) Addr() net.Addr {
+func (d *gatedListener) Addr() net.Addr {
 	if d.advertised != "" {
-		return named(d.advertised)
+		return advertisedAddr(d.advertised)
 	}
 	if d.outside != nil {
 		return d.outside.Addr()
 	}
-	return nowhere{}
+	return noAddr{}
 }
 
 // named is an address that somebody else listens on.
-type named string
+type advertisedAddr string
 
-func (named) Network() string  { return "tcp" }
-func (n named) String() string { return string(n) }
+func (advertisedAddr) Network() string  { return "tcp" }
+func (n advertisedAddr) String() string { return string(n) }
 
-type nowhere struct{}
+type noAddr struct{}
 
-func (nowhere) Network() string { return "embedded" }
-func (nowhere) String() string  { return "embedded:9092" }
+func (noAddr) Network() string { return "embedded" }
+func (noAddr) String() string  { return "embedded:9092" }

@@ -19,9 +19,9 @@ import (
 // that were submitted after a restart, for good. So the last batch stays where records are deleted, and
 // where a directory has none a marker stands for it.
 
-// keepLast has a request to delete records leave the one before the offset, and with it the batch that says where
+// keepLastBatch has a request to delete records leave the one before the offset, and with it the batch that says where
 // the partition ends. The next one may take it.
-func keepLast(c *Cluster) {
+func keepLastBatch(c *Cluster) {
 	c.ControlKey(int16(kmsg.DeleteRecords), func(req kmsg.Request) (kmsg.Response, error, bool) { //nolint:revive,staticcheck // kfake's signature
 		topics := req.(*kmsg.DeleteRecordsRequest).Topics
 		for i := range topics {
@@ -35,14 +35,14 @@ func keepLast(c *Cluster) {
 	})
 }
 
-// partitionEnd is what kfake writes of a partition at its end in order (snapshot.json), as far as it is needed.
-type partitionEnd struct {
+// partitionSnapshot is what kfake writes of a partition at its end in order (snapshot.json), as far as it is needed.
+type partitionSnapshot struct {
 	HighWatermark int64 `json:"high_watermark"`
 }
 
-// keepEnds writes a marker to each partition of a directory that has no batch left and ended past offset 0: the end
+// writeEndMarkers writes a marker to each partition of a directory that has no batch left and ended past offset 0: the end
 // of a transaction that nobody had, which readers pass over.
-func keepEnds(dir string) error {
+func writeEndMarkers(dir string) error {
 	entries, err := os.ReadDir(filepath.Join(dir, partitionsDir))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -51,14 +51,14 @@ func keepEnds(dir string) error {
 		return fmt.Errorf("look for the ends of partitions: %w", err)
 	}
 	for _, entry := range entries {
-		if err := keepEnd(filepath.Join(dir, partitionsDir, entry.Name())); err != nil {
+		if err := writeEndMarker(filepath.Join(dir, partitionsDir, entry.Name())); err != nil {
 			return fmt.Errorf("keep the end of a partition: %w", err)
 		}
 	}
 	return nil
 }
 
-func keepEnd(dir string) error {
+func writeEndMarker(dir string) error {
 	segments, err := segmentsOf(dir)
 	if err != nil || len(segments) > 0 {
 		return err
@@ -67,7 +67,7 @@ func keepEnd(dir string) error {
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	var end partitionEnd
+	var end partitionSnapshot
 	if err == nil {
 		err = json.Unmarshal(text, &end)
 	}
@@ -75,11 +75,11 @@ func keepEnd(dir string) error {
 		return err
 	}
 	last := end.HighWatermark - 1
-	return os.WriteFile(filepath.Join(dir, fmt.Sprint(last)+segmentSuffix), endMarker(last), 0o600)
+	return os.WriteFile(filepath.Join(dir, fmt.Sprint(last)+segmentSuffix), abortMarker(last), 0o600)
 }
 
-// endMarker is the batch of an aborted transaction's end, at an offset, of no producer.
-func endMarker(offset int64) []byte {
+// abortMarker is the batch of an aborted transaction's end, at an offset, of no producer.
+func abortMarker(offset int64) []byte {
 	const (
 		transactional, control = 1 << 4, 1 << 5
 		crcAt, summed          = 17, 21 // bytes of a batch

@@ -28,7 +28,7 @@ func TestTrimmedPartitionGoesOnWhereItEnded(t *testing.T) {
 	}
 	e, cfg := start(t, o)
 	a := openAdmin(t, cfg)
-	_, err := a.CreateTopics(ctx, kafka.Topics{Partitions: 2})
+	_, err := a.CreateTopics(ctx, kafka.CreateTopicsOptions{Partitions: 2})
 	must(t, err)
 	for range 3 {
 		write(cfg)

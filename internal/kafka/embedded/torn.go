@@ -9,8 +9,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// settleMax bounds the rolling back of what a kill left open.
-const settleMax = 30 * time.Second
+// rollBackTimeout bounds the rolling back of what a kill left open.
+const rollBackTimeout = 30 * time.Second
 
 // rollBack ends the transactions that were open when the process that had the
 // data directory was killed. kfake takes them for rolled back when it reads the
@@ -27,10 +27,10 @@ const settleMax = 30 * time.Second
 // So an abort marker goes to every partition for every transactional producer:
 // which of them had something open can't be asked any more, and one too many
 // changes nothing. Nobody may write before that.
-func (b *Broker) rollBack() error {
-	ctx, cancel := context.WithTimeout(context.Background(), settleMax)
+func (b *Broker) abortOpenTransactions() error {
+	ctx, cancel := context.WithTimeout(context.Background(), rollBackTimeout)
 	defer cancel()
-	client, err := kgo.NewClient(kgo.SeedBrokers(b.addr), kgo.Dialer(b.door.dial), kgo.DisableClientMetrics())
+	client, err := kgo.NewClient(kgo.SeedBrokers(b.addr), kgo.Dialer(b.listener.dial), kgo.DisableClientMetrics())
 	if err != nil {
 		return err
 	}

@@ -15,14 +15,14 @@ import (
 )
 
 const (
-	// waitersLook is how often those who wait for their group are looked after.
-	waitersLook = 250 * time.Millisecond
-	// waitersGrace is how long a request may be on its way to kfake.
-	waitersGrace = time.Second
-	// farewellMax bounds a farewell, farewellsMost how many wait to be said; what is
+	// joinCheckInterval is how often those who wait for their group are looked after.
+	joinCheckInterval = 250 * time.Millisecond
+	// joinGrace is how long a request may be on its way to kfake.
+	joinGrace = time.Second
+	// leaveTimeout bounds a farewell, leavesQueuedMax how many wait to be said; what is
 	// more is not said, and the rebalance timeout does it.
-	farewellMax   = 5 * time.Second
-	farewellsMost = 256
+	leaveTimeout   = 5 * time.Second
+	leavesQueuedMax = 256
 
 	sizeBytes = 4
 	headBytes = sizeBytes + 2 // with the key of the request
@@ -40,10 +40,10 @@ const (
 //   - A member whose connection ends while it waits gets no session: nobody
 //     hears the answer, so no timer is started. It stays, with its partitions.
 //     Here it leaves the group; a client that is still there joins anew.
-type waiters struct {
+type joinWatchdog struct {
 	cluster   *kfake.Cluster
 	client    *kgo.Client
-	farewells chan waiter
+	leaves chan pendingJoin
 	stop      context.CancelFunc
 	done      chan struct{}
 
@@ -52,19 +52,19 @@ type waiters struct {
 }
 
 // waiter is a request that waits for a group.
-type waiter struct {
+type pendingJoin struct {
 	key           int16
 	corr          int32
 	group, member string
 	since         time.Time
 }
 
-func newWaiters() *waiters {
-	return &waiters{farewells: make(chan waiter, farewellsMost), conns: make(map[*watchedConn]struct{})}
+func newJoinWatchdog() *joinWatchdog {
+	return &joinWatchdog{leaves: make(chan pendingJoin, leavesQueuedMax), conns: make(map[*watchedConn]struct{})}
 }
 
 // start begins to look, until close.
-func (w *waiters) start(c *kfake.Cluster, dial func(context.Context, string, string) (net.Conn, error)) (err error) {
+func (w *joinWatchdog) start(c *kfake.Cluster, dial func(context.Context, string, string) (net.Conn, error)) (err error) {
 	if w.client, err = kgo.NewClient(kgo.SeedBrokers(c.ListenAddrs()...), kgo.Dialer(dial), kgo.DisableClientMetrics()); err != nil {
 		return err
 	}
@@ -76,32 +76,32 @@ func (w *waiters) start(c *kfake.Cluster, dial func(context.Context, string, str
 }
 
 // close ends it; before the cluster ends, which is asked.
-func (w *waiters) close() {
+func (w *joinWatchdog) close() {
 	w.stop()
 	<-w.done
 	w.client.Close()
 }
 
-func (w *waiters) run(ctx context.Context) {
+func (w *joinWatchdog) run(ctx context.Context) {
 	defer close(w.done)
-	tick := time.NewTicker(waitersLook)
+	tick := time.NewTicker(joinCheckInterval)
 	defer tick.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case gone := <-w.farewells:
-			w.farewell(ctx, gone)
+		case gone := <-w.leaves:
+			w.leaveGroup(ctx, gone)
 		case <-tick.C:
-			w.look()
+			w.closeOverdue()
 		}
 	}
 }
 
 // farewell has a member leave that can't any more. An error is the end of the
 // broker, or the member has gone already; the rebalance timeout is left.
-func (w *waiters) farewell(ctx context.Context, gone waiter) {
-	ctx, cancel := context.WithTimeout(ctx, farewellMax)
+func (w *joinWatchdog) leaveGroup(ctx context.Context, gone pendingJoin) {
+	ctx, cancel := context.WithTimeout(ctx, leaveTimeout)
 	defer cancel()
 	req := kmsg.NewPtrLeaveGroupRequest()
 	who := kmsg.NewLeaveGroupRequestMember()
@@ -112,12 +112,12 @@ func (w *waiters) farewell(ctx context.Context, gone waiter) {
 }
 
 // look closes the connections of those who wait in a group that they aren't in.
-func (w *waiters) look() {
+func (w *joinWatchdog) closeOverdue() {
 	w.mu.Lock()
-	overdue := make(map[*watchedConn]waiter)
+	overdue := make(map[*watchedConn]pendingJoin)
 	for c := range w.conns {
-		if time.Since(c.waits.since) > waitersGrace {
-			overdue[c] = *c.waits
+		if time.Since(c.pending.since) > joinGrace {
+			overdue[c] = *c.pending
 		}
 	}
 	w.mu.Unlock()
@@ -126,20 +126,20 @@ func (w *waiters) look() {
 		if info != nil && slices.ContainsFunc(info.Members, func(m kfake.GroupMember) bool { return m.MemberID == r.member }) {
 			continue
 		}
-		if w.forget(c, r.corr) {
+		if w.clearPending(c, r.corr) {
 			_ = c.Conn.Close() // the client finds out
 		}
 	}
 }
 
 // forget reports whether a request of a connection waited still; it doesn't then.
-func (w *waiters) forget(c *watchedConn, corr int32) bool {
+func (w *joinWatchdog) clearPending(c *watchedConn, corr int32) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if c.waits == nil || c.waits.corr != corr {
+	if c.pending == nil || c.pending.corr != corr {
 		return false
 	}
-	c.waits = nil
+	c.pending = nil
 	delete(w.conns, c)
 	return true
 }
@@ -147,7 +147,7 @@ func (w *waiters) forget(c *watchedConn, corr int32) bool {
 // watchedListener accepts connections of which it is known what waits.
 type watchedListener struct {
 	net.Listener
-	of *waiters
+	watchdog *joinWatchdog
 }
 
 // Accept implements net.Listener.
@@ -156,14 +156,14 @@ func (l *watchedListener) Accept() (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &watchedConn{Conn: conn, of: l.of}, nil
+	return &watchedConn{Conn: conn, watchdog: l.watchdog}, nil
 }
 
 // watchedConn is a connection at the broker's end.
 type watchedConn struct {
 	net.Conn
-	of    *waiters
-	waits *waiter // guarded by of.mu
+	watchdog    *joinWatchdog
+	pending *pendingJoin // guarded by of.mu
 
 	// One goroutine reads.
 	frame []byte // of the request that is being read, as far as it is
@@ -173,12 +173,12 @@ type watchedConn struct {
 // Read implements net.Conn.
 func (c *watchedConn) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
-	c.saw(b[:n])
+	c.parse(b[:n])
 	return n, err
 }
 
 // saw finds the requests among what was read.
-func (c *watchedConn) saw(b []byte) {
+func (c *watchedConn) parse(b []byte) {
 	for len(b) > 0 {
 		if c.skip > 0 {
 			n := min(c.skip, len(b))
@@ -198,7 +198,7 @@ func (c *watchedConn) saw(b []byte) {
 		if key := int16(binary.BigEndian.Uint16(c.frame[sizeBytes:])); key != int16(kmsg.JoinGroup) && key != int16(kmsg.SyncGroup) {
 			c.skip, c.frame = max(size-headBytes, 0), c.frame[:0]
 		} else if len(c.frame) >= size {
-			c.asked(c.frame[sizeBytes:])
+			c.recordJoin(c.frame[sizeBytes:])
 			c.frame = c.frame[:0]
 		}
 	}
@@ -206,7 +206,7 @@ func (c *watchedConn) saw(b []byte) {
 
 // asked takes note of a request that may wait. One that can't be read is kfake's
 // to refuse; a member without a name is new, and has no session yet.
-func (c *watchedConn) asked(body []byte) {
+func (c *watchedConn) recordJoin(body []byte) {
 	r := kbin.Reader{Src: body}
 	key, version, corr := r.Int16(), r.Int16(), r.Int32()
 	r.NullableString() // the client's id
@@ -218,7 +218,7 @@ func (c *watchedConn) asked(body []byte) {
 	if req.ReadFrom(r.Src) != nil {
 		return
 	}
-	w := &waiter{key: key, corr: corr, since: time.Now()}
+	w := &pendingJoin{key: key, corr: corr, since: time.Now()}
 	switch req := req.(type) {
 	case *kmsg.JoinGroupRequest:
 		w.group, w.member = req.Group, req.MemberID
@@ -228,10 +228,10 @@ func (c *watchedConn) asked(body []byte) {
 	if w.member == "" {
 		return
 	}
-	c.of.mu.Lock()
-	defer c.of.mu.Unlock()
-	c.waits = w
-	c.of.conns[c] = struct{}{}
+	c.watchdog.mu.Lock()
+	defer c.watchdog.mu.Unlock()
+	c.pending = w
+	c.watchdog.conns[c] = struct{}{}
 }
 
 // Write implements net.Conn. An answer is one Write, and begins with its size and
@@ -239,22 +239,22 @@ func (c *watchedConn) asked(body []byte) {
 func (c *watchedConn) Write(b []byte) (int, error) {
 	n, err := c.Conn.Write(b)
 	if err == nil && len(b) >= 2*sizeBytes {
-		c.of.forget(c, int32(binary.BigEndian.Uint32(b[sizeBytes:])))
+		c.watchdog.clearPending(c, int32(binary.BigEndian.Uint32(b[sizeBytes:])))
 	}
 	return n, err
 }
 
 // Close implements net.Conn.
 func (c *watchedConn) Close() error {
-	c.of.mu.Lock()
-	waits := c.waits
-	c.waits = nil
-	delete(c.of.conns, c)
-	c.of.mu.Unlock()
+	c.watchdog.mu.Lock()
+	waits := c.pending
+	c.pending = nil
+	delete(c.watchdog.conns, c)
+	c.watchdog.mu.Unlock()
 	if waits != nil && waits.key == int16(kmsg.JoinGroup) {
 		select {
-		case c.of.farewells <- *waits:
-		default: // see farewellsMost
+		case c.watchdog.leaves <- *waits:
+		default: // see leavesQueuedMax
 		}
 	}
 	return c.Conn.Close()
