@@ -216,7 +216,7 @@ func TestFollowerNoticesWhatItsLogHasLost(t *testing.T) {
 	suite.NeedAll(t, "seconds to minutes of waiting on the machine's own clock")
 	t.Parallel()
 	c := kafkatest.KafkaNodes(t, 3, nil)
-	b := kafkatest.Of(c)
+	b := kafkatest.FromCluster(c)
 	const topic = "test.events"
 	leader, group := ledApart(t, b, topic)
 	node := int(leader) - 1

@@ -19,7 +19,7 @@ func TestOpenTransactionsDoNotHang(t *testing.T) {
 		kept.Add(kadm.Offset{Topic: s.inboxes[0], Partition: 0, At: 0, LeaderEpoch: -1})
 		_, err := kadm.NewClient(s.outside(t)).CommitOffsets(t.Context(), s.ns.SchedulerGroup(), kept) // there is no group before
 		must(t, err)
-		s.HoldOffsets(t, "another-"+string(s.ns), s.ns.SchedulerGroup(), s.inboxes[0], 1)
+		s.KeepOffsetsUnstable(t, "another-"+string(s.ns), s.ns.SchedulerGroup(), s.inboxes[0], 1)
 		a, err := kafka.OpenAdmin(s.config)
 		must(t, err)
 		defer a.Close()

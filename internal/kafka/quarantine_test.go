@@ -31,7 +31,7 @@ type damaged struct {
 
 func openDamaged(t *testing.T, c *node.Cluster, topic string) *damaged {
 	t.Helper()
-	b := kafkatest.Of(c)
+	b := kafkatest.FromCluster(c)
 	b.CreateTopics(t, 2, topic)
 	d := &damaged{t, kafka.Config{Brokers: b.Addrs, Namespace: "test."}, topic,
 		filepath.Join(c.Dir(), "node1", "data", topic+"-0", "00000000000000000000.log")}

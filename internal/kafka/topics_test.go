@@ -171,7 +171,7 @@ func TestLogsAreTrimmedAndReadToTheirEnd(t *testing.T) {
 func TestThreeBrokersHoldThreeCopies(t *testing.T) {
 	t.Parallel()
 	c := kafkatest.KafkaNodes(t, 3, nil)
-	cfg, ctx := configOf(t, kafkatest.Of(c)), bounded(t)
+	cfg, ctx := configOf(t, kafkatest.FromCluster(c)), bounded(t)
 	a := openAdmin(t, cfg)
 	report, err := a.CreateTopics(ctx, kafka.CreateTopicsOptions{Partitions: 2, Agents: map[string]int32{"payments": 1}})
 	must(t, err)

@@ -11,7 +11,7 @@ import (
 
 // Place moves each partition of a namespace's topics to one node, counted from 0: the only one
 // that has it from then on.
-func (b *Broker) Place(t testing.TB, ns events.Namespace, on func(topic string, p int32) int32) {
+func (b *Broker) AssignPartitions(t testing.TB, ns events.Namespace, on func(topic string, p int32) int32) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), adminDurationMax)
 	defer cancel()
