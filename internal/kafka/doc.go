@@ -21,19 +21,19 @@
 // # Files
 //
 // A type has a file of its name, and more where it does more: worker_poll.go, worker_commit.go,
-// worker_offsets.go (offsets that an open transaction holds back), worker_twin.go (another
+// worker_stable_offsets.go (offsets that an open transaction holds back), worker_twin.go (another
 // process with the same owner). What several share:
 //
 //	balancer.go, balancer_plan.go  which member of a group has which partition number
-//	read.go                        one partition, record by record, with its exact position
-//	fetch.go                       the same for a follower: all partitions of a leader at once
+//	reader.go                      one partition, record by record, with its exact position
+//	fetcher.go                     the same for a follower: all partitions of a leader at once
 //	batch.go                       what a fetch gives, as records that are lent or kept
-//	restore_fence.go               the end of a transaction that its dead owner left open
-//	restore_at.go                  the records at some offsets
-//	restores.go                    how far long restores are, for who looks from outside
-//	gate.go                        which inboxes flow, as package inboxgate decides
+//	restorer_fence.go              the end of a transaction that its dead owner left open
+//	restorer_read_at.go            the records at some offsets
+//	restore_progress.go            how far long restores are, for who looks from outside
+//	inbox_gate.go                  which inboxes flow, as package inboxgate decides
 //	quarantine.go, damage.go       what can't be read, for the broker's disk has changed it
-//	away.go                        what no broker leads
+//	leaderless.go                  what no broker leads
 //	tracker.go                     which requests of a partition are finished
 //	clock_tail.go, clock_written.go  what tells a Clock the time
 //

@@ -20,7 +20,7 @@ import (
 // and created again under the same name, of one whose end was cut off, or of what an operator chose.
 //
 // So each commit of a worker carries a mark in its metadata: that a worker committed it, the id of the topic, and the last event of
-// the partition (worker_witness.go).
+// the partition (worker_last_event.go).
 // A worker goes on from such a commit only. Any other (kafka-consumer-groups --reset-offsets writes no metadata) is
 // reported and not used: the inbox is read from its start, and what the log of events reflects is skipped.
 
@@ -85,7 +85,7 @@ type positions struct {
 
 	mu      sync.Mutex
 	fetched map[topicPartition]committed
-	events lastEvents
+	events  lastEvents
 	rewound map[int32]uint64 // assignments of partitions whose inboxes are read from their starts; see Rewind
 	// ended is why only another client can go on, as where a topic was recreated; nil: this one can.
 	ended error

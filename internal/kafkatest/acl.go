@@ -74,7 +74,7 @@ func GuardedAddrs(c *node.Cluster) []string { return c.Listener(secure) }
 // Right is what a user may do with a topic, a group or a transactional id, or with all whose names
 // begin so.
 type Right struct {
-	Resource        Resource
+	Resource  Resource
 	Name      string
 	Prefix    bool
 	Operation string // Kafka's name

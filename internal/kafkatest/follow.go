@@ -11,8 +11,8 @@ import (
 const (
 	// followOpenTimeout bounds the opening of a follower; followRetryInterval is how long it
 	// waits before it begins anew: a broker is dead, say.
-	followOpenTimeout = 5 * time.Second
-	followRetryInterval   = 200 * time.Millisecond
+	followOpenTimeout   = 5 * time.Second
+	followRetryInterval = 200 * time.Millisecond
 )
 
 // Follow reads until ctx ends, whatever becomes of the broker: take is given what

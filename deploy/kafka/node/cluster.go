@@ -97,8 +97,8 @@ type Cluster struct {
 // member is a node's process, or its absence.
 type nodeProcess struct {
 	sync.Mutex
-	process *process
-	stopping   *process // the process that was told to end
+	process  *process
+	stopping *process // the process that was told to end
 }
 
 // Start starts the nodes and returns once each serves clients. ctx bounds the

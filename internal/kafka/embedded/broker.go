@@ -58,12 +58,12 @@ type Options struct {
 // Broker is a broker in this process. Its methods may be called by many
 // goroutines.
 type Broker struct {
-	cluster *Cluster
-	listener    *gatedListener
-	addr    string
-	lock    *os.File
-	faults  *faultLog
-	closing sync.Once
+	cluster  *Cluster
+	listener *gatedListener
+	addr     string
+	lock     *os.File
+	faults   *faultLog
+	closing  sync.Once
 }
 
 // Start starts a broker. Broker.Config leads to it at once; clients outside
@@ -220,7 +220,7 @@ func lockDir(dir string) (f *os.File, clean bool, err error) {
 
 // lockWait is for a process that was killed a moment ago: the kernel takes some time to close its files.
 const (
-	lockWait  = time.Second
+	lockWait          = time.Second
 	lockRetryInterval = 20 * time.Millisecond
 )
 

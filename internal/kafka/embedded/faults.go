@@ -21,8 +21,8 @@ const (
 type faultLog struct {
 	writeFailed func(error) // of a write that failed; may be nil
 
-	mu     sync.Mutex
-	errs   []error
+	mu           sync.Mutex
+	errs         []error
 	lastWriteErr error // the last write that did
 	reportedAt   time.Time
 }

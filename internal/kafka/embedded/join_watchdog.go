@@ -21,7 +21,7 @@ const (
 	joinGrace = time.Second
 	// leaveTimeout bounds a farewell, leavesQueuedMax how many wait to be said; what is
 	// more is not said, and the rebalance timeout does it.
-	leaveTimeout   = 5 * time.Second
+	leaveTimeout    = 5 * time.Second
 	leavesQueuedMax = 256
 
 	sizeBytes = 4
@@ -41,11 +41,11 @@ const (
 //     hears the answer, so no timer is started. It stays, with its partitions.
 //     Here it leaves the group; a client that is still there joins anew.
 type joinWatchdog struct {
-	cluster   *kfake.Cluster
-	client    *kgo.Client
-	leaves chan pendingJoin
-	stop      context.CancelFunc
-	done      chan struct{}
+	cluster *kfake.Cluster
+	client  *kgo.Client
+	leaves  chan pendingJoin
+	stop    context.CancelFunc
+	done    chan struct{}
 
 	mu    sync.Mutex
 	conns map[*watchedConn]struct{} // of which a request waits
@@ -162,8 +162,8 @@ func (l *watchedListener) Accept() (net.Conn, error) {
 // watchedConn is a connection at the broker's end.
 type watchedConn struct {
 	net.Conn
-	watchdog    *joinWatchdog
-	pending *pendingJoin // guarded by of.mu
+	watchdog *joinWatchdog
+	pending  *pendingJoin // guarded by of.mu
 
 	// One goroutine reads.
 	frame []byte // of the request that is being read, as far as it is

@@ -38,9 +38,9 @@ func parseMark(metadata string) (topic string, event int64, ok bool) {
 
 // witness is what a worker knows of the last events of its partitions. positions.mu guards it.
 type lastEvents struct {
-	committed    map[int32]int64   // of the transactions that were committed, and of the commits that it goes on from
-	pending map[int32]int64   // of the transaction that is being committed
-	unconfirmed    map[int32][]int64 // events of commits that the worker goes on from, though whether the log has them wasn't known
+	committed   map[int32]int64   // of the transactions that were committed, and of the commits that it goes on from
+	pending     map[int32]int64   // of the transaction that is being committed
+	unconfirmed map[int32][]int64 // events of commits that the worker goes on from, though whether the log has them wasn't known
 }
 
 // writes remembers the last events of the transaction that is about to be committed.

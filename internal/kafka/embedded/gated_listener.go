@@ -15,10 +15,10 @@ const acceptBackoff = 50 * time.Millisecond
 // through memory; those outside once it is open. Until then their connections
 // wait in the kernel's queue.
 type gatedListener struct {
-	inside  chan net.Conn
-	accepted  chan net.Conn // accepted from outside
-	outside net.Listener  // nil: none
-	closed  chan struct{}
+	inside   chan net.Conn
+	accepted chan net.Conn // accepted from outside
+	outside  net.Listener  // nil: none
+	closed   chan struct{}
 	// advertised is what clients are told; empty: where outside listens.
 	advertised string
 	once       struct{ open, close sync.Once }
