@@ -18,12 +18,11 @@ import (
 const (
 	topicVisibleTimeout = 30 * time.Second
 	topicVisibleEvery   = 50 * time.Millisecond
-	adminMetadataMinAge = 10 * time.Millisecond // the least that the client permits
+	adminMetadataMinAge = 10 * time.Millisecond // the client's minimum
 )
 
-// Admin asks and tells the cluster what is about topics and groups rather than
-// records. It is safe for concurrent use. Every call is bounded by its context
-// only, so give it one that ends.
+// Admin manages and inspects topics and consumer groups. It is safe for concurrent use.
+// Only the context bounds a call, so pass one that ends.
 type Admin struct {
 	cfg Config
 	cl  *kgo.Client
@@ -34,7 +33,7 @@ type Admin struct {
 func OpenAdmin(c Config) (*Admin, error) {
 	cl, err := kgo.NewClient(append(c.options(), append(produceOptions(),
 		kgo.RecordDeliveryTimeout(DefaultDeliveryTimeout),
-		// What an operator has just changed is what is asked for next.
+		// A caller reads back what it has just changed.
 		kgo.MetadataMinAge(adminMetadataMinAge))...)...)
 	if err != nil {
 		return nil, fmt.Errorf("open Kafka admin client: %w", err)
@@ -45,10 +44,11 @@ func OpenAdmin(c Config) (*Admin, error) {
 // Close ends the connections.
 func (a *Admin) Close() { a.cl.Close() }
 
-// ErrLogin is wrapped where brokers answer, and don't let the client in.
+// ErrLogin is wrapped when brokers answer and refuse the authentication.
 var ErrLogin = errors.New("the Kafka brokers refuse the log-in")
 
-// Ping returns nil once any broker has answered; ErrLogin: it won't.
+// Ping returns nil once any broker has answered. The error wraps ErrLogin if the brokers refuse
+// the authentication.
 func (a *Admin) Ping(ctx context.Context) error {
 	err := a.cl.Ping(ctx)
 	switch {
@@ -69,8 +69,7 @@ func (a *Admin) ClusterID(ctx context.Context) (string, error) {
 	return meta.Cluster, nil
 }
 
-// TopicPartitions is a topic's partition count, and whether there is such a
-// topic.
+// TopicPartitions returns a topic's partition count, and whether the topic exists.
 func (a *Admin) TopicPartitions(ctx context.Context, topic string) (int32, bool, error) {
 	t, err := a.topicDetail(ctx, topic)
 	if errors.Is(err, kerr.UnknownTopicOrPartition) {
@@ -82,9 +81,8 @@ func (a *Admin) TopicPartitions(ctx context.Context, topic string) (int32, bool,
 	return int32(len(t.Partitions)), true, nil
 }
 
-// metadata of some topics, or of all. It asks for authorized operations too,
-// which nobody reads, because such a question is not answered from the client's
-// cache.
+// metadata returns the metadata of some topics, or of all. It also requests authorized operations, which
+// nobody reads: the client doesn't answer such a request from its cache.
 func metadata(ctx context.Context, adm *kadm.Client, topics ...string) (kadm.Metadata, error) {
 	return adm.Metadata(kadm.WithAuthorizedOps(ctx), topics...)
 }
@@ -100,8 +98,8 @@ func (a *Admin) topicDetail(ctx context.Context, topic string) (kadm.TopicDetail
 	return meta.Topics[topic], nil
 }
 
-// RequestTopics is the partition count of each agent's request topic, and those of its partitions
-// that no broker leads at the moment, ascending.
+// RequestTopics returns the partition count of each agent's request topic, and its leaderless partitions,
+// ascending.
 func (a *Admin) RequestTopics(ctx context.Context) (partitions map[string]int32, leaderless map[string][]int32, err error) {
 	meta, err := metadata(ctx, a.adm)
 	if err != nil {
@@ -119,10 +117,9 @@ func (a *Admin) RequestTopics(ctx context.Context) (partitions map[string]int32,
 	return partitions, leaderless, nil
 }
 
-// DeleteRecordsBefore trims each partition of a topic: what lies below the
-// given offset can no longer be read. An offset below the partition's start
-// changes nothing, and a partition of which the cluster doesn't say where it starts,
-// such as one without a leader, stays as it is.
+// DeleteRecordsBefore deletes the records of each partition below the given offset. An offset
+// below the partition's start changes nothing. A partition whose start offset the cluster doesn't
+// return, such as a leaderless one, stays as it is.
 func (a *Admin) DeleteRecordsBefore(ctx context.Context, topic string, before map[int32]int64) error {
 	starts, err := a.knownStartOffsets(ctx, topic)
 	if err != nil {
@@ -145,7 +142,7 @@ func (a *Admin) DeleteRecordsBefore(ctx context.Context, topic string, before ma
 		answer, ok := answers[topic][p]
 		switch {
 		case !ok:
-			return fmt.Errorf("trim %s/%d before %d: the broker left it unanswered; try again", topic, p, before[p])
+			return fmt.Errorf("trim %s/%d before %d: the broker did not answer for this partition; try again", topic, p, before[p])
 		case answer.Err != nil:
 			return fmt.Errorf("trim %s/%d before %d: %w", topic, p, before[p], answer.Err)
 		}
@@ -153,9 +150,9 @@ func (a *Admin) DeleteRecordsBefore(ctx context.Context, topic string, before ma
 	return nil
 }
 
-// TrimTopic is DeleteRecordsBefore of a topic that has an id; empty: whichever it has. If the topic was deleted and
-// created again, the offsets are positions in the first one, and nothing is deleted: a RecreatedError. Nothing is deleted of
-// partitions whose logs were cut off below where the scheduler group read them: below that lies what nobody has read.
+// TrimTopic is DeleteRecordsBefore for the topic with an id; an empty id means any. If the topic was recreated,
+// the offsets are positions in the old topic: TrimTopic deletes nothing and returns a RecreatedError. It skips partitions
+// whose logs were truncated below the scheduler group's position: nobody has read the records there.
 func (a *Admin) TrimTopic(ctx context.Context, topic, id string, before map[int32]int64) error {
 	if id != "" {
 		listed, err := a.adm.ListTopics(ctx, topic)
@@ -176,7 +173,7 @@ func (a *Admin) TrimTopic(ctx context.Context, topic, id string, before map[int3
 	return a.DeleteRecordsBefore(ctx, topic, safe)
 }
 
-// InboxTopicIDs are the ids of the inboxes' topics; empty, where there is no such topic.
+// InboxTopicIDs returns the ids of the inbox topics; empty for a topic that doesn't exist.
 func (a *Admin) InboxTopicIDs(ctx context.Context) (ids events.TopicIDs, err error) {
 	listed, err := a.adm.ListTopics(ctx, a.cfg.Namespace.InboxTopics()...)
 	if err != nil {
@@ -188,47 +185,45 @@ func (a *Admin) InboxTopicIDs(ctx context.Context) (ids events.TopicIDs, err err
 	return ids, nil
 }
 
-// StartOffsets is the first offset of each partition of a topic.
+// StartOffsets returns the first offset of each partition of a topic.
 func (a *Admin) StartOffsets(ctx context.Context, topic string) (map[int32]int64, error) {
 	listed, err := a.adm.ListStartOffsets(ctx, topic)
 	return allOffsets(topic, "start", listed, err)
 }
 
-// EndOffsets is the offset after the last record of each partition of a topic:
-// the high watermark.
+// EndOffsets returns the high watermark of each partition of a topic: the offset after the last record.
 func (a *Admin) EndOffsets(ctx context.Context, topic string) (map[int32]int64, error) {
 	listed, err := a.adm.ListEndOffsets(ctx, topic)
 	return allOffsets(topic, "end", listed, err)
 }
 
-// CommittedEndOffsets is where a reader of committed records ends: the last
-// stable offset of each partition of a topic.
+// CommittedEndOffsets returns the last stable offset of each partition of a topic: a reader of committed records
+// ends there.
 func (a *Admin) CommittedEndOffsets(ctx context.Context, topic string) (map[int32]int64, error) {
 	listed, err := a.adm.ListCommittedOffsets(ctx, topic)
 	return allOffsets(topic, "committed end", listed, err)
 }
 
-// KnownCommittedEndOffsets is CommittedEndOffsets without the partitions of which the cluster doesn't
-// say it, such as those that have no leader. It fails if that is none.
+// KnownCommittedEndOffsets is CommittedEndOffsets without the partitions for which the cluster returns no
+// offset, such as leaderless ones. It fails if no partition is left.
 func (a *Admin) KnownCommittedEndOffsets(ctx context.Context, topic string) (map[int32]int64, error) {
 	listed, err := a.adm.ListCommittedOffsets(ctx, topic)
 	return knownOffsets(topic, "committed end", listed, err)
 }
 
-// KnownEndOffsets is EndOffsets of those partitions.
+// KnownEndOffsets is EndOffsets with the same omission.
 func (a *Admin) KnownEndOffsets(ctx context.Context, topic string) (map[int32]int64, error) {
 	listed, err := a.adm.ListEndOffsets(ctx, topic)
 	return knownOffsets(topic, "end", listed, err)
 }
 
-// knownStartOffsets is StartOffsets of those partitions.
+// knownStartOffsets is StartOffsets with the same omission.
 func (a *Admin) knownStartOffsets(ctx context.Context, topic string) (map[int32]int64, error) {
 	listed, err := a.adm.ListStartOffsets(ctx, topic)
 	return knownOffsets(topic, "start", listed, err)
 }
 
-// knownOffsets is allOffsets without the partitions of which the cluster doesn't say it, unless
-// that is all of them.
+// knownOffsets is allOffsets without the partitions that have an error. It fails if all have.
 func knownOffsets(topic, which string, listed kadm.ListedOffsets, err error) (map[int32]int64, error) {
 	offsets := make(map[int32]int64, len(listed[topic]))
 	for p, o := range listed[topic] {
@@ -242,7 +237,7 @@ func knownOffsets(topic, which string, listed kadm.ListedOffsets, err error) (ma
 	return allOffsets(topic, which, listed, err)
 }
 
-// offsetsOfPartitions is allOffsets of some partitions; what is wrong with others is nothing to them.
+// offsetsOfPartitions is allOffsets for some partitions. Errors of other partitions don't matter.
 func offsetsOfPartitions(topic, which string, partitions []int32, listed kadm.ListedOffsets, err error) (map[int32]int64, error) {
 	offsets := make(map[int32]int64, len(partitions))
 	for _, p := range partitions {
@@ -277,9 +272,9 @@ func allOffsets(topic, which string, listed kadm.ListedOffsets, err error) (map[
 	return offsets, nil
 }
 
-// ReadCompacted calls fn with every committed record of a topic, as of the
-// call, partition by partition, in the order of their offsets; of several with
-// one key the last is the one that counts. An error of fn ends it.
+// ReadCompacted calls fn with every record of a topic that is committed at the time of the call, partition
+// by partition, in offset order. Of several records with one key the last one counts. An error of fn
+// ends the read.
 func (a *Admin) ReadCompacted(ctx context.Context, topic string, fn func(events.Record) error) error {
 	starts, err := a.StartOffsets(ctx, topic)
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// Where the fields of a batch stand, in bytes (Kafka's protocol guide, "Record Batch").
+// Byte offsets of the fields of a record batch (Kafka's protocol guide, "Record Batch").
 const (
 	batchLength     = 8 // of what follows it
 	batchEpoch      = 12
@@ -30,7 +30,7 @@ const (
 	batchRecords    = 61
 )
 
-// What the attributes of a batch say.
+// Bits of a batch's attributes.
 const (
 	attributeCodec         = 0x07
 	attributeLogAppendTime = 0x08
@@ -39,52 +39,51 @@ const (
 )
 
 const (
-	// chunkRecords is how many records next returns at least, where there are more: a
-	// call has its price, and what a few hundred take stays in a processor's cache.
+	// chunkRecords is the least number of records that next returns if more follow. It amortizes the call,
+	// and a few hundred records still fit a processor's cache.
 	chunkRecords = 128
-	// arenaMaxBytes is the largest room, in bytes, that is used again.
+	// arenaMaxBytes bounds an arena that is reused.
 	arenaMaxBytes = 4 << 20
 )
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// batches are the record batches of one fetch, which are read some at a time. The client
-// can do that too (kgo.ProcessFetchPartition), for all of a fetch at once, and makes every
-// header's name and every record's list of headers anew. A test holds the two against each
-// other, and BenchmarkBatches says what either takes.
+// batchReader decodes the record batches of a fetch response in chunks. The client can decode them too
+// (kgo.ProcessFetchPartition), but only a whole response at once, and it allocates every header name and
+// every list of headers. A test compares the two, and BenchmarkBatches measures both.
 //
-// Which transactions were rolled back follows from the list in the answer and from the markers that were
-// read since the offset that was fetched. So batches own the position: seek moves it, and every marker
-// of an answer is read, also one that lies below the position by then.
+// The aborted transactions follow from the list in the response and from the markers since the fetch offset.
+// So the reader owns the position: only seek and next move it, and it reads every marker of a response, even
+// one below the position.
 type batchReader struct {
 	topic     string
 	partition int32
-	// position is the offset that is read next. Only seek and next change it.
+	// position is the next offset to read. Only seek and next change it.
 	position    int64
-	fetchOffset int64 // the position when rest was fetched: the list of what was rolled back is as of there
+	fetchOffset int64 // the position of the fetch; aborted starts there
 	rest        []byte
-	advanced    bool // what was fetched has led on: so what can't be read comes again, as the first
-	// aborted are the first offsets of the transactions that were rolled back and have not ended below
-	// rest, by producer, ascending.
+	advanced    bool // this response has advanced the position, so a batch that can't be decoded will be the first of the next one
+	// aborted are the first offsets of the aborted transactions that have not ended before rest, by
+	// producer, ascending.
 	aborted map[int64][]int64
-	// lend: what is returned holds until the next chunk is asked for.
+	// reuseBuffers: returned records are valid until the next chunk.
 	reuseBuffers bool
 	decompress   kgo.Decompressor
-	arena        *arena // nil: don't lend
-	// epoch is that of the leader that wrote the last batch that was read; negative: unknown.
+	arena        *arena // nil without reuseBuffers
+	// epoch is the leader epoch of the last batch that was read; negative: unknown.
 	epoch int32
-	// observe, which may be nil, is told of each batch that was read, as the client's hooks are.
+	// onBatch, if set, is called for each batch that was read, like the client's hooks.
 	onBatch func(kgo.FetchBatchMetrics)
 
 	records     []events.Record
 	headers     []events.Header
-	headerNames []string // of the headers of the record before, in their order
+	headerNames []string // interned header names of the previous record, in order
 }
 
-// newBatchReader begins at an offset.
-func newBatchReader(topic string, partition int32, from int64, lend bool) *batchReader {
-	b := &batchReader{topic: topic, partition: partition, position: from, reuseBuffers: lend, epoch: -1}
-	if !lend {
+// newBatchReader returns a reader that begins at an offset.
+func newBatchReader(topic string, partition int32, from int64, reuse bool) *batchReader {
+	b := &batchReader{topic: topic, partition: partition, position: from, reuseBuffers: reuse, epoch: -1}
+	if !reuse {
 		b.decompress = kgo.DefaultDecompressor()
 		return b
 	}
@@ -93,20 +92,20 @@ func newBatchReader(topic string, partition int32, from int64, lend bool) *batch
 	return b
 }
 
-// room is what batches are decompressed into. It is a pool to the client: of one.
+// arena is the memory that batches are decompressed into. To the client it is a pool with one buffer.
 type arena struct {
 	bytes  []byte
 	used   int
-	wanted int // bytes; what would have been enough
+	wanted int // bytes that would have been enough
 }
 
-// GetDecompressBytes lends what is left.
+// GetDecompressBytes returns the rest of the arena.
 func (m *arena) GetDecompressBytes([]byte, kgo.CompressionCodecType) []byte { return m.bytes[m.used:] }
 
-// PutDecompressBytes is called for what couldn't be decompressed.
+// PutDecompressBytes is called after a failed decompression.
 func (m *arena) PutDecompressBytes([]byte) {}
 
-// take notes that text was decompressed: into the room, or where there was too little, elsewhere.
+// claim records that text was decompressed, into the arena or, if it was too small, into other memory.
 func (m *arena) claim(text []byte) {
 	m.wanted += len(text)
 	if left := m.bytes[m.used:]; len(text) > 0 && len(left) >= len(text) && &left[0] == &text[0] {
@@ -114,7 +113,7 @@ func (m *arena) claim(text []byte) {
 	}
 }
 
-// reset gives all of it back.
+// reset frees the arena for the next chunk, and grows it if it was too small.
 func (m *arena) reset() {
 	if m.wanted > len(m.bytes) && len(m.bytes) < arenaMaxBytes {
 		m.bytes = make([]byte, min(arenaMaxBytes, m.wanted+m.wanted/4))
@@ -122,7 +121,7 @@ func (m *arena) reset() {
 	m.used, m.wanted = 0, 0
 }
 
-// take begins to read the answer to a fetch at the position.
+// startResponse begins with the response to a fetch at the position.
 func (b *batchReader) startResponse(answer *kmsg.FetchResponseTopicPartition) {
 	b.rest, b.advanced, b.aborted, b.fetchOffset = answer.RecordBatches, false, nil, b.position
 	for _, a := range answer.AbortedTransactions {
@@ -132,23 +131,23 @@ func (b *batchReader) startResponse(answer *kmsg.FetchResponseTopicPartition) {
 		b.aborted[a.ProducerID] = append(b.aborted[a.ProducerID], a.FirstOffset)
 	}
 	for _, first := range b.aborted {
-		slices.Sort(first) // not every broker does
+		slices.Sort(first) // not every broker sorts them
 	}
 }
 
-// drop forgets what wasn't read.
+// discardRest drops what wasn't read.
 func (b *batchReader) discardRest() { b.rest = nil }
 
-// seek has an offset read next. What was fetched is kept if the offset lies ahead.
+// seek sets the next offset to read. The response is kept if the offset lies ahead.
 func (b *batchReader) seek(offset int64) {
 	if offset < b.position {
-		b.discardRest() // some of it was read already, and markers with it
+		b.discardRest() // some of its markers were read already
 	}
 	b.position = offset
 }
 
-// idle gives back the memory that is used again. Of many partitions few have something to
-// read at once, once all were read to their ends.
+// releaseBuffers frees the reused memory. Once all partitions were read to their ends, few of many need it
+// at the same time.
 func (b *batchReader) releaseBuffers() {
 	b.discardRest()
 	if b.reuseBuffers {
@@ -156,10 +155,9 @@ func (b *batchReader) releaseBuffers() {
 	}
 }
 
-// next returns some committed records from the position on, of some batches, and moves the position
-// behind them. There may be none, where only markers and what was rolled back
-// follow. It is called until nothing is left of the fetch. An error leaves the position where
-// it is, and drops the rest.
+// next returns the next committed records and moves the position behind them. It returns none if only markers and
+// aborted records follow. Call it until nothing is left of the response. An error keeps the position and
+// drops the rest.
 func (b *batchReader) next() ([]events.Record, error) {
 	b.resetChunk()
 	for len(b.rest) > 0 && len(b.records) < chunkRecords {
@@ -167,7 +165,7 @@ func (b *batchReader) next() ([]events.Record, error) {
 		if err := b.readBatch(); err != nil {
 			b.discardRest()
 			if len(b.records) > 0 {
-				return b.records, nil // it comes again, as the first
+				return b.records, nil // the next fetch begins with this batch
 			}
 			return nil, err
 		}
@@ -176,7 +174,7 @@ func (b *batchReader) next() ([]events.Record, error) {
 	return b.records, nil
 }
 
-// begin makes room for a chunk.
+// resetChunk prepares the buffers for the next chunk.
 func (b *batchReader) resetChunk() {
 	if !b.reuseBuffers {
 		b.records, b.headers = nil, nil
@@ -186,12 +184,12 @@ func (b *batchReader) resetChunk() {
 	b.records, b.headers = b.records[:0], b.headers[:0]
 }
 
-// batch reads one, and moves the position behind it.
+// readBatch decodes one batch and moves the position behind it.
 func (b *batchReader) readBatch() error {
 	in := b.rest
 	if len(in) <= batchCRC {
 		b.discardRest()
-		return nil // cut off: it comes whole, with the next fetch
+		return nil // the response ends within the batch; the next fetch has it whole
 	}
 	size := int(int32(binary.BigEndian.Uint32(in[batchLength:]))) + batchEpoch
 	if size < 0 || size > len(in) {
@@ -200,7 +198,7 @@ func (b *batchReader) readBatch() error {
 	}
 	magic := in[batchMagic]
 	if size <= batchCRC || magic == 2 && size < batchRecords {
-		return errors.New("a record batch is too short for its head")
+		return errors.New("a record batch is too short for its header")
 	}
 	if magic != 2 {
 		return b.readMessageSet(size)
@@ -213,7 +211,7 @@ func (b *batchReader) readBatch() error {
 	}
 	h := parseHeader(in)
 	if h.last < b.position && (h.last < b.fetchOffset || !h.control) {
-		return nil // what it holds lies before what was asked for, or sought, and it ends no transaction
+		return nil // it lies below the position, and ends no transaction
 	}
 	text := in[batchRecords:]
 	if codec := kgo.CompressionCodecType(h.attributes & attributeCodec); codec != kgo.CodecNone {
@@ -221,7 +219,7 @@ func (b *batchReader) readBatch() error {
 		if text, err = b.decompress.Decompress(text, codec); err != nil {
 			if b.advanced {
 				b.discardRest()
-				return nil // cut off, perhaps: it comes again, as the first
+				return nil // the response may end within it; the next fetch begins with it
 			}
 			return fmt.Errorf("decompress the record batch at %d: %w", h.first, err)
 		}
@@ -239,29 +237,27 @@ func (b *batchReader) readBatch() error {
 	return nil
 }
 
-// The bytes of a record batch: its head, and where what its checksum sums up begins.
+// Sizes in a record batch, in bytes: its header, and the offset from which its checksum is computed.
 const (
 	BatchHeaderBytes   = batchRecords
 	BatchChecksumStart = batchAttributes
 )
 
-// BatchHeader is what a record batch says of itself, as far as one who looks through a log
-// needs it.
+// BatchHeader is the part of a record batch's header that a check of a log needs.
 type BatchHeader struct {
-	Size        int64 // bytes of the batch, this head's among them
+	Size        int64 // bytes of the batch, with this header
 	First, Last int64 // offsets
-	Magic       byte  // 2, or it isn't a batch of today's
+	Magic       byte  // 2 for all batches since Kafka 0.11
 	Sum         uint32
 }
 
-// ParseBatchHeader reads BatchHeaderBytes of a batch; there must be as many. What they say may be
-// anything.
+// ParseBatchHeader decodes the first BatchHeaderBytes of in, which must have as many. It checks nothing.
 func ParseBatchHeader(in []byte) BatchHeader {
 	h := parseHeader(in)
 	return BatchHeader{batchEpoch + int64(int32(binary.BigEndian.Uint32(in[batchLength:]))), h.first, h.last, in[batchMagic], binary.BigEndian.Uint32(in[batchCRC:])}
 }
 
-// head is what is needed of a batch's.
+// batchHeader is the decoded header of a batch.
 type batchHeader struct {
 	first, last        int64 // offsets
 	firstTime, maxTime int64 // ms
@@ -281,18 +277,18 @@ func parseHeader(in []byte) batchHeader {
 	return h
 }
 
-// unpack reads the records of a batch.
+// parseRecords decodes the records of a batch.
 func (b *batchReader) parseRecords(h *batchHeader, text []byte) error {
 	switch {
 	case h.count < 0:
-		return fmt.Errorf("the record batch at %d says that it holds %d records", h.first, h.count)
+		return fmt.Errorf("the record batch at %d claims %d records", h.first, h.count)
 	case h.count > len(text) && len(text) == 0:
-		return fmt.Errorf("the record batch at %d says that it holds %d records, and holds none", h.first, h.count)
+		return fmt.Errorf("the record batch at %d claims %d records and is empty", h.first, h.count)
 	}
 	if first := b.aborted[h.producer]; len(first) > 0 && h.attributes&attributeTransactional != 0 && h.first >= first[0] {
 		h.aborted = true
 	}
-	count := min(h.count, len(text)) // each takes a byte at least
+	count := min(h.count, len(text)) // a record has at least one byte
 	if !h.control && !h.aborted {
 		b.records = slices.Grow(b.records, count)
 	}
@@ -309,26 +305,26 @@ func (b *batchReader) parseRecords(h *batchHeader, text []byte) error {
 				b.records = append(b.records, r)
 			}
 		}
-		// A marker has the number of its kind in its key: 0 ends what is rolled back.
+		// A marker has its type in its key: 0 is an abort.
 		if h.control && h.aborted && !ended && len(r.Key) >= 4 && r.Key[2] == 0 && r.Key[3] == 0 {
 			b.aborted[h.producer] = b.aborted[h.producer][1:]
 			ended = true
 		}
 	}
 	if read == count {
-		// Compaction takes records and leaves the batch's last offset (KAFKA-5443).
+		// Compaction removes records and keeps the batch's last offset (KAFKA-5443).
 		b.position = max(b.position, h.last+1)
 	}
 	return nil
 }
 
-// record reads the first record of text; taken is how many bytes of it, 0: it is cut off.
+// parseRecord decodes the first record of text; taken is its size in bytes, 0 if it is truncated.
 func (b *batchReader) parseRecord(h *batchHeader, text []byte) (r events.Record, taken int) {
 	length, used := kbin.Varint(text)
 	if used <= 0 || length < 1 || len(text)-used < int(length) {
 		return r, 0
 	}
-	in := recordFields{rest: text[used+1 : used+int(length)]} // the first byte is for attributes, of which there are none
+	in := recordFields{rest: text[used+1 : used+int(length)]} // the first byte has attributes, which are unused
 	later, offset := in.varlong(), in.varint()
 	r.Topic, r.Partition, r.Key, r.Value = b.topic, b.partition, in.bytes(), in.bytes()
 	r.Headers = b.parseHeaders(&in)
@@ -344,13 +340,13 @@ func (b *batchReader) parseRecord(h *batchHeader, text []byte) (r events.Record,
 	return r, used + int(length)
 }
 
-// fields are those of a record, one after another.
+// recordFields decodes the fields of a record one after another.
 type recordFields struct {
 	rest      []byte
-	truncated bool // it ended too early, or a number has no end
+	truncated bool // the record ended within a field
 }
 
-// number reads one of 32 bits. Most have one byte.
+// varint decodes a zigzag varint of 32 bits. Most have one byte.
 func (f *recordFields) varint() int32 {
 	if len(f.rest) > 0 && f.rest[0] < 0x80 {
 		x := f.rest[0]
@@ -366,7 +362,7 @@ func (f *recordFields) varintSlow() int32 {
 	return x
 }
 
-// long reads a number of 64 bits.
+// varlong decodes a zigzag varint of 64 bits.
 func (f *recordFields) varlong() int64 {
 	x, used := kbin.Varlong(f.rest)
 	f.skip(used)
@@ -381,7 +377,7 @@ func (f *recordFields) skip(used int) {
 	f.rest = f.rest[used:]
 }
 
-// bytes reads how many, and those; nil: there are none, not even an empty text.
+// bytes decodes a length and as many bytes; nil for the length -1, which means null.
 func (f *recordFields) bytes() []byte {
 	n := int(f.varint())
 	switch {
@@ -396,11 +392,10 @@ func (f *recordFields) bytes() []byte {
 	return b
 }
 
-// parseHeaders reads the headers of a record. Those of the next record mostly have the same
-// names.
+// parseHeaders decodes the headers of a record. Most records have the same header names as the one before.
 func (b *batchReader) parseHeaders(in *recordFields) []events.Header {
 	n := int(in.varint())
-	if n > len(in.rest) { // each takes two bytes at least
+	if n > len(in.rest) { // a header has at least two bytes
 		in.truncated = true
 	}
 	if n <= 0 || in.truncated {
@@ -423,8 +418,8 @@ func (b *batchReader) parseHeaders(in *recordFields) []events.Header {
 	return b.headers[from:len(b.headers):len(b.headers)]
 }
 
-// old reads a message set as the client does: a topic that came from a cluster before Kafka
-// 0.11 may still hold some.
+// readMessageSet decodes a message set with the client: topics from a cluster before Kafka 0.11 may still
+// hold some.
 func (b *batchReader) readMessageSet(size int) error {
 	answer := kmsg.NewFetchResponseTopicPartition()
 	answer.Partition, answer.RecordBatches = b.partition, b.rest[:size]

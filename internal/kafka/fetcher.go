@@ -18,65 +18,64 @@ import (
 )
 
 const (
-	// After a fetch that failed a partition is asked for again after fetchRetryMin, then
-	// after twice as long each time, at most fetchRetryMax.
+	// A failed fetch of a partition is retried after fetchRetryMin, then after intervals that double up to
+	// fetchRetryMax.
 	fetchRetryMin = 50 * time.Millisecond
 	fetchRetryMax = time.Second
-	// fetchMissingTries in a row that found no topic, or another of its name, which is 15 s:
-	// it was deleted. News of a topic travels, but not as long.
+	// fetchMissingTries failures in a row, about 15 s, mean that the topic was deleted. New metadata
+	// spreads faster.
 	fetchMissingTries = 18
-	// fetchIdleAfter is how long a partition has nothing new before its memory is given back.
+	// fetchIdleAfter is how long a partition has no new records before its buffers are released.
 	fetchIdleAfter = time.Second
 )
 
-// fetcher asks the leaders of a follower's partitions for what follows in them: each leader
-// for all of its partitions at once, and again when everything of its last answer was read.
+// fetcher sends fetch requests to the leaders of a follower's partitions. A request to a leader covers all of
+// its partitions. The next one follows when all records of the last response were read.
 //
-// The client can fetch, too, ahead of who polls it. But it makes each record, its list of
-// headers and each header's name anew, for as long as they may be kept, and so takes three
-// times as long as those who are done with a record before they read the next
-// (docs/performance.md). The membership, the metadata and the connections are the client's.
+// The client could fetch too, but it allocates each record, its list of headers and each header name, because
+// its callers may keep them. That takes three times as long as reused buffers (docs/performance.md). Membership,
+// metadata and connections remain the client's.
 //
 // One goroutine calls its methods.
 type fetcher struct {
 	client *kgo.Client
 	ids    map[string][16]byte // of the topics
-	wait   time.Duration       // of the broker, for the first record
-	bytes  int32               // of a partition in an answer, unless its first batch is larger
+	wait   time.Duration       // how long a broker waits for the first record
+	bytes  int32               // the limit of a partition in a response, unless its first batch is larger
 
 	responses chan leaderResponse
 	leaders   map[int32]*leader
-	nextRetry time.Time       // of those that wait after a failure, the first that is asked for again
-	life      context.Context // when the follower is closed
+	nextRetry time.Time       // the earliest retry of a partition after a failure
+	life      context.Context // ends when the follower is closed
 	requests  sync.WaitGroup
 }
 
-// leader is a broker that leads partitions.
+// leader is the state of a broker that leads partitions.
 type leader struct {
-	outstanding bool // it was, and hasn't answered
-	unread      bool // something of its last answer is left
+	outstanding bool // a request is outstanding
+	unread      bool // a partition has unread records of its last response
 	wanted      []*partitionReader
 }
 
-// reading is how far a partition was read in one assignment.
+// partitionReader is the position of one partition in one assignment.
 type partitionReader struct {
 	at         topicPartition
-	assignment uint64 // of the assignment
+	assignment uint64 // number of the assignment
 	batches    *batchReader
-	// records of in's last chunk that weren't given out.
+	// records of the last chunk that were not returned yet.
 	records []events.Record
 
-	requestNumber int   // counts the questions; only the answer to the last one counts
-	leader        int32 // that was asked; none: nobody is being asked
-	// Of the last answer: whose it is, where the log ended, when it was asked for and when it came.
+	requestNumber int   // number of the last request; responses to earlier ones are ignored
+	leader        int32 // the broker with the outstanding request, or noBroker
+	// Of the last response: its broker, the high watermark, and the times of its request and its arrival.
 	respondedBy int32
 	end         int64
 	sent, came  time.Time
-	lastData    time.Time // when the last one came that had something
-	// passed counts the last answers that had nothing of it though there was something.
+	lastData    time.Time // when the last response with records arrived
+	// passedOver counts the last responses without records of this partition although it had some.
 	passedOver int
 
-	// After failures in a row: how long it waits, and until when; missing: the topic was.
+	// After consecutive failures: the backoff, the time of the retry, and how often the topic was missing.
 	backoff time.Duration
 	retryAt time.Time
 	missing int
@@ -84,21 +83,21 @@ type partitionReader struct {
 
 const noBroker = -1
 
-// left reports whether something of what was fetched wasn't given out.
+// hasUnread reports whether fetched records were not returned yet.
 func (r *partitionReader) hasUnread() bool { return len(r.records) > 0 || len(r.batches.rest) > 0 }
 
-// more reads the next records of what was fetched, unless some are left.
+// readMore decodes the next chunk of the response, unless records are left.
 func (r *partitionReader) readMore() (err error) {
 	for len(r.records) == 0 && len(r.batches.rest) > 0 && err == nil {
 		r.records, err = r.batches.next()
 	}
 	if len(r.batches.rest) == 0 {
-		r.batches.discardRest() // an empty end of an answer keeps all of it
+		r.batches.discardRest() // an empty slice would keep the whole response in memory
 	}
 	return err
 }
 
-// position is the offset after everything that was given out or passed over.
+// position is the offset after everything that was returned or skipped.
 func (r *partitionReader) position() int64 {
 	if len(r.records) > 0 {
 		return r.records[0].Offset
@@ -106,10 +105,10 @@ func (r *partitionReader) position() int64 {
 	return r.batches.position
 }
 
-// failed has a partition wait, longer each time, as long as it hasn't been well between.
+// backOff delays the next request, longer after each failure in a row.
 func (r *partitionReader) backOff(now time.Time) { r.backOffWithin(now, fetchRetryMin, fetchRetryMax) }
 
-// stands has a partition wait, of which something can't be read: see quarantines.
+// backOffQuarantined delays the next request for records that can't be read (see quarantines).
 func (r *partitionReader) backOffQuarantined(now time.Time) {
 	r.backOffWithin(now, quarantineLeast, quarantineMost)
 }
@@ -119,32 +118,32 @@ func (r *partitionReader) backOffWithin(now time.Time, least, most time.Duration
 	r.retryAt = now.Add(r.backoff)
 }
 
-// well ends that.
+// resetBackoff ends the delays after a success.
 func (r *partitionReader) resetBackoff() { r.backoff, r.retryAt, r.missing = 0, time.Time{}, 0 }
 
-// question is what was asked for a partition.
+// partitionRequest is the part of a fetch request for one partition.
 type partitionRequest struct {
 	of     *partitionReader
-	number int // of.asked, when it was
+	number int // of.requestNumber when it was sent
 }
 
-// answer is a leader's.
+// leaderResponse is a leader's response to a fetch, or the error of the request.
 type leaderResponse struct {
-	of         int32 // its node
+	of         int32 // the leader's node id
 	questions  []partitionRequest
 	sent, came time.Time
 	response   *kmsg.FetchResponse
 	err        error
 }
 
-// want says that a partition is to be read on, at its leader.
+// queueRequest adds a partition to its leader's next request, unless it has unread records or backs off.
 func (f *fetcher) queueRequest(r *partitionReader, now time.Time) {
-	node, _, _ := f.client.PartitionLeader(r.at.topic, r.at.partition) // why it isn't known the client tells those who poll it
+	node, _, _ := f.client.PartitionLeader(r.at.topic, r.at.partition) // the client's poll returns the error
 	switch {
 	case r.hasUnread():
 		f.leaderOf(node).unread = true
 	case node != noBroker && r.leader == node:
-		// Is being asked.
+		// A request is outstanding.
 	case now.Before(r.retryAt):
 		f.nextRetry = earlier(f.nextRetry, r.retryAt)
 	case node == noBroker:
@@ -158,7 +157,7 @@ func (f *fetcher) queueRequest(r *partitionReader, now time.Time) {
 	}
 }
 
-// earlier is the earlier of two instants; zero: there is none.
+// earlier returns the earlier of two times; a zero a counts as none.
 func earlier(a, b time.Time) time.Time {
 	if a.IsZero() || b.Before(a) {
 		return b
@@ -175,8 +174,8 @@ func (f *fetcher) leaderOf(node int32) *leader {
 	return l
 }
 
-// ask asks for all that is wanted of leaders who have nothing else to do. local is the
-// process's clock.
+// sendRequests sends the queued requests to leaders that have no outstanding request and whose last response was
+// read. local is the process clock.
 func (f *fetcher) sendRequests(local func() time.Time) {
 	for node, l := range f.leaders {
 		if len(l.wanted) > 0 && !l.outstanding && !l.unread {
@@ -209,23 +208,21 @@ func (f *fetcher) send(node int32, wanted []*partitionReader, local func() time.
 	})
 }
 
-// fetchRequest is one for committed records of no partition yet. A broker that has none
-// answers after a wait.
+// fetchRequest returns a request for committed records, without partitions yet. A broker without records answers
+// after wait.
 func fetchRequest(wait time.Duration) *kmsg.FetchRequest {
 	request := kmsg.NewPtrFetchRequest()
 	request.MaxWaitMillis = int32(wait / time.Millisecond)
-	// The bound of an answer is each partition's. kfake forgets what was rolled back in one
-	// that ends at the bound of the whole; and without that no partition's turn comes only
-	// after the others'.
+	// Only the partitions have byte limits. kfake omits the aborted transactions of a response that reaches the
+	// limit of the whole, and such a limit could starve the last partitions.
 	request.MinBytes, request.MaxBytes = 1, math.MaxInt32
 	request.IsolationLevel, request.SessionEpoch = readCommitted, sessionlessOnly
 	return request
 }
 
-// request asks for partitions; first for the one that answers passed over most often. A
-// leader gives a batch that is larger than its partition's share only to the first that has
-// something. One that has had its turn is behind all that wait for theirs, so each has it
-// after as many answers as there are partitions, at the latest.
+// buildRequest orders the partitions by how often responses passed them over. A leader returns a batch above the
+// partition limit only for the first partition with records. So each partition is first after at most as many
+// responses as there are partitions.
 func (f *fetcher) buildRequest(wanted []*partitionReader) *kmsg.FetchRequest {
 	slices.SortStableFunc(wanted, func(a, b *partitionReader) int { return cmp.Compare(b.passedOver, a.passedOver) })
 	request := fetchRequest(f.wait)
@@ -240,8 +237,8 @@ func (f *fetcher) buildRequest(wanted []*partitionReader) *kmsg.FetchRequest {
 		topic := &request.Topics[i]
 		p := kmsg.NewFetchRequestTopicPartition()
 		p.Partition, p.FetchOffset, p.PartitionMaxBytes = r.at.partition, r.batches.position, f.bytes
-		// Which leader is meant, and who led when the last record that was read was written:
-		// one that has lost it says so (KIP-320, and KIP-595, "Fetch").
+		// The epochs of the current leader and of the last record let a leader detect that its log
+		// diverges (KIP-320, and KIP-595, "Fetch").
 		_, p.CurrentLeaderEpoch, _ = f.client.PartitionLeader(r.at.topic, r.at.partition)
 		p.LastFetchedEpoch = r.batches.epoch
 		topic.Partitions = append(topic.Partitions, p)
@@ -249,16 +246,15 @@ func (f *fetcher) buildRequest(wanted []*partitionReader) *kmsg.FetchRequest {
 	return request
 }
 
-// fetched is what a leader has answered for a partition: what there is of it, or why not.
+// partitionResponse is the part of a leader's response for one partition, or its error.
 type partitionResponse struct {
 	*partitionReader
-	partition *kmsg.FetchResponseTopicPartition // nil: there is none
+	partition *kmsg.FetchResponseTopicPartition // nil: the response left it out
 	err       error
 }
 
-// take takes an answer in, and tells of each partition for which it is the last that was
-// asked for.
-func (f *fetcher) handleResponse(a *leaderResponse, tell func(partitionResponse)) {
+// handleResponse calls handle for each partition whose last request the response answers.
+func (f *fetcher) handleResponse(a *leaderResponse, handle func(partitionResponse)) {
 	f.leaderOf(a.of).outstanding = false
 	err := a.err
 	if err == nil {
@@ -267,25 +263,25 @@ func (f *fetcher) handleResponse(a *leaderResponse, tell func(partitionResponse)
 	for _, q := range a.questions {
 		r := q.of
 		if r.requestNumber != q.number || r.leader != a.of {
-			continue // another leader was asked since
+			continue // a later request superseded it
 		}
 		r.leader, r.respondedBy, r.sent, r.came = noBroker, a.of, a.sent, a.came
 		p, err := (*kmsg.FetchResponseTopicPartition)(nil), err
 		if err == nil {
-			p = f.findPartition(a.response, r.at) // of who has used up a quota all are left out (KIP-219)
+			p = f.findPartition(a.response, r.at) // a throttled response leaves out all partitions (KIP-219)
 		}
 		if p != nil {
 			err = kerr.ErrorForCode(p.ErrorCode)
 		}
-		tell(partitionResponse{r, p, err})
+		handle(partitionResponse{r, p, err})
 	}
 }
 
-// find looks a partition up in an answer.
+// findPartition returns a partition of a response, nil if it has none.
 func (f *fetcher) findPartition(response *kmsg.FetchResponse, at topicPartition) *kmsg.FetchResponseTopicPartition {
 	for i := range response.Topics {
 		t := &response.Topics[i]
-		// From version 13 on there are only ids.
+		// Versions from 13 on name topics only by id.
 		if t.Topic != at.topic && (t.Topic != "" || t.TopicID != f.ids[at.topic]) {
 			continue
 		}
@@ -298,8 +294,8 @@ func (f *fetcher) findPartition(response *kmsg.FetchResponse, at topicPartition)
 	return nil
 }
 
-// retry has a partition asked for again after a while, by what is then its leader; an error
-// that no waiting heals it returns.
+// retryLater schedules another request for a partition, to its leader at that time. It returns errors that are
+// not retriable.
 func (f *fetcher) retryLater(r *partitionReader, err error, now time.Time) error {
 	ke, fromBroker := errors.AsType[*kerr.Error](err)
 	switch {

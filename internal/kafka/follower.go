@@ -19,75 +19,72 @@ import (
 )
 
 const (
-	// rebalanceTimeout is how long a group waits for a member that is busy between two
-	// polls before it goes on without it.
+	// rebalanceTimeout is how long a group waits for a member that is busy between two polls before it
+	// removes the member.
 	rebalanceTimeout = 30 * time.Second
-	// boundsTries, boundsRetryInterval: how often the ends of new partitions are asked
-	// for before the member joins anew.
+	// The ends of new partitions are requested boundsTries times, every boundsRetryInterval. Then the member
+	// joins again.
 	boundsTries         = 5
 	boundsRetryInterval = 100 * time.Millisecond
-	// awaitEndsInterval: for those of which the cluster says nothing, also later.
+	// awaitEndsInterval is how often the ends of unavailable partitions are requested after that.
 	awaitEndsInterval = time.Second
-	// endUnknown is where such a partition ended when it came.
+	// endUnknown is the end of an unavailable partition.
 	endUnknown = -1
-	// readFailedInterval is how often a listener is told that no broker answers.
+	// readFailedInterval is the least time between two calls of ReadFailed.
 	readFailedInterval = 10 * time.Second
-	// noCommit is the committed offset where there is none.
+	// noCommit stands for a missing committed offset.
 	noCommit = -1
 )
 
 // FollowerConfig says what to follow.
 type FollowerConfig struct {
 	Config
-	// Group is the consumer group; empty: none. Then the follower reads all
-	// partitions for as long as it lives, and needs Start. Nothing is assigned to
-	// it or taken from it, and it needs no right to a group.
+	// Group is the consumer group. If it is empty, the follower reads all partitions for as long as it
+	// lives. It then needs Start, and no ACL for a group.
 	Group string
 	// InstanceID makes a static member; empty: a dynamic one.
 	InstanceID string
-	// LeaveOnClose reports, when the follower closes, whether a static member
-	// leaves its group, so that others take its partitions at once. Nil: it stays.
+	// LeaveOnClose is called by Close. It reports whether a static member leaves its group, so that others get
+	// its partitions at once. Nil: it stays.
 	LeaveOnClose func() bool
-	// Topics to read, co-partitioned if there are several; Partitions each.
+	// Topics are co-partitioned: each has Partitions partitions.
 	Topics     []string
 	Partitions int32
-	// Start says where to begin in a partition that comes anew; nil, or not
-	// ok: at the group's committed offset, or else the start of the log. An
-	// offset of Start's that is not in the log ends the follower with an
-	// *OffsetRangeError; a committed one is moved to the nearest end of the
-	// log and Listener.Reset is told. Start is called from the client's
-	// goroutine, before any record of the partition comes; an error of it ends
-	// the follower, unless its ctx has ended.
+	// Start returns the first offset to read of a newly assigned partition. Without it, or if ok is false, the
+	// follower begins at the group's committed offset, else at the start of the log. If Start's offset is not in the
+	// log, the follower ends with an *OffsetRangeError. A committed offset that is not in the log is moved to the
+	// nearest end, and Listener.Reset is called. The client's goroutine calls Start before any record of the
+	// partition is returned. An error of Start ends the follower, unless its ctx has ended.
 	Start func(ctx context.Context, topic string, p int32) (offset int64, ok bool, err error)
-	// Again: the record before an offset of Start's is given, too, if the log has it, so that who
-	// follows sees whether it is the one that he knows.
+	// IncludePrevious: the follower also returns the record before Start's offset, if the log has it. The caller can
+	// compare it with the one it knows.
 	IncludePrevious bool
 	// SessionTimeout, FetchMaxWait, MaxPollRecords: zero means the default.
 	SessionTimeout time.Duration
 	FetchMaxWait   time.Duration
 	MaxPollRecords int
-	// Lend: what Poll returns, keys, values and headers too, is good until the next Poll.
-	// Without it they may be kept, and are made anew for each record.
+	// ReuseBuffers: records, keys, values and headers are valid until the next Poll. Without it the caller may keep
+	// keys, values and headers, which are allocated for each record.
 	ReuseBuffers bool
-	// Listener is told what happens; nil, and nil fields, are fine.
+	// Listener observes the follower. It and its fields may be nil.
 	Listener *FollowerListener
 }
 
 // FollowerListener observes a follower; its functions are called from the
 // client's goroutines, and may not block or call the follower.
 type FollowerListener struct {
-	// Assigned: partitions came anew or went.
+	// Assigned: partitions were assigned or lost.
 	Assigned func(added, lost []int32)
 	// GroupFailed: the membership ended by err; the client joins again.
 	GroupFailed func(err error)
-	// SubscriptionMismatch: this member leads the group, and another reads other topics.
+	// SubscriptionMismatch: this member leads the group, and another member reads other topics.
 	SubscriptionMismatch func(member string, topics []string)
-	// LeaveFailed: the follower closed and is still a member, until its session times out.
+	// LeaveFailed: the follower is closed, but remains a member until its session times out.
 	LeaveFailed func(err error)
-	// Reset: a committed offset is not in the log any more.
+	// Reset: a committed offset was not in the log and was moved to the nearest end.
 	Reset func(topic string, partition int32, from, to int64)
-	// ReadFailed: no broker answered for what it leads; it is asked again. It is told at
-	// most every readFailedInterval.
+	// ReadFailed: a leader did not answer, and is asked again. It is called at most every
+	// readFailedInterval.
 	ReadFailed func(err error)
 	// Damaged: what the broker has of a partition can't be read, for it isn't what was
 	// written. The partition stands still, the others don't; it is asked for again, and told
@@ -95,13 +92,11 @@ type FollowerListener struct {
 	Damaged func(topic string, partition int32, err error)
 }
 
-// Follower reads committed records, from positions of its own, and knows when it
-// has caught up. It is a member of a consumer group, or reads all partitions
-// without one. It commits nothing unless told to.
+// Follower reads committed records from positions of its own, and knows when it has caught up. It is a member of
+// a consumer group, or reads all partitions without one. It commits only in Commit.
 //
-// One goroutine calls Poll; the other methods may be called from any. While
-// the caller works between two polls no partition is given to another member,
-// for half a minute: then the group goes on without this one.
+// One goroutine calls Poll; the other methods are safe for concurrent use. No partition is reassigned between two
+// polls, for up to 30 s (rebalanceTimeout). After that the group removes the member.
 type Follower struct {
 	cfg        FollowerConfig
 	client     *kgo.Client
@@ -119,13 +114,13 @@ type Follower struct {
 
 	// Of Poll's goroutine.
 	fetcher      fetcher
-	readers      [][]*partitionReader // by the number of the topic in cfg.Topics, and partition; nil: never owned
-	nextReader   int                  // the reading that gives first, the next time
+	readers      [][]*partitionReader // by index in cfg.Topics and partition; nil: not owned
+	nextReader   int                  // index of the partition that the next collect begins with
 	polled       []events.Record
 	readFailedAt time.Time // when ReadFailed was called last
 }
 
-// standing is where a follower is in a partition.
+// partitionProgress is the state of a partition that Follower reports.
 type partitionProgress struct{ position, highWatermark, tail int64 }
 
 // OpenFollower joins the group. It fails if a topic is missing or has another
@@ -139,7 +134,7 @@ func OpenFollower(ctx context.Context, cfg FollowerConfig) (*Follower, error) {
 		cfg.Listener = &FollowerListener{}
 	}
 	if cfg.Group == "" && cfg.Start == nil || len(cfg.Topics) == 0 || cfg.Partitions <= 0 {
-		return nil, fmt.Errorf("%s: needs a group or a start, topics (%d) and partitions (%d)", cfg.name(), len(cfg.Topics), cfg.Partitions)
+		return nil, fmt.Errorf("%s: needs a group or a Start function, topics (%d) and partitions (%d)", cfg.name(), len(cfg.Topics), cfg.Partitions)
 	}
 	ids, err := copartitioned(ctx, cfg.Config, cfg.Topics, cfg.Partitions, false)
 	if err != nil {
@@ -164,14 +159,14 @@ func OpenFollower(ctx context.Context, cfg FollowerConfig) (*Follower, error) {
 	f.fetcher = fetcher{client: client, ids: ids, wait: cfg.FetchMaxWait, bytes: fetchPartitionBytes(len(cfg.Topics) * int(cfg.Partitions)),
 		responses: make(chan leaderResponse), leaders: map[int32]*leader{}, life: f.life}
 	if cfg.Group == "" {
-		client.PauseFetchTopics(cfg.Topics...) // the client only knows who leads them: to fetch is the fetcher's to do
+		client.PauseFetchTopics(cfg.Topics...) // the client only keeps their metadata; the fetcher fetches
 		client.AddConsumeTopics(cfg.Topics...)
 		f.assignAll.Go(f.readAll)
 	}
 	return f, nil
 }
 
-// name says in errors which follower it is.
+// name identifies the follower in errors.
 func (c *FollowerConfig) name() string {
 	if c.Group == "" {
 		return fmt.Sprintf("follower of %v", c.Topics)
@@ -179,7 +174,7 @@ func (c *FollowerConfig) name() string {
 	return fmt.Sprintf("follower of group %q", c.Group)
 }
 
-// readAll begins to read all partitions, of a follower without a group.
+// readAll starts a follower without a group: it owns all partitions.
 func (f *Follower) readAll() {
 	all := make([]int32, f.cfg.Partitions)
 	offsets := map[string]map[int32]kgo.Offset{}
@@ -210,11 +205,11 @@ func (f *Follower) options() []kgo.Opt {
 		kgo.Balancers(f.balancer),
 		kgo.ConsumeTopics(f.cfg.Topics...),
 		kgo.DisableAutoCommit(),
-		// A partition must not go and come back between a poll and what is
-		// made of it: its records would fall into another assignment.
+		// A partition must not be reassigned between a poll and the use of its records: they would be
+		// counted to another assignment.
 		kgo.BlockRebalanceOnPoll(),
 		kgo.AdjustFetchOffsetsFn(f.placePartitions),
-		// Only place says where to be; out of range later is an error.
+		// Only placePartitions decides offsets; a later OFFSET_OUT_OF_RANGE is an error.
 		kgo.ConsumeResetOffset(kgo.NoResetOffset()),
 		kgo.ConsumeStartOffset(kgo.NewOffset().AtStart()),
 		kgo.SessionTimeout(f.cfg.SessionTimeout),
@@ -227,8 +222,8 @@ func (f *Follower) options() []kgo.Opt {
 	return opts
 }
 
-// forget is called when partitions come anew, before the client can fetch: that is the
-// fetcher's to do. Where they stood says nothing.
+// forgetPartitions is called with newly assigned partitions before the client can fetch them. It pauses the
+// client, because the fetcher fetches, and drops the progress of earlier assignments.
 func (f *Follower) forgetPartitions(client *kgo.Client, added []int32) {
 	client.PauseFetchTopics(f.cfg.Topics...)
 	f.tail.forget(added)
@@ -241,10 +236,9 @@ func (f *Follower) forgetPartitions(client *kgo.Client, added []int32) {
 	}
 }
 
-// place decides where to begin in partitions that came anew. The client calls
-// it with the committed offsets, before it fetches. A partition of which the cluster says
-// nothing, for want of a leader perhaps, must not keep the others from beginning: it begins where
-// Start says, and a broker that leads it later says whether the log holds that.
+// placePartitions decides the first offsets of newly assigned partitions. The client calls it with the committed
+// offsets before it fetches. An unavailable partition must not delay the others: it begins at Start's offset, and
+// its next leader reports whether the log has that offset.
 func (f *Follower) placePartitions(ctx context.Context, offsets map[string]map[int32]kgo.Offset) (map[string]map[int32]kgo.Offset, error) {
 	for topic, ps := range offsets {
 		starts, ends, unknown := f.logBounds(ctx, topic, slices.Collect(maps.Keys(ps)))
@@ -263,7 +257,7 @@ func (f *Follower) placePartitions(ctx context.Context, offsets map[string]map[i
 			var err error
 			stand.position, err = f.startOffset(ctx, topic, p, committed.EpochOffset().Offset, start, end)
 			if out, is := errors.AsType[*OffsetRangeError](err); is && out.Offset > end {
-				// Start took its time, and knows what has come since.
+				// The log may have grown while Start ran.
 				if _, ends, _ := f.logBounds(ctx, topic, []int32{p}); ends[p] > end {
 					stand.highWatermark = ends[p]
 					stand.position, err = f.startOffset(ctx, topic, p, committed.EpochOffset().Offset, start, ends[p])
@@ -278,14 +272,14 @@ func (f *Follower) placePartitions(ctx context.Context, offsets map[string]map[i
 			f.mu.Unlock()
 		}
 		if len(later) > 0 {
-			go f.awaitEnds(topic, later) // until it is known, or Close
+			go f.awaitEnds(topic, later) // until the ends are known, or Close
 		}
 	}
 	f.Wake()
 	return offsets, nil
 }
 
-// learn asks where partitions ended of which the cluster said nothing when they came.
+// awaitEnds requests the ends of partitions that were unavailable when they were assigned.
 func (f *Follower) awaitEnds(topic string, ps []int32) {
 	for len(ps) > 0 {
 		select {
@@ -308,8 +302,8 @@ func (f *Follower) awaitEnds(topic string, ps []int32) {
 	}
 }
 
-// begin is the offset to begin at in a log that holds [start, end); committed
-// is negative if there is none.
+// startOffset returns the first offset to read of a log that holds [start, end). committed is negative if there
+// is no commit.
 func (f *Follower) startOffset(ctx context.Context, topic string, p int32, committed, start, end int64) (int64, error) {
 	if f.cfg.Start != nil {
 		at, ok, err := f.cfg.Start(ctx, topic, p)
@@ -334,14 +328,14 @@ func (f *Follower) startOffset(ctx context.Context, topic string, p int32, commi
 	return at, nil
 }
 
-// logs are the starts and the high watermarks of a topic's partitions; err: of some they are
+// logBounds returns the starts and the high watermarks of a topic's partitions. With an error some are
 // missing.
 func (f *Follower) logBounds(ctx context.Context, topic string, ps []int32) (starts, ends map[int32]int64, err error) {
-	// The group's goroutine may be here before OpenFollower has the client.
+	// The group's goroutine may call this before OpenFollower has set f.client.
 	var admin *kadm.Client
 	f.balancer.withClient(func(client *kgo.Client) { admin = kadm.NewClient(client) })
 	for try := 1; ; try++ {
-		// The end first: a trim in between must not put the start above it.
+		// The end first: a trim in between must not put the start above the end.
 		last, endErr := admin.ListEndOffsets(ctx, topic)
 		first, startErr := admin.ListStartOffsets(ctx, topic)
 		ends, starts = map[int32]int64{}, map[int32]int64{}
@@ -384,14 +378,13 @@ func (f *Follower) failed() error {
 	return f.broken
 }
 
-// Assigned is what the follower owns: partition -> a number that changes
-// whenever the partition came after not having been owned. The map must not be
-// changed.
+// Assigned returns what the follower owns: partition -> assignment number. The number changes whenever the
+// partition is assigned again after it was not owned. The map must not be modified.
 func (f *Follower) Assigned() map[int32]uint64 { return f.balancer.Assigned() }
 
-// HighWatermark is the end of a partition's log when it was assigned, or a little later; not ok:
-// it is not assigned, or no broker has said it yet. A reader whose Position
-// has reached it has seen all that was written before it became the owner.
+// HighWatermark returns the end of a partition's log when it was assigned, or shortly after. It is not ok if the
+// partition isn't assigned, or its end isn't known yet. A reader whose Position has reached it has seen all
+// records that were written before it became the owner.
 func (f *Follower) HighWatermark(topic string, p int32) (offset int64, ok bool) {
 	stand, ok := f.progressOf(topic, p)
 	if !ok || stand.highWatermark == endUnknown {
@@ -400,15 +393,15 @@ func (f *Follower) HighWatermark(topic string, p int32) (offset int64, ok bool) 
 	return stand.highWatermark, true
 }
 
-// Position is the offset after everything that Poll returned or passed over
-// (markers, rolled back records) in a partition; not ok: it is not assigned, or not begun.
+// Position returns the offset after everything that Poll returned or skipped (markers, aborted records) in a
+// partition. It is not ok if the partition isn't assigned, or not placed yet.
 func (f *Follower) Position(topic string, p int32) (offset int64, ok bool) {
 	stand, ok := f.progressOf(topic, p)
 	return stand.position, ok
 }
 
-// Tail is where committed records ended when the partition was asked for last: a
-// Position below it is behind. Not ok as of Position.
+// Tail returns the last stable offset in the last fetch response: a Position below it is behind. It is not ok as
+// in Position.
 func (f *Follower) Tail(topic string, p int32) (offset int64, ok bool) {
 	stand, ok := f.progressOf(topic, p)
 	return stand.tail, ok
@@ -424,9 +417,8 @@ func (f *Follower) progressOf(topic string, p int32) (partitionProgress, bool) {
 	return stand, ok
 }
 
-// Commit stores positions of the follower's one topic in the group: where a
-// member without a Start of its own begins, and what tools show as lag.
-// Partitions that went are left out: they are another member's to commit.
+// Commit commits positions of the follower's only topic for the group. Members without Start begin there, and
+// tools compute the lag from them. Partitions that the follower no longer owns are left out.
 func (f *Follower) Commit(ctx context.Context, offsets map[int32]int64) error {
 	if len(f.cfg.Topics) != 1 {
 		return fmt.Errorf("follower of group %q: commit: reads %d topics, one is needed", f.cfg.Group, len(f.cfg.Topics))
@@ -462,11 +454,11 @@ func (f *Follower) Commit(ctx context.Context, offsets map[int32]int64) error {
 	return nil
 }
 
-// Wake makes a Poll that blocks return at once, and else the next one that would.
+// Wake makes a blocking Poll return at once, or the next one that would block.
 func (f *Follower) Wake() {
 	select {
 	case f.woken <- struct{}{}:
-	default: // is to be already
+	default: // a wake-up is pending
 	}
 }
 

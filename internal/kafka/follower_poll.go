@@ -12,21 +12,19 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// Poll returns committed records that came in, at most MaxPollRecords, of
-// partitions that are assigned; (nil, nil) after FetchMaxWait at the latest, or
-// when woken. The order within a topic and partition is the log's. The
-// positions it reached are those of Position. What it returns is the caller's
-// until the next Poll; FollowerConfig.Lend says whether keys, values and headers may be
-// kept.
+// Poll returns at most MaxPollRecords committed records of assigned partitions. It returns (nil, nil) after
+// FetchMaxWait, or when woken. Records of a partition are in log order. Position returns the positions that it
+// reached. The slice is valid until the next Poll; FollowerConfig.ReuseBuffers decides whether keys, values and
+// headers may be kept.
 //
 // An error is final: ctx has ended, Start failed, the log no longer holds the
-// position (*OffsetRangeError) or what was read before it (*LostError), or the group
+// position (*OffsetRangeError) or records that were read (*LostError), or the group
 // refuses the member. Close the follower and open a new one.
 func (f *Follower) Poll(ctx context.Context) ([]events.Record, error) {
 	if f.cfg.Group != "" {
 		f.client.AllowRebalance()
 	}
-	clear(f.polled) // a poll that waits holds on to no batch
+	clear(f.polled) // a waiting poll must not keep batches in memory
 	f.polled = f.polled[:0]
 	if err := f.checkMembership(ctx); err != nil {
 		return nil, err
@@ -41,11 +39,11 @@ func (f *Follower) Poll(ctx context.Context) ([]events.Record, error) {
 	return f.polled, nil
 }
 
-// member fails if the follower can't be one of its group any more.
+// checkMembership returns an error if the follower can't remain a member of its group.
 func (f *Follower) checkMembership(ctx context.Context) error {
-	// The client has no records, but tells here of what has become of the group.
+	// The client fetches no records, but returns errors of the group here.
 	told := f.client.PollRecords(nil, 0) //nolint:staticcheck // nil: what there is, without a wait
-	// A start that failed shows as an error of the group, too: it says less.
+	// A failed Start also appears as an error of the group, with less detail.
 	if err := f.failed(); err != nil {
 		return err
 	}
@@ -60,8 +58,8 @@ func (f *Follower) duplicate(err error) error {
 	return f.balancer.duplicate(f.client, f.cfg.Group, f.cfg.InstanceID, f.cfg.SessionTimeout, err)
 }
 
-// ask has the leaders asked for what follows in the partitions that are assigned. It
-// reports whether something is left of what they have answered.
+// requestPartitions sends fetch requests for the assigned partitions. It reports whether fetched records are
+// left.
 func (f *Follower) requestPartitions(now time.Time) (left bool) {
 	owned := f.balancer.Assigned()
 	f.fetcher.nextRetry = time.Time{}
@@ -87,7 +85,7 @@ func (f *Follower) requestPartitions(now time.Time) (left bool) {
 	return left
 }
 
-// begun begins to read a partition; nil: it isn't known yet from where on.
+// newPartitionReader returns a reader of a partition, nil if its first offset isn't known yet.
 func (f *Follower) newPartitionReader(topic string, p int32, number uint64) *partitionReader {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -106,8 +104,8 @@ func (f *Follower) newPartitionReader(topic string, p int32, number uint64) *par
 	return r
 }
 
-// answers takes in what leaders have answered; if it is to wait, for the first of them, for
-// FetchMaxWait, or until woken.
+// receiveResponses handles the responses that have arrived. With wait it waits for the first one, up to
+// FetchMaxWait or until woken.
 func (f *Follower) receiveResponses(ctx context.Context, wait bool) error {
 	for {
 		select {
@@ -153,7 +151,7 @@ func (f *Follower) awaitResponse(ctx context.Context) (*leaderResponse, error) {
 	return nil, nil
 }
 
-// take takes in what a leader has answered.
+// handleResponse handles the partitions of a leader's response.
 func (f *Follower) handleResponse(ctx context.Context, a *leaderResponse) (err error) {
 	f.fetcher.handleResponse(a, func(got partitionResponse) {
 		if failed := f.handlePartition(ctx, got); failed != nil {
@@ -170,14 +168,14 @@ func (f *Follower) handlePartition(ctx context.Context, got partitionResponse) e
 	r, p := got.partitionReader, got.partition
 	switch {
 	case f.balancer.Assigned()[r.at.partition] != r.assignment:
-		return nil // it went; what has become of its log is its next owner's to find out
+		return nil // it is no longer assigned
 	case errors.Is(got.err, kerr.OffsetOutOfRange):
 		return f.rangeError(ctx, r, got.err)
 	case got.err != nil:
 		f.readFailed(got.err)
 		return f.fetcher.retryLater(r, got.err, time.Now())
 	case p == nil:
-		r.backOff(time.Now()) // nothing was said of it, for want of a quota perhaps
+		r.backOff(time.Now()) // the response left it out, perhaps because of a quota
 		return nil
 	case p.DivergingEpoch.EndOffset >= 0:
 		return &LostError{Topic: r.at.topic, Partition: r.at.partition, From: min(r.batches.position, p.DivergingEpoch.EndOffset), To: r.batches.position}
@@ -196,12 +194,12 @@ func (f *Follower) handlePartition(ctx context.Context, got partitionResponse) e
 		r.resetBackoff()
 	}
 	f.updateProgress(r, func(stand *partitionProgress) {
-		stand.tail = max(stand.tail, p.LastStableOffset) // who has just come to lead may know of less
+		stand.tail = max(stand.tail, p.LastStableOffset) // a new leader may not know the current one yet
 	})
 	return nil
 }
 
-// readFailed tells that no broker answers.
+// readFailed reports that no broker answers.
 func (f *Follower) readFailed(err error) {
 	_, answered := errors.AsType[*kerr.Error](err)
 	if answered || f.cfg.Listener.ReadFailed == nil || time.Since(f.readFailedAt) < readFailedInterval {
@@ -211,7 +209,7 @@ func (f *Follower) readFailed(err error) {
 	f.cfg.Listener.ReadFailed(err)
 }
 
-// ranged says where the log is that doesn't hold the position of a reading.
+// rangeError adds the bounds of a log that doesn't have the reader's position.
 func (f *Follower) rangeError(ctx context.Context, r *partitionReader, err error) error {
 	err = fmt.Errorf("topic %s partition %d: %w", r.at.topic, r.at.partition, err)
 	p := r.at.partition
@@ -222,13 +220,13 @@ func (f *Follower) rangeError(ctx context.Context, r *partitionReader, err error
 	return errors.Join(err, &OffsetRangeError{Topic: r.at.topic, Partition: p, Offset: r.batches.position, Start: starts[p], End: ends[p]})
 }
 
-// LostError says that what was read is not in the log any more: a broker came to lead
-// that didn't have it, though the cluster had acknowledged it. What was made of it must be
-// rebuilt; going on behind it would mix two logs in silence.
+// LostError says that records which were read are no longer in the log: a new leader didn't have them, although the
+// cluster had acknowledged them. State that was derived from them must be rebuilt. Continuing behind them would
+// silently mix two logs.
 type LostError struct {
 	Topic     string
 	Partition int32
-	// From and To are what was read and is lost: [From, To).
+	// From and To bound the lost records: [From, To).
 	From, To int64
 }
 
@@ -237,13 +235,13 @@ func (e *LostError) Error() string {
 		e.Topic, e.Partition, e.From, e.To-1)
 }
 
-// Permanent reports true: no other client finds what is lost.
+// Permanent reports true: no other client can read the lost records.
 func (e *LostError) Permanent() bool { return true }
 
-// Ahead reports true: who has read it has what the log doesn't have.
+// Ahead reports true: the reader has records that the log doesn't have.
 func (e *LostError) Ahead() bool { return true }
 
-// stood changes where a partition stands, if it still does in this assignment.
+// updateProgress changes the progress of a partition, unless the assignment has changed.
 func (f *Follower) updateProgress(r *partitionReader, change func(*partitionProgress)) {
 	owned := f.balancer.Assigned()
 	f.mu.Lock()
@@ -256,7 +254,7 @@ func (f *Follower) updateProgress(r *partitionReader, change func(*partitionProg
 	f.progress[r.at.topic][r.at.partition] = stand
 }
 
-// give fills polled from what was fetched, some of each partition in turn.
+// collect moves fetched records to polled, from the partitions in turn.
 func (f *Follower) collect() {
 	var owned map[int32]uint64
 	n := int(f.cfg.Partitions)
@@ -274,16 +272,15 @@ func (f *Follower) collect() {
 			f.blockRebalance()
 			owned = f.balancer.Assigned()
 		}
-		if owned[r.at.partition] == r.assignment { // not of an assignment before this one
+		if owned[r.at.partition] == r.assignment { // not of an earlier assignment
 			f.collectPartition(r)
 		}
 	}
 }
 
-// hold keeps the group from giving a partition of this member to another until the next
-// Poll: it must not go and come back between a poll and what is made of it, its records
-// would fall into another assignment. To the client a poll whose context has ended
-// is one whose records are at work.
+// blockRebalance blocks rebalances until the next Poll: a partition must not be reassigned between a poll and the
+// use of its records, or they would be counted to another assignment. The client blocks rebalances after any poll,
+// even one whose context has ended.
 func (f *Follower) blockRebalance() {
 	if f.cfg.Group == "" {
 		return
@@ -293,7 +290,7 @@ func (f *Follower) blockRebalance() {
 	f.client.PollRecords(ended, 0)
 }
 
-// read gives some records of a partition.
+// collectPartition moves records of one partition to polled.
 func (f *Follower) collectPartition(r *partitionReader) {
 	err := r.readMore()
 	if err != nil {

@@ -10,11 +10,11 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 )
 
-// ErrNoLeader is the error of a partition that no broker leads.
+// ErrNoLeader is the error of a leaderless partition.
 var ErrNoLeader error = kerr.LeaderNotAvailable
 
-// UnavailableError says that brokers don't give what some partitions of a topic hold, at the moment: mostly because
-// none leads them.
+// UnavailableError says that some partitions of a topic can't be read at the moment, most often because no broker
+// leads them.
 type UnavailableError struct {
 	Topic      string
 	Partitions []int32 // ascending
@@ -25,13 +25,13 @@ func (e *UnavailableError) Error() string {
 	if errors.Is(e.Err, ErrNoLeader) {
 		return fmt.Sprintf("no broker leads partition %s of %s at the moment: start the brokers that have it, which kafka-topics.sh --describe --unavailable-partitions names", partitionList(e.Partitions), e.Topic)
 	}
-	return fmt.Sprintf("the brokers don't give what partition %s of %s holds: %v", partitionList(e.Partitions), e.Topic, e.Err)
+	return fmt.Sprintf("the brokers return no records of partition %s of %s: %v", partitionList(e.Partitions), e.Topic, e.Err)
 }
 
-// Unwrap is what the brokers said.
+// Unwrap returns the brokers' error.
 func (e *UnavailableError) Unwrap() error { return e.Err }
 
-// partitionList is partitions as a text, with commas.
+// partitionList joins partitions with commas.
 func partitionList(ps []int32) string {
 	text := fmt.Sprint(ps[0])
 	for _, p := range ps[1:] {
@@ -40,8 +40,8 @@ func partitionList(ps []int32) string {
 	return text
 }
 
-// leaderless is the *UnavailableError of those of some partitions of a topic (nil: of all) that no broker leads; if
-// there are none, err as it is.
+// leaderlessError returns an *UnavailableError with the leaderless ones among some partitions of a topic (nil: all).
+// Without any it returns err.
 func leaderlessError(ctx context.Context, adm *kadm.Client, topic string, partitions []int32, err error) error {
 	meta, failed := metadata(ctx, adm, topic)
 	if failed != nil {
