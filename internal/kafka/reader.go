@@ -19,42 +19,41 @@ const (
 	readerMaxWait  = 250 * time.Millisecond
 	readerBackoff  = 100 * time.Millisecond
 	readerMaxBytes = 4 << 20
-	// readerMissingTries times readerBackoff is how long a topic may be unknown
-	// to a broker before it is taken not to exist: news of a topic travels.
+	// readerMissingTries times readerBackoff is how long a topic may be unknown to a broker before it counts
+	// as deleted: new metadata takes time to spread.
 	readerMissingTries = 20
 	// readerDamagedTries: so many fetches of a batch with a wrong checksum mean that it
 	// was not changed on its way.
 	readerDamagedTries = 4
-	// emptyFetchesMax: so many fetches without a record, below an offset that is known to
-	// be stable, mean that compaction left nothing there.
+	// emptyFetchesMax fetches without a record, below the last stable offset, mean that compaction left
+	// nothing there.
 	emptyFetchesMax = 3
 	readCommitted   = 1  // the isolation level in a fetch request
 	sessionlessOnly = -1 // the epoch that asks for no fetch session
 )
 
-// reader reads committed records of one partition in order and knows exactly
-// where it is. A consumer client doesn't: it passes transaction markers and
-// the batches that compaction emptied without a word, so "have I read to the
-// end?" cannot be told from the records it returns, and a reader that waits
-// for the record before the end waits for ever. Not for concurrent use.
+// reader reads committed records of one partition in order and knows its exact position. A consumer client
+// doesn't: it silently skips transaction markers and batches that compaction emptied. Its records don't show
+// whether it has reached the end, and a caller that waits for the record before the end could wait forever.
+// Not for concurrent use.
 type reader struct {
 	cl        *kgo.Client
 	adm       *kadm.Client
 	topic     string
 	partition int32
 	bytesMax  int32 // of a fetch
-	// compacted: records may have been taken out. empty: the last fetches that found none
-	// below where committed ones end.
+	// compacted: compaction may have removed records. empty counts the last fetches without records below the
+	// last stable offset.
 	compacted bool
 	empty     int
 
 	leader      int32
 	topicID     [16]byte
 	leaderKnown bool
-	batches     *batchReader // of the last fetch, those that weren't read yet; they know the position
+	batches     *batchReader // the last response; it owns the position
 
-	// trouble is why the last call of next returned nothing, nil if the
-	// brokers were well; missing counts the last calls that found no topic.
+	// lastErr is the retriable error of the last call of next, or nil. missing counts the last calls that found
+	// no topic.
 	lastErr error
 	missing int
 
@@ -70,24 +69,23 @@ func newReader(cl *kgo.Client, topic string, partition int32, from int64) *reade
 	return &reader{cl: cl, adm: kadm.NewClient(cl), topic: topic, partition: partition, bytesMax: readerMaxBytes, batches: newBatchReader(topic, partition, from, false)}
 }
 
-// newReusingReader is newReader of one who lends: the records that next returns, and all that
-// they hold, are good until the next call of it.
+// newReusingReader is newReader with reused buffers: the records that next returns, with keys, values and
+// headers, are valid until its next call.
 func newReusingReader(cl *kgo.Client, topic string, partition int32, from int64) *reader {
 	r := newReader(cl, topic, partition, from)
 	r.batches = newBatchReader(topic, partition, from, true)
 	return r
 }
 
-// position is the offset that is read next.
+// position is the next offset to read.
 func (r *reader) position() int64 { return r.batches.position }
 
-// seek has an offset read next.
+// seek sets the next offset to read.
 func (r *reader) seek(offset int64) { r.batches.seek(offset) }
 
-// next returns some of what follows, advancing the position; it may be nothing, after
-// readerMaxWait at the end of the partition, or when the brokers are in trouble
-// that may pass: then it is to be called again, until ctx ends, and trouble
-// says what it was. Other errors are final.
+// next returns the next records and advances the position. It returns none after readerMaxWait at the end of the
+// partition, and after a retriable error, which lastErr then holds: call it again until ctx ends. Errors that it
+// returns are final.
 func (r *reader) next(ctx context.Context) ([]events.Record, error) {
 	records, err := r.readChunk(ctx)
 	if err == nil {
@@ -113,7 +111,7 @@ func (r *reader) next(ctx context.Context) ([]events.Record, error) {
 	}
 	switch {
 	case r.missing > readerMissingTries:
-		return nil, fmt.Errorf("%w; it was deleted, or the cluster has lost its data: `waybill topics create` makes it anew, without what it held", err)
+		return nil, fmt.Errorf("%w; it was deleted, or the cluster has lost its data: `waybill topics create` creates it again, without its records", err)
 	case isFinal(err):
 		return nil, err
 	}
@@ -137,7 +135,7 @@ func (r *reader) skipBatch(d *DamagedError) error {
 	return nil
 }
 
-// final reports whether an error is one that no waiting heals.
+// isFinal reports whether a retry can't succeed.
 func isFinal(err error) bool {
 	if ke, ok := errors.AsType[*kerr.Error](err); ok {
 		return !ke.Retriable
@@ -148,7 +146,7 @@ func isFinal(err error) bool {
 	return errors.Is(err, kgo.ErrClientClosed)
 }
 
-// some reads on in the last fetch, or begins another.
+// readChunk returns the next records of the last response, or fetches another.
 func (r *reader) readChunk(ctx context.Context) ([]events.Record, error) {
 	for fetched := false; ; fetched = true {
 		before := r.position()
@@ -157,7 +155,7 @@ func (r *reader) readChunk(ctx context.Context) ([]events.Record, error) {
 		case len(records) > 0 || err != nil || r.position() > before:
 			return records, err
 		case fetched:
-			return nil, errors.New("what the broker gives holds no whole record batch that follows")
+			return nil, errors.New("the broker's response has no complete record batch at the position")
 		}
 		if err := r.fetch(ctx); err != nil {
 			return nil, err
@@ -168,7 +166,7 @@ func (r *reader) readChunk(ctx context.Context) ([]events.Record, error) {
 	}
 }
 
-// fetch asks the broker for what follows.
+// fetch requests records from the position on.
 func (r *reader) fetch(ctx context.Context) error {
 	if err := r.findLeader(ctx); err != nil {
 		return err
@@ -193,23 +191,23 @@ func (r *reader) fetch(ctx context.Context) error {
 	return r.skipEmpty(fetched)
 }
 
-// unansweredError is of an answer without an error that doesn't say what a partition holds.
-// It must not be taken for one that says that there is nothing.
+// noDataError is a response without an error and without information about the partition. It must not be
+// taken for the end of the log.
 type noDataError struct {
 	why   string
-	pause time.Duration // that the broker asked for, and the client keeps
+	pause time.Duration // the throttle time, which the client observes
 }
 
 func (e *noDataError) Error() string {
 	if e.pause > 0 {
-		return fmt.Sprintf("the broker %s, and asks for a pause of %v, as of a client that has used up its quota", e.why, e.pause)
+		return fmt.Sprintf("the broker %s, and throttles the client for %v: a quota is used up", e.why, e.pause)
 	}
 	return "the broker " + e.why
 }
 
-// answered is what a broker says of the partition. Apache Kafka answers a client that has
-// used up its quota without an error, and leaves all partitions out (KIP-219). A reader that
-// took this for the end of the log would skip all events of the partition.
+// checkResponse returns the partition of a response. Apache Kafka answers a throttled client without an error and
+// leaves out all partitions (KIP-219). A reader that took this for the end of the log would skip all events of
+// the partition.
 func (r *reader) checkResponse(answer *kmsg.FetchResponse) (*kmsg.FetchResponseTopicPartition, error) {
 	if err := kerr.ErrorForCode(answer.ErrorCode); err != nil {
 		return nil, err
@@ -227,8 +225,8 @@ func (r *reader) checkResponse(answer *kmsg.FetchResponse) (*kmsg.FetchResponseT
 	case p.PreferredReadReplica >= 0:
 		err = &noDataError{why: fmt.Sprintf("gave no records, and names broker %d", p.PreferredReadReplica)}
 	case p.LastStableOffset < r.position():
-		// A new leader may not know yet how far the log is replicated, and reports no error. It refuses
-		// only lists of offsets until it knows (KIP-207).
+		// A new leader may not know the high watermark yet, and reports no error. Until it does it refuses only
+		// ListOffsets (KIP-207).
 		err = &noDataError{why: fmt.Sprintf("knows of committed records below %d only", p.LastStableOffset)}
 	}
 	return p, err
@@ -252,7 +250,7 @@ func (r *reader) skipEmpty(p *kmsg.FetchResponseTopicPartition) error {
 	return nil
 }
 
-// locate finds the partition's leader, unless it is known.
+// findLeader looks up the partition's leader, unless it is known.
 func (r *reader) findLeader(ctx context.Context) error {
 	if r.leaderKnown {
 		return nil

@@ -18,27 +18,24 @@ import (
 )
 
 const (
-	// openTransactionGrace is how long the end of a transaction may take to arrive
-	// before it counts as left open.
+	// openTransactionGrace is how long the markers of a transaction may take before it counts as left open.
 	openTransactionGrace = 500 * time.Millisecond
-	// stableInterval is how often the broker is asked for the last stable
-	// offset while a transaction holds it back.
+	// stableInterval is how often the last stable offset is requested while an open transaction holds it back.
 	stableInterval = 25 * time.Millisecond
-	// readAllPartitionsMax is how many partitions ReadAll reads at once.
+	// readAllPartitionsMax is how many partitions ReadAll reads concurrently.
 	readAllPartitionsMax = 4
-	// progressInterval is how often it is told how far a long read is.
+	// progressInterval is how often a long read reports its progress.
 	progressInterval = time.Second
 )
 
-// OffsetRangeError says that a position is not in the log: the log was trimmed
-// above it, or the position is from another log. What it belongs to must be
-// rebuilt from a snapshot or from the start; going on elsewhere would lose
-// records in silence.
+// OffsetRangeError says that a position is not in the log: the log was trimmed above it, or the position is from
+// another log. The state that belongs to it must be rebuilt from a snapshot or from the start. Continuing at
+// another offset would silently lose records.
 type OffsetRangeError struct {
 	Topic     string
 	Partition int32
 	Offset    int64
-	// Start and End are what the log holds: [Start, End).
+	// Start and End bound the log: [Start, End).
 	Start, End int64
 }
 
@@ -46,31 +43,29 @@ func (e *OffsetRangeError) Error() string {
 	return fmt.Sprintf("topic %s partition %d: offset %d is not in the log, which holds [%d, %d)", e.Topic, e.Partition, e.Offset, e.Start, e.End)
 }
 
-// Permanent reports true: no other client finds what the log doesn't hold. Either
-// the state is another log's, or the log was cut below it.
+// Permanent reports true: another client can't read the offset either. Either the state belongs to another log, or
+// the log was truncated below it.
 func (e *OffsetRangeError) Permanent() bool { return true }
 
-// Ahead reports whether the position lies beyond the log's end: its owner has what the log doesn't have.
+// Ahead reports whether the position lies beyond the log's end: its owner has records that the log doesn't have.
 func (e *OffsetRangeError) Ahead() bool { return e.Offset > e.End }
 
 // RestoreListener observes a Restorer. Its functions may be called from
 // several goroutines at once.
 type RestoreListener struct {
-	// Blocked: a transaction has been open below end for longer than the
-	// grace; the records from stable on can't be read yet. It is said again, with
-	// NotFenced, at intervals that double.
+	// Blocked: a transaction has been open below end for longer than the grace, so the records from stable on
+	// can't be read yet. It is called again, with NotFenced, at intervals that double.
 	Blocked func(topic string, partition int32, stable, end int64)
 	// Fenced: a transactional id was fenced, and its transaction rolled back.
 	Fenced func(transactionalID string)
-	// NotFenced: what is open could not be found or fenced, or hangs (see
-	// HangingError); the read goes on waiting for it to end.
+	// NotFenced: the open transaction could not be found or fenced, or hangs (see HangingError). The read keeps
+	// waiting for its end.
 	NotFenced func(topic string, partition int32, err error)
 	// Damaged: records aren't as they were written. The read goes on asking for them, for
 	// another replica may have them, and says so again at intervals that double.
 	Damaged func(*DamagedError)
-	// Progress: a read has taken a second, since it began or since that was said last, and
-	// has come to next of end. trouble is why it isn't going on at the moment: brokers that are
-	// away, a quota that is used up; nil: it is.
+	// Progress is called about every second of a read, which has reached next of end. trouble is why the read
+	// is stuck at the moment, such as unavailable brokers or a used up quota; nil: it advances.
 	Progress func(topic string, partition int32, next, end int64, trouble error)
 }
 
@@ -83,8 +78,8 @@ type Restorer struct {
 	client   *kgo.Client
 	admin    *kadm.Client
 
-	// fencing holds one while an id is being fenced, and guards what follows. No
-	// mutex: who waits for it waits for an answer of the broker, and may give up.
+	// fencing has an element while an id is being fenced, and guards fenced and orphaned. It is a channel because
+	// a caller must be able to give up waiting for the broker.
 	fencing  chan struct{}
 	fenced   map[producer]time.Time // when
 	orphaned map[producer]time.Time // since when
@@ -96,7 +91,7 @@ type producer struct {
 	epoch int16
 }
 
-// OpenRestorer connects when it is first used. The listener may be nil.
+// OpenRestorer returns a Restorer. It connects when it is first used. The listener may be nil.
 func OpenRestorer(cfg Config, listener *RestoreListener) (*Restorer, error) {
 	client, err := kgo.NewClient(append(cfg.options(), kgo.MetadataMinAge(metadataAgeMin))...)
 	if err != nil {
@@ -109,8 +104,8 @@ func OpenRestorer(cfg Config, listener *RestoreListener) (*Restorer, error) {
 	return r, nil
 }
 
-// OpenReadOnlyRestorer is OpenRestorer for who takes over nothing: its reads fence nobody, and end where a
-// transaction stays open for longer than half a second.
+// OpenReadOnlyRestorer is OpenRestorer for callers that take over no partition. Its reads fence nobody. They end
+// before a transaction that stays open for longer than half a second.
 func OpenReadOnlyRestorer(cfg Config, listener *RestoreListener) (*Restorer, error) {
 	r, err := OpenRestorer(cfg, listener)
 	if err == nil {
@@ -122,29 +117,25 @@ func OpenReadOnlyRestorer(cfg Config, listener *RestoreListener) (*Restorer, err
 // Close ends all reads.
 func (r *Restorer) Close() { r.client.Close() }
 
-// EndOffsets are the high watermarks of a topic's partitions.
+// EndOffsets returns the high watermarks of a topic's partitions.
 func (r *Restorer) EndOffsets(ctx context.Context, topic string) (map[int32]int64, error) {
 	listed, err := r.admin.ListEndOffsets(ctx, topic)
 	return allOffsets(topic, "end", listed, err)
 }
 
-// Read gives fn the committed records of a partition, from offset from to the
-// high watermark as it is now, in order, and perhaps some that came since. It
-// returns the offset to read next, which is beyond the last record where
+// Read calls fn with the committed records of a partition in order, from offset from to the high watermark at the
+// time of the call, and perhaps later ones. It returns the next offset to read, which is beyond the last record if
 // transaction markers follow it.
 //
-// It reads to the high watermark, not to the last stable offset: the markers
-// of the previous owner's last transaction may still be on their way when its
-// positions are committed already. If a transaction stays open for longer than
-// half a second, Read fences the transactional ids behind it that begin with
-// the namespace and "scheduler.", and nobody else's: those it waits for. A bystander's
-// read ends there.
+// It reads to the high watermark, not to the last stable offset: the previous owner's positions may be committed
+// before the markers of its last transaction are written. If a transaction stays open for longer than half a second,
+// Read fences its transactional id, if that begins with the namespace and "scheduler.". It waits for transactions
+// of other ids. A read-only Restorer stops there instead.
 //
-// The records that fn is given, and all that they hold, are good until it returns.
+// Records, with keys, values and headers, are valid until fn returns.
 //
-// A partition that no broker leads, or of which the brokers don't say what it holds, is
-// waited for. If from is not in the log, the error is an *OffsetRangeError. An error of
-// fn ends the read and is returned as it is, wrapped.
+// Read waits for unavailable partitions. If from is not in the log, the error is an *OffsetRangeError. An error
+// of fn ends the read and is returned wrapped.
 func (r *Restorer) Read(ctx context.Context, topic string, p int32, from int64, fn func([]events.Record) error) (next int64, err error) {
 	return r.read(ctx, newReusingReader(r.client, topic, p, from), fn)
 }
@@ -173,9 +164,8 @@ func (r *Restorer) read(ctx context.Context, in *reader, fn func([]events.Record
 	return s.reader.position(), err
 }
 
-// ReadLast is Read of the last n offsets, or of all where there are fewer, and
-// says which; fn may keep the records. An error is Permanent where the topic can't be
-// read at all.
+// ReadLast is Read of the last n offsets; all reports whether the log has no more. fn may keep the records. The
+// error is Permanent if the topic can't be read at all.
 func (r *Restorer) ReadLast(ctx context.Context, topic string, p int32, n int64, fn func([]events.Record) error) (all bool, err error) {
 	start, end, err := r.awaitBounds(ctx, topic, p, 0)
 	if err == nil {
@@ -189,7 +179,7 @@ func (r *Restorer) ReadLast(ctx context.Context, topic string, p int32, n int64,
 	return end-n <= start, err
 }
 
-// unreadableError is of a topic that isn't there, or not for us.
+// unreadableError is the error of a topic that doesn't exist or that the principal may not read.
 type unreadableError struct{ err error }
 
 func (e *unreadableError) Error() string { return e.err.Error() }
@@ -198,9 +188,8 @@ func (e *unreadableError) Unwrap() error { return e.err }
 // Permanent reports true: no other client can read it.
 func (e *unreadableError) Permanent() bool { return true }
 
-// awaitBounds is bounds, and waits while the cluster doesn't tell them, as of a partition that no
-// broker leads: a worker that began anew for it would never go on with the others that it has.
-// Meanwhile Progress is told that the read stands at from.
+// awaitBounds is bounds, and waits while the partition is unavailable: a worker that restarted because of one
+// partition would never continue with its others. Meanwhile Progress reports the position from.
 func (r *Restorer) awaitBounds(ctx context.Context, topic string, p int32, from int64) (start, end int64, err error) {
 	for toldAt := time.Now(); ; {
 		start, end, err = r.bounds(ctx, topic, p)
@@ -212,7 +201,7 @@ func (r *Restorer) awaitBounds(ctx context.Context, topic string, p int32, from 
 		}
 		if r.listener.Progress != nil && time.Since(toldAt) >= progressInterval {
 			toldAt = time.Now()
-			r.listener.Progress(topic, p, from, from+1, err) // there is something to do, nobody knows how much
+			r.listener.Progress(topic, p, from, from+1, err) // the end isn't known; from+1 shows that records are left
 		}
 		select {
 		case <-ctx.Done():
@@ -222,7 +211,7 @@ func (r *Restorer) awaitBounds(ctx context.Context, topic string, p int32, from 
 }
 
 func (r *Restorer) bounds(ctx context.Context, topic string, p int32) (start, end int64, err error) {
-	// The end first: a trim in between must not put the start above it.
+	// The end first: a trim in between must not put the start above the end.
 	for _, ask := range []struct {
 		what string
 		list func(context.Context, ...string) (kadm.ListedOffsets, error)
@@ -239,7 +228,7 @@ func listOffset(ctx context.Context, list func(context.Context, ...string) (kadm
 	offsets, err := list(ctx, topic)
 	o, ok := offsets.Lookup(topic, p)
 	switch {
-	case ok: // whatever is wrong with other partitions
+	case ok: // errors of other partitions don't matter
 		return o.Offset, o.Err
 	case err != nil:
 		return 0, err
@@ -247,7 +236,7 @@ func listOffset(ctx context.Context, list func(context.Context, ...string) (kadm
 	return 0, kerr.UnknownTopicOrPartition
 }
 
-// scan is one read of one partition.
+// partitionScan is the state of one read of one partition.
 type partitionScan struct {
 	r      *Restorer
 	reader *reader
@@ -255,9 +244,9 @@ type partitionScan struct {
 	stable int64 // last stable offset, as known
 	fn     func([]events.Record) error
 
-	trimmed    func(partition int32, start int64)                                  // nil: that ends the read
-	progress   func(topic string, partition int32, next, end int64, trouble error) // nil: nobody is told
-	reportedAt time.Time                                                           // or began
+	trimmed    func(partition int32, start int64)                                  // nil: trimmed records end the read
+	progress   func(topic string, partition int32, next, end int64, trouble error) // nil: no reports
+	reportedAt time.Time                                                           // the last report, or the start of the read
 }
 
 func (r *Restorer) newScan(in *reader, end int64, fn func([]events.Record) error) *partitionScan {
@@ -265,8 +254,8 @@ func (r *Restorer) newScan(in *reader, end int64, fn func([]events.Record) error
 	return &partitionScan{r: r, reader: in, end: end, fn: fn}
 }
 
-// run reads to the end. Where a transaction holds it back for longer than the
-// grace it calls held, again after each further grace, until held gives up.
+// run reads to the end. While an open transaction holds it back it calls held after each openTransactionGrace,
+// until held gives up.
 func (s *partitionScan) run(ctx context.Context, held func(context.Context) (giveUp bool)) error {
 	for s.reportedAt = time.Now(); s.reader.position() < s.end; s.reportProgress(s.reader.lastErr) {
 		if s.reader.position() >= s.stable {
@@ -290,7 +279,7 @@ func (s *partitionScan) run(ctx context.Context, held func(context.Context) (giv
 	return nil
 }
 
-// tell says how far the read is, if that is due.
+// reportProgress reports the read's position every progressInterval.
 func (s *partitionScan) reportProgress(trouble error) {
 	if s.progress == nil || time.Since(s.reportedAt) < progressInterval {
 		return
@@ -299,7 +288,7 @@ func (s *partitionScan) reportProgress(trouble error) {
 	s.progress(s.reader.topic, s.reader.partition, s.reader.position(), max(s.end, s.reader.position()), trouble)
 }
 
-// ranged says where the log is, if an error is that we are not in it.
+// rangeError adds the bounds of the log to an OFFSET_OUT_OF_RANGE error.
 func (s *partitionScan) rangeError(ctx context.Context, err error) error {
 	if !errors.Is(err, kerr.OffsetOutOfRange) {
 		return err
@@ -311,7 +300,7 @@ func (s *partitionScan) rangeError(ctx context.Context, err error) error {
 	return &OffsetRangeError{Topic: s.reader.topic, Partition: s.reader.partition, Offset: s.reader.position(), Start: start, End: end}
 }
 
-// skips reports whether the read goes on past what was trimmed before it came there.
+// skipTrimmed moves the read past records that were trimmed before it reached them, and reports whether it did.
 func (s *partitionScan) skipTrimmed(err error) bool {
 	gone, is := errors.AsType[*OffsetRangeError](err)
 	if !is || s.trimmed == nil || gone.Start <= gone.Offset {
@@ -322,9 +311,8 @@ func (s *partitionScan) skipTrimmed(err error) bool {
 	return true
 }
 
-// await waits until there is something stable to read. It asks for the offset
-// instead of waiting in a fetch, which would block the fetches of the other
-// partitions on the connection.
+// awaitStable waits until the last stable offset is above the position. It polls the offset instead of waiting in a
+// fetch, which would block fetches of other partitions on the connection.
 func (s *partitionScan) awaitStable(ctx context.Context, held func(context.Context) (giveUp bool)) (gaveUp bool, err error) {
 	grace := time.NewTimer(openTransactionGrace)
 	defer grace.Stop()
@@ -346,7 +334,7 @@ func (s *partitionScan) awaitStable(ctx context.Context, held func(context.Conte
 		case <-ctx.Done():
 			return false, ctx.Err()
 		case <-grace.C:
-			if err != nil { // who doesn't answer says nothing of a transaction
+			if err != nil { // without an answer nothing is known of a transaction
 				s.reportProgress(err)
 			} else if held(ctx) {
 				return true, nil
@@ -357,33 +345,33 @@ func (s *partitionScan) awaitStable(ctx context.Context, held func(context.Conte
 	}
 }
 
-// Range narrows what ReadAll reads. The zero value is everything.
+// Range limits what ReadAll reads. The zero value reads everything.
 type Range struct {
 	// Partitions to read; nil: all.
 	Partitions []int32
-	// Since leaves out what is older, by the records' timestamps; zero: none.
+	// Since leaves out older records, by their timestamps; zero: none.
 	Since time.Time
-	// From leaves out what lies below it in each partition.
+	// From leaves out the offsets below it in each partition.
 	From int64
-	// Apart lets fn be called for several partitions at once: for one partition it
-	// is one goroutine still.
+	// Concurrent allows concurrent calls of fn for different partitions. The calls for one partition are
+	// sequential.
 	Concurrent bool
-	// Lend: the records that fn is given, and all that they hold, are good until it
-	// returns. It takes half of the processor time, and little memory (BenchmarkReadLog).
+	// ReuseBuffers: records, with keys, values and headers, are valid until fn returns. It takes half of the
+	// processor time, and little memory (BenchmarkReadLog).
 	ReuseBuffers bool
 	// Damaged is told of records that aren't as they were written, and that fn isn't given,
 	// in its place among them; several partitions' at once. nil: they end the read.
 	Damaged func(*DamagedError)
-	// Held is told of a partition that can't be read to its end: of what is committed there at next
-	// and above, below end, a transaction that stays open holds back all. Several partitions' at
-	// once; nil: nobody is told.
+	// Blocked is called for a partition that can't be read to its end: an open transaction holds back the
+	// committed records in [next, end). Calls for several partitions may be concurrent. It may be nil.
 	Blocked func(partition int32, next, end int64)
-	// Trimmed is told of a partition that was trimmed above where its read was: of what lay below start perhaps
-	// not all was given, and the read goes on there. Several partitions' at once; nil: it is an *OffsetRangeError.
+	// Trimmed is called for a partition that was trimmed above the read's position. fn may have missed records below
+	// start, where the read continues. Calls for several partitions may be concurrent. Nil: the read ends with an
+	// *OffsetRangeError.
 	Trimmed func(partition int32, start int64)
-	// Away is told, before anything is read, of a partition that is left out because the cluster doesn't
-	// say where it begins and ends, as of one that no broker leads. nil: one such ends the read, and so do
-	// all.
+	// Unavailable is called, before the read begins, for each partition that is left out because its bounds are
+	// unknown, such as a leaderless one. If Unavailable is nil, one such partition fails the read; if all are
+	// unavailable, the read fails anyway.
 	Unavailable func(partition int32)
 }
 
@@ -396,7 +384,7 @@ func (in *Range) reader(cl *kgo.Client, topic string, p int32, from int64) *read
 	return r
 }
 
-// atOnce is how many partitions are read at a time.
+// concurrency is how many partitions are read concurrently.
 func (in *Range) concurrency() int {
 	if in.Concurrent {
 		return max(readAllPartitionsMax, runtime.GOMAXPROCS(0))
@@ -404,15 +392,13 @@ func (in *Range) concurrency() int {
 	return readAllPartitionsMax
 }
 
-// ReadAll gives fn the committed records of a topic, up to the high watermarks
-// as they are now, in order within a partition; several partitions are read
-// at once, but fn (see Range.Apart) and progress are called by one goroutine at a time. It
-// returns where it stopped in each partition: that is what the answer is as of. Records that
+// ReadAll calls fn with the committed records of a topic up to the current high watermarks, in order within a
+// partition. It reads several partitions concurrently, but calls fn (see Range.Concurrent) and progress from one
+// goroutine at a time. It returns the offset where it stopped in each partition. Records that
 // aren't as they were written are a *DamagedError, or Range.Damaged's.
 //
-// ReadAll fences nobody: below a transaction that stays open it stops after
-// half a second, which Range.Held is told. progress, which may be nil, is told how many offsets of all
-// are done.
+// ReadAll fences nobody: it stops before a transaction that stays open for half a second, and calls Range.Blocked.
+// progress, which may be nil, receives the number of offsets that are done and the total.
 func (r *Restorer) ReadAll(ctx context.Context, topic string, in Range, fn func([]events.Record) error, progress func(done, total int64)) (map[int32]int64, error) {
 	starts, ends, err := r.readBounds(ctx, topic, in)
 	if err != nil {
@@ -423,7 +409,7 @@ func (r *Restorer) ReadAll(ctx context.Context, topic string, in Range, fn func(
 		done, total int64
 		reached     = make(map[int32]int64, len(ends))
 	)
-	// The first error ends all, and is the one that is returned.
+	// The first error ends all reads and is returned.
 	readers, ctx := errgroup.WithContext(ctx)
 	for p, end := range ends {
 		total += max(0, end-starts[p])
@@ -467,7 +453,7 @@ func (r *Restorer) ReadAll(ctx context.Context, topic string, in Range, fn func(
 	return reached, readers.Wait()
 }
 
-// span is where each partition is to be read from and to.
+// readBounds returns the first offset and the end of the read for each partition.
 func (r *Restorer) readBounds(ctx context.Context, topic string, in Range) (starts, ends map[int32]int64, err error) {
 	wanted := func(which string, listed kadm.ListedOffsets, err error) (offsets map[int32]int64, _ error) {
 		switch {
@@ -505,8 +491,8 @@ func (r *Restorer) readBounds(ctx context.Context, topic string, in Range) (star
 	return starts, ends, err
 }
 
-// leaveOut takes out the partitions that aren't wanted, and those of which one of the bounds isn't known, which
-// Range.Away is told.
+// omitUnavailable removes the partitions that aren't wanted, and those with an unknown bound. It calls
+// Range.Unavailable for the latter.
 func (r *Restorer) omitUnavailable(ctx context.Context, topic string, in Range, starts, ends map[int32]int64) error {
 	meta, err := metadata(ctx, r.admin, topic)
 	if err == nil {

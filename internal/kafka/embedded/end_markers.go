@@ -13,14 +13,13 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// kfake knows where a partition ends by the batches that it finds on the disk. One of which nothing is
-// left, since all of it was trimmed or is too old, begins at offset 0 again after a restart. Whoever
-// remembers how far he was then takes what comes next for what he has had: a scheduler passed over the orders
-// that were submitted after a restart, for good. So the last batch stays where records are deleted, and
-// where a directory has none a marker stands for it.
+// kfake derives the end of a partition from the batches on the disk. A partition whose batches were all trimmed or
+// expired begins at offset 0 again after a restart. A reader with a saved position would then skip new records: a
+// scheduler would lose the tasks that are submitted after the restart. So a delete keeps the last batch, and a start
+// writes a marker to each partition directory without one.
 
-// keepLastBatch has a request to delete records leave the one before the offset, and with it the batch that says where
-// the partition ends. The next one may take it.
+// keepLastBatch lowers the offset of DeleteRecords requests by one, so that the batch at the end of the partition
+// stays. A later request may delete it.
 func keepLastBatch(c *Cluster) {
 	c.ControlKey(int16(kmsg.DeleteRecords), func(req kmsg.Request) (kmsg.Response, error, bool) { //nolint:revive,staticcheck // kfake's signature
 		topics := req.(*kmsg.DeleteRecordsRequest).Topics
@@ -35,13 +34,13 @@ func keepLastBatch(c *Cluster) {
 	})
 }
 
-// partitionSnapshot is what kfake writes of a partition at its end in order (snapshot.json), as far as it is needed.
+// partitionSnapshot is the used part of snapshot.json, which kfake writes at a clean shutdown.
 type partitionSnapshot struct {
 	HighWatermark int64 `json:"high_watermark"`
 }
 
-// writeEndMarkers writes a marker to each partition of a directory that has no batch left and ended past offset 0: the end
-// of a transaction that nobody had, which readers pass over.
+// writeEndMarkers writes an abort marker to each partition that has no batch left and ended past offset 0. Readers
+// skip it.
 func writeEndMarkers(dir string) error {
 	entries, err := os.ReadDir(filepath.Join(dir, partitionsDir))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -78,7 +77,7 @@ func writeEndMarker(dir string) error {
 	return os.WriteFile(filepath.Join(dir, fmt.Sprint(last)+segmentSuffix), abortMarker(last), 0o600)
 }
 
-// abortMarker is the batch of an aborted transaction's end, at an offset, of no producer.
+// abortMarker returns a batch with an abort marker at an offset, of no producer.
 func abortMarker(offset int64) []byte {
 	const (
 		transactional, control = 1 << 4, 1 << 5

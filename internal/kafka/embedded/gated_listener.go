@@ -11,15 +11,14 @@ import (
 // acceptBackoff is the wait after a connection that could not be accepted.
 const acceptBackoff = 50 * time.Millisecond
 
-// door is the broker's listener: clients of the process come in at any time,
-// through memory; those outside once it is open. Until then their connections
-// wait in the kernel's queue.
+// gatedListener is the broker's listener. Clients of this process connect at any time, through memory. Clients
+// outside connect once open is called; until then their connections wait in the kernel's queue.
 type gatedListener struct {
 	inside   chan net.Conn
 	accepted chan net.Conn // accepted from outside
 	outside  net.Listener  // nil: none
 	closed   chan struct{}
-	// advertised is what clients are told; empty: where outside listens.
+	// advertised is the address in metadata responses; empty: that of outside.
 	advertised string
 	once       struct{ open, close sync.Once }
 }
@@ -37,14 +36,14 @@ func (d *gatedListener) open() {
 	})
 }
 
-// admit passes connections from outside on, until the listener is closed.
+// acceptOutside passes connections from outside on until the listener is closed.
 func (d *gatedListener) acceptOutside() {
 	for {
 		conn, err := d.outside.Accept()
 		if errors.Is(err, net.ErrClosed) {
 			return
 		}
-		if err != nil { // of that one connection, or too many files: go on, not in a rush
+		if err != nil { // a fault of one connection, or too many open files: try again after a pause
 			select {
 			case <-time.After(acceptBackoff):
 				continue
@@ -73,7 +72,7 @@ func (d *gatedListener) Accept() (net.Conn, error) {
 	}
 }
 
-// dial is the way in from within the process, whatever the address.
+// dial connects from within the process. It ignores the address.
 func (d *gatedListener) dial(ctx context.Context, _, _ string) (net.Conn, error) {
 	ours, theirs := net.Pipe()
 	select {
@@ -86,8 +85,8 @@ func (d *gatedListener) dial(ctx context.Context, _, _ string) (net.Conn, error)
 	}
 }
 
-// Close implements net.Listener. The connections are the broker's to end: it
-// closes its listener first and then writes what is under way.
+// Close implements net.Listener. It doesn't close connections: the broker closes its listener first and then
+// finishes outstanding responses.
 func (d *gatedListener) Close() error {
 	var err error
 	d.once.close.Do(func() {
@@ -99,7 +98,7 @@ func (d *gatedListener) Close() error {
 	return err
 }
 
-// Addr implements net.Listener; it is what the broker tells clients.
+// Addr implements net.Listener. The broker advertises this address.
 func (d *gatedListener) Addr() net.Addr {
 	if d.advertised != "" {
 		return advertisedAddr(d.advertised)
@@ -110,12 +109,13 @@ func (d *gatedListener) Addr() net.Addr {
 	return noAddr{}
 }
 
-// named is an address that somebody else listens on.
+// advertisedAddr is an address at which a proxy listens.
 type advertisedAddr string
 
 func (advertisedAddr) Network() string  { return "tcp" }
 func (n advertisedAddr) String() string { return string(n) }
 
+// noAddr is the address without an outside listener.
 type noAddr struct{}
 
 func (noAddr) Network() string { return "embedded" }

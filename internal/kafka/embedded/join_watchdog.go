@@ -15,12 +15,12 @@ import (
 )
 
 const (
-	// joinCheckInterval is how often those who wait for their group are looked after.
+	// joinCheckInterval is how often waiting members are checked.
 	joinCheckInterval = 250 * time.Millisecond
-	// joinGrace is how long a request may be on its way to kfake.
+	// joinGrace is how long a request may take to reach kfake.
 	joinGrace = time.Second
-	// leaveTimeout bounds a farewell, leavesQueuedMax how many wait to be said; what is
-	// more is not said, and the rebalance timeout does it.
+	// leaveTimeout bounds a LeaveGroup request, leavesQueuedMax the queue of them. Members beyond that are removed by
+	// the rebalance timeout.
 	leaveTimeout    = 5 * time.Second
 	leavesQueuedMax = 256
 
@@ -28,18 +28,14 @@ const (
 	headBytes = sizeBytes + 2 // with the key of the request
 )
 
-// waiters looks after the members that wait for their group: for the others to
-// join, or for the leader's plan. kfake forgets two kinds of them (both stood a
-// group still for more than a minute; the simulation met both in seed 2025):
+// joinWatchdog unblocks members that wait in a JoinGroup or SyncGroup request and that kfake forgets. Without it a
+// group stalls for more than a minute. There are two cases:
 //
-//   - The session of a member runs on while it waits, though it can't heartbeat
-//     then, and at its end the member is removed without an answer: when another
-//     held up the group for longer than a session, or the broker stood still. The
-//     client waits for its rebalance timeout and ten seconds. Here its connection
-//     is closed; it joins anew.
-//   - A member whose connection ends while it waits gets no session: nobody
-//     hears the answer, so no timer is started. It stays, with its partitions.
-//     Here it leaves the group; a client that is still there joins anew.
+//   - A member's session timeout runs while it waits, although it can't heartbeat then. When it expires, kfake
+//     removes the member without an answer, and the client waits for its rebalance timeout and ten seconds. The
+//     watchdog closes the connection, and the client joins again.
+//   - A member whose connection ends while it waits gets no session timer, and stays in the group with its
+//     partitions. The watchdog sends LeaveGroup for it; a client that still runs joins again.
 type joinWatchdog struct {
 	cluster *kfake.Cluster
 	client  *kgo.Client
@@ -48,10 +44,10 @@ type joinWatchdog struct {
 	done    chan struct{}
 
 	mu    sync.Mutex
-	conns map[*watchedConn]struct{} // of which a request waits
+	conns map[*watchedConn]struct{} // with a waiting request
 }
 
-// waiter is a request that waits for a group.
+// pendingJoin is a JoinGroup or SyncGroup request that kfake has not answered.
 type pendingJoin struct {
 	key           int16
 	corr          int32
@@ -63,7 +59,7 @@ func newJoinWatchdog() *joinWatchdog {
 	return &joinWatchdog{leaves: make(chan pendingJoin, leavesQueuedMax), conns: make(map[*watchedConn]struct{})}
 }
 
-// start begins to look, until close.
+// start starts the watchdog. close ends it.
 func (w *joinWatchdog) start(c *kfake.Cluster, dial func(context.Context, string, string) (net.Conn, error)) (err error) {
 	if w.client, err = kgo.NewClient(kgo.SeedBrokers(c.ListenAddrs()...), kgo.Dialer(dial), kgo.DisableClientMetrics()); err != nil {
 		return err
@@ -75,7 +71,7 @@ func (w *joinWatchdog) start(c *kfake.Cluster, dial func(context.Context, string
 	return nil
 }
 
-// close ends it; before the cluster ends, which is asked.
+// close ends the watchdog. Call it before the cluster is closed, because the watchdog uses it.
 func (w *joinWatchdog) close() {
 	w.stop()
 	<-w.done
@@ -98,20 +94,20 @@ func (w *joinWatchdog) run(ctx context.Context) {
 	}
 }
 
-// farewell has a member leave that can't any more. An error is the end of the
-// broker, or the member has gone already; the rebalance timeout is left.
+// leaveGroup sends LeaveGroup for a member whose connection has ended. It ignores errors: the member has left, the
+// broker ends, or the rebalance timeout removes the member.
 func (w *joinWatchdog) leaveGroup(ctx context.Context, gone pendingJoin) {
 	ctx, cancel := context.WithTimeout(ctx, leaveTimeout)
 	defer cancel()
 	req := kmsg.NewPtrLeaveGroupRequest()
 	who := kmsg.NewLeaveGroupRequestMember()
-	// By its own id and not by that of the instance, which may have come back.
+	// By member id: the instance id may belong to a new process.
 	who.MemberID = gone.member
 	req.Group, req.MemberID, req.Members = gone.group, gone.member, append(req.Members, who)
 	_, _ = req.RequestWith(ctx, w.client)
 }
 
-// look closes the connections of those who wait in a group that they aren't in.
+// closeOverdue closes the connections of members that wait in a group which no longer has them.
 func (w *joinWatchdog) closeOverdue() {
 	w.mu.Lock()
 	overdue := make(map[*watchedConn]pendingJoin)
@@ -132,7 +128,7 @@ func (w *joinWatchdog) closeOverdue() {
 	}
 }
 
-// forget reports whether a request of a connection waited still; it doesn't then.
+// clearPending removes a connection's waiting request, and reports whether it was still waiting.
 func (w *joinWatchdog) clearPending(c *watchedConn, corr int32) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -144,7 +140,7 @@ func (w *joinWatchdog) clearPending(c *watchedConn, corr int32) bool {
 	return true
 }
 
-// watchedListener accepts connections of which it is known what waits.
+// watchedListener wraps accepted connections in a watchedConn.
 type watchedListener struct {
 	net.Listener
 	watchdog *joinWatchdog
@@ -159,15 +155,15 @@ func (l *watchedListener) Accept() (net.Conn, error) {
 	return &watchedConn{Conn: conn, watchdog: l.watchdog}, nil
 }
 
-// watchedConn is a connection at the broker's end.
+// watchedConn is the broker's end of a connection. It parses requests to find waiting ones.
 type watchedConn struct {
 	net.Conn
 	watchdog *joinWatchdog
 	pending  *pendingJoin // guarded by of.mu
 
 	// One goroutine reads.
-	frame []byte // of the request that is being read, as far as it is
-	skip  int    // bytes of one that is of no interest
+	frame []byte // the part of the current request that was read
+	skip  int    // bytes left of a request that is of no interest
 }
 
 // Read implements net.Conn.
@@ -177,7 +173,7 @@ func (c *watchedConn) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// saw finds the requests among what was read.
+// parse splits the bytes that were read into requests.
 func (c *watchedConn) parse(b []byte) {
 	for len(b) > 0 {
 		if c.skip > 0 {
@@ -204,8 +200,8 @@ func (c *watchedConn) parse(b []byte) {
 	}
 }
 
-// asked takes note of a request that may wait. One that can't be read is kfake's
-// to refuse; a member without a name is new, and has no session yet.
+// recordJoin records a request that may wait. kfake refuses a malformed one. A member without an id is new and has
+// no session yet.
 func (c *watchedConn) recordJoin(body []byte) {
 	r := kbin.Reader{Src: body}
 	key, version, corr := r.Int16(), r.Int16(), r.Int32()
@@ -234,8 +230,7 @@ func (c *watchedConn) recordJoin(body []byte) {
 	c.watchdog.conns[c] = struct{}{}
 }
 
-// Write implements net.Conn. An answer is one Write, and begins with its size and
-// the number of its request.
+// Write implements net.Conn. A response is one Write, and begins with its size and its correlation id.
 func (c *watchedConn) Write(b []byte) (int, error) {
 	n, err := c.Conn.Write(b)
 	if err == nil && len(b) >= 2*sizeBytes {

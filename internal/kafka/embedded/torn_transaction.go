@@ -9,24 +9,20 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// rollBackTimeout bounds the rolling back of what a kill left open.
+// rollBackTimeout bounds the abort of transactions that a kill left open.
 const rollBackTimeout = 30 * time.Second
 
-// rollBack ends the transactions that were open when the process that had the
-// data directory was killed. kfake takes them for rolled back when it reads the
-// log, but writes no marker that says so, and a reader knows a rolled back
-// transaction's end by its marker alone. Measured, of kills of a whole system:
+// abortOpenTransactions aborts the transactions that were open when the previous process was killed. When kfake
+// reads the log, it treats them as aborted, but writes no abort markers. Readers find the end of an aborted
+// transaction only by its marker. Without it:
 //
-//   - the next transactions of the same producer, committed, were passed over by
-//     readers: they take all of a producer's records for rolled back until they
-//     see the marker;
-//   - after a second kill, the marker of the next commit counted for the records
-//     before it, too: events came back that nobody had believed in, and were
-//     there twice.
+//   - readers skip the next committed transactions of the same producer, because they treat all of its records as
+//     aborted until the marker;
+//   - after a second kill, the next commit marker also commits the records before it, and aborted events reappear
+//     as duplicates.
 //
-// So an abort marker goes to every partition for every transactional producer:
-// which of them had something open can't be asked any more, and one too many
-// changes nothing. Nobody may write before that.
+// kfake can't tell which producers had an open transaction. So an abort marker is written to every partition for
+// every transactional producer; an extra marker changes nothing. It must happen before any client writes.
 func (b *Broker) abortOpenTransactions() error {
 	ctx, cancel := context.WithTimeout(context.Background(), rollBackTimeout)
 	defer cancel()
