@@ -14,28 +14,23 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// The client fetches the group's offsets of the partitions that came to it, and
-// asks for stable ones: while a transaction is open that would move them, the
-// broker refuses, and the client asks again a second later. Who died in a
-// transaction left his successor to wait for up to three of these seconds. So a
-// worker waits by itself, asking more often, and only then lets its client ask.
+// The client fetches the group's offsets of newly assigned partitions and requires stable ones: while an open transaction
+// may change them, the broker refuses, and the client retries after a second. If an owner dies inside a transaction, its
+// successor waits up to 3 s. So a worker polls at a shorter interval, and only then lets its client fetch.
 //
-// The client's request then no longer asks for stable ones: they are, and only
-// their new owner moves them. The embedded broker would refuse it still while any
-// member of the group has a transaction open, and with busy workers there is always
-// one. The client has no option for that, so the flag is changed where the bytes
-// leave.
+// The client's request then no longer requires stable offsets: they are stable, and only the new owner changes them. The
+// embedded broker would refuse the flag while any member of the group has an open transaction, which busy workers always
+// have. The client has no option for the flag, so it is changed in the written bytes.
 
 const (
-	// unstableInterval is how often it is asked whether offsets are stable.
+	// unstableInterval is how often the worker checks whether offsets are stable.
 	unstableInterval = 20 * time.Millisecond
-	// unstableWaitMax bounds the wait, which holds up the next rebalance. A restore
-	// begins with the wait and fences what is open well within it. What is left
-	// is for the client to wait for.
+	// unstableWaitMax bounds the wait, which delays the next rebalance. A restore begins at the same time and fences
+	// open transactions well within it. After that the client waits.
 	unstableWaitMax = 2 * time.Second
 )
 
-// arrivals are the partitions of a worker whose offsets its client is to fetch.
+// pendingOffsets are the partitions whose offsets the client has not fetched yet.
 type pendingOffsets struct {
 	partitions int32
 	mu         sync.Mutex
@@ -59,7 +54,7 @@ func (a *pendingOffsets) onFetched(_ context.Context, offsets map[string]map[int
 	defer a.mu.Unlock()
 	for _, ps := range offsets {
 		for p := range ps {
-			delete(a.waiting, p%a.partitions) // one that was added comes with it
+			delete(a.waiting, p%a.partitions) // an added partition belongs to its planned one
 		}
 	}
 	return offsets, nil
@@ -86,8 +81,8 @@ func (a *pendingOffsets) takeStable() bool {
 	return settled
 }
 
-// settle waits until the offsets of what came are stable. The client calls it with
-// every assignment, before it fetches them.
+// awaitOffsets waits until the offsets of newly assigned partitions are stable. The client calls it with every
+// assignment, before it fetches offsets.
 func (l *Worker) awaitOffsets(ctx context.Context, client *kgo.Client, _ map[string][]int32) {
 	open := l.pendingOffsets.pending(l.balancer.Assigned())
 	if len(open) == 0 {
@@ -104,9 +99,8 @@ func (l *Worker) awaitOffsets(ctx context.Context, client *kgo.Client, _ map[str
 	}
 }
 
-// awaitStable asks until no transaction is about to move anything of open, and
-// takes from it what is stable. False: it gave up, or met what the client will
-// meet, too, and say.
+// awaitStable removes partitions with stable offsets from open until none is left. It returns false if ctx ends or a
+// request fails; the client then meets the same error and reports it.
 func (l *Worker) awaitStable(ctx context.Context, client *kgo.Client, open map[int32]bool) bool {
 	again := time.NewTicker(unstableInterval)
 	defer again.Stop()
