@@ -66,7 +66,7 @@ func (d *Definitions) run(ctx context.Context, fn func(events.Record)) {
 			close(d.advanced)
 			d.advanced = make(chan struct{})
 		}
-		d.lastErr, d.err = r.lastErr, err
+		d.lastErr, d.err = r.lastErr, markFinal(err)
 		d.mu.Unlock()
 		if err != nil {
 			return

@@ -11,25 +11,25 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// What an error means to a member of a consumer group is the same for a worker, a follower and an agent's session,
-// and is said here, in one table. testdata/member_errors.txt has it of every error that Kafka knows.
+// An error means the same to every member of a consumer group: a worker, a follower or an agent's session. This table
+// has the meanings. testdata/member_errors.txt lists the class of every Kafka error.
 
-// fate is what follows from an error.
+// errorClass says how a member reacts to an error.
 type errorClass uint8
 
 const (
-	// retried: it passes, and the client joins again by itself.
+	// retried: the error is temporary, and the client joins again by itself.
 	retried errorClass = iota
-	// refused: the cluster doesn't permit it. Operators have to act: they are told at once. It is tried again, for
-	// credentials and ACLs are changed while programs run, and ends the process after refusedMax.
+	// refused: credentials or ACLs don't permit it. It is reported at once, because an operator has to act. The member
+	// retries, because credentials and ACLs may be changed at run time. The process ends after refusedMax.
 	refused
 	// fenced: the group has another member under the instance id. See duplicateAfter.
 	fenced
-	// permanent: no client of these settings is ever taken.
+	// permanent: no client with these settings can join.
 	permanent
 )
 
-// errorClasses are those of the errors that aren't retried, the gravest first: of an error that wraps several that one counts.
+// errorClasses are the classes of the errors that aren't retried, the most severe first. The first match counts.
 var errorClasses = []struct {
 	err  error
 	fate errorClass
