@@ -71,7 +71,7 @@ func (c *Client) open(ctx context.Context) (err error) {
 		return fmt.Errorf("the namespace %q is an imported history and read-only; use another", c.cfg.Namespace)
 	}
 	c.partitions = format.Partitions
-	ends, err := c.admin.CommittedEndsKnown(ctx, c.cfg.Namespace.Events())
+	ends, err := c.admin.KnownCommittedEndOffsets(ctx, c.cfg.Namespace.Events())
 	if err != nil {
 		return err
 	}

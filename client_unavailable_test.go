@@ -23,7 +23,7 @@ func newQuickClient(t *testing.T, cfg kafka.Config) *Client {
 	if c.admin, err = kafka.OpenAdmin(cfg); err != nil {
 		t.Fatal(err)
 	}
-	if c.producer, err = kafka.OpenProducer(cfg, kafka.DeliverWithin(time.Second)); err != nil {
+	if c.producer, err = kafka.OpenProducer(cfg, kafka.WithDeliveryTimeout(time.Second)); err != nil {
 		t.Fatal(err)
 	}
 	c.waiter = newWaiter(cfg.Namespace, 1, nil, newFakeLog(1))

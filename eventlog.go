@@ -43,7 +43,7 @@ type kafkaLog struct {
 func (l *kafkaLog) endOffsets(ctx context.Context, topic string) (map[int32]int64, error) {
 	within, cancel := context.WithTimeout(ctx, brokerSilenceMax)
 	defer cancel()
-	ends, err := l.admin.CommittedEndsKnown(within, topic)
+	ends, err := l.admin.KnownCommittedEndOffsets(within, topic)
 	if err != nil && within.Err() != nil && ctx.Err() == nil {
 		err = unreachableError(err)
 	}

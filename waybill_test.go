@@ -90,7 +90,7 @@ func TestSubmitRefusesAllOrNothing(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer admin.Close()
-		if _, err := admin.CreateTopics(t.Context(), kafka.Topics{Partitions: 3}); err != nil {
+		if _, err := admin.CreateTopics(t.Context(), kafka.CreateTopicsOptions{Partitions: 3}); err != nil {
 			t.Fatal(err)
 		}
 		c, err := waybill.Open(t.Context(), waybill.Config{Brokers: b.Addrs, Namespace: string(ns)})

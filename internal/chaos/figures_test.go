@@ -44,7 +44,7 @@ func newFigureSystem(t *testing.T, b *kafkatest.Broker, within ...time.Duration)
 		t.Fatal(err)
 	}
 	defer admin.Close()
-	if _, err := admin.CreateTopics(ctx, kafka.Topics{Partitions: systemPartitions, Agents: map[string]int32{systemAgent: systemPartitions}}); err != nil {
+	if _, err := admin.CreateTopics(ctx, kafka.CreateTopicsOptions{Partitions: systemPartitions, Agents: map[string]int32{systemAgent: systemPartitions}}); err != nil {
 		t.Fatal(err)
 	}
 	if s.producer, err = kafka.OpenProducer(s.cfg); err != nil {

@@ -41,7 +41,7 @@ const (
 )
 
 func openStrayWriters(cfg kafka.Config, l *load, seed uint64) (*strayWriters, error) {
-	producer, err := kafka.OpenProducer(cfg, kafka.DeliverWithin(deliverWithin))
+	producer, err := kafka.OpenProducer(cfg, kafka.WithDeliveryTimeout(deliverWithin))
 	if err != nil {
 		return nil, err
 	}

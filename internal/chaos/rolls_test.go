@@ -60,11 +60,11 @@ func rolls() []roll {
 			s.rollBroker(c, c.Kill, s.coordinator(c), rollAway)
 		}},
 		{"controller: graceful stop, back", false, func(s *rollSystem, c *node.Cluster) {
-			s.rollBroker(c, c.Terminate, kafkatest.Of(c).Controller(s.t), 0)
+			s.rollBroker(c, c.Terminate, kafkatest.FromCluster(c).Controller(s.t), 0)
 		}},
 		{"another broker: graceful stop, back", false, func(s *rollSystem, c *node.Cluster) {
 			other := 0
-			for other == s.coordinator(c) || other == kafkatest.Of(c).Controller(s.t) {
+			for other == s.coordinator(c) || other == kafkatest.FromCluster(c).Controller(s.t) {
 				other++
 			}
 			s.rollBroker(c, c.Terminate, other, 0)
@@ -102,7 +102,7 @@ func clusterDefaults() map[string]string {
 // heartbeats and offsets go there.
 func (s *rollSystem) coordinator(c *node.Cluster) int {
 	s.t.Helper()
-	return kafkatest.Of(c).Coordinator(s.t, s.cfg.Namespace.SchedulerGroup())
+	return kafkatest.FromCluster(c).Coordinator(s.t, s.cfg.Namespace.SchedulerGroup())
 }
 
 // rollBroker ends a node, and starts it again.

@@ -66,7 +66,7 @@ func newSystem(t *testing.T, b *kafkatest.Broker, session, txn time.Duration) *s
 		t.Fatal(err)
 	}
 	t.Cleanup(s.admin.Close)
-	if _, err := s.admin.CreateTopics(ctx, kafka.Topics{Partitions: systemPartitions, Agents: map[string]int32{systemAgent: systemPartitions}}); err != nil {
+	if _, err := s.admin.CreateTopics(ctx, kafka.CreateTopicsOptions{Partitions: systemPartitions, Agents: map[string]int32{systemAgent: systemPartitions}}); err != nil {
 		t.Fatal(err)
 	}
 	producer, err := kafka.OpenProducer(s.cfg)

@@ -117,7 +117,7 @@ func TestRolesAreReady(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer admin.Close()
-		if _, err := admin.CreateTopics(t.Context(), kafka.Topics{Partitions: 2, Agents: map[string]int32{"shop": 1}}); err != nil {
+		if _, err := admin.CreateTopics(t.Context(), kafka.CreateTopicsOptions{Partitions: 2, Agents: map[string]int32{"shop": 1}}); err != nil {
 			t.Fatal(err)
 		}
 		roles := map[string]func(context.Context, *Instance) error{

@@ -139,7 +139,7 @@ func Reach(ctx context.Context, admin *kafka.Admin) error {
 func Open(ctx context.Context, cfg kafka.Config, c Config) (*Instance, error) {
 	clock := kafka.NewClock()
 	if c.Seams.Now != nil {
-		clock = kafka.NewClockOf(c.Seams.Now)
+		clock = kafka.NewClockWith(c.Seams.Now)
 	}
 	n := &Instance{Kafka: cfg, DataDir: c.DataDir, Clock: clock, c: c, metrics: c.Metrics, log: c.Log}
 	if !c.OwnClock {

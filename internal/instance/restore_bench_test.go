@@ -42,7 +42,7 @@ func BenchmarkRestore(b *testing.B) {
 		b.Fatal(err)
 	}
 	defer admin.Close()
-	if _, err := admin.CreateTopics(b.Context(), kafka.Topics{Partitions: benchPartitions, Replication: 1}); err != nil {
+	if _, err := admin.CreateTopics(b.Context(), kafka.CreateTopicsOptions{Partitions: benchPartitions, Replication: 1}); err != nil {
 		b.Fatal(err)
 	}
 	h := &past{b: b, ns: ns}

@@ -216,7 +216,7 @@ func (n *Instance) StartSupervisor(ctx context.Context, sweep time.Duration) err
 }
 
 func (n *Instance) supervise(ctx context.Context, store *projections.Store, sweep time.Duration) error {
-	history, err := kafka.OpenBystander(n.Kafka, nil)
+	history, err := kafka.OpenReadOnlyRestorer(n.Kafka, nil)
 	if err != nil {
 		return err
 	}
@@ -231,8 +231,8 @@ func (n *Instance) supervise(ctx context.Context, store *projections.Store, swee
 		return err
 	}
 	follower, err := kafka.OpenFollower(ctx, kafka.FollowerConfig{Config: n.Kafka, Group: n.Kafka.Namespace.SupervisorGroup(),
-		InstanceID: n.member("supervisor"), LeaveOnClose: n.leavesOnStop(ctx), Topics: []string{n.Kafka.Namespace.Events()}, Partitions: n.Partitions, Start: s.Start, Again: true, SessionTimeout: n.c.Session, FetchMaxWait: n.c.FetchMaxWait,
-		Lend: true, Listener: n.followerListener("supervisor")})
+		InstanceID: n.member("supervisor"), LeaveOnClose: n.leavesOnStop(ctx), Topics: []string{n.Kafka.Namespace.Events()}, Partitions: n.Partitions, Start: s.Start, IncludePrevious: true, SessionTimeout: n.c.Session, FetchMaxWait: n.c.FetchMaxWait,
+		ReuseBuffers: true, Listener: n.followerListener("supervisor")})
 	if err != nil {
 		return err
 	}

@@ -76,7 +76,7 @@ func (s *Session) ReportCircuit(state string) {
 // the topic; those of which none has said anything are left out. Who has gone silent
 // may have said it: only partitions of living members count.
 func (a *Admin) Circuits(ctx context.Context, group, topic string) (map[int32]string, error) {
-	commits, err := a.committed(ctx, group)
+	commits, err := a.committedOffsets(ctx, group)
 	if noSuchGroup(err) {
 		return nil, nil
 	}

@@ -10,8 +10,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// inheritAgain is the pause before the ends of partitions that came are asked for again.
-const inheritAgain = time.Second
+// endsRetryInterval is the pause before the ends of partitions that came are asked for again.
+const endsRetryInterval = time.Second
 
 // MayHaveStarted reports whether a previous owner of the partition may have started the
 // request and died before it replied. That holds for requests below the log's end at
@@ -21,13 +21,13 @@ func (s *Session) MayHaveStarted(partition int32, offset int64) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	o := s.owned[partition]
-	return o == nil || offset < o.inherited
+	return o == nil || offset < o.mayHaveStartedBelow
 }
 
 // inherit asks where the logs of partitions that came end.
-func (s *Session) inherit(cl *kgo.Client, came map[int32]*ownedPartition) {
+func (s *Session) learnEnds(cl *kgo.Client, came map[int32]*ownedPartition) {
 	for tries := 1; ; tries++ {
-		err := s.askInherited(cl, came)
+		err := s.askEnds(cl, came)
 		for p, o := range came {
 			if o.ctx.Err() != nil {
 				delete(came, p)
@@ -37,10 +37,10 @@ func (s *Session) inherit(cl *kgo.Client, came map[int32]*ownedPartition) {
 			return
 		}
 		if tries&(tries-1) == 0 { // told at intervals that double
-			s.trouble(fmt.Errorf("where %s ended when its partitions came: %w", s.cfg.Topic, err))
+			s.report(fmt.Errorf("where %s ended when its partitions came: %w", s.cfg.Topic, err))
 		}
 		select {
-		case <-time.After(inheritAgain):
+		case <-time.After(endsRetryInterval):
 		case <-s.life.Done():
 			return
 		}
@@ -48,7 +48,7 @@ func (s *Session) inherit(cl *kgo.Client, came map[int32]*ownedPartition) {
 }
 
 // askInherited takes out of came what is known then.
-func (s *Session) askInherited(cl *kgo.Client, came map[int32]*ownedPartition) error {
+func (s *Session) askEnds(cl *kgo.Client, came map[int32]*ownedPartition) error {
 	ctx, cancel := context.WithTimeout(s.life, sessionCommitTimeout)
 	defer cancel()
 	ends, err := kadm.NewClient(cl).ListEndOffsets(ctx, s.cfg.Topic)
@@ -57,7 +57,7 @@ func (s *Session) askInherited(cl *kgo.Client, came map[int32]*ownedPartition) e
 	for p, o := range came {
 		switch end, ok := ends.Lookup(s.cfg.Topic, p); {
 		case ok && end.Err == nil:
-			o.inherited = end.Offset
+			o.mayHaveStartedBelow = end.Offset
 			delete(came, p)
 		case err == nil && ok:
 			err = end.Err

@@ -80,7 +80,7 @@ func TestInheritedWhileItIsNotKnown(t *testing.T) {
 		return resp, nil, true
 	})
 	told := make(chan error, 10)
-	s := r.open(func(c *kafka.SessionConfig) { c.Listener.Trouble = func(err error) { told <- err } })
+	s := r.open(func(c *kafka.SessionConfig) { c.Listener.TransientError = func(err error) { told <- err } })
 	r.poll(s, 1)
 	for range 2 {
 		select {
