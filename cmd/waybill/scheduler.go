@@ -110,7 +110,7 @@ func (r *roleFlags) runRole(cmd *cobra.Command, role string, start func(context.
 		return err
 	}
 	ctx, m := cmd.Context(), instance.NewMetrics()
-	n, err := instance.Open(ctx, cfg, instance.Config{Name: r.instance, LeaveOnStop: r.leaveOnStop, DataDir: r.dataDir, Metrics: m, Log: log, Session: r.session, Transaction: r.transaction, Reads: r.reads})
+	n, err := instance.Open(ctx, cfg, instance.Config{Name: r.instance, LeaveOnStop: r.leaveOnStop, DataDir: r.dataDir, Metrics: m, Log: log, Session: r.session, Transaction: r.transaction, ReadOnly: r.reads})
 	if err != nil {
 		return orInterrupted(ctx, err)
 	}
@@ -127,7 +127,7 @@ func (r *roleFlags) runRole(cmd *cobra.Command, role string, start func(context.
 	log.Info("started", "role", role, "name", n.Name, "namespace", cfg.Namespace, "partitions", n.Partitions)
 	if r.drains {
 		var cancel context.CancelFunc
-		ctx, cancel = n.Drained(ctx)
+		ctx, cancel = n.DrainContext(ctx)
 		defer cancel()
 	}
 	err = n.Run(ctx, func(ctx context.Context) error { return start(ctx, n) })

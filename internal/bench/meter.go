@@ -63,7 +63,7 @@ func cpuTime() time.Duration {
 
 // memory reads a line of the process's status in bytes: VmHWM is the most that
 // was resident, VmRSS what is now. 0: the system doesn't say.
-func memory(line string) int64 {
+func statusMemory(line string) int64 {
 	status, err := os.ReadFile("/proc/self/status")
 	if err != nil {
 		return 0

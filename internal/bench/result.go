@@ -93,7 +93,7 @@ func (s seen) since(from seen) seen {
 }
 
 // cpuOf says whose processor time it is.
-func cpuOf(s *site) string {
+func cpuOf(s *environment) string {
 	if s.broker != nil {
 		return "roles, agents, load generator and broker: all are in this process"
 	}
@@ -104,12 +104,12 @@ func newResult(r *run, used reading, seen seen, took time.Duration) *Result {
 	s := took.Seconds()
 	tasks := r.o.Load.Tasks
 	return &Result{
-		Broker: r.site.kind(), Load: r.o.Load, Machine: machine(),
+		Broker: r.env.brokerKind(), Load: r.o.Load, Machine: machine(),
 		Tasks: tasks, Processed: seen.processed, Undone: seen.undone, TimedOut: seen.expired, Seconds: s, TasksPerSecond: float64(tasks) / s,
 		Events: seen.events, EventsPerSecond: float64(seen.events) / s, EventBytes: ratio(seen.bytes, seen.events),
 		Records: used.records, RecordsPerSecond: float64(used.records) / s, Bytes: used.plainBytes, BytesPerSecond: float64(used.plainBytes) / s, WireBytes: used.wireBytes,
 		Latency:    Latency{quantiles(&r.tally.ack), quantiles(&r.tally.hop), quantiles(&r.tally.task)},
-		CPUSeconds: used.cpu.Seconds(), CPUOf: cpuOf(r.site), CPUPerTask: used.cpu.Seconds() * 1e6 / float64(tasks), PeakMemory: memory("VmHWM"),
+		CPUSeconds: used.cpu.Seconds(), CPUOf: cpuOf(r.env), CPUPerTask: used.cpu.Seconds() * 1e6 / float64(tasks), PeakMemory: statusMemory("VmHWM"),
 		Transactions: used.transactions, TransactionsPerSecond: float64(used.transactions) / s, MeanRecords: ratio(used.committed, used.transactions), RolledBack: used.rolled,
 	}
 }
@@ -122,6 +122,6 @@ func ratio(a, b int64) float64 {
 }
 
 // holdAgainst adds the floor.
-func (r *Result) holdAgainst(f *Floor) {
+func (r *Result) compareWithFloor(f *Floor) {
 	r.Floor, r.FloorPerSecond, r.FloorRatio = f, f.TasksPerSecond, r.TasksPerSecond/f.TasksPerSecond
 }

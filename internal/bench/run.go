@@ -20,10 +20,10 @@ import (
 
 const (
 	// patience is how long a run waits for anything to happen.
-	patience = 60 * time.Second
+	stallTimeout = 60 * time.Second
 	// tellEvery is how often the progress is told.
-	tellEvery = 100 * time.Millisecond
-	fetchWait = 250 * time.Millisecond
+	progressEvery = 100 * time.Millisecond
+	fetchWait     = 250 * time.Millisecond
 )
 
 // Options say what to measure, and where.
@@ -63,18 +63,18 @@ func Run(ctx context.Context, o Options) (result *Result, err error) {
 	if err := o.Load.Check(); err != nil {
 		return nil, err
 	}
-	dir, remove, err := folder(o.Dir)
+	dir, remove, err := runDir(o.Dir)
 	if err != nil {
 		return nil, err
 	}
 	defer remove()
 	r := newRun(&o)
 	r.sampler = newSampler(r.orders, &o.Load)
-	if err := r.waybill(ctx, dir); err != nil {
+	if err := r.measureRoles(ctx, dir); err != nil {
 		return nil, err
 	}
 	if o.Floor {
-		scripts, err := r.sampler.complete()
+		scripts, err := r.sampler.buildScripts()
 		if err != nil {
 			return nil, fmt.Errorf("the floor: %w", err)
 		}
@@ -82,20 +82,20 @@ func Run(ctx context.Context, o Options) (result *Result, err error) {
 		if err != nil {
 			return nil, fmt.Errorf("the floor: %w", err)
 		}
-		r.result.holdAgainst(floor)
+		r.result.compareWithFloor(floor)
 	}
 	return r.result, nil
 }
 
 // folder is where a run keeps its files.
-func folder(given string) (dir string, remove func(), err error) {
+func runDir(given string) (dir string, remove func(), err error) {
 	if given == "" {
 		if dir, err = os.MkdirTemp("", "waybill-bench-"); err != nil {
 			return "", nil, err
 		}
 		return dir, func() { _ = os.RemoveAll(dir) }, nil // what is left is the system's to sweep
 	}
-	for _, name := range slices.Concat([]string{"kafka", "state", "floor", beside}, timerFolders) {
+	for _, name := range slices.Concat([]string{"kafka", "state", "floor", secondLogDir}, timerFolders) {
 		if _, err := os.Stat(filepath.Join(given, name)); err == nil {
 			return "", nil, fmt.Errorf("%s holds a folder %s already; a bench begins with an empty one", given, name)
 		}
@@ -109,11 +109,11 @@ type run struct {
 	orders  *orders
 	tally   *tally
 	sampler *sampler
-	site    *site
+	env     *environment
 	watch   *observer
 	result  *Result
 	// also, if set, is shown every event of the run's tasks.
-	also func(n int, what string, r *kgo.Record) error
+	onEvent func(n int, what string, r *kgo.Record) error
 }
 
 func newRun(o *Options) *run {
@@ -127,27 +127,27 @@ func (r *run) roles() roles {
 }
 
 // waybill measures the roles and verifies the log.
-func (r *run) waybill(ctx context.Context, dir string) (err error) {
+func (r *run) measureRoles(ctx context.Context, dir string) (err error) {
 	l := &r.o.Load
 	var hooks []kafka.Hook
 	if r.o.Floor {
 		hooks = append(hooks, r.sampler)
 	}
-	if r.site, err = openSite(siteOptions{dir: dir, cluster: r.o.Cluster, log: r.o.Log, hooks: hooks}); err != nil {
+	if r.env, err = openEnvironment(environmentOptions{dir: dir, cluster: r.o.Cluster, log: r.o.Log, hooks: hooks}); err != nil {
 		return err
 	}
-	r.sampler.ns = r.site.cfg.Namespace
-	defer func() { err = errors.Join(err, r.site.close()) }()
+	r.sampler.ns = r.env.cfg.Namespace
+	defer func() { err = errors.Join(err, r.env.close()) }()
 	d, err := l.Definition()
 	if err != nil {
 		return err
 	}
-	if err := r.site.prepare(ctx, l.Partitions, d); err != nil {
+	if err := r.env.prepare(ctx, l.Partitions, d); err != nil {
 		return err
 	}
 	part := r.roles()
-	err = r.site.serve(ctx, part, func(ctx context.Context, n *instance.Instance) error {
-		if err := part.joined(ctx, n); err != nil {
+	err = r.env.runRoles(ctx, part, func(ctx context.Context, n *instance.Instance) error {
+		if err := part.awaitJoined(ctx, n); err != nil {
 			return err
 		}
 		return r.measure(ctx, n)
@@ -155,7 +155,7 @@ func (r *run) waybill(ctx context.Context, dir string) (err error) {
 	if err != nil {
 		return err
 	}
-	r.result.VerifySeconds, err = r.site.verify(ctx, r.o, l.ends())
+	r.result.VerifySeconds, err = r.env.verify(ctx, r.o, l.ends())
 	r.result.Verified = err == nil
 	return err
 }
@@ -168,12 +168,12 @@ func (r *run) measure(ctx context.Context, n *instance.Instance) error {
 		slots = make(chan struct{}, l.Inflight)
 	}
 	var err error
-	if r.watch, err = observe(ctx, r.site, n.Admin, r.orders, r.tally, slots); err != nil {
+	if r.watch, err = observe(ctx, r.env, n.Admin, r.orders, r.tally, slots); err != nil {
 		return err
 	}
-	r.watch.also = r.also
+	r.watch.onEvent = r.onEvent
 	defer r.watch.start(ctx)()
-	p := &phase{generator: r.generator(n, slots), watch: r.watch, progress: r.o.progress, patience: patience + l.AttemptWithin}
+	p := &phase{generator: r.generator(n, slots), watch: r.watch, progress: r.o.progress, stallTimeout: stallTimeout + l.AttemptWithin}
 	if err := p.run(ctx, "warm-up", 0, l.Warmup); err != nil {
 		return err
 	}
@@ -182,11 +182,11 @@ func (r *run) measure(ctx context.Context, n *instance.Instance) error {
 	if err != nil {
 		return err
 	}
-	before, seenBefore, began := r.site.meter.read(), r.watch.count(), r.tally.now()
+	before, seenBefore, began := r.env.meter.read(), r.watch.count(), r.tally.now()
 	if err := p.run(ctx, "tasks", l.Warmup, l.all()); err != nil {
 		return errors.Join(err, stop())
 	}
-	used, took := r.site.meter.read().since(before), time.Duration(r.watch.lastEnd.Load()-began)
+	used, took := r.env.meter.read().since(before), time.Duration(r.watch.lastEnd.Load()-began)
 	if err := stop(); err != nil {
 		return err
 	}
@@ -203,10 +203,10 @@ func (r *run) profile() (stop func() error, err error) {
 
 // generator writes the submissions as an application in Go does.
 func (r *run) generator(n *instance.Instance, slots chan struct{}) *generator {
-	g := &generator{tally: r.tally, slots: slots, pace: r.o.Load.atRate(), flush: n.Producer.Flush}
+	g := &generator{tally: r.tally, slots: slots, dueAfter: r.o.Load.dueAtRate(), flush: n.Producer.Flush}
 	g.write = func(ctx context.Context, number int) {
 		rec := r.orders.submission(n.Kafka.Namespace, workflowName, number)
-		n.Producer.SendAsync(ctx, rec, func(_ events.Record, err error) { g.written(number, err) })
+		n.Producer.SendAsync(ctx, rec, func(_ events.Record, err error) { g.recordWritten(number, err) })
 	}
 	return g
 }

@@ -38,7 +38,7 @@ type script struct {
 
 // complete makes scripts of what was sampled. Tasks of the shares are left out, and
 // those whose transaction was rolled back once: their records were written twice.
-func (s *sampler) complete() ([]*script, error) {
+func (s *sampler) buildScripts() ([]*script, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var scripts []*script
@@ -99,7 +99,7 @@ func (b *scriptBuilder) add(r *events.Record) error {
 	b.seen[r.Topic+id] = true
 	switch r.Topic {
 	case b.ns.Inbox(events.Tasks):
-		b.script.submission = played(r, 0)
+		b.script.submission = playedRecord(r, 0)
 		return nil
 	case b.ns.Inbox(events.Replies):
 		return b.reply(r)
@@ -119,7 +119,7 @@ func (b *scriptBuilder) add(r *events.Record) error {
 }
 
 func (b *scriptBuilder) output(r *events.Record, number int) {
-	b.script.stages[b.stage] = append(b.script.stages[b.stage], played(r, number))
+	b.script.stages[b.stage] = append(b.script.stages[b.stage], playedRecord(r, number))
 }
 
 func (b *scriptBuilder) reply(r *events.Record) error {
@@ -127,7 +127,7 @@ func (b *scriptBuilder) reply(r *events.Record) error {
 	if err != nil {
 		return err
 	}
-	b.script.replies[step] = played(r, step)
+	b.script.replies[step] = playedRecord(r, step)
 	b.replied++
 	return nil
 }
@@ -181,7 +181,7 @@ func (b *scriptBuilder) event(r *events.Record) error {
 const numberDigits = 3
 
 // played is a record as the floor writes it: of the same sizes and headers.
-func played(r *events.Record, number int) *kgo.Record {
+func playedRecord(r *events.Record, number int) *kgo.Record {
 	out := &kgo.Record{Topic: r.Topic, Key: r.Key, Value: r.Value, Headers: make([]kgo.RecordHeader, len(r.Headers))}
 	for i, h := range r.Headers {
 		out.Headers[i] = kgo.RecordHeader(h)

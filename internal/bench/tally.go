@@ -27,17 +27,17 @@ func newTally(l *Load) *tally {
 func (t *tally) now() int64 { return int64(time.Since(t.began)) }
 
 // measured: the task is past the warm-up.
-func (t *tally) measured(n int) bool { return n >= t.load.Warmup && n < t.load.all() }
+func (t *tally) isMeasured(n int) bool { return n >= t.load.Warmup && n < t.load.all() }
 
-func (t *tally) acked(n int) {
-	if t.measured(n) {
+func (t *tally) recordAck(n int) {
+	if t.isMeasured(n) {
 		t.ack.Record(time.Duration(t.now() - t.intended[n].Load()))
 	}
 }
 
 // called: an agent's handler was called for the first attempt of a step. The hop
 // counts from the call of the last step that this one waited for.
-func (t *tally) called(n, step int) {
+func (t *tally) recordCall(n, step int) {
 	now := t.now()
 	if step == 0 {
 		t.first[n].Store(now)
@@ -49,18 +49,18 @@ func (t *tally) called(n, step int) {
 		from = t.first[n].Load()
 	}
 	t.last[n].Store(now)
-	if t.measured(n) {
+	if t.isMeasured(n) {
 		t.hop.Record(time.Duration(now - from))
 	}
 }
 
 // done: a reader has the last event of a task, at an instant. It reports whether
 // that is news.
-func (t *tally) done(n int, at int64) bool {
+func (t *tally) recordEnd(n int, at int64) bool {
 	if n < 0 || n >= len(t.ended) || t.ended[n].Swap(true) {
 		return false
 	}
-	if t.measured(n) {
+	if t.isMeasured(n) {
 		t.task.Record(time.Duration(at - t.intended[n].Load()))
 	}
 	return true

@@ -29,7 +29,7 @@ func (w *workers) Handle(ctx context.Context, r agent.Request) (any, error) {
 		return outcome, nil
 	}
 	if r.Attempt == 1 {
-		w.tally.called(n, step)
+		w.tally.recordCall(n, step)
 	}
 	switch last := w.load.Steps - 1; {
 	case w.load.kindOf(n) == timesOut && step == last/2 && r.Attempt == 1:

@@ -88,7 +88,7 @@ func add(sum, more map[events.TaskState]int64) {
 func (c *call) eachCounts(fn func(p int32, counts projections.Counts, next int64)) (progress map[int32]index.Progress, err error) {
 	progress = c.cfg.Index.Progress()
 	ps := begun(progress)
-	if err := c.cfg.Index.Fresh(c.r.Context(), ps...); err != nil {
+	if err := c.cfg.Index.Flush(c.r.Context(), ps...); err != nil {
 		return nil, err
 	}
 	for _, p := range ps {

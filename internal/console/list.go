@@ -170,7 +170,7 @@ func (c *call) await(ctx context.Context, floor map[int32]int64) (progress map[i
 		}
 	}
 	progress = c.cfg.Index.Progress()
-	return progress, c.cfg.Index.Fresh(ctx, begun(progress)...)
+	return progress, c.cfg.Index.Flush(ctx, begun(progress)...)
 }
 
 // awaitOffset waits until a partition was read to an offset, unless it isn't read yet.
@@ -180,7 +180,7 @@ func (c *call) awaitOffset(ctx context.Context, p int32, offset int64) error {
 	}
 	within, cancel := context.WithTimeout(ctx, minOffsetWithin)
 	defer cancel()
-	err := c.cfg.Index.Reach(within, p, offset)
+	err := c.cfg.Index.AwaitOffset(within, p, offset)
 	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
 		at := c.cfg.Index.Progress()[p]
 		e := incomplete("partition %d has not been read to offset %d within %s; it is at %d", p, offset, minOffsetWithin, at.Next)

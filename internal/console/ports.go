@@ -15,10 +15,10 @@ import (
 // Index is the index of this process, of all partitions. It is safe for concurrent use.
 type Index interface {
 	// Fresh brings what a query sees of partitions up to what was read.
-	Fresh(ctx context.Context, ps ...int32) error
+	Flush(ctx context.Context, ps ...int32) error
 	// Reach returns when everything of a partition below an offset was read: Find
 	// has it, and what Fresh brings up to date.
-	Reach(ctx context.Context, p int32, offset int64) error
+	AwaitOffset(ctx context.Context, p int32, offset int64) error
 	// Find is what is known of a task, as of what was read; not begun: nothing of the partition was read by this process.
 	Find(p int32, task string) (f projections.Found, begun bool, err error)
 	// Progress is how far each partition was read, without those of which no broker has said where they end.

@@ -177,7 +177,7 @@ type fakeIndex struct {
 	next map[int32]int64
 }
 
-func (a *fakeIndex) Fresh(context.Context, ...int32) error { return nil }
+func (a *fakeIndex) Flush(context.Context, ...int32) error { return nil }
 func (a *fakeIndex) Subscribe() (<-chan struct{}, func())  { return nil, func() {} }
 func (a *fakeIndex) Progress() map[int32]index.Progress {
 	progress := map[int32]index.Progress{}
@@ -210,7 +210,7 @@ func (a *fakeIndex) Find(p int32, task string) (f projections.Found, begun bool,
 	return f, known(a.next, p), err
 }
 
-func (a *fakeIndex) Reach(ctx context.Context, p int32, offset int64) error {
+func (a *fakeIndex) AwaitOffset(ctx context.Context, p int32, offset int64) error {
 	if a.next[p] >= offset {
 		return nil
 	}

@@ -31,7 +31,7 @@ type Log interface {
 }
 
 // Start says where to begin reading a partition. It is called from the follower's goroutine.
-func (x *Index) Start(_ context.Context, _ string, p int32) (int64, bool, error) {
+func (x *Index) StartOffset(_ context.Context, _ string, p int32) (int64, bool, error) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if v := x.views[p]; v != nil { // it is asked again where the log has grown meanwhile
@@ -53,11 +53,11 @@ func (x *Index) apply(at Log, topic string, records []events.Record) error {
 	if err := x.applyRecords(records); err != nil {
 		return err
 	}
-	if err := x.advance(at, topic); err != nil {
+	if err := x.updateProgress(at, topic); err != nil {
 		return err
 	}
 	if len(records) > 0 {
-		for c := range x.news {
+		for c := range x.subscribers {
 			select {
 			case c <- struct{}{}:
 			default: // told already
@@ -94,7 +94,7 @@ func (x *Index) applyRecords(records []events.Record) error {
 }
 
 // advance notes how far the partitions are, and wakes who waits for it. It fails where a view is ahead of the log.
-func (x *Index) advance(at Log, topic string) error {
+func (x *Index) updateProgress(at Log, topic string) error {
 	progress, leaderless := map[int32]Progress{}, map[int32]bool{}
 	for p, v := range x.views {
 		next, ok := at.Position(topic, p)
@@ -111,13 +111,13 @@ func (x *Index) advance(at Log, topic string) error {
 		tail, _ := at.Tail(topic, p)
 		end := max(began, tail, next)
 		progress[p] = Progress{Next: next, End: end, Behind: next < end, Restoring: next < began}
-		x.behind(p, end-next)
+		x.reportBehind(p, end-next)
 	}
 	x.leaderless = leaderless
 	if !maps.Equal(progress, x.progress) {
 		x.progress = progress
-		close(x.passed)
-		x.passed = make(chan struct{})
+		close(x.progressed)
+		x.progressed = make(chan struct{})
 	}
 	return nil
 }
@@ -155,23 +155,23 @@ func (x *Index) close() {
 // Run reads a log of all partitions, which began at Start, until ctx ends or the log fails, and closes it. The index may begin again then. A
 // turn that hangs isn't waited for. observe, which may be nil, is shown every record.
 func (x *Index) Run(ctx context.Context, log Log, topic string, observe func([]events.Record)) error {
-	return x.watch(func() error {
+	return x.watchLoop(func() error {
 		defer log.Close()
 		return x.follow(ctx, log, topic, observe)
 	})
 }
 
 // watch runs a loop, and lets go of all partitions at its end.
-func (x *Index) watch(loop func() error) error {
+func (x *Index) watchLoop(loop func() error) error {
 	ended := make(chan error, 1)
 	go func() {
 		err := loop()
-		x.turns.Begin()
+		x.loop.Begin()
 		x.close()
-		x.turns.End()
+		x.loop.End()
 		ended <- err
 	}()
-	return x.turns.Watch("index", ended)
+	return x.loop.Watch("index", ended)
 }
 
 // follow reads the log until ctx ends.
@@ -182,7 +182,7 @@ func (x *Index) follow(ctx context.Context, from Log, topic string, observe func
 		if err != nil {
 			return err
 		}
-		x.turns.Begin()
+		x.loop.Begin()
 		err = x.apply(from, topic, records)
 		if err == nil && observe != nil {
 			observe(records)
@@ -191,7 +191,7 @@ func (x *Index) follow(ctx context.Context, from Log, topic string, observe func
 			err = x.save(nil)
 			saved = time.Now()
 		}
-		x.turns.End()
+		x.loop.End()
 		if err != nil {
 			return err
 		}

@@ -22,16 +22,16 @@ type Index struct {
 	views    map[int32]*projections.Timelines
 	progress map[int32]Progress
 	// leaderless are those that are read, and of which no broker has said where they end.
-	leaderless map[int32]bool
-	passed     chan struct{} // closed, and another made, when the progress has changed
-	news       map[chan struct{}]bool
+	leaderless  map[int32]bool
+	progressed  chan struct{} // closed, and another made, when the progress has changed
+	subscribers map[chan struct{}]bool
 
-	saves sync.Mutex // guards next
-	next  *save      // that has not begun; nil: nobody waits for one
-	one   chan struct{}
+	saves    sync.Mutex // guards next
+	nextSave *save      // that has not begun; nil: nobody waits for one
+	saving   chan struct{}
 
-	behind func(p int32, offsets int64) // is told how far a partition is behind
-	turns  turns.Loop                   // of the loop that reads the log
+	reportBehind func(p int32, offsets int64) // is told how far a partition is behind
+	loop         turns.Loop                   // of the loop that reads the log
 }
 
 // Progress says how far a partition has been read.
@@ -44,15 +44,15 @@ type Progress struct {
 
 // save is a save that is to come, and who waits for it.
 type save struct {
-	of   map[int32]bool
-	done chan struct{}
-	err  error
+	partitions map[int32]bool
+	done       chan struct{}
+	err        error
 }
 
 // New is an index that keeps what it knows in a store. behind is told how far partitions are behind.
 func New(store *projections.Store, behind func(p int32, offsets int64)) *Index {
 	return &Index{store: store, views: map[int32]*projections.Timelines{}, progress: map[int32]Progress{},
-		passed: make(chan struct{}), news: map[chan struct{}]bool{}, one: make(chan struct{}, 1), behind: behind}
+		progressed: make(chan struct{}), subscribers: map[chan struct{}]bool{}, saving: make(chan struct{}, 1), reportBehind: behind}
 }
 
 // ErrStore is wrapped where the store has failed: trying again doesn't help.
@@ -74,7 +74,7 @@ func (x *Index) Alerts(ps []int32, q projections.AlertQuery) (projections.AlertL
 }
 
 // Loop is the one that reads the log, for who watches it.
-func (x *Index) Loop() *turns.Loop { return &x.turns }
+func (x *Index) Loop() *turns.Loop { return &x.loop }
 
 // Restored is how much of the partition was read, from 0 to 1.
 func (p Progress) Restored() float64 {
@@ -105,16 +105,16 @@ func (x *Index) Restored(p int32) bool {
 // is in the store. Callers share a save: there is one at a time, and all who come while it
 // lasts wait for the next. The error is that of ctx, or why the
 // store failed.
-func (x *Index) Fresh(ctx context.Context, ps ...int32) error {
+func (x *Index) Flush(ctx context.Context, ps ...int32) error {
 	x.saves.Lock()
-	s := x.next
+	s := x.nextSave
 	if s == nil {
-		s = &save{of: map[int32]bool{}, done: make(chan struct{})}
-		x.next = s
-		go x.run(s)
+		s = &save{partitions: map[int32]bool{}, done: make(chan struct{})}
+		x.nextSave = s
+		go x.runSave(s)
 	}
 	for _, p := range ps {
-		s.of[p] = true
+		s.partitions[p] = true
 	}
 	x.saves.Unlock()
 	select {
@@ -126,13 +126,13 @@ func (x *Index) Fresh(ctx context.Context, ps ...int32) error {
 }
 
 // run does a save once the one before is over.
-func (x *Index) run(s *save) {
-	x.one <- struct{}{}
+func (x *Index) runSave(s *save) {
+	x.saving <- struct{}{}
 	x.saves.Lock()
-	x.next = nil
+	x.nextSave = nil
 	x.saves.Unlock()
-	s.err = x.save(func(p int32) bool { return s.of[p] })
-	<-x.one
+	s.err = x.save(func(p int32) bool { return s.partitions[p] })
+	<-x.saving
 	close(s.done)
 }
 
@@ -152,20 +152,20 @@ func (x *Index) Find(p int32, task string) (f projections.Found, begun bool, err
 
 // Wait waits until everything of a partition below the offset is applied, then saves it: the
 // store then has it.
-func (x *Index) Wait(ctx context.Context, p int32, offset int64) error {
-	if err := x.Reach(ctx, p, offset); err != nil {
+func (x *Index) AwaitSaved(ctx context.Context, p int32, offset int64) error {
+	if err := x.AwaitOffset(ctx, p, offset); err != nil {
 		return err
 	}
-	return x.Fresh(ctx, p)
+	return x.Flush(ctx, p)
 }
 
 // Reach waits until everything of a partition below the offset is applied: Find then has it. The error is
 // that of ctx, and says how far it was.
-func (x *Index) Reach(ctx context.Context, p int32, offset int64) error {
+func (x *Index) AwaitOffset(ctx context.Context, p int32, offset int64) error {
 	for {
 		x.mu.Lock()
 		at, known := x.progress[p]
-		passed := x.passed
+		passed := x.progressed
 		x.mu.Unlock()
 		if known && at.Next >= offset {
 			return nil
@@ -186,11 +186,11 @@ func (x *Index) Reach(ctx context.Context, p int32, offset int64) error {
 func (x *Index) Subscribe() (news <-chan struct{}, cancel func()) {
 	c := make(chan struct{}, 1)
 	x.mu.Lock()
-	x.news[c] = true
+	x.subscribers[c] = true
 	x.mu.Unlock()
 	return c, func() {
 		x.mu.Lock()
-		delete(x.news, c)
+		delete(x.subscribers, c)
 		x.mu.Unlock()
 	}
 }

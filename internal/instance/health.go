@@ -26,22 +26,22 @@ const (
 // How long a console goes on answering once it is told to stop, so that load balancers learn it: until drainProbes of
 // them were told, for drainMost at most. It doesn't wait if nobody has asked whether it is ready for drainUnasked.
 const (
-	drainProbes  = 3
-	drainMost    = 15 * time.Second
-	drainUnasked = time.Minute
+	drainProbes       = 3
+	drainMax          = 15 * time.Second
+	drainProbedWithin = time.Minute
 )
 
 // Health is what probes ask of a process. Liveness says nothing about brokers:
 // a restart doesn't bring them back.
 type Health struct {
-	mu       sync.Mutex
-	started  bool
-	stopping bool
-	asked    time.Time     // when it was asked last whether the process is ready
-	told     int           // probes that heard that it stops
-	drained  chan struct{} // closed when drainProbes were
-	loops    map[string]watchedLoop
-	members  map[string]*memberHealth
+	mu             sync.Mutex
+	started        bool
+	stopping       bool
+	readyProbedAt  time.Time     // when it was asked last whether the process is ready
+	stoppingProbes int           // probes that heard that it stops
+	drained        chan struct{} // closed when drainProbes were
+	loops          map[string]watchedLoop
+	members        map[string]*memberHealth
 }
 
 // watchedLoop is what a role does again and again.
@@ -65,14 +65,14 @@ func newHealth() *Health {
 }
 
 // begun records that the roles have been started.
-func (h *Health) begun() {
+func (h *Health) markStarted() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.started = true
 }
 
 // stops records that the process begins to stop: it is not ready any more, and lives until it has ended.
-func (h *Health) stops() {
+func (h *Health) markStopping() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.stopping = true
@@ -81,12 +81,12 @@ func (h *Health) stops() {
 // drain waits until load balancers know that the process stops.
 func (h *Health) drain() {
 	h.mu.Lock()
-	asked := !h.asked.IsZero() && time.Since(h.asked) < drainUnasked
+	asked := !h.readyProbedAt.IsZero() && time.Since(h.readyProbedAt) < drainProbedWithin
 	h.mu.Unlock()
 	if !asked {
 		return
 	}
-	within := time.NewTimer(drainMost)
+	within := time.NewTimer(drainMax)
 	defer within.Stop()
 	select {
 	case <-h.drained:
@@ -95,21 +95,21 @@ func (h *Health) drain() {
 }
 
 // probed records that it was asked whether the process is ready. It reports whether it stops.
-func (h *Health) probed() (stopping bool) {
+func (h *Health) recordReadyProbe() (stopping bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.asked = time.Now()
+	h.readyProbedAt = time.Now()
 	if !h.stopping {
 		return false
 	}
-	if h.told++; h.told == drainProbes {
+	if h.stoppingProbes++; h.stoppingProbes == drainProbes {
 		close(h.drained)
 	}
 	return true
 }
 
 // loop has a loop watched, in place of the one that had its name; nil: none.
-func (h *Health) loop(name string, l watchedLoop) {
+func (h *Health) watchLoop(name string, l watchedLoop) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if l == nil {
@@ -121,7 +121,7 @@ func (h *Health) loop(name string, l watchedLoop) {
 
 // member declares a member that has not joined yet; opened again it is a new one.
 // caughtUp is asked about its partitions, if not nil.
-func (h *Health) member(role, name string, caughtUp func(p int32) bool) {
+func (h *Health) addMember(role, name string, caughtUp func(p int32) bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.members[name] = &memberHealth{role: role, waiting: map[int32]bool{}, caughtUp: caughtUp}
@@ -129,7 +129,7 @@ func (h *Health) member(role, name string, caughtUp func(p int32) bool) {
 
 // assigned records that a member has joined. Partitions that were added wait until
 // they are restored, or have caught up once.
-func (h *Health) assigned(name string, added, lost []int32) {
+func (h *Health) updateAssignment(name string, added, lost []int32) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	m := h.members[name]
@@ -146,7 +146,7 @@ func (h *Health) assigned(name string, added, lost []int32) {
 }
 
 // left records that a member is in its group no more, until it has joined again.
-func (h *Health) left(name string) {
+func (h *Health) markLeft(name string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if m := h.members[name]; m != nil {
@@ -156,7 +156,7 @@ func (h *Health) left(name string) {
 }
 
 // restored records that members of a role can work in a partition.
-func (h *Health) restored(role string, p int32) {
+func (h *Health) markRestored(role string, p int32) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, m := range h.members {
@@ -167,7 +167,7 @@ func (h *Health) restored(role string, p int32) {
 }
 
 // live is why a restart would help, or nil.
-func (h *Health) live() error {
+func (h *Health) livenessFault() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	var faults []error
@@ -180,7 +180,7 @@ func (h *Health) live() error {
 }
 
 // startedUp is why the process isn't started, or nil.
-func (h *Health) startedUp() error {
+func (h *Health) startFault() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if !h.started {
@@ -190,11 +190,11 @@ func (h *Health) startedUp() error {
 }
 
 // ready is what the process still waits for, or nil.
-func (h *Health) ready() error {
-	if h.probed() {
+func (h *Health) readinessFault() error {
+	if h.recordReadyProbe() {
 		return errors.New("the process stops")
 	}
-	if err := h.startedUp(); err != nil {
+	if err := h.startFault(); err != nil {
 		return err
 	}
 	h.mu.Lock()
@@ -220,7 +220,7 @@ func (h *Health) ready() error {
 
 // ServeHTTP answers probes: 200 and "ok", or 503 and why not.
 func (h *Health) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	ask := map[string]func() error{LivePath: h.live, ReadyPath: h.ready, StartedPath: h.startedUp}[r.URL.Path]
+	ask := map[string]func() error{LivePath: h.livenessFault, ReadyPath: h.readinessFault, StartedPath: h.startFault}[r.URL.Path]
 	if ask == nil {
 		http.NotFound(w, r)
 		return
@@ -252,17 +252,17 @@ type watchedLog struct {
 }
 
 // watched begins to watch a worker that was opened.
-func (h *Health) watched(name string, log scheduler.Log) watchedLog {
+func (h *Health) watchWorker(name string, log scheduler.Log) watchedLog {
 	w := watchedLog{log, h, name, &turns.Loop{}}
 	w.loop.Begin()
-	h.loop(name, w.loop)
+	h.watchLoop(name, w.loop)
 	return w
 }
 
 // Close ends that.
 func (w watchedLog) Close() {
-	w.health.loop(w.name, nil)
-	w.health.left(w.name)
+	w.health.watchLoop(w.name, nil)
+	w.health.markLeft(w.name)
 	w.Log.Close()
 }
 

@@ -37,29 +37,29 @@ func wantProbe(t *testing.T, h http.Handler, path string, status int, text strin
 func TestHealth(t *testing.T) {
 	const no, yes = http.StatusServiceUnavailable, http.StatusOK
 	h := newHealth()
-	h.member("scheduler", "worker", nil)
+	h.addMember("scheduler", "worker", nil)
 	behind := map[int32]bool{1: true}
-	h.member("index", "index", func(p int32) bool { return !behind[p] })
+	h.addMember("index", "index", func(p int32) bool { return !behind[p] })
 	wantProbe(t, h, StartedPath, no, "being started")
 	wantProbe(t, h, ReadyPath, no, "being started")
 	wantProbe(t, h, LivePath, yes, "ok")
-	h.begun()
+	h.markStarted()
 	wantProbe(t, h, StartedPath, yes, "ok")
 	wantProbe(t, h, ReadyPath, no, "worker: it has not joined its group")
-	h.assigned("index", []int32{0, 1}, nil)
-	h.assigned("worker", []int32{0, 1, 2}, nil)
+	h.updateAssignment("index", []int32{0, 1}, nil)
+	h.updateAssignment("worker", []int32{0, 1, 2}, nil)
 	wantProbe(t, h, ReadyPath, no, "worker: it restores partitions [0 1 2]")
-	h.restored("supervisor", 0) // another role's
-	h.restored("scheduler", 0)
-	h.assigned("worker", nil, []int32{2})
+	h.markRestored("supervisor", 0) // another role's
+	h.markRestored("scheduler", 0)
+	h.updateAssignment("worker", nil, []int32{2})
 	wantProbe(t, h, ReadyPath, no, "[1]")
-	h.restored("scheduler", 1)
+	h.markRestored("scheduler", 1)
 	wantProbe(t, h, ReadyPath, no, "index: it restores partitions [1]")
 	behind[1] = false
 	wantProbe(t, h, ReadyPath, yes, "ok")
 	behind[1] = true // under load it may be behind for a moment
 	wantProbe(t, h, ReadyPath, yes, "ok")
-	h.left("worker")
+	h.markLeft("worker")
 	wantProbe(t, h, ReadyPath, no, "worker: it has not joined")
 	wantProbe(t, h, LivePath, yes, "ok")
 	wantProbe(t, h, "/", http.StatusNotFound, "")
@@ -84,7 +84,7 @@ func TestLiveness(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHealth()
 		log := waits{release: make(chan struct{})}
-		watched := h.watched("worker", log)
+		watched := h.watchWorker("worker", log)
 		go func() { _, _ = watched.Poll(t.Context()) }()
 		time.Sleep(time.Hour)
 		wantProbe(t, h, LivePath, http.StatusOK, "ok")
@@ -97,7 +97,7 @@ func TestLiveness(t *testing.T) {
 		wantProbe(t, h, LivePath, http.StatusOK, "ok")
 
 		var supervisor turns.Loop
-		h.loop("supervisor", &supervisor)
+		h.watchLoop("supervisor", &supervisor)
 		supervisor.Begin()
 		time.Sleep(25 * time.Second)
 		wantProbe(t, h, LivePath, http.StatusServiceUnavailable, "supervisor")
@@ -227,18 +227,18 @@ func TestDrained(t *testing.T) {
 		{"nobody asks", 0, 0, 0},
 		{"asked long ago", time.Hour, 0, 0},
 		{"asked every 2 s", time.Second, 2 * time.Second, 6 * time.Second},
-		{"asked no more", time.Second, 0, drainMost},
+		{"asked no more", time.Second, 0, drainMax},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				n := &Instance{metrics: NewMetrics()}
-				n.metrics.health.begun()
+				n.metrics.health.markStarted()
 				if c.asked > 0 {
 					wantProbe(t, n.Health(), ReadyPath, http.StatusOK, "ok")
 				}
 				time.Sleep(c.asked)
 				ctx, stop := context.WithCancel(t.Context())
-				drained, cancel := n.Drained(ctx)
+				drained, cancel := n.DrainContext(ctx)
 				defer cancel()
 				begun := time.Now()
 				stop()

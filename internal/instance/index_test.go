@@ -158,7 +158,7 @@ func (l *eventLog) list(a *indexing, f projections.Filter) (tasks []events.Summa
 func (l *eventLog) waitAll(a *indexing, ends map[int32]int64) {
 	l.t.Helper()
 	for p, end := range ends {
-		if err := a.Wait(l.t.Context(), p, end); err != nil {
+		if err := a.AwaitSaved(l.t.Context(), p, end); err != nil {
 			l.t.Fatal(err)
 		}
 	}
@@ -178,7 +178,7 @@ func TestIndexIsWaitedFor(t *testing.T) {
 		for range 4 {
 			asked.Go(func() {
 				for p, end := range ends {
-					if err := a.Wait(t.Context(), p, end); err != nil {
+					if err := a.AwaitSaved(t.Context(), p, end); err != nil {
 						t.Error(err)
 					}
 				}
@@ -206,7 +206,7 @@ func TestIndexIsWaitedFor(t *testing.T) {
 	ctx, expired := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer expired()
 	at := a.Progress()[1].Next
-	if err := a.Wait(ctx, 1, at+1); err == nil || ctx.Err() == nil {
+	if err := a.AwaitSaved(ctx, 1, at+1); err == nil || ctx.Err() == nil {
 		t.Errorf("waited for what isn't there: %v", err)
 	}
 	c, _, err := a.Counts(1)
@@ -259,7 +259,7 @@ func TestIndexAnswersWhileItRebuilds(t *testing.T) {
 	if status, why := other.ready(); status != http.StatusOK {
 		t.Errorf("another isn't ready: %d %s", status, why)
 	}
-	if err := a.Fresh(t.Context(), everyPartition...); err != nil {
+	if err := a.Flush(t.Context(), everyPartition...); err != nil {
 		t.Fatal(err)
 	}
 	got, asOf := l.list(a, projections.Filter{})

@@ -43,12 +43,12 @@ type Instance struct {
 	Admin      *kafka.Admin
 	Producer   *kafka.Producer
 
-	c       Config
-	catalog *catalog
-	metrics *Metrics
-	log     *slog.Logger
-	roles   *errgroup.Group
-	keeps   atomic.Bool // copies of deleted definitions
+	config       Config
+	catalog      *catalog
+	metrics      *Metrics
+	log          *slog.Logger
+	roles        *errgroup.Group
+	keepsDeleted atomic.Bool // copies of deleted definitions
 
 	mu        sync.Mutex
 	stores    []*projections.Store
@@ -78,7 +78,7 @@ type Config struct {
 	// it is with the embedded broker.
 	OwnClock bool
 	// Reads: the process only reads events, so that it may open an imported history.
-	Reads bool
+	ReadOnly bool
 	// Snapshots say when a scheduler writes those of its partitions. The zero
 	// value is good.
 	Snapshots projections.SnapshotOptions
@@ -100,11 +100,11 @@ type Seams struct {
 	// Now is the wall clock of the process.
 	Now func() time.Time
 	// Standing is how often it is looked whether workers stand still.
-	Standing time.Duration
+	StallCheckEvery time.Duration
 }
 
 // through is what a seam makes of a thing.
-func through[T any](seam func(T) T, thing T) T {
+func wrapped[T any](seam func(T) T, thing T) T {
 	if seam == nil {
 		return thing
 	}
@@ -123,7 +123,7 @@ func (c *catalog) ReadToEndNow(ctx context.Context) error { return c.watch.ReadT
 var ErrUnreachable = errors.New("unreachable")
 
 // Reach fails early, and clearly, if no broker answers (ErrUnreachable), or none lets the client in.
-func Reach(ctx context.Context, admin *kafka.Admin) error {
+func CheckReachable(ctx context.Context, admin *kafka.Admin) error {
 	ctx, cancel := context.WithTimeout(ctx, reachWithin)
 	defer cancel()
 	if err := admin.Ping(ctx); errors.Is(err, kafka.ErrLogin) {
@@ -141,7 +141,7 @@ func Open(ctx context.Context, cfg kafka.Config, c Config) (*Instance, error) {
 	if c.Seams.Now != nil {
 		clock = kafka.NewClockOf(c.Seams.Now)
 	}
-	n := &Instance{Kafka: cfg, DataDir: c.DataDir, Clock: clock, c: c, metrics: c.Metrics, log: c.Log}
+	n := &Instance{Kafka: cfg, DataDir: c.DataDir, Clock: clock, config: c, metrics: c.Metrics, log: c.Log}
 	if !c.OwnClock {
 		n.Kafka.Clock = clock
 	}
@@ -152,11 +152,11 @@ func Open(ctx context.Context, cfg kafka.Config, c Config) (*Instance, error) {
 	if n.Admin, err = kafka.OpenAdmin(n.Kafka); err != nil {
 		return nil, err
 	}
-	if err := Reach(ctx, n.Admin); err != nil {
+	if err := CheckReachable(ctx, n.Admin); err != nil {
 		n.Admin.Close()
 		return nil, err
 	}
-	if err := n.learn(ctx); err != nil {
+	if err := n.checkFormat(ctx); err != nil {
 		n.Admin.Close()
 		return nil, err
 	}
@@ -168,9 +168,9 @@ func Open(ctx context.Context, cfg kafka.Config, c Config) (*Instance, error) {
 	return n, nil
 }
 
-func (n *Instance) learn(ctx context.Context) error {
+func (n *Instance) checkFormat(ctx context.Context) error {
 	check := n.Admin.CheckFormat
-	if n.c.Reads {
+	if n.config.ReadOnly {
 		check = n.Admin.CheckReadable
 	}
 	format, err := check(ctx)
@@ -201,12 +201,12 @@ func (n *Instance) Run(ctx context.Context, start func(ctx context.Context) erro
 	g, roles := errgroup.WithContext(ctx)
 	n.roles = g
 	if n.metrics != nil {
-		defer context.AfterFunc(roles, n.metrics.health.stops)()
+		defer context.AfterFunc(roles, n.metrics.health.markStopping)()
 	}
 	g.Go(func() error {
 		err := start(roles)
 		if err == nil && n.metrics != nil {
-			n.metrics.health.begun()
+			n.metrics.health.markStarted()
 		}
 		if ctx.Err() != nil {
 			return ctx.Err() // what was begun was cut off, and says so in its own words
@@ -222,10 +222,10 @@ func (n *Instance) Run(ctx context.Context, start func(ctx context.Context) erro
 
 // Drained is a context that ends some time after ctx: the instance isn't ready from the end of ctx on, and what
 // runs under Drained goes on until those that balance requests between instances know. Nobody waits if nobody asks.
-func (n *Instance) Drained(ctx context.Context) (context.Context, context.CancelFunc) {
+func (n *Instance) DrainContext(ctx context.Context) (context.Context, context.CancelFunc) {
 	drained, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, func() {
-		n.metrics.health.stops()
+		n.metrics.health.markStopping()
 		n.metrics.health.drain()
 		cancel()
 	})
@@ -239,7 +239,7 @@ func (n *Instance) Drained(ctx context.Context) (context.Context, context.Cancel
 func (n *Instance) Go(fn func() error) { n.roles.Go(fn) }
 
 // CountDenied counts a request to a console with an invalid token.
-func (n *Instance) CountDenied() { n.metrics.denied.Inc() }
+func (n *Instance) CountDenied() { n.metrics.consoleDenied.Inc() }
 
 // Health answers probes about the instance.
 func (n *Instance) Health() http.Handler { return n.metrics.health }
@@ -262,13 +262,13 @@ func (n *Instance) Close() {
 
 // follow starts to follow the definitions, if nobody did, and returns when they are
 // read. It is called within Run, which ends when they can't be followed any more.
-func (n *Instance) follow(ctx context.Context) error {
+func (n *Instance) followDefinitions(ctx context.Context) error {
 	if n.catalog != nil {
 		return n.catalog.ReadToEndNow(ctx)
 	}
-	c := &scheduler.Compiled{Rejected: func(key string, err error) { n.rejectedDefinition(ctx, key, err) },
+	c := &scheduler.Compiled{Rejected: func(key string, err error) { n.reportRejectedDefinition(ctx, key, err) },
 		Deleted: func(d *workflow.Definition) {
-			if n.keeps.Load() {
+			if n.keepsDeleted.Load() {
 				n.keepDefinition(ctx, d)
 			}
 		}}
@@ -291,7 +291,7 @@ func (n *Instance) follow(ctx context.Context) error {
 }
 
 // rejectedDefinition: what doesn't compile is ignored, with an alert.
-func (n *Instance) rejectedDefinition(ctx context.Context, key string, err error) {
+func (n *Instance) reportRejectedDefinition(ctx context.Context, key string, err error) {
 	n.log.Warn("definition ignored", "key", key, "error", err)
 	if n.History {
 		return
@@ -306,8 +306,8 @@ func (n *Instance) rejectedDefinition(ctx context.Context, key string, err error
 
 // keepDeleted has a scheduler keep what tasks began with: copies of the definitions that were deleted, and
 // that will be, are written under keys of their own. Compaction then leaves them.
-func (n *Instance) keepDeleted(ctx context.Context) {
-	if n.History || n.keeps.Swap(true) {
+func (n *Instance) keepDeletedDefinitions(ctx context.Context) {
+	if n.History || n.keepsDeleted.Swap(true) {
 		return
 	}
 	for _, d := range n.catalog.Unkept() {
@@ -332,32 +332,32 @@ func (n *Instance) source(role string) string {
 }
 
 // member is a group instance id, if this process is to be a static member.
-func (n *Instance) member(role string) string {
-	if n.c.Name == "" {
+func (n *Instance) memberID(role string) string {
+	if n.config.Name == "" {
 		return ""
 	}
-	return string(n.Kafka.Namespace) + role + "." + n.c.Name
+	return string(n.Kafka.Namespace) + role + "." + n.config.Name
 }
 
 // leavesOnStop is for a member that may close and open again while the roles
 // run: then it stays. ctx ends when they stop.
-func (n *Instance) leavesOnStop(ctx context.Context) func() bool {
-	return func() bool { return n.c.LeaveOnStop && ctx.Err() != nil }
+func (n *Instance) leaveOnStop(ctx context.Context) func() bool {
+	return func() bool { return n.config.LeaveOnStop && ctx.Err() != nil }
 }
 
 // leaves is for a member that closes when it stops, or can't work: others are to
 // have its partitions.
-func (n *Instance) leaves() bool { return n.c.LeaveOnStop }
+func (n *Instance) leaveOnClose() bool { return n.config.LeaveOnStop }
 
 // store opens the projection store of a role; it is flushed and closed when
 // the roles end.
-func (n *Instance) store(ctx context.Context, view string) (*projections.Store, error) {
-	dir, err := n.folder()
+func (n *Instance) openStore(ctx context.Context, view string) (*projections.Store, error) {
+	dir, err := n.storeDir()
 	if err != nil {
 		return nil, err
 	}
 	id := projections.Identity{ClusterID: n.ClusterID, Namespace: n.Kafka.Namespace, Partitions: n.Partitions, View: view}
-	s, err := projections.Open(filepath.Join(dir, view), id, projections.Options{FS: n.c.Seams.FS, HotBytes: n.c.HotBytes, Snapshots: n.c.Snapshots, Listener: &projections.Listener{
+	s, err := projections.Open(filepath.Join(dir, view), id, projections.Options{FS: n.config.Seams.FS, HotBytes: n.config.HotBytes, Snapshots: n.config.Snapshots, Listener: &projections.Listener{
 		Fatal:      func(err error) { n.log.Error("store stopped", "view", view, "error", err) },
 		Background: func(err error) { n.log.Warn("store", "view", view, "error", err) },
 		Snapshot: func(p int32, of events.Snapshot) {
@@ -380,7 +380,7 @@ func (n *Instance) store(ctx context.Context, view string) (*projections.Store, 
 }
 
 // folder is where the stores are.
-func (n *Instance) folder() (string, error) {
+func (n *Instance) storeDir() (string, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.DataDir != "" || n.temporary != "" {

@@ -34,9 +34,9 @@ type observer struct {
 
 	// until is the type of the event that ends a task as far as this observer is
 	// concerned; empty: its last one.
-	until string
+	endType string
 	// also, if set, is shown every event of the observer's tasks, by its type.
-	also func(n int, what string, r *kgo.Record) error
+	onEvent func(n int, what string, r *kgo.Record) error
 
 	events, bytes atomic.Int64 // seen
 	ended         atomic.Int64 // tasks of the run
@@ -51,7 +51,7 @@ type observer struct {
 }
 
 // observe opens an observer of a site's log from its end as of now.
-func observe(ctx context.Context, s *site, admin *kafka.Admin, o *orders, t *tally, slots chan struct{}) (*observer, error) {
+func observe(ctx context.Context, s *environment, admin *kafka.Admin, o *orders, t *tally, slots chan struct{}) (*observer, error) {
 	topic := s.cfg.Namespace.Events()
 	ends, err := admin.EndOffsets(ctx, topic)
 	if err != nil {
@@ -95,12 +95,12 @@ func (o *observer) run(ctx context.Context) {
 			return
 		}
 		at := o.tally.now()
-		fetches.EachRecord(func(r *kgo.Record) { o.take(r, at) })
-		o.tell()
+		fetches.EachRecord(func(r *kgo.Record) { o.observeRecord(r, at) })
+		o.signalChange()
 	}
 }
 
-func (o *observer) take(r *kgo.Record, at int64) {
+func (o *observer) observeRecord(r *kgo.Record, at int64) {
 	size := len(r.Key) + len(r.Value)
 	var ceType []byte
 	for i := range r.Headers {
@@ -112,24 +112,24 @@ func (o *observer) take(r *kgo.Record, at int64) {
 	}
 	o.events.Add(1)
 	o.bytes.Add(int64(size))
-	if o.also != nil {
+	if o.onEvent != nil {
 		if n, ours := o.orders.number(r.Key); ours {
-			if err := o.also(n, string(ceType), r); err != nil {
+			if err := o.onEvent(n, string(ceType), r); err != nil {
 				o.fail(err)
 			}
 		}
 	}
-	if o.until != "" {
-		if string(ceType) == o.until {
-			o.end(r, at, &o.processed)
+	if o.endType != "" {
+		if string(ceType) == o.endType {
+			o.recordEnd(r, at, &o.processed)
 		}
 		return
 	}
 	switch string(ceType) {
 	case typeProcessed:
-		o.end(r, at, &o.processed)
+		o.recordEnd(r, at, &o.processed)
 	case typeUndone, typeCancelled:
-		o.end(r, at, &o.undone)
+		o.recordEnd(r, at, &o.undone)
 	case typeExpired:
 		o.expired.Add(1)
 	case typeHeld:
@@ -137,9 +137,9 @@ func (o *observer) take(r *kgo.Record, at int64) {
 	}
 }
 
-func (o *observer) end(r *kgo.Record, at int64, as *atomic.Int64) {
+func (o *observer) recordEnd(r *kgo.Record, at int64, as *atomic.Int64) {
 	n, ours := o.orders.number(r.Key)
-	if !ours || !o.tally.done(n, at) {
+	if !ours || !o.tally.recordEnd(n, at) {
 		return
 	}
 	as.Add(1)
@@ -156,7 +156,7 @@ func (o *observer) fail(err error) {
 		o.err = err
 	}
 	o.mu.Unlock()
-	o.tell()
+	o.signalChange()
 }
 
 func (o *observer) failure() error {
@@ -165,7 +165,7 @@ func (o *observer) failure() error {
 	return o.err
 }
 
-func (o *observer) tell() {
+func (o *observer) signalChange() {
 	select {
 	case o.changed <- struct{}{}:
 	default:

@@ -13,14 +13,14 @@ import (
 )
 
 // stillLog has no partitions, and nothing comes.
-type stillLog struct{}
+type emptyLog struct{}
 
-func (stillLog) Close()                                    {}
-func (stillLog) Position(string, int32) (int64, bool)      { return 0, false }
-func (stillLog) HighWatermark(string, int32) (int64, bool) { return 0, false }
-func (stillLog) Tail(string, int32) (int64, bool)          { return 0, false }
+func (emptyLog) Close()                                    {}
+func (emptyLog) Position(string, int32) (int64, bool)      { return 0, false }
+func (emptyLog) HighWatermark(string, int32) (int64, bool) { return 0, false }
+func (emptyLog) Tail(string, int32) (int64, bool)          { return 0, false }
 
-func (stillLog) Poll(ctx context.Context) ([]events.Record, error) {
+func (emptyLog) Poll(ctx context.Context) ([]events.Record, error) {
 	select {
 	case <-time.After(time.Second):
 		return nil, nil
@@ -46,7 +46,7 @@ func TestHangingDiskEndsTheIndex(t *testing.T) {
 					}
 				}
 				go func() {
-					ended <- x.Run(ctx, stillLog{}, "events", hang)
+					ended <- x.Run(ctx, emptyLog{}, "events", hang)
 				}()
 				<-hanging
 				if told {

@@ -10,7 +10,7 @@ import (
 // Catalog is the definitions that were applied, followed from now on; those that
 // were there are in it when it returns.
 func (n *Instance) Catalog(ctx context.Context) (*scheduler.Compiled, error) {
-	if err := n.follow(ctx); err != nil {
+	if err := n.followDefinitions(ctx); err != nil {
 		return nil, fmt.Errorf("read the workflow definitions: %w", err)
 	}
 	return n.catalog.Compiled, nil

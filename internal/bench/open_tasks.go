@@ -59,7 +59,7 @@ type OpenLevel struct {
 }
 
 // atLevel is what the rounds at one level say, each beside one of the first level's.
-func atLevel(rounds, first []OpenLevel) OpenLevel {
+func summarizeLevel(rounds, first []OpenLevel) OpenLevel {
 	var cpu, throughput, memory, bounded []float64
 	for i := range rounds {
 		cpu = append(cpu, rounds[i].Result.CPUPerTask/first[i].Result.CPUPerTask)
@@ -78,7 +78,7 @@ func atLevel(rounds, first []OpenLevel) OpenLevel {
 func median(of []float64) float64 { return slices.Sorted(slices.Values(of))[len(of)/2] }
 
 // weighed says what each open task takes of memory.
-func (x *OpenLevel) weighed(first *OpenLevel) {
+func (x *OpenLevel) computePerTask(first *OpenLevel) {
 	if more := float64(x.Open - first.Open); more > 0 {
 		x.PerTask = float64(x.RolesMemory-first.RolesMemory) / more
 		x.PerTaskUnbounded = x.PerTask - float64(x.Bounded-first.Bounded)/more
@@ -86,20 +86,20 @@ func (x *OpenLevel) weighed(first *OpenLevel) {
 }
 
 // unsavedWithin is longer than any role keeps what it knows from its store.
-const unsavedWithin = 3 * time.Second
+const settleAfter = 3 * time.Second
 
 // unbounded lets all parked tasks be at work.
 const unbounded = 1 << 30
 
 // openLog is a log with open tasks.
 type openLog struct {
-	*site
+	*environment
 	open int
 	want map[events.TaskState]int // as the tasks of the log must be in the end
 }
 
 // beside is the folder of the log that isn't the first level's.
-const beside = "beside"
+const secondLogDir = "beside"
 
 // RunOpen measures a load while tasks are open, level by level on one log, and beside each
 // the first level on another.
@@ -107,7 +107,7 @@ func RunOpen(ctx context.Context, o OpenOptions) (result *OpenResult, err error)
 	if err := errors.Join(o.Load.Check(), checkLevels(o.Levels, o.Rounds)); err != nil {
 		return nil, err
 	}
-	dir, remove, err := folder(o.Dir)
+	dir, remove, err := runDir(o.Dir)
 	if err != nil {
 		return nil, err
 	}
@@ -118,17 +118,17 @@ func RunOpen(ctx context.Context, o OpenOptions) (result *OpenResult, err error)
 			err = errors.Join(err, l.close())
 		}
 	}()
-	for _, dir := range []string{dir, filepath.Join(dir, beside)}[:min(len(o.Levels), 2)] {
-		s, err := openSite(siteOptions{dir: dir, cluster: o.Cluster, log: o.Log})
+	for _, dir := range []string{dir, filepath.Join(dir, secondLogDir)}[:min(len(o.Levels), 2)] {
+		s, err := openEnvironment(environmentOptions{dir: dir, cluster: o.Cluster, log: o.Log})
 		if err != nil {
 			return nil, err
 		}
-		logs = append(logs, &openLog{site: s, want: map[events.TaskState]int{}})
+		logs = append(logs, &openLog{environment: s, want: map[events.TaskState]int{}})
 		if err := s.prepareAll(ctx, &o.Load); err != nil {
 			return nil, err
 		}
 	}
-	if result, err = openLevels(ctx, &o, logs); err != nil {
+	if result, err = measureLevels(ctx, &o, logs); err != nil {
 		return nil, err
 	}
 	for _, l := range logs {
@@ -147,14 +147,14 @@ func RunOpen(ctx context.Context, o OpenOptions) (result *OpenResult, err error)
 }
 
 // openLevels measures all levels: the first on the first log, the others on the second.
-func openLevels(ctx context.Context, o *OpenOptions, logs []*openLog) (*OpenResult, error) {
+func measureLevels(ctx context.Context, o *OpenOptions, logs []*openLog) (*OpenResult, error) {
 	result := &OpenResult{Rounds: o.Rounds, Levels: make([]OpenLevel, 1)}
 	var first []OpenLevel // all of the first level
 	others := o.Levels[1:]
 	for i := range max(1, len(others)) {
 		var base, rounds []OpenLevel
 		for range result.Rounds {
-			x, err := logs[0].level(ctx, &o.Options, o.Levels[0])
+			x, err := logs[0].measureLevel(ctx, &o.Options, o.Levels[0])
 			if err != nil {
 				return nil, err
 			}
@@ -162,19 +162,19 @@ func openLevels(ctx context.Context, o *OpenOptions, logs []*openLog) (*OpenResu
 			if len(others) == 0 {
 				continue
 			}
-			if x, err = logs[1].level(ctx, &o.Options, others[i]); err != nil {
+			if x, err = logs[1].measureLevel(ctx, &o.Options, others[i]); err != nil {
 				return nil, err
 			}
 			rounds = append(rounds, *x)
 		}
 		first = append(first, base...)
 		if len(others) > 0 {
-			result.Levels = append(result.Levels, atLevel(rounds, base))
+			result.Levels = append(result.Levels, summarizeLevel(rounds, base))
 		}
 	}
-	result.Levels[0] = atLevel(first, first)
+	result.Levels[0] = summarizeLevel(first, first)
 	for i := range result.Levels {
-		result.Levels[i].weighed(&result.Levels[0])
+		result.Levels[i].computePerTask(&result.Levels[0])
 	}
 	return result, nil
 }
@@ -190,7 +190,7 @@ func checkLevels(levels []int, rounds int) error {
 }
 
 // prepareAll creates the topics and writes both definitions.
-func (s *site) prepareAll(ctx context.Context, l *Load) error {
+func (s *environment) prepareAll(ctx context.Context, l *Load) error {
 	d, err := l.Definition()
 	if err != nil {
 		return err
@@ -203,23 +203,23 @@ func (s *site) prepareAll(ctx context.Context, l *Load) error {
 }
 
 // level parks what is missing to so many open tasks, measures the load, and weighs the roles.
-func (s *openLog) level(ctx context.Context, o *Options, open int) (*OpenLevel, error) {
+func (s *openLog) measureLevel(ctx context.Context, o *Options, open int) (*OpenLevel, error) {
 	more := open - s.open
 	r := newRun(o)
-	r.site, r.orders = s.site, spreadOrders(o.Load.Payload)
+	r.env, r.orders = s.environment, spreadOrders(o.Load.Payload)
 	part := r.roles()
 	part.parked = true
 	p := s.park(more, o.Load.Payload)
 	p.orders = spreadOrders(o.Load.Payload)
 	x := &OpenLevel{Open: open}
 	var held int64
-	err := s.serve(ctx, part, func(ctx context.Context, n *instance.Instance) error {
-		if err := part.joined(ctx, n); err != nil {
+	err := s.runRoles(ctx, part, func(ctx context.Context, n *instance.Instance) error {
+		if err := part.awaitJoined(ctx, n); err != nil {
 			return err
 		}
 		before := cpuTime()
 		if more > 0 {
-			err := p.fill(ctx, n, o.progress)
+			err := p.submit(ctx, n, o.progress)
 			p.close() // its reader would read the load's events, too
 			if err != nil {
 				return err
@@ -234,10 +234,10 @@ func (s *openLog) level(ctx context.Context, o *Options, open int) (*OpenLevel, 
 		if err := r.measure(ctx, n); err != nil {
 			return err
 		}
-		if err := x.weigh(n); err != nil {
+		if err := x.addStoreMemory(n); err != nil {
 			return err
 		}
-		held = resident()
+		held = residentMemory()
 		return nil
 	})
 	if err != nil {
@@ -247,7 +247,7 @@ func (s *openLog) level(ctx context.Context, o *Options, open int) (*OpenLevel, 
 	for state, n := range o.Load.ends() {
 		s.want[state] += n
 	}
-	x.RolesMemory, x.Result = held-resident(), r.result
+	x.RolesMemory, x.Result = held-residentMemory(), r.result
 	runtime.KeepAlive(p) // what the bench holds weighs on both sides
 	runtime.KeepAlive(r)
 	return x, nil
@@ -257,7 +257,7 @@ func (s *openLog) level(ctx context.Context, o *Options, open int) (*OpenLevel, 
 // is no cost of the load.
 func settle(ctx context.Context, n *instance.Instance) error {
 	select { // roles tell nobody that they have saved
-	case <-time.After(unsavedWithin):
+	case <-time.After(settleAfter):
 	case <-ctx.Done():
 		return ctx.Err()
 	}
@@ -270,7 +270,7 @@ func settle(ctx context.Context, n *instance.Instance) error {
 }
 
 // weigh takes note of what the stores hold within their bounds.
-func (x *OpenLevel) weigh(n *instance.Instance) error {
+func (x *OpenLevel) addStoreMemory(n *instance.Instance) error {
 	for _, store := range n.Stores() {
 		held, most, err := store.Held()
 		if err != nil {
@@ -282,7 +282,7 @@ func (x *OpenLevel) weigh(n *instance.Instance) error {
 }
 
 // resident is what the process holds of memory when it has given back what it can.
-func resident() int64 {
+func residentMemory() int64 {
 	debug.FreeOSMemory()
-	return memory("VmRSS")
+	return statusMemory("VmRSS")
 }

@@ -42,7 +42,7 @@ const (
 var neverOpen = agent.Breaker{Failures: math.MaxUint32}
 
 // site is a broker with a namespace of its own on it, and a folder.
-type site struct {
+type environment struct {
 	cfg    kafka.Config
 	broker *embedded.Broker // nil: a cluster of somebody
 	dir    string
@@ -53,7 +53,7 @@ type site struct {
 }
 
 // siteOptions say where to measure.
-type siteOptions struct {
+type environmentOptions struct {
 	dir     string        // holds the log of an embedded broker, and the projections
 	cluster *kafka.Config // nil: an embedded broker
 	log     *slog.Logger
@@ -61,8 +61,8 @@ type siteOptions struct {
 }
 
 // openSite starts the broker, or takes a namespace of the cluster that nobody has.
-func openSite(o siteOptions) (*site, error) {
-	s := &site{dir: o.dir, meter: &meter{}, log: o.log}
+func openEnvironment(o environmentOptions) (*environment, error) {
+	s := &environment{dir: o.dir, meter: &meter{}, log: o.log}
 	if s.log == nil {
 		s.log = slog.New(slog.NewTextHandler(io.Discard, nil))
 	}
@@ -83,7 +83,7 @@ func openSite(o siteOptions) (*site, error) {
 }
 
 // kind names the broker.
-func (s *site) kind() string {
+func (s *environment) brokerKind() string {
 	if s.broker != nil {
 		return "embedded"
 	}
@@ -91,19 +91,19 @@ func (s *site) kind() string {
 }
 
 // client is one of the load generator's own.
-func (s *site) client(opts ...kgo.Opt) (*kgo.Client, error) {
+func (s *environment) client(opts ...kgo.Opt) (*kgo.Client, error) {
 	return kgo.NewClient(append(s.cfg.ClientOptions(), opts...)...)
 }
 
 // prepare creates the topics, and writes the definitions before anybody reads
 // them.
-func (s *site) prepare(ctx context.Context, partitions int32, definitions ...*workflow.Definition) error {
+func (s *environment) prepare(ctx context.Context, partitions int32, definitions ...*workflow.Definition) error {
 	admin, err := kafka.OpenAdmin(s.cfg)
 	if err != nil {
 		return err
 	}
 	defer admin.Close()
-	if err := instance.Reach(ctx, admin); err != nil {
+	if err := instance.CheckReachable(ctx, admin); err != nil {
 		return err
 	}
 	topics := kafka.Topics{Partitions: partitions, Agents: map[string]int32{}}
@@ -131,7 +131,7 @@ func (s *site) prepare(ctx context.Context, partitions int32, definitions ...*wo
 }
 
 // close ends the broker, or deletes what the namespace holds.
-func (s *site) close() error {
+func (s *environment) close() error {
 	if s.broker != nil {
 		return s.broker.Close()
 	}
@@ -190,7 +190,7 @@ type roles struct {
 
 // serve runs the roles for as long as drive takes. When it returns, they have
 // ended.
-func (s *site) serve(ctx context.Context, r roles, drive func(ctx context.Context, n *instance.Instance) error) error {
+func (s *environment) runRoles(ctx context.Context, r roles, drive func(ctx context.Context, n *instance.Instance) error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	if r.seams.Worker == nil {
@@ -252,7 +252,7 @@ func (r *roles) start(ctx context.Context, n *instance.Instance) error {
 
 // joined returns when every role is a member of its group: from then on nothing
 // waits for a rebalance.
-func (r *roles) joined(ctx context.Context, n *instance.Instance) error {
+func (r *roles) awaitJoined(ctx context.Context, n *instance.Instance) error {
 	ns := n.Kafka.Namespace
 	groups := []string{ns.SchedulerGroup()}
 	if r.supervisor {
@@ -261,12 +261,12 @@ func (r *roles) joined(ctx context.Context, n *instance.Instance) error {
 	for name := range r.agents {
 		groups = append(groups, ns.AgentGroup(name))
 	}
-	return joined(ctx, n.Admin, groups)
+	return awaitGroupsStable(ctx, n.Admin, groups)
 }
 
 // joined returns when the groups are stable. A cluster that has had no group before
 // needs a moment until it knows who coordinates them.
-func joined(ctx context.Context, admin *kafka.Admin, groups []string) error {
+func awaitGroupsStable(ctx context.Context, admin *kafka.Admin, groups []string) error {
 	waiting, cancel := context.WithTimeout(ctx, joinWithin)
 	defer cancel()
 	for len(groups) > 0 {

@@ -13,7 +13,7 @@ type generator struct {
 	slots chan struct{} // holds one for each task at once; nil: no bound
 	// pace says how long after the first of a part the i-th is to be sent; nil: when
 	// there is room for it.
-	pace func(i int) time.Duration
+	dueAfter func(i int) time.Duration
 	// write hands a submission over, of which written is told later; flush returns
 	// when it was told of all.
 	write func(ctx context.Context, n int)
@@ -25,10 +25,10 @@ type generator struct {
 
 // pauseLeast is the shortest wait that is worth one: what is due sooner is sent at
 // once. Its time counts from when it was to be sent all the same.
-const pauseLeast = 50 * time.Microsecond
+const pauseMin = 50 * time.Microsecond
 
 // atRate is the pace of a load with a rate; nil without.
-func (l *Load) atRate() func(i int) time.Duration {
+func (l *Load) dueAtRate() func(i int) time.Duration {
 	if l.Rate == 0 {
 		return nil
 	}
@@ -41,10 +41,10 @@ func (g *generator) send(ctx context.Context, from, to int) error {
 	began := g.tally.now()
 	for n := from; n < to; n++ {
 		var due int64
-		if g.pace != nil {
-			due = began + int64(g.pace(n-from))
+		if g.dueAfter != nil {
+			due = began + int64(g.dueAfter(n-from))
 		}
-		if err := g.room(ctx, n, due); err != nil {
+		if err := g.awaitTurn(ctx, n, due); err != nil {
 			return err
 		}
 		g.write(ctx, n)
@@ -56,10 +56,10 @@ func (g *generator) send(ctx context.Context, from, to int) error {
 }
 
 // room returns when task n may be sent, and has noted when it was to be.
-func (g *generator) room(ctx context.Context, n int, due int64) error {
-	if g.pace != nil {
+func (g *generator) awaitTurn(ctx context.Context, n int, due int64) error {
+	if g.dueAfter != nil {
 		g.tally.intended[n].Store(due)
-		if wait := time.Duration(due - g.tally.now()); wait > pauseLeast {
+		if wait := time.Duration(due - g.tally.now()); wait > pauseMin {
 			select {
 			case <-time.After(wait):
 			case <-ctx.Done():
@@ -74,19 +74,19 @@ func (g *generator) room(ctx context.Context, n int, due int64) error {
 			return ctx.Err()
 		}
 	}
-	if g.pace == nil {
+	if g.dueAfter == nil {
 		g.tally.intended[n].Store(g.tally.now())
 	}
 	return g.failure()
 }
 
 // written is told what became of a submission.
-func (g *generator) written(n int, err error) {
+func (g *generator) recordWritten(n int, err error) {
 	if err != nil {
 		g.failed.CompareAndSwap(nil, &err)
 		return
 	}
-	g.tally.acked(n)
+	g.tally.recordAck(n)
 	g.acked.Add(1)
 }
 
@@ -99,10 +99,10 @@ func (g *generator) failure() error {
 
 // phase sends some tasks and waits until all have ended.
 type phase struct {
-	generator *generator
-	watch     *observer
-	progress  func(what string, done, total int64)
-	patience  time.Duration // without anything happening
+	generator    *generator
+	watch        *observer
+	progress     func(what string, done, total int64)
+	stallTimeout time.Duration // without anything happening
 }
 
 func (p *phase) run(ctx context.Context, what string, from, to int) error {
@@ -110,7 +110,7 @@ func (p *phase) run(ctx context.Context, what string, from, to int) error {
 	defer cancel()
 	sent := make(chan error, 1)
 	go func() { sent <- p.generator.send(ctx, from, to) }()
-	tick := time.NewTicker(tellEvery)
+	tick := time.NewTicker(progressEvery)
 	defer tick.Stop()
 	moved, before := time.Now(), int64(-1)
 	for sent != nil || p.watch.ended.Load() < int64(to) {
@@ -131,9 +131,9 @@ func (p *phase) run(ctx context.Context, what string, from, to int) error {
 		}
 		if n := p.watch.events.Load() + p.generator.acked.Load(); n != before {
 			moved, before = time.Now(), n
-		} else if time.Since(moved) > p.patience {
+		} else if time.Since(moved) > p.stallTimeout {
 			return fmt.Errorf("nothing has happened for %s: %d tasks were acknowledged, %d of %d have ended",
-				p.patience, p.generator.acked.Load(), p.watch.ended.Load()-int64(from), to-from)
+				p.stallTimeout, p.generator.acked.Load(), p.watch.ended.Load()-int64(from), to-from)
 		}
 	}
 	p.progress(what, int64(to-from), int64(to-from))
