@@ -37,14 +37,14 @@ func (r *roleFlags) flags(cmd *cobra.Command, state bool) {
 	f.StringVar(&r.instance, "instance", "", "name of this process; makes it a static group member, which keeps its partitions across a restart")
 	f.StringVar(&r.metricsListen, "metrics-listen", "", "address of Prometheus metrics (/metrics) and probes (/healthz, /readyz, /startupz)")
 	f.StringVar(&r.logLevel, "log-level", "info", "log level: debug, info, warn or error")
-	if !r.reads { // a console is no static member
+	if !r.reads { // a console is no group member
 		f.BoolVar(&r.leaveOnStop, "leave-on-stop", true, "with --instance: leave the consumer groups on a normal stop, so that other members take over at once; false: the partitions wait for a restart, for --session-timeout at most")
+		after := kafka.DefaultSessionTimeout
+		if !state {
+			after = kafka.DefaultAgentSessionTimeout
+		}
+		f.DurationVar(&r.session, "session-timeout", 0, fmt.Sprintf("time after which a member that sends no heartbeat loses its partitions; brokers limit the value (default %s)", after))
 	}
-	after := kafka.DefaultSessionTimeout
-	if !state {
-		after = kafka.DefaultAgentSessionTimeout
-	}
-	f.DurationVar(&r.session, "session-timeout", 0, fmt.Sprintf("time after which a member that sends no heartbeat loses its partitions; brokers limit the value (default %s)", after))
 	if state {
 		f.StringVar(&r.dataDir, "data-dir", "", "directory of the local state; without it, the state is restored from the log at each start")
 	}

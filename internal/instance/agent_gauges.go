@@ -8,22 +8,22 @@ import (
 	"github.com/waybill-run/waybill/scheduler"
 )
 
-// flows sums up how the workers of a process use the agents.
+// agentGauges sums up, over the workers of a process, how they use each agent.
 type agentGauges struct {
 	outstanding, limit, queued, silent *prometheus.GaugeVec
 
 	mu      sync.Mutex
-	byOwner map[string][]scheduler.AgentFlow // by owner
+	byOwner map[string][]scheduler.AgentFlow // workers by owner
 }
 
-// take is what a worker says of its agents.
+// update records a worker's view of its agents and updates the gauges.
 func (f *agentGauges) update(owner string, agents []scheduler.AgentFlow) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	sums := map[string]scheduler.AgentFlow{}
 	silent := map[string]int{}
 	for _, a := range f.byOwner[owner] {
-		sums[a.Agent] = scheduler.AgentFlow{} // its share may be all that there was
+		sums[a.Agent] = scheduler.AgentFlow{} // drops to zero if no worker has this agent any more
 	}
 	f.byOwner[owner] = agents
 	for _, worker := range f.byOwner {

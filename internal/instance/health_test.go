@@ -45,16 +45,16 @@ func TestHealth(t *testing.T) {
 	wantProbe(t, h, LivePath, yes, "ok")
 	h.markStarted()
 	wantProbe(t, h, StartedPath, yes, "ok")
-	wantProbe(t, h, ReadyPath, no, "worker: it has not joined its group")
+	wantProbe(t, h, ReadyPath, no, "worker: has not joined its group")
 	h.updateAssignment("index", []int32{0, 1}, nil)
 	h.updateAssignment("worker", []int32{0, 1, 2}, nil)
-	wantProbe(t, h, ReadyPath, no, "worker: it restores partitions [0 1 2]")
+	wantProbe(t, h, ReadyPath, no, "worker: is status partitions [0 1 2]")
 	h.markRestored("supervisor", 0) // another role's
 	h.markRestored("scheduler", 0)
 	h.updateAssignment("worker", nil, []int32{2})
 	wantProbe(t, h, ReadyPath, no, "[1]")
 	h.markRestored("scheduler", 1)
-	wantProbe(t, h, ReadyPath, no, "index: it restores partitions [1]")
+	wantProbe(t, h, ReadyPath, no, "index: is status partitions [1]")
 	behind[1] = false
 	wantProbe(t, h, ReadyPath, yes, "ok")
 	behind[1] = true // under load it may be behind for a moment
@@ -92,7 +92,7 @@ func TestLiveness(t *testing.T) {
 		synctest.Wait()
 		wantProbe(t, h, LivePath, http.StatusOK, "ok")
 		time.Sleep(25 * time.Second)
-		wantProbe(t, h, LivePath, http.StatusServiceUnavailable, "worker: its loop has not moved for 25s")
+		wantProbe(t, h, LivePath, http.StatusServiceUnavailable, "worker: its loop has made no progress for 25s")
 		watched.Close()
 		wantProbe(t, h, LivePath, http.StatusOK, "ok")
 

@@ -11,8 +11,8 @@ import (
 	"github.com/waybill-run/waybill/projections"
 )
 
-// StartIndex keeps the index until ctx ends. observe, which may be nil, is
-// shown every record that the index reads, from the start of an empty store, and may keep it.
+// StartIndex runs the index until ctx ends. observe, if not nil, receives all records that the index reads, from
+// the start of an empty store on. It may retain them.
 func (n *Instance) StartIndex(ctx context.Context, observe func([]events.Record)) (*index.Index, error) {
 	store, err := n.openStore(ctx, projections.ViewTimelines)
 	if err != nil {
@@ -30,7 +30,7 @@ func (n *Instance) StartIndex(ctx context.Context, observe func([]events.Record)
 	return x, nil
 }
 
-// index has the index read events, of all partitions: it is a member of no group.
+// runIndex follows the events of all partitions. It joins no group.
 func (n *Instance) runIndex(ctx context.Context, x *index.Index, observe func([]events.Record)) error {
 	topic, health := n.Kafka.Namespace.Events(), n.metrics.health
 	follower, err := kafka.OpenFollower(ctx, kafka.FollowerConfig{Config: n.Kafka, Topics: []string{topic}, Partitions: n.Partitions, Start: x.StartOffset, Again: true,
@@ -38,7 +38,7 @@ func (n *Instance) runIndex(ctx context.Context, x *index.Index, observe func([]
 			Assigned: func(added, lost []int32) { health.updateAssignment("index", added, lost) },
 			Damaged:  n.reportUnreadablePartition,
 			ReadFailed: func(err error) {
-				n.log.Warn("the brokers don't answer; reading goes on when they do", "role", "index", "error", err)
+				n.log.Warn("brokers don't respond; reading continues when they do", "role", "index", "error", err)
 			},
 		}})
 	if err != nil {

@@ -20,10 +20,10 @@ import (
 	"github.com/waybill-run/waybill/supervisor"
 )
 
-// Metrics is what a process counts. docs/reference/metrics.md is generated from these names and help texts.
+// Metrics are the counters of a process. docs/reference/metrics.md is generated from their names and help texts.
 type Metrics struct {
 	registry           *prometheus.Registry
-	health             *Health // of the process, which the same server tells
+	health             *Health // probes are served with the metrics
 	kafka              kafka.Hook
 	tasksEnded         *prometheus.CounterVec
 	transactions       *prometheus.CounterVec
@@ -58,7 +58,7 @@ type Metrics struct {
 	agents             agentGauges
 }
 
-// NewMetrics are metrics that have counted nothing.
+// NewMetrics registers all metrics.
 func NewMetrics() *Metrics {
 	r := prometheus.NewRegistry()
 	r.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
@@ -127,7 +127,7 @@ func NewMetrics() *Metrics {
 	return m
 }
 
-// clockOffset is that of the process whose metrics these are.
+// clockOffset is the offset of the process's clock, in seconds.
 func (m *Metrics) clockOffset() float64 {
 	clock := m.clock.Load()
 	if clock == nil {
@@ -136,8 +136,8 @@ func (m *Metrics) clockOffset() float64 {
 	return clock.Offset().Seconds()
 }
 
-// zero has counters begin at zero: of one that comes into being with its first count, rates and
-// increases are without that count.
+// initCounters creates counters at zero. Rates and increases miss the first count of a counter that is created by
+// it.
 func initCounters[L ~string](of *prometheus.CounterVec, values ...L) {
 	for _, v := range values {
 		of.WithLabelValues(string(v))
@@ -146,7 +146,7 @@ func initCounters[L ~string](of *prometheus.CounterVec, values ...L) {
 
 func (m *Metrics) hooks() []kafka.Hook { return []kafka.Hook{m.kafka} }
 
-func (n *Instance) schedulerListener(restoring *partitionStatus) *scheduler.Listener {
+func (n *Instance) schedulerListener(status *partitionStatus) *scheduler.Listener {
 	m := n.metrics
 	m.beginScheduler()
 	l := &scheduler.Listener{
@@ -154,67 +154,69 @@ func (n *Instance) schedulerListener(restoring *partitionStatus) *scheduler.List
 		Took:      func(_ int, took time.Duration) { m.commits.Observe(took.Seconds()) },
 		Aborted:   func() { m.transactions.WithLabelValues("aborted").Inc() },
 		Refused: func(topic string, err error) {
-			n.log.Warn("record refused; `waybill topics check` says whether its topic is as it should be", "topic", topic, "error", err)
+			n.log.Warn("record refused by the broker; check its topic with `waybill topics check`", "topic", topic, "error", err)
 		},
 		PartitionPaused: func(p int32, wait time.Duration) {
 			m.partitionsPaused.Inc()
-			restoring.pauseFor(p, wait)
-			n.log.Warn("partition waits, others go on: what follows from its inputs was refused again; `waybill doctor` says what has no leader", "partition", p, "wait", wait)
+			status.pauseFor(p, wait)
+			n.log.Warn("partition paused, others continue: the brokers refused its records again; `waybill doctor` shows which partitions have no leader", "partition", p, "wait", wait)
 		},
 		RequestTopicsFailed: func(err error) {
-			n.log.Warn("the agents' topics can't be listed; those that were known are used", "error", err)
+			n.log.Warn("request topics of agents can't be listed; the previous list is used", "error", err)
 		},
 		DefinitionsReadFailed: func(err error) {
-			restoring.definitionsReadFailed()
-			n.log.Warn("definitions can't be read to their end; submissions of unknown workflows wait", "error", err)
+			status.definitionsReadFailed()
+			n.log.Warn("definitions can't be read; submissions of unknown workflows wait", "error", err)
 		},
 		Agents: m.agents.update,
 		Admission: func(owner string, open bool, counted int, busiest []string) {
-			restoring.setAdmission(owner, open)
+			status.setAdmission(owner, open)
 			n.logAdmission(owner, open, counted, busiest)
 		},
 		WorkerFailed: func(owner string, err error) {
-			restoring.workerFailed(owner)
-			restoring.setAdmission(owner, true) // the next one says what it finds
+			status.workerFailed(owner)
+			status.setAdmission(owner, true) // the next worker reports its own state
 			m.transactions.WithLabelValues("failed").Inc()
-			n.log.Log(context.Background(), failureLevel(err, slog.LevelWarn), "worker begins anew", "owner", owner, "error", err)
+			n.log.Log(context.Background(), failureLevel(err, slog.LevelWarn), "worker failed and is restarted", "owner", owner, "error", err)
 		},
-		StoreFailed: func(err error) { n.log.Error("partition not saved; it will be read again", "error", err) },
-		Skew:        func(off time.Duration) { n.log.Warn("clock", "offset", off) },
-		Recreated:   n.recordInboxRecreated,
-		TrimFailed:  func(topic string, err error) { n.log.Warn("inbox not trimmed", "topic", topic, "error", err) },
+		StoreFailed: func(err error) {
+			n.log.Error("partition not saved to its store; it will be read from the log again", "error", err)
+		},
+		Skew:       func(off time.Duration) { n.log.Warn("this machine's clock differs from the brokers'", "offset", off) },
+		Recreated:  n.recordInboxRecreated,
+		TrimFailed: func(topic string, err error) { n.log.Warn("inbox not trimmed", "topic", topic, "error", err) },
 		Undelivered: func(topic string, err error) {
 			m.notified.WithLabelValues("undelivered").Inc()
 			n.log.Warn("notification not delivered", "topic", topic, "error", err)
 		},
 		Delivered: func() { m.notified.WithLabelValues("delivered").Inc() },
 	}
-	n.observePartitions(l, restoring)
+	n.observePartitions(l, status)
 	return l
 }
 
-// observePartitions has a listener tell of a scheduler's partitions, from where they come to where they go.
-func (n *Instance) observePartitions(l *scheduler.Listener, restoring *partitionStatus) {
+// observePartitions sets the listener's callbacks about assigned partitions.
+func (n *Instance) observePartitions(l *scheduler.Listener, status *partitionStatus) {
 	m, owned := n.metrics, n.metrics.partitions.WithLabelValues("scheduler")
 	l.Assigned = func(p int32) {
 		owned.Inc()
-		restoring.restoreStarted(p)
+		status.restoreStarted(p)
 	}
 	l.Lost = func(p int32) {
 		owned.Dec()
-		m.snapshotAt.DeleteLabelValues(strconv.Itoa(int(p))) // its next owner tells of it
-		restoring.partitionLost(p)
+		m.snapshotAt.DeleteLabelValues(strconv.Itoa(int(p))) // reported by its next owner
+		status.partitionLost(p)
 	}
 	l.Restored = func(p int32, from scheduler.Source, took time.Duration) {
-		restoring.restoreEnded(p)
+		status.restoreEnded(p)
 		m.health.markRestored("scheduler", p)
-		restoring.setLoading(p, from == scheduler.FromSnapshot)
+		status.setLoading(p, from == scheduler.FromSnapshot)
 		m.health.markRestored("scheduler", p)
 		m.restores.WithLabelValues(string(from)).Observe(took.Seconds())
 		n.log.Debug("partition restored", "role", "scheduler", "partition", p, "from", from, "took", took)
 	}
 	l.Loaded = func(p int32, took time.Duration) {
-		restoring.setLoading(p, false)
+		status.setLoading(p, false)
 		m.idsRestored.Observe(took.Seconds())
 		n.log.Debug("finished tasks loaded", "partition", p, "took", took)
 	}
@@ -233,14 +235,14 @@ func (n *Instance) observePartitions(l *scheduler.Listener, restoring *partition
 func (n *Instance) logAdmission(owner string, open bool, counted int, busiest []string) {
 	if open {
 		n.metrics.submissionsPaused.Dec()
-		n.log.Info("submissions flow again", "owner", owner, "counted", counted)
+		n.log.Info("submissions are accepted again", "owner", owner, "counted", counted)
 		return
 	}
 	n.metrics.submissionsPaused.Inc()
-	n.log.Warn("submissions wait: agents have as much at work as --max-runnable allows", "owner", owner, "counted", counted, "busiest_agents", busiest)
+	n.log.Warn("submissions wait: as many steps are runnable as --max-runnable allows", "owner", owner, "counted", counted, "busiest_agents", busiest)
 }
 
-// beginScheduler has the counters of a scheduler begin at zero.
+// beginScheduler creates the counters of a scheduler.
 func (m *Metrics) beginScheduler() {
 	initCounters(m.tasksEnded, events.StateProcessed, events.StateError, events.StateUndone, events.StateCancelled)
 	initCounters(m.transactions, "committed", "aborted", "failed")
@@ -287,14 +289,14 @@ func (n *Instance) workerListener(owner string) *kafka.WorkerListener {
 			failed(err)
 		},
 		Uneven: func(member string, topics []string) {
-			n.log.Warn("a member of the scheduler group reads other topics", "member", member, "topics", topics)
+			n.log.Warn("a member of the scheduler group subscribes to other topics", "member", member, "topics", topics)
 		},
 		DataLost:    func(err error) { n.log.Error("the broker lost data that it had acknowledged", "error", err) },
 		LeaveFailed: n.logLeaveFailed(owner),
 		Damaged:     n.reportUnreadablePartition,
 		Position:    n.recordPositionFault,
 		Unsettled: func(ps []int32) {
-			n.log.Warn("an open transaction holds back the group's offsets, and with them the partitions; if it stays, `waybill doctor` says what to abort", "owner", owner, "partitions", ps)
+			n.log.Warn("an open transaction holds back the group's offsets, so the partitions wait; if it persists, `waybill doctor` shows what to abort", "owner", owner, "partitions", ps)
 		},
 	}
 }
@@ -304,7 +306,7 @@ func (n *Instance) recordInboxRecreated(p int32, topic string, reflected int64, 
 	n.log.Warn("an inbox was deleted and created again; it is read from its start", "topic", topic, "partition", p, "reflected_before", reflected, "topic_id_before", was, "topic_id", is)
 }
 
-// positionFault logs and counts what is wrong with where an inbox was to be read from.
+// recordPositionFault logs and counts a fault of the position from which an inbox was to be read.
 func (n *Instance) recordPositionFault(at kafka.Position, fault kafka.PositionFault) {
 	n.metrics.positions.WithLabelValues(at.Topic, string(fault)).Inc()
 	log := n.log.With("topic", at.Topic, "partition", at.Partition, "position", at.Offset, "log_start", at.Start, "log_end", at.End)
@@ -314,30 +316,30 @@ func (n *Instance) recordPositionFault(at kafka.Position, fault kafka.PositionFa
 	case kafka.PositionTrimmed:
 		log.Error("records of an inbox were deleted before they were read; `waybill topics check` says whether its retention is wrong, and who sent them must send them again")
 	case kafka.PositionCut:
-		log.Error("an inbox is not read: its log ends below what was read of it, so it was cut off or brought back from a copy, and new records there can't be told from old ones; `waybill doctor` says what to do")
+		log.Error("an inbox is not read: its log ends below the position up to which it was read, so it was truncated or restored from a copy, and new records can't be told from old ones; `waybill doctor` shows what to do")
 	}
 }
 
-func (n *Instance) restoreListener(restoring *partitionStatus) *kafka.RestoreListener {
+func (n *Instance) restoreListener(status *partitionStatus) *kafka.RestoreListener {
 	return &kafka.RestoreListener{
-		UnderWay: restoring.restoreProgressed,
+		UnderWay: status.restoreProgressed,
 		HeldBack: func(topic string, p int32, stable, end int64) {
 			n.log.Info("a transaction is still open", "topic", topic, "partition", p, "stable", stable, "end", end)
 		},
 		Fenced: func(id string) { n.log.Info("fenced a dead owner", "transactional_id", id) },
 		NotFenced: func(topic string, p int32, err error) {
-			n.log.Warn("an open transaction isn't ended; waiting for it", "topic", topic, "partition", p, "error", err)
+			n.log.Warn("an open transaction could not be aborted; waiting for its end", "topic", topic, "partition", p, "error", err)
 		},
 		Damaged: func(d *kafka.DamagedError) {
-			restoring.recordCorrupt(d.Topic, d.Partition, d)
+			status.recordCorrupt(d.Topic, d.Partition, d)
 			n.logUnreadablePartition(d)
 		},
 	}
 }
 
-// standsStill tells of a partition of which something can't be read.
+// logUnreadablePartition logs that a partition makes no progress because of unreadable records.
 func (n *Instance) logUnreadablePartition(err error) {
-	n.log.Error("the partition stands still: its broker doesn't have what was written; let another replica lead, or bring the broker's data back from a copy", "error", err)
+	n.log.Error("partition stopped: its broker returns unreadable records; make another replica the leader, or restore the broker's data from a copy", "error", err)
 }
 
 func (n *Instance) followerListener(who string) *kafka.FollowerListener {
@@ -350,19 +352,20 @@ func (n *Instance) followerListener(who string) *kafka.FollowerListener {
 		}}
 }
 
-// leaveFailed logs that the others wait for a member that doesn't come back.
+// logLeaveFailed logs that a member stopped without leaving its group, so that its partitions wait for the session
+// timeout.
 func (n *Instance) logLeaveFailed(who string) func(error) {
 	return func(err error) { n.log.Warn("stopped without leaving the group", "of", who, "error", err) }
 }
 
-// groupGoesOn tells of a membership that ended, or of brokers that are away: the client joins again.
+// logGroupFailure logs that a membership ended or that brokers don't respond. The client joins again.
 func (n *Instance) logGroupFailure(who string) func(error) {
 	return func(err error) {
-		n.log.Log(context.Background(), failureLevel(err, slog.LevelInfo), "group session goes on after an error", "of", who, "error", err)
+		n.log.Log(context.Background(), failureLevel(err, slog.LevelInfo), "group session failed; the client joins again", "of", who, "error", err)
 	}
 }
 
-// levelOf is the level of a line about an error that is tried again: one that operators have to act on is an error.
+// failureLevel is the log level of an error that is retried: one that needs an operator is logged as an error.
 func failureLevel(err error, usual slog.Level) slog.Level {
 	if kafka.IsRefused(err) {
 		return slog.LevelError
@@ -386,7 +389,7 @@ func (n *Instance) supervisorListener() *supervisor.Listener {
 		Assigned: func(int32) { owned.Inc() },
 		Lost: func(p int32) {
 			owned.Dec()
-			m.timersArmed.DeleteLabelValues(strconv.Itoa(int(p))) // its next owner counts them
+			m.timersArmed.DeleteLabelValues(strconv.Itoa(int(p))) // reported by its next owner
 		},
 		Restored: func(p int32, _ time.Duration) { m.health.markRestored("supervisor", p) },
 		Snapshot: func(p int32, timers int) {
@@ -399,16 +402,16 @@ func (n *Instance) supervisorListener() *supervisor.Listener {
 		Late:  func(d time.Duration) { m.lateness.Observe(d.Seconds()) },
 		Armed: func(p int32, timers int) { m.timersArmed.WithLabelValues(strconv.Itoa(int(p))).Set(float64(timers)) },
 		SendFailed: func(p int32, err error) {
-			n.log.Log(context.Background(), failureLevel(err, slog.LevelWarn), "recoveries not written; asked for again", "partition", p, "error", err)
+			n.log.Log(context.Background(), failureLevel(err, slog.LevelWarn), "recoveries not written; they are retried", "partition", p, "error", err)
 		},
 		CommitFailed: func(err error) {
 			n.log.Log(context.Background(), failureLevel(err, slog.LevelWarn), "positions not committed", "role", "supervisor", "error", err)
 		},
 		Poison: func(p int32, err error) {
 			m.poison.WithLabelValues("supervisor").Inc()
-			n.log.Error("event can't be used; its task is stopped here", "partition", p, "error", err)
+			n.log.Error("unreadable event; its task stops here", "partition", p, "error", err)
 		},
-		Skew: func(skew time.Duration) { n.log.Warn("clock", "skew", skew) },
+		Skew: func(skew time.Duration) { n.log.Warn("this machine's clock differs from the brokers'", "offset", skew) },
 	}
 }
 
@@ -429,7 +432,7 @@ func (n *Instance) agentListener(name string) agent.Listener {
 			n.metrics.health.markLeft("agent." + name)
 			log.Info("left the group", "reason", reason)
 		},
-		Unhealthy: func(err error, failures int) { log.Warn("unhealthy", "failures", failures, "error", err) },
+		Unhealthy: func(err error, failures int) { log.Warn("agent is unhealthy", "failures", failures, "error", err) },
 		Finished:  func(_ agent.Request, o events.Outcome, _ time.Duration) { count(string(o)) },
 		Late:      func(agent.Request, time.Duration) { count("late") },
 		Dropped:   func(agent.Request) { count("dropped") },
@@ -443,16 +446,16 @@ func (n *Instance) agentListener(name string) agent.Listener {
 			count("send_failed")
 			level := failureLevel(err, slog.LevelWarn)
 			if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
-				level = slog.LevelDebug // its time was over: silence is the rule
+				level = slog.LevelDebug // the attempt has expired: no reply is expected
 			}
 			log.Log(context.Background(), level, "reply not acknowledged", "request", r.ID, "error", err)
 		},
 		Malformed: func(rec events.Record, err error) {
 			count("malformed")
-			log.Warn("no request", "record", events.Origin(&rec), "error", err)
+			log.Warn("record is not a request", "record", events.Origin(&rec), "error", err)
 		},
 		CircuitChanged: func(downstream, from, to string) {
-			log.Warn("circuit", "downstream", downstream, "from", from, "to", to)
+			log.Warn("circuit breaker changed", "downstream", downstream, "from", from, "to", to)
 			n.metrics.circuits.WithLabelValues(name, downstream).Set(map[string]float64{agent.CircuitHalfOpen: 1, agent.CircuitOpen: 2}[to])
 		},
 	}

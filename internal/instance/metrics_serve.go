@@ -12,15 +12,14 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
-// How long the metrics wait until they are listened for again, after their listener broke; the wait
-// doubles.
+// Bounds of the wait before a failed listener is opened again. The wait doubles.
 const (
 	reopenWaitMin = 100 * time.Millisecond
 	reopenWaitMax = 30 * time.Second
 )
 
-// Serve offers the metrics until ctx ends. It returns when it listens. A listener that breaks
-// later is replaced by another at the same address: orders don't depend on it.
+// Serve serves the metrics until ctx ends. It returns once it listens. A listener that fails later is opened again
+// at the same address: tasks don't depend on it.
 func (m *Metrics) Serve(ctx context.Context, addr string, log *slog.Logger) (net.Addr, error) {
 	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", addr)
 	if err != nil {
@@ -30,7 +29,7 @@ func (m *Metrics) Serve(ctx context.Context, addr string, log *slog.Logger) (net
 	return l.Addr(), nil
 }
 
-// keepServing serves until ctx ends.
+// serveUntilDone serves until ctx ends.
 func (m *Metrics) serveUntilDone(ctx context.Context, l net.Listener, log *slog.Logger) {
 	mux := http.NewServeMux()
 	m.health.mount(mux)
@@ -44,15 +43,15 @@ func (m *Metrics) serveUntilDone(ctx context.Context, l net.Listener, log *slog.
 		if errors.Is(err, http.ErrServerClosed) {
 			return
 		}
-		log.Error("the metrics are not served; their listener is opened again", "listen", addr, "error", err, "wait", wait)
-		_ = l.Close() // it is of no use
+		log.Error("metrics listener failed; it is opened again", "listen", addr, "error", err, "wait", wait)
+		_ = l.Close()
 		if l = reopenListener(ctx, addr, wait, log); l == nil {
 			return
 		}
 	}
 }
 
-// listenAgain listens at an address after a wait, as often as it must; nil: ctx has ended.
+// reopenListener listens at an address after a wait, and retries until it succeeds; nil: ctx has ended.
 func reopenListener(ctx context.Context, addr string, wait time.Duration, log *slog.Logger) net.Listener {
 	for ; ; wait = min(2*wait, reopenWaitMax) {
 		select {
@@ -64,6 +63,6 @@ func reopenListener(ctx context.Context, addr string, wait time.Duration, log *s
 		if err == nil {
 			return l
 		}
-		log.Error("the metrics can't be listened for", "listen", addr, "error", err)
+		log.Error("metrics listener can't be opened", "listen", addr, "error", err)
 	}
 }

@@ -32,7 +32,7 @@ func (d *droppedStores) WithAttrs([]slog.Attr) slog.Handler       { return d }
 func (d *droppedStores) WithGroup(string) slog.Handler            { return d }
 
 func (d *droppedStores) Handle(_ context.Context, r slog.Record) error {
-	if !strings.HasPrefix(r.Message, "the store of a partition has what the log hasn't committed") {
+	if !strings.HasPrefix(r.Message, "store of a partition is ahead of the log") {
 		return nil
 	}
 	d.mu.Lock()

@@ -15,44 +15,45 @@ import (
 )
 
 const (
-	// restoringLoggedEvery is how often the log says how far a restore is.
+	// restoreLogEvery is how often the log reports the progress of a restore.
 	restoreLogEvery = 10 * time.Second
-	// restoringShownWithin bounds a commit of that, and is the pause after one that failed.
+	// restoreReportWithin bounds a commit of reports, and is the pause after one that failed.
 	restoreReportWithin = 5 * time.Second
 )
 
-// restoring tells how far the restores of a process's partitions are, of those that take long:
-// in its log, its metrics, and to whoever looks at the group of restores (kafka.Restore).
+// partitionStatus is what a scheduler process knows about its partitions, besides their tasks: the progress of
+// long restores, and why an inbox isn't read. It reports restores in the log, in metrics and in a consumer group
+// (kafka.Restore), where other processes can read them. The stall check (stallWatch) uses the rest.
 type partitionStatus struct {
 	n            *Instance
 	writeReports func(context.Context, map[int32]kafka.Restore) error
-	reportDue    chan struct{} // holds one while something is due
+	reportDue    chan struct{} // holds a value while dueReports isn't empty
 
 	mu           sync.Mutex
 	workers      map[string]member       // by owner
-	loggedAt     map[int32]time.Time     // by partition; of those whose restore has taken long so far
-	lastReports  map[int32]kafka.Restore // what was said last of those whose end was not
-	dueReports   map[int32]kafka.Restore // what is to be said
-	pastSnapshot map[int32]bool          // partitions that act, or read events: more of their snapshots may come beside
-	// waits are the inboxes that are paused on purpose, until when; see paused. full: workers that take no submissions.
+	loggedAt     map[int32]time.Time     // by partition; only of restores that take long
+	lastReports  map[int32]kafka.Restore // the latest report of restores that have not ended
+	dueReports   map[int32]kafka.Restore // reports to be written
+	pastSnapshot map[int32]bool          // partitions that act, or restore from events; snapshot records may still arrive for them
+	// pausedUntil is when the pause of a partition's inboxes ends; see paused.
 	pausedUntil         map[int32]time.Time
-	loading             map[int32]bool // finished tasks of the partition are still to come
-	moves               map[int32]restoreMove
-	pending             map[int32]bool // partitions that came and don't act yet: restored now, or once it's their turn
-	movedAt             time.Time      // when a restore of this process went on, or ended, last
-	pausedWorkers       map[string]bool
-	corruptInboxes      map[inbox]error // what can't be read, until something of it is, or its partition is assigned again
-	cutInboxes          map[inbox]error // what isn't read, until its partition is assigned again
-	definitionsFailedAt time.Time       // when definitions couldn't be read last
+	loading             map[int32]bool        // the partition's finished tasks are not loaded yet
+	moves               map[int32]restoreMove // latest progress of each restore
+	pending             map[int32]bool        // assigned partitions that don't act yet
+	movedAt             time.Time             // latest progress or end of any restore of this process
+	pausedWorkers       map[string]bool       // owners whose worker accepts no submissions
+	corruptInboxes      map[inbox]error       // unreadable, until a record is read or the partition is assigned again
+	cutInboxes          map[inbox]error       // log ends below the position; not read until the partition is assigned again
+	definitionsFailedAt time.Time             // latest failure to read the definitions
 }
 
-// restoreMove is how far a restore was, and when that changed last.
+// restoreMove is the offset that a restore has reached, and when it last changed.
 type restoreMove struct {
 	next int64
 	at   time.Time
 }
 
-// member is a worker, as its group knows it.
+// member is a worker as a group member.
 type member interface {
 	Member(partition int32) (id string, owns bool)
 }
@@ -63,21 +64,21 @@ func newPartitionStatus(n *Instance) *partitionStatus {
 		pausedUntil: map[int32]time.Time{}, loading: map[int32]bool{}, moves: map[int32]restoreMove{}, pending: map[int32]bool{}, corruptInboxes: map[inbox]error{}, cutInboxes: map[inbox]error{}, pausedWorkers: map[string]bool{}}
 }
 
-// opened takes note of the worker that an owner has now.
+// workerOpened records an owner's new worker.
 func (s *partitionStatus) workerOpened(owner string, l member) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.workers[owner] = l
 }
 
-// failed: an owner's worker ended. It owns nothing until another is opened.
+// workerFailed records that an owner's worker ended. It owns nothing until another is opened.
 func (s *partitionStatus) workerFailed(owner string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.workers, owner)
 }
 
-// underWay is a kafka.RestoreListener's.
+// restoreProgressed implements kafka.RestoreListener.UnderWay.
 func (s *partitionStatus) restoreProgressed(topic string, p int32, next, end int64, trouble error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -89,13 +90,13 @@ func (s *partitionStatus) restoreProgressed(topic string, p int32, next, end int
 		s.loggedAt[p] = now
 		log := s.n.log.With("topic", topic, "partition", p, "next", next, "end", end)
 		if trouble != nil {
-			log.Warn("a partition is being restored, and stands still", "error", trouble)
+			log.Warn("restore of a partition makes no progress", "error", trouble)
 		} else {
 			log.Info("a partition is being restored")
 		}
 	}
 	if topic != s.n.Kafka.Namespace.Events() {
-		// Of a snapshot, whose offsets say nothing of the events. While it is read, or waited for, nothing of those was.
+		// Offsets of a snapshot say nothing about events. No event was read yet.
 		if s.pastSnapshot[p] {
 			return
 		}
@@ -112,14 +113,14 @@ func (s *partitionStatus) restoreProgressed(topic string, p int32, next, end int
 	}
 }
 
-// came: the partition is to be restored.
+// restoreStarted records that a partition was assigned and is to be restored.
 func (s *partitionStatus) restoreStarted(p int32) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.pending[p] = true
 }
 
-// restored: the partition acts.
+// restoreEnded records that a partition is restored and acts.
 func (s *partitionStatus) restoreEnded(p int32) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -127,7 +128,7 @@ func (s *partitionStatus) restoreEnded(p int32) {
 	delete(s.corruptInboxes, inbox{s.n.Kafka.Namespace.Events(), p})
 	s.movedAt = time.Now()
 	if s.forgetRestore(p) {
-		s.n.log.Info("the partition is restored", "partition", p)
+		s.n.log.Info("partition is restored", "partition", p)
 	}
 	s.pastSnapshot[p] = true
 	if r, was := s.lastReports[p]; was {
@@ -137,20 +138,21 @@ func (s *partitionStatus) restoreEnded(p int32) {
 	}
 }
 
-// lost: the partition went. What was said last of it names a member that doesn't have it any
-// more; should it come back to the same, restored sets that right.
+// partitionLost records that a partition was revoked. Its latest report names a member that doesn't own it any
+// more. If the partition returns to the same member, restoreEnded corrects the report.
 func (s *partitionStatus) partitionLost(p int32) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.forgetRestore(p)
 	delete(s.pastSnapshot, p)
-	delete(s.dueReports, p) // it is its next owner's to say
+	delete(s.dueReports, p) // its next owner reports it
 	delete(s.pausedUntil, p)
 	delete(s.loading, p)
 	delete(s.pending, p)
 }
 
-// readable: partitions are assigned to a worker. What is wrong with their inboxes is told of again.
+// clearFaults forgets read faults of partitions that were assigned to a worker. Faults that persist are reported
+// again.
 func (s *partitionStatus) clearFaults(ps []int32) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -159,7 +161,8 @@ func (s *partitionStatus) clearFaults(ps []int32) {
 	}
 }
 
-// committed: the group's offset of an inbox has moved, so it was read, and the events beside it.
+// inboxProgressed records that the group's offset of an inbox has advanced: the inbox is readable, and so are the
+// events of its partition.
 func (s *partitionStatus) inboxProgressed(at inbox) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -167,35 +170,35 @@ func (s *partitionStatus) inboxProgressed(at inbox) {
 	delete(s.corruptInboxes, inbox{s.n.Kafka.Namespace.Events(), at.partition % s.n.Partitions})
 }
 
-// cutOff records an inbox whose log ends below what was read of it.
+// recordCut records an inbox whose log ends below the position up to which it was read.
 func (s *partitionStatus) recordCut(at kafka.Position) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.cutInboxes[inbox{at.Topic, at.Partition}] = fmt.Errorf("%s/%d ends at %d, below what was read of it: it was cut off, or brought back from a copy", at.Topic, at.Partition, at.End)
+	s.cutInboxes[inbox{at.Topic, at.Partition}] = fmt.Errorf("%s/%d ends at %d, below the position up to which it was read: it was truncated or restored from a copy", at.Topic, at.Partition, at.End)
 }
 
-// damaged records what the broker has of a partition and can't be read.
+// recordCorrupt records that a broker returned records of a partition that can't be read.
 func (s *partitionStatus) recordCorrupt(topic string, p int32, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.corruptInboxes[inbox{topic, p}] = err
 }
 
-// unreadable is why nothing can be read of an inbox, or of the events beside it; nil: it can.
+// readFault returns why nothing can be read from an inbox or from the events of its partition, or nil.
 func (s *partitionStatus) readFault(topic string, p int32) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return cmp.Or(s.cutInboxes[inbox{topic, p}], s.corruptInboxes[inbox{topic, p}], s.corruptInboxes[inbox{s.n.Kafka.Namespace.Events(), p % s.n.Partitions}])
 }
 
-// waitsFor records that a partition's inboxes wait, on purpose, for about so long.
+// pauseFor records that the inboxes of a partition are paused for about wait.
 func (s *partitionStatus) pauseFor(p int32, wait time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.pausedUntil[p] = time.Now().Add(wait + s.n.stallCheckEvery())
 }
 
-// loads records that finished tasks of a partition are to come, or have come.
+// setLoading records whether finished tasks of a partition are still to be loaded.
 func (s *partitionStatus) setLoading(p int32, loading bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -205,14 +208,14 @@ func (s *partitionStatus) setLoading(p int32, loading bool) {
 	}
 }
 
-// definitionsUnread records that submissions of unknown workflows wait.
+// definitionsReadFailed records that submissions of unknown workflows have to wait.
 func (s *partitionStatus) definitionsReadFailed() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.definitionsFailedAt = time.Now()
 }
 
-// admission records whether a worker takes submissions.
+// setAdmission records whether a worker accepts submissions.
 func (s *partitionStatus) setAdmission(owner string, open bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -221,8 +224,8 @@ func (s *partitionStatus) setAdmission(owner string, open bool) {
 	}
 }
 
-// paused reports whether nothing is read of an inbox on purpose: it waits for its turn, or its partition is
-// being restored and that goes on, or waits until others are.
+// paused reports whether an inbox is paused on purpose. Reasons: a pause after refused records, a restore that
+// makes progress or waits for others, unread definitions, or workers that accept no submissions.
 func (s *partitionStatus) paused(topic string, p int32) bool {
 	p %= s.n.Partitions
 	s.mu.Lock()
@@ -236,7 +239,7 @@ func (s *partitionStatus) paused(topic string, p int32) bool {
 		restores && now.Sub(move.at) < every || s.pending[p] && now.Sub(s.movedAt) < stallLogChecks*every
 }
 
-// owner is the worker of this process that owns a partition.
+// owner returns the worker of this process that owns a partition.
 func (s *partitionStatus) owner(p int32) (owner string, owns bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -248,7 +251,7 @@ func (s *partitionStatus) owner(p int32) (owner string, owns bool) {
 	return "", false
 }
 
-// close closes the client of a worker, which ends its loop with an error.
+// closeWorker closes the client of a worker, which ends its loop with an error.
 func (s *partitionStatus) closeWorker(owner string) {
 	s.mu.Lock()
 	l, is := s.workers[owner].(interface{ Close() })
@@ -258,7 +261,7 @@ func (s *partitionStatus) closeWorker(owner string) {
 	}
 }
 
-// over ends what is kept of a partition's restore, and reports whether that took long.
+// forgetRestore drops what is known of a partition's restore, and reports whether it took long.
 func (s *partitionStatus) forgetRestore(p int32) (long bool) {
 	delete(s.moves, p)
 	if _, long = s.loggedAt[p]; long {
@@ -268,15 +271,16 @@ func (s *partitionStatus) forgetRestore(p int32) (long bool) {
 	return long
 }
 
+// queueReport queues a report to be written by runReports.
 func (s *partitionStatus) queueReport(p int32, r kafka.Restore) {
 	s.dueReports[p] = r
 	select {
 	case s.reportDue <- struct{}{}:
-	default: // it holds one
+	default: // a value is pending
 	}
 }
 
-// run says what is due until ctx ends.
+// runReports writes queued reports until ctx ends.
 func (s *partitionStatus) runReports(ctx context.Context) {
 	for {
 		select {
@@ -285,7 +289,7 @@ func (s *partitionStatus) runReports(ctx context.Context) {
 		case <-s.reportDue:
 		}
 		if err := s.commitReports(ctx); err != nil && ctx.Err() == nil {
-			s.n.log.Info("how far restores are can't be shown; it is tried again", "error", err)
+			s.n.log.Info("progress of restores not written; it is retried", "error", err)
 			select {
 			case <-ctx.Done():
 			case <-time.After(restoreReportWithin):
@@ -294,6 +298,7 @@ func (s *partitionStatus) runReports(ctx context.Context) {
 	}
 }
 
+// commitReports writes the queued reports. If that fails it queues them again, except those that are outdated.
 func (s *partitionStatus) commitReports(ctx context.Context) error {
 	s.mu.Lock()
 	saying := s.dueReports
@@ -318,7 +323,7 @@ func (s *partitionStatus) commitReports(ctx context.Context) error {
 	return err
 }
 
-// owns reports whether a member of this process has a partition.
+// memberOwns reports whether a member of this process owns a partition.
 func (s *partitionStatus) memberOwns(p int32, id string) bool {
 	for _, l := range s.workers {
 		if now, owns := l.Member(p); owns && now == id {

@@ -93,7 +93,7 @@ func TestLongRestoresAreShown(t *testing.T) {
 
 		log.Reset()
 		s.restoreProgressed(events, 2, 4, 11, errors.New("quota"))
-		if lines := strings.Count(log.String(), "stands still"); lines != 1 {
+		if lines := strings.Count(log.String(), "restore of a partition makes no progress"); lines != 1 {
 			t.Errorf("logged: %s", log.String())
 		}
 	})

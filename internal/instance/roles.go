@@ -19,12 +19,12 @@ import (
 
 // SchedulerOptions are the flags of a scheduler.
 type SchedulerOptions struct {
-	Workers         int            // transactional workers, at most as many as partitions count
-	MaxRunnable     int            // steps at work before submissions wait; 0: the default
-	AgentCapacity   map[string]int // requests that agents may have outstanding
-	ObserveCapacity bool           // find out that of the others; else any number
-	ReplyToPrefixes []string       // what a reply_to may begin with; none: anything
-	CreateReplyTo   bool           // create the topic of a reply_to that is missing
+	Workers         int            // transactional workers; more than there are partitions don't help
+	MaxRunnable     int            // steps that may run before submissions wait; 0: the default
+	AgentCapacity   map[string]int // how many requests may be outstanding, by agent
+	ObserveCapacity bool           // find the capacity of other agents by measurement; false: unlimited
+	ReplyToPrefixes []string       // allowed prefixes of a reply_to; empty: any
+	CreateReplyTo   bool           // create a missing reply_to topic
 }
 
 // StartScheduler runs a scheduler and its notifier until ctx ends.
@@ -41,25 +41,25 @@ func (n *Instance) StartScheduler(ctx context.Context, o SchedulerOptions) error
 	if err != nil {
 		return err
 	}
-	restoring := newPartitionStatus(n)
-	history, err := kafka.OpenRestorer(n.Kafka, n.restoreListener(restoring))
+	status := newPartitionStatus(n)
+	history, err := kafka.OpenRestorer(n.Kafka, n.restoreListener(status))
 	if err != nil {
 		return errors.Join(err, closeStore(store))
 	}
-	listener := n.schedulerListener(restoring)
+	listener := n.schedulerListener(status)
 	cfg := scheduler.Config{
 		Namespace: n.Kafka.Namespace, Partitions: n.Partitions, Owner: n.Name, Workers: o.Workers, MaxRunnable: o.MaxRunnable,
 		TransactionTimeout: n.transactionTimeout(), ReplyToPrefixes: o.ReplyToPrefixes, Capacity: scheduler.Capacity{Agents: o.AgentCapacity, Observe: o.ObserveCapacity},
-		OpenLog: restoring.openWorker, History: wrapped(n.config.Seams.History, scheduler.History(history)), Catalog: n.catalog, Clock: n.Clock,
+		OpenLog: status.openWorker, History: wrapped(n.config.Seams.History, scheduler.History(history)), Catalog: n.catalog, Clock: n.Clock,
 		Tasks:         func(p int32) (scheduler.Tasks, error) { return n.openTasks(store, p) },
 		RequestTopics: n.Admin.RequestTopics, Trim: n.Admin.TrimTopic, Confirm: n.confirmer(history), Listener: listener,
 	}
 	n.roles.Go(func() error {
-		restoring.runReports(ctx)
+		status.runReports(ctx)
 		return nil
 	})
 	n.roles.Go(func() error {
-		if err := (&stallWatch{n: n, status: restoring}).run(ctx); err != nil {
+		if err := (&stallWatch{n: n, status: status}).run(ctx); err != nil {
 			return fmt.Errorf("scheduler: %w", err)
 		}
 		return nil
@@ -76,8 +76,8 @@ func (n *Instance) StartScheduler(ctx context.Context, o SchedulerOptions) error
 	return nil
 }
 
-// sessionTimeout is after how long the partitions of a silent scheduler are another's: its inboxes and
-// its notifications alike.
+// sessionTimeout is when the partitions of an unresponsive scheduler are reassigned, its inboxes and notifications
+// alike.
 func (n *Instance) sessionTimeout() time.Duration {
 	if n.config.Session > 0 {
 		return n.config.Session
@@ -92,7 +92,7 @@ func (n *Instance) transactionTimeout() time.Duration {
 	return kafka.DefaultTransactionTimeout
 }
 
-// openWorker opens a worker, and takes note of it.
+// openWorker opens and records a worker.
 func (s *partitionStatus) openWorker(ctx context.Context, owner string, number int) (scheduler.Log, error) {
 	n := s.n
 	cfg := kafka.WorkerConfig{
@@ -111,11 +111,11 @@ func (s *partitionStatus) openWorker(ctx context.Context, owner string, number i
 	return n.metrics.health.watchWorker(workerHealthName(owner), wrapped(n.config.Seams.Worker, scheduler.Log(l))), nil
 }
 
-// observe takes note of which inboxes of a worker can't be read, and tells its listener.
+// wrapListener makes a worker's listener also record read faults.
 func (s *partitionStatus) wrapListener(l *kafka.WorkerListener) {
 	assigned, damaged, position := l.Assigned, l.Damaged, l.Position
 	l.Assigned = func(added, lost []int32) {
-		s.clearFaults(added) // before its positions are looked at
+		s.clearFaults(added) // before faults of its positions are reported
 		assigned(added, lost)
 	}
 	l.Damaged = func(topic string, p int32, err error) {
@@ -130,7 +130,7 @@ func (s *partitionStatus) wrapListener(l *kafka.WorkerListener) {
 	}
 }
 
-// workerName is what probes are told of a worker.
+// workerHealthName is the name of a worker in probes.
 func workerHealthName(owner string) string { return "scheduler " + owner }
 
 func (n *Instance) openTasks(store *projections.Store, p int32) (scheduler.Tasks, error) {
@@ -174,8 +174,7 @@ func (n *Instance) runNotifier(ctx context.Context, o SchedulerOptions, listener
 	return nil
 }
 
-// closeWithin is how long the end of a process waits for its store: a disk that
-// hangs must not keep it, and with it what it owns, from ending. What was not
+// closeWithin bounds the wait for a store to close when the process ends, in case the disk hangs. What was not
 // flushed is read from the log again.
 const closeWithin = 15 * time.Second
 
@@ -244,19 +243,19 @@ func openDeadlines(store *projections.Store, p int32) (supervisor.Deadlines, err
 	return v, nil
 }
 
-// How a role that lost its client begins again.
+// How a role whose client failed is restarted.
 const (
 	restartWaitMin  = 200 * time.Millisecond
 	restartWaitMax  = 10 * time.Second
-	restartTriesMax = 30 // in a row, before the process ends with the reason
-	// nothingTries is how many readers find nothing where a store has its last event, before it counts as
-	// gone: one may have had in hand, of an assignment before, what comes behind it.
+	restartTriesMax = 30 // in a row; then the process ends with the error
+	// missingEventTries is how many readers must miss the last event of a store before it counts as gone. A reader
+	// of an earlier assignment may have consumed what follows it.
 	missingEventTries = 3
 )
 
-// again runs a role's loop, and begins again with fresh clients when it fails.
-// What no fresh client heals ends the process at once, with the reason, and what no waiting
-// heals after a while. A partition whose store is ahead of the log is emptied by drop, and restored.
+// runRestarting runs a role's loop and restarts it with new clients when it fails. It returns errors that no new
+// client can fix at once, and other errors after restartTriesMax. A store that is ahead of the log is emptied by
+// drop, and then restored.
 func (n *Instance) runRestarting(ctx context.Context, role string, loop func(context.Context) error, drop func(p int32) error) error {
 	wait, tries := restartWaitMin, 0
 	var nothing missingEvents
@@ -282,7 +281,7 @@ func (n *Instance) runRestarting(ctx context.Context, role string, loop func(con
 				return fmt.Errorf("%s: %w: empty the store of partition %d: %w", role, errStore, p, err)
 			}
 		} else {
-			n.log.Log(ctx, failureLevel(err, slog.LevelWarn), "begins anew", "role", role, "error", err)
+			n.log.Log(ctx, failureLevel(err, slog.LevelWarn), "role failed and is restarted", "role", role, "error", err)
 		}
 		select {
 		case <-ctx.Done():
@@ -293,7 +292,7 @@ func (n *Instance) runRestarting(ctx context.Context, role string, loop func(con
 	}
 }
 
-// nothingThere counts, by the place of a store's last event, the readers that found nothing there.
+// missingEvents counts the readers that didn't find the last event of a store, by its place.
 type missingEvents map[lastEvent]int
 
 type lastEvent struct {
@@ -301,8 +300,8 @@ type lastEvent struct {
 	offset    int64
 }
 
-// lasts takes what a reader ended with, and reports whether no other will find anything either, and of which
-// partition. A store that has gone on meanwhile has another last event.
+// persists counts err, and reports whether the event of that partition counts as gone. A store that has advanced
+// meanwhile has another last event.
 func (n *missingEvents) persists(err error) (p int32, lasts bool) {
 	other, is := errors.AsType[*projections.OtherLogError](err)
 	if !is {
@@ -316,7 +315,7 @@ func (n *missingEvents) persists(err error) (p int32, lasts bool) {
 	return at.partition, (*n)[at] >= missingEventTries
 }
 
-// aheadOfLog reports whether a store has what the log hasn't committed, and of which partition.
+// storeAheadOfLog reports whether a store reflects records that the log hasn't committed, and of which partition.
 func storeAheadOfLog(err error) (p int32, ahead bool) {
 	if outside, is := errors.AsType[*kafka.OffsetRangeError](err); is && outside.Ahead() {
 		return outside.Partition, true
@@ -330,20 +329,20 @@ func storeAheadOfLog(err error) (p int32, ahead bool) {
 	return 0, false
 }
 
-// outOfRange reports whether the log doesn't hold a position.
+// outOfRange reports whether the log doesn't contain a position.
 func outOfRange(err error) bool {
 	_, is := errors.AsType[*kafka.OffsetRangeError](err)
 	return is
 }
 
-// storeAhead tells of a store that is dropped.
+// reportStoreDropped counts and logs a store that is dropped.
 func (n *Instance) reportStoreDropped(role string, p int32, why error) {
 	n.metrics.storesDropped.WithLabelValues(role).Inc()
-	n.log.Error("the store of a partition has what the log hasn't committed; it is dropped, and restored from the log", "role", role, "partition", p, "why", why)
+	n.log.Error("store of a partition is ahead of the log; it is dropped and restored from the log", "role", role, "partition", p, "why", why)
 }
 
-// isPermanent reports whether the brokers don't take a timeout, another process has this one's name, or
-// a role hangs.
+// isPermanent reports whether retrying can't help: brokers refuse a timeout, another process has the same instance
+// name, or a role hangs.
 func isPermanent(err error) bool {
 	_, refused := errors.AsType[*kafka.TimeoutError](err)
 	_, twin := errors.AsType[*kafka.TwinError](err)
@@ -352,17 +351,16 @@ func isPermanent(err error) bool {
 	return refused || twin || stalled || is && denied.Permanent()
 }
 
-// remedied says what to do about a store that ends before the log begins.
+// withRemedy adds what to do about a store that ends before the log starts.
 func (n *Instance) withRemedy(err error) error {
 	if outside, is := errors.AsType[*kafka.OffsetRangeError](err); is && outside.Offset < outside.Start {
-		return fmt.Errorf("%w; what was before is deleted, and nothing here has read it: bring the topic back from a copy, or start with a --data-dir that has; "+
-			"`waybill topics check` says whether more will be lost", err)
+		return fmt.Errorf("%w; earlier records were deleted unread: restore the topic from a copy, or start with a --data-dir that has read them; "+
+			"`waybill topics check` shows whether more will be lost", err)
 	}
 	return err
 }
 
-// errStore is wrapped where a projection's store has failed: trying again
-// doesn't help.
+// errStore is wrapped if the store of a projection failed. Retrying doesn't help.
 var errStore = errors.New("the store failed")
 
 // StartAgent runs an agent until ctx ends.
@@ -388,10 +386,10 @@ func (n *Instance) StartAgent(ctx context.Context, name string, concurrency int,
 	})
 }
 
-// confirmWithin bounds a look whether the log has what was accepted.
+// confirmWithin bounds a check of whether the log contains what was accepted.
 const confirmWithin = 10 * time.Second
 
-// confirmer is a scheduler.Config.Confirm.
+// confirmer implements scheduler.Config.Confirm.
 func (n *Instance) confirmer(reader *kafka.Restorer) func(context.Context, int32, []scheduler.Accepted, bool) (int64, *scheduler.Accepted, error) {
 	topic := n.Kafka.Namespace.Events()
 	return func(ctx context.Context, p int32, accepted []scheduler.Accepted, all bool) (int64, *scheduler.Accepted, error) {
@@ -414,7 +412,7 @@ func (n *Instance) confirmer(reader *kafka.Restorer) func(context.Context, int32
 		records, err := reader.ReadAt(ctx, topic, p, offsets, func(d *kafka.DamagedError) {
 			for _, offset := range offsets {
 				if offset >= d.Offset && offset < d.Next {
-					found[offset] = time.Time{} // it is there, and whose it is can't be read
+					found[offset] = time.Time{} // it exists, but its time can't be read
 				}
 			}
 		})

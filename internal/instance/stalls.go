@@ -14,52 +14,49 @@ import (
 	"github.com/waybill-run/waybill/internal/kafka"
 )
 
-// A worker may stand still for reasons that it can't see: its client waits for offsets that an open transaction holds
-// back, a pause is never ended, a fetch is never answered. So it is looked at from outside: an inbox of a partition that a
-// worker of this process owns stands still while records wait in it and the group's offset doesn't move. It counts while the cluster
-// answers, and while nothing pauses that inbox on purpose.
 const (
 	stallCheckEvery = 10 * time.Second
-	// After so many looks it is told, and again at intervals that double; then the worker gets a new client; then the
-	// process ends. Neither is done where no client can help (see standingReasons.of).
-	stallLogChecks   = 3
+	// A stall is logged after this many checks, and again at intervals that double.
+	stallLogChecks = 3
+	// After this many checks the worker gets a new client, and then the process ends (stallEndChecks). Neither
+	// happens if a new client can't help; see stallReasons.reasonFor.
 	stallRenewChecks = 6
 	stallEndChecks   = 12
-	// standingWithin bounds each look at the cluster.
+	// stallCheckWithin bounds the requests of a check.
 	stallCheckWithin = 5 * time.Second
 )
 
-// standingEvery is how often this process looks.
+// stallCheckEvery is the interval of the checks.
 func (n *Instance) stallCheckEvery() time.Duration {
 	return cmp.Or(n.config.Seams.StallCheckEvery, stallCheckEvery)
 }
 
-// inbox is one partition of a topic.
+// inbox is one partition of an inbox topic.
 type inbox struct {
 	topic     string
 	partition int32
 }
 
-// stand is an inbox that stands still.
+// stall is an inbox that makes no progress.
 type stall struct {
 	inbox
 	position      int64
 	since         time.Time
-	seenAt        time.Time // of the last look that found it
-	nextLog       time.Time // when it is to be told next
+	seenAt        time.Time // latest check that found it
+	nextLog       time.Time // when it is to be logged next
 	clientRenewed bool      // its worker got a new client
 }
 
-// stands are the inboxes in which records wait, by how long their position hasn't moved.
+// stallTracker keeps, for each inbox with waiting records, since when its position hasn't changed.
 type stallTracker struct {
-	every     time.Duration // between two looks
+	every     time.Duration // interval of the checks
 	byInbox   map[inbox]*stall
-	checkedAt time.Time // of look
+	checkedAt time.Time // latest call of update
 }
 
-// look takes in the positions of the inboxes in which records wait. A gap between two looks counts for nothing: the process was
-// stopped, or the cluster didn't answer. One whose worker got a new client is remembered until that client has
-// joined its group, and the time until then counts for nothing.
+// update takes the positions of the inboxes with waiting records. A gap between two checks restarts the count: the
+// process was suspended, or the cluster didn't respond. An inbox whose worker got a new client is remembered until
+// that client has joined its group, and that time doesn't count.
 func (s *stallTracker) update(now time.Time, waits map[inbox]int64) {
 	last, gap := s.checkedAt, now.Sub(s.checkedAt) > 3*s.every
 	s.checkedAt = now
@@ -80,7 +77,7 @@ func (s *stallTracker) update(now time.Time, waits map[inbox]int64) {
 	})
 }
 
-// still are those that have stood for standingTold looks, the longest first.
+// stalled returns the inboxes that made no progress for stallLogChecks, the longest first.
 func (s *stallTracker) stalled(now time.Time) []*stall {
 	var still []*stall
 	for _, at := range s.byInbox {
@@ -97,7 +94,7 @@ func (s *stallTracker) stalled(now time.Time) []*stall {
 	return still
 }
 
-// due reports whether it is to be told, and when again.
+// logDue reports whether the stall is to be logged now, and schedules the next time.
 func (s *stall) logDue(now time.Time) bool {
 	if now.Before(s.nextLog) {
 		return false
@@ -108,7 +105,7 @@ func (s *stall) logDue(now time.Time) bool {
 
 func (s *stall) String() string { return s.topic + "/" + strconv.Itoa(int(s.partition)) }
 
-// StandingError ends a process one of whose workers stands still though it got a new client.
+// InboxStalledError ends a process if an inbox made no progress even after its worker got a new client.
 type InboxStalledError struct {
 	Inbox string // topic/partition
 	For   time.Duration
@@ -116,18 +113,21 @@ type InboxStalledError struct {
 }
 
 func (e *InboxStalledError) Error() string {
-	return fmt.Sprintf("%s has stood still for %s, a new client changed nothing, and the process ends so that another can take over: %s", e.Inbox, e.For.Round(time.Second), e.Why)
+	return fmt.Sprintf("%s has made no progress for %s, even with a new client; the process ends so that another can take over: %s", e.Inbox, e.For.Round(time.Second), e.Why)
 }
 
-// standing watches the workers of a scheduler process.
+// stallWatch checks the workers of a scheduler process from outside. A worker can stall for reasons that it can't
+// see: its client waits for offsets that an open transaction holds back, a pause never ends, a fetch is never
+// answered. An inbox is stalled if this process owns it, records wait in it, and the group's offset doesn't
+// change, while the cluster responds and nothing pauses the inbox on purpose.
 type stallWatch struct {
 	n         *Instance
 	status    *partitionStatus
 	stalls    stallTracker
-	positions map[inbox]int64 // of the last look
+	positions map[inbox]int64 // as of the latest check
 }
 
-// run watches until ctx ends, or until a worker stands still though it got a new client.
+// run checks until ctx ends, or returns an InboxStalledError.
 func (w *stallWatch) run(ctx context.Context) error {
 	w.stalls.every = w.n.stallCheckEvery()
 	tick := time.NewTicker(w.stalls.every)
@@ -143,7 +143,7 @@ func (w *stallWatch) run(ctx context.Context) error {
 		case ctx.Err() != nil:
 			return nil
 		case err != nil:
-			w.n.log.Debug("whether partitions stand still can't be told", "error", err)
+			w.n.log.Debug("check for stalled partitions failed", "error", err)
 			continue
 		}
 		now := time.Now()
@@ -154,7 +154,7 @@ func (w *stallWatch) run(ctx context.Context) error {
 	}
 }
 
-// waits are the positions of the inboxes of this process in which records wait.
+// waitingInboxes returns the positions of the inboxes of this process in which records wait, without paused ones.
 func (w *stallWatch) waitingInboxes(ctx context.Context) (map[inbox]int64, error) {
 	ctx, cancel := context.WithTimeout(ctx, stallCheckWithin)
 	defer cancel()
@@ -176,7 +176,7 @@ func (w *stallWatch) waitingInboxes(ctx context.Context) (map[inbox]int64, error
 	return waits, nil
 }
 
-// take takes in the group's offsets: an inbox whose offset has moved is read.
+// updatePositions compares the group's offsets with the previous ones and records progress.
 func (w *stallWatch) updatePositions(commits map[string]map[int32]int64) {
 	before := w.positions
 	w.positions = map[inbox]int64{}
@@ -191,8 +191,8 @@ func (w *stallWatch) updatePositions(commits map[string]map[int32]int64) {
 	}
 }
 
-// waiting are the positions of those partitions of inboxes in which committed records wait; -1: nothing was committed. What was
-// deleted before it was read doesn't wait, nor what an open transaction holds back.
+// waitingPositions returns the positions of inboxes in which committed records wait; -1: nothing was committed
+// yet. Records that were deleted unread don't count, nor do records that an open transaction holds back.
 func waitingPositions(topics []string, commits, starts, ends map[string]map[int32]int64) map[inbox]int64 {
 	waits := map[inbox]int64{}
 	for _, topic := range topics {
@@ -209,7 +209,7 @@ func waitingPositions(topics []string, commits, starts, ends map[string]map[int3
 	return waits
 }
 
-// judge tells of what stands still, gives workers new clients, and ends the process.
+// handleStalls logs stalls, gives their workers new clients, and finally ends the process.
 func (w *stallWatch) handleStalls(ctx context.Context, now time.Time) error {
 	still := w.stalls.stalled(now)
 	w.n.metrics.stalled.Reset()
@@ -225,7 +225,7 @@ func (w *stallWatch) handleStalls(ctx context.Context, now time.Time) error {
 			reason, helpless = unreadable.Error(), true
 		}
 		if s.logDue(now) {
-			w.n.log.Warn("records wait in a partition, and its worker stands still", "topic", s.topic, "partition", s.partition, "position", s.position,
+			w.n.log.Warn("records wait in an inbox, but its worker makes no progress", "topic", s.topic, "partition", s.partition, "position", s.position,
 				"since", s.since.UTC().Format(time.RFC3339), "why", reason)
 		}
 		switch {
@@ -239,13 +239,13 @@ func (w *stallWatch) handleStalls(ctx context.Context, now time.Time) error {
 	return nil
 }
 
-// renew closes the client of a worker, which gets a new one. What else it owns stands for the same reason, or begins again.
+// renewClient closes the client of a worker, which then gets a new one. All inboxes of the worker restart.
 func (w *stallWatch) renewClient(p int32) {
 	owner, owns := w.status.owner(p)
 	if !owns {
 		return
 	}
-	w.n.log.Warn("a worker that stands still gets a new client", "owner", owner, "partition", p)
+	w.n.log.Warn("stalled worker gets a new client", "owner", owner, "partition", p)
 	for _, s := range w.stalls.byInbox {
 		if of, owns := w.status.owner(s.partition % w.n.Partitions); owns && of == owner {
 			s.clientRenewed = true
@@ -254,16 +254,16 @@ func (w *stallWatch) renewClient(p int32) {
 	go w.status.closeWorker(owner) // a client that hangs takes seconds to close
 }
 
-// standingReasons are what is known of why partitions stand still.
+// stallReasons is what the cluster says about stalled partitions.
 type stallReasons struct {
 	leaderless map[string][]int32
 	unstable   []int32
 	hanging    []*kafka.HangingError
 	events     string
-	unknown    error // why some of it isn't known
+	unknown    error // why some of it is unknown
 }
 
-// whyStanding asks the cluster what holds partitions up.
+// findStallReasons asks the cluster what may hold partitions up.
 func (n *Instance) findStallReasons(ctx context.Context) (why stallReasons) {
 	ctx, cancel := context.WithTimeout(ctx, stallCheckWithin)
 	defer cancel()
@@ -275,7 +275,7 @@ func (n *Instance) findStallReasons(ctx context.Context) (why stallReasons) {
 	return why
 }
 
-// of says why an inbox stands still. helpless: no other client can help, only who looks after the cluster.
+// reasonFor returns why an inbox is stalled. helpless: a new client can't help, only an operator of the cluster.
 func (why *stallReasons) reasonFor(at inbox, partitions int32) (reason string, helpless bool) {
 	home := at.partition % partitions
 	switch {
@@ -296,10 +296,10 @@ func (why *stallReasons) reasonFor(at inbox, partitions int32) (reason string, h
 		}
 	}
 	if why.unknown != nil {
-		reasons = append(reasons, fmt.Sprintf("not all could be looked at: %v", why.unknown))
+		reasons = append(reasons, fmt.Sprintf("some checks failed: %v", why.unknown))
 	}
 	if len(reasons) == 0 {
-		return "nothing is known that holds it up", false
+		return "no reason was found", false
 	}
 	return strings.Join(reasons, "; "), helpless
 }

@@ -35,7 +35,7 @@ func TestSchedulerThatStandsStillEnds(t *testing.T) {
 		if !errors.As(err, &standing) || standing.Inbox != ns.Inbox(events.Tasks)+"/0" || !strings.Contains(standing.Why, "__consumer_offsets") {
 			t.Errorf("it ends with %v", err)
 		}
-		for _, line := range []string{"records wait in a partition, and its worker stands still", "gets a new client"} {
+		for _, line := range []string{"records wait in an inbox, but its worker makes no progress", "gets a new client"} {
 			if !strings.Contains(said.String(), line) {
 				t.Errorf("it doesn't say that %q:\n%s", line, said.String())
 			}
