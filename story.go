@@ -25,20 +25,18 @@ func (s *story) add(r *events.Record) {
 	}
 	own := *r
 	own.Value = bytes.Clone(r.Value) // or the task would keep whole batches in memory
-	e, err := events.DecodeEvent(&own)
+	e, err := events.ReadEvent(&own)
 	switch {
 	case err != nil:
-		s.err = fmt.Errorf("its history can't be read at %s: %w; is this build older than the scheduler?", events.Origin(r), err)
+		s.err = fmt.Errorf("its history can't be read at %w; is this build older than the scheduler?", err)
 	case s.task != nil && e.Seq <= s.task.Seq:
 	case s.task == nil && e.Seq != 1:
 		s.late = true
 	default:
-		t, err := events.Evolve(s.task, e, events.Hash(e.Fact.Type(), own.Value))
-		if err != nil {
-			s.err = fmt.Errorf("its history can't be followed at %s: %w", events.Origin(r), err)
+		if s.task, err = events.FoldEvent(s.task, e, &own); err != nil {
+			s.err = fmt.Errorf("its history can't be followed at %w", err)
 			return
 		}
-		s.task = t
 		s.bytes += len(own.Value)
 	}
 }

@@ -30,11 +30,14 @@ func (m *member) vacate() {
 		return
 	}
 	if j, ok := m.pop(); ok {
-		m.workers.Go(func() { m.serve(j) })
+		m.serveBeside(j)
 		return
 	}
 	m.running--
 }
+
+// serveBeside is apart from vacate, which is called for each request: what a goroutine is given is on the heap.
+func (m *member) serveBeside(j job) { m.workers.Go(func() { m.serve(j) }) }
 
 // unpark gets a place for a parked request within d. False: there was none, or the process leaves.
 func (m *member) unpark(d time.Duration) bool {

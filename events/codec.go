@@ -57,6 +57,7 @@ func (c *codec) release() {
 		return
 	}
 	c.obj.reset()
+	c.obj.noting, c.obj.names = false, nameCheck{}
 	*c = codec{obj: c.obj, buf: c.buf[:0]}
 	codecs.Put(c)
 }
@@ -112,10 +113,9 @@ func decodeWith(data []byte, v fielded, room *Policy) error {
 // decodeOutside is decodeObject for a record that others wrote, with as many
 // levels of nesting around the object. What it accepts passes CheckJSON.
 func decodeOutside(data []byte, v fielded, around int) error {
-	if err := codecs.Get().(*codec).decode(data, v, outside+around); err != nil {
-		return err
-	}
-	return checkNames(data)
+	c := codecs.Get().(*codec)
+	c.obj.noting = true
+	return c.decode(data, v, outside+around)
 }
 
 // decode reads an object, and releases the codec.
@@ -124,7 +124,9 @@ func (c *codec) decode(data []byte, v fielded, level int) error {
 	err := c.obj.scan(data, level)
 	if err == nil {
 		v.fields(c)
-		err = c.err
+		if err = c.err; err == nil && c.obj.names.alike {
+			err = checkNames(data)
+		}
 	}
 	c.release()
 	return err

@@ -102,6 +102,14 @@ type Reply struct {
 	// RetryAfter is how long the agent asks to wait before the next attempt, after a failure; 0: it
 	// doesn't. At most MaxRetryAfter.
 	RetryAfter time.Duration
+
+	matched tokenMatch // the last that there was
+}
+
+// tokenMatch is a token that has a hash.
+type tokenMatch struct {
+	hash, task, token string
+	ref               RequestRef
 }
 
 func (*Reply) input() {}
@@ -125,7 +133,10 @@ type RequestRef struct {
 
 // RequestID names an attempt: "<task>/<step>/<do|undo>/<attempt>". It is the ce_id of the
 // attempt's request, and ce_request without the token.
-func RequestID(task string, ref RequestRef) string { return string(appendRequestID(nil, task, ref)) }
+func RequestID(task string, ref RequestRef) string {
+	var stack [192]byte
+	return string(appendRequestID(stack[:0], task, ref))
+}
 
 func appendRequestID(dst []byte, task string, ref RequestRef) []byte {
 	dst = append(append(append(dst, task...), '/'), ref.Step...)
@@ -151,16 +162,34 @@ func appendRequest(dst []byte, task string, ref RequestRef, token string) (reque
 // this hash takes as many guesses as to find the token itself, which has 128 random bits: who reads events doesn't
 // learn the token.
 func TokenHash(task string, ref RequestRef, token string) string {
+	text := tokenHash(task, ref, token)
+	return string(text[:])
+}
+
+func tokenHash(task string, ref RequestRef, token string) (text [hashBytes]byte) {
 	var stack [192]byte
 	request, _ := appendRequest(stack[:0], task, ref, token)
 	sum := sha256.Sum256(request)
-	return hashText(sum[:])
+	writeHash(&text, sum[:])
+	return text
 }
 
 // TokenMatches reports whether a reply has the token of an attempt, by the hash that the attempt's event records. An attempt
-// without a hash has no request: no reply has its token.
+// without a hash has no request: no reply has its token. It is asked of each accepted reply twice, and no hash is made for the second answer.
 func (r *Reply) TokenMatches(hash string) bool {
-	return hash != "" && r.Token != "" && subtle.ConstantTimeCompare(bytesOf(TokenHash(r.Task, r.Ref, r.Token)), bytesOf(hash)) == 1
+	if hash == "" || r.Token == "" {
+		return false
+	}
+	asked := tokenMatch{hash, r.Task, r.Token, r.Ref}
+	if asked == r.matched {
+		return true
+	}
+	text := tokenHash(r.Task, r.Ref, r.Token)
+	if subtle.ConstantTimeCompare(text[:], bytesOf(hash)) != 1 {
+		return false
+	}
+	r.matched = asked
+	return true
 }
 
 // ParseRequest reads ce_request. The token is empty where there is none.

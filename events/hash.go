@@ -68,9 +68,11 @@ func (h *Hasher) text(sum hash.Hash) string { return hashText(sum.Sum(h.room[:0]
 // hashText is a hash as prev has it.
 func hashText(sum []byte) string {
 	var text [hashBytes]byte
-	base64.RawURLEncoding.Encode(text[:], sum[:16])
+	writeHash(&text, sum)
 	return string(text[:])
 }
+
+func writeHash(text *[hashBytes]byte, sum []byte) { base64.RawURLEncoding.Encode(text[:], sum[:16]) }
 
 var (
 	zero  = []byte{0}   // stands between a type and a value

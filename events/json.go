@@ -35,6 +35,31 @@ type object struct {
 	// seen has a bit for each name that may be there, by nameBit: most names
 	// needn't be compared with all before them.
 	seen uint64
+	// noting: names is told of those within the values.
+	noting bool
+	names  nameCheck
+}
+
+// nameCheck is what a pass over a JSON value notes of the names in its objects.
+type nameCheck struct {
+	// alike: two names in one object may be equal, and checkNames says whether they are. It is false where each name differs
+	// from all before it in one of two bits, as mostly.
+	alike bool
+}
+
+// objectNames are the names that an object has so far, as bits.
+type objectNames struct{ ends, middles uint64 }
+
+// add takes in a name, without its quotes.
+func (o *objectNames) add(c *nameCheck, name []byte) {
+	end, middle := nameBit(name), uint64(1)
+	if n := uint(len(name)); n > 1 {
+		middle <<= (uint(name[n/2]) + 7*uint(name[1]) + 13*n) & 63
+	}
+	if o.ends&end != 0 && o.middles&middle != 0 {
+		c.alike = true
+	}
+	o.ends, o.middles = o.ends|end, o.middles|middle
 }
 
 // member says where in the text a member's name stands, without its quotes, and
@@ -132,7 +157,11 @@ func (o *object) scanMember(i, level int) (int, error) {
 		return i, syntax(o.data, i)
 	}
 	i = skipSpace(o.data, i+1)
-	end, err := skipValue(o.data, i, level+1)
+	var names *nameCheck
+	if o.noting {
+		names = &o.names
+	}
+	end, err := skipNoting(o.data, i, level+1, names)
 	if err != nil {
 		return end, err
 	}
@@ -257,11 +286,12 @@ func CheckJSON(data []byte) error {
 	if !utf8.Valid(data) {
 		return errNotUTF8
 	}
-	end, err := skipValue(data, skipSpace(data, 0), outside)
+	var names nameCheck
+	end, err := skipNoting(data, skipSpace(data, 0), outside, &names)
 	if err != nil {
 		return err
 	}
-	if err := atEnd(data, end); err != nil {
+	if err := atEnd(data, end); err != nil || !names.alike {
 		return err
 	}
 	return checkNames(data)
@@ -358,7 +388,10 @@ func trimSpace(data []byte) []byte {
 
 // skipValue returns the end of the value that begins at i, at a depth of so many
 // arrays and objects around it.
-func skipValue(data []byte, i, depth int) (int, error) {
+func skipValue(data []byte, i, depth int) (int, error) { return skipNoting(data, i, depth, nil) }
+
+// skipNoting is skipValue; it notes the names of members, unless names is nil.
+func skipNoting(data []byte, i, depth int, names *nameCheck) (int, error) {
 	if i >= len(data) {
 		return i, syntax(data, i)
 	}
@@ -366,7 +399,7 @@ func skipValue(data []byte, i, depth int) (int, error) {
 	case c == '"':
 		return skipString(data, i)
 	case c == '{' || c == '[':
-		return skipNested(data, i, depth)
+		return skipNested(data, i, depth, names)
 	case c == '-' || c >= '0' && c <= '9':
 		return skipNumber(data, i)
 	}
@@ -378,7 +411,7 @@ func skipValue(data []byte, i, depth int) (int, error) {
 	return i, syntax(data, i)
 }
 
-func skipNested(data []byte, i, depth int) (int, error) {
+func skipNested(data []byte, i, depth int, names *nameCheck) (int, error) {
 	if depth >= maxStoredDepth {
 		return i, fmt.Errorf("JSON deeper than %d levels", MaxJSONDepth)
 	}
@@ -391,10 +424,11 @@ func skipNested(data []byte, i, depth int) (int, error) {
 	if i < len(data) && data[i] == closing {
 		return i + 1, nil
 	}
+	var own objectNames
 	for {
 		var err error
 		if object {
-			if i, err = skipString(data, i); err != nil {
+			if i, err = own.skip(data, i, names); err != nil {
 				return i, err
 			}
 			if i = skipSpace(data, i); i >= len(data) || data[i] != ':' {
@@ -402,7 +436,7 @@ func skipNested(data []byte, i, depth int) (int, error) {
 			}
 			i = skipSpace(data, i+1)
 		}
-		if i, err = skipValue(data, i, depth+1); err != nil {
+		if i, err = skipNoting(data, i, depth+1, names); err != nil {
 			return i, err
 		}
 		if i = skipSpace(data, i); i >= len(data) {
@@ -416,6 +450,22 @@ func skipNested(data []byte, i, depth int) (int, error) {
 		}
 		i = skipSpace(data, i+1)
 	}
+}
+
+// skip returns the end of the name at i, and takes it in if names are noted.
+func (o *objectNames) skip(data []byte, i int, names *nameCheck) (int, error) {
+	if names == nil {
+		return skipString(data, i)
+	}
+	m, end, err := scanName(data, i)
+	switch {
+	case err != nil:
+	case m.escaped: // it may be equal to one that is written otherwise
+		names.alike = true
+	default:
+		o.add(names, data[m.nameStart:m.nameEnd])
+	}
+	return end, err
 }
 
 func skipString(data []byte, i int) (int, error) {

@@ -100,11 +100,13 @@ func parseCompleteBy(s []byte) (time.Time, error) {
 
 // Record makes the reply's record, for the request that it answers.
 func (r *Reply) Record(ns Namespace, source string) Record {
-	request, n := appendRequest(make([]byte, 0, requestBytes(r.Task, r.Ref, r.Token)), r.Task, r.Ref, r.Token)
-	if r.Token == "" { // as one has it who doesn't know the token
+	bytesMost := requestBytes(r.Task, r.Ref, r.Token)
+	request, n := appendRequest(make([]byte, 0, 2*bytesMost+len(r.Outcome)), r.Task, r.Ref, r.Token)
+	id := append(append(append(request[len(request):], request[:n]...), '/'), r.Outcome...) // behind it, in the same room
+	if request = request[:len(request):len(request)]; r.Token == "" {                       // as one has it who doesn't know the token
 		request = request[:n]
 	}
-	h := append(cloudHeaders(make([]Header, 0, 10), TypeReply, source, bytesOf(string(request[:n])+"/"+string(r.Outcome))),
+	h := append(cloudHeaders(make([]Header, 0, 7), TypeReply, source, id),
 		Header{HeaderRequest, request}, Header{HeaderOutcome, bytesOf(string(r.Outcome))})
 	if r.Effect == EffectNone && r.Outcome != Completed {
 		h = append(h, Header{HeaderEffect, bytesOf(string(EffectNone))})

@@ -1,14 +1,16 @@
 package events
 
 import (
+	"bytes"
 	"encoding/base64"
 	"encoding/json"
-	"strings"
 )
 
 // extensionPrefix begins the names of members of a submission that are its writer's own, and are
 // ignored.
 const extensionPrefix = "x-"
+
+var extension = []byte(extensionPrefix)
 
 const submissionMembers = "id, workflow, version, input, reply_to, priority, labels, complete_by"
 
@@ -22,12 +24,12 @@ type submissionBody struct {
 func (s *submissionBody) fields(c *codec) {
 	s.of.fields(c)
 	for i := range c.obj.members {
-		name := string(c.obj.name(i))
-		switch name {
+		name := c.obj.name(i)
+		switch string(name) {
 		case "id", "workflow", "version", "input", "reply_to", "priority", "labels", "complete_by":
 		default:
-			if s.unknown == "" && !strings.HasPrefix(name, extensionPrefix) {
-				s.unknown = name
+			if s.unknown == "" && !bytes.HasPrefix(name, extension) {
+				s.unknown = string(name)
 			}
 		}
 	}

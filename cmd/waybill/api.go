@@ -306,7 +306,7 @@ func warnAsked(note io.Writer, tasks ...askedTask) {
 			poison[tasks[i].ID] = fmt.Errorf("offset %s of partition %d of the events: %s", p.Offset, p.Partition, p.Error)
 		}
 	}
-	warnPoison(note, poison, func(string) bool { return true })
+	warnUnreadable(note, poison, func(string) bool { return true })
 }
 
 // task asks for one task's view.

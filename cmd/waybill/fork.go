@@ -140,9 +140,9 @@ func runFork(cmd *cobra.Command, o *forkOptions, args []string) error {
 
 // sameWorkflow refuses a definition of something else.
 func sameWorkflow(first *events.Record, p *workflow.Program) error {
-	e, err := events.DecodeEvent(first)
+	e, err := events.ReadEvent(first)
 	if err != nil {
-		return fmt.Errorf("%s: %w", events.Origin(first), err)
+		return err
 	}
 	if f, ok := e.Fact.(*events.TaskReceived); ok && f.Workflow != p.Definition().Name {
 		return usage("task %q is of workflow %s, and the definition is of %s", e.Task, f.Workflow, p.Definition().Name)

@@ -245,52 +245,43 @@ func later(a, b time.Time) time.Time {
 type folding struct {
 	tasks  map[string]*events.Task
 	owners map[int32]string
-	poison map[string]error // by task, the first event that can't be folded
-	alien  int              // records of no task that can't be read
+	// unreadable is, by task, the first event that can't be folded; alien counts records of no task that can't.
+	unreadable map[string]error
+	alien      int
 }
 
 func newFolding() *folding {
-	return &folding{tasks: map[string]*events.Task{}, owners: map[int32]string{}, poison: map[string]error{}}
+	return &folding{tasks: map[string]*events.Task{}, owners: map[int32]string{}, unreadable: map[string]error{}}
 }
 
 // add folds one record of the events topic; of wanted tasks only, if wanted is
 // given.
 func (f *folding) add(r *events.Record, wanted func(id string) bool) {
 	id := string(r.Key)
-	if id != "" && (wanted != nil && !wanted(id) || f.poison[id] != nil) {
+	if id != "" && (wanted != nil && !wanted(id) || f.unreadable[id] != nil) {
 		return
 	}
-	e, err := events.DecodeEvent(r)
-	if err != nil {
-		f.spoil(id, r, err)
-		return
-	}
-	if claim, ok := e.Fact.(*events.PartitionClaimed); ok {
-		f.owners[r.Partition] = claim.Owner
-		return
-	}
-	t, err := events.Evolve(f.tasks[id], e, events.Hash(e.Fact.Type(), r.Value))
-	if err != nil {
-		f.spoil(id, r, err)
-		return
-	}
-	f.tasks[id] = t
-}
-
-func (f *folding) spoil(id string, r *events.Record, err error) {
-	if id == "" {
+	t, e, err := events.FoldRecord(f.tasks[id], r)
+	switch {
+	case err != nil && id == "":
 		f.alien++
-		return
+	case err != nil:
+		f.unreadable[id] = err
+	default:
+		if claim, ok := e.Fact.(*events.PartitionClaimed); ok {
+			f.owners[r.Partition] = claim.Owner
+		} else {
+			f.tasks[id] = t
+		}
 	}
-	f.poison[id] = fmt.Errorf("%s: %w", events.Origin(r), err)
 }
 
 // lost takes note of what can't be read of some tasks.
 func (f *folding) lost(ids ...string) func(*kafka.DamagedError) {
 	return func(d *kafka.DamagedError) {
 		for _, id := range ids {
-			if d.Of(id) && f.poison[id] == nil {
-				f.poison[id] = d
+			if d.Of(id) && f.unreadable[id] == nil {
+				f.unreadable[id] = d
 			}
 		}
 	}
@@ -300,20 +291,20 @@ func (f *folding) lost(ids ...string) func(*kafka.DamagedError) {
 func (f *folding) leave(left *incomplete) {
 	for i := range left.tasks {
 		delete(f.tasks, left.tasks[i].Task)
-		delete(f.poison, left.tasks[i].Task)
+		delete(f.unreadable, left.tasks[i].Task)
 	}
 }
 
 // warn says what could not be read.
 func (f *folding) warn(note io.Writer) {
-	warnPoison(note, f.poison, func(id string) bool { return f.tasks[id] != nil })
+	warnUnreadable(note, f.unreadable, func(id string) bool { return f.tasks[id] != nil })
 	if f.alien > 0 {
 		fmt.Fprintf(note, "waybill: %d records of no task can't be read\n", f.alien)
 	}
 }
 
-// warnPoison says of which tasks an event can't be used, and why: of each while they are few.
-func warnPoison(note io.Writer, poison map[string]error, shown func(id string) bool) {
+// warnUnreadable says of which tasks an event can't be used, and why: of each while they are few.
+func warnUnreadable(note io.Writer, poison map[string]error, shown func(id string) bool) {
 	const most = 5
 	for i, id := range slices.Sorted(maps.Keys(poison)) {
 		if i == most {

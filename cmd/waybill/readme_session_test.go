@@ -91,6 +91,7 @@ var varying = []struct {
 	{regexp.MustCompile(`^([a-z]+-\d+ )\d+ \d+ `), "${1}P O "},
 	{regexp.MustCompile(`\bprocess \d+\b`), "PROCESS"},
 	{regexp.MustCompile(`\bevent \d+ of the task\b`), "event N of the task"}, // late, a supervisor starts an attempt at once: no step.waiting
+	{regexp.MustCompile(`": `), `":`},                                        // of JSON that is shown as it came
 	{regexp.MustCompile(`\bcreate-[0-9a-f]{8}\b`), "TRACKING"},
 	{regexp.MustCompile(`\b[0-9a-f]{64}\b`), "HASH"},
 	{regexp.MustCompile(`\bpartition \d+, offset \d+`), "PLACE"},

@@ -487,7 +487,7 @@ func (w *waiter) verdict() error {
 		switch t := w.fold.tasks[id]; {
 		case a.refused != "":
 			refused++
-		case w.fold.poison[id] != nil || exitOf(t.State) == exitError:
+		case w.fold.unreadable[id] != nil || exitOf(t.State) == exitError:
 			failed++
 		case exitOf(t.State) == exitUndone:
 			undone++

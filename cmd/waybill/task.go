@@ -138,7 +138,7 @@ func (o *taskGetOptions) ask(cmd *cobra.Command, c *apiClient, id string) error 
 func (t *tool) printTask(cmd *cobra.Command, w *waiter, id string) error {
 	task, p := w.fold.tasks[id], w.log.partition(id)
 	switch {
-	case task == nil && w.fold.poison[id] != nil:
+	case task == nil && w.fold.unreadable[id] != nil:
 		return fmt.Errorf("task %q can't be shown: its first event can't be used", id)
 	case task == nil:
 		return w.log.notTaken(cmd.Context(), id)
@@ -245,7 +245,7 @@ func runTaskWait(cmd *cobra.Command, o *taskWaitOptions, args []string) error {
 	if err := o.printTask(cmd, w, id); err != nil {
 		return err
 	}
-	if w.fold.poison[id] != nil {
+	if w.fold.unreadable[id] != nil {
 		return fmt.Errorf("what became of task %q can't be told: an event of it can't be used", id)
 	}
 	if code := exitOf(w.fold.tasks[id].State); code != exitOK {

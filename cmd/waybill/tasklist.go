@@ -265,7 +265,7 @@ func warnStopped(note io.Writer, list []events.SummaryView) {
 			poison[list[i].ID] = fmt.Errorf("event %d; `waybill timeline` shows where it is", seq)
 		}
 	}
-	warnPoison(note, poison, func(string) bool { return true })
+	warnUnreadable(note, poison, func(string) bool { return true })
 }
 
 // askedAtOnce is how many tasks are asked for at the same time.

@@ -146,7 +146,7 @@ func (w *waiter) look() {
 		a, t := w.want[id], w.fold.tasks[id]
 		switch {
 		case a.done:
-		case w.fold.poison[id] != nil:
+		case w.fold.unreadable[id] != nil:
 			w.settle(id, "")
 		case t == nil:
 		case a.digest != "" && t.Digest != a.digest:
@@ -172,7 +172,7 @@ func (w *waiter) history(ctx context.Context, p int32) error {
 	for id := range w.want {
 		if mine(id) && w.log.partition(id) == p {
 			delete(w.fold.tasks, id)
-			delete(w.fold.poison, id)
+			delete(w.fold.unreadable, id)
 		}
 	}
 	in := kafka.Range{Partitions: []int32{p}, Damaged: w.log.passing(w.fold.lost(slices.DeleteFunc(slices.Collect(maps.Keys(w.want)), func(id string) bool { return !mine(id) })...))}

@@ -69,7 +69,7 @@ func runTaskWhy(cmd *cobra.Command, t *askingTool, args []string) error {
 		return err
 	}
 	task, poison := f.tasks[id], ""
-	if err := f.poison[id]; err != nil {
+	if err := f.unreadable[id]; err != nil {
 		poison = err.Error()
 	}
 	switch {

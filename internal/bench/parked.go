@@ -121,11 +121,7 @@ func decode(r *kgo.Record) (*events.Event, error) {
 	for _, h := range r.Headers {
 		rec.Headers = append(rec.Headers, events.Header(h))
 	}
-	e, err := events.DecodeEvent(&rec)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", events.Origin(&rec), err)
-	}
-	return e, nil
+	return events.ReadEvent(&rec)
 }
 
 // close ends what fill began.

@@ -149,14 +149,12 @@ func requestStep(r *events.Record) (int, error) {
 // event finds the stage of an event: that of its cause, which is the submission or
 // the reply of the step that the cause's first event completes.
 func (b *scriptBuilder) event(r *events.Record) error {
-	e, err := events.DecodeEvent(r)
+	ceType, _ := r.Header(events.HeaderType)
+	t, e, err := events.FoldRecord(b.task, r)
 	if err != nil {
 		return err
 	}
-	ceType, _ := r.Header(events.HeaderType)
-	if b.task, err = events.Evolve(b.task, e, events.Hash(ceType, r.Value)); err != nil {
-		return err
-	}
+	b.task = t
 	b.armed.Evolve(e)
 	if t := b.armed.Encode(); len(t) > len(b.timers) {
 		b.timers = t

@@ -181,20 +181,15 @@ func (c *call) noTask(id string, p int32) error {
 // be it fails.
 func (h *history) fold() (task *events.Task, poison *poisoned, err error) {
 	for i := range h.records {
-		r := h.records[i]
-		var e *events.Event
+		r := &h.records[i]
 		err := h.lost[r.Offset]
 		if err == nil {
-			e, err = events.DecodeEvent(&r)
-		}
-		if err == nil {
-			var next *events.Task
-			if next, err = events.Evolve(task, e, events.Hash(e.Fact.Type(), r.Value)); err == nil {
-				task = next
+			if task, _, err = events.FoldRecord(task, r); err == nil {
 				continue
 			}
+			err = errors.Unwrap(err)
 		}
-		poison = &poisoned{&h.records[i], err}
+		poison = &poisoned{r, err}
 		break
 	}
 	if task == nil {

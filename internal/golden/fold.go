@@ -82,7 +82,7 @@ func (f *folded) event(r *events.Record) error {
 		p = &part{tasks: map[string]*events.Task{}}
 		f.parts[r.Partition] = p
 	}
-	e, err := events.DecodeEvent(r)
+	e, err := events.ReadEvent(r)
 	if err != nil {
 		return err
 	}
@@ -93,8 +93,7 @@ func (f *folded) event(r *events.Record) error {
 	if e.Task == "" {
 		return nil
 	}
-	ceType, _ := r.Header(events.HeaderType)
-	t, err := events.Evolve(p.tasks[e.Task], e, events.Hash(ceType, r.Value))
+	t, err := events.FoldEvent(p.tasks[e.Task], e, r)
 	if err != nil {
 		return err
 	}

@@ -278,7 +278,7 @@ func (m *Metrics) committed(c scheduler.Committed) {
 func (n *Instance) workerListener(owner string) *kafka.WorkerListener {
 	failed := n.logGroupFailure("scheduler " + owner)
 	for _, topic := range n.Kafka.Namespace.InboxTopics() {
-		for _, fault := range []kafka.PositionFault{"recreated", kafka.PositionForeign, kafka.PositionTrimmed, kafka.PositionCut} {
+		for _, fault := range []kafka.PositionFault{"recreated", kafka.PositionForeign, kafka.PositionTrimmed, kafka.PositionCut, kafka.PositionRolledBack} {
 			n.metrics.positions.WithLabelValues(topic, string(fault)) // begins at zero, for rates
 		}
 	}
@@ -314,7 +314,9 @@ func (n *Instance) recordPositionFault(at kafka.Position, fault kafka.PositionFa
 	case kafka.PositionForeign:
 		log.Warn("a position of the scheduler group was not committed by a scheduler to this topic; it is not used: the inbox is read from its start, and what events reflect is skipped", "metadata", at.Metadata)
 	case kafka.PositionTrimmed:
-		log.Error("records of an inbox were deleted before they were read; `waybill topics check` says whether its retention is wrong, and who sent them must send them again")
+		log.Error("records of an inbox were deleted before they were read; check its retention with `waybill topics check`; their senders must send them again")
+	case kafka.PositionRolledBack:
+		log.Error("a position of the scheduler group belongs to a transaction that the log of events has rolled back; it is not used: the inbox is read from its start, and what events reflect is skipped", "metadata", at.Metadata)
 	case kafka.PositionCut:
 		log.Error("an inbox is not read: its log ends below the position up to which it was read, so it was truncated or restored from a copy, and new records can't be told from old ones; `waybill doctor` shows what to do")
 	}

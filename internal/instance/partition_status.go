@@ -27,7 +27,9 @@ const (
 type partitionStatus struct {
 	n            *Instance
 	writeReports func(context.Context, map[int32]kafka.Restore) error
-	reportDue    chan struct{} // holds a value while dueReports isn't empty
+	// committedEvents reports which of some events of a partition the log contains.
+	committedEvents func(ctx context.Context, p int32, offsets []int64) (has map[int64]bool, stable int64, err error)
+	reportDue       chan struct{} // holds a value while dueReports isn't empty
 
 	mu           sync.Mutex
 	workers      map[string]member       // by owner

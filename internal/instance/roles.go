@@ -46,6 +46,9 @@ func (n *Instance) StartScheduler(ctx context.Context, o SchedulerOptions) error
 	if err != nil {
 		return errors.Join(err, closeStore(store))
 	}
+	status.committedEvents = func(ctx context.Context, p int32, offsets []int64) (map[int64]bool, int64, error) {
+		return history.Committed(ctx, n.Kafka.Namespace.Events(), p, offsets)
+	}
 	listener := n.schedulerListener(status)
 	cfg := scheduler.Config{
 		Namespace: n.Kafka.Namespace, Partitions: n.Partitions, Owner: n.Name, Workers: o.Workers, MaxRunnable: o.MaxRunnable,
@@ -98,6 +101,7 @@ func (s *partitionStatus) openWorker(ctx context.Context, owner string, number i
 	cfg := kafka.WorkerConfig{
 		Config: n.Kafka, Group: n.Kafka.Namespace.SchedulerGroup(), Owner: owner, Topics: n.Kafka.Namespace.InboxTopics(), Partitions: n.Partitions,
 		SessionTimeout: n.config.Session, TransactionTimeout: n.config.Transaction, FetchMaxWait: n.config.FetchMaxWait, Listener: n.workerListener(owner),
+		Committed: s.committedEvents,
 	}
 	if id := n.memberID("scheduler"); id != "" {
 		cfg.InstanceID, cfg.LeaveOnClose = fmt.Sprintf("%s.%d", id, number), n.leaveOnStop(ctx)

@@ -9,7 +9,7 @@ import (
 )
 
 // gatedClient is a client as an inbox gate uses it. Nothing else pauses or resumes a client that fetches
-// (a test of internal/lint).
+// (forbidigo, in .golangci.yml).
 type gatedClient struct{ client func() *kgo.Client }
 
 // Pause implements inboxgate.Client.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"time"
 
@@ -91,13 +92,17 @@ func (a *Admin) transactional(ctx context.Context) (kadm.TopicsSet, error) {
 	return topics, nil
 }
 
-// offsetsPartition is where a group's offsets are: Kafka takes Java's hash of its name.
+// offsetsPartition is where a group's offsets are: Kafka takes the absolute value of Java's hash of its name
+// (GroupCoordinatorService.partitionFor), and not, as for keys of records, the hash without its sign bit.
 func offsetsPartition(group string, partitions int32) int32 {
 	hash := int32(0)
 	for _, c := range []byte(group) { // names are ASCII
 		hash = 31*hash + int32(c)
 	}
-	return (hash & 0x7fffffff) % partitions
+	if hash == math.MinInt32 { // it has no absolute value: Kafka takes 0
+		return 0
+	}
+	return max(hash, -hash) % partitions
 }
 
 // transactionsOf is what coordinators know of some producers' transactions, by producer id.

@@ -29,8 +29,6 @@ const (
 	hopeless
 )
 
-func (f fate) String() string { return [...]string{"retried", "refused", "fenced", "hopeless"}[f] }
-
 // fates are those of the errors that aren't retried, the gravest first: of an error that wraps several that one counts.
 var fates = []struct {
 	err  error

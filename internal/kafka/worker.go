@@ -102,6 +102,8 @@ type WorkerConfig struct {
 	FetchMaxWait       time.Duration
 	// MaxPollRecords bounds what one Poll returns; zero: the default.
 	MaxPollRecords int
+	// Committed says which events of a partition the log has, see Restorer.Committed; nil: commits aren't compared with the log.
+	Committed func(ctx context.Context, p int32, offsets []int64) (has map[int64]bool, stable int64, err error)
 	// Listener is told what happens; nil, and nil fields, are fine.
 	Listener *WorkerListener
 }
@@ -262,7 +264,8 @@ func OpenWorker(ctx context.Context, cfg WorkerConfig) (*Worker, error) {
 	l := &Worker{cfg: cfg, balancer: NewBalancer(cfg.Partitions), restored: map[int32]uint64{}, polledFrom: map[int32]uint64{},
 		narrow: narrowTopics{}, quarantines: quarantines{}, arrivals: arrivals{partitions: cfg.Partitions, waiting: map[int32]bool{}}}
 	l.gate = newWorkerGate(l.balancer, cfg.Topics)
-	l.positions = positions{ids: map[string]string{}, fetched: map[topicPartition]committed{}}
+	l.positions = positions{ids: map[string]string{}, fetched: map[topicPartition]committed{},
+		witness: witness{last: map[int32]int64{}, open: map[int32][]int64{}}}
 	for topic, id := range ids {
 		l.positions.ids[topic] = topicID(id)
 	}

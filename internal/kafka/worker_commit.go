@@ -114,9 +114,11 @@ func (l *Worker) Commit(ctx context.Context, out []events.Record) (committed boo
 		return false, l.rewind(ctx, fmt.Sprintf("it was decided by a clock that was wrong; it is off by %v", l.cfg.Clock.Offset()))
 	}
 
+	l.positions.writes(l.lastEvents(written))
 	bounded, cancel := context.WithTimeout(kgo.PreTxnCommitFnContext(ctx, l.mark), l.cfg.TransactionTimeout)
 	defer cancel()
 	committed, err = l.session.End(bounded, kgo.TryCommit)
+	l.positions.wrote(err == nil && committed)
 	if err != nil {
 		return false, l.fail("end a transaction", err)
 	}
@@ -136,6 +138,17 @@ func (l *Worker) Commit(ctx context.Context, out []events.Record) (committed boo
 	}
 	l.clear()
 	return true, nil
+}
+
+// lastEvents are the offsets of the last events that were written, by partition.
+func (l *Worker) lastEvents(written []*kgo.Record) map[int32]int64 {
+	topic, last := l.cfg.Namespace.Events(), map[int32]int64{}
+	for _, r := range written {
+		if r.Topic == topic {
+			last[r.Partition] = max(last[r.Partition], r.Offset)
+		}
+	}
+	return last
 }
 
 // pass commits the positions after markers that nothing has followed for a while: the next

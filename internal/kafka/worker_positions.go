@@ -19,11 +19,12 @@ import (
 // A position is an offset of one topic's log. It says nothing of another log: of a topic that was deleted
 // and created again under the same name, of one whose end was cut off, or of what an operator chose.
 //
-// So each commit of a worker carries a mark in its metadata: that a worker committed it, and the id of the topic.
+// So each commit of a worker carries a mark in its metadata: that a worker committed it, the id of the topic, and the last event of
+// the partition (worker_witness.go).
 // A worker goes on from such a commit only. Any other (kafka-consumer-groups --reset-offsets writes no metadata) is
 // reported and not used: the inbox is read from its start, and what the log of events reflects is skipped.
 
-// markPrefix begins the metadata of a worker's commits; the topic's id follows.
+// markPrefix begins the metadata of a worker's commits; see mark.
 const markPrefix = "waybill/1 "
 
 // topicID is an id as Kafka's tools print it; empty: there is none.
@@ -55,6 +56,8 @@ const (
 	PositionTrimmed PositionFault = "trimmed"
 	// PositionCut: the log ends below it. The inbox is not read.
 	PositionCut PositionFault = "cut"
+	// PositionRolledBack: it is of a transaction whose events the log doesn't have. It is not used.
+	PositionRolledBack PositionFault = "rolled_back"
 )
 
 // Position is a position of an inbox's partition, and where its log begins and ends.
@@ -82,6 +85,7 @@ type positions struct {
 
 	mu      sync.Mutex
 	fetched map[topicPartition]committed
+	witness witness
 	rewound map[int32]uint64 // assignments of partitions whose inboxes are read from their starts; see Rewind
 	// ended is why only another client can go on, as where a topic was recreated; nil: this one can.
 	ended error
@@ -96,10 +100,11 @@ type committed struct {
 // judge says where to read from, by a commit and the bounds of the log; negative bounds: not known. start: from
 // the log's start. fault is empty if nothing is wrong.
 func judge(c committed, id string, start, end int64) (from int64, atStart bool, fault PositionFault) {
+	topic, _, marked := parseMark(c.metadata)
 	switch {
 	case c.offset < 0:
 		return 0, true, ""
-	case id == "" || c.metadata != markPrefix+id:
+	case id == "" || !marked || topic != id:
 		return 0, true, PositionForeign
 	case end >= 0 && c.offset > end:
 		return 0, true, PositionCut
@@ -149,12 +154,18 @@ func (l *Worker) place(ctx context.Context, offsets map[string]map[int32]kgo.Off
 		topics = append(topics, topic)
 	}
 	starts, ends := l.bounds(ctx, topics)
+	fetched, named := l.fetched(offsets)
+	l.positions.opened(named)
+	events := l.lookUp(ctx, named)
 	for topic, ps := range offsets {
 		for p, given := range ps {
 			at := topicPartition{topic, p}
-			c := l.positions.takeFetched(at)
+			c := fetched[at]
 			found := Position{topic, p, c.offset, known(starts, at), known(ends, at), c.metadata}
 			from, atStart, fault := judge(c, l.positions.ids[topic], found.Start, found.End)
+			if !atStart && l.isAhead(l.home(p), c, events) {
+				atStart, fault = true, PositionRolledBack
+			}
 			if l.isRewound(l.home(p)) {
 				atStart, fault = true, ""
 			}
@@ -175,6 +186,37 @@ func (l *Worker) place(ctx context.Context, offsets map[string]map[int32]kgo.Off
 		}
 	}
 	return l.arrivals.placed(ctx, offsets)
+}
+
+// fetched takes what was fetched of some partitions, and the events that it names, by the partition of events.
+func (l *Worker) fetched(offsets map[string]map[int32]kgo.Offset) (fetched map[topicPartition]committed, named map[int32][]int64) {
+	fetched, named = map[topicPartition]committed{}, map[int32][]int64{}
+	for topic, ps := range offsets {
+		for p := range ps {
+			at := topicPartition{topic, p}
+			c := l.positions.takeFetched(at)
+			fetched[at] = c
+			if _, event, marked := parseMark(c.metadata); marked && event >= 0 {
+				named[l.home(p)] = append(named[l.home(p)], event)
+			}
+		}
+	}
+	return fetched, named
+}
+
+// isAhead reports whether a commit, which can be used else, is of a transaction whose events the log doesn't have.
+func (l *Worker) isAhead(home int32, c committed, events map[int32]map[int64]presence) bool {
+	_, event, _ := parseMark(c.metadata)
+	if event < 0 {
+		return false
+	}
+	found := events[home][event]
+	if found == absent {
+		l.positions.forget(home)
+		return true
+	}
+	l.positions.goesOn(home, event, found == present)
+	return false
 }
 
 // positionFault reports a fault of a position, and stops what can't be read.
@@ -233,11 +275,12 @@ func (l *Worker) TopicID(topic string) string { return l.positions.ids[topic] }
 func (l *Worker) mark(req *kmsg.TxnOffsetCommitRequest) error {
 	for i := range req.Topics {
 		t := &req.Topics[i]
-		text, err := l.markOf(t.Topic, t.TopicID)
+		id, err := l.markOf(t.Topic, t.TopicID)
 		if err != nil {
 			return err
 		}
 		for j := range t.Partitions {
+			text := mark(id, l.positions.lastEvent(l.home(t.Partitions[j].Partition)))
 			t.Partitions[j].Metadata = &text
 		}
 	}
@@ -248,23 +291,25 @@ func (l *Worker) mark(req *kmsg.TxnOffsetCommitRequest) error {
 func (l *Worker) markPlain(req *kmsg.OffsetCommitRequest) error {
 	for i := range req.Topics {
 		t := &req.Topics[i]
-		text, err := l.markOf(t.Topic, t.TopicID)
+		id, err := l.markOf(t.Topic, t.TopicID)
 		if err != nil {
 			return err
 		}
 		for j := range t.Partitions {
+			text := mark(id, l.positions.lastEvent(l.home(t.Partitions[j].Partition)))
 			t.Partitions[j].Metadata = &text
 		}
 	}
 	return nil
 }
 
+// markOf is the id of a topic, for a mark.
 func (l *Worker) markOf(topic string, is [16]byte) (string, error) {
 	id := l.positions.ids[topic]
 	if read := topicID(is); read != "" && read != id {
 		return "", &RecreatedError{topic, id, read}
 	}
-	return markPrefix + id, nil
+	return id, nil
 }
 
 // sameTopics reports whether what was fetched is of the topics that the worker reads.
@@ -282,6 +327,7 @@ func (l *Worker) sameTopics(fetches kgo.Fetches) error {
 // Reflected tells the worker, before Resume, below which offsets inboxes of p are reflected in the log of events,
 // by topic. One whose log ends below that was cut off: it is not read, and that is reported.
 func (l *Worker) Reflected(ctx context.Context, p int32, below map[string]int64) {
+	l.confirmOpen(ctx, p)
 	topics := make([]string, 0, len(below))
 	for topic, offset := range below {
 		if offset > 0 {
@@ -315,6 +361,7 @@ func (l *Worker) Rewind(ctx context.Context, p int32) error {
 	}
 	l.positions.rewound[p] = generation // the client may not have placed this assignment yet
 	l.positions.mu.Unlock()
+	l.positions.forget(p)
 	ctx, cancel := context.WithTimeout(ctx, l.flushMax())
 	defer cancel()
 	starts, err := l.startsOf(ctx, p)

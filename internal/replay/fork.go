@@ -114,8 +114,8 @@ func (s *sandbox) replay(records []events.Record) error {
 	history := make([]*events.Event, len(records))
 	for i := range records {
 		var err error
-		if history[i], err = events.DecodeEvent(&records[i]); err != nil {
-			return fmt.Errorf("%s: %w", events.Origin(&records[i]), err)
+		if history[i], err = events.ReadEvent(&records[i]); err != nil {
+			return err
 		}
 		s.past.add(history[i], events.Hash(history[i].Fact.Type(), records[i].Value))
 	}
@@ -138,8 +138,8 @@ func (s *sandbox) replay(records []events.Record) error {
 			continue
 		}
 		var err error
-		if s.task, err = events.Evolve(s.task, e, events.Hash(e.Fact.Type(), r.Value)); err != nil {
-			return fmt.Errorf("%s: %w", events.Origin(r), err)
+		if s.task, err = events.FoldEvent(s.task, e, r); err != nil {
+			return err
 		}
 		s.took(e)
 		s.now, s.seq, s.partition, s.next, s.out.At = e.At, e.Seq, r.Partition, r.Offset+1, e.Seq

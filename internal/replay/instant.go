@@ -80,7 +80,7 @@ func (in *Instant) begins(r *events.Record, e *events.Event) {
 // that can't be folded leaves its task as it was, and is a fault.
 func (in *Instant) Add(r *events.Record) {
 	r = apartFrom(r)
-	e, err := events.DecodeEvent(r)
+	e, err := events.ReadEvent(r)
 	in.begins(r, e)
 	if err == nil && e.At.After(in.at) || err != nil && r.Time.After(in.at) {
 		if _, past := in.after[r.Partition]; !past {
@@ -92,7 +92,7 @@ func (in *Instant) Add(r *events.Record) {
 	p := in.part(r.Partition)
 	p.Offset = strconv.FormatInt(r.Offset+1, 10)
 	if err != nil {
-		in.spoil(string(r.Key), r, err)
+		in.spoil(string(r.Key), err)
 		return
 	}
 	if claim, ok := e.Fact.(*events.PartitionClaimed); ok {
@@ -113,7 +113,7 @@ func (in *Instant) fold(r *events.Record, e *events.Event) {
 	}
 	was := t.task != nil && t.task.Open()
 	if err := t.evolve(e, r); err != nil {
-		in.spoil(e.Task, r, err)
+		in.spoil(e.Task, err)
 		return
 	}
 	switch is := t.task.Open(); {
@@ -126,7 +126,7 @@ func (in *Instant) fold(r *events.Record, e *events.Event) {
 
 // evolve folds one more event.
 func (t *instantTask) evolve(e *events.Event, r *events.Record) error {
-	next, err := events.Evolve(t.task, e, events.Hash(e.Fact.Type(), r.Value))
+	next, err := events.FoldEvent(t.task, e, r)
 	if err != nil {
 		return err
 	}
@@ -150,12 +150,12 @@ func (in *Instant) part(p int32) *Owned {
 	return in.parts[p]
 }
 
-func (in *Instant) spoil(task string, r *events.Record, err error) {
+func (in *Instant) spoil(task string, err error) {
 	if t := in.tasks[task]; t != nil {
 		t.fault = true
 	}
 	if in.broken++; len(in.faults) < maxInstantFaults {
-		in.faults = append(in.faults, fmt.Sprintf("%s: %v", events.Origin(r), err))
+		in.faults = append(in.faults, err.Error())
 	}
 }
 

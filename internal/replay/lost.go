@@ -100,7 +100,7 @@ func (s *Survey) Add(r *events.Record) {
 		return
 	}
 	own := apartFrom(r)
-	e, err := events.DecodeEvent(own)
+	e, err := events.ReadEvent(own)
 	if err == nil {
 		err = t.evolve(e, own)
 	}

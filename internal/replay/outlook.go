@@ -161,7 +161,7 @@ func (c *Choice) Add(r *events.Record) {
 	}
 	t := c.tasks[id]
 	r = apartFrom(r)
-	e, err := events.DecodeEvent(r)
+	e, err := events.ReadEvent(r)
 	if err == nil && t == nil {
 		if f, ok := e.Fact.(*events.TaskReceived); !ok || f.Workflow != c.workflow {
 			return
@@ -174,7 +174,7 @@ func (c *Choice) Add(r *events.Record) {
 	}
 	over := t.task != nil && !t.task.Open()
 	if err == nil {
-		t.task, err = events.Evolve(t.task, e, events.Hash(e.Fact.Type(), r.Value))
+		t.task, err = events.FoldEvent(t.task, e, r)
 	}
 	switch {
 	case err != nil && over:

@@ -2,6 +2,7 @@ package replay
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -139,12 +140,9 @@ func LostLine(partition int32, offset int64) events.Line {
 }
 
 func (s *Stepper) fold(r *events.Record, step *Step) {
-	e, err := events.DecodeEvent(r)
-	if err == nil {
-		s.task, err = events.Evolve(s.task, e, events.Hash(e.Fact.Type(), r.Value))
-	}
-	if err != nil {
-		s.fault = err.Error()
+	var err error
+	if s.task, _, err = events.FoldRecord(s.task, r); err != nil {
+		s.fault = errors.Unwrap(err).Error() // where it is, the line says
 		step.Fault = s.fault
 		return
 	}

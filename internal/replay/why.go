@@ -81,7 +81,7 @@ type Since struct {
 
 // Add takes in the next record of the task. One that is no event says nothing.
 func (s *Since) Add(r *events.Record) {
-	e, err := events.DecodeEvent(r)
+	e, err := events.ReadEvent(r)
 	if err != nil {
 		return
 	}

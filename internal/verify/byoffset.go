@@ -29,9 +29,6 @@ type page[T any] struct {
 
 func newByOffset[T any]() byOffset[T] { return byOffset[T]{pages: map[int64]*page[T]{}} }
 
-// len is how many are kept.
-func (b *byOffset[T]) len() int { return b.kept }
-
 func (b *byOffset[T]) page(offset int64) *page[T] {
 	number := offset >> pageBits
 	if b.last == nil || b.last.number != number {

@@ -46,3 +46,6 @@ func TestByOffsetIsAMap(t *testing.T) {
 		t.Errorf("%d are left, in %d pages", is.len(), len(is.pages))
 	}
 }
+
+// len is how many are kept.
+func (b *byOffset[T]) len() int { return b.kept }

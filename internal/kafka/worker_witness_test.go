@@ -1,0 +1,147 @@
+package kafka_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+
+	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/inboxgate"
+	"github.com/waybill-run/waybill/internal/kafka"
+)
+
+// witnessed is a worker that compares commits with the log of events.
+func (s *site) witnessed(t *testing.T, owner string, faults *positionFaults) kafka.WorkerConfig {
+	t.Helper()
+	r := s.restorer(t, nil)
+	cfg := s.worker(owner)
+	cfg.Listener = faults.listener()
+	cfg.Committed = func(ctx context.Context, p int32, offsets []int64) (map[int64]bool, int64, error) {
+		return r.Committed(ctx, s.ns.Events(), p, offsets)
+	}
+	return cfg
+}
+
+// reads polls until there are as many values, which are to be these.
+func reads(t *testing.T, l *kafka.Worker, want ...string) {
+	t.Helper()
+	var got []string
+	until(t, l, fmt.Sprint(want), func(rs []events.Record) bool {
+		for _, r := range rs {
+			got = append(got, string(r.Value))
+		}
+		return len(got) >= len(want)
+	})
+	if slices.Sort(got); !slices.Equal(got, want) {
+		t.Fatalf("polled %q, want %q", got, want)
+	}
+}
+
+// A commit names the last event of its partition. Who goes on from it finds that event in the log.
+func TestCommitsNameTheirLastEvent(t *testing.T) {
+	each(t, func(t *testing.T, s *site) {
+		cl, topic, faults := s.outside(t), s.inboxes[0], &positionFaults{}
+		l := openWorker(t, s.witnessed(t, "one", faults))
+		untilAssigned(t, l, testPartitions)
+		submit(t, cl, input(topic, 4, "a"), input(topic, 4, "b"))
+		var polled []events.Record
+		until(t, l, "both", func(rs []events.Record) bool {
+			for _, r := range rs {
+				polled = append(polled, events.Record{Topic: r.Topic, Partition: r.Partition, Offset: r.Offset})
+			}
+			return len(polled) == 2
+		})
+		out := s.reflect(polled)
+		commit(t, l, 2, out)
+		last := max(out[0].Offset, out[1].Offset)
+		metadata := func(position int64) string {
+			t.Helper()
+			for {
+				offsets, err := kadm.NewClient(cl).FetchOffsets(t.Context(), s.ns.SchedulerGroup())
+				must(t, err)
+				if at, _ := offsets.Lookup(topic, 4); at.At >= position { // its marker may be on its way
+					return at.Metadata
+				}
+			}
+		}
+		want := fmt.Sprintf("waybill/1 %s %d", l.TopicID(topic), last)
+		if got := metadata(2); got != want {
+			t.Errorf("the commit says %q, want %q", got, want)
+		}
+		l.Close()
+		l = openWorker(t, s.witnessed(t, "two", faults))
+		untilAssigned(t, l, testPartitions)
+		submit(t, cl, input(topic, 4, "c"))
+		reads(t, l, "c")
+		commit(t, l, 1, nil) // it leads to no event: the one before stays the last
+		if got := metadata(3); got != want {
+			t.Errorf("the next commit says %q, want %q", got, want)
+		}
+		if n := faults.count(""); n != 0 {
+			t.Errorf("faults of positions: %q", faults.all)
+		}
+	})
+}
+
+// A broker that died lost the marker of a transaction in the log of events, and an operator aborted it there: the commit of
+// what led to it isn't used. Nobody had a store that knows of it. The inbox is read from its start, also by whoever comes next.
+func TestCommitAheadOfTheLogIsNotUsed(t *testing.T) {
+	for _, when := range []string{"before", "after"} {
+		t.Run("aborted "+when+" the partition came", func(t *testing.T) {
+			each(t, func(t *testing.T, s *site) {
+				cl, topic, faults := s.outside(t), s.inboxes[0], &positionFaults{}
+				cfg := s.witnessed(t, "one", faults)
+				l := openWorker(t, s.worker("zero"))
+				id := l.TopicID(topic)
+				l.Close()
+				submit(t, cl, input(topic, 4, "a"), input(topic, 4, "b"))
+				gone := []events.Record{{Topic: s.ns.Events(), Partition: 4, Key: []byte("k"), Value: []byte("gone")}}
+				abort := s.OpenTransaction(t, "dead-"+string(s.ns), gone)
+				s.commitAs(t, topic, 4, 2, fmt.Sprintf("waybill/1 %s %d", id, gone[0].Offset))
+				rolledBack := func() {
+					t.Helper()
+					abort()
+					for stable := int64(0); stable <= gone[0].Offset; { // its marker may be on its way
+						var err error
+						_, stable, err = cfg.Committed(t.Context(), 4, nil)
+						must(t, err)
+					}
+				}
+				read := []string{"a", "b"}
+				if when == "before" {
+					rolledBack()
+					l = openWorker(t, cfg)
+				} else {
+					l = openWorker(t, cfg)
+					submit(t, cl, input(topic, 5, "other"))
+					for placed := false; !placed; { // once another partition is read, this one is placed, too
+						if _, came := l.Assigned()[5]; came {
+							l.Resume(5, inboxgate.PausedForRestore)
+						}
+						rs, err := l.Poll(t.Context())
+						must(t, err)
+						placed = len(rs) > 0
+					}
+					must(t, l.Abort(t.Context()))
+					rolledBack()
+					l.Reflected(t.Context(), 4, nil)
+					read = append(read, "other")
+				}
+				reads(t, l, read...)
+				if n := faults.count("rolled_back " + topic + "/4"); n != 1 {
+					t.Errorf("faults of positions: %q", faults.all)
+				}
+				commit(t, l, len(read), nil)
+				l.Close()
+				cfg.Owner = "two"
+				l = openWorker(t, cfg)
+				untilAssigned(t, l, testPartitions)
+				submit(t, cl, input(topic, 4, "c"))
+				reads(t, l, "c")
+			})
+		})
+	}
+}

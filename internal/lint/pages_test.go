@@ -1,0 +1,47 @@
+package lint
+
+import (
+	"os"
+	"path"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// unfinished marks what somebody meant to do.
+var unfinished = regexp.MustCompile(`\b(TODO|FIXME|XXX|HACK)\b`)
+
+// TestNoMarks holds what is no Go, where godox does: pages, scripts, definitions.
+func TestNoMarks(t *testing.T) {
+	kinds := []string{".md", ".yaml", ".yml", ".sh", ".py", ".toml", ".xml", ".properties", ".html", ".css", ".js"}
+	err := walk(func(p string) error {
+		if !slices.Contains(kinds, path.Ext(p)) || p == ".golangci.yml" { // it names them
+			return nil
+		}
+		data, err := os.ReadFile(filepath.Join(root, p))
+		if err != nil {
+			return err
+		}
+		if m := unfinished.Find(data); m != nil {
+			t.Errorf("%s: %s: nobody comes back to it. Do it now, or write down in the docs what isn't there.", p, m)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestStatesPage: the page of states names every state and every verb. That it
+// is what the tables make is held by the tests of package events.
+func TestStatesPage(t *testing.T) {
+	page, err := os.ReadFile(filepath.Join(root, "docs/reference/states.md"))
+	if err != nil {
+		t.Fatalf("%v: go generate ./events writes it", err)
+	}
+	if !strings.Contains(string(page), "```mermaid\nstateDiagram-v2") {
+		t.Error("docs/reference/states.md has no diagram: go generate ./events")
+	}
+}
