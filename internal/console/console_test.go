@@ -120,14 +120,14 @@ func TestLooksForSubmissionsAreBounded(t *testing.T) {
 	s := w.console(t, nil)
 	early := func() reply { return ask(t, s, http.MethodGet, api+"/tasks/early", "") }
 	var asking sync.WaitGroup
-	for range waitingLooksMax {
+	for range waitingLookupsMax {
 		asking.Go(func() {
 			if r := early(); r.status != http.StatusNotFound || !strings.Contains(r.body, "its submission waits") {
 				t.Errorf("%d %s", r.status, r.body)
 			}
 		})
 	}
-	for range waitingLooksMax {
+	for range waitingLookupsMax {
 		<-looking
 	}
 	if got := problem(t, early(), http.StatusNotFound).Detail; !strings.Contains(got, `there is no task "early"`) {
@@ -263,7 +263,7 @@ func TestClusterAnswers(t *testing.T) {
 	}
 	sum := map[events.TaskState]int64{}
 	for _, v := range get[workflowList](t, w, s, api+"/workflows", api+"/workflows").Workflows {
-		add(sum, v.Tasks)
+		addCounts(sum, v.Tasks)
 	}
 	for state, n := range sum {
 		if n == 0 {
@@ -381,13 +381,13 @@ func TestCommands(t *testing.T) {
 			t.Fatalf("%s: %d %s", verb, r.status, r.body)
 		}
 		readDocument(t).fits(t, http.MethodPost, api+"/tasks/{id}/"+verb, r)
-		var got commanded
+		var got commandResult
 		if err := json.Unmarshal([]byte(r.body), &got); err != nil || got.Seq != task.Seq || got.RequestID != "r-1" ||
 			got.AsOf == nil || got.AsOf.Offset != strconv.FormatInt(w.last(task.ID).Offset+1, 10) {
 			t.Errorf("%s: %s, %v", verb, r.body, err)
 		}
 		_, in, err := events.DecodeInput(events.Controls, &w.written[len(w.written)-1])
-		if x := in.(*events.Control); err != nil || string(x.Command) != verb || x.Why != "a test" || x.Who != "" || x.Claimed != nobody || x.RequestID != "r-1" {
+		if x := in.(*events.Control); err != nil || string(x.Command) != verb || x.Why != "a test" || x.Who != "" || x.Claimed != localName || x.RequestID != "r-1" {
 			t.Errorf("%s wrote %+v, %v", verb, in, err)
 		}
 	}
@@ -426,7 +426,7 @@ func TestSubmit(t *testing.T) {
 	r := ask(t, s, http.MethodPost, api+"/tasks", `{"id":`+strconv.Quote(id)+`,"workflow":"order","input":{"other":1}}`)
 	problem(t, r, http.StatusConflict)
 	r = ask(t, s, http.MethodPost, api+"/tasks", string(order.Value))
-	var got submitted
+	var got submitResult
 	if err := json.Unmarshal([]byte(r.body), &got); err != nil || r.status != http.StatusCreated || got.ID != id || got.State != w.tasks[id].State ||
 		got.AsOf == nil || r.header.Get("Location") != api+"/tasks/"+url.PathEscape(id) {
 		t.Errorf("%d %s, %v", r.status, r.body, err)

@@ -120,7 +120,7 @@ func TestTaskOfAPartitionThatNobodyReads(t *testing.T) {
 // Brokers that give nothing of a task's events are a matter of the brokers: 503, with what they are about.
 func TestTaskThatCannotBeRead(t *testing.T) {
 	w := newWorld(t)
-	w.stuck = func(context.Context) error { return fmt.Errorf("%w: no broker leads partition 1", ErrAway) }
+	w.stuck = func(context.Context) error { return fmt.Errorf("%w: no broker leads partition 1", ErrUnavailable) }
 	s := w.console(t, nil)
 	path := api + TaskPath(w.some(t, events.StateProcessed).ID)
 	for _, what := range []string{"", "/timeline", "/why", "/export", "/events"} {
@@ -137,7 +137,7 @@ func TestSubmittedOrderThatCannotBeRead(t *testing.T) {
 	task := w.some(t, events.StateProcessed)
 	order := (&events.Submission{ID: task.ID, Workflow: task.Workflow, Input: task.Input}).Record(events.DefaultNamespace, "test")
 	s := w.console(t, nil)
-	w.stuck = func(context.Context) error { return fmt.Errorf("%w: no broker leads partition 1", ErrAway) }
+	w.stuck = func(context.Context) error { return fmt.Errorf("%w: no broker leads partition 1", ErrUnavailable) }
 	p := problem(t, ask(t, s, http.MethodPost, api+"/tasks", string(order.Value)), http.StatusServiceUnavailable)
 	if !strings.Contains(p.Detail, "the order was written") || !strings.Contains(p.Detail, "no broker leads partition 1") {
 		t.Error(p.Detail)

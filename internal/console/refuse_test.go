@@ -74,7 +74,7 @@ func TestRefusals(t *testing.T) {
 		{get, api + "/deadletters?reason=bad_json,none", "", 400, "one of", nil},
 		{get, api + "/deadletters?reason=none", "", 400, "one of", nil},
 		{get, api + "/alerts?page_token=AAAA", "", 400, "page token", nil},
-		{get, api + "/deadletters?page_token=" + tokenText(noticeToken{Question: "of another", Now: 1}), "", 400, "page token", nil},
+		{get, api + "/deadletters?page_token=" + encodeToken(noticeToken{Question: "of another", Now: 1}), "", 400, "page token", nil},
 		{get, api + "/events?after=0:99999999", "", 400, "past the log's end", nil},
 		{get, api + "/events", "", 400, "an id that this stream gave", []string{"Last-Event-ID: 1'; --"}},
 		{get, api + "/tasks/" + id + "/events", "", 400, "an id that this stream gave", []string{"Last-Event-ID: x"}},
@@ -199,7 +199,7 @@ func FuzzParseTokens(f *testing.F) {
 	f.Add("viewer vera 0123456789abcdef\n# x\noperator o 0123456789abcdefg")
 	f.Fuzz(func(t *testing.T, text string) {
 		tokens, err := ParseTokens(strings.NewReader(text))
-		if err == nil && len(*tokens.now.Load()) == 0 {
+		if err == nil && len(*tokens.current.Load()) == 0 {
 			t.Errorf("%q: no token, and no error", text)
 		}
 	})

@@ -20,7 +20,7 @@ func configured(t *testing.T, change func(*Config)) *Console {
 	cfg := s.Config.Handler.(*Console).cfg
 	change(&cfg)
 	c := New(cfg)
-	c.within.control = time.Millisecond // no scheduler answers
+	c.timeouts.control = time.Millisecond // no scheduler answers
 	t.Cleanup(c.Close)
 	return c
 }
@@ -91,7 +91,7 @@ func TestFailedAuthenticationsAreThrottled(t *testing.T) {
 	ask := func(from string, headers ...string) int {
 		return answers(c, http.MethodGet, api+"/workflows", from, headers...).Code
 	}
-	for i := range failuresMost {
+	for i := range failuresMax {
 		if code := ask("10.0.0.1:99", bearer+"guess"); code != http.StatusUnauthorized {
 			t.Fatalf("failure %d is answered with %d", i, code)
 		}
@@ -118,13 +118,13 @@ func TestFailedAuthenticationsAreThrottled(t *testing.T) {
 			t.Errorf("a token is in the log: %+v", d)
 		}
 	}
-	if last := all[len(all)-1]; len(all) != failuresMost+3 || logged != 3 || last.Others != failuresMost || last.Source != "10.0.0.1" {
+	if last := all[len(all)-1]; len(all) != failuresMax+3 || logged != 3 || last.Others != failuresMax || last.Source != "10.0.0.1" {
 		t.Errorf("%d failures were counted and %d logged; the last is %+v", len(all), logged, last)
 	}
-	for i := range 2 * sourcesMost {
+	for i := range 2 * sourcesMax {
 		ask("10.1."+string(rune('0'+i%10))+"."+time.Duration(i).String()+":1", bearer+"guess")
 	}
-	if n := len(c.denials.sources); n > sourcesMost {
+	if n := len(c.denials.sources); n > sourcesMax {
 		t.Errorf("%d sources are remembered", n)
 	}
 }
@@ -134,7 +134,7 @@ func TestFailedAuthenticationsAreThrottled(t *testing.T) {
 func TestRequestsWithoutATokenAreNotThrottled(t *testing.T) {
 	denied := 0
 	c := configured(t, func(cfg *Config) { cfg.Denied = func(Denial) { denied++ } })
-	for i := range 2 * failuresMost {
+	for i := range 2 * failuresMax {
 		if code := answers(c, http.MethodGet, api+"/workflows", "10.0.0.1:1").Code; code != http.StatusUnauthorized {
 			t.Fatalf("request %d is answered with %d", i, code)
 		}
@@ -196,7 +196,7 @@ func TestPostsBehindAProxy(t *testing.T) {
 
 // One token can't take all streams.
 func TestStreamsOfOneToken(t *testing.T) {
-	var v viewers
+	var v streamCounts
 	for range callerStreamsMax {
 		if !v.add("vera", callerStreamsMax) {
 			t.Fatal("there is no room")

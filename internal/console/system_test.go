@@ -27,7 +27,7 @@ func TestAnswersSayWhoseTheyAre(t *testing.T) {
 	}
 	s := w.console(t, someTokens(t))
 	for _, headers := range [][]string{nil, {"Host: evil.example"}} {
-		if r := ask(t, s, http.MethodGet, api+"/tasks", "", headers...); Marked(r.header) != (System{"c", events.DefaultNamespace}) {
+		if r := ask(t, s, http.MethodGet, api+"/tasks", "", headers...); SystemOf(r.header) != (System{"c", events.DefaultNamespace}) {
 			t.Errorf("%d: %v", r.status, r.header)
 		}
 	}

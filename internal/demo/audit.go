@@ -26,7 +26,7 @@ func Audit(ledger []Entry, task func(id string) *events.Task, ids []string) []st
 			l.Add(e)
 		}
 	}
-	faults := l.Twice()
+	faults := l.Duplicates()
 	for _, id := range ids {
 		if t := task(id); t != nil {
 			faults = append(faults, l.Check(t)...)

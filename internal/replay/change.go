@@ -21,22 +21,22 @@ type Change struct {
 }
 
 // unsaid are fields that each event changes: they stand in its line.
-var unsaid = []string{"as_of", "updated_at"}
+var ignoredFields = []string{"as_of", "updated_at"}
 
 // shown is a task as JSON shows it: its fields, and its steps by id. An event
 // mostly changes one step of perhaps a thousand, so that the others are kept as
 // they were encoded.
-type shown struct {
+type jsonState struct {
 	view  *events.TaskView
 	own   fields
 	steps fields
 }
 
-func show(v *events.TaskView, before *shown) *shown {
+func newJSONState(v *events.TaskView, before *jsonState) *jsonState {
 	bare := *v
 	bare.Steps = nil
-	s := &shown{view: v, own: object(encode(bare)), steps: make(fields, len(v.Steps))}
-	for _, name := range unsaid {
+	s := &jsonState{view: v, own: object(encode(bare)), steps: make(fields, len(v.Steps))}
+	for _, name := range ignoredFields {
 		delete(s.own, name)
 	}
 	for i := range v.Steps {
@@ -51,9 +51,9 @@ func show(v *events.TaskView, before *shown) *shown {
 
 // changes are what differs between two states of a task, in the order of the
 // paths' names; before is nil before the first event.
-func changes(before, after *shown) []Change {
+func changes(before, after *jsonState) []Change {
 	if before == nil {
-		before = &shown{}
+		before = &jsonState{}
 	}
 	list := []Change{}
 	compare("", before.own, after.own, &list)
@@ -66,7 +66,7 @@ type fields map[string]json.RawMessage
 
 // structural are the objects of a view whose members are told one by one. What
 // others wrote (input, output, labels) is told whole.
-func structural(path string) bool {
+func isStructural(path string) bool {
 	depth := strings.Count(path, ".")
 	return strings.HasPrefix(path, "steps.") && (depth == 1 || depth == 2 && strings.HasSuffix(path, ".undo"))
 }
@@ -83,7 +83,7 @@ func compare(prefix string, before, after fields, list *[]Change) {
 		path, was, is := prefix+name, orNull(before[name]), orNull(after[name])
 		switch {
 		case bytes.Equal(was, is):
-		case structural(path) && is[0] == '{':
+		case isStructural(path) && is[0] == '{':
 			compare(path+".", object(was), object(is), list)
 		default:
 			*list = append(*list, Change{path, was, is})

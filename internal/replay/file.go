@@ -91,12 +91,12 @@ func NewWriter(out io.Writer, h Head) *Writer {
 }
 
 // LeaveOut has the head say what the file is without. It comes before the first record.
-func (w *Writer) LeaveOut(what Without) { w.head.Without = what }
+func (w *Writer) SetWithout(what Without) { w.head.Without = what }
 
 // Write adds a record of the events topic, byte for byte. It keeps nothing of the caller's, and
 // what it writes is the record before.
 func (w *Writer) Write(r *events.Record) error {
-	if err := w.advance(); err != nil {
+	if err := w.writePending(); err != nil {
 		return err
 	}
 	w.last = lineOf(r)
@@ -110,11 +110,11 @@ func (w *Writer) End() error {
 	if w.last.Count = &w.count; w.count == 0 {
 		w.head.Count = &w.count
 	}
-	return w.advance()
+	return w.writePending()
 }
 
 // advance writes what came last.
-func (w *Writer) advance() error {
+func (w *Writer) writePending() error {
 	if w.count == 0 {
 		w.head.Sum = hexSum(w.head.sum())
 		return w.out.Encode(&w.head)
@@ -163,21 +163,21 @@ type Reader struct {
 	// given; if not, Each ends with that error.
 	Changed func(*ChangedError)
 
-	head    headLine
-	changed *ChangedError // the head isn't as it was exported
-	lines   *bufio.Scanner
-	line    int
-	last    map[int32]int64 // offset, by partition
-	count   int64           // of records that came
-	said    int64           // of records, by the last line; notSaid: it hasn't come
+	head          headLine
+	changed       *ChangedError // the head isn't as it was exported
+	lines         *bufio.Scanner
+	line          int
+	last          map[int32]int64 // offset, by partition
+	count         int64           // of records that came
+	declaredCount int64           // of records, by the last line; notSaid: it hasn't come
 }
 
 // notSaid is the count of a line that isn't the last.
-const notSaid = -1
+const unknownCount = -1
 
 // NewReader reads the head. An error says why the file is none.
 func NewReader(in io.Reader) (*Reader, error) {
-	f := &Reader{lines: bufio.NewScanner(in), last: map[int32]int64{}, said: notSaid}
+	f := &Reader{lines: bufio.NewScanner(in), last: map[int32]int64{}, declaredCount: unknownCount}
 	f.lines.Buffer(nil, lineMaxBytes)
 	return f, f.readHead()
 }
@@ -200,20 +200,20 @@ func (f *Reader) ChangedHead() *ChangedError { return f.changed }
 // head's namespace. Those of a partition must be in the order of their offsets.
 // An error names the line. A *CutError comes after all records that are left.
 func (f *Reader) Each(fn func(*events.Record) error) error {
-	if err := f.tell(f.changed); err != nil {
+	if err := f.reportChanged(f.changed); err != nil {
 		return err
 	}
 	for {
-		p, err := f.record()
+		p, err := f.nextRecord()
 		if err == nil {
-			if err := f.tell(p.changed); err != nil {
+			if err := f.reportChanged(p.changed); err != nil {
 				return err
 			}
 			err = fn(&p.r)
 		}
 		switch {
 		case errors.Is(err, io.EOF):
-			return f.whole()
+			return f.checkComplete()
 		case err != nil:
 			return fmt.Errorf("line %d: %w", f.line, err)
 		}
@@ -221,7 +221,7 @@ func (f *Reader) Each(fn func(*events.Record) error) error {
 }
 
 // tell tells of a line that isn't as it was exported, if it is one; it is the error where nobody is told.
-func (f *Reader) tell(changed *ChangedError) error {
+func (f *Reader) reportChanged(changed *ChangedError) error {
 	switch {
 	case changed == nil:
 		return nil
@@ -233,7 +233,7 @@ func (f *Reader) tell(changed *ChangedError) error {
 }
 
 // next is the next line that isn't blank; io.EOF after the last.
-func (f *Reader) next() ([]byte, error) {
+func (f *Reader) nextLine() ([]byte, error) {
 	for f.lines.Scan() {
 		f.line++
 		if b := bytes.TrimSpace(f.lines.Bytes()); len(b) > 0 {
@@ -248,7 +248,7 @@ func (f *Reader) next() ([]byte, error) {
 }
 
 func (f *Reader) readHead() error {
-	b, err := f.next()
+	b, err := f.nextLine()
 	if errors.Is(err, io.EOF) {
 		return errors.New("the file is empty: `waybill export` writes at least a first line")
 	}
@@ -270,7 +270,7 @@ func (f *Reader) readHead() error {
 		return fmt.Errorf("line %d: the namespace %q can't be one", f.line, h.Namespace)
 	}
 	if f.head.Count != nil {
-		f.said = *f.head.Count
+		f.declaredCount = *f.head.Count
 	}
 	intact, err := sumsUp(f.head.Sum, f.head.sum())
 	if err != nil {
@@ -295,30 +295,30 @@ type parsed struct {
 }
 
 // record is the next.
-func (f *Reader) record() (*parsed, error) {
-	b, err := f.next()
+func (f *Reader) nextRecord() (*parsed, error) {
+	b, err := f.nextLine()
 	if err != nil {
 		return nil, err
 	}
 	p, err := f.head.parse(b, f.line)
 	if err == nil {
-		err = f.follows(&p)
+		err = f.checkOrder(&p)
 	}
 	return &p, err
 }
 
 // follows refuses a record that doesn't come after those of its partition, or that comes after
 // the last.
-func (f *Reader) follows(p *parsed) error {
-	if f.head.Counted && f.said != notSaid {
-		return fmt.Errorf("it follows the last line, which says that there are %d events", f.said)
+func (f *Reader) checkOrder(p *parsed) error {
+	if f.head.Counted && f.declaredCount != unknownCount {
+		return fmt.Errorf("it follows the last line, which says that there are %d events", f.declaredCount)
 	}
 	if last, seen := f.last[p.r.Partition]; seen && p.r.Offset <= last {
 		return fmt.Errorf("partition %d: offset %d after %d: records must stand in the log's order, each once", p.r.Partition, p.r.Offset, last)
 	}
 	f.last[p.r.Partition] = p.r.Offset
 	f.count++
-	f.said = p.count
+	f.declaredCount = p.count
 	return nil
 }
 
@@ -337,16 +337,16 @@ func (e *CutError) Error() string {
 }
 
 // whole is a *CutError if the file, which has been read to its end, isn't all that was written.
-func (f *Reader) whole() error {
-	if !f.head.Counted || f.said == f.count {
+func (f *Reader) checkComplete() error {
+	if !f.head.Counted || f.declaredCount == f.count {
 		return nil
 	}
-	return &CutError{f.line, f.count, f.said}
+	return &CutError{f.line, f.count, f.declaredCount}
 }
 
 // parse reads a line that is a record; number is the line's.
 func (h *Head) parse(b []byte, number int) (p parsed, err error) {
-	p, ok := h.parseWritten(b)
+	p, ok := h.parseFast(b)
 	if !ok {
 		if p, err = h.parseJSON(b); err != nil {
 			return p, err
@@ -365,7 +365,7 @@ func (h *Head) parseJSON(b []byte) (p parsed, err error) {
 	if err := json.Unmarshal(b, &l); err != nil {
 		return p, cutLine(b, err)
 	}
-	p.sum, p.count = l.Sum, notSaid
+	p.sum, p.count = l.Sum, unknownCount
 	if l.Count != nil {
 		if p.count = *l.Count; p.count < 0 {
 			return p, fmt.Errorf("a count of %d events", p.count)

@@ -21,7 +21,7 @@ const (
 	maxForkTurns = 100_000
 	// askAgain is how long after a recovery that changed nothing the next is asked
 	// for, in the sandbox's time.
-	askAgain = time.Second
+	retryEvery = time.Second
 )
 
 // Fork says how a task is to be run on.
@@ -70,7 +70,7 @@ func (f Fork) Run(records []events.Record) (*Forked, error) {
 	if err := s.replay(records); err != nil {
 		return nil, err
 	}
-	s.begin()
+	s.switchToFork()
 	s.run()
 	if s.task == nil {
 		return nil, errors.New("the submission is refused under this definition")
@@ -117,10 +117,10 @@ func (s *sandbox) replay(records []events.Record) error {
 		if history[i], err = events.ReadEvent(&records[i]); err != nil {
 			return err
 		}
-		s.past.add(history[i], events.Hash(history[i].Fact.Type(), records[i].Value))
+		s.past.addEvent(history[i], events.Hash(history[i].Fact.Type(), records[i].Value))
 	}
-	s.past.course.end()
-	last, err := s.fork.last(history)
+	s.past.course.endRecording()
+	last, err := s.fork.lastShared(history)
 	if err != nil {
 		return err
 	}
@@ -141,7 +141,7 @@ func (s *sandbox) replay(records []events.Record) error {
 		if s.task, err = events.FoldEvent(s.task, e, r); err != nil {
 			return err
 		}
-		s.took(e)
+		s.trackEvent(e)
 		s.now, s.seq, s.partition, s.next, s.out.At = e.At, e.Seq, r.Partition, r.Offset+1, e.Seq
 	}
 	return nil
@@ -149,7 +149,7 @@ func (s *sandbox) replay(records []events.Record) error {
 
 // last is the seq of the last event that both courses have: the end of a decision,
 // at or before where the fork was asked for, or the task's first event.
-func (f Fork) last(history []*events.Event) (uint64, error) {
+func (f Fork) lastShared(history []*events.Event) (uint64, error) {
 	switch n := len(history); {
 	case n == 0:
 		return 0, errors.New("the task's history has no event")
@@ -172,7 +172,7 @@ func (f Fork) last(history []*events.Event) (uint64, error) {
 func sameDecision(a, b *events.Event) bool { return a.Cause == b.Cause && a.Epoch == b.Epoch }
 
 // took keeps what an event of either course means to timers and agents.
-func (s *sandbox) took(e *events.Event) {
+func (s *sandbox) trackEvent(e *events.Event) {
 	s.timers.Evolve(e)
 	switch f := e.Fact.(type) {
 	case *events.TaskReceived:
@@ -191,7 +191,7 @@ func (s *sandbox) took(e *events.Event) {
 }
 
 // begin goes from the recorded course to the fork's.
-func (s *sandbox) begin() {
+func (s *sandbox) switchToFork() {
 	t := s.task
 	s.enqueue()
 	switch {
@@ -238,18 +238,18 @@ func (s *sandbox) migrate() {
 	s.rearm()
 	for ref, since := range s.running {
 		if _, ok := plan.Step(ref.Step); ok {
-			a := s.past.answer(ref, 0, s.fork.Assume) // its time stays what it was
-			s.expect(ref, since, a)
+			a := s.past.answerTo(ref, 0, s.fork.Assume) // its time stays what it was
+			s.scheduleAnswer(ref, since, a)
 		}
 	}
-	s.knowTokens()
+	s.setTokens()
 }
 
 // sandboxToken is the token of each attempt in a sandbox, where nobody forges replies.
 const sandboxToken = "sandbox"
 
 // knowTokens gives each run the sandbox's token: of the recorded one the log has only the hash.
-func (s *sandbox) knowTokens() {
+func (s *sandbox) setTokens() {
 	t := s.task
 	for i := range t.Steps {
 		for _, k := range []events.Kind{events.Do, events.Undo} {
@@ -292,7 +292,7 @@ func (s *sandbox) rearm() {
 }
 
 // expect has the answer to an attempt come in its time.
-func (s *sandbox) expect(ref events.RequestRef, since time.Time, a answer) {
+func (s *sandbox) scheduleAnswer(ref events.RequestRef, since time.Time, a answer) {
 	if a.outcome != "" {
 		s.answers[ref] = pending{moment{at: since.Add(a.after), seq: a.seq}, since.Add(a.written), a}
 	} else if a.assumed {
@@ -301,24 +301,24 @@ func (s *sandbox) expect(ref events.RequestRef, since time.Time, a answer) {
 }
 
 // ask has an attempt that begins answered as it was, if the same agent was asked for the same.
-func (s *sandbox) ask(f *events.AttemptStarted, e *events.Event) {
+func (s *sandbox) scheduleAttempt(f *events.AttemptStarted, e *events.Event) {
 	ref := events.RequestRef{Step: f.Step, Kind: f.Kind, Attempt: f.Attempt}
 	if is, sent := s.past.asked[ref]; sent && is != (asked{f.Agent, f.Operation}) {
-		s.expect(ref, e.At, s.past.assumed(ref, 0, s.fork.Assume))
+		s.scheduleAnswer(ref, e.At, s.past.assumedAnswer(ref, 0, s.fork.Assume))
 		return
 	}
-	s.expect(ref, e.At, s.past.answer(ref, e.Due.Sub(e.At), s.fork.Assume))
+	s.scheduleAnswer(ref, e.At, s.past.answerTo(ref, e.Due.Sub(e.At), s.fork.Assume))
 }
 
 // run goes from what comes next to what comes next, until the task has ended, or is held and what the log
 // has of its attempts has come.
 func (s *sandbox) run() {
-	for turn := 0; s.task != nil && s.out.Stalled == "" && s.task.Open() && (s.task.State != events.StateError || s.underWay()); turn++ {
+	for turn := 0; s.task != nil && s.out.Stalled == "" && s.task.Open() && (s.task.State != events.StateError || s.hasPending()); turn++ {
 		if turn == maxForkTurns {
 			s.out.Stalled = "it goes round: stopped after " + strconv.Itoa(maxForkTurns) + " inputs"
 			return
 		}
-		if err := s.turn(); err != nil {
+		if err := s.step(); err != nil {
 			s.out.Stalled = err.Error()
 			return
 		}
@@ -327,7 +327,7 @@ func (s *sandbox) run() {
 
 // underWay reports whether anything is to come to a task that is held: of attempts that run, what the log
 // tells of. Nothing is assumed any more.
-func (s *sandbox) underWay() bool {
+func (s *sandbox) hasPending() bool {
 	maps.DeleteFunc(s.answers, func(_ events.RequestRef, a pending) bool { return a.assumed })
 	s.timers.Armed = slices.DeleteFunc(s.timers.Armed, func(a events.Armed) bool {
 		_, recorded := s.past.answers[attemptOf(&a)]
@@ -337,7 +337,7 @@ func (s *sandbox) underWay() bool {
 }
 
 // turn takes the answer, the timer, or the start of what waited for its agent that comes first.
-func (s *sandbox) turn() error {
+func (s *sandbox) step() error {
 	ref, reply := s.firstAnswer()
 	timer, fires := s.firstTimer()
 	waits := s.firstStart()
@@ -349,17 +349,17 @@ func (s *sandbox) turn() error {
 		return nil
 	case reply != nil && (timer == nil || s.compare(reply.moment, fires) <= 0):
 		delete(s.answers, ref)
-		s.advance(reply.moment)
+		s.advanceTo(reply.moment)
 		s.decide(&events.Reply{Task: s.task.ID, Ref: ref, Token: sandboxToken, Outcome: reply.outcome, Effect: reply.effect, RetryAfter: reply.later, Body: reply.body, Source: reply.from}, reply.assumed)
 		return nil
 	}
 	silent := timer.Policy.Timer == events.TimerAttempt && s.silent[attemptOf(timer)]
-	s.advance(fires)
+	s.advanceTo(fires)
 	ask := timer.Policy.Next(s.task.ID, timer.Slot.Step, timer.Slot.Kind, timer.Attempt, timer.Timer.Due, s.now)
 	if s.decide(timer.Recovery(s.task.ID, ask), silent) {
 		return nil
 	}
-	s.snoozed[timer.Timer.Seq] = s.now.Add(askAgain)
+	s.snoozed[timer.Timer.Seq] = s.now.Add(retryEvery)
 	return nil
 }
 
@@ -369,7 +369,7 @@ func (s *sandbox) compare(a, b moment) int {
 }
 
 // advance goes to what comes.
-func (s *sandbox) advance(to moment) {
+func (s *sandbox) advanceTo(to moment) {
 	s.now, s.seq = later(s.now, to.at), to.seq
 }
 
@@ -396,7 +396,7 @@ func (s *sandbox) firstTimer() (first *events.Armed, fires moment) {
 		if answer, comes := s.answers[attemptOf(a)]; comes && a.Policy.Timer == events.TimerAttempt && !answer.written.After(a.Timer.Due) {
 			continue
 		}
-		at := s.past.course.fires(a)
+		at := s.past.course.firesAt(a)
 		if until := s.snoozed[a.Timer.Seq]; until.After(at.at) {
 			at = moment{until, math.MaxUint64, unrecorded}
 		}
@@ -420,7 +420,7 @@ func (s *sandbox) decide(in events.Input, assumed bool) bool {
 // on, and that is its result.
 func (s *sandbox) protected(recovers *events.Recovery, decide func(*scheduler.Env) scheduler.Decision) (d scheduler.Decision) {
 	env := &scheduler.Env{Now: s.now, Namespace: events.DefaultNamespace, Source: "replay", Partition: s.partition,
-		Definitions: only{s.fork.Program}, DefinitionsRead: true, Requests: map[string]int32{}, Slots: sandboxSlots{s, recovers},
+		Definitions: singleDefinition{s.fork.Program}, DefinitionsRead: true, Requests: map[string]int32{}, Slots: sandboxSlots{s, recovers},
 		Token: func(string, events.RequestRef) string { return sandboxToken }}
 	for _, agent := range s.fork.Program.Definition().Agents() {
 		env.Requests[agent] = 1
@@ -431,7 +431,7 @@ func (s *sandbox) protected(recovers *events.Recovery, decide func(*scheduler.En
 		}
 	}()
 	d = decide(env)
-	for s.past.without(d.Events, env.Requests) {
+	for s.past.removeUnlisted(d.Events, env.Requests) {
 		d = decide(env)
 	}
 	return d
@@ -447,17 +447,17 @@ func (s *sandbox) accept(d scheduler.Decision, assumed bool) bool {
 		s.out.Assumed++
 	}
 	for _, e := range d.Events {
-		s.took(e)
-		s.tell(e, assumed)
+		s.trackEvent(e)
+		s.appendLine(e, assumed)
 		if f, ok := e.Fact.(*events.AttemptStarted); ok {
-			s.ask(f, e)
+			s.scheduleAttempt(f, e)
 		}
 	}
 	return true
 }
 
 // tell writes an event of the forked course as a line of a timeline.
-func (s *sandbox) tell(e *events.Event, assumed bool) {
+func (s *sandbox) appendLine(e *events.Event, assumed bool) {
 	if f, ok := e.Fact.(*events.AttemptStarted); ok { // the sandbox's token means nothing to anybody
 		told, fact := *e, *f
 		fact.TokenHash = ""
@@ -473,7 +473,7 @@ func (s *sandbox) tell(e *events.Event, assumed bool) {
 }
 
 // only is one definition, whatever is asked for.
-type only struct{ program *workflow.Program }
+type singleDefinition struct{ program *workflow.Program }
 
-func (o only) Program(string, int) (*workflow.Program, bool) { return o.program, true }
-func (o only) Applied(string, int) (*workflow.Program, bool) { return o.program, false }
+func (o singleDefinition) Program(string, int) (*workflow.Program, bool) { return o.program, true }
+func (o singleDefinition) Applied(string, int) (*workflow.Program, bool) { return o.program, false }

@@ -22,7 +22,7 @@ type Instant struct {
 	broken int
 	begun  map[int32]bool // partitions of which there is a record; nil: they aren't whole
 	cut    map[int32]string
-	gone   []Loss
+	losses []Loss
 	after  map[int32]int64 // by partition, the offset of the first event that is of later than at
 }
 
@@ -53,14 +53,14 @@ func NewInstant(at time.Time) *Instant {
 
 // Lost says that a part of the log can't be read: a task that may have changed by it is left out. It may come before what
 // was read before it.
-func (in *Instant) Lost(at Loss) { in.gone = append(in.gone, at) }
+func (in *Instant) Lost(at Loss) { in.losses = append(in.losses, at) }
 
 // WholeLog says that all is to come that the log has, so that a partition which doesn't begin with its first
 // owner has lost what came before.
 func (in *Instant) WholeLog() { in.begun, in.cut = map[int32]bool{}, map[int32]string{} }
 
 // begins notes where a partition's log begins.
-func (in *Instant) begins(r *events.Record, e *events.Event) {
+func (in *Instant) recordStart(r *events.Record, e *events.Event) {
 	if in.begun == nil || in.begun[r.Partition] {
 		return
 	}
@@ -79,9 +79,9 @@ func (in *Instant) begins(r *events.Record, e *events.Event) {
 // Add folds a record of the events topic, if it is of the time before. An event
 // that can't be folded leaves its task as it was, and is a fault.
 func (in *Instant) Add(r *events.Record) {
-	r = apartFrom(r)
+	r = copyRecord(r)
 	e, err := events.ReadEvent(r)
-	in.begins(r, e)
+	in.recordStart(r, e)
 	if err == nil && e.At.After(in.at) || err != nil && r.Time.After(in.at) {
 		if _, past := in.after[r.Partition]; !past {
 			in.after[r.Partition] = r.Offset
@@ -89,10 +89,10 @@ func (in *Instant) Add(r *events.Record) {
 		return
 	}
 	in.events++
-	p := in.part(r.Partition)
+	p := in.partitionOf(r.Partition)
 	p.Offset = strconv.FormatInt(r.Offset+1, 10)
 	if err != nil {
-		in.spoil(string(r.Key), err)
+		in.recordFault(string(r.Key), err)
 		return
 	}
 	if claim, ok := e.Fact.(*events.PartitionClaimed); ok {
@@ -113,14 +113,14 @@ func (in *Instant) fold(r *events.Record, e *events.Event) {
 	}
 	was := t.task != nil && t.task.Open()
 	if err := t.evolve(e, r); err != nil {
-		in.spoil(e.Task, err)
+		in.recordFault(e.Task, err)
 		return
 	}
 	switch is := t.task.Open(); {
 	case is && !was:
-		in.part(r.Partition).Open++
+		in.partitionOf(r.Partition).Open++
 	case was && !is:
-		in.part(r.Partition).Open--
+		in.partitionOf(r.Partition).Open--
 	}
 }
 
@@ -143,14 +143,14 @@ func head(t *events.Task) *events.Task {
 		Error: t.Error, Seq: t.Seq, Prev: t.Prev}
 }
 
-func (in *Instant) part(p int32) *Owned {
+func (in *Instant) partitionOf(p int32) *Owned {
 	if in.parts[p] == nil {
 		in.parts[p] = &Owned{Partition: p, Offset: "0"}
 	}
 	return in.parts[p]
 }
 
-func (in *Instant) spoil(task string, err error) {
+func (in *Instant) recordFault(task string, err error) {
 	if t := in.tasks[task]; t != nil {
 		t.fault = true
 	}
@@ -186,7 +186,7 @@ func (in *Instant) View(wanted func(*events.Task) bool) *InstantView {
 	for _, p := range slices.Sorted(maps.Keys(in.cut)) {
 		v.Missing = append(v.Missing, in.cut[p])
 	}
-	left := in.leaveOut(v)
+	left := in.omitLost(v)
 	var list []*instantTask
 	for _, t := range in.tasks {
 		if t.task == nil || left[t.task.ID] {
@@ -207,9 +207,9 @@ func (in *Instant) View(wanted func(*events.Task) bool) *InstantView {
 }
 
 // leaveOut takes out of a view what may have changed by events that can't be read, and returns those tasks.
-func (in *Instant) leaveOut(v *InstantView) map[string]bool {
+func (in *Instant) omitLost(v *InstantView) map[string]bool {
 	s := &Survey{tasks: map[string]*instantTask{}}
-	for _, at := range in.gone {
+	for _, at := range in.losses {
 		if first, past := in.after[at.Partition]; past && first < at.Offset {
 			continue // it was later
 		}

@@ -47,7 +47,7 @@ type Plan struct {
 }
 
 // Look runs a task under both definitions. records are the task's own.
-func (p *Plan) Look(records []events.Record) (*Outlook, error) {
+func (p *Plan) Evaluate(records []events.Record) (*Outlook, error) {
 	s := NewStepper(Until{}, false)
 	for i := range records {
 		if _, err := s.Add(&records[i]); err != nil {
@@ -56,20 +56,20 @@ func (p *Plan) Look(records []events.Record) (*Outlook, error) {
 	}
 	t := s.Task()
 	if t.Open() {
-		return p.open(t, records)
+		return p.evaluateOpen(t, records)
 	}
 	f, err := Fork{Program: p.Program, At: 1, Assume: p.Assume}.Run(records)
 	if err != nil {
 		return nil, err
 	}
-	o := outlook(t, f)
+	o := newOutlook(t, f)
 	o.Otherwise = t.State
 	return o, nil
 }
 
 // open runs a task on under its own definition, too: nothing is recorded of what
 // comes.
-func (p *Plan) open(t *events.Task, records []events.Record) (*Outlook, error) {
+func (p *Plan) evaluateOpen(t *events.Task, records []events.Record) (*Outlook, error) {
 	old, err := p.Old(t.Workflow, t.Version)
 	if err != nil {
 		return nil, err
@@ -85,17 +85,17 @@ func (p *Plan) open(t *events.Task, records []events.Record) (*Outlook, error) {
 	for i := range otherwise.Forked {
 		f.Recorded = append(f.Recorded, otherwise.Forked[i].Line)
 	}
-	o := outlook(t, f)
+	o := newOutlook(t, f)
 	o.Otherwise = otherwise.State
 	return o, nil
 }
 
-func outlook(t *events.Task, f *Forked) *Outlook {
+func newOutlook(t *events.Task, f *Forked) *Outlook {
 	o := &Outlook{Task: f.Task, At: f.At, Now: t.State, Then: f.State, Stalled: f.Stalled, Assumed: f.Assumed, Commands: len(f.LeftOut)}
-	rows := Pairs(&Forked{Recorded: slices.DeleteFunc(slices.Clone(f.Recorded), func(l events.Line) bool { return waits(&l) }),
-		Forked: slices.DeleteFunc(slices.Clone(f.Forked), func(l ForkLine) bool { return waits(&l.Line) })})
+	rows := Pairs(&Forked{Recorded: slices.DeleteFunc(slices.Clone(f.Recorded), func(l events.Line) bool { return isRetryWait(&l) }),
+		Forked: slices.DeleteFunc(slices.Clone(f.Forked), func(l ForkLine) bool { return isRetryWait(&l.Line) })})
 	for i := range rows {
-		if o.First = rows[i].alone(); o.First != nil {
+		if o.First = rows[i].single(); o.First != nil {
 			o.Changed, o.FirstIn = true, "otherwise"
 			if rows[i].Recorded == nil {
 				o.FirstIn = "then"
@@ -107,7 +107,7 @@ func outlook(t *events.Task, f *Forked) *Outlook {
 }
 
 // waits reports whether an event begins the wait before another attempt.
-func waits(l *events.Line) bool {
+func isRetryWait(l *events.Line) bool {
 	return l.Type == (&events.AttemptWaiting{Kind: events.Do}).Type() || l.Type == (&events.AttemptWaiting{Kind: events.Undo}).Type()
 }
 
@@ -117,26 +117,26 @@ func waits(l *events.Line) bool {
 type Choice struct {
 	workflow string
 	finished int
-	tasks    map[string]*chosen
-	ended    ends
+	tasks    map[string]*candidate
+	ended    endedHeap
 	broken   map[string]bool // before their end
 }
 
 // chosen is a task that may be looked at.
-type chosen struct {
+type candidate struct {
 	task    *events.Task
 	records []events.Record
 	broken  bool // it has an event after its end
 }
 
 // ends is a heap of tasks that have ended, the one that ended first on top.
-type ends []*events.Task
+type endedHeap []*events.Task
 
-func (e ends) Len() int           { return len(e) }
-func (e ends) Less(i, j int) bool { return compareEnds(e[i], e[j]) < 0 }
-func (e ends) Swap(i, j int)      { e[i], e[j] = e[j], e[i] }
-func (e *ends) Push(t any)        { *e = append(*e, t.(*events.Task)) }
-func (e *ends) Pop() any {
+func (e endedHeap) Len() int           { return len(e) }
+func (e endedHeap) Less(i, j int) bool { return compareEnds(e[i], e[j]) < 0 }
+func (e endedHeap) Swap(i, j int)      { e[i], e[j] = e[j], e[i] }
+func (e *endedHeap) Push(t any)        { *e = append(*e, t.(*events.Task)) }
+func (e *endedHeap) Pop() any {
 	last := (*e)[len(*e)-1]
 	*e = (*e)[:len(*e)-1]
 	return last
@@ -150,7 +150,7 @@ func compareEnds(a, b *events.Task) int {
 
 // NewChoice takes the open tasks of a workflow, or the last so many that have ended.
 func NewChoice(name string, finished int) *Choice {
-	return &Choice{workflow: name, finished: finished, tasks: map[string]*chosen{}, broken: map[string]bool{}}
+	return &Choice{workflow: name, finished: finished, tasks: map[string]*candidate{}, broken: map[string]bool{}}
 }
 
 // Add takes in a record of the events topic. The records of a task come in order.
@@ -160,13 +160,13 @@ func (c *Choice) Add(r *events.Record) {
 		return
 	}
 	t := c.tasks[id]
-	r = apartFrom(r)
+	r = copyRecord(r)
 	e, err := events.ReadEvent(r)
 	if err == nil && t == nil {
 		if f, ok := e.Fact.(*events.TaskReceived); !ok || f.Workflow != c.workflow {
 			return
 		}
-		t = &chosen{}
+		t = &candidate{}
 		c.tasks[id] = t
 	}
 	if t == nil {
@@ -183,7 +183,7 @@ func (c *Choice) Add(r *events.Record) {
 		c.broken[id] = true
 		delete(c.tasks, id)
 	default:
-		t.records = append(t.records, kept(r))
+		t.records = append(t.records, cloneRecord(r))
 		if !t.task.Open() {
 			c.end(t.task)
 		}
@@ -192,14 +192,14 @@ func (c *Choice) Add(r *events.Record) {
 
 // apartFrom is a record whose value is its own: a task that is folded from it has parts of that, and
 // what was fetched with it isn't kept for their sake.
-func apartFrom(r *events.Record) *events.Record {
+func copyRecord(r *events.Record) *events.Record {
 	own := *r
 	own.Value = bytes.Clone(r.Value)
 	return &own
 }
 
 // kept is a record on its own, of one whose value is so already.
-func kept(r *events.Record) events.Record {
+func cloneRecord(r *events.Record) events.Record {
 	k := *r
 	k.Key, k.Headers = bytes.Clone(r.Key), slices.Clone(r.Headers)
 	for i := range k.Headers {

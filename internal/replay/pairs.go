@@ -10,7 +10,7 @@ type Pair struct {
 }
 
 // alone is the event that only one of the courses has; nil: both do.
-func (p *Pair) alone() *events.Line {
+func (p *Pair) single() *events.Line {
 	switch {
 	case p.Recorded == nil:
 		return &p.Forked.Line
@@ -29,7 +29,7 @@ const maxPairs = 4 << 20
 func Pairs(f *Forked) []Pair {
 	a, b := f.Recorded, f.Forked
 	var rows []Pair
-	for len(a) > 0 && len(b) > 0 && same(&a[0], &b[0]) {
+	for len(a) > 0 && len(b) > 0 && sameEvent(&a[0], &b[0]) {
 		rows = append(rows, Pair{&a[0], &b[0]})
 		a, b = a[1:], b[1:]
 	}
@@ -42,18 +42,18 @@ func Pairs(f *Forked) []Pair {
 		}
 		return rows
 	}
-	return append(rows, aligned(a, b)...)
+	return append(rows, align(a, b)...)
 }
 
 // aligned is the longest common subsequence, with the rest around it.
-func aligned(a []events.Line, b []ForkLine) []Pair {
+func align(a []events.Line, b []ForkLine) []Pair {
 	length := make([][]int32, len(a)+1) // of the common subsequence of a[i:] and b[j:]
 	for i := range length {
 		length[i] = make([]int32, len(b)+1)
 	}
 	for i := len(a) - 1; i >= 0; i-- {
 		for j := len(b) - 1; j >= 0; j-- {
-			if same(&a[i], &b[j]) {
+			if sameEvent(&a[i], &b[j]) {
 				length[i][j] = length[i+1][j+1] + 1
 			} else {
 				length[i][j] = max(length[i+1][j], length[i][j+1])
@@ -64,7 +64,7 @@ func aligned(a []events.Line, b []ForkLine) []Pair {
 	i, j := 0, 0
 	for i < len(a) || j < len(b) {
 		switch {
-		case i < len(a) && j < len(b) && same(&a[i], &b[j]):
+		case i < len(a) && j < len(b) && sameEvent(&a[i], &b[j]):
 			rows = append(rows, Pair{&a[i], &b[j]})
 			i, j = i+1, j+1
 		case j == len(b) || i < len(a) && length[i+1][j] >= length[i][j+1]:
@@ -78,6 +78,6 @@ func aligned(a []events.Line, b []ForkLine) []Pair {
 	return rows
 }
 
-func same(a *events.Line, b *ForkLine) bool {
+func sameEvent(a *events.Line, b *ForkLine) bool {
 	return a.Type == b.Type && a.Step == b.Step && a.Attempt == b.Attempt
 }

@@ -25,13 +25,13 @@ type sandboxSlots struct {
 }
 
 // noRoom is less than any number of slots that a decision frees.
-const noRoom = math.MinInt32
+const noSlots = math.MinInt32
 
 // Free implements scheduler.Slots. A retry that is asked for is no step that Waits.
 func (s sandboxSlots) Free(string, string, time.Time) int {
 	if r := s.recovers; r != nil {
 		if i, ok := s.task.Plan.Step(r.Step); ok && s.Waits(s.task, i, r.Kind) {
-			return noRoom
+			return noSlots
 		}
 	}
 	return math.MaxInt32
@@ -83,7 +83,7 @@ func (s *sandbox) firstStart() (first *queuedStart) {
 // start begins an attempt that waited, now that it is its turn.
 func (s *sandbox) start(q queuedStart) {
 	s.queue = slices.DeleteFunc(s.queue, func(o queuedStart) bool { return o.ref == q.ref })
-	s.advance(q.moment)
+	s.advanceTo(q.moment)
 	step, _ := s.task.Plan.Step(q.ref.Step)
 	s.accept(s.protected(nil, func(env *scheduler.Env) scheduler.Decision {
 		return scheduler.Start(s.task.Clone(), step, q.ref.Kind, events.Cause{}, env)

@@ -60,7 +60,7 @@ func (b *byOffset[T]) put(offset int64, x *T) {
 }
 
 // take is get, and forgets it.
-func (b *byOffset[T]) take(offset int64) *T {
+func (b *byOffset[T]) remove(offset int64) *T {
 	x := b.get(offset)
 	if x == nil {
 		return nil

@@ -110,7 +110,7 @@ type Checker struct {
 	events int
 	others int // events of tasks that aren't between Since and Until
 	reader events.EventReader
-	turn   turn // of the event that is looked at
+	turn   eventCheck // of the event that is looked at
 
 	parts  map[int32]*partition
 	tasks  map[string]*task
@@ -161,7 +161,7 @@ func (c *Checker) Damaged(topic string, partition int32, offset int64, keys []st
 	if p := c.parts[partition]; p != nil && f.Topic == topicEvents {
 		p.doing = decision{} // what it led to isn't all known
 	}
-	c.tell(f)
+	c.addHistoryFault(f)
 }
 
 // Incomplete says, when all has been fed, that it isn't all, or not as it was written. It comes before all

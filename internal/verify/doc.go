@@ -42,10 +42,10 @@
 //
 // # Files
 //
-// checker.go is the door. history.go takes each event of the log: turn.go, course.go, arms.go,
+// checker.go is the door. history.go takes each event of the log: event_check.go, plan.go, timers.go,
 // undo.go and chain.go hold it against what is known of its task, before and after the fold. inbox.go
-// takes inputs, and meet.go holds each against the events that name it as their cause. request.go,
-// ledger.go, seen.go and timing.go take the rest. finish.go concludes what only the end can tell,
+// takes inputs, and input_match.go holds each against the events that name it as their cause. request.go,
+// ledger.go, observations.go and timing.go take the rest. finish.go concludes what only the end can tell,
 // merge.go makes one checker of one for each partition. count.go counts attempts and failures apart
 // from the fold: the checkers must not lean on what they check.
 package verify

@@ -108,7 +108,7 @@ func (c *Checker) InputsRead(inbox events.Inbox, partition int32, from, to int64
 	in.read, in.from, in.to = true, from, to
 	for offset := range in.leads.all() {
 		if !in.expects(offset) {
-			in.leads.take(offset)
+			in.leads.remove(offset)
 		}
 	}
 }
@@ -155,19 +155,19 @@ func (c *Checker) Input(r *events.Record) {
 		c.poison++
 		x.body = sumOf(r.Value)
 	}
-	if l := in.leads.take(r.Offset); l != nil {
-		c.meet(kind, x, l)
+	if l := in.leads.remove(r.Offset); l != nil {
+		c.checkInput(kind, x, l)
 		return
 	}
 	in.inputs.put(r.Offset, x)
 }
 
 // inputsAtOnce is for how many inputs room is made at a time.
-const inputsAtOnce = 64
+const inputChunk = 64
 
 func (c *Checker) newInput() *input {
 	if len(c.blank) == 0 {
-		c.blank = make([]input, inputsAtOnce)
+		c.blank = make([]input, inputChunk)
 	}
 	x := &c.blank[0]
 	c.blank = c.blank[1:]
@@ -240,7 +240,7 @@ func (c *Checker) hopped(kind events.Inbox, from string) {
 
 // led holds the first event of a cause against its input, now or when that
 // comes.
-func (c *Checker) led(p *partition, s *turn) {
+func (c *Checker) checkCause(p *partition, s *eventCheck) {
 	if s.e.Cause.Inbox == events.Recoveries {
 		c.timing.accepted++
 	}
@@ -248,7 +248,7 @@ func (c *Checker) led(p *partition, s *turn) {
 		return
 	}
 	cause := s.e.Cause
-	if !p.fed(cause.Inbox, c.o.TopicIDs[cause.Inbox]) {
+	if !p.isSameTopic(cause.Inbox, c.o.TopicIDs[cause.Inbox]) {
 		return // its input is gone, with the topic that it was in
 	}
 	in := p.inputs[cause.Inbox]
@@ -258,11 +258,11 @@ func (c *Checker) led(p *partition, s *turn) {
 			p.inputs[cause.Inbox] = in
 		}
 	}
-	x := in.inputs.take(cause.Offset)
+	x := in.inputs.remove(cause.Offset)
 	switch {
 	case x != nil:
 		s.lead(&c.met, x)
-		c.meet(cause.Inbox, x, &c.met)
+		c.checkInput(cause.Inbox, x, &c.met)
 	case in.expects(cause.Offset):
 		l := &lead{}
 		s.lead(l, nil)
@@ -271,18 +271,18 @@ func (c *Checker) led(p *partition, s *turn) {
 }
 
 // meet holds an input and the first event that it led to against each other.
-func (c *Checker) meet(kind events.Inbox, x *input, l *lead) {
-	promise, what := c.meeting(kind, x, l)
+func (c *Checker) checkInput(kind events.Inbox, x *input, l *lead) {
+	promise, what := c.compareInput(kind, x, l)
 	if what != "" {
-		c.tell(Fault{promise, l.task, topicEvents, l.partition, l.offset, what})
+		c.addHistoryFault(Fault{promise, l.task, topicEvents, l.partition, l.offset, what})
 	}
 	if kind == events.Replies {
-		c.lateReply(x, l.place, &c.late, &c.faults)
+		c.checkLateReply(x, l.place, &c.late, &c.faults)
 	}
 }
 
 // tell keeps a fault of a task's history that showed after its event.
-func (c *Checker) tell(f Fault) {
+func (c *Checker) addHistoryFault(f Fault) {
 	if t := c.tasks[f.Task]; t != nil {
 		if t.broken {
 			return
@@ -300,7 +300,7 @@ type lateReplies struct {
 }
 
 // lateReply: no reply is written after the complete-by of its attempt (P17).
-func (c *Checker) lateReply(x *input, at place, all *lateReplies, fs *faults) {
+func (c *Checker) checkLateReply(x *input, at place, all *lateReplies, fs *faults) {
 	t := c.tasks[x.task]
 	if t == nil || x.exempt || x.at == 0 {
 		return

@@ -64,7 +64,7 @@ func (c *Checker) Effect(e Effect) { c.ledger.Add(e) }
 
 // Twice is a fault for each key that had more than one effect: services that
 // keep a ledger honour the key (P7).
-func (l *Ledger) Twice() []Fault {
+func (l *Ledger) Duplicates() []Fault {
 	var fs []Fault
 	for _, k := range l.order {
 		if n := l.keys[k].happened; n > 1 {

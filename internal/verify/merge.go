@@ -36,7 +36,7 @@ func (c *Checker) adopt(tasks []*task) {
 			c.order = append(c.order, t)
 			continue
 		}
-		c.tell(Fault{Promise: "P2", Task: t.id, Partition: twin.partition,
+		c.addHistoryFault(Fault{Promise: "P2", Task: t.id, Partition: twin.partition,
 			What: fmt.Sprintf("its events stand in the partitions %d and %d", twin.partition, t.partition)})
 	}
 }

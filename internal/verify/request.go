@@ -42,7 +42,7 @@ func (c *Checker) Request(r *events.Record) {
 	x := &request{millis(q.CompleteBy), sumOf(q.Value), sumOfText(q.Traceparent), sumOfText(events.TokenHash(q.Task, q.Ref, q.Token)), q.IdempotencyKey, q.Operation, topic, r.Partition, r.Offset}
 	if t := c.tasks[q.Task]; t != nil {
 		if i, ok := t.findAttempt(q.Ref); ok {
-			c.asks(t, i, id, x)
+			c.checkRequest(t, i, id, x)
 			return
 		}
 	}
@@ -83,12 +83,12 @@ func (c *Checker) started(t *task, step int, f *events.AttemptStarted) {
 	id := events.RequestID(t.id, events.RequestRef{Step: f.Step, Kind: f.Kind, Attempt: f.Attempt})
 	if x := c.requests[id]; x != nil {
 		delete(c.requests, id)
-		c.asks(t, len(t.attempts)-1, id, x)
+		c.checkRequest(t, len(t.attempts)-1, id, x)
 	}
 }
 
 // asks holds a request against its attempt.
-func (c *Checker) asks(t *task, i int, id string, x *request) {
+func (c *Checker) checkRequest(t *task, i int, id string, x *request) {
 	a, what := &t.attempts[i], ""
 	kind := events.Do
 	if a.undo {

@@ -20,12 +20,12 @@ type Loss struct {
 
 // lost keeps what of a log can't be read, to tell of which tasks an event may be missing. The order in which losses
 // come is of no matter.
-type lost struct {
+type lossIndex struct {
 	named map[string]Loss // the last of each task that one names
 	any   map[int32]Loss  // the last of each partition that may be of any task of it
 }
 
-func (l *lost) add(at Loss) {
+func (l *lossIndex) add(at Loss) {
 	if l.named == nil {
 		l.named, l.any = map[string]Loss{}, map[int32]Loss{}
 	}
@@ -42,7 +42,7 @@ func (l *lost) add(at Loss) {
 // of is a loss that an event of a task may be among, what was folded of which ends below next in its partition; nil: there is
 // none. A task has lost nothing if an event that follows on what was there comes after the loss; one that no loss names, if
 // it had ended, too.
-func (l *lost) of(id string, t *events.Task, partition int32, next int64) *Loss {
+func (l *lossIndex) affecting(id string, t *events.Task, partition int32, next int64) *Loss {
 	if at, is := l.named[id]; is && next <= at.Offset {
 		return &at
 	}
@@ -71,7 +71,7 @@ func leftOut(id string, at *Loss) LeftOut {
 // Survey finds the tasks of which an event may be lost. It is fed all that a log has, as far as it can be read. One
 // goroutine uses it.
 type Survey struct {
-	lost  lost
+	lost  lossIndex
 	tasks map[string]*instantTask
 }
 
@@ -99,7 +99,7 @@ func (s *Survey) Add(r *events.Record) {
 	if t.fault {
 		return
 	}
-	own := apartFrom(r)
+	own := copyRecord(r)
 	e, err := events.ReadEvent(own)
 	if err == nil {
 		err = t.evolve(e, own)
@@ -117,7 +117,7 @@ func (s *Survey) LeftOut(concerns func(id string, t *events.Task) bool) (list []
 	}
 	for _, id := range slices.Sorted(maps.Keys(s.tasks)) {
 		t := s.tasks[id]
-		if at := s.lost.of(id, t.task, t.partition, t.next); at != nil && concerns(id, t.task) {
+		if at := s.lost.affecting(id, t.task, t.partition, t.next); at != nil && concerns(id, t.task) {
 			list = append(list, leftOut(id, at))
 		}
 	}

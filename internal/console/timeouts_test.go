@@ -19,7 +19,7 @@ import (
 
 // hasty is the patience of a console that gives a client less time to send a request than itself
 // to answer it, as the usual one does.
-var hasty = patience{read: 500 * time.Millisecond, answer: 1500 * time.Millisecond, control: time.Second, turn: time.Second, write: 10 * time.Second}
+var hasty = timeouts{read: 500 * time.Millisecond, answer: 1500 * time.Millisecond, control: time.Second, topicRead: time.Second, write: 10 * time.Second}
 
 // readTimePasses returns when a console that takes a request's body for hasty.read has given one up.
 func readTimePasses(t *testing.T, s server) {
@@ -138,7 +138,7 @@ func TestCommandThatNobodyAnswers(t *testing.T) {
 func TestCommandThatIsNotWritten(t *testing.T) {
 	w := newWorld(t)
 	w.answer = func(*events.Control) (*events.Answer, error) {
-		return nil, fmt.Errorf("%w: %w", ErrUnwritten, context.DeadlineExceeded)
+		return nil, fmt.Errorf("%w: %w", ErrNotAcknowledged, context.DeadlineExceeded)
 	}
 	s := w.console(t, nil)
 	r := ask(t, s, http.MethodPost, api+"/tasks/t-1/undo", `{"reason":"x","request_id":"r-1"}`)

@@ -45,7 +45,7 @@ func TestNewestIsBoundedInBytes(t *testing.T) {
 				t.Errorf("%s: %d at %d", name, got, i)
 			}
 		}
-		if rest := found.list[:cap(found.list)][len(list):]; slices.ContainsFunc(rest, func(p placed[int]) bool { return p.bytes > 0 }) {
+		if rest := found.list[:cap(found.list)][len(list):]; slices.ContainsFunc(rest, func(p placedItem[int]) bool { return p.bytes > 0 }) {
 			t.Errorf("%s: what was cut off is held still", name)
 		}
 	}
@@ -99,8 +99,8 @@ func TestMergedNoticesEndAtTheFirstStop(t *testing.T) {
 	for i := range 8 {
 		found.add(noticePlace{At: int64(i)}, 1, i)
 	}
-	found.stop(noticePlace{At: 5})
-	found.stop(noticePlace{At: 3})
+	found.endAt(noticePlace{At: 5})
+	found.endAt(noticePlace{At: 3})
 	if list, left, next := found.page(); !slices.Equal(list, []int{7, 6, 5}) || left != 5 || next == "" {
 		t.Errorf("%v, %d left, token %q", list, left, next)
 	}
@@ -161,7 +161,7 @@ func TestLargeDeadletters(t *testing.T) {
 // So many lists are made of a topic at once, and no more: who comes then waits for a while.
 func TestTopicReadsAreBounded(t *testing.T) {
 	w := newWorld(t)
-	w.within.turn = 50 * time.Millisecond
+	w.within.topicRead = 50 * time.Millisecond
 	s := w.console(t, nil)
 	reading, on := make(chan bool), make(chan bool)
 	w.topic = func() { reading <- true; <-on }
