@@ -87,7 +87,7 @@ func ParseTokens(in io.Reader) (*Tokens, error) {
 		held := heldToken{sha256.Sum256([]byte(fields[2])), fields[1], role}
 		for _, other := range all {
 			if other.digest == held.digest {
-				return nil, fmt.Errorf("line %d: the token of %s is that of %s too", n, held.name, other.name)
+				return nil, fmt.Errorf("line %d: %s has the same token as %s", n, held.name, other.name)
 			}
 		}
 		if all = append(all, held); len(all) > tokenFileMaxLines {
@@ -98,7 +98,7 @@ func ParseTokens(in io.Reader) (*Tokens, error) {
 		return nil, err
 	}
 	if len(all) == 0 {
-		return nil, fmt.Errorf("it holds no token; a line is a role (viewer, submitter or operator), a name, and a token")
+		return nil, fmt.Errorf("the file has no token; a line is a role (viewer, submitter or operator), a name, and a token")
 	}
 	t := &Tokens{}
 	t.current.Store(&all)
@@ -165,7 +165,7 @@ var proxyHeaders = []string{"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", 
 func (c *Console) localCaller(r *http.Request) (caller, error) {
 	for _, name := range proxyHeaders {
 		if r.Header.Get(name) != "" {
-			return caller{}, wrongHost("it comes through a proxy (%s): a console that others reach needs --tokens", name)
+			return caller{}, wrongHost("the request came through a proxy (%s): a console behind a proxy needs --tokens", name)
 		}
 	}
 	if c.cfg.LoopbackOperator {
@@ -178,10 +178,10 @@ func (c *Console) localCaller(r *http.Request) (caller, error) {
 // by DNS rebinding or by cross-origin requests.
 func (c *Console) checkHost(r *http.Request) error {
 	if c.cfg.Tokens == nil && !loopbackHost(r.Host) {
-		return wrongHost("it answers for loopback only, not for %q; call it by 127.0.0.1, or give it tokens", printable(r.Host))
+		return wrongHost("this console serves loopback only, not %q; call it as 127.0.0.1, or start it with --tokens", printable(r.Host))
 	}
 	if err := c.origins.Check(r); err != nil {
-		return forbidden("requests of pages from elsewhere (Origin %q) aren't answered; behind a proxy name its address with --trusted-origin", printable(r.Header.Get("Origin")))
+		return forbidden("requests from pages of other origins (Origin %q) are rejected; behind a proxy, start the console with its origin as --trusted-origin", printable(r.Header.Get("Origin")))
 	}
 	if c.cfg.Tokens != nil { // a page elsewhere has no token to read anything with
 		return nil
@@ -189,7 +189,7 @@ func (c *Console) checkHost(r *http.Request) error {
 	for _, origin := range r.Header.Values("Origin") {
 		u, err := url.Parse(origin)
 		if err != nil || u.Host != r.Host {
-			return forbidden("requests of pages from elsewhere (Origin %q) aren't answered", printable(origin))
+			return forbidden("requests from pages of other origins (Origin %q) are rejected", printable(origin))
 		}
 	}
 	return nil

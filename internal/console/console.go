@@ -168,7 +168,7 @@ func (c *Console) routeError(r *http.Request) error {
 		}
 	}
 	if len(methods) > 0 {
-		return badMethod("%s takes %s, not %s", printable(r.URL.Path), strings.Join(methods, " and "), printable(r.Method))
+		return badMethod("%s accepts %s, not %s", printable(r.URL.Path), strings.Join(methods, " and "), printable(r.Method))
 	}
 	if strings.HasPrefix(r.URL.Path, api+"/tasks/") {
 		return notFound("there is no %s; a slash in a task's id is %%2F, and the ids . and .. are %%2E and %%2E%%2E; %s lists what there is", printable(r.URL.Path), openAPIPath)
@@ -193,7 +193,7 @@ func (c *Console) serve(route route) http.Handler {
 			err = c.roleError(who, route.role)
 		}
 		if err == nil && route.stream && r.Method == http.MethodHead {
-			err = badMethod("%s is a stream, which has no end: GET it", printable(r.URL.Path))
+			err = badMethod("%s is a stream without end: use GET", printable(r.URL.Path))
 		}
 		if err == nil && r.Method == http.MethodPost {
 			err = c.checkWritable()
@@ -225,7 +225,7 @@ func (c *Console) serve(route route) http.Handler {
 // roleError says which role a caller lacks.
 func (c *Console) roleError(who caller, role Role) error {
 	if c.cfg.Tokens == nil {
-		return forbidden("this console only shows: it runs without --tokens, and without --allow-loopback-operator")
+		return forbidden("this console is read-only: it runs without --tokens and without --allow-loopback-operator")
 	}
 	return forbidden("%s is a %s; this needs a token of the role %s", who.name, who.role, role)
 }
@@ -251,7 +251,7 @@ func (c *Console) write(w http.ResponseWriter, answer any) {
 	c.withWriteDeadline(w, func() {
 		e := json.NewEncoder(w)
 		e.SetEscapeHTML(false)
-		_ = e.Encode(answer) // whoever is gone needs no answer
+		_ = e.Encode(answer) // the client may have disconnected
 	})
 }
 
@@ -271,7 +271,7 @@ func (c *Console) fail(w http.ResponseWriter, r *http.Request, err error) {
 	case errors.Is(r.Context().Err(), context.Canceled) && errors.Is(err, context.Canceled):
 		// The client has gone, and that is nobody's fault. It is answered nevertheless: an
 		// answer without a word would be taken for a good one, if anybody took it.
-		unavailable("the request was cut off before it was answered").write(w, r)
+		unavailable("the request was cancelled before it was answered").write(w, r)
 		return
 	case errors.Is(r.Context().Err(), context.DeadlineExceeded), errors.Is(err, context.DeadlineExceeded):
 		p = unavailable("no answer within %s: %v", c.timeouts.answer, err)
@@ -287,7 +287,7 @@ func (c *Console) fail(w http.ResponseWriter, r *http.Request, err error) {
 // checkWritable rejects writes to an imported namespace, which has no scheduler.
 func (c *Console) checkWritable() error {
 	if c.cfg.History {
-		return readOnly("the namespace %s holds what `waybill import` brought: no scheduler runs there, to take an order or a command", c.cfg.Namespace)
+		return readOnly("the namespace %s was created by `waybill import` and is read-only: it has no scheduler", c.cfg.Namespace)
 	}
 	return nil
 }

@@ -50,7 +50,7 @@ func (c *call) submit() (any, error) {
 	}
 	p := events.Partition([]byte(id), c.cfg.Partitions)
 	if err := c.cfg.Log.Submit(c.r.Context(), order.Record(c.cfg.Namespace, c.cfg.Source)); err != nil {
-		return nil, unavailable("the order may not have been written; submit it again, it isn't run twice: %v; `waybill doctor` says what is wrong", err)
+		return nil, unavailable("the submission may not have been written; submit it again, it doesn't run twice: %v; `waybill doctor` shows what is wrong", err)
 	}
 	answer := &response{http.StatusAccepted, api + TaskPath(id), &submitResult{ID: id}}
 	s := c.awaitIndexed(id, p, 1)
@@ -60,7 +60,7 @@ func (c *call) submit() (any, error) {
 	if same, err := c.sameOrder(id, p, order); err != nil {
 		return nil, err
 	} else if !same {
-		return nil, refused("a task %q is there already, with another body; it is %s", printable(id), s.State)
+		return nil, refused("a task %q with another body exists already; its state is %s", printable(id), s.State)
 	}
 	answer.status = http.StatusCreated
 	answer.body = &submitResult{ID: id, State: s.State, AsOf: s.asOf}
@@ -76,7 +76,7 @@ func (c *call) checkWorkflow(order *events.Submission) error {
 	ctx, cancel := context.WithTimeout(c.r.Context(), indexedWithin)
 	defer cancel()
 	if err := c.cfg.Cluster.ReadWorkflows(ctx); err != nil {
-		return unavailable("whether there is a workflow %q can't be told now: %v", printable(order.Workflow), err)
+		return unavailable("can't check whether workflow %q exists: %v", printable(order.Workflow), err)
 	}
 	if !c.hasWorkflow(order.Workflow, order.Version) {
 		return unprocessable("no workflow %q with that version was applied; %s/workflows lists them", printable(order.Workflow), api)
@@ -102,13 +102,13 @@ func (c *call) sameOrder(id string, p int32, order *events.Submission) (bool, er
 	first, damage, err := c.cfg.Log.ReadAt(c.r.Context(), p, []int64{found.Places[0].Offset})
 	switch {
 	case errors.Is(err, ErrUnavailable):
-		return false, unavailable("the order was written, and whether a task %q was there already can't be told: %v; submit it again, it isn't run twice", printable(id), err)
+		return false, unavailable("the submission was written, but can't check whether task %q existed already: %v; submit it again, it doesn't run twice", printable(id), err)
 	case err != nil:
 		return false, err
 	case len(damage) > 0:
-		return false, unreadable("the order was written, and whether a task %q was there already with another body can't be told: %v", printable(id), damage[0].Err)
+		return false, unreadable("the submission was written, but can't check whether task %q existed already with another body: %v", printable(id), damage[0].Err)
 	case len(first) != 1:
-		return false, unreadable("the first event of task %q isn't in the log any more", printable(id))
+		return false, unreadable("the first event of task %q is no longer in the log", printable(id))
 	}
 	e, err := events.DecodeEvent(&first[0])
 	if err != nil {
@@ -163,7 +163,7 @@ func (c *call) body(most int64) ([]byte, error) {
 		return nil, badRequest("the body is empty")
 	}
 	if err := events.CheckJSON(raw); err != nil {
-		return nil, badRequest("the body is no JSON that can be used: %v", err)
+		return nil, badRequest("the body is not valid JSON: %v", err)
 	}
 	return raw, nil
 }
@@ -210,7 +210,7 @@ func (c *call) release() (any, error) {
 			return nil, badRequest(`release needs "step", and "as": "completed" or "undone"`)
 		}
 		if b.As == string(events.StepCompleted) && b.Output == nil {
-			return nil, badRequest(`release as completed needs "output", which later steps read; "output": null says that there is none`)
+			return nil, badRequest(`release as completed needs "output", which later steps read; "output": null if there is none`)
 		}
 		return &events.Control{Command: events.Release, Step: b.Step, As: events.StepState(b.As), Output: b.Output}, nil
 	}, "step", "as", "output")
@@ -249,7 +249,7 @@ func (c *call) control(build func(*command) (*events.Control, error), fields ...
 	a, err := c.cfg.Log.Control(ctx, x, record)
 	switch {
 	case errors.Is(err, ErrNotAcknowledged):
-		return nil, unavailable("the command may not have been written; send it again with request_id %s: %v; `waybill doctor` says what is wrong", x.RequestID, err)
+		return nil, unavailable("the command may not have been written; send it again with request_id %s: %v; `waybill doctor` shows what is wrong", x.RequestID, err)
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled): // or the client has gone: the command has been sent all the same
 		return nil, noAnswer("no answer within %s; is a scheduler running? The command stays in the log and counts when one reads it: ask again with request_id %s", c.timeouts.control, x.RequestID)
 	case err != nil:
@@ -283,12 +283,12 @@ func readCommand(raw []byte, fields []string) (*command, error) {
 	b := &command{}
 	err := json.Unmarshal(raw, b)
 	if wrong, is := errors.AsType[*json.UnmarshalTypeError](err); is {
-		return nil, badRequest("the body: %s is a %s, and has to be a %s", wrong.Field, wrong.Value, wrong.Type)
+		return nil, badRequest("the body: %s is a %s, must be a %s", wrong.Field, wrong.Value, wrong.Type)
 	} else if err != nil {
-		return nil, badRequest("the body is no JSON that can be used: %v", err)
+		return nil, badRequest("the body is not valid JSON: %v", err)
 	}
 	if b.Reason == "" {
-		return nil, badRequest(`say why, for the log: "reason"`)
+		return nil, badRequest(`"reason" is missing: it is written to the log`)
 	}
 	if b.RequestID == "" {
 		id, err := uuid.NewV7()
@@ -308,7 +308,7 @@ func checkFields(raw []byte, known []string) error {
 	}
 	for name := range body {
 		if !slices.Contains(known, name) {
-			return badRequest("there is no field %q in the body; there is %q", printable(name), known)
+			return badRequest("unknown field %q in the body; known: %q", printable(name), known)
 		}
 	}
 	return nil

@@ -36,10 +36,10 @@ func parseFilter(text string, now time.Time) (projections.Filter, error) {
 	for _, term := range terms {
 		name, value, ok := strings.Cut(term, ":")
 		if !ok || value == "" {
-			return f, fmt.Errorf("%q is no term; a filter is made of %s", term, filterTerms)
+			return f, fmt.Errorf("%q is not a term; terms are %s", term, filterTerms)
 		}
 		if seen[name] && name != "label" {
-			return f, fmt.Errorf("%s is there twice; states are given as state:A,B", name)
+			return f, fmt.Errorf("%s is given twice; several states are written as state:A,B", name)
 		}
 		seen[name] = true
 		if err := addTerm(&f, name, value, now); err != nil {
@@ -116,7 +116,7 @@ func addTerm(f *projections.Filter, name, value string, now time.Time) (err erro
 			f.Labels = map[string]string{}
 		}
 		if old, twice := f.Labels[key]; twice && old != v {
-			return fmt.Errorf("label:%s: a task has one value of a label, and %q is asked for too", value, old)
+			return fmt.Errorf("label:%s: a label has one value, but %q is asked for too", value, old)
 		}
 		if f.Labels[key] = v; len(f.Labels) > filterLabelsMax {
 			return fmt.Errorf("at most %d labels in a filter", filterLabelsMax)
@@ -136,7 +136,7 @@ func addTerm(f *projections.Filter, name, value string, now time.Time) (err erro
 		}
 		f.DueBefore = now.Add(d)
 	default:
-		return fmt.Errorf("there is no term %q; a filter is made of %s", name, filterTerms)
+		return fmt.Errorf("unknown term %q; terms are %s", name, filterTerms)
 	}
 	return err
 }

@@ -40,8 +40,8 @@ func TestFilter(t *testing.T) {
 
 func TestFilterRefuses(t *testing.T) {
 	for text, why := range map[string]string{
-		"error":                    "is no term",
-		"state:":                   "is no term",
+		"error":                    "is not a term",
+		"state:":                   "is not a term",
 		"state:broken":             "one of",
 		"state:error state:undone": "twice",
 		"workflow:order/0":         "version from 1",
@@ -56,11 +56,11 @@ func TestFilterRefuses(t *testing.T) {
 		"due_within:-1s":             "positive",
 		`label:a="b`:                 "isn't closed",
 		`label:a="b\"`:               "isn't closed",
-		"colour:red":                 "no term",
+		"colour:red":                 "unknown term",
 		"state:error\x00":            "control characters",
 		"state:error\nx":             "control characters",
 		strings.Repeat("x", 1025):    "at most 1024 bytes",
-		"1 OR 1=1":                   "is no term",
+		"1 OR 1=1":                   "is not a term",
 		"workflow:order;state:error": "",
 	} {
 		f, err := parseFilter(text, noon)

@@ -108,13 +108,13 @@ func (c *call) readHistory(id string, p int32) (*history, error) {
 	var damage []Damage
 	switch h.records, damage, err = c.cfg.Log.ReadAt(c.r.Context(), p, offsets); {
 	case errors.Is(err, ErrUnavailable):
-		return nil, unavailable("the events of task %q: %v; `waybill doctor` says what else is wrong", printable(id), err)
+		return nil, unavailable("the events of task %q: %v; `waybill doctor` shows what else is wrong", printable(id), err)
 	case err != nil:
 		return nil, fmt.Errorf("read %d events of task %q: %w", len(offsets), id, err)
 	}
 	h.damaged(damage, offsets)
 	if len(h.records) < len(offsets) {
-		return nil, unreadable("of the %d events of task %q the log has %d", len(offsets), printable(id), len(h.records))
+		return nil, unreadable("the log has only %[3]d of the %[1]d events of task %[2]q", len(offsets), printable(id), len(h.records))
 	}
 	return h, nil
 }
@@ -154,7 +154,7 @@ const waitingLookupsMax = 2
 // waiting.
 func (c *call) noTask(id string, p int32) error {
 	if at := c.cfg.Index.Progress()[p]; at.Behind {
-		e := incomplete("nothing is known of task %q yet: its partition %d has been read to offset %d of %d", printable(id), p, at.Next, at.End)
+		e := incomplete("task %q is not known yet: its partition %d was read up to offset %d of %d", printable(id), p, at.Next, at.End)
 		e.Incomplete = []Incomplete{{p, Behind, at.Restored()}}
 		return e
 	}
@@ -170,7 +170,7 @@ func (c *call) noTask(id string, p int32) error {
 	w, err := c.cfg.Log.Waiting(c.r.Context(), id)
 	switch {
 	case err != nil:
-		return notFound("there is no task %q, and whether its submission waits can't be told: %v", printable(id), err)
+		return notFound("there is no task %q; can't check for a waiting submission: %v", printable(id), err)
 	case w != nil:
 		return notFound("%s", w.Describe(id))
 	}
@@ -193,7 +193,7 @@ func (h *history) fold() (task *events.Task, poison *poisoned, err error) {
 		break
 	}
 	if task == nil {
-		return nil, nil, unreadable("the first event of task %q can't be used: %s; %s/timeline shows those that can be read", printable(h.id), poison, api+TaskPath(h.id))
+		return nil, nil, unreadable("the first event of task %q is unreadable: %s; %s/timeline shows the readable ones", printable(h.id), poison, api+TaskPath(h.id))
 	}
 	return task, poison, nil
 }
@@ -301,7 +301,7 @@ func (c *call) export() (any, error) {
 	}
 	for i := range h.records {
 		if why := h.lost[h.records[i].Offset]; why != nil {
-			return nil, unreadable("an export of task %q would lack an event: %v; %s/timeline shows the others", printable(h.id), why, api+TaskPath(h.id))
+			return nil, unreadable("an export of task %q would lack an unreadable event: %v; %s/timeline shows the others", printable(h.id), why, api+TaskPath(h.id))
 		}
 	}
 	var body bytes.Buffer
@@ -317,7 +317,7 @@ func (c *call) export() (any, error) {
 	}
 	c.w.Header().Set("Content-Type", "application/jsonl")
 	c.w.WriteHeader(http.StatusOK)
-	c.withWriteDeadline(c.w, func() { _, _ = body.WriteTo(c.w) }) // whoever is gone needs no answer
+	c.withWriteDeadline(c.w, func() { _, _ = body.WriteTo(c.w) }) // the client may have disconnected
 	return nil, nil
 }
 

@@ -26,11 +26,11 @@ type Incomplete struct {
 func (i Incomplete) String() string {
 	switch i.Why {
 	case NoLeader:
-		return fmt.Sprintf("no broker leads partition %d at the moment", i.Partition)
+		return fmt.Sprintf("no broker leads partition %d", i.Partition)
 	case Restoring:
-		return fmt.Sprintf("the console has read %d %% of partition %d", int(100*i.Restored), i.Partition)
+		return fmt.Sprintf("the console is restoring its index: it has read %d %% of partition %d", int(100*i.Restored), i.Partition)
 	}
-	return fmt.Sprintf("the console is behind in partition %d", i.Partition)
+	return fmt.Sprintf("the console has not read partition %d far enough", i.Partition)
 }
 
 // startedPartitions returns the partitions that are being read, in order.
@@ -95,7 +95,7 @@ func (c *Console) incompleteError(i Incomplete) *Problem {
 	switch i.Why {
 	case NoLeader:
 		e = incomplete("%s; start the brokers that have partition %d of %s (kafka-topics.sh --describe --unavailable-partitions names them), "+
-			"`waybill doctor` says what else is wrong", i, i.Partition, c.cfg.Namespace.Events())
+			"`waybill doctor` shows what else is wrong", i, i.Partition, c.cfg.Namespace.Events())
 	default:
 		e = incomplete("%s; ask again", i)
 	}

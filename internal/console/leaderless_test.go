@@ -29,7 +29,7 @@ func TestPartitionWithoutALeader(t *testing.T) {
 		t.Errorf("a task of another partition: %d %s", r.status, r.body)
 	}
 	r := ask(t, s, http.MethodGet, api+TaskPath(there)+"?min_offset=end", "")
-	if p := problem(t, r, http.StatusServiceUnavailable); !strings.Contains(p.Detail, "no broker leads partition 1 ") || !strings.Contains(p.Detail, "partition 1 of waybill.events") {
+	if p := problem(t, r, http.StatusServiceUnavailable); !strings.Contains(p.Detail, "no broker leads partition 1;") || !strings.Contains(p.Detail, "partition 1 of waybill.events") {
 		t.Errorf("a task of that partition: %s", r.body)
 	}
 	for _, end := range []string{"", "?min_offset=end"} {
@@ -110,7 +110,7 @@ func TestTaskOfAPartitionThatNobodyReads(t *testing.T) {
 		if events.Partition([]byte(id), w.partitions) != 1 {
 			continue
 		}
-		if p := problem(t, ask(t, s, http.MethodGet, api+TaskPath(id), ""), http.StatusServiceUnavailable); !strings.Contains(p.Detail, "no broker leads partition 1 ") {
+		if p := problem(t, ask(t, s, http.MethodGet, api+TaskPath(id), ""), http.StatusServiceUnavailable); !strings.Contains(p.Detail, "no broker leads partition 1;") {
 			t.Error(p.Detail)
 		}
 		return
@@ -139,7 +139,7 @@ func TestSubmittedOrderThatCannotBeRead(t *testing.T) {
 	s := w.console(t, nil)
 	w.stuck = func(context.Context) error { return fmt.Errorf("%w: no broker leads partition 1", ErrUnavailable) }
 	p := problem(t, ask(t, s, http.MethodPost, api+"/tasks", string(order.Value)), http.StatusServiceUnavailable)
-	if !strings.Contains(p.Detail, "the order was written") || !strings.Contains(p.Detail, "no broker leads partition 1") {
+	if !strings.Contains(p.Detail, "the submission was written") || !strings.Contains(p.Detail, "no broker leads partition 1") {
 		t.Error(p.Detail)
 	}
 }

@@ -92,9 +92,9 @@ func (c *call) checkParams(names ...string) error {
 	for name, values := range q {
 		switch {
 		case !slices.Contains(names, name):
-			return badRequest("there is no parameter %q here; there is %s", printable(name), cmp.Or(strings.Join(names, ", "), "none"))
+			return badRequest("unknown parameter %q; known: %s", printable(name), cmp.Or(strings.Join(names, ", "), "none"))
 		case len(values) > 1:
-			return badRequest("the parameter %s is there %d times", name, len(values))
+			return badRequest("the parameter %s is given %d times", name, len(values))
 		}
 	}
 	return nil
@@ -139,7 +139,7 @@ func parseOffsets(text string, partitions int32) (map[int32]int64, error) {
 			return nil, fmt.Errorf("there is no partition %d; there are %d, from 0", p, partitions)
 		}
 		if _, twice := offsets[int32(p)]; twice {
-			return nil, fmt.Errorf("partition %d is there twice", p)
+			return nil, fmt.Errorf("partition %d is given twice", p)
 		}
 		offsets[int32(p)] = offset
 	}
@@ -181,7 +181,7 @@ func (c *call) awaitOffset(ctx context.Context, p int32, offset int64) error {
 	err := c.cfg.Index.AwaitOffset(within, p, offset)
 	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
 		at := c.cfg.Index.Progress()[p]
-		e := incomplete("partition %d has not been read to offset %d within %s; it is at %d", p, offset, minOffsetWithin, at.Next)
+		e := incomplete("partition %d was not read up to offset %d within %s; it is at %d", p, offset, minOffsetWithin, at.Next)
 		e.Incomplete = []Incomplete{{p, Behind, at.Restored()}}
 		return e
 	}

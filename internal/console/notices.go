@@ -26,7 +26,7 @@ func (c *call) acquireTopicRead() error {
 		c.readingTopic = true
 		return nil
 	case <-within.Done():
-		return unavailable("%d lists of alerts or dead letters are being read, as many as may be", topicReadsMax)
+		return unavailable("%d lists of alerts or dead letters are being read, the maximum; retry later", topicReadsMax)
 	}
 }
 

@@ -93,7 +93,7 @@ func TestOpenAPIHasTheParameters(t *testing.T) {
 			}
 		}
 		r := ask(t, s, http.MethodGet, path+"?surprise=1", "")
-		_, list, _ := strings.Cut(problem(t, r, http.StatusBadRequest).Detail, "here; there is ")
+		_, list, _ := strings.Cut(problem(t, r, http.StatusBadRequest).Detail, "; known: ")
 		if want := strings.Join(known, ", "); !sameWords(list, want) {
 			t.Errorf("%s: takes %q, the document has %q", path, list, want)
 		}

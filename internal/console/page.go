@@ -34,7 +34,7 @@ type pageToken struct {
 	Task      string `json:"t"` // an id, or a text between two ids
 }
 
-var errToken = errors.New("this is no page token of this filter: pass the next_page_token of the page before, with its filter, as they are")
+var errToken = errors.New("the page token doesn't belong to this filter: pass next_page_token of the previous page with the same filter, unchanged")
 
 func (t pageToken) String() string { return encodeToken(t) }
 

@@ -122,7 +122,7 @@ func TestTaskWithWhatIsDamaged(t *testing.T) {
 				t.Errorf("the task: %s", p.Detail)
 			}
 			order := (&events.Submission{ID: task.ID, Workflow: task.Workflow, Input: task.Input}).Record(events.DefaultNamespace, "test")
-			if p := problem(t, ask(t, s, http.MethodPost, api+"/tasks", string(order.Value)), http.StatusInternalServerError); !strings.Contains(p.Detail, "the order was written") || !strings.Contains(p.Detail, "its checksum is another") {
+			if p := problem(t, ask(t, s, http.MethodPost, api+"/tasks", string(order.Value)), http.StatusInternalServerError); !strings.Contains(p.Detail, "the submission was written") || !strings.Contains(p.Detail, "its checksum is another") {
 				t.Errorf("the same order: %s", p.Detail)
 			}
 		} else if shown := get[taskView](t, w, s, route, path); shown.State == events.StateUndone || shown.Poison == nil || shown.Poison.Offset != offset {

@@ -34,11 +34,11 @@ type Index interface {
 
 // ErrUnavailable is wrapped by errors of a Log if brokers don't deliver records at the moment, mostly because a
 // partition has no leader.
-var ErrUnavailable = errors.New("it can't be read now")
+var ErrUnavailable = errors.New("brokers deliver no records at the moment")
 
 // ErrNotAcknowledged is wrapped by errors of a Log if no broker acknowledged a record. It may be in the log, or
 // not.
-var ErrNotAcknowledged = errors.New("no broker has acknowledged it")
+var ErrNotAcknowledged = errors.New("no broker acknowledged the record")
 
 // Damage is a part of a partition of events that can't be read, because it isn't as it was written.
 type Damage struct {
@@ -84,7 +84,7 @@ type Waiting struct {
 
 // Describe returns a message for users.
 func (w *Waiting) Describe(id string) string {
-	return fmt.Sprintf("task %q isn't taken by a scheduler yet: its submission waits at %s/%d/%d, behind %d others of its partition; `waybill doctor` says what holds them up",
+	return fmt.Sprintf("task %q was not consumed by a scheduler yet: its submission waits at %s/%d/%d, behind %d others of its partition; `waybill doctor` shows why",
 		printable(id), w.Topic, w.Partition, w.Offset, w.Before)
 }
 

@@ -32,23 +32,23 @@ func (p *Problem) NoTask() (what string, is bool) { return strings.CutSuffix(p.D
 
 // The kinds of problem, by the last part of their type.
 var (
-	badRequest    = problemOf(http.StatusBadRequest, "bad_request", "The request can't be understood")
-	unauthorized  = problemOf(http.StatusUnauthorized, "unauthorized", "A token is needed")
+	badRequest    = problemOf(http.StatusBadRequest, "bad_request", "Invalid request")
+	unauthorized  = problemOf(http.StatusUnauthorized, "unauthorized", "Authentication required")
 	forbidden     = problemOf(http.StatusForbidden, "forbidden", "Not permitted")
-	notFound      = problemOf(http.StatusNotFound, "not_found", "Not there")
-	badMethod     = problemOf(http.StatusMethodNotAllowed, "method_not_allowed", "Not with this method")
+	notFound      = problemOf(http.StatusNotFound, "not_found", "Not found")
+	badMethod     = problemOf(http.StatusMethodNotAllowed, "method_not_allowed", "Method not allowed")
 	refused       = problemOf(http.StatusConflict, "refused", "Refused by the task's state")
-	readOnly      = problemOf(http.StatusConflict, "for_reading", "A history is for reading")
+	readOnly      = problemOf(http.StatusConflict, "for_reading", "An imported history is read-only")
 	tooLarge      = problemOf(http.StatusRequestEntityTooLarge, "too_large", "The body is too large")
 	notJSON       = problemOf(http.StatusUnsupportedMediaType, "not_json", "The body must be JSON")
-	wrongHost     = problemOf(http.StatusMisdirectedRequest, "misdirected", "Not the host that this console answers for")
+	wrongHost     = problemOf(http.StatusMisdirectedRequest, "misdirected", "Not a host of this console")
 	otherSystem   = problemOf(http.StatusMisdirectedRequest, "other_system", "Meant for another system")
 	tooMany       = problemOf(http.StatusTooManyRequests, "too_many_failures", "Too many requests with an invalid token")
-	unprocessable = problemOf(http.StatusUnprocessableEntity, "unusable", "It can't be used")
+	unprocessable = problemOf(http.StatusUnprocessableEntity, "unusable", "Invalid submission or command")
 	unreadable    = problemOf(http.StatusInternalServerError, "unreadable", "The task's history can't be read")
-	internal      = problemOf(http.StatusInternalServerError, "internal", "It failed")
-	unavailable   = problemOf(http.StatusServiceUnavailable, "unavailable", "Not now")
-	incomplete    = problemOf(http.StatusServiceUnavailable, "incomplete", "The answer would lack something")
+	internal      = problemOf(http.StatusInternalServerError, "internal", "Internal error")
+	unavailable   = problemOf(http.StatusServiceUnavailable, "unavailable", "Unavailable")
+	incomplete    = problemOf(http.StatusServiceUnavailable, "incomplete", "The answer would be incomplete")
 	noAnswer      = problemOf(http.StatusGatewayTimeout, "no_answer", "No scheduler answered")
 )
 
@@ -82,5 +82,5 @@ func (p *Problem) write(w http.ResponseWriter, r *http.Request) {
 		h.Set("WWW-Authenticate", `Bearer realm="waybill"`)
 	}
 	w.WriteHeader(p.Status)
-	_ = json.NewEncoder(w).Encode(said) // whoever is gone needs no answer
+	_ = json.NewEncoder(w).Encode(said) // the client may have disconnected
 }

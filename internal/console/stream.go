@@ -68,13 +68,13 @@ func (c *call) openStream() (s *stream, ctx context.Context, release func(), err
 		most = callerStreamsMax
 	}
 	if !c.streamCounts.add(c.who.name, most) {
-		return nil, nil, nil, unavailable("%d streams of %s are open, as many as one token may have", most, c.who.name)
+		return nil, nil, nil, unavailable("%d streams of %s are open, the maximum of a token", most, c.who.name)
 	}
 	select {
 	case c.streamSlots <- struct{}{}:
 	default:
 		c.streamCounts.remove(c.who.name)
-		return nil, nil, nil, unavailable("%d streams are open, as many as there may be", streamsMax)
+		return nil, nil, nil, unavailable("%d streams are open, the maximum", streamsMax)
 	}
 	c.openStreams.Add(1)
 	ctx, cancel := context.WithCancel(c.r.Context())
@@ -217,7 +217,7 @@ func (c *call) taskEvents() (any, error) {
 		c.w.WriteHeader(http.StatusNoContent) // so that the client doesn't come again
 		return nil, nil
 	case c.cfg.History:
-		return nil, readOnly("the namespace %s holds what `waybill import` brought: nothing more comes of task %q", c.cfg.Namespace, printable(h.id))
+		return nil, readOnly("the namespace %s was created by `waybill import`: task %q gets no further events", c.cfg.Namespace, printable(h.id))
 	}
 	s, ctx, release, err := c.openStream()
 	if err != nil {

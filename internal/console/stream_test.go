@@ -215,7 +215,7 @@ func TestTaskStreamOfAHistory(t *testing.T) {
 			t.Errorf("%d, %d events of %d", status, n, task.Seq)
 		}
 		r := ask(t, s, http.MethodGet, path, "", lastEventID+": "+last)
-		if p := problem(t, r, http.StatusConflict); !strings.Contains(p.Detail, "nothing more comes") {
+		if p := problem(t, r, http.StatusConflict); !strings.Contains(p.Detail, "no further events") {
 			t.Error(p.Detail)
 		}
 		w.document(t).fits(t, http.MethodGet, api+"/tasks/{id}/events", r)

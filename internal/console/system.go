@@ -52,7 +52,7 @@ func (c *Console) system() System { return System{c.cfg.ClusterID, c.cfg.Namespa
 // checkSystem rejects requests that are meant for another system.
 func (c *Console) checkSystem(r *http.Request) error {
 	if meant := SystemOf(r.Header); meant.Differs(c.system()) {
-		return otherSystem("this console answers for %s, and it is asked for %s", c.system(), meant)
+		return otherSystem("this console serves %s, but the request is for %s", c.system(), meant)
 	}
 	return nil
 }

@@ -45,6 +45,6 @@ func (c *Console) page() http.Handler {
 		h.Set("Content-Security-Policy", pagePolicy)
 		h.Set("Content-Length", fmt.Sprint(len(content)))
 		w.WriteHeader(http.StatusOK)
-		c.withWriteDeadline(w, func() { _, _ = w.Write(content) }) // whoever is gone needs no answer
+		c.withWriteDeadline(w, func() { _, _ = w.Write(content) }) // the client may have disconnected
 	})
 }
