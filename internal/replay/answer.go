@@ -8,7 +8,7 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// answer is what an agent answers to an attempt in a sandbox.
+// answer is an agent's answer to an attempt in a sandbox.
 type answer struct {
 	outcome events.Outcome // empty: nothing, the attempt expires
 	effect  events.Effect
@@ -21,7 +21,7 @@ type answer struct {
 	seq     uint64        // of the event that tells of it, if one does
 }
 
-// Assume is what is assumed of an attempt of which nothing is recorded.
+// Assume is what a fork assumes about attempts without a recorded answer.
 type Assume string
 
 // What can be assumed.
@@ -29,10 +29,10 @@ const (
 	AssumeCompleted Assume = "completed" // with the step's recorded output, else null
 	AssumeFailed    Assume = "failed"    // without an effect
 	AssumeRejected  Assume = "rejected"
-	AssumeSilent    Assume = "silent" // no answer, until the attempt's time is over
+	AssumeSilent    Assume = "silent" // no answer until the attempt's deadline
 )
 
-// Assumes are all of them.
+// Assumes lists all of them.
 var Assumes = []Assume{AssumeCompleted, AssumeFailed, AssumeRejected, AssumeSilent}
 
 // recording is what agents answered in the recorded history of a task.
@@ -47,7 +47,7 @@ type recording struct {
 	course recordedTiming
 }
 
-// asked is who was asked for an attempt, and for what.
+// asked is the agent and the operation of an attempt.
 type asked struct{ agent, operation string }
 
 func newRecording() *recording {
@@ -55,7 +55,7 @@ func newRecording() *recording {
 		asked: map[events.RequestRef]asked{}, unsent: map[events.RequestRef]string{}, course: recordedTiming{fired: map[armedTimer]moment{}, waiting: map[events.Slot]bool{}}}
 }
 
-// add takes in an event. An operator's release says nothing of an agent.
+// addEvent records an event. An operator's release says nothing about an agent.
 func (r *recording) addEvent(e *events.Event, hash string) {
 	r.course.add(e, hash)
 	if f, ok := e.Fact.(*events.TaskReceived); ok {
@@ -76,7 +76,7 @@ func (r *recording) addEvent(e *events.Event, hash string) {
 	}
 }
 
-// replied takes down what an agent replied, or that an attempt failed before it was asked.
+// recordReply records an agent's reply, or an attempt that failed before its request was sent.
 func (r *recording) recordReply(e *events.Event, a *events.About) {
 	ref := a.Ref()
 	says := answer{outcome: events.Outcome(a.Verb), from: a.Instance}
@@ -99,7 +99,7 @@ func (r *recording) recordReply(e *events.Event, a *events.About) {
 	r.recordAnswer(e, ref, says)
 }
 
-// agent is who was to be asked for an attempt; empty: the plan has no such run.
+// agentOf returns the agent of an attempt; empty: the plan has no such run.
 func (r *recording) agentOf(ref events.RequestRef) string {
 	if r.plan == nil {
 		return ""
@@ -112,8 +112,8 @@ func (r *recording) agentOf(ref events.RequestRef) string {
 	return name
 }
 
-// without takes the agents out that had no topic, as the log has it, when an attempt was to
-// be made that now is. It reports whether there are any: then it is decided without them.
+// removeUnlisted removes agents that had no request topic when an attempt was to start, according to the log. It
+// reports whether there are any; the decision is then made without them.
 func (r *recording) removeUnlisted(made []*events.Event, agents map[string]int32) (any bool) {
 	for _, e := range made {
 		f, ok := e.Fact.(*events.AttemptStarted)
@@ -128,8 +128,8 @@ func (r *recording) removeUnlisted(made []*events.Event, agents map[string]int32
 	return any
 }
 
-// answered takes down an answer, or the silence until the attempt's time was over. One that
-// was accepted was written within that time, however late a scheduler came to it.
+// recordAnswer records an answer, or the silence until the attempt's deadline. An accepted answer was written
+// before the deadline, however late the scheduler read it.
 func (r *recording) recordAnswer(e *events.Event, ref events.RequestRef, a answer) {
 	if a.body == nil {
 		a.body = json.RawMessage("null")
@@ -142,8 +142,8 @@ func (r *recording) recordAnswer(e *events.Event, ref events.RequestRef, a answe
 	r.answers[ref] = a
 }
 
-// answer is the recorded one to an attempt that has so much time, or what is assumed: of
-// one that was silent until its time was over nothing is recorded after that.
+// answerTo returns the recorded answer to an attempt with that much time, or the assumed one. Of an attempt that
+// was silent until its deadline, nothing later is recorded.
 func (r *recording) answerTo(ref events.RequestRef, within time.Duration, assume Assume) answer {
 	a, recorded := r.answers[ref]
 	if recorded && (a.outcome != "" || within <= a.written) {
@@ -152,7 +152,7 @@ func (r *recording) answerTo(ref events.RequestRef, within time.Duration, assume
 	return r.assumedAnswer(ref, a.written, assume)
 }
 
-// assumed is what is assumed of an attempt, some time after it began.
+// assumedAnswer returns the assumed answer to an attempt, some time after its start.
 func (r *recording) assumedAnswer(ref events.RequestRef, after time.Duration, assume Assume) answer {
 	a := answer{assumed: true, seq: math.MaxUint64, after: after, written: after, body: json.RawMessage("null")}
 	switch assume {

@@ -11,21 +11,19 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// Change is one field of a task that an event changed, as JSON shows it
-// (events.TaskView): null where it was or is not there. Steps are named by their
-// id: steps.charge.state.
+// Change is a field of a task that an event changed, as JSON (events.TaskView); null if it is absent. Steps are
+// named by their id: steps.charge.state.
 type Change struct {
 	Path   string          `json:"path"`
 	Before json.RawMessage `json:"before"`
 	After  json.RawMessage `json:"after"`
 }
 
-// unsaid are fields that each event changes: they stand in its line.
+// ignoredFields change with each event; its line has them.
 var ignoredFields = []string{"as_of", "updated_at"}
 
-// shown is a task as JSON shows it: its fields, and its steps by id. An event
-// mostly changes one step of perhaps a thousand, so that the others are kept as
-// they were encoded.
+// jsonState is a task as JSON: its fields, and its steps by id. Events mostly change one step of possibly a
+// thousand, so the encoding of the others is reused.
 type jsonState struct {
 	view  *events.TaskView
 	own   fields
@@ -49,8 +47,8 @@ func newJSONState(v *events.TaskView, before *jsonState) *jsonState {
 	return s
 }
 
-// changes are what differs between two states of a task, in the order of the
-// paths' names; before is nil before the first event.
+// changes returns the differences between two states of a task, sorted by path. before is nil before the first
+// event.
 func changes(before, after *jsonState) []Change {
 	if before == nil {
 		before = &jsonState{}
@@ -64,8 +62,8 @@ func changes(before, after *jsonState) []Change {
 // fields are the members of a JSON object.
 type fields map[string]json.RawMessage
 
-// structural are the objects of a view whose members are told one by one. What
-// others wrote (input, output, labels) is told whole.
+// isStructural reports whether the members of an object are compared one by one. Data of users (input, output,
+// labels) is compared as a whole.
 func isStructural(path string) bool {
 	depth := strings.Count(path, ".")
 	return strings.HasPrefix(path, "steps.") && (depth == 1 || depth == 2 && strings.HasSuffix(path, ".undo"))
@@ -91,7 +89,7 @@ func compare(prefix string, before, after fields, list *[]Change) {
 	}
 }
 
-// object is a JSON object as fields; nil of anything else.
+// object parses a JSON object; nil for anything else.
 func object(raw json.RawMessage) fields {
 	var f fields
 	if err := json.Unmarshal(raw, &f); err != nil {
@@ -100,8 +98,7 @@ func object(raw json.RawMessage) fields {
 	return f
 }
 
-// encode is v as JSON. A view always can be: what others wrote was checked when
-// it came.
+// encode marshals v, which can't fail: the data of users was checked when it was received.
 func encode(v any) json.RawMessage {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)

@@ -16,22 +16,20 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// FileVersion is that of the format of exported files. A reader takes no other.
+// FileVersion is the version of the format of exported files. A reader accepts no other.
 const FileVersion = 1
 
-// lineMaxBytes bounds one record as a line: a record is below 1 MB, and quoting
-// makes at most six bytes of one.
+// lineMaxBytes bounds a record as a line: a record is below 1 MB, and escapes turn one byte into at most six.
 const lineMaxBytes = 8 << 20
 
-// Head is the first line of an exported file: where its records are from.
+// Head is the first line of an exported file: the origin of its records.
 type Head struct {
 	Version    int              `json:"waybill_export"`
 	Namespace  events.Namespace `json:"namespace"`
 	Partitions int32            `json:"partitions"` // of events
 }
 
-// headLine is the head as it is written. Builds that know nothing of what is added here, or in a
-// line, pass it over.
+// headLine is the head as it is written. Earlier builds ignore fields that are added here or in a line.
 type headLine struct {
 	Head
 	// Counted: the last line says how many records there are. In a file of an earlier build none
@@ -43,10 +41,10 @@ type headLine struct {
 	Sum string `json:"crc32c,omitempty"` // of the rest; files of earlier builds have none
 }
 
-// Without is what an exported file lacks of what was asked for, because events couldn't be read. The zero value: nothing.
+// Without is what an exported file lacks because events were unreadable. The zero value: nothing.
 type Without struct {
 	Tasks []string `json:"left_out,omitempty"`
-	// Lost says what couldn't be read. Where it wasn't known of which tasks it is, others than Tasks may be of it.
+	// Lost describes what was unreadable. If its tasks are unknown, it may belong to tasks other than Tasks.
 	Lost []string `json:"lost,omitempty"`
 }
 
@@ -58,9 +56,8 @@ func (w *Without) Error() string {
 	return what + ": " + strings.Join(w.Lost, "; ")
 }
 
-// line is a record of the events topic as a line of JSON. Key, value and headers
-// are the record's bytes as text, or as base64 where they aren't UTF-8: the chain
-// of prev is over the bytes.
+// line is a record of the events topic as a line of JSON. Key, value and headers are the record's bytes as text,
+// or as base64 if they aren't UTF-8, since the hash chain covers the bytes.
 type line struct {
 	Partition int32       `json:"partition"`
 	Offset    string      `json:"offset"`
@@ -73,8 +70,7 @@ type line struct {
 	Count     *int64      `json:"count,omitempty"`  // of all records; of the last alone
 }
 
-// Writer writes an exported file, which is whole once End has returned. One goroutine
-// uses it.
+// Writer writes an exported file, which is complete once End has returned. One goroutine uses it.
 type Writer struct {
 	out   *json.Encoder
 	head  headLine
@@ -82,7 +78,7 @@ type Writer struct {
 	count int64
 }
 
-// NewWriter begins a file. Its head is written with the first record, or by End.
+// NewWriter starts a file. Its head is written with the first record, or by End.
 func NewWriter(out io.Writer, h Head) *Writer {
 	h.Version = FileVersion
 	w := &Writer{out: json.NewEncoder(out), head: headLine{Head: h, Counted: true}}
@@ -90,11 +86,11 @@ func NewWriter(out io.Writer, h Head) *Writer {
 	return w
 }
 
-// LeaveOut has the head say what the file is without. It comes before the first record.
+// SetWithout makes the head name what the file lacks. It must be called before the first record.
 func (w *Writer) SetWithout(what Without) { w.head.Without = what }
 
-// Write adds a record of the events topic, byte for byte. It keeps nothing of the caller's, and
-// what it writes is the record before.
+// Write adds a record of the events topic, byte for byte. It retains nothing of the caller's. It writes the
+// previous record.
 func (w *Writer) Write(r *events.Record) error {
 	if err := w.writePending(); err != nil {
 		return err
@@ -104,8 +100,7 @@ func (w *Writer) Write(r *events.Record) error {
 	return nil
 }
 
-// End writes the last line, which says how many records there are. It is called once, and nothing
-// is written after it.
+// End writes the last line, which has the number of records. It is called once, after all records.
 func (w *Writer) End() error {
 	if w.last.Count = &w.count; w.count == 0 {
 		w.head.Count = &w.count
@@ -113,7 +108,7 @@ func (w *Writer) End() error {
 	return w.writePending()
 }
 
-// advance writes what came last.
+// writePending writes the previous record.
 func (w *Writer) writePending() error {
 	if w.count == 0 {
 		w.head.Sum = hexSum(w.head.sum())
@@ -169,23 +164,23 @@ type Reader struct {
 	line          int
 	last          map[int32]int64 // offset, by partition
 	count         int64           // of records that came
-	declaredCount int64           // of records, by the last line; notSaid: it hasn't come
+	declaredCount int64           // number of records according to the last line; unknownCount: not read yet
 }
 
-// notSaid is the count of a line that isn't the last.
+// unknownCount is the count of a line that isn't the last.
 const unknownCount = -1
 
-// NewReader reads the head. An error says why the file is none.
+// NewReader reads the head. It fails if the file isn't an exported file.
 func NewReader(in io.Reader) (*Reader, error) {
 	f := &Reader{lines: bufio.NewScanner(in), last: map[int32]int64{}, declaredCount: unknownCount}
 	f.lines.Buffer(nil, lineMaxBytes)
 	return f, f.readHead()
 }
 
-// Head says where the records are from.
+// Head returns the origin of the records.
 func (f *Reader) Head() Head { return f.head.Head }
 
-// Without says what the file lacks, as it was exported; nil: nothing.
+// Without returns what the file lacked when it was exported; nil: nothing.
 func (f *Reader) Without() *Without {
 	if len(f.head.Tasks)+len(f.head.Lost) == 0 {
 		return nil
@@ -193,12 +188,12 @@ func (f *Reader) Without() *Without {
 	return &f.head.Without
 }
 
-// ChangedHead says that the head isn't as it was exported; nil: it is, or has no sum.
+// ChangedHead reports that the head differs from what was exported; nil: it doesn't, or it has no checksum.
 func (f *Reader) ChangedHead() *ChangedError { return f.changed }
 
-// Each gives fn the records that follow, with the topic that they have in the
-// head's namespace. Those of a partition must be in the order of their offsets.
-// An error names the line. A *CutError comes after all records that are left.
+// Each passes the following records to fn, with their topic in the head's namespace. Records of a partition must
+// be in the order of their offsets. Errors name the line. A *CutError is returned after all remaining records were
+// passed.
 func (f *Reader) Each(fn func(*events.Record) error) error {
 	if err := f.reportChanged(f.changed); err != nil {
 		return err
@@ -220,7 +215,7 @@ func (f *Reader) Each(fn func(*events.Record) error) error {
 	}
 }
 
-// tell tells of a line that isn't as it was exported, if it is one; it is the error where nobody is told.
+// reportChanged reports a changed line, if it is one. It returns it as an error if there is no callback.
 func (f *Reader) reportChanged(changed *ChangedError) error {
 	switch {
 	case changed == nil:
@@ -232,7 +227,7 @@ func (f *Reader) reportChanged(changed *ChangedError) error {
 	return nil
 }
 
-// next is the next line that isn't blank; io.EOF after the last.
+// nextLine reads the next line that isn't blank; io.EOF after the last.
 func (f *Reader) nextLine() ([]byte, error) {
 	for f.lines.Scan() {
 		f.line++
@@ -291,10 +286,10 @@ type parsed struct {
 	r       events.Record
 	sum     string        // empty: it has none
 	count   int64         // that the line says; notSaid: none
-	changed *ChangedError // it isn't as it was exported
+	changed *ChangedError // it differs from what was exported
 }
 
-// record is the next.
+// nextRecord reads the next record.
 func (f *Reader) nextRecord() (*parsed, error) {
 	b, err := f.nextLine()
 	if err != nil {
@@ -307,8 +302,7 @@ func (f *Reader) nextRecord() (*parsed, error) {
 	return &p, err
 }
 
-// follows refuses a record that doesn't come after those of its partition, or that comes after
-// the last.
+// checkOrder rejects a record that doesn't follow those of its partition, or that follows the last line.
 func (f *Reader) checkOrder(p *parsed) error {
 	if f.head.Counted && f.declaredCount != unknownCount {
 		return fmt.Errorf("it follows the last line, which says that there are %d events", f.declaredCount)
@@ -322,11 +316,11 @@ func (f *Reader) checkOrder(p *parsed) error {
 	return nil
 }
 
-// CutError says that a file isn't whole: lines are missing.
+// CutError says that a file is incomplete: lines are missing.
 type CutError struct {
 	Line int   // the last there is
 	Have int64 // records
-	Had  int64 // when it was exported; negative: the line that says so is missing, too
+	Had  int64 // when it was exported; negative: unknown, since the last line is missing
 }
 
 func (e *CutError) Error() string {
@@ -336,7 +330,7 @@ func (e *CutError) Error() string {
 	return fmt.Sprintf("lines are missing: it has %d events, and had %d when it was exported", e.Have, e.Had)
 }
 
-// whole is a *CutError if the file, which has been read to its end, isn't all that was written.
+// checkComplete returns a *CutError if the file, which was read to its end, is incomplete.
 func (f *Reader) checkComplete() error {
 	if !f.head.Counted || f.declaredCount == f.count {
 		return nil
@@ -344,7 +338,7 @@ func (f *Reader) checkComplete() error {
 	return &CutError{f.line, f.count, f.declaredCount}
 }
 
-// parse reads a line that is a record; number is the line's.
+// parse parses a line that is a record. number is that of the line.
 func (h *Head) parse(b []byte, number int) (p parsed, err error) {
 	p, ok := h.parseFast(b)
 	if !ok {
@@ -359,7 +353,7 @@ func (h *Head) parse(b []byte, number int) (p parsed, err error) {
 	return p, err
 }
 
-// parseJSON reads any line that is a record.
+// parseJSON parses any line that is a record.
 func (h *Head) parseJSON(b []byte) (p parsed, err error) {
 	var l line
 	if err := json.Unmarshal(b, &l); err != nil {
@@ -375,7 +369,7 @@ func (h *Head) parseJSON(b []byte) (p parsed, err error) {
 	return p, err
 }
 
-// cutLine says more of a line that is no JSON, if it only lacks its end.
+// cutLine adds to the error of a line that isn't JSON whether only its end is missing.
 func cutLine(b []byte, err error) error {
 	var v json.RawMessage
 	if errors.Is(json.NewDecoder(bytes.NewReader(b)).Decode(&v), io.ErrUnexpectedEOF) {

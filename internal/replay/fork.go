@@ -24,7 +24,7 @@ const (
 	retryEvery = time.Second
 )
 
-// Fork says how a task is to be run on.
+// Fork is how a task is to be rerun.
 type Fork struct {
 	// Program is the definition that it runs under from the fork on.
 	Program *workflow.Program
@@ -43,7 +43,7 @@ type ForkLine struct {
 	Assumed bool `json:"assumed,omitempty"`
 }
 
-// Forked is what became of a task in the sandbox.
+// Forked is the result of a task in the sandbox.
 type Forked struct {
 	Task    string           `json:"task"`
 	At      uint64           `json:"at"` // the last event that both have
@@ -59,11 +59,10 @@ type Forked struct {
 	View     events.TaskView `json:"task_after"`
 }
 
-// Run runs a task on under another definition, from a point of its recorded
-// history: the real scheduler's decisions and the real policies, in a time that
-// passes at once, with the agents' recorded answers where there are any, and with what
-// came late, as it did (course). It writes nothing. Commands of operators after the fork are left out: they were
-// given to another course. records are the task's own, from the first on.
+// Run forks a task's history. It uses the real scheduler's decisions and the real policies, in virtual time, with
+// the agents' recorded answers if there are any, and with recorded delays (recordedTiming). It writes nothing.
+// Commands of operators after the fork are left out, since they were meant for another course. records are all
+// records of the task.
 func (f Fork) Run(records []events.Record) (*Forked, error) {
 	s := &sandbox{fork: f, past: newRecording(), timers: &events.Timers{}, answers: map[events.RequestRef]pending{}, silent: map[events.RequestRef]bool{}, snoozed: map[uint64]time.Time{},
 		out: &Forked{Recorded: []events.Line{}, Forked: []ForkLine{}}}
@@ -100,15 +99,14 @@ type sandbox struct {
 	out       *Forked
 }
 
-// pending is an answer that comes.
+// pending is an answer that is still to arrive.
 type pending struct {
 	moment
 	written time.Time // at the latest
 	answer
 }
 
-// replay folds the history up to the fork, and takes down what agents answered in
-// all of it.
+// replay folds the history up to the fork, and records the agents' answers of the whole history.
 func (s *sandbox) replay(records []events.Record) error {
 	s.running = map[events.RequestRef]time.Time{}
 	history := make([]*events.Event, len(records))
@@ -147,8 +145,8 @@ func (s *sandbox) replay(records []events.Record) error {
 	return nil
 }
 
-// last is the seq of the last event that both courses have: the end of a decision,
-// at or before where the fork was asked for, or the task's first event.
+// lastShared is the seq of the last event that both courses share: the end of a decision, at or before the
+// requested fork, or the task's first event.
 func (f Fork) lastShared(history []*events.Event) (uint64, error) {
 	switch n := len(history); {
 	case n == 0:
@@ -167,11 +165,11 @@ func (f Fork) lastShared(history []*events.Event) (uint64, error) {
 	return last, nil
 }
 
-// sameDecision reports whether two events of a task that follow one another come of one input. An offset names
-// another input once its inbox was deleted and created again, and then another claim lies in between.
+// sameDecision reports whether two consecutive events of a task have the same input. If the inbox was deleted and
+// created again, an offset names another input; then there is another claim between the events.
 func sameDecision(a, b *events.Event) bool { return a.Cause == b.Cause && a.Epoch == b.Epoch }
 
-// took keeps what an event of either course means to timers and agents.
+// trackEvent records what an event of either course means for timers and agents.
 func (s *sandbox) trackEvent(e *events.Event) {
 	s.timers.Evolve(e)
 	switch f := e.Fact.(type) {
@@ -190,7 +188,7 @@ func (s *sandbox) trackEvent(e *events.Event) {
 	}
 }
 
-// begin goes from the recorded course to the fork's.
+// switchToFork starts the forked course.
 func (s *sandbox) switchToFork() {
 	t := s.task
 	s.enqueue()
@@ -212,9 +210,8 @@ func (s *sandbox) switchToFork() {
 	}
 }
 
-// migrate puts the task under the fork's definition: steps keep what they did, by
-// their ids; new ones are pending, and what isn't there any more is dropped. Armed
-// timers follow the new rules, from the instants at which they began.
+// migrate applies the fork's definition to the task. Steps with known ids keep their state, new ones are pending,
+// and others are dropped. Armed timers follow the new rules, counted from their original start.
 func (s *sandbox) migrate() {
 	t, plan := s.task, scheduler.PlanOf(s.fork.Program)
 	def := s.fork.Program.Definition()
@@ -245,10 +242,10 @@ func (s *sandbox) migrate() {
 	s.setTokens()
 }
 
-// sandboxToken is the token of each attempt in a sandbox, where nobody forges replies.
+// sandboxToken is the token of all attempts in a sandbox, where replies can't be forged.
 const sandboxToken = "sandbox"
 
-// knowTokens gives each run the sandbox's token: of the recorded one the log has only the hash.
+// setTokens gives each run the sandbox's token. The log has only hashes of the recorded ones.
 func (s *sandbox) setTokens() {
 	t := s.task
 	for i := range t.Steps {
@@ -267,7 +264,7 @@ func (s *sandbox) setTokens() {
 	}
 }
 
-// rearm gives the armed timers the policies of the new plan.
+// rearm applies the policies of the new plan to the armed timers.
 func (s *sandbox) rearm() {
 	t, kept := s.task, s.timers.Armed[:0]
 	for _, a := range s.timers.Armed {
@@ -291,7 +288,7 @@ func (s *sandbox) rearm() {
 	s.timers.Armed = kept
 }
 
-// expect has the answer to an attempt come in its time.
+// scheduleAnswer schedules the answer to an attempt.
 func (s *sandbox) scheduleAnswer(ref events.RequestRef, since time.Time, a answer) {
 	if a.outcome != "" {
 		s.answers[ref] = pending{moment{at: since.Add(a.after), seq: a.seq}, since.Add(a.written), a}
@@ -300,7 +297,8 @@ func (s *sandbox) scheduleAnswer(ref events.RequestRef, since time.Time, a answe
 	}
 }
 
-// ask has an attempt that begins answered as it was, if the same agent was asked for the same.
+// scheduleAttempt schedules the answer to an attempt that starts: the recorded one, if the same agent had the same
+// request.
 func (s *sandbox) scheduleAttempt(f *events.AttemptStarted, e *events.Event) {
 	ref := events.RequestRef{Step: f.Step, Kind: f.Kind, Attempt: f.Attempt}
 	if is, sent := s.past.asked[ref]; sent && is != (asked{f.Agent, f.Operation}) {
@@ -310,8 +308,7 @@ func (s *sandbox) scheduleAttempt(f *events.AttemptStarted, e *events.Event) {
 	s.scheduleAnswer(ref, e.At, s.past.answerTo(ref, e.Due.Sub(e.At), s.fork.Assume))
 }
 
-// run goes from what comes next to what comes next, until the task has ended, or is held and what the log
-// has of its attempts has come.
+// run takes step after step until the task has ended, or is held and nothing recorded is pending.
 func (s *sandbox) run() {
 	for turn := 0; s.task != nil && s.out.Stalled == "" && s.task.Open() && (s.task.State != events.StateError || s.hasPending()); turn++ {
 		if turn == maxForkTurns {
@@ -325,8 +322,7 @@ func (s *sandbox) run() {
 	}
 }
 
-// underWay reports whether anything is to come to a task that is held: of attempts that run, what the log
-// tells of. Nothing is assumed any more.
+// hasPending reports whether recorded answers are pending for a held task. Nothing is assumed any more.
 func (s *sandbox) hasPending() bool {
 	maps.DeleteFunc(s.answers, func(_ events.RequestRef, a pending) bool { return a.assumed })
 	s.timers.Armed = slices.DeleteFunc(s.timers.Armed, func(a events.Armed) bool {
@@ -336,7 +332,7 @@ func (s *sandbox) hasPending() bool {
 	return len(s.answers) > 0 || len(s.timers.Armed) > 0
 }
 
-// turn takes the answer, the timer, or the start of what waited for its agent that comes first.
+// step takes the next answer, timer, or start of a waiting step, whichever comes first.
 func (s *sandbox) step() error {
 	ref, reply := s.firstAnswer()
 	timer, fires := s.firstTimer()
@@ -363,23 +359,22 @@ func (s *sandbox) step() error {
 	return nil
 }
 
-// compare orders what comes: what is there by now is of one instant.
+// compare orders moments. Those that are not in the future are equal.
 func (s *sandbox) compare(a, b moment) int {
 	return cmp.Or(later(a.at, s.now).Compare(later(b.at, s.now)), cmp.Compare(a.seq, b.seq), cmp.Compare(a.rank, b.rank))
 }
 
-// advance goes to what comes.
+// advanceTo advances the sandbox's time.
 func (s *sandbox) advanceTo(to moment) {
 	s.now, s.seq = later(s.now, to.at), to.seq
 }
 
-// attemptOf is the attempt that a timer is of, or was armed after.
+// attemptOf is the attempt that a timer belongs to, or after which it was armed.
 func attemptOf(a *events.Armed) events.RequestRef {
 	return events.RequestRef{Step: a.Slot.Step, Kind: a.Slot.Kind, Attempt: a.Attempt}
 }
 
-// firstAnswer is the one that comes first: of those of one instant, or that are there by now, the
-// one that the log has first.
+// firstAnswer returns the first pending answer. Among equal moments the order of the log decides.
 func (s *sandbox) firstAnswer() (ref events.RequestRef, first *pending) {
 	for r, a := range s.answers {
 		if first == nil || cmp.Or(s.compare(a.moment, first.moment), strings.Compare(events.RequestID("", r), events.RequestID("", ref))) < 0 {
@@ -389,7 +384,7 @@ func (s *sandbox) firstAnswer() (ref events.RequestRef, first *pending) {
 	return ref, first
 }
 
-// firstTimer is the one that fires first. That of an attempt whose answer comes in time never does.
+// firstTimer returns the timer that fires first. The timer of an attempt that is answered in time doesn't fire.
 func (s *sandbox) firstTimer() (first *events.Armed, fires moment) {
 	for i := range s.timers.Armed {
 		a := &s.timers.Armed[i]
@@ -407,7 +402,7 @@ func (s *sandbox) firstTimer() (first *events.Armed, fires moment) {
 	return first, fires
 }
 
-// decide has the scheduler decide. It reports whether anything happened.
+// decide makes the scheduler's decision. It reports whether anything happened.
 func (s *sandbox) decide(in events.Input, assumed bool) bool {
 	recovers, _ := in.(*events.Recovery)
 	return s.accept(s.protected(recovers, func(env *scheduler.Env) scheduler.Decision {
@@ -415,9 +410,9 @@ func (s *sandbox) decide(in events.Input, assumed bool) bool {
 	}), assumed)
 }
 
-// protected calls the scheduler, to decide on a recovery or on something else. A plan that was changed under a task can lead to a
-// transition that no log has, on which the scheduler panics: then the fork can't go
-// on, and that is its result.
+// protected calls the scheduler, to decide on a recovery or on another input. A plan that was changed under a task
+// can lead to a transition that no log has, on which the scheduler panics. The fork then ends with that as its
+// result.
 func (s *sandbox) protected(recovers *events.Recovery, decide func(*scheduler.Env) scheduler.Decision) (d scheduler.Decision) {
 	env := &scheduler.Env{Now: s.now, Namespace: events.DefaultNamespace, Source: "replay", Partition: s.partition,
 		Definitions: singleDefinition{s.fork.Program}, DefinitionsRead: true, Requests: map[string]int32{}, Slots: sandboxSlots{s, recovers},
@@ -437,7 +432,7 @@ func (s *sandbox) protected(recovers *events.Recovery, decide func(*scheduler.En
 	return d
 }
 
-// accept takes in a decision. It reports whether anything happened.
+// accept applies a decision. It reports whether anything happened.
 func (s *sandbox) accept(d scheduler.Decision, assumed bool) bool {
 	if len(d.Events) == 0 {
 		return false
@@ -456,7 +451,7 @@ func (s *sandbox) accept(d scheduler.Decision, assumed bool) bool {
 	return true
 }
 
-// tell writes an event of the forked course as a line of a timeline.
+// appendLine adds an event of the forked course as a line of a timeline.
 func (s *sandbox) appendLine(e *events.Event, assumed bool) {
 	if f, ok := e.Fact.(*events.AttemptStarted); ok { // the sandbox's token means nothing to anybody
 		told, fact := *e, *f
@@ -472,7 +467,7 @@ func (s *sandbox) appendLine(e *events.Event, assumed bool) {
 	s.out.Forked = append(s.out.Forked, ForkLine{line, assumed})
 }
 
-// only is one definition, whatever is asked for.
+// singleDefinition is a catalog that returns one definition for every name.
 type singleDefinition struct{ program *workflow.Program }
 
 func (o singleDefinition) Program(string, int) (*workflow.Program, bool) { return o.program, true }

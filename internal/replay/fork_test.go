@@ -150,7 +150,9 @@ func failed(t *testing.T) *history {
 	return h
 }
 
-// course is a forked course as words.
+// recordedTiming is when the timers of a recorded task fired, and when steps that waited for their agent started.
+// Supervisors may be late and agents busy; neither follows from the definition. In a fork, unchanged timers and
+// starts happen when they did in the recording.
 func recordedTiming(f *replay.Forked) string {
 	var words []string
 	for _, l := range f.Forked {

@@ -18,7 +18,7 @@ type lineParser struct {
 	ok   bool
 }
 
-// parseWritten reads such a line.
+// parseFast is the fast path for lines in Writer's usual form.
 func (h *Head) parseFast(b []byte) (p parsed, ok bool) {
 	w := lineParser{b, make([]byte, 0, len(b)), utf8.Valid(b)}
 	w.expect(`{"partition":`)
@@ -45,7 +45,7 @@ func (h *Head) parseFast(b []byte) (p parsed, ok bool) {
 	return p, w.ok && len(w.rest) == 0 && err == nil && err2 == nil && err3 == nil && err4 == nil && p.r.Partition < h.Partitions
 }
 
-// has takes a text, if it is there.
+// accept consumes a text if it comes next.
 func (w *lineParser) accept(text string) bool {
 	is := bytes.HasPrefix(w.rest, []byte(text))
 	if is {
@@ -54,7 +54,7 @@ func (w *lineParser) accept(text string) bool {
 	return is
 }
 
-// skip wants a text.
+// expect consumes a text and fails if it doesn't come next.
 func (w *lineParser) expect(text string) {
 	if !w.ok || len(w.rest) < len(text) || string(w.rest[:len(text)]) != text {
 		w.ok = false
@@ -63,7 +63,7 @@ func (w *lineParser) expect(text string) {
 	w.rest = w.rest[len(text):]
 }
 
-// digits takes a number without a sign, and as JSON has it without a zero before it.
+// digits consumes a number without sign or leading zeros.
 func (w *lineParser) digits() []byte {
 	n := 0
 	for n < len(w.rest) && w.rest[n] >= '0' && w.rest[n] <= '9' {
@@ -77,7 +77,7 @@ func (w *lineParser) digits() []byte {
 	return d
 }
 
-// text takes a string.
+// text consumes a string.
 func (w *lineParser) text() []byte {
 	w.expect(`"`)
 	if !w.ok {
@@ -106,7 +106,7 @@ func (w *lineParser) text() []byte {
 // unescaped are the short escapes.
 var unescaped = [256]byte{'"': '"', '\\': '\\', '/': '/', 'b': '\b', 'f': '\f', 'n': '\n', 'r': '\r', 't': '\t'}
 
-// headers takes those of a record, after the bracket.
+// headers consumes the headers of a record, after the bracket.
 func (w *lineParser) headers() []events.Header {
 	list := make([]events.Header, 0, 5) // as most records have
 	for w.ok && !bytes.HasPrefix(w.rest, []byte("]")) {
@@ -124,7 +124,7 @@ func (w *lineParser) headers() []events.Header {
 	return list
 }
 
-// headerName is a name without a copy, where it is one that every record has.
+// headerName converts a name, without a copy if it is a well-known one.
 func headerName(name []byte) string {
 	for _, known := range [...]string{events.HeaderSpecVersion, events.HeaderType, events.HeaderSource, events.HeaderID, events.HeaderContentType} {
 		if string(name) == known {

@@ -11,7 +11,7 @@ import (
 	"github.com/waybill-run/waybill/workflow"
 )
 
-// Outlook is what a definition would mean to a task.
+// Outlook is the effect of a definition on a task.
 type Outlook struct {
 	Task string `json:"task"`
 	// At is the event from which on it was run: of an open task its last, of one
@@ -38,7 +38,7 @@ type Outlook struct {
 	Failed string `json:"failed,omitempty"`
 }
 
-// Plan says what a definition would mean to tasks: Look takes one after the other.
+// Plan evaluates the effect of a definition on tasks, one after the other.
 type Plan struct {
 	Program *workflow.Program
 	// Old is the definition that an open task has.
@@ -46,7 +46,7 @@ type Plan struct {
 	Assume Assume
 }
 
-// Look runs a task under both definitions. records are the task's own.
+// Evaluate runs a task under both definitions. records are all records of the task.
 func (p *Plan) Evaluate(records []events.Record) (*Outlook, error) {
 	s := NewStepper(Until{}, false)
 	for i := range records {
@@ -67,8 +67,7 @@ func (p *Plan) Evaluate(records []events.Record) (*Outlook, error) {
 	return o, nil
 }
 
-// open runs a task on under its own definition, too: nothing is recorded of what
-// comes.
+// evaluateOpen also runs an open task on under its current definition, since its future isn't recorded.
 func (p *Plan) evaluateOpen(t *events.Task, records []events.Record) (*Outlook, error) {
 	old, err := p.Old(t.Workflow, t.Version)
 	if err != nil {
@@ -106,14 +105,13 @@ func newOutlook(t *events.Task, f *Forked) *Outlook {
 	return o
 }
 
-// waits reports whether an event begins the wait before another attempt.
+// isRetryWait reports whether an event starts the wait before another attempt.
 func isRetryWait(l *events.Line) bool {
 	return l.Type == (&events.AttemptWaiting{Kind: events.Do}).Type() || l.Type == (&events.AttemptWaiting{Kind: events.Undo}).Type()
 }
 
-// Choice collects the records of the tasks that a plan looks at: those of one
-// workflow that are open, or the last few that have ended. Partitions may be read in any
-// order, and mixed: what is chosen is the same. One goroutine uses it.
+// Choice collects the records of the tasks that a plan evaluates: the open tasks of a workflow, or the last ones
+// that ended. Partitions may be read in any order, and interleaved; the choice is the same. One goroutine uses it.
 type Choice struct {
 	workflow string
 	finished int
@@ -122,14 +120,14 @@ type Choice struct {
 	broken   map[string]bool // before their end
 }
 
-// chosen is a task that may be looked at.
+// candidate is a task that may be evaluated.
 type candidate struct {
 	task    *events.Task
 	records []events.Record
 	broken  bool // it has an event after its end
 }
 
-// ends is a heap of tasks that have ended, the one that ended first on top.
+// endedHeap is a heap of ended tasks; the one that ended first is on top.
 type endedHeap []*events.Task
 
 func (e endedHeap) Len() int           { return len(e) }
@@ -142,18 +140,18 @@ func (e *endedHeap) Pop() any {
 	return last
 }
 
-// compareEnds orders tasks by their last event's instant. Events of two partitions may be
-// of one instant, and no offset says which was first: then it is the id.
+// compareEnds orders tasks by the instant of their last event, and then by id, since offsets of two partitions
+// don't compare.
 func compareEnds(a, b *events.Task) int {
 	return cmp.Or(a.UpdatedAt.Compare(b.UpdatedAt), cmp.Compare(a.ID, b.ID))
 }
 
-// NewChoice takes the open tasks of a workflow, or the last so many that have ended.
+// NewChoice collects the open tasks of a workflow, or the last finished ones, that many.
 func NewChoice(name string, finished int) *Choice {
 	return &Choice{workflow: name, finished: finished, tasks: map[string]*candidate{}, broken: map[string]bool{}}
 }
 
-// Add takes in a record of the events topic. The records of a task come in order.
+// Add takes a record of the events topic. The records of a task come in order.
 func (c *Choice) Add(r *events.Record) {
 	id := string(r.Key)
 	if id == "" {
@@ -190,15 +188,15 @@ func (c *Choice) Add(r *events.Record) {
 	}
 }
 
-// apartFrom is a record whose value is its own: a task that is folded from it has parts of that, and
-// what was fetched with it isn't kept for their sake.
+// copyRecord returns a record with its own value. A task folded from it references the value, and must not keep
+// the whole fetch in memory.
 func copyRecord(r *events.Record) *events.Record {
 	own := *r
 	own.Value = bytes.Clone(r.Value)
 	return &own
 }
 
-// kept is a record on its own, of one whose value is so already.
+// cloneRecord returns a record of its own. Its value is a copy already.
 func cloneRecord(r *events.Record) events.Record {
 	k := *r
 	k.Key, k.Headers = bytes.Clone(r.Key), slices.Clone(r.Headers)
@@ -208,7 +206,7 @@ func cloneRecord(r *events.Record) events.Record {
 	return k
 }
 
-// end forgets what isn't among the last that ended.
+// end drops the tasks that are not among the last that ended.
 func (c *Choice) end(t *events.Task) {
 	heap.Push(&c.ended, t)
 	if c.ended.Len() > c.finished {
@@ -216,15 +214,14 @@ func (c *Choice) end(t *events.Task) {
 	}
 }
 
-// Drop takes out a task, of which an event may be lost.
+// Drop removes a task of which an event may be lost.
 func (c *Choice) Drop(id string) {
 	delete(c.tasks, id)
 	delete(c.broken, id)
 }
 
-// Each calls fn with the records of each task that was chosen, in the order of their
-// ids or of their ends, and returns how many tasks were passed over because an event
-// of theirs can't be folded.
+// Each calls fn with the records of each chosen task, ordered by id or by end. It returns how many tasks were
+// skipped because one of their events can't be folded.
 func (c *Choice) Each(fn func(records []events.Record) error) (broken int, err error) {
 	broken = len(c.broken)
 	for _, id := range c.ids() {

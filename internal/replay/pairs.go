@@ -2,14 +2,13 @@ package replay
 
 import "github.com/waybill-run/waybill/events"
 
-// Pair is a row of two courses side by side: the same event in both, or one that
-// only one has.
+// Pair is a row of two aligned courses: the same event in both, or an event of one of them.
 type Pair struct {
 	Recorded *events.Line
 	Forked   *ForkLine
 }
 
-// alone is the event that only one of the courses has; nil: both do.
+// single returns the event that only one course has; nil: both have it.
 func (p *Pair) single() *events.Line {
 	switch {
 	case p.Recorded == nil:
@@ -20,12 +19,12 @@ func (p *Pair) single() *events.Line {
 	return nil
 }
 
-// maxPairs bounds the table that Pairs fills; longer courses are put one after the
-// other from where they first differ.
+// maxPairs bounds the table that Pairs fills. Longer courses are listed one after the other, from their first
+// difference on.
 const maxPairs = 4 << 20
 
-// Pairs puts the courses of a fork side by side, so that as many of the same events
-// as can be stand in one row: same type, step and attempt.
+// Pairs aligns the courses of a fork so that as many equal events as possible (same type, step and attempt) are in
+// one row.
 func Pairs(f *Forked) []Pair {
 	a, b := f.Recorded, f.Forked
 	var rows []Pair
@@ -45,7 +44,7 @@ func Pairs(f *Forked) []Pair {
 	return append(rows, align(a, b)...)
 }
 
-// aligned is the longest common subsequence, with the rest around it.
+// align computes the longest common subsequence, with the remaining events around it.
 func align(a []events.Line, b []ForkLine) []Pair {
 	length := make([][]int32, len(a)+1) // of the common subsequence of a[i:] and b[j:]
 	for i := range length {

@@ -19,7 +19,7 @@ const (
 	blocksWaiting = 8
 )
 
-// block is some lines, and the records that they are.
+// block is some lines, and the records parsed from them.
 type block struct {
 	lines   [][]byte
 	numbers []int // of the lines in the file
@@ -28,13 +28,13 @@ type block struct {
 	done    chan struct{}
 }
 
-// Take takes a record; changed, if not nil, says that it isn't as it was exported.
+// RecordFunc takes a record. changed, if not nil, says that the record differs from what was exported.
 type RecordFunc func(r *events.Record, changed *ChangedError)
 
-// EachApart is Each by all processors: lines are parsed side by side, and each
-// partition's records are given, in order, to what of made for it, in a goroutine of
-// its own. of itself is called by one goroutine at a time, before the partition's first
-// record. Once it returns, a *CutError too, all has been taken.
+// EachParallel is Each on all processors. Lines are parsed in parallel. The records of each partition are passed,
+// in order, to the function that of returned for it, in a goroutine of its own. of is called by one goroutine at a
+// time, before the partition's first record. When EachParallel returns, also with a *CutError, all records have
+// been passed.
 func (f *Reader) EachParallel(ctx context.Context, of func(partition int32) RecordFunc) error {
 	g, ctx := errgroup.WithContext(ctx)
 	workers := runtime.GOMAXPROCS(0)
@@ -76,7 +76,7 @@ func (f *Reader) EachParallel(ctx context.Context, of func(partition int32) Reco
 	return f.checkComplete()
 }
 
-// block takes the next lines; io.EOF after the last.
+// nextBlock reads the next lines; io.EOF after the last.
 func (f *Reader) nextBlock() (*block, error) {
 	b := &block{done: make(chan struct{})}
 	for len(b.lines) < blockLines {
@@ -103,7 +103,7 @@ func (b *block) parse(h *Head) {
 	}
 }
 
-// deal gives each partition's goroutine its records, in the order of the file.
+// distribute passes each partition's records to its goroutine, in the order of the file.
 func (f *Reader) distribute(ctx context.Context, g *errgroup.Group, ordered <-chan *block, of func(int32) RecordFunc) error {
 	parts := map[int32]chan []parsed{}
 	defer func() {
@@ -149,7 +149,7 @@ func (f *Reader) distribute(ctx context.Context, g *errgroup.Group, ordered <-ch
 	return nil
 }
 
-// take gives fn what comes of a partition.
+// deliver calls fn for the records of a partition.
 func deliver(from <-chan []parsed, fn RecordFunc) {
 	for rs := range from {
 		for i := range rs {

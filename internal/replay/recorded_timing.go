@@ -9,14 +9,14 @@ import (
 	"github.com/waybill-run/waybill/scheduler"
 )
 
-// moment is when something comes: of one instant, what the log has first, and then by its rank.
+// moment is when something happens. Within one instant the order of the log decides, and then the rank.
 type moment struct {
 	at   time.Time
 	seq  uint64 // of the event that the log has of it
 	rank rank
 }
 
-// rank orders what is of one instant and one event.
+// rank orders what happens at one instant and one event.
 type rank int
 
 const (
@@ -40,19 +40,20 @@ type recordedTiming struct {
 	moved   bool // since they were looked for
 }
 
-// armedTimer names a timer of a task through all courses.
+// armedTimer identifies a timer of a task, in the recorded and in the forked course.
 type armedTimer struct {
 	events.Slot
 	attempt int
 	timer   events.TimerKind
-	due     int64 // in milliseconds
+	due     int64 // Unix ms
 }
 
 func timerName(a *events.Armed) armedTimer {
 	return armedTimer{a.Slot, a.Attempt, a.Policy.Timer, a.Timer.Due.UnixMilli()}
 }
 
-// fires is when an armed timer does: when it did, or not before it was disarmed, or when it is due.
+// firesAt is when an armed timer fires: when it did in the recording, or after it was disarmed there, or when it
+// is due.
 func (c *recordedTiming) firesAt(a *events.Armed) moment {
 	if at, known := c.fired[timerName(a)]; known {
 		return at
@@ -60,7 +61,7 @@ func (c *recordedTiming) firesAt(a *events.Armed) moment {
 	return moment{a.Timer.Due, math.MaxUint64, unrecorded}
 }
 
-// add takes in the next event.
+// add records the next event.
 func (c *recordedTiming) add(e *events.Event, hash string) {
 	begins := c.last == nil || !sameDecision(c.last, e) || c.last.Queued != e.Queued
 	if begins {
@@ -87,7 +88,7 @@ func (c *recordedTiming) add(e *events.Event, hash string) {
 	}
 }
 
-// fire takes down the timer that an event is decided by.
+// recordFired records the timer that led to an event.
 func (c *recordedTiming) recordFired(e *events.Event) {
 	slot, _ := e.Slot() // of the task's own, none
 	for i := range c.timers.Armed {
@@ -97,7 +98,7 @@ func (c *recordedTiming) recordFired(e *events.Event) {
 	}
 }
 
-// disarm folds an event into the timers, and takes down which of them had been due, and didn't fire.
+// recordDisarmed folds an event into the timers, and records timers that were due but hadn't fired.
 func (c *recordedTiming) recordDisarmed(e *events.Event) {
 	var before []events.Armed
 	slot, one := e.Slot()
@@ -115,14 +116,14 @@ func (c *recordedTiming) recordDisarmed(e *events.Event) {
 	}
 }
 
-// idle takes down that a timer hadn't fired by an event.
+// recordIdle records that a timer hadn't fired before an event.
 func (c *recordedTiming) recordIdle(a *events.Armed, e *events.Event) {
 	if _, fired := c.fired[timerName(a)]; !fired {
 		c.fired[timerName(a)] = moment{e.At, e.Seq, unrecorded}
 	}
 }
 
-// begin takes down what an event begins that had to wait for its agent.
+// recordStarts records the starts of steps that waited for their agent.
 func (c *recordedTiming) recordStarts(e *events.Event) {
 	slot, one := e.Slot()
 	if !one || slot.Step == "" || c.task == nil {
@@ -156,7 +157,7 @@ func (c *recordedTiming) queue(i int, slot events.Slot, at moment) {
 	delete(c.waiting, slot)
 }
 
-// leave takes down that what waits hadn't begun by an event.
+// recordWaiting records that waiting steps hadn't started before an event.
 func (c *recordedTiming) recordWaiting(by *events.Event) {
 	if c.task == nil {
 		return
@@ -170,7 +171,7 @@ func (c *recordedTiming) recordWaiting(by *events.Event) {
 	}
 }
 
-// look finds, at the end of a decision, the steps that could have begun in it.
+// findWaiting finds, at the end of a decision, the steps that could have started in it.
 func (c *recordedTiming) findWaiting() {
 	if c.task == nil || !c.moved {
 		return
@@ -183,7 +184,7 @@ func (c *recordedTiming) findWaiting() {
 	}
 }
 
-// end takes down what was still to come when the log ended.
+// endRecording records what was still pending at the end of the log.
 func (c *recordedTiming) endRecording() {
 	c.findWaiting()
 	c.recordWaiting(c.last)
@@ -194,7 +195,7 @@ func (c *recordedTiming) endRecording() {
 	}
 }
 
-// letsGo reports whether steps may begin after an event.
+// allowsStarts reports whether steps may start after an event.
 func allowsStarts(f events.Fact) bool {
 	switch a := f.About(); a.Verb {
 	case events.VerbStarted:

@@ -75,7 +75,7 @@ func (s *eventCheck) countStarted() {
 	s.c.started(s.t, s.index, f)
 }
 
-// errored: a step is in error.
+// countErrored counts a step that is now in error.
 func (s *eventCheck) countErrored() {
 	k, err := s.about.Kind, s.about.Error()
 	s.t.open.gaveUp = gaveUp{s.e.Seq, s.index, sumOfError(err), err == nil || err.Code == events.CodeTooLarge}
@@ -85,7 +85,7 @@ func (s *eventCheck) countErrored() {
 	}
 }
 
-// settles: it isn't any more.
+// countSettled counts a step that is no longer in error.
 func (s *eventCheck) countSettled() {
 	if s.t.steps[s.index].flags.has(erred) {
 		s.unmark(erred)
@@ -93,14 +93,14 @@ func (s *eventCheck) countSettled() {
 	}
 }
 
-// end ends the running attempt.
+// endAttempt ends the running attempt.
 func (s *eventCheck) endAttempt() {
 	s.run.running, s.run.closed = false, s.e.Fact.Type()
 	a := &s.t.attempts[s.run.index]
 	a.ended, a.below = true, s.replied
 }
 
-// failed: of a running attempt, or of a request that couldn't be sent.
+// countFailed counts a failure of a running attempt, or of a request that couldn't be sent.
 func (s *eventCheck) countFailed() {
 	f, ok := s.e.Fact.(*events.AttemptFailed)
 	if !ok {
@@ -126,7 +126,7 @@ func (s *eventCheck) countFailed() {
 	}
 }
 
-// deferred: the agent did nothing and asked to be called later, which counts as no failure.
+// countDeferred counts an attempt whose agent did nothing and asked to be called later. It is no failure.
 func (s *eventCheck) countDeferred(due time.Time) {
 	r := s.run
 	r.cooled = false
@@ -138,8 +138,8 @@ func (s *eventCheck) countDeferred(due time.Time) {
 	}
 }
 
-// failure counts one: the next attempt may not begin before its backoff, from
-// the instant that its timer was due.
+// countFailure counts a failure. The next attempt may not start before its backoff has passed since the timer was
+// due.
 func (s *eventCheck) countFailure(due time.Time) {
 	r := s.run
 	r.failures++
@@ -167,7 +167,7 @@ func (s *eventCheck) countReleased() {
 	s.t.open.run(i, events.Do).done = s.e.Seq
 }
 
-// resumed: what doesn't run starts afresh, of steps or of undos.
+// countResumed resets the failures of what doesn't run, of steps or of undos.
 func (s *eventCheck) countResumed() {
 	kind, over := events.Do, completed|handSettled
 	if s.t.open.state.Ending != "" {

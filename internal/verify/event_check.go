@@ -10,29 +10,27 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// turn is one event as it is held against what is known of its task: before the
-// fold takes it, and after.
+// eventCheck checks one event against what is known of its task, before and after the fold.
 type eventCheck struct {
 	c       *Checker
 	t       *task
 	e       *events.Event
 	r       *events.Record
-	first   bool  // of those that its cause led to
-	replied int64 // the offset of replies below which all were decided by now
+	first   bool  // first event of its cause
+	replied int64 // offset of replies below which all were decided by now
 
-	slot  events.Slot // whose timer and attempts it is about; of the task's own: empty
+	slot  events.Slot // the slot whose timer and attempts it is about; empty: the task itself
 	index int         // of the slot's step in the plan
-	run   *run        // of the slot; nil: the task's own
+	run   *run        // of the slot; nil: the event is about the task itself
 	timer events.Timer
 	erred []string // steps in error that a resubmit may name
 
-	about events.About // what the event's fact says of itself
+	about events.About // what the fact contains
 	rule  *factRule    // of its verb
 }
 
-// before holds the event against the state before it. It returns the promise
-// that it breaks, and how; empty: none. Where the fold will refuse the event
-// anyway, it says nothing.
+// before checks the event against the state before it. It returns the broken promise and what is wrong, or empty
+// strings. It returns nothing if the fold will reject the event anyway.
 func (s *eventCheck) before() (promise, what string) {
 	o := s.t.open
 	if o.state == nil {

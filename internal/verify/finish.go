@@ -9,7 +9,7 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// Report is what was found.
+// Report is the result of all checks.
 type Report struct {
 	Events, Tasks, Inputs, Requests, Deadletters, Effects, Acknowledged, Reads int
 
@@ -31,7 +31,7 @@ type Report struct {
 	Faults []Fault // the first Options.Faults: of the log in its order, then the rest
 }
 
-// String is the report on a few lines, the faults last.
+// String formats the report on a few lines, the faults last.
 func (r *Report) String() string {
 	s := fmt.Sprintf("%d tasks %v, %d events, %d inputs (%d pending, %d poison), %d requests, %d dead letters, %d effects, %d acknowledged, "+
 		"%d reads, %d digests compared; recoveries: %d accepted, %d rejected; %d timers late by p50 %s, p99 %s, max %s (%d excused, %d due); %d late replies; %d faults",
@@ -44,20 +44,19 @@ func (r *Report) String() string {
 	return s
 }
 
-// Recoveries counts what became of recoveries (P4).
+// Recoveries counts the outcomes of recoveries (P4).
 type Recoveries struct {
 	Accepted int // timers that a recovery ended, one each
 	Rejected int // led to nothing, of those that were fed
 }
 
-// Lateness is how long after they were due timers fired (P16).
+// Lateness is how long after their due time timers fired (P16).
 type Lateness struct {
 	Timers        int
 	P50, P99, Max time.Duration
 }
 
-// Finish holds what was fed against what is promised, as of now by the brokers'
-// clock. It changes nothing, so that it can be asked for again.
+// Finish completes the checks as of now, by the brokers' clock. It changes nothing, so it can be called again.
 func (c *Checker) Finish(now time.Time) *Report {
 	r := &Report{Events: c.events, Tasks: len(c.tasks), Inputs: c.inputs, Requests: c.asked, Deadletters: len(c.dead),
 		Effects: c.ledger.Lines, Acknowledged: len(c.seen.acked), Reads: c.seen.readers, States: map[events.TaskState]int{},
@@ -90,7 +89,7 @@ func (c *Checker) Finish(now time.Time) *Report {
 	return r
 }
 
-// finish is one look at everything.
+// finish is one run of Finish.
 type finish struct {
 	c      *Checker
 	now    time.Time
@@ -99,7 +98,7 @@ type finish struct {
 	late   lateReplies
 }
 
-// acknowledged: what was acknowledged is there (P12).
+// checkAcknowledged checks that acknowledged submissions exist (P12).
 func (f *finish) checkAcknowledged() {
 	waiting := f.unusedSubmissions()
 	for _, a := range f.c.seen.acked {
@@ -109,8 +108,7 @@ func (f *finish) checkAcknowledged() {
 	}
 }
 
-// unused are the tasks of submissions that nobody has consumed yet, or that
-// became dead letters.
+// unusedSubmissions returns the tasks whose submissions weren't consumed yet or became dead letters.
 func (f *finish) unusedSubmissions() map[string]bool {
 	tasks := map[string]bool{}
 	for key, in := range f.c.inboxes {
@@ -127,8 +125,8 @@ func (f *finish) unusedSubmissions() map[string]bool {
 	return tasks
 }
 
-// ends: a task that is open goes on by itself, within its time (P1), and within
-// the bound once all is quiet (P14).
+// checkOpenTask checks that an open task can advance within its time (P1), and within the bound once all is quiet
+// (P14).
 func (f *finish) checkOpenTask(t *task) {
 	if t.broken {
 		return
@@ -162,7 +160,7 @@ func (f *finish) checkOpenTask(t *task) {
 	}
 }
 
-// drainBy is how long after which instant a task has to be settled.
+// drainBy returns how long after which instant a task must be settled.
 func (f *finish) drainBy(t *task) (bound time.Duration, since time.Time, ok bool) {
 	since = f.c.seen.quiet
 	if f.c.o.DrainWithin == 0 || since.IsZero() {
@@ -174,12 +172,12 @@ func (f *finish) drainBy(t *task) (bound time.Duration, since time.Time, ok bool
 	return f.c.o.DrainWithin, since, true
 }
 
-// of tells a fault of a task that shows at the end.
+// addTaskFault adds a fault of a task that only the end shows.
 func (f *finish) addTaskFault(t *task, promise, what string) {
 	f.faults.add(Fault{Promise: promise, Task: t.id, Partition: t.partition, What: what})
 }
 
-// drained: with the faults off, the lag goes to 0 (P14).
+// checkDrained checks that the lag reaches 0 after all faults are off (P14).
 func (f *finish) checkDrained() {
 	s, bound := &f.c.seen, f.c.o.DrainWithin
 	if bound == 0 || s.quiet.IsZero() || s.lagAt.IsZero() {
@@ -195,7 +193,7 @@ func (f *finish) checkDrained() {
 	}
 }
 
-// visible: a hold has its alert (P1).
+// checkAlerts checks that each hold has its alert (P1).
 func (f *finish) checkAlerts() {
 	if !f.c.o.Alerts {
 		return
@@ -207,7 +205,7 @@ func (f *finish) checkAlerts() {
 	}
 }
 
-// requests: a request and its attempt come together (P10).
+// checkRequests checks that requests and attempts come in pairs (P10).
 func (f *finish) checkRequests() {
 	for _, id := range slices.Sorted(maps.Keys(f.c.requests)) {
 		x := f.c.requests[id]
@@ -229,9 +227,8 @@ func (f *finish) checkRequests() {
 	}
 }
 
-// effects holds the ledger against a task (P6, P7). Of what an operator released
-// as undone his word counts, not the ledger: that the undo couldn't be done is
-// why he was asked.
+// checkEffects compares a task with the ledger (P6, P7). For a step that an operator released as undone, the
+// operator's statement counts and not the ledger: operators release steps whose undo isn't possible.
 func (f *finish) checkEffects(t *task) {
 	if !f.c.o.Ledger || t.broken {
 		return
@@ -249,8 +246,8 @@ func (f *finish) checkEffects(t *task) {
 	}
 }
 
-// strangers: an effect is of an attempt in the log, or of an operator who did it
-// by hand and released the step, and happens once (P7).
+// checkUnknownEffects checks that each effect happens once and belongs to an attempt in the log, or to a step that
+// an operator settled by hand and released (P7).
 func (f *finish) checkUnknownEffects() {
 	if !f.c.o.Ledger {
 		return
@@ -267,7 +264,7 @@ func (f *finish) checkUnknownEffects() {
 	}
 }
 
-// ofKey is whose run an idempotency key is.
+// parseKey returns the run of an idempotency key.
 func (c *Checker) parseKey(key string) (task string, ref events.RequestRef, ok bool) {
 	own := string(c.o.Namespace)
 	if len(key) < len(own) || key[:len(own)] != own {
@@ -279,7 +276,7 @@ func (c *Checker) parseKey(key string) (task string, ref events.RequestRef, ok b
 	return task, ref, err == nil
 }
 
-// began reports whether a request of the run was sent.
+// wasRequested reports whether a request of the run was sent.
 func (t *task) wasRequested(ref events.RequestRef) bool {
 	i, ok := t.stepIndex(ref.Step)
 	return ok && slices.ContainsFunc(t.attempts, func(a attempt) bool {
@@ -287,7 +284,7 @@ func (t *task) wasRequested(ref events.RequestRef) bool {
 	})
 }
 
-// released reports whether an operator settled the run.
+// wasReleased reports whether an operator settled the run.
 func (t *task) wasReleased(ref events.RequestRef) bool {
 	i, ok := t.stepIndex(ref.Step)
 	return ok && ref.Kind == events.Do && t.steps[i].flags.has(handSettled)

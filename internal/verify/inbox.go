@@ -21,8 +21,7 @@ type place struct {
 	offset int64
 }
 
-// inbox is what the checkers keep of a partition of an inbox. What was fed is
-// forgotten as soon as it has met the event that it led to.
+// inbox is the state of a partition of an inbox. Inputs are dropped once they were compared with their event.
 type inbox struct {
 	fed         bool
 	first, last int64 // offsets fed
@@ -100,9 +99,8 @@ func (c *Checker) inboxOf(i events.Inbox, partition int32) *inbox {
 	return in
 }
 
-// InputsRead says that all records of a partition of an inbox with offsets from
-// from to before to are fed already, and none that lie elsewhere will be: those below
-// were trimmed, those above hadn't been written when it was read.
+// InputsRead reports that all records of a partition of an inbox with offsets in [from, to) were fed. Lower ones
+// were trimmed, higher ones weren't written yet.
 func (c *Checker) InputsRead(inbox events.Inbox, partition int32, from, to int64) {
 	in := c.inboxOf(inbox, partition)
 	in.read, in.from, in.to = true, from, to
@@ -127,15 +125,14 @@ func (in *inbox) whole(offset int64) bool {
 	return in.fed && offset >= in.first && offset <= in.last
 }
 
-// Consumed says up to where a partition of an inbox has been consumed: the
-// group's position.
+// Consumed sets the group's position in a partition of an inbox.
 func (c *Checker) Consumed(inbox events.Inbox, partition int32, next int64) {
 	in := c.inboxOf(inbox, partition)
 	in.consumed = max(in.consumed, next)
 }
 
-// Input takes the next record of a partition of an inbox; which one, its topic
-// says. A record of another topic is passed over, and one that comes again.
+// Input takes the next record of a partition of an inbox. It ignores records of other topics, and repeated
+// records.
 func (c *Checker) Input(r *events.Record) {
 	kind, ok := events.ParseInbox(strings.TrimPrefix(r.Topic, string(c.o.Namespace)))
 	if !ok {
@@ -162,7 +159,7 @@ func (c *Checker) Input(r *events.Record) {
 	in.inputs.put(r.Offset, x)
 }
 
-// inputsAtOnce is for how many inputs room is made at a time.
+// inputChunk is how many inputs are allocated at a time.
 const inputChunk = 64
 
 func (c *Checker) newInput() *input {
@@ -174,7 +171,7 @@ func (c *Checker) newInput() *input {
 	return x
 }
 
-// inputOf reads a record as a scheduler would.
+// inputOf decodes a record as a scheduler does.
 func (c *Checker) inputOf(kind events.Inbox, r *events.Record) *input {
 	x := c.newInput()
 	x.at, x.where = millis(r.Time), r.Partition
@@ -228,7 +225,7 @@ func (c *Checker) inputOf(kind events.Inbox, r *events.Record) *input {
 	return x
 }
 
-// hopped notes where a forwarded record came from: "partition/offset".
+// hopped records where a forwarded record came from: "partition/offset".
 func (c *Checker) hopped(kind events.Inbox, from string) {
 	p, o, _ := strings.Cut(from, "/")
 	partition, err := strconv.ParseInt(p, 10, 32)
@@ -238,8 +235,7 @@ func (c *Checker) hopped(kind events.Inbox, from string) {
 	}
 }
 
-// led holds the first event of a cause against its input, now or when that
-// comes.
+// checkCause compares the first event of a cause with its input, now or when the input is fed.
 func (c *Checker) checkCause(p *partition, s *eventCheck) {
 	if s.e.Cause.Inbox == events.Recoveries {
 		c.timing.accepted++
@@ -270,7 +266,7 @@ func (c *Checker) checkCause(p *partition, s *eventCheck) {
 	}
 }
 
-// meet holds an input and the first event that it led to against each other.
+// checkInput compares an input with the first event that it led to.
 func (c *Checker) checkInput(kind events.Inbox, x *input, l *lead) {
 	promise, what := c.compareInput(kind, x, l)
 	if what != "" {
@@ -281,7 +277,7 @@ func (c *Checker) checkInput(kind events.Inbox, x *input, l *lead) {
 	}
 }
 
-// tell keeps a fault of a task's history that showed after its event.
+// addHistoryFault adds a fault of a task's history that was found after its event.
 func (c *Checker) addHistoryFault(f Fault) {
 	if t := c.tasks[f.Task]; t != nil {
 		if t.broken {
@@ -299,7 +295,7 @@ type lateReplies struct {
 	most  time.Duration
 }
 
-// lateReply: no reply is written after the complete-by of its attempt (P17).
+// checkLateReply checks that no reply is written after the complete-by of its attempt (P17).
 func (c *Checker) checkLateReply(x *input, at place, all *lateReplies, fs *faults) {
 	t := c.tasks[x.task]
 	if t == nil || x.exempt || x.at == 0 {

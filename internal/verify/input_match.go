@@ -10,7 +10,7 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// lead says what an input led to, as far as the input can be held against it.
+// lead fills l with what the event says about its input.
 func (s *eventCheck) lead(l *lead, x *input) {
 	*l = lead{place: place{inboxPart{s.e.Cause.Inbox, s.e.Cause.Partition}, s.e.Cause.Offset}, task: s.t.id, offset: s.r.Offset,
 		fact: s.e.Fact.Type(), slot: s.slot, attempt: ended(&s.about), timer: s.timer.Seq}
@@ -156,7 +156,8 @@ func (c *Checker) compareInput(kind events.Inbox, x *input, l *lead) (promise, w
 	return "", ""
 }
 
-// replied: the event ends the attempt that the reply names, as it says (P3), and the reply has its token (P18).
+// checkReply checks that the event ends the attempt that the reply names, with its outcome (P3), and that the
+// reply has the attempt's token (P18).
 func (x *input) checkReply(cause events.Cause, l *lead) (promise, what string) {
 	if x.ref != (events.RequestRef{Step: l.slot.Step, Kind: l.slot.Kind, Attempt: l.attempt}) {
 		return "P3", fmt.Sprintf("%s is of %s; it led to %s of %s", cause, events.RequestID(x.task, x.ref), l.fact,
@@ -195,7 +196,7 @@ func verbOf(o events.Outcome) string {
 	return ".rejected."
 }
 
-// commanded: the event is what the control asks for (P10).
+// checkCommand checks that the event is what the control asks for (P10).
 func (x *input) checkCommand(cause events.Cause, l *lead) (promise, what string) {
 	facts := map[events.Command][]string{
 		events.Cancel:   {(*events.TaskUndoing)(nil).Type(), (*events.TaskCancelled)(nil).Type()},
@@ -211,7 +212,7 @@ func (x *input) checkCommand(cause events.Cause, l *lead) (promise, what string)
 	return "P10", fmt.Sprintf("%s asks for %s (request %q); it led to %s (request %q)", cause, x.command, x.request, l.fact, l.request)
 }
 
-// settles: what a control says of how is what the event says.
+// matchesCommand reports whether the event has the parameters of the control.
 func (x *input) matchesCommand(l *lead) bool {
 	switch x.command {
 	case events.Cancel:

@@ -8,10 +8,11 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// done are the flags of a step that those may follow which need it.
+// done are the flags of a step on which dependent steps may start.
 const done = completed | handSettled | skipped
 
-// course holds an event against the plan's graph, and against what the plan says of a task that can't go on (P2).
+// checkPlan checks an event against the plan's graph, and against the plan's rule for tasks that can't continue
+// (P2).
 func (s *eventCheck) checkPlan() (promise, what string) {
 	if s.rule.course == nil {
 		return "", ""
@@ -36,7 +37,7 @@ func (s *eventCheck) checkErrored() (promise, what string) {
 	return s.checkStartIf(s.t.open.state.State == events.StateProcessing)
 }
 
-// beginsIf is begins of a step's own operation.
+// checkStartIf is checkStart if the event is about the step's own operation.
 func (s *eventCheck) checkStartIf(begins bool) (promise, what string) {
 	if !begins || s.about.Kind != events.Do {
 		return "", ""
@@ -51,7 +52,8 @@ func (s *eventCheck) checkProcessed() (promise, what string) {
 	return "", ""
 }
 
-// begins: a step begins, or is skipped, when those that it needs are done, and while none is in error.
+// checkStart checks that a step starts, or is skipped, only when the steps that it needs are done and no step is
+// in error.
 func (s *eventCheck) checkStart(i int) (promise, what string) {
 	steps := s.t.open.state.Plan.Steps
 	for _, n := range steps[i].Needs {
@@ -65,7 +67,7 @@ func (s *eventCheck) checkStart(i int) (promise, what string) {
 	return "", ""
 }
 
-// notDone is a step that isn't done.
+// notDone returns a step that isn't done, if there is one.
 func (t *task) notDone() (step int, ok bool) {
 	if t.open.done == len(t.steps) {
 		return 0, false
@@ -136,7 +138,8 @@ func (s *eventCheck) checkResume() (promise, what string) {
 	return "", ""
 }
 
-// because: a task is held, or undone by itself, for the error of the step that gave up right before, or for one of its own.
+// checkReason checks that a task is held, or undone by itself, for the error of the step that just gave up, or for
+// an error of its own.
 func (s *eventCheck) checkReason(err *events.Error) (promise, what string) {
 	g := s.t.open.gaveUp
 	if err == nil || g.any || err.Code == events.CodeTooLarge {
@@ -158,13 +161,14 @@ func (s *eventCheck) checkReason(err *events.Error) (promise, what string) {
 	return "", ""
 }
 
-// skippedUnknown reports whether a step can't be undone, since it was skipped after an attempt (builds before did that).
+// skippedUnknown reports whether a step can't be undone because it was skipped after an attempt, as early versions
+// did.
 func (t *task) skippedUnknown(step string) bool {
 	i, ok := t.plan.Step(step)
 	return ok && t.steps[i].flags.has(skipped)
 }
 
-// endsAs: what was being undone ends as was decided, when nothing runs (P6).
+// checkEnd checks that an undo ends as was decided, once no attempt runs (P6).
 func (s *eventCheck) checkEnd(end events.TaskState) (promise, what string) {
 	o := s.t.open
 	if o.state.Ending != end {
@@ -178,8 +182,8 @@ func (s *eventCheck) checkEnd(end events.TaskState) (promise, what string) {
 	return "", ""
 }
 
-// stillHeld reports whether a step holds the task: one in error while it is processed, one whose undo is in error
-// while it is undone.
+// stillHeld reports whether a step holds the task: one in error during processing, or one whose undo is in error
+// during the undo.
 func stillHeld(t *events.Task) bool {
 	for _, x := range t.Steps {
 		if t.Ending == "" && x.State == events.StepError || x.Undo != nil && x.Undo.State == events.StepError {
@@ -189,8 +193,8 @@ func stillHeld(t *events.Task) bool {
 	return false
 }
 
-// decision is what the last event of a partition is a part of: the events of one task that an input led to, or
-// those of a step whose turn it was.
+// decision is the decision that the last event of a partition belongs to: the events of one task that an input led
+// to, or those of a step that started in a freed slot.
 type decision struct {
 	task   *task // nil: of none that is looked at
 	cause  events.Cause
@@ -201,12 +205,12 @@ type decision struct {
 	loose bool
 }
 
-// holds reports whether an event is one more of the decision.
+// contains reports whether an event continues the decision.
 func (d *decision) contains(e *events.Event) bool {
 	return d.task != nil && d.task.id == e.Task && d.cause == e.Cause && d.queued == e.Queued
 }
 
-// goOn takes the last event over.
+// extendDecision adds the event to the decision.
 func (s *eventCheck) extendDecision(d *decision) {
 	d.offset, d.fact, d.loose = s.r.Offset, s.e.Fact.Type(), false
 	if s.rule.loose {
@@ -214,8 +218,8 @@ func (s *eventCheck) extendDecision(d *decision) {
 	}
 }
 
-// cut says why a decision can't have ended with its last event: it is written in one transaction, and goes on until
-// an attempt, a timer or an operator is waited for (P10).
+// whyIncomplete returns why a decision can't end with its last event; empty: it can. A decision is written in one
+// transaction and continues until it waits for an attempt, a timer or an operator (P10).
 func (d *decision) whyIncomplete() string {
 	if d.task == nil || d.task.broken || d.task.open == nil {
 		return ""
@@ -252,21 +256,21 @@ func (d *decision) whyIncomplete() string {
 	return fmt.Sprintf("what %s led to ends with %s: %s", d.cause, d.fact, why)
 }
 
-// end notes a decision that can't have ended so, until it shows whether its events are as they were written: the
-// next one of the task holds the hash of its last.
+// close keeps an incomplete decision until the task's next event shows, by the hash that it contains, whether the
+// last event was changed.
 func (d *decision) close() {
 	if what := d.whyIncomplete(); what != "" {
 		d.task.open.cut = &cutDecision{d.offset, what}
 	}
 }
 
-// cut is a decision of a task that can't have ended as it did.
+// cutDecision is a decision that can't have ended as it did.
 type cutDecision struct {
 	offset int64 // of its last event
 	what   string
 }
 
-// whole tells that the decision before the event was cut.
+// checkPreviousDecision reports that the decision before the event was incomplete.
 func (c *Checker) checkPreviousDecision(t *task, e *events.Event, r *events.Record) {
 	if t.open == nil || t.open.cut == nil {
 		return
@@ -276,7 +280,7 @@ func (c *Checker) checkPreviousDecision(t *task, e *events.Event, r *events.Reco
 		fmt.Sprintf("%s; the next, event %d at events/%d/%d, comes of %s", x.what, e.Seq, r.Partition, r.Offset, e.Cause)})
 }
 
-// cutOff are the decisions that no event of their task follows.
+// reportCutDecisions reports incomplete decisions that no event of their task follows.
 func (f *finish) reportCutDecisions() {
 	for _, t := range f.c.order {
 		if t.open != nil && t.open.cut != nil && !t.broken {
@@ -294,7 +298,7 @@ func (f *finish) reportCutDecisions() {
 	}
 }
 
-// inError are the steps in error.
+// inError returns the steps in error.
 func inError(t *events.Task) (steps []string) {
 	for i, x := range t.Steps {
 		if x.State == events.StepError {

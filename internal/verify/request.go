@@ -11,7 +11,7 @@ import (
 // topicRequests is before an agent's name.
 const topicRequests = "requests."
 
-// request is one whose attempt hasn't been seen yet.
+// request is a request whose attempt hasn't been fed yet.
 type request struct {
 	due       int64
 	value     uint64 // its sum
@@ -24,8 +24,8 @@ type request struct {
 	offset    int64
 }
 
-// Request takes a record of an agent's request topic. A request and the event
-// of its attempt are of one transaction: none comes without the other (P10).
+// Request takes a record of an agent's request topic. A request and the event of its attempt are written in one
+// transaction, so both must exist (P10).
 func (c *Checker) Request(r *events.Record) {
 	c.asked++
 	topic := strings.TrimPrefix(r.Topic, string(c.o.Namespace))
@@ -87,7 +87,7 @@ func (c *Checker) started(t *task, step int, f *events.AttemptStarted) {
 	}
 }
 
-// asks holds a request against its attempt.
+// checkRequest compares a request with its attempt.
 func (c *Checker) checkRequest(t *task, i int, id string, x *request) {
 	a, what := &t.attempts[i], ""
 	kind := events.Do

@@ -6,8 +6,8 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// factRule is what the checkers expect of the events of one kind: where they may come from, what they may follow,
-// which timer they have to arm, and what they count for. A new fact has its rule here, and nowhere else.
+// factRule is what the checks expect of the events of one kind: their causes, their predecessors, the timer that
+// they must arm, and what they count as. Each new kind of fact needs a rule here, and nowhere else.
 type factRule struct {
 	from    []events.Inbox // which may lead to it as their first event
 	only    bool           // it can only be the first

@@ -7,8 +7,8 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// arms holds what an event arms against the plan: the timer that it has to arm, or none, due when the plan says.
-// An attempt without one would never end; with another it has more time than it may have, or less.
+// checkTimer compares the timer that an event arms with the plan. Without a timer an attempt might never end; with
+// a wrong one its deadline would be wrong.
 func (s *eventCheck) checkTimer() (promise, what string) {
 	kind, due := s.requiredTimer()
 	promise = "P5"
@@ -32,7 +32,7 @@ func (s *eventCheck) checkTimer() (promise, what string) {
 	return "", ""
 }
 
-// armed is the timer that an event has to arm, and when it is due; empty: none.
+// requiredTimer returns the timer that an event must arm, and when it is due; empty: none.
 func (s *eventCheck) requiredTimer() (kind events.TimerKind, due time.Time) {
 	if s.rule.arms == nil {
 		return "", time.Time{}
@@ -78,7 +78,7 @@ func waitingTimer(s *eventCheck) (events.TimerKind, time.Time) {
 	return events.TimerWaiting, due
 }
 
-// earlier is the earlier of two instants; that of a task may not be set.
+// earlier returns the earlier of two instants. That of a task may be unset.
 func earlier(due, task time.Time) time.Time {
 	if !task.IsZero() && task.Before(due) {
 		return task
@@ -86,7 +86,7 @@ func earlier(due, task time.Time) time.Time {
 	return due
 }
 
-// goesOn reports whether the run that the event is about may have further attempts.
+// mayRetry reports whether the event's run may have further attempts.
 func (s *eventCheck) mayRetry() bool {
 	if s.slot.Kind == events.Undo {
 		return s.t.open.state.State == events.StateUndoing
@@ -94,8 +94,7 @@ func (s *eventCheck) mayRetry() bool {
 	return s.t.open.state.State == events.StateProcessing
 }
 
-// policy: what the event tells supervisors is the rule of the plan and how far
-// it is used up (P5).
+// checkPolicy checks that the event tells supervisors the plan's retry policy and how much of it is used (P5).
 func (s *eventCheck) checkPolicy() (promise, what string) {
 	p := s.e.Policy
 	if p == nil {
