@@ -18,13 +18,13 @@ import (
 	"github.com/waybill-run/waybill/internal/kafka"
 )
 
-// Floor is what the floor showed.
+// Floor is the result of the floor.
 type Floor struct {
 	Tasks          int       `json:"tasks"`
 	Seconds        float64   `json:"duration_seconds"`
 	TasksPerSecond float64   `json:"tasks_per_second"`
 	PerTask        int       `json:"records_per_task"`
-	Moved          int64     `json:"records"` // the same for all tasks, the warm-up included: as counted
+	Moved          int64     `json:"records"` // of all tasks, with the warm-up, as counted
 	EventBytes     float64   `json:"event_bytes"`
 	CPUSeconds     float64   `json:"cpu_seconds"`
 	Transactions   int64     `json:"transactions"`
@@ -34,7 +34,7 @@ type Floor struct {
 	Task           Quantiles `json:"task"`
 }
 
-// floor is one run of it.
+// floor is one run of the floor.
 type floor struct {
 	o       *Options
 	load    *Load
@@ -45,20 +45,20 @@ type floor struct {
 	slots   chan struct{}
 	watch   *observer
 	moved   atomic.Int64 // records written and, where in a transaction, committed
-	// all are the records of all tasks; allMoved is closed when as many were moved.
+	// all is the number of records of all tasks. allMoved is closed when that many were moved.
 	all      int64
 	allMoved chan struct{}
 }
 
-// move counts n records that were written. It is safe for concurrent use.
+// recordMoved counts n records that were written. It is safe for concurrent use.
 func (f *floor) recordMoved(n int64) {
 	if sum := f.moved.Add(n); sum >= f.all && sum-n < f.all {
 		close(f.allMoved)
 	}
 }
 
-// awaitAll waits until the records of all tasks were moved. A task counts as ended at its last event,
-// and replies of parallel steps may be processed after that: a script has them in the order of another run.
+// awaitAllMoved waits until the records of all tasks were moved. A task counts as ended at its last event, but
+// replies of parallel steps may be processed after that: a script has them in the order of another run.
 func (f *floor) awaitAllMoved(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, stallTimeout)
 	defer cancel()
@@ -76,8 +76,7 @@ func (f *floor) awaitAllMoved(ctx context.Context) error {
 	}
 }
 
-// runFloor moves the records of the load's tasks through a broker of its own, or
-// through a namespace of its own.
+// runFloor moves the records of the load's tasks through its own broker, or its own namespace.
 func runFloor(ctx context.Context, o *Options, dir string, ns events.Namespace, scripts []*script) (result *Floor, err error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
@@ -122,7 +121,7 @@ func runFloor(ctx context.Context, o *Options, dir string, ns events.Namespace, 
 	return result, nil
 }
 
-// moveTo names the topics of another namespace.
+// renameTopics moves a script to another namespace.
 func (s *script) renameTopics(from, to events.Namespace) {
 	move := func(r *kgo.Record) { r.Topic = string(to) + r.Topic[len(from):] }
 	move(s.submission)
@@ -136,7 +135,7 @@ func (s *script) renameTopics(from, to events.Namespace) {
 	}
 }
 
-// run runs the floor's roles for as long as drive takes.
+// run runs the floor's roles while drive runs.
 func (f *floor) run(ctx context.Context, drive func(context.Context) error) error {
 	stores, err := openFloorStores(filepath.Join(f.env.dir, "state"))
 	if err != nil {
@@ -164,7 +163,7 @@ func (f *floor) run(ctx context.Context, drive func(context.Context) error) erro
 	return errors.Join(err, stores.close())
 }
 
-// ended is the error of a client whose time is over: none.
+// unlessCancelled returns err, or nil if ctx has ended.
 func unlessCancelled(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return nil
@@ -208,7 +207,7 @@ func (f *floor) awaitJoined(ctx context.Context, admin *kafka.Admin) error {
 	return awaitGroupsStable(ctx, admin, groups)
 }
 
-// part submits some tasks and waits until all have ended.
+// runPart submits some tasks and waits until all have ended.
 func (f *floor) runPart(ctx context.Context, producer *kgo.Client, what string, from, to int) error {
 	g := &generator{tally: f.tally, slots: f.slots, dueAfter: f.load.dueAtRate()}
 	g.write = func(ctx context.Context, n int) {

@@ -16,7 +16,7 @@ import (
 	"github.com/waybill-run/waybill/projections"
 )
 
-// The floor's clients have the settings of Waybill's.
+// The floor's clients have the same settings as Waybill's.
 const (
 	floorCommitEvery = 200 * time.Millisecond
 	floorSaveEvery   = time.Second
@@ -37,8 +37,7 @@ func groupOptions(group string, topics ...string) []kgo.Opt {
 		kgo.HeartbeatInterval(floorHeartbeat)}
 }
 
-// worker is the skeleton of a scheduler's worker: poll, write what follows, commit,
-// keep what ended.
+// worker is the skeleton of a scheduler's worker: it polls, writes the outputs, commits, and stores ended tasks.
 func (f *floor) worker(ctx context.Context, number int, db *pebble.DB) error {
 	ns := f.env.cfg.Namespace
 	opts := append(f.env.cfg.ClientOptions(), produceOptions()...)
@@ -66,6 +65,7 @@ type floorWorker struct {
 	savedAt time.Time
 }
 
+// processBatch polls records and processes them in one transaction.
 func (l *floorWorker) processBatch(ctx context.Context) error {
 	fetches := l.session.PollRecords(ctx, kafka.DefaultMaxPollRecords)
 	if err := fetches.Err0(); err != nil {
@@ -115,8 +115,7 @@ func (l *floorWorker) processBatch(ctx context.Context) error {
 	return l.storeFinished(finished)
 }
 
-// keep writes what the scheduler's store writes: each task once it has ended, in
-// batches.
+// storeFinished writes what the scheduler's store writes: each ended task, in batches.
 func (l *floorWorker) storeFinished(finished []int) error {
 	for _, n := range finished {
 		if err := l.batch.Set([]byte(l.f.orders.id(n)), l.f.scripts[n%len(l.f.scripts)].task, nil); err != nil {
@@ -134,7 +133,7 @@ func (l *floorWorker) storeFinished(finished []int) error {
 	return nil
 }
 
-// agent is the skeleton of an agent: a reply for each request.
+// agent is the skeleton of an agent: it writes a reply for each request.
 func (f *floor) agent(ctx context.Context, name string) error {
 	ns := f.env.cfg.Namespace
 	opts := append(produceOptions(), groupOptions(ns.AgentGroup(name), ns.Requests(name))...)
@@ -170,15 +169,14 @@ func (f *floor) agent(ctx context.Context, name string) error {
 	}
 }
 
-// flush waits until what was handed over is written.
+// flush waits until buffered records are written.
 func (f *floor) flush(client *kgo.Client) error {
 	ctx, cancel := context.WithTimeout(context.Background(), floorEndWithin)
 	defer cancel()
 	return client.Flush(ctx)
 }
 
-// supervisor is the skeleton of a supervisor: it reads the log, and keeps the
-// timers of what is open when it saves.
+// supervisor is the skeleton of a supervisor: it reads the log, and saves the timers of open tasks.
 func (f *floor) supervisor(ctx context.Context, db *pebble.DB) error {
 	ns := f.env.cfg.Namespace
 	client, err := f.env.client(append(groupOptions(ns.SupervisorGroup(), ns.Events()), kgo.DisableAutoCommit())...)
@@ -251,7 +249,7 @@ func openFloorStores(dir string) (*floorStores, error) {
 
 func (s *floorStores) close() error { return errors.Join(s.tasks.Close(), s.deadlines.Close()) }
 
-// silent logs nothing of Pebble's chatter; what breaks it breaks a call, too.
+// silentLogger discards Pebble's log. Failures also show as errors of calls.
 type silentLogger struct{}
 
 func (silentLogger) Infof(string, ...any)  {}

@@ -24,18 +24,17 @@ var (
 	typeExpired   = (&events.AttemptExpired{Kind: events.Do}).Type()
 )
 
-// observer reads the log once, committed records only, and knows tasks by their
-// keys and events by their types: it decodes no value.
+// observer reads the committed records of the log. It identifies tasks by keys and events by types, and decodes no
+// values.
 type observer struct {
 	client *kgo.Client
 	orders *orders
 	tally  *tally
-	slots  chan struct{} // is given back what a task took; nil: nothing
+	slots  chan struct{} // an entry is released when a task ends; nil: none
 
-	// until is the type of the event that ends a task as far as this observer is
-	// concerned; empty: its last one.
+	// endType is the type of the event that counts as the end of a task; empty: its last event.
 	endType string
-	// also, if set, is shown every event of the observer's tasks, by its type.
+	// onEvent, if set, receives all events of the observer's tasks, with their type.
 	onEvent func(n int, what string, r *kgo.Record) error
 
 	events, bytes atomic.Int64 // seen
@@ -43,14 +42,14 @@ type observer struct {
 	processed     atomic.Int64
 	undone        atomic.Int64
 	expired       atomic.Int64 // attempts
-	lastEnd       atomic.Int64 // of the tally's clock
+	lastEnd       atomic.Int64 // by the tally's clock
 
-	changed chan struct{} // holds one when something was seen
+	changed chan struct{} // holds a value after something was observed
 	mu      sync.Mutex
 	err     error
 }
 
-// observe opens an observer of a site's log from its end as of now.
+// observe opens an observer that starts at the current end of the log.
 func observe(ctx context.Context, s *environment, admin *kafka.Admin, o *orders, t *tally, slots chan struct{}) (*observer, error) {
 	topic := s.cfg.Namespace.Events()
 	ends, err := admin.EndOffsets(ctx, topic)
@@ -69,7 +68,7 @@ func observe(ctx context.Context, s *environment, admin *kafka.Admin, o *orders,
 	return &observer{client: client, orders: o, tally: t, slots: slots, changed: make(chan struct{}, 1)}, nil
 }
 
-// start reads beside the caller until stop, which returns when it is over.
+// start reads in the background until stop is called. stop waits for the end.
 func (o *observer) start(ctx context.Context) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	over := make(chan struct{})
@@ -133,7 +132,7 @@ func (o *observer) observeRecord(r *kgo.Record, at int64) {
 	case typeExpired:
 		o.expired.Add(1)
 	case typeHeld:
-		o.fail(fmt.Errorf("task %s is held; no task of this load is to be: is an agent at work that isn't the bench's?", r.Key))
+		o.fail(fmt.Errorf("task %s is held, and no task of this load should be: does another agent consume the request topics?", r.Key))
 	}
 }
 

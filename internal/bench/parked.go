@@ -12,48 +12,45 @@ import (
 	"github.com/waybill-run/waybill/workflow"
 )
 
-// Parked tasks are open and stay so: an agent was asked that nobody runs, and has a
-// day. Each has two armed timers, its own and its attempt's.
+// Parked tasks stay open: their agent doesn't exist, and has a day to answer. Each has two armed timers, its own
+// and its attempt's.
 const (
 	parkedWorkflow = "parked"
 	parkedAgent    = "bench-parked"
 	parkedTimers   = 2
-	// parkedInflight is how many submissions of parked tasks are on their way at
-	// once.
+	// parkedInflight is the maximum number of parked tasks that are being submitted.
 	parkedInflight = 5_000
 )
 
-// parkedDefinition is their workflow. A task whose time is over is undone, and has
-// nothing to undo: it ends.
+// parkedDefinition is their workflow. A task whose deadline passes is undone and, with nothing to undo, ends.
 func parkedDefinition() (*workflow.Definition, error) {
 	return workflow.New(parkedWorkflow, 1).CompleteWithin(taskWithin).AttemptWithin(taskWithin).
 		Step(workflow.Step{ID: stepID(0), Agent: parkedAgent, Operation: "work",
 			Input: map[string]any{"task": "${ task.id }", "total": "${ input.total }", "details": "${ input.details }"}}).Build()
 }
 
-// parking is tasks that are to be parked.
+// parkedTasks are tasks to be parked.
 type parkedTasks struct {
 	env    *environment
 	orders *orders
 	tally  *tally
 	load   Load
-	// completeBy is the complete-by that a task is submitted with; nil: none.
+	// completeBy is the complete-by of a submission; nil: none.
 	completeBy func(n int) time.Time
-	// also, if set, is shown every event of these tasks.
+	// onEvent, if set, receives all events of these tasks.
 	onEvent func(n int, what string, e *events.Event) error
 	watch   *observer
 	stop    func()
 }
 
-// park begins to park so many tasks; fill does it.
+// park prepares that many tasks; submit submits them.
 func (s *environment) park(count, payload int) *parkedTasks {
 	p := &parkedTasks{env: s, orders: newOrders(payload), load: Load{Tasks: count, Inflight: parkedInflight}}
 	p.tally = newTally(&p.load)
 	return p
 }
 
-// fill submits the tasks and returns when all wait for their agent. Until close,
-// their events are shown on.
+// submit submits the tasks and returns when all wait for their agent. onEvent receives their events until close.
 func (p *parkedTasks) submit(ctx context.Context, n *instance.Instance, progress func(what string, done, total int64)) error {
 	slots := make(chan struct{}, p.load.Inflight)
 	if err := p.observe(ctx, n, slots); err != nil {
@@ -69,7 +66,7 @@ func (p *parkedTasks) submit(ctx context.Context, n *instance.Instance, progress
 	return nil
 }
 
-// observe looks at the tasks' events from now on, until close.
+// observe starts to observe the tasks' events, until close.
 func (p *parkedTasks) observe(ctx context.Context, n *instance.Instance, slots chan struct{}) error {
 	var err error
 	if p.watch, err = observe(ctx, p.env, n.Admin, p.orders, p.tally, slots); err != nil {
@@ -83,7 +80,7 @@ func (p *parkedTasks) observe(ctx context.Context, n *instance.Instance, slots c
 	return nil
 }
 
-// await returns when all tasks that were submitted wait for their agent.
+// await returns when all submitted tasks wait for their agent.
 func (p *parkedTasks) await(ctx context.Context, progress func(what string, done, total int64)) error {
 	nothing := func(context.Context) error { return nil }
 	g := &generator{tally: p.tally, flush: nothing, write: func(context.Context, int) {}}
@@ -124,7 +121,7 @@ func decode(r *kgo.Record) (*events.Event, error) {
 	return events.ReadEvent(&rec)
 }
 
-// close ends what fill began.
+// close stops observing.
 func (p *parkedTasks) close() {
 	if p.stop != nil {
 		p.stop()

@@ -14,28 +14,28 @@ import (
 	"github.com/waybill-run/waybill/scheduler"
 )
 
-// RestoreOptions say what a scheduler is to restore.
+// RestoreOptions configure what a scheduler restores.
 type RestoreOptions struct {
 	Options
 	// Open is how many tasks of the log are open.
 	Open int
 }
 
-// RestoreResult is how long a scheduler takes to begin.
+// RestoreResult is how long a scheduler takes to start.
 type RestoreResult struct {
 	Broker  string  `json:"broker"`
 	Machine Machine `json:"machine"`
 	Load    Load    `json:"load"`
 	Events  int64   `json:"events"` // in the log
 	Open    int     `json:"open_tasks"`
-	// Empty is a scheduler with an empty disk, Store one with the store of before.
+	// Empty is a start with an empty disk, Store one with the existing store.
 	Empty         Restored `json:"from_empty_disk"`
 	Store         Restored `json:"from_store"`
 	Verified      bool     `json:"verified"`
 	VerifySeconds float64  `json:"verify_seconds"`
 }
 
-// Restored is one start of a scheduler. Times count from it.
+// Restored is one start of a scheduler. Times count from the start.
 type Restored struct {
 	Events           int64   `json:"events"`         // that were read; those of a partition that moved meanwhile, twice
 	Begun            int     `json:"restores_begun"` // of partitions
@@ -48,12 +48,11 @@ type Restored struct {
 	CPUOf            string  `json:"cpu_of"`
 }
 
-// probesEach is how many submissions wait in each partition for the scheduler that
-// starts: about.
+// probesEach is the approximate number of submissions that wait in each partition when the scheduler starts.
 const probesEach = 10
 
-// RunRestore fills a log, and starts a scheduler on it: once with an empty
-// disk, so from the newest snapshot if there is one, and once with its store.
+// RunRestore fills a log and starts a scheduler on it: once with an empty disk, so from the newest snapshot if
+// there is one, and once with its store.
 func RunRestore(ctx context.Context, o RestoreOptions) (result *RestoreResult, err error) {
 	if err := o.Load.Check(); err != nil {
 		return nil, err
@@ -101,7 +100,7 @@ func RunRestore(ctx context.Context, o RestoreOptions) (result *RestoreResult, e
 
 func (o *Options) probes() int { return probesEach * int(o.Load.Partitions) }
 
-// leave runs the load and parks tasks, for a log to be restored from.
+// writeLog runs the load and parks tasks, to create a log to be restored.
 func (r *run) writeLog(ctx context.Context, s *environment, open int) error {
 	r.env = s
 	o := *r.o
@@ -124,8 +123,7 @@ func (r *run) writeLog(ctx context.Context, s *environment, open int) error {
 	})
 }
 
-// restoreOnce starts a scheduler that finds submissions waiting, and returns when
-// it has decided all of them.
+// restoreOnce starts a scheduler with waiting submissions, and returns when it has decided all of them.
 func (s *environment) restoreOnce(ctx context.Context, o *Options, profile func() (func() error, error)) (Restored, error) {
 	p := s.park(o.probes(), o.Load.Payload)
 	w := &restoreWatch{}
@@ -166,11 +164,11 @@ func (s *environment) restoreOnce(ctx context.Context, o *Options, profile func(
 	return w.result(began, cpu, cpuOf(s)), nil
 }
 
-// restoreWatch notes when what happened to a scheduler that starts.
+// restoreWatch records the progress of a starting scheduler.
 type restoreWatch struct {
 	mu       sync.Mutex
 	cpu      func() time.Duration
-	assigned time.Time // the first partition is read
+	assigned time.Time // first read of a partition
 	first    time.Time // the first commit of a decision
 	last     time.Time // the last partition was read
 	used     time.Duration
@@ -223,8 +221,7 @@ type watchedHistory struct {
 	watch *restoreWatch
 }
 
-// Read reads, and tells the watch. The last event that a store has comes once more, to be
-// compared, and isn't counted.
+// Read reads and records progress. The last event of a store is read once more, for comparison, and isn't counted.
 func (h *watchedHistory) Read(ctx context.Context, topic string, p int32, from int64, fn func([]events.Record) error) (int64, error) {
 	h.watch.recordBegin()
 	n := int64(0)
@@ -239,7 +236,7 @@ func (h *watchedHistory) Read(ctx context.Context, topic string, p int32, from i
 	return next, err
 }
 
-// firstWorker notes the first commit.
+// firstWorker records the first commit.
 type firstWorker struct {
 	scheduler.Log
 	watch *restoreWatch

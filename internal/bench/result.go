@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Result is what a run showed. Durations are in the unit that ends their names.
+// Result is the result of a run. Durations are in the unit that ends their names.
 type Result struct {
 	Broker  string  `json:"broker"` // embedded or kafka
 	Load    Load    `json:"load"`
@@ -92,7 +92,7 @@ func (s seen) since(from seen) seen {
 	return seen{s.events - from.events, s.bytes - from.bytes, s.processed, s.undone, s.expired}
 }
 
-// cpuOf says whose processor time it is.
+// cpuOf says whose CPU time was measured.
 func cpuOf(s *environment) string {
 	if s.broker != nil {
 		return "roles, agents, load generator and broker: all are in this process"
@@ -121,7 +121,7 @@ func ratio(a, b int64) float64 {
 	return float64(a) / float64(b)
 }
 
-// holdAgainst adds the floor.
+// compareWithFloor adds the floor.
 func (r *Result) compareWithFloor(f *Floor) {
 	r.Floor, r.FloorPerSecond, r.FloorRatio = f, f.TasksPerSecond, r.TasksPerSecond/f.TasksPerSecond
 }

@@ -19,31 +19,31 @@ import (
 )
 
 const (
-	// patience is how long a run waits for anything to happen.
+	// stallTimeout is how long a run may make no progress.
 	stallTimeout = 60 * time.Second
-	// tellEvery is how often the progress is told.
+	// progressEvery is the interval of progress reports.
 	progressEvery = 100 * time.Millisecond
 	fetchWait     = 250 * time.Millisecond
 )
 
-// Options say what to measure, and where.
+// Options configure what is measured, and where.
 type Options struct {
 	Load Load
-	// Cluster is measured in a namespace of its own, which is deleted at the end;
-	// nil: an embedded broker in this process.
+	// Cluster is measured in its own namespace, which is deleted at the end; nil: an embedded broker in this
+	// process.
 	Cluster *kafka.Config
-	// Dir holds the embedded broker's log and the projections, in folders that
-	// don't exist yet; empty: a temporary folder, which goes at the end.
+	// Dir holds the embedded broker's log and the projections, in folders that don't exist yet; empty: a temporary
+	// folder, which is deleted at the end.
 	Dir string
-	// Floor runs the floor as well.
+	// Floor also runs the floor.
 	Floor bool
-	// NoIndex leaves the timelines out.
+	// NoIndex runs no index.
 	NoIndex bool
-	Log     *slog.Logger // nil: nothing is logged
-	// Progress is told how far each part is; nil: nobody is told.
+	Log     *slog.Logger // nil: no log
+	// Progress receives the progress of each part; may be nil.
 	Progress func(what string, done, total int64)
-	// Profile, if set, brackets the measured part: it is called when that begins,
-	// and what it returns when that ends.
+	// Profile, if set, is called when the measured part starts; the function that it returns is called when it
+	// ends.
 	Profile func() (stop func() error, err error)
 
 	// damage, if set, changes events before they are verified: a test shows that
@@ -57,8 +57,8 @@ func (o *Options) progress(what string, done, total int64) {
 	}
 }
 
-// Run measures a load, and verifies the log. An error is that of the run, or that
-// its log doesn't keep what is promised (*BrokenError); there is no result then.
+// Run measures a load and verifies the log. The error is that of the run, or a *BrokenError if its log breaks a
+// promise; then there is no result.
 func Run(ctx context.Context, o Options) (result *Result, err error) {
 	if err := o.Load.Check(); err != nil {
 		return nil, err
@@ -87,7 +87,7 @@ func Run(ctx context.Context, o Options) (result *Result, err error) {
 	return r.result, nil
 }
 
-// folder is where a run keeps its files.
+// runDir returns the folder of a run.
 func runDir(given string) (dir string, remove func(), err error) {
 	if given == "" {
 		if dir, err = os.MkdirTemp("", "waybill-bench-"); err != nil {
@@ -97,7 +97,7 @@ func runDir(given string) (dir string, remove func(), err error) {
 	}
 	for _, name := range slices.Concat([]string{"kafka", "state", "floor", secondLogDir}, timerFolders) {
 		if _, err := os.Stat(filepath.Join(given, name)); err == nil {
-			return "", nil, fmt.Errorf("%s holds a folder %s already; a bench begins with an empty one", given, name)
+			return "", nil, fmt.Errorf("%s already has a folder %s; name an empty directory", given, name)
 		}
 	}
 	return given, func() {}, os.MkdirAll(given, 0o700)
@@ -120,13 +120,13 @@ func newRun(o *Options) *run {
 	return &run{o: o, orders: newOrders(o.Load.Payload), tally: newTally(&o.Load)}
 }
 
-// roles are all that `waybill up` has, with agents that answer at once.
+// roles returns all roles of `waybill up`, with agents that answer at once.
 func (r *run) roles() roles {
 	w := &workers{&r.o.Load, r.orders, r.tally}
 	return roles{workers: r.o.Load.Workers, supervisor: true, index: !r.o.NoIndex, agents: w.handlers(), concurrency: w.concurrency()}
 }
 
-// waybill measures the roles and verifies the log.
+// measureRoles measures the roles and verifies the log.
 func (r *run) measureRoles(ctx context.Context, dir string) (err error) {
 	l := &r.o.Load
 	var hooks []kafka.Hook
@@ -160,7 +160,7 @@ func (r *run) measureRoles(ctx context.Context, dir string) (err error) {
 	return err
 }
 
-// measure sends the warm-up and waits for its end, and then what is measured.
+// measure runs the warm-up, and then the measured tasks.
 func (r *run) measure(ctx context.Context, n *instance.Instance) error {
 	l := &r.o.Load
 	var slots chan struct{}
@@ -201,7 +201,7 @@ func (r *run) profile() (stop func() error, err error) {
 	return r.o.Profile()
 }
 
-// generator writes the submissions as an application in Go does.
+// generator writes submissions as a Go application does.
 func (r *run) generator(n *instance.Instance, slots chan struct{}) *generator {
 	g := &generator{tally: r.tally, slots: slots, dueAfter: r.o.Load.dueAtRate(), flush: n.Producer.Flush}
 	g.write = func(ctx context.Context, number int) {

@@ -11,20 +11,19 @@ import (
 	"github.com/waybill-run/waybill/internal/instance"
 )
 
-// TimersOptions say how many deadlines there are.
+// TimersOptions configure the deadlines.
 type TimersOptions struct {
 	Options
-	Armed int // timers that wait while the rest happens
+	Armed int // timers that stay armed meanwhile
 	Burst int // timers that are due at one instant
-	// Spread timers are due one after the other, at Rate a second.
+	// Spread timers are due one after the other, Rate per second.
 	Spread int
 	Rate   float64
-	// Within is how long the burst's tasks may take to be submitted: their instant
-	// is fixed before.
+	// Within is the time to submit the tasks of the burst: its instant is fixed in advance.
 	Within time.Duration
 }
 
-// TimersResult is what deadlines cost, and how late they are.
+// TimersResult is the cost of deadlines, and their lateness.
 type TimersResult struct {
 	Broker  string  `json:"broker"`
 	Machine Machine `json:"machine"`
@@ -32,8 +31,7 @@ type TimersResult struct {
 	// Without and With are the same load without a supervisor and with one.
 	Without *Result `json:"without_supervisor"`
 	With    *Result `json:"with_supervisor"`
-	// CPUShare is the part of the processor time that arming and disarming takes,
-	// and RateShare the part of the throughput.
+	// CPUShare is the share of CPU time that arming and disarming takes, RateShare that of the throughput.
 	CPUShare  float64 `json:"cpu_share"`
 	RateShare float64 `json:"throughput_share"`
 
@@ -61,9 +59,9 @@ func (o *TimersOptions) check() error {
 	return o.Load.Check()
 }
 
-// RunTimers measures what timers cost and how late they fire. Lateness is from a
-// timer's due to the instant of the decision that it led to. Each part has a log of
-// its own: a supervisor would first read what was written before it started.
+// RunTimers measures the cost and lateness of timers. Lateness is from a timer's due time to the instant of the
+// resulting decision. Each part has its own log, since a supervisor first reads what was written before it
+// started.
 func RunTimers(ctx context.Context, o TimersOptions) (*TimersResult, error) {
 	if err := o.check(); err != nil {
 		return nil, err
@@ -95,8 +93,8 @@ type timers struct {
 	result *TimersResult
 }
 
-// alone runs a part on a site of its own, and verifies what it left: run says how
-// many tasks are in which states.
+// runPart runs a part in an environment of its own, and verifies its log: run returns the expected states of
+// tasks.
 func (t *timers) runPart(ctx context.Context, dir string, run func(context.Context, *environment) (map[events.TaskState]int, error)) (err error) {
 	s, err := openEnvironment(environmentOptions{dir: dir, cluster: t.o.Cluster, log: t.o.Log})
 	if err != nil {
@@ -143,7 +141,7 @@ func (t *timers) measureLoad(ctx context.Context, s *environment, supervisor boo
 	return r.result, err
 }
 
-// fire arms timers, and has some of them fire.
+// measureFiring arms timers, and measures some that fire.
 func (t *timers) measureFiring(ctx context.Context, s *environment) (map[events.TaskState]int, error) {
 	part := roles{workers: t.o.Load.Workers, parked: true, supervisor: true}
 	err := s.runRoles(ctx, part, func(ctx context.Context, n *instance.Instance) error {
@@ -155,7 +153,7 @@ func (t *timers) measureFiring(ctx context.Context, s *environment) (map[events.
 	return map[events.TaskState]int{events.StateProcessing: t.o.Armed / parkedTimers, events.StateUndone: (t.o.Burst + t.o.Spread) / parkedTimers}, err
 }
 
-// armAndFire arms what is to wait, and then what is to fire.
+// armAndFire arms the timers that stay armed, and then those that fire.
 func (t *timers) armAndFire(ctx context.Context, s *environment, n *instance.Instance) error {
 	began := time.Now()
 	if t.o.Armed > 0 {
@@ -183,8 +181,7 @@ func (t *timers) armAndFire(ctx context.Context, s *environment, n *instance.Ins
 	return nil
 }
 
-// lateness submits tasks whose time is over at an instant, and looks at how long
-// after it their timers fire.
+// measureLateness submits tasks with deadlines, and measures how late their timers fire.
 func (t *timers) measureLateness(ctx context.Context, s *environment, n *instance.Instance, count int, due func(i int) time.Time) (*Histogram, error) {
 	h := &Histogram{}
 	if count == 0 {
@@ -216,7 +213,7 @@ func (t *timers) measureLateness(ctx context.Context, s *environment, n *instanc
 	return h, p.awaitFired(ctx, fired, due(count-1))
 }
 
-// until waits for what is to fire, and a while longer than it may take.
+// awaitFired waits until all timers fired, for at most stallTimeout after the last one was due.
 func (p *parkedTasks) awaitFired(ctx context.Context, fired <-chan struct{}, due time.Time) error {
 	late := time.NewTimer(time.Until(due) + stallTimeout)
 	defer late.Stop()
