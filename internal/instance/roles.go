@@ -258,11 +258,12 @@ const (
 )
 
 // runRestarting runs a role's loop and restarts it with new clients when it fails. It returns errors that no new
-// client can fix at once, and other errors after restartTriesMax. A store that is ahead of the log is emptied by
+// client can fix at once, refusals after refusedMax, and other errors after restartTriesMax. A store that is ahead of the log is emptied by
 // drop, and then restored.
 func (n *Instance) runRestarting(ctx context.Context, role string, loop func(context.Context) error, drop func(p int32) error) error {
 	wait, tries := restartWaitMin, 0
 	var nothing missingEvents
+	var refused refusedPeriod
 	for {
 		start := time.Now()
 		err := loop(ctx)
@@ -276,7 +277,7 @@ func (n *Instance) runRestarting(ctx context.Context, role string, loop func(con
 		if !ahead {
 			p, ahead = nothing.persists(err)
 		}
-		if tries++; tries > restartTriesMax || errors.Is(err, errStore) || errors.Is(err, index.ErrStore) || isPermanent(err) || !ahead && outOfRange(err) {
+		if tries++; tries > restartTriesMax || refused.exceeded(err, time.Now()) || errors.Is(err, errStore) || errors.Is(err, index.ErrStore) || isPermanent(err) || !ahead && outOfRange(err) {
 			return fmt.Errorf("%s: %w", role, n.withRemedy(err))
 		}
 		if ahead {
@@ -294,6 +295,24 @@ func (n *Instance) runRestarting(ctx context.Context, role string, loop func(con
 			wait = min(2*wait, restartWaitMax)
 		}
 	}
+}
+
+// refusedMax is how long a role tries again while the cluster refuses its principal. Operators change credentials and ACLs
+// while processes run, so the first refusal doesn't end the process.
+const refusedMax = time.Minute
+
+// refusedPeriod is the time since which each of a role's clients was refused.
+type refusedPeriod struct{ since time.Time }
+
+// exceeded records the error with which a client ended. It reports whether clients have been refused for refusedMax.
+func (r *refusedPeriod) exceeded(err error, now time.Time) bool {
+	switch {
+	case !kafka.IsRefused(err):
+		r.since = time.Time{}
+	case r.since.IsZero():
+		r.since = now
+	}
+	return !r.since.IsZero() && now.Sub(r.since) > refusedMax
 }
 
 // missingEvents counts the readers that didn't find the last event of a store, by its place.
