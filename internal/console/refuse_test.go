@@ -24,8 +24,7 @@ func someTokens(t testing.TB) *Tokens {
 	return tokens
 }
 
-// What is asked wrongly is refused with a problem that says what is wrong, whatever it
-// is, and nothing is written.
+// Invalid requests are rejected with a problem that says what is wrong, and nothing is written.
 func TestRefusals(t *testing.T) {
 	w := newWorld(t)
 	s := w.console(t, nil)
@@ -120,7 +119,7 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// Requests that no client would send end, with an error of HTTP.
+// Malformed HTTP requests end with an HTTP error.
 func TestBrokenRequests(t *testing.T) {
 	s := newWorld(t).console(t, nil)
 	for text, want := range map[string]string{
@@ -136,8 +135,8 @@ func TestBrokenRequests(t *testing.T) {
 	}
 }
 
-// Who has no token, or another's, is told so; each role may what it may, in every
-// route; and the log says who it was.
+// A missing or unknown token is rejected, each role may do exactly what it may on every route, and records name
+// the caller.
 func TestTokens(t *testing.T) {
 	w := newWorld(t)
 	s := w.console(t, someTokens(t))

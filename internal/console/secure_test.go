@@ -60,7 +60,7 @@ func TestTokenWithAHash(t *testing.T) {
 	}
 }
 
-// Other tokens count from then on, and those that are gone are refused.
+// Replaced tokens are accepted from then on, removed ones rejected.
 func TestTokensAreReplaced(t *testing.T) {
 	c := configured(t, func(*Config) {})
 	with, err := ParseTokens(strings.NewReader("viewer nina fedcba9876543210"))
@@ -79,8 +79,8 @@ func TestTokensAreReplaced(t *testing.T) {
 	}
 }
 
-// Failed authentications are counted, logged once a minute for each source, and answered with 429 past a bound. Whoever has a token
-// is answered all the same: he may come through the same proxy.
+// Failed authentications are counted, logged once a minute for each source, and answered with 429 past a bound.
+// Valid tokens of the same source are still accepted, since it may be a proxy.
 func TestFailedAuthenticationsAreThrottled(t *testing.T) {
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	var all []Denial
@@ -129,8 +129,8 @@ func TestFailedAuthenticationsAreThrottled(t *testing.T) {
 	}
 }
 
-// A request without a token is a page that asks for one, not a guess: however many come from one address, each is answered
-// with 401, none is counted, and the page asks for a token. It does so too where the address is throttled.
+// A request without a token is a page that needs one, not a guess. Each is answered with 401 and not counted, also
+// if the address is throttled.
 func TestRequestsWithoutATokenAreNotThrottled(t *testing.T) {
 	denied := 0
 	c := configured(t, func(cfg *Config) { cfg.Denied = func(Denial) { denied++ } })
@@ -148,8 +148,7 @@ func TestRequestsWithoutATokenAreNotThrottled(t *testing.T) {
 	}
 }
 
-// Without tokens whoever is on the machine may look. He may command if that is allowed, and nobody may who comes through a
-// proxy.
+// Without tokens local users may read. They may send commands if that is allowed, but not through a proxy.
 func TestLoopbackOperator(t *testing.T) {
 	for _, allowed := range []bool{false, true} {
 		c := configured(t, func(cfg *Config) { cfg.Tokens, cfg.LoopbackOperator = nil, allowed })
@@ -171,7 +170,8 @@ func TestLoopbackOperator(t *testing.T) {
 	}
 }
 
-// Behind a proxy that passes on another Host a page of the console posts as it does without one. Pages of others don't.
+// Behind a proxy that forwards another Host, the console's page may send POST requests, and pages of other origins
+// may not.
 func TestPostsBehindAProxy(t *testing.T) {
 	c := configured(t, func(cfg *Config) { cfg.TrustedOrigins = []string{"https://waybill.example"} })
 	for _, tt := range []struct {
@@ -194,7 +194,7 @@ func TestPostsBehindAProxy(t *testing.T) {
 	}
 }
 
-// One token can't take all streams.
+// One token can't occupy all streams.
 func TestStreamsOfOneToken(t *testing.T) {
 	var v streamCounts
 	for range callerStreamsMax {

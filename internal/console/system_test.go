@@ -10,7 +10,7 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// Every answer says which system it is of, once, whatever it is, and whoever has made it.
+// Every answer names its system once, whichever handler wrote it.
 func TestAnswersSayWhoseTheyAre(t *testing.T) {
 	w := newWorld(t)
 	consoles := []server{w.console(t, nil), w.console(t, nil)}
@@ -33,7 +33,7 @@ func TestAnswersSayWhoseTheyAre(t *testing.T) {
 	}
 }
 
-// What is meant for another system is refused, and nothing of it is written.
+// Requests for another system are rejected, and nothing is written.
 func TestMeantForAnotherSystem(t *testing.T) {
 	w := newWorld(t)
 	s := w.console(t, nil)

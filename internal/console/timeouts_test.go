@@ -50,8 +50,7 @@ func asksOfATask(t *testing.T, stuck func(context.Context, server) error, take f
 	}
 }
 
-// The time in which a request must have come isn't the time of its answer: what takes longer
-// gets all of its own time, then an error, never an answer without a word.
+// The read timeout doesn't bound the answer. An answer that takes longer than its own timeout ends with an error.
 func TestAnswerOutlastsTheReadTime(t *testing.T) {
 	late := func(t *testing.T) func(reply) {
 		return func(r reply) {
@@ -84,7 +83,7 @@ func TestAnswerOutlastsTheReadTime(t *testing.T) {
 	})
 }
 
-// Who asks for a task's events and doesn't take them is given up.
+// A client that doesn't receive an export is cut off.
 func TestExportThatNobodyTakes(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -119,8 +118,8 @@ func TestExportThatNobodyTakes(t *testing.T) {
 	}
 }
 
-// A command that no scheduler answers stays in the log, and the answer says so, with the id to ask
-// again with, also where a client gave none.
+// A command without an answer stays in the log. The response says so, with the request id, also if the client sent
+// none.
 func TestCommandThatNobodyAnswers(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -134,7 +133,7 @@ func TestCommandThatNobodyAnswers(t *testing.T) {
 	}
 }
 
-// A command that no broker has acknowledged in time isn't said to be in the log.
+// A command that no broker has acknowledged in time doesn't count as written.
 func TestCommandThatIsNotWritten(t *testing.T) {
 	w := newWorld(t)
 	w.answer = func(*events.Control) (*events.Answer, error) {

@@ -29,9 +29,9 @@ func (emptyLog) Poll(ctx context.Context) ([]events.Record, error) {
 	}
 }
 
-// A turn that never ends, as of a save on a disk that hangs, keeps the index's loop, and it would answer with what is old for ever: the
-// index ends without waiting, so that the process is started again. So it does where it is told to end. Here
-// who is shown the records hangs: of a goroutine that waits for a lock the virtual time doesn't go on.
+// A loop that hangs, such as in a save on a hanging disk, would leave the index with stale answers. The index ends
+// without waiting for the loop, so that the process is restarted; also after it was told to end. Here the observer
+// hangs, since virtual time doesn't advance while a goroutine waits for a lock.
 func TestHangingDiskEndsTheIndex(t *testing.T) {
 	for name, told := range map[string]bool{"at work": false, "told to end": true} {
 		t.Run(name, func(t *testing.T) {

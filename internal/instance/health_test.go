@@ -32,8 +32,8 @@ func wantProbe(t *testing.T, h http.Handler, path string, status int, text strin
 	}
 }
 
-// A process is ready when each member has joined and each of its partitions is
-// restored; it lives as long as its loops move, whatever it waits for.
+// A process is ready when all members have joined and their partitions are restored. It is live while its loops
+// make progress, whatever it waits for.
 func TestHealth(t *testing.T) {
 	const no, yes = http.StatusServiceUnavailable, http.StatusOK
 	h := newHealth()
@@ -78,8 +78,7 @@ func (w waits) Poll(context.Context) ([]events.Record, error) {
 
 func (w waits) Close() {}
 
-// A loop that hangs fails the liveness probe before its process ends itself; one
-// that waits for brokers doesn't, however long.
+// A hanging loop fails the liveness probe before its process ends itself. A loop that waits for brokers doesn't.
 func TestLiveness(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHealth()
@@ -178,7 +177,7 @@ func becomesReady(t *testing.T, b *kafkatest.Broker, cfg kafka.Config, start fun
 	wantProbe(t, n.Health(), LivePath, http.StatusOK, "ok")
 }
 
-// From the moment that a process begins to stop it isn't ready, for as long as what it does still needs; it lives.
+// A stopping process isn't ready, but live, until it has ended.
 func TestNotReadyOnceItStops(t *testing.T) {
 	for name, fails := range map[string]bool{"told to stop": false, "a role failed": true} {
 		t.Run(name, func(t *testing.T) {
@@ -216,8 +215,8 @@ func TestNotReadyOnceItStops(t *testing.T) {
 	}
 }
 
-// A console answers for as long as load balancers need to learn that it stops, within a bound; where nobody asks it
-// stops at once.
+// A console answers until load balancers have noticed that it stops, within a bound. If nobody probes it, it stops
+// at once.
 func TestDrained(t *testing.T) {
 	for _, c := range []struct {
 		name         string

@@ -164,9 +164,8 @@ func (l *eventLog) waitAll(a *indexing, ends map[int32]int64) {
 	}
 }
 
-// TestIndexIsWaitedFor: what was written is in the list when Wait for it has returned, once for all who
-// ask at a time, also what is never saved by time; and one who asks for what isn't there is told
-// how far it is.
+// When AwaitSaved returns, what was written is in the list. Concurrent callers share a save. A caller that waits
+// for a missing offset gets the offset that was reached.
 func TestIndexIsWaitedFor(t *testing.T) {
 	l := newEventLog(t)
 	a := l.index(t.TempDir(), nil)
@@ -219,8 +218,8 @@ func TestIndexIsWaitedFor(t *testing.T) {
 	}
 }
 
-// TestIndexAnswersWhileItRebuilds: its directory is deleted, and while it reads the log again it
-// answers with what it has, says how far that is, and isn't ready. Another, whose disk is whole, is.
+// After its directory was deleted, an index answers while it reads the log again, reports its progress, and isn't
+// ready. Another index with an intact disk is ready.
 func TestIndexAnswersWhileItRebuilds(t *testing.T) {
 	l := newEventLog(t)
 	ends := l.write(1500, 9)

@@ -21,8 +21,8 @@ type workerOf struct {
 
 func (l workerOf) Member(p int32) (string, bool) { return l.id, l.owned[p] }
 
-// What is said of restores is what is so: of partitions that are owned here, by the member that
-// owns them, to the end once it was begun, and again after it could not be said.
+// Reports of restores are true: they cover owned partitions only, name the owning member, continue until the
+// restore ends, and are repeated after a failed write.
 func TestLongRestoresAreShown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log strings.Builder

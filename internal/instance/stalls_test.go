@@ -14,8 +14,9 @@ import (
 	"github.com/waybill-run/waybill/internal/kafka"
 )
 
-// An inbox stands still while records wait in it and its position doesn't move. It is told after three looks, and again at
-// intervals that double; nothing is left of one that moves, and a gap between looks counts for nothing.
+// An inbox is stalled while records wait in it and its position doesn't change. A stall is logged after three
+// checks, and again at intervals that double. It ends when the position changes, and a gap between checks restarts
+// the count.
 func TestStands(t *testing.T) {
 	const every = 10 * time.Second
 	a, b := inbox{"tasks", 0}, inbox{"replies", 4}
@@ -59,8 +60,8 @@ func TestStands(t *testing.T) {
 	}
 }
 
-// A worker that gets a new client owns nothing until that has joined. What stood still then doesn't begin anew, or the process
-// would never end, and the time between counts for nothing.
+// A worker with a new client owns nothing until it has joined. Its stalls continue to count from before, without
+// the time of the join; otherwise the process would never end.
 func TestStandsOfAWorkerWithANewClient(t *testing.T) {
 	const every = 10 * time.Second
 	at := inbox{"tasks", 0}
@@ -112,7 +113,7 @@ func TestOwnerOfAPartition(t *testing.T) {
 	}
 }
 
-// What can't be read is told of until it can, and no longer.
+// Read faults are reported while they last, and no longer.
 func TestUnreadableInboxes(t *testing.T) {
 	n := &Instance{Partitions: 3, metrics: NewMetrics(), Admin: &kafka.Admin{}, log: slog.New(slog.DiscardHandler)}
 	topic, log := n.Kafka.Namespace.Inbox(events.Tasks), n.Kafka.Namespace.Events()
@@ -156,8 +157,8 @@ func TestUnreadableInboxes(t *testing.T) {
 	}
 }
 
-// Records wait in an inbox where a reader of committed records has some to read after the group's position, or after the
-// log's start where that is above it. Other topics of the group don't count.
+// Records wait in an inbox if a reader of committed records finds some after the group's position, or after the
+// start of the log if that is higher. Other topics of the group don't count.
 func TestWaiting(t *testing.T) {
 	type offsets = map[string]map[int32]int64
 	topics := []string{"tasks", "replies"}
@@ -170,7 +171,7 @@ func TestWaiting(t *testing.T) {
 	}
 }
 
-// What pauses inboxes on purpose excuses those that it pauses, for as long as it does.
+// An intended pause excuses the inboxes that it pauses, for as long as it lasts.
 func TestPausedOnPurpose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := &Instance{Partitions: 3, metrics: NewMetrics(), Admin: &kafka.Admin{}, log: slog.New(slog.DiscardHandler)}
@@ -218,7 +219,7 @@ func TestPausedOnPurpose(t *testing.T) {
 	})
 }
 
-// Why an inbox stands still, and whether only the cluster can be helped.
+// Why an inbox is stalled, and whether a new client can help.
 func TestReasonsForStandingStill(t *testing.T) {
 	at := inbox{"w.tasks", 9} // of three partitions, some were added
 	hang := func(topic string, p int32) []*kafka.HangingError {

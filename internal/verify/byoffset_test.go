@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// What is kept by offset is what a map would keep, and is given in the order of offsets.
+// byOffset has the entries of a map, in the order of offsets.
 func TestByOffsetIsAMap(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(7, 7))
 	is, want := newByOffset[int](), map[int64]*int{}
