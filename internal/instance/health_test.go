@@ -40,27 +40,27 @@ func TestHealth(t *testing.T) {
 	h.addMember("scheduler", "worker", nil)
 	behind := map[int32]bool{1: true}
 	h.addMember("index", "index", func(p int32) bool { return !behind[p] })
-	wantProbe(t, h, StartedPath, no, "being started")
-	wantProbe(t, h, ReadyPath, no, "being started")
+	wantProbe(t, h, StartedPath, no, "still starting")
+	wantProbe(t, h, ReadyPath, no, "still starting")
 	wantProbe(t, h, LivePath, yes, "ok")
 	h.markStarted()
 	wantProbe(t, h, StartedPath, yes, "ok")
 	wantProbe(t, h, ReadyPath, no, "worker: has not joined its group")
 	h.updateAssignment("index", []int32{0, 1}, nil)
 	h.updateAssignment("worker", []int32{0, 1, 2}, nil)
-	wantProbe(t, h, ReadyPath, no, "worker: is status partitions [0 1 2]")
+	wantProbe(t, h, ReadyPath, no, "worker: is restoring partitions [0 1 2]")
 	h.markRestored("supervisor", 0) // another role's
 	h.markRestored("scheduler", 0)
 	h.updateAssignment("worker", nil, []int32{2})
 	wantProbe(t, h, ReadyPath, no, "[1]")
 	h.markRestored("scheduler", 1)
-	wantProbe(t, h, ReadyPath, no, "index: is status partitions [1]")
+	wantProbe(t, h, ReadyPath, no, "index: is restoring partitions [1]")
 	behind[1] = false
 	wantProbe(t, h, ReadyPath, yes, "ok")
 	behind[1] = true // under load it may be behind for a moment
 	wantProbe(t, h, ReadyPath, yes, "ok")
 	h.markLeft("worker")
-	wantProbe(t, h, ReadyPath, no, "worker: it has not joined")
+	wantProbe(t, h, ReadyPath, no, "worker: has not joined")
 	wantProbe(t, h, LivePath, yes, "ok")
 	wantProbe(t, h, "/", http.StatusNotFound, "")
 }
@@ -200,7 +200,7 @@ func TestNotReadyOnceItStops(t *testing.T) {
 					cancel()
 				}
 				synctest.Wait()
-				wantProbe(t, n.Health(), ReadyPath, http.StatusServiceUnavailable, "stops")
+				wantProbe(t, n.Health(), ReadyPath, http.StatusServiceUnavailable, "is stopping")
 				wantProbe(t, n.Health(), LivePath, http.StatusOK, "ok")
 				close(release)
 				if !fails {
@@ -244,7 +244,7 @@ func TestDrained(t *testing.T) {
 				synctest.Wait()
 				for c.every > 0 && drained.Err() == nil {
 					time.Sleep(c.every)
-					wantProbe(t, n.Health(), ReadyPath, http.StatusServiceUnavailable, "stops")
+					wantProbe(t, n.Health(), ReadyPath, http.StatusServiceUnavailable, "is stopping")
 					synctest.Wait()
 				}
 				<-drained.Done()

@@ -250,7 +250,7 @@ func TestIndexAnswersWhileItRebuilds(t *testing.T) {
 		}
 	})
 	<-some
-	if status, why := a.ready(); status != http.StatusServiceUnavailable || !strings.Contains(why, "is status partitions") {
+	if status, why := a.ready(); status != http.StatusServiceUnavailable || !strings.Contains(why, "is restoring partitions") {
 		t.Errorf("ready in the middle of a rebuild: %d %s", status, why)
 	}
 	other := l.index(whole, nil)

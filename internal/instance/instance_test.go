@@ -88,7 +88,7 @@ func TestRoleWhoseLogBeginsLaterEnds(t *testing.T) {
 		began++
 		return fmt.Errorf("poll: %w", outside)
 	}, nil)
-	if began != 1 || !errors.Is(err, outside) || !strings.Contains(err.Error(), "bring the topic back from a copy") {
+	if began != 1 || !errors.Is(err, outside) || !strings.Contains(err.Error(), "restore the topic from a copy") {
 		t.Errorf("begun %d times, then %v", began, err)
 	}
 }

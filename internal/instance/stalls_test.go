@@ -230,14 +230,14 @@ func TestReasonsForStandingStill(t *testing.T) {
 		reason   string
 		helpless bool
 	}{
-		"unknown":                 {stallReasons{}, "nothing is known", false},
+		"unknown":                 {stallReasons{}, "no reason was found", false},
 		"no leader":               {stallReasons{leaderless: map[string][]int32{"w.tasks": {9}}}, "no broker leads it", true},
 		"no leader of the events": {stallReasons{leaderless: map[string][]int32{"w.events": {0}}}, "no broker leads w.events/0", true},
 		"offsets":                 {stallReasons{unstable: []int32{0}}, "__consumer_offsets", false},
-		"others' offsets":         {stallReasons{unstable: []int32{1}, hanging: hang("__consumer_offsets", 7)}, "nothing is known", false},
+		"others' offsets":         {stallReasons{unstable: []int32{1}, hanging: hang("__consumer_offsets", 7)}, "no reason was found", false},
 		"offsets that hang":       {stallReasons{unstable: []int32{0}, hanging: hang("__consumer_offsets", 7)}, "abort --topic __consumer_offsets --partition 7 --start-offset 5", true},
 		"events that hang":        {stallReasons{hanging: hang("w.events", 0)}, "abort --topic w.events --partition 0", true},
-		"others' events":          {stallReasons{hanging: hang("w.events", 1)}, "nothing is known", false},
+		"others' events":          {stallReasons{hanging: hang("w.events", 1)}, "no reason was found", false},
 		"not looked at":           {stallReasons{unknown: errors.New("not authorized")}, "not authorized", false},
 	} {
 		c.why.events = "w.events"

@@ -43,7 +43,7 @@ func TestFollowersSayThatTheBrokersAreAway(t *testing.T) {
 		t.Run(role, func(t *testing.T) {
 			part := "of=" + role
 			if role == "index" {
-				part = "the brokers don't answer"
+				part = "brokers don't respond"
 			}
 			l := newEventLog(t) // without events: no scheduler claimed its partitions, which a supervisor that reads some complains of
 			h := &heard{told: told{Handler: slog.DiscardHandler}, part: part, came: make(chan struct{})}
